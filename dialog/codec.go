@@ -1,0 +1,26 @@
+package dialog
+
+// Codec turns dialogs into tokens of one vocabulary and sampled tokens back into
+// a message. It has no state; sampled tokens are never encoded again from text.
+type Codec interface {
+	// Name is the codec's name in a spec, for example "compact".
+	Name() string
+	VocabSize() int
+	// Prompt renders messages up to the point where the assistant speaks.
+	Prompt(messages []Message, tools []Tool) ([]int32, error)
+	// Bridge renders what follows a sampled completion that ended with a stop
+	// token: later messages, then the point where the assistant speaks again.
+	// prompt + completion + bridge is the exact continued prompt.
+	Bridge(later []Message, tools []Tool) ([]int32, error)
+	// Demonstration renders a whole dialog; trained marks the tokens that the
+	// assistant should learn to say, its stop tokens included.
+	Demonstration(d Dialog) (tokens []int32, trained []bool, err error)
+	// Stop lists the tokens that end a completion.
+	Stop() []int32
+	// Parse reads a completion. callID(k) gives the id of the k-th tool call. If
+	// what looks like a tool call is not one, the reply is the raw text as content and
+	// problem says why.
+	Parse(completion []int32, tools []Tool, callID func(k int) string) (reply Message, problem string)
+	// Text shows tokens to a person, special tokens by name.
+	Text(tokens []int32) string
+}

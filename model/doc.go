@@ -1,0 +1,10 @@
+// Package model says what a policy is, apart from any engine that runs it: the
+// architecture, its weights as named tensors, the immutable versions that
+// training makes of them, the rule that promotes a version, and the interfaces
+// through which versions are sampled and updated.
+//
+// It holds no arithmetic on tensors; model/native and model/gomlx do that, both
+// behind [Engine]. Shapes are row-major, names and layouts are those of Hugging
+// Face checkpoints ([out, in] for linear layers), so a version's weights are an
+// ordinary safetensors file.
+package model

@@ -1,0 +1,108 @@
+package model
+
+import (
+	"context"
+	"errors"
+)
+
+// Engine makes trainers and decoders of one kind of arithmetic.
+type Engine interface {
+	// Name is the engine's name in a spec, for example "native".
+	Name() string
+	// Fingerprint describes everything that the bits of its results depend on:
+	// kernels, processor features, build. Equal inputs give equal bits wherever
+	// fingerprints are equal and Deterministic is true.
+	Fingerprint() string
+	Deterministic() bool
+	// NewTrainer takes a checkpoint; it copies what it keeps.
+	NewTrainer(Checkpoint) (Trainer, error)
+	// NewDecoder prepares weights for sampling; it copies what it keeps.
+	NewDecoder(Architecture, Weights) (Decoder, error)
+}
+
+// Checkpoint is everything that training a policy goes on from.
+type Checkpoint struct {
+	Architecture Architecture
+	Weights      Weights
+	// Updates is the number of optimizer updates made; with 0, Mean and Variance
+	// may be nil.
+	Updates  int
+	Mean     Weights // AdamW's first moments
+	Variance Weights // AdamW's second moments
+}
+
+// Row is one sequence to score or train, Tokens[0] being context only.
+// Logits are divided by Temperature before the soft-max, so that log-
+// probabilities are those of the distribution that sampled; 0 stands for 1.
+type Row struct {
+	Tokens      []int32
+	Temperature float64
+}
+
+// Objective is a loss seen from an engine. It is called once for each row with
+// logprobs[i] = log p(Tokens[i+1] | Tokens[:i+1]) and the entropy, in nats, of
+// each of those distributions, all len(Tokens)-1 long, and writes into gradient
+// the derivative of the whole batch's loss by each logprob (0 where masked), and
+// into entropyGradient that by each entropy. Both arrive zeroed. Calls for
+// different rows may run at once.
+type Objective func(row int, logprobs, entropies []float32, gradient, entropyGradient []float32)
+
+// AdamW are the numbers of one optimizer update (Loshchilov and Hutter, 2019,
+// arXiv:1711.05101). The gradient is first scaled down to norm ClipNorm if it is
+// longer (0: not clipped). Weight decay spares tensors of rank 1.
+type AdamW struct {
+	LearningRate float64 `json:"learning_rate"`
+	Beta1        float64 `json:"beta1"`
+	Beta2        float64 `json:"beta2"`
+	Epsilon      float64 `json:"epsilon"`
+	WeightDecay  float64 `json:"weight_decay"`
+	ClipNorm     float64 `json:"clip_norm"`
+}
+
+// ErrDiverged is returned by Update, which then changes nothing, when a
+// gradient is not finite.
+var ErrDiverged = errors.New("gradient is not finite")
+
+// Trainer holds one policy's weights and optimizer state. It is used by one
+// goroutine at a time.
+type Trainer interface {
+	// Score returns, for each row, len(Tokens)-1 log-probabilities and entropies.
+	Score(ctx context.Context, rows []Row) (logprobs, entropies [][]float32, err error)
+	// Update makes one optimizer update on all rows together and returns the
+	// norm of the gradient before clipping.
+	Update(ctx context.Context, rows []Row, objective Objective, opt AdamW) (gradientNorm float64, err error)
+	// Checkpoint returns a copy of the present state.
+	Checkpoint() Checkpoint
+	Close()
+}
+
+// Decoder samples from one version's weights, many sequences at once. It is
+// safe for concurrent use; requests in flight share batches.
+type Decoder interface {
+	Decode(ctx context.Context, r DecodeRequest) (Completion, error)
+	Close()
+}
+
+// DecodeRequest asks for one completion.
+type DecodeRequest struct {
+	Prompt    []int32 // not empty
+	MaxTokens int
+	// Temperature divides the logits; 0 takes the most likely token and reports
+	// log-probabilities at temperature 1.
+	Temperature float64
+	// Stop ends the completion; the stop token is part of it.
+	Stop []int32
+	// Seed decides every choice: the noise of the i-th sampled token is a
+	// function of Seed and i alone.
+	Seed uint64
+}
+
+// Completion is what was sampled.
+type Completion struct {
+	Tokens   []int32
+	Logprobs []float32
+	Finish   string // "stop", or "length" when MaxTokens or MaxPositions ended it
+}
+
+// ErrPromptTooLong is wrapped when a prompt leaves no position to sample.
+var ErrPromptTooLong = errors.New("prompt too long")

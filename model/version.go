@@ -1,0 +1,45 @@
+package model
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// DefaultPolicy is the policy's name unless a spec trains several.
+const DefaultPolicy = "main"
+
+// VersionID names a version: number v is the weights after v updates.
+type VersionID struct {
+	Run    string `json:"run"`
+	Policy string `json:"policy"`
+	Number int    `json:"number"`
+}
+
+// String is, for example, "demo@12", or "demo/critic@3" for a policy that is
+// not the default one.
+func (v VersionID) String() string {
+	if v.Policy == DefaultPolicy || v.Policy == "" {
+		return fmt.Sprintf("%s@%d", v.Run, v.Number)
+	}
+	return fmt.Sprintf("%s/%s@%d", v.Run, v.Policy, v.Number)
+}
+
+// Version is an immutable state of a policy. Digests are "sha256:<hex>" names of
+// blobs; docs/formats.md describes what is in them.
+type Version struct {
+	VersionID
+	Parent      int                `json:"parent"`   // -1 for version 0
+	Manifest    string             `json:"manifest"` // blob with the Manifest's JSON
+	Weights     string             `json:"weights"`  // blob with the safetensors of the weights
+	Batch       string             `json:"batch,omitempty"`
+	Fingerprint string             `json:"fingerprint"`
+	Metrics     map[string]float64 `json:"metrics,omitempty"`
+	Created     time.Time          `json:"created"`
+}
+
+// Sampler answers for any version of any run, loading what it needs.
+type Sampler interface {
+	// Sample also returns the digest of the weights that sampled.
+	Sample(ctx context.Context, version VersionID, r DecodeRequest) (c Completion, weights string, err error)
+}

@@ -1,0 +1,126 @@
+package model
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+)
+
+// Tensor is a dense float32 array, row-major.
+type Tensor struct {
+	Name  string
+	Shape []int
+	Data  []float32
+}
+
+// Weights are a model's tensors in the order of Architecture.Tensors.
+type Weights []Tensor
+
+// Tensors lists the names and shapes of a's tensors, in the one order that
+// files and fingerprints use. Data is nil.
+func (a Architecture) Tensors() Weights {
+	q, kv := a.Heads*a.HeadDim, a.KVHeads*a.HeadDim
+	w := Weights{{Name: "model.embed_tokens.weight", Shape: []int{a.VocabSize, a.HiddenSize}}}
+	for l := range a.Layers {
+		p := fmt.Sprintf("model.layers.%d.", l)
+		w = append(w,
+			Tensor{Name: p + "input_layernorm.weight", Shape: []int{a.HiddenSize}},
+			Tensor{Name: p + "self_attn.q_proj.weight", Shape: []int{q, a.HiddenSize}},
+			Tensor{Name: p + "self_attn.k_proj.weight", Shape: []int{kv, a.HiddenSize}},
+			Tensor{Name: p + "self_attn.v_proj.weight", Shape: []int{kv, a.HiddenSize}},
+			Tensor{Name: p + "self_attn.o_proj.weight", Shape: []int{a.HiddenSize, q}},
+			Tensor{Name: p + "post_attention_layernorm.weight", Shape: []int{a.HiddenSize}},
+			Tensor{Name: p + "mlp.gate_proj.weight", Shape: []int{a.FeedForward, a.HiddenSize}},
+			Tensor{Name: p + "mlp.up_proj.weight", Shape: []int{a.FeedForward, a.HiddenSize}},
+			Tensor{Name: p + "mlp.down_proj.weight", Shape: []int{a.HiddenSize, a.FeedForward}},
+		)
+		if a.QKVBias {
+			w = append(w,
+				Tensor{Name: p + "self_attn.q_proj.bias", Shape: []int{q}},
+				Tensor{Name: p + "self_attn.k_proj.bias", Shape: []int{kv}},
+				Tensor{Name: p + "self_attn.v_proj.bias", Shape: []int{kv}})
+		}
+		if a.QKNorm {
+			w = append(w,
+				Tensor{Name: p + "self_attn.q_norm.weight", Shape: []int{a.HeadDim}},
+				Tensor{Name: p + "self_attn.k_norm.weight", Shape: []int{a.HeadDim}})
+		}
+	}
+	w = append(w, Tensor{Name: "model.norm.weight", Shape: []int{a.HiddenSize}})
+	if !a.Tied {
+		w = append(w, Tensor{Name: "lm_head.weight", Shape: []int{a.VocabSize, a.HiddenSize}})
+	}
+	return w
+}
+
+// Size is the number of elements of t's shape.
+func (t Tensor) Size() int {
+	n := 1
+	for _, d := range t.Shape {
+		n *= d
+	}
+	return n
+}
+
+// Parameters is the number of trainable numbers of a.
+func (a Architecture) Parameters() int {
+	n := 0
+	for _, t := range a.Tensors() {
+		n += t.Size()
+	}
+	return n
+}
+
+// Zeros returns a's tensors, all zero: the moments of a fresh optimizer.
+func (a Architecture) Zeros() Weights {
+	w := a.Tensors()
+	for i := range w {
+		w[i].Data = make([]float32, w[i].Size())
+	}
+	return w
+}
+
+// Init draws a's weights from seed: norms 1, biases 0, linear layers normal with
+// deviation 1/sqrt(fan-in), those that write into the residual stream smaller by
+// sqrt(2·layers) (GPT-2), the embedding 0.05.
+func (a Architecture) Init(seed uint64) Weights {
+	w := a.Zeros()
+	r := rand.New(rand.NewPCG(seed, 0x66756c67))
+	for i := range w {
+		t := &w[i]
+		switch {
+		case strings.HasSuffix(t.Name, "norm.weight"):
+			for j := range t.Data {
+				t.Data[j] = 1
+			}
+		case strings.HasSuffix(t.Name, ".bias"):
+		default:
+			std := 1 / math.Sqrt(float64(t.Shape[1]))
+			if strings.HasSuffix(t.Name, "o_proj.weight") || strings.HasSuffix(t.Name, "down_proj.weight") {
+				std /= math.Sqrt(2 * float64(a.Layers))
+			}
+			if strings.HasSuffix(t.Name, "embed_tokens.weight") {
+				std = 0.05
+			}
+			for j := range t.Data {
+				t.Data[j] = float32(r.NormFloat64() * std)
+			}
+		}
+	}
+	return w
+}
+
+// Match reports where w differs from a's tensors in name, shape or length.
+func (a Architecture) Match(w Weights) error {
+	want := a.Tensors()
+	if len(w) != len(want) {
+		return fmt.Errorf("%w: %d tensors, want %d", ErrArchitecture, len(w), len(want))
+	}
+	for i, t := range want {
+		if w[i].Name != t.Name || fmt.Sprint(w[i].Shape) != fmt.Sprint(t.Shape) || len(w[i].Data) != t.Size() {
+			return fmt.Errorf("%w: tensor %d is %s %v with %d numbers, want %s %v", ErrArchitecture, i, w[i].Name, w[i].Shape, len(w[i].Data), t.Name, t.Shape)
+		}
+	}
+	return nil
+}

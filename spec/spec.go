@@ -1,0 +1,163 @@
+package spec
+
+// Spec is one training run: the input of TrainingWorkflow, and the content of a
+// spec file. Its zero fields are filled in by Defaults.
+type Spec struct {
+	// Name of the run when the command line gives none.
+	Name string `json:"name,omitempty"`
+	// Seed of everything random in the run.
+	Seed       uint64     `json:"seed,omitempty"`
+	Model      Model      `json:"model"`
+	Agent      Agent      `json:"agent"`
+	Tasks      Tasks      `json:"tasks"`
+	Grader     Grader     `json:"grader"`
+	Sampling   Sampling   `json:"sampling,omitzero"`
+	Training   Training   `json:"training,omitzero"`
+	Credit     Credit     `json:"credit,omitzero"`
+	Loss       Loss       `json:"loss,omitzero"`
+	Evaluation Evaluation `json:"evaluation,omitzero"`
+	Promotion  Promotion  `json:"promotion,omitzero"`
+}
+
+// Model says what is trained, and from where it starts.
+type Model struct {
+	// Engine is "native" or "gomlx".
+	Engine string `json:"engine,omitempty"`
+	// Base is the start: "tiny" (the built-in architecture, random weights) or a
+	// directory with config.json and model.safetensors.
+	Base string `json:"base,omitempty"`
+	// Codec turns dialogs into tokens: "compact".
+	Codec string `json:"codec,omitempty"`
+	// WarmStart trains on demonstrations before anything else.
+	WarmStart *WarmStart `json:"warm_start,omitempty"`
+}
+
+// WarmStart is supervised training on demonstrations by cross-entropy.
+type WarmStart struct {
+	// Demonstrations is a JSONL file of dialogs, or "arithmetic" for the
+	// built-in calculator demonstrations.
+	Demonstrations string `json:"demonstrations"`
+	Updates        int    `json:"updates"`
+	Batch          int    `json:"batch,omitempty"` // dialogs per update
+	// LearningRate at the peak: linear warm-up over the first 20 updates, then
+	// cosine decay to a twentieth.
+	LearningRate float64 `json:"learning_rate,omitempty"`
+}
+
+// Agent says how to run the agent. Exactly one of Func and Command is given.
+type Agent struct {
+	// Func is the name of a Go function registered in the worker.
+	Func string `json:"func,omitempty"`
+	// Command is run once per rollout: program and arguments.
+	Command []string `json:"command,omitempty"`
+	// Directory is the command's working directory; the spec file's by default.
+	Directory string `json:"directory,omitempty"`
+	// Environment is added to the agent's otherwise scrubbed environment.
+	Environment map[string]string `json:"environment,omitempty"`
+	// Queue is the task queue of the workers that run the agent.
+	Queue string `json:"queue,omitempty"`
+	// FailureReward is what an attempt gets whose agent failed by itself.
+	FailureReward float64     `json:"failure_reward,omitempty"`
+	Limits        AgentLimits `json:"limits,omitzero"`
+}
+
+// AgentLimits end an attempt that goes beyond them.
+type AgentLimits struct {
+	Calls       int     `json:"calls,omitempty"`        // model calls of an attempt
+	Tokens      int     `json:"tokens,omitempty"`       // sampled tokens of an attempt; 0 is no limit
+	Seconds     float64 `json:"seconds,omitempty"`      // wall clock of an attempt
+	OutputBytes int     `json:"output_bytes,omitempty"` // standard output and error of a command
+}
+
+// Tasks are the splits. A source is a JSONL file, or "arithmetic" or
+// "arithmetic:<count>" for problems of the built-in generator.
+type Tasks struct {
+	Train string `json:"train"`
+	// Gate is the split that promotion looks at.
+	Gate string `json:"gate,omitempty"`
+	// Test is only reported: before, and once at the end.
+	Test string `json:"test,omitempty"`
+}
+
+// Grader turns what an agent returned into a reward.
+type Grader struct {
+	// Type is "exact", "numeric", "contains", "command", or "agent" when the
+	// agent itself reports its reward.
+	Type string `json:"type"`
+	// Tolerance of "numeric", absolute.
+	Tolerance float64 `json:"tolerance,omitempty"`
+	// Command of "command": reads {task, result} as JSON, prints the reward last.
+	Command []string `json:"command,omitempty"`
+	// Seconds that a command may take.
+	Seconds float64 `json:"seconds,omitempty"`
+}
+
+// Sampling is forced on the calls of rollouts that are trained or gated.
+type Sampling struct {
+	// Temperature is 1 when absent; training at 0 would be greedy and is refused.
+	Temperature *float64 `json:"temperature,omitempty"`
+	MaxTokens   int      `json:"max_tokens,omitempty"` // of one reply
+}
+
+// Training says how much, and how an update is made.
+type Training struct {
+	// Steps is the number of updates. Epochs may be given instead.
+	Steps          int       `json:"steps,omitempty"`
+	Epochs         int       `json:"epochs,omitempty"`
+	TasksPerStep   int       `json:"tasks_per_step,omitempty"`
+	SamplesPerTask int       `json:"samples_per_task,omitempty"` // the group
+	Optimizer      Optimizer `json:"optimizer,omitzero"`
+}
+
+// Optimizer is AdamW with a schedule.
+type Optimizer struct {
+	LearningRate float64 `json:"learning_rate,omitempty"`
+	// Schedule is "constant", "linear" or "cosine": from LearningRate at the
+	// first step down to FinalFraction of it at the last.
+	Schedule      string  `json:"schedule,omitempty"`
+	FinalFraction float64 `json:"final_fraction,omitempty"`
+	WeightDecay   float64 `json:"weight_decay,omitempty"`
+	ClipNorm      float64 `json:"clip_norm,omitempty"`
+	Beta1         float64 `json:"beta1,omitempty"`
+	Beta2         float64 `json:"beta2,omitempty"`
+	Epsilon       float64 `json:"epsilon,omitempty"`
+}
+
+// Credit says how rewards become advantages.
+type Credit struct {
+	// Assignment spreads a trajectory's reward over its calls: "identical",
+	// "discounted" or "last_call".
+	Assignment string `json:"assignment,omitempty"`
+	// Discount of "discounted", per call.
+	Discount float64 `json:"discount,omitempty"`
+	// Mean and Std are the level they are taken over: "group", "batch" or "none".
+	Mean string `json:"mean,omitempty"`
+	Std  string `json:"std,omitempty"`
+	// LeaveOneOut leaves a sample out of its own mean (RLOO).
+	LeaveOneOut bool `json:"leave_one_out,omitempty"`
+}
+
+// Loss is the policy loss.
+type Loss struct {
+	// Type is "ppo_clip".
+	Type     string  `json:"type,omitempty"`
+	ClipLow  float64 `json:"clip_low,omitempty"`
+	ClipHigh float64 `json:"clip_high,omitempty"`
+	// Aggregation is "token_mean" or "sequence_mean".
+	Aggregation string `json:"aggregation,omitempty"`
+}
+
+// Evaluation says when and how much.
+type Evaluation struct {
+	// Every so many steps the gate split is evaluated.
+	Every int `json:"every,omitempty"`
+	// Samples per task of the gate split.
+	Samples int `json:"samples,omitempty"`
+}
+
+// Promotion is the rule by which a version becomes the promoted one.
+type Promotion struct {
+	// Margin by which the mean reward on the gate split must exceed that of the
+	// promoted version.
+	Margin float64 `json:"margin,omitempty"`
+}

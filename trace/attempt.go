@@ -1,0 +1,72 @@
+package trace
+
+import "time"
+
+// Terms are the conditions under which an attempt's model calls are answered.
+// They are written once, when the attempt begins, so that any gateway can serve
+// the attempt from the store alone.
+type Terms struct {
+	Policy  string `json:"policy"`
+	Version int    `json:"version"`
+	// RunSeed is the run's seed; a call's own seed is derived from it and the
+	// rollout's address without the run's name, so that equal runs under other
+	// names sample the same.
+	RunSeed     uint64  `json:"run_seed"`
+	Codec       string  `json:"codec"`                  // how dialogs become tokens, for example "compact"
+	Temperature float64 `json:"temperature"`            // forced on every call of the attempt; 0 is greedy
+	MaxTokens   int     `json:"max_tokens"`             // most tokens of one reply
+	MaxCalls    int     `json:"max_calls"`              // most calls of the attempt; 0 is no limit
+	TokenBudget int     `json:"token_budget,omitempty"` // most sampled tokens of the attempt; 0 is no limit
+	// Graded is true when a grader decides the reward: rewards that the agent
+	// posts are then refused.
+	Graded bool `json:"graded"`
+}
+
+// Outcome says how an attempt ended.
+type Outcome string
+
+// The outcomes. Completed and AgentFailed end a rollout; InfraFault never
+// yields a reward and is tried again.
+const (
+	Running     Outcome = ""
+	Completed   Outcome = "completed"    // the agent ran to its end
+	AgentFailed Outcome = "agent_failed" // the agent's own failure: exit code, exception, a limit
+	InfraFault  Outcome = "infra_fault"  // the agent could have seen a fault of ours
+)
+
+// Attempt is one try at a rollout, as the store knows it.
+type Attempt struct {
+	Address
+	Terms   Terms   `json:"terms"`
+	KeyHash string  `json:"-"` // hex SHA-256 of the attempt's API key
+	TaskID  string  `json:"task_id"`
+	Outcome Outcome `json:"outcome"`
+	// Reward is what counts for training; nil until graded.
+	Reward *float64  `json:"reward,omitempty"`
+	Result string    `json:"result,omitempty"` // what the agent returned, cut to 64 KiB
+	Error  string    `json:"error,omitempty"`
+	Calls  int       `json:"calls"`
+	Tokens int       `json:"tokens"` // sampled tokens
+	Begun  time.Time `json:"begun"`
+	Ended  time.Time `json:"ended,omitzero"`
+}
+
+// Reward is one number given to an attempt. Name is unique within an attempt:
+// posting the same name and value again changes nothing, another value is an
+// error.
+type Reward struct {
+	Address `json:"-"`
+	Name    string  `json:"name"` // "final" unless said otherwise
+	Value   float64 `json:"value"`
+	CallID  string  `json:"call_id,omitempty"` // the call it judges; empty is the whole attempt
+	Source  string  `json:"source"`            // "agent" or "grader"
+}
+
+// Event is a fact that an agent reported about its attempt.
+type Event struct {
+	Address `json:"-"`
+	Seq     int            `json:"seq"` // from 0, allocated by the store
+	Name    string         `json:"name"`
+	Fields  map[string]any `json:"fields,omitempty"`
+	At      time.Time      `json:"at"`
+}

@@ -1,0 +1,54 @@
+package trace
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Call is one model request and its reply, token by token.
+type Call struct {
+	Address
+	// Seq numbers the calls of an attempt from 0 in the order they were recorded.
+	Seq int `json:"seq"`
+	// ID is the id in the reply ("chatcmpl-…"). It derives from the call's seed,
+	// so an attempt that repeats a call repeats its id.
+	ID string `json:"id"`
+	// Parent is the Seq of the call whose prompt and completion begin this
+	// prompt, or -1. The store keeps only what comes after it.
+	Parent int `json:"parent"`
+	// Agent names the agent or graph node that made the call, when known.
+	Agent   string `json:"agent,omitempty"`
+	Policy  string `json:"policy"`
+	Version int    `json:"version"`
+	// Weights is the SHA-256 of the weights that sampled, hex.
+	Weights string `json:"weights"`
+	// Key is the SHA-256 of the canonical request, hex; Occurrence counts, from
+	// 0, how often the attempt made that same request before.
+	Key        string `json:"key"`
+	Occurrence int    `json:"occurrence"`
+
+	Prompt     []int32   `json:"prompt"`
+	Completion []int32   `json:"completion"`
+	Logprobs   []float32 `json:"logprobs"` // one for each completion token
+	// Untrained marks completion tokens that had no alternative when sampled
+	// (loss mask 0). Nil means none.
+	Untrained []bool `json:"untrained,omitempty"`
+
+	Seed        uint64  `json:"seed"`
+	Temperature float64 `json:"temperature"`
+	Finish      string  `json:"finish"`                // "stop" or "length"
+	ParseError  string  `json:"parse_error,omitempty"` // why the reply's tool call was not one
+
+	Request  json.RawMessage `json:"request"`
+	Response json.RawMessage `json:"response"`
+
+	Started  time.Time     `json:"started"`
+	Duration time.Duration `json:"duration"`
+}
+
+// Trajectory is the calls of the attempt that counts, in order, and its reward.
+type Trajectory struct {
+	Attempt
+	History []Call
+	Rewards []Reward
+}

@@ -1,0 +1,77 @@
+package trace
+
+import "slices"
+
+// Sequence is one or more calls laid end to end because each call's prompt
+// begins with all tokens of the call before it. All slices have the length of
+// Tokens.
+type Sequence struct {
+	Tokens []int32
+	// Sampled marks the tokens that the policy chose and that are trained.
+	Sampled []bool
+	// Logprobs holds the recorded log-probability where Sampled, else 0.
+	Logprobs []float32
+	// Call is the index, in the calls given to Merge, of the call that produced
+	// the token, or -1 for context.
+	Call []int
+	// Temperature is the one under which all its calls were sampled.
+	Temperature float64
+}
+
+// Trained counts the tokens that the loss sees.
+func (s Sequence) Trained() int {
+	n := 0
+	for _, t := range s.Sampled {
+		if t {
+			n++
+		}
+	}
+	return n
+}
+
+// Merge turns calls into the fewest sequences in which each sampled token
+// occurs as sampled exactly once. A call joins the sequence that its prompt
+// extends, the longest if several do; otherwise it begins a new one. A prompt
+// that is only part of a sequence does not join it. Calls that were sampled at
+// another temperature never share a sequence, since the loss rebuilds the
+// distribution that sampled.
+func Merge(calls []Call) []Sequence {
+	var out []Sequence
+	for i, c := range calls {
+		best := -1
+		for j := range out {
+			s := &out[j]
+			if s.Temperature == c.Temperature && len(s.Tokens) <= len(c.Prompt) &&
+				slices.Equal(s.Tokens, c.Prompt[:len(s.Tokens)]) &&
+				(best < 0 || len(s.Tokens) > len(out[best].Tokens)) {
+				best = j
+			}
+		}
+		if best < 0 {
+			out = append(out, Sequence{Temperature: c.Temperature})
+			best = len(out) - 1
+		}
+		out[best].extend(i, c)
+	}
+	return out
+}
+
+func (s *Sequence) extend(i int, c Call) {
+	for _, t := range c.Prompt[len(s.Tokens):] {
+		s.append(t, false, 0, -1)
+	}
+	for k, t := range c.Completion {
+		if c.Untrained != nil && c.Untrained[k] {
+			s.append(t, false, 0, -1)
+			continue
+		}
+		s.append(t, true, c.Logprobs[k], i)
+	}
+}
+
+func (s *Sequence) append(token int32, sampled bool, logprob float32, call int) {
+	s.Tokens = append(s.Tokens, token)
+	s.Sampled = append(s.Sampled, sampled)
+	s.Logprobs = append(s.Logprobs, logprob)
+	s.Call = append(s.Call, call)
+}
