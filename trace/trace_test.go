@@ -1,0 +1,100 @@
+package trace_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+func TestAddressHasOneTextualForm(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(0, 1<<40)
+		a := trace.Address{
+			RolloutID: trace.RolloutID{
+				Run:  rapid.StringMatching(`[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?`).Draw(t, "run"),
+				Kind: rapid.SampledFrom([]trace.Kind{trace.Train, trace.Gate, trace.Test, trace.Try}).Draw(t, "kind"),
+				Step: n.Draw(t, "step"), Task: n.Draw(t, "task"), Sample: n.Draw(t, "sample"),
+			},
+			Attempt: 1 + n.Draw(t, "attempt"),
+		}
+		back, err := trace.ParseAddress(a.String())
+		require.NoError(t, err)
+		require.Equal(t, a, back)
+	})
+}
+
+func TestWhatIsNotAnAddressIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, s := range []string{
+		"", "demo/train-3/17/2", "demo/train-3/17/2/0", "demo/train-03/17/2/1", "demo/train-3/+17/2/1", "demo/train/1/2/3",
+		"demo/nap-3/17/2/1", "../train-3/17/2/1", "Demo/train-3/17/2/1", "/train-3/1/2/1", "demo/train-3/-1/2/1", "a/b/c/d/e/f",
+	} {
+		_, err := trace.ParseAddress(s)
+		require.ErrorIs(t, err, trace.ErrAddress, s)
+	}
+}
+
+func call(prompt, completion []int32) trace.Call {
+	return trace.Call{Prompt: prompt, Completion: completion, Logprobs: make([]float32, len(completion)), Temperature: 1}
+}
+
+func TestCallsThatExtendEachOtherBecomeOneSequence(t *testing.T) {
+	t.Parallel()
+	first := call([]int32{1, 2}, []int32{3, 4})
+	first.Logprobs = []float32{-1, -2}
+	got := trace.Merge([]trace.Call{first, call([]int32{1, 2, 3, 4, 5}, []int32{6}), call([]int32{9}, []int32{8})})
+	require.Len(t, got, 2)
+	require.Equal(t, []int32{1, 2, 3, 4, 5, 6}, got[0].Tokens)
+	require.Equal(t, []bool{false, false, true, true, false, true}, got[0].Sampled)
+	require.Equal(t, []int{-1, -1, 0, 0, -1, 1}, got[0].Call)
+	require.Equal(t, []float32{0, 0, -1, -2, 0, 0}, got[0].Logprobs)
+	require.Equal(t, 3, got[0].Trained())
+	require.Equal(t, []int{-1, 2}, got[1].Call)
+}
+
+func TestBranchesAndOtherTemperaturesStartTheirOwnSequence(t *testing.T) {
+	t.Parallel()
+	root := call([]int32{1}, []int32{2})
+	cool := call([]int32{1, 2, 3}, []int32{4})
+	cool.Temperature = 0.5
+	got := trace.Merge([]trace.Call{root, call([]int32{1, 7}, []int32{8}), cool})
+	require.Len(t, got, 3)
+}
+
+func TestTokensWithoutAlternativeAreContext(t *testing.T) {
+	t.Parallel()
+	c := call([]int32{1}, []int32{2, 3})
+	c.Untrained = []bool{true, false}
+	require.Equal(t, []bool{false, false, true}, trace.Merge([]trace.Call{c})[0].Sampled)
+}
+
+func TestEverySampledTokenIsTrainedExactlyOnce(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		var calls []trace.Call
+		for range rapid.IntRange(1, 8).Draw(t, "calls") {
+			prompt := rapid.SliceOfN(rapid.Int32Range(0, 2), 1, 3).Draw(t, "prompt")
+			if len(calls) > 0 && rapid.Bool().Draw(t, "extends") {
+				p := calls[rapid.IntRange(0, len(calls)-1).Draw(t, "parent")]
+				prompt = append(append(append([]int32{}, p.Prompt...), p.Completion...), prompt...)
+			}
+			calls = append(calls, call(prompt, rapid.SliceOfN(rapid.Int32Range(0, 2), 1, 3).Draw(t, "completion")))
+		}
+		seen := map[int][]int32{}
+		for _, s := range trace.Merge(calls) {
+			for i, c := range s.Call {
+				require.Equal(t, c >= 0, s.Sampled[i])
+				if c >= 0 {
+					seen[c] = append(seen[c], s.Tokens[i])
+				}
+			}
+		}
+		for i, c := range calls {
+			require.Equal(t, c.Completion, seen[i])
+		}
+	})
+}
