@@ -1,0 +1,107 @@
+package activities
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/tasks"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// finalReward is the name of the reward that decides: the grader's, or the one
+// that an agent posts.
+const finalReward = "final"
+
+const (
+	graderByCommand = "command" // an activity of its own decides
+	graderByAgent   = "agent"   // the agent reports its reward itself
+)
+
+// judge fills in how the attempt ended and, unless a grader command decides,
+// its reward.
+func (r *Runner) judge(ctx context.Context, s spec.Spec, task tasks.Task, result agent.Result, a *trace.Attempt) error {
+	a.Outcome, a.Result = trace.Completed, result.Text
+	if result.Failed() {
+		failed(a, s, fmt.Sprintf("%s: %s", result.Failure, result.Message))
+		return nil
+	}
+	switch s.Grader.Type {
+	case graderByCommand:
+		return nil
+	case graderByAgent:
+		reward, ok, err := r.reported(ctx, a.Address, result)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			failed(a, s, "the agent reported no reward")
+			return nil
+		}
+		a.Reward = &reward
+		return nil
+	}
+	reward, err := tasks.Grade(s.Grader, task, result.Text)
+	if err != nil {
+		return invalid(err)
+	}
+	a.Reward = &reward
+	return nil
+}
+
+func failed(a *trace.Attempt, s spec.Spec, why string) {
+	reward := s.Agent.FailureReward
+	a.Outcome, a.Reward, a.Error = trace.AgentFailed, &reward, why
+}
+
+// reported is the reward that the agent gave itself.
+func (r *Runner) reported(ctx context.Context, address trace.Address, result agent.Result) (float64, bool, error) {
+	if result.Reward != nil {
+		return *result.Reward, true, nil
+	}
+	posted, err := r.Attempts.Rewards(ctx, address)
+	if err != nil {
+		return 0, false, fmt.Errorf("read rewards: %w", err)
+	}
+	for _, p := range posted {
+		if p.Name == finalReward && p.CallID == "" {
+			return p.Value, true, nil
+		}
+	}
+	return 0, false, nil
+}
+
+// GradeRollout lets the spec's grader command decide the reward of an attempt.
+// The first reward that was recorded counts, so a grader is not asked twice.
+func (r *Runner) GradeRollout(ctx context.Context, in GradeRolloutInput) (GradeRolloutResult, error) {
+	v, err := r.library.open(ctx, in.Address.Run, r.Runs, r.Blobs)
+	if err != nil {
+		return GradeRolloutResult{}, err
+	}
+	if reward, ok, err := r.reported(ctx, in.Address, agent.Result{}); err != nil || ok {
+		return GradeRolloutResult{Reward: reward}, err
+	}
+	task, err := v.task(in.Address.Kind, in.Index)
+	if err != nil {
+		return GradeRolloutResult{}, err
+	}
+	a, err := r.Attempts.Attempt(ctx, in.Address)
+	if err != nil {
+		return GradeRolloutResult{}, fmt.Errorf("read attempt %s: %w", in.Address, err)
+	}
+	reward, err := tasks.GradeCommand(ctx, v.spec.Grader, task, a.Result)
+	if err != nil {
+		return GradeRolloutResult{}, fmt.Errorf("grade attempt %s: %w", in.Address, err)
+	}
+	if math.IsNaN(reward) || math.IsInf(reward, 0) {
+		return GradeRolloutResult{}, invalid(fmt.Errorf("grader of attempt %s returned %v", in.Address, reward))
+	}
+	err = r.Attempts.PutReward(ctx, trace.Reward{Address: in.Address, Name: finalReward, Value: reward, Source: "grader"})
+	if errors.Is(err, trace.ErrConflict) {
+		reward, _, err = r.reported(ctx, in.Address, agent.Result{})
+	}
+	return GradeRolloutResult{Reward: reward}, err
+}

@@ -1,0 +1,88 @@
+package activities
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/tasks"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// decodeSpec reads the resolved spec out of a run's row.
+func decodeSpec(run record.Run) (spec.Spec, error) {
+	var s spec.Spec
+	if err := json.Unmarshal(run.Spec, &s); err != nil {
+		return s, invalid(fmt.Errorf("decode the spec of run %s: %w", run.Name, err))
+	}
+	return s, nil
+}
+
+// library remembers the immutable parts of runs, which every rollout reads:
+// their spec and their tasks. The zero value is ready.
+type library struct {
+	mu    sync.Mutex
+	runs  map[string]*volume
+	order []string
+}
+
+// volume is one run in the library.
+type volume struct {
+	run   record.Run
+	spec  spec.Spec
+	tasks map[trace.Kind][]tasks.Task
+}
+
+// shelf is how many runs a library remembers.
+const shelf = 16
+
+// open returns the run's volume, reading it from the store the first time.
+func (l *library) open(ctx context.Context, name string, runs Runs, blobs Blobs) (*volume, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if v, ok := l.runs[name]; ok {
+		return v, nil
+	}
+	run, err := runs.Run(ctx, name)
+	if err != nil {
+		return nil, fmt.Errorf("read run %s: %w", name, err)
+	}
+	v := &volume{run: run, tasks: map[trace.Kind][]tasks.Task{}}
+	if v.spec, err = decodeSpec(run); err != nil {
+		return nil, err
+	}
+	for kind, split := range run.Splits {
+		data, err := blobs.Get(ctx, split.Digest)
+		if err != nil {
+			return nil, fmt.Errorf("read the %s tasks of run %s: %w", kind, name, err)
+		}
+		if v.tasks[kind], err = tasks.Decode(data); err != nil {
+			return nil, fmt.Errorf("decode the %s tasks of run %s: %w", kind, name, err)
+		}
+	}
+	if l.runs == nil {
+		l.runs = map[string]*volume{}
+	}
+	l.runs[name] = v
+	l.order = append(l.order, name)
+	if len(l.order) > shelf {
+		delete(l.runs, l.order[0])
+		l.order = l.order[1:]
+	}
+	return v, nil
+}
+
+// task is the task at index of the split that kind reads.
+func (v *volume) task(kind trace.Kind, index int) (tasks.Task, error) {
+	if kind == trace.Try {
+		kind = trace.Train
+	}
+	list := v.tasks[kind]
+	if index < 0 || index >= len(list) {
+		return tasks.Task{}, invalid(fmt.Errorf("task %d of the %s split of run %s: there are %d", index, kind, v.run.Name, len(list)))
+	}
+	return list[index], nil
+}

@@ -1,0 +1,119 @@
+// Package catalog finds versions by the names that people and requests use, and
+// loads them: "demo@12", "demo@promoted", or "demo" for the promoted one. It is
+// the one place where rows of versions and their blobs meet, for every process
+// that samples, serves or exports.
+//
+// It only reads. Whoever loads a version through it gets weights whose digest is
+// the one in the version's row.
+package catalog
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/checkpoint"
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// Store is what the catalog reads of a store.
+type Store interface {
+	Run(ctx context.Context, name string) (record.Run, error)
+	Runs(ctx context.Context) ([]record.Run, error)
+	Version(ctx context.Context, id model.VersionID) (model.Version, error)
+	Promoted(ctx context.Context, run, policy string) (record.Promotion, error)
+}
+
+// Catalog finds and loads versions.
+type Catalog struct {
+	Store Store
+	Blobs checkpoint.Blobs
+}
+
+// promoted is the reference to whatever version is promoted at the moment.
+const promoted = "promoted"
+
+// Find reads a reference, RUN@NUMBER, RUN@promoted or RUN, and returns the row
+// of the version it means.
+func (c Catalog) Find(ctx context.Context, reference string) (model.Version, error) {
+	run, number, ok := strings.Cut(reference, "@")
+	if !ok {
+		number = promoted
+	}
+	id := model.VersionID{Run: run, Policy: model.DefaultPolicy}
+	if number == promoted {
+		p, err := c.Store.Promoted(ctx, run, id.Policy)
+		if err != nil {
+			return model.Version{}, fmt.Errorf("find the promoted version of run %q: %w", run, err)
+		}
+		id.Number = p.Version
+	} else {
+		n, err := strconv.Atoi(number)
+		if err != nil || n < 0 {
+			return model.Version{}, fmt.Errorf("%w: version %q: want RUN@NUMBER or RUN@promoted", trace.ErrNotFound, reference)
+		}
+		id.Number = n
+	}
+	v, err := c.Store.Version(ctx, id)
+	if err != nil {
+		return v, fmt.Errorf("find version %s: %w", id, err)
+	}
+	return v, nil
+}
+
+// Resolve implements the gateway's view: the version and the codec it speaks.
+func (c Catalog) Resolve(ctx context.Context, reference string) (model.VersionID, string, error) {
+	v, err := c.Find(ctx, reference)
+	if err != nil {
+		return model.VersionID{}, "", err
+	}
+	s, err := c.Spec(ctx, v.Run)
+	return v.VersionID, s.Model.Codec, err
+}
+
+// List names what can be asked for: the promoted version of each run.
+func (c Catalog) List(ctx context.Context) ([]string, error) {
+	runs, err := c.Store.Runs(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list runs: %w", err)
+	}
+	names := make([]string, len(runs))
+	for i, r := range runs {
+		names[i] = r.Name + "@" + promoted
+	}
+	return names, nil
+}
+
+// Spec is the resolved spec of a run.
+func (c Catalog) Spec(ctx context.Context, run string) (spec.Spec, error) {
+	r, err := c.Store.Run(ctx, run)
+	if err != nil {
+		return spec.Spec{}, fmt.Errorf("read run %q: %w", run, err)
+	}
+	var s spec.Spec
+	if err := json.Unmarshal(r.Spec, &s); err != nil {
+		return s, fmt.Errorf("decode the spec of run %q: %w", run, err)
+	}
+	return s, nil
+}
+
+// Load implements the sampler's source.
+func (c Catalog) Load(ctx context.Context, id model.VersionID) (model.Architecture, model.Weights, string, error) {
+	v, err := c.Store.Version(ctx, id)
+	if err != nil {
+		return model.Architecture{}, nil, "", fmt.Errorf("find version %s: %w", id, err)
+	}
+	k, m, err := checkpoint.LoadWeights(ctx, c.Blobs, v.Manifest)
+	if err != nil {
+		return model.Architecture{}, nil, "", err
+	}
+	if got := m.Files[model.WeightsFile].Digest; got != v.Weights {
+		return model.Architecture{}, nil, "", fmt.Errorf("%w: version %s has weights %s, its manifest %s", checkpoint.ErrCorrupt, id, v.Weights, got)
+	}
+	return k.Architecture, k.Weights, v.Weights, nil
+}

@@ -1,0 +1,203 @@
+// Package serve is the built-in sampler: it answers for any version of any run,
+// and keeps the few versions in memory that were asked for last.
+//
+// It has no state that a crash could lose. A request names a version; what is
+// not resident is loaded from the source. It does not decide which version to
+// use, and it does not record what it samples; the gateway does both.
+package serve
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/fulgurite/fulgurite/model"
+)
+
+// Source loads a version's weights and says their digest.
+type Source interface {
+	Load(ctx context.Context, v model.VersionID) (model.Architecture, model.Weights, string, error)
+}
+
+// ErrClosed is returned once the sampler was closed.
+var ErrClosed = errors.New("sampler is closed")
+
+// Sampler implements model.Sampler over an engine. It is safe for concurrent use.
+type Sampler struct {
+	engine   model.Engine
+	source   Source
+	resident int
+
+	mu     sync.Mutex
+	loaded map[model.VersionID]*list.Element
+	recent *list.List // of *replica, the most recently used in front
+	closed bool
+}
+
+// replica is one version in memory. ready is closed when loading ended.
+type replica struct {
+	version model.VersionID
+	ready   chan struct{}
+	decoder model.Decoder
+	weights string
+	err     error
+	users   int
+	evicted bool
+}
+
+// New returns a sampler that keeps at most resident versions (at least 1).
+func New(engine model.Engine, source Source, resident int) *Sampler {
+	return &Sampler{
+		engine: engine, source: source, resident: max(resident, 1),
+		loaded: map[model.VersionID]*list.Element{}, recent: list.New(),
+	}
+}
+
+// Sample implements model.Sampler.
+func (s *Sampler) Sample(ctx context.Context, v model.VersionID, r model.DecodeRequest) (model.Completion, string, error) {
+	rep, err := s.acquire(ctx, v)
+	if err != nil {
+		return model.Completion{}, "", err
+	}
+	defer s.release(rep)
+	c, err := rep.decoder.Decode(ctx, r)
+	if err != nil {
+		return model.Completion{}, "", fmt.Errorf("sample %s: %w", v, err)
+	}
+	return c, rep.weights, nil
+}
+
+// Publish loads version v, so that the first request for it does not wait.
+func (s *Sampler) Publish(ctx context.Context, v model.VersionID) error {
+	rep, err := s.acquire(ctx, v)
+	if err != nil {
+		return err
+	}
+	s.release(rep)
+	return nil
+}
+
+// Close ends all decoders; requests under way fail.
+func (s *Sampler) Close() {
+	s.mu.Lock()
+	s.closed = true
+	var idle []*replica
+	for e := s.recent.Front(); e != nil; e = e.Next() {
+		rep := e.Value.(*replica)
+		rep.evicted = true
+		if rep.users == 0 && rep.isReady() {
+			idle = append(idle, rep)
+		}
+	}
+	s.loaded, s.recent = map[model.VersionID]*list.Element{}, list.New()
+	s.mu.Unlock()
+	for _, rep := range idle {
+		rep.close()
+	}
+}
+
+// acquire returns v's replica, loading it if need be. A failed load is not kept.
+func (s *Sampler) acquire(ctx context.Context, v model.VersionID) (*replica, error) {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil, ErrClosed
+	}
+	e, ok := s.loaded[v]
+	if !ok {
+		e = s.recent.PushFront(&replica{version: v, ready: make(chan struct{})})
+		s.loaded[v] = e
+		// Loading goes on when the first to ask gives up: others wait for it.
+		go s.load(context.WithoutCancel(ctx), e)
+	}
+	s.recent.MoveToFront(e)
+	rep := e.Value.(*replica)
+	rep.users++
+	surplus := s.evict()
+	s.mu.Unlock()
+	for _, r := range surplus {
+		r.close()
+	}
+	select {
+	case <-rep.ready:
+	case <-ctx.Done():
+		s.release(rep)
+		return nil, ctx.Err()
+	}
+	if rep.err != nil {
+		s.release(rep)
+		return nil, rep.err
+	}
+	return rep, nil
+}
+
+func (s *Sampler) load(ctx context.Context, e *list.Element) {
+	rep := e.Value.(*replica)
+	arch, weights, digest, err := s.source.Load(ctx, rep.version)
+	if err == nil {
+		rep.weights = digest
+		rep.decoder, err = s.engine.NewDecoder(arch, weights)
+	}
+	if err != nil {
+		rep.err = fmt.Errorf("load version %s: %w", rep.version, err)
+		s.mu.Lock()
+		if s.loaded[rep.version] == e {
+			delete(s.loaded, rep.version)
+			s.recent.Remove(e)
+		}
+		s.mu.Unlock()
+	}
+	close(rep.ready)
+	s.mu.Lock()
+	abandoned := rep.evicted && rep.users == 0
+	s.mu.Unlock()
+	if abandoned {
+		rep.close()
+	}
+}
+
+// evict forgets the least recently used versions beyond the limit and returns
+// those that nobody uses. The caller holds mu.
+func (s *Sampler) evict() []*replica {
+	var idle []*replica
+	for s.recent.Len() > s.resident {
+		e := s.recent.Back()
+		rep := e.Value.(*replica)
+		s.recent.Remove(e)
+		delete(s.loaded, rep.version)
+		rep.evicted = true
+		if rep.users == 0 && rep.isReady() {
+			idle = append(idle, rep)
+		}
+	}
+	return idle
+}
+
+func (s *Sampler) release(rep *replica) {
+	s.mu.Lock()
+	rep.users--
+	last := rep.evicted && rep.users == 0 && rep.isReady()
+	s.mu.Unlock()
+	if last {
+		rep.close()
+	}
+}
+
+func (r *replica) isReady() bool {
+	select {
+	case <-r.ready:
+		return true
+	default:
+		return false
+	}
+}
+
+// close may be called twice when a load ends while the last user leaves;
+// decoders allow that.
+func (r *replica) close() {
+	if r.decoder != nil {
+		r.decoder.Close()
+	}
+}

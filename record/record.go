@@ -1,0 +1,93 @@
+// Package record holds what is kept of a run beside its rollouts: the run
+// itself, its batches, steps, evaluations and promotions. They are plain values
+// that package store keeps and everything else reads; each has a natural key,
+// named in its comment, under which writing it twice changes nothing.
+package record
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// Status is where a run stands.
+type Status string
+
+// The statuses.
+const (
+	Running   Status = "running"
+	Completed Status = "completed"
+	Failed    Status = "failed"
+	Cancelled Status = "cancelled"
+)
+
+// Run is one training. Key: Name.
+type Run struct {
+	Name        string               `json:"name"`
+	WorkflowID  string               `json:"workflow_id"`
+	ExecutionID string               `json:"execution_id"` // the first of its chain
+	SpecDigest  string               `json:"spec_digest"`
+	Spec        json.RawMessage      `json:"spec"` // with defaults, paths absolute
+	Splits      map[trace.Kind]Split `json:"splits"`
+	Status      Status               `json:"status"`
+	Result      json.RawMessage      `json:"result,omitempty"`
+	Created     time.Time            `json:"created"`
+	Finished    time.Time            `json:"finished,omitzero"`
+}
+
+// Split is a snapshot of tasks: a blob and how many tasks are in it.
+type Split struct {
+	Digest string `json:"digest"`
+	Count  int    `json:"count"`
+}
+
+// Batch is what a step trains on. Key: Run, Policy, Step.
+type Batch struct {
+	Run       string             `json:"run"`
+	Policy    string             `json:"policy"`
+	Step      int                `json:"step"`
+	Digest    string             `json:"digest"`
+	Sequences int                `json:"sequences"`
+	Tokens    int                `json:"tokens"`
+	Trained   int                `json:"trained"` // tokens that the loss sees
+	Metrics   map[string]float64 `json:"metrics,omitempty"`
+}
+
+// Step is a finished step. Key: Run, Policy, Step.
+type Step struct {
+	Run     string             `json:"run"`
+	Policy  string             `json:"policy"`
+	Step    int                `json:"step"`
+	Batch   string             `json:"batch"`
+	Metrics map[string]float64 `json:"metrics,omitempty"`
+	At      time.Time          `json:"at"`
+}
+
+// Evaluation is the mean reward of a version on a split. Key: Run, Policy, Kind,
+// Version.
+type Evaluation struct {
+	Run      string     `json:"run"`
+	Policy   string     `json:"policy"`
+	Kind     trace.Kind `json:"kind"`
+	Version  int        `json:"version"`
+	Tasks    int        `json:"tasks"`
+	Rollouts int        `json:"rollouts"`
+	Mean     float64    `json:"mean"`
+	StdError float64    `json:"std_error"`
+	// Greedy is the mean at temperature 0, where it was asked for.
+	Greedy *float64  `json:"greedy,omitempty"`
+	At     time.Time `json:"at"`
+}
+
+// Promotion is one move of the promoted pointer. Key: Run, Policy, DecisionID.
+type Promotion struct {
+	Run        string          `json:"run"`
+	Policy     string          `json:"policy"`
+	DecisionID string          `json:"decision_id"`
+	Version    int             `json:"version"`
+	Previous   int             `json:"previous"` // -1 when there was none
+	Reason     string          `json:"reason"`
+	Evidence   json.RawMessage `json:"evidence,omitempty"`
+	At         time.Time       `json:"at"`
+}

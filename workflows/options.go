@@ -1,0 +1,78 @@
+package workflows
+
+import (
+	"time"
+
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/fulgurite/fulgurite/activities"
+	"github.com/fulgurite/fulgurite/spec"
+)
+
+// forever retries until a person steps in: an infrastructure that is away comes
+// back, and giving up would lose the run. Only errors that nothing but a change
+// of the spec can mend end it.
+func forever(first, longest time.Duration) *temporal.RetryPolicy {
+	return &temporal.RetryPolicy{
+		InitialInterval:        first,
+		BackoffCoefficient:     2,
+		MaximumInterval:        longest,
+		NonRetryableErrorTypes: []string{activities.ErrTypeInvalid},
+	}
+}
+
+// coordination is for the short activities on the training queue: database rows
+// and small files, seconds at the worst.
+func coordination(ctx workflow.Context, summary string) workflow.Context {
+	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+		TaskQueue:           QueueTraining,
+		StartToCloseTimeout: 2 * time.Minute,                               // a batch of thousands of trajectories takes seconds
+		RetryPolicy:         forever(200*time.Millisecond, 10*time.Second), // a database restarts within seconds
+		Summary:             summary,
+	})
+}
+
+// training is for the activities on the GPU queue.
+func training(ctx workflow.Context, summary string) workflow.Context {
+	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+		TaskQueue:             QueueTrainGPU,
+		StartToCloseTimeout:   24 * time.Hour,   // an update of a large model may take long; the heartbeat finds the dead
+		HeartbeatTimeout:      10 * time.Second, // seconds lost when a GPU worker dies; it beats every second
+		RetryPolicy:           forever(time.Second, 30*time.Second),
+		Summary:               summary,
+		DisableEagerExecution: true, // one at a time on the queue's own workers
+	})
+}
+
+// rollouts is for one attempt of an agent.
+func rollouts(ctx workflow.Context, agent spec.Agent, summary string) workflow.Context {
+	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+		TaskQueue:           agent.Queue,
+		StartToCloseTimeout: 24 * time.Hour,   // the agent's own limit ends it; waiting for a gateway to come back does not count
+		HeartbeatTimeout:    10 * time.Second, // seconds lost when a worker dies, and 4 ms of server CPU a beat
+		RetryPolicy:         forever(500*time.Millisecond, 30*time.Second),
+		Summary:             summary,
+	})
+}
+
+// grading is for a grader command.
+func grading(ctx workflow.Context, s spec.Spec) workflow.Context {
+	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+		TaskQueue:           s.Agent.Queue,
+		StartToCloseTimeout: time.Duration(s.Grader.Seconds*float64(time.Second)) + 10*time.Second, // its own limit, and the start of a process
+		RetryPolicy: &temporal.RetryPolicy{
+			InitialInterval: time.Second, BackoffCoefficient: 2, MaximumInterval: 30 * time.Second,
+			MaximumAttempts:        5, // a grader that fails five times is broken
+			NonRetryableErrorTypes: []string{activities.ErrTypeInvalid},
+		},
+	})
+}
+
+// window is the most children or activities that a workflow keeps pending: an
+// eighth of the server's limit of 2,000, enough to fill any worker here.
+const window = 256
+
+// evaluationChunk is how many rollouts one execution of EvaluationWorkflow runs
+// before it continues as new: about 3,000 events of the 4,096 that suggest it.
+const evaluationChunk = 1000

@@ -1,0 +1,89 @@
+package workflows
+
+import (
+	"fmt"
+
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/fulgurite/fulgurite/activities"
+	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// RolloutInput asks for the group of one task: all its samples in one step.
+type RolloutInput struct {
+	Run     string      `json:"run"`
+	Kind    trace.Kind  `json:"kind"`
+	Step    int         `json:"step"`
+	Task    int         `json:"task"`  // ordinal in the stream of training tasks
+	Index   int         `json:"index"` // in the train split
+	Policy  string      `json:"policy"`
+	Version int         `json:"version"`
+	Samples int         `json:"samples"`
+	Agent   spec.Agent  `json:"agent"`
+	Grader  spec.Grader `json:"grader"`
+}
+
+// RolloutResult is the group, and what it took.
+type RolloutResult struct {
+	Group  activities.Group `json:"group"`
+	Failed int              `json:"failed"` // attempts that counted although the agent failed
+	Calls  int              `json:"calls"`
+	Tokens int              `json:"tokens"`
+}
+
+// RolloutWorkflow runs all samples of one task at once. Each is retried alone;
+// the group is whole or not at all.
+func RolloutWorkflow(ctx workflow.Context, in RolloutInput) (RolloutResult, error) {
+	out := RolloutResult{Group: activities.Group{
+		Task: in.Task, Attempts: make([]int, in.Samples), Rewards: make([]float64, in.Samples),
+	}}
+	wg := workflow.NewWaitGroup(ctx)
+	var failure error
+	for i := range in.Samples {
+		wg.Add(1)
+		workflow.Go(ctx, func(ctx workflow.Context) {
+			defer wg.Done()
+			id := trace.RolloutID{Run: in.Run, Kind: in.Kind, Step: in.Step, Task: in.Task, Sample: i}
+			r, err := runAgent(ctx, sampleInput{
+				RunAgentInput: activities.RunAgentInput{Rollout: id, Index: in.Index, Policy: in.Policy, Version: in.Version},
+				Agent:         in.Agent, Grader: in.Grader,
+			})
+			if err != nil {
+				failure = err
+				return
+			}
+			out.Group.Attempts[i], out.Group.Rewards[i] = r.Attempt, *r.Reward
+			out.Calls += r.Calls
+			out.Tokens += r.Tokens
+			if r.Outcome == trace.AgentFailed {
+				out.Failed++
+			}
+		})
+	}
+	wg.Wait(ctx)
+	return out, failure
+}
+
+type sampleInput struct {
+	activities.RunAgentInput
+	Agent  spec.Agent
+	Grader spec.Grader
+}
+
+// runAgent runs one sample to a reward.
+func runAgent(ctx workflow.Context, in sampleInput) (activities.RunAgentResult, error) {
+	var runner *activities.Runner
+	var r activities.RunAgentResult
+	summary := fmt.Sprintf("sample %d at version %d", in.Rollout.Sample, in.Version)
+	err := workflow.ExecuteActivity(rollouts(ctx, in.Agent, summary), runner.RunAgent, in.RunAgentInput).Get(ctx, &r)
+	if err != nil || r.Reward != nil {
+		return r, err
+	}
+	var grade activities.GradeRolloutResult
+	err = workflow.ExecuteActivity(grading(ctx, spec.Spec{Agent: in.Agent, Grader: in.Grader}), runner.GradeRollout, activities.GradeRolloutInput{
+		Address: trace.Address{RolloutID: in.Rollout, Attempt: r.Attempt}, Index: in.Index,
+	}).Get(ctx, &grade)
+	r.Reward = &grade.Reward
+	return r, err
+}

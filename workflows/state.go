@@ -1,0 +1,109 @@
+package workflows
+
+import (
+	"github.com/fulgurite/fulgurite/activities"
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// Phase is what a run is doing.
+type Phase string
+
+// The phases.
+const (
+	PhasePreparing  Phase = "preparing"
+	PhaseWarmStart  Phase = "warm start"
+	PhaseRollouts   Phase = "rollouts"
+	PhaseUpdate     Phase = "update"
+	PhaseEvaluation Phase = "evaluation"
+	PhaseFinished   Phase = "finished"
+)
+
+// curveLength bounds the curve in the state: the store has every step.
+const curveLength = 400
+
+// TrainingState is everything TrainingWorkflow knows; continue-as-new carries it
+// whole.
+type TrainingState struct {
+	Run              string                      `json:"run"`
+	Spec             spec.Spec                   `json:"spec"`
+	Splits           map[trace.Kind]record.Split `json:"splits"`
+	SearchAttributes bool                        `json:"search_attributes"`
+
+	// Started is true once version 0 stands and was evaluated.
+	Started bool `json:"started"`
+	// Step counts finished steps; version Step is the newest.
+	Step int `json:"step"`
+	// Cursor counts the tasks taken from the endless stream of the train split.
+	Cursor   int    `json:"cursor"`
+	Weights  string `json:"weights,omitempty"` // of version Step
+	Promoted int    `json:"promoted"`
+	// Gate is the promoted version's mean reward on the gate split.
+	Gate      float64                `json:"gate"`
+	Before    *activities.Evaluation `json:"before,omitempty"` // version 0 on the test split
+	After     *activities.Evaluation `json:"after,omitempty"`  // the promoted version there
+	Curve     []CurvePoint           `json:"curve,omitempty"`
+	Decisions []model.Decision       `json:"decisions,omitempty"`
+	Failed    int                    `json:"failed"` // rollouts whose agent failed
+	Calls     int                    `json:"calls"`
+	Tokens    int                    `json:"tokens"`
+}
+
+// CurvePoint is one finished step.
+type CurvePoint struct {
+	Step   int      `json:"step"`
+	Reward float64  `json:"reward"` // mean over the step's rollouts
+	Gate   *float64 `json:"gate,omitempty"`
+}
+
+// Progress answers the query "progress".
+type Progress struct {
+	Run      string                 `json:"run"`
+	Phase    Phase                  `json:"phase"`
+	Subject  string                 `json:"subject"` // what the phase is about; of an evaluation its workflow id
+	Step     int                    `json:"step"`    // steps finished
+	Steps    int                    `json:"steps"`
+	Promoted int                    `json:"promoted"`
+	Rollouts Count                  `json:"rollouts"` // of the step under way
+	Before   *activities.Evaluation `json:"before,omitempty"`
+	After    *activities.Evaluation `json:"after,omitempty"`
+	Curve    []CurvePoint           `json:"curve,omitempty"`
+	Failed   int                    `json:"failed"`
+	Calls    int                    `json:"calls"`
+	Tokens   int                    `json:"tokens"`
+}
+
+// Count is done out of total.
+type Count struct {
+	Done  int `json:"done"`
+	Total int `json:"total"`
+}
+
+// TrainingResult is what a run came to.
+type TrainingResult struct {
+	Run      string                 `json:"run"`
+	Steps    int                    `json:"steps"`
+	Promoted int                    `json:"promoted"`
+	Weights  string                 `json:"weights"` // digest of the last version's weights
+	Before   *activities.Evaluation `json:"before,omitempty"`
+	After    *activities.Evaluation `json:"after,omitempty"`
+}
+
+// steps is how many updates the run makes.
+func (s *TrainingState) steps() int { return s.Spec.Training.Total(s.Splits[trace.Train].Count) }
+
+func (s *TrainingState) has(split trace.Kind) bool { return s.Splits[split].Count > 0 }
+
+// evaluates reports whether version v is evaluated on the gate split.
+func (s *TrainingState) evaluates(v int) bool {
+	return s.has(trace.Gate) && (v%s.Spec.Evaluation.Every == 0 || v == s.steps())
+}
+
+func (s *TrainingState) record(p CurvePoint) {
+	s.Curve = append(s.Curve, p)
+	if len(s.Curve) > curveLength {
+		s.Curve = s.Curve[len(s.Curve)-curveLength:]
+	}
+}

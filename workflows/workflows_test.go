@@ -1,0 +1,331 @@
+package workflows_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/mock"
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/log"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/fulgurite/fulgurite/activities"
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/tasks"
+	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/workflows"
+)
+
+// world plays the activities: an agent whose reward is decided by score, and a
+// memory of what the workflow asked for.
+type world struct {
+	mu       sync.Mutex
+	score    func(version int, kind trace.Kind) float64
+	broken   error // returned by RunAgent
+	rollouts []activities.RunAgentInput
+	trained  []activities.TrainStepInput
+	batches  []activities.AssignCreditInput
+	promoted []activities.PromoteVersionInput
+	recorded []activities.RecordStepInput
+	finished []activities.FinishRunInput
+}
+
+func testSpec() spec.Spec {
+	s := spec.Spec{
+		Agent:    spec.Agent{Func: "f"},
+		Tasks:    spec.Tasks{Train: "arithmetic:train:50", Gate: "arithmetic:gate:10", Test: "arithmetic:test:10"},
+		Grader:   spec.Grader{Type: "exact"},
+		Training: spec.Training{Steps: 4, TasksPerStep: 3, SamplesPerTask: 2},
+	}.WithDefaults()
+	s.Evaluation.Every = 2
+	return s
+}
+
+// quiet is a suite whose workflows do not log.
+func quiet() *testsuite.WorkflowTestSuite {
+	var suite testsuite.WorkflowTestSuite
+	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
+	return &suite
+}
+
+// environment is a test environment with w behind all activities.
+func (w *world) environment(s spec.Spec) *testsuite.TestWorkflowEnvironment {
+	env := quiet().NewTestWorkflowEnvironment()
+	env.SetTestTimeout(20 * time.Second)
+	env.SetStartWorkflowOptions(client.StartWorkflowOptions{ID: "run", TaskQueue: workflows.QueueTraining})
+	env.RegisterWorkflow(workflows.RolloutWorkflow)
+	env.RegisterWorkflow(workflows.EvaluationWorkflow)
+	env.RegisterWorkflow(workflows.TrainingWorkflow)
+	var c *activities.Coordinator
+	var r *activities.Runner
+	var t *activities.Trainer
+	env.OnActivity(c.PrepareRun, mock.Anything, mock.Anything).Return(activities.PrepareRunResult{
+		Spec: s, SearchAttributes: false, Splits: map[trace.Kind]record.Split{
+			trace.Train: {Digest: "sha256:a", Count: 50}, trace.Gate: {Digest: "sha256:b", Count: 10}, trace.Test: {Digest: "sha256:c", Count: 10},
+		},
+	}, nil)
+	env.OnActivity(t.InitPolicy, mock.Anything, mock.Anything).Return(activities.VersionResult{Weights: "sha256:0"}, nil)
+	env.OnActivity(c.PublishVersion, mock.Anything, mock.Anything).Return(nil)
+	env.OnActivity(c.RecordEvaluation, mock.Anything, mock.Anything).Return(nil)
+	env.OnActivity(r.RunAgent, mock.Anything, mock.Anything).Return(w.runAgent)
+	env.OnActivity(c.AssignCredit, mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.AssignCreditInput) (activities.AssignCreditResult, error) {
+		w.note(func() { w.batches = append(w.batches, in) })
+		return activities.AssignCreditResult{Batch: fmt.Sprintf("sha256:batch%d", in.Step), Metrics: map[string]float64{"reward/mean": 1}}, nil
+	})
+	env.OnActivity(t.TrainStep, mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.TrainStepInput) (activities.VersionResult, error) {
+		w.note(func() { w.trained = append(w.trained, in) })
+		return activities.VersionResult{Number: in.Step, Weights: fmt.Sprintf("sha256:%d", in.Step)}, nil
+	})
+	env.OnActivity(c.RecordStep, mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.RecordStepInput) error {
+		w.note(func() { w.recorded = append(w.recorded, in) })
+		return nil
+	})
+	env.OnActivity(c.PromoteVersion, mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.PromoteVersionInput) error {
+		w.note(func() { w.promoted = append(w.promoted, in) })
+		return nil
+	})
+	env.OnActivity(c.FinishRun, mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.FinishRunInput) error {
+		w.note(func() { w.finished = append(w.finished, in) })
+		return nil
+	})
+	return env
+}
+
+func (w *world) note(f func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f()
+}
+
+func (w *world) runAgent(_ context.Context, in activities.RunAgentInput) (activities.RunAgentResult, error) {
+	w.note(func() { w.rollouts = append(w.rollouts, in) })
+	if w.broken != nil {
+		return activities.RunAgentResult{}, w.broken
+	}
+	reward := w.score(in.Version, in.Rollout.Kind)
+	return activities.RunAgentResult{Attempt: 1, Outcome: trace.Completed, Reward: &reward, Calls: 2, Tokens: 10}, nil
+}
+
+func input(t *testing.T) workflows.TrainingInput {
+	t.Helper()
+	data, err := json.Marshal(testSpec())
+	require.NoError(t, err)
+	return workflows.TrainingInput{Spec: data}
+}
+
+func TestARunTrainsEachVersionFromTheOneBefore(t *testing.T) {
+	t.Parallel()
+	w := &world{score: func(version int, _ trace.Kind) float64 { return float64(version) }}
+	env := w.environment(testSpec())
+	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
+	var out workflows.TrainingResult
+	require.NoError(t, env.GetWorkflowResult(&out))
+
+	require.Equal(t, 4, out.Steps)
+	require.Equal(t, 4, out.Promoted)
+	require.Equal(t, "sha256:4", out.Weights)
+	require.InDelta(t, 0, out.Before.Mean, 0)
+	require.InDelta(t, 4, out.After.Mean, 0)
+	for i, in := range w.trained {
+		require.Equal(t, activities.TrainStepInput{Run: "run", Policy: "main", Step: i + 1, Batch: fmt.Sprintf("sha256:batch%d", i+1)}, in)
+	}
+	for _, in := range w.rollouts {
+		if in.Rollout.Kind == trace.Train {
+			require.Equal(t, in.Rollout.Step-1, in.Version, "rollouts of step s sample from version s-1")
+		} else {
+			require.Equal(t, in.Rollout.Step, in.Version)
+		}
+	}
+	require.Len(t, w.finished, 1)
+	require.Equal(t, record.Completed, w.finished[0].Status)
+}
+
+func TestTasksComeFromTheSeededStreamWithoutGapOrRepeat(t *testing.T) {
+	t.Parallel()
+	w := &world{score: func(int, trace.Kind) float64 { return 0 }}
+	env := w.environment(testSpec())
+	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
+	require.NoError(t, env.GetWorkflowError())
+
+	seen := map[int]map[int]int{} // task → sample → index
+	for _, in := range w.rollouts {
+		if in.Rollout.Kind != trace.Train {
+			continue
+		}
+		if seen[in.Rollout.Task] == nil {
+			seen[in.Rollout.Task] = map[int]int{}
+		}
+		require.NotContains(t, seen[in.Rollout.Task], in.Rollout.Sample)
+		seen[in.Rollout.Task][in.Rollout.Sample] = in.Index
+	}
+	require.Equal(t, []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, slices.Sorted(maps.Keys(seen)))
+	for task, samples := range seen {
+		want, _ := tasks.At(testSpec().Seed, 50, task)
+		require.Equal(t, map[int]int{0: want, 1: want}, samples)
+	}
+	for step, b := range w.batches {
+		require.Equal(t, step*3, b.Groups[0].Task, "groups arrive in task order, however the children ended")
+		require.Equal(t, step*3+2, b.Groups[2].Task)
+	}
+}
+
+func TestOnlyABetterVersionIsPromotedAndARefusedOneIsStillTheParent(t *testing.T) {
+	t.Parallel()
+	gate := map[int]float64{0: 0.5, 2: 0.7, 4: 0.6}
+	w := &world{score: func(version int, kind trace.Kind) float64 { return gate[version] }}
+	env := w.environment(testSpec())
+	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
+	var out workflows.TrainingResult
+	require.NoError(t, env.GetWorkflowResult(&out))
+	require.Equal(t, 2, out.Promoted)
+	require.Len(t, w.promoted, 2)
+	require.Equal(t, -1, w.promoted[0].Previous)
+	require.Equal(t, 0, w.promoted[1].Previous)
+	require.Equal(t, model.Decision{Candidate: 2, Promoted: 0, Reward: 0.7, Baseline: 0.5, Accept: true}, round(w.promoted[1].Decision))
+	require.Len(t, w.trained, 4, "a refused version is trained on")
+}
+
+func round(d model.Decision) model.Decision {
+	d.Reward, d.Baseline = float64(int(d.Reward*1000+0.5))/1000, float64(int(d.Baseline*1000+0.5))/1000
+	return d
+}
+
+func TestAMarginRefusesASmallGain(t *testing.T) {
+	t.Parallel()
+	s := testSpec()
+	s.Promotion.Margin = 0.3
+	w := &world{score: func(version int, _ trace.Kind) float64 { return 0.5 + float64(version)*0.05 }}
+	env := w.environment(s)
+	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
+	var out workflows.TrainingResult
+	require.NoError(t, env.GetWorkflowResult(&out))
+	require.Zero(t, out.Promoted)
+	require.Equal(t, out.Before, out.After)
+}
+
+func TestContinueAsNewCarriesTheWholeState(t *testing.T) {
+	t.Parallel()
+	w := &world{score: func(version int, _ trace.Kind) float64 { return float64(version) }}
+	in := input(t)
+	var last workflows.TrainingResult
+	executions := 0
+	for ; executions < 20; executions++ {
+		env := w.environment(testSpec())
+		suggestAfterOneStep(env)
+		env.ExecuteWorkflow(workflows.TrainingWorkflow, in)
+		err := env.GetWorkflowError()
+		var again *workflow.ContinueAsNewError
+		if !errors.As(err, &again) {
+			require.NoError(t, err)
+			require.NoError(t, env.GetWorkflowResult(&last))
+			break
+		}
+		in = workflows.TrainingInput{}
+		require.NoError(t, json.Unmarshal(again.Input.Payloads[0].Data, &in))
+		require.NotNil(t, in.Resume)
+	}
+	require.Positive(t, executions, "no execution continued as new")
+	require.Equal(t, 4, last.Steps)
+	require.InDelta(t, 4, last.After.Mean, 0)
+	require.Len(t, w.trained, 4, "no step is trained twice")
+	require.Equal(t, []int{1, 2, 3, 4}, []int{w.trained[0].Step, w.trained[1].Step, w.trained[2].Step, w.trained[3].Step})
+}
+
+// suggestAfterOneStep suggests continue-as-new as soon as one step was trained.
+func suggestAfterOneStep(env *testsuite.TestWorkflowEnvironment) {
+	env.SetOnActivityCompletedListener(func(info *activity.Info, _ converter.EncodedValue, _ error) {
+		if info.ActivityType.Name == "TrainStep" {
+			env.SetContinueAsNewSuggested(true)
+		}
+	})
+}
+
+func TestAFailureThatNothingCanMendEndsTheRunAndItsRecord(t *testing.T) {
+	t.Parallel()
+	w := &world{broken: temporal.NewNonRetryableApplicationError("no such agent", activities.ErrTypeInvalid, nil)}
+	env := w.environment(testSpec())
+	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
+	require.ErrorContains(t, env.GetWorkflowError(), "no such agent")
+	require.Len(t, w.finished, 1)
+	require.Equal(t, record.Failed, w.finished[0].Status)
+	require.Contains(t, string(w.finished[0].Result), "no such agent")
+	require.Empty(t, w.trained)
+}
+
+func TestACancelledRunIsRecordedAsCancelled(t *testing.T) {
+	t.Parallel()
+	w := &world{score: func(int, trace.Kind) float64 { return 0 }}
+	env := w.environment(testSpec())
+	env.RegisterDelayedCallback(env.CancelWorkflow, 0)
+	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
+	require.Error(t, env.GetWorkflowError())
+	require.Len(t, w.finished, 1)
+	require.Equal(t, record.Cancelled, w.finished[0].Status)
+}
+
+func TestProgressAnswersWhileARunIsUnderWay(t *testing.T) {
+	t.Parallel()
+	w := &world{score: func(version int, _ trace.Kind) float64 { return float64(version) }}
+	env := w.environment(testSpec())
+	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
+	value, err := env.QueryWorkflow(workflows.QueryProgress)
+	require.NoError(t, err)
+	var p workflows.Progress
+	require.NoError(t, value.Get(&p))
+	require.Equal(t, workflows.PhaseFinished, p.Phase)
+	require.Equal(t, 4, p.Step)
+	require.Len(t, p.Curve, 4)
+	require.NotNil(t, p.Curve[1].Gate)
+	require.Nil(t, p.Curve[0].Gate)
+	require.Equal(t, 24*2, p.Calls)
+}
+
+func TestAnEvaluationReportsMeanErrorAndGreedyMean(t *testing.T) {
+	t.Parallel()
+	env := quiet().NewTestWorkflowEnvironment()
+	var r *activities.Runner
+	var c *activities.Coordinator
+	env.OnActivity(r.RunAgent, mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.RunAgentInput) (activities.RunAgentResult, error) {
+		reward := float64(in.Rollout.Task % 2)
+		if in.Greedy {
+			reward = 1
+		}
+		return activities.RunAgentResult{Attempt: 1, Outcome: trace.Completed, Reward: &reward}, nil
+	})
+	env.OnActivity(c.RecordEvaluation, mock.Anything, mock.Anything).Return(nil)
+	env.ExecuteWorkflow(workflows.EvaluationWorkflow, workflows.EvaluationInput{
+		Run: "run", Kind: trace.Test, Policy: "main", Version: 3, Tasks: 4, Samples: 2, Greedy: true, Agent: spec.Agent{Queue: "q"},
+	})
+	var e activities.Evaluation
+	require.NoError(t, env.GetWorkflowResult(&e))
+	require.Equal(t, 8, e.Rollouts)
+	require.InDelta(t, 0.5, e.Mean, 1e-12)
+	require.InDelta(t, 0.5345/2.8284, e.StdError, 1e-3) // sqrt(2/7) over sqrt(8)
+	require.InDelta(t, 1, *e.Greedy, 0)
+}
+
+func TestTheInputOfARunIsTheSpecItself(t *testing.T) {
+	t.Parallel()
+	in := workflows.TrainingInput{Spec: json.RawMessage(`{"name":"x"}`)}
+	data, err := json.Marshal(in)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"name":"x"}`, string(data))
+	var back workflows.TrainingInput
+	require.NoError(t, json.Unmarshal(data, &back))
+	require.Equal(t, in, back)
+}
