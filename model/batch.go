@@ -1,0 +1,196 @@
+package model
+
+import (
+	"errors"
+	"fmt"
+	"math"
+)
+
+// BatchFormat names the layout of a training batch; docs/formats.md describes
+// it, model/hf reads and writes it.
+const BatchFormat = "fulgurite.batch/1"
+
+// ErrBatch is wrapped by every error of Batch.Check.
+var ErrBatch = errors.New("bad batch")
+
+// Batch is everything that one update learns from. It is immutable: written
+// once, named by its digest, and enough to repeat the update.
+type Batch struct {
+	Format    string `json:"format"`
+	Policy    string `json:"policy"`
+	Step      int    `json:"step"` // from 1; the update makes version Step of version Step-1
+	VocabSize int    `json:"vocab_size"`
+	// Denominators were counted over the whole batch before any mask.
+	Denominators BatchDenominators `json:"denominators"`
+	Trajectories []BatchTrajectory `json:"trajectories"`
+	Rows         []BatchRow        `json:"-"` // arrays, not JSON
+}
+
+// BatchDenominators are what a loss divides by.
+type BatchDenominators struct {
+	Tokens    int `json:"tokens"`    // trained tokens: the sum over the trajectories
+	Sequences int `json:"sequences"` // rows with a trained token
+}
+
+// BatchTrajectory is one attempt that the batch learns from.
+type BatchTrajectory struct {
+	Attempt   string  `json:"attempt"` // a trace.Address
+	Group     int     `json:"group"`   // ordinal of its group in the batch
+	Reward    float64 `json:"reward"`
+	Advantage float64 `json:"advantage"` // of the whole trajectory
+	// Trained is the number of tokens trained, counted before any mask.
+	Trained int `json:"trained"`
+}
+
+// BatchRow is one sequence. All its slices have the length of Tokens, and
+// element t describes Tokens[t].
+type BatchRow struct {
+	Row
+	// Sampled marks the tokens that are trained; never the first, which is
+	// context only.
+	Sampled []bool
+	// Logprobs is what was recorded where Sampled, 0 elsewhere.
+	Logprobs []float32
+	// Advantages is 0 where not Sampled.
+	Advantages []float32
+	// Calls is the Seq of the attempt's call that sampled the token, -1 for
+	// context. A token of a call that is not Sampled was masked.
+	Calls []int32
+	// Trajectory is an index into Batch.Trajectories.
+	Trajectory int
+}
+
+// Trained counts the tokens of r that are trained.
+func (r BatchRow) Trained() int {
+	n := 0
+	for _, s := range r.Sampled {
+		if s {
+			n++
+		}
+	}
+	return n
+}
+
+// Count sets Denominators and each trajectory's Trained from the rows as they
+// are now. Call it once, when the rows are complete and nothing is masked yet.
+func (b *Batch) Count() {
+	b.Denominators = BatchDenominators{}
+	for i := range b.Trajectories {
+		b.Trajectories[i].Trained = 0
+	}
+	for _, r := range b.Rows {
+		n := r.Trained()
+		b.Denominators.Tokens += n
+		b.Trajectories[r.Trajectory].Trained += n
+		if n > 0 {
+			b.Denominators.Sequences++
+		}
+	}
+}
+
+// EngineRows are the rows as an engine takes them; they share their tokens.
+func (b Batch) EngineRows() []Row {
+	rows := make([]Row, len(b.Rows))
+	for i, r := range b.Rows {
+		rows[i] = r.Row
+	}
+	return rows
+}
+
+// Check reports what would make the batch's update wrong, naming the row and
+// the token.
+func (b Batch) Check() error {
+	switch {
+	case b.Format != BatchFormat:
+		return fmt.Errorf("%w: format is %q, want %q", ErrBatch, b.Format, BatchFormat)
+	case b.Policy == "":
+		return fmt.Errorf("%w: policy is empty", ErrBatch)
+	case b.Step < 1:
+		return fmt.Errorf("%w: step is %d, want at least 1", ErrBatch, b.Step)
+	case b.VocabSize < 1:
+		return fmt.Errorf("%w: vocab_size is %d, want at least 1", ErrBatch, b.VocabSize)
+	}
+	for i, t := range b.Trajectories {
+		if t.Attempt == "" || t.Group < 0 || t.Trained < 0 || !finite(t.Reward) || !finite(t.Advantage) {
+			return fmt.Errorf("%w: trajectory %d (%s): group %d, reward %v, advantage %v, trained %d",
+				ErrBatch, i, t.Attempt, t.Group, t.Reward, t.Advantage, t.Trained)
+		}
+	}
+	for i, r := range b.Rows {
+		if err := r.check(b.VocabSize, len(b.Trajectories)); err != nil {
+			return fmt.Errorf("%w: row %d: %w", ErrBatch, i, err)
+		}
+	}
+	return b.checkDenominators()
+}
+
+// checkDenominators allows masked rows, hence fewer trained tokens than were
+// counted, but never more.
+func (b Batch) checkDenominators() error {
+	trained, sequences, sum := make([]int, len(b.Trajectories)), 0, 0
+	for _, r := range b.Rows {
+		n := r.Trained()
+		trained[r.Trajectory] += n
+		if n > 0 {
+			sequences++
+		}
+	}
+	for i, t := range b.Trajectories {
+		sum += t.Trained
+		if trained[i] > t.Trained {
+			return fmt.Errorf("%w: trajectory %d (%s) counts %d trained tokens, its rows have %d", ErrBatch, i, t.Attempt, t.Trained, trained[i])
+		}
+	}
+	if sum != b.Denominators.Tokens {
+		return fmt.Errorf("%w: denominators count %d tokens, the trajectories %d", ErrBatch, b.Denominators.Tokens, sum)
+	}
+	if sequences > b.Denominators.Sequences {
+		return fmt.Errorf("%w: denominators count %d sequences, %d rows are trained", ErrBatch, b.Denominators.Sequences, sequences)
+	}
+	return nil
+}
+
+func (r BatchRow) check(vocab, trajectories int) error {
+	n := len(r.Tokens)
+	if n < 2 {
+		return fmt.Errorf("%d tokens, want at least 2", n)
+	}
+	if len(r.Sampled) != n || len(r.Logprobs) != n || len(r.Advantages) != n || len(r.Calls) != n {
+		return fmt.Errorf("%d tokens with %d sampled, %d logprobs, %d advantages, %d calls",
+			n, len(r.Sampled), len(r.Logprobs), len(r.Advantages), len(r.Calls))
+	}
+	if !finite(r.Temperature) || r.Temperature <= 0 {
+		return fmt.Errorf("temperature is %v, want a positive number", r.Temperature)
+	}
+	if r.Trajectory < 0 || r.Trajectory >= trajectories {
+		return fmt.Errorf("trajectory %d of %d", r.Trajectory, trajectories)
+	}
+	if r.Sampled[0] {
+		return errors.New("token 0 is marked sampled, but has no context")
+	}
+	for t := range n {
+		if err := r.checkToken(t, vocab); err != nil {
+			return fmt.Errorf("token %d: %w", t, err)
+		}
+	}
+	return nil
+}
+
+func (r BatchRow) checkToken(t, vocab int) error {
+	logprob, advantage := r.Logprobs[t], r.Advantages[t]
+	switch {
+	case r.Tokens[t] < 0 || int(r.Tokens[t]) >= vocab:
+		return fmt.Errorf("id %d is outside the vocabulary of %d", r.Tokens[t], vocab)
+	case !finite(float64(advantage)):
+		return fmt.Errorf("advantage is %v", advantage)
+	case !finite(float64(logprob)) || logprob > 0:
+		return fmt.Errorf("log-probability is %v, want a finite number of at most 0", logprob)
+	case !r.Sampled[t] && (logprob != 0 || advantage != 0):
+		return fmt.Errorf("log-probability %v and advantage %v of context, want 0", logprob, advantage)
+	case r.Calls[t] < -1 || (r.Sampled[t] && r.Calls[t] < 0):
+		return fmt.Errorf("sampled is %t, but its call is %d", r.Sampled[t], r.Calls[t])
+	}
+	return nil
+}
+
+func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }

@@ -1,0 +1,355 @@
+package gomlx
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/gomlx/gomlx/core/tensors"
+
+	"github.com/fulgurite/fulgurite/model"
+)
+
+// chunks are the numbers of tokens that rows are fed at once: one when all of
+// them continue completions, more while any reads its prompt.
+var chunks = [...]int{1, 16, 128}
+
+// decoder implements model.Decoder. One goroutine owns the rows, and feeds all of
+// them together; requests come to it through queue and get their answer on a
+// channel of their own.
+type decoder struct {
+	graphs   *graphs
+	capacity int
+	queue    chan *request
+
+	closing   chan struct{}
+	closeOnce sync.Once
+	closed    chan struct{} // the goroutine has ended
+
+	// Owned by the goroutine.
+	weights []*tensors.Tensor
+	caches  []*tensors.Tensor // keys and values of each layer, [B,T,G,H]
+	rows    []*request        // B of them, nil where free
+	length  int               // T
+}
+
+// request is one completion on its way.
+type request struct {
+	model.DecodeRequest
+	ctx     context.Context
+	limit   int     // most tokens to sample
+	pending []int32 // tokens not yet fed
+	fed     int     // tokens in the cache
+	done    model.Completion
+	answer  chan answer // buffered, so that answering never waits
+}
+
+type answer struct {
+	completion model.Completion
+	err        error
+}
+
+func newDecoder(g *graphs, w model.Weights, capacity int) (*decoder, error) {
+	weights, err := upload(w)
+	if err != nil {
+		return nil, fmt.Errorf("new decoder: %w", err)
+	}
+	d := &decoder{
+		graphs: g, capacity: capacity, weights: weights,
+		queue: make(chan *request), closing: make(chan struct{}), closed: make(chan struct{}),
+	}
+	go d.run()
+	return d, nil
+}
+
+// Decode implements model.Decoder.
+func (d *decoder) Decode(ctx context.Context, r model.DecodeRequest) (model.Completion, error) {
+	a := d.graphs.arch
+	if len(r.Prompt) == 0 || r.MaxTokens < 1 {
+		return model.Completion{}, fmt.Errorf("decode: prompt of %d tokens, at most %d to sample", len(r.Prompt), r.MaxTokens)
+	}
+	if err := errors.Join(checkTokens(a, r.Prompt), checkTemperature(r.Temperature)); err != nil {
+		return model.Completion{}, fmt.Errorf("decode: %w", err)
+	}
+	if len(r.Prompt) >= a.MaxPositions {
+		return model.Completion{}, fmt.Errorf("decode: %w: %d tokens of %d positions", model.ErrPromptTooLong, len(r.Prompt), a.MaxPositions)
+	}
+	if err := ctx.Err(); err != nil {
+		return model.Completion{}, err
+	}
+	q := &request{
+		DecodeRequest: r, ctx: ctx, limit: min(r.MaxTokens, a.MaxPositions-len(r.Prompt)),
+		pending: slices.Clone(r.Prompt), answer: make(chan answer, 1),
+	}
+	select {
+	case d.queue <- q:
+	case <-ctx.Done():
+		return model.Completion{}, ctx.Err()
+	case <-d.closing:
+		return model.Completion{}, fmt.Errorf("decode: %w", errClosed)
+	}
+	select {
+	case a := <-q.answer:
+		return a.completion, a.err
+	case <-ctx.Done(): // the goroutine sees it too, and frees the row
+		return model.Completion{}, ctx.Err()
+	}
+}
+
+// Close implements model.Decoder. Completions on their way get an error.
+func (d *decoder) Close() {
+	d.closeOnce.Do(func() { close(d.closing) })
+	<-d.closed
+}
+
+// run owns the rows until Close.
+func (d *decoder) run() {
+	defer close(d.closed)
+	for d.admit() {
+		if err := d.advance(); err != nil {
+			d.clear(fmt.Errorf("decode: %w", err))
+		}
+	}
+	d.clear(fmt.Errorf("decode: %w", errClosed))
+	free(d.weights)
+}
+
+// admit takes the requests that wait, and waits for one if there is nothing else
+// to do. It reports false when the decoder is to close.
+func (d *decoder) admit() bool {
+	for i, r := range d.rows {
+		if r != nil && r.ctx.Err() != nil {
+			d.rows[i] = nil // its caller has left
+		}
+	}
+	for {
+		active := d.active()
+		if active == 0 {
+			d.clear(nil) // nobody is answered; the caches are let go
+			select {
+			case r := <-d.queue:
+				d.place(r)
+				continue
+			case <-d.closing:
+				return false
+			}
+		}
+		if active == d.capacity {
+			return !d.isClosing()
+		}
+		select {
+		case r := <-d.queue:
+			d.place(r)
+		default:
+			return !d.isClosing()
+		}
+	}
+}
+
+func (d *decoder) isClosing() bool {
+	select {
+	case <-d.closing:
+		return true
+	default:
+		return false
+	}
+}
+
+func (d *decoder) active() int {
+	n := 0
+	for _, r := range d.rows {
+		if r != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// place puts r into a free row, or a new one; resize makes room for it.
+func (d *decoder) place(r *request) {
+	if i := slices.Index(d.rows, nil); i >= 0 {
+		d.rows[i] = r
+		return
+	}
+	d.rows = append(d.rows, r)
+}
+
+// clear answers everyone with err and lets go of the caches.
+func (d *decoder) clear(err error) {
+	for _, r := range d.rows {
+		if r != nil {
+			r.answer <- answer{err: err}
+		}
+	}
+	free(d.caches)
+	d.caches, d.rows, d.length = nil, nil, 0
+}
+
+// advance feeds each row what it has pending, up to a chunk, and samples where
+// nothing is left pending.
+func (d *decoder) advance() error {
+	if err := d.resize(); err != nil {
+		return err
+	}
+	most := 0
+	for _, r := range d.rows {
+		if r != nil {
+			most = max(most, len(r.pending))
+		}
+	}
+	c := chunks[len(chunks)-1]
+	for _, size := range slices.Backward(chunks[:]) {
+		if size >= most {
+			c = size
+		}
+	}
+	in, err := d.feed(c)
+	if err != nil {
+		return err
+	}
+	caches, err := d.graphs.donate(d.caches)
+	d.caches = nil
+	if err != nil {
+		return err
+	}
+	out, err := d.graphs.call(d.graphs.step, slices.Concat(lend(d.weights), caches, in)...)
+	if err != nil {
+		return err
+	}
+	n := len(out) - 2
+	d.caches = out[:n]
+	sampled, err := take[int32](out[n])
+	if err != nil {
+		return err
+	}
+	logprobs, err := take[float32](out[n+1])
+	if err != nil {
+		return err
+	}
+	for i, r := range d.rows {
+		if r != nil && r.took(c, sampled[i], logprobs[i]) {
+			r.answer <- answer{completion: r.done}
+			d.rows[i] = nil
+		}
+	}
+	return nil
+}
+
+// took notes that up to c tokens were fed, after which sampled came out. It
+// reports whether the completion is done.
+func (r *request) took(c int, sampled int32, logprob float32) bool {
+	n := min(c, len(r.pending))
+	r.fed += n
+	if r.pending = r.pending[n:]; len(r.pending) > 0 {
+		return false
+	}
+	r.done.Tokens = append(r.done.Tokens, sampled)
+	r.done.Logprobs = append(r.done.Logprobs, logprob)
+	r.pending = []int32{sampled}
+	switch {
+	case slices.Contains(r.Stop, sampled):
+		r.done.Finish = "stop"
+	case len(r.done.Tokens) == r.limit:
+		r.done.Finish = "length"
+	default:
+		return false
+	}
+	return true
+}
+
+// feed makes the inputs of step that follow the caches.
+func (d *decoder) feed(c int) (in []any, err error) {
+	defer caught(&err)
+	b, v, half := len(d.rows), d.graphs.arch.VocabSize, d.graphs.rotary.half
+	tokens, start, count := make([]int32, b*c), make([]int32, b), make([]int32, b)
+	cos, sin := make([]float32, b*c*half), make([]float32, b*c*half)
+	temperature, noise := make([]float32, b), make([]float32, b*v)
+	tableCos, tableSin := d.graphs.rotary.table(d.length)
+	for i, r := range d.rows {
+		temperature[i] = 1
+		if r == nil {
+			continue
+		}
+		n := min(c, len(r.pending))
+		start[i], count[i] = int32(r.fed), int32(n)
+		copy(tokens[i*c:], r.pending[:n])
+		from, to := r.fed*half, (r.fed+n)*half
+		copy(cos[i*c*half:], tableCos[from:to])
+		copy(sin[i*c*half:], tableSin[from:to])
+		if r.Temperature > 0 {
+			temperature[i] = float32(r.Temperature)
+			if n == len(r.pending) {
+				model.GumbelNoise(r.Seed, len(r.done.Tokens), noise[i*v:(i+1)*v])
+			}
+		}
+	}
+	return []any{
+		tensors.FromFlatDataAndDimensions(tokens, b, c),
+		tensors.FromFlatDataAndDimensions(start, b),
+		tensors.FromFlatDataAndDimensions(count, b),
+		tensors.FromFlatDataAndDimensions(cos, b, c, half),
+		tensors.FromFlatDataAndDimensions(sin, b, c, half),
+		tensors.FromFlatDataAndDimensions(temperature, b),
+		tensors.FromFlatDataAndDimensions(noise, b, v),
+	}, nil
+}
+
+// resize makes as many rows, and positions in the caches, as the requests need,
+// keeping what was fed. Both shrink only to a quarter, so that a decoder whose load
+// varies does not copy its caches at every step.
+func (d *decoder) resize() error {
+	need := 0
+	for _, r := range d.rows {
+		if r != nil {
+			need = max(need, len(r.Prompt)+r.limit)
+		}
+	}
+	length, b := d.length, powerOfTwo(len(d.rows))
+	if need > length || need <= length/4 {
+		length = bucket(need)
+	}
+	if active := d.active(); active <= b/4 {
+		b = powerOfTwo(active)
+	}
+	if d.caches != nil && length == d.length && b == len(d.rows) {
+		return nil
+	}
+	rows, from := make([]*request, 0, b), make([]int32, b)
+	for i, r := range d.rows {
+		if r != nil {
+			from[len(rows)] = int32(i)
+			rows = append(rows, r)
+		}
+	}
+	rows = append(rows, make([]*request, b-len(rows))...)
+	caches, err := d.moved(from, length)
+	if err != nil {
+		return err
+	}
+	free(d.caches)
+	d.caches, d.rows, d.length = caches, rows, length
+	return nil
+}
+
+// moved returns the caches with row from[i] as row i; rows that have no old one
+// are written before they are read.
+func (d *decoder) moved(from []int32, length int) (caches []*tensors.Tensor, err error) {
+	defer caught(&err)
+	a := d.graphs.arch
+	if d.caches == nil {
+		caches = make([]*tensors.Tensor, 2*a.Layers)
+		for i := range caches {
+			caches[i] = tensors.FromScalarAndDimensions(float32(0), len(from), length, a.KVHeads, a.HeadDim)
+		}
+		return caches, nil
+	}
+	old := d.caches[0].Shape().Dimensions[0]
+	for i := range from {
+		from[i] = min(from[i], int32(old-1)) // a row that was just appended
+	}
+	in := append(lend(d.caches),
+		tensors.FromFlatDataAndDimensions(from, len(from)), tensors.FromFlatDataAndDimensions(make([]int32, length), length))
+	return d.graphs.call(d.graphs.regroup, in...)
+}

@@ -1,0 +1,158 @@
+package gomlx
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"sync"
+
+	"github.com/gomlx/compute"
+	_ "github.com/gomlx/compute/gobackend" // registers the backend "go"
+
+	"github.com/fulgurite/fulgurite/model"
+)
+
+const (
+	defaultBackend  = "go"
+	defaultTokens   = 16384
+	defaultCapacity = 64
+)
+
+// Options choose where and in what portions an engine computes. The zero value
+// works everywhere.
+type Options struct {
+	// Backend is "go" (the default), or, in programs built with the tag xla,
+	// "xla:/path/to/plugin.so" with options of that backend after commas. XLA
+	// computes float32 products in full unless "tf32=true" is among them.
+	Backend string
+	// Tokens is the most tokens, padding included, that one graph scores or trains
+	// (16384). Memory grows with Tokens times the vocabulary; lower it where memory
+	// is short. A longer row is a graph of its own.
+	Tokens int
+	// Capacity is the most completions that a decoder samples at once (64).
+	Capacity int
+}
+
+// Engine implements model.Engine. It is safe for concurrent use and lives as
+// long as its process; one per device is enough.
+type Engine struct {
+	backend compute.Backend
+	options Options
+
+	mu     sync.Mutex
+	graphs map[model.Architecture]*graphs
+}
+
+var _ model.Engine = (*Engine)(nil)
+
+// New opens the backend.
+func New(o Options) (*Engine, error) {
+	o.Backend = cmp.Or(o.Backend, defaultBackend)
+	o.Tokens = cmp.Or(o.Tokens, defaultTokens)
+	o.Capacity = cmp.Or(o.Capacity, defaultCapacity)
+	if o.Tokens < 1 || o.Capacity < 1 {
+		return nil, fmt.Errorf("open gomlx: tokens %d and capacity %d must be positive", o.Tokens, o.Capacity)
+	}
+	backend, err := open(o.Backend)
+	if err != nil {
+		return nil, fmt.Errorf("open gomlx backend %q: %w", o.Backend, err)
+	}
+	return &Engine{backend: backend, options: o, graphs: map[model.Architecture]*graphs{}}, nil
+}
+
+func open(config string) (backend compute.Backend, err error) {
+	defer caught(&err)
+	if strings.HasPrefix(config, "xla:") && !strings.Contains(config, "tf32=") {
+		config += ",tf32=false" // 10 bits of fraction are too few for ratios near 1
+	}
+	return compute.NewWithConfig(config)
+}
+
+// caught turns a panic, which is how GoMLX reports errors of graph building,
+// into an error.
+func caught(err *error) {
+	switch p := recover().(type) {
+	case nil:
+	case runtime.Error:
+		panic(p) // ours: an index or a nil, not a report
+	case error:
+		*err = p
+	default:
+		*err = fmt.Errorf("gomlx: %v", p)
+	}
+}
+
+// Name implements model.Engine.
+func (e *Engine) Name() string { return "gomlx" }
+
+// Deterministic implements model.Engine.
+func (e *Engine) Deterministic() bool { return false }
+
+// Fingerprint implements model.Engine. It tells what computed; equality of it
+// promises nothing.
+func (e *Engine) Fingerprint() string {
+	parts := []string{"gomlx", e.backend.Name(), runtime.GOOS + "/" + runtime.GOARCH, runtime.Version()}
+	if build, ok := debug.ReadBuildInfo(); ok {
+		for _, m := range build.Deps {
+			if strings.HasPrefix(m.Path, "github.com/gomlx/") {
+				parts = append(parts, strings.TrimPrefix(m.Path, "github.com/gomlx/")+"@"+m.Version)
+			}
+		}
+	}
+	return strings.Join(parts, " ")
+}
+
+// NewTrainer implements model.Engine.
+func (e *Engine) NewTrainer(c model.Checkpoint) (model.Trainer, error) {
+	a := c.Architecture
+	g, err := e.compiled(a, c.Weights)
+	if err != nil {
+		return nil, fmt.Errorf("new trainer: %w", err)
+	}
+	for _, m := range []struct {
+		name    string
+		moments *model.Weights
+	}{{"mean", &c.Mean}, {"variance", &c.Variance}} {
+		if *m.moments == nil && c.Updates == 0 {
+			*m.moments = a.Zeros()
+		}
+		if err := a.Match(*m.moments); err != nil {
+			return nil, fmt.Errorf("new trainer: %s: %w", m.name, err)
+		}
+	}
+	if c.Updates < 0 {
+		return nil, fmt.Errorf("new trainer: %d updates", c.Updates)
+	}
+	return newTrainer(g, c, e.options.Tokens)
+}
+
+// NewDecoder implements model.Engine.
+func (e *Engine) NewDecoder(a model.Architecture, w model.Weights) (model.Decoder, error) {
+	g, err := e.compiled(a, w)
+	if err != nil {
+		return nil, fmt.Errorf("new decoder: %w", err)
+	}
+	return newDecoder(g, w, e.options.Capacity)
+}
+
+// compiled returns the graphs of a, shared by all its versions: weights are
+// inputs, so a new version compiles nothing.
+func (e *Engine) compiled(a model.Architecture, w model.Weights) (*graphs, error) {
+	if err := errors.Join(a.Check(), a.Match(w)); err != nil {
+		return nil, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if g, ok := e.graphs[a]; ok {
+		return g, nil
+	}
+	g, err := newGraphs(e.backend, a)
+	if err != nil {
+		return nil, err
+	}
+	e.graphs[a] = g
+	return g, nil
+}

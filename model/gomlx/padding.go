@@ -1,0 +1,127 @@
+package gomlx
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+	"slices"
+
+	"github.com/gomlx/gomlx/core/tensors"
+
+	"github.com/fulgurite/fulgurite/model"
+)
+
+// bucket rounds n up to a size for which there is, or will be, a compiled graph:
+// a power of two, or one and a half of one, from 8 on. At most a third is padding.
+func bucket(n int) int {
+	if n <= 8 {
+		return 8
+	}
+	p := powerOfTwo(n)
+	if q := p / 4 * 3; n <= q {
+		return q
+	}
+	return p
+}
+
+// powerOfTwo rounds n up to one.
+func powerOfTwo(n int) int {
+	return 1 << bits.Len(uint(max(n, 1)-1))
+}
+
+// padded is a group of rows of similar length as the inputs of a graph.
+type padded struct {
+	rows    []int // indices of the caller's rows
+	b, s    int   // rows and tokens, padding included
+	tokens  []int32
+	targets []int32
+	// temperatures is 1 in rows of padding, where 0 would divide by zero.
+	temperatures []float32
+}
+
+// pad checks rows and groups them by length, so that short rows are not padded
+// to the longest, with at most limit tokens a group. Rows without a target are in
+// no group.
+func pad(a model.Architecture, rows []model.Row, limit int) ([]padded, error) {
+	order := make([]int, 0, len(rows))
+	for i, r := range rows {
+		if err := check(a, r); err != nil {
+			return nil, fmt.Errorf("row %d: %w", i, err)
+		}
+		if len(r.Tokens) > 1 {
+			order = append(order, i)
+		}
+	}
+	slices.SortStableFunc(order, func(i, j int) int { return len(rows[j].Tokens) - len(rows[i].Tokens) })
+	var groups []padded
+	for len(order) > 0 {
+		s := bucket(len(rows[order[0]].Tokens) - 1)
+		n := 1
+		for n < len(order) && bucket(len(rows[order[n]].Tokens)-1) == s && powerOfTwo(n+1)*s <= limit {
+			n++
+		}
+		groups = append(groups, newPadded(rows, order[:n], s))
+		order = order[n:]
+	}
+	return groups, nil
+}
+
+func check(a model.Architecture, r model.Row) error {
+	if len(r.Tokens) == 0 || len(r.Tokens) > a.MaxPositions {
+		return fmt.Errorf("%d tokens, want 1 to %d", len(r.Tokens), a.MaxPositions)
+	}
+	if err := checkTokens(a, r.Tokens); err != nil {
+		return err
+	}
+	return checkTemperature(r.Temperature)
+}
+
+func checkTokens(a model.Architecture, tokens []int32) error {
+	for i, t := range tokens {
+		if t < 0 || int(t) >= a.VocabSize {
+			return fmt.Errorf("token %d: id %d is outside the vocabulary of %d", i, t, a.VocabSize)
+		}
+	}
+	return nil
+}
+
+// checkTemperature wants 0, or what float32 can divide by.
+func checkTemperature(t float64) error {
+	if math.IsNaN(t) || t < 0 || t > math.MaxFloat32 || (t > 0 && t < 0x1p-100) {
+		return fmt.Errorf("temperature is %v", t)
+	}
+	return nil
+}
+
+func newPadded(rows []model.Row, indices []int, s int) padded {
+	b := powerOfTwo(len(indices))
+	p := padded{
+		rows: indices, b: b, s: s,
+		tokens: make([]int32, b*s), targets: make([]int32, b*s), temperatures: make([]float32, b),
+	}
+	for k := range p.temperatures {
+		p.temperatures[k] = 1
+	}
+	for k, i := range indices {
+		r := rows[i]
+		copy(p.tokens[k*s:(k+1)*s], r.Tokens[:len(r.Tokens)-1])
+		copy(p.targets[k*s:(k+1)*s], r.Tokens[1:])
+		if r.Temperature != 0 {
+			p.temperatures[k] = float32(r.Temperature)
+		}
+	}
+	return p
+}
+
+// inputs are what score takes after the weights.
+func (p padded) inputs(r *rotary) (in []any, err error) {
+	defer caught(&err)
+	cos, sin := r.table(p.s)
+	return []any{
+		tensors.FromFlatDataAndDimensions(p.tokens, p.b, p.s),
+		tensors.FromFlatDataAndDimensions(p.targets, p.b, p.s),
+		tensors.FromFlatDataAndDimensions(p.temperatures, p.b),
+		tensors.FromFlatDataAndDimensions(cos, p.s, r.half),
+		tensors.FromFlatDataAndDimensions(sin, p.s, r.half),
+	}, nil
+}

@@ -1,0 +1,100 @@
+package gomlx
+
+import (
+	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/shapes"
+	. "github.com/gomlx/gomlx/core/graph" //nolint:revive,staticcheck // formulas read as formulas
+)
+
+// score takes the weights, then tokens and targets [B,S], temperatures [B], cos
+// and sin [S,H/2]; it gives the log-probability of each target and the entropy of
+// its distribution, both [B,S].
+func (t transformer) score(in []*Node) []*Node {
+	n := len(t.Tensors())
+	logprob, entropy := t.sequence(in[:n], in[n:])
+	return []*Node{logprob, entropy}
+}
+
+// gradient takes the weights, a gradient so far for each, what score takes, and
+// the derivatives of the loss by log-probability and by entropy [B,S]; it gives
+// the gradients, increased by those of these rows.
+func (t transformer) gradient(in []*Node) []*Node {
+	n := len(t.Tensors())
+	w, sums, rest := in[:n], in[n:2*n], in[2*n:]
+	logprob, entropy := t.sequence(w, rest)
+	// The objective enters as coefficients, so the derivative of this linear form
+	// is that of the loss, whatever the loss is.
+	loss := ReduceAllSum(Add(Mul(logprob, rest[5]), Mul(entropy, rest[6])))
+	out := Gradient(loss, w...)
+	for i := range out {
+		out[i] = Add(sums[i], out[i])
+	}
+	return out
+}
+
+func (t transformer) sequence(nodes, in []*Node) (logprob, entropy *Node) {
+	tokens, targets, temperature, cos, sin := in[0], in[1], in[2], in[3], in[4]
+	g, w := tokens.Graph(), t.weights(nodes)
+	b, s := tokens.Shape().Dimensions[0], tokens.Shape().Dimensions[1]
+	square := shapes.Make(dtypes.Int32, s, s)
+	bias := Where(GreaterOrEqual(Iota(g, square, 0), Iota(g, square, 1)),
+		Zeros(g, shapes.Make(dtypes.Float32, s, s)), BroadcastToDims(Scalar(g, dtypes.Float32, masked), s, s))
+	bias = Reshape(bias, 1, 1, 1, s, s)
+	cos, sin = Reshape(cos, 1, s, 1, t.HeadDim/2), Reshape(sin, 1, s, 1, t.HeadDim/2)
+	x := t.hidden(w, tokens, cos, sin, func(_ int, q, k, v *Node) *Node {
+		return t.softmaxAttention(q, k, v, bias)
+	})
+	logprobs := t.logprobs(w, x, Reshape(temperature, b, 1, 1))
+	return pick(logprobs, targets), Neg(ReduceSum(Mul(Exp(logprobs), logprobs), -1))
+}
+
+// squaredNorm is the sum of the squares of all its inputs, in float64 so that it
+// overflows only where an input does.
+func squaredNorm(in []*Node) []*Node {
+	var sum *Node
+	for _, x := range in {
+		s := ReduceAllSum(Square(ConvertDType(x, dtypes.Float64)))
+		if sum == nil {
+			sum = s
+		} else {
+			sum = Add(sum, s)
+		}
+	}
+	return []*Node{sum}
+}
+
+// The numbers of an update, as adamw takes them. Complements and corrections are
+// made in float64 on the host: 1−0.999 has four digits left in float32.
+const (
+	scale = iota // of the gradient, 1 where it is not clipped
+	beta1
+	oneMinusBeta1
+	beta2
+	oneMinusBeta2
+	correction1 // 1 − beta1^t
+	correction2
+	epsilon
+	learningRate
+	decay
+	numbers // how many
+)
+
+// adamw takes weights, first and second moments, gradients, and the numbers
+// above; it gives the new weights and moments.
+func (t transformer) adamw(in []*Node) []*Node {
+	n := len(t.Tensors())
+	weights, mean, variance, gradient, number := in[:n], in[n:2*n], in[2*n:3*n], in[3*n:4*n], in[4*n]
+	at := func(i int) *Node { return Reshape(SliceAxis(number, 0, AxisElem(i))) }
+	out := make([]*Node, 3*n)
+	for i := range n {
+		g := Mul(gradient[i], at(scale))
+		m := Add(Mul(mean[i], at(beta1)), Mul(g, at(oneMinusBeta1)))
+		v := Add(Mul(variance[i], at(beta2)), Mul(Square(g), at(oneMinusBeta2)))
+		step := Div(Div(m, at(correction1)), Add(Sqrt(Div(v, at(correction2))), at(epsilon)))
+		if weights[i].Rank() > 1 {
+			step = Add(step, Mul(weights[i], at(decay)))
+		}
+		out[i], out[n+i], out[2*n+i] = Sub(weights[i], Mul(step, at(learningRate))), m, v
+	}
+	return out
+}

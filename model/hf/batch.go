@@ -1,0 +1,169 @@
+package hf
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/fulgurite/fulgurite/model"
+)
+
+// batchKey is the metadata under which a batch's file holds its JSON.
+const batchKey = "batch"
+
+// EncodeBatch checks b and returns its file: the rows laid end to end as flat
+// arrays, row i being numbers offsets[i] to offsets[i+1], and the rest as JSON in
+// the metadata. Equal batches give equal bytes.
+func EncodeBatch(b model.Batch) ([]byte, error) {
+	if err := b.Check(); err != nil {
+		return nil, fmt.Errorf("encode batch: %w", err)
+	}
+	text, err := json.Marshal(b)
+	if err != nil {
+		return nil, fmt.Errorf("encode batch: %w", err)
+	}
+	n := 0
+	for _, r := range b.Rows {
+		n += len(r.Tokens)
+	}
+	if n > math.MaxInt32 || len(b.Trajectories) > math.MaxInt32 {
+		return nil, fmt.Errorf("encode batch: %w: %d tokens do not fit one batch", model.ErrBatch, n)
+	}
+	f := flat{
+		offsets: []int32{0}, tokens: make([]int32, 0, n), calls: make([]int32, 0, n), sampled: make([]uint8, 0, n),
+		logprobs: make([]float32, 0, n), advantages: make([]float32, 0, n),
+		trajectories: make([]int32, 0, len(b.Rows)), temperatures: make([]float64, 0, len(b.Rows)),
+	}
+	for _, r := range b.Rows {
+		f.append(r)
+	}
+	var out bytes.Buffer
+	out.Grow(17*n + 16*len(b.Rows) + 2*len(text) + 1024)
+	if err := WriteArrays(&out, f.arrays(), map[string]string{batchKey: string(text)}); err != nil {
+		return nil, fmt.Errorf("encode batch: %w", err)
+	}
+	return out.Bytes(), nil
+}
+
+// DecodeBatch reads and checks what EncodeBatch wrote. Arrays that it does not
+// know are ignored.
+func DecodeBatch(file []byte) (model.Batch, error) {
+	arrays, metadata, err := ReadArrays(bytes.NewReader(file), int64(len(file)))
+	if err != nil {
+		return model.Batch{}, fmt.Errorf("decode batch: %w", err)
+	}
+	var b model.Batch
+	if err := json.Unmarshal([]byte(metadata[batchKey]), &b); err != nil {
+		return model.Batch{}, fmt.Errorf("decode batch: %w: metadata %q: %w", ErrFormat, batchKey, err)
+	}
+	f, err := newFlat(arrays)
+	if err != nil {
+		return model.Batch{}, fmt.Errorf("decode batch: %w", err)
+	}
+	if b.Rows, err = f.rows(); err != nil {
+		return model.Batch{}, fmt.Errorf("decode batch: %w", err)
+	}
+	if err := b.Check(); err != nil {
+		return model.Batch{}, fmt.Errorf("decode batch: %w", err)
+	}
+	return b, nil
+}
+
+// flat are the rows of a batch as arrays.
+type flat struct {
+	offsets, tokens, calls, trajectories []int32
+	sampled                              []uint8
+	logprobs, advantages                 []float32
+	temperatures                         []float64
+}
+
+func (f *flat) append(r model.BatchRow) {
+	f.tokens = append(f.tokens, r.Tokens...)
+	f.calls = append(f.calls, r.Calls...)
+	f.logprobs = append(f.logprobs, r.Logprobs...)
+	f.advantages = append(f.advantages, r.Advantages...)
+	for _, s := range r.Sampled {
+		if s {
+			f.sampled = append(f.sampled, 1)
+		} else {
+			f.sampled = append(f.sampled, 0)
+		}
+	}
+	f.offsets = append(f.offsets, int32(len(f.tokens)))
+	f.trajectories = append(f.trajectories, int32(r.Trajectory))
+	f.temperatures = append(f.temperatures, r.Temperature)
+}
+
+func (f *flat) arrays() []Array {
+	return []Array{
+		NewArray("temperatures", f.temperatures),
+		NewArray("trajectories", f.trajectories),
+		NewArray("offsets", f.offsets),
+		NewArray("tokens", f.tokens),
+		NewArray("calls", f.calls),
+		NewArray("logprobs", f.logprobs),
+		NewArray("advantages", f.advantages),
+		NewArray("sampled", f.sampled),
+	}
+}
+
+func newFlat(arrays []Array) (*flat, error) {
+	var f flat
+	err := errors.Join(
+		take(arrays, "temperatures", &f.temperatures), take(arrays, "trajectories", &f.trajectories),
+		take(arrays, "offsets", &f.offsets), take(arrays, "tokens", &f.tokens), take(arrays, "calls", &f.calls),
+		take(arrays, "logprobs", &f.logprobs), take(arrays, "advantages", &f.advantages), take(arrays, "sampled", &f.sampled),
+	)
+	if err != nil {
+		return nil, err
+	}
+	return &f, f.check()
+}
+
+func take[E Element](arrays []Array, name string, to *[]E) (err error) {
+	*to, err = Find[E](arrays, name)
+	return err
+}
+
+// check makes slicing by offsets safe; what the numbers mean is Batch.Check's.
+func (f *flat) check() error {
+	n, rows := len(f.tokens), len(f.offsets)-1
+	if rows < 0 || len(f.trajectories) != rows || len(f.temperatures) != rows {
+		return fmt.Errorf("%w: %d offsets, %d trajectories, %d temperatures", ErrFormat, len(f.offsets), len(f.trajectories), len(f.temperatures))
+	}
+	if len(f.calls) != n || len(f.logprobs) != n || len(f.advantages) != n || len(f.sampled) != n {
+		return fmt.Errorf("%w: %d tokens, %d calls, %d logprobs, %d advantages, %d sampled",
+			ErrFormat, n, len(f.calls), len(f.logprobs), len(f.advantages), len(f.sampled))
+	}
+	if f.offsets[0] != 0 || int(f.offsets[rows]) != n {
+		return fmt.Errorf("%w: offsets run from %d to %d, there are %d tokens", ErrFormat, f.offsets[0], f.offsets[rows], n)
+	}
+	for i := range rows {
+		if f.offsets[i] > f.offsets[i+1] {
+			return fmt.Errorf("%w: row %d: offsets %d and %d", ErrFormat, i, f.offsets[i], f.offsets[i+1])
+		}
+	}
+	return nil
+}
+
+func (f *flat) rows() ([]model.BatchRow, error) {
+	rows := make([]model.BatchRow, len(f.offsets)-1)
+	for i := range rows {
+		from, to := f.offsets[i], f.offsets[i+1]
+		r := model.BatchRow{
+			Row:     model.Row{Tokens: f.tokens[from:to:to], Temperature: f.temperatures[i]},
+			Sampled: make([]bool, to-from), Logprobs: f.logprobs[from:to:to], Advantages: f.advantages[from:to:to],
+			Calls: f.calls[from:to:to], Trajectory: int(f.trajectories[i]),
+		}
+		for t, s := range f.sampled[from:to] {
+			if s > 1 {
+				return nil, fmt.Errorf("%w: row %d token %d: sampled is %d", ErrFormat, i, t, s)
+			}
+			r.Sampled[t] = s == 1
+		}
+		rows[i] = r
+	}
+	return rows, nil
+}

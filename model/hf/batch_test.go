@@ -1,0 +1,142 @@
+package hf_test
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/hf"
+)
+
+const vocabulary = 50
+
+func drawBatch(t *rapid.T) model.Batch {
+	b := model.Batch{Format: model.BatchFormat, Policy: "main", Step: rapid.IntRange(1, 9).Draw(t, "step"), VocabSize: vocabulary}
+	for i := range rapid.IntRange(1, 4).Draw(t, "trajectories") {
+		b.Trajectories = append(b.Trajectories, model.BatchTrajectory{
+			Attempt: fmt.Sprintf("demo/train-1/%d/0/1", i), Group: i / 2,
+			Reward: rapid.Float64Range(-1, 1).Draw(t, "reward"), Advantage: rapid.Float64Range(-3, 3).Draw(t, "advantage"),
+		})
+	}
+	for range rapid.IntRange(0, 5).Draw(t, "rows") {
+		b.Rows = append(b.Rows, drawRow(t, len(b.Trajectories)))
+	}
+	b.Count()
+	return b
+}
+
+func drawRow(t *rapid.T, trajectories int) model.BatchRow {
+	n := rapid.IntRange(2, 8).Draw(t, "tokens")
+	r := model.BatchRow{
+		Row:     model.Row{Tokens: make([]int32, n), Temperature: rapid.Float64Range(1e-3, 2).Draw(t, "temperature")},
+		Sampled: make([]bool, n), Logprobs: make([]float32, n), Advantages: make([]float32, n), Calls: make([]int32, n),
+		Trajectory: rapid.IntRange(0, trajectories-1).Draw(t, "trajectory"),
+	}
+	for i := range n {
+		r.Tokens[i], r.Calls[i] = rapid.Int32Range(0, vocabulary-1).Draw(t, "token"), -1
+		if i > 0 && rapid.Bool().Draw(t, "sampled") {
+			r.Sampled[i], r.Calls[i] = true, rapid.Int32Range(0, 9).Draw(t, "call")
+			r.Logprobs[i] = rapid.Float32Range(-20, 0).Draw(t, "logprob")
+			r.Advantages[i] = rapid.Float32Range(-3, 3).Draw(t, "token advantage")
+		}
+	}
+	return r
+}
+
+func TestBatchesRoundTrip(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		b := drawBatch(t)
+		first, err := hf.EncodeBatch(b)
+		require.NoError(t, err)
+		second, err := hf.EncodeBatch(b)
+		require.NoError(t, err)
+		require.True(t, bytes.Equal(first, second))
+		got, err := hf.DecodeBatch(first)
+		require.NoError(t, err)
+		if diff := cmp.Diff(b, got, cmpopts.EquateEmpty()); diff != "" {
+			t.Fatal(diff)
+		}
+	})
+}
+
+// arrays of a batch of two rows, of 3 and 2 tokens.
+func arrays() map[string]any {
+	return map[string]any{
+		"temperatures": []float64{1, 0.5}, "trajectories": []int32{0, 0}, "offsets": []int32{0, 3, 5},
+		"tokens": []int32{1, 2, 3, 4, 5}, "calls": []int32{-1, 0, 0, -1, 1}, "logprobs": []float32{0, -1, -2, 0, -3},
+		"advantages": []float32{0, 1, 1, 0, -1}, "sampled": []uint8{0, 1, 1, 0, 1},
+	}
+}
+
+const batchJSON = `{"format":"fulgurite.batch/1","policy":"main","step":1,"vocab_size":50,"denominators":{"tokens":3,"sequences":2},
+	"trajectories":[{"attempt":"demo/train-1/0/0/1","group":0,"reward":1,"advantage":0.5,"trained":3}],"later":"ignored"}`
+
+func encode(t *testing.T, arrays map[string]any, text string) []byte {
+	t.Helper()
+	var list []hf.Array
+	for name, data := range arrays {
+		switch data := data.(type) {
+		case []float64:
+			list = append(list, hf.NewArray(name, data))
+		case []float32:
+			list = append(list, hf.NewArray(name, data))
+		case []int32:
+			list = append(list, hf.NewArray(name, data))
+		case []uint8:
+			list = append(list, hf.NewArray(name, data))
+		}
+	}
+	var b bytes.Buffer
+	require.NoError(t, hf.WriteArrays(&b, list, map[string]string{"batch": text}))
+	return b.Bytes()
+}
+
+func TestABatchOfAnotherWriterIsRead(t *testing.T) {
+	t.Parallel()
+	all := arrays()
+	all["values"] = []float32{1} // what a later format may add
+	b, err := hf.DecodeBatch(encode(t, all, batchJSON))
+	require.NoError(t, err)
+	require.Len(t, b.Rows, 2)
+	require.Equal(t, model.BatchRow{
+		Row: model.Row{Tokens: []int32{4, 5}, Temperature: 0.5}, Sampled: []bool{false, true}, Logprobs: []float32{0, -3},
+		Advantages: []float32{0, -1}, Calls: []int32{-1, 1},
+	}, b.Rows[1])
+	require.Equal(t, model.BatchDenominators{Tokens: 3, Sequences: 2}, b.Denominators)
+}
+
+func TestInconsistentBatchFilesAreRefused(t *testing.T) {
+	t.Parallel()
+	for want, change := range map[string]func(map[string]any){
+		"array tokens is absent":        func(a map[string]any) { delete(a, "tokens") },
+		"array tokens holds []float32":  func(a map[string]any) { a["tokens"] = []float32{1, 2, 3, 4, 5} },
+		"4 logprobs":                    func(a map[string]any) { a["logprobs"] = []float32{0, -1, -2, 0} },
+		"0 offsets":                     func(a map[string]any) { a["offsets"] = []int32{} },
+		"1 temperatures":                func(a map[string]any) { a["temperatures"] = []float64{1} },
+		"offsets run from 1":            func(a map[string]any) { a["offsets"] = []int32{1, 3, 5} },
+		"to 6, there are 5":             func(a map[string]any) { a["offsets"] = []int32{0, 3, 6} },
+		"row 1: offsets 9 and 5":        func(a map[string]any) { a["offsets"] = []int32{0, 9, 5} },
+		"row 0: offsets 0 and -1":       func(a map[string]any) { a["offsets"] = []int32{0, -1, 5} },
+		"row 0 token 2: sampled is 2":   func(a map[string]any) { a["sampled"] = []uint8{0, 1, 2, 0, 1} },
+		"row 1: trajectory 1 of 1":      func(a map[string]any) { a["trajectories"] = []int32{0, 1} },
+		"row 1: token 0: id 99 is outs": func(a map[string]any) { a["tokens"] = []int32{1, 2, 3, 99, 5} },
+	} {
+		all := arrays()
+		change(all)
+		_, err := hf.DecodeBatch(encode(t, all, batchJSON))
+		require.ErrorContains(t, err, want)
+	}
+	_, err := hf.DecodeBatch(encode(t, arrays(), "{"))
+	require.ErrorIs(t, err, hf.ErrFormat)
+	_, err = hf.DecodeBatch(nil)
+	require.ErrorIs(t, err, hf.ErrFormat)
+	_, err = hf.EncodeBatch(model.Batch{})
+	require.ErrorIs(t, err, model.ErrBatch)
+}

@@ -1,0 +1,205 @@
+package hf
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/fulgurite/fulgurite/model"
+)
+
+// ErrUnsupported is wrapped when a config.json describes a model that
+// model.Architecture cannot, naming the setting.
+var ErrUnsupported = errors.New("unsupported model")
+
+// The model types that are read and written.
+const (
+	llama = "llama"
+	qwen2 = "qwen2"
+	qwen3 = "qwen3"
+)
+
+// config are the fields of a config.json that decide what a model computes.
+// Pointers tell absence and null, which mean a default, from zero.
+type config struct {
+	ModelType             string   `json:"model_type"`
+	VocabSize             int      `json:"vocab_size"`
+	HiddenSize            int      `json:"hidden_size"`
+	NumHiddenLayers       int      `json:"num_hidden_layers"`
+	NumAttentionHeads     int      `json:"num_attention_heads"`
+	NumKeyValueHeads      *int     `json:"num_key_value_heads"`
+	HeadDim               *int     `json:"head_dim"`
+	IntermediateSize      int      `json:"intermediate_size"`
+	MaxPositionEmbeddings int      `json:"max_position_embeddings"`
+	RopeTheta             *float64 `json:"rope_theta"`
+	RMSNormEps            *float64 `json:"rms_norm_eps"`
+	TieWordEmbeddings     bool     `json:"tie_word_embeddings"`
+	HiddenAct             *string  `json:"hidden_act"`
+	// Settings that must be off.
+	AttentionBias       bool            `json:"attention_bias"`
+	MLPBias             bool            `json:"mlp_bias"`
+	UseSlidingWindow    bool            `json:"use_sliding_window"`
+	LayerTypes          []string        `json:"layer_types"`
+	PretrainingTP       *int            `json:"pretraining_tp"`
+	PartialRotaryFactor *float64        `json:"partial_rotary_factor"`
+	NumExperts          int             `json:"num_experts"`
+	NumLocalExperts     int             `json:"num_local_experts"`
+	QuantizationConfig  json.RawMessage `json:"quantization_config"`
+	RopeScaling         *rope           `json:"rope_scaling"`
+	RopeParameters      *rope           `json:"rope_parameters"`
+}
+
+// rope is how transformers writes rotary embeddings: rope_scaling up to
+// version 4, rope_parameters from 5 on.
+type rope struct {
+	Type      string   `json:"rope_type"`
+	OldType   string   `json:"type"`
+	RopeTheta *float64 `json:"rope_theta"`
+	Partial   *float64 `json:"partial_rotary_factor"`
+}
+
+// ReadConfig reads the config.json of a Llama, Qwen2 (and 2.5) or Qwen3 model.
+func ReadConfig(text []byte) (model.Architecture, error) {
+	var c config
+	if err := json.Unmarshal(text, &c); err != nil {
+		return model.Architecture{}, fmt.Errorf("%w: config.json: %w", ErrFormat, err)
+	}
+	if err := c.supported(); err != nil {
+		return model.Architecture{}, err
+	}
+	a := model.Architecture{
+		VocabSize: c.VocabSize, HiddenSize: c.HiddenSize, Layers: c.NumHiddenLayers,
+		Heads: c.NumAttentionHeads, KVHeads: c.NumAttentionHeads, FeedForward: c.IntermediateSize,
+		MaxPositions: c.MaxPositionEmbeddings, RopeTheta: 10000, NormEpsilon: 1e-6, Tied: c.TieWordEmbeddings,
+		QKVBias: c.ModelType == qwen2, QKNorm: c.ModelType == qwen3,
+	}
+	switch {
+	case c.NumKeyValueHeads != nil:
+		a.KVHeads = *c.NumKeyValueHeads
+	case c.ModelType != llama: // their default is a number of some published model
+		return model.Architecture{}, fmt.Errorf("%w: config.json: num_key_value_heads is absent", ErrFormat)
+	}
+	switch {
+	case c.HeadDim != nil:
+		a.HeadDim = *c.HeadDim
+	case c.ModelType == qwen3:
+		a.HeadDim = 128
+	case c.NumAttentionHeads > 0:
+		a.HeadDim = c.HiddenSize / c.NumAttentionHeads
+	}
+	if c.RMSNormEps != nil {
+		a.NormEpsilon = *c.RMSNormEps
+	}
+	if c.RopeTheta != nil {
+		a.RopeTheta = *c.RopeTheta
+	} else if c.RopeParameters != nil && c.RopeParameters.RopeTheta != nil {
+		a.RopeTheta = *c.RopeParameters.RopeTheta
+	}
+	if err := a.Check(); err != nil {
+		return model.Architecture{}, fmt.Errorf("%w: config.json: %w", ErrFormat, err)
+	}
+	return a, nil
+}
+
+// supported refuses, by the name of the setting, what would be computed wrongly.
+func (c config) supported() error {
+	refuse := func(format string, args ...any) error {
+		return fmt.Errorf("%w: config.json: %s", ErrUnsupported, fmt.Sprintf(format, args...))
+	}
+	switch c.ModelType {
+	case llama, qwen2, qwen3:
+	default:
+		return refuse("model_type %q is none of llama, qwen2, qwen3", c.ModelType)
+	}
+	for _, r := range []struct {
+		field string
+		*rope
+	}{{"rope_scaling", c.RopeScaling}, {"rope_parameters", c.RopeParameters}} {
+		if r.rope == nil {
+			continue
+		}
+		if kind := r.Type + r.OldType; kind != "" && kind != "default" && kind != "defaultdefault" {
+			return refuse("%s of type %q", r.field, kind)
+		}
+		if r.Partial != nil && *r.Partial != 1 {
+			return refuse("%s with partial_rotary_factor %v", r.field, *r.Partial)
+		}
+	}
+	for _, kind := range c.LayerTypes {
+		if kind != "full_attention" {
+			return refuse("layer_types has %q", kind)
+		}
+	}
+	switch {
+	case c.UseSlidingWindow:
+		return refuse("use_sliding_window is true")
+	case c.AttentionBias:
+		return refuse("attention_bias is true (it puts a bias on o_proj too)")
+	case c.MLPBias:
+		return refuse("mlp_bias is true")
+	case c.HiddenAct != nil && *c.HiddenAct != "silu":
+		return refuse("hidden_act is %q, want silu", *c.HiddenAct)
+	case c.PretrainingTP != nil && *c.PretrainingTP > 1:
+		return refuse("pretraining_tp is %d", *c.PretrainingTP)
+	case c.PartialRotaryFactor != nil && *c.PartialRotaryFactor != 1:
+		return refuse("partial_rotary_factor is %v", *c.PartialRotaryFactor)
+	case c.NumExperts > 0 || c.NumLocalExperts > 0:
+		return refuse("num_experts: a mixture of experts")
+	case len(c.QuantizationConfig) > 0 && string(c.QuantizationConfig) != "null":
+		return refuse("quantization_config is set")
+	}
+	return nil
+}
+
+// written is a config.json as transformers reads it. Special tokens are null:
+// a version's codec knows them.
+type written struct {
+	Architectures         []string `json:"architectures"`
+	ModelType             string   `json:"model_type"`
+	VocabSize             int      `json:"vocab_size"`
+	HiddenSize            int      `json:"hidden_size"`
+	NumHiddenLayers       int      `json:"num_hidden_layers"`
+	NumAttentionHeads     int      `json:"num_attention_heads"`
+	NumKeyValueHeads      int      `json:"num_key_value_heads"`
+	HeadDim               int      `json:"head_dim"`
+	IntermediateSize      int      `json:"intermediate_size"`
+	MaxPositionEmbeddings int      `json:"max_position_embeddings"`
+	RopeTheta             float64  `json:"rope_theta"`
+	RMSNormEps            float64  `json:"rms_norm_eps"`
+	TieWordEmbeddings     bool     `json:"tie_word_embeddings"`
+	HiddenAct             string   `json:"hidden_act"`
+	AttentionBias         bool     `json:"attention_bias"`
+	AttentionDropout      float64  `json:"attention_dropout"`
+	UseSlidingWindow      bool     `json:"use_sliding_window"`
+	TorchDtype            string   `json:"torch_dtype"`
+	BOSTokenID            *int     `json:"bos_token_id"`
+	EOSTokenID            *int     `json:"eos_token_id"`
+}
+
+// WriteConfig returns the config.json of a: a Qwen2 model if a has QKV biases, a
+// Qwen3 model if it has q/k norms, else a Llama model. No published type has
+// both.
+func WriteConfig(a model.Architecture) ([]byte, error) {
+	if err := a.Check(); err != nil {
+		return nil, fmt.Errorf("write config.json: %w", err)
+	}
+	kind, class := llama, "LlamaForCausalLM"
+	switch {
+	case a.QKVBias && a.QKNorm:
+		return nil, fmt.Errorf("%w: both qkv_bias and qk_norm", ErrUnsupported)
+	case a.QKVBias:
+		kind, class = qwen2, "Qwen2ForCausalLM"
+	case a.QKNorm:
+		kind, class = qwen3, "Qwen3ForCausalLM"
+	}
+	text, err := json.MarshalIndent(written{
+		Architectures: []string{class}, ModelType: kind, VocabSize: a.VocabSize, HiddenSize: a.HiddenSize,
+		NumHiddenLayers: a.Layers, NumAttentionHeads: a.Heads, NumKeyValueHeads: a.KVHeads, HeadDim: a.HeadDim,
+		IntermediateSize: a.FeedForward, MaxPositionEmbeddings: a.MaxPositions, RopeTheta: a.RopeTheta,
+		RMSNormEps: a.NormEpsilon, TieWordEmbeddings: a.Tied, HiddenAct: "silu", TorchDtype: "float32",
+	}, "", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("write config.json: %w", err)
+	}
+	return append(text, '\n'), nil
+}

@@ -1,0 +1,161 @@
+package hf_test
+
+import (
+	"encoding/json"
+	"maps"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/hf"
+)
+
+// The fields of published config.json files, as far as they matter here.
+const (
+	llama3 = `{"architectures":["LlamaForCausalLM"],"attention_bias":false,"attention_dropout":0.0,"bos_token_id":128000,
+		"eos_token_id":128001,"hidden_act":"silu","hidden_size":4096,"initializer_range":0.02,"intermediate_size":14336,
+		"max_position_embeddings":8192,"model_type":"llama","num_attention_heads":32,"num_hidden_layers":32,
+		"num_key_value_heads":8,"pretraining_tp":1,"rms_norm_eps":1e-05,"rope_scaling":null,"rope_theta":500000.0,
+		"tie_word_embeddings":false,"torch_dtype":"bfloat16","use_cache":true,"vocab_size":128256}`
+	qwen25 = `{"architectures":["Qwen2ForCausalLM"],"attention_dropout":0.0,"hidden_act":"silu","hidden_size":896,
+		"intermediate_size":4864,"max_position_embeddings":32768,"max_window_layers":21,"model_type":"qwen2",
+		"num_attention_heads":14,"num_hidden_layers":24,"num_key_value_heads":2,"rms_norm_eps":1e-06,"rope_theta":1000000.0,
+		"sliding_window":32768,"tie_word_embeddings":true,"use_mrope":false,"use_sliding_window":false,"vocab_size":151936}`
+	qwen3 = `{"architectures":["Qwen3ForCausalLM"],"attention_bias":false,"dtype":"bfloat16","head_dim":128,"hidden_act":"silu",
+		"hidden_size":1024,"intermediate_size":3072,"layer_types":["full_attention","full_attention"],
+		"max_position_embeddings":40960,"model_type":"qwen3","num_attention_heads":16,"num_hidden_layers":28,
+		"num_key_value_heads":8,"rms_norm_eps":1e-06,"rope_parameters":{"rope_theta":1000000,"rope_type":"default"},
+		"sliding_window":null,"tie_word_embeddings":true,"use_sliding_window":false,"vocab_size":151936}`
+)
+
+func TestPublishedConfigsAreRead(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		config     string
+		want       model.Architecture
+		parameters int
+	}{
+		"Llama 3 8B": {llama3, model.Architecture{
+			VocabSize: 128256, HiddenSize: 4096, Layers: 32, Heads: 32, KVHeads: 8, HeadDim: 128, FeedForward: 14336,
+			MaxPositions: 8192, RopeTheta: 500000, NormEpsilon: 1e-5,
+		}, 8_030_261_248},
+		"Qwen2.5 0.5B": {qwen25, model.Architecture{
+			VocabSize: 151936, HiddenSize: 896, Layers: 24, Heads: 14, KVHeads: 2, HeadDim: 64, FeedForward: 4864,
+			MaxPositions: 32768, RopeTheta: 1e6, NormEpsilon: 1e-6, Tied: true, QKVBias: true,
+		}, 494_032_768},
+		"Qwen3 0.6B": {qwen3, model.Architecture{
+			VocabSize: 151936, HiddenSize: 1024, Layers: 28, Heads: 16, KVHeads: 8, HeadDim: 128, FeedForward: 3072,
+			MaxPositions: 40960, RopeTheta: 1e6, NormEpsilon: 1e-6, Tied: true, QKNorm: true,
+		}, 596_049_920},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, err := hf.ReadConfig([]byte(c.config))
+			require.NoError(t, err)
+			require.Equal(t, c.want, got)
+			require.Equal(t, c.parameters, got.Parameters()) // as the model's card says
+		})
+	}
+}
+
+// with is qwen25 or another config with fields replaced; nil removes one.
+func with(t *testing.T, config string, fields map[string]any) []byte {
+	t.Helper()
+	var all map[string]any
+	require.NoError(t, json.Unmarshal([]byte(config), &all))
+	maps.Copy(all, fields)
+	maps.DeleteFunc(all, func(_ string, v any) bool { return v == nil })
+	b, err := json.Marshal(all)
+	require.NoError(t, err)
+	return b
+}
+
+func TestAbsentFieldsGetTheDefaultsOfTheirModelType(t *testing.T) {
+	t.Parallel()
+	a, err := hf.ReadConfig(with(t, llama3, map[string]any{"num_key_value_heads": nil, "rope_theta": nil, "rms_norm_eps": nil, "hidden_act": nil}))
+	require.NoError(t, err)
+	require.Equal(t, 32, a.KVHeads)
+	require.InDelta(t, 10000, a.RopeTheta, 0)
+	require.InDelta(t, 1e-6, a.NormEpsilon, 0)
+	a, err = hf.ReadConfig(with(t, qwen3, map[string]any{"head_dim": nil}))
+	require.NoError(t, err)
+	require.Equal(t, 128, a.HeadDim)
+}
+
+func TestUnsupportedSettingsAreRefusedByName(t *testing.T) {
+	t.Parallel()
+	for want, c := range map[string]struct {
+		config string
+		fields map[string]any
+	}{
+		`model_type "mistral"`:           {llama3, map[string]any{"model_type": "mistral"}},
+		`model_type "qwen3_moe"`:         {qwen3, map[string]any{"model_type": "qwen3_moe"}},
+		`model_type ""`:                  {qwen3, map[string]any{"model_type": nil}},
+		`rope_scaling of type "llama3"`:  {llama3, map[string]any{"rope_scaling": map[string]any{"rope_type": "llama3", "factor": 8.0}}},
+		`rope_scaling of type "yarn"`:    {qwen25, map[string]any{"rope_scaling": map[string]any{"type": "yarn"}}},
+		`rope_parameters of type "yarn"`: {qwen3, map[string]any{"rope_parameters": map[string]any{"rope_type": "yarn"}}},
+		"partial_rotary_factor 0.5":      {qwen3, map[string]any{"rope_parameters": map[string]any{"partial_rotary_factor": 0.5}}},
+		"partial_rotary_factor is 0.25":  {llama3, map[string]any{"partial_rotary_factor": 0.25}},
+		"use_sliding_window":             {qwen25, map[string]any{"use_sliding_window": true}},
+		`layer_types has "sliding_att`:   {qwen3, map[string]any{"layer_types": []string{"sliding_attention"}}},
+		"attention_bias":                 {llama3, map[string]any{"attention_bias": true}},
+		"mlp_bias":                       {llama3, map[string]any{"mlp_bias": true}},
+		`hidden_act is "gelu"`:           {qwen25, map[string]any{"hidden_act": "gelu"}},
+		"pretraining_tp is 2":            {llama3, map[string]any{"pretraining_tp": 2}},
+		"mixture of experts":             {qwen3, map[string]any{"num_experts": 8}},
+		"quantization_config":            {qwen25, map[string]any{"quantization_config": map[string]any{"bits": 4}}},
+	} {
+		_, err := hf.ReadConfig(with(t, c.config, c.fields))
+		require.ErrorIs(t, err, hf.ErrUnsupported, want)
+		require.ErrorContains(t, err, want)
+	}
+	_, err := hf.WriteConfig(model.Architecture{
+		VocabSize: 2, HiddenSize: 2, Layers: 1, Heads: 1, KVHeads: 1, HeadDim: 2, FeedForward: 2, MaxPositions: 2,
+		RopeTheta: 1, NormEpsilon: 1, QKVBias: true, QKNorm: true,
+	})
+	require.ErrorIs(t, err, hf.ErrUnsupported)
+}
+
+func TestBrokenConfigsAreRefused(t *testing.T) {
+	t.Parallel()
+	for want, config := range map[string][]byte{
+		"unexpected end":      []byte(`{`),
+		"hidden_size is 0":    with(t, llama3, map[string]any{"hidden_size": nil}),
+		"heads is 0":          with(t, llama3, map[string]any{"num_attention_heads": 0, "num_key_value_heads": nil}),
+		"is no multiple":      with(t, llama3, map[string]any{"num_key_value_heads": 5}),
+		"head_dim (7) is odd": with(t, qwen3, map[string]any{"head_dim": 7}),
+		"num_key_value_heads": with(t, qwen25, map[string]any{"num_key_value_heads": nil}),
+	} {
+		_, err := hf.ReadConfig(config)
+		require.ErrorIs(t, err, hf.ErrFormat, want)
+		require.ErrorContains(t, err, want)
+	}
+	_, err := hf.WriteConfig(model.Architecture{})
+	require.ErrorIs(t, err, model.ErrArchitecture)
+}
+
+func drawArchitecture(t *rapid.T) model.Architecture {
+	n := func(name string, lo, hi int) int { return rapid.IntRange(lo, hi).Draw(t, name) }
+	kv := n("kv_heads", 1, 3)
+	extra := n("extra", 0, 2) // nothing, biases or norms
+	return model.Architecture{
+		VocabSize: n("vocab", 1, 9), HiddenSize: n("hidden", 1, 9), Layers: n("layers", 1, 3), KVHeads: kv, Heads: kv * n("group", 1, 3),
+		HeadDim: 2 * n("half", 1, 3), FeedForward: n("feed_forward", 1, 9), MaxPositions: n("positions", 1, 99),
+		RopeTheta: rapid.Float64Range(1, 1e7).Draw(t, "theta"), NormEpsilon: rapid.Float64Range(1e-9, 1e-2).Draw(t, "epsilon"),
+		Tied: rapid.Bool().Draw(t, "tied"), QKVBias: extra == 1, QKNorm: extra == 2,
+	}
+}
+
+func TestWrittenConfigsReadTheSame(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		a := drawArchitecture(t)
+		b, err := hf.WriteConfig(a)
+		require.NoError(t, err)
+		got, err := hf.ReadConfig(b)
+		require.NoError(t, err)
+		require.Equal(t, a, got)
+	})
+}

@@ -1,0 +1,126 @@
+package model
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"regexp"
+)
+
+// ManifestFormat names the layout of a version's manifest; docs/formats.md
+// describes it.
+const ManifestFormat = "fulgurite.version/1"
+
+// The files of a version. Config and Weights are what Hugging Face loaders
+// expect under these names; a version without OptimizerFile can be sampled but
+// its training starts with fresh moments.
+const (
+	ConfigFile    = "config.json"
+	WeightsFile   = "model.safetensors"
+	OptimizerFile = "optimizer.safetensors"
+)
+
+// ErrManifest is wrapped by every error of Manifest.Check and ParseManifest.
+var ErrManifest = errors.New("bad manifest")
+
+// File is the content of one file, by name of the blob that holds it.
+type File struct {
+	Digest string `json:"digest"` // "sha256:<64 hex digits>"
+	Size   int64  `json:"size"`   // in bytes
+}
+
+// Manifest lists what a version is made of. Its files hold neither a run's name
+// nor a clock, so equal training gives equal digests of files; the manifest
+// itself names the batch, and a batch names attempts.
+type Manifest struct {
+	Format string `json:"format"`
+	Policy string `json:"policy"`
+	Number int    `json:"number"`
+	Parent int    `json:"parent"` // -1 for version 0
+	// Updates is the number of optimizer updates behind the moments in
+	// OptimizerFile: AdamW's bias correction depends on it. It differs from
+	// Number after a warm start.
+	Updates      int          `json:"updates"`
+	Architecture Architecture `json:"architecture"`
+	Codec        string       `json:"codec"`
+	Engine       string       `json:"engine"`
+	Fingerprint  string       `json:"fingerprint"`
+	// Batch is the digest of the batch that made the version of its parent; empty
+	// for version 0.
+	Batch   string             `json:"batch,omitempty"`
+	Files   map[string]File    `json:"files"`
+	Metrics map[string]float64 `json:"metrics,omitempty"`
+}
+
+// Check reports what contradicts the format, naming the field.
+func (m Manifest) Check() error {
+	switch {
+	case m.Format != ManifestFormat:
+		return fmt.Errorf("%w: format is %q, want %q", ErrManifest, m.Format, ManifestFormat)
+	case m.Policy == "":
+		return fmt.Errorf("%w: policy is empty", ErrManifest)
+	case m.Number < 0 || m.Parent < -1 || m.Parent >= m.Number:
+		return fmt.Errorf("%w: number %d cannot have parent %d", ErrManifest, m.Number, m.Parent)
+	case m.Updates < 0:
+		return fmt.Errorf("%w: updates is %d", ErrManifest, m.Updates)
+	case m.Codec == "":
+		return fmt.Errorf("%w: codec is empty", ErrManifest)
+	case m.Batch != "" && !validDigest(m.Batch):
+		return fmt.Errorf("%w: batch %q is no sha256 digest", ErrManifest, m.Batch)
+	}
+	if err := m.Architecture.Check(); err != nil {
+		return fmt.Errorf("%w: %w", ErrManifest, err)
+	}
+	for _, name := range []string{ConfigFile, WeightsFile} {
+		if _, ok := m.Files[name]; !ok {
+			return fmt.Errorf("%w: file %s is absent", ErrManifest, name)
+		}
+	}
+	for name, f := range m.Files {
+		if !fileName.MatchString(name) {
+			return fmt.Errorf("%w: file name %q", ErrManifest, name)
+		}
+		if !validDigest(f.Digest) || f.Size < 1 {
+			return fmt.Errorf("%w: file %s has digest %q and size %d", ErrManifest, name, f.Digest, f.Size)
+		}
+	}
+	for name, v := range m.Metrics {
+		if math.IsNaN(v) || math.IsInf(v, 0) {
+			return fmt.Errorf("%w: metric %s is %v", ErrManifest, name, v)
+		}
+	}
+	return nil
+}
+
+// Encode checks m and returns its JSON; equal manifests give equal bytes.
+func (m Manifest) Encode() ([]byte, error) {
+	if err := m.Check(); err != nil {
+		return nil, err
+	}
+	b, err := json.MarshalIndent(m, "", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("encode manifest %d: %w", m.Number, err)
+	}
+	return append(b, '\n'), nil
+}
+
+// ParseManifest reads what Encode, or an external trainer, wrote. Fields that
+// the format does not have are ignored, so that it can grow.
+func ParseManifest(b []byte) (Manifest, error) {
+	var m Manifest
+	if err := json.Unmarshal(b, &m); err != nil {
+		return Manifest{}, fmt.Errorf("%w: %w", ErrManifest, err)
+	}
+	if err := m.Check(); err != nil {
+		return Manifest{}, err
+	}
+	return m, nil
+}
+
+var (
+	digest   = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+	fileName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
+)
+
+func validDigest(s string) bool { return digest.MatchString(s) }

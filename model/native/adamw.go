@@ -1,0 +1,87 @@
+package native
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/native/kernel"
+)
+
+// spanNumbers is the most that one thread sums or updates at a time.
+const spanNumbers = 8192
+
+// span is a range of the flat weights that one tensor covers.
+type span struct {
+	from, to int
+	decays   bool
+}
+
+func (l *layout) spans() []span {
+	var all []span
+	for _, p := range l.tensors {
+		for from := p.offset; from < p.offset+p.size; from += spanNumbers {
+			all = append(all, span{from, min(from+spanNumbers, p.offset+p.size), p.decays})
+		}
+	}
+	return all
+}
+
+func checkAdamW(o model.AdamW) error {
+	for _, f := range []struct {
+		name  string
+		value float64
+		below float64
+	}{
+		{"learning_rate", o.LearningRate, math.MaxFloat32}, {"weight_decay", o.WeightDecay, math.MaxFloat32},
+		{"clip_norm", o.ClipNorm, math.MaxFloat64}, {"beta1", o.Beta1, 1}, {"beta2", o.Beta2, 1}, {"epsilon", o.Epsilon, 1},
+	} {
+		if inside := f.value >= 0 && f.value < f.below; !inside { // NaN is not
+			return fmt.Errorf("adamw: %s is %v, want at least 0 and below %g", f.name, f.value, f.below)
+		}
+	}
+	if float32(o.Epsilon) == 0 { // it divides where a gradient has always been 0
+		return fmt.Errorf("adamw: epsilon is %v, want a positive float32", o.Epsilon)
+	}
+	return nil
+}
+
+// sum adds all lanes to the first, one after the other, and returns the norm.
+func (t *trainer) sum(lanes [][]float32) float64 {
+	squares := make([]float64, len(t.spans))
+	t.crew.run(len(t.spans), func(_, i int) {
+		from, to := t.spans[i].from, t.spans[i].to
+		for _, lane := range lanes[1:] {
+			t.Add(lanes[0][from:to], lane[from:to])
+		}
+		squares[i] = t.SumSquares(lanes[0][from:to])
+	})
+	total := 0.0
+	for _, s := range squares {
+		total += s
+	}
+	return math.Sqrt(total)
+}
+
+// step makes one update with a gradient of the given norm.
+func (t *trainer) step(gradient []float32, norm float64, o model.AdamW) {
+	t.updates++
+	scale := 1.0
+	if o.ClipNorm > 0 && norm > o.ClipNorm {
+		scale = o.ClipNorm / norm
+	}
+	updates := float64(t.updates)
+	u := kernel.AdamW{
+		Rate: float32(o.LearningRate), Scale: float32(scale), Epsilon: float32(o.Epsilon),
+		Beta1: float32(o.Beta1), Rest1: float32(1 - o.Beta1), Correct1: float32(1 / (1 - math.Pow(o.Beta1, updates))),
+		Beta2: float32(o.Beta2), Rest2: float32(1 - o.Beta2), Correct2: float32(1 / (1 - math.Pow(o.Beta2, updates))),
+	}
+	t.crew.run(len(t.spans), func(_, i int) {
+		s, u := t.spans[i], u
+		if s.decays {
+			u.Decay = float32(o.WeightDecay)
+		}
+		t.AdamW(t.flat[s.from:s.to], gradient[s.from:s.to], t.mean[s.from:s.to], t.variance[s.from:s.to], u)
+	})
+	t.pack(t.crew)
+}

@@ -1,0 +1,111 @@
+package native
+
+import "slices"
+
+// Rows of a step are cut into units that threads take. A request's rows of one
+// step lie in one unit, so a unit has no fewer rows than the largest share of a
+// prompt that a step takes.
+const (
+	unitRows     = 32
+	unitRowsLess = 8 // the least that a unit is filled to
+)
+
+// unit is a part of a step: some requests, with rows in all.
+type unit struct {
+	requests []*request
+	rows     int
+}
+
+// batch holds the requests that run and the memory they share.
+type batch struct {
+	*pass
+	crew     *crew
+	capacity int
+	running  []*request
+	pages    pages
+	workers  []*worker // one for each thread
+	units    []unit
+	decode   func(worker, i int) // a method value, made once because that allocates
+}
+
+func newBatch(p *pass, threads, capacity int) *batch {
+	b := &batch{pass: p, crew: newCrew(threads), capacity: capacity, pages: newPages(p.layout)}
+	for range threads {
+		b.workers = append(b.workers, newWorker(p))
+	}
+	b.decode = func(worker, i int) { b.workers[worker].run(&b.units[i]) }
+	return b
+}
+
+// step takes each running request on by one token, or by a piece of its prompt.
+func (b *batch) step() {
+	b.plan()
+	b.crew.run(len(b.units), b.decode)
+	b.running = slices.DeleteFunc(b.running, b.leave)
+}
+
+// plan cuts the step into units and reserves what they need. How it cuts changes
+// no result.
+func (b *batch) plan() {
+	rows, longest := 0, 0
+	for _, q := range b.running {
+		q.feed = min(q.remaining(), unitRows)
+		q.pages = b.pages.reserve(q.pages, q.cached+q.feed)
+		rows += q.feed
+		longest = max(longest, q.cached+q.feed)
+	}
+	b.angles.reserve(longest)
+	for _, worker := range b.workers {
+		worker.reserve(longest)
+	}
+	share := (rows + b.crew.threads - 1) / b.crew.threads
+	fill := min(max(unitRowsLess, (share+7)/8*8), unitRows)
+	b.units = b.units[:0]
+	for _, q := range b.running {
+		if n := len(b.units); n > 0 && b.units[n-1].rows+q.feed <= fill {
+			b.units[n-1].add(q)
+			continue
+		}
+		if len(b.units) < cap(b.units) { // keep the memory of an old unit
+			b.units = b.units[:len(b.units)+1]
+		} else {
+			b.units = append(b.units, unit{requests: make([]*request, 0, unitRows)})
+		}
+		last := &b.units[len(b.units)-1]
+		last.requests, last.rows = last.requests[:0], 0
+		last.add(q)
+	}
+}
+
+func (u *unit) add(q *request) {
+	u.requests = append(u.requests, q)
+	u.rows += q.feed
+}
+
+// leave gives up the pages of a request that has finished and answers it.
+func (b *batch) leave(q *request) bool {
+	if !q.finished() {
+		return false
+	}
+	b.pages.release(q.pages)
+	q.pages = nil
+	close(q.done)
+	return true
+}
+
+func (b *batch) dropAbandoned() {
+	b.running = slices.DeleteFunc(b.running, func(q *request) bool {
+		if q.abandoned.Load() {
+			q.err = errAbandoned
+		}
+		return b.leave(q)
+	})
+}
+
+// fail answers all running requests with err.
+func (b *batch) fail(err error) {
+	for _, q := range b.running {
+		q.err = err
+	}
+	b.running = slices.DeleteFunc(b.running, b.leave)
+}

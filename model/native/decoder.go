@@ -1,0 +1,127 @@
+package native
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/fulgurite/fulgurite/model"
+)
+
+// decoder implements model.Decoder with continuous batching: one goroutine owns
+// the batch and runs it step by step; requests join and leave between steps.
+type decoder struct {
+	*batch
+	mu      sync.Mutex
+	waiting []*request // in the order of arrival
+	closed  bool
+	changed chan struct{} // holds a token if waiting or closed changed
+	gone    chan struct{} // closed when the owner has returned
+}
+
+func (e *Engine) newDecoder(a model.Architecture, w model.Weights) (*decoder, error) {
+	if err := e.check(a); err != nil {
+		return nil, err
+	}
+	if err := checkWeights(a, w); err != nil {
+		return nil, err
+	}
+	l := newLayout(a)
+	d := &decoder{
+		batch: newBatch(&pass{
+			parameters: &parameters{layout: l, flat: l.read(w), forward: make([]float32, l.size)},
+			Set:        e.kernels, angles: newRotary(l),
+		}, e.threads, e.maxBatch),
+		changed: make(chan struct{}, 1), gone: make(chan struct{}),
+	}
+	d.pack(d.crew)
+	go d.own()
+	return d, nil
+}
+
+// Decode implements model.Decoder. When ctx ends it returns at once; the request
+// leaves the batch before the next step.
+func (d *decoder) Decode(ctx context.Context, r model.DecodeRequest) (model.Completion, error) {
+	q, err := d.newRequest(r)
+	if err != nil {
+		return model.Completion{}, fmt.Errorf("decode: %w", err)
+	}
+	if err := ctx.Err(); err != nil {
+		return model.Completion{}, fmt.Errorf("decode: %w", err)
+	}
+	if !d.queue(q) {
+		return model.Completion{}, fmt.Errorf("decode: %w", ErrClosed)
+	}
+	select {
+	case <-q.done:
+	case <-ctx.Done():
+		q.abandoned.Store(true)
+		return model.Completion{}, fmt.Errorf("decode: %w", ctx.Err())
+	}
+	if q.err != nil {
+		return model.Completion{}, fmt.Errorf("decode: %w", q.err)
+	}
+	return q.completion, nil
+}
+
+// Close ends the owner and its threads. Requests under way return ErrClosed.
+func (d *decoder) Close() {
+	d.mu.Lock()
+	d.closed = true
+	d.mu.Unlock()
+	d.notify()
+	<-d.gone
+}
+
+func (d *decoder) queue(q *request) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return false
+	}
+	d.waiting = append(d.waiting, q)
+	d.notify()
+	return true
+}
+
+func (d *decoder) notify() {
+	select {
+	case d.changed <- struct{}{}:
+	default:
+	}
+}
+
+// own runs the batch until Close.
+func (d *decoder) own() {
+	defer close(d.gone)
+	defer d.crew.close()
+	for {
+		if len(d.running) == 0 {
+			<-d.changed
+		}
+		if d.admit() {
+			d.fail(ErrClosed)
+			return
+		}
+		d.dropAbandoned()
+		if len(d.running) > 0 {
+			d.step()
+		}
+	}
+}
+
+// admit moves waiting requests into the batch; closed tells to stop.
+func (d *decoder) admit() (closed bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n := 0
+	for n < len(d.waiting) && (len(d.running) < d.capacity || d.closed) {
+		d.running = append(d.running, d.waiting[n])
+		n++
+	}
+	if n > 0 {
+		d.waiting = append(d.waiting[:0], d.waiting[n:]...)
+		clear(d.waiting[len(d.waiting) : len(d.waiting)+n]) // let go of what was moved
+	}
+	return d.closed
+}

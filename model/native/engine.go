@@ -1,0 +1,165 @@
+package native
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/native/kernel"
+)
+
+// version is raised whenever a change here changes bits.
+const version = 1
+
+var (
+	// ErrClosed is returned by a decoder that was closed, also to requests that
+	// were under way.
+	ErrClosed = errors.New("decoder is closed")
+	// ErrNotFinite is wrapped when weights or the logits made of them are not
+	// finite.
+	ErrNotFinite = errors.New("not finite")
+	// ErrRow is wrapped when a row or a request can't be run with the model.
+	ErrRow = errors.New("bad row")
+)
+
+// Options are the dials of an Engine; the zero value is right for most.
+type Options struct {
+	// Threads is the number of threads that one trainer or decoder uses; 0 stands
+	// for GOMAXPROCS. It changes no result.
+	Threads int
+	// MaxBatch is the largest number of requests that a decoder runs at once;
+	// more wait in the order of their arrival. 0 stands for 128. It changes no
+	// result.
+	MaxBatch int
+	// Kernel forces a kernel set, "avx512", "avx2" or "go"; empty takes the
+	// fastest that the processor has.
+	Kernel string
+}
+
+// Engine implements model.Engine. It is safe for concurrent use.
+type Engine struct {
+	kernels  *kernel.Set
+	threads  int
+	maxBatch int
+	err      error // of Options, reported by NewTrainer and NewDecoder
+}
+
+var _ model.Engine = (*Engine)(nil)
+
+// New returns an engine. A kernel set that this processor lacks is reported
+// when a trainer or decoder is made.
+func New(o Options) *Engine {
+	e := &Engine{kernels: kernel.Best(), threads: o.Threads, maxBatch: o.MaxBatch}
+	if o.Kernel != "" {
+		set, err := kernel.Named(o.Kernel)
+		if err != nil {
+			e.err = fmt.Errorf("native engine: %w", err)
+		} else {
+			e.kernels = set
+		}
+	}
+	if e.threads < 1 {
+		e.threads = runtime.GOMAXPROCS(0)
+	}
+	if e.maxBatch < 1 {
+		e.maxBatch = 128
+	}
+	return e
+}
+
+// Name is "native".
+func (e *Engine) Name() string { return "native" }
+
+// Deterministic is true.
+func (e *Engine) Deterministic() bool { return true }
+
+// Fingerprint names the arithmetic of the kernels and, for the few functions
+// taken from package math (logarithms, the angles of rotary embedding), the
+// compiler and its target. "avx512" and "avx2" share one arithmetic, "go" has
+// another.
+func (e *Engine) Fingerprint() string {
+	target := runtime.GOARCH
+	if build, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range build.Settings {
+			// The level decides whether the compiler may fuse operations.
+			if s.Key == "GOAMD64" || s.Key == "GOARM64" {
+				target += "-" + s.Value
+			}
+		}
+	}
+	return fmt.Sprintf("native/%d %s %s %s", version, target, e.kernels.Arithmetic(), runtime.Version())
+}
+
+// Kernel is the name of the kernel set in use. Unlike the fingerprint it tells
+// "avx512" from "avx2".
+func (e *Engine) Kernel() string { return e.kernels.Name() }
+
+// NewTrainer copies the checkpoint. It refuses weights and moments that do not
+// match the architecture or are not finite.
+func (e *Engine) NewTrainer(c model.Checkpoint) (model.Trainer, error) {
+	t, err := e.newTrainer(c)
+	if err != nil {
+		return nil, fmt.Errorf("new native trainer: %w", err)
+	}
+	return t, nil
+}
+
+// NewDecoder copies the weights and starts the goroutines that Close ends. It
+// refuses weights that do not match the architecture or are not finite.
+func (e *Engine) NewDecoder(a model.Architecture, w model.Weights) (model.Decoder, error) {
+	d, err := e.newDecoder(a, w)
+	if err != nil {
+		return nil, fmt.Errorf("new native decoder: %w", err)
+	}
+	return d, nil
+}
+
+func (e *Engine) check(a model.Architecture) error {
+	if e.err != nil {
+		return e.err
+	}
+	return a.Check()
+}
+
+// checkWeights reports the first tensor that is not as a wants it.
+func checkWeights(a model.Architecture, w model.Weights) error {
+	if err := a.Match(w); err != nil {
+		return err
+	}
+	for _, t := range w {
+		for i, x := range t.Data {
+			if math.IsNaN(float64(x)) || math.IsInf(float64(x), 0) {
+				return fmt.Errorf("tensor %s: number %d is %v: %w", t.Name, i, x, ErrNotFinite)
+			}
+		}
+	}
+	return nil
+}
+
+// checkTokens reports what keeps tokens from being run through a.
+func checkTokens(a model.Architecture, tokens []int32) error {
+	if len(tokens) == 0 {
+		return fmt.Errorf("%w: no tokens", ErrRow)
+	}
+	for i, t := range tokens {
+		if t < 0 || int(t) >= a.VocabSize {
+			return fmt.Errorf("%w: token %d is %d, outside the vocabulary of %d", ErrRow, i, t, a.VocabSize)
+		}
+	}
+	return nil
+}
+
+// inverseTemperature is what logits are multiplied by; 0 stands for 1.
+func inverseTemperature(t float64) (float32, error) {
+	if t == 0 {
+		return 1, nil
+	}
+	inverse := float32(1 / t)
+	if math.IsNaN(t) || t < 0 || inverse < 1e-6 || inverse > 1e6 {
+		return 0, fmt.Errorf("%w: temperature is %v, want 0 or 1e-6 to 1e6", ErrRow, t)
+	}
+	return inverse, nil
+}

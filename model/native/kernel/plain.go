@@ -1,0 +1,159 @@
+package kernel
+
+import (
+	"math"
+	"unsafe"
+)
+
+// The portable kernels. Each product stands in a conversion, float32(x*y),
+// because a compiler may otherwise fuse it with the addition on some processors
+// and not on others.
+
+func plainSet() *Set {
+	return &Set{
+		name: "go", arithmetic: "rounded",
+		narrow:          [4]tile{nil, plainTile4, nil, plainTile1},
+		softmax:         plainSoftmax,
+		logSumExp:       plainLogSumExp,
+		logitsGradient:  plainLogitsGradient,
+		softmaxBackward: plainSoftmaxBackward,
+		norm:            plainNorm,
+		normBackward:    plainNormBackward,
+		swiGLU:          plainSwiGLU,
+		swiGLUBackward:  plainSwiGLUBackward,
+		rotate:          plainRotate,
+		add:             plainAdd,
+		sumSquares:      plainSumSquares,
+		adamW:           plainAdamW,
+	}
+}
+
+// at is the p-th step of a pointer by stride bytes; Set.MatMul has checked the
+// furthest.
+func at(first *float32, stride, p int) *float32 {
+	return (*float32)(unsafe.Add(unsafe.Pointer(first), stride*p))
+}
+
+func plainTile4(c *float32, cRow int, a *float32, aRow, aStep int, b *float32, bRow, k, add int) {
+	for i := range 4 {
+		plainTile1(at(c, cRow, i), cRow, at(a, aRow, i), aRow, aStep, b, bRow, k, add)
+	}
+}
+
+// plainTile1 takes four steps of k at once, to load and store C less often.
+func plainTile1(c *float32, _ int, a *float32, _, aStep int, b *float32, bRow, k, add int) {
+	sum := (*[Lanes]float32)(unsafe.Pointer(c))
+	if add == 0 {
+		clear(sum[:])
+	}
+	row := func(p int) *[Lanes]float32 { return (*[Lanes]float32)(unsafe.Pointer(at(b, bRow, p))) }
+	p := 0
+	for ; p+4 <= k; p += 4 {
+		a0, a1, a2, a3 := *at(a, aStep, p), *at(a, aStep, p+1), *at(a, aStep, p+2), *at(a, aStep, p+3)
+		b0, b1, b2, b3 := row(p), row(p+1), row(p+2), row(p+3)
+		for j := range sum {
+			x := sum[j] + float32(a0*b0[j])
+			x += float32(a1 * b1[j])
+			x += float32(a2 * b2[j])
+			sum[j] = x + float32(a3*b3[j])
+		}
+	}
+	for ; p < k; p++ {
+		ap, bp := *at(a, aStep, p), row(p)
+		for j := range sum {
+			sum[j] += float32(ap * bp[j])
+		}
+	}
+}
+
+// exp32 is e^x for x clamped to [-87, 88], by the same polynomial as the
+// assembly. A NaN stays one.
+func exp32(x float32) float32 {
+	if x < -87 {
+		x = -87
+	}
+	if x > 88 {
+		x = 88
+	}
+	if x != x {
+		return x
+	}
+	n := float32(math.RoundToEven(float64(float32(x * 1.44269504088896341))))
+	x -= float32(n * 0.693359375)
+	x += float32(n * 2.12194440e-4)
+	y := float32(1.9875691500e-4*x) + 1.3981999507e-3
+	y = float32(y*x) + 8.3334519073e-3
+	y = float32(y*x) + 4.1665795894e-2
+	y = float32(y*x) + 1.6666665459e-1
+	y = float32(y*x) + 5.0000001201e-1
+	y = float32(y*float32(x*x)) + (x + 1)
+	return math.Float32frombits(math.Float32bits(y) + uint32(int32(n))<<23)
+}
+
+func largest(v []float32) float32 {
+	most := v[0]
+	for _, x := range v {
+		if x > most {
+			most = x
+		}
+	}
+	return most
+}
+
+func plainSoftmax(x *float32, n int, scale float32) {
+	v := unsafe.Slice(x, n*Lanes)
+	most := largest(v)
+	var sum float32
+	for i := range v {
+		v[i] = exp32(float32((v[i] - most) * scale))
+		sum += v[i]
+	}
+	part := 1 / sum
+	for i := range v {
+		v[i] *= part
+	}
+}
+
+func plainLogSumExp(x *float32, n int, scale float32) (most, sum, weighted float32) {
+	v := unsafe.Slice(x, n*Lanes)
+	most = largest(v)
+	for i := range v {
+		y := float32((v[i] - most) * scale)
+		if y < -87 {
+			y = -87
+		}
+		e := exp32(y)
+		sum += e
+		weighted += float32(y * e)
+	}
+	return most, sum, weighted
+}
+
+func plainLogitsGradient(x *float32, n int, scale, most, logSum, entropy, a, b float32) {
+	v := unsafe.Slice(x, n*Lanes)
+	for i := range v {
+		l := float32((v[i]-most)*scale) - logSum
+		if l < -87 {
+			l = -87
+		}
+		v[i] = exp32(l) * (a + float32(b*(l+entropy)))
+	}
+}
+
+func plainSoftmaxBackward(p, dp *float32, n int, scale float32) {
+	probability, gradient := unsafe.Slice(p, n*Lanes), unsafe.Slice(dp, n*Lanes)
+	var sum float32
+	for i := range probability {
+		sum += float32(probability[i] * gradient[i])
+	}
+	for i := range probability {
+		gradient[i] = (gradient[i] - sum) * probability[i] * scale
+	}
+}
+
+func plainAdd(sum, x *float32, n int) {
+	s, v := unsafe.Slice(sum, n*Lanes), unsafe.Slice(x, n*Lanes)
+	for i := range v {
+		s[i] += v[i]
+	}
+}

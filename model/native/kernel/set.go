@@ -1,0 +1,72 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Lanes is the number of float32 in a vector; lengths are multiples of it.
+const Lanes = 16
+
+// ErrUnknown is wrapped by Named for a set that this processor or build lacks.
+var ErrUnknown = errors.New("unknown kernel set")
+
+// tile multiplies a fixed number of rows by a fixed number of columns; strides
+// are in bytes, add is 0 or 1.
+type tile func(c *float32, cRow int, a *float32, aRow, aStep int, b *float32, bRow, k, add int)
+
+// tileRows are the heights of the tiles in wide and narrow.
+var tileRows = [4]int{8, 4, 2, 1}
+
+// Set is one implementation of the kernels. Its methods may be called at once
+// from several goroutines on different memory.
+type Set struct {
+	name       string
+	arithmetic string
+
+	wide   [4]tile // 32 columns; nil where there is none
+	narrow [4]tile // 16 columns
+
+	softmax         func(x *float32, n int, scale float32)
+	logSumExp       func(x *float32, n int, scale float32) (most, sum, weighted float32)
+	logitsGradient  func(x *float32, n int, scale, most, logSum, entropy, a, b float32)
+	softmaxBackward func(p, dp *float32, n int, scale float32)
+	norm            func(h, x, w, inverse *float32, rows, n int, part, epsilon float32)
+	normBackward    func(dh, x, w, inverse, dx, dw *float32, rows, n int, part float32)
+	swiGLU          func(gu, act *float32, rows, n int)
+	swiGLUBackward  func(gu, dact *float32, rows, n int)
+	rotate          func(x, cos, sin *float32, half, heads int, direction float32)
+	add             func(sum, x *float32, n int)
+	sumSquares      func(sums *float64, x *float32, n int)
+	adamW           func(p, gradient, m, v *float32, n int,
+		rate, scale, decay, epsilon, beta1, rest1, correct1, beta2, rest2, correct2 float32)
+}
+
+// Sets are those that run here, the fastest first. The last is always "go".
+func Sets() []*Set { return append(vectorSets(), plainSet()) }
+
+// Best is the fastest set that runs here.
+func Best() *Set { return Sets()[0] }
+
+// Named finds a set that runs here; it wraps ErrUnknown.
+func Named(name string) (*Set, error) {
+	var names []string
+	for _, s := range Sets() {
+		if s.name == name {
+			return s, nil
+		}
+		names = append(names, s.name)
+	}
+	return nil, fmt.Errorf("%w %q: this processor and build have %s", ErrUnknown, name, strings.Join(names, ", "))
+}
+
+// Name is "avx512", "avx2" or "go".
+func (s *Set) Name() string { return s.name }
+
+// Arithmetic names the rounding and the order of sums: sets with equal
+// arithmetic give equal bits.
+func (s *Set) Arithmetic() string { return s.arithmetic }
+
+// Pad is the least multiple of Lanes that is not below n.
+func Pad(n int) int { return (n + Lanes - 1) / Lanes * Lanes }

@@ -1,0 +1,74 @@
+package native
+
+import (
+	"fmt"
+	"slices"
+	"sync/atomic"
+
+	"github.com/fulgurite/fulgurite/model"
+)
+
+// request is one completion in the making. Only the owner of the batch and, in a
+// step, the thread that has it may touch it, until done is closed.
+type request struct {
+	model.DecodeRequest
+	limit  int     // most tokens to sample
+	scale  float32 // of the logits, for log-probabilities and, unless greedy, for sampling
+	cached int     // tokens whose keys and values are in pages
+	feed   int     // tokens that the present step adds
+	pages  [][]float32
+
+	completion model.Completion
+	err        error
+	done       chan struct{}
+	abandoned  atomic.Bool
+}
+
+func (l *layout) newRequest(r model.DecodeRequest) (*request, error) {
+	if err := checkTokens(l.Architecture, r.Prompt); err != nil {
+		return nil, fmt.Errorf("prompt: %w", err)
+	}
+	room := l.MaxPositions - len(r.Prompt)
+	if room < 1 {
+		return nil, fmt.Errorf("%w: %d tokens, the model has %d positions", model.ErrPromptTooLong, len(r.Prompt), l.MaxPositions)
+	}
+	if r.MaxTokens < 1 {
+		return nil, fmt.Errorf("%w: at most %d tokens asked for, want at least 1", ErrRow, r.MaxTokens)
+	}
+	scale, err := inverseTemperature(r.Temperature)
+	if err != nil {
+		return nil, err
+	}
+	limit := min(r.MaxTokens, room)
+	// The caller may change its slices once Decode has returned for ctx's sake.
+	r.Prompt, r.Stop = slices.Clone(r.Prompt), slices.Clone(r.Stop)
+	return &request{
+		DecodeRequest: r, limit: limit, scale: scale, done: make(chan struct{}),
+		completion: model.Completion{Tokens: make([]int32, 0, limit), Logprobs: make([]float32, 0, limit)},
+	}, nil
+}
+
+// remaining is the number of tokens not yet in pages: the rest of the prompt, or
+// the token sampled last.
+func (q *request) remaining() int { return len(q.Prompt) + len(q.completion.Tokens) - q.cached }
+
+func (q *request) token(position int) int32 {
+	if position < len(q.Prompt) {
+		return q.Prompt[position]
+	}
+	return q.completion.Tokens[position-len(q.Prompt)]
+}
+
+// accept appends a sampled token.
+func (q *request) accept(token int32, logprob float32) {
+	c := &q.completion
+	c.Tokens, c.Logprobs = append(c.Tokens, token), append(c.Logprobs, logprob)
+	switch {
+	case slices.Contains(q.Stop, token):
+		c.Finish = "stop"
+	case len(c.Tokens) == q.limit:
+		c.Finish = "length"
+	}
+}
+
+func (q *request) finished() bool { return q.err != nil || q.completion.Finish != "" }

@@ -1,0 +1,169 @@
+package native
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/native/kernel"
+)
+
+// errAbandoned marks a request whose caller has gone.
+var errAbandoned = errors.New("abandoned")
+
+// worker is one thread's memory for decoding, enough for a unit.
+type worker struct {
+	*pass
+	pages   pages // for its layout only
+	state   activations
+	final   []float32 // rows that sample, R·D
+	normed  []float32
+	inverse []float32
+	logits  []float32
+	noise   []float32
+	scores  []float32 // query heads of a group × width
+	width   int
+}
+
+func newWorker(p *pass) *worker {
+	var memory arena // lends without having been grown: each slice is its own
+	return &worker{
+		pass: p, pages: newPages(p.layout), state: p.takeActivations(&memory, unitRows),
+		final: memory.take(unitRows * p.d), normed: memory.take(unitRows * p.d), inverse: memory.take(unitRows),
+		logits: memory.take(unitRows * p.v), noise: make([]float32, p.VocabSize),
+	}
+}
+
+// reserve makes room for attention to positions below n.
+func (b *worker) reserve(n int) {
+	if n <= b.width {
+		return
+	}
+	b.width = (max(n, 2*b.width) + pagePositions - 1) / pagePositions * pagePositions
+	b.scores = make([]float32, b.group*b.width)
+}
+
+// run feeds the tokens of a unit's requests and samples for those whose last
+// known token is among them.
+func (b *worker) run(u *unit) {
+	a := &b.state
+	row := 0
+	for _, q := range u.requests {
+		for t := range q.feed {
+			copy(a.x[row*b.d:], b.embedding(q.token(q.cached+t)))
+			row++
+		}
+	}
+	for layer := range b.layers {
+		b.enter(layer, a, u.rows)
+		row = 0
+		for _, q := range u.requests {
+			b.remember(q, layer, row)
+			for t := range q.feed {
+				b.attend(q, layer, row+t, q.cached+t+1)
+			}
+			row += q.feed
+		}
+		b.leave(layer, a, a.x, u.rows)
+	}
+	b.sample(u)
+}
+
+// remember turns a request's new queries and keys to their positions and files
+// keys and values.
+func (b *worker) remember(q *request, layer, row int) {
+	for t := range q.feed {
+		position := q.cached + t
+		b.turn(b.state.qkv, row+t, position)
+		page, at := q.pages[position/pagePositions], position%pagePositions
+		qkv := b.state.qkv[(row+t)*b.q:]
+		for kv := range b.KVHeads {
+			key := b.o + kv*b.h
+			value := key + b.KVHeads*b.h
+			keys := b.pages.keys(page, layer, kv)
+			for i, x := range qkv[key : key+b.h] {
+				keys[i*pagePositions+at] = x
+			}
+			copy(b.pages.values(page, layer, kv)[at*b.h:], qkv[value:value+b.h])
+		}
+	}
+}
+
+// attend mixes the values of the first n positions for one row: the chains of
+// shard.attend, cut at pages.
+func (b *worker) attend(q *request, layer, row, n int) {
+	for kv := range b.KVHeads {
+		queries := b.state.qkv[row*b.q+kv*b.group*b.h:]
+		for i, page := range q.pages {
+			from := i * pagePositions
+			if from >= n {
+				break
+			}
+			columns := min(pagePositions, kernel.Pad(n-from))
+			b.MatMul(b.scores[from:], b.width, queries, b.h, 1, b.pages.keys(page, layer, kv), pagePositions, b.group, columns, b.h, false)
+		}
+		for head := range b.group {
+			b.Softmax(b.scores[head*b.width:head*b.width+kernel.Pad(n)], n, b.scale)
+		}
+		mixed := b.state.mixed[row*b.o+kv*b.group*b.h:]
+		for i, page := range q.pages {
+			from := i * pagePositions
+			if from >= n {
+				break
+			}
+			b.MatMul(mixed, b.h, b.scores[from:], b.width, 1, b.pages.values(page, layer, kv), b.h, b.group, b.h, min(pagePositions, n-from), i > 0)
+		}
+	}
+}
+
+// sample moves the unit's requests on and samples where nothing remains to feed.
+func (b *worker) sample(u *unit) {
+	row, n := 0, 0
+	for _, q := range u.requests {
+		row += q.feed
+		q.cached += q.feed
+		if q.remaining() == 0 {
+			copy(b.final[n*b.d:(n+1)*b.d], b.state.x[(row-1)*b.d:])
+			n++
+		}
+	}
+	if n == 0 {
+		return
+	}
+	b.output(b.logits, b.normed, b.final, b.inverse, n)
+	n = 0
+	for _, q := range u.requests {
+		if q.remaining() == 0 {
+			b.choose(q, b.logits[n*b.v:(n+1)*b.v])
+			n++
+		}
+	}
+}
+
+// choose samples one token: the largest of logit/temperature + noise, the lowest
+// number of several.
+func (b *worker) choose(q *request, logits []float32) {
+	token := 0
+	if q.Temperature == 0 {
+		for i, x := range logits[:b.VocabSize] {
+			if x > logits[token] {
+				token = i
+			}
+		}
+	} else {
+		model.GumbelNoise(q.Seed, len(q.completion.Tokens), b.noise)
+		most := float32(math.Inf(-1))
+		for i, g := range b.noise {
+			if x := float32(logits[i]*q.scale) + g; x > most {
+				token, most = i, x
+			}
+		}
+	}
+	o := b.judge(logits, int32(token), q.scale)
+	if math.IsNaN(float64(o.logprob)) || math.IsInf(float64(o.logprob), 0) {
+		q.err = fmt.Errorf("logits of token %d of the completion: %w", len(q.completion.Tokens), ErrNotFinite)
+		return
+	}
+	q.accept(int32(token), o.logprob)
+}
