@@ -1,0 +1,169 @@
+package dialog
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/fulgurite/fulgurite/model/tokenizer"
+)
+
+// CompactName is the name of Compact in a spec.
+const CompactName = "compact"
+
+// ErrDialog is wrapped by errors about a dialog that can't be laid out.
+var ErrDialog = errors.New("bad dialog")
+
+// ErrCodec is wrapped by the error of Named.
+var ErrCodec = errors.New("unknown codec")
+
+// Named returns the codec that a spec calls name.
+func Named(name string) (Codec, error) {
+	if name == CompactName {
+		return Compact(), nil
+	}
+	return nil, fmt.Errorf("%w %q: want %q", ErrCodec, name, CompactName)
+}
+
+// Compact lays a dialog out in as few tokens of tokenizer.Bytes as are
+// unambiguous, so that a tool round trip fits a model with a context of 64:
+//
+//	dialog    = [ <tools> name { <arg> name } <end> ] { turn } <assistant>
+//	turn      = ( <system> | <user> | <tool> ) text <end>
+//	          | <assistant> [ text ] { <call> call } <end>
+//	call      = [ name <arg> ] argument
+//
+// The list of tools is there when several are offered. A call leaves its name
+// out when exactly one is. The argument is the parameters' JSON object, or, if
+// the tool's only parameter is a required string, that string itself. Results
+// of tools follow in the order of the messages.
+func Compact() Codec { return compact{} }
+
+type compact struct{ vocabulary tokenizer.Bytes }
+
+func (compact) Name() string     { return CompactName }
+func (c compact) VocabSize() int { return c.vocabulary.VocabSize() }
+func (compact) Stop() []int32    { return []int32{tokenizer.End} }
+
+func (c compact) Prompt(messages []Message, tools []Tool) ([]int32, error) {
+	if len(messages) == 0 {
+		return nil, fmt.Errorf("%w: no messages", ErrDialog)
+	}
+	return c.untilReply(c.offer(tools), messages, tools)
+}
+
+func (c compact) Bridge(later []Message, tools []Tool) ([]int32, error) {
+	return c.untilReply(nil, later, tools)
+}
+
+// Demonstration refuses a dialog in which nothing would be learned, and tool
+// calls that Parse would not read back.
+func (c compact) Demonstration(d Dialog) ([]int32, []bool, error) {
+	ids := c.offer(d.Tools)
+	trained := make([]bool, len(ids))
+	learned := false
+	for i, m := range d.Messages {
+		begin := len(ids)
+		var err error
+		if ids, err = c.turn(ids, m, d.Tools); err != nil {
+			return nil, nil, fmt.Errorf("demonstration message %d: %w", i, err)
+		}
+		learn := m.Role == Assistant && (m.Weight == nil || *m.Weight != 0)
+		if learn {
+			if err := c.readable(ids[begin+1:], m, d.Tools); err != nil {
+				return nil, nil, fmt.Errorf("demonstration message %d: %w", i, err)
+			}
+		}
+		trained = append(trained, false) // the role is given, not said
+		for range len(ids) - begin - 1 {
+			trained = append(trained, learn)
+		}
+		learned = learned || learn
+	}
+	if !learned {
+		return nil, nil, fmt.Errorf("%w: demonstration without an assistant message to learn", ErrDialog)
+	}
+	return ids, trained, nil
+}
+
+func (c compact) Text(tokens []int32) string {
+	var b strings.Builder
+	plain := 0
+	for i, id := range tokens {
+		if known := id >= 0 && int(id) < c.VocabSize(); known && !c.vocabulary.Special(id) {
+			continue
+		}
+		b.WriteString(c.plain(tokens[plain:i]))
+		b.WriteString(c.vocabulary.Name(id))
+		plain = i + 1
+	}
+	b.WriteString(c.plain(tokens[plain:]))
+	return b.String()
+}
+
+// plain is the text of ids as it can stand in JSON.
+func (c compact) plain(ids []int32) string {
+	return strings.ToValidUTF8(c.vocabulary.Decode(ids), "\uFFFD")
+}
+
+// readable reports whether completion says m.
+func (c compact) readable(completion []int32, m Message, tools []Tool) error {
+	got, problem := c.Parse(completion, tools, func(int) string { return "" })
+	if problem != "" {
+		return fmt.Errorf("%w: %s", ErrDialog, problem)
+	}
+	for k := range m.ToolCalls {
+		if want := m.ToolCalls[k].Function; got.ToolCalls[k].Function.Name != want.Name || !equalJSON(got.ToolCalls[k].Function.Arguments, want.Arguments) {
+			return fmt.Errorf("%w: tool call %d does not fit the parameters of %q", ErrDialog, k, want.Name)
+		}
+	}
+	return nil
+}
+
+func (c compact) offer(tools []Tool) []int32 {
+	if len(tools) < 2 {
+		return nil
+	}
+	ids := []int32{tokenizer.Tools}
+	for i, t := range tools {
+		if i > 0 {
+			ids = append(ids, tokenizer.Argument)
+		}
+		ids = append(ids, c.vocabulary.Encode(t.Name)...)
+	}
+	return append(ids, tokenizer.End)
+}
+
+func (c compact) untilReply(ids []int32, messages []Message, tools []Tool) ([]int32, error) {
+	for i, m := range messages {
+		var err error
+		if ids, err = c.turn(ids, m, tools); err != nil {
+			return nil, fmt.Errorf("message %d: %w", i, err)
+		}
+	}
+	return append(ids, tokenizer.Assistant), nil
+}
+
+func (c compact) turn(ids []int32, m Message, tools []Tool) ([]int32, error) {
+	switch m.Role {
+	case System, "developer":
+		ids = append(ids, tokenizer.System)
+	case User:
+		ids = append(ids, tokenizer.User)
+	case ToolReply:
+		ids = append(ids, tokenizer.ToolReply)
+	case Assistant:
+		ids = append(ids, tokenizer.Assistant)
+	default:
+		return nil, fmt.Errorf("%w: role %q", ErrDialog, m.Role)
+	}
+	if m.Role != Assistant && len(m.ToolCalls) > 0 {
+		return nil, fmt.Errorf("%w: tool calls in a turn of role %q", ErrDialog, m.Role)
+	}
+	ids = append(ids, c.vocabulary.Encode(m.Content)...)
+	for _, call := range m.ToolCalls {
+		ids = append(ids, tokenizer.ToolCall)
+		ids = append(ids, c.call(call.Function, tools)...)
+	}
+	return append(ids, tokenizer.End), nil
+}

@@ -1,0 +1,164 @@
+package dialog
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/fulgurite/fulgurite/model/tokenizer"
+)
+
+// call spells a tool call. One that does not fit the tools on offer, which
+// happens in histories that others wrote, is spelled with its name and the
+// arguments as they are.
+func (c compact) call(f Function, tools []Tool) []int32 {
+	var ids []int32
+	if len(tools) != 1 || tools[0].Name != f.Name {
+		ids = append(c.vocabulary.Encode(f.Name), tokenizer.Argument)
+	}
+	argument := f.Arguments
+	if i := find(tools, f.Name); i >= 0 {
+		if p, ok := soleText(tools[i]); ok {
+			argument = textArgument(f.Arguments, p)
+		}
+	}
+	return append(ids, c.vocabulary.Encode(argument)...)
+}
+
+func (c compact) Parse(completion []int32, tools []Tool, callID func(k int) string) (Message, string) {
+	body := completion
+	end := slices.Index(completion, tokenizer.End)
+	if end >= 0 {
+		body = completion[:end]
+	}
+	parts := split(body, tokenizer.ToolCall)
+	reply := Message{Role: Assistant, Content: c.plain(parts[0])}
+	problem := c.misplaced(parts[0])
+	if problem == "" && len(parts) > 1 && end < 0 {
+		problem = "tool call cut off before its end"
+	}
+	for k, part := range parts[1:] {
+		if problem != "" {
+			break
+		}
+		var f Function
+		if f, problem = c.parseCall(part, tools); problem == "" {
+			reply.ToolCalls = append(reply.ToolCalls, ToolCall{ID: callID(k), Type: "function", Function: f})
+		}
+	}
+	if problem != "" {
+		return Message{Role: Assistant, Content: c.Text(body)}, problem
+	}
+	return reply, ""
+}
+
+func (c compact) parseCall(part []int32, tools []Tool) (Function, string) {
+	var tool Tool
+	argument := part
+	switch at := slices.Index(part, tokenizer.Argument); {
+	case len(tools) == 0:
+		return Function{}, "tool call, but no tool is offered"
+	case at >= 0:
+		i := find(tools, c.plain(part[:at]))
+		if i < 0 {
+			return Function{}, fmt.Sprintf("call of the unknown tool %q", c.Text(part[:at]))
+		}
+		if problem := c.misplaced(part[:at]); problem != "" {
+			return Function{}, problem
+		}
+		tool, argument = tools[i], part[at+1:]
+	case len(tools) == 1:
+		tool = tools[0]
+	default:
+		return Function{}, "tool call without the tool's name"
+	}
+	if problem := c.misplaced(argument); problem != "" {
+		return Function{}, problem
+	}
+	text := c.plain(argument)
+	if p, ok := soleText(tool); ok {
+		return Function{tool.Name, objectOf(p, text)}, ""
+	}
+	if !isObject(text) {
+		return Function{}, fmt.Sprintf("arguments of %q are not a JSON object", tool.Name)
+	}
+	return Function{tool.Name, text}, ""
+}
+
+// misplaced names the first token of ids that is not text.
+func (c compact) misplaced(ids []int32) string {
+	for _, id := range ids {
+		if c.vocabulary.Special(id) || id < 0 || int(id) >= c.VocabSize() {
+			return c.vocabulary.Name(id) + " out of place"
+		}
+	}
+	return ""
+}
+
+func find(tools []Tool, name string) int {
+	return slices.IndexFunc(tools, func(t Tool) bool { return t.Name == name })
+}
+
+// split cuts ids at each separator, which it drops; there is at least one part.
+func split(ids []int32, separator int32) [][]int32 {
+	var parts [][]int32
+	for {
+		i := slices.Index(ids, separator)
+		if i < 0 {
+			return append(parts, ids)
+		}
+		parts, ids = append(parts, ids[:i]), ids[i+1:]
+	}
+}
+
+// soleText names the parameter of a tool that takes exactly one, a required
+// string.
+func soleText(t Tool) (parameter string, ok bool) {
+	var schema struct {
+		Properties map[string]struct {
+			Type any `json:"type"`
+		} `json:"properties"`
+		Required []string `json:"required"`
+	}
+	if json.Unmarshal(t.Parameters, &schema) != nil || len(schema.Properties) != 1 {
+		return "", false
+	}
+	for name, p := range schema.Properties {
+		parameter, ok = name, p.Type == "string" && slices.Contains(schema.Required, name)
+	}
+	return parameter, ok
+}
+
+// textArgument is the string of parameter in arguments, or arguments themselves
+// if they are something else.
+func textArgument(arguments, parameter string) string {
+	var object map[string]any
+	if json.Unmarshal([]byte(arguments), &object) == nil && len(object) == 1 {
+		if text, ok := object[parameter].(string); ok {
+			return text
+		}
+	}
+	return arguments
+}
+
+func isObject(text string) bool {
+	return strings.HasPrefix(strings.TrimLeft(text, " \t\r\n"), "{") && json.Valid([]byte(text))
+}
+
+func equalJSON(a, b string) bool {
+	var x, y any
+	return json.Unmarshal([]byte(a), &x) == nil && json.Unmarshal([]byte(b), &y) == nil && reflect.DeepEqual(x, y)
+}
+
+// objectOf is the JSON object of one string, without the escapes for HTML that
+// would make expressions unreadable.
+func objectOf(name, text string) string {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(map[string]string{name: text}) // strings always encode
+	return strings.TrimSuffix(b.String(), "\n")
+}
