@@ -1,22 +1,32 @@
 package spec
 
 // Spec is one training run: the input of TrainingWorkflow, and the content of a
-// spec file. Its zero fields are filled in by Defaults.
+// spec file. Its zero fields are filled in by WithDefaults.
 type Spec struct {
 	// Name of the run when the command line gives none.
 	Name string `json:"name,omitempty"`
 	// Seed of everything random in the run.
-	Seed       uint64     `json:"seed,omitempty"`
-	Model      Model      `json:"model"`
-	Agent      Agent      `json:"agent"`
-	Tasks      Tasks      `json:"tasks"`
-	Grader     Grader     `json:"grader"`
-	Sampling   Sampling   `json:"sampling,omitzero"`
-	Training   Training   `json:"training,omitzero"`
-	Credit     Credit     `json:"credit,omitzero"`
-	Loss       Loss       `json:"loss,omitzero"`
+	Seed uint64 `json:"seed,omitempty"`
+	// Model says what is trained, and from where it starts.
+	Model Model `json:"model,omitzero"`
+	// Agent says how to run the agent. Exactly one of func and command is given.
+	Agent Agent `json:"agent"`
+	// Tasks are the splits.
+	Tasks Tasks `json:"tasks"`
+	// Grader turns what an agent returned into a reward.
+	Grader Grader `json:"grader"`
+	// Sampling is forced on the calls of rollouts that are trained or gated.
+	Sampling Sampling `json:"sampling,omitzero"`
+	// Training says how much, and how an update is made.
+	Training Training `json:"training"`
+	// Credit says how rewards become advantages.
+	Credit Credit `json:"credit,omitzero"`
+	// Loss is the policy loss.
+	Loss Loss `json:"loss,omitzero"`
+	// Evaluation says when and how much.
 	Evaluation Evaluation `json:"evaluation,omitzero"`
-	Promotion  Promotion  `json:"promotion,omitzero"`
+	// Promotion is the rule by which a version becomes the promoted one.
+	Promotion Promotion `json:"promotion,omitzero"`
 }
 
 // Model says what is trained, and from where it starts.
@@ -37,8 +47,10 @@ type WarmStart struct {
 	// Demonstrations is a JSONL file of dialogs, or "arithmetic" for the
 	// built-in calculator demonstrations.
 	Demonstrations string `json:"demonstrations"`
-	Updates        int    `json:"updates"`
-	Batch          int    `json:"batch,omitempty"` // dialogs per update
+	// Updates is how many optimizer updates the warm start makes.
+	Updates int `json:"updates"`
+	// Batch is the number of dialogs of an update.
+	Batch int `json:"batch,omitempty"`
 	// LearningRate at the peak: linear warm-up over the first 20 updates, then
 	// cosine decay to a twentieth.
 	LearningRate float64 `json:"learning_rate,omitempty"`
@@ -57,21 +69,29 @@ type Agent struct {
 	// Queue is the task queue of the workers that run the agent.
 	Queue string `json:"queue,omitempty"`
 	// FailureReward is what an attempt gets whose agent failed by itself.
-	FailureReward float64     `json:"failure_reward,omitempty"`
-	Limits        AgentLimits `json:"limits,omitzero"`
+	FailureReward float64 `json:"failure_reward,omitempty"`
+	// Limits end an attempt that goes beyond them.
+	Limits AgentLimits `json:"limits,omitzero"`
 }
 
 // AgentLimits end an attempt that goes beyond them.
 type AgentLimits struct {
-	Calls       int     `json:"calls,omitempty"`        // model calls of an attempt
-	Tokens      int     `json:"tokens,omitempty"`       // sampled tokens of an attempt; 0 is no limit
-	Seconds     float64 `json:"seconds,omitempty"`      // wall clock of an attempt
-	OutputBytes int     `json:"output_bytes,omitempty"` // standard output and error of a command
+	// Calls is the most model calls of an attempt.
+	Calls int `json:"calls,omitempty"`
+	// Tokens is the most sampled tokens of an attempt; 0 is no limit.
+	Tokens int `json:"tokens,omitempty"`
+	// Seconds is the most wall-clock time of an attempt.
+	Seconds float64 `json:"seconds,omitempty"`
+	// OutputBytes is the most that a command may write to standard output and
+	// standard error together.
+	OutputBytes int `json:"output_bytes,omitempty"`
 }
 
-// Tasks are the splits. A source is a JSONL file, or "arithmetic" or
-// "arithmetic:<count>" for problems of the built-in generator.
+// Tasks are the splits. Each is a JSONL file, or "arithmetic:<split>" or
+// "arithmetic:<split>:<count>" for problems of the built-in generator, whose
+// splits are train, gate and test. A file of such a name is "./arithmetic".
 type Tasks struct {
+	// Train is the split that is learned from.
 	Train string `json:"train"`
 	// Gate is the split that promotion looks at.
 	Gate string `json:"gate,omitempty"`
@@ -88,6 +108,8 @@ type Grader struct {
 	Tolerance float64 `json:"tolerance,omitempty"`
 	// Command of "command": reads {task, result} as JSON, prints the reward last.
 	Command []string `json:"command,omitempty"`
+	// Directory is the command's working directory; the spec file's by default.
+	Directory string `json:"directory,omitempty"`
 	// Seconds that a command may take.
 	Seconds float64 `json:"seconds,omitempty"`
 }
@@ -96,31 +118,43 @@ type Grader struct {
 type Sampling struct {
 	// Temperature is 1 when absent; training at 0 would be greedy and is refused.
 	Temperature *float64 `json:"temperature,omitempty"`
-	MaxTokens   int      `json:"max_tokens,omitempty"` // of one reply
+	// MaxTokens is the most tokens of one reply.
+	MaxTokens int `json:"max_tokens,omitempty"`
 }
 
 // Training says how much, and how an update is made.
 type Training struct {
-	// Steps is the number of updates. Epochs may be given instead.
-	Steps          int       `json:"steps,omitempty"`
-	Epochs         int       `json:"epochs,omitempty"`
-	TasksPerStep   int       `json:"tasks_per_step,omitempty"`
-	SamplesPerTask int       `json:"samples_per_task,omitempty"` // the group
-	Optimizer      Optimizer `json:"optimizer,omitzero"`
+	// Steps is the number of updates. Give it or Epochs.
+	Steps int `json:"steps,omitempty"`
+	// Epochs is the number of passes over the training tasks. Give it or Steps.
+	Epochs int `json:"epochs,omitempty"`
+	// TasksPerStep is the number of groups that an update is made from.
+	TasksPerStep int `json:"tasks_per_step,omitempty"`
+	// SamplesPerTask is the size of a group: how often each task is attempted.
+	SamplesPerTask int `json:"samples_per_task,omitempty"`
+	// Optimizer is AdamW with a schedule.
+	Optimizer Optimizer `json:"optimizer,omitzero"`
 }
 
 // Optimizer is AdamW with a schedule.
 type Optimizer struct {
+	// LearningRate at the first step.
 	LearningRate float64 `json:"learning_rate,omitempty"`
 	// Schedule is "constant", "linear" or "cosine": from LearningRate at the
 	// first step down to FinalFraction of it at the last.
-	Schedule      string  `json:"schedule,omitempty"`
+	Schedule string `json:"schedule,omitempty"`
+	// FinalFraction of LearningRate is what "linear" and "cosine" end with.
 	FinalFraction float64 `json:"final_fraction,omitempty"`
-	WeightDecay   float64 `json:"weight_decay,omitempty"`
-	ClipNorm      float64 `json:"clip_norm,omitempty"`
-	Beta1         float64 `json:"beta1,omitempty"`
-	Beta2         float64 `json:"beta2,omitempty"`
-	Epsilon       float64 `json:"epsilon,omitempty"`
+	// WeightDecay is decoupled from the gradient and scaled by the learning rate.
+	WeightDecay float64 `json:"weight_decay,omitempty"`
+	// ClipNorm is the norm that a longer gradient is scaled down to.
+	ClipNorm float64 `json:"clip_norm,omitempty"`
+	// Beta1 is the decay of the mean of gradients.
+	Beta1 float64 `json:"beta1,omitempty"`
+	// Beta2 is the decay of the mean of squared gradients.
+	Beta2 float64 `json:"beta2,omitempty"`
+	// Epsilon is added to the root of that mean.
+	Epsilon float64 `json:"epsilon,omitempty"`
 }
 
 // Credit says how rewards become advantages.
@@ -130,9 +164,12 @@ type Credit struct {
 	Assignment string `json:"assignment,omitempty"`
 	// Discount of "discounted", per call.
 	Discount float64 `json:"discount,omitempty"`
-	// Mean and Std are the level they are taken over: "group", "batch" or "none".
+	// Mean is what rewards are compared with: the mean of the "group", of the
+	// "batch", or "none".
 	Mean string `json:"mean,omitempty"`
-	Std  string `json:"std,omitempty"`
+	// Std is whose deviation divides them: that of the "group", of the "batch", or
+	// "none".
+	Std string `json:"std,omitempty"`
 	// LeaveOneOut leaves a sample out of its own mean (RLOO).
 	LeaveOneOut bool `json:"leave_one_out,omitempty"`
 }
@@ -140,8 +177,10 @@ type Credit struct {
 // Loss is the policy loss.
 type Loss struct {
 	// Type is "ppo_clip".
-	Type     string  `json:"type,omitempty"`
-	ClipLow  float64 `json:"clip_low,omitempty"`
+	Type string `json:"type,omitempty"`
+	// ClipLow is how far below 1 the probability ratio still counts.
+	ClipLow float64 `json:"clip_low,omitempty"`
+	// ClipHigh is how far above 1 the probability ratio still counts.
 	ClipHigh float64 `json:"clip_high,omitempty"`
 	// Aggregation is "token_mean" or "sequence_mean".
 	Aggregation string `json:"aggregation,omitempty"`

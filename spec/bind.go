@@ -1,0 +1,262 @@
+package spec
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+)
+
+// binder puts a node's values into a Spec and collects everything that does not
+// fit.
+type binder struct{ faults Faults }
+
+func (b *binder) add(line int, key, remedy, format string, args ...any) {
+	b.faults.List = append(b.faults.List, Fault{Key: key, Line: line, Message: fmt.Sprintf(format, args...), Remedy: remedy})
+}
+
+// bind sets target, whose key is key. An empty value in the file is an absent one.
+func (b *binder) bind(target reflect.Value, n node, key string) {
+	if n.value == nil {
+		return
+	}
+	switch target.Kind() {
+	case reflect.Pointer:
+		target.Set(reflect.New(target.Type().Elem()))
+		if target.Type().Elem().Kind() == reflect.Struct {
+			b.fields(target.Elem(), n, key)
+		} else {
+			b.scalar(target.Elem(), n, key) // here a zero is told from an absent key
+		}
+	case reflect.Struct:
+		b.fields(target, n, key)
+	case reflect.Map:
+		b.texts(target, n, key)
+	case reflect.Slice:
+		b.list(target, n, key)
+	default:
+		if b.scalar(target, n, key) && target.IsZero() {
+			b.zero(n, key)
+		}
+	}
+}
+
+func (b *binder) fields(target reflect.Value, n node, key string) {
+	entries, ok := n.value.([]entry)
+	if !ok {
+		b.add(n.line, key, "", "%s where a mapping is expected", n.kind())
+		return
+	}
+	var names []string
+	indices := map[string]int{}
+	for i := range target.NumField() {
+		name := jsonName(target.Type().Field(i))
+		names = append(names, name)
+		indices[name] = i
+	}
+	for _, e := range entries {
+		path := join(key, e.key)
+		i, known := indices[e.key]
+		if !known {
+			b.unknown(e, key, names)
+			continue
+		}
+		b.bind(target.Field(i), node{line: e.line, value: e.value.value}, path)
+	}
+}
+
+func (b *binder) texts(target reflect.Value, n node, key string) {
+	entries, ok := n.value.([]entry)
+	if !ok {
+		b.add(n.line, key, "", "%s where a mapping is expected", n.kind())
+		return
+	}
+	texts := map[string]string{}
+	for _, e := range entries {
+		text := reflect.New(target.Type().Elem()).Elem()
+		if e.value.value == nil || b.scalar(text, node{line: e.line, value: e.value.value}, join(key, e.key)) {
+			texts[e.key] = text.String()
+		}
+	}
+	target.Set(reflect.ValueOf(texts))
+}
+
+func (b *binder) list(target reflect.Value, n node, key string) {
+	items, ok := n.value.([]node)
+	if !ok {
+		b.add(n.line, key, "write [a, b]", "%s where a list is expected", n.kind())
+		return
+	}
+	list := reflect.MakeSlice(target.Type(), len(items), len(items))
+	for i, item := range items {
+		path := fmt.Sprintf("%s[%d]", key, i)
+		if item.value == nil {
+			b.add(item.line, path, "remove it", "nothing where text is expected")
+			continue
+		}
+		b.scalar(list.Index(i), item, path)
+	}
+	target.Set(list)
+}
+
+// scalar sets a field of text, a number, or true or false, and reports whether
+// the value is of that kind.
+func (b *binder) scalar(target reflect.Value, n node, key string) bool {
+	var ok bool
+	switch target.Kind() {
+	case reflect.String:
+		var text string
+		if text, ok = n.value.(string); ok {
+			target.SetString(text)
+			return true
+		}
+		b.add(n.line, key, "put quotes around it", "%s where text is expected", n.kind())
+		return false
+	case reflect.Bool:
+		var yes bool
+		if yes, ok = n.value.(bool); ok {
+			target.SetBool(yes)
+			return true
+		}
+		b.add(n.line, key, "give true or false", "%s where true or false is expected", n.kind())
+		return false
+	case reflect.Float64:
+		if ok = setFloat(target, n.value); !ok {
+			b.add(n.line, key, "", "%s where a number is expected", n.kind())
+		}
+	case reflect.Uint64:
+		if ok = setUint(target, n.value); !ok {
+			b.add(n.line, key, "give a whole number from 1 to 18446744073709551615", "%v is not possible", n.shown())
+		}
+	default:
+		if ok = setInt(target, n.value); !ok {
+			b.add(n.line, key, "give a whole number", "%v is not possible", n.shown())
+		}
+	}
+	return ok
+}
+
+// zero refuses what would silently turn into a default.
+func (b *binder) zero(n node, key string) {
+	if standard, ok := defaultOf(key); ok {
+		b.add(n.line, key, fmt.Sprintf("leave the key out for its default, %v", standard), "%v is not possible", n.shown())
+	}
+}
+
+// shown is the value as a message shows it.
+func (n node) shown() any {
+	switch v := n.value.(type) {
+	case string:
+		return fmt.Sprintf("%q", v)
+	case []node, []entry:
+		return n.kind()
+	default:
+		return v
+	}
+}
+
+func setFloat(target reflect.Value, value any) bool {
+	switch v := value.(type) {
+	case int64:
+		target.SetFloat(float64(v))
+	case uint64:
+		target.SetFloat(float64(v))
+	case float64:
+		target.SetFloat(v)
+	default:
+		return false
+	}
+	return true
+}
+
+func setUint(target reflect.Value, value any) bool {
+	switch v := value.(type) {
+	case int64:
+		target.SetUint(uint64(v))
+		return v >= 0
+	case uint64:
+		target.SetUint(v)
+	default:
+		return false
+	}
+	return true
+}
+
+func setInt(target reflect.Value, value any) bool {
+	switch v := value.(type) {
+	case int64:
+		target.SetInt(v)
+	case uint64:
+		target.SetInt(int64(v))
+		return int64(v) >= 0
+	default:
+		return false
+	}
+	return true
+}
+
+// unknown reports a key that is none of names, below the path parent.
+func (b *binder) unknown(e entry, parent string, names []string) {
+	f := Fault{Key: join(parent, e.key), Line: e.line, Message: "unknown key", Remedy: "known here: " + strings.Join(names, ", ")}
+	if near, ok := nearest(e.key, names); ok {
+		f.Remedy, f.meant = "did you mean "+near+"?", join(parent, near)
+	}
+	b.faults.List = append(b.faults.List, f)
+}
+
+func jsonName(field reflect.StructField) string {
+	name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+	return name
+}
+
+func join(path, key string) string {
+	if path == "" {
+		return key
+	}
+	return path + "." + key
+}
+
+// defaultOf is the value that stands for key where a spec leaves it out, if
+// there is one. Keys that only count beside others are taken as if they did.
+func defaultOf(key string) (any, bool) {
+	v := reflect.ValueOf(exemplar())
+	for part := range strings.SplitSeq(key, ".") {
+		v = reflect.Indirect(v)
+		if v.Kind() != reflect.Struct {
+			return nil, false
+		}
+		found := reflect.Value{}
+		for i := range v.NumField() {
+			if jsonName(v.Type().Field(i)) == part {
+				found = v.Field(i)
+			}
+		}
+		if !found.IsValid() {
+			return nil, false
+		}
+		v = found
+	}
+	v = reflect.Indirect(v)
+	if !v.IsValid() || v.IsZero() || v.Kind() == reflect.Slice {
+		return nil, false
+	}
+	return v.Interface(), true
+}
+
+// exemplar has every default at once, and nothing that has none.
+func exemplar() Spec {
+	s := complete()
+	s.Agent.Command, s.Tasks, s.Grader.Type = nil, Tasks{}, ""
+	s.Credit.Assignment = Spec{}.WithDefaults().Credit.Assignment
+	return s
+}
+
+// complete is a spec in which every key with a default has an effect.
+func complete() Spec {
+	return Spec{
+		Model:  Model{WarmStart: &WarmStart{}},
+		Agent:  Agent{Command: []string{"-"}},
+		Tasks:  Tasks{Gate: "-", Test: "-"},
+		Grader: Grader{Type: GraderCommand},
+		Credit: Credit{Assignment: AssignmentDiscounted},
+	}.WithDefaults()
+}

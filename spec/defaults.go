@@ -1,0 +1,88 @@
+package spec
+
+import "cmp"
+
+// Values that stand where a spec is silent; docs/spec.md lists all of them.
+const (
+	defaultQueue       = "rollout-cpu"
+	defaultOutputBytes = 1 << 20
+)
+
+// WithDefaults fills in every field that is zero and has a default. Fields that
+// have no effect beside the others are left alone, so that Validate can tell
+// which of them somebody wrote. Doing it twice changes nothing.
+func (s Spec) WithDefaults() Spec {
+	s.Seed = cmp.Or(s.Seed, 1)
+	s.Model = s.Model.withDefaults()
+	s.Agent = s.Agent.withDefaults()
+	if s.Grader.Type == GraderCommand {
+		s.Grader.Seconds = cmp.Or(s.Grader.Seconds, 10)
+	}
+	if s.Sampling.Temperature == nil {
+		one := 1.0
+		s.Sampling.Temperature = &one
+	}
+	s.Sampling.MaxTokens = cmp.Or(s.Sampling.MaxTokens, 24)
+	s.Training = s.Training.withDefaults()
+	s.Credit = s.Credit.withDefaults()
+	s.Loss.Type = cmp.Or(s.Loss.Type, "ppo_clip")
+	s.Loss.ClipLow = cmp.Or(s.Loss.ClipLow, 0.2)
+	s.Loss.ClipHigh = cmp.Or(s.Loss.ClipHigh, 0.28)
+	s.Loss.Aggregation = cmp.Or(s.Loss.Aggregation, "token_mean")
+	if s.Tasks.Gate != "" {
+		s.Evaluation.Every = cmp.Or(s.Evaluation.Every, 5)
+	}
+	if s.Tasks.Gate != "" || s.Tasks.Test != "" {
+		s.Evaluation.Samples = cmp.Or(s.Evaluation.Samples, 1)
+	}
+	return s
+}
+
+func (m Model) withDefaults() Model {
+	m.Engine = cmp.Or(m.Engine, "native")
+	m.Base = cmp.Or(m.Base, BaseTiny)
+	m.Codec = cmp.Or(m.Codec, "compact")
+	if m.WarmStart != nil {
+		w := *m.WarmStart // the caller's stays as it is
+		w.Batch = cmp.Or(w.Batch, 64)
+		w.LearningRate = cmp.Or(w.LearningRate, 3e-3)
+		m.WarmStart = &w
+	}
+	return m
+}
+
+func (a Agent) withDefaults() Agent {
+	a.Queue = cmp.Or(a.Queue, defaultQueue)
+	a.Limits.Calls = cmp.Or(a.Limits.Calls, 8)
+	a.Limits.Seconds = cmp.Or(a.Limits.Seconds, 60)
+	if len(a.Command) > 0 {
+		a.Limits.OutputBytes = cmp.Or(a.Limits.OutputBytes, defaultOutputBytes)
+	}
+	return a
+}
+
+func (t Training) withDefaults() Training {
+	t.TasksPerStep = cmp.Or(t.TasksPerStep, 16)
+	t.SamplesPerTask = cmp.Or(t.SamplesPerTask, 8)
+	o := &t.Optimizer
+	o.LearningRate = cmp.Or(o.LearningRate, 5e-4)
+	o.Schedule = cmp.Or(o.Schedule, "cosine")
+	if o.Schedule != ScheduleConstant {
+		o.FinalFraction = cmp.Or(o.FinalFraction, 0.1)
+	}
+	o.ClipNorm = cmp.Or(o.ClipNorm, 1)
+	o.Beta1 = cmp.Or(o.Beta1, 0.9)
+	o.Beta2 = cmp.Or(o.Beta2, 0.98)
+	o.Epsilon = cmp.Or(o.Epsilon, 1e-8)
+	return t
+}
+
+func (c Credit) withDefaults() Credit {
+	c.Assignment = cmp.Or(c.Assignment, "identical")
+	if c.Assignment == AssignmentDiscounted {
+		c.Discount = cmp.Or(c.Discount, 0.95)
+	}
+	c.Mean = cmp.Or(c.Mean, "group")
+	c.Std = cmp.Or(c.Std, "group")
+	return c
+}

@@ -1,0 +1,103 @@
+package spec
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Fault is one thing wrong with a spec.
+type Fault struct {
+	// Key is the path of the key, as in "training.optimizer.schedule"; empty for
+	// the whole file.
+	Key string
+	// Line of the file, from 1; 0 where it is not known.
+	Line int
+	// Message says what is wrong, and Remedy what to do about it.
+	Message string
+	Remedy  string
+	// meant is the path of the key that was probably meant, for an unknown one.
+	meant string
+}
+
+// String is the fault on one line.
+func (f Fault) String() string {
+	var b strings.Builder
+	b.WriteString(f.Key)
+	if f.Line > 0 && f.Key != "" {
+		fmt.Fprintf(&b, " (line %d)", f.Line)
+	} else if f.Line > 0 {
+		fmt.Fprintf(&b, "line %d", f.Line)
+	}
+	if b.Len() > 0 {
+		b.WriteString(": ")
+	}
+	b.WriteString(f.Message)
+	if f.Remedy != "" {
+		b.WriteString("; " + f.Remedy)
+	}
+	return b.String()
+}
+
+// Faults are all that is wrong with a spec. It is the error of Parse, Load, Validate, CheckFiles and Check.
+type Faults struct {
+	// Name of the file, empty where there is none.
+	Name string
+	List []Fault
+	// bounds are those of the numbers that were checked, by key.
+	bounds map[string]bounds
+}
+
+// Error lists the faults, one on a line.
+func (f *Faults) Error() string {
+	name := f.Name
+	if name == "" {
+		name = "spec"
+	}
+	if len(f.List) == 1 {
+		return name + ": " + f.List[0].String()
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %d faults", name, len(f.List))
+	for _, fault := range f.List {
+		b.WriteString("\n  " + fault.String())
+	}
+	return b.String()
+}
+
+// err is f as an error, nil when there is no fault.
+func (f *Faults) err() error {
+	if len(f.List) == 0 {
+		return nil
+	}
+	return f
+}
+
+func (f *Faults) add(key, remedy, format string, args ...any) {
+	f.List = append(f.List, Fault{Key: key, Message: fmt.Sprintf(format, args...), Remedy: remedy})
+}
+
+// join adds the faults in err, except those about keys that already have one:
+// they follow from it.
+func (f *Faults) join(err error) {
+	var more *Faults
+	if !errors.As(err, &more) {
+		return
+	}
+	known := slices.Clone(f.List)
+	for _, fault := range more.List {
+		if !slices.ContainsFunc(known, func(k Fault) bool { return related(k.Key, fault.Key) || k.meant == fault.Key }) {
+			f.List = append(f.List, fault)
+		}
+	}
+}
+
+// related reports whether one of the keys is the other or lies above it.
+func related(a, b string) bool {
+	return a == b || above(a, b) || above(b, a)
+}
+
+func above(a, b string) bool {
+	return strings.HasPrefix(b, a+".") || strings.HasPrefix(b, a+"[")
+}

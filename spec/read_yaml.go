@@ -1,0 +1,161 @@
+package spec
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// readYAML turns a YAML file of one document into a node. Anchors, aliases and
+// merge keys are followed.
+func readYAML(data []byte) (node, error) {
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	var document, second yaml.Node
+	if err := decoder.Decode(&document); errors.Is(err, io.EOF) {
+		return node{line: 1}, nil
+	} else if err != nil {
+		return node{}, yamlFault(err)
+	}
+	if err := decoder.Decode(&second); err == nil {
+		return node{}, syntaxFault(second.Line, "a second YAML document")
+	} else if !errors.Is(err, io.EOF) {
+		return node{}, yamlFault(err)
+	}
+	return (&yamlReader{}).value(document.Content[0])
+}
+
+// yamlFault finds the line in the message of a syntax error, the only place
+// where the library tells it. The library counts lines from 0 in the messages of
+// its parser, and from 1 in those of its scanner.
+func yamlFault(err error) *Faults {
+	message := strings.TrimPrefix(err.Error(), "yaml: ")
+	line := 0
+	if n, _ := fmt.Sscanf(message, "line %d:", &line); n == 1 {
+		_, message, _ = strings.Cut(message, ": ")
+	}
+	for _, ofParser := range []string{"node content", "'-' indicator", "key", "',' or", "<document start>"} {
+		if strings.HasPrefix(message, "did not find expected "+ofParser) {
+			line++
+		}
+	}
+	return syntaxFault(line, "no YAML: "+message)
+}
+
+// manyAliases bounds what aliases of aliases can unfold to.
+const manyAliases = 1000
+
+type yamlReader struct {
+	open    []*yaml.Node // the anchors whose aliases are being followed
+	aliases int
+}
+
+func (r *yamlReader) value(n *yaml.Node) (node, error) {
+	out := node{line: n.Line}
+	var err error
+	switch n.Kind {
+	case yaml.MappingNode:
+		out.value, err = r.mapping(n)
+	case yaml.SequenceNode:
+		items := make([]node, len(n.Content))
+		for i, c := range n.Content {
+			if items[i], err = r.value(c); err != nil {
+				break
+			}
+		}
+		out.value = items
+	case yaml.AliasNode:
+		return r.alias(n)
+	default:
+		out.value, err = scalar(n)
+	}
+	return out, err
+}
+
+// scalar is the value of unquoted or tagged text. Dates are text here.
+func scalar(n *yaml.Node) (any, error) {
+	var value any = n.Value
+	switch n.ShortTag() {
+	case "!!null":
+		return nil, nil
+	case "!!bool", "!!int", "!!float":
+		if err := n.Decode(&value); err != nil {
+			return nil, syntaxFault(n.Line, fmt.Sprintf("no YAML: %q is no %s", n.Value, n.ShortTag()))
+		}
+	}
+	if i, ok := value.(int); ok {
+		return int64(i), nil
+	}
+	return value, nil
+}
+
+func (r *yamlReader) mapping(n *yaml.Node) ([]entry, error) {
+	entries := []entry{}
+	var merged []entry
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key := n.Content[i]
+		value, err := r.value(n.Content[i+1])
+		switch {
+		case err != nil:
+			return nil, err
+		case key.Kind != yaml.ScalarNode:
+			return nil, syntaxFault(key.Line, "a key must be text")
+		case key.ShortTag() == "!!merge":
+			more, err := mergeable(value)
+			if err != nil {
+				return nil, err
+			}
+			merged = append(merged, more...)
+			continue
+		}
+		e := entry{key: key.Value, line: key.Line, value: value}
+		if earlier := slices.IndexFunc(entries, func(o entry) bool { return o.key == e.key }); earlier >= 0 {
+			return nil, twice(e, entries[earlier])
+		}
+		entries = append(entries, e)
+	}
+	for _, m := range merged { // what is written, and what was merged first, wins
+		if !slices.ContainsFunc(entries, func(o entry) bool { return o.key == m.key }) {
+			entries = append(entries, m)
+		}
+	}
+	return entries, nil
+}
+
+// mergeable are the entries of the mapping, or of the list of mappings, that
+// stands behind a merge key.
+func mergeable(n node) ([]entry, error) {
+	switch v := n.value.(type) {
+	case []entry:
+		return v, nil
+	case []node:
+		var all []entry
+		for _, item := range v {
+			more, err := mergeable(item)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, more...)
+		}
+		return all, nil
+	}
+	return nil, syntaxFault(n.line, "<< needs a mapping, not "+n.kind())
+}
+
+func (r *yamlReader) alias(n *yaml.Node) (node, error) {
+	r.aliases++
+	switch {
+	case slices.Contains(r.open, n.Alias):
+		return node{}, syntaxFault(n.Line, fmt.Sprintf("anchor &%s contains itself", n.Value))
+	case r.aliases > manyAliases:
+		return node{}, syntaxFault(n.Line, fmt.Sprintf("more than %d aliases", manyAliases))
+	}
+	r.open = append(r.open, n.Alias)
+	value, err := r.value(n.Alias)
+	r.open = r.open[:len(r.open)-1]
+	return value, err
+}

@@ -1,0 +1,124 @@
+package spec
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// bounds are the values that a number may have; above and below leave the ends out.
+type bounds struct {
+	low, high    float64
+	above, below bool
+}
+
+// positive is more than 0, and at most high.
+func positive(high float64) bounds { return bounds{low: 0, high: high, above: true} }
+
+// fraction is more than 0 and less than 1.
+func fraction() bounds { return bounds{low: 0, high: 1, above: true, below: true} }
+
+func (b bounds) hold(v float64) bool {
+	return !math.IsNaN(v) && !math.IsInf(v, 0) && v >= b.low && v <= b.high && !(b.above && v == b.low) && !(b.below && v == b.high)
+}
+
+func (b bounds) String() string {
+	var words []string
+	switch {
+	case math.IsInf(b.low, -1):
+	case b.above:
+		words = append(words, fmt.Sprintf("more than %g", b.low))
+	default:
+		words = append(words, fmt.Sprintf("at least %g", b.low))
+	}
+	switch {
+	case math.IsInf(b.high, 1):
+	case b.below:
+		words = append(words, fmt.Sprintf("less than %g", b.high))
+	default:
+		words = append(words, "at most "+strconv.FormatFloat(b.high, 'f', -1, 64))
+	}
+	if len(words) == 0 {
+		return "give a finite number"
+	}
+	return "give " + strings.Join(words, " and ")
+}
+
+func (f *Faults) number(key string, v float64, b bounds) {
+	if f.bounds != nil {
+		f.bounds[key] = b
+	}
+	if !b.hold(v) {
+		f.add(key, b.String(), "%v is not possible", v)
+	}
+}
+
+func (f *Faults) whole(key string, v, low, high int) {
+	f.number(key, float64(v), bounds{low: float64(low), high: float64(high)})
+}
+
+func (f *Faults) choice(key, v string) {
+	allowed := choices(key)
+	if slices.Contains(allowed, v) {
+		return
+	}
+	remedy := "give " + strings.Join(allowed, " or ")
+	if near, ok := nearest(v, allowed); ok && len(allowed) > 1 {
+		remedy = fmt.Sprintf("did you mean %s? There are %s", near, strings.Join(allowed, ", "))
+	}
+	f.add(key, remedy, "unknown name %q", v)
+}
+
+// unused reports a key that was written but has no effect beside the others.
+func (f *Faults) unused(key string, written bool, why string) {
+	if written {
+		f.add(key, why+": remove the key", "unused key")
+	}
+}
+
+// program checks a command as far as that goes without looking for it.
+func (f *Faults) program(key string, command []string) {
+	for i, argument := range command {
+		if strings.ContainsRune(argument, 0) {
+			f.add(fmt.Sprintf("%s[%d]", key, i), "remove it", "argument with a zero byte")
+		}
+	}
+	if len(command) > 0 && command[0] == "" {
+		f.add(key+"[0]", "give the program to run", "empty")
+	}
+}
+
+// nearest is the name closest to v among names, if it is close at all.
+func nearest(v string, names []string) (string, bool) {
+	best, least := "", 1+len(v)/3
+	for _, name := range names {
+		if d := distance(strings.ToLower(v), name); d <= least && (best == "" || d < least) {
+			best, least = name, d
+		}
+	}
+	return best, best != ""
+}
+
+// distance is how many insertions, deletions and replacements of bytes turn a
+// into b (Levenshtein 1966).
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			above := row[j+1]
+			cost := diagonal
+			if a[i] != b[j] {
+				cost = 1 + min(diagonal, above, row[j])
+			}
+			row[j+1], diagonal = cost, above
+		}
+	}
+	return row[len(b)]
+}

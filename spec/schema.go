@@ -1,0 +1,114 @@
+package spec
+
+import (
+	_ "embed" // the doc comments of the types are the schema's descriptions
+	"encoding/json"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"math"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"github.com/invopop/jsonschema"
+)
+
+//go:embed spec.go
+var source string
+
+// SchemaID is where the schema is published.
+const SchemaID = "https://raw.githubusercontent.com/fulgurite/fulgurite/main/docs/spec.schema.json"
+
+// Schema is the JSON Schema (draft 2020-12) of spec files, for editors and other
+// tools. Names of keys, their kinds and descriptions come from the Go types;
+// allowed names, bounds and defaults from the same tables as Validate and
+// WithDefaults. What keys mean to each other is beyond it: that is Validate's.
+func Schema() ([]byte, error) {
+	described, err := comments()
+	if err != nil {
+		return nil, fmt.Errorf("read comments of the spec's types: %w", err)
+	}
+	reflector := jsonschema.Reflector{
+		Anonymous: true, DoNotReference: true, ExpandedStruct: true,
+		LookupComment: func(t reflect.Type, field string) string { return described[t.Name()+"."+field] },
+	}
+	schema := reflector.Reflect(Spec{})
+	schema.ID, schema.Title = SchemaID, "Fulgurite training spec"
+	checked := Faults{bounds: map[string]bounds{}}
+	complete().check(&checked)
+	refine(schema, "", checked.bounds)
+	data, err := json.MarshalIndent(schema, "", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("encode schema: %w", err)
+	}
+	return append(data, '\n'), nil
+}
+
+// refine adds to the properties below key what the Go types don't say.
+func refine(schema *jsonschema.Schema, key string, limits map[string]bounds) {
+	for pair := schema.Properties.Oldest(); pair != nil; pair = pair.Next() {
+		path, property := join(key, pair.Key), pair.Value
+		if property.Properties != nil {
+			refine(property, path, limits)
+		}
+		for _, name := range choices(path) {
+			property.Enum = append(property.Enum, name)
+		}
+		if b, ok := limits[path]; ok {
+			b.refine(property)
+		}
+		if standard, ok := defaultOf(path); ok && property.Properties == nil {
+			property.Default = standard
+		}
+	}
+}
+
+func (b bounds) refine(property *jsonschema.Schema) {
+	number := func(v float64) json.Number { return json.Number(strconv.FormatFloat(v, 'f', -1, 64)) }
+	switch {
+	case math.IsInf(b.low, -1):
+	case b.above:
+		property.ExclusiveMinimum = number(b.low)
+	default:
+		property.Minimum = number(b.low)
+	}
+	switch {
+	case math.IsInf(b.high, 1):
+	case b.below:
+		property.ExclusiveMaximum = number(b.high)
+	default:
+		property.Maximum = number(b.high)
+	}
+}
+
+// comments are the doc comments of the spec's types, as "Type.", and of their
+// fields, as "Type.Field", each on one line.
+func comments() (map[string]string, error) {
+	file, err := parser.ParseFile(token.NewFileSet(), "spec.go", source, parser.ParseComments)
+	if err != nil {
+		return nil, err
+	}
+	text := func(group *ast.CommentGroup) string { return strings.Join(strings.Fields(group.Text()), " ") }
+	found := map[string]string{}
+	for _, declaration := range file.Decls {
+		general, ok := declaration.(*ast.GenDecl)
+		if !ok || general.Tok != token.TYPE {
+			continue
+		}
+		for _, s := range general.Specs {
+			declared, ok := s.(*ast.TypeSpec)
+			if !ok {
+				continue
+			}
+			found[declared.Name.Name+"."] = text(general.Doc)
+			if structure, ok := declared.Type.(*ast.StructType); ok {
+				for _, field := range structure.Fields.List {
+					found[declared.Name.Name+"."+field.Names[0].Name] = text(field.Doc)
+				}
+			}
+		}
+	}
+	return found, nil
+}

@@ -1,0 +1,246 @@
+package spec
+
+import (
+	"math"
+	"slices"
+	"strings"
+)
+
+// Names that decide which other keys have an effect.
+const (
+	BaseTiny             = "tiny"
+	GraderExact          = "exact"
+	GraderNumeric        = "numeric"
+	GraderContains       = "contains"
+	GraderCommand        = "command"
+	GraderAgent          = "agent"
+	ScheduleConstant     = "constant"
+	AssignmentDiscounted = "discounted"
+	levelGroup           = "group"
+)
+
+// choices are the values of the keys that take a name.
+func choices(key string) []string {
+	switch key {
+	case "model.engine":
+		return []string{"native", "gomlx"}
+	case "model.codec":
+		return []string{"compact"}
+	case "grader.type":
+		return []string{GraderExact, GraderNumeric, GraderContains, GraderCommand, GraderAgent}
+	case "training.optimizer.schedule":
+		return []string{ScheduleConstant, "linear", "cosine"}
+	case "credit.assignment":
+		return []string{"identical", AssignmentDiscounted, "last_call"}
+	case "credit.mean", "credit.std":
+		return []string{levelGroup, "batch", "none"}
+	case "loss.type":
+		return []string{"ppo_clip"}
+	case "loss.aggregation":
+		return []string{"token_mean", "sequence_mean"}
+	}
+	return nil
+}
+
+// Validate reports everything that is wrong with s by itself, as *Faults: names
+// that don't exist, impossible numbers, keys that contradict each other or have
+// no effect. Absent keys count as their defaults. It touches no file and no
+// clock and gives the same answer every time, so a workflow can call it.
+func (s Spec) Validate() error {
+	f := &Faults{}
+	s.WithDefaults().check(f)
+	return f.err()
+}
+
+// check expects the defaults to be filled in.
+func (s Spec) check(f *Faults) {
+	s.checkName(f)
+	f.number("seed", float64(s.Seed), bounds{low: 1, high: math.Inf(1)})
+	s.Model.check(f)
+	s.Agent.check(f)
+	s.Tasks.check(f)
+	s.Grader.check(f)
+	s.checkSampling(f)
+	s.Training.check(f)
+	s.Credit.check(f, s.Training.SamplesPerTask)
+	s.checkLoss(f)
+	s.checkEvaluation(f)
+}
+
+const nameCharacters = "abcdefghijklmnopqrstuvwxyz0123456789"
+
+func (s Spec) checkName(f *Faults) {
+	if s.Name == "" {
+		return
+	}
+	plain := len(s.Name) <= 63 && strings.Trim(s.Name, nameCharacters+"._-") == "" &&
+		strings.Trim(s.Name[:1]+s.Name[len(s.Name)-1:], nameCharacters) == ""
+	if !plain {
+		f.add("name", "use 1 to 63 of a-z, 0-9, '.', '_' and '-', with a letter or digit at both ends", "%q can't be the name of a run", s.Name)
+	}
+}
+
+func (m Model) check(f *Faults) {
+	f.choice("model.engine", m.Engine)
+	f.choice("model.codec", m.Codec)
+	w := m.WarmStart
+	if w == nil {
+		return
+	}
+	if w.Demonstrations == "" {
+		f.add("model.warm_start.demonstrations", `give "arithmetic" or the path of a JSONL file of dialogs`, "missing")
+	} else {
+		f.source("model.warm_start.demonstrations", w.Demonstrations, true)
+	}
+	f.whole("model.warm_start.updates", w.Updates, 1, 1e9)
+	f.whole("model.warm_start.batch", w.Batch, 1, 1e6)
+	f.number("model.warm_start.learning_rate", w.LearningRate, positive(1))
+}
+
+func (a Agent) check(f *Faults) {
+	switch {
+	case a.Func == "" && len(a.Command) == 0:
+		f.add("agent", "give agent.func or agent.command", "no agent")
+	case a.Func != "" && len(a.Command) > 0:
+		f.add("agent", "keep one of agent.func and agent.command", "both func and command")
+	case a.Func != "":
+		f.unused("agent.directory", a.Directory != "", "agent.func runs inside the worker")
+		f.unused("agent.environment", len(a.Environment) > 0, "agent.func runs inside the worker")
+		f.unused("agent.limits.output_bytes", a.Limits.OutputBytes != 0, "agent.func writes no output")
+	}
+	f.program("agent.command", a.Command)
+	for _, name := range sortedKeys(a.Environment) {
+		if name == "" || strings.ContainsAny(name, "=\x00") || strings.ContainsRune(a.Environment[name], 0) {
+			f.add("agent.environment."+name, "names have no '=', and neither names nor values a zero byte", "no environment variable")
+		}
+	}
+	f.number("agent.failure_reward", a.FailureReward, bounds{low: math.Inf(-1), high: math.Inf(1)})
+	f.whole("agent.limits.calls", a.Limits.Calls, 1, 1e6)
+	f.whole("agent.limits.tokens", a.Limits.Tokens, 0, 1e9)
+	f.number("agent.limits.seconds", a.Limits.Seconds, positive(7*24*3600))
+	if len(a.Command) > 0 {
+		f.whole("agent.limits.output_bytes", a.Limits.OutputBytes, 1, 1<<30)
+	}
+}
+
+func (t Tasks) check(f *Faults) {
+	if t.Train == "" {
+		f.add("tasks.train", `give the path of a JSONL file, or "arithmetic:train"`, "missing")
+	}
+	splits := []struct{ key, source string }{{"tasks.train", t.Train}, {"tasks.gate", t.Gate}, {"tasks.test", t.Test}}
+	for i, s := range splits {
+		f.source(s.key, s.source, false)
+		for _, earlier := range splits[:i] {
+			if s.source != "" && sameTasks(s.source, earlier.source) {
+				f.add(s.key, "splits must share no task", "the same tasks as %s", earlier.key)
+				break
+			}
+		}
+	}
+}
+
+func (g Grader) check(f *Faults) {
+	if g.Type == "" {
+		f.add("grader.type", "give one of "+strings.Join(choices("grader.type"), ", "), "missing")
+		return
+	}
+	f.choice("grader.type", g.Type)
+	f.unused("grader.tolerance", g.Tolerance != 0 && g.Type != GraderNumeric, `only grader.type "numeric" has a tolerance`)
+	f.number("grader.tolerance", g.Tolerance, bounds{low: 0, high: math.Inf(1)})
+	if g.Type != GraderCommand {
+		const why = `only grader.type "command" runs one`
+		f.unused("grader.command", len(g.Command) > 0, why)
+		f.unused("grader.directory", g.Directory != "", why)
+		f.unused("grader.seconds", g.Seconds != 0, why)
+		return
+	}
+	if len(g.Command) == 0 {
+		f.add("grader.command", "give the program and its arguments", "missing")
+	}
+	f.program("grader.command", g.Command)
+	f.number("grader.seconds", g.Seconds, positive(24*3600))
+}
+
+func (s Spec) checkSampling(f *Faults) {
+	temperature := *s.Sampling.Temperature
+	if temperature == 0 {
+		f.add("sampling.temperature", "leave it out for 1", "training at temperature 0 has one sample per task and learns nothing")
+	} else {
+		f.number("sampling.temperature", temperature, positive(100))
+	}
+	f.whole("sampling.max_tokens", s.Sampling.MaxTokens, 1, 1e7)
+}
+
+func (t Training) check(f *Faults) {
+	switch {
+	case t.Steps == 0 && t.Epochs == 0:
+		f.add("training.steps", "give training.steps or training.epochs", "missing")
+	case t.Steps != 0 && t.Epochs != 0:
+		f.add("training.epochs", "keep one of training.steps and training.epochs", "both steps and epochs")
+	}
+	f.whole("training.steps", t.Steps, 0, 1e9)
+	f.whole("training.epochs", t.Epochs, 0, 1e6)
+	f.whole("training.tasks_per_step", t.TasksPerStep, 1, 1e5)
+	f.whole("training.samples_per_task", t.SamplesPerTask, 1, 1e4)
+	o := t.Optimizer
+	f.choice("training.optimizer.schedule", o.Schedule)
+	f.number("training.optimizer.learning_rate", o.LearningRate, positive(1))
+	f.unused("training.optimizer.final_fraction", o.FinalFraction != 0 && o.Schedule == ScheduleConstant, `schedule "constant" does not decay`)
+	f.number("training.optimizer.final_fraction", o.FinalFraction, bounds{low: 0, high: 1})
+	f.number("training.optimizer.weight_decay", o.WeightDecay, bounds{low: 0, high: 1})
+	f.number("training.optimizer.clip_norm", o.ClipNorm, positive(math.Inf(1)))
+	f.number("training.optimizer.beta1", o.Beta1, fraction())
+	f.number("training.optimizer.beta2", o.Beta2, fraction())
+	f.number("training.optimizer.epsilon", o.Epsilon, positive(1))
+}
+
+func (c Credit) check(f *Faults, samples int) {
+	f.choice("credit.assignment", c.Assignment)
+	f.choice("credit.mean", c.Mean)
+	f.choice("credit.std", c.Std)
+	if c.Assignment == AssignmentDiscounted {
+		f.number("credit.discount", c.Discount, positive(1))
+	} else {
+		f.unused("credit.discount", c.Discount != 0, `only credit.assignment "discounted" discounts`)
+	}
+	f.unused("credit.leave_one_out", c.LeaveOneOut && c.Mean != levelGroup, `it is about the mean of the group, and credit.mean is not "group"`)
+	if samples == 1 && c.Mean == levelGroup {
+		f.add("training.samples_per_task", `give at least 2, or credit.mean "batch" or "none"`, "a group of 1 equals its own mean and learns nothing")
+	} else if samples == 1 && c.Std == levelGroup {
+		f.add("training.samples_per_task", `give at least 2, or credit.std "batch" or "none"`, "a group of 1 has no deviation to divide by")
+	}
+}
+
+func (s Spec) checkLoss(f *Faults) {
+	f.choice("loss.type", s.Loss.Type)
+	f.choice("loss.aggregation", s.Loss.Aggregation)
+	f.number("loss.clip_low", s.Loss.ClipLow, positive(1))
+	f.number("loss.clip_high", s.Loss.ClipHigh, positive(math.Inf(1)))
+}
+
+func (s Spec) checkEvaluation(f *Faults) {
+	gate, test := s.Tasks.Gate != "", s.Tasks.Test != ""
+	if gate {
+		f.whole("evaluation.every", s.Evaluation.Every, 1, 1e9)
+	} else {
+		f.unused("evaluation.every", s.Evaluation.Every != 0, "there is no tasks.gate to evaluate")
+		if s.Promotion.Margin != 0 {
+			f.add("promotion.margin", "give tasks.gate", "promotion has no split to look at")
+		}
+	}
+	if gate || test {
+		f.whole("evaluation.samples", s.Evaluation.Samples, 1, 1e4)
+	} else {
+		f.unused("evaluation.samples", s.Evaluation.Samples != 0, "there is neither tasks.gate nor tasks.test")
+	}
+	f.number("promotion.margin", s.Promotion.Margin, bounds{low: 0, high: math.Inf(1)})
+}
+
+func sortedKeys(m map[string]string) []string {
+	keys := make([]string, 0, len(m))
+	for key := range m {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	return keys
+}

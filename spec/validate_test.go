@@ -1,0 +1,164 @@
+package spec_test
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/fulgurite/fulgurite/spec"
+)
+
+func valid() spec.Spec {
+	return spec.Spec{
+		Agent:    spec.Agent{Func: "calculator"},
+		Tasks:    spec.Tasks{Train: "arithmetic:train", Gate: "arithmetic:gate", Test: "arithmetic:test"},
+		Grader:   spec.Grader{Type: "exact"},
+		Training: spec.Training{Steps: 40},
+	}
+}
+
+func TestImpossibleSpecsAreRefusedByKey(t *testing.T) {
+	t.Parallel()
+	require.NoError(t, valid().Validate())
+	float := func(v float64) *float64 { return &v }
+	for name, c := range map[string]struct {
+		change func(*spec.Spec)
+		want   string
+	}{
+		"bad name":            {func(s *spec.Spec) { s.Name = "A run" }, "name: "},
+		"name with dash last": {func(s *spec.Spec) { s.Name = "run-" }, "name: "},
+		"unknown engine":      {func(s *spec.Spec) { s.Model.Engine = "cuda" }, `model.engine: unknown name "cuda"; give native or gomlx`},
+		"near engine":         {func(s *spec.Spec) { s.Model.Engine = "nativ" }, "did you mean native?"},
+		"unknown codec":       {func(s *spec.Spec) { s.Model.Codec = "chatml" }, "model.codec: "},
+		"warm without source": {func(s *spec.Spec) { s.Model.WarmStart = &spec.WarmStart{Updates: 1} }, "model.warm_start.demonstrations: missing"},
+		"warm with a split": {func(s *spec.Spec) {
+			s.Model.WarmStart = &spec.WarmStart{Demonstrations: "arithmetic:train", Updates: 1}
+		}, "model.warm_start.demonstrations: "},
+		"warm without updates":  {func(s *spec.Spec) { s.Model.WarmStart = &spec.WarmStart{Demonstrations: "arithmetic"} }, "model.warm_start.updates: 0 is not possible"},
+		"no agent":              {func(s *spec.Spec) { s.Agent.Func = "" }, "agent: no agent"},
+		"two agents":            {func(s *spec.Spec) { s.Agent.Command = []string{"a"} }, "agent: both func and command"},
+		"func with directory":   {func(s *spec.Spec) { s.Agent.Directory = "/" }, "agent.directory: unused key"},
+		"func with output":      {func(s *spec.Spec) { s.Agent.Limits.OutputBytes = 9 }, "agent.limits.output_bytes: unused key"},
+		"func with environment": {func(s *spec.Spec) { s.Agent.Environment = map[string]string{"A": "b"} }, "agent.environment: unused key"},
+		"empty program":         {func(s *spec.Spec) { s.Agent = spec.Agent{Command: []string{""}} }, "agent.command[0]: empty"},
+		"bad variable": {func(s *spec.Spec) {
+			s.Agent = spec.Agent{Command: []string{"a"}, Environment: map[string]string{"A=B": "c"}}
+		}, "agent.environment.A=B: "},
+		"failure reward":         {func(s *spec.Spec) { s.Agent.FailureReward = math.Inf(-1) }, "agent.failure_reward: -Inf is not possible; give a finite number"},
+		"negative calls":         {func(s *spec.Spec) { s.Agent.Limits.Calls = -1 }, "agent.limits.calls: -1 is not possible; give at least 1"},
+		"negative tokens":        {func(s *spec.Spec) { s.Agent.Limits.Tokens = -1 }, "agent.limits.tokens: "},
+		"endless":                {func(s *spec.Spec) { s.Agent.Limits.Seconds = math.Inf(1) }, "agent.limits.seconds: "},
+		"no tasks":               {func(s *spec.Spec) { s.Tasks.Train = "" }, "tasks.train: missing"},
+		"no split":               {func(s *spec.Spec) { s.Tasks.Train = "arithmetic" }, `tasks.train: "arithmetic" names no split; give "arithmetic:train"`},
+		"unknown split":          {func(s *spec.Spec) { s.Tasks.Test = "arithmetic:dev" }, "tasks.test: "},
+		"zero tasks":             {func(s *spec.Spec) { s.Tasks.Train = "arithmetic:train:0" }, "tasks.train: "},
+		"shared split":           {func(s *spec.Spec) { s.Tasks.Test = "arithmetic:gate:7" }, "tasks.test: the same tasks as tasks.gate"},
+		"shared file":            {func(s *spec.Spec) { s.Tasks.Train, s.Tasks.Gate = "a.jsonl", "a.jsonl" }, "tasks.gate: the same tasks as tasks.train"},
+		"no grader":              {func(s *spec.Spec) { s.Grader.Type = "" }, "grader.type: missing"},
+		"unknown grader":         {func(s *spec.Spec) { s.Grader.Type = "regex" }, "grader.type: unknown name"},
+		"tolerance of exact":     {func(s *spec.Spec) { s.Grader.Tolerance = 1 }, "grader.tolerance: unused key"},
+		"negative tolerance":     {func(s *spec.Spec) { s.Grader = spec.Grader{Type: "numeric", Tolerance: -1} }, "grader.tolerance: -1 is not possible"},
+		"command of exact":       {func(s *spec.Spec) { s.Grader.Command = []string{"g"} }, "grader.command: unused key"},
+		"seconds of exact":       {func(s *spec.Spec) { s.Grader.Seconds = 1 }, "grader.seconds: unused key"},
+		"grader without command": {func(s *spec.Spec) { s.Grader = spec.Grader{Type: "command"} }, "grader.command: missing"},
+		"greedy":                 {func(s *spec.Spec) { s.Sampling.Temperature = float(0) }, "sampling.temperature: training at temperature 0"},
+		"negative temperature":   {func(s *spec.Spec) { s.Sampling.Temperature = float(-1) }, "sampling.temperature: -1 is not possible"},
+		"no temperature":         {func(s *spec.Spec) { s.Sampling.Temperature = float(math.NaN()) }, "sampling.temperature: NaN"},
+		"negative max tokens":    {func(s *spec.Spec) { s.Sampling.MaxTokens = -1 }, "sampling.max_tokens: "},
+		"no steps":               {func(s *spec.Spec) { s.Training.Steps = 0 }, "training.steps: missing"},
+		"negative steps":         {func(s *spec.Spec) { s.Training.Steps = -3 }, "training.steps: -3"},
+		"steps and epochs":       {func(s *spec.Spec) { s.Training.Epochs = 1 }, "training.epochs: both steps and epochs"},
+		"group of one":           {func(s *spec.Spec) { s.Training.SamplesPerTask = 1 }, "training.samples_per_task: a group of 1 equals its own mean"},
+		"deviation of one":       {func(s *spec.Spec) { s.Training.SamplesPerTask, s.Credit.Mean = 1, "none" }, "training.samples_per_task: a group of 1 has no deviation"},
+		"learning rate":          {func(s *spec.Spec) { s.Training.Optimizer.LearningRate = math.NaN() }, "training.optimizer.learning_rate: NaN"},
+		"schedule":               {func(s *spec.Spec) { s.Training.Optimizer.Schedule = "step" }, "training.optimizer.schedule: "},
+		"constant with an end": {func(s *spec.Spec) {
+			s.Training.Optimizer.Schedule, s.Training.Optimizer.FinalFraction = "constant", 0.5
+		}, "training.optimizer.final_fraction: unused key"},
+		"beta":                    {func(s *spec.Spec) { s.Training.Optimizer.Beta2 = 1 }, "training.optimizer.beta2: 1 is not possible; give more than 0 and less than 1"},
+		"assignment":              {func(s *spec.Spec) { s.Credit.Assignment = "gae" }, "credit.assignment: "},
+		"discount of identical":   {func(s *spec.Spec) { s.Credit.Discount = 0.9 }, "credit.discount: unused key"},
+		"discount over 1":         {func(s *spec.Spec) { s.Credit.Assignment, s.Credit.Discount = "discounted", 1.1 }, "credit.discount: 1.1"},
+		"leave one out of none":   {func(s *spec.Spec) { s.Credit.Mean, s.Credit.LeaveOneOut = "batch", true }, "credit.leave_one_out: unused key"},
+		"loss":                    {func(s *spec.Spec) { s.Loss.Type = "grpo" }, "loss.type: "},
+		"clip":                    {func(s *spec.Spec) { s.Loss.ClipLow = -0.2 }, "loss.clip_low: -0.2"},
+		"margin without gate":     {func(s *spec.Spec) { s.Tasks.Gate, s.Promotion.Margin = "", 0.1 }, "promotion.margin: promotion has no split to look at; give tasks.gate"},
+		"every without gate":      {func(s *spec.Spec) { s.Tasks.Gate, s.Evaluation.Every = "", 5 }, "evaluation.every: unused key"},
+		"samples without a split": {func(s *spec.Spec) { s.Tasks.Gate, s.Tasks.Test, s.Evaluation.Samples = "", "", 2 }, "evaluation.samples: unused key"},
+		"negative margin":         {func(s *spec.Spec) { s.Promotion.Margin = -0.1 }, "promotion.margin: -0.1"},
+	} {
+		s := valid()
+		c.change(&s)
+		require.ErrorContains(t, s.Validate(), c.want, name)
+		var f *spec.Faults
+		require.ErrorAs(t, s.Validate(), &f)
+		require.Len(t, f.List, 1, "%s: one fault has one cause: %v", name, f)
+		require.Equal(t, s.Validate(), s.WithDefaults().Validate(), "%s: defaults change nothing", name)
+	}
+}
+
+func TestValidateReportsEveryFault(t *testing.T) {
+	t.Parallel()
+	s := valid()
+	s.Agent.Func, s.Training.Steps, s.Loss.ClipLow, s.Grader.Type = "", -1, 7, "exakt"
+	err := s.Validate()
+	require.ErrorContains(t, err, "spec: 4 faults\n  agent: no agent; give agent.func or agent.command\n")
+	require.Equal(t, 4, strings.Count(err.Error(), "\n"))
+}
+
+func TestKeysWithoutEffectHaveNoDefault(t *testing.T) {
+	t.Parallel()
+	s := valid()
+	s.Tasks.Gate, s.Tasks.Test = "", ""
+	s.Training.Optimizer.Schedule = "constant"
+	d := s.WithDefaults()
+	require.NoError(t, d.Validate())
+	require.Zero(t, d.Agent.Limits.OutputBytes)
+	require.Zero(t, d.Grader.Seconds)
+	require.Zero(t, d.Credit.Discount)
+	require.Zero(t, d.Training.Optimizer.FinalFraction)
+	require.Zero(t, d.Evaluation)
+}
+
+func TestDefaultsAreThoseOfTheDemo(t *testing.T) {
+	t.Parallel()
+	d := valid().WithDefaults()
+	require.Equal(t, uint64(1), d.Seed)
+	require.Equal(t, spec.Model{Engine: "native", Base: "tiny", Codec: "compact"}, d.Model)
+	require.Equal(t, spec.Agent{Func: "calculator", Queue: "rollout-cpu", Limits: spec.AgentLimits{Calls: 8, Seconds: 60}}, d.Agent)
+	require.InDelta(t, 1, *d.Sampling.Temperature, 0)
+	require.Equal(t, 24, d.Sampling.MaxTokens)
+	require.Equal(t, spec.Training{Steps: 40, TasksPerStep: 16, SamplesPerTask: 8, Optimizer: spec.Optimizer{
+		LearningRate: 5e-4, Schedule: "cosine", FinalFraction: 0.1, ClipNorm: 1, Beta1: 0.9, Beta2: 0.98, Epsilon: 1e-8,
+	}}, d.Training)
+	require.Equal(t, spec.Credit{Assignment: "identical", Mean: "group", Std: "group"}, d.Credit)
+	require.Equal(t, spec.Loss{Type: "ppo_clip", ClipLow: 0.2, ClipHigh: 0.28, Aggregation: "token_mean"}, d.Loss)
+	require.Equal(t, spec.Evaluation{Every: 5, Samples: 1}, d.Evaluation)
+}
+
+func TestDefaultsTwiceChangeNothing(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		s := drawSpec(t)
+		once := s.WithDefaults()
+		require.Equal(t, once, once.WithDefaults())
+	})
+}
+
+func TestDefaultsLeaveTheOriginalAlone(t *testing.T) {
+	t.Parallel()
+	s := valid()
+	s.Model.WarmStart = &spec.WarmStart{Demonstrations: "arithmetic", Updates: 1}
+	require.Equal(t, 64, s.WithDefaults().Model.WarmStart.Batch)
+	require.Zero(t, s.Model.WarmStart.Batch)
+}
+
+func TestEpochsBecomeSteps(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, 7, spec.Training{Steps: 7, TasksPerStep: 3}.Total(100))
+	require.Equal(t, 7, spec.Training{Epochs: 2, TasksPerStep: 3}.Total(10), "20 tasks by 3, rounded up")
+	require.Equal(t, 2, spec.Training{Epochs: 1, TasksPerStep: 5}.Total(10))
+}

@@ -1,0 +1,141 @@
+package tasks
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/fulgurite/fulgurite/spec"
+)
+
+// What is wrong with a grader command; a *CommandError wraps one of them.
+var (
+	ErrGraderStart  = errors.New("grader can't be started")
+	ErrGraderExit   = errors.New("grader failed")
+	ErrGraderTime   = errors.New("grader over its time limit")
+	ErrGraderReward = errors.New("grader printed no usable reward")
+)
+
+// CommandError is a grader command that gave no reward.
+type CommandError struct {
+	Task   string // its id
+	Cause  error  // wraps one of the sentinels above
+	Stderr string // the end of what the command wrote there
+}
+
+// Error names the task and the cause, and quotes the end of standard error.
+func (e *CommandError) Error() string {
+	text := fmt.Sprintf("grade task %s: %v", e.Task, e.Cause)
+	if tail := strings.TrimSpace(e.Stderr); tail != "" {
+		text += "; it wrote: " + tail
+	}
+	return text
+}
+
+// Unwrap is the cause.
+func (e *CommandError) Unwrap() error { return e.Cause }
+
+// question is what a grader command reads from standard input.
+type question struct {
+	Task   Task   `json:"task"`
+	Result string `json:"result"`
+}
+
+const (
+	keptOutput = 64 << 10 // of the end of standard output
+	keptError  = 4 << 10  // of the end of standard error
+	// grace is what a killed grader's children may hold its output open for.
+	grace = time.Second
+	// commandSeconds is the limit of a grader that has none.
+	commandSeconds = 10
+)
+
+// GradeCommand runs the grader's command with {"task": …, "result": …} as JSON on
+// standard input, in its directory and with the environment of this process. The
+// last line it prints that is not blank is the reward, a finite decimal number.
+// Errors about the command are a *CommandError. When ctx ends first the error is
+// that of ctx: then nothing is known about the command. The command and what it
+// started are killed at the end.
+func GradeCommand(ctx context.Context, g spec.Grader, t Task, result string) (float64, error) {
+	input, err := json.Marshal(question{t, result})
+	if err != nil {
+		return 0, fmt.Errorf("encode task %s for its grader: %w", t.ID, err)
+	}
+	if len(g.Command) == 0 {
+		return 0, &CommandError{Task: t.ID, Cause: fmt.Errorf("%w: no command", ErrGraderStart)}
+	}
+	seconds := g.Seconds
+	if seconds == 0 {
+		seconds = commandSeconds
+	}
+	limited, cancel := context.WithTimeout(ctx, time.Duration(seconds*float64(time.Second)))
+	defer cancel()
+	stdout, stderr := &tail{size: keptOutput}, &tail{size: keptError}
+	command := exec.CommandContext(limited, g.Command[0], g.Command[1:]...)
+	command.Dir, command.Stdin, command.Stdout, command.Stderr = g.Directory, bytes.NewReader(input), stdout, stderr
+	command.WaitDelay = grace
+	ownGroup(command)
+	err = run(command)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return 0, fmt.Errorf("grade task %s: %w", t.ID, ctx.Err())
+	case err != nil && limited.Err() != nil:
+		err = fmt.Errorf("%w of %g seconds", ErrGraderTime, seconds)
+	}
+	reward := 0.0
+	if err == nil {
+		reward, err = rewardIn(stdout.String())
+	}
+	if err != nil {
+		return 0, &CommandError{Task: t.ID, Cause: err, Stderr: stderr.String()}
+	}
+	return reward, nil
+}
+
+func run(command *exec.Cmd) error {
+	if err := command.Start(); err != nil {
+		return fmt.Errorf("%w: %w", ErrGraderStart, err)
+	}
+	err := command.Wait()
+	killGroup(command) // what it left behind
+	if err == nil || errors.Is(err, exec.ErrWaitDelay) {
+		return nil // a child that kept the output open is no fault of the reward
+	}
+	return fmt.Errorf("%w: %w", ErrGraderExit, err)
+}
+
+func rewardIn(output string) (float64, error) {
+	output = strings.TrimSpace(output)
+	last := strings.TrimSpace(output[strings.LastIndexByte(output, '\n')+1:])
+	if last == "" {
+		return 0, fmt.Errorf("%w: it printed nothing", ErrGraderReward)
+	}
+	reward, err := strconv.ParseFloat(last, 64)
+	if err != nil || math.IsNaN(reward) || math.IsInf(reward, 0) {
+		return 0, fmt.Errorf("%w: its last line is %.60q, no finite number", ErrGraderReward, last)
+	}
+	return reward, nil
+}
+
+// tail is a writer that keeps the end of what is written.
+type tail struct {
+	size int
+	kept []byte
+}
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.kept = append(t.kept, p...)
+	if len(t.kept) > 2*t.size {
+		t.kept = append(t.kept[:0], t.kept[len(t.kept)-t.size:]...)
+	}
+	return len(p), nil
+}
+
+func (t *tail) String() string { return string(t.kept[max(0, len(t.kept)-t.size):]) }

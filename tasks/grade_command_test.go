@@ -1,0 +1,125 @@
+//go:build unix
+
+package tasks_test
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/tasks"
+)
+
+func shell(script string) spec.Grader {
+	return spec.Grader{Type: spec.GraderCommand, Command: []string{"sh", "-c", script}, Seconds: 30}
+}
+
+func TestGraderCommandDecides(t *testing.T) {
+	t.Parallel()
+	for script, want := range map[string]float64{
+		"echo 1": 1, "echo thinking; echo -0.5; echo; echo '  '": -0.5, "printf 1e-3": 1e-3,
+		"echo noise >&2; echo 2\r": 2, "head -c 300000 /dev/zero | tr '\\0' 'x'; echo; echo 0.25": 0.25,
+		"exec 0<&-; echo 3": 3, // it needn't read its input
+	} {
+		got, err := tasks.GradeCommand(t.Context(), shell(script), tasks.Task{ID: "t"}, "r")
+		require.NoError(t, err, script)
+		require.InDelta(t, want, got, 0, script)
+	}
+}
+
+func TestGraderCommandReadsTaskAndResult(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	g := shell("cat > input.json; echo 1")
+	g.Directory = dir
+	task := tasks.Task{ID: "t", Input: "2+2", Answer: "4", Metadata: map[string]any{"k": "v"}}
+	_, err := tasks.GradeCommand(t.Context(), g, task, "say \"4\"\n")
+	require.NoError(t, err)
+	input, err := os.ReadFile(filepath.Join(dir, "input.json"))
+	require.NoError(t, err)
+	require.JSONEq(t, `{"task":{"id":"t","input":"2+2","answer":"4","metadata":{"k":"v"}},"result":"say \"4\"\n"}`, string(input))
+}
+
+func TestGraderFailuresAreTypedAndNameTheTask(t *testing.T) {
+	t.Parallel()
+	for script, want := range map[string]error{
+		"echo 1; echo broken >&2; exit 3": tasks.ErrGraderExit, "kill -9 $$": tasks.ErrGraderExit,
+		"true": tasks.ErrGraderReward, "echo good": tasks.ErrGraderReward, "echo nan": tasks.ErrGraderReward,
+		"echo inf": tasks.ErrGraderReward, "echo 1e999": tasks.ErrGraderReward, "echo 1; echo done": tasks.ErrGraderReward,
+	} {
+		_, err := tasks.GradeCommand(t.Context(), shell(script), tasks.Task{ID: "t-42"}, "r")
+		require.ErrorIs(t, err, want, script)
+		var command *tasks.CommandError
+		require.ErrorAs(t, err, &command)
+		require.Equal(t, "t-42", command.Task)
+		require.ErrorContains(t, err, "grade task t-42: ")
+		require.Equal(t, strings.Contains(script, "broken"), strings.Contains(err.Error(), "it wrote: broken"), script)
+	}
+	for _, command := range [][]string{nil, {"/no/such/program"}} {
+		_, err := tasks.GradeCommand(t.Context(), spec.Grader{Command: command}, tasks.Task{ID: "t"}, "r")
+		require.ErrorIs(t, err, tasks.ErrGraderStart)
+	}
+	_, err := tasks.GradeCommand(t.Context(), spec.Grader{Command: []string{"/no/such/program"}}, tasks.Task{ID: "t"}, "r")
+	require.ErrorIs(t, err, fs.ErrNotExist)
+}
+
+func TestGraderOverItsTimeIsKilledWithItsChildren(t *testing.T) {
+	t.Parallel()
+	fifo := filepath.Join(t.TempDir(), "alive")
+	require.NoError(t, syscall.Mkfifo(fifo, 0o600))
+	g := shell("(sleep 1000 > '" + fifo + "') & exec sleep 1000 > '" + fifo + "'")
+	g.Seconds = 0.2
+	read := make(chan error, 1)
+	go func() {
+		_, err := os.ReadFile(fifo) // ends when nobody holds the other end open
+		read <- err
+	}()
+	_, err := tasks.GradeCommand(t.Context(), g, tasks.Task{ID: "t"}, "r")
+	require.ErrorIs(t, err, tasks.ErrGraderTime)
+	require.ErrorContains(t, err, "0.2 seconds")
+	select {
+	case err := <-read:
+		require.NoError(t, err)
+	case <-time.After(20 * time.Second):
+		t.Fatal("a child of the grader is still alive")
+	}
+}
+
+func TestChildrenLeftBehindAreKilledAndChangeNoReward(t *testing.T) {
+	t.Parallel()
+	fifo := filepath.Join(t.TempDir(), "alive")
+	require.NoError(t, syscall.Mkfifo(fifo, 0o600))
+	read := make(chan error, 1)
+	go func() {
+		_, err := os.ReadFile(fifo)
+		read <- err
+	}()
+	reward, err := tasks.GradeCommand(t.Context(), shell("exec 3>'"+fifo+"'; sleep 1000 & echo 1"), tasks.Task{ID: "t"}, "r")
+	require.NoError(t, err)
+	require.InDelta(t, 1, reward, 0)
+	select {
+	case err := <-read:
+		require.NoError(t, err)
+	case <-time.After(20 * time.Second):
+		t.Fatal("a child of the grader is still alive")
+	}
+}
+
+func TestCancelledGradingIsNoVerdict(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := tasks.GradeCommand(ctx, shell("sleep 1000"), tasks.Task{ID: "t"}, "r")
+	require.ErrorIs(t, err, context.Canceled)
+	var command *tasks.CommandError
+	require.False(t, errors.As(err, &command))
+}

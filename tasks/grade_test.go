@@ -1,0 +1,73 @@
+package tasks_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/tasks"
+)
+
+func TestGradersCompareAsDocumented(t *testing.T) {
+	t.Parallel()
+	exact, contains := spec.Grader{Type: spec.GraderExact}, spec.Grader{Type: spec.GraderContains}
+	numeric, near := spec.Grader{Type: spec.GraderNumeric}, spec.Grader{Type: spec.GraderNumeric, Tolerance: 0.01}
+	for _, c := range []struct {
+		grader         spec.Grader
+		answer, result string
+		want           float64
+	}{
+		{exact, "33", "33", 1}, {exact, "33", " 33\n", 1}, {exact, " 33 ", "33", 1}, {exact, "33", "33.0", 0},
+		{exact, "a b", "A b", 0}, {exact, "33", "", 0}, {exact, "33", "the answer is 33", 0},
+		{contains, "33", "the answer is 33.", 1}, {contains, "Paris", "paris", 0}, {contains, "33", "", 0}, {contains, " 33 ", "x33y", 1},
+		{numeric, "33", "33.0", 1}, {numeric, "33", "3.3e1", 1}, {numeric, "-0.5", "-.5", 1}, {numeric, "33", "+33", 1},
+		{numeric, "3000", "3,000", 0}, {numeric, "33", "33 apples", 0}, {numeric, "33", "34", 0}, {numeric, "33", "0x21", 0},
+		{numeric, "33", "NaN", 0}, {numeric, "33", "inf", 0}, {numeric, "33", "", 0}, {numeric, "33", "1e999", 0}, {numeric, "33", "3_3", 0},
+		{near, "33", "33.009", 1}, {near, "33", "33.02", 0}, {near, "33", "32.995", 1},
+	} {
+		got, err := tasks.Grade(c.grader, tasks.Task{ID: "t", Answer: c.answer}, c.result)
+		require.NoError(t, err)
+		require.InDelta(t, c.want, got, 0, "%s: %q for %q", c.grader.Type, c.result, c.answer)
+	}
+}
+
+func TestMissingAnswersAreErrors(t *testing.T) {
+	t.Parallel()
+	list := []tasks.Task{{ID: "a", Answer: "1"}, {ID: "b"}, {ID: "c", Answer: " \n"}, {ID: "d", Answer: "four"}}
+	for grader, want := range map[string][]string{
+		spec.GraderExact: {"b", "c"}, spec.GraderContains: {"b", "c"}, spec.GraderNumeric: {"b", "c", "d"},
+		spec.GraderCommand: nil, spec.GraderAgent: nil,
+	} {
+		err := tasks.CheckAnswers(spec.Grader{Type: grader}, list)
+		if want == nil {
+			require.NoError(t, err, grader)
+			continue
+		}
+		require.ErrorIs(t, err, tasks.ErrAnswer)
+		lines := strings.Split(err.Error(), "\n")
+		require.Len(t, lines, len(want), grader)
+		for i, id := range want {
+			require.True(t, strings.HasPrefix(lines[i], "task "+id+": "), lines[i])
+			_, err := tasks.Grade(spec.Grader{Type: grader}, list[strings.Index("abcd", id)], "1")
+			require.ErrorIs(t, err, tasks.ErrAnswer, "an answer that can't be compared with never makes a reward")
+		}
+	}
+	many := make([]tasks.Task, 25)
+	for i := range many {
+		many[i].ID = fmt.Sprint(i)
+	}
+	err := tasks.CheckAnswers(spec.Grader{Type: spec.GraderExact}, many)
+	require.True(t, strings.HasSuffix(err.Error(), "\nand 5 more"))
+}
+
+func TestGradersThatDecideElsewhereAreRefused(t *testing.T) {
+	t.Parallel()
+	for _, grader := range []string{spec.GraderCommand, spec.GraderAgent, "regex", ""} {
+		_, err := tasks.Grade(spec.Grader{Type: grader}, tasks.Task{ID: "t", Answer: "1"}, "1")
+		require.ErrorIs(t, err, tasks.ErrGrader, grader)
+		require.ErrorContains(t, err, "task t")
+	}
+}

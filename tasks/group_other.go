@@ -1,0 +1,10 @@
+//go:build !unix
+
+package tasks
+
+import "os/exec"
+
+// ownGroup does nothing: without process groups the command alone is killed.
+func ownGroup(*exec.Cmd) {}
+
+func killGroup(*exec.Cmd) {}

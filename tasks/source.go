@@ -1,0 +1,67 @@
+package tasks
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strconv"
+
+	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/tasks/arithmetic"
+)
+
+// generatorSeed is the seed of generated tasks. It does not follow the run's, so
+// that runs of other seeds are compared on the same tasks.
+const generatorSeed = 1
+
+// generatedCount is how many tasks a generator makes where its source gives no
+// number.
+func generatedCount(split arithmetic.Split) int {
+	switch split {
+	case arithmetic.Train:
+		return 1024
+	case arithmetic.Gate:
+		return 128
+	default:
+		return 256
+	}
+}
+
+// Open reads the tasks of a source as a spec writes it: the path of a JSONL file
+// (see ReadJSONL), or "arithmetic:<split>" or "arithmetic:<split>:<count>" for
+// problems of the built-in generator. The splits train, gate and test share no
+// problem. Without a count there are 1024, 128 and 256 of them.
+func Open(source string) ([]Task, error) {
+	s, err := spec.ParseSource(source)
+	if err != nil {
+		return nil, err
+	}
+	if s.Family != "" {
+		return generate(s)
+	}
+	f, err := os.Open(s.Path)
+	if err != nil {
+		return nil, fmt.Errorf("open tasks: %w", err)
+	}
+	defer f.Close()
+	return ReadJSONL(f, s.Path)
+}
+
+func generate(s spec.Source) ([]Task, error) {
+	split := arithmetic.Split(s.Split)
+	if s.Count == 0 {
+		s.Count = generatedCount(split)
+	}
+	problems, err := arithmetic.Problems(split, s.Count, generatorSeed)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]Task, len(problems))
+	for i, p := range problems {
+		list[i] = Task{
+			ID: p.ID, Input: p.Expression, Answer: strconv.Itoa(p.Value),
+			Metadata: map[string]any{"operands": json.Number(strconv.Itoa(p.Operands))},
+		}
+	}
+	return list, nil
+}
