@@ -1,0 +1,236 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// resultLimit is how many bytes of an attempt's result and error are kept.
+const resultLimit = 64 << 10
+
+const (
+	atRollout = ` WHERE a.run = $1 AND a.kind = $2 AND a.step = $3 AND a.task = $4 AND a.sample = $5`
+	atAttempt = atRollout + ` AND a.attempt = $6`
+
+	nextAttempt = `INSERT INTO rollouts (run, kind, step, task, sample, attempt) VALUES ($1, $2, $3, $4, $5, 1)
+ON CONFLICT (run, kind, step, task, sample) DO UPDATE SET attempt = rollouts.attempt + 1 RETURNING attempt`
+	insertAttempt = `INSERT INTO attempts (run, kind, step, task, sample, attempt, task_id, policy, version, terms, key_hash, outcome, result, error, calls, tokens, begun, ended)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, '', '', '', 0, 0, $12, 0)`
+	lockAttempt = `SELECT r.attempt, a.outcome FROM attempts a JOIN rollouts r
+ON r.run = a.run AND r.kind = a.kind AND r.step = a.step AND r.task = a.task AND r.sample = a.sample` + atAttempt
+	sealAttempt = `UPDATE attempts SET outcome = $7, reward = $8, result = $9, error = $10, ended = $11
+WHERE run = $1 AND kind = $2 AND step = $3 AND task = $4 AND sample = $5 AND attempt = $6`
+
+	// A grader that decides after the seal leaves its reward among the rewards.
+	attemptColumns = `a.run, a.kind, a.step, a.task, a.sample, a.attempt, a.task_id, a.terms, a.key_hash, a.outcome,
+COALESCE(a.reward, g.value), a.result, a.error, a.calls, a.tokens, a.begun, a.ended`
+	joinGrade = ` LEFT JOIN rewards g ON g.run = a.run AND g.kind = a.kind AND g.step = a.step AND g.task = a.task
+AND g.sample = a.sample AND g.attempt = a.attempt AND g.name = 'final' AND g.source = 'grader'`
+	selectAttempts = `SELECT ` + attemptColumns + ` FROM attempts a` + joinGrade
+)
+
+// BeginAttempt begins the next attempt at a rollout and fences all earlier
+// ones. keyHash is the hex SHA-256 of the attempt's API key.
+func (s *Store) BeginAttempt(ctx context.Context, id trace.RolloutID, taskID string, terms trace.Terms, keyHash string) (trace.Address, error) {
+	if err := checkRollout(id); err != nil {
+		return trace.Address{}, fmt.Errorf("begin attempt: %w", err)
+	}
+	text, err := encode("terms", terms)
+	if err != nil {
+		return trace.Address{}, fmt.Errorf("begin attempt at %s: %w", id, err)
+	}
+	now := time.Now()
+	var number int
+	err = s.write(ctx, survivesKill, func(t tx) error {
+		var err error
+		if number, err = one(t.ctx, t, scalar[int], nextAttempt, rolloutKey(id)...); err != nil {
+			return err
+		}
+		_, err = t.exec(insertAttempt, append(rolloutKey(id), number, taskID, terms.Policy, terms.Version, text, keyHash, nanos(now))...)
+		return err
+	})
+	if err != nil {
+		return trace.Address{}, fmt.Errorf("begin attempt at %s: %w", id, err)
+	}
+	return trace.Address{RolloutID: id, Attempt: number}, nil
+}
+
+// Attempt returns the attempt at address, or trace.ErrNotFound.
+func (s *Store) Attempt(ctx context.Context, address trace.Address) (trace.Attempt, error) {
+	a, err := one(ctx, s.read(), readAttempt, selectAttempts+atAttempt, attemptKey(address)...)
+	if err != nil {
+		return trace.Attempt{}, fmt.Errorf("read attempt %s: %w", address, known(err))
+	}
+	return a, nil
+}
+
+// CurrentAttempt returns the latest attempt at a rollout, or trace.ErrNotFound.
+func (s *Store) CurrentAttempt(ctx context.Context, id trace.RolloutID) (trace.Attempt, error) {
+	a, err := one(ctx, s.read(), readAttempt, selectAttempts+atRollout+` ORDER BY a.attempt DESC LIMIT 1`, rolloutKey(id)...)
+	if err != nil {
+		return trace.Attempt{}, fmt.Errorf("read current attempt at %s: %w", id, known(err))
+	}
+	return a, nil
+}
+
+// Attempts returns all attempts of a step, fenced ones too, by task, sample and
+// attempt.
+func (s *Store) Attempts(ctx context.Context, run string, kind trace.Kind, step int) ([]trace.Attempt, error) {
+	all, err := list(ctx, s.read(), readAttempt,
+		selectAttempts+` WHERE a.run = $1 AND a.kind = $2 AND a.step = $3 ORDER BY a.task, a.sample, a.attempt`, run, kind, step)
+	if err != nil {
+		return nil, fmt.Errorf("list attempts of %s/%s-%d: %w", run, kind, step, err)
+	}
+	return all, nil
+}
+
+// SealAttempt ends an attempt: its Outcome, Reward, Result and Error are kept,
+// the latter two cut to 64 KiB; counts and the beginning are the store's own,
+// an absent Ended is the present. Once it returns, the attempt and its calls
+// survive loss of power. Sealing again with the same values changes nothing,
+// with others it is trace.ErrConflict; an attempt that a later one replaced is
+// trace.ErrFenced.
+func (s *Store) SealAttempt(ctx context.Context, a trace.Attempt) error {
+	if err := checkSeal(a); err != nil {
+		return fmt.Errorf("seal attempt %s: %w", a.Address, err)
+	}
+	a.Result, a.Error = cut(clean(a.Result)), cut(clean(a.Error))
+	ended := nanos(orNow(a.Ended))
+	err := s.write(ctx, survivesPowerLoss, func(t tx) error {
+		st, err := hold(t, a.Address)
+		if err != nil {
+			return err
+		}
+		if st.outcome != trace.Running {
+			return sameSeal(t, a)
+		}
+		if err := st.current(a.Address); err != nil {
+			return err
+		}
+		_, err = t.exec(sealAttempt, append(attemptKey(a.Address), a.Outcome, a.Reward, a.Result, a.Error, ended)...)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("seal attempt %s: %w", a.Address, err)
+	}
+	return nil
+}
+
+// standing is where an attempt stands, locked until the transaction ends.
+type standing struct {
+	latest  int // the current attempt at the rollout
+	outcome trace.Outcome
+}
+
+// hold makes all other writes to the attempt's rollout wait.
+func hold(t tx, a trace.Address) (standing, error) {
+	st, err := one(t.ctx, t, func(row scan) (st standing, err error) {
+		var outcome string
+		err = row(&st.latest, &outcome)
+		st.outcome = trace.Outcome(outcome)
+		return st, err
+	}, lockAttempt+t.forUpdate, attemptKey(a)...)
+	return st, known(err)
+}
+
+// current is trace.ErrFenced for an attempt that a later one replaced.
+func (s standing) current(a trace.Address) error {
+	if s.latest != a.Attempt {
+		return fmt.Errorf("%w: attempt %d is current", trace.ErrFenced, s.latest)
+	}
+	return nil
+}
+
+// open is trace.ErrFenced for an attempt that was replaced or sealed.
+func (s standing) open(a trace.Address) error {
+	if s.outcome != trace.Running {
+		return fmt.Errorf("%w: it is sealed as %s", trace.ErrFenced, s.outcome)
+	}
+	return s.current(a)
+}
+
+func sameSeal(t tx, a trace.Attempt) error {
+	// Without joinGrade: what a grader added later is no part of the seal.
+	old, err := one(t.ctx, t, func(row scan) (old trace.Attempt, err error) {
+		var outcome string
+		err = row(&outcome, &old.Reward, &old.Result, &old.Error)
+		old.Outcome = trace.Outcome(outcome)
+		return old, err
+	}, `SELECT a.outcome, a.reward, a.result, a.error FROM attempts a`+atAttempt, attemptKey(a.Address)...)
+	if err != nil {
+		return err
+	}
+
+	if old.Outcome != a.Outcome || !sameNumber(old.Reward, a.Reward) || old.Result != a.Result || old.Error != a.Error {
+		return fmt.Errorf("%w: it is sealed as %s with other values", trace.ErrConflict, old.Outcome)
+	}
+	return nil
+}
+
+func readAttempt(row scan) (trace.Attempt, error) {
+	var a trace.Attempt
+	var kind, terms, outcome string
+	var begun, ended int64
+	if err := row(&a.Run, &kind, &a.Step, &a.Task, &a.Sample, &a.Attempt, &a.TaskID, &terms, &a.KeyHash, &outcome,
+		&a.Reward, &a.Result, &a.Error, &a.Calls, &a.Tokens, &begun, &ended); err != nil {
+		return trace.Attempt{}, err
+	}
+	a.Kind, a.Outcome = trace.Kind(kind), trace.Outcome(outcome)
+	a.Begun, a.Ended = fromNanos(begun), fromNanos(ended)
+	return a, decode("terms", terms, &a.Terms)
+}
+
+func rolloutKey(id trace.RolloutID) []any {
+	return []any{id.Run, id.Kind, id.Step, id.Task, id.Sample}
+}
+
+func attemptKey(a trace.Address) []any {
+	return append(rolloutKey(a.RolloutID), a.Attempt)
+}
+
+// checkRollout refuses an id that its textual form could not be read back from.
+func checkRollout(id trace.RolloutID) error {
+	_, err := trace.ParseAddress(trace.Address{RolloutID: id, Attempt: 1}.String())
+	return err
+}
+
+func checkSeal(a trace.Attempt) error {
+	switch a.Outcome {
+	case trace.Completed, trace.AgentFailed:
+	case trace.InfraFault:
+		if a.Reward != nil {
+			return fmt.Errorf("outcome %s has reward %g", a.Outcome, *a.Reward)
+		}
+	default:
+		return fmt.Errorf("outcome %q is no end", a.Outcome)
+	}
+	if a.Reward != nil {
+		return checkFinite("reward", *a.Reward)
+	}
+	return nil
+}
+
+func checkFinite(what string, v float64) error {
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		return fmt.Errorf("%s is %v", what, v)
+	}
+	return nil
+}
+
+// cut shortens s to resultLimit bytes, between characters.
+func cut(s string) string {
+	if len(s) <= resultLimit {
+		return s
+	}
+	n := resultLimit
+	for !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return strings.Clone(s[:n])
+}

@@ -1,0 +1,246 @@
+package store_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/fulgurite/fulgurite/store"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+func TestAttemptIsReadAsItWasWritten(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *store.Store) {
+		before := time.Now()
+		a := begin(t, s, rollout(17, 2))
+		require.Equal(t, "demo/train-3/17/2/1", a.String())
+		got, err := s.Attempt(t.Context(), a)
+		require.NoError(t, err)
+		require.WithinRange(t, got.Begun, before.Add(-time.Second), time.Now().Add(time.Second))
+		require.Equal(t, time.UTC, got.Begun.Location())
+		want := trace.Attempt{Address: a, Terms: terms, KeyHash: "c0ffee", TaskID: "task-x", Begun: got.Begun}
+		requireEqual(t, want, got)
+
+		appendCalls(t, s, call(a, 0, []int32{1}, []int32{2, 3}), call(a, 1, []int32{4}, []int32{5}))
+		want.Outcome, want.Reward, want.Result, want.Error = trace.AgentFailed, number(-0.25), "42", "exit status 1"
+		want.Ended = time.Date(2026, 11, 20, 0, 0, 1, 5, time.UTC)
+		require.NoError(t, s.SealAttempt(t.Context(), want))
+		want.Calls, want.Tokens = 2, 3
+		got, err = s.Attempt(t.Context(), a)
+		require.NoError(t, err)
+		requireEqual(t, want, got)
+	})
+}
+
+func TestWhatIsNotThereIsNotFound(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *store.Store) {
+		a := trace.Address{RolloutID: rollout(1, 1), Attempt: 1}
+		_, err := s.Attempt(t.Context(), a)
+		require.ErrorIs(t, err, trace.ErrNotFound)
+		require.ErrorContains(t, err, a.String())
+		_, err = s.CurrentAttempt(t.Context(), a.RolloutID)
+		require.ErrorIs(t, err, trace.ErrNotFound)
+		c := call(a, 0, []int32{1}, nil)
+		require.ErrorIs(t, s.AppendCall(t.Context(), &c), trace.ErrNotFound)
+		require.ErrorIs(t, s.SealAttempt(t.Context(), trace.Attempt{Address: a, Outcome: trace.Completed}), trace.ErrNotFound)
+		require.ErrorIs(t, s.PutReward(t.Context(), trace.Reward{Address: a, Name: "final"}), trace.ErrNotFound)
+		require.ErrorIs(t, s.PutEvent(t.Context(), trace.Event{Address: a, Name: "x"}), trace.ErrNotFound)
+		_, err = s.Trajectories(t.Context(), []trace.Address{a})
+		require.ErrorIs(t, err, trace.ErrNotFound)
+	})
+}
+
+func TestWhatIsNoRolloutHasNoAttempt(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *store.Store) {
+		for _, id := range []trace.RolloutID{
+			{Run: "a/b", Kind: trace.Train}, {Run: "demo", Kind: "nap"}, {Run: "demo", Kind: trace.Train, Task: -1}, {},
+		} {
+			_, err := s.BeginAttempt(t.Context(), id, "x", terms, "")
+			require.ErrorIs(t, err, trace.ErrAddress)
+		}
+	})
+}
+
+func TestNextAttemptFencesTheLast(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *store.Store) {
+		first := begin(t, s, rollout(0, 0))
+		other := begin(t, s, rollout(0, 1))
+		second := begin(t, s, rollout(0, 0))
+		require.Equal(t, []int{1, 1, 2}, []int{first.Attempt, other.Attempt, second.Attempt})
+
+		c := call(first, 0, []int32{1}, []int32{2})
+		require.ErrorIs(t, s.AppendCall(t.Context(), &c), trace.ErrFenced)
+		require.ErrorIs(t, s.PutReward(t.Context(), trace.Reward{Address: first, Name: "final", Source: "agent"}), trace.ErrFenced)
+		require.ErrorIs(t, s.PutReward(t.Context(), trace.Reward{Address: first, Name: "final", Source: store.Grader}), trace.ErrFenced)
+		require.ErrorIs(t, s.PutEvent(t.Context(), trace.Event{Address: first, Name: "x"}), trace.ErrFenced)
+		require.ErrorIs(t, s.SealAttempt(t.Context(), trace.Attempt{Address: first, Outcome: trace.Completed}), trace.ErrFenced)
+		appendCalls(t, s, call(second, 0, []int32{1}, []int32{2}), call(other, 0, []int32{1}, []int32{2}))
+
+		current, err := s.CurrentAttempt(t.Context(), rollout(0, 0))
+		require.NoError(t, err)
+		require.Equal(t, second, current.Address)
+	})
+}
+
+// Once BeginAttempt returned, the earlier attempt has all the calls that it
+// will ever have, and exactly those whose writers were told so.
+func TestNoCallSlipsPastTheFence(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *store.Store) {
+		first := begin(t, s, rollout(0, 0))
+		var acknowledged atomic.Int64
+		started := make(chan struct{})
+		var once sync.Once
+		var g errgroup.Group
+		for w := range 8 {
+			g.Go(func() error {
+				for i := 0; ; i++ {
+					c := call(first, 8*i+w, []int32{1}, []int32{2})
+					err := s.AppendCall(t.Context(), &c)
+					if errors.Is(err, trace.ErrFenced) {
+						return nil
+					}
+					if err != nil {
+						return err
+					}
+					if acknowledged.Add(1) == 20 {
+						once.Do(func() { close(started) })
+					}
+				}
+			})
+		}
+		<-started
+		begin(t, s, rollout(0, 0))
+		fenced, err := s.Calls(t.Context(), first)
+		require.NoError(t, err)
+		require.NoError(t, g.Wait())
+		final, err := s.Calls(t.Context(), first)
+		require.NoError(t, err)
+		require.Len(t, final, len(fenced))
+		require.Len(t, final, int(acknowledged.Load()))
+		a, err := s.Attempt(t.Context(), first)
+		require.NoError(t, err)
+		require.Equal(t, len(final), a.Calls)
+	})
+}
+
+// Several workers may believe that the rollout is theirs, in several processes.
+func TestAttemptNumbersAreNeverGivenTwice(t *testing.T) {
+	t.Parallel()
+	eachURL(t, func(t *testing.T, url string) {
+		stores := []*store.Store{open(t, url), open(t, url)}
+		numbers := make([]int, 40)
+		var g errgroup.Group
+		for i := range numbers {
+			g.Go(func() error {
+				a, err := stores[i%2].BeginAttempt(t.Context(), rollout(0, 0), "x", terms, "")
+				numbers[i] = a.Attempt
+				return err
+			})
+		}
+		require.NoError(t, g.Wait())
+		slices.Sort(numbers)
+		for i, n := range numbers {
+			require.Equal(t, i+1, n)
+		}
+	})
+}
+
+func TestSealedAttemptTakesNoMoreWrites(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *store.Store) {
+		a := begin(t, s, rollout(0, 0))
+		require.NoError(t, s.SealAttempt(t.Context(), trace.Attempt{Address: a, Outcome: trace.Completed}))
+		c := call(a, 0, []int32{1}, []int32{2})
+		require.ErrorIs(t, s.AppendCall(t.Context(), &c), trace.ErrFenced)
+		require.ErrorIs(t, s.PutReward(t.Context(), trace.Reward{Address: a, Name: "final", Source: "agent"}), trace.ErrFenced)
+		require.ErrorIs(t, s.PutEvent(t.Context(), trace.Event{Address: a, Name: "x"}), trace.ErrFenced)
+	})
+}
+
+func TestSealIsIdempotentAndFinal(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *store.Store) {
+		a := begin(t, s, rollout(0, 0))
+		seal := trace.Attempt{Address: a, Outcome: trace.Completed, Reward: number(1), Result: "42"}
+		require.NoError(t, s.SealAttempt(t.Context(), seal))
+		require.NoError(t, s.SealAttempt(t.Context(), seal))
+		for name, change := range map[string]func(*trace.Attempt){
+			"outcome":   func(a *trace.Attempt) { a.Outcome = trace.AgentFailed },
+			"reward":    func(a *trace.Attempt) { a.Reward = number(0.5) },
+			"no reward": func(a *trace.Attempt) { a.Reward = nil },
+			"result":    func(a *trace.Attempt) { a.Result = "43" },
+			"error":     func(a *trace.Attempt) { a.Error = "x" },
+		} {
+			changed := seal
+			change(&changed)
+			require.ErrorIs(t, s.SealAttempt(t.Context(), changed), trace.ErrConflict, name)
+		}
+		begin(t, s, rollout(0, 0))
+		require.NoError(t, s.SealAttempt(t.Context(), seal), "what was acknowledged stays so")
+	})
+}
+
+func TestSealThatMakesNoSenseIsRefused(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *store.Store) {
+		a := begin(t, s, rollout(0, 0))
+		nan := 0.0
+		nan /= nan
+		for _, bad := range []trace.Attempt{
+			{Outcome: trace.Running}, {Outcome: "tired"}, {Outcome: trace.InfraFault, Reward: number(0)}, {Outcome: trace.Completed, Reward: &nan},
+		} {
+			bad.Address = a
+			require.Error(t, s.SealAttempt(t.Context(), bad))
+		}
+		got, err := s.Attempt(t.Context(), a)
+		require.NoError(t, err)
+		require.Equal(t, trace.Running, got.Outcome)
+	})
+}
+
+// Agents write what they like: NUL, broken UTF-8, megabytes.
+func TestAnyResultCanBeSealed(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *store.Store) {
+		a := begin(t, s, rollout(0, 0))
+		seal := trace.Attempt{Address: a, Outcome: trace.Completed, Result: "a\x00b\xffc", Error: strings.Repeat("é", 40_000)}
+		require.NoError(t, s.SealAttempt(t.Context(), seal))
+		require.NoError(t, s.SealAttempt(t.Context(), seal), "it is the same seal after cleaning, too")
+		got, err := s.Attempt(t.Context(), a)
+		require.NoError(t, err)
+		require.Equal(t, "a\uFFFDb\uFFFDc", got.Result)
+		require.Equal(t, strings.Repeat("é", 32_768), got.Error)
+	})
+}
+
+func TestAttemptsOfAStepAreListedInOrder(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *store.Store) {
+		for _, id := range []trace.RolloutID{rollout(10, 0), rollout(2, 1), rollout(2, 0), rollout(2, 1)} {
+			begin(t, s, id)
+		}
+		for _, elsewhere := range []trace.RolloutID{{Run: "demo", Kind: trace.Gate, Step: 3}, {Run: "demo", Kind: trace.Train, Step: 4}, {Run: "demo2", Kind: trace.Train, Step: 3}} {
+			begin(t, s, elsewhere)
+		}
+		all, err := s.Attempts(t.Context(), "demo", trace.Train, 3)
+		require.NoError(t, err)
+		var got []string
+		for _, a := range all {
+			got = append(got, fmt.Sprint(a.Address))
+		}
+		require.Equal(t, []string{"demo/train-3/2/0/1", "demo/train-3/2/1/1", "demo/train-3/2/1/2", "demo/train-3/10/0/1"}, got)
+	})
+}

@@ -1,0 +1,54 @@
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/fulgurite/fulgurite/record"
+)
+
+const (
+	insertBatch = `INSERT INTO batches (run, policy, step, digest, sequences, tokens, trained, metrics)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING`
+	selectBatch = `SELECT run, policy, step, digest, sequences, tokens, trained, metrics FROM batches WHERE run = $1 AND policy = $2 AND step = $3`
+)
+
+// PutBatch keeps b unless a batch of the step stands, and returns the one that
+// then stands and whether this call made it.
+func (s *Store) PutBatch(ctx context.Context, b record.Batch) (record.Batch, bool, error) {
+	metrics, err := encode("metrics", b.Metrics)
+	if err != nil {
+		return record.Batch{}, false, fmt.Errorf("put batch of %s/%s step %d: %w", b.Run, b.Policy, b.Step, err)
+	}
+	args := []any{b.Run, b.Policy, b.Step, b.Digest, b.Sequences, b.Tokens, b.Trained, metrics}
+	var standing record.Batch
+	var created bool
+	err = s.write(ctx, survivesPowerLoss, func(t tx) (err error) {
+		standing, created, err = keep(t, insertBatch, args, func() (record.Batch, error) {
+			return one(t.ctx, t, readBatch, selectBatch, b.Run, b.Policy, b.Step)
+		})
+		return err
+	})
+	if err != nil {
+		return record.Batch{}, false, fmt.Errorf("put batch of %s/%s step %d: %w", b.Run, b.Policy, b.Step, err)
+	}
+	return standing, created, nil
+}
+
+// Batch returns the batch of a step, or trace.ErrNotFound.
+func (s *Store) Batch(ctx context.Context, run, policy string, step int) (record.Batch, error) {
+	b, err := one(ctx, s.read(), readBatch, selectBatch, run, policy, step)
+	if err != nil {
+		return record.Batch{}, fmt.Errorf("read batch of %s/%s step %d: %w", run, policy, step, known(err))
+	}
+	return b, nil
+}
+
+func readBatch(row scan) (record.Batch, error) {
+	var b record.Batch
+	var metrics string
+	if err := row(&b.Run, &b.Policy, &b.Step, &b.Digest, &b.Sequences, &b.Tokens, &b.Trained, &metrics); err != nil {
+		return record.Batch{}, err
+	}
+	return b, decode("metrics", metrics, &b.Metrics)
+}

@@ -1,0 +1,141 @@
+package blob
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+const (
+	prefix = "sha256:"
+	// temporary begins the names of files being written.
+	temporary = ".put-"
+	// stale is the age, by last modification, of a temporary file that nobody
+	// writes any more.
+	stale = time.Hour
+)
+
+// Errors of this package. ErrNotFound is the same that package store wraps.
+var (
+	ErrNotFound = trace.ErrNotFound
+	// ErrCorrupt says that a file is not what its name promises.
+	ErrCorrupt = errors.New("blob is corrupt")
+	// ErrDigest says that a string is no digest.
+	ErrDigest = errors.New("bad digest")
+)
+
+var digestForm = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+
+// Store is a directory of blobs. It is safe for concurrent use, by many
+// processes at once. Make one with Open.
+type Store struct {
+	directory string
+}
+
+// Open makes the directory if it does not exist, and removes what writes that
+// never ended left in it more than an hour ago.
+func Open(directory string) (*Store, error) {
+	directory, err := filepath.Abs(directory)
+	if err != nil {
+		return nil, fmt.Errorf("open blobs %s: %w", directory, err)
+	}
+	if err := makeDirectory(directory); err != nil {
+		return nil, fmt.Errorf("open blobs %s: %w", directory, err)
+	}
+	if err := sweep(directory, time.Now().Add(-stale)); err != nil {
+		return nil, fmt.Errorf("open blobs %s: %w", directory, err)
+	}
+	return &Store{directory}, nil
+}
+
+// Put keeps data and returns its digest.
+func (s *Store) Put(ctx context.Context, data []byte) (string, error) {
+	sum := sha256.Sum256(data)
+	digest := prefix + hex.EncodeToString(sum[:])
+	if s.intact(ctx, digest) {
+		return digest, s.settle(digest)
+	}
+	return s.PutFrom(ctx, bytes.NewReader(data))
+}
+
+// PutFrom keeps what r gives up to its end and returns its digest. When r
+// fails, nothing is kept.
+func (s *Store) PutFrom(ctx context.Context, r io.Reader) (string, error) {
+	digest, err := s.put(ctx, r)
+	if err != nil {
+		return "", fmt.Errorf("put blob: %w", err)
+	}
+	return digest, nil
+}
+
+// Get returns the content of digest after verifying it. It is ErrNotFound when
+// there is none, ErrCorrupt, with the file's name, when it is another.
+func (s *Store) Get(ctx context.Context, digest string) ([]byte, error) {
+	path, err := s.Path(digest)
+	if err != nil {
+		return nil, err
+	}
+	if err := context.Cause(ctx); err != nil {
+		return nil, fmt.Errorf("get blob %s: %w", digest, err)
+	}
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("get blob %s: %w", digest, ErrNotFound)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("get blob %s: %w", digest, err)
+	}
+	if sum := sha256.Sum256(data); prefix+hex.EncodeToString(sum[:]) != digest {
+		return nil, fmt.Errorf("get blob %s: %w: file %s has other content", digest, ErrCorrupt, path)
+	}
+	return data, nil
+}
+
+// Has reports whether there is a file of that digest, without reading it.
+func (s *Store) Has(_ context.Context, digest string) (bool, error) {
+	path, err := s.Path(digest)
+	if err != nil {
+		return false, err
+	}
+	_, err = os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("look for blob %s: %w", digest, err)
+	}
+	return true, nil
+}
+
+// Path is the absolute path of the file that holds digest, or would hold it.
+// The file must not be written to.
+func (s *Store) Path(digest string) (string, error) {
+	if !digestForm.MatchString(digest) {
+		return "", fmt.Errorf("%w %q: want sha256: and 64 hex digits", ErrDigest, digest)
+	}
+	return s.path(digest), nil
+}
+
+// path is Path for a digest of our own making.
+func (s *Store) path(digest string) string {
+	name := strings.TrimPrefix(digest, prefix)
+	return filepath.Join(s.directory, name[:2], name)
+}
+
+// intact reports whether digest's content is there already.
+func (s *Store) intact(ctx context.Context, digest string) bool {
+	_, err := s.Get(ctx, digest)
+	return err == nil
+}

@@ -1,0 +1,140 @@
+package blob
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// put writes a temporary file and gives it its name only when all of it is on
+// the disk.
+func (s *Store) put(ctx context.Context, r io.Reader) (digest string, err error) {
+	f, err := os.CreateTemp(s.directory, temporary+"*")
+	if err != nil {
+		return "", fmt.Errorf("create temporary file: %w", err)
+	}
+	defer func() {
+		// Linked or not, the temporary name goes. What stays behind is swept.
+		err = errors.Join(err, f.Close(), os.Remove(f.Name()))
+	}()
+	sum := sha256.New()
+	if _, err := io.Copy(io.MultiWriter(f, sum), &reader{ctx, r}); err != nil {
+		return "", fmt.Errorf("write %s: %w", f.Name(), err)
+	}
+	if err := f.Chmod(0o444); err != nil {
+		return "", fmt.Errorf("protect %s: %w", f.Name(), err)
+	}
+	if err := f.Sync(); err != nil {
+		return "", fmt.Errorf("sync %s: %w", f.Name(), err)
+	}
+	digest = prefix + hex.EncodeToString(sum.Sum(nil))
+	return digest, s.name(ctx, f.Name(), digest)
+}
+
+// name gives a finished file the name of its content.
+func (s *Store) name(ctx context.Context, file, digest string) error {
+	target := s.path(digest)
+	if err := makeDirectory(filepath.Dir(target)); err != nil {
+		return err
+	}
+	err := os.Link(file, target)
+	if errors.Is(err, fs.ErrExist) && !s.intact(ctx, digest) {
+		err = s.replace(file, target)
+	}
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("name %s: %w", target, err)
+	}
+	return s.settle(digest)
+}
+
+// replace puts a good file in the place of one that rotted. The file keeps its
+// temporary name beside, which put removes.
+func (s *Store) replace(file, target string) error {
+	second := file + "-whole"
+	if err := os.Link(file, second); err != nil {
+		return err
+	}
+	return os.Rename(second, target)
+}
+
+// settle makes sure that digest's name survives loss of power, whoever gave it,
+// and whoever made the directory that it is in.
+func (s *Store) settle(digest string) error {
+	if err := syncDirectory(filepath.Dir(s.path(digest))); err != nil {
+		return err
+	}
+	return syncDirectory(s.directory)
+}
+
+// makeDirectory makes a directory, and those above it, to survive loss of power.
+func makeDirectory(path string) error {
+	if _, err := os.Stat(path); err == nil {
+		return nil
+	}
+	if err := makeDirectory(filepath.Dir(path)); err != nil {
+		return err
+	}
+	if err := os.Mkdir(path, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("make directory: %w", err)
+	}
+	return syncDirectory(filepath.Dir(path))
+}
+
+func syncDirectory(path string) error {
+	d, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("open directory: %w", err)
+	}
+	if err := d.Sync(); err != nil {
+		return errors.Join(fmt.Errorf("sync directory %s: %w", path, err), d.Close())
+	}
+	return d.Close()
+}
+
+// sweep removes temporary files that were last written before a time.
+func sweep(directory string, before time.Time) error {
+	entries, err := os.ReadDir(directory)
+	if err != nil {
+		return fmt.Errorf("look for remains: %w", err)
+	}
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), temporary) {
+			continue
+		}
+		info, err := e.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // its writer ended in this moment
+		}
+		if err != nil {
+			return fmt.Errorf("look at remains: %w", err)
+		}
+		if !info.ModTime().Before(before) {
+			continue
+		}
+		if err := os.Remove(filepath.Join(directory, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove remains: %w", err)
+		}
+	}
+	return nil
+}
+
+// reader ends a copy when its context ends.
+type reader struct {
+	ctx context.Context
+	io.Reader
+}
+
+func (r *reader) Read(p []byte) (int, error) {
+	if err := context.Cause(r.ctx); err != nil {
+		return 0, err
+	}
+	return r.Reader.Read(p)
+}

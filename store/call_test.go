@@ -1,0 +1,203 @@
+package store_test
+
+import (
+	"encoding/json"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/fulgurite/fulgurite/store"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+func TestCallsAreReadAsTheyWereWritten(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *store.Store) {
+		a := begin(t, s, rollout(0, 0))
+		first := call(a, 0, []int32{1, 300, 151_000}, []int32{7, 8, 9})
+		first.Logprobs = []float32{-0.1, float32(math.Inf(-1)), math.SmallestNonzeroFloat32}
+		first.Untrained = []bool{false, true, false}
+		second := after(first, 1, []int32{10}, []int32{11})
+		bare := trace.Call{Address: a, Seq: 2, Parent: -1}
+		branch := after(first, 3, nil, nil)
+		want := []trace.Call{first, second, bare, branch}
+		appendCalls(t, s, want...)
+		got, err := s.Calls(t.Context(), a)
+		require.NoError(t, err)
+		requireEqual(t, want, got)
+	})
+}
+
+func TestAppendIsIdempotent(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *store.Store) {
+		a := begin(t, s, rollout(0, 0))
+		first := call(a, 0, []int32{1, 2}, []int32{3})
+		second := after(first, 1, []int32{4}, []int32{5})
+		appendCalls(t, s, first, second)
+		again := second
+		again.Started, again.Duration = time.Now(), time.Hour
+		appendCalls(t, s, again, first)
+		got, err := s.Calls(t.Context(), a)
+		require.NoError(t, err)
+		requireEqual(t, []trace.Call{first, second}, got)
+		attempt, err := s.Attempt(t.Context(), a)
+		require.NoError(t, err)
+		require.Equal(t, []int{2, 2}, []int{attempt.Calls, attempt.Tokens}, "counted once")
+	})
+}
+
+func TestAnotherCallUnderTheSameNumberIsAConflict(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *store.Store) {
+		a := begin(t, s, rollout(0, 0))
+		root := call(a, 0, []int32{1}, []int32{2})
+		standing := after(root, 1, []int32{3}, []int32{4, 5})
+		appendCalls(t, s, root, standing)
+		for name, change := range map[string]func(*trace.Call){
+			"id":          func(c *trace.Call) { c.ID = "other" },
+			"parent":      func(c *trace.Call) { c.Parent = -1 },
+			"agent":       func(c *trace.Call) { c.Agent = "other" },
+			"policy":      func(c *trace.Call) { c.Policy = "critic" },
+			"version":     func(c *trace.Call) { c.Version++ },
+			"weights":     func(c *trace.Call) { c.Weights = "cd34" },
+			"key":         func(c *trace.Call) { c.Key = "other" },
+			"occurrence":  func(c *trace.Call) { c.Occurrence++ },
+			"prompt":      func(c *trace.Call) { c.Prompt = append(c.Prompt[:2:2], 9) },
+			"completion":  func(c *trace.Call) { c.Completion = []int32{4, 6} },
+			"logprobs":    func(c *trace.Call) { c.Logprobs = []float32{0, 0} },
+			"untrained":   func(c *trace.Call) { c.Untrained = []bool{true, false} },
+			"seed":        func(c *trace.Call) { c.Seed++ },
+			"temperature": func(c *trace.Call) { c.Temperature = 1 },
+			"finish":      func(c *trace.Call) { c.Finish = "length" },
+			"parse error": func(c *trace.Call) { c.ParseError = "" },
+			"request":     func(c *trace.Call) { c.Request = json.RawMessage(`{}`) },
+			"response":    func(c *trace.Call) { c.Response = nil },
+		} {
+			c := standing
+			change(&c)
+			require.ErrorIs(t, s.AppendCall(t.Context(), &c), trace.ErrConflict, name)
+		}
+		got, err := s.Calls(t.Context(), a)
+		require.NoError(t, err)
+		requireEqual(t, []trace.Call{root, standing}, got)
+	})
+}
+
+func TestSameRequestAndOccurrenceUnderAnotherNumberIsAConflict(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *store.Store) {
+		a := begin(t, s, rollout(0, 0))
+		first := call(a, 0, []int32{1}, []int32{2})
+		appendCalls(t, s, first)
+		c := first
+		c.Seq = 1
+		require.ErrorIs(t, s.AppendCall(t.Context(), &c), trace.ErrConflict)
+		c.Occurrence = 1
+		require.NoError(t, s.AppendCall(t.Context(), &c))
+		elsewhere := first
+		elsewhere.Address = begin(t, s, rollout(0, 1))
+		require.NoError(t, s.AppendCall(t.Context(), &elsewhere), "another rollout may ask the same")
+	})
+}
+
+func TestCallMustContinueItsParent(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *store.Store) {
+		a := begin(t, s, rollout(0, 0))
+		root := call(a, 0, []int32{1, 2}, []int32{3})
+		appendCalls(t, s, root)
+		for name, c := range map[string]trace.Call{
+			"other prompt":     {Parent: 0, Prompt: []int32{1, 9, 3, 4}},
+			"other completion": {Parent: 0, Prompt: []int32{1, 2, 9, 4}},
+			"shorter":          {Parent: 0, Prompt: []int32{1, 2}},
+			"absent":           {Parent: 1, Prompt: []int32{1, 2, 3}},
+			"itself":           {Parent: 5, Prompt: []int32{1, 2, 3}},
+		} {
+			c.Address, c.Seq = a, 5
+			require.ErrorIs(t, s.AppendCall(t.Context(), &c), store.ErrChain, name)
+		}
+		for name, c := range map[string]trace.Call{
+			"log-probabilities": {Parent: -1, Completion: []int32{1}},
+			"marks":             {Parent: -1, Completion: []int32{1}, Logprobs: []float32{0}, Untrained: []bool{}},
+			"parent":            {Parent: -2},
+			"occurrence":        {Parent: -1, Occurrence: -1},
+			"temperature":       {Parent: -1, Temperature: math.NaN()},
+		} {
+			c.Address, c.Seq = a, 5
+			require.Error(t, s.AppendCall(t.Context(), &c), name)
+		}
+		got, err := s.Calls(t.Context(), a)
+		require.NoError(t, err)
+		require.Len(t, got, 1)
+	})
+}
+
+func TestCallsOfARolloutComeAttemptByAttempt(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *store.Store) {
+		var want []trace.Call
+		for range 3 {
+			a := begin(t, s, rollout(0, 0))
+			root := call(a, 0, []int32{1, int32(a.Attempt)}, []int32{3})
+			want = append(want, root, after(root, 1, []int32{4}, []int32{5}))
+			appendCalls(t, s, want[len(want)-2:]...)
+		}
+		got, err := s.CallsOfRollout(t.Context(), rollout(0, 0))
+		require.NoError(t, err)
+		requireEqual(t, want, got)
+	})
+}
+
+// A conversation of n turns repeats its beginning n times; the store keeps it
+// once.
+func TestStorageOfAConversationGrowsLinearly(t *testing.T) {
+	t.Parallel()
+	eachURL(t, func(t *testing.T, url string) {
+		s := open(t, url)
+		a := begin(t, s, rollout(0, 0))
+		const turns, each = 60, 20
+		tokens := make([]int32, each) // one byte each
+		c := call(a, 0, tokens, tokens)
+		appendCalls(t, s, c)
+		for i := 1; i < turns; i++ {
+			c = after(c, i, tokens, tokens)
+			appendCalls(t, s, c)
+		}
+		var prompts, completions int
+		row := tables(t, url).QueryRowContext(t.Context(), `SELECT SUM(LENGTH(prompt)), SUM(LENGTH(completion)) FROM calls`)
+		require.NoError(t, row.Scan(&prompts, &completions))
+		require.Equal(t, []int{turns * each, turns * each}, []int{prompts, completions})
+		got, err := s.Calls(t.Context(), a)
+		require.NoError(t, err)
+		requireEqual(t, c, got[turns-1])
+	})
+}
+
+// Trees of calls, of any shape and any tokens, come back whole.
+func TestAnyTreeOfCallsComesBack(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *store.Store) {
+		task := 0
+		rapid.Check(t, func(r *rapid.T) {
+			a := begin(t, s, rollout(task, 0))
+			task++
+			tokens := rapid.SliceOfN(rapid.Int32(), 0, 5)
+			var want []trace.Call
+			for seq := range rapid.IntRange(1, 5).Draw(r, "calls") {
+				if p := rapid.IntRange(-1, seq-1).Draw(r, "parent"); p >= 0 {
+					want = append(want, after(want[p], seq, tokens.Draw(r, "more"), tokens.Draw(r, "completion")))
+				} else {
+					want = append(want, call(a, seq, tokens.Draw(r, "prompt"), tokens.Draw(r, "completion")))
+				}
+			}
+			appendCalls(t, s, want...)
+			got, err := s.Calls(t.Context(), a)
+			require.NoError(r, err)
+			requireEqual(t, want, got)
+		})
+	})
+}

@@ -1,0 +1,33 @@
+// Package store is the record of runs: who ran, what was sampled token by
+// token, how it was rewarded, which versions came of it and which one is
+// promoted. It is the only place with SQL. Weights, batches and task snapshots
+// are too large for it and live in package blob.
+//
+// A store is an SQLite file (one machine, the default) or a PostgreSQL database
+// (fleets). Both keep the same promises:
+//
+//   - What a write acknowledged survives kill -9 of any process. What ends a
+//     piece of work (a sealed attempt, a version, a promotion, everything but
+//     calls, events and the agent's own rewards) also survives loss of power,
+//     and with it every write that the same process had acknowledged before.
+//   - Every write has a natural key. Writing the same thing again changes
+//     nothing and succeeds; writing another thing under the key is
+//     [trace.ErrConflict], or returns what stands there where two executors may
+//     have worked at once (runs, versions, batches).
+//   - An attempt is fenced by the next attempt at its rollout and by its seal:
+//     from the moment that BeginAttempt or SealAttempt returns, no call, event
+//     or agent's reward is added to the earlier one ([trace.ErrFenced]).
+//   - A call is kept as what it adds to its parent, so an attempt's storage
+//     grows linearly with its tokens, however many turns repeat them. What is
+//     read back is whole.
+//
+// It does not watch the meaning of what it keeps: that a version's blobs exist
+// or that a promotion was wise is the writer's business. When a context ends
+// while a write is under way, the write may or may not stand; ask again.
+//
+// Text is kept as valid UTF-8 without NUL, which PostgreSQL insists on; other
+// bytes become U+FFFD. Requests and responses are kept byte by byte. Tokens are
+// unsigned LEB128 varints of their 32 bits, log-probabilities IEEE 754 single
+// precision, little-endian: both are exact. Times are kept to the nanosecond
+// and come back in UTC.
+package store

@@ -1,0 +1,337 @@
+package store_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/store"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// childURL is the environment variable that turns this test binary into a
+// process that writes until it is killed.
+const childURL = "STORE_TEST_CHILD"
+
+func isConflict(err error) bool { return errors.Is(err, trace.ErrConflict) }
+
+// The child says what was acknowledged; after kill -9 all of it must be there,
+// with the very tokens, twice over.
+func TestKilledProcessLosesNothingAcknowledged(t *testing.T) {
+	t.Parallel()
+	eachURL(t, func(t *testing.T, url string) {
+		s := open(t, url)
+		for range 2 {
+			acknowledged := runAndKill(t, url, 300)
+			require.GreaterOrEqual(t, len(acknowledged), 300)
+			for _, line := range acknowledged {
+				requireRecorded(t, s, line)
+			}
+		}
+		all, err := s.Attempts(t.Context(), "demo", trace.Train, 3)
+		require.NoError(t, err)
+		var latest int
+		for _, a := range all {
+			latest = max(latest, a.Attempt)
+			calls, err := s.Calls(t.Context(), a.Address)
+			require.NoError(t, err)
+			require.Len(t, calls, a.Calls, "a call and its count are one commit")
+		}
+		require.Equal(t, 2, latest, "the second child began anew where the first one was")
+	})
+}
+
+// runAndKill returns the lines that the child wrote before it was killed.
+func runAndKill(t *testing.T, url string, lines int) []string {
+	t.Helper()
+	c := exec.CommandContext(t.Context(), os.Args[0])
+	c.Env = append(os.Environ(), childURL+"="+url)
+	pipe, err := c.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, c.Start())
+	var out []string
+	for scanner := bufio.NewScanner(pipe); scanner.Scan(); {
+		if out = append(out, scanner.Text()); len(out) == lines {
+			require.NoError(t, c.Process.Kill())
+		}
+	}
+	require.Error(t, c.Wait(), "the child was killed")
+	return out
+}
+
+func requireRecorded(t *testing.T, s *store.Store, line string) {
+	t.Helper()
+	verb, rest, _ := strings.Cut(line, " ")
+	place, seqText, _ := strings.Cut(rest, " ")
+	a, err := trace.ParseAddress(place)
+	require.NoError(t, err, line)
+	if verb == "sealed" {
+		got, err := s.Attempt(t.Context(), a)
+		require.NoError(t, err)
+		require.Equal(t, trace.Completed, got.Outcome)
+		return
+	}
+	require.Equal(t, "called", verb, line)
+	var seq int
+	_, err = fmt.Sscan(seqText, &seq)
+	require.NoError(t, err)
+	calls, err := s.Calls(t.Context(), a)
+	require.NoError(t, err)
+	require.Greater(t, len(calls), seq)
+	requireEqual(t, conversation(a, seq+1)[seq], calls[seq])
+}
+
+// conversation is what the child writes, and so what the parent expects.
+func conversation(a trace.Address, calls int) []trace.Call {
+	out := []trace.Call{call(a, 0, []int32{int32(a.Sample), 1, 2}, []int32{3, 4})}
+	for i := 1; i < calls; i++ {
+		out = append(out, after(out[i-1], i, []int32{int32(i)}, []int32{5, 6}))
+	}
+	return out
+}
+
+// writeUntilKilled is the child; it returns only when it cannot go on.
+func writeUntilKilled(url string) error {
+	ctx := context.Background()
+	s, err := store.Open(ctx, url, nil)
+	if err != nil {
+		return err
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	for w := range 8 {
+		g.Go(func() error {
+			for task := 0; ; task++ {
+				if err := writeAttempt(ctx, s, rollout(task, w)); err != nil {
+					return err
+				}
+			}
+		})
+	}
+	return g.Wait()
+}
+
+func writeAttempt(ctx context.Context, s *store.Store, id trace.RolloutID) error {
+	a, err := s.BeginAttempt(ctx, id, "x", terms, "")
+	if err != nil {
+		return err
+	}
+	for _, c := range conversation(a, 6) {
+		if err := s.AppendCall(ctx, &c); err != nil {
+			return err
+		}
+		fmt.Println("called", a, c.Seq)
+	}
+	if err := s.SealAttempt(ctx, trace.Attempt{Address: a, Outcome: trace.Completed}); err != nil {
+		return err
+	}
+	fmt.Println("sealed", a)
+	return nil
+}
+
+// Of the writes of one commit, the bad ones must be alone in failing.
+func TestFailedWriteLeavesThoseBesideItAlone(t *testing.T) {
+	t.Parallel()
+	s := open(t, filepath.Join(t.TempDir(), "store.db"))
+	good, bad := begin(t, s, rollout(0, 0)), begin(t, s, rollout(0, 1))
+	begin(t, s, rollout(0, 1))
+	errs := make([]error, 60)
+	at := store.Together(s, len(errs))
+	var g errgroup.Group
+	for i := range errs {
+		g.Go(func() error {
+			c := call([]trace.Address{good, bad, good}[i%3], i, []int32{int32(i)}, []int32{1})
+			if i%3 == 2 {
+				c.Key = "one key for all" // the first of them is recorded, the others conflict
+			}
+			errs[i] = at.AppendCall(t.Context(), &c)
+			return nil
+		})
+	}
+	require.NoError(t, g.Wait())
+	conflicts := 0
+	for i, err := range errs {
+		switch {
+		case i%3 == 0:
+			require.NoError(t, err)
+		case i%3 == 1:
+			require.ErrorIs(t, err, trace.ErrFenced)
+		case err != nil:
+			require.ErrorIs(t, err, trace.ErrConflict)
+			conflicts++
+		}
+	}
+	require.Equal(t, 19, conflicts)
+	calls, err := s.Calls(t.Context(), good)
+	require.NoError(t, err)
+	require.Len(t, calls, 21)
+	a, err := s.Attempt(t.Context(), good)
+	require.NoError(t, err)
+	require.Equal(t, 21, a.Calls)
+}
+
+// A refused promotion has already made its pointer; none of it may stand.
+func TestFailedWriteIsUndoneWhole(t *testing.T) {
+	t.Parallel()
+	url := filepath.Join(t.TempDir(), "store.db")
+	s := open(t, url)
+	at := store.Together(s, 2)
+	var g errgroup.Group
+	g.Go(func() error { return at.PutStep(t.Context(), record.Step{Run: "demo", Policy: "main", Step: 1}) })
+	refused := at.Promote(t.Context(), record.Promotion{Run: "demo", Policy: "main", DecisionID: "d", Version: 2, Previous: 1})
+	require.ErrorIs(t, refused, trace.ErrConflict)
+	require.NoError(t, g.Wait())
+	var pointers, steps int
+	require.NoError(t, tables(t, "sqlite://"+url).QueryRowContext(t.Context(),
+		"SELECT (SELECT COUNT(*) FROM promoted), (SELECT COUNT(*) FROM steps)").Scan(&pointers, &steps))
+	require.Equal(t, []int{0, 1}, []int{pointers, steps})
+}
+
+// When the disk is full, writes fail, but none is acknowledged that is not on
+// record, and writing goes on when there is room again.
+func TestFullDiskAcknowledgesNothingFalsely(t *testing.T) {
+	t.Parallel()
+	s := open(t, filepath.Join(t.TempDir(), "store.db"))
+	a := begin(t, s, rollout(0, 0))
+	store.LimitPages(t, s, 200)
+	errs := make([]error, 40)
+	var g errgroup.Group
+	for i := range errs {
+		g.Go(func() error {
+			c := call(a, i, make([]int32, 30_000), nil)
+			errs[i] = s.AppendCall(t.Context(), &c)
+			return nil
+		})
+	}
+	require.NoError(t, g.Wait())
+	acknowledged := map[int]bool{}
+	for i, err := range errs {
+		if err == nil {
+			acknowledged[i] = true
+		} else {
+			require.ErrorContains(t, err, "full")
+		}
+	}
+	require.Less(t, len(acknowledged), 40)
+	calls, err := s.Calls(t.Context(), a)
+	require.NoError(t, err)
+	require.Len(t, calls, len(acknowledged))
+	for _, c := range calls {
+		require.True(t, acknowledged[c.Seq])
+	}
+	store.LimitPages(t, s, 1<<30)
+	for i := range errs {
+		appendCalls(t, s, call(a, i, make([]int32, 30_000), nil))
+	}
+}
+
+// holdFile takes SQLite's write lock, as another process would.
+func holdFile(t *testing.T, path string) (release func()) {
+	t.Helper()
+	conn, err := tables(t, "sqlite://"+path).Conn(t.Context())
+	require.NoError(t, err)
+	_, err = conn.ExecContext(t.Context(), "BEGIN IMMEDIATE")
+	require.NoError(t, err)
+	return func() {
+		_, err := conn.ExecContext(t.Context(), "COMMIT")
+		require.NoError(t, err)
+		require.NoError(t, conn.Close())
+	}
+}
+
+// Who gives up does not take others along, and what was not begun is not done.
+func TestCallerThatGivesUpLeavesTheWriterWorking(t *testing.T) {
+	t.Parallel()
+	url := filepath.Join(t.TempDir(), "store.db")
+	s := open(t, url)
+	a := begin(t, s, rollout(0, 0))
+	release := holdFile(t, url)
+	ctx, cancel := context.WithCancel(t.Context())
+	var g errgroup.Group
+	for i := range 10 {
+		g.Go(func() error {
+			c := call(a, i, []int32{1}, nil)
+			return s.AppendCall(ctx, &c)
+		})
+	}
+	cancel()
+	require.ErrorIs(t, g.Wait(), context.Canceled)
+	release()
+	appendCalls(t, s, call(a, 10, []int32{1}, nil))
+}
+
+// One commit in FULL mode syncs the log with all that was written before; what
+// only has to survive a killed process is not worth a wait for the disk.
+func TestWhatEndsAPieceOfWorkIsSynced(t *testing.T) {
+	t.Parallel()
+	s := open(t, filepath.Join(t.TempDir(), "store.db"))
+	const normal, full = 1, 2
+	a := begin(t, s, rollout(0, 0))
+	require.Equal(t, normal, store.SyncLevel(t, s))
+	appendCalls(t, s, call(a, 0, []int32{1}, nil))
+	require.Equal(t, normal, store.SyncLevel(t, s))
+	require.NoError(t, s.SealAttempt(t.Context(), trace.Attempt{Address: a, Outcome: trace.Completed}))
+	require.Equal(t, full, store.SyncLevel(t, s))
+	begin(t, s, rollout(0, 1))
+	require.Equal(t, normal, store.SyncLevel(t, s))
+	_, _, err := s.PutVersion(t.Context(), model.Version{})
+	require.NoError(t, err)
+	require.Equal(t, full, store.SyncLevel(t, s))
+}
+
+func TestStoreIsThereAfterReopening(t *testing.T) {
+	t.Parallel()
+	eachURL(t, func(t *testing.T, url string) {
+		s, err := store.Open(t.Context(), url, nil)
+		require.NoError(t, err)
+		require.NoError(t, s.Migrate(t.Context()))
+		a := begin(t, s, rollout(0, 0))
+		want := conversation(a, 3)
+		appendCalls(t, s, want...)
+		require.NoError(t, s.Close())
+		_, err = s.BeginAttempt(t.Context(), rollout(0, 0), "x", terms, "")
+		require.Error(t, err, "a closed store takes nothing")
+
+		got, err := open(t, url).Calls(t.Context(), a)
+		require.NoError(t, err)
+		requireEqual(t, want, got)
+	})
+}
+
+func TestManyMayMigrateAtOnce(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "store.db")
+	var g errgroup.Group
+	for range 6 {
+		s, err := store.Open(t.Context(), path, nil)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, s.Close()) })
+		g.Go(func() error { return s.Migrate(t.Context()) })
+	}
+	require.NoError(t, g.Wait())
+}
+
+func TestFileNamesHoldNoOptions(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "a b?mode=memory&#%41", "store.db")
+	begin(t, open(t, "sqlite://"+path), rollout(0, 0))
+	require.FileExists(t, path)
+}
+
+func TestWhatIsNoStoreIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, url := range []string{"", "sqlite://", ":memory:", "mysql://host/db", "postgres://127.0.0.1:1/none?connect_timeout=1"} {
+		_, err := store.Open(t.Context(), url, nil)
+		require.Error(t, err, url)
+	}
+}

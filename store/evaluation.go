@@ -1,0 +1,80 @@
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+const (
+	insertEvaluation = `INSERT INTO evaluations (run, policy, kind, version, tasks, rollouts, mean, std_error, greedy, at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT DO NOTHING`
+	selectEvaluations = `SELECT run, policy, kind, version, tasks, rollouts, mean, std_error, greedy, at FROM evaluations WHERE run = $1`
+)
+
+// PutEvaluation puts the evaluation of a version on a split on record. Putting
+// it again changes nothing, other values (At aside) are trace.ErrConflict. An
+// absent At is the present.
+func (s *Store) PutEvaluation(ctx context.Context, e record.Evaluation) error {
+	err := checkEvaluation(e)
+	if err == nil {
+		e.At = orNow(e.At)
+		err = s.write(ctx, survivesPowerLoss, func(t tx) error { return putEvaluation(t, e) })
+	}
+	if err != nil {
+		return fmt.Errorf("put evaluation of %s/%s version %d on %s: %w", e.Run, e.Policy, e.Version, e.Kind, err)
+	}
+	return nil
+}
+
+// Evaluations returns the evaluations of a run by policy, version and kind; none
+// is no error.
+func (s *Store) Evaluations(ctx context.Context, run string) ([]record.Evaluation, error) {
+	all, err := list(ctx, s.read(), readEvaluation, selectEvaluations+` ORDER BY policy, version, kind`, run)
+	if err != nil {
+		return nil, fmt.Errorf("list evaluations of %s: %w", run, err)
+	}
+	return all, nil
+}
+
+func putEvaluation(t tx, e record.Evaluation) error {
+	args := []any{e.Run, e.Policy, e.Kind, e.Version, e.Tasks, e.Rollouts, e.Mean, e.StdError, e.Greedy, nanos(e.At)}
+	old, _, err := keep(t, insertEvaluation, args, func() (record.Evaluation, error) {
+		return one(t.ctx, t, readEvaluation, selectEvaluations+` AND policy = $2 AND kind = $3 AND version = $4`, e.Run, e.Policy, e.Kind, e.Version)
+	})
+	if err != nil {
+		return err
+	}
+	if old.Tasks != e.Tasks || old.Rollouts != e.Rollouts || old.Mean != e.Mean || old.StdError != e.StdError || !sameNumber(old.Greedy, e.Greedy) {
+		return fmt.Errorf("%w: it is on record with other values", trace.ErrConflict)
+	}
+	return nil
+}
+
+func checkEvaluation(e record.Evaluation) error {
+	if err := checkFinite("mean", e.Mean); err != nil {
+		return err
+	}
+	if e.Greedy != nil {
+		if err := checkFinite("greedy", *e.Greedy); err != nil {
+			return err
+		}
+	}
+	return checkFinite("std_error", e.StdError)
+}
+
+func readEvaluation(row scan) (record.Evaluation, error) {
+	var e record.Evaluation
+	var kind string
+	var at int64
+	err := row(&e.Run, &e.Policy, &kind, &e.Version, &e.Tasks, &e.Rollouts, &e.Mean, &e.StdError, &e.Greedy, &at)
+	e.Kind, e.At = trace.Kind(kind), fromNanos(at)
+	return e, err
+}
+
+// sameNumber compares numbers that may be absent.
+func sameNumber(a, b *float64) bool {
+	return a == b || a != nil && b != nil && *a == *b
+}

@@ -1,0 +1,69 @@
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+const (
+	eventsOf = ` WHERE e.run = $1 AND e.kind = $2 AND e.step = $3 AND e.task = $4 AND e.sample = $5 AND e.attempt = $6`
+	// Events are never taken away, so their count is the next number.
+	countEvents = `SELECT COUNT(*) FROM events e` + eventsOf
+	sameEvents  = countEvents + ` AND e.name = $7 AND e.fields = $8 AND e.at = $9`
+	insertEvent = `INSERT INTO events (run, kind, step, task, sample, attempt, seq, name, fields, at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`
+)
+
+// PutEvent adds an event to the current attempt under the next number; e.Seq is
+// not looked at. An absent At is the present. An event with the same name,
+// fields and time stands only once. A sealed or replaced attempt is
+// trace.ErrFenced.
+func (s *Store) PutEvent(ctx context.Context, e trace.Event) error {
+	fields, err := encode("fields", e.Fields)
+	if err != nil {
+		return fmt.Errorf("put event %s of %s: %w", e.Name, e.Address, err)
+	}
+	at := nanos(orNow(e.At))
+	err = s.write(ctx, survivesKill, func(t tx) error {
+		st, err := hold(t, e.Address)
+		if err != nil {
+			return err
+		}
+		if err := st.open(e.Address); err != nil {
+			return err
+		}
+		same, err := one(t.ctx, t, scalar[int], sameEvents, append(attemptKey(e.Address), e.Name, fields, at)...)
+		if err != nil || same > 0 {
+			return err
+		}
+		seq, err := one(t.ctx, t, scalar[int], countEvents, attemptKey(e.Address)...)
+		if err != nil {
+			return err
+		}
+		_, err = t.exec(insertEvent, append(attemptKey(e.Address), seq, e.Name, fields, at)...)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("put event %s of %s: %w", e.Name, e.Address, err)
+	}
+	return nil
+}
+
+// Events returns the events of an attempt in order; none is no error.
+func (s *Store) Events(ctx context.Context, address trace.Address) ([]trace.Event, error) {
+	all, err := list(ctx, s.read(), func(row scan) (trace.Event, error) {
+		e := trace.Event{Address: address}
+		var fields string
+		var at int64
+		if err := row(&e.Seq, &e.Name, &fields, &at); err != nil {
+			return trace.Event{}, err
+		}
+		e.At = fromNanos(at)
+		return e, decode("fields", fields, &e.Fields)
+	}, `SELECT e.seq, e.name, e.fields, e.at FROM events e`+eventsOf+` ORDER BY e.seq`, attemptKey(address)...)
+	if err != nil {
+		return nil, fmt.Errorf("read events of %s: %w", address, err)
+	}
+	return all, nil
+}

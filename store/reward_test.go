@@ -1,0 +1,117 @@
+package store_test
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/fulgurite/fulgurite/store"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+func TestRewardStandsOnceGiven(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *store.Store) {
+		a := begin(t, s, rollout(0, 0))
+		final := trace.Reward{Address: a, Name: "final", Value: 0.1, CallID: "chatcmpl-1", Source: "agent"}
+		step := trace.Reward{Address: a, Name: "a step", Value: -3, Source: "agent"}
+		for range 2 {
+			require.NoError(t, s.PutReward(t.Context(), final))
+			require.NoError(t, s.PutReward(t.Context(), step))
+		}
+		for name, change := range map[string]func(*trace.Reward){
+			"value":  func(r *trace.Reward) { r.Value = 0.2 },
+			"call":   func(r *trace.Reward) { r.CallID = "" },
+			"source": func(r *trace.Reward) { r.Source = store.Grader },
+		} {
+			changed := final
+			change(&changed)
+			require.ErrorIs(t, s.PutReward(t.Context(), changed), trace.ErrConflict, name)
+		}
+		for _, v := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
+			require.Error(t, s.PutReward(t.Context(), trace.Reward{Address: a, Name: "odd", Value: v}))
+		}
+		require.Error(t, s.PutReward(t.Context(), trace.Reward{Address: a, Value: 1}), "a reward has a name")
+		got, err := s.Rewards(t.Context(), a)
+		require.NoError(t, err)
+		requireEqual(t, []trace.Reward{step, final}, got)
+	})
+}
+
+func TestGraderMayDecideAfterTheSeal(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *store.Store) {
+		a := begin(t, s, rollout(0, 0))
+		seal := trace.Attempt{Address: a, Outcome: trace.Completed, Result: "42"}
+		require.NoError(t, s.SealAttempt(t.Context(), seal))
+		grade := trace.Reward{Address: a, Name: "final", Value: 0.75, Source: store.Grader}
+		require.NoError(t, s.PutReward(t.Context(), grade))
+		require.NoError(t, s.PutReward(t.Context(), trace.Reward{Address: a, Name: "style", Value: 9, Source: store.Grader}))
+		got, err := s.Attempt(t.Context(), a)
+		require.NoError(t, err)
+		requireEqual(t, number(0.75), got.Reward)
+		require.NoError(t, s.SealAttempt(t.Context(), seal), "the grade is no part of the seal")
+		trajectories, err := s.Trajectories(t.Context(), []trace.Address{a})
+		require.NoError(t, err)
+		requireEqual(t, number(0.75), trajectories[0].Reward)
+	})
+}
+
+func TestRewardOfTheSealCounts(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *store.Store) {
+		a := begin(t, s, rollout(0, 0))
+		require.NoError(t, s.PutReward(t.Context(), trace.Reward{Address: a, Name: "final", Value: 5, Source: "agent"}))
+		got, err := s.Attempt(t.Context(), a)
+		require.NoError(t, err)
+		require.Nil(t, got.Reward, "what an agent says of itself is not the attempt's reward")
+		require.NoError(t, s.SealAttempt(t.Context(), trace.Attempt{Address: a, Outcome: trace.Completed, Reward: number(0)}))
+		got, err = s.Attempt(t.Context(), a)
+		require.NoError(t, err)
+		requireEqual(t, number(0), got.Reward)
+	})
+}
+
+func TestEventsAreNumberedInOrder(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *store.Store) {
+		a := begin(t, s, rollout(0, 0))
+		at := time.Date(2026, 11, 20, 1, 2, 3, 4, time.UTC)
+		first := trace.Event{Address: a, Seq: 7, Name: "tool", Fields: map[string]any{"name": "calc", "ok": true, "n": 1.5}, At: at}
+		second := trace.Event{Address: a, Name: "tool", At: at.Add(1)}
+		for _, e := range []trace.Event{first, second, first} {
+			require.NoError(t, s.PutEvent(t.Context(), e))
+		}
+		first.Seq, second.Seq = 0, 1
+		got, err := s.Events(t.Context(), a)
+		require.NoError(t, err)
+		requireEqual(t, []trace.Event{first, second}, got)
+		require.Error(t, s.PutEvent(t.Context(), trace.Event{Address: a, Name: "odd", Fields: map[string]any{"x": math.NaN()}}))
+	})
+}
+
+func TestEventsAtOnceGetDifferentNumbers(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *store.Store) {
+		a := begin(t, s, rollout(0, 0))
+		var g errgroup.Group
+		for i := range 24 {
+			g.Go(func() error {
+				return s.PutEvent(t.Context(), trace.Event{Address: a, Name: "tick", Fields: map[string]any{"i": i}})
+			})
+		}
+		require.NoError(t, g.Wait())
+		got, err := s.Events(t.Context(), a)
+		require.NoError(t, err)
+		seen := map[any]bool{}
+		for i, e := range got {
+			require.Equal(t, i, e.Seq)
+			require.False(t, e.At.IsZero())
+			seen[e.Fields["i"]] = true
+		}
+		require.Len(t, seen, 24)
+	})
+}

@@ -1,0 +1,115 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+const (
+	insertRun = `INSERT INTO runs (name, workflow_id, execution_id, spec_digest, spec, splits, status, result, created, finished)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT DO NOTHING`
+	selectRuns = `SELECT name, workflow_id, execution_id, spec_digest, spec, splits, status, result, created, finished FROM runs`
+	selectRun  = selectRuns + ` WHERE name = $1`
+	finishRun  = `UPDATE runs SET status = $2, result = $3, finished = $4 WHERE name = $1 AND status = 'running'`
+)
+
+// CreateRun keeps r unless a run of its name stands, and returns the one that
+// then stands and whether this call made it. Whether a run that stood before is
+// the same training is for the caller to decide, by SpecDigest. An absent
+// Status is record.Running, an absent Created the present.
+func (s *Store) CreateRun(ctx context.Context, r record.Run) (record.Run, bool, error) {
+	if err := trace.CheckRunName(r.Name); err != nil {
+		return record.Run{}, false, fmt.Errorf("create run: %w", err)
+	}
+	if r.Status == "" {
+		r.Status = record.Running
+	}
+	splits, err := encode("splits", r.Splits)
+	if err != nil {
+		return record.Run{}, false, fmt.Errorf("create run %s: %w", r.Name, err)
+	}
+	args := []any{r.Name, r.WorkflowID, r.ExecutionID, r.SpecDigest, string(r.Spec), splits, r.Status, string(r.Result), nanos(orNow(r.Created)), nanos(r.Finished)}
+	var standing record.Run
+	var created bool
+	err = s.write(ctx, survivesPowerLoss, func(t tx) (err error) {
+		standing, created, err = keep(t, insertRun, args, func() (record.Run, error) {
+			return one(t.ctx, t, readRun, selectRun, r.Name)
+		})
+		return err
+	})
+	if err != nil {
+		return record.Run{}, false, fmt.Errorf("create run %s: %w", r.Name, err)
+	}
+	return standing, created, nil
+}
+
+// Run returns the run of that name, or trace.ErrNotFound.
+func (s *Store) Run(ctx context.Context, name string) (record.Run, error) {
+	r, err := one(ctx, s.read(), readRun, selectRun, name)
+	if err != nil {
+		return record.Run{}, fmt.Errorf("read run %q: %w", name, known(err))
+	}
+	return r, nil
+}
+
+// Runs returns all runs, the newest first.
+func (s *Store) Runs(ctx context.Context) ([]record.Run, error) {
+	runs, err := list(ctx, s.read(), readRun, selectRuns+` ORDER BY created DESC, name`)
+	if err != nil {
+		return nil, fmt.Errorf("list runs: %w", err)
+	}
+	return runs, nil
+}
+
+// FinishRun ends a run. A finished run stays as it is: ending it the same way
+// again changes nothing, another way is trace.ErrConflict.
+func (s *Store) FinishRun(ctx context.Context, name string, status record.Status, result []byte) error {
+	if status == record.Running || status == "" {
+		return fmt.Errorf("finish run %s: %q is no end", name, status)
+	}
+	now, text := nanos(time.Now()), string(result)
+	err := s.write(ctx, survivesPowerLoss, func(t tx) error {
+		n, err := t.exec(finishRun, name, status, text, now)
+		if err != nil || n == 1 {
+			return err
+		}
+		r, err := one(t.ctx, t, readRun, selectRun, name)
+		if err != nil {
+			return known(err)
+		}
+		if r.Status != status || string(r.Result) != clean(text) {
+			return fmt.Errorf("%w: it %s already", trace.ErrConflict, r.Status)
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("finish run %s: %w", name, err)
+	}
+	return nil
+}
+
+func readRun(row scan) (record.Run, error) {
+	var r record.Run
+	var spec, splits, status, result string
+	var created, finished int64
+	if err := row(&r.Name, &r.WorkflowID, &r.ExecutionID, &r.SpecDigest, &spec, &splits, &status, &result, &created, &finished); err != nil {
+		return record.Run{}, err
+	}
+	r.Spec, r.Result, r.Status = raw(spec), raw(result), record.Status(status)
+	r.Created, r.Finished = fromNanos(created), fromNanos(finished)
+	return r, decode("splits", splits, &r.Splits)
+}
+
+// known says the absence of a row in the project's own word.
+func known(err error) error {
+	if errors.Is(err, sql.ErrNoRows) {
+		return trace.ErrNotFound
+	}
+	return err
+}

@@ -1,0 +1,90 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+
+	"github.com/pressly/goose/v3"
+	_ "modernc.org/sqlite" // the driver "sqlite"
+)
+
+// busyTimeout is how long, in milliseconds, a statement waits for another
+// process that writes. Transactions last milliseconds; a checkpoint of a large
+// log on a slow disk takes seconds.
+const busyTimeout = 15000
+
+// readers bounds the connections that read at once.
+const readers = 8
+
+// sqlite is a store in one file, beside which SQLite keeps its log (-wal) and
+// an index of that (-shm). Writes of this process go through one writer;
+// readers see the last commit and never wait.
+type sqlite struct {
+	path  string
+	reads *sql.DB
+	*writer
+}
+
+func openSQLite(ctx context.Context, path string) (*sqlite, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, fmt.Errorf("make directory: %w", err)
+	}
+	writes, err := sql.Open("sqlite", sqliteDSN(path))
+	if err != nil {
+		return nil, err
+	}
+	w, err := newWriter(ctx, writes)
+	if err != nil {
+		return nil, errors.Join(err, writes.Close())
+	}
+	reads, err := sql.Open("sqlite", sqliteDSN(path, "query_only(1)"))
+	if err != nil {
+		return nil, errors.Join(err, w.close())
+	}
+	reads.SetMaxOpenConns(readers)
+	reads.SetMaxIdleConns(readers)
+	return &sqlite{path, reads, w}, nil
+}
+
+// sqliteDSN names path so that no character of it is taken for an option.
+func sqliteDSN(path string, pragmas ...string) string {
+	pragmas = append([]string{
+		fmt.Sprintf("busy_timeout(%d)", busyTimeout), "journal_mode(wal)", "synchronous(normal)", "foreign_keys(1)",
+	}, pragmas...)
+	u := url.URL{Scheme: "file", OmitHost: true, Path: path, RawQuery: url.Values{"_pragma": pragmas, "_txlock": {"immediate"}}.Encode()}
+	return u.String()
+}
+
+func (s *sqlite) read() querier { return s.reads }
+
+// migrate tries again after an error, since another process may have applied
+// the same migration between this one's look and its own try; SQLite lets only
+// one of them commit.
+func (s *sqlite) migrate(ctx context.Context) (int, error) {
+	db, err := sql.Open("sqlite", sqliteDSN(s.path))
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = db.Close() }()
+	db.SetMaxOpenConns(1)
+	var applied int
+	for range 3 {
+		if applied, err = applyMigrations(ctx, db, goose.DialectSQLite3); err == nil {
+			return applied, nil
+		}
+	}
+	return applied, err
+}
+
+func (s *sqlite) close() error {
+	return errors.Join(s.reads.Close(), s.writer.close())
+}

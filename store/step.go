@@ -1,0 +1,58 @@
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+const (
+	insertStep  = `INSERT INTO steps (run, policy, step, batch, metrics, at) VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING`
+	selectSteps = `SELECT run, policy, step, batch, metrics, at FROM steps WHERE run = $1 AND policy = $2`
+)
+
+// PutStep puts a finished step on record. Putting it again changes nothing,
+// other values (At aside) are trace.ErrConflict. An absent At is the present.
+func (s *Store) PutStep(ctx context.Context, r record.Step) error {
+	metrics, err := encode("metrics", r.Metrics)
+	if err != nil {
+		return fmt.Errorf("put step %d of %s/%s: %w", r.Step, r.Run, r.Policy, err)
+	}
+	args := []any{r.Run, r.Policy, r.Step, r.Batch, metrics, nanos(orNow(r.At))}
+	err = s.write(ctx, survivesPowerLoss, func(t tx) error {
+		old, _, err := keep(t, insertStep, args, func() ([2]string, error) {
+			return one(t.ctx, t, func(row scan) (v [2]string, err error) {
+				err = row(&v[0], &v[1])
+				return v, err
+			}, `SELECT batch, metrics FROM steps WHERE run = $1 AND policy = $2 AND step = $3`, r.Run, r.Policy, r.Step)
+		})
+		if err == nil && old != [2]string{clean(r.Batch), clean(metrics)} {
+			err = fmt.Errorf("%w: it is on record with other values", trace.ErrConflict)
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("put step %d of %s/%s: %w", r.Step, r.Run, r.Policy, err)
+	}
+	return nil
+}
+
+// Steps returns the finished steps of a policy in order; none is no error.
+func (s *Store) Steps(ctx context.Context, run, policy string) ([]record.Step, error) {
+	all, err := list(ctx, s.read(), func(row scan) (record.Step, error) {
+		var r record.Step
+		var metrics string
+		var at int64
+		if err := row(&r.Run, &r.Policy, &r.Step, &r.Batch, &metrics, &at); err != nil {
+			return record.Step{}, err
+		}
+		r.At = fromNanos(at)
+		return r, decode("metrics", metrics, &r.Metrics)
+	}, selectSteps+` ORDER BY step`, run, policy)
+	if err != nil {
+		return nil, fmt.Errorf("list steps of %s/%s: %w", run, policy, err)
+	}
+	return all, nil
+}

@@ -1,0 +1,98 @@
+package store
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash"
+	"math"
+)
+
+var errTokens = errors.New("bad token bytes")
+
+// encodeTokens writes each token as a varint: one or two bytes for small
+// vocabularies, three for the largest.
+func encodeTokens(tokens []int32) []byte {
+	out := make([]byte, 0, 2*len(tokens))
+	for _, t := range tokens {
+		out = binary.AppendUvarint(out, uint64(uint32(t)))
+	}
+	return out
+}
+
+// decodeTokens appends the tokens of b to out.
+func decodeTokens(out []int32, b []byte) ([]int32, error) {
+	for len(b) > 0 {
+		v, n := binary.Uvarint(b)
+		if n <= 0 || v > math.MaxUint32 {
+			return nil, fmt.Errorf("%w: %d left", errTokens, len(b))
+		}
+		out = append(out, int32(uint32(v)))
+		b = b[n:]
+	}
+	return out, nil
+}
+
+func encodeFloats(values []float32) []byte {
+	out := make([]byte, 0, 4*len(values))
+	for _, v := range values {
+		out = binary.LittleEndian.AppendUint32(out, math.Float32bits(v))
+	}
+	return out
+}
+
+func decodeFloats(b []byte) ([]float32, error) {
+	if len(b)%4 != 0 {
+		return nil, fmt.Errorf("%w: %d bytes of log-probabilities", errTokens, len(b))
+	}
+	out := make([]float32, 0, len(b)/4)
+	for ; len(b) > 0; b = b[4:] {
+		out = append(out, math.Float32frombits(binary.LittleEndian.Uint32(b)))
+	}
+	return out, nil
+}
+
+// encodeMarks writes one byte for each mark; nil stays nil.
+func encodeMarks(marks []bool) []byte {
+	if len(marks) == 0 {
+		return nil
+	}
+	out := make([]byte, len(marks))
+	for i, m := range marks {
+		if m {
+			out[i] = 1
+		}
+	}
+	return out
+}
+
+func decodeMarks(b []byte) []bool {
+	if len(b) == 0 {
+		return nil
+	}
+	out := make([]bool, len(b))
+	for i, m := range b {
+		out[i] = m != 0
+	}
+	return out
+}
+
+// chain digests tokens as they are laid end to end.
+type chain struct {
+	hash.Hash
+	buffer []byte
+}
+
+func newChain() *chain { return &chain{Hash: sha256.New()} }
+
+func (c *chain) add(tokens []int32) *chain {
+	c.buffer = c.buffer[:0]
+	for _, t := range tokens {
+		c.buffer = binary.LittleEndian.AppendUint32(c.buffer, uint32(t))
+	}
+	_, _ = c.Write(c.buffer) // a hash never fails
+	return c
+}
+
+func (c *chain) digest() []byte { return c.Sum(nil) }

@@ -1,0 +1,68 @@
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/fulgurite/fulgurite/model"
+)
+
+const (
+	insertVersion = `INSERT INTO versions (run, policy, number, parent, manifest, weights, batch, fingerprint, metrics, created)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT DO NOTHING`
+	selectVersions = `SELECT run, policy, number, parent, manifest, weights, batch, fingerprint, metrics, created FROM versions WHERE run = $1 AND policy = $2`
+	selectVersion  = selectVersions + ` AND number = $3`
+)
+
+// PutVersion keeps v unless a version stands under its id, and returns the one
+// that then stands and whether this call made it. Whether another's version
+// will do (the same weights, or any) is for the caller to decide. An absent
+// Created is the present.
+func (s *Store) PutVersion(ctx context.Context, v model.Version) (model.Version, bool, error) {
+	metrics, err := encode("metrics", v.Metrics)
+	if err != nil {
+		return model.Version{}, false, fmt.Errorf("put version %s: %w", v.VersionID, err)
+	}
+	args := []any{v.Run, v.Policy, v.Number, v.Parent, v.Manifest, v.Weights, v.Batch, v.Fingerprint, metrics, nanos(orNow(v.Created))}
+	var standing model.Version
+	var created bool
+	err = s.write(ctx, survivesPowerLoss, func(t tx) (err error) {
+		standing, created, err = keep(t, insertVersion, args, func() (model.Version, error) {
+			return one(t.ctx, t, readVersion, selectVersion, v.Run, v.Policy, v.Number)
+		})
+		return err
+	})
+	if err != nil {
+		return model.Version{}, false, fmt.Errorf("put version %s: %w", v.VersionID, err)
+	}
+	return standing, created, nil
+}
+
+// Version returns the version of that id, or trace.ErrNotFound.
+func (s *Store) Version(ctx context.Context, id model.VersionID) (model.Version, error) {
+	v, err := one(ctx, s.read(), readVersion, selectVersion, id.Run, id.Policy, id.Number)
+	if err != nil {
+		return model.Version{}, fmt.Errorf("read version %s: %w", id, known(err))
+	}
+	return v, nil
+}
+
+// Versions returns the versions of a policy by number; none is no error.
+func (s *Store) Versions(ctx context.Context, run, policy string) ([]model.Version, error) {
+	all, err := list(ctx, s.read(), readVersion, selectVersions+` ORDER BY number`, run, policy)
+	if err != nil {
+		return nil, fmt.Errorf("list versions of %s/%s: %w", run, policy, err)
+	}
+	return all, nil
+}
+
+func readVersion(row scan) (model.Version, error) {
+	var v model.Version
+	var metrics string
+	var created int64
+	if err := row(&v.Run, &v.Policy, &v.Number, &v.Parent, &v.Manifest, &v.Weights, &v.Batch, &v.Fingerprint, &metrics, &created); err != nil {
+		return model.Version{}, err
+	}
+	v.Created = fromNanos(created)
+	return v, decode("metrics", metrics, &v.Metrics)
+}

@@ -1,0 +1,216 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+)
+
+// commitBatch is the most writes of one transaction: enough to share a commit
+// among all that wait, few enough to keep the last of them waiting for
+// milliseconds.
+const commitBatch = 256
+
+var errClosed = errors.New("store is closed")
+
+// writer is the one goroutine that writes to an SQLite file. It commits
+// together all writes that wait at once, each in a savepoint, so that one that
+// fails leaves the others alone and each caller learns its own result.
+type writer struct {
+	db    *sql.DB
+	conn  *sql.Conn
+	stmts map[string]*sql.Stmt
+	full  bool // whether the connection syncs the log at each commit
+
+	queue   chan *pending
+	stop    chan struct{} // closed by close
+	stopped chan struct{} // closed by run
+}
+
+// pending is a write that waits for its commit.
+type pending struct {
+	ctx  context.Context
+	full bool
+	op   func(tx) error
+	err  error
+	done chan error
+}
+
+func newWriter(ctx context.Context, db *sql.DB) (*writer, error) {
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	w := &writer{
+		db: db, conn: conn, stmts: map[string]*sql.Stmt{},
+		queue: make(chan *pending), stop: make(chan struct{}), stopped: make(chan struct{}),
+	}
+	go w.run()
+	return w, nil
+}
+
+func (w *writer) write(ctx context.Context, d durability, op func(tx) error) error {
+	p := &pending{ctx: ctx, full: d == survivesPowerLoss, op: op, done: make(chan error, 1)}
+	select {
+	case w.queue <- p:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-w.stop:
+		return errClosed
+	}
+	select {
+	case err := <-p.done:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// close is called once.
+func (w *writer) close() error {
+	close(w.stop)
+	<-w.stopped
+	return errors.Join(w.conn.Close(), w.db.Close())
+}
+
+func (w *writer) run() {
+	defer close(w.stopped)
+	for {
+		select {
+		case p := <-w.queue:
+			w.commit(w.waiting(p))
+		case <-w.stop:
+			for _, s := range w.stmts {
+				_ = s.Close()
+			}
+			return
+		}
+	}
+}
+
+// waiting returns p and what else waits at this moment.
+func (w *writer) waiting(p *pending) []*pending {
+	batch := []*pending{p}
+	for len(batch) < commitBatch {
+		select {
+		case p := <-w.queue:
+			batch = append(batch, p)
+		default:
+			return batch
+		}
+	}
+	return batch
+}
+
+// commit runs a batch and answers each of its callers.
+func (w *writer) commit(batch []*pending) {
+	err := w.transact(batch)
+	for _, p := range batch {
+		if p.err == nil {
+			p.err = err
+		}
+		p.done <- p.err
+	}
+}
+
+// transact returns what kept the batch as a whole from being committed.
+func (w *writer) transact(batch []*pending) error {
+	full := false
+	for _, p := range batch {
+		full = full || p.full
+	}
+	if err := w.sync(full); err != nil {
+		return fmt.Errorf("set synchronous: %w", err)
+	}
+	if err := w.do("BEGIN IMMEDIATE"); err != nil {
+		return fmt.Errorf("begin: %w", err)
+	}
+	for _, p := range batch {
+		if err := w.try(p); err != nil {
+			_ = w.do("ROLLBACK") // SQLite may have rolled back by itself
+			return err
+		}
+	}
+	if err := w.do("COMMIT"); err != nil {
+		_ = w.do("ROLLBACK")
+		return fmt.Errorf("commit: %w", err)
+	}
+	return nil
+}
+
+// try runs p in a savepoint. It returns an error only where the transaction is
+// lost, such as on a full disk.
+func (w *writer) try(p *pending) error {
+	if p.err = context.Cause(p.ctx); p.err != nil {
+		return nil
+	}
+	if err := w.do("SAVEPOINT write"); err != nil {
+		return fmt.Errorf("begin write: %w", err)
+	}
+	// A caller's context would interrupt the connection that all share.
+	p.err = p.op(tx{ctx: context.Background(), querier: w})
+	if p.err != nil {
+		if err := w.do("ROLLBACK TO write"); err != nil {
+			return fmt.Errorf("undo write: %w (after %w)", err, p.err)
+		}
+	}
+	if err := w.do("RELEASE write"); err != nil {
+		return fmt.Errorf("end write: %w", err)
+	}
+	return nil
+}
+
+// sync chooses between a commit that reaches the operating system and one that
+// reaches the disk, where it takes all earlier ones with it.
+func (w *writer) sync(full bool) error {
+	if w.full == full {
+		return nil
+	}
+	level := "PRAGMA synchronous = NORMAL"
+	if full {
+		level = "PRAGMA synchronous = FULL"
+	}
+	// Not through a prepared statement: some pragmas act when they are prepared.
+	if _, err := w.conn.ExecContext(context.Background(), level); err != nil {
+		return err
+	}
+	w.full = full
+	return nil
+}
+
+func (w *writer) do(query string) error {
+	_, err := w.ExecContext(context.Background(), query)
+	return err
+}
+
+// ExecContext and QueryContext run statements on the writer's connection, each
+// prepared once.
+func (w *writer) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	s, err := w.prepared(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	return s.ExecContext(ctx, args...)
+}
+
+// QueryContext: see ExecContext.
+func (w *writer) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	s, err := w.prepared(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	return s.QueryContext(ctx, args...)
+}
+
+func (w *writer) prepared(ctx context.Context, query string) (*sql.Stmt, error) {
+	if s, ok := w.stmts[query]; ok {
+		return s, nil
+	}
+	s, err := w.conn.PrepareContext(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	w.stmts[query] = s
+	return s, nil
+}
