@@ -1,0 +1,37 @@
+// Package gateway is the door through which agents reach the policy that is
+// being trained: an http.Handler that speaks OpenAI's chat API.
+//
+// An attempt has its own base URL, /r/{address}/v1, and its own key. Whatever
+// model name and sampling settings an agent asks for, the attempt's
+// [trace.Terms] decide which version answers and at which temperature; a request
+// may only ask for fewer tokens. Each reply is sampled, recorded in the
+// [Journal], and then answered. Outside attempts, /v1 serves versions by name
+// ("demo@promoted", "demo@12") under the client's own settings, and records
+// nothing.
+//
+// It is not a proxy for other models. Streaming, several choices for one
+// request, forced tool choice and input other than text are refused by name;
+// fields that it does not know, such as stop sequences or response formats, are
+// accepted and have no effect.
+//
+// What one may rely on:
+//
+//   - Recorded before answered. If a call can't be recorded, its reply is never
+//     sent.
+//   - Exact tokens. A request that continues a recorded call is sampled from that
+//     call's own token ids; nothing that was sampled is encoded again. Assistant
+//     turns are recognized by the ids of their tool calls, else by their text, and
+//     stand as they were recorded even if a client reformatted their arguments.
+//   - Seeds without a clock. A call's seed, its id and the ids of its tool calls
+//     are functions of the run's seed, the rollout, the request and how often the
+//     attempt made it before.
+//   - A retry is not a sample. A repeated request joins its call if that is still
+//     in flight, and gets the recorded reply if the first one was not delivered.
+//   - Faults of ours are 503 with the header X-Fulgurite-Fault; no request can
+//     cause one by its content.
+//
+// All state is rebuilt from the journal, so a gateway may be killed and replaced
+// at any time; what is in memory is bounded. One gateway at a time owns an
+// attempt. Of an attempt's calls in flight together each may use what is left of
+// the token budget.
+package gateway

@@ -1,0 +1,71 @@
+package gateway
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// maxAgent is the most bytes of an agent's name in a path.
+const maxAgent = 128
+
+// inAttempt lets requests in that hold the key of the attempt in their path.
+func (g *Gateway) inAttempt(handle func(http.ResponseWriter, *http.Request, *attempt) error) func(http.ResponseWriter, *http.Request) error {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		var parts []string
+		for _, name := range []string{"run", "step", "task", "sample", "attempt"} {
+			parts = append(parts, r.PathValue(name))
+		}
+		address, err := trace.ParseAddress(strings.Join(parts, "/"))
+		if err != nil {
+			return &failure{status: http.StatusNotFound, code: "unknown_url", message: err.Error(), cause: err}
+		}
+		if len(r.PathValue("agent")) > maxAgent {
+			return &failure{status: http.StatusNotFound, code: "unknown_url", message: fmt.Sprintf("the agent's name has more than %d bytes", maxAgent)}
+		}
+		key := presentedKey(r)
+		if key == "" {
+			return missingKey()
+		}
+		a := g.attempts.enter(address, g.config.Now())
+		defer func() { g.attempts.leave(address, g.config.Now(), !a.exists()) }()
+		if err := a.enter(r.Context(), g, key); err != nil {
+			return err
+		}
+		return handle(w, r, a)
+	}
+}
+
+// serving lets requests in that hold the serving key, if there is one.
+func (g *Gateway) serving(handle func(http.ResponseWriter, *http.Request) error) func(http.ResponseWriter, *http.Request) error {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		if g.config.Versions == nil {
+			return &failure{status: http.StatusNotFound, code: "unknown_url", message: "this gateway serves attempts only"}
+		}
+		if g.config.ServingKey == "" {
+			return handle(w, r)
+		}
+		got, want := sha256.Sum256([]byte(presentedKey(r))), sha256.Sum256([]byte(g.config.ServingKey))
+		if subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
+			return missingKey()
+		}
+		return handle(w, r)
+	}
+}
+
+// presentedKey is the API key in the headers of OpenAI's or Anthropic's SDKs.
+func presentedKey(r *http.Request) string {
+	scheme, key, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if strings.EqualFold(scheme, "Bearer") {
+		return strings.TrimSpace(key)
+	}
+	return r.Header.Get("X-Api-Key")
+}
+
+func missingKey() *failure {
+	return &failure{status: http.StatusUnauthorized, code: "invalid_api_key", message: "no valid API key: send it as Authorization: Bearer KEY"}
+}

@@ -1,0 +1,101 @@
+package gateway_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fulgurite/fulgurite/gateway"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// journalUnderTest is a journal and the two things that only its owner does.
+type journalUnderTest interface {
+	gateway.Journal
+	Begin(trace.Attempt)
+	Seal(trace.Address, trace.Outcome)
+}
+
+func TestTheDoubleKeepsTheContractOfAJournal(t *testing.T) {
+	t.Parallel()
+	testJournal(t, func() journalUnderTest { return newMemory() })
+}
+
+// testJournal is what the gateway relies on.
+func testJournal(t *testing.T, open func() journalUnderTest) {
+	begun := trace.Attempt{Address: address, Terms: terms, KeyHash: hash(key), TaskID: "t17"}
+	second := begun
+	second.Address.Attempt = 2
+	first := trace.Call{
+		Address: address, ID: "chatcmpl-a", Parent: -1, Policy: "main", Version: 2, Key: "k", Prompt: []int32{1, 2},
+		Completion: []int32{3}, Logprobs: []float32{-1}, Finish: "stop", Request: []byte(`{}`), Response: []byte(`{}`), Started: start,
+	}
+	next := first
+	next.ID, next.Seq, next.Parent, next.Occurrence, next.Prompt = "chatcmpl-b", 1, 0, 1, []int32{1, 2, 3, 4}
+
+	t.Run("unknown attempts are not found", func(t *testing.T) {
+		t.Parallel()
+		j := open()
+		_, err := j.Attempt(t.Context(), address)
+		require.ErrorIs(t, err, trace.ErrNotFound)
+	})
+	t.Run("terms and key come back", func(t *testing.T) {
+		t.Parallel()
+		j := open()
+		j.Begin(begun)
+		got, err := j.Attempt(t.Context(), address)
+		require.NoError(t, err)
+		require.Equal(t, begun.Terms, got.Terms)
+		require.Equal(t, begun.KeyHash, got.KeyHash)
+		require.Equal(t, trace.Running, got.Outcome)
+	})
+	t.Run("calls come back whole and in order", func(t *testing.T) {
+		t.Parallel()
+		j := open()
+		j.Begin(begun)
+		require.NoError(t, j.AppendCall(t.Context(), &first))
+		require.NoError(t, j.AppendCall(t.Context(), &first), "the same again")
+		require.NoError(t, j.AppendCall(t.Context(), &next))
+		got, err := j.Calls(t.Context(), address)
+		require.NoError(t, err)
+		require.Empty(t, cmp.Diff([]trace.Call{first, next}, got))
+	})
+	t.Run("another call of the same number, or the same request and occurrence, conflicts", func(t *testing.T) {
+		t.Parallel()
+		j := open()
+		j.Begin(begun)
+		require.NoError(t, j.AppendCall(t.Context(), &first))
+		other := next
+		other.Seq, other.Parent = 0, -1
+		require.ErrorIs(t, j.AppendCall(t.Context(), &other), trace.ErrConflict)
+		other = next
+		other.Occurrence = 0
+		require.ErrorIs(t, j.AppendCall(t.Context(), &other), trace.ErrConflict)
+	})
+	t.Run("rewards are given once", func(t *testing.T) {
+		t.Parallel()
+		j := open()
+		j.Begin(begun)
+		r := trace.Reward{Address: address, Name: "final", Value: 1, Source: "agent"}
+		require.NoError(t, j.PutReward(t.Context(), r))
+		require.NoError(t, j.PutReward(t.Context(), r))
+		r.Value = 0
+		require.ErrorIs(t, j.PutReward(t.Context(), r), trace.ErrConflict)
+	})
+	for name, end := range map[string]func(journalUnderTest){
+		"sealed":   func(j journalUnderTest) { j.Seal(address, trace.Completed) },
+		"replaced": func(j journalUnderTest) { j.Begin(second) },
+	} {
+		t.Run(name+" attempts take nothing", func(t *testing.T) {
+			t.Parallel()
+			j := open()
+			j.Begin(begun)
+			require.NoError(t, j.AppendCall(t.Context(), &first))
+			end(j)
+			require.ErrorIs(t, j.AppendCall(t.Context(), &next), trace.ErrFenced)
+			require.ErrorIs(t, j.PutReward(t.Context(), trace.Reward{Address: address, Name: "final"}), trace.ErrFenced)
+			require.ErrorIs(t, j.PutEvent(t.Context(), trace.Event{Address: address, Name: "x"}), trace.ErrFenced)
+		})
+	}
+}

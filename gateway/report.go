@@ -1,0 +1,115 @@
+package gateway
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// reward takes a reward that an agent gives its own attempt:
+// {"name", "value", "call_id"}, or {"reward"} for the final one.
+func (g *Gateway) reward(w http.ResponseWriter, r *http.Request, a *attempt) error {
+	body, err := readBody(w, r)
+	if err != nil {
+		return err
+	}
+	if a.begun.Terms.Graded {
+		return &failure{status: http.StatusForbidden, code: "graded", message: "a grader decides the reward of this attempt"}
+	}
+	reward, err := decodeReward(body)
+	if err != nil {
+		return err
+	}
+	if reward.CallID != "" {
+		switch known, err := a.has(r.Context(), g, reward.CallID); {
+		case err != nil:
+			return err
+		case !known:
+			return invalid("call_id", "the attempt has recorded no call %q", reward.CallID)
+		}
+	}
+	reward.Address = a.address
+	if err := g.config.Journal.PutReward(r.Context(), reward); err != nil {
+		return a.reportFailure(err)
+	}
+	return writeJSON(w, reward)
+}
+
+// event takes a fact that an agent reports: {"name", "fields"}.
+func (g *Gateway) event(w http.ResponseWriter, r *http.Request, a *attempt) error {
+	body, err := readBody(w, r)
+	if err != nil {
+		return err
+	}
+	var wire struct {
+		Name   string         `json:"name"`
+		Fields map[string]any `json:"fields"`
+	}
+	if err := unmarshal(body, &wire); err != nil {
+		return err
+	}
+	if wire.Name == "" {
+		return invalid("name", "name is missing: what happened?")
+	}
+	event := trace.Event{Address: a.address, Name: wire.Name, Fields: wire.Fields, At: g.config.Now().UTC()}
+	if err := g.config.Journal.PutEvent(r.Context(), event); err != nil {
+		return a.reportFailure(err)
+	}
+	return writeJSON(w, map[string]string{"status": "recorded"})
+}
+
+// reportFailure remembers that the attempt is over.
+func (a *attempt) reportFailure(err error) error {
+	if errors.Is(err, trace.ErrFenced) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.fence()
+	}
+	return err
+}
+
+func decodeReward(body []byte) (trace.Reward, error) {
+	var wire struct {
+		Name   *string         `json:"name"`
+		Value  json.RawMessage `json:"value"`
+		Reward json.RawMessage `json:"reward"`
+		CallID string          `json:"call_id"`
+	}
+	field, raw := "value", &wire.Value
+	if err := unmarshal(body, &wire); err != nil {
+		// Python's JSON writes numbers that are none.
+		if !json.Valid(body) && (bytes.Contains(body, []byte("NaN")) || bytes.Contains(body, []byte("Infinity"))) {
+			return trace.Reward{}, invalid(field, "%s is not a finite number", field)
+		}
+		return trace.Reward{}, err
+	}
+	if len(wire.Reward) > 0 {
+		if len(wire.Value) > 0 {
+			return trace.Reward{}, invalid("reward", "give either value or reward")
+		}
+		field, raw = "reward", &wire.Reward
+	}
+	reward := trace.Reward{Name: "final", CallID: wire.CallID, Source: "agent"}
+	if wire.Name != nil {
+		reward.Name = *wire.Name
+	}
+	if reward.Name == "" {
+		return trace.Reward{}, invalid("name", "name is empty")
+	}
+	if len(*raw) == 0 || string(*raw) == "null" {
+		return trace.Reward{}, invalid(field, "%s is missing", field)
+	}
+	// Only JSON numbers pass: a string of digits is more likely a mistake.
+	if c := (*raw)[0]; c != '-' && (c < '0' || c > '9') {
+		return trace.Reward{}, invalid(field, "%s is %.40s: want a number", field, *raw)
+	}
+	var err error
+	if reward.Value, err = strconv.ParseFloat(string(*raw), 64); err != nil {
+		return trace.Reward{}, invalid(field, "%s is %.40s: want a finite number", field, *raw)
+	}
+	return reward, nil
+}

@@ -1,0 +1,69 @@
+package gateway_test
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/fulgurite/fulgurite/gateway"
+	"github.com/fulgurite/fulgurite/model/tokenizer"
+	"github.com/fulgurite/fulgurite/store"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// database is the journal that runs use, in a file of the test's own.
+type database struct {
+	*store.Store
+	t *testing.T
+}
+
+func openDatabase(t *testing.T) database {
+	t.Helper()
+	s, err := store.Open(t.Context(), filepath.Join(t.TempDir(), "journal.db"), zap.NewNop())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	require.NoError(t, s.Migrate(t.Context()))
+	return database{s, t}
+}
+
+func (d database) Begin(a trace.Attempt) {
+	got, err := d.BeginAttempt(d.t.Context(), a.RolloutID, a.TaskID, a.Terms, a.KeyHash)
+	require.NoError(d.t, err)
+	require.Equal(d.t, a.Address, got)
+}
+
+func (d database) Seal(address trace.Address, outcome trace.Outcome) {
+	require.NoError(d.t, d.SealAttempt(d.t.Context(), trace.Attempt{Address: address, Outcome: outcome}))
+}
+
+func TestTheStoreKeepsTheContractOfAJournal(t *testing.T) {
+	t.Parallel()
+	testJournal(t, func() journalUnderTest { return openDatabase(t) })
+}
+
+func TestADialogGoesOnFromTheStoreAfterEveryTurn(t *testing.T) {
+	t.Parallel()
+	d := openDatabase(t)
+	s := newStage(t, nil, func(c *gateway.Config) { c.Journal = d })
+	d.Begin(s.attempts[address])
+	s.replies = [][]int32{
+		say(int32(32+'1'), tokenizer.End), say("2", tokenizer.End), say("3", tokenizer.End),
+	}
+	turns := `{"role":"user","content":"` + "\\u0000\xff" + `"}`
+	for _, reply := range []string{"1", "2", "3"} {
+		a := s.chat(t, `{"messages":[`+turns+`]}`)
+		require.Equal(t, 200, a.status, a.body)
+		s.restart(t)
+		turns += `,{"role":"assistant","content":"` + reply + `"},{"role":"user","content":"?"}`
+	}
+	calls, err := d.Calls(t.Context(), address)
+	require.NoError(t, err)
+	require.Len(t, calls, 3)
+	for i, c := range calls {
+		require.Equal(t, i-1, c.Parent)
+		require.Equal(t, s.requests()[i].Prompt, c.Prompt)
+	}
+	require.Len(t, trace.Merge(calls), 1)
+}

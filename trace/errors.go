@@ -1,0 +1,16 @@
+package trace
+
+import "errors"
+
+// The ways in which what was asked of an attempt can be refused. Who keeps the
+// trace wraps them; who asks tells them apart with errors.Is.
+var (
+	// ErrNotFound says that no run, attempt, call or version has that name.
+	ErrNotFound = errors.New("not found")
+	// ErrFenced says that the attempt no longer takes writes: a later attempt
+	// has begun, or this one is sealed.
+	ErrFenced = errors.New("attempt is fenced")
+	// ErrConflict says that the key is taken by something else, for example a
+	// reward of the same name with another value.
+	ErrConflict = errors.New("conflict")
+)
