@@ -1,0 +1,105 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os/exec"
+	"syscall"
+)
+
+// ErrNotStarted is wrapped when the program could not be started: it isn't there
+// or isn't executable, on this worker. No attempt can tell anything about the
+// agent then, so it is a fault and no failure.
+var ErrNotStarted = errors.New("agent not started")
+
+var errOutputLimit = errors.New("agent wrote more than it may")
+
+// Command is an agent that is a program, run once for each attempt.
+//
+// It finds its task as JSON on standard input (and in FULGURITE_TASK, up to
+// 96 KiB), and the address and key of its model in the variables that the usual
+// clients read. Its result is the last line of standard output that isn't
+// blank; an exit code other than 0 is a failure. What it leaves running is ended.
+//
+// The program using Command must call ShimMain first in its main function.
+type Command struct {
+	// Args are the program, found through PATH if it has no slash, and its
+	// arguments.
+	Args []string
+	// Scratch is the directory below which each rollout has its home; by
+	// default one of the user in the system's directory for temporary files.
+	Scratch string
+}
+
+// Launch runs the program under a shim.
+func (c Command) Launch(ctx context.Context, job Job) (Result, error) {
+	if len(c.Args) == 0 {
+		return Result{}, job.infrastructure(fmt.Errorf("%w: no program given", ErrNotStarted))
+	}
+	if ctx.Err() != nil {
+		return Result{}, job.infrastructure(context.Cause(ctx))
+	}
+	task, err := json.Marshal(job.Task)
+	if err != nil {
+		return Result{}, job.infrastructure(fmt.Errorf("encode task: %w", err))
+	}
+	home, err := openHome(ctx, c.Scratch, job.Address.RolloutID)
+	if err != nil {
+		return Result{}, job.infrastructure(err)
+	}
+	result, err := c.run(ctx, job, home, task)
+	// What can't be removed doesn't change the result; the next attempt meets it.
+	_ = home.close()
+	if err != nil {
+		return Result{}, job.infrastructure(err)
+	}
+	return result, nil
+}
+
+// run starts the shim and lets go of its lifeline when the agent has to end.
+func (c Command) run(ctx context.Context, job Job, home *home, task []byte) (Result, error) {
+	limits, stop := limited(ctx, job)
+	defer stop()
+	bounded, end := context.WithCancelCause(limits)
+	defer end(context.Canceled)
+
+	m := &meter{limit: job.Limits.OutputBytes, over: func() { end(errOutputLimit) }, progress: job.progressed}
+	stdout, stderr := &lastLine{meter: m}, &lastBytes{meter: m}
+	s, err := startShim(c.Args, home.lock, func(cmd *exec.Cmd) {
+		cmd.Env = environment(job, home.path, task)
+		if cmd.Dir = job.Directory; cmd.Dir == "" {
+			cmd.Dir = home.path
+		}
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(task), stdout, stderr
+	})
+	if err != nil {
+		return Result{}, err
+	}
+	report, err := s.wait(bounded)
+	switch cause := context.Cause(bounded); {
+	case ctx.Err() != nil:
+		return Result{}, context.Cause(ctx)
+	case err != nil:
+		return Result{}, err
+	case errors.Is(cause, errTimeLimit):
+		return failure(Timeout, fmt.Sprintf("still running after %s", job.Limits.Time), report, stderr), nil
+	case m.exceeded():
+		return failure(OutputLimit, fmt.Sprintf("wrote more than %d bytes", job.Limits.OutputBytes), report, stderr), nil
+	case report.Sig != 0:
+		return failure(Exit, "ended by signal: "+syscall.Signal(report.Sig).String(), report, stderr), nil
+	case report.Code != 0:
+		return failure(Exit, fmt.Sprintf("exit code %d", report.Code), report, stderr), nil
+	}
+	return Result{Text: stdout.text(), Stderr: stderr.text()}, nil
+}
+
+func failure(f Failure, message string, report shimReport, stderr *lastBytes) Result {
+	code := report.Code
+	if report.Sig != 0 {
+		code = 128 + report.Sig
+	}
+	return Result{Failure: f, Message: message, Stderr: stderr.text(), ExitCode: code}
+}

@@ -1,0 +1,28 @@
+// Package agent runs other people's agents: a Go function inside the worker
+// ([Func]) or a process for each rollout ([Command]). A [Job] says what to run
+// and where its model calls go; a [Result] says what came of it.
+//
+// It knows nothing of rewards' worth, of retries or of the store. It also
+// doesn't judge: an agent that fails by itself is a result like any other, told
+// apart from faults of the machinery, which are errors. That difference is the
+// point of the package, because a fault of the machinery must never teach a
+// policy anything.
+//
+// A [Forwarder] stands in each worker between its agents and the gateway. When
+// the gateway is away it holds the agent's connection and asks again, so that
+// an unmodified agent notices a wait and nothing else. Where it can't hide a
+// fault, its [Session] is tainted and the attempt has to be made again.
+//
+// A command runs under a shim: the worker's own executable, started again as a
+// small supervisor ([ShimMain]) that outlives the worker just long enough to end
+// the agent and all its descendants. So no agent survives its worker, even one
+// that was killed without warning.
+//
+// Processes and signals are those of Unix. On Linux descendants that left the
+// agent's process group are found and ended too; elsewhere only the group is.
+//
+// One may rely on this: after Launch returns, nothing of the agent runs (but
+// for a function that ignores its context); a command sees only the environment
+// built for it, nothing of the worker's; and every attempt at a rollout sees
+// the same home, time zone and variables, but for the attempt's address and key.
+package agent

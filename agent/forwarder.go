@@ -1,0 +1,190 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"path"
+	"strings"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+const (
+	// requestBytes is the largest request that is forwarded; it is held in
+	// memory for as long as it may have to be asked again.
+	requestBytes = 8 << 20
+	// replyBytes is the largest reply that is held back until it is whole.
+	replyBytes = 64 << 20
+)
+
+var (
+	errForwarderClosed = errors.New("forwarder closed")
+	errSessionClosed   = errors.New("session closed")
+	errHeldUp          = errors.New("the gateway is away, and a request is held up")
+)
+
+// Forwarder is the HTTP server, on a port of the loopback interface, through
+// which all agents of a worker reach the gateway. It passes on what belongs to
+// an open Session and refuses everything else.
+type Forwarder struct {
+	target    func() string
+	log       *zap.Logger
+	listener  net.Listener
+	server    *http.Server
+	transport *http.Transport
+	served    chan struct{} // closed when the server has ended
+
+	mu       sync.Mutex
+	closed   bool
+	sessions map[trace.Address]*Session
+}
+
+// NewForwarder starts a forwarder to the gateway at target, a URL without the
+// "/r/…" part. Target is asked before every try, so that a gateway may move;
+// an empty string means that there is none at the moment. The forwarder serves
+// until Close, whatever becomes of ctx.
+func NewForwarder(ctx context.Context, target func() string, log *zap.Logger) (*Forwarder, error) {
+	var lc net.ListenConfig
+	listener, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("listen for agents: %w", err)
+	}
+	f := &Forwarder{
+		target:    target,
+		log:       log,
+		listener:  listener,
+		transport: newTransport(),
+		served:    make(chan struct{}),
+		sessions:  map[trace.Address]*Session{},
+	}
+	f.server = &http.Server{
+		Handler:           http.HandlerFunc(f.serve),
+		ReadHeaderTimeout: time.Minute, // agents are local; only a broken one is slower
+		ErrorLog:          zap.NewStdLog(log),
+	}
+	go func() {
+		defer close(f.served)
+		if err := f.server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			log.Error("forwarder ended", zap.Error(err))
+		}
+	}()
+	return f, nil
+}
+
+// newTransport asks directly (a gateway is never behind a proxy), passes bodies
+// as they are, and notices within half a minute that the other machine is gone.
+func newTransport() *http.Transport {
+	dialer := net.Dialer{
+		Timeout:         10 * time.Second,
+		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3},
+	}
+	return &http.Transport{
+		DialContext:         dialer.DialContext,
+		DisableCompression:  true,
+		MaxIdleConnsPerHost: 256, // one for each agent of a busy worker
+		IdleConnTimeout:     time.Minute,
+		TLSHandshakeTimeout: 10 * time.Second,
+	}
+}
+
+// URL is where the forwarder listens, without a path.
+func (f *Forwarder) URL() string { return "http://" + f.listener.Addr().String() }
+
+// Open lets the attempt's requests pass until the session is closed or ctx ends.
+// An attempt has at most one open session.
+func (f *Forwarder) Open(ctx context.Context, address trace.Address) (*Session, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return nil, fmt.Errorf("open session %s: %w", address, errForwarderClosed)
+	}
+	if f.sessions[address] != nil {
+		return nil, fmt.Errorf("open session %s: it is open already", address)
+	}
+	s := newSession(ctx, f, address)
+	f.sessions[address] = s
+	return s, nil
+}
+
+// Close stops listening and lets replies in flight finish until ctx ends, then
+// breaks them off. Sessions that are still open are tainted, since their agents
+// can no longer ask; closing them first is the orderly way.
+func (f *Forwarder) Close(ctx context.Context) error {
+	f.mu.Lock()
+	f.closed = true
+	f.mu.Unlock()
+	err := f.server.Shutdown(ctx)
+
+	f.mu.Lock()
+	open := make([]*Session, 0, len(f.sessions))
+	for _, s := range f.sessions {
+		open = append(open, s)
+	}
+	f.mu.Unlock()
+	for _, s := range open {
+		s.visible(errForwarderClosed)
+		s.end(errForwarderClosed)
+	}
+	if err != nil {
+		err = fmt.Errorf("drain forwarder: %w", errors.Join(err, f.server.Close()))
+	}
+	for _, s := range open {
+		s.requests.Wait()
+	}
+	<-f.served
+	f.transport.CloseIdleConnections()
+	return err
+}
+
+func (f *Forwarder) forget(s *Session) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.sessions[s.address] == s {
+		delete(f.sessions, s.address)
+	}
+}
+
+func (f *Forwarder) session(address trace.Address) *Session {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.sessions[address]
+}
+
+// serve answers one request of an agent.
+func (f *Forwarder) serve(w http.ResponseWriter, r *http.Request) {
+	address, ok := pathAddress(r.URL)
+	if !ok {
+		refuse(w, http.StatusNotFound, "not_found", "only paths under /r/ and an attempt's address are served here")
+		return
+	}
+	s := f.session(address)
+	if s == nil || !s.enter() {
+		refuse(w, http.StatusGone, "attempt_closed", "attempt "+address.String()+" is not running here")
+		return
+	}
+	defer s.leave()
+	s.forward(w, r)
+}
+
+// pathAddress reads the address from "/r/run/kind-step/task/sample/attempt/…".
+// A path that climbs could mean another attempt's to the gateway.
+func pathAddress(u *url.URL) (trace.Address, bool) {
+	rest, ok := strings.CutPrefix(u.Path, "/r/")
+	if !ok {
+		return trace.Address{}, false
+	}
+	parts := strings.SplitN(rest, "/", 6)
+	if len(parts) < 5 || path.Clean(u.Path) != strings.TrimSuffix(u.Path, "/") {
+		return trace.Address{}, false
+	}
+	address, err := trace.ParseAddress(strings.Join(parts[:5], "/"))
+	return address, err == nil
+}

@@ -1,0 +1,75 @@
+package agent
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// DefaultModel is the model name that an agent is told when its job has none.
+// Gateways accept any name.
+const DefaultModel = "fulgurite"
+
+// Task is what an agent gets to see of a task: everything but the answer. Its
+// JSON form is the agent's standard input.
+type Task struct {
+	ID       string         `json:"id"`
+	Input    string         `json:"input"`
+	Metadata map[string]any `json:"metadata,omitempty"`
+}
+
+// Limits end an agent that goes beyond them, which counts as its own failure.
+// Zero is no limit.
+type Limits struct {
+	// Time is wall clock without what Job.Waited reports.
+	Time time.Duration
+	// OutputBytes counts standard output and standard error of a command together.
+	OutputBytes int64
+}
+
+// Job is one attempt to launch.
+type Job struct {
+	Address trace.Address
+	Task    Task
+	// BaseURL is where the agent's model calls go, ending in "/v1"; rewards and
+	// events go beside it. Key authenticates the attempt there.
+	BaseURL string
+	Key     string
+	// Model is the name the agent asks for; DefaultModel when empty.
+	Model string
+	// Directory is a command's working directory. When empty it is the
+	// attempt's own home, which is removed afterwards.
+	Directory string
+	// Environment is added to the environment of a command, and wins.
+	Environment map[string]string
+	Limits      Limits
+	// Progress, if not nil, is called when the agent shows a sign of life other
+	// than a model call. It must be quick and safe for concurrent use.
+	Progress func()
+	// Waited, if not nil, is the time the agent has so far been held up by faults
+	// of ours; it does not count against Limits.Time.
+	Waited func() time.Duration
+}
+
+// rewardURL and eventURL take what an agent reports about its attempt.
+func (j Job) rewardURL() string { return strings.TrimSuffix(j.BaseURL, "/v1") + "/rewards" }
+func (j Job) eventURL() string  { return strings.TrimSuffix(j.BaseURL, "/v1") + "/events" }
+
+func (j Job) model() string {
+	if j.Model == "" {
+		return DefaultModel
+	}
+	return j.Model
+}
+
+func (j Job) progressed() {
+	if j.Progress != nil {
+		j.Progress()
+	}
+}
+
+func (j Job) infrastructure(err error) error {
+	return fmt.Errorf("run agent %s: %w", j.Address, err)
+}

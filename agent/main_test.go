@@ -1,0 +1,148 @@
+package agent_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/fulgurite/fulgurite/agent"
+)
+
+// The test binary is also the shim, the agents and the worker of its tests.
+func TestMain(m *testing.M) {
+	agent.ShimMain()
+	if len(os.Args) > 2 && os.Args[1] == "play" {
+		play(os.Args[2:])
+		syscall.Exit(0) // without a word about coverage on standard error
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// acting is the command line of this binary in one of its roles.
+func acting(role ...string) []string {
+	self, err := os.Executable()
+	if err != nil {
+		panic(err)
+	}
+	return append([]string{self, "play"}, role...)
+}
+
+func play(role []string) {
+	switch role[0] {
+	case "echo":
+		var task agent.Task
+		must(json.NewDecoder(os.Stdin).Decode(&task))
+		fmt.Printf("thinking about %s\n%s \n\n  \n", task.ID, task.Input)
+		fmt.Fprint(os.Stderr, "a remark")
+	case "surroundings":
+		directory, err := os.Getwd()
+		must(err)
+		must(json.NewEncoder(os.Stdout).Encode(append(os.Environ(), "CWD="+directory)))
+	case "descriptors":
+		for fd := 3; fd < 10; fd++ {
+			file, err := os.Readlink(fmt.Sprint("/proc/self/fd/", fd))
+			if err == nil && (strings.HasPrefix(file, "pipe:") || strings.HasSuffix(file, ".lock")) {
+				fmt.Println("inherited", file)
+			}
+		}
+	case "litter":
+		home := os.Getenv("HOME")
+		entries, err := os.ReadDir(home)
+		must(err)
+		must(os.MkdirAll(home+"/locked", 0o700))
+		must(os.WriteFile(home+"/locked/file", nil, 0o600))
+		must(os.Chmod(home+"/locked", 0o500))
+		fmt.Println(len(entries))
+	case "exit":
+		code, err := strconv.Atoi(role[1])
+		must(err)
+		fmt.Println("not an answer")
+		fmt.Fprintln(os.Stderr, strings.Repeat("noise ", 5000)+"the reason")
+		syscall.Exit(code)
+	case "signal":
+		must(syscall.Kill(os.Getpid(), syscall.SIGSEGV))
+		select {}
+	case "flood":
+		page := []byte(strings.Repeat("x", 1<<20))
+		for range 1 << 10 {
+			if _, err := os.Stdout.Write(page); err != nil {
+				os.Exit(9)
+			}
+		}
+	case "hang":
+		hang(testify("hang"))
+	case "stubborn":
+		signal.Ignore(syscall.SIGTERM)
+		hang(testify("stubborn"))
+	case "parent":
+		playParent(role[1])
+	case "child":
+		hang(testify(role[1]))
+	case "worker":
+		playWorker(role[1])
+	default:
+		panic("no role " + role[0])
+	}
+}
+
+// playParent starts a child in its group and one in a session of its own, waits
+// until both have testified, and then returns or hangs.
+func playParent(then string) {
+	for _, name := range []string{"child", "runaway"} {
+		args := acting("child", name)
+		c := exec.Command(args[0], args[1:]...)
+		c.SysProcAttr = &syscall.SysProcAttr{Setsid: name == "runaway"}
+		out, err := c.StdoutPipe()
+		must(err)
+		must(c.Start())
+		_, err = bufio.NewReader(out).ReadString('\n')
+		must(err)
+	}
+	conn := testify("parent")
+	if then == "hang" {
+		hang(conn)
+	}
+	fmt.Println("done")
+}
+
+// playWorker launches an agent that hangs, and is killed while it does.
+func playWorker(scratch string) {
+	c := agent.Command{Args: acting("parent", "hang"), Scratch: scratch}
+	j := job("worker")
+	j.Environment = map[string]string{"WITNESS": os.Getenv("WITNESS")}
+	_, err := c.Launch(context.Background(), j)
+	panic(err)
+}
+
+// testify tells the test that this process lives, for as long as it does.
+func testify(name string) net.Conn {
+	conn, err := net.Dial("tcp", os.Getenv("WITNESS"))
+	must(err)
+	_, err = fmt.Fprintln(conn, name, os.Getppid())
+	must(err)
+	_, err = bufio.NewReader(conn).ReadString('\n') // the test has heard
+	must(err)
+	fmt.Println("testified")
+	return conn
+}
+
+// hang does nothing for as long as the test lives.
+func hang(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) }
+
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}

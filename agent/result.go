@@ -1,0 +1,58 @@
+package agent
+
+import "strings"
+
+const (
+	// resultBytes is the most of an agent's result that is kept.
+	resultBytes = 64 << 10
+	// tailBytes is the most of a message or of standard error that is kept.
+	tailBytes = 8 << 10
+)
+
+// Failure says in what way an agent failed by itself; empty means that it didn't.
+type Failure string
+
+// The failures.
+const (
+	Exit        Failure = "exit"         // a command ended with a code other than 0, or by a signal
+	Error       Failure = "error"        // a function returned an error
+	Panic       Failure = "panic"        // a function panicked
+	Timeout     Failure = "timeout"      // Limits.Time went by
+	OutputLimit Failure = "output_limit" // a command wrote more than Limits.OutputBytes
+)
+
+// Result is what became of an attempt.
+type Result struct {
+	// Text is what the agent returned, or the last line of its standard output
+	// that isn't blank, cut to 64 KiB. Empty when it failed.
+	Text string
+	// Reward is what a function reported through Env.Reward; nil if it did not.
+	// Commands post their rewards instead.
+	Reward  *float64
+	Failure Failure
+	// Message describes the failure for a person; with Panic it ends in the
+	// stack. At most 8 KiB.
+	Message string
+	// Stderr is the end of a command's standard error, at most 8 KiB.
+	Stderr string
+	// ExitCode is a command's, 128 plus the number of the signal that ended it.
+	ExitCode int
+}
+
+// Failed reports whether the agent failed by itself.
+func (r Result) Failed() bool { return r.Failure != "" }
+
+// head and tail cut s to at most n bytes without leaving half a rune behind.
+func head(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return strings.ToValidUTF8(s[:n], "")
+}
+
+func tail(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return strings.ToValidUTF8(s[len(s)-n:], "")
+}

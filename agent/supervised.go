@@ -1,0 +1,95 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+)
+
+// shimEnd is how long a shim may take to end an agent before it is itself ended.
+const shimEnd = grace + sweepTime + 3*time.Second
+
+// supervised is a shim that runs.
+type supervised struct {
+	cmd      *exec.Cmd
+	lifeline *os.File // its write end
+	reports  *os.File // its read end
+}
+
+// startShim starts a shim for args; prepare fills in the rest.
+func startShim(args []string, lock *os.File, prepare func(*exec.Cmd)) (*supervised, error) {
+	program, err := self()
+	if err != nil {
+		return nil, fmt.Errorf("find own executable: %w", err)
+	}
+	lifelineIn, lifeline, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("make lifeline: %w", err)
+	}
+	reports, reportsOut, err := os.Pipe()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("make report pipe: %w", err), lifelineIn.Close(), lifeline.Close())
+	}
+	cmd := exec.Command(program)
+	cmd.Args = append([]string{"fulgurite-shim", shimCommand}, args...)
+	cmd.ExtraFiles = []*os.File{lifelineIn, reportsOut, lock}
+	// Out of reach of the terminal's signals to the worker.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	// Outputs that something still holds open don't hold up the end.
+	cmd.WaitDelay = grace
+	prepare(cmd)
+	err = cmd.Start()
+	err = errors.Join(err, lifelineIn.Close(), reportsOut.Close())
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("start shim: %w", err), lifeline.Close(), reports.Close())
+	}
+	return &supervised{cmd: cmd, lifeline: lifeline, reports: reports}, nil
+}
+
+// wait waits for the agent, after letting go of the lifeline when ctx ends, and
+// returns how it ended. It is an error if the shim couldn't start it or died.
+func (s *supervised) wait(ctx context.Context) (shimReport, error) {
+	ended, watched := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(watched)
+		s.watch(ctx, ended)
+	}()
+	started, last, err := readReports(s.reports)
+	if err != nil && started.Group > 0 {
+		// The shim died, and the agent with it, but not what the agent started.
+		_ = syscall.Kill(-started.Group, syscall.SIGKILL)
+	}
+	// Its own code tells nothing that the reports don't, and an output that is
+	// held open by what escaped has been cut off.
+	_ = s.cmd.Wait()
+	close(ended)
+	<-watched
+	_ = s.lifeline.Close() // closed already if ctx ended
+	_ = s.reports.Close()
+	if started.Error != "" {
+		return last, fmt.Errorf("%w: %s", ErrNotStarted, started.Error)
+	}
+	return last, err
+}
+
+// watch lets go of the lifeline when ctx ends, and kills a shim that doesn't end
+// in time after that.
+func (s *supervised) watch(ctx context.Context, ended <-chan struct{}) {
+	select {
+	case <-ended:
+		return
+	case <-ctx.Done():
+	}
+	_ = s.lifeline.Close()
+	timer := time.NewTimer(shimEnd)
+	defer timer.Stop()
+	select {
+	case <-ended:
+	case <-timer.C:
+		_ = s.cmd.Process.Kill()
+	}
+}
