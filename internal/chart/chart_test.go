@@ -1,0 +1,237 @@
+package chart_test
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"flag"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/fulgurite/fulgurite/internal/chart"
+)
+
+// update rewrites the files that TestDrawingsAreAsBefore compares with.
+var update = flag.Bool("update", false, "rewrite testdata")
+
+// curve is a learning curve, its noise from a sine.
+func curve(from, to float64, every int) []chart.Point {
+	var points []chart.Point
+	for step := 0; step <= 40; step += every {
+		x := float64(step)
+		noise := 0.04 * math.Sin(x*x*0.7)
+		points = append(points, chart.Point{X: x, Y: from + (to-from)*(1-math.Exp(-x/10)) + noise})
+	}
+	return points
+}
+
+func one() chart.Plot {
+	return chart.Plot{
+		Title: "Reward", XLabel: "step", YLabel: "mean of the rollouts",
+		Series: []chart.Series{{Name: "train", Points: curve(0.26, 0.95, 1)}},
+	}
+}
+
+func two() chart.Plot {
+	p := one()
+	p.Series = append(p.Series, chart.Series{Name: "gate", Points: curve(0.24, 0.9, 5)})
+	return p
+}
+
+func TestDrawingsAreAsBefore(t *testing.T) {
+	t.Parallel()
+	for name, p := range map[string]chart.Plot{"one": one(), "two": two(), "none": {Title: "Reward"}} {
+		for style, s := range map[string]chart.Style{
+			"ascii":   {Width: 72, Height: 18},
+			"unicode": {Width: 72, Height: 18, Unicode: true},
+			"colour":  {Width: 72, Height: 18, Unicode: true, Colour: true},
+		} {
+			var text bytes.Buffer
+			require.NoError(t, p.WriteText(&text, s))
+			golden(t, name+"-"+style+".txt", text.Bytes())
+		}
+		var svg bytes.Buffer
+		require.NoError(t, p.WriteSVG(&svg))
+		golden(t, name+".svg", svg.Bytes())
+	}
+}
+
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		require.NoError(t, os.WriteFile(path, got, 0o644))
+	}
+	want, err := os.ReadFile(path)
+	require.NoError(t, err)
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("%s: want -, got +\n%s", name, diff)
+	}
+}
+
+// anyPlot draws plots as bad as others could make them.
+func anyPlot() *rapid.Generator[chart.Plot] {
+	return rapid.Custom(func(t *rapid.T) chart.Plot {
+		number := rapid.OneOf(
+			rapid.Float64Range(-2, 2),
+			rapid.Float64(),
+			rapid.SampledFrom([]float64{0, 1, 1e7, 1e7 + 1, math.NaN(), math.Inf(1), math.Inf(-1), math.MaxFloat64, math.SmallestNonzeroFloat64}),
+		)
+		p := chart.Plot{
+			Title:  rapid.String().Draw(t, "title"),
+			XLabel: rapid.String().Draw(t, "x label"),
+			YLabel: rapid.String().Draw(t, "y label"),
+		}
+		for range rapid.IntRange(0, 8).Draw(t, "series") {
+			s := chart.Series{Name: rapid.String().Draw(t, "name")}
+			for range rapid.IntRange(0, 30).Draw(t, "points") {
+				s.Points = append(s.Points, chart.Point{X: number.Draw(t, "x"), Y: number.Draw(t, "y")})
+			}
+			p.Series = append(p.Series, s)
+		}
+		return p
+	})
+}
+
+func TestTextKeepsToItsWidthAndHeight(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		s := chart.Style{
+			Width:   rapid.IntRange(1, 150).Draw(t, "width"),
+			Height:  rapid.IntRange(1, 60).Draw(t, "height"),
+			Unicode: rapid.Bool().Draw(t, "unicode"),
+		}
+		var b bytes.Buffer
+		require.NoError(t, anyPlot().Draw(t, "plot").WriteText(&b, s))
+		lines := strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
+		require.LessOrEqual(t, len(lines), max(s.Height, chart.LeastHeight))
+		for _, line := range lines {
+			require.LessOrEqual(t, utf8.RuneCountInString(line), max(s.Width, chart.LeastWidth), line)
+			require.NotContains(t, strings.Map(control, line), "!", line)
+			require.False(t, strings.HasSuffix(line, " "), line)
+		}
+	})
+}
+
+func control(r rune) rune {
+	if unicode.IsControl(r) {
+		return '!'
+	}
+	return ' '
+}
+
+func TestColoursChangeNothingElse(t *testing.T) {
+	t.Parallel()
+	colours := regexp.MustCompile("\x1b\\[[0-9]+m")
+	rapid.Check(t, func(t *rapid.T) {
+		p := anyPlot().Draw(t, "plot")
+		p.Series = p.Series[:min(len(p.Series), 1)]
+		var plain, coloured bytes.Buffer
+		require.NoError(t, p.WriteText(&plain, chart.Style{Unicode: true}))
+		require.NoError(t, p.WriteText(&coloured, chart.Style{Unicode: true, Colour: true}))
+		require.Equal(t, plain.String(), colours.ReplaceAllString(coloured.String(), ""))
+	})
+}
+
+func TestSVGIsWellFormedAndInside(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		p := anyPlot().Draw(t, "plot")
+		var b bytes.Buffer
+		require.NoError(t, p.WriteSVG(&b))
+		require.NotContains(t, b.String(), "NaN")
+		require.NotContains(t, b.String(), "Inf")
+		var ticks []float64
+		for d := xml.NewDecoder(&b); ; {
+			token, err := d.Token()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			require.NoError(t, err)
+			element, ok := token.(xml.StartElement)
+			if !ok {
+				continue
+			}
+			require.Contains(t, []string{"svg", "style", "g", "text", "line", "path", "circle"}, element.Name.Local)
+			if attribute(element, "text-anchor") == "end" { // a label of the y axis
+				var label string
+				require.NoError(t, d.DecodeElement(&label, &element))
+				v, err := strconv.ParseFloat(label, 64)
+				require.NoError(t, err)
+				ticks = append(ticks, v)
+			}
+			if element.Name.Local == "circle" {
+				x, err := strconv.ParseFloat(attribute(element, "cx"), 64)
+				require.NoError(t, err)
+				y, err := strconv.ParseFloat(attribute(element, "cy"), 64)
+				require.NoError(t, err)
+				require.True(t, x >= 0 && x <= 800 && y >= 0 && y <= 420, "%g, %g", x, y)
+			}
+		}
+		for i := 1; i < len(ticks); i++ {
+			require.Greater(t, ticks[i], ticks[i-1], "labels %v tell ticks apart", ticks)
+		}
+	})
+}
+
+func attribute(e xml.StartElement, name string) string {
+	for _, a := range e.Attr {
+		if a.Name.Local == name {
+			return a.Value
+		}
+	}
+	return ""
+}
+
+func TestOrderOfPointsDoesNotMatter(t *testing.T) {
+	t.Parallel()
+	p, reversed := one(), one()
+	points := reversed.Series[0].Points
+	for i, j := 0, len(points)-1; i < j; i, j = i+1, j-1 {
+		points[i], points[j] = points[j], points[i]
+	}
+	var a, b bytes.Buffer
+	require.NoError(t, p.WriteSVG(&a))
+	require.NoError(t, reversed.WriteSVG(&b))
+	require.Equal(t, a.String(), b.String())
+}
+
+func TestGapInterruptsTheLine(t *testing.T) {
+	t.Parallel()
+	p := one()
+	var whole, cut bytes.Buffer
+	require.NoError(t, p.WriteSVG(&whole))
+	p.Series[0].Points[20].Y = math.NaN()
+	require.NoError(t, p.WriteSVG(&cut))
+	const path = `<path class="s0 line"`
+	require.Equal(t, 1, strings.Count(whole.String(), path))
+	require.Equal(t, 2, strings.Count(cut.String(), path))
+}
+
+func TestRewardsBetweenZeroAndOneFillTheAxis(t *testing.T) {
+	t.Parallel()
+	var b bytes.Buffer
+	require.NoError(t, one().WriteText(&b, chart.Style{}))
+	require.Regexp(t, `(?m)^ +1\.0 \+`, b.String())
+	require.Regexp(t, `(?m)^ +0\.0 \+`, b.String())
+}
+
+func TestFailingWriterIsReported(t *testing.T) {
+	t.Parallel()
+	r, w := io.Pipe()
+	require.NoError(t, r.Close())
+	require.ErrorIs(t, one().WriteText(w, chart.Style{}), io.ErrClosedPipe)
+	require.ErrorIs(t, one().WriteSVG(w), io.ErrClosedPipe)
+}

@@ -1,0 +1,81 @@
+package chart
+
+import (
+	"os"
+	"strings"
+
+	"golang.org/x/term"
+)
+
+// Style says how to draw text. The zero value is ASCII of 80 columns without
+// colours, which any terminal and any log shows.
+type Style struct {
+	// Width and Height in characters, all included; zero means 80 and 20.
+	Width, Height int
+	// Unicode draws with braille characters and lines, else ASCII.
+	Unicode bool
+	// Colour tells series apart by the terminal's colours, else by their marks.
+	Colour bool
+}
+
+// LeastWidth and LeastHeight are drawn even where less is asked for.
+const (
+	LeastWidth  = 30
+	LeastHeight = 8
+)
+
+// StyleOf is the style that f can show, given the environment (os.Getenv):
+// colours only on a terminal and if neither NO_COLOR is set nor TERM is "dumb";
+// Unicode if the locale has UTF-8; the terminal's width up to 100 columns.
+func StyleOf(f *os.File, environment func(string) string) Style {
+	s := Style{Unicode: hasUTF8(environment)}
+	fd := int(f.Fd())
+	if !term.IsTerminal(fd) {
+		return s
+	}
+	if environment("TERM") == "dumb" {
+		s.Unicode = false
+	} else {
+		s.Colour = environment("NO_COLOR") == ""
+	}
+	if width, height, err := term.GetSize(fd); err == nil && width > 0 && height > 0 {
+		// A line wider than that is hard to read, and one as high as the terminal
+		// would scroll its own title away.
+		s.Width, s.Height = min(width, 100), min(max(height-4, LeastHeight), 20)
+	}
+	return s
+}
+
+// hasUTF8 looks at the variables in the order in which they override each other.
+func hasUTF8(environment func(string) string) bool {
+	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
+		if locale := strings.ToUpper(environment(name)); locale != "" {
+			return strings.Contains(locale, "UTF-8") || strings.Contains(locale, "UTF8")
+		}
+	}
+	return false
+}
+
+func (s Style) withDefaults() Style {
+	if s.Width == 0 {
+		s.Width = 80
+	}
+	if s.Height == 0 {
+		s.Height = 20
+	}
+	s.Width, s.Height = max(s.Width, LeastWidth), max(s.Height, LeastHeight)
+	return s
+}
+
+// glyphs are the characters of a drawing.
+type glyphs struct {
+	tick, vertical, corner, horizontal, mark string
+	series                                   []string
+}
+
+func (s Style) glyphs() glyphs {
+	if s.Unicode {
+		return glyphs{"┤", "│", "└", "─", "┬", []string{"●", "○", "◆", "◇", "■", "□"}}
+	}
+	return glyphs{"+", "|", "+", "-", "+", []string{"*", "o", "x", "#", "@", "%"}}
+}

@@ -1,0 +1,139 @@
+package progress
+
+import (
+	"fmt"
+	"io"
+	"sync"
+	"time"
+)
+
+// Display shows one training.
+type Display struct {
+	mu    sync.Mutex
+	out   io.Writer
+	bars  *bars // nil without a terminal
+	state state
+}
+
+// state is what the display was told last.
+type state struct {
+	phase              string
+	step, steps        int
+	rollouts, wanted   int
+	evaluated, toCheck int
+	rewards            []float64 // in the order of steps
+	rewardStep         int       // of the last reward; 0 before the first
+	firstStep          int
+	began              time.Time // of firstStep
+}
+
+// New makes a display on w. On a terminal Close has to end it.
+func New(w io.Writer, isTTY bool) *Display {
+	d := &Display{out: w}
+	if isTTY {
+		d.bars = newBars(w)
+	}
+	return d
+}
+
+// Step says that step n of total, counted from 1, is under way. It sets the
+// rollouts of the step to none.
+func (d *Display) Step(n, total int) {
+	d.change(func(s *state) {
+		if s.began.IsZero() {
+			s.firstStep, s.began = n, time.Now()
+		}
+		if s.step != n {
+			s.rollouts = 0
+		}
+		s.step, s.steps = n, total
+	})
+}
+
+// Rollouts says how many of this step's rollouts are finished.
+func (d *Display) Rollouts(done, total int) {
+	d.change(func(s *state) { s.rollouts, s.wanted = done, total })
+}
+
+// Phase names what the run does now, for example "training".
+func (d *Display) Phase(name string) {
+	d.change(func(s *state) { s.phase = name })
+}
+
+// Evaluation says how many rollouts of the evaluation are finished.
+func (d *Display) Evaluation(done, total int) {
+	d.change(func(s *state) { s.evaluated, s.toCheck = done, total })
+}
+
+// Reward is the mean reward of a step's rollouts, which finishes the step for
+// the display. Of several rewards of one step the first is shown.
+func (d *Display) Reward(step int, mean float64) {
+	d.change(func(s *state) {
+		if step <= s.rewardStep {
+			return
+		}
+		s.rewardStep, s.rewards = step, append(s.rewards, mean)
+		if d.bars == nil {
+			d.line(s.finished(step, mean))
+		}
+	})
+}
+
+// Println writes a line of its own, formatted as by fmt.Sprintln.
+func (d *Display) Println(arguments ...any) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.line(fmt.Sprintln(arguments...))
+}
+
+// Close leaves the bars as they are and lets go of the terminal; later calls
+// write plain lines. It may be called twice.
+func (d *Display) Close() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.bars != nil {
+		d.bars.close()
+		d.bars = nil
+	}
+}
+
+func (d *Display) change(what func(*state)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	what(&d.state)
+	if d.bars != nil {
+		d.bars.set(d.state)
+	}
+}
+
+// line writes text, which ends in a line feed, above the bars.
+func (d *Display) line(text string) {
+	if d.bars != nil {
+		d.bars.write(text)
+		return
+	}
+	_, _ = io.WriteString(d.out, text) // see the package's comment
+}
+
+// finished is the line of a step without a terminal.
+func (s *state) finished(step int, mean float64) string {
+	text := fmt.Sprintf("step %d", step)
+	if s.steps > 0 {
+		text += fmt.Sprintf("/%d", s.steps)
+	}
+	text += fmt.Sprintf("  reward %.3f", mean)
+	if s.wanted > 0 {
+		text += fmt.Sprintf("  rollouts %d", s.wanted)
+	}
+	return text + "\n"
+}
+
+// remaining is how long the steps to come take if they are as long as those this
+// display has seen; 0 says that it has seen none.
+func (s *state) remaining(now time.Time) time.Duration {
+	seen := s.step - s.firstStep
+	if seen < 1 {
+		return 0
+	}
+	return now.Sub(s.began) / time.Duration(seen) * time.Duration(s.steps-s.step+1)
+}

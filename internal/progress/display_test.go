@@ -1,0 +1,74 @@
+package progress_test
+
+import (
+	"bytes"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/fulgurite/fulgurite/internal/progress"
+)
+
+// story tells a display of two steps, as one who polls does: some things twice.
+func story(d *progress.Display) {
+	d.Println("a run of", 2, "steps")
+	for i, mean := range []float64{0.25, 0.5} {
+		d.Step(i+1, 2)
+		d.Step(i+1, 2)
+		d.Phase("rollouts")
+		for done := range 9 {
+			d.Rollouts(done, 8)
+		}
+		d.Reward(i+1, mean)
+		d.Reward(i+1, mean)
+		d.Phase("training")
+	}
+	d.Phase("evaluation")
+	d.Evaluation(16, 16)
+	d.Println("done")
+}
+
+func TestWithoutATerminalEachFinishedStepIsALine(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	d := progress.New(&out, false)
+	story(d)
+	d.Close()
+	require.Equal(t, `a run of 2 steps
+step 1/2  reward 0.250  rollouts 8
+step 2/2  reward 0.500  rollouts 8
+done
+`, out.String())
+}
+
+func TestRewardsAloneAreEnough(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	d := progress.New(&out, false)
+	d.Reward(7, -1)
+	d.Reward(6, 1) // too late
+	d.Close()
+	d.Close()
+	d.Println("after")
+	require.Equal(t, "step 7  reward -1.000\nafter\n", out.String())
+}
+
+func TestAnyGoroutineMayTell(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	for _, isTTY := range []bool{false, true} {
+		var out bytes.Buffer
+		d := progress.New(&out, isTTY)
+		var tellers errgroup.Group
+		for range 4 {
+			tellers.Go(func() error { story(d); return nil })
+		}
+		require.NoError(t, tellers.Wait())
+		d.Reward(3, math.NaN())
+		d.Close()
+		story(d) // late tellers do no harm
+		require.Contains(t, out.String(), "done")
+	}
+}

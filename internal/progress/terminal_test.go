@@ -1,0 +1,124 @@
+//go:build linux
+
+package progress_test
+
+import (
+	"errors"
+	"io"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fulgurite/fulgurite/internal/progress"
+	"github.com/fulgurite/fulgurite/internal/ptytest"
+)
+
+// watch returns a function that says all that the terminal got, once it is closed.
+func watch(screen io.Reader) func() (string, error) {
+	type result struct {
+		text string
+		err  error
+	}
+	seen := make(chan result, 1)
+	go func() {
+		text, err := io.ReadAll(screen)
+		if errors.Is(err, syscall.EIO) { // how a terminal says that nobody writes any more
+			err = nil
+		}
+		seen <- result{string(text), err}
+	}()
+	return func() (string, error) {
+		r := <-seen
+		return r.text, r.err
+	}
+}
+
+func TestOnATerminalBarsShowTheLastState(t *testing.T) {
+	t.Parallel()
+	screen, tty := ptytest.Open(t, 100, 30)
+	seen := watch(screen)
+	d := progress.New(tty, true)
+	story(d)
+	d.Close()
+	d.Println("after the bars")
+	require.NoError(t, tty.Close())
+	text, err := seen()
+	require.NoError(t, err)
+
+	lines := strings.Split(emulate(t, text), "\n")
+	require.Equal(t, []string{"a run of 2 steps", "done"}, lines[:2], "lines stay above the bars")
+	require.Len(t, lines, 7)
+	for i, want := range []string{
+		`^  step +2/2 +█+  evaluation$`,
+		`^  rollouts +8/8 +█+$`,
+		`^  evaluation +16/16 +█+$`,
+		`^  reward +0\.500 ▁█$`,
+		`^after the bars$`,
+	} {
+		require.Regexp(t, want, lines[i+2])
+	}
+}
+
+func TestBarsFitANarrowTerminal(t *testing.T) {
+	t.Parallel()
+	screen, tty := ptytest.Open(t, 40, 10)
+	seen := watch(screen)
+	d := progress.New(tty, true)
+	story(d)
+	d.Close()
+	require.NoError(t, tty.Close())
+	text, err := seen()
+	require.NoError(t, err)
+	for _, line := range strings.Split(emulate(t, text), "\n") {
+		require.LessOrEqual(t, len([]rune(line)), 40, line)
+	}
+}
+
+// emulate is as much of a terminal as the bars use: lines, "up n lines" and
+// "clear to the end of the screen".
+func emulate(t *testing.T, text string) string {
+	t.Helper()
+	lines := []string{""}
+	row := 0
+	for len(text) > 0 {
+		switch {
+		case strings.HasPrefix(text, "\r\n"):
+			row++
+			if row == len(lines) {
+				lines = append(lines, "")
+			}
+			text = text[2:]
+		case text[0] == '\r':
+			text = text[1:]
+		case text[0] == '\x1b':
+			var up int
+			rest, ok := strings.CutPrefix(text, "\x1b[")
+			require.True(t, ok, "%q", text[:min(len(text), 10)])
+			for rest[0] >= '0' && rest[0] <= '9' {
+				up, rest = up*10+int(rest[0]-'0'), rest[1:]
+			}
+			switch rest[0] {
+			case 'A':
+				row -= up
+			case 'J':
+				lines = append(lines[:row], "")
+			default:
+				t.Fatalf("unknown sequence %q", text[:min(len(text), 10)])
+			}
+			text = rest[1:]
+		default:
+			end := strings.IndexAny(text, "\r\x1b")
+			if end < 0 {
+				end = len(text)
+			}
+			lines[row] += text[:end]
+			text = text[end:]
+		}
+	}
+	for i := range lines {
+		lines[i] = strings.TrimRight(lines[i], " ")
+	}
+	return strings.TrimRight(strings.Join(lines, "\n"), "\n")
+}
