@@ -1,0 +1,90 @@
+package devserver
+
+import (
+	"time"
+
+	"go.temporal.io/server/common/cluster"
+	"go.temporal.io/server/common/config"
+	"go.temporal.io/server/common/dynamicconfig"
+	"go.temporal.io/server/common/membership/static"
+	"go.temporal.io/server/common/persistence/sql/sqlplugin/sqlite"
+	"go.temporal.io/server/common/primitives"
+)
+
+const clusterName = "active"
+
+// configuration is the server's static configuration.
+func configuration(p ports, database *config.SQL) *config.Config {
+	off := config.ArchivalNamespaceDefaults{
+		History:    config.HistoryArchivalNamespaceDefaults{State: config.ArchivalDisabled},
+		Visibility: config.VisibilityArchivalNamespaceDefaults{State: config.ArchivalDisabled},
+	}
+	frontend := service(p.frontend)
+	frontend.RPC.HTTPPort = p.http // without it the server warns at every start
+	return &config.Config{
+		Global: config.Global{Membership: config.Membership{
+			MaxJoinDuration:  30 * time.Second,
+			BroadcastAddress: loopback,
+		}},
+		Persistence: config.Persistence{
+			DefaultStore:    sqlite.PluginName,
+			VisibilityStore: sqlite.PluginName,
+			// Shards let many hosts share the work; here is one.
+			NumHistoryShards: 1,
+			DataStores:       map[string]config.DataStore{sqlite.PluginName: {SQL: database}},
+		},
+		ClusterMetadata: &cluster.Config{
+			FailoverVersionIncrement: 10,
+			MasterClusterName:        clusterName,
+			CurrentClusterName:       clusterName,
+			ClusterInformation: map[string]cluster.ClusterInformation{clusterName: {
+				Enabled:                true,
+				InitialFailoverVersion: 1,
+				RPCAddress:             hostPort(p.frontend),
+			}},
+		},
+		DCRedirectionPolicy: config.DCRedirectionPolicy{Policy: "noop"},
+		Services: map[string]config.Service{
+			string(primitives.FrontendService): frontend,
+			string(primitives.HistoryService):  service(p.history),
+			string(primitives.MatchingService): service(p.matching),
+			string(primitives.WorkerService):   service(p.worker),
+		},
+		Archival: config.Archival{
+			History:    config.HistoryArchival{State: config.ArchivalDisabled},
+			Visibility: config.VisibilityArchival{State: config.ArchivalDisabled},
+		},
+		PublicClient:      config.PublicClient{HostPort: hostPort(p.frontend)},
+		NamespaceDefaults: config.NamespaceDefaults{Archival: off},
+	}
+}
+
+func service(port int) config.Service {
+	return config.Service{RPC: config.RPC{GRPCPort: port, BindOnIP: loopback}}
+}
+
+// hosts tells each service where the others are, so that none has to ask around.
+func hosts(p ports) map[primitives.ServiceName]static.Hosts {
+	return map[primitives.ServiceName]static.Hosts{
+		primitives.FrontendService: static.SingleLocalHost(hostPort(p.frontend)),
+		primitives.HistoryService:  static.SingleLocalHost(hostPort(p.history)),
+		primitives.MatchingService: static.SingleLocalHost(hostPort(p.matching)),
+		primitives.WorkerService:   static.SingleLocalHost(hostPort(p.worker)),
+	}
+}
+
+// dynamic holds the settings that differ from the server's defaults. Limits are
+// not among them: what a cluster would refuse is to be refused here.
+func dynamic() dynamicconfig.StaticClient {
+	return dynamicconfig.StaticClient{
+		// Runs share the workers; without fairness the first to come starves the others.
+		dynamicconfig.MatchingEnableFairness.Key(): true,
+		// The server would otherwise report its version to its makers.
+		dynamicconfig.EnableServerVersionCheck.Key(): false,
+		// Partitions spread a queue over hosts; here they only delay.
+		dynamicconfig.MatchingNumTaskqueueReadPartitions.Key():  1,
+		dynamicconfig.MatchingNumTaskqueueWritePartitions.Key(): 1,
+		// `temporal operator search-attribute create` takes effect at once.
+		dynamicconfig.ForceSearchAttributesCacheRefreshOnRead.Key(): true,
+	}
+}

@@ -1,0 +1,52 @@
+package devserver
+
+import (
+	"time"
+
+	"go.temporal.io/api/enums/v1"
+	"go.uber.org/zap"
+)
+
+// Defaults of Options, and the ports that the `temporal` CLI and its users expect.
+const (
+	DefaultNamespace    = "default"
+	DefaultRetention    = 90 * 24 * time.Hour
+	DefaultFrontendPort = 7233
+	DefaultUIPort       = 8233
+)
+
+// Options say what to start. The zero value is a server in memory, without Web
+// UI, on a free port.
+type Options struct {
+	// Dir holds the database; it is made if it is absent. Empty keeps all in
+	// memory.
+	Dir string
+	// FrontendPort and UIPort are wished for: where one is taken another free
+	// one is used. Zero wishes for none.
+	FrontendPort int
+	UIPort       int
+	// UI says whether to serve the Web UI.
+	UI bool
+	// Namespace is registered if it is absent; empty means DefaultNamespace.
+	Namespace string
+	// Retention is how long the history of a closed workflow is kept; zero means
+	// DefaultRetention.
+	Retention time.Duration
+	// SearchAttributes are registered in Namespace where they are absent.
+	SearchAttributes map[string]enums.IndexedValueType
+	// Log receives the server's warnings and errors; nil drops them.
+	Log *zap.Logger
+}
+
+func (o Options) withDefaults() Options {
+	if o.Namespace == "" {
+		o.Namespace = DefaultNamespace
+	}
+	if o.Retention == 0 {
+		o.Retention = DefaultRetention
+	}
+	if o.Log == nil {
+		o.Log = zap.NewNop()
+	}
+	return o
+}

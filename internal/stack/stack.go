@@ -1,0 +1,242 @@
+// Package stack puts all of Fulgurite into one process: embedded Temporal with
+// its Web UI, the store, the sampler, the gateway, the forwarder and the workers
+// of all three queues. The demo, `fulgurite dev` and end-to-end tests run on it.
+//
+// Everything durable lies in one directory, laid out by [Layout]. A stack that
+// was killed goes on where it was when it is started on the same directory
+// again; only one may run there at a time. It is no cluster: for one, run the
+// same parts as processes of their own.
+package stack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"time"
+
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/worker"
+	"go.uber.org/zap"
+
+	"github.com/fulgurite/fulgurite/activities"
+	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/dialog"
+	"github.com/fulgurite/fulgurite/gateway"
+	"github.com/fulgurite/fulgurite/internal/catalog"
+	"github.com/fulgurite/fulgurite/internal/devserver"
+	"github.com/fulgurite/fulgurite/model/native"
+	"github.com/fulgurite/fulgurite/model/serve"
+	"github.com/fulgurite/fulgurite/store"
+	"github.com/fulgurite/fulgurite/store/blob"
+	"github.com/fulgurite/fulgurite/workers"
+	"github.com/fulgurite/fulgurite/workflows"
+)
+
+// Layout says where things lie in a stack's directory.
+type Layout string
+
+// Database is the store; Blobs holds tasks, batches and versions; Temporal holds
+// the server's database; Runs has a directory a run for what people look at.
+func (l Layout) Database() string       { return filepath.Join(string(l), "fulgurite.db") }
+func (l Layout) Blobs() string          { return filepath.Join(string(l), "blobs") }
+func (l Layout) Temporal() string       { return filepath.Join(string(l), "temporal") }
+func (l Layout) Run(name string) string { return filepath.Join(string(l), "runs", name) }
+
+// Options say what to start. Ports are wishes: where one is taken another free
+// one is used; 0 wishes for none.
+type Options struct {
+	Dir         string
+	UI          bool
+	Frontend    int // Temporal's port
+	UIPort      int
+	GatewayPort int
+	// Queues are polled for agents beside workflows.QueueRollout.
+	Queues []string
+	// Agents are the functions that a spec may name.
+	Agents agent.Registry
+	// Concurrency is the most agents that run at once; 0 means 32 a core.
+	Concurrency int
+	Log         *zap.Logger
+}
+
+// resident is how many versions the sampler keeps: the newest, the promoted one
+// and two that rollouts still on their way may ask for.
+const resident = 4
+
+// Stack is a running stack.
+type Stack struct {
+	Layout  Layout
+	Client  client.Client
+	Store   *store.Store
+	Blobs   *blob.Store
+	Catalog catalog.Catalog
+
+	log        *zap.Logger
+	temporal   *devserver.Server
+	gatewayURL string
+	closers    []func(context.Context) error // in the order to close
+}
+
+// Start brings everything up. What it started is stopped again when a part fails.
+func Start(ctx context.Context, o Options) (_ *Stack, err error) {
+	s := &Stack{Layout: Layout(o.Dir), log: o.Log}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.Close())
+		}
+	}()
+	if err := os.MkdirAll(o.Dir, 0o755); err != nil {
+		return nil, fmt.Errorf("make the state directory: %w", err)
+	}
+	if err := s.startTemporal(ctx, o); err != nil {
+		return nil, err
+	}
+	if err := s.openStore(ctx); err != nil {
+		return nil, err
+	}
+	engine := native.New(native.Options{})
+	sampler := serve.New(engine, s.Catalog, resident)
+	s.onClose(func(context.Context) error { sampler.Close(); return nil })
+	if err := s.startGateway(ctx, o, sampler); err != nil {
+		return nil, err
+	}
+	return s, s.startWorkers(ctx, o, sampler)
+}
+
+// onClose registers f to run before everything registered earlier.
+func (s *Stack) onClose(f func(context.Context) error) {
+	s.closers = append([]func(context.Context) error{f}, s.closers...)
+}
+
+func (s *Stack) startTemporal(ctx context.Context, o Options) error {
+	server, err := devserver.Start(ctx, devserver.Options{
+		Dir: s.Layout.Temporal(), UI: o.UI, FrontendPort: o.Frontend, UIPort: o.UIPort,
+		SearchAttributes: workflows.SearchAttributes(), Log: o.Log.Named("temporal"),
+	})
+	if err != nil {
+		return fmt.Errorf("start Temporal: %w", err)
+	}
+	s.temporal = server
+	s.onClose(func(context.Context) error { return server.Stop() })
+	if s.Client, err = server.Client(ctx); err != nil {
+		return fmt.Errorf("connect to Temporal: %w", err)
+	}
+	s.onClose(func(context.Context) error { s.Client.Close(); return nil })
+	return nil
+}
+
+func (s *Stack) openStore(ctx context.Context) error {
+	var err error
+	if s.Store, err = store.Open(ctx, s.Layout.Database(), s.log); err != nil {
+		return err
+	}
+	s.onClose(func(context.Context) error { return s.Store.Close() })
+	if err := s.Store.Migrate(ctx); err != nil {
+		return err
+	}
+	if s.Blobs, err = blob.Open(s.Layout.Blobs()); err != nil {
+		return err
+	}
+	s.Catalog = catalog.Catalog{Store: s.Store, Blobs: s.Blobs}
+	return nil
+}
+
+func (s *Stack) startGateway(ctx context.Context, o Options, sampler *serve.Sampler) error {
+	listener, err := listen(ctx, o.GatewayPort)
+	if err != nil {
+		return fmt.Errorf("start the gateway: %w", err)
+	}
+	s.gatewayURL = "http://" + listener.Addr().String()
+	server := &http.Server{
+		Handler:           gateway.New(gateway.Config{Journal: s.Store, Sampler: sampler, Versions: s.Catalog, Codecs: dialog.Named, Log: o.Log.Named("gateway")}),
+		ReadHeaderTimeout: time.Minute,
+		ErrorLog:          zap.NewStdLog(o.Log.Named("gateway")),
+	}
+	go func() { _ = server.Serve(listener) }() // ends with http.ErrServerClosed at Shutdown
+	s.onClose(server.Shutdown)
+	return nil
+}
+
+func (s *Stack) startWorkers(ctx context.Context, o Options, sampler *serve.Sampler) error {
+	directory, err := os.Getwd()
+	if err != nil {
+		return fmt.Errorf("find the working directory: %w", err)
+	}
+	forwarder, err := agent.NewForwarder(ctx, func() string { return s.gatewayURL }, o.Log.Named("forwarder"))
+	if err != nil {
+		return err
+	}
+	s.onClose(forwarder.Close)
+	trainer := &activities.Trainer{Runs: s.Store, Versions: s.Store, Blobs: s.Blobs, Engines: Engines, Codecs: dialog.Named}
+	s.onClose(func(context.Context) error { trainer.Close(); return nil })
+	runner := &activities.Runner{
+		Runs: s.Store, Attempts: s.Store, Blobs: s.Blobs, Forwarder: forwarder, Launchers: Launchers(o.Agents),
+	}
+	list := []worker.Worker{
+		workers.Training(s.Client, &activities.Coordinator{
+			Runs: s.Store, Ledger: s.Store, Attempts: s.Store, Blobs: s.Blobs, Publisher: sampler,
+			Cluster: cluster{s.Client, s.temporal.Namespace()}, Codecs: dialog.Named, Directory: directory,
+		}),
+		workers.TrainGPU(s.Client, trainer),
+	}
+	concurrent := o.Concurrency
+	if concurrent == 0 {
+		concurrent = 32 * runtime.GOMAXPROCS(0) // agents mostly wait
+	}
+	for _, queue := range append([]string{workflows.QueueRollout}, o.Queues...) {
+		list = append(list, workers.Rollout(s.Client, queue, runner, concurrent))
+	}
+	for _, w := range list {
+		if err := w.Start(); err != nil {
+			return fmt.Errorf("start a worker: %w", err)
+		}
+		s.onClose(func(context.Context) error { w.Stop(); return nil })
+	}
+	return nil
+}
+
+// GatewayURL is where the OpenAI-compatible door listens, ending in "/v1".
+func (s *Stack) GatewayURL() string { return s.gatewayURL + "/v1" }
+
+// TemporalAddress is host:port of Temporal's frontend.
+func (s *Stack) TemporalAddress() string { return s.temporal.Address() }
+
+// UIURL is the Web UI's address, empty without one.
+func (s *Stack) UIURL() string { return s.temporal.UIURL() }
+
+// WorkflowURL is the page of a workflow in the Web UI.
+func (s *Stack) WorkflowURL(id string) string {
+	return fmt.Sprintf("%s/namespaces/%s/workflows/%s", s.temporal.UIURL(), s.temporal.Namespace(), id)
+}
+
+// closeTimeout bounds what Close waits for.
+const closeTimeout = 20 * time.Second
+
+// Close stops everything, workers first. Runs under way go on when a stack is
+// started on the directory again.
+func (s *Stack) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	var all []error
+	for _, f := range s.closers {
+		all = append(all, f(ctx))
+	}
+	s.closers = nil
+	return errors.Join(all...)
+}
+
+// listen takes the port, or a free one where it is taken.
+func listen(ctx context.Context, port int) (net.Listener, error) {
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	if err != nil && port != 0 {
+		return lc.Listen(ctx, "tcp", "127.0.0.1:0")
+	}
+	return l, err
+}
