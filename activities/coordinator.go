@@ -23,6 +23,8 @@ type Coordinator struct {
 	Publisher Publisher
 	Cluster   Cluster
 	Codecs    Codecs
+	// Directory is what relative paths in a workflow's input are relative to.
+	Directory string
 }
 
 // ErrRunExists is wrapped when a run of that name was started before.
@@ -35,7 +37,7 @@ func (c *Coordinator) PrepareRun(ctx context.Context, in PrepareRunInput) (Prepa
 	if err := trace.CheckRunName(in.Run); err != nil {
 		return PrepareRunResult{}, invalid(fmt.Errorf("workflow id becomes the run's name: %w", err))
 	}
-	s, err := readSpec(in.Spec)
+	s, err := readSpec(in.Spec, c.Directory)
 	if err != nil {
 		return PrepareRunResult{}, invalid(err)
 	}
@@ -65,13 +67,15 @@ func (c *Coordinator) PrepareRun(ctx context.Context, in PrepareRunInput) (Prepa
 	return PrepareRunResult{Spec: s, Splits: splits, SearchAttributes: attributes}, nil
 }
 
-func readSpec(data []byte) (spec.Spec, error) {
+// readSpec reads a workflow's input. Paths in it that are not absolute are
+// relative to directory, since there is no spec file here.
+func readSpec(data []byte, directory string) (spec.Spec, error) {
 	s, err := spec.Parse(data, "workflow input.json")
 	if err != nil {
 		return s, err
 	}
-	s = s.WithDefaults()
-	return s, s.Validate()
+	s = s.WithDefaults().Resolve(directory)
+	return s, s.Check()
 }
 
 // snapshot stores the tasks of each split.

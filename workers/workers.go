@@ -22,8 +22,13 @@ import (
 // stopTimeout is how long a stopping worker lets activities finish.
 const stopTimeout = 5 * time.Second
 
+// Registry takes workflows; a worker is one, and so is a replayer.
+type Registry interface {
+	RegisterWorkflowWithOptions(w any, options workflow.RegisterOptions)
+}
+
 // Workflows registers the workflows under their public names.
-func Workflows(r worker.WorkflowRegistry) {
+func Workflows(r Registry) {
 	for name, f := range map[string]any{
 		"TrainingWorkflow":   workflows.TrainingWorkflow,
 		"RolloutWorkflow":    workflows.RolloutWorkflow,

@@ -277,10 +277,15 @@ func (t *trainingRun) abandon(ctx workflow.Context, cause error) {
 }
 
 // finish reports the promoted version on the test split and closes the record.
+// Without a gate split nothing could be promoted; then it is the last version.
 func (t *trainingRun) finish(ctx workflow.Context) (TrainingResult, error) {
 	t.After = t.Before
-	if t.has(trace.Test) && t.Promoted != 0 {
-		e, err := t.evaluate(ctx, trace.Test, t.Promoted)
+	final := t.Promoted
+	if !t.has(trace.Gate) {
+		final = t.Step
+	}
+	if t.has(trace.Test) && final != 0 {
+		e, err := t.evaluate(ctx, trace.Test, final)
 		if err != nil {
 			return TrainingResult{}, err
 		}

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/contrib/envconfig"
+	"go.uber.org/zap/exp/zapslog"
+
+	sdklog "go.temporal.io/sdk/log"
+
+	"log/slog"
+
+	"github.com/fulgurite/fulgurite/internal/stack"
+	"github.com/fulgurite/fulgurite/store"
+	"github.com/fulgurite/fulgurite/store/blob"
+)
+
+// addresses say where the stack of a directory can be reached. The file lies in
+// the directory while the stack runs.
+type addresses struct {
+	PID      int    `json:"pid"`
+	Temporal string `json:"temporal"`
+	UI       string `json:"ui"`
+	Gateway  string `json:"gateway"`
+}
+
+func (s *shared) addressFile() string { return filepath.Join(s.Dir, "stack.json") }
+
+// announce writes the addresses of a running stack.
+func (s *shared) announce(st *stack.Stack) error {
+	return writeJSON(s.addressFile(), addresses{os.Getpid(), st.TemporalAddress(), st.UIURL(), st.GatewayURL()})
+}
+
+func (s *shared) retract() { _ = os.Remove(s.addressFile()) } // stale addresses only cost a failed connection
+
+// addresses of the stack that runs on the directory, zero when none does.
+func (s *shared) addresses() (addresses, error) {
+	var a addresses
+	data, err := os.ReadFile(s.addressFile())
+	if errors.Is(err, fs.ErrNotExist) {
+		return a, nil
+	}
+	if err != nil {
+		return a, err
+	}
+	if err := json.Unmarshal(data, &a); err != nil {
+		return a, fmt.Errorf("%s: %w", s.addressFile(), err)
+	}
+	return a, nil
+}
+
+// dial connects to Temporal: where TEMPORAL_ADDRESS or a profile of Temporal's
+// own configuration says, else to the stack of the directory.
+func (s *shared) dial(ctx context.Context, t *terminal) (client.Client, error) {
+	options, err := envconfig.LoadDefaultClientOptions()
+	if err != nil {
+		return nil, fmt.Errorf("read Temporal's client configuration: %w", err)
+	}
+	options.Logger = sdklog.NewStructuredLogger(slog.New(zapslog.NewHandler(s.logger(t.err).Core())))
+	if options.HostPort == "" || options.HostPort == client.DefaultHostPort {
+		a, err := s.addresses()
+		if err != nil {
+			return nil, err
+		}
+		if a.Temporal != "" {
+			options.HostPort = a.Temporal
+		}
+	}
+	c, err := client.DialContext(ctx, options)
+	if err != nil {
+		return nil, fmt.Errorf("no Temporal at %q: start `fulgurite dev --dir %s` in another terminal, or set TEMPORAL_ADDRESS (%w)", options.HostPort, s.Dir, err)
+	}
+	return c, nil
+}
+
+// open opens the directory's store and blobs for reading, also while a stack runs.
+func (s *shared) open(ctx context.Context, t *terminal) (*store.Store, *blob.Store, error) {
+	if _, err := os.Stat(s.layout().Database()); errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, usagef("no runs in %s: choose the directory with --dir, or start with `fulgurite demo`", s.Dir)
+	}
+	db, err := store.Open(ctx, s.layout().Database(), s.logger(t.err))
+	if err != nil {
+		return nil, nil, err
+	}
+	blobs, err := blob.Open(s.layout().Blobs())
+	if err != nil {
+		return nil, nil, errors.Join(err, db.Close())
+	}
+	return db, blobs, nil
+}

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/fulgurite/fulgurite/internal/chart"
+	"github.com/fulgurite/fulgurite/internal/stack"
+)
+
+// cli is the command line.
+type cli struct {
+	Shared shared `embed:""`
+
+	Demo      demoCommand      `cmd:"" help:"Train a tool-using calculator agent, from nothing to a promoted version."`
+	Dev       devCommand       `cmd:"" help:"Keep Temporal, store, gateway and workers up in this process."`
+	Train     trainCommand     `cmd:"" help:"Start the run of a spec and follow it."`
+	Plan      planCommand      `cmd:"" help:"Print what a spec will run, without starting anything."`
+	Try       tryCommand       `cmd:"" help:"Run a few tasks of a spec and show every call, token and reward."`
+	Status    statusCommand    `cmd:"" help:"Show where a run stands."`
+	Runs      runsCommand      `cmd:"" help:"List the runs."`
+	Versions  versionsCommand  `cmd:"" help:"List a run's versions."`
+	Chat      chatCommand      `cmd:"" help:"Ask a version something, through the run's own agent."`
+	Export    exportCommand    `cmd:"" help:"Write a version as a Hugging Face directory."`
+	WarmStart warmStartCommand `cmd:"" help:"Make the warm start of a spec alone, as a Hugging Face directory."`
+	Schema    schemaCommand    `cmd:"" help:"Print the JSON Schema of specs."`
+}
+
+// shared are the flags of every command.
+type shared struct {
+	Dir     string `help:"Directory of all state." default:".fulgurite" env:"FULGURITE_DIR" type:"path"`
+	Verbose bool   `help:"Log what the parts do to standard error." short:"v"`
+}
+
+func (s *shared) layout() stack.Layout { return stack.Layout(s.Dir) }
+
+// logger writes warnings for people, or everything with --verbose.
+func (s *shared) logger(w io.Writer) *zap.Logger {
+	level, encoding := zapcore.ErrorLevel, zap.NewDevelopmentEncoderConfig()
+	if s.Verbose {
+		level = zapcore.InfoLevel
+	}
+	return zap.New(zapcore.NewCore(zapcore.NewConsoleEncoder(encoding), zapcore.AddSync(w), level))
+}
+
+// terminal is where a command writes.
+type terminal struct {
+	out, err io.Writer
+	tty      bool
+	style    chart.Style
+}
+
+func newTerminal(out, err *os.File) *terminal {
+	stat, statErr := out.Stat()
+	return &terminal{
+		out: out, err: err, style: chart.StyleOf(out, os.Getenv),
+		tty: statErr == nil && stat.Mode()&os.ModeCharDevice != 0,
+	}
+}
+
+func (t *terminal) printf(format string, args ...any) { fmt.Fprintf(t.out, format, args...) }
+
+// json prints v indented.
+func (t *terminal) json(v any) error {
+	e := json.NewEncoder(t.out)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+// writeJSON writes v to a file that is whole or absent.
+func writeJSON(path string, v any) error {
+	data, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", path, err)
+	}
+	return replaceFile(path, append(data, '\n'))
+}
+
+func replaceFile(path string, data []byte) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	part := path + ".part"
+	if err := os.WriteFile(part, data, 0o644); err != nil {
+		return err
+	}
+	return os.Rename(part, path)
+}

@@ -1,0 +1,187 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/fulgurite/fulgurite/examples/calc"
+	"github.com/fulgurite/fulgurite/internal/progress"
+	"github.com/fulgurite/fulgurite/internal/stack"
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/hf"
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/workflows"
+)
+
+// mainPolicy is the policy that runs train unless their spec says otherwise.
+const mainPolicy = model.DefaultPolicy
+
+type demoCommand struct {
+	Seed        uint64 `help:"Seed of everything random." default:"1"`
+	FromScratch bool   `help:"Begin with random weights and make the warm start too."`
+	JSON        string `help:"Also write the result to this file." name:"json" placeholder:"FILE" type:"path"`
+}
+
+// demoResult is what `fulgurite demo --json` writes.
+type demoResult struct {
+	Seed         uint64  `json:"seed"`
+	RewardBefore float64 `json:"reward_before"` // test split, temperature 1, version 0
+	RewardAfter  float64 `json:"reward_after"`  // the same of the promoted version
+	WallSeconds  float64 `json:"wall_seconds"`
+	PeakRSSBytes int64   `json:"peak_rss_bytes"`
+	WeightsSHA   string  `json:"weights_sha256"` // of the last version's weights
+	Run          string  `json:"run"`
+
+	GreedyBefore *float64 `json:"greedy_before,omitempty"`
+	GreedyAfter  *float64 `json:"greedy_after,omitempty"`
+	Promoted     int      `json:"promoted"`
+	Steps        int      `json:"steps"`
+}
+
+func (c *demoCommand) Run(ctx context.Context, s *shared, t *terminal) error {
+	began := time.Now()
+	sp, err := c.spec(s)
+	if err != nil {
+		return err
+	}
+	st, err := s.start(ctx, t, nil, 0)
+	if err != nil {
+		return err
+	}
+	defer s.retract()
+	result, err := c.train(ctx, s, t, st, sp)
+	if errors.Is(err, context.Canceled) {
+		t.printf("\nStopped. The same command goes on with the run.\n")
+		return st.Close()
+	}
+	if err == nil {
+		err = c.report(ctx, t, st, result, began)
+	}
+	return errors.Join(err, st.Close())
+}
+
+// spec is the example's own, with what the flags change.
+func (c *demoCommand) spec(s *shared) (spec.Spec, error) {
+	sp, err := spec.Parse(calc.Spec, "examples/calc/spec.yaml")
+	if err != nil {
+		return sp, err
+	}
+	sp.Seed = c.Seed
+	if !c.FromScratch {
+		if sp.Model.Base, err = unpackBase(s.layout()); err != nil {
+			return sp, fmt.Errorf("unpack the warm-started checkpoint: %w", err)
+		}
+		sp.Model.WarmStart = nil
+	}
+	sp = sp.WithDefaults()
+	return sp, sp.Check()
+}
+
+// unpackBase writes the warm-started checkpoint that the binary carries.
+func unpackBase(l stack.Layout) (string, error) {
+	dir := filepath.Join(string(l), "base")
+	for name, data := range map[string][]byte{model.WeightsFile: calc.Weights, model.ConfigFile: calc.Config} {
+		if err := replaceFile(filepath.Join(dir, name), data); err != nil {
+			return "", err
+		}
+	}
+	return dir, nil
+}
+
+// train starts the run, or goes on with the one under way, and follows it.
+func (c *demoCommand) train(ctx context.Context, s *shared, t *terminal, st *stack.Stack, sp spec.Spec) (workflows.TrainingResult, error) {
+	name, going, err := c.next(ctx, st, sp)
+	if err != nil {
+		return workflows.TrainingResult{}, err
+	}
+	verb := "started"
+	if going {
+		verb = "goes on"
+	}
+	t.printf("Run %s %s. Watch it in Temporal's Web UI: %s\n", name, verb, st.WorkflowURL(name))
+	run, err := startRun(ctx, st.Client, name, sp)
+	if err != nil {
+		return workflows.TrainingResult{}, err
+	}
+	display := progress.New(t.out, t.tty)
+	defer display.Close()
+	result, err := follow(ctx, st.Client, run, display)
+	if err != nil && ctx.Err() == nil {
+		return result, fmt.Errorf("run %s: %w", name, err)
+	}
+	return result, err
+}
+
+// demoPrefix begins the names of the demo's runs: demo-1, demo-2, …
+const demoPrefix = "demo-"
+
+// next is the demo's run that is under way, or the name of the next one.
+func (c *demoCommand) next(ctx context.Context, st *stack.Stack, sp spec.Spec) (name string, going bool, err error) {
+	runs, err := st.Store.Runs(ctx)
+	if err != nil {
+		return "", false, err
+	}
+	last := 0
+	for _, r := range runs {
+		n, err := strconv.Atoi(strings.TrimPrefix(r.Name, demoPrefix))
+		if err != nil || !strings.HasPrefix(r.Name, demoPrefix) {
+			continue
+		}
+		if r.Status == record.Running {
+			if r.SpecDigest != spec.Digest(sp) {
+				return "", false, usagef("run %s is under way with other settings: use the same --seed and --from-scratch to go on, or another --dir", r.Name)
+			}
+			return r.Name, true, nil
+		}
+		last = max(last, n)
+	}
+	return demoPrefix + strconv.Itoa(last+1), false, nil
+}
+
+// report shows what the run came to and writes what stays.
+func (c *demoCommand) report(ctx context.Context, t *terminal, st *stack.Stack, r workflows.TrainingResult, began time.Time) error {
+	dir := st.Layout.Run(r.Run)
+	svg, err := drawCurve(ctx, t, st, r.Run, dir)
+	if err != nil {
+		return err
+	}
+	checkpoint := filepath.Join(dir, "promoted")
+	id := model.VersionID{Run: r.Run, Policy: mainPolicy, Number: r.Promoted}
+	architecture, weights, _, err := st.Catalog.Load(ctx, id)
+	if err == nil {
+		err = hf.WriteDirectory(checkpoint, architecture, weights)
+	}
+	if err != nil {
+		return fmt.Errorf("export version %s: %w", id, err)
+	}
+	out := demoResult{
+		Seed: c.Seed, RewardBefore: r.Before.Mean, RewardAfter: r.After.Mean, WallSeconds: time.Since(began).Seconds(),
+		PeakRSSBytes: peakRSS(), WeightsSHA: strings.TrimPrefix(r.Weights, "sha256:"), Run: r.Run,
+		GreedyBefore: r.Before.Greedy, GreedyAfter: r.After.Greedy, Promoted: r.Promoted, Steps: r.Steps,
+	}
+	t.printf("\n  test reward before   %s\n", describe(*r.Before))
+	t.printf("  test reward after    %s\n", describe(*r.After))
+	t.printf("  promoted             version %d of %d, in %s\n", r.Promoted, r.Steps, checkpoint)
+	t.printf("  reward curve         %s\n", svg)
+	t.printf("  run history          %s\n", st.WorkflowURL(r.Run))
+	t.printf("                       (while `fulgurite dev --dir %s` runs)\n", st.Layout)
+	t.printf("  all state            %s (rm -r removes it)\n", st.Layout)
+	t.printf("  took                 %.0f s, %d MB at most\n\n", out.WallSeconds, out.PeakRSSBytes>>20)
+	t.printf("Ask it something:  fulgurite chat %s@promoted \"12+7*3\" --dir %s\n", r.Run, st.Layout)
+	if c.JSON == "" {
+		return nil
+	}
+	data, err := json.Marshal(out)
+	if err != nil {
+		return fmt.Errorf("encode the result: %w", err)
+	}
+	return os.WriteFile(c.JSON, append(data, '\n'), 0o644)
+}

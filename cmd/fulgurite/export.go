@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/fulgurite/fulgurite/internal/catalog"
+	"github.com/fulgurite/fulgurite/internal/stack"
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/hf"
+	"github.com/fulgurite/fulgurite/spec"
+)
+
+type exportCommand struct {
+	Version   string `arg:"" help:"RUN@NUMBER or RUN@promoted."`
+	Directory string `arg:"" help:"Where to write config.json and model.safetensors." type:"path"`
+}
+
+func (c *exportCommand) Run(ctx context.Context, s *shared, t *terminal) error {
+	db, blobs, err := s.open(ctx, t)
+	if err != nil {
+		return err
+	}
+	defer db.Close() //nolint:errcheck // only read from
+	k := catalog.Catalog{Store: db, Blobs: blobs}
+	v, err := k.Find(ctx, c.Version)
+	if err != nil {
+		return err
+	}
+	architecture, weights, digest, err := k.Load(ctx, v.VersionID)
+	if err == nil {
+		err = hf.WriteDirectory(c.Directory, architecture, weights)
+	}
+	if err != nil {
+		return fmt.Errorf("export %s: %w", v.VersionID, err)
+	}
+	t.printf("%s (%s) is in %s\n", v.VersionID, digest, c.Directory)
+	return nil
+}
+
+type warmStartCommand struct {
+	Spec      string `arg:"" help:"Spec file with model.warm_start." type:"path"`
+	Directory string `arg:"" help:"Where to write config.json and model.safetensors." type:"path"`
+}
+
+// Run makes version 0 of the spec in a stack that leaves nothing else behind.
+func (c *warmStartCommand) Run(ctx context.Context, s *shared, t *terminal) error {
+	sp, err := loadSpec(c.Spec)
+	if err != nil {
+		return err
+	}
+	if sp.Model.WarmStart == nil {
+		return usagef("%s has no model.warm_start", c.Spec)
+	}
+	return inTrial(ctx, s, t, sp, func(st *stack.Stack) error {
+		if _, err := runTrial(ctx, st, sp, 0); err != nil {
+			return err
+		}
+		architecture, weights, digest, err := st.Catalog.Load(ctx, model.VersionID{Run: trialRun, Policy: mainPolicy})
+		if err == nil {
+			err = hf.WriteDirectory(c.Directory, architecture, weights)
+		}
+		if err != nil {
+			return fmt.Errorf("export the warm start: %w", err)
+		}
+		t.printf("warm start %s is in %s\n", digest, c.Directory)
+		return nil
+	})
+}
+
+type schemaCommand struct{}
+
+func (schemaCommand) Run(t *terminal) error {
+	schema, err := spec.Schema()
+	if err != nil {
+		return err
+	}
+	t.printf("%s", schema)
+	return nil
+}

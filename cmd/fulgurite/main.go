@@ -1,0 +1,75 @@
+// Command fulgurite is the tool for people: the demo, a development stack in one
+// process, and everything one does with runs from a terminal.
+//
+// Exit codes are 0 for success, 1 when something failed, and 2 for bad usage or
+// a bad spec, before anything was started.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/spec"
+)
+
+func main() {
+	agent.ShimMain() // does not return where this process is to be an agent's shim
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:], newTerminal(os.Stdout, os.Stderr))
+	stop()
+	os.Exit(code)
+}
+
+// The exit codes.
+const (
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+// run executes one command line.
+func run(ctx context.Context, args []string, t *terminal) int {
+	var c cli
+	parser, err := kong.New(&c,
+		kong.Name("fulgurite"),
+		kong.Description("Durable reinforcement learning for LLM agents, on Temporal."),
+		kong.UsageOnError(),
+		kong.Writers(t.out, t.err),
+		kong.BindTo(ctx, (*context.Context)(nil)),
+		kong.Bind(t),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
+	)
+	if err != nil {
+		fmt.Fprintln(t.err, "fulgurite:", err)
+		return exitFailed
+	}
+	parsed, err := parser.Parse(args)
+	if err != nil {
+		fmt.Fprintf(t.err, "fulgurite: %v\nRun `fulgurite --help` for usage.\n", err)
+		return exitUsage
+	}
+	err = parsed.Run(&c.Shared)
+	var usage usageError
+	var faults *spec.Faults
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &usage), errors.As(err, &faults):
+		fmt.Fprintln(t.err, "fulgurite:", err)
+		return exitUsage
+	default:
+		fmt.Fprintln(t.err, "fulgurite:", err)
+		return exitFailed
+	}
+}
+
+// usageError is a mistake in what was asked for, not in doing it.
+type usageError struct{ error }
+
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/fulgurite/fulgurite/dialog"
+	"github.com/fulgurite/fulgurite/internal/stack"
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/hf"
+	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/tasks"
+	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/workflows"
+)
+
+type planCommand struct {
+	Spec string `arg:"" help:"Spec file, YAML or JSON." type:"path"`
+	JSON bool   `help:"Print JSON." name:"json"`
+}
+
+// plan is what a spec will run.
+type plan struct {
+	Digest     string             `json:"digest"`
+	Spec       spec.Spec          `json:"spec"` // with defaults, paths absolute
+	Parameters int                `json:"parameters"`
+	Engine     string             `json:"engine"` // its fingerprint
+	Tasks      map[trace.Kind]int `json:"tasks"`
+	Steps      int                `json:"steps"`
+	Epochs     float64            `json:"epochs"`
+	Rollouts   int                `json:"rollouts"` // that are trained on
+	Gates      int                `json:"gate_evaluations"`
+	Queues     []string           `json:"queues"`
+}
+
+func (c *planCommand) Run(_ context.Context, t *terminal) error {
+	p, err := makePlan(c.Spec)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return t.json(p)
+	}
+	p.print(t)
+	return nil
+}
+
+// makePlan reads everything that a run would read and starts nothing.
+func makePlan(path string) (plan, error) {
+	sp, err := loadSpec(path)
+	if err != nil {
+		return plan{}, err
+	}
+	p := plan{Digest: spec.Digest(sp), Spec: sp, Tasks: map[trace.Kind]int{}}
+	for kind, source := range map[trace.Kind]string{trace.Train: sp.Tasks.Train, trace.Gate: sp.Tasks.Gate, trace.Test: sp.Tasks.Test} {
+		if source == "" {
+			continue
+		}
+		list, err := tasks.Open(source)
+		if err == nil {
+			err = tasks.CheckAnswers(sp.Grader, list)
+		}
+		if err != nil {
+			return p, usageError{fmt.Errorf("tasks.%s: %w", kind, err)}
+		}
+		p.Tasks[kind] = len(list)
+	}
+	codec, err := dialog.Named(sp.Model.Codec)
+	if err != nil {
+		return p, usageError{err}
+	}
+	architecture := model.Tiny(codec.VocabSize())
+	if sp.Model.Base != "tiny" {
+		if architecture, _, err = hf.ReadDirectory(sp.Model.Base); err != nil {
+			return p, usageError{fmt.Errorf("model.base: %w", err)}
+		}
+	}
+	engine, err := stack.Engines(sp.Model.Engine)
+	if err != nil {
+		return p, usageError{err}
+	}
+	tr := sp.Training
+	p.Parameters, p.Engine = architecture.Parameters(), engine.Fingerprint()
+	p.Steps = tr.Total(p.Tasks[trace.Train])
+	p.Rollouts = p.Steps * tr.TasksPerStep * tr.SamplesPerTask
+	p.Epochs = float64(p.Steps*tr.TasksPerStep) / float64(p.Tasks[trace.Train])
+	if p.Tasks[trace.Gate] > 0 {
+		p.Gates = 1 + (p.Steps+sp.Evaluation.Every-1)/sp.Evaluation.Every
+	}
+	p.Queues = []string{workflows.QueueTraining, sp.Agent.Queue, workflows.QueueTrainGPU}
+	return p, nil
+}
+
+func (p plan) print(t *terminal) {
+	s, tr := p.Spec, p.Spec.Training
+	line := func(label, format string, args ...any) { t.printf("%-12s %s\n", label, fmt.Sprintf(format, args...)) }
+	line("spec", "%s", p.Digest)
+	line("seed", "%d", s.Seed)
+	line("model", "%s, %d parameters, codec %s", s.Model.Base, p.Parameters, s.Model.Codec)
+	line("engine", "%s", p.Engine)
+	if w := s.Model.WarmStart; w != nil {
+		line("warm start", "%d updates of %d dialogs from %s, learning rate %g", w.Updates, w.Batch, w.Demonstrations, w.LearningRate)
+	}
+	line("tasks", "train %d, gate %d, test %d", p.Tasks[trace.Train], p.Tasks[trace.Gate], p.Tasks[trace.Test])
+	agent := "function " + s.Agent.Func
+	if s.Agent.Func == "" {
+		agent = "command " + strings.Join(s.Agent.Command, " ")
+	}
+	line("agent", "%s; at most %d calls, %g s", agent, s.Agent.Limits.Calls, s.Agent.Limits.Seconds)
+	line("grader", "%s", s.Grader.Type)
+	line("sampling", "temperature %g, at most %d tokens a reply", *s.Sampling.Temperature, s.Sampling.MaxTokens)
+	line("a step", "%d tasks × %d samples = %d rollouts, then one update", tr.TasksPerStep, tr.SamplesPerTask, tr.TasksPerStep*tr.SamplesPerTask)
+	line("the run", "%d steps = %.2f epochs, %d rollouts", p.Steps, p.Epochs, p.Rollouts)
+	line("credit", "reward − mean of the %s, over the deviation of the %s; every call: %s", s.Credit.Mean, s.Credit.Std, s.Credit.Assignment)
+	line("loss", "%s, clip %g below and %g above, %s", s.Loss.Type, s.Loss.ClipLow, s.Loss.ClipHigh, s.Loss.Aggregation)
+	o := tr.Optimizer
+	line("optimizer", "AdamW, learning rate %g, %s to %g of it, gradient norm clipped at %g", o.LearningRate, o.Schedule, o.FinalFraction, o.ClipNorm)
+	if p.Gates > 0 {
+		line("promotion", "%d evaluations of the gate split; a version must be better by more than %g", p.Gates, s.Promotion.Margin)
+	}
+	line("queues", "%s", strings.Join(p.Queues, ", "))
+}

@@ -1,0 +1,220 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/client"
+
+	"github.com/fulgurite/fulgurite/activities"
+	"github.com/fulgurite/fulgurite/internal/catalog"
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/workflows"
+)
+
+type statusCommand struct {
+	Run_ string `arg:"" name:"run" help:"Name of the run."`
+	JSON bool   `help:"Print JSON." name:"json"`
+}
+
+// runStatus is what `fulgurite status` reports.
+type runStatus struct {
+	Run    string        `json:"run"`
+	Status record.Status `json:"status"`
+	// Progress is absent when Temporal can't be asked.
+	Progress *workflows.Progress `json:"progress,omitempty"`
+	// Idle lists the queues that no worker polls.
+	Idle    []string `json:"idle_queues,omitempty"`
+	Warning string   `json:"warning,omitempty"`
+}
+
+func (c *statusCommand) Run(ctx context.Context, s *shared, t *terminal) error {
+	out, err := s.status(ctx, t, c.Run_)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return t.json(out)
+	}
+	t.printf("Run %s: %s\n", out.Run, out.Status)
+	if p := out.Progress; p != nil {
+		t.printf("  %s (%s), step %d of %d, version %d is promoted\n", p.Phase, p.Subject, p.Step, p.Steps, p.Promoted)
+		if n := len(p.Curve); n > 0 {
+			t.printf("  reward of step %d: %.3f\n", p.Curve[n-1].Step, p.Curve[n-1].Reward)
+		}
+		t.printf("  %d model calls, %d sampled tokens, %d rollouts whose agent failed\n", p.Calls, p.Tokens, p.Failed)
+	}
+	for _, q := range out.Idle {
+		t.printf("  no worker polls queue %s: the run waits until one does\n", q)
+	}
+	if out.Warning != "" {
+		t.printf("  %s\n", out.Warning)
+	}
+	return nil
+}
+
+// status asks the store first, which answers always, and then Temporal.
+func (s *shared) status(ctx context.Context, t *terminal, name string) (runStatus, error) {
+	db, blobs, err := s.open(ctx, t)
+	if err != nil {
+		return runStatus{}, err
+	}
+	defer db.Close() //nolint:errcheck // only read from
+	run, err := db.Run(ctx, name)
+	if err != nil {
+		return runStatus{}, fmt.Errorf("run %s: %w", name, err)
+	}
+	out := runStatus{Run: name, Status: run.Status}
+	if run.Status != record.Running {
+		return out, nil
+	}
+	temporal, err := s.dial(ctx, t)
+	if err != nil {
+		out.Warning = fmt.Sprintf("nothing runs it at the moment: %v", err)
+		return out, nil
+	}
+	defer temporal.Close()
+	sp, err := catalog.Catalog{Store: db, Blobs: blobs}.Spec(ctx, name)
+	if err != nil {
+		return out, err
+	}
+	if out.Idle, err = idleQueues(ctx, temporal, sp.Agent.Queue); err != nil {
+		return out, err
+	}
+	var p workflows.Progress
+	if err := query(ctx, temporal, name, &p); err != nil {
+		out.Warning = fmt.Sprintf("the run does not answer: %v", err)
+		return out, nil
+	}
+	out.Progress = &p
+	return out, nil
+}
+
+// idleQueues lists those of a run's queues that no worker polls.
+func idleQueues(ctx context.Context, c client.Client, agents string) ([]string, error) {
+	var idle []string
+	for _, q := range []struct {
+		name string
+		kind enums.TaskQueueType
+	}{
+		{workflows.QueueTraining, enums.TASK_QUEUE_TYPE_WORKFLOW},
+		{agents, enums.TASK_QUEUE_TYPE_ACTIVITY},
+		{workflows.QueueTrainGPU, enums.TASK_QUEUE_TYPE_ACTIVITY},
+	} {
+		d, err := c.DescribeTaskQueue(ctx, q.name, q.kind)
+		if err != nil {
+			return nil, fmt.Errorf("describe queue %s: %w", q.name, err)
+		}
+		if len(d.Pollers) == 0 {
+			idle = append(idle, q.name)
+		}
+	}
+	return idle, nil
+}
+
+type runsCommand struct {
+	JSON bool `help:"Print JSON." name:"json"`
+}
+
+func (c *runsCommand) Run(ctx context.Context, s *shared, t *terminal) error {
+	db, _, err := s.open(ctx, t)
+	if err != nil {
+		return err
+	}
+	defer db.Close() //nolint:errcheck // only read from
+	runs, err := db.Runs(ctx)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return t.json(runs)
+	}
+	for _, r := range runs {
+		t.printf("%-24s %-10s %s\n", r.Name, r.Status, r.Created.Local().Format("2006-01-02 15:04:05"))
+	}
+	return nil
+}
+
+type versionsCommand struct {
+	Run_ string `arg:"" name:"run" help:"Name of the run."`
+	JSON bool   `help:"Print JSON." name:"json"`
+}
+
+// versionLine is one version as it is listed.
+type versionLine struct {
+	Version  int                `json:"version"`
+	Weights  string             `json:"weights"`
+	Promoted bool               `json:"promoted"`
+	Gate     *float64           `json:"gate,omitempty"`
+	Test     *float64           `json:"test,omitempty"`
+	Metrics  map[string]float64 `json:"metrics,omitempty"`
+}
+
+func (c *versionsCommand) Run(ctx context.Context, s *shared, t *terminal) error {
+	db, _, err := s.open(ctx, t)
+	if err != nil {
+		return err
+	}
+	defer db.Close() //nolint:errcheck // only read from
+	if _, err := db.Run(ctx, c.Run_); err != nil {
+		return fmt.Errorf("run %s: %w", c.Run_, err)
+	}
+	versions, err := db.Versions(ctx, c.Run_, mainPolicy)
+	if err != nil {
+		return err
+	}
+	evaluations, err := db.Evaluations(ctx, c.Run_)
+	if err != nil {
+		return err
+	}
+	current := -1
+	if p, err := db.Promoted(ctx, c.Run_, mainPolicy); err == nil {
+		current = p.Version
+	} else if !errors.Is(err, trace.ErrNotFound) {
+		return err
+	}
+	lines := make([]versionLine, len(versions))
+	for i, v := range versions {
+		lines[i] = versionLine{Version: v.Number, Weights: v.Weights, Promoted: v.Number == current, Metrics: v.Metrics}
+		for _, e := range evaluations {
+			switch {
+			case e.Version != v.Number:
+			case e.Kind == trace.Gate:
+				lines[i].Gate = &e.Mean
+			case e.Kind == trace.Test:
+				lines[i].Test = &e.Mean
+			}
+		}
+	}
+	if c.JSON {
+		return t.json(lines)
+	}
+	t.printf("%8s  %-8s  %6s  %6s  %s\n", "version", "", "gate", "test", "weights")
+	for _, l := range lines {
+		mark := ""
+		if l.Promoted {
+			mark = "promoted"
+		}
+		t.printf("%8d  %-8s  %6s  %6s  %s\n", l.Version, mark, optional(l.Gate), optional(l.Test), l.Weights)
+	}
+	return nil
+}
+
+func optional(v *float64) string {
+	if v == nil {
+		return ""
+	}
+	return fmt.Sprintf("%.3f", *v)
+}
+
+// describe is an evaluation in a few words.
+func describe(e activities.Evaluation) string {
+	s := fmt.Sprintf("%.3f ± %.3f", e.Mean, e.StdError)
+	if e.Greedy != nil {
+		s += fmt.Sprintf(" (at temperature 0: %.3f)", *e.Greedy)
+	}
+	return s
+}
