@@ -1,0 +1,102 @@
+# Everything here needs Go, git and make, no more. `make help` lists the targets.
+
+.DEFAULT_GOAL := help
+
+# An older Go fetches the version that go.mod names, also where an image says "local".
+export GOTOOLCHAIN := auto
+
+GO      ?= go
+# The product is plain Go; the race detector alone needs a C compiler. Without
+# -trimpath a build shares its cache with `go test`, which saves compiling the
+# Temporal server twice; `make release` has it.
+GOBUILD := CGO_ENABLED=0 $(GO) build
+# golangci-lint and workflowcheck are pinned in modules of their own, because their
+# dependencies have no business in the product's.
+LINT          := $(GO) tool -modfile=tools/lint/go.mod golangci-lint
+WORKFLOWCHECK := $(GO) tool -modfile=tools/workflowcheck/go.mod workflowcheck
+
+BENCH          ?= .
+BENCH_PACKAGES ?= ./credit/... ./dialog/... ./model/... ./store/...
+
+##@ Use
+
+.PHONY: demo
+demo: build ## Learn to use a calculator: reward curve in a few minutes, nothing to install
+	@bin/fulgurite demo
+
+.PHONY: build
+build: ## Build bin/fulgurite and bin/fulgurite-worker (minutes at first, then seconds)
+	@mkdir -p bin
+	@total=$$($(GO) list -deps ./cmd/... | wc -l); \
+	{ $(GOBUILD) -v -o bin/ ./cmd/... 2>&1; echo "status $$?"; } | { \
+	downloads=0; packages=0; told=; \
+	while read -r line; do \
+		case "$$line" in \
+		"status "*) status=$${line#status } ;; \
+		"go: downloading "*) downloads=$$((downloads + 1)) ;; \
+		*[!a-zA-Z0-9._/~-]*) printf '%s\n' "$$line"; continue ;; \
+		*) packages=$$((packages + 1)) ;; \
+		esac; \
+		if [ "$$packages" -eq 100 ] && [ -z "$$told" ]; then \
+			told=yes; \
+			printf '\rThe first build compiles the Temporal server and its Web UI: 5 to 8 minutes on two cores.\n'; \
+		fi; \
+		if [ $$((downloads + packages)) -eq 0 ]; then continue; fi; \
+		if [ -t 1 ]; then printf '\rdownloaded %d modules, built %d of %d packages ' "$$downloads" "$$packages" $$total; \
+		elif [ "$$packages" -gt 0 ] && [ $$((packages % 200)) -eq 0 ]; then printf 'built %d of %d packages\n' "$$packages" $$total; \
+		fi; \
+	done; \
+	if [ -t 1 ] && [ $$((downloads + packages)) -gt 0 ]; then echo; fi; \
+	exit "$$status"; }
+
+.PHONY: release
+release: ## Build both commands as they are given away: no paths of this machine, no symbols
+	@mkdir -p bin
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o bin/ ./cmd/...
+
+.PHONY: clean
+clean: ## Remove what was built; runs and their data stay
+	rm -rf bin
+
+##@ Check
+
+.PHONY: test
+test: ## Run all tests as users build: without C
+	CGO_ENABLED=0 $(GO) test ./...
+
+.PHONY: race
+race: ## Run all tests with the race detector, in another order each time (needs a C compiler)
+	CGO_ENABLED=1 $(GO) test -race -shuffle=on ./...
+
+.PHONY: replay
+replay: ## Replay the kept workflow histories: does new code still continue old runs?
+	CGO_ENABLED=0 $(GO) test -count=1 -run 'Replay' ./testsuite/...
+
+.PHONY: bench
+bench: ## Measure; BENCH=regexp chooses, BENCH_PACKAGES says where
+	CGO_ENABLED=0 $(GO) test -run '^$$' -bench '$(BENCH)' -benchmem $(BENCH_PACKAGES)
+
+.PHONY: vet
+vet: ## Look for mistakes that the compiler lets pass
+	CGO_ENABLED=0 $(GO) vet ./...
+
+.PHONY: lint
+lint: ## Look for more of them (the linter itself builds for minutes at first)
+	CGO_ENABLED=0 $(LINT) run ./...
+
+.PHONY: workflowcheck
+workflowcheck: ## Prove that workflows do nothing that a replay could see differently
+	CGO_ENABLED=0 $(WORKFLOWCHECK) -config tools/workflowcheck/config.yaml ./workflows/...
+
+.PHONY: ci
+ci: ## All that a change must pass, as the build server runs it
+	.ci/run
+
+.PHONY: help
+help: ## Show this list
+	@while IFS= read -r line; do \
+		case "$$line" in \
+		"##@ "*) printf '\n%s\n' "$${line#\#\#@ }" ;; \
+		[a-z]*:*"## "*) printf '  make %-15s %s\n' "$${line%%:*}" "$${line#*\#\# }" ;; \
+		esac; \
+	done < Makefile

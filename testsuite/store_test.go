@@ -1,0 +1,21 @@
+package testsuite_test
+
+import (
+	"context"
+	"os"
+
+	"go.uber.org/zap"
+
+	"github.com/fulgurite/fulgurite/internal/stack"
+	"github.com/fulgurite/fulgurite/store"
+)
+
+// openStore opens the store of a stack's directory beside the stack, once it is
+// there.
+func openStore(ctx context.Context, dir string) (*store.Store, error) {
+	path := stack.Layout(dir).Database()
+	if _, err := os.Stat(path); err != nil {
+		return nil, err
+	}
+	return store.Open(ctx, path, zap.NewNop())
+}

@@ -1,0 +1,206 @@
+package testsuite_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sashabaranov/go-openai"
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/history/v1"
+	"go.temporal.io/sdk/client"
+	"go.uber.org/zap"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/examples/calc/calculator"
+	"github.com/fulgurite/fulgurite/internal/stack"
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/workflows"
+)
+
+// calculate is the example's agent as a worker registers it.
+func calculate(ctx context.Context, task agent.Task, env agent.Env) (string, error) {
+	config := openai.DefaultConfig(env.Key)
+	config.BaseURL = env.BaseURL
+	return calculator.Agent{Client: openai.NewClientWithConfig(config), Model: env.Model}.Solve(ctx, task.Input)
+}
+
+// small is a run that takes seconds: the tiny model, a warm start too short to
+// be good, and a few steps.
+func small(steps int) spec.Spec {
+	return spec.Spec{
+		Seed:       7,
+		Model:      spec.Model{WarmStart: &spec.WarmStart{Demonstrations: "arithmetic", Updates: 150, Batch: 32}},
+		Agent:      spec.Agent{Func: "calculator"},
+		Tasks:      spec.Tasks{Train: "arithmetic:train:64", Gate: "arithmetic:gate:16", Test: "arithmetic:test:16"},
+		Grader:     spec.Grader{Type: "exact"},
+		Training:   spec.Training{Steps: steps, TasksPerStep: 4, SamplesPerTask: 4},
+		Evaluation: spec.Evaluation{Every: 2},
+	}.WithDefaults()
+}
+
+func start(ctx context.Context, t testing.TB, dir string) *stack.Stack {
+	t.Helper()
+	st, err := stack.Start(ctx, stack.Options{Dir: dir, Agents: agent.Registry{"calculator": calculate}, Log: zap.NewNop()})
+	require.NoError(t, err)
+	return st
+}
+
+// train runs s under name to its end.
+func train(ctx context.Context, st *stack.Stack, name string, s spec.Spec) (workflows.TrainingResult, error) {
+	var out workflows.TrainingResult
+	data, err := json.Marshal(s)
+	if err != nil {
+		return out, err
+	}
+	run, err := st.Client.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
+		ID: name, TaskQueue: workflows.QueueTraining, WorkflowIDConflictPolicy: enums.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
+	}, "TrainingWorkflow", workflows.TrainingInput{Spec: data})
+	if err != nil {
+		return out, err
+	}
+	return out, run.Get(ctx, &out)
+}
+
+func TestTwoStepsRunThroughEverythingReal(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	st := start(ctx, t, t.TempDir())
+	defer func() { require.NoError(t, st.Close()) }()
+	s := small(2)
+	s.Model.WarmStart = nil // random weights
+	result, err := train(ctx, st, "two-steps", s)
+	require.NoError(t, err)
+	require.Equal(t, 2, result.Steps)
+
+	versions, err := st.Store.Versions(ctx, "two-steps", "main")
+	require.NoError(t, err)
+	require.Len(t, versions, 3)
+	for i, v := range versions {
+		require.Equal(t, i, v.Number)
+		require.Equal(t, i-1, v.Parent)
+	}
+	require.Equal(t, result.Weights, versions[2].Weights)
+	// Random weights solve nothing, so no group has anything to learn from.
+	require.Equal(t, versions[0].Weights, versions[1].Weights)
+
+	attempts, err := st.Store.Attempts(ctx, "two-steps", trace.Train, 1)
+	require.NoError(t, err)
+	require.Len(t, attempts, 16)
+	for _, a := range attempts {
+		require.NotEqual(t, trace.Running, a.Outcome)
+		calls, err := st.Store.Calls(ctx, a.Address)
+		require.NoError(t, err)
+		require.NotEmpty(t, calls)
+		require.Equal(t, versions[0].Weights, calls[0].Weights, "step 1 samples from version 0")
+	}
+	run, err := st.Store.Run(ctx, "two-steps")
+	require.NoError(t, err)
+	require.Equal(t, record.Completed, run.Status)
+}
+
+// The budget of a run with Temporal: only ids and numbers pass through it.
+const (
+	largestPayload = 8 << 10 // bytes; the server warns at 512 KiB
+	eventsPerStep  = 120     // of TrainingWorkflow, at 4 tasks a step
+)
+
+func TestOnlyIDsAndNumbersPassThroughTemporal(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	st := start(ctx, t, t.TempDir())
+	defer func() { require.NoError(t, st.Close()) }()
+	s := small(4)
+	_, err := train(ctx, st, "budget", s)
+	require.NoError(t, err)
+
+	events := eventsOf(ctx, t, st.Client, "budget")
+	require.Less(t, len(events), s.Training.Steps*eventsPerStep)
+	t.Logf("TrainingWorkflow: %d events for %d steps", len(events), s.Training.Steps)
+	for _, id := range []string{"budget", "budget/train-1/0", "budget/gate-2", "budget/test-0"} {
+		for _, e := range eventsOf(ctx, t, st.Client, id) {
+			require.Less(t, proto.Size(e), largestPayload, "event %d of %s", e.EventId, id)
+		}
+	}
+}
+
+func eventsOf(ctx context.Context, t *testing.T, c client.Client, id string) []*history.HistoryEvent {
+	t.Helper()
+	var out []*history.HistoryEvent
+	for it := c.GetWorkflowHistory(ctx, id, "", false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT); it.HasNext(); {
+		e, err := it.Next()
+		require.NoError(t, err)
+		out = append(out, e)
+	}
+	require.NotEmpty(t, out)
+	return out
+}
+
+// victimVariable names the state directory of a process that trains until it is
+// killed.
+const victimVariable = "FULGURITE_TEST_VICTIM"
+
+// victim trains in a process of its own.
+func victim(dir string) int {
+	ctx := context.Background()
+	st, err := stack.Start(ctx, stack.Options{Dir: dir, Agents: agent.Registry{"calculator": calculate}, Log: zap.NewNop()})
+	if err == nil {
+		_, err = train(ctx, st, "run", small(6))
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+func TestARunKilledAnyNumberOfTimesEndsInTheSameWeights(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	undisturbed := start(ctx, t, t.TempDir())
+	want, err := train(ctx, undisturbed, "undisturbed", small(6))
+	require.NoError(t, err)
+	require.NoError(t, undisturbed.Close())
+
+	dir := t.TempDir()
+	for kill := range 3 {
+		process := exec.CommandContext(ctx, os.Args[0], "-test.run=^$")
+		process.Env = append(os.Environ(), victimVariable+"="+dir)
+		process.Stderr = os.Stderr
+		require.NoError(t, process.Start())
+		awaitProgress(ctx, t, dir, 1+2*kill)
+		require.NoError(t, process.Process.Signal(syscall.SIGKILL))
+		require.Error(t, process.Wait())
+	}
+	st := start(ctx, t, dir)
+	defer func() { require.NoError(t, st.Close()) }()
+	got, err := train(ctx, st, "run", small(6))
+	require.NoError(t, err)
+	require.Equal(t, want.Weights, got.Weights, "killed three times, and under another name")
+	require.Equal(t, want.Promoted, got.Promoted)
+	require.Equal(t, want.After.Mean, got.After.Mean)
+}
+
+// awaitProgress waits until the victim has trained a version, by looking at the
+// store it writes.
+func awaitProgress(ctx context.Context, t *testing.T, dir string, version int) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		db, err := openStore(ctx, dir)
+		if err != nil {
+			return false
+		}
+		defer db.Close() //nolint:errcheck // only read from
+		versions, err := db.Versions(ctx, "run", "main")
+		return err == nil && len(versions) > version
+	}, 2*time.Minute, 20*time.Millisecond)
+}
