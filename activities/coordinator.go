@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/fulgurite/fulgurite/model"
@@ -32,45 +33,64 @@ var ErrRunExists = errors.New("run exists")
 
 // PrepareRun makes everything that a run reads immutable: it checks the spec,
 // snapshots the tasks under their digests and writes the run's row. All faults
-// of a spec are reported in one non-retryable error.
-func (c *Coordinator) PrepareRun(ctx context.Context, in PrepareRunInput) (PrepareRunResult, error) {
+// of a spec are reported in one non-retryable error. A run that the same
+// execution prepared before is returned as it stands, whatever has become of the
+// files since.
+func (c *Coordinator) PrepareRun(ctx context.Context, in PrepareRunInput) (_ PrepareRunResult, err error) {
+	defer settle(&err)
 	if err := trace.CheckRunName(in.Run); err != nil {
 		return PrepareRunResult{}, invalid(fmt.Errorf("workflow id becomes the run's name: %w", err))
-	}
-	s, err := readSpec(in.Spec, c.Directory)
-	if err != nil {
-		return PrepareRunResult{}, invalid(err)
-	}
-	splits, err := c.snapshot(ctx, s)
-	if err != nil {
-		return PrepareRunResult{}, err
 	}
 	attributes, err := c.Cluster.HasSearchAttributes(ctx)
 	if err != nil {
 		return PrepareRunResult{}, fmt.Errorf("list search attributes: %w", err)
 	}
+	run, err := c.Runs.Run(ctx, in.Run)
+	if errors.Is(err, trace.ErrNotFound) {
+		run, err = c.create(ctx, in)
+	}
+	if err != nil {
+		return PrepareRunResult{}, fmt.Errorf("prepare run %s: %w", in.Run, err)
+	}
+	if run.ExecutionID != in.ExecutionID {
+		return PrepareRunResult{}, invalid(fmt.Errorf("%w: %s (%s, started %s); choose another workflow id",
+			ErrRunExists, in.Run, run.Status, run.Created.Format(time.RFC3339)))
+	}
+	s, err := decodeSpec(run)
+	return PrepareRunResult{Spec: s, Splits: run.Splits, SearchAttributes: attributes}, err
+}
+
+// create writes the run's row and returns the one that then stands.
+func (c *Coordinator) create(ctx context.Context, in PrepareRunInput) (record.Run, error) {
+	s, err := readSpec(in.Spec, c.Directory)
+	if err != nil {
+		return record.Run{}, invalid(err)
+	}
+	splits, err := c.snapshot(ctx, s)
+	if err != nil {
+		return record.Run{}, err
+	}
 	text, err := json.Marshal(s)
 	if err != nil {
-		return PrepareRunResult{}, fmt.Errorf("encode spec: %w", err)
+		return record.Run{}, fmt.Errorf("encode spec: %w", err)
 	}
-	stands, created, err := c.Runs.CreateRun(ctx, record.Run{
+	run, _, err := c.Runs.CreateRun(ctx, record.Run{
 		Name: in.Run, WorkflowID: in.WorkflowID, ExecutionID: in.ExecutionID, SpecDigest: spec.Digest(s),
 		Spec: text, Splits: splits, Status: record.Running, Created: time.Now(),
 	})
-	if err != nil {
-		return PrepareRunResult{}, fmt.Errorf("create run %s: %w", in.Run, err)
-	}
-	if !created && stands.ExecutionID != in.ExecutionID {
-		return PrepareRunResult{}, invalid(fmt.Errorf("%w: %s (%s, started %s); choose another workflow id",
-			ErrRunExists, in.Run, stands.Status, stands.Created.Format(time.RFC3339)))
-	}
-	return PrepareRunResult{Spec: s, Splits: splits, SearchAttributes: attributes}, nil
+	return run, err
 }
 
 // readSpec reads a workflow's input. Paths in it that are not absolute are
 // relative to directory, since there is no spec file here.
 func readSpec(data []byte, directory string) (spec.Spec, error) {
 	s, err := spec.Parse(data, "workflow input.json")
+	var faults *spec.Faults
+	if errors.As(err, &faults) {
+		var rest spec.Spec
+		_ = json.Unmarshal(data, &rest) // what can't be read is among the faults
+		faults.List = append(faults.List, missing(rest.Resolve(directory), faults.List)...)
+	}
 	if err != nil {
 		return s, err
 	}
@@ -78,20 +98,41 @@ func readSpec(data []byte, directory string) (spec.Spec, error) {
 	return s, s.Check()
 }
 
-// snapshot stores the tasks of each split.
+// missing are the files that s names and this machine lacks, but for those of
+// keys that have a fault already.
+func missing(s spec.Spec, known []spec.Fault) []spec.Fault {
+	var faults *spec.Faults
+	if !errors.As(s.CheckFiles(), &faults) {
+		return nil
+	}
+	return slices.DeleteFunc(faults.List, func(f spec.Fault) bool {
+		return slices.ContainsFunc(known, func(k spec.Fault) bool { return k.Key == f.Key })
+	})
+}
+
+// snapshot stores the tasks of each split, if those of all can be used.
 func (c *Coordinator) snapshot(ctx context.Context, s spec.Spec) (map[trace.Kind]record.Split, error) {
-	out := map[trace.Kind]record.Split{}
-	for kind, source := range map[trace.Kind]string{trace.Train: s.Tasks.Train, trace.Gate: s.Tasks.Gate, trace.Test: s.Tasks.Test} {
-		if source == "" {
+	sources := map[trace.Kind]string{trace.Train: s.Tasks.Train, trace.Gate: s.Tasks.Gate, trace.Test: s.Tasks.Test}
+	lists := map[trace.Kind][]tasks.Task{}
+	var faults []error
+	for _, kind := range []trace.Kind{trace.Train, trace.Gate, trace.Test} {
+		if sources[kind] == "" {
 			continue
 		}
-		list, err := tasks.Open(source)
+		list, err := tasks.Open(sources[kind])
 		if err == nil {
 			err = tasks.CheckAnswers(s.Grader, list)
 		}
 		if err != nil {
-			return nil, invalid(fmt.Errorf("tasks.%s: %w", kind, err))
+			faults = append(faults, fmt.Errorf("tasks.%s: %w", kind, err))
 		}
+		lists[kind] = list
+	}
+	if err := errors.Join(faults...); err != nil {
+		return nil, invalid(err)
+	}
+	out := map[trace.Kind]record.Split{}
+	for kind, list := range lists {
 		data, err := tasks.Encode(list)
 		if err != nil {
 			return nil, invalid(fmt.Errorf("tasks.%s: %w", kind, err))
@@ -114,24 +155,27 @@ func (c *Coordinator) PublishVersion(ctx context.Context, v model.VersionID) err
 }
 
 // RecordStep puts a finished step on record.
-func (c *Coordinator) RecordStep(ctx context.Context, in RecordStepInput) error {
-	return c.Ledger.PutStep(ctx, record.Step{
+func (c *Coordinator) RecordStep(ctx context.Context, in RecordStepInput) (err error) {
+	defer settle(&err)
+	return standing(c.Ledger.PutStep(ctx, record.Step{
 		Run: in.Run, Policy: in.Policy, Step: in.Step, Batch: in.Batch, Metrics: in.Metrics, At: time.Now(),
-	})
+	}))
 }
 
 // RecordEvaluation puts an evaluation on record.
-func (c *Coordinator) RecordEvaluation(ctx context.Context, in RecordEvaluationInput) error {
+func (c *Coordinator) RecordEvaluation(ctx context.Context, in RecordEvaluationInput) (err error) {
+	defer settle(&err)
 	e := in.Evaluation
-	return c.Ledger.PutEvaluation(ctx, record.Evaluation{
+	return standing(c.Ledger.PutEvaluation(ctx, record.Evaluation{
 		Run: in.Run, Policy: in.Policy, Kind: e.Kind, Version: e.Version, Tasks: e.Tasks, Rollouts: e.Rollouts,
 		Mean: e.Mean, StdError: e.StdError, Greedy: e.Greedy, At: time.Now(),
-	})
+	}))
 }
 
 // PromoteVersion moves the promoted pointer, by compare-and-swap, once for each
 // decision.
-func (c *Coordinator) PromoteVersion(ctx context.Context, in PromoteVersionInput) error {
+func (c *Coordinator) PromoteVersion(ctx context.Context, in PromoteVersionInput) (err error) {
+	defer settle(&err)
 	evidence, err := json.Marshal(in.Decision)
 	if err != nil {
 		return fmt.Errorf("encode decision %s: %w", in.DecisionID, err)
@@ -140,15 +184,13 @@ func (c *Coordinator) PromoteVersion(ctx context.Context, in PromoteVersionInput
 		Run: in.Run, Policy: in.Policy, DecisionID: in.DecisionID, Version: in.Version, Previous: in.Previous,
 		Reason: in.Decision.Reason(), Evidence: evidence, At: time.Now(),
 	})
-	if errors.Is(err, trace.ErrConflict) {
-		return invalid(fmt.Errorf("promote version %d of %s: %w", in.Version, in.Run, err))
-	}
-	return err
+	return standing(err)
 }
 
 // FinishRun closes a run's record. A workflow that was refused its name, or
 // failed before it had a record, leaves things as they are.
-func (c *Coordinator) FinishRun(ctx context.Context, in FinishRunInput) error {
+func (c *Coordinator) FinishRun(ctx context.Context, in FinishRunInput) (err error) {
+	defer settle(&err)
 	run, err := c.Runs.Run(ctx, in.Run)
 	if errors.Is(err, trace.ErrNotFound) {
 		return nil
@@ -159,5 +201,14 @@ func (c *Coordinator) FinishRun(ctx context.Context, in FinishRunInput) error {
 	if run.ExecutionID != in.ExecutionID {
 		return nil
 	}
-	return c.Runs.FinishRun(ctx, in.Run, in.Status, in.Result)
+	return standing(c.Runs.FinishRun(ctx, in.Run, in.Status, in.Result))
+}
+
+// standing marks a conflict with what is on record as final: the record stays
+// as it is, however often it is tried.
+func standing(err error) error {
+	if errors.Is(err, trace.ErrConflict) {
+		return invalid(err)
+	}
+	return err
 }

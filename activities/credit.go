@@ -20,7 +20,8 @@ var ErrNothingRecorded = errors.New("no model call was recorded")
 
 // AssignCredit makes the batch of a step from the attempts that count: rewards
 // become advantages, calls become sequences, and both one immutable blob.
-func (c *Coordinator) AssignCredit(ctx context.Context, in AssignCreditInput) (AssignCreditResult, error) {
+func (c *Coordinator) AssignCredit(ctx context.Context, in AssignCreditInput) (_ AssignCreditResult, err error) {
+	defer settle(&err)
 	run, err := c.Runs.Run(ctx, in.Run)
 	if err != nil {
 		return AssignCreditResult{}, fmt.Errorf("read run %s: %w", in.Run, err)

@@ -1,10 +1,26 @@
 package activities
 
 import (
+	"errors"
+
 	"go.temporal.io/sdk/temporal"
 )
 
-// invalid marks err as one that trying again cannot mend.
-func invalid(err error) error {
-	return temporal.NewNonRetryableApplicationError(err.Error(), ErrTypeInvalid, err)
+// invalidError is an error that trying again cannot mend.
+type invalidError struct{ error }
+
+func (e invalidError) Unwrap() error { return e.error }
+
+// invalid marks err as one that trying again cannot mend, however it is wrapped
+// on its way out of the activity.
+func invalid(err error) error { return invalidError{err} }
+
+// settle makes the error of an activity one that Temporal understands. Every
+// activity that can meet an invalid error defers it: Temporal decides by the
+// outermost error alone whether to try again, so the mark has to be outermost.
+func settle(err *error) {
+	var mark invalidError
+	if errors.As(*err, &mark) {
+		*err = temporal.NewNonRetryableApplicationError((*err).Error(), ErrTypeInvalid, *err)
+	}
 }

@@ -76,7 +76,8 @@ func (r *Runner) reported(ctx context.Context, address trace.Address, result age
 
 // GradeRollout lets the spec's grader command decide the reward of an attempt.
 // The first reward that was recorded counts, so a grader is not asked twice.
-func (r *Runner) GradeRollout(ctx context.Context, in GradeRolloutInput) (GradeRolloutResult, error) {
+func (r *Runner) GradeRollout(ctx context.Context, in GradeRolloutInput) (_ GradeRolloutResult, err error) {
+	defer settle(&err)
 	v, err := r.library.open(ctx, in.Address.Run, r.Runs, r.Blobs)
 	if err != nil {
 		return GradeRolloutResult{}, err

@@ -2,6 +2,7 @@ package activities
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 
@@ -29,13 +30,17 @@ type warmProgress struct {
 // InitPolicy makes version 0: the base model, warm-started on demonstrations if
 // the spec says so. A warm start that was cut off goes on from its last saved
 // update, with the same result to the bit.
-func (t *Trainer) InitPolicy(ctx context.Context, in InitPolicyInput) (VersionResult, error) {
+func (t *Trainer) InitPolicy(ctx context.Context, in InitPolicyInput) (_ VersionResult, err error) {
+	defer settle(&err)
 	id := model.VersionID{Run: in.Run, Policy: in.Policy}
 	if v, ok, err := t.existing(ctx, id); ok || err != nil {
 		return v, err
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if v, ok, err := t.existing(ctx, id); ok || err != nil {
+		return v, err // it was made while this execution waited for its turn
+	}
 	run, err := t.Runs.Run(ctx, in.Run)
 	if err != nil {
 		return VersionResult{}, fmt.Errorf("read run %s: %w", in.Run, err)
@@ -65,7 +70,7 @@ func (t *Trainer) InitPolicy(ctx context.Context, in InitPolicyInput) (VersionRe
 	}
 	// The reinforcement learning begins with fresh moments.
 	start.Updates, start.Mean, start.Variance = 0, nil, nil
-	v, err := t.commit(ctx, in.Run, engine, start, model.Manifest{Policy: in.Policy, Parent: -1, Codec: s.Model.Codec, Metrics: metrics})
+	v, _, err := t.commit(ctx, in.Run, engine, start, model.Manifest{Policy: in.Policy, Parent: -1, Codec: s.Model.Codec, Metrics: metrics})
 	if err != nil {
 		return VersionResult{}, err
 	}
@@ -122,7 +127,11 @@ func (w warmStart) run(ctx context.Context, c model.Checkpoint) (model.Checkpoin
 	loss, err := beating(ctx, func() any { return *progress.Load() }, func() (float64, error) {
 		loss := 0.0
 		for u := trainer.Checkpoint().Updates; u < ws.Updates; u++ {
-			if loss, err = w.update(ctx, trainer, demonstrations.Batch(u, ws.Batch), u); err != nil {
+			loss, err = w.update(ctx, trainer, demonstrations.Batch(u, ws.Batch), u)
+			if errors.Is(err, model.ErrDiverged) {
+				err = invalid(fmt.Errorf("%w: lower model.warm_start.learning_rate", err))
+			}
+			if err != nil {
 				return loss, fmt.Errorf("update %d: %w", u, err)
 			}
 			if done := u + 1; done%saveEvery == 0 && done < ws.Updates {

@@ -30,7 +30,8 @@ type Runner struct {
 // agent behind the worker's forwarder, grades what it returns and seals the
 // attempt. Faults of the infrastructure are errors, tried again as a new
 // attempt; failures of the agent are results with the spec's failure reward.
-func (r *Runner) RunAgent(ctx context.Context, in RunAgentInput) (RunAgentResult, error) {
+func (r *Runner) RunAgent(ctx context.Context, in RunAgentInput) (_ RunAgentResult, err error) {
+	defer settle(&err)
 	v, err := r.library.open(ctx, in.Rollout.Run, r.Runs, r.Blobs)
 	if err != nil {
 		return RunAgentResult{}, err

@@ -15,13 +15,17 @@ import (
 
 // TrainStep makes version Step of version Step−1 by one optimizer update on the
 // step's batch. A version that stands already is returned as it is.
-func (t *Trainer) TrainStep(ctx context.Context, in TrainStepInput) (VersionResult, error) {
+func (t *Trainer) TrainStep(ctx context.Context, in TrainStepInput) (_ VersionResult, err error) {
+	defer settle(&err)
 	id := model.VersionID{Run: in.Run, Policy: in.Policy, Number: in.Step}
 	if v, ok, err := t.existing(ctx, id); ok || err != nil {
 		return v, err
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if v, ok, err := t.existing(ctx, id); ok || err != nil {
+		return v, err // it was made while this execution waited for its turn
+	}
 	run, err := t.Runs.Run(ctx, in.Run)
 	if err != nil {
 		return VersionResult{}, fmt.Errorf("read run %s: %w", in.Run, err)
@@ -46,6 +50,7 @@ func (t *Trainer) TrainStep(ctx context.Context, in TrainStepInput) (VersionResu
 	if err != nil {
 		return VersionResult{}, fmt.Errorf("load the parent of version %s: %w", id, err)
 	}
+	t.manifest = "" // from here on, until the version stands, what is in memory is none
 	metrics, err := beating(ctx, func() any { return in.Step }, func() (map[string]float64, error) {
 		return update(ctx, trainer, batch, s, in.Step, s.Training.Total(run.Splits[trace.Train].Count))
 	})
@@ -53,17 +58,15 @@ func (t *Trainer) TrainStep(ctx context.Context, in TrainStepInput) (VersionResu
 		return VersionResult{}, invalid(fmt.Errorf("version %s: %w: lower training.optimizer.learning_rate", id, err))
 	}
 	if err != nil {
-		t.drop()
 		return VersionResult{}, fmt.Errorf("update to version %s: %w", id, err)
 	}
-	v, err := t.commit(ctx, in.Run, engine, trainer.Checkpoint(), model.Manifest{
+	v, made, err := t.commit(ctx, in.Run, engine, trainer.Checkpoint(), model.Manifest{
 		Policy: in.Policy, Number: in.Step, Parent: parent.Number, Codec: s.Model.Codec, Batch: in.Batch, Metrics: metrics,
 	})
 	if err != nil {
-		t.drop() // what is in memory is no version
 		return VersionResult{}, err
 	}
-	t.manifest = v.Manifest
+	t.manifest = made // no later step asks for it if another's version stands
 	return VersionResult{Number: v.Number, Weights: v.Weights, Metrics: v.Metrics}, nil
 }
 

@@ -27,7 +27,7 @@ type Trainer struct {
 
 	mu       sync.Mutex // updates are made one at a time
 	resident model.Trainer
-	manifest string // of the version that resident holds
+	manifest string // of the version that resident holds; empty when it is none
 }
 
 // Close frees the policy in memory.
@@ -58,32 +58,33 @@ func (t *Trainer) existing(ctx context.Context, id model.VersionID) (VersionResu
 
 // commit writes the checkpoint's blobs and then the version's row. If another
 // executor was first, its version counts; a deterministic engine must then have
-// made the same weights.
-func (t *Trainer) commit(ctx context.Context, run string, engine model.Engine, c model.Checkpoint, m model.Manifest) (model.Version, error) {
+// made the same weights. It returns the version that stands and the manifest of
+// c, which is another than the version's if they differ in anything.
+func (t *Trainer) commit(ctx context.Context, run string, engine model.Engine, c model.Checkpoint, m model.Manifest) (stands model.Version, manifest string, err error) {
 	id := model.VersionID{Run: run, Policy: m.Policy, Number: m.Number}
 	m.Engine, m.Fingerprint = engine.Name(), engine.Fingerprint()
 	manifest, weights, err := checkpoint.Save(ctx, t.Blobs, c, m)
 	if err != nil {
-		return model.Version{}, fmt.Errorf("save version %s: %w", id, err)
+		return stands, "", fmt.Errorf("save version %s: %w", id, err)
 	}
 	stands, created, err := t.Versions.PutVersion(ctx, model.Version{
 		VersionID: id, Parent: m.Parent, Manifest: manifest, Weights: weights, Batch: m.Batch,
 		Fingerprint: m.Fingerprint, Metrics: m.Metrics, Created: time.Now(),
 	})
 	if err != nil {
-		return model.Version{}, fmt.Errorf("record version %s: %w", id, err)
+		return stands, "", fmt.Errorf("record version %s: %w", id, err)
 	}
 	if !created && stands.Weights != weights && engine.Deterministic() && stands.Fingerprint == m.Fingerprint {
-		return stands, invalid(fmt.Errorf("version %s was made twice with different weights, %s and %s, by one deterministic engine (%s): a fault of the engine or of the machine's memory; keep both blobs and report it",
+		return stands, "", invalid(fmt.Errorf("version %s was made twice with different weights, %s and %s, by one deterministic engine (%s): a fault of the engine or of the machine's memory; keep both blobs and report it",
 			id, stands.Weights, weights, m.Fingerprint))
 	}
-	return stands, nil
+	return stands, manifest, nil
 }
 
 // hold takes over the trainer of the version whose manifest is given, from
 // memory or from its blobs. The caller holds mu.
 func (t *Trainer) hold(ctx context.Context, engine model.Engine, manifest string) (model.Trainer, error) {
-	if t.resident != nil && t.manifest == manifest {
+	if t.resident != nil && t.manifest != "" && t.manifest == manifest {
 		return t.resident, nil
 	}
 	t.drop()
@@ -91,9 +92,10 @@ func (t *Trainer) hold(ctx context.Context, engine model.Engine, manifest string
 	if err != nil {
 		return nil, err
 	}
-	if t.resident, err = engine.NewTrainer(c); err != nil {
+	trainer, err := engine.NewTrainer(c)
+	if err != nil {
 		return nil, invalid(fmt.Errorf("engine %s: %w", engine.Name(), err))
 	}
-	t.manifest = manifest
+	t.resident, t.manifest = trainer, manifest
 	return t.resident, nil
 }

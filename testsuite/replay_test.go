@@ -64,7 +64,7 @@ func TestReplayCatchesAChangedWorkflow(t *testing.T) {
 		}
 		return workflows.TrainingWorkflow(ctx, in)
 	}, workflow.RegisterOptions{Name: "TrainingWorkflow"})
-	require.ErrorContains(t, replay(t, replayer, "histories/training-plain.json"), "nondeterminism")
+	require.ErrorContains(t, replay(t, replayer, "histories/training-plain.json"), "TMPRL1100")
 }
 
 func replay(t *testing.T, replayer worker.WorkflowReplayer, file string) error {

@@ -50,7 +50,12 @@ func small(steps int) spec.Spec {
 
 func start(ctx context.Context, t testing.TB, dir string) *stack.Stack {
 	t.Helper()
-	st, err := stack.Start(ctx, stack.Options{Dir: dir, Agents: agent.Registry{"calculator": calculate}, Log: zap.NewNop()})
+	return startWith(ctx, t, dir, agent.Registry{"calculator": calculate})
+}
+
+func startWith(ctx context.Context, t testing.TB, dir string, agents agent.Registry) *stack.Stack {
+	t.Helper()
+	st, err := stack.Start(ctx, stack.Options{Dir: dir, Agents: agents, Log: zap.NewNop()})
 	require.NoError(t, err)
 	return st
 }

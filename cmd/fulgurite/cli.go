@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+	"golang.org/x/term"
 
 	"github.com/fulgurite/fulgurite/internal/chart"
 	"github.com/fulgurite/fulgurite/internal/stack"
@@ -57,11 +58,7 @@ type terminal struct {
 }
 
 func newTerminal(out, err *os.File) *terminal {
-	stat, statErr := out.Stat()
-	return &terminal{
-		out: out, err: err, style: chart.StyleOf(out, os.Getenv),
-		tty: statErr == nil && stat.Mode()&os.ModeCharDevice != 0,
-	}
+	return &terminal{out: out, err: err, style: chart.StyleOf(out, os.Getenv), tty: term.IsTerminal(int(out.Fd()))}
 }
 
 func (t *terminal) printf(format string, args ...any) { fmt.Fprintf(t.out, format, args...) }

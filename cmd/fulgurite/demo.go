@@ -28,6 +28,10 @@ type demoCommand struct {
 	Seed        uint64 `help:"Seed of everything random." default:"1"`
 	FromScratch bool   `help:"Begin with random weights and make the warm start too."`
 	JSON        string `help:"Also write the result to this file." name:"json" placeholder:"FILE" type:"path"`
+
+	// What makes the demo smaller is for tests: it shows less than it promises.
+	Steps    int `help:"Train so many steps." hidden:"" default:"0"`
+	Problems int `help:"Size of each split." hidden:"" default:"0"`
 }
 
 // demoResult is what `fulgurite demo --json` writes.
@@ -60,7 +64,6 @@ func (c *demoCommand) Run(ctx context.Context, s *shared, t *terminal) error {
 	result, err := c.train(ctx, s, t, st, sp)
 	if errors.Is(err, context.Canceled) {
 		t.printf("\nStopped. The same command goes on with the run.\n")
-		return st.Close()
 	}
 	if err == nil {
 		err = c.report(ctx, t, st, result, began)
@@ -75,6 +78,15 @@ func (c *demoCommand) spec(s *shared) (spec.Spec, error) {
 		return sp, err
 	}
 	sp.Seed = c.Seed
+	if c.Steps > 0 {
+		sp.Training.Steps = c.Steps
+	}
+	if c.Problems > 0 {
+		sp.Tasks = spec.Tasks{
+			Train: fmt.Sprintf("arithmetic:train:%d", c.Problems), Gate: fmt.Sprintf("arithmetic:gate:%d", c.Problems),
+			Test: fmt.Sprintf("arithmetic:test:%d", c.Problems),
+		}
+	}
 	if !c.FromScratch {
 		if sp.Model.Base, err = unpackBase(s.layout()); err != nil {
 			return sp, fmt.Errorf("unpack the warm-started checkpoint: %w", err)
@@ -106,14 +118,14 @@ func (c *demoCommand) train(ctx context.Context, s *shared, t *terminal, st *sta
 	if going {
 		verb = "goes on"
 	}
-	t.printf("Run %s %s. Watch it in Temporal's Web UI: %s\n", name, verb, st.WorkflowURL(name))
+	t.printf("Run %s %s. Watch it in Temporal's Web UI:\n%s\n\n", name, verb, st.WorkflowURL(name))
 	run, err := startRun(ctx, st.Client, name, sp)
 	if err != nil {
 		return workflows.TrainingResult{}, err
 	}
 	display := progress.New(t.out, t.tty)
 	defer display.Close()
-	result, err := follow(ctx, st.Client, run, display)
+	result, err := follow(ctx, st.Client, run, sp, display)
 	if err != nil && ctx.Err() == nil {
 		return result, fmt.Errorf("run %s: %w", name, err)
 	}
@@ -135,7 +147,13 @@ func (c *demoCommand) next(ctx context.Context, st *stack.Stack, sp spec.Spec) (
 		if err != nil || !strings.HasPrefix(r.Name, demoPrefix) {
 			continue
 		}
+		going := false
 		if r.Status == record.Running {
+			if going, err = underWay(ctx, st.Client, r.Name); err != nil {
+				return "", false, err
+			}
+		}
+		if going {
 			if r.SpecDigest != spec.Digest(sp) {
 				return "", false, usagef("run %s is under way with other settings: use the same --seed and --from-scratch to go on, or another --dir", r.Name)
 			}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 
 	"github.com/fulgurite/fulgurite/internal/devserver"
 	"github.com/fulgurite/fulgurite/internal/stack"
@@ -37,5 +38,8 @@ func (s *shared) start(ctx context.Context, t *terminal, queues []string, concur
 	if err != nil {
 		return nil, err
 	}
-	return st, s.announce(st)
+	if err := s.announce(st); err != nil {
+		return nil, errors.Join(err, st.Close())
+	}
+	return st, nil
 }

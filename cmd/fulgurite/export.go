@@ -45,10 +45,11 @@ type warmStartCommand struct {
 
 // Run makes version 0 of the spec in a stack that leaves nothing else behind.
 func (c *warmStartCommand) Run(ctx context.Context, s *shared, t *terminal) error {
-	sp, err := loadSpec(c.Spec)
+	p, err := makePlan(c.Spec)
 	if err != nil {
 		return err
 	}
+	sp := p.Spec
 	if sp.Model.WarmStart == nil {
 		return usagef("%s has no model.warm_start", c.Spec)
 	}

@@ -29,10 +29,11 @@ func startRun(ctx context.Context, c client.Client, name string, s spec.Spec) (c
 		WorkflowIDConflictPolicy:                 enums.WORKFLOW_ID_CONFLICT_POLICY_FAIL,
 		WorkflowExecutionErrorWhenAlreadyStarted: true,
 		StaticSummary:                            fmt.Sprintf("training run %s", name),
+		Memo:                                     map[string]any{memoDigest: spec.Digest(s)},
 	}, "TrainingWorkflow", input)
 	var started *serviceerror.WorkflowExecutionAlreadyStarted
 	if errors.As(err, &started) {
-		return attach(ctx, c, name)
+		return attach(ctx, c, name, spec.Digest(s))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("start run %s: %w", name, err)
@@ -40,23 +41,51 @@ func startRun(ctx context.Context, c client.Client, name string, s spec.Spec) (c
 	return r, nil
 }
 
-// attach finds a run that is under way; one that ended is refused.
-func attach(ctx context.Context, c client.Client, name string) (client.WorkflowRun, error) {
+// memoDigest is where a run's workflow carries the digest of its spec.
+const memoDigest = "spec_digest"
+
+// attach finds a run that is under way with the spec of that digest; one that
+// ended, or has another, is refused.
+func attach(ctx context.Context, c client.Client, name, digest string) (client.WorkflowRun, error) {
 	d, err := c.DescribeWorkflowExecution(ctx, name, "")
 	if err != nil {
 		return nil, fmt.Errorf("find run %s: %w", name, err)
 	}
-	if status := d.WorkflowExecutionInfo.Status; status != enums.WORKFLOW_EXECUTION_STATUS_RUNNING {
+	execution := d.WorkflowExecutionInfo
+	if status := execution.Status; status != enums.WORKFLOW_EXECUTION_STATUS_RUNNING {
 		return nil, usagef("run %s has ended (%s): start it again under another --name, or see `fulgurite versions %s`", name, status, name)
 	}
+	var started string
+	if p := execution.Memo.GetFields()[memoDigest]; p != nil {
+		if err := converter.GetDefaultDataConverter().FromPayload(p, &started); err != nil {
+			return nil, fmt.Errorf("read the memo of run %s: %w", name, err)
+		}
+	}
+	if started != digest {
+		return nil, usagef("run %s is under way with another spec: start this one under another --name, or see `fulgurite status %s`", name, name)
+	}
 	return c.GetWorkflow(ctx, name, ""), nil
+}
+
+// underWay says whether Temporal still runs it: a run that was terminated there
+// could not close its own record.
+func underWay(ctx context.Context, c client.Client, name string) (bool, error) {
+	d, err := c.DescribeWorkflowExecution(ctx, name, "")
+	var unknown *serviceerror.NotFound
+	if errors.As(err, &unknown) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("find run %s: %w", name, err)
+	}
+	return d.WorkflowExecutionInfo.Status == enums.WORKFLOW_EXECUTION_STATUS_RUNNING, nil
 }
 
 // pollEvery is how often a followed run is asked for its progress.
 const pollEvery = 200 * time.Millisecond
 
 // follow shows a run's progress until it ends or ctx does.
-func follow(ctx context.Context, c client.Client, run client.WorkflowRun, d *progress.Display) (workflows.TrainingResult, error) {
+func follow(ctx context.Context, c client.Client, run client.WorkflowRun, s spec.Spec, d *progress.Display) (workflows.TrainingResult, error) {
 	type ended struct {
 		result workflows.TrainingResult
 		err    error
@@ -67,7 +96,7 @@ func follow(ctx context.Context, c client.Client, run client.WorkflowRun, d *pro
 		e.err = run.Get(ctx, &e.result)
 		done <- e
 	}()
-	v := viewer{client: c, run: run.GetID(), display: d}
+	v := viewer{client: c, run: run.GetID(), spec: s, display: d}
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
 	for {
@@ -86,10 +115,13 @@ func follow(ctx context.Context, c client.Client, run client.WorkflowRun, d *pro
 
 // viewer turns a run's progress into what the display shows.
 type viewer struct {
-	client  client.Client
-	run     string
-	display *progress.Display
-	steps   int // shown so far
+	client   client.Client
+	run      string
+	spec     spec.Spec
+	display  *progress.Display
+	step     int // under way; 0 before the first
+	rewards  int // the last step whose reward was shown
+	promoted int
 }
 
 // show asks once. A run that can't answer at the moment is asked again soon.
@@ -98,14 +130,12 @@ func (v *viewer) show(ctx context.Context) {
 	if err := query(ctx, v.client, v.run, &p); err != nil {
 		return
 	}
-	for _, point := range p.Curve {
-		if point.Step > v.steps {
-			v.display.Reward(point.Step, point.Reward)
-			v.steps = point.Step
-		}
+	v.showCurve(p)
+	// Version 0 is made and evaluated before the first step.
+	if p.Step > 0 || v.step > 0 || p.Phase == workflows.PhaseRollouts || p.Phase == workflows.PhaseUpdate {
+		v.step = min(p.Step+1, p.Steps)
 	}
-	v.display.Step(p.Step, p.Steps)
-	v.display.Phase(string(p.Phase) + " " + p.Subject)
+	v.display.Step(v.step, p.Steps)
 	switch p.Phase {
 	case workflows.PhaseRollouts:
 		v.display.Rollouts(p.Rollouts.Done, p.Rollouts.Total)
@@ -115,27 +145,46 @@ func (v *viewer) show(ctx context.Context) {
 			v.display.Evaluation(n.Done, n.Total)
 		}
 	case workflows.PhaseWarmStart:
-		if n, ok := v.warmStart(ctx); ok {
-			v.display.Phase(fmt.Sprintf("warm start, update %d", n))
+		v.showWarmStart(ctx)
+	default:
+		v.display.Phase(string(p.Phase))
+	}
+}
+
+// showCurve shows the rewards and the promotion that are new.
+func (v *viewer) showCurve(p workflows.Progress) {
+	for _, point := range p.Curve {
+		if point.Step > v.rewards {
+			v.display.Reward(point.Step, point.Reward)
+			v.rewards = point.Step
+		}
+		if point.Gate != nil && point.Step == p.Promoted && point.Step > v.promoted {
+			v.display.Println(fmt.Sprintf("version %d is promoted: reward %.3f on the gate split", point.Step, *point.Gate))
+			v.promoted = point.Step
 		}
 	}
 }
 
-// warmStart is how far the warm start is, from the heartbeat of its activity.
-func (v *viewer) warmStart(ctx context.Context) (int, bool) {
+// showWarmStart shows how far it is, from the heartbeat of its activity.
+func (v *viewer) showWarmStart(ctx context.Context) {
+	if v.spec.Model.WarmStart == nil {
+		v.display.Phase("loading")
+		return
+	}
+	var beat struct {
+		Updates int `json:"updates"`
+	}
 	d, err := v.client.DescribeWorkflowExecution(ctx, v.run, "")
 	if err != nil {
-		return 0, false
+		return
 	}
 	for _, a := range d.PendingActivities {
-		var beat struct {
-			Updates int `json:"updates"`
-		}
-		if a.HeartbeatDetails != nil && converter.GetDefaultDataConverter().FromPayloads(a.HeartbeatDetails, &beat) == nil {
-			return beat.Updates, true
+		if a.HeartbeatDetails != nil {
+			// Details of another form are another activity's.
+			_ = converter.GetDefaultDataConverter().FromPayloads(a.HeartbeatDetails, &beat)
 		}
 	}
-	return 0, false
+	v.display.WarmStart(beat.Updates, v.spec.Model.WarmStart.Updates)
 }
 
 // query asks a workflow for its progress.

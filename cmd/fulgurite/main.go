@@ -1,8 +1,10 @@
 // Command fulgurite is the tool for people: the demo, a development stack in one
 // process, and everything one does with runs from a terminal.
 //
-// Exit codes are 0 for success, 1 when something failed, and 2 for bad usage or
-// a bad spec, before anything was started.
+// Exit codes are 0 for success, 1 when something failed, 2 for bad usage or a
+// bad spec, before anything was started, and 130 when a signal (Ctrl-C) came
+// before the result: what was under way goes on later. `fulgurite dev` has no
+// other end than the signal, so that its code is 0.
 package main
 
 import (
@@ -29,8 +31,9 @@ func main() {
 
 // The exit codes.
 const (
-	exitFailed = 1
-	exitUsage  = 2
+	exitFailed      = 1
+	exitUsage       = 2
+	exitInterrupted = 130 // as a shell reports SIGINT
 )
 
 // run executes one command line.
@@ -63,6 +66,8 @@ func run(ctx context.Context, args []string, t *terminal) int {
 	case errors.As(err, &usage), errors.As(err, &faults):
 		fmt.Fprintln(t.err, "fulgurite:", err)
 		return exitUsage
+	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
+		return exitInterrupted // the command has said what becomes of it
 	default:
 		fmt.Fprintln(t.err, "fulgurite:", err)
 		return exitFailed

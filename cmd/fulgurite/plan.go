@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -53,18 +54,8 @@ func makePlan(path string) (plan, error) {
 		return plan{}, err
 	}
 	p := plan{Digest: spec.Digest(sp), Spec: sp, Tasks: map[trace.Kind]int{}}
-	for kind, source := range map[trace.Kind]string{trace.Train: sp.Tasks.Train, trace.Gate: sp.Tasks.Gate, trace.Test: sp.Tasks.Test} {
-		if source == "" {
-			continue
-		}
-		list, err := tasks.Open(source)
-		if err == nil {
-			err = tasks.CheckAnswers(sp.Grader, list)
-		}
-		if err != nil {
-			return p, usageError{fmt.Errorf("tasks.%s: %w", kind, err)}
-		}
-		p.Tasks[kind] = len(list)
+	if err := p.readTasks(); err != nil {
+		return p, usageError{err}
 	}
 	codec, err := dialog.Named(sp.Model.Codec)
 	if err != nil {
@@ -90,6 +81,29 @@ func makePlan(path string) (plan, error) {
 	}
 	p.Queues = []string{workflows.QueueTraining, sp.Agent.Queue, workflows.QueueTrainGPU}
 	return p, nil
+}
+
+// readTasks counts the tasks of each split. What is wrong with several of them
+// is reported together.
+func (p *plan) readTasks() error {
+	var faults []error
+	for _, split := range []struct {
+		kind   trace.Kind
+		source string
+	}{{trace.Train, p.Spec.Tasks.Train}, {trace.Gate, p.Spec.Tasks.Gate}, {trace.Test, p.Spec.Tasks.Test}} {
+		if split.source == "" {
+			continue
+		}
+		list, err := tasks.Open(split.source)
+		if err == nil {
+			err = tasks.CheckAnswers(p.Spec.Grader, list)
+		}
+		if err != nil {
+			faults = append(faults, fmt.Errorf("tasks.%s: %w", split.kind, err))
+		}
+		p.Tasks[split.kind] = len(list)
+	}
+	return errors.Join(faults...)
 }
 
 func (p plan) print(t *terminal) {

@@ -22,10 +22,11 @@ type trainCommand struct {
 }
 
 func (c *trainCommand) Run(ctx context.Context, s *shared, t *terminal) error {
-	sp, err := loadSpec(c.Spec)
+	p, err := makePlan(c.Spec)
 	if err != nil {
 		return err
 	}
+	sp := p.Spec
 	name, err := runName(c.Name, sp.Name, c.Spec)
 	if err != nil {
 		return err
@@ -51,11 +52,11 @@ func (c *trainCommand) Run(ctx context.Context, s *shared, t *terminal) error {
 		out = &terminal{out: t.err, err: t.err}
 	}
 	display := progress.New(out.out, out.tty)
-	result, err := follow(ctx, temporal, run, display)
+	result, err := follow(ctx, temporal, run, sp, display)
 	display.Close()
 	if errors.Is(err, context.Canceled) {
-		t.printf("Run %s goes on without this terminal: fulgurite status %s\n", name, name)
-		return nil
+		out.printf("Run %s goes on without this terminal: fulgurite status %s\n", name, name)
+		return err
 	}
 	if err != nil {
 		return fmt.Errorf("run %s: %w", name, err)

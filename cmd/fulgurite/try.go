@@ -53,10 +53,11 @@ func (c *tryCommand) Run(ctx context.Context, s *shared, t *terminal) error {
 	if c.Tasks < 1 {
 		return usagef("--tasks %d: want at least 1", c.Tasks)
 	}
-	sp, err := loadSpec(c.Spec)
+	p, err := makePlan(c.Spec)
 	if err != nil {
 		return err
 	}
+	sp := p.Spec
 	return inTrial(ctx, s, t, sp, func(st *stack.Stack) error {
 		report, err := c.try(ctx, st, sp)
 		if err != nil {

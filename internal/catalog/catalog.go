@@ -10,6 +10,7 @@ package catalog
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -54,7 +55,7 @@ func (c Catalog) Find(ctx context.Context, reference string) (model.Version, err
 		id.Number = p.Version
 	} else {
 		n, err := strconv.Atoi(number)
-		if err != nil || n < 0 {
+		if err != nil || n < 0 || strconv.Itoa(n) != number {
 			return model.Version{}, fmt.Errorf("%w: version %q: want RUN@NUMBER or RUN@promoted", trace.ErrNotFound, reference)
 		}
 		id.Number = n
@@ -76,15 +77,20 @@ func (c Catalog) Resolve(ctx context.Context, reference string) (model.VersionID
 	return v.VersionID, s.Model.Codec, err
 }
 
-// List names what can be asked for: the promoted version of each run.
+// List names what can be asked for: the promoted version of each run that has one.
 func (c Catalog) List(ctx context.Context) ([]string, error) {
 	runs, err := c.Store.Runs(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("list runs: %w", err)
 	}
-	names := make([]string, len(runs))
-	for i, r := range runs {
-		names[i] = r.Name + "@" + promoted
+	names := make([]string, 0, len(runs))
+	for _, r := range runs {
+		switch _, err := c.Store.Promoted(ctx, r.Name, model.DefaultPolicy); {
+		case err == nil:
+			names = append(names, r.Name+"@"+promoted)
+		case !errors.Is(err, trace.ErrNotFound):
+			return nil, fmt.Errorf("find the promoted version of run %q: %w", r.Name, err)
+		}
 	}
 	return names, nil
 }

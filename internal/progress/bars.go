@@ -14,33 +14,39 @@ import (
 // sparks are the heights of a reward among those before it.
 const sparks = "▁▂▃▄▅▆▇█"
 
+// barWidth is the length of a bar in characters.
+const barWidth = 40
+
 // bars draws a display on a terminal, several times a second.
 type bars struct {
 	// shown is read while drawing, by goroutines that must not wait for the
 	// display: it waits for them.
-	shown                              atomic.Pointer[state]
-	progress                           *mpb.Progress
-	steps, rollouts, evaluation, trend *mpb.Bar
+	shown              atomic.Pointer[state]
+	progress           *mpb.Progress
+	steps, work, trend *mpb.Bar
 }
 
 func newBars(w io.Writer) *bars {
 	// Automatic refresh also for a terminal that is not a file, as in a recording.
-	b := &bars{progress: mpb.New(mpb.WithOutput(w), mpb.WithAutoRefresh(), mpb.WithWidth(40))}
+	b := &bars{progress: mpb.New(mpb.WithOutput(w), mpb.WithAutoRefresh(), mpb.WithWidth(barWidth))}
 	b.shown.Store(&state{})
 	show := func(text func(state) string) decor.Decorator {
 		return decor.Any(func(decor.Statistics) string { return text(*b.shown.Load()) })
 	}
 	style := mpb.BarStyle().Lbound("").Rbound("").Filler("█").Tip("█").Padding("░")
-	bar := func(name string, count, after func(state) string) *mpb.Bar {
-		// Without a total a bar never completes by itself: the next step starts it anew.
+	bar := func(name func(state) string, done func(state) string, after func(state) string) *mpb.Bar {
+		// Without a total a bar never completes by itself: the next work starts it anew.
 		return b.progress.New(0, style,
-			mpb.PrependDecorators(show(func(s state) string { return fmt.Sprintf("  %-11s%9s ", name, count(s)) })),
+			mpb.PrependDecorators(show(func(s state) string { return fmt.Sprintf("  %-11s%9s ", name(s), done(s)) })),
 			mpb.AppendDecorators(show(after)))
 	}
-	nothing := func(state) string { return "" }
-	b.steps = bar("step", func(s state) string { return fraction(s.step, s.steps) }, state.pace)
-	b.rollouts = bar("rollouts", func(s state) string { return fraction(s.rollouts, s.wanted) }, nothing)
-	b.evaluation = bar("evaluation", func(s state) string { return fraction(s.evaluated, s.toCheck) }, nothing)
+	b.steps = bar(
+		func(state) string { return "step" },
+		func(s state) string { return fraction(s.step, s.steps) }, state.pace)
+	b.work = bar(
+		func(s state) string { return s.work },
+		func(s state) string { return fraction(s.done, s.total) },
+		func(state) string { return "" })
 	b.trend = b.progress.New(0, mpb.NopStyle(), mpb.PrependDecorators(show(state.trend)))
 	return b
 }
@@ -50,8 +56,7 @@ func (b *bars) set(s state) {
 	b.shown.Store(&s)
 	// A step counts when it is over.
 	move(b.steps, max(s.step-1, s.rewardStep, 0), s.steps)
-	move(b.rollouts, s.rollouts, s.wanted)
-	move(b.evaluation, s.evaluated, s.toCheck)
+	move(b.work, s.done, s.total)
 }
 
 func move(bar *mpb.Bar, done, total int) {
@@ -64,11 +69,13 @@ func (b *bars) write(text string) {
 	_, _ = io.WriteString(b.progress, text) // see the package's comment
 }
 
-// close draws once more and ends the drawing.
+// close draws once more and ends the drawing. When all steps are over there is
+// no work to show.
 func (b *bars) close() {
-	for _, bar := range []*mpb.Bar{b.steps, b.rollouts, b.evaluation, b.trend} {
-		bar.Abort(false)
-	}
+	s := b.shown.Load()
+	b.steps.Abort(false)
+	b.work.Abort(s.steps > 0 && s.rewardStep >= s.steps)
+	b.trend.Abort(false)
 	b.progress.Wait()
 }
 
@@ -79,16 +86,13 @@ func fraction(done, total int) string {
 	return fmt.Sprintf("%d/%d", done, total)
 }
 
-// pace is what the run does and how long it will take.
+// pace is how long the run will take.
 func (s state) pace() string {
-	text := ""
-	if s.phase != "" {
-		text = " " + s.phase
+	left := s.remaining(time.Now())
+	if left < time.Second {
+		return ""
 	}
-	if left := s.remaining(time.Now()); left >= time.Second {
-		text += fmt.Sprintf(" · %s left", left.Round(time.Second))
-	}
-	return text
+	return fmt.Sprintf(" %s left", left.Round(time.Second))
 }
 
 // trend is the last reward and the course of the last ones.
@@ -96,7 +100,7 @@ func (s state) trend() string {
 	if len(s.rewards) == 0 {
 		return fmt.Sprintf("  %-11s", "reward")
 	}
-	return fmt.Sprintf("  %-11s%9.3f %s", "reward", s.rewards[len(s.rewards)-1], sparkline(s.rewards, 32))
+	return fmt.Sprintf("  %-11s%9.3f  %s", "reward", s.rewards[len(s.rewards)-1], sparkline(s.rewards, barWidth))
 }
 
 // sparkline draws the last width values, the lowest and the highest of all at

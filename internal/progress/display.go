@@ -17,14 +17,14 @@ type Display struct {
 
 // state is what the display was told last.
 type state struct {
-	phase              string
-	step, steps        int
-	rollouts, wanted   int
-	evaluated, toCheck int
-	rewards            []float64 // in the order of steps
-	rewardStep         int       // of the last reward; 0 before the first
-	firstStep          int
-	began              time.Time // of firstStep
+	work        string // what is under way
+	done, total int    // of it; no total where it can't be counted
+	step, steps int
+	rollouts    int       // of a step
+	rewards     []float64 // in the order of steps
+	rewardStep  int       // of the last reward; 0 before the first
+	firstStep   int
+	began       time.Time // of firstStep
 }
 
 // New makes a display on w. On a terminal Close has to end it.
@@ -36,33 +36,34 @@ func New(w io.Writer, isTTY bool) *Display {
 	return d
 }
 
-// Step says that step n of total, counted from 1, is under way. It sets the
-// rollouts of the step to none.
+// Step says that step n of total, counted from 1, is under way; 0 is what comes
+// before the first.
 func (d *Display) Step(n, total int) {
 	d.change(func(s *state) {
-		if s.began.IsZero() {
+		if s.began.IsZero() && n > 0 {
 			s.firstStep, s.began = n, time.Now()
-		}
-		if s.step != n {
-			s.rollouts = 0
 		}
 		s.step, s.steps = n, total
 	})
 }
 
-// Rollouts says how many of this step's rollouts are finished.
-func (d *Display) Rollouts(done, total int) {
-	d.change(func(s *state) { s.rollouts, s.wanted = done, total })
-}
+// WarmStart says how many updates of the warm start are made.
+func (d *Display) WarmStart(done, total int) { d.count("warm start", done, total) }
 
-// Phase names what the run does now, for example "training".
-func (d *Display) Phase(name string) {
-	d.change(func(s *state) { s.phase = name })
+// Rollouts says how many of the step's rollouts are finished.
+func (d *Display) Rollouts(done, total int) {
+	d.change(func(s *state) { s.rollouts = total })
+	d.count("rollouts", done, total)
 }
 
 // Evaluation says how many rollouts of the evaluation are finished.
-func (d *Display) Evaluation(done, total int) {
-	d.change(func(s *state) { s.evaluated, s.toCheck = done, total })
+func (d *Display) Evaluation(done, total int) { d.count("evaluation", done, total) }
+
+// Phase names what is under way and can't be counted.
+func (d *Display) Phase(name string) { d.count(name, 0, 0) }
+
+func (d *Display) count(work string, done, total int) {
+	d.change(func(s *state) { s.work, s.done, s.total = work, done, total })
 }
 
 // Reward is the mean reward of a step's rollouts, which finishes the step for
@@ -122,17 +123,17 @@ func (s *state) finished(step int, mean float64) string {
 		text += fmt.Sprintf("/%d", s.steps)
 	}
 	text += fmt.Sprintf("  reward %.3f", mean)
-	if s.wanted > 0 {
-		text += fmt.Sprintf("  rollouts %d", s.wanted)
+	if s.rollouts > 0 {
+		text += fmt.Sprintf("  rollouts %d", s.rollouts)
 	}
 	return text + "\n"
 }
 
 // remaining is how long the steps to come take if they are as long as those this
-// display has seen; 0 says that it has seen none.
+// display has seen; 0 says that it has seen none, or that none is to come.
 func (s *state) remaining(now time.Time) time.Duration {
 	seen := s.step - s.firstStep
-	if seen < 1 {
+	if s.began.IsZero() || seen < 1 || s.rewardStep >= s.steps {
 		return 0
 	}
 	return now.Sub(s.began) / time.Duration(seen) * time.Duration(s.steps-s.step+1)

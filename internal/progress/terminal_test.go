@@ -49,15 +49,39 @@ func TestOnATerminalBarsShowTheLastState(t *testing.T) {
 
 	lines := strings.Split(emulate(t, text), "\n")
 	require.Equal(t, []string{"a run of 2 steps", "done"}, lines[:2], "lines stay above the bars")
-	require.Len(t, lines, 7)
+	require.Len(t, lines, 5, "when all is done no work is shown")
 	for i, want := range []string{
-		`^  step +2/2 +█+  evaluation$`,
-		`^  rollouts +8/8 +█+$`,
-		`^  evaluation +16/16 +█+$`,
-		`^  reward +0\.500 ▁█$`,
+		`^  step +2/2 +█{40}$`,
+		`^  reward +0\.500  ▁█$`,
 		`^after the bars$`,
 	} {
 		require.Regexp(t, want, lines[i+2])
+	}
+}
+
+func TestWorkUnderWayHasOneBar(t *testing.T) {
+	t.Parallel()
+	for want, tell := range map[string]func(*progress.Display){
+		`^  rollouts +4/8  █{20}░{20}$`:    func(d *progress.Display) { d.Rollouts(4, 8) },
+		`^  evaluation +8/16  █{20}░{20}$`: func(d *progress.Display) { d.Evaluation(8, 16) },
+		`^  warm start +10/2000  ░{40}$`:   func(d *progress.Display) { d.WarmStart(10, 2000) },
+		`^  update +░{40}$`:                func(d *progress.Display) { d.Phase("update") },
+	} {
+		screen, tty := ptytest.Open(t, 100, 30)
+		seen := watch(screen)
+		d := progress.New(tty, true)
+		d.Step(1, 2)
+		d.Evaluation(3, 4)
+		tell(d)
+		d.Close()
+		require.NoError(t, tty.Close())
+		text, err := seen()
+		require.NoError(t, err)
+		lines := strings.Split(emulate(t, text), "\n")
+		require.Len(t, lines, 3)
+		require.Regexp(t, `^  step +1/2  ░{40}$`, lines[0])
+		require.Regexp(t, want, lines[1])
+		require.Regexp(t, `^  reward$`, lines[2])
 	}
 }
 

@@ -34,9 +34,12 @@ const (
 )
 
 // Save stores c under m, whose Format, Updates, Architecture and Files it fills
-// in. It returns the digests of the manifest and of the weights.
+// in. A checkpoint that Load could not read back is refused. It returns the digests of the manifest and of the weights.
 func Save(ctx context.Context, blobs Blobs, c model.Checkpoint, m model.Manifest) (manifest, weights string, err error) {
 	m.Format, m.Updates, m.Architecture, m.Files = model.ManifestFormat, c.Updates, c.Architecture, map[string]model.File{}
+	if err := complete(c); err != nil {
+		return "", "", err
+	}
 	config, err := hf.WriteConfig(c.Architecture)
 	if err != nil {
 		return "", "", fmt.Errorf("encode %s: %w", model.ConfigFile, err)
@@ -67,6 +70,23 @@ func Save(ctx context.Context, blobs Blobs, c model.Checkpoint, m model.Manifest
 		return "", "", fmt.Errorf("store the manifest of version %d: %w", m.Number, err)
 	}
 	return manifest, m.Files[model.WeightsFile].Digest, nil
+}
+
+// complete refuses what could not be read back.
+func complete(c model.Checkpoint) error {
+	if err := c.Architecture.Match(c.Weights); err != nil {
+		return fmt.Errorf("weights: %w", err)
+	}
+	if c.Updates == 0 {
+		return nil
+	}
+	if err := c.Architecture.Match(c.Mean); err != nil {
+		return fmt.Errorf("means after %d updates: %w", c.Updates, err)
+	}
+	if err := c.Architecture.Match(c.Variance); err != nil {
+		return fmt.Errorf("variances after %d updates: %w", c.Updates, err)
+	}
+	return nil
 }
 
 // Load reads the checkpoint whose manifest has the given digest.
@@ -113,9 +133,12 @@ func readTensors(ctx context.Context, blobs Blobs, m model.Manifest, name string
 	if err != nil {
 		return nil, fmt.Errorf("read %s of version %d: %w", name, m.Number, err)
 	}
+	if int64(len(data)) != f.Size {
+		return nil, fmt.Errorf("%w: %s of version %d has %d bytes, its manifest says %d", ErrCorrupt, name, m.Number, len(data), f.Size)
+	}
 	tensors, _, err := hf.ReadSafetensors(bytes.NewReader(data), int64(len(data)))
 	if err != nil {
-		return nil, fmt.Errorf("read %s of version %d: %w", name, m.Number, err)
+		return nil, fmt.Errorf("%w: read %s of version %d: %w", ErrCorrupt, name, m.Number, err)
 	}
 	return tensors, nil
 }

@@ -1,12 +1,16 @@
 package native
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
 
 	"github.com/fulgurite/fulgurite/model"
 )
+
+// errAbandoned marks a request whose caller has gone.
+var errAbandoned = errors.New("abandoned")
 
 // request is one completion in the making. Only the owner of the batch and, in a
 // step, the thread that has it may touch it, until done is closed.

@@ -1,16 +1,12 @@
 package native
 
 import (
-	"errors"
 	"fmt"
 	"math"
 
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/native/kernel"
 )
-
-// errAbandoned marks a request whose caller has gone.
-var errAbandoned = errors.New("abandoned")
 
 // worker is one thread's memory for decoding, enough for a unit.
 type worker struct {

@@ -28,38 +28,36 @@ func plainSet() *Set {
 	}
 }
 
-// at is the p-th step of a pointer by stride bytes; Set.MatMul has checked the
-// furthest.
-func at(first *float32, stride, p int) *float32 {
-	return (*float32)(unsafe.Add(unsafe.Pointer(first), stride*p))
-}
-
 func plainTile4(c *float32, cRow int, a *float32, aRow, aStep int, b *float32, bRow, k, add int) {
+	rows := unsafe.Slice(c, 3*cRow/4+Lanes)
+	left := unsafe.Slice(a, 3*aRow/4+(k-1)*aStep/4+1)
 	for i := range 4 {
-		plainTile1(at(c, cRow, i), cRow, at(a, aRow, i), aRow, aStep, b, bRow, k, add)
+		plainTile1(&rows[i*cRow/4], cRow, &left[i*aRow/4], aRow, aStep, b, bRow, k, add)
 	}
 }
 
 // plainTile1 takes four steps of k at once, to load and store C less often.
 func plainTile1(c *float32, _ int, a *float32, _, aStep int, b *float32, bRow, k, add int) {
-	sum := (*[Lanes]float32)(unsafe.Pointer(c))
+	aStep, bRow = aStep/4, bRow/4 // in numbers from here on
+	sum := (*[Lanes]float32)(unsafe.Slice(c, Lanes))
+	left, right := unsafe.Slice(a, (k-1)*aStep+1), unsafe.Slice(b, (k-1)*bRow+Lanes)
 	if add == 0 {
 		clear(sum[:])
 	}
-	row := func(p int) *[Lanes]float32 { return (*[Lanes]float32)(unsafe.Pointer(at(b, bRow, p))) }
 	p := 0
 	for ; p+4 <= k; p += 4 {
-		a0, a1, a2, a3 := *at(a, aStep, p), *at(a, aStep, p+1), *at(a, aStep, p+2), *at(a, aStep, p+3)
-		b0, b1, b2, b3 := row(p), row(p+1), row(p+2), row(p+3)
-		for j := range sum {
-			x := sum[j] + float32(a0*b0[j])
+		a0, a1, a2, a3 := left[p*aStep], left[(p+1)*aStep], left[(p+2)*aStep], left[(p+3)*aStep]
+		b0, b1 := (*[Lanes]float32)(right[p*bRow:]), (*[Lanes]float32)(right[(p+1)*bRow:])
+		b2, b3 := (*[Lanes]float32)(right[(p+2)*bRow:]), (*[Lanes]float32)(right[(p+3)*bRow:])
+		for j, x := range sum {
+			x += float32(a0 * b0[j])
 			x += float32(a1 * b1[j])
 			x += float32(a2 * b2[j])
 			sum[j] = x + float32(a3*b3[j])
 		}
 	}
 	for ; p < k; p++ {
-		ap, bp := *at(a, aStep, p), row(p)
+		ap, bp := left[p*aStep], (*[Lanes]float32)(right[p*bRow:])
 		for j := range sum {
 			sum[j] += float32(ap * bp[j])
 		}

@@ -1,0 +1,164 @@
+package activities_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fulgurite/fulgurite/activities"
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+func TestAPreparedRunIsWhatTheSpecMeans(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	got := w.prepare(w.spec())
+	require.True(t, got.SearchAttributes)
+	require.Equal(t, filepath.Join(w.dir, "tasks.jsonl"), got.Spec.Tasks.Train, "paths are absolute")
+	require.Equal(t, "native", got.Spec.Model.Engine, "defaults are filled in")
+	require.Equal(t, 2, got.Splits[trace.Train].Count)
+	run, err := w.store.Run(t.Context(), "demo")
+	require.NoError(t, err)
+	require.Equal(t, record.Running, run.Status)
+	require.Equal(t, spec.Digest(got.Spec), run.SpecDigest)
+	var kept spec.Spec
+	require.NoError(t, json.Unmarshal(run.Spec, &kept))
+	require.Empty(t, cmp.Diff(got.Spec, kept))
+}
+
+func TestABadSpecIsRefusedWithAllItsFaults(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		input string
+		words []string
+	}{
+		"keys, values and files": {
+			`{"agent": {"func": "f"}, "model": {"base": "nowhere"}, "tasks": {"train": "absent.jsonl"}, "grader": {"type": "exakt"}, "training": {"steps": 1, "tempo": 3}}`,
+			[]string{"training.tempo", "grader.type", "tasks.train", "absent.jsonl", "model.base"},
+		},
+		"contradictions and files": {
+			`{"agent": {"func": "f", "command": ["x"]}, "tasks": {"train": "absent.jsonl"}, "grader": {"type": "exact"}, "training": {"steps": 1, "epochs": 2}}`,
+			[]string{"agent", "training.epochs", "absent.jsonl"},
+		},
+		"tasks of all splits": {
+			`{"agent": {"func": "f"}, "tasks": {"train": "bad.jsonl", "gate": "tasks.jsonl", "test": "worse.jsonl"}, "grader": {"type": "numeric"}, "training": {"steps": 1}}`,
+			[]string{"tasks.train", "task x", "tasks.test", "worse.jsonl"},
+		},
+		"no JSON": {`{`, []string{"workflow input.json"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.write("bad.jsonl", `{"id":"x","input":"i","answer":"none"}`)
+			w.write("worse.jsonl", `{"id":"x"}`)
+			in := w.request(w.spec())
+			in.Spec = json.RawMessage(c.input)
+			_, err := w.coordinator.PrepareRun(t.Context(), in)
+			require.Error(t, err)
+			if json.Valid(in.Spec) { // what is no JSON does not reach an activity
+				_, err = do[activities.PrepareRunResult](t, w.coordinator.PrepareRun, in)
+			}
+			requireFinal(t, err, c.words...)
+			_, err = w.store.Run(t.Context(), "demo")
+			require.ErrorIs(t, err, trace.ErrNotFound)
+		})
+	}
+}
+
+func TestAWorkflowIDThatCanNameNoRunIsRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	in := w.request(w.spec())
+	in.Run = "Not A Name"
+	_, err := do[activities.PrepareRunResult](t, w.coordinator.PrepareRun, in)
+	requireFinal(t, err, "Not A Name")
+}
+
+func TestARunNameBelongsToOneExecution(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.prepare(w.spec())
+	in := w.request(w.spec())
+	in.ExecutionID = "execution-2"
+	_, err := do[activities.PrepareRunResult](t, w.coordinator.PrepareRun, in)
+	requireFinal(t, err, activities.ErrRunExists.Error(), "demo (running", "another workflow id")
+}
+
+func TestTheSameExecutionFindsItsRunAsItStands(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	first := w.prepare(w.spec())
+	w.write("tasks.jsonl", `{"id":"c","input":"1","answer":"1"}`)
+	require.Empty(t, cmp.Diff(first, w.prepare(w.spec())), "although the file has changed")
+	require.NoError(t, os.Remove(filepath.Join(w.dir, "tasks.jsonl")))
+	require.Empty(t, cmp.Diff(first, w.prepare(w.spec())), "although the file is gone")
+}
+
+func TestEqualTasksHaveOneSnapshot(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := w.spec()
+	first := w.prepare(s)
+	w.write("moved.jsonl", `{"answer":"42", "input":"6*7", "id":"a"}`+"\r\n\n"+`{"id":"b","input":"2-5","answer":"-3"}`)
+	s.Tasks.Train = "moved.jsonl"
+	in := w.request(s)
+	in.Run = "other"
+	second, err := do[activities.PrepareRunResult](t, w.coordinator.PrepareRun, in)
+	require.NoError(t, err)
+	require.Equal(t, first.Splits, second.Splits)
+}
+
+// finish executes FinishRun, which returns nothing but an error.
+func (w *world) finish(execution string, status record.Status, result string) error {
+	f := w.coordinator.FinishRun
+	_, err := environment(f, nil).ExecuteActivity(f, activities.FinishRunInput{
+		Run: "demo", ExecutionID: execution, Status: status, Result: json.RawMessage(result),
+	})
+	return err
+}
+
+func TestOnlyItsOwnExecutionFinishesARun(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	require.NoError(t, w.finish(execution, record.Failed, `{}`), "there is no record to close")
+	w.prepare(w.spec())
+	require.NoError(t, w.finish("execution-2", record.Failed, `{}`))
+	run, err := w.store.Run(t.Context(), "demo")
+	require.NoError(t, err)
+	require.Equal(t, record.Running, run.Status)
+
+	require.NoError(t, w.finish(execution, record.Completed, `{"steps":3}`))
+	require.NoError(t, w.finish(execution, record.Completed, `{"steps":3}`))
+	run, err = w.store.Run(t.Context(), "demo")
+	require.NoError(t, err)
+	require.Equal(t, record.Completed, run.Status)
+	require.JSONEq(t, `{"steps":3}`, string(run.Result))
+	requireFinal(t, w.finish(execution, record.Failed, `{}`), "conflict")
+}
+
+func TestAPromotionIsMadeOncePerDecisionAndOnlyFromWhatIsPromoted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.start(w.spec())
+	f := w.coordinator.PromoteVersion
+	promote := func(decision string, version, previous int) error {
+		_, err := environment(f, nil).ExecuteActivity(f, activities.PromoteVersionInput{
+			Run: "demo", Policy: model.DefaultPolicy, DecisionID: decision, Version: version, Previous: previous,
+			Decision: model.Decision{Candidate: version, Promoted: previous, Accept: true},
+		})
+		return err
+	}
+	require.NoError(t, promote("gate-0", 0, -1))
+	require.NoError(t, promote("gate-0", 0, -1))
+	requireFinal(t, promote("gate-2", 2, 1), "conflict")
+	promotions, err := w.store.Promotions(t.Context(), "demo", model.DefaultPolicy)
+	require.NoError(t, err)
+	require.Len(t, promotions, 1)
+}

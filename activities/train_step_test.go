@@ -1,0 +1,293 @@
+package activities_test
+
+import (
+	"context"
+	"os"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fulgurite/fulgurite/activities"
+	"github.com/fulgurite/fulgurite/dialog"
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/checkpoint"
+	"github.com/fulgurite/fulgurite/model/hf"
+	"github.com/fulgurite/fulgurite/store"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// batch stores a batch for step; logprob is what sampling is said to have
+// recorded for each token.
+func (w *world) batch(step int, logprob float32) string {
+	w.t.Helper()
+	b := model.Batch{
+		Format: model.BatchFormat, Policy: model.DefaultPolicy, Step: step, VocabSize: dialog.Compact().VocabSize(),
+		Trajectories: []model.BatchTrajectory{{Attempt: "demo/train-1/0/0/1", Reward: 1, Advantage: 1}, {Attempt: "demo/train-1/0/1/1", Advantage: -1}},
+	}
+	for i, t := range b.Trajectories {
+		r := model.BatchRow{Row: model.Row{Temperature: 1}, Trajectory: i}
+		for k := range 6 {
+			sampled := k >= 3
+			r.Tokens = append(r.Tokens, int32(30+7*step+11*i+k))
+			r.Sampled = append(r.Sampled, sampled)
+			r.Logprobs, r.Advantages, r.Calls = append(r.Logprobs, 0), append(r.Advantages, 0), append(r.Calls, -1)
+			if sampled {
+				r.Logprobs[k], r.Advantages[k], r.Calls[k] = logprob, float32(t.Advantage), 0
+			}
+		}
+		b.Rows = append(b.Rows, r)
+	}
+	b.Count()
+	data, err := hf.EncodeBatch(b)
+	require.NoError(w.t, err)
+	digest, err := w.blobs.Put(w.t.Context(), data)
+	require.NoError(w.t, err)
+	return digest
+}
+
+// sampledAt is about what a model that knows nothing gives each token.
+const sampledAt = -5.66
+
+func trainStep(step int, batch string) activities.TrainStepInput {
+	return activities.TrainStepInput{Run: "demo", Policy: model.DefaultPolicy, Step: step, Batch: batch}
+}
+
+func (w *world) version(number int) (model.Version, error) {
+	return w.store.Version(w.t.Context(), model.VersionID{Run: "demo", Policy: model.DefaultPolicy, Number: number})
+}
+
+func (w *world) requireNoVersion(number int) {
+	w.t.Helper()
+	_, err := w.version(number)
+	require.ErrorIs(w.t, err, trace.ErrNotFound)
+}
+
+func TestAStepExecutedTwiceMakesOneVersion(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	start := w.start(w.spec())
+	in := trainStep(1, w.batch(1, sampledAt))
+	trainer := w.trainer()
+	first, err := do[activities.VersionResult](t, trainer.TrainStep, in)
+	require.NoError(t, err)
+	require.NotEqual(t, start.Weights, first.Weights)
+	for _, again := range []*activities.Trainer{trainer, w.trainer()} {
+		second, err := do[activities.VersionResult](t, again.TrainStep, in)
+		require.NoError(t, err)
+		require.Equal(t, first, second)
+	}
+	versions, err := w.store.Versions(t.Context(), "demo", model.DefaultPolicy)
+	require.NoError(t, err)
+	require.Len(t, versions, 2)
+	require.Equal(t, in.Batch, versions[1].Batch)
+	require.Equal(t, 0, versions[1].Parent)
+}
+
+// meeting lets all who record a version wait for each other before they do.
+type meeting struct {
+	*store.Store
+	all *sync.WaitGroup
+}
+
+func (m meeting) PutVersion(ctx context.Context, v model.Version) (model.Version, bool, error) {
+	m.all.Done()
+	m.all.Wait()
+	return m.Store.PutVersion(ctx, v)
+}
+
+func TestTwoTrainersAtOnceMakeOneVersion(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.start(w.spec())
+	in := trainStep(1, w.batch(1, sampledAt))
+	var all, done sync.WaitGroup
+	all.Add(2)
+	results, errs := make([]activities.VersionResult, 2), make([]error, 2)
+	for i := range results {
+		trainer := w.trainer()
+		trainer.Versions = meeting{w.store, &all}
+		done.Go(func() { results[i], errs[i] = do[activities.VersionResult](t, trainer.TrainStep, in) })
+	}
+	done.Wait()
+	require.NoError(t, errs[0])
+	require.NoError(t, errs[1])
+	require.Equal(t, results[0], results[1])
+}
+
+func TestARestartedTrainerMakesTheSameBits(t *testing.T) {
+	t.Parallel()
+	steady, restarted := newWorld(t), newWorld(t)
+	resident := steady.trainer()
+	require.Equal(t, steady.start(steady.spec()).Weights, restarted.start(restarted.spec()).Weights)
+	seen := map[string]bool{}
+	for step := 1; step <= 3; step++ {
+		one, err := do[activities.VersionResult](t, resident.TrainStep, trainStep(step, steady.batch(step, sampledAt)))
+		require.NoError(t, err)
+		other, err := do[activities.VersionResult](t, restarted.trainer().TrainStep, trainStep(step, restarted.batch(step, sampledAt)))
+		require.NoError(t, err)
+		require.Equal(t, one, other)
+		a, err := steady.version(step)
+		require.NoError(t, err)
+		b, err := restarted.version(step)
+		require.NoError(t, err)
+		require.Equal(t, a.Manifest, b.Manifest, "the optimizer's moments too")
+		seen[one.Weights] = true
+	}
+	require.Len(t, seen, 3, "each step learned something")
+}
+
+func TestUnreadableInputMakesNoVersion(t *testing.T) {
+	t.Parallel()
+	const absent = "sha256:0000000000000000000000000000000000000000000000000000000000000000"
+	for name, c := range map[string]struct {
+		spoil func(w *world, batch string) (input string)
+		words []string
+		final bool
+	}{
+		"missing batch": {func(*world, string) string { return absent }, []string{"read batch " + absent, "not found"}, false},
+		"corrupted batch": {func(w *world, batch string) string {
+			w.overwrite(batch)
+			return batch
+		}, []string{"read batch", "corrupt"}, false},
+		"no batch at all": {func(w *world, _ string) string {
+			digest, err := w.blobs.Put(w.t.Context(), []byte("something else"))
+			require.NoError(w.t, err)
+			return digest
+		}, []string{"batch sha256:"}, true},
+		"missing checkpoint": {func(w *world, batch string) string {
+			require.NoError(w.t, os.Remove(w.path(w.parent().Weights)))
+			return batch
+		}, []string{"load the parent of version demo@1", model.WeightsFile, "not found"}, false},
+		"corrupted checkpoint": {func(w *world, batch string) string {
+			w.overwrite(w.parent().Weights)
+			return batch
+		}, []string{"load the parent of version demo@1", model.WeightsFile, "corrupt"}, false},
+		"corrupted manifest": {func(w *world, batch string) string {
+			w.overwrite(w.parent().Manifest)
+			return batch
+		}, []string{"load the parent of version demo@1", "manifest", "corrupt"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.start(w.spec())
+			batch := w.batch(1, sampledAt)
+			_, err := do[activities.VersionResult](t, w.trainer().TrainStep, trainStep(1, c.spoil(w, batch)))
+			if c.final {
+				requireFinal(t, err, c.words...)
+			} else {
+				requireRetryable(t, err, c.words...)
+			}
+			w.requireNoVersion(1)
+		})
+	}
+}
+
+func (w *world) parent() model.Version {
+	v, err := w.version(0)
+	require.NoError(w.t, err)
+	return v
+}
+
+func (w *world) path(digest string) string {
+	path, err := w.blobs.Path(digest)
+	require.NoError(w.t, err)
+	return path
+}
+
+// overwrite puts other content under digest.
+func (w *world) overwrite(digest string) {
+	require.NoError(w.t, os.Chmod(w.path(digest), 0o600))
+	require.NoError(w.t, os.WriteFile(w.path(digest), []byte("other content"), 0o600))
+}
+
+func TestADivergedGradientEndsTheRunWithARemedy(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.start(w.spec())
+	trainer := w.trainer()
+	// The probability ratio of a token that was next to impossible is infinite.
+	_, err := do[activities.VersionResult](t, trainer.TrainStep, trainStep(1, w.batch(1, -1e30)))
+	requireFinal(t, err, "version demo@1", "not finite", "training.optimizer.learning_rate")
+	w.requireNoVersion(1)
+
+	// What is in memory then is not taken for version 0 by mistake.
+	got, err := do[activities.VersionResult](t, trainer.TrainStep, trainStep(1, w.batch(1, sampledAt)))
+	require.NoError(t, err)
+	other := newWorld(t)
+	other.start(other.spec())
+	want, err := do[activities.VersionResult](t, other.trainer().TrainStep, trainStep(1, other.batch(1, sampledAt)))
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+}
+
+// late does not show a version until somebody tries to record it.
+type late struct {
+	*store.Store
+	number int
+}
+
+func (l late) Version(ctx context.Context, id model.VersionID) (model.Version, error) {
+	if id.Number == l.number {
+		return model.Version{}, trace.ErrNotFound
+	}
+	return l.Store.Version(ctx, id)
+}
+
+// foreign records a version 1 with weights of its own.
+func (w *world) foreign(fingerprint string) model.Version {
+	w.t.Helper()
+	parent := w.parent()
+	c, m, err := checkpoint.Load(w.t.Context(), w.blobs, parent.Manifest)
+	require.NoError(w.t, err)
+	c.Weights = c.Architecture.Init(99)
+	m.Number, m.Parent = 1, 0
+	manifest, weights, err := checkpoint.Save(w.t.Context(), w.blobs, c, m)
+	require.NoError(w.t, err)
+	v, created, err := w.store.PutVersion(w.t.Context(), model.Version{
+		VersionID: model.VersionID{Run: "demo", Policy: model.DefaultPolicy, Number: 1}, Manifest: manifest, Weights: weights, Fingerprint: fingerprint,
+	})
+	require.NoError(w.t, err)
+	require.True(w.t, created)
+	return v
+}
+
+func TestOtherWeightsUnderTheSameFingerprintAreRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.start(w.spec())
+	engine, err := engines("native")
+	require.NoError(t, err)
+	foreign := w.foreign(engine.Fingerprint())
+	trainer := w.trainer()
+	trainer.Versions = late{w.store, 1}
+	_, err = do[activities.VersionResult](t, trainer.TrainStep, trainStep(1, w.batch(1, sampledAt)))
+	requireFinal(t, err, "version demo@1 was made twice with different weights", foreign.Weights, engine.Fingerprint())
+	stands, err := w.version(1)
+	require.NoError(t, err)
+	require.Equal(t, foreign.Weights, stands.Weights)
+}
+
+func TestTrainingGoesOnFromTheVersionThatStands(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.start(w.spec())
+	foreign := w.foreign("another machine")
+	trainer := w.trainer()
+	trainer.Versions = late{w.store, 1}
+	first, err := do[activities.VersionResult](t, trainer.TrainStep, trainStep(1, w.batch(1, sampledAt)))
+	require.NoError(t, err)
+	require.Equal(t, foreign.Weights, first.Weights)
+
+	// The trainer has other weights in memory; the parent is what is on record.
+	trainer.Versions = w.store
+	second, err := do[activities.VersionResult](t, trainer.TrainStep, trainStep(2, w.batch(2, sampledAt)))
+	require.NoError(t, err)
+	other := newWorld(t)
+	other.start(other.spec())
+	other.foreign("another machine")
+	want, err := do[activities.VersionResult](t, other.trainer().TrainStep, trainStep(2, other.batch(2, sampledAt)))
+	require.NoError(t, err)
+	require.Equal(t, want, second)
+}

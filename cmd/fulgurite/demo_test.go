@@ -1,0 +1,158 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// process is a `fulgurite demo` under way, as a person would have started it.
+type process struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	lines  *bufio.Scanner
+	output strings.Builder
+	errors strings.Builder
+}
+
+// demo starts a short demo on dir.
+func demo(t *testing.T, dir string, args ...string) *process {
+	t.Helper()
+	args = append([]string{"demo", "--dir", dir, "--steps", "3", "--problems", "16"}, args...)
+	p := &process{t: t, cmd: exec.CommandContext(t.Context(), "fulgurite", args...)}
+	out, err := p.cmd.StdoutPipe()
+	require.NoError(t, err)
+	p.cmd.Stderr = &p.errors
+	p.lines = bufio.NewScanner(out)
+	require.NoError(t, p.cmd.Start())
+	return p
+}
+
+// see reads the output up to a line that begins like this.
+func (p *process) see(prefix string) {
+	p.t.Helper()
+	for p.lines.Scan() {
+		p.output.WriteString(p.lines.Text() + "\n")
+		if strings.HasPrefix(p.lines.Text(), prefix) {
+			return
+		}
+	}
+	_ = p.cmd.Wait()
+	require.FailNow(p.t, "the demo did not say "+prefix, "%s%s", &p.output, &p.errors)
+}
+
+// end waits for the end and returns the exit code, -1 if a signal ended it.
+func (p *process) end() int {
+	p.t.Helper()
+	for p.lines.Scan() {
+		p.output.WriteString(p.lines.Text() + "\n")
+	}
+	err := p.cmd.Wait()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		require.NoError(p.t, err)
+	}
+	return p.cmd.ProcessState.ExitCode()
+}
+
+func (p *process) signal(s os.Signal) {
+	p.t.Helper()
+	require.NoError(p.t, p.cmd.Process.Signal(s))
+}
+
+// result reads what --json wrote, as another program would.
+func result(t *testing.T, path string) map[string]any {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	var out map[string]any
+	require.NoError(t, json.Unmarshal(text, &out))
+	return out
+}
+
+// TestDemoSurvivesItsProcess tells one story: a demo is killed, then interrupted,
+// then comes to its end, which is the same as that of one left alone.
+func TestDemoSurvivesItsProcess(t *testing.T) {
+	t.Parallel()
+	dir, file := t.TempDir(), filepath.Join(t.TempDir(), "result.json")
+
+	p := demo(t, dir)
+	p.see("Run demo-1 started.")
+	p.see("step 1/3")
+	p.signal(syscall.SIGKILL)
+	require.Equal(t, -1, p.end())
+
+	p = demo(t, dir)
+	p.see("Run demo-1 goes on.")
+	p.see("step 2/3")
+	p.signal(syscall.SIGINT)
+	require.Equal(t, exitInterrupted, p.end(), "%s", &p.errors)
+	require.Contains(t, p.output.String(), "Stopped. The same command goes on with the run.")
+	require.Empty(t, p.errors.String())
+	require.NoFileExists(t, filepath.Join(dir, "stack.json"))
+
+	p = demo(t, dir, "--seed", "2")
+	require.Equal(t, exitUsage, p.end())
+	require.Contains(t, p.errors.String(), "run demo-1 is under way with other settings")
+
+	p = demo(t, dir, "--json", file)
+	p.see("Run demo-1 goes on.")
+	require.Zero(t, p.end(), "%s", &p.errors)
+	for _, want := range []string{"Reward of demo-1", "test reward before", "test reward after", "fulgurite chat demo-1@promoted"} {
+		require.Contains(t, p.output.String(), want)
+	}
+	require.NotContains(t, p.output.String(), "\x1b", "no terminal, no control characters")
+	first := result(t, file)
+	require.Subset(t, slices.Collect(maps.Keys(first)), []string{
+		"seed", "reward_before", "reward_after", "wall_seconds", "peak_rss_bytes", "weights_sha256", "run",
+	})
+	require.Equal(t, "demo-1", first["run"])
+	require.InDelta(t, 1, first["seed"], 0)
+	require.InDelta(t, 3, first["steps"], 0)
+	require.Regexp(t, `^[0-9a-f]{64}$`, first["weights_sha256"])
+	require.Greater(t, first["wall_seconds"], 0.0)
+	require.Greater(t, first["peak_rss_bytes"], 1e6)
+	for _, name := range []string{"reward.svg", "promoted/config.json", "promoted/model.safetensors"} {
+		require.FileExists(t, filepath.Join(dir, "runs", "demo-1", name))
+	}
+
+	p = demo(t, dir, "--json", file)
+	p.see("Run demo-2 started.")
+	require.Zero(t, p.end(), "%s", &p.errors)
+	second := result(t, file)
+	require.Equal(t, "demo-2", second["run"])
+	for _, key := range []string{"weights_sha256", "reward_before", "reward_after", "promoted"} {
+		require.Equal(t, second[key], first[key], key)
+	}
+}
+
+// TestDemoStartsAnewAfterATerminatedRun ends a run where it can't close its own
+// record: in Temporal.
+func TestDemoStartsAnewAfterATerminatedRun(t *testing.T) {
+	t.Parallel()
+	s := &shared{Dir: t.TempDir()}
+	p := demo(t, s.Dir)
+	p.see("step 1/3")
+	temporal, err := s.dial(t.Context(), &terminal{out: io.Discard, err: io.Discard})
+	require.NoError(t, err)
+	defer temporal.Close()
+	require.NoError(t, temporal.TerminateWorkflow(t.Context(), "demo-1", "", "a person did it"))
+	require.Equal(t, exitFailed, p.end())
+	require.Contains(t, p.errors.String(), "run demo-1: ")
+
+	p = demo(t, s.Dir)
+	p.see("Run demo-2 started.")
+	p.signal(syscall.SIGTERM)
+	require.Equal(t, exitInterrupted, p.end(), "%s", &p.errors)
+}

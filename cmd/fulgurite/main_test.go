@@ -1,0 +1,193 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/sashabaranov/go-openai"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/examples/calc"
+	"github.com/fulgurite/fulgurite/examples/calc/calculator"
+	"github.com/fulgurite/fulgurite/model"
+)
+
+// TestMain lets this binary be the tool, the shim of agents, and an agent that is
+// a program of its own.
+func TestMain(m *testing.M) {
+	agent.ShimMain()
+	testscript.Main(m, map[string]func(){"fulgurite": main, "calc-agent": playAgent})
+}
+
+// playAgent is the calculator agent as a command.
+func playAgent() {
+	var task agent.Task
+	err := json.NewDecoder(os.Stdin).Decode(&task)
+	if err == nil {
+		client := calculator.Connect(os.Getenv("OPENAI_BASE_URL"), os.Getenv("OPENAI_API_KEY"))
+		var answer string
+		if answer, err = (calculator.Agent{Client: client, Model: os.Getenv("OPENAI_MODEL_NAME")}).Solve(context.Background(), task.Input); err == nil {
+			fmt.Println(answer)
+			return
+		}
+	}
+	fmt.Fprintln(os.Stderr, err)
+	os.Exit(1)
+}
+
+func TestScripts(t *testing.T) {
+	t.Parallel()
+	testscript.Run(t, testscript.Params{
+		Dir:                filepath.Join("testdata", "script"),
+		RequireUniqueNames: true,
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("HOME", e.WorkDir)
+			e.Setenv("LANG", "C.UTF-8")
+			e.Setenv("FULGURITE_DIR", filepath.Join(e.WorkDir, "state"))
+			return unpack(filepath.Join(e.WorkDir, "base"))
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"code": exitCode, "json": inJSON, "await": awaitFile, "eventually": eventually, "ask": ask,
+		},
+	})
+}
+
+// unpack writes the demo's warm-started checkpoint, so that a script need not
+// make one.
+func unpack(dir string) error {
+	return errors.Join(
+		replaceFile(filepath.Join(dir, model.WeightsFile), calc.Weights),
+		replaceFile(filepath.Join(dir, model.ConfigFile), calc.Config),
+	)
+}
+
+// exitCode is "code N PROGRAM ARGUMENTS...": the program ends with exit code N.
+func exitCode(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: code N PROGRAM ARGUMENTS...")
+	}
+	got := 0
+	var exit *exec.ExitError
+	if err := ts.Exec(args[1], args[2:]...); errors.As(err, &exit) {
+		got = exit.ExitCode()
+	} else {
+		ts.Check(err)
+	}
+	if want := args[0]; strconv.Itoa(got) != want {
+		ts.Fatalf("exit code %d, want %s", got, want)
+	}
+}
+
+// inJSON is "json KEY[=VALUE]...": the last standard output is JSON, in which
+// each key, dots between its parts, stands, and has the value if there is one.
+func inJSON(ts *testscript.TestScript, neg bool, args []string) {
+	var document any
+	ts.Check(json.Unmarshal([]byte(ts.ReadFile("stdout")), &document))
+	for _, arg := range args {
+		key, want, compared := strings.Cut(arg, "=")
+		got, found := lookUp(document, key)
+		switch {
+		case found == neg:
+			ts.Fatalf("%s: found %t", key, found)
+		case compared && fmt.Sprint(got) != want:
+			ts.Fatalf("%s is %v, want %s", key, got, want)
+		}
+	}
+}
+
+// lookUp finds what stands under a key such as "0.tasks.train".
+func lookUp(v any, key string) (any, bool) {
+	for _, part := range strings.Split(key, ".") {
+		found := false
+		switch container := v.(type) {
+		case map[string]any:
+			v, found = container[part]
+		case []any:
+			i, err := strconv.Atoi(part)
+			if found = err == nil && i >= 0 && i < len(container); found {
+				v = container[i]
+			}
+		}
+		if !found {
+			return nil, false
+		}
+	}
+	return v, true
+}
+
+// patience is how long a script waits for what another process does.
+const patience = 2 * time.Minute
+
+// poll asks until the answer is yes.
+func poll(ts *testscript.TestScript, what string, done func() bool) {
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for !done() {
+		select {
+		case <-deadline.C:
+			ts.Fatalf("%s: not within %s", what, patience)
+		case <-tick.C:
+		}
+	}
+}
+
+// awaitFile is "await FILE": the file appears.
+func awaitFile(ts *testscript.TestScript, _ bool, args []string) {
+	path := ts.MkAbs(args[0])
+	poll(ts, path, func() bool {
+		_, err := os.Stat(path)
+		return err == nil
+	})
+}
+
+// eventually is "eventually TEXT PROGRAM ARGUMENTS...": the program, run as often
+// as it takes, succeeds and prints the text.
+func eventually(ts *testscript.TestScript, _ bool, args []string) {
+	poll(ts, args[0], func() bool {
+		return ts.Exec(args[1], args[2:]...) == nil && strings.Contains(ts.ReadFile("stdout"), args[0])
+	})
+}
+
+// ask is "ask MODEL QUESTION": the gateway of the running stack answers an
+// OpenAI client, and the script gets the reply as standard output.
+func ask(ts *testscript.TestScript, neg bool, args []string) {
+	at, err := (&shared{Dir: ts.Getenv("FULGURITE_DIR")}).addresses()
+	ts.Check(err)
+	reply, err := calculator.Connect(at.Gateway, "any").CreateChatCompletion(context.Background(), openai.ChatCompletionRequest{
+		Model: args[0], Messages: []openai.ChatCompletionMessage{{Role: openai.ChatMessageRoleUser, Content: args[1]}},
+	})
+	if neg {
+		if err == nil {
+			ts.Fatalf("the gateway answered: %v", reply)
+		}
+		fmt.Fprintln(ts.Stderr(), err)
+		return
+	}
+	ts.Check(err)
+	ts.Check(json.NewEncoder(ts.Stdout()).Encode(reply))
+}
+
+func TestKeysAreFoundInJSON(t *testing.T) {
+	t.Parallel()
+	document := map[string]any{"a": []any{map[string]any{"b": 1.0}}}
+	got, ok := lookUp(document, "a.0.b")
+	require.True(t, ok)
+	require.InDelta(t, 1, got, 0)
+	for _, key := range []string{"b", "a.1", "a.0.c", "a.x", "a.0.b.c"} {
+		_, ok := lookUp(document, key)
+		require.False(t, ok, key)
+	}
+}

@@ -1,0 +1,178 @@
+package checkpoint_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/checkpoint"
+	"github.com/fulgurite/fulgurite/model/hf"
+	"github.com/fulgurite/fulgurite/store/blob"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// state is a policy after updates updates.
+func state(updates int) model.Checkpoint {
+	a := model.Architecture{
+		VocabSize: 12, HiddenSize: 8, Layers: 1, Heads: 2, KVHeads: 1, HeadDim: 4,
+		FeedForward: 8, MaxPositions: 16, RopeTheta: 10000, NormEpsilon: 1e-6,
+	}
+	c := model.Checkpoint{Architecture: a, Weights: a.Init(1), Updates: updates}
+	if updates > 0 {
+		c.Mean, c.Variance = a.Init(2), a.Init(3)
+	}
+	return c
+}
+
+func manifest(number int) model.Manifest {
+	return model.Manifest{Policy: "main", Number: number, Parent: number - 1, Codec: "compact", Engine: "native", Fingerprint: "f"}
+}
+
+// ordered remembers what was put, in order.
+type ordered struct {
+	*blob.Store
+	digests []string
+}
+
+func (o *ordered) Put(ctx context.Context, data []byte) (string, error) {
+	digest, err := o.Store.Put(ctx, data)
+	o.digests = append(o.digests, digest)
+	return digest, err
+}
+
+func blobs(t *testing.T) *ordered {
+	t.Helper()
+	s, err := blob.Open(t.TempDir())
+	require.NoError(t, err)
+	return &ordered{Store: s}
+}
+
+func TestAStateIsReadAsItWasSaved(t *testing.T) {
+	t.Parallel()
+	for _, updates := range []int{0, 7} {
+		b := blobs(t)
+		digest, weights, err := checkpoint.Save(t.Context(), b, state(updates), manifest(3))
+		require.NoError(t, err)
+		got, m, err := checkpoint.Load(t.Context(), b, digest)
+		require.NoError(t, err)
+		require.Empty(t, cmp.Diff(state(updates), got))
+		require.Equal(t, weights, m.Files[model.WeightsFile].Digest)
+		require.Equal(t, updates, m.Updates)
+		_, moments := m.Files[model.OptimizerFile]
+		require.Equal(t, updates > 0, moments)
+
+		got, _, err = checkpoint.LoadWeights(t.Context(), b, digest)
+		require.NoError(t, err)
+		require.Empty(t, cmp.Diff(state(updates).Weights, got.Weights))
+		require.Nil(t, got.Mean)
+	}
+}
+
+func TestEqualStatesHaveEqualBlobsAndTheManifestIsLast(t *testing.T) {
+	t.Parallel()
+	one, other := blobs(t), blobs(t)
+	a, _, err := checkpoint.Save(t.Context(), one, state(2), manifest(3))
+	require.NoError(t, err)
+	b, _, err := checkpoint.Save(t.Context(), other, state(2), manifest(3))
+	require.NoError(t, err)
+	require.Equal(t, a, b)
+	require.ElementsMatch(t, one.digests, other.digests)
+	require.Equal(t, a, one.digests[len(one.digests)-1])
+}
+
+func TestAStateThatCouldNotBeReadBackIsNotSaved(t *testing.T) {
+	t.Parallel()
+	for name, spoil := range map[string]func(*model.Checkpoint){
+		"weights":   func(c *model.Checkpoint) { c.Weights = c.Weights[1:] },
+		"means":     func(c *model.Checkpoint) { c.Mean = nil },
+		"variances": func(c *model.Checkpoint) { c.Variance = c.Variance[:1] },
+	} {
+		c := state(2)
+		spoil(&c)
+		b := blobs(t)
+		_, _, err := checkpoint.Save(t.Context(), b, c, manifest(3))
+		require.ErrorIs(t, err, model.ErrArchitecture)
+		require.ErrorContains(t, err, name)
+		require.Empty(t, b.digests)
+	}
+}
+
+func TestFilesThatContradictTheirManifestAreRefused(t *testing.T) {
+	t.Parallel()
+	var other bytes.Buffer
+	require.NoError(t, hf.WriteSafetensors(&other, state(0).Weights[1:], nil))
+	for name, c := range map[string]struct {
+		file string
+		data []byte
+		size int64 // that the manifest says; 0 is the true one
+	}{
+		"other tensors":      {model.WeightsFile, other.Bytes(), 0},
+		"no tensors at all":  {model.WeightsFile, []byte("not safetensors"), 0},
+		"another size":       {model.WeightsFile, other.Bytes(), 1},
+		"no moments at all":  {model.OptimizerFile, other.Bytes(), 0},
+		"a broken optimizer": {model.OptimizerFile, []byte("{"), 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := blobs(t)
+			digest, _, err := checkpoint.Save(t.Context(), b, state(2), manifest(3))
+			require.NoError(t, err)
+			text, err := b.Get(t.Context(), digest)
+			require.NoError(t, err)
+			m, err := model.ParseManifest(text)
+			require.NoError(t, err)
+			f := model.File{Size: int64(len(c.data))}
+			if c.size != 0 {
+				f.Size = c.size
+			}
+			f.Digest, err = b.Put(t.Context(), c.data)
+			require.NoError(t, err)
+			m.Files[c.file] = f
+			_, _, err = checkpoint.Load(t.Context(), b, b.manifest(t, m))
+			require.ErrorIs(t, err, checkpoint.ErrCorrupt)
+		})
+	}
+	t.Run("a file that the manifest lacks", func(t *testing.T) {
+		t.Parallel()
+		b := blobs(t)
+		digest, _, err := checkpoint.Save(t.Context(), b, state(2), manifest(3))
+		require.NoError(t, err)
+		text, err := b.Get(t.Context(), digest)
+		require.NoError(t, err)
+		m, err := model.ParseManifest(text)
+		require.NoError(t, err)
+		delete(m.Files, model.OptimizerFile)
+		_, _, err = checkpoint.Load(t.Context(), b, b.manifest(t, m))
+		require.ErrorIs(t, err, checkpoint.ErrCorrupt)
+		require.ErrorContains(t, err, "version 3 has no "+model.OptimizerFile)
+		_, _, err = checkpoint.LoadWeights(t.Context(), b, b.manifest(t, m))
+		require.NoError(t, err, "it can be sampled")
+	})
+}
+
+func (o *ordered) manifest(t *testing.T, m model.Manifest) string {
+	t.Helper()
+	text, err := m.Encode()
+	require.NoError(t, err)
+	digest, err := o.Put(t.Context(), text)
+	require.NoError(t, err)
+	return digest
+}
+
+func TestAnAbsentBlobIsNotFound(t *testing.T) {
+	t.Parallel()
+	b := blobs(t)
+	_, _, err := checkpoint.Load(t.Context(), b, fmt.Sprintf("sha256:%x", sha256.Sum256(nil)))
+	require.ErrorIs(t, err, trace.ErrNotFound)
+	digest, err := b.Put(t.Context(), []byte(strings.Repeat("x", 9)))
+	require.NoError(t, err)
+	_, _, err = checkpoint.Load(t.Context(), b, digest)
+	require.ErrorIs(t, err, model.ErrManifest)
+}
