@@ -1,6 +1,9 @@
 package model
 
-import "math"
+import (
+	"math"
+	"math/bits"
+)
 
 // GumbelNoise fills out with independent samples of the standard Gumbel
 // distribution, one for each token of a vocabulary. Adding them to the logits
@@ -16,16 +19,65 @@ import "math"
 // Hashing is integer arithmetic and equal everywhere; the two logarithms are
 // those of package math, which may differ in the last bit between processors.
 func GumbelNoise(seed uint64, index int, out []float32) {
-	// Two rounds, so that neither neighbouring seeds nor neighbouring indices
-	// share a stream.
-	state := mix64(mix64(seed) + uint64(index)*0x9e3779b97f4a7c15)
+	state := noiseState(seed, index)
 	for token := range out {
-		state += 0x9e3779b97f4a7c15
-		// 52 bits and a half: strictly inside (0,1) without rounding, so both
-		// logarithms are finite.
-		u := (float64(mix64(state)>>12) + 0.5) * 0x1p-52
-		out[token] = float32(-math.Log(-math.Log(u)))
+		out[token] = gumbel(noiseBits(state, token))
 	}
+}
+
+// GumbelChoose returns the token whose scale·logit + noise is the largest, the
+// lowest number of several: what one finds with GumbelNoise, but without the
+// logarithms of tokens that cannot win.
+//
+// A token's noise is −log(−log u) ≤ −log(1−u), and how many bits 1−u begins with
+// bounds that from above. Beside the likeliest token few others remain.
+func GumbelChoose(logits []float32, scale float32, seed uint64, index int) int {
+	state := noiseState(seed, index)
+	likely := 0
+	for token, x := range logits {
+		if x > logits[likely] {
+			likely = token
+		}
+	}
+	noisy := func(token int) float32 {
+		return float32(logits[token]*scale) + gumbel(noiseBits(state, token))
+	}
+	floor := noisy(likely)
+	chosen, most := 0, float32(math.Inf(-1))
+	for token, x := range logits {
+		zeros := 52 - bits.Len64(1<<52-noiseBits(state, token))
+		if float32(x*scale)+float32(zeros+2)*math.Ln2+slack < floor {
+			continue
+		}
+		if x := noisy(token); x > most {
+			chosen, most = token, x
+		}
+	}
+	return chosen
+}
+
+// noiseState begins the stream of one choice. Two rounds, so that neither
+// neighbouring seeds nor neighbouring indices share a stream.
+func noiseState(seed uint64, index int) uint64 {
+	return mix64(mix64(seed) + uint64(index)*golden)
+}
+
+// slack keeps the bound above what rounding does to it.
+const slack = 0.01
+
+// golden is the increment of SplitMix64.
+const golden = 0x9e3779b97f4a7c15
+
+// noiseBits are the 52 random bits of a token.
+func noiseBits(state uint64, token int) uint64 {
+	return mix64(state+uint64(token+1)*golden) >> 12
+}
+
+// gumbel turns 52 bits and a half, strictly inside (0,1) without rounding, into
+// noise, so both logarithms are finite.
+func gumbel(b uint64) float32 {
+	u := (float64(b) + 0.5) * 0x1p-52
+	return float32(-math.Log(-math.Log(u)))
 }
 
 // mix64 is the finalizer of SplitMix64 (Steele, Lea and Flood, 2014), variant 13

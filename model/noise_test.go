@@ -80,3 +80,28 @@ func TestLargestNoisyLogitSamplesTheSoftMax(t *testing.T) {
 		require.InDelta(t, p, counts[j]/draws, 0.005, "token %d", j)
 	}
 }
+
+func TestGumbelChooseFindsWhatAllTheNoiseWould(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(1, 300).Draw(t, "vocabulary")
+		spread := rapid.SampledFrom([]float32{0, 0.1, 1, 10, 40}).Draw(t, "spread")
+		scale := rapid.SampledFrom([]float32{0.5, 1, 2}).Draw(t, "scale")
+		seed := rapid.Uint64().Draw(t, "seed")
+		logits, noise := make([]float32, n), make([]float32, n)
+		for index := range 50 {
+			model.GumbelNoise(seed^0xabcdef, index, logits) // logits with a heavy tail
+			for i := range logits {
+				logits[i] *= spread
+			}
+			model.GumbelNoise(seed, index, noise)
+			want, most := 0, float32(math.Inf(-1))
+			for i := range logits {
+				if x := float32(logits[i]*scale) + noise[i]; x > most {
+					want, most = i, x
+				}
+			}
+			require.Equal(t, want, model.GumbelChoose(logits, scale, seed, index))
+		}
+	})
+}

@@ -17,7 +17,6 @@ type worker struct {
 	normed  []float32
 	inverse []float32
 	logits  []float32
-	noise   []float32
 	scores  []float32 // query heads of a group × width
 	width   int
 }
@@ -27,7 +26,7 @@ func newWorker(p *pass) *worker {
 	return &worker{
 		pass: p, pages: newPages(p.layout), state: p.takeActivations(&memory, unitRows),
 		final: memory.take(unitRows * p.d), normed: memory.take(unitRows * p.d), inverse: memory.take(unitRows),
-		logits: memory.take(unitRows * p.v), noise: make([]float32, p.VocabSize),
+		logits: memory.take(unitRows * p.v),
 	}
 }
 
@@ -148,13 +147,7 @@ func (b *worker) choose(q *request, logits []float32) {
 			}
 		}
 	} else {
-		model.GumbelNoise(q.Seed, len(q.completion.Tokens), b.noise)
-		most := float32(math.Inf(-1))
-		for i, g := range b.noise {
-			if x := float32(logits[i]*q.scale) + g; x > most {
-				token, most = i, x
-			}
-		}
+		token = model.GumbelChoose(logits[:b.VocabSize], q.scale, q.Seed, len(q.completion.Tokens))
 	}
 	o := b.judge(logits, int32(token), q.scale)
 	if math.IsNaN(float64(o.logprob)) || math.IsInf(float64(o.logprob), 0) {
