@@ -2,14 +2,19 @@ package activities_test
 
 import (
 	"context"
+	"encoding/json"
+	"sync"
 	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/testsuite"
 
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/checkpoint"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/store/blob"
 )
@@ -43,6 +48,38 @@ func (c *cutting) Put(ctx context.Context, data []byte) (string, error) {
 		c.cut()
 	}
 	return digest, err
+}
+
+// progress is what an attempt said in its heartbeats, for the next one.
+type progress struct {
+	t    testing.TB
+	mu   sync.Mutex
+	last json.RawMessage
+}
+
+func (p *progress) listen(env *testsuite.TestActivityEnvironment) {
+	env.SetOnActivityHeartbeatListener(func(_ *activity.Info, details converter.EncodedValues) {
+		var said json.RawMessage
+		if err := details.Get(&said); err != nil {
+			p.t.Error(err)
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.last = said
+	})
+}
+
+func (p *progress) handOn(env *testsuite.TestActivityEnvironment) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	env.SetHeartbeatDetails(p.last)
+}
+
+func (p *progress) said() (details struct{ Manifest string }) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	require.NoError(p.t, json.Unmarshal(p.last, &details))
+	return details
 }
 
 // counting counts updates.
@@ -89,17 +126,16 @@ func TestAWarmStartThatWasCutOffEndsInTheSameWeights(t *testing.T) {
 	first := w.trainer()
 	first.Blobs = blobs
 	made := count(first)
-	_, err := do[activities.VersionResult](t, first.InitPolicy, initPolicy(), under(ctx))
+	progress := &progress{t: t}
+	_, err := do[activities.VersionResult](t, first.InitPolicy, initPolicy(), under(ctx), progress.listen)
 	requireRetryable(t, err, "context canceled")
+	require.Equal(t, blobs.manifest, progress.said().Manifest)
 	require.EqualValues(t, 101, made.Load(), "the update after the saved one is broken off")
 	w.requireNoVersion(0)
 
 	second := w.trainer()
 	made = count(second)
-	progress := map[string]any{"updates": 100, "manifest": blobs.manifest}
-	got, err := do[activities.VersionResult](t, second.InitPolicy, initPolicy(), func(env *testsuite.TestActivityEnvironment) {
-		env.SetHeartbeatDetails(progress)
-	})
+	got, err := do[activities.VersionResult](t, second.InitPolicy, initPolicy(), progress.handOn)
 	require.NoError(t, err)
 	require.EqualValues(t, warmUpdates-100, made.Load())
 	require.Equal(t, want, got)
@@ -136,6 +172,18 @@ func TestVersionZeroStandsOnceItIsMade(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, want, got)
 	require.Zero(t, made.Load())
+}
+
+func TestReinforcementBeginsWithFreshMoments(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.start(w.warm())
+	c, m, err := checkpoint.Load(t.Context(), w.blobs, w.parent().Manifest)
+	require.NoError(t, err)
+	require.Zero(t, c.Updates)
+	require.Nil(t, c.Mean)
+	require.Nil(t, c.Variance)
+	require.NotContains(t, m.Files, model.OptimizerFile)
 }
 
 // diverging is an engine whose gradients are never finite.

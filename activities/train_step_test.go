@@ -2,6 +2,7 @@ package activities_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"sync"
 	"testing"
@@ -135,6 +136,38 @@ func TestARestartedTrainerMakesTheSameBits(t *testing.T) {
 		seen[one.Weights] = true
 	}
 	require.Len(t, seen, 3, "each step learned something")
+}
+
+// unwilling does not record the first version it is given.
+type unwilling struct {
+	*store.Store
+	refused *bool
+}
+
+func (u unwilling) PutVersion(ctx context.Context, v model.Version) (model.Version, bool, error) {
+	if !*u.refused {
+		*u.refused = true
+		return model.Version{}, false, errors.New("the store is away")
+	}
+	return u.Store.PutVersion(ctx, v)
+}
+
+func TestAnUpdateThatWasNotRecordedIsNotBuiltUpon(t *testing.T) {
+	t.Parallel()
+	w, other := newWorld(t), newWorld(t)
+	w.start(w.spec())
+	other.start(other.spec())
+	trainer := w.trainer()
+	trainer.Versions = unwilling{w.store, new(bool)}
+	in := trainStep(1, w.batch(1, sampledAt))
+	_, err := do[activities.VersionResult](t, trainer.TrainStep, in)
+	requireRetryable(t, err, "record version demo@1", "the store is away")
+	w.requireNoVersion(1)
+	got, err := do[activities.VersionResult](t, trainer.TrainStep, in)
+	require.NoError(t, err)
+	want, err := do[activities.VersionResult](t, other.trainer().TrainStep, trainStep(1, other.batch(1, sampledAt)))
+	require.NoError(t, err)
+	require.Equal(t, want, got)
 }
 
 func TestUnreadableInputMakesNoVersion(t *testing.T) {
