@@ -17,10 +17,11 @@ func invalid(err error) error { return invalidError{err} }
 
 // settle makes the error of an activity one that Temporal understands. Every
 // activity that can meet an invalid error defers it: Temporal decides by the
-// outermost error alone whether to try again, so the mark has to be outermost.
+// outermost error alone whether to try again, so the mark has to be outermost. It
+// gets no cause, or Temporal would say the same words again for each wrapping.
 func settle(err *error) {
 	var mark invalidError
 	if errors.As(*err, &mark) {
-		*err = temporal.NewNonRetryableApplicationError((*err).Error(), ErrTypeInvalid, *err)
+		*err = temporal.NewNonRetryableApplicationError((*err).Error(), ErrTypeInvalid, nil)
 	}
 }
