@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sashabaranov/go-openai"
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/history/v1"
@@ -29,9 +28,7 @@ import (
 
 // calculate is the example's agent as a worker registers it.
 func calculate(ctx context.Context, task agent.Task, env agent.Env) (string, error) {
-	config := openai.DefaultConfig(env.Key)
-	config.BaseURL = env.BaseURL
-	return calculator.Agent{Client: openai.NewClientWithConfig(config), Model: env.Model}.Solve(ctx, task.Input)
+	return calculator.Agent{Client: calculator.Connect(env.BaseURL, env.Key), Model: env.Model}.Solve(ctx, task.Input)
 }
 
 // small is a run that takes seconds: the tiny model, a warm start too short to

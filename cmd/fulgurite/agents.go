@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 
-	"github.com/sashabaranov/go-openai"
-
 	"github.com/fulgurite/fulgurite/agent"
 	"github.com/fulgurite/fulgurite/examples/calc/calculator"
 )
@@ -17,7 +15,5 @@ func agents() agent.Registry {
 // calculate runs the example's agent. The agent itself knows nothing of
 // training; only the base URL and the key come from here.
 func calculate(ctx context.Context, task agent.Task, env agent.Env) (string, error) {
-	config := openai.DefaultConfig(env.Key)
-	config.BaseURL = env.BaseURL
-	return calculator.Agent{Client: openai.NewClientWithConfig(config), Model: env.Model}.Solve(ctx, task.Input)
+	return calculator.Agent{Client: calculator.Connect(env.BaseURL, env.Key), Model: env.Model}.Solve(ctx, task.Input)
 }

@@ -1,0 +1,53 @@
+package testsuite_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/examples/calc/calculator"
+	"github.com/fulgurite/fulgurite/spec"
+)
+
+// agentVariable makes this binary an agent.
+const agentVariable = "FULGURITE_TEST_AGENT"
+
+// commandAgent is the calculator agent as a program.
+func commandAgent() int {
+	var task agent.Task
+	err := json.NewDecoder(os.Stdin).Decode(&task)
+	if err == nil {
+		var answer string
+		client := calculator.Connect(os.Getenv("OPENAI_BASE_URL"), os.Getenv("OPENAI_API_KEY"))
+		answer, err = calculator.Agent{Client: client, Model: os.Getenv("OPENAI_MODEL_NAME")}.Solve(context.Background(), task.Input)
+		fmt.Println(answer)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+func TestAnAgentTrainsTheSameAsFunctionAndAsCommand(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	st := start(ctx, t, t.TempDir())
+	defer func() { require.NoError(t, st.Close()) }()
+	s := small(2)
+	s.Tasks.Gate, s.Tasks.Test, s.Evaluation = "", "", spec.Evaluation{} // a process for each of 32 rollouts is enough
+	asFunction, err := train(ctx, st, "function", s)
+	require.NoError(t, err)
+
+	program, err := os.Executable()
+	require.NoError(t, err)
+	s.Agent = spec.Agent{Command: []string{program}, Environment: map[string]string{agentVariable: "1"}}
+	asCommand, err := train(ctx, st, "command", s.WithDefaults())
+	require.NoError(t, err)
+	require.Equal(t, asFunction.Weights, asCommand.Weights)
+}
