@@ -63,7 +63,7 @@ func (s *shared) dial(ctx context.Context, t *terminal) (client.Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read Temporal's client configuration: %w", err)
 	}
-	options.Logger = sdklog.NewStructuredLogger(slog.New(zapslog.NewHandler(s.logger(t.err).Core())))
+	options.Logger = sdklog.NewStructuredLogger(slog.New(zapslog.NewHandler(s.logger(ctx, t.err).Core())))
 	if options.HostPort == "" || options.HostPort == client.DefaultHostPort {
 		a, err := s.addresses()
 		if err != nil {
@@ -75,7 +75,7 @@ func (s *shared) dial(ctx context.Context, t *terminal) (client.Client, error) {
 	}
 	c, err := client.DialContext(ctx, options)
 	if err != nil {
-		return nil, fmt.Errorf("no Temporal at %q: start `fulgurite dev --dir %s` in another terminal, or set TEMPORAL_ADDRESS (%w)", options.HostPort, s.Dir, err)
+		return nil, fmt.Errorf("no Temporal at %q: start `fulgurite dev%s` in another terminal, or set TEMPORAL_ADDRESS (%w)", options.HostPort, s.flag(), err)
 	}
 	return c, nil
 }
@@ -85,7 +85,7 @@ func (s *shared) open(ctx context.Context, t *terminal) (*store.Store, *blob.Sto
 	if _, err := os.Stat(s.layout().Database()); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, usagef("no runs in %s: choose the directory with --dir, or start with `fulgurite demo`", s.Dir)
 	}
-	db, err := store.Open(ctx, s.layout().Database(), s.logger(t.err))
+	db, err := store.Open(ctx, s.layout().Database(), s.logger(ctx, t.err))
 	if err != nil {
 		return nil, nil, err
 	}

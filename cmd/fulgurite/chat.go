@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/fulgurite/fulgurite/agent"
@@ -32,7 +33,7 @@ func (c *chatCommand) Run(ctx context.Context, s *shared, t *terminal) error {
 	if err != nil {
 		return err
 	}
-	defer db.Close() //nolint:errcheck // only read from
+	defer db.Close()
 	k := catalog.Catalog{Store: db, Blobs: blobs}
 	v, err := k.Find(ctx, c.Version)
 	if err != nil {
@@ -48,7 +49,7 @@ func (c *chatCommand) Run(ctx context.Context, s *shared, t *terminal) error {
 	}
 	sampler := serve.New(engine, k, 1)
 	defer sampler.Close()
-	url, stop, err := serveHTTP(ctx, gateway.New(gateway.Config{Journal: db, Sampler: sampler, Versions: k, Codecs: dialog.Named, Log: s.logger(t.err)}))
+	url, stop, err := serveHTTP(ctx, gateway.New(gateway.Config{Journal: db, Sampler: sampler, Versions: k, Codecs: dialog.Named, Log: s.logger(ctx, t.err)}))
 	if err != nil {
 		return err
 	}
@@ -66,7 +67,7 @@ func (c *chatCommand) Run(ctx context.Context, s *shared, t *terminal) error {
 		return err
 	}
 	if result.Failed() {
-		return fmt.Errorf("the agent failed (%s): %s", result.Failure, result.Message)
+		return fmt.Errorf("the agent failed (%s): %s", result.Failure, strings.TrimSpace(result.Message+"\n"+result.Stderr))
 	}
 	if c.JSON {
 		return t.json(map[string]string{"version": v.String(), "input": c.Input, "answer": result.Text})

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -41,13 +42,21 @@ type shared struct {
 
 func (s *shared) layout() stack.Layout { return stack.Layout(s.Dir) }
 
-// logger writes warnings for people, or everything with --verbose.
-func (s *shared) logger(w io.Writer) *zap.Logger {
-	level, encoding := zapcore.ErrorLevel, zap.NewDevelopmentEncoderConfig()
-	if s.Verbose {
-		level = zapcore.InfoLevel
+// flag is what another command needs to find the directory.
+func (s *shared) flag() string {
+	if usual, err := filepath.Abs(".fulgurite"); err == nil && s.Dir == usual {
+		return ""
 	}
-	return zap.New(zapcore.NewCore(zapcore.NewConsoleEncoder(encoding), zapcore.AddSync(w), level))
+	return " --dir " + s.Dir
+}
+
+// logger writes errors for people, or everything with --verbose. Once ctx is
+// done, what is cut off complains, which is no news to who ended it.
+func (s *shared) logger(ctx context.Context, w io.Writer) *zap.Logger {
+	enabled := zap.LevelEnablerFunc(func(l zapcore.Level) bool {
+		return s.Verbose && l >= zapcore.InfoLevel || l >= zapcore.ErrorLevel && ctx.Err() == nil
+	})
+	return zap.New(zapcore.NewCore(zapcore.NewConsoleEncoder(zap.NewDevelopmentEncoderConfig()), zapcore.AddSync(w), enabled))
 }
 
 // terminal is where a command writes.

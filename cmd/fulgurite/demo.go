@@ -25,6 +25,7 @@ import (
 const mainPolicy = model.DefaultPolicy
 
 type demoCommand struct {
+	ports       `embed:""`
 	Seed        uint64 `help:"Seed of everything random." default:"1"`
 	FromScratch bool   `help:"Begin with random weights and make the warm start too."`
 	JSON        string `help:"Also write the result to this file." name:"json" placeholder:"FILE" type:"path"`
@@ -56,17 +57,17 @@ func (c *demoCommand) Run(ctx context.Context, s *shared, t *terminal) error {
 	if err != nil {
 		return err
 	}
-	st, err := s.start(ctx, t, nil, 0)
+	st, err := s.start(ctx, t, c.ports, nil, 0)
 	if err != nil {
 		return err
 	}
 	defer s.retract()
-	result, err := c.train(ctx, s, t, st, sp)
-	if errors.Is(err, context.Canceled) {
+	result, err := c.train(ctx, t, st, sp)
+	if err != nil && ctx.Err() != nil {
 		t.printf("\nStopped. The same command goes on with the run.\n")
 	}
 	if err == nil {
-		err = c.report(ctx, t, st, result, began)
+		err = c.report(ctx, s, t, st, result, began)
 	}
 	return errors.Join(err, st.Close())
 }
@@ -109,7 +110,7 @@ func unpackBase(l stack.Layout) (string, error) {
 }
 
 // train starts the run, or goes on with the one under way, and follows it.
-func (c *demoCommand) train(ctx context.Context, s *shared, t *terminal, st *stack.Stack, sp spec.Spec) (workflows.TrainingResult, error) {
+func (c *demoCommand) train(ctx context.Context, t *terminal, st *stack.Stack, sp spec.Spec) (workflows.TrainingResult, error) {
 	name, going, err := c.next(ctx, st, sp)
 	if err != nil {
 		return workflows.TrainingResult{}, err
@@ -165,7 +166,7 @@ func (c *demoCommand) next(ctx context.Context, st *stack.Stack, sp spec.Spec) (
 }
 
 // report shows what the run came to and writes what stays.
-func (c *demoCommand) report(ctx context.Context, t *terminal, st *stack.Stack, r workflows.TrainingResult, began time.Time) error {
+func (c *demoCommand) report(ctx context.Context, s *shared, t *terminal, st *stack.Stack, r workflows.TrainingResult, began time.Time) error {
 	dir := st.Layout.Run(r.Run)
 	svg, err := drawCurve(ctx, t, st, r.Run, dir)
 	if err != nil {
@@ -190,10 +191,10 @@ func (c *demoCommand) report(ctx context.Context, t *terminal, st *stack.Stack, 
 	t.printf("  promoted             version %d of %d, in %s\n", r.Promoted, r.Steps, checkpoint)
 	t.printf("  reward curve         %s\n", svg)
 	t.printf("  run history          %s\n", st.WorkflowURL(r.Run))
-	t.printf("                       (while `fulgurite dev --dir %s` runs)\n", st.Layout)
+	t.printf("                       (while `fulgurite dev%s` runs)\n", s.flag())
 	t.printf("  all state            %s (rm -r removes it)\n", st.Layout)
 	t.printf("  took                 %.0f s, %d MB at most\n\n", out.WallSeconds, out.PeakRSSBytes>>20)
-	t.printf("Ask it something:  fulgurite chat %s@promoted \"12+7*3\" --dir %s\n", r.Run, st.Layout)
+	t.printf("Ask it something:  fulgurite chat %s@promoted \"12+7*3\"%s\n", r.Run, s.flag())
 	if c.JSON == "" {
 		return nil
 	}

@@ -4,36 +4,41 @@ import (
 	"context"
 	"errors"
 
-	"github.com/fulgurite/fulgurite/internal/devserver"
 	"github.com/fulgurite/fulgurite/internal/stack"
 )
 
-// gatewayPort is where the gateway listens unless the port is taken.
-const gatewayPort = 8234
+// ports are where the parts of a stack listen. They are wishes: where one is
+// taken, another is used.
+type ports struct {
+	Port        int `help:"Temporal's port (0: any)." default:"7233" env:"FULGURITE_PORT"`
+	UIPort      int `help:"The Web UI's port (0: any)." default:"8233" env:"FULGURITE_UI_PORT" name:"ui-port"`
+	GatewayPort int `help:"The gateway's port (0: any)." default:"8234" env:"FULGURITE_GATEWAY_PORT"`
+}
 
 type devCommand struct {
+	ports  `embed:""`
 	Queues []string `help:"Task queues to run agents for, beside rollout-cpu." name:"queue"`
 	Agents int      `help:"Most agents that run at once (0: 32 a core)." default:"0"`
 }
 
 func (c *devCommand) Run(ctx context.Context, s *shared, t *terminal) error {
-	st, err := s.start(ctx, t, c.Queues, c.Agents)
+	st, err := s.start(ctx, t, c.ports, c.Queues, c.Agents)
 	if err != nil {
 		return err
 	}
 	t.printf("Fulgurite is up. State lies in %s\n\n  Temporal   %s\n  Web UI     %s\n  Gateway    %s\n\n", s.Dir, st.TemporalAddress(), st.UIURL(), st.GatewayURL())
-	t.printf("Start a run in another terminal:  fulgurite train spec.yaml --dir %s\nCtrl-C stops; runs go on at the next start.\n", s.Dir)
+	t.printf("Start a run in another terminal:  fulgurite train spec.yaml%s\nCtrl-C stops; runs go on at the next start.\n", s.flag())
+	defer s.retract()
 	<-ctx.Done()
 	t.printf("\nStopping.\n")
-	s.retract()
 	return st.Close()
 }
 
 // start brings the stack of the directory up and announces its addresses.
-func (s *shared) start(ctx context.Context, t *terminal, queues []string, concurrent int) (*stack.Stack, error) {
+func (s *shared) start(ctx context.Context, t *terminal, p ports, queues []string, concurrent int) (*stack.Stack, error) {
 	st, err := stack.Start(ctx, stack.Options{
-		Dir: s.Dir, UI: true, Frontend: devserver.DefaultFrontendPort, UIPort: devserver.DefaultUIPort, GatewayPort: gatewayPort,
-		Queues: queues, Agents: agents(), Concurrency: concurrent, Log: s.logger(t.err),
+		Dir: s.Dir, UI: true, Frontend: p.Port, UIPort: p.UIPort, GatewayPort: p.GatewayPort,
+		Queues: queues, Agents: agents(), Concurrency: concurrent, Log: s.logger(ctx, t.err),
 	})
 	if err != nil {
 		return nil, err

@@ -21,7 +21,7 @@ func (c *exportCommand) Run(ctx context.Context, s *shared, t *terminal) error {
 	if err != nil {
 		return err
 	}
-	defer db.Close() //nolint:errcheck // only read from
+	defer db.Close()
 	k := catalog.Catalog{Store: db, Blobs: blobs}
 	v, err := k.Find(ctx, c.Version)
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"syscall"
 
 	"github.com/alecthomas/kong"
+	"go.temporal.io/api/serviceerror"
 
 	"github.com/fulgurite/fulgurite/agent"
 	"github.com/fulgurite/fulgurite/spec"
@@ -66,12 +67,22 @@ func run(ctx context.Context, args []string, t *terminal) int {
 	case errors.As(err, &usage), errors.As(err, &faults):
 		fmt.Fprintln(t.err, "fulgurite:", err)
 		return exitUsage
-	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
-		return exitInterrupted // the command has said what becomes of it
+	case ctx.Err() != nil:
+		return interrupted(t, err)
 	default:
 		fmt.Fprintln(t.err, "fulgurite:", err)
 		return exitFailed
 	}
+}
+
+// interrupted reports what a signal cut off. That it was cut off is no news: the
+// command has said what becomes of it.
+func interrupted(t *terminal, err error) int {
+	var cut *serviceerror.Canceled // as Temporal says it
+	if !errors.Is(err, context.Canceled) && !errors.As(err, &cut) {
+		fmt.Fprintln(t.err, "fulgurite:", err)
+	}
+	return exitInterrupted
 }
 
 // usageError is a mistake in what was asked for, not in doing it.

@@ -27,6 +27,10 @@ import (
 // a program of its own.
 func TestMain(m *testing.M) {
 	agent.ShimMain()
+	// Stacks that start at once would race for the usual ports.
+	for _, name := range []string{"FULGURITE_PORT", "FULGURITE_UI_PORT", "FULGURITE_GATEWAY_PORT"} {
+		_ = os.Setenv(name, "0") // the name is plain
+	}
 	testscript.Main(m, map[string]func(){"fulgurite": main, "calc-agent": playAgent})
 }
 
@@ -54,6 +58,8 @@ func TestScripts(t *testing.T) {
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("HOME", e.WorkDir)
 			e.Setenv("LANG", "C.UTF-8")
+			e.Setenv("FULGURITE_PORT", "0")
+			e.Setenv("FULGURITE_UI_PORT", "0")
 			e.Setenv("FULGURITE_DIR", filepath.Join(e.WorkDir, "state"))
 			return unpack(filepath.Join(e.WorkDir, "base"))
 		},

@@ -62,7 +62,7 @@ func (s *shared) status(ctx context.Context, t *terminal, name string) (runStatu
 	if err != nil {
 		return runStatus{}, err
 	}
-	defer db.Close() //nolint:errcheck // only read from
+	defer db.Close()
 	run, err := db.Run(ctx, name)
 	if err != nil {
 		return runStatus{}, fmt.Errorf("run %s: %w", name, err)
@@ -124,13 +124,13 @@ func (c *runsCommand) Run(ctx context.Context, s *shared, t *terminal) error {
 	if err != nil {
 		return err
 	}
-	defer db.Close() //nolint:errcheck // only read from
+	defer db.Close()
 	runs, err := db.Runs(ctx)
 	if err != nil {
 		return err
 	}
 	if c.JSON {
-		return t.json(runs)
+		return t.json(append([]record.Run{}, runs...)) // a list also when there is none
 	}
 	for _, r := range runs {
 		t.printf("%-24s %-10s %s\n", r.Name, r.Status, r.Created.Local().Format("2006-01-02 15:04:05"))
@@ -158,7 +158,7 @@ func (c *versionsCommand) Run(ctx context.Context, s *shared, t *terminal) error
 	if err != nil {
 		return err
 	}
-	defer db.Close() //nolint:errcheck // only read from
+	defer db.Close()
 	if _, err := db.Run(ctx, c.Run_); err != nil {
 		return fmt.Errorf("run %s: %w", c.Run_, err)
 	}

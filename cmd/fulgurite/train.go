@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -54,7 +53,7 @@ func (c *trainCommand) Run(ctx context.Context, s *shared, t *terminal) error {
 	display := progress.New(out.out, out.tty)
 	result, err := follow(ctx, temporal, run, sp, display)
 	display.Close()
-	if errors.Is(err, context.Canceled) {
+	if err != nil && ctx.Err() != nil {
 		out.printf("Run %s goes on without this terminal: fulgurite status %s\n", name, name)
 		return err
 	}

@@ -86,7 +86,7 @@ func inTrial(ctx context.Context, s *shared, t *terminal, sp spec.Spec, f func(*
 	if sp.Agent.Queue != workflows.QueueRollout {
 		queues = append(queues, sp.Agent.Queue)
 	}
-	st, err := stack.Start(ctx, stack.Options{Dir: dir, Agents: agents(), Queues: queues, Log: s.logger(t.err)})
+	st, err := stack.Start(ctx, stack.Options{Dir: dir, Agents: agents(), Queues: queues, Log: s.logger(ctx, t.err)})
 	if err != nil {
 		return err
 	}
@@ -121,7 +121,7 @@ func (c *tryCommand) try(ctx context.Context, st *stack.Stack, sp spec.Spec) (tr
 	if err != nil {
 		return tryReport{}, err
 	}
-	out := tryReport{Problems: []string{}}
+	out := tryReport{Attempts: []tryAttempt{}, Problems: []string{}}
 	varied := false
 	for _, g := range groups {
 		varied = varied || credit.Varies(g.Rewards)
@@ -148,7 +148,7 @@ func readAttempt(ctx context.Context, st *stack.Stack, codec dialog.Codec, addre
 	if err != nil {
 		return tryAttempt{}, err
 	}
-	out := tryAttempt{Attempt: address.String(), Task: a.TaskID, Outcome: a.Outcome, Result: a.Result, Error: a.Error, Reward: reward}
+	out := tryAttempt{Attempt: address.String(), Task: a.TaskID, Outcome: a.Outcome, Result: a.Result, Error: a.Error, Reward: reward, Calls: make([]tryCall, 0, len(calls))}
 	for _, c := range calls {
 		k := tryCall{
 			Prompt: codec.Text(c.Prompt), Completion: codec.Text(c.Completion),
