@@ -313,7 +313,9 @@ func (d *decoder) resize() error {
 	if active := d.active(); active <= b/4 {
 		b = powerOfTwo(active)
 	}
-	if d.caches != nil && length == d.length && b == len(d.rows) {
+	// Rows that were just appended have no place in the caches yet, however many
+	// there are.
+	if d.caches != nil && length == d.length && b == len(d.rows) && b == d.caches[0].Shape().Dimensions[0] {
 		return nil
 	}
 	rows, from := make([]*request, 0, b), make([]int32, b)

@@ -143,3 +143,22 @@ func TestLeavingAndClosingEndRequests(t *testing.T) {
 	_, err = d.Decode(t.Context(), model.DecodeRequest{Prompt: []int32{1}, MaxTokens: 3})
 	require.ErrorContains(t, err, "closed")
 }
+
+// The batch grows by as many rows as ask at once, also straight to a size for
+// which there is a graph but no cache yet.
+func TestBatchesGrowToAnySize(t *testing.T) {
+	t.Parallel()
+	d := decoder(t, gomlx.Options{}, small())
+	for range 10 {
+		for _, n := range []int{1, 2, 8, 32, 5} {
+			var g errgroup.Group
+			for i := range n {
+				g.Go(func() error {
+					_, err := d.Decode(t.Context(), model.DecodeRequest{Prompt: []int32{1, 2, 3}, MaxTokens: 3 + i%5, Temperature: 1, Seed: uint64(i)})
+					return err
+				})
+			}
+			require.NoError(t, g.Wait())
+		}
+	}
+}
