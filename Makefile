@@ -10,6 +10,7 @@ GO      ?= go
 # -trimpath a build shares its cache with `go test`, which saves compiling the
 # Temporal server twice; `make release` has it.
 GOBUILD := CGO_ENABLED=0 $(GO) build
+COMMANDS := ./cmd/... ./examples/calc/cmd/...
 # golangci-lint and workflowcheck are pinned in modules of their own, because their
 # dependencies have no business in the product's.
 LINT          := $(GO) tool -modfile=tools/lint/go.mod golangci-lint
@@ -28,10 +29,10 @@ demo: build ## Learn to use a calculator: reward curve in a few minutes, nothing
 	@bin/fulgurite demo
 
 .PHONY: build
-build: ## Build bin/fulgurite and bin/fulgurite-worker (minutes at first, then seconds)
+build: ## Build bin/fulgurite and the example's bin/calc-agent (minutes at first, then seconds)
 	@mkdir -p bin
-	@total=$$($(GO) list -deps ./cmd/... | wc -l); \
-	{ $(GOBUILD) -v -o bin/ ./cmd/... 2>&1; echo "status $$?"; } | { \
+	@total=$$($(GO) list -deps $(COMMANDS) | wc -l); \
+	{ $(GOBUILD) -v -o bin/ $(COMMANDS) 2>&1; echo "status $$?"; } | { \
 	downloads=0; packages=0; told=; \
 	while read -r line; do \
 		case "$$line" in \
@@ -53,9 +54,9 @@ build: ## Build bin/fulgurite and bin/fulgurite-worker (minutes at first, then s
 	exit "$$status"; }
 
 .PHONY: release
-release: ## Build both commands as they are given away: no paths of this machine, no symbols
+release: ## Build the commands as they are given away: no paths of this machine, no symbols
 	@mkdir -p bin
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o bin/ ./cmd/...
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o bin/ $(COMMANDS)
 
 .PHONY: clean
 clean: ## Remove what was built; runs and their data stay

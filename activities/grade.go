@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 
 	"github.com/fulgurite/fulgurite/agent"
 	"github.com/fulgurite/fulgurite/spec"
@@ -26,7 +27,7 @@ const (
 func (r *Runner) judge(ctx context.Context, s spec.Spec, task tasks.Task, result agent.Result, a *trace.Attempt) error {
 	a.Outcome, a.Result = trace.Completed, result.Text
 	if result.Failed() {
-		failed(a, s, fmt.Sprintf("%s: %s", result.Failure, result.Message))
+		failed(a, s, strings.TrimSpace(fmt.Sprintf("%s: %s\n%s", result.Failure, result.Message, result.Stderr)))
 		return nil
 	}
 	switch s.Grader.Type {

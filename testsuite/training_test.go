@@ -201,7 +201,7 @@ func awaitProgress(ctx context.Context, t *testing.T, dir string, version int) {
 		if err != nil {
 			return false
 		}
-		defer db.Close() //nolint:errcheck // only read from
+		defer db.Close()
 		versions, err := db.Versions(ctx, "run", "main")
 		return err == nil && len(versions) > version
 	}, 2*time.Minute, 20*time.Millisecond)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/client"
@@ -198,9 +199,15 @@ func (c *versionsCommand) Run(ctx context.Context, s *shared, t *terminal) error
 		if l.Promoted {
 			mark = "promoted"
 		}
-		t.printf("%8d  %-8s  %6s  %6s  %s\n", l.Version, mark, optional(l.Gate), optional(l.Test), l.Weights)
+		t.printf("%8d  %-8s  %6s  %6s  %s\n", l.Version, mark, optional(l.Gate), optional(l.Test), short(l.Weights))
 	}
 	return nil
+}
+
+// short is as much of a digest as tells versions apart; --json has it whole.
+func short(digest string) string {
+	_, hex, _ := strings.Cut(digest, ":")
+	return hex[:min(len(hex), 12)]
 }
 
 func optional(v *float64) string {

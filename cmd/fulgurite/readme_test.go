@@ -1,0 +1,38 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// What the README says to type exists, and what ends by itself at once is run.
+func TestTheREADMEsCommandsRun(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../README.md")
+	require.NoError(t, err)
+	commands := regexp.MustCompile("(?m)(?:^|[`/])fulgurite ([a-z-]+)([^`\n#]*)").FindAllStringSubmatch(string(text), -1)
+	seen := map[string]bool{}
+	for _, c := range commands {
+		args := []string{c[1], "--help"}
+		if c[1] == "plan" {
+			args = append([]string{c[1]}, strings.Fields(c[2])...)
+		}
+		line := strings.Join(args, " ")
+		if seen[line] {
+			continue
+		}
+		seen[line] = true
+		command := exec.CommandContext(t.Context(), "fulgurite", args...)
+		command.Dir = "../.."
+		out, err := command.CombinedOutput()
+		require.NoError(t, err, "fulgurite %s: %s", line, out)
+	}
+	for _, line := range []string{"demo --help", "dev --help", "train --help", "chat --help", "plan examples/calc/spec.yaml"} {
+		require.Contains(t, seen, line)
+	}
+}
