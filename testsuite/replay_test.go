@@ -3,8 +3,10 @@ package testsuite_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -107,7 +109,7 @@ func TestHistoriesAreRecorded(t *testing.T) {
 	keep(t, st.Client, "rollout-agent-failed", "agent-fails/train-1/0")
 }
 
-// keep writes the history of a workflow into a file.
+// keep writes the history of a workflow into a new file beside those of its name.
 func keep(t *testing.T, c client.Client, file, id string) {
 	t.Helper()
 	d, err := c.DescribeWorkflowExecution(t.Context(), id, "")
@@ -116,5 +118,12 @@ func keep(t *testing.T, c client.Client, file, id string) {
 	require.NoError(t, err)
 	data, err := json.Marshal(recording{WorkflowID: id, RunID: d.WorkflowExecutionInfo.Execution.RunId, History: text})
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(fmt.Sprintf("histories/%s.json", file), data, 0o644))
+	path := fmt.Sprintf("histories/%s.json", file)
+	for n := 2; ; n++ {
+		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		path = fmt.Sprintf("histories/%s-%d.json", file, n)
+	}
+	require.NoError(t, os.WriteFile(path, data, 0o644))
 }
