@@ -3,6 +3,7 @@ package devserver
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"strconv"
 )
@@ -49,12 +50,25 @@ func listen(wanted int) (net.Listener, error) {
 			return l, nil
 		}
 	}
+	// Not where the kernel takes the ports of connections from (32768 and up on
+	// Linux): one of those could take ours back before the server listens.
+	for range 100 {
+		if l, err := net.Listen("tcp", hostPort(lowestPort+rand.IntN(ephemeral-lowestPort))); err == nil {
+			return l, nil
+		}
+	}
 	l, err := net.Listen("tcp", hostPort(0))
 	if err != nil {
 		return nil, fmt.Errorf("find a free port: %w", err)
 	}
 	return l, nil
 }
+
+// Free ports are looked for between these.
+const (
+	lowestPort = 10000
+	ephemeral  = 32768
+)
 
 func hostPort(port int) string {
 	return net.JoinHostPort(loopback, strconv.Itoa(port))

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"go.temporal.io/api/workflowservice/v1"
@@ -102,9 +104,33 @@ func (s *Server) start(ctx context.Context) error {
 	if err := register(ctx, database, s.options); err != nil {
 		return fmt.Errorf("register namespace %s: %w", s.options.Namespace, err)
 	}
-	if s.ports, err = choosePorts(s.options.FrontendPort, s.options.UIPort); err != nil {
+	// Between choosing ports and listening on them somebody else may take one.
+	for range portTries {
+		if s.ports, err = choosePorts(s.options.FrontendPort, s.options.UIPort); err != nil {
+			return err
+		}
+		if err = s.listen(database); err == nil || !strings.Contains(err.Error(), syscall.EADDRINUSE.Error()) {
+			break
+		}
+	}
+	if err != nil {
 		return err
 	}
+	if err := s.awaitNamespace(ctx); err != nil {
+		return err
+	}
+	if s.options.UI {
+		s.ui = newUI(s.ports, s.options.Namespace)
+		return s.ui.start(ctx, s.UIURL())
+	}
+	return nil
+}
+
+// portTries is how often other ports are tried where chosen ones were taken.
+const portTries = 5
+
+// listen makes the server and starts it on the chosen ports.
+func (s *Server) listen(database *config.SQL) error {
 	quiet := s.options.Log.WithOptions(zap.WrapCore(func(core zapcore.Core) zapcore.Core {
 		return quietCore{core, &s.silent}
 	}))
@@ -123,17 +149,7 @@ func (s *Server) start(ctx context.Context) error {
 		return err
 	}
 	s.inner = inner
-	if err := inner.Start(); err != nil {
-		return err
-	}
-	if err := s.awaitNamespace(ctx); err != nil {
-		return err
-	}
-	if s.options.UI {
-		s.ui = newUI(s.ports, s.options.Namespace)
-		return s.ui.start(ctx, s.UIURL())
-	}
-	return nil
+	return inner.Start()
 }
 
 func (s *Server) openDatabase() (*config.SQL, error) {
