@@ -41,11 +41,16 @@ import (
 // Layout says where things lie in a stack's directory.
 type Layout string
 
-// Database is the store; Blobs holds tasks, batches and versions; Temporal holds
-// the server's database; Runs has a directory a run for what people look at.
-func (l Layout) Database() string       { return filepath.Join(string(l), "fulgurite.db") }
-func (l Layout) Blobs() string          { return filepath.Join(string(l), "blobs") }
-func (l Layout) Temporal() string       { return filepath.Join(string(l), "temporal") }
+// Database is the store's file.
+func (l Layout) Database() string { return filepath.Join(string(l), "fulgurite.db") }
+
+// Blobs holds tasks, batches and versions.
+func (l Layout) Blobs() string { return filepath.Join(string(l), "blobs") }
+
+// Temporal holds the server's database.
+func (l Layout) Temporal() string { return filepath.Join(string(l), "temporal") }
+
+// Run holds what people look at of one run.
 func (l Layout) Run(name string) string { return filepath.Join(string(l), "runs", name) }
 
 // Options say what to start. Ports are wishes: where one is taken another free
