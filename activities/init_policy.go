@@ -32,27 +32,13 @@ type warmProgress struct {
 // update, with the same result to the bit.
 func (t *Trainer) InitPolicy(ctx context.Context, in InitPolicyInput) (_ VersionResult, err error) {
 	defer settle(&err)
-	id := model.VersionID{Run: in.Run, Policy: in.Policy}
-	if v, ok, err := t.existing(ctx, id); ok || err != nil {
-		return v, err
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if v, ok, err := t.existing(ctx, id); ok || err != nil {
-		return v, err // it was made while this execution waited for its turn
-	}
-	run, err := t.Runs.Run(ctx, in.Run)
-	if err != nil {
-		return VersionResult{}, fmt.Errorf("read run %s: %w", in.Run, err)
-	}
-	s, err := decodeSpec(run)
-	if err != nil {
-		return VersionResult{}, err
-	}
-	engine, err := t.Engines(s.Model.Engine)
-	if err != nil {
-		return VersionResult{}, invalid(err)
-	}
+	return t.once(ctx, model.VersionID{Run: in.Run, Policy: in.Policy}, func(run training) (VersionResult, error) {
+		return t.initPolicy(ctx, in, run)
+	})
+}
+
+func (t *Trainer) initPolicy(ctx context.Context, in InitPolicyInput, run training) (VersionResult, error) {
+	s, engine := run.spec, run.engine
 	codec, err := t.Codecs(s.Model.Codec)
 	if err != nil {
 		return VersionResult{}, invalid(err)

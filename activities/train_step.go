@@ -18,26 +18,13 @@ import (
 func (t *Trainer) TrainStep(ctx context.Context, in TrainStepInput) (_ VersionResult, err error) {
 	defer settle(&err)
 	id := model.VersionID{Run: in.Run, Policy: in.Policy, Number: in.Step}
-	if v, ok, err := t.existing(ctx, id); ok || err != nil {
-		return v, err
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if v, ok, err := t.existing(ctx, id); ok || err != nil {
-		return v, err // it was made while this execution waited for its turn
-	}
-	run, err := t.Runs.Run(ctx, in.Run)
-	if err != nil {
-		return VersionResult{}, fmt.Errorf("read run %s: %w", in.Run, err)
-	}
-	s, err := decodeSpec(run)
-	if err != nil {
-		return VersionResult{}, err
-	}
-	engine, err := t.Engines(s.Model.Engine)
-	if err != nil {
-		return VersionResult{}, invalid(err)
-	}
+	return t.once(ctx, id, func(run training) (VersionResult, error) {
+		return t.trainStep(ctx, in, id, run)
+	})
+}
+
+func (t *Trainer) trainStep(ctx context.Context, in TrainStepInput, id model.VersionID, run training) (VersionResult, error) {
+	s, engine := run.spec, run.engine
 	parent, err := t.Versions.Version(ctx, model.VersionID{Run: in.Run, Policy: in.Policy, Number: in.Step - 1})
 	if err != nil {
 		return VersionResult{}, fmt.Errorf("read the parent of version %s: %w", id, err)

@@ -9,6 +9,8 @@ import (
 
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/checkpoint"
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -42,6 +44,38 @@ func (t *Trainer) drop() {
 		t.resident.Close()
 	}
 	t.resident, t.manifest = nil, ""
+}
+
+// training is what an update needs to know of its run.
+type training struct {
+	record.Run
+	spec   spec.Spec
+	engine model.Engine
+}
+
+// once returns version id if it stands, else what produce makes; one at a time.
+func (t *Trainer) once(ctx context.Context, id model.VersionID, produce func(training) (VersionResult, error)) (VersionResult, error) {
+	if v, ok, err := t.existing(ctx, id); ok || err != nil {
+		return v, err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if v, ok, err := t.existing(ctx, id); ok || err != nil {
+		return v, err // it was made while this execution waited for its turn
+	}
+	run, err := t.Runs.Run(ctx, id.Run)
+	if err != nil {
+		return VersionResult{}, fmt.Errorf("read run %s: %w", id.Run, err)
+	}
+	s, err := decodeSpec(run)
+	if err != nil {
+		return VersionResult{}, err
+	}
+	engine, err := t.Engines(s.Model.Engine)
+	if err != nil {
+		return VersionResult{}, invalid(err)
+	}
+	return produce(training{run, s, engine})
 }
 
 // existing returns the version if it stands already.
