@@ -329,3 +329,41 @@ func TestTheInputOfARunIsTheSpecItself(t *testing.T) {
 	require.NoError(t, json.Unmarshal(data, &back))
 	require.Equal(t, in, back)
 }
+
+func TestALargeEvaluationContinuesAsNewAndCountsEachRolloutOnce(t *testing.T) {
+	t.Parallel()
+	in := workflows.EvaluationInput{Run: "run", Kind: trace.Gate, Policy: "main", Version: 3, Tasks: 1100, Samples: 1, Agent: spec.Agent{Queue: "q"}}
+	var mu sync.Mutex
+	seen := map[int]int{}
+	for executions := 1; ; executions++ {
+		env := quiet().NewTestWorkflowEnvironment()
+		env.SetTestTimeout(2 * time.Minute)
+		var r *activities.Runner
+		var c *activities.Coordinator
+		env.OnActivity(r.RunAgent, mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.RunAgentInput) (activities.RunAgentResult, error) {
+			mu.Lock()
+			seen[in.Rollout.Task]++
+			mu.Unlock()
+			reward := float64(in.Rollout.Task % 2)
+			return activities.RunAgentResult{Attempt: 1, Outcome: trace.Completed, Reward: &reward}, nil
+		})
+		env.OnActivity(c.RecordEvaluation, mock.Anything, mock.Anything).Return(nil)
+		env.ExecuteWorkflow(workflows.EvaluationWorkflow, in)
+		var again *workflow.ContinueAsNewError
+		if errors.As(env.GetWorkflowError(), &again) {
+			in = workflows.EvaluationInput{}
+			require.NoError(t, json.Unmarshal(again.Input.Payloads[0].Data, &in))
+			continue
+		}
+		var e activities.Evaluation
+		require.NoError(t, env.GetWorkflowResult(&e))
+		require.Equal(t, 2, executions)
+		require.Equal(t, 1100, e.Rollouts)
+		require.InDelta(t, 0.5, e.Mean, 1e-12)
+		break
+	}
+	require.Len(t, seen, 1100)
+	for task, n := range seen {
+		require.Equal(t, 1, n, "task %d", task)
+	}
+}
