@@ -59,6 +59,14 @@ func (s *shared) logger(ctx context.Context, w io.Writer) *zap.Logger {
 	return zap.New(zapcore.NewCore(zapcore.NewConsoleEncoder(zap.NewDevelopmentEncoderConfig()), zapcore.AddSync(w), enabled))
 }
 
+// serverLogger is for the embedded Temporal server: silent unless --verbose.
+func (s *shared) serverLogger(ctx context.Context, w io.Writer) *zap.Logger {
+	if !s.Verbose {
+		return nil
+	}
+	return s.logger(ctx, w).Named("temporal")
+}
+
 // terminal is where a command writes.
 type terminal struct {
 	out, err io.Writer

@@ -38,7 +38,7 @@ func (c *devCommand) Run(ctx context.Context, s *shared, t *terminal) error {
 func (s *shared) start(ctx context.Context, t *terminal, p ports, queues []string, concurrent int) (*stack.Stack, error) {
 	st, err := stack.Start(ctx, stack.Options{
 		Dir: s.Dir, UI: true, Frontend: p.Port, UIPort: p.UIPort, GatewayPort: p.GatewayPort,
-		Queues: queues, Agents: agents(), Concurrency: concurrent, Log: s.logger(ctx, t.err),
+		Queues: queues, Agents: agents(), Concurrency: concurrent, Log: s.logger(ctx, t.err), ServerLog: s.serverLogger(ctx, t.err),
 	})
 	if err != nil {
 		return nil, err

@@ -86,7 +86,7 @@ func inTrial(ctx context.Context, s *shared, t *terminal, sp spec.Spec, f func(*
 	if sp.Agent.Queue != workflows.QueueRollout {
 		queues = append(queues, sp.Agent.Queue)
 	}
-	st, err := stack.Start(ctx, stack.Options{Dir: dir, Agents: agents(), Queues: queues, Log: s.logger(ctx, t.err)})
+	st, err := stack.Start(ctx, stack.Options{Dir: dir, Agents: agents(), Queues: queues, Log: s.logger(ctx, t.err), ServerLog: s.serverLogger(ctx, t.err)})
 	if err != nil {
 		return err
 	}

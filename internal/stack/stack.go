@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -21,8 +22,10 @@ import (
 	"time"
 
 	"go.temporal.io/sdk/client"
+	sdklog "go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/worker"
 	"go.uber.org/zap"
+	"go.uber.org/zap/exp/zapslog"
 
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/agent"
@@ -68,6 +71,9 @@ type Options struct {
 	// Concurrency is the most agents that run at once; 0 means 32 a core.
 	Concurrency int
 	Log         *zap.Logger
+	// ServerLog receives what the embedded Temporal server says; nil drops it. It
+	// speaks of its own retries as errors, which nobody who runs an agent can use.
+	ServerLog *zap.Logger
 }
 
 // resident is how many versions the sampler keeps: the newest, the promoted one
@@ -122,14 +128,18 @@ func (s *Stack) onClose(f func(context.Context) error) {
 func (s *Stack) startTemporal(ctx context.Context, o Options) error {
 	server, err := devserver.Start(ctx, devserver.Options{
 		Dir: s.Layout.Temporal(), UI: o.UI, FrontendPort: o.Frontend, UIPort: o.UIPort,
-		SearchAttributes: workflows.SearchAttributes(), Log: o.Log.Named("temporal"),
+		SearchAttributes: workflows.SearchAttributes(), Log: o.ServerLog,
 	})
 	if err != nil {
 		return fmt.Errorf("start Temporal: %w", err)
 	}
 	s.temporal = server
 	s.onClose(func(context.Context) error { return server.Stop() })
-	if s.Client, err = server.Client(ctx); err != nil {
+	s.Client, err = client.DialContext(ctx, client.Options{
+		HostPort: server.Address(), Namespace: server.Namespace(),
+		Logger: sdklog.NewStructuredLogger(slog.New(zapslog.NewHandler(o.Log.Named("worker").Core()))),
+	})
+	if err != nil {
 		return fmt.Errorf("connect to Temporal: %w", err)
 	}
 	s.onClose(func(context.Context) error { s.Client.Close(); return nil })
