@@ -80,6 +80,7 @@ type Trainer interface {
 // safe for concurrent use; requests in flight share batches.
 type Decoder interface {
 	Decode(ctx context.Context, r DecodeRequest) (Completion, error)
+	// Close ends requests under way. Closing again does nothing.
 	Close()
 }
 

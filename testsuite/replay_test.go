@@ -25,7 +25,7 @@ import (
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
-// record makes TestHistoriesAreRecorded write new files into histories/.
+// recordHistories makes TestHistoriesAreRecorded write new files into histories/.
 var recordHistories = flag.Bool("record", false, "record the histories that TestHistoriesReplay replays")
 
 // recording is a history as it is kept: child ids derive from the workflow's, so
