@@ -77,7 +77,7 @@ func (l *library) open(ctx context.Context, name string, runs Runs, blobs Blobs)
 
 // task is the task at index of the split that kind reads.
 func (v *volume) task(kind trace.Kind, index int) (tasks.Task, error) {
-	if kind == trace.Try {
+	if kind == trace.Try || kind == trace.Reserve {
 		kind = trace.Train
 	}
 	list := v.tasks[kind]

@@ -6,6 +6,7 @@ import "cmp"
 const (
 	defaultQueue       = "rollout-cpu"
 	defaultOutputBytes = 1 << 20
+	defaultMemoryBytes = 2 << 30
 )
 
 // WithDefaults fills in every field that is zero and has a default. Fields that
@@ -18,6 +19,7 @@ func (s Spec) WithDefaults() Spec {
 	if s.Grader.Type == GraderCommand {
 		s.Grader.Seconds = cmp.Or(s.Grader.Seconds, 10)
 	}
+	s.Grader.Limit = cmp.Or(s.Grader.Limit, 1e6)
 	if s.Sampling.Temperature == nil {
 		one := 1.0
 		s.Sampling.Temperature = &one
@@ -25,12 +27,13 @@ func (s Spec) WithDefaults() Spec {
 	s.Sampling.MaxTokens = cmp.Or(s.Sampling.MaxTokens, 24)
 	s.Training = s.Training.withDefaults()
 	s.Credit = s.Credit.withDefaults()
-	s.Loss.Type = cmp.Or(s.Loss.Type, "ppo_clip")
-	s.Loss.ClipLow = cmp.Or(s.Loss.ClipLow, 0.2)
-	s.Loss.ClipHigh = cmp.Or(s.Loss.ClipHigh, 0.28)
-	s.Loss.Aggregation = cmp.Or(s.Loss.Aggregation, "token_mean")
+	s.Loss = s.Loss.withDefaults(s.Training.Lag)
 	if s.Tasks.Gate != "" {
 		s.Evaluation.Every = cmp.Or(s.Evaluation.Every, 5)
+		s.Promotion.Significance = cmp.Or(s.Promotion.Significance, 0.1)
+		if s.Promotion.Approval {
+			s.Promotion.ApprovalHours = cmp.Or(s.Promotion.ApprovalHours, 24)
+		}
 	}
 	if s.Tasks.Gate != "" || s.Tasks.Test != "" {
 		s.Evaluation.Samples = cmp.Or(s.Evaluation.Samples, 1)
@@ -57,6 +60,7 @@ func (a Agent) withDefaults() Agent {
 	a.Limits.Seconds = cmp.Or(a.Limits.Seconds, 60)
 	if len(a.Command) > 0 {
 		a.Limits.OutputBytes = cmp.Or(a.Limits.OutputBytes, defaultOutputBytes)
+		a.Limits.MemoryBytes = cmp.Or(a.Limits.MemoryBytes, defaultMemoryBytes)
 	}
 	return a
 }
@@ -64,6 +68,8 @@ func (a Agent) withDefaults() Agent {
 func (t Training) withDefaults() Training {
 	t.TasksPerStep = cmp.Or(t.TasksPerStep, 16)
 	t.SamplesPerTask = cmp.Or(t.SamplesPerTask, 8)
+	t.Passes = cmp.Or(t.Passes, 1)
+	t.Minibatches = cmp.Or(t.Minibatches, 1)
 	o := &t.Optimizer
 	o.LearningRate = cmp.Or(o.LearningRate, 5e-4)
 	o.Schedule = cmp.Or(o.Schedule, "cosine")
@@ -85,4 +91,19 @@ func (c Credit) withDefaults() Credit {
 	c.Mean = cmp.Or(c.Mean, "group")
 	c.Std = cmp.Or(c.Std, "group")
 	return c
+}
+
+func (l Loss) withDefaults(lag int) Loss {
+	l.Type = cmp.Or(l.Type, "ppo_clip")
+	l.ClipLow = cmp.Or(l.ClipLow, 0.2)
+	l.ClipHigh = cmp.Or(l.ClipHigh, 0.28)
+	l.Aggregation = cmp.Or(l.Aggregation, "token_mean")
+	if lag > 0 {
+		l.Correction = cmp.Or(l.Correction, CorrectionDecoupled)
+	}
+	l.Correction = cmp.Or(l.Correction, "none")
+	if l.Correction == CorrectionDecoupled {
+		l.ImportanceCap = cmp.Or(l.ImportanceCap, 2)
+	}
+	return l
 }

@@ -8,12 +8,38 @@ import (
 
 // Digest names the content of s: "sha256:<hex>" of its JSON with all defaults
 // written out. Two files that mean the same have one digest, whatever their
-// order, layout and format, and whether they repeat defaults.
+// order, layout and format, whether they repeat defaults, and in every release:
+// a key that the first one did not have is left out where it has its default.
 func Digest(s Spec) string {
-	data, err := json.Marshal(s.WithDefaults())
+	s = withoutLater(s.WithDefaults())
+	data, err := json.Marshal(s)
 	if err != nil {
 		// Only NaN and infinities can't be encoded; Validate refuses them.
 		data = fmt.Appendf(nil, "%#v", s)
 	}
 	return fmt.Sprintf("sha256:%x", sha256.Sum256(data))
+}
+
+// withoutLater takes away what the first release would not have written.
+func withoutLater(s Spec) Spec {
+	later(&s, func(s *Spec) *int { return &s.Agent.Limits.MemoryBytes })
+	later(&s, func(s *Spec) *float64 { return &s.Grader.Limit })
+	later(&s, func(s *Spec) *int { return &s.Training.Passes })
+	later(&s, func(s *Spec) *int { return &s.Training.Minibatches })
+	later(&s, func(s *Spec) *float64 { return &s.Loss.ImportanceCap })
+	later(&s, func(s *Spec) *string { return &s.Loss.Correction })
+	later(&s, func(s *Spec) *float64 { return &s.Promotion.ApprovalHours })
+	later(&s, func(s *Spec) *float64 { return &s.Promotion.Significance })
+	return s
+}
+
+// later empties a key that has its default.
+func later[T comparable](s *Spec, key func(*Spec) *T) {
+	var none T
+	silent := *s
+	*key(&silent) = none
+	filled := silent.WithDefaults()
+	if *key(&filled) == *key(s) {
+		*key(s) = none
+	}
 }

@@ -27,6 +27,8 @@ type Spec struct {
 	Evaluation Evaluation `json:"evaluation,omitzero"`
 	// Promotion is the rule by which a version becomes the promoted one.
 	Promotion Promotion `json:"promotion,omitzero"`
+	// Replay says what may differ between two attempts that make the same call.
+	Replay Replay `json:"replay,omitzero"`
 }
 
 // Model says what is trained, and from where it starts.
@@ -85,6 +87,13 @@ type AgentLimits struct {
 	// OutputBytes is the most that a command may write to standard output and
 	// standard error together.
 	OutputBytes int `json:"output_bytes,omitempty"`
+	// MemoryBytes is the most resident memory of a command and all that it
+	// starts.
+	MemoryBytes int `json:"memory_bytes,omitempty"`
+	// IdleSeconds is the most time without a model call or output; 0 is no limit.
+	// A first such hang is tried again, the same one a second time is the agent's
+	// failure.
+	IdleSeconds float64 `json:"idle_seconds,omitempty"`
 }
 
 // Tasks are the splits. Each is a JSONL file, or "arithmetic:<split>" or
@@ -112,6 +121,8 @@ type Grader struct {
 	Directory string `json:"directory,omitempty"`
 	// Seconds that a command may take.
 	Seconds float64 `json:"seconds,omitempty"`
+	// Limit is the largest magnitude of a reward; what is beyond it is refused.
+	Limit float64 `json:"limit,omitempty"`
 }
 
 // Sampling is forced on the calls of rollouts that are trained or gated.
@@ -132,6 +143,13 @@ type Training struct {
 	TasksPerStep int `json:"tasks_per_step,omitempty"`
 	// SamplesPerTask is the size of a group: how often each task is attempted.
 	SamplesPerTask int `json:"samples_per_task,omitempty"`
+	// Lag is how many steps the version that samples may be behind the one that is
+	// trained: rollouts of that many steps go on while a version is updated.
+	Lag int `json:"lag,omitempty"`
+	// Passes over a step's batch.
+	Passes int `json:"passes,omitempty"`
+	// Minibatches that a pass is split into; each is one optimizer update.
+	Minibatches int `json:"minibatches,omitempty"`
 	// Optimizer is AdamW with a schedule.
 	Optimizer Optimizer `json:"optimizer,omitzero"`
 }
@@ -184,6 +202,11 @@ type Loss struct {
 	ClipHigh float64 `json:"clip_high,omitempty"`
 	// Aggregation is "token_mean" or "sequence_mean".
 	Aggregation string `json:"aggregation,omitempty"`
+	// Correction for versions that sampled before the one that is trained: "none"
+	// or "decoupled". The latter is the default with a lag.
+	Correction string `json:"correction,omitempty"`
+	// ImportanceCap of "decoupled" truncates the weights between the versions.
+	ImportanceCap float64 `json:"importance_cap,omitempty"`
 }
 
 // Evaluation says when and how much.
@@ -199,4 +222,18 @@ type Promotion struct {
 	// Margin by which the mean reward on the gate split must exceed that of the
 	// promoted version.
 	Margin float64 `json:"margin,omitempty"`
+	// Significance is the largest p-value, one-sided, of a paired test over the
+	// tasks of the gate split at which a better mean counts; 1 switches it off.
+	Significance float64 `json:"significance,omitempty"`
+	// Approval makes a person decide, by the Update "approve" or "reject".
+	Approval bool `json:"approval,omitempty"`
+	// ApprovalHours until a candidate that nobody decided on is refused.
+	ApprovalHours float64 `json:"approval_hours,omitempty"`
+}
+
+// Replay says what may differ between two attempts that make the same call.
+type Replay struct {
+	// Ignore lists regular expressions (RE2). What they match in a message does
+	// not tell two requests apart: a date, a directory, a session id.
+	Ignore []string `json:"ignore,omitempty"`
 }

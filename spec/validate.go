@@ -1,7 +1,9 @@
 package spec
 
 import (
+	"fmt"
 	"math"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -16,6 +18,7 @@ const (
 	GraderAgent          = "agent"
 	ScheduleConstant     = "constant"
 	AssignmentDiscounted = "discounted"
+	CorrectionDecoupled  = "decoupled"
 	levelGroup           = "group"
 )
 
@@ -38,6 +41,8 @@ func choices(key string) []string {
 		return []string{"ppo_clip"}
 	case "loss.aggregation":
 		return []string{"token_mean", "sequence_mean"}
+	case "loss.correction":
+		return []string{"none", CorrectionDecoupled}
 	}
 	return nil
 }
@@ -65,6 +70,8 @@ func (s Spec) check(f *Faults) {
 	s.Credit.check(f, s.Training.SamplesPerTask)
 	s.checkLoss(f)
 	s.checkEvaluation(f)
+	s.checkPromotion(f)
+	s.Replay.check(f)
 }
 
 const nameCharacters = "abcdefghijklmnopqrstuvwxyz0123456789"
@@ -107,6 +114,7 @@ func (a Agent) check(f *Faults) {
 		f.unused("agent.directory", a.Directory != "", "agent.func runs inside the worker")
 		f.unused("agent.environment", len(a.Environment) > 0, "agent.func runs inside the worker")
 		f.unused("agent.limits.output_bytes", a.Limits.OutputBytes != 0, "agent.func writes no output")
+		f.unused("agent.limits.memory_bytes", a.Limits.MemoryBytes != 0, "agent.func shares the worker's memory")
 	}
 	f.program("agent.command", a.Command)
 	for _, name := range sortedKeys(a.Environment) {
@@ -118,8 +126,10 @@ func (a Agent) check(f *Faults) {
 	f.whole("agent.limits.calls", a.Limits.Calls, 1, 1e6)
 	f.whole("agent.limits.tokens", a.Limits.Tokens, 0, 1e9)
 	f.number("agent.limits.seconds", a.Limits.Seconds, positive(7*24*3600))
+	f.number("agent.limits.idle_seconds", a.Limits.IdleSeconds, bounds{low: 0, high: 7 * 24 * 3600})
 	if len(a.Command) > 0 {
 		f.whole("agent.limits.output_bytes", a.Limits.OutputBytes, 1, 1<<30)
+		f.whole("agent.limits.memory_bytes", a.Limits.MemoryBytes, 1<<20, 1<<50)
 	}
 }
 
@@ -147,6 +157,7 @@ func (g Grader) check(f *Faults) {
 	f.choice("grader.type", g.Type)
 	f.unused("grader.tolerance", g.Tolerance != 0 && g.Type != GraderNumeric, `only grader.type "numeric" has a tolerance`)
 	f.number("grader.tolerance", g.Tolerance, bounds{low: 0, high: math.Inf(1)})
+	f.number("grader.limit", g.Limit, positive(math.Inf(1)))
 	if g.Type != GraderCommand {
 		const why = `only grader.type "command" runs one`
 		f.unused("grader.command", len(g.Command) > 0, why)
@@ -182,6 +193,12 @@ func (t Training) check(f *Faults) {
 	f.whole("training.epochs", t.Epochs, 0, 1e6)
 	f.whole("training.tasks_per_step", t.TasksPerStep, 1, 1e5)
 	f.whole("training.samples_per_task", t.SamplesPerTask, 1, 1e4)
+	f.whole("training.lag", t.Lag, 0, 8)
+	f.whole("training.passes", t.Passes, 1, 100)
+	f.whole("training.minibatches", t.Minibatches, 1, 1000)
+	if t.Minibatches > t.TasksPerStep {
+		f.add("training.minibatches", "give at most training.tasks_per_step", "%d of %d groups: some would be empty", t.Minibatches, t.TasksPerStep)
+	}
 	o := t.Optimizer
 	f.choice("training.optimizer.schedule", o.Schedule)
 	f.number("training.optimizer.learning_rate", o.LearningRate, positive(1))
@@ -216,6 +233,12 @@ func (s Spec) checkLoss(f *Faults) {
 	f.choice("loss.aggregation", s.Loss.Aggregation)
 	f.number("loss.clip_low", s.Loss.ClipLow, positive(1))
 	f.number("loss.clip_high", s.Loss.ClipHigh, positive(math.Inf(1)))
+	f.choice("loss.correction", s.Loss.Correction)
+	if s.Loss.Correction == CorrectionDecoupled {
+		f.number("loss.importance_cap", s.Loss.ImportanceCap, positive(math.Inf(1)))
+	} else {
+		f.unused("loss.importance_cap", s.Loss.ImportanceCap != 0, `only loss.correction "decoupled" weighs versions`)
+	}
 }
 
 func (s Spec) checkEvaluation(f *Faults) {
@@ -224,16 +247,51 @@ func (s Spec) checkEvaluation(f *Faults) {
 		f.whole("evaluation.every", s.Evaluation.Every, 1, 1e9)
 	} else {
 		f.unused("evaluation.every", s.Evaluation.Every != 0, "there is no tasks.gate to evaluate")
-		if s.Promotion.Margin != 0 {
-			f.add("promotion.margin", "give tasks.gate", "promotion has no split to look at")
-		}
 	}
 	if gate || test {
 		f.whole("evaluation.samples", s.Evaluation.Samples, 1, 1e4)
 	} else {
 		f.unused("evaluation.samples", s.Evaluation.Samples != 0, "there is neither tasks.gate nor tasks.test")
 	}
-	f.number("promotion.margin", s.Promotion.Margin, bounds{low: 0, high: math.Inf(1)})
+}
+
+func (s Spec) checkPromotion(f *Faults) {
+	p := s.Promotion
+	if s.Tasks.Gate == "" {
+		const without = "promotion has no split to look at"
+		for _, key := range []struct {
+			name  string
+			given bool
+		}{
+			{"margin", p.Margin != 0}, {"significance", p.Significance != 0},
+			{"approval", p.Approval}, {"approval_hours", p.ApprovalHours != 0},
+		} {
+			if key.given {
+				f.add("promotion."+key.name, "give tasks.gate", without)
+			}
+		}
+		return
+	}
+	f.number("promotion.margin", p.Margin, bounds{low: 0, high: math.Inf(1)})
+	f.number("promotion.significance", p.Significance, positive(1))
+	if p.Approval {
+		f.number("promotion.approval_hours", p.ApprovalHours, positive(24*365))
+	} else {
+		f.unused("promotion.approval_hours", p.ApprovalHours != 0, "promotion.approval is not asked for")
+	}
+}
+
+func (r Replay) check(f *Faults) {
+	for i, pattern := range r.Ignore {
+		key := fmt.Sprintf("replay.ignore[%d]", i)
+		re, err := regexp.Compile(pattern)
+		switch {
+		case err != nil:
+			f.add(key, "write it in RE2's syntax", "%q is no regular expression: %v", pattern, err)
+		case re.MatchString(""):
+			f.add(key, "make it match at least one character", "%q matches everywhere", pattern)
+		}
+	}
 }
 
 func sortedKeys(m map[string]string) []string {

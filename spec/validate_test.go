@@ -78,17 +78,29 @@ func TestImpossibleSpecsAreRefusedByKey(t *testing.T) {
 		"constant with an end": {func(s *spec.Spec) {
 			s.Training.Optimizer.Schedule, s.Training.Optimizer.FinalFraction = "constant", 0.5
 		}, "training.optimizer.final_fraction: unused key"},
-		"beta":                    {func(s *spec.Spec) { s.Training.Optimizer.Beta2 = 1 }, "training.optimizer.beta2: 1 is not possible; give more than 0 and less than 1"},
-		"assignment":              {func(s *spec.Spec) { s.Credit.Assignment = "gae" }, "credit.assignment: "},
-		"discount of identical":   {func(s *spec.Spec) { s.Credit.Discount = 0.9 }, "credit.discount: unused key"},
-		"discount over 1":         {func(s *spec.Spec) { s.Credit.Assignment, s.Credit.Discount = "discounted", 1.1 }, "credit.discount: 1.1"},
-		"leave one out of none":   {func(s *spec.Spec) { s.Credit.Mean, s.Credit.LeaveOneOut = "batch", true }, "credit.leave_one_out: unused key"},
-		"loss":                    {func(s *spec.Spec) { s.Loss.Type = "grpo" }, "loss.type: "},
-		"clip":                    {func(s *spec.Spec) { s.Loss.ClipLow = -0.2 }, "loss.clip_low: -0.2"},
-		"margin without gate":     {func(s *spec.Spec) { s.Tasks.Gate, s.Promotion.Margin = "", 0.1 }, "promotion.margin: promotion has no split to look at; give tasks.gate"},
-		"every without gate":      {func(s *spec.Spec) { s.Tasks.Gate, s.Evaluation.Every = "", 5 }, "evaluation.every: unused key"},
-		"samples without a split": {func(s *spec.Spec) { s.Tasks.Gate, s.Tasks.Test, s.Evaluation.Samples = "", "", 2 }, "evaluation.samples: unused key"},
-		"negative margin":         {func(s *spec.Spec) { s.Promotion.Margin = -0.1 }, "promotion.margin: -0.1"},
+		"beta":                      {func(s *spec.Spec) { s.Training.Optimizer.Beta2 = 1 }, "training.optimizer.beta2: 1 is not possible; give more than 0 and less than 1"},
+		"assignment":                {func(s *spec.Spec) { s.Credit.Assignment = "gae" }, "credit.assignment: "},
+		"discount of identical":     {func(s *spec.Spec) { s.Credit.Discount = 0.9 }, "credit.discount: unused key"},
+		"discount over 1":           {func(s *spec.Spec) { s.Credit.Assignment, s.Credit.Discount = "discounted", 1.1 }, "credit.discount: 1.1"},
+		"leave one out of none":     {func(s *spec.Spec) { s.Credit.Mean, s.Credit.LeaveOneOut = "batch", true }, "credit.leave_one_out: unused key"},
+		"loss":                      {func(s *spec.Spec) { s.Loss.Type = "grpo" }, "loss.type: "},
+		"clip":                      {func(s *spec.Spec) { s.Loss.ClipLow = -0.2 }, "loss.clip_low: -0.2"},
+		"margin without gate":       {func(s *spec.Spec) { s.Tasks.Gate, s.Promotion.Margin = "", 0.1 }, "promotion.margin: promotion has no split to look at; give tasks.gate"},
+		"every without gate":        {func(s *spec.Spec) { s.Tasks.Gate, s.Evaluation.Every = "", 5 }, "evaluation.every: unused key"},
+		"samples without a split":   {func(s *spec.Spec) { s.Tasks.Gate, s.Tasks.Test, s.Evaluation.Samples = "", "", 2 }, "evaluation.samples: unused key"},
+		"significance without gate": {func(s *spec.Spec) { s.Tasks.Gate, s.Promotion.Significance = "", 0.1 }, "promotion.significance: promotion has no split to look at"},
+		"significance over 1":       {func(s *spec.Spec) { s.Promotion.Significance = 1.5 }, "promotion.significance: 1.5"},
+		"hours without approval":    {func(s *spec.Spec) { s.Promotion.ApprovalHours = 2 }, "promotion.approval_hours: unused key"},
+		"func with memory":          {func(s *spec.Spec) { s.Agent.Limits.MemoryBytes = 1 << 30 }, "agent.limits.memory_bytes: unused key"},
+		"negative idle":             {func(s *spec.Spec) { s.Agent.Limits.IdleSeconds = -1 }, "agent.limits.idle_seconds: -1"},
+		"reward limit":              {func(s *spec.Spec) { s.Grader.Limit = -1 }, "grader.limit: -1"},
+		"lag":                       {func(s *spec.Spec) { s.Training.Lag = 9 }, "training.lag: 9 is not possible"},
+		"empty minibatches":         {func(s *spec.Spec) { s.Training.Minibatches = 17 }, "training.minibatches: 17 of 16 groups"},
+		"correction":                {func(s *spec.Spec) { s.Loss.Correction = "vtrace" }, "loss.correction: "},
+		"cap of none":               {func(s *spec.Spec) { s.Loss.ImportanceCap = 2 }, "loss.importance_cap: unused key"},
+		"bad pattern":               {func(s *spec.Spec) { s.Replay.Ignore = []string{"["} }, `replay.ignore[0]: "[" is no regular expression`},
+		"pattern of nothing":        {func(s *spec.Spec) { s.Replay.Ignore = []string{"a", "x*"} }, `replay.ignore[1]: "x*" matches everywhere`},
+		"negative margin":           {func(s *spec.Spec) { s.Promotion.Margin = -0.1 }, "promotion.margin: -0.1"},
 	} {
 		s := valid()
 		c.change(&s)
@@ -131,12 +143,25 @@ func TestDefaultsAreThoseOfTheDemo(t *testing.T) {
 	require.Equal(t, spec.Agent{Func: "calculator", Queue: "rollout-cpu", Limits: spec.AgentLimits{Calls: 8, Seconds: 60}}, d.Agent)
 	require.InDelta(t, 1, *d.Sampling.Temperature, 0)
 	require.Equal(t, 24, d.Sampling.MaxTokens)
-	require.Equal(t, spec.Training{Steps: 40, TasksPerStep: 16, SamplesPerTask: 8, Optimizer: spec.Optimizer{
+	require.Equal(t, spec.Training{Steps: 40, TasksPerStep: 16, SamplesPerTask: 8, Passes: 1, Minibatches: 1, Optimizer: spec.Optimizer{
 		LearningRate: 5e-4, Schedule: "cosine", FinalFraction: 0.1, ClipNorm: 1, Beta1: 0.9, Beta2: 0.98, Epsilon: 1e-8,
 	}}, d.Training)
 	require.Equal(t, spec.Credit{Assignment: "identical", Mean: "group", Std: "group"}, d.Credit)
-	require.Equal(t, spec.Loss{Type: "ppo_clip", ClipLow: 0.2, ClipHigh: 0.28, Aggregation: "token_mean"}, d.Loss)
+	require.Equal(t, spec.Loss{Type: "ppo_clip", ClipLow: 0.2, ClipHigh: 0.28, Aggregation: "token_mean", Correction: "none"}, d.Loss)
 	require.Equal(t, spec.Evaluation{Every: 5, Samples: 1}, d.Evaluation)
+	require.Equal(t, spec.Promotion{Significance: 0.1}, d.Promotion)
+}
+
+func TestALagIsCorrectedUnlessTheSpecSaysOtherwise(t *testing.T) {
+	t.Parallel()
+	s := valid()
+	s.Training.Lag = 1
+	d := s.WithDefaults()
+	require.NoError(t, d.Validate())
+	require.Equal(t, "decoupled", d.Loss.Correction)
+	require.InDelta(t, 2, d.Loss.ImportanceCap, 0)
+	s.Loss.Correction = "none"
+	require.Zero(t, s.WithDefaults().Loss.ImportanceCap)
 }
 
 func TestDefaultsTwiceChangeNothing(t *testing.T) {

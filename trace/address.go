@@ -8,21 +8,24 @@ import (
 	"strings"
 )
 
-// Kind says what a rollout is for. Only rollouts of kind Train are trained on.
+// Kind says what a rollout is for. Only rollouts of the kinds Train
+// and Reserve are trained on.
 type Kind string
 
 // The kinds of rollout.
 const (
 	Train Kind = "train" // feeds a training step
-	Gate  Kind = "gate"  // promotion looks at it
-	Test  Kind = "test"  // reported before and after, never used to choose
-	Try   Kind = "try"   // made by `fulgurite try`
+	// Reserve stands in for a group of a training step whose task was quarantined.
+	Reserve Kind = "reserve"
+	Gate    Kind = "gate" // promotion looks at it
+	Test    Kind = "test" // reported before and after, never used to choose
+	Try     Kind = "try"  // made by `fulgurite try`
 )
 
 // Valid reports whether k is one of the kinds above.
 func (k Kind) Valid() bool {
 	switch k {
-	case Train, Gate, Test, Try:
+	case Train, Reserve, Gate, Test, Try:
 		return true
 	}
 	return false

@@ -20,6 +20,11 @@ type Terms struct {
 	// Graded is true when a grader decides the reward: rewards that the agent
 	// posts are then refused.
 	Graded bool `json:"graded"`
+	// RewardLimit is the largest magnitude of a reward that is taken; 0 is none.
+	RewardLimit float64 `json:"reward_limit,omitempty"`
+	// Ignore are regular expressions (RE2): what they match in a message does not
+	// tell two requests apart.
+	Ignore []string `json:"ignore,omitempty"`
 }
 
 // Outcome says how an attempt ended.
