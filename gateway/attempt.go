@@ -21,11 +21,12 @@ type attempt struct {
 	address trace.Address
 
 	mu     sync.Mutex
-	known  bool // begun and codec are set; they never change
+	known  bool // what the terms decide is set; it never changes
 	loaded bool // what follows agrees with the journal
 	fenced bool // the journal takes nothing more
 	begun  trace.Attempt
 	codec  dialog.Codec
+	ignore patterns
 
 	calls   []*call
 	tokens  int // sampled
@@ -33,13 +34,18 @@ type attempt struct {
 	issued  map[string]*call // by the ids of its tool calls
 	repeats map[string]*repeats
 	flying  int
+
+	earlier  *earlier // nil if there is nothing to replay
+	diverged bool     // a call is on record from which the requests are others
 }
 
 // call is a recorded call.
 type call struct {
 	id         string
 	seq        int
+	key        string
 	occurrence int
+	exchange   string // the request that it answered first, or last if it was lost
 	prompt     []int32
 	completion []int32
 	reply      dialog.Message
@@ -62,7 +68,11 @@ func (a *attempt) enter(ctx context.Context, g *Gateway, key string) error {
 		if err != nil {
 			return fault(fmt.Errorf("codec of attempt %s: %w", a.address, err))
 		}
-		a.begun, a.codec, a.known, a.fenced = begun, codec, true, begun.Outcome != trace.Running
+		ignore, err := compile(begun.Terms.Ignore)
+		if err != nil {
+			return fault(fmt.Errorf("terms of attempt %s: %w", a.address, err))
+		}
+		a.begun, a.codec, a.ignore, a.known, a.fenced = begun, codec, ignore, true, begun.Outcome != trace.Running
 	}
 	sum := sha256.Sum256([]byte(key))
 	if subtle.ConstantTimeCompare([]byte(hex.EncodeToString(sum[:])), []byte(a.begun.KeyHash)) != 1 {
@@ -95,27 +105,37 @@ func (a *attempt) ready(ctx context.Context, g *Gateway) error {
 
 // load rebuilds the message tree from the journal. The caller holds mu.
 func (a *attempt) load(ctx context.Context, g *Gateway) error {
+	if err := a.recall(ctx, g); err != nil {
+		return err
+	}
 	records, err := g.config.Journal.Calls(ctx, a.address)
 	if err != nil {
 		return fmt.Errorf("read calls of %s: %w", a.address, err)
 	}
-	before := a.repeats
+	before, known := a.repeats, map[string]*call{}
+	for _, c := range a.calls {
+		known[c.id] = c
+	}
 	a.calls, a.tokens = nil, 0
 	a.heads, a.issued, a.repeats = map[digest]*call{}, map[string]*call{}, map[string]*repeats{}
 	for _, r := range records {
 		c := &call{
-			id: r.ID, seq: r.Seq, occurrence: r.Occurrence, prompt: r.Prompt, completion: r.Completion,
+			id: r.ID, seq: r.Seq, key: r.Key, occurrence: r.Occurrence, exchange: r.Exchange, prompt: r.Prompt, completion: r.Completion,
 			response: r.Response, delivered: true,
 		}
+		if old, ok := known[c.id]; ok {
+			c = old // it knows whether it was delivered
+		}
+		a.diverged = a.diverged || r.Divergence != nil
 		// Requests were decoded before they were recorded. One that a later
 		// release no longer reads still counts, it just can't be continued.
 		request, err := decodeChat(r.Request)
 		if err != nil {
-			a.keep(c, r.Key)
+			a.keep(c)
 			continue
 		}
 		c.reply, _ = a.codec.Parse(r.Completion, request.usable(), toolCallIDs(idOf(r.Seed)))
-		a.grow(c, a.canonicalize(request, r.Agent), r.Key)
+		a.grow(c, a.canonicalize(request, r.Agent))
 	}
 	for key, old := range before {
 		now := a.repeatsOf(key)
@@ -127,13 +147,17 @@ func (a *attempt) load(ctx context.Context, g *Gateway) error {
 }
 
 func (a *attempt) canonicalize(request *chatRequest, agent string) canonical {
-	return canonicalize(request, agent, a.replyLimit(request), func(toolCall string) (dialog.Message, bool) {
+	return canonicalize(request, a.setting(request, agent), a.ignore, func(toolCall string) (dialog.Message, bool) {
 		c, ok := a.issued[toolCall]
 		if !ok {
 			return dialog.Message{}, false
 		}
 		return c.reply, true
 	})
+}
+
+func (a *attempt) setting(request *chatRequest, agent string) settingForm {
+	return settingForm{agent, request.forbidTools, a.replyLimit(request)}
 }
 
 // replyLimit is the most tokens of a reply: the attempt's terms, or less if the
@@ -146,18 +170,24 @@ func (a *attempt) replyLimit(request *chatRequest) int {
 }
 
 // keep adds a recorded call that can't be continued.
-func (a *attempt) keep(c *call, key string) {
+func (a *attempt) keep(c *call) {
 	a.calls = append(a.calls, c)
 	a.tokens += len(c.completion)
-	r := a.repeatsOf(key)
+	r := a.repeatsOf(c.key)
 	r.calls = append(r.calls, c)
+	a.earlier.settle(c.key, c.occurrence)
 }
 
 // grow adds a recorded call to the tree.
-func (a *attempt) grow(c *call, request canonical, key string) {
-	a.keep(c, key)
+func (a *attempt) grow(c *call, request canonical) {
+	a.keep(c)
 	positions := map[string]string{}
-	a.heads[link(request.chain[len(request.turns)], formOf(c.reply, positions))] = c
+	end := link(request.chain[len(request.turns)], formOf(c.reply, positions))
+	// Of equal samples for one request the last stands, in whichever order calls in
+	// flight together were recorded.
+	if old, ok := a.heads[end]; !ok || old.key != c.key || old.occurrence < c.occurrence {
+		a.heads[end] = c
+	}
 	for _, t := range c.reply.ToolCalls {
 		a.issued[t.ID] = c
 	}
@@ -198,5 +228,5 @@ func (a *attempt) has(ctx context.Context, g *Gateway, id string) (bool, error) 
 // fence gives up what was held for the attempt. The caller holds mu.
 func (a *attempt) fence() {
 	a.fenced, a.loaded = true, false
-	a.calls, a.heads, a.issued = nil, nil, nil
+	a.calls, a.heads, a.issued, a.earlier = nil, nil, nil, nil
 }

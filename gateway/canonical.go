@@ -22,8 +22,14 @@ type canonical struct {
 	turns []dialog.Message
 	// chain[i] stands for the tools and the first i turns.
 	chain []digest
-	// key stands for all that decides the reply, hex.
+	// key stands for all that decides the reply, hex. Unlike chain it leaves out
+	// what the run's ignored patterns match: two requests that differ in nothing
+	// else are one to the record, but what the policy reads is never changed.
 	key string
+
+	tools   []dialog.Tool
+	forms   []turnForm // what of the turns is in the key
+	setting settingForm
 }
 
 // turnForm is what two equal turns have in common.
@@ -41,24 +47,39 @@ type callForm struct {
 	Arguments string `json:"arguments"`
 }
 
+// settingForm is what decides a reply beside the dialog.
+type settingForm struct {
+	Agent       string `json:"agent"`
+	ForbidTools bool   `json:"forbid_tools"`
+	MaxTokens   int    `json:"max_tokens"`
+}
+
 // canonicalize brings a request into its canonical form. issued finds the reply
 // in which a tool call of that id was issued.
-func canonicalize(r *chatRequest, agent string, maxTokens int, issued func(toolCall string) (dialog.Message, bool)) canonical {
-	c := canonical{chain: []digest{link(digest{}, toolForms(r.tools))}}
+func canonicalize(r *chatRequest, setting settingForm, ignore patterns, issued func(toolCall string) (dialog.Message, bool)) canonical {
+	c := canonical{setting: setting, tools: toolForms(r.tools)}
+	exact := link(digest{}, c.tools)
+	kept := exact
+	c.chain = []digest{exact}
 	positions := map[string]string{}
 	for i, m := range r.messages {
 		m = asIssued(m, issued)
 		for k, call := range m.ToolCalls {
 			positions[call.ID] = fmt.Sprintf("%d.%d", i, k)
 		}
+		form := formOf(m, positions)
 		c.turns = append(c.turns, m)
-		c.chain = append(c.chain, link(c.chain[i], formOf(m, positions)))
+		exact = link(exact, form)
+		c.chain = append(c.chain, exact)
+		if len(ignore) > 0 {
+			form = ignore.drop(form)
+			kept = link(kept, form)
+		} else {
+			kept = exact
+		}
+		c.forms = append(c.forms, form)
 	}
-	key := link(c.chain[len(c.turns)], struct {
-		Agent       string `json:"agent"`
-		ForbidTools bool   `json:"forbid_tools"`
-		MaxTokens   int    `json:"max_tokens"`
-	}{agent, r.forbidTools, maxTokens})
+	key := link(kept, setting)
 	c.key = hex.EncodeToString(key[:])
 	return c
 }

@@ -6,24 +6,50 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
-	"time"
-
-	"go.uber.org/zap"
-
-	"github.com/fulgurite/fulgurite/model"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
-// recordLimit is how long a commit may take before the call counts as not
-// recorded.
-const recordLimit = 30 * time.Second
+const (
+	// retryHeader counts how often the forwarder in the agent's worker has asked
+	// the same before without getting a whole reply.
+	retryHeader = "X-Fulgurite-Retry"
+	// sdkRetryHeader is what the common SDKs send when they ask again. The
+	// forwarder adds its own count to it.
+	sdkRetryHeader = "X-Stainless-Retry-Count"
+	// exchangeHeader names one request of the agent, so that a forwarder which asks
+	// again gets the reply to that one and to no other like it.
+	exchangeHeader = "X-Fulgurite-Exchange"
+	// maxExchange is the most bytes of such a name; longer ones are not looked at.
+	maxExchange = 64
+)
+
+// errAgain sends a request back to the beginning, since what it waited for or was
+// sampled after is not what stands.
+var errAgain = errors.New("the attempt has changed")
 
 // question is a chat request on its way to a reply.
 type question struct {
-	request *chatRequest
-	body    []byte
-	agent   string
-	again   bool // the client says that it asked the same before
+	request  *chatRequest
+	body     []byte
+	agent    string
+	exchange string // empty if the client does not say
+	reasked  bool   // the forwarder repeats this exchange
+	again    bool   // the client repeats an earlier request
+	looked   bool   // the journal was read again for it
+}
+
+func questionOf(r *http.Request, body []byte, request *chatRequest) *question {
+	count := func(name string) int {
+		n, _ := strconv.Atoi(r.Header.Get(name)) // absent or odd: never
+		return n
+	}
+	q := &question{request: request, body: body, agent: r.PathValue("agent"), exchange: r.Header.Get(exchangeHeader)}
+	if len(q.exchange) > maxExchange {
+		q.exchange = ""
+	}
+	reasked := count(retryHeader)
+	q.reasked = reasked > 0
+	q.again = count(sdkRetryHeader) > reasked || q.reasked && q.exchange == ""
+	return q
 }
 
 // chat answers a model call of an attempt.
@@ -36,7 +62,7 @@ func (g *Gateway) chat(w http.ResponseWriter, r *http.Request, a *attempt) error
 	if err != nil {
 		return err
 	}
-	c, err := g.answer(r.Context(), a, question{request, body, r.PathValue("agent"), asksAgain(r)})
+	c, err := g.answer(r.Context(), a, questionOf(r, body, request))
 	if err != nil {
 		return err
 	}
@@ -52,171 +78,68 @@ func (g *Gateway) chat(w http.ResponseWriter, r *http.Request, a *attempt) error
 	return nil
 }
 
-// asksAgain reports whether the request is a repetition by an SDK or by the
-// forwarder in the agent's worker.
-func asksAgain(r *http.Request) bool {
-	for _, name := range []string{"X-Fulgurite-Retry", "X-Stainless-Retry-Count"} {
-		if n, err := strconv.Atoi(r.Header.Get(name)); err == nil && n > 0 {
-			return true
-		}
-	}
-	return false
-}
-
 // answer returns the recorded call that answers q, its writers counting the
 // caller.
-func (g *Gateway) answer(ctx context.Context, a *attempt, q question) (*call, error) {
+func (g *Gateway) answer(ctx context.Context, a *attempt, q *question) (*call, error) {
 	for {
-		a.mu.Lock()
-		if err := a.ready(ctx, g); err != nil {
-			a.mu.Unlock()
-			return nil, err
+		c, err := g.answerOnce(ctx, a, q)
+		if !errors.Is(err, errAgain) {
+			return c, err
 		}
-		form := a.canonicalize(q.request, q.agent)
-		repeats := a.repeatsOf(form.key)
-		if f := repeats.pending(q.again); f != nil {
-			if c, answered, err := a.join(ctx, f); answered {
-				return c, err
-			}
-			continue
-		}
-		if c := repeats.recorded(q.again); c != nil {
-			c.writers++
-			a.mu.Unlock()
-			return c, nil
-		}
-		t, err := a.takeOff(q, form)
-		if err != nil {
-			a.mu.Unlock()
-			return nil, err
-		}
-		// Others may join, so the call outlives the request that began it.
-		flying, cancel := context.WithCancel(context.WithoutCancel(ctx))
-		t.flight.cancel = cancel
-		stop := a.watch(ctx, t.flight)
-		a.mu.Unlock()
-		g.fly(flying, a, t)
-		stop()
-		cancel()
-		if t.flight.orphaned {
+		if ctx.Err() != nil {
 			return nil, fmt.Errorf("wait for call: %w", ctx.Err())
 		}
-		return t.flight.call, t.flight.err
 	}
 }
 
-// trip is what a flight needs.
-type trip struct {
-	question
-	form      canonical
-	flight    *flight
-	prompt    []int32
-	parent    int
-	seed      uint64
-	maxTokens int
-}
-
-// takeOff begins a call, or refuses it for the attempt's limits. The caller
-// holds mu.
-func (a *attempt) takeOff(q question, form canonical) (*trip, error) {
-	terms := a.begun.Terms
-	if terms.MaxCalls > 0 && len(a.calls)+a.flying >= terms.MaxCalls {
-		return nil, &failure{status: http.StatusBadRequest, code: "call_limit", message: fmt.Sprintf("the attempt has made all of its %d calls", terms.MaxCalls)}
-	}
-	t := &trip{question: q, form: form, maxTokens: a.replyLimit(q.request)}
-	if terms.TokenBudget > 0 {
-		left := terms.TokenBudget - a.tokens
-		if left <= 0 {
-			return nil, &failure{status: http.StatusBadRequest, code: "token_limit", message: fmt.Sprintf("the attempt has sampled all of its %d tokens", terms.TokenBudget)}
-		}
-		t.maxTokens = min(t.maxTokens, left)
-	}
-	var err error
-	if t.prompt, t.parent, err = a.prompt(form, q.request.tools); err != nil {
-		return nil, err
-	}
-	t.flight = a.repeatsOf(form.key).begin()
-	t.seed = seedOf(terms.RunSeed, a.address.RolloutID, form.key, t.flight.occurrence)
-	a.flying++
-	return t, nil
-}
-
-// fly samples and records, and ends the flight whatever happens.
-func (g *Gateway) fly(ctx context.Context, a *attempt, t *trip) {
-	terms := a.begun.Terms
-	record := &trace.Call{
-		Address: a.address, Parent: t.parent, Agent: t.agent, Policy: terms.Policy, Version: terms.Version,
-		Key: t.form.key, Occurrence: t.flight.occurrence, Prompt: t.prompt, Seed: t.seed, Temperature: terms.Temperature,
-		ID: callID(idOf(t.seed)), Request: t.body, Started: g.config.Now().UTC(),
-	}
-	// Stands if a sampler or a codec panics: nobody should wait for it forever.
-	var c *call
-	err := error(fault(errors.New("call " + record.ID + " was interrupted")))
-	locked := false
-	defer func() {
-		if !locked {
-			a.mu.Lock()
-		}
-		defer a.mu.Unlock()
-		a.land(t.form.key, t.flight, c, err)
-	}()
-	version := model.VersionID{Run: a.address.Run, Policy: terms.Policy, Number: terms.Version}
-	sampled, weights, sampling := g.config.Sampler.Sample(ctx, version, model.DecodeRequest{
-		Prompt: t.prompt, MaxTokens: t.maxTokens, Temperature: terms.Temperature, Stop: a.codec.Stop(), Seed: t.seed,
-	})
-	if sampling == nil && len(sampled.Logprobs) != len(sampled.Tokens) {
-		sampling = fmt.Errorf("%d log-probabilities for %d tokens", len(sampled.Logprobs), len(sampled.Tokens))
-	}
-	if sampling != nil {
-		err = samplingFailure(sampling, version)
-		return
-	}
-	record.Duration = g.config.Now().Sub(record.Started)
-	record.Completion, record.Logprobs, record.Finish, record.Weights = sampled.Tokens, sampled.Logprobs, sampled.Finish, weights
+func (g *Gateway) answerOnce(ctx context.Context, a *attempt, q *question) (*call, error) {
 	a.mu.Lock()
-	locked = true
-	// What was sampled is recorded even if nobody waits for it any more.
-	c, err = g.record(context.WithoutCancel(ctx), a, t, record)
-}
-
-// samplingFailure tells a prompt that can't be answered from all else that keeps
-// a sampler from answering, which is a fault of ours.
-func samplingFailure(err error, v model.VersionID) error {
-	if errors.Is(err, model.ErrPromptTooLong) {
-		return err
-	}
-	return fault(fmt.Errorf("sample %s: %w", v, err))
-}
-
-// record commits a call and adds it to the attempt. The caller holds mu.
-func (g *Gateway) record(ctx context.Context, a *attempt, t *trip, record *trace.Call) (*call, error) {
-	ctx, cancel := context.WithTimeout(ctx, recordLimit)
-	defer cancel()
 	if err := a.ready(ctx, g); err != nil {
+		a.mu.Unlock()
 		return nil, err
 	}
-	c := &call{
-		id: record.ID, seq: len(a.calls), occurrence: record.Occurrence,
-		prompt: record.Prompt, completion: record.Completion,
-	}
-	record.Seq = c.seq
-	c.reply, record.ParseError = a.codec.Parse(record.Completion, t.request.usable(), toolCallIDs(idOf(t.seed)))
-	var err error
-	if c.response, err = respond(a.codec, t.request, record, c.reply); err != nil {
-		return nil, fault(err)
-	}
-	record.Response = c.response
-	err = g.config.Journal.AppendCall(ctx, record)
+	form := a.canonicalize(q.request, q.agent)
+	repeats := a.repeatsOf(form.key)
+	c, f := repeats.standing(q, g.config.NoReplay)
 	switch {
-	case errors.Is(err, trace.ErrFenced):
-		a.fence()
-		return nil, fenced(err)
-	case err != nil:
-		// It may have been committed all the same.
-		a.loaded = false
-		g.config.Log.Warn("call not recorded", zap.Stringer("rollout", a.address), zap.String("call", record.ID), zap.Error(err))
-		return nil, fault(fmt.Errorf("append call %s: %w", record.ID, err))
+	case c != nil:
+		c.writers++
+		if q.exchange != "" {
+			c.exchange = q.exchange
+		}
+		a.mu.Unlock()
+		g.count.rejoined.Add(1)
+		return c, nil
+	case f != nil:
+		c, err := a.join(ctx, f)
+		if c != nil {
+			g.count.rejoined.Add(1)
+		}
+		return c, err
+	case (q.again || q.reasked) && !q.looked && !g.config.NoReplay:
+		// Another gateway may have answered it since this one read the journal.
+		q.looked, a.loaded = true, false
+		a.mu.Unlock()
+		return nil, errAgain
 	}
-	a.grow(c, t.form, record.Key)
-	return c, nil
+	t, err := a.takeOff(q, form)
+	if err != nil {
+		a.mu.Unlock()
+		return nil, err
+	}
+	if t.source != nil {
+		return g.replay(ctx, a, t)
+	}
+	// Others may join, so the call outlives the request that began it.
+	flying, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	t.flight.cancel = cancel
+	stop := a.watch(ctx, t.flight)
+	a.mu.Unlock()
+	g.fly(flying, a, t)
+	stop()
+	cancel()
+	if t.flight.orphaned {
+		return nil, fmt.Errorf("wait for call: %w", ctx.Err())
+	}
+	return t.flight.call, t.flight.err
 }

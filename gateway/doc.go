@@ -25,13 +25,31 @@
 //   - Seeds without a clock. A call's seed, its id and the ids of its tool calls
 //     are functions of the run's seed, the rollout, the request and how often the
 //     attempt made it before.
-//   - A retry is not a sample. A repeated request joins its call if that is still
-//     in flight, and gets the recorded reply if the first one was not delivered.
+//   - A recorded call is never sampled again. What an earlier attempt at the
+//     rollout recorded answers the same request of a later one: same id, same
+//     tokens, same bytes, on record as a call of the later attempt and counted
+//     against its limits. Two requests are the same if policy, version,
+//     temperature and longest reply are, and all that an agent says but for names
+//     of models and people, settings that the terms override, fields that are not
+//     known, ids that were issued, and what the terms' ignored patterns match. The
+//     patterns decide on that alone: the policy reads the text as it is, or, where
+//     a call is replayed, as it was.
+//   - An attempt whose requests leave the record goes on with fresh samples, and
+//     the first such call says how its request differs ([trace.Divergence]).
+//   - A retry is not a sample. An exchange, which is how the forwarder in a worker
+//     names one request of an agent, has one reply, in flight or on record,
+//     whichever gateway is asked. A client that says it asks again means its last
+//     request; one that does not means the call whose reply was not written whole,
+//     if there is one, else another sample.
 //   - Faults of ours are 503 with the header X-Fulgurite-Fault; no request can
 //     cause one by its content.
 //
 // All state is rebuilt from the journal, so a gateway may be killed and replaced
-// at any time; what is in memory is bounded. One gateway at a time owns an
-// attempt. Of an attempt's calls in flight together each may use what is left of
-// the token budget.
+// at any time; what is in memory is bounded. Whether a reply was delivered is not
+// in the journal, which is written before: after a gateway died, a request without
+// a known exchange or a retry header is another sample. One gateway at a time
+// should own an attempt. Where two meet, the journal decides: the later one reads
+// it again, and answers from it or samples after what stands there. Of an
+// attempt's calls in flight together each may use what is left of the token
+// budget.
 package gateway

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +16,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/sashabaranov/go-openai"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/gateway"
@@ -22,6 +25,9 @@ import (
 	"github.com/fulgurite/fulgurite/model/tokenizer"
 	"github.com/fulgurite/fulgurite/trace"
 )
+
+// sameCall compares calls but for what may differ between two writes of one.
+var sameCall = cmpopts.IgnoreFields(trace.Call{}, "Started", "Duration", "Recorded", "Divergence")
 
 // memory is a journal that keeps its promises until the process ends. It passes
 // the same contract as the ones that keep them longer.
@@ -31,7 +37,8 @@ type memory struct {
 	calls    map[trace.Address][]trace.Call
 	rewards  map[trace.Address]map[string]trace.Reward
 	events   map[trace.Address][]trace.Event
-	reads    int
+	reads    int // of attempts
+	recalls  int // of earlier attempts' calls
 	// before and after are asked around each AppendCall for an error to give.
 	before, after func() error
 }
@@ -100,7 +107,7 @@ func (m *memory) AppendCall(ctx context.Context, c *trace.Call) error {
 		return errors.New("disk on fire")
 	}
 	calls := m.calls[c.Address]
-	if c.Seq < len(calls) && cmp.Equal(calls[c.Seq], *c) {
+	if c.Seq < len(calls) && cmp.Equal(calls[c.Seq], *c, sameCall) {
 		return nil
 	}
 	if c.Seq != len(calls) {
@@ -111,7 +118,9 @@ func (m *memory) AppendCall(ctx context.Context, c *trace.Call) error {
 			return fmt.Errorf("call %s/%d of %s: %w", c.Key, c.Occurrence, c.Address, trace.ErrConflict)
 		}
 	}
-	m.calls[c.Address] = append(calls, *c)
+	kept := *c
+	kept.Recorded = start
+	m.calls[c.Address] = append(calls, kept)
 	if m.after != nil {
 		return m.after()
 	}
@@ -122,6 +131,21 @@ func (m *memory) Calls(_ context.Context, address trace.Address) ([]trace.Call, 
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return append([]trace.Call{}, m.calls[address]...), nil
+}
+
+func (m *memory) EarlierCalls(_ context.Context, address trace.Address) ([]trace.Call, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.recalls++
+	var out []trace.Call
+	for n := 1; n < address.Attempt; n++ {
+		for _, c := range m.calls[trace.Address{RolloutID: address.RolloutID, Attempt: n}] {
+			if c.ReplayedFrom == 0 {
+				out = append(out, c)
+			}
+		}
+	}
+	return out, nil
 }
 
 func (m *memory) PutReward(_ context.Context, r trace.Reward) error {
@@ -259,7 +283,12 @@ func newScene(change func(*trace.Attempt), configure ...func(*gateway.Config)) *
 // restart puts a new gateway, which knows nothing, before the same journal.
 func (s *stage) restart(t *testing.T) {
 	t.Helper()
-	server := httptest.NewServer(gateway.New(s.config))
+	s.serve(t, gateway.New(s.config))
+}
+
+func (s *stage) serve(t *testing.T, g *gateway.Gateway) {
+	t.Helper()
+	server := httptest.NewServer(g)
 	t.Cleanup(server.Close)
 	s.url = server.URL
 }
@@ -308,6 +337,14 @@ func (s *stage) recorded(t *testing.T) []trace.Call {
 	calls, err := s.Calls(t.Context(), address)
 	require.NoError(t, err)
 	return calls
+}
+
+// content is the text of a reply.
+func content(t *testing.T, body string) string {
+	t.Helper()
+	var reply openai.ChatCompletionResponse
+	require.NoError(t, json.Unmarshal([]byte(body), &reply))
+	return reply.Choices[0].Message.Content
 }
 
 func ask(text string) string {

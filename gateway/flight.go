@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 )
@@ -18,6 +19,7 @@ type repeats struct {
 // flight is a call that is being sampled and recorded.
 type flight struct {
 	occurrence int
+	exchange   string
 	waiters    int  // requests to be answered; none left: abandoned
 	orphaned   bool // the request that began it is not among them
 	landed     bool
@@ -36,16 +38,39 @@ func (a *attempt) repeatsOf(key string) *repeats {
 	return r
 }
 
-// recorded returns the call with which a repetition of the request is answered,
-// or nil if it is a request for another sample. A client that says it asks again
-// means the last call; one that does not means it if that was never delivered.
-func (r *repeats) recorded(again bool) *call {
-	if len(r.calls) == 0 {
-		return nil
+// standing returns the call with which the request is answered, or the flight
+// that it has to wait for; neither, if it is a request for another sample.
+//
+// A named exchange has its own call. Without a call of that name, the request
+// means one that was never delivered; then, if the client says that it asks
+// again, one in flight or else the last. inFlight leaves out what is recorded.
+func (r *repeats) standing(q *question, inFlight bool) (*call, *flight) {
+	if !inFlight {
+		if c := r.unanswered(q.exchange); c != nil {
+			return c, nil
+		}
 	}
-	last := r.calls[len(r.calls)-1]
-	if lost := !last.delivered && last.writers == 0; lost || again && !r.failed {
-		return last
+	if f := r.pending(q); f != nil {
+		return nil, f
+	}
+	if n := len(r.calls); !inFlight && q.again && n > 0 && !r.failed {
+		return r.calls[n-1], nil
+	}
+	return nil, nil
+}
+
+// unanswered returns the call of an exchange that still asks, or one that nobody
+// has.
+func (r *repeats) unanswered(exchange string) *call {
+	for _, c := range r.calls {
+		if exchange != "" && c.exchange == exchange {
+			return c
+		}
+	}
+	for _, c := range r.calls {
+		if !c.delivered && c.writers == 0 {
+			return c
+		}
 	}
 	return nil
 }
@@ -53,29 +78,45 @@ func (r *repeats) recorded(again bool) *call {
 // pending returns the flight that the request has to wait for. An abandoned one
 // is waited for as well: it may yet be recorded, and its occurrence is taken
 // until then.
-func (r *repeats) pending(again bool) *flight {
+func (r *repeats) pending(q *question) *flight {
 	for _, f := range r.flights {
-		if again || f.waiters == 0 {
+		if q.exchange != "" && f.exchange == q.exchange {
+			return f
+		}
+	}
+	for _, f := range r.flights {
+		if q.again || f.waiters == 0 {
 			return f
 		}
 	}
 	return nil
 }
 
-// begin reserves the lowest occurrence that is neither recorded nor in flight.
-func (r *repeats) begin() *flight {
-	f := &flight{waiters: 1, done: make(chan struct{})}
-	for r.taken(f.occurrence) {
-		f.occurrence++
+// free is the lowest occurrence that is neither recorded nor in flight.
+func (r *repeats) free() int {
+	n := 0
+	for r.at(n) != nil || slices.ContainsFunc(r.flights, func(f *flight) bool { return f.occurrence == n }) {
+		n++
 	}
+	return n
+}
+
+// begin reserves a free occurrence.
+func (r *repeats) begin(occurrence int, exchange string) *flight {
+	f := &flight{occurrence: occurrence, exchange: exchange, waiters: 1, done: make(chan struct{})}
 	r.flights = append(r.flights, f)
 	r.failed = false
 	return f
 }
 
-func (r *repeats) taken(occurrence int) bool {
-	return slices.ContainsFunc(r.calls, func(c *call) bool { return c.occurrence == occurrence }) ||
-		slices.ContainsFunc(r.flights, func(f *flight) bool { return f.occurrence == occurrence })
+// at is the recorded call of an occurrence, or nil.
+func (r *repeats) at(occurrence int) *call {
+	for _, c := range r.calls {
+		if c.occurrence == occurrence {
+			return c
+		}
+	}
+	return nil
 }
 
 // leave takes one request out of those that f will answer. It reports false if
@@ -102,9 +143,9 @@ func (a *attempt) watch(ctx context.Context, f *flight) (stop func() bool) {
 	})
 }
 
-// join waits for f and reports whether that answered the request: an abandoned
-// flight answers nobody. The caller holds mu, which join releases.
-func (a *attempt) join(ctx context.Context, f *flight) (c *call, answered bool, err error) {
+// join waits for f. An abandoned flight answers nobody: then the error is
+// errAgain. The caller holds mu, which join releases.
+func (a *attempt) join(ctx context.Context, f *flight) (*call, error) {
 	counted := f.waiters > 0
 	if counted {
 		f.waiters++
@@ -112,7 +153,10 @@ func (a *attempt) join(ctx context.Context, f *flight) (c *call, answered bool, 
 	a.mu.Unlock()
 	select {
 	case <-f.done:
-		return f.call, counted, f.err
+		if !counted {
+			return nil, errAgain
+		}
+		return f.call, f.err
 	case <-ctx.Done():
 	}
 	a.mu.Lock()
@@ -120,7 +164,7 @@ func (a *attempt) join(ctx context.Context, f *flight) (c *call, answered bool, 
 	if counted && !f.leave() && f.call != nil {
 		f.call.writers--
 	}
-	return nil, true, fmt.Errorf("wait for call in flight: %w", ctx.Err())
+	return nil, fmt.Errorf("wait for call in flight: %w", ctx.Err())
 }
 
 // land ends a flight; the requests that wait for it now write its reply. The
@@ -129,9 +173,9 @@ func (a *attempt) land(key string, f *flight, c *call, err error) {
 	r := a.repeatsOf(key)
 	r.flights = slices.DeleteFunc(r.flights, func(other *flight) bool { return other == f })
 	if c != nil {
-		c.writers = f.waiters
+		c.writers += f.waiters
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, errAgain) {
 		r.failed = true
 	}
 	a.flying--

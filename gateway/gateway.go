@@ -20,6 +20,9 @@ type Journal interface {
 	AppendCall(ctx context.Context, call *trace.Call) error
 	// Calls lists an attempt's calls by Seq.
 	Calls(ctx context.Context, address trace.Address) ([]trace.Call, error)
+	// EarlierCalls lists the calls that attempts before address sampled at the same
+	// rollout, attempt after attempt, each by Seq.
+	EarlierCalls(ctx context.Context, address trace.Address) ([]trace.Call, error)
 	PutReward(ctx context.Context, reward trace.Reward) error
 	PutEvent(ctx context.Context, event trace.Event) error
 }
@@ -48,6 +51,10 @@ type Config struct {
 	Attempts int
 	// Idle is how long such an attempt is kept; 0 is 10 minutes.
 	Idle time.Duration
+	// NoReplay samples calls again that an earlier attempt recorded, and does not
+	// answer retries from the record. It breaks what the journal is for and exists
+	// to show that tests notice.
+	NoReplay bool
 	// Now is the clock of records and logs; nil is time.Now.
 	Now func() time.Time
 	// Log gets faults of ours; nil drops them.
@@ -60,6 +67,7 @@ type Gateway struct {
 	config   Config
 	attempts *table
 	mux      *http.ServeMux
+	count    counters
 }
 
 var _ http.Handler = (*Gateway)(nil)

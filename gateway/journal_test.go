@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/gateway"
@@ -59,7 +60,8 @@ func testJournal(t *testing.T, open func() journalUnderTest) {
 		require.NoError(t, j.AppendCall(t.Context(), &next))
 		got, err := j.Calls(t.Context(), address)
 		require.NoError(t, err)
-		require.Empty(t, cmp.Diff([]trace.Call{first, next}, got))
+		require.Empty(t, cmp.Diff([]trace.Call{first, next}, got, cmpopts.IgnoreFields(trace.Call{}, "Recorded")))
+		require.False(t, got[0].Recorded.IsZero())
 	})
 	t.Run("another call of the same number, or the same request and occurrence, conflicts", func(t *testing.T) {
 		t.Parallel()
@@ -72,6 +74,32 @@ func testJournal(t *testing.T, open func() journalUnderTest) {
 		other = next
 		other.Occurrence = 0
 		require.ErrorIs(t, j.AppendCall(t.Context(), &other), trace.ErrConflict)
+	})
+	t.Run("earlier calls are those that earlier attempts sampled", func(t *testing.T) {
+		t.Parallel()
+		j := open()
+		j.Begin(begun)
+		require.NoError(t, j.AppendCall(t.Context(), &first))
+		require.NoError(t, j.AppendCall(t.Context(), &next))
+		j.Begin(second)
+		replayed, fresh := first, next
+		replayed.Address, replayed.ReplayedFrom, replayed.Exchange = second.Address, 1, "e1"
+		fresh.Address, fresh.Key = second.Address, "l"
+		fresh.Divergence = &trace.Divergence{Address: second.Address, Seq: 1, Earlier: 1, EarlierSeq: 1, Difference: "d"}
+		require.NoError(t, j.AppendCall(t.Context(), &replayed))
+		require.NoError(t, j.AppendCall(t.Context(), &fresh))
+		third := second
+		third.Address.Attempt = 3
+		j.Begin(third)
+		for n, want := range map[int][]trace.Call{1: nil, 2: {first, next}, 3: {first, next, fresh}} {
+			got, err := j.EarlierCalls(t.Context(), trace.Address{RolloutID: address.RolloutID, Attempt: n})
+			require.NoError(t, err)
+			require.Empty(t, cmp.Diff(want, got, cmpopts.IgnoreFields(trace.Call{}, "Recorded"), cmpopts.EquateEmpty()))
+		}
+		got, err := j.Calls(t.Context(), second.Address)
+		require.NoError(t, err)
+		require.Equal(t, replayed.ReplayedFrom, got[0].ReplayedFrom)
+		require.Equal(t, replayed.Exchange, got[0].Exchange)
 	})
 	t.Run("rewards are given once", func(t *testing.T) {
 		t.Parallel()

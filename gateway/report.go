@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"math"
 	"net/http"
 	"strconv"
 
@@ -20,7 +21,7 @@ func (g *Gateway) reward(w http.ResponseWriter, r *http.Request, a *attempt) err
 	if a.begun.Terms.Graded {
 		return &failure{status: http.StatusForbidden, code: "graded", message: "a grader decides the reward of this attempt"}
 	}
-	reward, err := decodeReward(body)
+	reward, err := decodeReward(body, a.begun.Terms.RewardLimit)
 	if err != nil {
 		return err
 	}
@@ -72,7 +73,8 @@ func (a *attempt) reportFailure(err error) error {
 	return err
 }
 
-func decodeReward(body []byte) (trace.Reward, error) {
+// decodeReward reads a reward of at most limit, if that is not 0, in magnitude.
+func decodeReward(body []byte, limit float64) (trace.Reward, error) {
 	var wire struct {
 		Name   *string         `json:"name"`
 		Value  json.RawMessage `json:"value"`
@@ -110,6 +112,9 @@ func decodeReward(body []byte) (trace.Reward, error) {
 	var err error
 	if reward.Value, err = strconv.ParseFloat(string(*raw), 64); err != nil {
 		return trace.Reward{}, invalid(field, "%s is %.40s: want a finite number", field, *raw)
+	}
+	if limit > 0 && math.Abs(reward.Value) > limit {
+		return trace.Reward{}, invalid(field, "%s is %g: this run takes rewards from -%g to %g (grader.limit)", field, reward.Value, limit, limit)
 	}
 	return reward, nil
 }

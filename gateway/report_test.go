@@ -53,6 +53,18 @@ func TestWhatIsNoRewardIsRefusedByField(t *testing.T) {
 	require.Empty(t, s.rewards)
 }
 
+func TestRewardsBeyondTheLimitAreRefused(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, func(a *trace.Attempt) { a.Terms.RewardLimit = 2.5 })
+	for body, field := range map[string]string{`{"reward":2.6}`: "reward", `{"name":"x","value":-1e9}`: "value"} {
+		a := s.post(t, s.base()+"/rewards", body)
+		requireRefusal(t, a, http.StatusBadRequest, "invalid_value", field)
+		require.Contains(t, a.body, "from -2.5 to 2.5 (grader.limit)")
+	}
+	require.Empty(t, s.rewards)
+	require.Equal(t, http.StatusOK, s.post(t, s.base()+"/rewards", `{"reward":-2.5}`).status)
+}
+
 func TestGradedAttemptsTakeNoRewardsOfAgents(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, func(a *trace.Attempt) { a.Terms.Graded = true })

@@ -16,10 +16,10 @@ import (
 // database is the journal that runs use, in a file of the test's own.
 type database struct {
 	*store.Store
-	t *testing.T
+	t testing.TB
 }
 
-func openDatabase(t *testing.T) database {
+func openDatabase(t testing.TB) database {
 	t.Helper()
 	s, err := store.Open(t.Context(), filepath.Join(t.TempDir(), "journal.db"), zap.NewNop())
 	require.NoError(t, err)

@@ -53,6 +53,7 @@ func TestAppendIsIdempotent(t *testing.T) {
 func TestAnotherCallUnderTheSameNumberIsAConflict(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *store.Store) {
+		begin(t, s, rollout(0, 0))
 		a := begin(t, s, rollout(0, 0))
 		root := call(a, 0, []int32{1}, []int32{2})
 		standing := after(root, 1, []int32{3}, []int32{4, 5})
@@ -76,6 +77,8 @@ func TestAnotherCallUnderTheSameNumberIsAConflict(t *testing.T) {
 			"parse error": func(c *trace.Call) { c.ParseError = "" },
 			"request":     func(c *trace.Call) { c.Request = json.RawMessage(`{}`) },
 			"response":    func(c *trace.Call) { c.Response = nil },
+			"provenance":  func(c *trace.Call) { c.ReplayedFrom = 1 },
+			"exchange":    func(c *trace.Call) { c.Exchange = "e2" },
 		} {
 			c := standing
 			change(&c)
@@ -125,6 +128,7 @@ func TestCallMustContinueItsParent(t *testing.T) {
 			"marks":             {Parent: -1, Completion: []int32{1}, Logprobs: []float32{0}, Untrained: []bool{}},
 			"parent":            {Parent: -2},
 			"occurrence":        {Parent: -1, Occurrence: -1},
+			"provenance":        {Parent: -1, ReplayedFrom: 1},
 			"temperature":       {Parent: -1, Temperature: math.NaN()},
 		} {
 			c.Address, c.Seq = a, 5
@@ -150,6 +154,58 @@ func TestCallsOfARolloutComeAttemptByAttempt(t *testing.T) {
 		require.NoError(t, err)
 		requireEqual(t, want, got)
 	})
+}
+
+func TestTheStoreSaysWhenItRecordedACall(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *store.Store) {
+		c := call(begin(t, s, rollout(0, 0)), 0, []int32{1}, []int32{2})
+		before := time.Now()
+		c.Recorded = before.Add(time.Hour) // not for the caller to say
+		appendCalls(t, s, c)
+		after := time.Now()
+		first, err := s.Calls(t.Context(), c.Address)
+		require.NoError(t, err)
+		require.False(t, first[0].Recorded.Before(before.Truncate(0)), first[0].Recorded)
+		require.False(t, first[0].Recorded.After(after), first[0].Recorded)
+		appendCalls(t, s, c)
+		again, err := s.Calls(t.Context(), c.Address)
+		require.NoError(t, err)
+		require.Equal(t, first, again, "the first commit is what counts")
+	})
+}
+
+func TestEarlierCallsAreThoseThatWereSampled(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *store.Store) {
+		one := begin(t, s, rollout(0, 0))
+		root := call(one, 0, []int32{1}, []int32{2})
+		next := after(root, 1, []int32{3}, []int32{4})
+		appendCalls(t, s, root, next)
+		// The second attempt replays both and goes on; the third only replays.
+		two := begin(t, s, rollout(0, 0))
+		more := after(replayed(next, two), 2, []int32{5}, []int32{6})
+		appendCalls(t, s, replayed(root, two), replayed(next, two), more)
+		three := begin(t, s, rollout(0, 0))
+		appendCalls(t, s, replayed(root, three))
+		for attempt, want := range map[int][]trace.Call{1: nil, 2: {root, next}, 3: {root, next, more}, 4: {root, next, more}} {
+			got, err := s.EarlierCalls(t.Context(), trace.Address{RolloutID: rollout(0, 0), Attempt: attempt})
+			require.NoError(t, err)
+			requireEqual(t, want, got)
+		}
+		got, err := s.Calls(t.Context(), two)
+		require.NoError(t, err)
+		require.Equal(t, []int{1, 1, 0}, []int{got[0].ReplayedFrom, got[1].ReplayedFrom, got[2].ReplayedFrom})
+		attempt, err := s.Attempt(t.Context(), two)
+		require.NoError(t, err)
+		require.Equal(t, []int{3, 3}, []int{attempt.Calls, attempt.Tokens}, "what was replayed counts")
+	})
+}
+
+// replayed is c on the record of a later attempt.
+func replayed(c trace.Call, by trace.Address) trace.Call {
+	c.ReplayedFrom, c.Address = c.Attempt, by
+	return c
 }
 
 // A conversation of n turns repeats its beginning n times; the store keeps it

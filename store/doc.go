@@ -17,9 +17,13 @@
 //   - An attempt is fenced by the next attempt at its rollout and by its seal:
 //     from the moment that BeginAttempt or SealAttempt returns, no call, event
 //     or agent's reward is added to the earlier one ([trace.ErrFenced]).
+//   - A pinned pointer is moved by hand only, and a decision about a candidate
+//     either moved the pointer or is on record as one that did not, never both.
 //   - A call is kept as what it adds to its parent, so an attempt's storage
 //     grows linearly with its tokens, however many turns repeat them. What is
 //     read back is whole.
+//   - A call says when its commit began, which attempt's record answered it if it
+//     was not sampled, and from where on an attempt's requests were others.
 //
 // It does not watch the meaning of what it keeps: that a version's blobs exist
 // or that a promotion was wise is the writer's business. When a context ends

@@ -47,13 +47,32 @@ type Attempt struct {
 	TaskID  string  `json:"task_id"`
 	Outcome Outcome `json:"outcome"`
 	// Reward is what counts for training; nil until graded.
-	Reward *float64  `json:"reward,omitempty"`
-	Result string    `json:"result,omitempty"` // what the agent returned, cut to 64 KiB
-	Error  string    `json:"error,omitempty"`
-	Calls  int       `json:"calls"`
-	Tokens int       `json:"tokens"` // sampled tokens
-	Begun  time.Time `json:"begun"`
-	Ended  time.Time `json:"ended,omitzero"`
+	Reward *float64 `json:"reward,omitempty"`
+	Result string   `json:"result,omitempty"` // what the agent returned, cut to 64 KiB
+	// Failure says in one word how the agent failed, for example "timeout"; Error
+	// says it to people. A fault has one where the agent may be what is at fault:
+	// "hang" and "killed".
+	Failure string    `json:"failure,omitempty"`
+	Error   string    `json:"error,omitempty"`
+	Calls   int       `json:"calls"`
+	Tokens  int       `json:"tokens"` // sampled tokens
+	Begun   time.Time `json:"begun"`
+	Ended   time.Time `json:"ended,omitzero"`
+}
+
+// Place is how far an attempt came: how many calls it recorded, and which was the
+// last. Two attempts at a rollout that came to the same place did the same.
+type Place struct {
+	Attempt    int
+	Failure    string
+	Calls      int
+	Key        string // of the last call; empty without one
+	Occurrence int
+}
+
+// Same reports whether two attempts came equally far.
+func (p Place) Same(q Place) bool {
+	return p.Calls == q.Calls && p.Key == q.Key && p.Occurrence == q.Occurrence
 }
 
 // Reward is one number given to an attempt. Name is unique within an attempt:

@@ -42,8 +42,21 @@ type Call struct {
 	Request  json.RawMessage `json:"request"`
 	Response json.RawMessage `json:"response"`
 
+	// ReplayedFrom is the attempt that sampled the call, if this one was answered
+	// from its record; 0 for a call that this attempt sampled itself.
+	ReplayedFrom int `json:"replayed_from,omitempty"`
+	// Divergence is set on an attempt's first call that no earlier attempt had
+	// made, if there was more of those to replay.
+	Divergence *Divergence `json:"divergence,omitempty"`
+	// Exchange names the one request of the agent that the call answers, however
+	// often it was asked on the way; empty if the asker does not say.
+	Exchange string `json:"exchange,omitempty"`
+
 	Started  time.Time     `json:"started"`
 	Duration time.Duration `json:"duration"`
+	// Recorded is when the store began to commit the call, by the clock of the
+	// process that wrote it. The store sets it.
+	Recorded time.Time `json:"recorded,omitzero"`
 }
 
 // Trajectory is the calls of the attempt that counts, in order, and its reward.

@@ -1,6 +1,9 @@
 package trace
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // Sequence is one or more calls laid end to end because each call's prompt
 // begins with all tokens of the call before it. All slices have the length of
@@ -35,9 +38,21 @@ func (s Sequence) Trained() int {
 // that is only part of a sequence does not join it. Calls that were sampled at
 // another temperature never share a sequence, since the loss rebuilds the
 // distribution that sampled.
+//
+// Calls are taken by length of prompt and then by seed, so that it does not matter
+// in which order calls that an agent made at once happened to be recorded: equal
+// calls give equal sequences in equal order, and so, summed up, equal gradients.
 func Merge(calls []Call) []Sequence {
+	order := make([]int, len(calls))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		return cmp.Or(cmp.Compare(len(calls[a].Prompt), len(calls[b].Prompt)), cmp.Compare(calls[a].Seed, calls[b].Seed))
+	})
 	var out []Sequence
-	for i, c := range calls {
+	for _, i := range order {
+		c := calls[i]
 		best := -1
 		for j := range out {
 			s := &out[j]

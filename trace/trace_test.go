@@ -46,14 +46,14 @@ func TestCallsThatExtendEachOtherBecomeOneSequence(t *testing.T) {
 	t.Parallel()
 	first := call([]int32{1, 2}, []int32{3, 4})
 	first.Logprobs = []float32{-1, -2}
-	got := trace.Merge([]trace.Call{first, call([]int32{1, 2, 3, 4, 5}, []int32{6}), call([]int32{9}, []int32{8})})
+	got := trace.Merge([]trace.Call{first, call([]int32{1, 2, 3, 4, 5}, []int32{6}), call([]int32{9, 9, 9}, []int32{8})})
 	require.Len(t, got, 2)
 	require.Equal(t, []int32{1, 2, 3, 4, 5, 6}, got[0].Tokens)
 	require.Equal(t, []bool{false, false, true, true, false, true}, got[0].Sampled)
 	require.Equal(t, []int{-1, -1, 0, 0, -1, 1}, got[0].Call)
 	require.Equal(t, []float32{0, 0, -1, -2, 0, 0}, got[0].Logprobs)
 	require.Equal(t, 3, got[0].Trained())
-	require.Equal(t, []int{-1, 2}, got[1].Call)
+	require.Equal(t, []int{-1, -1, -1, 2}, got[1].Call)
 }
 
 func TestBranchesAndOtherTemperaturesStartTheirOwnSequence(t *testing.T) {
@@ -72,18 +72,57 @@ func TestTokensWithoutAlternativeAreContext(t *testing.T) {
 	require.Equal(t, []bool{false, false, true}, trace.Merge([]trace.Call{c})[0].Sampled)
 }
 
+// An agent may make calls at once, and nobody decides which is recorded first.
+func TestTheOrderOfCallsDoesNotMatterToTheirSequences(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		calls := someCalls(t)
+		want := trace.Merge(calls)
+		order := rapid.Permutation(indices(len(calls))).Draw(t, "order")
+		permuted := make([]trace.Call, len(calls))
+		for at, i := range order {
+			permuted[at] = calls[i]
+		}
+		got := trace.Merge(permuted)
+		for _, s := range got {
+			for k, at := range s.Call {
+				if at >= 0 {
+					s.Call[k] = order[at]
+				}
+			}
+		}
+		require.Equal(t, want, got)
+	})
+}
+
+func indices(n int) []int {
+	out := make([]int, n)
+	for i := range out {
+		out[i] = i
+	}
+	return out
+}
+
+// someCalls are calls of which some extend others.
+func someCalls(t *rapid.T) []trace.Call {
+	var calls []trace.Call
+	for i := range rapid.IntRange(1, 8).Draw(t, "calls") {
+		prompt := rapid.SliceOfN(rapid.Int32Range(0, 2), 1, 3).Draw(t, "prompt")
+		if len(calls) > 0 && rapid.Bool().Draw(t, "extends") {
+			p := calls[rapid.IntRange(0, len(calls)-1).Draw(t, "parent")]
+			prompt = append(append(append([]int32{}, p.Prompt...), p.Completion...), prompt...)
+		}
+		c := call(prompt, rapid.SliceOfN(rapid.Int32Range(0, 2), 1, 3).Draw(t, "completion"))
+		c.Seed = uint64(i)
+		calls = append(calls, c)
+	}
+	return calls
+}
+
 func TestEverySampledTokenIsTrainedExactlyOnce(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		var calls []trace.Call
-		for range rapid.IntRange(1, 8).Draw(t, "calls") {
-			prompt := rapid.SliceOfN(rapid.Int32Range(0, 2), 1, 3).Draw(t, "prompt")
-			if len(calls) > 0 && rapid.Bool().Draw(t, "extends") {
-				p := calls[rapid.IntRange(0, len(calls)-1).Draw(t, "parent")]
-				prompt = append(append(append([]int32{}, p.Prompt...), p.Completion...), prompt...)
-			}
-			calls = append(calls, call(prompt, rapid.SliceOfN(rapid.Int32Range(0, 2), 1, 3).Draw(t, "completion")))
-		}
+		calls := someCalls(t)
 		seen := map[int][]int32{}
 		for _, s := range trace.Merge(calls) {
 			for i, c := range s.Call {

@@ -54,7 +54,7 @@ func (c *warmStartCommand) Run(ctx context.Context, s *shared, t *terminal) erro
 		return usagef("%s has no model.warm_start", c.Spec)
 	}
 	return inTrial(ctx, s, t, sp, func(st *stack.Stack) error {
-		if _, err := runTrial(ctx, st, sp, 0); err != nil {
+		if _, err := runTrial(ctx, st, sp, 0, false); err != nil {
 			return err
 		}
 		architecture, weights, digest, err := st.Catalog.Load(ctx, model.VersionID{Run: trialRun, Policy: mainPolicy})

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	for _, name := range []string{"FULGURITE_PORT", "FULGURITE_UI_PORT", "FULGURITE_GATEWAY_PORT"} {
 		_ = os.Setenv(name, "0") // the name is plain
 	}
-	testscript.Main(m, map[string]func(){"fulgurite": main, "calc-agent": playAgent})
+	testscript.Main(m, map[string]func(){"fulgurite": main, "calc-agent": playAgent, "dated-agent": playDatedAgent})
 }
 
 // playAgent is the calculator agent as a command.
@@ -48,6 +48,26 @@ func playAgent() {
 	}
 	fmt.Fprintln(os.Stderr, err)
 	os.Exit(1)
+}
+
+// playDatedAgent is an agent that tells the policy the time.
+func playDatedAgent() {
+	var task agent.Task
+	err := json.NewDecoder(os.Stdin).Decode(&task)
+	if err == nil {
+		client := calculator.Connect(os.Getenv("OPENAI_BASE_URL"), os.Getenv("OPENAI_API_KEY"))
+		_, err = client.CreateChatCompletion(context.Background(), openai.ChatCompletionRequest{
+			Model: os.Getenv("OPENAI_MODEL_NAME"),
+			Messages: []openai.ChatCompletionMessage{
+				{Role: openai.ChatMessageRoleSystem, Content: fmt.Sprintf("Asked at %d.", time.Now().UnixNano())},
+				{Role: openai.ChatMessageRoleUser, Content: task.Input},
+			},
+		})
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 }
 
 func TestScripts(t *testing.T) {

@@ -9,7 +9,6 @@ import (
 
 	"go.temporal.io/sdk/client"
 
-	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/internal/stack"
@@ -21,6 +20,7 @@ import (
 type tryCommand struct {
 	Spec  string `arg:"" help:"Spec file, YAML or JSON." type:"path"`
 	Tasks int    `help:"How many tasks to run." default:"2"`
+	Twice bool   `help:"Run every rollout twice and show where the second attempt can't be replayed."`
 	JSON  bool   `help:"Print JSON." name:"json"`
 }
 
@@ -29,6 +29,8 @@ type tryReport struct {
 	Attempts []tryAttempt `json:"attempts"`
 	// Problems are what would stop learning.
 	Problems []string `json:"problems"`
+	// Twice is what --twice found.
+	Twice *tryTwice `json:"twice,omitempty"`
 }
 
 type tryAttempt struct {
@@ -64,10 +66,10 @@ func (c *tryCommand) Run(ctx context.Context, s *shared, t *terminal) error {
 			return err
 		}
 		if c.JSON {
-			return t.json(report)
+			return errors.Join(t.json(report), report.Twice.verdict())
 		}
 		report.print(t)
-		return nil
+		return report.Twice.verdict()
 	})
 }
 
@@ -95,25 +97,25 @@ func inTrial(ctx context.Context, s *shared, t *terminal, sp spec.Spec, f func(*
 }
 
 // runTrial prepares the spec and runs the groups of its first tasks.
-func runTrial(ctx context.Context, st *stack.Stack, sp spec.Spec, tasks int) ([]activities.Group, error) {
+func runTrial(ctx context.Context, st *stack.Stack, sp spec.Spec, tasks int, twice bool) (workflows.TryResult, error) {
+	var groups workflows.TryResult
 	input, err := encodeSpec(sp)
 	if err != nil {
-		return nil, err
+		return groups, err
 	}
 	w, err := st.Client.ExecuteWorkflow(ctx, client.StartWorkflowOptions{ID: trialRun, TaskQueue: workflows.QueueTraining},
-		"TryWorkflow", workflows.TryInput{Training: input, Tasks: tasks})
+		"TryWorkflow", workflows.TryInput{Training: input, Tasks: tasks, Twice: twice})
 	if err != nil {
-		return nil, fmt.Errorf("start the trial: %w", err)
+		return groups, fmt.Errorf("start the trial: %w", err)
 	}
-	var groups []activities.Group
 	if err := w.Get(ctx, &groups); err != nil {
-		return nil, fmt.Errorf("trial: %w", err)
+		return groups, fmt.Errorf("trial: %w", err)
 	}
 	return groups, nil
 }
 
 func (c *tryCommand) try(ctx context.Context, st *stack.Stack, sp spec.Spec) (tryReport, error) {
-	groups, err := runTrial(ctx, st, sp, c.Tasks)
+	trial, err := runTrial(ctx, st, sp, c.Tasks, c.Twice)
 	if err != nil {
 		return tryReport{}, err
 	}
@@ -123,12 +125,10 @@ func (c *tryCommand) try(ctx context.Context, st *stack.Stack, sp spec.Spec) (tr
 	}
 	out := tryReport{Attempts: []tryAttempt{}, Problems: []string{}}
 	varied := false
-	for _, g := range groups {
+	for _, g := range trial.Groups {
 		varied = varied || credit.Varies(g.Rewards)
 		for sample, attempt := range g.Attempts {
-			a, err := readAttempt(ctx, st, codec, trace.Address{
-				RolloutID: trace.RolloutID{Run: trialRun, Kind: trace.Try, Task: g.Task, Sample: sample}, Attempt: attempt,
-			}, g.Rewards[sample])
+			a, err := readAttempt(ctx, st, codec, trialAddress(g.Task, sample, attempt), g.Rewards[sample])
 			if err != nil {
 				return out, err
 			}
@@ -136,7 +136,14 @@ func (c *tryCommand) try(ctx context.Context, st *stack.Stack, sp spec.Spec) (tr
 		}
 	}
 	out.diagnose(varied)
-	return out, nil
+	if c.Twice {
+		out.Twice, err = compareTwice(ctx, st, trial)
+	}
+	return out, err
+}
+
+func trialAddress(task, sample, attempt int) trace.Address {
+	return trace.Address{RolloutID: trace.RolloutID{Run: trialRun, Kind: trace.Try, Task: task, Sample: sample}, Attempt: attempt}
 }
 
 func readAttempt(ctx context.Context, st *stack.Stack, codec dialog.Codec, address trace.Address, reward float64) (tryAttempt, error) {
@@ -196,6 +203,7 @@ func (r tryReport) print(t *terminal) {
 			}
 		}
 	}
+	r.Twice.print(t)
 	if len(r.Problems) == 0 {
 		t.printf("\nNothing stands in the way of learning.\n")
 		return

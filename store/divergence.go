@@ -1,0 +1,34 @@
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// e is a call that an earlier attempt sampled, n the same one in the attempt.
+const selectDivergences = `SELECT c.kind, c.step, c.task, c.sample, c.attempt, c.seq, c.diverged_from, c.diverged_seq, c.difference
+FROM calls c WHERE c.run = $1 AND c.diverged_from > 0 AND EXISTS (SELECT 1 FROM calls e
+WHERE e.run = c.run AND e.kind = c.kind AND e.step = c.step AND e.task = c.task AND e.sample = c.sample AND e.attempt < c.attempt AND e.replayed_from = 0
+AND NOT EXISTS (SELECT 1 FROM calls n
+WHERE n.run = c.run AND n.kind = c.kind AND n.step = c.step AND n.task = c.task AND n.sample = c.sample AND n.attempt = c.attempt
+AND n.policy = e.policy AND n.key = e.key AND n.occurrence = e.occurrence))
+ORDER BY c.kind, c.step, c.task, c.sample, c.attempt, c.seq`
+
+// Divergences returns where the attempts of a run left what earlier ones had
+// recorded, by step, task, sample and attempt. An attempt that has replayed all
+// of it by now did not leave it.
+func (s *Store) Divergences(ctx context.Context, run string) ([]trace.Divergence, error) {
+	all, err := list(ctx, s.read(), func(row scan) (trace.Divergence, error) {
+		d := trace.Divergence{Address: trace.Address{RolloutID: trace.RolloutID{Run: run}}}
+		var kind string
+		err := row(&kind, &d.Step, &d.Task, &d.Sample, &d.Attempt, &d.Seq, &d.Earlier, &d.EarlierSeq, &d.Difference)
+		d.Kind = trace.Kind(kind)
+		return d, err
+	}, selectDivergences, run)
+	if err != nil {
+		return nil, fmt.Errorf("list divergences of run %s: %w", run, err)
+	}
+	return all, nil
+}

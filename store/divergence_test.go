@@ -1,0 +1,45 @@
+package store_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fulgurite/fulgurite/store"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+func TestADivergenceStandsUntilAllThatWasRecordedIsReplayed(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *store.Store) {
+		one := begin(t, s, rollout(7, 1))
+		first, second := call(one, 0, []int32{1}, []int32{2}), call(one, 1, []int32{3}, []int32{4})
+		appendCalls(t, s, first, second)
+		two := begin(t, s, rollout(7, 1))
+		other := call(two, 0, []int32{5}, []int32{6})
+		other.Key = "key-other"
+		other.Divergence = &trace.Divergence{Address: two, Earlier: 1, EarlierSeq: 1, Difference: "messages[0].content was \"a\", is \"\u00e9\""}
+		appendCalls(t, s, other)
+
+		calls, err := s.Calls(t.Context(), two)
+		require.NoError(t, err)
+		requireEqual(t, []trace.Call{other}, calls)
+		standing := func() []trace.Divergence {
+			found, err := s.Divergences(t.Context(), "demo")
+			require.NoError(t, err)
+			return found
+		}
+		requireEqual(t, []trace.Divergence{*other.Divergence}, standing())
+		late := replayed(first, two)
+		late.Seq = 1
+		appendCalls(t, s, late)
+		require.Len(t, standing(), 1, "one of two")
+		late = replayed(second, two)
+		late.Seq = 2
+		appendCalls(t, s, late)
+		require.Empty(t, standing())
+		elsewhere, err := s.Divergences(t.Context(), "another")
+		require.NoError(t, err)
+		require.Empty(t, elsewhere)
+	})
+}
