@@ -25,7 +25,17 @@ type Ledger interface {
 	PutBatch(ctx context.Context, b record.Batch) (record.Batch, bool, error)
 	PutStep(ctx context.Context, s record.Step) error
 	PutEvaluation(ctx context.Context, e record.Evaluation) error
+	PutQuarantine(ctx context.Context, q record.Quarantine) error
+	Pointer
+}
+
+// Pointer keeps what is promoted, and what was decided about it.
+type Pointer interface {
 	Promote(ctx context.Context, p record.Promotion) error
+	Promoted(ctx context.Context, run, policy string) (record.Promotion, error)
+	PutDecision(ctx context.Context, d record.Decision) error
+	Decision(ctx context.Context, run, policy, id string) (record.Decision, error)
+	Scores(ctx context.Context, run, policy string, kind trace.Kind, step int) ([]record.Score, error)
 }
 
 // Versions keeps versions. PutVersion returns the version that stands under its
@@ -33,13 +43,19 @@ type Ledger interface {
 type Versions interface {
 	PutVersion(ctx context.Context, v model.Version) (model.Version, bool, error)
 	Version(ctx context.Context, id model.VersionID) (model.Version, error)
+	// PutProgress and Progress keep how far the updates towards a version have come;
+	// nothing after the version stands.
+	PutProgress(ctx context.Context, p model.Progress) error
+	Progress(ctx context.Context, id model.VersionID) (model.Progress, error)
 }
 
 // Attempts keeps attempts at rollouts.
 type Attempts interface {
 	BeginAttempt(ctx context.Context, id trace.RolloutID, taskID string, terms trace.Terms, keyHash string) (trace.Address, error)
+	BeginUnlessEnded(ctx context.Context, id trace.RolloutID, taskID string, terms trace.Terms, keyHash string) (a trace.Address, ended bool, err error)
 	SealAttempt(ctx context.Context, a trace.Attempt) error
 	Attempt(ctx context.Context, a trace.Address) (trace.Attempt, error)
+	Places(ctx context.Context, id trace.RolloutID) ([]trace.Place, error)
 	PutReward(ctx context.Context, r trace.Reward) error
 	Rewards(ctx context.Context, a trace.Address) ([]trace.Reward, error)
 	Trajectories(ctx context.Context, addresses []trace.Address) ([]trace.Trajectory, error)

@@ -5,7 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strings"
+
+	"go.temporal.io/sdk/activity"
 
 	"github.com/fulgurite/fulgurite/agent"
 	"github.com/fulgurite/fulgurite/spec"
@@ -27,19 +28,23 @@ const (
 func (r *Runner) judge(ctx context.Context, s spec.Spec, task tasks.Task, result agent.Result, a *trace.Attempt) error {
 	a.Outcome, a.Result = trace.Completed, result.Text
 	if result.Failed() {
-		failed(a, s, strings.TrimSpace(fmt.Sprintf("%s: %s\n%s", result.Failure, result.Message, result.Stderr)))
+		failed(a, s, result)
 		return nil
 	}
 	switch s.Grader.Type {
 	case graderByCommand:
 		return nil
 	case graderByAgent:
+		if result.RewardError != "" {
+			failed(a, s, agent.Result{Failure: badReward, Message: result.RewardError})
+			return nil
+		}
 		reward, ok, err := r.reported(ctx, a.Address, result)
 		if err != nil {
 			return err
 		}
 		if !ok {
-			failed(a, s, "the agent reported no reward")
+			failed(a, s, agent.Result{Failure: noReward, Message: "the agent reported no reward", Stderr: result.Stderr})
 			return nil
 		}
 		a.Reward = &reward
@@ -51,11 +56,6 @@ func (r *Runner) judge(ctx context.Context, s spec.Spec, task tasks.Task, result
 	}
 	a.Reward = &reward
 	return nil
-}
-
-func failed(a *trace.Attempt, s spec.Spec, why string) {
-	reward := s.Agent.FailureReward
-	a.Outcome, a.Reward, a.Error = trace.AgentFailed, &reward, why
 }
 
 // reported is the reward that the agent gave itself.
@@ -75,8 +75,14 @@ func (r *Runner) reported(ctx context.Context, address trace.Address, result age
 	return 0, false, nil
 }
 
-// GradeRollout lets the spec's grader command decide the reward of an attempt.
-// The first reward that was recorded counts, so a grader is not asked twice.
+// GraderTries is how often a grader command is asked about one attempt: one that
+// gives no reward in as many tries is broken, or its task is.
+const GraderTries = 5
+
+// GradeRollout lets the spec's grader command decide the reward of an attempt. The
+// first reward that was recorded counts, so a grader is not asked twice. One that
+// can't be started is an error; one that gives no reward after all tries, or an
+// absurd one, is a fault of the task.
 func (r *Runner) GradeRollout(ctx context.Context, in GradeRolloutInput) (_ GradeRolloutResult, err error) {
 	defer settle(&err)
 	v, err := r.library.open(ctx, in.Address.Run, r.Runs, r.Blobs)
@@ -96,14 +102,24 @@ func (r *Runner) GradeRollout(ctx context.Context, in GradeRolloutInput) (_ Grad
 	}
 	reward, err := tasks.GradeCommand(ctx, v.spec.Grader, task, a.Result)
 	if err != nil {
-		return GradeRolloutResult{}, fmt.Errorf("grade attempt %s: %w", in.Address, err)
+		return brokenGrader(ctx, fmt.Errorf("grade attempt %s: %w", in.Address, err))
 	}
-	if math.IsNaN(reward) || math.IsInf(reward, 0) {
-		return GradeRolloutResult{}, invalid(fmt.Errorf("grader of attempt %s returned %v", in.Address, reward))
+	if limit := v.spec.Grader.Limit; limit > 0 && math.Abs(reward) > limit {
+		return GradeRolloutResult{TaskFault: fmt.Sprintf("grader of attempt %s returned %v, beyond grader.limit %v", in.Address, reward, limit)}, nil
 	}
 	err = r.Attempts.PutReward(ctx, trace.Reward{Address: in.Address, Name: finalReward, Value: reward, Source: "grader"})
 	if errors.Is(err, trace.ErrConflict) {
 		reward, _, err = r.reported(ctx, in.Address, agent.Result{})
 	}
 	return GradeRolloutResult{Reward: reward}, err
+}
+
+// brokenGrader is what comes of a grader that gave no reward. That it could not be
+// started tells of this machine and nothing of the task.
+func brokenGrader(ctx context.Context, err error) (GradeRolloutResult, error) {
+	var command *tasks.CommandError
+	if !errors.As(err, &command) || errors.Is(err, tasks.ErrGraderStart) || activity.GetInfo(ctx).Attempt < GraderTries {
+		return GradeRolloutResult{}, err
+	}
+	return GradeRolloutResult{TaskFault: brief(err.Error())}, nil
 }

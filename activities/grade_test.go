@@ -2,11 +2,17 @@ package activities_test
 
 import (
 	"context"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/log"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/workflow"
 
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/agent"
@@ -61,7 +67,8 @@ func TestAnAgentThatReportsNoRewardHasFailed(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, trace.AgentFailed, got.Outcome)
 			require.InDelta(t, -0.5, *got.Reward, 0)
-			require.Equal(t, "the agent reported no reward", w.attempt(at(in, 1)).Error)
+			require.Equal(t, "no_reward", w.attempt(at(in, 1)).Failure)
+			require.Equal(t, "no_reward: the agent reported no reward", w.attempt(at(in, 1)).Error)
 		})
 	}
 }
@@ -129,6 +136,80 @@ func (f forgetful) Rewards(ctx context.Context, a trace.Address) ([]trace.Reward
 		return nil, nil
 	}
 	return f.Attempts.Rewards(ctx, a)
+}
+
+// grading runs an agent whose grader is a command, and asks that as Temporal does:
+// as often as it may, while it is an error.
+func (w *world) grading(command ...string) (activities.GradeRolloutResult, error) {
+	w.t.Helper()
+	s := w.spec()
+	s.Grader = spec.Grader{Type: "command", Command: command}
+	w.prepare(s)
+	runner := w.runner("", answers("anything"))
+	in := rollout(0, 0)
+	_, err := do[activities.RunAgentResult](w.t, runner.RunAgent, in)
+	require.NoError(w.t, err)
+
+	var suite testsuite.WorkflowTestSuite
+	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
+	env := suite.NewTestWorkflowEnvironment()
+	env.SetTestTimeout(patience)
+	env.RegisterActivity(runner)
+	env.ExecuteWorkflow(func(ctx workflow.Context) (got activities.GradeRolloutResult, err error) {
+		ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+			StartToCloseTimeout: time.Minute,
+			RetryPolicy:         &temporal.RetryPolicy{MaximumAttempts: activities.GraderTries, InitialInterval: time.Millisecond},
+		})
+		err = workflow.ExecuteActivity(ctx, runner.GradeRollout, activities.GradeRolloutInput{Address: at(in, 1)}).Get(ctx, &got)
+		return got, err
+	})
+	if err := env.GetWorkflowError(); err != nil {
+		return activities.GradeRolloutResult{}, err
+	}
+	var got activities.GradeRolloutResult
+	require.NoError(w.t, env.GetWorkflowResult(&got))
+	require.Nil(w.t, w.attempt(at(in, 1)).Reward)
+	return got, nil
+}
+
+func TestGraderThatFailsEachTimeIsAFaultOfTheTask(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	asked := filepath.Join(w.dir, "asked")
+	self, err := os.Executable()
+	require.NoError(t, err)
+	got, err := w.grading(self, "refuse", asked)
+	require.NoError(t, err)
+	require.Contains(t, got.TaskFault, "grade attempt demo/train-1/0/0/1: grade task a: grader failed")
+	require.Contains(t, got.TaskFault, "I can't", "what the grader wrote is quoted")
+	times, err := os.ReadFile(asked)
+	require.NoError(t, err)
+	require.Len(t, times, activities.GraderTries)
+}
+
+func TestGradersAbsurdRewardIsAFaultOfTheTask(t *testing.T) {
+	t.Parallel()
+	for reward, says := range map[string]string{
+		"-1e7": "returned -1e+07, beyond grader.limit 1e+06",
+		"NaN":  "no finite number",
+		"Inf":  "no finite number",
+	} {
+		t.Run(reward, func(t *testing.T) {
+			t.Parallel()
+			got, err := newWorld(t).grading("echo", reward)
+			require.NoError(t, err)
+			require.Contains(t, got.TaskFault, says)
+		})
+	}
+}
+
+func TestGraderThatCannotBeStartedTellsNothingOfTheTask(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	program := filepath.Join(w.dir, "grader")
+	require.NoError(t, os.WriteFile(program, []byte("no program"), 0o700))
+	_, err := w.grading(program)
+	require.ErrorContains(t, err, "grader can't be started")
 }
 
 func TestABrokenGraderIsAClearErrorAndNoReward(t *testing.T) {

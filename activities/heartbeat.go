@@ -2,6 +2,9 @@ package activities
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"reflect"
 	"sync"
 	"time"
 
@@ -12,25 +15,52 @@ import (
 // what is more frequent than its timeout needs.
 const heartbeatEvery = time.Second
 
-// beating runs f and sends Temporal what details returns until f ends.
-func beating[T any](ctx context.Context, details func() any, f func() (T, error)) (T, error) {
+// errStalled ends the context of an activity that makes no progress.
+var errStalled = errors.New("activity makes no progress")
+
+// beat is what an activity tells Temporal while it works.
+type beat struct {
+	// progress is what a heartbeat carries. It has to be another value after each
+	// piece of the work, and must be quick and safe for concurrent use.
+	progress func() any
+	// stall is how long progress may stand still. After that nothing is sent, so
+	// that Temporal times the activity out and has it tried elsewhere: a goroutine
+	// that lives is no progress. 0 is no limit.
+	stall time.Duration
+}
+
+// beating runs f and sends Temporal its progress until f ends. The context that f
+// gets ends with errStalled when progress has stood still for too long. Should f
+// move on all the same, so do the heartbeats, and Temporal's answer tells whether
+// another attempt has taken its place.
+func beating[T any](ctx context.Context, b beat, f func(context.Context) (T, error)) (T, error) {
+	working, cancel := context.WithCancelCause(ctx)
+	defer cancel(context.Canceled)
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		tick := time.NewTicker(heartbeatEvery)
 		defer tick.Stop()
+		last, moved := b.progress(), time.Now()
 		for {
 			select {
 			case <-stop:
 				return
 			case <-ctx.Done():
 				return
-			case <-tick.C:
-				activity.RecordHeartbeat(ctx, details())
+			case now := <-tick.C:
+				if p := b.progress(); !reflect.DeepEqual(p, last) {
+					last, moved = p, now
+				}
+				if b.stall > 0 && now.Sub(moved) > b.stall {
+					cancel(fmt.Errorf("%w for %s", errStalled, b.stall))
+					continue
+				}
+				activity.RecordHeartbeat(ctx, last)
 			}
 		}
 	})
 	defer wg.Wait()
 	defer close(stop)
-	return f()
+	return f(working)
 }

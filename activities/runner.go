@@ -1,12 +1,14 @@
 package activities
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/fulgurite/fulgurite/agent"
@@ -24,12 +26,22 @@ type Runner struct {
 	Forwarder *agent.Forwarder
 
 	library library
+	// machinery is how long the worker may take beyond an agent's own limit; 0 is
+	// endingTakes.
+	machinery time.Duration
 }
+
+// endingTakes is how long a worker may take beyond an agent's own limit to end the
+// agent and to find out whether its gateway was there. One that takes longer stands
+// still.
+const endingTakes = 30 * time.Second
 
 // RunAgent makes one attempt at a rollout: it allocates the attempt, runs the
 // agent behind the worker's forwarder, grades what it returns and seals the
 // attempt. Faults of the infrastructure are errors, tried again as a new
-// attempt; failures of the agent are results with the spec's failure reward.
+// attempt; so are failures that may as well be the machine's, until they repeat.
+// Other failures of the agent are results with the spec's failure reward. A rollout
+// that has ended is not attempted again: its outcome is returned as it stands.
 func (r *Runner) RunAgent(ctx context.Context, in RunAgentInput) (_ RunAgentResult, err error) {
 	defer settle(&err)
 	v, err := r.library.open(ctx, in.Rollout.Run, r.Runs, r.Blobs)
@@ -45,12 +57,19 @@ func (r *Runner) RunAgent(ctx context.Context, in RunAgentInput) (_ RunAgentResu
 		return RunAgentResult{}, invalid(fmt.Errorf("agent of run %s: %w", in.Rollout.Run, err))
 	}
 	key := newKey()
-	address, err := r.Attempts.BeginAttempt(ctx, in.Rollout, task.ID, terms(v.spec, in), hashKey(key))
+	address, ended, err := r.begin(ctx, in, task.ID, terms(v.spec, in), hashKey(key))
 	if err != nil {
 		return RunAgentResult{}, fmt.Errorf("begin an attempt at %s: %w", in.Rollout, err)
 	}
+	if ended {
+		return r.outcome(ctx, address)
+	}
 	a := trace.Attempt{Address: address, TaskID: task.ID}
-	result, err := r.launch(ctx, launcher, v.spec, task, address, key)
+	result, err := r.launch(ctx, launcher, v, task, address, key)
+	if err == nil && result.Failure.Unclear() {
+		err = r.suspect(ctx, address, &result)
+		a.Failure = string(result.Failure)
+	}
 	if err != nil {
 		a.Outcome, a.Error = trace.InfraFault, err.Error()
 		// The worker may be stopping; the record is worth a moment more.
@@ -64,30 +83,46 @@ func (r *Runner) RunAgent(ctx context.Context, in RunAgentInput) (_ RunAgentResu
 	if err := r.Attempts.SealAttempt(ctx, a); err != nil {
 		return RunAgentResult{}, fmt.Errorf("seal attempt %s: %w", address, err)
 	}
-	sealed, err := r.Attempts.Attempt(ctx, address)
-	if err != nil {
-		return RunAgentResult{}, fmt.Errorf("read attempt %s: %w", address, err)
+	return r.outcome(ctx, address)
+}
+
+// begin begins an attempt, unless the rollout has ended: then a worker was too late
+// to tell Temporal, or one that was cut off only now finds its task. Trials are
+// attempted as often as they are asked for.
+func (r *Runner) begin(ctx context.Context, in RunAgentInput, taskID string, terms trace.Terms, keyHash string) (trace.Address, bool, error) {
+	if in.Rollout.Kind != trace.Try {
+		return r.Attempts.BeginUnlessEnded(ctx, in.Rollout, taskID, terms, keyHash)
 	}
-	return RunAgentResult{Attempt: address.Attempt, Outcome: a.Outcome, Reward: a.Reward, Calls: sealed.Calls, Tokens: sealed.Tokens}, nil
+	a, err := r.Attempts.BeginAttempt(ctx, in.Rollout, taskID, terms, keyHash)
+	return a, false, err
 }
 
 // launch runs the agent behind the forwarder and reports that it lives.
-func (r *Runner) launch(ctx context.Context, l agent.Launcher, s spec.Spec, task tasks.Task, address trace.Address, key string) (agent.Result, error) {
+func (r *Runner) launch(ctx context.Context, l agent.Launcher, v *volume, task tasks.Task, address trace.Address, key string) (agent.Result, error) {
 	session, err := r.Forwarder.Open(ctx, address)
 	if err != nil {
 		return agent.Result{}, err
 	}
 	defer session.Close()
-	result, err := beating(ctx, func() any { return session.Progress() }, func() (agent.Result, error) {
-		return l.Launch(ctx, agent.Job{
-			Address: address, Task: agent.Task{ID: task.ID, Input: task.Input, Metadata: task.Metadata},
-			BaseURL: session.BaseURL(), Key: key, Directory: s.Agent.Directory, Environment: s.Agent.Environment,
-			Limits: agent.Limits{
-				Time:        time.Duration(s.Agent.Limits.Seconds * float64(time.Second)),
-				OutputBytes: int64(s.Agent.Limits.OutputBytes),
-			},
-			Waited: session.Waited,
+	limits := limitsOf(v.spec)
+	var signs atomic.Uint64
+	b := beat{progress: func() any { return session.Progress() + signs.Load() }}
+	if limits.Time > 0 {
+		b.stall = limits.Time + cmp.Or(r.machinery, endingTakes)
+	}
+	result, err := beating(ctx, b, func(ctx context.Context) (agent.Result, error) {
+		// Either ends the agent: the activity, or what the gateway tells the session.
+		attempt, end := context.WithCancelCause(session.Context())
+		defer end(context.Canceled)
+		defer context.AfterFunc(ctx, func() { end(context.Cause(ctx)) })()
+		result, err := l.Launch(attempt, agent.Job{
+			Address: address, Execution: v.run.ExecutionID,
+			Task:    agent.Task{ID: task.ID, Input: task.Input, Metadata: task.Metadata},
+			BaseURL: session.BaseURL(), Key: key, Directory: v.spec.Agent.Directory, Environment: v.spec.Agent.Environment,
+			Limits: limits, Progress: func() { signs.Add(1) }, Waited: session.Waited, Idle: session.Idle,
 		})
+		session.Close() // only now is all known that the agent could have seen
+		return result, err
 	})
 	if err == nil {
 		err = session.Fault()
@@ -95,12 +130,22 @@ func (r *Runner) launch(ctx context.Context, l agent.Launcher, s spec.Spec, task
 	return result, err
 }
 
+func limitsOf(s spec.Spec) agent.Limits {
+	l := s.Agent.Limits
+	return agent.Limits{
+		Time: seconds(l.Seconds), Idle: seconds(l.IdleSeconds),
+		OutputBytes: int64(l.OutputBytes), MemoryBytes: int64(l.MemoryBytes), Reward: s.Grader.Limit,
+	}
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
 // terms are the conditions under which the attempt's calls are answered.
 func terms(s spec.Spec, in RunAgentInput) trace.Terms {
 	t := trace.Terms{
 		Policy: in.Policy, Version: in.Version, RunSeed: s.Seed, Codec: s.Model.Codec, Temperature: *s.Sampling.Temperature,
 		MaxTokens: s.Sampling.MaxTokens, MaxCalls: s.Agent.Limits.Calls, TokenBudget: s.Agent.Limits.Tokens,
-		Graded: s.Grader.Type != "agent",
+		Graded: s.Grader.Type != "agent", RewardLimit: s.Grader.Limit, Ignore: s.Replay.Ignore,
 	}
 	if in.Greedy {
 		t.Temperature = 0

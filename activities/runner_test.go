@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -230,6 +231,31 @@ func TestAWorkerThatStopsSealsAFault(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 2, got.Attempt)
 	require.InDelta(t, 1, *got.Reward, 0)
+}
+
+// stuck is a launcher that has lost its agent and waits for it for ever.
+type stuck struct{}
+
+func (stuck) Launcher(spec.Spec) (agent.Launcher, error) { return stuck{}, nil }
+
+func (stuck) Launch(ctx context.Context, _ agent.Job) (agent.Result, error) {
+	<-ctx.Done()
+	return agent.Result{}, context.Cause(ctx)
+}
+
+func TestAWorkerThatStandsStillGivesTheAttemptUp(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := w.spec()
+	s.Agent.Limits.Seconds = 0.01
+	w.prepare(s)
+	runner := w.runner("", nil)
+	runner.Launchers = stuck{}
+	activities.Hurry(runner, time.Millisecond)
+	in := rollout(0, 0)
+	_, err := do[activities.RunAgentResult](t, runner.RunAgent, in)
+	requireRetryable(t, err, at(in, 1).String(), "activity makes no progress")
+	w.requireFault(at(in, 1))
 }
 
 func TestWhatNoRetryMendsEndsARollout(t *testing.T) {

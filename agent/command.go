@@ -8,14 +8,13 @@ import (
 	"fmt"
 	"os/exec"
 	"syscall"
+	"time"
 )
 
 // ErrNotStarted is wrapped when the program could not be started: it isn't there
 // or isn't executable, on this worker. No attempt can tell anything about the
 // agent then, so it is a fault and no failure.
 var ErrNotStarted = errors.New("agent not started")
-
-var errOutputLimit = errors.New("agent wrote more than it may")
 
 // Command is an agent that is a program, run once for each attempt.
 //
@@ -46,7 +45,7 @@ func (c Command) Launch(ctx context.Context, job Job) (Result, error) {
 	if err != nil {
 		return Result{}, job.infrastructure(fmt.Errorf("encode task: %w", err))
 	}
-	home, err := openHome(ctx, c.Scratch, job.Address.RolloutID)
+	home, err := openHome(ctx, c.Scratch, holder{Execution: job.Execution, Attempt: job.Address.Attempt}, job.Address.RolloutID)
 	if err != nil {
 		return Result{}, job.infrastructure(err)
 	}
@@ -61,14 +60,16 @@ func (c Command) Launch(ctx context.Context, job Job) (Result, error) {
 
 // run starts the shim and lets go of its lifeline when the agent has to end.
 func (c Command) run(ctx context.Context, job Job, home *home, task []byte) (Result, error) {
-	limits, stop := limited(ctx, job)
+	tooMuch := &exceeded{OutputLimit, fmt.Sprintf("wrote more than %d bytes", job.Limits.OutputBytes)}
+	m := &meter{limit: job.Limits.OutputBytes, began: time.Now(), progress: job.progressed}
+	limits, stop := limited(ctx, job, m.quiet)
 	defer stop()
 	bounded, end := context.WithCancelCause(limits)
 	defer end(context.Canceled)
+	m.over = func() { end(tooMuch) }
 
-	m := &meter{limit: job.Limits.OutputBytes, over: func() { end(errOutputLimit) }, progress: job.progressed}
 	stdout, stderr := &lastLine{meter: m}, &lastBytes{meter: m}
-	s, err := startShim(c.Args, home.lock, func(cmd *exec.Cmd) {
+	s, err := startShim(c.Args, job.Limits.MemoryBytes, home.lock, func(cmd *exec.Cmd) {
 		cmd.Env = environment(job, home.path, task)
 		if cmd.Dir = job.Directory; cmd.Dir == "" {
 			cmd.Dir = home.path
@@ -78,22 +79,39 @@ func (c Command) run(ctx context.Context, job Job, home *home, task []byte) (Res
 	if err != nil {
 		return Result{}, err
 	}
+	if err := home.note(s.cmd.Process.Pid); err != nil {
+		end(err)
+	}
 	report, err := s.wait(bounded)
+	var over *exceeded
 	switch cause := context.Cause(bounded); {
-	case ctx.Err() != nil:
-		return Result{}, context.Cause(ctx)
+	case errors.As(cause, &over) && err == nil:
+		return failure(over.failure, over.message, report, stderr), nil
+	case cause != nil:
+		return Result{}, cause
 	case err != nil:
 		return Result{}, err
-	case errors.Is(cause, errTimeLimit):
-		return failure(Timeout, fmt.Sprintf("still running after %s", job.Limits.Time), report, stderr), nil
 	case m.exceeded():
-		return failure(OutputLimit, fmt.Sprintf("wrote more than %d bytes", job.Limits.OutputBytes), report, stderr), nil
+		return failure(tooMuch.failure, tooMuch.message, report, stderr), nil
+	case report.Memory > 0:
+		return failure(MemoryLimit, fmt.Sprintf("took %d bytes of memory, %d are allowed", report.Memory, job.Limits.MemoryBytes), report, stderr), nil
 	case report.Sig != 0:
-		return failure(Exit, "ended by signal: "+syscall.Signal(report.Sig).String(), report, stderr), nil
+		return failure(signalled(syscall.Signal(report.Sig)), "ended by signal: "+syscall.Signal(report.Sig).String(), report, stderr), nil
 	case report.Code != 0:
 		return failure(Exit, fmt.Sprintf("exit code %d", report.Code), report, stderr), nil
 	}
 	return Result{Text: stdout.text(), Stderr: stderr.text()}, nil
+}
+
+// signalled says whose failure it is that a signal ended the agent, when it was not
+// ours. Some are sent by the program's own faults, others by people and by a kernel
+// that is short of memory.
+func signalled(s syscall.Signal) Failure {
+	switch s {
+	case syscall.SIGKILL, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP:
+		return Killed
+	}
+	return Exit
 }
 
 func failure(f Failure, message string, report shimReport, stderr *lastBytes) Result {

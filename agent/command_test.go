@@ -63,6 +63,15 @@ func TestDeathBySignalIsTheAgentsFailure(t *testing.T) {
 	got := launch(t, job("demo"), "signal")
 	require.Equal(t, agent.Exit, got.Failure)
 	require.Contains(t, []int{2, 128 + int(syscall.SIGSEGV)}, got.ExitCode) // Go turns the signal into a panic
+	require.False(t, got.Failure.Unclear())
+}
+
+func TestDeathByASignalFromOutsideIsUnclear(t *testing.T) {
+	t.Parallel()
+	got := launch(t, job("demo"), "suicide")
+	require.Equal(t, agent.Killed, got.Failure)
+	require.Equal(t, "ended by signal: killed", got.Message)
+	require.True(t, got.Failure.Unclear(), "it may have been the kernel, for want of memory")
 }
 
 func TestProgramThatIsMissingIsAFault(t *testing.T) {
@@ -148,13 +157,7 @@ func TestTimeLimitEndsTheAgent(t *testing.T) {
 	j := job("demo")
 	j.Environment, j.Limits.Time = w.environment(), 50*time.Millisecond
 	var up atomic.Bool
-	began, held := time.Now(), time.Duration(0)
-	j.Waited = func() time.Duration { // its time begins when it is up
-		if !up.Load() {
-			held = time.Since(began)
-		}
-		return held
-	}
+	j.Waited = heldUntil(&up) // its time begins then
 	end := start(t.Context(), agent.Command{Args: acting("hang"), Scratch: t.TempDir()}, j)
 	lives := w.hear(t, 1)
 	up.Store(true)
@@ -232,21 +235,6 @@ func TestLossOfTheShimIsAFault(t *testing.T) {
 	require.NoError(t, syscall.Kill(l.parent, syscall.SIGKILL))
 	require.ErrorContains(t, (<-end).err, "read shim's")
 	l.requireDead(t)
-}
-
-func TestRolloutRunsOnceAtATimeOnAMachine(t *testing.T) {
-	t.Parallel()
-	w := newWitness(t)
-	c := agent.Command{Args: acting("hang"), Scratch: t.TempDir()}
-	j := job("demo")
-	j.Environment = w.environment()
-	ctx, cancel := context.WithCancel(t.Context())
-	first := start(ctx, c, j)
-	w.hear(t, 1)
-	_, err := c.Launch(t.Context(), j)
-	require.ErrorContains(t, err, "an earlier attempt still holds")
-	cancel()
-	require.ErrorIs(t, (<-first).err, context.Canceled)
 }
 
 func TestOutputIsASignOfLife(t *testing.T) {

@@ -8,18 +8,32 @@
 // point of the package, because a fault of the machinery must never teach a
 // policy anything.
 //
+// Some failures may as well be the machine's: an agent that hangs, or is killed by
+// a signal that nobody here sent ([Failure.Unclear]). They are reported as what
+// they are; that one try doesn't tell is for the caller to know.
+//
 // A [Forwarder] stands in each worker between its agents and the gateway. When
 // the gateway is away it holds the agent's connection and asks again, so that
-// an unmodified agent notices a wait and nothing else. Where it can't hide a
-// fault, its [Session] is tainted and the attempt has to be made again.
+// an unmodified agent notices a wait and nothing else. A gateway that takes a
+// request and says nothing is asked every two seconds whether it lives, and given
+// up after ten seconds without an answer; one that lives is waited for without
+// limit. Where a fault can't be hidden, the [Session] is tainted and the attempt
+// has to be made again. A session also ends the agent: when the gateway says that
+// a later attempt has begun, and when the agent goes on asking beyond its limits.
 //
 // A command runs under a shim: the worker's own executable, started again as a
 // small supervisor ([ShimMain]) that outlives the worker just long enough to end
 // the agent and all its descendants. So no agent survives its worker, even one
 // that was killed without warning.
 //
+// A later attempt at a rollout takes the home over from an earlier one that still
+// runs on the machine: it has the earlier one ended at once, and has the home
+// within seconds even if that one's worker is stopped and never notices.
+//
 // Processes and signals are those of Unix. On Linux descendants that left the
-// agent's process group are found and ended too; elsewhere only the group is.
+// agent's process group are found and ended too, and the memory of all of them is
+// limited; elsewhere only the group is ended, memory isn't looked at, and an
+// earlier attempt is waited for.
 //
 // One may rely on this: after Launch returns, nothing of the agent runs (but
 // for a function that ignores its context); a command sees only the environment

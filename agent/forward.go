@@ -3,7 +3,7 @@ package agent
 import (
 	"bytes"
 	"context"
-	"encoding/json"
+	crand "crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -27,6 +27,9 @@ const (
 	RetryHeader = "X-Fulgurite-Retry"
 	// retryCountHeader is what the common SDKs send when they ask again.
 	retryCountHeader = "X-Stainless-Retry-Count"
+	// ExchangeHeader on a request names the one request of the agent that is asked
+	// for, however often: two that are alike have two names.
+	ExchangeHeader = "X-Fulgurite-Exchange"
 
 	firstBackoff = 100 * time.Millisecond
 	longBackoff  = 5 * time.Second
@@ -47,6 +50,8 @@ type exchange struct {
 	r       *http.Request
 	body    []byte
 	ctx     context.Context // ends with the agent's connection and with the session
+	target  string          // that was asked last
+	name    string          // differs from that of every other exchange
 	retries int
 	begun   bool // the reply's head has been written
 }
@@ -65,10 +70,11 @@ func (s *Session) forward(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
-	x := exchange{session: s, w: w, r: r, body: body, ctx: ctx}
+	x := exchange{session: s, w: w, r: r, body: body, ctx: ctx, name: crand.Text()}
+	began := time.Now()
 	err = x.ask()
-	if err != nil && ctx.Err() == nil && !x.begun {
-		err = x.persist(err)
+	if err != nil && ctx.Err() == nil && s.ctx.Err() == nil && !x.begun {
+		err = x.persist(err, began)
 	}
 	if err != nil {
 		x.giveUp(err)
@@ -78,9 +84,9 @@ func (s *Session) forward(w http.ResponseWriter, r *http.Request) {
 
 // persist asks again until there is a reply. That counts as waiting, and taints
 // the attempt if it ends without one, whoever ends it.
-func (x *exchange) persist(err error) error {
+func (x *exchange) persist(err error, began time.Time) error {
 	x.session.log.Warn("gateway fault, asking again", zap.String("path", x.r.URL.Path), zap.Error(err))
-	x.session.stall()
+	x.session.stall(began)
 	for err != nil && !x.begun && x.pause() {
 		x.retries++
 		x.session.progressed()
@@ -94,35 +100,44 @@ func (x *exchange) persist(err error) error {
 // so that agents that were interrupted together don't return together.
 func (x *exchange) pause() bool {
 	wait := min(longBackoff, firstBackoff<<min(x.retries, 10))
-	wait -= time.Duration(rand.Int64N(int64(wait / 2)))
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-x.ctx.Done():
-		return false
-	}
+	return pause(x.ctx, wait-time.Duration(rand.Int64N(int64(wait/2))))
 }
 
 // giveUp breaks off the agent's connection, for an exchange that can't be
-// completed. That taints the attempt, unless it is over or the agent left.
+// completed. That taints the attempt, unless it is over or the agent left. One that
+// left before it got anything may have left since nothing came: then the gateway
+// has to show that it was there.
 func (x *exchange) giveUp(err error) {
 	cause := context.Cause(x.session.ctx)
-	left := errors.Is(err, errAgentLeft) || x.r.Context().Err() != nil
+	left := errors.Is(err, errAgentLeft) || errors.Is(cause, errSessionClosed) || cause == nil && x.r.Context().Err() != nil
 	switch {
-	case errors.Is(cause, errSessionClosed):
-	case cause != nil:
+	case left && !x.begun && !x.session.Tainted() && !x.session.forwarder.answers(x.target):
+		x.session.visible(errSilent)
+	case left:
+	case cause != nil && !ended(cause):
 		x.session.visible(cause)
-	case !left:
+	case cause == nil:
 		x.session.visible(err)
 	}
 	panic(http.ErrAbortHandler) // how a handler breaks its connection off
 }
 
-// ask tries once. After an error nothing has been written, unless x.begun.
+// ask tries once, for as long as the gateway is there. After an error nothing has
+// been written, unless x.begun.
 func (x *exchange) ask() error {
-	request, err := x.request()
+	x.target = x.session.forwarder.target()
+	ctx, abandon := context.WithCancelCause(x.ctx)
+	defer abandon(context.Canceled)
+	defer x.session.forwarder.watch(ctx, x.target, abandon)()
+	err := x.askIn(ctx)
+	if err != nil && errors.Is(context.Cause(ctx), errSilent) {
+		err = errSilent
+	}
+	return err
+}
+
+func (x *exchange) askIn(ctx context.Context) error {
+	request, err := x.request(ctx)
 	if err != nil {
 		return err
 	}
@@ -152,18 +167,17 @@ func again(response *http.Response) bool {
 }
 
 // request is the agent's request to the gateway of this moment.
-func (x *exchange) request() (*http.Request, error) {
-	target := x.session.forwarder.target()
-	if target == "" {
+func (x *exchange) request(ctx context.Context) (*http.Request, error) {
+	if x.target == "" {
 		return nil, errors.New("no gateway known")
 	}
-	u, err := url.Parse(target)
+	u, err := url.Parse(x.target)
 	if err != nil {
 		return nil, fmt.Errorf("parse gateway address: %w", err)
 	}
 	u = u.JoinPath(x.r.URL.EscapedPath())
 	u.RawQuery = x.r.URL.RawQuery
-	request, err := http.NewRequestWithContext(x.ctx, x.r.Method, u.String(), bytes.NewReader(x.body))
+	request, err := http.NewRequestWithContext(ctx, x.r.Method, u.String(), bytes.NewReader(x.body))
 	if err != nil {
 		return nil, fmt.Errorf("make request: %w", err)
 	}
@@ -177,6 +191,7 @@ func (x *exchange) request() (*http.Request, error) {
 	if request.Header.Get("User-Agent") == "" {
 		request.Header["User-Agent"] = nil // don't add one
 	}
+	request.Header.Set(ExchangeHeader, x.name)
 	if x.retries > 0 {
 		request.Header.Set(RetryHeader, strconv.Itoa(x.retries))
 		asked, _ := strconv.Atoi(x.r.Header.Get(retryCountHeader)) // absent or odd: never
@@ -211,6 +226,11 @@ func (x *exchange) whole(response *http.Response) error {
 	}
 	if response.StatusCode >= 500 {
 		x.session.visible(faultStatus(response.StatusCode))
+	}
+	if response.StatusCode >= 400 {
+		if err := x.session.heed(body); err != nil {
+			return err
+		}
 	}
 	x.head(response)
 	_, _ = x.w.Write(body) // an agent that left doesn't want it
@@ -251,13 +271,4 @@ func (x *exchange) head(response *http.Response) {
 	maps.Copy(x.w.Header(), response.Header)
 	dropHopHeaders(x.w.Header())
 	x.w.WriteHeader(response.StatusCode)
-}
-
-// refuse answers with an error in the form that OpenAI's clients understand.
-func refuse(w http.ResponseWriter, status int, code, message string) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(map[string]any{"error": map[string]any{
-		"message": message, "type": "invalid_request_error", "code": code, "param": nil,
-	}})
 }

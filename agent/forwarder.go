@@ -40,11 +40,16 @@ type Forwarder struct {
 	listener  net.Listener
 	server    *http.Server
 	transport *http.Transport
-	served    chan struct{} // closed when the server has ended
+	probes    *http.Transport // keeps no connection
+	served    chan struct{}   // closed when the server has ended
+
+	vigilance vigilance
+	vigils    sync.WaitGroup
 
 	mu       sync.Mutex
 	closed   bool
 	sessions map[trace.Address]*Session
+	vigil    map[string]*vigil // by the gateway that is looked at
 }
 
 // NewForwarder starts a forwarder to the gateway at target, a URL without the
@@ -62,9 +67,13 @@ func NewForwarder(ctx context.Context, target func() string, log *zap.Logger) (*
 		log:       log,
 		listener:  listener,
 		transport: newTransport(),
+		probes:    newTransport(),
 		served:    make(chan struct{}),
 		sessions:  map[trace.Address]*Session{},
+		vigilance: vigilance{after: 2 * time.Second, every: 2 * time.Second, limit: 10 * time.Second},
+		vigil:     map[string]*vigil{},
 	}
+	f.probes.DisableKeepAlives = true
 	f.server = &http.Server{
 		Handler:           http.HandlerFunc(f.serve),
 		ReadHeaderTimeout: time.Minute, // agents are local; only a broken one is slower
@@ -140,6 +149,7 @@ func (f *Forwarder) Close(ctx context.Context) error {
 		s.requests.Wait()
 	}
 	<-f.served
+	f.vigils.Wait()
 	f.transport.CloseIdleConnections()
 	return err
 }

@@ -4,10 +4,12 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -102,6 +104,8 @@ func TestAgentSeesAWaitAndNothingElseOfAFault(t *testing.T) {
 	for name, fault := range map[string]http.HandlerFunc{
 		"declared":         faulty,
 		"proxy":            says(http.StatusBadGateway, "<html>"),
+		"unavailable":      says(http.StatusServiceUnavailable, ""),
+		"proxy's patience": says(http.StatusGatewayTimeout, "<html>"),
 		"no reply":         breaksOff,
 		"half a reply":     breaksOffHalfway,
 		"stream not begun": streams(closedAfter("!")),
@@ -124,6 +128,27 @@ func TestAgentSeesAWaitAndNothingElseOfAFault(t *testing.T) {
 			require.GreaterOrEqual(t, s.Progress(), before+4, "a request, two renewed tries, a reply")
 		})
 	}
+}
+
+func TestRetriesOfTheClientAndOfTheForwarderAddUp(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, says(http.StatusTooManyRequests, "later"), faulty, says(http.StatusOK, "an answer"))
+	s := open(t, newForwarder(t, g.at))
+	for retries, want := range []reply{{status: http.StatusTooManyRequests, body: "later"}, {status: http.StatusOK, body: "an answer"}} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.BaseURL()+"/chat/completions", strings.NewReader("a question"))
+		require.NoError(t, err)
+		r.Close = true
+		r.Header.Set("X-Stainless-Retry-Count", strconv.Itoa(retries))
+		response, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		body, err := io.ReadAll(response.Body)
+		require.NoError(t, errors.Join(err, response.Body.Close()))
+		require.Equal(t, want, reply{status: response.StatusCode, body: string(body)})
+	}
+	for _, header := range []string{"0", "1", "2"} {
+		require.Equal(t, header, within(t, g.asked).request.Header.Get("X-Stainless-Retry-Count"))
+	}
+	require.False(t, s.Tainted())
 }
 
 func closedAfter(pieces ...string) <-chan string {

@@ -37,34 +37,48 @@ type Env struct {
 	report *report
 }
 
-// Reward reports the attempt's reward; the last report counts. It must be a
-// finite number.
+// Reward reports the attempt's reward; the last report counts. It must be a finite
+// number, not beyond the limit of the job's rewards. One that is refused counts as
+// a report too: where the agent decides on its reward, ending with it is a failure.
 func (e Env) Reward(value float64) error {
-	if math.IsNaN(value) || math.IsInf(value, 0) {
-		return fmt.Errorf("report reward: %v is not a finite number", value)
-	}
 	if e.report == nil {
 		return errors.New("report reward: not in an attempt")
 	}
-	e.report.set(value)
-	return nil
+	return e.report.set(value)
 }
 
+// report is the last reward that a function reported.
 type report struct {
-	mu    sync.Mutex
-	value *float64
+	limit float64 // 0 is none
+
+	mu      sync.Mutex
+	value   *float64
+	refusal error
 }
 
-func (r *report) set(v float64) {
+func (r *report) set(v float64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.value = &v
+	r.value, r.refusal = &v, nil
+	switch {
+	case math.IsNaN(v) || math.IsInf(v, 0):
+		r.refusal = fmt.Errorf("report reward: %v is not a finite number", v)
+	case r.limit > 0 && math.Abs(v) > r.limit:
+		r.refusal = fmt.Errorf("report reward: %v is beyond the limit of %v", v, r.limit)
+	}
+	if r.refusal != nil {
+		r.value = nil
+	}
+	return r.refusal
 }
 
-func (r *report) last() *float64 {
+func (r *report) last() (value *float64, refusal string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.value
+	if r.refusal != nil {
+		refusal = r.refusal.Error()
+	}
+	return r.value, refusal
 }
 
 // returned is how a call of a Func came back.
@@ -83,9 +97,10 @@ func (f Func) Launch(ctx context.Context, job Job) (Result, error) {
 		BaseURL: job.BaseURL, Key: job.Key, Model: job.model(),
 		RewardURL: job.rewardURL(), EventURL: job.eventURL(),
 		Rollout: job.Address.RolloutID, Variables: maps.Clone(job.Environment),
-		report: &report{},
+		report: &report{limit: job.Limits.Reward},
 	}
-	bounded, stop := limited(ctx, job)
+	began := time.Now()
+	bounded, stop := limited(ctx, job, func() time.Duration { return time.Since(began) })
 	defer stop()
 	back := make(chan returned, 1)
 	go f.call(bounded, job.Task, env, back)
@@ -97,13 +112,14 @@ func (f Func) Launch(ctx context.Context, job Job) (Result, error) {
 	case <-bounded.Done():
 		awaitEnd(back)
 	}
-	if ctx.Err() != nil {
+	var over *exceeded
+	switch {
+	case errors.As(context.Cause(bounded), &over):
+		return Result{Failure: over.failure, Message: over.message}, nil
+	case ctx.Err() != nil:
 		return Result{}, job.infrastructure(context.Cause(ctx))
 	}
-	if errors.Is(context.Cause(bounded), errTimeLimit) {
-		return Result{Failure: Timeout, Message: fmt.Sprintf("no result within %s", job.Limits.Time)}, nil
-	}
-	return r.result(env.report.last()), nil
+	return r.result(env.report), nil
 }
 
 // call always sends once, also when the function panics or ends its goroutine.
@@ -128,14 +144,15 @@ func awaitEnd(back <-chan returned) {
 	}
 }
 
-func (r returned) result(reward *float64) Result {
+func (r returned) result(reported *report) Result {
 	switch {
 	case r.panicked != "":
 		return Result{Failure: Panic, Message: head(r.panicked, tailBytes)}
 	case r.err != nil:
 		return Result{Failure: Error, Message: head(r.err.Error(), tailBytes)}
 	default:
-		return Result{Text: head(r.text, resultBytes), Reward: reward}
+		reward, refusal := reported.last()
+		return Result{Text: head(r.text, resultBytes), Reward: reward, RewardError: refusal}
 	}
 }
 

@@ -71,6 +71,31 @@ func TestLongTextsAreCutBetweenRunes(t *testing.T) {
 	require.Equal(t, "x"+strings.Repeat("é", 32<<10-1), got.Text)
 }
 
+func TestRewardThatWasReportedLastCountsAlsoWhenItIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		reports []float64
+		refusal string
+	}{
+		{[]float64{1, 11}, "report reward: 11 is beyond the limit of 10"},
+		{[]float64{1, -11}, "report reward: -11 is beyond the limit of 10"},
+		{[]float64{1, math.NaN()}, "report reward: NaN is not a finite number"},
+		{[]float64{11, -10}, ""},
+	} {
+		j := job("demo")
+		j.Limits.Reward = 10
+		got, err := agent.Func(func(_ context.Context, _ agent.Task, env agent.Env) (string, error) {
+			for _, r := range c.reports {
+				_ = env.Reward(r)
+			}
+			return "", nil
+		}).Launch(t.Context(), j)
+		require.NoError(t, err)
+		require.Equal(t, c.refusal, got.RewardError)
+		require.Equal(t, c.refusal == "", got.Reward != nil)
+	}
+}
+
 func TestFuncReportsItsRewardOnceItIsANumber(t *testing.T) {
 	t.Parallel()
 	f := agent.Func(func(_ context.Context, _ agent.Task, env agent.Env) (string, error) {
@@ -107,10 +132,24 @@ func TestTimeLimitEndsAFunc(t *testing.T) {
 			began := time.Now()
 			got, err := c.f.Launch(t.Context(), j)
 			require.NoError(t, err)
-			require.Equal(t, agent.Result{Failure: agent.Timeout, Message: "no result within 1m0s"}, got)
+			require.Equal(t, agent.Result{Failure: agent.Timeout, Message: "still running after 1m0s"}, got)
 			require.Equal(t, c.took, time.Since(began))
 		}
 		close(over)
+	})
+}
+
+func TestHangEndsAFunc(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		j := job("demo")
+		j.Limits.Time, j.Limits.Idle = time.Hour, time.Minute
+		j.Idle = func() time.Duration { return max(0, time.Since(began)-10*time.Minute) } // calls, up to then
+		got, err := agent.Func(obedient).Launch(t.Context(), j)
+		require.NoError(t, err)
+		require.Equal(t, agent.Result{Failure: agent.Hang, Message: "no model call and no output for 1m0s"}, got)
+		require.Equal(t, 11*time.Minute, time.Since(began))
 	})
 }
 

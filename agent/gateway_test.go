@@ -28,7 +28,9 @@ type asked struct {
 // the last one for ever.
 type gateway struct {
 	*httptest.Server
-	asked chan asked // one entry for each request, before its turn is played
+	looked func()      // if not nil, called when somebody looks whether it is healthy
+	dead   atomic.Bool // it doesn't say that it is healthy
+	asked  chan asked  // one entry for each request, before its turn is played
 }
 
 func newGateway(t *testing.T, turns ...http.HandlerFunc) *gateway {
@@ -36,6 +38,15 @@ func newGateway(t *testing.T, turns ...http.HandlerFunc) *gateway {
 	g := &gateway{asked: make(chan asked, 1000)}
 	var next atomic.Int64
 	g.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/healthz" {
+			if g.looked != nil {
+				g.looked()
+			}
+			if g.dead.Load() {
+				silent(w, r)
+			}
+			return
+		}
 		body, _ := io.ReadAll(r.Body)
 		g.asked <- asked{request: r, body: string(body)}
 		turns[min(int(next.Add(1)), len(turns))-1](w, r)

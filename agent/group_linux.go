@@ -24,17 +24,25 @@ func adopt() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 // killAdopted kills every child of this process. Their own children are adopted
 // by that, and killed by the next call.
 func killAdopted() {
+	for _, pid := range childrenAmongAll(os.Getpid()) {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+}
+
+// childrenAmongAll looks at every process of the machine.
+func childrenAmongAll(parentOf int) []int {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
-		return
+		return nil
 	}
-	me := os.Getpid()
+	var all []int
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
-		if err == nil && parent(pid) == me {
-			_ = syscall.Kill(pid, syscall.SIGKILL)
+		if err == nil && parent(pid) == parentOf {
+			all = append(all, pid)
 		}
 	}
+	return all
 }
 
 // parent reads a process's parent from /proc/pid/stat: "pid (name) state ppid …",
@@ -50,4 +58,18 @@ func parent(pid int) int {
 	}
 	ppid, _ := strconv.Atoi(string(fields[1])) // 0 for what isn't a number
 	return ppid
+}
+
+// tellsShims says that a shim is told from a later process of the same number.
+const tellsShims = true
+
+// endShim sends a signal to a process if it is a shim that holds the lock. It
+// reports whether it is.
+func endShim(pid int, lock *os.File, s syscall.Signal) bool {
+	held, err := os.Stat("/proc/" + strconv.Itoa(pid) + "/fd/" + strconv.Itoa(lockFD))
+	if err != nil {
+		return false
+	}
+	mine, err := lock.Stat()
+	return err == nil && os.SameFile(held, mine) && syscall.Kill(pid, s) == nil
 }

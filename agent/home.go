@@ -9,33 +9,26 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
-	"time"
 
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-const (
-	// homeWait is how long a new attempt waits for the one before it to let go
-	// of the home: the shim of a dead worker needs its grace period.
-	homeWait = 2 * grace
-	homePoll = 25 * time.Millisecond
-)
-
-// errHomeInUse says that an earlier attempt at the rollout still runs here.
-var errHomeInUse = errors.New("an earlier attempt still holds the rollout's home")
+// errHomeLost says that a later attempt at the rollout took the home over.
+var errHomeLost = errors.New("a later attempt took the rollout's home")
 
 // home is the directory that belongs to a rollout while one of its attempts
 // runs on this machine: empty at the start, the same path for each attempt,
 // gone afterwards. It is held by a lock, which the shim inherits, so that it
 // stays held for as long as anything of the agent may still write there.
 type home struct {
-	path string
-	lock *os.File
+	path   string
+	lock   *os.File
+	holder holder
 }
 
-// openHome makes the home of a rollout below scratch.
-func openHome(ctx context.Context, scratch string, rollout trace.RolloutID) (*home, error) {
+// openHome makes the home of a rollout below scratch for an attempt, which is
+// waited for or taken over from an earlier one (see lockHome).
+func openHome(ctx context.Context, scratch string, me holder, rollout trace.RolloutID) (*home, error) {
 	if scratch == "" {
 		scratch = filepath.Join(os.TempDir(), "fulgurite-"+strconv.Itoa(os.Getuid()))
 	}
@@ -47,12 +40,12 @@ func openHome(ctx context.Context, scratch string, rollout trace.RolloutID) (*ho
 		return nil, fmt.Errorf("make scratch directory: %w", err)
 	}
 	path := filepath.Join(scratch, strings.ReplaceAll(rollout.String(), "/", "+"))
-	lock, err := lockFile(ctx, path+".lock")
+	lock, err := lockHome(ctx, path+".lock", me)
 	if err != nil {
 		return nil, fmt.Errorf("lock home of %s: %w", rollout, err)
 	}
-	h := &home{path: path, lock: lock}
-	err = removeAll(path)
+	h := &home{path: path, lock: lock, holder: me}
+	err = errors.Join(h.note(0), removeAll(path), removeAll(h.waste()))
 	if err == nil {
 		err = os.MkdirAll(filepath.Join(path, "tmp"), 0o700)
 	}
@@ -60,36 +53,6 @@ func openHome(ctx context.Context, scratch string, rollout trace.RolloutID) (*ho
 		return nil, errors.Join(fmt.Errorf("make home of %s: %w", rollout, err), h.close())
 	}
 	return h, nil
-}
-
-// lockFile takes the exclusive lock on a file, which may be removed by its
-// holder at any time: then the lock is on nothing, and the next file is tried.
-func lockFile(ctx context.Context, name string) (*os.File, error) {
-	deadline := time.Now().Add(homeWait)
-	for {
-		f, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o600)
-		if err != nil {
-			return nil, err
-		}
-		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		if err == nil && isFile(f, name) {
-			return f, nil
-		}
-		_ = f.Close()
-		if err != nil && !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
-			return nil, err
-		}
-		if time.Now().After(deadline) {
-			return nil, errHomeInUse
-		}
-		timer := time.NewTimer(homePoll)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return nil, context.Cause(ctx)
-		}
-	}
 }
 
 // isFile reports whether the open file is the one of that name.
@@ -102,9 +65,32 @@ func isFile(f *os.File, name string) bool {
 	return err == nil && os.SameFile(held, named)
 }
 
-// close removes the home and lets go of it.
+// note writes down who holds the home, for whoever waits for it: shim is the
+// process to end, 0 if there is none yet. It is errHomeLost if the wait was over.
+func (h *home) note(shim int) error {
+	h.holder.Shim = shim
+	if err := h.holder.write(h.lock); err != nil {
+		return fmt.Errorf("note holder of home: %w", err)
+	}
+	if !isFile(h.lock, h.lock.Name()) {
+		return errHomeLost
+	}
+	return nil
+}
+
+// waste is where a home goes before it is removed: what is removed entry by entry
+// must not be the home of the next attempt.
+func (h *home) waste() string { return h.path + ".waste" }
+
+// close removes the home and lets go of it, if it has not been taken over.
 func (h *home) close() error {
-	err := removeAll(h.path)
+	if !isFile(h.lock, h.lock.Name()) {
+		return h.lock.Close()
+	}
+	err := os.Rename(h.path, h.waste())
+	if err == nil {
+		err = removeAll(h.waste())
+	}
 	return errors.Join(err, os.Remove(h.lock.Name()), h.lock.Close())
 }
 

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -25,14 +26,26 @@ type Task struct {
 type Limits struct {
 	// Time is wall clock without what Job.Waited reports.
 	Time time.Duration
+	// Idle is how long an agent may show no sign of life: neither a model call
+	// under way nor, of a command, output.
+	Idle time.Duration
 	// OutputBytes counts standard output and standard error of a command together.
 	OutputBytes int64
+	// MemoryBytes is resident memory of a command and all its descendants, looked
+	// at ten times a second; only Linux tells.
+	MemoryBytes int64
+	// Reward is the largest magnitude of a reward that a function may report. What
+	// commands post is bounded where they post it.
+	Reward float64
 }
 
 // Job is one attempt to launch.
 type Job struct {
 	Address trace.Address
-	Task    Task
+	// Execution tells runs of one name apart. Of two attempts at a rollout of the
+	// same execution, the later one may end the earlier.
+	Execution string
+	Task      Task
 	// BaseURL is where the agent's model calls go, ending in "/v1"; rewards and
 	// events go beside it. Key authenticates the attempt there.
 	BaseURL string
@@ -51,6 +64,8 @@ type Job struct {
 	// Waited, if not nil, is the time the agent has so far been held up by faults
 	// of ours; it does not count against Limits.Time.
 	Waited func() time.Duration
+	// Idle, if not nil, is how long the agent has had no model call under way.
+	Idle func() time.Duration
 }
 
 // rewardURL and eventURL take what an agent reports about its attempt.
@@ -68,6 +83,20 @@ func (j Job) progressed() {
 	if j.Progress != nil {
 		j.Progress()
 	}
+}
+
+func (j Job) waited() time.Duration {
+	if j.Waited == nil {
+		return 0
+	}
+	return j.Waited()
+}
+
+func (j Job) idle() time.Duration {
+	if j.Idle == nil {
+		return math.MaxInt64 // nobody knows of model calls
+	}
+	return j.Idle()
 }
 
 func (j Job) infrastructure(err error) error {

@@ -2,7 +2,8 @@ package agent
 
 import (
 	"context"
-	"errors"
+	"fmt"
+	"sync"
 	"time"
 )
 
@@ -14,41 +15,53 @@ const (
 	recheck = 20 * time.Millisecond
 )
 
-var errTimeLimit = errors.New("agent used up its time")
+// exceeded is the cause of a context that ends since the agent went beyond a
+// limit: its own failure, and no fault.
+type exceeded struct {
+	failure Failure
+	message string
+}
 
-// limited derives a context that ends with errTimeLimit once the agent has used
-// up the job's time. A plain deadline would not do: time during which the agent
-// was held up by us is given back. The returned function must be called.
-func limited(ctx context.Context, job Job) (context.Context, func()) {
+func (e *exceeded) Error() string { return string(e.failure) + ": " + e.message }
+
+// limited derives a context that ends with an *exceeded once the agent has used up
+// the job's time, or was idle for too long. A plain deadline would not do: time
+// during which the agent was held up by us is given back. Quiet is how long the
+// launcher has seen no sign of life. The returned function must be called.
+func limited(ctx context.Context, job Job, quiet func() time.Duration) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	if job.Limits.Time <= 0 {
-		return ctx, func() { cancel(context.Canceled) }
-	}
-	done := make(chan struct{})
-	began := time.Now()
-	go func() {
-		defer close(done)
-		for left := job.Limits.Time; left > 0; left = job.left(began) {
-			timer := time.NewTimer(max(left, recheck))
-			select {
-			case <-ctx.Done():
-				timer.Stop()
-				return
-			case <-timer.C:
-			}
+	var watches sync.WaitGroup
+	watch := func(limit time.Duration, used func() time.Duration, over *exceeded) {
+		if limit <= 0 {
+			return
 		}
-		cancel(errTimeLimit)
-	}()
+		watches.Go(func() {
+			if outlasts(ctx, limit, used) {
+				cancel(over)
+			}
+		})
+	}
+	began := time.Now()
+	watch(job.Limits.Time, func() time.Duration { return time.Since(began) - job.waited() },
+		&exceeded{Timeout, fmt.Sprintf("still running after %s", job.Limits.Time)})
+	watch(job.Limits.Idle, func() time.Duration { return min(quiet(), job.idle()) },
+		&exceeded{Hang, fmt.Sprintf("no model call and no output for %s", job.Limits.Idle)})
 	return ctx, func() {
 		cancel(context.Canceled)
-		<-done
+		watches.Wait()
 	}
 }
 
-func (j Job) left(began time.Time) time.Duration {
-	used := time.Since(began)
-	if j.Waited != nil {
-		used -= j.Waited()
+// outlasts waits until more than the limit is used. It is false if ctx ends first.
+func outlasts(ctx context.Context, limit time.Duration, used func() time.Duration) bool {
+	for left := limit; left > 0; left = limit - used() {
+		timer := time.NewTimer(max(left, recheck))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return false
+		case <-timer.C:
+		}
 	}
-	return j.Limits.Time - used
+	return true
 }

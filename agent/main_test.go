@@ -74,6 +74,15 @@ func play(role []string) {
 	case "signal":
 		must(syscall.Kill(os.Getpid(), syscall.SIGSEGV))
 		select {}
+	case "suicide":
+		must(syscall.Kill(os.Getpid(), syscall.SIGKILL))
+		select {}
+	case "eat":
+		eat(role[1], role[2])
+	case "share":
+		share(role[1])
+	case "daemon":
+		playDaemon(role[1])
 	case "flood":
 		page := []byte(strings.Repeat("x", 1<<20))
 		for range 1 << 10 {
@@ -117,13 +126,75 @@ func playParent(then string) {
 	fmt.Println("done")
 }
 
+// playDaemon forks twice, each time into a session of its own, and leaves its
+// grandchild to nobody.
+func playDaemon(generation string) {
+	if generation == "3" {
+		hang(testify("daemon"))
+		return
+	}
+	next := map[string]string{"1": "2", "2": "3"}[generation]
+	args := acting("daemon", next)
+	c := exec.Command(args[0], args[1:]...)
+	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if generation == "1" {
+		must(c.Run()) // until there is nobody between it and the grandchild
+		hang(testify("parent"))
+		return
+	}
+	must(c.Start())
+}
+
+// eat takes MiB of memory in each of n processes, and holds on to it.
+func eat(n, mib string) {
+	count, err := strconv.Atoi(n)
+	must(err)
+	size, err := strconv.Atoi(mib)
+	must(err)
+	for range count - 1 {
+		args := acting("eat", "1", mib)
+		c := exec.Command(args[0], args[1:]...)
+		must(c.Start())
+	}
+	meal := make([]byte, size<<20)
+	for i := 0; i < len(meal); i += 4 << 10 {
+		meal[i] = 1
+	}
+	hang(testify("eater"))
+	meal[0] = 2
+}
+
+// share maps one file of 128 MiB in six processes, and ends when all have read it.
+func share(path string) {
+	child := path == "child"
+	path = os.Getenv("HOME") + "/shared"
+	if !child {
+		must(os.WriteFile(path, make([]byte, 128<<20), 0o600))
+		for range 5 {
+			args := acting("share", "child")
+			c := exec.Command(args[0], args[1:]...)
+			must(c.Start())
+		}
+	}
+	f, err := os.Open(path)
+	must(err)
+	pages, err := syscall.Mmap(int(f.Fd()), 0, 128<<20, syscall.PROT_READ, syscall.MAP_SHARED)
+	must(err)
+	for i := 0; i < len(pages); i += 4 << 10 {
+		if pages[i] != 0 {
+			panic("not what was written")
+		}
+	}
+	hang(testify("sharer" + strconv.Itoa(os.Getpid())))
+}
+
 // playWorker launches an agent that hangs, and is killed while it does.
 func playWorker(scratch string) {
 	c := agent.Command{Args: acting("parent", "hang"), Scratch: scratch}
 	j := job("worker")
 	j.Environment = map[string]string{"WITNESS": os.Getenv("WITNESS")}
 	_, err := c.Launch(context.Background(), j)
-	panic(err)
+	fmt.Println(err)
 }
 
 // testify tells the test that this process lives, for as long as it does.

@@ -4,13 +4,16 @@ import (
 	"bytes"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // meter adds up what a command wrote to both its outputs, and calls over once
 // when that is more than the limit. A limit of 0 is none.
 type meter struct {
 	limit    int64
+	began    time.Time
 	written  atomic.Int64
+	last     atomic.Int64 // when it wrote last, in nanoseconds after began
 	once     sync.Once
 	over     func()
 	progress func()
@@ -18,6 +21,7 @@ type meter struct {
 
 func (m *meter) add(n int) {
 	m.progress()
+	m.last.Store(int64(time.Since(m.began)))
 	m.written.Add(int64(n))
 	if m.exceeded() {
 		m.once.Do(m.over)
@@ -25,6 +29,9 @@ func (m *meter) add(n int) {
 }
 
 func (m *meter) exceeded() bool { return m.limit > 0 && m.written.Load() > m.limit }
+
+// quiet is how long nothing has been written.
+func (m *meter) quiet() time.Duration { return time.Since(m.began) - time.Duration(m.last.Load()) }
 
 // lastLine keeps the last line with anything in it, however much is written.
 // It is written to by one goroutine.

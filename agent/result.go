@@ -18,8 +18,18 @@ const (
 	Error       Failure = "error"        // a function returned an error
 	Panic       Failure = "panic"        // a function panicked
 	Timeout     Failure = "timeout"      // Limits.Time went by
+	Hang        Failure = "hang"         // Limits.Idle went by without a sign of life
 	OutputLimit Failure = "output_limit" // a command wrote more than Limits.OutputBytes
+	MemoryLimit Failure = "memory_limit" // a command took more than Limits.MemoryBytes
+	CallLimit   Failure = "call_limit"   // it went on asking after its last call
+	TokenLimit  Failure = "token_limit"  // it went on asking after its last token
+	Killed      Failure = "killed"       // a command was ended by a signal from outside
 )
+
+// Unclear reports whether a failure may as well be the machine's as the agent's,
+// so that another try is what tells: an agent hangs, or is killed, for reasons of
+// its own or because of what else runs beside it.
+func (f Failure) Unclear() bool { return f == Hang || f == Killed }
 
 // Result is what became of an attempt.
 type Result struct {
@@ -28,8 +38,11 @@ type Result struct {
 	Text string
 	// Reward is what a function reported through Env.Reward; nil if it did not.
 	// Commands post their rewards instead.
-	Reward  *float64
-	Failure Failure
+	Reward *float64
+	// RewardError says why the last reward that a function reported was refused;
+	// empty if it was not.
+	RewardError string
+	Failure     Failure
 	// Message describes the failure for a person; with Panic it ends in the
 	// stack. At most 8 KiB.
 	Message string

@@ -27,8 +27,12 @@ type Session struct {
 	calls    int
 	progress uint64
 	taint    error
+	inside   int           // requests under way
+	left     time.Time     // when inside last came to 0
+	refused  int           // replies that told of a limit on calls or tokens
 	stalled  int           // requests that a fault holds up at the moment
-	since    time.Time     // when stalled last left 0
+	since    time.Time     // when the present stall began
+	moved    time.Time     // when the last stall ended
 	waited   time.Duration // what earlier stalls took together
 }
 
@@ -36,7 +40,7 @@ func newSession(ctx context.Context, f *Forwarder, address trace.Address) *Sessi
 	ctx, cancel := context.WithCancelCause(ctx)
 	return &Session{
 		forwarder: f, address: address, ctx: ctx, cancel: cancel,
-		log: f.log.With(zap.Stringer("attempt", address)),
+		log: f.log.With(zap.Stringer("attempt", address)), left: time.Now(),
 	}
 }
 
@@ -62,8 +66,24 @@ func (s *Session) Progress() uint64 {
 	return s.progress
 }
 
+// Context ends with the session: when it is closed, when the context that it was
+// opened in ends, when the gateway says that the attempt is fenced (the cause wraps
+// trace.ErrFenced), and when the agent asks for more although it has made all its
+// calls. An agent launched in it then ends, too.
+func (s *Session) Context() context.Context { return s.ctx }
+
+// Idle is how long the agent has had no request under way.
+func (s *Session) Idle() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.inside > 0 {
+		return 0
+	}
+	return time.Since(s.left)
+}
+
 // Waited is how long at least one request of the agent has been held up by
-// faults, up to now.
+// faults, up to now. A try that came to nothing counts from its beginning.
 func (s *Session) Waited() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,9 +109,10 @@ func (s *Session) Fault() error {
 	return s.taint
 }
 
-// Close breaks off what is in flight, without tainting, and waits for it:
-// closing is for when the agent has ended. Later requests are refused. Closing
-// again does nothing.
+// Close breaks off what is in flight and waits for it: closing is for when the
+// agent has ended. That taints only if the gateway turns out to be gone, which
+// takes some seconds to find out. Later requests are refused. Closing again does
+// nothing.
 func (s *Session) Close() {
 	s.end(errSessionClosed)
 	s.requests.Wait()
@@ -107,7 +128,7 @@ func (s *Session) end(cause error) {
 
 func (s *Session) enter() bool {
 	if s.ctx.Err() != nil {
-		if cause := context.Cause(s.ctx); !errors.Is(cause, errSessionClosed) {
+		if cause := context.Cause(s.ctx); !ended(cause) {
 			s.visible(cause)
 		}
 		return false
@@ -118,11 +139,27 @@ func (s *Session) enter() bool {
 		return false
 	}
 	s.requests.Add(1)
+	s.inside++
 	s.progress++
 	return true
 }
 
-func (s *Session) leave() { s.requests.Done() }
+// ended reports whether a session's end is no fault: it was closed, or the agent
+// went too far.
+func ended(cause error) bool {
+	var over *exceeded
+	return errors.Is(cause, errSessionClosed) || errors.As(cause, &over)
+}
+
+func (s *Session) leave() {
+	s.mu.Lock()
+	s.inside--
+	if s.inside == 0 {
+		s.left = time.Now()
+	}
+	s.mu.Unlock()
+	s.requests.Done()
+}
 
 func (s *Session) progressed() {
 	s.mu.Lock()
@@ -138,11 +175,16 @@ func (s *Session) delivered() {
 	s.progress++
 }
 
-func (s *Session) stall() {
+// stall notes that a request has been held up since began. What is on account of
+// earlier stalls doesn't count twice.
+func (s *Session) stall(began time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.stalled == 0 {
-		s.since = time.Now()
+	if began.Before(s.moved) {
+		began = s.moved
+	}
+	if s.stalled == 0 || began.Before(s.since) {
+		s.since = began
 	}
 	s.stalled++
 }
@@ -153,7 +195,8 @@ func (s *Session) resume(err error) {
 	defer s.mu.Unlock()
 	s.stalled--
 	if s.stalled == 0 {
-		s.waited += time.Since(s.since)
+		s.moved = time.Now()
+		s.waited += s.moved.Sub(s.since)
 	}
 	if err != nil {
 		s.blame(err)

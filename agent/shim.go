@@ -9,12 +9,13 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime"
+	"strconv"
 	"syscall"
 	"time"
 )
 
 // shimCommand is the hidden subcommand under which an executable is a shim:
-// "fulgurite-shim agent-shim program arguments…".
+// "fulgurite-shim agent-shim memory program arguments…".
 const shimCommand = "agent-shim"
 
 // The files that a shim is started with, beside the agent's standard ones.
@@ -36,6 +37,8 @@ type shimReport struct {
 	Ended bool   `json:"ended,omitempty"`
 	Code  int    `json:"code,omitempty"`   // exit code, if not ended by a signal
 	Sig   int    `json:"signal,omitempty"` // signal that ended it
+	// Memory is what the agent took, if it was ended for taking too much.
+	Memory int64 `json:"memory,omitempty"`
 }
 
 // ShimMain makes this process a shim and doesn't return, if it was started as
@@ -43,16 +46,20 @@ type shimReport struct {
 // every program (and TestMain of every test) that launches commands.
 //
 // A shim starts the agent in a process group of its own, and ends it together
-// with all its descendants when the agent has ended, or when the worker lets go
-// of the lifeline, which it also does by dying.
+// with all its descendants when the agent has ended or taken too much memory, or
+// when the worker lets go of the lifeline, which it also does by dying.
 func ShimMain() {
-	if len(os.Args) < 3 || os.Args[1] != shimCommand {
+	if len(os.Args) < 4 || os.Args[1] != shimCommand {
 		return
 	}
-	os.Exit(shim(os.Args[2:]))
+	memory, err := strconv.ParseInt(os.Args[2], 10, 64)
+	if err != nil {
+		return
+	}
+	os.Exit(shim(memory, os.Args[3:]))
 }
 
-func shim(args []string) int {
+func shim(memory int64, args []string) int {
 	for _, fd := range []int{lifelineFD, reportFD, lockFD} {
 		syscall.CloseOnExec(fd) // the agent gets none of them
 	}
@@ -74,7 +81,9 @@ func shim(args []string) int {
 	}
 	group := agent.Process.Pid
 	_ = reports.Encode(shimReport{Group: group})
+	firstToDie(group)
 	ended, empty := reap(group)
+	over := overMemory(memory, empty)
 	// Its input and outputs are the agent's alone, so that their ends are seen.
 	for _, f := range []*os.File{os.Stdin, os.Stdout, os.Stderr} {
 		_ = f.Close()
@@ -93,6 +102,11 @@ func shim(args []string) int {
 		last = endAgent(group, ended)
 	case <-signals:
 		last = endAgent(group, ended)
+	case taken := <-over:
+		// There may be no memory left to be polite in.
+		_ = syscall.Kill(-group, syscall.SIGKILL)
+		last = outcome(<-ended)
+		last.Memory = taken
 	}
 	sweep(group, empty)
 	if err := reports.Encode(last); err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strconv"
 	"syscall"
 	"time"
 )
@@ -20,8 +21,9 @@ type supervised struct {
 	reports  *os.File // its read end
 }
 
-// startShim starts a shim for args; prepare fills in the rest.
-func startShim(args []string, lock *os.File, prepare func(*exec.Cmd)) (*supervised, error) {
+// startShim starts a shim for args, which may take that much memory; prepare fills
+// in the rest.
+func startShim(args []string, memory int64, lock *os.File, prepare func(*exec.Cmd)) (*supervised, error) {
 	program, err := self()
 	if err != nil {
 		return nil, fmt.Errorf("find own executable: %w", err)
@@ -35,7 +37,7 @@ func startShim(args []string, lock *os.File, prepare func(*exec.Cmd)) (*supervis
 		return nil, errors.Join(fmt.Errorf("make report pipe: %w", err), lifelineIn.Close(), lifeline.Close())
 	}
 	cmd := exec.Command(program)
-	cmd.Args = append([]string{"fulgurite-shim", shimCommand}, args...)
+	cmd.Args = append([]string{"fulgurite-shim", shimCommand, strconv.FormatInt(memory, 10)}, args...)
 	cmd.ExtraFiles = []*os.File{lifelineIn, reportsOut, lock}
 	// Out of reach of the terminal's signals to the worker.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

@@ -2,6 +2,8 @@ package store
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -24,31 +26,56 @@ ON CONFLICT (run, kind, step, task, sample) DO UPDATE SET attempt = rollouts.att
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, '', '', '', 0, 0, $12, 0)`
 	lockAttempt = `SELECT r.attempt, a.outcome FROM attempts a JOIN rollouts r
 ON r.run = a.run AND r.kind = a.kind AND r.step = a.step AND r.task = a.task AND r.sample = a.sample` + atAttempt
-	sealAttempt = `UPDATE attempts SET outcome = $7, reward = $8, result = $9, error = $10, ended = $11
+	lastAttempt = `SELECT a.attempt, a.outcome, a.policy, a.version FROM attempts a JOIN rollouts r
+ON r.run = a.run AND r.kind = a.kind AND r.step = a.step AND r.task = a.task AND r.sample = a.sample AND r.attempt = a.attempt` + atRollout
+	sealAttempt = `UPDATE attempts SET outcome = $7, reward = $8, result = $9, error = $10, ended = $11, failure = $12
 WHERE run = $1 AND kind = $2 AND step = $3 AND task = $4 AND sample = $5 AND attempt = $6`
 
 	// A grader that decides after the seal leaves its reward among the rewards.
 	attemptColumns = `a.run, a.kind, a.step, a.task, a.sample, a.attempt, a.task_id, a.terms, a.key_hash, a.outcome,
-COALESCE(a.reward, g.value), a.result, a.error, a.calls, a.tokens, a.begun, a.ended`
+COALESCE(a.reward, g.value), a.result, a.failure, a.error, a.calls, a.tokens, a.begun, a.ended`
 	joinGrade = ` LEFT JOIN rewards g ON g.run = a.run AND g.kind = a.kind AND g.step = a.step AND g.task = a.task
 AND g.sample = a.sample AND g.attempt = a.attempt AND g.name = 'final' AND g.source = 'grader'`
 	selectAttempts = `SELECT ` + attemptColumns + ` FROM attempts a` + joinGrade
+
+	// Calls are numbered from 0.
+	selectPlaces = `SELECT a.attempt, a.failure, a.calls, COALESCE(c.key, ''), COALESCE(c.occurrence, 0) FROM attempts a
+LEFT JOIN calls c ON c.run = a.run AND c.kind = a.kind AND c.step = a.step AND c.task = a.task AND c.sample = a.sample
+AND c.attempt = a.attempt AND c.seq = a.calls - 1` + atRollout + ` ORDER BY a.attempt`
 )
 
 // BeginAttempt begins the next attempt at a rollout and fences all earlier
 // ones. keyHash is the hex SHA-256 of the attempt's API key.
 func (s *Store) BeginAttempt(ctx context.Context, id trace.RolloutID, taskID string, terms trace.Terms, keyHash string) (trace.Address, error) {
+	a, _, err := s.beginAttempt(ctx, id, taskID, terms, keyHash, false)
+	return a, err
+}
+
+// BeginUnlessEnded is BeginAttempt for a rollout that is not to be attempted again
+// once it has an outcome. If its latest attempt was sealed as completed or failed
+// under the same policy and version, that attempt is returned and none begins.
+func (s *Store) BeginUnlessEnded(ctx context.Context, id trace.RolloutID, taskID string, terms trace.Terms, keyHash string) (a trace.Address, ended bool, err error) {
+	return s.beginAttempt(ctx, id, taskID, terms, keyHash, true)
+}
+
+func (s *Store) beginAttempt(ctx context.Context, id trace.RolloutID, taskID string, terms trace.Terms, keyHash string, once bool) (trace.Address, bool, error) {
 	if err := checkRollout(id); err != nil {
-		return trace.Address{}, fmt.Errorf("begin attempt: %w", err)
+		return trace.Address{}, false, fmt.Errorf("begin attempt: %w", err)
 	}
 	text, err := encode("terms", terms)
 	if err != nil {
-		return trace.Address{}, fmt.Errorf("begin attempt at %s: %w", id, err)
+		return trace.Address{}, false, fmt.Errorf("begin attempt at %s: %w", id, err)
 	}
 	now := time.Now()
 	var number int
+	var ended bool
 	err = s.write(ctx, survivesKill, func(t tx) error {
 		var err error
+		if once {
+			if number, ended, err = lastEnd(t, id, terms); err != nil || ended {
+				return err
+			}
+		}
 		if number, err = one(t.ctx, t, scalar[int], nextAttempt, rolloutKey(id)...); err != nil {
 			return err
 		}
@@ -56,9 +83,24 @@ func (s *Store) BeginAttempt(ctx context.Context, id trace.RolloutID, taskID str
 		return err
 	})
 	if err != nil {
-		return trace.Address{}, fmt.Errorf("begin attempt at %s: %w", id, err)
+		return trace.Address{}, false, fmt.Errorf("begin attempt at %s: %w", id, err)
 	}
-	return trace.Address{RolloutID: id, Attempt: number}, nil
+	return trace.Address{RolloutID: id, Attempt: number}, ended, nil
+}
+
+// lastEnd finds the latest attempt and whether it ended the rollout under these
+// terms. Seals and beginnings of others wait until the transaction ends.
+func lastEnd(t tx, id trace.RolloutID, terms trace.Terms) (number int, ended bool, err error) {
+	var outcome, policy string
+	var version int
+	_, err = one(t.ctx, t, func(row scan) (none struct{}, err error) {
+		return none, row(&number, &outcome, &policy, &version)
+	}, lastAttempt+t.forUpdate, rolloutKey(id)...)
+	if errors.Is(err, sql.ErrNoRows) {
+		return 0, false, nil
+	}
+	over := trace.Outcome(outcome) == trace.Completed || trace.Outcome(outcome) == trace.AgentFailed
+	return number, over && policy == terms.Policy && version == terms.Version, err
 }
 
 // Attempt returns the attempt at address, or trace.ErrNotFound.
@@ -90,8 +132,21 @@ func (s *Store) Attempts(ctx context.Context, run string, kind trace.Kind, step 
 	return all, nil
 }
 
-// SealAttempt ends an attempt: its Outcome, Reward, Result and Error are kept,
-// the latter two cut to 64 KiB; counts and the beginning are the store's own,
+// Places returns how far each attempt at a rollout came, by its number; none is no
+// error.
+func (s *Store) Places(ctx context.Context, id trace.RolloutID) ([]trace.Place, error) {
+	all, err := list(ctx, s.read(), func(row scan) (p trace.Place, err error) {
+		err = row(&p.Attempt, &p.Failure, &p.Calls, &p.Key, &p.Occurrence)
+		return p, err
+	}, selectPlaces, rolloutKey(id)...)
+	if err != nil {
+		return nil, fmt.Errorf("read places of %s: %w", id, err)
+	}
+	return all, nil
+}
+
+// SealAttempt ends an attempt: its Outcome, Reward, Result, Failure and Error are
+// kept, Result and Error cut to 64 KiB; counts and the beginning are the store's own,
 // an absent Ended is the present. Once it returns, the attempt and its calls
 // survive loss of power. Sealing again with the same values changes nothing,
 // with others it is trace.ErrConflict; an attempt that a later one replaced is
@@ -100,7 +155,7 @@ func (s *Store) SealAttempt(ctx context.Context, a trace.Attempt) error {
 	if err := checkSeal(a); err != nil {
 		return fmt.Errorf("seal attempt %s: %w", a.Address, err)
 	}
-	a.Result, a.Error = cut(clean(a.Result)), cut(clean(a.Error))
+	a.Result, a.Failure, a.Error = cut(clean(a.Result)), clean(a.Failure), cut(clean(a.Error))
 	ended := nanos(orNow(a.Ended))
 	err := s.write(ctx, survivesPowerLoss, func(t tx) error {
 		st, err := hold(t, a.Address)
@@ -113,7 +168,7 @@ func (s *Store) SealAttempt(ctx context.Context, a trace.Attempt) error {
 		if err := st.current(a.Address); err != nil {
 			return err
 		}
-		_, err = t.exec(sealAttempt, append(attemptKey(a.Address), a.Outcome, a.Reward, a.Result, a.Error, ended)...)
+		_, err = t.exec(sealAttempt, append(attemptKey(a.Address), a.Outcome, a.Reward, a.Result, a.Error, ended, a.Failure)...)
 		return err
 	})
 	if err != nil {
@@ -159,15 +214,15 @@ func sameSeal(t tx, a trace.Attempt) error {
 	// Without joinGrade: what a grader added later is no part of the seal.
 	old, err := one(t.ctx, t, func(row scan) (old trace.Attempt, err error) {
 		var outcome string
-		err = row(&outcome, &old.Reward, &old.Result, &old.Error)
+		err = row(&outcome, &old.Reward, &old.Result, &old.Failure, &old.Error)
 		old.Outcome = trace.Outcome(outcome)
 		return old, err
-	}, `SELECT a.outcome, a.reward, a.result, a.error FROM attempts a`+atAttempt, attemptKey(a.Address)...)
+	}, `SELECT a.outcome, a.reward, a.result, a.failure, a.error FROM attempts a`+atAttempt, attemptKey(a.Address)...)
 	if err != nil {
 		return err
 	}
 
-	if old.Outcome != a.Outcome || !sameNumber(old.Reward, a.Reward) || old.Result != a.Result || old.Error != a.Error {
+	if old.Outcome != a.Outcome || !sameNumber(old.Reward, a.Reward) || old.Result != a.Result || old.Failure != a.Failure || old.Error != a.Error {
 		return fmt.Errorf("%w: it is sealed as %s with other values", trace.ErrConflict, old.Outcome)
 	}
 	return nil
@@ -178,7 +233,7 @@ func readAttempt(row scan) (trace.Attempt, error) {
 	var kind, terms, outcome string
 	var begun, ended int64
 	if err := row(&a.Run, &kind, &a.Step, &a.Task, &a.Sample, &a.Attempt, &a.TaskID, &terms, &a.KeyHash, &outcome,
-		&a.Reward, &a.Result, &a.Error, &a.Calls, &a.Tokens, &begun, &ended); err != nil {
+		&a.Reward, &a.Result, &a.Failure, &a.Error, &a.Calls, &a.Tokens, &begun, &ended); err != nil {
 		return trace.Attempt{}, err
 	}
 	a.Kind, a.Outcome = trace.Kind(kind), trace.Outcome(outcome)

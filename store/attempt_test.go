@@ -31,7 +31,8 @@ func TestAttemptIsReadAsItWasWritten(t *testing.T) {
 		requireEqual(t, want, got)
 
 		appendCalls(t, s, call(a, 0, []int32{1}, []int32{2, 3}), call(a, 1, []int32{4}, []int32{5}))
-		want.Outcome, want.Reward, want.Result, want.Error = trace.AgentFailed, number(-0.25), "42", "exit status 1"
+		want.Outcome, want.Reward, want.Result = trace.AgentFailed, number(-0.25), "42"
+		want.Failure, want.Error = "exit", "exit status 1"
 		want.Ended = time.Date(2026, 11, 20, 0, 0, 1, 5, time.UTC)
 		require.NoError(t, s.SealAttempt(t.Context(), want))
 		want.Calls, want.Tokens = 2, 3
@@ -182,6 +183,7 @@ func TestSealIsIdempotentAndFinal(t *testing.T) {
 			"reward":    func(a *trace.Attempt) { a.Reward = number(0.5) },
 			"no reward": func(a *trace.Attempt) { a.Reward = nil },
 			"result":    func(a *trace.Attempt) { a.Result = "43" },
+			"failure":   func(a *trace.Attempt) { a.Failure = "hang" },
 			"error":     func(a *trace.Attempt) { a.Error = "x" },
 		} {
 			changed := seal
@@ -223,6 +225,79 @@ func TestAnyResultCanBeSealed(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "a\uFFFDb\uFFFDc", got.Result)
 		require.Equal(t, strings.Repeat("é", 32_768), got.Error)
+	})
+}
+
+func TestRolloutThatHasEndedBeginsNoMoreAttempts(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *store.Store) {
+		id := rollout(2, 0)
+		next := func(terms trace.Terms) (int, bool) {
+			a, ended, err := s.BeginUnlessEnded(t.Context(), id, "task-x", terms, "c0ffee")
+			require.NoError(t, err)
+			require.Equal(t, id, a.RolloutID)
+			return a.Attempt, ended
+		}
+		seal := func(attempt int, outcome trace.Outcome) {
+			a := trace.Address{RolloutID: id, Attempt: attempt}
+			require.NoError(t, s.SealAttempt(t.Context(), trace.Attempt{Address: a, Outcome: outcome}))
+		}
+		for want := 1; want <= 3; want++ { // never sealed, then sealed as a fault
+			number, ended := next(terms)
+			require.Equal(t, want, number)
+			require.False(t, ended)
+		}
+		seal(3, trace.InfraFault)
+		number, ended := next(terms)
+		require.Equal(t, 4, number)
+		require.False(t, ended)
+		seal(4, trace.AgentFailed)
+		for range 2 {
+			number, ended = next(terms)
+			require.Equal(t, 4, number)
+			require.True(t, ended)
+		}
+		other := terms
+		other.Version++
+		number, ended = next(other)
+		require.Equal(t, 5, number, "another version is another question")
+		require.False(t, ended)
+		seal(5, trace.Completed)
+		begin(t, s, id) // whoever insists
+		number, ended = next(terms)
+		require.Equal(t, 7, number)
+		require.False(t, ended)
+	})
+}
+
+func TestPlacesTellHowFarEachAttemptCame(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *store.Store) {
+		id := rollout(1, 0)
+		places, err := s.Places(t.Context(), id)
+		require.NoError(t, err)
+		require.Empty(t, places)
+
+		first := begin(t, s, id)
+		one, two := call(first, 0, []int32{1}, []int32{2}), call(first, 1, []int32{1}, []int32{2})
+		appendCalls(t, s, one, two)
+		require.NoError(t, s.SealAttempt(t.Context(), trace.Attempt{Address: first, Outcome: trace.InfraFault, Failure: "hang", Error: "why"}))
+		second := begin(t, s, id)
+		again, occurrence := call(second, 0, []int32{1}, []int32{2}), call(second, 1, []int32{1}, []int32{2})
+		again.Key, occurrence.Key, occurrence.Occurrence = one.Key, two.Key, two.Occurrence
+		appendCalls(t, s, again, occurrence)
+		begin(t, s, id)
+		begin(t, s, rollout(1, 1)) // another rollout
+
+		places, err = s.Places(t.Context(), id)
+		require.NoError(t, err)
+		require.Equal(t, []trace.Place{
+			{Attempt: 1, Failure: "hang", Calls: 2, Key: two.Key, Occurrence: two.Occurrence},
+			{Attempt: 2, Calls: 2, Key: two.Key, Occurrence: two.Occurrence},
+			{Attempt: 3},
+		}, places)
+		require.True(t, places[0].Same(places[1]))
+		require.False(t, places[0].Same(places[2]))
 	})
 }
 

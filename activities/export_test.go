@@ -1,0 +1,18 @@
+package activities
+
+import (
+	"context"
+	"time"
+)
+
+// Hurry lets a worker take that long beyond an agent's own limit. It is no method,
+// since those are activities.
+func Hurry(r *Runner, machinery time.Duration) { r.machinery = machinery }
+
+// Beating runs f as an activity that tells Temporal of its progress.
+func Beating(ctx context.Context, progress func() any, stall time.Duration, f func(context.Context) error) error {
+	_, err := beating(ctx, beat{progress: progress, stall: stall}, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, f(ctx)
+	})
+	return err
+}

@@ -1,0 +1,92 @@
+package activities
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// The failures of agents that only grading shows; the others are package agent's.
+const (
+	noReward  agent.Failure = "no_reward"  // it had to report its reward, and did not
+	badReward agent.Failure = "bad_reward" // what it reported last is no reward
+)
+
+// unclearTries is how often a rollout is tried when its agent fails in a way that
+// may be the machine's. After that it is the agent's.
+const unclearTries = 5
+
+// suspect decides about a failure that may be the agent's or the machine's. An
+// error says that another try is to tell. It is the agent's when it hangs at a
+// place where it hung before, or when the same has happened too often.
+func (r *Runner) suspect(ctx context.Context, address trace.Address, result *agent.Result) error {
+	places, err := r.Attempts.Places(ctx, address.RolloutID)
+	if err != nil {
+		return err
+	}
+	now, before := split(places, address.Attempt, string(result.Failure))
+	for _, p := range before {
+		if result.Failure == agent.Hang && p.Same(now) {
+			result.Message += fmt.Sprintf("; attempt %d hung at the same place, after %d calls", p.Attempt, p.Calls)
+			return nil
+		}
+	}
+	if len(before)+1 >= unclearTries {
+		result.Message += fmt.Sprintf("; so did %d attempts before", len(before))
+		return nil
+	}
+	return fmt.Errorf("it may not be the agent's fault, trying again: %s", describe(*result))
+}
+
+// split finds an attempt among the places of its rollout, and the earlier attempts
+// that failed in the same way.
+func split(places []trace.Place, attempt int, failure string) (now trace.Place, before []trace.Place) {
+	for _, p := range places {
+		switch {
+		case p.Attempt == attempt:
+			now = p
+		case p.Attempt < attempt && p.Failure == failure:
+			before = append(before, p)
+		}
+	}
+	return now, before
+}
+
+// failed gives an attempt the failure reward.
+func failed(a *trace.Attempt, s spec.Spec, result agent.Result) {
+	reward := s.Agent.FailureReward
+	a.Outcome, a.Reward, a.Failure, a.Error = trace.AgentFailed, &reward, string(result.Failure), describe(result)
+}
+
+// describe is a failure in words, with the end of what the agent wrote.
+func describe(result agent.Result) string {
+	return strings.TrimSpace(fmt.Sprintf("%s: %s\n%s", result.Failure, result.Message, result.Stderr))
+}
+
+// outcome is what a sealed attempt comes to.
+func (r *Runner) outcome(ctx context.Context, address trace.Address) (RunAgentResult, error) {
+	a, err := r.Attempts.Attempt(ctx, address)
+	if err != nil {
+		return RunAgentResult{}, fmt.Errorf("read attempt %s: %w", address, err)
+	}
+	out := RunAgentResult{Attempt: a.Address.Attempt, Outcome: a.Outcome, Reward: a.Reward, Calls: a.Calls, Tokens: a.Tokens}
+	if a.Outcome == trace.AgentFailed && a.Calls == 0 {
+		out.TaskFault = brief("agent failed before its first model call: " + a.Error)
+	}
+	return out, nil
+}
+
+// briefBytes is the most of a text that goes through Temporal; the whole is in the
+// store.
+const briefBytes = 1 << 10
+
+func brief(text string) string {
+	if len(text) <= briefBytes {
+		return text
+	}
+	return strings.ToValidUTF8(text[:briefBytes], "") + "…"
+}

@@ -1,0 +1,20 @@
+package agent
+
+import "time"
+
+// Look shortens the times after which a gateway is looked at and given up.
+func (f *Forwarder) Look(after, every, limit time.Duration) {
+	f.vigilance = vigilance{after: after, every: every, limit: limit}
+}
+
+// Meter adds up the output of an agent.
+type Meter = meter
+
+// NewMeter is the meter of an agent that begins now.
+func NewMeter() *Meter { return &Meter{began: time.Now(), progress: func() {}} }
+
+// Add notes that the agent wrote n bytes.
+func (m *Meter) Add(n int) { m.add(n) }
+
+// Quiet is how long it has written nothing.
+func (m *Meter) Quiet() time.Duration { return m.quiet() }

@@ -1,0 +1,95 @@
+package agent_test
+
+import (
+	"bufio"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// worker is a process that launches attempt 1, which it leaves waiting.
+func worker(t *testing.T, w witness, scratch string) (*exec.Cmd, map[string]life, *bufio.Reader) {
+	t.Helper()
+	args := acting("worker", scratch)
+	worker := exec.Command(args[0], args[1:]...)
+	worker.Env = append(os.Environ(), "WITNESS="+w.listener.Addr().String())
+	out, err := worker.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, worker.Start())
+	t.Cleanup(func() {
+		_ = worker.Process.Kill()
+		_ = worker.Wait()
+	})
+	return worker, w.hear(t, 3), bufio.NewReader(out)
+}
+
+func TestLaterAttemptEndsTheEarlierOneOfAWorkerThatIsStopped(t *testing.T) {
+	t.Parallel()
+	w := newWitness(t)
+	scratch := t.TempDir()
+	zombie, lives, said := worker(t, w, scratch)
+	require.NoError(t, zombie.Process.Signal(syscall.SIGSTOP))
+
+	j := job("worker")
+	j.Address.Attempt = 2
+	j.Environment = w.environment()
+	ctx, cancel := context.WithCancel(t.Context())
+	second := start(ctx, agent.Command{Args: acting("hang"), Scratch: scratch}, j)
+	w.hear(t, 1)
+	for _, l := range lives {
+		l.requireDead(t)
+	}
+
+	// Awake again, the zombie leaves the home to whom it belongs now.
+	require.NoError(t, zombie.Process.Signal(syscall.SIGCONT))
+	line, err := said.ReadString('\n')
+	require.NoError(t, err)
+	require.Contains(t, line, "<nil>", "an agent that was ended is a result, whatever the store makes of it")
+	require.DirExists(t, filepath.Join(scratch, "worker+train-3+17+2", "tmp"))
+	cancel()
+	require.ErrorIs(t, (<-second).err, context.Canceled)
+	left, err := os.ReadDir(scratch)
+	require.NoError(t, err)
+	require.Empty(t, left)
+}
+
+func TestEarlierAttemptDoesNotGetTheHomeOfALaterOne(t *testing.T) {
+	t.Parallel()
+	w := newWitness(t)
+	c := agent.Command{Args: acting("hang"), Scratch: t.TempDir()}
+	j := job("demo")
+	j.Address.Attempt, j.Environment = 2, w.environment()
+	ctx, cancel := context.WithCancel(t.Context())
+	later := start(ctx, c, j)
+	w.hear(t, 1)
+	_, err := c.Launch(t.Context(), job("demo"))
+	require.ErrorIs(t, err, trace.ErrFenced)
+	cancel()
+	require.ErrorIs(t, (<-later).err, context.Canceled)
+}
+
+func TestHomeOfAnEqualOrAForeignAttemptIsWaitedForInVain(t *testing.T) {
+	t.Parallel()
+	w := newWitness(t)
+	c := agent.Command{Args: acting("hang"), Scratch: t.TempDir()}
+	j := job("demo")
+	j.Execution, j.Environment = "one", w.environment()
+	ctx, cancel := context.WithCancel(t.Context())
+	one := start(ctx, c, j)
+	w.hear(t, 1)
+	foreign := job("demo") // a run of the same name, in another store
+	foreign.Execution, foreign.Address.Attempt = "another", 7
+	for _, l := range []<-chan launched{start(t.Context(), c, j), start(t.Context(), c, foreign)} {
+		require.ErrorContains(t, (<-l).err, "another attempt still holds")
+	}
+	cancel()
+	require.ErrorIs(t, (<-one).err, context.Canceled, "until then it ran")
+}

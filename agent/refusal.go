@@ -1,0 +1,53 @@
+package agent
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// The codes in the gateway's refusals that concern the whole attempt.
+const (
+	codeFenced     = "attempt_fenced" // a later attempt has begun
+	codeCallLimit  = "call_limit"
+	codeTokenLimit = "token_limit"
+)
+
+// refusals is how many requests beyond its limit an agent may make. One that took
+// the first for an answer has ended by then; this one would go on for ever.
+const refusals = 100
+
+// heed looks for refusals that end the session. An error says that the agent must
+// not see the reply.
+func (s *Session) heed(body []byte) error {
+	var refusal struct {
+		Error struct{ Code string }
+	}
+	_ = json.Unmarshal(body, &refusal) // what isn't JSON is no refusal of the gateway
+	switch code := refusal.Error.Code; code {
+	case codeFenced:
+		err := fmt.Errorf("gateway refused attempt %s: %w", s.address, trace.ErrFenced)
+		s.end(err)
+		return err
+	case codeCallLimit, codeTokenLimit:
+		s.mu.Lock()
+		s.refused++
+		over := s.refused == refusals
+		s.mu.Unlock()
+		if over {
+			s.end(&exceeded{Failure(code), fmt.Sprintf("went on asking: %d requests were refused", refusals)})
+		}
+	}
+	return nil
+}
+
+// refuse answers with an error in the form that OpenAI's clients understand.
+func refuse(w http.ResponseWriter, status int, code, message string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(map[string]any{"error": map[string]any{
+		"message": message, "type": "invalid_request_error", "code": code, "param": nil,
+	}})
+}
