@@ -2,84 +2,44 @@ package activities_test
 
 import (
 	"context"
-	"encoding/json"
-	"sync"
+	"os"
 	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"go.temporal.io/sdk/activity"
-	"go.temporal.io/sdk/converter"
-	"go.temporal.io/sdk/testsuite"
 
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/checkpoint"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/store/blob"
+	"github.com/fulgurite/fulgurite/store"
 )
 
-const warmUpdates = 130 // one save on the way, after 100
+const (
+	warmUpdates    = 70
+	demonstrations = `{"messages":[{"role":"user","content":"1+1"},{"role":"assistant","content":"2"}]}
+{"messages":[{"role":"user","content":"1+2"},{"role":"assistant","content":"3"}]}
+{"messages":[{"role":"user","content":"2+3"},{"role":"assistant","content":"5"}]}
+`
+)
 
 // warm is a run that begins with demonstrations.
 func (w *world) warm() spec.Spec {
-	w.write("demonstrations.jsonl", `{"messages":[{"role":"user","content":"1+1"},{"role":"assistant","content":"2"}]}
-{"messages":[{"role":"user","content":"1+2"},{"role":"assistant","content":"3"}]}
-{"messages":[{"role":"user","content":"2+3"},{"role":"assistant","content":"5"}]}
-`)
+	w.write("demonstrations.jsonl", demonstrations)
 	s := w.spec()
 	s.Model.WarmStart = &spec.WarmStart{Demonstrations: "demonstrations.jsonl", Updates: warmUpdates, Batch: 2, LearningRate: 3e-3}
 	return s
 }
 
-// cutting ends a context once it holds as many blobs as a saved update has:
-// config, weights, moments and, last, the manifest.
+// cutting ends a context as soon as a state was saved.
 type cutting struct {
-	*blob.Store
-	cut      context.CancelFunc
-	left     int
-	manifest string
+	*store.Store
+	cut context.CancelFunc
 }
 
-func (c *cutting) Put(ctx context.Context, data []byte) (string, error) {
-	digest, err := c.Store.Put(ctx, data)
-	if c.left--; c.left == 0 {
-		c.manifest = digest
-		c.cut()
-	}
-	return digest, err
-}
-
-// progress is what an attempt said in its heartbeats, for the next one.
-type progress struct {
-	t    testing.TB
-	mu   sync.Mutex
-	last json.RawMessage
-}
-
-func (p *progress) listen(env *testsuite.TestActivityEnvironment) {
-	env.SetOnActivityHeartbeatListener(func(_ *activity.Info, details converter.EncodedValues) {
-		var said json.RawMessage
-		if err := details.Get(&said); err != nil {
-			p.t.Error(err)
-		}
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.last = said
-	})
-}
-
-func (p *progress) handOn(env *testsuite.TestActivityEnvironment) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	env.SetHeartbeatDetails(p.last)
-}
-
-func (p *progress) said() (details struct{ Manifest string }) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	require.NoError(p.t, json.Unmarshal(p.last, &details))
-	return details
+func (c cutting) PutProgress(ctx context.Context, p model.Progress) error {
+	defer c.cut()
+	return c.Store.PutProgress(ctx, p)
 }
 
 // counting counts updates.
@@ -112,7 +72,7 @@ func count(trainer *activities.Trainer) *atomic.Int64 {
 	return updates
 }
 
-func TestAWarmStartThatWasCutOffEndsInTheSameWeights(t *testing.T) {
+func TestAWarmStartThatWasCutOffGoesOnFromItsLastSavedUpdate(t *testing.T) {
 	t.Parallel()
 	undisturbed := newWorld(t)
 	want := undisturbed.start(undisturbed.warm())
@@ -122,45 +82,80 @@ func TestAWarmStartThatWasCutOffEndsInTheSameWeights(t *testing.T) {
 	w.prepare(w.warm())
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	blobs := &cutting{Store: w.blobs, cut: cancel, left: 4}
 	first := w.trainer()
-	first.Blobs = blobs
+	first.Versions, first.SaveEvery = cutting{w.store, cancel}, 50
 	made := count(first)
-	progress := &progress{t: t}
-	_, err := do[activities.VersionResult](t, first.InitPolicy, initPolicy(), under(ctx), progress.listen)
+	_, err := do[activities.VersionResult](t, first.InitPolicy, initPolicy(), under(ctx))
 	requireRetryable(t, err, "context canceled")
-	require.Equal(t, blobs.manifest, progress.said().Manifest)
-	require.EqualValues(t, 101, made.Load(), "the update after the saved one is broken off")
+	require.EqualValues(t, 51, made.Load(), "the update after the saved one is broken off")
 	w.requireNoVersion(0)
 
 	second := w.trainer()
 	made = count(second)
-	got, err := do[activities.VersionResult](t, second.InitPolicy, initPolicy(), progress.handOn)
+	got, err := do[activities.VersionResult](t, second.InitPolicy, initPolicy())
 	require.NoError(t, err)
-	require.EqualValues(t, warmUpdates-100, made.Load())
+	require.EqualValues(t, warmUpdates-50, made.Load())
 	require.Equal(t, want, got)
-	a, err := undisturbed.version(0)
+	requireSameManifest(t, undisturbed, w, 0)
+}
+
+func requireSameManifest(t *testing.T, one, other *world, number int) {
+	t.Helper()
+	a, err := one.version(number)
 	require.NoError(t, err)
-	b, err := w.version(0)
+	b, err := other.version(number)
 	require.NoError(t, err)
 	require.Equal(t, a.Manifest, b.Manifest)
 }
 
-func TestAWarmStartBegunAgainFromNothingEndsInTheSameWeights(t *testing.T) {
+func TestAWarmStartGoesOnFromNothingElse(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.prepare(w.warm())
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	first := w.trainer()
-	first.Blobs = &cutting{Store: w.blobs, cut: cancel, left: 4}
-	_, err := do[activities.VersionResult](t, first.InitPolicy, initPolicy(), under(ctx))
-	requireRetryable(t, err)
-	got, err := do[activities.VersionResult](t, first.InitPolicy, initPolicy())
-	require.NoError(t, err)
-	undisturbed := newWorld(t)
-	require.Equal(t, undisturbed.start(undisturbed.warm()), got)
+	for name, spoil := range map[string]func(w *world, p model.Progress, s *activities.Trainer){
+		"a corrupted state": func(w *world, p model.Progress, _ *activities.Trainer) { w.overwrite(p.Manifest) },
+		"a missing state": func(w *world, p model.Progress, _ *activities.Trainer) {
+			require.NoError(w.t, os.Remove(w.path(p.Manifest)))
+		},
+		"other demonstrations": func(w *world, _ model.Progress, _ *activities.Trainer) {
+			w.write("demonstrations.jsonl", demonstrations+"\n") // they come to the same
+		},
+		"another machine's": func(_ *world, _ model.Progress, t *activities.Trainer) {
+			within := t.Engines
+			t.Engines = func(name string) (model.Engine, error) {
+				e, err := within(name)
+				return elsewhere{e}, err
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.prepare(w.warm())
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			first := w.trainer()
+			first.Versions, first.SaveEvery = cutting{w.store, cancel}, 50
+			_, err := do[activities.VersionResult](t, first.InitPolicy, initPolicy(), under(ctx))
+			requireRetryable(t, err)
+			p, err := w.store.Progress(t.Context(), model.VersionID{Run: "demo", Policy: model.DefaultPolicy})
+			require.NoError(t, err)
+			require.Equal(t, 50, p.Updates)
+
+			second := w.trainer()
+			made := count(second)
+			spoil(w, p, second)
+			got, err := do[activities.VersionResult](t, second.InitPolicy, initPolicy())
+			require.NoError(t, err)
+			require.EqualValues(t, warmUpdates, made.Load(), "it begins anew")
+			undisturbed := newWorld(t)
+			require.Equal(t, undisturbed.start(undisturbed.warm()), got)
+		})
+	}
 }
+
+// elsewhere is an engine with the arithmetic of another machine.
+type elsewhere struct{ model.Engine }
+
+func (elsewhere) Fingerprint() string { return "another machine" }
 
 func TestVersionZeroStandsOnceItIsMade(t *testing.T) {
 	t.Parallel()

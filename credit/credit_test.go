@@ -101,15 +101,19 @@ func TestLossesHaveTheDerivativeTheyReport(t *testing.T) {
 		draw := func(name string, lo, hi float64) []float64 {
 			return rapid.SliceOfN(rapid.Float64Range(lo, hi), n, n).Draw(t, name)
 		}
-		for _, loss := range []credit.Loss{credit.PPOClip{Low: 0.2, High: 0.28}, credit.CrossEntropy{}} {
+		for _, loss := range []credit.Loss{
+			credit.PPOClip{Low: 0.2, High: 0.28}, credit.DecoupledPPO{Low: 0.2, High: 0.28, Cap: 1.5}, credit.CrossEntropy{},
+		} {
 			in := credit.Tokens{
-				Current: draw("current", -3, 0), Sampled: draw("sampled", -3, 0), Advantage: draw("advantage", -2, 2),
-				Weight: draw("weight", 0, 1), Gradient: make([]float64, n),
+				Current: draw("current", -3, 0), Sampled: draw("sampled", -3, 0), Proximal: draw("proximal", -3, 0),
+				Advantage: draw("advantage", -2, 2), Weight: draw("weight", 0, 1), Gradient: make([]float64, n),
 			}
 			for i := range in.Current { // stay away from the kinks, where there is no derivative
-				r := math.Exp(in.Current[i] - in.Sampled[i])
-				if math.Abs(r-0.8) < 1e-3 || math.Abs(r-1.28) < 1e-3 {
-					in.Weight[i] = 0
+				for _, from := range []float64{in.Sampled[i], in.Proximal[i]} {
+					r := math.Exp(in.Current[i] - from)
+					if math.Abs(r-0.8) < 1e-3 || math.Abs(r-1.28) < 1e-3 {
+						in.Weight[i] = 0
+					}
 				}
 			}
 			loss.Evaluate(in)

@@ -15,5 +15,7 @@
 //
 // Notation in this package: i counts trajectories of a group, t tokens of a
 // trajectory; G is the size of a group; r is the ratio of the current to the
-// sampling probability of a token; A its advantage.
+// sampling probability of a token, or, in a decoupled loss, to the proximal one;
+// A its advantage. π_θ is the current policy, μ the one that sampled, π_prox the
+// proximal one: what the batch's first update started from.
 package credit

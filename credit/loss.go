@@ -5,8 +5,11 @@ import "math"
 // Tokens are the tokens of one sequence as a loss sees them. All slices have one
 // length. Gradient is written, not read.
 type Tokens struct {
-	Current   []float64 // log-probability under the policy being trained
-	Sampled   []float64 // recorded when the token was sampled
+	Current []float64 // log-probability under the policy being trained
+	Sampled []float64 // recorded when the token was sampled
+	// Proximal is the log-probability under the policy that the batch's first update
+	// started from; nil for losses that don't read it.
+	Proximal  []float64
 	Advantage []float64
 	// Weight of the token in the batch's loss, 0 where it is not trained.
 	Weight []float64
@@ -22,6 +25,11 @@ type Stats struct {
 	Clipped float64 // tokens whose gradient the clip removed
 	KL      float64 // k3 estimate of KL(sampling ‖ current): r − 1 − log r
 	Gap     float64 // |log r|, the mismatch between sampler and trainer
+
+	// Of losses that correct for the version that sampled; else 0.
+	Importance float64 // the weights between the versions
+	Capped     float64 // tokens whose weight was truncated
+	Staleness  float64 // |log π_prox − log μ|, how far the versions are apart
 }
 
 // Add accumulates o into s.
@@ -32,6 +40,9 @@ func (s *Stats) Add(o Stats) {
 	s.Clipped += o.Clipped
 	s.KL += o.KL
 	s.Gap += o.Gap
+	s.Importance += o.Importance
+	s.Capped += o.Capped
+	s.Staleness += o.Staleness
 }
 
 // Loss is a policy loss.

@@ -11,7 +11,8 @@ type Engine interface {
 	Name() string
 	// Fingerprint describes everything that the bits of its results depend on:
 	// kernels, processor features, build. Equal inputs give equal bits wherever
-	// fingerprints are equal and Deterministic is true.
+	// fingerprints are equal and Deterministic is true; a trainer and a decoder
+	// then give a token the same log-probability.
 	Fingerprint() string
 	Deterministic() bool
 	// NewTrainer takes a checkpoint; it copies what it keeps.
@@ -77,7 +78,8 @@ type Trainer interface {
 }
 
 // Decoder samples from one version's weights, many sequences at once. It is
-// safe for concurrent use; requests in flight share batches.
+// safe for concurrent use; requests in flight share batches. One that is a Scorer
+// too can prove that it holds the right weights.
 type Decoder interface {
 	Decode(ctx context.Context, r DecodeRequest) (Completion, error)
 	// Close ends requests under way. Closing again does nothing.

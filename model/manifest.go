@@ -19,6 +19,8 @@ const (
 	ConfigFile    = "config.json"
 	WeightsFile   = "model.safetensors"
 	OptimizerFile = "optimizer.safetensors"
+	// CanaryFile is optional: what a sampler of the version has to reproduce.
+	CanaryFile = "canary.json"
 )
 
 // ErrManifest is wrapped by every error of Manifest.Check and ParseManifest.

@@ -16,8 +16,8 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT DO NOTHING`
 
 // PutVersion keeps v unless a version stands under its id, and returns the one
 // that then stands and whether this call made it. Whether another's version
-// will do (the same weights, or any) is for the caller to decide. An absent
-// Created is the present.
+// will do (the same weights, or any) is for the caller to decide. Progress towards
+// the version is forgotten. An absent Created is the present.
 func (s *Store) PutVersion(ctx context.Context, v model.Version) (model.Version, bool, error) {
 	metrics, err := encode("metrics", v.Metrics)
 	if err != nil {
@@ -30,6 +30,9 @@ func (s *Store) PutVersion(ctx context.Context, v model.Version) (model.Version,
 		standing, created, err = keep(t, insertVersion, args, func() (model.Version, error) {
 			return one(t.ctx, t, readVersion, selectVersion, v.Run, v.Policy, v.Number)
 		})
+		if err == nil {
+			_, err = t.exec(deleteUpdates, v.Run, v.Policy, v.Number)
+		}
 		return err
 	})
 	if err != nil {

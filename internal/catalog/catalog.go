@@ -123,3 +123,13 @@ func (c Catalog) Load(ctx context.Context, id model.VersionID) (model.Architectu
 	}
 	return k.Architecture, k.Weights, v.Weights, nil
 }
+
+// Canary implements the sampler's source: what version id's weights have to
+// reproduce, nil where nothing was written down.
+func (c Catalog) Canary(ctx context.Context, id model.VersionID) (*model.Canary, error) {
+	v, err := c.Store.Version(ctx, id)
+	if err != nil {
+		return nil, fmt.Errorf("find version %s: %w", id, err)
+	}
+	return checkpoint.LoadCanary(ctx, c.Blobs, v.Manifest)
+}

@@ -86,6 +86,21 @@ func TestReferencesMeanVersions(t *testing.T) {
 	}
 }
 
+func TestThePromotedReferenceFollowsThePointer(t *testing.T) {
+	t.Parallel()
+	s := newShelf(t)
+	for i, move := range []record.Promotion{
+		{Version: 1, Previous: 0, Source: record.SourceGate}, {Version: 0, Previous: 1, Source: record.SourceRollback},
+		{Version: 1, Previous: 0, Source: record.SourcePin}, {Version: 1, Previous: 1, Source: record.SourceUnpin},
+	} {
+		move.Run, move.Policy, move.DecisionID = "demo", "main", string(move.Source)
+		require.NoError(t, s.store.Promote(t.Context(), move))
+		v, err := s.Find(t.Context(), "demo@promoted")
+		require.NoError(t, err)
+		require.Equal(t, id(move.Version), v.VersionID, "move %d", i)
+	}
+}
+
 func TestWhatIsListedCanBeAskedFor(t *testing.T) {
 	t.Parallel()
 	s := newShelf(t)
@@ -115,4 +130,25 @@ func TestAVersionWhoseManifestHasOtherWeightsIsNotLoaded(t *testing.T) {
 	_, _, _, err := s.Load(t.Context(), id(2))
 	require.ErrorIs(t, err, checkpoint.ErrCorrupt)
 	require.ErrorContains(t, err, "demo@2")
+}
+
+func TestTheCanaryIsThatOfTheVersion(t *testing.T) {
+	t.Parallel()
+	s := newShelf(t)
+	c, err := s.Canary(t.Context(), id(1))
+	require.NoError(t, err)
+	require.Nil(t, c, "it was saved without")
+	want := model.Canary{
+		Format: model.CanaryFormat, Fingerprint: "f", Rows: []model.CanaryRow{{Prompt: []int32{1}, Tokens: []int32{2}, Logprobs: []float32{-2}}},
+	}
+	a := architecture()
+	manifest, weights, err := checkpoint.SaveVersion(t.Context(), s.Blobs, model.Checkpoint{Architecture: a, Weights: a.Init(2)},
+		model.Manifest{Policy: "main", Number: 2, Parent: 1, Codec: "compact"}, want)
+	require.NoError(t, err)
+	s.put(t, model.Version{VersionID: id(2), Parent: 1, Manifest: manifest, Weights: weights})
+	c, err = s.Canary(t.Context(), id(2))
+	require.NoError(t, err)
+	require.Equal(t, want, *c)
+	_, err = s.Canary(t.Context(), id(7))
+	require.ErrorIs(t, err, trace.ErrNotFound)
 }

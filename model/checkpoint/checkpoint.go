@@ -1,6 +1,6 @@
 // Package checkpoint writes a policy's state as content-addressed blobs and
-// reads it back: a manifest that names a config, the weights and the optimizer's
-// moments, in the layout of docs/formats.md.
+// reads it back: a manifest that names a config, the weights, the optimizer's
+// moments and the canary, in the layout of docs/formats.md.
 //
 // It knows neither databases nor runs. Equal states give equal blobs, whatever
 // the run is called, so two executors of one update write the same thing; and
@@ -12,6 +12,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/fulgurite/fulgurite/model"
@@ -36,15 +38,31 @@ const (
 // Save stores c under m, whose Format, Updates, Architecture and Files it fills
 // in. A checkpoint that Load could not read back is refused. It returns the digests of the manifest and of the weights.
 func Save(ctx context.Context, blobs Blobs, c model.Checkpoint, m model.Manifest) (manifest, weights string, err error) {
+	return save(ctx, blobs, c, m, nil)
+}
+
+// SaveVersion is Save for what samplers will load: with the canary that they have
+// to reproduce.
+func SaveVersion(ctx context.Context, blobs Blobs, c model.Checkpoint, m model.Manifest, canary model.Canary) (manifest, weights string, err error) {
+	text, err := canary.Encode()
+	if err != nil {
+		return "", "", err
+	}
+	return save(ctx, blobs, c, m, map[string][]byte{model.CanaryFile: text})
+}
+
+func save(ctx context.Context, blobs Blobs, c model.Checkpoint, m model.Manifest, files map[string][]byte) (manifest, weights string, err error) {
+	files = maps.Clone(files)
+	if files == nil {
+		files = map[string][]byte{}
+	}
 	m.Format, m.Updates, m.Architecture, m.Files = model.ManifestFormat, c.Updates, c.Architecture, map[string]model.File{}
 	if err := complete(c); err != nil {
 		return "", "", err
 	}
-	config, err := hf.WriteConfig(c.Architecture)
-	if err != nil {
+	if files[model.ConfigFile], err = hf.WriteConfig(c.Architecture); err != nil {
 		return "", "", fmt.Errorf("encode %s: %w", model.ConfigFile, err)
 	}
-	files := map[string][]byte{model.ConfigFile: config}
 	if files[model.WeightsFile], err = encode(c.Weights); err != nil {
 		return "", "", fmt.Errorf("encode %s: %w", model.WeightsFile, err)
 	}
@@ -54,12 +72,12 @@ func Save(ctx context.Context, blobs Blobs, c model.Checkpoint, m model.Manifest
 			return "", "", fmt.Errorf("encode %s: %w", model.OptimizerFile, err)
 		}
 	}
-	for name, data := range files {
-		digest, err := blobs.Put(ctx, data)
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		digest, err := blobs.Put(ctx, files[name])
 		if err != nil {
 			return "", "", fmt.Errorf("store %s: %w", name, err)
 		}
-		m.Files[name] = model.File{Digest: digest, Size: int64(len(data))}
+		m.Files[name] = model.File{Digest: digest, Size: int64(len(files[name]))}
 	}
 	text, err := m.Encode()
 	if err != nil {
@@ -108,13 +126,9 @@ func Load(ctx context.Context, blobs Blobs, manifest string) (model.Checkpoint, 
 
 // LoadWeights reads what sampling needs: everything but the optimizer.
 func LoadWeights(ctx context.Context, blobs Blobs, manifest string) (model.Checkpoint, model.Manifest, error) {
-	text, err := blobs.Get(ctx, manifest)
+	m, err := readManifest(ctx, blobs, manifest)
 	if err != nil {
-		return model.Checkpoint{}, model.Manifest{}, fmt.Errorf("read manifest %s: %w", manifest, err)
-	}
-	m, err := model.ParseManifest(text)
-	if err != nil {
-		return model.Checkpoint{}, m, fmt.Errorf("manifest %s: %w", manifest, err)
+		return model.Checkpoint{}, m, err
 	}
 	tensors, err := readTensors(ctx, blobs, m, model.WeightsFile)
 	if err != nil {
@@ -124,7 +138,40 @@ func LoadWeights(ctx context.Context, blobs Blobs, manifest string) (model.Check
 	return model.Checkpoint{Architecture: m.Architecture, Weights: weights, Updates: m.Updates}, m, err
 }
 
-func readTensors(ctx context.Context, blobs Blobs, m model.Manifest, name string) (model.Weights, error) {
+// LoadCanary reads the canary of the version whose manifest has the given digest;
+// nil if it has none, like those of older or external trainers.
+func LoadCanary(ctx context.Context, blobs Blobs, manifest string) (*model.Canary, error) {
+	m, err := readManifest(ctx, blobs, manifest)
+	if err != nil {
+		return nil, err
+	}
+	if _, ok := m.Files[model.CanaryFile]; !ok {
+		return nil, nil
+	}
+	data, err := readFile(ctx, blobs, m, model.CanaryFile)
+	if err != nil {
+		return nil, err
+	}
+	c, err := model.ParseCanary(data)
+	if err != nil {
+		return nil, fmt.Errorf("%w: read %s of version %d: %w", ErrCorrupt, model.CanaryFile, m.Number, err)
+	}
+	return &c, nil
+}
+
+func readManifest(ctx context.Context, blobs Blobs, digest string) (model.Manifest, error) {
+	text, err := blobs.Get(ctx, digest)
+	if err != nil {
+		return model.Manifest{}, fmt.Errorf("read manifest %s: %w", digest, err)
+	}
+	m, err := model.ParseManifest(text)
+	if err != nil {
+		return m, fmt.Errorf("manifest %s: %w", digest, err)
+	}
+	return m, nil
+}
+
+func readFile(ctx context.Context, blobs Blobs, m model.Manifest, name string) ([]byte, error) {
 	f, ok := m.Files[name]
 	if !ok {
 		return nil, fmt.Errorf("%w: version %d has no %s", ErrCorrupt, m.Number, name)
@@ -135,6 +182,14 @@ func readTensors(ctx context.Context, blobs Blobs, m model.Manifest, name string
 	}
 	if int64(len(data)) != f.Size {
 		return nil, fmt.Errorf("%w: %s of version %d has %d bytes, its manifest says %d", ErrCorrupt, name, m.Number, len(data), f.Size)
+	}
+	return data, nil
+}
+
+func readTensors(ctx context.Context, blobs Blobs, m model.Manifest, name string) (model.Weights, error) {
+	data, err := readFile(ctx, blobs, m, name)
+	if err != nil {
+		return nil, err
 	}
 	tensors, _, err := hf.ReadSafetensors(bytes.NewReader(data), int64(len(data)))
 	if err != nil {

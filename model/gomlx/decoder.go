@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 
@@ -15,6 +16,8 @@ import (
 // chunks are the numbers of tokens that rows are fed at once: one when all of
 // them continue completions, more while any reads its prompt.
 var chunks = [...]int{1, 16, 128}
+
+var _ model.Scorer = (*decoder)(nil)
 
 // decoder implements model.Decoder. One goroutine owns the rows, and feeds all of
 // them together; requests come to it through queue and get their answer on a
@@ -41,6 +44,7 @@ type request struct {
 	ctx     context.Context
 	limit   int     // most tokens to sample
 	pending []int32 // tokens not yet fed
+	given   []int32 // tokens to take instead of sampling; empty, or limit of them
 	fed     int     // tokens in the cache
 	done    model.Completion
 	answer  chan answer // buffered, so that answering never waits
@@ -66,6 +70,23 @@ func newDecoder(g *graphs, w model.Weights, capacity int) (*decoder, error) {
 
 // Decode implements model.Decoder.
 func (d *decoder) Decode(ctx context.Context, r model.DecodeRequest) (model.Completion, error) {
+	return d.decode(ctx, r, nil)
+}
+
+// Score implements model.Scorer: a request whose tokens are given.
+func (d *decoder) Score(ctx context.Context, prompt, tokens []int32) ([]float32, error) {
+	a := d.graphs.arch
+	if err := checkTokens(a, tokens); err != nil {
+		return nil, fmt.Errorf("score: %w", err)
+	}
+	if len(prompt)+len(tokens) > a.MaxPositions {
+		return nil, fmt.Errorf("score: %w: %d tokens and %d to score, the model has %d positions", model.ErrPromptTooLong, len(prompt), len(tokens), a.MaxPositions)
+	}
+	c, err := d.decode(ctx, model.DecodeRequest{Prompt: prompt, MaxTokens: len(tokens)}, slices.Clone(tokens))
+	return c.Logprobs, err
+}
+
+func (d *decoder) decode(ctx context.Context, r model.DecodeRequest, given []int32) (model.Completion, error) {
 	a := d.graphs.arch
 	if len(r.Prompt) == 0 || r.MaxTokens < 1 {
 		return model.Completion{}, fmt.Errorf("decode: prompt of %d tokens, at most %d to sample", len(r.Prompt), r.MaxTokens)
@@ -81,7 +102,7 @@ func (d *decoder) Decode(ctx context.Context, r model.DecodeRequest) (model.Comp
 	}
 	q := &request{
 		DecodeRequest: r, ctx: ctx, limit: min(r.MaxTokens, a.MaxPositions-len(r.Prompt)),
-		pending: slices.Clone(r.Prompt), answer: make(chan answer, 1),
+		pending: slices.Clone(r.Prompt), given: given, answer: make(chan answer, 1),
 	}
 	select {
 	case d.queue <- q:
@@ -283,6 +304,9 @@ func (d *decoder) feed(c int) (in []any, err error) {
 			if n == len(r.pending) {
 				model.GumbelNoise(r.Seed, len(r.done.Tokens), noise[i*v:(i+1)*v])
 			}
+		}
+		if r.given != nil && n == len(r.pending) { // no logit comes up to it
+			noise[i*v+int(r.given[len(r.done.Tokens)])] = math.MaxFloat32
 		}
 	}
 	return []any{

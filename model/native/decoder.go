@@ -3,10 +3,13 @@ package native
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/fulgurite/fulgurite/model"
 )
+
+var _ model.Scorer = (*decoder)(nil)
 
 // decoder implements model.Decoder with continuous batching: one goroutine owns
 // the batch and runs it step by step; requests join and leave between steps.
@@ -46,22 +49,46 @@ func (d *decoder) Decode(ctx context.Context, r model.DecodeRequest) (model.Comp
 	if err != nil {
 		return model.Completion{}, fmt.Errorf("decode: %w", err)
 	}
-	if err := ctx.Err(); err != nil {
+	if err := d.answer(ctx, q); err != nil {
 		return model.Completion{}, fmt.Errorf("decode: %w", err)
 	}
+	return q.completion, nil
+}
+
+// Score implements model.Scorer: a request whose tokens are given.
+func (d *decoder) Score(ctx context.Context, prompt, tokens []int32) ([]float32, error) {
+	if err := checkTokens(d.Architecture, tokens); err != nil {
+		return nil, fmt.Errorf("score: %w", err)
+	}
+	q, err := d.newRequest(model.DecodeRequest{Prompt: prompt, MaxTokens: len(tokens)})
+	if err == nil && q.limit < len(tokens) {
+		err = fmt.Errorf("%w: %d tokens and %d to score, the model has %d positions", model.ErrPromptTooLong, len(prompt), len(tokens), d.MaxPositions)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("score: %w", err)
+	}
+	q.given = slices.Clone(tokens)
+	if err := d.answer(ctx, q); err != nil {
+		return nil, fmt.Errorf("score: %w", err)
+	}
+	return q.completion.Logprobs, nil
+}
+
+// answer has the owner take q up and waits until it is done.
+func (d *decoder) answer(ctx context.Context, q *request) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	if !d.queue(q) {
-		return model.Completion{}, fmt.Errorf("decode: %w", ErrClosed)
+		return ErrClosed
 	}
 	select {
 	case <-q.done:
+		return q.err
 	case <-ctx.Done():
 		q.abandoned.Store(true)
-		return model.Completion{}, fmt.Errorf("decode: %w", ctx.Err())
+		return ctx.Err()
 	}
-	if q.err != nil {
-		return model.Completion{}, fmt.Errorf("decode: %w", q.err)
-	}
-	return q.completion, nil
 }
 
 // Close ends the owner and its threads. Requests under way return ErrClosed.

@@ -21,6 +21,7 @@ type request struct {
 	cached int     // tokens whose keys and values are in pages
 	feed   int     // tokens that the present step adds
 	pages  [][]float32
+	given  []int32 // tokens to take instead of sampling; empty, or limit of them
 
 	completion model.Completion
 	err        error

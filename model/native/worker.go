@@ -137,16 +137,19 @@ func (b *worker) sample(u *unit) {
 }
 
 // choose samples one token: the largest of logit/temperature + noise, the lowest
-// number of several.
+// number of several. Where tokens are given it takes the next of those.
 func (b *worker) choose(q *request, logits []float32) {
 	token := 0
-	if q.Temperature == 0 {
+	switch {
+	case q.given != nil:
+		token = int(q.given[len(q.completion.Tokens)])
+	case q.Temperature == 0:
 		for i, x := range logits[:b.VocabSize] {
 			if x > logits[token] {
 				token = i
 			}
 		}
-	} else {
+	default:
 		token = model.GumbelChoose(logits[:b.VocabSize], q.scale, q.Seed, len(q.completion.Tokens))
 	}
 	o := b.judge(logits, int32(token), q.scale)

@@ -4,6 +4,11 @@
 // It has no state that a crash could lose. A request names a version; what is
 // not resident is loaded from the source. It does not decide which version to
 // use, and it does not record what it samples; the gateway does both.
+//
+// A version whose canary it does not reproduce is refused with
+// model.ErrWrongWeights, when it is published and each time it is asked for: the
+// decoder that would sample scores given tokens and has to arrive at what the
+// trainer wrote down. A version without a canary is served as it is.
 package serve
 
 import (
@@ -19,6 +24,8 @@ import (
 // Source loads a version's weights and says their digest.
 type Source interface {
 	Load(ctx context.Context, v model.VersionID) (model.Architecture, model.Weights, string, error)
+	// Canary is what the weights have to reproduce; nil where the version has none.
+	Canary(ctx context.Context, v model.VersionID) (*model.Canary, error)
 }
 
 // ErrClosed is returned once the sampler was closed.
@@ -135,11 +142,8 @@ func (s *Sampler) acquire(ctx context.Context, v model.VersionID) (*replica, err
 
 func (s *Sampler) load(ctx context.Context, e *list.Element) {
 	rep := e.Value.(*replica)
-	arch, weights, digest, err := s.source.Load(ctx, rep.version)
-	if err == nil {
-		rep.weights = digest
-		rep.decoder, err = s.engine.NewDecoder(arch, weights)
-	}
+	var err error
+	rep.decoder, rep.weights, err = s.admit(ctx, rep.version)
 	if err != nil {
 		rep.err = fmt.Errorf("load version %s: %w", rep.version, err)
 		s.mu.Lock()
@@ -156,6 +160,27 @@ func (s *Sampler) load(ctx context.Context, e *list.Element) {
 	if abandoned {
 		rep.close()
 	}
+}
+
+// admit makes a decoder that reproduces the version's canary.
+func (s *Sampler) admit(ctx context.Context, v model.VersionID) (model.Decoder, string, error) {
+	canary, err := s.source.Canary(ctx, v)
+	if err != nil {
+		return nil, "", err
+	}
+	arch, weights, digest, err := s.source.Load(ctx, v)
+	if err != nil {
+		return nil, "", err
+	}
+	decoder, err := s.engine.NewDecoder(arch, weights)
+	if err != nil || canary == nil {
+		return decoder, digest, err
+	}
+	if err := canary.Verify(ctx, s.engine, decoder); err != nil {
+		decoder.Close()
+		return nil, "", fmt.Errorf("%w: it is not served; a new load is tried when it is asked for again", err)
+	}
+	return decoder, digest, nil
 }
 
 // evict forgets the least recently used versions beyond the limit and returns

@@ -38,6 +38,8 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	case "put under a limit":
 		os.Exit(putUnderLimit(os.Getenv(childDirectory)))
+	case "put until full":
+		os.Exit(putUntilFull(os.Getenv(childDirectory)))
 	case "put until killed":
 		fmt.Println(putUntilKilled(os.Getenv(childDirectory)))
 	}
@@ -214,8 +216,9 @@ func TestDiskThatFillsUpLeavesNoPartOfABlob(t *testing.T) {
 	_, directory := open(t)
 	out, err := child(t, "put under a limit", directory).CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	require.Contains(t, string(out), "put blob: write")
+	require.Contains(t, string(out), "put blob: no room")
 	require.Contains(t, string(out), "file too large")
+	require.Contains(t, string(out), "free space, or raise the quota, in "+directory)
 	require.Empty(t, files(t, directory))
 }
 
@@ -285,4 +288,34 @@ func child(t *testing.T, task, directory string) *exec.Cmd {
 	c := exec.CommandContext(t.Context(), os.Args[0])
 	c.Env = append(os.Environ(), childTask+"="+task, childDirectory+"="+directory)
 	return c
+}
+
+// Whatever is cut off a file or flipped in it is noticed, wherever.
+func TestNoCutAndNoFlippedBitGoesUnnoticed(t *testing.T) {
+	t.Parallel()
+	s, _ := open(t)
+	content := []byte("weights of version 12, and then some moments")
+	digest, err := s.Put(t.Context(), content)
+	require.NoError(t, err)
+	path, err := s.Path(digest)
+	require.NoError(t, err)
+	require.NoError(t, os.Chmod(path, 0o644))
+	spoilt := func(data []byte) {
+		t.Helper()
+		require.NoError(t, os.WriteFile(path, data, 0o644))
+		_, err := s.Get(t.Context(), digest)
+		require.ErrorIs(t, err, blob.ErrCorrupt)
+	}
+	for n := range content {
+		spoilt(content[:n])
+	}
+	spoilt(append(bytes.Clone(content), 0))
+	for bit := range 8 * len(content) {
+		flipped := bytes.Clone(content)
+		flipped[bit/8] ^= 1 << (bit % 8)
+		spoilt(flipped)
+	}
+	require.NoError(t, os.WriteFile(path, content, 0o644))
+	_, err = s.Get(t.Context(), digest)
+	require.NoError(t, err)
 }

@@ -32,6 +32,8 @@ var (
 	ErrNotFound = trace.ErrNotFound
 	// ErrCorrupt says that a file is not what its name promises.
 	ErrCorrupt = errors.New("blob is corrupt")
+	// ErrFull says that the directory has no room for a blob. Nothing of it is kept.
+	ErrFull = errors.New("no room for the blob")
 	// ErrDigest says that a string is no digest.
 	ErrDigest = errors.New("bad digest")
 )
@@ -71,9 +73,13 @@ func (s *Store) Put(ctx context.Context, data []byte) (string, error) {
 }
 
 // PutFrom keeps what r gives up to its end and returns its digest. When r
-// fails, nothing is kept.
+// fails, nothing is kept; nor when the disk is full, which is ErrFull, and may be
+// tried again once there is space.
 func (s *Store) PutFrom(ctx context.Context, r io.Reader) (string, error) {
 	digest, err := s.put(ctx, r)
+	if isFull(err) {
+		return "", fmt.Errorf("put blob: %w: free space, or raise the quota, in %s: %w", ErrFull, s.directory, err)
+	}
 	if err != nil {
 		return "", fmt.Errorf("put blob: %w", err)
 	}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -37,6 +38,12 @@ func (s *Store) put(ctx context.Context, r io.Reader) (digest string, err error)
 	}
 	digest = prefix + hex.EncodeToString(sum.Sum(nil))
 	return digest, s.name(ctx, f.Name(), digest)
+}
+
+// isFull reports whether err means that there is no room: on the disk, within a
+// quota, or within a limit on the size of files.
+func isFull(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG)
 }
 
 // name gives a finished file the name of its content.
