@@ -172,21 +172,6 @@ func (c *Coordinator) RecordEvaluation(ctx context.Context, in RecordEvaluationI
 	}))
 }
 
-// PromoteVersion moves the promoted pointer, by compare-and-swap, once for each
-// decision.
-func (c *Coordinator) PromoteVersion(ctx context.Context, in PromoteVersionInput) (err error) {
-	defer settle(&err)
-	evidence, err := json.Marshal(in.Decision)
-	if err != nil {
-		return fmt.Errorf("encode decision %s: %w", in.DecisionID, err)
-	}
-	err = c.Ledger.Promote(ctx, record.Promotion{
-		Run: in.Run, Policy: in.Policy, DecisionID: in.DecisionID, Version: in.Version, Previous: in.Previous,
-		Reason: in.Decision.Reason(), Evidence: evidence, At: time.Now(),
-	})
-	return standing(err)
-}
-
 // FinishRun closes a run's record. A workflow that was refused its name, or
 // failed before it had a record, leaves things as they are.
 func (c *Coordinator) FinishRun(ctx context.Context, in FinishRunInput) (err error) {

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/activities"
-	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
@@ -141,24 +140,4 @@ func TestOnlyItsOwnExecutionFinishesARun(t *testing.T) {
 	require.Equal(t, record.Completed, run.Status)
 	require.JSONEq(t, `{"steps":3}`, string(run.Result))
 	requireFinal(t, w.finish(execution, record.Failed, `{}`), "conflict")
-}
-
-func TestAPromotionIsMadeOncePerDecisionAndOnlyFromWhatIsPromoted(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.start(w.spec())
-	f := w.coordinator.PromoteVersion
-	promote := func(decision string, version, previous int) error {
-		_, err := environment(f, nil).ExecuteActivity(f, activities.PromoteVersionInput{
-			Run: "demo", Policy: model.DefaultPolicy, DecisionID: decision, Version: version, Previous: previous,
-			Decision: model.Decision{Candidate: version, Promoted: previous, Accept: true},
-		})
-		return err
-	}
-	require.NoError(t, promote("gate-0", 0, -1))
-	require.NoError(t, promote("gate-0", 0, -1))
-	requireFinal(t, promote("gate-2", 2, 1), "conflict")
-	promotions, err := w.store.Promotions(t.Context(), "demo", model.DefaultPolicy)
-	require.NoError(t, err)
-	require.Len(t, promotions, 1)
 }

@@ -1,6 +1,7 @@
 package activities
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -66,7 +67,7 @@ func addresses(in AssignCreditInput) []trace.Address {
 	for _, g := range in.Groups {
 		for sample, attempt := range g.Attempts {
 			out = append(out, trace.Address{
-				RolloutID: trace.RolloutID{Run: in.Run, Kind: trace.Train, Step: in.Step, Task: g.Task, Sample: sample},
+				RolloutID: trace.RolloutID{Run: in.Run, Kind: cmp.Or(g.Kind, trace.Train), Step: in.Step, Task: g.Task, Sample: sample},
 				Attempt:   attempt,
 			})
 		}

@@ -59,6 +59,9 @@ type RunAgentResult struct {
 	Reward *float64 `json:"reward,omitempty"`
 	Calls  int      `json:"calls"`
 	Tokens int      `json:"tokens"`
+	// TaskFault says that and why the attempt failed for the task's own reasons
+	// and not for the policy's.
+	TaskFault string `json:"task_fault,omitempty"`
 }
 
 // GradeRolloutInput asks the spec's grader command for the reward of an attempt.
@@ -70,13 +73,17 @@ type GradeRolloutInput struct {
 // GradeRolloutResult is that reward.
 type GradeRolloutResult struct {
 	Reward float64 `json:"reward"`
+	// TaskFault says why there is no reward.
+	TaskFault string `json:"task_fault,omitempty"`
 }
 
 // Group is what the samples of one task came to. Slices have one entry a sample.
 type Group struct {
-	Task     int       `json:"task"`
-	Attempts []int     `json:"attempts"`
-	Rewards  []float64 `json:"rewards"`
+	// Kind is trace.Reserve for the group of a reserve, else empty.
+	Kind     trace.Kind `json:"kind,omitempty"`
+	Task     int        `json:"task"`
+	Attempts []int      `json:"attempts"`
+	Rewards  []float64  `json:"rewards"`
 }
 
 // AssignCreditInput asks for the batch of a step.
@@ -99,6 +106,8 @@ type TrainStepInput struct {
 	Policy string `json:"policy"`
 	Step   int    `json:"step"`
 	Batch  string `json:"batch"`
+	// Set are the spec's keys that were set to other numbers on the way.
+	Set map[string]float64 `json:"set,omitempty"`
 }
 
 // RecordStepInput puts a finished step on record.
@@ -137,6 +146,49 @@ type PromoteVersionInput struct {
 	Version    int            `json:"version"`
 	Previous   int            `json:"previous"`
 	Decision   model.Decision `json:"decision"`
+}
+
+// PromoteVersionResult says what the pointer stands at afterwards.
+type PromoteVersionResult struct {
+	// Moved is false if somebody else moved or pinned the pointer since the
+	// decision.
+	Moved    bool   `json:"moved"`
+	Standing int    `json:"standing"`
+	Reason   string `json:"reason,omitempty"`
+}
+
+// DecidePromotionInput asks whether a candidate is better than the promoted
+// version.
+type DecidePromotionInput struct {
+	Run       string `json:"run"`
+	Policy    string `json:"policy"`
+	Candidate int    `json:"candidate"`
+	// Set are the spec's keys that were set to other numbers on the way.
+	Set map[string]float64 `json:"set,omitempty"`
+}
+
+// DecidePromotionResult is that decision; nothing has moved yet.
+type DecidePromotionResult struct {
+	Decision model.Decision `json:"decision"`
+}
+
+// RecordDecisionInput puts a decision on record that moves nothing.
+type RecordDecisionInput struct {
+	Run      string         `json:"run"`
+	Policy   string         `json:"policy"`
+	Decision model.Decision `json:"decision"`
+	Verdict  string         `json:"verdict"` // "refused", "rejected by …", "timed_out", "superseded by …"
+}
+
+// QuarantineTaskInput puts on record that a task can't be trained on.
+type QuarantineTaskInput struct {
+	Run     string `json:"run"`
+	Policy  string `json:"policy"`
+	Step    int    `json:"step"`
+	Task    int    `json:"task"`  // ordinal in its stream
+	Index   int    `json:"index"` // in the train split
+	Reserve bool   `json:"reserve,omitempty"`
+	Reason  string `json:"reason"`
 }
 
 // FinishRunInput ends the record of a run, if it is that of the execution given.

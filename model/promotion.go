@@ -1,28 +1,123 @@
 package model
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+)
 
 // Decision is whether a candidate becomes the promoted version, and why.
 type Decision struct {
 	Candidate int     `json:"candidate"`
-	Promoted  int     `json:"promoted"` // the version promoted before
+	Promoted  int     `json:"promoted"` // the version promoted before, -1 for none
 	Reward    float64 `json:"reward"`   // candidate's mean on the gate split
 	Baseline  float64 `json:"baseline"` // the promoted version's mean there
 	Margin    float64 `json:"margin"`
-	Accept    bool    `json:"accept"`
+	// Difference is the mean over tasks of the candidate's reward less the
+	// promoted version's, StdError its standard error with tasks as clusters.
+	Difference float64 `json:"difference"`
+	StdError   float64 `json:"std_error"`
+	// PValue is of the one-sided sign-flip test over Tasks tasks, to be at most
+	// Significance. All three are 0 where nothing was tested.
+	PValue       float64 `json:"p_value"`
+	Significance float64 `json:"significance"`
+	Tasks        int     `json:"tasks"`
+	Accept       bool    `json:"accept"`
+	// Obstacle says why the versions could not be compared.
+	Obstacle string `json:"obstacle,omitempty"`
+	// ApprovedBy is the person who approved, where one was asked.
+	ApprovedBy string `json:"approved_by,omitempty"`
 }
+
+// rounding is the part of a reward's size by which a difference has to be wrong
+// before it is one: sums of rewards that are equal need not be so to the bit.
+const rounding = 1e-12
 
 // Decide accepts a candidate whose mean reward on the gate split exceeds the
 // promoted version's by more than margin.
 func Decide(candidate, promoted int, reward, baseline, margin float64) Decision {
-	return Decision{candidate, promoted, reward, baseline, margin, reward > baseline+margin}
+	return Decision{Candidate: candidate, Promoted: promoted, Reward: reward, Baseline: baseline, Margin: margin, Accept: reward > baseline+margin}
+}
+
+// DecidePaired compares versions task by task. rewards and baseline hold, for
+// each task of the gate split, the mean reward of the candidate's samples and of
+// the promoted version's. The candidate is accepted if it is better by more than
+// margin on average, and if the one-sided p-value of the paired differences is
+// at most significance; 1 accepts without a test.
+//
+// Tasks and not samples are what is drawn, so that samples of one task are one
+// observation (Miller 2024, "Adding Error Bars to Evals", arXiv:2411.00640, §2.2
+// on clusters and §4.2 on pairs). The test flips signs instead of assuming that
+// means are normal, which they are not with few tasks and rewards of 0 and 1.
+func DecidePaired(candidate, promoted int, rewards, baseline []float64, margin, significance float64) (Decision, error) {
+	d := Decision{Candidate: candidate, Promoted: promoted, Margin: margin, Significance: significance, Tasks: len(rewards)}
+	if len(rewards) == 0 || len(rewards) != len(baseline) {
+		return Decision{}, fmt.Errorf("compare version %d with %d: rewards of %d and %d tasks", candidate, promoted, len(rewards), len(baseline))
+	}
+	differences := make([]float64, len(rewards))
+	size := math.Abs(margin)
+	for i, r := range rewards {
+		if !finite(r) || !finite(baseline[i]) {
+			return Decision{}, fmt.Errorf("compare version %d with %d: rewards %v and %v of task %d", candidate, promoted, r, baseline[i], i)
+		}
+		differences[i] = r - baseline[i]
+		size = max(size, math.Abs(r), math.Abs(baseline[i]))
+	}
+	for i, x := range differences {
+		if math.Abs(x) <= rounding*size {
+			differences[i] = 0
+		}
+	}
+	d.Reward, d.Baseline, d.Difference = mean(rewards), mean(baseline), mean(differences)
+	d.StdError, d.PValue = stdError(differences), signFlip(differences)
+	d.Accept = d.Difference-margin > rounding*size && d.PValue <= significance
+	return d, nil
+}
+
+// Unpaired refuses a candidate that can't be compared with the promoted version.
+func Unpaired(candidate, promoted int, obstacle string) Decision {
+	return Decision{Candidate: candidate, Promoted: promoted, Obstacle: obstacle}
 }
 
 // Reason says the decision in a sentence.
 func (d Decision) Reason() string {
-	verb := "refused"
+	verdict := "refused"
 	if d.Accept {
-		verb = "promoted"
+		verdict = "promoted"
 	}
-	return fmt.Sprintf("version %d %s: gate reward %.3f against %.3f of version %d, margin %g", d.Candidate, verb, d.Reward, d.Baseline, d.Promoted, d.Margin)
+	approved := ""
+	if d.ApprovedBy != "" {
+		approved = ", approved by " + d.ApprovedBy
+	}
+	switch {
+	case d.Obstacle != "":
+		return fmt.Sprintf("version %d %s: %s", d.Candidate, verdict, d.Obstacle)
+	case d.Promoted < 0:
+		return fmt.Sprintf("version %d %s: it is the first%s", d.Candidate, verdict, approved)
+	case d.Tasks == 0:
+		return fmt.Sprintf("version %d %s: gate reward %.3f against %.3f of version %d, margin %g%s",
+			d.Candidate, verdict, d.Reward, d.Baseline, d.Promoted, d.Margin, approved)
+	}
+	return fmt.Sprintf("version %d %s: gate reward %.3f against %.3f of version %d, difference %+.3f ± %.3f over %d tasks, margin %g, p = %.3g, at most %g%s",
+		d.Candidate, verdict, d.Reward, d.Baseline, d.Promoted, d.Difference, d.StdError, d.Tasks, d.Margin, d.PValue, d.Significance, approved)
+}
+
+func mean(values []float64) float64 {
+	sum := 0.0
+	for _, v := range values {
+		sum += v
+	}
+	return sum / float64(len(values))
+}
+
+// stdError is of the mean of values, 0 for a single one.
+func stdError(values []float64) float64 {
+	n := float64(len(values))
+	if n < 2 {
+		return 0
+	}
+	m, squares := mean(values), 0.0
+	for _, v := range values {
+		squares += (v - m) * (v - m)
+	}
+	return math.Sqrt(squares / (n - 1) / n)
 }

@@ -1,7 +1,8 @@
 // Package record holds what is kept of a run beside its rollouts: the run
-// itself, its batches, steps, evaluations and promotions. They are plain values
-// that package store keeps and everything else reads; each has a natural key,
-// named in its comment, under which writing it twice changes nothing.
+// itself, its batches, steps, evaluations and quarantined tasks, and how its
+// promoted pointer moved. They are plain values that package store keeps and
+// everything else reads; each has a natural key, named in its comment, under
+// which writing it twice changes nothing.
 package record
 
 import (
@@ -78,16 +79,4 @@ type Evaluation struct {
 	// Greedy is the mean at temperature 0, where it was asked for.
 	Greedy *float64  `json:"greedy,omitempty"`
 	At     time.Time `json:"at"`
-}
-
-// Promotion is one move of the promoted pointer. Key: Run, Policy, DecisionID.
-type Promotion struct {
-	Run        string          `json:"run"`
-	Policy     string          `json:"policy"`
-	DecisionID string          `json:"decision_id"`
-	Version    int             `json:"version"`
-	Previous   int             `json:"previous"` // -1 when there was none
-	Reason     string          `json:"reason"`
-	Evidence   json.RawMessage `json:"evidence,omitempty"`
-	At         time.Time       `json:"at"`
 }

@@ -194,8 +194,8 @@ func TestPromotionComparesAndSwaps(t *testing.T) {
 	each(t, func(t *testing.T, s *store.Store) {
 		_, err := s.Promoted(t.Context(), "demo", "main")
 		require.ErrorIs(t, err, trace.ErrNotFound)
-		start := record.Promotion{Run: "demo", Policy: "main", DecisionID: "d0", Version: 0, Previous: -1, Reason: "the start", At: noon}
-		better := record.Promotion{Run: "demo", Policy: "main", DecisionID: "d1", Version: 4, Previous: 0, Reason: "better", Evidence: json.RawMessage(`{"mean":1}`), At: noon}
+		start := record.Promotion{Run: "demo", Policy: "main", DecisionID: "d0", Version: 0, Previous: -1, Source: record.SourceGate, Reason: "the start", At: noon}
+		better := record.Promotion{Run: "demo", Policy: "main", DecisionID: "d1", Version: 4, Previous: 0, Source: record.SourceGate, Reason: "better", Evidence: json.RawMessage(`{"mean":1}`), At: noon}
 		require.ErrorIs(t, s.Promote(t.Context(), better), trace.ErrConflict, "nothing is promoted yet")
 		require.NoError(t, s.Promote(t.Context(), start))
 		require.NoError(t, s.Promote(t.Context(), better))
@@ -207,7 +207,7 @@ func TestPromotionComparesAndSwaps(t *testing.T) {
 		twisted := better
 		twisted.Version = 5
 		require.ErrorIs(t, s.Promote(t.Context(), twisted), trace.ErrConflict, "a decision has one content")
-		back := record.Promotion{Run: "demo", Policy: "main", DecisionID: "d3", Version: 0, Previous: 4, Reason: "rollback", At: noon}
+		back := record.Promotion{Run: "demo", Policy: "main", DecisionID: "d3", Version: 0, Previous: 4, Source: record.SourceRollback, Reason: "rollback", At: noon}
 		require.NoError(t, s.Promote(t.Context(), back))
 
 		got, err := s.Promoted(t.Context(), "demo", "main")

@@ -1,10 +1,12 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/trace"
@@ -15,16 +17,19 @@ const (
 	selectPointer = `SELECT version, seq FROM promoted WHERE run = $1 AND policy = $2`
 	movePointer   = `UPDATE promoted SET version = $3, seq = $4 WHERE run = $1 AND policy = $2`
 
-	insertPromotion = `INSERT INTO promotions (run, policy, decision_id, seq, version, previous, reason, evidence, at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`
-	selectPromotions = `SELECT run, policy, decision_id, version, previous, reason, evidence, at FROM promotions WHERE run = $1 AND policy = $2`
-	selectDecision   = selectPromotions + ` AND decision_id = $3`
+	insertPromotion = `INSERT INTO promotions (run, policy, decision_id, seq, version, previous, source, person, reason, evidence, at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`
+	selectPromotions = `SELECT run, policy, decision_id, version, previous, source, person, reason, evidence, at FROM promotions WHERE run = $1 AND policy = $2`
+	promotionBy      = selectPromotions + ` AND decision_id = $3`
+	lastPromotion    = selectPromotions + ` ORDER BY seq DESC LIMIT 1`
 )
 
 // Promote moves a policy's promoted pointer from p.Previous (-1: there was
 // none) to p.Version. A decision moves it once: making it again changes
-// nothing, another move under its id is trace.ErrConflict, and so is a pointer
-// that does not stand at Previous. An absent At is the present.
+// nothing, another move under its id is trace.ErrConflict, and so are an id that
+// PutDecision has and a pointer that does not stand at Previous. A pinned
+// pointer is record.ErrPinned to all but pins and unpins; those who unpin what
+// is not pinned find trace.ErrConflict. An absent At is the present.
 func (s *Store) Promote(ctx context.Context, p record.Promotion) error {
 	err := s.write(ctx, survivesPowerLoss, func(t tx) error { return promote(t, p) })
 	if err != nil {
@@ -36,7 +41,7 @@ func (s *Store) Promote(ctx context.Context, p record.Promotion) error {
 // Promoted returns the last promotion of a policy, whose Version is the
 // promoted one, or trace.ErrNotFound.
 func (s *Store) Promoted(ctx context.Context, run, policy string) (record.Promotion, error) {
-	p, err := one(ctx, s.read(), readPromotion, selectPromotions+` ORDER BY seq DESC LIMIT 1`, run, policy)
+	p, err := one(ctx, s.read(), readPromotion, lastPromotion, run, policy)
 	if err != nil {
 		return record.Promotion{}, fmt.Errorf("read promoted version of %s/%s: %w", run, policy, known(err))
 	}
@@ -53,40 +58,73 @@ func (s *Store) Promotions(ctx context.Context, run, policy string) ([]record.Pr
 }
 
 func promote(t tx, p record.Promotion) error {
-	if _, err := t.exec(makePointer, p.Run, p.Policy); err != nil {
-		return err
-	}
-	pointer, err := one(t.ctx, t, func(row scan) (v [2]int, err error) {
-		err = row(&v[0], &v[1])
-		return v, err
-	}, selectPointer+t.forUpdate, p.Run, p.Policy)
+	p.Source = cmp.Or(p.Source, record.SourceGate)
+	version, seq, err := holdPointer(t, p.Run, p.Policy)
 	if err != nil {
 		return err
 	}
-	version, seq := pointer[0], pointer[1]
-	old, err := one(t.ctx, t, readPromotion, selectDecision, p.Run, p.Policy, p.DecisionID)
+	old, err := one(t.ctx, t, readPromotion, promotionBy, p.Run, p.Policy, p.DecisionID)
 	switch {
-	case err == nil && old.Version == p.Version && old.Previous == p.Previous:
+	case err == nil && old.Version == p.Version && old.Previous == p.Previous && old.Source == p.Source:
 		return nil
 	case err == nil:
 		return fmt.Errorf("%w: the decision moved version %d to %d", trace.ErrConflict, old.Previous, old.Version)
 	case !errors.Is(err, sql.ErrNoRows):
 		return err
-	case version != p.Previous:
-		return fmt.Errorf("%w: version %d is promoted, not %d", trace.ErrConflict, version, p.Previous)
+	}
+	if err := movable(t, p, version); err != nil {
+		return err
 	}
 	if _, err := t.exec(movePointer, p.Run, p.Policy, p.Version, seq+1); err != nil {
 		return err
 	}
-	_, err = t.exec(insertPromotion, p.Run, p.Policy, p.DecisionID, seq+1, p.Version, p.Previous, p.Reason, string(p.Evidence), nanos(orNow(p.At)))
+	_, err = t.exec(insertPromotion, p.Run, p.Policy, p.DecisionID, seq+1, p.Version, p.Previous, p.Source, p.By, p.Reason, string(p.Evidence), nanos(orNow(p.At)))
 	return err
+}
+
+// holdPointer makes all others who decide about a policy wait, and returns where
+// its pointer stands and how often it moved.
+func holdPointer(t tx, run, policy string) (version, seq int, err error) {
+	if _, err := t.exec(makePointer, run, policy); err != nil {
+		return 0, 0, err
+	}
+	pointer, err := one(t.ctx, t, func(row scan) (v [2]int, err error) {
+		err = row(&v[0], &v[1])
+		return v, err
+	}, selectPointer+t.forUpdate, run, policy)
+	return pointer[0], pointer[1], err
+}
+
+// movable reports why p may not move the pointer, which stands at version.
+func movable(t tx, p record.Promotion, version int) error {
+	refused, err := one(t.ctx, t, readDecision, decisionBy, p.Run, p.Policy, p.DecisionID)
+	switch {
+	case err == nil:
+		return fmt.Errorf("%w: the decision is on record as %s", trace.ErrConflict, refused.Verdict)
+	case !errors.Is(err, sql.ErrNoRows):
+		return err
+	}
+	last, err := one(t.ctx, t, readPromotion, lastPromotion, p.Run, p.Policy)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return err
+	}
+	byHand := p.Source == record.SourcePin || p.Source == record.SourceUnpin
+	switch {
+	case last.Pinned() && !byHand:
+		return fmt.Errorf("%w: at version %d by %s since %s", record.ErrPinned, last.Version, last.By, last.At.Format(time.RFC3339))
+	case version != p.Previous:
+		return fmt.Errorf("%w: version %d is promoted, not %d", trace.ErrConflict, version, p.Previous)
+	case p.Source == record.SourceUnpin && (!last.Pinned() || p.Version != p.Previous):
+		return fmt.Errorf("%w: version %d is not pinned", trace.ErrConflict, p.Version)
+	}
+	return nil
 }
 
 func readPromotion(row scan) (record.Promotion, error) {
 	var p record.Promotion
-	var evidence string
+	var source, evidence string
 	var at int64
-	err := row(&p.Run, &p.Policy, &p.DecisionID, &p.Version, &p.Previous, &p.Reason, &evidence, &at)
-	p.Evidence, p.At = raw(evidence), fromNanos(at)
+	err := row(&p.Run, &p.Policy, &p.DecisionID, &p.Version, &p.Previous, &source, &p.By, &p.Reason, &evidence, &at)
+	p.Source, p.Evidence, p.At = record.Source(source), raw(evidence), fromNanos(at)
 	return p, err
 }

@@ -34,6 +34,18 @@ func decodeTokens(out []int32, b []byte) ([]int32, error) {
 	return out, nil
 }
 
+// countTokens is how many tokens decodeTokens would find: each ends with the only
+// byte of its varint that has no continuation bit.
+func countTokens(b []byte) int {
+	n := 0
+	for _, c := range b {
+		if c < 0x80 {
+			n++
+		}
+	}
+	return n
+}
+
 func encodeFloats(values []float32) []byte {
 	out := make([]byte, 0, 4*len(values))
 	for _, v := range values {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/contrib/envconfig"
@@ -80,16 +82,43 @@ func (s *shared) dial(ctx context.Context, t *terminal) (client.Client, error) {
 	return c, nil
 }
 
-// open opens the directory's store and blobs for reading, also while a stack runs.
+// open opens the directory's store and blobs, also while a stack runs.
 func (s *shared) open(ctx context.Context, t *terminal) (*store.Store, *blob.Store, error) {
-	if _, err := os.Stat(s.layout().Database()); errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, usagef("no runs in %s: choose the directory with --dir, or start with `fulgurite demo`", s.Dir)
+	return s.openRecords(ctx, t, recordFlags{})
+}
+
+// recordFlags are of commands that work on the records of a fleet too.
+type recordFlags struct {
+	Store string `help:"Store to use instead of that of --dir: postgres://… or the path of an SQLite file." env:"FULGURITE_STORE" placeholder:"URL"`
+	Blobs string `help:"Directory of blobs to use instead of that of --dir." env:"FULGURITE_BLOBS" placeholder:"DIR" type:"path"`
+}
+
+// openRecords opens a store and blobs. The schema of a directory's own store is
+// brought up to date; that of a fleet is the fleet's business.
+func (s *shared) openRecords(ctx context.Context, t *terminal, r recordFlags) (*store.Store, *blob.Store, error) {
+	url, own := r.Store, r.Store == ""
+	if own {
+		url = s.layout().Database()
 	}
-	db, err := store.Open(ctx, s.layout().Database(), s.logger(ctx, t.err))
+	if path := strings.TrimPrefix(url, "sqlite://"); !strings.Contains(path, "://") {
+		switch _, err := os.Stat(path); {
+		case errors.Is(err, fs.ErrNotExist) && own:
+			return nil, nil, usagef("no runs in %s: choose the directory with --dir, or start with `fulgurite demo`", s.Dir)
+		case errors.Is(err, fs.ErrNotExist):
+			return nil, nil, usagef("no store at %s", path) // opening it would make one
+		}
+	}
+	db, err := store.Open(ctx, url, s.logger(ctx, t.err))
 	if err != nil {
 		return nil, nil, err
 	}
-	blobs, err := blob.Open(s.layout().Blobs())
+	if own {
+		err = db.Migrate(ctx)
+	}
+	var blobs *blob.Store
+	if err == nil {
+		blobs, err = blob.Open(cmp.Or(r.Blobs, s.layout().Blobs()))
+	}
 	if err != nil {
 		return nil, nil, errors.Join(err, db.Close())
 	}

@@ -22,12 +22,23 @@ type cli struct {
 
 	Demo      demoCommand      `cmd:"" help:"Train a tool-using calculator agent, from nothing to a promoted version."`
 	Dev       devCommand       `cmd:"" help:"Keep Temporal, store, gateway and workers up in this process."`
+	Temporal  temporalCommand  `cmd:"" help:"Keep the embedded Temporal server up alone, for the processes of a fleet."`
 	Train     trainCommand     `cmd:"" help:"Start the run of a spec and follow it."`
 	Plan      planCommand      `cmd:"" help:"Print what a spec will run, without starting anything."`
 	Try       tryCommand       `cmd:"" help:"Run a few tasks of a spec and show every call, token and reward."`
 	Status    statusCommand    `cmd:"" help:"Show where a run stands."`
 	Runs      runsCommand      `cmd:"" help:"List the runs."`
-	Versions  versionsCommand  `cmd:"" help:"List a run's versions."`
+	Report    reportCommand    `cmd:"" help:"Account for every prompt, attempt and promotion of a run."`
+	Versions  versionsCommand  `cmd:"" help:"List a run's versions, and how the promoted one changed."`
+	Rollback  rollbackCommand  `cmd:"" help:"Promote an earlier version again."`
+	Pin       pinCommand       `cmd:"" help:"Promote a version and hold it against the run's own promotions."`
+	Unpin     unpinCommand     `cmd:"" help:"Let the run promote versions again."`
+	Approve   approveCommand   `cmd:"" help:"Let the version that waits for approval be promoted."`
+	Reject    rejectCommand    `cmd:"" help:"Refuse the version that waits for approval."`
+	Pause     pauseCommand     `cmd:"" help:"Let a run finish the steps that have begun, and begin no other."`
+	Resume    resumeCommand    `cmd:"" help:"Let a paused run go on."`
+	Stop      stopCommand      `cmd:"" help:"End a run after the steps that have begun."`
+	Set       setCommand       `cmd:"" help:"Give keys of a run's spec other numbers, from the next step on."`
 	Chat      chatCommand      `cmd:"" help:"Ask a version something, through the run's own agent."`
 	Export    exportCommand    `cmd:"" help:"Write a version as a Hugging Face directory."`
 	WarmStart warmStartCommand `cmd:"" help:"Make the warm start of a spec alone, as a Hugging Face directory."`

@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"strings"
 
 	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/client"
@@ -12,7 +10,6 @@ import (
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/internal/catalog"
 	"github.com/fulgurite/fulgurite/record"
-	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
@@ -137,84 +134,6 @@ func (c *runsCommand) Run(ctx context.Context, s *shared, t *terminal) error {
 		t.printf("%-24s %-10s %s\n", r.Name, r.Status, r.Created.Local().Format("2006-01-02 15:04:05"))
 	}
 	return nil
-}
-
-type versionsCommand struct {
-	Run_ string `arg:"" name:"run" help:"Name of the run."`
-	JSON bool   `help:"Print JSON." name:"json"`
-}
-
-// versionLine is one version as it is listed.
-type versionLine struct {
-	Version  int                `json:"version"`
-	Weights  string             `json:"weights"`
-	Promoted bool               `json:"promoted"`
-	Gate     *float64           `json:"gate,omitempty"`
-	Test     *float64           `json:"test,omitempty"`
-	Metrics  map[string]float64 `json:"metrics,omitempty"`
-}
-
-func (c *versionsCommand) Run(ctx context.Context, s *shared, t *terminal) error {
-	db, _, err := s.open(ctx, t)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	if _, err := db.Run(ctx, c.Run_); err != nil {
-		return fmt.Errorf("run %s: %w", c.Run_, err)
-	}
-	versions, err := db.Versions(ctx, c.Run_, mainPolicy)
-	if err != nil {
-		return err
-	}
-	evaluations, err := db.Evaluations(ctx, c.Run_)
-	if err != nil {
-		return err
-	}
-	current := -1
-	if p, err := db.Promoted(ctx, c.Run_, mainPolicy); err == nil {
-		current = p.Version
-	} else if !errors.Is(err, trace.ErrNotFound) {
-		return err
-	}
-	lines := make([]versionLine, len(versions))
-	for i, v := range versions {
-		lines[i] = versionLine{Version: v.Number, Weights: v.Weights, Promoted: v.Number == current, Metrics: v.Metrics}
-		for _, e := range evaluations {
-			switch {
-			case e.Version != v.Number:
-			case e.Kind == trace.Gate:
-				lines[i].Gate = &e.Mean
-			case e.Kind == trace.Test:
-				lines[i].Test = &e.Mean
-			}
-		}
-	}
-	if c.JSON {
-		return t.json(lines)
-	}
-	t.printf("%8s  %-8s  %6s  %6s  %s\n", "version", "", "gate", "test", "weights")
-	for _, l := range lines {
-		mark := ""
-		if l.Promoted {
-			mark = "promoted"
-		}
-		t.printf("%8d  %-8s  %6s  %6s  %s\n", l.Version, mark, optional(l.Gate), optional(l.Test), short(l.Weights))
-	}
-	return nil
-}
-
-// short is as much of a digest as tells versions apart; --json has it whole.
-func short(digest string) string {
-	_, hex, _ := strings.Cut(digest, ":")
-	return hex[:min(len(hex), 12)]
-}
-
-func optional(v *float64) string {
-	if v == nil {
-		return ""
-	}
-	return fmt.Sprintf("%.3f", *v)
 }
 
 // describe is an evaluation in a few words.

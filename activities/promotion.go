@@ -1,0 +1,184 @@
+package activities
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// The verdicts of PromoteVersion about an accepted candidate for which the
+// pointer did not move.
+const (
+	verdictPinned = "pinned"
+	verdictMoved  = "moved"
+)
+
+// DecidePromotion compares a candidate with the version that the pointer stands
+// at, task by task on the gate split. Nothing moves. A candidate that can't be
+// compared is refused: an evaluation that lacks a rollout never promotes.
+func (c *Coordinator) DecidePromotion(ctx context.Context, in DecidePromotionInput) (_ DecidePromotionResult, err error) {
+	defer settle(&err)
+	run, err := c.Runs.Run(ctx, in.Run)
+	if err != nil {
+		return DecidePromotionResult{}, fmt.Errorf("read run %s: %w", in.Run, err)
+	}
+	s, err := decodeSpec(run)
+	if err != nil {
+		return DecidePromotionResult{}, err
+	}
+	if s, err = s.Set(in.Set); err != nil {
+		return DecidePromotionResult{}, invalid(fmt.Errorf("spec of run %s: %w", in.Run, err))
+	}
+	stands, err := c.Ledger.Promoted(ctx, in.Run, in.Policy)
+	if errors.Is(err, trace.ErrNotFound) {
+		return DecidePromotionResult{model.Unpaired(in.Candidate, -1, "no version is promoted that it could be compared with")}, nil
+	}
+	if err != nil {
+		return DecidePromotionResult{}, fmt.Errorf("read the promoted version of run %s: %w", in.Run, err)
+	}
+	if stands.Version == in.Candidate {
+		return DecidePromotionResult{model.Unpaired(in.Candidate, stands.Version, "it is promoted already")}, nil
+	}
+	g := gate{tasks: run.Splits[trace.Gate].Count, samples: s.Evaluation.Samples}
+	rewards, obstacle, err := c.gateRewards(ctx, in, g, in.Candidate)
+	if err != nil {
+		return DecidePromotionResult{}, err
+	}
+	baseline, other, err := c.gateRewards(ctx, in, g, stands.Version)
+	if err != nil {
+		return DecidePromotionResult{}, err
+	}
+	if obstacle = cmp.Or(obstacle, other); obstacle != "" {
+		return DecidePromotionResult{model.Unpaired(in.Candidate, stands.Version, obstacle)}, nil
+	}
+	d, err := model.DecidePaired(in.Candidate, stands.Version, rewards, baseline, s.Promotion.Margin, s.Promotion.Significance)
+	if err != nil {
+		return DecidePromotionResult{}, invalid(err)
+	}
+	return DecidePromotionResult{d}, nil
+}
+
+// gate is what a whole evaluation on the gate split has.
+type gate struct{ tasks, samples int }
+
+// gateRewards are the mean rewards of a version by task, or why it has none.
+func (c *Coordinator) gateRewards(ctx context.Context, in DecidePromotionInput, g gate, version int) (means []float64, obstacle string, err error) {
+	scores, err := c.Ledger.Scores(ctx, in.Run, in.Policy, trace.Gate, version)
+	if err != nil {
+		return nil, "", fmt.Errorf("read the gate rewards of version %d: %w", version, err)
+	}
+	if g.tasks == 0 {
+		return nil, "the run has no gate split", nil
+	}
+	means = make([]float64, g.tasks)
+	found := 0
+	for _, s := range scores {
+		if s.Task < g.tasks && s.Sample < g.samples {
+			means[s.Task] += s.Reward / float64(g.samples)
+			found++
+		}
+	}
+	if want := g.tasks * g.samples; found != want {
+		return nil, fmt.Sprintf("the gate evaluation of version %d has %d rewards of %d", version, found, want), nil
+	}
+	return means, "", nil
+}
+
+// PromoteVersion moves the promoted pointer by compare-and-swap, once for each
+// decision. If a person pinned it or moved it elsewhere since the decision, it
+// stays there, and that is on record.
+func (c *Coordinator) PromoteVersion(ctx context.Context, in PromoteVersionInput) (_ PromoteVersionResult, err error) {
+	defer settle(&err)
+	evidence, err := json.Marshal(in.Decision)
+	if err != nil {
+		return PromoteVersionResult{}, fmt.Errorf("encode decision %s: %w", in.DecisionID, err)
+	}
+	p := record.Promotion{
+		Run: in.Run, Policy: in.Policy, DecisionID: in.DecisionID, Version: in.Version, Previous: in.Previous, Source: record.SourceGate,
+		By: in.Decision.ApprovedBy, Reason: in.Decision.Reason(), Evidence: evidence, At: time.Now(),
+	}
+	err = c.Ledger.Promote(ctx, p)
+	if errors.Is(err, record.ErrPinned) || errors.Is(err, trace.ErrConflict) {
+		r, failure := c.promotionRefused(ctx, p, err)
+		if !errors.Is(failure, trace.ErrConflict) {
+			return r, failure
+		}
+		err = standing(c.Ledger.Promote(ctx, p)) // another executor of this decision moved the pointer meanwhile
+	}
+	if err != nil {
+		return PromoteVersionResult{}, err
+	}
+	stands, err := c.Ledger.Promoted(ctx, in.Run, in.Policy)
+	if err != nil {
+		return PromoteVersionResult{}, err
+	}
+	r := PromoteVersionResult{Moved: stands.Version == in.Version, Standing: stands.Version}
+	if !r.Moved { // this activity is a retry, and somebody was quicker
+		r.Reason = fmt.Sprintf("version %d was promoted, and then version %d: %s", in.Version, stands.Version, stands.Reason)
+	}
+	return r, nil
+}
+
+// promotionRefused puts on record that p found the pointer held or elsewhere. A
+// retry finds the record and not a pointer that may have come free.
+func (c *Coordinator) promotionRefused(ctx context.Context, p record.Promotion, cause error) (PromoteVersionResult, error) {
+	stands, err := c.Ledger.Promoted(ctx, p.Run, p.Policy)
+	if errors.Is(err, trace.ErrNotFound) {
+		return PromoteVersionResult{}, invalid(cause) // nothing stands that p could have replaced
+	}
+	if err != nil {
+		return PromoteVersionResult{}, err
+	}
+	d, err := c.Ledger.Decision(ctx, p.Run, p.Policy, p.DecisionID)
+	if errors.Is(err, trace.ErrNotFound) {
+		d = record.Decision{
+			Run: p.Run, Policy: p.Policy, DecisionID: p.DecisionID, Candidate: p.Version, Promoted: p.Previous, Verdict: verdictMoved,
+			Reason:   fmt.Sprintf("version %d was accepted, but version %d stands: %s", p.Version, stands.Version, stands.Reason),
+			Evidence: p.Evidence, At: p.At,
+		}
+		if errors.Is(cause, record.ErrPinned) {
+			d.Verdict = verdictPinned
+			d.Reason = fmt.Sprintf("version %d was accepted, but version %d is pinned by %s", p.Version, stands.Version, stands.By)
+		}
+		err = c.Ledger.PutDecision(ctx, d)
+	}
+	return PromoteVersionResult{Standing: stands.Version, Reason: d.Reason}, err
+}
+
+// RecordDecision puts a decision on record that moves nothing.
+func (c *Coordinator) RecordDecision(ctx context.Context, in RecordDecisionInput) (err error) {
+	defer settle(&err)
+	d, verdict := in.Decision, in.Verdict
+	if why, ok := strings.CutPrefix(verdict, "refused: "); ok {
+		d.Obstacle, verdict = why, "refused"
+	}
+	d.Accept = false
+	evidence, err := json.Marshal(in.Decision)
+	if err != nil {
+		return fmt.Errorf("encode the decision about version %d: %w", d.Candidate, err)
+	}
+	return standing(c.Ledger.PutDecision(ctx, record.Decision{
+		Run: in.Run, Policy: in.Policy, DecisionID: fmt.Sprintf("gate-%d", d.Candidate), Candidate: d.Candidate, Promoted: d.Promoted,
+		Verdict: verdict, Reason: d.Reason(), Evidence: evidence, At: time.Now(),
+	}))
+}
+
+// RecordQuarantine puts on record that a task can't be trained on.
+func (c *Coordinator) RecordQuarantine(ctx context.Context, in QuarantineTaskInput) (err error) {
+	defer settle(&err)
+	kind := trace.Train
+	if in.Reserve {
+		kind = trace.Reserve
+	}
+	return standing(c.Ledger.PutQuarantine(ctx, record.Quarantine{
+		Run: in.Run, Policy: in.Policy, Step: in.Step, Kind: kind, Task: in.Task, Index: in.Index, Reason: in.Reason, At: time.Now(),
+	}))
+}

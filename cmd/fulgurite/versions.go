@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/fulgurite/fulgurite/internal/report"
+	"github.com/fulgurite/fulgurite/store"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+type versionsCommand struct {
+	Run_    string      `arg:"" name:"run" help:"Name of the run."`
+	JSON    bool        `help:"Print the versions as JSON." name:"json"`
+	Records recordFlags `embed:""`
+}
+
+// versionLine is one version as it is listed.
+type versionLine struct {
+	Version  int                `json:"version"`
+	Weights  string             `json:"weights"`
+	Promoted bool               `json:"promoted"`
+	Pinned   bool               `json:"pinned,omitempty"`
+	Gate     *float64           `json:"gate,omitempty"`
+	Test     *float64           `json:"test,omitempty"`
+	Metrics  map[string]float64 `json:"metrics,omitempty"`
+}
+
+// Run lists the versions, and for people how the promoted pointer moved.
+func (c *versionsCommand) Run(ctx context.Context, s *shared, t *terminal) error {
+	db, _, err := s.openRecords(ctx, t, c.Records)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	if _, err := db.Run(ctx, c.Run_); err != nil {
+		return fmt.Errorf("run %s: %w", c.Run_, err)
+	}
+	lines, err := versionLines(ctx, db, c.Run_)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return t.json(lines)
+	}
+	t.printf("%8s  %-8s  %6s  %6s  %s\n", "version", "", "gate", "test", "weights")
+	for _, l := range lines {
+		mark := ""
+		switch {
+		case l.Pinned:
+			mark = "pinned"
+		case l.Promoted:
+			mark = "promoted"
+		}
+		t.printf("%8d  %-8s  %6s  %6s  %s\n", l.Version, mark, optional(l.Gate), optional(l.Test), short(l.Weights))
+	}
+	return printHistory(ctx, t, db, c.Run_)
+}
+
+func versionLines(ctx context.Context, db *store.Store, run string) ([]versionLine, error) {
+	versions, err := db.Versions(ctx, run, mainPolicy)
+	if err != nil {
+		return nil, err
+	}
+	evaluations, err := db.Evaluations(ctx, run)
+	if err != nil {
+		return nil, err
+	}
+	history, err := db.Promotions(ctx, run, mainPolicy)
+	if err != nil {
+		return nil, err
+	}
+	current, pinned := -1, false
+	if n := len(history); n > 0 {
+		current, pinned = history[n-1].Version, history[n-1].Pinned()
+	}
+	lines := make([]versionLine, len(versions))
+	for i, v := range versions {
+		promoted := v.Number == current
+		lines[i] = versionLine{Version: v.Number, Weights: v.Weights, Promoted: promoted, Pinned: promoted && pinned, Metrics: v.Metrics}
+		for _, e := range evaluations {
+			switch {
+			case e.Version != v.Number:
+			case e.Kind == trace.Gate:
+				lines[i].Gate = &e.Mean
+			case e.Kind == trace.Test:
+				lines[i].Test = &e.Mean
+			}
+		}
+	}
+	return lines, nil
+}
+
+// printHistory prints what moved the promoted pointer, and what was decided
+// against.
+func printHistory(ctx context.Context, t *terminal, db *store.Store, run string) error {
+	moves, err := db.Promotions(ctx, run, mainPolicy)
+	if err != nil {
+		return err
+	}
+	decisions, err := db.Decisions(ctx, run, mainPolicy)
+	if err != nil {
+		return err
+	}
+	if len(moves)+len(decisions) > 0 {
+		t.printf("\n")
+	}
+	for _, line := range report.History(moves, decisions) {
+		t.printf("%s  %s\n", line.At.Local().Format(time.DateTime), line.Text)
+	}
+	return nil
+}
+
+// short is as much of a digest as tells versions apart; --json has it whole.
+func short(digest string) string {
+	_, hex, _ := strings.Cut(digest, ":")
+	return hex[:min(len(hex), 12)]
+}
+
+func optional(v *float64) string {
+	if v == nil {
+		return ""
+	}
+	return fmt.Sprintf("%.3f", *v)
+}

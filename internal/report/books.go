@@ -1,0 +1,207 @@
+package report
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/hf"
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/tasks"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// use is one occurrence of an attempt in a batch.
+type use struct {
+	address trace.Address
+	batch   int // step
+}
+
+// books are what finished steps were to train on, and what they did.
+type books struct {
+	material
+	made        map[int]model.Version // by number
+	trials      map[trace.Address]record.Trial
+	attempts    map[prompt]int
+	quarantined map[prompt]bool
+	used        map[prompt][]use
+	faults      []string
+}
+
+func (b *books) fault(format string, args ...any) {
+	b.faults = append(b.faults, fmt.Sprintf(format, args...))
+}
+
+// closeOn accounts for what is left on the books and belongs to no finished step.
+func (b *books) closeOn(r *Report) {
+	for _, p := range inOrder(b.used) {
+		b.fault("%s was trained in the batch of step %d, but no stream has it", p, b.used[p][0].batch)
+		r.Prompts.Unexpected++
+		delete(b.attempts, p)
+	}
+	finished := make(map[int]bool, len(b.steps))
+	for _, s := range b.steps {
+		finished[s.Step] = true
+	}
+	for _, p := range inOrder(b.attempts) {
+		if finished[p.step] {
+			b.fault("%s was tried, but no stream has it", p)
+			r.Prompts.Unexpected++
+		} else {
+			r.Prompts.UnderWay++
+		}
+	}
+}
+
+func inOrder[V any](m map[prompt]V) []prompt {
+	return slices.SortedFunc(maps.Keys(m), func(p, q prompt) int {
+		return cmp.Or(cmp.Compare(p.step, q.step), cmp.Compare(q.kind, p.kind), cmp.Compare(p.task, q.task))
+	})
+}
+
+func newBooks(m material) *books {
+	b := &books{
+		material: m, trials: make(map[trace.Address]record.Trial, len(m.trials)), attempts: map[prompt]int{},
+		quarantined: map[prompt]bool{}, used: map[prompt][]use{}, made: make(map[int]model.Version, len(m.versions)),
+	}
+	for _, v := range m.versions {
+		b.made[v.Number] = v
+	}
+	for _, t := range m.trials {
+		if t.Kind == trace.Train || t.Kind == trace.Reserve {
+			b.trials[t.Address] = t
+			b.attempts[prompt{t.Kind, t.Step, t.Task}]++
+		}
+	}
+	for _, q := range m.quarantines {
+		b.quarantined[prompt{q.Kind, q.Step, q.Task}] = true
+	}
+	return b
+}
+
+// read notes what the batch of a step trains on, and whether it is the one that
+// its version was trained on. A batch that can't be read is a fault of the run,
+// and its prompts count as skipped.
+func (b *books) read(ctx context.Context, blobs Blobs, s record.Step) error {
+	digest := s.Batch
+	if made := b.batches[s.Step].Digest; made != digest {
+		b.fault("step %d was finished with batch %s, but %s is the batch of that step", s.Step, digest, orNone(made))
+	}
+	if v, ok := b.made[s.Step]; !ok {
+		b.fault("version %d is not on record, although step %d is finished", s.Step, s.Step)
+	} else if v.Batch != digest {
+		b.fault("version %d was trained on batch %s, but step %d was finished with %s", v.Number, orNone(v.Batch), s.Step, digest)
+	}
+	data, err := blobs.Get(ctx, digest)
+	var batch model.Batch
+	if err == nil {
+		batch, err = hf.DecodeBatch(data)
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err != nil {
+		b.fault("the batch of step %d can't be read: %v", s.Step, err)
+		return nil
+	}
+	for i, t := range batch.Trajectories {
+		a, err := trace.ParseAddress(t.Attempt)
+		if err != nil || a.Run != b.run.Name {
+			b.fault("trajectory %d in the batch of step %d is %q, no attempt of this run", i, s.Step, t.Attempt)
+			continue
+		}
+		b.check(a, t, s.Step)
+		p := prompt{a.Kind, a.Step, a.Task}
+		b.used[p] = append(b.used[p], use{a, s.Step})
+	}
+	return nil
+}
+
+// check finds fault with an attempt that a batch learns from and that does not
+// count.
+func (b *books) check(a trace.Address, t model.BatchTrajectory, step int) {
+	trial, ok := b.trials[a]
+	switch {
+	case !ok:
+		b.fault("%s in the batch of step %d is no training attempt on record", a, step)
+	case trial.Outcome != trace.Completed && trial.Outcome != trace.AgentFailed:
+		b.fault("%s in the batch of step %d does not count: its outcome is %q", a, step, trial.Outcome)
+	case trial.Reward == nil:
+		b.fault("%s in the batch of step %d has no reward on record", a, step)
+	case *trial.Reward != t.Reward:
+		b.fault("%s was trained in step %d with reward %v, on record is %v", a, step, t.Reward, *trial.Reward)
+	}
+}
+
+// step accounts for what the streams had for a step, and takes it off the books.
+func (b *books) step(step int) Step {
+	out := Step{Step: step}
+	n, perStep := len(b.tasks), b.spec.Training.TasksPerStep
+	if n == 0 {
+		return out
+	}
+	for i := range perStep {
+		p := prompt{trace.Train, step, (step-1)*perStep + i}
+		index, _ := tasks.At(b.spec.Seed, n, p.task)
+		out.Issued++
+		b.settle(&out, p, b.tasks[index])
+	}
+	// Every quarantined prompt is replaced, a replacement too.
+	for k := 0; k < out.Quarantined; k++ {
+		out.Refills++
+		b.settle(&out, prompt{trace.Reserve, step, k}, b.tasks[tasks.Reserve(b.spec.Seed, n, step, k)])
+	}
+	return out
+}
+
+// settle finds out what became of a prompt.
+func (b *books) settle(out *Step, p prompt, task tasks.Task) {
+	uses := b.used[p]
+	delete(b.used, p)
+	out.Attempts += b.attempts[p]
+	delete(b.attempts, p)
+	times := make([]int, b.spec.Training.SamplesPerTask)
+	most, missing := 0, 0
+	for _, u := range uses {
+		if trial, ok := b.trials[u.address]; ok && trial.TaskID != task.ID {
+			b.fault("%s tried task %q, but the stream has task %q there", u.address, trial.TaskID, task.ID)
+		}
+		if u.batch != p.step {
+			b.fault("%s was trained in the batch of step %d", u.address, u.batch)
+		}
+		if u.address.Sample >= len(times) {
+			b.fault("%s was trained, but a task has %d samples", u.address, len(times))
+			continue
+		}
+		times[u.address.Sample]++
+		most = max(most, times[u.address.Sample])
+	}
+	for _, n := range times {
+		if n == 0 {
+			missing++
+		}
+	}
+	switch {
+	case b.quarantined[p] && len(uses) == 0:
+		out.Quarantined++
+	case b.quarantined[p]:
+		b.fault("%s is quarantined, but was trained", p)
+		out.Quarantined++
+		out.Unexpected++
+	case most > 1:
+		b.fault("%s was trained more than once: samples occur up to %d times", p, most)
+		out.Duplicated++
+	case missing == len(times):
+		b.fault("%s was neither trained nor quarantined", p)
+		out.Skipped++
+	case missing > 0:
+		b.fault("%s was trained in part: %d of %d samples are missing", p, missing, len(times))
+		out.Skipped++
+	default:
+		out.Trained++
+		out.Samples += len(times)
+	}
+}

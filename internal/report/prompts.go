@@ -1,0 +1,77 @@
+package report
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// Prompts accounts for the prompts of finished steps. A prompt is a task at a
+// place of a stream, and each was trained exactly once, with all its samples, or
+// quarantined: Issued + Refills = Trained + Quarantined + Skipped + Duplicated.
+type Prompts struct {
+	Issued      int `json:"issued"`  // by the stream of tasks
+	Refills     int `json:"refills"` // from the reserve, one for each that was quarantined
+	Quarantined int `json:"quarantined"`
+	Trained     int `json:"trained"`    // exactly once
+	Skipped     int `json:"skipped"`    // not trained, or in part
+	Duplicated  int `json:"duplicated"` // trained more than once
+	// Unexpected were trained, but no stream issued them.
+	Unexpected int `json:"unexpected"`
+	// UnderWay have begun in steps that are not finished.
+	UnderWay int `json:"under_way"`
+}
+
+func (p *Prompts) add(q Prompts) {
+	p.Issued += q.Issued
+	p.Refills += q.Refills
+	p.Quarantined += q.Quarantined
+	p.Trained += q.Trained
+	p.Skipped += q.Skipped
+	p.Duplicated += q.Duplicated
+	p.Unexpected += q.Unexpected
+}
+
+// Step is the account of one step.
+type Step struct {
+	Step int `json:"step"`
+	Prompts
+	Samples  int `json:"samples"`
+	Attempts int `json:"attempts"`
+}
+
+// prompt is a task at a place of a stream.
+type prompt struct {
+	kind trace.Kind
+	step int
+	task int // ordinal in its stream
+}
+
+// String says where the prompt is, for example "train-3/17".
+func (p prompt) String() string { return fmt.Sprintf("%s-%d/%d", p.kind, p.step, p.task) }
+
+// accountForPrompts compares the batches with the streams.
+func (r *Report) accountForPrompts(ctx context.Context, m material, blobs Blobs) error {
+	b := newBooks(m)
+	for i, s := range m.steps {
+		if s.Step != i+1 {
+			b.fault("step %d is not on record, although step %d is finished", i+1, s.Step)
+			break
+		}
+	}
+	for _, s := range m.steps {
+		if err := b.read(ctx, blobs, s); err != nil {
+			return err
+		}
+	}
+	for _, s := range m.steps {
+		account := b.step(s.Step)
+		r.ByStep = append(r.ByStep, account)
+		r.Prompts.add(account.Prompts)
+		r.Samples += account.Samples
+	}
+	b.closeOn(r)
+	r.Faults = append(r.Faults, b.faults...)
+	return nil
+}

@@ -1,0 +1,246 @@
+package report_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fulgurite/fulgurite/internal/report"
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/store/blob"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+func TestEveryPromptIsAccountedFor(t *testing.T) {
+	t.Parallel()
+	r := newLedger(t).report()
+	require.Empty(t, r.Faults)
+	require.True(t, r.OK())
+	require.Equal(t, report.Prompts{Issued: 6, Refills: 2, Quarantined: 2, Trained: 6, UnderWay: 1}, r.Prompts)
+	require.Equal(t, 12, r.Samples)
+	require.Equal(t, []int{2, 4}, []int{r.Steps, r.Planned})
+	require.Equal(t, []report.Step{
+		{Step: 1, Prompts: report.Prompts{Issued: 3, Trained: 3}, Samples: 6, Attempts: 6},
+		{Step: 2, Prompts: report.Prompts{Issued: 3, Refills: 2, Quarantined: 2, Trained: 3}, Samples: 6, Attempts: 6},
+	}, r.ByStep)
+	require.Len(t, r.Quarantines, 2)
+	var text bytes.Buffer
+	require.NoError(t, r.WriteText(&text))
+	require.Contains(t, text.String(), "train-2/4, task 1 of the split: the grader has no answer")
+	require.Contains(t, text.String(), "Every prompt is accounted for.")
+}
+
+// Each of these is a store that somebody, or we, broke.
+func TestAReportSaysWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	first := at(1, trace.Train, 0, 0, 1)
+	for name, c := range map[string]struct {
+		damage func(l *ledger)
+		want   report.Prompts // but for those under way
+		fault  string
+	}{
+		"an attempt twice": {
+			func(l *ledger) { l.batches[1] = append(l.batches[1], first) },
+			report.Prompts{Issued: 6, Refills: 2, Quarantined: 2, Trained: 5, Duplicated: 1}, "train-1/0 was trained more than once",
+		},
+		"a group twice, in two steps": {
+			func(l *ledger) { l.batches[2] = append(l.batches[2], l.batches[1][:samples]...) },
+			report.Prompts{Issued: 6, Refills: 2, Quarantined: 2, Trained: 5, Duplicated: 1}, "demo/train-1/0/0/1 was trained in the batch of step 2",
+		},
+		"a missing group": {
+			func(l *ledger) { l.batches[1] = l.batches[1][samples:] },
+			report.Prompts{Issued: 6, Refills: 2, Quarantined: 2, Trained: 5, Skipped: 1}, "train-1/0 was neither trained nor quarantined",
+		},
+		"a missing replacement": {
+			func(l *ledger) { l.batches[2] = l.batches[2][:2*samples] },
+			report.Prompts{Issued: 6, Refills: 2, Quarantined: 2, Trained: 5, Skipped: 1}, "reserve-2/1 was neither",
+		},
+		"a missing sample": {
+			func(l *ledger) { l.batches[1] = l.batches[1][1:] },
+			report.Prompts{Issued: 6, Refills: 2, Quarantined: 2, Trained: 5, Skipped: 1}, "train-1/0 was trained in part: 1 of 2",
+		},
+		"a quarantined task": {
+			func(l *ledger) { l.quarantine(trace.Train, 3) },
+			report.Prompts{Issued: 6, Refills: 3, Quarantined: 3, Trained: 5, Skipped: 1, Unexpected: 1}, "train-2/3 is quarantined, but was trained",
+		},
+		"a task of no stream": {
+			func(l *ledger) { l.group(2, trace.Train, 0) },
+			report.Prompts{Issued: 6, Refills: 2, Quarantined: 2, Trained: 6, Unexpected: 1}, "train-2/0 was trained in the batch of step 2, but no stream has it",
+		},
+		"a task that was tried for nothing": {
+			func(l *ledger) { l.begin(at(1, trace.Reserve, 0, 0, 1).RolloutID) },
+			report.Prompts{Issued: 6, Refills: 2, Quarantined: 2, Trained: 6, Unexpected: 1}, "reserve-1/0 was tried, but no stream has it",
+		},
+		"an attempt that a fault ended": {
+			func(l *ledger) {
+				a := l.begin(first.RolloutID)
+				l.seal(a, trace.InfraFault)
+				l.batches[1][0] = a
+			},
+			report.Prompts{Issued: 6, Refills: 2, Quarantined: 2, Trained: 6}, `demo/train-1/0/0/2 in the batch of step 1 does not count: its outcome is "infra_fault"`,
+		},
+		"an attempt that has no end": {
+			func(l *ledger) { l.batches[1][0] = l.begin(first.RolloutID) },
+			report.Prompts{Issued: 6, Refills: 2, Quarantined: 2, Trained: 6}, `does not count: its outcome is ""`,
+		},
+		"an attempt that nobody made": {
+			func(l *ledger) { l.batches[1][0].Attempt = 9 },
+			report.Prompts{Issued: 6, Refills: 2, Quarantined: 2, Trained: 6}, "demo/train-1/0/0/9 in the batch of step 1 is no training attempt on record",
+		},
+		"an attempt of another run": {
+			func(l *ledger) { l.batches[1][0].Run = "other" },
+			report.Prompts{Issued: 6, Refills: 2, Quarantined: 2, Trained: 5, Skipped: 1}, `"other/train-1/0/0/1", no attempt of this run`,
+		},
+		"another reward": {
+			func(l *ledger) {
+				l.edit = func(step int, b *model.Batch) { b.Trajectories[0].Reward = float64(step) }
+			},
+			report.Prompts{Issued: 6, Refills: 2, Quarantined: 2, Trained: 6}, "with reward 1, on record is 0.5",
+		},
+		"a step with another batch than was made": {
+			func(l *ledger) {
+				_, _, err := l.store.PutBatch(l.t.Context(), record.Batch{Run: "demo", Policy: "main", Step: 2, Digest: "sha256:11"})
+				require.NoError(l.t, err)
+			},
+			report.Prompts{Issued: 6, Refills: 2, Quarantined: 2, Trained: 6}, "but sha256:11 is the batch of that step",
+		},
+		"a version of another batch": {
+			func(l *ledger) { l.versionBatch[2] = "sha256:00" },
+			report.Prompts{Issued: 6, Refills: 2, Quarantined: 2, Trained: 6}, "version 2 was trained on batch sha256:00",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLedger(t)
+			c.damage(l)
+			r := l.report()
+			require.False(t, r.OK())
+			r.Prompts.UnderWay = 0
+			require.Equal(t, c.want, r.Prompts)
+			require.True(t, slices.ContainsFunc(r.Faults, func(f string) bool { return strings.Contains(f, c.fault) }), "%q", r.Faults)
+			var text bytes.Buffer
+			require.NoError(t, r.WriteText(&text))
+			require.Contains(t, text.String(), "Something is wrong with this run:")
+		})
+	}
+}
+
+func TestATaskThatTheStreamDoesNotHaveThereIsAFault(t *testing.T) {
+	t.Parallel()
+	l := newLedger(t)
+	a, err := l.store.BeginAttempt(t.Context(), at(1, trace.Train, 0, 0, 1).RolloutID, "another", trace.Terms{Policy: "main"}, "c0ffee")
+	require.NoError(t, err)
+	l.seal(a, trace.Completed)
+	l.batches[1][0] = a
+	r := l.report()
+	require.Len(t, r.Faults, 1)
+	require.Contains(t, r.Faults[0], `demo/train-1/0/0/2 tried task "another", but the stream has task`)
+}
+
+func TestABatchThatCannotBeReadIsAFault(t *testing.T) {
+	t.Parallel()
+	l := newLedger(t)
+	l.report()
+	b, err := l.store.Batch(t.Context(), "demo", "main", 2)
+	require.NoError(t, err)
+	r, err := report.Of(t.Context(), l.store, without{l.blobs, b.Digest}, "demo", "main")
+	require.NoError(t, err)
+	require.Equal(t, 3, r.Prompts.Skipped, "its prompts are not known to be trained")
+	require.Contains(t, r.Faults[0], "the batch of step 2 can't be read")
+}
+
+// without are blobs of which one is gone.
+type without struct {
+	*blob.Store
+	digest string
+}
+
+func (w without) Get(ctx context.Context, digest string) ([]byte, error) {
+	if digest == w.digest {
+		return nil, errors.New("gone")
+	}
+	return w.Store.Get(ctx, digest)
+}
+
+func TestAMissingStepIsAFault(t *testing.T) {
+	t.Parallel()
+	l := newLedger(t)
+	delete(l.batches, 2)
+	l.report()
+	require.NoError(t, l.store.PutStep(t.Context(), record.Step{Run: "demo", Policy: "main", Step: 3, Batch: "sha256:00"}))
+	r := l.read()
+	require.Contains(t, r.Faults[0], "step 2 is not on record, although step 3 is finished")
+}
+
+func TestAttemptsAreCountedByWhatBecameOfThem(t *testing.T) {
+	t.Parallel()
+	l := newLedger(t)
+	id := at(1, trace.Gate, 0, 0, 1).RolloutID
+	lost := l.begin(id)
+	require.NoError(t, l.store.AppendCall(t.Context(), &trace.Call{
+		Address: lost, Parent: -1, Policy: "main", Key: "k", Prompt: []int32{1}, Completion: []int32{2, 3}, Logprobs: []float32{-1, -1}, Temperature: 1,
+	}))
+	l.seal(l.begin(id), trace.InfraFault)
+	l.seal(l.begin(id), trace.Completed) // whose result was lost
+	last := l.begin(id)
+	require.NoError(t, l.store.AppendCall(t.Context(), &trace.Call{
+		Address: last, Parent: -1, Policy: "main", Key: "k", Prompt: []int32{1}, Completion: []int32{2, 3}, Logprobs: []float32{-1, -1}, Temperature: 1,
+		ReplayedFrom: 1,
+	}))
+	l.seal(last, trace.AgentFailed)
+	r := l.report()
+	require.True(t, r.OK(), "%q", r.Faults)
+	require.Equal(t, report.Attempts{
+		Total: 4, Completed: 1, AgentFailed: 1, Failures: map[string]int{"timeout": 1}, InfraFault: 1, Lost: 1, Repeated: 1,
+		Calls: report.Calls{Recorded: 2, Sampled: 1, Replayed: 1, Tokens: 4, TokensSaved: 2},
+	}, r.ByKind[trace.Gate])
+	require.Equal(t, 1, r.ByKind[trace.Train].Running, "of step 3")
+	require.Equal(t, 17, r.Attempts.Total)
+	require.Equal(t, 2, r.Interruptions.Count)
+	require.Less(t, r.Interruptions.Seconds, time.Minute.Seconds())
+}
+
+func TestTheHistoryOfThePointerIsTold(t *testing.T) {
+	t.Parallel()
+	l := newLedger(t)
+	for _, p := range []record.Promotion{
+		{DecisionID: "gate-0", Version: 0, Previous: -1, Reason: "it is the first"},
+		{DecisionID: "pin-1", Version: 1, Previous: 0, Source: record.SourcePin, By: "ada@host", Reason: "a hunch"},
+	} {
+		p.Run, p.Policy = "demo", "main"
+		require.NoError(t, l.store.Promote(t.Context(), p))
+	}
+	require.NoError(t, l.store.PutDecision(t.Context(), record.Decision{Run: "demo", Policy: "main", DecisionID: "gate-2", Candidate: 2, Verdict: "pinned", Reason: "held"}))
+	r := l.report()
+	require.Equal(t, 1, *r.Promoted)
+	require.True(t, r.Pinned)
+	require.Equal(t, map[record.Source]int{record.SourceGate: 1, record.SourcePin: 1}, r.Pointer)
+	var text bytes.Buffer
+	require.NoError(t, r.WriteText(&text))
+	for _, line := range []string{"gate: version 0 (it is the first)", "pin: version 0 → 1 by ada@host (a hunch)", "pinned: held", "version 1 is pinned"} {
+		require.Contains(t, text.String(), line)
+	}
+}
+
+func TestAReportIsTheSameEachTime(t *testing.T) {
+	t.Parallel()
+	l := newLedger(t)
+	l.batches[1] = l.batches[1][1:]
+	l.group(2, trace.Train, 0)
+	first, err := json.Marshal(l.report())
+	require.NoError(t, err)
+	for range 5 {
+		again, err := json.Marshal(l.read())
+		require.NoError(t, err)
+		require.JSONEq(t, string(first), string(again))
+		require.Equal(t, string(first), string(again))
+	}
+}

@@ -1,0 +1,156 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// mostLines is how many lines a list of a text has; the JSON has all.
+const mostLines = 20
+
+// WriteText writes the report for people.
+func (r Report) WriteText(w io.Writer) error {
+	p := &page{w: w}
+	p.line("Run %s: %s, %d of %d steps finished", r.Run, r.Status, r.Steps, r.Planned)
+	p.writePrompts(r)
+	p.writeAttempts(r)
+	p.writeQuarantines(r)
+	p.writePointer(r)
+	p.writeEvaluations(r)
+	p.writeFaults(r)
+	return p.err
+}
+
+// page keeps the first error of writing lines.
+type page struct {
+	w   io.Writer
+	err error
+}
+
+func (p *page) line(format string, args ...any) {
+	if p.err == nil {
+		_, p.err = fmt.Fprintf(p.w, format+"\n", args...)
+	}
+}
+
+// lines writes the first of n lines, and how many more there are.
+func (p *page) lines(n int, line func(i int)) {
+	for i := range min(n, mostLines) {
+		line(i)
+	}
+	if n > mostLines {
+		p.line("  … and %d more; --json has all", n-mostLines)
+	}
+}
+
+func (p *page) writePrompts(r Report) {
+	q := r.Prompts
+	p.line("\nPrompts of finished steps")
+	p.line("  issued            %8d", q.Issued)
+	p.line("  refills           %8d", q.Refills)
+	p.line("  trained once      %8d  (%d samples)", q.Trained, r.Samples)
+	p.line("  quarantined       %8d", q.Quarantined)
+	p.line("  skipped           %8d", q.Skipped)
+	p.line("  duplicated        %8d", q.Duplicated)
+	if q.Unexpected > 0 {
+		p.line("  unexpected        %8d", q.Unexpected)
+	}
+	if q.UnderWay > 0 {
+		p.line("  under way         %8d", q.UnderWay)
+	}
+}
+
+func (p *page) writeAttempts(r Report) {
+	p.line("\nAttempts")
+	p.line("  %-17s %8s %9s %12s %11s %8s", "", "total", "completed", "agent failed", "infra fault", "lost")
+	for _, kind := range slices.Sorted(maps.Keys(r.ByKind)) {
+		a := r.ByKind[kind]
+		p.line("  %-17s %8d %9d %12d %11d %8d", kind, a.Total, a.Completed, a.AgentFailed, a.InfraFault, a.Lost)
+	}
+	a := r.Attempts
+	p.line("  %-17s %8d %9d %12d %11d %8d", "all", a.Total, a.Completed, a.AgentFailed, a.InfraFault, a.Lost)
+	if len(a.Failures) > 0 {
+		var kinds []string
+		for _, f := range slices.Sorted(maps.Keys(a.Failures)) {
+			kinds = append(kinds, fmt.Sprintf("%s %d", f, a.Failures[f]))
+		}
+		p.line("  agents failed by: %s", strings.Join(kinds, ", "))
+	}
+	if a.Repeated > 0 {
+		p.line("  repeated although they had a result: %d", a.Repeated)
+	}
+	if a.Running > 0 {
+		p.line("  without an end so far: %d", a.Running)
+	}
+	p.line("  model calls: %d recorded, %d of them replayed", a.Calls.Recorded, a.Calls.Replayed)
+	p.line("  tokens: %d recorded, %d not sampled again", a.Calls.Tokens, a.Calls.TokensSaved)
+	if i := r.Interruptions; i.Count > 0 {
+		p.line("  interruptions: %d, %s lost in all, median %s, most %s", i.Count, duration(i.Seconds), duration(i.MedianSeconds), duration(i.MaxSeconds))
+	}
+	if len(r.Divergences) > 0 {
+		p.line("  attempts that did not repeat what was recorded: %d", len(r.Divergences))
+		p.lines(len(r.Divergences), func(i int) {
+			d := r.Divergences[i]
+			p.line("    %s, call %d: %s", d.Attempt, d.Call, d.Difference)
+		})
+	}
+}
+
+func (p *page) writeQuarantines(r Report) {
+	if len(r.Quarantines) == 0 {
+		return
+	}
+	p.line("\nQuarantined")
+	p.lines(len(r.Quarantines), func(i int) {
+		q := r.Quarantines[i]
+		p.line("  %s, task %d of the split: %s", prompt{q.Kind, q.Step, q.Task}, q.Index, q.Reason)
+	})
+}
+
+func (p *page) writePointer(r Report) {
+	p.line("\nVersions: %d", r.Versions)
+	lines := History(r.Promotions, r.Decisions)
+	p.lines(len(lines), func(i int) { p.line("  %s  %s", lines[i].At.Local().Format(time.DateTime), lines[i].Text) })
+	if r.Pinned {
+		p.line("  version %d is pinned", *r.Promoted)
+	}
+}
+
+func (p *page) writeEvaluations(r Report) {
+	if len(r.Evaluations) == 0 {
+		return
+	}
+	p.line("\n%8s  %-5s  %6s  %6s  %8s  %6s", "version", "split", "mean", "±", "rollouts", "greedy")
+	for _, e := range r.Evaluations {
+		greedy := ""
+		if e.Greedy != nil {
+			greedy = fmt.Sprintf("%.3f", *e.Greedy)
+		}
+		p.line("%8d  %-5s  %6.3f  %6.3f  %8d  %6s", e.Version, e.Kind, e.Mean, e.StdError, e.Rollouts, greedy)
+	}
+}
+
+func (p *page) writeFaults(r Report) {
+	if r.OK() {
+		p.line("\nEvery prompt is accounted for.")
+		return
+	}
+	p.line("\nSomething is wrong with this run:")
+	p.lines(len(r.Faults), func(i int) { p.line("  %s", r.Faults[i]) })
+}
+
+func duration(seconds float64) string {
+	return time.Duration(seconds * float64(time.Second)).Round(time.Millisecond).String()
+}
+
+// orNone is a digest for people.
+func orNone(digest string) string {
+	if digest == "" {
+		return "none"
+	}
+	return digest
+}

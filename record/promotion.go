@@ -1,0 +1,81 @@
+package record
+
+import (
+	"encoding/json"
+	"errors"
+	"time"
+)
+
+// ErrPinned is wrapped when somebody else than a person wants to move a pointer
+// that a person pinned.
+var ErrPinned = errors.New("the promoted version is pinned")
+
+// Source is what moved the promoted pointer.
+type Source string
+
+// The sources. A pin also holds the pointer where it is until the unpin, which
+// moves nothing.
+const (
+	SourceGate     Source = "gate" // the promotion rule
+	SourceRollback Source = "rollback"
+	SourcePin      Source = "pin"
+	SourceUnpin    Source = "unpin"
+)
+
+// Promotion is one move of the promoted pointer. Key: Run, Policy, DecisionID.
+type Promotion struct {
+	Run        string `json:"run"`
+	Policy     string `json:"policy"`
+	DecisionID string `json:"decision_id"`
+	Version    int    `json:"version"`
+	Previous   int    `json:"previous"` // -1 when there was none
+	Source     Source `json:"source"`   // empty is SourceGate
+	// By is the person who moved it or approved the move, as user@host.
+	By       string          `json:"by,omitempty"`
+	Reason   string          `json:"reason"`
+	Evidence json.RawMessage `json:"evidence,omitempty"`
+	At       time.Time       `json:"at"`
+}
+
+// Pinned reports whether p, as the last move of a pointer, holds it in place.
+func (p Promotion) Pinned() bool { return p.Source == SourcePin }
+
+// Before finds the version that was promoted before the one that a history ends
+// with: where a rollback leads. Going back twice leads two versions back, and
+// not to where the first rollback came from. There may be none.
+func Before(history []Promotion) (version int, ok bool) {
+	var path []int // the versions by which the pointer came to where it stands
+	for _, p := range history {
+		back := -1
+		if p.Source != SourceGate && p.Source != "" {
+			for i, v := range path {
+				if v == p.Version {
+					back = i
+				}
+			}
+		}
+		if back >= 0 {
+			path = path[:back]
+		}
+		path = append(path, p.Version)
+	}
+	if len(path) < 2 {
+		return 0, false
+	}
+	return path[len(path)-2], true
+}
+
+// Decision is a decision about a candidate that moved nothing: it was refused, a
+// person rejected it, or the pointer was pinned or elsewhere by then. Key: Run,
+// Policy, DecisionID, which no Promotion has too.
+type Decision struct {
+	Run        string          `json:"run"`
+	Policy     string          `json:"policy"`
+	DecisionID string          `json:"decision_id"`
+	Candidate  int             `json:"candidate"`
+	Promoted   int             `json:"promoted"` // what it was compared with
+	Verdict    string          `json:"verdict"`
+	Reason     string          `json:"reason"`
+	Evidence   json.RawMessage `json:"evidence,omitempty"`
+	At         time.Time       `json:"at"`
+}

@@ -1,0 +1,30 @@
+package record
+
+import (
+	"time"
+
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// Trial is an attempt as accounts see it: not what it did, but what became of it.
+type Trial struct {
+	trace.Address
+	TaskID  string
+	Outcome trace.Outcome
+	Failure string   // in one word, how the agent failed
+	Reward  *float64 // by whoever graded it
+	Calls   int
+	Tokens  int // sampled ones of its calls, replayed ones too
+	Begun   time.Time
+	// Progress is when the attempt last got on, by what it left on record. Only
+	// attempts that a later one replaced before they came to a result have it.
+	Progress time.Time
+}
+
+// Replayed is how many calls of an attempt were answered from the record of an
+// earlier one, and how many tokens did not have to be sampled again.
+type Replayed struct {
+	trace.Address
+	Calls  int
+	Tokens int
+}

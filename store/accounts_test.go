@@ -1,0 +1,83 @@
+package store_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/store"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+func TestTrialsSayWhatBecameOfEveryAttempt(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *store.Store) {
+		lost := begin(t, s, rollout(1, 0))
+		appendCalls(t, s, call(lost, 0, []int32{1}, []int32{2}))
+		require.NoError(t, s.PutEvent(t.Context(), trace.Event{Address: lost, Name: "early", At: noon.Add(-time.Hour)}))
+		calls, err := s.Calls(t.Context(), lost)
+		require.NoError(t, err)
+		faulty := begin(t, s, rollout(1, 0))
+		event := calls[0].Recorded.Add(time.Hour)
+		require.NoError(t, s.PutEvent(t.Context(), trace.Event{Address: faulty, Name: "late", At: event}))
+		require.NoError(t, s.SealAttempt(t.Context(), trace.Attempt{Address: faulty, Outcome: trace.InfraFault}))
+		won := begin(t, s, rollout(1, 0))
+		appendCalls(t, s, call(won, 0, []int32{1}, []int32{2, 300}))
+		require.NoError(t, s.SealAttempt(t.Context(), trace.Attempt{Address: won, Outcome: trace.Completed}))
+		require.NoError(t, s.PutReward(t.Context(), trace.Reward{Address: won, Name: "final", Value: 0.5, Source: store.Grader}))
+		running := begin(t, s, rollout(2, 0))
+		appendCalls(t, s, call(running, 0, []int32{1}, []int32{2}))
+		failed := begin(t, s, rollout(0, 1))
+		require.NoError(t, s.SealAttempt(t.Context(), trace.Attempt{Address: failed, Outcome: trace.AgentFailed, Failure: "timeout", Reward: number(-1)}))
+
+		got, err := s.Trials(t.Context(), "demo", "main")
+		require.NoError(t, err)
+		for i := range got {
+			require.WithinDuration(t, time.Now(), got[i].Begun, time.Minute)
+			got[i].Begun = time.Time{}
+		}
+		requireEqual(t, []record.Trial{
+			{Address: failed, TaskID: "task-x", Outcome: trace.AgentFailed, Failure: "timeout", Reward: number(-1)},
+			{Address: lost, TaskID: "task-x", Calls: 1, Tokens: 1, Progress: calls[0].Recorded},
+			{Address: faulty, TaskID: "task-x", Outcome: trace.InfraFault, Progress: event},
+			{Address: won, TaskID: "task-x", Outcome: trace.Completed, Reward: number(0.5), Calls: 1, Tokens: 2},
+			{Address: running, TaskID: "task-x", Calls: 1, Tokens: 1},
+		}, got)
+		got, err = s.Trials(t.Context(), "demo", "critic")
+		require.NoError(t, err)
+		require.Empty(t, got)
+	})
+}
+
+func TestReplaysCountCallsAndTokens(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *store.Store) {
+		first := begin(t, s, rollout(0, 0))
+		calls := []trace.Call{call(first, 0, []int32{1}, []int32{2, 70000, 128}), call(first, 1, []int32{9}, []int32{127})}
+		appendCalls(t, s, calls...)
+		second := begin(t, s, rollout(0, 0))
+		for i := range calls {
+			calls[i].Address, calls[i].ReplayedFrom = second, 1
+		}
+		appendCalls(t, s, append(calls, call(second, 2, []int32{3}, []int32{4, 5}))...)
+		got, err := s.Replays(t.Context(), "demo", "main")
+		require.NoError(t, err)
+		requireEqual(t, []record.Replayed{{Address: second, Calls: 2, Tokens: 4}}, got)
+	})
+}
+
+func TestBatchesAreListedByStep(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *store.Store) {
+		want := []record.Batch{{Run: "demo", Policy: "main", Step: 2, Digest: "d2"}, {Run: "demo", Policy: "main", Step: 10, Digest: "d10"}}
+		for _, i := range []int{1, 0} {
+			_, _, err := s.PutBatch(t.Context(), want[i])
+			require.NoError(t, err)
+		}
+		got, err := s.Batches(t.Context(), "demo", "main")
+		require.NoError(t, err)
+		requireEqual(t, want, got)
+	})
+}

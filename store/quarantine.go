@@ -1,0 +1,54 @@
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+const (
+	insertQuarantine = `INSERT INTO quarantines (run, policy, step, kind, task, place, reason, at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING`
+	selectQuarantines = `SELECT run, policy, step, kind, task, place, reason, at FROM quarantines WHERE run = $1 AND policy = $2`
+)
+
+// PutQuarantine puts on record that a step could not train on a task. Putting it
+// again changes nothing, other values (At aside) are trace.ErrConflict. An
+// absent At is the present.
+func (s *Store) PutQuarantine(ctx context.Context, q record.Quarantine) error {
+	args := []any{q.Run, q.Policy, q.Step, q.Kind, q.Task, q.Index, q.Reason, nanos(orNow(q.At))}
+	err := s.write(ctx, survivesPowerLoss, func(t tx) error {
+		old, _, err := keep(t, insertQuarantine, args, func() (record.Quarantine, error) {
+			return one(t.ctx, t, readQuarantine, selectQuarantines+` AND step = $3 AND kind = $4 AND task = $5`, q.Run, q.Policy, q.Step, q.Kind, q.Task)
+		})
+		if err == nil && (old.Index != q.Index || old.Reason != clean(q.Reason)) {
+			err = fmt.Errorf("%w: it is on record with other values", trace.ErrConflict)
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("put quarantine of %s/%s-%d/%d: %w", q.Run, q.Kind, q.Step, q.Task, err)
+	}
+	return nil
+}
+
+// Quarantines returns the quarantined tasks of a policy by step, those of the
+// training stream before those of the reserve; none is no error.
+func (s *Store) Quarantines(ctx context.Context, run, policy string) ([]record.Quarantine, error) {
+	all, err := list(ctx, s.read(), readQuarantine, selectQuarantines+` ORDER BY step, kind DESC, task`, run, policy)
+	if err != nil {
+		return nil, fmt.Errorf("list quarantines of %s/%s: %w", run, policy, err)
+	}
+	return all, nil
+}
+
+func readQuarantine(row scan) (record.Quarantine, error) {
+	var q record.Quarantine
+	var kind string
+	var at int64
+	err := row(&q.Run, &q.Policy, &q.Step, &kind, &q.Task, &q.Index, &q.Reason, &at)
+	q.Kind, q.At = trace.Kind(kind), fromNanos(at)
+	return q, err
+}
