@@ -83,6 +83,11 @@ func (p *postgres) migrate(ctx context.Context) (int, error) {
 	return applyMigrations(ctx, p.db, goose.DialectPostgres, goose.WithSessionLocker(locker))
 }
 
+// clock goes on within a transaction, unlike now().
+func (p *postgres) clock() string {
+	return `(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000000)::BIGINT`
+}
+
 func (p *postgres) close() error {
 	err := p.db.Close()
 	p.pool.Close()

@@ -85,6 +85,9 @@ func (s *sqlite) migrate(ctx context.Context) (int, error) {
 	return applied, err
 }
 
+// clock ticks in milliseconds, which is enough for leases.
+func (s *sqlite) clock() string { return `CAST(unixepoch('subsec') * 1000 AS INTEGER) * 1000000` }
+
 func (s *sqlite) close() error {
 	return errors.Join(s.reads.Close(), s.writer.close())
 }

@@ -23,6 +23,8 @@ type backend interface {
 	// returns op's error or the commit's. op may run more than once.
 	write(ctx context.Context, d durability, op func(tx) error) error
 	migrate(ctx context.Context) (applied int, err error)
+	// clock is the database's present as an expression, in nanoseconds since 1970.
+	clock() string
 	close() error
 }
 

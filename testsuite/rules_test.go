@@ -136,7 +136,7 @@ func forbidden(folder, p string) string {
 		return "only the tool for people brings a server with it"
 	case ours && within(p, "internal/stack") && !within(folder, "cmd/fulgurite", "internal/stack"):
 		return "it brings the embedded server with it"
-	case ours && within(p, "internal/ptytest", "internal/pgtest", "testsuite"):
+	case ours && within(p, "internal/ptytest", "internal/pgtest", "testsuite") && !within(folder, "testsuite"):
 		return "it is for tests"
 	case ours && within(p, "cmd"):
 		return "a command is nobody's library"
@@ -164,6 +164,7 @@ func TestImportsAgainstTheDesignAreNoticed(t *testing.T) {
 		{"cmd/fulgurite-worker", module + "internal/devserver"},
 		{"cmd/fulgurite-worker", module + "internal/stack"},
 		{"store", module + "internal/pgtest"},
+		{"internal/fleet", module + "testsuite/chaos/fleet"},
 		{"web", module + "cmd/fulgurite"},
 	} {
 		require.NotEmpty(t, forbidden(c[0], c[1]), "%s imports %s", c[0], c[1])
@@ -176,9 +177,37 @@ func TestImportsAgainstTheDesignAreNoticed(t *testing.T) {
 		{"workflows", "go.temporal.io/sdk/log"},
 		{"internal/devserver", "go.temporal.io/server/temporal"},
 		{"cmd/fulgurite", module + "internal/devserver"},
+		{"testsuite/chaos", module + "testsuite/chaos/fleet"},
 	} {
 		require.Empty(t, forbidden(c[0], c[1]), "%s imports %s", c[0], c[1])
 	}
+}
+
+// No package that the fleet's command imports, however far away, may bring the
+// server with it.
+func TestTheFleetNeverLinksTheEmbeddedServer(t *testing.T) {
+	t.Parallel()
+	imports := map[string][]string{} // by folder
+	for _, s := range sources(t) {
+		if !s.isTest() {
+			imports[s.folder] = append(imports[s.folder], s.imports()...)
+		}
+	}
+	const command = "cmd/fulgurite-worker"
+	from := map[string]string{command: ""} // who was seen to import a folder first
+	for queue := []string{command}; len(queue) > 0; queue = queue[1:] {
+		for _, p := range imports[queue[0]] {
+			if within(p, "go.temporal.io/server", "github.com/temporalio/ui-server") {
+				t.Errorf("%s imports %s; it is imported by %s", queue[0], p, from[queue[0]])
+			}
+			folder := strings.TrimPrefix(p, module)
+			if _, seen := from[folder]; !seen && folder != p {
+				from[folder] = queue[0]
+				queue = append(queue, folder)
+			}
+		}
+	}
+	require.Contains(t, from, "internal/fleet", "the search went somewhere")
 }
 
 // edgeOf is the edge that a folder belongs to, or nothing.

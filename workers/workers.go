@@ -12,6 +12,7 @@ import (
 
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
@@ -19,8 +20,25 @@ import (
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
-// stopTimeout is how long a stopping worker lets activities finish.
-const stopTimeout = 5 * time.Second
+// Tuning is what processes decide about their workers. The zero value is right
+// for a process that is ended together with everything else.
+type Tuning struct {
+	// Concurrent is the most agents that run at once; 0 is Temporal's default.
+	Concurrent int
+	// Drain is how long a stopping worker lets activities finish, which go on
+	// elsewhere after it; 0 is 5 seconds.
+	Drain time.Duration
+	// Fatal is told what ended a worker for good, such as a namespace that is gone.
+	Fatal func(error)
+}
+
+// options are those of every worker.
+func (t Tuning) options() worker.Options {
+	if t.Drain == 0 {
+		t.Drain = 5 * time.Second
+	}
+	return worker.Options{WorkerStopTimeout: t.Drain, OnFatalError: t.Fatal}
+}
 
 // Registry takes workflows; a worker is one, and so is a replayer.
 type Registry interface {
@@ -40,34 +58,34 @@ func Workflows(r Registry) {
 }
 
 // Training polls the queue "training".
-func Training(c client.Client, coordinator *activities.Coordinator) worker.Worker {
-	w := worker.New(c, workflows.QueueTraining, worker.Options{WorkerStopTimeout: stopTimeout})
+func Training(c client.Client, coordinator *activities.Coordinator, t Tuning) worker.Worker {
+	o := t.options()
+	o.Interceptors = []interceptor.WorkerInterceptor{&pulse{}}
+	w := worker.New(c, workflows.QueueTraining, o)
 	Workflows(w)
 	w.RegisterActivity(coordinator)
 	return w
 }
 
 // Rollout polls queue (workflows.QueueRollout unless a spec names its own) and
-// runs at most concurrent agents at once.
-func Rollout(c client.Client, queue string, runner *activities.Runner, concurrent int) worker.Worker {
-	w := worker.New(c, queue, worker.Options{
-		DisableWorkflowWorker:              true,
-		MaxConcurrentActivityExecutionSize: concurrent,
-		WorkerStopTimeout:                  stopTimeout,
-	})
+// runs at most t.Concurrent agents at once.
+func Rollout(c client.Client, queue string, runner *activities.Runner, t Tuning) worker.Worker {
+	o := t.options()
+	o.DisableWorkflowWorker = true
+	o.MaxConcurrentActivityExecutionSize = t.Concurrent
+	w := worker.New(c, queue, o)
 	w.RegisterActivity(runner)
 	return w
 }
 
 // TrainGPU polls the queue "train-gpu": one activity at a time, since a card
 // holds one update, and no eager activities, which would go past that limit.
-func TrainGPU(c client.Client, trainer *activities.Trainer) worker.Worker {
-	w := worker.New(c, workflows.QueueTrainGPU, worker.Options{
-		DisableWorkflowWorker:              true,
-		DisableEagerActivities:             true,
-		MaxConcurrentActivityExecutionSize: 1,
-		WorkerStopTimeout:                  stopTimeout,
-	})
+func TrainGPU(c client.Client, trainer *activities.Trainer, t Tuning) worker.Worker {
+	o := t.options()
+	o.DisableWorkflowWorker = true
+	o.DisableEagerActivities = true
+	o.MaxConcurrentActivityExecutionSize = 1
+	w := worker.New(c, workflows.QueueTrainGPU, o)
 	w.RegisterActivityWithOptions(trainer, activity.RegisterOptions{SkipInvalidStructFunctions: true}) // Close is no activity
 	return w
 }

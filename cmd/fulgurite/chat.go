@@ -12,7 +12,7 @@ import (
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/gateway"
 	"github.com/fulgurite/fulgurite/internal/catalog"
-	"github.com/fulgurite/fulgurite/internal/stack"
+	"github.com/fulgurite/fulgurite/internal/fleet"
 	"github.com/fulgurite/fulgurite/model/serve"
 	"github.com/fulgurite/fulgurite/trace"
 )
@@ -42,7 +42,7 @@ func (c *chatCommand) Run(ctx context.Context, s *shared, t *terminal) error {
 	if err != nil {
 		return err
 	}
-	engine, err := stack.Engines(sp.Model.Engine)
+	engine, err := fleet.Engines(sp.Model.Engine)
 	if err != nil {
 		return err
 	}
@@ -53,7 +53,7 @@ func (c *chatCommand) Run(ctx context.Context, s *shared, t *terminal) error {
 		return err
 	}
 	defer stop()
-	launcher, err := stack.Launchers(agents()).Launcher(sp)
+	launcher, err := fleet.Launchers(agents()).Launcher(sp)
 	if err != nil {
 		return err
 	}

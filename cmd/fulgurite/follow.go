@@ -122,6 +122,8 @@ type viewer struct {
 	step     int // under way; 0 before the first
 	rewards  int // the last step whose reward was shown
 	promoted int
+	pending  int // the last candidate that was said to wait
+	poisoned int // quarantined tasks that were told
 }
 
 // show asks once. A run that can't answer at the moment is asked again soon.
@@ -162,6 +164,15 @@ func (v *viewer) showCurve(p workflows.Progress) {
 			v.display.Println(fmt.Sprintf("version %d is promoted: reward %.3f on the gate split", point.Step, *point.Gate))
 			v.promoted = point.Step
 		}
+	}
+	if p.Pending != nil && p.Pending.Decision.Candidate > v.pending {
+		v.pending = p.Pending.Decision.Candidate
+		v.display.Println(fmt.Sprintf("version %d is better (%s) and waits for `fulgurite approve %s` or `fulgurite reject %s` until %s",
+			v.pending, p.Pending.Decision.Reason(), v.run, v.run, p.Pending.Deadline.Local().Format(time.DateTime)))
+	}
+	if p.Quarantined > v.poisoned {
+		v.poisoned = p.Quarantined
+		v.display.Println(fmt.Sprintf("%d tasks failed for reasons of their own and are quarantined: see `fulgurite report %s`", p.Quarantined, v.run))
 	}
 }
 

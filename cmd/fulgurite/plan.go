@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/fulgurite/fulgurite/dialog"
-	"github.com/fulgurite/fulgurite/internal/stack"
+	"github.com/fulgurite/fulgurite/internal/fleet"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/hf"
 	"github.com/fulgurite/fulgurite/spec"
@@ -67,7 +67,7 @@ func makePlan(path string) (plan, error) {
 			return p, usageError{fmt.Errorf("model.base: %w", err)}
 		}
 	}
-	engine, err := stack.Engines(sp.Model.Engine)
+	engine, err := fleet.Engines(sp.Model.Engine)
 	if err != nil {
 		return p, usageError{err}
 	}

@@ -7,14 +7,19 @@ import (
 	"go.temporal.io/server/common/config"
 	"go.temporal.io/server/common/dynamicconfig"
 	"go.temporal.io/server/common/membership/static"
-	"go.temporal.io/server/common/persistence/sql/sqlplugin/sqlite"
 	"go.temporal.io/server/common/primitives"
 )
 
 const clusterName = "active"
 
+// The names under which the configuration speaks of the two databases.
+const (
+	historyStore    = "history"
+	visibilityStore = "visibility"
+)
+
 // configuration is the server's static configuration.
-func configuration(p ports, database *config.SQL) *config.Config {
+func configuration(p ports, d databases) *config.Config {
 	off := config.ArchivalNamespaceDefaults{
 		History:    config.HistoryArchivalNamespaceDefaults{State: config.ArchivalDisabled},
 		Visibility: config.VisibilityArchivalNamespaceDefaults{State: config.ArchivalDisabled},
@@ -27,11 +32,11 @@ func configuration(p ports, database *config.SQL) *config.Config {
 			BroadcastAddress: loopback,
 		}},
 		Persistence: config.Persistence{
-			DefaultStore:    sqlite.PluginName,
-			VisibilityStore: sqlite.PluginName,
+			DefaultStore:    historyStore,
+			VisibilityStore: visibilityStore,
 			// Shards let many hosts share the work; here is one.
 			NumHistoryShards: 1,
-			DataStores:       map[string]config.DataStore{sqlite.PluginName: {SQL: database}},
+			DataStores:       map[string]config.DataStore{historyStore: {SQL: d.history}, visibilityStore: {SQL: d.visibility}},
 		},
 		ClusterMetadata: &cluster.Config{
 			FailoverVersionIncrement: 10,
@@ -75,8 +80,8 @@ func hosts(p ports) map[primitives.ServiceName]static.Hosts {
 
 // dynamic holds the settings that differ from the server's defaults. Limits are
 // not among them: what a cluster would refuse is to be refused here.
-func dynamic() dynamicconfig.StaticClient {
-	return dynamicconfig.StaticClient{
+func dynamic(o Options) dynamicconfig.StaticClient {
+	values := dynamicconfig.StaticClient{
 		// Runs share the workers; without fairness the first to come starves the others.
 		dynamicconfig.MatchingEnableFairness.Key(): true,
 		// The server would otherwise report its version to its makers.
@@ -87,4 +92,8 @@ func dynamic() dynamicconfig.StaticClient {
 		// `temporal operator search-attribute create` takes effect at once.
 		dynamicconfig.ForceSearchAttributesCacheRefreshOnRead.Key(): true,
 	}
+	if o.HistoryEvents > 0 {
+		values[dynamicconfig.HistoryCountSuggestContinueAsNew.Key()] = o.HistoryEvents
+	}
+	return values
 }

@@ -18,6 +18,12 @@ import (
 
 const databaseFile = "temporal.db"
 
+// databases are where the server keeps histories, and what it lists and counts.
+// With SQLite they are one.
+type databases struct {
+	history, visibility *config.SQL
+}
+
 // memoryDatabase is a database of its own for every call.
 func memoryDatabase() *config.SQL {
 	return &config.SQL{

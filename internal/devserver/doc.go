@@ -1,10 +1,11 @@
 // Package devserver runs a Temporal server and its Web UI inside this process,
 // so that a newcomer needs neither an installation nor a network. It is the
 // server's own code with SQLite behind it, and the same the `temporal` CLI, the
-// Web UI and any SDK can talk to.
+// Web UI and any SDK can talk to. It can also work on PostgreSQL, where a test
+// wants the databases of a fleet without its containers.
 //
 // It is not a cluster: one process, no authorization, reachable from this
-// machine alone. Fleets run Temporal on PostgreSQL and never link this package,
+// machine alone. Fleets run a Temporal of their own and never link this package,
 // which brings about 150 MB of machine code with it.
 //
 // You may rely on this:

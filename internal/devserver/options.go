@@ -19,8 +19,12 @@ const (
 // UI, on a free port.
 type Options struct {
 	// Dir holds the database; it is made if it is absent. Empty keeps all in
-	// memory.
+	// memory, or in Database.
 	Dir string
+	// Database is a PostgreSQL server, postgres://…/NAME, to keep all in instead:
+	// in the databases NAME ("temporal" if there is none) and NAME_visibility,
+	// which are made if they are absent. One server at a time may run on them.
+	Database string
 	// FrontendPort and UIPort are wished for: where one is taken another free
 	// one is used. Zero wishes for none.
 	FrontendPort int
@@ -32,6 +36,9 @@ type Options struct {
 	// Retention is how long the history of a closed workflow is kept; zero means
 	// DefaultRetention.
 	Retention time.Duration
+	// HistoryEvents is the length of a history from which on the server suggests
+	// to continue as new; zero is the server's own, 4,096.
+	HistoryEvents int
 	// SearchAttributes are registered in Namespace where they are absent.
 	SearchAttributes map[string]enums.IndexedValueType
 	// Log receives the server's warnings and errors; nil drops them.

@@ -60,6 +60,9 @@ func Start(ctx context.Context, options Options) (*Server, error) {
 // Address is where clients connect, host:port.
 func (s *Server) Address() string { return hostPort(s.ports.frontend) }
 
+// ListensAt reports whether the wish for a frontend's port was fulfilled.
+func (s *Server) ListensAt(port int) bool { return s.ports.frontend == port }
+
 // Namespace is the one that is registered.
 func (s *Server) Namespace() string { return s.options.Namespace }
 
@@ -97,11 +100,11 @@ func (s *Server) Stop() error {
 }
 
 func (s *Server) start(ctx context.Context) error {
-	database, err := s.openDatabase()
+	d, err := s.openDatabases(ctx)
 	if err != nil {
 		return err
 	}
-	if err := register(ctx, database, s.options); err != nil {
+	if err := register(ctx, d.history, s.options); err != nil {
 		return fmt.Errorf("register namespace %s: %w", s.options.Namespace, err)
 	}
 	// Between choosing ports and listening on them somebody else may take one.
@@ -109,7 +112,7 @@ func (s *Server) start(ctx context.Context) error {
 		if s.ports, err = choosePorts(s.options.FrontendPort, s.options.UIPort); err != nil {
 			return err
 		}
-		if err = s.listen(database); err == nil || !strings.Contains(err.Error(), syscall.EADDRINUSE.Error()) {
+		if err = s.listen(d); err == nil || !strings.Contains(err.Error(), syscall.EADDRINUSE.Error()) {
 			break
 		}
 	}
@@ -130,15 +133,15 @@ func (s *Server) start(ctx context.Context) error {
 const portTries = 5
 
 // listen makes the server and starts it on the chosen ports.
-func (s *Server) listen(database *config.SQL) error {
+func (s *Server) listen(d databases) error {
 	quiet := s.options.Log.WithOptions(zap.WrapCore(func(core zapcore.Core) zapcore.Core {
 		return quietCore{core, &s.silent}
 	}))
 	inner, err := temporal.NewServer(
-		temporal.WithConfig(configuration(s.ports, database)),
+		temporal.WithConfig(configuration(s.ports, d)),
 		temporal.ForServices(temporal.DefaultServices),
 		temporal.WithStaticHosts(hosts(s.ports)),
-		temporal.WithDynamicConfigClient(dynamic()),
+		temporal.WithDynamicConfigClient(dynamic(s.options)),
 		temporal.WithLogger(log.NewZapLogger(quiet)),
 		temporal.WithAuthorizer(authorization.NewNoopAuthorizer()),
 		temporal.WithClaimMapper(func(*config.Config) authorization.ClaimMapper {
@@ -152,7 +155,15 @@ func (s *Server) listen(database *config.SQL) error {
 	return inner.Start()
 }
 
-func (s *Server) openDatabase() (*config.SQL, error) {
+func (s *Server) openDatabases(ctx context.Context) (databases, error) {
+	if s.options.Database != "" {
+		return postgresDatabases(ctx, s.options.Database)
+	}
+	database, err := s.openSQLite()
+	return databases{database, database}, err
+}
+
+func (s *Server) openSQLite() (*config.SQL, error) {
 	if s.options.Dir == "" {
 		return memoryDatabase(), nil
 	}

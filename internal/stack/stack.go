@@ -5,7 +5,7 @@
 // Everything durable lies in one directory, laid out by [Layout]. A stack that
 // was killed goes on where it was when it is started on the same directory
 // again; only one may run there at a time. It is no cluster: for one, run the
-// same parts as processes of their own.
+// same parts (package fleet) as processes of their own, with fulgurite-worker.
 package stack
 
 import (
@@ -14,7 +14,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -27,16 +26,11 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/exp/zapslog"
 
-	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/agent"
-	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/gateway"
-	"github.com/fulgurite/fulgurite/internal/catalog"
 	"github.com/fulgurite/fulgurite/internal/devserver"
-	"github.com/fulgurite/fulgurite/model/native"
+	"github.com/fulgurite/fulgurite/internal/fleet"
 	"github.com/fulgurite/fulgurite/model/serve"
-	"github.com/fulgurite/fulgurite/store"
-	"github.com/fulgurite/fulgurite/store/blob"
 	"github.com/fulgurite/fulgurite/workers"
 	"github.com/fulgurite/fulgurite/workflows"
 )
@@ -71,6 +65,9 @@ type Options struct {
 	// Concurrency is the most agents that run at once; 0 means 32 a core.
 	Concurrency int
 	Log         *zap.Logger
+	// HistoryEvents is the length of a history from which on Temporal suggests to
+	// continue as new; 0 is its own choice.
+	HistoryEvents int
 	// ServerLog receives what the embedded Temporal server says; nil drops it. It
 	// speaks of its own retries as errors, which nobody who runs an agent can use.
 	ServerLog *zap.Logger
@@ -82,11 +79,9 @@ const resident = 4
 
 // Stack is a running stack.
 type Stack struct {
-	Layout  Layout
-	Client  client.Client
-	Store   *store.Store
-	Blobs   *blob.Store
-	Catalog catalog.Catalog
+	fleet.Records
+	Layout Layout
+	Client client.Client
 
 	log        *zap.Logger
 	temporal   *devserver.Server
@@ -111,8 +106,7 @@ func Start(ctx context.Context, o Options) (_ *Stack, err error) {
 	if err := s.openStore(ctx); err != nil {
 		return nil, err
 	}
-	engine := native.New(native.Options{})
-	sampler := serve.New(engine, s.Catalog, resident)
+	sampler := s.Sampler(resident)
 	s.onClose(func(context.Context) error { sampler.Close(); return nil })
 	if err := s.startGateway(ctx, o, sampler); err != nil {
 		return nil, err
@@ -128,7 +122,7 @@ func (s *Stack) onClose(f func(context.Context) error) {
 func (s *Stack) startTemporal(ctx context.Context, o Options) error {
 	server, err := devserver.Start(ctx, devserver.Options{
 		Dir: s.Layout.Temporal(), UI: o.UI, FrontendPort: o.Frontend, UIPort: o.UIPort,
-		SearchAttributes: workflows.SearchAttributes(), Log: o.ServerLog,
+		SearchAttributes: workflows.SearchAttributes(), HistoryEvents: o.HistoryEvents, Log: o.ServerLog,
 	})
 	if err != nil {
 		return fmt.Errorf("start Temporal: %w", err)
@@ -148,18 +142,11 @@ func (s *Stack) startTemporal(ctx context.Context, o Options) error {
 
 func (s *Stack) openStore(ctx context.Context) error {
 	var err error
-	if s.Store, err = store.Open(ctx, s.Layout.Database(), s.log); err != nil {
+	if s.Records, err = fleet.Open(ctx, s.Layout.Database(), s.Layout.Blobs(), s.log); err != nil {
 		return err
 	}
-	s.onClose(func(context.Context) error { return s.Store.Close() })
-	if err := s.Store.Migrate(ctx); err != nil {
-		return err
-	}
-	if s.Blobs, err = blob.Open(s.Layout.Blobs()); err != nil {
-		return err
-	}
-	s.Catalog = catalog.Catalog{Store: s.Store, Blobs: s.Blobs}
-	return nil
+	s.onClose(func(context.Context) error { return s.Records.Close() })
+	return s.Store.Migrate(ctx)
 }
 
 func (s *Stack) startGateway(ctx context.Context, o Options, sampler *serve.Sampler) error {
@@ -167,45 +154,33 @@ func (s *Stack) startGateway(ctx context.Context, o Options, sampler *serve.Samp
 	if err != nil {
 		return fmt.Errorf("start the gateway: %w", err)
 	}
-	s.gatewayURL = "http://" + listener.Addr().String()
-	server := &http.Server{
-		Handler:           gateway.New(gateway.Config{Journal: s.Store, Sampler: sampler, Versions: s.Catalog, Codecs: dialog.Named, Log: o.Log.Named("gateway")}),
-		ReadHeaderTimeout: time.Minute,
-		ErrorLog:          zap.NewStdLog(o.Log.Named("gateway")),
-	}
-	go func() { _ = server.Serve(listener) }() // ends with http.ErrServerClosed at Shutdown
-	s.onClose(server.Shutdown)
+	log := o.Log.Named("gateway")
+	server := fleet.Serve(listener, s.Gateway(gateway.Config{Sampler: sampler, Log: log}), log)
+	s.gatewayURL = server.URL()
+	s.onClose(server.Close)
 	return nil
 }
 
 func (s *Stack) startWorkers(ctx context.Context, o Options, sampler *serve.Sampler) error {
-	directory, err := os.Getwd()
-	if err != nil {
-		return fmt.Errorf("find the working directory: %w", err)
-	}
 	forwarder, err := agent.NewForwarder(ctx, func() string { return s.gatewayURL }, o.Log.Named("forwarder"))
 	if err != nil {
 		return err
 	}
 	s.onClose(forwarder.Close)
-	trainer := &activities.Trainer{Runs: s.Store, Versions: s.Store, Blobs: s.Blobs, Engines: Engines, Codecs: dialog.Named}
+	trainer := s.Trainer(fleet.Engines)
 	s.onClose(func(context.Context) error { trainer.Close(); return nil })
-	runner := &activities.Runner{
-		Runs: s.Store, Attempts: s.Store, Blobs: s.Blobs, Forwarder: forwarder, Launchers: Launchers(o.Agents),
+	coordinator, err := s.Coordinator(s.Client, s.temporal.Namespace(), sampler)
+	if err != nil {
+		return err
 	}
-	list := []worker.Worker{
-		workers.Training(s.Client, &activities.Coordinator{
-			Runs: s.Store, Ledger: s.Store, Attempts: s.Store, Blobs: s.Blobs, Publisher: sampler,
-			Cluster: cluster{s.Client, s.temporal.Namespace()}, Codecs: dialog.Named, Directory: directory,
-		}),
-		workers.TrainGPU(s.Client, trainer),
+	tuning := workers.Tuning{Concurrent: o.Concurrency}
+	if tuning.Concurrent == 0 {
+		tuning.Concurrent = 32 * runtime.GOMAXPROCS(0) // agents mostly wait
 	}
-	concurrent := o.Concurrency
-	if concurrent == 0 {
-		concurrent = 32 * runtime.GOMAXPROCS(0) // agents mostly wait
-	}
+	list := []worker.Worker{workers.Training(s.Client, coordinator, tuning), workers.TrainGPU(s.Client, trainer, tuning)}
+	runner := s.Runner(forwarder, o.Agents)
 	for _, queue := range append([]string{workflows.QueueRollout}, o.Queues...) {
-		list = append(list, workers.Rollout(s.Client, queue, runner, concurrent))
+		list = append(list, workers.Rollout(s.Client, queue, runner, tuning))
 	}
 	for _, w := range list {
 		if err := w.Start(); err != nil {

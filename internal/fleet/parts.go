@@ -1,19 +1,19 @@
-package stack
+package fleet
 
 import (
-	"context"
 	"fmt"
-
-	"go.temporal.io/api/operatorservice/v1"
-	"go.temporal.io/sdk/client"
+	"slices"
+	"strings"
 
 	"github.com/fulgurite/fulgurite/agent"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/gomlx"
 	"github.com/fulgurite/fulgurite/model/native"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/workflows"
 )
+
+// EngineNames are the engines that are compiled in.
+func EngineNames() []string { return []string{"native", "gomlx"} }
 
 // Engines finds an engine by its name in a spec.
 func Engines(name string) (model.Engine, error) {
@@ -23,7 +23,17 @@ func Engines(name string) (model.Engine, error) {
 	case "gomlx":
 		return gomlx.New(gomlx.Options{})
 	}
-	return nil, fmt.Errorf("engine %q: there are native and gomlx", name)
+	return nil, fmt.Errorf("engine %q: there are %s", name, strings.Join(EngineNames(), " and "))
+}
+
+// OnlyEngines is Engines for a process that has but some of them.
+func OnlyEngines(names []string) func(name string) (model.Engine, error) {
+	return func(name string) (model.Engine, error) {
+		if !slices.Contains(names, name) {
+			return nil, fmt.Errorf("engine %q: this worker has %s", name, strings.Join(names, " and "))
+		}
+		return Engines(name)
+	}
 }
 
 // Launchers makes what a spec's agent section asks for, out of the functions
@@ -36,23 +46,4 @@ func (l Launchers) Launcher(s spec.Spec) (agent.Launcher, error) {
 		return agent.Registry(l).Launcher(s.Agent.Func)
 	}
 	return agent.Command{Args: s.Agent.Command}, nil
-}
-
-// cluster asks Temporal what it has registered.
-type cluster struct {
-	client    client.Client
-	namespace string
-}
-
-func (c cluster) HasSearchAttributes(ctx context.Context) (bool, error) {
-	r, err := c.client.OperatorService().ListSearchAttributes(ctx, &operatorservice.ListSearchAttributesRequest{Namespace: c.namespace})
-	if err != nil {
-		return false, err
-	}
-	for name := range workflows.SearchAttributes() {
-		if _, ok := r.CustomAttributes[name]; !ok {
-			return false, nil
-		}
-	}
-	return true, nil
 }

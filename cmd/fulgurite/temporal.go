@@ -1,0 +1,41 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/fulgurite/fulgurite/internal/devserver"
+	"github.com/fulgurite/fulgurite/workflows"
+)
+
+// temporalCommand is the part of dev that fleets have elsewhere.
+type temporalCommand struct {
+	Port     int    `help:"The frontend's port (0: any)." default:"7233" env:"FULGURITE_PORT"`
+	UI       bool   `help:"Serve the Web UI too." name:"ui" default:"true" negatable:""`
+	UIPort   int    `help:"The Web UI's port (0: any)." default:"8233" env:"FULGURITE_UI_PORT" name:"ui-port"`
+	Database string `help:"PostgreSQL to keep everything in (default: SQLite, in the state's directory)." env:"FULGURITE_TEMPORAL_DATABASE" placeholder:"URL"`
+}
+
+// Run keeps the server up until a signal comes.
+func (c *temporalCommand) Run(ctx context.Context, s *shared, t *terminal) error {
+	o := devserver.Options{
+		Dir: s.layout().Temporal(), Database: c.Database, FrontendPort: c.Port, UIPort: c.UIPort, UI: c.UI,
+		SearchAttributes: workflows.SearchAttributes(), Log: s.serverLogger(ctx, t.err),
+	}
+	if c.Database != "" {
+		o.Dir = ""
+	}
+	server, err := devserver.Start(ctx, o)
+	if err != nil {
+		return err
+	}
+	if c.Port != 0 && !server.ListensAt(c.Port) {
+		return errors.Join(usagef("port %d is taken", c.Port), server.Stop())
+	}
+	t.printf("Temporal   %s\n", server.Address())
+	if c.UI {
+		t.printf("Web UI     %s\n", server.UIURL())
+	}
+	<-ctx.Done()
+	return server.Stop()
+}

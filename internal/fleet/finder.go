@@ -1,0 +1,74 @@
+package fleet
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/fulgurite/fulgurite/record"
+)
+
+// lookAgain is how old what was read of the leases may be.
+const lookAgain = time.Second
+
+// Fixed is a list of one lease that never ends: a process at a known URL.
+type Fixed string
+
+// Leases implements Lister.
+func (f Fixed) Leases(_ context.Context, role record.Role) ([]record.Lease, error) {
+	return []record.Lease{{Role: role, Name: string(f), URL: string(f), Epoch: 1}}, nil
+}
+
+// Finder knows who holds the leases of a role. What it knows is at most a second
+// old; while the store does not answer, it is what was known before.
+type Finder struct {
+	leases Lister
+	role   record.Role
+	log    *zap.Logger
+
+	mu   sync.Mutex
+	live []record.Lease
+	read time.Time
+}
+
+// NewFinder returns a finder that looks when it is first asked.
+func NewFinder(leases Lister, role record.Role, log *zap.Logger) *Finder {
+	return &Finder{leases: leases, role: role, log: log}
+}
+
+// URL is where the latest holder is, or empty when there is none.
+func (f *Finder) URL() string {
+	live := f.Live(context.Background())
+	if len(live) == 0 {
+		return ""
+	}
+	return live[0].URL
+}
+
+// Live are the leases that are not over, the latest first.
+func (f *Finder) Live(ctx context.Context) []record.Lease {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if time.Since(f.read) < lookAgain {
+		return f.live
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookAgain)
+	defer cancel()
+	live, err := f.leases.Leases(ctx, f.role)
+	if err != nil {
+		f.log.Warn("leases not read", zap.String("role", string(f.role)), zap.Error(err))
+	} else {
+		f.live = live
+	}
+	f.read = time.Now() // also after an error, lest every request wait for a store that is away
+	return f.live
+}
+
+// Again makes the next question read the leases, whatever their age.
+func (f *Finder) Again() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.read = time.Time{}
+}

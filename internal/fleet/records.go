@@ -1,0 +1,85 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"go.temporal.io/sdk/client"
+	"go.uber.org/zap"
+
+	"github.com/fulgurite/fulgurite/activities"
+	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/dialog"
+	"github.com/fulgurite/fulgurite/gateway"
+	"github.com/fulgurite/fulgurite/internal/catalog"
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/native"
+	"github.com/fulgurite/fulgurite/model/serve"
+	"github.com/fulgurite/fulgurite/store"
+	"github.com/fulgurite/fulgurite/store/blob"
+)
+
+// Records are the durable state that every process shares, and the parts that
+// are made on it.
+type Records struct {
+	Store   *store.Store
+	Blobs   *blob.Store
+	Catalog catalog.Catalog
+}
+
+// Open opens the store at a URL and the directory of blobs. It leaves the schema
+// as it is.
+func Open(ctx context.Context, storeURL, blobs string, log *zap.Logger) (Records, error) {
+	s, err := store.Open(ctx, storeURL, log)
+	if err != nil {
+		return Records{}, err
+	}
+	b, err := blob.Open(blobs)
+	if err != nil {
+		return Records{}, errors.Join(err, s.Close())
+	}
+	return Records{s, b, catalog.Catalog{Store: s, Blobs: b}}, nil
+}
+
+// Close lets go of the store.
+func (r Records) Close() error { return r.Store.Close() }
+
+// Sampler samples in this process, with the native engine, and keeps resident
+// versions in memory.
+func (r Records) Sampler(resident int) *serve.Sampler {
+	return serve.New(native.New(native.Options{}), r.Catalog, resident)
+}
+
+// Gateway is the door for agents. Its config is complete but for what is given
+// here: journal, versions and codecs.
+func (r Records) Gateway(c gateway.Config) *gateway.Gateway {
+	c.Journal, c.Versions, c.Codecs = r.Store, r.Catalog, dialog.Named
+	return gateway.New(c)
+}
+
+// Coordinator has the activities of the training queue. Relative paths in a
+// workflow's input are relative to where this process was started.
+func (r Records) Coordinator(c client.Client, namespace string, publisher activities.Publisher) (*activities.Coordinator, error) {
+	directory, err := os.Getwd()
+	if err != nil {
+		return nil, fmt.Errorf("find the working directory: %w", err)
+	}
+	return &activities.Coordinator{
+		Runs: r.Store, Ledger: r.Store, Attempts: r.Store, Blobs: r.Blobs, Publisher: publisher,
+		Cluster: Cluster{c, namespace}, Codecs: dialog.Named, Directory: directory,
+	}, nil
+}
+
+// Runner has the activities of the rollout queues.
+func (r Records) Runner(forwarder *agent.Forwarder, functions agent.Registry) *activities.Runner {
+	return &activities.Runner{
+		Runs: r.Store, Attempts: r.Store, Blobs: r.Blobs, Forwarder: forwarder, Launchers: Launchers(functions),
+	}
+}
+
+// Trainer has the activities of the queue "train-gpu".
+func (r Records) Trainer(engines func(name string) (model.Engine, error)) *activities.Trainer {
+	return &activities.Trainer{Runs: r.Store, Versions: r.Store, Blobs: r.Blobs, Engines: engines, Codecs: dialog.Named}
+}

@@ -1,0 +1,149 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"go.uber.org/zap"
+
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/remote"
+	"github.com/fulgurite/fulgurite/record"
+)
+
+// ErrNoSampler is returned while no sampler holds a lease.
+var ErrNoSampler = errors.New("no sampler is up")
+
+// Samplers are all samplers that hold a lease, as one. Requests go to each in
+// turn, but for those that failed lately. It repeats nothing itself: the gateway
+// reports a failure as a fault, and whoever asked asks again.
+type Samplers struct {
+	finder *Finder
+
+	mu      sync.Mutex
+	clients map[string]*remote.Client // by URL
+	failed  map[holding]time.Time
+	turn    int
+}
+
+// holding tells a sampler from another one that took its name or its place.
+type holding struct {
+	name  string
+	epoch int64
+}
+
+var _ remote.Sampler = (*Samplers)(nil)
+
+// NewSamplers finds samplers by their leases.
+func NewSamplers(leases Lister, log *zap.Logger) *Samplers {
+	return &Samplers{
+		finder:  NewFinder(leases, record.Sampler, log),
+		clients: map[string]*remote.Client{}, failed: map[holding]time.Time{},
+	}
+}
+
+// Sample implements model.Sampler.
+func (s *Samplers) Sample(ctx context.Context, v model.VersionID, r model.DecodeRequest) (model.Completion, string, error) {
+	lease, err := s.choose(s.finder.Live(ctx))
+	if err != nil {
+		return model.Completion{}, "", fmt.Errorf("sample %s: %w", v, err)
+	}
+	c, weights, err := s.client(lease.URL).Sample(ctx, v, r)
+	if remote.IsFault(err) && ctx.Err() == nil {
+		s.fail(lease)
+	}
+	return c, weights, err
+}
+
+// Publish makes a version ready at every sampler. That one of them can't be
+// reached is an error: it may be one that comes back without the version.
+func (s *Samplers) Publish(ctx context.Context, v model.VersionID) error {
+	s.finder.Again()
+	live := s.finder.Live(ctx)
+	if len(live) == 0 {
+		return fmt.Errorf("publish %s: %w", v, ErrNoSampler)
+	}
+	var all errgroup.Group
+	for _, lease := range live {
+		all.Go(func() error { return s.client(lease.URL).Publish(ctx, v) })
+	}
+	return all.Wait()
+}
+
+// Close lets go of idle connections.
+func (s *Samplers) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.clients {
+		c.Close()
+	}
+}
+
+// choose takes the next in turn of those that did not fail lately; if all did,
+// the one that failed first, which has had the longest time to recover.
+func (s *Samplers) choose(live []record.Lease) (record.Lease, error) {
+	if len(live) == 0 {
+		s.finder.Again()
+		return record.Lease{}, ErrNoSampler
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.prune(live)
+	s.turn++
+	first, longest := live[0], time.Now()
+	for i := range live {
+		l := live[(s.turn+i)%len(live)]
+		at, failed := s.failed[holdingOf(l)]
+		if !failed {
+			return l, nil
+		}
+		if at.Before(longest) {
+			first, longest = l, at
+		}
+	}
+	return first, nil
+}
+
+// prune forgets samplers that are gone, and failures from before the last TTL.
+func (s *Samplers) prune(live []record.Lease) {
+	for h, at := range s.failed {
+		if time.Since(at) > TTL {
+			delete(s.failed, h)
+		}
+	}
+	urls := map[string]bool{}
+	for _, l := range live {
+		urls[l.URL] = true
+	}
+	for url, c := range s.clients {
+		if !urls[url] {
+			c.Close()
+			delete(s.clients, url)
+		}
+	}
+}
+
+func (s *Samplers) fail(l record.Lease) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failed[holdingOf(l)] = time.Now()
+	s.finder.Again()
+}
+
+func (s *Samplers) client(url string) *remote.Client {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c, ok := s.clients[url]
+	if !ok {
+		c = remote.NewClient(url, remote.Options{})
+		s.clients[url] = c
+	}
+	return c
+}
+
+func holdingOf(l record.Lease) holding { return holding{l.Name, l.Epoch} }

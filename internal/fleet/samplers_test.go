@@ -1,0 +1,156 @@
+package fleet_test
+
+import (
+	"context"
+	"errors"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/fulgurite/fulgurite/internal/fleet"
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/remote"
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// sampler is behind HTTP and holds a lease. It answers with its own token.
+type sampler struct {
+	token     int32
+	ill       atomic.Bool
+	absent    atomic.Bool // it has no version
+	asked     atomic.Int32
+	published atomic.Int32
+	lease     record.Lease
+}
+
+var errIll = errors.New("ill")
+
+func (s *sampler) fault() error {
+	if s.absent.Load() {
+		return trace.ErrNotFound
+	}
+	if s.ill.Load() {
+		return errIll
+	}
+	return nil
+}
+
+func (s *sampler) Sample(context.Context, model.VersionID, model.DecodeRequest) (model.Completion, string, error) {
+	s.asked.Add(1)
+	return model.Completion{Tokens: []int32{s.token}, Logprobs: []float32{0}}, "w", s.fault()
+}
+
+func (s *sampler) Publish(context.Context, model.VersionID) error {
+	s.published.Add(1)
+	return s.fault()
+}
+
+func serve(t *testing.T, l *leases, name string, token int32) *sampler {
+	t.Helper()
+	s := &sampler{token: token}
+	server := httptest.NewServer(remote.NewServer(s, nil))
+	t.Cleanup(server.Close)
+	var err error
+	s.lease, err = l.AcquireLease(t.Context(), record.Lease{Role: record.Sampler, Name: name, URL: server.URL}, time.Hour, false)
+	require.NoError(t, err)
+	return s
+}
+
+func newSamplers(t *testing.T, l fleet.Lister) *fleet.Samplers {
+	t.Helper()
+	all := fleet.NewSamplers(l, zap.NewNop())
+	t.Cleanup(all.Close)
+	return all
+}
+
+func sample(t *testing.T, all *fleet.Samplers) (int32, error) {
+	t.Helper()
+	c, _, err := all.Sample(t.Context(), model.VersionID{Run: "demo", Policy: "main"}, model.DecodeRequest{Prompt: []int32{1}})
+	if err != nil {
+		return 0, err
+	}
+	return c.Tokens[0], nil
+}
+
+func TestSamplersTakeTurns(t *testing.T) {
+	t.Parallel()
+	l := newLeases(t)
+	a, b := serve(t, l, "a", 1), serve(t, l, "b", 2)
+	all := newSamplers(t, l)
+	for range 10 {
+		_, err := sample(t, all)
+		require.NoError(t, err)
+	}
+	require.Equal(t, int32(5), a.asked.Load())
+	require.Equal(t, int32(5), b.asked.Load())
+}
+
+func TestASamplerThatFailedIsLeftAloneUntilItComesBack(t *testing.T) {
+	t.Parallel()
+	l := newLeases(t)
+	a, b := serve(t, l, "a", 1), serve(t, l, "b", 2)
+	all := newSamplers(t, l)
+	a.ill.Store(true)
+	failures := 0
+	for range 10 {
+		if _, err := sample(t, all); err != nil {
+			require.True(t, remote.IsFault(err))
+			failures++
+		}
+	}
+	require.Equal(t, 1, failures)
+	require.Equal(t, int32(9), b.asked.Load())
+
+	// Alone, it is asked all the same.
+	require.NoError(t, l.ReleaseLease(t.Context(), b.lease))
+	a.ill.Store(false)
+	eventually(t, func() bool {
+		token, err := sample(t, all)
+		return err == nil && token == 1
+	}, "a sampler that recovered answers")
+}
+
+func TestAQuestionWithoutAnAnswerIsNoFailureOfTheSampler(t *testing.T) {
+	t.Parallel()
+	l := newLeases(t)
+	a := serve(t, l, "a", 1)
+	serve(t, l, "b", 2)
+	all := newSamplers(t, l)
+	a.absent.Store(true)
+	for range 10 {
+		if _, err := sample(t, all); err != nil {
+			require.ErrorIs(t, err, trace.ErrNotFound)
+		}
+	}
+	require.Equal(t, int32(5), a.asked.Load())
+}
+
+func TestAVersionIsPublishedAtEverySampler(t *testing.T) {
+	t.Parallel()
+	l := newLeases(t)
+	all := newSamplers(t, l)
+	v := model.VersionID{Run: "demo", Policy: "main", Number: 3}
+	require.ErrorIs(t, all.Publish(t.Context(), v), fleet.ErrNoSampler)
+	_, err := sample(t, all)
+	require.ErrorIs(t, err, fleet.ErrNoSampler)
+
+	a, b := serve(t, l, "a", 1), serve(t, l, "b", 2)
+	require.NoError(t, all.Publish(t.Context(), v))
+	require.Equal(t, []int32{1, 1}, []int32{a.published.Load(), b.published.Load()})
+	b.ill.Store(true)
+	require.ErrorContains(t, all.Publish(t.Context(), v), "ill")
+}
+
+func TestASamplerAtAKnownURLNeedsNoLease(t *testing.T) {
+	t.Parallel()
+	l := newLeases(t)
+	a := serve(t, l, "a", 7)
+	token, err := sample(t, newSamplers(t, fleet.Fixed(a.lease.URL)))
+	require.NoError(t, err)
+	require.Equal(t, int32(7), token)
+}

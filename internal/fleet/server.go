@@ -1,0 +1,69 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// Server serves HTTP on one address until it is closed.
+type Server struct {
+	address net.Addr
+	server  *http.Server
+	ended   chan struct{} // closed when serving has ended
+}
+
+// Serve answers on the listener with handler.
+func Serve(listener net.Listener, handler http.Handler, log *zap.Logger) *Server {
+	s := &Server{
+		address: listener.Addr(),
+		server:  &http.Server{Handler: handler, ReadHeaderTimeout: time.Minute, ErrorLog: zap.NewStdLog(log)},
+		ended:   make(chan struct{}),
+	}
+	go func() {
+		defer close(s.ended)
+		if err := s.server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			log.Error("server ended", zap.Error(err))
+		}
+	}()
+	return s
+}
+
+// Listen listens on a TCP address, host:port.
+func Listen(ctx context.Context, address string) (net.Listener, error) {
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", address, err)
+	}
+	return l, nil
+}
+
+// URL is where the server can be reached. One that listens on every address is
+// reached by the machine's name.
+func (s *Server) URL() string {
+	host, port, err := net.SplitHostPort(s.address.String())
+	if ip := net.ParseIP(host); err == nil && ip != nil && ip.IsUnspecified() {
+		if name, err := os.Hostname(); err == nil {
+			return "http://" + net.JoinHostPort(name, port)
+		}
+	}
+	return "http://" + s.address.String()
+}
+
+// Close stops listening, lets requests under way finish until ctx ends, and then
+// breaks them off.
+func (s *Server) Close(ctx context.Context) error {
+	err := s.server.Shutdown(ctx)
+	if err != nil {
+		err = fmt.Errorf("drain server: %w", errors.Join(err, s.server.Close()))
+	}
+	<-s.ended
+	return err
+}

@@ -1,0 +1,104 @@
+package remote
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/checkpoint"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// The paths of a sampler.
+const (
+	samplePath  = "/sample"
+	publishPath = "/publish"
+	healthPath  = "/healthz"
+)
+
+// sampleRequest is the body of POST /sample.
+type sampleRequest struct {
+	Version     model.VersionID `json:"version"`
+	Prompt      []int32         `json:"prompt"`
+	MaxTokens   int             `json:"max_tokens"`
+	Temperature float64         `json:"temperature"`
+	Stop        []int32         `json:"stop,omitempty"`
+	Seed        uint64          `json:"seed,string"` // not every language reads 64 bits out of a number
+}
+
+// sampleReply is its answer.
+type sampleReply struct {
+	Tokens   []int32   `json:"tokens"`
+	Logprobs []float32 `json:"logprobs"`
+	Finish   string    `json:"finish"`
+	Weights  string    `json:"weights"`
+}
+
+// publishRequest is the body of POST /publish, which is answered with {}.
+type publishRequest struct {
+	Version model.VersionID `json:"version"`
+}
+
+// errorReply is the body of every reply that is not 200.
+type errorReply struct {
+	Error wireError `json:"error"`
+}
+
+type wireError struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
+// codeFault is the code of what is no fault of the request.
+const codeFault = "fault"
+
+// kind is an error that keeps its meaning on the way.
+type kind struct {
+	code   string
+	status int
+	err    error
+	fault  bool // of the machinery
+}
+
+func kinds() []kind {
+	return []kind{
+		{"prompt_too_long", http.StatusBadRequest, model.ErrPromptTooLong, false},
+		{"not_found", http.StatusNotFound, trace.ErrNotFound, false},
+		{"wrong_weights", http.StatusServiceUnavailable, model.ErrWrongWeights, true},
+		{"corrupt", http.StatusServiceUnavailable, checkpoint.ErrCorrupt, true},
+	}
+}
+
+// IsFault reports whether err speaks of the machinery rather than of what was
+// asked, so that another sampler, or the same one later, may well answer.
+func IsFault(err error) bool { return err != nil && classify(err).fault }
+
+// classify is how err is written.
+func classify(err error) kind {
+	for _, k := range kinds() {
+		if errors.Is(err, k.err) {
+			return k
+		}
+	}
+	return kind{codeFault, http.StatusServiceUnavailable, err, true}
+}
+
+// received is the error that was written so; it wraps what classify found.
+func received(e wireError) error {
+	for _, k := range kinds() {
+		if e.Code == k.code {
+			return &peerError{e.Message, k.err}
+		}
+	}
+	return fmt.Errorf("sampler: %s", e.Message)
+}
+
+// peerError says what the peer said, word for word, and means cause.
+type peerError struct {
+	message string
+	cause   error
+}
+
+func (e *peerError) Error() string { return e.message }
+func (e *peerError) Unwrap() error { return e.cause }

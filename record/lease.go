@@ -1,0 +1,30 @@
+package record
+
+import (
+	"errors"
+	"time"
+)
+
+// Role is what a process of a fleet does for others.
+type Role string
+
+// The roles that others look for.
+const (
+	Gateway Role = "gateway" // one at a time
+	Sampler Role = "sampler" // any number
+)
+
+// ErrLeaseLost is wrapped when a lease is no longer its holder's: another took
+// the name, or the role.
+var ErrLeaseLost = errors.New("lease lost")
+
+// Lease says that a process serves a role at a URL, until Expires unless it is
+// renewed. Of two leases the one with the greater Epoch was taken later; epochs
+// of a role are never used twice. Key: Role, Name.
+type Lease struct {
+	Role    Role      `json:"role"`
+	Name    string    `json:"name"`
+	URL     string    `json:"url"`
+	Epoch   int64     `json:"epoch"`
+	Expires time.Time `json:"expires"` // by the database's clock
+}

@@ -1,0 +1,120 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/fulgurite/fulgurite/record"
+)
+
+// forgetLease is after how long the row of a lease that is over may go.
+const forgetLease = time.Hour
+
+// Statements with %s take the database's clock there, in nanoseconds.
+const (
+	lastEpoch   = `SELECT COALESCE(MAX(epoch), 0) FROM leases WHERE role = $1`
+	endOthers   = `UPDATE leases SET expires = 0 WHERE role = $1 AND name <> $2`
+	sweepLeases = `DELETE FROM leases WHERE role = $1 AND epoch < $2 AND expires < %s - $3`
+	takeLease   = `INSERT INTO leases (role, name, url, epoch, expires) VALUES ($1, $2, $3, $4, %s + $5)
+ON CONFLICT (role, name) DO UPDATE SET url = excluded.url, epoch = excluded.epoch, expires = excluded.expires`
+	// A lease that is over may be renewed as long as nobody took its place: its
+	// holder was away, or the database was. An ended one has expires = 0.
+	renewLease  = `UPDATE leases SET expires = %s + $4 WHERE role = $1 AND name = $2 AND epoch = $3 AND expires > 0`
+	endLease    = `UPDATE leases SET expires = 0 WHERE role = $1 AND name = $2 AND epoch = $3`
+	selectLease = `SELECT role, name, url, epoch, expires FROM leases WHERE role = $1 AND name = $2`
+	liveLeases  = `SELECT role, name, url, epoch, expires FROM leases WHERE role = $1 AND expires > %s ORDER BY epoch DESC`
+)
+
+// AcquireLease gives the role to l.Name at l.URL for ttl, with an epoch of its
+// own, whoever of that name held it before. If it is to be alone, all others of
+// the role lose theirs. The lease that comes back has Epoch and Expires set.
+func (s *Store) AcquireLease(ctx context.Context, l record.Lease, ttl time.Duration, alone bool) (record.Lease, error) {
+	var taken record.Lease
+	err := s.write(ctx, survivesKill, func(t tx) error {
+		if err := t.lockLeases(); err != nil {
+			return err
+		}
+		epoch, err := one(t.ctx, t, scalar[int64], lastEpoch, l.Role)
+		if err != nil {
+			return err
+		}
+		if _, err := t.exec(s.timed(sweepLeases), l.Role, epoch, int64(forgetLease)); err != nil {
+			return err
+		}
+		if alone {
+			if _, err := t.exec(endOthers, l.Role, l.Name); err != nil {
+				return err
+			}
+		}
+		if _, err := t.exec(s.timed(takeLease), l.Role, l.Name, l.URL, epoch+1, int64(ttl)); err != nil {
+			return err
+		}
+		taken, err = one(t.ctx, t, readLease, selectLease, l.Role, l.Name)
+		return err
+	})
+	if err != nil {
+		return record.Lease{}, fmt.Errorf("acquire lease of %s %s: %w", l.Role, l.Name, err)
+	}
+	return taken, nil
+}
+
+// RenewLease makes l last for ttl from now on. It is record.ErrLeaseLost once
+// another took the name or, alone, the role.
+func (s *Store) RenewLease(ctx context.Context, l record.Lease, ttl time.Duration) error {
+	err := s.write(ctx, survivesKill, func(t tx) error {
+		n, err := t.exec(s.timed(renewLease), l.Role, l.Name, l.Epoch, int64(ttl))
+		if err == nil && n == 0 {
+			err = record.ErrLeaseLost
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("renew lease of %s %s: %w", l.Role, l.Name, err)
+	}
+	return nil
+}
+
+// ReleaseLease ends l at once. That it is lost already is no error.
+func (s *Store) ReleaseLease(ctx context.Context, l record.Lease) error {
+	err := s.write(ctx, survivesKill, func(t tx) error {
+		_, err := t.exec(endLease, l.Role, l.Name, l.Epoch)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("release lease of %s %s: %w", l.Role, l.Name, err)
+	}
+	return nil
+}
+
+// Leases returns the leases of a role that are not over, the latest first; none
+// is no error.
+func (s *Store) Leases(ctx context.Context, role record.Role) ([]record.Lease, error) {
+	all, err := list(ctx, s.read(), readLease, s.timed(liveLeases), role)
+	if err != nil {
+		return nil, fmt.Errorf("list leases of %s: %w", role, err)
+	}
+	return all, nil
+}
+
+// timed puts the database's clock into a statement. Every process judges leases
+// by it, so that their own clocks need not agree.
+func (s *Store) timed(statement string) string { return fmt.Sprintf(statement, s.clock()) }
+
+// lockLeases lets one transaction at a time take a lease. SQLite has one writer
+// at a time anyway.
+func (t tx) lockLeases() error {
+	if t.forUpdate == "" {
+		return nil
+	}
+	_, err := t.exec(`LOCK TABLE leases IN SHARE ROW EXCLUSIVE MODE`)
+	return err
+}
+
+func readLease(row scan) (record.Lease, error) {
+	var l record.Lease
+	var expires int64
+	err := row(&l.Role, &l.Name, &l.URL, &l.Epoch, &expires)
+	l.Expires = fromNanos(expires)
+	return l, err
+}
