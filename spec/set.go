@@ -1,10 +1,6 @@
 package spec
 
-import (
-	"maps"
-	"slices"
-	"strings"
-)
+import "strings"
 
 // Set returns s with other numbers for some of the keys that may change while a
 // run is under way: those that only later steps read. Keys are written as in
@@ -14,7 +10,7 @@ func (s Spec) Set(values map[string]float64) (Spec, error) {
 	s = s.WithDefaults()
 	numbers := s.settable()
 	f := &Faults{}
-	for _, key := range slices.Sorted(maps.Keys(values)) {
+	for _, key := range sortedKeys(values) {
 		number, ok := numbers[key]
 		if !ok {
 			f.add(key, "one of "+strings.Join(Settable(), ", "), "can't be set while a run is under way")
@@ -30,7 +26,7 @@ func (s Spec) Set(values map[string]float64) (Spec, error) {
 
 // Settable lists the keys that Set knows, sorted.
 func Settable() []string {
-	return slices.Sorted(maps.Keys(new(Spec).settable()))
+	return sortedKeys(new(Spec).settable())
 }
 
 func (s *Spec) settable() map[string]func(float64) {

@@ -40,7 +40,7 @@ func TestAnAgentTrainsTheSameAsFunctionAndAsCommand(t *testing.T) {
 	st := start(ctx, t, t.TempDir())
 	defer func() { require.NoError(t, st.Close()) }()
 	s := small(2)
-	s.Tasks.Gate, s.Tasks.Test, s.Evaluation = "", "", spec.Evaluation{} // a process for each of 32 rollouts is enough
+	s.Tasks.Gate, s.Tasks.Test, s.Evaluation, s.Promotion = "", "", spec.Evaluation{}, spec.Promotion{} // a process for each of 32 rollouts is enough
 	asFunction, err := train(ctx, st, "function", s)
 	require.NoError(t, err)
 

@@ -151,12 +151,37 @@ func eventsOf(ctx context.Context, t *testing.T, c client.Client, id string) []*
 // killed.
 const victimVariable = "FULGURITE_TEST_VICTIM"
 
+// kindVariable says which training that is.
+const kindVariable = "FULGURITE_TEST_KIND"
+
+func victimSpec(kind string) spec.Spec {
+	switch kind {
+	case "lag":
+		return lagging(2, 6)
+	case "slow":
+		s := small(2)
+		s.Agent.Func = "slow"
+		return s
+	}
+	return small(6)
+}
+
+// slow takes long enough to be killed.
+func slow(ctx context.Context, task agent.Task, env agent.Env) (string, error) {
+	select {
+	case <-ctx.Done():
+		return "", ctx.Err()
+	case <-time.After(300 * time.Millisecond):
+		return calculate(ctx, task, env)
+	}
+}
+
 // victim trains in a process of its own.
 func victim(dir string) int {
 	ctx := context.Background()
-	st, err := stack.Start(ctx, stack.Options{Dir: dir, Agents: agent.Registry{"calculator": calculate}, Log: zap.NewNop()})
+	st, err := stack.Start(ctx, stack.Options{Dir: dir, Agents: agent.Registry{"calculator": calculate, "slow": slow}, Log: zap.NewNop()})
 	if err == nil {
-		_, err = train(ctx, st, "run", small(6))
+		_, err = train(ctx, st, "run", victimSpec(os.Getenv(kindVariable)))
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -167,16 +192,26 @@ func victim(dir string) int {
 
 func TestARunKilledAnyNumberOfTimesEndsInTheSameWeights(t *testing.T) {
 	t.Parallel()
+	for _, kind := range []string{"plain", "lag"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			killThreeTimes(t, kind)
+		})
+	}
+}
+
+func killThreeTimes(t *testing.T, kind string) {
+	t.Helper()
 	ctx := t.Context()
 	undisturbed := start(ctx, t, t.TempDir())
-	want, err := train(ctx, undisturbed, "undisturbed", small(6))
+	want, err := train(ctx, undisturbed, "undisturbed", victimSpec(kind))
 	require.NoError(t, err)
 	require.NoError(t, undisturbed.Close())
 
 	dir := t.TempDir()
 	for kill := range 3 {
 		process := exec.CommandContext(ctx, os.Args[0], "-test.run=^$")
-		process.Env = append(os.Environ(), victimVariable+"="+dir)
+		process.Env = append(os.Environ(), victimVariable+"="+dir, kindVariable+"="+kind)
 		process.Stderr = os.Stderr
 		require.NoError(t, process.Start())
 		awaitProgress(ctx, t, dir, 1+2*kill)
@@ -185,7 +220,7 @@ func TestARunKilledAnyNumberOfTimesEndsInTheSameWeights(t *testing.T) {
 	}
 	st := start(ctx, t, dir)
 	defer func() { require.NoError(t, st.Close()) }()
-	got, err := train(ctx, st, "run", small(6))
+	got, err := train(ctx, st, "run", victimSpec(kind))
 	require.NoError(t, err)
 	require.Equal(t, want.Weights, got.Weights, "killed three times, and under another name")
 	require.Equal(t, want.Promoted, got.Promoted)

@@ -1,14 +1,20 @@
 package workflows
 
 import (
+	"fmt"
 	"math"
 
+	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
 )
+
+// ErrTypeEvaluation is the type of the error of an evaluation that can't say how
+// good a version is.
+const ErrTypeEvaluation = "EvaluationFailed"
 
 // EvaluationInput asks for the mean reward of a version on a split.
 type EvaluationInput struct {
@@ -91,6 +97,11 @@ func evaluateRange(ctx workflow.Context, in EvaluationInput, perTask, from int, 
 			})
 			if err != nil {
 				failure = err
+				return
+			}
+			if r.Reward == nil {
+				failure = temporal.NewNonRetryableApplicationError(
+					fmt.Sprintf("task %d of the %s split can't be graded: %s", task, in.Kind, r.TaskFault), ErrTypeEvaluation, nil)
 				return
 			}
 			rewards[i] = *r.Reward

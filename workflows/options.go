@@ -28,6 +28,7 @@ func coordination(ctx workflow.Context, summary string) workflow.Context {
 	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		TaskQueue:           QueueTraining,
 		StartToCloseTimeout: 2 * time.Minute,                               // a batch of thousands of trajectories takes seconds
+		HeartbeatTimeout:    10 * time.Second,                              // seconds lost when a worker dies; it beats by itself every two
 		RetryPolicy:         forever(200*time.Millisecond, 10*time.Second), // a database restarts within seconds
 		Summary:             summary,
 	})
@@ -63,7 +64,7 @@ func grading(ctx workflow.Context, s spec.Spec) workflow.Context {
 		StartToCloseTimeout: time.Duration(s.Grader.Seconds*float64(time.Second)) + 10*time.Second, // its own limit, and the start of a process
 		RetryPolicy: &temporal.RetryPolicy{
 			InitialInterval: time.Second, BackoffCoefficient: 2, MaximumInterval: 30 * time.Second,
-			MaximumAttempts:        5, // a grader that fails five times is broken
+			MaximumAttempts:        activities.GraderTries,
 			NonRetryableErrorTypes: []string{activities.ErrTypeInvalid},
 		},
 	})

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"strings"
+	"time"
 
 	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/temporal"
@@ -30,15 +31,20 @@ func attributes() (run temporal.SearchAttributeKeyKeyword, step, promoted tempor
 
 // enter notes what the run is doing, for the query and for Temporal's Web UI.
 func (t *trainingRun) enter(ctx workflow.Context, phase Phase, subject string) {
-	t.phase, t.subject, t.rollouts = phase, subject, Count{}
+	t.phase, t.subject = phase, subject
 	workflow.SetCurrentDetails(ctx, t.details())
 }
 
 func (t *trainingRun) progress() (Progress, error) {
-	return Progress{
-		Run: t.Run, Phase: t.phase, Subject: t.subject, Step: t.Step, Steps: t.steps(), Promoted: t.Promoted, Rollouts: t.rollouts,
+	p := Progress{
+		Run: t.Run, Phase: t.phase, Subject: t.subject, Step: t.Step, Steps: t.last(), Promoted: t.Promoted,
 		Before: t.Before, After: t.After, Curve: t.Curve, Failed: t.Failed, Calls: t.Calls, Tokens: t.Tokens,
-	}, nil
+		Started: t.started(), Paused: t.Paused, Pending: t.Pending, Quarantined: len(t.Quarantined),
+	}
+	if t.phase == PhaseRollouts && len(t.waves) > 0 {
+		p.Rollouts = t.waves[0].count
+	}
+	return p, nil
 }
 
 // detailRows is how many of the last steps the details show.
@@ -47,12 +53,18 @@ const detailRows = 20
 // details is a table in Markdown.
 func (t *trainingRun) details() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "**%s**: %s (%s). Step %d of %d, promoted version %d.\n\n", t.Run, t.phase, t.subject, t.Step, t.steps(), t.Promoted)
+	fmt.Fprintf(&b, "**%s**: %s (%s). Step %d of %d, promoted version %d.\n\n", t.Run, t.phase, t.subject, t.Step, t.last(), t.Promoted)
 	if t.Before != nil {
 		fmt.Fprintf(&b, "Test reward before: %.3f ± %.3f\n\n", t.Before.Mean, t.Before.StdError)
 	}
 	if t.After != nil && t.After != t.Before {
 		fmt.Fprintf(&b, "Test reward after: %.3f ± %.3f\n\n", t.After.Mean, t.After.StdError)
+	}
+	if t.Pending != nil {
+		fmt.Fprintf(&b, "Version %d waits for approval until %s.\n\n", t.Pending.Decision.Candidate, t.Pending.Deadline.UTC().Format(time.RFC3339))
+	}
+	if n := len(t.Quarantined); n > 0 {
+		fmt.Fprintf(&b, "%d tasks are quarantined, the last because: %s\n\n", n, t.Quarantined[n-1].Reason)
 	}
 	if len(t.Curve) == 0 {
 		return b.String()

@@ -30,14 +30,23 @@ type RolloutResult struct {
 	Failed int              `json:"failed"` // attempts that counted although the agent failed
 	Calls  int              `json:"calls"`
 	Tokens int              `json:"tokens"`
+	// Quarantine says why the task can't be trained on, for reasons of its own and
+	// not the policy's; empty if it can.
+	Quarantine string `json:"quarantine,omitempty"`
 }
 
 // RolloutWorkflow runs all samples of one task at once. Each is retried alone;
-// the group is whole or not at all.
+// the group is whole or not at all. A task is to be quarantined if one of its
+// samples can't be graded, or if in all of them the agent failed before the
+// policy had a say.
 func RolloutWorkflow(ctx workflow.Context, in RolloutInput) (RolloutResult, error) {
 	out := RolloutResult{Group: activities.Group{
 		Task: in.Task, Attempts: make([]int, in.Samples), Rewards: make([]float64, in.Samples),
 	}}
+	if in.Kind == trace.Reserve {
+		out.Group.Kind = in.Kind
+	}
+	results := make([]activities.RunAgentResult, in.Samples)
 	wg := workflow.NewWaitGroup(ctx)
 	var failure error
 	for i := range in.Samples {
@@ -53,7 +62,11 @@ func RolloutWorkflow(ctx workflow.Context, in RolloutInput) (RolloutResult, erro
 				failure = err
 				return
 			}
-			out.Group.Attempts[i], out.Group.Rewards[i] = r.Attempt, *r.Reward
+			results[i] = r
+			out.Group.Attempts[i] = r.Attempt
+			if r.Reward != nil {
+				out.Group.Rewards[i] = *r.Reward
+			}
 			out.Calls += r.Calls
 			out.Tokens += r.Tokens
 			if r.Outcome == trace.AgentFailed {
@@ -62,7 +75,25 @@ func RolloutWorkflow(ctx workflow.Context, in RolloutInput) (RolloutResult, erro
 		})
 	}
 	wg.Wait(ctx)
+	out.Quarantine = quarantine(results)
 	return out, failure
+}
+
+// quarantine is the reason to quarantine a task with these samples, if any.
+func quarantine(samples []activities.RunAgentResult) string {
+	early := 0
+	for _, r := range samples {
+		if r.Reward == nil {
+			return r.TaskFault // can't be graded
+		}
+		if r.TaskFault != "" {
+			early++
+		}
+	}
+	if early == len(samples) {
+		return samples[0].TaskFault
+	}
+	return ""
 }
 
 type sampleInput struct {
@@ -71,7 +102,8 @@ type sampleInput struct {
 	Grader spec.Grader
 }
 
-// runAgent runs one sample to a reward.
+// runAgent runs one sample to a reward, or to a fault of its task that leaves it
+// without.
 func runAgent(ctx workflow.Context, in sampleInput) (activities.RunAgentResult, error) {
 	var runner *activities.Runner
 	var r activities.RunAgentResult
@@ -84,6 +116,10 @@ func runAgent(ctx workflow.Context, in sampleInput) (activities.RunAgentResult, 
 	err = workflow.ExecuteActivity(grading(ctx, spec.Spec{Agent: in.Agent, Grader: in.Grader}), runner.GradeRollout, activities.GradeRolloutInput{
 		Address: trace.Address{RolloutID: in.Rollout, Attempt: r.Attempt}, Index: in.Index,
 	}).Get(ctx, &grade)
+	if grade.TaskFault != "" {
+		r.TaskFault = grade.TaskFault
+		return r, err
+	}
 	r.Reward = &grade.Reward
 	return r, err
 }

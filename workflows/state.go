@@ -1,6 +1,8 @@
 package workflows
 
 import (
+	"maps"
+
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
@@ -18,6 +20,8 @@ const (
 	PhaseRollouts   Phase = "rollouts"
 	PhaseUpdate     Phase = "update"
 	PhaseEvaluation Phase = "evaluation"
+	PhasePaused     Phase = "paused"
+	PhaseApproval   Phase = "approval" // nothing is left to do but a person's decision
 	PhaseFinished   Phase = "finished"
 )
 
@@ -49,6 +53,22 @@ type TrainingState struct {
 	Failed    int                    `json:"failed"` // rollouts whose agent failed
 	Calls     int                    `json:"calls"`
 	Tokens    int                    `json:"tokens"`
+
+	Quarantined []Quarantine `json:"quarantined,omitempty"`
+	Settings    []Setting    `json:"settings,omitempty"`
+	Paused      bool         `json:"paused,omitempty"`
+	// StopAfter is the last step where somebody stopped the run.
+	StopAfter *int `json:"stop_after,omitempty"`
+	// Pending waits for a person.
+	Pending *Approval `json:"pending,omitempty"`
+}
+
+// Quarantine is a task that failed for reasons of its own. Later steps leave it
+// out.
+type Quarantine struct {
+	Index  int    `json:"index"` // in the train split
+	Step   int    `json:"step"`  // that found it
+	Reason string `json:"reason"`
 }
 
 // CurvePoint is one finished step.
@@ -60,19 +80,24 @@ type CurvePoint struct {
 
 // Progress answers the query "progress".
 type Progress struct {
-	Run      string                 `json:"run"`
-	Phase    Phase                  `json:"phase"`
-	Subject  string                 `json:"subject"` // what the phase is about; of an evaluation its workflow id
-	Step     int                    `json:"step"`    // steps finished
-	Steps    int                    `json:"steps"`
-	Promoted int                    `json:"promoted"`
-	Rollouts Count                  `json:"rollouts"` // of the step under way
-	Before   *activities.Evaluation `json:"before,omitempty"`
-	After    *activities.Evaluation `json:"after,omitempty"`
-	Curve    []CurvePoint           `json:"curve,omitempty"`
-	Failed   int                    `json:"failed"`
-	Calls    int                    `json:"calls"`
-	Tokens   int                    `json:"tokens"`
+	Run      string    `json:"run"`
+	Phase    Phase     `json:"phase"`
+	Subject  string    `json:"subject"` // what the phase is about; of an evaluation its workflow id
+	Step     int       `json:"step"`    // steps finished
+	Steps    int       `json:"steps"`
+	Promoted int       `json:"promoted"`
+	Rollouts Count     `json:"rollouts"` // of the step under way
+	Started  int       `json:"started"`  // the last step whose rollouts have begun
+	Paused   bool      `json:"paused,omitempty"`
+	Pending  *Approval `json:"pending,omitempty"`
+	// Quarantined counts tasks that later steps leave out.
+	Quarantined int                    `json:"quarantined,omitempty"`
+	Before      *activities.Evaluation `json:"before,omitempty"`
+	After       *activities.Evaluation `json:"after,omitempty"`
+	Curve       []CurvePoint           `json:"curve,omitempty"`
+	Failed      int                    `json:"failed"`
+	Calls       int                    `json:"calls"`
+	Tokens      int                    `json:"tokens"`
 }
 
 // Count is done out of total.
@@ -91,19 +116,55 @@ type TrainingResult struct {
 	After    *activities.Evaluation `json:"after,omitempty"`
 }
 
-// steps is how many updates the run makes.
+// steps is how many updates the spec asks for.
 func (s *TrainingState) steps() int { return s.Spec.Training.Total(s.Splits[trace.Train].Count) }
+
+// last is the step after which the run ends.
+func (s *TrainingState) last() int {
+	if s.StopAfter != nil {
+		return min(*s.StopAfter, s.steps())
+	}
+	return s.steps()
+}
+
+// settingsOf is everything that was set for a step, nil for nothing.
+func (s *TrainingState) settingsOf(step int) map[string]float64 {
+	var values map[string]float64
+	for _, setting := range s.Settings {
+		if setting.From > step {
+			continue
+		}
+		if values == nil {
+			values = map[string]float64{}
+		}
+		maps.Copy(values, setting.Values)
+	}
+	return values
+}
+
+// specAt is the spec as a step reads it.
+func (s *TrainingState) specAt(step int) spec.Spec {
+	at, err := s.Spec.Set(s.settingsOf(step))
+	if err != nil {
+		return s.Spec // unreachable: every setting was checked before it was taken
+	}
+	return at
+}
 
 func (s *TrainingState) has(split trace.Kind) bool { return s.Splits[split].Count > 0 }
 
 // evaluates reports whether version v is evaluated on the gate split.
 func (s *TrainingState) evaluates(v int) bool {
-	return s.has(trace.Gate) && (v%s.Spec.Evaluation.Every == 0 || v == s.steps())
+	return s.has(trace.Gate) && (v%s.specAt(v).Evaluation.Every == 0 || v == s.last())
+}
+
+// remember keeps the last decisions: the store has all.
+func (s *TrainingState) remember(d model.Decision) {
+	s.Decisions = append(s.Decisions, d)
+	s.Decisions = s.Decisions[max(0, len(s.Decisions)-curveLength):]
 }
 
 func (s *TrainingState) record(p CurvePoint) {
 	s.Curve = append(s.Curve, p)
-	if len(s.Curve) > curveLength {
-		s.Curve = s.Curve[len(s.Curve)-curveLength:]
-	}
+	s.Curve = s.Curve[max(0, len(s.Curve)-curveLength):]
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -15,9 +14,7 @@ import (
 	"github.com/stretchr/testify/mock"
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/activity"
-	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/converter"
-	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
 	"go.temporal.io/sdk/workflow"
@@ -30,96 +27,6 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workflows"
 )
-
-// world plays the activities: an agent whose reward is decided by score, and a
-// memory of what the workflow asked for.
-type world struct {
-	mu       sync.Mutex
-	score    func(version int, kind trace.Kind) float64
-	broken   error // returned by RunAgent
-	rollouts []activities.RunAgentInput
-	trained  []activities.TrainStepInput
-	batches  []activities.AssignCreditInput
-	promoted []activities.PromoteVersionInput
-	recorded []activities.RecordStepInput
-	finished []activities.FinishRunInput
-}
-
-func testSpec() spec.Spec {
-	s := spec.Spec{
-		Agent:    spec.Agent{Func: "f"},
-		Tasks:    spec.Tasks{Train: "arithmetic:train:50", Gate: "arithmetic:gate:10", Test: "arithmetic:test:10"},
-		Grader:   spec.Grader{Type: "exact"},
-		Training: spec.Training{Steps: 4, TasksPerStep: 3, SamplesPerTask: 2},
-	}.WithDefaults()
-	s.Evaluation.Every = 2
-	return s
-}
-
-// quiet is a suite whose workflows do not log.
-func quiet() *testsuite.WorkflowTestSuite {
-	var suite testsuite.WorkflowTestSuite
-	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
-	return &suite
-}
-
-// environment is a test environment with w behind all activities.
-func (w *world) environment(s spec.Spec) *testsuite.TestWorkflowEnvironment {
-	env := quiet().NewTestWorkflowEnvironment()
-	env.SetTestTimeout(20 * time.Second)
-	env.SetStartWorkflowOptions(client.StartWorkflowOptions{ID: "run", TaskQueue: workflows.QueueTraining})
-	env.RegisterWorkflow(workflows.RolloutWorkflow)
-	env.RegisterWorkflow(workflows.EvaluationWorkflow)
-	env.RegisterWorkflow(workflows.TrainingWorkflow)
-	var c *activities.Coordinator
-	var r *activities.Runner
-	var t *activities.Trainer
-	env.OnActivity(c.PrepareRun, mock.Anything, mock.Anything).Return(activities.PrepareRunResult{
-		Spec: s, SearchAttributes: false, Splits: map[trace.Kind]record.Split{
-			trace.Train: {Digest: "sha256:a", Count: 50}, trace.Gate: {Digest: "sha256:b", Count: 10}, trace.Test: {Digest: "sha256:c", Count: 10},
-		},
-	}, nil)
-	env.OnActivity(t.InitPolicy, mock.Anything, mock.Anything).Return(activities.VersionResult{Weights: "sha256:0"}, nil)
-	env.OnActivity(c.PublishVersion, mock.Anything, mock.Anything).Return(nil)
-	env.OnActivity(c.RecordEvaluation, mock.Anything, mock.Anything).Return(nil)
-	env.OnActivity(r.RunAgent, mock.Anything, mock.Anything).Return(w.runAgent)
-	env.OnActivity(c.AssignCredit, mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.AssignCreditInput) (activities.AssignCreditResult, error) {
-		w.note(func() { w.batches = append(w.batches, in) })
-		return activities.AssignCreditResult{Batch: fmt.Sprintf("sha256:batch%d", in.Step), Metrics: map[string]float64{"reward/mean": 1}}, nil
-	})
-	env.OnActivity(t.TrainStep, mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.TrainStepInput) (activities.VersionResult, error) {
-		w.note(func() { w.trained = append(w.trained, in) })
-		return activities.VersionResult{Number: in.Step, Weights: fmt.Sprintf("sha256:%d", in.Step)}, nil
-	})
-	env.OnActivity(c.RecordStep, mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.RecordStepInput) error {
-		w.note(func() { w.recorded = append(w.recorded, in) })
-		return nil
-	})
-	env.OnActivity(c.PromoteVersion, mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.PromoteVersionInput) error {
-		w.note(func() { w.promoted = append(w.promoted, in) })
-		return nil
-	})
-	env.OnActivity(c.FinishRun, mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.FinishRunInput) error {
-		w.note(func() { w.finished = append(w.finished, in) })
-		return nil
-	})
-	return env
-}
-
-func (w *world) note(f func()) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	f()
-}
-
-func (w *world) runAgent(_ context.Context, in activities.RunAgentInput) (activities.RunAgentResult, error) {
-	w.note(func() { w.rollouts = append(w.rollouts, in) })
-	if w.broken != nil {
-		return activities.RunAgentResult{}, w.broken
-	}
-	reward := w.score(in.Version, in.Rollout.Kind)
-	return activities.RunAgentResult{Attempt: 1, Outcome: trace.Completed, Reward: &reward, Calls: 2, Tokens: 10}, nil
-}
 
 func input(t *testing.T) workflows.TrainingInput {
 	t.Helper()

@@ -1,0 +1,277 @@
+package testsuite_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/history/v1"
+	"go.temporal.io/sdk/client"
+	"go.uber.org/zap"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/internal/stack"
+	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/workflows"
+)
+
+// recordHistories makes TestHistoriesAreRecorded write new files into histories/.
+var recordHistories = flag.String("record", "", "record the histories of these `shapes`, separated by commas, or of all")
+
+// shape is a story whose histories are kept.
+type shape struct {
+	name string
+	// tell lives through it and returns which workflow's history to keep under
+	// which name.
+	tell func(ctx context.Context, t *testing.T) (st *stack.Stack, keep map[string]string)
+}
+
+func shapes() []shape {
+	return []shape{
+		{"plain", func(ctx context.Context, t *testing.T) (*stack.Stack, map[string]string) {
+			st := start(ctx, t, t.TempDir())
+			mustTrain(ctx, t, st, "plain", small(4))
+			return st, map[string]string{
+				"training-plain": "plain", "rollout-plain": "plain/train-1/0", "evaluation-gate": "plain/gate-2", "evaluation-test": "plain/test-0",
+			}
+		}},
+		{"failed", func(ctx context.Context, t *testing.T) (*stack.Stack, map[string]string) {
+			st := start(ctx, t, t.TempDir())
+			s := small(4)
+			s.Agent.Func = "nobody"
+			_, err := train(ctx, st, "unknown-agent", s)
+			require.Error(t, err)
+			failing := small(1)
+			failing.Agent.Limits.Calls = 1 // every tool use goes beyond the limit
+			mustTrain(ctx, t, st, "agent-fails", failing)
+			return st, map[string]string{"training-failed": "unknown-agent", "rollout-agent-failed": "agent-fails/train-1/0"}
+		}},
+		{"refilled", func(ctx context.Context, t *testing.T) (*stack.Stack, map[string]string) {
+			st := startWith(ctx, t, t.TempDir(), agent.Registry{"calculator": calculate, "picky": picky})
+			s := small(2)
+			s.Agent.Func = "picky"
+			mustTrain(ctx, t, st, "refilled", s)
+			return st, map[string]string{"training-refilled": "refilled"}
+		}},
+		{"refused", func(ctx context.Context, t *testing.T) (*stack.Stack, map[string]string) {
+			st := start(ctx, t, t.TempDir())
+			s := small(2)
+			s.Promotion.Margin = 1
+			mustTrain(ctx, t, st, "refused", s)
+			return st, map[string]string{"training-refused": "refused"}
+		}},
+		{"lag", func(ctx context.Context, t *testing.T) (*stack.Stack, map[string]string) {
+			st := start(ctx, t, t.TempDir())
+			mustTrain(ctx, t, st, "lag", lagging(2, 4))
+			return st, map[string]string{"training-lag": "lag"}
+		}},
+		{"approval", tellApproval},
+		{"steered", tellSteered},
+		{"killed", tellKilled},
+		{"continued", func(ctx context.Context, t *testing.T) (*stack.Stack, map[string]string) {
+			st, err := stack.Start(ctx, stack.Options{
+				Dir: t.TempDir(), Agents: agent.Registry{"calculator": calculate}, Log: zap.NewNop(), HistoryEvents: 100,
+			})
+			require.NoError(t, err)
+			mustTrain(ctx, t, st, "continued", lagging(1, 5))
+			first := firstExecution(ctx, t, st.Client, "continued")
+			return st, map[string]string{"training-continued": "continued " + first, "training-resumed": "continued"}
+		}},
+	}
+}
+
+// picky refuses some tasks before it asks the model anything.
+func picky(ctx context.Context, task agent.Task, env agent.Env) (string, error) {
+	if strings.HasPrefix(task.Input, "1") {
+		return "", errors.New("I don't do tasks that begin with a 1")
+	}
+	return calculate(ctx, task, env)
+}
+
+func mustTrain(ctx context.Context, t *testing.T, st *stack.Stack, name string, s spec.Spec) workflows.TrainingResult {
+	t.Helper()
+	result, err := train(ctx, st, name, s)
+	require.NoError(t, err)
+	return result
+}
+
+func tellApproval(ctx context.Context, t *testing.T) (*stack.Stack, map[string]string) {
+	st := start(ctx, t, t.TempDir())
+	s := small(4)
+	s.Promotion.Approval, s.Promotion.Significance, s.Training.Optimizer.LearningRate = true, 1, 2e-3
+	ended := inBackground(ctx, st, "approval", s.WithDefaults())
+	update(ctx, t, st, "approval", workflows.UpdateApprove, workflows.VerdictInput{By: "ada"})
+	update(ctx, t, st, "approval", workflows.UpdateStop, workflows.ControlInput{By: "ada"})
+	for {
+		select {
+		case err := <-ended:
+			require.NoError(t, err)
+			return st, map[string]string{"training-approval": "approval"}
+		case <-time.After(100 * time.Millisecond):
+			// The last candidate may wait as well.
+			_, _ = tryUpdate(ctx, st, "approval", workflows.UpdateReject, workflows.VerdictInput{By: "ada", Reason: "one is enough"})
+		}
+	}
+}
+
+func tellSteered(ctx context.Context, t *testing.T) (*stack.Stack, map[string]string) {
+	st := start(ctx, t, t.TempDir())
+	ended := inBackground(ctx, st, "steered", small(6))
+	update(ctx, t, st, "steered", workflows.UpdateSet, workflows.SetInput{By: "ada", Values: map[string]float64{"training.optimizer.learning_rate": 1e-3}})
+	update(ctx, t, st, "steered", workflows.UpdatePause, workflows.ControlInput{By: "ada"})
+	update(ctx, t, st, "steered", workflows.UpdateResume, workflows.ControlInput{By: "ada"})
+	update(ctx, t, st, "steered", workflows.UpdateStop, workflows.ControlInput{By: "ada"})
+	require.NoError(t, <-ended)
+	return st, map[string]string{"training-steered": "steered"}
+}
+
+// tellKilled kills the whole stack while rollouts are under way.
+func tellKilled(ctx context.Context, t *testing.T) (*stack.Stack, map[string]string) {
+	dir := t.TempDir()
+	process := exec.CommandContext(ctx, os.Args[0], "-test.run=^$")
+	process.Env = append(os.Environ(), victimVariable+"="+dir, kindVariable+"=slow")
+	process.Stderr = os.Stderr
+	require.NoError(t, process.Start())
+	var running trace.Address
+	require.Eventually(t, func() bool {
+		db, err := openStore(ctx, dir)
+		if err != nil {
+			return false
+		}
+		defer db.Close()
+		attempts, err := db.Attempts(ctx, "run", trace.Train, 2)
+		for _, a := range attempts {
+			if a.Outcome == trace.Running {
+				running = a.Address
+			}
+		}
+		return err == nil && running.Attempt > 0
+	}, 2*time.Minute, 20*time.Millisecond)
+	require.NoError(t, process.Process.Signal(syscall.SIGKILL))
+	require.Error(t, process.Wait())
+	st := startWith(ctx, t, dir, agent.Registry{"calculator": calculate, "slow": slow})
+	mustTrain(ctx, t, st, "run", victimSpec("slow"))
+	return st, map[string]string{"training-killed": "run", "rollout-killed": fmt.Sprintf("run/train-2/%d", running.Task)}
+}
+
+func inBackground(ctx context.Context, st *stack.Stack, name string, s spec.Spec) <-chan error {
+	ended := make(chan error, 1)
+	go func() {
+		_, err := train(ctx, st, name, s)
+		ended <- err
+	}()
+	return ended
+}
+
+func tryUpdate(ctx context.Context, st *stack.Stack, id, name string, in any) (workflows.UpdateResult, error) {
+	var r workflows.UpdateResult
+	h, err := st.Client.UpdateWorkflow(ctx, client.UpdateWorkflowOptions{
+		WorkflowID: id, UpdateName: name, Args: []any{in}, WaitForStage: client.WorkflowUpdateStageCompleted,
+	})
+	if err != nil {
+		return r, err
+	}
+	return r, h.Get(ctx, &r)
+}
+
+// update repeats an Update until the run takes it.
+func update(ctx context.Context, t *testing.T, st *stack.Stack, id, name string, in any) {
+	t.Helper()
+	var err error
+	require.Eventually(t, func() bool {
+		_, err = tryUpdate(ctx, st, id, name, in)
+		return err == nil
+	}, 2*time.Minute, 50*time.Millisecond)
+}
+
+func firstExecution(ctx context.Context, t *testing.T, c client.Client, id string) string {
+	t.Helper()
+	d, err := c.DescribeWorkflowExecution(ctx, id, "")
+	require.NoError(t, err)
+	return d.WorkflowExecutionInfo.FirstRunId
+}
+
+func TestHistoriesAreRecorded(t *testing.T) {
+	if *recordHistories == "" {
+		t.Skip("records histories; run with -record=all after a deliberate change of a workflow")
+	}
+	for _, s := range shapes() {
+		if *recordHistories != "all" && !strings.Contains(","+*recordHistories+",", ","+s.name+",") {
+			continue
+		}
+		st, kept := s.tell(t.Context(), t)
+		for file, id := range kept {
+			id, run, _ := strings.Cut(id, " ")
+			keep(t, st.Client, file, id, run)
+		}
+		require.NoError(t, st.Close())
+	}
+}
+
+// keep writes the history of an execution, the latest if run is empty, into a new
+// file beside those of its name.
+func keep(t *testing.T, c client.Client, file, id, run string) {
+	t.Helper()
+	d, err := c.DescribeWorkflowExecution(t.Context(), id, run)
+	require.NoError(t, err)
+	run = d.WorkflowExecutionInfo.Execution.RunId
+	var events []*history.HistoryEvent
+	for it := c.GetWorkflowHistory(t.Context(), id, run, false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT); it.HasNext(); {
+		e, err := it.Next()
+		require.NoError(t, err)
+		events = append(events, e)
+	}
+	text, err := protojson.Marshal(&history.History{Events: events})
+	require.NoError(t, err)
+	data, err := json.Marshal(recording{WorkflowID: id, RunID: run, History: text})
+	require.NoError(t, err)
+	path := fmt.Sprintf("histories/%s.json", file)
+	for n := 2; ; n++ {
+		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		path = fmt.Sprintf("histories/%s-%d.json", file, n)
+	}
+	require.NoError(t, os.WriteFile(path, data, 0o644))
+}
+
+// A history that lost what it is kept for would still replay.
+func TestHistoriesHoldTheShapesTheyAreNamedFor(t *testing.T) {
+	t.Parallel()
+	for file, signs := range map[string][]string{
+		"training-plain":       {"WORKFLOW_EXECUTION_COMPLETED"},
+		"training-failed":      {"WORKFLOW_EXECUTION_FAILED"},
+		"training-refilled":    {"refilled/reserve-", `"name":"RecordQuarantine"`},
+		"training-refused":     {`"name":"RecordDecision"`},
+		"training-lag":         {"lag/train-4/"},
+		"training-approval":    {"WORKFLOW_EXECUTION_UPDATE_ACCEPTED", `"name":"approve"`, "TIMER_STARTED"},
+		"training-steered":     {`"name":"set"`, `"name":"pause"`, `"name":"resume"`, `"name":"stop"`},
+		"training-continued":   {"WORKFLOW_EXECUTION_CONTINUED_AS_NEW"},
+		"training-resumed":     {`"continuedExecutionRunId"`, "WORKFLOW_EXECUTION_COMPLETED"},
+		"training-killed":      {"WORKFLOW_EXECUTION_COMPLETED"},
+		"rollout-killed":       {`"attempt":2`},
+		"rollout-agent-failed": {"WORKFLOW_EXECUTION_COMPLETED"},
+	} {
+		data, err := os.ReadFile("histories/" + file + ".json")
+		require.NoError(t, err)
+		var compact bytes.Buffer
+		require.NoError(t, json.Compact(&compact, data))
+		for _, sign := range signs {
+			require.Contains(t, compact.String(), sign, file)
+		}
+	}
+}

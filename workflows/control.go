@@ -1,0 +1,184 @@
+package workflows
+
+import (
+	"errors"
+	"fmt"
+
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/fulgurite/fulgurite/model"
+)
+
+// The Updates by which people steer a run. Each is validated before it enters
+// the history.
+const (
+	UpdatePause   = "pause"
+	UpdateResume  = "resume"
+	UpdateStop    = "stop"
+	UpdateSet     = "set"
+	UpdateApprove = "approve"
+	UpdateReject  = "reject"
+)
+
+// ControlInput asks a run to pause, to go on, or to stop after the steps that
+// have begun.
+type ControlInput struct {
+	By     string `json:"by"`
+	Reason string `json:"reason,omitempty"`
+}
+
+// SetInput gives other numbers to keys of the spec, by their path.
+type SetInput struct {
+	By     string             `json:"by"`
+	Values map[string]float64 `json:"values"`
+}
+
+// VerdictInput is what a person decides about the candidate that waits.
+type VerdictInput struct {
+	Version int    `json:"version,omitempty"` // 0: whichever waits
+	By      string `json:"by"`
+	Reason  string `json:"reason,omitempty"`
+}
+
+// UpdateResult says what an Update did, and from which step on.
+type UpdateResult struct {
+	Step    int    `json:"step"`
+	Message string `json:"message"`
+}
+
+// Setting is what somebody set on the way.
+type Setting struct {
+	From   int                `json:"from"` // the first step that it is for
+	By     string             `json:"by"`
+	Values map[string]float64 `json:"values"`
+}
+
+// listen takes Updates for as long as the run lasts.
+func (t *trainingRun) listen(ctx workflow.Context) error {
+	return errors.Join(
+		handle(ctx, UpdatePause, t.pause, func(ControlInput) error {
+			if t.Paused {
+				return errors.New("the run is paused already")
+			}
+			return t.checkUnderWay()
+		}),
+		handle(ctx, UpdateResume, t.resume, func(ControlInput) error {
+			if !t.Paused {
+				return errors.New("the run is not paused")
+			}
+			return nil
+		}),
+		handle(ctx, UpdateStop, t.stop, func(ControlInput) error { return t.checkUnderWay() }),
+		handle(ctx, UpdateSet, t.set, t.checkSet),
+		handle(ctx, UpdateApprove, t.approve, t.checkVerdict),
+		handle(ctx, UpdateReject, t.reject, t.checkVerdict),
+	)
+}
+
+func handle[In any](ctx workflow.Context, name string, do func(workflow.Context, In) (UpdateResult, error), check func(In) error) error {
+	return workflow.SetUpdateHandlerWithOptions(ctx, name, do, workflow.UpdateHandlerOptions{Validator: check})
+}
+
+// handled waits until no Update is half handled.
+func handled(ctx workflow.Context) error {
+	return workflow.Await(ctx, func() bool { return workflow.AllHandlersFinished(ctx) })
+}
+
+func (t *trainingRun) checkUnderWay() error {
+	if t.StopAfter != nil {
+		return fmt.Errorf("the run stops after step %d already", *t.StopAfter)
+	}
+	return nil
+}
+
+// pause lets the steps that have begun finish and begins no other.
+func (t *trainingRun) pause(_ workflow.Context, in ControlInput) (UpdateResult, error) {
+	t.Paused = true
+	return UpdateResult{t.started(), fmt.Sprintf("paused by %s after step %d", in.By, t.started())}, nil
+}
+
+func (t *trainingRun) resume(_ workflow.Context, in ControlInput) (UpdateResult, error) {
+	t.Paused = false
+	return UpdateResult{t.started() + 1, fmt.Sprintf("resumed by %s with step %d", in.By, t.started()+1)}, nil
+}
+
+// stop ends the run after the steps that have begun, with everything that
+// follows the last step.
+func (t *trainingRun) stop(_ workflow.Context, in ControlInput) (UpdateResult, error) {
+	last := t.started()
+	t.StopAfter = &last
+	return UpdateResult{last, fmt.Sprintf("stopped by %s after step %d", in.By, last)}, nil
+}
+
+// awaitResume waits while the run is paused.
+func (t *trainingRun) awaitResume(ctx workflow.Context) error {
+	t.enter(ctx, PhasePaused, fmt.Sprintf("after step %d", t.Step))
+	return workflow.Await(ctx, func() bool { return !t.Paused || t.Step >= t.last() })
+}
+
+func (t *trainingRun) checkSet(in SetInput) error {
+	if len(t.Splits) == 0 {
+		return errors.New("the run is still being prepared; try again in a moment")
+	}
+	if len(in.Values) == 0 {
+		return errors.New("nothing to set: give KEY=NUMBER")
+	}
+	_, err := t.specAt(t.started() + 1).Set(in.Values)
+	return err
+}
+
+// set gives keys of the spec other numbers from the first step that has not yet
+// begun.
+func (t *trainingRun) set(_ workflow.Context, in SetInput) (UpdateResult, error) {
+	s := Setting{From: t.started() + 1, By: in.By, Values: in.Values}
+	t.Settings = append(t.Settings, s)
+	return UpdateResult{s.From, fmt.Sprintf("set by %s from step %d", in.By, s.From)}, nil
+}
+
+func (t *trainingRun) checkVerdict(in VerdictInput) error {
+	switch {
+	case t.Pending == nil:
+		return errors.New("no candidate waits for approval")
+	case in.Version != 0 && in.Version != t.Pending.Decision.Candidate:
+		return fmt.Errorf("version %d waits for approval, not version %d", t.Pending.Decision.Candidate, in.Version)
+	case in.By == "":
+		return errors.New("by is missing: who decides?")
+	}
+	return nil
+}
+
+func (t *trainingRun) approve(ctx workflow.Context, in VerdictInput) (UpdateResult, error) {
+	return t.settle(ctx, in, func(d model.Decision) (string, error) {
+		d.ApprovedBy = in.By
+		err := t.promote(ctx, d)
+		if t.Promoted != d.Candidate {
+			return fmt.Sprintf("approved by %s, but version %d stands: it was pinned or moved", in.By, t.Promoted), err
+		}
+		return fmt.Sprintf("version %d promoted, approved by %s", d.Candidate, in.By), err
+	})
+}
+
+func (t *trainingRun) reject(ctx workflow.Context, in VerdictInput) (UpdateResult, error) {
+	return t.settle(ctx, in, func(d model.Decision) (string, error) {
+		verdict := "rejected by " + in.By
+		if in.Reason != "" {
+			verdict += ": " + in.Reason
+		}
+		return fmt.Sprintf("version %d %s", d.Candidate, verdict), t.decided(ctx, d, verdict)
+	})
+}
+
+// settle carries out what a person decided about the candidate that waits.
+func (t *trainingRun) settle(ctx workflow.Context, in VerdictInput, act func(model.Decision) (string, error)) (UpdateResult, error) {
+	if err := t.pointer.Lock(ctx); err != nil {
+		return UpdateResult{}, err
+	}
+	defer t.pointer.Unlock()
+	if err := t.checkVerdict(in); err != nil {
+		return UpdateResult{}, err // decided while this waited
+	}
+	d := t.Pending.Decision
+	t.Pending = nil
+	message, err := act(d)
+	return UpdateResult{t.Step, message}, err
+}

@@ -1,0 +1,134 @@
+package workflows_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/testsuite"
+
+	"github.com/fulgurite/fulgurite/activities"
+	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/workflows"
+)
+
+// answer is how an Update ended.
+type answer struct {
+	t        *testing.T
+	rejected error
+	failed   error
+	result   workflows.UpdateResult
+}
+
+func (a *answer) Accept()          {}
+func (a *answer) Reject(err error) { a.rejected = err }
+func (a *answer) Complete(success any, err error) {
+	a.failed = err
+	if r, ok := success.(workflows.UpdateResult); ok {
+		a.result = r
+	}
+}
+
+// during sends an Update while the update of a step is under way.
+func during(t *testing.T, w *world, env *testsuite.TestWorkflowEnvironment, step int, name string, in any) *answer {
+	t.Helper()
+	a := &answer{t: t}
+	before := w.trainStep
+	w.trainStep = func(i activities.TrainStepInput) {
+		if before != nil {
+			before(i)
+		}
+		if i.Step == step {
+			env.UpdateWorkflow(name, name, a, in)
+		}
+	}
+	return a
+}
+
+func TestStopEndsTheRunAfterTheStepsThatHaveBegun(t *testing.T) {
+	t.Parallel()
+	for lag, want := range []int{2, 3, 4} {
+		s := testSpec()
+		s.Training.Lag, s.Training.Steps = lag, 9
+		w := &world{score: func(version int, _ trace.Kind) float64 { return float64(version) }}
+		env := w.environment(s)
+		a := during(t, w, env, 2, workflows.UpdateStop, workflows.ControlInput{By: "ada"})
+		env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
+		var out workflows.TrainingResult
+		require.NoError(t, env.GetWorkflowResult(&out))
+		require.NoError(t, a.rejected)
+		require.Equal(t, want, a.result.Step)
+		require.Equal(t, want, out.Steps)
+		require.Equal(t, want, out.Promoted, "the last version is evaluated as always")
+		require.InDelta(t, float64(want), out.After.Mean, 0)
+	}
+}
+
+func TestPauseHoldsTheNextStepUntilResume(t *testing.T) {
+	t.Parallel()
+	w := &world{score: flat}
+	env := w.environment(testSpec())
+	paused := during(t, w, env, 2, workflows.UpdatePause, workflows.ControlInput{By: "ada"})
+	var resumed, twice answer
+	env.RegisterDelayedCallback(func() {
+		require.Len(t, w.trained, 2, "no step begins while the run is paused")
+		value, err := env.QueryWorkflow(workflows.QueryProgress)
+		require.NoError(t, err)
+		var p workflows.Progress
+		require.NoError(t, value.Get(&p))
+		require.Equal(t, workflows.PhasePaused, p.Phase)
+		require.True(t, p.Paused)
+		env.UpdateWorkflow(workflows.UpdatePause, "again", &twice, workflows.ControlInput{By: "ada"})
+		env.UpdateWorkflow(workflows.UpdateResume, "go", &resumed, workflows.ControlInput{By: "ada"})
+	}, time.Hour)
+	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
+	require.NoError(t, env.GetWorkflowError())
+	require.Equal(t, 2, paused.result.Step)
+	require.ErrorContains(t, twice.rejected, "paused already")
+	require.Equal(t, 3, resumed.result.Step)
+	require.Len(t, w.trained, 4)
+}
+
+func TestSetCountsFromTheFirstStepThatHasNotBegun(t *testing.T) {
+	t.Parallel()
+	for lag := range 3 {
+		s := testSpec()
+		s.Training.Lag, s.Training.Steps = lag, 6
+		w := &world{score: flat}
+		env := w.environment(s)
+		values := map[string]float64{"training.optimizer.learning_rate": 1e-4}
+		a := during(t, w, env, 2, workflows.UpdateSet, workflows.SetInput{By: "ada", Values: values})
+		env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
+		require.NoError(t, env.GetWorkflowError())
+		require.Equal(t, 3+lag, a.result.Step)
+		for _, in := range w.trained {
+			if in.Step >= 3+lag {
+				require.Equal(t, values, in.Set, "step %d", in.Step)
+			} else {
+				require.Nil(t, in.Set, "step %d", in.Step)
+			}
+		}
+	}
+}
+
+func TestImpossibleUpdatesAreRefusedBeforeTheyAreRecorded(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		update string
+		in     any
+		want   string
+	}{
+		"unknown key":       {workflows.UpdateSet, workflows.SetInput{Values: map[string]float64{"lr": 1}}, "lr: can't be set while a run is under way"},
+		"impossible number": {workflows.UpdateSet, workflows.SetInput{Values: map[string]float64{"loss.clip_low": -1}}, "loss.clip_low: -1 is not possible"},
+		"nothing":           {workflows.UpdateSet, workflows.SetInput{}, "nothing to set"},
+		"not paused":        {workflows.UpdateResume, workflows.ControlInput{}, "not paused"},
+		"nobody waits":      {workflows.UpdateApprove, workflows.VerdictInput{By: "ada"}, "no candidate waits"},
+	} {
+		w := &world{score: flat}
+		env := w.environment(testSpec())
+		a := during(t, w, env, 1, c.update, c.in)
+		env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
+		require.NoError(t, env.GetWorkflowError(), name)
+		require.ErrorContains(t, a.rejected, c.want, name)
+	}
+}

@@ -1,0 +1,176 @@
+package workflows
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/fulgurite/fulgurite/activities"
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// Approval is a candidate that waits for a person.
+type Approval struct {
+	Decision model.Decision `json:"decision"`
+	Deadline time.Time      `json:"deadline"`
+}
+
+// gate evaluates version v on the gate split and promotes it if it is better, or
+// asks a person to. An evaluation that fails promotes nothing.
+func (t *trainingRun) gate(ctx workflow.Context, v int) (*float64, error) {
+	e, err := t.evaluate(ctx, trace.Gate, v)
+	if evaluationFailed(err) {
+		workflow.GetLogger(ctx).Warn("version not promoted", "version", v, "error", err)
+		return nil, t.decided(ctx, model.Decision{Candidate: v, Promoted: t.Promoted, Baseline: t.Gate}, "refused: "+err.Error())
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := t.pointer.Lock(ctx); err != nil {
+		return nil, err
+	}
+	defer t.pointer.Unlock()
+	d, err := t.decide(ctx, v, e.Mean)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case !d.Accept:
+		err = t.decided(ctx, d, "refused")
+	case t.Spec.Promotion.Approval:
+		err = t.ask(ctx, d)
+	default:
+		err = t.promote(ctx, d)
+	}
+	return &e.Mean, err
+}
+
+// decide compares version v with the promoted one.
+func (t *trainingRun) decide(ctx workflow.Context, v int, mean float64) (model.Decision, error) {
+	if !t.pairs(ctx) {
+		return model.Decide(v, t.Promoted, mean, t.Gate, t.Spec.Promotion.Margin), nil
+	}
+	var c *activities.Coordinator
+	var r activities.DecidePromotionResult
+	err := workflow.ExecuteActivity(coordination(ctx, fmt.Sprintf("version %d", v)), c.DecidePromotion, activities.DecidePromotionInput{
+		Run: t.Run, Policy: model.DefaultPolicy, Candidate: v, Set: t.settingsOf(v),
+	}).Get(ctx, &r)
+	return r.Decision, err
+}
+
+// pairs is false for runs that began before promotion had a paired test.
+func (t *trainingRun) pairs(ctx workflow.Context) bool {
+	return workflow.GetVersion(ctx, "paired-test", workflow.DefaultVersion, 1) >= 1
+}
+
+// decided puts a decision that moves nothing on record.
+func (t *trainingRun) decided(ctx workflow.Context, d model.Decision, verdict string) error {
+	t.remember(d)
+	if !t.pairs(ctx) {
+		return nil
+	}
+	var c *activities.Coordinator
+	return workflow.ExecuteActivity(coordination(ctx, fmt.Sprintf("version %d", d.Candidate)), c.RecordDecision, activities.RecordDecisionInput{
+		Run: t.Run, Policy: model.DefaultPolicy, Decision: d, Verdict: verdict,
+	}).Get(ctx, nil)
+}
+
+// promote moves the promoted pointer, unless somebody else moved or pinned it
+// since the decision.
+func (t *trainingRun) promote(ctx workflow.Context, d model.Decision) error {
+	t.remember(d)
+	var c *activities.Coordinator
+	moving := workflow.ExecuteActivity(coordination(ctx, fmt.Sprintf("version %d", d.Candidate)), c.PromoteVersion, activities.PromoteVersionInput{
+		Run: t.Run, Policy: model.DefaultPolicy, DecisionID: fmt.Sprintf("gate-%d", d.Candidate),
+		Version: d.Candidate, Previous: d.Promoted, Decision: d,
+	})
+	r := activities.PromoteVersionResult{Moved: true, Standing: d.Candidate}
+	var err error
+	if t.pairs(ctx) {
+		err = moving.Get(ctx, &r)
+	} else {
+		err = moving.Get(ctx, nil)
+	}
+	if err != nil {
+		return err
+	}
+	t.Promoted = r.Standing
+	if r.Moved {
+		t.Gate = d.Reward
+	} else {
+		workflow.GetLogger(ctx).Warn("version not promoted", "version", d.Candidate, "reason", r.Reason)
+	}
+	return nil
+}
+
+// ask makes d the decision that waits for a person, in place of an older one.
+func (t *trainingRun) ask(ctx workflow.Context, d model.Decision) error {
+	if old := t.Pending; old != nil {
+		t.Pending = nil
+		if err := t.decided(ctx, old.Decision, fmt.Sprintf("superseded by version %d", d.Candidate)); err != nil {
+			return err
+		}
+	}
+	patience := time.Duration(t.Spec.Promotion.ApprovalHours * float64(time.Hour))
+	t.Pending = &Approval{Decision: d, Deadline: workflow.Now(ctx).Add(patience)}
+	t.expire(ctx, t.Pending)
+	return nil
+}
+
+// expire refuses a when its deadline passes undecided.
+func (t *trainingRun) expire(ctx workflow.Context, a *Approval) {
+	workflow.Go(ctx, func(ctx workflow.Context) {
+		decided, err := workflow.AwaitWithTimeout(ctx, a.Deadline.Sub(workflow.Now(ctx)), func() bool { return t.Pending != a })
+		if err != nil || decided {
+			return // the run ends, or somebody decided
+		}
+		t.Pending = nil
+		if err := t.decided(ctx, a.Decision, "timed_out"); err != nil {
+			workflow.GetLogger(ctx).Error("record that nobody decided", "version", a.Decision.Candidate, "error", err)
+		}
+	})
+}
+
+// awaitApproval waits until nobody needs to be asked any more.
+func (t *trainingRun) awaitApproval(ctx workflow.Context) error {
+	if t.Pending == nil {
+		return nil
+	}
+	t.enter(ctx, PhaseApproval, fmt.Sprintf("version %d", t.Pending.Decision.Candidate))
+	return workflow.Await(ctx, func() bool { return t.Pending == nil && workflow.AllHandlersFinished(ctx) })
+}
+
+// evaluate runs a version on a split.
+func (t *trainingRun) evaluate(ctx workflow.Context, kind trace.Kind, v int) (activities.Evaluation, error) {
+	id := evaluationID(t.Run, kind, v)
+	t.enter(ctx, PhaseEvaluation, id)
+	child := workflow.WithChildOptions(ctx, workflow.ChildWorkflowOptions{WorkflowID: id})
+	var e activities.Evaluation
+	err := workflow.ExecuteChildWorkflow(child, EvaluationWorkflow, EvaluationInput{
+		Run: t.Run, Kind: kind, Policy: model.DefaultPolicy, Version: v, Tasks: t.Splits[kind].Count,
+		Samples: t.Spec.Evaluation.Samples, Greedy: kind == trace.Test, Agent: t.Spec.Agent, Grader: t.Spec.Grader,
+	}).Get(ctx, &e)
+	return e, err
+}
+
+// report evaluates a version on the test split. Nothing depends on it, so that
+// one which fails is left out.
+func (t *trainingRun) report(ctx workflow.Context, v int) (*activities.Evaluation, error) {
+	e, err := t.evaluate(ctx, trace.Test, v)
+	if evaluationFailed(err) {
+		workflow.GetLogger(ctx).Warn("version not reported", "version", v, "error", err)
+		return nil, nil
+	}
+	return &e, err
+}
+
+// evaluationFailed reports whether err says that a version could not be
+// evaluated, and not that the run is in trouble.
+func evaluationFailed(err error) bool {
+	var failure *temporal.ApplicationError
+	return errors.As(err, &failure) && failure.Type() == ErrTypeEvaluation
+}

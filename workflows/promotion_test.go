@@ -1,0 +1,129 @@
+package workflows_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/workflows"
+)
+
+// rising is an agent that gets better with each version.
+func rising(version int, _ trace.Kind) float64 { return float64(version) }
+
+func approvalSpec() spec.Spec {
+	s := testSpec()
+	s.Promotion.Approval, s.Promotion.ApprovalHours = true, 5
+	return s
+}
+
+func TestNothingIsPromotedBeforeAPersonApproves(t *testing.T) {
+	t.Parallel()
+	w := &world{score: rising}
+	env := w.environment(approvalSpec())
+	var early, wrong, approved answer
+	env.RegisterDelayedCallback(func() {
+		require.Len(t, w.promoted, 1, "version 0 alone")
+		require.Len(t, w.trained, 4, "training does not wait")
+		env.UpdateWorkflow(workflows.UpdateApprove, "1", &early, workflows.VerdictInput{})
+		env.UpdateWorkflow(workflows.UpdateApprove, "2", &wrong, workflows.VerdictInput{By: "ada", Version: 2})
+		env.UpdateWorkflow(workflows.UpdateApprove, "3", &approved, workflows.VerdictInput{By: "ada", Version: 4})
+	}, time.Hour)
+	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
+	var out workflows.TrainingResult
+	require.NoError(t, env.GetWorkflowResult(&out))
+	require.ErrorContains(t, early.rejected, "by is missing")
+	require.ErrorContains(t, wrong.rejected, "version 4 waits for approval, not version 2")
+	require.Equal(t, "version 4 promoted, approved by ada", approved.result.Message)
+	require.Equal(t, 4, out.Promoted)
+	require.InDelta(t, 4, out.After.Mean, 0, "the approved version is the one that is reported")
+	require.Equal(t, "ada", w.promoted[1].Decision.ApprovedBy)
+	require.Len(t, w.decided, 1)
+	require.Equal(t, 2, w.decided[0].Decision.Candidate)
+	require.Equal(t, "superseded by version 4", w.decided[0].Verdict)
+}
+
+func TestARejectedCandidateIsNotPromoted(t *testing.T) {
+	t.Parallel()
+	w := &world{score: rising}
+	env := w.environment(approvalSpec())
+	var rejected answer
+	env.RegisterDelayedCallback(func() {
+		env.UpdateWorkflow(workflows.UpdateReject, "1", &rejected, workflows.VerdictInput{By: "ada", Reason: "rude"})
+	}, time.Hour)
+	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
+	var out workflows.TrainingResult
+	require.NoError(t, env.GetWorkflowResult(&out))
+	require.Zero(t, out.Promoted)
+	require.Equal(t, "version 4 rejected by ada: rude", rejected.result.Message)
+	require.Equal(t, "rejected by ada: rude", w.decided[1].Verdict)
+	require.Equal(t, record.Completed, w.finished[0].Status)
+}
+
+func TestACandidateThatNobodyDecidesOnIsRefusedInTime(t *testing.T) {
+	t.Parallel()
+	w := &world{score: rising}
+	env := w.environment(approvalSpec())
+	began := env.Now()
+	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
+	var out workflows.TrainingResult
+	require.NoError(t, env.GetWorkflowResult(&out))
+	require.Zero(t, out.Promoted)
+	require.Equal(t, "timed_out", w.decided[1].Verdict)
+	require.GreaterOrEqual(t, env.Now().Sub(began), 5*time.Hour)
+}
+
+func TestAPinnedPointerStaysAndTheRunGoesOn(t *testing.T) {
+	t.Parallel()
+	pinned := 0
+	w := &world{score: rising, moved: &pinned}
+	env := w.environment(testSpec())
+	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
+	var out workflows.TrainingResult
+	require.NoError(t, env.GetWorkflowResult(&out))
+	require.Zero(t, out.Promoted)
+	require.Equal(t, 4, out.Steps)
+	require.Equal(t, out.Before, out.After)
+}
+
+func TestAFailedEvaluationPromotesNothing(t *testing.T) {
+	t.Parallel()
+	w := &world{score: rising}
+	env := w.environment(testSpec())
+	w.ungradedFrom = 1
+	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
+	var out workflows.TrainingResult
+	require.NoError(t, env.GetWorkflowResult(&out))
+	require.Equal(t, 4, out.Steps)
+	require.Zero(t, out.Promoted)
+	require.Len(t, w.promoted, 1)
+	require.Len(t, w.decided, 2)
+	require.Contains(t, w.decided[0].Verdict, "refused: ")
+	require.Contains(t, w.decided[0].Verdict, "can't be graded: grader exits with 3")
+	require.False(t, w.decided[0].Decision.Accept)
+}
+
+func TestWithoutABaselineARunFails(t *testing.T) {
+	t.Parallel()
+	w := &world{score: rising, ungraded: map[trace.Kind]bool{trace.Gate: true}}
+	env := w.environment(testSpec())
+	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
+	require.ErrorContains(t, env.GetWorkflowError(), "of the gate split can't be graded")
+	require.Equal(t, record.Failed, w.finished[0].Status)
+}
+
+func TestAReportThatFailsIsLeftOut(t *testing.T) {
+	t.Parallel()
+	w := &world{score: rising, ungraded: map[trace.Kind]bool{trace.Test: true}}
+	env := w.environment(testSpec())
+	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
+	var out workflows.TrainingResult
+	require.NoError(t, env.GetWorkflowResult(&out))
+	require.Equal(t, 4, out.Promoted)
+	require.Nil(t, out.Before)
+	require.Nil(t, out.After)
+}

@@ -1,0 +1,80 @@
+package workflows
+
+import (
+	"fmt"
+
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/fulgurite/fulgurite/activities"
+	"github.com/fulgurite/fulgurite/model"
+)
+
+// step trains version Step into version Step+1, once the rollouts of that step
+// are in.
+func (t *trainingRun) step(ctx workflow.Context) error {
+	w := t.waves[0]
+	step := w.step
+	t.enter(ctx, PhaseRollouts, fmt.Sprintf("step %d", step))
+	if err := workflow.Await(ctx, func() bool { return w.done }); err != nil {
+		return err
+	}
+	if w.err != nil {
+		return w.err
+	}
+	t.enter(ctx, PhaseUpdate, fmt.Sprintf("step %d", step))
+	batch, v, err := t.update(ctx, w)
+	if err != nil {
+		return err
+	}
+	if err := t.publish(ctx, step); err != nil {
+		return err
+	}
+	t.Weights = v.Weights
+	point := CurvePoint{Step: step, Reward: w.mean()}
+	if t.evaluates(step) {
+		if point.Gate, err = t.gate(ctx, step); err != nil {
+			return err
+		}
+	}
+	var c *activities.Coordinator
+	err = workflow.ExecuteActivity(coordination(ctx, fmt.Sprintf("record step %d", step)), c.RecordStep, activities.RecordStepInput{
+		Run: t.Run, Policy: model.DefaultPolicy, Step: step, Batch: batch.Batch, Metrics: merge(batch.Metrics, v.Metrics),
+	}).Get(ctx, nil)
+	if err != nil {
+		return err
+	}
+	t.advance(w, point)
+	return t.publishAttributes(ctx)
+}
+
+// update makes the batch of a wave and the version trained on it.
+func (t *trainingRun) update(ctx workflow.Context, w *wave) (activities.AssignCreditResult, activities.VersionResult, error) {
+	var c *activities.Coordinator
+	var batch activities.AssignCreditResult
+	var v activities.VersionResult
+	err := workflow.ExecuteActivity(coordination(ctx, fmt.Sprintf("batch of step %d", w.step)), c.AssignCredit, activities.AssignCreditInput{
+		Run: t.Run, Policy: model.DefaultPolicy, Step: w.step, Groups: w.groups(),
+	}).Get(ctx, &batch)
+	if err != nil {
+		return batch, v, err
+	}
+	var trainer *activities.Trainer
+	err = workflow.ExecuteActivity(training(ctx, fmt.Sprintf("version %d from %d", w.step, w.step-1)), trainer.TrainStep, activities.TrainStepInput{
+		Run: t.Run, Policy: model.DefaultPolicy, Step: w.step, Batch: batch.Batch, Set: t.settingsOf(w.step),
+	}).Get(ctx, &v)
+	return batch, v, err
+}
+
+// advance makes a finished step part of the state.
+func (t *trainingRun) advance(w *wave, point CurvePoint) {
+	t.waves = t.waves[1:]
+	t.Step = w.step
+	t.Cursor += len(w.results)
+	for _, r := range w.results {
+		t.Failed += r.Failed
+		t.Calls += r.Calls
+		t.Tokens += r.Tokens
+	}
+	t.Quarantined = append(t.Quarantined, w.quarantined...)
+	t.record(point)
+}
