@@ -20,7 +20,7 @@ WORKFLOWCHECK := $(GO) tool -modfile=tools/workflowcheck/go.mod workflowcheck
 RACEFLAGS := -gcflags='github.com/gomlx/compute/...=-d=checkptr=0'
 
 BENCH          ?= .
-BENCH_PACKAGES ?= ./credit/... ./dialog/... ./model/... ./store/... ./testsuite/...
+BENCH_PACKAGES ?= ./credit/... ./dialog/... ./gateway/... ./internal/report/... ./model/... ./store/... ./testsuite/...
 
 ##@ Use
 
@@ -29,7 +29,7 @@ demo: build ## Learn to use a calculator: reward curve in a few minutes, nothing
 	@bin/fulgurite demo
 
 .PHONY: build
-build: ## Build bin/fulgurite and the example's bin/calc-agent (minutes at first, then seconds)
+build: ## Build bin/fulgurite, fulgurite-worker and calc-agent (minutes at first, then seconds)
 	@mkdir -p bin
 	@total=$$($(GO) list -deps $(COMMANDS) | wc -l); \
 	{ $(GOBUILD) -v -o bin/ $(COMMANDS) 2>&1; echo "status $$?"; } | { \
@@ -75,6 +75,17 @@ race: ## Run all tests with the race detector, in another order each time (needs
 .PHONY: replay
 replay: ## Replay the kept workflow histories: does new code still continue old runs?
 	CGO_ENABLED=0 $(GO) test -count=1 -run 'Replay' ./testsuite/...
+
+# Whom, how often and where `make chaos` kills; JSON names the file of its report.
+KILLS   ?= 100
+SEED    ?= 1
+STORE   ?= postgres
+JOURNAL ?= on
+JSON    ?=
+
+.PHONY: chaos
+chaos: build ## Kill a fleet while it trains; KILLS=100 SEED=1 STORE=postgres|sqlite JOURNAL=on|off JSON=file
+	CGO_ENABLED=0 $(GO) run ./testsuite/chaos -kills $(KILLS) -seed $(SEED) -store $(STORE) -journal $(JOURNAL) $(if $(JSON),-json $(JSON))
 
 .PHONY: bench
 bench: ## Measure; BENCH=regexp chooses, BENCH_PACKAGES says where

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"time"
+
+	openai "github.com/sashabaranov/go-openai"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/fulgurite/fulgurite/examples/calc/calculator"
+)
+
+// agentCommand is the argument that makes this program an agent.
+const agentCommand = "agent"
+
+// manner is how the agent works.
+type manner struct {
+	// thought is the time before each call, so that most blows fall between two
+	// calls of somebody.
+	thought time.Duration
+	// parallel makes two conversations at once. Otherwise there is one after the
+	// other, the second with the same first request, which is to be sampled anew.
+	parallel bool
+}
+
+// arguments are those that parseManner reads.
+func (m manner) arguments() []string {
+	return []string{agentCommand, m.thought.String(), strconv.FormatBool(m.parallel)}
+}
+
+func parseManner(args []string) (m manner, err error) {
+	if len(args) != 2 {
+		return m, errors.New("say how long to think before a call, and whether to make two at once")
+	}
+	if m.thought, err = time.ParseDuration(args[0]); err != nil {
+		return m, err
+	}
+	m.parallel, err = strconv.ParseBool(args[1])
+	return m, err
+}
+
+// solve is an agent that knows nothing of what surrounds it: it solves its task
+// with the calculator, and a second time to make sure. Of two answers it gives the
+// last, of two at once the one that sorts last: it does not matter which comes
+// first.
+func solve(ctx context.Context, m manner, in io.Reader, out io.Writer) error {
+	var task struct {
+		Input string `json:"input"`
+	}
+	if err := json.NewDecoder(in).Decode(&task); err != nil {
+		return fmt.Errorf("read task: %w", err)
+	}
+	config := openai.DefaultConfig(os.Getenv("OPENAI_API_KEY"))
+	config.BaseURL = os.Getenv("OPENAI_BASE_URL")
+	config.HTTPClient = &http.Client{Transport: thinking{http.DefaultTransport, m.thought}}
+	agent := calculator.Agent{Client: openai.NewClientWithConfig(config), Model: os.Getenv("OPENAI_MODEL_NAME"), MaxTurns: 3}
+	answers := make([]string, 2)
+	var both errgroup.Group
+	if !m.parallel {
+		both.SetLimit(1)
+	}
+	for i := range answers {
+		question := task.Input
+		if m.parallel && i == 1 {
+			question += "+0"
+		}
+		both.Go(func() (err error) {
+			answers[i], err = agent.Solve(ctx, question)
+			if errors.Is(err, calculator.ErrNoAnswer) {
+				err = nil
+			}
+			return err
+		})
+	}
+	if err := both.Wait(); err != nil {
+		return err
+	}
+	answer := answers[1]
+	if m.parallel {
+		answer = slices.Max(answers)
+	}
+	_, err := fmt.Fprintln(out, answer)
+	return err
+}
+
+// thinking lets time pass before each request.
+type thinking struct {
+	next    http.RoundTripper
+	thought time.Duration
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t thinking) RoundTrip(r *http.Request) (*http.Response, error) {
+	timer := time.NewTimer(t.thought)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return t.next.RoundTrip(r)
+	case <-r.Context().Done():
+		return nil, r.Context().Err()
+	}
+}

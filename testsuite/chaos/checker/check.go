@@ -1,0 +1,153 @@
+package checker
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Evidence is everything about one run.
+type Evidence struct {
+	Records     Records
+	Story       Story
+	Trained     map[int][]Trained // what the batch of each step was made of
+	Generations []Generation      // of any run
+	Hangs       []Hang
+}
+
+// Findings are what a run's evidence comes to.
+type Findings struct {
+	Run       string `json:"run"`
+	Completed bool   `json:"completed"`
+	// A prompt is one sample of one task of one step. One is skipped if nothing was
+	// trained in its place, and duplicated as often as it was trained beyond once.
+	Prompts           int `json:"prompts"`
+	PromptsSkipped    int `json:"prompts_skipped"`
+	PromptsDuplicated int `json:"prompts_duplicated"`
+	PromptsReserve    int `json:"prompts_reserve"` // trained in the place of quarantined ones
+
+	Attempts      int `json:"attempts"`
+	CallsRecorded int `json:"calls_recorded"` // sampled for the attempt that has them
+	CallsReplayed int `json:"calls_replayed"` // answered from an earlier attempt's record
+	// RecordedCallsSampledAgain counts generations for a call that was on record
+	// before they were asked for, SampledUnrecorded those that never came to be on
+	// record: lost between sampling and commit.
+	RecordedCallsSampledAgain int `json:"recorded_calls_sampled_again"`
+	SampledUnrecorded         int `json:"sampled_unrecorded"`
+
+	// Repeated names the calls that were sampled again, Wrong says in words whatever
+	// else is not as it should be.
+	Repeated []string `json:"repeated,omitempty"`
+	Wrong    []string `json:"wrong,omitempty"`
+}
+
+// Sound reports whether nothing was lost, repeated or otherwise wrong.
+func (f Findings) Sound() bool { return len(f.Wrong) == 0 && len(f.Repeated) == 0 }
+
+// wrong adds a sentence.
+func (f *Findings) wrong(format string, args ...any) {
+	f.Wrong = append(f.Wrong, fmt.Sprintf(format, args...))
+}
+
+// Check judges a run.
+func Check(e Evidence) Findings {
+	f := Findings{Run: e.Records.Run, Attempts: len(e.Records.Attempts)}
+	f.Completed = e.Records.Status == "completed" && e.Story.Completed
+	if !f.Completed {
+		f.wrong("the run is %q in the store, and completed in its history: %v", e.Records.Status, e.Story.Completed)
+	}
+	checkPrompts(&f, e)
+	checkLineage(&f, e)
+	checkCalls(&f, e)
+	checkSampling(&f, e)
+	return f
+}
+
+// checkLineage holds the versions against the batches: one update for each step.
+func checkLineage(f *Findings, e Evidence) {
+	r := e.Records
+	for _, what := range e.Story.Repeated {
+		f.wrong("%s was asked for more than once", what)
+	}
+	if len(r.Versions) != r.Steps+1 {
+		f.wrong("there are %d versions after %d steps", len(r.Versions), r.Steps)
+	}
+	for i, v := range r.Versions {
+		if v.Number != i {
+			f.wrong("version %d stands in the place of version %d", v.Number, i)
+			continue
+		}
+		if i == 0 {
+			continue
+		}
+		if v.Batch == "" || v.Batch != r.Batches[i] || v.Batch != e.Story.Batches[i] || v.Batch != e.Story.Updates[i] {
+			f.wrong("version %d was trained on %s; the store names %s, the history made %s and trained on %s",
+				i, v.Batch, r.Batches[i], e.Story.Batches[i], e.Story.Updates[i])
+		}
+	}
+	if n := len(r.Versions); n > 0 && e.Story.Completed && e.Story.Weights != r.Versions[n-1].Weights {
+		f.wrong("the run returned the weights %s, its last version has %s", e.Story.Weights, r.Versions[n-1].Weights)
+	}
+}
+
+// checkCalls holds each call against the version that it should have come from,
+// and each answer from the record against the record.
+func checkCalls(f *Findings, e Evidence) {
+	weights := map[int]string{}
+	for _, v := range e.Records.Versions {
+		weights[v.Number] = strings.TrimPrefix(v.Weights, "sha256:")
+	}
+	asked := map[Place]int{} // the version that a rollout was to sample from
+	for _, g := range e.Story.Issued {
+		for i := range g.Samples {
+			asked[Place{g.Kind, g.Step, g.Task, i}] = g.Version
+		}
+	}
+	type key struct {
+		Place
+		attempt int
+		seed    uint64
+	}
+	recorded := map[key]Call{}
+	for _, c := range e.Records.Calls {
+		recorded[key{c.Place, c.Attempt, c.Seed}] = c
+	}
+	for _, c := range e.Records.Calls {
+		where := fmt.Sprintf("call %d of %s-%d/%d/%d/%d", c.Seq, c.Kind, c.Step, c.Task, c.Sample, c.Attempt)
+		if strings.TrimPrefix(c.Weights, "sha256:") != weights[c.Version] {
+			f.wrong("%s was sampled with %s, which is not version %d", where, c.Weights, c.Version)
+		}
+		if v, ok := asked[c.Place]; ok && v != c.Version {
+			f.wrong("%s was sampled from version %d instead of %d", where, c.Version, v)
+		}
+		if c.ReplayedFrom == 0 {
+			f.CallsRecorded++
+			continue
+		}
+		f.CallsReplayed++
+		from, ok := recorded[key{c.Place, c.ReplayedFrom, c.Seed}]
+		if !ok || c.ReplayedFrom >= c.Attempt || !equal(c.Tokens, from.Tokens) {
+			f.wrong("%s is not what attempt %d recorded", where, c.ReplayedFrom)
+		}
+	}
+}
+
+// Differ says how a run's outcome differs from that of another: the weights of
+// each version, the evaluations, the promoted version. Nothing of it may.
+func Differ(a, b Records) []string {
+	var out []string
+	if len(a.Versions) != len(b.Versions) || len(a.Versions) == 0 {
+		out = append(out, fmt.Sprintf("%s has %d versions, %s %d", a.Run, len(a.Versions), b.Run, len(b.Versions)))
+	}
+	for i := range min(len(a.Versions), len(b.Versions)) {
+		if a.Versions[i].Weights != b.Versions[i].Weights {
+			out = append(out, fmt.Sprintf("version %d of %s is %s, of %s %s", i, a.Run, a.Versions[i].Weights, b.Run, b.Versions[i].Weights))
+		}
+	}
+	if fmt.Sprint(a.Evaluations) != fmt.Sprint(b.Evaluations) {
+		out = append(out, fmt.Sprintf("evaluations of %s: %v, of %s: %v", a.Run, a.Evaluations, b.Run, b.Evaluations))
+	}
+	if a.Promoted != b.Promoted {
+		out = append(out, fmt.Sprintf("%s promoted version %d, %s version %d", a.Run, a.Promoted, b.Run, b.Promoted))
+	}
+	return out
+}

@@ -1,0 +1,267 @@
+package checker_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fulgurite/fulgurite/tasks"
+	"github.com/fulgurite/fulgurite/testsuite/chaos/checker"
+)
+
+// Two steps of two tasks with two samples, of a split of five.
+const (
+	steps, perStep, samples, split = 2, 2, 2, 5
+	runSeed                        = 7
+)
+
+func second(n int) time.Time { return time.Unix(1_800_000_000+int64(n), 0) }
+
+func digest(of string, n int) string {
+	return "sha256:" + strings.Repeat(fmt.Sprintf("%s%d", of, n), 32)
+}
+
+// sound is a run in which nothing went wrong: each rollout made one call in its
+// first attempt.
+func sound() checker.Evidence {
+	e := checker.Evidence{
+		Records: checker.Records{
+			Run: "chaos", Status: "completed", Seed: runSeed, Steps: steps, TasksPer: perStep, Samples: samples, TrainTasks: split,
+			Batches: map[int]string{}, Versions: []checker.Version{{Number: 0, Weights: digest("a", 0)}},
+		},
+		Story:   checker.Story{Completed: true, Batches: map[int]string{}, Updates: map[int]string{}},
+		Trained: map[int][]checker.Trained{},
+	}
+	for step := 1; step <= steps; step++ {
+		batch := digest("b", step)
+		e.Records.Batches[step], e.Story.Batches[step], e.Story.Updates[step] = batch, batch, batch
+		e.Records.Versions = append(e.Records.Versions, checker.Version{Number: step, Weights: digest("a", step), Batch: batch})
+		for task := (step - 1) * perStep; task < step*perStep; task++ {
+			index, _ := tasks.At(runSeed, split, task)
+			e.Story.Issued = append(e.Story.Issued, checker.Issued{
+				Kind: "train", Step: step, Task: task, Index: index, Version: step - 1, Samples: samples, Attempts: []int{1, 1},
+			})
+			for sample := range samples {
+				rollOut(&e, checker.Place{Kind: "train", Step: step, Task: task, Sample: sample})
+			}
+		}
+	}
+	e.Story.Weights = digest("a", steps)
+	return e
+}
+
+// rollOut adds a rollout of one call, recorded a second after it was asked for,
+// and trains on it.
+func rollOut(e *checker.Evidence, p checker.Place) {
+	n := len(e.Records.Calls)
+	c := checker.Call{
+		Place: p, Attempt: 1, Version: p.Step - 1, Weights: strings.TrimPrefix(digest("a", p.Step-1), "sha256:"),
+		Seed: uint64(100 + n), Tokens: []int32{1, int32(n)}, Recorded: second(10*n + 1),
+	}
+	e.Records.Calls = append(e.Records.Calls, c)
+	e.Records.Attempts = append(e.Records.Attempts, checker.Attempt{Place: p, Number: 1, Outcome: "completed"})
+	e.Generations = append(e.Generations, checker.Generation{
+		ID: fmt.Sprint(n), Run: e.Records.Run, Version: c.Version, Seed: c.Seed, Tokens: c.Tokens, Weights: c.Weights, Started: second(10 * n),
+	})
+	e.Trained[p.Step] = append(e.Trained[p.Step], checker.Trained{Place: p, Attempt: 1})
+}
+
+// again is a generation for the call n at a time.
+func again(e checker.Evidence, n int, at time.Time) checker.Generation {
+	g := e.Generations[n]
+	g.ID, g.Started = g.ID+"-again", at
+	return g
+}
+
+func TestASoundRunHasNothingWrong(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, checker.Findings{
+		Run: "chaos", Completed: true, Prompts: steps * perStep * samples, Attempts: 8, CallsRecorded: 8,
+	}, checker.Check(sound()))
+}
+
+func TestEveryViolationIsFound(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name  string
+		spoil func(e *checker.Evidence)
+		want  checker.Findings // of the counts, those that differ
+		wrong string
+	}{
+		{"not completed in the store", func(e *checker.Evidence) { e.Records.Status = "running" }, checker.Findings{}, `the run is "running"`},
+		{"not completed in the history", func(e *checker.Evidence) { e.Story.Completed = false }, checker.Findings{}, "completed in its history: false"},
+		{"a prompt never issued", func(e *checker.Evidence) {
+			e.Story.Issued = e.Story.Issued[1:]
+			e.Trained[1] = e.Trained[1][2:]
+		}, checker.Findings{PromptsSkipped: 2}, "task 0 of the stream was not issued in step 1"},
+		{"a prompt issued for another step's place", func(e *checker.Evidence) {
+			e.Story.Issued[1].Task = 3
+			e.Story.Issued[1].Index, _ = tasks.At(runSeed, split, 3)
+			for i := range 2 {
+				e.Trained[1][2+i].Task = 3
+			}
+		}, checker.Findings{PromptsSkipped: 2, PromptsDuplicated: 2}, "issued in step 1, which is not its own"},
+		{"a prompt issued twice", func(e *checker.Evidence) { e.Story.Issued = append(e.Story.Issued, e.Story.Issued[0]) },
+			checker.Findings{PromptsDuplicated: 2}, "train-1/0 was issued twice"},
+		{"another task than the seed's", func(e *checker.Evidence) { e.Story.Issued[0].Index = (e.Story.Issued[0].Index + 1) % split },
+			checker.Findings{}, "the seed says"},
+		{"a group too small", func(e *checker.Evidence) {
+			e.Story.Issued[0].Samples, e.Story.Issued[0].Attempts = 1, []int{1}
+			e.Trained[1] = e.Trained[1][:1:1]
+		}, checker.Findings{PromptsSkipped: 2}, "has 1 samples, the spec says 2"},
+		{"a child that never returned", func(e *checker.Evidence) {
+			e.Story.Issued[0].Attempts = nil
+			e.Trained[1] = e.Trained[1][2:]
+		}, checker.Findings{PromptsSkipped: 2}, "did not return"},
+		{"a sample left out of the batch", func(e *checker.Evidence) { e.Trained[2] = e.Trained[2][1:] },
+			checker.Findings{PromptsSkipped: 1}, "train-2/2/0 is not in the batch of step 2"},
+		{"a sample trained twice in a step", func(e *checker.Evidence) { e.Trained[2] = append(e.Trained[2], e.Trained[2][0]) },
+			checker.Findings{PromptsDuplicated: 1}, "train-2/2/0/1 is in the batch of step 2 a second time"},
+		{"a sample trained again in another step", func(e *checker.Evidence) { e.Trained[2] = append(e.Trained[2], e.Trained[1][0]) },
+			checker.Findings{PromptsDuplicated: 1}, "train-1/0/0/1 is in the batch of step 2 and does not belong there"},
+		{"a batch too many", func(e *checker.Evidence) { e.Trained[3] = e.Trained[2] }, checker.Findings{PromptsDuplicated: 4}, "there is a batch of step 3"},
+		{"an attempt that does not count", func(e *checker.Evidence) { e.Story.Issued[0].Attempts[1] = 2 }, checker.Findings{}, "attempt 2 counts"},
+		{"an attempt lost to a fault", func(e *checker.Evidence) { e.Records.Attempts[0].Outcome = "infra_fault" },
+			checker.Findings{}, `trained on with the outcome "infra_fault"`},
+		{"an attempt never sealed", func(e *checker.Evidence) { e.Records.Attempts[0].Outcome = "" }, checker.Findings{}, `trained on with the outcome ""`},
+		{"set aside without a reserve", func(e *checker.Evidence) {
+			e.Story.Issued[0].Quarantine = "can't be graded"
+			e.Records.Quarantined = []checker.Quarantine{{Kind: "train", Step: 1, Task: 0}}
+			e.Trained[1] = e.Trained[1][2:]
+		}, checker.Findings{PromptsSkipped: 2}, "1 less than it should"},
+		{"set aside without a record", func(e *checker.Evidence) {
+			replaceFirst(e)
+			e.Records.Quarantined = nil
+		}, checker.Findings{PromptsReserve: 2}, "the store does not say so"},
+		{"credit assigned twice", func(e *checker.Evidence) { e.Story.Repeated = []string{"AssignCredit of step 1"} }, checker.Findings{}, "asked for more than once"},
+		{"a version too few", func(e *checker.Evidence) { e.Records.Versions = e.Records.Versions[:2] }, checker.Findings{}, "there are 2 versions after 2 steps"},
+		{"trained on another batch", func(e *checker.Evidence) { e.Records.Versions[2].Batch = digest("c", 1) }, checker.Findings{}, "version 2 was trained on"},
+		{"another update than the history's", func(e *checker.Evidence) { e.Story.Updates[2] = digest("c", 1) }, checker.Findings{}, "version 2 was trained on"},
+		{"other weights than returned", func(e *checker.Evidence) { e.Story.Weights = digest("c", 1) }, checker.Findings{}, "the run returned the weights"},
+		{"sampled with other weights", func(e *checker.Evidence) { e.Records.Calls[0].Weights = "other" }, checker.Findings{}, "sampled with other"},
+		{"sampled from another version", func(e *checker.Evidence) {
+			for i := range 2 {
+				c := &e.Records.Calls[4+i]
+				c.Version, c.Weights = 0, e.Records.Calls[0].Weights
+				e.Generations[4+i].Version, e.Generations[4+i].Weights = 0, c.Weights
+			}
+		}, checker.Findings{}, "sampled from version 0 instead of 1"},
+		{"a recorded call sampled again", func(e *checker.Evidence) {
+			e.Generations = append(e.Generations, again(*e, 3, second(32)))
+		}, checker.Findings{RecordedCallsSampledAgain: 1}, "call 0 of chaos train-1/1/1 was recorded by attempt 1"},
+		{"sampled twice with different tokens", func(e *checker.Evidence) {
+			g := again(*e, 3, second(30))
+			g.Tokens = []int32{9}
+			e.Generations = append(e.Generations, g)
+		}, checker.Findings{SampledUnrecorded: 1}, "sampled twice with different results"},
+		{"recorded and never sampled", func(e *checker.Evidence) { e.Generations = e.Generations[1:] }, checker.Findings{}, "nobody sampled it"},
+		{"recorded with other tokens than sampled", func(e *checker.Evidence) { e.Records.Calls[0].Tokens = []int32{3} }, checker.Findings{}, "nobody sampled it"},
+		{"replayed with other tokens", func(e *checker.Evidence) {
+			c := e.Records.Calls[0]
+			c.Attempt, c.ReplayedFrom, c.Tokens, c.Recorded = 2, 1, []int32{5}, second(50)
+			e.Records.Calls = append(e.Records.Calls, c)
+		}, checker.Findings{CallsReplayed: 1}, "is not what attempt 1 recorded"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			e := sound()
+			test.spoil(&e)
+			f := checker.Check(e)
+			require.Contains(t, strings.Join(append(f.Wrong, f.Repeated...), "\n"), test.wrong)
+			require.False(t, f.Sound())
+			require.Equal(t, counts(test.want), counts(f))
+		})
+	}
+}
+
+// counts are those of the findings that tell a violation.
+func counts(f checker.Findings) [6]int {
+	return [6]int{f.PromptsSkipped, f.PromptsDuplicated, f.PromptsReserve, f.CallsReplayed, f.RecordedCallsSampledAgain, f.SampledUnrecorded}
+}
+
+// replaceFirst sets the first prompt aside and lets a reserve take its place.
+func replaceFirst(e *checker.Evidence) {
+	first := &e.Story.Issued[0]
+	first.Quarantine = "can't be graded"
+	e.Records.Quarantined = []checker.Quarantine{{Kind: "train", Step: 1, Task: 0}}
+	e.Story.Issued = append(e.Story.Issued, checker.Issued{
+		Kind: "reserve", Step: 1, Task: 0, Index: tasks.Reserve(runSeed, split, 1, 0), Samples: samples, Attempts: []int{1, 1},
+	})
+	e.Trained[1] = e.Trained[1][2:]
+	for sample := range samples {
+		rollOut(e, checker.Place{Kind: "reserve", Step: 1, Task: 0, Sample: sample})
+	}
+}
+
+func TestAReserveTakesAQuarantinedPlace(t *testing.T) {
+	t.Parallel()
+	e := sound()
+	replaceFirst(&e)
+	f := checker.Check(e)
+	require.Empty(t, f.Wrong)
+	require.Equal(t, samples, f.PromptsReserve)
+}
+
+func TestWhatIsSampledBeforeItsRecordIsCountedApart(t *testing.T) {
+	t.Parallel()
+	e := sound()
+	lost := again(e, 0, second(0))
+	never := again(e, 0, second(5))
+	never.Seed = 1
+	other := again(e, 0, second(99))
+	other.Run = "calm"
+	e.Generations = append(e.Generations, lost, never, other)
+	f := checker.Check(e)
+	require.Empty(t, f.Wrong)
+	require.Equal(t, 2, f.SampledUnrecorded, "one was sampled twice before it was recorded, one was never recorded")
+	require.Zero(t, f.RecordedCallsSampledAgain)
+}
+
+// A request that lay in a frozen process was asked for before it froze.
+func TestARequestThatLayInAFrozenSamplerIsNoRepetition(t *testing.T) {
+	t.Parallel()
+	e := sound()
+	e.Generations = append(e.Generations, again(e, 0, second(9)))
+	require.Equal(t, 1, checker.Check(e).RecordedCallsSampledAgain)
+	e.Hangs = []checker.Hang{{From: second(-1), Until: second(9)}}
+	f := checker.Check(e)
+	require.Zero(t, f.RecordedCallsSampledAgain)
+	require.Equal(t, 1, f.SampledUnrecorded)
+	e.Hangs[0].Until = second(7)
+	require.Equal(t, 1, checker.Check(e).RecordedCallsSampledAgain, "the sampler had long been awake")
+}
+
+func TestReplayedCallsAreCounted(t *testing.T) {
+	t.Parallel()
+	e := sound()
+	c := e.Records.Calls[0]
+	c.Attempt, c.ReplayedFrom, c.Recorded = 2, 1, second(50)
+	e.Records.Calls = append(e.Records.Calls, c)
+	e.Records.Attempts = append(e.Records.Attempts, checker.Attempt{Place: c.Place, Number: 2, Outcome: "completed"})
+	e.Records.Attempts[0].Outcome = "infra_fault"
+	e.Story.Issued[0].Attempts[0], e.Trained[1][0].Attempt = 2, 2
+	f := checker.Check(e)
+	require.Empty(t, f.Wrong)
+	require.Equal(t, 1, f.CallsReplayed)
+	require.Equal(t, 8, f.CallsRecorded)
+}
+
+func TestDigestsAreCompared(t *testing.T) {
+	t.Parallel()
+	calm, chaos := sound().Records, sound().Records
+	require.Empty(t, checker.Differ(calm, chaos))
+	chaos.Versions[1].Weights = digest("c", 1)
+	require.Len(t, checker.Differ(calm, chaos), 1)
+	chaos = sound().Records
+	chaos.Versions = chaos.Versions[:2]
+	require.Len(t, checker.Differ(calm, chaos), 1)
+	chaos = sound().Records
+	chaos.Evaluations = []checker.Evaluation{{Kind: "gate", Mean: 0.5}}
+	require.Len(t, checker.Differ(calm, chaos), 1)
+	chaos = sound().Records
+	chaos.Promoted = 1
+	require.Len(t, checker.Differ(calm, chaos), 1)
+}

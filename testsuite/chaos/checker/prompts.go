@@ -1,0 +1,154 @@
+package checker
+
+import (
+	"fmt"
+
+	"github.com/fulgurite/fulgurite/tasks"
+)
+
+const (
+	train   = "train"
+	reserve = "reserve"
+)
+
+// prompt is a group of a step.
+type prompt struct {
+	kind       string
+	step, task int
+}
+
+// checkPrompts follows every prompt from the stream of tasks over the child
+// workflow to the batch.
+func checkPrompts(f *Findings, e Evidence) {
+	r := e.Records
+	issued := map[prompt]Issued{}
+	for _, g := range e.Story.Issued {
+		p := prompt{g.Kind, g.Step, g.Task}
+		if _, twice := issued[p]; twice {
+			f.wrong("%s-%d/%d was issued twice", g.Kind, g.Step, g.Task)
+			f.PromptsDuplicated += g.Samples
+		}
+		issued[p] = g
+		checkIndex(f, r, g)
+	}
+	aside := map[prompt]bool{}
+	for _, q := range r.Quarantined {
+		aside[prompt{q.Kind, q.Step, q.Task}] = true
+	}
+	for step := 1; step <= r.Steps; step++ {
+		f.Prompts += r.TasksPer * r.Samples
+		checkIssued(f, r, step, issued, aside)
+		checkTrained(f, e, step, issued)
+	}
+	for step := range e.Trained {
+		if step < 1 || step > r.Steps {
+			f.wrong("there is a batch of step %d, and no such step", step)
+			f.PromptsDuplicated += len(e.Trained[step])
+		}
+	}
+	for _, g := range e.Story.Issued {
+		if g.Step < 1 || g.Step > r.Steps {
+			f.wrong("%s-%d/%d was issued for no step of the run", g.Kind, g.Step, g.Task)
+		}
+	}
+}
+
+// checkIndex holds a group against the stream that decides which task it is.
+func checkIndex(f *Findings, r Records, g Issued) {
+	var want int
+	switch g.Kind {
+	case train:
+		want, _ = tasks.At(r.Seed, r.TrainTasks, g.Task)
+	case reserve:
+		want = tasks.Reserve(r.Seed, r.TrainTasks, g.Step, g.Task)
+	default:
+		f.wrong("a group of kind %q was issued", g.Kind)
+		return
+	}
+	if g.Index != want {
+		f.wrong("%s-%d/%d is task %d of its split, the seed says %d", g.Kind, g.Step, g.Task, g.Index, want)
+	}
+	if g.Samples != r.Samples {
+		f.wrong("%s-%d/%d has %d samples, the spec says %d", g.Kind, g.Step, g.Task, g.Samples, r.Samples)
+	}
+}
+
+// checkIssued finds prompts of the stream that nobody rolled out, and groups that
+// don't belong to the step. A prompt may be set aside, with its reason on record;
+// then a reserve takes its place.
+func checkIssued(f *Findings, r Records, step int, issued map[prompt]Issued, aside map[prompt]bool) {
+	first, missing, whole := (step-1)*r.TasksPer, 0, 0
+	for task := first; task < first+r.TasksPer; task++ {
+		p := prompt{train, step, task}
+		if _, ok := issued[p]; !ok && !aside[p] {
+			f.wrong("task %d of the stream was not issued in step %d", task, step)
+			missing++
+		}
+	}
+	for p, g := range issued {
+		if p.step != step {
+			continue
+		}
+		if p.kind == train && (p.task < first || p.task >= first+r.TasksPer) {
+			f.wrong("task %d of the stream was issued in step %d, which is not its own", p.task, step)
+			f.PromptsDuplicated += g.Samples
+		}
+		switch {
+		case g.Attempts == nil:
+			f.wrong("%s-%d/%d was issued and did not return", p.kind, p.step, p.task)
+		case g.Quarantine == "":
+			whole++
+		case !aside[p]:
+			f.wrong("%s-%d/%d was set aside, and the store does not say so", p.kind, p.step, p.task)
+		}
+	}
+	if short := r.TasksPer - missing - whole; short > 0 {
+		f.wrong("step %d has %d groups to train on, %d less than it should", step, whole, short)
+		missing += short
+	}
+	f.PromptsSkipped += missing * r.Samples
+}
+
+// checkTrained holds a batch against the attempts that count.
+func checkTrained(f *Findings, e Evidence, step int, issued map[prompt]Issued) {
+	trained := map[Place]int{} // attempt, by place
+	outcome := map[Trained]string{}
+	for _, a := range e.Records.Attempts {
+		outcome[Trained{a.Place, a.Number}] = a.Outcome
+	}
+	for _, t := range e.Trained[step] {
+		name := fmt.Sprintf("%s-%d/%d/%d/%d", t.Kind, t.Step, t.Task, t.Sample, t.Attempt)
+		if _, twice := trained[t.Place]; twice {
+			f.wrong("%s is in the batch of step %d a second time", name, step)
+			f.PromptsDuplicated++
+			continue
+		}
+		trained[t.Place] = t.Attempt
+		g, ok := issued[prompt{t.Kind, t.Step, t.Task}]
+		if !ok || t.Step != step || t.Sample >= len(g.Attempts) || g.Quarantine != "" {
+			f.wrong("%s is in the batch of step %d and does not belong there", name, step)
+			f.PromptsDuplicated++
+			continue
+		}
+		if g.Attempts[t.Sample] != t.Attempt {
+			f.wrong("%s is in the batch of step %d, and attempt %d counts", name, step, g.Attempts[t.Sample])
+		}
+		if o := outcome[t]; o != "completed" && o != "agent_failed" {
+			f.wrong("%s was trained on with the outcome %q", name, o)
+		}
+		if t.Kind == reserve {
+			f.PromptsReserve++
+		}
+	}
+	for p, g := range issued {
+		if p.step != step || g.Quarantine != "" {
+			continue
+		}
+		for sample := range g.Attempts {
+			if _, ok := trained[Place{p.kind, p.step, p.task, sample}]; !ok {
+				f.wrong("%s-%d/%d/%d is not in the batch of step %d", p.kind, p.step, p.task, sample, step)
+				f.PromptsSkipped++
+			}
+		}
+	}
+}

@@ -1,0 +1,244 @@
+package checker
+
+import (
+	"context"
+	"database/sql"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
+	_ "modernc.org/sqlite"             // the driver "sqlite"
+)
+
+// Place is a rollout's address within its run.
+type Place struct {
+	Kind               string
+	Step, Task, Sample int
+}
+
+// Attempt is one try at a place, as the store has it.
+type Attempt struct {
+	Place
+	Number  int
+	Outcome string // empty while it is open
+}
+
+// Call is a recorded model call.
+type Call struct {
+	Place
+	Attempt, Seq int
+	Version      int
+	Weights      string
+	Seed         uint64
+	Tokens       []int32 // of the completion
+	// ReplayedFrom is the attempt whose record answered it, 0 if it was sampled.
+	ReplayedFrom int
+	Recorded     time.Time
+}
+
+// Version is a version's row.
+type Version struct {
+	Number         int
+	Weights, Batch string
+}
+
+// Evaluation is an evaluation's row.
+type Evaluation struct {
+	Kind     string
+	Version  int
+	Rollouts int
+	Mean     float64
+}
+
+// Quarantine is a prompt that was set aside.
+type Quarantine struct {
+	Kind       string
+	Step, Task int
+}
+
+// Records are what the store has of a run.
+type Records struct {
+	Run         string
+	Status      string
+	Execution   string // of Temporal, the first of its chain
+	Seed        uint64
+	Steps       int
+	TasksPer    int // tasks of a step
+	Samples     int // of a task
+	TrainTasks  int // in the train split
+	Attempts    []Attempt
+	Calls       []Call
+	Versions    []Version
+	Batches     map[int]string // digests, by step
+	Evaluations []Evaluation
+	Quarantined []Quarantine
+	Promoted    int
+}
+
+// Database is a store that is read and never written.
+type Database struct{ db *sql.DB }
+
+// OpenDatabase opens the store at a URL, an SQLite file or postgres://…
+func OpenDatabase(url string) (*Database, error) {
+	driver := "sqlite"
+	if strings.HasPrefix(url, "postgres") {
+		driver = "pgx"
+	} else {
+		url = "file:" + url + "?_pragma=busy_timeout(15000)&_pragma=query_only(1)"
+	}
+	db, err := sql.Open(driver, url)
+	if err != nil {
+		return nil, fmt.Errorf("open store: %w", err)
+	}
+	db.SetMaxOpenConns(2)
+	return &Database{db}, nil
+}
+
+// Close lets go of the connections.
+func (d *Database) Close() error { return d.db.Close() }
+
+// Status is a run's status, and empty while there is no such run.
+func (d *Database) Status(ctx context.Context, run string) (string, error) {
+	var status string
+	err := d.db.QueryRowContext(ctx, `SELECT status FROM runs WHERE name = $1`, run).Scan(&status)
+	if errors.Is(err, sql.ErrNoRows) {
+		return "", nil
+	}
+	return status, err
+}
+
+// Records reads everything that the store has of a run.
+func (d *Database) Records(ctx context.Context, run string) (Records, error) {
+	r := Records{Run: run, Batches: map[int]string{}, Promoted: -1}
+	for _, read := range []func(context.Context, *Records) error{
+		d.run, d.attempts, d.calls, d.versions, d.batches, d.evaluations, d.quarantines, d.promoted,
+	} {
+		if err := read(ctx, &r); err != nil {
+			return r, fmt.Errorf("read store of run %s: %w", run, err)
+		}
+	}
+	return r, nil
+}
+
+func (d *Database) run(ctx context.Context, r *Records) error {
+	var spec, splits string
+	err := d.db.QueryRowContext(ctx, `SELECT status, execution_id, spec, splits FROM runs WHERE name = $1`, r.Run).
+		Scan(&r.Status, &r.Execution, &spec, &splits)
+	if err != nil {
+		return err
+	}
+	var s struct {
+		Seed     uint64 `json:"seed"`
+		Training struct {
+			Steps          int `json:"steps"`
+			TasksPerStep   int `json:"tasks_per_step"`
+			SamplesPerTask int `json:"samples_per_task"`
+		} `json:"training"`
+	}
+	var counts map[string]struct {
+		Count int `json:"count"`
+	}
+	if err := errors.Join(json.Unmarshal([]byte(spec), &s), json.Unmarshal([]byte(splits), &counts)); err != nil {
+		return err
+	}
+	r.Seed, r.Steps, r.TasksPer, r.Samples = s.Seed, s.Training.Steps, s.Training.TasksPerStep, s.Training.SamplesPerTask
+	r.TrainTasks = counts["train"].Count
+	if r.Steps == 0 || r.TasksPer == 0 || r.Samples == 0 || r.TrainTasks == 0 {
+		return errors.New("its spec lacks steps, tasks or samples")
+	}
+	return nil
+}
+
+func (d *Database) attempts(ctx context.Context, r *Records) error {
+	return d.list(ctx, `SELECT kind, step, task, sample, attempt, outcome FROM attempts WHERE run = $1`, r.Run, func(scan func(...any) error) error {
+		var a Attempt
+		err := scan(&a.Kind, &a.Step, &a.Task, &a.Sample, &a.Number, &a.Outcome)
+		r.Attempts = append(r.Attempts, a)
+		return err
+	})
+}
+
+func (d *Database) calls(ctx context.Context, r *Records) error {
+	const query = `SELECT kind, step, task, sample, attempt, seq, version, weights, seed, completion, replayed_from, recorded
+FROM calls WHERE run = $1 ORDER BY recorded, attempt, seq`
+	return d.list(ctx, query, r.Run, func(scan func(...any) error) error {
+		var c Call
+		var seed, recorded int64
+		var completion []byte
+		err := scan(&c.Kind, &c.Step, &c.Task, &c.Sample, &c.Attempt, &c.Seq, &c.Version, &c.Weights, &seed, &completion, &c.ReplayedFrom, &recorded)
+		c.Seed, c.Recorded = uint64(seed), time.Unix(0, recorded)
+		for len(completion) > 0 && err == nil {
+			v, n := binary.Uvarint(completion)
+			if n <= 0 {
+				return fmt.Errorf("tokens of call %d of %+v can't be read", c.Seq, c.Place)
+			}
+			c.Tokens = append(c.Tokens, int32(uint32(v)))
+			completion = completion[n:]
+		}
+		r.Calls = append(r.Calls, c)
+		return err
+	})
+}
+
+func (d *Database) versions(ctx context.Context, r *Records) error {
+	return d.list(ctx, `SELECT number, weights, batch FROM versions WHERE run = $1 ORDER BY number`, r.Run, func(scan func(...any) error) error {
+		var v Version
+		err := scan(&v.Number, &v.Weights, &v.Batch)
+		r.Versions = append(r.Versions, v)
+		return err
+	})
+}
+
+func (d *Database) batches(ctx context.Context, r *Records) error {
+	return d.list(ctx, `SELECT step, digest FROM batches WHERE run = $1`, r.Run, func(scan func(...any) error) error {
+		var step int
+		var digest string
+		err := scan(&step, &digest)
+		r.Batches[step] = digest
+		return err
+	})
+}
+
+func (d *Database) evaluations(ctx context.Context, r *Records) error {
+	const query = `SELECT kind, version, rollouts, mean FROM evaluations WHERE run = $1 ORDER BY kind, version`
+	return d.list(ctx, query, r.Run, func(scan func(...any) error) error {
+		var e Evaluation
+		err := scan(&e.Kind, &e.Version, &e.Rollouts, &e.Mean)
+		r.Evaluations = append(r.Evaluations, e)
+		return err
+	})
+}
+
+func (d *Database) quarantines(ctx context.Context, r *Records) error {
+	return d.list(ctx, `SELECT kind, step, task FROM quarantines WHERE run = $1`, r.Run, func(scan func(...any) error) error {
+		var q Quarantine
+		err := scan(&q.Kind, &q.Step, &q.Task)
+		r.Quarantined = append(r.Quarantined, q)
+		return err
+	})
+}
+
+func (d *Database) promoted(ctx context.Context, r *Records) error {
+	return d.list(ctx, `SELECT version FROM promoted WHERE run = $1`, r.Run, func(scan func(...any) error) error {
+		return scan(&r.Promoted)
+	})
+}
+
+// list calls one for each row.
+func (d *Database) list(ctx context.Context, query, run string, one func(scan func(...any) error) error) error {
+	rows, err := d.db.QueryContext(ctx, query, run)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		if err := one(rows.Scan); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}

@@ -1,0 +1,178 @@
+package checker_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fulgurite/fulgurite/internal/pgtest"
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/hf"
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/store"
+	"github.com/fulgurite/fulgurite/store/blob"
+	"github.com/fulgurite/fulgurite/testsuite/chaos/checker"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// TestRecordsAreReadFromBothDatabases writes through the product's store and
+// reads by the checker's own statements.
+func TestRecordsAreReadFromBothDatabases(t *testing.T) {
+	t.Parallel()
+	for name, url := range map[string]func(t *testing.T) string{
+		"sqlite":   func(t *testing.T) string { return filepath.Join(t.TempDir(), "fulgurite.db") },
+		"postgres": func(t *testing.T) string { return pgtest.URL(t) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			at := url(t)
+			began := time.Now()
+			fill(t, at)
+			readAndCompare(t, at, began)
+		})
+	}
+}
+
+const textOfSpec = `{"seed": 18446744073709551615, "training": {"steps": 1, "tasks_per_step": 2, "samples_per_task": 3}}`
+
+func fill(t *testing.T, url string) {
+	t.Helper()
+	ctx := t.Context()
+	s, err := store.Open(ctx, url, nil)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, s.Close()) }()
+	require.NoError(t, s.Migrate(ctx))
+	_, _, err = s.CreateRun(ctx, record.Run{
+		Name: "chaos", ExecutionID: "execution", Spec: []byte(textOfSpec), Status: record.Running,
+		Splits: map[trace.Kind]record.Split{trace.Train: {Digest: digest("d", 1), Count: 5}},
+	})
+	require.NoError(t, err)
+	id := trace.RolloutID{Run: "chaos", Kind: trace.Train, Step: 1, Task: 2, Sample: 1}
+	attemptTwice(t, s, id, true)
+	attemptTwice(t, s, trace.RolloutID{Run: "without-journal", Kind: trace.Train, Step: 1}, false)
+	reward := 1.0
+	require.NoError(t, s.SealAttempt(ctx, trace.Attempt{Address: trace.Address{RolloutID: id, Attempt: 2}, Outcome: trace.Completed, Reward: &reward}))
+	_, _, err = s.PutBatch(ctx, record.Batch{Run: "chaos", Policy: "main", Step: 1, Digest: digest("b", 1)})
+	require.NoError(t, err)
+}
+
+// attemptTwice makes two attempts with the same call, the second answered from the
+// record or sampled again.
+func attemptTwice(t *testing.T, s *store.Store, id trace.RolloutID, replay bool) {
+	t.Helper()
+	ctx := t.Context()
+	for range 2 {
+		address, err := s.BeginAttempt(ctx, id, "t2", trace.Terms{Policy: "main"}, "hash")
+		require.NoError(t, err)
+		call := trace.Call{
+			Address: address, ID: "id", Parent: -1, Policy: "main", Weights: "weights", Key: "key",
+			Prompt: []int32{1}, Completion: []int32{5, 300, 7}, Logprobs: []float32{-1, -1, -1}, Seed: 1<<64 - 1,
+			Request: []byte("{}"), Response: []byte("{}"),
+		}
+		if replay {
+			call.ReplayedFrom = address.Attempt - 1
+		}
+		require.NoError(t, s.AppendCall(ctx, &call))
+	}
+}
+
+func readAndCompare(t *testing.T, url string, began time.Time) {
+	t.Helper()
+	ctx := t.Context()
+	d, err := checker.OpenDatabase(url)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, d.Close()) }()
+	r, err := d.Records(ctx, "chaos")
+	require.NoError(t, err)
+	place := checker.Place{Kind: "train", Step: 1, Task: 2, Sample: 1}
+	for i := range r.Calls {
+		require.WithinRange(t, r.Calls[i].Recorded, began, time.Now())
+		r.Calls[i].Recorded = time.Time{}
+	}
+	call := checker.Call{Place: place, Attempt: 1, Weights: "weights", Seed: 1<<64 - 1, Tokens: []int32{5, 300, 7}}
+	replayed := call
+	replayed.Attempt, replayed.ReplayedFrom = 2, 1
+	require.Empty(t, cmp.Diff(checker.Records{
+		Run: "chaos", Status: "running", Execution: "execution", Seed: 1<<64 - 1, Steps: 1, TasksPer: 2, Samples: 3, TrainTasks: 5,
+		Attempts: []checker.Attempt{{Place: place, Number: 1}, {Place: place, Number: 2, Outcome: "completed"}},
+		Calls:    []checker.Call{call, replayed}, Batches: map[int]string{1: digest("b", 1)}, Promoted: -1,
+	}, r))
+
+	progress, err := d.Progress(ctx)
+	require.NoError(t, err)
+	require.EqualValues(t, 4+4+1+1, progress, "calls, attempts, a seal, a batch")
+	midway, err := d.Midway(ctx, "chaos")
+	require.NoError(t, err)
+	require.Equal(t, 1, midway)
+	again, err := d.TriedAgain(ctx, "chaos", began)
+	require.NoError(t, err)
+	require.Equal(t, 1, again)
+	recorded, err := d.RecordedAgain(ctx)
+	require.NoError(t, err)
+	require.Equal(t, 1, recorded, "the other second attempt's call was replayed")
+	leases, err := d.Leases(ctx, "gateway")
+	require.NoError(t, err)
+	require.Zero(t, leases)
+	status, err := d.Status(ctx, "nobody")
+	require.NoError(t, err)
+	require.Empty(t, status)
+	_, err = d.Records(ctx, "nobody")
+	require.ErrorContains(t, err, "read store of run nobody")
+}
+
+func TestABatchIsReadFromItsFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	blobs, err := blob.Open(dir)
+	require.NoError(t, err)
+	b := model.Batch{
+		Format: model.BatchFormat, Policy: "main", Step: 1, VocabSize: 9,
+		Trajectories: []model.BatchTrajectory{{Attempt: "chaos/train-1/2/1/3"}, {Attempt: "chaos/reserve-1/0/0/1"}},
+		Rows: []model.BatchRow{{
+			Row:     model.Row{Tokens: []int32{1, 2}, Temperature: 1},
+			Sampled: []bool{false, true}, Logprobs: []float32{0, -1}, Advantages: []float32{0, 1}, Calls: []int32{-1, 0},
+		}},
+	}
+	b.Count()
+	data, err := hf.EncodeBatch(b)
+	require.NoError(t, err)
+	name, err := blobs.Put(t.Context(), data)
+	require.NoError(t, err)
+	trained, err := checker.ReadBatch(dir, name)
+	require.NoError(t, err)
+	require.Equal(t, []checker.Trained{
+		{Place: checker.Place{Kind: "train", Step: 1, Task: 2, Sample: 1}, Attempt: 3},
+		{Place: checker.Place{Kind: "reserve", Step: 1}, Attempt: 1},
+	}, trained)
+
+	_, err = checker.ReadBatch(dir, digest("0", 0))
+	require.Error(t, err, "no such file")
+	_, err = checker.ReadBatch(dir, "b1")
+	require.ErrorContains(t, err, "no digest")
+	spoiled := filepath.Join(dir, name[7:9], name[7:])
+	require.NoError(t, os.Chmod(spoiled, 0o600))
+	require.NoError(t, os.WriteFile(spoiled, data[1:], 0o600))
+	_, err = checker.ReadBatch(dir, name)
+	require.ErrorContains(t, err, "not what its name says")
+}
+
+func TestTheSamplersLogIsRead(t *testing.T) {
+	t.Parallel()
+	const line = `{"id":"a","run":"chaos","policy":"main","version":2,"seed":"18446744073709551615","prompt_tokens":[1],"tokens":[4,5],"weights":"sha256:ab","started":"2026-11-21T10:00:00.5Z","finished":"2026-11-21T10:00:01Z"}` + "\n"
+	all, err := checker.ReadGenerations(strings.NewReader(line + line))
+	require.NoError(t, err)
+	require.Len(t, all, 2)
+	require.Equal(t, checker.Generation{
+		ID: "a", Run: "chaos", Version: 2, Seed: 1<<64 - 1, Tokens: []int32{4, 5}, Weights: "sha256:ab",
+		Started: time.Date(2026, 11, 21, 10, 0, 0, 5e8, time.UTC), Finished: time.Date(2026, 11, 21, 10, 0, 1, 0, time.UTC),
+	}, all[1])
+	for _, bad := range []string{line + "{\n", line[:40], "{}\n"} {
+		_, err := checker.ReadGenerations(strings.NewReader(bad))
+		require.Error(t, err)
+	}
+}

@@ -1,0 +1,71 @@
+package checker
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Hang is a time during which a gateway or a sampler stood still.
+type Hang struct{ From, Until time.Time }
+
+// thaw is how long after a hang a request may still be one that was asked before
+// or during it: it lay in the frozen process, or in a socket's buffer.
+const thaw = time.Second
+
+// asked is the earliest time at which a generation may have been asked for.
+func asked(g Generation, hangs []Hang) time.Time {
+	at := g.Started
+	for _, h := range hangs {
+		if g.Started.After(h.From) && g.Started.Before(h.Until.Add(thaw)) && h.From.Before(at) {
+			at = h.From
+		}
+	}
+	return at
+}
+
+// checkSampling holds what the sampler did against what is on record. The seed
+// names a call within a run, whichever attempt makes it.
+func checkSampling(f *Findings, e Evidence) {
+	first := map[uint64]Call{} // on record
+	for _, c := range e.Records.Calls {
+		if earlier, ok := first[c.Seed]; !ok || c.Recorded.Before(earlier.Recorded) {
+			first[c.Seed] = c
+		}
+	}
+	generations := map[uint64][]Generation{}
+	for _, g := range e.Generations {
+		if g.Run == e.Records.Run {
+			generations[g.Seed] = append(generations[g.Seed], g)
+		}
+	}
+	for seed, all := range generations {
+		call, recorded := first[seed]
+		again := 0
+		for _, g := range all {
+			if g.Weights != all[0].Weights || g.Version != all[0].Version || !equal(g.Tokens, all[0].Tokens) {
+				f.wrong("seed %d was sampled twice with different results, at %v and %v", seed, all[0].Started, g.Started)
+			}
+			if recorded && asked(g, e.Hangs).After(call.Recorded) {
+				again++
+				f.Repeated = append(f.Repeated, fmt.Sprintf("call %d of %s %s-%d/%d/%d was recorded by attempt %d at %s and sampled again at %s",
+					call.Seq, f.Run, call.Kind, call.Step, call.Task, call.Sample, call.Attempt, call.Recorded.UTC().Format(clock), g.Started.UTC().Format(clock)))
+			}
+		}
+		f.RecordedCallsSampledAgain += again
+		f.SampledUnrecorded += len(all) - again
+		if recorded && again < len(all) {
+			f.SampledUnrecorded-- // this one is the record's
+		}
+	}
+	for seed, c := range first {
+		if !slices.ContainsFunc(generations[seed], func(g Generation) bool { return equal(g.Tokens, c.Tokens) && g.Version == c.Version }) {
+			f.wrong("call %d of %s-%d/%d/%d/%d is on record, and nobody sampled it", c.Seq, c.Kind, c.Step, c.Task, c.Sample, c.Attempt)
+		}
+	}
+}
+
+// clock tells times of day apart to the millisecond.
+const clock = "15:04:05.000"
+
+func equal(a, b []int32) bool { return slices.Equal(a, b) }

@@ -1,0 +1,159 @@
+package checker
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"go.temporal.io/api/common/v1"
+	"go.temporal.io/api/history/v1"
+)
+
+// Issued is a group that a run asked for: one child workflow.
+type Issued struct {
+	Kind       string
+	Step, Task int
+	Index      int // in the train split
+	Version    int // that it samples from
+	Samples    int
+	// Attempts are those that count, one a sample; nil until the child has ended.
+	Attempts   []int
+	Quarantine string
+}
+
+// Story is what Temporal's history tells of a run.
+type Story struct {
+	Completed bool
+	Issued    []Issued
+	// Batches are the digests of the batches that were made, by step, and Updates
+	// those that version after version was trained on.
+	Batches, Updates map[int]string
+	// Repeated names steps that were assigned credit or trained more than once.
+	Repeated []string
+	// Weights is the digest of the last version's weights, as the workflow returned
+	// it.
+	Weights string
+
+	children  map[int64]int    // initiated event → index in Issued
+	scheduled map[int64]string // scheduled event → activity
+	steps     map[int64]int    // scheduled event → step
+}
+
+// ReadStory reads the history of a training, execution after execution where it
+// continued as new.
+func ReadStory(executions ...[]*history.HistoryEvent) (Story, error) {
+	s := Story{Batches: map[int]string{}, Updates: map[int]string{}}
+	for _, events := range executions {
+		s.children, s.scheduled, s.steps = map[int64]int{}, map[int64]string{}, map[int64]int{}
+		for _, e := range events {
+			if err := s.read(e); err != nil {
+				return s, fmt.Errorf("read event %d: %w", e.EventId, err)
+			}
+		}
+	}
+	return s, nil
+}
+
+func (s *Story) read(e *history.HistoryEvent) error {
+	switch {
+	case e.GetStartChildWorkflowExecutionInitiatedEventAttributes() != nil:
+		return s.initiated(e.EventId, e.GetStartChildWorkflowExecutionInitiatedEventAttributes())
+	case e.GetChildWorkflowExecutionCompletedEventAttributes() != nil:
+		return s.returned(e.GetChildWorkflowExecutionCompletedEventAttributes())
+	case e.GetActivityTaskScheduledEventAttributes() != nil:
+		return s.began(e.EventId, e.GetActivityTaskScheduledEventAttributes())
+	case e.GetActivityTaskCompletedEventAttributes() != nil:
+		return s.ended(e.GetActivityTaskCompletedEventAttributes())
+	case e.GetWorkflowExecutionCompletedEventAttributes() != nil:
+		s.Completed = true
+		var out struct {
+			Weights string `json:"weights"`
+		}
+		err := decode(e.GetWorkflowExecutionCompletedEventAttributes().Result, &out)
+		s.Weights = out.Weights
+		return err
+	}
+	return nil
+}
+
+func (s *Story) initiated(id int64, a *history.StartChildWorkflowExecutionInitiatedEventAttributes) error {
+	if a.WorkflowType.GetName() != "RolloutWorkflow" {
+		return nil
+	}
+	var in struct {
+		Kind    string `json:"kind"`
+		Step    int    `json:"step"`
+		Task    int    `json:"task"`
+		Index   int    `json:"index"`
+		Version int    `json:"version"`
+		Samples int    `json:"samples"`
+	}
+	if err := decode(a.Input, &in); err != nil {
+		return err
+	}
+	s.children[id] = len(s.Issued)
+	s.Issued = append(s.Issued, Issued{Kind: in.Kind, Step: in.Step, Task: in.Task, Index: in.Index, Version: in.Version, Samples: in.Samples})
+	return nil
+}
+
+func (s *Story) returned(a *history.ChildWorkflowExecutionCompletedEventAttributes) error {
+	i, ok := s.children[a.InitiatedEventId]
+	if !ok {
+		return nil
+	}
+	var out struct {
+		Group struct {
+			Attempts []int `json:"attempts"`
+		} `json:"group"`
+		Quarantine string `json:"quarantine"`
+	}
+	err := decode(a.Result, &out)
+	s.Issued[i].Attempts, s.Issued[i].Quarantine = out.Group.Attempts, out.Quarantine
+	return err
+}
+
+func (s *Story) began(id int64, a *history.ActivityTaskScheduledEventAttributes) error {
+	name := a.ActivityType.GetName()
+	if name != "AssignCredit" && name != "TrainStep" {
+		return nil
+	}
+	var in struct {
+		Step  int    `json:"step"`
+		Batch string `json:"batch"`
+	}
+	if err := decode(a.Input, &in); err != nil {
+		return err
+	}
+	s.scheduled[id], s.steps[id] = name, in.Step
+	if name == "TrainStep" {
+		s.note(s.Updates, name, in.Step, in.Batch)
+	}
+	return nil
+}
+
+func (s *Story) ended(a *history.ActivityTaskCompletedEventAttributes) error {
+	if s.scheduled[a.ScheduledEventId] != "AssignCredit" {
+		return nil
+	}
+	var out struct {
+		Batch string `json:"batch"`
+	}
+	err := decode(a.Result, &out)
+	s.note(s.Batches, "AssignCredit", s.steps[a.ScheduledEventId], out.Batch)
+	return err
+}
+
+// note enters a step's batch. A second one is none too few and one too many.
+func (s *Story) note(to map[int]string, activity string, step int, batch string) {
+	if _, there := to[step]; there {
+		s.Repeated = append(s.Repeated, fmt.Sprintf("%s of step %d", activity, step))
+	}
+	to[step] = batch
+}
+
+// decode reads the only payload of a message, which is JSON.
+func decode(p *common.Payloads, v any) error {
+	if len(p.GetPayloads()) != 1 {
+		return fmt.Errorf("%d payloads", len(p.GetPayloads()))
+	}
+	return json.Unmarshal(p.Payloads[0].Data, v)
+}

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/history/v1"
+
+	"github.com/fulgurite/fulgurite/testsuite/chaos/checker"
+)
+
+// evidence collects what there is to know about a run.
+func (s *suite) evidence(ctx context.Context, name string) (checker.Evidence, error) {
+	e := checker.Evidence{Trained: map[int][]checker.Trained{}, Hangs: s.keeper.frozen()}
+	err := s.insist(ctx, "read store", func(ctx context.Context) (err error) {
+		e.Records, err = s.db.Records(ctx, name)
+		return err
+	})
+	if err != nil {
+		return e, err
+	}
+	err = s.insist(ctx, "read history", func(ctx context.Context) (err error) {
+		e.Story, err = s.story(ctx, name, e.Records.Execution)
+		if err == nil && !e.Story.Completed {
+			err = errors.New("it has not come to its end") // the store has, moments before
+		}
+		return err
+	})
+	if err != nil {
+		return e, err
+	}
+	for step, digest := range e.Records.Batches {
+		if e.Trained[step], err = checker.ReadBatch(s.fleet.Blobs, digest); err != nil {
+			return e, err
+		}
+	}
+	log, err := os.Open(s.fleet.Generations)
+	if err != nil {
+		return e, fmt.Errorf("open the sampler's log: %w", err)
+	}
+	defer func() { _ = log.Close() }()
+	e.Generations, err = checker.ReadGenerations(log)
+	return e, err
+}
+
+// story reads a run's history, execution after execution.
+func (s *suite) story(ctx context.Context, name, execution string) (checker.Story, error) {
+	var all [][]*history.HistoryEvent
+	for execution != "" {
+		var events []*history.HistoryEvent
+		next := ""
+		for it := s.temporal.GetWorkflowHistory(ctx, name, execution, false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT); it.HasNext(); {
+			e, err := it.Next()
+			if err != nil {
+				return checker.Story{}, err
+			}
+			next = e.GetWorkflowExecutionContinuedAsNewEventAttributes().GetNewExecutionRunId()
+			events = append(events, e)
+		}
+		all, execution = append(all, events), next
+	}
+	return checker.ReadStory(all...)
+}

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fulgurite/fulgurite/testsuite/chaos/fleet"
+)
+
+func TestAPlanFollowsFromItsSeed(t *testing.T) {
+	t.Parallel()
+	roles := []fleet.Role{fleet.Gateway, fleet.Sampler, fleet.Temporal}
+	list := func(seed uint64) []blow {
+		p := newPlan(seed, 2*time.Second, roles)
+		var out []blow
+		for range 70 {
+			out = append(out, p.next())
+		}
+		return out
+	}
+	require.Equal(t, list(1), list(1))
+	require.NotEqual(t, list(1), list(2))
+
+	kills, hangs := map[fleet.Role]int{}, 0
+	for _, b := range list(1) {
+		require.GreaterOrEqual(t, b.after, time.Second)
+		require.Less(t, b.after, 3*time.Second)
+		if b.hang == 0 {
+			kills[b.role]++
+			continue
+		}
+		hangs++
+		require.GreaterOrEqual(t, b.hang, shortestHang)
+		require.Less(t, b.hang, longestHang)
+	}
+	require.Equal(t, 10, hangs)
+	require.Equal(t, map[fleet.Role]int{fleet.Gateway: 20, fleet.Sampler: 20, fleet.Temporal: 20}, kills, "nobody is spared")
+}
+
+func TestTheCommandLineIsChecked(t *testing.T) {
+	t.Parallel()
+	for _, bad := range [][]string{
+		{"-kills", "-1"}, {"-every", "0s"}, {"-store", "file"}, {"-journal", "maybe"}, {"-roles", "gateway,nobody"}, {"more"},
+		{"-store", "sqlite", "-roles", "postgres"},
+	} {
+		_, err := parse(bad, t.Output())
+		require.Error(t, err, "%v", bad)
+	}
+	o, err := parse([]string{"-store", "sqlite"}, t.Output())
+	require.NoError(t, err)
+	victims, err := o.victims()
+	require.NoError(t, err)
+	require.Equal(t, []fleet.Role{fleet.Gateway, fleet.Sampler, fleet.CPU1, fleet.CPU2, fleet.GPU, fleet.Temporal}, victims)
+}

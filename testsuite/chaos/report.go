@@ -1,0 +1,175 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fulgurite/fulgurite/testsuite/chaos/checker"
+	"github.com/fulgurite/fulgurite/testsuite/chaos/fleet"
+)
+
+// report is what the program writes. Counts are sums over all runs.
+type report struct {
+	Kills                     int      `json:"kills"`
+	Hangs                     int      `json:"hangs"`
+	Completed                 bool     `json:"completed"`
+	DigestEqual               bool     `json:"digest_equal"`
+	PromptsSkipped            int      `json:"prompts_skipped"`
+	PromptsDuplicated         int      `json:"prompts_duplicated"`
+	RecordedCallsSampledAgain int      `json:"recorded_calls_sampled_again"`
+	SampledUnrecorded         int      `json:"sampled_unrecorded"`
+	CallsRecorded             int      `json:"calls_recorded"`
+	CallsReplayed             int      `json:"calls_replayed"`
+	MedianRecovery            *float64 `json:"median_recovery_seconds"` // null without a kill
+	MaxRecovery               *float64 `json:"max_recovery_seconds"`
+
+	ByRole map[fleet.Role]recovery `json:"by_role"`
+	// HangDetection is null for roles that have nobody beside them.
+	HangDetection map[fleet.Role]*float64 `json:"hang_detection_seconds,omitempty"`
+	Runs          []verdict               `json:"runs"`
+	Error         string                  `json:"error,omitempty"`
+
+	Seed    uint64  `json:"seed"`
+	Store   string  `json:"store"`
+	Journal string  `json:"journal"`
+	Every   float64 `json:"every_seconds"`
+	Seconds float64 `json:"seconds"`
+	Machine string  `json:"machine"`
+}
+
+// recovery is what it took to go on after the kills of a role.
+type recovery struct {
+	Kills  int      `json:"kills"`
+	Hangs  int      `json:"hangs"`
+	Ended  int      `json:"ended_by_itself"`
+	Median *float64 `json:"median_recovery_seconds"`
+	Max    *float64 `json:"max_recovery_seconds"`
+}
+
+// verdict is what a run came to.
+type verdict struct {
+	checker.Findings
+	Seconds       float64  `json:"seconds"`
+	Generations   int      `json:"generations"`
+	DigestEqual   bool     `json:"digest_equal"`
+	Differences   []string `json:"differences,omitempty"`   // from the calm run
+	Disagreements []string `json:"disagreements,omitempty"` // of the product's report with the findings
+}
+
+// complete fills in everything that is known at the end.
+func (r *report) complete(s *suite, err error) {
+	r.Seed, r.Store, r.Journal, r.Every = s.seed, s.store, s.journal, s.every.Seconds()
+	r.Seconds, r.Machine = time.Since(s.began).Seconds(), machine()
+	r.Completed, r.DigestEqual = err == nil, err == nil
+	if err != nil {
+		r.Error = err.Error()
+	}
+	for _, v := range r.Runs {
+		r.Completed = r.Completed && v.Completed
+		r.DigestEqual = r.DigestEqual && v.DigestEqual
+		r.PromptsSkipped += v.PromptsSkipped
+		r.PromptsDuplicated += v.PromptsDuplicated
+		r.RecordedCallsSampledAgain += v.RecordedCallsSampledAgain
+		r.SampledUnrecorded += v.SampledUnrecorded
+		r.CallsRecorded += v.CallsRecorded
+		r.CallsReplayed += v.CallsReplayed
+	}
+	if s.keeper == nil {
+		return // the fleet never came up
+	}
+	r.Kills = s.struck.total
+	r.ByRole = map[fleet.Role]recovery{}
+	var all []time.Duration
+	times := s.watch.recoveries()
+	for _, role := range s.fleet.Roles() {
+		all = append(all, times[role]...)
+		r.Hangs += s.struck.hangs[role]
+		one := recovery{Kills: s.struck.kills[role], Hangs: s.struck.hangs[role], Ended: s.keeper.ended[role]}
+		one.Median, one.Max = middle(times[role])
+		r.ByRole[role] = one
+	}
+	r.MedianRecovery, r.MaxRecovery = middle(all)
+}
+
+// asExpected reports whether everything went as it was meant to.
+func (r *report) asExpected(failure bool) bool {
+	ok := r.Completed && r.DigestEqual && r.PromptsSkipped == 0 && r.PromptsDuplicated == 0
+	for _, v := range r.Runs {
+		ok = ok && len(v.Wrong) == 0 && len(v.Disagreements) == 0
+	}
+	return ok && failure == (r.RecordedCallsSampledAgain > 0)
+}
+
+func (r *report) write(path string) error {
+	data, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode report: %w", err)
+	}
+	if err := os.WriteFile(path, append(data, '\n'), 0o644); err != nil {
+		return fmt.Errorf("write report: %w", err)
+	}
+	return nil
+}
+
+// mostLines bounds how much is said of one run; the JSON has all.
+const mostLines = 10
+
+// print says what came of it, with whatever is wrong first.
+func (r *report) print(w io.Writer) {
+	for _, v := range r.Runs {
+		var lines []string
+		for _, list := range [][]string{v.Wrong, v.Differences, v.Disagreements, v.Repeated} {
+			lines = append(lines, list...)
+		}
+		for i, line := range lines {
+			if i == mostLines {
+				fmt.Fprintf(w, "WRONG  … and %d more of run %s\n", len(lines)-i, v.Run)
+				break
+			}
+			fmt.Fprintf(w, "WRONG  %s: %s\n", v.Run, line)
+		}
+	}
+	if r.Error != "" {
+		fmt.Fprintf(w, "WRONG  %s\n", r.Error)
+	}
+	fmt.Fprintf(w, "\n%d kills and %d hangs in %.0f s (store %s, journal %s, seed %d)\n", r.Kills, r.Hangs, r.Seconds, r.Store, r.Journal, r.Seed)
+	fmt.Fprintf(w, "completed %v, weights equal %v, prompts skipped %d, duplicated %d\n", r.Completed, r.DigestEqual, r.PromptsSkipped, r.PromptsDuplicated)
+	fmt.Fprintf(w, "calls recorded %d, replayed %d, recorded and sampled again %d, sampled and not recorded %d\n",
+		r.CallsRecorded, r.CallsReplayed, r.RecordedCallsSampledAgain, r.SampledUnrecorded)
+	if r.MedianRecovery != nil {
+		fmt.Fprintf(w, "from a kill to the next progress: median %.1f s, longest %.1f s\n", *r.MedianRecovery, *r.MaxRecovery)
+	}
+}
+
+// middle is the median and the greatest, in seconds, of any times.
+func middle(times []time.Duration) (median, longest *float64) {
+	if len(times) == 0 {
+		return nil, nil
+	}
+	sorted := slices.Sorted(slices.Values(times))
+	n := len(sorted)
+	m, l := (sorted[(n-1)/2]+sorted[n/2]).Seconds()/2, sorted[n-1].Seconds()
+	return &m, &l
+}
+
+// machine describes what this runs on.
+func machine() string {
+	processor := runtime.GOARCH
+	if file, err := os.Open("/proc/cpuinfo"); err == nil {
+		defer func() { _ = file.Close() }()
+		for lines := bufio.NewScanner(file); lines.Scan(); {
+			if name, value, _ := strings.Cut(lines.Text(), ":"); strings.TrimSpace(name) == "model name" {
+				processor = strings.TrimSpace(value)
+				break
+			}
+		}
+	}
+	return fmt.Sprintf("%d × %s, %s, %s", runtime.NumCPU(), processor, runtime.GOOS, runtime.Version())
+}

@@ -1,0 +1,242 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"time"
+
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/log"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/fulgurite/fulgurite/testsuite/chaos/checker"
+	"github.com/fulgurite/fulgurite/testsuite/chaos/fleet"
+)
+
+// suite is one execution of this program.
+type suite struct {
+	options
+	out   io.Writer
+	began time.Time
+
+	fleet    *fleet.Fleet
+	temporal client.Client
+	db       *checker.Database
+	keeper   *keeper
+	watch    *watch
+	plan     *plan
+	struck   tally
+	calm     map[int]checker.Records // undisturbed runs, by lag
+	seconds  map[string]float64      // that runs took
+	report   report
+}
+
+// tally counts blows.
+type tally struct {
+	kills, hangs map[fleet.Role]int
+	total        int // kills
+}
+
+// errHarmed says that the report names what is wrong.
+var errHarmed = errors.New("not every run came through unharmed")
+
+// run is everything, from the start of the fleet to the verdict.
+func (s *suite) run(ctx context.Context) (err error) {
+	s.began = time.Now()
+	ctx, cancel := context.WithTimeout(ctx, s.limit)
+	defer cancel()
+	temporary := s.dir == ""
+	if temporary {
+		if s.dir, err = os.MkdirTemp("", "chaos-"); err != nil {
+			return err
+		}
+	}
+	s.say("everything lies in %s", s.dir)
+	err = s.inFleet(ctx, s.everything)
+	s.report.complete(s, err)
+	if err == nil && !s.report.asExpected(s.expectFailure) {
+		err = errHarmed
+	}
+	s.report.print(s.out)
+	if s.json != "" {
+		err = errors.Join(err, s.report.write(s.json))
+	}
+	if temporary && err == nil {
+		err = os.RemoveAll(s.dir)
+	}
+	return err
+}
+
+// inFleet runs f while a fleet is up and somebody starts again what ends.
+func (s *suite) inFleet(ctx context.Context, f func(context.Context) error) error {
+	var err error
+	s.fleet, err = fleet.Start(ctx, fleet.Options{Dir: s.dir, Bin: s.bin, SQLite: s.store == "sqlite", NoReplay: s.journal == "off"})
+	if err != nil {
+		return err
+	}
+	s.say("the fleet is up: Web UI at %s", s.fleet.UI)
+	defer func() { _ = s.fleet.Close() }() // how it drains is tested elsewhere
+	// That the server is away is what this is about.
+	s.temporal, err = client.DialContext(ctx, client.Options{HostPort: s.fleet.Temporal, Logger: log.NewStructuredLogger(slog.New(slog.DiscardHandler))})
+	if err != nil {
+		return fmt.Errorf("connect to Temporal: %w", err)
+	}
+	defer s.temporal.Close()
+	if s.db, err = checker.OpenDatabase(s.fleet.Store); err != nil {
+		return err
+	}
+	defer func() { _ = s.db.Close() }()
+
+	s.keeper = &keeper{fleet: s.fleet, ended: map[fleet.Role]int{}}
+	s.watch = newWatch(s.db)
+	s.struck = tally{kills: map[fleet.Role]int{}, hangs: map[fleet.Role]int{}}
+	s.calm, s.seconds = map[int]checker.Records{}, map[string]float64{}
+	group, ctx := errgroup.WithContext(ctx)
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	group.Go(func() error { return s.keeper.Run(ctx) })
+	group.Go(func() error { return s.watch.Run(ctx) })
+	group.Go(func() error {
+		defer stop()
+		return f(ctx)
+	})
+	return group.Wait()
+}
+
+// everything is what happens while the fleet is up.
+func (s *suite) everything(ctx context.Context) error {
+	victims, err := s.victims()
+	if err != nil {
+		return err
+	}
+	s.plan = newPlan(s.seed, s.every, victims)
+	if err := s.twins(ctx); err != nil {
+		return err
+	}
+	if s.detect {
+		if err := s.detectHangs(ctx); err != nil {
+			return err
+		}
+	}
+	for n := 1; !s.enough(ctx); n++ {
+		if err := s.disturbed(ctx, fmt.Sprintf("chaos-%d", n), (n-1)%2); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// twins are two runs that nobody disturbs, under different names: they must end
+// in the same weights, or nothing else that is compared means anything.
+func (s *suite) twins(ctx context.Context) error {
+	first, err := s.undisturbed(ctx, 0)
+	if err != nil {
+		return err
+	}
+	if s.expectFailure {
+		return nil // that has been shown elsewhere
+	}
+	if err := s.train(ctx, "calm-again", 0); err != nil {
+		return err
+	}
+	_, err = s.judge(ctx, "calm-again", first)
+	return err
+}
+
+// undisturbed is the run of a lag that others are compared with; it is made when
+// it is first asked for.
+func (s *suite) undisturbed(ctx context.Context, lag int) (checker.Records, error) {
+	if r, ok := s.calm[lag]; ok {
+		return r, nil
+	}
+	name := "calm"
+	if lag > 0 {
+		name = fmt.Sprintf("calm-lag-%d", lag)
+	}
+	if err := s.train(ctx, name, lag); err != nil {
+		return checker.Records{}, err
+	}
+	r, err := s.judge(ctx, name, checker.Records{})
+	s.calm[lag] = r
+	return r, err
+}
+
+// train starts a run and waits for its end.
+func (s *suite) train(ctx context.Context, name string, lag int) error {
+	began := time.Now()
+	if err := s.begin(ctx, name, lag); err != nil {
+		return err
+	}
+	if err := s.await(ctx, name); err != nil {
+		return err
+	}
+	s.took(name, began)
+	s.say("run %s is complete after %.1f s", name, time.Since(began).Seconds())
+	return nil
+}
+
+// disturbed is a run during which blows fall, until it is complete or there were
+// enough of them.
+func (s *suite) disturbed(ctx context.Context, name string, lag int) error {
+	calm, err := s.undisturbed(ctx, lag)
+	if err != nil {
+		return err
+	}
+	began, before := time.Now(), s.struck.total
+	if err := s.begin(ctx, name, lag); err != nil {
+		return err
+	}
+	if err := s.strike(ctx, name); err != nil {
+		return err
+	}
+	if err := s.await(ctx, name); err != nil {
+		return err
+	}
+	s.took(name, began)
+	s.say("run %s is complete after %.1f s and %d kills", name, time.Since(began).Seconds(), s.struck.total-before)
+	_, err = s.judge(ctx, name, calm)
+	return err
+}
+
+// judge lets the checker look at a completed run, compares it with a calm one if
+// there is one, and with what the product says of it.
+func (s *suite) judge(ctx context.Context, name string, calm checker.Records) (checker.Records, error) {
+	e, err := s.evidence(ctx, name)
+	if err != nil {
+		return e.Records, fmt.Errorf("judge run %s: %w", name, err)
+	}
+	f := checker.Check(e)
+	v := verdict{Findings: f, Seconds: s.seconds[name], DigestEqual: true, Generations: count(e.Generations, name)}
+	if calm.Run != "" {
+		v.Differences = checker.Differ(calm, e.Records)
+		v.DigestEqual = len(v.Differences) == 0
+	}
+	if v.Disagreements, err = s.askProduct(ctx, e, f); err != nil {
+		return e.Records, fmt.Errorf("judge run %s: %w", name, err)
+	}
+	s.report.Runs = append(s.report.Runs, v)
+	return e.Records, nil
+}
+
+// took notes how long a run took.
+func (s *suite) took(name string, began time.Time) { s.seconds[name] = time.Since(began).Seconds() }
+
+// count is how many generations a run has.
+func count(all []checker.Generation, run string) int {
+	n := 0
+	for _, g := range all {
+		if g.Run == run {
+			n++
+		}
+	}
+	return n
+}
+
+// say prints a line for whoever watches.
+func (s *suite) say(format string, args ...any) {
+	fmt.Fprintf(s.out, "%7.1f s  %s\n", time.Since(s.began).Seconds(), fmt.Sprintf(format, args...))
+}
