@@ -29,6 +29,7 @@ func (s *Session) heed(body []byte) error {
 	switch code := refusal.Error.Code; code {
 	case codeFenced:
 		err := fmt.Errorf("gateway refused attempt %s: %w", s.address, trace.ErrFenced)
+		s.visible(err) // whoever sees the end sees the reason
 		s.end(err)
 		return err
 	case codeCallLimit, codeTokenLimit:
