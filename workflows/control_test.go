@@ -64,6 +64,26 @@ func TestStopEndsTheRunAfterTheStepsThatHaveBegun(t *testing.T) {
 	}
 }
 
+func TestARunStoppedLateStillEvaluatesItsLastVersion(t *testing.T) {
+	t.Parallel()
+	s := testSpec()
+	s.Training.Steps = 9
+	w := &world{score: func(version int, _ trace.Kind) float64 { return float64(version) }}
+	env := w.environment(s)
+	var a answer
+	w.recordStep = func(in activities.RecordStepInput) {
+		if in.Step == 3 { // evaluations are due after every second step
+			env.UpdateWorkflow(workflows.UpdateStop, "stop", &a, workflows.ControlInput{By: "ada"})
+		}
+	}
+	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
+	var out workflows.TrainingResult
+	require.NoError(t, env.GetWorkflowResult(&out))
+	require.Equal(t, 3, a.result.Step)
+	require.Equal(t, 3, out.Steps)
+	require.Equal(t, 3, out.Promoted)
+}
+
 func TestPauseHoldsTheNextStepUntilResume(t *testing.T) {
 	t.Parallel()
 	w := &world{score: flat}

@@ -22,6 +22,7 @@ type Approval struct {
 // gate evaluates version v on the gate split and promotes it if it is better, or
 // asks a person to. An evaluation that fails promotes nothing.
 func (t *trainingRun) gate(ctx workflow.Context, v int) (*float64, error) {
+	t.Evaluated = v
 	e, err := t.evaluate(ctx, trace.Gate, v)
 	if evaluationFailed(err) {
 		workflow.GetLogger(ctx).Warn("version not promoted", "version", v, "error", err)

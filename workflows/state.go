@@ -44,6 +44,8 @@ type TrainingState struct {
 	Cursor   int    `json:"cursor"`
 	Weights  string `json:"weights,omitempty"` // of version Step
 	Promoted int    `json:"promoted"`
+	// Evaluated is the last version that was evaluated on the gate split.
+	Evaluated int `json:"evaluated,omitempty"`
 	// Gate is the promoted version's mean reward on the gate split.
 	Gate      float64                `json:"gate"`
 	Before    *activities.Evaluation `json:"before,omitempty"` // version 0 on the test split

@@ -160,6 +160,11 @@ func (t *trainingRun) publish(ctx workflow.Context, v int) error {
 // finish reports the promoted version on the test split and closes the record.
 // Without a gate split nothing could be promoted; then it is the last version.
 func (t *trainingRun) finish(ctx workflow.Context) (TrainingResult, error) {
+	if t.has(trace.Gate) && t.Evaluated < t.Step { // stopped when its last step was all but done
+		if _, err := t.gate(ctx, t.Step); err != nil {
+			return TrainingResult{}, err
+		}
+	}
 	if err := t.awaitApproval(ctx); err != nil {
 		return TrainingResult{}, err
 	}

@@ -43,12 +43,14 @@ type world struct {
 	excluded []activities.QuarantineTaskInput
 	// trainStep, if not nil, is called before each update.
 	trainStep func(activities.TrainStepInput)
-	rollouts  []activities.RunAgentInput
-	trained   []activities.TrainStepInput
-	batches   []activities.AssignCreditInput
-	promoted  []activities.PromoteVersionInput
-	recorded  []activities.RecordStepInput
-	finished  []activities.FinishRunInput
+	// recordStep, if not nil, is called when a step is put on record.
+	recordStep func(activities.RecordStepInput)
+	rollouts   []activities.RunAgentInput
+	trained    []activities.TrainStepInput
+	batches    []activities.AssignCreditInput
+	promoted   []activities.PromoteVersionInput
+	recorded   []activities.RecordStepInput
+	finished   []activities.FinishRunInput
 }
 
 func testSpec() spec.Spec {
@@ -126,6 +128,9 @@ func (w *world) small(s spec.Spec, train int) *testsuite.TestWorkflowEnvironment
 	})
 	env.OnActivity(c.RecordStep, mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.RecordStepInput) error {
 		w.note(func() { w.recorded = append(w.recorded, in) })
+		if w.recordStep != nil {
+			w.recordStep(in)
+		}
 		return nil
 	})
 	env.OnActivity(c.PromoteVersion, mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.PromoteVersionInput) (activities.PromoteVersionResult, error) {
