@@ -25,8 +25,10 @@ type runStatus struct {
 	// Progress is absent when Temporal can't be asked.
 	Progress *workflows.Progress `json:"progress,omitempty"`
 	// Idle lists the queues that no worker polls.
-	Idle    []string `json:"idle_queues,omitempty"`
-	Warning string   `json:"warning,omitempty"`
+	Idle []string `json:"idle_queues,omitempty"`
+	// Blocked is what is tried again and again, with the reason.
+	Blocked []blockage `json:"blocked,omitempty"`
+	Warning string     `json:"warning,omitempty"`
 }
 
 func (c *statusCommand) Run(ctx context.Context, s *shared, t *terminal) error {
@@ -43,10 +45,22 @@ func (c *statusCommand) Run(ctx context.Context, s *shared, t *terminal) error {
 		if n := len(p.Curve); n > 0 {
 			t.printf("  reward of step %d: %.3f\n", p.Curve[n-1].Step, p.Curve[n-1].Reward)
 		}
+		if p.Paused {
+			t.printf("  paused: `fulgurite resume %s` goes on\n", out.Run)
+		}
+		if p.Pending != nil {
+			t.printf("  version %d waits for `fulgurite approve %s` or `fulgurite reject %s`\n", p.Pending.Decision.Candidate, out.Run, out.Run)
+		}
+		if p.Quarantined > 0 {
+			t.printf("  %d tasks are quarantined: `fulgurite report %s` says why\n", p.Quarantined, out.Run)
+		}
 		t.printf("  %d model calls, %d sampled tokens, %d rollouts whose agent failed\n", p.Calls, p.Tokens, p.Failed)
 	}
 	for _, q := range out.Idle {
 		t.printf("  no worker polls queue %s: the run waits until one does\n", q)
+	}
+	for _, b := range out.Blocked {
+		t.printf("  %s\n", b)
 	}
 	if out.Warning != "" {
 		t.printf("  %s\n", out.Warning)
@@ -80,6 +94,9 @@ func (s *shared) status(ctx context.Context, t *terminal, name string) (runStatu
 		return out, err
 	}
 	if out.Idle, err = idleQueues(ctx, temporal, sp.Agent.Queue); err != nil {
+		return out, err
+	}
+	if out.Blocked, err = blockages(ctx, temporal, name); err != nil {
 		return out, err
 	}
 	var p workflows.Progress
