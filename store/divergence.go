@@ -1,8 +1,10 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/fulgurite/fulgurite/trace"
 )
@@ -13,8 +15,7 @@ FROM calls c WHERE c.run = $1 AND c.diverged_from > 0 AND EXISTS (SELECT 1 FROM 
 WHERE e.run = c.run AND e.kind = c.kind AND e.step = c.step AND e.task = c.task AND e.sample = c.sample AND e.attempt < c.attempt AND e.replayed_from = 0
 AND NOT EXISTS (SELECT 1 FROM calls n
 WHERE n.run = c.run AND n.kind = c.kind AND n.step = c.step AND n.task = c.task AND n.sample = c.sample AND n.attempt = c.attempt
-AND n.policy = e.policy AND n.key = e.key AND n.occurrence = e.occurrence))
-ORDER BY c.kind, c.step, c.task, c.sample, c.attempt, c.seq`
+AND n.policy = e.policy AND n.key = e.key AND n.occurrence = e.occurrence))`
 
 // Divergences returns where the attempts of a run left what earlier ones had
 // recorded, by step, task, sample and attempt. An attempt that has replayed all
@@ -30,5 +31,11 @@ func (s *Store) Divergences(ctx context.Context, run string) ([]trace.Divergence
 	if err != nil {
 		return nil, fmt.Errorf("list divergences of run %s: %w", run, err)
 	}
+	// Here and not in SQL: for the order SQLite would go through all of the run's
+	// calls by their key instead of the few that diverged.
+	slices.SortFunc(all, func(a, b trace.Divergence) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Step, b.Step), cmp.Compare(a.Task, b.Task),
+			cmp.Compare(a.Sample, b.Sample), cmp.Compare(a.Attempt, b.Attempt), cmp.Compare(a.Seq, b.Seq))
+	})
 	return all, nil
 }
