@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/fulgurite/fulgurite/dialog"
@@ -121,17 +122,61 @@ func (p plan) print(t *terminal) {
 	if s.Agent.Func == "" {
 		agent = "command " + strings.Join(s.Agent.Command, " ")
 	}
-	line("agent", "%s; at most %d calls, %g s", agent, s.Agent.Limits.Calls, s.Agent.Limits.Seconds)
+	line("agent", "%s; at most %s", agent, limitsOf(s.Agent.Limits))
 	line("grader", "%s", s.Grader.Type)
 	line("sampling", "temperature %g, at most %d tokens a reply", *s.Sampling.Temperature, s.Sampling.MaxTokens)
-	line("a step", "%d tasks × %d samples = %d rollouts, then one update", tr.TasksPerStep, tr.SamplesPerTask, tr.TasksPerStep*tr.SamplesPerTask)
+	line("a step", "%d tasks × %d samples = %d rollouts, then %s", tr.TasksPerStep, tr.SamplesPerTask, tr.TasksPerStep*tr.SamplesPerTask, updatesOf(tr))
+	if tr.Lag > 0 {
+		line("lag", "step s samples from version s − %d; its rollouts begin while version s − %d is made", 1+tr.Lag, tr.Lag)
+	}
 	line("the run", "%d steps = %.2f epochs, %d rollouts", p.Steps, p.Epochs, p.Rollouts)
 	line("credit", "reward − mean of the %s, over the deviation of the %s; every call: %s", s.Credit.Mean, s.Credit.Std, s.Credit.Assignment)
-	line("loss", "%s, clip %g below and %g above, %s", s.Loss.Type, s.Loss.ClipLow, s.Loss.ClipHigh, s.Loss.Aggregation)
+	correction := ""
+	if s.Loss.Correction == spec.CorrectionDecoupled {
+		correction = fmt.Sprintf(", decoupled with weights up to %g", s.Loss.ImportanceCap)
+	}
+	line("loss", "%s, clip %g below and %g above, %s%s", s.Loss.Type, s.Loss.ClipLow, s.Loss.ClipHigh, s.Loss.Aggregation, correction)
 	o := tr.Optimizer
 	line("optimizer", "AdamW, learning rate %g, %s to %g of it, gradient norm clipped at %g", o.LearningRate, o.Schedule, o.FinalFraction, o.ClipNorm)
 	if p.Gates > 0 {
-		line("promotion", "%d evaluations of the gate split; a version must be better by more than %g", p.Gates, s.Promotion.Margin)
+		line("promotion", "%d evaluations of the gate split; a version must be better by more than %g%s", p.Gates, s.Promotion.Margin, p.evidence())
 	}
 	line("queues", "%s", strings.Join(p.Queues, ", "))
+}
+
+// limitsOf says what an attempt may use.
+func limitsOf(l spec.AgentLimits) string {
+	out := fmt.Sprintf("%d calls, %g s", l.Calls, l.Seconds)
+	if l.Tokens > 0 {
+		out += fmt.Sprintf(", %d tokens", l.Tokens)
+	}
+	if l.MemoryBytes > 0 {
+		out += fmt.Sprintf(", %d MiB", l.MemoryBytes>>20)
+	}
+	if l.IdleSeconds > 0 {
+		out += fmt.Sprintf(", %g s idle", l.IdleSeconds)
+	}
+	return out
+}
+
+func updatesOf(t spec.Training) string {
+	if t.Passes*t.Minibatches == 1 {
+		return "one update"
+	}
+	return fmt.Sprintf("%d × %d updates", t.Passes, t.Minibatches)
+}
+
+// evidence says what else it takes to be promoted.
+func (p plan) evidence() string {
+	promotion, out := p.Spec.Promotion, ""
+	if promotion.Significance < 1 {
+		out = fmt.Sprintf(", at a p-value of at most %g", promotion.Significance)
+		if least := math.Pow(0.5, float64(p.Tasks[trace.Gate])); least > promotion.Significance {
+			out += fmt.Sprintf(" (with %d tasks none is below %g: nothing will be promoted)", p.Tasks[trace.Gate], least)
+		}
+	}
+	if promotion.Approval {
+		out += fmt.Sprintf(", and a person must approve within %g hours", promotion.ApprovalHours)
+	}
+	return out
 }
