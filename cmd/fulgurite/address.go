@@ -82,18 +82,13 @@ func (s *shared) dial(ctx context.Context, t *terminal) (client.Client, error) {
 	return c, nil
 }
 
-// open opens the directory's store and blobs, also while a stack runs.
-func (s *shared) open(ctx context.Context, t *terminal) (*store.Store, *blob.Store, error) {
-	return s.openRecords(ctx, t, recordFlags{})
-}
-
 // recordFlags are of commands that work on the records of a fleet too.
 type recordFlags struct {
 	Store string `help:"Store to use instead of that of --dir: postgres://… or the path of an SQLite file." env:"FULGURITE_STORE" placeholder:"URL"`
 	Blobs string `help:"Directory of blobs to use instead of that of --dir." env:"FULGURITE_BLOBS" placeholder:"DIR" type:"path"`
 }
 
-// openRecords opens a store and blobs. The schema of a directory's own store is
+// openRecords opens a store and blobs, also while a stack runs. The schema of a directory's own store is
 // brought up to date; that of a fleet is the fleet's business.
 func (s *shared) openRecords(ctx context.Context, t *terminal, r recordFlags) (*store.Store, *blob.Store, error) {
 	url, own := r.Store, r.Store == ""

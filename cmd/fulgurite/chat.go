@@ -21,6 +21,8 @@ type chatCommand struct {
 	Version string `arg:"" help:"RUN@NUMBER or RUN@promoted."`
 	Input   string `arg:"" help:"What to ask."`
 	JSON    bool   `help:"Print JSON." name:"json"`
+
+	Records recordFlags `embed:""`
 }
 
 // chatLimit is how long an agent may take to answer a person.
@@ -28,7 +30,7 @@ const chatLimit = 2 * time.Minute
 
 // Run needs no stack: it samples from the store in this process.
 func (c *chatCommand) Run(ctx context.Context, s *shared, t *terminal) error {
-	db, blobs, err := s.open(ctx, t)
+	db, blobs, err := s.openRecords(ctx, t, c.Records)
 	if err != nil {
 		return err
 	}

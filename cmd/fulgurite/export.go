@@ -14,10 +14,12 @@ import (
 type exportCommand struct {
 	Version   string `arg:"" help:"RUN@NUMBER or RUN@promoted."`
 	Directory string `arg:"" help:"Where to write config.json and model.safetensors." type:"path"`
+
+	Records recordFlags `embed:""`
 }
 
 func (c *exportCommand) Run(ctx context.Context, s *shared, t *terminal) error {
-	db, blobs, err := s.open(ctx, t)
+	db, blobs, err := s.openRecords(ctx, t, c.Records)
 	if err != nil {
 		return err
 	}

@@ -14,8 +14,9 @@ import (
 )
 
 type statusCommand struct {
-	Run_ string `arg:"" name:"run" help:"Name of the run."`
-	JSON bool   `help:"Print JSON." name:"json"`
+	Run_    string      `arg:"" name:"run" help:"Name of the run."`
+	JSON    bool        `help:"Print JSON." name:"json"`
+	Records recordFlags `embed:""`
 }
 
 // runStatus is what `fulgurite status` reports.
@@ -32,7 +33,7 @@ type runStatus struct {
 }
 
 func (c *statusCommand) Run(ctx context.Context, s *shared, t *terminal) error {
-	out, err := s.status(ctx, t, c.Run_)
+	out, err := s.status(ctx, t, c.Run_, c.Records)
 	if err != nil {
 		return err
 	}
@@ -69,8 +70,8 @@ func (c *statusCommand) Run(ctx context.Context, s *shared, t *terminal) error {
 }
 
 // status asks the store first, which answers always, and then Temporal.
-func (s *shared) status(ctx context.Context, t *terminal, name string) (runStatus, error) {
-	db, blobs, err := s.open(ctx, t)
+func (s *shared) status(ctx context.Context, t *terminal, name string, r recordFlags) (runStatus, error) {
+	db, blobs, err := s.openRecords(ctx, t, r)
 	if err != nil {
 		return runStatus{}, err
 	}
@@ -131,11 +132,12 @@ func idleQueues(ctx context.Context, c client.Client, agents string) ([]string, 
 }
 
 type runsCommand struct {
-	JSON bool `help:"Print JSON." name:"json"`
+	JSON    bool        `help:"Print JSON." name:"json"`
+	Records recordFlags `embed:""`
 }
 
 func (c *runsCommand) Run(ctx context.Context, s *shared, t *terminal) error {
-	db, _, err := s.open(ctx, t)
+	db, _, err := s.openRecords(ctx, t, c.Records)
 	if err != nil {
 		return err
 	}
