@@ -167,8 +167,9 @@ func (v *viewer) showCurve(p workflows.Progress) {
 	}
 	if p.Pending != nil && p.Pending.Decision.Candidate > v.pending {
 		v.pending = p.Pending.Decision.Candidate
-		v.display.Println(fmt.Sprintf("version %d is better (%s) and waits for `fulgurite approve %s` or `fulgurite reject %s` until %s",
-			v.pending, p.Pending.Decision.Reason(), v.run, v.run, p.Pending.Deadline.Local().Format(time.DateTime)))
+		d := p.Pending.Decision
+		v.display.Println(fmt.Sprintf("version %d earns %.3f on the gate split against %.3f of version %d, and waits for `fulgurite approve %s` or `fulgurite reject %s` until %s",
+			v.pending, d.Reward, d.Baseline, d.Promoted, v.run, v.run, p.Pending.Deadline.Local().Format(time.DateTime)))
 	}
 	if p.Quarantined > v.poisoned {
 		v.poisoned = p.Quarantined
