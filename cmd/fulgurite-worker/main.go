@@ -42,8 +42,12 @@ const (
 
 func main() {
 	agent.ShimMain() // does not return where this process is to be an agent's shim
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal does what signals do
+	signalled, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, end := context.WithCancelCause(context.Background())
+	context.AfterFunc(signalled, func() {
+		stop() // a second signal does what signals do, from before anybody learns of the first
+		end(context.Cause(signalled))
+	})
 	code := run(ctx, os.Args[1:], os.Stderr)
 	stop()
 	os.Exit(code)
