@@ -25,6 +25,12 @@ func (s Spec) WithDefaults() Spec {
 		s.Sampling.Temperature = &one
 	}
 	s.Sampling.MaxTokens = cmp.Or(s.Sampling.MaxTokens, 24)
+	s.Sampling.History = cmp.Or(s.Sampling.History, "append")
+	if s.Sampling.Server != nil {
+		server := *s.Sampling.Server // the caller's stays as it is
+		server.Versions = cmp.Or(server.Versions, server.defaultVersions())
+		s.Sampling.Server = &server
+	}
 	s.Training = s.Training.withDefaults()
 	s.Credit = s.Credit.withDefaults()
 	s.Loss = s.Loss.withDefaults(s.Training.Lag)
@@ -44,7 +50,10 @@ func (s Spec) WithDefaults() Spec {
 func (m Model) withDefaults() Model {
 	m.Engine = cmp.Or(m.Engine, "native")
 	m.Base = cmp.Or(m.Base, BaseTiny)
-	m.Codec = cmp.Or(m.Codec, "compact")
+	if m.Base == BaseTiny {
+		m.Context = cmp.Or(m.Context, 64)
+	}
+	m.Codec = cmp.Or(m.Codec, CodecCompact)
 	if m.WarmStart != nil {
 		w := *m.WarmStart // the caller's stays as it is
 		w.Batch = cmp.Or(w.Batch, 64)

@@ -22,6 +22,8 @@ func Digest(s Spec) string {
 
 // withoutLater takes away what the first release would not have written.
 func withoutLater(s Spec) Spec {
+	later(&s, func(s *Spec) *int { return &s.Model.Context })
+	later(&s, func(s *Spec) *string { return &s.Sampling.History })
 	later(&s, func(s *Spec) *int { return &s.Agent.Limits.MemoryBytes })
 	later(&s, func(s *Spec) *float64 { return &s.Grader.Limit })
 	later(&s, func(s *Spec) *int { return &s.Training.Passes })

@@ -48,6 +48,12 @@ func (s Spec) Resolve(directory string) Spec {
 	if len(s.Agent.Command) > 0 && s.Agent.Directory == "" {
 		s.Agent.Directory = directory
 	}
+	s.Agent.Before, s.Agent.After = program(s.Agent.Before), program(s.Agent.After)
+	if s.Sampling.Server != nil {
+		server := *s.Sampling.Server
+		server.Directory = under(server.Directory)
+		s.Sampling.Server = &server
+	}
 	s.Grader.Command, s.Grader.Directory = program(s.Grader.Command), under(s.Grader.Directory)
 	if len(s.Grader.Command) > 0 && s.Grader.Directory == "" {
 		s.Grader.Directory = directory

@@ -9,7 +9,8 @@ type Spec struct {
 	Seed uint64 `json:"seed,omitempty"`
 	// Model says what is trained, and from where it starts.
 	Model Model `json:"model,omitzero"`
-	// Agent says how to run the agent. Exactly one of func and command is given.
+	// Agent says how to run the agent. Exactly one of func, command, service and
+	// temporal is given.
 	Agent Agent `json:"agent"`
 	// Tasks are the splits.
 	Tasks Tasks `json:"tasks"`
@@ -38,8 +39,15 @@ type Model struct {
 	// Base is the start: "tiny" (the built-in architecture, random weights) or a
 	// directory with config.json and model.safetensors.
 	Base string `json:"base,omitempty"`
-	// Codec turns dialogs into tokens: "compact".
+	// Context is the most tokens of prompt and reply together; only "tiny" takes it,
+	// other bases have their own.
+	Context int `json:"context,omitempty"`
+	// Codec turns dialogs into tokens: "compact", or "template" for the tokenizer and
+	// the chat template of the base model.
 	Codec string `json:"codec,omitempty"`
+	// ToolParser reads tool calls where Codec is "template"; the template's own
+	// by default.
+	ToolParser string `json:"tool_parser,omitempty"`
 	// WarmStart trains on demonstrations before anything else.
 	WarmStart *WarmStart `json:"warm_start,omitempty"`
 }
@@ -58,12 +66,21 @@ type WarmStart struct {
 	LearningRate float64 `json:"learning_rate,omitempty"`
 }
 
-// Agent says how to run the agent. Exactly one of Func and Command is given.
+// Agent says how to run the agent. Exactly one of Func, Command, Service and
+// Temporal is given.
 type Agent struct {
 	// Func is the name of a Go function registered in the worker.
 	Func string `json:"func,omitempty"`
 	// Command is run once per rollout: program and arguments.
 	Command []string `json:"command,omitempty"`
+	// Service is an HTTP service that runs all the time.
+	Service *Service `json:"service,omitempty"`
+	// Temporal is a workflow or an activity of the user's own.
+	Temporal *Temporal `json:"temporal,omitempty"`
+	// Before is a command that runs before each attempt: program and arguments.
+	Before []string `json:"before,omitempty"`
+	// After is a command that runs after each attempt, however it ended.
+	After []string `json:"after,omitempty"`
 	// Directory is the command's working directory; the spec file's by default.
 	Directory string `json:"directory,omitempty"`
 	// Environment is added to the agent's otherwise scrubbed environment.
@@ -74,6 +91,25 @@ type Agent struct {
 	FailureReward float64 `json:"failure_reward,omitempty"`
 	// Limits end an attempt that goes beyond them.
 	Limits AgentLimits `json:"limits,omitzero"`
+}
+
+// Service is an agent behind HTTP.
+type Service struct {
+	// URL takes a task by POST and answers with the result.
+	URL string `json:"url"`
+	// Headers are added to the request.
+	Headers map[string]string `json:"headers,omitempty"`
+}
+
+// Temporal is an agent that is a workflow or an activity, in any language. Exactly
+// one of Workflow and Activity is given.
+type Temporal struct {
+	// Workflow is the type of a workflow, started as a child.
+	Workflow string `json:"workflow,omitempty"`
+	// Activity is the type of an activity.
+	Activity string `json:"activity,omitempty"`
+	// Queue is the task queue of its workers.
+	Queue string `json:"queue"`
 }
 
 // AgentLimits end an attempt that goes beyond them.
@@ -131,6 +167,31 @@ type Sampling struct {
 	Temperature *float64 `json:"temperature,omitempty"`
 	// MaxTokens is the most tokens of one reply.
 	MaxTokens int `json:"max_tokens,omitempty"`
+	// History says how a dialog is continued: "append" keeps the tokens of earlier
+	// calls, "template" renders it anew as a plain server would.
+	History string `json:"history,omitempty"`
+	// Server samples instead of the built-in sampler.
+	Server *Server `json:"server,omitempty"`
+}
+
+// Server is a sampler of others: a vLLM or SGLang server, a LiteLLM proxy or
+// whatever speaks OpenAI's API.
+type Server struct {
+	// Type is "vllm", "sglang", "litellm" or "openai".
+	Type string `json:"type"`
+	// URLs of replicas that serve the same model, without /v1.
+	URLs []string `json:"urls"`
+	// Model is its name there.
+	Model string `json:"model"`
+	// Versions says how a version is loaded: "adapters" keeps several as LoRA
+	// adapters, "reload" has the server load one at a time, "none" serves the base
+	// model alone.
+	Versions string `json:"versions,omitempty"`
+	// Key names the environment variable, of the process that samples, that holds
+	// the API key.
+	Key string `json:"key,omitempty"`
+	// Directory is where versions are written for the server to read.
+	Directory string `json:"directory,omitempty"`
 }
 
 // Training says how much, and how an update is made.

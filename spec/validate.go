@@ -12,6 +12,15 @@ import (
 // Names that decide which other keys have an effect.
 const (
 	BaseTiny             = "tiny"
+	CodecCompact         = "compact"
+	CodecTemplate        = "template"
+	ServerVLLM           = "vllm"
+	ServerSGLang         = "sglang"
+	ServerLiteLLM        = "litellm"
+	ServerOpenAI         = "openai"
+	VersionsAdapters     = "adapters"
+	VersionsReload       = "reload"
+	VersionsNone         = "none"
 	GraderExact          = "exact"
 	GraderNumeric        = "numeric"
 	GraderContains       = "contains"
@@ -29,7 +38,15 @@ func choices(key string) []string {
 	case "model.engine":
 		return []string{"native", "gomlx"}
 	case "model.codec":
-		return []string{"compact"}
+		return []string{CodecCompact, CodecTemplate}
+	case "model.tool_parser":
+		return []string{"hermes", "llama3_json", "pythonic", "qwen3_xml"}
+	case "sampling.history":
+		return []string{"append", "template"}
+	case "sampling.server.type":
+		return []string{ServerVLLM, ServerSGLang, ServerLiteLLM, ServerOpenAI}
+	case "sampling.server.versions":
+		return []string{VersionsAdapters, VersionsReload, VersionsNone}
 	case "grader.type":
 		return []string{GraderExact, GraderNumeric, GraderContains, GraderCommand, GraderAgent}
 	case "training.optimizer.schedule":
@@ -91,6 +108,18 @@ func (s Spec) checkName(f *Faults) {
 func (m Model) check(f *Faults) {
 	f.choice("model.engine", m.Engine)
 	f.choice("model.codec", m.Codec)
+	if m.Base == BaseTiny {
+		f.whole("model.context", m.Context, 8, 1<<17)
+		if m.Codec == CodecTemplate {
+			f.add("model.codec", `give compact, or the directory of a model as model.base`, "the built-in model has no chat template")
+		}
+	} else {
+		f.unused("model.context", m.Context != 0, "a base model has its own")
+	}
+	if m.ToolParser != "" {
+		f.choice("model.tool_parser", m.ToolParser)
+		f.unused("model.tool_parser", m.Codec != CodecTemplate, `only model.codec "template" has one`)
+	}
 	w := m.WarmStart
 	if w == nil {
 		return
@@ -103,35 +132,6 @@ func (m Model) check(f *Faults) {
 	f.whole("model.warm_start.updates", w.Updates, 1, 1e9)
 	f.whole("model.warm_start.batch", w.Batch, 1, 1e6)
 	f.number("model.warm_start.learning_rate", w.LearningRate, positive(1))
-}
-
-func (a Agent) check(f *Faults) {
-	switch {
-	case a.Func == "" && len(a.Command) == 0:
-		f.add("agent", "give agent.func or agent.command", "no agent")
-	case a.Func != "" && len(a.Command) > 0:
-		f.add("agent", "keep one of agent.func and agent.command", "both func and command")
-	case a.Func != "":
-		f.unused("agent.directory", a.Directory != "", "agent.func runs inside the worker")
-		f.unused("agent.environment", len(a.Environment) > 0, "agent.func runs inside the worker")
-		f.unused("agent.limits.output_bytes", a.Limits.OutputBytes != 0, "agent.func writes no output")
-		f.unused("agent.limits.memory_bytes", a.Limits.MemoryBytes != 0, "agent.func shares the worker's memory")
-	}
-	f.program("agent.command", a.Command)
-	for _, name := range sortedKeys(a.Environment) {
-		if name == "" || strings.ContainsAny(name, "=\x00") || strings.ContainsRune(a.Environment[name], 0) {
-			f.add("agent.environment."+name, "names have no '=', and neither names nor values a zero byte", "no environment variable")
-		}
-	}
-	f.number("agent.failure_reward", a.FailureReward, bounds{low: math.Inf(-1), high: math.Inf(1)})
-	f.whole("agent.limits.calls", a.Limits.Calls, 1, 1e6)
-	f.whole("agent.limits.tokens", a.Limits.Tokens, 0, 1e9)
-	f.number("agent.limits.seconds", a.Limits.Seconds, positive(7*24*3600))
-	f.number("agent.limits.idle_seconds", a.Limits.IdleSeconds, bounds{low: 0, high: 7 * 24 * 3600})
-	if len(a.Command) > 0 {
-		f.whole("agent.limits.output_bytes", a.Limits.OutputBytes, 1, 1<<30)
-		f.whole("agent.limits.memory_bytes", a.Limits.MemoryBytes, 1<<20, 1<<50)
-	}
 }
 
 func (t Tasks) check(f *Faults) {
@@ -181,6 +181,10 @@ func (s Spec) checkSampling(f *Faults) {
 		f.number("sampling.temperature", temperature, positive(100))
 	}
 	f.whole("sampling.max_tokens", s.Sampling.MaxTokens, 1, 1e7)
+	f.choice("sampling.history", s.Sampling.History)
+	if s.Sampling.Server != nil {
+		s.Sampling.Server.check(f, s)
+	}
 }
 
 func (t Training) check(f *Faults) {

@@ -33,6 +33,34 @@ func TestImpossibleSpecsAreRefusedByKey(t *testing.T) {
 		"unknown engine":      {func(s *spec.Spec) { s.Model.Engine = "cuda" }, `model.engine: unknown name "cuda"; give native or gomlx`},
 		"near engine":         {func(s *spec.Spec) { s.Model.Engine = "nativ" }, "did you mean native?"},
 		"unknown codec":       {func(s *spec.Spec) { s.Model.Codec = "chatml" }, "model.codec: "},
+		"template of tiny":    {func(s *spec.Spec) { s.Model.Codec = "template" }, "model.codec: the built-in model has no chat template"},
+		"parser of compact":   {func(s *spec.Spec) { s.Model.ToolParser = "hermes" }, "model.tool_parser: unused key"},
+		"no context":          {func(s *spec.Spec) { s.Model.Context = 1 }, "model.context: 1 is not possible"},
+		"context of a base":   {func(s *spec.Spec) { s.Model.Base, s.Model.Context = "/m", 64 }, "model.context: unused key"},
+		"service and func":    {func(s *spec.Spec) { s.Agent.Service = &spec.Service{URL: "http://a"} }, "agent: both func and service"},
+		"service nowhere":     {func(s *spec.Spec) { s.Agent = spec.Agent{Service: &spec.Service{URL: "a:b"}} }, `agent.service.url: "a:b" is no HTTP address`},
+		"bad header": {func(s *spec.Spec) {
+			s.Agent = spec.Agent{Service: &spec.Service{URL: "http://a", Headers: map[string]string{"A:": "b"}}}
+		}, "agent.service.headers.A:: no header"},
+		"temporal without type": {func(s *spec.Spec) { s.Agent = spec.Agent{Temporal: &spec.Temporal{Queue: "q"}} }, "agent.temporal: neither workflow nor activity"},
+		"temporal with both": {func(s *spec.Spec) {
+			s.Agent = spec.Agent{Temporal: &spec.Temporal{Workflow: "a", Activity: "b", Queue: "q"}}
+		}, "agent.temporal: both"},
+		"temporal without queue": {func(s *spec.Spec) { s.Agent = spec.Agent{Temporal: &spec.Temporal{Workflow: "a"}} }, "agent.temporal.queue: missing"},
+		"empty hook":             {func(s *spec.Spec) { s.Agent.Before = []string{""} }, "agent.before[0]: empty"},
+		"unknown history":        {func(s *spec.Spec) { s.Sampling.History = "all" }, "sampling.history: unknown name"},
+		"server nowhere":         {func(s *spec.Spec) { s.Sampling.Server = &spec.Server{Type: "openai", Model: "m"} }, "sampling.server.urls: missing"},
+		"server without model":   {func(s *spec.Spec) { s.Sampling.Server = &spec.Server{Type: "openai", URLs: []string{"http://a"}} }, "sampling.server.model: missing"},
+		"unknown server": {func(s *spec.Spec) {
+			s.Sampling.Server = &spec.Server{Type: "tgi", URLs: []string{"http://a"}, Model: "m"}
+		}, "sampling.server.type: unknown name"},
+		"one version and a lag": {func(s *spec.Spec) {
+			s.Training.Lag = 1
+			s.Sampling.Server = &spec.Server{Type: "sglang", URLs: []string{"http://a"}, Model: "m", Directory: "/d"}
+		}, "training.lag: a server that holds one version at a time can't sample from several"},
+		"adapters nowhere": {func(s *spec.Spec) {
+			s.Sampling.Server = &spec.Server{Type: "vllm", URLs: []string{"http://a"}, Model: "m"}
+		}, "sampling.server.directory: missing"},
 		"warm without source": {func(s *spec.Spec) { s.Model.WarmStart = &spec.WarmStart{Updates: 1} }, "model.warm_start.demonstrations: missing"},
 		"warm with a split": {func(s *spec.Spec) {
 			s.Model.WarmStart = &spec.WarmStart{Demonstrations: "arithmetic:train", Updates: 1}
@@ -117,7 +145,7 @@ func TestValidateReportsEveryFault(t *testing.T) {
 	s := valid()
 	s.Agent.Func, s.Training.Steps, s.Loss.ClipLow, s.Grader.Type = "", -1, 7, "exakt"
 	err := s.Validate()
-	require.ErrorContains(t, err, "spec: 4 faults\n  agent: no agent; give agent.func or agent.command\n")
+	require.ErrorContains(t, err, "spec: 4 faults\n  agent: no agent; give agent.func, agent.command, agent.service or agent.temporal\n")
 	require.Equal(t, 4, strings.Count(err.Error(), "\n"))
 }
 
@@ -139,7 +167,8 @@ func TestDefaultsAreThoseOfTheDemo(t *testing.T) {
 	t.Parallel()
 	d := valid().WithDefaults()
 	require.Equal(t, uint64(1), d.Seed)
-	require.Equal(t, spec.Model{Engine: "native", Base: "tiny", Codec: "compact"}, d.Model)
+	require.Equal(t, spec.Model{Engine: "native", Base: "tiny", Context: 64, Codec: "compact"}, d.Model)
+	require.Equal(t, "append", d.Sampling.History)
 	require.Equal(t, spec.Agent{Func: "calculator", Queue: "rollout-cpu", Limits: spec.AgentLimits{Calls: 8, Seconds: 60}}, d.Agent)
 	require.InDelta(t, 1, *d.Sampling.Temperature, 0)
 	require.Equal(t, 24, d.Sampling.MaxTokens)
@@ -186,4 +215,17 @@ func TestEpochsBecomeSteps(t *testing.T) {
 	require.Equal(t, 7, spec.Training{Steps: 7, TasksPerStep: 3}.Total(100))
 	require.Equal(t, 7, spec.Training{Epochs: 2, TasksPerStep: 3}.Total(10), "20 tasks by 3, rounded up")
 	require.Equal(t, 2, spec.Training{Epochs: 1, TasksPerStep: 5}.Total(10))
+}
+
+func TestOnlyServersThatGiveTokensAndTakeWeightsCanBeTrainedWith(t *testing.T) {
+	t.Parallel()
+	s := valid()
+	require.NoError(t, s.Trainable())
+	s.Sampling.Server = &spec.Server{Type: "vllm", URLs: []string{"http://a"}, Model: "m", Directory: "/d"}
+	require.NoError(t, s.Trainable())
+	s.Sampling.Server.Versions = "none"
+	require.ErrorContains(t, s.Trainable(), "sampling.server.versions: the server would never sample from what was trained")
+	s.Sampling.Server = &spec.Server{Type: "openai", URLs: []string{"http://a"}, Model: "m"}
+	require.NoError(t, s.Validate())
+	require.ErrorContains(t, s.Trainable(), "sampling.server.type: openai gives no token ids")
 }

@@ -20,6 +20,7 @@ func TestCallsAreReadAsTheyWereWritten(t *testing.T) {
 		first := call(a, 0, []int32{1, 300, 151_000}, []int32{7, 8, 9})
 		first.Logprobs = []float32{-0.1, float32(math.Inf(-1)), math.SmallestNonzeroFloat32}
 		first.Untrained = []bool{false, true, false}
+		first.API, first.Form, first.Drift = "messages", json.RawMessage(`{"codec":"compact","call":true}`), true
 		second := after(first, 1, []int32{10}, []int32{11})
 		bare := trace.Call{Address: a, Seq: 2, Parent: -1}
 		branch := after(first, 3, nil, nil)
@@ -71,6 +72,9 @@ func TestAnotherCallUnderTheSameNumberIsAConflict(t *testing.T) {
 			"completion":  func(c *trace.Call) { c.Completion = []int32{4, 6} },
 			"logprobs":    func(c *trace.Call) { c.Logprobs = []float32{0, 0} },
 			"untrained":   func(c *trace.Call) { c.Untrained = []bool{true, false} },
+			"api":         func(c *trace.Call) { c.API = "responses" },
+			"form":        func(c *trace.Call) { c.Form = json.RawMessage(`{}`) },
+			"drift":       func(c *trace.Call) { c.Drift = true },
 			"seed":        func(c *trace.Call) { c.Seed++ },
 			"temperature": func(c *trace.Call) { c.Temperature = 1 },
 			"finish":      func(c *trace.Call) { c.Finish = "length" },

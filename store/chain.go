@@ -18,13 +18,14 @@ var ErrChain = errors.New("call does not continue its parent")
 const (
 	insertCall = `INSERT INTO calls (run, kind, step, task, sample, attempt, seq, policy, id, parent, agent, version, weights, key, occurrence,
 prompt, completion, logprobs, untrained, extent, chain, seed, temperature, finish, parse_error, request, response, started, duration,
-replayed_from, exchange, recorded, diverged_from, diverged_seq, difference)
+replayed_from, exchange, recorded, diverged_from, diverged_seq, difference, api, form, drift)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29,
-$30, $31, $32, $33, $34, $35)
+$30, $31, $32, $33, $34, $35, $36, $37, $38)
 ON CONFLICT DO NOTHING`
 	selectCalls = `SELECT c.run, c.kind, c.step, c.task, c.sample, c.attempt, c.seq, c.policy, c.id, c.parent, c.agent, c.version, c.weights,
 c.key, c.occurrence, c.prompt, c.completion, c.logprobs, c.untrained, c.seed, c.temperature, c.finish, c.parse_error,
-c.request, c.response, c.started, c.duration, c.replayed_from, c.exchange, c.recorded, c.diverged_from, c.diverged_seq, c.difference FROM calls c`
+c.request, c.response, c.started, c.duration, c.replayed_from, c.exchange, c.recorded, c.diverged_from, c.diverged_seq, c.difference,
+c.api, c.form, c.drift FROM calls c`
 	selectLink = `SELECT c.extent, c.chain FROM calls c` + ofAttempt + ` AND c.seq = $7`
 	countCall  = `UPDATE attempts SET calls = calls + 1, tokens = tokens + $7
 WHERE run = $1 AND kind = $2 AND step = $3 AND task = $4 AND sample = $5 AND attempt = $6`
@@ -57,6 +58,7 @@ func (s *Store) callRow(ctx context.Context, c trace.Call) (callRow, error) {
 	}
 	r.call.Agent, r.call.ParseError, r.call.Exchange = clean(c.Agent), clean(c.ParseError), clean(c.Exchange)
 	r.call.Request, r.call.Response = append(json.RawMessage{}, c.Request...), append(json.RawMessage{}, c.Response...)
+	r.call.Form = append(json.RawMessage{}, c.Form...)
 	r.call.Prompt, r.call.Completion, r.call.Logprobs, r.call.Untrained = nil, nil, nil, nil
 	var parent link
 	if c.Parent >= 0 {
@@ -99,7 +101,7 @@ func (r *callRow) insert(t tx) error {
 	n, err := t.exec(insertCall, append(attemptKey(c.Address), c.Seq, c.Policy, c.ID, c.Parent, c.Agent, c.Version, c.Weights, c.Key, c.Occurrence,
 		r.prompt, r.completion, r.logprobs, r.untrained, r.link.extent, r.link.chain, int64(c.Seed), c.Temperature, c.Finish, c.ParseError,
 		[]byte(c.Request), []byte(c.Response), nanos(c.Started), int64(c.Duration),
-		c.ReplayedFrom, c.Exchange, nanos(time.Now()), d.Earlier, d.EarlierSeq, d.Difference)...)
+		c.ReplayedFrom, c.Exchange, nanos(time.Now()), d.Earlier, d.EarlierSeq, d.Difference, c.API, []byte(c.Form), truth(c.Drift))...)
 	if err != nil {
 		return err
 	}
@@ -116,8 +118,17 @@ func (r *callRow) same(o *callRow) bool {
 	a, b := r.call, o.call
 	return a.Seq == b.Seq && a.ID == b.ID && a.Parent == b.Parent && a.Agent == b.Agent && a.Policy == b.Policy && a.Version == b.Version &&
 		a.Weights == b.Weights && a.Key == b.Key && a.Occurrence == b.Occurrence && a.Seed == b.Seed && a.Temperature == b.Temperature &&
-		a.ReplayedFrom == b.ReplayedFrom && a.Exchange == b.Exchange && a.Finish == b.Finish && a.ParseError == b.ParseError && bytes.Equal(a.Request, b.Request) && bytes.Equal(a.Response, b.Response) &&
+		a.ReplayedFrom == b.ReplayedFrom && a.Exchange == b.Exchange && a.Finish == b.Finish && a.ParseError == b.ParseError &&
+		a.API == b.API && a.Drift == b.Drift && bytes.Equal(a.Form, b.Form) && bytes.Equal(a.Request, b.Request) && bytes.Equal(a.Response, b.Response) &&
 		bytes.Equal(r.prompt, o.prompt) && bytes.Equal(r.completion, o.completion) && bytes.Equal(r.logprobs, o.logprobs) && bytes.Equal(r.untrained, o.untrained)
+}
+
+// truth is a boolean as both databases have it.
+func truth(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 func readLink(row scan) (l link, err error) {
@@ -129,12 +140,14 @@ func readCall(row scan) (callRow, error) {
 	var r callRow
 	var kind string
 	var seed, started, duration, recorded int64
-	var request, response []byte
+	var request, response, form []byte
+	var drift int
 	var d trace.Divergence
 	c := &r.call
 	if err := row(&c.Run, &kind, &c.Step, &c.Task, &c.Sample, &c.Attempt, &c.Seq, &c.Policy, &c.ID, &c.Parent, &c.Agent, &c.Version, &c.Weights,
 		&c.Key, &c.Occurrence, &r.prompt, &r.completion, &r.logprobs, &r.untrained, &seed, &c.Temperature, &c.Finish, &c.ParseError,
-		&request, &response, &started, &duration, &c.ReplayedFrom, &c.Exchange, &recorded, &d.Earlier, &d.EarlierSeq, &d.Difference); err != nil {
+		&request, &response, &started, &duration, &c.ReplayedFrom, &c.Exchange, &recorded, &d.Earlier, &d.EarlierSeq, &d.Difference,
+		&c.API, &form, &drift); err != nil {
 		return callRow{}, err
 	}
 	c.Kind, c.Seed, c.Started, c.Duration = trace.Kind(kind), uint64(seed), fromNanos(started), time.Duration(duration)
@@ -142,6 +155,10 @@ func readCall(row scan) (callRow, error) {
 	if d.Earlier > 0 {
 		d.Address, d.Seq = c.Address, c.Seq
 		c.Divergence = &d
+	}
+	c.Drift = drift != 0
+	if len(form) > 0 {
+		c.Form = form
 	}
 	if len(request) > 0 {
 		c.Request = request

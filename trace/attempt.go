@@ -13,6 +13,7 @@ type Terms struct {
 	// names sample the same.
 	RunSeed     uint64  `json:"run_seed"`
 	Codec       string  `json:"codec"`                  // how dialogs become tokens, for example "compact"
+	History     string  `json:"history,omitempty"`      // how a dialog is continued: HistoryAppend, also if empty, or HistoryTemplate
 	Temperature float64 `json:"temperature"`            // forced on every call of the attempt; 0 is greedy
 	MaxTokens   int     `json:"max_tokens"`             // most tokens of one reply
 	MaxCalls    int     `json:"max_calls"`              // most calls of the attempt; 0 is no limit
@@ -26,6 +27,15 @@ type Terms struct {
 	// tell two requests apart.
 	Ignore []string `json:"ignore,omitempty"`
 }
+
+// How the tokens of a continued dialog are made.
+const (
+	// HistoryAppend keeps the tokens of earlier calls and adds what is new.
+	HistoryAppend = "append"
+	// HistoryTemplate renders the whole dialog as a plain server would, which may
+	// leave out what was said before, such as thoughts.
+	HistoryTemplate = "template"
+)
 
 // Outcome says how an attempt ended.
 type Outcome string

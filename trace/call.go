@@ -16,6 +16,9 @@ type Call struct {
 	// Parent is the Seq of the call whose prompt and completion begin this
 	// prompt, or -1. The store keeps only what comes after it.
 	Parent int `json:"parent"`
+	// API is the protocol that the request came by: "completions", "responses" or
+	// "messages"; empty is chat completions.
+	API string `json:"api,omitempty"`
 	// Agent names the agent or graph node that made the call, when known.
 	Agent   string `json:"agent,omitempty"`
 	Policy  string `json:"policy"`
@@ -33,6 +36,12 @@ type Call struct {
 	// Untrained marks completion tokens that had no alternative when sampled
 	// (loss mask 0). Nil means none.
 	Untrained []bool `json:"untrained,omitempty"`
+	// Form is what the reply was held to (a model.Form), where the request asked for
+	// one: the distribution that sampled can be rebuilt from it. Nil is free.
+	Form json.RawMessage `json:"form,omitempty"`
+	// Drift says that the dialog continues a recorded call, but that its text,
+	// rendered and tokenized anew, does not begin with that call's tokens.
+	Drift bool `json:"drift,omitempty"`
 
 	Seed        uint64  `json:"seed"`
 	Temperature float64 `json:"temperature"`

@@ -1,0 +1,83 @@
+package spec
+
+import (
+	"math"
+	"strings"
+)
+
+func (a Agent) check(f *Faults) {
+	kinds := a.kinds()
+	switch {
+	case len(kinds) == 0:
+		f.add("agent", "give agent.func, agent.command, agent.service or agent.temporal", "no agent")
+	case len(kinds) > 1:
+		f.add("agent", "keep one of agent."+strings.Join(kinds, " and agent."), "both %s", strings.Join(kinds, " and "))
+	case kinds[0] != "command":
+		why := map[string]string{
+			"func": "agent.func runs inside the worker", "service": "agent.service runs by itself", "temporal": "agent.temporal runs in your own worker",
+		}[kinds[0]]
+		f.unused("agent.directory", a.Directory != "", why)
+		f.unused("agent.environment", len(a.Environment) > 0, why)
+		f.unused("agent.limits.output_bytes", a.Limits.OutputBytes != 0, why)
+		f.unused("agent.limits.memory_bytes", a.Limits.MemoryBytes != 0, why)
+	}
+	f.program("agent.command", a.Command)
+	f.program("agent.before", a.Before)
+	f.program("agent.after", a.After)
+	if a.Service != nil {
+		a.Service.check(f)
+	}
+	if a.Temporal != nil {
+		a.Temporal.check(f)
+		f.unused("agent.limits.idle_seconds", a.Limits.IdleSeconds != 0, "agent.temporal shows its life to Temporal, by heartbeats")
+	}
+	for _, name := range sortedKeys(a.Environment) {
+		if name == "" || strings.ContainsAny(name, "=\x00") || strings.ContainsRune(a.Environment[name], 0) {
+			f.add("agent.environment."+name, "names have no '=', and neither names nor values a zero byte", "no environment variable")
+		}
+	}
+	f.number("agent.failure_reward", a.FailureReward, bounds{low: math.Inf(-1), high: math.Inf(1)})
+	f.whole("agent.limits.calls", a.Limits.Calls, 1, 1e6)
+	f.whole("agent.limits.tokens", a.Limits.Tokens, 0, 1e9)
+	f.number("agent.limits.seconds", a.Limits.Seconds, positive(7*24*3600))
+	f.number("agent.limits.idle_seconds", a.Limits.IdleSeconds, bounds{low: 0, high: 7 * 24 * 3600})
+	if len(a.Command) > 0 {
+		f.whole("agent.limits.output_bytes", a.Limits.OutputBytes, 1, 1<<30)
+		f.whole("agent.limits.memory_bytes", a.Limits.MemoryBytes, 1<<20, 1<<50)
+	}
+}
+
+// kinds are the ways to run the agent that are given.
+func (a Agent) kinds() []string {
+	var kinds []string
+	for _, k := range []struct {
+		name  string
+		given bool
+	}{{"func", a.Func != ""}, {"command", len(a.Command) > 0}, {"service", a.Service != nil}, {"temporal", a.Temporal != nil}} {
+		if k.given {
+			kinds = append(kinds, k.name)
+		}
+	}
+	return kinds
+}
+
+func (s Service) check(f *Faults) {
+	f.url("agent.service.url", s.URL)
+	for _, name := range sortedKeys(s.Headers) {
+		if name == "" || strings.ContainsAny(name, " :\r\n") || strings.ContainsAny(s.Headers[name], "\r\n") {
+			f.add("agent.service.headers."+name, "give a name without spaces and colons, and a value of one line", "no header")
+		}
+	}
+}
+
+func (t Temporal) check(f *Faults) {
+	switch {
+	case t.Workflow == "" && t.Activity == "":
+		f.add("agent.temporal", "give agent.temporal.workflow or agent.temporal.activity", "neither workflow nor activity")
+	case t.Workflow != "" && t.Activity != "":
+		f.add("agent.temporal", "keep one of agent.temporal.workflow and agent.temporal.activity", "both workflow and activity")
+	}
+	if t.Queue == "" {
+		f.add("agent.temporal.queue", "give the task queue of your worker", "missing")
+	}
+}
