@@ -3,6 +3,7 @@ package activities
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -85,7 +86,7 @@ func buildBatch(s spec.Spec, in AssignCreditInput, vocab int, trajectories []tra
 	if err != nil {
 		return model.Batch{}, nil, err
 	}
-	b := model.Batch{Format: model.BatchFormat, Policy: in.Policy, Step: in.Step, VocabSize: vocab}
+	b := model.Batch{Policy: in.Policy, Step: in.Step, VocabSize: vocab}
 	for g := range groups {
 		for sample := range groups[g] {
 			t := trajectories[len(b.Trajectories)]
@@ -96,7 +97,11 @@ func buildBatch(s spec.Spec, in AssignCreditInput, vocab int, trajectories []tra
 			b.Trajectories = append(b.Trajectories, model.BatchTrajectory{
 				Attempt: t.Address.String(), Group: g, Reward: groups[g][sample], Advantage: advantages[g][sample],
 			})
-			b.Rows = append(b.Rows, rows(t, len(b.Trajectories)-1, perCall)...)
+			sequences, err := rows(t, len(b.Trajectories)-1, perCall)
+			if err != nil {
+				return model.Batch{}, nil, fmt.Errorf("attempt %s: %w", t.Address, err)
+			}
+			b.Rows = append(b.Rows, sequences...)
 		}
 	}
 	b.Count()
@@ -108,7 +113,7 @@ func buildBatch(s spec.Spec, in AssignCreditInput, vocab int, trajectories []tra
 
 // rows are the merged sequences of a trajectory with the advantage of the call
 // that sampled each token.
-func rows(t trace.Trajectory, ordinal int, perCall []float64) []model.BatchRow {
+func rows(t trace.Trajectory, ordinal int, perCall []float64) ([]model.BatchRow, error) {
 	var out []model.BatchRow
 	for _, s := range trace.Merge(t.History) {
 		n := len(s.Tokens)
@@ -123,9 +128,29 @@ func rows(t trace.Trajectory, ordinal int, perCall []float64) []model.BatchRow {
 				r.Calls[i] = int32(t.History[call].Seq)
 			}
 		}
+		var err error
+		if r.Forms, err = forms(s); err != nil {
+			return nil, err
+		}
 		out = append(out, r)
 	}
-	return out
+	return out, nil
+}
+
+// forms are those of a sequence that decide how likely its tokens were: one that
+// only ended a reply does not.
+func forms(s trace.Sequence) ([]model.BatchForm, error) {
+	var out []model.BatchForm
+	for _, f := range s.Forms {
+		form := model.BatchForm{Start: f.Start, Length: f.Length}
+		if err := json.Unmarshal(f.Form, &form.Form); err != nil {
+			return nil, fmt.Errorf("form of a call: %w", err)
+		}
+		if form.Form.Masks() {
+			out = append(out, form)
+		}
+	}
+	return out, nil
 }
 
 // batchMetrics describes a batch under names that training dashboards use.

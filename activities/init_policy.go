@@ -1,6 +1,7 @@
 package activities
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -63,6 +64,7 @@ func (t *Trainer) initPolicy(ctx context.Context, l lineage, run training) (Vers
 func base(s spec.Spec, codec dialog.Codec) (model.Checkpoint, error) {
 	if s.Model.Base == "tiny" {
 		a := model.Tiny(codec.VocabSize())
+		a.MaxPositions = cmp.Or(s.Model.Context, a.MaxPositions)
 		return model.Checkpoint{Architecture: a, Weights: a.Init(s.Seed)}, nil
 	}
 	a, w, err := hf.ReadDirectory(s.Model.Base)

@@ -110,5 +110,8 @@ func (t *Trainer) batch(ctx context.Context, l lineage) (model.Batch, error) {
 	if b.Policy != l.id.Policy || b.Step != l.id.Number {
 		return model.Batch{}, invalid(fmt.Errorf("batch %s of version %s is that of step %d of policy %s", l.batch, l.id, b.Step, b.Policy))
 	}
+	if err := b.Restrict(t.Constrain); err != nil {
+		return model.Batch{}, invalid(fmt.Errorf("batch %s of version %s: %w", l.batch, l.id, err))
+	}
 	return b, nil
 }

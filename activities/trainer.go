@@ -26,6 +26,9 @@ type Trainer struct {
 	Blobs    Blobs
 	Engines  Engines
 	Codecs   Codecs
+	// Constrain rebuilds what samplers could choose from under a form; without it
+	// batches with forms are refused.
+	Constrain model.Constrain
 	// SaveEvery is after how many updates towards one version its state is saved,
 	// for whoever goes on after a crash. 0 saves as often as costs little.
 	SaveEvery int

@@ -7,8 +7,12 @@ import (
 )
 
 // BatchFormat names the layout of a training batch; docs/formats.md describes
-// it, model/hf reads and writes it.
-const BatchFormat = "fulgurite.batch/1"
+// it, model/hf reads and writes it. A batch in which a row has forms has another
+// one, because a trainer that knows nothing of forms would learn from it wrongly.
+const (
+	BatchFormat       = "fulgurite.batch/1"
+	MaskedBatchFormat = "fulgurite.batch/2"
+)
 
 // ErrBatch is wrapped by every error of Batch.Check.
 var ErrBatch = errors.New("bad batch")
@@ -58,6 +62,8 @@ type BatchRow struct {
 	Calls []int32
 	// Trajectory is an index into Batch.Trajectories.
 	Trajectory int
+	// Forms are those that masked what the policy could choose, by Start.
+	Forms []BatchForm
 }
 
 // Trained counts the tokens of r that are trained.
@@ -71,10 +77,10 @@ func (r BatchRow) Trained() int {
 	return n
 }
 
-// Count sets Denominators and each trajectory's Trained from the rows as they
-// are now. Call it once, when the rows are complete and nothing is masked yet.
+// Count sets Format, Denominators and each trajectory's Trained from the rows as
+// they are now. Call it once, when the rows are complete and nothing is masked yet.
 func (b *Batch) Count() {
-	b.Denominators = BatchDenominators{}
+	b.Format, b.Denominators = b.format(), BatchDenominators{}
 	for i := range b.Trajectories {
 		b.Trajectories[i].Trained = 0
 	}
@@ -101,8 +107,8 @@ func (b Batch) EngineRows() []Row {
 // the token.
 func (b Batch) Check() error {
 	switch {
-	case b.Format != BatchFormat:
-		return fmt.Errorf("%w: format is %q, want %q", ErrBatch, b.Format, BatchFormat)
+	case b.Format != b.format():
+		return fmt.Errorf("%w: format is %q, want %q", ErrBatch, b.Format, b.format())
 	case b.Policy == "":
 		return fmt.Errorf("%w: policy is empty", ErrBatch)
 	case b.Step < 1:
@@ -122,6 +128,16 @@ func (b Batch) Check() error {
 		}
 	}
 	return b.checkDenominators()
+}
+
+// format is what Format has to be.
+func (b Batch) format() string {
+	for _, r := range b.Rows {
+		if len(r.Forms) > 0 {
+			return MaskedBatchFormat
+		}
+	}
+	return BatchFormat
 }
 
 // checkDenominators allows masked rows, hence fewer trained tokens than were
@@ -173,7 +189,7 @@ func (r BatchRow) check(vocab, trajectories int) error {
 			return fmt.Errorf("token %d: %w", t, err)
 		}
 	}
-	return nil
+	return r.checkForms()
 }
 
 func (r BatchRow) checkToken(t, vocab int) error {

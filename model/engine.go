@@ -38,6 +38,9 @@ type Checkpoint struct {
 type Row struct {
 	Tokens      []int32
 	Temperature float64
+	// Allowed[i] is the set that Tokens[i+1] was chosen from: the soft-max runs over
+	// it alone. A nil set is all tokens; a nil slice is no restriction anywhere.
+	Allowed []TokenSet
 }
 
 // Objective is a loss seen from an engine. It is called once for each row with
@@ -98,6 +101,19 @@ type DecodeRequest struct {
 	// Seed decides every choice: the noise of the i-th sampled token is a
 	// function of Seed and i alone.
 	Seed uint64
+	// TopP keeps only the most likely tokens that together have this probability,
+	// at Temperature and among those that Constraint allows (see Nucleus); 0 and 1 keep
+	// all, and where Temperature is 0 it says nothing. Log-probabilities are always
+	// those of the distribution that sampled.
+	TopP float64
+	// Form restricts the reply; nil is no restriction. A sampler makes a Constraint
+	// of it, which is what decoders obey.
+	Form       *Form
+	Constraint Constraint
+	// Emit, if not nil, is called with each token once it is sampled, in order, by
+	// one goroutine at a time, and never after Decode or Sample has returned. It
+	// must not block.
+	Emit func(token int32, logprob float32)
 }
 
 // Completion is what was sampled.
@@ -105,6 +121,9 @@ type Completion struct {
 	Tokens   []int32
 	Logprobs []float32
 	Finish   string // "stop", or "length" when MaxTokens or MaxPositions ended it
+	// Forced marks tokens that had no alternative, because Constraint and TopP left
+	// none; nil is none.
+	Forced []bool
 }
 
 // ErrPromptTooLong is wrapped when a prompt leaves no position to sample.

@@ -32,28 +32,50 @@ func GumbelNoise(seed uint64, index int, out []float32) {
 // A token's noise is −log(−log u) ≤ −log(1−u), and how many bits 1−u begins with
 // bounds that from above. Beside the likeliest token few others remain.
 func GumbelChoose(logits []float32, scale float32, seed uint64, index int) int {
-	state := noiseState(seed, index)
-	likely := 0
-	for token, x := range logits {
-		if x > logits[likely] {
-			likely = token
-		}
-	}
-	noisy := func(token int) float32 {
-		return float32(logits[token]*scale) + gumbel(noiseBits(state, token))
-	}
-	floor := noisy(likely)
+	state, likely := noiseState(seed, index), likeliest(logits)
+	floor := float32(logits[likely]*scale) + gumbel(noiseBits(state, likely))
 	chosen, most := 0, float32(math.Inf(-1))
 	for token, x := range logits {
-		zeros := 52 - bits.Len64(1<<52-noiseBits(state, token))
-		if float32(x*scale)+float32(zeros+2)*math.Ln2+slack < floor {
-			continue
-		}
-		if x := noisy(token); x > most {
-			chosen, most = token, x
+		if noise := noiseBits(state, token); float32(x*scale)+bound(noise) >= floor {
+			if x := float32(x*scale) + gumbel(noise); x > most {
+				chosen, most = token, x
+			}
 		}
 	}
 	return chosen
+}
+
+// GumbelChooseAmong is GumbelChoose among some tokens alone, logits[i] being that
+// of tokens[i], which ascend; it returns the place of the chosen one. The noise of a
+// token is the same whichever others there are.
+func GumbelChooseAmong(tokens []int32, logits []float32, scale float32, seed uint64, index int) int {
+	state, likely := noiseState(seed, index), likeliest(logits)
+	floor := float32(logits[likely]*scale) + gumbel(noiseBits(state, int(tokens[likely])))
+	chosen, most := 0, float32(math.Inf(-1))
+	for i, x := range logits {
+		if noise := noiseBits(state, int(tokens[i])); float32(x*scale)+bound(noise) >= floor {
+			if x := float32(x*scale) + gumbel(noise); x > most {
+				chosen, most = i, x
+			}
+		}
+	}
+	return chosen
+}
+
+func likeliest(logits []float32) int {
+	likely := 0
+	for i, x := range logits {
+		if x > logits[likely] {
+			likely = i
+		}
+	}
+	return likely
+}
+
+// bound is not below the noise of b.
+func bound(b uint64) float32 {
+	zeros := 52 - bits.Len64(1<<52-b)
+	return float32(zeros+2)*math.Ln2 + slack
 }
 
 // noiseState begins the stream of one choice. Two rounds, so that neither

@@ -64,7 +64,7 @@ func randomCheckpoint(a model.Architecture) model.Checkpoint {
 }
 
 // ragged rows have lengths from 2 to a power of two and one more, at several
-// temperatures.
+// temperatures. Some chose among a few tokens alone.
 func ragged(a model.Architecture) []model.Row {
 	rows := make([]model.Row, 0, 9)
 	for i, n := range []int{17, 2, 33, 5, 64, 9, 3, 16, 31} {
@@ -72,9 +72,43 @@ func ragged(a model.Architecture) []model.Row {
 		for j := range r.Tokens {
 			r.Tokens[j] = int32((i*i + 7*j + j*j/3) % a.VocabSize)
 		}
+		if i%3 == 1 {
+			r.Allowed = sets(a, r.Tokens, i)
+		}
 		rows = append(rows, r)
 	}
 	return rows
+}
+
+// sets restrict two positions in three, each to other tokens.
+func sets(a model.Architecture, tokens []int32, seed int) []model.TokenSet {
+	out := make([]model.TokenSet, len(tokens)-1)
+	for i := range out {
+		if i%3 == 2 {
+			continue
+		}
+		out[i] = model.NewTokenSet(a.VocabSize)
+		out[i].Add(tokens[i+1])
+		for j := range (seed + i) % 8 {
+			out[i].Add(int32((i*i + 11*j + seed) % a.VocabSize))
+		}
+	}
+	return out
+}
+
+// some allows a few tokens, others at each place, and everything at every third.
+type some struct{ vocab, n int }
+
+func (s *some) Allowed(set model.TokenSet) bool {
+	for j := range 6 {
+		set.Add(int32((s.n*s.n + 7*j) % s.vocab))
+	}
+	return s.n%3 < 2
+}
+
+func (s *some) Accept(int32) bool {
+	s.n++
+	return s.n == 15
 }
 
 // both runs f on a trainer of each engine.
@@ -222,15 +256,29 @@ func TestEnginesDecodeTheSameTokens(t *testing.T) {
 			for i, r := range ragged(a)[:4] {
 				for _, temperature := range []float64{0, 1, 0.6} {
 					request := model.DecodeRequest{Prompt: r.Tokens, MaxTokens: 20, Temperature: temperature, Stop: []int32{1}, Seed: uint64(i)}
-					want, err := decoders[0].Decode(t.Context(), request)
-					require.NoError(t, err)
-					got, err := decoders[1].Decode(t.Context(), request)
-					require.NoError(t, err)
-					require.Equal(t, want.Tokens, got.Tokens, "prompt %d at temperature %v", i, temperature)
-					require.Equal(t, want.Finish, got.Finish)
-					require.InDeltaSlice(t, want.Logprobs, got.Logprobs, logprobTolerance)
+					requireSameTokens(t, decoders, func() model.DecodeRequest { return request })
+					request.TopP = 0.7
+					requireSameTokens(t, decoders, func() model.DecodeRequest {
+						request.Constraint = &some{vocab: a.VocabSize}
+						return request
+					})
+					request.Constraint = nil
+					requireSameTokens(t, decoders, func() model.DecodeRequest { return request })
 				}
 			}
 		})
 	}
+}
+
+// requireSameTokens asks both; request is made anew for each.
+func requireSameTokens(t *testing.T, decoders []model.Decoder, request func() model.DecodeRequest) {
+	t.Helper()
+	want, err := decoders[0].Decode(t.Context(), request())
+	require.NoError(t, err)
+	got, err := decoders[1].Decode(t.Context(), request())
+	require.NoError(t, err)
+	require.Equal(t, want.Tokens, got.Tokens)
+	require.Equal(t, want.Finish, got.Finish)
+	require.Equal(t, want.Forced, got.Forced)
+	require.InDeltaSlice(t, want.Logprobs, got.Logprobs, logprobTolerance)
 }

@@ -2,6 +2,7 @@ package trace
 
 import (
 	"cmp"
+	"encoding/json"
 	"slices"
 )
 
@@ -19,6 +20,15 @@ type Sequence struct {
 	Call []int
 	// Temperature is the one under which all its calls were sampled.
 	Temperature float64
+	// Forms says of each call that was held to a form where its completion lies.
+	Forms []SequenceForm
+}
+
+// SequenceForm is the form of Length tokens from Start on, the completion of one
+// call, whether they are trained or not.
+type SequenceForm struct {
+	Start, Length int
+	Form          json.RawMessage
 }
 
 // Trained counts the tokens that the loss sees.
@@ -37,7 +47,8 @@ func (s Sequence) Trained() int {
 // extends, the longest if several do; otherwise it begins a new one. A prompt
 // that is only part of a sequence does not join it. Calls that were sampled at
 // another temperature never share a sequence, since the loss rebuilds the
-// distribution that sampled.
+// distribution that sampled. Those that were held to other forms do: a form goes
+// with its own tokens.
 //
 // Calls are taken by length of prompt and then by seed, so that it does not matter
 // in which order calls that an agent made at once happened to be recorded: equal
@@ -74,6 +85,9 @@ func Merge(calls []Call) []Sequence {
 func (s *Sequence) extend(i int, c Call) {
 	for _, t := range c.Prompt[len(s.Tokens):] {
 		s.append(t, false, 0, -1)
+	}
+	if len(c.Form) > 0 {
+		s.Forms = append(s.Forms, SequenceForm{len(s.Tokens), len(c.Completion), c.Form})
 	}
 	for k, t := range c.Completion {
 		if c.Untrained != nil && c.Untrained[k] {

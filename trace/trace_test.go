@@ -1,6 +1,7 @@
 package trace_test
 
 import (
+	"encoding/json"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -70,6 +71,20 @@ func TestTokensWithoutAlternativeAreContext(t *testing.T) {
 	c := call([]int32{1}, []int32{2, 3})
 	c.Untrained = []bool{true, false}
 	require.Equal(t, []bool{false, false, true}, trace.Merge([]trace.Call{c})[0].Sampled)
+}
+
+func TestFormsGoWithTheTokensOfTheirCalls(t *testing.T) {
+	t.Parallel()
+	first, second, third := call([]int32{1, 2}, []int32{3, 4}), call([]int32{1, 2, 3, 4, 5}, []int32{6}), call([]int32{1, 2, 3, 4, 5, 6}, []int32{7, 8, 9})
+	first.Form, third.Form = json.RawMessage(`{"codec":"a"}`), json.RawMessage(`{"codec":"b"}`)
+	third.Untrained = []bool{true, false, false}
+	got := trace.Merge([]trace.Call{first, second, third})
+	require.Len(t, got, 1, "another form does not begin another sequence")
+	require.Equal(t, []trace.SequenceForm{{2, 2, first.Form}, {6, 3, third.Form}}, got[0].Forms)
+	for _, f := range got[0].Forms {
+		require.Equal(t, f.Length, len(got[0].Tokens[f.Start:f.Start+f.Length]))
+	}
+	require.Nil(t, trace.Merge([]trace.Call{second})[0].Forms)
 }
 
 // An agent may make calls at once, and nobody decides which is recorded first.

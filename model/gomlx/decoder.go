@@ -38,23 +38,6 @@ type decoder struct {
 	length  int               // T
 }
 
-// request is one completion on its way.
-type request struct {
-	model.DecodeRequest
-	ctx     context.Context
-	limit   int     // most tokens to sample
-	pending []int32 // tokens not yet fed
-	given   []int32 // tokens to take instead of sampling; empty, or limit of them
-	fed     int     // tokens in the cache
-	done    model.Completion
-	answer  chan answer // buffered, so that answering never waits
-}
-
-type answer struct {
-	completion model.Completion
-	err        error
-}
-
 func newDecoder(g *graphs, w model.Weights, capacity int) (*decoder, error) {
 	weights, err := upload(w)
 	if err != nil {
@@ -97,13 +80,15 @@ func (d *decoder) decode(ctx context.Context, r model.DecodeRequest, given []int
 	if len(r.Prompt) >= a.MaxPositions {
 		return model.Completion{}, fmt.Errorf("decode: %w: %d tokens of %d positions", model.ErrPromptTooLong, len(r.Prompt), a.MaxPositions)
 	}
+	if nucleus := r.TopP >= 0 && r.TopP <= 1; !nucleus { // NaN is not
+		return model.Completion{}, fmt.Errorf("decode: top_p is %v, want 0 to 1", r.TopP)
+	}
+	ctx, leave := context.WithCancel(ctx)
+	defer leave() // also if Emit panics, so that the row is freed
 	if err := ctx.Err(); err != nil {
 		return model.Completion{}, err
 	}
-	q := &request{
-		DecodeRequest: r, ctx: ctx, limit: min(r.MaxTokens, a.MaxPositions-len(r.Prompt)),
-		pending: slices.Clone(r.Prompt), given: given, answer: make(chan answer, 1),
-	}
+	q := newRequest(ctx, a, r, given)
 	select {
 	case d.queue <- q:
 	case <-ctx.Done():
@@ -111,12 +96,7 @@ func (d *decoder) decode(ctx context.Context, r model.DecodeRequest, given []int
 	case <-d.closing:
 		return model.Completion{}, fmt.Errorf("decode: %w", errClosed)
 	}
-	select {
-	case a := <-q.answer:
-		return a.completion, a.err
-	case <-ctx.Done(): // the goroutine sees it too, and frees the row
-		return model.Completion{}, ctx.Err()
-	}
+	return q.wait()
 }
 
 // Close implements model.Decoder. Completions on their way get an error.
@@ -235,49 +215,50 @@ func (d *decoder) advance() error {
 	if err != nil {
 		return err
 	}
-	out, err := d.graphs.call(d.graphs.step, slices.Concat(lend(d.weights), caches, in)...)
+	step := d.graphs.step
+	if slices.ContainsFunc(d.rows, func(r *request) bool { return r != nil && r.restricted() }) {
+		step = d.graphs.stepLogits
+	}
+	out, err := d.graphs.call(step, slices.Concat(lend(d.weights), caches, in)...)
 	if err != nil {
 		return err
 	}
-	n := len(out) - 2
+	n := len(caches)
 	d.caches = out[:n]
-	sampled, err := take[int32](out[n])
+	return d.accept(c, out[n:])
+}
+
+// accept takes what a step sampled, and perhaps its logits, to the rows.
+func (d *decoder) accept(c int, out []*tensors.Tensor) error {
+	sampled, err := take[int32](out[0])
 	if err != nil {
 		return err
 	}
-	logprobs, err := take[float32](out[n+1])
+	logprobs, err := take[float32](out[1])
 	if err != nil {
 		return err
 	}
+	var logits []float32
+	if len(out) > 2 {
+		if logits, err = take[float32](out[2]); err != nil {
+			return err
+		}
+	}
+	v := d.graphs.arch.VocabSize
 	for i, r := range d.rows {
-		if r != nil && r.took(c, sampled[i], logprobs[i]) {
-			r.answer <- answer{completion: r.done}
-			d.rows[i] = nil
+		if r == nil || !r.feeds(c) {
+			continue
+		}
+		s := sample{token: sampled[i], logprob: logprobs[i]}
+		if r.restricted() {
+			s, err = r.choose(logits[i*v:(i+1)*v], s)
+		}
+		if err != nil || r.took(s) {
+			r.answer <- answer{r.done, err}
+			d.rows[i], err = nil, nil
 		}
 	}
 	return nil
-}
-
-// took notes that up to c tokens were fed, after which sampled came out. It
-// reports whether the completion is done.
-func (r *request) took(c int, sampled int32, logprob float32) bool {
-	n := min(c, len(r.pending))
-	r.fed += n
-	if r.pending = r.pending[n:]; len(r.pending) > 0 {
-		return false
-	}
-	r.done.Tokens = append(r.done.Tokens, sampled)
-	r.done.Logprobs = append(r.done.Logprobs, logprob)
-	r.pending = []int32{sampled}
-	switch {
-	case slices.Contains(r.Stop, sampled):
-		r.done.Finish = "stop"
-	case len(r.done.Tokens) == r.limit:
-		r.done.Finish = "length"
-	default:
-		return false
-	}
-	return true
 }
 
 // feed makes the inputs of step that follow the caches.

@@ -19,6 +19,11 @@
 // AdamW replaces weights and moments in place. The learning rate and the other
 // numbers of an update are inputs, so a schedule compiles nothing.
 //
+// Where replies are constrained or drawn from a nucleus, the host chooses: such a
+// step gives its logits too. Rows that were sampled under masks are scored with
+// them, [B,S,V] in all, so that memory for a batch of those grows by a byte for each
+// logit.
+//
 // In comments, B is rows of a batch, S tokens of a row, C tokens fed to a row at
 // once while decoding, T positions of a cache, D the hidden size, V the
 // vocabulary, G key/value heads, R query heads for each of them, H the size of a

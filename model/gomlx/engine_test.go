@@ -58,6 +58,7 @@ func rows() []model.Row {
 		{Tokens: []int32{7, 7, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 0, 1, 2, 3}, Temperature: 0.7},
 		{Tokens: []int32{3, 8}, Temperature: 2},
 		{Tokens: []int32{2, 2, 2}},
+		{Tokens: []int32{2, 9, 1, 4, 4}, Allowed: []model.TokenSet{nil, {1<<1 | 1<<5 | 1<<12}, {1 << 4}, {1<<4 | 1<<3}}},
 	}
 }
 

@@ -23,7 +23,9 @@ type graphs struct {
 	norm     *graph.Exec
 	adamw    *graph.Exec
 	step     *graph.Exec
-	regroup  *graph.Exec
+	// stepLogits is step that also gives the logits.
+	stepLogits *graph.Exec
+	regroup    *graph.Exec
 }
 
 func newGraphs(backend compute.Backend, a model.Architecture) (*graphs, error) {
@@ -35,7 +37,7 @@ func newGraphs(backend compute.Backend, a model.Architecture) (*graphs, error) {
 		build func([]*graph.Node) []*graph.Node
 	}{
 		{&g.score, "score", t.score}, {&g.gradient, "gradient", t.gradient}, {&g.norm, "norm", squaredNorm},
-		{&g.adamw, "adamw", t.adamw}, {&g.step, "step", t.step}, {&g.regroup, "regroup", regroup},
+		{&g.adamw, "adamw", t.adamw}, {&g.step, "step", t.step}, {&g.stepLogits, "step with logits", t.stepLogits}, {&g.regroup, "regroup", regroup},
 	} {
 		exec, err := graph.NewExec(backend, e.build)
 		if err != nil {

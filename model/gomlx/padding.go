@@ -37,6 +37,10 @@ type padded struct {
 	targets []int32
 	// temperatures is 1 in rows of padding, where 0 would divide by zero.
 	temperatures []float32
+	// allowed says of each token of the vocabulary, v of them, whether it may be
+	// chosen; nil where all may everywhere.
+	allowed []bool
+	v       int
 }
 
 // pad checks rows and groups them by length, so that short rows are not padded
@@ -60,7 +64,7 @@ func pad(a model.Architecture, rows []model.Row, limit int) ([]padded, error) {
 		for n < len(order) && bucket(len(rows[order[n]].Tokens)-1) == s && powerOfTwo(n+1)*s <= limit {
 			n++
 		}
-		groups = append(groups, newPadded(rows, order[:n], s))
+		groups = append(groups, newPadded(rows, order[:n], s, a.VocabSize))
 		order = order[n:]
 	}
 	return groups, nil
@@ -72,6 +76,14 @@ func check(a model.Architecture, r model.Row) error {
 	}
 	if err := checkTokens(a, r.Tokens); err != nil {
 		return err
+	}
+	if r.Allowed != nil && len(r.Allowed) != len(r.Tokens)-1 {
+		return fmt.Errorf("%d allowed sets for %d tokens, want %d", len(r.Allowed), len(r.Tokens), len(r.Tokens)-1)
+	}
+	for i, set := range r.Allowed {
+		if token := r.Tokens[i+1]; set != nil && !set.Has(token) {
+			return fmt.Errorf("token %d is %d, which is not in the set that it was chosen from", i+1, token)
+		}
 	}
 	return checkTemperature(r.Temperature)
 }
@@ -93,10 +105,10 @@ func checkTemperature(t float64) error {
 	return nil
 }
 
-func newPadded(rows []model.Row, indices []int, s int) padded {
+func newPadded(rows []model.Row, indices []int, s, v int) padded {
 	b := powerOfTwo(len(indices))
 	p := padded{
-		rows: indices, b: b, s: s,
+		rows: indices, b: b, s: s, v: v,
 		tokens: make([]int32, b*s), targets: make([]int32, b*s), temperatures: make([]float32, b),
 	}
 	for k := range p.temperatures {
@@ -109,19 +121,42 @@ func newPadded(rows []model.Row, indices []int, s int) padded {
 		if r.Temperature != 0 {
 			p.temperatures[k] = float32(r.Temperature)
 		}
+		for t, set := range r.Allowed {
+			if set != nil {
+				p.restrict(k*s+t, set)
+			}
+		}
 	}
 	return p
+}
+
+// restrict allows only a set at one position.
+func (p *padded) restrict(position int, set model.TokenSet) {
+	if p.allowed == nil {
+		p.allowed = make([]bool, p.b*p.s*p.v)
+		for i := range p.allowed {
+			p.allowed[i] = true
+		}
+	}
+	at := p.allowed[position*p.v : (position+1)*p.v]
+	for token := range at {
+		at[token] = set.Has(int32(token))
+	}
 }
 
 // inputs are what score takes after the weights.
 func (p padded) inputs(r *rotary) (in []any, err error) {
 	defer caught(&err)
 	cos, sin := r.table(p.s)
-	return []any{
+	in = []any{
 		tensors.FromFlatDataAndDimensions(p.tokens, p.b, p.s),
 		tensors.FromFlatDataAndDimensions(p.targets, p.b, p.s),
 		tensors.FromFlatDataAndDimensions(p.temperatures, p.b),
 		tensors.FromFlatDataAndDimensions(cos, p.s, r.half),
 		tensors.FromFlatDataAndDimensions(sin, p.s, r.half),
-	}, nil
+	}
+	if p.allowed != nil {
+		in = append(in, tensors.FromFlatDataAndDimensions(p.allowed, p.b, p.s, p.v))
+	}
+	return in, nil
 }

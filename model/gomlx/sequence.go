@@ -7,8 +7,9 @@ import (
 )
 
 // score takes the weights, then tokens and targets [B,S], temperatures [B], cos
-// and sin [S,H/2]; it gives the log-probability of each target and the entropy of
-// its distribution, both [B,S].
+// and sin [S,H/2], and perhaps what may be chosen [B,S,V], true or false; it gives
+// the log-probability of each target and the entropy of its distribution, both
+// [B,S].
 func (t transformer) score(in []*Node) []*Node {
 	n := len(t.Tensors())
 	logprob, entropy := t.sequence(in[:n], in[n:])
@@ -20,11 +21,12 @@ func (t transformer) score(in []*Node) []*Node {
 // the gradients, increased by those of these rows.
 func (t transformer) gradient(in []*Node) []*Node {
 	n := len(t.Tensors())
-	w, sums, rest := in[:n], in[n:2*n], in[2*n:]
+	w, sums, rest := in[:n], in[n:2*n], in[2*n:len(in)-2]
+	byLogprob, byEntropy := in[len(in)-2], in[len(in)-1]
 	logprob, entropy := t.sequence(w, rest)
 	// The objective enters as coefficients, so the derivative of this linear form
 	// is that of the loss, whatever the loss is.
-	loss := ReduceAllSum(Add(Mul(logprob, rest[5]), Mul(entropy, rest[6])))
+	loss := ReduceAllSum(Add(Mul(logprob, byLogprob), Mul(entropy, byEntropy)))
 	out := Gradient(loss, w...)
 	for i := range out {
 		out[i] = Add(sums[i], out[i])
@@ -44,7 +46,11 @@ func (t transformer) sequence(nodes, in []*Node) (logprob, entropy *Node) {
 	x := t.hidden(w, tokens, cos, sin, func(_ int, q, k, v *Node) *Node {
 		return t.softmaxAttention(q, k, v, bias)
 	})
-	logprobs := t.logprobs(w, x, Reshape(temperature, b, 1, 1))
+	logits := Div(t.logits(w, x), Reshape(temperature, b, 1, 1))
+	if len(in) > 5 { // what may not be chosen has the probability 0, exactly
+		logits = Where(in[5], logits, BroadcastToDims(Scalar(g, dtypes.Float32, masked), logits.Shape().Dimensions...))
+	}
+	logprobs := LogSoftmax(logits, -1)
 	return pick(logprobs, targets), Neg(ReduceSum(Mul(Exp(logprobs), logprobs), -1))
 }
 

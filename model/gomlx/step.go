@@ -16,6 +16,13 @@ import (
 // The same graph reads prompts (many tokens) and continues completions (one), so
 // rows can do either in the same batch.
 func (t transformer) step(in []*Node) []*Node {
+	out := t.stepLogits(in)
+	return out[:len(out)-1]
+}
+
+// stepLogits is step, and also gives the logits before temperature and noise
+// [B,V], for rows that choose among some tokens alone.
+func (t transformer) stepLogits(in []*Node) []*Node {
 	n := len(t.Tensors())
 	w, caches, rest := t.weights(in[:n]), in[n:n+2*t.Layers], in[n+2*t.Layers:]
 	tokens, start, count, cos, sin, temperature, noise := rest[0], rest[1], rest[2], rest[3], rest[4], rest[5], rest[6]
@@ -35,7 +42,7 @@ func (t transformer) step(in []*Node) []*Node {
 	future := ConvertDType(GreaterThan(cell, atCell), dtypes.Float32)
 	bias := Reshape(MulScalar(future, masked), b, 1, 1, c, positions)
 
-	out := make([]*Node, 0, 2*t.Layers+2)
+	out := make([]*Node, 0, 2*t.Layers+3)
 	cos, sin = Reshape(cos, b, c, 1, t.HeadDim/2), Reshape(sin, b, c, 1, t.HeadDim/2)
 	x := t.hidden(w, tokens, cos, sin, func(layer int, q, k, v *Node) *Node {
 		k = Add(Mul(caches[2*layer], keep), Einsum("bct,bcgh->btgh", write, k))
@@ -44,10 +51,11 @@ func (t transformer) step(in []*Node) []*Node {
 		return t.softmaxAttention(q, k, v, bias)
 	})
 	last := ConvertDType(Equal(Iota(g, feed, 1), BroadcastToDims(InsertAxes(SubScalar(count, 1), -1), b, c)), dtypes.Float32)
-	logprobs := t.logprobs(w, Einsum("bc,bcd->bd", last, x), InsertAxes(temperature, -1))
+	logits := t.logits(w, Einsum("bc,bcd->bd", last, x))
+	logprobs := LogSoftmax(Div(logits, InsertAxes(temperature, -1)), -1)
 	// The largest of logits plus noise; the normalization shifts all of a row alike.
 	sampled := ArgMax(Add(logprobs, noise), -1, dtypes.Int32)
-	return append(out, sampled, pick(logprobs, sampled))
+	return append(out, sampled, pick(logprobs, sampled), logits)
 }
 
 // regroup takes keys and values [B,T,G,H], then the old row of each new row, and

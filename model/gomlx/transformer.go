@@ -106,14 +106,13 @@ func rotate(x, cos, sin *Node) *Node {
 	return Concatenate([]*Node{Sub(Mul(a, cos), Mul(b, sin)), Add(Mul(b, cos), Mul(a, sin))}, -1)
 }
 
-// logprobs divides the logits of hidden states [...,D] by temperature, which
-// broadcasts, and normalizes them: [...,V].
-func (t transformer) logprobs(w weights, hidden, temperature *Node) *Node {
+// logits of hidden states [...,D]: [...,V].
+func (t transformer) logits(w weights, hidden *Node) *Node {
 	output := w.at("embed_tokens.weight")
 	if !t.Tied {
 		output = w.byName["lm_head.weight"]
 	}
-	return LogSoftmax(Div(linear(hidden, output, nil), temperature), -1)
+	return linear(hidden, output, nil)
 }
 
 // pick is the number at index in the last axis: [...,V] and [...] give [...].

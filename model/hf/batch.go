@@ -20,7 +20,11 @@ func EncodeBatch(b model.Batch) ([]byte, error) {
 	if err := b.Check(); err != nil {
 		return nil, fmt.Errorf("encode batch: %w", err)
 	}
-	text, err := json.Marshal(b)
+	forms, err := newForms(b.Rows)
+	if err != nil {
+		return nil, fmt.Errorf("encode batch: %w", err)
+	}
+	text, err := json.Marshal(batchText{b, forms.distinct})
 	if err != nil {
 		return nil, fmt.Errorf("encode batch: %w", err)
 	}
@@ -41,7 +45,7 @@ func EncodeBatch(b model.Batch) ([]byte, error) {
 	}
 	var out bytes.Buffer
 	out.Grow(17*n + 16*len(b.Rows) + 2*len(text) + 1024)
-	if err := WriteArrays(&out, f.arrays(), map[string]string{batchKey: string(text)}); err != nil {
+	if err := WriteArrays(&out, append(f.arrays(), forms.arrays()...), map[string]string{batchKey: string(text)}); err != nil {
 		return nil, fmt.Errorf("encode batch: %w", err)
 	}
 	return out.Bytes(), nil
@@ -54,21 +58,31 @@ func DecodeBatch(file []byte) (model.Batch, error) {
 	if err != nil {
 		return model.Batch{}, fmt.Errorf("decode batch: %w", err)
 	}
-	var b model.Batch
-	if err := json.Unmarshal([]byte(metadata[batchKey]), &b); err != nil {
+	var text batchText
+	if err := json.Unmarshal([]byte(metadata[batchKey]), &text); err != nil {
 		return model.Batch{}, fmt.Errorf("decode batch: %w: metadata %q: %w", ErrFormat, batchKey, err)
 	}
 	f, err := newFlat(arrays)
 	if err != nil {
 		return model.Batch{}, fmt.Errorf("decode batch: %w", err)
 	}
+	b := text.Batch
 	if b.Rows, err = f.rows(); err != nil {
+		return model.Batch{}, fmt.Errorf("decode batch: %w", err)
+	}
+	if err := readForms(arrays, text.Forms, b.Rows); err != nil {
 		return model.Batch{}, fmt.Errorf("decode batch: %w", err)
 	}
 	if err := b.Check(); err != nil {
 		return model.Batch{}, fmt.Errorf("decode batch: %w", err)
 	}
 	return b, nil
+}
+
+// batchText is the JSON of a batch's file.
+type batchText struct {
+	model.Batch
+	Forms []json.RawMessage `json:"forms,omitempty"` // each once
 }
 
 // flat are the rows of a batch as arrays.

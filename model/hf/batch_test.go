@@ -2,6 +2,9 @@ package hf_test
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"testing"
 
@@ -17,7 +20,7 @@ import (
 const vocabulary = 50
 
 func drawBatch(t *rapid.T) model.Batch {
-	b := model.Batch{Format: model.BatchFormat, Policy: "main", Step: rapid.IntRange(1, 9).Draw(t, "step"), VocabSize: vocabulary}
+	b := model.Batch{Policy: "main", Step: rapid.IntRange(1, 9).Draw(t, "step"), VocabSize: vocabulary}
 	for i := range rapid.IntRange(1, 4).Draw(t, "trajectories") {
 		b.Trajectories = append(b.Trajectories, model.BatchTrajectory{
 			Attempt: fmt.Sprintf("demo/train-1/%d/0/1", i), Group: i / 2,
@@ -46,7 +49,20 @@ func drawRow(t *rapid.T, trajectories int) model.BatchRow {
 			r.Advantages[i] = rapid.Float32Range(-3, 3).Draw(t, "token advantage")
 		}
 	}
+	for from := 1; from < n && rapid.Bool().Draw(t, "form"); {
+		length := rapid.IntRange(1, n-from).Draw(t, "length")
+		r.Forms = append(r.Forms, model.BatchForm{Start: from, Length: length, Form: drawForm(t)})
+		from += length
+	}
 	return r
+}
+
+func drawForm(t *rapid.T) model.Form {
+	return rapid.SampledFrom([]model.Form{
+		{Codec: "compact", Schema: json.RawMessage(`{}`)},
+		{Codec: "compact", Schema: json.RawMessage(`{"type":"object","properties":{"b":{},"a":{}}}`), Stop: []string{"END", "\n"}},
+		{Codec: "compact", Call: true, Tools: []model.FormTool{{Name: "add", Parameters: json.RawMessage(`{"type":"object"}`)}, {Name: "none"}}},
+	}).Draw(t, "form")
 }
 
 func TestBatchesRoundTrip(t *testing.T) {
@@ -60,10 +76,24 @@ func TestBatchesRoundTrip(t *testing.T) {
 		require.True(t, bytes.Equal(first, second))
 		got, err := hf.DecodeBatch(first)
 		require.NoError(t, err)
+		again, err := hf.EncodeBatch(got)
+		require.NoError(t, err)
+		require.True(t, bytes.Equal(first, again))
 		if diff := cmp.Diff(b, got, cmpopts.EquateEmpty()); diff != "" {
 			t.Fatal(diff)
 		}
 	})
+}
+
+// Digests of batches are on record and in versions.
+func TestABatchWithoutFormsHasTheBytesItAlwaysHad(t *testing.T) {
+	t.Parallel()
+	b, err := hf.DecodeBatch(encode(t, arrays(), batchJSON))
+	require.NoError(t, err)
+	file, err := hf.EncodeBatch(b)
+	require.NoError(t, err)
+	sum := sha256.Sum256(file)
+	require.Equal(t, "b75f39b474ada94218277da897ff9aedb465df8656b8a1651012e61bd4ebc653", hex.EncodeToString(sum[:]))
 }
 
 // arrays of a batch of two rows, of 3 and 2 tokens.
@@ -78,7 +108,54 @@ func arrays() map[string]any {
 const batchJSON = `{"format":"fulgurite.batch/1","policy":"main","step":1,"vocab_size":50,"denominators":{"tokens":3,"sequences":2},
 	"trajectories":[{"attempt":"demo/train-1/0/0/1","group":0,"reward":1,"advantage":0.5,"trained":3}],"later":"ignored"}`
 
-func encode(t *testing.T, arrays map[string]any, text string) []byte {
+// maskedArrays are those with a form on each row.
+func maskedArrays() map[string]any {
+	all := arrays()
+	all["form_rows"], all["form_starts"], all["form_lengths"], all["forms"] = []int32{0, 1}, []int32{1, 1}, []int32{2, 1}, []int32{1, 0}
+	return all
+}
+
+const maskedJSON = `{"format":"fulgurite.batch/2","policy":"main","step":1,"vocab_size":50,"denominators":{"tokens":3,"sequences":2},
+	"trajectories":[{"attempt":"demo/train-1/0/0/1","group":0,"reward":1,"advantage":0.5,"trained":3}],
+	"forms":[{"codec":"compact","call":true},{"codec":"compact","schema":{"type":"object"}}]}`
+
+func TestFormsOfAnotherWriterAreRead(t *testing.T) {
+	t.Parallel()
+	b, err := hf.DecodeBatch(encode(t, maskedArrays(), maskedJSON))
+	require.NoError(t, err)
+	require.Equal(t, []model.BatchForm{{Start: 1, Length: 2, Form: model.Form{Codec: "compact", Schema: json.RawMessage(`{"type":"object"}`)}}}, b.Rows[0].Forms)
+	require.Equal(t, []model.BatchForm{{Start: 1, Length: 1, Form: model.Form{Codec: "compact", Call: true}}}, b.Rows[1].Forms)
+}
+
+func TestInconsistentFormsAreRefused(t *testing.T) {
+	t.Parallel()
+	for want, change := range map[string]func(map[string]any){
+		"array form_starts is absent":          func(a map[string]any) { delete(a, "form_starts") },
+		"2 forms, but no array form_rows":      func(a map[string]any) { delete(a, "form_rows") },
+		"2 form_rows, 2 form_starts, 1 form_l": func(a map[string]any) { a["form_lengths"] = []int32{2} },
+		"form 1 is number 2 of 2":              func(a map[string]any) { a["forms"] = []int32{1, 2} },
+		"form 0 is number -1 of 2":             func(a map[string]any) { a["forms"] = []int32{-1, 0} },
+		"and of row 2 of 2":                    func(a map[string]any) { a["form_rows"] = []int32{0, 2} },
+		"and of row -1 of 2":                   func(a map[string]any) { a["form_rows"] = []int32{-1, 1} },
+		"row 0: form 0 is that of 3 tokens":    func(a map[string]any) { a["form_lengths"] = []int32{3, 1} },
+		"format is":                            func(a map[string]any) { clearForms(a) },
+	} {
+		all := maskedArrays()
+		change(all)
+		_, err := hf.DecodeBatch(encode(t, all, maskedJSON))
+		require.ErrorContains(t, err, want)
+	}
+	_, err := hf.DecodeBatch(encode(t, maskedArrays(), batchJSON))
+	require.ErrorIs(t, err, hf.ErrFormat, "no list of forms")
+}
+
+func clearForms(a map[string]any) {
+	for _, name := range []string{"form_rows", "form_starts", "form_lengths", "forms"} {
+		a[name] = []int32{}
+	}
+}
+
+func encode(t testing.TB, arrays map[string]any, text string) []byte {
 	t.Helper()
 	var list []hf.Array
 	for name, data := range arrays {
@@ -139,4 +216,20 @@ func TestInconsistentBatchFilesAreRefused(t *testing.T) {
 	require.ErrorIs(t, err, hf.ErrFormat)
 	_, err = hf.EncodeBatch(model.Batch{})
 	require.ErrorIs(t, err, model.ErrBatch)
+}
+
+func FuzzDecodeBatch(f *testing.F) {
+	f.Add(encode(f, arrays(), batchJSON))
+	f.Add(encode(f, maskedArrays(), maskedJSON))
+	f.Fuzz(func(t *testing.T, file []byte) {
+		b, err := hf.DecodeBatch(file)
+		if err != nil {
+			return
+		}
+		again, err := hf.EncodeBatch(b)
+		require.NoError(t, err)
+		same, err := hf.DecodeBatch(again)
+		require.NoError(t, err)
+		require.Empty(t, cmp.Diff(b, same, cmpopts.EquateEmpty(), cmpopts.EquateNaNs()))
+	})
 }

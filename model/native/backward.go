@@ -6,12 +6,16 @@ func (s *shard) backward(g []float32) {
 	if s.rows == 0 {
 		return
 	}
-	widest := 0
+	widest, again := 0, 0
 	for _, q := range s.sequences {
-		widest = max(widest, q.n*q.width)
+		widest = max(widest, q.piece()*q.width)
+		if q.attention < 0 {
+			again = max(again, s.h*q.width)
+		}
 	}
 	s.dx, s.dh, s.dqkv = s.memory.take(s.rows*s.d), s.memory.take(s.rows*s.d), s.memory.take(s.rows*s.q)
 	s.dact, s.dmixed, s.dattention = s.memory.take(s.rows*s.f), s.memory.take(s.rows*s.o), s.memory.take(widest)
+	s.keys = s.memory.take(again)
 	if s.QKNorm {
 		s.draw = s.memory.take(s.rows * s.q)
 	}
@@ -47,13 +51,25 @@ func (s *shard) outputBackward(g []float32) {
 				clear(x)
 				continue
 			}
-			s.LogitsGradient(x, s.VocabSize, q.scale, o.most, o.logSum, o.entropy, -d, -e)
+			s.logitsGradient(&q, t, x, o, -d, -e)
 			x[q.tokens[t+1]] += d
 		}
 	}
 	s.linearBackward(s.head, s.v, s.d, s.dh, s.logits, s.normed, g)
 	clear(s.dx)
 	s.normBackward(s.norm, s.dh, s.x, s.inverse, g)
+}
+
+// logitsGradient is LogitsGradient for position t; tokens that it may not choose
+// have no part in it.
+func (s *shard) logitsGradient(q *sequence, t int, x []float32, o outcome, a, b float32) {
+	if !q.restricted(t) {
+		s.LogitsGradient(x, s.VocabSize, q.scale, o.most, o.logSum, o.entropy, a, b)
+		return
+	}
+	n := s.choice.among(q.allowed[t], s.VocabSize)
+	s.LogitsGradient(s.choice.gather(x), n, q.scale, o.most, o.logSum, o.entropy, a, b)
+	s.choice.scatter(x)
 }
 
 // leaveBackward is the gradient of leave: from dx, the gradient of the stream

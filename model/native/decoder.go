@@ -43,7 +43,7 @@ func (e *Engine) newDecoder(a model.Architecture, w model.Weights) (*decoder, er
 }
 
 // Decode implements model.Decoder. When ctx ends it returns at once; the request
-// leaves the batch before the next step.
+// leaves the batch before the next step, and until then its constraint is in use.
 func (d *decoder) Decode(ctx context.Context, r model.DecodeRequest) (model.Completion, error) {
 	q, err := d.newRequest(r)
 	if err != nil {
@@ -74,7 +74,9 @@ func (d *decoder) Score(ctx context.Context, prompt, tokens []int32) ([]float32,
 	return q.completion.Logprobs, nil
 }
 
-// answer has the owner take q up and waits until it is done.
+// answer has the owner take q up and waits until it is done. Samples are emitted
+// here, by the caller's goroutine: they never hold up the batch, and none comes
+// after the caller has its answer.
 func (d *decoder) answer(ctx context.Context, q *request) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -82,12 +84,20 @@ func (d *decoder) answer(ctx context.Context, q *request) error {
 	if !d.queue(q) {
 		return ErrClosed
 	}
-	select {
-	case <-q.done:
-		return q.err
-	case <-ctx.Done():
-		q.abandoned.Store(true)
-		return ctx.Err()
+	defer q.abandoned.Store(true) // also if Emit panics; once q is done it says nothing
+	for {
+		select {
+		case s := <-q.samples:
+			q.Emit(s.token, s.logprob)
+		case <-q.done:
+			for len(q.samples) > 0 {
+				s := <-q.samples
+				q.Emit(s.token, s.logprob)
+			}
+			return q.err
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 }
 

@@ -10,10 +10,12 @@
 //   - A row's log-probabilities and entropies do not depend on the other rows, on
 //     their number or order, or on the number of threads.
 //   - A completion depends on its request and the weights alone: not on requests
-//     that share its batch, nor on when they join or leave it.
+//     that share its batch, nor on when they join or leave it, nor on who listens.
 //   - The log-probabilities of a completion are those that Score gives for the
-//     same tokens at the same temperature, and those that Update hands to its
-//     objective.
+//     same tokens at the same temperature and under the same masks, and those that
+//     Update hands to its objective.
+//   - A mask is exact: what it excludes has the probability 0 and no gradient, and a
+//     mask that excludes nothing changes no bit.
 //   - An update depends on the rows in their order, on the objective and on AdamW's
 //     numbers, not on the number of threads.
 //
@@ -34,8 +36,8 @@
 //
 // # What it is not
 //
-// There is no bfloat16, no quantization, no adapter, no rope scaling, and
-// attention keeps all probabilities of a training sequence, so memory grows with
-// the square of its length. Bits may differ between fingerprints: between
+// There is no bfloat16, no quantization, no adapter, no rope scaling. Attention
+// looks at every pair of positions, so time, but not memory, grows with the square
+// of a sequence's length. A long sequence is trained by one thread. Bits may differ between fingerprints: between
 // processors with and without fused multiply-add, for example.
 package native

@@ -2,6 +2,7 @@ package native_test
 
 import (
 	"math"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -57,22 +58,62 @@ func gradients(t *testing.T, a model.Architecture, w model.Weights, kernelName s
 func TestGradientsMatchFiniteDifferences(t *testing.T) {
 	t.Parallel()
 	eachModel(t, func(t *testing.T, a model.Architecture, kernelName string) {
-		w, batch := weights(a, 3), rows(a, 7, 36, 4)
-		g, norm := gradients(t, a, w, kernelName, batch)
-		total := 0.0
-		for i := range w {
-			squares := 0.0
-			for _, x := range g[i].Data {
-				squares += float64(x) * float64(x)
-			}
-			total += squares
-			length := math.Sqrt(squares)
-			require.NotZero(t, length, w[i].Name)
-			slope := slopeAlong(t, a, w, i, g[i].Data, length, kernelName, batch)
-			require.InEpsilon(t, length, slope, 0.01, "%s: |gradient| %v, finite difference %v", w[i].Name, length, slope)
-		}
-		require.InEpsilon(t, math.Sqrt(total), norm, 1e-5)
+		requireGradients(t, a, kernelName, rows(a, 7, 36, 4))
 	})
+}
+
+func TestGradientsUnderMasksMatchFiniteDifferences(t *testing.T) {
+	t.Parallel()
+	eachModel(t, func(t *testing.T, a model.Architecture, kernelName string) {
+		requireGradients(t, a, kernelName, masked(a, rows(a, 7, 36, 4), 5))
+	})
+}
+
+// A long sequence computes its attention again for the backward pass, in two
+// pieces.
+func TestGradientsOfALongSequenceMatchFiniteDifferences(t *testing.T) {
+	t.Parallel()
+	a := architectures()["everything"]
+	a.MaxPositions = 600
+	requireGradients(t, a, "", append(rows(a, 2, 40, 4), model.Row{Tokens: longRow(a, 540).Tokens, Temperature: 0.8}))
+}
+
+// masked restricts two positions in three to sets with their token in it.
+func masked(a model.Architecture, batch []model.Row, seed uint64) []model.Row {
+	random := rand.New(rand.NewPCG(seed, 6))
+	for i, row := range batch {
+		batch[i].Allowed = make([]model.TokenSet, len(row.Tokens)-1)
+		for t := range batch[i].Allowed {
+			if t%3 == 2 {
+				continue
+			}
+			set := setOf(a, row.Tokens[t+1:t+2])
+			for range random.IntN(20) {
+				set.Add(int32(random.IntN(a.VocabSize)))
+			}
+			batch[i].Allowed[t] = set
+		}
+	}
+	return batch
+}
+
+func requireGradients(t *testing.T, a model.Architecture, kernelName string, batch []model.Row) {
+	t.Helper()
+	w := weights(a, 3)
+	g, norm := gradients(t, a, w, kernelName, batch)
+	total := 0.0
+	for i := range w {
+		squares := 0.0
+		for _, x := range g[i].Data {
+			squares += float64(x) * float64(x)
+		}
+		total += squares
+		length := math.Sqrt(squares)
+		require.NotZero(t, length, w[i].Name)
+		slope := slopeAlong(t, a, w, i, g[i].Data, length, kernelName, batch)
+		require.InEpsilon(t, length, slope, 0.01, "%s: |gradient| %v, finite difference %v", w[i].Name, length, slope)
+	}
+	require.InEpsilon(t, math.Sqrt(total), norm, 1e-5)
 }
 
 // slopeAlong is the central difference of the loss when tensor i moves along its

@@ -112,12 +112,12 @@ type outcome struct {
 	most, logSum     float32 // the soft-max is e^(scale·(x-most) - logSum)
 }
 
-// judge computes the outcome of token under logits times scale.
-func (p *pass) judge(logits []float32, token int32, scale float32) outcome {
-	most, sum, weighted := p.LogSumExp(logits, p.VocabSize, scale)
+// judge computes the outcome of the token at a place among n logits, times scale.
+func (p *pass) judge(logits []float32, n, at int, scale float32) outcome {
+	most, sum, weighted := p.LogSumExp(logits, n, scale)
 	logSum := float32(math.Log(float64(sum)))
 	return outcome{
-		logprob: float32((logits[token]-most)*scale) - logSum,
+		logprob: float32((logits[at]-most)*scale) - logSum,
 		// Rounding may take a certain token's entropy below 0.
 		entropy: max(0, logSum-weighted/sum),
 		most:    most, logSum: logSum,

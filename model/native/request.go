@@ -22,11 +22,20 @@ type request struct {
 	feed   int     // tokens that the present step adds
 	pages  [][]float32
 	given  []int32 // tokens to take instead of sampling; empty, or limit of them
+	// samples takes each token to whoever waits for the request and wants to be told;
+	// it has room for all of them. nil where nobody wants to.
+	samples chan sample
 
 	completion model.Completion
 	err        error
 	done       chan struct{}
 	abandoned  atomic.Bool
+}
+
+// sample is a token that was just sampled.
+type sample struct {
+	token   int32
+	logprob float32
 }
 
 func (l *layout) newRequest(r model.DecodeRequest) (*request, error) {
@@ -40,6 +49,9 @@ func (l *layout) newRequest(r model.DecodeRequest) (*request, error) {
 	if r.MaxTokens < 1 {
 		return nil, fmt.Errorf("%w: at most %d tokens asked for, want at least 1", ErrRow, r.MaxTokens)
 	}
+	if nucleus := r.TopP >= 0 && r.TopP <= 1; !nucleus { // NaN is not
+		return nil, fmt.Errorf("%w: top_p is %v, want 0 to 1", ErrRow, r.TopP)
+	}
 	scale, err := inverseTemperature(r.Temperature)
 	if err != nil {
 		return nil, err
@@ -47,10 +59,14 @@ func (l *layout) newRequest(r model.DecodeRequest) (*request, error) {
 	limit := min(r.MaxTokens, room)
 	// The caller may change its slices once Decode has returned for ctx's sake.
 	r.Prompt, r.Stop = slices.Clone(r.Prompt), slices.Clone(r.Stop)
-	return &request{
+	q := &request{
 		DecodeRequest: r, limit: limit, scale: scale, done: make(chan struct{}),
 		completion: model.Completion{Tokens: make([]int32, 0, limit), Logprobs: make([]float32, 0, limit)},
-	}, nil
+	}
+	if r.Emit != nil {
+		q.samples = make(chan sample, limit)
+	}
+	return q, nil
 }
 
 // remaining is the number of tokens not yet in pages: the rest of the prompt, or
@@ -64,12 +80,27 @@ func (q *request) token(position int) int32 {
 	return q.completion.Tokens[position-len(q.Prompt)]
 }
 
-// accept appends a sampled token.
-func (q *request) accept(token int32, logprob float32) {
+// hasNucleus reports whether the likeliest tokens alone may be drawn.
+func (q *request) hasNucleus() bool {
+	return q.TopP > 0 && q.TopP < 1 && q.Temperature > 0 && q.given == nil
+}
+
+// accept appends a sampled token; forced says that it had no alternative.
+func (q *request) accept(token int32, logprob float32, forced bool) {
 	c := &q.completion
+	if forced && c.Forced == nil {
+		c.Forced = make([]bool, len(c.Tokens), q.limit)
+	}
+	if c.Forced != nil {
+		c.Forced = append(c.Forced, forced)
+	}
 	c.Tokens, c.Logprobs = append(c.Tokens, token), append(c.Logprobs, logprob)
+	done := q.Constraint != nil && q.Constraint.Accept(token)
+	if q.samples != nil {
+		q.samples <- sample{token, logprob}
+	}
 	switch {
-	case slices.Contains(q.Stop, token):
+	case done || slices.Contains(q.Stop, token):
 		c.Finish = "stop"
 	case len(c.Tokens) == q.limit:
 		c.Finish = "length"

@@ -13,12 +13,16 @@ const shardPositions = 256
 type sequence struct {
 	row       int // of the batch
 	tokens    []int32
+	allowed   []model.TokenSet
 	n         int
 	scale     float32 // 1/temperature
 	first     int     // its first position in the shard
-	attention int     // its offset in activations.attention
+	attention int     // its offset in activations.attention; -1 if it is computed again
 	width     int     // of a row of attention
 }
+
+// restricted reports whether position t chooses among some tokens alone.
+func (q *sequence) restricted(t int) bool { return q.allowed != nil && q.allowed[t] != nil }
 
 // cut distributes rows over shards, in their order, by their lengths alone.
 func (l *layout) cut(rows []model.Row) ([][]sequence, error) {
@@ -33,11 +37,15 @@ func (l *layout) cut(rows []model.Row) ([][]sequence, error) {
 		if len(shards) == 0 || positions > 0 && positions+n > shardPositions {
 			shards, positions, attention = append(shards, nil), 0, 0
 		}
-		s := sequence{row: i, tokens: row.Tokens, n: n, scale: scale, first: positions, attention: attention, width: kernel.Pad(n)}
+		s := sequence{row: i, tokens: row.Tokens, allowed: row.Allowed, n: n, scale: scale, first: positions, attention: attention, width: kernel.Pad(n)}
+		if n > keepPositions {
+			s.attention = -1
+		} else {
+			attention += l.Heads * n * s.width
+		}
 		last := len(shards) - 1
 		shards[last] = append(shards[last], s)
 		positions += n
-		attention += l.Heads * n * s.width
 	}
 	return shards, nil
 }
@@ -58,8 +66,10 @@ type shard struct {
 	logprobs, entropies              []float32 // R
 	gradient, entropyGradient        []float32 // R
 	dx, dh, dqkv, draw, dact, dmixed []float32
-	transposed, dattention           []float32
+	transposed, keys                 []float32 // heads that lie across
+	probabilities, dattention        []float32 // pieces of attention
 
+	choice choice
 	memory arena
 }
 
@@ -69,22 +79,27 @@ func (s *shard) load(sequences []sequence) {
 	s.sequences = sequences
 	last := sequences[len(sequences)-1]
 	s.rows = last.first + last.n
-	widest := 0
+	widest, attention, again := 0, 0, 0
 	for _, q := range sequences {
 		widest = max(widest, q.width)
+		if q.attention < 0 {
+			again = max(again, q.piece()*q.width)
+		} else {
+			attention = q.attention + s.Heads*q.n*q.width
+		}
 	}
 	if s.states == nil {
 		s.states = make([]activations, s.Layers)
 	}
 	for l := range s.states {
 		s.states[l] = s.takeActivations(&s.memory, s.rows)
-		s.states[l].attention = s.memory.take(last.attention + s.Heads*last.n*last.width)
+		s.states[l].attention = s.memory.take(attention)
 	}
 	s.x, s.inverse, s.normed = s.memory.take(s.rows*s.d), s.memory.take(s.rows), s.memory.take(s.rows*s.d)
 	s.logits = s.memory.take(s.rows * s.v)
 	s.logprobs, s.entropies = s.memory.take(s.rows), s.memory.take(s.rows)
 	s.gradient, s.entropyGradient = s.memory.take(s.rows), s.memory.take(s.rows)
-	s.transposed = s.memory.take(s.h * widest)
+	s.transposed, s.probabilities = s.memory.take(s.h*widest), s.memory.take(again)
 	if cap(s.outcomes) < s.rows {
 		s.outcomes = make([]outcome, s.rows)
 	}
@@ -119,10 +134,20 @@ func (s *shard) forward() {
 	for _, q := range s.sequences {
 		for t := range q.n {
 			r := q.first + t
-			s.outcomes[r] = s.judge(s.logits[r*s.v:(r+1)*s.v], q.tokens[t+1], q.scale)
+			s.outcomes[r] = s.outcome(&q, t, s.logits[r*s.v:(r+1)*s.v])
 			s.logprobs[r], s.entropies[r] = s.outcomes[r].logprob, s.outcomes[r].entropy
 		}
 	}
+}
+
+// outcome is what the logits of position t say of the token that follows.
+func (s *shard) outcome(q *sequence, t int, logits []float32) outcome {
+	token := q.tokens[t+1]
+	if !q.restricted(t) {
+		return s.judge(logits, s.VocabSize, int(token), q.scale)
+	}
+	n := s.choice.among(q.allowed[t], s.VocabSize)
+	return s.judge(s.choice.gather(logits), n, s.choice.place(token), q.scale)
 }
 
 // ask has the objective write the gradients of all positions.

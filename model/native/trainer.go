@@ -185,7 +185,27 @@ func (l *layout) checkRow(row model.Row) (scale float32, err error) {
 	if len(row.Tokens) > l.MaxPositions {
 		return 0, fmt.Errorf("%w: %d tokens, the model has %d positions", ErrRow, len(row.Tokens), l.MaxPositions)
 	}
+	if err := l.checkAllowed(row); err != nil {
+		return 0, err
+	}
 	return inverseTemperature(row.Temperature)
+}
+
+// checkAllowed wants a set, or none, for each token but the first, and in it that
+// token.
+func (l *layout) checkAllowed(row model.Row) error {
+	if row.Allowed == nil {
+		return nil
+	}
+	if len(row.Allowed) != len(row.Tokens)-1 {
+		return fmt.Errorf("%w: %d allowed sets for %d tokens, want %d", ErrRow, len(row.Allowed), len(row.Tokens), len(row.Tokens)-1)
+	}
+	for i, set := range row.Allowed {
+		if token := row.Tokens[i+1]; set != nil && !set.Has(token) {
+			return fmt.Errorf("%w: token %d is %d, which is not in the set that it was chosen from", ErrRow, i+1, token)
+		}
+	}
+	return nil
 }
 
 func rowError(i int, err error) error { return fmt.Errorf("row %d: %w", i, err) }

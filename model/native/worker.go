@@ -19,6 +19,7 @@ type worker struct {
 	logits  []float32
 	scores  []float32 // query heads of a group × width
 	width   int
+	choice  choice
 }
 
 func newWorker(p *pass) *worker {
@@ -139,23 +140,45 @@ func (b *worker) sample(u *unit) {
 // choose samples one token: the largest of logit/temperature + noise, the lowest
 // number of several. Where tokens are given it takes the next of those.
 func (b *worker) choose(q *request, logits []float32) {
-	token := 0
-	switch {
-	case q.given != nil:
-		token = int(q.given[len(q.completion.Tokens)])
-	case q.Temperature == 0:
-		for i, x := range logits[:b.VocabSize] {
-			if x > logits[token] {
-				token = i
-			}
-		}
-	default:
-		token = model.GumbelChoose(logits[:b.VocabSize], q.scale, q.Seed, len(q.completion.Tokens))
+	restricted, err := b.restrict(q, logits)
+	if err != nil {
+		q.err = err
+		return
 	}
-	o := b.judge(logits, int32(token), q.scale)
+	var token int32
+	var o outcome
+	if restricted {
+		token, o = b.chooseAmong(q, logits)
+	} else {
+		token, o = b.chooseFreely(q, logits)
+	}
 	if math.IsNaN(float64(o.logprob)) || math.IsInf(float64(o.logprob), 0) {
 		q.err = fmt.Errorf("logits of token %d of the completion: %w", len(q.completion.Tokens), ErrNotFinite)
 		return
 	}
-	q.accept(int32(token), o.logprob)
+	q.accept(token, o.logprob, restricted && len(b.choice.tokens) == 1)
+}
+
+func (b *worker) chooseFreely(q *request, logits []float32) (int32, outcome) {
+	var token int
+	switch {
+	case q.given != nil:
+		token = int(q.given[len(q.completion.Tokens)])
+	case q.Temperature == 0:
+		token = largest(logits[:b.VocabSize])
+	default:
+		token = model.GumbelChoose(logits[:b.VocabSize], q.scale, q.Seed, len(q.completion.Tokens))
+	}
+	return int32(token), b.judge(logits, b.VocabSize, token, q.scale)
+}
+
+// largest is the place of the largest number, the first of several.
+func largest(xs []float32) int {
+	at := 0
+	for i, x := range xs {
+		if x > xs[at] {
+			at = i
+		}
+	}
+	return at
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -59,68 +60,91 @@ func (c *Client) Close() { c.transport.CloseIdleConnections() }
 
 // Sample implements model.Sampler.
 func (c *Client) Sample(ctx context.Context, v model.VersionID, r model.DecodeRequest) (model.Completion, string, error) {
-	var out sampleReply
-	in := sampleRequest{Version: v, Prompt: r.Prompt, MaxTokens: r.MaxTokens, Temperature: r.Temperature, Stop: r.Stop, Seed: r.Seed}
-	if err := c.post(ctx, samplePath, in, &out); err != nil {
+	completion, weights, err := c.sample(ctx, v, r)
+	if err != nil {
 		return model.Completion{}, "", fmt.Errorf("sample %s at %s: %w", v, c.base, err)
 	}
-	if len(out.Tokens) == 0 || len(out.Logprobs) != len(out.Tokens) || out.Weights == "" {
-		return model.Completion{}, "", fmt.Errorf("sample %s at %s: the reply has %d tokens, %d log-probabilities, weights %q",
-			v, c.base, len(out.Tokens), len(out.Logprobs), out.Weights)
+	return completion, weights, nil
+}
+
+func (c *Client) sample(ctx context.Context, v model.VersionID, r model.DecodeRequest) (model.Completion, string, error) {
+	if r.Constraint != nil && r.Form == nil {
+		return model.Completion{}, "", errors.New("a constraint can't be sent: say the form that it is of")
 	}
-	return model.Completion{Tokens: out.Tokens, Logprobs: out.Logprobs, Finish: out.Finish}, out.Weights, nil
+	var out sampleReply
+	read := whole(&out)
+	if r.Emit != nil {
+		read = func(body io.Reader) (err error) {
+			out, err = readStream(body, r.Emit)
+			return err
+		}
+	}
+	if err := c.post(ctx, samplePath, newSampleRequest(v, r), read); err != nil {
+		return model.Completion{}, "", err
+	}
+	completion, err := out.completion()
+	return completion, out.Weights, err
 }
 
 // Publish makes a version ready there.
 func (c *Client) Publish(ctx context.Context, v model.VersionID) error {
 	var out struct{}
-	if err := c.post(ctx, publishPath, publishRequest{v}, &out); err != nil {
+	if err := c.post(ctx, publishPath, publishRequest{v}, whole(&out)); err != nil {
 		return fmt.Errorf("publish %s at %s: %w", v, c.base, err)
 	}
 	return nil
 }
 
-func (c *Client) post(ctx context.Context, path string, in, out any) error {
+// whole reads a reply that is one JSON value.
+func whole(out any) func(io.Reader) error {
+	return func(body io.Reader) error {
+		reply, err := io.ReadAll(io.LimitReader(body, replyBytes))
+		if err != nil {
+			return fmt.Errorf("read reply: %w", err)
+		}
+		if err := json.Unmarshal(reply, out); err != nil {
+			return fmt.Errorf("decode reply: %w", err)
+		}
+		return nil
+	}
+}
+
+// post has read read what answers in.
+func (c *Client) post(ctx context.Context, path string, in any, read func(io.Reader) error) error {
 	body, err := json.Marshal(in)
 	if err != nil {
 		return fmt.Errorf("encode request: %w", err)
 	}
 	ctx, release := c.pulse.guard(ctx)
 	defer release()
-	status, body, err := c.exchange(ctx, path, body)
+	err = c.exchange(ctx, path, body, read)
 	if cause := context.Cause(ctx); err != nil && cause != nil {
 		return cause // a hung peer shows as a cancelled request
 	}
-	if err != nil {
-		return err
-	}
-	if status != http.StatusOK {
-		var e errorReply
-		if err := json.Unmarshal(body, &e); err != nil || e.Error.Message == "" {
-			return fmt.Errorf("sampler answered %d: %.200s", status, body)
-		}
-		return received(e.Error)
-	}
-	if err := json.Unmarshal(body, out); err != nil {
-		return fmt.Errorf("decode reply: %w", err)
-	}
-	return nil
+	return err
 }
 
-func (c *Client) exchange(ctx context.Context, path string, body []byte) (status int, reply []byte, err error) {
+func (c *Client) exchange(ctx context.Context, path string, body []byte, read func(io.Reader) error) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, c.base+path, bytes.NewReader(body))
 	if err != nil {
-		return 0, nil, fmt.Errorf("make request: %w", err)
+		return fmt.Errorf("make request: %w", err)
 	}
 	request.Header.Set("Content-Type", "application/json")
 	response, err := c.transport.RoundTrip(request)
 	if err != nil {
-		return 0, nil, fmt.Errorf("ask: %w", err)
+		return fmt.Errorf("ask: %w", err)
 	}
 	defer func() { _ = response.Body.Close() }()
-	reply, err = io.ReadAll(io.LimitReader(response.Body, replyBytes))
-	if err != nil {
-		return 0, nil, fmt.Errorf("read reply: %w", err)
+	if response.StatusCode == http.StatusOK {
+		return read(response.Body)
 	}
-	return response.StatusCode, reply, nil
+	reply, err := io.ReadAll(io.LimitReader(response.Body, replyBytes))
+	if err != nil {
+		return fmt.Errorf("read reply: %w", err)
+	}
+	var e errorReply
+	if err := json.Unmarshal(reply, &e); err != nil || e.Error.Message == "" {
+		return fmt.Errorf("sampler answered %d: %.200s", response.StatusCode, reply)
+	}
+	return received(e.Error)
 }

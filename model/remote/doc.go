@@ -20,6 +20,9 @@
 //     asks the peer's /healthz on connections of their own; when none answers for
 //     [Patience], the request ends with [ErrUnresponsive], however long a
 //     healthy sampler might have taken for it.
+//   - Who sets Emit hears of each token as soon as the sampler has it. What was
+//     heard is what the reply says, or the request fails; a stream that breaks off
+//     is a fault.
 //   - With a [Log], every completed generation is on record before its reply
-//     leaves, whatever becomes of the reply.
+//     leaves, or the end of its stream, whatever becomes of it.
 package remote

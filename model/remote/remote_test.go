@@ -218,7 +218,10 @@ func TestASlowPeerIsWaitedFor(t *testing.T) {
 		switch {
 		case r.URL.Path != "/healthz":
 			for range 20 { // four times the patience
-				<-probes
+				select {
+				case <-probes:
+				case <-t.Context().Done(): // the test has failed; its end waits for this request
+				}
 			}
 		case probed.Add(1)%3 == 0:
 			probes <- struct{}{}
@@ -227,7 +230,7 @@ func TestASlowPeerIsWaitedFor(t *testing.T) {
 			probes <- struct{}{}
 		}
 		inner.ServeHTTP(w, r)
-	}), remote.Options{Probe: 20 * time.Millisecond, Patience: 100 * time.Millisecond})
+	}), remote.Options{Probe: 100 * time.Millisecond, Patience: 500 * time.Millisecond})
 	_, _, err := c.Sample(t.Context(), version(), model.DecodeRequest{Prompt: []int32{1}})
 	require.NoError(t, err)
 }

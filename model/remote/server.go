@@ -21,8 +21,8 @@ type Sampler interface {
 	Publish(ctx context.Context, v model.VersionID) error
 }
 
-// Server answers for a sampler. It is safe for concurrent use and starts no
-// goroutine.
+// Server answers for a sampler. It is safe for concurrent use; no goroutine of it
+// outlives the request that it is for.
 type Server struct {
 	sampler Sampler
 	log     *zap.Logger
@@ -53,14 +53,36 @@ func (s *Server) sample(w http.ResponseWriter, r *http.Request) {
 	if !read(w, r, &in) {
 		return
 	}
-	c, weights, err := s.sampler.Sample(r.Context(), in.Version, model.DecodeRequest{
-		Prompt: in.Prompt, MaxTokens: in.MaxTokens, Temperature: in.Temperature, Stop: in.Stop, Seed: in.Seed,
-	})
+	if in.Stream {
+		s.stream(w, r, in)
+		return
+	}
+	c, weights, err := s.sampler.Sample(r.Context(), in.Version, in.decodeRequest())
 	if err != nil {
 		s.fail(w, r, err)
 		return
 	}
-	reply(w, http.StatusOK, sampleReply{c.Tokens, c.Logprobs, c.Finish, weights})
+	reply(w, http.StatusOK, newSampleReply(c, weights))
+}
+
+// stream answers with a line for each token as it is sampled, and a last one that
+// is the whole reply, or an error. What fails before the first token is answered
+// like a request that asks for no stream.
+func (s *Server) stream(w http.ResponseWriter, r *http.Request, in sampleRequest) {
+	f := newFeed(w)
+	request := in.decodeRequest()
+	request.Emit = f.put
+	c, weights, err := f.during(func() (model.Completion, string, error) {
+		return s.sampler.Sample(r.Context(), in.Version, request)
+	})
+	switch {
+	case err == nil:
+		f.last(newSampleReply(c, weights))
+	case f.begun:
+		f.last(errorReply{s.report(r, err)})
+	default:
+		s.fail(w, r, err)
+	}
 }
 
 func (s *Server) publish(w http.ResponseWriter, r *http.Request) {
@@ -81,11 +103,16 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() != nil {
 		return
 	}
+	reply(w, classify(err).status, errorReply{s.report(r, err)})
+}
+
+// report is err as it is written; a fault is on the log too.
+func (s *Server) report(r *http.Request, err error) wireError {
 	k := classify(err)
-	if k.fault {
+	if k.fault && r.Context().Err() == nil {
 		s.log.Warn("request failed", zap.String("path", r.URL.Path), zap.Error(err))
 	}
-	reply(w, k.status, errorReply{wireError{k.code, err.Error()}})
+	return wireError{k.code, err.Error()}
 }
 
 // read decodes a request, or answers that it can't be.
@@ -99,11 +126,13 @@ func read(w http.ResponseWriter, r *http.Request, in any) bool {
 	return true
 }
 
+// unwritable answers where numbers are not finite.
+const unwritable = `{"error":{"code":"fault","message":"the reply can't be written as JSON"}}`
+
 func reply(w http.ResponseWriter, status int, v any) {
 	body, err := json.Marshal(v)
-	if err != nil { // numbers that are not finite
-		status = http.StatusServiceUnavailable
-		body = []byte(`{"error":{"code":"fault","message":"the reply can't be written as JSON"}}`)
+	if err != nil {
+		status, body = http.StatusServiceUnavailable, []byte(unwritable)
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)

@@ -25,14 +25,56 @@ type sampleRequest struct {
 	Temperature float64         `json:"temperature"`
 	Stop        []int32         `json:"stop,omitempty"`
 	Seed        uint64          `json:"seed,string"` // not every language reads 64 bits out of a number
+	TopP        float64         `json:"top_p,omitempty"`
+	Form        *model.Form     `json:"form,omitempty"`
+	Stream      bool            `json:"stream,omitempty"`
 }
 
-// sampleReply is its answer.
+func newSampleRequest(v model.VersionID, r model.DecodeRequest) sampleRequest {
+	in := sampleRequest{
+		Version: v, Prompt: r.Prompt, MaxTokens: r.MaxTokens, Temperature: r.Temperature, Stop: r.Stop, Seed: r.Seed,
+		TopP: r.TopP, Form: r.Form, Stream: r.Emit != nil,
+	}
+	if r.TopP == 1 {
+		in.TopP = 0 // it says the same
+	}
+	return in
+}
+
+func (in sampleRequest) decodeRequest() model.DecodeRequest {
+	return model.DecodeRequest{
+		Prompt: in.Prompt, MaxTokens: in.MaxTokens, Temperature: in.Temperature, Stop: in.Stop, Seed: in.Seed,
+		TopP: in.TopP, Form: in.Form,
+	}
+}
+
+// sampleReply is its answer, or the last line of it where a stream was asked for.
 type sampleReply struct {
 	Tokens   []int32   `json:"tokens"`
 	Logprobs []float32 `json:"logprobs"`
 	Finish   string    `json:"finish"`
 	Weights  string    `json:"weights"`
+	Forced   []bool    `json:"forced,omitempty"`
+}
+
+func newSampleReply(c model.Completion, weights string) sampleReply {
+	return sampleReply{Tokens: c.Tokens, Logprobs: c.Logprobs, Finish: c.Finish, Weights: weights, Forced: c.Forced}
+}
+
+// completion is what the reply says, if it says everything.
+func (r sampleReply) completion() (model.Completion, error) {
+	n := len(r.Tokens)
+	if n == 0 || len(r.Logprobs) != n || r.Weights == "" || (r.Forced != nil && len(r.Forced) != n) {
+		return model.Completion{}, fmt.Errorf("the reply has %d tokens, %d log-probabilities, %d marks of forced ones, weights %q",
+			n, len(r.Logprobs), len(r.Forced), r.Weights)
+	}
+	return model.Completion{Tokens: r.Tokens, Logprobs: r.Logprobs, Finish: r.Finish, Forced: r.Forced}, nil
+}
+
+// tokenLine is a line of a streamed reply but the last.
+type tokenLine struct {
+	Token   int32   `json:"token"`
+	Logprob float32 `json:"logprob"`
 }
 
 // publishRequest is the body of POST /publish, which is answered with {}.
@@ -64,6 +106,7 @@ type kind struct {
 func kinds() []kind {
 	return []kind{
 		{"prompt_too_long", http.StatusBadRequest, model.ErrPromptTooLong, false},
+		{"unsupported_form", http.StatusBadRequest, model.ErrForm, false},
 		{"not_found", http.StatusNotFound, trace.ErrNotFound, false},
 		{"wrong_weights", http.StatusServiceUnavailable, model.ErrWrongWeights, true},
 		{"corrupt", http.StatusServiceUnavailable, checkpoint.ErrCorrupt, true},

@@ -9,6 +9,8 @@
 // model.ErrWrongWeights, when it is published and each time it is asked for: the
 // decoder that would sample scores given tokens and has to arrive at what the
 // trainer wrote down. A version without a canary is served as it is.
+//
+// A request with a form is held to it, or refused with model.ErrForm.
 package serve
 
 import (
@@ -33,6 +35,10 @@ var ErrClosed = errors.New("sampler is closed")
 
 // Sampler implements model.Sampler over an engine. It is safe for concurrent use.
 type Sampler struct {
+	// Constrain makes the constraints of forms; set it before the first request.
+	// Without it forms are refused.
+	Constrain model.Constrain
+
 	engine   model.Engine
 	source   Source
 	resident int
@@ -64,6 +70,10 @@ func New(engine model.Engine, source Source, resident int) *Sampler {
 
 // Sample implements model.Sampler.
 func (s *Sampler) Sample(ctx context.Context, v model.VersionID, r model.DecodeRequest) (model.Completion, string, error) {
+	r, err := s.constrained(r)
+	if err != nil {
+		return model.Completion{}, "", fmt.Errorf("sample %s: %w", v, err)
+	}
 	rep, err := s.acquire(ctx, v)
 	if err != nil {
 		return model.Completion{}, "", err
@@ -74,6 +84,21 @@ func (s *Sampler) Sample(ctx context.Context, v model.VersionID, r model.DecodeR
 		return model.Completion{}, "", fmt.Errorf("sample %s: %w", v, err)
 	}
 	return c, rep.weights, nil
+}
+
+// constrained gives r the constraint that its form asks for, if any.
+func (s *Sampler) constrained(r model.DecodeRequest) (model.DecodeRequest, error) {
+	if !r.Form.Masks() && (r.Form == nil || len(r.Form.Stop) == 0) {
+		return r, nil
+	}
+	if s.Constrain == nil {
+		return r, fmt.Errorf("%w: this sampler supports no forms", model.ErrForm)
+	}
+	var err error
+	if r.Constraint, err = s.Constrain(*r.Form); err != nil {
+		return r, fmt.Errorf("%w: codec %q: %w", model.ErrForm, r.Form.Codec, err)
+	}
+	return r, nil
 }
 
 // Publish loads version v, so that the first request for it does not wait.

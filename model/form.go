@@ -1,0 +1,82 @@
+package model
+
+import (
+	"encoding/json"
+	"errors"
+	"math/bits"
+)
+
+// ErrForm is wrapped when a reply can't be held to a form: nothing makes a
+// constraint of it, or no token of the vocabulary may come next.
+var ErrForm = errors.New("form can't be kept")
+
+// Form is what a reply has to look like, as data, so that a sampler in another
+// process can be held to it and a trainer can rebuild the distribution that sampled.
+// Its zero value restricts nothing. Codec says in which tokens the reply is spelled.
+type Form struct {
+	Codec string `json:"codec"`
+	// Schema is a JSON Schema that the reply's text satisfies; `{}` is any object.
+	Schema json.RawMessage `json:"schema,omitempty"`
+	// Tools are those that may be called. With Call the reply is a call of one of
+	// them, its arguments valid by the tool's schema; without, it is not restricted.
+	Tools []FormTool `json:"tools,omitempty"`
+	Call  bool       `json:"call,omitempty"`
+	// Stop are texts that end the reply, at the first token with which one of them
+	// is complete.
+	Stop []string `json:"stop,omitempty"`
+}
+
+// FormTool is a tool as a Form needs it.
+type FormTool struct {
+	Name       string          `json:"name"`
+	Parameters json.RawMessage `json:"parameters,omitempty"` // JSON Schema
+}
+
+// Masks reports whether the form excludes tokens, rather than only ending the
+// reply.
+func (f *Form) Masks() bool { return f != nil && (len(f.Schema) > 0 || f.Call) }
+
+// Constraint follows one reply token by token, and no other after it. It is not
+// safe for concurrent use.
+type Constraint interface {
+	// Allowed puts the tokens that may come next into set, which arrives empty, and
+	// reports true; if any token may come, it reports false and leaves set alone.
+	Allowed(set TokenSet) bool
+	// Accept takes the next token of the reply. It reports true if the reply ends
+	// with it.
+	Accept(token int32) (done bool)
+}
+
+// Constrain makes the constraint of a form: dialog.Constrain, or nothing where
+// forms are not supported.
+type Constrain func(Form) (Constraint, error)
+
+// TokenSet is a set of token ids, 64 to a word.
+type TokenSet []uint64
+
+// NewTokenSet returns an empty set for a vocabulary.
+func NewTokenSet(vocab int) TokenSet { return make(TokenSet, (vocab+63)/64) }
+
+// Add puts a token into the set.
+func (s TokenSet) Add(token int32) { s[token>>6] |= 1 << (token & 63) }
+
+// Has reports whether the token is in the set. A token beyond the vocabulary that
+// the set was made for is not.
+func (s TokenSet) Has(token int32) bool {
+	word := int(token >> 6)
+	return word < len(s) && s[word]&(1<<(token&63)) != 0
+}
+
+// AppendTokens appends to tokens those of the set below vocab, ascending.
+func (s TokenSet) AppendTokens(tokens []int32, vocab int) []int32 {
+	for i, word := range s {
+		for ; word != 0; word &= word - 1 {
+			token := 64*i + bits.TrailingZeros64(word)
+			if token >= vocab {
+				return tokens
+			}
+			tokens = append(tokens, int32(token))
+		}
+	}
+	return tokens
+}

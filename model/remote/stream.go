@@ -1,0 +1,53 @@
+package remote
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+)
+
+// errBrokenStream is a streamed reply without its last line, or with one that says
+// something else than the lines before it.
+var errBrokenStream = errors.New("broken stream")
+
+// line is any line of a streamed reply.
+type line struct {
+	Token   *int32     `json:"token"`
+	Logprob float32    `json:"logprob"`
+	Error   *wireError `json:"error"`
+	sampleReply
+}
+
+// readStream tells emit of each token and returns the whole reply.
+func readStream(body io.Reader, emit func(token int32, logprob float32)) (sampleReply, error) {
+	lines := bufio.NewReader(io.LimitReader(body, 2*replyBytes)) // tokens come twice
+	var heard sampleReply
+	for {
+		text, err := lines.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return sampleReply{}, fmt.Errorf("%w: it ends after %d tokens", errBrokenStream, len(heard.Tokens))
+		}
+		if err != nil {
+			return sampleReply{}, fmt.Errorf("read stream after %d tokens: %w", len(heard.Tokens), err)
+		}
+		var l line
+		if err := json.Unmarshal(text, &l); err != nil {
+			return sampleReply{}, fmt.Errorf("%w: decode line %d: %w", errBrokenStream, len(heard.Tokens)+1, err)
+		}
+		switch {
+		case l.Error != nil:
+			return sampleReply{}, received(*l.Error)
+		case l.Token != nil:
+			heard.Tokens, heard.Logprobs = append(heard.Tokens, *l.Token), append(heard.Logprobs, l.Logprob)
+			emit(*l.Token, l.Logprob)
+		case !slices.Equal(heard.Tokens, l.Tokens) || !slices.Equal(heard.Logprobs, l.Logprobs):
+			return sampleReply{}, fmt.Errorf("%w: its %d tokens are not the %d of the reply", errBrokenStream, len(heard.Tokens), len(l.Tokens))
+		default:
+			_, _ = io.Copy(io.Discard, lines) // nothing, but a connection read to its end is used again
+			return l.sampleReply, nil
+		}
+	}
+}
