@@ -1,5 +1,7 @@
 package dialog
 
+import "github.com/fulgurite/fulgurite/model"
+
 // Codec turns dialogs into tokens of one vocabulary and sampled tokens back into
 // a message. It has no state; sampled tokens are never encoded again from text.
 type Codec interface {
@@ -21,6 +23,15 @@ type Codec interface {
 	// what looks like a tool call is not one, the reply is the raw text as content and
 	// problem says why.
 	Parse(completion []int32, tools []Tool, callID func(k int) string) (reply Message, problem string)
+	// Partial is what of the reply's content is certain while a completion is still
+	// being sampled: whatever comes after, Parse's content begins with it. A longer
+	// completion never has less.
+	Partial(completion []int32, tools []Tool) string
+	// Constrain makes the constraint that holds a completion to a form; an error
+	// that wraps ErrForm says what of the form is not supported.
+	Constrain(form model.Form) (model.Constraint, error)
+	// Encode gives the tokens of bare text, without turns.
+	Encode(text string) []int32
 	// Text shows tokens to a person, special tokens by name.
 	Text(tokens []int32) string
 }

@@ -14,16 +14,8 @@ const CompactName = "compact"
 // ErrDialog is wrapped by errors about a dialog that can't be laid out.
 var ErrDialog = errors.New("bad dialog")
 
-// ErrCodec is wrapped by the error of Named.
-var ErrCodec = errors.New("unknown codec")
-
-// Named returns the codec that a spec calls name.
-func Named(name string) (Codec, error) {
-	if name == CompactName {
-		return Compact(), nil
-	}
-	return nil, fmt.Errorf("%w %q: want %q", ErrCodec, name, CompactName)
-}
+// ErrForm is wrapped by errors about forms that a codec can't hold a reply to.
+var ErrForm = errors.New("unsupported form")
 
 // Compact lays a dialog out in as few tokens of tokenizer.Bytes as are
 // unambiguous, so that a tool round trip fits a model with a context of 64:
@@ -44,6 +36,9 @@ type compact struct{ vocabulary tokenizer.Bytes }
 func (compact) Name() string     { return CompactName }
 func (c compact) VocabSize() int { return c.vocabulary.VocabSize() }
 func (compact) Stop() []int32    { return []int32{tokenizer.End} }
+
+// Encode implements Codec.
+func (c compact) Encode(text string) []int32 { return c.vocabulary.Encode(text) }
 
 func (c compact) Prompt(messages []Message, tools []Tool) ([]int32, error) {
 	if len(messages) == 0 {

@@ -17,10 +17,15 @@ const (
 
 // Message is one turn of a dialog. Its JSON is that of an OpenAI chat message.
 type Message struct {
-	Role       Role       `json:"role"`
-	Content    string     `json:"content"`
+	Role    Role   `json:"role"`
+	Content string `json:"content"`
+	// Reasoning is what a model thought before it spoke, where its codec tells the
+	// two apart.
+	Reasoning  string     `json:"reasoning_content,omitempty"`
 	ToolCalls  []ToolCall `json:"tool_calls,omitempty"`
 	ToolCallID string     `json:"tool_call_id,omitempty"`
+	// Name is the speaker's, where there is one.
+	Name string `json:"name,omitempty"`
 	// Weight 0 keeps an assistant message of a demonstration out of the loss, as
 	// in OpenAI's fine-tuning files; nil means 1.
 	Weight *int `json:"weight,omitempty"`

@@ -1,0 +1,235 @@
+package schema
+
+import (
+	"sync"
+
+	"github.com/fulgurite/fulgurite/model"
+)
+
+// Tables beyond these sizes, or larger ones where they are needed, are begun anew. Matchers keep the nodes that they
+// stand on; what is lost is only what had been worked out.
+const (
+	fewestNodes = 1 << 17
+	mostRows    = 1 << 12 // of 2 KiB
+	mostMasks   = 1 << 9  // of 19 KiB with 150,000 tokens
+)
+
+// automaton holds the nodes of one grammar and what is known of the steps between
+// them. It is worked out lazily, by derivatives of expressions (Brzozowski, 1964;
+// for grammars that refer to themselves Might, Darais and Spiewak, 2011).
+type automaton struct {
+	mu sync.Mutex
+
+	rules  []*rule
+	nodes  map[identity]*node
+	steps  map[step]*node
+	bodies map[body]*node
+	masks  map[maskOf]model.TokenSet
+
+	mostNodes  int
+	lastID     uint32
+	generation uint32
+	rows       int
+	// dead stands in rows for "nowhere", nil for "not worked out".
+	dead *node
+}
+
+// step is a symbol taken in a state: a byte, or 256 and more for a special token.
+type step struct {
+	from   uint32
+	symbol int32
+}
+
+// body is a rule below a number of open brackets.
+type body struct{ rule, depth int }
+
+func newAutomaton() *automaton {
+	a := &automaton{dead: new(node)}
+	a.forget()
+	return a
+}
+
+// forget begins all tables anew. A grammar that fills them at once gets larger ones.
+func (a *automaton) forget() {
+	if a.rows < mostRows/8 {
+		a.mostNodes = max(fewestNodes, 2*a.mostNodes)
+	}
+	a.nodes = map[identity]*node{}
+	a.steps = map[step]*node{}
+	a.bodies = map[body]*node{}
+	a.masks = map[maskOf]model.TokenSet{}
+	a.generation++
+	a.rows = 0
+}
+
+// take is where a byte leads from n, or nil.
+func (a *automaton) take(n *node, b byte) *node {
+	if n.row == nil || n.generation != a.generation {
+		if len(a.nodes) > a.mostNodes || a.rows > mostRows {
+			a.forget()
+		}
+		n.row, n.generation = new([256]*node), a.generation
+		a.rows++
+	}
+	to := n.row[b]
+	if to == nil {
+		if to = a.derive(n, int32(b)); to == nil {
+			to = a.dead
+		}
+		alike := ByteSet{^uint64(0), ^uint64(0), ^uint64(0), ^uint64(0)}
+		a.alike(n, b, &alike)
+		for other := range alike.All() {
+			n.row[other] = to
+		}
+	}
+	if to == a.dead {
+		return nil
+	}
+	return to
+}
+
+// alike leaves those bytes in the set that lead from n to where b does, as no set
+// and no text in n, where it begins, tells them from b.
+func (a *automaton) alike(n *node, b byte, set *ByteSet) {
+	switch n.kind {
+	case bytesIn:
+		set.split(n.set, b)
+	case literal:
+		set.split(span(n.text[0], n.text[0]), b)
+	case except:
+		for _, one := range n.without {
+			if one != "" {
+				set.split(span(one[0], one[0]), b)
+			}
+		}
+	}
+	a.heads(n, func(head *node) { a.alike(head, b, set) })
+}
+
+// derive is what may follow a symbol: the texts of n that begin with it, without it.
+func (a *automaton) derive(n *node, symbol int32) *node {
+	switch n.kind {
+	case empty:
+		return nil
+	case bytesIn:
+		if symbol > 0xff || !n.set.Has(byte(symbol)) {
+			return nil
+		}
+		return a.empty()
+	case literal:
+		if symbol != int32(n.text[0]) {
+			return nil
+		}
+		return a.literal(n.text[1:])
+	case special:
+		if symbol != specialSymbol(int32(n.min)) {
+			return nil
+		}
+		return a.empty()
+	}
+	by := step{n.id, symbol}
+	to, known := a.steps[by]
+	if !known {
+		to = a.deriveCompound(n, symbol)
+		a.steps[by] = to
+	}
+	return to
+}
+
+func (a *automaton) deriveCompound(n *node, symbol int32) *node {
+	switch n.kind {
+	case sequence:
+		to := a.pair(a.derive(n.a, symbol), n.b)
+		if n.a.nullable {
+			to = a.choice(to, a.derive(n.b, symbol))
+		}
+		return to
+	case choice:
+		var options []*node
+		for _, option := range n.options {
+			if to := a.derive(option, symbol); to != nil {
+				options = append(options, to)
+			}
+		}
+		return a.choice(options...)
+	case repeat:
+		to := a.derive(n.a, symbol)
+		if to == nil {
+			return nil
+		}
+		most := n.max
+		if most != unbounded {
+			most--
+		}
+		return a.pair(to, a.repeat(n.a, max(n.min-1, 0), most))
+	case value:
+		return a.derive(a.body(n), symbol)
+	case except:
+		to := a.derive(n.a, symbol)
+		if to == nil {
+			return nil
+		}
+		var tails []string
+		for _, one := range n.without {
+			if one != "" && int32(one[0]) == symbol {
+				tails = append(tails, one[1:])
+			}
+		}
+		return a.except(to, tails)
+	default: // scalar
+		return a.scalar(a.derive(n.a, symbol))
+	}
+}
+
+// body is what a value's rule stands for.
+func (a *automaton) body(n *node) *node {
+	of := body{n.min, n.max}
+	b, known := a.bodies[of]
+	if !known {
+		b = a.rules[of.rule].node(a, of.depth)
+		a.bodies[of] = b
+	}
+	return b
+}
+
+// first adds the bytes with which texts of n begin.
+func (a *automaton) first(n *node, into *ByteSet) {
+	switch n.kind {
+	case bytesIn:
+		into.union(n.set)
+	case literal:
+		into.Add(n.text[0])
+	default:
+		a.heads(n, func(head *node) { a.first(head, into) })
+	}
+}
+
+// specials adds the special tokens with which texts of n begin.
+func (a *automaton) specials(n *node, add func(token int32)) {
+	if n.kind == special {
+		add(int32(n.min))
+		return
+	}
+	a.heads(n, func(head *node) { a.specials(head, add) })
+}
+
+// heads calls visit with the parts of n with which its texts may begin.
+func (a *automaton) heads(n *node, visit func(*node)) {
+	switch n.kind {
+	case sequence:
+		visit(n.a)
+		if n.a.nullable {
+			visit(n.b)
+		}
+	case choice:
+		for _, option := range n.options {
+			visit(option)
+		}
+	case repeat, scalar, except:
+		visit(n.a)
+	case value:
+		visit(a.body(n))
+	}
+}
+
+func specialSymbol(token int32) int32 { return 256 + token }

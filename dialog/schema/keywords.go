@@ -1,0 +1,124 @@
+package schema
+
+import (
+	"math/big"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// types is a set of JSON types. A number is an integer or a fraction.
+type types uint8
+
+const (
+	null types = 1 << iota
+	boolean
+	integer
+	fraction
+	text
+	array
+	object
+
+	number   = integer | fraction
+	anything = null | boolean | number | text | array | object
+)
+
+// typesNamed are the types of a keyword "type".
+func typesNamed(name string) types {
+	switch name {
+	case "null":
+		return null
+	case "boolean":
+		return boolean
+	case "integer":
+		return integer
+	case "number":
+		return number
+	case "string":
+		return text
+	case "array":
+		return array
+	case "object":
+		return object
+	}
+	return 0
+}
+
+// restricts reports whether a schema says anything itself, apart from what it refers
+// to.
+func (d *document) restricts() bool {
+	return slices.ContainsFunc(d.members, func(m member) bool { return held(m.name) || refused(m.name) != 0 })
+}
+
+// held reports whether a keyword is one that facts reads.
+func held(keyword string) bool {
+	switch keyword {
+	case "type", "enum", "const", "pattern", "format",
+		"minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum", "minLength", "maxLength", "minItems", "maxItems",
+		"properties", "required", "additionalProperties", "prefixItems", "items", "additionalItems":
+		return true
+	}
+	return false
+}
+
+// refused are the keywords that restrict values and can't be held, by the types of
+// the values that they restrict. What is neither here nor read elsewhere is an
+// annotation.
+func refused(keyword string) types {
+	switch keyword {
+	case "not", "if", "$dynamicRef", "$recursiveRef", "extends", "disallow":
+		return anything
+	case "multipleOf", "divisibleBy":
+		return number
+	case "patternProperties", "propertyNames", "minProperties", "maxProperties", "dependentRequired",
+		"dependentSchemas", "dependencies", "unevaluatedProperties":
+		return object
+	case "uniqueItems", "contains", "minContains", "maxContains", "unevaluatedItems":
+		return array
+	}
+	return 0
+}
+
+// idle reports whether a refused keyword has a value with which it restricts
+// nothing.
+func idle(keyword string, value *document) bool {
+	switch keyword {
+	case "uniqueItems":
+		return value.kind == 'f'
+	case "minProperties":
+		return value.text == "0"
+	case "multipleOf":
+		return value.text == "1" // of integers, see facts.check
+	case "unevaluatedProperties", "unevaluatedItems":
+		return value.kind == 't'
+	case "patternProperties", "dependentRequired", "dependentSchemas", "dependencies":
+		return value.kind == '{' && len(value.members) == 0
+	}
+	return false
+}
+
+// count reads a number of characters or items.
+func (d *document) count() (int, error) {
+	n, err := strconv.Atoi(strings.TrimSuffix(d.text, ".0"))
+	if d.kind != '0' || err != nil || n < 0 || n > 1<<30 {
+		return 0, d.refuse("want a whole number of at least 0")
+	}
+	return n, nil
+}
+
+// number reads a number exactly.
+func (d *document) number() (*big.Rat, error) {
+	if d.kind != '0' {
+		return nil, d.refuse("want a number")
+	}
+	// A short text can be a number of a million digits.
+	_, exponent, _ := strings.Cut(strings.ToLower(d.text), "e")
+	if e, err := strconv.Atoi(exponent); exponent != "" && (err != nil || e < -400 || e > 400) || len(d.text) > 400 {
+		return nil, d.refuse("number out of range")
+	}
+	n, ok := new(big.Rat).SetString(d.text)
+	if !ok {
+		return nil, d.refuse("want a number")
+	}
+	return n, nil
+}

@@ -1,0 +1,192 @@
+package schema
+
+import (
+	"encoding/binary"
+	"slices"
+)
+
+type kind uint8
+
+const (
+	empty    kind = iota // the empty text
+	bytesIn              // one byte of a set
+	literal              // some bytes
+	special              // one special token
+	sequence             // a, then b
+	choice               // one of the options
+	repeat               // a, from min to max times
+	value                // a JSON value by a rule, below depth open brackets
+	scalar               // a, whose masks are worth keeping apart from what follows
+	except               // a, which has texts without end, without some
+)
+
+// unbounded is the max of a repeat without end.
+const unbounded = -1
+
+// node is a set of texts, written as an expression: the state of a matcher is the
+// set of texts with which it may go on. Equal expressions are one node as long as
+// the automaton keeps its tables. There is no node for the empty set, nil stands
+// for it, so some text leads from every node to an end.
+type node struct {
+	id       uint32
+	kind     kind
+	nullable bool // the empty text is in the set
+	a, b     *node
+	min, max int // of a repeat; rule and depth of a value; min is a special's token
+	text     string
+	set      ByteSet
+	options  []*node
+	without  []string // of an except, sorted
+
+	// row[b] is where byte b leads, once that was asked for.
+	row        *[256]*node
+	generation uint32
+	alike      *likeness
+}
+
+// identity is what makes two nodes one.
+type identity struct {
+	kind     kind
+	a, b     uint32
+	min, max int
+	text     string
+}
+
+// intern returns the node of an identity; create makes it if it is new.
+func (a *automaton) intern(i identity, create func() *node) *node {
+	if n, known := a.nodes[i]; known {
+		return n
+	}
+	n := create()
+	a.lastID++
+	n.id, n.kind = a.lastID, i.kind
+	a.nodes[i] = n
+	return n
+}
+
+func (a *automaton) empty() *node {
+	return a.intern(identity{kind: empty}, func() *node { return &node{nullable: true} })
+}
+
+func (a *automaton) in(set ByteSet) *node {
+	if set == (ByteSet{}) {
+		return nil
+	}
+	var text []byte
+	for _, word := range set {
+		text = binary.LittleEndian.AppendUint64(text, word)
+	}
+	return a.intern(identity{kind: bytesIn, text: string(text)}, func() *node { return &node{set: set} })
+}
+
+func (a *automaton) literal(text string) *node {
+	if text == "" {
+		return a.empty()
+	}
+	return a.intern(identity{kind: literal, text: text}, func() *node { return &node{text: text} })
+}
+
+func (a *automaton) special(token int32) *node {
+	return a.intern(identity{kind: special, min: int(token)}, func() *node { return &node{min: int(token)} })
+}
+
+func (a *automaton) value(rule, depth int) *node {
+	return a.intern(identity{kind: value, min: rule, max: depth}, func() *node { return &node{min: rule, max: depth} })
+}
+
+func (a *automaton) scalar(n *node) *node {
+	if n == nil || n.kind == empty || n.kind == scalar {
+		return n
+	}
+	return a.intern(identity{kind: scalar, a: n.id}, func() *node { return &node{a: n, nullable: n.nullable} })
+}
+
+func (a *automaton) except(n *node, without []string) *node {
+	if len(without) == 0 {
+		return n
+	}
+	var text []byte
+	for _, one := range without {
+		text = append(binary.AppendUvarint(text, uint64(len(one))), one...)
+	}
+	return a.intern(identity{kind: except, a: n.id, text: string(text)}, func() *node {
+		return &node{a: n, without: without, text: string(text), nullable: n.nullable && without[0] != ""}
+	})
+}
+
+// sequence leans to the right, so that the head of a state, the part at which bytes
+// are taken, is near, however deep the brackets are.
+func (a *automaton) sequence(parts ...*node) *node {
+	all := a.empty()
+	for _, part := range slices.Backward(parts) {
+		all = a.pair(part, all)
+	}
+	return all
+}
+
+func (a *automaton) pair(head, rest *node) *node {
+	switch {
+	case head == nil || rest == nil:
+		return nil
+	case head.kind == empty:
+		return rest
+	case rest.kind == empty:
+		return head
+	case head.kind == sequence:
+		return a.pair(head.a, a.pair(head.b, rest))
+	}
+	return a.intern(identity{kind: sequence, a: head.id, b: rest.id}, func() *node {
+		return &node{a: head, b: rest, nullable: head.nullable && rest.nullable}
+	})
+}
+
+func (a *automaton) choice(options ...*node) *node {
+	var flat []*node
+	for _, option := range options {
+		switch {
+		case option == nil:
+		case option.kind == choice:
+			flat = append(flat, option.options...)
+		default:
+			flat = append(flat, option)
+		}
+	}
+	slices.SortFunc(flat, func(x, y *node) int { return int(x.id) - int(y.id) })
+	flat = slices.Compact(flat)
+	switch len(flat) {
+	case 0:
+		return nil
+	case 1:
+		return flat[0]
+	}
+	text := make([]byte, 0, 4*len(flat))
+	for _, option := range flat {
+		text = binary.LittleEndian.AppendUint32(text, option.id)
+	}
+	return a.intern(identity{kind: choice, text: string(text)}, func() *node {
+		return &node{options: flat, nullable: slices.ContainsFunc(flat, func(n *node) bool { return n.nullable })}
+	})
+}
+
+func (a *automaton) optional(n *node) *node { return a.choice(n, a.empty()) }
+
+func (a *automaton) repeat(n *node, least, most int) *node {
+	if most != unbounded && least > most {
+		return nil
+	}
+	if n == nil || n.kind == empty || most == 0 {
+		if n == nil && least > 0 {
+			return nil
+		}
+		return a.empty()
+	}
+	if n.nullable {
+		least = 0 // any of them may be the empty text
+	}
+	if least == 1 && most == 1 {
+		return n
+	}
+	return a.intern(identity{kind: repeat, a: n.id, min: least, max: most}, func() *node {
+		return &node{a: n, min: least, max: most, nullable: least == 0}
+	})
+}

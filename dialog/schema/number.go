@@ -1,0 +1,251 @@
+package schema
+
+import (
+	"math/big"
+	"strings"
+)
+
+// mostDigits is how many digits a number has at most before its point, and how
+// many after it.
+const mostDigits = 18
+
+// numbers are the numbers of a schema. Without limits they may have an exponent of
+// two digits, with limits none.
+type numbers struct {
+	whole     bool // integers alone
+	low, high *limit
+	none      bool // no number is one of them
+}
+
+// limit is a bound of numbers.
+type limit struct {
+	at     *big.Rat
+	strict bool // the bound itself is out
+}
+
+// magnitude is a limit of numbers that are not negative, by its digits.
+type magnitude struct {
+	whole, fraction string
+	strict          bool
+}
+
+func (c *compiler) newNumbers(f *facts) (shape, error) {
+	n := &numbers{whole: f.types&fraction == 0, low: f.low, high: f.high}
+	for _, end := range []*limit{n.low, n.high} {
+		if end == nil {
+			continue
+		}
+		if digits, exact := end.at.FloatPrec(); !exact || digits > mostDigits {
+			return nil, f.limits[0].refuse("a limit of more than %d digits after the point", mostDigits)
+		}
+	}
+	if n.whole {
+		n.low, n.high = n.low.integer(1), n.high.integer(-1)
+	}
+	n.none = n.node(c.automaton, 0) == nil
+	return n, nil
+}
+
+// integer is the last integer within l, if the others lie in direction.
+func (l *limit) integer(direction int64) *limit {
+	if l == nil {
+		return nil
+	}
+	floor := new(big.Int).Div(l.at.Num(), l.at.Denom())
+	switch {
+	case l.at.IsInt() && l.strict:
+		floor.Add(floor, big.NewInt(direction))
+	case !l.at.IsInt() && direction > 0:
+		floor.Add(floor, big.NewInt(1))
+	}
+	return &limit{at: new(big.Rat).SetInt(floor)}
+}
+
+// allow reports whether a number is within the limits.
+func (f *facts) allow(v *document) (bool, error) {
+	n, err := v.number()
+	if err != nil {
+		return false, err
+	}
+	above := f.low == nil || n.Cmp(f.low.at) > 0 || !f.low.strict && n.Cmp(f.low.at) == 0
+	below := f.high == nil || n.Cmp(f.high.at) < 0 || !f.high.strict && n.Cmp(f.high.at) == 0
+	return above && below, nil
+}
+
+func (n *numbers) cost([]*rule) int {
+	if n.none {
+		return never
+	}
+	return 0
+}
+
+func (n *numbers) node(a *automaton, _ int) *node {
+	minus := a.literal("-")
+	if n.low == nil && n.high == nil && !n.whole {
+		var sign ByteSet
+		sign.Add('+')
+		sign.Add('-')
+		exponent := a.sequence(a.choice(a.literal("e"), a.literal("E")), a.optional(a.in(sign)), a.repeat(a.digit(), 1, 2))
+		return a.sequence(a.optional(minus), a.between(nil, nil, false), a.optional(exponent))
+	}
+	return a.choice(a.sequence(minus, n.below(a)), n.above(a))
+}
+
+// below is the negative numbers, without their sign.
+func (n *numbers) below(a *automaton) *node {
+	if n.low != nil && n.low.at.Sign() >= 0 {
+		return nil
+	}
+	low := &magnitude{whole: "0", strict: true}
+	if n.whole {
+		low = &magnitude{whole: "1"}
+	}
+	if n.high != nil && n.high.at.Sign() < 0 {
+		low = n.high.magnitude()
+	}
+	return a.between(low, n.low.magnitude(), n.whole)
+}
+
+// above is the numbers that are not negative.
+func (n *numbers) above(a *automaton) *node {
+	if n.high != nil && n.high.at.Sign() < 0 {
+		return nil
+	}
+	low := n.low
+	if low != nil && low.at.Sign() < 0 {
+		low = nil
+	}
+	return a.between(low.magnitude(), n.high.magnitude(), n.whole)
+}
+
+func (l *limit) magnitude() *magnitude {
+	if l == nil {
+		return nil
+	}
+	digits := strings.TrimPrefix(l.at.FloatString(mostDigits), "-")
+	whole, fraction, _ := strings.Cut(digits, ".")
+	return &magnitude{whole, strings.TrimRight(fraction, "0"), l.strict}
+}
+
+// between is the magnitudes from low to high, nil being no limit.
+func (a *automaton) between(low, high *magnitude, whole bool) *node {
+	least, most := 1, mostDigits
+	if low != nil {
+		least = len(low.whole)
+	}
+	if high != nil {
+		most = min(most, len(high.whole))
+	}
+	var options []*node
+	for length := least; length <= most; length++ {
+		l, h := low, high
+		if l != nil && len(l.whole) < length {
+			l = nil
+		}
+		if h != nil && len(h.whole) > length {
+			h = nil
+		}
+		options = append(options, a.wholeDigits(length, 0, l, h, whole))
+	}
+	return a.choice(options...)
+}
+
+// wholeDigits is what follows digit i of length, where the digits so far are those
+// of low and of high; of one that is nil they are not, and it is no limit any more.
+func (a *automaton) wholeDigits(length, i int, low, high *magnitude, whole bool) *node {
+	if i == length {
+		if whole {
+			return a.empty()
+		}
+		return a.choice(a.endHere(low, high), a.sequence(a.literal("."), a.fractionDigits(mostDigits, low, high)))
+	}
+	if i > 0 && low == nil && high == nil {
+		return a.sequence(a.repeat(a.digit(), length-i, length-i), a.wholeDigits(length, length, nil, nil, whole))
+	}
+	var groups digitGroups
+	for d := byte('0'); d <= '9'; d++ {
+		l, h := low, high
+		if d == '0' && i == 0 && length > 1 || l != nil && d < l.whole[i] || h != nil && d > h.whole[i] {
+			continue
+		}
+		if l != nil && d > l.whole[i] {
+			l = nil
+		}
+		if h != nil && d < h.whole[i] {
+			h = nil
+		}
+		groups.add(d, l, h)
+	}
+	var options []*node
+	for _, g := range groups {
+		options = append(options, a.sequence(a.in(g.digits), a.wholeDigits(length, i+1, g.low, g.high, whole)))
+	}
+	return a.choice(options...)
+}
+
+// digitGroups are digits by what limits those after them.
+type digitGroups []struct {
+	digits    ByteSet
+	low, high *magnitude
+}
+
+func (g *digitGroups) add(d byte, low, high *magnitude) {
+	if n := len(*g); n > 0 && (*g)[n-1].low == low && (*g)[n-1].high == high {
+		(*g)[n-1].digits.Add(d)
+		return
+	}
+	*g = append(*g, struct {
+		digits    ByteSet
+		low, high *magnitude
+	}{span(d, d), low, high})
+}
+
+// fractionDigits is one to n digits that keep to the fractions of low and high.
+func (a *automaton) fractionDigits(n int, low, high *magnitude) *node {
+	if low == nil && high == nil {
+		return a.repeat(a.digit(), 1, n)
+	}
+	if n == 0 {
+		return nil
+	}
+	var groups digitGroups
+	for d := byte('0'); d <= '9'; d++ {
+		l, tooLow := low.after(d, -1)
+		h, tooHigh := high.after(d, 1)
+		if !tooLow && !tooHigh {
+			groups.add(d, l, h)
+		}
+	}
+	var options []*node
+	for _, g := range groups {
+		rest := a.choice(a.endHere(g.low, g.high), a.fractionDigits(n-1, g.low, g.high))
+		options = append(options, a.sequence(a.in(g.digits), rest))
+	}
+	return a.choice(options...)
+}
+
+// after is what is left of a limit behind digit d of a fraction: nothing if d
+// decides. It reports whether d is beyond the limit, which lies in direction.
+func (m *magnitude) after(d byte, direction int) (rest *magnitude, beyond bool) {
+	if m == nil {
+		return nil, false
+	}
+	own, fraction := byte('0'), ""
+	if m.fraction != "" {
+		own, fraction = m.fraction[0], m.fraction[1:]
+	}
+	if d != own {
+		return nil, (d > own) == (direction > 0)
+	}
+	return &magnitude{fraction: fraction, strict: m.strict}, false
+}
+
+// endHere is the empty text if a number may end where these fractions are left.
+func (a *automaton) endHere(low, high *magnitude) *node {
+	if low != nil && (low.fraction != "" || low.strict) || high != nil && high.fraction == "" && high.strict {
+		return nil
+	}
+	return a.empty()
+}
+
+func (a *automaton) digit() *node { return a.in(span('0', '9')) }

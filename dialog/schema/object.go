@@ -1,0 +1,151 @@
+package schema
+
+import (
+	"slices"
+	"unicode/utf8"
+)
+
+// mostProperties is how many properties one object may list.
+const mostProperties = 1000
+
+// objects are the objects of a schema.
+type objects struct {
+	properties []property
+	rest       int  // rule of the values of other properties
+	closed     bool // there are no others
+}
+
+type property struct {
+	name     string
+	rule     int
+	required bool
+}
+
+// newObjects reads what a schema says of objects. Where it lists properties and
+// says nothing of others, there are no others.
+func (c *compiler) newObjects(f *facts) (shape, error) {
+	o := &objects{}
+	open := false
+	required := map[string]bool{}
+	var names []string
+	var rest []*document
+	for _, part := range f.objects {
+		if part.properties != nil {
+			o.closed = true
+			for _, m := range part.properties.members {
+				names = append(names, m.name)
+			}
+		}
+		open = open || part.additional != nil
+		rest = append(rest, part.additional)
+	}
+	for _, part := range f.objects {
+		for _, name := range part.required {
+			names, required[name] = append(names, name), true
+		}
+	}
+	o.closed = o.closed && !open
+	for _, name := range unique(names) {
+		if len(o.properties) == mostProperties {
+			return nil, f.objects[0].place.refuse("more than %d properties", mostProperties)
+		}
+		var schemas []*document
+		for _, part := range f.objects {
+			schemas = append(schemas, part.of(name))
+		}
+		r, err := c.all(schemas)
+		if err != nil {
+			return nil, err
+		}
+		o.properties = append(o.properties, property{name, r, required[name]})
+	}
+	var err error
+	o.rest, err = c.all(rest)
+	return o, err
+}
+
+func unique(names []string) []string {
+	seen := map[string]bool{}
+	return slices.DeleteFunc(names, func(name string) bool {
+		twice := seen[name]
+		seen[name] = true
+		return twice
+	})
+}
+
+func (o *objects) cost(rules []*rule) int {
+	var needed []int
+	for _, p := range o.properties {
+		if p.required {
+			needed = append(needed, p.rule)
+		}
+	}
+	return 1 + dearest(rules, needed)
+}
+
+func (o *objects) node(a *automaton, depth int) *node {
+	if depth+o.cost(a.rules) > MaxDepth {
+		return nil
+	}
+	// Backwards: what follows when there was no property yet, and when there was.
+	first, later := a.empty(), a.empty()
+	if others := o.others(a, depth+1); others != nil {
+		later = a.repeat(a.sequence(a.comma(), others), 0, unbounded)
+		first = a.optional(a.sequence(others, later))
+	}
+	for _, p := range slices.Backward(o.properties) {
+		with := a.sequence(a.literal(spell(p.name, quoted)), a.colon(), a.affordable(p.rule, depth+1), later)
+		withComma := a.sequence(a.comma(), with)
+		if p.required {
+			first, later = with, withComma
+		} else {
+			first, later = a.choice(with, first), a.choice(withComma, later)
+		}
+	}
+	return a.enclose('{', first)
+}
+
+// others is a property that is not listed. Its name is written without escapes, so
+// that it can't be a listed one after all.
+func (o *objects) others(a *automaton, depth int) *node {
+	if o.closed {
+		return nil
+	}
+	var listed []string
+	for _, p := range o.properties {
+		listed = append(listed, p.name)
+	}
+	slices.Sort(listed)
+	quote := a.literal(`"`)
+	anyName := a.repeat(a.plainRunes(0, utf8.MaxRune, quoted), 0, unbounded)
+	name := a.scalar(a.sequence(quote, a.except(anyName, listed), quote))
+	return a.sequence(name, a.colon(), a.affordable(o.rest, depth))
+}
+
+// soleText is the strings, as they are, that are enough as the only property.
+func (o *objects) soleText(a *automaton, name string) *node {
+	rule := o.rest
+	if o.closed {
+		rule = -1
+	}
+	for _, p := range o.properties {
+		if p.name == name {
+			rule = p.rule
+		} else if p.required {
+			return nil
+		}
+	}
+	if rule < 0 {
+		return nil
+	}
+	var options []*node
+	for _, s := range a.rules[rule].shapes {
+		switch s := s.(type) {
+		case *texts:
+			options = append(options, s.inside(a, bare))
+		case constants:
+			options = append(options, s.bareTexts(a))
+		}
+	}
+	return a.choice(options...)
+}

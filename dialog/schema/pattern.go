@@ -1,0 +1,215 @@
+package schema
+
+import (
+	"errors"
+	"fmt"
+	"regexp/syntax"
+	"slices"
+	"unicode"
+	"unicode/utf8"
+)
+
+// parsePattern reads a regular expression that is looked for anywhere in a string,
+// and returns one of the whole string, without anchors.
+func parsePattern(expression string) (*syntax.Regexp, error) {
+	re, err := syntax.Parse(expression, syntax.Perl)
+	if err != nil {
+		return nil, fmt.Errorf("pattern %q: %w", expression, err)
+	}
+	re = end(end(re, syntax.OpBeginText), syntax.OpEndText)
+	if anchor := anchorIn(re); anchor != nil {
+		return nil, fmt.Errorf("pattern %q: %v can only stand at an end of the pattern or of its alternatives", expression, anchor)
+	}
+	return re, nil
+}
+
+// end drops an anchor from its end of re, and puts anything there where it is not.
+func end(re *syntax.Regexp, anchor syntax.Op) *syntax.Regexp {
+	switch re.Op {
+	case anchor:
+		return &syntax.Regexp{Op: syntax.OpEmptyMatch}
+	case syntax.OpCapture:
+		return end(re.Sub[0], anchor)
+	case syntax.OpAlternate:
+		all := &syntax.Regexp{Op: syntax.OpAlternate}
+		for _, sub := range re.Sub {
+			all.Sub = append(all.Sub, end(sub, anchor))
+		}
+		return all
+	case syntax.OpConcat:
+		all := &syntax.Regexp{Op: syntax.OpConcat, Sub: slices.Clone(re.Sub)}
+		at := 0
+		if anchor == syntax.OpEndText {
+			at = len(all.Sub) - 1
+		}
+		all.Sub[at] = end(all.Sub[at], anchor)
+		return all
+	}
+	anything := &syntax.Regexp{Op: syntax.OpStar, Sub: []*syntax.Regexp{{Op: syntax.OpAnyChar}}}
+	if anchor == syntax.OpBeginText {
+		return &syntax.Regexp{Op: syntax.OpConcat, Sub: []*syntax.Regexp{anything, re}}
+	}
+	return &syntax.Regexp{Op: syntax.OpConcat, Sub: []*syntax.Regexp{re, anything}}
+}
+
+func anchorIn(re *syntax.Regexp) *syntax.Regexp {
+	switch re.Op {
+	case syntax.OpBeginText, syntax.OpEndText, syntax.OpBeginLine, syntax.OpEndLine, syntax.OpWordBoundary, syntax.OpNoWordBoundary:
+		return re
+	}
+	for _, sub := range re.Sub {
+		if anchor := anchorIn(sub); anchor != nil {
+			return anchor
+		}
+	}
+	return nil
+}
+
+// fitLength returns re with the bounds of the string's length worked into it. It
+// can do so where at most one part of it, the repeat of a single character, is of
+// no fixed length.
+func fitLength(re *syntax.Regexp, want count) (*syntax.Regexp, error) {
+	has := lengthOf(re)
+	if has.least >= want.least && (want.most == unbounded || has.most != unbounded && has.most <= want.most) {
+		return re, nil
+	}
+	parts := []*syntax.Regexp{re}
+	if re.Op == syntax.OpConcat {
+		parts = slices.Clone(re.Sub)
+	}
+	loose, fixed := -1, 0
+	for i, part := range parts {
+		switch l := lengthOf(part); {
+		case l.least == l.most:
+			fixed += l.least
+		case loose < 0 && len(part.Sub) == 1 && lengthOf(part.Sub[0]) == count{1, 1}:
+			loose = i
+		default:
+			return nil, errors.New("pattern beside a length that it neither implies nor can take up")
+		}
+	}
+	none := &syntax.Regexp{Op: syntax.OpNoMatch}
+	if loose < 0 {
+		return none, nil // of one length, which is not wanted
+	}
+	bounds := lengthOf(parts[loose])
+	bounds.atLeast(want.least - fixed)
+	if want.most != unbounded {
+		if want.most < fixed {
+			return none, nil
+		}
+		bounds.atMost(want.most - fixed)
+	}
+	if bounds.most != unbounded && bounds.least > bounds.most {
+		return none, nil
+	}
+	parts[loose] = &syntax.Regexp{Op: syntax.OpRepeat, Min: bounds.least, Max: bounds.most, Sub: parts[loose].Sub}
+	return &syntax.Regexp{Op: syntax.OpConcat, Sub: parts}, nil
+}
+
+// lengthOf is how many characters the texts of re have.
+func lengthOf(re *syntax.Regexp) count {
+	switch re.Op {
+	case syntax.OpLiteral:
+		return count{len(re.Rune), len(re.Rune)}
+	case syntax.OpCharClass, syntax.OpAnyChar, syntax.OpAnyCharNotNL:
+		return count{1, 1}
+	case syntax.OpCapture:
+		return lengthOf(re.Sub[0])
+	case syntax.OpStar, syntax.OpPlus, syntax.OpQuest, syntax.OpRepeat:
+		least, most := repeats(re)
+		one := lengthOf(re.Sub[0])
+		all := count{one.least * least, unbounded}
+		switch {
+		case one.most == 0 || most == 0:
+			all.most = 0
+		case one.most != unbounded && most != unbounded:
+			all.most = one.most * most
+		}
+		return all
+	case syntax.OpAlternate:
+		all := lengthOf(re.Sub[0])
+		for _, sub := range re.Sub[1:] {
+			one := lengthOf(sub)
+			all.least = min(all.least, one.least)
+			if all.most == unbounded || one.most == unbounded {
+				all.most = unbounded
+			} else {
+				all.most = max(all.most, one.most)
+			}
+		}
+		return all
+	case syntax.OpConcat:
+		all := count{}
+		for _, sub := range re.Sub {
+			one := lengthOf(sub)
+			all.least += one.least
+			if all.most == unbounded || one.most == unbounded {
+				all.most = unbounded
+			} else {
+				all.most += one.most
+			}
+		}
+		return all
+	}
+	return count{}
+}
+
+func repeats(re *syntax.Regexp) (least, most int) {
+	switch re.Op {
+	case syntax.OpStar:
+		return 0, unbounded
+	case syntax.OpPlus:
+		return 1, unbounded
+	case syntax.OpQuest:
+		return 0, 1
+	}
+	return re.Min, re.Max
+}
+
+// pattern is the node of the texts of re.
+func (a *automaton) pattern(re *syntax.Regexp, how spelling) *node {
+	switch re.Op {
+	case syntax.OpEmptyMatch:
+		return a.empty()
+	case syntax.OpLiteral:
+		var parts []*node
+		for _, r := range re.Rune {
+			parts = append(parts, a.runes(spellings(r, re.Flags), how))
+		}
+		return a.sequence(parts...)
+	case syntax.OpCharClass:
+		return a.runes(re.Rune, how)
+	case syntax.OpAnyChar:
+		return a.anyRune(how)
+	case syntax.OpAnyCharNotNL: // of JavaScript, whose dot takes no line end at all
+		return a.runes([]rune{0, '\n' - 1, '\n' + 1, '\r' - 1, '\r' + 1, '\u2027', '\u202a', utf8.MaxRune}, how)
+	case syntax.OpCapture:
+		return a.pattern(re.Sub[0], how)
+	case syntax.OpStar, syntax.OpPlus, syntax.OpQuest, syntax.OpRepeat:
+		least, most := repeats(re)
+		return a.repeat(a.pattern(re.Sub[0], how), least, most)
+	case syntax.OpConcat, syntax.OpAlternate:
+		var parts []*node
+		for _, sub := range re.Sub {
+			parts = append(parts, a.pattern(sub, how))
+		}
+		if re.Op == syntax.OpAlternate {
+			return a.choice(parts...)
+		}
+		return a.sequence(parts...)
+	}
+	return nil // OpNoMatch
+}
+
+// spellings are the ranges of a literal's character, in upper and lower case if it
+// is to be folded.
+func spellings(r rune, flags syntax.Flags) []rune {
+	ranges := []rune{r, r}
+	if flags&syntax.FoldCase != 0 {
+		for other := unicode.SimpleFold(r); other != r; other = unicode.SimpleFold(other) {
+			ranges = append(ranges, other, other)
+		}
+	}
+	return ranges
+}

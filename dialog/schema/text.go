@@ -1,0 +1,54 @@
+package schema
+
+import (
+	"regexp/syntax"
+)
+
+// texts are the strings of a schema.
+type texts struct {
+	length  count
+	pattern *syntax.Regexp // of the whole string; nil is any
+	inner   *node          // its texts as they are; nil if there is none
+}
+
+// newTexts reads what a schema says of strings. A format restricts where the schema
+// says no more of the string; beside a pattern or a length it is an annotation.
+func (c *compiler) newTexts(f *facts) (*texts, error) {
+	t := &texts{length: f.length}
+	if f.pattern != nil {
+		re, err := parsePattern(f.pattern.text)
+		if err == nil {
+			t.pattern, err = fitLength(re, f.length)
+		}
+		if err != nil {
+			return nil, f.pattern.refuse("%v", err)
+		}
+	} else if re, known := formatPattern(f.format); known && f.length == (count{0, unbounded}) {
+		t.pattern = re
+	}
+	t.inner = t.inside(c.automaton, bare)
+	return t, nil
+}
+
+func (t *texts) cost([]*rule) int {
+	if t.inner == nil {
+		return never
+	}
+	return 0
+}
+
+func (t *texts) node(a *automaton, _ int) *node {
+	quote := a.literal(`"`)
+	return a.scalar(a.sequence(quote, t.inside(a, quoted), quote))
+}
+
+// inside is what stands between the quotation marks.
+func (t *texts) inside(a *automaton, how spelling) *node {
+	switch {
+	case t.pattern != nil:
+		return a.pattern(t.pattern, how)
+	case how == bare:
+		return a.repeat(a.anyRune(bare), t.length.least, t.length.most)
+	}
+	return a.repeat(a.character(), t.length.least, t.length.most)
+}
