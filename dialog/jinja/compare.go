@@ -1,0 +1,218 @@
+package jinja
+
+import (
+	"cmp"
+	"math/big"
+	"strings"
+)
+
+// compare is one of == != < <= > >= in and not in.
+func (r *run) compare(op string, a, b any) bool {
+	switch op {
+	case "==":
+		return r.equal(a, b)
+	case "!=":
+		return !r.equal(a, b)
+	case "in":
+		return r.contains(b, a)
+	case "not in":
+		return !r.contains(b, a)
+	}
+	for _, v := range []any{a, b} {
+		if u, is := v.(*undefined); is {
+			r.undefined(u)
+		}
+	}
+	c := r.order(op, a, b, 0)
+	switch op {
+	case "<":
+		return c < 0
+	case "<=":
+		return c <= 0
+	case ">":
+		return c > 0
+	}
+	return c >= 0
+}
+
+func (r *run) equal(a, b any) bool { return r.same(a, b, 0) }
+
+// same is Python's ==.
+func (r *run) same(a, b any, depth int) bool {
+	r.step(1)
+	r.deep(depth)
+	if x, y := toNumber(a), toNumber(b); x != nil && y != nil {
+		return orderNumbers(x, y) == 0
+	}
+	if x, is := plain(a); is {
+		y, is := plain(b)
+		return is && x == y
+	}
+	switch x := a.(type) {
+	case none:
+		_, is := b.(none)
+		return is
+	case *undefined:
+		_, is := b.(*undefined)
+		return is
+	case *list:
+		y, is := b.(*list)
+		return is && r.sameItems(x.items, y.items, depth)
+	case *tuple:
+		y, is := b.(*tuple)
+		return is && r.sameItems(x.items, y.items, depth)
+	case *dict:
+		y, is := b.(*dict)
+		return is && r.sameMembers(x, y, depth)
+	case *interval, *view, *method, *builtin:
+		if typeName(a) == typeName(b) {
+			r.refuse("== of two values that are a %s", typeName(a))
+		}
+		return false
+	}
+	return a == b
+}
+
+// plain is the text of a string, marked as safe or not.
+func plain(v any) (string, bool) {
+	switch v := v.(type) {
+	case string:
+		return v, true
+	case markup:
+		return string(v), true
+	}
+	return "", false
+}
+
+func (r *run) sameItems(a, b []any, depth int) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if !r.same(a[i], b[i], depth+1) {
+			return false
+		}
+	}
+	return true
+}
+
+func (r *run) sameMembers(a, b *dict, depth int) bool {
+	if len(a.keys) != len(b.keys) {
+		return false
+	}
+	for i, key := range a.keys {
+		v, found := b.get(key)
+		if !found || !r.same(a.values[i], v, depth+1) {
+			return false
+		}
+	}
+	return true
+}
+
+// orderNumbers compares numbers exactly.
+func orderNumbers(a, b any) int {
+	i, iIs := a.(int64)
+	j, jIs := b.(int64)
+	if iIs && jIs {
+		return cmp.Compare(i, j)
+	}
+	return bigFloat(a).Cmp(bigFloat(b))
+}
+
+func bigFloat(v any) *big.Float {
+	switch v := v.(type) {
+	case int64:
+		return new(big.Float).SetInt64(v)
+	case *big.Int:
+		return new(big.Float).SetInt(v)
+	}
+	return new(big.Float).SetFloat64(v.(float64))
+}
+
+// order compares two values that have an order.
+func (r *run) order(op string, a, b any, depth int) int {
+	r.step(1)
+	r.deep(depth)
+	if x, y := toNumber(a), toNumber(b); x != nil && y != nil {
+		return orderNumbers(x, y)
+	}
+	x, xIs := plain(a)
+	y, yIs := plain(b)
+	if xIs && yIs {
+		return strings.Compare(x, y)
+	}
+	switch x := a.(type) {
+	case *list:
+		if y, is := b.(*list); is {
+			return r.orderItems(op, x.items, y.items, depth)
+		}
+	case *tuple:
+		if y, is := b.(*tuple); is {
+			return r.orderItems(op, x.items, y.items, depth)
+		}
+	case *view:
+		r.refuse("%s with a view of a dict", op)
+	}
+	if u, is := b.(*undefined); is {
+		r.undefined(u)
+	}
+	r.wrong("%s %s %s", typeName(a), op, typeName(b))
+	return 0
+}
+
+func (r *run) orderItems(op string, a, b []any, depth int) int {
+	for i := range min(len(a), len(b)) {
+		if !r.same(a[i], b[i], depth+1) {
+			return r.order(op, a[i], b[i], depth+1)
+		}
+	}
+	return cmp.Compare(len(a), len(b))
+}
+
+// contains is Python's in.
+func (r *run) contains(in, v any) bool {
+	switch in := in.(type) {
+	case string:
+		return r.containsText(in, v)
+	case markup:
+		return r.containsText(string(in), v)
+	case *dict:
+		return r.hasKey(in, v)
+	case *view:
+		if in.part == "keys" {
+			return r.hasKey(in.of, v)
+		}
+	case *list, *tuple, *undefined, *generator, *interval:
+	default:
+		r.wrong("in a %s", typeName(in))
+	}
+	next := r.iterate(in)
+	for one, more := next(); more; one, more = next() {
+		if r.equal(one, v) {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *run) containsText(in string, v any) bool {
+	part, is := plain(v)
+	if !is {
+		r.wrong("a %s in a string", typeName(v))
+	}
+	r.step(len(in) / 64)
+	return strings.Contains(in, part)
+}
+
+func (r *run) hasKey(d *dict, v any) bool {
+	switch v.(type) {
+	case *list, *dict:
+		r.wrong("a %s can't be a key", typeName(v))
+	}
+	key, can := keyOf(v)
+	if !can {
+		return false
+	}
+	_, found := d.get(key)
+	return found
+}

@@ -1,0 +1,96 @@
+package jinja
+
+import (
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// longestSource is many times the longest chat template that is in use.
+const longestSource = 1 << 20
+
+// Template is a parsed template. It doesn't change, and any number of goroutines
+// may render it at once.
+type Template struct {
+	source string // with "\n" at the end of each line
+	body   block
+	layout layout
+	slots  int
+	asked  []string
+}
+
+// Parse reads a template. Its error is an [*Error].
+func Parse(source string) (t *Template, err error) {
+	t = &Template{source: normalize(source)}
+	defer t.catch(&err)
+	if len(source) > longestSource {
+		fail(ErrLimit, 0, "the template is longer than %d bytes", longestSource)
+	}
+	if i := invalid(t.source); i >= 0 {
+		fail(ErrSyntax, i, "the template is no UTF-8")
+	}
+	p := &parser{tokens: lex(t.source)}
+	t.body, _ = p.body()
+	t.layout, t.slots, t.asked = resolve(t.body)
+	return t, nil
+}
+
+// invalid is the offset of the first byte that is no UTF-8, or −1.
+func invalid(s string) int {
+	if utf8.ValidString(s) {
+		return -1
+	}
+	return len(s) - len(s[len(strings.ToValidUTF8(s, "")):])
+}
+
+// Render runs the template. variables is an object; its members are the
+// template's variables. apply_chat_template always gives messages, tools, documents
+// and add_generation_prompt, none where there are none, and the special tokens that
+// the tokenizer has (bos_token, eos_token, …); templates can tell none from what is
+// not given. now is the time that strftime_now tells, in its own location. The error is an
+// [*Error].
+func (t *Template) Render(variables Value, now time.Time) (text string, err error) {
+	defer t.catch(&err)
+	given, is := variables.of.(*dict)
+	if !is {
+		fail(ErrRender, 0, "the variables are a %s, not an object", typeName(variables.inside()))
+	}
+	r := &run{variables: given, now: now, frame: &frame{slots: make([]any, t.slots)}}
+	r.enter(&t.layout)
+	r.do(t.body)
+	return string(r.out), nil
+}
+
+// Variables lists the names that the template may look up in what it is given, in
+// alphabetical order: those it reads and doesn't always set before.
+func (t *Template) Variables() []string {
+	var names []string
+	for _, name := range t.asked {
+		if !isGlobal(name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// catch makes an error of a fault.
+func (t *Template) catch(err *error) {
+	switch f := recover().(type) {
+	case nil:
+	case *fault:
+		*err = t.located(f)
+	default:
+		panic(f)
+	}
+}
+
+func (t *Template) located(f *fault) *Error {
+	before := t.source[:min(f.pos, len(t.source))]
+	line := strings.LastIndexByte(before, '\n') + 1
+	return &Error{
+		Kind:    f.kind,
+		Line:    strings.Count(before, "\n") + 1,
+		Column:  utf8.RuneCountInString(before[line:]) + 1,
+		Message: f.message,
+	}
+}
