@@ -1,0 +1,192 @@
+package dialog
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/fulgurite/fulgurite/dialog/jinja"
+	"github.com/fulgurite/fulgurite/dialog/schema"
+	"github.com/fulgurite/fulgurite/dialog/toolcall"
+	"github.com/fulgurite/fulgurite/model/tokenizer"
+)
+
+// template is the codec of a published model. Its tokens are those that the
+// model's own template and tokenizer make; how it continues a dialog is worked out
+// from the template when the codec is made.
+type template struct {
+	name       string
+	vocabulary *tokenizer.BPE
+	size       int
+	render     *renderer
+	// format reads tool calls; nil if the template shows none that is known.
+	format toolcall.Format
+	stop   []int32 // the first is the one with which the template ends a turn
+	// thinks says that the template knows reasoning, opened that it opens it where
+	// the assistant begins to speak.
+	thinks, opened bool
+	// unbridged says why replies, or replies with tool calls, can't be continued.
+	unbridged, unbridgedCalls error
+	// held has the tokens as constraints see them.
+	held func() *schema.Vocabulary
+}
+
+// Codec makes the codec of the bundle under a name. It parses the tokenizer,
+// which takes a second for a large one: keep what it returns.
+func (b Bundle) Codec(name string) (Codec, error) {
+	c, err := b.codec(name)
+	if err != nil {
+		return nil, fmt.Errorf("codec %s: %w", name, err)
+	}
+	return c, nil
+}
+
+func (b Bundle) codec(name string) (*template, error) {
+	vocabulary, err := tokenizer.FromJSON(b.Tokenizer)
+	if err != nil {
+		return nil, err
+	}
+	c := &template{name: name, vocabulary: vocabulary, size: max(vocabulary.VocabSize(), b.VocabSize)}
+	for _, id := range b.Stop {
+		if id < 0 || int(id) >= c.size {
+			return nil, fmt.Errorf("%w: eos_token_id %d is no token", ErrBundle, id)
+		}
+	}
+	if c.format, err = b.toolFormat(); err != nil {
+		return nil, err
+	}
+	if c.render, err = b.renderer(c.guarded()); err != nil {
+		return nil, err
+	}
+	c.thinks = strings.Contains(b.Template, closeThought)
+	if err := c.probe(b.Stop); err != nil {
+		return nil, err
+	}
+	c.held = sync.OnceValue(c.constrained)
+	return c, nil
+}
+
+// guarded are the special tokens that a text must not be taken for. The marks of
+// reasoning and tool calls are not among them: templates look for those.
+func (c *template) guarded() []string {
+	open := []string{openThought, closeThought}
+	if c.format != nil {
+		open = append(open, c.format.Marks()...)
+	}
+	var texts []string
+	for _, text := range c.vocabulary.SpecialTokens() {
+		if !slices.Contains(open, text) {
+			texts = append(texts, text)
+		}
+	}
+	return texts
+}
+
+// renderer prepares the bundle's templates.
+func (b Bundle) renderer(guarded []string) (*renderer, error) {
+	r := &renderer{guard: newGuard(guarded)}
+	var err error
+	if r.plain, err = jinja.Parse(b.Template); err != nil {
+		return nil, err
+	}
+	r.withTools = r.plain
+	if b.ToolTemplate != "" {
+		if r.withTools, err = jinja.Parse(b.ToolTemplate); err != nil {
+			return nil, err
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(b.Special)) {
+		r.variables = append(r.variables, jinja.Member{Key: name, Value: jinja.String(b.Special[name])})
+	}
+	more := map[string]json.RawMessage{}
+	if len(b.Variables) > 0 {
+		if err := json.Unmarshal(b.Variables, &more); err != nil {
+			return nil, fmt.Errorf("%w: variables: %w", ErrBundle, err)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(more)) {
+		value, err := jinja.FromJSON(more[name])
+		if err != nil {
+			return nil, fmt.Errorf("%w: variables: %s: %w", ErrBundle, name, err)
+		}
+		r.variables = append(r.variables, jinja.Member{Key: name, Value: value})
+	}
+	date := b.Date
+	if date == "" {
+		date = "2024-07-26"
+	}
+	if r.now, err = time.Parse(time.DateOnly, date); err != nil {
+		return nil, fmt.Errorf("%w: date: %w", ErrBundle, err)
+	}
+	return r, nil
+}
+
+func (c *template) Name() string { return c.name }
+
+func (c *template) VocabSize() int { return c.size }
+
+func (c *template) Stop() []int32 { return slices.Clone(c.stop) }
+
+func (c *template) Encode(text string) []int32 { return c.vocabulary.Encode(text) }
+
+func (c *template) Text(tokens []int32) string {
+	text, _ := c.spell(tokens, 0)
+	return text
+}
+
+// Prompt renders and encodes. The template writes all special tokens itself.
+func (c *template) Prompt(messages []Message, tools []Tool) ([]int32, error) {
+	if len(messages) == 0 {
+		return nil, fmt.Errorf("%w: no messages", ErrDialog)
+	}
+	if err := c.offers(tools); err != nil {
+		return nil, err
+	}
+	text, err := c.render.dialog(messages, tools, true)
+	if err != nil {
+		return nil, err
+	}
+	return c.vocabulary.EncodeGuarded(text, guardMark), nil
+}
+
+// offers refuses tools whose calls could not be read.
+func (c *template) offers(tools []Tool) error {
+	if len(tools) > 0 && c.format == nil {
+		return fmt.Errorf("%w: tools are offered, but the chat template shows no known format of tool calls: set model.tool_parser", ErrDialog)
+	}
+	return nil
+}
+
+// spell writes tokens, but for some bytes at their end, with special ones by name,
+// and lists where the names of tokens that no text has are.
+func (c *template) spell(tokens []int32, but int) (text string, specials []spelled) {
+	var b strings.Builder
+	plain := 0
+	write := func(ids []int32, but int) {
+		raw := c.vocabulary.Decode(ids)
+		b.WriteString(strings.ToValidUTF8(raw[:len(raw)-but], string(utf8.RuneError)))
+	}
+	for i, id := range tokens {
+		if c.vocabulary.Bytes(id) != "" {
+			continue
+		}
+		write(tokens[plain:i], 0)
+		name := c.vocabulary.Name(id)
+		specials = append(specials, spelled{b.Len(), name})
+		b.WriteString(name)
+		plain = i + 1
+	}
+	write(tokens[plain:], but)
+	return b.String(), specials
+}
+
+// spelled is the name of a token at a place in a text.
+type spelled struct {
+	at   int
+	name string
+}

@@ -1,0 +1,200 @@
+package dialog
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/fulgurite/fulgurite/dialog/jinja"
+)
+
+// A bridge is found by rendering the later messages behind a stand-in for the
+// conversation: one user turn and one assistant turn whose text, or whose calls, are
+// a sentinel. What follows the end of the assistant's turn is the bridge. It is
+// encoded from that end on, a special token, which no merge crosses.
+
+// standIn is a conversation behind which later messages are rendered.
+type standIn struct {
+	ask, sentinel string
+}
+
+var standIns = [2]standIn{{"Hello", "xqSENTINELxq"}, {"1+1?", "zvOTHERzv"}}
+
+// bridgeText renders what follows an assistant's turn, from the token that ends it.
+func (c *template) bridgeText(s standIn, later []Message, tools []Tool) (string, error) {
+	for clash(s.sentinel, later, tools) {
+		s.sentinel += "q"
+	}
+	calls := 0
+	for calls < len(later) && later[calls].Role == ToolReply {
+		calls++
+	}
+	text, err := c.bridgeBehind(s, calls, later, tools)
+	if calls > 1 && errors.Is(err, jinja.ErrRaised) {
+		// Some templates refuse turns with more than one call.
+		text, err = c.bridgeBehind(s, 1, later, tools)
+	}
+	return text, err
+}
+
+func (c *template) bridgeBehind(s standIn, calls int, later []Message, tools []Tool) (string, error) {
+	said := Message{Role: Assistant, Content: s.sentinel}
+	if calls > 0 {
+		said.Content = ""
+	}
+	for k := range calls {
+		id := later[k].ToolCallID
+		if id == "" {
+			id = fmt.Sprintf("call_%d", k)
+		}
+		said.ToolCalls = append(said.ToolCalls, ToolCall{ID: id, Type: "function", Function: Function{Name: s.sentinel, Arguments: "{}"}})
+	}
+	begin := []Message{{Role: User, Content: s.ask}, said}
+	alone, err := c.render.dialog(begin, tools, false)
+	if err != nil {
+		return "", err
+	}
+	whole, err := c.render.dialog(append(begin, later...), tools, true)
+	if err != nil {
+		return "", err
+	}
+	times := strings.Count(alone, s.sentinel)
+	if times == 0 {
+		return "", errors.New("the template does not write what an assistant says")
+	}
+	for range times {
+		_, after, found := strings.Cut(whole, s.sentinel)
+		if !found {
+			return "", errors.New("the template rewrites what an assistant said before")
+		}
+		whole = after
+	}
+	at := -1
+	for _, id := range c.stop {
+		if i := strings.Index(whole, c.vocabulary.Name(id)); i >= 0 && (at < 0 || i < at) {
+			at = i
+		}
+	}
+	if at < 0 {
+		return "", errors.New("the template does not end the turn of an assistant")
+	}
+	return whole[at:], nil
+}
+
+func clash(sentinel string, later []Message, tools []Tool) bool {
+	for _, m := range later {
+		if strings.Contains(m.Content+"\n"+m.Reasoning+"\n"+m.Name+"\n"+m.ToolCallID, sentinel) {
+			return true
+		}
+		for _, call := range m.ToolCalls {
+			if strings.Contains(call.Function.Name+"\n"+call.Function.Arguments, sentinel) {
+				return true
+			}
+		}
+	}
+	return slices.ContainsFunc(tools, func(t Tool) bool {
+		return strings.Contains(t.Name+"\n"+t.Description+"\n"+string(t.Parameters), sentinel)
+	})
+}
+
+// Bridge implements Codec. A template that can't be continued token by token
+// refuses.
+func (c *template) Bridge(later []Message, tools []Tool) ([]int32, error) {
+	if err := c.offers(tools); err != nil {
+		return nil, err
+	}
+	refused := c.unbridged
+	if len(later) > 0 && later[0].Role == ToolReply && refused == nil {
+		refused = c.unbridgedCalls
+	}
+	if refused != nil {
+		return nil, refused
+	}
+	text, err := c.bridgeText(standIns[0], later, tools)
+	if err != nil {
+		return nil, fmt.Errorf("%w: continue a reply: %w", ErrDialog, err)
+	}
+	return c.vocabulary.EncodeGuarded(text, guardMark)[1:], nil
+}
+
+// probe learns from the template how turns end, whether it opens a thought, and
+// whether replies can be continued.
+func (c *template) probe(stop []int32) error {
+	s := standIns[0]
+	ask := Message{Role: User, Content: s.ask}
+	end, err := c.turnEnd([]Message{ask, {Role: Assistant, Content: s.sentinel}}, s.sentinel, nil, stop)
+	if err != nil {
+		return fmt.Errorf("%w: end of a turn: %w", ErrBundle, err)
+	}
+	c.stop = []int32{end}
+	offered := []Tool{{Name: s.sentinel}}
+	if c.format != nil {
+		call := ToolCall{ID: "call_0", Type: "function", Function: Function{Name: s.sentinel, Arguments: "{}"}}
+		if end, err := c.turnEnd([]Message{ask, {Role: Assistant, ToolCalls: []ToolCall{call}}}, s.sentinel, offered, stop); err == nil {
+			c.stop = append(c.stop, end)
+		}
+	}
+	first := c.stop[0]
+	c.stop = append(c.stop, stop...)
+	slices.Sort(c.stop)
+	c.stop = slices.Compact(c.stop)
+	i := slices.Index(c.stop, first)
+	c.stop = slices.Insert(slices.Delete(c.stop, i, i+1), 0, first)
+
+	prompt, err := c.render.dialog([]Message{ask}, nil, true)
+	if err != nil {
+		return fmt.Errorf("%w: prompt: %w", ErrBundle, err)
+	}
+	c.opened = c.thinks && strings.HasSuffix(strings.TrimRight(prompt, blank), openThought)
+	c.unbridged = c.tryBridges(nil, []Message{ask}, []Message{{Role: User, Content: "What?"}})
+	reply := Message{Role: ToolReply, Content: "2", ToolCallID: "call_0"}
+	if c.format != nil {
+		c.unbridgedCalls = c.tryBridges([]Tool{{Name: "add"}}, []Message{reply}, []Message{reply, {Role: ToolReply, Content: "3", ToolCallID: "call_1"}}, []Message{reply, ask})
+	}
+	return nil
+}
+
+// turnEnd is the token that ends the last turn, which has the sentinel in it.
+func (c *template) turnEnd(messages []Message, sentinel string, tools []Tool, stop []int32) (int32, error) {
+	text, err := c.render.dialog(messages, tools, false)
+	if err != nil {
+		return 0, err
+	}
+	at := strings.LastIndex(text, sentinel)
+	if at < 0 {
+		return 0, errors.New("the template does not write what an assistant says")
+	}
+	for _, id := range c.vocabulary.EncodeSpecial(text[at+len(sentinel):]) {
+		if c.vocabulary.Special(id) || slices.Contains(stop, id) {
+			return id, nil
+		}
+	}
+	return 0, errors.New("the template ends the turn of an assistant without a special token")
+}
+
+// tryBridges reports why one of the tails can't be bridged. A bridge has to be the
+// same whatever was said before, and begin with a token that keeps to itself.
+func (c *template) tryBridges(tools []Tool, tails ...[]Message) error {
+	refuse := func(err error) error {
+		return fmt.Errorf("%w: this chat template can't be continued token by token, use history: template: %w", ErrDialog, err)
+	}
+	for _, tail := range tails {
+		one, err := c.bridgeText(standIns[0], tail, tools)
+		if err != nil {
+			return refuse(err)
+		}
+		other, err := c.bridgeText(standIns[1], tail, tools)
+		if err != nil {
+			return refuse(err)
+		}
+		if one != other {
+			return refuse(errors.New("what follows a reply depends on what was said before it"))
+		}
+		ids := c.vocabulary.EncodeGuarded(one, guardMark)
+		if !slices.Contains(c.stop, ids[0]) {
+			return refuse(errors.New("the token that ends a turn merges with its surroundings"))
+		}
+	}
+	return nil
+}

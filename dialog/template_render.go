@@ -1,0 +1,180 @@
+package dialog
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/fulgurite/fulgurite/dialog/jinja"
+)
+
+// renderer lays dialogs out as text.
+type renderer struct {
+	plain, withTools *jinja.Template
+	variables        []jinja.Member
+	now              time.Time
+	guard            guard
+}
+
+// dialog renders messages; with open up to the point where the assistant speaks.
+func (r *renderer) dialog(messages []Message, tools []Tool, open bool) (string, error) {
+	turns := make([]jinja.Value, len(messages))
+	for i, m := range messages {
+		var err error
+		if turns[i], err = r.turn(m); err != nil {
+			return "", fmt.Errorf("message %d: %w", i, err)
+		}
+	}
+	members := append([]jinja.Member{
+		{Key: "messages", Value: jinja.List(turns...)},
+		{Key: "add_generation_prompt", Value: jinja.Bool(open)},
+	}, r.variables...)
+	by := r.plain
+	var offered jinja.Value // none
+	if len(tools) > 0 {
+		by = r.withTools
+		var err error
+		if offered, err = r.offer(tools); err != nil {
+			return "", err
+		}
+	}
+	members = append(members, jinja.Member{Key: "tools", Value: offered}, jinja.Member{Key: "documents"})
+	text, err := by.Render(jinja.Object(members...), r.now)
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", ErrDialog, err)
+	}
+	return text, nil
+}
+
+func (r *renderer) turn(m Message) (jinja.Value, error) {
+	role := m.Role
+	switch role {
+	case System, User, Assistant, ToolReply:
+	case "developer":
+		role = System
+	default:
+		return jinja.Value{}, fmt.Errorf("%w: role %q", ErrDialog, m.Role)
+	}
+	if m.Role != Assistant && len(m.ToolCalls) > 0 {
+		return jinja.Value{}, fmt.Errorf("%w: tool calls in a turn of role %q", ErrDialog, m.Role)
+	}
+	turn := []jinja.Member{{Key: "role", Value: jinja.String(string(role))}, {Key: "content", Value: r.text(m.Content)}}
+	for _, one := range []struct{ key, text string }{
+		{"reasoning_content", m.Reasoning}, {"tool_call_id", m.ToolCallID}, {"name", m.Name},
+	} {
+		if one.text != "" {
+			turn = append(turn, jinja.Member{Key: one.key, Value: r.text(one.text)})
+		}
+	}
+	var calls []jinja.Value
+	for _, call := range m.ToolCalls {
+		value, err := r.call(call)
+		if err != nil {
+			return jinja.Value{}, err
+		}
+		calls = append(calls, value)
+	}
+	if calls != nil {
+		turn = append(turn, jinja.Member{Key: "tool_calls", Value: jinja.List(calls...)})
+	}
+	return jinja.Object(turn...), nil
+}
+
+// call gives a template the arguments as an object. Those of others that are none
+// stand in it as text.
+func (r *renderer) call(call ToolCall) (jinja.Value, error) {
+	arguments := json.RawMessage(call.Function.Arguments)
+	if !isObject(call.Function.Arguments) {
+		arguments = json.RawMessage(objectOf("_raw", call.Function.Arguments))
+	}
+	value, err := jinja.FromJSON(r.guard.json(arguments))
+	if err != nil {
+		return jinja.Value{}, fmt.Errorf("%w: arguments of %q: %w", ErrDialog, call.Function.Name, err)
+	}
+	return jinja.Object(
+		jinja.Member{Key: "id", Value: r.text(call.ID)},
+		jinja.Member{Key: "type", Value: jinja.String("function")},
+		jinja.Member{Key: "function", Value: jinja.Object(
+			jinja.Member{Key: "name", Value: r.text(call.Function.Name)},
+			jinja.Member{Key: "arguments", Value: value},
+		)},
+	), nil
+}
+
+func (r *renderer) offer(tools []Tool) (jinja.Value, error) {
+	list := make([]jinja.Value, len(tools))
+	for i, t := range tools {
+		function := []jinja.Member{{Key: "name", Value: r.text(t.Name)}}
+		if t.Description != "" {
+			function = append(function, jinja.Member{Key: "description", Value: r.text(t.Description)})
+		}
+		if len(t.Parameters) > 0 {
+			value, err := jinja.FromJSON(r.guard.json(t.Parameters))
+			if err != nil {
+				return jinja.Value{}, fmt.Errorf("%w: parameters of tool %q: %w", ErrDialog, t.Name, err)
+			}
+			function = append(function, jinja.Member{Key: "parameters", Value: value})
+		}
+		list[i] = jinja.Object(
+			jinja.Member{Key: "type", Value: jinja.String("function")},
+			jinja.Member{Key: "function", Value: jinja.Object(function...)},
+		)
+	}
+	return jinja.List(list...), nil
+}
+
+func (r *renderer) text(s string) jinja.Value { return jinja.String(r.guard.text(s)) }
+
+// guardMark is a noncharacter, which has no meaning in any text. Inside the name of
+// a special token it keeps what a user or a tool wrote from becoming that token;
+// the tokenizer drops it.
+const guardMark = "\ufdd0"
+
+// guard puts marks into texts.
+type guard struct{ replacer *strings.Replacer }
+
+func newGuard(tokens []string) guard {
+	var pairs []string
+	for _, t := range tokens {
+		for i := range t {
+			if i > 0 {
+				pairs = append(pairs, t, t[:i]+guardMark+t[i:])
+				break
+			}
+		}
+	}
+	return guard{strings.NewReplacer(pairs...)}
+}
+
+func (g guard) text(s string) string { return g.replacer.Replace(s) }
+
+// json puts marks into the strings of a JSON text, however they are escaped.
+func (g guard) json(text json.RawMessage) []byte {
+	out := make([]byte, 0, len(text))
+	for i := 0; i < len(text); {
+		if text[i] != '"' {
+			out = append(out, text[i])
+			i++
+			continue
+		}
+		end := i + 1
+		for end < len(text) && text[end] != '"' {
+			if text[end] == '\\' {
+				end++
+			}
+			end++
+		}
+		end = min(end+1, len(text))
+		written := text[i:end]
+		var s string
+		if json.Unmarshal(written, &s) == nil {
+			if guarded := g.text(s); guarded != s {
+				written, _ = json.Marshal(guarded) // strings always encode
+			}
+		}
+		out = append(out, written...)
+		i = end
+	}
+	return out
+}

@@ -1,0 +1,132 @@
+package toolcall
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/fulgurite/fulgurite/dialog/schema"
+)
+
+// space is what may stand between the parts of a call.
+const space = " \t\r\n"
+
+// ErrFormat is wrapped by the error of Named.
+var ErrFormat = errors.New("unknown tool parser")
+
+// Tool is what a format needs of a tool on offer.
+type Tool struct {
+	Name       string
+	Parameters json.RawMessage // JSON Schema; may be absent
+}
+
+// Call is a call of one of the tools. Arguments is a JSON object.
+type Call struct {
+	Name      string
+	Arguments string
+}
+
+// Reply is what a text says. If Problem is not empty, the text looks like a call
+// and is none: Content is then all of it.
+type Reply struct {
+	Content string
+	Calls   []Call
+	Problem string
+}
+
+// Format is one spelling of tool calls.
+type Format interface {
+	// Name is the format's name in a spec.
+	Name() string
+	// Parse reads a reply in which the tools, at least one, may be called.
+	Parse(text string, tools []Tool) Reply
+	// Certain is how much of a text that is still being sampled will begin the
+	// content whatever follows.
+	Certain(text string) int
+	// Marks are the texts that a vocabulary may have as special tokens and that
+	// belong to calls.
+	Marks() []string
+	// Grammar is a call of one of the tools, its arguments valid by the tool's
+	// schema. mark is the spelling of a mark, which may be a token of its own. An
+	// error of a schema wraps schema.ErrSchema.
+	Grammar(b *schema.Builder, tools []Tool, mark func(string) schema.Expression) (schema.Expression, error)
+}
+
+// Formats lists the formats.
+func Formats() []Format { return []Format{hermes{}, llama3{}, pythonic{}, qwenXML{}} }
+
+// Named returns a format by its name.
+func Named(name string) (Format, error) {
+	var names []string
+	for _, f := range Formats() {
+		if f.Name() == name {
+			return f, nil
+		}
+		names = append(names, f.Name())
+	}
+	return nil, fmt.Errorf("%w %q: want one of %s", ErrFormat, name, strings.Join(names, ", "))
+}
+
+// malformed is the reply that text is when it looks like a call and is none.
+func malformed(text, format string, args ...any) Reply {
+	return Reply{Content: text, Problem: fmt.Sprintf(format, args...)}
+}
+
+func find(tools []Tool, name string) (Tool, bool) {
+	i := slices.IndexFunc(tools, func(t Tool) bool { return t.Name == name })
+	if i < 0 {
+		return Tool{}, false
+	}
+	return tools[i], true
+}
+
+// before is how much of text is certain to come before a call that begins with
+// mark: neither the mark, nor what may become it, nor white space at the end, which
+// a call would take away.
+func before(text, mark string) int {
+	if i := strings.Index(text, mark); i >= 0 {
+		return len(strings.TrimRight(text[:i], space))
+	}
+	for n := min(len(mark)-1, len(text)); n > 0; n-- {
+		if strings.HasSuffix(text, mark[:n]) {
+			text = text[:len(text)-n]
+			break
+		}
+	}
+	return len(strings.TrimRight(text, space))
+}
+
+// quoted is text as a JSON string, without the escapes for HTML.
+func quoted(text string) string {
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(text) // strings always encode
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// parameters is the schema of a tool's arguments; without one any object will do.
+func (t Tool) parameters() json.RawMessage {
+	if len(t.Parameters) == 0 || string(t.Parameters) == "null" {
+		return json.RawMessage(`{}`)
+	}
+	return t.Parameters
+}
+
+// anyTool is the choice of a call of each tool.
+func anyTool(b *schema.Builder, tools []Tool, call func(Tool) (schema.Expression, error)) (schema.Expression, error) {
+	if len(tools) == 0 {
+		return schema.Expression{}, fmt.Errorf("%w: no tool to call", schema.ErrSchema)
+	}
+	var calls []schema.Expression
+	for _, t := range tools {
+		one, err := call(t)
+		if err != nil {
+			return schema.Expression{}, fmt.Errorf("tool %q: %w", t.Name, err)
+		}
+		calls = append(calls, one)
+	}
+	return b.Choice(calls...), nil
+}

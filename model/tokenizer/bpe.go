@@ -1,0 +1,152 @@
+package tokenizer
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// BPE is a byte-level vocabulary that was published as a tokenizer.json; FromJSON
+// makes one. Text is cut into pieces by a pattern, and the bytes of each piece are
+// merged pair by pair (Sennrich et al., 2016, arXiv:1508.07909) as far as the
+// vocabulary's merges go.
+type BPE struct {
+	texts []string // the bytes of each token, by id
+	kinds []kind
+	bytes [256]int32 // the token of each byte
+	pairs map[uint64]merge
+	// whole, if not nil, are pieces that are a token without any merge.
+	whole map[string]int32
+	cuts  []cut
+	nfc   bool
+	// early are found in the text as it is, late in the normalized text.
+	early, late *addedTokens
+	ids         map[string]int32 // added tokens by their text
+}
+
+// kind says what a token is.
+type kind byte
+
+const (
+	absent kind = iota // no token has the id
+	merged
+	added
+	special
+)
+
+// VocabSize is the largest id and one. A model may have more rows: those are
+// tokens without text.
+func (b *BPE) VocabSize() int { return len(b.texts) }
+
+// Encode gives the ids of text. Added tokens that are not special, such as a
+// published "<think>", are found in it; special ones are not.
+func (b *BPE) Encode(text string) []int32 { return b.encode(text, "", false) }
+
+// EncodeSpecial gives the ids of a text that was laid out by a template: special
+// tokens are found in it. No others are put around it.
+func (b *BPE) EncodeSpecial(text string) []int32 { return b.encode(text, "", true) }
+
+// EncodeGuarded is EncodeSpecial of text without mark, but no token is found
+// across a mark: a mark inside the name of a special token makes it ordinary text.
+func (b *BPE) EncodeGuarded(text, mark string) []int32 { return b.encode(text, mark, true) }
+
+// Decode gives the bytes of ids. Of tokens that are not special, added or not,
+// nothing is left out. Where the tokenizer has a normalizer, it is the normalized
+// text that comes back.
+func (b *BPE) Decode(ids []int32) string {
+	var text strings.Builder
+	for _, id := range ids {
+		text.WriteString(b.Bytes(id))
+	}
+	return text.String()
+}
+
+// Bytes are the bytes of a token; a special token and an id that is none have no
+// bytes.
+func (b *BPE) Bytes(id int32) string {
+	if k := b.kind(id); k != merged && k != added {
+		return ""
+	}
+	return b.texts[id]
+}
+
+// Special reports whether id is a special token.
+func (b *BPE) Special(id int32) bool { return b.kind(id) == special }
+
+// Added reports whether id is a token, special or not, that is found in a text as
+// a whole and that no merge makes.
+func (b *BPE) Added(id int32) bool { return b.kind(id) >= added }
+
+// ID is the id of an added token by its text.
+func (b *BPE) ID(text string) (int32, bool) {
+	id, ok := b.ids[text]
+	return id, ok
+}
+
+// SpecialTokens are the texts of the special tokens by their ids.
+func (b *BPE) SpecialTokens() map[int32]string {
+	names := map[int32]string{}
+	for text, id := range b.ids {
+		if b.kinds[id] == special {
+			names[id] = text
+		}
+	}
+	return names
+}
+
+// Name is what a person calls the token id: its text, in hexadecimal if that is
+// no text by itself, or "<300?>" for an id that is none.
+func (b *BPE) Name(id int32) string {
+	switch {
+	case b.kind(id) == absent:
+		return fmt.Sprintf("<%d?>", id)
+	case !utf8.ValidString(b.texts[id]):
+		return fmt.Sprintf("0x%x", b.texts[id])
+	}
+	return b.texts[id]
+}
+
+func (b *BPE) kind(id int32) kind {
+	if id < 0 || int(id) >= len(b.kinds) {
+		return absent
+	}
+	return b.kinds[id]
+}
+
+func (b *BPE) encode(text, mark string, special bool) []int32 {
+	ids := make([]int32, 0, len(text)/3+1)
+	token := func(id int32) { ids = append(ids, id) }
+	m := merger{pairs: b.pairs}
+	piece := func(p string) { ids = b.piece(&m, ids, p) }
+	ordinary := func(part string) {
+		if mark != "" {
+			part = strings.ReplaceAll(part, mark, "")
+		}
+		if part != "" {
+			inTurn(b.cuts, part, piece)
+		}
+	}
+	b.early.split(text, special, func(part string) {
+		if b.nfc {
+			part = nfc(part)
+		}
+		b.late.split(part, special, ordinary, token)
+	}, token)
+	return ids
+}
+
+// piece appends the tokens of one piece to ids.
+func (b *BPE) piece(m *merger, ids []int32, text string) []int32 {
+	if id, ok := b.whole[text]; ok {
+		return append(ids, id)
+	}
+	if len(text) == 1 {
+		return append(ids, b.bytes[text[0]])
+	}
+	m.symbols = m.symbols[:0]
+	for i := range len(text) {
+		m.symbols = append(m.symbols, symbol{b.bytes[text[i]], int32(i) - 1, int32(i) + 1})
+	}
+	m.symbols[len(text)-1].next = -1
+	return m.run(ids)
+}

@@ -1,0 +1,11 @@
+package tokenizer
+
+// CutBy gives the pieces that a pattern makes of text.
+func CutBy(source, text string) (pieces []string, err error) {
+	p, err := parsePattern(source)
+	if err != nil {
+		return nil, err
+	}
+	p.isolate(text, func(piece string) { pieces = append(pieces, piece) })
+	return pieces, nil
+}

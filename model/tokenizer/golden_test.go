@@ -1,0 +1,97 @@
+package tokenizer_test
+
+import (
+	"compress/gzip"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fulgurite/fulgurite/model/tokenizer"
+)
+
+// goldenCase is what golden/make.py wrote: ids with special tokens found in the
+// text and, where that differs, without; and what those decode to, where that is
+// not the text.
+type goldenCase struct {
+	Text    string  `json:"text"`
+	IDs     []int32 `json:"ids"`
+	Plain   []int32 `json:"plain"`
+	Decoded *string `json:"decoded"`
+}
+
+func readGolden(t *testing.T, path string) []goldenCase {
+	t.Helper()
+	f, err := os.Open(path)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, f.Close()) }()
+	text, err := gzip.NewReader(f)
+	require.NoError(t, err)
+	var cases []goldenCase
+	require.NoError(t, json.NewDecoder(text).Decode(&cases))
+	require.NotEmpty(t, cases)
+	return cases
+}
+
+func read(t testing.TB, path string) *tokenizer.BPE {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	b, err := tokenizer.FromJSON(text)
+	require.NoError(t, err)
+	return b
+}
+
+func requireGolden(t *testing.T, b *tokenizer.BPE, cases []goldenCase) {
+	t.Helper()
+	for _, c := range cases {
+		plain, decoded := c.Plain, c.Text
+		if plain == nil {
+			plain = c.IDs
+		}
+		if c.Decoded != nil {
+			decoded = *c.Decoded
+		}
+		require.Equal(t, c.IDs, b.EncodeSpecial(c.Text), "with special tokens: %q", c.Text)
+		require.Equal(t, plain, b.Encode(c.Text), "without special tokens: %q", c.Text)
+		require.Equal(t, decoded, strings.ToValidUTF8(b.Decode(plain), "\uFFFD"), "back: %q", c.Text)
+	}
+}
+
+func TestIDsAreThoseOfTheReference(t *testing.T) {
+	t.Parallel()
+	paths, err := filepath.Glob("testdata/*-golden.json.gz")
+	require.NoError(t, err)
+	require.Len(t, paths, 5)
+	for _, path := range paths {
+		name := strings.TrimSuffix(filepath.Base(path), "-golden.json.gz")
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cases := readGolden(t, path)
+			require.Len(t, cases, 2000)
+			requireGolden(t, read(t, filepath.Join("testdata", name+".json")), cases)
+		})
+	}
+}
+
+// Vocabularies of others are not in the repository. This runs where a folder has
+// them, each beside what golden/make.py wrote for it.
+func TestPublishedTokenizers(t *testing.T) {
+	t.Parallel()
+	folder := os.Getenv("FULGURITE_TOKENIZERS")
+	if folder == "" {
+		t.Skip("FULGURITE_TOKENIZERS names no folder")
+	}
+	paths, err := filepath.Glob(filepath.Join(folder, "*", "golden.json.gz"))
+	require.NoError(t, err)
+	require.NotEmpty(t, paths)
+	for _, path := range paths {
+		t.Run(filepath.Base(filepath.Dir(path)), func(t *testing.T) {
+			t.Parallel()
+			requireGolden(t, read(t, filepath.Join(filepath.Dir(path), "tokenizer.json")), readGolden(t, path))
+		})
+	}
+}

@@ -1,0 +1,104 @@
+package tokenizer
+
+// merge is what two neighbouring tokens become; of those that are possible the
+// one of the lowest rank comes first.
+type merge struct {
+	rank, id int32
+}
+
+func pair(left, right int32) uint64 { return uint64(uint32(left))<<32 | uint64(uint32(right)) }
+
+// merger merges the tokens of one piece. It is used again for the next piece, so
+// that pieces cost no memory.
+type merger struct {
+	pairs   map[uint64]merge
+	symbols []symbol
+	queue   []candidate
+}
+
+// symbol is a token of the piece, linked to its neighbours; id -1 is one that was
+// merged into the symbol before it.
+type symbol struct {
+	id             int32
+	previous, next int32 // -1 is none
+}
+
+// candidate is a merge of the symbol at a place with the next one.
+type candidate struct {
+	merge
+	at int32
+}
+
+func (c candidate) before(d candidate) bool {
+	return c.rank < d.rank || c.rank == d.rank && c.at < d.at
+}
+
+// run merges the symbols until nothing can be and appends what is left to ids.
+func (m *merger) run(ids []int32) []int32 {
+	m.queue = m.queue[:0]
+	for i := range len(m.symbols) - 1 {
+		m.consider(int32(i))
+	}
+	for len(m.queue) > 0 {
+		c := m.pop()
+		left := &m.symbols[c.at]
+		if left.id < 0 || left.next < 0 {
+			continue
+		}
+		right := &m.symbols[left.next]
+		if now, ok := m.pairs[pair(left.id, right.id)]; !ok || now.id != c.id {
+			continue // one of the two was merged otherwise since
+		}
+		left.id, left.next = c.id, right.next
+		right.id = -1
+		if left.next >= 0 {
+			m.symbols[left.next].previous = c.at
+			m.consider(c.at)
+		}
+		if left.previous >= 0 {
+			m.consider(left.previous)
+		}
+	}
+	for i := int32(0); i >= 0; i = m.symbols[i].next {
+		ids = append(ids, m.symbols[i].id)
+	}
+	return ids
+}
+
+// consider puts the merge of a symbol and its next one into the queue.
+func (m *merger) consider(at int32) {
+	s := m.symbols[at]
+	found, ok := m.pairs[pair(s.id, m.symbols[s.next].id)]
+	if !ok {
+		return
+	}
+	m.queue = append(m.queue, candidate{found, at})
+	for i := len(m.queue) - 1; i > 0; {
+		parent := (i - 1) / 2
+		if !m.queue[i].before(m.queue[parent]) {
+			return
+		}
+		m.queue[i], m.queue[parent] = m.queue[parent], m.queue[i]
+		i = parent
+	}
+}
+
+func (m *merger) pop() candidate {
+	first, last := m.queue[0], len(m.queue)-1
+	m.queue[0] = m.queue[last]
+	m.queue = m.queue[:last]
+	for i := 0; ; {
+		child := 2*i + 1
+		if child >= last {
+			return first
+		}
+		if child+1 < last && m.queue[child+1].before(m.queue[child]) {
+			child++
+		}
+		if !m.queue[child].before(m.queue[i]) {
+			return first
+		}
+		m.queue[i], m.queue[child] = m.queue[child], m.queue[i]
+		i = child
+	}
+}
