@@ -1,0 +1,77 @@
+package wire
+
+import "github.com/fulgurite/fulgurite/dialog"
+
+// chatReply is the JSON of a chat completion.
+type chatReply struct {
+	ID      string       `json:"id"`
+	Object  string       `json:"object"`
+	Created int64        `json:"created"`
+	Model   string       `json:"model"`
+	Choices []chatChoice `json:"choices"`
+	Usage   openUsage    `json:"usage"`
+}
+
+type chatChoice struct {
+	Index        int           `json:"index"`
+	Message      chatMessage   `json:"message"`
+	Logprobs     *chatLogprobs `json:"logprobs"`
+	FinishReason string        `json:"finish_reason"`
+}
+
+type chatMessage struct {
+	Role      dialog.Role       `json:"role"`
+	Content   *string           `json:"content"`
+	Refusal   *string           `json:"refusal"`
+	Reasoning string            `json:"reasoning_content,omitempty"`
+	ToolCalls []dialog.ToolCall `json:"tool_calls,omitempty"`
+	// FunctionCall answers a request with functions.
+	FunctionCall *dialog.Function `json:"function_call,omitempty"`
+}
+
+type chatLogprobs struct {
+	Content []openLogprob `json:"content"`
+	Refusal []openLogprob `json:"refusal"`
+}
+
+func (r *Request) chatReply(reply Reply) chatReply {
+	body := chatReply{
+		ID: Chat.ReplyID(reply.ID), Object: "chat.completion", Created: reply.Created.Unix(), Model: reply.Model,
+		Usage: reply.usage(),
+	}
+	for i, c := range reply.Choices {
+		choice := chatChoice{
+			Index: i, FinishReason: r.chatFinish(c), Logprobs: r.chatLogprobs(c.Logprobs),
+			Message: chatMessage{Role: dialog.Assistant, Content: &c.Message.Content, Reasoning: c.Message.Reasoning},
+		}
+		choice.Message.ToolCalls, choice.Message.FunctionCall = r.chatCalls(c)
+		if len(c.Message.ToolCalls) > 0 && c.Message.Content == "" {
+			choice.Message.Content = nil
+		}
+		body.Choices = append(body.Choices, choice)
+	}
+	return body
+}
+
+// chatCalls are the calls of a choice in the form of its request: tool calls, or
+// the one call of a function.
+func (r *Request) chatCalls(c Choice) ([]dialog.ToolCall, *dialog.Function) {
+	if r.functions && len(c.Message.ToolCalls) > 0 {
+		return nil, &c.Message.ToolCalls[0].Function
+	}
+	return c.Message.ToolCalls, nil
+}
+
+func (r *Request) chatFinish(c Choice) string {
+	if r.functions && c.finish() == ToolCalls {
+		return "function_call"
+	}
+	return string(c.finish())
+}
+
+func (r *Request) chatLogprobs(tokens []Token) *chatLogprobs {
+	if !r.Logprobs {
+		return nil
+	}
+	return &chatLogprobs{Content: openLogprobs(tokens)}
+}

@@ -1,0 +1,93 @@
+package wire
+
+import (
+	"cmp"
+	"encoding/json"
+)
+
+// completionsRequest is the JSON of a request of Completions, as far as it matters.
+type completionsRequest struct {
+	settings
+	Prompt        json.RawMessage `json:"prompt"`
+	Suffix        *string         `json:"suffix"`
+	Echo          *bool           `json:"echo"`
+	N             *float64        `json:"n"`
+	BestOf        *float64        `json:"best_of"`
+	MaxTokens     *float64        `json:"max_tokens"`
+	Stop          json.RawMessage `json:"stop"`
+	Logprobs      *float64        `json:"logprobs"`
+	StreamOptions *streamOptions  `json:"stream_options"`
+}
+
+func (r *Request) decodeCompletions(body []byte) error {
+	var w completionsRequest
+	if err := unmarshal(body, &w); err != nil {
+		return err
+	}
+	r.settle(w.settings)
+	r.Logprobs = w.Logprobs != nil
+	r.Usage = w.StreamOptions != nil && w.StreamOptions.IncludeUsage
+	switch {
+	case w.Suffix != nil && *w.Suffix != "":
+		return Invalid("suffix", "suffix is not supported: the model writes on, not in between")
+	case w.Echo != nil && *w.Echo:
+		return Invalid("echo", "echo is not supported: a reply holds what was sampled alone")
+	}
+	return cmp.Or(
+		r.replies(w.N),
+		r.bestOf(w.BestOf),
+		r.limit("max_tokens", w.MaxTokens),
+		r.stops("stop", w.Stop),
+		r.alternatives("logprobs", w.Logprobs),
+		r.prompt(w.Prompt),
+	)
+}
+
+// bestOf refuses to choose among replies.
+func (r *Request) bestOf(most *float64) error {
+	if most != nil && *most != float64(r.N) {
+		return Invalid("best_of", "best_of is %v and n is %d: every reply that is sampled is given", *most, r.N)
+	}
+	return nil
+}
+
+// prompt reads one prompt: a text, token ids, or a list of one of these.
+func (r *Request) prompt(raw json.RawMessage) error {
+	const field = "prompt"
+	var prompts []json.RawMessage
+	switch {
+	case !given(raw):
+		return Invalid(field, "prompt is missing")
+	case r.promptOf(raw):
+	case json.Unmarshal(raw, &prompts) != nil:
+		return Invalid(field, "prompt is neither text nor a list of token ids")
+	case len(prompts) > 1:
+		return Invalid(field, "prompt is not one text or one list of token ids: ask once for each prompt")
+	case !r.promptOf(prompts[0]):
+		return Invalid(field, "prompt holds neither text nor token ids")
+	}
+	if r.Text == "" && len(r.Tokens) == 0 {
+		return Invalid(field, "prompt is empty")
+	}
+	return nil
+}
+
+// promptOf takes a text or a list of token ids for the prompt, if raw is one.
+func (r *Request) promptOf(raw json.RawMessage) bool {
+	if raw[0] == '"' {
+		r.Text = stringOf(raw)
+		return true
+	}
+	var ids []*int32
+	if json.Unmarshal(raw, &ids) != nil {
+		return false
+	}
+	r.Tokens = nil
+	for _, id := range ids {
+		if id == nil || *id < 0 {
+			return false
+		}
+		r.Tokens = append(r.Tokens, *id)
+	}
+	return true
+}

@@ -1,0 +1,52 @@
+package wire
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+)
+
+// content reads the text of a message: a string, null, or a list of parts of the
+// kinds named, which is their texts without anything between.
+func content(raw json.RawMessage, field string, kinds ...string) (string, error) {
+	if !given(raw) {
+		return "", nil
+	}
+	var plain string
+	if json.Unmarshal(raw, &plain) == nil {
+		return plain, nil
+	}
+	var parts []json.RawMessage
+	if json.Unmarshal(raw, &parts) != nil {
+		return "", Invalid(field, "content is neither text nor a list of parts")
+	}
+	var all strings.Builder
+	for i, part := range parts {
+		text, err := partText(part, at(field, i), kinds)
+		if err != nil {
+			return "", err
+		}
+		all.WriteString(text)
+	}
+	return all.String(), nil
+}
+
+func partText(raw json.RawMessage, field string, kinds []string) (string, error) {
+	var plain string
+	if json.Unmarshal(raw, &plain) == nil && raw[0] == '"' {
+		return plain, nil
+	}
+	var part struct{ Type, Text, Refusal string }
+	if json.Unmarshal(raw, &part) != nil {
+		return "", Invalid(field, "the part is not an object with a type and text")
+	}
+	if !slices.Contains(kinds, part.Type) {
+		return "", textOnly(field, part.Type)
+	}
+	return part.Text + part.Refusal, nil
+}
+
+// textOnly refuses a part of a message that is no text.
+func textOnly(field, kind string) *Failure {
+	return Invalid(field+".type", "parts of type %q are not supported: the model reads text only", kind)
+}

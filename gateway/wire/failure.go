@@ -1,0 +1,123 @@
+package wire
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+)
+
+// Failure is an error as a client sees it.
+type Failure struct {
+	Status  int
+	Code    string // for programs
+	Param   string // the field at fault
+	Message string // for people
+	Cause   error
+}
+
+// Invalid blames a field of the request.
+func Invalid(param, format string, args ...any) *Failure {
+	return &Failure{Status: http.StatusBadRequest, Code: "invalid_value", Param: param, Message: fmt.Sprintf(format, args...)}
+}
+
+func (f *Failure) Error() string {
+	if f.Cause != nil {
+		return f.Message + ": " + f.Cause.Error()
+	}
+	return f.Message
+}
+
+func (f *Failure) Unwrap() error { return f.Cause }
+
+// Body is the failure in the shape that clients of an API read. The cause is not
+// in it.
+func (f *Failure) Body(api API) []byte {
+	if api == Messages {
+		return marshal(f.ofMessages())
+	}
+	return marshal(f.openBody())
+}
+
+// openFailure is the body of a failure in OpenAI's APIs.
+type openFailure struct {
+	Error openError `json:"error"`
+}
+
+func (f *Failure) openBody() openFailure { return openFailure{f.ofOpenAI()} }
+
+type openError struct {
+	Message string  `json:"message"`
+	Type    string  `json:"type"`
+	Code    *string `json:"code"`
+	Param   *string `json:"param"`
+}
+
+func (f *Failure) ofOpenAI() openError {
+	kind := "invalid_request_error"
+	if f.Status >= http.StatusInternalServerError {
+		kind = "server_error"
+	}
+	return openError{Message: f.Message, Type: kind, Code: nullable(f.Code), Param: nullable(f.Param)}
+}
+
+// messagesFailure is the error of Messages, as a body and as an event.
+type messagesFailure struct {
+	Type  string        `json:"type"` // "error"
+	Error messagesError `json:"error"`
+}
+
+type messagesError struct {
+	Type    string `json:"type"`
+	Message string `json:"message"`
+}
+
+func (f *Failure) ofMessages() messagesFailure {
+	// Clients of Messages see no field beside the message, so it says where.
+	message := f.Message
+	if f.Param != "" {
+		message = f.Param + ": " + message
+	}
+	return messagesFailure{"error", messagesError{kindOf(f.Status), message}}
+}
+
+// kindOf is Anthropic's word for a status.
+func kindOf(status int) string {
+	switch status {
+	case http.StatusUnauthorized:
+		return "authentication_error"
+	case http.StatusForbidden:
+		return "permission_error"
+	case http.StatusNotFound:
+		return "not_found_error"
+	case http.StatusRequestEntityTooLarge:
+		return "request_too_large"
+	case http.StatusTooManyRequests:
+		return "rate_limit_error"
+	case http.StatusServiceUnavailable:
+		return "overloaded_error"
+	case http.StatusGatewayTimeout:
+		return "timeout_error"
+	}
+	if status >= http.StatusInternalServerError {
+		return "api_error"
+	}
+	return "invalid_request_error"
+}
+
+// nullable is null for the empty string.
+func nullable(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+// marshal encodes what always can be: structs of strings and numbers, and raw JSON
+// that was read before.
+func marshal(v any) []byte {
+	body, err := json.Marshal(v)
+	if err != nil {
+		panic(fmt.Errorf("encode %T: %w", v, err)) // unreachable
+	}
+	return body
+}

@@ -1,0 +1,140 @@
+package wire
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+
+	"github.com/fulgurite/fulgurite/dialog"
+)
+
+// messagesRequest is the JSON of a request of Messages, as far as it matters.
+type messagesRequest struct {
+	settings
+	System        json.RawMessage `json:"system"`
+	Messages      []messagesTurn  `json:"messages"`
+	Tools         []messagesTool  `json:"tools"`
+	ToolChoice    *messagesChoice `json:"tool_choice"`
+	MaxTokens     *float64        `json:"max_tokens"`
+	StopSequences json.RawMessage `json:"stop_sequences"`
+	OutputFormat  *openFormat     `json:"output_format"`
+	OutputConfig  struct {
+		Format *openFormat `json:"format"`
+	} `json:"output_config"`
+	MCPServers []json.RawMessage `json:"mcp_servers"`
+}
+
+type messagesTurn struct {
+	Role    string          `json:"role"`
+	Content json.RawMessage `json:"content"`
+}
+
+type messagesTool struct {
+	Type        string          `json:"type"`
+	Name        string          `json:"name"`
+	Description string          `json:"description"`
+	InputSchema json.RawMessage `json:"input_schema"`
+}
+
+type messagesChoice struct {
+	Type    string `json:"type"`
+	Name    string `json:"name"`
+	OneCall bool   `json:"disable_parallel_tool_use"`
+}
+
+func (r *Request) decodeMessages(body []byte) error {
+	var w messagesRequest
+	if err := unmarshal(body, &w); err != nil {
+		return err
+	}
+	r.settle(w.settings)
+	switch {
+	case len(w.Messages) == 0:
+		return Invalid("messages", "messages is missing or empty")
+	case len(w.MCPServers) > 0:
+		return Invalid("mcp_servers", "servers of tools are not called from here: offer their tools")
+	}
+	return cmp.Or(
+		r.limit("max_tokens", w.MaxTokens),
+		r.stops("stop_sequences", w.StopSequences),
+		r.form("output_format", w.OutputFormat),
+		r.form("output_config.format", w.OutputConfig.Format),
+		r.offerMessages(w.Tools),
+		r.chooseMessages(w.ToolChoice),
+		r.system(w.System),
+		r.messagesDialog(w.Messages),
+	)
+}
+
+func (r *Request) offerMessages(tools []messagesTool) error {
+	for i, t := range tools {
+		field := at("tools", i)
+		switch {
+		case t.Type != "" && t.Type != "custom":
+			return Invalid(field+".type", "the tool %q is not run here: offer tools with an input_schema", t.Type)
+		case given(t.InputSchema) && !isObject(t.InputSchema):
+			return Invalid(field+".input_schema", "the input_schema is not an object")
+		}
+		if err := r.offerOne(field, dialog.Tool{Name: t.Name, Description: t.Description, Parameters: t.InputSchema}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *Request) chooseMessages(choice *messagesChoice) error {
+	if choice == nil {
+		return nil
+	}
+	r.Serial = choice.OneCall
+	switch choice.Type {
+	case "auto":
+		return nil
+	case "none":
+		r.Choice.None = true
+		return nil
+	case "any":
+		return r.require("tool_choice")
+	case "tool":
+		return r.require("tool_choice", choice.Name)
+	}
+	return Invalid("tool_choice.type", `tool_choice of type %q is not supported: want "auto", "any", "tool" or "none"`, choice.Type)
+}
+
+// system reads the instructions, a text or blocks of it.
+func (r *Request) system(raw json.RawMessage) error {
+	text, err := content(raw, "system", "text")
+	if err != nil {
+		return err
+	}
+	if text != "" {
+		r.Dialog = append(r.Dialog, dialog.Message{Role: dialog.System, Content: text})
+	}
+	return nil
+}
+
+// messagesDialog reads the turns. One message of the user may hold results of
+// tools and text, which are turns of their own; the assistant's blocks are one turn.
+func (r *Request) messagesDialog(turns []messagesTurn) error {
+	for i, t := range turns {
+		field := at("messages", i)
+		var said []dialog.Message
+		var err error
+		switch dialog.Role(t.Role) {
+		case dialog.User:
+			said, err = userBlocks(t.Content, field+".content")
+		case dialog.Assistant:
+			said, err = assistantBlocks(t.Content, field+".content")
+		case dialog.System:
+			said = []dialog.Message{{Role: dialog.System}}
+			said[0].Content, err = content(t.Content, field+".content", "text")
+		default:
+			err = Invalid(field+".role", "role %q is not supported", t.Role)
+		}
+		if err != nil {
+			return err
+		}
+		r.Dialog = slices.Concat(r.Dialog, said)
+	}
+	return nil
+}

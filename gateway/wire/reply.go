@@ -1,0 +1,103 @@
+package wire
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/fulgurite/fulgurite/dialog"
+)
+
+// Encode is the body of a whole reply. It refuses one that clients could not read:
+// with tool calls that have no id or name, or arguments that are no JSON object.
+func (r *Request) Encode(reply Reply) ([]byte, error) {
+	if err := r.check(reply); err != nil {
+		return nil, fmt.Errorf("encode reply %s: %w", r.API.ReplyID(reply.ID), err)
+	}
+	reply = r.asked(reply)
+	switch r.API {
+	case Completions:
+		return marshal(r.completionsReply(reply)), nil
+	case Responses:
+		return marshal(r.response(reply, items(reply, false))), nil
+	case Messages:
+		return marshal(messagesReplyOf(reply)), nil
+	}
+	return marshal(r.chatReply(reply)), nil
+}
+
+// check holds what every API expects of a reply.
+func (r *Request) check(reply Reply) error {
+	if len(reply.Choices) != r.choices() {
+		return fmt.Errorf("%d choices, want %d", len(reply.Choices), r.choices())
+	}
+	for _, c := range reply.Choices {
+		if r.API == Completions && len(c.Message.ToolCalls) > 0 {
+			return fmt.Errorf("a completion calls no tools")
+		}
+		for _, call := range c.Message.ToolCalls {
+			switch {
+			case call.ID == "" || call.Function.Name == "":
+				return fmt.Errorf("tool call %q of %q: want an id and a name", call.ID, call.Function.Name)
+			case !isObject([]byte(call.Function.Arguments)):
+				return fmt.Errorf("tool call %s: the arguments are not a JSON object", call.ID)
+			}
+		}
+	}
+	return nil
+}
+
+// choices is the number of replies to the request.
+func (r *Request) choices() int { return max(r.N, 1) }
+
+// asked is the reply without what was not asked for.
+func (r *Request) asked(reply Reply) Reply {
+	if reply.Model == "" {
+		reply.Model = r.Model
+	}
+	choices := make([]Choice, len(reply.Choices))
+	for i, c := range reply.Choices {
+		if !r.Logprobs || r.API == Responses && !c.speaks() {
+			c.Logprobs = nil
+		}
+		choices[i] = c
+	}
+	reply.Choices = choices
+	return reply
+}
+
+// finish is why a choice ended as clients act on it: a choice with tool calls ended
+// by them.
+func (c Choice) finish() Finish {
+	switch {
+	case len(c.Message.ToolCalls) > 0:
+		return ToolCalls
+	case c.Finish == Length:
+		return Length
+	}
+	return Stop
+}
+
+// tokens counts what was sampled for all choices.
+func (r Reply) tokens() int {
+	n := 0
+	for _, c := range r.Choices {
+		n += c.Tokens
+	}
+	return n
+}
+
+// openUsage is the count of tokens of Chat and Completions.
+type openUsage struct {
+	PromptTokens     int `json:"prompt_tokens"`
+	CompletionTokens int `json:"completion_tokens"`
+	TotalTokens      int `json:"total_tokens"`
+}
+
+func (r Reply) usage() openUsage {
+	return openUsage{r.PromptTokens, r.tokens(), r.PromptTokens + r.tokens()}
+}
+
+// arguments are those of a call, as JSON.
+func arguments(call dialog.ToolCall) json.RawMessage {
+	return json.RawMessage(call.Function.Arguments)
+}

@@ -1,0 +1,125 @@
+package wire
+
+import (
+	"encoding/json"
+	"strings"
+
+	"github.com/fulgurite/fulgurite/dialog"
+)
+
+// reference is the type of an item that stands for one of an earlier reply.
+const reference = "item_reference"
+
+// item is an item of the input of Responses, whichever its type.
+type item struct {
+	Type string `json:"type"`
+	ID   string `json:"id"`
+
+	Role    string          `json:"role"` // message
+	Content json.RawMessage `json:"content"`
+
+	CallID    string          `json:"call_id"` // function_call, function_call_output
+	Name      string          `json:"name"`
+	Arguments json.RawMessage `json:"arguments"`
+	Output    json.RawMessage `json:"output"`
+
+	Summary []struct { // reasoning
+		Text string `json:"text"`
+	} `json:"summary"`
+}
+
+// turn is a message in the making: several items of the assistant are one.
+type turn struct {
+	dialog.Message
+	spoken bool // it has content, which may be empty
+}
+
+// itemOf reads an item, or recalls the one that it refers to.
+func itemOf(raw json.RawMessage, field string, recall func(id string) (item, bool)) (item, error) {
+	var i item
+	if !isObject(raw) || json.Unmarshal(raw, &i) != nil {
+		return i, Invalid(field, "the item is not an object whose fields are texts")
+	}
+	if i.Type != reference && (i.Type != "" || i.Role != "" || i.ID == "") {
+		return i, nil
+	}
+	recalled, known := recall(i.ID)
+	if !known {
+		return i, Invalid(field+".id", "no reply here has the item %q: send the item itself", i.ID)
+	}
+	return recalled, nil
+}
+
+// addItem continues the turns by an item.
+func addItem(turns []turn, i item, field string) ([]turn, error) {
+	switch {
+	case i.Type == reference:
+		return turns, nil // Recall puts something there
+	case i.Type == "message" || i.Type == "" && i.Role != "":
+		return addMessage(turns, i, field)
+	case i.Type == "reasoning":
+		turns, t := ofAssistant(turns, func(t turn) bool { return len(t.ToolCalls) > 0 || t.spoken && t.Reasoning != "" })
+		t.Reasoning += i.reasoning()
+		return turns, nil
+	case i.Type == "function_call":
+		if i.Name == "" {
+			return nil, Invalid(field+".name", "the call names no function")
+		}
+		turns, t := ofAssistant(turns, func(turn) bool { return false })
+		t.ToolCalls = append(t.ToolCalls, functionCall{i.Name, i.Arguments}.call(i.CallID))
+		return turns, nil
+	case i.Type == "function_call_output":
+		text, err := content(i.Output, field+".output", "input_text", "output_text", "text")
+		if err != nil {
+			return nil, err
+		}
+		return append(turns, turn{Message: dialog.Message{Role: dialog.ToolReply, Content: text, ToolCallID: i.CallID}}), nil
+	}
+	return nil, Invalid(field+".type", "items of type %q are not supported", i.Type)
+}
+
+func addMessage(turns []turn, i item, field string) ([]turn, error) {
+	text, err := content(i.Content, field+".content", "input_text", "output_text", "text", "refusal")
+	if err != nil {
+		return nil, err
+	}
+	role := dialog.Role(i.Role)
+	switch role {
+	case dialog.Assistant:
+		// What is said twice is two turns; what comes after calls is said to
+		// their results.
+		turns, t := ofAssistant(turns, func(t turn) bool { return t.spoken || len(t.ToolCalls) > 0 })
+		t.Content, t.spoken = text, true
+		return turns, nil
+	case "developer":
+		role = dialog.System
+	case dialog.System, dialog.User:
+	default:
+		return nil, Invalid(field+".role", "role %q is not supported", i.Role)
+	}
+	return append(turns, turn{Message: dialog.Message{Role: role, Content: text, Name: i.Name}}), nil
+}
+
+// ofAssistant is the last turn if it is the assistant's and not over, else a new
+// one.
+func ofAssistant(turns []turn, over func(turn) bool) ([]turn, *turn) {
+	last := len(turns) - 1
+	if last < 0 || turns[last].Role != dialog.Assistant || over(turns[last]) {
+		turns = append(turns, turn{Message: dialog.Message{Role: dialog.Assistant}})
+		last++
+	}
+	return turns, &turns[last]
+}
+
+// reasoning is the text of a reasoning item: what was thought, or what is said of
+// it.
+func (i item) reasoning() string {
+	if text, err := content(i.Content, "", "reasoning_text", "text"); err == nil && text != "" {
+		return text
+	}
+	var all strings.Builder
+	for _, part := range i.Summary {
+		all.WriteString(part.Text)
+	}
+	return all.String()
+}

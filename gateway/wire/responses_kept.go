@@ -1,0 +1,69 @@
+package wire
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+)
+
+// Deleted is the body that confirms that the response of an id, such as resp_1, is
+// gone.
+func Deleted(id string) []byte {
+	return marshal(struct {
+		ID      string `json:"id"`
+		Object  string `json:"object"`
+		Deleted bool   `json:"deleted"`
+	}{id, "response", true})
+}
+
+// InputItems is the body that lists what a request of Responses put in, the last
+// item first. Items that came without an id get one made of the reply's.
+func (r *Request) InputItems(id string) []byte {
+	var asked struct {
+		Input json.RawMessage `json:"input"`
+	}
+	_ = json.Unmarshal(r.Body, &asked) // a request that was made by hand has none
+	items := []map[string]any{}
+	if json.Unmarshal(asked.Input, &items) != nil {
+		items = []map[string]any{{"role": "user", "content": stringOf(asked.Input)}}
+	}
+	ids := make([]string, len(items))
+	for i, item := range items {
+		ids[i] = keptItem(item, fmt.Sprintf("item_%s_%d", id, i))
+	}
+	slices.Reverse(items)
+	slices.Reverse(ids)
+	list := struct {
+		Object  string           `json:"object"`
+		Data    []map[string]any `json:"data"`
+		FirstID *string          `json:"first_id"`
+		LastID  *string          `json:"last_id"`
+		HasMore bool             `json:"has_more"`
+	}{Object: "list", Data: items}
+	if len(ids) > 0 {
+		list.FirstID, list.LastID = &ids[0], &ids[len(ids)-1]
+	}
+	return marshal(list)
+}
+
+// keptItem completes an item as it is shown, and returns its id.
+func keptItem(item map[string]any, id string) string {
+	if given, ok := item["id"].(string); ok && given != "" {
+		id = given
+	}
+	item["id"] = id
+	if _, ok := item["type"]; !ok {
+		item["type"] = "message"
+	}
+	if text, ok := item["content"].(string); ok && item["type"] == "message" {
+		kind := "input_text"
+		if item["role"] == "assistant" {
+			kind = "output_text"
+		}
+		item["content"] = []any{map[string]any{"type": kind, "text": text}}
+	}
+	if _, ok := item["status"]; !ok {
+		item["status"] = "completed"
+	}
+	return id
+}

@@ -1,0 +1,130 @@
+package wire
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+
+	"github.com/fulgurite/fulgurite/dialog"
+)
+
+// responsesRequest is the JSON of a request of Responses, as far as it matters.
+type responsesRequest struct {
+	settings
+	Instructions       *string         `json:"instructions"`
+	Input              json.RawMessage `json:"input"`
+	Tools              []flatTool      `json:"tools"`
+	ToolChoice         json.RawMessage `json:"tool_choice"`
+	ParallelToolCalls  *bool           `json:"parallel_tool_calls"`
+	MaxOutputTokens    *float64        `json:"max_output_tokens"`
+	TopLogprobs        *float64        `json:"top_logprobs"`
+	Include            []string        `json:"include"`
+	PreviousResponseID *string         `json:"previous_response_id"`
+	Store              *bool           `json:"store"`
+	Text               struct {
+		Format *openFormat `json:"format"`
+	} `json:"text"`
+
+	Conversation json.RawMessage `json:"conversation"`
+	Prompt       json.RawMessage `json:"prompt"`
+	Background   *bool           `json:"background"`
+}
+
+// flatTool is a tool of Responses.
+type flatTool struct {
+	Type string `json:"type"`
+	dialog.Tool
+}
+
+func (r *Request) decodeResponses(body []byte) error {
+	var w responsesRequest
+	if err := unmarshal(body, &w); err != nil {
+		return err
+	}
+	r.settle(w.settings)
+	r.Serial = w.ParallelToolCalls != nil && !*w.ParallelToolCalls
+	r.Logprobs = slices.Contains(w.Include, "message.output_text.logprobs")
+	r.Forget = w.Store != nil && !*w.Store
+	if w.PreviousResponseID != nil {
+		r.Previous = *w.PreviousResponseID
+	}
+	if w.Instructions != nil && *w.Instructions != "" {
+		r.Dialog = append(r.Dialog, dialog.Message{Role: dialog.System, Content: *w.Instructions})
+	}
+	return cmp.Or(
+		w.elsewhere(),
+		r.limit("max_output_tokens", w.MaxOutputTokens),
+		r.alternatives("top_logprobs", w.TopLogprobs),
+		r.form("text.format", w.Text.Format),
+		r.offerFlat(w.Tools),
+		r.choose(w.ToolChoice),
+		r.input(w.Input),
+	)
+}
+
+// elsewhere refuses what would need something that is kept on OpenAI's servers.
+func (w *responsesRequest) elsewhere() error {
+	switch {
+	case given(w.Conversation):
+		return Invalid("conversation", "conversations are not kept here: use previous_response_id or send the whole input")
+	case given(w.Prompt):
+		return Invalid("prompt", "stored prompts are not kept here: send instructions and input")
+	case w.Background != nil && *w.Background:
+		return Invalid("background", "replies are not made in the background: ask with background false")
+	}
+	return nil
+}
+
+// offerFlat reads the tools of Responses.
+func (r *Request) offerFlat(tools []flatTool) error {
+	for i, t := range tools {
+		field := at("tools", i)
+		if t.Type != "function" {
+			return Invalid(field+".type", "the tool %q is not run here: offer tools of type \"function\"", t.Type)
+		}
+		if err := r.offerOne(field, t.Tool); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// input reads a text, which the user says, or items.
+func (r *Request) input(raw json.RawMessage) error {
+	var items []json.RawMessage
+	switch {
+	case !given(raw):
+		return Invalid("input", "input is missing")
+	case raw[0] == '"':
+		r.Dialog = append(r.Dialog, dialog.Message{Role: dialog.User, Content: stringOf(raw)})
+		return nil
+	case json.Unmarshal(raw, &items) != nil:
+		return Invalid("input", "input is neither text nor a list of items")
+	case len(items) == 0:
+		return Invalid("input", "input is empty")
+	}
+	r.items, r.instructed = items, len(r.Dialog)
+	return r.read(func(id string) (item, bool) {
+		r.Refers = append(r.Refers, id)
+		return item{Type: reference}, id != ""
+	})
+}
+
+// read makes the dialog of the input's items.
+func (r *Request) read(recall func(id string) (item, bool)) error {
+	var turns []turn
+	for i, raw := range r.items {
+		it, err := itemOf(raw, at("input", i), recall)
+		if err != nil {
+			return err
+		}
+		if turns, err = addItem(turns, it, at("input", i)); err != nil {
+			return err
+		}
+	}
+	r.Dialog = slices.Clone(r.Dialog[:r.instructed])
+	for _, t := range turns {
+		r.Dialog = append(r.Dialog, t.Message)
+	}
+	return nil
+}

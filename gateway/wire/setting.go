@@ -1,0 +1,118 @@
+package wire
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"strconv"
+)
+
+const (
+	// mostReplies is the most replies to one request.
+	mostReplies = 128
+	// hottest is the highest temperature.
+	hottest = 2
+)
+
+// settings are the fields that several APIs have under the same names.
+type settings struct {
+	Model       any             `json:"model"`
+	Stream      *bool           `json:"stream"`
+	Temperature *float64        `json:"temperature"`
+	TopP        *float64        `json:"top_p"`
+	Seed        json.RawMessage `json:"seed"`
+}
+
+func (r *Request) settle(s settings) {
+	r.Model, _ = s.Model.(string) // any name will do, so none will, too
+	r.Stream = s.Stream != nil && *s.Stream
+	r.Temperature, r.TopP = s.Temperature, s.TopP
+	if !given(s.Seed) {
+		return
+	}
+	seed, err := strconv.ParseInt(string(s.Seed), 10, 64)
+	if err != nil {
+		r.oddSeed = string(s.Seed)
+		return
+	}
+	r.Seed = &seed
+}
+
+// CheckSampling refuses sampling settings that can't be obeyed. Decode lets them
+// pass: where the terms of an attempt override them they do no harm.
+func (r *Request) CheckSampling() error {
+	switch {
+	case r.Temperature != nil && (*r.Temperature < 0 || *r.Temperature > hottest):
+		return Invalid("temperature", "temperature is %v: want 0 to %d", *r.Temperature, hottest)
+	case r.TopP != nil && (*r.TopP <= 0 || *r.TopP > 1):
+		return Invalid("top_p", "top_p is %v: want more than 0 and at most 1", *r.TopP)
+	case r.oddSeed != "":
+		return Invalid("seed", "seed is %s: want an integer of 64 bits", r.oddSeed)
+	}
+	return nil
+}
+
+// limit reads the most tokens that a client wants: the field name, nil if not given.
+func (r *Request) limit(name string, limit *float64) error {
+	if limit == nil {
+		return nil
+	}
+	if *limit < 1 || *limit != math.Trunc(*limit) {
+		return Invalid(name, "%s is %v: want an integer of at least 1", name, *limit)
+	}
+	r.MaxTokens = int(min(*limit, math.MaxInt32))
+	return nil
+}
+
+// replies reads how many replies a client wants.
+func (r *Request) replies(n *float64) error {
+	if n == nil {
+		return nil
+	}
+	if *n < 1 || *n > mostReplies || *n != math.Trunc(*n) {
+		return Invalid("n", "n is %v: want an integer from 1 to %d", *n, mostReplies)
+	}
+	r.N = int(*n)
+	return nil
+}
+
+// alternatives reads how many alternatives to each token a client wants to see.
+func (r *Request) alternatives(name string, n *float64) error {
+	if n == nil {
+		return nil
+	}
+	if *n < 0 || *n > mostReplies || *n != math.Trunc(*n) {
+		return Invalid(name, "%s is %v: want an integer from 0 to %d", name, *n, mostReplies)
+	}
+	r.TopLogprobs = int(*n)
+	return nil
+}
+
+// stops reads the texts that end a reply: one or a list. Empty ones end nothing.
+func (r *Request) stops(name string, raw json.RawMessage) error {
+	if !given(raw) {
+		return nil
+	}
+	var all []string
+	if json.Unmarshal(raw, &all) != nil {
+		var one string
+		if json.Unmarshal(raw, &one) != nil {
+			return Invalid(name, "%s is neither a text nor a list of texts", name)
+		}
+		all = []string{one}
+	}
+	for _, text := range all {
+		if text != "" {
+			r.Stop = append(r.Stop, text)
+		}
+	}
+	return nil
+}
+
+// streamOptions are those of Chat and Completions.
+type streamOptions struct {
+	IncludeUsage bool `json:"include_usage"`
+}
+
+// at is the path of an element of a list.
+func at(list string, i int) string { return fmt.Sprintf("%s[%d]", list, i) }

@@ -1,0 +1,150 @@
+package wire
+
+import (
+	"encoding/json"
+	"slices"
+
+	"github.com/fulgurite/fulgurite/dialog"
+)
+
+// chatTool is a tool of Chat.
+type chatTool struct {
+	Type     string      `json:"type"`
+	Function dialog.Tool `json:"function"`
+}
+
+// offer reads the tools of Chat.
+func (r *Request) offer(tools []chatTool) error {
+	for i, t := range tools {
+		field := at("tools", i)
+		if t.Type != "function" && t.Type != "" {
+			return Invalid(field+".type", "tools of type %q are not supported", t.Type)
+		}
+		if err := r.offerOne(field+".function", t.Function); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// offerFunctions reads the functions that Chat had before it had tools.
+func (r *Request) offerFunctions(functions []dialog.Tool) error {
+	for i, f := range functions {
+		if err := r.offerOne(at("functions", i), f); err != nil {
+			return err
+		}
+		// A message holds one call of a function.
+		r.functions, r.Serial = true, true
+	}
+	return nil
+}
+
+func (r *Request) offerOne(field string, t dialog.Tool) error {
+	if t.Name == "" {
+		return Invalid(field+".name", "the tool has no name")
+	}
+	r.Tools = append(r.Tools, t)
+	return nil
+}
+
+// openChoice is a tool choice that is an object: one function by name, or those of
+// a list. Chat nests what Responses spells flat.
+type openChoice struct {
+	Type string `json:"type"`
+	namedTool
+	Allowed *allowedTools `json:"allowed_tools"`
+	allowedTools
+}
+
+type namedTool struct {
+	Name     string `json:"name"`
+	Function struct {
+		Name string `json:"name"`
+	} `json:"function"`
+}
+
+func (n namedTool) name() string {
+	if n.Name != "" {
+		return n.Name
+	}
+	return n.Function.Name
+}
+
+type allowedTools struct {
+	Mode  string      `json:"mode"`
+	Tools []namedTool `json:"tools"`
+}
+
+// choose reads a tool choice of Chat or Responses.
+func (r *Request) choose(raw json.RawMessage) error {
+	const field = "tool_choice"
+	switch word := stringOf(raw); {
+	case !given(raw) || word == "auto":
+		return nil
+	case word == "none":
+		r.Choice.None = true
+		return nil
+	case word == "required":
+		return r.require(field)
+	case word != "":
+		return Invalid(field, `tool_choice is %q: want "auto", "none", "required" or a tool on offer`, word)
+	}
+	var choice openChoice
+	if json.Unmarshal(raw, &choice) != nil {
+		return Invalid(field, "tool_choice is neither a word nor an object that names a tool")
+	}
+	switch choice.Type {
+	case "function":
+		return r.require(field, choice.name())
+	case "allowed_tools":
+		allowed := choice.allowedTools
+		if choice.Allowed != nil {
+			allowed = *choice.Allowed
+		}
+		return r.allow(field, allowed)
+	}
+	return Invalid(field, "tool_choice of type %q is not supported: the tools here are functions", choice.Type)
+}
+
+// allow narrows the choice to a list of tools.
+func (r *Request) allow(field string, allowed allowedTools) error {
+	names := []string{}
+	for _, t := range allowed.Tools {
+		names = append(names, t.name())
+	}
+	if err := r.known(field, names); err != nil {
+		return err
+	}
+	switch {
+	case allowed.Mode == "required" && len(names) > 0:
+		r.Choice = ToolChoice{Required: true, Names: names}
+	case allowed.Mode == "required":
+		return Invalid(field, "tool_choice requires a call, but allows no tool")
+	case len(names) == 0:
+		r.Choice = ToolChoice{None: true}
+	default:
+		r.Choice = ToolChoice{Names: names}
+	}
+	return nil
+}
+
+// require asks for a call: of one of the tools named, or of any.
+func (r *Request) require(field string, names ...string) error {
+	if len(r.Tools) == 0 {
+		return Invalid(field, "tool_choice requires a call, but no tool is offered")
+	}
+	if err := r.known(field, names); err != nil {
+		return err
+	}
+	r.Choice = ToolChoice{Required: true, Names: names}
+	return nil
+}
+
+func (r *Request) known(field string, names []string) error {
+	for _, name := range names {
+		if !slices.ContainsFunc(r.Tools, func(t dialog.Tool) bool { return t.Name == name }) {
+			return Invalid(field, "tool_choice names the tool %q, which is not offered", name)
+		}
+	}
+	return nil
+}
