@@ -6,10 +6,12 @@ import (
 	"crypto/subtle"
 	"encoding/hex"
 	"fmt"
+	"net/http"
 	"slices"
 	"sync"
 
 	"github.com/fulgurite/fulgurite/dialog"
+	"github.com/fulgurite/fulgurite/gateway/wire"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -30,28 +32,12 @@ type attempt struct {
 
 	calls   []*call
 	tokens  int // sampled
-	heads   map[digest]*call
-	issued  map[string]*call // by the ids of its tool calls
+	tree    tree
 	repeats map[string]*repeats
 	flying  int
 
 	earlier  *earlier // nil if there is nothing to replay
 	diverged bool     // a call is on record from which the requests are others
-}
-
-// call is a recorded call.
-type call struct {
-	id         string
-	seq        int
-	key        string
-	occurrence int
-	exchange   string // the request that it answered first, or last if it was lost
-	prompt     []int32
-	completion []int32
-	reply      dialog.Message
-	response   []byte
-	writers    int  // requests that are being answered with it
-	delivered  bool // its response was written whole once, as far as known
 }
 
 // enter admits whoever holds the attempt's key and reads the attempt from the
@@ -76,7 +62,7 @@ func (a *attempt) enter(ctx context.Context, g *Gateway, key string) error {
 	}
 	sum := sha256.Sum256([]byte(key))
 	if subtle.ConstantTimeCompare([]byte(hex.EncodeToString(sum[:])), []byte(a.begun.KeyHash)) != 1 {
-		return &failure{status: 403, code: "wrong_key", message: "this key is not that of attempt " + a.address.String()}
+		return &wire.Failure{Status: http.StatusForbidden, Code: "wrong_key", Message: "this key is not that of attempt " + a.address.String()}
 	}
 	if a.fenced {
 		return nil // the tree is gone, but there is something to say
@@ -116,26 +102,21 @@ func (a *attempt) load(ctx context.Context, g *Gateway) error {
 	for _, c := range a.calls {
 		known[c.id] = c
 	}
-	a.calls, a.tokens = nil, 0
-	a.heads, a.issued, a.repeats = map[digest]*call{}, map[string]*call{}, map[string]*repeats{}
-	for _, r := range records {
-		c := &call{
-			id: r.ID, seq: r.Seq, key: r.Key, occurrence: r.Occurrence, exchange: r.Exchange, prompt: r.Prompt, completion: r.Completion,
-			response: r.Response, delivered: true,
-		}
-		if old, ok := known[c.id]; ok {
-			c = old // it knows whether it was delivered
-		}
+	a.calls, a.tokens, a.tree, a.repeats = nil, 0, newTree(), map[string]*repeats{}
+	for i := range records {
+		r := &records[i]
 		a.diverged = a.diverged || r.Divergence != nil
+		c, q, err := a.recollect(r)
+		if old, ok := known[c.id]; ok {
+			// It knows whether it was delivered, and requests hold it.
+			old.before, c = nil, old
+		}
+		a.keep(c)
 		// Requests were decoded before they were recorded. One that a later
 		// release no longer reads still counts, it just can't be continued.
-		request, err := decodeChat(r.Request)
-		if err != nil {
-			a.keep(c)
-			continue
+		if err == nil {
+			a.tree.grow(c, a.canonicalize(q))
 		}
-		c.reply, _ = a.codec.Parse(r.Completion, request.usable(), toolCallIDs(idOf(r.Seed)))
-		a.grow(c, a.canonicalize(request, r.Agent))
 	}
 	for key, old := range before {
 		now := a.repeatsOf(key)
@@ -146,30 +127,7 @@ func (a *attempt) load(ctx context.Context, g *Gateway) error {
 	return nil
 }
 
-func (a *attempt) canonicalize(request *chatRequest, agent string) canonical {
-	return canonicalize(request, a.setting(request, agent), a.ignore, func(toolCall string) (dialog.Message, bool) {
-		c, ok := a.issued[toolCall]
-		if !ok {
-			return dialog.Message{}, false
-		}
-		return c.reply, true
-	})
-}
-
-func (a *attempt) setting(request *chatRequest, agent string) settingForm {
-	return settingForm{agent, request.forbidTools, a.replyLimit(request)}
-}
-
-// replyLimit is the most tokens of a reply: the attempt's terms, or less if the
-// client wants less.
-func (a *attempt) replyLimit(request *chatRequest) int {
-	if limit := a.begun.Terms.MaxTokens; request.maxTokens == 0 || request.maxTokens > limit {
-		return limit
-	}
-	return request.maxTokens
-}
-
-// keep adds a recorded call that can't be continued.
+// keep adds a recorded call.
 func (a *attempt) keep(c *call) {
 	a.calls = append(a.calls, c)
 	a.tokens += len(c.completion)
@@ -178,41 +136,8 @@ func (a *attempt) keep(c *call) {
 	a.earlier.settle(c.key, c.occurrence)
 }
 
-// grow adds a recorded call to the tree.
-func (a *attempt) grow(c *call, request canonical) {
-	a.keep(c)
-	positions := map[string]string{}
-	end := link(request.chain[len(request.turns)], formOf(c.reply, positions))
-	// Of equal samples for one request the last stands, in whichever order calls in
-	// flight together were recorded.
-	if old, ok := a.heads[end]; !ok || old.key != c.key || old.occurrence < c.occurrence {
-		a.heads[end] = c
-	}
-	for _, t := range c.reply.ToolCalls {
-		a.issued[t.ID] = c
-	}
-}
-
-// prompt gives the tokens to sample after, and the call that they continue: the
-// one with which most of the turns were laid out already.
-func (a *attempt) prompt(request canonical, tools []dialog.Tool) (ids []int32, parent int, err error) {
-	for n := len(request.turns); n > 0; n-- {
-		head, ok := a.heads[request.chain[n]]
-		if !ok {
-			continue
-		}
-		bridge, err := a.codec.Bridge(request.turns[n:], tools)
-		if err != nil {
-			return nil, 0, fmt.Errorf("continue call %s: %w", head.id, err)
-		}
-		ids = slices.Concat(head.prompt, head.completion)
-		if stop := a.codec.Stop(); len(head.completion) == 0 || !slices.Contains(stop, ids[len(ids)-1]) {
-			ids = append(ids, stop[0]) // the reply was cut off
-		}
-		return append(ids, bridge...), head.seq, nil
-	}
-	ids, err = a.codec.Prompt(request.turns, tools)
-	return ids, -1, err
+func (a *attempt) canonicalize(q *question) canonical {
+	return canonicalize(q.order.request, a.setting(q.order.request, q.agent), a.ignore, &a.tree, q.named)
 }
 
 // has reports whether the attempt recorded a call of that id.
@@ -228,5 +153,5 @@ func (a *attempt) has(ctx context.Context, g *Gateway, id string) (bool, error) 
 // fence gives up what was held for the attempt. The caller holds mu.
 func (a *attempt) fence() {
 	a.fenced, a.loaded = true, false
-	a.calls, a.heads, a.issued, a.earlier = nil, nil, nil, nil
+	a.calls, a.tree, a.earlier = nil, tree{}, nil
 }

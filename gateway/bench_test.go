@@ -1,12 +1,22 @@
 package gateway_test
 
 import (
+	"bytes"
+	"context"
+	"encoding/binary"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/fulgurite/fulgurite/gateway"
 	"github.com/fulgurite/fulgurite/trace"
@@ -62,4 +72,89 @@ func benchmarkCall(b *testing.B, replayedFrom int) {
 	got, err := d.Calls(b.Context(), a.Address)
 	require.NoError(b, err)
 	require.Equal(b, replayedFrom, got[0].ReplayedFrom)
+}
+
+// BenchmarkConcurrentCalls measures how much longer than its sampling, of a tenth to
+// three tenths of a second, a call takes while 100 attempts make calls at once: the
+// median, and what one call in a hundred takes.
+func BenchmarkConcurrentCalls(b *testing.B) {
+	for _, stream := range []bool{false, true} {
+		b.Run(fmt.Sprintf("stream %t", stream), func(b *testing.B) { benchmarkConcurrent(b, stream) })
+	}
+}
+
+func benchmarkConcurrent(b *testing.B, stream bool) {
+	const attempts = 100
+	d := openDatabase(b)
+	s := newScene(nil, func(c *gateway.Config) { c.Journal = d })
+	type sampling struct{}
+	s.gate = func(ctx context.Context) error {
+		<-time.After(ctx.Value(sampling{}).(time.Duration))
+		return nil
+	}
+	g := gateway.New(s.config)
+	for sample := range attempts {
+		a := s.attempts[address]
+		a.Sample = sample
+		d.Begin(a)
+	}
+	var mu sync.Mutex
+	var took []time.Duration
+	var next atomic.Int64
+	b.SetParallelism((attempts + runtime.GOMAXPROCS(0) - 1) / runtime.GOMAXPROCS(0))
+	b.RunParallel(func(pb *testing.PB) {
+		a := address
+		a.Sample = int(next.Add(1)-1) % attempts
+		for n := 0; pb.Next(); n++ {
+			takes := 100*time.Millisecond + rand.N(200*time.Millisecond)
+			r := chatRequest(context.WithValue(b.Context(), sampling{}, takes), fmt.Sprintf(`{"stream":%t,"messages":[{"role":"user","content":"question %d"}]}`, stream, n))
+			r.URL.Path = "/r/" + a.String() + "/v1/chat/completions"
+			began := time.Now()
+			w := httptest.NewRecorder()
+			g.ServeHTTP(w, r)
+			mu.Lock()
+			took = append(took, time.Since(began)-takes)
+			mu.Unlock()
+			require.Equal(b, http.StatusOK, w.Code)
+		}
+	})
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2].Microseconds()), "p50-µs")
+	b.ReportMetric(float64(took[len(took)*99/100].Microseconds()), "p99-µs")
+}
+
+// BenchmarkSpans measures trace exports of 512 spans in Protobuf onto a store on disk:
+// spans a second that are durable when their exporter is answered.
+func BenchmarkSpans(b *testing.B) {
+	const each = 512
+	d := openDatabase(b)
+	s := newScene(nil, func(c *gateway.Config) { c.Journal = d })
+	a := s.attempts[address]
+	d.Begin(a)
+	g := gateway.New(s.config)
+	export := traceExport("chatcmpl-0123456789abcdef01234567", 1, "")
+	scope := export.ResourceSpans[0].ScopeSpans[0]
+	one := scope.Spans[0]
+	one.Attributes = one.Attributes[:3] // no reward
+	n := uint64(0)
+	for b.Loop() {
+		b.StopTimer()
+		scope.Spans = nil
+		for range each {
+			n++
+			next := proto.CloneOf(one)
+			next.SpanId = binary.BigEndian.AppendUint64(nil, n)
+			scope.Spans = append(scope.Spans, next)
+		}
+		body, err := proto.Marshal(export)
+		require.NoError(b, err)
+		r := httptest.NewRequestWithContext(b.Context(), http.MethodPost, "/r/"+address.String()+"/v1/traces", bytes.NewReader(body))
+		r.Header.Set("Content-Type", "application/x-protobuf")
+		r.Header.Set("Authorization", "Bearer "+key)
+		w := httptest.NewRecorder()
+		b.StartTimer()
+		g.ServeHTTP(w, r)
+		require.Equal(b, http.StatusOK, w.Code)
+	}
+	b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "spans/s")
 }

@@ -2,28 +2,96 @@ package gateway
 
 import (
 	"bytes"
+	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/fulgurite/fulgurite/gateway/wire"
 )
 
-// maxBody is the most bytes of a request.
-const maxBody = 8 << 20
+const (
+	// mostBody is the most bytes of a request unless the configuration says.
+	mostBody = 32 << 20
+	// bodyPatience is how long a client may keep the rest of its request to itself.
+	bodyPatience = time.Minute
+)
 
-// readBody reads the JSON object of a request. Bytes that are no UTF-8, which
-// the journal could not keep as text, are replaced.
-func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-	var tooLarge *http.MaxBytesError
-	if errors.As(err, &tooLarge) {
-		return nil, &failure{status: http.StatusRequestEntityTooLarge, code: "request_too_large", message: fmt.Sprintf("the request has more than %d bytes", maxBody)}
+// readBody reads the JSON object of a request. Bytes that are no UTF-8, which the
+// journal could not keep as text, are replaced.
+func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	body, err := g.readBytes(w, r)
+	return bytes.ToValidUTF8(body, []byte("\uFFFD")), err
+}
+
+// readBytes reads a request, packed with gzip or not.
+func (g *Gateway) readBytes(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	limit := g.config.BodyBytes
+	if r.ContentLength > limit {
+		w.Header().Set("Connection", "close") // rather than read the rest
+		return nil, tooLarge(limit)
 	}
+	connection := http.NewResponseController(w)
+	in := io.Reader(&patient{http.MaxBytesReader(w, r.Body, limit), connection})
+	// From then on reading means to notice that the client leaves.
+	defer func() { _ = connection.SetReadDeadline(time.Time{}) }()
+	switch encoding := r.Header.Get("Content-Encoding"); strings.ToLower(encoding) {
+	case "", "identity":
+	case "gzip":
+		packed, err := gzip.NewReader(in)
+		if err != nil {
+			return nil, unreadable(err, limit)
+		}
+		in = packed
+	default:
+		return nil, &wire.Failure{
+			Status: http.StatusUnsupportedMediaType, Code: "unsupported_encoding",
+			Message: fmt.Sprintf("the request's body is encoded with %q: send it plain or with gzip", encoding),
+		}
+	}
+	body, err := io.ReadAll(io.LimitReader(in, limit+1))
 	if err != nil {
-		return nil, &failure{status: http.StatusBadRequest, code: "invalid_body", message: "the request's body could not be read", cause: err}
+		return nil, unreadable(err, limit)
 	}
-	return bytes.ToValidUTF8(body, []byte("\uFFFD")), nil
+	if int64(len(body)) > limit {
+		return nil, tooLarge(limit)
+	}
+	return body, nil
+}
+
+// patient is a body of which some has to come within each bodyPatience.
+type patient struct {
+	io.Reader
+	connection *http.ResponseController
+}
+
+func (p *patient) Read(b []byte) (int, error) {
+	// Not every connection has deadlines; one without is waited for.
+	_ = p.connection.SetReadDeadline(time.Now().Add(bodyPatience))
+	return p.Reader.Read(b)
+}
+
+func unreadable(err error, limit int64) error {
+	var over *http.MaxBytesError
+	switch {
+	case errors.As(err, &over):
+		return tooLarge(limit)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return &wire.Failure{Status: http.StatusRequestTimeout, Code: "request_timeout", Message: "the rest of the request did not come", Cause: err}
+	}
+	return &wire.Failure{Status: http.StatusBadRequest, Code: "invalid_body", Message: "the request's body could not be read", Cause: err}
+}
+
+func tooLarge(limit int64) error {
+	return &wire.Failure{
+		Status: http.StatusRequestEntityTooLarge, Code: "request_too_large",
+		Message: fmt.Sprintf("the request has more than %d bytes", limit),
+	}
 }
 
 // unmarshal decodes body into v and blames the field that does not fit.
@@ -34,10 +102,10 @@ func unmarshal(body []byte, v any) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &mistyped) && mistyped.Field != "":
-		return invalid(mistyped.Field, "%s: want %s, got %s", mistyped.Field, mistyped.Type, mistyped.Value)
+		return wire.Invalid(mistyped.Field, "%s: want %s, got %s", mistyped.Field, mistyped.Type, mistyped.Value)
 	case errors.As(err, &mistyped):
-		return &failure{status: http.StatusBadRequest, code: "invalid_body", message: "the request's body is not a JSON object"}
+		return &wire.Failure{Status: http.StatusBadRequest, Code: "invalid_body", Message: "the request's body is not a JSON object"}
 	default:
-		return &failure{status: http.StatusBadRequest, code: "invalid_json", message: "the request's body is not JSON: " + err.Error(), cause: err}
+		return &wire.Failure{Status: http.StatusBadRequest, Code: "invalid_json", Message: "the request's body is not JSON: " + err.Error(), Cause: err}
 	}
 }

@@ -3,23 +3,25 @@ package gateway
 import (
 	"bytes"
 	"crypto/sha256"
-	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/fulgurite/fulgurite/dialog"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/gateway/wire"
 )
 
 // digest is a SHA-256.
 type digest = [sha256.Size]byte
 
 // canonical is a request without what can't matter: ids that were issued are
-// positions, arguments that a client reformatted are as they were recorded.
+// positions, what a client reformatted of a recorded reply is as it was recorded.
 type canonical struct {
 	turns []dialog.Message
+	// nodes[i] is the recorded call that said turn i; nil if none did.
+	nodes []*call
 	// chain[i] stands for the tools and the first i turns.
 	chain []digest
 	// key stands for all that decides the reply, hex. Unlike chain it leaves out
@@ -32,6 +34,16 @@ type canonical struct {
 	setting settingForm
 }
 
+// last is the last recorded call in the dialog, nil if there is none.
+func (c *canonical) last() *call {
+	for _, node := range slices.Backward(c.nodes) {
+		if node != nil {
+			return node
+		}
+	}
+	return nil
+}
+
 // turnForm is what two equal turns have in common.
 type turnForm struct {
 	Role  dialog.Role `json:"role"`
@@ -40,6 +52,8 @@ type turnForm struct {
 	// Of is the call that a tool's result answers, as turn.call, or the
 	// client's own id if no turn has such a call.
 	Of string `json:"of,omitempty"`
+	// Thoughts are in the form only of a turn that no recorded call said.
+	Thoughts string `json:"thoughts,omitempty"`
 }
 
 type callForm struct {
@@ -47,30 +61,34 @@ type callForm struct {
 	Arguments string `json:"arguments"`
 }
 
-// settingForm is what decides a reply beside the dialog.
-type settingForm struct {
-	Agent       string `json:"agent"`
-	ForbidTools bool   `json:"forbid_tools"`
-	MaxTokens   int    `json:"max_tokens"`
-}
-
-// canonicalize brings a request into its canonical form. issued finds the reply
-// in which a tool call of that id was issued.
-func canonicalize(r *chatRequest, setting settingForm, ignore patterns, issued func(toolCall string) (dialog.Message, bool)) canonical {
-	c := canonical{setting: setting, tools: toolForms(r.tools)}
+// canonicalize brings a request into its canonical form, as seen from the calls
+// recorded so far. A call that the request names as the one that it continues is
+// preferred to its like.
+func canonicalize(r *wire.Request, setting settingForm, ignore patterns, recorded *tree, named *call) canonical {
+	c := canonical{setting: setting, tools: toolForms(r.Tools)}
 	exact := link(digest{}, c.tools)
 	kept := exact
 	c.chain = []digest{exact}
 	positions := map[string]string{}
-	for i, m := range r.messages {
-		m = asIssued(m, issued)
-		for k, call := range m.ToolCalls {
-			positions[call.ID] = fmt.Sprintf("%d.%d", i, k)
+	var before *call
+	for i, m := range r.Dialog {
+		m = recorded.asIssued(m)
+		for k, tc := range m.ToolCalls {
+			positions[tc.ID] = fmt.Sprintf("%d.%d", i, k)
 		}
 		form := formOf(m, positions)
-		c.turns = append(c.turns, m)
-		exact = link(exact, form)
-		c.chain = append(c.chain, exact)
+		end := link(exact, form)
+		var node *call
+		if m.Role == dialog.Assistant {
+			node = recorded.find(end, m, before, named)
+		}
+		if node != nil {
+			m.Content, m.Reasoning, before = node.message.Content, node.message.Reasoning, node
+		} else if form.Thoughts = strings.TrimSpace(m.Reasoning); form.Thoughts != "" {
+			end = link(exact, form)
+		}
+		exact = end
+		c.turns, c.nodes, c.chain = append(c.turns, m), append(c.nodes, node), append(c.chain, exact)
 		if len(ignore) > 0 {
 			form = ignore.drop(form)
 			kept = link(kept, form)
@@ -82,23 +100,6 @@ func canonicalize(r *chatRequest, setting settingForm, ignore patterns, issued f
 	key := link(kept, setting)
 	c.key = hex.EncodeToString(key[:])
 	return c
-}
-
-// asIssued returns the recorded reply that m repeats, or m itself.
-func asIssued(m dialog.Message, issued func(string) (dialog.Message, bool)) dialog.Message {
-	if m.Role != dialog.Assistant || len(m.ToolCalls) == 0 {
-		return m
-	}
-	reply, ok := issued(m.ToolCalls[0].ID)
-	if !ok || len(reply.ToolCalls) != len(m.ToolCalls) {
-		return m
-	}
-	for k, call := range m.ToolCalls {
-		if call.ID != reply.ToolCalls[k].ID {
-			return m
-		}
-	}
-	return reply
 }
 
 func formOf(m dialog.Message, positions map[string]string) turnForm {
@@ -148,25 +149,4 @@ func link(before digest, v any) digest {
 	// The forms above hold nothing that JSON can't express.
 	_ = json.NewEncoder(&b).Encode(v)
 	return sha256.Sum256(b.Bytes())
-}
-
-// seedOf is the seed of a call. The run's name and the attempt's number are not
-// in it, so that equal runs and repeated attempts sample the same.
-func seedOf(runSeed uint64, r trace.RolloutID, key string, occurrence int) uint64 {
-	sum := sha256.Sum256(fmt.Appendf(nil, "fulgurite call\n%d\n%s\n%d\n%d\n%d\n%s\n%d\n",
-		runSeed, r.Kind, r.Step, r.Task, r.Sample, key, occurrence))
-	return binary.BigEndian.Uint64(sum[:])
-}
-
-// idOf is the part that the ids of a call share, 24 hex digits.
-func idOf(seed uint64) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "fulgurite id\n%d\n", seed))
-	return hex.EncodeToString(sum[:12])
-}
-
-func callID(id string) string { return "chatcmpl-" + id }
-
-// toolCallIDs numbers the tool calls of one reply.
-func toolCallIDs(id string) func(k int) string {
-	return func(k int) string { return fmt.Sprintf("call_%s_%d", id, k) }
 }

@@ -1,15 +1,17 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"unicode/utf8"
 
 	"go.uber.org/zap"
 
-	"github.com/fulgurite/fulgurite/dialog"
+	"github.com/fulgurite/fulgurite/gateway/wire"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -43,7 +45,7 @@ func (g *Gateway) divergence(ctx context.Context, a *attempt, now canonical) *tr
 		if r.Key == now.key {
 			made[r.Occurrence] = true
 		}
-		if e.find(r.Key, r.Occurrence) == nil || before.turns == nil {
+		if e.find(r.Key, r.Occurrence) == nil || before.key == "" {
 			continue
 		}
 		score := 2 * alikeTurns(before, now)
@@ -67,25 +69,16 @@ func (g *Gateway) divergence(ctx context.Context, a *attempt, now canonical) *tr
 // formsOf gives the canonical forms of recorded requests; one that can't be read
 // has none.
 func (a *attempt) formsOf(records []trace.Call) []canonical {
-	requests, issued := make([]*chatRequest, len(records)), map[string]dialog.Message{}
-	for i, r := range records {
-		request, err := decodeChat(r.Request)
-		if err != nil {
-			continue
-		}
-		requests[i] = request
-		reply, _ := a.codec.Parse(r.Completion, request.usable(), toolCallIDs(idOf(r.Seed)))
-		for _, t := range reply.ToolCalls {
-			issued[t.ID] = reply
-		}
-	}
+	// They are told again in the order in which they were made, to an attempt that
+	// is only there to listen.
+	then := &attempt{begun: a.begun, codec: a.codec, ignore: a.ignore, tree: newTree()}
 	forms := make([]canonical, len(records))
-	for i, request := range requests {
-		if request != nil {
-			forms[i] = canonicalize(request, a.setting(request, records[i].Agent), a.ignore, func(toolCall string) (dialog.Message, bool) {
-				m, ok := issued[toolCall]
-				return m, ok
-			})
+	for i := range records {
+		c, q, err := then.recollect(&records[i])
+		then.calls = append(then.calls, c)
+		if err == nil {
+			forms[i] = then.canonicalize(q)
+			then.tree.grow(c, forms[i])
 		}
 	}
 	return forms
@@ -139,6 +132,20 @@ func difference(before, now canonical) string {
 		return fmt.Sprintf("max_tokens was %d, is %d", was.MaxTokens, is.MaxTokens)
 	case was.ForbidTools != is.ForbidTools:
 		return fmt.Sprintf("tool_choice \"none\" was %t, is %t", was.ForbidTools, is.ForbidTools)
+	case was.API != is.API:
+		return fmt.Sprintf("the API was %s, is %s", cmp.Or(was.API, wire.Chat), cmp.Or(is.API, wire.Chat))
+	case was.Text != is.Text:
+		return changed("prompt", was.Text, is.Text)
+	case !slices.Equal(was.Tokens, is.Tokens):
+		return fmt.Sprintf("prompt had %d tokens, has %d", len(was.Tokens), len(is.Tokens))
+	case !slices.Equal(was.Stop, is.Stop):
+		return fmt.Sprintf("stop was %q, is %q", was.Stop, is.Stop)
+	case was.Schema != is.Schema:
+		return changed("the schema of the reply", was.Schema, is.Schema)
+	case !reflect.DeepEqual(was.Choice, is.Choice):
+		return fmt.Sprintf("tool_choice was %s, is %s", was.Choice, is.Choice)
+	case was.OneCall != is.OneCall:
+		return fmt.Sprintf("parallel_tool_calls was %t, is %t", !was.OneCall, !is.OneCall)
 	}
 	return "the requests are equal, but not what the record took them for"
 }

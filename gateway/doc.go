@@ -1,5 +1,6 @@
 // Package gateway is the door through which agents reach the policy that is
-// being trained: an http.Handler that speaks OpenAI's chat API.
+// being trained: an http.Handler that speaks OpenAI's chat completions, completions
+// and responses, and Anthropic's messages, streamed or whole.
 //
 // An attempt has its own base URL, /r/{address}/v1, and its own key. Whatever
 // model name and sampling settings an agent asks for, the attempt's
@@ -9,29 +10,47 @@
 // ("demo@promoted", "demo@12") under the client's own settings, and records
 // nothing.
 //
-// It is not a proxy for other models. Streaming, several choices for one
-// request, forced tool choice and input other than text are refused by name;
-// fields that it does not know, such as stop sequences or response formats, are
-// accepted and have no effect.
+// By whichever API a request comes, package wire makes one request of it, and one
+// path answers it. Several choices are several calls. Stop texts, JSON schemas and
+// tool choices that ask for a call become a [model.Form], to which the sampler is
+// held; one that the codec can't keep is refused by name, as is input other than
+// text. Fields that no reply can depend on here are accepted and have no effect.
+//
+// It is not a proxy for other models, but for embeddings, which it passes on to a
+// server that is configured and does not record.
 //
 // What one may rely on:
 //
 //   - Recorded before answered. If a call can't be recorded, its reply is never
-//     sent.
+//     sent. A stream tells text as it is sampled, as far as nothing that comes after
+//     can take it back; its end, with tool calls, finish and usage, comes after the
+//     commit.
+//   - Streams repeat themselves. But for keepalives, the bytes of a stream are a
+//     function of the request and of the call that answers it, whether this is
+//     sampled meanwhile, joined later, sampled once more after a gateway died, or on
+//     record. One that can't be completed tells so in its API's words and is broken
+//     off, so that whoever resumes it can skip what was told.
 //   - Exact tokens. A request that continues a recorded call is sampled from that
 //     call's own token ids; nothing that was sampled is encoded again. Assistant
 //     turns are recognized by the ids of their tool calls, else by their text, and
-//     stand as they were recorded even if a client reformatted their arguments.
+//     stand as they were recorded even if a client reformatted their arguments or left
+//     their thoughts out. Thoughts that are there have to be the recorded ones. Under
+//     [trace.HistoryTemplate] the whole dialog is rendered anew, and continues a
+//     recorded call only where that call's tokens come out of it. Either way
+//     [trace.Call.Drift] says where the two differ.
+//   - A reply can be named. A request of Responses that names a recorded reply of its
+//     attempt continues its dialog, also after a gateway was replaced.
 //   - Seeds without a clock. A call's seed, its id and the ids of its tool calls
 //     are functions of the run's seed, the rollout, the request and how often the
-//     attempt made it before.
+//     attempt made it before. A reply says that it was created when its attempt began.
 //   - A recorded call is never sampled again. What an earlier attempt at the
 //     rollout recorded answers the same request of a later one: same id, same
 //     tokens, same bytes, on record as a call of the later attempt and counted
 //     against its limits. Two requests are the same if policy, version,
-//     temperature and longest reply are, and all that an agent says but for names
-//     of models and people, settings that the terms override, fields that are not
-//     known, ids that were issued, and what the terms' ignored patterns match. The
+//     temperature, API, form and longest reply are, and all that an agent says but
+//     for names of models and people, settings that the terms override, how many
+//     choices are wanted and whether they are streamed, fields that are not known,
+//     ids that were issued, and what the terms' ignored patterns match. The
 //     patterns decide on that alone: the policy reads the text as it is, or, where
 //     a call is replayed, as it was.
 //   - An attempt whose requests leave the record goes on with fresh samples, and

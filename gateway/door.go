@@ -3,10 +3,10 @@ package gateway
 import (
 	"crypto/sha256"
 	"crypto/subtle"
-	"fmt"
 	"net/http"
 	"strings"
 
+	"github.com/fulgurite/fulgurite/gateway/wire"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -22,10 +22,10 @@ func (g *Gateway) inAttempt(handle func(http.ResponseWriter, *http.Request, *att
 		}
 		address, err := trace.ParseAddress(strings.Join(parts, "/"))
 		if err != nil {
-			return &failure{status: http.StatusNotFound, code: "unknown_url", message: err.Error(), cause: err}
+			return unknownURL(err, "%s", err)
 		}
 		if len(r.PathValue("agent")) > maxAgent {
-			return &failure{status: http.StatusNotFound, code: "unknown_url", message: fmt.Sprintf("the agent's name has more than %d bytes", maxAgent)}
+			return unknownURL(nil, "the agent's name has more than %d bytes", maxAgent)
 		}
 		key := presentedKey(r)
 		if key == "" {
@@ -44,7 +44,7 @@ func (g *Gateway) inAttempt(handle func(http.ResponseWriter, *http.Request, *att
 func (g *Gateway) serving(handle func(http.ResponseWriter, *http.Request) error) func(http.ResponseWriter, *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		if g.config.Versions == nil {
-			return &failure{status: http.StatusNotFound, code: "unknown_url", message: "this gateway serves attempts only"}
+			return unknownURL(nil, "this gateway serves attempts only")
 		}
 		if g.config.ServingKey == "" {
 			return handle(w, r)
@@ -66,6 +66,9 @@ func presentedKey(r *http.Request) string {
 	return r.Header.Get("X-Api-Key")
 }
 
-func missingKey() *failure {
-	return &failure{status: http.StatusUnauthorized, code: "invalid_api_key", message: "no valid API key: send it as Authorization: Bearer KEY"}
+func missingKey() *wire.Failure {
+	return &wire.Failure{
+		Status: http.StatusUnauthorized, Code: "invalid_api_key",
+		Message: "no valid API key: send it as Authorization: Bearer KEY, or as X-Api-Key",
+	}
 }

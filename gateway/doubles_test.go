@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -37,6 +38,7 @@ type memory struct {
 	calls    map[trace.Address][]trace.Call
 	rewards  map[trace.Address]map[string]trace.Reward
 	events   map[trace.Address][]trace.Event
+	spans    map[trace.Address][]trace.Span
 	reads    int // of attempts
 	recalls  int // of earlier attempts' calls
 	// before and after are asked around each AppendCall for an error to give.
@@ -47,6 +49,7 @@ func newMemory() *memory {
 	return &memory{
 		attempts: map[trace.Address]trace.Attempt{}, calls: map[trace.Address][]trace.Call{},
 		rewards: map[trace.Address]map[string]trace.Reward{}, events: map[trace.Address][]trace.Event{},
+		spans: map[trace.Address][]trace.Span{},
 	}
 }
 
@@ -177,14 +180,33 @@ func (m *memory) PutEvent(_ context.Context, e trace.Event) error {
 	return nil
 }
 
+func (m *memory) PutSpans(_ context.Context, address trace.Address, spans []trace.Span) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if _, ok := m.attempts[address]; !ok {
+		return fmt.Errorf("attempt %s: %w", address, trace.ErrNotFound)
+	}
+	for _, p := range spans {
+		same := func(other trace.Span) bool { return other.Trace == p.Trace && other.ID == p.ID }
+		if !slices.ContainsFunc(m.spans[address], same) {
+			m.spans[address] = append(m.spans[address], p)
+		}
+	}
+	return nil
+}
+
 // script samples what it is told, or "<seed>" when it runs out.
 type script struct {
 	mu      sync.Mutex
 	replies [][]int32
 	asked   []model.DecodeRequest
 	version []model.VersionID
-	// gate, if set, is called outside the lock before each reply.
+	// gate, if set, is called outside the lock before each reply, beat before each
+	// token.
 	gate func(ctx context.Context) error
+	beat func(ctx context.Context, n int) error
+	// constrain, if set, takes the place of dialog.Constrain.
+	constrain model.Constrain
 }
 
 func say(parts ...any) []int32 {
@@ -214,17 +236,7 @@ func (s *script) Sample(ctx context.Context, v model.VersionID, r model.DecodeRe
 			return model.Completion{}, "", err
 		}
 	}
-	c := model.Completion{Tokens: reply, Finish: "stop"}
-	if len(reply) > r.MaxTokens {
-		c.Tokens = reply[:r.MaxTokens]
-	}
-	if c.Tokens[len(c.Tokens)-1] != tokenizer.End {
-		c.Finish = "length"
-	}
-	for i := range c.Tokens {
-		c.Logprobs = append(c.Logprobs, -0.5*float32(i+1))
-	}
-	return c, "c0ffee", nil
+	return s.speak(ctx, r, reply)
 }
 
 func (s *script) requests() []model.DecodeRequest {
@@ -268,7 +280,7 @@ func newStage(t *testing.T, change func(*trace.Attempt), configure ...func(*gate
 // newScene is a stage without its server.
 func newScene(change func(*trace.Attempt), configure ...func(*gateway.Config)) *stage {
 	s := &stage{memory: newMemory(), script: &script{}}
-	attempt := trace.Attempt{Address: address, Terms: terms, KeyHash: hash(key), TaskID: "t17"}
+	attempt := trace.Attempt{Address: address, Terms: terms, KeyHash: hash(key), TaskID: "t17", Begun: start}
 	if change != nil {
 		change(&attempt)
 	}

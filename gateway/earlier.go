@@ -75,13 +75,14 @@ func (e *earlier) settle(key string, occurrence int) {
 
 // replay answers t with what an earlier attempt sampled: same id, same tokens,
 // same bytes, now on record as a call of this attempt. The prompt is the recorded
-// one, also where the request differs in what is ignored. The caller holds mu,
-// which replay releases.
-func (g *Gateway) replay(ctx context.Context, a *attempt, t *trip) (c *call, err error) {
+// one, also where the request differs in what is ignored.
+func (g *Gateway) replay(ctx context.Context, a *attempt, t *trip) {
 	record := *t.source
 	record.Address, record.ReplayedFrom, record.Request, record.Exchange = a.address, t.source.Attempt, t.body, t.exchange
 	record.Started, record.Duration, record.Divergence = g.config.Now().UTC(), 0, nil
-	err = error(fault(errors.New("replay of call " + record.ID + " was interrupted")))
+	var c *call
+	err := error(fault(errors.New("replay of call " + record.ID + " was interrupted")))
+	a.mu.Lock()
 	defer func() {
 		a.land(t.form.key, t.flight, c, err)
 		a.mu.Unlock()
@@ -89,7 +90,6 @@ func (g *Gateway) replay(ctx context.Context, a *attempt, t *trip) (c *call, err
 	if c, err = g.record(ctx, a, t, &record); t.committed {
 		g.count.replayed.Add(1)
 	}
-	return c, err
 }
 
 // extended returns the Seq of the call that the prompt continues, the longest if
@@ -97,8 +97,7 @@ func (g *Gateway) replay(ctx context.Context, a *attempt, t *trip) (c *call, err
 func (a *attempt) extended(prompt []int32) int {
 	longest, seq := 0, -1
 	for _, c := range slices.Backward(a.calls) {
-		n, all := len(c.prompt), len(c.prompt)+len(c.completion)
-		if all > longest && all <= len(prompt) && slices.Equal(c.completion, prompt[n:all]) && slices.Equal(c.prompt, prompt[:n]) {
+		if all := len(c.prompt) + len(c.completion); all > longest && c.begins(prompt) {
 			longest, seq = all, c.seq
 		}
 	}

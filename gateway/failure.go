@@ -1,13 +1,13 @@
 package gateway
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
 
 	"github.com/fulgurite/fulgurite/dialog"
+	"github.com/fulgurite/fulgurite/gateway/wire"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/trace"
 )
@@ -16,81 +16,75 @@ import (
 // asked again as it is, and the attempt must not be blamed.
 const FaultHeader = "X-Fulgurite-Fault"
 
-// failure is an error as a client sees it.
-type failure struct {
-	status  int
-	code    string // for programs
-	param   string // the field at fault
-	message string // for people
-	cause   error
-}
+// codeHeader holds the code of a failure for the forwarder, also where the API's
+// errors have no place for it.
+const codeHeader = "X-Fulgurite-Code"
 
-func (f *failure) Error() string {
-	if f.cause != nil {
-		return f.message + ": " + f.cause.Error()
-	}
-	return f.message
-}
-
-func (f *failure) Unwrap() error { return f.cause }
-
-func (f *failure) write(w http.ResponseWriter) {
-	kind := "invalid_request_error"
-	if f.status >= http.StatusInternalServerError {
-		kind = "server_error"
+// refuse writes a failure in the shape that clients of the API read.
+func refuse(w http.ResponseWriter, api wire.API, f *wire.Failure) {
+	if f.Status >= http.StatusInternalServerError {
 		w.Header().Set(FaultHeader, "infrastructure")
 	} else {
 		// SDKs repeat a 409 by themselves, although no repetition can help.
 		w.Header().Set("X-Should-Retry", "false")
 	}
-	nullable := func(s string) any {
-		if s == "" {
-			return nil
-		}
-		return s
+	if f.Code != "" {
+		w.Header().Set(codeHeader, f.Code)
 	}
-	body, err := json.Marshal(map[string]any{"error": map[string]any{
-		"message": f.message, "type": kind, "code": nullable(f.code), "param": nullable(f.param),
-	}})
-	if err != nil {
-		body = []byte(`{"error":{"message":"internal error","type":"server_error","code":null,"param":null}}`)
-	}
-	_ = write(w, f.status, body) // who left does not read why
-}
-
-// invalid blames a field of the request.
-func invalid(param, format string, arguments ...any) *failure {
-	return &failure{status: http.StatusBadRequest, code: "invalid_value", param: param, message: fmt.Sprintf(format, arguments...)}
+	_ = write(w, f.Status, f.Body(api)) // who left does not read why
 }
 
 // fault is a failure of ours.
-func fault(cause error) *failure {
-	return &failure{status: http.StatusServiceUnavailable, code: "infrastructure", message: "the gateway can't answer now", cause: cause}
+func fault(cause error) *wire.Failure {
+	return &wire.Failure{Status: http.StatusServiceUnavailable, Code: "infrastructure", Message: "the gateway can't answer now", Cause: cause}
 }
 
 // fenced refuses an attempt that is over.
-func fenced(cause error) *failure {
-	return &failure{status: http.StatusConflict, code: "attempt_fenced", message: "this attempt is over or replaced by a later one", cause: cause}
+func fenced(cause error) *wire.Failure {
+	return &wire.Failure{Status: http.StatusConflict, Code: "attempt_fenced", Message: "this attempt is over or replaced by a later one", Cause: cause}
 }
 
-// explain finds out whose failure err is.
-func explain(err error) *failure {
-	var f *failure
+// unknownURL refuses what is not served here.
+func unknownURL(cause error, format string, arguments ...any) *wire.Failure {
+	return &wire.Failure{Status: http.StatusNotFound, Code: "unknown_url", Message: fmt.Sprintf(format, arguments...), Cause: cause}
+}
+
+// explain finds out whose failure err is. The API says what its field of the
+// dialog is called.
+func explain(api wire.API, err error) *wire.Failure {
+	var f *wire.Failure
 	switch {
 	case errors.As(err, &f):
 		return f
 	case errors.Is(err, trace.ErrNotFound):
-		return &failure{status: http.StatusNotFound, code: "not_found", message: err.Error(), cause: err}
+		return &wire.Failure{Status: http.StatusNotFound, Code: "not_found", Message: err.Error(), Cause: err}
 	case errors.Is(err, trace.ErrFenced):
 		return fenced(err)
 	case errors.Is(err, trace.ErrConflict):
-		return &failure{status: http.StatusConflict, code: "conflict", message: err.Error(), cause: err}
+		return &wire.Failure{Status: http.StatusConflict, Code: "conflict", Message: err.Error(), Cause: err}
 	case errors.Is(err, model.ErrPromptTooLong):
-		return &failure{status: http.StatusBadRequest, code: "context_length_exceeded", param: "messages", message: err.Error(), cause: err}
+		return &wire.Failure{Status: http.StatusBadRequest, Code: "context_length_exceeded", Param: dialogField(api), Message: err.Error(), Cause: err}
+	case errors.Is(err, model.ErrForm):
+		return unsupportedForm("", err)
 	case errors.Is(err, dialog.ErrDialog):
-		return invalid("messages", "%s", err)
+		return wire.Invalid(dialogField(api), "%s", err)
 	}
 	return fault(err)
+}
+
+// unsupportedForm blames the field that wants a form of the reply.
+func unsupportedForm(param string, cause error) *wire.Failure {
+	return &wire.Failure{Status: http.StatusBadRequest, Code: "unsupported_form", Param: param, Message: cause.Error(), Cause: cause}
+}
+
+func dialogField(api wire.API) string {
+	switch api {
+	case wire.Completions:
+		return "prompt"
+	case wire.Responses:
+		return "input"
+	}
+	return "messages"
 }
 
 // write sends a JSON body and reports whether all of it could be handed over.
@@ -98,10 +92,16 @@ func write(w http.ResponseWriter, status int, body []byte) error {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
+	// The flush shows an error of a short reply, which else would show only after
+	// the handler.
+	return hand(w, body)
+}
+
+// hand writes and flushes.
+func hand(w http.ResponseWriter, body []byte) error {
 	if _, err := w.Write(body); err != nil {
 		return fmt.Errorf("write reply: %w", err)
 	}
-	// Without it, an error of a short reply would only show after the handler.
 	if err := http.NewResponseController(w).Flush(); err != nil && !errors.Is(err, errors.ErrUnsupported) {
 		return fmt.Errorf("write reply: %w", err)
 	}

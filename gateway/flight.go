@@ -3,8 +3,8 @@ package gateway
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
+	"time"
 )
 
 // repeats is all that an attempt did for one and the same request.
@@ -20,13 +20,18 @@ type repeats struct {
 type flight struct {
 	occurrence int
 	exchange   string
-	waiters    int  // requests to be answered; none left: abandoned
-	orphaned   bool // the request that began it is not among them
-	landed     bool
-	cancel     context.CancelFunc
-	done       chan struct{} // closed when landed
-	call       *call
-	err        error
+	// What of the reply is known before there is any.
+	stem    string
+	created time.Time
+	prompt  []int32
+
+	feed    feed
+	waiters int // requests to be answered; none left: abandoned
+	landed  bool
+	cancel  context.CancelFunc
+	done    chan struct{} // closed when landed
+	call    *call
+	err     error
 }
 
 func (a *attempt) repeatsOf(key string) *repeats {
@@ -38,36 +43,42 @@ func (a *attempt) repeatsOf(key string) *repeats {
 	return r
 }
 
-// standing returns the call with which the request is answered, or the flight
-// that it has to wait for; neither, if it is a request for another sample.
+// standing returns the call with which a request is answered, or the flight that
+// it has to wait for; neither, if it is a request for another sample. Taken are
+// those that answer other choices of it.
 //
 // A named exchange has its own call. Without a call of that name, the request
 // means one that was never delivered; then, if the client says that it asks
 // again, one in flight or else the last. inFlight leaves out what is recorded.
-func (r *repeats) standing(q *question, inFlight bool) (*call, *flight) {
+func (r *repeats) standing(exchange string, again, inFlight bool, taken []seat) (*call, *flight) {
+	calls, flights := r.calls, r.flights
+	if len(taken) > 0 {
+		calls = slices.DeleteFunc(slices.Clone(calls), func(c *call) bool { return holds(taken, c, nil) })
+		flights = slices.DeleteFunc(slices.Clone(flights), func(f *flight) bool { return holds(taken, nil, f) })
+	}
 	if !inFlight {
-		if c := r.unanswered(q.exchange); c != nil {
+		if c := unanswered(calls, exchange); c != nil {
 			return c, nil
 		}
 	}
-	if f := r.pending(q); f != nil {
+	if f := pending(flights, exchange, again); f != nil {
 		return nil, f
 	}
-	if n := len(r.calls); !inFlight && q.again && n > 0 && !r.failed {
-		return r.calls[n-1], nil
+	if n := len(calls); !inFlight && again && n > 0 && !r.failed {
+		return calls[n-1], nil
 	}
 	return nil, nil
 }
 
 // unanswered returns the call of an exchange that still asks, or one that nobody
 // has.
-func (r *repeats) unanswered(exchange string) *call {
-	for _, c := range r.calls {
+func unanswered(calls []*call, exchange string) *call {
+	for _, c := range calls {
 		if exchange != "" && c.exchange == exchange {
 			return c
 		}
 	}
-	for _, c := range r.calls {
+	for _, c := range calls {
 		if !c.delivered && c.writers == 0 {
 			return c
 		}
@@ -78,14 +89,14 @@ func (r *repeats) unanswered(exchange string) *call {
 // pending returns the flight that the request has to wait for. An abandoned one
 // is waited for as well: it may yet be recorded, and its occurrence is taken
 // until then.
-func (r *repeats) pending(q *question) *flight {
-	for _, f := range r.flights {
-		if q.exchange != "" && f.exchange == q.exchange {
+func pending(flights []*flight, exchange string, again bool) *flight {
+	for _, f := range flights {
+		if exchange != "" && f.exchange == exchange {
 			return f
 		}
 	}
-	for _, f := range r.flights {
-		if q.again || f.waiters == 0 {
+	for _, f := range flights {
+		if again || f.waiters == 0 {
 			return f
 		}
 	}
@@ -102,11 +113,10 @@ func (r *repeats) free() int {
 }
 
 // begin reserves a free occurrence.
-func (r *repeats) begin(occurrence int, exchange string) *flight {
-	f := &flight{occurrence: occurrence, exchange: exchange, waiters: 1, done: make(chan struct{})}
+func (r *repeats) begin(f *flight) {
+	f.waiters, f.done = 1, make(chan struct{})
 	r.flights = append(r.flights, f)
 	r.failed = false
-	return f
 }
 
 // at is the recorded call of an occurrence, or nil.
@@ -129,42 +139,6 @@ func (f *flight) leave() bool {
 		f.cancel()
 	}
 	return true
-}
-
-// watch lets f go on without the request that began it when ctx ends; stop ends
-// the watch.
-func (a *attempt) watch(ctx context.Context, f *flight) (stop func() bool) {
-	return context.AfterFunc(ctx, func() {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		if f.leave() {
-			f.orphaned = true
-		}
-	})
-}
-
-// join waits for f. An abandoned flight answers nobody: then the error is
-// errAgain. The caller holds mu, which join releases.
-func (a *attempt) join(ctx context.Context, f *flight) (*call, error) {
-	counted := f.waiters > 0
-	if counted {
-		f.waiters++
-	}
-	a.mu.Unlock()
-	select {
-	case <-f.done:
-		if !counted {
-			return nil, errAgain
-		}
-		return f.call, f.err
-	case <-ctx.Done():
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if counted && !f.leave() && f.call != nil {
-		f.call.writers--
-	}
-	return nil, fmt.Errorf("wait for call in flight: %w", ctx.Err())
 }
 
 // land ends a flight; the requests that wait for it now write its reply. The

@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/fulgurite/fulgurite/dialog"
+	"github.com/fulgurite/fulgurite/gateway/wire"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/trace"
 )
@@ -25,6 +26,8 @@ type Journal interface {
 	EarlierCalls(ctx context.Context, address trace.Address) ([]trace.Call, error)
 	PutReward(ctx context.Context, reward trace.Reward) error
 	PutEvent(ctx context.Context, event trace.Event) error
+	// PutSpans takes spans of any attempt that ever began, each once.
+	PutSpans(ctx context.Context, address trace.Address, spans []trace.Span) error
 }
 
 // Versions names what can be served outside attempts.
@@ -51,6 +54,13 @@ type Config struct {
 	Attempts int
 	// Idle is how long such an attempt is kept; 0 is 10 minutes.
 	Idle time.Duration
+	// BodyBytes is the most bytes of a request; 0 is 32 MiB.
+	BodyBytes int64
+	// Keepalive is how long a stream may be silent before it says that it is alive;
+	// 0 is 10 seconds.
+	Keepalive time.Duration
+	// Embeddings is where requests for embeddings are passed on to.
+	Embeddings Embeddings
 	// NoReplay samples calls again that an earlier attempt recorded, and does not
 	// answer retries from the record. It breaks what the journal is for and exists
 	// to show that tests notice.
@@ -83,6 +93,12 @@ func New(config Config) *Gateway {
 	if config.Idle == 0 {
 		config.Idle = 10 * time.Minute
 	}
+	if config.BodyBytes == 0 {
+		config.BodyBytes = mostBody
+	}
+	if config.Keepalive == 0 {
+		config.Keepalive = 10 * time.Second
+	}
 	if config.Now == nil {
 		config.Now = time.Now
 	}
@@ -90,42 +106,69 @@ func New(config Config) *Gateway {
 		config.Log = zap.NewNop()
 	}
 	g := &Gateway{config: config, attempts: newTable(config.Attempts, config.Idle), mux: http.NewServeMux()}
-	const attempt = "/r/{run}/{step}/{task}/{sample}/{attempt}"
-	for _, base := range []string{attempt, attempt + "/n/{agent}"} {
-		g.route("POST "+base+"/v1/chat/completions", g.inAttempt(g.chat))
-		g.route("GET "+base+"/v1/models", g.inAttempt(g.attemptModels))
-		g.route("GET "+base+"/v1/models/{id...}", g.inAttempt(g.attemptModel))
-		g.route("POST "+base+"/rewards", g.inAttempt(g.reward))
-		g.route("POST "+base+"/events", g.inAttempt(g.event))
+	g.routes()
+	return g
+}
+
+// routes lists what is served. A reply is an error in the shape of the API that the
+// route belongs to, if it belongs to one.
+func (g *Gateway) routes() {
+	apis := []struct {
+		api  wire.API
+		path string
+	}{
+		{wire.Chat, "/v1/chat/completions"}, {wire.Completions, "/v1/completions"},
+		{wire.Responses, "/v1/responses"}, {wire.Messages, "/v1/messages"},
 	}
-	g.route("POST /v1/chat/completions", g.serving(g.serve))
-	g.route("GET /v1/models", g.serving(g.models))
-	g.route("GET /v1/models/{id...}", g.serving(g.model))
-	g.route("GET /healthz", func(w http.ResponseWriter, _ *http.Request) error {
+	const place = "/r/{run}/{step}/{task}/{sample}/{attempt}"
+	for _, base := range []string{place, place + "/n/{agent}"} {
+		for _, one := range apis {
+			g.route("POST "+base+one.path, one.api, g.inAttempt(g.ask(one.api)))
+		}
+		g.route("POST "+base+"/v1/messages/count_tokens", wire.Messages, g.inAttempt(g.countTokens))
+		g.route("GET "+base+"/v1/responses/{id}", wire.Responses, g.inAttempt(g.recalled(wholeReply)))
+		g.route("DELETE "+base+"/v1/responses/{id}", wire.Responses, g.inAttempt(g.recalled(forget)))
+		g.route("GET "+base+"/v1/responses/{id}/input_items", wire.Responses, g.inAttempt(g.recalled(inputItems)))
+		g.route("GET "+base+"/v1/models", "", g.inAttempt(g.attemptModels))
+		g.route("GET "+base+"/v1/models/{id...}", "", g.inAttempt(g.attemptModel))
+		g.route("POST "+base+"/v1/embeddings", "", g.inAttempt(func(w http.ResponseWriter, r *http.Request, _ *attempt) error { return g.embeddings(w, r) }))
+		g.route("POST "+base+"/rewards", "", g.inAttempt(g.reward))
+		g.route("POST "+base+"/events", "", g.inAttempt(g.event))
+		g.exports("POST "+base+"/v1/traces", g.inAttempt(g.spans))
+		g.exports("POST "+base+"/otlp/v1/traces", g.inAttempt(g.spans))
+	}
+	for _, one := range apis {
+		g.route("POST "+one.path, one.api, g.serving(g.serve(one.api)))
+	}
+	g.route("POST /v1/messages/count_tokens", wire.Messages, g.serving(g.serveCount))
+	g.route("POST /v1/embeddings", "", g.serving(g.embeddings))
+	g.route("GET /v1/models", "", g.serving(g.models))
+	g.route("GET /v1/models/{id...}", "", g.serving(g.model))
+	g.exports("POST /v1/traces", g.spansOfNamed)
+	g.route("GET /healthz", "", func(w http.ResponseWriter, _ *http.Request) error {
 		return write(w, http.StatusOK, []byte(`{"status":"ok"}`))
 	})
-	g.route("/", func(_ http.ResponseWriter, r *http.Request) error {
-		return &failure{status: http.StatusNotFound, code: "unknown_url", message: r.Method + " " + r.URL.Path + " is no endpoint of this gateway"}
+	g.route("/", "", func(_ http.ResponseWriter, r *http.Request) error {
+		return unknownURL(nil, "%s %s is no endpoint of this gateway", r.Method, r.URL.Path)
 	})
-	return g
 }
 
 // ServeHTTP implements http.Handler.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) { g.mux.ServeHTTP(w, r) }
 
 // route adds a handler that leaves its errors to be explained.
-func (g *Gateway) route(pattern string, handle func(http.ResponseWriter, *http.Request) error) {
+func (g *Gateway) route(pattern string, api wire.API, handle func(http.ResponseWriter, *http.Request) error) {
 	g.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		err := handle(w, r)
 		if err == nil {
 			return
 		}
-		f := explain(err)
-		// A client that left can't be answered, and a call that it gave up is no
-		// fault.
-		if f.status >= http.StatusInternalServerError && r.Context().Err() == nil {
-			g.config.Log.Warn("request failed", zap.String("path", r.URL.Path), zap.Error(err))
+		shape := api
+		if shape == "" {
+			shape = shapeOf(r)
 		}
-		f.write(w)
+		f := explain(shape, err)
+		g.complain(r, f, err)
+		refuse(w, shape, f)
 	})
 }

@@ -50,6 +50,7 @@ func TestAGatewayThatWakesUpLateAnswersFromTheRecord(t *testing.T) {
 	onJournals(t, func(t *testing.T, s *stage) {
 		z, gate := s.zombie(time.Minute), newTurnstile()
 		z.gate = gate.gate
+		z.replies = [][]int32{say("other bits", tokenizer.End)} // of an engine that does not repeat itself
 		var late *httptest.ResponseRecorder
 		var all sync.WaitGroup
 		all.Go(func() { late = z.asked(t, 1, ask("a"), exchange, "e1") })
@@ -62,6 +63,23 @@ func TestAGatewayThatWakesUpLateAnswersFromTheRecord(t *testing.T) {
 		require.Equal(t, want.body, late.Body.String())
 		require.Len(t, s.calls(t, 1), 2)
 		require.Equal(t, gateway.Stats{Sampled: 1, Unrecorded: 1, Rejoined: 1}, z.Stats())
+	})
+}
+
+func TestTwoGatewaysThatSampleTheSameRecordOneCall(t *testing.T) {
+	t.Parallel()
+	onJournals(t, func(t *testing.T, s *stage) {
+		z, gate := s.zombie(time.Minute), newTurnstile()
+		z.gate = gate.gate
+		var late *httptest.ResponseRecorder
+		var all sync.WaitGroup
+		all.Go(func() { late = z.asked(t, 1, ask("a"), exchange, "e1") })
+		<-gate.arrived
+		want := s.ask(t, 1, ask("a"), exchange, "e1", retry, "1")
+		gate.pass <- struct{}{}
+		all.Wait()
+		require.Equal(t, want.body, late.Body.String(), "no clock is in a reply")
+		require.Len(t, s.calls(t, 1), 1)
 	})
 }
 

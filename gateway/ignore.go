@@ -24,7 +24,7 @@ func compile(expressions []string) (patterns, error) {
 // drop returns the turn without what the patterns match in its text and in the
 // arguments of its tool calls.
 func (p patterns) drop(f turnForm) turnForm {
-	f.Text = p.without(f.Text)
+	f.Text, f.Thoughts = p.without(f.Text), p.without(f.Thoughts)
 	calls := f.Calls
 	f.Calls = nil
 	for _, c := range calls {

@@ -115,7 +115,7 @@ func testJournal(t *testing.T, open func() journalUnderTest) {
 		"sealed":   func(j journalUnderTest) { j.Seal(address, trace.Completed) },
 		"replaced": func(j journalUnderTest) { j.Begin(second) },
 	} {
-		t.Run(name+" attempts take nothing", func(t *testing.T) {
+		t.Run(name+" attempts take nothing that counts", func(t *testing.T) {
 			t.Parallel()
 			j := open()
 			j.Begin(begun)
@@ -124,6 +124,7 @@ func testJournal(t *testing.T, open func() journalUnderTest) {
 			require.ErrorIs(t, j.AppendCall(t.Context(), &next), trace.ErrFenced)
 			require.ErrorIs(t, j.PutReward(t.Context(), trace.Reward{Address: address, Name: "final"}), trace.ErrFenced)
 			require.ErrorIs(t, j.PutEvent(t.Context(), trace.Event{Address: address, Name: "x"}), trace.ErrFenced)
+			require.NoError(t, j.PutSpans(t.Context(), address, []trace.Span{{Trace: "t", ID: "1"}}), "but spans, which come late")
 		})
 	}
 }

@@ -5,27 +5,31 @@ import (
 	"fmt"
 	"net/http"
 
+	"github.com/fulgurite/fulgurite/gateway/wire"
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// modelEntry is the JSON of a model.
-type modelEntry struct {
-	ID      string `json:"id"`
-	Object  string `json:"object"`
-	Created int64  `json:"created"`
-	OwnedBy string `json:"owned_by"`
+// shapeOf is the API whose shape the client reads where the URL does not tell:
+// clients of Messages say which version of it they speak.
+func shapeOf(r *http.Request) wire.API {
+	if r.Header.Get("Anthropic-Version") != "" {
+		return wire.Messages
+	}
+	return wire.Chat
 }
 
 // attemptModels lists the one version that answers in an attempt.
-func (g *Gateway) attemptModels(w http.ResponseWriter, _ *http.Request, a *attempt) error {
+func (g *Gateway) attemptModels(w http.ResponseWriter, r *http.Request, a *attempt) error {
 	version := model.VersionID{Run: a.address.Run, Policy: a.begun.Terms.Policy, Number: a.begun.Terms.Version}
-	return listModels(w, []string{version.String()})
+	_ = write(w, http.StatusOK, shapeOf(r).Models([]string{version.String()})) // who left does not need it
+	return nil
 }
 
 // attemptModel finds any model: whatever name an agent uses, the attempt's
 // version answers.
 func (g *Gateway) attemptModel(w http.ResponseWriter, r *http.Request, _ *attempt) error {
-	return writeJSON(w, entry(r.PathValue("id")))
+	_ = write(w, http.StatusOK, shapeOf(r).Model(r.PathValue("id"))) // who left does not need it
+	return nil
 }
 
 func (g *Gateway) models(w http.ResponseWriter, r *http.Request) error {
@@ -33,7 +37,8 @@ func (g *Gateway) models(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return fmt.Errorf("list versions: %w", err)
 	}
-	return listModels(w, names)
+	_ = write(w, http.StatusOK, shapeOf(r).Models(names)) // who left does not need it
+	return nil
 }
 
 func (g *Gateway) model(w http.ResponseWriter, r *http.Request) error {
@@ -41,22 +46,8 @@ func (g *Gateway) model(w http.ResponseWriter, r *http.Request) error {
 	if _, _, err := g.resolve(r, name); err != nil {
 		return err
 	}
-	return writeJSON(w, entry(name))
-}
-
-func listModels(w http.ResponseWriter, names []string) error {
-	entries := make([]modelEntry, len(names))
-	for i, name := range names {
-		entries[i] = entry(name)
-	}
-	return writeJSON(w, struct {
-		Object string       `json:"object"`
-		Data   []modelEntry `json:"data"`
-	}{"list", entries})
-}
-
-func entry(name string) modelEntry {
-	return modelEntry{ID: name, Object: "model", OwnedBy: "fulgurite"}
+	_ = write(w, http.StatusOK, shapeOf(r).Model(name)) // who left does not need it
+	return nil
 }
 
 // writeJSON answers with v. That the client left is no error to explain.

@@ -57,9 +57,9 @@ func TestBadRequestsAreRefusedByField(t *testing.T) {
 		`{}`:                          {"invalid_value", "messages"},
 		`{"messages":[]}`:             {"invalid_value", "messages"},
 		`{"messages":{}}`:             {"invalid_value", "messages"},
-		`{"n":2,` + hi + `}`:          {"invalid_value", "n"},
+		`{"n":129,` + hi + `}`:        {"invalid_value", "n"},
 		`{"n":0,` + hi + `}`:          {"invalid_value", "n"},
-		`{"stream":true,` + hi + `}`:  {"invalid_value", "stream"},
+		`{"stream":7,` + hi + `}`:     {"invalid_value", "stream"},
 		`{"max_tokens":0,` + hi + `}`: {"invalid_value", "max_tokens"},
 		`{"max_completion_tokens":1.5,` + hi + `}`:                                       {"invalid_value", "max_completion_tokens"},
 		`{"tool_choice":"required",` + hi + `}`:                                          {"invalid_value", "tool_choice"},
@@ -76,7 +76,6 @@ func TestBadRequestsAreRefusedByField(t *testing.T) {
 		requireRefusal(t, s.chat(t, body), http.StatusBadRequest, want.code, want.param)
 	}
 	require.Empty(t, s.requests())
-	requireRefusal(t, s.chat(t, `{"messages":[{"role":"user","content":"`+strings.Repeat("a", 8<<20)+`"}]}`), http.StatusRequestEntityTooLarge, "request_too_large", "")
 }
 
 func TestOddButHarmlessRequestsAreAnswered(t *testing.T) {
@@ -139,7 +138,7 @@ func TestUnknownPlacesAreNotFound(t *testing.T) {
 	requireRefusal(t, s.post(t, s.url+"/r/demo/train-3/17/2/9/v1/chat/completions", ask("a")), http.StatusNotFound, "not_found", "")
 	for _, path := range []string{
 		"/r/demo/train-3/17/2/01/v1/chat/completions", "/r/demo/nap-3/17/2/1/v1/chat/completions", "/r/Demo/train-3/17/2/1/v1/models",
-		"/r/demo/train-3/17/2/1/v1/responses", "/nowhere", "/r/demo/train-3/17/2/1/n/" + strings.Repeat("a", 129) + "/v1/chat/completions", "/v1/chat/completions",
+		"/r/demo/train-3/17/2/1/v1/audio/speech", "/nowhere", "/r/demo/train-3/17/2/1/n/" + strings.Repeat("a", 129) + "/v1/chat/completions", "/v1/chat/completions",
 	} {
 		requireRefusal(t, s.post(t, s.url+path, ask("a")), http.StatusNotFound, "unknown_url", "")
 	}

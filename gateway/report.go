@@ -8,18 +8,23 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/fulgurite/fulgurite/gateway/wire"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
 // reward takes a reward that an agent gives its own attempt:
 // {"name", "value", "call_id"}, or {"reward"} for the final one.
 func (g *Gateway) reward(w http.ResponseWriter, r *http.Request, a *attempt) error {
-	body, err := readBody(w, r)
+	body, err := g.readBody(w, r)
 	if err != nil {
 		return err
 	}
+	return g.giveReward(w, r, a, body)
+}
+
+func (g *Gateway) giveReward(w http.ResponseWriter, r *http.Request, a *attempt, body []byte) error {
 	if a.begun.Terms.Graded {
-		return &failure{status: http.StatusForbidden, code: "graded", message: "a grader decides the reward of this attempt"}
+		return &wire.Failure{Status: http.StatusForbidden, Code: "graded", Message: "a grader decides the reward of this attempt"}
 	}
 	reward, err := decodeReward(body, a.begun.Terms.RewardLimit)
 	if err != nil {
@@ -30,7 +35,7 @@ func (g *Gateway) reward(w http.ResponseWriter, r *http.Request, a *attempt) err
 		case err != nil:
 			return err
 		case !known:
-			return invalid("call_id", "the attempt has recorded no call %q", reward.CallID)
+			return wire.Invalid("call_id", "the attempt has recorded no call %q", reward.CallID)
 		}
 	}
 	reward.Address = a.address
@@ -40,23 +45,32 @@ func (g *Gateway) reward(w http.ResponseWriter, r *http.Request, a *attempt) err
 	return writeJSON(w, reward)
 }
 
-// event takes a fact that an agent reports: {"name", "fields"}.
+// event takes a fact that an agent reports: {"name", "fields"}, or as agents of Agent
+// Lightning do, {"event_type", "data"}, where the event "reward" is the final reward.
 func (g *Gateway) event(w http.ResponseWriter, r *http.Request, a *attempt) error {
-	body, err := readBody(w, r)
+	body, err := g.readBody(w, r)
 	if err != nil {
 		return err
 	}
-	var wire struct {
-		Name   string         `json:"name"`
-		Fields map[string]any `json:"fields"`
+	var posted struct {
+		Name   string          `json:"name"`
+		Fields map[string]any  `json:"fields"`
+		Type   string          `json:"event_type"`
+		Data   json.RawMessage `json:"data"`
 	}
-	if err := unmarshal(body, &wire); err != nil {
+	if err := unmarshal(body, &posted); err != nil {
 		return err
 	}
-	if wire.Name == "" {
-		return invalid("name", "name is missing: what happened?")
+	if posted.Name == "" && posted.Type != "" {
+		if posted.Type == "reward" {
+			return g.giveReward(w, r, a, posted.Data)
+		}
+		posted.Name, posted.Fields = posted.Type, map[string]any{"data": posted.Data}
 	}
-	event := trace.Event{Address: a.address, Name: wire.Name, Fields: wire.Fields, At: g.config.Now().UTC()}
+	if posted.Name == "" {
+		return wire.Invalid("name", "name is missing: what happened?")
+	}
+	event := trace.Event{Address: a.address, Name: posted.Name, Fields: posted.Fields, At: g.config.Now().UTC()}
 	if err := g.config.Journal.PutEvent(r.Context(), event); err != nil {
 		return a.reportFailure(err)
 	}
@@ -75,46 +89,46 @@ func (a *attempt) reportFailure(err error) error {
 
 // decodeReward reads a reward of at most limit, if that is not 0, in magnitude.
 func decodeReward(body []byte, limit float64) (trace.Reward, error) {
-	var wire struct {
+	var posted struct {
 		Name   *string         `json:"name"`
 		Value  json.RawMessage `json:"value"`
 		Reward json.RawMessage `json:"reward"`
 		CallID string          `json:"call_id"`
 	}
-	field, raw := "value", &wire.Value
-	if err := unmarshal(body, &wire); err != nil {
+	field, raw := "value", &posted.Value
+	if err := unmarshal(body, &posted); err != nil {
 		// Python's JSON writes numbers that are none.
 		if !json.Valid(body) && (bytes.Contains(body, []byte("NaN")) || bytes.Contains(body, []byte("Infinity"))) {
-			return trace.Reward{}, invalid(field, "%s is not a finite number", field)
+			return trace.Reward{}, wire.Invalid(field, "%s is not a finite number", field)
 		}
 		return trace.Reward{}, err
 	}
-	if len(wire.Reward) > 0 {
-		if len(wire.Value) > 0 {
-			return trace.Reward{}, invalid("reward", "give either value or reward")
+	if len(posted.Reward) > 0 {
+		if len(posted.Value) > 0 {
+			return trace.Reward{}, wire.Invalid("reward", "give either value or reward")
 		}
-		field, raw = "reward", &wire.Reward
+		field, raw = "reward", &posted.Reward
 	}
-	reward := trace.Reward{Name: "final", CallID: wire.CallID, Source: "agent"}
-	if wire.Name != nil {
-		reward.Name = *wire.Name
+	reward := trace.Reward{Name: "final", CallID: posted.CallID, Source: "agent"}
+	if posted.Name != nil {
+		reward.Name = *posted.Name
 	}
 	if reward.Name == "" {
-		return trace.Reward{}, invalid("name", "name is empty")
+		return trace.Reward{}, wire.Invalid("name", "name is empty")
 	}
 	if len(*raw) == 0 || string(*raw) == "null" {
-		return trace.Reward{}, invalid(field, "%s is missing", field)
+		return trace.Reward{}, wire.Invalid(field, "%s is missing", field)
 	}
 	// Only JSON numbers pass: a string of digits is more likely a mistake.
 	if c := (*raw)[0]; c != '-' && (c < '0' || c > '9') {
-		return trace.Reward{}, invalid(field, "%s is %.40s: want a number", field, *raw)
+		return trace.Reward{}, wire.Invalid(field, "%s is %.40s: want a number", field, *raw)
 	}
 	var err error
 	if reward.Value, err = strconv.ParseFloat(string(*raw), 64); err != nil {
-		return trace.Reward{}, invalid(field, "%s is %.40s: want a finite number", field, *raw)
+		return trace.Reward{}, wire.Invalid(field, "%s is %.40s: want a finite number", field, *raw)
 	}
 	if limit > 0 && math.Abs(reward.Value) > limit {
-		return trace.Reward{}, invalid(field, "%s is %g: this run takes rewards from -%g to %g (grader.limit)", field, reward.Value, limit, limit)
+		return trace.Reward{}, wire.Invalid(field, "%s is %g: this run takes rewards from -%g to %g (grader.limit)", field, reward.Value, limit, limit)
 	}
 	return reward, nil
 }

@@ -96,3 +96,19 @@ func TestReportsOfAttemptsThatAreOverAreRefused(t *testing.T) {
 	requireRefusal(t, s.chat(t, ask("b")), http.StatusConflict, "attempt_fenced", "")
 	require.Len(t, s.requests(), sampled)
 }
+
+func TestAgentsWrittenForAgentLightningReportAsTheyDo(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, nil)
+	url := s.base() + "/events"
+	a := s.post(t, url, `{"event_type":"reward","data":{"value":0.75,"reason":"close"}}`)
+	require.Equal(t, http.StatusOK, a.status, a.body)
+	require.Equal(t, map[string]trace.Reward{"final": {Address: address, Name: "final", Value: 0.75, Source: "agent"}}, s.rewards[address])
+	require.Empty(t, s.events[address])
+	requireRefusal(t, s.post(t, url, `{"event_type":"reward","data":{"value":"x"}}`), http.StatusBadRequest, "invalid_value", "value")
+	requireRefusal(t, s.post(t, url, `{"event_type":"reward"}`), http.StatusBadRequest, "invalid_json", "")
+	require.Equal(t, http.StatusOK, s.post(t, url, `{"event_type":"agent_output","data":{"answer":42}}`).status)
+	require.Equal(t, "agent_output", s.events[address][0].Name)
+	graded := newStage(t, func(a *trace.Attempt) { a.Terms.Graded = true })
+	requireRefusal(t, graded.post(t, graded.base()+"/events", `{"event_type":"reward","data":{"value":1}}`), http.StatusForbidden, "graded", "")
+}

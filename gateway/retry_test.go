@@ -283,3 +283,23 @@ func TestAReplyBeingWrittenIsNotGivenToAnother(t *testing.T) {
 	require.Len(t, s.recorded(t), 2)
 	require.NotEqual(t, slow.Body.String(), second.Body.String())
 }
+
+func TestALostReplyIsGivenToOneAtATime(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, nil)
+	g := gateway.New(s.config)
+	g.ServeHTTP(brokenPipe{httptest.NewRecorder()}, chatRequest(t.Context(), ask("a")))
+	slow := slowLine{httptest.NewRecorder(), make(chan struct{}), make(chan struct{})}
+	var first sync.WaitGroup
+	first.Go(func() { g.ServeHTTP(slow, chatRequest(t.Context(), ask("a"))) })
+	<-slow.reading // the reply that was lost
+	second, third := httptest.NewRecorder(), httptest.NewRecorder()
+	g.ServeHTTP(second, chatRequest(t.Context(), ask("a")))
+	close(slow.read)
+	first.Wait()
+	g.ServeHTTP(third, chatRequest(t.Context(), ask("a")))
+	require.JSONEq(t, string(s.recorded(t)[0].Response), slow.Body.String())
+	require.NotEqual(t, slow.Body.String(), second.Body.String())
+	require.NotEqual(t, slow.Body.String(), third.Body.String())
+	require.Len(t, s.recorded(t), 3)
+}

@@ -1,86 +1,107 @@
 package gateway
 
 import (
-	"crypto/rand"
-	"encoding/binary"
+	"context"
 	"errors"
+	"fmt"
 	"net/http"
-	"strconv"
 
+	"github.com/fulgurite/fulgurite/gateway/wire"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-const (
-	// servedTokens is the most tokens of a served reply unless the client says.
-	servedTokens = 1024
-	// hottest is the highest temperature that OpenAI's API allows.
-	hottest = 2
-)
+// servedTokens is the most tokens of a served reply unless the client says.
+const servedTokens = 1024
 
-// serve answers outside attempts, with the version and settings that the client
-// names.
-func (g *Gateway) serve(w http.ResponseWriter, r *http.Request) error {
-	body, err := readBody(w, r)
+// serve answers outside attempts, by an API, with the version and settings that
+// the client names.
+func (g *Gateway) serve(api wire.API) func(http.ResponseWriter, *http.Request) error {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		_, request, err := g.readRequest(w, r, api)
+		if err != nil {
+			return err
+		}
+		decode, err := servedSettings(request)
+		if err != nil {
+			return err
+		}
+		version, o, err := g.servedOrder(r, request)
+		if err != nil {
+			return err
+		}
+		if decode.Prompt, err = o.prompt(); err != nil {
+			return err
+		}
+		decode.Stop, decode.Form = o.codec.Stop(), o.form
+		return g.answer(w, r, o, &outside{Gateway: g, order: o, version: version, decode: decode})
+	}
+}
+
+// serveCount tells how many tokens the prompt of a Messages request would have.
+func (g *Gateway) serveCount(w http.ResponseWriter, r *http.Request) error {
+	_, request, err := g.readRequest(w, r, wire.Messages)
 	if err != nil {
 		return err
 	}
-	request, err := decodeChat(body)
+	_, o, err := g.servedOrder(r, request)
 	if err != nil {
 		return err
 	}
-	decode, err := servedSettings(request)
+	prompt, err := o.prompt()
 	if err != nil {
 		return err
 	}
-	version, codecName, err := g.resolve(r, request.model)
-	if err != nil {
-		return err
-	}
-	codec, err := g.config.Codecs(codecName)
-	if err != nil {
-		return fault(err)
-	}
-	if decode.Prompt, err = codec.Prompt(request.messages, request.tools); err != nil {
-		return err
-	}
-	decode.Stop = codec.Stop()
-	started := g.config.Now()
-	sampled, weights, err := g.config.Sampler.Sample(r.Context(), version, decode)
-	if err != nil {
-		return samplingFailure(err, version)
-	}
-	id := freshID()
-	reply, _ := codec.Parse(sampled.Tokens, request.usable(), toolCallIDs(id))
-	response, err := respond(codec, request, &trace.Call{
-		ID: callID(id), Policy: version.Policy, Version: version.Number, Weights: weights, Prompt: decode.Prompt,
-		Completion: sampled.Tokens, Logprobs: sampled.Logprobs, Finish: sampled.Finish, Started: started,
-	}, reply)
-	if err != nil {
-		return fault(err)
-	}
-	_ = write(w, http.StatusOK, response) // who left does not need it
+	_ = write(w, http.StatusOK, wire.Count(len(prompt))) // who left does not need it
 	return nil
 }
 
+func (g *Gateway) servedOrder(r *http.Request, request *wire.Request) (model.VersionID, *order, error) {
+	if request.Previous != "" {
+		return model.VersionID{}, nil, wire.Invalid("previous_response_id",
+			"previous_response_id can't be used here: replies are kept only within an attempt, send the whole dialog")
+	}
+	if len(request.Refers) > 0 {
+		return model.VersionID{}, nil, wire.Invalid("input",
+			"input can't refer to items here: replies are kept only within an attempt, send the items themselves")
+	}
+	version, name, err := g.resolve(r, request.Model)
+	if err != nil {
+		return version, nil, err
+	}
+	codec, err := g.config.Codecs(name)
+	if err != nil {
+		return version, nil, fault(err)
+	}
+	o, err := newOrder(name, codec, request)
+	return version, o, err
+}
+
+// prompt is the whole request in tokens.
+func (o *order) prompt() ([]int32, error) {
+	if o.request.API == wire.Completions {
+		return o.bare()
+	}
+	return o.codec.Prompt(o.request.Dialog, o.request.Tools)
+}
+
 // servedSettings are those of the client, or OpenAI's defaults.
-func servedSettings(request *chatRequest) (model.DecodeRequest, error) {
+func servedSettings(request *wire.Request) (model.DecodeRequest, error) {
 	decode := model.DecodeRequest{MaxTokens: servedTokens, Temperature: 1, Seed: randomNumber()}
-	if request.maxTokens > 0 {
-		decode.MaxTokens = request.maxTokens
+	if err := request.CheckSampling(); err != nil {
+		return decode, err
 	}
-	if t := request.temperature; t != nil {
-		if *t < 0 || *t > hottest {
-			return decode, invalid("temperature", "temperature is %v: want 0 to %d", *t, hottest)
-		}
-		decode.Temperature = *t
+	if request.MaxTokens > 0 {
+		decode.MaxTokens = request.MaxTokens
 	}
-	if s := string(request.seed); s != "" && s != "null" {
-		seed, err := strconv.ParseInt(s, 10, 64)
-		if err != nil {
-			return decode, invalid("seed", "seed is %s: want an integer of 64 bits", s)
-		}
-		decode.Seed = uint64(seed)
+	if request.Temperature != nil {
+		decode.Temperature = *request.Temperature
+	}
+	if request.TopP != nil {
+		decode.TopP = *request.TopP
+	}
+	if request.Seed != nil {
+		decode.Seed = uint64(*request.Seed)
 	}
 	return decode, nil
 }
@@ -88,15 +109,57 @@ func servedSettings(request *chatRequest) (model.DecodeRequest, error) {
 func (g *Gateway) resolve(r *http.Request, name string) (model.VersionID, string, error) {
 	version, codec, err := g.config.Versions.Resolve(r.Context(), name)
 	if errors.Is(err, trace.ErrNotFound) {
-		return version, "", &failure{status: http.StatusNotFound, code: "model_not_found", param: "model", message: err.Error(), cause: err}
+		return version, "", &wire.Failure{Status: http.StatusNotFound, Code: "model_not_found", Param: "model", Message: err.Error(), Cause: err}
 	}
 	return version, codec, err
 }
 
-func randomNumber() uint64 {
-	var b [8]byte
-	_, _ = rand.Read(b[:]) // never fails
-	return binary.BigEndian.Uint64(b[:])
+// outside hosts a request outside of attempts, of which nothing is recorded.
+type outside struct {
+	*Gateway
+	order   *order
+	version model.VersionID
+	decode  model.DecodeRequest
+	cancel  context.CancelFunc
 }
 
-func freshID() string { return idOf(randomNumber()) }
+func (h *outside) board(ctx context.Context) ([]seat, error) {
+	ctx, h.cancel = context.WithCancel(ctx)
+	seats := make([]seat, h.order.request.N)
+	for i := range seats {
+		decode := h.decode
+		decode.Seed += uint64(i)
+		f := &flight{stem: idOf(randomNumber()), created: h.config.Now(), prompt: decode.Prompt, done: make(chan struct{})}
+		decode.Emit = f.feed.add
+		seats[i] = seat{flight: f, counted: true, wait: aside(func() {
+			defer close(f.done)
+			f.err = fault(fmt.Errorf("sampling %s was interrupted", h.version)) // stands if it panics
+			f.call, f.err = h.sample(ctx, f, decode)
+		})}
+	}
+	return seats, nil
+}
+
+func (h *outside) sample(ctx context.Context, f *flight, decode model.DecodeRequest) (*call, error) {
+	sampled, _, err := h.config.Sampler.Sample(ctx, h.version, decode)
+	if err == nil {
+		err = f.feed.check(sampled)
+	}
+	if err != nil {
+		return nil, samplingFailure(err, h.version)
+	}
+	api := h.order.request.API
+	c := &call{
+		id: api.ReplyID(f.stem), stem: f.stem, api: api, prompt: f.prompt, completion: sampled.Tokens, logprobs: sampled.Logprobs,
+		finish: sampled.Finish, created: f.created, reading: h.order.read(sampled.Tokens, f.stem),
+	}
+	c.response, err = h.order.encode(c)
+	return c, err
+}
+
+func (h *outside) vacate(seats []seat, _ bool) {
+	h.cancel()
+	for _, s := range seats {
+		s.wait()
+	}
+}

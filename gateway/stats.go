@@ -14,14 +14,19 @@ type Stats struct {
 	// Rejoined counts requests answered with a call that another request began:
 	// retries.
 	Rejoined int64
+	// Drifted counts calls recorded whose dialog continues a recorded call although a
+	// full rendering of it would not begin with that call's tokens, see
+	// trace.Call.Drift.
+	Drifted int64
 }
 
-type counters struct{ sampled, unrecorded, replayed, rejoined atomic.Int64 }
+type counters struct{ sampled, unrecorded, replayed, rejoined, drifted atomic.Int64 }
 
 // Stats returns the counts of this moment.
 func (g *Gateway) Stats() Stats {
 	return Stats{
 		Sampled: g.count.sampled.Load(), Unrecorded: g.count.unrecorded.Load(),
 		Replayed: g.count.replayed.Load(), Rejoined: g.count.rejoined.Load(),
+		Drifted: g.count.drifted.Load(),
 	}
 }

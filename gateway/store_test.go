@@ -1,6 +1,7 @@
 package gateway_test
 
 import (
+	"context"
 	"path/filepath"
 	"testing"
 
@@ -32,6 +33,13 @@ func (d database) Begin(a trace.Attempt) {
 	got, err := d.BeginAttempt(d.t.Context(), a.RolloutID, a.TaskID, a.Terms, a.KeyHash)
 	require.NoError(d.t, err)
 	require.Equal(d.t, a.Address, got)
+}
+
+// Attempt dates the attempt by the clock of the tests instead of the store's.
+func (d database) Attempt(ctx context.Context, address trace.Address) (trace.Attempt, error) {
+	a, err := d.Store.Attempt(ctx, address)
+	a.Begun = start
+	return a, err
 }
 
 func (d database) Seal(address trace.Address, outcome trace.Outcome) {

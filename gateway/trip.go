@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/fulgurite/fulgurite/gateway/wire"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/trace"
 )
@@ -26,11 +27,11 @@ const (
 // trip is what a flight needs.
 type trip struct {
 	*question
+	exchange  string // of the one choice that it is for
 	form      canonical
 	flight    *flight
 	source    *trace.Call // what an earlier attempt sampled; else what follows decides
-	prompt    []int32
-	parent    int
+	history   history
 	seed      uint64
 	maxTokens int
 	committed bool
@@ -38,40 +39,59 @@ type trip struct {
 
 // takeOff begins a call, or refuses it for the attempt's limits. The caller
 // holds mu.
-func (a *attempt) takeOff(q *question, form canonical) (*trip, error) {
+func (a *attempt) takeOff(q *question, form canonical, exchange string) (*trip, error) {
 	terms := a.begun.Terms
 	if terms.MaxCalls > 0 && len(a.calls)+a.flying >= terms.MaxCalls {
-		return nil, &failure{status: http.StatusBadRequest, code: "call_limit", message: fmt.Sprintf("the attempt has made all of its %d calls", terms.MaxCalls)}
+		return nil, &wire.Failure{Status: http.StatusBadRequest, Code: "call_limit", Message: fmt.Sprintf("the attempt has made all of its %d calls", terms.MaxCalls)}
 	}
-	t := &trip{question: q, form: form, maxTokens: a.replyLimit(q.request)}
+	t := &trip{question: q, exchange: exchange, form: form, maxTokens: a.replyLimit(q.order.request)}
 	if terms.TokenBudget > 0 {
 		left := terms.TokenBudget - a.tokens
 		if left <= 0 {
-			return nil, &failure{status: http.StatusBadRequest, code: "token_limit", message: fmt.Sprintf("the attempt has sampled all of its %d tokens", terms.TokenBudget)}
+			return nil, &wire.Failure{Status: http.StatusBadRequest, Code: "token_limit", Message: fmt.Sprintf("the attempt has sampled all of its %d tokens", terms.TokenBudget)}
 		}
 		t.maxTokens = min(t.maxTokens, left)
 	}
 	repeats := a.repeatsOf(form.key)
 	occurrence := repeats.free()
-	if t.source = a.earlier.find(form.key, occurrence); t.source == nil {
+	t.seed = seedOf(terms.RunSeed, a.address.RolloutID, form.key, occurrence)
+	t.flight = &flight{occurrence: occurrence, exchange: exchange, stem: idOf(t.seed)}
+	if t.source = a.earlier.find(form.key, occurrence); t.source != nil {
+		t.flight.prompt, t.flight.created = t.source.Prompt, createdOf(t.source.Response, t.source.Started)
+	} else {
 		var err error
-		if t.prompt, t.parent, err = a.prompt(form, q.request.tools); err != nil {
+		if t.history, err = a.history(q, form); err != nil {
 			return nil, err
 		}
+		// No clock: a call that is sampled again because it was lost is the same.
+		t.flight.prompt, t.flight.created = t.history.prompt, a.begun.Begun
 	}
-	t.flight = repeats.begin(occurrence, q.exchange)
-	t.seed = seedOf(terms.RunSeed, a.address.RolloutID, form.key, occurrence)
+	repeats.begin(t.flight)
 	a.flying++
 	return t, nil
+}
+
+// launch lets a call go on without the request that began it, since others may join.
+func (g *Gateway) launch(ctx context.Context, a *attempt, t *trip) (wait func()) {
+	flying, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	t.flight.cancel = cancel
+	return aside(func() {
+		defer cancel()
+		if t.source != nil {
+			g.replay(flying, a, t)
+		} else {
+			g.fly(flying, a, t)
+		}
+	})
 }
 
 // fly samples and records, and ends the flight whatever happens.
 func (g *Gateway) fly(ctx context.Context, a *attempt, t *trip) {
 	terms := a.begun.Terms
 	record := &trace.Call{
-		Address: a.address, Parent: t.parent, Agent: t.agent, Policy: terms.Policy, Version: terms.Version,
-		Key: t.form.key, Occurrence: t.flight.occurrence, Prompt: t.prompt, Seed: t.seed, Temperature: terms.Temperature,
-		ID: callID(idOf(t.seed)), Request: t.body, Exchange: t.exchange, Started: g.config.Now().UTC(),
+		Address: a.address, Agent: t.agent, Policy: terms.Policy, Version: terms.Version, API: recordedAPI(t.order.request.API),
+		Key: t.form.key, Occurrence: t.flight.occurrence, Prompt: t.history.prompt, Seed: t.seed, Temperature: terms.Temperature,
+		ID: t.order.request.API.ReplyID(t.flight.stem), Request: t.body, Exchange: t.exchange, Started: g.config.Now().UTC(),
 	}
 	// Stands if a sampler or a codec panics: nobody should wait for it forever.
 	var c *call
@@ -84,35 +104,51 @@ func (g *Gateway) fly(ctx context.Context, a *attempt, t *trip) {
 		defer a.mu.Unlock()
 		a.land(t.form.key, t.flight, c, err)
 	}()
-	version := model.VersionID{Run: a.address.Run, Policy: terms.Policy, Number: terms.Version}
-	sampled, weights, sampling := g.config.Sampler.Sample(ctx, version, model.DecodeRequest{
-		Prompt: t.prompt, MaxTokens: t.maxTokens, Temperature: terms.Temperature, Stop: a.codec.Stop(), Seed: t.seed,
-	})
-	if sampling == nil && len(sampled.Logprobs) != len(sampled.Tokens) {
-		sampling = fmt.Errorf("%d log-probabilities for %d tokens", len(sampled.Logprobs), len(sampled.Tokens))
-	}
+	drifts := aside(func() { record.Drift = t.history.drifted() })
+	sampling := g.sample(ctx, t, record)
+	drifts()
 	if sampling != nil {
-		err = samplingFailure(sampling, version)
+		err = sampling
 		return
 	}
-	g.count.sampled.Add(1)
 	defer func() {
 		if !t.committed {
 			g.count.unrecorded.Add(1)
 		}
 	}()
-	record.Duration = g.config.Now().Sub(record.Started)
-	record.Completion, record.Logprobs, record.Finish, record.Weights = sampled.Tokens, sampled.Logprobs, sampled.Finish, weights
+	if record.Form, err = t.order.written(); err != nil {
+		return
+	}
 	a.mu.Lock()
 	locked = true
 	// What was sampled is recorded even if nobody waits for it any more.
 	c, err = g.record(ctx, a, t, record)
 }
 
-// samplingFailure tells a prompt that can't be answered from all else that keeps
-// a sampler from answering, which is a fault of ours.
+// sample samples what the record says into it.
+func (g *Gateway) sample(ctx context.Context, t *trip, record *trace.Call) error {
+	version := model.VersionID{Run: record.Run, Policy: record.Policy, Number: record.Version}
+	sampled, weights, err := g.config.Sampler.Sample(ctx, version, model.DecodeRequest{
+		Prompt: record.Prompt, MaxTokens: t.maxTokens, Temperature: record.Temperature, Stop: t.order.codec.Stop(), Seed: t.seed,
+		Form: t.order.form, Emit: t.flight.feed.add,
+	})
+	if err == nil {
+		err = t.flight.feed.check(sampled)
+	}
+	if err != nil {
+		return samplingFailure(err, version)
+	}
+	g.count.sampled.Add(1)
+	record.Duration = g.config.Now().Sub(record.Started)
+	record.Completion, record.Logprobs, record.Untrained = sampled.Tokens, sampled.Logprobs, sampled.Forced
+	record.Finish, record.Weights = sampled.Finish, weights
+	return nil
+}
+
+// samplingFailure tells a prompt that can't be answered, or not in the form that is
+// wanted, from all else that keeps a sampler from answering, which is a fault of ours.
 func samplingFailure(err error, v model.VersionID) error {
-	if errors.Is(err, model.ErrPromptTooLong) {
+	if errors.Is(err, model.ErrPromptTooLong) || errors.Is(err, model.ErrForm) {
 		return err
 	}
 	return fault(fmt.Errorf("sample %s: %w", v, err))
@@ -160,31 +196,33 @@ func (a *attempt) stands(t *trip) bool {
 	if t.source != nil {
 		return true
 	}
-	form := a.canonicalize(t.request, t.agent)
-	prompt, parent, err := a.prompt(form, t.request.tools)
-	if err != nil || form.key != t.form.key || !slices.Equal(prompt, t.prompt) {
+	form := a.canonicalize(t.question)
+	h, err := a.history(t.question, form)
+	if err != nil || form.key != t.form.key || !slices.Equal(h.prompt, t.history.prompt) {
 		return false
 	}
-	t.form, t.parent = form, parent
+	t.form, t.history = form, h
 	return true
 }
 
 func (g *Gateway) append(ctx context.Context, a *attempt, t *trip, record *trace.Call) (*call, error) {
 	c := &call{
-		id: record.ID, seq: len(a.calls), key: record.Key, occurrence: record.Occurrence, exchange: record.Exchange,
-		prompt: record.Prompt, completion: record.Completion,
+		id: record.ID, stem: t.flight.stem, api: t.order.request.API, seq: len(a.calls), key: record.Key, occurrence: record.Occurrence,
+		exchange: record.Exchange, prompt: record.Prompt, completion: record.Completion, logprobs: record.Logprobs, finish: record.Finish,
+		created: t.flight.created,
 	}
-	record.Seq, record.Parent = c.seq, t.parent
+	record.Seq = c.seq
 	if t.source != nil {
 		record.Parent = a.extended(record.Prompt)
 	} else {
-		record.Divergence = g.divergence(ctx, a, t.form)
+		record.Parent, record.Divergence = t.history.parent, g.divergence(ctx, a, t.form)
 	}
-	c.reply, record.ParseError = a.codec.Parse(record.Completion, t.request.usable(), toolCallIDs(idOf(t.seed)))
+	c.interpret(t.question)
+	record.ParseError = c.problem
 	if t.source == nil {
 		var err error
-		if record.Response, err = respond(a.codec, t.request, record, c.reply); err != nil {
-			return nil, fault(err)
+		if record.Response, err = t.order.encode(c); err != nil {
+			return nil, err
 		}
 	}
 	c.response = record.Response
@@ -202,7 +240,11 @@ func (g *Gateway) append(ctx context.Context, a *attempt, t *trip, record *trace
 		return nil, fault(fmt.Errorf("append call %s: %w", record.ID, err))
 	}
 	t.committed = true
+	if record.Drift {
+		g.count.drifted.Add(1)
+	}
 	a.diverged = a.diverged || record.Divergence != nil
-	a.grow(c, t.form)
+	a.keep(c)
+	a.tree.grow(c, t.form)
 	return c, nil
 }

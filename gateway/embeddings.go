@@ -1,0 +1,90 @@
+package gateway
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/fulgurite/fulgurite/gateway/wire"
+)
+
+// Embeddings is a server of OpenAI's embeddings API, which is another model than
+// those that are trained or served here.
+type Embeddings struct {
+	// URL is its base URL, up to "/v1"; empty is none.
+	URL string
+	// Key is sent as Authorization: Bearer; empty sends none.
+	Key string
+	// Model replaces the name that clients ask for; empty leaves it.
+	Model string
+	// Client asks; nil is http.DefaultClient.
+	Client *http.Client
+}
+
+// embeddings passes a request through. It is no call of the policy, so it is not
+// recorded.
+func (g *Gateway) embeddings(w http.ResponseWriter, r *http.Request) error {
+	e := g.config.Embeddings
+	if e.URL == "" {
+		return unknownURL(nil, "this gateway serves no embeddings: start it with --embeddings URL, or FULGURITE_EMBEDDINGS")
+	}
+	body, err := g.readBody(w, r)
+	if err != nil {
+		return err
+	}
+	if body, err = e.renamed(body); err != nil {
+		return err
+	}
+	request, err := http.NewRequestWithContext(r.Context(), http.MethodPost, strings.TrimSuffix(e.URL, "/")+"/embeddings", bytes.NewReader(body))
+	if err != nil {
+		return fault(fmt.Errorf("ask for embeddings: %w", err))
+	}
+	request.Header.Set("Content-Type", "application/json")
+	if e.Key != "" {
+		request.Header.Set("Authorization", "Bearer "+e.Key)
+	}
+	client := e.Client
+	if client == nil {
+		client = http.DefaultClient
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return fault(fmt.Errorf("ask for embeddings: %w", err))
+	}
+	defer func() { _ = response.Body.Close() }()
+	reply, err := io.ReadAll(response.Body)
+	if err != nil {
+		return fault(fmt.Errorf("read embeddings: %w", err))
+	}
+	if response.StatusCode >= http.StatusInternalServerError {
+		return fault(fmt.Errorf("the server of embeddings answered %s", response.Status))
+	}
+	if after := response.Header.Get("Retry-After"); after != "" {
+		w.Header().Set("Retry-After", after)
+	}
+	_ = write(w, response.StatusCode, reply) // who left does not need it
+	return nil
+}
+
+// renamed is the body with the configured model.
+func (e *Embeddings) renamed(body []byte) ([]byte, error) {
+	var fields map[string]json.RawMessage
+	if err := unmarshal(body, &fields); err != nil {
+		return nil, err
+	}
+	if fields == nil {
+		return nil, wire.Invalid("input", "input is missing")
+	}
+	if e.Model == "" {
+		return body, nil
+	}
+	fields["model"], _ = json.Marshal(e.Model) // strings always encode
+	renamed, err := json.Marshal(fields)
+	if err != nil {
+		return nil, fault(fmt.Errorf("encode request for embeddings: %w", err))
+	}
+	return renamed, nil
+}

@@ -1,0 +1,57 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/fulgurite/fulgurite/model"
+)
+
+// feed is the tokens of a call in flight, from the sampler to however many requests
+// read along, each at its own pace. The zero value is empty.
+type feed struct {
+	mu       sync.Mutex
+	tokens   []int32
+	logprobs []float32
+	more     chan struct{} // closed with the next token; nil if nobody waits
+}
+
+// add takes a token from the sampler. It does not wait for readers.
+func (f *feed) add(token int32, logprob float32) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.tokens, f.logprobs = append(f.tokens, token), append(f.logprobs, logprob)
+	if f.more != nil {
+		close(f.more)
+		f.more = nil
+	}
+}
+
+// since returns what came after the first n tokens, and a channel that is closed
+// when there is more.
+func (f *feed) since(n int) (tokens []int32, logprobs []float32, more <-chan struct{}) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.more == nil {
+		f.more = make(chan struct{})
+	}
+	return f.tokens[n:], f.logprobs[n:], f.more
+}
+
+// check holds a sampler to its word: what it sampled begins with what it said while
+// it did, and all is complete.
+func (f *feed) check(sampled model.Completion) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch n, all := len(f.tokens), len(sampled.Tokens); {
+	case len(sampled.Logprobs) != all:
+		return fmt.Errorf("%d log-probabilities for %d tokens", len(sampled.Logprobs), all)
+	case sampled.Forced != nil && len(sampled.Forced) != all:
+		return fmt.Errorf("%d marks for %d tokens", len(sampled.Forced), all)
+	case n > all || !slices.Equal(f.tokens, sampled.Tokens[:n]):
+		return errors.New("the completion is not what was sampled")
+	}
+	return nil
+}

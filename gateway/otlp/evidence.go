@@ -1,0 +1,177 @@
+package otlp
+
+import (
+	"cmp"
+	"encoding/json"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+const (
+	shortText = 256     // bytes of a name
+	longText  = 4 << 10 // bytes of any other text
+	mostKept  = 64      // attributes of a span
+)
+
+// replyID matches the ids of the gateway's replies, in whatever an instrumentation
+// wrote them into.
+var replyID = regexp.MustCompile(`\b(?:chatcmpl-|cmpl-|resp_|msg_)[0-9a-f]{24}\b`)
+
+// evidence is what a span's attributes say, by the names of several conventions.
+type evidence struct{ attributes map[string]any }
+
+// text is the first of the attributes that is text and not empty.
+func (e evidence) text(names ...string) string {
+	for _, name := range names {
+		if s, ok := e.attributes[name].(string); ok && s != "" {
+			return s
+		}
+	}
+	return ""
+}
+
+// tell completes a span with what its attributes say.
+func (e evidence) tell(s *trace.Span) {
+	s.Kind = e.kind()
+	s.CallID = e.callID(s.Kind)
+	s.Agent = cut(e.agent(s.Kind), shortText)
+	if s.Kind == trace.ToolSpan {
+		s.Tool = cut(firstText(e.text("gen_ai.tool.name", "tool.name", "ai.toolCall.name", "traceloop.entity.name"), s.Name), shortText)
+		s.ToolCallID = cut(e.text("gen_ai.tool.call.id", "tool_call.id", "tool.id", "ai.toolCall.id"), shortText)
+	}
+	if e.text("error.type") != "" {
+		s.Failed = true
+		s.Message = firstText(s.Message, cut(e.text("error.message", "error.type"), longText))
+	}
+	s.Attributes = e.kept()
+}
+
+// kind tells what the span is of; the first convention that speaks decides.
+func (e evidence) kind() trace.SpanKind {
+	for _, word := range []string{
+		e.text("openinference.span.kind"), e.text("gen_ai.operation.name"), e.text("traceloop.span.kind"), e.text("ai.operationId"), e.text("llm.request.type"),
+	} {
+		switch strings.ToLower(word) {
+		case "":
+			continue
+		case "llm", "chat", "text_completion", "generate_content", "completion",
+			"ai.generatetext.dogenerate", "ai.streamtext.dostream", "ai.generateobject.dogenerate", "ai.streamobject.dostream":
+			return trace.ModelSpan
+		case "tool", "execute_tool", "ai.toolcall":
+			return trace.ToolSpan
+		case "agent", "chain", "invoke_agent", "create_agent", "invoke_workflow", "workflow", "task":
+			return trace.AgentSpan
+		}
+		return trace.OtherSpan
+	}
+	switch {
+	case e.text("gen_ai.response.id", "llm.response.id") != "":
+		return trace.ModelSpan
+	case e.text("gen_ai.tool.name", "tool.name") != "":
+		return trace.ToolSpan
+	case e.text("gen_ai.agent.name", "agent.name") != "":
+		return trace.AgentSpan
+	}
+	return trace.OtherSpan
+}
+
+// callID finds the reply that the span tells of. Only model spans tell of one: an
+// agent's output may well quote several.
+func (e evidence) callID(kind trace.SpanKind) string {
+	for _, name := range []string{"gen_ai.response.id", "llm.response.id", "ai.response.id"} {
+		if id := replyID.FindString(e.text(name)); id != "" {
+			return id
+		}
+	}
+	if kind != trace.ModelSpan {
+		return ""
+	}
+	names := make([]string, 0, len(e.attributes))
+	for name := range e.attributes {
+		if strings.Contains(name, "output") || strings.Contains(name, "response") || strings.Contains(name, "completion") {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		if id := replyID.FindString(e.text(name)); id != "" {
+			return id
+		}
+	}
+	return ""
+}
+
+// agent is the name that the span gives to the agent or the node of a graph.
+func (e evidence) agent(kind trace.SpanKind) string {
+	if name := e.text("gen_ai.agent.name", "agent.name", "graph.node.id", "langgraph.node"); name != "" {
+		return name
+	}
+	var metadata struct {
+		Node string `json:"langgraph_node"`
+	}
+	if json.Unmarshal([]byte(e.text("metadata")), &metadata) == nil && metadata.Node != "" {
+		return metadata.Node
+	}
+	if node := e.text("langgraph_node", "traceloop.association.properties.langgraph_node"); node != "" {
+		return node
+	}
+	if kind == trace.AgentSpan {
+		return e.text("traceloop.entity.name", "ai.telemetry.functionId")
+	}
+	return e.text("ai.telemetry.functionId")
+}
+
+// kept are the attributes worth keeping, in bounds: not the dialog, which is on
+// record exactly.
+func (e evidence) kept() map[string]any {
+	names := make([]string, 0, len(e.attributes))
+	for name := range e.attributes {
+		if !repeatsDialog(name) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	out := map[string]any{}
+	for _, name := range names[:min(len(names), mostKept)] {
+		v := e.attributes[name]
+		if text, ok := v.(string); ok {
+			v = cut(text, longText)
+		} else if data, err := json.Marshal(v); err != nil || len(data) > longText {
+			continue
+		}
+		out[cut(name, shortText)] = v
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	return out
+}
+
+func repeatsDialog(name string) bool {
+	for _, prefix := range []string{
+		"llm.input_messages", "llm.output_messages", "llm.tools", "gen_ai.prompt", "gen_ai.completion", "gen_ai.input.messages", "gen_ai.output.messages",
+		"gen_ai.system_instructions", "gen_ai.tool.definitions", "llm.request.functions", "ai.prompt", "ai.response.text", "ai.response.toolCalls",
+	} {
+		if strings.HasPrefix(name, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+func firstText(texts ...string) string { return cmp.Or(texts...) }
+
+// cut shortens text to at most n bytes of valid UTF-8.
+func cut(text string, n int) string {
+	if len(text) > n {
+		for n > 0 && !utf8.RuneStart(text[n]) {
+			n--
+		}
+		text = text[:n]
+	}
+	return strings.ToValidUTF8(text, "\uFFFD")
+}

@@ -1,0 +1,169 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/fulgurite/fulgurite/gateway/otlp"
+	"github.com/fulgurite/fulgurite/gateway/wire"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// exports adds a handler of trace exports, whose errors are those of OTLP.
+func (g *Gateway) exports(pattern string, handle func(http.ResponseWriter, *http.Request) error) {
+	g.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+		err := handle(w, r)
+		if err == nil {
+			return
+		}
+		f := explain("", err)
+		g.complain(r, f, err)
+		encoding, _ := otlp.EncodingOf(r.Header.Get("Content-Type"))
+		if f.Status >= http.StatusInternalServerError {
+			w.Header().Set(FaultHeader, "infrastructure")
+		}
+		_ = writeExport(w, f.Status, encoding, encoding.Failure(codeOf(f.Status), f.Message))
+	})
+}
+
+func writeExport(w http.ResponseWriter, status int, encoding otlp.Encoding, body []byte) error {
+	w.Header().Set("Content-Type", string(encoding))
+	w.WriteHeader(status)
+	return hand(w, body)
+}
+
+// spans takes a trace export of an attempt.
+func (g *Gateway) spans(w http.ResponseWriter, r *http.Request, a *attempt) error {
+	encoding, batch, err := g.readExport(w, r)
+	if err != nil {
+		return err
+	}
+	rejected, why, err := g.takeSpans(r.Context(), a, batch)
+	if err != nil {
+		return err
+	}
+	return writeExport(w, http.StatusOK, encoding, encoding.Reply(rejected, why))
+}
+
+// spansOfNamed takes a trace export that names its attempt itself.
+func (g *Gateway) spansOfNamed(w http.ResponseWriter, r *http.Request) error {
+	encoding, batch, err := g.readExport(w, r)
+	if err != nil {
+		return err
+	}
+	rejected, why, err := g.TakeSpans(r.Context(), presentedKey(r), batch)
+	if err != nil {
+		return err
+	}
+	return writeExport(w, http.StatusOK, encoding, encoding.Reply(rejected, why))
+}
+
+func (g *Gateway) readExport(w http.ResponseWriter, r *http.Request) (otlp.Encoding, otlp.Batch, error) {
+	encoding, err := otlp.EncodingOf(r.Header.Get("Content-Type"))
+	if err != nil {
+		return encoding, otlp.Batch{}, &wire.Failure{Status: http.StatusUnsupportedMediaType, Code: "unsupported_media_type", Message: err.Error()}
+	}
+	body, err := g.readBytes(w, r)
+	if err != nil {
+		return encoding, otlp.Batch{}, err
+	}
+	batch, err := encoding.Decode(body)
+	if err != nil {
+		return encoding, otlp.Batch{}, &wire.Failure{Status: http.StatusBadRequest, Code: "invalid_body", Message: err.Error()}
+	}
+	return encoding, batch, nil
+}
+
+// TakeSpans records an export that names its attempt, for whoever holds the
+// attempt's key; it is how exports by gRPC come in. It returns how many rewards were
+// refused, and why.
+func (g *Gateway) TakeSpans(ctx context.Context, key string, batch otlp.Batch) (rejected int, why string, err error) {
+	address, err := trace.ParseAddress(strings.Trim(batch.Rollout, "/"))
+	if err != nil {
+		return 0, "", &wire.Failure{
+			Status: http.StatusNotFound, Code: "unknown_rollout", Cause: err,
+			Message: fmt.Sprintf("the export names no attempt: send it below the attempt's base URL, or with the resource attribute %s", otlp.RolloutAttribute),
+		}
+	}
+	if key == "" {
+		return 0, "", missingKey()
+	}
+	a := g.attempts.enter(address, g.config.Now())
+	defer func() { g.attempts.leave(address, g.config.Now(), !a.exists()) }()
+	if err := a.enter(ctx, g, key); err != nil {
+		return 0, "", err
+	}
+	return g.takeSpans(ctx, a, batch)
+}
+
+// takeSpans records spans and the rewards in them. Spans are taken also once the
+// attempt is over, since exporters send late; rewards are not.
+func (g *Gateway) takeSpans(ctx context.Context, a *attempt, batch otlp.Batch) (rejected int, why string, err error) {
+	if len(batch.Spans) > 0 {
+		if err := g.config.Journal.PutSpans(ctx, a.address, batch.Spans); err != nil {
+			return 0, "", err
+		}
+	}
+	for _, reward := range batch.Rewards {
+		refusal, err := g.takeReward(ctx, a, reward)
+		if err != nil {
+			return 0, "", err
+		}
+		if refusal != "" {
+			rejected, why = rejected+1, fmt.Sprintf("reward %q: %s", reward.Name, refusal)
+		}
+	}
+	return rejected, why, nil
+}
+
+// takeReward gives a span's reward to the attempt by the rules for posted ones. What
+// an exporter could not mend is a refusal and no error.
+func (g *Gateway) takeReward(ctx context.Context, a *attempt, reward trace.Reward) (refusal string, err error) {
+	terms := a.begun.Terms
+	switch {
+	case terms.Graded:
+		return "a grader decides the reward of this attempt", nil
+	case terms.RewardLimit > 0 && math.Abs(reward.Value) > terms.RewardLimit:
+		return fmt.Sprintf("%g is beyond the largest reward of this run, %g", reward.Value, terms.RewardLimit), nil
+	}
+	if reward.CallID != "" {
+		known, err := a.has(ctx, g, reward.CallID)
+		if err != nil && !errors.Is(err, trace.ErrFenced) && explain("", err).Status >= http.StatusInternalServerError {
+			return "", err
+		}
+		if !known {
+			reward.CallID = ""
+		}
+	}
+	reward.Address = a.address
+	err = g.config.Journal.PutReward(ctx, reward)
+	switch {
+	case errors.Is(err, trace.ErrConflict), errors.Is(err, trace.ErrFenced):
+		return err.Error(), nil
+	}
+	return "", err
+}
+
+// SpanCode is the code of gRPC for an error of TakeSpans.
+func SpanCode(err error) codes.Code { return codeOf(explain("", err).Status) }
+
+func codeOf(status int) codes.Code {
+	switch status {
+	case http.StatusUnauthorized:
+		return codes.Unauthenticated
+	case http.StatusForbidden:
+		return codes.PermissionDenied
+	case http.StatusNotFound:
+		return codes.NotFound
+	}
+	if status >= http.StatusInternalServerError {
+		return codes.Unavailable // exporters ask again
+	}
+	return codes.InvalidArgument
+}

@@ -1,0 +1,86 @@
+package store_test
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/fulgurite/fulgurite/store"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+func TestSpansStandOnceHoweverOftenTheyAreSent(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *store.Store) {
+		a := begin(t, s, rollout(0, 0))
+		tool := trace.Span{
+			Address: a, Trace: "t1", ID: "b", Parent: "a", Kind: trace.ToolSpan, Name: "calculator", Started: noon.Add(time.Second), Ended: noon.Add(2 * time.Second),
+			Failed: true, Message: "division by zero\x00", Tool: "calculator", ToolCallID: "call_1", Attributes: map[string]any{"input": "1/0", "n": 1.5},
+		}
+		call := trace.Span{Address: a, Trace: "t1", ID: "a", Kind: trace.ModelSpan, Name: "chat", Started: noon, Ended: noon.Add(time.Second), CallID: "chatcmpl-1", Agent: "writer"}
+		elsewhere := trace.Span{Address: a, Trace: "t2", ID: "a", Kind: trace.OtherSpan, Started: noon.Add(time.Minute)}
+		require.NoError(t, s.PutSpans(t.Context(), a, []trace.Span{tool, call}))
+		require.NoError(t, s.PutSpans(t.Context(), a, []trace.Span{call, elsewhere}))
+		changed := call
+		changed.Name = "another"
+		require.NoError(t, s.PutSpans(t.Context(), a, []trace.Span{changed}), "an exporter can't take back what it sent")
+		tool.Message = "division by zero\uFFFD"
+		got, err := s.Spans(t.Context(), a)
+		require.NoError(t, err)
+		requireEqual(t, []trace.Span{call, tool, elsewhere}, got)
+		none, err := s.Spans(t.Context(), begin(t, s, rollout(0, 1)))
+		require.NoError(t, err)
+		require.Empty(t, none)
+	})
+}
+
+func TestSpansOfABatchStandTogether(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *store.Store) {
+		a := begin(t, s, rollout(0, 0))
+		bad := trace.Span{Trace: "t", ID: "2", Attributes: map[string]any{"x": math.NaN()}}
+		require.Error(t, s.PutSpans(t.Context(), a, []trace.Span{{Trace: "t", ID: "1"}, bad}))
+		got, err := s.Spans(t.Context(), a)
+		require.NoError(t, err)
+		require.Empty(t, got)
+	})
+}
+
+func TestLateSpansAreTakenAndThoseOfNobodyAreNot(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *store.Store) {
+		a := begin(t, s, rollout(0, 0))
+		require.NoError(t, s.SealAttempt(t.Context(), trace.Attempt{Address: a, Outcome: trace.Completed}))
+		require.NoError(t, s.PutSpans(t.Context(), a, []trace.Span{{Trace: "t", ID: "1"}}))
+		got, err := s.Spans(t.Context(), a)
+		require.NoError(t, err)
+		require.Len(t, got, 1)
+		a.Attempt = 7
+		require.ErrorIs(t, s.PutSpans(t.Context(), a, []trace.Span{{Trace: "t", ID: "1"}}), trace.ErrNotFound)
+	})
+}
+
+func TestExportersThatSendAtOnceLoseNoSpan(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *store.Store) {
+		a := begin(t, s, rollout(0, 0))
+		var g errgroup.Group
+		for i := range 8 {
+			g.Go(func() error {
+				var spans []trace.Span
+				for k := range 20 { // half of them are those of the next one as well
+					spans = append(spans, trace.Span{Trace: "t", ID: fmt.Sprint(10*i + k)})
+				}
+				return s.PutSpans(t.Context(), a, spans)
+			})
+		}
+		require.NoError(t, g.Wait())
+		got, err := s.Spans(t.Context(), a)
+		require.NoError(t, err)
+		require.Len(t, got, 90)
+	})
+}
