@@ -84,3 +84,13 @@ type Cluster interface {
 type Launchers interface {
 	Launcher(s spec.Spec) (agent.Launcher, error)
 }
+
+// Workers tells about workers that are not ours: those of agents that are workflows
+// or activities.
+type Workers interface {
+	// Polled reports whether anybody has asked for the workflows, or else the
+	// activities, of a queue lately.
+	Polled(ctx context.Context, queue string, workflows bool) (bool, error)
+	// Waits reports whether a workflow waits for a worker, or did when it ended.
+	Waits(ctx context.Context, workflowID string) (bool, error)
+}

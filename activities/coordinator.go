@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
@@ -70,15 +71,44 @@ func (c *Coordinator) create(ctx context.Context, in PrepareRunInput) (record.Ru
 	if err != nil {
 		return record.Run{}, err
 	}
+	digest := spec.Digest(s)
+	if s.Model.Codec, err = c.keepCodec(ctx, s.Model); err != nil {
+		return record.Run{}, err
+	}
 	text, err := json.Marshal(s)
 	if err != nil {
 		return record.Run{}, fmt.Errorf("encode spec: %w", err)
 	}
 	run, _, err := c.Runs.CreateRun(ctx, record.Run{
-		Name: in.Run, WorkflowID: in.WorkflowID, ExecutionID: in.ExecutionID, SpecDigest: spec.Digest(s),
+		Name: in.Run, WorkflowID: in.WorkflowID, ExecutionID: in.ExecutionID, SpecDigest: digest,
 		Spec: text, Splits: splits, Status: record.Running, Created: time.Now(),
 	})
 	return run, err
+}
+
+// keepCodec stores what the codec of a published model is made of, so that every
+// process reads it alike and a directory that changes later changes nothing. It
+// returns the codec's name.
+func (c *Coordinator) keepCodec(ctx context.Context, m spec.Model) (string, error) {
+	if m.Codec != spec.CodecTemplate {
+		return m.Codec, nil
+	}
+	bundle, err := dialog.ReadBundle(m.Base)
+	if err != nil {
+		return "", invalid(fmt.Errorf("model.codec: %w", err))
+	}
+	bundle.ToolParser = m.ToolParser
+	encoded, err := bundle.Encode()
+	if err == nil {
+		_, err = bundle.Codec(dialog.BundleName(encoded))
+	}
+	if err != nil {
+		return "", invalid(fmt.Errorf("model.codec: %w", err))
+	}
+	if _, err := c.Blobs.Put(ctx, encoded); err != nil {
+		return "", fmt.Errorf("store the codec: %w", err)
+	}
+	return dialog.BundleName(encoded), nil
 }
 
 // readSpec reads a workflow's input. Paths in it that are not absolute are

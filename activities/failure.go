@@ -16,6 +16,10 @@ const (
 	badReward agent.Failure = "bad_reward" // what it reported last is no reward
 )
 
+// beforeFails is for attempts whose agent was not launched, since the command before
+// it failed: faults, as long as another try may help.
+const beforeFails agent.Failure = "before"
+
 // unclearTries is how often a rollout is tried when its agent fails in a way that
 // may be the machine's. After that it is the agent's.
 const unclearTries = 5
@@ -64,7 +68,7 @@ func failed(a *trace.Attempt, s spec.Spec, result agent.Result) {
 
 // describe is a failure in words, with the end of what the agent wrote.
 func describe(result agent.Result) string {
-	return strings.TrimSpace(fmt.Sprintf("%s: %s\n%s", result.Failure, result.Message, result.Stderr))
+	return strings.TrimSpace(fmt.Sprintf("%s: %s\n%s\n%s", result.Failure, result.Message, strings.TrimSpace(result.Stderr), result.Note))
 }
 
 // outcome is what a sealed attempt comes to.

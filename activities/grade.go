@@ -26,7 +26,7 @@ const (
 // judge fills in how the attempt ended and, unless a grader command decides,
 // its reward.
 func (r *Runner) judge(ctx context.Context, s spec.Spec, task tasks.Task, result agent.Result, a *trace.Attempt) error {
-	a.Outcome, a.Result = trace.Completed, result.Text
+	a.Outcome, a.Result, a.Error = trace.Completed, result.Text, result.Note
 	if result.Failed() {
 		failed(a, s, result)
 		return nil
@@ -35,20 +35,7 @@ func (r *Runner) judge(ctx context.Context, s spec.Spec, task tasks.Task, result
 	case graderByCommand:
 		return nil
 	case graderByAgent:
-		if result.RewardError != "" {
-			failed(a, s, agent.Result{Failure: badReward, Message: result.RewardError})
-			return nil
-		}
-		reward, ok, err := r.reported(ctx, a.Address, result)
-		if err != nil {
-			return err
-		}
-		if !ok {
-			failed(a, s, agent.Result{Failure: noReward, Message: "the agent reported no reward", Stderr: result.Stderr})
-			return nil
-		}
-		a.Reward = &reward
-		return nil
+		return r.selfGraded(ctx, s, result, a)
 	}
 	reward, err := tasks.Grade(s.Grader, task, result.Text)
 	if err != nil {
@@ -58,16 +45,39 @@ func (r *Runner) judge(ctx context.Context, s spec.Spec, task tasks.Task, result
 	return nil
 }
 
-// reported is the reward that the agent gave itself.
-func (r *Runner) reported(ctx context.Context, address trace.Address, result agent.Result) (float64, bool, error) {
-	if result.Reward != nil {
-		return *result.Reward, true, nil
+// selfGraded fills in the reward that the agent gave itself: the one that it posted,
+// else the one that it returned, else the one on the last line of its result.
+func (r *Runner) selfGraded(ctx context.Context, s spec.Spec, result agent.Result, a *trace.Attempt) error {
+	posted, ok, err := r.posted(ctx, a.Address)
+	if err != nil {
+		return err
 	}
-	posted, err := r.Attempts.Rewards(ctx, address)
+	if ok {
+		a.Reward = &posted
+		return nil
+	}
+	reward, refusal := result.Reward, result.RewardError
+	if reward == nil && refusal == "" {
+		reward, refusal = agent.LastReward(result.Text, s.Grader.Limit)
+	}
+	switch {
+	case refusal != "":
+		failed(a, s, agent.Result{Failure: badReward, Message: refusal, Note: result.Note})
+	case reward == nil:
+		failed(a, s, agent.Result{Failure: noReward, Message: "the agent reported no reward", Stderr: result.Stderr, Note: result.Note})
+	default:
+		a.Reward = reward
+	}
+	return nil
+}
+
+// posted is the final reward on record.
+func (r *Runner) posted(ctx context.Context, address trace.Address) (float64, bool, error) {
+	rewards, err := r.Attempts.Rewards(ctx, address)
 	if err != nil {
 		return 0, false, fmt.Errorf("read rewards: %w", err)
 	}
-	for _, p := range posted {
+	for _, p := range rewards {
 		if p.Name == finalReward && p.CallID == "" {
 			return p.Value, true, nil
 		}
@@ -89,7 +99,7 @@ func (r *Runner) GradeRollout(ctx context.Context, in GradeRolloutInput) (_ Grad
 	if err != nil {
 		return GradeRolloutResult{}, err
 	}
-	if reward, ok, err := r.reported(ctx, in.Address, agent.Result{}); err != nil || ok {
+	if reward, ok, err := r.posted(ctx, in.Address); err != nil || ok {
 		return GradeRolloutResult{Reward: reward}, err
 	}
 	task, err := v.task(in.Address.Kind, in.Index)
@@ -109,7 +119,7 @@ func (r *Runner) GradeRollout(ctx context.Context, in GradeRolloutInput) (_ Grad
 	}
 	err = r.Attempts.PutReward(ctx, trace.Reward{Address: in.Address, Name: finalReward, Value: reward, Source: "grader"})
 	if errors.Is(err, trace.ErrConflict) {
-		reward, _, err = r.reported(ctx, in.Address, agent.Result{})
+		reward, _, err = r.posted(ctx, in.Address)
 	}
 	return GradeRolloutResult{Reward: reward}, err
 }

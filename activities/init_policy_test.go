@@ -169,6 +169,19 @@ func TestVersionZeroStandsOnceItIsMade(t *testing.T) {
 	require.Zero(t, made.Load())
 }
 
+func TestTheTinyModelHasTheContextThatTheSpecSays(t *testing.T) {
+	t.Parallel()
+	for context, want := range map[int]int{0: 64, 3000: 3000} {
+		w := newWorld(t)
+		s := w.spec()
+		s.Model.Base, s.Model.Context = spec.BaseTiny, context
+		w.start(s)
+		c, _, err := checkpoint.Load(t.Context(), w.blobs, w.parent().Manifest)
+		require.NoError(t, err)
+		require.Equal(t, want, c.Architecture.MaxPositions)
+	}
+}
+
 func TestReinforcementBeginsWithFreshMoments(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

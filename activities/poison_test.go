@@ -226,8 +226,10 @@ func TestEveryAttemptSeesTheSameSurroundings(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(w.attempt(at(in, attempt)).Result), &lines))
 		for i, l := range lines {
 			name, _, _ := strings.Cut(l, "=")
-			if strings.HasSuffix(name, "_KEY") || strings.HasSuffix(name, "_URL") || strings.HasSuffix(name, "_BASE") {
-				lines[i] = name // the attempt's address and key
+			for _, end := range []string{"_KEY", "_URL", "_BASE", "_ENDPOINT", "_HEADERS", "_ATTRIBUTES", "_ATTEMPT_ID"} {
+				if strings.HasSuffix(name, end) {
+					lines[i] = name // the attempt's address and key
+				}
 			}
 		}
 		return strings.Join(lines, "\n")

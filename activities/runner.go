@@ -24,6 +24,8 @@ type Runner struct {
 	Blobs     Blobs
 	Launchers Launchers
 	Forwarder *agent.Forwarder
+	// Workers knows of the workers of others; nil is nobody does.
+	Workers Workers
 
 	library library
 	// machinery is how long the worker may take beyond an agent's own limit; 0 is
@@ -40,7 +42,8 @@ const endingTakes = 30 * time.Second
 // agent behind the worker's forwarder, grades what it returns and seals the
 // attempt. Faults of the infrastructure are errors, tried again as a new
 // attempt; so are failures that may as well be the machine's, until they repeat.
-// Other failures of the agent are results with the spec's failure reward. A rollout
+// Other failures of the agent are results with the spec's failure reward. A command
+// before the attempt that fails each time is a fault of the task. A rollout
 // that has ended is not attempted again: its outcome is returned as it stands.
 func (r *Runner) RunAgent(ctx context.Context, in RunAgentInput) (_ RunAgentResult, err error) {
 	defer settle(&err)
@@ -71,11 +74,7 @@ func (r *Runner) RunAgent(ctx context.Context, in RunAgentInput) (_ RunAgentResu
 		a.Failure = string(result.Failure)
 	}
 	if err != nil {
-		a.Outcome, a.Error = trace.InfraFault, err.Error()
-		// The worker may be stopping; the record is worth a moment more.
-		seal, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-		defer cancel()
-		return RunAgentResult{}, errors.Join(fmt.Errorf("attempt %s: %w", address, err), r.Attempts.SealAttempt(seal, a))
+		return r.giveUp(ctx, a, fmt.Errorf("attempt %s: %w", address, err))
 	}
 	if err := r.judge(ctx, v.spec, task, result, &a); err != nil {
 		return RunAgentResult{}, fmt.Errorf("grade attempt %s: %w", address, err)
@@ -84,6 +83,31 @@ func (r *Runner) RunAgent(ctx context.Context, in RunAgentInput) (_ RunAgentResu
 		return RunAgentResult{}, fmt.Errorf("seal attempt %s: %w", address, err)
 	}
 	return r.outcome(ctx, address)
+}
+
+// giveUp seals an attempt that is a fault, and returns that fault for Temporal to try
+// again. But when the command before it fails each time, the task is at fault.
+func (r *Runner) giveUp(ctx context.Context, a trace.Attempt, fault error) (RunAgentResult, error) {
+	unprepared := errors.Is(fault, agent.ErrBefore)
+	if unprepared {
+		a.Failure = string(beforeFails)
+	}
+	a.Outcome, a.Error = trace.InfraFault, fault.Error()
+	// The worker may be stopping; the record is worth a moment more.
+	seal, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	err := r.Attempts.SealAttempt(seal, a)
+	if err != nil || !unprepared {
+		return RunAgentResult{}, errors.Join(fault, err)
+	}
+	places, err := r.Attempts.Places(ctx, a.RolloutID)
+	if err != nil {
+		return RunAgentResult{}, errors.Join(fault, err)
+	}
+	if _, before := split(places, a.Attempt, a.Failure); len(before)+1 < GraderTries {
+		return RunAgentResult{}, fault
+	}
+	return RunAgentResult{Attempt: a.Attempt, Outcome: a.Outcome, TaskFault: brief(a.Error)}, nil
 }
 
 // begin begins an attempt, unless the rollout has ended: then a worker was too late
@@ -109,6 +133,9 @@ func (r *Runner) launch(ctx context.Context, l agent.Launcher, v *volume, task t
 	b := beat{progress: func() any { return session.Progress() + signs.Load() }}
 	if limits.Time > 0 {
 		b.stall = limits.Time + cmp.Or(r.machinery, endingTakes)
+		if len(v.spec.Agent.Before)+len(v.spec.Agent.After) > 0 {
+			b.stall += 2 * agent.HookLimit
+		}
 	}
 	result, err := beating(ctx, b, func(ctx context.Context) (agent.Result, error) {
 		// Either ends the agent: the activity, or what the gateway tells the session.
@@ -117,7 +144,7 @@ func (r *Runner) launch(ctx context.Context, l agent.Launcher, v *volume, task t
 		defer context.AfterFunc(ctx, func() { end(context.Cause(ctx)) })()
 		result, err := l.Launch(attempt, agent.Job{
 			Address: address, Execution: v.run.ExecutionID,
-			Task:    agent.Task{ID: task.ID, Input: task.Input, Metadata: task.Metadata},
+			Task:    agentTask(task),
 			BaseURL: session.BaseURL(), Key: key, Directory: v.spec.Agent.Directory, Environment: v.spec.Agent.Environment,
 			Limits: limits, Progress: func() { signs.Add(1) }, Waited: session.Waited, Idle: session.Idle,
 		})
@@ -128,6 +155,11 @@ func (r *Runner) launch(ctx context.Context, l agent.Launcher, v *volume, task t
 		err = session.Fault()
 	}
 	return result, err
+}
+
+// agentTask is what the agent gets to see of a task.
+func agentTask(t tasks.Task) agent.Task {
+	return agent.Task{ID: t.ID, Input: t.Input, Metadata: t.Metadata}
 }
 
 func limitsOf(s spec.Spec) agent.Limits {
@@ -146,6 +178,9 @@ func terms(s spec.Spec, in RunAgentInput) trace.Terms {
 		Policy: in.Policy, Version: in.Version, RunSeed: s.Seed, Codec: s.Model.Codec, Temperature: *s.Sampling.Temperature,
 		MaxTokens: s.Sampling.MaxTokens, MaxCalls: s.Agent.Limits.Calls, TokenBudget: s.Agent.Limits.Tokens,
 		Graded: s.Grader.Type != "agent", RewardLimit: s.Grader.Limit, Ignore: s.Replay.Ignore,
+	}
+	if s.Sampling.History == trace.HistoryTemplate {
+		t.History = s.Sampling.History
 	}
 	if in.Greedy {
 		t.Temperature = 0

@@ -45,13 +45,16 @@ func (c Command) Launch(ctx context.Context, job Job) (Result, error) {
 	if err != nil {
 		return Result{}, job.infrastructure(fmt.Errorf("encode task: %w", err))
 	}
-	home, err := openHome(ctx, c.Scratch, holder{Execution: job.Execution, Attempt: job.Address.Attempt}, job.Address.RolloutID)
-	if err != nil {
-		return Result{}, job.infrastructure(err)
+	home := job.home
+	if home == nil {
+		home, err = openHome(ctx, c.Scratch, holder{Execution: job.Execution, Attempt: job.Address.Attempt}, job.Address.RolloutID)
+		if err != nil {
+			return Result{}, job.infrastructure(err)
+		}
+		// What can't be removed doesn't change the result; the next attempt meets it.
+		defer func() { _ = home.close() }()
 	}
 	result, err := c.run(ctx, job, home, task)
-	// What can't be removed doesn't change the result; the next attempt meets it.
-	_ = home.close()
 	if err != nil {
 		return Result{}, job.infrastructure(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -105,7 +106,20 @@ func TestCommandSeesOnlyTheEnvironmentBuiltForIt(t *testing.T) {
 		"OPENAI_BASE_URL": base + "/v1", "OPENAI_API_BASE": base + "/v1", "OPENAI_API_KEY": "secret-of-the-attempt",
 		"OPENAI_MODEL_NAME": "fulgurite", "OPENAI_DEFAULT_MODEL": "fulgurite",
 		"ANTHROPIC_BASE_URL": base, "ANTHROPIC_API_KEY": "secret-of-the-attempt",
-		"OPENAI_AGENTS_DISABLE_TRACING": "1", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+		"OPENAI_CHAT_MODEL_ID": "fulgurite", "OPENAI_RESPONSES_MODEL_ID": "fulgurite",
+		"OTEL_EXPORTER_OTLP_ENDPOINT": base + "/otlp", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": base + "/otlp/v1/traces",
+		"OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf", "OTEL_EXPORTER_OTLP_HEADERS": "Authorization=Bearer%20secret-of-the-attempt",
+		"AGL_ATTEMPT_ID":           "1",
+		"AGL_EVENT_URL":            "http://127.0.0.1:1/r/demo/train-3/17/2/1/events",
+		"AGL_KEY":                  "secret-of-the-attempt",
+		"AGL_MODEL_NAME":           "fulgurite",
+		"AGL_OPENAI_BASE_URL":      "http://127.0.0.1:1/r/demo/train-3/17/2/1/v1",
+		"AGL_ROLLOUT_ID":           "demo/train-3/17/2",
+		"AGL_TASK_INPUT":           `{"id":"t17","input":"6*7","level":"easy"}`,
+		"OTEL_RESOURCE_ATTRIBUTES": "fulgurite.rollout=demo/train-3/17/2/1", "OTEL_METRICS_EXPORTER": "none", "OTEL_LOGS_EXPORTER": "none",
+		"TRACELOOP_BASE_URL": base + "/otlp", "TRACELOOP_API_KEY": "secret-of-the-attempt",
+		"OPENAI_AGENTS_DISABLE_TRACING": "1", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "CREWAI_DISABLE_TELEMETRY": "true",
+		"TRACELOOP_TELEMETRY": "false", "DO_NOT_TRACK": "1", "FULGURITE_HOME": home,
 		"FULGURITE_ROLLOUT": "demo/train-3/17/2", "FULGURITE_REWARD_URL": base + "/rewards", "FULGURITE_EVENT_URL": base + "/events",
 		"FULGURITE_TASK": `{"id":"t17","input":"6*7","metadata":{"level":"easy"}}`,
 	}
@@ -115,14 +129,14 @@ func TestCommandSeesOnlyTheEnvironmentBuiltForIt(t *testing.T) {
 func TestAttemptsAtARolloutDifferInAddressAndKeyOnly(t *testing.T) {
 	t.Parallel()
 	scratch := t.TempDir()
-	look := func(attempt, key string) string {
-		j := job("demo")
-		j.BaseURL, j.Key = "http://127.0.0.1:1/r/demo/train-3/17/2/"+attempt+"/v1", key
+	look := func(n int, key string) string {
+		j, attempt := job("demo"), strconv.Itoa(n)
+		j.Address.Attempt, j.BaseURL, j.Key = n, "http://127.0.0.1:1/r/demo/train-3/17/2/"+attempt+"/v1", key
 		r, err := agent.Command{Args: acting("surroundings"), Scratch: scratch}.Launch(t.Context(), j)
 		require.NoError(t, err)
-		return strings.NewReplacer("/17/2/"+attempt, "/17/2/N", key, "KEY").Replace(r.Text)
+		return strings.NewReplacer("/17/2/"+attempt, "/17/2/N", key, "KEY", "AGL_ATTEMPT_ID="+attempt, "AGL_ATTEMPT_ID=N").Replace(r.Text)
 	}
-	require.Equal(t, look("1", "a-first-key"), look("2", "another-key"))
+	require.Equal(t, look(1, "a-first-key"), look(2, "another-key"))
 }
 
 func TestAgentInheritsNoFileOfItsShim(t *testing.T) {

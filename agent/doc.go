@@ -1,6 +1,7 @@
 // Package agent runs other people's agents: a Go function inside the worker
-// ([Func]) or a process for each rollout ([Command]). A [Job] says what to run
-// and where its model calls go; a [Result] says what came of it.
+// ([Func]), a process for each rollout ([Command]) or a service that runs all the
+// time ([Service]). A [Job] says what to run and where its model calls go; a [Result]
+// says what came of it. [Around] adds what has to happen before and after.
 //
 // It knows nothing of rewards' worth, of retries or of the store. It also
 // doesn't judge: an agent that fails by itself is a result like any other, told
@@ -17,9 +18,16 @@
 // an unmodified agent notices a wait and nothing else. A gateway that takes a
 // request and says nothing is asked every two seconds whether it lives, and given
 // up after ten seconds without an answer; one that lives is waited for without
-// limit. Where a fault can't be hidden, the [Session] is tainted and the attempt
-// has to be made again. A session also ends the agent: when the gateway says that
+// limit. A streamed reply that breaks off is gone on with where the agent has it: a
+// gateway says the same again, to the byte but for keepalives, and so does another.
+// Where a fault can't be hidden, the [Session] is tainted and the attempt has to be
+// made again. A session also ends the agent: when the gateway says that
 // a later attempt has begun, and when the agent goes on asking beyond its limits.
+//
+// An agent that somebody else starts, such as a workflow of theirs, is told a [Brief]
+// and asks through a session that was lent ([Forwarder.Lend]). Whoever hears of its
+// end has that session settled ([Settle]); a worker that is gone can't say that there
+// was no fault, so then there was one.
 //
 // A command runs under a shim: the worker's own executable, started again as a
 // small supervisor ([ShimMain]) that outlives the worker just long enough to end
@@ -36,7 +44,7 @@
 // earlier attempt is waited for.
 //
 // One may rely on this: after Launch returns, nothing of the agent runs (but
-// for a function that ignores its context); a command sees only the environment
+// for a function that ignores its context, and for services); a command sees only the environment
 // built for it, nothing of the worker's; and every attempt at a rollout sees
 // the same home, time zone and variables, but for the attempt's address and key.
 package agent

@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 )
 
 // taskVariable is the most bytes of FULGURITE_TASK; a longer task is on
@@ -14,10 +13,24 @@ const taskVariable = 96 << 10
 
 // environment is everything a command sees: nothing of the worker's but PATH,
 // and nothing that differs between attempts at a rollout but the attempt's
-// address (in URLs) and key. Variables are sorted.
+// address (in URLs) and key. What the job gives wins. Variables are sorted.
 func environment(job Job, home string, task []byte) []string {
-	vars := map[string]string{
-		// What a program expects of any machine.
+	vars := map[string]string{}
+	for _, table := range []map[string]string{
+		machine(home), modelClients(job), tracers(job), discretion(), lightning(job), ownVariables(job, home, task), job.Environment,
+	} {
+		maps.Copy(vars, table)
+	}
+	env := make([]string, 0, len(vars))
+	for _, name := range slices.Sorted(maps.Keys(vars)) {
+		env = append(env, name+"="+vars[name])
+	}
+	return env
+}
+
+// machine is what a program expects of any machine.
+func machine(home string) map[string]string {
+	return map[string]string{
 		"PATH":   searchPath(),
 		"HOME":   home,
 		"TMPDIR": filepath.Join(home, "tmp"),
@@ -25,33 +38,63 @@ func environment(job Job, home string, task []byte) []string {
 		"TZ":     "UTC",
 		// Python's sets and dictionaries of strings in one order in each attempt.
 		"PYTHONHASHSEED": "0",
+	}
+}
 
-		// Model calls, by the names that clients know.
-		"OPENAI_BASE_URL":      job.BaseURL,
-		"OPENAI_API_BASE":      job.BaseURL, // older clients and LangChain
-		"OPENAI_API_KEY":       job.Key,
-		"OPENAI_MODEL_NAME":    job.model(),
-		"OPENAI_DEFAULT_MODEL": job.model(),
-		"ANTHROPIC_BASE_URL":   strings.TrimSuffix(job.BaseURL, "/v1"), // its clients add /v1
-		"ANTHROPIC_API_KEY":    job.Key,
+// modelClients are the names by which clients know where their model is.
+func modelClients(job Job) map[string]string {
+	return map[string]string{
+		"OPENAI_BASE_URL":           job.BaseURL,
+		"OPENAI_API_BASE":           job.BaseURL, // older clients and LangChain
+		"OPENAI_API_KEY":            job.Key,
+		"OPENAI_MODEL_NAME":         job.model(),
+		"OPENAI_DEFAULT_MODEL":      job.model(), // OpenAI's Agents SDK
+		"OPENAI_CHAT_MODEL_ID":      job.model(), // Semantic Kernel
+		"OPENAI_RESPONSES_MODEL_ID": job.model(), // Semantic Kernel
+		"ANTHROPIC_BASE_URL":        job.root(),  // its clients add /v1
+		"ANTHROPIC_API_KEY":         job.Key,
+	}
+}
 
-		// Nothing about a training run is told to third parties.
+// tracers are the names by which instrumentations know where spans go. Only spans
+// are taken, so exporters are told not to send the rest.
+func tracers(job Job) map[string]string {
+	return map[string]string{
+		"OTEL_EXPORTER_OTLP_ENDPOINT":        job.spansURL(), // exporters add /v1/traces
+		"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": job.spansURL() + "/v1/traces",
+		"OTEL_EXPORTER_OTLP_PROTOCOL":        "http/protobuf",
+		"OTEL_EXPORTER_OTLP_HEADERS":         "Authorization=Bearer%20" + job.Key,
+		"OTEL_RESOURCE_ATTRIBUTES":           "fulgurite.rollout=" + job.Address.String(),
+		"OTEL_METRICS_EXPORTER":              "none",
+		"OTEL_LOGS_EXPORTER":                 "none",
+		"TRACELOOP_BASE_URL":                 job.spansURL(),
+		"TRACELOOP_API_KEY":                  job.Key,
+	}
+}
+
+// discretion keeps frameworks from telling third parties about a training run.
+func discretion() map[string]string {
+	return map[string]string{
 		"OPENAI_AGENTS_DISABLE_TRACING":            "1",
 		"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+		"CREWAI_DISABLE_TELEMETRY":                 "true",
+		"TRACELOOP_TELEMETRY":                      "false",
+		"DO_NOT_TRACK":                             "1",
+	}
+}
 
+// ownVariables are those that only agents of ours know.
+func ownVariables(job Job, home string, task []byte) map[string]string {
+	vars := map[string]string{
 		"FULGURITE_ROLLOUT":    job.Address.RolloutID.String(),
+		"FULGURITE_HOME":       home,
 		"FULGURITE_REWARD_URL": job.rewardURL(),
 		"FULGURITE_EVENT_URL":  job.eventURL(),
 	}
 	if len(task) <= taskVariable {
 		vars["FULGURITE_TASK"] = string(task)
 	}
-	maps.Copy(vars, job.Environment)
-	env := make([]string, 0, len(vars))
-	for _, name := range slices.Sorted(maps.Keys(vars)) {
-		env = append(env, name+"="+vars[name])
-	}
-	return env
+	return vars
 }
 
 // searchPath is where programs are found: the worker's own.

@@ -1,6 +1,9 @@
 package agent
 
-import "time"
+import (
+	"io"
+	"time"
+)
 
 // Look shortens the times after which a gateway is looked at and given up.
 func (f *Forwarder) Look(after, every, limit time.Duration) {
@@ -18,3 +21,16 @@ func (m *Meter) Add(n int) { m.add(n) }
 
 // Quiet is how long it has written nothing.
 func (m *Meter) Quiet() time.Duration { return m.quiet() }
+
+// SplitEvents reads a stream to its end and looks at each event as a forwarder does.
+func SplitEvents(r io.Reader) (list []string, rest string) {
+	in := newEvents(r)
+	for {
+		event, err := in.next()
+		_, _ = kindOf(event), isOwn(event)
+		if err != nil {
+			return list, string(event)
+		}
+		list = append(list, string(event))
+	}
+}

@@ -53,7 +53,13 @@ type exchange struct {
 	target  string          // that was asked last
 	name    string          // differs from that of every other exchange
 	retries int
-	begun   bool // the reply's head has been written
+	begun   bool      // the reply's head has been written
+	said    *said     // what the agent has of a streamed reply
+	blamed  []byte    // what the last try complained of to the agent
+	heard   time.Time // when something last came of the reply
+
+	stalled   bool // the agent waits because of a fault
+	fruitless int  // tries since it began to
 }
 
 // forward answers the agent with the gateway's reply, asking for as long as it takes.
@@ -70,52 +76,80 @@ func (s *Session) forward(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
-	x := exchange{session: s, w: w, r: r, body: body, ctx: ctx, name: crand.Text()}
-	began := time.Now()
-	err = x.ask()
-	if err != nil && ctx.Err() == nil && s.ctx.Err() == nil && !x.begun {
-		err = x.persist(err, began)
+	x := exchange{session: s, w: w, r: r, body: body, ctx: ctx, name: crand.Text(), heard: time.Now()}
+	// Whoever reads nothing of what is written to it does not hold up the end.
+	usable := context.AfterFunc(ctx, func() { _ = http.NewResponseController(w).SetWriteDeadline(time.Now()) })
+	defer usable()
+	for {
+		err := x.ask()
+		if err == nil {
+			break
+		}
+		if !x.mendable(err) {
+			x.giveUp(err)
+		}
+		x.stall(err)
+		if !x.pause() {
+			x.giveUp(err)
+		}
+		x.retries++
+		s.progressed()
 	}
-	if err != nil {
-		x.giveUp(err)
-	}
+	x.flows()
 	s.delivered()
+	if !usable() {
+		panic(http.ErrAbortHandler) // nobody else may get this connection
+	}
 }
 
-// persist asks again until there is a reply. That counts as waiting, and taints
-// the attempt if it ends without one, whoever ends it.
-func (x *exchange) persist(err error, began time.Time) error {
-	x.session.log.Warn("gateway fault, asking again", zap.String("path", x.r.URL.Path), zap.Error(err))
-	x.session.stall(began)
-	for err != nil && !x.begun && x.pause() {
-		x.retries++
-		x.session.progressed()
-		err = x.ask()
+// mendable reports whether asking again may help. The agent may have part of a
+// stream, since the rest of it can be had.
+func (x *exchange) mendable(err error) bool {
+	return x.ctx.Err() == nil && x.session.ctx.Err() == nil && !errors.Is(err, errAgentLeft) && !errors.Is(err, errOtherBytes)
+}
+
+// stall notes a try that failed. The agent waits since it last got something.
+func (x *exchange) stall(err error) {
+	x.fruitless++
+	if x.stalled {
+		return
 	}
-	x.session.resume(err)
-	return err
+	x.stalled = true
+	x.session.log.Warn("gateway fault, asking again", zap.String("path", x.r.URL.Path), zap.Error(err))
+	x.session.stall(x.heard)
+}
+
+// flows notes that the agent gets what it waited for.
+func (x *exchange) flows() {
+	if x.stalled {
+		x.session.resume(nil)
+	}
+	x.stalled, x.fruitless = false, 0
 }
 
 // pause waits before the next try: 100 ms, doubling up to 5 s, less up to half
 // so that agents that were interrupted together don't return together.
 func (x *exchange) pause() bool {
-	wait := min(longBackoff, firstBackoff<<min(x.retries, 10))
+	wait := min(longBackoff, firstBackoff<<min(x.fruitless-1, 10))
 	return pause(x.ctx, wait-time.Duration(rand.Int64N(int64(wait/2))))
 }
 
 // giveUp breaks off the agent's connection, for an exchange that can't be
-// completed. That taints the attempt, unless it is over or the agent left. One that
-// left before it got anything may have left since nothing came: then the gateway
-// has to show that it was there.
+// completed. That taints the attempt if the agent waited because of a fault; else
+// unless it is over or the agent left. One that left may have left since nothing
+// came: then the gateway has to show that it was there.
 func (x *exchange) giveUp(err error) {
+	if x.stalled {
+		x.session.resume(err)
+	}
 	cause := context.Cause(x.session.ctx)
 	left := errors.Is(err, errAgentLeft) || errors.Is(cause, errSessionClosed) || cause == nil && x.r.Context().Err() != nil
 	switch {
-	case left && !x.begun && !x.session.Tainted() && !x.session.forwarder.answers(x.target):
-		x.session.visible(errSilent)
-	case left:
 	case cause != nil && !ended(cause):
 		x.session.visible(cause)
+	case left && !x.session.Tainted() && !x.session.forwarder.answers(x.target):
+		x.session.visible(errSilent)
+	case left:
 	case cause == nil:
 		x.session.visible(err)
 	}
@@ -149,8 +183,10 @@ func (x *exchange) askIn(ctx context.Context) error {
 	switch {
 	case again(response):
 		return faultStatus(response.StatusCode)
-	case strings.HasPrefix(response.Header.Get("Content-Type"), "text/event-stream"):
+	case response.StatusCode == http.StatusOK && strings.HasPrefix(response.Header.Get("Content-Type"), "text/event-stream"):
 		return x.stream(response)
+	case x.begun:
+		return x.refused(response)
 	default:
 		return x.whole(response)
 	}
@@ -188,6 +224,7 @@ func (x *exchange) request(ctx context.Context) (*http.Request, error) {
 			delete(request.Header, name)
 		}
 	}
+	request.Header.Del("Accept-Encoding") // streams have to be read on their way
 	if request.Header.Get("User-Agent") == "" {
 		request.Header["User-Agent"] = nil // don't add one
 	}
@@ -228,7 +265,7 @@ func (x *exchange) whole(response *http.Response) error {
 		x.session.visible(faultStatus(response.StatusCode))
 	}
 	if response.StatusCode >= 400 {
-		if err := x.session.heed(body); err != nil {
+		if err := x.session.heed(response.Header, body); err != nil {
 			return err
 		}
 	}
@@ -237,33 +274,17 @@ func (x *exchange) whole(response *http.Response) error {
 	return nil
 }
 
-// stream passes the reply on piece by piece. Until the first piece is here the
-// request can still be asked again.
-func (x *exchange) stream(response *http.Response) error {
-	out := http.NewResponseController(x.w)
-	piece := make([]byte, 32<<10)
-	for {
-		n, err := response.Body.Read(piece)
-		if n > 0 {
-			if !x.begun {
-				x.head(response)
-			}
-			_, failed := x.w.Write(piece[:n])
-			if failed = errors.Join(failed, out.Flush()); failed != nil {
-				return fmt.Errorf("%w: %w", errAgentLeft, failed)
-			}
-			x.session.progressed()
-		}
-		if errors.Is(err, io.EOF) {
-			if !x.begun {
-				x.head(response)
-			}
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("read stream: %w", err)
-		}
+// refused is for a reply that the agent can't be given any more, since it has the
+// beginning of a stream.
+func (x *exchange) refused(response *http.Response) error {
+	body, err := io.ReadAll(io.LimitReader(response.Body, 64<<10))
+	if err != nil {
+		return fmt.Errorf("read reply: %w", err)
 	}
+	if err := x.session.heed(response.Header, body); err != nil {
+		return err
+	}
+	return fmt.Errorf("%w: status %d", errOtherBytes, response.StatusCode)
 }
 
 func (x *exchange) head(response *http.Response) {

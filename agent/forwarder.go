@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	// requestBytes is the largest request that is forwarded; it is held in
-	// memory for as long as it may have to be asked again.
-	requestBytes = 8 << 20
+	// requestBytes is the largest request that is forwarded, as large as gateways
+	// take by default; it is held in memory for as long as it may have to be asked again.
+	requestBytes = 32 << 20
 	// replyBytes is the largest reply that is held back until it is whole.
 	replyBytes = 64 << 20
 )
@@ -31,13 +31,14 @@ var (
 	errHeldUp          = errors.New("the gateway is away, and a request is held up")
 )
 
-// Forwarder is the HTTP server, on a port of the loopback interface, through
-// which all agents of a worker reach the gateway. It passes on what belongs to
+// Forwarder is the HTTP server through which all agents of a worker reach the
+// gateway: on a port of the loopback interface, unless agents run elsewhere too. It passes on what belongs to
 // an open Session and refuses everything else.
 type Forwarder struct {
 	target    func() string
 	log       *zap.Logger
 	listener  net.Listener
+	at        string // host and port that agents are told
 	server    *http.Server
 	transport *http.Transport
 	probes    *http.Transport // keeps no connection
@@ -56,9 +57,12 @@ type Forwarder struct {
 // "/r/…" part. Target is asked before every try, so that a gateway may move;
 // an empty string means that there is none at the moment. The forwarder serves
 // until Close, whatever becomes of ctx.
-func NewForwarder(ctx context.Context, target func() string, log *zap.Logger) (*Forwarder, error) {
-	var lc net.ListenConfig
-	listener, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
+func NewForwarder(ctx context.Context, target func() string, log *zap.Logger, options ...Option) (*Forwarder, error) {
+	var where place
+	for _, o := range options {
+		o(&where)
+	}
+	listener, at, err := where.listen(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("listen for agents: %w", err)
 	}
@@ -66,6 +70,7 @@ func NewForwarder(ctx context.Context, target func() string, log *zap.Logger) (*
 		target:    target,
 		log:       log,
 		listener:  listener,
+		at:        at,
 		transport: newTransport(),
 		probes:    newTransport(),
 		served:    make(chan struct{}),
@@ -104,8 +109,8 @@ func newTransport() *http.Transport {
 	}
 }
 
-// URL is where the forwarder listens, without a path.
-func (f *Forwarder) URL() string { return "http://" + f.listener.Addr().String() }
+// URL is where agents reach the forwarder, without a path.
+func (f *Forwarder) URL() string { return "http://" + f.at }
 
 // Open lets the attempt's requests pass until the session is closed or ctx ends.
 // An attempt has at most one open session.
@@ -176,6 +181,10 @@ func (f *Forwarder) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s := f.session(address)
+	if r.Method == http.MethodDelete && r.URL.Path == "/r/"+address.String() {
+		settle(w, r, s)
+		return
+	}
 	if s == nil || !s.enter() {
 		refuse(w, http.StatusGone, "attempt_closed", "attempt "+address.String()+" is not running here")
 		return

@@ -30,7 +30,10 @@ type Env struct {
 	Model     string
 	RewardURL string // takes POSTs of {"name", "value"}
 	EventURL  string // takes POSTs of {"name", "fields"}
+	SpansURL  string // takes OTLP over HTTP at /v1/traces
 	Rollout   trace.RolloutID
+	// Home is the attempt's own directory if hooks run around it, else empty.
+	Home string
 	// Variables are those of the job's Environment.
 	Variables map[string]string
 
@@ -95,7 +98,7 @@ func (f Func) Launch(ctx context.Context, job Job) (Result, error) {
 	}
 	env := Env{
 		BaseURL: job.BaseURL, Key: job.Key, Model: job.model(),
-		RewardURL: job.rewardURL(), EventURL: job.eventURL(),
+		RewardURL: job.rewardURL(), EventURL: job.eventURL(), SpansURL: job.spansURL(), Home: job.Home,
 		Rollout: job.Address.RolloutID, Variables: maps.Clone(job.Environment),
 		report: &report{limit: job.Limits.Reward},
 	}

@@ -55,6 +55,10 @@ type Job struct {
 	// Directory is a command's working directory. When empty it is the
 	// attempt's own home, which is removed afterwards.
 	Directory string
+	// Home is the attempt's own directory, where there is one before the launch: with
+	// hooks. A command has one in any case.
+	Home string
+	home *home
 	// Environment is added to the environment of a command, and wins.
 	Environment map[string]string
 	Limits      Limits
@@ -68,9 +72,15 @@ type Job struct {
 	Idle func() time.Duration
 }
 
+// root is the attempt's own part of the gateway.
+func (j Job) root() string { return strings.TrimSuffix(j.BaseURL, "/v1") }
+
 // rewardURL and eventURL take what an agent reports about its attempt.
-func (j Job) rewardURL() string { return strings.TrimSuffix(j.BaseURL, "/v1") + "/rewards" }
-func (j Job) eventURL() string  { return strings.TrimSuffix(j.BaseURL, "/v1") + "/events" }
+func (j Job) rewardURL() string { return j.root() + "/rewards" }
+func (j Job) eventURL() string  { return j.root() + "/events" }
+
+// spansURL is the base under which spans are taken, at /v1/traces.
+func (j Job) spansURL() string { return j.root() + "/otlp" }
 
 func (j Job) model() string {
 	if j.Model == "" {

@@ -10,6 +10,6 @@ type Launcher interface {
 	// that the attempt says nothing about the agent.
 	//
 	// When Launch returns, nothing of the agent runs any more, but for Go
-	// functions that ignore their context (see Func).
+	// functions that ignore their context (see Func) and services, which are told.
 	Launch(ctx context.Context, job Job) (Result, error)
 }

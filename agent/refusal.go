@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -15,18 +16,22 @@ const (
 	codeTokenLimit = "token_limit"
 )
 
+// codeHeader on a refusal holds its code, for APIs whose errors have no place for it.
+const codeHeader = "X-Fulgurite-Code"
+
 // refusals is how many requests beyond its limit an agent may make. One that took
 // the first for an answer has ended by then; this one would go on for ever.
 const refusals = 100
 
 // heed looks for refusals that end the session. An error says that the agent must
 // not see the reply.
-func (s *Session) heed(body []byte) error {
+func (s *Session) heed(header http.Header, body []byte) error {
 	var refusal struct {
+		Code  string // of an event of a stream
 		Error struct{ Code string }
 	}
 	_ = json.Unmarshal(body, &refusal) // what isn't JSON is no refusal of the gateway
-	switch code := refusal.Error.Code; code {
+	switch code := cmp.Or(header.Get(codeHeader), refusal.Error.Code, refusal.Code); code {
 	case codeFenced:
 		err := fmt.Errorf("gateway refused attempt %s: %w", s.address, trace.ErrFenced)
 		s.visible(err) // whoever sees the end sees the reason

@@ -33,14 +33,15 @@ func (f Failure) Unclear() bool { return f == Hang || f == Killed }
 
 // Result is what became of an attempt.
 type Result struct {
-	// Text is what the agent returned, or the last line of its standard output
+	// Text is what the agent returned or answered, or the last line of its standard output
 	// that isn't blank, cut to 64 KiB. Empty when it failed.
 	Text string
-	// Reward is what a function reported through Env.Reward; nil if it did not.
-	// Commands post their rewards instead.
+	// Reward is what a function reported through Env.Reward, or an agent elsewhere
+	// returned beside its result; nil if it did not. Others post their rewards, or
+	// end on one (LastReward).
 	Reward *float64
-	// RewardError says why the last reward that a function reported was refused;
-	// empty if it was not.
+	// RewardError says why the last reward of that kind was refused; empty if it was
+	// not.
 	RewardError string
 	Failure     Failure
 	// Message describes the failure for a person; with Panic it ends in the
@@ -48,6 +49,8 @@ type Result struct {
 	Message string
 	// Stderr is the end of a command's standard error, at most 8 KiB.
 	Stderr string
+	// Note says what went wrong around the attempt without changing what it came to.
+	Note string
 	// ExitCode is a command's, 128 plus the number of the signal that ended it.
 	ExitCode int
 }

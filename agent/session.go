@@ -23,6 +23,8 @@ type Session struct {
 	requests  sync.WaitGroup // those in flight; Add only while holding mu and not closed
 
 	mu       sync.Mutex
+	key      string      // of a session that was lent, else empty
+	expiry   *time.Timer // likewise
 	closed   bool
 	calls    int
 	progress uint64
@@ -114,6 +116,11 @@ func (s *Session) Fault() error {
 // takes some seconds to find out. Later requests are refused. Closing again does
 // nothing.
 func (s *Session) Close() {
+	s.mu.Lock()
+	if s.expiry != nil {
+		s.expiry.Stop()
+	}
+	s.mu.Unlock()
 	s.end(errSessionClosed)
 	s.requests.Wait()
 	s.forwarder.forget(s)

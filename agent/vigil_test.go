@@ -105,20 +105,6 @@ func TestSlowGatewayIsWaitedForWithoutLimit(t *testing.T) {
 	require.Zero(t, s.Waited(), "to be slow is no fault")
 }
 
-func TestStreamOfAGatewayThatStopsTaints(t *testing.T) {
-	t.Parallel()
-	pieces := make(chan string)
-	defer close(pieces)
-	g := newGateway(t, streams(pieces))
-	s := open(t, impatient(newForwarder(t, g.at)))
-	lines, end := listen(t, s)
-	pieces <- "data: one\n"
-	require.Equal(t, "data: one", within(t, lines))
-	g.dead.Store(true)
-	require.Error(t, within(t, end))
-	require.ErrorContains(t, s.Fault(), "the gateway does not answer")
-}
-
 func TestManyRequestsOfAnAgentWaitTogether(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t, says(http.StatusOK, "an answer"))

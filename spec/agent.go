@@ -29,7 +29,9 @@ func (a Agent) check(f *Faults) {
 	}
 	if a.Temporal != nil {
 		a.Temporal.check(f)
-		f.unused("agent.limits.idle_seconds", a.Limits.IdleSeconds != 0, "agent.temporal shows its life to Temporal, by heartbeats")
+		f.unused("agent.limits.idle_seconds", a.Limits.IdleSeconds != 0 && a.Temporal.Activity == "", "a workflow shows no signs of life")
+		f.unused("agent.before", len(a.Before) > 0, "agent.temporal runs in your own worker")
+		f.unused("agent.after", len(a.After) > 0, "agent.temporal runs in your own worker")
 	}
 	for _, name := range sortedKeys(a.Environment) {
 		if name == "" || strings.ContainsAny(name, "=\x00") || strings.ContainsRune(a.Environment[name], 0) {

@@ -6,21 +6,12 @@ import (
 	"strings"
 )
 
-// Exact reports whether the server takes and gives token ids, without which
-// weights can't be trained.
-func (s Server) Exact() bool { return s.Type == ServerVLLM || s.Type == ServerSGLang }
-
 // Trainable reports, as *Faults, why weights can't be trained with s although it can
 // be tried and evaluated.
 func (s Spec) Trainable() error {
 	server := s.WithDefaults().Sampling.Server
 	f := &Faults{}
-	switch {
-	case server == nil:
-	case !server.Exact():
-		f.add("sampling.server.type", "give vllm or sglang, or leave sampling.server out",
-			"%s gives no token ids, and text that is tokenized anew is not what was sampled", server.Type)
-	case server.Versions == VersionsNone:
+	if server != nil && server.Versions == VersionsNone {
 		f.add("sampling.server.versions", "give adapters or reload", "the server would never sample from what was trained")
 	}
 	return f.err()
@@ -28,13 +19,10 @@ func (s Spec) Trainable() error {
 
 // defaultVersions is how the type of server changes weights.
 func (s Server) defaultVersions() string {
-	switch s.Type {
-	case ServerVLLM:
-		return VersionsAdapters
-	case ServerSGLang:
+	if s.Type == ServerSGLang {
 		return VersionsReload
 	}
-	return VersionsNone
+	return VersionsAdapters
 }
 
 func (s Server) check(f *Faults, all Spec) {
@@ -54,6 +42,9 @@ func (s Server) check(f *Faults, all Spec) {
 		f.add(at+"model", "give the model's name at the server", "missing")
 	}
 	f.choice(at+"versions", s.Versions)
+	if s.Versions == VersionsAdapters && s.Type == ServerSGLang || s.Versions == VersionsReload && s.Type == ServerVLLM {
+		f.add(at+"versions", "give adapters with vllm, reload with sglang, or none", "%s does not load versions so", s.Type)
+	}
 	if s.Versions == VersionsReload && all.Training.Lag > 0 {
 		f.add("training.lag", `give 0, or sampling.server.versions "adapters"`,
 			"a server that holds one version at a time can't sample from several")

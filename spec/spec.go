@@ -174,10 +174,9 @@ type Sampling struct {
 	Server *Server `json:"server,omitempty"`
 }
 
-// Server is a sampler of others: a vLLM or SGLang server, a LiteLLM proxy or
-// whatever speaks OpenAI's API.
+// Server is a sampler of others that takes and gives token ids.
 type Server struct {
-	// Type is "vllm", "sglang", "litellm" or "openai".
+	// Type is "vllm", which a proxy of LiteLLM may stand before, or "sglang".
 	Type string `json:"type"`
 	// URLs of replicas that serve the same model, without /v1.
 	URLs []string `json:"urls"`

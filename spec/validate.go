@@ -16,8 +16,6 @@ const (
 	CodecTemplate        = "template"
 	ServerVLLM           = "vllm"
 	ServerSGLang         = "sglang"
-	ServerLiteLLM        = "litellm"
-	ServerOpenAI         = "openai"
 	VersionsAdapters     = "adapters"
 	VersionsReload       = "reload"
 	VersionsNone         = "none"
@@ -44,7 +42,7 @@ func choices(key string) []string {
 	case "sampling.history":
 		return []string{"append", "template"}
 	case "sampling.server.type":
-		return []string{ServerVLLM, ServerSGLang, ServerLiteLLM, ServerOpenAI}
+		return []string{ServerVLLM, ServerSGLang}
 	case "sampling.server.versions":
 		return []string{VersionsAdapters, VersionsReload, VersionsNone}
 	case "grader.type":
@@ -107,7 +105,9 @@ func (s Spec) checkName(f *Faults) {
 
 func (m Model) check(f *Faults) {
 	f.choice("model.engine", m.Engine)
-	f.choice("model.codec", m.Codec)
+	if !strings.HasPrefix(m.Codec, CodecTemplate+":") { // a run's own name for what it stored
+		f.choice("model.codec", m.Codec)
+	}
 	if m.Base == BaseTiny {
 		f.whole("model.context", m.Context, 8, 1<<17)
 		if m.Codec == CodecTemplate {
@@ -118,7 +118,7 @@ func (m Model) check(f *Faults) {
 	}
 	if m.ToolParser != "" {
 		f.choice("model.tool_parser", m.ToolParser)
-		f.unused("model.tool_parser", m.Codec != CodecTemplate, `only model.codec "template" has one`)
+		f.unused("model.tool_parser", !strings.HasPrefix(m.Codec, CodecTemplate), `only model.codec "template" has one`)
 	}
 	w := m.WarmStart
 	if w == nil {

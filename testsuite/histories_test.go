@@ -79,6 +79,13 @@ func shapes() []shape {
 			mustTrain(ctx, t, st, "lag", lagging(2, 4))
 			return st, map[string]string{"training-lag": "lag"}
 		}},
+		{"elsewhere", func(ctx context.Context, t *testing.T) (*stack.Stack, map[string]string) {
+			st := start(ctx, t, t.TempDir())
+			theirWorker(t, st.Client)
+			mustTrain(ctx, t, st, "workflow", elsewhere(spec.Temporal{Workflow: "TheirAgent"}))
+			mustTrain(ctx, t, st, "activity", elsewhere(spec.Temporal{Activity: "their_agent"}))
+			return st, map[string]string{"rollout-their-workflow": "workflow/train-1/1", "rollout-their-activity": "activity/train-1/1"}
+		}},
 		{"approval", tellApproval},
 		{"steered", tellSteered},
 		{"killed", tellKilled},
@@ -253,18 +260,20 @@ func keep(t *testing.T, c client.Client, file, id, run string) {
 func TestHistoriesHoldTheShapesTheyAreNamedFor(t *testing.T) {
 	t.Parallel()
 	for file, signs := range map[string][]string{
-		"training-plain":       {"WORKFLOW_EXECUTION_COMPLETED"},
-		"training-failed":      {"WORKFLOW_EXECUTION_FAILED"},
-		"training-refilled":    {"refilled/reserve-", `"name":"RecordQuarantine"`},
-		"training-refused":     {`"name":"RecordDecision"`},
-		"training-lag":         {"lag/train-4/"},
-		"training-approval":    {"WORKFLOW_EXECUTION_UPDATE_ACCEPTED", `"name":"approve"`, "TIMER_STARTED"},
-		"training-steered":     {`"name":"set"`, `"name":"pause"`, `"name":"resume"`, `"name":"stop"`},
-		"training-continued":   {"WORKFLOW_EXECUTION_CONTINUED_AS_NEW"},
-		"training-resumed":     {`"continuedExecutionRunId"`, "WORKFLOW_EXECUTION_COMPLETED"},
-		"training-killed":      {"WORKFLOW_EXECUTION_COMPLETED"},
-		"rollout-killed":       {`"attempt":2`},
-		"rollout-agent-failed": {"WORKFLOW_EXECUTION_COMPLETED"},
+		"training-plain":         {"WORKFLOW_EXECUTION_COMPLETED"},
+		"training-failed":        {"WORKFLOW_EXECUTION_FAILED"},
+		"training-refilled":      {"refilled/reserve-", `"name":"RecordQuarantine"`},
+		"training-refused":       {`"name":"RecordDecision"`},
+		"training-lag":           {"lag/train-4/"},
+		"training-approval":      {"WORKFLOW_EXECUTION_UPDATE_ACCEPTED", `"name":"approve"`, "TIMER_STARTED"},
+		"training-steered":       {`"name":"set"`, `"name":"pause"`, `"name":"resume"`, `"name":"stop"`},
+		"training-continued":     {"WORKFLOW_EXECUTION_CONTINUED_AS_NEW"},
+		"training-resumed":       {`"continuedExecutionRunId"`, "WORKFLOW_EXECUTION_COMPLETED"},
+		"training-killed":        {"WORKFLOW_EXECUTION_COMPLETED"},
+		"rollout-killed":         {`"attempt":2`},
+		"rollout-agent-failed":   {"WORKFLOW_EXECUTION_COMPLETED"},
+		"rollout-their-workflow": {"CHILD_WORKFLOW_EXECUTION_TIMED_OUT", "TIMER_STARTED", `"name":"EndAttempt"`, "WORKFLOW_EXECUTION_COMPLETED"},
+		"rollout-their-activity": {`"name":"their_agent"`, `"name":"EndAttempt"`, "WORKFLOW_EXECUTION_COMPLETED"},
 	} {
 		data, err := os.ReadFile("histories/" + file + ".json")
 		require.NoError(t, err)

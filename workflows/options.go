@@ -3,6 +3,7 @@ package workflows
 import (
 	"time"
 
+	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
@@ -53,6 +54,41 @@ func rollouts(ctx workflow.Context, agent spec.Agent, summary string) workflow.C
 		StartToCloseTimeout: 24 * time.Hour,   // the agent's own limit ends it; waiting for a gateway to come back does not count
 		HeartbeatTimeout:    10 * time.Second, // seconds lost when a worker dies, and 4 ms of server CPU a beat
 		RetryPolicy:         forever(500*time.Millisecond, 30*time.Second),
+		Summary:             summary,
+	})
+}
+
+// around is for the short activities before and after an agent that runs elsewhere.
+func around(ctx workflow.Context, agent spec.Agent, summary string) workflow.Context {
+	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+		TaskQueue:           agent.Queue,
+		StartToCloseTimeout: 2 * time.Minute, // rows of the store; settling a session takes 30 s at the worst
+		RetryPolicy:         forever(500*time.Millisecond, 30*time.Second),
+		Summary:             summary,
+	})
+}
+
+// agentWorkflow is for an agent that is a workflow. It is asked to end with its
+// rollout, so that it can clear up.
+func agentWorkflow(ctx workflow.Context, t spec.Temporal, id string, limit time.Duration, summary string) workflow.Context {
+	return workflow.WithChildOptions(ctx, workflow.ChildWorkflowOptions{
+		WorkflowID:               id,
+		TaskQueue:                t.Queue,
+		WorkflowExecutionTimeout: limit,
+		ParentClosePolicy:        enums.PARENT_CLOSE_POLICY_REQUEST_CANCEL,
+		StaticSummary:            summary,
+	})
+}
+
+// agentActivity is for an agent that is an activity. It is tried once, since each
+// try is an attempt, and waits for a worker without limit. One that may be idle for
+// a limited time has to send heartbeats.
+func agentActivity(ctx workflow.Context, t spec.Temporal, limit, idle time.Duration, summary string) workflow.Context {
+	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+		TaskQueue:           t.Queue,
+		StartToCloseTimeout: limit,
+		HeartbeatTimeout:    idle,
+		RetryPolicy:         &temporal.RetryPolicy{MaximumAttempts: 1},
 		Summary:             summary,
 	})
 }

@@ -106,10 +106,8 @@ type sampleInput struct {
 // without.
 func runAgent(ctx workflow.Context, in sampleInput) (activities.RunAgentResult, error) {
 	var runner *activities.Runner
-	var r activities.RunAgentResult
-	summary := fmt.Sprintf("sample %d at version %d", in.Rollout.Sample, in.Version)
-	err := workflow.ExecuteActivity(rollouts(ctx, in.Agent, summary), runner.RunAgent, in.RunAgentInput).Get(ctx, &r)
-	if err != nil || r.Reward != nil {
+	r, err := attempted(ctx, in)
+	if err != nil || r.Reward != nil || r.TaskFault != "" {
 		return r, err
 	}
 	var grade activities.GradeRolloutResult
@@ -121,5 +119,17 @@ func runAgent(ctx workflow.Context, in sampleInput) (activities.RunAgentResult, 
 		return r, err
 	}
 	r.Reward = &grade.Reward
+	return r, err
+}
+
+// attempted runs one sample to the end of the attempt that counts.
+func attempted(ctx workflow.Context, in sampleInput) (activities.RunAgentResult, error) {
+	if in.Agent.Temporal != nil {
+		return elsewhere(ctx, in)
+	}
+	var runner *activities.Runner
+	var r activities.RunAgentResult
+	summary := fmt.Sprintf("sample %d at version %d", in.Rollout.Sample, in.Version)
+	err := workflow.ExecuteActivity(rollouts(ctx, in.Agent, summary), runner.RunAgent, in.RunAgentInput).Get(ctx, &r)
 	return r, err
 }

@@ -56,6 +56,9 @@ func (t *trainingRun) run(ctx workflow.Context, in TrainingInput) (TrainingResul
 		if err := t.prepare(ctx, in); err != nil {
 			return TrainingResult{}, err
 		}
+		if err := t.Spec.Trainable(); err != nil {
+			return TrainingResult{}, temporal.NewNonRetryableApplicationError(err.Error(), activities.ErrTypeInvalid, err)
+		}
 	}
 	if !t.Started {
 		if err := t.start(ctx); err != nil {

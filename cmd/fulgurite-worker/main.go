@@ -1,103 +1,11 @@
 // Command fulgurite-worker is the fleet: each process of it is one of its
-// subcommands, configured by flags or environment variables.
-//
-// A SIGTERM or SIGINT drains: the process takes on nothing new, finishes what it
-// has begun within --drain, lets go of its lease and ends with code 0. A second
-// one ends it at once. Being killed loses nothing either; it only takes the
-// others the seconds until they notice.
-//
-// Exit codes are 0 after a drain, 1 when something failed, 2 for bad usage.
+// subcommands, configured by flags or environment variables. Package worker holds
+// them all, so that others can make the same command with agents of their own.
 package main
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"io"
-	"os"
-	"os/signal"
-	"syscall"
-
-	"github.com/alecthomas/kong"
-	"go.uber.org/zap"
-
-	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/internal/builtin"
+	"github.com/fulgurite/fulgurite/worker"
 )
 
-// cli is the command line.
-type cli struct {
-	CPU     cpuCommand     `cmd:"" name:"cpu" help:"Run workflows, coordination, agents and graders."`
-	GPU     gpuCommand     `cmd:"" name:"gpu" help:"Update policies, one update at a time."`
-	Sampler samplerCommand `cmd:"" help:"Sample from versions, for gateways."`
-	Gateway gatewayCommand `cmd:"" help:"Answer the model calls of agents, and serve promoted versions at /v1."`
-	Migrate migrateCommand `cmd:"" help:"Bring the store's schema and Temporal's search attributes up to date."`
-	Health  healthCommand  `cmd:"" help:"Ask a process whether it works, as a container's health check."`
-}
-
-// The exit codes.
-const (
-	exitFailed = 1
-	exitUsage  = 2
-)
-
-func main() {
-	agent.ShimMain() // does not return where this process is to be an agent's shim
-	signalled, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	ctx, end := context.WithCancelCause(context.Background())
-	context.AfterFunc(signalled, func() {
-		stop() // a second signal does what signals do, from before anybody learns of the first
-		end(context.Cause(signalled))
-	})
-	code := run(ctx, os.Args[1:], os.Stderr)
-	stop()
-	os.Exit(code)
-}
-
-// parse reads a command line. Nothing is started by it.
-func parse(args []string, stderr io.Writer) (*kong.Context, error) {
-	parser, err := kong.New(&cli{},
-		kong.Name("fulgurite-worker"),
-		kong.Description("The processes of a Fulgurite fleet."),
-		kong.Writers(os.Stdout, stderr),
-		kong.Vars{"name": defaultName()},
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
-	)
-	if err != nil {
-		return nil, err
-	}
-	return parser.Parse(args)
-}
-
-// run executes one command line.
-func run(ctx context.Context, args []string, stderr io.Writer) int {
-	parsed, err := parse(args, stderr)
-	if err != nil {
-		fmt.Fprintf(stderr, "fulgurite-worker: %v\nRun `fulgurite-worker --help` for usage.\n", err)
-		return exitUsage
-	}
-	parsed.BindTo(ctx, (*context.Context)(nil))
-	parsed.BindTo(stderr, (*io.Writer)(nil))
-	var reported reportedError
-	switch err := parsed.Run(); {
-	case err == nil:
-		return 0
-	case errors.As(err, &reported):
-		return exitFailed
-	default:
-		fmt.Fprintln(stderr, "fulgurite-worker:", err)
-		return exitFailed
-	}
-}
-
-// reportedError has been logged as the last thing that the process did.
-type reportedError struct{ error }
-
-// report logs what ended a process.
-func report(log *zap.Logger, err error) error {
-	if err == nil {
-		log.Info("ended")
-		return nil
-	}
-	log.Error("ended", zap.Error(err))
-	return reportedError{err}
-}
+func main() { worker.Main(builtin.Agents()) }

@@ -1,4 +1,4 @@
-package main
+package worker_test
 
 import (
 	"io"
@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/fulgurite/fulgurite/worker"
 )
 
 // service is what a test reads of a service in docker-compose.yml.
@@ -29,7 +31,7 @@ type service struct {
 
 func services(t *testing.T) map[string]service {
 	t.Helper()
-	text, err := os.ReadFile("../../docker-compose.yml")
+	text, err := os.ReadFile("../docker-compose.yml")
 	require.NoError(t, err)
 	var file struct {
 		Services map[string]service `yaml:"services"`
@@ -52,7 +54,7 @@ func ours(t *testing.T) map[string]service {
 }
 
 // read by the command, but not through a flag.
-func beside() []string { return []string{"PGPASSWORD", servingKey} }
+func beside() []string { return []string{"PGPASSWORD", worker.ServingKey} }
 
 func TestComposeRunsCommandsThatExist(t *testing.T) {
 	for name, s := range ours(t) {
@@ -61,7 +63,7 @@ func TestComposeRunsCommandsThatExist(t *testing.T) {
 			for key, value := range s.Environment {
 				t.Setenv(key, value)
 			}
-			parsed, err := parse(s.Command, io.Discard)
+			parsed, err := worker.Parse(s.Command, io.Discard)
 			require.NoError(t, err)
 			known := beside()
 			for _, flag := range parsed.Flags() {
@@ -74,7 +76,7 @@ func TestComposeRunsCommandsThatExist(t *testing.T) {
 				return
 			}
 			require.Equal(t, []string{"CMD", "fulgurite-worker"}, s.Healthcheck.Test[:2])
-			_, err = parse(s.Healthcheck.Test[2:], io.Discard)
+			_, err = worker.Parse(s.Healthcheck.Test[2:], io.Discard)
 			require.NoError(t, err)
 			address := s.Environment["FULGURITE_LISTEN"] + s.Environment["FULGURITE_HEALTH_LISTEN"]
 			_, port, _ := strings.Cut(address, ":")
@@ -121,7 +123,7 @@ func TestComposeHoldsNoSecret(t *testing.T) {
 		}
 	}
 	require.GreaterOrEqual(t, found, 7)
-	example, err := os.ReadFile("../../.env.example")
+	example, err := os.ReadFile("../.env.example")
 	require.NoError(t, err)
 	for line := range strings.Lines(string(example)) {
 		if key, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok && !strings.HasPrefix(key, "#") {
@@ -135,7 +137,7 @@ func TestDockerReadsTheComposeFile(t *testing.T) {
 	if exec.CommandContext(t.Context(), "docker", "compose", "version").Run() != nil {
 		t.Skip("skipped: docker compose is not installed")
 	}
-	read := exec.CommandContext(t.Context(), "docker", "compose", "-f", "../../docker-compose.yml", "config", "--quiet")
+	read := exec.CommandContext(t.Context(), "docker", "compose", "-f", "../docker-compose.yml", "config", "--quiet")
 	read.Env = append(os.Environ(), "POSTGRES_PASSWORD=anything")
 	out, err := read.CombinedOutput()
 	require.NoError(t, err, "%s", out)

@@ -1,4 +1,4 @@
-package main
+package worker_test
 
 import (
 	"bytes"
@@ -19,8 +19,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/internal/builtin"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store"
+	"github.com/fulgurite/fulgurite/worker"
 )
 
 // asCommand makes this binary the command, for what takes a process of its own.
@@ -29,7 +31,7 @@ const asCommand = "FULGURITE_WORKER_TEST_MAIN"
 func TestMain(m *testing.M) {
 	agent.ShimMain()
 	if os.Getenv(asCommand) != "" {
-		main()
+		worker.Main(builtin.Agents())
 	}
 	os.Exit(m.Run())
 }
@@ -70,7 +72,7 @@ func begin(t *testing.T, args ...string) *running {
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &running{stop: cancel, code: make(chan int, 1)}
 	var ended sync.WaitGroup
-	ended.Go(func() { r.code <- run(ctx, args, &r.log) })
+	ended.Go(func() { r.code <- worker.Run(ctx, args, &r.log) })
 	t.Cleanup(func() {
 		cancel()
 		ended.Wait()
@@ -114,14 +116,14 @@ func TestProcessesServeUntilASignalAndThenLetGo(t *testing.T) {
 			r := begin(t, append([]string{command}, flags...)...)
 			r.log.await(t, `"msg":"started"`)
 			url := leased(t, s, role) + "/healthz"
-			require.Zero(t, run(t.Context(), []string{"health", "--url", url}, io.Discard))
+			require.Zero(t, worker.Run(t.Context(), []string{"health", "--url", url}, io.Discard))
 			r.stop()
 			require.Zero(t, <-r.code, r.log.String())
 			require.Contains(t, r.log.String(), `"msg":"draining"`)
 			list, err := s.Leases(t.Context(), role)
 			require.NoError(t, err)
 			require.Empty(t, list, "nobody looks for it any more")
-			require.Equal(t, exitFailed, run(t.Context(), []string{"health", "--url", url}, io.Discard))
+			require.Equal(t, worker.ExitFailed, worker.Run(t.Context(), []string{"health", "--url", url}, io.Discard))
 		})
 	}
 }
@@ -144,7 +146,7 @@ func TestWaitingEnds(t *testing.T) {
 		{"migrate", "--store", filepath.Join(dir, "store.db"), "--temporal-address", "127.0.0.1:1"},
 	} {
 		r := begin(t, append(args, "--blobs", filepath.Join(dir, "blobs"), "--wait", "300ms")...)
-		require.Equal(t, exitFailed, <-r.code)
+		require.Equal(t, worker.ExitFailed, <-r.code)
 		require.Contains(t, r.log.String(), `"level":"error"`)
 		require.NotContains(t, r.log.String(), "hunter2", "a password in the log")
 	}
@@ -166,9 +168,10 @@ func TestBadUsageStartsNothing(t *testing.T) {
 		{}, {"cpu"}, {"trainer"}, {"health"},
 		{"gpu", "--store", dir + "/s", "--blobs", dir + "/b", "--engine", "abacus"},
 		{"cpu", "--store", dir + "/s", "--blobs", dir + "/b", "--log-level", "loud"},
+		{"cpu", "--store", dir + "/s", "--blobs", dir + "/b", "--only"},
 		{"sampler", "--store", dir + "/s", "--blobs", dir + "/b", "--drain", "soon"},
 	} {
-		require.Equal(t, exitUsage, run(t.Context(), args, io.Discard), "%v", args)
+		require.Equal(t, worker.ExitUsage, worker.Run(t.Context(), args, io.Discard), "%v", args)
 	}
 	left, err := os.ReadDir(dir)
 	require.NoError(t, err)

@@ -1,0 +1,58 @@
+package activities
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/fulgurite/fulgurite/agent"
+)
+
+// lendFor is how long an attempt may take beyond the agent's own limit before its
+// session at the forwarder is given up: most of it waiting for a worker.
+const lendFor = 24 * time.Hour
+
+// BeginAttemptResult is an attempt that has begun, for an agent that is somebody's
+// workflow or activity.
+type BeginAttemptResult struct {
+	Attempt int         `json:"attempt,omitempty"`
+	Brief   agent.Brief `json:"brief,omitzero"` // what the agent is told
+	// Ended is what the rollout came to if it has ended: then nothing has begun.
+	Ended *RunAgentResult `json:"ended,omitempty"`
+}
+
+// BeginAttempt begins an attempt for an agent that RolloutWorkflow starts itself,
+// and lends it a session at this worker's forwarder: EndAttempt settles it, on any
+// worker. None begins while nobody works on the agent's queue.
+func (r *Runner) BeginAttempt(ctx context.Context, in RunAgentInput) (_ BeginAttemptResult, err error) {
+	defer settle(&err)
+	v, err := r.library.open(ctx, in.Rollout.Run, r.Runs, r.Blobs)
+	if err != nil {
+		return BeginAttemptResult{}, err
+	}
+	if v.spec.Agent.Temporal == nil {
+		return BeginAttemptResult{}, invalid(fmt.Errorf("begin an attempt at %s: the spec of its run has no agent.temporal", in.Rollout))
+	}
+	task, err := v.task(in.Rollout.Kind, in.Index)
+	if err != nil {
+		return BeginAttemptResult{}, err
+	}
+	if err := r.attended(ctx, *v.spec.Agent.Temporal); err != nil {
+		return BeginAttemptResult{}, err
+	}
+	key := newKey()
+	address, ended, err := r.begin(ctx, in, task.ID, terms(v.spec, in), hashKey(key))
+	if err != nil {
+		return BeginAttemptResult{}, fmt.Errorf("begin an attempt at %s: %w", in.Rollout, err)
+	}
+	if ended {
+		out, err := r.outcome(ctx, address)
+		return BeginAttemptResult{Ended: &out}, err
+	}
+	session, err := r.Forwarder.Lend(address, key, limitsOf(v.spec).Time+lendFor)
+	if err != nil {
+		return BeginAttemptResult{}, err
+	}
+	job := agent.Job{Address: address, Task: agentTask(task), BaseURL: session.BaseURL(), Key: key}
+	return BeginAttemptResult{Attempt: address.Attempt, Brief: job.Brief()}, nil
+}

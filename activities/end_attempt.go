@@ -1,0 +1,158 @@
+package activities
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// Ending is how the workflow or activity of an agent ended.
+type Ending string
+
+// The endings.
+const (
+	Returned   Ending = ""           // with a result
+	Raised     Ending = "error"      // with an error of its own
+	Panicked   Ending = "panic"      // likewise
+	TimedOut   Ending = "timeout"    // its time went by, or its worker was lost
+	Terminated Ending = "terminated" // somebody ended or cancelled it
+	Missing    Ending = "missing"    // it could not be started
+)
+
+// EndAttemptInput says how the agent of an attempt ended.
+type EndAttemptInput struct {
+	Address trace.Address `json:"address"`
+	Index   int           `json:"index"`
+	BaseURL string        `json:"base_url"` // of the session that was lent
+	Key     string        `json:"api_key"`
+	Ending  Ending        `json:"ending,omitempty"`
+	Reply   string        `json:"reply,omitempty"` // what was returned, as JSON or text
+	Message string        `json:"message,omitempty"`
+	// Workflow is the agent's, if it is one.
+	Workflow string `json:"workflow,omitempty"`
+}
+
+// EndAttemptResult is what the attempt came to.
+type EndAttemptResult struct {
+	RunAgentResult
+	// Fault says why the attempt does not count and is to be made again; empty if it
+	// counts.
+	Fault string `json:"fault,omitempty"`
+}
+
+// EndAttempt ends what BeginAttempt began: it asks the forwarder what the agent could
+// have seen, grades what it returned and seals the attempt. An attempt counts only
+// if the forwarder is there to say that no fault was in sight.
+func (r *Runner) EndAttempt(ctx context.Context, in EndAttemptInput) (_ EndAttemptResult, err error) {
+	defer settle(&err)
+	v, err := r.library.open(ctx, in.Address.Run, r.Runs, r.Blobs)
+	if err != nil {
+		return EndAttemptResult{}, err
+	}
+	task, err := v.task(in.Address.Kind, in.Index)
+	if err != nil {
+		return EndAttemptResult{}, err
+	}
+	before, err := r.Attempts.Attempt(ctx, in.Address)
+	if err != nil {
+		return EndAttemptResult{}, fmt.Errorf("read attempt %s: %w", in.Address, err)
+	}
+	if before.Outcome != trace.Running { // a worker was too late to tell Temporal
+		return r.ended(ctx, before)
+	}
+	a := trace.Attempt{Address: in.Address, TaskID: task.ID}
+	result, fault := r.assess(ctx, in, v.spec.Grader)
+	if fault == nil && result.Failure.Unclear() {
+		fault = r.suspect(ctx, in.Address, &result)
+		a.Failure = string(result.Failure)
+	}
+	if ctx.Err() != nil {
+		return EndAttemptResult{}, ctx.Err()
+	}
+	if fault != nil {
+		a.Outcome, a.Error = trace.InfraFault, fault.Error()
+	} else if err := r.judge(ctx, v.spec, task, result, &a); err != nil {
+		return EndAttemptResult{}, fmt.Errorf("grade attempt %s: %w", in.Address, err)
+	}
+	err = r.Attempts.SealAttempt(ctx, a)
+	switch {
+	case errors.Is(err, trace.ErrFenced):
+		return EndAttemptResult{Fault: brief(err.Error())}, nil // a later one has begun, and nobody works on it
+	case err != nil:
+		return EndAttemptResult{}, fmt.Errorf("seal attempt %s: %w", in.Address, err)
+	}
+	return r.ended(ctx, a)
+}
+
+// ended is what an attempt came to that is sealed.
+func (r *Runner) ended(ctx context.Context, a trace.Attempt) (EndAttemptResult, error) {
+	if a.Outcome == trace.InfraFault {
+		return EndAttemptResult{Fault: brief(a.Error)}, nil
+	}
+	out, err := r.outcome(ctx, a.Address)
+	return EndAttemptResult{RunAgentResult: out}, err
+}
+
+// assess is what the agent came to, unless a fault could be why.
+func (r *Runner) assess(ctx context.Context, in EndAttemptInput, g spec.Grader) (agent.Result, error) {
+	settled, err := agent.Settle(ctx, in.BaseURL, in.Key)
+	switch {
+	case err != nil:
+		return agent.Result{}, err
+	case settled.Fault != "":
+		return agent.Result{}, errors.New(settled.Fault)
+	case settled.Failure != "":
+		return agent.Result{Failure: settled.Failure, Message: settled.Message}, nil
+	}
+	switch in.Ending {
+	case Returned:
+		return agent.ReadReply([]byte(in.Reply), g.Limit), nil
+	case Raised:
+		return agent.Result{Failure: agent.Error, Message: in.Message}, nil
+	case Panicked:
+		return agent.Result{Failure: agent.Panic, Message: in.Message}, nil
+	case Terminated:
+		return agent.Result{Failure: agent.Killed, Message: in.Message}, nil
+	case TimedOut:
+		if settled.Waited > 0 {
+			return agent.Result{}, fmt.Errorf("%s; of this time it was held up for %s by faults of ours", in.Message, settled.Waited)
+		}
+		return r.timedOut(ctx, in)
+	}
+	return agent.Result{}, fmt.Errorf("%s: %s", in.Ending, in.Message)
+}
+
+// timedOut is for an agent that gave no result in its time. That is a fault if
+// nobody was there to work on it. Otherwise it may be the agent or a worker that was
+// lost, which looks the same from here.
+func (r *Runner) timedOut(ctx context.Context, in EndAttemptInput) (agent.Result, error) {
+	if r.Workers != nil && in.Workflow != "" {
+		waiting, err := r.Workers.Waits(ctx, in.Workflow)
+		if err != nil {
+			return agent.Result{}, err
+		}
+		if waiting {
+			return agent.Result{}, fmt.Errorf("%s; at the end it waited for a worker", in.Message)
+		}
+	}
+	return agent.Result{Failure: agent.Hang, Message: in.Message}, nil
+}
+
+// attended is an error while nobody works on the queue of an agent.
+func (r *Runner) attended(ctx context.Context, a spec.Temporal) error {
+	if r.Workers == nil {
+		return nil
+	}
+	polled, err := r.Workers.Polled(ctx, a.Queue, a.Workflow != "")
+	if err != nil {
+		return err
+	}
+	if !polled {
+		return fmt.Errorf("no worker polls the task queue %q of agent.temporal: start one, and attempts begin by themselves", a.Queue)
+	}
+	return nil
+}

@@ -1,0 +1,114 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// HookLimit is how long a hook may take.
+const HookLimit = 5 * time.Minute
+
+// ErrBefore is wrapped when Hooks.Before failed, so that the agent was not launched.
+var ErrBefore = errors.New("before the attempt")
+
+// Hooks run in the worker around each attempt, for example to bring up what the
+// agent needs and to clear it away. Both see the job, and the attempt's own
+// directory as its Home. Nil is nothing to do.
+type Hooks struct {
+	// Before runs first. When it fails, the agent is not launched, and the attempt
+	// is a fault.
+	Before func(ctx context.Context, job Job) error
+	// After runs in any case: after the agent, after a Before that failed, and
+	// when the attempt was ended from outside. How it ends changes no outcome.
+	After func(ctx context.Context, job Job, outcome trace.Outcome) error
+}
+
+// HookCommands are hooks that are programs, run as Command runs an agent's, with its
+// environment. FULGURITE_HOME is the attempt's directory; after the attempt,
+// FULGURITE_OUTCOME says how it ended. An exit code other than 0 is a failure.
+func HookCommands(before, after []string) Hooks {
+	var h Hooks
+	if len(before) > 0 {
+		h.Before = func(ctx context.Context, job Job) error { return runHook(ctx, before, job, nil) }
+	}
+	if len(after) > 0 {
+		h.After = func(ctx context.Context, job Job, outcome trace.Outcome) error {
+			return runHook(ctx, after, job, map[string]string{"FULGURITE_OUTCOME": string(outcome)})
+		}
+	}
+	return h
+}
+
+func runHook(ctx context.Context, args []string, job Job, more map[string]string) error {
+	vars := map[string]string{}
+	maps.Copy(vars, job.Environment)
+	maps.Copy(vars, more)
+	job.Environment, job.Limits = vars, Limits{Time: HookLimit}
+	job.Waited, job.Idle = nil, nil // these are the agent's
+	result, err := Command{Args: args}.Launch(ctx, job)
+	if err == nil && result.Failed() {
+		err = fmt.Errorf("%s: %s: %s", args[0], result.Message, result.Stderr)
+	}
+	return err
+}
+
+// Around is a launcher with hooks around each attempt. Scratch is as Command's.
+func Around(l Launcher, h Hooks, scratch string) Launcher { return hooked{l, h, scratch} }
+
+type hooked struct {
+	inner   Launcher
+	hooks   Hooks
+	scratch string
+}
+
+// Launch implements Launcher.
+func (h hooked) Launch(ctx context.Context, job Job) (Result, error) {
+	home, err := openHome(ctx, h.scratch, holder{Execution: job.Execution, Attempt: job.Address.Attempt}, job.Address.RolloutID)
+	if err != nil {
+		return Result{}, job.infrastructure(err)
+	}
+	job.home, job.Home = home, home.path
+	result, err := h.launch(ctx, job)
+	if after := h.after(ctx, job, result, err); after != nil {
+		after = fmt.Errorf("after the attempt: %w", after)
+		if err != nil {
+			err = errors.Join(err, after)
+		}
+		result.Note = head(after.Error(), tailBytes)
+	}
+	// What can't be removed doesn't change the result; the next attempt meets it.
+	_ = home.close()
+	return result, err
+}
+
+func (h hooked) launch(ctx context.Context, job Job) (Result, error) {
+	if h.hooks.Before != nil {
+		if err := h.hooks.Before(ctx, job); err != nil {
+			return Result{}, job.infrastructure(fmt.Errorf("%w: %w", ErrBefore, err))
+		}
+	}
+	return h.inner.Launch(ctx, job)
+}
+
+// after also runs when ctx has ended, since what was brought up has to be cleared
+// away.
+func (h hooked) after(ctx context.Context, job Job, result Result, err error) error {
+	if h.hooks.After == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), HookLimit)
+	defer cancel()
+	outcome := trace.Completed
+	switch {
+	case err != nil:
+		outcome = trace.InfraFault
+	case result.Failed():
+		outcome = trace.AgentFailed
+	}
+	return h.hooks.After(ctx, job, outcome)
+}

@@ -1,0 +1,74 @@
+package agent
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+)
+
+// ReadReply reads what an agent elsewhere returned: an object with a result and
+// perhaps a reward, any other JSON, or plain text. A reward that is no number, or
+// beyond limit (0 is none), is refused in Result.RewardError.
+func ReadReply(body []byte, limit float64) Result {
+	body = bytes.TrimSpace(body)
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(body, &fields); err != nil || fields == nil {
+		return Result{Text: head(plain(body), resultBytes)}
+	}
+	result, given := fields["result"]
+	reward, rewarded := fields["reward"]
+	if !given && !rewarded {
+		return Result{Text: head(plain(body), resultBytes)}
+	}
+	out := Result{Text: head(plain(result), resultBytes)}
+	if rewarded {
+		out.Reward, out.RewardError = readReward(reward, limit)
+	}
+	return out
+}
+
+// plain is the text of a JSON string, nothing for null, and else what it is.
+func plain(value []byte) string {
+	if string(value) == "null" {
+		return ""
+	}
+	var text string
+	if json.Unmarshal(value, &text) == nil {
+		return text
+	}
+	return strings.ToValidUTF8(string(value), "\uFFFD")
+}
+
+// LastReward is the reward that the last line of a result claims, if it is JSON
+// {"reward": number} or a bare number. A refusal says why a claim does not count.
+func LastReward(text string, limit float64) (reward *float64, refusal string) {
+	text = strings.TrimSpace(text)
+	line := []byte(strings.TrimSpace(text[strings.LastIndexByte(text, '\n')+1:]))
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(line, &fields) == nil {
+		if value, ok := fields["reward"]; ok {
+			return readReward(value, limit)
+		}
+		return nil, ""
+	}
+	var number float64
+	if json.Unmarshal(line, &number) == nil {
+		return readReward(line, limit)
+	}
+	return nil, ""
+}
+
+// readReward reads a number within the limit. Null is no reward.
+func readReward(value json.RawMessage, limit float64) (reward *float64, refusal string) {
+	if string(value) == "null" {
+		return nil, ""
+	}
+	var number float64
+	if err := json.Unmarshal(value, &number); err != nil {
+		return nil, fmt.Sprintf("report reward: %s is not a number", head(string(value), 80))
+	}
+	r := report{limit: limit}
+	_ = r.set(number) // last says it again
+	return r.last()
+}

@@ -1,0 +1,105 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+)
+
+const (
+	// serviceBytes is the most that a service may answer.
+	serviceBytes = 8 << 20
+	// excerptBytes is how much of a refusal stands in the failure's message.
+	excerptBytes = 2 << 10
+)
+
+// Service is an agent behind HTTP, for many attempts at once. It is asked by POST
+// of a Brief as JSON, under an Idempotency-Key that is the attempt's address, and
+// answers with its result, as ReadReply reads it.
+//
+// A service that can't be reached, breaks off, or answers 429, 502, 503 or 504 is
+// not there or has no time: a fault, and no failure. Any other status that tells of
+// no success is the agent's failure. When a limit ends the attempt, the request is
+// given up; it is for the service to notice.
+type Service struct {
+	// URL takes the requests. Redirects are not followed.
+	URL string
+	// Headers are added to each request.
+	Headers map[string]string
+}
+
+// Launch asks the service and waits for its answer.
+func (s Service) Launch(ctx context.Context, job Job) (Result, error) {
+	if ctx.Err() != nil {
+		return Result{}, job.infrastructure(context.Cause(ctx))
+	}
+	began := time.Now()
+	bounded, stop := limited(ctx, job, func() time.Duration { return time.Since(began) })
+	defer stop()
+	result, err := s.ask(bounded, job)
+	var over *exceeded
+	switch {
+	case err == nil:
+		return result, nil
+	case errors.As(context.Cause(bounded), &over):
+		return Result{Failure: over.failure, Message: over.message}, nil
+	case ctx.Err() != nil:
+		return Result{}, job.infrastructure(context.Cause(ctx))
+	}
+	return Result{}, job.infrastructure(err)
+}
+
+func (s Service) ask(ctx context.Context, job Job) (Result, error) {
+	body, err := json.Marshal(job.Brief())
+	if err != nil {
+		return Result{}, fmt.Errorf("encode brief: %w", err)
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL, bytes.NewReader(body))
+	if err != nil {
+		return Result{}, fmt.Errorf("ask service: %w", err)
+	}
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("Idempotency-Key", job.Address.String())
+	for name, value := range s.Headers {
+		request.Header.Set(name, value)
+	}
+	// A connection of its own: on one that is kept a request could be sent twice.
+	transport := newTransport()
+	transport.Proxy, transport.DisableKeepAlives = http.ProxyFromEnvironment, true
+	response, err := transport.RoundTrip(request)
+	if err != nil {
+		return Result{}, fmt.Errorf("ask service: %w", err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	job.progressed()
+	text, err := io.ReadAll(io.LimitReader(response.Body, serviceBytes+1))
+	if err != nil {
+		return Result{}, fmt.Errorf("read answer of service: %w", err)
+	}
+	return answer(response, text, job.Limits.Reward)
+}
+
+// answer is what a service's answer comes to.
+func answer(response *http.Response, text []byte, limit float64) (Result, error) {
+	switch status := response.StatusCode; {
+	case status == http.StatusTooManyRequests, status == http.StatusBadGateway,
+		status == http.StatusServiceUnavailable, status == http.StatusGatewayTimeout:
+		return Result{}, fmt.Errorf("service answered %s: %s", response.Status, excerpt(text))
+	case status < 200 || status > 299:
+		message := strings.TrimSpace(fmt.Sprintf("service answered %s: %s", response.Status, excerpt(text)))
+		return Result{Failure: Error, Message: message}, nil
+	case len(text) > serviceBytes:
+		return Result{Failure: OutputLimit, Message: fmt.Sprintf("answered more than %d bytes", serviceBytes)}, nil
+	}
+	return ReadReply(text, limit), nil
+}
+
+func excerpt(text []byte) string {
+	return head(strings.ToValidUTF8(string(bytes.TrimSpace(text)), "\uFFFD"), excerptBytes)
+}

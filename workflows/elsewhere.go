@@ -1,0 +1,132 @@
+package workflows
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/fulgurite/fulgurite/activities"
+	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// How long to wait before an attempt that was a fault is made again. The longest
+// wait keeps the history of a day of faults within a workflow's limit.
+const (
+	firstAgain = time.Second
+	longAgain  = 5 * time.Minute
+)
+
+// messageBytes is the most of an agent's error that goes on to the store.
+const messageBytes = 8 << 10
+
+// elsewhere runs a sample whose agent is a workflow or an activity of somebody's,
+// attempt after attempt until one counts.
+func elsewhere(ctx workflow.Context, in sampleInput) (activities.RunAgentResult, error) {
+	for again := firstAgain; ; again = min(2*again, longAgain) {
+		out, err := attempt(ctx, in)
+		if err != nil || out.Fault == "" {
+			return out.RunAgentResult, err
+		}
+		workflow.GetLogger(ctx).Warn("attempt does not count, trying again", "rollout", in.Rollout.String(), "fault", out.Fault, "in", again)
+		if err := workflow.Sleep(ctx, again); err != nil {
+			return activities.RunAgentResult{}, err
+		}
+	}
+}
+
+// attempt begins one attempt, has the agent's workers make it, and ends it. It is
+// ended also when the rollout is cancelled meanwhile.
+func attempt(ctx workflow.Context, in sampleInput) (activities.EndAttemptResult, error) {
+	var runner *activities.Runner
+	var begun activities.BeginAttemptResult
+	summary := fmt.Sprintf("sample %d at version %d", in.Rollout.Sample, in.Version)
+	err := workflow.ExecuteActivity(around(ctx, in.Agent, summary), runner.BeginAttempt, in.RunAgentInput).Get(ctx, &begun)
+	if err != nil {
+		return activities.EndAttemptResult{}, err
+	}
+	if begun.Ended != nil {
+		return activities.EndAttemptResult{RunAgentResult: *begun.Ended}, nil
+	}
+	end := activities.EndAttemptInput{
+		Address: trace.Address{RolloutID: in.Rollout, Attempt: begun.Attempt}, Index: in.Index,
+		BaseURL: begun.Brief.BaseURL, Key: begun.Brief.APIKey,
+	}
+	callAgent(ctx, in.Agent, begun.Brief, summary, &end)
+	cancelled := ctx.Err()
+	if cancelled != nil {
+		var release workflow.CancelFunc
+		ctx, release = workflow.NewDisconnectedContext(ctx)
+		defer release()
+	}
+	var out activities.EndAttemptResult
+	err = workflow.ExecuteActivity(around(ctx, in.Agent, summary), runner.EndAttempt, end).Get(ctx, &out)
+	if cancelled != nil {
+		err = cancelled
+	}
+	return out, err
+}
+
+// callAgent starts the agent's workflow or activity with its brief as the only
+// argument, and notes how it ended.
+func callAgent(ctx workflow.Context, a spec.Agent, brief any, summary string, end *activities.EndAttemptInput) {
+	var f workflow.Future
+	limit := time.Duration(a.Limits.Seconds * float64(time.Second))
+	if a.Temporal.Workflow != "" {
+		end.Workflow = end.Address.String()
+		f = workflow.ExecuteChildWorkflow(agentWorkflow(ctx, *a.Temporal, end.Workflow, limit, summary), a.Temporal.Workflow, brief)
+	} else {
+		idle := time.Duration(a.Limits.IdleSeconds * float64(time.Second))
+		f = workflow.ExecuteActivity(agentActivity(ctx, *a.Temporal, limit, idle, summary), a.Temporal.Activity, brief)
+	}
+	var reply converter.RawValue
+	if err := f.Get(ctx, &reply); err != nil {
+		end.Ending, end.Message = endingOf(err, limit)
+		return
+	}
+	end.Reply = strings.ToValidUTF8(string(reply.Payload().GetData()), "\uFFFD")
+}
+
+// endingOf reads from the error of a child or an activity how it ended. Only the
+// error right below counts: what is deeper is the agent's own story. But an activity
+// of the agent that timed out may be one whose worker was lost.
+func endingOf(err error, limit time.Duration) (activities.Ending, string) {
+	var child *temporal.ChildWorkflowExecutionError
+	var activity *temporal.ActivityError
+	if !errors.As(err, &child) && !errors.As(err, &activity) {
+		return activities.Missing, brief(err) // such as an id that is taken
+	}
+	cause := errors.Unwrap(err)
+	if inner, ok := cause.(*temporal.ActivityError); ok && child != nil { //nolint:errorlint // the error right below
+		if lost, ok := errors.Unwrap(inner).(*temporal.TimeoutError); ok { //nolint:errorlint // and the one below that
+			cause = lost
+		}
+	}
+	switch cause.(type) { //nolint:errorlint // the error right below
+	case *temporal.TimeoutError:
+		return activities.TimedOut, fmt.Sprintf("no result after %s: it is still running, or its worker is gone", limit)
+	case *temporal.TerminatedError:
+		return activities.Terminated, "it was terminated"
+	case *temporal.CanceledError:
+		return activities.Terminated, "it was cancelled"
+	case *temporal.PanicError:
+		return activities.Panicked, brief(cause)
+	case nil:
+		return activities.Missing, brief(err)
+	}
+	return activities.Raised, brief(cause)
+}
+
+// brief is an error in words, cut to messageBytes.
+func brief(err error) string {
+	text := err.Error()
+	if len(text) <= messageBytes {
+		return text
+	}
+	return strings.ToValidUTF8(text[:messageBytes], "")
+}
