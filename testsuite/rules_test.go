@@ -96,7 +96,7 @@ func within(p string, packages ...string) bool {
 
 // edges touch the world: disks, networks, processes, devices.
 func edges() []string {
-	return []string{"store", "gateway", "agent", "web", "model/native", "model/gomlx", "model/remote"}
+	return []string{"store", "gateway", "agent", "web", "model/native", "model/gomlx", "model/remote", "model/upstream"}
 }
 
 func TestImportsFollowTheDesign(t *testing.T) {

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -42,8 +43,21 @@ type Launchers agent.Registry
 
 // Launcher implements activities.Launchers.
 func (l Launchers) Launcher(s spec.Spec) (agent.Launcher, error) {
-	if s.Agent.Func != "" {
-		return agent.Registry(l).Launcher(s.Agent.Func)
+	inner, err := l.inner(s.Agent)
+	if err != nil || len(s.Agent.Before)+len(s.Agent.After) == 0 {
+		return inner, err
 	}
-	return agent.Command{Args: s.Agent.Command}, nil
+	return agent.Around(inner, agent.HookCommands(s.Agent.Before, s.Agent.After), ""), nil
+}
+
+func (l Launchers) inner(a spec.Agent) (agent.Launcher, error) {
+	switch {
+	case a.Func != "":
+		return agent.Registry(l).Launcher(a.Func)
+	case a.Service != nil:
+		return agent.Service{URL: a.Service.URL, Headers: a.Service.Headers}, nil
+	case a.Temporal != nil:
+		return nil, errors.New("agent.temporal is started by the workflow of a rollout, and by nothing else")
+	}
+	return agent.Command{Args: a.Command}, nil
 }

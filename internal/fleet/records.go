@@ -11,7 +11,6 @@ import (
 
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/agent"
-	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/gateway"
 	"github.com/fulgurite/fulgurite/internal/catalog"
 	"github.com/fulgurite/fulgurite/model"
@@ -27,6 +26,7 @@ type Records struct {
 	Store   *store.Store
 	Blobs   *blob.Store
 	Catalog catalog.Catalog
+	Codecs  *Codecs
 }
 
 // Open opens the store at a URL and the directory of blobs. It leaves the schema
@@ -40,7 +40,7 @@ func Open(ctx context.Context, storeURL, blobs string, log *zap.Logger) (Records
 	if err != nil {
 		return Records{}, errors.Join(err, s.Close())
 	}
-	return Records{s, b, catalog.Catalog{Store: s, Blobs: b}}, nil
+	return Records{s, b, catalog.Catalog{Store: s, Blobs: b}, NewCodecs(b)}, nil
 }
 
 // Close lets go of the store.
@@ -49,13 +49,15 @@ func (r Records) Close() error { return r.Store.Close() }
 // Sampler samples in this process, with the native engine, and keeps resident
 // versions in memory.
 func (r Records) Sampler(resident int) *serve.Sampler {
-	return serve.New(native.New(native.Options{}), r.Catalog, resident)
+	s := serve.New(native.New(native.Options{}), r.Catalog, resident)
+	s.Constrain = r.Codecs.Constrain
+	return s
 }
 
 // Gateway is the door for agents. Its config is complete but for what is given
 // here: journal, versions and codecs.
 func (r Records) Gateway(c gateway.Config) *gateway.Gateway {
-	c.Journal, c.Versions, c.Codecs = r.Store, r.Catalog, dialog.Named
+	c.Journal, c.Versions, c.Codecs = r.Store, r.Catalog, r.Codecs.Named
 	return gateway.New(c)
 }
 
@@ -68,7 +70,7 @@ func (r Records) Coordinator(c client.Client, namespace string, publisher activi
 	}
 	return &activities.Coordinator{
 		Runs: r.Store, Ledger: r.Store, Attempts: r.Store, Blobs: r.Blobs, Publisher: publisher,
-		Cluster: Cluster{c, namespace}, Codecs: dialog.Named, Directory: directory,
+		Cluster: Cluster{c, namespace}, Codecs: r.Codecs.Named, Directory: directory,
 	}, nil
 }
 
@@ -81,5 +83,7 @@ func (r Records) Runner(forwarder *agent.Forwarder, functions agent.Registry) *a
 
 // Trainer has the activities of the queue "train-gpu".
 func (r Records) Trainer(engines func(name string) (model.Engine, error)) *activities.Trainer {
-	return &activities.Trainer{Runs: r.Store, Versions: r.Store, Blobs: r.Blobs, Engines: engines, Codecs: dialog.Named}
+	return &activities.Trainer{
+		Runs: r.Store, Versions: r.Store, Blobs: r.Blobs, Engines: engines, Codecs: r.Codecs.Named, Constrain: r.Codecs.Constrain,
+	}
 }

@@ -30,7 +30,6 @@ import (
 	"github.com/fulgurite/fulgurite/gateway"
 	"github.com/fulgurite/fulgurite/internal/devserver"
 	"github.com/fulgurite/fulgurite/internal/fleet"
-	"github.com/fulgurite/fulgurite/model/serve"
 	"github.com/fulgurite/fulgurite/workers"
 	"github.com/fulgurite/fulgurite/workflows"
 )
@@ -58,6 +57,8 @@ type Options struct {
 	Frontend    int // Temporal's port
 	UIPort      int
 	GatewayPort int
+	// TracePort takes spans by gRPC; without it they come by HTTP alone.
+	TracePort int
 	// Queues are polled for agents beside workflows.QueueRollout.
 	Queues []string
 	// Agents are the functions that a spec may name.
@@ -86,7 +87,9 @@ type Stack struct {
 	log        *zap.Logger
 	temporal   *devserver.Server
 	gatewayURL string
-	closers    []func(context.Context) error // in the order to close
+	// traceAddress is where spans come in by gRPC, or empty.
+	traceAddress string
+	closers      []func(context.Context) error // in the order to close
 }
 
 // Start brings everything up. What it started is stopped again when a part fails.
@@ -106,7 +109,9 @@ func Start(ctx context.Context, o Options) (_ *Stack, err error) {
 	if err := s.openStore(ctx); err != nil {
 		return nil, err
 	}
-	sampler := s.Sampler(resident)
+	builtin := s.Sampler(resident)
+	s.onClose(func(context.Context) error { builtin.Close(); return nil })
+	sampler := s.Route(builtin)
 	s.onClose(func(context.Context) error { sampler.Close(); return nil })
 	if err := s.startGateway(ctx, o, sampler); err != nil {
 		return nil, err
@@ -149,19 +154,29 @@ func (s *Stack) openStore(ctx context.Context) error {
 	return s.Store.Migrate(ctx)
 }
 
-func (s *Stack) startGateway(ctx context.Context, o Options, sampler *serve.Sampler) error {
+func (s *Stack) startGateway(ctx context.Context, o Options, sampler *fleet.Router) error {
 	listener, err := listen(ctx, o.GatewayPort)
 	if err != nil {
 		return fmt.Errorf("start the gateway: %w", err)
 	}
 	log := o.Log.Named("gateway")
-	server := fleet.Serve(listener, s.Gateway(gateway.Config{Sampler: sampler, Log: log}), log)
+	door := s.Gateway(gateway.Config{Sampler: sampler, Log: log})
+	server := fleet.Serve(listener, door, log)
 	s.gatewayURL = server.URL()
 	s.onClose(server.Close)
+	if o.TracePort == 0 {
+		return nil
+	}
+	if listener, err = listen(ctx, o.TracePort); err != nil {
+		return fmt.Errorf("start the trace server: %w", err)
+	}
+	traces := fleet.ServeTraces(listener, door, log)
+	s.traceAddress = traces.Address()
+	s.onClose(traces.Close)
 	return nil
 }
 
-func (s *Stack) startWorkers(ctx context.Context, o Options, sampler *serve.Sampler) error {
+func (s *Stack) startWorkers(ctx context.Context, o Options, sampler *fleet.Router) error {
 	forwarder, err := agent.NewForwarder(ctx, func() string { return s.gatewayURL }, o.Log.Named("forwarder"))
 	if err != nil {
 		return err
@@ -179,6 +194,7 @@ func (s *Stack) startWorkers(ctx context.Context, o Options, sampler *serve.Samp
 	}
 	list := []worker.Worker{workers.Training(s.Client, coordinator, tuning), workers.TrainGPU(s.Client, trainer, tuning)}
 	runner := s.Runner(forwarder, o.Agents)
+	runner.Workers = fleet.Workers{Client: s.Client}
 	for _, queue := range append([]string{workflows.QueueRollout}, o.Queues...) {
 		list = append(list, workers.Rollout(s.Client, queue, runner, tuning))
 	}
@@ -193,6 +209,9 @@ func (s *Stack) startWorkers(ctx context.Context, o Options, sampler *serve.Samp
 
 // GatewayURL is where the OpenAI-compatible door listens, ending in "/v1".
 func (s *Stack) GatewayURL() string { return s.gatewayURL + "/v1" }
+
+// TraceAddress is host:port of the trace server, or empty without one.
+func (s *Stack) TraceAddress() string { return s.traceAddress }
 
 // TemporalAddress is host:port of Temporal's frontend.
 func (s *Stack) TemporalAddress() string { return s.temporal.Address() }

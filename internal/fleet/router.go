@@ -1,0 +1,146 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/hf"
+	"github.com/fulgurite/fulgurite/model/remote"
+	"github.com/fulgurite/fulgurite/model/upstream"
+	"github.com/fulgurite/fulgurite/spec"
+)
+
+// Router samples where a run's spec says: at the built-in sampler, or at servers of
+// others (sampling.server). Runs whose specs name the same servers share what is
+// known of them.
+type Router struct {
+	builtin remote.Sampler
+	records Records
+
+	mu      sync.Mutex
+	runs    map[string]remote.Sampler
+	servers map[string]*upstream.Sampler // by the JSON of their settings
+}
+
+var _ remote.Sampler = (*Router)(nil)
+
+// Route returns a router in front of the built-in sampler.
+func (r Records) Route(builtin remote.Sampler) *Router {
+	return &Router{builtin: builtin, records: r, runs: map[string]remote.Sampler{}, servers: map[string]*upstream.Sampler{}}
+}
+
+// Sample implements model.Sampler.
+func (r *Router) Sample(ctx context.Context, v model.VersionID, request model.DecodeRequest) (model.Completion, string, error) {
+	s, err := r.of(ctx, v.Run)
+	if err != nil {
+		return model.Completion{}, "", fmt.Errorf("sample %s: %w", v, err)
+	}
+	return s.Sample(ctx, v, request)
+}
+
+// Publish makes a version ready where its run is sampled.
+func (r *Router) Publish(ctx context.Context, v model.VersionID) error {
+	s, err := r.of(ctx, v.Run)
+	if err != nil {
+		return fmt.Errorf("publish %s: %w", v, err)
+	}
+	return s.Publish(ctx, v)
+}
+
+// Close lets go of connections to servers of others.
+func (r *Router) Close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range r.servers {
+		s.Close()
+	}
+}
+
+// of is who samples a run. A run's spec never changes, so once is enough.
+func (r *Router) of(ctx context.Context, run string) (remote.Sampler, error) {
+	r.mu.Lock()
+	s, ok := r.runs[run]
+	r.mu.Unlock()
+	if ok {
+		return s, nil
+	}
+	on, err := r.records.Store.Run(ctx, run)
+	if err != nil {
+		return nil, fmt.Errorf("read run %s: %w", run, err)
+	}
+	var sp spec.Spec
+	if err := json.Unmarshal(on.Spec, &sp); err != nil {
+		return nil, fmt.Errorf("spec of run %s: %w", run, err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s, err = r.open(sp); err != nil {
+		return nil, fmt.Errorf("servers of run %s: %w", run, err)
+	}
+	r.runs[run] = s
+	return s, nil
+}
+
+// open finds or makes the sampler of a spec. The caller holds mu.
+func (r *Router) open(sp spec.Spec) (remote.Sampler, error) {
+	server := sp.Sampling.Server
+	if server == nil {
+		return r.builtin, nil
+	}
+	key, err := json.Marshal(struct {
+		*spec.Server
+		Base string
+	}{server, sp.Model.Base})
+	if err != nil {
+		return nil, err
+	}
+	if s, ok := r.servers[string(key)]; ok {
+		return s, nil
+	}
+	s, err := upstream.New(upstream.Options{
+		Type: server.Type, URLs: server.URLs, Model: server.Model, Versions: server.Versions, Key: server.Key, Directory: server.Directory,
+		Write: func(ctx context.Context, v model.VersionID, directory string) (string, error) {
+			return r.write(ctx, v, sp.Model.Base, directory)
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	r.servers[string(key)] = s
+	return s, nil
+}
+
+// write writes a version for a server to load: its own weights, with everything else,
+// such as the tokenizer, from the base model.
+func (r *Router) write(ctx context.Context, v model.VersionID, base, directory string) (string, error) {
+	architecture, weights, digest, err := r.records.Catalog.Load(ctx, v)
+	if err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(directory, 0o755); err != nil {
+		return "", err
+	}
+	files, err := os.ReadDir(base)
+	if err != nil {
+		return "", fmt.Errorf("read the base model: %w", err)
+	}
+	for _, f := range files {
+		if !f.Type().IsRegular() || f.Name() == model.ConfigFile || filepath.Ext(f.Name()) == ".safetensors" {
+			continue
+		}
+		data, err := os.ReadFile(filepath.Join(base, f.Name()))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(directory, f.Name()), data, 0o644)
+		}
+		if err != nil {
+			return "", errors.Join(fmt.Errorf("copy %s", f.Name()), err)
+		}
+	}
+	return digest, hf.WriteDirectory(directory, architecture, weights)
+}

@@ -1,0 +1,16 @@
+// Package upstream samples at servers of others, by token ids: vLLM and SGLang. A
+// prompt goes out as ids and comes back as ids with log-probabilities, so that text is
+// never tokenized again on the way.
+//
+// What a server answers is believed only as far as it can be checked: its ids of the
+// prompt must be those that were sent, its completion must have one finite
+// log-probability for each token and end as it says it does, and the version that
+// sampled must be the one that was asked for. Anything else is an error, which the
+// gateway reports as a fault and nothing records.
+//
+// Replicas share the load by the beginning of the prompt, so that a dialog stays where
+// its prefix is cached. One that fails is left alone for a while, and tried again with
+// one request. Requests wait while a server loads another version. Servers hold their
+// replies to a form by rules of their own, which can't be rebuilt, so tokens that were
+// sampled under one are not trained.
+package upstream

@@ -1,0 +1,171 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/fulgurite/fulgurite/model"
+)
+
+// The types of server.
+const (
+	VLLM   = "vllm"
+	SGLang = "sglang"
+)
+
+// How a server gets versions.
+const (
+	Adapters = "adapters" // each is a LoRA adapter of its own
+	Reload   = "reload"   // one at a time
+	None     = "none"     // never: it serves what it was started with
+)
+
+var (
+	// ErrReply is wrapped where a server answered something else than it should.
+	ErrReply = errors.New("bad reply of the server")
+	// ErrVersion is wrapped where a server can't serve the version that was asked for.
+	ErrVersion = errors.New("the server can't serve the version")
+	// ErrAway is wrapped where no replica can be asked at the moment.
+	ErrAway = errors.New("no server answers")
+)
+
+// Options say which servers to ask.
+type Options struct {
+	Type     string   // VLLM or SGLang
+	URLs     []string // replicas, without /v1
+	Model    string   // its name there
+	Versions string   // Adapters, Reload or None
+	Key      string   // the environment variable with the API key; empty for none
+	// Directory is where versions lie, or are written, for the servers to read.
+	Directory string
+	// Write writes a version as a Hugging Face directory and returns the digest of its
+	// weights. It is needed with Reload.
+	Write func(ctx context.Context, v model.VersionID, directory string) (weights string, err error)
+	// Retry is the shortest time that a replica which failed is left alone; 0 is a
+	// second. It doubles up to a minute.
+	Retry time.Duration
+}
+
+// Sampler implements model.Sampler. It is safe for concurrent use.
+type Sampler struct {
+	options  Options
+	protocol protocol
+	replicas []*replica
+	client   *http.Client
+}
+
+// protocol is what differs between types of server.
+type protocol interface {
+	// sample asks a server and reads its whole reply, with the ids of its prompt where
+	// it gives them.
+	sample(ctx context.Context, s *Sampler, r *replica, model string, request model.DecodeRequest) (reply, error)
+	// load has a server serve the version in the directory from now on, or beside others.
+	load(ctx context.Context, s *Sampler, r *replica, name, directory string) error
+}
+
+// reply is what a server answered.
+type reply struct {
+	prompt     []int32 // as the server understood it; nil if it does not say
+	completion model.Completion
+	version    string // that sampled; empty if it does not say
+}
+
+// New returns a sampler. It connects when it is first asked.
+func New(o Options) (*Sampler, error) {
+	s := &Sampler{options: o, client: &http.Client{Transport: &http.Transport{
+		DialContext:         (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
+		MaxIdleConnsPerHost: 256, IdleConnTimeout: time.Minute,
+	}}}
+	switch {
+	case o.Type == VLLM && o.Versions != Reload:
+		s.protocol = vllm{}
+	case o.Type == SGLang && o.Versions != Adapters:
+		s.protocol = sglang{}
+	default:
+		return nil, fmt.Errorf("server of type %q with versions %q: there are vllm with adapters and sglang with reload, and both with none", o.Type, o.Versions)
+	}
+	if len(o.URLs) == 0 {
+		return nil, errors.New("no URL of a server")
+	}
+	if s.options.Retry == 0 {
+		s.options.Retry = time.Second
+	}
+	for _, u := range o.URLs {
+		s.replicas = append(s.replicas, &replica{url: strings.TrimSuffix(u, "/"), retry: s.options.Retry})
+	}
+	return s, nil
+}
+
+// Sample implements model.Sampler.
+func (s *Sampler) Sample(ctx context.Context, v model.VersionID, r model.DecodeRequest) (model.Completion, string, error) {
+	replica, err := s.choose(r.Prompt)
+	if err != nil {
+		return model.Completion{}, "", fmt.Errorf("sample %s: %w", v, err)
+	}
+	c, weights, err := s.sampleAt(ctx, replica, v, r)
+	replica.report(err, ctx.Err() != nil)
+	if err != nil {
+		return model.Completion{}, "", fmt.Errorf("sample %s at %s: %w", v, replica.url, err)
+	}
+	return c, weights, nil
+}
+
+func (s *Sampler) sampleAt(ctx context.Context, at *replica, v model.VersionID, r model.DecodeRequest) (model.Completion, string, error) {
+	name, weights, release, err := s.hold(ctx, at, v)
+	if err != nil {
+		return model.Completion{}, "", err
+	}
+	defer release()
+	got, err := s.protocol.sample(ctx, s, at, name, r)
+	if err == nil {
+		err = got.check(r, s.expected(v))
+	}
+	if errors.Is(err, ErrVersion) {
+		at.forget() // somebody else changed its weights
+	}
+	if err != nil {
+		return model.Completion{}, "", err
+	}
+	if r.Form.Masks() {
+		got.completion.Forced = make([]bool, len(got.completion.Tokens))
+		for i := range got.completion.Forced {
+			got.completion.Forced[i] = true
+		}
+	}
+	return got.completion, weights, nil
+}
+
+// Publish makes a version ready at every replica.
+func (s *Sampler) Publish(ctx context.Context, v model.VersionID) error {
+	var all errgroup.Group
+	for _, at := range s.replicas {
+		all.Go(func() error {
+			_, _, release, err := s.hold(ctx, at, v)
+			if err != nil {
+				return fmt.Errorf("publish %s at %s: %w", v, at.url, err)
+			}
+			release()
+			return nil
+		})
+	}
+	return all.Wait()
+}
+
+// Close lets go of idle connections.
+func (s *Sampler) Close() { s.client.CloseIdleConnections() }
+
+// key is the API key, read each time so that it may change.
+func (s *Sampler) key() string {
+	if s.options.Key == "" {
+		return ""
+	}
+	return os.Getenv(s.options.Key)
+}
