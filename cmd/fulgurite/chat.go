@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/fulgurite/fulgurite/agent"
-	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/gateway"
 	"github.com/fulgurite/fulgurite/internal/catalog"
 	"github.com/fulgurite/fulgurite/internal/fleet"
@@ -50,7 +49,7 @@ func (c *chatCommand) Run(ctx context.Context, s *shared, t *terminal) error {
 	}
 	sampler := serve.New(engine, k, 1)
 	defer sampler.Close()
-	url, stop, err := serveHTTP(ctx, gateway.New(gateway.Config{Journal: db, Sampler: sampler, Versions: k, Codecs: dialog.Named, Log: s.logger(ctx, t.err)}))
+	url, stop, err := serveHTTP(ctx, gateway.New(gateway.Config{Journal: db, Sampler: sampler, Versions: k, Codecs: fleet.NewCodecs(blobs).Named, Log: s.logger(ctx, t.err)}))
 	if err != nil {
 		return err
 	}

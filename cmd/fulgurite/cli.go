@@ -29,6 +29,7 @@ type cli struct {
 	Status    statusCommand    `cmd:"" help:"Show where a run stands."`
 	Runs      runsCommand      `cmd:"" help:"List the runs."`
 	Report    reportCommand    `cmd:"" help:"Account for every prompt, attempt and promotion of a run."`
+	Calls     callsCommand     `cmd:"" help:"Show the model calls of an attempt: who made them, and what became of them."`
 	Versions  versionsCommand  `cmd:"" help:"List a run's versions, and how the promoted one changed."`
 	Rollback  rollbackCommand  `cmd:"" help:"Promote an earlier version again."`
 	Pin       pinCommand       `cmd:"" help:"Promote a version and hold it against the run's own promotions."`
@@ -41,6 +42,7 @@ type cli struct {
 	Set       setCommand       `cmd:"" help:"Give keys of a run's spec other numbers, from the next step on."`
 	Chat      chatCommand      `cmd:"" help:"Ask a version something, through the run's own agent."`
 	Export    exportCommand    `cmd:"" help:"Write a version as a Hugging Face directory."`
+	Data      dataCommand      `cmd:"" help:"Write what a run was trained on as JSONL or Parquet, for other trainers."`
 	WarmStart warmStartCommand `cmd:"" help:"Make the warm start of a spec alone, as a Hugging Face directory."`
 	Schema    schemaCommand    `cmd:"" help:"Print the JSON Schema of specs."`
 }

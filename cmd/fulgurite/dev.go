@@ -13,6 +13,7 @@ type ports struct {
 	Port        int `help:"Temporal's port (0: any)." default:"7233" env:"FULGURITE_PORT"`
 	UIPort      int `help:"The Web UI's port (0: any)." default:"8233" env:"FULGURITE_UI_PORT" name:"ui-port"`
 	GatewayPort int `help:"The gateway's port (0: any)." default:"8234" env:"FULGURITE_GATEWAY_PORT"`
+	TracePort   int `help:"Port for spans by gRPC (0: none; by HTTP the gateway takes them)." default:"0" env:"FULGURITE_TRACE_PORT"`
 }
 
 type devCommand struct {
@@ -27,6 +28,9 @@ func (c *devCommand) Run(ctx context.Context, s *shared, t *terminal) error {
 		return err
 	}
 	t.printf("Fulgurite is up. State lies in %s\n\n  Temporal   %s\n  Web UI     %s\n  Gateway    %s\n\n", s.Dir, st.TemporalAddress(), st.UIURL(), st.GatewayURL())
+	if at := st.TraceAddress(); at != "" {
+		t.printf("  Spans      %s (gRPC)\n\n", at)
+	}
 	t.printf("Start a run in another terminal:  fulgurite train spec.yaml%s\nCtrl-C stops; runs go on at the next start.\n", s.flag())
 	defer s.retract()
 	<-ctx.Done()
@@ -37,7 +41,7 @@ func (c *devCommand) Run(ctx context.Context, s *shared, t *terminal) error {
 // start brings the stack of the directory up and announces its addresses.
 func (s *shared) start(ctx context.Context, t *terminal, p ports, queues []string, concurrent int) (*stack.Stack, error) {
 	st, err := stack.Start(ctx, stack.Options{
-		Dir: s.Dir, UI: true, Frontend: p.Port, UIPort: p.UIPort, GatewayPort: p.GatewayPort,
+		Dir: s.Dir, UI: true, Frontend: p.Port, UIPort: p.UIPort, GatewayPort: p.GatewayPort, TracePort: p.TracePort,
 		Queues: queues, Agents: agents(), Concurrency: concurrent, Log: s.logger(ctx, t.err), ServerLog: s.serverLogger(ctx, t.err),
 	})
 	if err != nil {

@@ -41,6 +41,9 @@ func (c *planCommand) Run(_ context.Context, t *terminal) error {
 	if err != nil {
 		return err
 	}
+	if err := p.Spec.Trainable(); err != nil {
+		return err
+	}
 	if c.JSON {
 		return t.json(p)
 	}
@@ -58,11 +61,12 @@ func makePlan(path string) (plan, error) {
 	if err := p.readTasks(); err != nil {
 		return p, usageError{err}
 	}
-	codec, err := dialog.Named(sp.Model.Codec)
+	codec, err := planCodec(sp.Model)
 	if err != nil {
 		return p, usageError{err}
 	}
 	architecture := model.Tiny(codec.VocabSize())
+	architecture.MaxPositions = sp.Model.Context
 	if sp.Model.Base != "tiny" {
 		if architecture, _, err = hf.ReadDirectory(sp.Model.Base); err != nil {
 			return p, usageError{fmt.Errorf("model.base: %w", err)}
@@ -82,6 +86,19 @@ func makePlan(path string) (plan, error) {
 	}
 	p.Queues = []string{workflows.QueueTraining, sp.Agent.Queue, workflows.QueueTrainGPU}
 	return p, nil
+}
+
+// planCodec is the codec that a run would store and use.
+func planCodec(m spec.Model) (dialog.Codec, error) {
+	if m.Codec != spec.CodecTemplate {
+		return dialog.Named(m.Codec)
+	}
+	bundle, err := dialog.ReadBundle(m.Base)
+	if err != nil {
+		return nil, fmt.Errorf("model.codec: %w", err)
+	}
+	bundle.ToolParser = m.ToolParser
+	return bundle.Codec(m.Codec)
 }
 
 // readTasks counts the tasks of each split. What is wrong with several of them
@@ -125,6 +142,9 @@ func (p plan) print(t *terminal) {
 	line("agent", "%s; at most %s", agent, limitsOf(s.Agent.Limits))
 	line("grader", "%s", s.Grader.Type)
 	line("sampling", "temperature %g, at most %d tokens a reply", *s.Sampling.Temperature, s.Sampling.MaxTokens)
+	if sv := s.Sampling.Server; sv != nil {
+		line("server", "%s at %s, model %s, versions: %s", sv.Type, strings.Join(sv.URLs, ", "), sv.Model, sv.Versions)
+	}
 	line("a step", "%d tasks × %d samples = %d rollouts, then %s", tr.TasksPerStep, tr.SamplesPerTask, tr.TasksPerStep*tr.SamplesPerTask, updatesOf(tr))
 	if tr.Lag > 0 {
 		line("lag", "step s samples from version s − %d; its rollouts begin while version s − %d is made", 1+tr.Lag, tr.Lag)

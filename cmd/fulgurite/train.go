@@ -25,6 +25,9 @@ func (c *trainCommand) Run(ctx context.Context, s *shared, t *terminal) error {
 	if err != nil {
 		return err
 	}
+	if err := p.Spec.Trainable(); err != nil {
+		return err
+	}
 	sp := p.Spec
 	name, err := runName(c.Name, sp.Name, c.Spec)
 	if err != nil {

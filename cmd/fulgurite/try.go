@@ -119,7 +119,11 @@ func (c *tryCommand) try(ctx context.Context, st *stack.Stack, sp spec.Spec) (tr
 	if err != nil {
 		return tryReport{}, err
 	}
-	codec, err := dialog.Named(sp.Model.Codec)
+	recorded, err := st.Catalog.Spec(ctx, trialRun)
+	if err != nil {
+		return tryReport{}, err
+	}
+	codec, err := st.Codecs.Named(recorded.Model.Codec)
 	if err != nil {
 		return tryReport{}, err
 	}

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/fulgurite/fulgurite/internal/attribution"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+type callsCommand struct {
+	Attempt string      `arg:"" help:"Address of an attempt, RUN/KIND-STEP/TASK/SAMPLE/ATTEMPT."`
+	JSON    bool        `help:"Print JSON." name:"json"`
+	Records recordFlags `embed:""`
+}
+
+// attemptCalls is what is on record of an attempt.
+type attemptCalls struct {
+	trace.Attempt
+	List []namedCall `json:"history"`
+	// Tools are the spans of tools that ran.
+	Tools []trace.Span `json:"tools"`
+}
+
+// namedCall is a call and who made it.
+type namedCall struct {
+	ID       string           `json:"id"`
+	Seq      int              `json:"seq"`
+	API      string           `json:"api"`
+	Caller   attribution.Name `json:"caller"`
+	Version  int              `json:"version"`
+	Prompt   int              `json:"prompt_tokens"`
+	Sampled  int              `json:"sampled_tokens"`
+	Finish   string           `json:"finish"`
+	Replayed int              `json:"replayed_from,omitempty"`
+	Drift    bool             `json:"drift,omitempty"`
+	Problem  string           `json:"parse_error,omitempty"`
+	Seconds  float64          `json:"seconds"`
+}
+
+func (c *callsCommand) Run(ctx context.Context, s *shared, t *terminal) error {
+	address, err := trace.ParseAddress(c.Attempt)
+	if err != nil {
+		return usageError{err}
+	}
+	db, _, err := s.openRecords(ctx, t, c.Records)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	var out attemptCalls
+	if out.Attempt, err = db.Attempt(ctx, address); err != nil {
+		return err
+	}
+	calls, err := db.Calls(ctx, address)
+	if err != nil {
+		return err
+	}
+	spans, err := db.Spans(ctx, address)
+	if err != nil {
+		return err
+	}
+	out.fill(calls, spans)
+	if c.JSON {
+		return t.json(out)
+	}
+	return out.print(t)
+}
+
+func (a *attemptCalls) fill(calls []trace.Call, spans []trace.Span) {
+	names := attribution.Of(calls, spans)
+	a.List, a.Tools = []namedCall{}, []trace.Span{}
+	for i, c := range calls {
+		api := c.API
+		if api == "" {
+			api = "chat"
+		}
+		a.List = append(a.List, namedCall{
+			ID: c.ID, Seq: c.Seq, API: api, Caller: names[i], Version: c.Version, Prompt: len(c.Prompt), Sampled: len(c.Completion),
+			Finish: c.Finish, Replayed: c.ReplayedFrom, Drift: c.Drift, Problem: c.ParseError, Seconds: c.Duration.Seconds(),
+		})
+	}
+	for _, s := range spans {
+		if s.Kind == trace.ToolSpan {
+			a.Tools = append(a.Tools, s)
+		}
+	}
+}
+
+func (a *attemptCalls) print(t *terminal) error {
+	outcome := string(a.Outcome)
+	if outcome == "" {
+		outcome = "running"
+	}
+	reward := ""
+	if a.Reward != nil {
+		reward = fmt.Sprintf(", reward %g", *a.Reward)
+	}
+	t.printf("%s: task %s, %s%s\n", a.Address, a.TaskID, outcome, reward)
+	w := tabwriter.NewWriter(t.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "call\tagent\tby\tapi\tversion\tprompt\tsampled\tfinish\tremarks")
+	for _, c := range a.List {
+		var remarks []string
+		if c.Replayed > 0 {
+			remarks = append(remarks, fmt.Sprintf("replayed from attempt %d", c.Replayed))
+		}
+		if c.Drift {
+			remarks = append(remarks, "drift")
+		}
+		if c.Problem != "" {
+			remarks = append(remarks, c.Problem)
+		}
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%d\t%d\t%d\t%s\t%s\n", c.Seq, c.Caller.Agent, c.Caller.Source, c.API, c.Version, c.Prompt, c.Sampled, c.Finish, strings.Join(remarks, "; "))
+	}
+	for _, s := range a.Tools {
+		state := "ok"
+		if s.Failed {
+			state = "failed: " + s.Message
+		}
+		fmt.Fprintf(w, "tool\t%s\t\t\t\t\t\t\t%s\n", s.Tool, state)
+	}
+	return w.Flush()
+}

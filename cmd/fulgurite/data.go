@@ -1,0 +1,40 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/fulgurite/fulgurite/internal/dataset"
+)
+
+type dataCommand struct {
+	Run_ string `arg:"" name:"run" help:"Name of the run."`
+	File string `arg:"" help:"Where to write; the name ends in .jsonl or .parquet." type:"path"`
+	Rows string `help:"What a row is: ${enum}." enum:"transitions,sequences" default:"transitions"`
+
+	Records recordFlags `embed:""`
+}
+
+// Run writes what a run was trained on for other trainers.
+func (c *dataCommand) Run(ctx context.Context, s *shared, t *terminal) error {
+	db, blobs, err := s.openRecords(ctx, t, c.Records)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	source := dataset.Source{Store: db, Blobs: blobs, Run: c.Run_, Policy: mainPolicy}
+	var rows int
+	if c.Rows == "sequences" {
+		rows, err = dataset.WriteFile(ctx, c.File, source.Sequences)
+	} else {
+		rows, err = dataset.WriteFile(ctx, c.File, source.Transitions)
+	}
+	switch {
+	case errors.Is(err, dataset.ErrFormat):
+		return usageError{err}
+	case err != nil:
+		return err
+	}
+	t.printf("%d %s of %s are in %s\n", rows, c.Rows, c.Run_, c.File)
+	return nil
+}

@@ -1,0 +1,161 @@
+// Package attribution finds out which agent, or which node of a graph, made a call:
+// from what was recorded, after the fact, so that a better rule can be asked about
+// old runs.
+//
+// Evidence differs in worth, and the best there is decides: the name in the request's
+// path, which somebody configured; a span that the agent's own instrumentation sent
+// and that names the reply; a name that the framework wrote into the dialog; a
+// hand-off that the dialog tells of; and, without any of these, the instructions and
+// tools of the request, which at least tell agents apart.
+package attribution
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/fulgurite/fulgurite/dialog"
+	"github.com/fulgurite/fulgurite/gateway/wire"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// Source is the evidence that a name comes from.
+type Source string
+
+// The sources, the best first.
+const (
+	Path         Source = "path"         // /n/<agent> in the base URL
+	Span         Source = "span"         // a span that is joined to the call
+	Message      Source = "message"      // the name of an assistant message
+	Handoff      Source = "handoff"      // the result of a transfer between agents
+	Instructions Source = "instructions" // a digest of instructions and tools
+)
+
+// Name is who made a call.
+type Name struct {
+	Agent  string `json:"agent"`
+	Source Source `json:"source"`
+}
+
+// Of names the caller of each call of an attempt, in order.
+func Of(calls []trace.Call, spans []trace.Span) []Name {
+	told := inSpans(spans)
+	out := make([]Name, len(calls))
+	requests := make([]*wire.Request, len(calls))
+	for i, c := range calls {
+		requests[i] = request(c)
+		switch {
+		case c.Agent != "":
+			out[i] = Name{c.Agent, Path}
+		case told[c.ID] != "":
+			out[i] = Name{told[c.ID], Span}
+		case requests[i] != nil:
+			out[i] = inDialog(requests[i])
+		}
+	}
+	// The first call of an agent that names its messages has none of them yet; the one
+	// that continues it does.
+	for i := len(calls) - 1; i >= 0; i-- {
+		parent := slices.IndexFunc(calls, func(c trace.Call) bool { return c.Seq == calls[i].Parent })
+		if out[i].Source == Message && parent >= 0 && out[parent].Source == Instructions && sameAgent(requests[i], requests[parent]) {
+			out[parent] = out[i]
+		}
+	}
+	return out
+}
+
+func request(c trace.Call) *wire.Request {
+	api := wire.API(c.API)
+	if api == "" {
+		api = wire.Chat
+	}
+	r, err := wire.Decode(api, c.Request)
+	if err != nil {
+		return nil // a request of another release
+	}
+	return r
+}
+
+// inSpans gives the agent of each reply that spans tell of: what the span says, or
+// the name of the closest agent or step around it.
+func inSpans(spans []trace.Span) map[string]string {
+	all := map[spanID]trace.Span{}
+	for _, s := range spans {
+		all[spanID{s.Trace, s.ID}] = s
+	}
+	out := map[string]string{}
+	for _, s := range spans {
+		if s.CallID != "" && out[s.CallID] == "" {
+			out[s.CallID] = around(s, all)
+		}
+	}
+	return out
+}
+
+type spanID struct{ trace, span string }
+
+// around is the agent that s names, or else the closest span around it that is one.
+func around(s trace.Span, all map[spanID]trace.Span) string {
+	for range all { // ids are the sender's, and parents may go in a circle
+		switch {
+		case s.Agent != "":
+			return s.Agent
+		case s.Kind == trace.AgentSpan && s.Name != "":
+			return s.Name
+		}
+		parent, ok := all[spanID{s.Trace, s.Parent}]
+		if !ok {
+			return ""
+		}
+		s = parent
+	}
+	return ""
+}
+
+// inDialog is what a request alone tells of who made it.
+func inDialog(r *wire.Request) Name {
+	for _, m := range slices.Backward(r.Dialog) {
+		switch {
+		case m.Role == dialog.Assistant && m.Name != "":
+			return Name{m.Name, Message}
+		case m.Role == dialog.ToolReply:
+			if to := transfer(m.Content); to != "" {
+				return Name{to, Handoff}
+			}
+		}
+	}
+	return Name{"agent-" + fingerprint(r)[:8], Instructions}
+}
+
+// transfer reads the result of a hand-off of the OpenAI Agents SDK: {"assistant": X}.
+func transfer(result string) string {
+	var to map[string]string
+	if json.Unmarshal([]byte(result), &to) != nil || len(to) != 1 {
+		return ""
+	}
+	return to["assistant"]
+}
+
+// fingerprint is the digest of the instructions and of the names of the tools.
+func fingerprint(r *wire.Request) string {
+	var b strings.Builder
+	for _, m := range r.Dialog {
+		if m.Role == dialog.System {
+			b.WriteString(m.Content + "\x00")
+		}
+	}
+	names := make([]string, len(r.Tools))
+	for i, t := range r.Tools {
+		names[i] = t.Name
+	}
+	slices.Sort(names)
+	b.WriteString(strings.Join(names, "\x00"))
+	sum := sha256.Sum256([]byte(b.String()))
+	return hex.EncodeToString(sum[:])
+}
+
+func sameAgent(a, b *wire.Request) bool {
+	return a != nil && b != nil && fingerprint(a) == fingerprint(b)
+}

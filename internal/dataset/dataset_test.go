@@ -1,0 +1,163 @@
+package dataset_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/parquet-go/parquet-go"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/fulgurite/fulgurite/internal/dataset"
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/hf"
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/store"
+	"github.com/fulgurite/fulgurite/store/blob"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// demo is a run of one step on record: an attempt with two calls, the second of
+// which continues the first and has a token that is not trained.
+func demo(t *testing.T) dataset.Source {
+	t.Helper()
+	ctx := t.Context()
+	db, err := store.Open(ctx, filepath.Join(t.TempDir(), "store.db"), zap.NewNop())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	require.NoError(t, db.Migrate(ctx))
+	blobs, err := blob.Open(t.TempDir())
+	require.NoError(t, err)
+	_, _, err = db.CreateRun(ctx, record.Run{Name: "demo", WorkflowID: "demo", ExecutionID: "x", Spec: json.RawMessage(`{}`), Status: record.Running, Created: time.Now()})
+	require.NoError(t, err)
+
+	rollout := trace.RolloutID{Run: "demo", Kind: trace.Train, Step: 1, Task: 4}
+	address, err := db.BeginAttempt(ctx, rollout, "four", trace.Terms{Policy: "main"}, "hash")
+	require.NoError(t, err)
+	first := trace.Call{
+		Address: address, Seq: 0, ID: "chatcmpl-a", Parent: -1, Policy: "main", Weights: "w", Key: "k0", Temperature: 1,
+		Prompt: []int32{1, 2}, Completion: []int32{3}, Logprobs: []float32{-0.5}, Finish: "stop",
+		Request: json.RawMessage(`{"messages":[]}`), Response: json.RawMessage(`{"id":"chatcmpl-a"}`),
+	}
+	second := trace.Call{
+		Address: address, Seq: 1, ID: "msg_b", API: "messages", Agent: "writer", Parent: 0, Policy: "main", Weights: "w", Key: "k1", Temperature: 1,
+		Prompt: []int32{1, 2, 3, 4}, Completion: []int32{5, 6}, Logprobs: []float32{-1, -2}, Untrained: []bool{true, false}, Finish: "length",
+		ParseError: "cut off", Request: json.RawMessage(`{"b":"<"}`), Response: json.RawMessage(`{}`),
+	}
+	require.NoError(t, db.AppendCall(ctx, &first))
+	require.NoError(t, db.AppendCall(ctx, &second))
+	reward := 0.25
+	require.NoError(t, db.SealAttempt(ctx, trace.Attempt{Address: address, Outcome: trace.Completed, Reward: &reward}))
+
+	b := model.Batch{
+		Format: model.BatchFormat, Policy: "main", Step: 1, VocabSize: 10,
+		Trajectories: []model.BatchTrajectory{{Attempt: address.String(), Group: 0, Reward: 0.25, Advantage: 2}},
+		Rows: []model.BatchRow{{
+			Row:     model.Row{Tokens: []int32{1, 2, 3, 4, 5, 6}, Temperature: 1},
+			Sampled: []bool{false, false, true, false, false, true}, Logprobs: []float32{0, 0, -0.5, 0, 0, -2},
+			Advantages: []float32{0, 0, 1, 0, 0, 2}, Calls: []int32{-1, -1, 0, -1, -1, 1},
+		}},
+	}
+	b.Count()
+	file, err := hf.EncodeBatch(b)
+	require.NoError(t, err)
+	digest, err := blobs.Put(ctx, file)
+	require.NoError(t, err)
+	_, _, err = db.PutBatch(ctx, record.Batch{Run: "demo", Policy: "main", Step: 1, Digest: digest, Sequences: 1, Tokens: 6, Trained: 2})
+	require.NoError(t, err)
+	return dataset.Source{Store: db, Blobs: blobs, Run: "demo", Policy: "main"}
+}
+
+func wantTransitions() []dataset.Transition {
+	return []dataset.Transition{
+		{
+			Run: "demo", Step: 1, Attempt: "demo/train-1/4/0/1", Call: 0, ID: "chatcmpl-a", API: "chat", Policy: "main", Weights: "w", Temperature: 1,
+			PromptIDs: []int32{1, 2}, CompletionIDs: []int32{3}, Logprobs: []float32{-0.5}, LossMask: []int32{1},
+			Reward: 0.25, Advantage: 1, Finish: "stop", Request: `{"messages":[]}`, Response: `{"id":"chatcmpl-a"}`,
+		},
+		{
+			Run: "demo", Step: 1, Attempt: "demo/train-1/4/0/1", Call: 1, ID: "msg_b", API: "messages", Agent: "writer", Policy: "main", Weights: "w", Temperature: 1,
+			PromptIDs: []int32{1, 2, 3, 4}, CompletionIDs: []int32{5, 6}, Logprobs: []float32{-1, -2}, LossMask: []int32{0, 1},
+			Reward: 0.25, Advantage: 2, Last: true, Finish: "length", ParseError: "cut off", Request: `{"b":"<"}`, Response: `{}`,
+		},
+	}
+}
+
+func TestEachFormatHoldsEachCallWithWhatItWasTrainedWith(t *testing.T) {
+	t.Parallel()
+	source := demo(t)
+	for _, extension := range []string{".jsonl", ".parquet"} {
+		path := filepath.Join(t.TempDir(), "out"+extension)
+		n, err := dataset.WriteFile(t.Context(), path, source.Transitions)
+		require.NoError(t, err)
+		require.Equal(t, 2, n)
+		require.Empty(t, cmp.Diff(wantTransitions(), readBack[dataset.Transition](t, path)), extension)
+	}
+}
+
+func TestSequencesAreTheRowsOfTheBatch(t *testing.T) {
+	t.Parallel()
+	source := demo(t)
+	for _, extension := range []string{".jsonl", ".parquet"} {
+		path := filepath.Join(t.TempDir(), "out"+extension)
+		n, err := dataset.WriteFile(t.Context(), path, source.Sequences)
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+		got := readBack[dataset.Sequence](t, path)
+		require.Regexp(t, "^sha256:", got[0].Batch)
+		got[0].Batch = ""
+		require.Empty(t, cmp.Diff([]dataset.Sequence{{
+			Run: "demo", Step: 1, Attempt: "demo/train-1/4/0/1", Temperature: 1,
+			InputIDs: []int32{1, 2, 3, 4, 5, 6}, LossMask: []int32{0, 0, 1, 0, 0, 1}, Logprobs: []float32{0, 0, -0.5, 0, 0, -2},
+			Advantages: []float32{0, 0, 1, 0, 0, 2}, Calls: []int32{-1, -1, 0, -1, -1, 1}, Reward: 0.25, Advantage: 2,
+		}}, got), extension)
+	}
+}
+
+func readBack[T any](t *testing.T, path string) []T {
+	t.Helper()
+	if filepath.Ext(path) == ".parquet" {
+		rows, err := parquet.ReadFile[T](path)
+		require.NoError(t, err)
+		return rows
+	}
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	var rows []T
+	for line := range bytes.Lines(data) {
+		var row T
+		require.NoError(t, json.Unmarshal(line, &row))
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+func TestAFileAppearsWholeOrNotAtAll(t *testing.T) {
+	t.Parallel()
+	source, directory := demo(t), t.TempDir()
+	path := filepath.Join(directory, "out.jsonl")
+	require.NoError(t, os.WriteFile(path, []byte("before"), 0o600))
+	broken := errors.New("broken")
+	_, err := dataset.WriteFile(t.Context(), path, func(ctx context.Context, yield func(dataset.Transition) error) error {
+		return errors.Join(source.Transitions(ctx, yield), broken)
+	})
+	require.ErrorIs(t, err, broken)
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, "before", string(data))
+	_, err = dataset.WriteFile(t.Context(), filepath.Join(directory, "out.csv"), source.Sequences)
+	require.ErrorIs(t, err, dataset.ErrFormat)
+	source.Run = "other"
+	_, err = dataset.WriteFile(t.Context(), path, source.Sequences)
+	require.ErrorIs(t, err, trace.ErrNotFound)
+	left, err := os.ReadDir(directory)
+	require.NoError(t, err)
+	require.Len(t, left, 1, "nothing of the failures is left")
+}

@@ -1,0 +1,96 @@
+package dataset
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/parquet-go/parquet-go"
+)
+
+// ErrFormat is wrapped where a file's name says no format that is known.
+var ErrFormat = errors.New("unknown format")
+
+// rowGroup is how many rows of a Parquet file lie together.
+const rowGroup = 1024
+
+// sink takes rows of one kind.
+type sink[T any] interface {
+	put(row T) error
+	close() error
+}
+
+// WriteFile writes the rows that read yields to a file, in the format that its
+// extension names: ".jsonl" or ".parquet". The file appears when it is whole; what
+// had its name before stays until then. It returns the number of rows.
+func WriteFile[T any](ctx context.Context, path string, read func(context.Context, func(T) error) error) (rows int, err error) {
+	temporary, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return 0, fmt.Errorf("create %s: %w", path, err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, temporary.Close(), os.Remove(temporary.Name()))
+		}
+	}()
+	out, err := open[T](filepath.Ext(path), temporary)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", path, err)
+	}
+	err = read(ctx, func(row T) error {
+		rows++
+		if err := out.put(row); err != nil {
+			return fmt.Errorf("write row %d: %w", rows, err)
+		}
+		return ctx.Err()
+	})
+	if err = errors.Join(err, out.close()); err != nil {
+		return rows, fmt.Errorf("write %s: %w", path, err)
+	}
+	return rows, finish(temporary, path)
+}
+
+// finish gives a file that is written its name.
+func finish(f *os.File, path string) error {
+	if err := errors.Join(f.Chmod(0o644), f.Sync()); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	if err := os.Rename(f.Name(), path); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return f.Close()
+}
+
+func open[T any](extension string, w io.Writer) (sink[T], error) {
+	switch extension {
+	case ".jsonl":
+		buffered := bufio.NewWriter(w)
+		encoder := json.NewEncoder(buffered)
+		encoder.SetEscapeHTML(false)
+		return lines[T]{encoder, buffered}, nil
+	case ".parquet":
+		return table[T]{parquet.NewGenericWriter[T](w, parquet.MaxRowsPerRowGroup(rowGroup), parquet.Compression(&parquet.Zstd))}, nil
+	}
+	return nil, fmt.Errorf("%w %q: give a name that ends in .jsonl or .parquet", ErrFormat, extension)
+}
+
+type lines[T any] struct {
+	encoder  *json.Encoder
+	buffered *bufio.Writer
+}
+
+func (l lines[T]) put(row T) error { return l.encoder.Encode(row) }
+func (l lines[T]) close() error    { return l.buffered.Flush() }
+
+type table[T any] struct{ *parquet.GenericWriter[T] }
+
+func (t table[T]) put(row T) error {
+	_, err := t.Write([]T{row})
+	return err
+}
+func (t table[T]) close() error { return t.Close() }
