@@ -1,0 +1,13 @@
+// Command latency measures what the gateway adds to a model call: the time of a
+// request less the time that the sampler behind it takes, which is fixed. Requests
+// arrive in an open loop, at times that no reply delays, and a latency counts from
+// the time that a request was due, so that a gateway that falls behind can't hide it.
+//
+//	go run ./bench/latency -litellm /path/to/bin/litellm
+//
+// Everything runs in processes of its own: the canned upstream, the gateway (its
+// sampler is the upstream over HTTP, its store a SQLite file), and, if it is given,
+// LiteLLM's proxy in front of the same upstream. A row "direct" asks the upstream
+// itself: what the machine and the load add without anything between. -open N holds N
+// calls open at once instead and says what memory that takes.
+package main

@@ -1,0 +1,179 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"net/http"
+	"os"
+	"os/signal"
+	"time"
+)
+
+// settings are the flags.
+type settings struct {
+	role     string
+	delay    time.Duration
+	upstream string
+	durable  bool
+	dir      string
+
+	litellm string
+	seconds float64
+	most    float64
+	open    int
+}
+
+func main() {
+	var s settings
+	flag.StringVar(&s.role, "role", "", "what this process is: upstream, gateway, or nothing for the whole measurement")
+	flag.DurationVar(&s.delay, "delay", 100*time.Millisecond, "how long the upstream takes")
+	flag.StringVar(&s.upstream, "upstream", "", "address of the upstream, for the gateway")
+	flag.BoolVar(&s.durable, "durable", true, "commit calls before they are answered, for the gateway")
+	flag.StringVar(&s.dir, "dir", "", "directory for the store; a temporary one by default")
+	flag.StringVar(&s.litellm, "litellm", "", "program of LiteLLM's proxy, to be measured beside")
+	flag.Float64Var(&s.seconds, "seconds", 10, "how long each load lasts")
+	flag.Float64Var(&s.most, "most", 1000, "most requests a second: a load of more calls at once has a slower upstream")
+	flag.IntVar(&s.open, "open", 0, "hold this many calls open at once for a minute, and say what that takes")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := s.run(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "latency:", err)
+		os.Exit(1) //nolint:gocritic // the context ends with the process
+	}
+}
+
+func (s settings) run(ctx context.Context) error {
+	switch s.role {
+	case "upstream":
+		return announce(upstream(s.delay))
+	case "gateway":
+		handler, err := newGateway(ctx, s.upstream, s.dir, s.durable)
+		if err != nil {
+			return err
+		}
+		return announce(handler)
+	}
+	if s.open > 0 {
+		return s.hold(ctx)
+	}
+	return s.measure(ctx)
+}
+
+// measure prints a table of all loads.
+func (s settings) measure(ctx context.Context) error {
+	fmt.Println("| concurrent | upstream | streamed | through | p50 | p99 | failed |")
+	fmt.Println("| ---: | ---: | --- | --- | ---: | ---: | ---: |")
+	for _, concurrent := range []int{1, 100, 1000} {
+		delay := max(s.delay, time.Duration(float64(concurrent)/s.most*float64(time.Second)))
+		if err := s.measureAt(ctx, concurrent, delay); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// measureAt measures everything in front of one upstream, one after the other.
+func (s settings) measureAt(ctx context.Context, concurrent int, delay time.Duration) error {
+	up, err := self(ctx, "-role", "upstream", "-delay", delay.String())
+	if err != nil {
+		return err
+	}
+	defer up.stop()
+	row := func(t target, stream bool) {
+		l := load{rate: float64(concurrent) / delay.Seconds(), stream: stream, delay: delay}
+		warm := l
+		warm.count = min(50, concurrent*2)
+		client := newClient()
+		warm.run(ctx, client, t)
+		l.count = max(50, int(l.rate*s.seconds))
+		o := l.run(ctx, client, t)
+		client.CloseIdleConnections()
+		fmt.Printf("| %d | %v | %t | %s | %s | %s | %d |\n", concurrent, delay, stream, t.name, millis(o.at(0.5)), millis(o.at(0.99)), o.failures)
+		if o.failures > 0 {
+			fmt.Fprintln(os.Stderr, t.name, "failed:", o.failure)
+		}
+	}
+	direct := target{"direct", func(int) string { return up.url + "/v1/chat/completions" }}
+	for _, stream := range []bool{false, true} {
+		row(direct, stream)
+	}
+	for _, durable := range []bool{true, false} {
+		g, directory, err := s.gateway(ctx, up, durable)
+		if err != nil {
+			return err
+		}
+		t := target{map[bool]string{true: "gateway", false: "gateway, nothing kept"}[durable], g.attempt}
+		row(t, false)
+		row(t, true)
+		g.stop()
+		_ = os.RemoveAll(directory)
+	}
+	if s.litellm == "" {
+		return nil
+	}
+	directory, err := os.MkdirTemp(s.dir, "litellm")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(directory) }()
+	p, err := litellm(ctx, s.litellm, up.url, directory)
+	if err != nil {
+		return err
+	}
+	defer p.stop()
+	t := target{"LiteLLM proxy", func(int) string { return p.url + "/v1/chat/completions" }}
+	row(t, false)
+	row(t, true)
+	return nil
+}
+
+// gateway starts a gateway with an empty store.
+func (s settings) gateway(ctx context.Context, up *process, durable bool) (*process, string, error) {
+	directory, err := os.MkdirTemp(s.dir, "latency")
+	if err != nil {
+		return nil, "", err
+	}
+	g, err := self(ctx, "-role", "gateway", "-upstream", up.url, "-dir", directory, fmt.Sprintf("-durable=%t", durable))
+	return g, directory, err
+}
+
+// attempt is the base URL of one of the agents, in turn.
+func (p *process) attempt(serial int) string {
+	return p.url + "/r/" + address(serial).String() + "/v1/chat/completions"
+}
+
+// hold keeps calls open for a minute.
+func (s settings) hold(ctx context.Context) error {
+	const minute = time.Minute
+	up, err := self(ctx, "-role", "upstream", "-delay", minute.String())
+	if err != nil {
+		return err
+	}
+	defer up.stop()
+	g, directory, err := s.gateway(ctx, up, true)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(directory) }()
+	defer g.stop()
+	idle, _ := g.resident()
+	begin := time.Now()
+	o := load{rate: s.most, count: s.open, stream: true, delay: minute}.run(ctx, newClient(), target{"gateway", g.attempt})
+	_, peak := g.resident()
+	fmt.Printf("%d streamed calls, each open for %v, all of them at once for %.0f s: %d failed; resident memory %.0f MB idle, at most %.0f MB; p50 %s and p99 %s over the minute\n",
+		s.open, minute, minute.Seconds()-float64(s.open)/s.most, o.failures, idle, peak, millis(o.at(0.5)), millis(o.at(0.99)))
+	if o.failures > 0 {
+		return fmt.Errorf("a call failed: %s", o.failure)
+	}
+	fmt.Fprintln(os.Stderr, "took", time.Since(begin).Round(time.Second))
+	return nil
+}
+
+// newClient holds as many connections as a load needs.
+func newClient() *http.Client {
+	return &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 10000, DisableCompression: true}}
+}
+
+func millis(d time.Duration) string { return fmt.Sprintf("%.2f ms", float64(d.Microseconds())/1000) }

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// process is one of the programs that are measured together.
+type process struct {
+	url string
+	cmd *exec.Cmd
+}
+
+// self starts this program again in another role and waits for its address.
+func self(ctx context.Context, arguments ...string) (*process, error) {
+	program, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, program, arguments...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		return nil, fmt.Errorf("%s did not start: %w", arguments, err)
+	}
+	return &process{strings.TrimSpace(line), cmd}, nil
+}
+
+// announce serves a handler on a free port and prints its address.
+func announce(handler http.Handler) error {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	fmt.Println("http://" + listener.Addr().String())
+	return http.Serve(listener, handler)
+}
+
+// litellm starts LiteLLM's proxy in front of the upstream, with its own defaults
+// but for logs and retries.
+func litellm(ctx context.Context, program, upstream, directory string) (*process, error) {
+	config := directory + "/litellm.yaml"
+	text := fmt.Sprintf("model_list:\n  - model_name: canned\n    litellm_params: {model: openai/canned, api_base: %s/v1, api_key: none}\nlitellm_settings: {num_retries: 0, telemetry: false}\n", upstream)
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		return nil, err
+	}
+	port, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, program, "--config", config, "--host", "127.0.0.1", "--port", strconv.Itoa(port))
+	cmd.Env = append(os.Environ(), "LITELLM_LOG=ERROR", "LITELLM_LOCAL_MODEL_COST_MAP=True", "DISABLE_ADMIN_UI=True")
+	log, err := os.Create(directory + "/litellm.log")
+	if err != nil {
+		return nil, err
+	}
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	p := &process{fmt.Sprintf("http://127.0.0.1:%d", port), cmd}
+	return p, p.ready(ctx, "/health/liveliness")
+}
+
+// ready waits until the process answers.
+func (p *process) ready(ctx context.Context, path string) error {
+	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline) && ctx.Err() == nil; <-time.After(200 * time.Millisecond) {
+		response, err := http.Get(p.url + path)
+		if err == nil && errors.Join(response.Body.Close()) == nil && response.StatusCode == http.StatusOK {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s did not become ready", p.cmd.Path)
+}
+
+func (p *process) stop() {
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	go func() { <-time.After(5 * time.Second); _ = p.cmd.Process.Kill() }()
+	_ = p.cmd.Wait()
+}
+
+// resident is the process's memory in MB: now, and at most so far.
+func (p *process) resident() (now, peak float64) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	if err != nil {
+		return 0, 0
+	}
+	for line := range strings.Lines(string(status)) {
+		fields := strings.Fields(line)
+		switch {
+		case len(fields) > 1 && fields[0] == "VmRSS:":
+			now, _ = strconv.ParseFloat(fields[1], 64)
+		case len(fields) > 1 && fields[0] == "VmHWM:":
+			peak, _ = strconv.ParseFloat(fields[1], 64)
+		}
+	}
+	return now / 1024, peak / 1024
+}
+
+func freePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().(*net.TCPAddr).Port, nil
+}
