@@ -59,8 +59,8 @@ release: ## Build the commands as they are given away: no paths of this machine,
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o bin/ $(COMMANDS)
 
 .PHONY: clean
-clean: ## Remove what was built; runs and their data stay
-	rm -rf bin
+clean: ## Remove what was built or installed; runs and their data stay
+	rm -rf bin .examples
 
 ##@ Check
 
@@ -86,6 +86,15 @@ JSON    ?=
 .PHONY: chaos
 chaos: build ## Kill a fleet while it trains; KILLS=100 SEED=1 STORE=postgres|sqlite JOURNAL=on|off JSON=file
 	CGO_ENABLED=0 $(GO) run ./testsuite/chaos -kills $(KILLS) -seed $(SEED) -store $(STORE) -journal $(JOURNAL) $(if $(JSON),-json $(JSON))
+
+# Which examples `make examples` installs and runs; all by default.
+ONLY ?=
+
+.PHONY: examples
+examples: build ## Install and run the agents of other frameworks; ONLY="langgraph curl" chooses
+	@examples/install $(ONLY)
+	@$(GOBUILD) -o .examples/check ./examples/check
+	@.examples/check $(ONLY)
 
 .PHONY: bench
 bench: ## Measure; BENCH=regexp chooses, BENCH_PACKAGES says where

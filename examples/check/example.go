@@ -1,0 +1,124 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// exampleFile says, in the folder of each example, what it is held to.
+const exampleFile = "example.yaml"
+
+// example is a folder with programs of one framework.
+type example struct {
+	Name   string `yaml:"-"` // its folder's
+	Folder string `yaml:"-"`
+	// Spec is the spec of a training run, if there is one.
+	Spec string `yaml:"spec"`
+	// Walks run a program against replies that are written down.
+	Walks []walk `yaml:"walks"`
+}
+
+// walk is one run of a program and what has to come of it.
+type walk struct {
+	// Command is run as agent.command of a spec is, in the example's folder.
+	Command []string `yaml:"command"`
+	// Input is the task's.
+	Input string `yaml:"input"`
+	// Environment is added to what each agent gets.
+	Environment map[string]string `yaml:"environment"`
+	// API is the one that all calls come by.
+	API string `yaml:"api"`
+	// Stream says whether the calls are answered with event streams.
+	Stream bool `yaml:"stream"`
+	// Replies are what the sampler may say.
+	Replies []reply `yaml:"replies"`
+	// Result is the agent's, and Calls how many calls it made for it.
+	Result string `yaml:"result"`
+	Calls  int    `yaml:"calls"`
+	// Fresh says, with the reason, that a second attempt does not repeat the
+	// requests of the first.
+	Fresh string `yaml:"fresh"`
+}
+
+// reply is said to the first prompt that has all of the texts To in it. Special
+// tokens stand in both by their names, as in "<call>{}".
+type reply struct {
+	To  []string `yaml:"to"`
+	Say string   `yaml:"say"`
+}
+
+// readExamples reads those with the given names, or all.
+func readExamples(folder string, names []string) ([]example, error) {
+	if len(names) == 0 {
+		files, err := filepath.Glob(filepath.Join(folder, "*", exampleFile))
+		if err != nil {
+			return nil, fmt.Errorf("list the examples in %s: %w", folder, err)
+		}
+		for _, f := range files {
+			names = append(names, filepath.Base(filepath.Dir(f)))
+		}
+	}
+	if len(names) == 0 {
+		return nil, fmt.Errorf("no example in %s: run this from the root of the repository, or say --folder", folder)
+	}
+	var out []example
+	for _, name := range names {
+		e, err := readExample(filepath.Join(folder, name))
+		if err != nil {
+			return nil, fmt.Errorf("read example %s: %w", name, err)
+		}
+		out = append(out, e)
+	}
+	return out, nil
+}
+
+func readExample(folder string) (example, error) {
+	text, err := os.ReadFile(filepath.Join(folder, exampleFile))
+	if err != nil {
+		return example{}, err
+	}
+	e := example{Name: filepath.Base(folder), Folder: folder}
+	d := yaml.NewDecoder(bytes.NewReader(text))
+	d.KnownFields(true)
+	if err := d.Decode(&e); err != nil {
+		return example{}, fmt.Errorf("%s: %w", exampleFile, err)
+	}
+	if len(e.Walks) == 0 {
+		return example{}, fmt.Errorf("%s: walks is empty: name a program and its replies", exampleFile)
+	}
+	for i := range e.Walks {
+		if err := e.Walks[i].check(); err != nil {
+			return example{}, fmt.Errorf("%s: walks[%d].%w", exampleFile, i, err)
+		}
+		e.Walks[i].resolve(folder)
+	}
+	return e, nil
+}
+
+func (w walk) check() error {
+	switch {
+	case len(w.Command) == 0:
+		return errors.New("command is missing")
+	case len(w.Replies) == 0:
+		return errors.New("replies is empty: the sampler has nothing to say")
+	case w.Calls < 1:
+		return fmt.Errorf("calls is %d: want at least 1", w.Calls)
+	case !slices.Contains([]string{"chat", "completions", "responses", "messages"}, w.API):
+		return fmt.Errorf("api is %q: want chat, completions, responses or messages", w.API)
+	}
+	return nil
+}
+
+// resolve makes a program with a slash relative to the example, as in a spec.
+func (w *walk) resolve(folder string) {
+	if program := w.Command[0]; strings.Contains(program, "/") && !filepath.IsAbs(program) {
+		w.Command[0] = filepath.Join(folder, program)
+	}
+}

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/fulgurite/fulgurite/internal/fleet"
+)
+
+// stopTime is how long `fulgurite dev` may take to stop.
+const stopTime = 30 * time.Second
+
+// trainer trains examples with the command that people use, one `fulgurite dev`
+// serving all of them. Its zero value, with a command, is ready.
+type trainer struct {
+	command string
+	agents  int // most at once
+
+	dir    string // of all state
+	dev    *exec.Cmd
+	output *bytes.Buffer // of dev, complete once drained is closed
+	ended  chan error
+}
+
+// train makes the run of an example's spec and looks at what it left on record.
+func (t *trainer) train(ctx context.Context, e example) (r result) {
+	if r.err = t.start(ctx); r.err != nil {
+		return r
+	}
+	began := time.Now()
+	cmd := exec.CommandContext(ctx, t.command, "train", filepath.Join(e.Folder, e.Spec), "--dir", t.dir, "--name", e.Name, "--json")
+	if output, err := cmd.CombinedOutput(); err != nil {
+		r.err = fmt.Errorf("train: %w\n%s", err, output)
+		return r
+	}
+	took := time.Since(began)
+	records, err := fleet.Open(ctx, filepath.Join(t.dir, "fulgurite.db"), filepath.Join(t.dir, "blobs"), zap.NewNop())
+	if err != nil {
+		r.err = err
+		return r
+	}
+	defer func() { r.err = errors.Join(r.err, records.Close()) }()
+	l := lesson{records: records, run: e.Name}
+	if r.err = l.read(ctx); r.err != nil {
+		return r
+	}
+	r.calls, r.trained, r.err = l.calls, l.trained, l.check()
+	r.remarks = []string{fmt.Sprintf("%s: %d steps, %s, %.1f s", e.Name, l.steps, l.describe(), took.Seconds())}
+	return r
+}
+
+// start brings `fulgurite dev` up, once.
+func (t *trainer) start(ctx context.Context) (err error) {
+	if t.dev != nil {
+		return nil
+	}
+	if t.dir, err = os.MkdirTemp("", "fulgurite-examples-"); err != nil {
+		return err
+	}
+	dev := exec.Command(t.command, "dev", "--dir", t.dir, "--port", "0", "--ui-port", "0", "--gateway-port", "0", "--agents", strconv.Itoa(t.agents))
+	t.output = &bytes.Buffer{}
+	dev.Stderr = t.output
+	out, err := dev.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := dev.Start(); err != nil {
+		return fmt.Errorf("start %s (`make build` makes it): %w", t.command, err)
+	}
+	t.dev, t.ended = dev, make(chan error, 1)
+	up := make(chan struct{})
+	go func() {
+		lines := bufio.NewScanner(out)
+		for lines.Scan() {
+			if strings.HasPrefix(strings.TrimSpace(lines.Text()), "Gateway") {
+				close(up)
+				break
+			}
+		}
+		_, _ = io.Copy(io.Discard, out)
+		t.ended <- dev.Wait()
+	}()
+	select {
+	case <-up:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case err := <-t.ended:
+		t.ended <- err
+		return fmt.Errorf("`fulgurite dev` does not come up: %w\n%s", err, t.output)
+	}
+}
+
+// close stops `fulgurite dev` and removes its state.
+func (t *trainer) close() error {
+	if t.dev == nil {
+		return nil
+	}
+	var err error
+	_ = t.dev.Process.Signal(syscall.SIGTERM) // it may have ended
+	select {
+	case err = <-t.ended:
+	case <-time.After(stopTime):
+		err = errors.Join(fmt.Errorf("`fulgurite dev` does not stop within %s", stopTime), t.dev.Process.Kill(), <-t.ended)
+	}
+	return errors.Join(err, os.RemoveAll(t.dir))
+}

@@ -1,0 +1,205 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/dialog"
+	"github.com/fulgurite/fulgurite/gateway"
+	"github.com/fulgurite/fulgurite/internal/fleet"
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/store"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+const (
+	// walkTime is the most that a program may take, much more than any needs.
+	walkTime = 3 * time.Minute
+	// walkKey authenticates the attempts of walks, which no other process reaches.
+	walkKey = "sk-walk"
+)
+
+// stage is where one program walks: everything between it and the sampler is the
+// real thing.
+type stage struct {
+	example example
+	walk    walk
+	rollout trace.RolloutID
+
+	scratch   string
+	store     *store.Store
+	script    *script
+	watch     *watch
+	forwarder *agent.Forwarder
+	closers   []func() error
+}
+
+// walkThrough makes two attempts at one walk: one that is sampled and one that is
+// answered from the record of the first. With show, the result tells what was asked.
+func walkThrough(ctx context.Context, e example, number int, w walk, show bool) result {
+	r, err := walkStage(ctx, e, number, w, show)
+	if err != nil {
+		r.err = fmt.Errorf("walk %d, %s: %w", number, strings.Join(w.Command[1:], " "), err)
+	}
+	return r
+}
+
+func walkStage(ctx context.Context, e example, number int, w walk, show bool) (r result, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	s := &stage{
+		example: e, walk: w, rollout: trace.RolloutID{Run: e.Name, Kind: trace.Try, Task: number},
+		script: &script{replies: w.Replies, stuck: cancel},
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	if err := s.open(ctx); err != nil {
+		return r, err
+	}
+	began := time.Now()
+	first, err := s.attempt(ctx)
+	if err != nil {
+		return r, err
+	}
+	r.calls, r.trained = len(first.calls), trained(first.calls)
+	r.remarks = []string{fmt.Sprintf("%s: %d calls by %s, stream %t, %.1f s", e.Name, len(first.calls), w.API, w.Stream, time.Since(began).Seconds())}
+	if show {
+		r.remarks = append(r.remarks, first.requests())
+	}
+	if w.Fresh != "" {
+		return r, nil
+	}
+	second, err := s.attempt(ctx)
+	if err != nil {
+		return r, fmt.Errorf("second attempt: %w", err)
+	}
+	if err := first.same(second); err != nil {
+		return r, fmt.Errorf("second attempt: %w", err)
+	}
+	return r, nil
+}
+
+// open brings up a store, a gateway and a forwarder.
+func (s *stage) open(ctx context.Context) (err error) {
+	if s.scratch, err = os.MkdirTemp("", "fulgurite-walk-"); err != nil {
+		return err
+	}
+	s.closers = append(s.closers, func() error { return os.RemoveAll(s.scratch) })
+	if s.store, err = store.Open(ctx, filepath.Join(s.scratch, "journal.db"), zap.NewNop()); err != nil {
+		return err
+	}
+	s.closers = append(s.closers, s.store.Close)
+	if err := s.store.Migrate(ctx); err != nil {
+		return err
+	}
+	listener, err := fleet.Listen(ctx, "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	s.watch = &watch{gateway: gateway.New(gateway.Config{Journal: s.store, Sampler: s.script, Codecs: dialog.Named})}
+	server := fleet.Serve(listener, s.watch, zap.NewNop())
+	s.closers = append(s.closers, func() error { return server.Close(context.WithoutCancel(ctx)) })
+	s.forwarder, err = agent.NewForwarder(ctx, server.URL, zap.NewNop())
+	if err != nil {
+		return err
+	}
+	s.closers = append(s.closers, func() error { return s.forwarder.Close(context.WithoutCancel(ctx)) })
+	return nil
+}
+
+func (s *stage) close() error {
+	var all []error
+	for i := len(s.closers) - 1; i >= 0; i-- {
+		all = append(all, s.closers[i]())
+	}
+	return errors.Join(all...)
+}
+
+// attempt launches the program once and holds it to what the walk says.
+func (s *stage) attempt(ctx context.Context) (attempted, error) {
+	hash := sha256.Sum256([]byte(walkKey))
+	address, err := s.store.BeginAttempt(ctx, s.rollout, "walk", trace.Terms{
+		Policy: model.DefaultPolicy, RunSeed: 1, Codec: dialog.CompactName, Temperature: 1, MaxTokens: 8192, Graded: true,
+	}, hex.EncodeToString(hash[:]))
+	if err != nil {
+		return attempted{}, err
+	}
+	before := len(s.watch.exchanges())
+	result, err := s.launch(ctx, address)
+	a := attempted{exchanges: s.watch.exchanges()[before:]}
+	if cause := context.Cause(ctx); cause != nil {
+		return a, cause
+	}
+	if err != nil {
+		return a, err
+	}
+	if a.calls, err = s.store.Calls(ctx, address); err != nil {
+		return a, err
+	}
+	if err := errors.Join(a.refused(), s.accepted(result), a.recorded(s.walk)); err != nil {
+		return a, err
+	}
+	return a, s.store.SealAttempt(ctx, trace.Attempt{Address: address, Outcome: trace.InfraFault})
+}
+
+func (s *stage) launch(ctx context.Context, address trace.Address) (agent.Result, error) {
+	session, err := s.forwarder.Open(ctx, address)
+	if err != nil {
+		return agent.Result{}, err
+	}
+	defer session.Close()
+	result, err := agent.Command{Args: s.walk.Command, Scratch: filepath.Join(s.scratch, "homes")}.Launch(ctx, agent.Job{
+		Address: address, Task: agent.Task{ID: "walk", Input: s.walk.Input},
+		BaseURL: session.BaseURL(), Key: walkKey, Directory: s.example.Folder, Environment: s.walk.Environment,
+		Limits: agent.Limits{Time: walkTime, OutputBytes: 1 << 20},
+	})
+	session.Close()
+	return result, errors.Join(err, session.Fault())
+}
+
+// accepted reports what keeps the program from the result that the walk wants.
+func (s *stage) accepted(r agent.Result) error {
+	switch {
+	case r.Failed():
+		return fmt.Errorf("the program failed: %s\n%s", r.Message, end(r.Stderr))
+	case r.Text != s.walk.Result:
+		return fmt.Errorf("the result is %q, want %q\n%s", r.Text, s.walk.Result, end(r.Stderr))
+	}
+	return nil
+}
+
+// end is the last of what a program wrote, where it says why it failed.
+func end(text string) string {
+	const most = 1500
+	return text[max(0, len(text)-most):]
+}
+
+// trained counts the tokens that a loss would see.
+func trained(calls []trace.Call) int {
+	n := 0
+	for _, s := range trace.Merge(calls) {
+		n += s.Trained()
+	}
+	return n
+}
+
+// withoutComments is an event stream less what only keeps its connection open.
+func withoutComments(stream []byte) []byte {
+	var out []byte
+	for event := range bytes.SplitAfterSeq(stream, []byte("\n\n")) {
+		if !bytes.HasPrefix(event, []byte(":")) {
+			out = append(out, event...)
+		}
+	}
+	return out
+}

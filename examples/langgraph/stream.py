@@ -1,0 +1,16 @@
+"""The same graph, its tokens shown as they come."""
+
+import json
+import sys
+
+from agent import app
+
+if __name__ == "__main__":
+    task = json.load(sys.stdin)
+    draft = ""
+    for chunk, metadata in app.stream({"topic": task["input"]}, stream_mode="messages"):
+        if metadata["langgraph_node"] in ("write", "rewrite"):
+            print(metadata["langgraph_node"], repr(chunk.text), file=sys.stderr)
+        if metadata["langgraph_node"] == "rewrite":
+            draft += chunk.text
+    print(draft)
