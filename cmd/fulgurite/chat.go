@@ -47,9 +47,11 @@ func (c *chatCommand) Run(ctx context.Context, s *shared, t *terminal) error {
 	if err != nil {
 		return err
 	}
+	codecs := fleet.NewCodecs(blobs)
 	sampler := serve.New(engine, k, 1)
+	sampler.Constrain = codecs.Constrain
 	defer sampler.Close()
-	url, stop, err := serveHTTP(ctx, gateway.New(gateway.Config{Journal: db, Sampler: sampler, Versions: k, Codecs: fleet.NewCodecs(blobs).Named, Log: s.logger(ctx, t.err)}))
+	url, stop, err := serveHTTP(ctx, gateway.New(gateway.Config{Journal: db, Sampler: sampler, Versions: k, Codecs: codecs.Named, Log: s.logger(ctx, t.err)}))
 	if err != nil {
 		return err
 	}

@@ -42,7 +42,7 @@ func isFault(err error) bool {
 	if errors.As(err, &r) {
 		return r.status >= 500 || r.status == http.StatusTooManyRequests
 	}
-	return !errors.Is(err, model.ErrPromptTooLong)
+	return !errors.Is(err, model.ErrPromptTooLong) && !errors.Is(err, model.ErrForm)
 }
 
 // post asks a server until it is not busy. The reply is the caller's to close.

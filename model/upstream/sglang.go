@@ -12,9 +12,6 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// ErrForm is wrapped where a server can't hold a reply to a form.
-var ErrForm = errors.New("unsupported form")
-
 // sglang is SGLang's own API: token ids in, token ids with log-probabilities out.
 type sglang struct{}
 
@@ -60,7 +57,7 @@ func (p sglang) sample(ctx context.Context, s *Sampler, at *replica, _ string, r
 	}}
 	if f := r.Form; f != nil {
 		if f.Call {
-			return reply{}, fmt.Errorf("%w: tool_choice can't be forced at this server", ErrForm)
+			return reply{}, fmt.Errorf("%w: tool_choice can't be forced at this server", model.ErrForm)
 		}
 		in.Sampling.Stop, in.Sampling.Schema = f.Stop, string(f.Schema)
 	}

@@ -291,7 +291,7 @@ func TestTokensUnderAFormOfTheServersOwnAreNotTrained(t *testing.T) {
 		require.Equal(t, []bool{true, true, true}, got.Forced)
 		r.Form = &model.Form{Call: true}
 		_, _, err = s.Sample(t.Context(), version, r)
-		require.ErrorIs(t, err, upstream.ErrForm)
+		require.ErrorIs(t, err, model.ErrForm)
 	}
 }
 

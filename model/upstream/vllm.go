@@ -64,7 +64,7 @@ func (vllm) request(name string, r model.DecodeRequest) (vllmRequest, error) {
 	}
 	if f := r.Form; f != nil {
 		if f.Call {
-			return out, fmt.Errorf("%w: tool_choice can't be forced at this server", ErrForm)
+			return out, fmt.Errorf("%w: tool_choice can't be forced at this server", model.ErrForm)
 		}
 		out.Stop = f.Stop
 		if len(f.Schema) > 0 {
