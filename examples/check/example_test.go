@@ -31,7 +31,7 @@ func TestEveryExampleIsComplete(t *testing.T) {
 		s, err := spec.Load(filepath.Join(e.Folder, e.Spec))
 		require.NoError(t, err)
 		s = s.WithDefaults()
-		require.NoError(t, s.Check())
+		require.NoError(t, s.Validate())
 		require.Equal(t, e.Name, s.Name)
 		source, err := spec.ParseSource(s.Tasks.Train)
 		require.NoError(t, err)
