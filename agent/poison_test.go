@@ -85,11 +85,11 @@ func TestMemoryThatProcessesShareCountsOnce(t *testing.T) {
 	}
 	w := newWitness(t)
 	j := job("demo")
-	j.Environment, j.Limits.MemoryBytes, j.Limits.Time = w.environment(), 512<<20, time.Second
+	j.Environment, j.Limits.MemoryBytes, j.Limits.Time = w.environment(), 704<<20, time.Second
 	var up atomic.Bool
 	j.Waited = heldUntil(&up) // the second begins when all have it
 	end := start(t.Context(), agent.Command{Args: acting("share", "parent"), Scratch: t.TempDir()}, j)
-	w.hear(t, 6) // 768 MiB, or 128
+	w.hear(t, 6) // 768 MiB, or 128, and what each takes itself
 	up.Store(true)
 	require.Equal(t, agent.Timeout, (<-end).result.Failure)
 }
