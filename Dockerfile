@@ -2,12 +2,12 @@
 # An agent that needs more than this (Python, Node.js) gets an image of its own
 # that begins FROM this one, for the cpu worker alone.
 FROM golang:1.27 AS build
-ENV GOTOOLCHAIN=auto CGO_ENABLED=0
+ENV GOTOOLCHAIN=auto CGO_ENABLED=0 GOCACHE=/cache/go-build
 WORKDIR /src
 COPY go.mod go.sum ./
 RUN --mount=type=cache,target=/go/pkg/mod go mod download
 COPY . .
-RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
+RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/cache/go-build \
     go build -trimpath -buildvcs=false -ldflags='-s -w' -o /out/ ./cmd/fulgurite-worker
 
 FROM debian:bookworm-slim

@@ -87,6 +87,11 @@ JSON    ?=
 chaos: build ## Kill a fleet while it trains; KILLS=100 SEED=1 STORE=postgres|sqlite JOURNAL=on|off JSON=file
 	CGO_ENABLED=0 $(GO) run ./testsuite/chaos -kills $(KILLS) -seed $(SEED) -store $(STORE) -journal $(JOURNAL) $(if $(JSON),-json $(JSON))
 
+.PHONY: golden-templates
+golden-templates: ## Fetch more chat templates and compare them with Python (python3; 80 MB, not kept in the repository)
+	dialog/jinja/golden/fetch.sh
+	CGO_ENABLED=0 $(GO) test -count=1 -v -run Fetched ./dialog/jinja
+
 # Which examples `make examples` installs and runs; all by default.
 ONLY ?=
 

@@ -176,7 +176,7 @@ type Sampling struct {
 
 // Server is a sampler of others that takes and gives token ids.
 type Server struct {
-	// Type is "vllm", which a proxy of LiteLLM may stand before, or "sglang".
+	// Type is "vllm" or "sglang".
 	Type string `json:"type"`
 	// URLs of replicas that serve the same model, without /v1.
 	URLs []string `json:"urls"`

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -51,12 +52,7 @@ func (s *Sampler) choose(prompt []int32) (*replica, error) {
 		_, _ = of.Write([]byte(r.url))
 		order[i] = ranked{r, of.Sum64()}
 	}
-	slices.SortFunc(order, func(a, b ranked) int {
-		if a.weight > b.weight {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(order, func(a, b ranked) int { return cmp.Compare(b.weight, a.weight) })
 	for _, r := range order {
 		if r.admit() {
 			return r.replica, nil

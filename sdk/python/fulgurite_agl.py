@@ -160,10 +160,9 @@ def namespace() -> types.ModuleType:
                 continue
         return real
     ours = types.ModuleType("agentlightning")
-    decorate = staticmethod(FunctionAgent).__func__
     for name, value in {
-        "LitAgent": LitAgent, "LLM": LLM, "PromptTemplate": PromptTemplate, "rollout": decorate, "llm_rollout": decorate,
-        "prompt_rollout": decorate, "emit_reward": rewards.emit, "NamedResources": dict, "Rollout": types.SimpleNamespace,
+        "LitAgent": LitAgent, "LLM": LLM, "PromptTemplate": PromptTemplate, "rollout": FunctionAgent, "llm_rollout": FunctionAgent,
+        "prompt_rollout": FunctionAgent, "emit_reward": rewards.emit, "NamedResources": dict, "Rollout": types.SimpleNamespace,
         "RolloutRawResult": Any, "Task": Any, "ProxyLLM": LLM,
     }.items():
         setattr(ours, name, value)
