@@ -30,7 +30,7 @@ func (b *binder) bind(target reflect.Value, n node, key string) {
 	case reflect.Struct:
 		b.fields(target, n, key)
 	case reflect.Map:
-		b.texts(target, n, key)
+		b.mapping(target, n, key)
 	case reflect.Slice:
 		b.list(target, n, key)
 	default:
@@ -64,20 +64,21 @@ func (b *binder) fields(target reflect.Value, n node, key string) {
 	}
 }
 
-func (b *binder) texts(target reflect.Value, n node, key string) {
+// mapping takes keys of the user's own, with values of one kind.
+func (b *binder) mapping(target reflect.Value, n node, key string) {
 	entries, ok := n.value.([]entry)
 	if !ok {
 		b.add(n.line, key, "", "%s where a mapping is expected", n.kind())
 		return
 	}
-	texts := map[string]string{}
+	bound := reflect.MakeMap(target.Type())
 	for _, e := range entries {
-		text := reflect.New(target.Type().Elem()).Elem()
-		if e.value.value == nil || b.scalar(text, node{line: e.line, value: e.value.value}, join(key, e.key)) {
-			texts[e.key] = text.String()
+		value := reflect.New(target.Type().Elem()).Elem()
+		if e.value.value == nil || b.scalar(value, node{line: e.line, value: e.value.value}, join(key, e.key)) {
+			bound.SetMapIndex(reflect.ValueOf(e.key), value)
 		}
 	}
-	target.Set(reflect.ValueOf(texts))
+	target.Set(bound)
 }
 
 func (b *binder) list(target reflect.Value, n node, key string) {
@@ -246,7 +247,10 @@ func defaultOf(key string) (any, bool) {
 func exemplar() Spec {
 	s := complete()
 	s.Agent.Command, s.Tasks, s.Grader.Type = nil, Tasks{}, ""
-	s.Credit.Assignment = Spec{}.WithDefaults().Credit.Assignment
+	plain := Spec{}.WithDefaults()
+	s.Credit.Assignment = plain.Credit.Assignment
+	s.Loss.Aggregation, s.Loss.Length, s.Loss.Correction = plain.Loss.Aggregation, 0, plain.Loss.Correction
+	s.Credit.Lambda = Credit{Tokens: TokensGAE}.withDefaults().Lambda
 	return s
 }
 
@@ -257,6 +261,8 @@ func complete() Spec {
 		Agent:  Agent{Command: []string{"-"}},
 		Tasks:  Tasks{Gate: "-", Test: "-"},
 		Grader: Grader{Type: GraderCommand},
-		Credit: Credit{Assignment: AssignmentDiscounted},
+		Credit: Credit{Assignment: AssignmentGiGPO, Overlong: &Overlong{}, Judge: &Judge{}},
+		Loss:   Loss{Aggregation: AggregationConstant, Correction: CorrectionMIS, KL: &KL{}},
+		Critic: &Critic{},
 	}.WithDefaults()
 }

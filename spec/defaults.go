@@ -13,7 +13,11 @@ const (
 // have no effect beside the others are left alone, so that Validate can tell
 // which of them somebody wrote. Doing it twice changes nothing.
 func (s Spec) WithDefaults() Spec {
+	s = s.expanded()
 	s.Seed = cmp.Or(s.Seed, 1)
+	if s.Sampling.Server != nil && s.Sampling.Server.Type == ServerOpenAI {
+		s.Model.Codec = cmp.Or(s.Model.Codec, CodecMessages)
+	}
 	s.Model = s.Model.withDefaults()
 	s.Agent = s.Agent.withDefaults()
 	if s.Grader.Type == GraderCommand {
@@ -33,7 +37,12 @@ func (s Spec) WithDefaults() Spec {
 	}
 	s.Training = s.Training.withDefaults()
 	s.Credit = s.Credit.withDefaults()
-	s.Loss = s.Loss.withDefaults(s.Training.Lag)
+	s.Loss = s.Loss.withDefaults(s.Training.Lag, cmp.Or(s.Agent.Limits.Tokens, s.Agent.Limits.Calls*s.Sampling.MaxTokens))
+	if s.Critic != nil || s.Credit.Critical() {
+		critic := *cmp.Or(s.Critic, &Critic{}) // the caller's stays as it is
+		critic = critic.withDefaults()
+		s.Critic = &critic
+	}
 	if s.Tasks.Gate != "" {
 		s.Evaluation.Every = cmp.Or(s.Evaluation.Every, 5)
 		s.Promotion.Significance = cmp.Or(s.Promotion.Significance, 0.1)
@@ -90,29 +99,4 @@ func (t Training) withDefaults() Training {
 	o.Beta2 = cmp.Or(o.Beta2, 0.98)
 	o.Epsilon = cmp.Or(o.Epsilon, 1e-8)
 	return t
-}
-
-func (c Credit) withDefaults() Credit {
-	c.Assignment = cmp.Or(c.Assignment, "identical")
-	if c.Assignment == AssignmentDiscounted {
-		c.Discount = cmp.Or(c.Discount, 0.95)
-	}
-	c.Mean = cmp.Or(c.Mean, "group")
-	c.Std = cmp.Or(c.Std, "group")
-	return c
-}
-
-func (l Loss) withDefaults(lag int) Loss {
-	l.Type = cmp.Or(l.Type, "ppo_clip")
-	l.ClipLow = cmp.Or(l.ClipLow, 0.2)
-	l.ClipHigh = cmp.Or(l.ClipHigh, 0.28)
-	l.Aggregation = cmp.Or(l.Aggregation, "token_mean")
-	if lag > 0 {
-		l.Correction = cmp.Or(l.Correction, CorrectionDecoupled)
-	}
-	l.Correction = cmp.Or(l.Correction, "none")
-	if l.Correction == CorrectionDecoupled {
-		l.ImportanceCap = cmp.Or(l.ImportanceCap, 2)
-	}
-	return l
 }

@@ -11,7 +11,9 @@ import (
 // order, layout and format, whether they repeat defaults, and in every release:
 // a key that the first one did not have is left out where it has its default.
 func Digest(s Spec) string {
-	s = withoutLater(s.WithDefaults())
+	s = s.WithDefaults()
+	s.Algorithm = "" // the parts that it stands for are written out
+	s = withoutLater(s)
 	data, err := json.Marshal(s)
 	if err != nil {
 		// Only NaN and infinities can't be encoded; Validate refuses them.
@@ -28,6 +30,9 @@ func withoutLater(s Spec) Spec {
 	later(&s, func(s *Spec) *float64 { return &s.Grader.Limit })
 	later(&s, func(s *Spec) *int { return &s.Training.Passes })
 	later(&s, func(s *Spec) *int { return &s.Training.Minibatches })
+	later(&s, func(s *Spec) *string { return &s.Credit.Combine })
+	later(&s, func(s *Spec) *string { return &s.Credit.Tokens })
+	later(&s, func(s *Spec) *string { return &s.Credit.Whiten })
 	later(&s, func(s *Spec) *float64 { return &s.Loss.ImportanceCap })
 	later(&s, func(s *Spec) *string { return &s.Loss.Correction })
 	later(&s, func(s *Spec) *float64 { return &s.Promotion.ApprovalHours })

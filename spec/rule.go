@@ -59,8 +59,9 @@ func (f *Faults) whole(key string, v, low, high int) {
 	f.number(key, float64(v), bounds{low: float64(low), high: float64(high)})
 }
 
-func (f *Faults) choice(key, v string) {
-	allowed := choices(key)
+func (f *Faults) choice(key, v string) { f.oneOf(key, v, choices(key)) }
+
+func (f *Faults) oneOf(key, v string, allowed []string) {
 	if slices.Contains(allowed, v) {
 		return
 	}

@@ -1,7 +1,7 @@
 package spec
 
 import (
-	_ "embed" // the doc comments of the types are the schema's descriptions
+	"embed" // the doc comments of the types are the schema's descriptions
 	"encoding/json"
 	"fmt"
 	"go/ast"
@@ -15,8 +15,8 @@ import (
 	"github.com/invopop/jsonschema"
 )
 
-//go:embed spec.go
-var source string
+//go:embed spec.go credit.go loss.go
+var source embed.FS
 
 // SchemaID is where the schema is published.
 const SchemaID = "https://raw.githubusercontent.com/fulgurite/fulgurite/main/docs/spec.schema.json"
@@ -86,29 +86,44 @@ func (b bounds) refine(property *jsonschema.Schema) {
 // comments are the doc comments of the spec's types, as "Type.", and of their
 // fields, as "Type.Field", each on one line.
 func comments() (map[string]string, error) {
-	file, err := parser.ParseFile(token.NewFileSet(), "spec.go", source, parser.ParseComments)
+	files, err := source.ReadDir(".")
 	if err != nil {
 		return nil, err
 	}
-	text := func(group *ast.CommentGroup) string { return strings.Join(strings.Fields(group.Text()), " ") }
 	found := map[string]string{}
-	for _, declaration := range file.Decls {
-		general, ok := declaration.(*ast.GenDecl)
-		if !ok || general.Tok != token.TYPE {
+	for _, entry := range files {
+		text, err := source.ReadFile(entry.Name())
+		if err != nil {
+			return nil, err
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), entry.Name(), text, parser.ParseComments)
+		if err != nil {
+			return nil, err
+		}
+		for _, declaration := range file.Decls {
+			if general, ok := declaration.(*ast.GenDecl); ok && general.Tok == token.TYPE {
+				describe(found, general)
+			}
+		}
+	}
+	return found, nil
+}
+
+// describe adds what the comments of a declaration of types say.
+func describe(found map[string]string, types *ast.GenDecl) {
+	text := func(group *ast.CommentGroup) string { return strings.Join(strings.Fields(group.Text()), " ") }
+	for _, s := range types.Specs {
+		declared, ok := s.(*ast.TypeSpec)
+		if !ok {
 			continue
 		}
-		for _, s := range general.Specs {
-			declared, ok := s.(*ast.TypeSpec)
-			if !ok {
-				continue
-			}
-			found[declared.Name.Name+"."] = text(general.Doc)
-			if structure, ok := declared.Type.(*ast.StructType); ok {
-				for _, field := range structure.Fields.List {
+		found[declared.Name.Name+"."] = text(types.Doc)
+		if structure, ok := declared.Type.(*ast.StructType); ok {
+			for _, field := range structure.Fields.List {
+				if len(field.Names) > 0 {
 					found[declared.Name.Name+"."+field.Names[0].Name] = text(field.Doc)
 				}
 			}
 		}
 	}
-	return found, nil
 }

@@ -11,7 +11,12 @@ import (
 func (s Spec) Trainable() error {
 	server := s.WithDefaults().Sampling.Server
 	f := &Faults{}
-	if server != nil && server.Versions == VersionsNone {
+	switch {
+	case server == nil:
+	case server.Type == ServerOpenAI:
+		f.add("sampling.server.type", "train with vllm or sglang, or leave sampling.server out for the built-in sampler",
+			"a server of type openai says no token ids, and text that is tokenized anew is not what was sampled")
+	case server.Versions == VersionsNone:
 		f.add("sampling.server.versions", "give adapters or reload", "the server would never sample from what was trained")
 	}
 	return f.err()
@@ -19,8 +24,11 @@ func (s Spec) Trainable() error {
 
 // defaultVersions is how the type of server changes weights.
 func (s Server) defaultVersions() string {
-	if s.Type == ServerSGLang {
+	switch s.Type {
+	case ServerSGLang:
 		return VersionsReload
+	case ServerOpenAI:
+		return VersionsNone
 	}
 	return VersionsAdapters
 }
@@ -42,9 +50,14 @@ func (s Server) check(f *Faults, all Spec) {
 		f.add(at+"model", "give the model's name at the server", "missing")
 	}
 	f.choice(at+"versions", s.Versions)
-	if s.Versions == VersionsAdapters && s.Type == ServerSGLang || s.Versions == VersionsReload && s.Type == ServerVLLM {
+	if s.Versions != VersionsNone && s.Versions != s.defaultVersions() {
 		f.add(at+"versions", "give adapters with vllm, reload with sglang, or none", "%s does not load versions so", s.Type)
 	}
+	relays := s.Type == ServerOpenAI
+	if relays != (all.Model.Codec == CodecMessages) {
+		f.add("model.codec", "leave it out", `sampling.server.type "openai" takes messages, and no other takes them`)
+	}
+	f.unused("model.warm_start", relays && all.Model.WarmStart != nil, `sampling.server.type "openai" never samples from what was trained`)
 	if s.Versions == VersionsReload && all.Training.Lag > 0 {
 		f.add("training.lag", `give 0, or sampling.server.versions "adapters"`,
 			"a server that holds one version at a time can't sample from several")

@@ -20,10 +20,15 @@ type Spec struct {
 	Sampling Sampling `json:"sampling,omitzero"`
 	// Training says how much, and how an update is made.
 	Training Training `json:"training"`
+	// Algorithm is a preset, such as "grpo": it sets the parts of credit, loss and
+	// critic that are not given.
+	Algorithm string `json:"algorithm,omitempty"`
 	// Credit says how rewards become advantages.
 	Credit Credit `json:"credit,omitzero"`
 	// Loss is the policy loss.
 	Loss Loss `json:"loss,omitzero"`
+	// Critic is a model that estimates returns, for credit that needs one.
+	Critic *Critic `json:"critic,omitempty"`
 	// Evaluation says when and how much.
 	Evaluation Evaluation `json:"evaluation,omitzero"`
 	// Promotion is the rule by which a version becomes the promoted one.
@@ -43,7 +48,7 @@ type Model struct {
 	// other bases have their own.
 	Context int `json:"context,omitempty"`
 	// Codec turns dialogs into tokens: "compact", or "template" for the tokenizer and
-	// the chat template of the base model.
+	// the chat template of the base model; "messages" for servers of type "openai".
 	Codec string `json:"codec,omitempty"`
 	// ToolParser reads tool calls where Codec is "template"; the template's own
 	// by default.
@@ -174,9 +179,10 @@ type Sampling struct {
 	Server *Server `json:"server,omitempty"`
 }
 
-// Server is a sampler of others that takes and gives token ids.
+// Server is a sampler of others.
 type Server struct {
-	// Type is "vllm" or "sglang".
+	// Type is "vllm" or "sglang", which take and give token ids, or "openai" for others
+	// that take messages: with those nothing can be trained.
 	Type string `json:"type"`
 	// URLs of replicas that serve the same model, without /v1.
 	URLs []string `json:"urls"`
@@ -206,6 +212,9 @@ type Training struct {
 	// Lag is how many steps the version that samples may be behind the one that is
 	// trained: rollouts of that many steps go on while a version is updated.
 	Lag int `json:"lag,omitempty"`
+	// DynamicSampling is how many groups a step may replace because all their rewards
+	// were equal, which teaches nothing (DAPO).
+	DynamicSampling int `json:"dynamic_sampling,omitempty"`
 	// Passes over a step's batch.
 	Passes int `json:"passes,omitempty"`
 	// Minibatches that a pass is split into; each is one optimizer update.
@@ -233,40 +242,6 @@ type Optimizer struct {
 	Beta2 float64 `json:"beta2,omitempty"`
 	// Epsilon is added to the root of that mean.
 	Epsilon float64 `json:"epsilon,omitempty"`
-}
-
-// Credit says how rewards become advantages.
-type Credit struct {
-	// Assignment spreads a trajectory's reward over its calls: "identical",
-	// "discounted" or "last_call".
-	Assignment string `json:"assignment,omitempty"`
-	// Discount of "discounted", per call.
-	Discount float64 `json:"discount,omitempty"`
-	// Mean is what rewards are compared with: the mean of the "group", of the
-	// "batch", or "none".
-	Mean string `json:"mean,omitempty"`
-	// Std is whose deviation divides them: that of the "group", of the "batch", or
-	// "none".
-	Std string `json:"std,omitempty"`
-	// LeaveOneOut leaves a sample out of its own mean (RLOO).
-	LeaveOneOut bool `json:"leave_one_out,omitempty"`
-}
-
-// Loss is the policy loss.
-type Loss struct {
-	// Type is "ppo_clip".
-	Type string `json:"type,omitempty"`
-	// ClipLow is how far below 1 the probability ratio still counts.
-	ClipLow float64 `json:"clip_low,omitempty"`
-	// ClipHigh is how far above 1 the probability ratio still counts.
-	ClipHigh float64 `json:"clip_high,omitempty"`
-	// Aggregation is "token_mean" or "sequence_mean".
-	Aggregation string `json:"aggregation,omitempty"`
-	// Correction for versions that sampled before the one that is trained: "none"
-	// or "decoupled". The latter is the default with a lag.
-	Correction string `json:"correction,omitempty"`
-	// ImportanceCap of "decoupled" truncates the weights between the versions.
-	ImportanceCap float64 `json:"importance_cap,omitempty"`
 }
 
 // Evaluation says when and how much.

@@ -11,23 +11,51 @@ import (
 
 // Names that decide which other keys have an effect.
 const (
-	BaseTiny             = "tiny"
-	CodecCompact         = "compact"
-	CodecTemplate        = "template"
-	ServerVLLM           = "vllm"
-	ServerSGLang         = "sglang"
-	VersionsAdapters     = "adapters"
-	VersionsReload       = "reload"
-	VersionsNone         = "none"
-	GraderExact          = "exact"
-	GraderNumeric        = "numeric"
-	GraderContains       = "contains"
-	GraderCommand        = "command"
-	GraderAgent          = "agent"
-	ScheduleConstant     = "constant"
-	AssignmentDiscounted = "discounted"
-	CorrectionDecoupled  = "decoupled"
-	levelGroup           = "group"
+	BaseTiny         = "tiny"
+	CodecCompact     = "compact"
+	CodecTemplate    = "template"
+	CodecMessages    = "messages"
+	ServerVLLM       = "vllm"
+	ServerSGLang     = "sglang"
+	ServerOpenAI     = "openai"
+	VersionsAdapters = "adapters"
+	VersionsReload   = "reload"
+	VersionsNone     = "none"
+	GraderExact      = "exact"
+	GraderNumeric    = "numeric"
+	GraderContains   = "contains"
+	GraderCommand    = "command"
+	GraderAgent      = "agent"
+	ScheduleConstant = "constant"
+)
+
+// Names of credit and loss that decide which other keys have an effect.
+const (
+	CombineSum                = "sum"
+	CombineSeparate           = "separate"
+	AssignmentDiscounted      = "discounted"
+	AssignmentGiGPO           = "gigpo"
+	AssignmentTurnGAE         = "turn_gae"
+	AssignmentValueDifference = "value_difference"
+	AssignmentJudge           = "judge"
+	TokensGAE                 = "gae"
+	LossPPOClip               = "ppo_clip"
+	LossGSPO                  = "gspo"
+	LossCISPO                 = "cispo"
+	LossDPPO                  = "dppo_tv"
+	LossImportanceSampling    = "importance_sampling"
+	LossCrossEntropy          = "cross_entropy"
+	AggregationConstant       = "constant"
+	CorrectionNone            = "none"
+	CorrectionDecoupled       = "decoupled"
+	CorrectionMIS             = "mis"
+	CorrectionSequence        = "sequence"
+	CorrectionGeometric       = "geometric"
+	CorrectionK3              = "k3"
+	levelGroup                = "group"
+	levelBatch                = "batch"
+	levelNone                 = "none"
+	stdMean                   = "mean"
 )
 
 // choices are the values of the keys that take a name.
@@ -36,29 +64,41 @@ func choices(key string) []string {
 	case "model.engine":
 		return []string{"native", "gomlx"}
 	case "model.codec":
-		return []string{CodecCompact, CodecTemplate}
+		return []string{CodecCompact, CodecTemplate, CodecMessages}
 	case "model.tool_parser":
 		return []string{"hermes", "llama3_json", "pythonic", "qwen3_xml"}
 	case "sampling.history":
 		return []string{"append", "template"}
 	case "sampling.server.type":
-		return []string{ServerVLLM, ServerSGLang}
+		return []string{ServerVLLM, ServerSGLang, ServerOpenAI}
 	case "sampling.server.versions":
 		return []string{VersionsAdapters, VersionsReload, VersionsNone}
 	case "grader.type":
 		return []string{GraderExact, GraderNumeric, GraderContains, GraderCommand, GraderAgent}
 	case "training.optimizer.schedule":
 		return []string{ScheduleConstant, "linear", "cosine"}
+	case "algorithm":
+		return Algorithms()
+	case "credit.combine":
+		return []string{CombineSum, CombineSeparate}
 	case "credit.assignment":
-		return []string{"identical", AssignmentDiscounted, "last_call"}
-	case "credit.mean", "credit.std":
-		return []string{levelGroup, "batch", "none"}
+		return []string{"identical", AssignmentDiscounted, "last_call", AssignmentGiGPO, AssignmentTurnGAE, AssignmentValueDifference, AssignmentJudge}
+	case "credit.tokens":
+		return []string{"uniform", TokensGAE}
+	case "credit.mean":
+		return []string{levelGroup, levelBatch, levelNone}
+	case "credit.std":
+		return []string{levelGroup, levelBatch, levelNone, stdMean}
+	case "credit.whiten":
+		return []string{levelNone, levelBatch}
 	case "loss.type":
-		return []string{"ppo_clip"}
+		return []string{LossPPOClip, LossGSPO, LossCISPO, LossDPPO, LossImportanceSampling, LossCrossEntropy}
 	case "loss.aggregation":
-		return []string{"token_mean", "sequence_mean"}
+		return []string{"token_mean", "sequence_mean", AggregationConstant}
+	case "loss.kl.estimator":
+		return []string{"k1", "k2", "k3", "unbiased"}
 	case "loss.correction":
-		return []string{"none", CorrectionDecoupled}
+		return []string{CorrectionNone, CorrectionDecoupled, CorrectionMIS, CorrectionSequence, CorrectionGeometric, CorrectionK3}
 	}
 	return nil
 }
@@ -76,6 +116,7 @@ func (s Spec) Validate() error {
 // check expects the defaults to be filled in.
 func (s Spec) check(f *Faults) {
 	s.checkName(f)
+	s.checkAlgorithm(f)
 	f.number("seed", float64(s.Seed), bounds{low: 1, high: math.Inf(1)})
 	s.Model.check(f)
 	s.Agent.check(f)
@@ -85,6 +126,7 @@ func (s Spec) check(f *Faults) {
 	s.Training.check(f)
 	s.Credit.check(f, s.Training.SamplesPerTask)
 	s.checkLoss(f)
+	s.checkCritic(f)
 	s.checkEvaluation(f)
 	s.checkPromotion(f)
 	s.Replay.check(f)
@@ -184,6 +226,8 @@ func (s Spec) checkSampling(f *Faults) {
 	f.choice("sampling.history", s.Sampling.History)
 	if s.Sampling.Server != nil {
 		s.Sampling.Server.check(f, s)
+	} else if s.Model.Codec == CodecMessages {
+		f.add("model.codec", "leave it out", `only sampling.server.type "openai" takes messages`)
 	}
 }
 
@@ -199,6 +243,7 @@ func (t Training) check(f *Faults) {
 	f.whole("training.tasks_per_step", t.TasksPerStep, 1, 1e5)
 	f.whole("training.samples_per_task", t.SamplesPerTask, 1, 1e4)
 	f.whole("training.lag", t.Lag, 0, 8)
+	f.whole("training.dynamic_sampling", t.DynamicSampling, 0, 1e5)
 	f.whole("training.passes", t.Passes, 1, 100)
 	f.whole("training.minibatches", t.Minibatches, 1, 1000)
 	if t.Minibatches > t.TasksPerStep {
@@ -214,36 +259,6 @@ func (t Training) check(f *Faults) {
 	f.number("training.optimizer.beta1", o.Beta1, fraction())
 	f.number("training.optimizer.beta2", o.Beta2, fraction())
 	f.number("training.optimizer.epsilon", o.Epsilon, positive(1))
-}
-
-func (c Credit) check(f *Faults, samples int) {
-	f.choice("credit.assignment", c.Assignment)
-	f.choice("credit.mean", c.Mean)
-	f.choice("credit.std", c.Std)
-	if c.Assignment == AssignmentDiscounted {
-		f.number("credit.discount", c.Discount, positive(1))
-	} else {
-		f.unused("credit.discount", c.Discount != 0, `only credit.assignment "discounted" discounts`)
-	}
-	f.unused("credit.leave_one_out", c.LeaveOneOut && c.Mean != levelGroup, `it is about the mean of the group, and credit.mean is not "group"`)
-	if samples == 1 && c.Mean == levelGroup {
-		f.add("training.samples_per_task", `give at least 2, or credit.mean "batch" or "none"`, "a group of 1 equals its own mean and learns nothing")
-	} else if samples == 1 && c.Std == levelGroup {
-		f.add("training.samples_per_task", `give at least 2, or credit.std "batch" or "none"`, "a group of 1 has no deviation to divide by")
-	}
-}
-
-func (s Spec) checkLoss(f *Faults) {
-	f.choice("loss.type", s.Loss.Type)
-	f.choice("loss.aggregation", s.Loss.Aggregation)
-	f.number("loss.clip_low", s.Loss.ClipLow, positive(1))
-	f.number("loss.clip_high", s.Loss.ClipHigh, positive(math.Inf(1)))
-	f.choice("loss.correction", s.Loss.Correction)
-	if s.Loss.Correction == CorrectionDecoupled {
-		f.number("loss.importance_cap", s.Loss.ImportanceCap, positive(math.Inf(1)))
-	} else {
-		f.unused("loss.importance_cap", s.Loss.ImportanceCap != 0, `only loss.correction "decoupled" weighs versions`)
-	}
 }
 
 func (s Spec) checkEvaluation(f *Faults) {

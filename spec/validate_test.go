@@ -102,7 +102,7 @@ func TestImpossibleSpecsAreRefusedByKey(t *testing.T) {
 		"negative steps":         {func(s *spec.Spec) { s.Training.Steps = -3 }, "training.steps: -3"},
 		"steps and epochs":       {func(s *spec.Spec) { s.Training.Epochs = 1 }, "training.epochs: both steps and epochs"},
 		"group of one":           {func(s *spec.Spec) { s.Training.SamplesPerTask = 1 }, "training.samples_per_task: a group of 1 equals its own mean"},
-		"deviation of one":       {func(s *spec.Spec) { s.Training.SamplesPerTask, s.Credit.Mean = 1, "none" }, "training.samples_per_task: a group of 1 has no deviation"},
+		"deviation of one":       {func(s *spec.Spec) { s.Training.SamplesPerTask, s.Credit.Mean = 1, "none" }, "credit.std: a group of equal rewards has no deviation"},
 		"learning rate":          {func(s *spec.Spec) { s.Training.Optimizer.LearningRate = math.NaN() }, "training.optimizer.learning_rate: NaN"},
 		"schedule":               {func(s *spec.Spec) { s.Training.Optimizer.Schedule = "step" }, "training.optimizer.schedule: "},
 		"constant with an end": {func(s *spec.Spec) {
@@ -112,7 +112,7 @@ func TestImpossibleSpecsAreRefusedByKey(t *testing.T) {
 		"assignment":                {func(s *spec.Spec) { s.Credit.Assignment = "gae" }, "credit.assignment: "},
 		"discount of identical":     {func(s *spec.Spec) { s.Credit.Discount = 0.9 }, "credit.discount: unused key"},
 		"discount over 1":           {func(s *spec.Spec) { s.Credit.Assignment, s.Credit.Discount = "discounted", 1.1 }, "credit.discount: 1.1"},
-		"leave one out of none":     {func(s *spec.Spec) { s.Credit.Mean, s.Credit.LeaveOneOut = "batch", true }, "credit.leave_one_out: unused key"},
+		"leave one out of none":     {func(s *spec.Spec) { s.Credit.Mean, s.Credit.Std, s.Credit.LeaveOneOut = "batch", "batch", true }, "credit.leave_one_out: unused key"},
 		"loss":                      {func(s *spec.Spec) { s.Loss.Type = "grpo" }, "loss.type: "},
 		"clip":                      {func(s *spec.Spec) { s.Loss.ClipLow = -0.2 }, "loss.clip_low: -0.2"},
 		"margin without gate":       {func(s *spec.Spec) { s.Tasks.Gate, s.Promotion.Margin = "", 0.1 }, "promotion.margin: promotion has no split to look at; give tasks.gate"},
@@ -177,7 +177,7 @@ func TestDefaultsAreThoseOfTheDemo(t *testing.T) {
 	require.Equal(t, spec.Training{Steps: 40, TasksPerStep: 16, SamplesPerTask: 8, Passes: 1, Minibatches: 1, Optimizer: spec.Optimizer{
 		LearningRate: 5e-4, Schedule: "cosine", FinalFraction: 0.1, ClipNorm: 1, Beta1: 0.9, Beta2: 0.98, Epsilon: 1e-8,
 	}}, d.Training)
-	require.Equal(t, spec.Credit{Assignment: "identical", Mean: "group", Std: "group"}, d.Credit)
+	require.Equal(t, spec.Credit{Combine: "sum", Assignment: "identical", Tokens: "uniform", Mean: "group", Std: "group", Whiten: "none"}, d.Credit)
 	require.Equal(t, spec.Loss{Type: "ppo_clip", ClipLow: 0.2, ClipHigh: 0.28, Aggregation: "token_mean", Correction: "none"}, d.Loss)
 	require.Equal(t, spec.Evaluation{Every: 5, Samples: 1}, d.Evaluation)
 	require.Equal(t, spec.Promotion{Significance: 0.1}, d.Promotion)
@@ -228,4 +228,21 @@ func TestOnlyServersThatTakeWeightsCanBeTrainedWith(t *testing.T) {
 	s.Sampling.Server.Versions, s.Sampling.Server.Directory = "none", ""
 	require.ErrorContains(t, s.Trainable(), "sampling.server.versions: the server would never sample from what was trained")
 	require.NoError(t, s.Validate(), "it can be tried")
+}
+
+func TestServersThatTakeMessagesCanBeTriedAndNotTrained(t *testing.T) {
+	t.Parallel()
+	s := valid()
+	s.Sampling.Server = &spec.Server{Type: "openai", URLs: []string{"http://a"}, Model: "m"}
+	require.NoError(t, s.Validate())
+	require.Equal(t, "messages", s.WithDefaults().Model.Codec)
+	require.Equal(t, "none", s.WithDefaults().Sampling.Server.Versions)
+	require.ErrorContains(t, s.Trainable(), "sampling.server.type: a server of type openai says no token ids")
+	require.ErrorContains(t, s.Trainable(), "train with vllm or sglang, or leave sampling.server out")
+	s.Sampling.Server.Versions = "reload"
+	require.ErrorContains(t, s.Validate(), "sampling.server.versions")
+	s.Sampling.Server.Versions, s.Model.Codec = "", "compact"
+	require.ErrorContains(t, s.Validate(), "model.codec: sampling.server.type \"openai\" takes messages")
+	s.Sampling.Server, s.Model.Codec = nil, "messages"
+	require.ErrorContains(t, s.Validate(), "model.codec: only sampling.server.type \"openai\" takes messages")
 }

@@ -1,0 +1,271 @@
+package spec
+
+import (
+	"cmp"
+	"math"
+	"regexp"
+)
+
+// Credit says how rewards become advantages.
+type Credit struct {
+	// Rewards weighs the named rewards of an attempt; without it "final" alone
+	// counts.
+	Rewards map[string]float64 `json:"rewards,omitempty"`
+	// Combine says what becomes of several rewards: "sum" adds them up before they
+	// are compared, "separate" compares each by itself and adds what comes out (GDPO).
+	Combine string `json:"combine,omitempty"`
+	// Signals weighs what calls earn by themselves: "tool_error", "exception",
+	// "parse_failure", "repeated_call", "recovered", and "emitted" for what the agent
+	// gave a call.
+	Signals map[string]float64 `json:"signals,omitempty"`
+	// Overlong punishes attempts that come close to the most tokens they may take
+	// (DAPO).
+	Overlong *Overlong `json:"overlong,omitempty"`
+	// FormatPenalty is taken from the reward of an attempt with a reply that could
+	// not be parsed.
+	FormatPenalty float64 `json:"format_penalty,omitempty"`
+	// TrainAgents is a regular expression (RE2) that matches the whole names of the
+	// agents whose calls are trained; without it all are.
+	TrainAgents string `json:"train_agents,omitempty"`
+	// Assignment gives the calls of a trajectory their advantages: "identical",
+	// "discounted", "last_call", "gigpo", "turn_gae", "value_difference" or "judge".
+	Assignment string `json:"assignment,omitempty"`
+	// Discount per call, or per token where Tokens is "gae".
+	Discount float64 `json:"discount,omitempty"`
+	// Lambda of generalized advantage estimation.
+	Lambda float64 `json:"lambda,omitempty"`
+	// StepWeight of "gigpo" weighs what is compared at equal states against what is
+	// compared over whole trajectories.
+	StepWeight float64 `json:"step_weight,omitempty"`
+	// Tokens gives the tokens of a call their advantages: "uniform", each the
+	// call's, or "gae", by a critic (PPO).
+	Tokens string `json:"tokens,omitempty"`
+	// Judge scores calls, for the assignment "judge".
+	Judge *Judge `json:"judge,omitempty"`
+	// Mean is what rewards are compared with: the mean of the "group", of the
+	// "batch", or "none".
+	Mean string `json:"mean,omitempty"`
+	// Std is whose deviation divides them: that of the "group", of the "batch",
+	// "none", or "mean" for the mean itself (MaxRL).
+	Std string `json:"std,omitempty"`
+	// LeaveOneOut leaves a sample out of its own mean (RLOO).
+	LeaveOneOut bool `json:"leave_one_out,omitempty"`
+	// PerAgent compares the calls of an agent with those of the same agent alone.
+	PerAgent bool `json:"per_agent,omitempty"`
+	// Whiten brings the advantages of all trained tokens of a "batch" to mean 0 and
+	// deviation 1, or is "none".
+	Whiten string `json:"whiten,omitempty"`
+}
+
+// Overlong is a soft limit of an attempt's sampled tokens.
+type Overlong struct {
+	// Tokens is where the whole penalty is reached.
+	Tokens int `json:"tokens"`
+	// Buffer is over how many tokens before that it rises from 0.
+	Buffer int `json:"buffer"`
+	// Penalty is taken from the reward.
+	Penalty float64 `json:"penalty,omitempty"`
+}
+
+// Judge is a language model that scores the calls of an attempt, behind an API as
+// OpenAI's.
+type Judge struct {
+	// URL of the API, with its /v1.
+	URL string `json:"url"`
+	// Model is its name there.
+	Model string `json:"model"`
+	// Key names the environment variable, of the process that asks, that holds the
+	// API key.
+	Key string `json:"key,omitempty"`
+	// Rubric says in words what makes a call good.
+	Rubric string `json:"rubric,omitempty"`
+	// Requests is the most that one step may make.
+	Requests int `json:"requests,omitempty"`
+	// Seconds that one answer may take.
+	Seconds float64 `json:"seconds,omitempty"`
+}
+
+// Critic is a model that estimates returns.
+type Critic struct {
+	// LearningRate of its AdamW, constant.
+	LearningRate float64 `json:"learning_rate,omitempty"`
+	// Passes over a step's batch.
+	Passes int `json:"passes,omitempty"`
+	// Clip is how far an update may move an estimate before it stops counting; 0
+	// does not clip.
+	Clip float64 `json:"clip,omitempty"`
+}
+
+// Signals that a call can earn by itself.
+const (
+	SignalToolError    = "tool_error"
+	SignalException    = "exception"
+	SignalParseFailure = "parse_failure"
+	SignalRepeatedCall = "repeated_call"
+	SignalRecovered    = "recovered"
+	SignalEmitted      = "emitted"
+)
+
+// Signals lists them.
+func Signals() []string {
+	return []string{SignalToolError, SignalException, SignalParseFailure, SignalRepeatedCall, SignalRecovered, SignalEmitted}
+}
+
+// Critical reports whether the credit needs a critic.
+func (c Credit) Critical() bool { return c.Assignment == AssignmentTurnGAE || c.Tokens == TokensGAE }
+
+// estimated reports whether an estimate of the return is the baseline, so that
+// nothing else is.
+func (c Credit) estimated() bool { return c.Critical() || c.Assignment == AssignmentValueDifference }
+
+// discounts reports whether Discount has an effect.
+func (c Credit) discounts() bool {
+	return c.Critical() || c.Assignment == AssignmentDiscounted || c.Assignment == AssignmentGiGPO
+}
+
+func (c Credit) withDefaults() Credit {
+	c.Combine = cmp.Or(c.Combine, CombineSum)
+	c.Assignment = cmp.Or(c.Assignment, "identical")
+	c.Tokens = cmp.Or(c.Tokens, "uniform")
+	level, whiten := levelGroup, levelNone
+	switch {
+	case c.Tokens == TokensGAE:
+		c.Discount = cmp.Or(c.Discount, 1)
+		level, whiten = levelNone, levelBatch // the critic is the baseline
+	case c.Assignment == AssignmentTurnGAE:
+		c.Discount = cmp.Or(c.Discount, 0.99)
+		level, whiten = levelNone, levelBatch
+	case c.Assignment == AssignmentValueDifference:
+		level = levelNone // a difference has no need of one
+	case c.discounts():
+		c.Discount = cmp.Or(c.Discount, 0.95)
+	}
+	if c.Critical() {
+		c.Lambda = cmp.Or(c.Lambda, 0.95)
+	}
+	if c.Assignment == AssignmentGiGPO {
+		c.StepWeight = cmp.Or(c.StepWeight, 1)
+	}
+	c.Mean, c.Std = cmp.Or(c.Mean, level), cmp.Or(c.Std, level)
+	c.Whiten = cmp.Or(c.Whiten, whiten)
+	if c.Judge != nil {
+		j := *c.Judge // the caller's stays as it is
+		j.Requests = cmp.Or(j.Requests, 1000)
+		j.Seconds = cmp.Or(j.Seconds, 60)
+		c.Judge = &j
+	}
+	if c.Overlong != nil {
+		o := *c.Overlong // the caller's stays as it is
+		o.Penalty = cmp.Or(o.Penalty, 1)
+		c.Overlong = &o
+	}
+	return c
+}
+
+func (c Critic) withDefaults() Critic {
+	c.LearningRate = cmp.Or(c.LearningRate, 1e-3)
+	c.Passes = cmp.Or(c.Passes, 4)
+	return c
+}
+
+func (c Credit) check(f *Faults, samples int) {
+	c.checkRewards(f)
+	f.choice("credit.assignment", c.Assignment)
+	f.choice("credit.tokens", c.Tokens)
+	f.choice("credit.mean", c.Mean)
+	f.choice("credit.std", c.Std)
+	f.choice("credit.whiten", c.Whiten)
+	if c.discounts() {
+		f.number("credit.discount", c.Discount, positive(1))
+	} else {
+		f.unused("credit.discount", c.Discount != 0, "neither credit.assignment nor credit.tokens discounts")
+	}
+	if c.Critical() {
+		f.number("credit.lambda", c.Lambda, positive(1))
+	} else {
+		f.unused("credit.lambda", c.Lambda != 0, `only credit.assignment "turn_gae" and credit.tokens "gae" have it`)
+	}
+	if c.Assignment == AssignmentGiGPO {
+		f.number("credit.step_weight", c.StepWeight, positive(math.Inf(1)))
+	} else {
+		f.unused("credit.step_weight", c.StepWeight != 0, `only credit.assignment "gigpo" compares steps`)
+	}
+	if c.Tokens == TokensGAE && c.Assignment != "identical" {
+		f.add("credit.assignment", `leave it out, or give credit.tokens "uniform"`, `credit.tokens "gae" gives every token its own advantage, whatever its call's`)
+	}
+	switch {
+	case c.estimated():
+		const why = "an estimate of the return is what rewards are compared with"
+		f.unused("credit.mean", c.Mean != levelNone, why)
+		f.unused("credit.std", c.Std != levelNone, why)
+		f.unused("credit.combine", c.Combine == CombineSeparate, why)
+	case c.Std == stdMean && c.Mean != levelGroup:
+		f.add("credit.std", `give credit.mean "group"`, `"mean" divides by the mean of the group`)
+	case c.Std == levelGroup && c.Mean != levelGroup:
+		f.add("credit.std", `give credit.mean "group", or credit.std "batch"`, "a group of equal rewards has no deviation, but is not equal to another mean")
+	}
+	c.checkJudge(f)
+	f.unused("credit.leave_one_out", c.LeaveOneOut && c.Mean != levelGroup, `it is about the mean of the group, and credit.mean is not "group"`)
+	f.unused("credit.per_agent", c.PerAgent && c.Mean == levelNone && c.Std == levelNone, "nothing is compared")
+	if samples == 1 && c.Mean == levelGroup {
+		f.add("training.samples_per_task", `give at least 2, or credit.mean "batch" or "none"`, "a group of 1 equals its own mean and learns nothing")
+	}
+}
+
+// checkRewards looks at what is summed up before it is compared.
+func (c Credit) checkRewards(f *Faults) {
+	f.choice("credit.combine", c.Combine)
+	f.unused("credit.combine", c.Combine == CombineSeparate && len(c.Rewards) < 2, "credit.rewards names no two rewards")
+	weights := func(key string, of map[string]float64) {
+		for _, name := range sortedKeys(of) {
+			if w := of[name]; w == 0 || math.IsNaN(w) || math.IsInf(w, 0) {
+				f.add(key+"."+name, "give a number other than 0, or remove the key", "%v is not possible", w)
+			}
+		}
+	}
+	weights("credit.rewards", c.Rewards)
+	weights("credit.signals", c.Signals)
+	for _, name := range sortedKeys(c.Signals) {
+		f.oneOf("credit.signals."+name, name, Signals())
+	}
+	if o := c.Overlong; o != nil {
+		f.whole("credit.overlong.tokens", o.Tokens, 1, 1e9)
+		f.whole("credit.overlong.buffer", o.Buffer, 1, 1e9)
+		f.number("credit.overlong.penalty", o.Penalty, positive(math.Inf(1)))
+		if o.Buffer > o.Tokens && o.Tokens > 0 {
+			f.add("credit.overlong.buffer", "give at most credit.overlong.tokens", "%d of %d tokens", o.Buffer, o.Tokens)
+		}
+	}
+	f.number("credit.format_penalty", c.FormatPenalty, bounds{low: 0, high: math.Inf(1)})
+	if _, err := regexp.Compile(c.TrainAgents); err != nil {
+		f.add("credit.train_agents", "write it in RE2's syntax", "%q is no regular expression: %v", c.TrainAgents, err)
+	}
+}
+
+func (c Credit) checkJudge(f *Faults) {
+	j := c.Judge
+	switch {
+	case j == nil && c.Assignment == AssignmentJudge:
+		f.add("credit.judge.url", "give the address and the model of a judge", "missing")
+	case j == nil:
+	case c.Assignment != AssignmentJudge:
+		f.unused("credit.judge", true, `only credit.assignment "judge" asks one`)
+	default:
+		f.url("credit.judge.url", j.URL)
+		if j.Model == "" {
+			f.add("credit.judge.model", "give the model's name at the judge", "missing")
+		}
+		f.whole("credit.judge.requests", j.Requests, 1, 1e9)
+		f.number("credit.judge.seconds", j.Seconds, positive(3600))
+	}
+}
+
+func (s Spec) checkCritic(f *Faults) {
+	if s.Critic == nil {
+		return // defaults give one where it is needed
+	}
+	f.unused("critic", !s.Credit.Critical(), "neither credit.assignment nor credit.tokens asks for one")
+	f.number("critic.learning_rate", s.Critic.LearningRate, positive(1))
+	f.whole("critic.passes", s.Critic.Passes, 1, 100)
+	f.number("critic.clip", s.Critic.Clip, bounds{low: 0, high: math.Inf(1)})
+}

@@ -1,0 +1,154 @@
+package spec
+
+import (
+	"cmp"
+	"math"
+)
+
+// Loss is the policy loss.
+type Loss struct {
+	// Type is "ppo_clip", "gspo", "cispo", "dppo_tv", "importance_sampling" or
+	// "cross_entropy".
+	Type string `json:"type,omitempty"`
+	// ClipLow is how far below 1 the probability ratio still counts; of "dppo_tv" how
+	// far a probability may fall.
+	ClipLow float64 `json:"clip_low,omitempty"`
+	// ClipHigh is how far above 1 the probability ratio still counts; of "dppo_tv" how
+	// far a probability may rise.
+	ClipHigh float64 `json:"clip_high,omitempty"`
+	// DualClip bounds the loss of bad tokens that became likely, as a multiple of
+	// the advantage; 0 does not.
+	DualClip float64 `json:"dual_clip,omitempty"`
+	// Aggregation is "token_mean", "sequence_mean" or "constant".
+	Aggregation string `json:"aggregation,omitempty"`
+	// Length is what "constant" divides the sum over a trajectory's tokens by; the
+	// most tokens that an attempt may sample by default.
+	Length int `json:"length,omitempty"`
+	// KL holds the policy to version 0.
+	KL *KL `json:"kl,omitempty"`
+	// Entropy is the weight of a bonus for the entropy of the policy.
+	Entropy float64 `json:"entropy,omitempty"`
+	// Correction for what sampled differing from what is trained: "none",
+	// "decoupled", "mis", "sequence", "geometric" or "k3". With a lag "decoupled" is
+	// the default.
+	Correction string `json:"correction,omitempty"`
+	// ImportanceCap truncates the weights of "decoupled" and "sequence", and is
+	// beyond what "mis", "geometric" and "k3" leave tokens or calls out.
+	ImportanceCap float64 `json:"importance_cap,omitempty"`
+	// ImportanceFloor is below what "mis" and "geometric" leave them out.
+	ImportanceFloor float64 `json:"importance_floor,omitempty"`
+}
+
+// KL is a penalty for leaving a frozen reference.
+type KL struct {
+	// Estimator is "k1", "k2", "k3" or "unbiased".
+	Estimator string `json:"estimator,omitempty"`
+	// Weight of the penalty.
+	Weight float64 `json:"weight"`
+}
+
+// clips reports whether ClipLow and ClipHigh have an effect.
+func (l Loss) clips() bool { return l.Type != LossImportanceSampling && l.Type != LossCrossEntropy }
+
+// correctable reports whether a ratio of the policy before the step to the one that
+// sampled has a place in the loss.
+func (l Loss) correctable() bool { return l.Type != LossDPPO && l.Type != LossCrossEntropy }
+
+func (l Loss) withDefaults(lag, tokens int) Loss {
+	l.Type = cmp.Or(l.Type, LossPPOClip)
+	low, high := 0.2, 0.28
+	switch l.Type {
+	case LossGSPO:
+		low, high = 3e-4, 4e-4
+	case LossCISPO:
+		low, high = 1, 4
+	case LossDPPO:
+		high = 0.2
+	}
+	if l.clips() {
+		l.ClipLow, l.ClipHigh = cmp.Or(l.ClipLow, low), cmp.Or(l.ClipHigh, high)
+	}
+	l.Aggregation = cmp.Or(l.Aggregation, "token_mean")
+	if l.Aggregation == AggregationConstant {
+		l.Length = cmp.Or(l.Length, tokens)
+	}
+	if l.KL != nil {
+		kl := *l.KL // the caller's stays as it is
+		kl.Estimator = cmp.Or(kl.Estimator, "k3")
+		l.KL = &kl
+	}
+	if lag > 0 && l.correctable() {
+		l.Correction = cmp.Or(l.Correction, CorrectionDecoupled)
+	}
+	l.Correction = cmp.Or(l.Correction, CorrectionNone)
+	floor, most := l.importance()
+	l.ImportanceFloor, l.ImportanceCap = cmp.Or(l.ImportanceFloor, floor), cmp.Or(l.ImportanceCap, most)
+	return l
+}
+
+// importance are the bounds where none are given; 0 is no such bound.
+func (l Loss) importance() (floor, most float64) {
+	switch l.Correction {
+	case CorrectionDecoupled, CorrectionSequence:
+		return 0, 2
+	case CorrectionMIS:
+		return 0.5, 2
+	case CorrectionGeometric:
+		return 0.99, 1.01
+	case CorrectionK3:
+		return 0, 0.01
+	}
+	return 0, 0
+}
+
+func (s Spec) checkLoss(f *Faults) {
+	l := s.Loss
+	f.choice("loss.type", l.Type)
+	f.choice("loss.aggregation", l.Aggregation)
+	if l.clips() {
+		f.number("loss.clip_low", l.ClipLow, positive(1))
+		f.number("loss.clip_high", l.ClipHigh, positive(math.Inf(1)))
+	} else {
+		f.unused("loss.clip_low", l.ClipLow != 0, "loss.type "+l.Type+" clips nothing")
+		f.unused("loss.clip_high", l.ClipHigh != 0, "loss.type "+l.Type+" clips nothing")
+	}
+	switch {
+	case l.DualClip == 0:
+	case l.Type != LossPPOClip:
+		f.unused("loss.dual_clip", true, `only loss.type "ppo_clip" has it`)
+	default:
+		f.number("loss.dual_clip", l.DualClip, bounds{low: 1, high: math.Inf(1), above: true})
+	}
+	if l.Aggregation == AggregationConstant {
+		f.whole("loss.length", l.Length, 1, 1e9)
+	} else {
+		f.unused("loss.length", l.Length != 0, `only loss.aggregation "constant" divides by it`)
+	}
+	if l.KL != nil {
+		f.choice("loss.kl.estimator", l.KL.Estimator)
+		f.number("loss.kl.weight", l.KL.Weight, positive(math.Inf(1)))
+	}
+	f.number("loss.entropy", l.Entropy, bounds{low: 0, high: math.Inf(1)})
+	l.checkCorrection(f)
+}
+
+func (l Loss) checkCorrection(f *Faults) {
+	f.choice("loss.correction", l.Correction)
+	if l.Correction != CorrectionNone && !l.correctable() {
+		f.add("loss.correction", "leave it out", "loss.type %s has no place for it", l.Type)
+	}
+	floor, most := l.importance()
+	if most > 0 {
+		f.number("loss.importance_cap", l.ImportanceCap, positive(math.Inf(1)))
+	} else {
+		f.unused("loss.importance_cap", l.ImportanceCap != 0, `loss.correction "none" weighs nothing`)
+	}
+	if floor > 0 {
+		f.number("loss.importance_floor", l.ImportanceFloor, positive(math.Inf(1)))
+	} else {
+		f.unused("loss.importance_floor", l.ImportanceFloor != 0, `only loss.correction "mis" and "geometric" have a lower bound`)
+	}
+	if floor > 0 && l.ImportanceFloor >= l.ImportanceCap {
+		f.add("loss.importance_floor", "give less than loss.importance_cap", "%g is not below %g", l.ImportanceFloor, l.ImportanceCap)
+	}
+}
