@@ -87,6 +87,10 @@ JSON    ?=
 chaos: build ## Kill a fleet while it trains; KILLS=100 SEED=1 STORE=postgres|sqlite JOURNAL=on|off JSON=file
 	CGO_ENABLED=0 $(GO) run ./testsuite/chaos -kills $(KILLS) -seed $(SEED) -store $(STORE) -journal $(JOURNAL) $(if $(JSON),-json $(JSON))
 
+.PHONY: golden
+golden: ## Compute the golden vectors of package credit anew and compare them with the repository's (python3 with venv)
+	credit/golden/run
+
 .PHONY: golden-templates
 golden-templates: ## Fetch more chat templates and compare them with Python (python3; 80 MB, not kept in the repository)
 	dialog/jinja/golden/fetch.sh

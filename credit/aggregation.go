@@ -10,18 +10,28 @@ const (
 	// SequenceMean takes the mean over each trajectory's trained tokens first,
 	// then over trajectories (the original GRPO).
 	SequenceMean Aggregation = "sequence_mean"
+	// Constant divides each trajectory's sum by one constant instead of its own
+	// length, which would make long failures cheap, then takes the mean over
+	// trajectories (Dr. GRPO, arXiv:2503.20783).
+	Constant Aggregation = "constant"
 )
 
-// Denominators are counted over the whole batch before any mask.
+// Denominators are counted over the whole batch before any mask or rejection, and
+// a trajectory without a trained token is none.
 type Denominators struct {
 	// Trajectory is the number of trained tokens of each trajectory.
 	Trajectory []int
+	// Length is the constant of Constant.
+	Length int
 }
 
 // Weight is the weight of one trained token of trajectory i.
 func (d Denominators) Weight(a Aggregation, i int) float64 {
-	if a == SequenceMean {
+	switch a {
+	case SequenceMean:
 		return 1 / (float64(d.Trajectory[i]) * float64(d.nonEmpty()))
+	case Constant:
+		return 1 / (float64(d.Length) * float64(d.nonEmpty()))
 	}
 	return 1 / float64(d.Tokens())
 }

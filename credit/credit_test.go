@@ -94,61 +94,11 @@ func TestAssignmentsSpreadTheAdvantage(t *testing.T) {
 	require.ErrorIs(t, err, credit.ErrAssignment)
 }
 
-func TestLossesHaveTheDerivativeTheyReport(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		n := rapid.IntRange(1, 6).Draw(t, "tokens")
-		draw := func(name string, lo, hi float64) []float64 {
-			return rapid.SliceOfN(rapid.Float64Range(lo, hi), n, n).Draw(t, name)
-		}
-		for _, loss := range []credit.Loss{
-			credit.PPOClip{Low: 0.2, High: 0.28}, credit.DecoupledPPO{Low: 0.2, High: 0.28, Cap: 1.5}, credit.CrossEntropy{},
-		} {
-			in := credit.Tokens{
-				Current: draw("current", -3, 0), Sampled: draw("sampled", -3, 0), Proximal: draw("proximal", -3, 0),
-				Advantage: draw("advantage", -2, 2), Weight: draw("weight", 0, 1), Gradient: make([]float64, n),
-			}
-			for i := range in.Current { // stay away from the kinks, where there is no derivative
-				for _, from := range []float64{in.Sampled[i], in.Proximal[i]} {
-					r := math.Exp(in.Current[i] - from)
-					if math.Abs(r-0.8) < 1e-3 || math.Abs(r-1.28) < 1e-3 {
-						in.Weight[i] = 0
-					}
-				}
-			}
-			loss.Evaluate(in)
-			want := append([]float64(nil), in.Gradient...)
-			for i := range in.Current {
-				const h = 1e-6
-				x := in.Current[i]
-				in.Current[i] = x + h
-				up := loss.Evaluate(in).Loss
-				in.Current[i] = x - h
-				down := loss.Evaluate(in).Loss
-				in.Current[i] = x
-				require.InDelta(t, (up-down)/(2*h), want[i], 1e-6)
-			}
-		}
-	})
-}
-
-func TestClippedTokensGetNoGradientAndAreCounted(t *testing.T) {
-	t.Parallel()
-	in := credit.Tokens{
-		Current: []float64{math.Log(1.5), math.Log(0.5), math.Log(1.5), 0}, Sampled: make([]float64, 4),
-		Advantage: []float64{1, -1, -1, 1}, Weight: []float64{1, 1, 1, 0}, Gradient: []float64{9, 9, 9, 9},
-	}
-	s := credit.PPOClip{Low: 0.2, High: 0.28}.Evaluate(in)
-	require.InDeltaSlice(t, []float64{0, 0, 1.5, 0}, in.Gradient, 1e-12)
-	require.Equal(t, 3, s.Count)
-	require.InDelta(t, 2, s.Clipped, 0)
-	require.InDelta(t, -1.28+0.8+1.5, s.Loss, 1e-12)
-}
-
 func TestAggregationsWeighTokensAndTrajectories(t *testing.T) {
 	t.Parallel()
-	d := credit.Denominators{Trajectory: []int{2, 0, 6}}
+	d := credit.Denominators{Trajectory: []int{2, 0, 6}, Length: 10}
 	require.InDelta(t, 1.0/8, d.Weight(credit.TokenMean, 0), 1e-15)
 	require.InDelta(t, 1.0/4, d.Weight(credit.SequenceMean, 0), 1e-15)
 	require.InDelta(t, 1.0/12, d.Weight(credit.SequenceMean, 2), 1e-15)
+	require.InDelta(t, 1.0/20, d.Weight(credit.Constant, 2), 1e-15, "a trajectory without a token is none")
 }

@@ -2,20 +2,41 @@
 // derivative of a loss. It is arithmetic only: no I/O, no clock, no random
 // numbers, no knowledge of engines, stores or agents. Everything is float64.
 //
-// Credit flows in three small stages, each a named choice of the spec:
+// Credit flows in small stages, each a named choice of the spec, all of them one
+// [Plan]:
 //
-//	rewards of a group ── Normalization ──▶ one advantage per trajectory
-//	advantage          ── Assignment ─────▶ one advantage per call
-//	advantage per call ── (uniform) ──────▶ one advantage per token
+//	named rewards        ── weights, [Normalization] ──▶ an advantage per trajectory
+//	that, calls' rewards ── [Assignment] ──────────────▶ an advantage per call
+//	that, a critic       ── [Spread] ──────────────────▶ an advantage per trained token
+//	those of a batch     ── whitening, if asked for ───▶ mean 0, deviation 1
+//
+// A [Trajectory] is all that credit knows of an attempt. Estimates come from
+// elsewhere: a critic's values, a judge's scores, or [FitValues], which learns from
+// the run's own calls what their attempts will come to. Statistics are over
+// trajectories, each of which weighs alike, and not over calls; only whitening and the
+// comparison of equal states count calls or their tokens. Sums run in the order of
+// the batch, so equal batches get equal bits.
 //
 // A loss is a pure function from per-token log-probabilities, advantages and
 // weights to a value and its derivative by each log-probability. Weights carry
 // the aggregation: they are made from denominators counted over the whole batch
-// before any mask, so a batch gives the same gradient however it is cut up.
+// before any mask or rejection, so a batch gives the same gradient however it is
+// cut up. An [Objective] is a loss put together from a [Surrogate], a [Correction],
+// a [KL] and a bonus for entropy, each equal to its formula to 1e-9.
+//
+// What papers define for a sequence, or a response (the ratio of GSPO, the weights
+// and rejections that are about more than one token), is here about a call: one
+// completion. A row may hold several calls, laid end to end because each prompt
+// begins with the tokens of the call before it; that saves tokens and must not
+// change what is learned. Ratios of calls are the same however calls are merged into
+// rows, and so is the gradient; ratios of rows would depend on which prompts happen
+// to extend each other. Aggregation alone is about trajectories, whose lengths no
+// merging changes.
 //
 // Notation in this package: i counts trajectories of a group, t tokens of a
 // trajectory; G is the size of a group; r is the ratio of the current to the
-// sampling probability of a token, or, in a decoupled loss, to the proximal one;
-// A its advantage. π_θ is the current policy, μ the one that sampled, π_prox the
-// proximal one: what the batch's first update started from.
+// sampling probability of a token, or, with a correction, to the proximal one; ρ that
+// of the proximal to the sampling one; A an advantage; sg[x] is x, but a constant
+// for derivatives. π_θ is the current policy, μ the one that sampled, π_prox the
+// proximal one: what the batch's first update started from; π_ref the reference.
 package credit

@@ -14,6 +14,8 @@ const (
 	None  Level = "none"
 	Group Level = "group"
 	Batch Level = "batch"
+	// ByMean, of a deviation, divides by the mean in its place.
+	ByMean Level = "mean"
 )
 
 // stdEpsilon keeps the division finite; it is verl's, added to the deviation.
@@ -29,10 +31,26 @@ var ErrReward = errors.New("bad reward")
 //	GRPO     (arXiv:2402.03300)  {Group, Group, false}
 //	Dr. GRPO (arXiv:2503.20783)  {Group, None,  false}
 //	RLOO     (arXiv:2402.14740)  {Group, None,  true}
+//	MaxRL    (arXiv:2602.02710)  {Group, ByMean, false}
+//	REINFORCE++          (arXiv:2501.03262)  {None,  None, false}, then Plan.Whiten
+//	REINFORCE++-baseline (the same)          {Group, None, false}, then Plan.Whiten
+//	GDPO     (arXiv:2601.05242)  {Group, Group, false}, Plan.Separate and Plan.Whiten
+//
+// Epsilon, its place beside the deviation and n−1 are verl's, whose GRPO most
+// published runs used; the paper has no epsilon and leaves n or n−1 open.
 //
 // A group of one has no baseline: its mean at level Group is its own reward, so
-// its advantage is 0, not the reward itself. A group whose rewards are all equal
-// has advantage 0 exactly.
+// its advantage is 0, as prime-rl has it. verl gives it the reward itself, which
+// would train every lone sample towards whatever it did. A group whose rewards are
+// all equal has advantage 0 exactly.
+//
+// ByMean is (R − mean)/mean without an epsilon, so that a group with success rate p
+// has advantages of 1/p − 1 and −1, as in MaxRL's estimator. It is made for rewards
+// that are not negative: where the mean is 0 or less, nothing succeeded that could
+// be weighed, and all advantages are 0.
+//
+// Std at level Group beside another Mean divides a group of equal rewards, which
+// still differ from that mean, by the epsilon alone. No published algorithm does so.
 type Normalization struct {
 	Mean Level
 	Std  Level
@@ -43,47 +61,84 @@ type Normalization struct {
 // Advantages returns one advantage for each reward of each group. Rewards that
 // are not finite are refused with ErrReward, naming group and sample.
 func (n Normalization) Advantages(groups [][]float64) ([][]float64, error) {
-	var all []float64
 	for g, rewards := range groups {
 		for i, r := range rewards {
-			if math.IsNaN(r) || math.IsInf(r, 0) {
+			if !finite(r) {
 				return nil, fmt.Errorf("%w: group %d sample %d is %v", ErrReward, g, i, r)
 			}
 		}
-		all = append(all, rewards...)
 	}
-	batchMean, batchStd := moments(all)
-	out := make([][]float64, len(groups))
-	for g, rewards := range groups {
-		mean, std := moments(rewards)
-		out[g] = make([]float64, len(rewards))
-		for i, r := range rewards {
-			out[g][i] = n.one(r, rewards, mean, std, batchMean, batchStd)
-		}
-	}
-	return out, nil
+	return n.advantages(groups, deviations{}), nil
 }
 
-func (n Normalization) one(r float64, rewards []float64, mean, std, batchMean, batchStd float64) float64 {
-	a := r
-	switch {
-	case n.Mean == Group && n.LeaveOneOut && len(rewards) > 1:
-		a = r - (mean*float64(len(rewards))-r)/float64(len(rewards)-1)
-	case n.Mean == Group:
-		a = r - mean
-	case n.Mean == Batch:
-		a = r - batchMean
-	}
-	if n.Mean == Group && constant(rewards) {
+// deviations are added to those of the rewards: how much else varies that shares
+// their scale. The zero value is none.
+type deviations struct {
+	group []float64
+	batch float64
+}
+
+func (d deviations) of(g int) float64 {
+	if d.group == nil {
 		return 0
 	}
-	switch n.Std {
-	case Group:
-		a /= std + stdEpsilon
-	case Batch:
-		a /= batchStd + stdEpsilon
+	return d.group[g]
+}
+
+func (n Normalization) advantages(groups [][]float64, beside deviations) [][]float64 {
+	var all []float64
+	for _, rewards := range groups {
+		all = append(all, rewards...)
 	}
-	return a
+	batch := newMoments(all, beside.batch)
+	out := make([][]float64, len(groups))
+	for g, rewards := range groups {
+		out[g] = make([]float64, len(rewards))
+		if n.Mean == Group && constant(rewards) {
+			continue
+		}
+		group := newMoments(rewards, beside.of(g))
+		divisor := n.divisor(group, batch)
+		for i, r := range rewards {
+			out[g][i] = scaled(n.centred(r, len(rewards), group, batch), divisor)
+		}
+	}
+	return out
+}
+
+// centred is one reward of a group of count, less its baseline.
+func (n Normalization) centred(r float64, count int, group, batch moments) float64 {
+	switch {
+	case n.Mean == Group && n.LeaveOneOut && count > 1:
+		return r - (group.mean*float64(count)-r)/float64(count-1)
+	case n.Mean == Group:
+		return r - group.mean
+	case n.Mean == Batch:
+		return r - batch.mean
+	}
+	return r
+}
+
+// divisor is what differences are divided by; 0 makes all of them 0.
+func (n Normalization) divisor(group, batch moments) float64 {
+	switch {
+	case n.Std == Group:
+		return group.std + stdEpsilon
+	case n.Std == Batch:
+		return batch.std + stdEpsilon
+	case n.Std == ByMean && n.Mean == Batch:
+		return math.Max(batch.mean, 0)
+	case n.Std == ByMean:
+		return math.Max(group.mean, 0)
+	}
+	return 1
+}
+
+func scaled(a, divisor float64) float64 {
+	if divisor == 0 {
+		return 0
+	}
+	return a / divisor
 }
 
 // Varies reports whether a group can teach anything relative to its own mean.
@@ -99,19 +154,23 @@ func constant(x []float64) bool {
 }
 
 // moments are the mean and the unbiased deviation, 0 for fewer than two numbers.
-func moments(x []float64) (mean, std float64) {
+type moments struct{ mean, std float64 }
+
+// newMoments adds to the deviation what varies beside the numbers.
+func newMoments(x []float64, beside float64) moments {
 	if len(x) == 0 {
-		return 0, 0
+		return moments{std: beside}
 	}
+	mean, squares := 0.0, 0.0
 	for _, v := range x {
 		mean += v
 	}
 	mean /= float64(len(x))
 	if len(x) < 2 {
-		return mean, 0
+		return moments{mean, beside}
 	}
 	for _, v := range x {
-		std += (v - mean) * (v - mean)
+		squares += (v - mean) * (v - mean)
 	}
-	return mean, math.Sqrt(std / float64(len(x)-1))
+	return moments{mean, math.Sqrt(squares/float64(len(x)-1)) + beside}
 }

@@ -1,0 +1,79 @@
+package credit
+
+import "fmt"
+
+// Advantages are what a Plan makes of a batch. Calls that are skipped have
+// advantage 0, and zeros for their tokens, also in Returns: they are not for
+// learning.
+type Advantages struct {
+	// Trajectory is the scalar that is reported: by group and sample, what
+	// Normalization makes of the reward and all that the trained calls earned,
+	// whatever is then done with it; 0 where all calls are skipped.
+	Trajectory [][]float64
+	// Call is by group, sample and call; where tokens differ, the mean of the call's.
+	Call [][][]float64
+	// Token is by group, sample, call and trained token; nil where every token has
+	// its call's.
+	Token [][][][]float64
+	// Returns are what a critic is to learn, shaped like Token; nil without one.
+	Returns [][][][]float64
+}
+
+// empty has the shape of the groups.
+func (p Plan) empty(groups [][]Trajectory) Advantages {
+	out := Advantages{Trajectory: make([][]float64, len(groups)), Call: make([][][]float64, len(groups))}
+	for g, samples := range groups {
+		out.Trajectory[g], out.Call[g] = make([]float64, len(samples)), make([][]float64, len(samples))
+		for i, t := range samples {
+			out.Call[g][i] = make([]float64, len(t.Calls))
+		}
+	}
+	if p.Tokens == GAE {
+		out.Token = byToken(groups)
+	}
+	if p.critic() {
+		out.Returns = byToken(groups)
+	}
+	return out
+}
+
+// byToken makes the tokens of a trajectory lie in one piece of memory.
+func byToken(groups [][]Trajectory) [][][][]float64 {
+	out := make([][][][]float64, len(groups))
+	for g, samples := range groups {
+		out[g] = make([][][]float64, len(samples))
+		for i, t := range samples {
+			tokens := 0
+			for _, c := range t.Calls {
+				tokens += c.Tokens
+			}
+			room := make([]float64, tokens)
+			out[g][i] = make([][]float64, len(t.Calls))
+			for k, c := range t.Calls {
+				out[g][i][k], room = room[:c.Tokens:c.Tokens], room[c.Tokens:]
+			}
+		}
+	}
+	return out
+}
+
+// check refuses what overflowed on the way from rewards that were finite.
+func (a Advantages) check(groups [][]Trajectory) error {
+	for g, samples := range groups {
+		for i, t := range samples {
+			numbers := [][]float64{{a.Trajectory[g][i]}, a.Call[g][i]}
+			if a.Token != nil {
+				numbers = append(numbers, a.Token[g][i]...)
+			}
+			if a.Returns != nil {
+				numbers = append(numbers, a.Returns[g][i]...)
+			}
+			for _, x := range numbers {
+				if infinite(x) >= 0 {
+					return fmt.Errorf("%w: the advantage of %s is not finite; its rewards or those it is compared with are too large", ErrReward, t.Name)
+				}
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,107 @@
+package credit
+
+import (
+	"maps"
+	"slices"
+)
+
+// path is a trajectory as its credit is assigned.
+type path struct {
+	group, sample int
+	calls         []Call
+	// trained are the indices of the calls that get credit; the others are passed
+	// through as observations are.
+	trained []int
+	// rewards are the named ones in order of their names, reward their weighted sum.
+	rewards []float64
+	reward  float64
+}
+
+// earned is what the trained calls earned by themselves.
+func (t path) earned() float64 {
+	sum := 0.0
+	for _, k := range t.trained {
+		sum += t.calls[k].Reward
+	}
+	return sum
+}
+
+// batch are the trajectories of all groups, in their order.
+type batch struct {
+	paths []path
+	// counted are, by group, the paths that take part in baselines: an attempt
+	// without any call does, since its reward is one that an attempt at the task can
+	// end in; one in which only agents that are not trained spoke does not.
+	counted [][]int
+}
+
+func everyone(Call) bool { return true }
+
+// newBatch takes for trained the calls of the given agents that are not skipped.
+func (p Plan) newBatch(groups [][]Trajectory, rewards [][][]float64, of func(Call) bool) batch {
+	b := batch{counted: make([][]int, len(groups))}
+	for g, samples := range groups {
+		for i, t := range samples {
+			one := path{group: g, sample: i, calls: t.Calls, rewards: rewards[g][i], reward: p.sum(rewards[g][i])}
+			for k, c := range t.Calls {
+				if !c.Skip && of(c) {
+					one.trained = append(one.trained, k)
+				}
+			}
+			if len(t.Calls) == 0 || len(one.trained) > 0 {
+				b.counted[g] = append(b.counted[g], len(b.paths))
+			}
+			b.paths = append(b.paths, one)
+		}
+	}
+	return b
+}
+
+// agents are those with a trained call, sorted.
+func (b batch) agents() []string {
+	seen := map[string]bool{}
+	for _, t := range b.paths {
+		for _, k := range t.trained {
+			seen[t.calls[k].Agent] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(seen))
+}
+
+// earns reports whether any trained call earned something by itself.
+func (b batch) earns() bool {
+	return slices.ContainsFunc(b.paths, func(t path) bool {
+		return slices.ContainsFunc(t.trained, func(k int) bool { return t.calls[k].Reward != 0 })
+	})
+}
+
+// each is a number of every path.
+func (b batch) each(number func(path) float64) []float64 {
+	out := make([]float64, len(b.paths))
+	for i, t := range b.paths {
+		out[i] = number(t)
+	}
+	return out
+}
+
+// grouped are the numbers of the paths that count, by group.
+func (b batch) grouped(numbers []float64) [][]float64 {
+	out := make([][]float64, len(b.counted))
+	for g, counted := range b.counted {
+		for _, i := range counted {
+			out[g] = append(out[g], numbers[i])
+		}
+	}
+	return out
+}
+
+// compare normalizes a number of every path; one that does not count gets 0.
+func (b batch) compare(n Normalization, numbers []float64, beside deviations) []float64 {
+	out := make([]float64, len(b.paths))
+	for g, advantages := range n.advantages(b.grouped(numbers), beside) {
+		for j, i := range b.counted[g] {
+			out[i] = advantages[j]
+		}
+	}
+	return out
+}

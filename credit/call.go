@@ -1,0 +1,63 @@
+package credit
+
+// calls are the trained tokens of a row by the calls that they are of, which are
+// numbered from 0 in order of their first token.
+type calls struct {
+	of     []int // of each token of the row; -1 where it is not trained
+	tokens []int // trained ones of each call
+}
+
+func newCalls(t Tokens) calls {
+	c := calls{of: make([]int, len(t.Weight))}
+	numbers := map[int32]int{}
+	for i, w := range t.Weight {
+		if w == 0 {
+			c.of[i] = -1
+			continue
+		}
+		var name int32
+		if t.Call != nil {
+			name = t.Call[i]
+		}
+		n, ok := numbers[name]
+		if !ok {
+			n = len(numbers)
+			numbers[name] = n
+			c.tokens = append(c.tokens, 0)
+		}
+		c.of[i] = n
+		c.tokens[n]++
+	}
+	return c
+}
+
+// sums adds x up over the trained tokens of each call.
+func (c calls) sums(x func(token int) float64) []float64 {
+	out := make([]float64, len(c.tokens))
+	for i, call := range c.of {
+		if call >= 0 {
+			out[call] += x(i)
+		}
+	}
+	return out
+}
+
+// means are sums over numbers of tokens.
+func (c calls) means(x func(token int) float64) []float64 {
+	out := c.sums(x)
+	for call := range out {
+		out[call] /= float64(c.tokens[call])
+	}
+	return out
+}
+
+// spread gives each token what its call has.
+func (c calls) spread(x []float64) []float64 {
+	out := make([]float64, len(c.of))
+	for i, call := range c.of {
+		if call >= 0 {
+			out[i] = x[call]
+		}
+	}
+	return out
+}

@@ -1,0 +1,91 @@
+package credit
+
+import "math"
+
+// CorrectionKind names what is done about a sampler that is not the policy which
+// the batch's first update starts from.
+type CorrectionKind string
+
+// The corrections, all by ρ = π_prox/μ, which is a constant for derivatives. An empty
+// kind is Uncorrected.
+const (
+	// Uncorrected has no weight, and r is π_θ/μ.
+	Uncorrected CorrectionKind = "none"
+	// Decoupled weighs each token by min(ρ, Cap): decoupled PPO (Hilton et al., 2021,
+	// arXiv:2110.00641), the weight truncated as in V-trace (Espeholt et al., 2018,
+	// arXiv:1802.01561). Others call it truncated importance sampling of tokens.
+	Decoupled CorrectionKind = "decoupled"
+	// MIS weighs a token by ρ and leaves it out where ρ is not within Floor and Cap
+	// (masked importance sampling; IcePop).
+	MIS CorrectionKind = "mis"
+	// Sequence weighs the tokens of a call by min(Πρ, Cap).
+	Sequence CorrectionKind = "sequence"
+	// Geometric leaves a call out unless exp(mean log ρ) is within Floor and Cap; it
+	// weighs nothing.
+	Geometric CorrectionKind = "geometric"
+	// K3 leaves a call out where mean(ρ − 1 − log ρ), the k3 estimate of KL(μ ‖ π_prox),
+	// is above Cap; it weighs nothing.
+	K3 CorrectionKind = "k3"
+)
+
+// Correction is a kind with its bounds. A number that is at a bound is within it.
+type Correction struct {
+	Kind       CorrectionKind
+	Floor, Cap float64
+}
+
+// Corrects reports whether the objective needs Tokens.Proximal.
+func (c Correction) Corrects() bool { return c.Kind != "" && c.Kind != Uncorrected }
+
+// importance is the weight of a token.
+type importance struct {
+	weight           float64
+	capped, rejected bool
+}
+
+// importances are those of a row's tokens.
+func (c Correction) importances(t Tokens, all calls) []importance {
+	stale := func(i int) float64 { return t.Proximal[i] - t.Sampled[i] }
+	var of func(token int) float64 // what decides about a token
+	switch c.Kind {
+	case Sequence:
+		of = exponential(all.spread(all.sums(stale)))
+	case Geometric:
+		of = exponential(all.spread(all.means(stale)))
+	case K3:
+		mean := all.spread(all.means(func(i int) float64 { return k3(stale(i)) }))
+		of = func(i int) float64 { return mean[i] }
+	default:
+		of = func(i int) float64 { return math.Exp(stale(i)) }
+	}
+	out := make([]importance, len(t.Weight))
+	for i, w := range t.Weight {
+		if w != 0 {
+			out[i] = c.importance(of(i))
+		}
+	}
+	return out
+}
+
+func exponential(x []float64) func(token int) float64 {
+	return func(i int) float64 { return math.Exp(x[i]) }
+}
+
+// importance is that of a token about which x decides.
+func (c Correction) importance(x float64) importance {
+	truncates := c.Kind == Decoupled || c.Kind == Sequence
+	within := x >= c.Floor && x <= c.Cap // a number that is none is not
+	switch {
+	case truncates && x > c.Cap:
+		return importance{weight: c.Cap, capped: true}
+	case !truncates && !within:
+		return importance{rejected: true}
+	case truncates || c.Kind == MIS:
+		return importance{weight: x}
+	}
+	return importance{weight: 1}
+}
+
+// k3 is the third of Schulman's estimators of a divergence ("Approximating KL
+// divergence", 2020) at a log-ratio of d: e^d − 1 − d, never negative.
+func k3(d float64) float64 { return math.Expm1(d) - d }

@@ -1,0 +1,94 @@
+package credit
+
+// byTurn is generalized advantage estimation over calls (turn-PPO,
+// arXiv:2512.17008), with V_k for the critic's value before the first token of
+// call k and r_k for what it earned, to which the last call adds the reward:
+//
+//	δ_k = r_k + γ·V_(k+1) − V_k,  A_k = δ_k + γλ·A_(k+1)
+//
+// After the last call V and A are 0: an attempt has an end. Calls that are skipped
+// are passed through, as tokens of observations are in PPO: neither discount nor
+// reward, and the next trained call is what follows. So are calls without a token,
+// which have no value, but what they earned falls to the trained call before them.
+// The critic learns A_k + V_k at every token of the call.
+func (p Plan) byTurn(b batch, out Advantages) {
+	for _, t := range b.paths {
+		var next estimate
+		pending := t.reward
+		for j := len(t.trained) - 1; j >= 0; j-- {
+			k := t.trained[j]
+			c := t.calls[k]
+			pending += c.Reward
+			if c.Tokens == 0 {
+				continue
+			}
+			next = next.before(c.Values[0], pending, p.Discount, p.Lambda)
+			pending = 0
+			out.Call[t.group][t.sample][k] = next.advantage
+			returns := out.Returns[t.group][t.sample][k]
+			for i := range returns {
+				returns[i] = next.advantage + next.value
+			}
+		}
+	}
+}
+
+// byToken is generalized advantage estimation over the trained tokens of a
+// trajectory in their order (Schulman et al., 2015, arXiv:1506.02438; PPO):
+//
+//	δ_t = r_t + γ·V_(t+1) − V_t,  Â_t = δ_t + γλ·Â_(t+1),  return Â_t + V_t
+//
+// What a call earned is the reward of its last token, and the last token of all adds
+// the reward. Tokens of observations and of skipped calls are passed through: V and
+// Â of what follows reach the token before them unchanged. The advantage of a call
+// is the mean of its tokens'.
+func (p Plan) byToken(b batch, out Advantages) {
+	for _, t := range b.paths {
+		var next estimate
+		pending := t.reward
+		for j := len(t.trained) - 1; j >= 0; j-- {
+			k := t.trained[j]
+			c := t.calls[k]
+			pending += c.Reward
+			tokens, returns, sum := out.Token[t.group][t.sample][k], out.Returns[t.group][t.sample][k], 0.0
+			for i := c.Tokens - 1; i >= 0; i-- {
+				next = next.before(c.Values[i], pending, p.Discount, p.Lambda)
+				pending = 0
+				tokens[i], returns[i] = next.advantage, next.advantage+next.value
+				sum += next.advantage
+			}
+			if c.Tokens > 0 {
+				out.Call[t.group][t.sample][k] = sum / float64(c.Tokens)
+			}
+		}
+	}
+}
+
+// estimate is a critic's value and the advantage at one point of a trajectory; zero
+// after its end.
+type estimate struct{ value, advantage float64 }
+
+// before goes one point back.
+func (e estimate) before(value, reward, discount, lambda float64) estimate {
+	delta := reward + discount*e.value - value
+	return estimate{value, delta + discount*lambda*e.advantage}
+}
+
+// byDifference gives each call the change of the estimated reward that it made, and
+// what it earned by itself:
+//
+//	A_k = e_k + V̂_(k+1) − V̂_k,  after the last call the reward itself
+//
+// The sum over a trajectory is its reward and all that its calls earned, less the
+// estimate before its first trained call. Skipped calls are passed through.
+func byDifference(b batch, out Advantages) {
+	for _, t := range b.paths {
+		after := t.reward
+		for j := len(t.trained) - 1; j >= 0; j-- {
+			k := t.trained[j]
+			c := t.calls[k]
+			out.Call[t.group][t.sample][k] = c.Reward + after - c.Before
+			after = c.Before
+		}
+	}
+}

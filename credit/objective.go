@@ -1,0 +1,143 @@
+package credit
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+)
+
+// ErrObjective is wrapped by every error of Objective.Check.
+var ErrObjective = errors.New("bad objective")
+
+// Objective is a policy loss put together from its parts: for each trained token
+//
+//	L_t = w·surrogate(r, A) + KL.Weight·kl − Entropy·H
+//
+// times the token's own weight, where w is the correction's. With a correction the
+// surrogate's ratio is π_θ/π_prox and w bridges from there to the policy that
+// sampled; without one it is π_θ/μ, and no gap is corrected twice. PPOClip with
+// Decoupled is decoupled PPO: a clip around μ would, with a lag, already bite before
+// the first update, where the two versions differ.
+type Objective struct {
+	Surrogate  Surrogate
+	Correction Correction
+	KL         KL
+	Entropy    float64 // weight of the bonus for entropy H
+}
+
+// Check reports what makes o no loss.
+func (o Objective) Check() error {
+	c := o.Correction
+	switch {
+	case o.Surrogate == nil:
+		return fmt.Errorf("%w: it has no surrogate", ErrObjective)
+	case !slices.Contains([]CorrectionKind{"", Uncorrected, Decoupled, MIS, Sequence, Geometric, K3}, c.Kind):
+		return fmt.Errorf("%w: unknown correction %q", ErrObjective, c.Kind)
+	case c.Corrects() && (!positive(c.Cap) || c.Floor < 0 || c.Floor > c.Cap):
+		return fmt.Errorf("%w: correction %q within %v and %v", ErrObjective, c.Kind, c.Floor, c.Cap)
+	case o.KL.Weight != 0 && !slices.Contains([]Estimator{KL1, KL2, KL3, Unbiased}, o.KL.Estimator):
+		return fmt.Errorf("%w: unknown estimator of KL %q", ErrObjective, o.KL.Estimator)
+	}
+	return nil
+}
+
+func positive(x float64) bool { return x > 0 && !math.IsInf(x, 1) }
+
+// Evaluate implements Loss. KL and Gap in Stats compare the current policy with the
+// one that sampled, whatever the correction.
+func (o Objective) Evaluate(t Tokens) Stats {
+	clear(t.Gradient)
+	clear(t.EntropyGradient)
+	s := o.surrogate(t)
+	o.regularize(t, &s)
+	return s
+}
+
+// surrogate writes the gradient of the part that advantages enter.
+func (o Objective) surrogate(t Tokens) Stats {
+	var s Stats
+	old, all := t.Sampled, newCalls(t)
+	var weights []importance
+	if o.Correction.Corrects() {
+		old, weights = t.Proximal, o.Correction.importances(t, all)
+	}
+	ratio := o.ratios(t, old, all)
+	for i, w := range t.Weight {
+		if w == 0 {
+			continue
+		}
+		r := ratio(i)
+		s.compare(t, i, r)
+		if weights != nil {
+			s.weigh(weights[i], math.Abs(t.Proximal[i]-t.Sampled[i]))
+			if weights[i].rejected {
+				continue // 0 times a ratio that overflowed would be no number
+			}
+			w *= weights[i].weight
+		}
+		x := o.Surrogate.term(token{t.Current[i], old[i], r, t.Advantage[i]})
+		s.Loss += w * x.loss
+		t.Gradient[i] = w * x.derivative
+		s.ClippedLow += count(x.low)
+		s.ClippedHigh += count(x.high)
+	}
+	return s
+}
+
+// ratios tells r of each token.
+func (o Objective) ratios(t Tokens, old []float64, all calls) func(token int) float64 {
+	apart := func(i int) float64 { return t.Current[i] - old[i] }
+	if o.Surrogate.byCall() {
+		return exponential(all.spread(all.means(apart)))
+	}
+	return func(i int) float64 { return math.Exp(apart(i)) }
+}
+
+// regularize adds what does not depend on advantages.
+func (o Objective) regularize(t Tokens, s *Stats) {
+	for i, w := range t.Weight {
+		if w == 0 {
+			continue
+		}
+		if o.KL.Weight != 0 {
+			value, derivative := o.KL.term(t, i)
+			s.Reference += value
+			s.Loss += w * o.KL.Weight * value
+			t.Gradient[i] += w * o.KL.Weight * derivative
+		}
+		if t.Entropy != nil {
+			s.Entropy += t.Entropy[i]
+		}
+		if o.Entropy != 0 {
+			s.Loss -= w * o.Entropy * t.Entropy[i]
+			t.EntropyGradient[i] = -w * o.Entropy
+		}
+	}
+}
+
+// compare counts a trained token of ratio r.
+func (s *Stats) compare(t Tokens, i int, r float64) {
+	whole := t.Current[i] - t.Sampled[i]
+	s.Count++
+	s.Ratio += r
+	s.RatioMax = math.Max(s.RatioMax, r)
+	s.KL += math.Exp(whole) - 1 - whole
+	s.Gap += math.Abs(whole)
+}
+
+// weigh counts the weight of a token whose versions are apart by staleness nats.
+func (s *Stats) weigh(w importance, staleness float64) {
+	s.Importance += w.weight
+	s.Squares += w.weight * w.weight
+	s.Capped += count(w.capped)
+	s.Rejected += count(w.rejected)
+	s.Staleness += staleness
+}
+
+func count(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

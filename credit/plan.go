@@ -1,0 +1,137 @@
+package credit
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// Spread is how the credit of a call reaches its tokens.
+type Spread string
+
+// The spreads. An empty Spread is Uniform.
+const (
+	// Uniform gives every trained token of a call the call's advantage.
+	Uniform Spread = "uniform"
+	// GAE gives every trained token its own, from a critic's values (PPO).
+	GAE Spread = "gae"
+)
+
+// ErrPlan is wrapped when the parts of a plan do not fit each other.
+var ErrPlan = errors.New("bad plan of credit")
+
+// Plan is how the rewards of a batch become advantages. Its zero value gives
+// every call the final reward.
+type Plan struct {
+	// Normalization compares rewards. It has to be empty where an estimate of the
+	// return is the baseline: TurnGAE, ValueDifference and GAE.
+	Normalization Normalization
+	// Assignment spreads credit over calls; empty is Identical, the only one that
+	// goes with GAE.
+	Assignment Assignment
+	// Tokens spreads it over the tokens of a call.
+	Tokens Spread
+	// Discount is γ: per call, and per token under GAE.
+	Discount float64
+	// Lambda is λ of TurnGAE and GAE.
+	Lambda float64
+	// StepWeight is ω of GiGPO.
+	StepWeight float64
+	// PerAgent compares an agent only with itself: credit is assigned as if the
+	// calls of that agent were all that is trained, one agent after the other. So
+	// each has its own baselines, its own last call and, of what calls earn by
+	// themselves, its own.
+	PerAgent bool
+	// Whiten brings the advantages of the batch's trained tokens to mean 0 and
+	// deviation 1.
+	Whiten bool
+	// Rewards are the weights of the named rewards; none at all is {"final": 1}.
+	Rewards map[string]float64
+	// Separate normalizes each named reward by itself and adds them up weighted
+	// (GDPO, arXiv:2601.05242), so that none drowns in the variance of another. What
+	// calls earned by themselves is one more, of weight 1.
+	Separate bool
+}
+
+// Advantages gives credit to the calls of a batch, by group and sample. Groups
+// may differ in size. An attempt without calls has nothing to train, but still
+// counts in the baseline of its group; one whose calls are all skipped does
+// neither. Errors name the trajectory, and wrap ErrReward, ErrMissingReward,
+// ErrEstimate, ErrCall, ErrPlan or ErrNothingToTrain. A batch either gets finite
+// advantages throughout or an error.
+func (p Plan) Advantages(groups [][]Trajectory) (Advantages, error) {
+	if err := p.check(); err != nil {
+		return Advantages{}, err
+	}
+	rewards, err := p.read(groups)
+	if err != nil {
+		return Advantages{}, err
+	}
+	out := p.empty(groups)
+	whole := p.newBatch(groups, rewards, everyone)
+	for i, a := range p.outcomes(whole) {
+		out.Trajectory[whole.paths[i].group][whole.paths[i].sample] = a
+	}
+	if p.PerAgent {
+		for _, agent := range whole.agents() {
+			p.assign(p.newBatch(groups, rewards, func(c Call) bool { return c.Agent == agent }), out)
+		}
+	} else {
+		p.assign(whole, out)
+	}
+	if p.Whiten {
+		out.whiten(whole)
+	}
+	if err := out.check(groups); err != nil {
+		return Advantages{}, err
+	}
+	return out, nil
+}
+
+// check refuses parts that do not fit.
+func (p Plan) check() error {
+	known := []Assignment{"", Identical, Discounted, LastCall, GiGPO, TurnGAE, ValueDifference, Judge}
+	if !slices.Contains(known, p.Assignment) {
+		return fmt.Errorf("%w %q", ErrAssignment, p.Assignment)
+	}
+	if !slices.Contains([]Spread{"", Uniform, GAE}, p.Tokens) {
+		return fmt.Errorf("%w: no spread over tokens is called %q", ErrPlan, p.Tokens)
+	}
+	if p.Tokens == GAE && p.Assignment != "" && p.Assignment != Identical {
+		return fmt.Errorf("%w: %q gives every token its own advantage, whatever %q gives its call", ErrPlan, p.Tokens, p.Assignment)
+	}
+	n := p.Normalization
+	if p.estimates() && (n.Mean.some() || n.Std.some() || p.Separate) {
+		return fmt.Errorf("%w: estimates are the baseline; leave out mean, std and separate rewards", ErrPlan)
+	}
+	if !slices.Contains([]Level{"", None, Group, Batch}, n.Mean) {
+		return fmt.Errorf("%w: no mean is taken over %q", ErrPlan, n.Mean)
+	}
+	if !slices.Contains([]Level{"", None, Group, Batch, ByMean}, n.Std) {
+		return fmt.Errorf("%w: no deviation is taken over %q", ErrPlan, n.Std)
+	}
+	for _, x := range []float64{p.Discount, p.Lambda, p.StepWeight} {
+		if !finite(x) {
+			return fmt.Errorf("%w: %v is no weight", ErrPlan, x)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.Rewards)) {
+		if !finite(p.Rewards[name]) {
+			return fmt.Errorf("%w: the weight of reward %q is %v", ErrPlan, name, p.Rewards[name])
+		}
+	}
+	return nil
+}
+
+func (l Level) some() bool { return l != "" && l != None }
+
+// critic reports whether the plan reads a critic's values.
+func (p Plan) critic() bool { return p.Assignment == TurnGAE || p.Tokens == GAE }
+
+// estimates reports whether an estimate of the return is the baseline.
+func (p Plan) estimates() bool { return p.critic() || p.Assignment == ValueDifference }
+
+// kind is the assignment, Identical where none is given.
+func (p Plan) kind() Assignment { return cmp.Or(p.Assignment, Identical) }

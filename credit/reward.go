@@ -1,0 +1,121 @@
+package credit
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// Reward is the reward of a trajectory under the plan's weights, without what its
+// calls earned by themselves.
+func (p Plan) Reward(t Trajectory) (float64, error) {
+	named, err := p.named(t)
+	if err != nil {
+		return 0, err
+	}
+	return p.sum(named), nil
+}
+
+// read takes the named rewards out of the trajectories and refuses those that
+// cannot be trained on.
+func (p Plan) read(groups [][]Trajectory) ([][][]float64, error) {
+	out := make([][][]float64, len(groups))
+	tokens, first := 0, ""
+	for g, samples := range groups {
+		out[g] = make([][]float64, len(samples))
+		for i, t := range samples {
+			first = cmp.Or(first, t.Name)
+			var err error
+			if out[g][i], err = p.named(t); err != nil {
+				return nil, err
+			}
+			if err := t.check(p); err != nil {
+				return nil, err
+			}
+			tokens += t.tokens()
+		}
+	}
+	if tokens == 0 {
+		return nil, fmt.Errorf("%w: no call of an agent that is trained sampled a token, from %s on", ErrNothingToTrain, cmp.Or(first, "an empty batch"))
+	}
+	return out, nil
+}
+
+// names are those of the rewards that have a weight, sorted.
+func (p Plan) names() []string {
+	if len(p.Rewards) == 0 {
+		return []string{"final"}
+	}
+	return slices.Sorted(maps.Keys(p.Rewards))
+}
+
+func (p Plan) weight(name string) float64 {
+	if len(p.Rewards) == 0 {
+		return 1
+	}
+	return p.Rewards[name]
+}
+
+// named are the rewards of a trajectory that have a weight, in order of names.
+func (p Plan) named(t Trajectory) ([]float64, error) {
+	var out []float64
+	for _, name := range p.names() {
+		r, ok := t.Rewards[name]
+		if !ok {
+			return nil, fmt.Errorf("%w: %s has no reward %q", ErrMissingReward, t.Name, name)
+		}
+		if !finite(r) {
+			return nil, fmt.Errorf("%w: reward %q of %s is %v", ErrReward, name, t.Name, r)
+		}
+		out = append(out, r)
+	}
+	return out, nil
+}
+
+// sum is the weighted sum of the named rewards.
+func (p Plan) sum(named []float64) float64 {
+	var sum float64
+	for i, name := range p.names() {
+		if i == 0 {
+			sum = p.weight(name) * named[i] // 0 + (−0) would lose a sign
+			continue
+		}
+		sum += p.weight(name) * named[i]
+	}
+	return sum
+}
+
+// outcomes are the advantages of whole trajectories: of the reward and all that
+// the calls earned.
+func (p Plan) outcomes(b batch) []float64 {
+	earned := b.each(path.earned)
+	if !p.Separate {
+		total := b.each(func(t path) float64 { return t.reward })
+		for i, e := range earned {
+			if e != 0 {
+				total[i] += e
+			}
+		}
+		return b.compare(p.Normalization, total, deviations{})
+	}
+	out := p.finals(b, deviations{})
+	for i, a := range b.compare(p.Normalization, earned, deviations{}) {
+		out[i] += a
+	}
+	return out
+}
+
+// finals are the advantages of the rewards alone.
+func (p Plan) finals(b batch, beside deviations) []float64 {
+	if !p.Separate {
+		return b.compare(p.Normalization, b.each(func(t path) float64 { return t.reward }), beside)
+	}
+	out := make([]float64, len(b.paths))
+	for n, name := range p.names() {
+		for i, a := range b.compare(p.Normalization, b.each(func(t path) float64 { return t.rewards[n] }), deviations{}) {
+			out[i] += p.weight(name) * a
+		}
+	}
+	return out
+}

@@ -1,0 +1,137 @@
+package credit
+
+import "math"
+
+// Surrogate is the part of an objective that advantages enter. It is one of the
+// types below; r is π_θ/π_old, where π_old is μ, or with a correction π_prox.
+type Surrogate interface {
+	// byCall reports whether r is that of the whole call.
+	byCall() bool
+	// term is the loss of a token and its derivative by log π_θ.
+	term(token) term
+}
+
+// token is what a surrogate sees of one.
+type token struct {
+	current, old float64 // log-probabilities
+	ratio        float64
+	advantage    float64
+}
+
+// term is a token's part of a surrogate.
+type term struct {
+	loss, derivative float64
+	low, high        bool // the lower or the upper bound decided
+}
+
+// PPOClip is the clipped surrogate of PPO (Schulman et al., 2017,
+// arXiv:1707.06347) with separate bounds below and above (DAPO,
+// arXiv:2503.14476):
+//
+//	L_t = −min(r·A, clip(r, 1−Low, 1+High)·A)
+//
+// Its derivative by log π_θ is −r·A where the unclipped term is the smaller (or
+// they are equal), else 0. Where A is negative that leaves L_t without a bound
+// above; with Dual > 1 (Ye et al., 2020, arXiv:1912.09729) it is at most −Dual·A,
+// and beyond that the derivative is 0.
+type PPOClip struct {
+	Low, High float64
+	Dual      float64 // 0 is none
+}
+
+func (p PPOClip) byCall() bool { return false }
+
+func (p PPOClip) term(t token) term {
+	free := t.ratio * t.advantage
+	clipped := math.Min(math.Max(t.ratio, 1-p.Low), 1+p.High) * t.advantage
+	unclipped := free <= clipped // which a product that is no number is not
+	switch {
+	case unclipped && p.Dual > 0 && t.advantage < 0 && t.ratio > p.Dual:
+		return term{loss: -p.Dual * t.advantage, high: true}
+	case unclipped:
+		return term{loss: -free, derivative: -free}
+	}
+	return term{loss: -clipped, low: t.ratio < 1, high: t.ratio > 1}
+}
+
+// GSPO (Zheng et al., 2025, arXiv:2507.18071) clips the ratio of a whole call of n
+// tokens, in its form for single tokens:
+//
+//	s   = exp(1/n · Σ_t log r_t)
+//	L_t = −min(s_t·A, clip(s_t, 1−Low, 1+High)·A),  s_t = sg[s]·π_θ/sg[π_θ]
+//
+// Its derivative by log π_θ of the token is −s·A or 0, as that of PPOClip. Where the
+// tokens of a call have one advantage and one weight, that is the derivative of
+// the form for sequences too.
+type GSPO struct {
+	Low, High float64
+}
+
+func (g GSPO) byCall() bool { return true }
+
+func (g GSPO) term(t token) term { return PPOClip{Low: g.Low, High: g.High}.term(t) }
+
+// CISPO (MiniMax, 2025, arXiv:2506.13585) clips the ratio, but no token's gradient
+// away:
+//
+//	L_t = −sg[clip(r, 1−Low, 1+High)]·A·log π_θ
+//
+// Its derivative is −clip(r)·A. With Low 1 there is no bound below, which is the
+// form of ScaleRL (arXiv:2510.13786), whose one bound is 1+High.
+type CISPO struct {
+	Low, High float64
+}
+
+func (c CISPO) byCall() bool { return false }
+
+func (c CISPO) term(t token) term {
+	clipped := math.Min(math.Max(t.ratio, 1-c.Low), 1+c.High)
+	slope := -clipped * t.advantage
+	return term{loss: slope * t.current, derivative: slope, low: t.ratio < clipped, high: t.ratio > clipped}
+}
+
+// DPPO is DPPO with binary total variation (arXiv:2602.04879): a token goes on
+// being pushed while its probability moved by no more than a bound.
+//
+//	L_t = −r·A, or 0 where A > 0 and π_θ − π_old > High, or A < 0 and π_old − π_θ > Low
+//
+// Its derivative is −r·A, or 0. Nothing is added that draws π_θ to π_old, as some
+// implementations do.
+type DPPO struct {
+	Low, High float64
+}
+
+func (d DPPO) byCall() bool { return false }
+
+func (d DPPO) term(t token) term {
+	moved := math.Exp(t.current) - math.Exp(t.old)
+	switch {
+	case t.advantage > 0 && moved > d.High:
+		return term{high: true}
+	case t.advantage < 0 && -moved > d.Low:
+		return term{low: true}
+	}
+	return ImportanceSampling{}.term(t)
+}
+
+// ImportanceSampling is REINFORCE with the ratio, L_t = −r·A; its derivative is the
+// same number.
+type ImportanceSampling struct{}
+
+func (ImportanceSampling) byCall() bool { return false }
+
+func (ImportanceSampling) term(t token) term {
+	if t.advantage == 0 {
+		return term{} // also where the ratio overflows
+	}
+	free := t.ratio * t.advantage
+	return term{loss: -free, derivative: -free}
+}
+
+// CrossEntropy is −log π_θ of the tokens themselves, for training on
+// demonstrations; advantages are not read, and ratios enter Stats alone.
+type CrossEntropy struct{}
+
+func (CrossEntropy) byCall() bool { return false }
+
+func (CrossEntropy) term(t token) term { return term{loss: -t.current, derivative: -1} }

@@ -1,0 +1,107 @@
+package credit
+
+import (
+	"errors"
+	"fmt"
+	"math"
+)
+
+// Sentinels of trajectories that cannot be given credit. The errors that wrap
+// them name the trajectory, and the call where one is to blame.
+var (
+	// ErrMissingReward is wrapped when a trajectory lacks a reward that has a weight.
+	ErrMissingReward = errors.New("missing reward")
+	// ErrEstimate is wrapped when a critic's values, an estimate of success or a
+	// judge's score is missing or not a number.
+	ErrEstimate = errors.New("bad estimate")
+	// ErrCall is wrapped when a call contradicts itself.
+	ErrCall = errors.New("bad call")
+	// ErrNothingToTrain is wrapped when no trajectory has a token to train.
+	ErrNothingToTrain = errors.New("nothing to train")
+)
+
+// Trajectory is what credit sees of one attempt. It is read, never changed.
+type Trajectory struct {
+	// Name is the attempt's address, for errors.
+	Name string
+	// Rewards are the named rewards of the whole attempt, "final" among them, to
+	// which shaping has been applied.
+	Rewards map[string]float64
+	// Calls are in the order of recording.
+	Calls []Call
+}
+
+// Call is what credit sees of one call.
+type Call struct {
+	Agent string
+	// State names what the policy saw. Calls of a group with equal states are
+	// compared (GiGPO); an empty one is like no other.
+	State string
+	// Reward is what the call earned by itself: signals and emitted rewards, weighted.
+	Reward float64
+	// Tokens is the number of trained tokens of its completion.
+	Tokens int
+	// Skip marks a call of an agent that is not trained: it gets no credit, and what
+	// it earned counts for nobody.
+	Skip bool
+	// Values are a critic's estimates of the return before each trained token; nil
+	// without a critic.
+	Values []float64
+	// Before is the estimated reward of the attempt, as it looked before the call.
+	Before float64
+	// Judged is a judge's score of the call.
+	Judged float64
+}
+
+// tokens is the number of tokens that are trained.
+func (t Trajectory) tokens() int {
+	n := 0
+	for _, c := range t.Calls {
+		if !c.Skip {
+			n += c.Tokens
+		}
+	}
+	return n
+}
+
+// check refuses what cannot be calculated with: numbers that are not, estimates
+// that the plan needs and that are not there.
+func (t Trajectory) check(p Plan) error {
+	for k, c := range t.Calls {
+		if c.Tokens < 0 {
+			return fmt.Errorf("%w: call %d of %s has %d tokens", ErrCall, k, t.Name, c.Tokens)
+		}
+		if c.Skip {
+			continue
+		}
+		switch {
+		case !finite(c.Reward):
+			return fmt.Errorf("%w: call %d of %s earned %v", ErrReward, k, t.Name, c.Reward)
+		case p.critic() && len(c.Values) != c.Tokens:
+			return fmt.Errorf("%w: call %d of %s has %d values for %d tokens", ErrEstimate, k, t.Name, len(c.Values), c.Tokens)
+		case p.Assignment == ValueDifference && !finite(c.Before):
+			return fmt.Errorf("%w: success before call %d of %s is %v", ErrEstimate, k, t.Name, c.Before)
+		case p.Assignment == Judge && !finite(c.Judged):
+			return fmt.Errorf("%w: the score of call %d of %s is %v", ErrEstimate, k, t.Name, c.Judged)
+		}
+		if p.critic() {
+			if i := infinite(c.Values); i >= 0 {
+				return fmt.Errorf("%w: the value before token %d of call %d of %s is %v", ErrEstimate, i, k, t.Name, c.Values[i])
+			}
+		}
+	}
+	return nil
+}
+
+// finite is false for what is not a number, too.
+func finite(x float64) bool { return math.Abs(x) <= math.MaxFloat64 }
+
+// infinite is the index of the first number that is not finite, or −1.
+func infinite(x []float64) int {
+	for i, v := range x {
+		if !finite(v) {
+			return i
+		}
+	}
+	return -1
+}

@@ -1,0 +1,180 @@
+package credit
+
+import (
+	"fmt"
+	"slices"
+)
+
+const (
+	// valueFolds is into how many parts groups are divided to estimate each from the
+	// others.
+	valueFolds = 5
+	// defaultRidge is the strength where there are too few groups to choose one.
+	defaultRidge = 1
+)
+
+// ridges are the strengths to choose from; of equally good ones the strongest.
+func ridges() []float64 { return []float64{100, 10, 1, 0.1, 0.01} }
+
+// Example is what was known before a call, and the reward that its attempt came to.
+type Example struct {
+	// Features are hashes of whatever was seen: tokens, pairs of them, the index of
+	// the turn. Repeated ones count once.
+	Features []uint64
+	Outcome  float64
+}
+
+// Forecast estimates a reward before it is known. Its zero value estimates 0.
+type Forecast struct {
+	features  map[uint64]int32
+	weights   []float64
+	mean      float64
+	low, high float64
+}
+
+// FitValues learns to estimate outcomes, for every group from other groups alone:
+// out[g] has seen no outcome of group g, not even to choose its settings. So what an
+// attempt came to is not in the estimates that it is measured against.
+//
+// The model is ridge regression on which features are there, of those that occur in
+// at least two groups: of what only one group has, nothing can be learned for
+// another. Groups are dealt into five parts in order, and
+// each part is estimated from the other four; how strong the ridge is, every third
+// group of those four decides. Sums run in a fixed order: the same examples give the
+// same bits on one kind of processor.
+//
+// It needs two groups with examples, and wraps ErrEstimate without them.
+func FitValues(groups [][]Example) ([]Forecast, error) {
+	filled := 0
+	for g, examples := range groups {
+		for i, e := range examples {
+			if !finite(e.Outcome) {
+				return nil, fmt.Errorf("%w: the outcome of example %d of group %d is %v", ErrEstimate, i, g, e.Outcome)
+			}
+		}
+		filled += min(len(examples), 1)
+	}
+	if filled < 2 {
+		return nil, fmt.Errorf("%w: success is estimated from other groups, and %d of %d have calls; give a step two tasks at least", ErrEstimate, filled, len(groups))
+	}
+	features := shared(groups)
+	rows := make([][]row, len(groups))
+	for g, examples := range groups {
+		for _, e := range examples {
+			rows[g] = append(rows[g], row{known(features, e.Features), e.Outcome})
+		}
+	}
+	folds := deal(groups, min(valueFolds, filled))
+	fits := map[int]Forecast{}
+	out := make([]Forecast, len(groups))
+	for g, fold := range folds {
+		if _, ok := fits[fold]; !ok {
+			fits[fold] = fit(features, rows, func(g int) bool { return folds[g] != fold })
+		}
+		out[g] = fits[fold]
+	}
+	return out, nil
+}
+
+// Value estimates the outcome of an attempt in which that has been seen. It is never
+// beyond the outcomes that were learned from.
+func (e Forecast) Value(features []uint64) float64 {
+	if e.weights == nil {
+		return 0
+	}
+	x := known(e.features, features)
+	return min(max(e.mean+dot(e.weights, x), e.low), e.high)
+}
+
+// shared numbers the features that occur in two groups at least, in the order of
+// their second.
+func shared(groups [][]Example) map[uint64]int32 {
+	first, out := map[uint64]int{}, map[uint64]int32{}
+	for g, examples := range groups {
+		for _, e := range examples {
+			for _, f := range e.Features {
+				from, seen := first[f]
+				if !seen {
+					first[f] = g
+					continue
+				}
+				if _, numbered := out[f]; !numbered && from != g {
+					out[f] = int32(len(out)) + 1 // 0 is the intercept
+				}
+			}
+		}
+	}
+	return out
+}
+
+// known are the numbers of features, sorted, each once, after that of the intercept.
+func known(numbers map[uint64]int32, features []uint64) []int32 {
+	out := make([]int32, 1, len(features)+1)
+	for _, f := range features {
+		if n, ok := numbers[f]; ok {
+			out = append(out, n)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// deal gives groups with examples to folds in turn; the others follow suit.
+func deal(groups [][]Example, folds int) []int {
+	out, next := make([]int, len(groups)), 0
+	for g, examples := range groups {
+		out[g] = next % folds
+		if len(examples) > 0 {
+			next++
+		}
+	}
+	return out
+}
+
+// fit learns from the groups that it is given.
+func fit(features map[uint64]int32, groups [][]row, given func(g int) bool) Forecast {
+	var all, most, rest []row
+	filled := 0
+	for g, rows := range groups {
+		if len(rows) == 0 || !given(g) {
+			continue
+		}
+		all = append(all, rows...)
+		if filled%3 == 2 {
+			rest = append(rest, rows...)
+		} else {
+			most = append(most, rows...)
+		}
+		filled++
+	}
+	size := len(features) + 1
+	strength := float64(defaultRidge)
+	if len(rest) > 0 {
+		strength = choose(most, rest, size)
+	}
+	e := Forecast{features: features, mean: meanOf(all), low: all[0].outcome, high: all[0].outcome}
+	e.weights = solve(all, e.mean, strength, size)
+	for _, r := range all {
+		e.low, e.high = min(e.low, r.outcome), max(e.high, r.outcome)
+	}
+	return e
+}
+
+// choose is the strength under which one part of the examples estimates the other
+// best.
+func choose(most, rest []row, size int) float64 {
+	best, least := 0.0, 0.0
+	mean := meanOf(most)
+	for _, strength := range ridges() {
+		weights := solve(most, mean, strength, size)
+		squares := 0.0
+		for _, r := range rest {
+			d := r.outcome - mean - dot(weights, r.features)
+			squares += d * d
+		}
+		if best == 0 || squares < least {
+			best, least = strength, squares
+		}
+	}
+	return best
+}
