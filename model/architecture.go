@@ -22,6 +22,9 @@ type Architecture struct {
 	Tied         bool    `json:"tied_embeddings"` // the output layer is the embedding
 	QKVBias      bool    `json:"qkv_bias,omitempty"`
 	QKNorm       bool    `json:"qk_norm,omitempty"`
+	// ValueHead marks a critic: one value for each position instead of logits, so
+	// that Tied says nothing.
+	ValueHead bool `json:"value_head,omitempty"`
 }
 
 // ErrArchitecture is wrapped by every error of Check.

@@ -27,7 +27,12 @@ type Batch struct {
 	// Denominators were counted over the whole batch before any mask.
 	Denominators BatchDenominators `json:"denominators"`
 	Trajectories []BatchTrajectory `json:"trajectories"`
-	Rows         []BatchRow        `json:"-"` // arrays, not JSON
+	// Values is the digest of the critic's values that advantages and returns were
+	// made of; empty without a critic.
+	Values string `json:"values,omitempty"`
+	// Judgments is the digest of a judge's scores of its calls; empty without one.
+	Judgments string     `json:"judgments,omitempty"`
+	Rows      []BatchRow `json:"-"` // arrays, not JSON
 }
 
 // BatchDenominators are what a loss divides by.
@@ -46,8 +51,8 @@ type BatchTrajectory struct {
 	Trained int `json:"trained"`
 }
 
-// BatchRow is one sequence. All its slices have the length of Tokens, and
-// element t describes Tokens[t].
+// BatchRow is one sequence. All its slices but Forms have the length of Tokens,
+// and element t describes Tokens[t].
 type BatchRow struct {
 	Row
 	// Sampled marks the tokens that are trained; never the first, which is
@@ -62,6 +67,9 @@ type BatchRow struct {
 	Calls []int32
 	// Trajectory is an index into Batch.Trajectories.
 	Trajectory int
+	// Returns is what a critic is to learn of each Sampled token, 0 elsewhere; nil
+	// without a critic, and then nil in all rows.
+	Returns []float32
 	// Forms are those that masked what the policy could choose, by Start.
 	Forms []BatchForm
 }
@@ -123,6 +131,9 @@ func (b Batch) Check() error {
 		}
 	}
 	for i, r := range b.Rows {
+		if (r.Returns == nil) != (b.Rows[0].Returns == nil) {
+			return fmt.Errorf("%w: rows 0 and %d: one has returns, the other has none", ErrBatch, i)
+		}
 		if err := r.check(b.VocabSize, len(b.Trajectories)); err != nil {
 			return fmt.Errorf("%w: row %d: %w", ErrBatch, i, err)
 		}
@@ -175,6 +186,9 @@ func (r BatchRow) check(vocab, trajectories int) error {
 		return fmt.Errorf("%d tokens with %d sampled, %d logprobs, %d advantages, %d calls",
 			n, len(r.Sampled), len(r.Logprobs), len(r.Advantages), len(r.Calls))
 	}
+	if r.Returns != nil && len(r.Returns) != n {
+		return fmt.Errorf("%d tokens with %d returns", n, len(r.Returns))
+	}
 	if !finite(r.Temperature) || r.Temperature <= 0 {
 		return fmt.Errorf("temperature is %v, want a positive number", r.Temperature)
 	}
@@ -187,6 +201,9 @@ func (r BatchRow) check(vocab, trajectories int) error {
 	for t := range n {
 		if err := r.checkToken(t, vocab); err != nil {
 			return fmt.Errorf("token %d: %w", t, err)
+		}
+		if r.Returns != nil && (!finite(float64(r.Returns[t])) || !r.Sampled[t] && r.Returns[t] != 0) {
+			return fmt.Errorf("token %d: return is %v, want a finite number, and 0 of context", t, r.Returns[t])
 		}
 	}
 	return r.checkForms()

@@ -17,6 +17,9 @@ type Engine interface {
 	Deterministic() bool
 	// NewTrainer takes a checkpoint; it copies what it keeps.
 	NewTrainer(Checkpoint) (Trainer, error)
+	// NewCritic takes the checkpoint of an architecture with a value head; it copies
+	// what it keeps. The other two refuse one.
+	NewCritic(Checkpoint) (Critic, error)
 	// NewDecoder prepares weights for sampling; it copies what it keeps.
 	NewDecoder(Architecture, Weights) (Decoder, error)
 }
@@ -128,3 +131,7 @@ type Completion struct {
 
 // ErrPromptTooLong is wrapped when a prompt leaves no position to sample.
 var ErrPromptTooLong = errors.New("prompt too long")
+
+// ErrRefused is wrapped when a server of others refuses what was asked, and would
+// again.
+var ErrRefused = errors.New("the server refuses the request")

@@ -24,6 +24,10 @@ type Form struct {
 	// Stop are texts that end the reply, at the first token with which one of them
 	// is complete.
 	Stop []string `json:"stop,omitempty"`
+	// NoCall and Strict are for servers of messages, which render tools and read calls
+	// by themselves: no tool may be called, and the schema was asked for as strict.
+	NoCall bool `json:"no_call,omitempty"`
+	Strict bool `json:"strict,omitempty"`
 }
 
 // FormTool is a tool as a Form needs it.

@@ -14,6 +14,9 @@ type Tensor struct {
 	Data  []float32
 }
 
+// lmHead is the output layer of a policy whose embeddings are not tied.
+const lmHead = "lm_head.weight"
+
 // Weights are a model's tensors in the order of Architecture.Tensors.
 type Weights []Tensor
 
@@ -48,8 +51,11 @@ func (a Architecture) Tensors() Weights {
 		}
 	}
 	w = append(w, Tensor{Name: "model.norm.weight", Shape: []int{a.HiddenSize}})
-	if !a.Tied {
-		w = append(w, Tensor{Name: "lm_head.weight", Shape: []int{a.VocabSize, a.HiddenSize}})
+	switch {
+	case a.ValueHead:
+		w = append(w, Tensor{Name: valueWeight, Shape: []int{1, a.HiddenSize}}, Tensor{Name: valueBias, Shape: []int{1}})
+	case !a.Tied:
+		w = append(w, Tensor{Name: lmHead, Shape: []int{a.VocabSize, a.HiddenSize}})
 	}
 	return w
 }
@@ -83,7 +89,7 @@ func (a Architecture) Zeros() Weights {
 
 // Init draws a's weights from seed: norms 1, biases 0, linear layers normal with
 // deviation 1/sqrt(fan-in), those that write into the residual stream smaller by
-// sqrt(2·layers) (GPT-2), the embedding 0.05.
+// sqrt(2·layers) (GPT-2), the embedding 0.05. A value head is zero.
 func (a Architecture) Init(seed uint64) Weights {
 	w := a.Zeros()
 	r := rand.New(rand.NewPCG(seed, 0x66756c67))
@@ -94,7 +100,7 @@ func (a Architecture) Init(seed uint64) Weights {
 			for j := range t.Data {
 				t.Data[j] = 1
 			}
-		case strings.HasSuffix(t.Name, ".bias"):
+		case strings.HasSuffix(t.Name, ".bias"), t.Name == valueWeight:
 		default:
 			std := 1 / math.Sqrt(float64(t.Shape[1]))
 			if strings.HasSuffix(t.Name, "o_proj.weight") || strings.HasSuffix(t.Name, "down_proj.weight") {

@@ -16,7 +16,8 @@
 // no gradient comes from it. An update takes three graphs: a forward pass gives
 // log-probabilities to the objective on the host; the gradient of
 // Σ coefficient·logprob + Σ coefficient·entropy accumulates over groups of rows;
-// AdamW replaces weights and moments in place. The learning rate and the other
+// AdamW replaces weights and moments in place. A critic's graphs give values where a
+// policy's give log-probabilities. The learning rate and the other
 // numbers of an update are inputs, so a schedule compiles nothing.
 //
 // Where replies are constrained or drawn from a nucleus, the host chooses: such a

@@ -107,10 +107,33 @@ func (e *Engine) Fingerprint() string {
 
 // NewTrainer implements model.Engine.
 func (e *Engine) NewTrainer(c model.Checkpoint) (model.Trainer, error) {
+	if err := c.Architecture.CheckPolicy(); err != nil {
+		return nil, fmt.Errorf("new trainer: %w", err)
+	}
+	t, err := e.newTrainer(c)
+	if err != nil {
+		return nil, fmt.Errorf("new trainer: %w", err)
+	}
+	return t, nil
+}
+
+// NewCritic implements model.Engine.
+func (e *Engine) NewCritic(c model.Checkpoint) (model.Critic, error) {
+	if err := c.Architecture.CheckCritic(); err != nil {
+		return nil, fmt.Errorf("new critic: %w", err)
+	}
+	t, err := e.newTrainer(c)
+	if err != nil {
+		return nil, fmt.Errorf("new critic: %w", err)
+	}
+	return critic{t}, nil
+}
+
+func (e *Engine) newTrainer(c model.Checkpoint) (*trainer, error) {
 	a := c.Architecture
 	g, err := e.compiled(a, c.Weights)
 	if err != nil {
-		return nil, fmt.Errorf("new trainer: %w", err)
+		return nil, err
 	}
 	for _, m := range []struct {
 		name    string
@@ -120,17 +143,20 @@ func (e *Engine) NewTrainer(c model.Checkpoint) (model.Trainer, error) {
 			*m.moments = a.Zeros()
 		}
 		if err := a.Match(*m.moments); err != nil {
-			return nil, fmt.Errorf("new trainer: %s: %w", m.name, err)
+			return nil, fmt.Errorf("%s: %w", m.name, err)
 		}
 	}
 	if c.Updates < 0 {
-		return nil, fmt.Errorf("new trainer: %d updates", c.Updates)
+		return nil, fmt.Errorf("%d updates", c.Updates)
 	}
 	return newTrainer(g, c, e.options.Tokens)
 }
 
 // NewDecoder implements model.Engine.
 func (e *Engine) NewDecoder(a model.Architecture, w model.Weights) (model.Decoder, error) {
+	if err := a.CheckPolicy(); err != nil {
+		return nil, fmt.Errorf("new decoder: %w", err)
+	}
 	g, err := e.compiled(a, w)
 	if err != nil {
 		return nil, fmt.Errorf("new decoder: %w", err)

@@ -34,6 +34,7 @@ func (t transformer) gradient(in []*Node) []*Node {
 	return out
 }
 
+// sequence gives the log-probability and the entropy, of a critic a value and 0.
 func (t transformer) sequence(nodes, in []*Node) (logprob, entropy *Node) {
 	tokens, targets, temperature, cos, sin := in[0], in[1], in[2], in[3], in[4]
 	g, w := tokens.Graph(), t.weights(nodes)
@@ -46,6 +47,10 @@ func (t transformer) sequence(nodes, in []*Node) (logprob, entropy *Node) {
 	x := t.hidden(w, tokens, cos, sin, func(_ int, q, k, v *Node) *Node {
 		return t.softmaxAttention(q, k, v, bias)
 	})
+	if t.ValueHead {
+		value := Reshape(linear(x, w.byName["score.weight"], w.byName["score.bias"]), b, s)
+		return value, ZerosLike(value)
+	}
 	logits := Div(t.logits(w, x), Reshape(temperature, b, 1, 1))
 	if len(in) > 5 { // what may not be chosen has the probability 0, exactly
 		logits = Where(in[5], logits, BroadcastToDims(Scalar(g, dtypes.Float32, masked), logits.Shape().Dimensions...))

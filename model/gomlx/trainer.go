@@ -32,7 +32,7 @@ func newTrainer(g *graphs, c model.Checkpoint, limit int) (*trainer, error) {
 	for _, w := range []model.Weights{c.Weights, c.Mean, c.Variance} {
 		ts, err := upload(w)
 		if err != nil {
-			return nil, fmt.Errorf("new trainer: %w", err)
+			return nil, err
 		}
 		t.state = append(t.state, ts...)
 	}

@@ -13,6 +13,9 @@ import (
 // batchKey is the metadata under which a batch's file holds its JSON.
 const batchKey = "batch"
 
+// returnsArray is an array that a batch's file has if a critic learns from it.
+const returnsArray = "returns"
+
 // EncodeBatch checks b and returns its file: the rows laid end to end as flat
 // arrays, row i being numbers offsets[i] to offsets[i+1], and the rest as JSON in
 // the metadata. Equal batches give equal bytes.
@@ -90,6 +93,7 @@ type flat struct {
 	offsets, tokens, calls, trajectories []int32
 	sampled                              []uint8
 	logprobs, advantages                 []float32
+	returns                              []float32 // nil without a critic
 	temperatures                         []float64
 }
 
@@ -98,6 +102,7 @@ func (f *flat) append(r model.BatchRow) {
 	f.calls = append(f.calls, r.Calls...)
 	f.logprobs = append(f.logprobs, r.Logprobs...)
 	f.advantages = append(f.advantages, r.Advantages...)
+	f.returns = append(f.returns, r.Returns...)
 	for _, s := range r.Sampled {
 		if s {
 			f.sampled = append(f.sampled, 1)
@@ -111,7 +116,7 @@ func (f *flat) append(r model.BatchRow) {
 }
 
 func (f *flat) arrays() []Array {
-	return []Array{
+	all := []Array{
 		NewArray("temperatures", f.temperatures),
 		NewArray("trajectories", f.trajectories),
 		NewArray("offsets", f.offsets),
@@ -121,6 +126,10 @@ func (f *flat) arrays() []Array {
 		NewArray("advantages", f.advantages),
 		NewArray("sampled", f.sampled),
 	}
+	if f.returns != nil {
+		all = append(all, NewArray(returnsArray, f.returns))
+	}
+	return all
 }
 
 func newFlat(arrays []Array) (*flat, error) {
@@ -130,6 +139,9 @@ func newFlat(arrays []Array) (*flat, error) {
 		take(arrays, "offsets", &f.offsets), take(arrays, "tokens", &f.tokens), take(arrays, "calls", &f.calls),
 		take(arrays, "logprobs", &f.logprobs), take(arrays, "advantages", &f.advantages), take(arrays, "sampled", &f.sampled),
 	)
+	if err == nil && has(arrays, returnsArray) {
+		err = take(arrays, returnsArray, &f.returns)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -151,6 +163,9 @@ func (f *flat) check() error {
 		return fmt.Errorf("%w: %d tokens, %d calls, %d logprobs, %d advantages, %d sampled",
 			ErrFormat, n, len(f.calls), len(f.logprobs), len(f.advantages), len(f.sampled))
 	}
+	if f.returns != nil && len(f.returns) != n {
+		return fmt.Errorf("%w: %d tokens, %d returns", ErrFormat, n, len(f.returns))
+	}
 	if f.offsets[0] != 0 || int(f.offsets[rows]) != n {
 		return fmt.Errorf("%w: offsets run from %d to %d, there are %d tokens", ErrFormat, f.offsets[0], f.offsets[rows], n)
 	}
@@ -170,6 +185,9 @@ func (f *flat) rows() ([]model.BatchRow, error) {
 			Row:     model.Row{Tokens: f.tokens[from:to:to], Temperature: f.temperatures[i]},
 			Sampled: make([]bool, to-from), Logprobs: f.logprobs[from:to:to], Advantages: f.advantages[from:to:to],
 			Calls: f.calls[from:to:to], Trajectory: int(f.trajectories[i]),
+		}
+		if f.returns != nil {
+			r.Returns = f.returns[from:to:to]
 		}
 		for t, s := range f.sampled[from:to] {
 			if s > 1 {

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"math"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -27,8 +28,13 @@ func drawBatch(t *rapid.T) model.Batch {
 			Reward: rapid.Float64Range(-1, 1).Draw(t, "reward"), Advantage: rapid.Float64Range(-3, 3).Draw(t, "advantage"),
 		})
 	}
+	critic := rapid.Bool().Draw(t, "critic")
 	for range rapid.IntRange(0, 5).Draw(t, "rows") {
-		b.Rows = append(b.Rows, drawRow(t, len(b.Trajectories)))
+		r := drawRow(t, len(b.Trajectories))
+		if critic {
+			r.Returns = drawReturns(t, r)
+		}
+		b.Rows = append(b.Rows, r)
 	}
 	b.Count()
 	return b
@@ -55,6 +61,16 @@ func drawRow(t *rapid.T, trajectories int) model.BatchRow {
 		from += length
 	}
 	return r
+}
+
+func drawReturns(t *rapid.T, r model.BatchRow) []float32 {
+	out := make([]float32, len(r.Tokens))
+	for i, sampled := range r.Sampled {
+		if sampled {
+			out[i] = rapid.Float32Range(-3, 3).Draw(t, "return")
+		}
+	}
+	return out
 }
 
 func drawForm(t *rapid.T) model.Form {
@@ -108,6 +124,27 @@ func arrays() map[string]any {
 const batchJSON = `{"format":"fulgurite.batch/1","policy":"main","step":1,"vocab_size":50,"denominators":{"tokens":3,"sequences":2},
 	"trajectories":[{"attempt":"demo/train-1/0/0/1","group":0,"reward":1,"advantage":0.5,"trained":3}],"later":"ignored"}`
 
+func TestReturnsOfAnotherWriterAreRead(t *testing.T) {
+	t.Parallel()
+	all := arrays()
+	all["returns"] = []float32{0, 0.5, 0.25, 0, -1}
+	b, err := hf.DecodeBatch(encode(t, all, batchJSON))
+	require.NoError(t, err)
+	require.Equal(t, []float32{0, 0.5, 0.25}, b.Rows[0].Returns)
+	require.Equal(t, []float32{0, -1}, b.Rows[1].Returns)
+	for want, returns := range map[string]any{
+		"5 tokens, 4 returns":             []float32{0, 1, 1, 0},
+		"array returns holds []int32":     []int32{0, 1, 1, 0, 1},
+		"row 1: token 0: return is 2":     []float32{0, 1, 1, 2, 1},
+		"5 tokens, 0 returns":             []float32{},
+		"row 0: token 1: return is +Inf,": []float32{0, float32(math.Inf(1)), 0, 0, 0},
+	} {
+		all["returns"] = returns
+		_, err := hf.DecodeBatch(encode(t, all, batchJSON))
+		require.ErrorContains(t, err, want)
+	}
+}
+
 // maskedArrays are those with a form on each row.
 func maskedArrays() map[string]any {
 	all := arrays()
@@ -157,6 +194,12 @@ func clearForms(a map[string]any) {
 
 func encode(t testing.TB, arrays map[string]any, text string) []byte {
 	t.Helper()
+	return encodeUnder(t, "batch", arrays, text)
+}
+
+// encodeUnder writes a file with text under key in its metadata.
+func encodeUnder(t testing.TB, key string, arrays map[string]any, text string) []byte {
+	t.Helper()
 	var list []hf.Array
 	for name, data := range arrays {
 		switch data := data.(type) {
@@ -171,7 +214,7 @@ func encode(t testing.TB, arrays map[string]any, text string) []byte {
 		}
 	}
 	var b bytes.Buffer
-	require.NoError(t, hf.WriteArrays(&b, list, map[string]string{"batch": text}))
+	require.NoError(t, hf.WriteArrays(&b, list, map[string]string{key: text}))
 	return b.Bytes()
 }
 
@@ -221,6 +264,9 @@ func TestInconsistentBatchFilesAreRefused(t *testing.T) {
 func FuzzDecodeBatch(f *testing.F) {
 	f.Add(encode(f, arrays(), batchJSON))
 	f.Add(encode(f, maskedArrays(), maskedJSON))
+	returned := arrays()
+	returned["returns"] = []float32{0, 0.5, 0.25, 0, -1}
+	f.Add(encode(f, returned, batchJSON))
 	f.Fuzz(func(t *testing.T, file []byte) {
 		b, err := hf.DecodeBatch(file)
 		if err != nil {

@@ -47,6 +47,7 @@ type config struct {
 	QuantizationConfig  json.RawMessage `json:"quantization_config"`
 	RopeScaling         *rope           `json:"rope_scaling"`
 	RopeParameters      *rope           `json:"rope_parameters"`
+	head
 }
 
 // rope is how transformers writes rotary embeddings: rope_scaling up to
@@ -94,6 +95,10 @@ func ReadConfig(text []byte) (model.Architecture, error) {
 		a.RopeTheta = *c.RopeTheta
 	} else if c.RopeParameters != nil && c.RopeParameters.RopeTheta != nil {
 		a.RopeTheta = *c.RopeParameters.RopeTheta
+	}
+	var err error
+	if a.ValueHead, err = c.valueHead(); err != nil {
+		return model.Architecture{}, err
 	}
 	if err := a.Check(); err != nil {
 		return model.Architecture{}, fmt.Errorf("%w: config.json: %w", ErrFormat, err)
@@ -174,29 +179,31 @@ type written struct {
 	TorchDtype            string   `json:"torch_dtype"`
 	BOSTokenID            *int     `json:"bos_token_id"`
 	EOSTokenID            *int     `json:"eos_token_id"`
+	labels
 }
 
 // WriteConfig returns the config.json of a: a Qwen2 model if a has QKV biases, a
 // Qwen3 model if it has q/k norms, else a Llama model. No published type has
-// both.
+// both. A critic is their variant that classifies tokens, with one label.
 func WriteConfig(a model.Architecture) ([]byte, error) {
 	if err := a.Check(); err != nil {
 		return nil, fmt.Errorf("write config.json: %w", err)
 	}
-	kind, class := llama, "LlamaForCausalLM"
+	kind, class := llama, "Llama"
 	switch {
 	case a.QKVBias && a.QKNorm:
 		return nil, fmt.Errorf("%w: both qkv_bias and qk_norm", ErrUnsupported)
 	case a.QKVBias:
-		kind, class = qwen2, "Qwen2ForCausalLM"
+		kind, class = qwen2, "Qwen2"
 	case a.QKNorm:
-		kind, class = qwen3, "Qwen3ForCausalLM"
+		kind, class = qwen3, "Qwen3"
 	}
+	suffix, labels := headOf(a)
 	text, err := json.MarshalIndent(written{
-		Architectures: []string{class}, ModelType: kind, VocabSize: a.VocabSize, HiddenSize: a.HiddenSize,
+		Architectures: []string{class + suffix}, ModelType: kind, VocabSize: a.VocabSize, HiddenSize: a.HiddenSize,
 		NumHiddenLayers: a.Layers, NumAttentionHeads: a.Heads, NumKeyValueHeads: a.KVHeads, HeadDim: a.HeadDim,
 		IntermediateSize: a.FeedForward, MaxPositionEmbeddings: a.MaxPositions, RopeTheta: a.RopeTheta,
-		RMSNormEps: a.NormEpsilon, TieWordEmbeddings: a.Tied, HiddenAct: "silu", TorchDtype: "float32",
+		RMSNormEps: a.NormEpsilon, TieWordEmbeddings: a.Tied, HiddenAct: "silu", TorchDtype: "float32", labels: labels,
 	}, "", "  ")
 	if err != nil {
 		return nil, fmt.Errorf("write config.json: %w", err)

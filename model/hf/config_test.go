@@ -105,6 +105,8 @@ func TestUnsupportedSettingsAreRefusedByName(t *testing.T) {
 		`hidden_act is "gelu"`:           {qwen25, map[string]any{"hidden_act": "gelu"}},
 		"pretraining_tp is 2":            {llama3, map[string]any{"pretraining_tp": 2}},
 		"mixture of experts":             {qwen3, map[string]any{"num_experts": 8}},
+		"Classification with 2 labels":   {qwen3, map[string]any{"architectures": []string{"Qwen3ForTokenClassification"}}},
+		"Classification with 3 labels":   {qwen3, map[string]any{"architectures": []string{"Qwen3ForTokenClassification"}, "num_labels": 3}},
 		"quantization_config":            {qwen25, map[string]any{"quantization_config": map[string]any{"bits": 4}}},
 	} {
 		_, err := hf.ReadConfig(with(t, c.config, c.fields))
@@ -116,6 +118,31 @@ func TestUnsupportedSettingsAreRefusedByName(t *testing.T) {
 		RopeTheta: 1, NormEpsilon: 1, QKVBias: true, QKNorm: true,
 	})
 	require.ErrorIs(t, err, hf.ErrUnsupported)
+}
+
+// The class that transformers has for it, its head having one output.
+func TestACriticIsAModelThatClassifiesTokens(t *testing.T) {
+	t.Parallel()
+	for _, labels := range []map[string]any{{"num_labels": 1}, {"id2label": map[string]any{"0": "LABEL_0"}}} {
+		labels["architectures"] = []string{"Qwen2ForTokenClassification"}
+		a, err := hf.ReadConfig(with(t, qwen25, labels))
+		require.NoError(t, err)
+		require.True(t, a.ValueHead)
+		b, err := hf.WriteConfig(a)
+		require.NoError(t, err)
+		var c struct {
+			Architectures []string
+			ID2Label      map[string]string
+		}
+		require.NoError(t, json.Unmarshal(b, &c))
+		require.Equal(t, []string{"Qwen2ForTokenClassification"}, c.Architectures)
+		require.Len(t, c.ID2Label, 1)
+	}
+	plain, err := hf.ReadConfig([]byte(qwen25))
+	require.NoError(t, err)
+	b, err := hf.WriteConfig(plain)
+	require.NoError(t, err)
+	require.NotContains(t, string(b), "label", "a policy's file is what it always was")
 }
 
 func TestBrokenConfigsAreRefused(t *testing.T) {
@@ -144,7 +171,7 @@ func drawArchitecture(t *rapid.T) model.Architecture {
 		VocabSize: n("vocab", 1, 9), HiddenSize: n("hidden", 1, 9), Layers: n("layers", 1, 3), KVHeads: kv, Heads: kv * n("group", 1, 3),
 		HeadDim: 2 * n("half", 1, 3), FeedForward: n("feed_forward", 1, 9), MaxPositions: n("positions", 1, 99),
 		RopeTheta: rapid.Float64Range(1, 1e7).Draw(t, "theta"), NormEpsilon: rapid.Float64Range(1e-9, 1e-2).Draw(t, "epsilon"),
-		Tied: rapid.Bool().Draw(t, "tied"), QKVBias: extra == 1, QKNorm: extra == 2,
+		Tied: rapid.Bool().Draw(t, "tied"), QKVBias: extra == 1, QKNorm: extra == 2, ValueHead: rapid.Bool().Draw(t, "critic"),
 	}
 }
 

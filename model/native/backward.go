@@ -40,8 +40,20 @@ func (s *shard) backward(g []float32) {
 	}
 }
 
-// outputBackward turns logits into their gradient and starts dx.
+// outputBackward turns the output into its gradient and starts dx.
 func (s *shard) outputBackward(g []float32) {
+	if s.ValueHead {
+		s.valuesGradient(g)
+	} else {
+		s.tokensGradient()
+	}
+	s.linearBackward(s.head, s.v, s.d, s.dh, s.logits, s.normed, g)
+	clear(s.dx)
+	s.normBackward(s.norm, s.dh, s.x, s.inverse, g)
+}
+
+// tokensGradient turns logits into their gradient.
+func (s *shard) tokensGradient() {
 	for _, q := range s.sequences {
 		for t := range q.n {
 			r := q.first + t
@@ -55,9 +67,6 @@ func (s *shard) outputBackward(g []float32) {
 			x[q.tokens[t+1]] += d
 		}
 	}
-	s.linearBackward(s.head, s.v, s.d, s.dh, s.logits, s.normed, g)
-	clear(s.dx)
-	s.normBackward(s.norm, s.dh, s.x, s.inverse, g)
 }
 
 // logitsGradient is LogitsGradient for position t; tokens that it may not choose

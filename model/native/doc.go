@@ -7,8 +7,9 @@
 //
 // Results are a function of their inputs, to the bit, within one Fingerprint:
 //
-//   - A row's log-probabilities and entropies do not depend on the other rows, on
-//     their number or order, or on the number of threads.
+//   - A row's log-probabilities and entropies, and a critic's values, do not depend
+//     on the other rows, on their number or order, or on the number of threads. A
+//     value depends on the tokens before it alone.
 //   - A completion depends on its request and the weights alone: not on requests
 //     that share its batch, nor on when they join or leave it, nor on who listens.
 //   - The log-probabilities of a completion are those that Score gives for the

@@ -100,6 +100,9 @@ func (e *Engine) Kernel() string { return e.kernels.Name() }
 // NewTrainer copies the checkpoint. It refuses weights and moments that do not
 // match the architecture or are not finite.
 func (e *Engine) NewTrainer(c model.Checkpoint) (model.Trainer, error) {
+	if err := c.Architecture.CheckPolicy(); err != nil {
+		return nil, fmt.Errorf("new native trainer: %w", err)
+	}
 	t, err := e.newTrainer(c)
 	if err != nil {
 		return nil, fmt.Errorf("new native trainer: %w", err)
@@ -107,9 +110,24 @@ func (e *Engine) NewTrainer(c model.Checkpoint) (model.Trainer, error) {
 	return t, nil
 }
 
+// NewCritic copies the checkpoint, as NewTrainer does.
+func (e *Engine) NewCritic(c model.Checkpoint) (model.Critic, error) {
+	if err := c.Architecture.CheckCritic(); err != nil {
+		return nil, fmt.Errorf("new native critic: %w", err)
+	}
+	t, err := e.newTrainer(c)
+	if err != nil {
+		return nil, fmt.Errorf("new native critic: %w", err)
+	}
+	return critic{t}, nil
+}
+
 // NewDecoder copies the weights and starts the goroutines that Close ends. It
 // refuses weights that do not match the architecture or are not finite.
 func (e *Engine) NewDecoder(a model.Architecture, w model.Weights) (model.Decoder, error) {
+	if err := a.CheckPolicy(); err != nil {
+		return nil, fmt.Errorf("new native decoder: %w", err)
+	}
 	d, err := e.newDecoder(a, w)
 	if err != nil {
 		return nil, fmt.Errorf("new native decoder: %w", err)

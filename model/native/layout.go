@@ -11,7 +11,7 @@ import (
 // zero and stays so.
 type layout struct {
 	model.Architecture
-	d, f, h, v int // padded hidden size, feed-forward size, head and vocabulary
+	d, f, h, v int // padded hidden size, feed-forward size, head and width of the output
 	q, o       int // all heads of a position; its query heads
 	group      int // query heads that share a key head
 	scale      float32
@@ -19,6 +19,7 @@ type layout struct {
 	size       int // numbers in all
 	embed      int // offsets
 	norm, head int // head is embed where embeddings are tied
+	valueBias  int // of a critic
 	layers     []layerLayout
 	tensors    []place // in the order of Architecture.Tensors
 }
@@ -40,8 +41,9 @@ type place struct {
 
 func newLayout(a model.Architecture) *layout {
 	h := 2 * ((a.HeadDim/2 + 7) / 8 * 8)
+	words := kernel.Pad(a.VocabSize)
 	l := &layout{
-		Architecture: a, d: kernel.Pad(a.HiddenSize), f: kernel.Pad(a.FeedForward), h: h, v: kernel.Pad(a.VocabSize),
+		Architecture: a, d: kernel.Pad(a.HiddenSize), f: kernel.Pad(a.FeedForward), h: h, v: words,
 		q: (a.Heads + 2*a.KVHeads) * h, o: a.Heads * h, group: a.Heads / a.KVHeads,
 		scale: float32(1 / math.Sqrt(float64(a.HeadDim))), epsilon: float32(a.NormEpsilon),
 	}
@@ -49,7 +51,7 @@ func newLayout(a model.Architecture) *layout {
 	query, key, single := l.heads(a.Heads), l.heads(a.KVHeads), l.heads(1)
 	scalar := []int{0}
 
-	l.embed = l.matrix(vocab, l.v, hidden, l.d)
+	l.embed = l.matrix(vocab, words, hidden, l.d)
 	for range a.Layers {
 		var at layerLayout
 		at.norm1 = l.vector(scalar, hidden, l.d)
@@ -74,8 +76,13 @@ func newLayout(a model.Architecture) *layout {
 	}
 	l.norm = l.vector(scalar, hidden, l.d)
 	l.head = l.embed
-	if !a.Tied {
-		l.head = l.matrix(vocab, l.v, hidden, l.d)
+	switch {
+	case a.ValueHead:
+		l.v = kernel.Pad(1)
+		l.head = l.matrix(scalar, l.v, hidden, l.d)
+		l.valueBias = l.vector(scalar, scalar, l.v)
+	case !a.Tied:
+		l.head = l.matrix(vocab, words, hidden, l.d)
 	}
 	return l
 }

@@ -131,8 +131,8 @@ func (r reference) layer(prefix string, stream [][]float64) {
 	}
 }
 
-// logprobs are those of tokens[1:].
-func (r reference) logprobs(tokens []int32, temperature float64) []float64 {
+// stream is what stands before the last norm, at all tokens but the last.
+func (r reference) stream(tokens []int32) [][]float64 {
 	embedding := r.tensors["model.embed_tokens.weight"]
 	var stream [][]float64
 	for _, t := range tokens[:len(tokens)-1] {
@@ -145,12 +145,17 @@ func (r reference) logprobs(tokens []int32, temperature float64) []float64 {
 	for l := range r.Layers {
 		r.layer("model.layers."+strconv.Itoa(l)+".", stream)
 	}
+	return stream
+}
+
+// logprobs are those of tokens[1:].
+func (r reference) logprobs(tokens []int32, temperature float64) []float64 {
 	head := "lm_head"
 	if r.Tied {
 		head = "model.embed_tokens"
 	}
 	var out []float64
-	for t, x := range stream {
+	for t, x := range r.stream(tokens) {
 		logits := r.linear(head, r.norm("model.norm", x))
 		for i := range logits {
 			logits[i] /= temperature

@@ -63,7 +63,7 @@ type shard struct {
 	logits    []float32 // R·V; the backward pass makes them their gradient
 	outcomes  []outcome
 
-	logprobs, entropies              []float32 // R
+	logprobs, entropies              []float32 // R; of a critic, values and zeros
 	gradient, entropyGradient        []float32 // R
 	dx, dh, dqkv, draw, dact, dmixed []float32
 	transposed, keys                 []float32 // heads that lie across
@@ -106,7 +106,8 @@ func (s *shard) load(sequences []sequence) {
 	s.outcomes = s.outcomes[:s.rows]
 }
 
-// forward computes log-probabilities and entropies of all positions.
+// forward computes log-probabilities and entropies, or else values, of all
+// positions.
 func (s *shard) forward() {
 	if s.rows == 0 {
 		return
@@ -131,6 +132,10 @@ func (s *shard) forward() {
 		s.leave(l, a, next, s.rows)
 	}
 	s.output(s.logits, s.normed, s.x, s.inverse, s.rows)
+	if s.ValueHead {
+		s.values()
+		return
+	}
 	for _, q := range s.sequences {
 		for t := range q.n {
 			r := q.first + t

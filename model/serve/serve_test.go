@@ -21,6 +21,7 @@ func (*engine) Name() string                                       { return "ech
 func (*engine) Fingerprint() string                                { return "echo" }
 func (*engine) Deterministic() bool                                { return true }
 func (*engine) NewTrainer(model.Checkpoint) (model.Trainer, error) { return nil, errors.ErrUnsupported }
+func (*engine) NewCritic(model.Checkpoint) (model.Critic, error)   { return nil, errors.ErrUnsupported }
 
 func (e *engine) NewDecoder(_ model.Architecture, w model.Weights) (model.Decoder, error) {
 	e.open.Add(1)

@@ -1,0 +1,44 @@
+package model
+
+import (
+	"errors"
+	"fmt"
+)
+
+// ValuesFormat names the layout of a critic's values; docs/formats.md describes
+// it, model/hf reads and writes it.
+const ValuesFormat = "fulgurite.values/1"
+
+// ErrValues is wrapped by every error of Values.Check.
+var ErrValues = errors.New("bad values")
+
+// Values are a critic's estimates for the attempts of a step. They are written
+// once, named by their digest: the advantages of a step are made of them, and so
+// are the returns that the critic is then trained on.
+type Values struct {
+	Policy  string `json:"policy"`  // the critic
+	Version int    `json:"version"` // of the critic
+	// Calls[i][j][k] is the return expected of trajectory i just before token k of
+	// the completion of its call j.
+	Calls [][][]float32 `json:"-"` // arrays, not JSON
+}
+
+// Check reports what no critic could have written, naming the token.
+func (v Values) Check() error {
+	if v.Policy == "" {
+		return fmt.Errorf("%w: policy is empty", ErrValues)
+	}
+	if v.Version < 0 {
+		return fmt.Errorf("%w: version is %d", ErrValues, v.Version)
+	}
+	for i, calls := range v.Calls {
+		for j, tokens := range calls {
+			for k, x := range tokens {
+				if !finite(float64(x)) {
+					return fmt.Errorf("%w: trajectory %d call %d token %d is %v", ErrValues, i, j, k, x)
+				}
+			}
+		}
+	}
+	return nil
+}
