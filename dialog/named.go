@@ -25,8 +25,10 @@ func Named(name string) (Codec, error) {
 	switch {
 	case name == CompactName:
 		return Compact(), nil
+	case name == MessagesName:
+		return Messages(), nil
 	case strings.HasPrefix(name, TemplatePrefix):
 		return nil, fmt.Errorf("%w %q: it is made of the bundle that was stored under this digest", ErrCodec, name)
 	}
-	return nil, fmt.Errorf("%w %q: want %q", ErrCodec, name, CompactName)
+	return nil, fmt.Errorf("%w %q: want %q or %q", ErrCodec, name, CompactName, MessagesName)
 }

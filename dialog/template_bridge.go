@@ -128,7 +128,7 @@ func (c *template) probe(stop []int32) error {
 		return fmt.Errorf("%w: end of a turn: %w", ErrBundle, err)
 	}
 	c.stop = []int32{end}
-	offered := []Tool{{Name: s.sentinel}}
+	offered := []Tool{tried(s.sentinel)}
 	if c.format != nil {
 		call := ToolCall{ID: "call_0", Type: "function", Function: Function{Name: s.sentinel, Arguments: "{}"}}
 		if end, err := c.turnEnd([]Message{ask, {Role: Assistant, ToolCalls: []ToolCall{call}}}, s.sentinel, offered, stop); err == nil {
@@ -150,9 +150,15 @@ func (c *template) probe(stop []int32) error {
 	c.unbridged = c.tryBridges(nil, []Message{ask}, []Message{{Role: User, Content: "What?"}})
 	reply := Message{Role: ToolReply, Content: "2", ToolCallID: "call_0"}
 	if c.format != nil {
-		c.unbridgedCalls = c.tryBridges([]Tool{{Name: "add"}}, []Message{reply}, []Message{reply, {Role: ToolReply, Content: "3", ToolCallID: "call_1"}}, []Message{reply, ask})
+		c.unbridgedCalls = c.tryBridges([]Tool{tried("add")}, []Message{reply}, []Message{reply, {Role: ToolReply, Content: "3", ToolCallID: "call_1"}}, []Message{reply, ask})
 	}
 	return nil
+}
+
+// tried is a tool to try a template with. Some write a tool's parameters without asking
+// whether it has any.
+func tried(name string) Tool {
+	return Tool{Name: name, Description: "Tries.", Parameters: []byte(`{"type":"object","properties":{}}`)}
 }
 
 // turnEnd is the token that ends the last turn, which has the sentinel in it.

@@ -98,6 +98,9 @@ func (g *Gateway) countTokens(w http.ResponseWriter, r *http.Request, a *attempt
 	if err != nil {
 		return err
 	}
+	if relays(a.codec) {
+		return uncountable()
+	}
 	q := questionOf(r, body, &order{request: request, codec: a.codec})
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -130,7 +130,7 @@ func (a *attempt) load(ctx context.Context, g *Gateway) error {
 // keep adds a recorded call.
 func (a *attempt) keep(c *call) {
 	a.calls = append(a.calls, c)
-	a.tokens += len(c.completion)
+	a.tokens += spent(a.codec, c.completion)
 	r := a.repeatsOf(c.key)
 	r.calls = append(r.calls, c)
 	a.earlier.settle(c.key, c.occurrence)

@@ -104,7 +104,7 @@ func createdOf(response []byte, otherwise time.Time) time.Time {
 func (o *order) reply(calls ...*call) wire.Reply {
 	head := o.head(calls[0].stem, calls[0].created, calls[0].prompt)
 	for _, c := range calls {
-		choice := wire.Choice{Message: c.message, Finish: wire.Stop, Stopped: c.stopped, Tokens: len(c.completion)}
+		choice := wire.Choice{Message: c.message, Finish: wire.Stop, Stopped: c.stopped, Tokens: o.spent(c.completion)}
 		switch {
 		case len(c.message.ToolCalls) > 0:
 			choice.Finish = wire.ToolCalls
@@ -112,19 +112,38 @@ func (o *order) reply(calls ...*call) wire.Reply {
 			choice.Finish = wire.Length
 		}
 		if o.request.Logprobs {
-			choice.Logprobs = []wire.Token{}
-			for i, t := range c.completion[:o.length(c.completion)] {
-				choice.Logprobs = append(choice.Logprobs, o.token(t, c.logprobs[i]))
-			}
+			choice.Logprobs = o.probable(c.completion[:o.length(c.completion)], c.logprobs)
 		}
 		head.Choices = append(head.Choices, choice)
+	}
+	if o.relayed() {
+		head.PromptTokens = o.heard(calls[0].completion)
 	}
 	return head
 }
 
 // head is a reply without its choices.
 func (o *order) head(stem string, created time.Time, prompt []int32) wire.Reply {
-	return wire.Reply{ID: stem, Created: created, Model: o.request.Model, PromptTokens: len(prompt)}
+	r := wire.Reply{ID: stem, Created: created, Model: o.request.Model, PromptTokens: len(prompt)}
+	if o.relayed() {
+		r.PromptTokens = 0 // the server counts them, and says so at the end
+	}
+	return r
+}
+
+// probable are tokens with their log-probabilities, as clients see them.
+func (o *order) probable(tokens []int32, logprobs []float32) []wire.Token {
+	out := []wire.Token{}
+	if relay, ok := o.codec.(dialog.Relay); ok {
+		for _, p := range relay.Pieces(tokens, logprobs) {
+			out = append(out, wire.Token{Text: p.Text, Logprob: p.Logprob, Bytes: []byte(p.Text)})
+		}
+		return out
+	}
+	for i, t := range tokens {
+		out = append(out, o.token(t, logprobs[i]))
+	}
+	return out
 }
 
 func (o *order) token(t int32, logprob float32) wire.Token {

@@ -64,6 +64,8 @@ func explain(api wire.API, err error) *wire.Failure {
 		return &wire.Failure{Status: http.StatusConflict, Code: "conflict", Message: err.Error(), Cause: err}
 	case errors.Is(err, model.ErrPromptTooLong):
 		return &wire.Failure{Status: http.StatusBadRequest, Code: "context_length_exceeded", Param: dialogField(api), Message: err.Error(), Cause: err}
+	case errors.Is(err, model.ErrRefused):
+		return &wire.Failure{Status: http.StatusBadRequest, Code: "refused_by_server", Message: err.Error(), Cause: err}
 	case errors.Is(err, model.ErrForm):
 		return unsupportedForm("", err)
 	case errors.Is(err, dialog.ErrDialog):

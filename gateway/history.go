@@ -25,6 +25,10 @@ func (a *attempt) history(q *question, form canonical) (history, error) {
 	switch {
 	case q.order.request.API == wire.Completions:
 		return a.bare(q.order)
+	case relays(a.codec):
+		h, err := a.appended(q.order, form)
+		h.drifted = never // the server renders the dialog, whatever we keep of it
+		return h, err
 	case a.begun.Terms.History == trace.HistoryTemplate:
 		return a.rendered(q.order, form)
 	}

@@ -28,6 +28,9 @@ func newOrder(name string, codec dialog.Codec, request *wire.Request) (*order, e
 		return nil, wire.Invalid("prompt", "prompt has a token outside of 0 to %d", codec.VocabSize()-1)
 	}
 	form := model.Form{Codec: name, Stop: request.Stop}
+	if o.relayed() {
+		form = o.relayedForm(form)
+	}
 	field := "stop"
 	switch {
 	case request.Choice.Required:
@@ -35,10 +38,10 @@ func newOrder(name string, codec dialog.Codec, request *wire.Request) (*order, e
 	case request.Format.Schema != nil:
 		form.Schema, field = request.Format.Schema, formatField(request.API)
 	}
-	if !form.Masks() && len(form.Stop) == 0 {
+	if !form.Masks() && len(form.Stop) == 0 && !form.NoCall && len(form.Tools) == 0 {
 		return o, nil
 	}
-	if form.Masks() {
+	if form.Masks() && len(form.Tools) == 0 {
 		for _, t := range o.tools {
 			form.Tools = append(form.Tools, model.FormTool{Name: t.Name, Parameters: t.Parameters})
 		}
@@ -121,7 +124,7 @@ type reading struct {
 // stays in the tokens: the policy said it, and goes on from there.
 func (o *order) read(completion []int32, id string) reading {
 	var r reading
-	if o.request.API == wire.Completions {
+	if o.bareText() {
 		r.message = dialog.Message{Role: dialog.Assistant, Content: o.codec.Text(completion[:o.length(completion)])}
 	} else {
 		r.message, r.problem = o.codec.Parse(completion, o.tools, toolCallIDs(id))

@@ -48,6 +48,9 @@ func (g *Gateway) serveCount(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if o.relayed() {
+		return uncountable()
+	}
 	prompt, err := o.prompt()
 	if err != nil {
 		return err

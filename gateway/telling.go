@@ -170,7 +170,8 @@ type voice struct {
 	*telling
 	choice     int
 	transcript *transcript
-	logprobs   []wire.Token // of tokens whose text was not told yet
+	heard      []int32   // tokens whose text was not told yet
+	probable   []float32 // their log-probabilities
 	begun      bool
 }
 
@@ -179,7 +180,7 @@ func (v *voice) say(tokens []int32, logprobs []float32) {
 	for i, token := range tokens {
 		text := v.transcript.add(token)
 		if v.order.request.Logprobs && v.order.length(tokens[i:i+1]) == 1 {
-			v.logprobs = append(v.logprobs, v.order.token(token, logprobs[i]))
+			v.heard, v.probable = append(v.heard, token), append(v.probable, logprobs[i])
 		}
 		if text == "" {
 			continue
@@ -188,8 +189,8 @@ func (v *voice) say(tokens []int32, logprobs []float32) {
 		if thoughts := v.thoughts(); thoughts != "" {
 			v.pending = append(v.pending, v.stream.Reasoning(v.choice, thoughts)...)
 		}
-		v.pending = append(v.pending, v.stream.Content(v.choice, text, v.logprobs)...)
-		v.logprobs = nil
+		v.pending = append(v.pending, v.stream.Content(v.choice, text, v.order.probable(v.heard, v.probable))...)
+		v.heard, v.probable = nil, nil
 	}
 }
 

@@ -40,7 +40,7 @@ func (t *transcript) add(token int32) string {
 		return ""
 	}
 	var text string
-	if t.order.request.API == wire.Completions {
+	if t.order.bareText() {
 		text = t.bare()
 	} else {
 		// A codec reads a completion from its beginning. Looking less often as it

@@ -148,7 +148,7 @@ func (g *Gateway) sample(ctx context.Context, t *trip, record *trace.Call) error
 // samplingFailure tells a prompt that can't be answered, or not in the form that is
 // wanted, from all else that keeps a sampler from answering, which is a fault of ours.
 func samplingFailure(err error, v model.VersionID) error {
-	if errors.Is(err, model.ErrPromptTooLong) || errors.Is(err, model.ErrForm) {
+	if errors.Is(err, model.ErrPromptTooLong) || errors.Is(err, model.ErrForm) || errors.Is(err, model.ErrRefused) {
 		return err
 	}
 	return fault(fmt.Errorf("sample %s: %w", v, err))

@@ -3,17 +3,20 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 
+	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/internal/catalog"
 	"github.com/fulgurite/fulgurite/internal/stack"
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/checkpoint"
 	"github.com/fulgurite/fulgurite/model/hf"
 	"github.com/fulgurite/fulgurite/spec"
 )
 
 type exportCommand struct {
 	Version   string `arg:"" help:"RUN@NUMBER or RUN@promoted."`
-	Directory string `arg:"" help:"Where to write config.json and model.safetensors." type:"path"`
+	Directory string `arg:"" help:"Where to write config.json, model.safetensors and, if the model has them, its tokenizer and chat template." type:"path"`
 
 	Records recordFlags `embed:""`
 }
@@ -29,15 +32,38 @@ func (c *exportCommand) Run(ctx context.Context, s *shared, t *terminal) error {
 	if err != nil {
 		return err
 	}
+	recorded, err := k.Spec(ctx, v.Run)
+	if err != nil {
+		return err
+	}
 	architecture, weights, digest, err := k.Load(ctx, v.VersionID)
 	if err == nil {
-		err = hf.WriteDirectory(c.Directory, architecture, weights)
+		err = writeModel(ctx, blobs, c.Directory, recorded.Model.Codec, architecture, weights)
 	}
 	if err != nil {
 		return fmt.Errorf("export %s: %w", v.VersionID, err)
 	}
 	t.printf("%s (%s) is in %s\n", v.VersionID, digest, c.Directory)
 	return nil
+}
+
+// writeModel writes a model as a Hugging Face directory, with its tokenizer and chat
+// template if it has some.
+func writeModel(ctx context.Context, blobs checkpoint.Blobs, dir, codec string, a model.Architecture, w model.Weights) error {
+	if digest, ok := strings.CutPrefix(codec, dialog.TemplatePrefix); ok {
+		encoded, err := blobs.Get(ctx, digest)
+		if err != nil {
+			return fmt.Errorf("read codec: %w", err)
+		}
+		bundle, err := dialog.DecodeBundle(encoded)
+		if err != nil {
+			return err
+		}
+		if err := bundle.WriteDirectory(dir); err != nil {
+			return err
+		}
+	}
+	return hf.WriteDirectory(dir, a, w)
 }
 
 type warmStartCommand struct {
@@ -59,9 +85,13 @@ func (c *warmStartCommand) Run(ctx context.Context, s *shared, t *terminal) erro
 		if _, err := runTrial(ctx, st, sp, 0, false); err != nil {
 			return err
 		}
+		recorded, err := st.Catalog.Spec(ctx, trialRun)
+		if err != nil {
+			return err
+		}
 		architecture, weights, digest, err := st.Catalog.Load(ctx, model.VersionID{Run: trialRun, Policy: mainPolicy})
 		if err == nil {
-			err = hf.WriteDirectory(c.Directory, architecture, weights)
+			err = writeModel(ctx, st.Catalog.Blobs, c.Directory, recorded.Model.Codec, architecture, weights)
 		}
 		if err != nil {
 			return fmt.Errorf("export the warm start: %w", err)

@@ -42,6 +42,14 @@ type walk struct {
 	// Result is the agent's, and Calls how many calls it made for it.
 	Result string `yaml:"result"`
 	Calls  int    `yaml:"calls"`
+	// Agents are who made the calls, in order, as the program's own spans tell; Tools
+	// are the tools that ran, in order, with " joined" behind those of which it is known
+	// which tool call asked, and " failed" behind those that failed. With neither, spans
+	// are not looked at.
+	Agents []string `yaml:"agents"`
+	Tools  []string `yaml:"tools"`
+	// GRPC has the exporter send its spans by gRPC.
+	GRPC bool `yaml:"grpc"`
 	// Fresh says, with the reason, that a second attempt does not repeat the
 	// requests of the first.
 	Fresh string `yaml:"fresh"`

@@ -42,6 +42,7 @@ type stage struct {
 	script    *script
 	watch     *watch
 	forwarder *agent.Forwarder
+	traces    *fleet.TraceServer // nil unless the walk wants it
 	closers   []func() error
 }
 
@@ -72,9 +73,11 @@ func walkStage(ctx context.Context, e example, number int, w walk, show bool) (r
 		return r, err
 	}
 	r.calls, r.trained = len(first.calls), trained(first.calls)
-	r.remarks = []string{fmt.Sprintf("%s: %d calls by %s, stream %t, %.1f s", e.Name, len(first.calls), w.API, w.Stream, time.Since(began).Seconds())}
+	replying, exact := first.continued()
+	r.remarks = []string{fmt.Sprintf("%s: %d calls by %s, stream %t, %d of %d that go on continue a reply's own tokens, %.1f s",
+		e.Name, len(first.calls), w.API, w.Stream, exact, replying, time.Since(began).Seconds())}
 	if show {
-		r.remarks = append(r.remarks, first.requests())
+		r.remarks = append(r.remarks, first.requests(), first.showSpans())
 	}
 	if w.Fresh != "" {
 		return r, nil
@@ -106,7 +109,11 @@ func (s *stage) open(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	s.watch = &watch{gateway: gateway.New(gateway.Config{Journal: s.store, Sampler: s.script, Codecs: dialog.Named})}
+	door := gateway.New(gateway.Config{Journal: s.store, Sampler: s.script, Codecs: dialog.Named})
+	s.watch = &watch{gateway: door}
+	if err := s.openTraces(ctx, door); err != nil {
+		return err
+	}
 	server := fleet.Serve(listener, s.watch, zap.NewNop())
 	s.closers = append(s.closers, func() error { return server.Close(context.WithoutCancel(ctx)) })
 	s.forwarder, err = agent.NewForwarder(ctx, server.URL, zap.NewNop())
@@ -146,7 +153,10 @@ func (s *stage) attempt(ctx context.Context) (attempted, error) {
 	if a.calls, err = s.store.Calls(ctx, address); err != nil {
 		return a, err
 	}
-	if err := errors.Join(a.refused(), s.accepted(result), a.recorded(s.walk)); err != nil {
+	if a.spans, err = s.store.Spans(ctx, address); err != nil {
+		return a, err
+	}
+	if err := errors.Join(a.refused(), s.accepted(result), a.recorded(s.walk), a.traced(s.walk)); err != nil {
 		return a, err
 	}
 	return a, s.store.SealAttempt(ctx, trace.Attempt{Address: address, Outcome: trace.InfraFault})
@@ -160,7 +170,7 @@ func (s *stage) launch(ctx context.Context, address trace.Address) (agent.Result
 	defer session.Close()
 	result, err := agent.Command{Args: s.walk.Command, Scratch: filepath.Join(s.scratch, "homes")}.Launch(ctx, agent.Job{
 		Address: address, Task: agent.Task{ID: "walk", Input: s.walk.Input},
-		BaseURL: session.BaseURL(), Key: walkKey, Directory: s.example.Folder, Environment: s.walk.Environment,
+		BaseURL: session.BaseURL(), Key: walkKey, Directory: s.example.Folder, Environment: s.environment(),
 		Limits: agent.Limits{Time: walkTime, OutputBytes: 1 << 20},
 	})
 	session.Close()

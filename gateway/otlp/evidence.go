@@ -21,6 +21,9 @@ const (
 // wrote them into.
 var replyID = regexp.MustCompile(`\b(?:chatcmpl-|cmpl-|resp_|msg_)[0-9a-f]{24}\b`)
 
+// toolCallID matches the ids of tool calls in them.
+var toolCallID = regexp.MustCompile(`\bcall_[0-9a-f]{24}_[0-9]+\b`)
+
 // evidence is what a span's attributes say, by the names of several conventions.
 type evidence struct{ attributes map[string]any }
 
@@ -41,7 +44,7 @@ func (e evidence) tell(s *trace.Span) {
 	s.Agent = cut(e.agent(s.Kind), shortText)
 	if s.Kind == trace.ToolSpan {
 		s.Tool = cut(firstText(e.text("gen_ai.tool.name", "tool.name", "ai.toolCall.name", "traceloop.entity.name"), s.Name), shortText)
-		s.ToolCallID = cut(e.text("gen_ai.tool.call.id", "tool_call.id", "tool.id", "ai.toolCall.id"), shortText)
+		s.ToolCallID = cut(firstText(e.text("gen_ai.tool.call.id", "tool_call.id", "tool.id", "ai.toolCall.id"), e.answered()), shortText)
 	}
 	if e.text("error.type") != "" {
 		s.Failed = true
@@ -100,6 +103,17 @@ func (e evidence) callID(kind trace.SpanKind) string {
 	for _, name := range names {
 		if id := replyID.FindString(e.text(name)); id != "" {
 			return id
+		}
+	}
+	return ""
+}
+
+// answered is the tool call that the span's result names, as LangChain's messages of
+// tools do. A tool that failed left no result.
+func (e evidence) answered() string {
+	for _, name := range []string{"output.value", "gen_ai.tool.call.result", "traceloop.entity.output"} {
+		if ids := toolCallID.FindAllString(e.text(name), -1); len(ids) > 0 && !slices.ContainsFunc(ids, func(id string) bool { return id != ids[0] }) {
+			return ids[0]
 		}
 	}
 	return ""

@@ -136,6 +136,18 @@ func TestEachConventionIsUnderstood(t *testing.T) {
 		"OpenInference, agent quotes a reply": {
 			[]any{"openinference.span.kind", "CHAIN", "output.value", `{"id":"` + replyID + `"}`}, told{Kind: trace.AgentSpan},
 		},
+		"OpenInference, result": {
+			[]any{"openinference.span.kind", "TOOL", "tool.name", "search", "output.value", `{"data":{"tool_call_id":"call_0123456789abcdef01234567_1"}}`},
+			told{Kind: trace.ToolSpan, Tool: "search", ToolCallID: "call_0123456789abcdef01234567_1"},
+		},
+		"OpenLLMetry, result": {
+			[]any{"gen_ai.operation.name", "execute_tool", "gen_ai.tool.name", "search", "gen_ai.tool.call.result", `{"tool_call_id":"call_0123456789abcdef01234567_0"}`},
+			told{Kind: trace.ToolSpan, Tool: "search", ToolCallID: "call_0123456789abcdef01234567_0"},
+		},
+		"several results": {
+			[]any{"openinference.span.kind", "TOOL", "tool.name", "all", "output.value", `["call_0123456789abcdef01234567_0","call_0123456789abcdef01234567_1"]`},
+			told{Kind: trace.ToolSpan, Tool: "all"},
+		},
 		"OpenInference, tool": {[]any{"openinference.span.kind", "TOOL", "tool.name", "search"}, told{Kind: trace.ToolSpan, Tool: "search"}},
 		"Traceloop, model":    {[]any{"llm.request.type", "chat", "gen_ai.response.id", "msg_0123456789abcdef01234567"}, told{Kind: trace.ModelSpan, Call: "msg_0123456789abcdef01234567"}},
 		"Traceloop, tool":     {[]any{"traceloop.span.kind", "tool", "traceloop.entity.name", "fetch"}, told{Kind: trace.ToolSpan, Tool: "fetch"}},

@@ -41,11 +41,23 @@ type Name struct {
 
 // Of names the caller of each call of an attempt, in order.
 func Of(calls []trace.Call, spans []trace.Span) []Name {
+	return OfRequests(calls, Requests(calls), spans)
+}
+
+// Requests reads what each call asked for, nil where it can't be read.
+func Requests(calls []trace.Call) []*wire.Request {
+	out := make([]*wire.Request, len(calls))
+	for i, c := range calls {
+		out[i] = request(c)
+	}
+	return out
+}
+
+// OfRequests is Of for who has read the requests already.
+func OfRequests(calls []trace.Call, requests []*wire.Request, spans []trace.Span) []Name {
 	told := inSpans(spans)
 	out := make([]Name, len(calls))
-	requests := make([]*wire.Request, len(calls))
 	for i, c := range calls {
-		requests[i] = request(c)
 		switch {
 		case c.Agent != "":
 			out[i] = Name{c.Agent, Path}
@@ -96,22 +108,25 @@ func inSpans(spans []trace.Span) map[string]string {
 
 type spanID struct{ trace, span string }
 
-// around is the agent that s names, or else the closest span around it that is one.
+// around is the agent that s names or the closest span around it does, or else the
+// name of the closest step: some instrumentations put a nameless step for each turn
+// into the span of an agent.
 func around(s trace.Span, all map[spanID]trace.Span) string {
+	step := ""
 	for range all { // ids are the sender's, and parents may go in a circle
-		switch {
-		case s.Agent != "":
+		if s.Agent != "" {
 			return s.Agent
-		case s.Kind == trace.AgentSpan && s.Name != "":
-			return s.Name
+		}
+		if s.Kind == trace.AgentSpan && step == "" {
+			step = s.Name
 		}
 		parent, ok := all[spanID{s.Trace, s.Parent}]
 		if !ok {
-			return ""
+			break
 		}
 		s = parent
 	}
-	return ""
+	return step
 }
 
 // inDialog is what a request alone tells of who made it.

@@ -45,6 +45,19 @@ func TestASpanWithoutAgentIsOfTheStepAroundIt(t *testing.T) {
 	require.Equal(t, attribution.Instructions, got[2].Source, "a parent in another trace is none")
 }
 
+// OpenInference puts a step named "turn" between the agents of the OpenAI Agents SDK and
+// their calls.
+func TestAnAgentAroundAStepIsKnownBetterThanTheStep(t *testing.T) {
+	t.Parallel()
+	spans := []trace.Span{
+		{Trace: "t", ID: "flow", Kind: trace.AgentSpan, Name: "Agent workflow"},
+		{Trace: "t", ID: "agent", Parent: "flow", Kind: trace.AgentSpan, Name: "triage", Agent: "triage"},
+		{Trace: "t", ID: "turn", Parent: "agent", Kind: trace.AgentSpan, Name: "turn"},
+		{Trace: "t", ID: "llm", Parent: "turn", Kind: trace.ModelSpan, Name: "response", CallID: "chatcmpl-a"},
+	}
+	require.Equal(t, []attribution.Name{{Agent: "triage", Source: attribution.Span}}, attribution.Of([]trace.Call{call(0, -1, plain)}, spans))
+}
+
 func TestNamesInTheDialogReachTheCallBeforeThem(t *testing.T) {
 	t.Parallel()
 	second := `{"model":"m","messages":[{"role":"system","content":"You write."},{"role":"user","content":"go"},{"role":"assistant","content":"so","name":"calc_agent"},{"role":"user","content":"on"}]}`

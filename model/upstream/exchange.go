@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/model"
 )
 
@@ -42,7 +43,7 @@ func isFault(err error) bool {
 	if errors.As(err, &r) {
 		return r.status >= 500 || r.status == http.StatusTooManyRequests
 	}
-	return !errors.Is(err, model.ErrPromptTooLong) && !errors.Is(err, model.ErrForm)
+	return !errors.Is(err, model.ErrPromptTooLong) && !errors.Is(err, model.ErrForm) && !errors.Is(err, dialog.ErrDialog)
 }
 
 // post asks a server until it is not busy. The reply is the caller's to close.

@@ -19,6 +19,7 @@ import (
 const (
 	VLLM   = "vllm"
 	SGLang = "sglang"
+	OpenAI = "openai" // any that takes messages and gives text
 )
 
 // How a server gets versions.
@@ -39,7 +40,7 @@ var (
 
 // Options say which servers to ask.
 type Options struct {
-	Type     string   // VLLM or SGLang
+	Type     string   // VLLM, SGLang or OpenAI
 	URLs     []string // replicas, without /v1
 	Model    string   // its name there
 	Versions string   // Adapters, Reload or None
@@ -76,6 +77,7 @@ type reply struct {
 	prompt     []int32 // as the server understood it; nil if it does not say
 	completion model.Completion
 	version    string // that sampled; empty if it does not say
+	relayed    bool   // the tokens are those of dialog.Messages
 }
 
 // New returns a sampler. It connects when it is first asked.
@@ -89,8 +91,10 @@ func New(o Options) (*Sampler, error) {
 		s.protocol = vllm{}
 	case o.Type == SGLang && o.Versions != Adapters:
 		s.protocol = sglang{}
+	case o.Type == OpenAI && o.Versions == None:
+		s.protocol = &openAI{}
 	default:
-		return nil, fmt.Errorf("server of type %q with versions %q: there are vllm with adapters and sglang with reload, and both with none", o.Type, o.Versions)
+		return nil, fmt.Errorf("server of type %q with versions %q: there are vllm with adapters, sglang with reload, both with none, and openai with none", o.Type, o.Versions)
 	}
 	if len(o.URLs) == 0 {
 		return nil, errors.New("no URL of a server")
@@ -125,7 +129,7 @@ func (s *Sampler) sampleAt(ctx context.Context, at *replica, v model.VersionID, 
 	}
 	defer release()
 	got, err := s.protocol.sample(ctx, s, at, name, r)
-	if err == nil {
+	if err == nil && !got.relayed {
 		err = got.check(r, s.expected(v))
 	}
 	if errors.Is(err, ErrVersion) {
@@ -134,7 +138,7 @@ func (s *Sampler) sampleAt(ctx context.Context, at *replica, v model.VersionID, 
 	if err != nil {
 		return model.Completion{}, "", err
 	}
-	if r.Form.Masks() {
+	if r.Form.Masks() && !got.relayed {
 		got.completion.Forced = make([]bool, len(got.completion.Tokens))
 		for i := range got.completion.Forced {
 			got.completion.Forced[i] = true

@@ -298,7 +298,8 @@ func TestTokensUnderAFormOfTheServersOwnAreNotTrained(t *testing.T) {
 func TestOnlyKnownServersAreConnected(t *testing.T) {
 	t.Parallel()
 	for _, o := range []upstream.Options{
-		{Type: "openai", URLs: []string{"http://a"}, Versions: upstream.None},
+		{Type: "another", URLs: []string{"http://a"}, Versions: upstream.None},
+		{Type: upstream.OpenAI, URLs: []string{"http://a"}, Versions: upstream.Reload},
 		{Type: upstream.VLLM, URLs: []string{"http://a"}, Versions: upstream.Reload},
 		{Type: upstream.SGLang, URLs: []string{"http://a"}, Versions: upstream.Adapters},
 		{Type: upstream.VLLM, Versions: upstream.None},

@@ -1,0 +1,119 @@
+package dialog_test
+
+import (
+	"cmp"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fulgurite/fulgurite/dialog"
+)
+
+// said is a tool call as the models of a parser are taught to write it.
+func said(parser string) string {
+	switch parser {
+	case "qwen3_xml":
+		return "<tool_call>\n<function=weather>\n<parameter=city>\nKöln\n</parameter>\n</function>\n</tool_call>"
+	case "llama3_json":
+		return `{"name": "weather", "parameters": {"city": "Köln"}}`
+	}
+	return "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Köln\"}}\n</tool_call>"
+}
+
+// A tool dialog through the chat templates that models are published with, with a
+// vocabulary of their family: what was said is read, and the dialog goes on from its
+// own tokens as the template would write it anew. make golden-templates fetches those
+// whose licence keeps them out of the repository.
+func TestPublishedTemplatesHoldAToolDialog(t *testing.T) {
+	t.Parallel()
+	golden := filepath.Join("jinja", "golden")
+	for pattern, c := range map[string]struct {
+		parser     string
+		vocabulary string
+		// thinks says that replies begin with thoughts, which the template leaves out
+		// once the user has spoken again.
+		thinks bool
+		// rewrites says that the template writes a tool's result otherwise once it is
+		// not the last.
+		rewrites bool
+	}{
+		`^qwen2_5\.`:                {parser: "hermes"},
+		`^qwen3_instruct_2507\.`:    {parser: "hermes"},
+		`^qwen3\.`:                  {parser: "hermes"},
+		`^qwen3_training\.`:         {parser: "hermes", thinks: true},
+		`^qwen3_coder\.`:            {parser: "qwen3_xml"},
+		`^qwen3_6\.`:                {parser: "qwen3_xml", thinks: true},
+		`meta-llama-Llama-3`:        {parser: "llama3_json", vocabulary: "llama3"},
+		`Hermes-(2|3).*-tool_use\.`: {parser: "hermes", rewrites: true},
+	} {
+		files, err := filepath.Glob(filepath.Join(golden, "*", "*.jinja"))
+		require.NoError(t, err)
+		found := 0
+		for _, file := range files {
+			if !regexp.MustCompile(pattern).MatchString(filepath.Base(file)) {
+				continue
+			}
+			found++
+			t.Run(filepath.Base(file), func(t *testing.T) {
+				t.Parallel()
+				template, err := os.ReadFile(file)
+				require.NoError(t, err)
+				b := bundle(t, cmp.Or(map[string]string{"llama3": "llama"}[c.vocabulary], "hermes"))
+				if b.ToolTemplate = string(template); !strings.Contains(file, "tool_use") {
+					b.Template, b.ToolTemplate = b.ToolTemplate, ""
+				}
+				holdsAToolDialog(t, b, c.parser, c.thinks, c.rewrites)
+			})
+		}
+		if strings.HasPrefix(pattern, "^") { // the others have to be fetched
+			require.Positive(t, found, pattern)
+		}
+	}
+}
+
+func holdsAToolDialog(t *testing.T, b dialog.Bundle, parser string, thinks, rewrites bool) {
+	t.Helper()
+	b.ToolParser = parser
+	c, err := b.Codec("template:real")
+	require.NoError(t, err)
+	tools := []dialog.Tool{{Name: "weather", Description: "Tells the weather.", Parameters: []byte(`{"type":"object","properties":{"city":{"type":"string","description":"Where?"}},"required":["city"]}`)}}
+	turns := []dialog.Message{{Role: dialog.System, Content: "Be brief."}, {Role: dialog.User, Content: "How is it in Köln?"}}
+	ids, err := c.Prompt(turns, tools)
+	require.NoError(t, err)
+	for i, text := range []string{said(parser), "It rains. 🌧"} {
+		spoken := text
+		if thinks {
+			spoken = "<think>\nWell.\n</think>\n\n" + text
+			if strings.HasSuffix(c.Text(ids), "<think>\n") {
+				spoken = strings.TrimPrefix(spoken, "<think>\n")
+			}
+		}
+		completion := append(c.Encode(spoken), c.Stop()[0])
+		reply, problem := c.Parse(completion, tools, numbered)
+		require.Empty(t, problem)
+		ids = append(ids, completion...)
+		turns = append(turns, reply)
+		later := dialog.Message{Role: dialog.User, Content: "And tomorrow?"}
+		if i == 0 {
+			require.Len(t, reply.ToolCalls, 1, reply.Content)
+			require.JSONEq(t, `{"city":"Köln"}`, reply.ToolCalls[0].Function.Arguments)
+			later = dialog.Message{Role: dialog.ToolReply, Content: "rain", ToolCallID: reply.ToolCalls[0].ID}
+		} else {
+			require.Equal(t, text, reply.Content)
+		}
+		turns = append(turns, later)
+		bridge, err := c.Bridge([]dialog.Message{later}, tools)
+		require.NoError(t, err)
+		ids = append(ids, bridge...)
+		full, err := c.Prompt(turns, tools)
+		require.NoError(t, err)
+		if (thinks || rewrites) && i == 1 {
+			continue
+		}
+		require.Equal(t, c.Text(full), c.Text(ids), "the template writes the same dialog")
+	}
+}

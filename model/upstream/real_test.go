@@ -1,0 +1,322 @@
+package upstream_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fulgurite/fulgurite/dialog"
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/hf"
+	"github.com/fulgurite/fulgurite/model/native"
+	"github.com/fulgurite/fulgurite/model/upstream"
+)
+
+// The tests of this file run the real server: they want the path of a Python that has
+// it in FULGURITE_VLLM, which .ci/servers installs. It serves a small model with random
+// weights, of which the built-in engine knows what it should say.
+const vllmVariable = "FULGURITE_VLLM"
+
+const (
+	realName = "tiny"
+	realStop = 702 // <|im_end|>
+)
+
+// published is the model's directory, as one is published.
+func published(t *testing.T) (dir string, codec dialog.Codec, decoder model.Decoder) {
+	t.Helper()
+	dir = t.TempDir()
+	a := model.Architecture{
+		VocabSize: 707, HiddenSize: 128, Layers: 2, Heads: 2, KVHeads: 1, HeadDim: 64, FeedForward: 128,
+		MaxPositions: 2048, RopeTheta: 1e6, NormEpsilon: 1e-6, Tied: true, QKVBias: true,
+	}
+	weights := a.Init(1)
+	require.NoError(t, hf.WriteDirectory(dir, a, weights))
+	tokenizer, err := os.ReadFile(filepath.Join("..", "tokenizer", "testdata", "qwen.json"))
+	require.NoError(t, err)
+	template, err := os.ReadFile(filepath.Join("..", "..", "dialog", "jinja", "golden", "templates", "qwen2_5.jinja"))
+	require.NoError(t, err)
+	for name, text := range map[string]string{
+		"tokenizer.json":         string(tokenizer),
+		"tokenizer_config.json":  `{"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>", "bos_token": null, "model_max_length": 2048}`,
+		"chat_template.jinja":    string(template),
+		"generation_config.json": `{"eos_token_id": [702, 700]}`,
+	} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+	bundle, err := dialog.ReadBundle(dir)
+	require.NoError(t, err)
+	codec, err = bundle.Codec("template:real")
+	require.NoError(t, err)
+	decoder, err = native.New(native.Options{}).NewDecoder(a, weights)
+	require.NoError(t, err)
+	t.Cleanup(func() { decoder.Close() })
+	return dir, codec, decoder
+}
+
+// startVLLM serves the model until the test ends, and returns the server's address.
+func startVLLM(t *testing.T, dir string) string {
+	t.Helper()
+	command := os.Getenv(vllmVariable)
+	if command == "" {
+		t.Skip("no " + vllmVariable)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	port := listener.Addr().(*net.TCPAddr).Port
+	require.NoError(t, listener.Close())
+	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
+	require.NoError(t, err)
+	server := exec.Command(command, "-m", "vllm.entrypoints.openai.api_server", "--model", dir, "--served-model-name", realName, "--host", "127.0.0.1", "--port", fmt.Sprint(port),
+		"--dtype", "float32", "--max-model-len", "2048", "--max-num-seqs", "8", "--enforce-eager", "--enable-lora", "--max-lora-rank", "8",
+		"--enable-auto-tool-choice", "--tool-call-parser", "hermes", "--generation-config", "vllm")
+	server.Env = append(os.Environ(), "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True", "VLLM_CPU_KVCACHE_SPACE=1", "HF_HUB_OFFLINE=1", "VLLM_NO_USAGE_STATS=1")
+	server.Stdout, server.Stderr = log, log
+	server.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	require.NoError(t, server.Start())
+	ended := make(chan error, 1)
+	go func() { ended <- server.Wait() }()
+	t.Cleanup(func() {
+		_ = syscall.Kill(-server.Process.Pid, syscall.SIGKILL)
+		_ = <-ended // it was killed
+		require.NoError(t, log.Close())
+	})
+	url := fmt.Sprintf("http://127.0.0.1:%d", port)
+	require.NoError(t, healthy(t.Context(), url, ended), "see the end of %s:\n%s", log.Name(), tail(log.Name()))
+	return url
+}
+
+// healthy waits until the server answers, for as long as it runs.
+func healthy(ctx context.Context, url string, ended <-chan error) error {
+	for {
+		response, err := http.Get(url + "/health")
+		if err == nil {
+			_ = response.Body.Close()
+			if response.StatusCode == http.StatusOK {
+				return nil
+			}
+		}
+		select {
+		case err := <-ended:
+			return fmt.Errorf("the server ended: %w", err)
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+func tail(path string) string {
+	text, _ := os.ReadFile(path)
+	return string(text[max(0, len(text)-3000):])
+}
+
+func TestARealVLLM(t *testing.T) {
+	dir, codec, decoder := published(t)
+	url := startVLLM(t, dir)
+	versions := t.TempDir()
+	connect := func(t *testing.T, kind, how string) *upstream.Sampler {
+		t.Helper()
+		o := upstream.Options{Type: kind, URLs: []string{url}, Model: realName, Versions: how}
+		if how == upstream.Adapters {
+			o.Directory = versions
+		}
+		s, err := upstream.New(o)
+		require.NoError(t, err)
+		t.Cleanup(s.Close)
+		return s
+	}
+	prompt, err := codec.Prompt([]dialog.Message{{Role: dialog.User, Content: "How long is it?"}}, nil)
+	require.NoError(t, err)
+	r := model.DecodeRequest{Prompt: prompt, MaxTokens: 24, Temperature: 1, Stop: codec.Stop(), Seed: 7}
+	base := model.VersionID{Run: "demo"}
+
+	t.Run("tokens have the log-probabilities of the weights", func(t *testing.T) {
+		for _, streamed := range []bool{false, true} {
+			ask, emitted := r, []int32(nil)
+			if streamed {
+				ask.Emit = func(token int32, _ float32) { emitted = append(emitted, token) }
+			}
+			got, _, err := connect(t, upstream.VLLM, upstream.None).Sample(t.Context(), base, ask)
+			require.NoError(t, err)
+			if streamed {
+				require.Equal(t, got.Tokens, emitted)
+			}
+			want := scored(t, decoder, prompt, got.Tokens)
+			require.InDeltaSlice(t, want, got.Logprobs, 2e-3)
+		}
+	})
+	t.Run("equal seeds sample equal tokens", func(t *testing.T) {
+		s := connect(t, upstream.VLLM, upstream.None)
+		first, _, err := s.Sample(t.Context(), base, r)
+		require.NoError(t, err)
+		second, _, err := s.Sample(t.Context(), base, r)
+		require.NoError(t, err)
+		require.Equal(t, first.Tokens, second.Tokens)
+	})
+	t.Run("it stops where it should", func(t *testing.T) {
+		s := connect(t, upstream.VLLM, upstream.None)
+		finishes := map[string]int{}
+		for seed := range uint64(12) {
+			ask := r
+			ask.Seed, ask.MaxTokens = seed<<1, 400
+			got, _, err := s.Sample(t.Context(), base, ask)
+			require.NoError(t, err)
+			finishes[got.Finish]++
+		}
+		require.Positive(t, finishes["stop"], finishes)
+		ask := r
+		ask.MaxTokens = 1
+		got, _, err := s.Sample(t.Context(), base, ask)
+		require.NoError(t, err)
+		require.Len(t, got.Tokens, 1)
+	})
+	t.Run("stop texts and schemas are kept", func(t *testing.T) {
+		s := connect(t, upstream.VLLM, upstream.None)
+		ask := r
+		ask.MaxTokens = 200
+		ask.Form = &model.Form{Schema: []byte(`{"type":"object","properties":{"a":{"enum":["x","y"]}},"required":["a"],"additionalProperties":false}`)}
+		got, _, err := s.Sample(t.Context(), base, ask)
+		require.NoError(t, err)
+		var said struct{ A string }
+		text := codec.Text(got.Tokens[:len(got.Tokens)-1])
+		require.NoError(t, json.Unmarshal([]byte(text), &said), text)
+		require.Contains(t, []string{"x", "y"}, said.A)
+		require.NotContains(t, got.Forced, false)
+
+		ask.Form = &model.Form{Stop: []string{"e", "a", "o"}}
+		got, _, err = s.Sample(t.Context(), base, ask)
+		require.NoError(t, err)
+		require.Equal(t, "stop", got.Finish)
+	})
+	t.Run("a prompt that is too long is the asker's fault", func(t *testing.T) {
+		ask := r
+		ask.Prompt = make([]int32, 3000)
+		_, _, err := connect(t, upstream.VLLM, upstream.None).Sample(t.Context(), base, ask)
+		require.ErrorIs(t, err, model.ErrPromptTooLong)
+	})
+	t.Run("versions are adapters", func(t *testing.T) {
+		writeAdapter(t, filepath.Join(versions, "demo-v1"), 1)
+		writeAdapter(t, filepath.Join(versions, "demo-v2"), -1)
+		s := connect(t, upstream.VLLM, upstream.Adapters)
+		logprobs := map[int][]float32{}
+		for number := range 3 {
+			v := base
+			v.Number = number
+			require.NoError(t, s.Publish(t.Context(), v))
+			ask := r
+			ask.MaxTokens = 1
+			got, weights, err := s.Sample(t.Context(), v, ask)
+			require.NoError(t, err)
+			require.NotEmpty(t, weights)
+			logprobs[number] = got.Logprobs
+		}
+		require.NotEqual(t, logprobs[0], logprobs[1])
+		require.NotEqual(t, logprobs[1], logprobs[2])
+		require.NoError(t, connect(t, upstream.VLLM, upstream.Adapters).Publish(t.Context(), model.VersionID{Run: "demo", Number: 1}), "it is loaded already")
+		require.ErrorContains(t, s.Publish(t.Context(), model.VersionID{Run: "demo", Number: 9}), "there is no adapter")
+	})
+	t.Run("messages are answered in text", func(t *testing.T) { relayedByReal(t, connect(t, upstream.OpenAI, upstream.None)) })
+}
+
+// relayedByReal asks a real server by messages.
+func relayedByReal(t *testing.T, s *upstream.Sampler) {
+	t.Helper()
+	codec := dialog.Messages()
+	tools := []dialog.Tool{{Name: "measure", Parameters: []byte(`{"type":"object","properties":{"n":{"type":"integer","minimum":0,"maximum":9}},"required":["n"],"additionalProperties":false}`)}}
+	question := dialog.Message{Role: dialog.User, Content: "How long is it?"}
+	prompt, err := codec.Prompt([]dialog.Message{question}, tools)
+	require.NoError(t, err)
+	v := model.VersionID{Run: "demo"}
+	for _, streamed := range []bool{false, true} {
+		r := model.DecodeRequest{Prompt: prompt, Temperature: 1, MaxTokens: 2}
+		if streamed {
+			r.Emit = func(int32, float32) {}
+		}
+		// Random weights say half characters more often than not, of which the server
+		// gives no text.
+		var pieces []dialog.Piece
+		for seed := uint64(0); seed < 200 && len(pieces) < 2; seed += 2 {
+			r.Seed = seed
+			got, _, err := s.Sample(t.Context(), v, r)
+			require.NoError(t, err)
+			used, ok := codec.Counted(got.Tokens)
+			require.True(t, ok)
+			require.Positive(t, used.Prompt)
+			require.LessOrEqual(t, used.Completion, 2)
+			pieces = codec.Pieces(got.Tokens, got.Logprobs)
+		}
+		require.Len(t, pieces, 2, "each of the server's tokens has its log-probability")
+		require.Negative(t, pieces[0].Logprob)
+
+		r.MaxTokens, r.Form = 200, &model.Form{Schema: []byte(`{"type":"object","properties":{"a":{"enum":["x","y"]}},"required":["a"],"additionalProperties":false}`)}
+		got, _, err := s.Sample(t.Context(), v, r)
+		require.NoError(t, err)
+		reply, _ := codec.Parse(got.Tokens, nil, nil)
+		require.Regexp(t, `^\{\s*"a"\s*:\s*"[xy]"\s*\}$`, strings.TrimSpace(reply.Content))
+
+		said := append([]dialog.Message{}, question, dialog.Message{Role: dialog.Assistant, ToolCalls: []dialog.ToolCall{
+			{ID: "call_0", Type: "function", Function: dialog.Function{Name: "measure", Arguments: `{"n": 3}`}},
+		}}, dialog.Message{Role: dialog.ToolReply, Content: "3 cm", ToolCallID: "call_0"})
+		r.Form, r.MaxTokens = &model.Form{NoCall: true, Stop: []string{"zzz"}}, 8
+		r.Prompt, err = codec.Prompt(said, tools)
+		require.NoError(t, err)
+		got, _, err = s.Sample(t.Context(), v, r)
+		require.NoError(t, err, "the dialog goes on")
+		require.NotEmpty(t, got.Tokens)
+	}
+	text, _, err := s.Sample(t.Context(), v, model.DecodeRequest{Prompt: codec.Encode("Once upon"), MaxTokens: 8, Temperature: 1})
+	require.NoError(t, err)
+	require.NotEmpty(t, codec.Text(text.Tokens))
+	long, err := codec.Prompt([]dialog.Message{{Role: dialog.User, Content: strings.Repeat("word and ", 3000)}}, nil)
+	require.NoError(t, err)
+	_, _, err = s.Sample(t.Context(), v, model.DecodeRequest{Prompt: long, MaxTokens: 8, Temperature: 1})
+	require.ErrorIs(t, err, model.ErrPromptTooLong)
+}
+
+// scored are the log-probabilities that the weights give the tokens.
+func scored(t *testing.T, decoder model.Decoder, prompt, tokens []int32) []float32 {
+	t.Helper()
+	scorer, ok := decoder.(interface {
+		Score(ctx context.Context, prompt, tokens []int32) ([]float32, error)
+	})
+	require.True(t, ok)
+	got, err := scorer.Score(t.Context(), prompt, tokens)
+	require.NoError(t, err)
+	return got
+}
+
+// writeAdapter writes a LoRA adapter that changes what the model says, the other way
+// with the other sign.
+func writeAdapter(t *testing.T, dir string, sign float32) {
+	t.Helper()
+	require.NoError(t, os.MkdirAll(dir, 0o755))
+	config := `{"peft_type": "LORA", "r": 8, "lora_alpha": 8, "target_modules": ["q_proj"], "base_model_name_or_path": "tiny", "task_type": "CAUSAL_LM", "bias": "none"}`
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "adapter_config.json"), []byte(config), 0o600))
+	var weights model.Weights
+	for layer := range 2 {
+		for name, scale := range map[string]float32{"lora_A": 1, "lora_B": sign} {
+			data := make([]float32, 8*128)
+			for i := range data {
+				data[i] = scale * float32(i%7-3)
+			}
+			shape := map[string][]int{"lora_A": {8, 128}, "lora_B": {128, 8}}[name]
+			weights = append(weights, model.Tensor{Name: fmt.Sprintf("base_model.model.model.layers.%d.self_attn.q_proj.%s.weight", layer, name), Shape: shape, Data: data})
+		}
+	}
+	file, err := os.Create(filepath.Join(dir, "adapter_model.safetensors"))
+	require.NoError(t, err)
+	require.NoError(t, hf.WriteSafetensors(file, weights, map[string]string{"format": "pt"}))
+	require.NoError(t, file.Close())
+}
