@@ -5,6 +5,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/agent"
 	"github.com/fulgurite/fulgurite/dialog"
+	"github.com/fulgurite/fulgurite/internal/judge"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
@@ -23,9 +24,11 @@ type Runs interface {
 // natural key.
 type Ledger interface {
 	PutBatch(ctx context.Context, b record.Batch) (record.Batch, bool, error)
+	Batch(ctx context.Context, run, policy string, step int) (record.Batch, error)
 	PutStep(ctx context.Context, s record.Step) error
 	PutEvaluation(ctx context.Context, e record.Evaluation) error
 	PutQuarantine(ctx context.Context, q record.Quarantine) error
+	judge.Judgments
 	Pointer
 }
 
@@ -59,6 +62,8 @@ type Attempts interface {
 	PutReward(ctx context.Context, r trace.Reward) error
 	Rewards(ctx context.Context, a trace.Address) ([]trace.Reward, error)
 	Trajectories(ctx context.Context, addresses []trace.Address) ([]trace.Trajectory, error)
+	Spans(ctx context.Context, a trace.Address) ([]trace.Span, error)
+	Events(ctx context.Context, a trace.Address) ([]trace.Event, error)
 }
 
 // Blobs keeps content under its digest.

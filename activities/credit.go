@@ -6,10 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 
-	"github.com/fulgurite/fulgurite/credit"
-	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/internal/advantage"
 	"github.com/fulgurite/fulgurite/model/hf"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
@@ -20,8 +18,12 @@ import (
 // there is nothing to train on.
 var ErrNothingRecorded = errors.New("no model call was recorded")
 
+// ErrGroup means that a group does not have one reward for each attempt.
+var ErrGroup = errors.New("bad group")
+
 // AssignCredit makes the batch of a step from the attempts that count: rewards
-// become advantages, calls become sequences, and both one immutable blob.
+// become advantages, calls become sequences, and both one immutable blob. The first
+// batch of a step that was recorded stands.
 func (c *Coordinator) AssignCredit(ctx context.Context, in AssignCreditInput) (_ AssignCreditResult, err error) {
 	defer settle(&err)
 	run, err := c.Runs.Run(ctx, in.Run)
@@ -32,15 +34,15 @@ func (c *Coordinator) AssignCredit(ctx context.Context, in AssignCreditInput) (_
 	if err != nil {
 		return AssignCreditResult{}, err
 	}
-	trajectories, err := c.Attempts.Trajectories(ctx, addresses(in))
+	groups, err := c.samples(ctx, s, in)
 	if err != nil {
-		return AssignCreditResult{}, fmt.Errorf("read the trajectories of step %d: %w", in.Step, err)
+		return AssignCreditResult{}, fmt.Errorf("step %d of %s: %w", in.Step, in.Run, err)
 	}
 	codec, err := c.Codecs(s.Model.Codec)
 	if err != nil {
 		return AssignCreditResult{}, invalid(err)
 	}
-	batch, metrics, err := buildBatch(s, in, codec.VocabSize(), trajectories)
+	batch, metrics, err := buildBatch(s, in, codec.VocabSize(), groups)
 	if err != nil {
 		return AssignCreditResult{}, invalid(fmt.Errorf("batch of step %d of %s: %w", in.Step, in.Run, err))
 	}
@@ -62,6 +64,83 @@ func (c *Coordinator) AssignCredit(ctx context.Context, in AssignCreditInput) (_
 	return AssignCreditResult{Batch: stands.Digest, Metrics: stands.Metrics}, nil
 }
 
+// samples are the attempts of a step with all that its credit reads of them.
+func (c *Coordinator) samples(ctx context.Context, s spec.Spec, in AssignCreditInput) ([][]advantage.Sample, error) {
+	for _, g := range in.Groups {
+		if len(g.Attempts) != len(g.Rewards) {
+			return nil, invalid(fmt.Errorf("%w: task %d has %d attempts and %d rewards", ErrGroup, g.Task, len(g.Attempts), len(g.Rewards)))
+		}
+	}
+	trajectories, err := c.Attempts.Trajectories(ctx, addresses(in))
+	if err != nil {
+		return nil, fmt.Errorf("read its trajectories: %w", err)
+	}
+	groups := make([][]advantage.Sample, len(in.Groups))
+	for g, group := range in.Groups {
+		for _, reward := range group.Rewards {
+			groups[g] = append(groups[g], advantage.Sample{Trajectory: trajectories[0], Reward: reward})
+			trajectories = trajectories[1:]
+		}
+	}
+	source := advantage.Source{Attempts: c.Attempts, Batches: c.Ledger, Blobs: c.Blobs, Run: in.Run, Policy: in.Policy}
+	if advantage.Observes(s.Credit) {
+		if err := source.Observe(ctx, groups); err != nil {
+			return nil, err
+		}
+	}
+	if advantage.Estimates(s.Credit) {
+		earlier, err := source.Earlier(ctx, in.Step)
+		if err != nil {
+			return nil, err
+		}
+		if err := advantage.Estimate(s, earlier, groups); err != nil {
+			return nil, invalid(err)
+		}
+	}
+	if in.Values != "" {
+		if err := c.valued(ctx, groups, in.Values); err != nil {
+			return nil, err
+		}
+	}
+	if in.Judgments != "" {
+		return groups, c.judged(ctx, groups, in.Judgments)
+	}
+	return groups, nil
+}
+
+// valued gives the calls of groups the critic's values in a blob.
+func (c *Coordinator) valued(ctx context.Context, groups [][]advantage.Sample, digest string) error {
+	data, err := c.Blobs.Get(ctx, digest)
+	if err != nil {
+		return fmt.Errorf("read the critic's values %s: %w", digest, err)
+	}
+	values, err := hf.DecodeValues(data)
+	if err == nil {
+		err = advantage.Value(groups, values)
+	}
+	if err != nil {
+		return invalid(fmt.Errorf("the critic's values %s: %w", digest, err))
+	}
+	return nil
+}
+
+// judged gives the calls of groups the judge's scores in a blob.
+func (c *Coordinator) judged(ctx context.Context, groups [][]advantage.Sample, digest string) error {
+	data, err := c.Blobs.Get(ctx, digest)
+	if err != nil {
+		return fmt.Errorf("read the judgments %s: %w", digest, err)
+	}
+	var judgments record.Judgments
+	err = json.Unmarshal(data, &judgments)
+	if err == nil {
+		err = advantage.Judge(groups, judgments)
+	}
+	if err != nil {
+		return invalid(fmt.Errorf("the judgments %s: %w", digest, err))
+	}
+	return nil
+}
+
 // addresses lists the attempts that count, in order of task and sample.
 func addresses(in AssignCreditInput) []trace.Address {
 	var out []trace.Address
@@ -74,113 +153,4 @@ func addresses(in AssignCreditInput) []trace.Address {
 		}
 	}
 	return out
-}
-
-// buildBatch is the path from rewards and calls to rows with advantages.
-func buildBatch(s spec.Spec, in AssignCreditInput, vocab int, trajectories []trace.Trajectory) (model.Batch, map[string]float64, error) {
-	groups := make([][]float64, len(in.Groups))
-	for i, g := range in.Groups {
-		groups[i] = g.Rewards
-	}
-	advantages, err := normalization(s.Credit).Advantages(groups)
-	if err != nil {
-		return model.Batch{}, nil, err
-	}
-	b := model.Batch{Policy: in.Policy, Step: in.Step, VocabSize: vocab}
-	for g := range groups {
-		for sample := range groups[g] {
-			t := trajectories[len(b.Trajectories)]
-			perCall, err := credit.Assignment(s.Credit.Assignment).Calls(advantages[g][sample], len(t.History), s.Credit.Discount)
-			if err != nil {
-				return model.Batch{}, nil, err
-			}
-			b.Trajectories = append(b.Trajectories, model.BatchTrajectory{
-				Attempt: t.Address.String(), Group: g, Reward: groups[g][sample], Advantage: advantages[g][sample],
-			})
-			sequences, err := rows(t, len(b.Trajectories)-1, perCall)
-			if err != nil {
-				return model.Batch{}, nil, fmt.Errorf("attempt %s: %w", t.Address, err)
-			}
-			b.Rows = append(b.Rows, sequences...)
-		}
-	}
-	b.Count()
-	if b.Denominators.Tokens == 0 {
-		return model.Batch{}, nil, fmt.Errorf("%w in %d rollouts: does the agent use the base URL it is given?", ErrNothingRecorded, len(trajectories))
-	}
-	return b, batchMetrics(b, groups, trajectories), nil
-}
-
-// rows are the merged sequences of a trajectory with the advantage of the call
-// that sampled each token.
-func rows(t trace.Trajectory, ordinal int, perCall []float64) ([]model.BatchRow, error) {
-	var out []model.BatchRow
-	for _, s := range trace.Merge(t.History) {
-		n := len(s.Tokens)
-		r := model.BatchRow{
-			Row:     model.Row{Tokens: s.Tokens, Temperature: s.Temperature},
-			Sampled: s.Sampled, Logprobs: s.Logprobs, Advantages: make([]float32, n), Calls: make([]int32, n), Trajectory: ordinal,
-		}
-		for i, call := range s.Call {
-			r.Calls[i] = -1
-			if call >= 0 {
-				r.Advantages[i] = float32(perCall[call])
-				r.Calls[i] = int32(t.History[call].Seq)
-			}
-		}
-		var err error
-		if r.Forms, err = forms(s); err != nil {
-			return nil, err
-		}
-		out = append(out, r)
-	}
-	return out, nil
-}
-
-// forms are those of a sequence that decide how likely its tokens were: one that
-// only ended a reply does not.
-func forms(s trace.Sequence) ([]model.BatchForm, error) {
-	var out []model.BatchForm
-	for _, f := range s.Forms {
-		form := model.BatchForm{Start: f.Start, Length: f.Length}
-		if err := json.Unmarshal(f.Form, &form.Form); err != nil {
-			return nil, fmt.Errorf("form of a call: %w", err)
-		}
-		if form.Form.Masks() {
-			out = append(out, form)
-		}
-	}
-	return out, nil
-}
-
-// batchMetrics describes a batch under names that training dashboards use.
-func batchMetrics(b model.Batch, groups [][]float64, trajectories []trace.Trajectory) map[string]float64 {
-	var reward, squares, calls, tokens, flat float64
-	for _, t := range b.Trajectories {
-		reward += t.Reward
-		squares += t.Reward * t.Reward
-	}
-	for _, t := range trajectories {
-		calls += float64(len(t.History))
-	}
-	for _, r := range b.Rows {
-		tokens += float64(len(r.Tokens))
-	}
-	for _, g := range groups {
-		if !credit.Varies(g) {
-			flat++
-		}
-	}
-	n := float64(len(b.Trajectories))
-	mean := reward / n
-	return map[string]float64{
-		"reward/mean":                mean,
-		"reward/std":                 math.Sqrt(math.Max(0, squares/n-mean*mean)),
-		"batch/rollouts":             n,
-		"batch/calls":                calls,
-		"batch/sequences":            float64(len(b.Rows)),
-		"batch/tokens":               tokens,
-		"batch/trained_tokens":       float64(b.Denominators.Tokens),
-		"batch/zero_variance_groups": flat,
-	}
 }

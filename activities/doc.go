@@ -1,6 +1,6 @@
 // Package activities holds every side effect of the story that package
 // workflows tells: preparing a run, running agents, grading, assigning credit,
-// updating the policy, publishing, promoting.
+// updating the policy and its critic, publishing, promoting.
 //
 // There is one type for each queue, so that a worker holds only what its queue
 // needs: [Coordinator] (training), [Runner] (rollout-cpu) and [Trainer]

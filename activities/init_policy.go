@@ -13,13 +13,18 @@ import (
 
 // InitPolicy makes version 0: the base model, warm-started on demonstrations if
 // the spec says so. A warm start that was cut off goes on from its last saved
-// update, with the same result to the bit.
+// update, with the same result to the bit. Where the spec has a critic, its version
+// 0 is made too.
 func (t *Trainer) InitPolicy(ctx context.Context, in InitPolicyInput) (_ VersionResult, err error) {
 	defer settle(&err)
 	l := lineage{id: model.VersionID{Run: in.Run, Policy: in.Policy}, parent: -1}
-	return t.once(ctx, l, func(ctx context.Context, run training) (VersionResult, error) {
+	v, err := t.once(ctx, l, func(ctx context.Context, run training) (VersionResult, error) {
 		return t.initPolicy(ctx, l, run)
 	})
+	if err != nil {
+		return VersionResult{}, err
+	}
+	return v, t.initCritic(ctx, in)
 }
 
 func (t *Trainer) initPolicy(ctx context.Context, l lineage, run training) (VersionResult, error) {

@@ -3,7 +3,6 @@ package activities
 import (
 	"encoding/json"
 
-	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
@@ -92,6 +91,11 @@ type AssignCreditInput struct {
 	Policy string  `json:"policy"`
 	Step   int     `json:"step"`
 	Groups []Group `json:"groups"`
+	// Values is the blob of the critic's; empty without a critic.
+	Values string `json:"values,omitempty"`
+	// Judgments is the blob of what a judge thinks of the calls, a record.Judgments;
+	// empty without a judge.
+	Judgments string `json:"judgments,omitempty"`
 }
 
 // AssignCreditResult names the batch and says what is in it.
@@ -104,6 +108,28 @@ type AssignCreditResult struct {
 type TrainStepInput struct {
 	Run    string `json:"run"`
 	Policy string `json:"policy"`
+	Step   int    `json:"step"`
+	Batch  string `json:"batch"`
+	// Set are the spec's keys that were set to other numbers on the way.
+	Set map[string]float64 `json:"set,omitempty"`
+}
+
+// ScoreBatchInput asks for a critic's values of the attempts of a step.
+type ScoreBatchInput struct {
+	Run    string  `json:"run"`
+	Step   int     `json:"step"` // its critic is version Step−1
+	Groups []Group `json:"groups"`
+}
+
+// ScoreBatchResult names the blob with the values, a model.Values.
+type ScoreBatchResult struct {
+	Values string `json:"values"`
+}
+
+// TrainCriticInput asks for version Step of the critic, from its version Step−1.
+type TrainCriticInput struct {
+	Run    string `json:"run"`
+	Policy string `json:"policy"` // whose critic it is, and whose batch
 	Step   int    `json:"step"`
 	Batch  string `json:"batch"`
 	// Set are the spec's keys that were set to other numbers on the way.
@@ -197,9 +223,4 @@ type FinishRunInput struct {
 	ExecutionID string          `json:"execution_id"`
 	Status      record.Status   `json:"status"`
 	Result      json.RawMessage `json:"result,omitempty"`
-}
-
-// normalization reads the spec's choice into the terms of package credit.
-func normalization(c spec.Credit) credit.Normalization {
-	return credit.Normalization{Mean: credit.Level(c.Mean), Std: credit.Level(c.Std), LeaveOneOut: c.LeaveOneOut}
 }

@@ -9,102 +9,124 @@ import (
 
 	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/model"
-	"github.com/fulgurite/fulgurite/spec"
 )
 
 // policyUpdate makes the updates of one step.
 type policyUpdate struct {
-	batch   model.Batch
-	loss    spec.Loss
-	adamW   model.AdamW
-	updates []minibatch
-	// proximal are the log-probabilities of the batch's rows under the policy that
-	// the step starts from; nil unless the loss reads them.
-	proximal [][]float32
-	work     *atomic.Uint64
+	batch       model.Batch
+	objective   credit.Objective
+	aggregation credit.Aggregation
+	length      int // that credit.Constant divides by
+	adamW       model.AdamW
+	updates     []minibatch
+	// proximal and reference are the log-probabilities of the batch's rows under the
+	// policy that the step starts from and under version 0; nil unless the objective
+	// reads them.
+	proximal, reference [][]float32
+	work                *atomic.Uint64
 }
 
 // scoreRows is how many rows are scored between two signs of progress.
 const scoreRows = 64
 
-// score has the policy that the step starts from give its own log-probabilities,
-// if the loss needs them.
-func (p *policyUpdate) score(ctx context.Context, trainer model.Trainer) error {
+// score has a policy give its own log-probabilities of the batch's rows, each under
+// the temperature and the forms that it was sampled under.
+func (p *policyUpdate) score(ctx context.Context, trainer model.Trainer) ([][]float32, error) {
 	rows := p.batch.EngineRows()
-	p.proximal = make([][]float32, 0, len(rows))
+	out := make([][]float32, 0, len(rows))
 	for from := 0; from < len(rows); from += scoreRows {
 		to := min(from+scoreRows, len(rows))
 		logprobs, _, err := trainer.Score(ctx, rows[from:to])
 		if err != nil {
-			return fmt.Errorf("score the batch: %w", err)
+			return nil, fmt.Errorf("score the batch: %w", err)
 		}
-		p.proximal = append(p.proximal, logprobs...)
+		out = append(out, logprobs...)
 		p.work.Add(uint64(to - from))
 	}
-	return nil
-}
-
-func (p *policyUpdate) policyLoss() credit.Loss {
-	if p.loss.Correction == spec.CorrectionDecoupled {
-		return credit.DecoupledPPO{Low: p.loss.ClipLow, High: p.loss.ClipHigh, Cap: p.loss.ImportanceCap}
-	}
-	return credit.PPOClip{Low: p.loss.ClipLow, High: p.loss.ClipHigh}
+	return out, nil
 }
 
 // update makes update u and describes it.
 func (p *policyUpdate) update(ctx context.Context, trainer model.Trainer, u int) (map[string]float64, error) {
-	m, loss := p.updates[u], p.policyLoss()
+	m := p.updates[u]
+	m.denominators.Length = p.length
 	rows := make([]model.Row, len(m.rows))
 	for i, row := range m.rows {
 		rows[i] = p.batch.Rows[row].Row
 	}
-	stats, entropy := make([]credit.Stats, len(rows)), make([]float64, len(rows))
-	norm, err := trainer.Update(ctx, rows, func(i int, logprobs, entropies, gradient, _ []float32) {
-		r := p.batch.Rows[m.rows[i]]
-		tokens := newTokens(logprobs)
-		if p.proximal != nil {
-			tokens.Proximal = wide(p.proximal[m.rows[i]])
-		}
-		weight := m.denominators.Weight(credit.Aggregation(p.loss.Aggregation), r.Trajectory)
-		for j := range logprobs {
-			if !r.Sampled[j+1] {
-				continue
-			}
-			tokens.Sampled[j], tokens.Advantage[j], tokens.Weight[j] = float64(r.Logprobs[j+1]), float64(r.Advantages[j+1]), weight
-			entropy[i] += float64(entropies[j])
-		}
-		stats[i] = loss.Evaluate(tokens)
+	stats := make([]credit.Stats, len(rows))
+	norm, err := trainer.Update(ctx, rows, func(i int, logprobs, entropies, gradient, entropyGradient []float32) {
+		tokens := p.tokens(m.rows[i], logprobs, entropies)
+		p.weigh(tokens, m, m.rows[i])
+		stats[i] = p.objective.Evaluate(tokens)
 		narrow(gradient, tokens.Gradient)
+		narrow(entropyGradient, tokens.EntropyGradient)
 		p.work.Add(1)
 	}, p.adamW)
 	if err != nil {
 		return nil, err
 	}
 	var sum credit.Stats
-	var nats float64
-	for i := range stats { // in order of rows, so that metrics repeat to the bit
-		sum.Add(stats[i])
-		nats += entropy[i]
+	for _, s := range stats { // in order of rows, so that metrics repeat to the bit
+		sum.Add(s)
 	}
-	n := math.Max(1, float64(sum.Count))
-	metrics := map[string]float64{
-		"train/loss": sum.Loss, "train/gradient_norm": norm, learningRate: p.adamW.LearningRate,
-		"train/entropy": nats / n, "train/ratio": sum.Ratio / n, "train/clip_fraction": sum.Clipped / n,
-		"train/kl": sum.KL / n, "train/mismatch": sum.Gap / n,
-	}
-	if p.proximal != nil {
-		metrics["train/importance_mean"] = sum.Importance / n
-		metrics["train/importance_capped"] = sum.Capped / n
-		metrics["train/staleness"] = sum.Staleness / n
-	}
+	metrics := p.describe(sum)
+	metrics["train/gradient_norm"], metrics[learningRate] = norm, p.adamW.LearningRate
 	for name, v := range metrics {
 		metrics[name] = bounded(v)
 	}
 	return metrics, nil
 }
 
-// metrics describes the step: the mean of each number over its updates, and with
-// more than one update also what it was at the last.
+// tokens are those of a row of the batch as the objective sees them, but for their
+// weights.
+func (p *policyUpdate) tokens(row int, logprobs, entropies []float32) credit.Tokens {
+	r, t := p.batch.Rows[row], newTokens(logprobs)
+	t.Call, t.Entropy, t.EntropyGradient = r.Calls[1:], wide(entropies), make([]float64, len(logprobs))
+	if p.proximal != nil {
+		t.Proximal = wide(p.proximal[row])
+	}
+	if p.reference != nil {
+		t.Reference = wide(p.reference[row])
+	}
+	return t
+}
+
+// weigh sets what is trained of a row, and how much it counts in minibatch m.
+func (p *policyUpdate) weigh(t credit.Tokens, m minibatch, row int) {
+	r := p.batch.Rows[row]
+	weight := m.denominators.Weight(p.aggregation, r.Trajectory)
+	for j := range t.Weight {
+		if r.Sampled[j+1] {
+			t.Sampled[j], t.Advantage[j], t.Weight[j] = float64(r.Logprobs[j+1]), float64(r.Advantages[j+1]), weight
+		}
+	}
+}
+
+// describe names what an update's tokens came to. The parts that the objective
+// lacks have no number.
+func (p *policyUpdate) describe(s credit.Stats) map[string]float64 {
+	n := math.Max(1, float64(s.Count))
+	metrics := map[string]float64{
+		"train/loss": s.Loss, "train/entropy": s.Entropy / n, "train/ratio": s.Ratio / n, "train/ratio_max": s.RatioMax,
+		"train/clip_fraction": s.Clipped() / n, "train/clip_fraction_low": s.ClippedLow / n, "train/clip_fraction_high": s.ClippedHigh / n,
+		"train/kl": s.KL / n, "train/mismatch": s.Gap / n,
+	}
+	if p.reference != nil {
+		metrics["train/kl_ref"] = s.Reference / n
+	}
+	if p.proximal != nil {
+		metrics["train/importance_mean"] = s.Importance / n
+		metrics["train/importance_capped"] = s.Capped / n
+		metrics["train/importance_ess"] = s.Effective()
+		metrics["train/rejected"] = s.Rejected / n
+		metrics["train/staleness"] = s.Staleness / n
+	}
+	return metrics
+}
+
+// metrics describes the step: the mean of each number over its updates, or the
+// greatest, and with more than one update also what it was at the last.
 func (p *policyUpdate) metrics(done tally) map[string]float64 {
 	out := map[string]float64{"train/updates": float64(done.updates)}
 	for name := range done.last {
@@ -112,7 +134,7 @@ func (p *policyUpdate) metrics(done tally) map[string]float64 {
 			out[name] = p.adamW.LearningRate
 			continue
 		}
-		out[name] = done.mean(name)
+		out[name] = done.value(name)
 		if done.updates > 1 {
 			out["train/last_"+strings.TrimPrefix(name, "train/")] = done.last[name]
 		}

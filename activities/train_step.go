@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/hf"
 	"github.com/fulgurite/fulgurite/spec"
@@ -42,14 +43,8 @@ func (t *Trainer) trainStep(ctx context.Context, in TrainStepInput, l lineage, r
 	if err != nil {
 		return VersionResult{}, err
 	}
-	if run.spec.Loss.Correction == spec.CorrectionDecoupled {
-		start, err := c.begin(ctx) // also of a step that goes on: the proximal policy is its parent
-		if err == nil {
-			err = p.score(ctx, start)
-		}
-		if err != nil {
-			return VersionResult{}, fmt.Errorf("version %s: %w", l.id, err)
-		}
+	if err := t.score(ctx, c, p); err != nil {
+		return VersionResult{}, fmt.Errorf("version %s: %w", l.id, err)
 	}
 	trainer, done, err := t.follow(ctx, c)
 	if errors.Is(err, model.ErrDiverged) {
@@ -67,12 +62,41 @@ func (t *Trainer) trainStep(ctx context.Context, in TrainStepInput, l lineage, r
 	return VersionResult{Number: v.Number, Weights: v.Weights, Metrics: v.Metrics}, nil
 }
 
+// score has the batch scored by those policies whose log-probabilities the
+// objective reads. That is done anew by a step that goes on.
+func (t *Trainer) score(ctx context.Context, c course, p *policyUpdate) error {
+	if p.objective.KL.Weight == 0 {
+		t.reference.drop()
+	} else {
+		reference, err := t.frozen(ctx, c.lineage, c.engine)
+		if err != nil {
+			return err
+		}
+		if p.reference, err = p.score(ctx, reference); err != nil {
+			return err
+		}
+	}
+	if !p.objective.Correction.Corrects() {
+		return nil
+	}
+	start, err := c.begin(ctx) // the proximal policy is the parent, also of a step that goes on
+	if err == nil {
+		p.proximal, err = p.score(ctx, start)
+	}
+	return err
+}
+
 // stepCourse are the updates from parent to the version of l.
 func (t *Trainer) stepCourse(l lineage, run training, parent model.Version, batch model.Batch) (course, *policyUpdate, error) {
 	s, steps := run.spec, run.spec.Training.Total(run.Splits[trace.Train].Count)
+	o, err := objective(s.Loss)
+	if err != nil {
+		return course{}, nil, invalid(fmt.Errorf("version %s: %w", l.id, err))
+	}
 	p := &policyUpdate{
-		batch: batch, loss: s.Loss, adamW: adamW(s.Training.Optimizer, l.id.Number, steps),
+		batch: batch, objective: o, adamW: adamW(s.Training.Optimizer, l.id.Number, steps),
 		updates: minibatches(batch, s.Training, s.Seed, l.id.Number), work: &t.work,
+		aggregation: credit.Aggregation(s.Loss.Aggregation), length: s.Loss.Length,
 	}
 	if len(p.updates) == 0 {
 		return course{}, nil, invalid(fmt.Errorf("batch %s of version %s has no trained token", l.batch, l.id))

@@ -17,15 +17,23 @@ import (
 // Engines finds an engine by its name in a spec.
 type Engines func(name string) (model.Engine, error)
 
-// Trainer runs the activities of the GPU queue. It keeps the last policy it
-// trained in memory and goes on from there when the next step asks for it;
-// otherwise it loads the parent version, with the same result to the bit.
+// Trajectories reads what attempts recorded.
+type Trajectories interface {
+	Trajectories(ctx context.Context, addresses []trace.Address) ([]trace.Trajectory, error)
+}
+
+// Trainer runs the activities of the GPU queue. It keeps what it trained last, a
+// policy or a critic, in memory and goes on from there when the next step asks for
+// it; otherwise it loads the parent version, with the same result to the bit. A loss
+// with a KL has it keep version 0 in memory besides.
 type Trainer struct {
 	Runs     Runs
 	Versions Versions
 	Blobs    Blobs
 	Engines  Engines
 	Codecs   Codecs
+	// Attempts are what a critic's values are about.
+	Attempts Trajectories
 	// Constrain rebuilds what samplers could choose from under a form; without it
 	// batches with forms are refused.
 	Constrain model.Constrain
@@ -38,20 +46,23 @@ type Trainer struct {
 
 	turn     turn          // versions are made one at a time
 	work     atomic.Uint64 // pieces of work done: rows, updates, blobs
-	resident model.Trainer
+	resident learner
 	manifest string        // of the version that resident holds; empty when it is none
 	saving   time.Duration // what it took to save a state the last time
+	// reference is scored by steps whose loss has a KL.
+	reference reference
 }
 
 // stall leaves an engine the time to compile its graphs, and a disk to read the
 // largest file of a checkpoint.
 const stall = 5 * time.Minute
 
-// Close frees the policy in memory.
+// Close frees what is in memory.
 func (t *Trainer) Close() {
 	_ = t.turn.take(context.Background()) // it has no end
 	defer t.turn.give()
 	t.drop()
+	t.reference.drop()
 }
 
 func (t *Trainer) drop() {
@@ -74,40 +85,33 @@ func (t *Trainer) once(ctx context.Context, l lineage, produce func(context.Cont
 	if v, ok, err := t.existing(ctx, l); ok || err != nil {
 		return v, err
 	}
-	b := beat{progress: func() any { return t.work.Load() }, stall: t.Stall}
-	if b.stall == 0 {
-		b.stall = stall
-	}
-	return beating(ctx, b, func(ctx context.Context) (VersionResult, error) {
-		v, err := t.inTurn(ctx, l, produce)
-		if cause := context.Cause(ctx); err != nil && errors.Is(cause, errStalled) {
-			err = fmt.Errorf("version %s: %w: %w", l.id, cause, err)
+	return inTurn(ctx, t, "version "+l.id.String(), func(ctx context.Context) (VersionResult, error) {
+		if v, ok, err := t.existing(ctx, l); ok || err != nil {
+			return v, err // it was made while this execution waited for its turn
 		}
-		return v, err
+		run, err := t.training(ctx, l.id.Run)
+		if err != nil {
+			return VersionResult{}, err
+		}
+		return produce(ctx, run)
 	})
 }
 
-func (t *Trainer) inTurn(ctx context.Context, l lineage, produce func(context.Context, training) (VersionResult, error)) (VersionResult, error) {
-	if err := t.turn.take(ctx); err != nil {
-		return VersionResult{}, fmt.Errorf("wait to make version %s: %w", l.id, err)
-	}
-	defer t.turn.give()
-	if v, ok, err := t.existing(ctx, l); ok || err != nil {
-		return v, err // it was made while this execution waited for its turn
-	}
-	run, err := t.Runs.Run(ctx, l.id.Run)
+// training reads what an update needs to know of a run.
+func (t *Trainer) training(ctx context.Context, name string) (training, error) {
+	run, err := t.Runs.Run(ctx, name)
 	if err != nil {
-		return VersionResult{}, fmt.Errorf("read run %s: %w", l.id.Run, err)
+		return training{}, fmt.Errorf("read run %s: %w", name, err)
 	}
 	s, err := decodeSpec(run)
 	if err != nil {
-		return VersionResult{}, err
+		return training{}, err
 	}
 	engine, err := t.Engines(s.Model.Engine)
 	if err != nil {
-		return VersionResult{}, invalid(err)
+		return training{}, invalid(err)
 	}
-	return produce(ctx, training{run, s, engine})
+	return training{run, s, engine}, nil
 }
 
 // existing returns the version of l if it stands already.
@@ -122,20 +126,28 @@ func (t *Trainer) existing(ctx context.Context, l lineage) (VersionResult, bool,
 	return VersionResult{Number: v.Number, Weights: v.Weights, Metrics: v.Metrics}, true, l.check(v)
 }
 
-// commit writes the blobs of the version that trainer holds as c, with the canary
-// of its weights, and then the version's row. If another executor was first, its
-// version counts; a deterministic engine must then have made the same weights. It
-// returns the version that stands and the manifest of c, which is another than the
-// version's if they differ in anything.
+// commit is commitAs of a policy's version, with the canary of the weights that
+// trainer holds.
 func (t *Trainer) commit(ctx context.Context, l lineage, engine model.Engine, trainer model.Trainer, c model.Checkpoint, m model.Manifest) (stands model.Version, manifest string, err error) {
-	m.Policy, m.Number, m.Parent, m.Batch = l.id.Policy, l.id.Number, l.parent, l.batch
-	m.Engine, m.Fingerprint = engine.Name(), engine.Fingerprint()
 	canary, err := model.NewCanary(ctx, engine, c.Architecture, trainer)
 	if err != nil {
 		return stands, "", fmt.Errorf("version %s: %w", l.id, err)
 	}
+	return t.commitAs(ctx, l, engine, m, func(m model.Manifest) (string, string, error) {
+		return checkpoint.SaveVersion(ctx, t.blobs(), c, m, canary)
+	})
+}
+
+// commitAs has save write the blobs of a version, and then writes the version's
+// row. If another executor was first, its version counts; a deterministic engine
+// must then have made the same weights. It returns the version that stands and the
+// manifest of what was saved, which is another than the version's if they differ
+// in anything.
+func (t *Trainer) commitAs(ctx context.Context, l lineage, engine model.Engine, m model.Manifest, save func(model.Manifest) (manifest, weights string, err error)) (stands model.Version, manifest string, err error) {
+	m.Policy, m.Number, m.Parent, m.Batch = l.id.Policy, l.id.Number, l.parent, l.batch
+	m.Engine, m.Fingerprint = engine.Name(), engine.Fingerprint()
 	began := time.Now()
-	manifest, weights, err := checkpoint.SaveVersion(ctx, t.blobs(), c, m, canary)
+	manifest, weights, err := save(m)
 	if err != nil {
 		return stands, "", fmt.Errorf("save version %s: %w", l.id, err)
 	}
@@ -157,32 +169,12 @@ func (t *Trainer) commit(ctx context.Context, l lineage, engine model.Engine, tr
 	return stands, manifest, nil
 }
 
-// hold takes over the trainer of version v, from memory or from its blobs. The
-// caller has the turn.
+// hold takes over the trainer of a policy's version; see the function hold.
 func (t *Trainer) hold(ctx context.Context, engine model.Engine, v model.Version) (model.Trainer, error) {
-	if t.resident != nil && t.manifest != "" && t.manifest == v.Manifest {
-		return t.resident, nil
-	}
-	c, m, err := checkpoint.Load(ctx, t.blobs(), v.Manifest)
-	if err != nil {
-		return nil, err
-	}
-	if m.Policy != v.Policy || m.Number != v.Number || m.Parent != v.Parent || (v.Batch != "" && m.Batch != v.Batch) || m.Files[model.WeightsFile].Digest != v.Weights {
-		return nil, fmt.Errorf("%w: manifest %s is that of version %d of policy %s, parent %d, batch %q, weights %s",
-			checkpoint.ErrCorrupt, v.Manifest, m.Number, m.Policy, m.Parent, m.Batch, m.Files[model.WeightsFile].Digest)
-	}
-	return t.take(engine, c, v.Manifest)
+	return hold[model.Trainer](ctx, t, engine, v)
 }
 
-// take makes a trainer of c the resident one. manifest is that of the version
-// which c is, empty if it is none.
+// take makes a policy's trainer of c the resident one; see the function take.
 func (t *Trainer) take(engine model.Engine, c model.Checkpoint, manifest string) (model.Trainer, error) {
-	t.drop() // before there is another: both may not fit
-	trainer, err := engine.NewTrainer(c)
-	if err != nil {
-		return nil, invalid(fmt.Errorf("engine %s: %w", engine.Name(), err))
-	}
-	t.resident, t.manifest = trainer, manifest
-	t.work.Add(1)
-	return t.resident, nil
+	return take[model.Trainer](t, engine, c, manifest)
 }

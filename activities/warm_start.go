@@ -99,7 +99,7 @@ func (w warmStart) update(ctx context.Context, trainer model.Trainer, u int) (ma
 				tokens.Weight[j] = 1 / float64(total)
 			}
 		}
-		losses[i] = credit.CrossEntropy{}.Evaluate(tokens).Loss
+		losses[i] = credit.Objective{Surrogate: credit.CrossEntropy{}}.Evaluate(tokens).Loss
 		narrow(gradient, tokens.Gradient)
 		w.work.Add(1)
 	}, warmAdamW(ws, w.spec.Training.Optimizer, u, ws.Updates))

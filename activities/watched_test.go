@@ -13,6 +13,7 @@ type made struct {
 	rows     []model.Row
 	logprobs [][]float32
 	gradient [][]float32 // of the loss, by each row's log-probabilities
+	entropy  [][]float32 // likewise by each row's entropies
 	adamW    model.AdamW
 }
 
@@ -53,7 +54,7 @@ func (w *watchedTrainer) Update(ctx context.Context, rows []model.Row, o model.O
 			return 0, err
 		}
 	}
-	seen := made{rows: rows, logprobs: make([][]float32, len(rows)), gradient: make([][]float32, len(rows)), adamW: a}
+	seen := made{rows: rows, logprobs: make([][]float32, len(rows)), gradient: make([][]float32, len(rows)), entropy: make([][]float32, len(rows)), adamW: a}
 	norm, err := w.Trainer.Update(ctx, rows, func(i int, logprobs, entropies, gradient, entropyGradient []float32) {
 		o(i, logprobs, entropies, gradient, entropyGradient)
 		if w.row != nil {
@@ -61,6 +62,7 @@ func (w *watchedTrainer) Update(ctx context.Context, rows []model.Row, o model.O
 		}
 		seen.logprobs[i] = append([]float32(nil), logprobs...)
 		seen.gradient[i] = append([]float32(nil), gradient...)
+		seen.entropy[i] = append([]float32(nil), entropyGradient...)
 	}, a)
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -92,7 +92,7 @@ func (w *world) spec() spec.Spec {
 }
 
 func (w *world) trainer() *activities.Trainer {
-	t := &activities.Trainer{Runs: w.store, Versions: w.store, Blobs: w.blobs, Codecs: dialog.Named, Engines: engines}
+	t := &activities.Trainer{Runs: w.store, Versions: w.store, Attempts: w.store, Blobs: w.blobs, Codecs: dialog.Named, Engines: engines}
 	w.t.Cleanup(t.Close)
 	return t
 }

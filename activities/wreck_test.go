@@ -208,6 +208,12 @@ func (w *world) groups(step, count int) string {
 // eachDeath dies at every operation of what produce does, in every way, and has
 // another process make the version afterwards.
 func eachDeath(t *testing.T, template *world, number, saveEvery int, produce func(*activities.Trainer) (activities.VersionResult, error)) {
+	t.Helper()
+	eachDeathOf(t, template, model.VersionID{Run: "demo", Policy: model.DefaultPolicy, Number: number}, saveEvery, produce)
+}
+
+func eachDeathOf(t *testing.T, template *world, id model.VersionID, saveEvery int, produce func(*activities.Trainer) (activities.VersionResult, error)) {
+	t.Helper()
 	finish := func(trainer *activities.Trainer) (activities.VersionResult, error) {
 		trainer.SaveEvery = saveEvery
 		defer trainer.Close()
@@ -217,9 +223,9 @@ func eachDeath(t *testing.T, template *world, number, saveEvery int, produce fun
 	defer undisturbed.discard()
 	want, err := finish(undisturbed.trainer())
 	require.NoError(t, err)
-	stands, err := undisturbed.version(number)
+	stands, err := undisturbed.store.Version(t.Context(), id)
 	require.NoError(t, err)
-	for how, least := range map[death]int{half: 8, after: 16} {
+	for how, least := range map[death]int{half: 7, after: 16} {
 		t.Run(string(how), func(t *testing.T) {
 			t.Parallel()
 			for at, over := 1, false; !over; at++ {
@@ -234,7 +240,7 @@ func eachDeath(t *testing.T, template *world, number, saveEvery int, produce fun
 					got, err := finish(w.trainer())
 					require.NoError(t, err, "after operation %d", at)
 					require.Equal(t, want, got, "after operation %d", at)
-					v, err := w.version(number)
+					v, err := w.store.Version(t.Context(), id)
 					require.NoError(t, err)
 					require.Equal(t, stands.Manifest, v.Manifest, "the moments, canaries and metrics too, after operation %d", at)
 				}

@@ -79,6 +79,17 @@ func shapes() []shape {
 			mustTrain(ctx, t, st, "lag", lagging(2, 4))
 			return st, map[string]string{"training-lag": "lag"}
 		}},
+		{"critic", func(ctx context.Context, t *testing.T) (*stack.Stack, map[string]string) {
+			st := start(ctx, t, t.TempDir())
+			mustTrain(ctx, t, st, "critic", critical(1, 3))
+			return st, map[string]string{"training-critic": "critic"}
+		}},
+		{"sampled", func(ctx context.Context, t *testing.T) (*stack.Stack, map[string]string) {
+			st := start(ctx, t, t.TempDir())
+			url, _ := fickle(t)
+			mustTrain(ctx, t, st, "sampled", judged(url, 3))
+			return st, map[string]string{"training-sampled": "sampled"}
+		}},
 		{"elsewhere", func(ctx context.Context, t *testing.T) (*stack.Stack, map[string]string) {
 			st := start(ctx, t, t.TempDir())
 			theirWorker(t, st.Client)
@@ -265,6 +276,8 @@ func TestHistoriesHoldTheShapesTheyAreNamedFor(t *testing.T) {
 		"training-refilled":      {"refilled/reserve-", `"name":"RecordQuarantine"`},
 		"training-refused":       {`"name":"RecordDecision"`},
 		"training-lag":           {"lag/train-4/"},
+		"training-critic":        {`"name":"ScoreBatch"`, `"name":"TrainCritic"`, "critic/train-3/"},
+		"training-sampled":       {`"name":"JudgeCalls"`, "sampled/reserve-"},
 		"training-approval":      {"WORKFLOW_EXECUTION_UPDATE_ACCEPTED", `"name":"approve"`, "TIMER_STARTED"},
 		"training-steered":       {`"name":"set"`, `"name":"pause"`, `"name":"resume"`, `"name":"stop"`},
 		"training-continued":     {"WORKFLOW_EXECUTION_CONTINUED_AS_NEW"},

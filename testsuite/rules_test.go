@@ -134,7 +134,7 @@ func forbidden(folder, p string) string {
 		return "the embedded server is linked through internal/devserver alone"
 	case ours && within(p, "internal/devserver") && !within(folder, "cmd/fulgurite", "internal/stack"):
 		return "only the tool for people brings a server with it"
-	case ours && within(p, "internal/stack") && !within(folder, "cmd/fulgurite", "internal/stack"):
+	case ours && within(p, "internal/stack") && !within(folder, "cmd/fulgurite", "internal/stack", "bench"):
 		return "it brings the embedded server with it"
 	case ours && within(p, "internal/ptytest", "internal/pgtest", "testsuite") && !within(folder, "testsuite"):
 		return "it is for tests"

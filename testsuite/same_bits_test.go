@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/workflows"
 )
@@ -21,6 +22,51 @@ func lagging(lag, steps int) spec.Spec {
 	}
 	s.Loss = spec.Loss{}
 	return s.WithDefaults()
+}
+
+// critical is a run whose credit comes from a critic.
+func critical(lag, steps int) spec.Spec {
+	s := small(steps)
+	s.Training.Lag, s.Training.Minibatches = lag, 2
+	s.Credit, s.Loss = spec.Credit{Tokens: spec.TokensGAE}, spec.Loss{}
+	s.Critic = &spec.Critic{Passes: 2, Clip: 0.2}
+	return s.WithDefaults()
+}
+
+func TestEqualRunsWithACriticEndInTheSameBits(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	st := start(ctx, t, t.TempDir())
+	defer func() { require.NoError(t, st.Close()) }()
+	names := []string{"critic-0", "critic-1"}
+	var g errgroup.Group
+	for _, name := range names {
+		g.Go(func() error {
+			_, err := train(ctx, st, name, critical(1, 4))
+			return err
+		})
+	}
+	require.NoError(t, g.Wait())
+	seen := map[string]bool{}
+	for _, policy := range []string{model.DefaultPolicy, model.CriticPolicy} {
+		one, err := st.Store.Versions(ctx, names[0], policy)
+		require.NoError(t, err)
+		other, err := st.Store.Versions(ctx, names[1], policy)
+		require.NoError(t, err)
+		require.Len(t, one, 5)
+		require.Len(t, other, 5)
+		for i := range one {
+			require.Equal(t, one[i].Weights, other[i].Weights, "%s", one[i].VersionID)
+			seen[one[i].Weights] = true
+		}
+	}
+	require.Len(t, seen, 10, "each step taught both")
+	steps, err := st.Store.Steps(ctx, names[0], model.DefaultPolicy)
+	require.NoError(t, err)
+	require.Len(t, steps, 4)
+	for _, s := range steps {
+		require.Contains(t, s.Metrics, "critic/explained_variance")
+	}
 }
 
 // Runs that are under way at once share batches of the sampler, and no two of

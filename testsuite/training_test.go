@@ -158,6 +158,8 @@ func victimSpec(kind string) spec.Spec {
 	switch kind {
 	case "lag":
 		return lagging(2, 6)
+	case "sampled":
+		return sampled(1, 6)
 	case "slow":
 		s := small(2)
 		s.Agent.Func = "slow"
@@ -192,7 +194,7 @@ func victim(dir string) int {
 
 func TestARunKilledAnyNumberOfTimesEndsInTheSameWeights(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []string{"plain", "lag"} {
+	for _, kind := range []string{"plain", "lag", "sampled"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			killThreeTimes(t, kind)

@@ -24,11 +24,11 @@ func forever(first, longest time.Duration) *temporal.RetryPolicy {
 }
 
 // coordination is for the short activities on the training queue: database rows
-// and small files, seconds at the worst.
+// and small files, mostly a matter of seconds.
 func coordination(ctx workflow.Context, summary string) workflow.Context {
 	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		TaskQueue:           QueueTraining,
-		StartToCloseTimeout: 2 * time.Minute,                               // a batch of thousands of trajectories takes seconds
+		StartToCloseTimeout: 10 * time.Minute,                              // a batch takes seconds; estimates from five steps of thousands of long attempts, minutes
 		HeartbeatTimeout:    10 * time.Second,                              // seconds lost when a worker dies; it beats by itself every two
 		RetryPolicy:         forever(200*time.Millisecond, 10*time.Second), // a database restarts within seconds
 		Summary:             summary,

@@ -2,6 +2,7 @@ package workflows
 
 import (
 	"fmt"
+	"slices"
 
 	"go.temporal.io/sdk/workflow"
 
@@ -38,7 +39,7 @@ func (t *trainingRun) step(ctx workflow.Context) error {
 	}
 	var c *activities.Coordinator
 	err = workflow.ExecuteActivity(coordination(ctx, fmt.Sprintf("record step %d", step)), c.RecordStep, activities.RecordStepInput{
-		Run: t.Run, Policy: model.DefaultPolicy, Step: step, Batch: batch.Batch, Metrics: merge(batch.Metrics, v.Metrics),
+		Run: t.Run, Policy: model.DefaultPolicy, Step: step, Batch: batch.Batch, Metrics: merge(merge(batch.Metrics, v.Metrics), w.metrics),
 	}).Get(ctx, nil)
 	if err != nil {
 		return err
@@ -47,13 +48,25 @@ func (t *trainingRun) step(ctx workflow.Context) error {
 	return t.publishAttributes(ctx)
 }
 
-// update makes the batch of a wave and the version trained on it.
+// update makes the batch of a wave and the version trained on it. Where the spec
+// has a critic, that estimates what the attempts would still earn before their
+// credit is assigned, and then learns from the batch. These activities belong to
+// specs that no run had before there were critics, so histories of older code have
+// the same ones as ever and no version of the workflow tells them apart.
 func (t *trainingRun) update(ctx workflow.Context, w *wave) (activities.AssignCreditResult, activities.VersionResult, error) {
 	var c *activities.Coordinator
 	var batch activities.AssignCreditResult
 	var v activities.VersionResult
-	err := workflow.ExecuteActivity(coordination(ctx, fmt.Sprintf("batch of step %d", w.step)), c.AssignCredit, activities.AssignCreditInput{
-		Run: t.Run, Policy: model.DefaultPolicy, Step: w.step, Groups: w.groups(),
+	values, err := t.values(ctx, w)
+	if err != nil {
+		return batch, v, err
+	}
+	judgments, err := t.judge(ctx, w)
+	if err != nil {
+		return batch, v, err
+	}
+	err = workflow.ExecuteActivity(coordination(ctx, fmt.Sprintf("batch of step %d", w.step)), c.AssignCredit, activities.AssignCreditInput{
+		Run: t.Run, Policy: model.DefaultPolicy, Step: w.step, Groups: w.groups(), Values: values, Judgments: judgments,
 	}).Get(ctx, &batch)
 	if err != nil {
 		return batch, v, err
@@ -62,6 +75,11 @@ func (t *trainingRun) update(ctx workflow.Context, w *wave) (activities.AssignCr
 	err = workflow.ExecuteActivity(training(ctx, fmt.Sprintf("version %d from %d", w.step, w.step-1)), trainer.TrainStep, activities.TrainStepInput{
 		Run: t.Run, Policy: model.DefaultPolicy, Step: w.step, Batch: batch.Batch, Set: t.settingsOf(w.step),
 	}).Get(ctx, &v)
+	if err != nil {
+		return batch, v, err
+	}
+	learned, err := t.trainCritic(ctx, w, batch.Batch)
+	v.Metrics = merge(v.Metrics, learned)
 	return batch, v, err
 }
 
@@ -70,7 +88,7 @@ func (t *trainingRun) advance(w *wave, point CurvePoint) {
 	t.waves = t.waves[1:]
 	t.Step = w.step
 	t.Cursor += len(w.results)
-	for _, r := range w.results {
+	for _, r := range slices.Concat(w.results, w.flat) {
 		t.Failed += r.Failed
 		t.Calls += r.Calls
 		t.Tokens += r.Tokens

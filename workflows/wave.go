@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/fulgurite/fulgurite/activities"
@@ -14,12 +13,9 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// reservesPerTask bounds how many tasks may stand in for those of a step. If more
-// are quarantined, something is wrong with more than tasks.
-const reservesPerTask = 4
-
-// wave is the rollouts of one step: one group for each place. A quarantined
-// group's place is taken by one from the reserve.
+// wave is the rollouts of one step: one group for each place. The place of a group
+// that can't be trained on, or that would teach nothing, is taken by one from the
+// reserve.
 type wave struct {
 	step        int
 	cursor      int // ordinal of the first task in the stream
@@ -27,6 +23,8 @@ type wave struct {
 	results     []RolloutResult
 	reserves    int // taken so far
 	quarantined []Quarantine
+	flat        []RolloutResult    // that others have replaced, in order
+	metrics     map[string]float64 // of the step, beside those of its batch and update
 	count       Count
 	done        bool
 	err         error
@@ -65,8 +63,8 @@ func (t *trainingRun) launch(ctx workflow.Context) {
 // started is the last step whose rollouts have begun.
 func (t *trainingRun) started() int { return t.Step + len(t.waves) }
 
-// rollOut runs the wave's tasks, one child workflow each. Reserves are chosen
-// when all groups are in, never by order of arrival.
+// rollOut runs the wave's tasks, one child workflow each, and then those that have
+// to stand in for some of them.
 func (t *trainingRun) rollOut(ctx workflow.Context, w *wave) error {
 	n := t.Splits[trace.Train].Count
 	errands := make([]errand, len(w.results))
@@ -79,25 +77,9 @@ func (t *trainingRun) rollOut(ctx workflow.Context, w *wave) error {
 		if err := t.runGroups(ctx, w, errands, known); err != nil {
 			return err
 		}
-		var empty []errand
-		for _, e := range errands {
-			if w.results[e.place].Quarantine == "" {
-				continue
-			}
-			if err := t.quarantine(ctx, w, e); err != nil {
-				return err
-			}
-			empty = append(empty, e)
-		}
-		errands = empty
-		for i := range errands {
-			if w.reserves == reservesPerTask*len(w.results) {
-				return temporal.NewNonRetryableApplicationError(fmt.Sprintf(
-					"step %d: %d tasks in a row were quarantined, the last because: %s; mend the agent, the grader or the tasks and start another run",
-					w.step, len(w.quarantined), w.quarantined[len(w.quarantined)-1].Reason), activities.ErrTypeInvalid, nil)
-			}
-			errands[i].kind, errands[i].task, errands[i].index = trace.Reserve, w.reserves, tasks.Reserve(t.Spec.Seed, n, w.step, w.reserves)
-			w.reserves++
+		var err error
+		if errands, err = t.refill(ctx, w, errands); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -148,16 +130,6 @@ func (t *trainingRun) runGroup(ctx workflow.Context, w *wave, e errand) (Rollout
 // samplingVersion is the version that the rollouts of a step are sampled from.
 func samplingVersion(step int, tr spec.Training) int { return max(0, step-1-tr.Lag) }
 
-// quarantine puts on record that the task of an errand can't be trained on.
-func (t *trainingRun) quarantine(ctx workflow.Context, w *wave, e errand) error {
-	q := Quarantine{Index: e.index, Step: w.step, Reason: w.results[e.place].Quarantine}
-	w.quarantined = append(w.quarantined, q)
-	var c *activities.Coordinator
-	return workflow.ExecuteActivity(coordination(ctx, fmt.Sprintf("task %d of step %d", e.task, w.step)), c.RecordQuarantine, activities.QuarantineTaskInput{
-		Run: t.Run, Policy: model.DefaultPolicy, Step: w.step, Task: e.task, Index: e.index, Reserve: e.kind == trace.Reserve, Reason: q.Reason,
-	}).Get(ctx, nil)
-}
-
 // quarantinedBefore are the tasks that a step must not use: those found by steps
 // that were certainly finished when its rollouts began, whatever the lag. What
 // later ones found may or may not be known by now, and must not matter.
@@ -180,10 +152,11 @@ func (w *wave) groups() []activities.Group {
 	return out
 }
 
-// mean is the mean reward over all rollouts of the wave.
+// mean is the mean reward over all rollouts of the wave, those of replaced groups
+// too: only so does it say how good the policy is.
 func (w *wave) mean() float64 {
 	sum := 0.0
-	for _, r := range w.results {
+	for _, r := range slices.Concat(w.results, w.flat) {
 		for _, reward := range r.Group.Rewards {
 			sum += reward
 		}

@@ -23,8 +23,10 @@ import (
 // world plays the activities: an agent whose reward is decided by score, and a
 // memory of what the workflow asked for.
 type world struct {
-	mu     sync.Mutex
-	score  func(version int, kind trace.Kind) float64
+	mu    sync.Mutex
+	score func(version int, kind trace.Kind) float64
+	// reward, if not nil, decides the rewards of training rollouts instead of score.
+	reward func(activities.RunAgentInput) float64
 	broken error // returned by RunAgent
 	// poison says why a task fails for its own reasons, by index in its split.
 	poison map[int]string
@@ -48,6 +50,7 @@ type world struct {
 	rollouts   []activities.RunAgentInput
 	trained    []activities.TrainStepInput
 	batches    []activities.AssignCreditInput
+	judged     []activities.JudgeCallsInput
 	promoted   []activities.PromoteVersionInput
 	recorded   []activities.RecordStepInput
 	finished   []activities.FinishRunInput
@@ -115,6 +118,10 @@ func (w *world) small(s spec.Spec, train int) *testsuite.TestWorkflowEnvironment
 	})
 	env.OnActivity(r.RunAgent, mock.Anything, mock.Anything).Return(w.runAgent)
 	env.OnActivity(r.GradeRollout, mock.Anything, mock.Anything).Return(activities.GradeRolloutResult{TaskFault: "grader exits with 3"}, nil)
+	env.OnActivity(c.JudgeCalls, mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.JudgeCallsInput) (activities.JudgeCallsResult, error) {
+		w.note(func() { w.judged = append(w.judged, in) })
+		return activities.JudgeCallsResult{Judgments: fmt.Sprintf("sha256:judgments%d", in.Step), Metrics: map[string]float64{"judge/score": 7}}, nil
+	})
 	env.OnActivity(c.AssignCredit, mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.AssignCreditInput) (activities.AssignCreditResult, error) {
 		w.note(func() { w.batches = append(w.batches, in) })
 		return activities.AssignCreditResult{Batch: fmt.Sprintf("sha256:batch%d", in.Step), Metrics: map[string]float64{"reward/mean": 1}}, nil
@@ -173,6 +180,9 @@ func (w *world) runAgent(_ context.Context, in activities.RunAgentInput) (activi
 		return activities.RunAgentResult{Attempt: 1, Outcome: trace.Completed}, nil
 	}
 	reward := w.score(in.Version, in.Rollout.Kind)
+	if w.reward != nil && (in.Rollout.Kind == trace.Train || in.Rollout.Kind == trace.Reserve) {
+		reward = w.reward(in)
+	}
 	result := activities.RunAgentResult{Attempt: 1, Outcome: trace.Completed, Reward: &reward, Calls: 2, Tokens: 10}
 	if w.sometimes != nil {
 		result.TaskFault = w.sometimes(in)

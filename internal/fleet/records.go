@@ -84,6 +84,7 @@ func (r Records) Runner(forwarder *agent.Forwarder, functions agent.Registry) *a
 // Trainer has the activities of the queue "train-gpu".
 func (r Records) Trainer(engines func(name string) (model.Engine, error)) *activities.Trainer {
 	return &activities.Trainer{
-		Runs: r.Store, Versions: r.Store, Blobs: r.Blobs, Engines: engines, Codecs: r.Codecs.Named, Constrain: r.Codecs.Constrain,
+		Runs: r.Store, Versions: r.Store, Attempts: r.Store, Blobs: r.Blobs,
+		Engines: engines, Codecs: r.Codecs.Named, Constrain: r.Codecs.Constrain,
 	}
 }

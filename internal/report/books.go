@@ -26,6 +26,7 @@ type books struct {
 	made        map[int]model.Version // by number
 	trials      map[trace.Address]record.Trial
 	attempts    map[prompt]int
+	rewards     map[prompt]map[int]float64 // by sample: of the last attempt that came to one
 	quarantined map[prompt]bool
 	used        map[prompt][]use
 	faults      []string
@@ -65,21 +66,46 @@ func inOrder[V any](m map[prompt]V) []prompt {
 func newBooks(m material) *books {
 	b := &books{
 		material: m, trials: make(map[trace.Address]record.Trial, len(m.trials)), attempts: map[prompt]int{},
-		quarantined: map[prompt]bool{}, used: map[prompt][]use{}, made: make(map[int]model.Version, len(m.versions)),
+		rewards: map[prompt]map[int]float64{}, quarantined: map[prompt]bool{}, used: map[prompt][]use{}, made: make(map[int]model.Version, len(m.versions)),
 	}
 	for _, v := range m.versions {
 		b.made[v.Number] = v
 	}
 	for _, t := range m.trials {
 		if t.Kind == trace.Train || t.Kind == trace.Reserve {
-			b.trials[t.Address] = t
-			b.attempts[prompt{t.Kind, t.Step, t.Task}]++
+			b.enter(t)
 		}
 	}
 	for _, q := range m.quarantines {
 		b.quarantined[prompt{q.Kind, q.Step, q.Task}] = true
 	}
 	return b
+}
+
+// enter notes an attempt. Those at one rollout come in order.
+func (b *books) enter(t record.Trial) {
+	b.trials[t.Address] = t
+	p := prompt{t.Kind, t.Step, t.Task}
+	b.attempts[p]++
+	if t.Reward == nil || t.Outcome != trace.Completed && t.Outcome != trace.AgentFailed {
+		return
+	}
+	if b.rewards[p] == nil {
+		b.rewards[p] = map[int]float64{}
+	}
+	b.rewards[p][t.Sample] = *t.Reward
+}
+
+// flat reports whether all samples of a prompt came to the same reward, so that the
+// step could replace it.
+func (b *books) flat(p prompt) bool {
+	n := b.spec.Training.SamplesPerTask
+	first, ok := b.rewards[p][0]
+	for i := range n {
+		r, has := b.rewards[p][i]
+		ok = ok && has && r == first
+	}
+	return ok && n > 1
 }
 
 // read notes what the batch of a step trains on, and whether it is the one that
@@ -149,8 +175,10 @@ func (b *books) step(step int) Step {
 		out.Issued++
 		b.settle(&out, p, b.tasks[index])
 	}
-	// Every quarantined prompt is replaced, a replacement too.
-	for k := 0; k < out.Quarantined; k++ {
+	// Every prompt that is quarantined or flat is replaced, a replacement too. Those
+	// of the stream and then the reserves in their turn are in the order in which the
+	// step decided about them.
+	for k := 0; k < out.Quarantined+out.Flat; k++ {
 		out.Refills++
 		b.settle(&out, prompt{trace.Reserve, step, k}, b.tasks[tasks.Reserve(b.spec.Seed, n, step, k)])
 	}
@@ -184,7 +212,15 @@ func (b *books) settle(out *Step, p prompt, task tasks.Task) {
 			missing++
 		}
 	}
+	left := b.spec.Training.DynamicSampling - out.Flat // replacements
+	due := left > 0 && !b.quarantined[p] && b.flat(p)
+	if due && len(uses) > 0 {
+		b.fault("%s was trained, although its rewards are all equal and the step could still replace %d", p, left)
+	}
 	switch {
+	case due && len(uses) == 0:
+		out.Flat++
+		out.FlatSamples += len(times)
 	case b.quarantined[p] && len(uses) == 0:
 		out.Quarantined++
 	case b.quarantined[p]:

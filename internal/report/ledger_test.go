@@ -36,6 +36,8 @@ type ledger struct {
 	samples int
 	// batches are the attempts that each step trains on, until they are written.
 	batches map[int][]trace.Address
+	// earned are the rewards of attempts that are not the usual one.
+	earned map[trace.Address]float64
 	// edit changes the batch of a step before it is written.
 	edit func(step int, b *model.Batch)
 	// versionBatch is what versions say they were trained on, where not the batch.
@@ -63,7 +65,7 @@ func newLedger(t testing.TB) *ledger {
 func emptyLedger(t testing.TB, training spec.Training) *ledger {
 	t.Helper()
 	dir := t.TempDir()
-	l := &ledger{t: t, path: filepath.Join(dir, "store.db"), samples: samples, batches: map[int][]trace.Address{}, versionBatch: map[int]string{}}
+	l := &ledger{t: t, path: filepath.Join(dir, "store.db"), samples: samples, batches: map[int][]trace.Address{}, versionBatch: map[int]string{}, earned: map[trace.Address]float64{}}
 	var err error
 	l.store, err = store.Open(t.Context(), l.path, nil)
 	require.NoError(t, err)
@@ -116,7 +118,7 @@ func (l *ledger) seal(a trace.Address, outcome trace.Outcome) {
 	l.t.Helper()
 	s := trace.Attempt{Address: a, Outcome: outcome}
 	if outcome != trace.InfraFault {
-		reward := 0.5
+		reward := usual
 		s.Reward = &reward
 	}
 	if outcome == trace.AgentFailed {
@@ -125,10 +127,27 @@ func (l *ledger) seal(a trace.Address, outcome trace.Outcome) {
 	require.NoError(l.t, l.store.SealAttempt(l.t.Context(), s))
 }
 
-func (l *ledger) quarantine(kind trace.Kind, task int) {
+// usual is the reward of an attempt of which nothing else is said.
+const usual = 0.5
+
+func (l *ledger) reward(a trace.Address) float64 {
+	if r, ok := l.earned[a]; ok {
+		return r
+	}
+	return usual
+}
+
+func (l *ledger) sealWith(a trace.Address, reward float64) {
+	l.t.Helper()
+	require.NoError(l.t, l.store.SealAttempt(l.t.Context(), trace.Attempt{Address: a, Outcome: trace.Completed, Reward: &reward}))
+}
+
+func (l *ledger) quarantine(kind trace.Kind, task int) { l.quarantineAt(2, kind, task) }
+
+func (l *ledger) quarantineAt(step int, kind trace.Kind, task int) {
 	l.t.Helper()
 	require.NoError(l.t, l.store.PutQuarantine(l.t.Context(), record.Quarantine{
-		Run: "demo", Policy: "main", Step: 2, Kind: kind, Task: task, Index: 1, Reason: "the grader has no answer",
+		Run: "demo", Policy: "main", Step: step, Kind: kind, Task: task, Index: 1, Reason: "the grader has no answer",
 	}))
 }
 
@@ -138,7 +157,7 @@ func (l *ledger) report() report.Report {
 	for step := 1; step <= len(l.batches); step++ {
 		b := model.Batch{Format: model.BatchFormat, Policy: "main", Step: step, VocabSize: 4}
 		for i, a := range l.batches[step] {
-			b.Trajectories = append(b.Trajectories, model.BatchTrajectory{Attempt: a.String(), Group: i / l.samples, Reward: 0.5})
+			b.Trajectories = append(b.Trajectories, model.BatchTrajectory{Attempt: a.String(), Group: i / l.samples, Reward: l.reward(a)})
 			b.Rows = append(b.Rows, model.BatchRow{
 				Row: model.Row{Tokens: []int32{1, 2}, Temperature: 1}, Sampled: []bool{false, true}, Logprobs: []float32{0, -1},
 				Advantages: []float32{0, 1}, Calls: []int32{-1, 0}, Trajectory: i,

@@ -9,11 +9,18 @@ import (
 
 // Prompts accounts for the prompts of finished steps. A prompt is a task at a
 // place of a stream, and each was trained exactly once, with all its samples, or
-// quarantined: Issued + Refills = Trained + Quarantined + Skipped + Duplicated.
+// quarantined, or replaced because it was flat:
+// Issued + Refills = Trained + Quarantined + Flat + Skipped + Duplicated.
 type Prompts struct {
 	Issued      int `json:"issued"`  // by the stream of tasks
-	Refills     int `json:"refills"` // from the reserve, one for each that was quarantined
+	Refills     int `json:"refills"` // from the reserve, one for each quarantined or flat
 	Quarantined int `json:"quarantined"`
+	// Flat were tried, but not trained: all their rewards were equal, and a step with
+	// training.dynamic_sampling put another prompt in the place.
+	Flat int `json:"flat"`
+	// FlatSamples are the rollouts of those; they counted, and nothing was learned
+	// from them.
+	FlatSamples int `json:"flat_samples"`
 	Trained     int `json:"trained"`    // exactly once
 	Skipped     int `json:"skipped"`    // not trained, or in part
 	Duplicated  int `json:"duplicated"` // trained more than once
@@ -27,6 +34,8 @@ func (p *Prompts) add(q Prompts) {
 	p.Issued += q.Issued
 	p.Refills += q.Refills
 	p.Quarantined += q.Quarantined
+	p.Flat += q.Flat
+	p.FlatSamples += q.FlatSamples
 	p.Trained += q.Trained
 	p.Skipped += q.Skipped
 	p.Duplicated += q.Duplicated

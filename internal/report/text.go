@@ -54,6 +54,9 @@ func (p *page) writePrompts(r Report) {
 	p.line("  refills           %8d", q.Refills)
 	p.line("  trained once      %8d  (%d samples)", q.Trained, r.Samples)
 	p.line("  quarantined       %8d", q.Quarantined)
+	if q.Flat > 0 {
+		p.line("  flat              %8d  (%d samples; not trained: equal rewards)", q.Flat, q.FlatSamples)
+	}
 	p.line("  skipped           %8d", q.Skipped)
 	p.line("  duplicated        %8d", q.Duplicated)
 	if q.Unexpected > 0 {

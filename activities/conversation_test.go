@@ -1,0 +1,107 @@
+package activities_test
+
+import (
+	"slices"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fulgurite/fulgurite/dialog"
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/checkpoint"
+	"github.com/fulgurite/fulgurite/model/hf"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// off is how far log-probabilities on record are from those of the version that
+// trains, token after token: ratios on either side of every bound, none at one.
+func off(token int) float32 {
+	return []float32{-0.45, 0.1, 0.31, -0.12, 0.02, -0.3, 0.55, 0.17}[token%8]
+}
+
+// conversation are the calls of one attempt, each of another length: three that
+// extend each other, and one that goes back to the first and takes another way.
+func (w *world) conversation(seed int32, parent model.Trainer) []trace.Call {
+	w.t.Helper()
+	span := func(from, n int32) []int32 {
+		out := make([]int32, n)
+		for i := range out {
+			out[i] = 20 + (seed*7+from*11+int32(i*i)*3+int32(i))%80
+		}
+		return out
+	}
+	calls := make([]trace.Call, 4)
+	prompt := span(0, 3)
+	for seq := range calls {
+		if seq == 3 {
+			prompt = append(append(slices.Clone(calls[0].Prompt), calls[0].Completion...), span(9, 2)...)
+		}
+		c := trace.Call{Seq: seq, Seed: uint64(seq), Temperature: 0.8, Prompt: slices.Clone(prompt), Completion: span(int32(seq)+1, 2+(seed+int32(3*seq))%5)}
+		row := model.Row{Tokens: append(slices.Clone(c.Prompt), c.Completion...), Temperature: c.Temperature}
+		logprobs, _, err := parent.Score(w.t.Context(), []model.Row{row})
+		require.NoError(w.t, err)
+		for i, l := range logprobs[0][len(c.Prompt)-1:] {
+			c.Logprobs = append(c.Logprobs, min(l+off(int(seed)+5*seq+i), 0))
+		}
+		calls[seq] = c
+		prompt = append(slices.Clone(row.Tokens), span(int32(seq)+5, 2)...)
+	}
+	return calls
+}
+
+// conversations stores two batches of step that hold the same calls: merged into
+// sequences, and each by itself.
+func (w *world) conversations(step int, e model.Engine) (merged, apart string) {
+	w.t.Helper()
+	c, _, err := checkpoint.Load(w.t.Context(), w.blobs, w.manifest(step-1))
+	require.NoError(w.t, err)
+	parent, err := e.NewTrainer(c)
+	require.NoError(w.t, err)
+	defer parent.Close()
+	var batches [2]model.Batch
+	for i := range batches {
+		batches[i] = model.Batch{Policy: model.DefaultPolicy, Step: step, VocabSize: dialog.Compact().VocabSize()}
+	}
+	for i := range 4 {
+		calls := w.conversation(int32(i), parent)
+		for j := range batches {
+			batches[j].Trajectories = append(batches[j].Trajectories, model.BatchTrajectory{Attempt: "demo/train-1/0/0/1", Group: i / 2})
+		}
+		batches[0].Rows = append(batches[0].Rows, laidOut(i, calls)...)
+		for _, one := range calls {
+			batches[1].Rows = append(batches[1].Rows, laidOut(i, []trace.Call{one})...)
+		}
+	}
+	require.Len(w.t, batches[0].Rows, 8)
+	require.Len(w.t, batches[1].Rows, 16)
+	var digests [2]string
+	for i := range batches {
+		batches[i].Count()
+		data, err := hf.EncodeBatch(batches[i])
+		require.NoError(w.t, err)
+		digests[i], err = w.blobs.Put(w.t.Context(), data)
+		require.NoError(w.t, err)
+	}
+	return digests[0], digests[1]
+}
+
+// laidOut are the rows of calls; the advantage of a call depends on the attempt and
+// the call, and is of either sign.
+func laidOut(trajectory int, calls []trace.Call) []model.BatchRow {
+	var out []model.BatchRow
+	for _, s := range trace.Merge(calls) {
+		n := len(s.Tokens)
+		r := model.BatchRow{
+			Row: model.Row{Tokens: s.Tokens, Temperature: s.Temperature}, Sampled: s.Sampled, Logprobs: s.Logprobs,
+			Advantages: make([]float32, n), Calls: make([]int32, n), Trajectory: trajectory,
+		}
+		for i, c := range s.Call {
+			r.Calls[i] = -1
+			if c >= 0 {
+				seq := calls[c].Seq
+				r.Calls[i], r.Advantages[i] = int32(seq), []float32{1, -0.6, 0.8, -1.3, 0.4}[(trajectory+seq)%5]
+			}
+		}
+		out = append(out, r)
+	}
+	return out
+}

@@ -1,0 +1,162 @@
+package activities
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/fulgurite/fulgurite/internal/judge"
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/tasks"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// JudgeCallsInput asks what the calls of a step were worth.
+type JudgeCallsInput struct {
+	Run    string  `json:"run"`
+	Policy string  `json:"policy"`
+	Step   int     `json:"step"`
+	Groups []Group `json:"groups"`
+}
+
+// JudgeCallsResult names the blob with the scores, a record.Judgments.
+type JudgeCallsResult struct {
+	Judgments string             `json:"judgments"`
+	Metrics   map[string]float64 `json:"metrics"`
+}
+
+// judgeSlack is what one answer of a judge may take beyond its own limit until it
+// counts as no progress: time for the store.
+const judgeSlack = 20 * time.Second
+
+// JudgeCalls has the spec's judge score every call of the attempts that count. What
+// was judged before, by an earlier execution or for another run, is not judged again.
+// A judge that is away is an error that passes; one that says what can't be read, or
+// would have to be asked more often than the spec allows, ends the run. No attempt
+// gets a made-up score in its place: which ones would depend on what was judged
+// before, and so equal runs would learn different things.
+func (c *Coordinator) JudgeCalls(ctx context.Context, in JudgeCallsInput) (_ JudgeCallsResult, err error) {
+	defer settle(&err)
+	attempts, s, err := c.evidence(ctx, in)
+	if err != nil {
+		return JudgeCallsResult{}, fmt.Errorf("step %d of %s: %w", in.Step, in.Run, err)
+	}
+	o, err := judgeOptions(s.Credit)
+	if err != nil {
+		return JudgeCallsResult{}, err
+	}
+	j := judge.New(o, c.Ledger, in.Run, in.Policy, in.Step)
+	defer j.Close()
+	scores, err := beating(ctx, beat{progress: func() any { return j.Progress() }, stall: o.Timeout + judgeSlack},
+		func(ctx context.Context) ([][]float64, error) { return j.Scores(ctx, attempts) })
+	switch {
+	case errors.Is(err, judge.ErrNonsense), errors.Is(err, judge.ErrRequests), errors.Is(err, judge.ErrRefused):
+		return JudgeCallsResult{}, invalid(fmt.Errorf("step %d of %s: %w; change credit.judge and start another run: what is judged stays judged", in.Step, in.Run, err))
+	case err != nil:
+		return JudgeCallsResult{}, fmt.Errorf("step %d of %s: %w", in.Step, in.Run, err)
+	}
+	return c.keepJudgments(ctx, in, scores)
+}
+
+// evidence is what the judge is told, attempt by attempt.
+func (c *Coordinator) evidence(ctx context.Context, in JudgeCallsInput) ([]judge.Attempt, spec.Spec, error) {
+	var shelf library
+	v, err := shelf.open(ctx, in.Run, c.Runs, c.Blobs)
+	if err != nil {
+		return nil, spec.Spec{}, err
+	}
+	if v.spec.Credit.Judge == nil {
+		return nil, v.spec, invalid(errors.New("the spec has no credit.judge"))
+	}
+	codec, err := c.Codecs(v.spec.Model.Codec)
+	if err != nil {
+		return nil, v.spec, invalid(err)
+	}
+	of := addresses(AssignCreditInput{Run: in.Run, Policy: in.Policy, Step: in.Step, Groups: in.Groups})
+	trajectories, err := c.Attempts.Trajectories(ctx, of)
+	if err != nil {
+		return nil, v.spec, fmt.Errorf("read its trajectories: %w", err)
+	}
+	var out []judge.Attempt
+	for _, g := range in.Groups {
+		task, err := v.stands(g, in.Step)
+		if err != nil {
+			return nil, v.spec, err
+		}
+		for _, reward := range g.Rewards {
+			if len(out) == len(trajectories) {
+				return nil, v.spec, invalid(fmt.Errorf("task %d has %d attempts and %d rewards", g.Task, len(g.Attempts), len(g.Rewards)))
+			}
+			t := trajectories[len(out)]
+			if t.TaskID != task.ID {
+				return nil, v.spec, invalid(fmt.Errorf("%s tried task %q, but the stream has task %q there", t.Address, t.TaskID, task.ID))
+			}
+			out = append(out, judge.Of(t, task, reward, codec))
+		}
+	}
+	return out, v.spec, nil
+}
+
+// stands is the task that the streams have where a group of a step stands.
+func (v *volume) stands(g Group, step int) (tasks.Task, error) {
+	n := len(v.tasks[trace.Train])
+	if n == 0 {
+		return tasks.Task{}, invalid(fmt.Errorf("run %s has no train split", v.run.Name))
+	}
+	if g.Kind == trace.Reserve {
+		return v.task(g.Kind, tasks.Reserve(v.spec.Seed, n, step, g.Task))
+	}
+	index, _ := tasks.At(v.spec.Seed, n, g.Task)
+	return v.task(trace.Train, index)
+}
+
+// judgeOptions reads the spec's judge. A key that is not there is an error that
+// passes: whoever starts the worker can give it one.
+func judgeOptions(c spec.Credit) (judge.Options, error) {
+	of := c.Judge
+	o := judge.Options{
+		URL: of.URL, Model: of.Model, Rubric: of.Rubric, Requests: of.Requests, Timeout: time.Duration(of.Seconds * float64(time.Second)),
+	}
+	if of.Key == "" {
+		return o, nil
+	}
+	if o.Key = os.Getenv(of.Key); o.Key == "" {
+		return o, fmt.Errorf("credit.judge.key: the environment variable %s is not set for this worker: start it with the judge's API key there", of.Key)
+	}
+	return o, nil
+}
+
+func (c *Coordinator) keepJudgments(ctx context.Context, in JudgeCallsInput, scores [][]float64) (JudgeCallsResult, error) {
+	data, err := json.Marshal(record.Judgments{Scores: scores})
+	if err != nil {
+		return JudgeCallsResult{}, fmt.Errorf("encode the judgments of step %d: %w", in.Step, err)
+	}
+	digest, err := c.Blobs.Put(ctx, data)
+	if err != nil {
+		return JudgeCallsResult{}, fmt.Errorf("store the judgments of step %d: %w", in.Step, err)
+	}
+	judgments, err := c.Ledger.Judged(ctx, in.Run, in.Policy, in.Step)
+	if err != nil {
+		return JudgeCallsResult{}, err
+	}
+	nonsense, err := c.Ledger.Nonsense(ctx, in.Run, in.Policy, in.Step)
+	if err != nil {
+		return JudgeCallsResult{}, err
+	}
+	calls, sum := 0, 0.0
+	for _, of := range scores {
+		for _, s := range of {
+			calls, sum = calls+1, sum+s
+		}
+	}
+	return JudgeCallsResult{Judgments: digest, Metrics: map[string]float64{
+		"judge/score":       sum / float64(max(1, calls)),
+		"judge/calls":       float64(calls),
+		"judge/requests":    float64(judgments + len(nonsense)), // of this step; what stood before took none
+		"judge/asked_again": float64(len(nonsense)),
+	}}, nil
+}

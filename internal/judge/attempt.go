@@ -1,0 +1,86 @@
+package judge
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// Attempt is what a judge is told of an attempt. Its JSON is part of what judgments
+// are kept under: who changes it changes promptVersion.
+type Attempt struct {
+	// Address is for errors; the judge is not told.
+	Address trace.Address `json:"-"`
+	Task    string        `json:"task"`
+	// Expected is the right answer, where the task has one.
+	Expected string `json:"expected_answer,omitempty"`
+	Calls    []Call `json:"calls"`
+	Result   string `json:"result"`
+	// Failure says in one word how the agent failed.
+	Failure string  `json:"failure,omitempty"`
+	Reward  float64 `json:"reward"`
+}
+
+// Call is one of its calls.
+type Call struct {
+	Number int    `json:"call"` // from 1
+	Agent  string `json:"agent,omitempty"`
+	// Asked is what is new: the results of tools, what a user says; all of the dialog
+	// where it continues no earlier call.
+	Asked    []Message `json:"asked"`
+	Answered Message   `json:"answered"`
+	// Problem says why an answer that looks like the call of a tool is none.
+	Problem string `json:"problem,omitempty"`
+}
+
+// Message is one turn.
+type Message struct {
+	Role    string `json:"role,omitempty"`
+	Thought string `json:"thought,omitempty"`
+	Text    string `json:"text"`
+	Tools   []Tool `json:"tool_calls,omitempty"`
+}
+
+// Tool is a tool that an answer calls.
+type Tool struct {
+	Name      string `json:"name"`
+	Arguments string `json:"arguments"`
+}
+
+// content is the attempt as the judge reads it.
+func (a Attempt) content() (string, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", " ")
+	if err := e.Encode(a); err != nil {
+		return "", fmt.Errorf("encode attempt %s: %w", a.Address, err)
+	}
+	return b.String(), nil
+}
+
+// A text longer than both together is told by its beginning and its end, in bytes.
+const (
+	headBytes = 5000
+	tailBytes = 3000
+)
+
+// excerpt is text as far as a judge is told, which is told how much is missing.
+func excerpt(text string) string {
+	text = strings.ToValidUTF8(text, "\uFFFD")
+	if len(text) <= headBytes+tailBytes {
+		return text
+	}
+	head, tail := headBytes, len(text)-tailBytes
+	for !utf8.RuneStart(text[head]) {
+		head--
+	}
+	for !utf8.RuneStart(text[tail]) {
+		tail++
+	}
+	return fmt.Sprintf("%s\n[%d bytes are left out here]\n%s", text[:head], tail-head, text[tail:])
+}

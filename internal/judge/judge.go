@@ -1,0 +1,190 @@
+package judge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+const (
+	// tries is how often a judge is asked about an attempt until its answer can be read.
+	tries = 5
+	// atOnce is the most requests that wait for an answer.
+	atOnce = 8
+)
+
+// Final errors.
+var (
+	// ErrNonsense means that no answer about an attempt could be read.
+	ErrNonsense = errors.New("the judge answers nonsense")
+	// ErrRequests means that a step would need more requests than it may make.
+	ErrRequests = errors.New("no requests are left")
+	// ErrRefused means that the judge's API does not take what it is asked.
+	ErrRefused = errors.New("the judge refuses what it is asked")
+)
+
+// Judgments keeps judgments for good.
+type Judgments interface {
+	// PutJudgment returns the judgment that stands under the key, and whether this
+	// call made it.
+	PutJudgment(ctx context.Context, j record.Judgment) (record.Judgment, bool, error)
+	Judgment(ctx context.Context, key string) (record.Judgment, error)
+	// Judged counts the judgments that a step had made.
+	Judged(ctx context.Context, run, policy string, step int) (int, error)
+	// PutNonsense keeps an answer that could not be read, and Nonsense lists those of a
+	// step: each is a request that was made.
+	PutNonsense(ctx context.Context, n record.Nonsense) error
+	Nonsense(ctx context.Context, run, policy string, step int) ([]record.Nonsense, error)
+}
+
+// Options say whom to ask.
+type Options struct {
+	URL, Model string
+	// Key is sent along, if it is not empty.
+	Key    string
+	Rubric string
+	// Requests is the most that a step may make. Only those that were answered count,
+	// whatever the answer: a judge that is away is asked for as long as it takes.
+	Requests int
+	// Timeout of one answer.
+	Timeout time.Duration
+}
+
+// Progress is how far a judge has come.
+type Progress struct {
+	Judged int64 `json:"judged"` // attempts
+	Asked  int64 `json:"asked"`  // requests that have come back, with whatever
+}
+
+// Judge scores the attempts of a step. It is made for one, and closed after it.
+type Judge struct {
+	Options
+	run, policy string
+	step        int
+	kept        Judgments
+	client      *client
+	left        atomic.Int64 // requests
+	judged      atomic.Int64 // these are the numbers of Progress
+	asked       atomic.Int64
+	failed      atomic.Bool
+}
+
+// New returns a judge for a step.
+func New(o Options, kept Judgments, run, policy string, step int) *Judge {
+	return &Judge{Options: o, run: run, policy: policy, step: step, kept: kept, client: newClient(o)}
+}
+
+// Close lets go of idle connections.
+func (j *Judge) Close() { j.client.transport.CloseIdleConnections() }
+
+// Progress says how far Scores has come. It is safe for concurrent use.
+func (j *Judge) Progress() Progress {
+	return Progress{j.judged.Load(), j.asked.Load()}
+}
+
+// Scores returns the scores of all attempts, call by call. An attempt without calls
+// is asked nothing about, and attempts that are alike are asked about once.
+func (j *Judge) Scores(ctx context.Context, attempts []Attempt) ([][]float64, error) {
+	questions := make([]question, len(attempts))
+	for i, a := range attempts {
+		var err error
+		if questions[i], err = j.question(a); err != nil {
+			return nil, err
+		}
+	}
+	scores, open, err := j.look(ctx, questions)
+	if err != nil {
+		return nil, err
+	}
+	made, err := j.ask(ctx, open)
+	if err != nil {
+		return nil, err
+	}
+	for i, q := range open {
+		scores[q.key] = made[i]
+	}
+	out := make([][]float64, len(attempts))
+	for i, q := range questions {
+		out[i] = append([]float64{}, scores[q.key]...)
+		if len(out[i]) != q.calls {
+			return nil, fmt.Errorf("judgment %s of attempt %s has %d scores for %d calls", q.key, q.address, len(out[i]), q.calls)
+		}
+	}
+	return out, nil
+}
+
+// look finds the judgments that stand, and the questions that are open, each once.
+func (j *Judge) look(ctx context.Context, questions []question) (scores map[string][]float64, open []question, err error) {
+	scores = map[string][]float64{}
+	for _, q := range questions {
+		if _, seen := scores[q.key]; seen || q.calls == 0 {
+			continue
+		}
+		switch known, err := j.kept.Judgment(ctx, q.key); {
+		case errors.Is(err, trace.ErrNotFound):
+			open = append(open, q)
+		case err != nil:
+			return nil, nil, err
+		default:
+			j.judged.Add(1)
+			scores[q.key] = known.Scores
+			continue
+		}
+		scores[q.key] = nil
+	}
+	return scores, open, nil
+}
+
+// ask puts the open questions. What is asked when one fails is waited for and kept,
+// and nothing more is asked.
+func (j *Judge) ask(ctx context.Context, open []question) ([][]float64, error) {
+	if len(open) == 0 {
+		return nil, nil
+	}
+	judgments, err := j.kept.Judged(ctx, j.run, j.policy, j.step)
+	if err != nil {
+		return nil, err
+	}
+	nonsense, err := j.kept.Nonsense(ctx, j.run, j.policy, j.step)
+	if err != nil {
+		return nil, err
+	}
+	left := j.Requests - judgments - len(nonsense)
+	if len(open) > left {
+		return nil, fmt.Errorf("%w: %d attempts of step %d are yet to be judged, and credit.judge.requests allows %d, of which %d were used for judgments and %d for answers that could not be read",
+			ErrRequests, len(open), j.step, j.Requests, judgments, len(nonsense))
+	}
+	for i := range open {
+		for _, n := range nonsense {
+			if n.Judgment == open[i].key {
+				open[i].nonsense = max(open[i].nonsense, n.Try)
+			}
+		}
+	}
+	j.left.Store(int64(left))
+	out := make([][]float64, len(open))
+	var g errgroup.Group
+	g.SetLimit(atOnce)
+	for i, q := range open {
+		g.Go(func() error {
+			if j.failed.Load() {
+				return nil
+			}
+			var err error
+			if out[i], err = j.settle(ctx, q); err != nil {
+				j.failed.Store(true)
+				return fmt.Errorf("judge attempt %s by %s: %w", q.address, j.Model, err)
+			}
+			j.judged.Add(1)
+			return nil
+		})
+	}
+	return out, g.Wait()
+}

@@ -1,0 +1,82 @@
+package judge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/sashabaranov/go-openai"
+)
+
+// mostBytes of an answer's body are read.
+const mostBytes = 4 << 20
+
+// client asks a model behind an API as OpenAI's. No temperature is given: models that
+// reason refuse one, and a judgment is made once however it is sampled.
+type client struct {
+	api       *openai.Client
+	transport *http.Transport
+	model     string
+	timeout   time.Duration
+}
+
+func newClient(o Options) *client {
+	transport := &http.Transport{
+		Proxy:               http.ProxyFromEnvironment,
+		DialContext:         (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
+		MaxIdleConnsPerHost: atOnce, IdleConnTimeout: time.Minute,
+	}
+	config := openai.DefaultConfig(o.Key)
+	config.BaseURL = strings.TrimSuffix(o.URL, "/")
+	config.HTTPClient = &http.Client{Transport: bounded{patient{transport}}}
+	return &client{openai.NewClientWithConfig(config), transport, o.Model, o.Timeout}
+}
+
+// ask returns what the model answers. An error that wraps ErrRefused is about what it
+// was asked; any other may pass.
+func (c *client) ask(ctx context.Context, messages []openai.ChatCompletionMessage) (string, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.timeout, fmt.Errorf("no answer within %s", c.timeout))
+	defer cancel()
+	r, err := c.api.CreateChatCompletion(ctx, openai.ChatCompletionRequest{Model: c.model, Messages: messages})
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return "", fmt.Errorf("%w: %w", context.Cause(ctx), err)
+	case refused(err):
+		return "", fmt.Errorf("%w: %w", ErrRefused, err)
+	case err != nil:
+		return "", err
+	case len(r.Choices) == 0:
+		return "", nil // an answer without words
+	}
+	return r.Choices[0].Message.Content, nil
+}
+
+// refused reports whether an API would not take the request as such, most likely
+// because it is too long. Other refusals, such as a wrong key or a model that is not
+// there, can be mended without another request.
+func refused(err error) bool {
+	status := 0
+	var api *openai.APIError
+	var other *openai.RequestError
+	if errors.As(err, &api) {
+		status = api.HTTPStatusCode
+	} else if errors.As(err, &other) {
+		status = other.HTTPStatusCode
+	}
+	return status == http.StatusBadRequest || status == http.StatusRequestEntityTooLarge || status == http.StatusUnprocessableEntity
+}
+
+// bounded reads no more of an answer than a judge has to say.
+type bounded struct{ http.RoundTripper }
+
+func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := b.RoundTripper.RoundTrip(r)
+	if err == nil {
+		response.Body = http.MaxBytesReader(nil, response.Body, mostBytes)
+	}
+	return response, err
+}

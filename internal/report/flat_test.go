@@ -1,0 +1,131 @@
+package report_test
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fulgurite/fulgurite/internal/report"
+	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// newFlatLedger is a run of one step that may replace two flat groups. Of its tasks
+// the first was flat, the second quarantined; what stood in for the first was flat
+// too, and what stood in for that is flat and trained all the same.
+func newFlatLedger(t *testing.T) *ledger {
+	t.Helper()
+	l := emptyLedger(t, spec.Training{Steps: 2, TasksPerStep: perStep, SamplesPerTask: samples, DynamicSampling: 2})
+	l.rewarded(1, trace.Train, 0, false, 0.5, 0.5)
+	l.begin(at(1, trace.Train, 1, 0, 1).RolloutID)
+	l.quarantineAt(1, trace.Train, 1)
+	l.rewarded(1, trace.Train, 2, true, 0, 1)
+	l.rewarded(1, trace.Reserve, 0, false, 1, 1) // for the first
+	l.rewarded(1, trace.Reserve, 1, true, 1, 0)  // for the second
+	l.rewarded(1, trace.Reserve, 2, true, 0, 0)  // for that of the first: nothing is left to replace it
+	return l
+}
+
+// rewarded runs a group to these rewards, after an attempt at each sample that a
+// fault ended, and trains on it or does not.
+func (l *ledger) rewarded(step int, kind trace.Kind, task int, train bool, rewards ...float64) {
+	for sample, reward := range rewards {
+		id := trace.RolloutID{Run: "demo", Kind: kind, Step: step, Task: task, Sample: sample}
+		l.seal(l.begin(id), trace.InfraFault)
+		a := l.begin(id)
+		l.sealWith(a, reward)
+		if train {
+			l.batches[step] = append(l.batches[step], a)
+			l.earned[a] = reward
+		}
+	}
+}
+
+func TestReplacedFlatPromptsAreAccountedFor(t *testing.T) {
+	t.Parallel()
+	r := newFlatLedger(t).report()
+	require.Empty(t, r.Faults)
+	want := report.Prompts{Issued: 3, Refills: 3, Quarantined: 1, Flat: 2, FlatSamples: 4, Trained: 3}
+	require.Equal(t, want, r.Prompts)
+	require.Equal(t, []report.Step{{Step: 1, Prompts: want, Samples: 6, Attempts: 21}}, r.ByStep)
+	var text bytes.Buffer
+	require.NoError(t, r.WriteText(&text))
+	require.Contains(t, text.String(), "flat                     2  (4 samples; not trained: equal rewards)")
+}
+
+func TestAReportSaysWhatIsWrongWithFlatPrompts(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		damage func(l *ledger)
+		want   report.Prompts
+		fault  string
+	}{
+		"a group that varies is left out": {
+			func(l *ledger) { l.batches[1] = l.batches[1][samples:] },
+			report.Prompts{Issued: 3, Refills: 3, Quarantined: 1, Flat: 2, FlatSamples: 4, Trained: 2, Skipped: 1}, "train-1/2 was neither trained nor quarantined",
+		},
+		"one flat group too many is left out": {
+			func(l *ledger) { l.batches[1] = l.batches[1][:2*samples] },
+			report.Prompts{Issued: 3, Refills: 3, Quarantined: 1, Flat: 2, FlatSamples: 4, Trained: 2, Skipped: 1}, "reserve-1/2 was neither trained nor quarantined",
+		},
+		"a flat group is trained instead of replaced": {
+			func(l *ledger) {
+				for sample := range samples {
+					l.batches[1] = append(l.batches[1], at(1, trace.Train, 0, sample, 2))
+					l.earned[at(1, trace.Train, 0, sample, 2)] = 0.5
+				}
+			},
+			report.Prompts{Issued: 3, Refills: 2, Quarantined: 1, Flat: 1, FlatSamples: 2, Trained: 3, Unexpected: 1},
+			"train-1/0 was trained, although its rewards are all equal and the step could still replace 2",
+		},
+		"a replacement for nothing": {
+			func(l *ledger) { l.begin(at(1, trace.Reserve, 3, 0, 1).RolloutID) },
+			report.Prompts{Issued: 3, Refills: 3, Quarantined: 1, Flat: 2, FlatSamples: 4, Trained: 3, Unexpected: 1}, "reserve-1/3 was tried, but no stream has it",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newFlatLedger(t)
+			c.damage(l)
+			r := l.report()
+			require.False(t, r.OK())
+			require.True(t, slices.ContainsFunc(r.Faults, func(f string) bool { return strings.Contains(f, c.fault) }), "%q", r.Faults)
+			require.Equal(t, c.want, r.Prompts)
+		})
+	}
+}
+
+func TestWithoutDynamicSamplingNoPromptIsFlat(t *testing.T) {
+	t.Parallel()
+	l := emptyLedger(t, spec.Training{Steps: 1, TasksPerStep: perStep, SamplesPerTask: samples})
+	l.rewarded(1, trace.Train, 0, false, 0.5, 0.5)
+	l.rewarded(1, trace.Train, 1, true, 0, 1)
+	l.rewarded(1, trace.Train, 2, true, 0, 0)
+	r := l.report()
+	require.Equal(t, report.Prompts{Issued: 3, Trained: 2, Skipped: 1}, r.Prompts)
+}
+
+func TestAGroupThatLacksARewardIsNotFlat(t *testing.T) {
+	t.Parallel()
+	l := emptyLedger(t, spec.Training{Steps: 1, TasksPerStep: perStep, SamplesPerTask: samples, DynamicSampling: 3})
+	l.rewarded(1, trace.Train, 0, false, 0.5)
+	l.rewarded(1, trace.Train, 1, true, 0, 1)
+	l.rewarded(1, trace.Train, 2, true, 1, 0)
+	r := l.report()
+	require.Equal(t, report.Prompts{Issued: 3, Trained: 2, Skipped: 1}, r.Prompts)
+}
+
+func TestASingleSampleIsNotFlat(t *testing.T) {
+	t.Parallel()
+	l := emptyLedger(t, spec.Training{Steps: 1, TasksPerStep: perStep, SamplesPerTask: 1, DynamicSampling: 3})
+	l.samples = 1
+	for task := range perStep {
+		l.rewarded(1, trace.Train, task, true, 0.5)
+	}
+	r := l.report()
+	require.Empty(t, r.Faults)
+	require.Equal(t, report.Prompts{Issued: 3, Trained: 3}, r.Prompts)
+}

@@ -1,0 +1,66 @@
+package signals
+
+import (
+	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+type spanID struct{ trace, span string }
+
+// exceptions finds the calls after which an agent, or a step of it, failed by
+// itself: a span that failed although nothing within it did. What went wrong in a
+// tool is the tool's error, and what went wrong in a model call is not the policy's.
+// The last call before the span's end is the one that led there.
+func (r *reading) exceptions() {
+	all, explained := map[spanID]trace.Span{}, map[spanID]bool{}
+	for _, s := range r.Spans {
+		all[spanID{s.Trace, s.ID}] = s
+		if s.Failed {
+			explained[spanID{s.Trace, s.Parent}] = true
+		}
+	}
+	for _, s := range r.Spans {
+		own := s.Kind == trace.AgentSpan || s.Kind == trace.OtherSpan
+		if !s.Failed || !own || explained[spanID{s.Trace, s.ID}] || withinTool(s, all) {
+			continue
+		}
+		if i := r.before(s.Ended); i >= 0 {
+			r.set(i, spec.SignalException, true)
+		}
+	}
+}
+
+// withinTool reports whether a span is part of a tool that ran.
+func withinTool(s trace.Span, all map[spanID]trace.Span) bool {
+	for range all { // ids are the sender's, and parents may go in a circle
+		parent, ok := all[spanID{s.Trace, s.Parent}]
+		if !ok {
+			return false
+		}
+		if parent.Kind == trace.ToolSpan {
+			return true
+		}
+		s = parent
+	}
+	return false
+}
+
+// told takes the word of events: one that has the name of a signal that only the
+// agent can know of is that signal, of the call in its field call_id, else of the
+// last call before it.
+func (r *reading) told() {
+	for _, e := range r.Events {
+		switch e.Name {
+		case spec.SignalToolError, spec.SignalException, spec.SignalRecovered:
+		default:
+			continue
+		}
+		i := r.before(e.At)
+		if id, ok := e.Fields["call_id"].(string); ok {
+			i = r.byID(id)
+		}
+		if i >= 0 {
+			r.set(i, e.Name, true)
+		}
+	}
+}

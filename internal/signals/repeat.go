@@ -1,0 +1,52 @@
+package signals
+
+import (
+	"slices"
+	"strings"
+)
+
+// repeated reports whether call i asks once more for what was asked before: the same
+// request, or in its reply the same tools with the same arguments as the call before
+// it. The further choices of one request repeat nothing.
+func (r *reading) repeated(i int) bool {
+	c := r.History[i]
+	for _, p := range r.History[:i] {
+		if p.Key == c.Key && p.Key != "" && (c.Exchange == "" || origin(p.Exchange) != origin(c.Exchange)) {
+			return true
+		}
+	}
+	p := r.preceding(i)
+	return p >= 0 && len(r.asked[i]) > 0 && sameTools(r.asked[p], r.asked[i])
+}
+
+// preceding is the call before call i: the one that it continues, else the last one
+// of the same agent that is no other choice of the same request; -1 if there is none.
+func (r *reading) preceding(i int) int {
+	c := r.History[i]
+	for k := i - 1; k >= 0; k-- {
+		if c.Parent >= 0 && r.History[k].Seq == c.Parent {
+			return k
+		}
+	}
+	for k := i - 1; k >= 0; k-- {
+		p := r.History[k]
+		if r.callers[k] == r.callers[i] && (p.Exchange == "" || origin(p.Exchange) != origin(c.Exchange)) {
+			return k
+		}
+	}
+	return -1
+}
+
+// origin is the request of an exchange: the gateway names further choices of one
+// request by its name, a slash and their number.
+func origin(exchange string) string {
+	if at := strings.LastIndexByte(exchange, '/'); at >= 0 && strings.Trim(exchange[at+1:], "0123456789") == "" {
+		return exchange[:at]
+	}
+	return exchange
+}
+
+// sameTools reports whether two replies ask for the same, whatever the ids.
+func sameTools(a, b []toolCall) bool {
+	return slices.EqualFunc(a, b, func(x, y toolCall) bool { return x.name == y.name && x.arguments == y.arguments })
+}

@@ -1,0 +1,205 @@
+package workflows_test
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/fulgurite/fulgurite/activities"
+	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/tasks"
+	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/workflows"
+)
+
+// moody rewards a rollout by where it stands alone: about half of the groups of two
+// are flat.
+func moody(in activities.RunAgentInput) float64 {
+	sum := sha256.Sum256([]byte(in.Rollout.String()))
+	return float64(sum[0] & 1)
+}
+
+// wanted is what a step of a run of n tasks is to train on, told one prompt after the
+// other: those of the stream, then every reserve in its turn. It is another way to
+// say what waves do round by round.
+func wanted(s spec.Spec, n, step int, w *world) (groups []activities.Group, replaced int) {
+	type prompt struct {
+		place int
+		kind  trace.Kind
+		task  int
+	}
+	groups = make([]activities.Group, s.Training.TasksPerStep)
+	var queue []prompt
+	for i := range groups {
+		queue = append(queue, prompt{i, trace.Train, (step-1)*len(groups) + i})
+	}
+	for reserves := 0; len(queue) > 0; queue = queue[1:] {
+		p := queue[0]
+		index, _ := tasks.At(s.Seed, n, p.task)
+		g := activities.Group{Task: p.task}
+		if p.kind == trace.Reserve {
+			index, g.Kind = tasks.Reserve(s.Seed, n, step, p.task), p.kind
+		}
+		_, bad := w.poison[index]
+		for sample := range s.Training.SamplesPerTask {
+			g.Attempts = append(g.Attempts, 1)
+			g.Rewards = append(g.Rewards, w.reward(activities.RunAgentInput{
+				Rollout: trace.RolloutID{Run: "run", Kind: p.kind, Step: step, Task: p.task, Sample: sample},
+			}))
+		}
+		same := g.Rewards[0] == g.Rewards[1]
+		if same && !bad && replaced < s.Training.DynamicSampling {
+			replaced++
+		} else if !bad {
+			groups[p.place] = g
+			continue
+		}
+		queue = append(queue, prompt{p.place, trace.Reserve, reserves})
+		reserves++
+	}
+	return groups, replaced
+}
+
+func TestFlatGroupsAreReplacedUntilTheReplacementsAreUsedUp(t *testing.T) {
+	t.Parallel()
+	filled, left := false, false
+	for seed := range uint64(2) {
+		for lag := range 3 {
+			for _, most := range []int{1, 2, 100} {
+				s := testSpec()
+				s.Seed, s.Training.Lag, s.Training.DynamicSampling = seed, lag, most
+				w := &world{score: flat, reward: moody, poison: map[int]string{7: "no input", 23: "no answer", 31: "no grader"}}
+				env := w.environment(s)
+				env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
+				require.NoError(t, env.GetWorkflowError())
+				require.Len(t, w.batches, 4)
+				for i, b := range w.batches {
+					groups, replaced := wanted(s, 50, i+1, w)
+					require.Equal(t, groups, b.Groups, "seed %d, lag %d, %d replacements, step %d", seed, lag, most, i+1)
+					still := 0
+					for _, g := range groups {
+						if g.Rewards[0] == g.Rewards[1] {
+							still++
+						}
+					}
+					metrics := w.recorded[i].Metrics
+					require.InDelta(t, replaced, metrics["batch/refilled_groups"], 0)
+					require.InDelta(t, still, metrics["batch/flat_groups"], 0)
+					require.True(t, still == 0 || replaced == most, "nothing flat is trained while there are replacements")
+					filled, left = filled || replaced > most/2, left || still > 0
+				}
+			}
+		}
+	}
+	require.True(t, filled && left, "the table has both ends")
+}
+
+func TestWithoutDynamicSamplingFlatGroupsAreTrained(t *testing.T) {
+	t.Parallel()
+	w := &world{score: flat}
+	env := w.environment(testSpec())
+	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
+	require.NoError(t, env.GetWorkflowError())
+	for i, b := range w.batches {
+		for _, g := range b.Groups {
+			require.Empty(t, g.Kind)
+		}
+		require.NotContains(t, w.recorded[i].Metrics, "batch/flat_groups", "a run that does not ask for it records what it ever did")
+	}
+}
+
+func TestASingleSampleIsNotFlat(t *testing.T) {
+	t.Parallel()
+	s := testSpec()
+	s.Training.SamplesPerTask, s.Training.DynamicSampling, s.Credit.Mean, s.Credit.Std = 1, 5, "batch", "batch"
+	w := &world{score: flat}
+	env := w.environment(s)
+	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
+	require.NoError(t, env.GetWorkflowError())
+	for _, r := range w.rollouts {
+		require.NotEqual(t, trace.Reserve, r.Rollout.Kind)
+	}
+}
+
+// Which groups are replaced must not depend on which came in first.
+func TestFlatGroupsAreReplacedInOrderOfPlace(t *testing.T) {
+	t.Parallel()
+	s := testSpec()
+	s.Training.DynamicSampling, s.Training.Steps, s.Evaluation.Every = 1, 1, 1
+	others := make(chan struct{})
+	var mu sync.Mutex
+	in := 0
+	w := &world{score: flat}
+	w.reward = func(r activities.RunAgentInput) float64 {
+		if r.Rollout.Kind != trace.Train {
+			return float64(r.Rollout.Sample)
+		}
+		if r.Rollout.Task == 0 {
+			<-others // the first place is the last to come in
+			return 1
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if in++; in == 4 {
+			close(others)
+		}
+		return 0
+	}
+	env := w.environment(s)
+	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
+	require.NoError(t, env.GetWorkflowError())
+	require.Equal(t, []activities.Group{
+		{Kind: trace.Reserve, Task: 0, Attempts: []int{1, 1}, Rewards: []float64{0, 1}},
+		{Task: 1, Attempts: []int{1, 1}, Rewards: []float64{0, 0}},
+		{Task: 2, Attempts: []int{1, 1}, Rewards: []float64{0, 0}},
+	}, w.batches[0].Groups)
+	value, err := env.QueryWorkflow(workflows.QueryProgress)
+	require.NoError(t, err)
+	var p workflows.Progress
+	require.NoError(t, value.Get(&p))
+	require.InDelta(t, (1+1+1)/8.0, p.Curve[0].Reward, 1e-12, "the curve shows all rollouts, those of the replaced group too")
+	require.Equal(t, 16, p.Calls, "and so does what they cost")
+}
+
+func TestDynamicSamplingSurvivesContinueAsNew(t *testing.T) {
+	t.Parallel()
+	s := testSpec()
+	s.Training.Lag, s.Training.Steps, s.Training.DynamicSampling = 2, 6, 2
+	fresh := func() *world { return &world{score: flat, reward: moody, poison: map[int]string{4: "no input"}} }
+	undisturbed, cut := fresh(), fresh()
+	env := undisturbed.environment(s)
+	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
+	require.NoError(t, env.GetWorkflowError())
+
+	in, executions := input(t), 0
+	for ; executions < 20; executions++ {
+		env := cut.environment(s)
+		suggestAfterOneStep(env)
+		env.ExecuteWorkflow(workflows.TrainingWorkflow, in)
+		var again *workflow.ContinueAsNewError
+		if !errors.As(env.GetWorkflowError(), &again) {
+			require.NoError(t, env.GetWorkflowError())
+			break
+		}
+		in = workflows.TrainingInput{}
+		require.NoError(t, json.Unmarshal(again.Input.Payloads[0].Data, &in))
+	}
+	require.Positive(t, executions)
+	require.Equal(t, undisturbed.batches, cut.batches)
+	require.Equal(t, undisturbed.trained, cut.trained)
+	require.Equal(t, fmt.Sprint(metricsOf(undisturbed)), fmt.Sprint(metricsOf(cut)))
+	require.Contains(t, fmt.Sprint(metricsOf(cut)), "batch/refilled_groups:2")
+}
+
+func metricsOf(w *world) (all []map[string]float64) {
+	for _, r := range w.recorded {
+		all = append(all, r.Metrics)
+	}
+	return all
+}
