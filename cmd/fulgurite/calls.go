@@ -7,6 +7,8 @@ import (
 	"text/tabwriter"
 
 	"github.com/fulgurite/fulgurite/internal/attribution"
+	"github.com/fulgurite/fulgurite/internal/signals"
+	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -37,6 +39,7 @@ type namedCall struct {
 	Replayed int              `json:"replayed_from,omitempty"`
 	Drift    bool             `json:"drift,omitempty"`
 	Problem  string           `json:"parse_error,omitempty"`
+	Signals  []signals.Signal `json:"signals"`
 	Seconds  float64          `json:"seconds"`
 }
 
@@ -54,35 +57,40 @@ func (c *callsCommand) Run(ctx context.Context, s *shared, t *terminal) error {
 	if out.Attempt, err = db.Attempt(ctx, address); err != nil {
 		return err
 	}
-	calls, err := db.Calls(ctx, address)
-	if err != nil {
+	seen := signals.Attempt{Trajectory: trace.Trajectory{Attempt: out.Attempt}}
+	if seen.History, err = db.Calls(ctx, address); err != nil {
 		return err
 	}
-	spans, err := db.Spans(ctx, address)
-	if err != nil {
+	if seen.Rewards, err = db.Rewards(ctx, address); err != nil {
 		return err
 	}
-	out.fill(calls, spans)
+	if seen.Spans, err = db.Spans(ctx, address); err != nil {
+		return err
+	}
+	if seen.Events, err = db.Events(ctx, address); err != nil {
+		return err
+	}
+	out.fill(seen)
 	if c.JSON {
 		return t.json(out)
 	}
 	return out.print(t)
 }
 
-func (a *attemptCalls) fill(calls []trace.Call, spans []trace.Span) {
-	names := attribution.Of(calls, spans)
+func (a *attemptCalls) fill(seen signals.Attempt) {
+	names, observed := attribution.Of(seen.History, seen.Spans), signals.Of(seen)
 	a.List, a.Tools = []namedCall{}, []trace.Span{}
-	for i, c := range calls {
+	for i, c := range seen.History {
 		api := c.API
 		if api == "" {
 			api = "chat"
 		}
 		a.List = append(a.List, namedCall{
 			ID: c.ID, Seq: c.Seq, API: api, Caller: names[i], Version: c.Version, Prompt: len(c.Prompt), Sampled: len(c.Completion),
-			Finish: c.Finish, Replayed: c.ReplayedFrom, Drift: c.Drift, Problem: c.ParseError, Seconds: c.Duration.Seconds(),
+			Finish: c.Finish, Replayed: c.ReplayedFrom, Drift: c.Drift, Problem: c.ParseError, Signals: observed[i].Signals, Seconds: c.Duration.Seconds(),
 		})
 	}
-	for _, s := range spans {
+	for _, s := range seen.Spans {
 		if s.Kind == trace.ToolSpan {
 			a.Tools = append(a.Tools, s)
 		}
@@ -111,6 +119,11 @@ func (a *attemptCalls) print(t *terminal) error {
 		}
 		if c.Problem != "" {
 			remarks = append(remarks, c.Problem)
+		}
+		for _, s := range c.Signals {
+			if s.Name != spec.SignalParseFailure { // the problem has just been told
+				remarks = append(remarks, s.Text())
+			}
 		}
 		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%d\t%d\t%d\t%s\t%s\n", c.Seq, c.Caller.Agent, c.Caller.Source, c.API, c.Version, c.Prompt, c.Sampled, c.Finish, strings.Join(remarks, "; "))
 	}

@@ -30,6 +30,7 @@ type cli struct {
 	Runs      runsCommand      `cmd:"" help:"List the runs."`
 	Report    reportCommand    `cmd:"" help:"Account for every prompt, attempt and promotion of a run."`
 	Calls     callsCommand     `cmd:"" help:"Show the model calls of an attempt: who made them, and what became of them."`
+	Credit    creditCommand    `cmd:"" help:"Compare ways to assign credit on the rollouts of a step."`
 	Versions  versionsCommand  `cmd:"" help:"List a run's versions, and how the promoted one changed."`
 	Rollback  rollbackCommand  `cmd:"" help:"Promote an earlier version again."`
 	Pin       pinCommand       `cmd:"" help:"Promote a version and hold it against the run's own promotions."`

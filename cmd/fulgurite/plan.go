@@ -150,12 +150,9 @@ func (p plan) print(t *terminal) {
 		line("lag", "step s samples from version s − %d; its rollouts begin while version s − %d is made", 1+tr.Lag, tr.Lag)
 	}
 	line("the run", "%d steps = %.2f epochs, %d rollouts", p.Steps, p.Epochs, p.Rollouts)
-	line("credit", "reward − mean of the %s, over the deviation of the %s; every call: %s", s.Credit.Mean, s.Credit.Std, s.Credit.Assignment)
-	correction := ""
-	if s.Loss.Correction == spec.CorrectionDecoupled {
-		correction = fmt.Sprintf(", decoupled with weights up to %g", s.Loss.ImportanceCap)
+	for _, l := range learning(s) {
+		line(l.label, "%s", l.text)
 	}
-	line("loss", "%s, clip %g below and %g above, %s%s", s.Loss.Type, s.Loss.ClipLow, s.Loss.ClipHigh, s.Loss.Aggregation, correction)
 	o := tr.Optimizer
 	line("optimizer", "AdamW, learning rate %g, %s to %g of it, gradient norm clipped at %g", o.LearningRate, o.Schedule, o.FinalFraction, o.ClipNorm)
 	if p.Gates > 0 {

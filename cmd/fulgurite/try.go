@@ -45,7 +45,8 @@ type tryAttempt struct {
 
 type tryCall struct {
 	Prompt     string  `json:"prompt"`     // as text, special tokens by name
-	Completion string  `json:"completion"` // trained tokens
+	Completion string  `json:"completion"` // as text
+	Trained    int     `json:"trained"`    // tokens of it that training would learn from
 	Tokens     [2]int  `json:"tokens"`     // of prompt and completion
 	Logprob    float64 `json:"logprob"`    // of the whole completion
 	Problem    string  `json:"problem,omitempty"`
@@ -168,6 +169,12 @@ func readAttempt(ctx context.Context, st *stack.Stack, codec dialog.Codec, addre
 		for _, l := range c.Logprobs {
 			k.Logprob += float64(l)
 		}
+		k.Trained = len(c.Completion)
+		for _, untrained := range c.Untrained {
+			if untrained {
+				k.Trained--
+			}
+		}
 		out.Calls = append(out.Calls, k)
 	}
 	return out, nil
@@ -201,7 +208,7 @@ func (r tryReport) print(t *terminal) {
 		}
 		for i, c := range a.Calls {
 			t.printf("    call %d  context %d tokens: %s\n", i, c.Tokens[0], c.Prompt)
-			t.printf("            trained %d tokens: %s  (log-probability %.2f)\n", c.Tokens[1], c.Completion, c.Logprob)
+			t.printf("            trained %d tokens: %s  (log-probability %.2f)\n", c.Trained, c.Completion, c.Logprob)
 			if c.Problem != "" {
 				t.printf("            %s\n", c.Problem)
 			}
