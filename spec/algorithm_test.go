@@ -69,21 +69,28 @@ func TestContradictionsOfCreditAndLossAreRefused(t *testing.T) {
 		change func(*spec.Spec)
 		want   string
 	}{
-		"unknown algorithm":   {func(s *spec.Spec) { s.Algorithm = "grop" }, "algorithm: unknown name"},
-		"ppo call by call":    {func(s *spec.Spec) { s.Algorithm, s.Credit.Assignment = "ppo", "gigpo" }, `credit.assignment: credit.tokens "gae" gives every token its own advantage`},
-		"idle critic":         {func(s *spec.Spec) { s.Critic = &spec.Critic{} }, "critic: unused key"},
-		"bad critic":          {func(s *spec.Spec) { s.Algorithm, s.Critic = "ppo", &spec.Critic{LearningRate: 2} }, "critic.learning_rate: 2 is not possible"},
-		"lambda alone":        {func(s *spec.Spec) { s.Credit.Lambda = 0.9 }, "credit.lambda: unused key"},
-		"weight alone":        {func(s *spec.Spec) { s.Credit.StepWeight = 0.9 }, "credit.step_weight: unused key"},
-		"one reward apart":    {func(s *spec.Spec) { s.Algorithm = "gdpo" }, "credit.combine: unused key"},
-		"weightless reward":   {func(s *spec.Spec) { s.Credit.Rewards = map[string]float64{"final": 0} }, "credit.rewards.final: 0 is not possible"},
-		"infinite reward":     {func(s *spec.Spec) { s.Credit.Rewards = map[string]float64{"a": math.Inf(1)} }, "credit.rewards.a: +Inf is not possible"},
-		"unknown signal":      {func(s *spec.Spec) { s.Credit.Signals = map[string]float64{"tool_eror": -1} }, "credit.signals.tool_eror: unknown name"},
-		"buffer over limit":   {func(s *spec.Spec) { s.Credit.Overlong = &spec.Overlong{Tokens: 4, Buffer: 5} }, "credit.overlong.buffer: 5 of 4"},
-		"bad expression":      {func(s *spec.Spec) { s.Credit.TrainAgents = "(" }, "credit.train_agents: "},
-		"no judge":            {func(s *spec.Spec) { s.Credit.Assignment = "judge" }, "credit.judge.url: missing"},
-		"idle judge":          {func(s *spec.Spec) { s.Credit.Judge = &spec.Judge{URL: "http://a", Model: "m"} }, "credit.judge: unused key"},
-		"judge nowhere":       {func(s *spec.Spec) { s.Credit.Assignment, s.Credit.Judge = "judge", &spec.Judge{URL: "a", Model: "m"} }, `credit.judge.url: "a" is no HTTP address`},
+		"unknown algorithm": {func(s *spec.Spec) { s.Algorithm = "grop" }, "algorithm: unknown name"},
+		"ppo call by call":  {func(s *spec.Spec) { s.Algorithm, s.Credit.Assignment = "ppo", "gigpo" }, `credit.assignment: credit.tokens "gae" gives every token its own advantage`},
+		"idle critic":       {func(s *spec.Spec) { s.Critic = &spec.Critic{} }, "critic: unused key"},
+		"bad critic":        {func(s *spec.Spec) { s.Algorithm, s.Critic = "ppo", &spec.Critic{LearningRate: 2} }, "critic.learning_rate: 2 is not possible"},
+		"lambda alone":      {func(s *spec.Spec) { s.Credit.Lambda = 0.9 }, "credit.lambda: unused key"},
+		"weight alone":      {func(s *spec.Spec) { s.Credit.StepWeight = 0.9 }, "credit.step_weight: unused key"},
+		"one reward apart":  {func(s *spec.Spec) { s.Algorithm = "gdpo" }, "credit.combine: unused key"},
+		"weightless reward": {func(s *spec.Spec) { s.Credit.Rewards = map[string]float64{"final": 0} }, "credit.rewards.final: 0 is not possible"},
+		"infinite reward":   {func(s *spec.Spec) { s.Credit.Rewards = map[string]float64{"a": math.Inf(1)} }, "credit.rewards.a: +Inf is not possible"},
+		"unknown signal":    {func(s *spec.Spec) { s.Credit.Signals = map[string]float64{"tool_eror": -1} }, "credit.signals.tool_eror: unknown name"},
+		"buffer over limit": {func(s *spec.Spec) { s.Credit.Overlong = &spec.Overlong{Tokens: 4, Buffer: 5} }, "credit.overlong.buffer: 5 of 4"},
+		"bad expression":    {func(s *spec.Spec) { s.Credit.TrainAgents = "(" }, "credit.train_agents: "},
+		"no judge":          {func(s *spec.Spec) { s.Credit.Assignment = "judge" }, "credit.judge.url: missing"},
+		"idle judge":        {func(s *spec.Spec) { s.Credit.Judge = &spec.Judge{URL: "http://a", Model: "m"} }, "credit.judge: unused key"},
+		"judge nowhere":     {func(s *spec.Spec) { s.Credit.Assignment, s.Credit.Judge = "judge", &spec.Judge{URL: "a", Model: "m"} }, `credit.judge.url: "a" is no HTTP address`},
+		"few requests": {func(s *spec.Spec) {
+			s.Credit.Assignment, s.Credit.Judge = "judge", &spec.Judge{URL: "http://a", Model: "m", Requests: 10}
+		}, "credit.judge.requests: 10 are too few for the 128 rollouts"},
+		"one task": {func(s *spec.Spec) { s.Credit.Assignment, s.Training.TasksPerStep = "value_difference", 1 }, "training.tasks_per_step: success is estimated"},
+		"groups of one": {func(s *spec.Spec) {
+			s.Training.DynamicSampling, s.Training.SamplesPerTask, s.Credit.Mean, s.Credit.Std = 1, 1, "none", "none"
+		}, "training.dynamic_sampling: unused key"},
 		"mean of the batch":   {func(s *spec.Spec) { s.Credit.Mean, s.Credit.Std = "batch", "mean" }, "credit.std: "},
 		"mean and estimate":   {func(s *spec.Spec) { s.Credit.Assignment, s.Credit.Mean = "value_difference", "group" }, "credit.mean: unused key"},
 		"deviation of others": {func(s *spec.Spec) { s.Credit.Mean = "batch" }, "credit.std: a group of equal rewards has no deviation"},

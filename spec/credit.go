@@ -2,6 +2,7 @@ package spec
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"regexp"
 )
@@ -168,7 +169,7 @@ func (c Critic) withDefaults() Critic {
 	return c
 }
 
-func (c Credit) check(f *Faults, samples int) {
+func (c Credit) check(f *Faults, t Training) {
 	c.checkRewards(f)
 	f.choice("credit.assignment", c.Assignment)
 	f.choice("credit.tokens", c.Tokens)
@@ -194,6 +195,8 @@ func (c Credit) check(f *Faults, samples int) {
 		f.add("credit.assignment", `leave it out, or give credit.tokens "uniform"`, `credit.tokens "gae" gives every token its own advantage, whatever its call's`)
 	}
 	switch {
+	case c.Assignment == AssignmentValueDifference && t.TasksPerStep < 2:
+		f.add("training.tasks_per_step", "give at least 2", "success is estimated from other tasks of the step")
 	case c.estimated():
 		const why = "an estimate of the return is what rewards are compared with"
 		f.unused("credit.mean", c.Mean != levelNone, why)
@@ -204,10 +207,10 @@ func (c Credit) check(f *Faults, samples int) {
 	case c.Std == levelGroup && c.Mean != levelGroup:
 		f.add("credit.std", `give credit.mean "group", or credit.std "batch"`, "a group of equal rewards has no deviation, but is not equal to another mean")
 	}
-	c.checkJudge(f)
+	c.checkJudge(f, t.TasksPerStep*t.SamplesPerTask)
 	f.unused("credit.leave_one_out", c.LeaveOneOut && c.Mean != levelGroup, `it is about the mean of the group, and credit.mean is not "group"`)
 	f.unused("credit.per_agent", c.PerAgent && c.Mean == levelNone && c.Std == levelNone, "nothing is compared")
-	if samples == 1 && c.Mean == levelGroup {
+	if t.SamplesPerTask == 1 && c.Mean == levelGroup {
 		f.add("training.samples_per_task", `give at least 2, or credit.mean "batch" or "none"`, "a group of 1 equals its own mean and learns nothing")
 	}
 }
@@ -242,7 +245,8 @@ func (c Credit) checkRewards(f *Faults) {
 	}
 }
 
-func (c Credit) checkJudge(f *Faults) {
+// checkJudge expects a request for each rollout of a step.
+func (c Credit) checkJudge(f *Faults, rollouts int) {
 	j := c.Judge
 	switch {
 	case j == nil && c.Assignment == AssignmentJudge:
@@ -257,6 +261,9 @@ func (c Credit) checkJudge(f *Faults) {
 		}
 		f.whole("credit.judge.requests", j.Requests, 1, 1e9)
 		f.number("credit.judge.seconds", j.Seconds, positive(3600))
+		if j.Requests > 0 && j.Requests < rollouts {
+			f.add("credit.judge.requests", fmt.Sprintf("give at least %d", rollouts), "%d are too few for the %d rollouts of a step", j.Requests, rollouts)
+		}
 	}
 }
 

@@ -124,7 +124,7 @@ func (s Spec) check(f *Faults) {
 	s.Grader.check(f)
 	s.checkSampling(f)
 	s.Training.check(f)
-	s.Credit.check(f, s.Training.SamplesPerTask)
+	s.Credit.check(f, s.Training)
 	s.checkLoss(f)
 	s.checkCritic(f)
 	s.checkEvaluation(f)
@@ -244,6 +244,7 @@ func (t Training) check(f *Faults) {
 	f.whole("training.samples_per_task", t.SamplesPerTask, 1, 1e4)
 	f.whole("training.lag", t.Lag, 0, 8)
 	f.whole("training.dynamic_sampling", t.DynamicSampling, 0, 1e5)
+	f.unused("training.dynamic_sampling", t.DynamicSampling > 0 && t.SamplesPerTask == 1, "a group of 1 has nothing to be equal to")
 	f.whole("training.passes", t.Passes, 1, 100)
 	f.whole("training.minibatches", t.Minibatches, 1, 1000)
 	if t.Minibatches > t.TasksPerStep {

@@ -10,6 +10,8 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strconv"
+
+	"github.com/fulgurite/fulgurite/bench/interval"
 )
 
 func main() {
@@ -53,7 +55,7 @@ func run(ctx context.Context) error {
 		ratios = append(ratios, took[*disk]/took[*memory])
 		fmt.Printf("pair %d: %.2f s on disk, %.2f s in memory\n", i+1, took[*disk], took[*memory])
 	}
-	mean, low, high := interval(ratios)
+	mean, low, high := interval.Geometric(ratios)
 	fmt.Printf("ratio %s, 95 %% interval %s to %s, %d pairs\n", digits(mean), digits(low), digits(high), len(ratios))
 	return nil
 }

@@ -66,7 +66,8 @@ func litellm(ctx context.Context, program, upstream, directory string) (*process
 		return nil, err
 	}
 	cmd := exec.CommandContext(ctx, program, "--config", config, "--host", "127.0.0.1", "--port", strconv.Itoa(port))
-	cmd.Env = append(os.Environ(), "LITELLM_LOG=ERROR", "LITELLM_LOCAL_MODEL_COST_MAP=True", "DISABLE_ADMIN_UI=True")
+	cmd.Env = append(os.Environ(), "LITELLM_LOG=ERROR", "LITELLM_LOCAL_MODEL_COST_MAP=True", "DISABLE_ADMIN_UI=True",
+		"LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY=true") // it listens on this machine alone
 	log, err := os.Create(directory + "/litellm.log")
 	if err != nil {
 		return nil, err

@@ -1,0 +1,51 @@
+// Package interval says how sure a mean of few measurements is.
+package interval
+
+import (
+	"fmt"
+	"math"
+)
+
+// Mean is a mean with half the width of its 95 % interval, by Student's t.
+type Mean struct{ Value, Half float64 }
+
+// Of is the mean of x. One number alone has no interval: Half is NaN.
+func Of(x []float64) Mean {
+	n := float64(len(x))
+	sum, squares := 0.0, 0.0
+	for _, v := range x {
+		sum += v
+	}
+	m := Mean{sum / n, math.NaN()}
+	for _, v := range x {
+		squares += (v - m.Value) * (v - m.Value)
+	}
+	if len(x) > 1 {
+		m.Half = quantile(len(x)-1) * math.Sqrt(squares/(n-1)/n)
+	}
+	return m
+}
+
+// Geometric is the geometric mean of ratios and the ends of its interval, taken
+// over their logarithms.
+func Geometric(ratios []float64) (mean, low, high float64) {
+	logs := make([]float64, len(ratios))
+	for i, r := range ratios {
+		logs[i] = math.Log(r)
+	}
+	m := Of(logs)
+	return math.Exp(m.Value), math.Exp(m.Value - m.Half), math.Exp(m.Value + m.Half)
+}
+
+func (m Mean) String() string {
+	if math.IsNaN(m.Half) {
+		return fmt.Sprintf("%.3f", m.Value)
+	}
+	return fmt.Sprintf("%.3f ± %.3f", m.Value, m.Half)
+}
+
+// quantile is Student's t at 0.975 for some degrees of freedom, rounded up.
+func quantile(freedom int) float64 {
+	table := []float64{math.Inf(1), 12.707, 4.303, 3.183, 2.777, 2.571, 2.447, 2.365, 2.307, 2.263, 2.229}
+	return table[min(freedom, len(table)-1)] // more are better than the last
+}

@@ -1,0 +1,167 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"go.temporal.io/sdk/client"
+	"go.uber.org/zap"
+
+	"github.com/fulgurite/fulgurite/bench/interval"
+	"github.com/fulgurite/fulgurite/internal/builtin"
+	"github.com/fulgurite/fulgurite/internal/chart"
+	"github.com/fulgurite/fulgurite/internal/stack"
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/workflows"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := run(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "learning:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) error {
+	file := flag.String("spec", "examples/maze/spec.yaml", "the spec that variants change")
+	axis := flag.String("variants", "", "key=value,value: what is compared")
+	other := flag.String("and", "", "likewise: every combination of the two is a variant")
+	seeds := flag.Int("seeds", 5, "runs of each variant")
+	steps := flag.Int("steps", 0, "steps of a run; 0 are the spec's")
+	svg := flag.String("svg", "", "file for the curves")
+	flag.Parse()
+	base, err := spec.Load(*file)
+	if err != nil {
+		return err
+	}
+	if *steps > 0 {
+		base.Training.Steps = *steps
+	}
+	all, err := variants([]string{*axis, *other})
+	if err != nil {
+		return err
+	}
+	plot := chart.Plot{Title: "Reward while training, mean of " + fmt.Sprint(*seeds) + " seeds", XLabel: "step", YLabel: "mean reward"}
+	fmt.Println("| variant | all steps | last tenth | test, last version | seconds |")
+	fmt.Println("| --- | ---: | ---: | ---: | ---: |")
+	for _, v := range all {
+		s, err := v.apply(base)
+		if err != nil {
+			return err
+		}
+		o, err := measure(ctx, s, *seeds)
+		if err != nil {
+			return fmt.Errorf("%s: %w", v.name, err)
+		}
+		fmt.Printf("| %s | %s | %s | %s | %.0f |\n", v.name, interval.Of(o.all), interval.Of(o.last), interval.Of(o.test), o.seconds)
+		plot.Series = append(plot.Series, o.series(v.name))
+	}
+	if *svg == "" {
+		return nil
+	}
+	var drawn bytes.Buffer
+	if err := plot.WriteSVG(&drawn); err != nil {
+		return err
+	}
+	return os.WriteFile(*svg, drawn.Bytes(), 0o644)
+}
+
+// outcome is what became of the runs of one variant, one number for each seed.
+type outcome struct {
+	all, last, test []float64
+	curves          [][]float64
+	seconds         float64 // of a run
+}
+
+func (o outcome) series(name string) chart.Series {
+	s := chart.Series{Name: strings.TrimSpace(name)}
+	for step := range o.curves[0] {
+		sum := 0.0
+		for _, curve := range o.curves {
+			sum += curve[step]
+		}
+		s.Points = append(s.Points, chart.Point{X: float64(step + 1), Y: sum / float64(len(o.curves))})
+	}
+	return s
+}
+
+// measure trains a spec with seeds 1 to n, each in a stack of its own: what one run
+// leaves behind slows no other.
+func measure(ctx context.Context, s spec.Spec, n int) (outcome, error) {
+	var out outcome
+	began := time.Now()
+	for seed := range n {
+		s.Seed = uint64(seed + 1)
+		curve, test, err := train(ctx, s)
+		if err != nil {
+			return out, fmt.Errorf("seed %d: %w", s.Seed, err)
+		}
+		out.curves = append(out.curves, curve)
+		out.all = append(out.all, mean(curve))
+		out.last = append(out.last, mean(curve[len(curve)-max(1, len(curve)/10):]))
+		out.test = append(out.test, test)
+	}
+	out.seconds = time.Since(began).Seconds() / float64(n)
+	return out, nil
+}
+
+func mean(x []float64) float64 {
+	sum := 0.0
+	for _, v := range x {
+		sum += v
+	}
+	return sum / float64(len(x))
+}
+
+// train makes one run and returns the reward of each step, and that of the last
+// version on the test split: the run looks at no gate, so that is the one it reports.
+func train(ctx context.Context, s spec.Spec) (curve []float64, test float64, err error) {
+	dir, err := os.MkdirTemp("", "learning-")
+	if err != nil {
+		return nil, 0, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	st, err := stack.Start(ctx, stack.Options{Dir: filepath.Join(dir, "state"), Agents: builtin.Agents(), Log: zap.NewNop()})
+	if err != nil {
+		return nil, 0, err
+	}
+	defer func() { err = errors.Join(err, st.Close()) }()
+	s.Name, s.Tasks.Gate, s.Evaluation.Every, s.Promotion = "learning", "", 0, spec.Promotion{}
+	data, err := json.Marshal(s)
+	if err != nil {
+		return nil, 0, err
+	}
+	handle, err := st.Client.ExecuteWorkflow(ctx, client.StartWorkflowOptions{ID: s.Name, TaskQueue: workflows.QueueTraining}, workflows.TrainingWorkflow,
+		workflows.TrainingInput{Spec: data})
+	if err != nil {
+		return nil, 0, err
+	}
+	var result workflows.TrainingResult
+	if err := handle.Get(ctx, &result); err != nil {
+		return nil, 0, err
+	}
+	steps, err := st.Store.Steps(ctx, s.Name, model.DefaultPolicy)
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, one := range steps {
+		curve = append(curve, one.Metrics["reward/mean"])
+	}
+	if result.After == nil {
+		return nil, 0, errors.New("the spec has no tasks.test")
+	}
+	return curve, result.After.Mean, nil
+}

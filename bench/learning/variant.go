@@ -1,0 +1,94 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/fulgurite/fulgurite/spec"
+)
+
+// variant is a setting of some keys of a spec.
+type variant struct {
+	name string
+	keys map[string]any
+}
+
+// variants are all combinations of the values of the axes, each "key=value,value".
+func variants(axes []string) ([]variant, error) {
+	out := []variant{{keys: map[string]any{}}}
+	for _, axis := range axes {
+		if axis == "" {
+			continue
+		}
+		key, values, ok := strings.Cut(axis, "=")
+		if !ok {
+			return nil, fmt.Errorf("%q is not of the form key=value,value", axis)
+		}
+		var next []variant
+		for _, v := range out {
+			for value := range strings.SplitSeq(values, ",") {
+				next = append(next, v.with(key, value))
+			}
+		}
+		out = next
+	}
+	return out, nil
+}
+
+func (v variant) with(key, value string) variant {
+	keys := map[string]any{key: parsed(value)}
+	for k, old := range v.keys {
+		keys[k] = old
+	}
+	return variant{strings.TrimSpace(v.name + " " + key[strings.LastIndex(key, ".")+1:] + "=" + value), keys}
+}
+
+// parsed is a number where the text is one.
+func parsed(text string) any {
+	if n, err := strconv.ParseFloat(text, 64); err == nil {
+		return n
+	}
+	return text
+}
+
+// apply gives base, which has no defaults filled in, the variant's keys. Keys that
+// would have no effect beside them are left out of base.
+func (v variant) apply(base spec.Spec) (spec.Spec, error) {
+	text, err := json.Marshal(base)
+	if err != nil {
+		return base, err
+	}
+	var document map[string]any
+	if err := json.Unmarshal(text, &document); err != nil {
+		return base, err
+	}
+	for key, value := range v.keys {
+		parts := strings.Split(key, ".")
+		at := document
+		for _, part := range parts[:len(parts)-1] {
+			below, ok := at[part].(map[string]any)
+			if !ok {
+				below = map[string]any{}
+				at[part] = below
+			}
+			at = below
+		}
+		at[parts[len(parts)-1]] = value
+	}
+	if text, err = json.Marshal(document); err != nil {
+		return base, err
+	}
+	out, err := spec.Parse(text, "variant.json")
+	if err != nil {
+		return out, fmt.Errorf("%s: %w", v.name, err)
+	}
+	if estimated := out.Credit.Assignment == spec.AssignmentTurnGAE || out.Credit.Assignment == spec.AssignmentValueDifference; estimated {
+		out.Credit.Mean, out.Credit.Std, out.Credit.Combine = "", "", ""
+	}
+	if err := out.Check(); err != nil {
+		return out, fmt.Errorf("%s: %w", v.name, err)
+	}
+	return out, nil
+}
