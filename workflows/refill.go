@@ -61,8 +61,8 @@ func (t *trainingRun) refill(ctx workflow.Context, w *wave, errands []errand) ([
 }
 
 // flat reports whether all rewards of a group are equal, so that it teaches nothing
-// relative to its mean. One sample alone has nothing to be compared with.
-func flat(g activities.Group) bool { return len(g.Rewards) > 1 && !credit.Varies(g.Rewards) }
+// relative to its mean.
+func flat(g activities.Group) bool { return !credit.Varies(g.Rewards) }
 
 // stillFlat counts the groups that are trained although they are flat.
 func (w *wave) stillFlat() int {

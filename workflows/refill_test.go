@@ -114,19 +114,6 @@ func TestWithoutDynamicSamplingFlatGroupsAreTrained(t *testing.T) {
 	}
 }
 
-func TestASingleSampleIsNotFlat(t *testing.T) {
-	t.Parallel()
-	s := testSpec()
-	s.Training.SamplesPerTask, s.Training.DynamicSampling, s.Credit.Mean, s.Credit.Std = 1, 5, "batch", "batch"
-	w := &world{score: flat}
-	env := w.environment(s)
-	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
-	require.NoError(t, env.GetWorkflowError())
-	for _, r := range w.rollouts {
-		require.NotEqual(t, trace.Reserve, r.Rollout.Kind)
-	}
-}
-
 // Which groups are replaced must not depend on which came in first.
 func TestFlatGroupsAreReplacedInOrderOfPlace(t *testing.T) {
 	t.Parallel()
