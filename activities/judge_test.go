@@ -160,8 +160,11 @@ func TestAJudgeThatCannotBeUsedEndsTheRun(t *testing.T) {
 			func(judge.Attempt) (int, string) { return http.StatusOK, "very good" }, func(j *spec.Judge) { j.Requests = 100 },
 			"the judge answers nonsense, 5 times; at last: it holds no JSON array of numbers",
 		},
-		"too few requests": {byReward, func(j *spec.Judge) { j.Requests = 3 }, "4 attempts of step 1 are yet to be judged, and credit.judge.requests allows 3"},
-		"a refusal":        {func(judge.Attempt) (int, string) { return http.StatusBadRequest, "" }, nil, "the judge refuses what it is asked"},
+		"too few requests": {
+			func(judge.Attempt) (int, string) { return http.StatusOK, "very good" }, func(j *spec.Judge) { j.Requests = 4 },
+			"no requests are left",
+		},
+		"a refusal": {func(judge.Attempt) (int, string) { return http.StatusBadRequest, "" }, nil, "the judge refuses what it is asked"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
