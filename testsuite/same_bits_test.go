@@ -24,10 +24,12 @@ func lagging(lag, steps int) spec.Spec {
 	return s.WithDefaults()
 }
 
-// critical is a run whose credit comes from a critic.
+// critical is a run whose credit comes from a critic, warm enough that some rollouts
+// of every step succeed.
 func critical(lag, steps int) spec.Spec {
 	s := small(steps)
 	s.Training.Lag, s.Training.Minibatches = lag, 2
+	s.Model.WarmStart.Updates = 500
 	s.Credit, s.Loss = spec.Credit{Tokens: spec.TokensGAE}, spec.Loss{}
 	s.Critic = &spec.Critic{Passes: 2, Clip: 0.2}
 	return s.WithDefaults()
