@@ -89,7 +89,7 @@ func startVLLM(t *testing.T, dir string) string {
 	go func() { ended <- server.Wait() }()
 	t.Cleanup(func() {
 		_ = syscall.Kill(-server.Process.Pid, syscall.SIGKILL)
-		<-ended // it was killed
+		require.Error(t, <-ended, "it was killed")
 		require.NoError(t, log.Close())
 	})
 	url := fmt.Sprintf("http://127.0.0.1:%d", port)
