@@ -86,10 +86,15 @@ func startVLLM(t *testing.T, dir string) string {
 	server.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	require.NoError(t, server.Start())
 	ended := make(chan error, 1)
-	go func() { ended <- server.Wait() }()
+	go func() {
+		ended <- server.Wait()
+		close(ended) // also for who reads after somebody else did
+	}()
 	t.Cleanup(func() {
 		_ = syscall.Kill(-server.Process.Pid, syscall.SIGKILL)
-		require.Error(t, <-ended, "it was killed")
+		if err, first := <-ended; first {
+			require.Error(t, err, "it was killed")
+		}
 		require.NoError(t, log.Close())
 	})
 	url := fmt.Sprintf("http://127.0.0.1:%d", port)
