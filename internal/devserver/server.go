@@ -25,7 +25,7 @@ import (
 
 const (
 	// StopTimeout bounds Stop.
-	StopTimeout = 10 * time.Second
+	StopTimeout = 30 * time.Second
 	// startTimeout bounds Start. A laptop takes a second; a machine that builds
 	// beside it takes several.
 	startTimeout = time.Minute
