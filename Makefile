@@ -70,7 +70,7 @@ test: ## Run all tests as users build: without C
 
 .PHONY: race
 race: ## Run all tests with the race detector, in another order each time (needs a C compiler)
-	CGO_ENABLED=1 $(GO) test -race $(RACEFLAGS) -shuffle=on -timeout 20m ./...
+	CGO_ENABLED=1 $(GO) test -race $(RACEFLAGS) -shuffle=on -timeout 40m ./...
 
 .PHONY: replay
 replay: ## Replay the kept workflow histories: does new code still continue old runs?
