@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/gateway"
+	"github.com/fulgurite/fulgurite/gateway/wire"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/tokenizer"
 )
@@ -34,9 +35,6 @@ func formOf(t *testing.T, raw json.RawMessage) *model.Form {
 func TestStopTextsEndAReplyAndAreCutFromIt(t *testing.T) {
 	t.Parallel()
 	onProtocols(t, func(t *testing.T, p protocol) {
-		if p.end == "response.completed" {
-			t.Skip("Responses has no stop texts")
-		}
 		s := newStage(t, nil, form)
 		s.replies = [][]int32{say("1=2==3===4", tokenizer.End)}
 		field := `"stop":["===","never"],`
@@ -59,7 +57,7 @@ func TestStopTextsEndAReplyAndAreCutFromIt(t *testing.T) {
 		if p.end == "message_stop" {
 			require.Contains(t, whole.body, `"stop_sequence":"==="`)
 		}
-	})
+	}, wire.Responses) // has no stop texts
 }
 
 func TestAStoppedReplyIsContinuedFromItsTokens(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -69,9 +70,12 @@ func protocols() []protocol {
 }
 
 // onProtocols holds a claim for each API.
-func onProtocols(t *testing.T, claim func(t *testing.T, p protocol)) {
+func onProtocols(t *testing.T, claim func(t *testing.T, p protocol), but ...wire.API) {
 	t.Helper()
 	for _, p := range protocols() {
+		if slices.Contains(but, p.api) {
+			continue
+		}
 		t.Run(string(p.api), func(t *testing.T) {
 			t.Parallel()
 			claim(t, p)
