@@ -18,6 +18,16 @@ type feed struct {
 	more     chan struct{} // closed with the next token; nil if nobody waits
 }
 
+// tap is where a sampler puts tokens as they come: nowhere if the request that it
+// samples for wants its reply whole, since events cost more than they carry. Whoever
+// joins and wants a stream gets it at the end.
+func (f *feed) tap(o *order) func(int32, float32) {
+	if !o.request.Stream {
+		return nil
+	}
+	return f.add
+}
+
 // add takes a token from the sampler. It does not wait for readers.
 func (f *feed) add(token int32, logprob float32) {
 	f.mu.Lock()

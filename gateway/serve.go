@@ -133,7 +133,7 @@ func (h *outside) board(ctx context.Context) ([]seat, error) {
 		decode := h.decode
 		decode.Seed += uint64(i)
 		f := &flight{stem: idOf(randomNumber()), created: h.config.Now(), prompt: decode.Prompt, done: make(chan struct{})}
-		decode.Emit = f.feed.add
+		decode.Emit = f.feed.tap(h.order)
 		seats[i] = seat{flight: f, counted: true, wait: aside(func() {
 			defer close(f.done)
 			f.err = fault(fmt.Errorf("sampling %s was interrupted", h.version)) // stands if it panics

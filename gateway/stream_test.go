@@ -206,6 +206,23 @@ func TestAStreamThatWasJoinedOutlivesTheClientThatBeganIt(t *testing.T) {
 	require.Len(t, s.requests(), 1)
 }
 
+func TestAStreamThatJoinsACallAskedForWholeIsToldItAll(t *testing.T) {
+	t.Parallel()
+	onProtocols(t, func(t *testing.T, p protocol) {
+		s, d := newScene(nil), make(drum)
+		s.beat = d.beat
+		s.replies = [][]int32{say("12", tokenizer.End)}
+		g := gateway.New(s.config)
+		whole := listen(t.Context(), g, address, p.path, p.asking("q", ""), exchange, "e1")
+		d <- struct{}{}
+		streamed := listen(t.Context(), g, address, p.path, p.streaming("q"), exchange, "e1", retry, "1")
+		close(d)
+		require.Equal(t, p.said(t, whole.all()), p.hears(t, streamed.all()))
+		require.Len(t, s.requests(), 1)
+		require.Nil(t, s.requests()[0].Emit, "nobody asked for its tokens as they come")
+	})
+}
+
 func TestASilentStreamSaysThatItIsAlive(t *testing.T) {
 	t.Parallel()
 	onProtocols(t, func(t *testing.T, p protocol) {

@@ -130,7 +130,7 @@ func (g *Gateway) sample(ctx context.Context, t *trip, record *trace.Call) error
 	version := model.VersionID{Run: record.Run, Policy: record.Policy, Number: record.Version}
 	sampled, weights, err := g.config.Sampler.Sample(ctx, version, model.DecodeRequest{
 		Prompt: record.Prompt, MaxTokens: t.maxTokens, Temperature: record.Temperature, Stop: t.order.codec.Stop(), Seed: t.seed,
-		Form: t.order.form, Emit: t.flight.feed.add,
+		Form: t.order.form, Emit: t.flight.feed.tap(t.order),
 	})
 	if err == nil {
 		err = t.flight.feed.check(sampled)

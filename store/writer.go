@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // commitBatch is the most writes of one transaction: enough to share a commit
@@ -15,8 +16,8 @@ const commitBatch = 256
 var errClosed = errors.New("store is closed")
 
 // writer is the one goroutine that writes to an SQLite file. It commits
-// together all writes that wait at once, each in a savepoint, so that one that
-// fails leaves the others alone and each caller learns its own result.
+// together all writes that wait at once, but one that fails leaves the others
+// alone and each caller learns its own result.
 type writer struct {
 	db    *sql.DB
 	conn  *sql.Conn
@@ -32,7 +33,7 @@ type writer struct {
 type pending struct {
 	ctx  context.Context
 	full bool
-	op   func(tx) error
+	op   func(tx) error // may run more than once
 	err  error
 	done chan error
 }
@@ -114,7 +115,9 @@ func (w *writer) commit(batch []*pending) {
 	}
 }
 
-// transact returns what kept the batch as a whole from being committed.
+// transact returns what kept the batch as a whole from being committed. Few writes
+// fail, and savepoints cost as much as a small write: they are for a batch in which
+// one did.
 func (w *writer) transact(batch []*pending) error {
 	full := false
 	for _, p := range batch {
@@ -123,11 +126,23 @@ func (w *writer) transact(batch []*pending) error {
 	if err := w.sync(full); err != nil {
 		return fmt.Errorf("set synchronous: %w", err)
 	}
+	err := w.transaction(batch, func(p *pending) error {
+		p.run(w)
+		return p.err
+	})
+	if len(batch) > 1 && slices.ContainsFunc(batch, func(p *pending) bool { return p.err != nil }) {
+		return w.transaction(batch, w.try)
+	}
+	return err
+}
+
+// transaction commits a batch if try returns no error for any of it.
+func (w *writer) transaction(batch []*pending, try func(*pending) error) error {
 	if err := w.do("BEGIN IMMEDIATE"); err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
 	for _, p := range batch {
-		if err := w.try(p); err != nil {
+		if err := try(p); err != nil {
 			_ = w.do("ROLLBACK") // SQLite may have rolled back by itself
 			return err
 		}
@@ -142,15 +157,10 @@ func (w *writer) transact(batch []*pending) error {
 // try runs p in a savepoint. It returns an error only where the transaction is
 // lost, such as on a full disk.
 func (w *writer) try(p *pending) error {
-	if p.err = context.Cause(p.ctx); p.err != nil {
-		return nil
-	}
 	if err := w.do("SAVEPOINT write"); err != nil {
 		return fmt.Errorf("begin write: %w", err)
 	}
-	// A caller's context would interrupt the connection that all share.
-	p.err = p.op(tx{ctx: context.Background(), querier: w})
-	if p.err != nil {
+	if p.run(w); p.err != nil {
 		if err := w.do("ROLLBACK TO write"); err != nil {
 			return fmt.Errorf("undo write: %w (after %w)", err, p.err)
 		}
@@ -159,6 +169,14 @@ func (w *writer) try(p *pending) error {
 		return fmt.Errorf("end write: %w", err)
 	}
 	return nil
+}
+
+// run does the write, unless nobody waits for it any more. A caller's context would
+// interrupt the connection that all share.
+func (p *pending) run(w *writer) {
+	if p.err = context.Cause(p.ctx); p.err == nil {
+		p.err = p.op(tx{ctx: context.Background(), querier: w})
+	}
 }
 
 // sync chooses between a commit that reaches the operating system and one that
