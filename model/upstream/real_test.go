@@ -23,10 +23,15 @@ import (
 	"github.com/fulgurite/fulgurite/model/upstream"
 )
 
-// The tests of this file run the real server: they want the path of a Python that has
-// it in FULGURITE_VLLM, which .ci/servers installs. It serves a small model with random
-// weights, of which the built-in engine knows what it should say.
-const vllmVariable = "FULGURITE_VLLM"
+// The tests of this file run real servers, which .ci/servers installs: they want the
+// path of a Python that has vLLM, and those of llama.cpp's server and of a Python that
+// writes its files. These serve a small model with random weights, of which the built-in
+// engine knows what it should say.
+const (
+	vllmVariable        = "FULGURITE_VLLM"
+	llamaServerVariable = "FULGURITE_LLAMA_SERVER"
+	ggufVariable        = "FULGURITE_GGUF"
+)
 
 const (
 	realName = "tiny"
@@ -65,23 +70,46 @@ func published(t *testing.T) (dir string, codec dialog.Codec, decoder model.Deco
 	return dir, codec, decoder
 }
 
+// variable is what the environment says, without which the test is skipped.
+func variable(t *testing.T, name string) string {
+	t.Helper()
+	value := os.Getenv(name)
+	if value == "" {
+		t.Skip("no " + name)
+	}
+	return value
+}
+
 // startVLLM serves the model until the test ends, and returns the server's address.
 func startVLLM(t *testing.T, dir string) string {
 	t.Helper()
-	command := os.Getenv(vllmVariable)
-	if command == "" {
-		t.Skip("no " + vllmVariable)
-	}
+	return startServer(t, []string{"VLLM_ALLOW_RUNTIME_LORA_UPDATING=True", "VLLM_CPU_KVCACHE_SPACE=1", "HF_HUB_OFFLINE=1", "VLLM_NO_USAGE_STATS=1"},
+		variable(t, vllmVariable), "-m", "vllm.entrypoints.openai.api_server", "--model", dir, "--served-model-name", realName,
+		"--dtype", "float32", "--max-model-len", "2048", "--max-num-seqs", "8", "--enforce-eager", "--enable-lora", "--max-lora-rank", "8",
+		"--enable-auto-tool-choice", "--tool-call-parser", "hermes", "--generation-config", "vllm")
+}
+
+// startLlamaServer is startVLLM with llama.cpp.
+func startLlamaServer(t *testing.T, dir string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "tiny.gguf")
+	out, err := exec.CommandContext(t.Context(), variable(t, ggufVariable), filepath.Join("gguf", "convert.py"), dir, file).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return startServer(t, nil, variable(t, llamaServerVariable), "--model", file, "--alias", realName, "--jinja", "--ctx-size", "2048", "--parallel", "1",
+		"--top-k", "0", "--min-p", "0")
+}
+
+// startServer runs a server until the test ends.
+func startServer(t *testing.T, environment []string, command string, arguments ...string) string {
+	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	port := listener.Addr().(*net.TCPAddr).Port
 	require.NoError(t, listener.Close())
 	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
 	require.NoError(t, err)
-	server := exec.Command(command, "-m", "vllm.entrypoints.openai.api_server", "--model", dir, "--served-model-name", realName, "--host", "127.0.0.1", "--port", fmt.Sprint(port),
-		"--dtype", "float32", "--max-model-len", "2048", "--max-num-seqs", "8", "--enforce-eager", "--enable-lora", "--max-lora-rank", "8",
-		"--enable-auto-tool-choice", "--tool-call-parser", "hermes", "--generation-config", "vllm")
-	server.Env = append(os.Environ(), "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True", "VLLM_CPU_KVCACHE_SPACE=1", "HF_HUB_OFFLINE=1", "VLLM_NO_USAGE_STATS=1")
+	server := exec.Command(command, append(arguments, "--host", "127.0.0.1", "--port", fmt.Sprint(port))...)
+	server.Env = append(os.Environ(), environment...)
 	server.Stdout, server.Stderr = log, log
 	server.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	require.NoError(t, server.Start())
@@ -233,6 +261,14 @@ func TestARealVLLM(t *testing.T) {
 		require.ErrorContains(t, s.Publish(t.Context(), model.VersionID{Run: "demo", Number: 9}), "there is no adapter")
 	})
 	t.Run("messages are answered in text", func(t *testing.T) { relayedByReal(t, connect(t, upstream.OpenAI, upstream.None)) })
+}
+
+func TestARealLlamaServer(t *testing.T) {
+	dir, _, _ := published(t)
+	s, err := upstream.New(upstream.Options{Type: upstream.OpenAI, URLs: []string{startLlamaServer(t, dir)}, Model: realName, Versions: upstream.None})
+	require.NoError(t, err)
+	t.Cleanup(s.Close)
+	relayedByReal(t, s)
 }
 
 // relayedByReal asks a real server by messages.
