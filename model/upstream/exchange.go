@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"mime"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -90,6 +91,9 @@ func (s *Sampler) postOnce(ctx context.Context, url string, body []byte) (*http.
 		return nil, fmt.Errorf("make request: %w", err)
 	}
 	request.Header.Set("Content-Type", "application/json")
+	// Asking again is always right, and needed where a server closes a connection just
+	// then: without a value the key is not sent, but lets the client do it.
+	request.Header["Idempotency-Key"] = nil
 	if key := s.key(); key != "" {
 		request.Header.Set("Authorization", "Bearer "+key)
 	}
@@ -112,7 +116,9 @@ func (s *Sampler) postOnce(ctx context.Context, url string, body []byte) (*http.
 // tooLong recognises how servers say that a prompt does not fit.
 func tooLong(message string) bool {
 	lower := strings.ToLower(message)
-	return strings.Contains(lower, "context length") || strings.Contains(lower, "max_model_len") || strings.Contains(lower, "longer than the maximum")
+	return slices.ContainsFunc([]string{"context length", "context size", "max_model_len", "longer than the maximum"}, func(words string) bool {
+		return strings.Contains(lower, words)
+	})
 }
 
 // whole reads a reply that is one JSON object.

@@ -227,11 +227,16 @@ func TestWhatAServerRefusesIsToldAndWhatFailsIsAFault(t *testing.T) {
 		}
 		require.NotErrorIs(t, err, model.ErrRefused)
 	}
-	at := newTexts(t, func(w http.ResponseWriter, _ map[string]any) {
-		http.Error(w, `{"error":{"message":"This model's maximum context length is 4 tokens, max_tokens is 8"}}`, http.StatusBadRequest)
-	})
-	_, _, err := at.sampler(t).Sample(t.Context(), version, messagesRequest(t))
-	require.ErrorIs(t, err, model.ErrPromptTooLong)
+	for _, message := range []string{
+		"This model's maximum context length is 4 tokens, max_tokens is 8", // vLLM
+		"request (9 tokens) exceeds the available context size (4 tokens)", // llama.cpp
+	} {
+		at := newTexts(t, func(w http.ResponseWriter, _ map[string]any) {
+			http.Error(w, `{"error":{"message":"`+message+`"}}`, http.StatusBadRequest)
+		})
+		_, _, err := at.sampler(t).Sample(t.Context(), version, messagesRequest(t))
+		require.ErrorIs(t, err, model.ErrPromptTooLong)
+	}
 }
 
 func TestAReplyInTextThatIsNotWholeIsNone(t *testing.T) {

@@ -222,6 +222,29 @@ func TestBusyServersAreAskedAgainAndFailedOnesLeftAlone(t *testing.T) {
 	require.ErrorIs(t, err, upstream.ErrAway)
 }
 
+// As llama.cpp's server does after so many requests, and any server after so long.
+func TestAConnectionThatTheServerClosedMeanwhileIsNoFault(t *testing.T) {
+	t.Parallel()
+	at := newServer(t)
+	var n atomic.Int64
+	at.turn = func(w http.ResponseWriter, _ *http.Request, _ map[string]any) bool {
+		if n.Add(1) != 2 {
+			return false
+		}
+		connection, _, err := http.NewResponseController(w).Hijack()
+		if err == nil {
+			_ = connection.Close()
+		}
+		return true
+	}
+	s := connect(t, upstream.VLLM, upstream.None, at)
+	for range 2 {
+		_, _, err := s.Sample(t.Context(), version, request())
+		require.NoError(t, err)
+	}
+	require.Equal(t, int64(3), n.Load())
+}
+
 func TestADialogStaysWhereItBegan(t *testing.T) {
 	t.Parallel()
 	servers := []*server{newServer(t), newServer(t), newServer(t)}
