@@ -50,6 +50,27 @@ func two() chart.Plot {
 	return p
 }
 
+// A legend that does not fit beside the others goes below them, not off the drawing.
+func TestLegendsOfManyLinesHaveRows(t *testing.T) {
+	t.Parallel()
+	p := one()
+	for range 6 {
+		p.Series = append(p.Series, chart.Series{Name: "credit.assignment=value_difference", Points: curve(0.24, 0.9, 5)})
+	}
+	var out bytes.Buffer
+	require.NoError(t, p.WriteSVG(&out))
+	name := regexp.MustCompile(`<text class="text" x="([0-9.]+)" y="([0-9.]+)" text-anchor="start">([^<]+)<`)
+	rows, names := map[string]bool{}, name.FindAllStringSubmatch(out.String(), -1)
+	require.Len(t, names, 7)
+	for _, n := range names {
+		x, err := strconv.ParseFloat(n[1], 64)
+		require.NoError(t, err)
+		require.Less(t, x+7*float64(len(n[3])), 800.0)
+		rows[n[2]] = true
+	}
+	require.Len(t, rows, 3)
+}
+
 func TestDrawingsAreAsBefore(t *testing.T) {
 	t.Parallel()
 	for name, p := range map[string]chart.Plot{"one": one(), "two": two(), "none": {Title: "Reward"}} {

@@ -12,7 +12,8 @@ const (
 	svgWidth, svgHeight      = 800.0, 420.0
 	svgLeft, svgRight        = 64.0, 776.0
 	svgTop, svgBottom        = 64.0, 364.0
-	svgLegend                = 44.0 // baseline
+	svgLegend                = 44.0 // baseline of the first row
+	svgRow                   = 20.0 // from one to the next
 	svgCharacter             = 7.2  // mean width of one at 13 px
 	svgPointsUntil           = 40   // more points than that hide their line
 	svgXTicks, svgYTicks int = 8, 5
@@ -47,15 +48,27 @@ func (p Plot) WriteSVG(w io.Writer) error {
 
 func (p Plot) svg() string {
 	d := drawing{lines: p.lines()}
+	var ok bool
+	var names []entry
+	if d.x, d.y, ok = axes(d.lines, svgXTicks, svgYTicks); ok {
+		names = legend(d.lines)
+	}
+	down := 0.0 // that the plot makes room for more rows of names
+	if len(names) > 0 {
+		down = names[len(names)-1].y - svgLegend
+	}
 	d.add(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %g %g" role="img" aria-label="%s">`,
-		svgWidth, svgHeight, escape(p.Title))
+		svgWidth, svgHeight+down, escape(p.Title))
 	d.add(`<style>%s</style>`, svgStyle)
 	d.text(svgLeft, 24, "text title", "start", p.Title)
-	var ok bool
-	if d.x, d.y, ok = axes(d.lines, svgXTicks, svgYTicks); ok {
+	for i, n := range names {
+		d.add(`<line class="s%d line" x1="%.1f" x2="%.1f" y1="%g" y2="%g"/>`, i%svgColours, n.x, n.x+20, n.y-4.5, n.y-4.5)
+		d.text(n.x+27, n.y, "text", "start", n.name)
+	}
+	d.add(`<g transform="translate(0 %g)">`, down)
+	if ok {
 		d.axes()
 		d.curves()
-		d.legend()
 	} else {
 		d.text((svgLeft+svgRight)/2, (svgTop+svgBottom)/2, "text", "middle", noPoints)
 	}
@@ -64,8 +77,33 @@ func (p Plot) svg() string {
 	d.add(`<g transform="rotate(-90 16 %g)">`, middle)
 	d.text(16, middle, "text", "middle", p.YLabel)
 	d.add(`</g>`)
+	d.add(`</g>`)
 	d.add(`</svg>`)
 	return d.out.String()
+}
+
+// entry is a name of the legend and where it stands.
+type entry struct {
+	name string
+	x, y float64
+}
+
+// legend lays the names of several lines out in rows, none wider than the plot.
+func legend(lines []line) []entry {
+	if len(lines) < 2 {
+		return nil
+	}
+	var out []entry
+	x, y := svgLeft, svgLegend
+	for _, l := range lines {
+		width := 27 + svgCharacter*float64(len([]rune(l.name)))
+		if x > svgLeft && x+width > svgRight {
+			x, y = svgLeft, y+svgRow
+		}
+		out = append(out, entry{l.name, x, y})
+		x += width + 24
+	}
+	return out
 }
 
 type drawing struct {
@@ -135,18 +173,6 @@ func (d *drawing) path(piece []Point) string {
 		command = "L"
 	}
 	return b.String()
-}
-
-func (d *drawing) legend() {
-	if len(d.lines) < 2 {
-		return
-	}
-	x := svgLeft
-	for i, l := range d.lines {
-		d.add(`<line class="s%d line" x1="%.1f" x2="%.1f" y1="%g" y2="%g"/>`, i%svgColours, x, x+20, svgLegend-4.5, svgLegend-4.5)
-		d.text(x+27, svgLegend, "text", "start", l.name)
-		x += 27 + svgCharacter*float64(len([]rune(l.name))) + 24
-	}
 }
 
 // escape makes text safe between tags and in attributes; what XML can't hold at
