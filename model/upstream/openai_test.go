@@ -282,9 +282,6 @@ func FuzzTexts(f *testing.F) {
 	f.Add("data: {\"choices\":[{\"delta\":{\"content\":\"hi\",\"tool_calls\":[{}]},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n", true)
 	var body string
 	at := newTexts(f, nil)
-	s, err := upstream.New(upstream.Options{Type: upstream.OpenAI, URLs: []string{at.URL}, Model: "gpt", Versions: upstream.None, Retry: 1})
-	require.NoError(f, err)
-	f.Cleanup(s.Close)
 	f.Fuzz(func(t *testing.T, reply string, stream bool) {
 		body = reply
 		at.mu.Lock()
@@ -298,6 +295,10 @@ func FuzzTexts(f *testing.F) {
 		if stream {
 			r.Emit = func(int32, float32) {}
 		}
+		// One that failed would be left alone for a while.
+		s, err := upstream.New(upstream.Options{Type: upstream.OpenAI, URLs: []string{at.URL}, Model: "gpt", Versions: upstream.None, Retry: 1})
+		require.NoError(t, err)
+		defer s.Close()
 		c, _, err := s.Sample(t.Context(), version, r)
 		if err != nil {
 			return
