@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"go.temporal.io/sdk/client"
@@ -55,18 +54,23 @@ func run(ctx context.Context) error {
 		return err
 	}
 	plot := chart.Plot{Title: "Reward while training, mean of " + fmt.Sprint(*seeds) + " seeds", XLabel: "step", YLabel: "mean reward"}
-	fmt.Println("| variant | all steps | last tenth | test, last version | seconds |")
-	fmt.Println("| --- | ---: | ---: | ---: | ---: |")
-	for _, v := range all {
+	fmt.Println("| variant | all steps | last tenth | test, last version | all steps less the first's | test less the first's | seconds |")
+	fmt.Println("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
+	var first outcome
+	for i, v := range all {
 		s, err := v.apply(base)
 		if err != nil {
 			return err
 		}
-		o, err := measure(ctx, s, *seeds)
+		o, err := measure(ctx, s, *seeds, v.name)
 		if err != nil {
 			return fmt.Errorf("%s: %w", v.name, err)
 		}
-		fmt.Printf("| %s | %s | %s | %s | %.0f |\n", v.name, interval.Of(o.all), interval.Of(o.last), interval.Of(o.test), o.seconds)
+		if i == 0 {
+			first = o
+		}
+		fmt.Printf("| %s | %s | %s | %s | %s | %s | %.0f |\n", v.name, interval.Of(o.all), interval.Of(o.last), interval.Of(o.test),
+			interval.Of(differences(o.all, first.all)), interval.Of(differences(o.test, first.test)), o.seconds)
 		plot.Series = append(plot.Series, o.series(v.name))
 	}
 	if *svg == "" {
@@ -79,28 +83,9 @@ func run(ctx context.Context) error {
 	return os.WriteFile(*svg, drawn.Bytes(), 0o644)
 }
 
-// outcome is what became of the runs of one variant, one number for each seed.
-type outcome struct {
-	all, last, test []float64
-	curves          [][]float64
-	seconds         float64 // of a run
-}
-
-func (o outcome) series(name string) chart.Series {
-	s := chart.Series{Name: strings.TrimSpace(name)}
-	for step := range o.curves[0] {
-		sum := 0.0
-		for _, curve := range o.curves {
-			sum += curve[step]
-		}
-		s.Points = append(s.Points, chart.Point{X: float64(step + 1), Y: sum / float64(len(o.curves))})
-	}
-	return s
-}
-
 // measure trains a spec with seeds 1 to n, each in a stack of its own: what one run
-// leaves behind slows no other.
-func measure(ctx context.Context, s spec.Spec, n int) (outcome, error) {
+// leaves behind slows no other. It tells of each on standard error.
+func measure(ctx context.Context, s spec.Spec, n int, name string) (outcome, error) {
 	var out outcome
 	began := time.Now()
 	for seed := range n {
@@ -109,21 +94,11 @@ func measure(ctx context.Context, s spec.Spec, n int) (outcome, error) {
 		if err != nil {
 			return out, fmt.Errorf("seed %d: %w", s.Seed, err)
 		}
-		out.curves = append(out.curves, curve)
-		out.all = append(out.all, mean(curve))
-		out.last = append(out.last, mean(curve[len(curve)-max(1, len(curve)/10):]))
-		out.test = append(out.test, test)
+		out.add(curve, test)
+		fmt.Fprintf(os.Stderr, "%s, seed %d: all steps %.3f, last tenth %.3f, test %.3f\n", name, s.Seed, out.all[seed], out.last[seed], test)
 	}
 	out.seconds = time.Since(began).Seconds() / float64(n)
 	return out, nil
-}
-
-func mean(x []float64) float64 {
-	sum := 0.0
-	for _, v := range x {
-		sum += v
-	}
-	return sum / float64(len(x))
 }
 
 // train makes one run and returns the reward of each step, and that of the last
