@@ -93,7 +93,7 @@ func startVLLM(t *testing.T, dir string) string {
 func startLlamaServer(t *testing.T, dir string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "tiny.gguf")
-	out, err := exec.CommandContext(t.Context(), variable(t, ggufVariable), filepath.Join("gguf", "convert.py"), dir, file).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), variable(t, ggufVariable), filepath.Join("testdata", "write_gguf.py"), dir, file).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	return startServer(t, nil, variable(t, llamaServerVariable), "--model", file, "--alias", realName, "--jinja", "--ctx-size", "2048", "--parallel", "1",
 		"--top-k", "0", "--min-p", "0")

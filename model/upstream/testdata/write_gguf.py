@@ -1,6 +1,6 @@
 """Writes a Qwen2 model in the directory of a publisher as the file of llama.cpp.
 
-    pip install gguf && python convert.py DIRECTORY FILE
+    pip install gguf && python write_gguf.py DIRECTORY FILE
 
 For tests: llama.cpp's own converter knows only tokenizers that somebody published.
 """
