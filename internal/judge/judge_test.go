@@ -97,6 +97,36 @@ func TestOfTwoJudgesAtOnceTheFirstCounts(t *testing.T) {
 	}
 }
 
+// A worker that hung, and goes on when another has judged the step, asks nobody more.
+func TestWhatAnotherHasJudgedMeanwhileIsNotAsked(t *testing.T) {
+	t.Parallel()
+	c := newCourt(t)
+	awake, full := make(chan struct{}), make(chan struct{})
+	c.reply = func(k int, q openai.ChatCompletionRequest) (int, string) {
+		if k == 7 {
+			close(full)
+		}
+		if k < 8 {
+			<-awake
+		}
+		return fair(k, q)
+	}
+	step := attempts(1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2)
+	var late [][]float64
+	var g errgroup.Group
+	g.Go(func() (err error) {
+		late, err = c.judge(nil).Scores(t.Context(), step)
+		return err
+	})
+	<-full
+	scores, err := c.judge(nil).Scores(t.Context(), step)
+	require.NoError(t, err)
+	close(awake)
+	require.NoError(t, g.Wait())
+	require.Equal(t, scores, late)
+	require.Equal(t, 8+12, c.requests())
+}
+
 func TestEightAreAskedAtOnce(t *testing.T) {
 	t.Parallel()
 	c := newCourt(t)

@@ -24,8 +24,12 @@ func (j *Judge) question(a Attempt) (question, error) {
 }
 
 // settle asks until there is an answer that can be read, and keeps it. The scores are
-// those that then stand: somebody else may have been first.
+// those that then stand: somebody else may have been first, a run that judges the same
+// or a worker that took over while this one hung, and then nobody is asked.
 func (j *Judge) settle(ctx context.Context, q question) ([]float64, error) {
+	if known, err := j.kept.Judgment(ctx, q.key); !errors.Is(err, trace.ErrNotFound) {
+		return known.Scores, err
+	}
 	messages := q.messages()
 	why, answer := errors.New("see the record"), ""
 	for try := q.nonsense + 1; try <= tries; try++ {
