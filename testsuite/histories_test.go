@@ -86,7 +86,7 @@ func shapes() []shape {
 		}},
 		{"sampled", func(ctx context.Context, t *testing.T) (*stack.Stack, map[string]string) {
 			st := start(ctx, t, t.TempDir())
-			url, _ := fickle(t)
+			url, _ := fickleJudge(t)
 			mustTrain(ctx, t, st, "sampled", judged(url, 3))
 			return st, map[string]string{"training-sampled": "sampled"}
 		}},

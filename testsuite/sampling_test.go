@@ -2,14 +2,10 @@ package testsuite_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"net/http"
 	"net/http/httptest"
-	"sync/atomic"
 	"testing"
 
-	"github.com/sashabaranov/go-openai"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
@@ -19,6 +15,7 @@ import (
 	"github.com/fulgurite/fulgurite/internal/stack"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/testsuite/fickle"
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
@@ -37,38 +34,13 @@ func judged(url string, steps int) spec.Spec {
 	return s.WithDefaults()
 }
 
-// fickle is a judge that never says the same twice, and at times nothing of use.
-func fickle(t *testing.T) (url string, asked *atomic.Int64) {
+// fickleJudge is a judge and where it is.
+func fickleJudge(t *testing.T) (url string, judge *fickle.Judge) {
 	t.Helper()
-	asked = &atomic.Int64{}
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		k := asked.Add(1)
-		w.Header().Set("Retry-After", "0")
-		var q openai.ChatCompletionRequest
-		var calls int
-		if json.NewDecoder(r.Body).Decode(&q) != nil || len(q.Messages) < 2 {
-			http.Error(w, "no request", http.StatusBadRequest)
-			return
-		}
-		if _, err := fmt.Sscanf(q.Messages[1].Content, "Calls to score: %d.", &calls); err != nil || k%11 == 0 {
-			http.Error(w, "not now", http.StatusInternalServerError)
-			return
-		}
-		scores := make([]float64, calls)
-		for i := range scores {
-			scores[i] = float64((k*7+int64(i)*3)%21) / 2
-		}
-		text, err := json.Marshal(scores)
-		if err != nil || k%7 == 0 {
-			text = []byte("I am not sure.")
-		}
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(openai.ChatCompletionResponse{
-			Choices: []openai.ChatCompletionChoice{{Message: openai.ChatCompletionMessage{Role: "assistant", Content: string(text)}}},
-		})
-	}))
+	judge = fickle.New(0)
+	server := httptest.NewServer(judge)
 	t.Cleanup(server.Close)
-	return server.URL + "/v1", asked
+	return server.URL + "/v1", judge
 }
 
 // accounted is the report of a run, which has to find every prompt.
@@ -117,7 +89,7 @@ func TestEqualRunsWithAJudgeEndInTheSameBits(t *testing.T) {
 	ctx := t.Context()
 	st := start(ctx, t, t.TempDir())
 	defer func() { require.NoError(t, st.Close()) }()
-	url, asked := fickle(t)
+	url, judge := fickleJudge(t)
 	results := make([]workflows.TrainingResult, 2)
 	var g errgroup.Group
 	for i := range results {
@@ -128,11 +100,11 @@ func TestEqualRunsWithAJudgeEndInTheSameBits(t *testing.T) {
 	}
 	require.NoError(t, g.Wait())
 	require.Equal(t, results[0].Weights, results[1].Weights)
-	before := asked.Load()
+	before := len(judge.Answers())
 	again, err := train(ctx, st, "judged-again", judged(url, 4))
 	require.NoError(t, err)
 	require.Equal(t, results[0].Weights, again.Weights)
-	require.Equal(t, before, asked.Load(), "what was judged for one run is judged for all")
+	require.Len(t, judge.Answers(), before, "what was judged for one run is judged for all")
 
 	steps, err := st.Store.Steps(ctx, "judged-0", model.DefaultPolicy)
 	require.NoError(t, err)

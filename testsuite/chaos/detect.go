@@ -17,14 +17,14 @@ const unnoticed = time.Minute
 // Temporal takes the update from the GPU worker. PostgreSQL and Temporal have
 // nobody beside them who could go on.
 func (s *suite) detectHangs(ctx context.Context) error {
-	calm, err := s.undisturbed(ctx, 0)
+	calm, err := s.undisturbed(ctx, plain)
 	if err != nil {
 		return err
 	}
 	s.report.HangDetection = map[fleet.Role]*float64{fleet.Postgres: nil, fleet.Temporal: nil}
 	for _, role := range []fleet.Role{fleet.CPU1, fleet.Gateway, fleet.Sampler, fleet.GPU} {
 		name, began := "hang-"+string(role), time.Now()
-		if err := s.begin(ctx, name, 0); err != nil {
+		if err := s.begin(ctx, name, plain, ""); err != nil {
 			return err
 		}
 		took, err := s.detectHang(ctx, name, role)

@@ -10,11 +10,15 @@ import (
 	"go.temporal.io/api/history/v1"
 
 	"github.com/fulgurite/fulgurite/testsuite/chaos/checker"
+	"github.com/fulgurite/fulgurite/testsuite/chaos/fleet"
 )
 
 // evidence collects what there is to know about a run.
 func (s *suite) evidence(ctx context.Context, name string) (checker.Evidence, error) {
-	e := checker.Evidence{Trained: map[int][]checker.Trained{}, Hangs: s.keeper.frozen()}
+	e := checker.Evidence{
+		Trained: map[int][]checker.Trained{}, Answers: s.answers(),
+		Hangs: s.keeper.frozen(fleet.Gateway, fleet.Sampler), WorkerHangs: s.keeper.frozen(fleet.CPU1, fleet.CPU2),
+	}
 	err := s.insist(ctx, "read store", func(ctx context.Context) (err error) {
 		e.Records, err = s.db.Records(ctx, name)
 		return err
@@ -44,6 +48,15 @@ func (s *suite) evidence(ctx context.Context, name string) (checker.Evidence, er
 	defer func() { _ = log.Close() }()
 	e.Generations, err = checker.ReadGenerations(log)
 	return e, err
+}
+
+// answers are what the judge has said so far.
+func (s *suite) answers() []checker.Answer {
+	var out []checker.Answer
+	for _, a := range s.fickle.Answers() {
+		out = append(out, checker.Answer(a))
+	}
+	return out
 }
 
 // story reads a run's history, execution after execution.

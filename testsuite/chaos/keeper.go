@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -20,7 +19,7 @@ type keeper struct {
 
 	mu    sync.Mutex         // held while a process is killed or started
 	ended map[fleet.Role]int // by themselves, without being killed
-	hangs []checker.Hang     // of processes between an agent and its tokens
+	hangs map[fleet.Role][]checker.Hang
 }
 
 // lookEvery is how soon the end of a process is noticed.
@@ -95,18 +94,20 @@ func (k *keeper) hang(role fleet.Role) (resume func() error, err error) {
 			all = errors.Join(all, ignoreGone(syscall.Kill(pid, syscall.SIGCONT)))
 		}
 		all = errors.Join(all, k.fleet.Resume(role))
-		if role == fleet.Gateway || role == fleet.Sampler {
-			k.hangs = append(k.hangs, checker.Hang{From: from, Until: time.Now()})
-		}
+		k.hangs[role] = append(k.hangs[role], checker.Hang{From: from, Until: time.Now()})
 		return all
 	}, err
 }
 
-// frozen are the hangs that the checker has to know of.
-func (k *keeper) frozen() []checker.Hang {
+// frozen are the hangs of some roles.
+func (k *keeper) frozen(roles ...fleet.Role) []checker.Hang {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return slices.Clone(k.hangs)
+	var all []checker.Hang
+	for _, role := range roles {
+		all = append(all, k.hangs[role]...)
+	}
+	return all
 }
 
 // below are the children that belong to a role. Agents, the children of workers,

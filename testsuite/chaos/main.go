@@ -25,8 +25,10 @@ type options struct {
 	journal       string
 	every         time.Duration
 	thought       time.Duration
+	judge         string // URL, once it is up
 	bin, dir      string
 	roles         string
+	courses       []course
 	detect        bool
 	expectFailure bool
 	limit         time.Duration
@@ -86,6 +88,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	f.StringVar(&o.bin, "bin", "bin", "directory of fulgurite and fulgurite-worker")
 	f.StringVar(&o.dir, "dir", "", "directory of all state, kept afterwards (default: a temporary one, removed unless something is wrong)")
 	f.StringVar(&o.roles, "roles", "", "whom to kill, separated by commas (default: everybody)")
+	chosen := f.String("courses", "", "what the runs are, in turn, separated by commas (default: plain,judge,lag,critic)")
 	f.BoolVar(&o.detect, "detect", true, "measure first how long it takes until a hang is noticed")
 	f.BoolVar(&o.expectFailure, "expect-failure", false, "succeed only if recorded calls were sampled again and nothing else is wrong")
 	f.DurationVar(&o.limit, "limit", time.Hour, "how long everything may take")
@@ -102,7 +105,11 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	case !slices.Contains([]string{"on", "off"}, o.journal):
 		return o, fmt.Errorf("-journal %q: want on or off", o.journal)
 	}
-	_, err := o.victims()
+	var err error
+	if o.courses, err = coursesNamed(*chosen); err != nil {
+		return o, err
+	}
+	_, err = o.victims()
 	return o, err
 }
 

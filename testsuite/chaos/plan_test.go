@@ -43,13 +43,15 @@ func TestTheCommandLineIsChecked(t *testing.T) {
 	t.Parallel()
 	for _, bad := range [][]string{
 		{"-kills", "-1"}, {"-every", "0s"}, {"-store", "file"}, {"-journal", "maybe"}, {"-roles", "gateway,nobody"}, {"more"},
+		{"-courses", "plain,none"},
 		{"-store", "sqlite", "-roles", "postgres"},
 	} {
 		_, err := parse(bad, t.Output())
 		require.Error(t, err, "%v", bad)
 	}
-	o, err := parse([]string{"-store", "sqlite"}, t.Output())
+	o, err := parse([]string{"-store", "sqlite", "-courses", "critic,plain"}, t.Output())
 	require.NoError(t, err)
+	require.Equal(t, []string{"critic", "plain"}, []string{o.courses[0].name, o.courses[1].name})
 	victims, err := o.victims()
 	require.NoError(t, err)
 	require.Equal(t, []fleet.Role{fleet.Gateway, fleet.Sampler, fleet.CPU1, fleet.CPU2, fleet.GPU, fleet.Temporal}, victims)

@@ -19,6 +19,7 @@ type account struct {
 		Issued      int `json:"issued"`
 		Refills     int `json:"refills"`
 		Quarantined int `json:"quarantined"`
+		Flat        int `json:"flat_samples"`
 		Trained     int `json:"trained"`
 		Skipped     int `json:"skipped"`
 		Duplicated  int `json:"duplicated"`
@@ -68,6 +69,7 @@ func (a account) differ(e checker.Evidence, f checker.Findings, sound bool) []st
 	}{
 		{"prompts issued", a.Prompts.Issued * e.Records.Samples, f.Prompts},
 		{"prompts quarantined", a.Prompts.Quarantined, len(e.Records.Quarantined)},
+		{"prompts replaced because they were flat", a.Prompts.Flat, f.PromptsFlat},
 		{"prompts skipped", a.Prompts.Skipped, f.PromptsSkipped},
 		{"prompts duplicated", a.Prompts.Duplicated, f.PromptsDuplicated},
 		{"attempts", a.Attempts.Total, f.Attempts},

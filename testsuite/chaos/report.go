@@ -27,6 +27,10 @@ type report struct {
 	SampledUnrecorded         int      `json:"sampled_unrecorded"`
 	CallsRecorded             int      `json:"calls_recorded"`
 	CallsReplayed             int      `json:"calls_replayed"`
+	PromptsFlat               int      `json:"prompts_flat"`
+	Judgments                 int      `json:"judgments"`
+	JudgedAgain               int      `json:"judged_again"`
+	JudgmentsLost             int      `json:"judgments_lost"`
 	MedianRecovery            *float64 `json:"median_recovery_seconds"` // null without a kill
 	MaxRecovery               *float64 `json:"max_recovery_seconds"`
 
@@ -80,6 +84,10 @@ func (r *report) complete(s *suite, err error) {
 		r.SampledUnrecorded += v.SampledUnrecorded
 		r.CallsRecorded += v.CallsRecorded
 		r.CallsReplayed += v.CallsReplayed
+		r.PromptsFlat += v.PromptsFlat
+		r.Judgments += v.Judgments
+		r.JudgedAgain += v.JudgedAgain
+		r.JudgmentsLost += v.JudgmentsLost
 	}
 	if s.keeper == nil {
 		return // the fleet never came up
@@ -143,6 +151,8 @@ func (r *report) print(w io.Writer) {
 	fmt.Fprintf(w, "completed %v, weights equal %v, prompts skipped %d, duplicated %d\n", r.Completed, r.DigestEqual, r.PromptsSkipped, r.PromptsDuplicated)
 	fmt.Fprintf(w, "calls recorded %d, replayed %d, recorded and sampled again %d, sampled and not recorded %d\n",
 		r.CallsRecorded, r.CallsReplayed, r.RecordedCallsSampledAgain, r.SampledUnrecorded)
+	fmt.Fprintf(w, "samples replaced because nothing could be learned from them %d; judgments %d, recorded and asked for again %d, given and not recorded %d\n",
+		r.PromptsFlat, r.Judgments, r.JudgedAgain, r.JudgmentsLost)
 	if r.MedianRecovery != nil {
 		fmt.Fprintf(w, "from a kill to the next progress: median %.1f s, longest %.1f s\n", *r.MedianRecovery, *r.MaxRecovery)
 	}

@@ -11,20 +11,27 @@ const (
 	// has moved again: it is to be disturbed, not starved.
 	respite = 20 * time.Second
 	// ripe is how long a blow against a CPU worker waits for an agent that is in the
-	// middle of its work.
-	ripe = 3 * time.Second
+	// middle of its work, and ripeJudge for a judge that is.
+	ripe, ripeJudge = 3 * time.Second, 10 * time.Second
 )
 
 // strike lets blows fall on the fleet until the run is complete or there were
-// enough of them.
-func (s *suite) strike(ctx context.Context, name string) error {
-	for !s.enough(ctx) {
+// enough of them: no run gets so many that too few are left for the other courses.
+func (s *suite) strike(ctx context.Context, name string, c course) error {
+	share := (s.kills + len(s.courses) - 1) / len(s.courses)
+	for before := s.struck.total; !s.enough(ctx) && (s.expectFailure || s.struck.total-before < share); {
 		b := s.plan.next()
 		over, err := s.until(ctx, name, func(waited time.Duration) bool {
 			if waited < b.after || s.watch.idle() > respite {
 				return false
 			}
-			return !strings.HasPrefix(string(b.role), "cpu") || waited > b.after+ripe || s.midway(ctx, name)
+			switch {
+			case !strings.HasPrefix(string(b.role), "cpu"):
+				return true
+			case c.judge:
+				return waited > b.after+ripeJudge || s.fickle.Thinking()
+			}
+			return waited > b.after+ripe || s.midway(ctx, name)
 		})
 		if over || err != nil {
 			return err

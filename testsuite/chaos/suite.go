@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http/httptest"
 	"os"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/testsuite/chaos/checker"
 	"github.com/fulgurite/fulgurite/testsuite/chaos/fleet"
+	"github.com/fulgurite/fulgurite/testsuite/fickle"
 )
 
 // suite is one execution of this program.
@@ -30,8 +32,9 @@ type suite struct {
 	watch    *watch
 	plan     *plan
 	struck   tally
-	calm     map[int]checker.Records // undisturbed runs, by lag
-	seconds  map[string]float64      // that runs took
+	fickle   *fickle.Judge
+	calm     map[string]checker.Records // undisturbed runs, by the name of their course
+	seconds  map[string]float64         // that runs took
 	report   report
 }
 
@@ -56,6 +59,10 @@ func (s *suite) run(ctx context.Context) (err error) {
 		}
 	}
 	s.say("everything lies in %s", s.dir)
+	s.fickle = fickle.New(s.thought)
+	server := httptest.NewServer(s.fickle)
+	defer server.Close()
+	s.options.judge = server.URL + "/v1"
 	err = s.inFleet(ctx, s.everything)
 	s.report.complete(s, err)
 	if err == nil && !s.report.asExpected(s.expectFailure) {
@@ -91,10 +98,10 @@ func (s *suite) inFleet(ctx context.Context, f func(context.Context) error) erro
 	}
 	defer func() { _ = s.db.Close() }()
 
-	s.keeper = &keeper{fleet: s.fleet, ended: map[fleet.Role]int{}}
+	s.keeper = &keeper{fleet: s.fleet, ended: map[fleet.Role]int{}, hangs: map[fleet.Role][]checker.Hang{}}
 	s.watch = newWatch(s.db)
 	s.struck = tally{kills: map[fleet.Role]int{}, hangs: map[fleet.Role]int{}}
-	s.calm, s.seconds = map[int]checker.Records{}, map[string]float64{}
+	s.calm, s.seconds = map[string]checker.Records{}, map[string]float64{}
 	group, ctx := errgroup.WithContext(ctx)
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -122,8 +129,8 @@ func (s *suite) everything(ctx context.Context) error {
 			return err
 		}
 	}
-	for n := 1; !s.enough(ctx); n++ {
-		if err := s.disturbed(ctx, fmt.Sprintf("chaos-%d", n), (n-1)%2); err != nil {
+	for n := 0; !s.enough(ctx); n++ {
+		if err := s.disturbed(ctx, fmt.Sprintf("chaos-%d", n+1), s.courses[n%len(s.courses)]); err != nil {
 			return err
 		}
 	}
@@ -133,42 +140,39 @@ func (s *suite) everything(ctx context.Context) error {
 // twins are two runs that nobody disturbs, under different names: they must end
 // in the same weights, or nothing else that is compared means anything.
 func (s *suite) twins(ctx context.Context) error {
-	first, err := s.undisturbed(ctx, 0)
+	first, err := s.undisturbed(ctx, plain)
 	if err != nil {
 		return err
 	}
 	if s.expectFailure {
 		return nil // that has been shown elsewhere
 	}
-	if err := s.train(ctx, "calm-again", 0); err != nil {
+	if err := s.train(ctx, "calm-again", plain, ""); err != nil {
 		return err
 	}
 	_, err = s.judge(ctx, "calm-again", first)
 	return err
 }
 
-// undisturbed is the run of a lag that others are compared with; it is made when
+// undisturbed is the run of a course that others are compared with; it is made when
 // it is first asked for.
-func (s *suite) undisturbed(ctx context.Context, lag int) (checker.Records, error) {
-	if r, ok := s.calm[lag]; ok {
+func (s *suite) undisturbed(ctx context.Context, c course) (checker.Records, error) {
+	if r, ok := s.calm[c.name]; ok {
 		return r, nil
 	}
-	name := "calm"
-	if lag > 0 {
-		name = fmt.Sprintf("calm-lag-%d", lag)
-	}
-	if err := s.train(ctx, name, lag); err != nil {
+	name := "calm-" + c.name
+	if err := s.train(ctx, name, c, ""); err != nil {
 		return checker.Records{}, err
 	}
 	r, err := s.judge(ctx, name, checker.Records{})
-	s.calm[lag] = r
+	s.calm[c.name] = r
 	return r, err
 }
 
 // train starts a run and waits for its end.
-func (s *suite) train(ctx context.Context, name string, lag int) error {
+func (s *suite) train(ctx context.Context, name string, c course, judgedAs string) error {
 	began := time.Now()
-	if err := s.begin(ctx, name, lag); err != nil {
+	if err := s.begin(ctx, name, c, judgedAs); err != nil {
 		return err
 	}
 	if err := s.await(ctx, name); err != nil {
@@ -180,17 +184,22 @@ func (s *suite) train(ctx context.Context, name string, lag int) error {
 }
 
 // disturbed is a run during which blows fall, until it is complete or there were
-// enough of them.
-func (s *suite) disturbed(ctx context.Context, name string, lag int) error {
-	calm, err := s.undisturbed(ctx, lag)
-	if err != nil {
-		return err
+// enough of them. Where calls are judged, nobody can say beforehand what it ends in:
+// the calm run comes after it.
+func (s *suite) disturbed(ctx context.Context, name string, c course) error {
+	var calm checker.Records
+	if !c.judge {
+		var err error
+		if calm, err = s.undisturbed(ctx, c); err != nil {
+			return err
+		}
 	}
+	s.say("run %s begins: %s", name, c.name)
 	began, before := time.Now(), s.struck.total
-	if err := s.begin(ctx, name, lag); err != nil {
+	if err := s.begin(ctx, name, c, ""); err != nil {
 		return err
 	}
-	if err := s.strike(ctx, name); err != nil {
+	if err := s.strike(ctx, name, c); err != nil {
 		return err
 	}
 	if err := s.await(ctx, name); err != nil {
@@ -198,8 +207,28 @@ func (s *suite) disturbed(ctx context.Context, name string, lag int) error {
 	}
 	s.took(name, began)
 	s.say("run %s is complete after %.1f s and %d kills", name, time.Since(began).Seconds(), s.struck.total-before)
-	_, err = s.judge(ctx, name, calm)
+	after, err := s.judge(ctx, name, calm)
+	if c.judge && err == nil {
+		err = s.judgedAgain(ctx, name, c, after)
+	}
 	return err
+}
+
+// judgedAgain makes a calm run out of the judgments of a disturbed one: it must end in
+// the same weights, and nobody is asked anything.
+func (s *suite) judgedAgain(ctx context.Context, name string, c course, disturbed checker.Records) error {
+	asked, calm := len(s.fickle.Answers()), "calm-after-"+name
+	if err := s.train(ctx, calm, c, name); err != nil {
+		return err
+	}
+	if _, err := s.judge(ctx, calm, disturbed); err != nil {
+		return err
+	}
+	if n := len(s.fickle.Answers()) - asked; n > 0 {
+		last := &s.report.Runs[len(s.report.Runs)-1]
+		last.Wrong = append(last.Wrong, fmt.Sprintf("the judge was asked %d times for what %s has on record", n, name))
+	}
+	return nil
 }
 
 // judge lets the checker look at a completed run, compares it with a calm one if

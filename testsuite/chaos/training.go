@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -26,14 +27,14 @@ const (
 
 // training is a run so small that it ends within seconds when nobody disturbs it,
 // with agents that take their time. Its limits are in calls: one in seconds could
-// be exceeded because of a kill. With a lag its agents make two calls at once.
-func training(lag int, thought time.Duration) (spec.Spec, error) {
+// be exceeded because of a kill. What a judge has said counts for one name.
+func training(c course, name string, o options) (spec.Spec, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return spec.Spec{}, fmt.Errorf("find the agent: %w", err)
 	}
-	agent := manner{thought: thought, parallel: lag > 0}
-	return spec.Spec{
+	agent := manner{thought: o.thought, parallel: c.parallel}
+	s := spec.Spec{
 		Seed:  7,
 		Model: spec.Model{WarmStart: &spec.WarmStart{Demonstrations: "arithmetic", Updates: 400, Batch: 32}},
 		Agent: spec.Agent{
@@ -42,14 +43,22 @@ func training(lag int, thought time.Duration) (spec.Spec, error) {
 		},
 		Tasks:      spec.Tasks{Train: "arithmetic:train:64", Gate: "arithmetic:gate:8", Test: "arithmetic:test:8"},
 		Grader:     spec.Grader{Type: "exact"},
-		Training:   spec.Training{Steps: 5, TasksPerStep: 4, SamplesPerTask: 4, Lag: lag},
+		Training:   spec.Training{Steps: 5, TasksPerStep: 4, SamplesPerTask: 4, Lag: c.lag, DynamicSampling: c.flat},
 		Evaluation: spec.Evaluation{Every: 2},
-	}.WithDefaults(), nil
+	}
+	if c.critic {
+		s.Credit, s.Critic = spec.Credit{Assignment: spec.AssignmentTurnGAE}, &spec.Critic{}
+	}
+	if c.judge {
+		s.Credit = spec.Credit{Assignment: spec.AssignmentJudge, Judge: &spec.Judge{URL: o.judge, Model: "fickle", Rubric: name}}
+	}
+	return s.WithDefaults(), nil
 }
 
-// begin starts a run, however often that takes.
-func (s *suite) begin(ctx context.Context, name string, lag int) error {
-	training, err := training(lag, s.thought)
+// begin starts a run, however often that takes. Its judge is that of another name if
+// there is one.
+func (s *suite) begin(ctx context.Context, name string, c course, judgedAs string) error {
+	training, err := training(c, cmp.Or(judgedAs, name), s.options)
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,9 @@ type Evidence struct {
 	Story       Story
 	Trained     map[int][]Trained // what the batch of each step was made of
 	Generations []Generation      // of any run
-	Hangs       []Hang
+	Answers     []Answer          // of the judge, to any run
+	Hangs       []Hang            // of gateways and samplers
+	WorkerHangs []Hang            // of those that ask the judge
 }
 
 // Findings are what a run's evidence comes to.
@@ -23,7 +25,8 @@ type Findings struct {
 	Prompts           int `json:"prompts"`
 	PromptsSkipped    int `json:"prompts_skipped"`
 	PromptsDuplicated int `json:"prompts_duplicated"`
-	PromptsReserve    int `json:"prompts_reserve"` // trained in the place of quarantined ones
+	PromptsReserve    int `json:"prompts_reserve"` // trained in the place of others
+	PromptsFlat       int `json:"prompts_flat"`    // replaced because nothing can be learned from them
 
 	Attempts      int `json:"attempts"`
 	CallsRecorded int `json:"calls_recorded"` // sampled for the attempt that has them
@@ -33,6 +36,12 @@ type Findings struct {
 	// record: lost between sampling and commit.
 	RecordedCallsSampledAgain int `json:"recorded_calls_sampled_again"`
 	SampledUnrecorded         int `json:"sampled_unrecorded"`
+
+	// Judgments are on record; those judged again had been before they were asked for.
+	// Of those that are lost the answer came and was not kept.
+	Judgments     int `json:"judgments"`
+	JudgedAgain   int `json:"judged_again"`
+	JudgmentsLost int `json:"judgments_lost"`
 
 	// Repeated names the calls that were sampled again, Wrong says in words whatever
 	// else is not as it should be.
@@ -59,6 +68,7 @@ func Check(e Evidence) Findings {
 	checkLineage(&f, e)
 	checkCalls(&f, e)
 	checkSampling(&f, e)
+	checkJudgments(&f, e)
 	return f
 }
 
@@ -68,24 +78,32 @@ func checkLineage(f *Findings, e Evidence) {
 	for _, what := range e.Story.Repeated {
 		f.wrong("%s was asked for more than once", what)
 	}
-	if len(r.Versions) != r.Steps+1 {
-		f.wrong("there are %d versions after %d steps", len(r.Versions), r.Steps)
+	checkVersions(f, e, "version", r.Versions, e.Story.Updates)
+	if r.Critical {
+		checkVersions(f, e, "critic", r.Critics, e.Story.Lessons)
 	}
-	for i, v := range r.Versions {
+	if n := len(r.Versions); n > 0 && e.Story.Completed && e.Story.Weights != r.Versions[n-1].Weights {
+		f.wrong("the run returned the weights %s, its last version has %s", e.Story.Weights, r.Versions[n-1].Weights)
+	}
+}
+
+func checkVersions(f *Findings, e Evidence, what string, all []Version, updates map[int]string) {
+	r := e.Records
+	if len(all) != r.Steps+1 {
+		f.wrong("there are %d %ss after %d steps", len(all), what, r.Steps)
+	}
+	for i, v := range all {
 		if v.Number != i {
-			f.wrong("version %d stands in the place of version %d", v.Number, i)
+			f.wrong("%s %d stands in the place of %s %d", what, v.Number, what, i)
 			continue
 		}
 		if i == 0 {
 			continue
 		}
-		if v.Batch == "" || v.Batch != r.Batches[i] || v.Batch != e.Story.Batches[i] || v.Batch != e.Story.Updates[i] {
-			f.wrong("version %d was trained on %s; the store names %s, the history made %s and trained on %s",
-				i, v.Batch, r.Batches[i], e.Story.Batches[i], e.Story.Updates[i])
+		if v.Batch == "" || v.Batch != r.Batches[i] || v.Batch != e.Story.Batches[i] || v.Batch != updates[i] {
+			f.wrong("%s %d was trained on %s; the store names %s, the history made %s and trained on %s",
+				what, i, v.Batch, r.Batches[i], e.Story.Batches[i], updates[i])
 		}
-	}
-	if n := len(r.Versions); n > 0 && e.Story.Completed && e.Story.Weights != r.Versions[n-1].Weights {
-		f.wrong("the run returned the weights %s, its last version has %s", e.Story.Weights, r.Versions[n-1].Weights)
 	}
 }
 
@@ -132,15 +150,17 @@ func checkCalls(f *Findings, e Evidence) {
 }
 
 // Differ says how a run's outcome differs from that of another: the weights of
-// each version, the evaluations, the promoted version. Nothing of it may.
+// each version and critic, the evaluations, the promoted version. Nothing of it may.
 func Differ(a, b Records) []string {
 	var out []string
-	if len(a.Versions) != len(b.Versions) || len(a.Versions) == 0 {
-		out = append(out, fmt.Sprintf("%s has %d versions, %s %d", a.Run, len(a.Versions), b.Run, len(b.Versions)))
+	if len(a.Versions) != len(b.Versions) || len(a.Versions) == 0 || len(a.Critics) != len(b.Critics) {
+		out = append(out, fmt.Sprintf("%s has %d versions and %d critics, %s %d and %d", a.Run, len(a.Versions), len(a.Critics), b.Run, len(b.Versions), len(b.Critics)))
 	}
-	for i := range min(len(a.Versions), len(b.Versions)) {
-		if a.Versions[i].Weights != b.Versions[i].Weights {
-			out = append(out, fmt.Sprintf("version %d of %s is %s, of %s %s", i, a.Run, a.Versions[i].Weights, b.Run, b.Versions[i].Weights))
+	for what, pair := range map[string][2][]Version{"version": {a.Versions, b.Versions}, "critic": {a.Critics, b.Critics}} {
+		for i := range min(len(pair[0]), len(pair[1])) {
+			if one, other := pair[0][i].Weights, pair[1][i].Weights; one != other {
+				out = append(out, fmt.Sprintf("%s %d of %s is %s, of %s %s", what, i, a.Run, one, b.Run, other))
+			}
 		}
 	}
 	if fmt.Sprint(a.Evaluations) != fmt.Sprint(b.Evaluations) {

@@ -136,6 +136,33 @@ func TestEveryViolationIsFound(t *testing.T) {
 			replaceFirst(e)
 			e.Records.Quarantined = nil
 		}, checker.Findings{PromptsReserve: 2}, "the store does not say so"},
+		{"left out although something can be learned", func(e *checker.Evidence) { flatten(e, 0, 1) },
+			checker.Findings{PromptsSkipped: 2, PromptsReserve: 2}, "step 1 has 3 groups to train on, 1 more than it should"},
+		{"left out although the spec allows none", func(e *checker.Evidence) {
+			flatten(e, 1, 1)
+			e.Records.Flat = 0
+		}, checker.Findings{PromptsSkipped: 2, PromptsReserve: 2}, "train-1/0/0 is not in the batch of step 1"},
+		{"more left out than the spec allows", func(e *checker.Evidence) {
+			flatten(e, 1, 1)
+			e.Story.Issued[1].Rewards = []float64{0, 0}
+			e.Trained[1] = e.Trained[1][2:]
+		}, checker.Findings{PromptsSkipped: 2, PromptsReserve: 2}, "step 1 left out 2 groups whose rewards are all equal, and may 1"},
+		{"a critic too few", func(e *checker.Evidence) {
+			criticize(e)
+			e.Records.Critics = e.Records.Critics[:2]
+		}, checker.Findings{}, "there are 2 critics after 2 steps"},
+		{"a critic that learned from another batch", func(e *checker.Evidence) {
+			criticize(e)
+			e.Story.Lessons[2] = digest("d", 1)
+		}, checker.Findings{}, "critic 2 was trained on"},
+		{"a judgment that nobody gave", func(e *checker.Evidence) {
+			judge(e)
+			e.Records.Judgments[0].Scores = []float64{3, 3}
+		}, checker.Findings{}, "judgment of first is on record, and no judge gave it"},
+		{"a recorded judgment asked for again", func(e *checker.Evidence) {
+			judge(e)
+			e.Answers = append(e.Answers, checker.Answer{Question: "first", Asked: second(2)})
+		}, checker.Findings{JudgedAgain: 1}, "and asked for again at"},
 		{"credit assigned twice", func(e *checker.Evidence) { e.Story.Repeated = []string{"AssignCredit of step 1"} }, checker.Findings{}, "asked for more than once"},
 		{"a version too few", func(e *checker.Evidence) { e.Records.Versions = e.Records.Versions[:2] }, checker.Findings{}, "there are 2 versions after 2 steps"},
 		{"trained on another batch", func(e *checker.Evidence) { e.Records.Versions[2].Batch = digest("c", 1) }, checker.Findings{}, "version 2 was trained on"},
@@ -178,8 +205,8 @@ func TestEveryViolationIsFound(t *testing.T) {
 }
 
 // counts are those of the findings that tell a violation.
-func counts(f checker.Findings) [6]int {
-	return [6]int{f.PromptsSkipped, f.PromptsDuplicated, f.PromptsReserve, f.CallsReplayed, f.RecordedCallsSampledAgain, f.SampledUnrecorded}
+func counts(f checker.Findings) [7]int {
+	return [7]int{f.PromptsSkipped, f.PromptsDuplicated, f.PromptsReserve, f.CallsReplayed, f.RecordedCallsSampledAgain, f.SampledUnrecorded, f.JudgedAgain}
 }
 
 // replaceFirst sets the first prompt aside and lets a reserve take its place.
@@ -196,6 +223,34 @@ func replaceFirst(e *checker.Evidence) {
 	}
 }
 
+// flatten lets a reserve take the place of the first prompt because its rewards are
+// these.
+func flatten(e *checker.Evidence, rewards ...float64) {
+	replaceFirst(e)
+	e.Records.Flat, e.Records.Quarantined = 1, nil
+	e.Story.Issued[0].Quarantine, e.Story.Issued[0].Rewards = "", rewards
+}
+
+// criticize gives a run a critic that learned from every batch.
+func criticize(e *checker.Evidence) {
+	e.Records.Critical, e.Story.Lessons = true, map[int]string{}
+	for i, v := range e.Records.Versions {
+		e.Records.Critics = append(e.Records.Critics, checker.Version{Number: i, Weights: digest("c", i), Batch: v.Batch})
+		e.Story.Lessons[i] = v.Batch
+	}
+}
+
+// judge lets two attempts be judged a second after the judge was asked. Its first
+// answer was of no use.
+func judge(e *checker.Evidence) {
+	e.Answers = append(e.Answers, checker.Answer{Question: "first", Asked: second(-1)})
+	for i, question := range []string{"first", "second"} {
+		scores := []float64{1, float64(i)}
+		e.Answers = append(e.Answers, checker.Answer{Question: question, Asked: second(10 * i), Scores: scores})
+		e.Records.Judgments = append(e.Records.Judgments, checker.Judgment{Key: "of " + question, Scores: scores, At: second(10*i + 1)})
+	}
+}
+
 func TestAReserveTakesAQuarantinedPlace(t *testing.T) {
 	t.Parallel()
 	e := sound()
@@ -203,6 +258,39 @@ func TestAReserveTakesAQuarantinedPlace(t *testing.T) {
 	f := checker.Check(e)
 	require.Empty(t, f.Wrong)
 	require.Equal(t, samples, f.PromptsReserve)
+}
+
+func TestAReserveTakesTheFlatOnesPlace(t *testing.T) {
+	t.Parallel()
+	e := sound()
+	flatten(&e, 1, 1)
+	f := checker.Check(e)
+	require.Empty(t, f.Wrong)
+	require.Equal(t, samples, f.PromptsReserve)
+	require.Equal(t, samples, f.PromptsFlat)
+}
+
+func TestACriticHasALineageOfItsOwn(t *testing.T) {
+	t.Parallel()
+	e := sound()
+	criticize(&e)
+	require.Empty(t, checker.Check(e).Wrong)
+}
+
+func TestAJudgesAnswersMayGetLostOnTheirWay(t *testing.T) {
+	t.Parallel()
+	e := sound()
+	judge(&e)
+	e.Answers = append(e.Answers, checker.Answer{Question: "second", Asked: second(9), Scores: []float64{5, 5}})
+	f := checker.Check(e)
+	require.Empty(t, f.Wrong)
+	require.Equal(t, 2, f.Judgments)
+	require.Equal(t, 1, f.JudgmentsLost)
+
+	e.Answers[3].Asked = second(12)
+	require.Equal(t, 1, checker.Check(e).JudgedAgain)
+	e.WorkerHangs = []checker.Hang{{From: second(8), Until: second(12)}}
+	require.Zero(t, checker.Check(e).JudgedAgain, "the worker was frozen before it could ask")
 }
 
 func TestWhatIsSampledBeforeItsRecordIsCountedApart(t *testing.T) {
@@ -261,6 +349,13 @@ func TestDigestsAreCompared(t *testing.T) {
 	chaos = sound().Records
 	chaos.Evaluations = []checker.Evaluation{{Kind: "gate", Mean: 0.5}}
 	require.Len(t, checker.Differ(calm, chaos), 1)
+	criticized, other := sound(), sound()
+	criticize(&criticized)
+	criticize(&other)
+	require.Empty(t, checker.Differ(criticized.Records, other.Records))
+	require.Len(t, checker.Differ(calm, other.Records), 1)
+	other.Records.Critics[1].Weights = digest("d", 1)
+	require.Len(t, checker.Differ(criticized.Records, other.Records), 1)
 	chaos = sound().Records
 	chaos.Promoted = 1
 	require.Len(t, checker.Differ(calm, chaos), 1)

@@ -11,7 +11,7 @@ func (d *Database) Progress(ctx context.Context) (int64, error) {
 	var n int64
 	err := d.db.QueryRowContext(ctx, `SELECT (SELECT COUNT(*) FROM calls) + (SELECT COUNT(*) FROM attempts)
 + (SELECT COUNT(*) FROM attempts WHERE ended > 0) + (SELECT COUNT(*) FROM versions) + (SELECT COUNT(*) FROM batches)
-+ (SELECT COUNT(*) FROM steps) + (SELECT COUNT(*) FROM evaluations) + (SELECT COUNT(*) FROM runs WHERE finished > 0)`).Scan(&n)
++ (SELECT COUNT(*) FROM steps) + (SELECT COUNT(*) FROM judgments) + (SELECT COUNT(*) FROM evaluations) + (SELECT COUNT(*) FROM runs WHERE finished > 0)`).Scan(&n)
 	return n, err
 }
 

@@ -2,6 +2,7 @@ package checker
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/fulgurite/fulgurite/tasks"
 )
@@ -37,8 +38,9 @@ func checkPrompts(f *Findings, e Evidence) {
 	}
 	for step := 1; step <= r.Steps; step++ {
 		f.Prompts += r.TasksPer * r.Samples
-		checkIssued(f, r, step, issued, aside)
-		checkTrained(f, e, step, issued)
+		flat := flat(f, e, step, issued)
+		checkIssued(f, r, step, issued, aside, flat)
+		checkTrained(f, e, step, issued, flat)
 	}
 	for step := range e.Trained {
 		if step < 1 || step > r.Steps {
@@ -75,8 +77,8 @@ func checkIndex(f *Findings, r Records, g Issued) {
 
 // checkIssued finds prompts of the stream that nobody rolled out, and groups that
 // don't belong to the step. A prompt may be set aside, with its reason on record;
-// then a reserve takes its place.
-func checkIssued(f *Findings, r Records, step int, issued map[prompt]Issued, aside map[prompt]bool) {
+// then a reserve takes its place, as it does of one that is flat.
+func checkIssued(f *Findings, r Records, step int, issued map[prompt]Issued, aside, flat map[prompt]bool) {
 	first, missing, whole := (step-1)*r.TasksPer, 0, 0
 	for task := first; task < first+r.TasksPer; task++ {
 		p := prompt{train, step, task}
@@ -96,21 +98,51 @@ func checkIssued(f *Findings, r Records, step int, issued map[prompt]Issued, asi
 		switch {
 		case g.Attempts == nil:
 			f.wrong("%s-%d/%d was issued and did not return", p.kind, p.step, p.task)
+		case flat[p]:
 		case g.Quarantine == "":
 			whole++
 		case !aside[p]:
 			f.wrong("%s-%d/%d was set aside, and the store does not say so", p.kind, p.step, p.task)
 		}
 	}
-	if short := r.TasksPer - missing - whole; short > 0 {
+	switch short := r.TasksPer - missing - whole; {
+	case short > 0:
 		f.wrong("step %d has %d groups to train on, %d less than it should", step, whole, short)
 		missing += short
+	case whole > r.TasksPer:
+		f.wrong("step %d has %d groups to train on, %d more than it should", step, whole, whole-r.TasksPer)
 	}
 	f.PromptsSkipped += missing * r.Samples
 }
 
+// flat are the groups of a step that were left out of its batch because all their
+// rewards are equal, as far as the spec allows.
+func flat(f *Findings, e Evidence, step int, issued map[prompt]Issued) map[prompt]bool {
+	if e.Records.Flat == 0 {
+		return nil
+	}
+	trained := map[prompt]bool{}
+	for _, t := range e.Trained[step] {
+		trained[prompt{t.Kind, t.Step, t.Task}] = true
+	}
+	out := map[prompt]bool{}
+	for p, g := range issued {
+		if p.step != step || trained[p] || g.Quarantine != "" || len(g.Rewards) == 0 || slices.Min(g.Rewards) != slices.Max(g.Rewards) {
+			continue
+		}
+		out[p] = true
+	}
+	if len(out) > e.Records.Flat {
+		f.wrong("step %d left out %d groups whose rewards are all equal, and may %d", step, len(out), e.Records.Flat)
+	}
+	for p := range out {
+		f.PromptsFlat += issued[p].Samples
+	}
+	return out
+}
+
 // checkTrained holds a batch against the attempts that count.
-func checkTrained(f *Findings, e Evidence, step int, issued map[prompt]Issued) {
+func checkTrained(f *Findings, e Evidence, step int, issued map[prompt]Issued, flat map[prompt]bool) {
 	trained := map[Place]int{} // attempt, by place
 	outcome := map[Trained]string{}
 	for _, a := range e.Records.Attempts {
@@ -141,7 +173,7 @@ func checkTrained(f *Findings, e Evidence, step int, issued map[prompt]Issued) {
 		}
 	}
 	for p, g := range issued {
-		if p.step != step || g.Quarantine != "" {
+		if p.step != step || g.Quarantine != "" || flat[p] {
 			continue
 		}
 		for sample := range g.Attempts {

@@ -70,12 +70,16 @@ type Records struct {
 	TasksPer    int // tasks of a step
 	Samples     int // of a task
 	TrainTasks  int // in the train split
+	Flat        int // groups that a step may replace because they are flat
+	Critical    bool
 	Attempts    []Attempt
 	Calls       []Call
 	Versions    []Version
+	Critics     []Version      // of the model that estimates returns, if there is one
 	Batches     map[int]string // digests, by step
 	Evaluations []Evaluation
 	Quarantined []Quarantine
+	Judgments   []Judgment // that this run asked for
 	Promoted    int
 }
 
@@ -115,7 +119,7 @@ func (d *Database) Status(ctx context.Context, run string) (string, error) {
 func (d *Database) Records(ctx context.Context, run string) (Records, error) {
 	r := Records{Run: run, Batches: map[int]string{}, Promoted: -1}
 	for _, read := range []func(context.Context, *Records) error{
-		d.run, d.attempts, d.calls, d.versions, d.batches, d.evaluations, d.quarantines, d.promoted,
+		d.run, d.attempts, d.calls, d.versions, d.batches, d.evaluations, d.quarantines, d.judgments, d.promoted,
 	} {
 		if err := read(ctx, &r); err != nil {
 			return r, fmt.Errorf("read store of run %s: %w", run, err)
@@ -137,7 +141,9 @@ func (d *Database) run(ctx context.Context, r *Records) error {
 			Steps          int `json:"steps"`
 			TasksPerStep   int `json:"tasks_per_step"`
 			SamplesPerTask int `json:"samples_per_task"`
+			Flat           int `json:"dynamic_sampling"`
 		} `json:"training"`
+		Critic *struct{} `json:"critic"`
 	}
 	var counts map[string]struct {
 		Count int `json:"count"`
@@ -146,7 +152,7 @@ func (d *Database) run(ctx context.Context, r *Records) error {
 		return err
 	}
 	r.Seed, r.Steps, r.TasksPer, r.Samples = s.Seed, s.Training.Steps, s.Training.TasksPerStep, s.Training.SamplesPerTask
-	r.TrainTasks = counts["train"].Count
+	r.TrainTasks, r.Flat, r.Critical = counts["train"].Count, s.Training.Flat, s.Critic != nil
 	if r.Steps == 0 || r.TasksPer == 0 || r.Samples == 0 || r.TrainTasks == 0 {
 		return errors.New("its spec lacks steps, tasks or samples")
 	}
@@ -185,10 +191,15 @@ FROM calls WHERE run = $1 ORDER BY recorded, attempt, seq`
 }
 
 func (d *Database) versions(ctx context.Context, r *Records) error {
-	return d.list(ctx, `SELECT number, weights, batch FROM versions WHERE run = $1 ORDER BY number`, r.Run, func(scan func(...any) error) error {
+	return d.list(ctx, `SELECT policy, number, weights, batch FROM versions WHERE run = $1 ORDER BY number`, r.Run, func(scan func(...any) error) error {
+		var policy string
 		var v Version
-		err := scan(&v.Number, &v.Weights, &v.Batch)
-		r.Versions = append(r.Versions, v)
+		err := scan(&policy, &v.Number, &v.Weights, &v.Batch)
+		if policy == "critic" {
+			r.Critics = append(r.Critics, v)
+		} else {
+			r.Versions = append(r.Versions, v)
+		}
 		return err
 	})
 }
@@ -219,6 +230,20 @@ func (d *Database) quarantines(ctx context.Context, r *Records) error {
 		err := scan(&q.Kind, &q.Step, &q.Task)
 		r.Quarantined = append(r.Quarantined, q)
 		return err
+	})
+}
+
+func (d *Database) judgments(ctx context.Context, r *Records) error {
+	return d.list(ctx, `SELECT key, scores, at FROM judgments WHERE run = $1`, r.Run, func(scan func(...any) error) error {
+		var j Judgment
+		var scores string
+		var at int64
+		if err := scan(&j.Key, &scores, &at); err != nil {
+			return err
+		}
+		j.At = time.Unix(0, at)
+		r.Judgments = append(r.Judgments, j)
+		return json.Unmarshal([]byte(scores), &r.Judgments[len(r.Judgments)-1].Scores)
 	})
 }
 

@@ -38,7 +38,7 @@ func TestRecordsAreReadFromBothDatabases(t *testing.T) {
 	}
 }
 
-const textOfSpec = `{"seed": 18446744073709551615, "training": {"steps": 1, "tasks_per_step": 2, "samples_per_task": 3}}`
+const textOfSpec = `{"seed": 18446744073709551615, "training": {"steps": 1, "tasks_per_step": 2, "samples_per_task": 3, "dynamic_sampling": 4}, "critic": {"passes": 2}}`
 
 func fill(t *testing.T, url string) {
 	t.Helper()
@@ -57,6 +57,14 @@ func fill(t *testing.T, url string) {
 	attemptTwice(t, s, trace.RolloutID{Run: "without-journal", Kind: trace.Train, Step: 1}, false)
 	reward := 1.0
 	require.NoError(t, s.SealAttempt(ctx, trace.Attempt{Address: trace.Address{RolloutID: id, Attempt: 2}, Outcome: trace.Completed, Reward: &reward}))
+	_, made, err := s.PutJudgment(ctx, record.Judgment{Key: "key", Model: "m", Scores: []float64{1, 0.5}, Run: "chaos", Policy: "main", Step: 1})
+	require.NoError(t, err)
+	require.True(t, made)
+	for policy, weights := range map[string]string{"main": digest("a", 0), "critic": digest("c", 0)} {
+		id := model.VersionID{Run: "chaos", Policy: policy}
+		_, _, err = s.PutVersion(ctx, model.Version{VersionID: id, Parent: -1, Manifest: digest("e", 0), Weights: weights})
+		require.NoError(t, err)
+	}
 	_, _, err = s.PutBatch(ctx, record.Batch{Run: "chaos", Policy: "main", Step: 1, Digest: digest("b", 1)})
 	require.NoError(t, err)
 }
@@ -94,18 +102,24 @@ func readAndCompare(t *testing.T, url string, began time.Time) {
 		require.WithinRange(t, r.Calls[i].Recorded, began, time.Now())
 		r.Calls[i].Recorded = time.Time{}
 	}
+	for i := range r.Judgments {
+		require.WithinRange(t, r.Judgments[i].At, began, time.Now())
+		r.Judgments[i].At = time.Time{}
+	}
 	call := checker.Call{Place: place, Attempt: 1, Weights: "weights", Seed: 1<<64 - 1, Tokens: []int32{5, 300, 7}}
 	replayed := call
 	replayed.Attempt, replayed.ReplayedFrom = 2, 1
 	require.Empty(t, cmp.Diff(checker.Records{
-		Run: "chaos", Status: "running", Execution: "execution", Seed: 1<<64 - 1, Steps: 1, TasksPer: 2, Samples: 3, TrainTasks: 5,
-		Attempts: []checker.Attempt{{Place: place, Number: 1}, {Place: place, Number: 2, Outcome: "completed"}},
-		Calls:    []checker.Call{call, replayed}, Batches: map[int]string{1: digest("b", 1)}, Promoted: -1,
+		Run: "chaos", Status: "running", Execution: "execution", Seed: 1<<64 - 1, Steps: 1, TasksPer: 2, Samples: 3, TrainTasks: 5, Flat: 4, Critical: true,
+		Versions: []checker.Version{{Weights: digest("a", 0)}}, Critics: []checker.Version{{Weights: digest("c", 0)}},
+		Judgments: []checker.Judgment{{Key: "key", Scores: []float64{1, 0.5}}},
+		Attempts:  []checker.Attempt{{Place: place, Number: 1}, {Place: place, Number: 2, Outcome: "completed"}},
+		Calls:     []checker.Call{call, replayed}, Batches: map[int]string{1: digest("b", 1)}, Promoted: -1,
 	}, r))
 
 	progress, err := d.Progress(ctx)
 	require.NoError(t, err)
-	require.EqualValues(t, 4+4+1+1, progress, "calls, attempts, a seal, a batch")
+	require.EqualValues(t, 4+4+1+1+2+1, progress, "calls, attempts, a seal, a batch, versions, a judgment")
 	midway, err := d.Midway(ctx, "chaos")
 	require.NoError(t, err)
 	require.Equal(t, 1, midway)

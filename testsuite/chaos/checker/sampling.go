@@ -6,18 +6,18 @@ import (
 	"time"
 )
 
-// Hang is a time during which a gateway or a sampler stood still.
+// Hang is a time during which a process stood still that asks others or is asked.
 type Hang struct{ From, Until time.Time }
 
 // thaw is how long after a hang a request may still be one that was asked before
 // or during it: it lay in the frozen process, or in a socket's buffer.
 const thaw = time.Second
 
-// asked is the earliest time at which a generation may have been asked for.
-func asked(g Generation, hangs []Hang) time.Time {
-	at := g.Started
+// since is the earliest time at which what began at a time may have been asked for.
+func since(began time.Time, hangs []Hang) time.Time {
+	at := began
 	for _, h := range hangs {
-		if g.Started.After(h.From) && g.Started.Before(h.Until.Add(thaw)) && h.From.Before(at) {
+		if began.After(h.From) && began.Before(h.Until.Add(thaw)) && h.From.Before(at) {
 			at = h.From
 		}
 	}
@@ -46,7 +46,7 @@ func checkSampling(f *Findings, e Evidence) {
 			if g.Weights != all[0].Weights || g.Version != all[0].Version || !equal(g.Tokens, all[0].Tokens) {
 				f.wrong("seed %d was sampled twice with different results, at %v and %v", seed, all[0].Started, g.Started)
 			}
-			if recorded && asked(g, e.Hangs).After(call.Recorded) {
+			if recorded && since(g.Started, e.Hangs).After(call.Recorded) {
 				again++
 				f.Repeated = append(f.Repeated, fmt.Sprintf("call %d of %s %s-%d/%d/%d was recorded by attempt %d at %s and sampled again at %s",
 					call.Seq, f.Run, call.Kind, call.Step, call.Task, call.Sample, call.Attempt, call.Recorded.UTC().Format(clock), g.Started.UTC().Format(clock)))

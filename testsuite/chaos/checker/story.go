@@ -15,8 +15,10 @@ type Issued struct {
 	Index      int // in the train split
 	Version    int // that it samples from
 	Samples    int
-	// Attempts are those that count, one a sample; nil until the child has ended.
+	// Attempts are those that count, one a sample, and Rewards what they earned; nil
+	// until the child has ended.
 	Attempts   []int
+	Rewards    []float64
 	Quarantine string
 }
 
@@ -25,8 +27,8 @@ type Story struct {
 	Completed bool
 	Issued    []Issued
 	// Batches are the digests of the batches that were made, by step, and Updates
-	// those that version after version was trained on.
-	Batches, Updates map[int]string
+	// those that version after version was trained on; Lessons those of the critic.
+	Batches, Updates, Lessons map[int]string
 	// Repeated names steps that were assigned credit or trained more than once.
 	Repeated []string
 	// Weights is the digest of the last version's weights, as the workflow returned
@@ -41,7 +43,7 @@ type Story struct {
 // ReadStory reads the history of a training, execution after execution where it
 // continued as new.
 func ReadStory(executions ...[]*history.HistoryEvent) (Story, error) {
-	s := Story{Batches: map[int]string{}, Updates: map[int]string{}}
+	s := Story{Batches: map[int]string{}, Updates: map[int]string{}, Lessons: map[int]string{}}
 	for _, events := range executions {
 		s.children, s.scheduled, s.steps = map[int64]int{}, map[int64]string{}, map[int64]int{}
 		for _, e := range events {
@@ -102,18 +104,19 @@ func (s *Story) returned(a *history.ChildWorkflowExecutionCompletedEventAttribut
 	}
 	var out struct {
 		Group struct {
-			Attempts []int `json:"attempts"`
+			Attempts []int     `json:"attempts"`
+			Rewards  []float64 `json:"rewards"`
 		} `json:"group"`
 		Quarantine string `json:"quarantine"`
 	}
 	err := decode(a.Result, &out)
-	s.Issued[i].Attempts, s.Issued[i].Quarantine = out.Group.Attempts, out.Quarantine
+	s.Issued[i].Attempts, s.Issued[i].Rewards, s.Issued[i].Quarantine = out.Group.Attempts, out.Group.Rewards, out.Quarantine
 	return err
 }
 
 func (s *Story) began(id int64, a *history.ActivityTaskScheduledEventAttributes) error {
 	name := a.ActivityType.GetName()
-	if name != "AssignCredit" && name != "TrainStep" {
+	if name != "AssignCredit" && name != "TrainStep" && name != "TrainCritic" {
 		return nil
 	}
 	var in struct {
@@ -124,8 +127,11 @@ func (s *Story) began(id int64, a *history.ActivityTaskScheduledEventAttributes)
 		return err
 	}
 	s.scheduled[id], s.steps[id] = name, in.Step
-	if name == "TrainStep" {
+	switch name {
+	case "TrainStep":
 		s.note(s.Updates, name, in.Step, in.Batch)
+	case "TrainCritic":
+		s.note(s.Lessons, name, in.Step, in.Batch)
 	}
 	return nil
 }

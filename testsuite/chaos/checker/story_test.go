@@ -66,9 +66,10 @@ func TestAHistoryTellsWhatWasIssuedAndTrained(t *testing.T) {
 	first := told{t: t}
 	group, aside := first.child("train", 1, 0), first.child("train", 1, 1)
 	first.returned(aside, object{"group": object{"attempts": []int{1, 1}}, "quarantine": "can't be graded"})
-	first.returned(group, object{"group": object{"attempts": []int{2, 1}}})
+	first.returned(group, object{"group": object{"attempts": []int{2, 1}, "rewards": []float64{0, 1}}})
 	first.activity("AssignCredit", object{"step": 1}, object{"batch": "sha256:b1"})
 	first.activity("TrainStep", object{"step": 1, "batch": "sha256:b1"}, object{"number": 1})
+	first.activity("TrainCritic", object{"step": 1, "batch": "sha256:b1"}, object{"number": 1})
 	first.activity("RecordStep", object{"step": 1}, nil)
 	second := told{t: t} // after a continue-as-new
 	second.child("reserve", 2, 0)
@@ -79,12 +80,13 @@ func TestAHistoryTellsWhatWasIssuedAndTrained(t *testing.T) {
 	s, err := checker.ReadStory(first.events, second.events)
 	require.NoError(t, err)
 	require.Equal(t, []checker.Issued{
-		{Kind: "train", Step: 1, Task: 0, Index: 3, Version: 0, Samples: 2, Attempts: []int{2, 1}},
+		{Kind: "train", Step: 1, Task: 0, Index: 3, Version: 0, Samples: 2, Attempts: []int{2, 1}, Rewards: []float64{0, 1}},
 		{Kind: "train", Step: 1, Task: 1, Index: 3, Version: 0, Samples: 2, Attempts: []int{1, 1}, Quarantine: "can't be graded"},
 		{Kind: "reserve", Step: 2, Task: 0, Index: 3, Version: 1, Samples: 2},
 	}, s.Issued)
 	require.Equal(t, map[int]string{1: "sha256:b1"}, s.Batches)
 	require.Equal(t, map[int]string{1: "sha256:b1"}, s.Updates)
+	require.Equal(t, map[int]string{1: "sha256:b1"}, s.Lessons)
 	require.Empty(t, s.Repeated)
 	require.True(t, s.Completed)
 	require.Equal(t, "sha256:w", s.Weights)
