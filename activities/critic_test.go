@@ -91,8 +91,9 @@ func (w *world) attempts(step int) []activities.Group {
 	return groups
 }
 
-// criticStep is one step of a run with a critic; each activity gets a trainer.
-func (w *world) criticStep(step int, trainer func() *activities.Trainer) (values string, policy, critic activities.VersionResult) {
+// criticStep is one step of a run with a critic, with some keys set; each activity gets
+// a trainer.
+func (w *world) criticStep(step int, trainer func() *activities.Trainer, set map[string]float64) (values string, policy, critic activities.VersionResult) {
 	w.t.Helper()
 	groups := w.attempts(step)
 	scored, err := do[activities.ScoreBatchResult](w.t, trainer().ScoreBatch, activities.ScoreBatchInput{Run: "demo", Step: step, Groups: groups})
@@ -101,11 +102,39 @@ func (w *world) criticStep(step int, trainer func() *activities.Trainer) (values
 		Run: "demo", Policy: model.DefaultPolicy, Step: step, Groups: groups, Values: scored.Values,
 	})
 	require.NoError(w.t, err)
-	policy, err = do[activities.VersionResult](w.t, trainer().TrainStep, trainStep(step, b.Batch))
+	update, lesson := trainStep(step, b.Batch), trainCritic(step, b.Batch)
+	update.Set, lesson.Set = set, set
+	policy, err = do[activities.VersionResult](w.t, trainer().TrainStep, update)
 	require.NoError(w.t, err)
-	critic, err = do[activities.VersionResult](w.t, trainer().TrainCritic, trainCritic(step, b.Batch))
+	critic, err = do[activities.VersionResult](w.t, trainer().TrainCritic, lesson)
 	require.NoError(w.t, err)
 	return scored.Values, policy, critic
+}
+
+// What is set on the way teaches what it would have from the start.
+func TestNumbersThatAreSetCountAsThoseOfTheSpec(t *testing.T) {
+	t.Parallel()
+	set := map[string]float64{"loss.entropy": 0.5, "loss.kl.weight": 2, "critic.learning_rate": 0.03, "critic.clip": 0.5}
+	var policies, critics []string
+	for _, c := range []struct{ given, set bool }{{}, {set: true}, {given: true}} {
+		w := newWorld(t)
+		s := w.critical()
+		s.Loss.KL = &spec.KL{Estimator: "k1", Weight: 0.1}
+		if c.given {
+			s.Loss.Entropy, s.Loss.KL.Weight, s.Critic.LearningRate, s.Critic.Clip = 0.5, 2, 0.03, 0.5
+		}
+		w.start(s)
+		var keys map[string]float64
+		if c.set {
+			keys = set
+		}
+		_, policy, critic := w.criticStep(1, w.trainer, keys)
+		policies, critics = append(policies, policy.Weights), append(critics, critic.Weights)
+	}
+	require.Equal(t, policies[1], policies[2])
+	require.Equal(t, critics[1], critics[2])
+	require.NotEqual(t, policies[0], policies[1])
+	require.NotEqual(t, critics[0], critics[1])
 }
 
 func TestInitPolicyMakesTheCriticOfItsVersion(t *testing.T) {
@@ -147,7 +176,7 @@ func TestValuesAreThoseBeforeEachToken(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.start(w.critical())
-	w.criticStep(1, w.trainer) // a critic that knows nothing says 0 everywhere
+	w.criticStep(1, w.trainer, nil) // a critic that knows nothing says 0 everywhere
 	groups := w.attempts(2)
 	in := activities.ScoreBatchInput{Run: "demo", Step: 2, Groups: groups}
 	scored, err := do[activities.ScoreBatchResult](t, w.trainer().ScoreBatch, in)
@@ -202,8 +231,8 @@ func TestRunsWithACriticHaveTheSameBits(t *testing.T) {
 	resident := steady.trainer()
 	seen := map[string]bool{}
 	for step := 1; step <= 2; step++ {
-		v1, p1, c1 := steady.criticStep(step, func() *activities.Trainer { return resident })
-		v2, p2, c2 := restarted.criticStep(step, restarted.trainer)
+		v1, p1, c1 := steady.criticStep(step, func() *activities.Trainer { return resident }, nil)
+		v2, p2, c2 := restarted.criticStep(step, restarted.trainer, nil)
 		require.Equal(t, v1, v2)
 		require.Equal(t, p1, p2)
 		require.Equal(t, c1, c2)

@@ -13,7 +13,7 @@ func (s Spec) Set(values map[string]float64) (Spec, error) {
 	for _, key := range sortedKeys(values) {
 		number, ok := numbers[key]
 		if !ok {
-			f.add(key, "one of "+strings.Join(Settable(), ", "), "can't be set while a run is under way")
+			f.add(key, "one of "+strings.Join(sortedKeys(numbers), ", "), "can't be set while this run is under way")
 			continue
 		}
 		number(values[key])
@@ -24,19 +24,20 @@ func (s Spec) Set(values map[string]float64) (Spec, error) {
 	return s, s.Validate()
 }
 
-// Settable lists the keys that Set knows, sorted.
-func Settable() []string {
-	return sortedKeys(new(Spec).settable())
-}
-
+// settable are the keys that Set knows. Those of parts that s does not have are not
+// among them.
 func (s *Spec) settable() map[string]func(float64) {
 	number := func(field *float64) func(float64) { return func(v float64) { *field = v } }
-	return map[string]func(float64){
+	keys := map[string]func(float64){
 		"training.optimizer.learning_rate": number(&s.Training.Optimizer.LearningRate),
 		"training.optimizer.weight_decay":  number(&s.Training.Optimizer.WeightDecay),
 		"training.optimizer.clip_norm":     number(&s.Training.Optimizer.ClipNorm),
 		"loss.clip_low":                    number(&s.Loss.ClipLow),
 		"loss.clip_high":                   number(&s.Loss.ClipHigh),
+		"loss.dual_clip":                   number(&s.Loss.DualClip),
+		"loss.entropy":                     number(&s.Loss.Entropy),
+		"loss.importance_cap":              number(&s.Loss.ImportanceCap),
+		"loss.importance_floor":            number(&s.Loss.ImportanceFloor),
 		"promotion.margin":                 number(&s.Promotion.Margin),
 		"promotion.significance":           number(&s.Promotion.Significance),
 		// Validate refuses what a fraction of a step becomes.
@@ -47,4 +48,11 @@ func (s *Spec) settable() map[string]func(float64) {
 			}
 		},
 	}
+	if s.Loss.KL != nil {
+		keys["loss.kl.weight"] = number(&s.Loss.KL.Weight)
+	}
+	if s.Critic != nil {
+		keys["critic.learning_rate"], keys["critic.clip"] = number(&s.Critic.LearningRate), number(&s.Critic.Clip)
+	}
+	return keys
 }

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/fulgurite/fulgurite/spec"
 )
 
 func TestSetChangesWhatLaterStepsRead(t *testing.T) {
@@ -17,15 +19,37 @@ func TestSetChangesWhatLaterStepsRead(t *testing.T) {
 	require.Equal(t, valid(), s, "the original stays")
 }
 
+func TestSetChangesPartsThatTheSpecHas(t *testing.T) {
+	t.Parallel()
+	s := valid()
+	numbers := map[string]float64{"loss.kl.weight": 0.5, "critic.learning_rate": 0.01, "critic.clip": 0.3}
+	_, err := s.Set(numbers)
+	for key := range numbers {
+		require.ErrorContains(t, err, key+": can't be set while this run is under way")
+	}
+	s.Loss = spec.Loss{KL: &spec.KL{Weight: 0.1}}
+	s.Credit = spec.Credit{Assignment: spec.AssignmentTurnGAE}
+	s.Critic = &spec.Critic{}
+	numbers["loss.entropy"] = 0.01
+	changed, err := s.Set(numbers)
+	require.NoError(t, err)
+	require.Equal(t, &spec.KL{Estimator: "k3", Weight: 0.5}, changed.Loss.KL)
+	require.InDelta(t, 0.01, changed.Loss.Entropy, 0)
+	require.Equal(t, &spec.Critic{LearningRate: 0.01, Passes: 4, Clip: 0.3}, changed.Critic)
+	require.Equal(t, &spec.KL{Weight: 0.1}, s.Loss.KL, "the original stays")
+	require.Equal(t, &spec.Critic{}, s.Critic)
+}
+
 func TestSetRefusesWhatCannotChangeOrCannotBe(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		values map[string]float64
 		want   string
 	}{
-		"unknown":    {map[string]float64{"training.lr": 1}, "training.lr: can't be set while a run is under way; one of evaluation.every, "},
+		"unknown":    {map[string]float64{"training.lr": 1}, "training.lr: can't be set while this run is under way; one of evaluation.every, "},
 		"too late":   {map[string]float64{"training.lag": 1}, "training.lag: can't be set"},
 		"impossible": {map[string]float64{"training.optimizer.learning_rate": -1}, "training.optimizer.learning_rate: -1 is not possible"},
+		"useless":    {map[string]float64{"loss.importance_cap": 3}, "loss.importance_cap: "},
 		"fraction":   {map[string]float64{"evaluation.every": 2.5}, "evaluation.every: "},
 	} {
 		_, err := valid().Set(c.values)

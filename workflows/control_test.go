@@ -138,7 +138,7 @@ func TestImpossibleUpdatesAreRefusedBeforeTheyAreRecorded(t *testing.T) {
 		in     any
 		want   string
 	}{
-		"unknown key":       {workflows.UpdateSet, workflows.SetInput{Values: map[string]float64{"lr": 1}}, "lr: can't be set while a run is under way"},
+		"unknown key":       {workflows.UpdateSet, workflows.SetInput{Values: map[string]float64{"lr": 1}}, "lr: can't be set while this run is under way"},
 		"impossible number": {workflows.UpdateSet, workflows.SetInput{Values: map[string]float64{"loss.clip_low": -1}}, "loss.clip_low: -1 is not possible"},
 		"nothing":           {workflows.UpdateSet, workflows.SetInput{}, "nothing to set"},
 		"not paused":        {workflows.UpdateResume, workflows.ControlInput{}, "not paused"},
