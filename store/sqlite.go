@@ -8,9 +8,11 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/pressly/goose/v3"
-	_ "modernc.org/sqlite" // the driver "sqlite"
+	driver "modernc.org/sqlite" // "sqlite"
+	lib "modernc.org/sqlite/lib"
 )
 
 // busyTimeout is how long, in milliseconds, a statement waits for another
@@ -42,10 +44,11 @@ func openSQLite(ctx context.Context, path string) (*sqlite, error) {
 	if err != nil {
 		return nil, err
 	}
-	w, err := newWriter(ctx, writes)
+	conn, err := firstConn(ctx, writes)
 	if err != nil {
 		return nil, errors.Join(err, writes.Close())
 	}
+	w := newWriter(writes, conn)
 	reads, err := sql.Open("sqlite", sqliteDSN(path, "query_only(1)"))
 	if err != nil {
 		return nil, errors.Join(err, w.close())
@@ -54,6 +57,29 @@ func openSQLite(ctx context.Context, path string) (*sqlite, error) {
 	reads.SetMaxIdleConns(readers)
 	return &sqlite{path, reads, w}, nil
 }
+
+// firstConn opens a connection, and waits where others open the same file: for the
+// one that turns a new file's log on, SQLite lets nobody wait by itself. Later
+// connections find it on.
+func firstConn(ctx context.Context, db *sql.DB) (*sql.Conn, error) {
+	const wait = 10 * time.Millisecond
+	for range busyTimeout / wait.Milliseconds() {
+		conn, err := db.Conn(ctx)
+		var failed *driver.Error
+		if !errors.As(err, &failed) || failed.Code()&primaryCode != lib.SQLITE_BUSY {
+			return conn, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-time.After(wait):
+		}
+	}
+	return db.Conn(ctx)
+}
+
+// primaryCode are the bits of an error's code that say what it is; others say more.
+const primaryCode = 0xff
 
 // sqliteDSN names path so that no character of it is taken for an option.
 func sqliteDSN(path string, pragmas ...string) string {
@@ -68,7 +94,8 @@ func (s *sqlite) read() querier { return s.reads }
 
 // migrate tries again after an error, since another process may have applied
 // the same migration between this one's look and its own try; SQLite lets only
-// one of them commit.
+// one of them commit. That can happen with each migration, and with the table of
+// those that were applied.
 func (s *sqlite) migrate(ctx context.Context) (int, error) {
 	db, err := sql.Open("sqlite", sqliteDSN(s.path))
 	if err != nil {
@@ -76,8 +103,12 @@ func (s *sqlite) migrate(ctx context.Context) (int, error) {
 	}
 	defer func() { _ = db.Close() }()
 	db.SetMaxOpenConns(1)
+	all, err := migrations.ReadDir("migrations")
+	if err != nil {
+		return 0, err
+	}
 	var applied int
-	for range 3 {
+	for range len(all) + 2 {
 		if applied, err = applyMigrations(ctx, db, goose.DialectSQLite3); err == nil {
 			return applied, nil
 		}

@@ -38,17 +38,13 @@ type pending struct {
 	done chan error
 }
 
-func newWriter(ctx context.Context, db *sql.DB) (*writer, error) {
-	conn, err := db.Conn(ctx)
-	if err != nil {
-		return nil, err
-	}
+func newWriter(db *sql.DB, conn *sql.Conn) *writer {
 	w := &writer{
 		db: db, conn: conn, stmts: map[string]*sql.Stmt{},
 		queue: make(chan *pending), stop: make(chan struct{}), stopped: make(chan struct{}),
 	}
 	go w.run()
-	return w, nil
+	return w
 }
 
 func (w *writer) write(ctx context.Context, d durability, op func(tx) error) error {
