@@ -10,24 +10,38 @@ import (
 	"github.com/fulgurite/fulgurite/store"
 )
 
-// The processes of a fleet start at once, and whichever comes first makes the file.
-func TestAFileIsOpenedByManyAtOnce(t *testing.T) {
-	t.Parallel()
-	for range 5 {
+// openTogether has many open new files at the same moment, as the processes of a fleet
+// do that start at once.
+func openTogether(t *testing.T, files int, then func(*store.Store) error) {
+	t.Helper()
+	for range files {
 		path := filepath.Join(t.TempDir(), "new.db")
+		begin := make(chan struct{})
 		var g errgroup.Group
 		for range 8 {
 			g.Go(func() error {
+				<-begin
 				s, err := store.Open(t.Context(), path, nil)
 				if err != nil {
 					return err
 				}
-				if err := s.Migrate(t.Context()); err != nil {
+				if err := then(s); err != nil {
 					return err
 				}
 				return s.Close()
 			})
 		}
+		close(begin)
 		require.NoError(t, g.Wait())
 	}
+}
+
+func TestAFileIsOpenedByManyAtOnce(t *testing.T) {
+	t.Parallel()
+	openTogether(t, 300, func(*store.Store) error { return nil })
+}
+
+func TestAFileIsMigratedByManyAtOnce(t *testing.T) {
+	t.Parallel()
+	openTogether(t, 4, func(s *store.Store) error { return s.Migrate(t.Context()) })
 }

@@ -62,20 +62,19 @@ func openSQLite(ctx context.Context, path string) (*sqlite, error) {
 // one that turns a new file's log on, SQLite lets nobody wait by itself. Later
 // connections find it on.
 func firstConn(ctx context.Context, db *sql.DB) (*sql.Conn, error) {
-	const wait = 10 * time.Millisecond
-	for range busyTimeout / wait.Milliseconds() {
+	for began := time.Now(); ; {
 		conn, err := db.Conn(ctx)
 		var failed *driver.Error
-		if !errors.As(err, &failed) || failed.Code()&primaryCode != lib.SQLITE_BUSY {
+		busy := errors.As(err, &failed) && failed.Code()&primaryCode == lib.SQLITE_BUSY
+		if !busy || time.Since(began) > busyTimeout*time.Millisecond {
 			return conn, err
 		}
 		select {
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
-		case <-time.After(wait):
+		case <-time.After(10 * time.Millisecond):
 		}
 	}
-	return db.Conn(ctx)
 }
 
 // primaryCode are the bits of an error's code that say what it is; others say more.

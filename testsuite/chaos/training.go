@@ -27,7 +27,8 @@ const (
 
 // training is a run so small that it ends within seconds when nobody disturbs it,
 // with agents that take their time. Its limits are in calls: one in seconds could
-// be exceeded because of a kill. What a judge has said counts for one name.
+// be exceeded because of a kill. The name is in the rubric, and so in what judgments are
+// kept under: runs of other names are judged anew.
 func training(c course, name string, o options) (spec.Spec, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -55,8 +56,8 @@ func training(c course, name string, o options) (spec.Spec, error) {
 	return s.WithDefaults(), nil
 }
 
-// begin starts a run, however often that takes. Its judge is that of another name if
-// there is one.
+// begin starts a run, however often that takes. With judgedAs it finds the judgments of
+// the run of that name.
 func (s *suite) begin(ctx context.Context, name string, c course, judgedAs string) error {
 	training, err := training(c, cmp.Or(judgedAs, name), s.options)
 	if err != nil {

@@ -38,7 +38,7 @@ type Findings struct {
 	SampledUnrecorded         int `json:"sampled_unrecorded"`
 
 	// Judgments are on record; those judged again had been before they were asked for.
-	// Of those that are lost the answer came and was not kept.
+	// Of those that are lost the judge had an answer, and nobody kept it.
 	Judgments     int `json:"judgments"`
 	JudgedAgain   int `json:"judged_again"`
 	JudgmentsLost int `json:"judgments_lost"`
