@@ -20,6 +20,9 @@ const FaultHeader = "X-Fulgurite-Fault"
 // errors have no place for it.
 const codeHeader = "X-Fulgurite-Code"
 
+// codeFenced is the code of what an attempt that is over is refused with.
+const codeFenced = "attempt_fenced"
+
 // refuse writes a failure in the shape that clients of the API read.
 func refuse(w http.ResponseWriter, api wire.API, f *wire.Failure) {
 	if f.Status >= http.StatusInternalServerError {
@@ -41,7 +44,7 @@ func fault(cause error) *wire.Failure {
 
 // fenced refuses an attempt that is over.
 func fenced(cause error) *wire.Failure {
-	return &wire.Failure{Status: http.StatusConflict, Code: "attempt_fenced", Message: "this attempt is over or replaced by a later one", Cause: cause}
+	return &wire.Failure{Status: http.StatusConflict, Code: codeFenced, Message: "this attempt is over or replaced by a later one", Cause: cause}
 }
 
 // unknownURL refuses what is not served here.

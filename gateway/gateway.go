@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"time"
 
@@ -28,6 +29,9 @@ type Journal interface {
 	PutEvent(ctx context.Context, event trace.Event) error
 	// PutSpans takes spans of any attempt that ever began, each once.
 	PutSpans(ctx context.Context, address trace.Address, spans []trace.Span) error
+	// AddRefusal counts a call that was refused, of any attempt that ever began. It
+	// may fail: the call is refused all the same.
+	AddRefusal(ctx context.Context, refusal trace.Refusal) error
 }
 
 // Versions names what can be served outside attempts.
@@ -123,15 +127,15 @@ func (g *Gateway) routes() {
 	const place = "/r/{run}/{step}/{task}/{sample}/{attempt}"
 	for _, base := range []string{place, place + "/n/{agent}"} {
 		for _, one := range apis {
-			g.route("POST "+base+one.path, one.api, g.inAttempt(g.ask(one.api)))
+			g.route("POST "+base+one.path, one.api, g.inCall(g.ask(one.api)))
 		}
-		g.route("POST "+base+"/v1/messages/count_tokens", wire.Messages, g.inAttempt(g.countTokens))
-		g.route("GET "+base+"/v1/responses/{id}", wire.Responses, g.inAttempt(g.recalled(wholeReply)))
-		g.route("DELETE "+base+"/v1/responses/{id}", wire.Responses, g.inAttempt(g.recalled(forget)))
-		g.route("GET "+base+"/v1/responses/{id}/input_items", wire.Responses, g.inAttempt(g.recalled(inputItems)))
-		g.route("GET "+base+"/v1/models", "", g.inAttempt(g.attemptModels))
-		g.route("GET "+base+"/v1/models/{id...}", "", g.inAttempt(g.attemptModel))
-		g.route("POST "+base+"/v1/embeddings", "", g.inAttempt(func(w http.ResponseWriter, r *http.Request, _ *attempt) error { return g.embeddings(w, r) }))
+		g.route("POST "+base+"/v1/messages/count_tokens", wire.Messages, g.inCall(g.countTokens))
+		g.route("GET "+base+"/v1/responses/{id}", wire.Responses, g.inCall(g.recalled(wholeReply)))
+		g.route("DELETE "+base+"/v1/responses/{id}", wire.Responses, g.inCall(g.recalled(forget)))
+		g.route("GET "+base+"/v1/responses/{id}/input_items", wire.Responses, g.inCall(g.recalled(inputItems)))
+		g.route("GET "+base+"/v1/models", "", g.inCall(g.attemptModels))
+		g.route("GET "+base+"/v1/models/{id...}", "", g.inCall(g.attemptModel))
+		g.route("POST "+base+"/v1/embeddings", "", g.inCall(func(w http.ResponseWriter, r *http.Request, _ *attempt) error { return g.embeddings(w, r) }))
 		g.route("POST "+base+"/rewards", "", g.inAttempt(g.reward))
 		g.route("POST "+base+"/events", "", g.inAttempt(g.event))
 		g.exports("POST "+base+"/v1/traces", g.inAttempt(g.spans))
@@ -169,6 +173,13 @@ func (g *Gateway) route(pattern string, api wire.API, handle func(http.ResponseW
 		}
 		f := explain(shape, err)
 		g.complain(r, f, err)
+		var call *callError
+		if errors.As(err, &call) && counts(r, f) {
+			defer g.countRefusal(r, call.attempt.address, f)()
+		}
+		if errors.Is(err, errBrokenOff) {
+			panic(http.ErrAbortHandler)
+		}
 		refuse(w, shape, f)
 	})
 }
