@@ -64,6 +64,7 @@ type Attempts interface {
 	Trajectories(ctx context.Context, addresses []trace.Address) ([]trace.Trajectory, error)
 	Spans(ctx context.Context, a trace.Address) ([]trace.Span, error)
 	Events(ctx context.Context, a trace.Address) ([]trace.Event, error)
+	Refusals(ctx context.Context, a trace.Address) ([]trace.Refusal, error)
 }
 
 // Blobs keeps content under its digest.

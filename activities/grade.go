@@ -26,6 +26,13 @@ const (
 // judge fills in how the attempt ended and, unless a grader command decides,
 // its reward.
 func (r *Runner) judge(ctx context.Context, s spec.Spec, task tasks.Task, result agent.Result, a *trace.Attempt) error {
+	if err := r.grade(ctx, s, task, result, a); err != nil {
+		return err
+	}
+	return r.tellRefusals(ctx, a)
+}
+
+func (r *Runner) grade(ctx context.Context, s spec.Spec, task tasks.Task, result agent.Result, a *trace.Attempt) error {
 	a.Outcome, a.Result, a.Error = trace.Completed, result.Text, result.Note
 	if result.Failed() {
 		failed(a, s, result)

@@ -13,7 +13,7 @@ import (
 )
 
 type callsCommand struct {
-	Attempt string      `arg:"" help:"Address of an attempt, RUN/KIND-STEP/TASK/SAMPLE/ATTEMPT."`
+	Attempt string      `arg:"" help:"Address of an attempt, RUN/KIND-STEP/TASK/SAMPLE/ATTEMPT, or a run: then the calls that were refused, by code."`
 	JSON    bool        `help:"Print JSON." name:"json"`
 	Records recordFlags `embed:""`
 }
@@ -24,6 +24,8 @@ type attemptCalls struct {
 	List []namedCall `json:"history"`
 	// Tools are the spans of tools that ran.
 	Tools []trace.Span `json:"tools"`
+	// Refusals are the calls that got an error for a reply, by code.
+	Refusals []trace.Refusal `json:"refusals"`
 }
 
 // namedCall is a call and who made it.
@@ -44,6 +46,9 @@ type namedCall struct {
 }
 
 func (c *callsCommand) Run(ctx context.Context, s *shared, t *terminal) error {
+	if trace.CheckRunName(c.Attempt) == nil {
+		return c.ofRun(ctx, s, t)
+	}
 	address, err := trace.ParseAddress(c.Attempt)
 	if err != nil {
 		return usageError{err}
@@ -70,6 +75,9 @@ func (c *callsCommand) Run(ctx context.Context, s *shared, t *terminal) error {
 	if seen.Events, err = db.Events(ctx, address); err != nil {
 		return err
 	}
+	if out.Refusals, err = db.Refusals(ctx, address); err != nil {
+		return err
+	}
 	out.fill(seen)
 	if c.JSON {
 		return t.json(out)
@@ -79,7 +87,7 @@ func (c *callsCommand) Run(ctx context.Context, s *shared, t *terminal) error {
 
 func (a *attemptCalls) fill(seen signals.Attempt) {
 	names, observed := attribution.Of(seen.History, seen.Spans), signals.Of(seen)
-	a.List, a.Tools = []namedCall{}, []trace.Span{}
+	a.List, a.Tools, a.Refusals = []namedCall{}, []trace.Span{}, append([]trace.Refusal{}, a.Refusals...)
 	for i, c := range seen.History {
 		api := c.API
 		if api == "" {
@@ -134,5 +142,14 @@ func (a *attemptCalls) print(t *terminal) error {
 		}
 		fmt.Fprintf(w, "tool\t%s\t\t\t\t\t\t\t%s\n", s.Tool, state)
 	}
-	return w.Flush()
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	for _, r := range a.Refusals {
+		t.printf("refused: %s\n", r)
+	}
+	if a.Error != "" {
+		t.printf("%s\n", a.Error)
+	}
+	return nil
 }
