@@ -123,7 +123,7 @@ func (r *Runner) begin(ctx context.Context, in RunAgentInput, taskID string, ter
 
 // launch runs the agent behind the forwarder and reports that it lives.
 func (r *Runner) launch(ctx context.Context, l agent.Launcher, v *volume, task tasks.Task, address trace.Address, key string) (agent.Result, error) {
-	session, err := r.Forwarder.Open(ctx, address)
+	session, err := r.Forwarder.Open(ctx, address, key)
 	if err != nil {
 		return agent.Result{}, err
 	}
