@@ -138,8 +138,10 @@ func (s *Stack) startTemporal(ctx context.Context, o Options) error {
 	}
 	s.temporal = server
 	s.onClose(func(context.Context) error { return server.Stop() })
+	identity := workerIdentity()
+	s.recover(ctx, identity)
 	s.Client, err = client.DialContext(ctx, client.Options{
-		HostPort: server.Address(), Namespace: server.Namespace(),
+		HostPort: server.Address(), Namespace: server.Namespace(), Identity: identity,
 		Logger: sdklog.NewStructuredLogger(slog.New(zapslog.NewHandler(o.Log.Named("worker").Core()))),
 	})
 	if err != nil {
