@@ -59,13 +59,15 @@ func (r *Runner) selfGraded(ctx context.Context, s spec.Spec, result agent.Resul
 	if err != nil {
 		return err
 	}
-	if ok {
-		a.Reward = &posted
-		return nil
-	}
 	reward, refusal := result.Reward, result.RewardError
-	if reward == nil && refusal == "" {
+	switch {
+	case ok:
+		reward, refusal = &posted, ""
+	case reward == nil && refusal == "":
 		reward, refusal = agent.LastReward(result.Text, s.Grader.Limit)
+	}
+	if least := s.Grader.Minimum; refusal == "" && reward != nil && least != nil && *reward < *least {
+		refusal = fmt.Sprintf("the reward %v is below grader.minimum %v", *reward, *least)
 	}
 	switch {
 	case refusal != "":
@@ -123,6 +125,9 @@ func (r *Runner) GradeRollout(ctx context.Context, in GradeRolloutInput) (_ Grad
 	}
 	if limit := v.spec.Grader.Limit; limit > 0 && math.Abs(reward) > limit {
 		return GradeRolloutResult{TaskFault: fmt.Sprintf("grader of attempt %s returned %v, beyond grader.limit %v", in.Address, reward, limit)}, nil
+	}
+	if least := v.spec.Grader.Minimum; least != nil && reward < *least {
+		return GradeRolloutResult{TaskFault: fmt.Sprintf("grader of attempt %s returned %v, below grader.minimum %v", in.Address, reward, *least)}, nil
 	}
 	err = r.Attempts.PutReward(ctx, trace.Reward{Address: in.Address, Name: finalReward, Value: reward, Source: "grader"})
 	if errors.Is(err, trace.ErrConflict) {
