@@ -279,11 +279,14 @@ func checkFinite(what string, v float64) error {
 }
 
 // cut shortens s to resultLimit bytes, between characters.
-func cut(s string) string {
-	if len(s) <= resultLimit {
+func cut(s string) string { return cutTo(s, resultLimit) }
+
+// cutTo shortens s to limit bytes, between characters.
+func cutTo(s string, limit int) string {
+	if len(s) <= limit {
 		return s
 	}
-	n := resultLimit
+	n := limit
 	for !utf8.RuneStart(s[n]) {
 		n--
 	}

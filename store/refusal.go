@@ -1,0 +1,95 @@
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+const (
+	// refusalCodes is how many codes are kept of an attempt beside otherRefusals.
+	refusalCodes = 32
+	// otherRefusals is the code under which further ones are counted.
+	otherRefusals = "other"
+	// refusalText is how many bytes of a code's message are kept.
+	refusalText = 2 << 10
+
+	refusalsOf = ` WHERE f.run = $1 AND f.kind = $2 AND f.step = $3 AND f.task = $4 AND f.sample = $5 AND f.attempt = $6`
+	// A write whose commit was in doubt is made again with the same time.
+	addRefusal = `INSERT INTO refusals (run, kind, step, task, sample, attempt, code, message, times, first_at, last_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) ON CONFLICT (run, kind, step, task, sample, attempt, code) DO UPDATE
+SET times = refusals.times + excluded.times, message = excluded.message, last_at = excluded.last_at WHERE refusals.last_at <> excluded.last_at`
+	countOtherRefusals = `SELECT COUNT(*) FROM refusals f` + refusalsOf + ` AND f.code <> $7`
+	selectRefusals     = `SELECT f.code, f.message, f.times, f.first_at, f.last_at FROM refusals f` + refusalsOf + ` ORDER BY f.first_at, f.code`
+
+	countRefusals = `SELECT kind, step, task, sample, attempt, code, message, total, begun, last_at, attempts FROM (
+SELECT f.kind, f.step, f.task, f.sample, f.attempt, f.code, f.message, f.last_at,
+CAST(SUM(f.times) OVER (PARTITION BY f.code) AS BIGINT) AS total, MIN(f.first_at) OVER (PARTITION BY f.code) AS begun, COUNT(*) OVER (PARTITION BY f.code) AS attempts,
+ROW_NUMBER() OVER (PARTITION BY f.code ORDER BY f.last_at DESC, f.kind, f.step, f.task, f.sample, f.attempt) AS place
+FROM refusals f JOIN attempts a ON a.run = f.run AND a.kind = f.kind AND a.step = f.step AND a.task = f.task AND a.sample = f.sample AND a.attempt = f.attempt
+WHERE f.run = $1 AND a.policy = $2) latest WHERE place = 1 ORDER BY total DESC, code`
+)
+
+// AddRefusal adds to the count of an attempt's refused calls of one code. An absent
+// Count is 1 and an absent Last the present; First is the store's own. The refusal
+// that was added last is not counted again if it is added once more. Codes are
+// bounded: beyond the first 32 of an attempt all are counted as "other". Sealed
+// and replaced attempts take refusals as well; an attempt that never began is
+// trace.ErrNotFound.
+func (s *Store) AddRefusal(ctx context.Context, r trace.Refusal) error {
+	at := nanos(orNow(r.Last))
+	message := cutTo(clean(r.Message), refusalText)
+	err := s.write(ctx, survivesKill, func(t tx) error {
+		if _, err := hold(t, r.Address); err != nil {
+			return err
+		}
+		code := r.Code
+		others, err := one(t.ctx, t, scalar[int], countOtherRefusals, append(attemptKey(r.Address), code)...)
+		if err != nil {
+			return err
+		}
+		if others >= refusalCodes {
+			code = otherRefusals
+		}
+		_, err = t.exec(addRefusal, append(attemptKey(r.Address), code, message, max(r.Count, 1), at, at)...)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("add refusal %s of %s: %w", r.Code, r.Address, err)
+	}
+	return nil
+}
+
+// Refusals returns the refused calls of an attempt by code, in the order in which
+// the codes first came; none is no error.
+func (s *Store) Refusals(ctx context.Context, address trace.Address) ([]trace.Refusal, error) {
+	all, err := list(ctx, s.read(), func(row scan) (trace.Refusal, error) {
+		r := trace.Refusal{Address: address}
+		var first, last int64
+		err := row(&r.Code, &r.Message, &r.Count, &first, &last)
+		r.First, r.Last = fromNanos(first), fromNanos(last)
+		return r, err
+	}, selectRefusals, attemptKey(address)...)
+	if err != nil {
+		return nil, fmt.Errorf("read refusals of %s: %w", address, err)
+	}
+	return all, nil
+}
+
+// RefusalsOfRun returns the refused calls of all attempts of a policy by code, the
+// most frequent first; none is no error.
+func (s *Store) RefusalsOfRun(ctx context.Context, run, policy string) ([]trace.RefusalCount, error) {
+	all, err := list(ctx, s.read(), func(row scan) (trace.RefusalCount, error) {
+		r := trace.RefusalCount{Refusal: trace.Refusal{Address: addressIn(run)}}
+		var kind string
+		var first, last int64
+		err := row(&kind, &r.Step, &r.Task, &r.Sample, &r.Attempt, &r.Code, &r.Message, &r.Count, &first, &last, &r.Attempts)
+		r.Kind, r.First, r.Last = trace.Kind(kind), fromNanos(first), fromNanos(last)
+		return r, err
+	}, countRefusals, run, policy)
+	if err != nil {
+		return nil, fmt.Errorf("count refusals of %s/%s: %w", run, policy, err)
+	}
+	return all, nil
+}

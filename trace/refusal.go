@@ -1,0 +1,26 @@
+package trace
+
+import "time"
+
+// Refusal counts the calls of an attempt that were refused with one code. A refused
+// call has no reply, so it is not among the attempt's calls. Faults of the
+// infrastructure are no refusals: they are asked again until they are answered.
+type Refusal struct {
+	Address `json:"-"`
+	// Code is the error's, for example "call_limit" or "context_length_exceeded".
+	Code string `json:"code"`
+	// Message is what the agent was told, the last time.
+	Message string    `json:"message"`
+	Count   int       `json:"count"`
+	First   time.Time `json:"first"`
+	Last    time.Time `json:"last"`
+}
+
+// RefusalCount counts the refusals of a run with one code. Its Refusal has the Count
+// and the times of all its attempts together; the Address and the Message are those
+// of the latest.
+type RefusalCount struct {
+	Refusal
+	// Attempts is how many attempts were refused so.
+	Attempts int `json:"attempts"`
+}
