@@ -123,7 +123,10 @@ func (c *Coordinator) keepCodec(ctx context.Context, m spec.Model) (string, erro
 	bundle.ToolParser = m.ToolParser
 	encoded, err := bundle.Encode()
 	if err == nil {
-		_, err = bundle.Codec(dialog.BundleName(encoded))
+		var codec dialog.Codec
+		if codec, err = bundle.Codec(dialog.BundleName(encoded)); err == nil {
+			err = dialog.CheckTools(codec, m.ToolParser)
+		}
 	}
 	if err != nil {
 		return "", invalid(fmt.Errorf("model.codec: %w", err))

@@ -101,8 +101,12 @@ func (c *Coordinator) evidence(ctx context.Context, in JudgeCallsInput) ([]judge
 	return out, v.spec, nil
 }
 
-// stands is the task that the streams have where a group of a step stands.
+// stands is the task that the streams have where a group of a step stands. The
+// groups of a trial are in no stream: they have the places of their tasks.
 func (v *volume) stands(g Group, step int) (tasks.Task, error) {
+	if g.Kind == trace.Try {
+		return v.task(g.Kind, g.Task)
+	}
 	n := len(v.tasks[trace.Train])
 	if n == 0 {
 		return tasks.Task{}, invalid(fmt.Errorf("run %s has no train split", v.run.Name))

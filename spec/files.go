@@ -88,6 +88,8 @@ func (s Spec) CheckFiles() error {
 	if s.Agent.Queue == "" || s.Agent.Queue == defaultQueue {
 		f.directory("agent.directory", s.Agent.Directory)
 		f.executable("agent.command", s.Agent.Command)
+		f.executable("agent.before", s.Agent.Before)
+		f.executable("agent.after", s.Agent.After)
 	}
 	f.sourceFile("tasks.train", s.Tasks.Train)
 	f.sourceFile("tasks.gate", s.Tasks.Gate)

@@ -49,25 +49,10 @@ func (t *trainingRun) step(ctx workflow.Context) error {
 }
 
 // update makes the batch of a wave and the version trained on it. Where the spec
-// has a critic, that estimates what the attempts would still earn before their
-// credit is assigned, and then learns from the batch. These activities belong to
-// specs that no run had before there were critics, so histories of older code have
-// the same ones as ever and no version of the workflow tells them apart.
+// has a critic, that then learns from the batch.
 func (t *trainingRun) update(ctx workflow.Context, w *wave) (activities.AssignCreditResult, activities.VersionResult, error) {
-	var c *activities.Coordinator
-	var batch activities.AssignCreditResult
 	var v activities.VersionResult
-	values, err := t.values(ctx, w)
-	if err != nil {
-		return batch, v, err
-	}
-	judgments, err := t.judge(ctx, w)
-	if err != nil {
-		return batch, v, err
-	}
-	err = workflow.ExecuteActivity(coordination(ctx, fmt.Sprintf("batch of step %d", w.step)), c.AssignCredit, activities.AssignCreditInput{
-		Run: t.Run, Policy: model.DefaultPolicy, Step: w.step, Groups: w.groups(), Values: values, Judgments: judgments,
-	}).Get(ctx, &batch)
+	batch, err := t.credit(ctx, w)
 	if err != nil {
 		return batch, v, err
 	}
@@ -81,6 +66,27 @@ func (t *trainingRun) update(ctx workflow.Context, w *wave) (activities.AssignCr
 	learned, err := t.trainCritic(ctx, w, batch.Batch)
 	v.Metrics = merge(v.Metrics, learned)
 	return batch, v, err
+}
+
+// credit makes the batch of a wave. Where the spec has a critic, that estimates what
+// the attempts would still earn before their credit is assigned. These activities
+// belong to specs that no run had before there were critics, so histories of older
+// code have the same ones as ever and no version of the workflow tells them apart.
+func (t *trainingRun) credit(ctx workflow.Context, w *wave) (activities.AssignCreditResult, error) {
+	var c *activities.Coordinator
+	var batch activities.AssignCreditResult
+	values, err := t.values(ctx, w)
+	if err != nil {
+		return batch, err
+	}
+	judgments, err := t.judge(ctx, w)
+	if err != nil {
+		return batch, err
+	}
+	err = workflow.ExecuteActivity(coordination(ctx, fmt.Sprintf("batch of step %d", w.step)), c.AssignCredit, activities.AssignCreditInput{
+		Run: t.Run, Policy: model.DefaultPolicy, Step: w.step, Groups: w.groups(), Values: values, Judgments: judgments,
+	}).Get(ctx, &batch)
+	return batch, err
 }
 
 // advance makes a finished step part of the state.

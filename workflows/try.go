@@ -1,6 +1,10 @@
 package workflows
 
 import (
+	"errors"
+	"fmt"
+
+	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/fulgurite/fulgurite/activities"
@@ -8,58 +12,138 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
+// TryStep is the step that a trial is a try at: its attempts and its batch have this
+// number.
+const TryStep = 1
+
 // TryInput asks for a few groups of a spec without training.
 type TryInput struct {
 	Training TrainingInput `json:"training"`
 	Tasks    int           `json:"tasks"`
+	// Indices are the tasks to try by their places in the train split; without any
+	// they are the first ones.
+	Indices []int `json:"indices,omitempty"`
+	// Samples of each task; 0 is as many as the spec has.
+	Samples int `json:"samples,omitempty"`
 	// Twice runs each rollout a second time, as a later attempt that finds the
 	// calls of the first on record.
 	Twice bool `json:"twice,omitempty"`
 }
 
-// TryResult names the attempts of a trial.
+// TryResult names the attempts of a trial and what their credit came to.
 type TryResult struct {
 	Groups []activities.Group `json:"groups"`
 	// Again holds the second attempts at the same rollouts, in the same order.
 	Again []activities.Group `json:"again,omitempty"`
+	// Quarantined are the tasks of groups that could not be trained on.
+	Quarantined []Quarantine `json:"quarantined,omitempty"`
+	// Batch is the blob of the batch that a step of these groups would be trained on;
+	// empty where none could be made.
+	Batch string `json:"batch,omitempty"`
+	// Failure is the error that would end a run, and Phase where it came up.
+	Failure string   `json:"failure,omitempty"`
+	Phase   TryPhase `json:"phase,omitempty"`
 }
 
-// TryWorkflow prepares a run as TrainingWorkflow does and runs the groups of the
-// first tasks at version 0: what `fulgurite try` shows.
+// TryPhase is a part of a trial.
+type TryPhase string
+
+// The phases.
+const (
+	TryPrepares TryPhase = "prepare" // the spec, and version 0
+	TryRollouts TryPhase = "rollouts"
+	TryCredit   TryPhase = "credit"
+)
+
+// TryWorkflow prepares a run as TrainingWorkflow does, runs the groups of some tasks
+// at version 0 and assigns their credit by the activities that a step of training
+// has: what `fulgurite try` shows. What would end a run is part of its result.
 func TryWorkflow(ctx workflow.Context, in TryInput) (TryResult, error) {
 	t := newTrainingRun(ctx, nil)
-	if err := t.prepare(ctx, in.Training); err != nil {
-		return TryResult{}, err
-	}
-	if err := t.initPolicy(ctx); err != nil {
-		return TryResult{}, err
-	}
 	var out TryResult
-	for i := range min(in.Tasks, t.Splits[trace.Train].Count) {
-		name := rolloutID(t.Run, trace.Try, 0, i)
-		group, err := t.try(ctx, name, i)
-		if err != nil {
-			return out, err
-		}
-		out.Groups = append(out.Groups, group)
-		if !in.Twice {
-			continue
-		}
-		if group, err = t.try(ctx, name+"/again", i); err != nil {
-			return out, err
-		}
-		out.Again = append(out.Again, group)
+	err := t.prepare(ctx, in.Training)
+	if err == nil {
+		err = t.initPolicy(ctx)
 	}
+	if err != nil {
+		return out.ended(TryPrepares, err)
+	}
+	w, err := t.tryGroups(ctx, in, &out)
+	if err != nil {
+		return out.ended(TryRollouts, err)
+	}
+	if len(w.results) == 0 {
+		return out, nil
+	}
+	batch, err := t.credit(ctx, w)
+	if err != nil {
+		return out.ended(TryCredit, err)
+	}
+	out.Batch = batch.Batch
 	return out, nil
 }
 
+// tryGroups runs the groups and returns those with credit to assign as a wave.
+func (t *trainingRun) tryGroups(ctx workflow.Context, in TryInput, out *TryResult) (*wave, error) {
+	w := &wave{step: TryStep, samples: t.Spec.Training.SamplesPerTask}
+	if in.Samples > 0 {
+		w.samples = in.Samples
+	}
+	indices := in.Indices
+	if len(indices) == 0 {
+		for i := range min(in.Tasks, t.Splits[trace.Train].Count) {
+			indices = append(indices, i)
+		}
+	}
+	for _, index := range indices {
+		name := rolloutID(t.Run, trace.Try, TryStep, index)
+		r, err := t.try(ctx, name, w, index)
+		if err != nil {
+			return w, err
+		}
+		out.Groups = append(out.Groups, r.Group)
+		if r.Quarantine != "" {
+			out.Quarantined = append(out.Quarantined, Quarantine{Index: index, Step: TryStep, Reason: r.Quarantine})
+		} else {
+			w.results = append(w.results, r)
+		}
+		if !in.Twice {
+			continue
+		}
+		if r, err = t.try(ctx, name+"/again", w, index); err != nil {
+			return w, err
+		}
+		out.Again = append(out.Again, r.Group)
+	}
+	return w, nil
+}
+
 // try runs the group of a task, as the workflow of that name.
-func (t *trainingRun) try(ctx workflow.Context, name string, task int) (activities.Group, error) {
+func (t *trainingRun) try(ctx workflow.Context, name string, w *wave, task int) (RolloutResult, error) {
 	child := workflow.WithChildOptions(ctx, workflow.ChildWorkflowOptions{WorkflowID: name})
 	var r RolloutResult
 	err := workflow.ExecuteChildWorkflow(child, RolloutWorkflow, RolloutInput{
-		Run: t.Run, Kind: trace.Try, Task: task, Index: task, Policy: model.DefaultPolicy,
-		Samples: t.Spec.Training.SamplesPerTask, Agent: t.Spec.Agent, Grader: t.Spec.Grader,
+		Run: t.Run, Kind: trace.Try, Step: w.step, Task: task, Index: task, Policy: model.DefaultPolicy,
+		Samples: w.samples, Agent: t.Spec.Agent, Grader: t.Spec.Grader,
 	}).Get(ctx, &r)
-	return r.Group, err
+	r.Group.Kind = trace.Try
+	return r, err
+}
+
+// ended is the result of a trial that an error ended, unless somebody cancelled it.
+func (r TryResult) ended(phase TryPhase, err error) (TryResult, error) {
+	if temporal.IsCanceledError(err) {
+		return r, err
+	}
+	r.Phase, r.Failure = phase, reasonOf(err)
+	return r, nil
+}
+
+// reasonOf is what an activity said, without the workflows and activities around it.
+func reasonOf(err error) string {
+	var said *temporal.ApplicationError
+	if errors.As(err, &said) {
+		return said.Message()
+	}
+	return fmt.Sprint(err)
 }

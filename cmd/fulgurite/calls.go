@@ -86,7 +86,7 @@ func (c *callsCommand) Run(ctx context.Context, s *shared, t *terminal) error {
 }
 
 func (a *attemptCalls) fill(seen signals.Attempt) {
-	names, observed := attribution.Of(seen.History, seen.Spans), signals.Of(seen)
+	names, observed := attribution.Of(seen.History, seen.Spans, seen.Terms.Ignore), signals.Of(seen)
 	a.List, a.Tools, a.Refusals = []namedCall{}, []trace.Span{}, append([]trace.Refusal{}, a.Refusals...)
 	for i, c := range seen.History {
 		api := c.API

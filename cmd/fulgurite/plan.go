@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"strings"
 
 	"github.com/fulgurite/fulgurite/dialog"
@@ -34,6 +33,8 @@ type plan struct {
 	Rollouts   int                `json:"rollouts"` // that are trained on
 	Gates      int                `json:"gate_evaluations"`
 	Queues     []string           `json:"queues"`
+	// Warnings are what may stand in the way of learning.
+	Warnings []string `json:"warnings"`
 }
 
 func (c *planCommand) Run(_ context.Context, t *terminal) error {
@@ -71,6 +72,10 @@ func makePlan(path string) (plan, error) {
 		if architecture, _, err = hf.ReadDirectory(sp.Model.Base); err != nil {
 			return p, usageError{fmt.Errorf("model.base: %w", err)}
 		}
+		if architecture.VocabSize < codec.VocabSize() {
+			return p, usagef("model.base: %s has a vocabulary of %d tokens, but codec %s has %d: give the model's own codec (model.codec)",
+				sp.Model.Base, architecture.VocabSize, codec.Name(), codec.VocabSize())
+		}
 	}
 	engine, err := fleet.Engines(sp.Model.Engine)
 	if err != nil {
@@ -85,6 +90,7 @@ func makePlan(path string) (plan, error) {
 		p.Gates = 1 + (p.Steps+sp.Evaluation.Every-1)/sp.Evaluation.Every
 	}
 	p.Queues = []string{workflows.QueueTraining, sp.Agent.Queue, workflows.QueueTrainGPU}
+	p.Warnings = p.doubts()
 	return p, nil
 }
 
@@ -98,7 +104,11 @@ func planCodec(m spec.Model) (dialog.Codec, error) {
 		return nil, fmt.Errorf("model.codec: %w", err)
 	}
 	bundle.ToolParser = m.ToolParser
-	return bundle.Codec(m.Codec)
+	codec, err := bundle.Codec(m.Codec)
+	if err == nil {
+		err = dialog.CheckTools(codec, m.ToolParser)
+	}
+	return codec, err
 }
 
 // readTasks counts the tasks of each split. What is wrong with several of them
@@ -159,6 +169,9 @@ func (p plan) print(t *terminal) {
 		line("promotion", "%d evaluations of the gate split; a version must be better by more than %g%s", p.Gates, s.Promotion.Margin, p.evidence())
 	}
 	line("queues", "%s", strings.Join(p.Queues, ", "))
+	for _, w := range p.Warnings {
+		line("warning", "%s", w)
+	}
 }
 
 // limitsOf says what an attempt may use.
@@ -188,7 +201,7 @@ func (p plan) evidence() string {
 	promotion, out := p.Spec.Promotion, ""
 	if promotion.Significance < 1 {
 		out = fmt.Sprintf(", at a p-value of at most %g", promotion.Significance)
-		if least := math.Pow(0.5, float64(p.Tasks[trace.Gate])); least > promotion.Significance {
+		if least := p.leastSignificance(); least > promotion.Significance {
 			out += fmt.Sprintf(" (with %d tasks none is below %g: nothing will be promoted)", p.Tasks[trace.Gate], least)
 		}
 	}

@@ -2,94 +2,151 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"slices"
 	"strings"
 
 	"go.temporal.io/sdk/client"
+	"go.uber.org/zap"
 
-	"github.com/fulgurite/fulgurite/credit"
-	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/internal/stack"
 	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/tasks"
 	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
 type tryCommand struct {
-	Spec  string `arg:"" help:"Spec file, YAML or JSON." type:"path"`
-	Tasks int    `help:"How many tasks to run." default:"2"`
-	Twice bool   `help:"Run every rollout twice and show where the second attempt can't be replayed."`
-	JSON  bool   `help:"Print JSON." name:"json"`
+	Spec    string   `arg:"" help:"Spec file, YAML or JSON." type:"path"`
+	Tasks   int      `help:"How many tasks to run." default:"2"`
+	Task    []string `help:"Run this task in their place, by its id; may be repeated." placeholder:"ID" sep:"none"`
+	Samples int      `help:"How often to run each (default: the spec's training.samples_per_task)." placeholder:"N"`
+	Twice   bool     `help:"Run every rollout twice and show where the second attempt can't be replayed."`
+	Keep    string   `help:"Keep the trial in this new directory, for commands with --dir." placeholder:"DIR" type:"path"`
+	Port    int      `help:"Port of the trial's Temporal, for workers of agent.temporal (default: any)." placeholder:"PORT"`
+	JSON    bool     `help:"Print JSON." name:"json"`
 }
 
-// tryReport is what `fulgurite try` found.
-type tryReport struct {
-	Attempts []tryAttempt `json:"attempts"`
-	// Problems are what would stop learning.
-	Problems []string `json:"problems"`
-	// Twice is what --twice found.
-	Twice *tryTwice `json:"twice,omitempty"`
-}
-
-type tryAttempt struct {
-	Attempt string        `json:"attempt"`
-	Task    string        `json:"task"`
-	Outcome trace.Outcome `json:"outcome"`
-	Result  string        `json:"result"`
-	Error   string        `json:"error,omitempty"`
-	Reward  float64       `json:"reward"`
-	Calls   []tryCall     `json:"calls"`
-}
-
-type tryCall struct {
-	Prompt     string  `json:"prompt"`     // as text, special tokens by name
-	Completion string  `json:"completion"` // as text
-	Trained    int     `json:"trained"`    // tokens of it that training would learn from
-	Tokens     [2]int  `json:"tokens"`     // of prompt and completion
-	Logprob    float64 `json:"logprob"`    // of the whole completion
-	Problem    string  `json:"problem,omitempty"`
-}
+// errTrial ends a trial that found what stops learning for certain.
+var errTrial = errors.New("the trial found what stops learning")
 
 func (c *tryCommand) Run(ctx context.Context, s *shared, t *terminal) error {
 	if c.Tasks < 1 {
 		return usagef("--tasks %d: want at least 1", c.Tasks)
 	}
+	if c.Samples < 0 {
+		return usagef("--samples %d: want at least 1", c.Samples)
+	}
 	p, err := makePlan(c.Spec)
 	if err != nil {
 		return err
 	}
-	sp := p.Spec
-	return inTrial(ctx, s, t, sp, func(st *stack.Stack) error {
-		report, err := c.try(ctx, st, sp)
+	input := workflows.TryInput{Tasks: c.Tasks, Samples: c.Samples, Twice: c.Twice}
+	if input.Indices, err = c.chosen(p.Spec); err != nil {
+		return err
+	}
+	if input.Training, err = encodeSpec(p.Spec); err != nil {
+		return err
+	}
+	if err := c.vacant(); err != nil {
+		return err
+	}
+	options := trialOptions{dir: c.Keep, port: c.Port}
+	return inTrialOf(ctx, s, t, p.Spec, options, func(st *stack.Stack) error {
+		if a := p.Spec.Agent.Temporal; a != nil {
+			fmt.Fprintf(t.err, "The trial's Temporal is at %s: a worker of yours has to poll the task queue %q there (--port keeps the port).\n",
+				st.TemporalAddress(), a.Queue)
+		}
+		report, err := try(ctx, st, p.Spec, input)
 		if err != nil {
 			return err
 		}
+		report.Kept = c.Keep
 		if c.JSON {
-			return errors.Join(t.json(report), report.Twice.verdict())
+			err = t.json(report)
+		} else {
+			report.print(t)
 		}
-		report.print(t)
-		return report.Twice.verdict()
+		return errors.Join(err, report.verdict(), report.Twice.verdict())
 	})
+}
+
+// chosen are the places of the tasks that were asked for by id.
+func (c *tryCommand) chosen(sp spec.Spec) ([]int, error) {
+	if len(c.Task) == 0 {
+		return nil, nil
+	}
+	list, err := tasks.Open(sp.Tasks.Train)
+	if err != nil {
+		return nil, usageError{fmt.Errorf("tasks.train: %w", err)}
+	}
+	var out []int
+	for _, id := range c.Task {
+		i := slices.IndexFunc(list, func(t tasks.Task) bool { return t.ID == id })
+		if i < 0 {
+			return nil, usagef("--task %s: no task of tasks.train has this id; the first one's is %s", id, list[0].ID)
+		}
+		if !slices.Contains(out, i) {
+			out = append(out, i)
+		}
+	}
+	return out, nil
+}
+
+// vacant makes sure that nothing is lost or mixed up by keeping the trial.
+func (c *tryCommand) vacant() error {
+	if c.Keep == "" {
+		return nil
+	}
+	switch found, err := os.ReadDir(c.Keep); {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return usageError{fmt.Errorf("--keep: %w", err)}
+	case len(found) > 0:
+		return usagef("--keep %s: it is not empty; give a directory of its own to each trial", c.Keep)
+	}
+	return nil
 }
 
 // trialRun is the name of the run inside a trial's stack.
 const trialRun = "try"
 
+// trialOptions say where a trial's stack stands; the zero value leaves nothing
+// behind.
+type trialOptions struct {
+	dir  string
+	port int
+}
+
 // inTrial brings a whole stack up in a temporary directory, so that what is
 // tried is what will run, and nothing of it stays.
-func inTrial(ctx context.Context, s *shared, t *terminal, sp spec.Spec, f func(*stack.Stack) error) (err error) {
-	dir, err := os.MkdirTemp("", "fulgurite-try-")
-	if err != nil {
-		return err
+func inTrial(ctx context.Context, s *shared, t *terminal, sp spec.Spec, f func(*stack.Stack) error) error {
+	return inTrialOf(ctx, s, t, sp, trialOptions{}, f)
+}
+
+func inTrialOf(ctx context.Context, s *shared, t *terminal, sp spec.Spec, o trialOptions, f func(*stack.Stack) error) (err error) {
+	if o.dir == "" {
+		if o.dir, err = os.MkdirTemp("", "fulgurite-try-"); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, os.RemoveAll(o.dir)) }()
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	var queues []string
 	if sp.Agent.Queue != workflows.QueueRollout {
 		queues = append(queues, sp.Agent.Queue)
 	}
-	st, err := stack.Start(ctx, stack.Options{Dir: dir, Agents: agents(), Queues: queues, Log: s.logger(ctx, t.err), ServerLog: s.serverLogger(ctx, t.err)})
+	log := zap.NewNop() // what goes wrong is what a trial reports
+	if s.Verbose {
+		log = s.logger(ctx, t.err)
+	}
+	st, err := stack.Start(ctx, stack.Options{
+		Dir: o.dir, Frontend: o.port, Agents: agents(), Queues: queues, Log: log, ServerLog: s.serverLogger(ctx, t.err),
+	})
 	if err != nil {
 		return err
 	}
@@ -99,128 +156,84 @@ func inTrial(ctx context.Context, s *shared, t *terminal, sp spec.Spec, f func(*
 
 // runTrial prepares the spec and runs the groups of its first tasks.
 func runTrial(ctx context.Context, st *stack.Stack, sp spec.Spec, tasks int, twice bool) (workflows.TryResult, error) {
-	var groups workflows.TryResult
 	input, err := encodeSpec(sp)
 	if err != nil {
-		return groups, err
+		return workflows.TryResult{}, err
 	}
-	w, err := st.Client.ExecuteWorkflow(ctx, client.StartWorkflowOptions{ID: trialRun, TaskQueue: workflows.QueueTraining},
-		"TryWorkflow", workflows.TryInput{Training: input, Tasks: tasks, Twice: twice})
-	if err != nil {
-		return groups, fmt.Errorf("start the trial: %w", err)
+	out, _, err := watchTrial(ctx, st, workflows.TryInput{Training: input, Tasks: tasks, Twice: twice})
+	if err == nil && out.Failure != "" {
+		err = fmt.Errorf("trial: %s", out.Failure)
 	}
-	if err := w.Get(ctx, &groups); err != nil {
-		return groups, fmt.Errorf("trial: %w", err)
-	}
-	return groups, nil
+	return out, err
 }
 
-func (c *tryCommand) try(ctx context.Context, st *stack.Stack, sp spec.Spec) (tryReport, error) {
-	trial, err := runTrial(ctx, st, sp, c.Tasks, c.Twice)
+// try runs a trial and reads what it came to.
+func try(ctx context.Context, st *stack.Stack, sp spec.Spec, input workflows.TryInput) (tryReport, error) {
+	out := tryReport{Attempts: []tryAttempt{}, Problems: []string{}, Warnings: []string{}}
+	trial, stuck, err := watchTrial(ctx, st, input)
 	if err != nil {
-		return tryReport{}, err
+		return out, err
 	}
-	recorded, err := st.Catalog.Spec(ctx, trialRun)
-	if err != nil {
-		return tryReport{}, err
+	r := trialReader{st: st, trial: trial, stuck: stuck, input: input}
+	if r.spec, err = r.recorded(ctx, sp); err != nil {
+		return out, err
 	}
-	codec, err := st.Codecs.Named(recorded.Model.Codec)
-	if err != nil {
-		return tryReport{}, err
+	if err := r.read(ctx, &out); err != nil {
+		return out, err
 	}
-	out := tryReport{Attempts: []tryAttempt{}, Problems: []string{}}
-	varied := false
-	for _, g := range trial.Groups {
-		varied = varied || credit.Varies(g.Rewards)
-		for sample, attempt := range g.Attempts {
-			a, err := readAttempt(ctx, st, codec, trialAddress(g.Task, sample, attempt), g.Rewards[sample])
-			if err != nil {
-				return out, err
-			}
-			out.Attempts = append(out.Attempts, a)
-		}
-	}
-	out.diagnose(varied)
-	if c.Twice {
+	if input.Twice && len(trial.Again) == len(trial.Groups) {
 		out.Twice, err = compareTwice(ctx, st, trial)
 	}
 	return out, err
 }
 
-func trialAddress(task, sample, attempt int) trace.Address {
-	return trace.Address{RolloutID: trace.RolloutID{Run: trialRun, Kind: trace.Try, Task: task, Sample: sample}, Attempt: attempt}
-}
-
-func readAttempt(ctx context.Context, st *stack.Stack, codec dialog.Codec, address trace.Address, reward float64) (tryAttempt, error) {
-	a, err := st.Store.Attempt(ctx, address)
+// watchTrial runs a trial to its end, or until something of it is tried again and
+// again without success. Then it is ended, and stuck says what that was.
+func watchTrial(ctx context.Context, st *stack.Stack, input workflows.TryInput) (out workflows.TryResult, stuck *blockage, err error) {
+	run, err := st.Client.ExecuteWorkflow(ctx, client.StartWorkflowOptions{ID: trialRun, TaskQueue: workflows.QueueTraining}, "TryWorkflow", input)
 	if err != nil {
-		return tryAttempt{}, err
+		return out, nil, fmt.Errorf("start the trial: %w", err)
 	}
-	calls, err := st.Store.Calls(ctx, address)
+	watch, end := context.WithCancel(ctx)
+	found := make(chan *blockage, 1)
+	go func() {
+		b := hopeless(watch, st.Client)
+		if b != nil {
+			// Whoever waits for the trial learns from its end.
+			_ = st.Client.TerminateWorkflow(watch, trialRun, "", b.Failure)
+		}
+		found <- b
+	}()
+	err = run.Get(ctx, &out)
+	end()
+	if stuck = <-found; stuck != nil {
+		return out, stuck, nil
+	}
 	if err != nil {
-		return tryAttempt{}, err
+		return out, nil, fmt.Errorf("trial: %w", err)
 	}
-	out := tryAttempt{Attempt: address.String(), Task: a.TaskID, Outcome: a.Outcome, Result: a.Result, Error: a.Error, Reward: reward, Calls: make([]tryCall, 0, len(calls))}
-	for _, c := range calls {
-		k := tryCall{
-			Prompt: codec.Text(c.Prompt), Completion: codec.Text(c.Completion),
-			Tokens: [2]int{len(c.Prompt), len(c.Completion)}, Problem: c.ParseError,
-		}
-		for _, l := range c.Logprobs {
-			k.Logprob += float64(l)
-		}
-		k.Trained = len(c.Completion)
-		for _, untrained := range c.Untrained {
-			if untrained {
-				k.Trained--
-			}
-		}
-		out.Calls = append(out.Calls, k)
-	}
-	return out, nil
+	return out, nil, nil
 }
 
-// diagnose says what would stop learning.
-func (r *tryReport) diagnose(varied bool) {
-	calls, failed := 0, 0
-	for _, a := range r.Attempts {
-		calls += len(a.Calls)
-		if a.Outcome == trace.AgentFailed {
-			failed++
-		}
+// recorded is the spec as the trial's run has it, or the one that was given where
+// none came to be recorded.
+func (r trialReader) recorded(ctx context.Context, given spec.Spec) (spec.Spec, error) {
+	run, err := r.st.Store.Run(ctx, trialRun)
+	if errors.Is(err, trace.ErrNotFound) {
+		return given, nil
 	}
-	if calls == 0 {
-		r.Problems = append(r.Problems, "no model call was recorded: the agent does not use the base URL that it is given (OPENAI_BASE_URL)")
+	if err != nil {
+		return given, err
 	}
-	if failed > 0 {
-		r.Problems = append(r.Problems, fmt.Sprintf("the agent failed in %d of %d attempts; see their errors", failed, len(r.Attempts)))
+	var s spec.Spec
+	if err := json.Unmarshal(run.Spec, &s); err != nil {
+		return s, fmt.Errorf("decode the spec of the trial: %w", err)
 	}
-	if !varied {
-		r.Problems = append(r.Problems, "no group has rewards that differ: relative to its own mean nothing is better or worse; use tasks that the model solves sometimes, more samples, or a warm start")
-	}
+	return s.WithDefaults(), nil
 }
 
-func (r tryReport) print(t *terminal) {
-	for _, a := range r.Attempts {
-		t.printf("%s  task %s  %s  reward %g  result %q\n", a.Attempt, a.Task, a.Outcome, a.Reward, a.Result)
-		if a.Error != "" {
-			t.printf("    %s\n", strings.ReplaceAll(a.Error, "\n", "\n    "))
-		}
-		for i, c := range a.Calls {
-			t.printf("    call %d  context %d tokens: %s\n", i, c.Tokens[0], c.Prompt)
-			t.printf("            trained %d tokens: %s  (log-probability %.2f)\n", c.Trained, c.Completion, c.Logprob)
-			if c.Problem != "" {
-				t.printf("            %s\n", c.Problem)
-			}
-		}
-	}
-	r.Twice.print(t)
-	if len(r.Problems) == 0 {
-		t.printf("\nNothing stands in the way of learning.\n")
-		return
-	}
-	t.printf("\nThis would stop learning:\n")
-	for _, p := range r.Problems {
-		t.printf("  - %s\n", p)
-	}
+// firstLine is the first line of a text, for a list of causes.
+func firstLine(text string) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
+	return line
 }

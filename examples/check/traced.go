@@ -55,7 +55,7 @@ func (a attempted) traced(w walk) error {
 		return nil
 	}
 	var agents, tools []string
-	for i, name := range attribution.Of(a.calls, a.spans) {
+	for i, name := range attribution.Of(a.calls, a.spans, nil) {
 		if name.Source != attribution.Span {
 			return fmt.Errorf("no span tells who made call %d: it is %s by %s, of %d spans", i, name.Agent, name.Source, len(a.spans))
 		}

@@ -13,6 +13,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -39,9 +40,10 @@ type Name struct {
 	Source Source `json:"source"`
 }
 
-// Of names the caller of each call of an attempt, in order.
-func Of(calls []trace.Call, spans []trace.Span) []Name {
-	return OfRequests(calls, Requests(calls), spans)
+// Of names the caller of each call of an attempt, in order. What the patterns of
+// ignore match (replay.ignore of its terms) tells no instructions apart.
+func Of(calls []trace.Call, spans []trace.Span, ignore []string) []Name {
+	return OfRequests(calls, Requests(calls), spans, ignore)
 }
 
 // Requests reads what each call asked for, nil where it can't be read.
@@ -54,8 +56,8 @@ func Requests(calls []trace.Call) []*wire.Request {
 }
 
 // OfRequests is Of for who has read the requests already.
-func OfRequests(calls []trace.Call, requests []*wire.Request, spans []trace.Span) []Name {
-	told := inSpans(spans)
+func OfRequests(calls []trace.Call, requests []*wire.Request, spans []trace.Span, ignore []string) []Name {
+	told, ignored := inSpans(spans), compile(ignore)
 	out := make([]Name, len(calls))
 	for i, c := range calls {
 		switch {
@@ -64,14 +66,14 @@ func OfRequests(calls []trace.Call, requests []*wire.Request, spans []trace.Span
 		case told[c.ID] != "":
 			out[i] = Name{told[c.ID], Span}
 		case requests[i] != nil:
-			out[i] = inDialog(requests[i])
+			out[i] = ignored.inDialog(requests[i])
 		}
 	}
 	// The first call of an agent that names its messages has none of them yet; the one
 	// that continues it does.
 	for i := len(calls) - 1; i >= 0; i-- {
 		parent := slices.IndexFunc(calls, func(c trace.Call) bool { return c.Seq == calls[i].Parent })
-		if out[i].Source == Message && parent >= 0 && out[parent].Source == Instructions && sameAgent(requests[i], requests[parent]) {
+		if out[i].Source == Message && parent >= 0 && out[parent].Source == Instructions && ignored.sameAgent(requests[i], requests[parent]) {
 			out[parent] = out[i]
 		}
 	}
@@ -130,7 +132,7 @@ func around(s trace.Span, all map[spanID]trace.Span) string {
 }
 
 // inDialog is what a request alone tells of who made it.
-func inDialog(r *wire.Request) Name {
+func (p patterns) inDialog(r *wire.Request) Name {
 	for _, m := range slices.Backward(r.Dialog) {
 		switch {
 		case m.Role == dialog.Assistant && m.Name != "":
@@ -141,7 +143,7 @@ func inDialog(r *wire.Request) Name {
 			}
 		}
 	}
-	return Name{"agent-" + fingerprint(r)[:8], Instructions}
+	return Name{"agent-" + p.fingerprint(r)[:8], Instructions}
 }
 
 // transfer reads the result of a hand-off of the OpenAI Agents SDK: {"assistant": X}.
@@ -153,12 +155,31 @@ func transfer(result string) string {
 	return to["assistant"]
 }
 
-// fingerprint is the digest of the instructions and of the names of the tools.
-func fingerprint(r *wire.Request) string {
+// patterns match what tells no agents apart.
+type patterns []*regexp.Regexp
+
+// compile leaves out what is no expression; a spec with one is refused.
+func compile(expressions []string) patterns {
+	var all patterns
+	for _, e := range expressions {
+		if p, err := regexp.Compile(e); err == nil {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// fingerprint is the digest of the instructions, without what is ignored, and of the
+// names of the tools.
+func (p patterns) fingerprint(r *wire.Request) string {
 	var b strings.Builder
 	for _, m := range r.Dialog {
 		if m.Role == dialog.System {
-			b.WriteString(m.Content + "\x00")
+			text := m.Content
+			for _, ignored := range p {
+				text = ignored.ReplaceAllLiteralString(text, "")
+			}
+			b.WriteString(text + "\x00")
 		}
 	}
 	names := make([]string, len(r.Tools))
@@ -171,6 +192,6 @@ func fingerprint(r *wire.Request) string {
 	return hex.EncodeToString(sum[:])
 }
 
-func sameAgent(a, b *wire.Request) bool {
-	return a != nil && b != nil && fingerprint(a) == fingerprint(b)
+func (p patterns) sameAgent(a, b *wire.Request) bool {
+	return a != nil && b != nil && p.fingerprint(a) == p.fingerprint(b)
 }

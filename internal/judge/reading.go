@@ -16,7 +16,7 @@ func Of(t trace.Trajectory, task tasks.Task, reward float64, codec dialog.Codec)
 		Address: t.Address, Task: excerpt(task.Input), Expected: excerpt(task.Answer), Calls: make([]Call, len(t.History)),
 		Result: excerpt(t.Result), Failure: t.Failure, Reward: reward,
 	}
-	callers := attribution.Of(t.History, nil)
+	callers := attribution.Of(t.History, nil, t.Terms.Ignore)
 	for i, c := range t.History {
 		request := decode(c)
 		a.Calls[i] = Call{

@@ -92,10 +92,10 @@ func newReading(a Attempt) *reading {
 			ended[s.CallID] = s.Ended
 		}
 	}
-	for i, name := range attribution.OfRequests(a.History, r.requests, a.Spans) {
+	for i, name := range attribution.OfRequests(a.History, r.requests, a.Spans, a.Terms.Ignore) {
 		r.callers[i] = name.Agent
 	}
-	for i, name := range attribution.OfRequests(a.History, r.requests, nil) {
+	for i, name := range attribution.OfRequests(a.History, r.requests, nil, a.Terms.Ignore) {
 		r.askers[i] = name.Agent
 	}
 	for i, c := range a.History {
