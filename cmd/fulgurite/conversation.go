@@ -116,7 +116,7 @@ func (c *conversation) ask(ctx context.Context, input string) (agent.Result, err
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(context.Canceled)
 	c.watch.broken = stop
-	session, err := c.forwarder.Open(ctx, address)
+	session, err := c.forwarder.Open(ctx, address, key)
 	if err != nil {
 		return agent.Result{}, err
 	}
