@@ -292,7 +292,10 @@ func (v *verdict) untrained() string {
 // with nobody. silent says that no advantage can come of any rewards.
 func (v *verdict) alone(silent bool) error {
 	if !v.spec.Credit.PerAgent {
-		if silent {
+		switch c := v.spec.Credit; {
+		case silent && c.TrainAgents != "":
+			v.problem("credit.train_agents %q matches calls of one attempt in each group alone, which has nothing to be compared with: all advantages are 0 whatever the rewards are", c.TrainAgents)
+		case silent:
 			v.problem("all advantages are 0 whatever the rewards are: look at credit.mean, credit.std and training.samples_per_task")
 		}
 		return nil

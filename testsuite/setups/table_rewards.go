@@ -39,6 +39,10 @@ print(sample % 2)
 chat([user(task["input"])], agent="writer-%d" % sample)
 print(sample % 2)
 `, stopped: []string{"credit.per_agent compares each agent with itself, and all advantages are 0 whatever the rewards are: 8 of 8 agents (writer-0"}, train: learnsNought},
+		{name: "agents-in-one-attempt", sections: map[string]string{"credit": "{train_agents: writer-0}"}, agent: `
+chat([user(task["input"])], agent="writer-%d" % sample)
+print(sample % 2)
+`, stopped: []string{`credit.train_agents "writer-0" matches calls of one attempt in each group alone`}, train: learnsNought},
 		{name: "all-forced", agent: `
 only = {"type": "json_schema", "json_schema": {"name": "only", "strict": True, "schema": {"const": 7}}}
 chat([user(task["input"])], response_format=only)
