@@ -4,7 +4,10 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/temporal"
 
+	"github.com/fulgurite/fulgurite/activities"
+	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workflows"
 )
@@ -34,4 +37,58 @@ func TestATrialRunsEachRolloutTwiceIfAsked(t *testing.T) {
 			require.Equal(t, 2, n, id)
 		}
 	}
+}
+
+// tried is the result of a trial in w.
+func tried(t *testing.T, w *world, s spec.Spec, in workflows.TryInput) workflows.TryResult {
+	t.Helper()
+	env := w.environment(s)
+	env.RegisterWorkflow(workflows.TryWorkflow)
+	in.Training = workflows.TrainingInput{Spec: []byte(`{}`)}
+	env.ExecuteWorkflow(workflows.TryWorkflow, in)
+	require.NoError(t, env.GetWorkflowError())
+	var out workflows.TryResult
+	require.NoError(t, env.GetWorkflowResult(&out))
+	return out
+}
+
+func TestATrialAssignsCreditAsAStepDoes(t *testing.T) {
+	t.Parallel()
+	s := testSpec()
+	s.Credit.Assignment, s.Credit.Judge = spec.AssignmentJudge, &spec.Judge{URL: "http://a/v1", Model: "m"}
+	w := &world{score: flat}
+	out := tried(t, w, s.WithDefaults(), workflows.TryInput{Indices: []int{4, 2}, Samples: 3})
+	require.Equal(t, "sha256:batch1", out.Batch)
+	require.Empty(t, out.Failure)
+	require.Len(t, w.batches, 1)
+	require.Equal(t, out.Groups, w.batches[0].Groups)
+	require.Equal(t, "sha256:judgments1", w.batches[0].Judgments)
+	require.Equal(t, []activities.JudgeCallsInput{{Run: w.batches[0].Run, Policy: "main", Step: workflows.TryStep, Groups: out.Groups}}, w.judged)
+	for i, task := range []int{4, 2} {
+		require.Equal(t, task, out.Groups[i].Task)
+		require.Equal(t, trace.Try, out.Groups[i].Kind)
+		require.Len(t, out.Groups[i].Rewards, 3)
+	}
+	require.Empty(t, w.trained)
+}
+
+func TestNoCreditIsAssignedToQuarantinedTasksOfATrial(t *testing.T) {
+	t.Parallel()
+	w := &world{score: flat, ungraded: map[trace.Kind]bool{trace.Try: true}}
+	out := tried(t, w, testSpec(), workflows.TryInput{Tasks: 2})
+	require.Len(t, out.Groups, 2)
+	require.Equal(t, []workflows.Quarantine{
+		{Index: 0, Step: workflows.TryStep, Reason: "grader exits with 3"}, {Index: 1, Step: workflows.TryStep, Reason: "grader exits with 3"},
+	}, out.Quarantined)
+	require.Empty(t, w.batches)
+	require.Empty(t, out.Batch)
+}
+
+func TestWhatWouldEndARunIsTheResultOfATrial(t *testing.T) {
+	t.Parallel()
+	w := &world{score: flat, broken: temporal.NewNonRetryableApplicationError("no such agent", activities.ErrTypeInvalid, nil)}
+	out := tried(t, w, testSpec(), workflows.TryInput{Tasks: 2})
+	require.Equal(t, workflows.TryRollouts, out.Phase)
+	require.Equal(t, "no such agent", out.Failure)
+	require.Empty(t, w.batches)
 }

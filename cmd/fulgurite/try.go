@@ -12,6 +12,7 @@ import (
 
 	"go.temporal.io/sdk/client"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 
 	"github.com/fulgurite/fulgurite/internal/stack"
 	"github.com/fulgurite/fulgurite/spec"
@@ -55,13 +56,13 @@ func (c *tryCommand) Run(ctx context.Context, s *shared, t *terminal) error {
 	if err := c.vacant(); err != nil {
 		return err
 	}
-	options := trialOptions{dir: c.Keep, port: c.Port}
+	options := trialOptions{dir: c.Keep, port: c.Port, faults: &gatewayFault{}}
 	return inTrialOf(ctx, s, t, p.Spec, options, func(st *stack.Stack) error {
 		if a := p.Spec.Agent.Temporal; a != nil {
 			fmt.Fprintf(t.err, "The trial's Temporal is at %s: a worker of yours has to poll the task queue %q there (--port keeps the port).\n",
 				st.TemporalAddress(), a.Queue)
 		}
-		report, err := try(ctx, st, p.Spec, input)
+		report, err := try(ctx, st, options.faults, p.Spec, input)
 		if err != nil {
 			return err
 		}
@@ -121,12 +122,14 @@ const trialRun = "try"
 type trialOptions struct {
 	dir  string
 	port int
+	// faults takes what keeps agents' calls from being answered.
+	faults *gatewayFault
 }
 
 // inTrial brings a whole stack up in a temporary directory, so that what is
 // tried is what will run, and nothing of it stays.
 func inTrial(ctx context.Context, s *shared, t *terminal, sp spec.Spec, f func(*stack.Stack) error) error {
-	return inTrialOf(ctx, s, t, sp, trialOptions{}, f)
+	return inTrialOf(ctx, s, t, sp, trialOptions{faults: &gatewayFault{}}, f)
 }
 
 func inTrialOf(ctx context.Context, s *shared, t *terminal, sp spec.Spec, o trialOptions, f func(*stack.Stack) error) (err error) {
@@ -140,9 +143,9 @@ func inTrialOf(ctx context.Context, s *shared, t *terminal, sp spec.Spec, o tria
 	if sp.Agent.Queue != workflows.QueueRollout {
 		queues = append(queues, sp.Agent.Queue)
 	}
-	log := zap.NewNop() // what goes wrong is what a trial reports
+	log := zap.New(o.faults) // what goes wrong is what a trial reports
 	if s.Verbose {
-		log = s.logger(ctx, t.err)
+		log = zap.New(zapcore.NewTee(s.logger(ctx, t.err).Core(), o.faults))
 	}
 	st, err := stack.Start(ctx, stack.Options{
 		Dir: o.dir, Frontend: o.port, Agents: agents(), Queues: queues, Log: log, ServerLog: s.serverLogger(ctx, t.err),
@@ -160,47 +163,57 @@ func runTrial(ctx context.Context, st *stack.Stack, sp spec.Spec, tasks int, twi
 	if err != nil {
 		return workflows.TryResult{}, err
 	}
-	out, _, err := watchTrial(ctx, st, workflows.TryInput{Training: input, Tasks: tasks, Twice: twice})
-	if err == nil && out.Failure != "" {
+	l := lookout{st: st, faults: &gatewayFault{}}
+	out, stuck, err := l.watch(ctx, workflows.TryInput{Training: input, Tasks: tasks, Twice: twice})
+	switch {
+	case err != nil:
+	case stuck != nil:
+		err = fmt.Errorf("trial: %s", stuck.Failure)
+	case out.Failure != "":
 		err = fmt.Errorf("trial: %s", out.Failure)
 	}
 	return out, err
 }
 
 // try runs a trial and reads what it came to.
-func try(ctx context.Context, st *stack.Stack, sp spec.Spec, input workflows.TryInput) (tryReport, error) {
+func try(ctx context.Context, st *stack.Stack, faults *gatewayFault, sp spec.Spec, input workflows.TryInput) (tryReport, error) {
 	out := tryReport{Attempts: []tryAttempt{}, Problems: []string{}, Warnings: []string{}}
-	trial, stuck, err := watchTrial(ctx, st, input)
-	if err != nil {
+	if text := unreachable(ctx, sp); text != "" {
+		out.Problems = append(out.Problems, text)
+		return out, nil
+	}
+	r := trialReader{st: st, input: input}
+	l := lookout{st: st, faults: faults, rollouts: r.rollouts(sp)}
+	var err error
+	if r.trial, r.stuck, err = l.watch(ctx, input); err != nil {
 		return out, err
 	}
-	r := trialReader{st: st, trial: trial, stuck: stuck, input: input}
 	if r.spec, err = r.recorded(ctx, sp); err != nil {
 		return out, err
 	}
 	if err := r.read(ctx, &out); err != nil {
 		return out, err
 	}
-	if input.Twice && len(trial.Again) == len(trial.Groups) {
-		out.Twice, err = compareTwice(ctx, st, trial)
+	if input.Twice && len(r.trial.Again) == len(r.trial.Groups) {
+		out.Twice, err = compareTwice(ctx, st, r.trial)
 	}
 	return out, err
 }
 
-// watchTrial runs a trial to its end, or until something of it is tried again and
+// watch runs a trial to its end, or until something of it is tried again and
 // again without success. Then it is ended, and stuck says what that was.
-func watchTrial(ctx context.Context, st *stack.Stack, input workflows.TryInput) (out workflows.TryResult, stuck *blockage, err error) {
-	run, err := st.Client.ExecuteWorkflow(ctx, client.StartWorkflowOptions{ID: trialRun, TaskQueue: workflows.QueueTraining}, "TryWorkflow", input)
+func (l *lookout) watch(ctx context.Context, input workflows.TryInput) (out workflows.TryResult, stuck *blockage, err error) {
+	run, err := l.st.Client.ExecuteWorkflow(ctx, client.StartWorkflowOptions{ID: trialRun, TaskQueue: workflows.QueueTraining}, "TryWorkflow", input)
 	if err != nil {
 		return out, nil, fmt.Errorf("start the trial: %w", err)
 	}
 	watch, end := context.WithCancel(ctx)
 	found := make(chan *blockage, 1)
 	go func() {
-		b := hopeless(watch, st.Client)
+		b := l.hopeless(watch)
 		if b != nil {
 			// Whoever waits for the trial learns from its end.
-			_ = st.Client.TerminateWorkflow(watch, trialRun, "", b.Failure)
+			_ = l.st.Client.TerminateWorkflow(watch, trialRun, "", b.Failure)
 		}
 		found <- b
 	}()

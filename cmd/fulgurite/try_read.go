@@ -103,30 +103,38 @@ func (r *trialReader) attempts(ctx context.Context, out *tryReport) error {
 	for _, g := range r.trial.Groups {
 		groups[g.Task] = g
 	}
-	samples := r.spec.Training.SamplesPerTask
+	for _, id := range r.rollouts(r.spec) {
+		address, reward := trace.Address{RolloutID: id}, 0.0
+		if g, counts := groups[id.Task]; counts {
+			address.Attempt, reward = g.Attempts[id.Sample], g.Rewards[id.Sample]
+		} else if address.Attempt, err = r.last(ctx, id); err != nil {
+			return err
+		}
+		if address.Attempt == 0 {
+			continue
+		}
+		a, err := r.attempt(ctx, address, reward)
+		if err != nil {
+			return err
+		}
+		out.Attempts = append(out.Attempts, a)
+	}
+	return nil
+}
+
+// rollouts are those of the trial of a spec, in order of tasks and samples.
+func (r *trialReader) rollouts(s spec.Spec) []trace.RolloutID {
+	samples := s.Training.SamplesPerTask
 	if r.input.Samples > 0 {
 		samples = r.input.Samples
 	}
+	var out []trace.RolloutID
 	for _, task := range r.tasks() {
-		g, counts := groups[task]
 		for sample := range samples {
-			address, reward := trialAddress(task, sample, 0), 0.0
-			if counts {
-				address.Attempt, reward = g.Attempts[sample], g.Rewards[sample]
-			} else if address.Attempt, err = r.last(ctx, address.RolloutID); err != nil {
-				return err
-			}
-			if address.Attempt == 0 {
-				continue
-			}
-			a, err := r.attempt(ctx, address, reward)
-			if err != nil {
-				return err
-			}
-			out.Attempts = append(out.Attempts, a)
+			out = append(out, trialAddress(task, sample, 0).RolloutID)
 		}
 	}
-	return nil
+	return out
 }
 
 // tasks are those of the trial, by their places in the train split.

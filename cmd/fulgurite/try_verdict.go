@@ -69,7 +69,7 @@ func (v *verdict) reach() error {
 func (v *verdict) ended() bool {
 	switch {
 	case v.stuck != nil:
-		v.problem("%s was tried %d times without success, and a run would try for ever: %s", v.stuck.Activity, v.stuck.Attempt-1, v.stuck.Failure)
+		v.problem("a run would try this for ever: %s", v.stuck.Failure)
 	case v.trial.Failure == "":
 		return false
 	case v.trial.Phase == workflows.TryCredit && v.calls == 0: // which is told better
@@ -77,6 +77,8 @@ func (v *verdict) ended() bool {
 	case v.trial.Phase == workflows.TryCredit && v.tooFew():
 		v.warning("credit.assignment %s estimates from other tasks and needs more of them than this trial had: %s", v.spec.Credit.Assignment, v.trial.Failure)
 		return false
+	case v.trial.Phase == workflows.TryCredit && v.trained() == 0:
+		v.problem("no token of the %d calls would be trained, and a run would end in its first step: %s", v.calls, v.untrained())
 	case v.trial.Phase == workflows.TryCredit:
 		v.problem("the credit of these attempts can't be assigned, and a run would end in its first step: %s", ownWords(v.trial.Failure))
 	default:
@@ -244,14 +246,13 @@ func (v *verdict) credited() error {
 	if v.step == nil {
 		return nil
 	}
-	trained, moved := 0, false
+	moved := false
 	for _, a := range v.Attempts {
 		for _, c := range a.Calls {
-			trained += c.Trained
 			moved = moved || c.Advantage != nil && *c.Advantage != 0
 		}
 	}
-	if trained == 0 {
+	if v.trained() == 0 {
 		v.problem("no token of the %d calls would be trained: %s", v.calls, v.untrained())
 		return nil
 	}
@@ -276,6 +277,17 @@ func (v *verdict) credited() error {
 	return v.alone(false)
 }
 
+// trained counts the tokens that would be trained.
+func (v *verdict) trained() int {
+	n := 0
+	for _, a := range v.Attempts {
+		for _, c := range a.Calls {
+			n += c.Trained
+		}
+	}
+	return n
+}
+
 // untrained is why the first call is not trained.
 func (v *verdict) untrained() string {
 	for _, a := range v.Attempts {
@@ -292,7 +304,10 @@ func (v *verdict) untrained() string {
 // with nobody. silent says that no advantage can come of any rewards.
 func (v *verdict) alone(silent bool) error {
 	if !v.spec.Credit.PerAgent {
-		if silent {
+		switch c := v.spec.Credit; {
+		case silent && c.TrainAgents != "":
+			v.problem("credit.train_agents %q matches calls of one attempt in each group alone, which has nothing to be compared with: all advantages are 0 whatever the rewards are", c.TrainAgents)
+		case silent:
 			v.problem("all advantages are 0 whatever the rewards are: look at credit.mean, credit.std and training.samples_per_task")
 		}
 		return nil

@@ -2,9 +2,17 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"net"
+	"net/url"
+	"sync"
 	"time"
 
-	"go.temporal.io/sdk/client"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/fulgurite/fulgurite/internal/stack"
+	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/trace"
 )
 
 const (
@@ -14,13 +22,28 @@ const (
 	// agentHopelessAfter is that of an agent's activities. What fails five times by
 	// the agent's or its task's own fault comes to an end by itself.
 	agentHopelessAfter = 6
+	// unansweredAfter is how long no call of a trial is recorded, after one could not be
+	// answered, until the calls count as ones that nobody will answer.
+	unansweredAfter = 30 * time.Second
 	// watchEvery is how often a trial is looked at.
 	watchEvery = 250 * time.Millisecond
+	// dialLimit is how long a server may take to be connected to.
+	dialLimit = 10 * time.Second
 )
 
-// hopeless waits for an activity of the trial that is tried again and again, which in
-// a run goes on until somebody steps in. It is nil once ctx is done.
-func hopeless(ctx context.Context, c client.Client) *blockage {
+// lookout watches a trial for what a run would try for ever.
+type lookout struct {
+	st       *stack.Stack
+	faults   *gatewayFault
+	rollouts []trace.RolloutID
+	// calls that were recorded, and when their number changed last.
+	calls int
+	since time.Time
+}
+
+// hopeless waits for what is tried again and again until somebody steps in. It is nil
+// once ctx is done.
+func (l *lookout) hopeless(ctx context.Context) *blockage {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
 	for {
@@ -29,14 +52,18 @@ func hopeless(ctx context.Context, c client.Client) *blockage {
 			return nil
 		case <-tick.C:
 		}
-		all, err := blockages(ctx, c, trialRun)
+		all, err := blockages(ctx, l.st.Client, trialRun)
 		if err != nil {
 			continue // the trial's own end is what tells
 		}
 		for _, b := range all {
 			if b.Attempt >= patienceWith(b.Activity) {
+				b.Failure = fmt.Sprintf("%s was tried %d times without success: %s", b.Activity, b.Attempt-1, b.Failure)
 				return &b
 			}
+		}
+		if b := l.unanswered(ctx); b != nil {
+			return b
 		}
 	}
 }
@@ -48,4 +75,103 @@ func patienceWith(activity string) int {
 		return agentHopelessAfter
 	}
 	return hopelessAfter
+}
+
+// unanswered finds out that a call of an agent could not be answered, and none was
+// for a while since. The agent sees nothing of it: it waits.
+func (l *lookout) unanswered(ctx context.Context) *blockage {
+	first, text := l.faults.first()
+	if text == "" {
+		return nil
+	}
+	calls := 0
+	for _, id := range l.rollouts {
+		places, err := l.st.Store.Places(ctx, id)
+		if err != nil {
+			return nil
+		}
+		for _, p := range places {
+			calls += p.Calls
+		}
+	}
+	if calls != l.calls || l.since.IsZero() {
+		l.calls, l.since = calls, time.Now()
+	}
+	if time.Since(first) < unansweredAfter || time.Since(l.since) < unansweredAfter {
+		return nil
+	}
+	return &blockage{Workflow: trialRun, Failure: fmt.Sprintf("no model call was answered for %s: %s", unansweredAfter, text)}
+}
+
+// gatewayFault takes from a log the first fault that keeps an agent's call from being
+// answered.
+type gatewayFault struct {
+	mu   sync.Mutex
+	at   time.Time
+	text string
+}
+
+func (f *gatewayFault) first() (time.Time, string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.at, f.text
+}
+
+// gatewayFaultMessage is what the forwarder says of one.
+const gatewayFaultMessage = "gateway fault, asking again"
+
+// Enabled implements zapcore.Core.
+func (f *gatewayFault) Enabled(l zapcore.Level) bool { return l >= zapcore.WarnLevel }
+
+// With implements zapcore.Core.
+func (f *gatewayFault) With([]zapcore.Field) zapcore.Core { return f }
+
+// Check implements zapcore.Core.
+func (f *gatewayFault) Check(e zapcore.Entry, to *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if e.Message != gatewayFaultMessage {
+		return to
+	}
+	return to.AddCore(e, f)
+}
+
+// Write implements zapcore.Core.
+func (f *gatewayFault) Write(e zapcore.Entry, fields []zapcore.Field) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, field := range fields {
+		if err, ok := field.Interface.(error); ok && f.text == "" {
+			f.at, f.text = e.Time, err.Error()
+		}
+	}
+	return nil
+}
+
+// Sync implements zapcore.Core.
+func (f *gatewayFault) Sync() error { return nil }
+
+// unreachable says that none of the spec's own servers can be connected to; empty if
+// one can, or there are none.
+func unreachable(ctx context.Context, s spec.Spec) string {
+	if s.Sampling.Server == nil {
+		return ""
+	}
+	text := ""
+	for _, address := range s.Sampling.Server.URLs {
+		u, err := url.Parse(address)
+		if err != nil {
+			continue // the spec was checked
+		}
+		port := u.Port()
+		if port == "" {
+			port = u.Scheme
+		}
+		dialer := net.Dialer{Timeout: dialLimit}
+		c, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(u.Hostname(), port))
+		if err == nil {
+			_ = c.Close() // nothing was sent
+			return ""
+		}
+		text = fmt.Sprintf("sampling.server.urls: no server can be reached, and calls would wait for one: %s: %s", address, err)
+	}
+	return text
 }

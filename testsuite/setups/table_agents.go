@@ -48,10 +48,10 @@ func failingAgents() []setup {
 chat([user(task["input"])])
 sys.exit("lost my way")
 `, stopped: []string{"the agent failed in all 8 attempts, so that all have agent.failure_reward 0; for example: exit: exit code 1: lost my way"}, train: learnsNought},
-		{name: "all-too-slow", sections: map[string]string{"agent": "{command: [python3, agent.py], limits: {seconds: 0.5}}"}, agent: `
+		{name: "all-too-slow", sections: map[string]string{"agent": "{command: [python3, agent.py], limits: {seconds: 3}}"}, agent: `
 chat([user(task["input"])])
 time.sleep(60)
-`, stopped: []string{"the agent failed in all 8 attempts", "timeout: "}},
+`, stopped: []string{"in all 8 attempts", "timeout: still running after"}},
 		{name: "all-talk-too-much", sections: map[string]string{"agent": "{command: [python3, agent.py], limits: {output_bytes: 1000}}"}, agent: `
 chat([user(task["input"])])
 print("word " * 1000)

@@ -39,11 +39,15 @@ print(sample % 2)
 chat([user(task["input"])], agent="writer-%d" % sample)
 print(sample % 2)
 `, stopped: []string{"credit.per_agent compares each agent with itself, and all advantages are 0 whatever the rewards are: 8 of 8 agents (writer-0"}, train: learnsNought},
+		{name: "agents-in-one-attempt", sections: map[string]string{"credit": "{train_agents: writer-0}"}, agent: `
+chat([user(task["input"])], agent="writer-%d" % sample)
+print(sample % 2)
+`, stopped: []string{`credit.train_agents "writer-0" matches calls of one attempt in each group alone`}, train: learnsNought},
 		{name: "all-forced", agent: `
 only = {"type": "json_schema", "json_schema": {"name": "only", "strict": True, "schema": {"const": 7}}}
 chat([user(task["input"])], response_format=only)
 print(sample % 2)
-`, stopped: []string{"no token of the 8 calls would be trained: no token of it had an alternative"}},
+`, stopped: []string{"no token of the 8 calls would be trained, and a run would end in its first step: no token of it had an alternative"}},
 	}
 }
 
@@ -52,7 +56,7 @@ print(sample % 2)
 func absentParts() []setup {
 	return []setup{
 		{name: "service-unreachable", sections: map[string]string{"agent": `{service: {url: "{{nobody}}"}}`, "training": oneTask}, args: []string{"--tasks", "1"},
-			stopped: []string{"RunAgent was tried 5 times without success, and a run would try for ever", "connection refused"}},
+			stopped: []string{"a run would try this for ever: RunAgent was tried 5 times without success", "connection refused"}},
 		{name: "worker-absent", sections: map[string]string{"agent": "{temporal: {workflow: Mine, queue: mine}}", "training": oneTask}, args: []string{"--tasks", "1"},
 			stopped: []string{"BeginAttempt was tried 5 times without success", `no worker polls the task queue "mine" of agent.temporal`}},
 		{name: "judge-unreachable", sections: map[string]string{"credit": `{assignment: judge, judge: {url: "{{nobody}}/v1", model: judge}}`},
@@ -63,7 +67,10 @@ func absentParts() []setup {
 			stopped: []string{"JudgeCalls was tried 4 times without success", "FULGURITE_NO_SUCH_KEY is not set"}},
 		{name: "server-unreachable", sections: map[string]string{"model": "{base: model, codec: template}",
 			"sampling": `{max_tokens: 4, server: {type: vllm, urls: ["{{nobody}}"], model: m, directory: adapters}}`}, model: withTools,
-			stopped: []string{"without success, and a run would try for ever"}},
+			stopped: []string{"sampling.server.urls: no server can be reached", "connection refused"}},
+		{name: "server-broken", sections: map[string]string{"model": "{base: model, codec: template}", "training": oneTask,
+			"sampling": `{max_tokens: 4, server: {type: vllm, urls: ["{{broken}}"], model: m, directory: adapters}}`}, model: withTools, args: []string{"--tasks", "1"},
+			stopped: []string{"a run would try this for ever: ", "out of order"}},
 		{name: "before-fails", sections: map[string]string{"agent": "{command: [python3, agent.py], before: [./prepare.sh]}", "training": oneTask}, args: []string{"--tasks", "1"},
 			files: map[string]string{"prepare.sh": "#!/bin/sh\necho no room >&2\nexit 1\n"}, stopped: []string{"no task can be trained on, for example: ", "no room"}},
 	}

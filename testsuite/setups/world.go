@@ -52,6 +52,9 @@ func newWorld(ctx context.Context, bin, dir string) (*world, error) {
 		"{{judge}}", serve(says(`{"scores": [7]}`)),
 		"{{babbler}}", serve(says("I would rather not say.")),
 		"{{service}}", serve(play),
+		"{{broken}}", serve(func(out http.ResponseWriter, _ *http.Request) {
+			http.Error(out, "out of order", http.StatusInternalServerError)
+		}),
 		"{{broken service}}", serve(func(out http.ResponseWriter, _ *http.Request) { http.Error(out, "no such agent", http.StatusNotFound) }),
 	)
 	return w, nil
