@@ -97,7 +97,7 @@ func wantTransitions() []dataset.Transition {
 		{
 			Run: "demo", Step: 1, Attempt: "demo/train-1/4/0/1", Call: 0, ID: "chatcmpl-a", API: "chat", Policy: "main", Weights: "w", Temperature: 1,
 			AgentSource: "instructions",
-			PromptIDs: []int32{1, 2}, CompletionIDs: []int32{3}, Logprobs: []float32{-0.5}, LossMask: []int32{1}, Forced: []int32{0}, Advantages: []float32{1},
+			PromptIDs:   []int32{1, 2}, CompletionIDs: []int32{3}, Logprobs: []float32{-0.5}, LossMask: []int32{1}, Forced: []int32{0}, Advantages: []float32{1},
 			Reward: 0.25, Advantage: 1, Finish: "stop", Request: asked, Response: `{"id":"chatcmpl-a"}`,
 		},
 		{
