@@ -141,4 +141,3 @@ func (c *conversation) ask(ctx context.Context, input string) (agent.Result, err
 
 // refused says which model calls the gateway refused; empty is none.
 func (c *conversation) refused() string { return c.watch.String() }
-
