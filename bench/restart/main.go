@@ -28,12 +28,17 @@ func run(ctx context.Context) error {
 	thought := flag.Duration("thought", 0, "how long a command agent waits before it begins")
 	bin := flag.String("bin", "bin", "directory of fulgurite and calc-agent")
 	seed := flag.Uint64("seed", 1, "seed of the moments of the kills")
+	keep := flag.Bool("keep", false, "keep the state, and say where it lies")
 	flag.Parse()
 	work, err := os.MkdirTemp("", "restart-")
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(work) }()
+	if *keep {
+		fmt.Println("state:", work)
+	} else {
+		defer func() { _ = os.RemoveAll(work) }()
+	}
 	binaries, err := filepath.Abs(*bin)
 	if err != nil {
 		return err

@@ -153,8 +153,12 @@ func (r *recovery) workflowTask(ctx context.Context, w *common.WorkflowExecution
 		return nil
 	}
 	identity, err := r.lastWorker(ctx, w)
-	if err != nil || !r.dead(identity) {
+	if err != nil {
 		return ignoreGone(err)
+	}
+	// One that recovered before it was killed itself works no more either.
+	if identity != recoverIdentity && !r.dead(identity) {
+		return nil
 	}
 	switch {
 	case started:

@@ -104,25 +104,29 @@ func (r *recovery) respond(ctx context.Context, token []byte, identity string) e
 	return ignoreGone(err)
 }
 
-// recentEvents is how far back the last start of a workflow task is looked for:
-// what follows it while it runs is kept back until it ends.
-const recentEvents = 20
+// recentEvents is how many events of a history are read at once, from its end.
+const recentEvents = 200
 
 // lastWorker is who took the workflow's last workflow task, as far as its history
-// tells it. Tries of one task after the first leave no event.
+// tells it: tries of one task after the first leave no event.
 func (r *recovery) lastWorker(ctx context.Context, w *common.WorkflowExecution) (string, error) {
-	h, err := r.api.GetWorkflowExecutionHistoryReverse(ctx, &workflowservice.GetWorkflowExecutionHistoryReverseRequest{
-		Namespace: r.namespace, Execution: w, MaximumPageSize: recentEvents,
-	})
-	if err != nil {
-		return "", err
-	}
-	for _, e := range h.GetHistory().GetEvents() {
-		if started := e.GetWorkflowTaskStartedEventAttributes(); started != nil {
-			return started.GetIdentity(), nil
+	var page []byte
+	for {
+		h, err := r.api.GetWorkflowExecutionHistoryReverse(ctx, &workflowservice.GetWorkflowExecutionHistoryReverseRequest{
+			Namespace: r.namespace, Execution: w, MaximumPageSize: recentEvents, NextPageToken: page,
+		})
+		if err != nil {
+			return "", err
+		}
+		for _, e := range h.GetHistory().GetEvents() {
+			if started := e.GetWorkflowTaskStartedEventAttributes(); started != nil {
+				return started.GetIdentity(), nil
+			}
+		}
+		if page = h.GetNextPageToken(); len(page) == 0 {
+			return "", nil
 		}
 	}
-	return "", nil
 }
 
 // ignoreGone drops the error that says that a task or a workflow is no longer there
