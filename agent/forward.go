@@ -68,7 +68,7 @@ func (s *Session) forward(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		var tooLarge *http.MaxBytesError
 		if errors.As(err, &tooLarge) {
-			refuse(w, http.StatusRequestEntityTooLarge, "request_too_large",
+			refuseIn(w, r, http.StatusRequestEntityTooLarge, "request_too_large",
 				fmt.Sprintf("a request may have %d bytes", requestBytes))
 		}
 		return // otherwise the agent is gone

@@ -177,7 +177,7 @@ func (f *Forwarder) session(address trace.Address) *Session {
 func (f *Forwarder) serve(w http.ResponseWriter, r *http.Request) {
 	address, ok := pathAddress(r.URL)
 	if !ok {
-		refuse(w, http.StatusNotFound, "not_found", "only paths under /r/ and an attempt's address are served here")
+		refuseIn(w, r, http.StatusNotFound, "not_found", "this URL is that of no attempt: use the base URL that the agent is given (OPENAI_BASE_URL)")
 		return
 	}
 	s := f.session(address)
@@ -186,7 +186,7 @@ func (f *Forwarder) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if s == nil || !s.enter() {
-		refuse(w, http.StatusGone, "attempt_closed", "attempt "+address.String()+" is not running here")
+		refuseIn(w, r, http.StatusGone, "attempt_closed", "this attempt is not running here any more")
 		return
 	}
 	defer s.leave()
