@@ -186,7 +186,7 @@ func (f *Forwarder) session(address trace.Address) *Session {
 func (f *Forwarder) serve(w http.ResponseWriter, r *http.Request) {
 	address, ok := pathAddress(r.URL)
 	if !ok {
-		turnAway(w, r, http.StatusNotFound, "not_found", "only paths under /r/ and an attempt's address are served here")
+		turnAway(w, r, http.StatusNotFound, "not_found", "this URL is that of no attempt: use the base URL that the agent is given (OPENAI_BASE_URL)")
 		return
 	}
 	s := f.session(address)
@@ -195,11 +195,11 @@ func (f *Forwarder) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if s != nil && !s.admits(r) {
-		turnAway(w, r, http.StatusUnauthorized, "invalid_api_key", "this is not the key of attempt "+address.String()+": send it as Authorization: Bearer KEY, or as X-Api-Key")
+		turnAway(w, r, http.StatusUnauthorized, "invalid_api_key", "this is not the key of the attempt: send the one that the agent is given, as Authorization: Bearer KEY, or as X-Api-Key")
 		return
 	}
 	if s == nil || !s.enter() {
-		turnAway(w, r, http.StatusGone, "attempt_closed", "attempt "+address.String()+" is not running here")
+		turnAway(w, r, http.StatusGone, "attempt_closed", "this attempt is not running here any more")
 		return
 	}
 	defer s.leave()

@@ -63,10 +63,10 @@ func turnAway(w http.ResponseWriter, r *http.Request, status int, code, message 
 }
 
 // refuse answers with an error in the form that the client of the API understands:
-// Anthropic's below /v1/messages, else OpenAI's.
+// Anthropic's for its clients and below /v1/messages, else OpenAI's.
 func refuse(w http.ResponseWriter, r *http.Request, status int, code, message string) {
 	body := map[string]any{"error": map[string]any{"message": message, "type": "invalid_request_error", "code": code, "param": nil}}
-	if strings.Contains(r.URL.Path, "/v1/messages") {
+	if r.Header.Get("Anthropic-Version") != "" || strings.Contains(r.URL.Path, "/v1/messages") {
 		body = map[string]any{"type": "error", "error": map[string]any{"type": anthropicType(status), "message": message}}
 	}
 	w.Header().Set("Content-Type", "application/json")

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/gateway/wire"
@@ -60,26 +61,55 @@ func explain(api wire.API, err error) *wire.Failure {
 	case errors.As(err, &f):
 		return f
 	case errors.Is(err, trace.ErrNotFound):
-		return &wire.Failure{Status: http.StatusNotFound, Code: "not_found", Message: err.Error(), Cause: err}
+		return &wire.Failure{Status: http.StatusNotFound, Code: "not_found", Message: "there is no such attempt: use the base URL that the agent is given (OPENAI_BASE_URL)", Cause: err}
 	case errors.Is(err, trace.ErrFenced):
 		return fenced(err)
 	case errors.Is(err, trace.ErrConflict):
-		return &wire.Failure{Status: http.StatusConflict, Code: "conflict", Message: err.Error(), Cause: err}
+		return &wire.Failure{Status: http.StatusConflict, Code: "conflict", Message: "something else is on record under this name", Cause: err}
 	case errors.Is(err, model.ErrPromptTooLong):
-		return &wire.Failure{Status: http.StatusBadRequest, Code: "context_length_exceeded", Param: dialogField(api), Message: err.Error(), Cause: err}
+		return promptTooLong(api, err)
 	case errors.Is(err, model.ErrRefused):
-		return &wire.Failure{Status: http.StatusBadRequest, Code: "refused_by_server", Message: err.Error(), Cause: err}
+		return &wire.Failure{Status: http.StatusBadRequest, Code: "refused_by_server", Message: model.ErrRefused.Error() + ": " + detail(err, model.ErrRefused), Cause: err}
 	case errors.Is(err, model.ErrForm):
-		return unsupportedForm("", err)
+		return unsupportedForm("", detail(err, model.ErrForm), err)
 	case errors.Is(err, dialog.ErrDialog):
-		return wire.Invalid(dialogField(api), "%s", err)
+		f := wire.Invalid(dialogField(api), "%s can't be laid out for this model: %s", dialogField(api), detail(err, dialog.ErrDialog))
+		f.Cause = err
+		return f
 	}
 	return fault(err)
 }
 
+// detail is what err says after the words of what it wraps. What stands before them
+// says where in our machinery it came up.
+func detail(err, wrapped error) string {
+	text := err.Error()
+	if _, after, ok := strings.Cut(text, wrapped.Error()+": "); ok {
+		return after
+	}
+	return text
+}
+
+// promptTooLong says it in the words by which clients of the API know it, with the
+// numbers where they are known.
+func promptTooLong(api wire.API, err error) *wire.Failure {
+	field := dialogField(api)
+	f := &wire.Failure{Status: http.StatusBadRequest, Code: "context_length_exceeded", Param: field, Cause: err}
+	var long *model.PromptTooLong
+	switch known := errors.As(err, &long); {
+	case !known:
+		f.Message = fmt.Sprintf("The %s exceed this model's maximum context length: %s. Please reduce the length of the %s.", field, detail(err, model.ErrPromptTooLong), field)
+	case api == wire.Messages:
+		f.Message = fmt.Sprintf("prompt is too long: %d tokens > %d maximum, with at least one for the reply: reduce the length of the messages", long.Tokens, long.Positions)
+	default:
+		f.Message = fmt.Sprintf("This model's maximum context length is %d tokens, with at least one for the reply. However, your %s resulted in %d tokens. Please reduce the length of the %s.", long.Positions, field, long.Tokens, field)
+	}
+	return f
+}
+
 // unsupportedForm blames the field that wants a form of the reply.
-func unsupportedForm(param string, cause error) *wire.Failure {
-	return &wire.Failure{Status: http.StatusBadRequest, Code: "unsupported_form", Param: param, Message: cause.Error(), Cause: cause}
+func unsupportedForm(param, message string, cause error) *wire.Failure {
+	return &wire.Failure{Status: http.StatusBadRequest, Code: "unsupported_form", Param: param, Message: message, Cause: cause}
 }
 
 func dialogField(api wire.API) string {
