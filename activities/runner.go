@@ -69,6 +69,7 @@ func (r *Runner) RunAgent(ctx context.Context, in RunAgentInput) (_ RunAgentResu
 	}
 	a := trace.Attempt{Address: address, TaskID: task.ID}
 	result, err := r.launch(ctx, launcher, v, task, address, key)
+	a.Output = result.Output
 	if err == nil && result.Failure.Unclear() {
 		err = r.suspect(ctx, address, &result)
 		a.Failure = string(result.Failure)

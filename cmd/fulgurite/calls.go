@@ -9,18 +9,23 @@ import (
 	"github.com/fulgurite/fulgurite/internal/attribution"
 	"github.com/fulgurite/fulgurite/internal/signals"
 	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/store"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
 type callsCommand struct {
-	Attempt string      `arg:"" help:"Address of an attempt, RUN/KIND-STEP/TASK/SAMPLE/ATTEMPT, or a run: then the calls that were refused, by code."`
-	JSON    bool        `help:"Print JSON." name:"json"`
+	Attempt string      `arg:"" help:"Address of an attempt, RUN/KIND-STEP/TASK/SAMPLE/ATTEMPT, or the beginning of one, such as RUN."`
+	Within  string      `arg:"" optional:"" name:"address" help:"The rest of the address, after RUN."`
+	Text    bool        `help:"Print what was said: messages, tools, replies, rewards, advantages, and what the agent printed."`
+	JSON    bool        `help:"Print JSON; with --text, what was said too." name:"json"`
+	Choice  choiceFlags `embed:""`
 	Records recordFlags `embed:""`
 }
 
 // attemptCalls is what is on record of an attempt.
 type attemptCalls struct {
 	trace.Attempt
+	attemptText
 	List []namedCall `json:"history"`
 	// Tools are the spans of tools that ran.
 	Tools []trace.Span `json:"tools"`
@@ -43,21 +48,11 @@ type namedCall struct {
 	Problem  string           `json:"parse_error,omitempty"`
 	Signals  []signals.Signal `json:"signals"`
 	Seconds  float64          `json:"seconds"`
+	callText
 }
 
-func (c *callsCommand) Run(ctx context.Context, s *shared, t *terminal) error {
-	if trace.CheckRunName(c.Attempt) == nil {
-		return c.ofRun(ctx, s, t)
-	}
-	address, err := trace.ParseAddress(c.Attempt)
-	if err != nil {
-		return usageError{err}
-	}
-	db, _, err := s.openRecords(ctx, t, c.Records)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
+// show reads an attempt and hands it on.
+func (c *callsCommand) show(ctx context.Context, db *store.Store, address trace.Address, use func(*attemptCalls, signals.Attempt) error) (err error) {
 	var out attemptCalls
 	if out.Attempt, err = db.Attempt(ctx, address); err != nil {
 		return err
@@ -78,11 +73,11 @@ func (c *callsCommand) Run(ctx context.Context, s *shared, t *terminal) error {
 	if out.Refusals, err = db.Refusals(ctx, address); err != nil {
 		return err
 	}
-	out.fill(seen)
-	if c.JSON {
-		return t.json(out)
+	if out.Output, err = db.Output(ctx, address); err != nil {
+		return err
 	}
-	return out.print(t)
+	out.fill(seen)
+	return use(&out, seen)
 }
 
 func (a *attemptCalls) fill(seen signals.Attempt) {

@@ -62,7 +62,7 @@ func (s Source) Transitions(ctx context.Context, yield func(Transition) error) e
 			if err != nil {
 				return fmt.Errorf("read the spans of %s: %w", a.Address, err)
 			}
-			names := attribution.Of(a.History, spans)
+			names := attribution.Of(a.History, spans, a.Terms.Ignore)
 			for k, c := range a.History {
 				row, err := transition(b, b.Trajectories[i], c, names[k], a.trained[k])
 				if err != nil {
