@@ -88,7 +88,8 @@ func (r *Runner) RunAgent(ctx context.Context, in RunAgentInput) (_ RunAgentResu
 // giveUp seals an attempt that is a fault, and returns that fault for Temporal to try
 // again. But when the command before it fails each time, the task is at fault.
 func (r *Runner) giveUp(ctx context.Context, a trace.Attempt, fault error) (RunAgentResult, error) {
-	unprepared := errors.Is(fault, agent.ErrBefore)
+	// A command that this worker lacks, or that was ended with it, tells nothing of the task.
+	unprepared := errors.Is(fault, agent.ErrBefore) && !errors.Is(fault, agent.ErrNotStarted) && ctx.Err() == nil
 	if unprepared {
 		a.Failure = string(beforeFails)
 	}

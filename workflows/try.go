@@ -55,11 +55,10 @@ func TryWorkflow(ctx workflow.Context, in TryInput) (TryResult, error) {
 
 // try runs the group of a task, as the workflow of that name.
 func (t *trainingRun) try(ctx workflow.Context, name string, task int) (activities.Group, error) {
-	child := workflow.WithChildOptions(ctx, workflow.ChildWorkflowOptions{WorkflowID: name})
-	var r RolloutResult
-	err := workflow.ExecuteChildWorkflow(child, RolloutWorkflow, RolloutInput{
-		Run: t.Run, Kind: trace.Try, Task: task, Index: task, Policy: model.DefaultPolicy,
-		Samples: t.Spec.Training.SamplesPerTask, Agent: t.Spec.Agent, Grader: t.Spec.Grader,
-	}).Get(ctx, &r)
+	in := RolloutInput{
+		Run: t.Run, Kind: trace.Try, Task: task, Index: task, Policy: model.DefaultPolicy, Samples: t.Spec.Training.SamplesPerTask,
+	}
+	in.Agent, in.Grader = forChildren(t.Spec)
+	r, err := runChild[RolloutResult](ctx, name, rolloutSummary(in), RolloutWorkflow, in)
 	return r.Group, err
 }
