@@ -45,9 +45,9 @@ func (c *Coordinator) AssignCredit(ctx context.Context, in AssignCreditInput) (_
 	if err != nil {
 		return AssignCreditResult{}, fmt.Errorf("step %d of %s: %w", in.Step, in.Run, err)
 	}
-	codec, err := c.Codecs(s.Model.Codec)
+	codec, err := c.Codecs.named(s.Model.Codec)
 	if err != nil {
-		return AssignCreditResult{}, invalid(err)
+		return AssignCreditResult{}, err
 	}
 	batch, metrics, err := buildBatch(s, in, codec.VocabSize(), groups)
 	if err != nil {

@@ -28,6 +28,8 @@ type world struct {
 	// reward, if not nil, decides the rewards of training rollouts instead of score.
 	reward func(activities.RunAgentInput) float64
 	broken error // returned by RunAgent
+	// fatal, if not nil, gives the error of single attempts.
+	fatal func(activities.RunAgentInput) error
 	// poison says why a task fails for its own reasons, by index in its split.
 	poison map[int]string
 	// sometimes gives the fault of single attempts.
@@ -171,6 +173,11 @@ func (w *world) runAgent(_ context.Context, in activities.RunAgentInput) (activi
 	w.note(func() { w.rollouts = append(w.rollouts, in) })
 	if w.broken != nil {
 		return activities.RunAgentResult{}, w.broken
+	}
+	if w.fatal != nil {
+		if err := w.fatal(in); err != nil {
+			return activities.RunAgentResult{}, err
+		}
 	}
 	if why, ok := w.poison[in.Index]; ok && (in.Rollout.Kind == trace.Train || in.Rollout.Kind == trace.Reserve) {
 		zero := 0.0
