@@ -40,7 +40,7 @@ func buildBatch(s spec.Spec, in AssignCreditInput, vocab int, groups [][]advanta
 		}
 	}
 	b.Count()
-	return b, batchMetrics(s, b, groups, trajectories), nil
+	return b, batchMetrics(s, b, groups, trajectories, given), nil
 }
 
 // shares are what the calls of one trajectory were given.

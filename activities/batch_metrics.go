@@ -13,8 +13,8 @@ import (
 
 // batchMetrics describes a batch under names that training dashboards use. Rewards
 // are those that were given, before any shaping; advantages are counted by trained
-// token, as the loss meets them.
-func batchMetrics(s spec.Spec, b model.Batch, groups [][]advantage.Sample, trajectories [][]credit.Trajectory) map[string]float64 {
+// token, as the loss meets them, and a group has no variance where all of them are 0.
+func batchMetrics(s spec.Spec, b model.Batch, groups [][]advantage.Sample, trajectories [][]credit.Trajectory, given credit.Advantages) map[string]float64 {
 	out := map[string]float64{}
 	rewards := make([]float64, len(b.Trajectories))
 	for i, t := range b.Trajectories {
@@ -26,9 +26,7 @@ func batchMetrics(s spec.Spec, b model.Batch, groups [][]advantage.Sample, traje
 	putSignals(out, s.Credit, groups, trajectories)
 	var calls, tokens, unmerged, flat float64
 	for g, samples := range groups {
-		var of []float64
 		for i, one := range samples {
-			of = append(of, one.Reward)
 			calls += float64(len(one.History))
 			for k, c := range one.History {
 				if !trajectories[g][i].Calls[k].Skip {
@@ -36,7 +34,7 @@ func batchMetrics(s spec.Spec, b model.Batch, groups [][]advantage.Sample, traje
 				}
 			}
 		}
-		if !credit.Varies(of) {
+		if !given.Teaches(trajectories, g) {
 			flat++
 		}
 	}

@@ -104,6 +104,19 @@ type AssignCreditResult struct {
 	Metrics map[string]float64 `json:"metrics"`
 }
 
+// FlatGroupsInput asks which of some groups of a step would get no advantage.
+type FlatGroupsInput struct {
+	Run    string  `json:"run"`
+	Policy string  `json:"policy"`
+	Step   int     `json:"step"`
+	Groups []Group `json:"groups"`
+}
+
+// FlatGroupsResult says it of each group, in their order.
+type FlatGroupsResult struct {
+	Flat []bool `json:"flat"`
+}
+
 // TrainStepInput asks for one optimizer update: version Step−1 into version Step.
 type TrainStepInput struct {
 	Run    string `json:"run"`

@@ -91,6 +91,14 @@ func TestContradictionsOfCreditAndLossAreRefused(t *testing.T) {
 		"groups of one": {func(s *spec.Spec) {
 			s.Training.DynamicSampling, s.Training.SamplesPerTask, s.Credit.Mean, s.Credit.Std = 1, 1, "none", "none"
 		}, "training.dynamic_sampling: unused key"},
+		"flat for a critic":    {func(s *spec.Spec) { s.Algorithm, s.Training.DynamicSampling = "ppo", 1 }, "training.dynamic_sampling: unused key; a critic is what rewards are compared with"},
+		"flat for turns":       {func(s *spec.Spec) { s.Algorithm, s.Training.DynamicSampling = "turn_ppo", 1 }, "training.dynamic_sampling: unused key; a critic"},
+		"flat for an estimate": {func(s *spec.Spec) { s.Credit.Assignment, s.Training.DynamicSampling = "value_difference", 1 }, "training.dynamic_sampling: unused key; an estimate"},
+		"flat without a mean":  {func(s *spec.Spec) { s.Algorithm, s.Training.DynamicSampling = "reinforce++", 1 }, "training.dynamic_sampling: unused key; rewards are not compared"},
+		"flat and whitened":    {func(s *spec.Spec) { s.Algorithm, s.Training.DynamicSampling = "reinforce++_baseline", 1 }, "training.dynamic_sampling: unused key; credit.whiten"},
+		"flat for a judge": {func(s *spec.Spec) {
+			s.Credit.Assignment, s.Credit.Judge, s.Training.DynamicSampling = "judge", &spec.Judge{URL: "http://a", Model: "m"}, 1
+		}, "training.dynamic_sampling: unused key; a judge"},
 		"mean of the batch":   {func(s *spec.Spec) { s.Credit.Mean, s.Credit.Std = "batch", "mean" }, "credit.std: "},
 		"mean and estimate":   {func(s *spec.Spec) { s.Credit.Assignment, s.Credit.Mean = "value_difference", "group" }, "credit.mean: unused key"},
 		"deviation of others": {func(s *spec.Spec) { s.Credit.Mean = "batch" }, "credit.std: a group of equal rewards has no deviation"},

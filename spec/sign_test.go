@@ -44,6 +44,20 @@ func TestMaxRLRefusesRewardsOfBothSigns(t *testing.T) {
 	}
 }
 
+// A run that an older release began goes on, and can still be steered.
+func TestSetRefusesOnlyWhatItBreaks(t *testing.T) {
+	t.Parallel()
+	s := with(func(s *spec.Spec) { s.Algorithm, s.Agent.FailureReward = "maxrl", -1 })
+	require.Error(t, s.Validate())
+	_, err := s.Set(nil)
+	require.NoError(t, err)
+	_, err = s.Set(map[string]float64{"loss.clip_high": 0.3})
+	require.NoError(t, err)
+	_, err = s.Set(map[string]float64{"loss.clip_high": -1})
+	require.ErrorContains(t, err, "loss.clip_high: -1 is not possible")
+	require.NotContains(t, err.Error(), "failure_reward")
+}
+
 func TestAMinimumIsForGradersOfOthers(t *testing.T) {
 	t.Parallel()
 	none := with(func(s *spec.Spec) { s.Grader.Minimum = new(float64) })

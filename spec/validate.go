@@ -126,6 +126,7 @@ func (s Spec) check(f *Faults) {
 	s.Training.check(f)
 	s.Credit.check(f, s.Training)
 	s.checkMean(f)
+	s.checkDynamicSampling(f)
 	s.checkLoss(f)
 	s.checkCritic(f)
 	s.checkEvaluation(f)

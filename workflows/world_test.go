@@ -28,6 +28,8 @@ type world struct {
 	// reward, if not nil, decides the rewards of training rollouts instead of score.
 	reward func(activities.RunAgentInput) float64
 	broken error // returned by RunAgent
+	// teaches, if not nil, says which groups are not flat where credit decides.
+	teaches func(activities.Group) bool
 	// poison says why a task fails for its own reasons, by index in its split.
 	poison map[int]string
 	// sometimes gives the fault of single attempts.
@@ -51,6 +53,7 @@ type world struct {
 	trained    []activities.TrainStepInput
 	batches    []activities.AssignCreditInput
 	judged     []activities.JudgeCallsInput
+	compared   []activities.FlatGroupsInput
 	promoted   []activities.PromoteVersionInput
 	recorded   []activities.RecordStepInput
 	finished   []activities.FinishRunInput
@@ -121,6 +124,14 @@ func (w *world) small(s spec.Spec, train int) *testsuite.TestWorkflowEnvironment
 	env.OnActivity(c.JudgeCalls, mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.JudgeCallsInput) (activities.JudgeCallsResult, error) {
 		w.note(func() { w.judged = append(w.judged, in) })
 		return activities.JudgeCallsResult{Judgments: fmt.Sprintf("sha256:judgments%d", in.Step), Metrics: map[string]float64{"judge/score": 7}}, nil
+	})
+	env.OnActivity(c.FlatGroups, mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.FlatGroupsInput) (activities.FlatGroupsResult, error) {
+		w.note(func() { w.compared = append(w.compared, in) })
+		out := activities.FlatGroupsResult{}
+		for _, g := range in.Groups {
+			out.Flat = append(out.Flat, w.teaches != nil && !w.teaches(g))
+		}
+		return out, nil
 	})
 	env.OnActivity(c.AssignCredit, mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.AssignCreditInput) (activities.AssignCreditResult, error) {
 		w.note(func() { w.batches = append(w.batches, in) })

@@ -23,7 +23,7 @@ func learning(s spec.Spec) []planLine {
 	}
 	add("algorithm", s.Algorithm)
 	if n := s.Training.DynamicSampling; n > 0 {
-		add("refills", fmt.Sprintf("up to %d groups a step with equal rewards are replaced from the reserve, at most %d more rollouts",
+		add("refills", fmt.Sprintf("up to %d groups a step that would get no advantage are replaced from the reserve, at most %d more rollouts",
 			n, n*s.Training.SamplesPerTask))
 	}
 	add("rewards", rewardsOf(s.Credit)...)
