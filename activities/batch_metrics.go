@@ -24,6 +24,7 @@ func batchMetrics(s spec.Spec, b model.Batch, groups [][]advantage.Sample, traje
 	putNamed(out, s.Credit, trajectories)
 	putAdvantages(out, b)
 	putSignals(out, s.Credit, groups, trajectories)
+	putReference(out, advantage.Plan(s.Credit).KL, trajectories)
 	var calls, tokens, unmerged, flat float64
 	for g, samples := range groups {
 		for i, one := range samples {
@@ -106,6 +107,32 @@ func putSignals(out map[string]float64, c spec.Credit, groups [][]advantage.Samp
 			}
 		}
 	}
+}
+
+// putReference tells how far what sampled was from version 0, where that is part of
+// rewards: the mean estimate of a trained token, and what it takes from a rollout's
+// reward on average.
+func putReference(out map[string]float64, kl credit.KL, trajectories [][]credit.Trajectory) {
+	if kl.Weight == 0 {
+		return
+	}
+	sum, tokens, rollouts := 0.0, 0.0, 0.0
+	for _, g := range trajectories {
+		for _, t := range g {
+			rollouts++
+			for _, c := range t.Calls {
+				if c.Skip {
+					continue
+				}
+				for j := range c.Reference {
+					sum += kl.Estimate(c.Sampled[j], c.Reference[j])
+					tokens++
+				}
+			}
+		}
+	}
+	out["batch/kl_ref"] = sum / math.Max(1, tokens)
+	out["batch/kl_penalty"] = kl.Weight * sum / math.Max(1, rollouts)
 }
 
 // moments describe some numbers; the deviation is that of the numbers themselves,

@@ -96,6 +96,9 @@ type AssignCreditInput struct {
 	// Judgments is the blob of what a judge thinks of the calls, a record.Judgments;
 	// empty without a judge.
 	Judgments string `json:"judgments,omitempty"`
+	// Reference is the blob of what ScoreReference found; empty without
+	// credit.kl_in_reward.
+	Reference string `json:"reference,omitempty"`
 }
 
 // AssignCreditResult names the batch and says what is in it.
@@ -137,6 +140,20 @@ type ScoreBatchInput struct {
 // ScoreBatchResult names the blob with the values, a model.Values.
 type ScoreBatchResult struct {
 	Values string `json:"values"`
+}
+
+// ScoreReferenceInput asks for the log-probabilities of the attempts of a step under
+// version 0.
+type ScoreReferenceInput struct {
+	Run    string  `json:"run"`
+	Policy string  `json:"policy"`
+	Step   int     `json:"step"`
+	Groups []Group `json:"groups"`
+}
+
+// ScoreReferenceResult names the blob with them, a model.Values.
+type ScoreReferenceResult struct {
+	Reference string `json:"reference"`
 }
 
 // TrainCriticInput asks for version Step of the critic, from its version Step−1.

@@ -10,6 +10,8 @@ func (c Credit) teachesFlat() string {
 		return "an estimate is what rewards are compared with, so a group of equal rewards teaches too"
 	case c.Assignment == AssignmentJudge:
 		return "a judge tells equal attempts apart, and is asked once the groups of a step are chosen"
+	case c.KLInReward != nil:
+		return "credit.kl_in_reward makes rewards of no two attempts equal"
 	case c.Mean != levelGroup:
 		return "rewards are not compared with the mean of their group, so a group of equal rewards teaches too"
 	case c.Whiten == levelBatch:

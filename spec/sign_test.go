@@ -24,6 +24,7 @@ func TestMaxRLRefusesRewardsOfBothSigns(t *testing.T) {
 		"a bad signal":      {func(s *spec.Spec) { s.Credit.Signals = map[string]float64{"tool_error": -1} }, "credit.signals.tool_error: the weight is negative"},
 		"emitted rewards":   {func(s *spec.Spec) { s.Credit.Signals = map[string]float64{"emitted": 1} }, "credit.signals.emitted: agents may post any number"},
 		"long attempts":     {func(s *spec.Spec) { s.Credit.Overlong = &spec.Overlong{Tokens: 9, Buffer: 3} }, "credit.overlong: a penalty makes rewards negative"},
+		"a KL":              {func(s *spec.Spec) { s.Credit.KLInReward = &spec.KL{Weight: 1} }, "credit.kl_in_reward: a penalty makes rewards negative"},
 		"bad form":          {func(s *spec.Spec) { s.Credit.FormatPenalty = 0.5 }, "credit.format_penalty: a penalty makes rewards negative"},
 	} {
 		require.NoError(t, with(c.change).Validate(), name)

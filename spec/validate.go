@@ -97,6 +97,8 @@ func choices(key string) []string {
 		return []string{"token_mean", "sequence_mean", AggregationConstant}
 	case "loss.kl.estimator":
 		return []string{"k1", "k2", "k3", "unbiased"}
+	case "credit.kl_in_reward.estimator":
+		return []string{"k1", "k2", "k3"}
 	case "loss.correction":
 		return []string{CorrectionNone, CorrectionDecoupled, CorrectionMIS, CorrectionSequence, CorrectionGeometric, CorrectionK3}
 	}

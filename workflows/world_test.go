@@ -54,6 +54,7 @@ type world struct {
 	batches    []activities.AssignCreditInput
 	judged     []activities.JudgeCallsInput
 	compared   []activities.FlatGroupsInput
+	referred   []activities.ScoreReferenceInput
 	promoted   []activities.PromoteVersionInput
 	recorded   []activities.RecordStepInput
 	finished   []activities.FinishRunInput
@@ -124,6 +125,10 @@ func (w *world) small(s spec.Spec, train int) *testsuite.TestWorkflowEnvironment
 	env.OnActivity(c.JudgeCalls, mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.JudgeCallsInput) (activities.JudgeCallsResult, error) {
 		w.note(func() { w.judged = append(w.judged, in) })
 		return activities.JudgeCallsResult{Judgments: fmt.Sprintf("sha256:judgments%d", in.Step), Metrics: map[string]float64{"judge/score": 7}}, nil
+	})
+	env.OnActivity(t.ScoreReference, mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.ScoreReferenceInput) (activities.ScoreReferenceResult, error) {
+		w.note(func() { w.referred = append(w.referred, in) })
+		return activities.ScoreReferenceResult{Reference: fmt.Sprintf("sha256:reference%d", in.Step)}, nil
 	})
 	env.OnActivity(c.FlatGroups, mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.FlatGroupsInput) (activities.FlatGroupsResult, error) {
 		w.note(func() { w.compared = append(w.compared, in) })

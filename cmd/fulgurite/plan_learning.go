@@ -59,6 +59,9 @@ func rewardsOf(c spec.Credit) []string {
 	if o := c.Overlong; o != nil {
 		out = append(out, fmt.Sprintf("up to %g less from %d tokens on, all of it at %d", o.Penalty, o.Tokens-o.Buffer, o.Tokens))
 	}
+	if kl := c.KLInReward; kl != nil {
+		out = append(out, fmt.Sprintf("KL to version 0 × %g less for every token (%s)", kl.Weight, kl.Estimator))
+	}
 	if c.FormatPenalty > 0 {
 		out = append(out, fmt.Sprintf("%g less with a reply that can't be parsed", c.FormatPenalty))
 	}
