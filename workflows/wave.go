@@ -25,6 +25,7 @@ type wave struct {
 	reserves    int // taken so far
 	quarantined []Quarantine
 	flat        []RolloutResult    // that others have replaced, in order
+	flatAt      []bool             // by place: its group teaches nothing
 	metrics     map[string]float64 // of the step, beside those of its batch and update
 	count       Count
 	done        bool
@@ -50,8 +51,8 @@ func (t *trainingRun) launch(ctx workflow.Context) {
 		}
 		w := &wave{
 			step: step, cursor: t.Cursor + len(t.waves)*tr.TasksPerStep, samples: tr.SamplesPerTask,
-			results: make([]RolloutResult, tr.TasksPerStep),
-			count:   Count{Total: tr.TasksPerStep * tr.SamplesPerTask},
+			results: make([]RolloutResult, tr.TasksPerStep), flatAt: make([]bool, tr.TasksPerStep),
+			count: Count{Total: tr.TasksPerStep * tr.SamplesPerTask},
 		}
 		t.waves = append(t.waves, w)
 		workflow.Go(ctx, func(ctx workflow.Context) {

@@ -30,6 +30,8 @@ type world struct {
 	broken error // returned by RunAgent
 	// fatal, if not nil, gives the error of single attempts.
 	fatal func(activities.RunAgentInput) error
+	// teaches, if not nil, says which groups are not flat where credit decides.
+	teaches func(activities.Group) bool
 	// poison says why a task fails for its own reasons, by index in its split.
 	poison map[int]string
 	// sometimes gives the fault of single attempts.
@@ -53,6 +55,8 @@ type world struct {
 	trained    []activities.TrainStepInput
 	batches    []activities.AssignCreditInput
 	judged     []activities.JudgeCallsInput
+	compared   []activities.FlatGroupsInput
+	referred   []activities.ScoreReferenceInput
 	promoted   []activities.PromoteVersionInput
 	recorded   []activities.RecordStepInput
 	finished   []activities.FinishRunInput
@@ -123,6 +127,18 @@ func (w *world) small(s spec.Spec, train int) *testsuite.TestWorkflowEnvironment
 	env.OnActivity(c.JudgeCalls, mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.JudgeCallsInput) (activities.JudgeCallsResult, error) {
 		w.note(func() { w.judged = append(w.judged, in) })
 		return activities.JudgeCallsResult{Judgments: fmt.Sprintf("sha256:judgments%d", in.Step), Metrics: map[string]float64{"judge/score": 7}}, nil
+	})
+	env.OnActivity(t.ScoreReference, mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.ScoreReferenceInput) (activities.ScoreReferenceResult, error) {
+		w.note(func() { w.referred = append(w.referred, in) })
+		return activities.ScoreReferenceResult{Reference: fmt.Sprintf("sha256:reference%d", in.Step)}, nil
+	})
+	env.OnActivity(c.FlatGroups, mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.FlatGroupsInput) (activities.FlatGroupsResult, error) {
+		w.note(func() { w.compared = append(w.compared, in) })
+		out := activities.FlatGroupsResult{}
+		for _, g := range in.Groups {
+			out.Flat = append(out.Flat, w.teaches != nil && !w.teaches(g))
+		}
+		return out, nil
 	})
 	env.OnActivity(c.AssignCredit, mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.AssignCreditInput) (activities.AssignCreditResult, error) {
 		w.note(func() { w.batches = append(w.batches, in) })
