@@ -103,7 +103,7 @@ func TestAnEvaluationThatAPersonCancelledPromotesAndReportsNothing(t *testing.T)
 	require.Nil(t, out.After)
 	require.Len(t, w.decided, 2)
 	for _, d := range w.decided {
-		require.Contains(t, d.Verdict, fmt.Sprintf("run/gate-%d was cancelled in Temporal", d.Decision.Candidate))
+		require.Contains(t, d.Decision.Obstacle, fmt.Sprintf("run/gate-%d was cancelled in Temporal", d.Decision.Candidate))
 	}
 }
 
