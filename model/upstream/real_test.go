@@ -1,6 +1,7 @@
 package upstream_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -56,7 +57,7 @@ func published(t *testing.T) (dir string, codec dialog.Codec, decoder model.Deco
 		"tokenizer.json":         string(tokenizer),
 		"tokenizer_config.json":  `{"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>", "bos_token": null, "model_max_length": 2048}`,
 		"chat_template.jinja":    string(template),
-		"generation_config.json": `{"eos_token_id": [702, 700]}`,
+		"generation_config.json": `{"eos_token_id": [702, 700], "repetition_penalty": 1.5, "presence_penalty": 0.5, "frequency_penalty": 0.5, "temperature": 0.3, "top_k": 5, "top_p": 0.5, "min_p": 0.2}`,
 	} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
@@ -86,7 +87,7 @@ func startVLLM(t *testing.T, dir string) string {
 	return startServer(t, []string{"VLLM_ALLOW_RUNTIME_LORA_UPDATING=True", "VLLM_CPU_KVCACHE_SPACE=1", "HF_HUB_OFFLINE=1", "VLLM_NO_USAGE_STATS=1"},
 		variable(t, vllmVariable), "-m", "vllm.entrypoints.openai.api_server", "--model", dir, "--served-model-name", realName,
 		"--dtype", "float32", "--max-model-len", "2048", "--max-num-seqs", "8", "--enforce-eager", "--enable-lora", "--max-lora-rank", "8",
-		"--enable-auto-tool-choice", "--tool-call-parser", "hermes", "--generation-config", "vllm")
+		"--enable-auto-tool-choice", "--tool-call-parser", "hermes")
 }
 
 // startLlamaServer is startVLLM with llama.cpp.
@@ -192,6 +193,36 @@ func TestARealVLLM(t *testing.T) {
 			want := scored(t, decoder, prompt, got.Tokens)
 			require.InDeltaSlice(t, want, got.Logprobs, 2e-3)
 		}
+	})
+	t.Run("the settings of generation_config.json have no say", func(t *testing.T) {
+		greedy := r
+		greedy.Temperature, greedy.MaxTokens = 0, 48
+		want, err := decoder.Decode(t.Context(), greedy)
+		require.NoError(t, err)
+		got, _, err := connect(t, upstream.VLLM, upstream.None).Sample(t.Context(), base, greedy)
+		require.NoError(t, err)
+		require.Equal(t, want.Tokens, got.Tokens)
+
+		bare := map[string]any{"model": realName, "prompt": prompt, "max_tokens": 48, "temperature": 0, "stop_token_ids": codec.Stop(), "return_token_ids": true}
+		body, err := json.Marshal(bare)
+		require.NoError(t, err)
+		response, err := http.Post(url+"/v1/completions", "application/json", bytes.NewReader(body))
+		require.NoError(t, err)
+		defer response.Body.Close()
+		var filled struct {
+			Choices []struct {
+				TokenIDs []int32 `json:"token_ids"`
+			} `json:"choices"`
+		}
+		require.NoError(t, json.NewDecoder(response.Body).Decode(&filled))
+		require.NotEqual(t, want.Tokens, filled.Choices[0].TokenIDs, "the server fills in what a request leaves out")
+	})
+	t.Run("a temperature that its log-probabilities do not heed is refused", func(t *testing.T) {
+		warm := r
+		warm.Temperature = 0.7
+		_, _, err := connect(t, upstream.VLLM, upstream.Adapters).Sample(t.Context(), base, warm)
+		require.ErrorIs(t, err, upstream.ErrLogprobs)
+		require.ErrorContains(t, err, "--logprobs-mode processed_logprobs")
 	})
 	t.Run("equal seeds sample equal tokens", func(t *testing.T) {
 		s := connect(t, upstream.VLLM, upstream.None)
