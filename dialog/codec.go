@@ -35,3 +35,11 @@ type Codec interface {
 	// Text shows tokens to a person, special tokens by name.
 	Text(tokens []int32) string
 }
+
+// Cutter is a Codec whose replies may make several calls where one is asked for.
+type Cutter interface {
+	Codec
+	// WholeCalls is a completion that was cut off in one of its calls, as it would have
+	// ended before that call; nil if there is none before it.
+	WholeCalls(completion []int32) []int32
+}

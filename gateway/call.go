@@ -104,9 +104,9 @@ func createdOf(response []byte, otherwise time.Time) time.Time {
 func (o *order) reply(calls ...*call) wire.Reply {
 	head := o.head(calls[0].stem, calls[0].created, calls[0].prompt)
 	for _, c := range calls {
-		choice := wire.Choice{Message: c.message, Finish: wire.Stop, Stopped: c.stopped, Tokens: o.spent(c.completion)}
+		choice := wire.Choice{Message: c.message, Finish: wire.Stop, Cut: c.cut, Stopped: c.stopped, Tokens: o.spent(c.completion)}
 		switch {
-		case len(c.message.ToolCalls) > 0:
+		case len(c.message.ToolCalls) > 0 && !c.cut:
 			choice.Finish = wire.ToolCalls
 		case c.finish == "length":
 			choice.Finish = wire.Length

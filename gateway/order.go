@@ -117,6 +117,7 @@ type reading struct {
 	message dialog.Message
 	stopped string // the stop text that ended it, which is not part of the message
 	problem string // why what looks like a tool call is none
+	cut     bool   // the tool calls are whole, but one after them was cut off
 }
 
 // read reads a completion; id is shared by the ids of its tool calls. Where the
@@ -128,6 +129,9 @@ func (o *order) read(completion []int32, id string) reading {
 		r.message = dialog.Message{Role: dialog.Assistant, Content: o.codec.Text(completion[:o.length(completion)])}
 	} else {
 		r.message, r.problem = o.codec.Parse(completion, o.tools, toolCallIDs(id))
+		if r.problem != "" && o.form != nil && o.form.Call {
+			r = o.withWholeCalls(r, completion, id)
+		}
 	}
 	if o.request.Serial && len(r.message.ToolCalls) > 1 {
 		r.message.ToolCalls = r.message.ToolCalls[:1]
@@ -136,6 +140,24 @@ func (o *order) read(completion []int32, id string) reading {
 		r.message.Content, r.message.ToolCalls, r.stopped = r.message.Content[:at], nil, stop
 	}
 	return r
+}
+
+// withWholeCalls is the reading of a reply that had to call, and was cut off in one of
+// several calls: those before it are whole, and the agent needs not lose them.
+func (o *order) withWholeCalls(r reading, completion []int32, id string) reading {
+	cutter, ok := o.codec.(dialog.Cutter)
+	if !ok {
+		return r
+	}
+	whole := cutter.WholeCalls(completion)
+	if whole == nil {
+		return r
+	}
+	message, problem := o.codec.Parse(whole, o.tools, toolCallIDs(id))
+	if problem != "" {
+		return r
+	}
+	return reading{message: message, problem: fmt.Sprintf("tool call %d cut off before its end", len(message.ToolCalls)), cut: !o.request.Serial}
 }
 
 // length is the number of tokens before the one that ended the completion.
