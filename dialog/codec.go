@@ -43,3 +43,11 @@ type Cutter interface {
 	// ended before that call; nil if there is none before it.
 	WholeCalls(completion []int32) []int32
 }
+
+// Speller is a Codec that knows the bytes of each token, of which several may make one
+// character.
+type Speller interface {
+	Codec
+	// Bytes are those of a token, of a special one those of its name.
+	Bytes(token int32) []byte
+}

@@ -147,5 +147,9 @@ func (o *order) probable(tokens []int32, logprobs []float32) []wire.Token {
 }
 
 func (o *order) token(t int32, logprob float32) wire.Token {
-	return wire.Token{Text: o.codec.Text([]int32{t}), Logprob: logprob}
+	token := wire.Token{Text: o.codec.Text([]int32{t}), Logprob: logprob}
+	if speller, ok := o.codec.(dialog.Speller); ok {
+		token.Bytes = speller.Bytes(t)
+	}
+	return token
 }

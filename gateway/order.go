@@ -24,6 +24,9 @@ type order struct {
 // newOrder refuses what the codec, which is called name, can't hold a reply to.
 func newOrder(name string, codec dialog.Codec, request *wire.Request) (*order, error) {
 	o := &order{request: request, codec: codec, tools: usable(request)}
+	if err := checkAlternatives(request); err != nil {
+		return nil, err
+	}
 	if slices.ContainsFunc(request.Tokens, func(t int32) bool { return t < 0 || int(t) >= codec.VocabSize() }) {
 		return nil, wire.Invalid("prompt", "prompt has a token outside of 0 to %d", codec.VocabSize()-1)
 	}
@@ -54,6 +57,21 @@ func newOrder(name string, codec dialog.Codec, request *wire.Request) (*order, e
 	}
 	o.form = &form
 	return o, nil
+}
+
+// checkAlternatives refuses to tell what else could have been sampled, which is not
+// on record. Recorded requests may ask for it: earlier releases took no notice.
+func checkAlternatives(r *wire.Request) error {
+	field, most, instead := "top_logprobs", 0, "leave it out, and the log-probabilities are those of the sampled tokens"
+	if r.API == wire.Completions { // 1 is the token itself
+		field, most, instead = "logprobs", 1, "ask for 0 or 1, and they are those of the sampled tokens"
+	}
+	if r.TopLogprobs <= most {
+		return nil
+	}
+	f := wire.Invalid(field, "%s is %d, but alternatives to sampled tokens are not kept: %s", field, r.TopLogprobs, instead)
+	f.Code = "unsupported_parameter"
+	return f
 }
 
 // recordedOrder is the order of a recorded call, whose reply was held to form.

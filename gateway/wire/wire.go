@@ -55,7 +55,7 @@ type Request struct {
 	Stop        []string
 	N           int // replies to sample, at least 1
 	Logprobs    bool
-	TopLogprobs int // alternatives wanted for each token; none are known here
+	TopLogprobs int // alternatives wanted for each token
 	Format      Format
 
 	Stream bool

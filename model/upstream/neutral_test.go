@@ -85,6 +85,17 @@ func (s *server) heeding(processed bool) {
 		if !processed {
 			temperature = 1
 		}
+		if allowed, ok := asked["allowed_token_ids"].([]any); ok {
+			p := -2.5
+			if processed {
+				p = 0 // there is no other
+			}
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprint(w, encoded(map[string]any{"choices": []any{
+				map[string]any{"token_ids": allowed, "logprobs": map[string]any{"token_logprobs": []any{p}}, "finish_reason": "length"},
+			}}))
+			return true
+		}
 		total, logprobs, pairs, tokens := 0.0, []any{}, []any{}, []int{4, 5, stopToken}
 		for i := range tokens {
 			total += math.Exp(-float64(i) / temperature)

@@ -82,12 +82,12 @@ func variable(t *testing.T, name string) string {
 }
 
 // startVLLM serves the model until the test ends, and returns the server's address.
-func startVLLM(t *testing.T, dir string) string {
+func startVLLM(t *testing.T, dir string, more ...string) string {
 	t.Helper()
 	return startServer(t, []string{"VLLM_ALLOW_RUNTIME_LORA_UPDATING=True", "VLLM_CPU_KVCACHE_SPACE=1", "HF_HUB_OFFLINE=1", "VLLM_NO_USAGE_STATS=1"},
-		variable(t, vllmVariable), "-m", "vllm.entrypoints.openai.api_server", "--model", dir, "--served-model-name", realName,
-		"--dtype", "float32", "--max-model-len", "2048", "--max-num-seqs", "8", "--enforce-eager", "--enable-lora", "--max-lora-rank", "8",
-		"--enable-auto-tool-choice", "--tool-call-parser", "hermes")
+		variable(t, vllmVariable), append([]string{"-m", "vllm.entrypoints.openai.api_server", "--model", dir, "--served-model-name", realName,
+			"--dtype", "float32", "--max-model-len", "2048", "--max-num-seqs", "8", "--enforce-eager", "--enable-lora", "--max-lora-rank", "8",
+			"--enable-auto-tool-choice", "--tool-call-parser", "hermes"}, more...)...)
 }
 
 // startLlamaServer is startVLLM with llama.cpp.
@@ -157,6 +157,27 @@ func healthy(ctx context.Context, url string, ended <-chan error) error {
 func tail(path string) string {
 	text, _ := os.ReadFile(path)
 	return string(text[max(0, len(text)-3000):])
+}
+
+func TestARealVLLMMaySampleWarm(t *testing.T) {
+	dir, codec, decoder := published(t)
+	url := startVLLM(t, dir, "--logprobs-mode", "processed_logprobs")
+	s, err := upstream.New(upstream.Options{Type: upstream.VLLM, URLs: []string{url}, Model: realName, Versions: upstream.Adapters, Directory: t.TempDir(), Temperature: 0.7})
+	require.NoError(t, err)
+	t.Cleanup(s.Close)
+	base := model.VersionID{Run: "demo"}
+	require.NoError(t, s.Publish(t.Context(), base))
+	prompt, err := codec.Prompt([]dialog.Message{{Role: dialog.User, Content: "How long is it?"}}, nil)
+	require.NoError(t, err)
+	warm := model.DecodeRequest{Prompt: prompt, MaxTokens: 24, Temperature: 0.7, Stop: codec.Stop(), Seed: 7}
+	got, _, err := s.Sample(t.Context(), base, warm)
+	require.NoError(t, err)
+	raw := scored(t, decoder, prompt, got.Tokens) // at temperature 1
+	var differ float32
+	for i, p := range got.Logprobs {
+		differ = max(differ, p-raw[i], raw[i]-p)
+	}
+	require.Greater(t, differ, float32(0.05), "they are those at 0.7")
 }
 
 func TestARealVLLM(t *testing.T) {

@@ -73,6 +73,9 @@ type protocol interface {
 	sample(ctx context.Context, s *Sampler, r *replica, model string, request model.DecodeRequest) (reply, error)
 	// load has a server serve the version in the directory from now on, or beside others.
 	load(ctx context.Context, s *Sampler, r *replica, name, directory string) error
+	// heeds reports whether the log-probabilities of a server are those of the
+	// distribution that it samples from, also where the temperature is not 1.
+	heeds(ctx context.Context, s *Sampler, r *replica, name string) (bool, error)
 }
 
 // reply is what a server answered.

@@ -38,6 +38,8 @@ type vllmRequest struct {
 	IgnoreEnd bool `json:"ignore_eos"`
 	// Structured holds the text to a JSON Schema.
 	Structured *vllmStructured `json:"structured_outputs,omitempty"`
+	// Allowed are the only tokens that may be sampled; none is all.
+	Allowed []int32 `json:"allowed_token_ids,omitempty"`
 }
 
 type vllmStructured struct {
