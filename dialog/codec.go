@@ -35,3 +35,19 @@ type Codec interface {
 	// Text shows tokens to a person, special tokens by name.
 	Text(tokens []int32) string
 }
+
+// Cutter is a Codec whose replies may make several calls where one is asked for.
+type Cutter interface {
+	Codec
+	// WholeCalls is a completion that was cut off in one of its calls, as it would have
+	// ended before that call; nil if there is none before it.
+	WholeCalls(completion []int32) []int32
+}
+
+// Speller is a Codec that knows the bytes of each token, of which several may make one
+// character.
+type Speller interface {
+	Codec
+	// Bytes are those of a token, of a special one those of its name.
+	Bytes(token int32) []byte
+}

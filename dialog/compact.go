@@ -101,6 +101,14 @@ func (c compact) plain(ids []int32) string {
 	return strings.ToValidUTF8(c.vocabulary.Decode(ids), "\uFFFD")
 }
 
+// Bytes implements Speller.
+func (c compact) Bytes(token int32) []byte {
+	if token < 0 || int(token) >= c.VocabSize() || c.vocabulary.Special(token) {
+		return []byte(c.vocabulary.Name(token))
+	}
+	return []byte(c.vocabulary.Decode([]int32{token}))
+}
+
 // readable reports whether completion says m.
 func (c compact) readable(completion []int32, m Message, tools []Tool) error {
 	got, problem := c.Parse(completion, tools, func(int) string { return "" })

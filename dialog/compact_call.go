@@ -162,3 +162,18 @@ func objectOf(name, text string) string {
 	_ = e.Encode(map[string]string{name: text}) // strings always encode
 	return strings.TrimSuffix(b.String(), "\n")
 }
+
+// WholeCalls implements Cutter.
+func (c compact) WholeCalls(completion []int32) []int32 {
+	if slices.Contains(completion, tokenizer.End) {
+		return nil
+	}
+	last := len(completion) - 1
+	for last >= 0 && completion[last] != tokenizer.ToolCall {
+		last--
+	}
+	if last < 0 || !slices.Contains(completion[:last], tokenizer.ToolCall) {
+		return nil
+	}
+	return append(slices.Clone(completion[:last]), tokenizer.End)
+}

@@ -139,6 +139,14 @@ func (c *template) Text(tokens []int32) string {
 	return text
 }
 
+// Bytes implements Speller.
+func (c *template) Bytes(token int32) []byte {
+	if text := c.vocabulary.Bytes(token); text != "" {
+		return []byte(text)
+	}
+	return []byte(c.vocabulary.Name(token))
+}
+
 // Prompt renders and encodes. The template writes all special tokens itself.
 func (c *template) Prompt(messages []Message, tools []Tool) ([]int32, error) {
 	if len(messages) == 0 {

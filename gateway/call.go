@@ -104,9 +104,9 @@ func createdOf(response []byte, otherwise time.Time) time.Time {
 func (o *order) reply(calls ...*call) wire.Reply {
 	head := o.head(calls[0].stem, calls[0].created, calls[0].prompt)
 	for _, c := range calls {
-		choice := wire.Choice{Message: c.message, Finish: wire.Stop, Stopped: c.stopped, Tokens: o.spent(c.completion)}
+		choice := wire.Choice{Message: c.message, Finish: wire.Stop, Cut: c.cut, Stopped: c.stopped, Tokens: o.spent(c.completion)}
 		switch {
-		case len(c.message.ToolCalls) > 0:
+		case len(c.message.ToolCalls) > 0 && !c.cut:
 			choice.Finish = wire.ToolCalls
 		case c.finish == "length":
 			choice.Finish = wire.Length
@@ -147,5 +147,9 @@ func (o *order) probable(tokens []int32, logprobs []float32) []wire.Token {
 }
 
 func (o *order) token(t int32, logprob float32) wire.Token {
-	return wire.Token{Text: o.codec.Text([]int32{t}), Logprob: logprob}
+	token := wire.Token{Text: o.codec.Text([]int32{t}), Logprob: logprob}
+	if speller, ok := o.codec.(dialog.Speller); ok {
+		token.Bytes = speller.Bytes(t)
+	}
+	return token
 }

@@ -195,7 +195,7 @@ func TestTheReplyHasTheWholeShape(t *testing.T) {
 	require.JSONEq(t, plain.body, string(s.recorded(t)[0].Response))
 
 	scored := s.chat(t, `{"model":"m","logprobs":true,"messages":[{"role":"user","content":"3+1"}]}`)
-	require.Contains(t, scored.body, `"logprobs":{"content":[{"token":"4","logprob":-0.5,"bytes":null,"top_logprobs":[]}],"refusal":null}`)
+	require.Contains(t, scored.body, `"logprobs":{"content":[{"token":"4","logprob":-0.5,"bytes":[52],"top_logprobs":[]}],"refusal":null}`)
 
 	tool := s.chat(t, `{"model":"m","messages":[{"role":"user","content":"5"}],"tools":[{"type":"function","function":{"name":"f","parameters":{"properties":{"x":{"type":"string"}},"required":["x"]}}}]}`)
 	require.Contains(t, tool.body, `"content":null`)

@@ -24,6 +24,9 @@ type order struct {
 // newOrder refuses what the codec, which is called name, can't hold a reply to.
 func newOrder(name string, codec dialog.Codec, request *wire.Request) (*order, error) {
 	o := &order{request: request, codec: codec, tools: usable(request)}
+	if err := checkAlternatives(request); err != nil {
+		return nil, err
+	}
 	if slices.ContainsFunc(request.Tokens, func(t int32) bool { return t < 0 || int(t) >= codec.VocabSize() }) {
 		return nil, wire.Invalid("prompt", "prompt has a token outside of 0 to %d", codec.VocabSize()-1)
 	}
@@ -54,6 +57,21 @@ func newOrder(name string, codec dialog.Codec, request *wire.Request) (*order, e
 	}
 	o.form = &form
 	return o, nil
+}
+
+// checkAlternatives refuses to tell what else could have been sampled, which is not
+// on record. Recorded requests may ask for it: earlier releases took no notice.
+func checkAlternatives(r *wire.Request) error {
+	field, most, instead := "top_logprobs", 0, "leave it out, and the log-probabilities are those of the sampled tokens"
+	if r.API == wire.Completions { // 1 is the token itself
+		field, most, instead = "logprobs", 1, "ask for 0 or 1, and they are those of the sampled tokens"
+	}
+	if r.TopLogprobs <= most {
+		return nil
+	}
+	f := wire.Invalid(field, "%s is %d, but alternatives to sampled tokens are not kept: %s", field, r.TopLogprobs, instead)
+	f.Code = "unsupported_parameter"
+	return f
 }
 
 // recordedOrder is the order of a recorded call, whose reply was held to form.
@@ -117,6 +135,7 @@ type reading struct {
 	message dialog.Message
 	stopped string // the stop text that ended it, which is not part of the message
 	problem string // why what looks like a tool call is none
+	cut     bool   // the tool calls are whole, but one after them was cut off
 }
 
 // read reads a completion; id is shared by the ids of its tool calls. Where the
@@ -128,6 +147,9 @@ func (o *order) read(completion []int32, id string) reading {
 		r.message = dialog.Message{Role: dialog.Assistant, Content: o.codec.Text(completion[:o.length(completion)])}
 	} else {
 		r.message, r.problem = o.codec.Parse(completion, o.tools, toolCallIDs(id))
+		if r.problem != "" && o.form != nil && o.form.Call {
+			r = o.withWholeCalls(r, completion, id)
+		}
 	}
 	if o.request.Serial && len(r.message.ToolCalls) > 1 {
 		r.message.ToolCalls = r.message.ToolCalls[:1]
@@ -136,6 +158,24 @@ func (o *order) read(completion []int32, id string) reading {
 		r.message.Content, r.message.ToolCalls, r.stopped = r.message.Content[:at], nil, stop
 	}
 	return r
+}
+
+// withWholeCalls is the reading of a reply that had to call, and was cut off in one of
+// several calls: those before it are whole, and the agent needs not lose them.
+func (o *order) withWholeCalls(r reading, completion []int32, id string) reading {
+	cutter, ok := o.codec.(dialog.Cutter)
+	if !ok {
+		return r
+	}
+	whole := cutter.WholeCalls(completion)
+	if whole == nil {
+		return r
+	}
+	message, problem := o.codec.Parse(whole, o.tools, toolCallIDs(id))
+	if problem != "" {
+		return r
+	}
+	return reading{message: message, problem: fmt.Sprintf("tool call %d cut off before its end", len(message.ToolCalls)), cut: !o.request.Serial}
 }
 
 // length is the number of tokens before the one that ended the completion.

@@ -62,6 +62,9 @@ func (s Server) check(f *Faults, all Spec) {
 		f.add("training.lag", `give 0, or sampling.server.versions "adapters"`,
 			"a server that holds one version at a time can't sample from several")
 	}
+	if t := all.Sampling.Temperature; t != nil && *t > 2 && s.Type != ServerSGLang {
+		f.add("sampling.temperature", "give at most 2", "a server of type %s takes no %g", s.Type, *t)
+	}
 	if s.Versions == VersionsNone {
 		f.unused(at+"directory", s.Directory != "", `sampling.server.versions "none" loads nothing`)
 	} else if s.Directory == "" {

@@ -53,6 +53,10 @@ func TestImpossibleSpecsAreRefusedByKey(t *testing.T) {
 		"server without model": {func(s *spec.Spec) {
 			s.Sampling.Server = &spec.Server{Type: "vllm", URLs: []string{"http://a"}, Versions: "none"}
 		}, "sampling.server.model: missing"},
+		"hotter than a server takes": {func(s *spec.Spec) {
+			s.Sampling.Temperature = float(2.5)
+			s.Sampling.Server = &spec.Server{Type: "vllm", URLs: []string{"http://a"}, Model: "m", Directory: "/d"}
+		}, "sampling.temperature: a server of type vllm takes no 2.5"},
 		"unknown server": {func(s *spec.Spec) {
 			s.Sampling.Server = &spec.Server{Type: "tgi", URLs: []string{"http://a"}, Model: "m", Versions: "none"}
 		}, "sampling.server.type: unknown name"},

@@ -66,10 +66,10 @@ func (r *Request) asked(reply Reply) Reply {
 }
 
 // finish is why a choice ended as clients act on it: a choice with tool calls ended
-// by them.
+// by them, unless one after them was cut off.
 func (c Choice) finish() Finish {
 	switch {
-	case len(c.Message.ToolCalls) > 0:
+	case len(c.Message.ToolCalls) > 0 && !c.Cut:
 		return ToolCalls
 	case c.Finish == Length:
 		return Length

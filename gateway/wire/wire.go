@@ -55,7 +55,7 @@ type Request struct {
 	Stop        []string
 	N           int // replies to sample, at least 1
 	Logprobs    bool
-	TopLogprobs int // alternatives wanted for each token; none are known here
+	TopLogprobs int // alternatives wanted for each token
 	Format      Format
 
 	Stream bool
@@ -115,6 +115,8 @@ type Choice struct {
 	Message dialog.Message
 	// Finish is why it ended.
 	Finish Finish
+	// Cut says that a tool call after those of the message was cut off.
+	Cut bool
 	// Stopped is the stop text that ended it, if one did.
 	Stopped string
 	// Tokens is the number of tokens sampled.

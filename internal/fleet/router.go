@@ -95,15 +95,21 @@ func (r *Router) open(sp spec.Spec) (remote.Sampler, error) {
 	}
 	key, err := json.Marshal(struct {
 		*spec.Server
-		Base string
-	}{server, sp.Model.Base})
+		Base        string
+		Temperature *float64
+	}{server, sp.Model.Base, sp.Sampling.Temperature})
 	if err != nil {
 		return nil, err
 	}
 	if s, ok := r.servers[string(key)]; ok {
 		return s, nil
 	}
+	temperature := 1.0
+	if sp.Sampling.Temperature != nil {
+		temperature = *sp.Sampling.Temperature
+	}
 	s, err := upstream.New(upstream.Options{
+		Temperature: temperature,
 		Type: server.Type, URLs: server.URLs, Model: server.Model, Versions: server.Versions, Key: server.Key, Directory: server.Directory,
 		Write: func(ctx context.Context, v model.VersionID, directory string) (string, error) {
 			return r.write(ctx, v, sp.Model.Base, directory)

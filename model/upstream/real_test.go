@@ -1,6 +1,7 @@
 package upstream_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -56,7 +57,7 @@ func published(t *testing.T) (dir string, codec dialog.Codec, decoder model.Deco
 		"tokenizer.json":         string(tokenizer),
 		"tokenizer_config.json":  `{"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>", "bos_token": null, "model_max_length": 2048}`,
 		"chat_template.jinja":    string(template),
-		"generation_config.json": `{"eos_token_id": [702, 700]}`,
+		"generation_config.json": `{"eos_token_id": [702, 700], "repetition_penalty": 1.5, "presence_penalty": 0.5, "frequency_penalty": 0.5, "temperature": 0.3, "top_k": 5, "top_p": 0.5, "min_p": 0.2}`,
 	} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
@@ -81,12 +82,12 @@ func variable(t *testing.T, name string) string {
 }
 
 // startVLLM serves the model until the test ends, and returns the server's address.
-func startVLLM(t *testing.T, dir string) string {
+func startVLLM(t *testing.T, dir string, more ...string) string {
 	t.Helper()
 	return startServer(t, []string{"VLLM_ALLOW_RUNTIME_LORA_UPDATING=True", "VLLM_CPU_KVCACHE_SPACE=1", "HF_HUB_OFFLINE=1", "VLLM_NO_USAGE_STATS=1"},
-		variable(t, vllmVariable), "-m", "vllm.entrypoints.openai.api_server", "--model", dir, "--served-model-name", realName,
-		"--dtype", "float32", "--max-model-len", "2048", "--max-num-seqs", "8", "--enforce-eager", "--enable-lora", "--max-lora-rank", "8",
-		"--enable-auto-tool-choice", "--tool-call-parser", "hermes", "--generation-config", "vllm")
+		variable(t, vllmVariable), append([]string{"-m", "vllm.entrypoints.openai.api_server", "--model", dir, "--served-model-name", realName,
+			"--dtype", "float32", "--max-model-len", "2048", "--max-num-seqs", "8", "--enforce-eager", "--enable-lora", "--max-lora-rank", "8",
+			"--enable-auto-tool-choice", "--tool-call-parser", "hermes"}, more...)...)
 }
 
 // startLlamaServer is startVLLM with llama.cpp.
@@ -158,6 +159,27 @@ func tail(path string) string {
 	return string(text[max(0, len(text)-3000):])
 }
 
+func TestARealVLLMMaySampleWarm(t *testing.T) {
+	dir, codec, decoder := published(t)
+	url := startVLLM(t, dir, "--logprobs-mode", "processed_logprobs")
+	s, err := upstream.New(upstream.Options{Type: upstream.VLLM, URLs: []string{url}, Model: realName, Versions: upstream.Adapters, Directory: t.TempDir(), Temperature: 0.7})
+	require.NoError(t, err)
+	t.Cleanup(s.Close)
+	base := model.VersionID{Run: "demo"}
+	require.NoError(t, s.Publish(t.Context(), base))
+	prompt, err := codec.Prompt([]dialog.Message{{Role: dialog.User, Content: "How long is it?"}}, nil)
+	require.NoError(t, err)
+	warm := model.DecodeRequest{Prompt: prompt, MaxTokens: 24, Temperature: 0.7, Stop: codec.Stop(), Seed: 7}
+	got, _, err := s.Sample(t.Context(), base, warm)
+	require.NoError(t, err)
+	raw := scored(t, decoder, prompt, got.Tokens) // at temperature 1
+	var differ float32
+	for i, p := range got.Logprobs {
+		differ = max(differ, p-raw[i], raw[i]-p)
+	}
+	require.Greater(t, differ, float32(0.05), "they are those at 0.7")
+}
+
 func TestARealVLLM(t *testing.T) {
 	dir, codec, decoder := published(t)
 	url := startVLLM(t, dir)
@@ -192,6 +214,36 @@ func TestARealVLLM(t *testing.T) {
 			want := scored(t, decoder, prompt, got.Tokens)
 			require.InDeltaSlice(t, want, got.Logprobs, 2e-3)
 		}
+	})
+	t.Run("the settings of generation_config.json have no say", func(t *testing.T) {
+		greedy := r
+		greedy.Temperature, greedy.MaxTokens = 0, 48
+		want, err := decoder.Decode(t.Context(), greedy)
+		require.NoError(t, err)
+		got, _, err := connect(t, upstream.VLLM, upstream.None).Sample(t.Context(), base, greedy)
+		require.NoError(t, err)
+		require.Equal(t, want.Tokens, got.Tokens)
+
+		bare := map[string]any{"model": realName, "prompt": prompt, "max_tokens": 48, "temperature": 0, "stop_token_ids": codec.Stop(), "return_token_ids": true}
+		body, err := json.Marshal(bare)
+		require.NoError(t, err)
+		response, err := http.Post(url+"/v1/completions", "application/json", bytes.NewReader(body))
+		require.NoError(t, err)
+		defer response.Body.Close()
+		var filled struct {
+			Choices []struct {
+				TokenIDs []int32 `json:"token_ids"`
+			} `json:"choices"`
+		}
+		require.NoError(t, json.NewDecoder(response.Body).Decode(&filled))
+		require.NotEqual(t, want.Tokens, filled.Choices[0].TokenIDs, "the server fills in what a request leaves out")
+	})
+	t.Run("a temperature that its log-probabilities do not heed is refused", func(t *testing.T) {
+		warm := r
+		warm.Temperature = 0.7
+		_, _, err := connect(t, upstream.VLLM, upstream.Adapters).Sample(t.Context(), base, warm)
+		require.ErrorIs(t, err, upstream.ErrLogprobs)
+		require.ErrorContains(t, err, "--logprobs-mode processed_logprobs")
 	})
 	t.Run("equal seeds sample equal tokens", func(t *testing.T) {
 		s := connect(t, upstream.VLLM, upstream.None)

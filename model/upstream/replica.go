@@ -25,6 +25,7 @@ type replica struct {
 	wait    time.Duration // to leave it alone for after the next failure
 	again   time.Time     // when it may be tried again, if it failed
 	probing bool          // one request finds out whether it is back
+	heeds   bool          // its log-probabilities are known to heed the temperature
 
 	// loading is held, for reading, by whoever samples, and for writing by whoever
 	// changes the weights.
@@ -90,6 +91,7 @@ func (r *replica) report(err error, givenUp bool) {
 			r.wait, r.again = 0, time.Time{} // it answered
 		}
 	default:
+		r.heeds = false
 		r.wait = min(max(r.retry, 2*r.wait), longestRetry)
 		r.again = time.Now().Add(r.wait)
 	}

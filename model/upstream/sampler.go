@@ -47,6 +47,9 @@ type Options struct {
 	Key      string   // the environment variable with the API key; empty for none
 	// Directory is where versions lie, or are written, for the servers to read.
 	Directory string
+	// Temperature is that of the run, for which Publish finds out whether the servers
+	// are good; 0 is 1.
+	Temperature float64
 	// Write writes a version as a Hugging Face directory and returns the digest of its
 	// weights. It is needed with Reload.
 	Write func(ctx context.Context, v model.VersionID, directory string) (weights string, err error)
@@ -70,6 +73,9 @@ type protocol interface {
 	sample(ctx context.Context, s *Sampler, r *replica, model string, request model.DecodeRequest) (reply, error)
 	// load has a server serve the version in the directory from now on, or beside others.
 	load(ctx context.Context, s *Sampler, r *replica, name, directory string) error
+	// heeds reports whether the log-probabilities of a server are those of the
+	// distribution that it samples from, also where the temperature is not 1.
+	heeds(ctx context.Context, s *Sampler, r *replica, name string) (bool, error)
 }
 
 // reply is what a server answered.
@@ -128,6 +134,9 @@ func (s *Sampler) sampleAt(ctx context.Context, at *replica, v model.VersionID, 
 		return model.Completion{}, "", err
 	}
 	defer release()
+	if err := s.probe(ctx, at, name, r.Temperature); err != nil {
+		return model.Completion{}, "", err
+	}
 	got, err := s.protocol.sample(ctx, s, at, name, r)
 	if err == nil && !got.relayed {
 		err = got.check(r, s.expected(v))
@@ -152,11 +161,14 @@ func (s *Sampler) Publish(ctx context.Context, v model.VersionID) error {
 	var all errgroup.Group
 	for _, at := range s.replicas {
 		all.Go(func() error {
-			_, _, release, err := s.hold(ctx, at, v)
+			name, _, release, err := s.hold(ctx, at, v)
+			if err == nil {
+				defer release()
+				err = s.probe(ctx, at, name, s.options.Temperature)
+			}
 			if err != nil {
 				return fmt.Errorf("publish %s at %s: %w", v, at.url, err)
 			}
-			release()
 			return nil
 		})
 	}

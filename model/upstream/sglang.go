@@ -24,10 +24,13 @@ type sglangRequest struct {
 }
 
 type sglangSampling struct {
-	MaxNewTokens int      `json:"max_new_tokens"`
-	Temperature  float64  `json:"temperature"`
-	TopP         float64  `json:"top_p"`
-	TopK         int      `json:"top_k"`
+	MaxNewTokens int     `json:"max_new_tokens"`
+	Temperature  float64 `json:"temperature"`
+	TopP         float64 `json:"top_p"`
+	TopK         int     `json:"top_k"`
+	neutral
+	MinNewTokens int      `json:"min_new_tokens"`
+	IgnoreEnd    bool     `json:"ignore_eos"` // with true it would ignore StopTokenIDs as well
 	StopTokenIDs []int32  `json:"stop_token_ids,omitempty"`
 	Stop         []string `json:"stop,omitempty"`
 	SkipSpecial  bool     `json:"skip_special_tokens"`
@@ -53,7 +56,7 @@ type sglangReply struct {
 
 func (p sglang) sample(ctx context.Context, s *Sampler, at *replica, _ string, r model.DecodeRequest) (reply, error) {
 	in := sglangRequest{InputIDs: r.Prompt, ReturnLogprob: true, Stream: r.Emit != nil, Sampling: sglangSampling{
-		MaxNewTokens: r.MaxTokens, Temperature: r.Temperature, TopP: nucleus(r.TopP), TopK: -1, StopTokenIDs: r.Stop, NoStopTrim: true, Seed: signed(r.Seed),
+		MaxNewTokens: r.MaxTokens, Temperature: r.Temperature, TopP: nucleus(r.TopP), TopK: -1, neutral: neutrals(), StopTokenIDs: r.Stop, NoStopTrim: true, Seed: signed(r.Seed),
 	}}
 	if f := r.Form; f != nil {
 		if f.Call {

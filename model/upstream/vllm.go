@@ -21,8 +21,10 @@ type vllmRequest struct {
 	Temperature float64 `json:"temperature"`
 	TopP        float64 `json:"top_p"`
 	TopK        int     `json:"top_k"`
-	Seed        int64   `json:"seed"`
-	Stream      bool    `json:"stream,omitempty"`
+	neutral
+	MinTokens int   `json:"min_tokens"`
+	Seed      int64 `json:"seed"`
+	Stream    bool  `json:"stream,omitempty"`
 	// Logprobs 0 is that of the sampled token alone.
 	Logprobs       int      `json:"logprobs"`
 	ReturnTokenIDs bool     `json:"return_token_ids"`
@@ -31,8 +33,13 @@ type vllmRequest struct {
 	KeepStop       bool     `json:"include_stop_str_in_output"`
 	SkipSpecial    bool     `json:"skip_special_tokens"`
 	AddSpecial     bool     `json:"add_special_tokens"`
+	// IgnoreEnd leaves StopTokenIDs alone to end a reply, not what the server's
+	// generation_config.json names as well.
+	IgnoreEnd bool `json:"ignore_eos"`
 	// Structured holds the text to a JSON Schema.
 	Structured *vllmStructured `json:"structured_outputs,omitempty"`
+	// Allowed are the only tokens that may be sampled; none is all.
+	Allowed []int32 `json:"allowed_token_ids,omitempty"`
 }
 
 type vllmStructured struct {
@@ -59,8 +66,8 @@ type vllmReply struct {
 
 func (vllm) request(name string, r model.DecodeRequest) (vllmRequest, error) {
 	out := vllmRequest{
-		Model: name, Prompt: r.Prompt, MaxTokens: r.MaxTokens, Temperature: r.Temperature, TopP: nucleus(r.TopP), TopK: -1,
-		Seed: signed(r.Seed), Stream: r.Emit != nil, ReturnTokenIDs: true, StopTokenIDs: r.Stop, KeepStop: true,
+		Model: name, Prompt: r.Prompt, MaxTokens: r.MaxTokens, Temperature: r.Temperature, TopP: nucleus(r.TopP), TopK: -1, neutral: neutrals(),
+		Seed: signed(r.Seed), Stream: r.Emit != nil, ReturnTokenIDs: true, StopTokenIDs: r.Stop, KeepStop: true, IgnoreEnd: true,
 	}
 	if f := r.Form; f != nil {
 		if f.Call {
