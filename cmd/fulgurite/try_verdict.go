@@ -69,10 +69,14 @@ func (v *verdict) reach() error {
 func (v *verdict) ended() bool {
 	switch {
 	case v.stuck != nil:
-		v.problem("a run would try this for ever: %s", v.stuck.Failure)
+		text := v.stuck.Failure
+		if v.stuck.Activity == "" && v.spec.Sampling.Server != nil {
+			text += "; look at the servers of sampling.server, and what they log"
+		}
+		v.problem("a run would try this for ever: %s", text)
 	case v.trial.Failure == "":
 		return false
-	case v.trial.Phase == workflows.TryCredit && v.calls == 0: // which is told better
+	case v.trial.Phase == workflows.TryCredit && (v.calls == 0 || v.spec.Trainable() != nil): // which is told better
 		return false
 	case v.trial.Phase == workflows.TryCredit && v.tooFew():
 		v.warning("credit.assignment %s estimates from other tasks and needs more of them than this trial had: %s", v.spec.Credit.Assignment, v.trial.Failure)
@@ -214,7 +218,7 @@ func (v *verdict) tools() {
 	case v.spec.Model.Codec != dialog.CompactName:
 		v.problem("%d of %d calls offer tools that the model never sees, for example in %s: the chat template leaves them out; "+
 			"give the model's directory a template that writes `tools`", hidden, v.calls, offered)
-	case v.spec.Model.WarmStart == nil:
+	default:
 		v.warning("codec compact writes no list of tools where a single one is offered (%d of %d calls): the model knows its tool from a warm start or not at all", hidden, v.calls)
 	}
 }
@@ -243,7 +247,7 @@ func (v *verdict) replies() {
 
 // credited judges the batch.
 func (v *verdict) credited() error {
-	if v.step == nil {
+	if v.step == nil || v.spec.Trainable() != nil {
 		return nil
 	}
 	moved := false
