@@ -162,15 +162,6 @@ func TestAJudgesScoresReachTheirCalls(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).credited(spec.Credit{Assignment: "judge", Judge: &spec.Judge{URL: "http://judge/v1", Model: "m"}})
 	in := w.record(1, two(1, 1))
-	in.Judgments = w.judgments([]float64{10, 0}, []float64{0, 10})
-	b, _ := w.made(in)
-	require.Equal(t, in.Judgments, b.Judgments, "the batch says what it was made of")
-	calls := given(b)
-	require.Positive(t, calls[0][0][0])
-	require.Negative(t, calls[0][1][0])
-	require.Negative(t, calls[1][0][0])
-	require.Positive(t, calls[1][1][0])
-
 	for _, scores := range [][][]float64{{{1, 2}}, {{1, 2}, {1}}, {{1, 2}, {1, 2}, {1, 2}}} {
 		in.Judgments = w.judgments(scores...)
 		_, err := do[activities.AssignCreditResult](t, w.coordinator.AssignCredit, in)
@@ -179,4 +170,13 @@ func TestAJudgesScoresReachTheirCalls(t *testing.T) {
 	in.Judgments = ""
 	_, err := do[activities.AssignCreditResult](t, w.coordinator.AssignCredit, in)
 	requireFinal(t, err, "no judge has scored the calls of demo/train-1/0/0/1")
+
+	in.Judgments = w.judgments([]float64{10, 0}, []float64{0, 10})
+	b, _ := w.made(in)
+	require.Equal(t, in.Judgments, b.Judgments, "the batch says what it was made of")
+	calls := given(b)
+	require.Positive(t, calls[0][0][0])
+	require.Negative(t, calls[0][1][0])
+	require.Negative(t, calls[1][0][0])
+	require.Positive(t, calls[1][1][0])
 }

@@ -18,6 +18,7 @@ type Runs interface {
 	CreateRun(ctx context.Context, r record.Run) (record.Run, bool, error)
 	Run(ctx context.Context, name string) (record.Run, error)
 	FinishRun(ctx context.Context, name string, status record.Status, result []byte) error
+	ReopenRun(ctx context.Context, r record.Run) error
 }
 
 // Ledger keeps what a run produced. Every Put returns what stands under the
@@ -28,6 +29,8 @@ type Ledger interface {
 	PutStep(ctx context.Context, s record.Step) error
 	PutEvaluation(ctx context.Context, e record.Evaluation) error
 	PutQuarantine(ctx context.Context, q record.Quarantine) error
+	Quarantines(ctx context.Context, run, policy string) ([]record.Quarantine, error)
+	Steps(ctx context.Context, run, policy string) ([]record.Step, error)
 	judge.Judgments
 	Pointer
 }
@@ -36,6 +39,7 @@ type Ledger interface {
 type Pointer interface {
 	Promote(ctx context.Context, p record.Promotion) error
 	Promoted(ctx context.Context, run, policy string) (record.Promotion, error)
+	Promotion(ctx context.Context, run, policy, id string) (record.Promotion, error)
 	PutDecision(ctx context.Context, d record.Decision) error
 	Decision(ctx context.Context, run, policy, id string) (record.Decision, error)
 	Scores(ctx context.Context, run, policy string, kind trace.Kind, step int) ([]record.Score, error)
@@ -64,6 +68,7 @@ type Attempts interface {
 	Trajectories(ctx context.Context, addresses []trace.Address) ([]trace.Trajectory, error)
 	Spans(ctx context.Context, a trace.Address) ([]trace.Span, error)
 	Events(ctx context.Context, a trace.Address) ([]trace.Event, error)
+	Refusals(ctx context.Context, a trace.Address) ([]trace.Refusal, error)
 }
 
 // Blobs keeps content under its digest.

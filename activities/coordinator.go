@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"go.temporal.io/sdk/temporal"
+
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
@@ -47,11 +49,11 @@ func (c *Coordinator) PrepareRun(ctx context.Context, in PrepareRunInput) (_ Pre
 		return PrepareRunResult{}, fmt.Errorf("list search attributes: %w", err)
 	}
 	run, err := c.Runs.Run(ctx, in.Run)
-	if errors.Is(err, trace.ErrNotFound) {
+	if errors.Is(err, trace.ErrNotFound) || err == nil && run.Status == record.Refused {
 		run, err = c.create(ctx, in)
 	}
 	if err != nil {
-		return PrepareRunResult{}, fmt.Errorf("prepare run %s: %w", in.Run, err)
+		return PrepareRunResult{}, c.refuse(ctx, in, fmt.Errorf("prepare run %s: %w", in.Run, err))
 	}
 	if run.ExecutionID != in.ExecutionID {
 		return PrepareRunResult{}, invalid(fmt.Errorf("%w: %s (%s, started %s); choose another workflow id",
@@ -84,6 +86,27 @@ func (c *Coordinator) create(ctx context.Context, in PrepareRunInput) (record.Ru
 		Spec: text, Splits: splits, Status: record.Running, Created: time.Now(),
 	})
 	return run, err
+}
+
+// refuse puts on record that and why a run was refused, where err says that. It
+// returns err for the workflow: as refused, whose name is free.
+func (c *Coordinator) refuse(ctx context.Context, in PrepareRunInput, err error) error {
+	var refusal invalidError
+	if !errors.As(err, &refusal) {
+		return err
+	}
+	if !json.Valid(in.Spec) {
+		in.Spec = nil
+	}
+	now := time.Now()
+	_, _, failure := c.Runs.CreateRun(ctx, record.Run{
+		Name: in.Run, WorkflowID: in.WorkflowID, ExecutionID: in.ExecutionID, Spec: in.Spec, Status: record.Refused,
+		Result: record.Failure{Error: refusal.Error()}.Result(), Created: now, Finished: now,
+	})
+	if failure != nil {
+		return fmt.Errorf("record that run %s is refused: %w", in.Run, failure) // tried again, and refused again
+	}
+	return temporal.NewNonRetryableApplicationError(err.Error(), ErrTypeRefused, nil)
 }
 
 // keepCodec stores what the codec of a published model is made of, so that every
@@ -187,12 +210,24 @@ func (c *Coordinator) PublishVersion(ctx context.Context, v model.VersionID) err
 	return nil
 }
 
-// RecordStep puts a finished step on record.
+// RecordStep puts a finished step on record. One that is there with the same batch
+// stands.
 func (c *Coordinator) RecordStep(ctx context.Context, in RecordStepInput) (err error) {
 	defer settle(&err)
-	return standing(c.Ledger.PutStep(ctx, record.Step{
+	err = c.Ledger.PutStep(ctx, record.Step{
 		Run: in.Run, Policy: in.Policy, Step: in.Step, Batch: in.Batch, Metrics: in.Metrics, At: time.Now(),
-	}))
+	})
+	if !errors.Is(err, trace.ErrConflict) {
+		return err
+	}
+	all, failure := c.Ledger.Steps(ctx, in.Run, in.Policy)
+	if failure != nil {
+		return failure
+	}
+	if slices.ContainsFunc(all, func(s record.Step) bool { return s.Step == in.Step && s.Batch == in.Batch }) {
+		return nil
+	}
+	return standing(err)
 }
 
 // RecordEvaluation puts an evaluation on record.
@@ -205,8 +240,9 @@ func (c *Coordinator) RecordEvaluation(ctx context.Context, in RecordEvaluationI
 	}))
 }
 
-// FinishRun closes a run's record. A workflow that was refused its name, or
-// failed before it had a record, leaves things as they are.
+// FinishRun closes a run's record. A workflow that was refused its name or its spec
+// leaves things as they are. One that was reset closes the record again, in the way
+// that it ended last.
 func (c *Coordinator) FinishRun(ctx context.Context, in FinishRunInput) (err error) {
 	defer settle(&err)
 	run, err := c.Runs.Run(ctx, in.Run)
@@ -216,10 +252,20 @@ func (c *Coordinator) FinishRun(ctx context.Context, in FinishRunInput) (err err
 	if err != nil {
 		return fmt.Errorf("read run %s: %w", in.Run, err)
 	}
-	if run.ExecutionID != in.ExecutionID {
+	if run.ExecutionID != in.ExecutionID || run.Status == record.Refused {
 		return nil
 	}
-	return standing(c.Runs.FinishRun(ctx, in.Run, in.Status, in.Result))
+	err = c.Runs.FinishRun(ctx, in.Run, in.Status, in.Result)
+	if !errors.Is(err, trace.ErrConflict) {
+		return err
+	}
+	if run, err = c.Runs.Run(ctx, in.Run); err != nil {
+		return fmt.Errorf("read run %s: %w", in.Run, err)
+	}
+	if err := c.Runs.ReopenRun(ctx, run); err != nil {
+		return err // somebody else closes it at this moment; this is tried again
+	}
+	return c.Runs.FinishRun(ctx, in.Run, in.Status, in.Result)
 }
 
 // standing marks a conflict with what is on record as final: the record stays

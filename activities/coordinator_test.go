@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/temporal"
 
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/record"
@@ -64,10 +65,35 @@ func TestABadSpecIsRefusedWithAllItsFaults(t *testing.T) {
 			if json.Valid(in.Spec) { // what is no JSON does not reach an activity
 				_, err = do[activities.PrepareRunResult](t, w.coordinator.PrepareRun, in)
 			}
-			requireFinal(t, err, c.words...)
-			_, err = w.store.Run(t.Context(), "demo")
-			require.ErrorIs(t, err, trace.ErrNotFound)
+			if json.Valid(in.Spec) {
+				requireRefused(t, err, c.words...)
+			}
+			run, err := w.store.Run(t.Context(), "demo")
+			require.NoError(t, err)
+			require.Equal(t, record.Refused, run.Status)
+			for _, word := range c.words {
+				require.Contains(t, run.Failure().Error, word, "why is on record")
+			}
+			require.False(t, run.Finished.IsZero())
+			w.prepare(w.spec())
+			run, err = w.store.Run(t.Context(), "demo")
+			require.NoError(t, err)
+			require.Equal(t, record.Running, run.Status, "the name was free")
+			require.Empty(t, run.Result)
+			require.True(t, run.Finished.IsZero())
 		})
+	}
+}
+
+// requireRefused checks an error of a spec that was refused.
+func requireRefused(t *testing.T, err error, words ...string) {
+	t.Helper()
+	var failure *temporal.ApplicationError
+	require.ErrorAs(t, err, &failure)
+	require.Equal(t, activities.ErrTypeRefused, failure.Type())
+	require.True(t, failure.NonRetryable())
+	for _, word := range words {
+		require.Contains(t, err.Error(), word)
 	}
 }
 
@@ -139,5 +165,24 @@ func TestOnlyItsOwnExecutionFinishesARun(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, record.Completed, run.Status)
 	require.JSONEq(t, `{"steps":3}`, string(run.Result))
-	requireFinal(t, w.finish(execution, record.Failed, `{}`), "conflict")
+	require.NoError(t, w.finish(execution, record.Failed, `{"error":"no luck"}`), "it was reset, and ended again")
+	run, err = w.store.Run(t.Context(), "demo")
+	require.NoError(t, err)
+	require.Equal(t, record.Failed, run.Status)
+	require.Equal(t, "no luck", run.Failure().Error)
+}
+
+func TestARefusedRunIsNotFinished(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	in := w.request(w.spec())
+	in.Spec = json.RawMessage(`{}`)
+	_, err := do[activities.PrepareRunResult](t, w.coordinator.PrepareRun, in)
+	requireRefused(t, err)
+	require.NoError(t, w.finish(execution, record.Failed, `{"error":"refused"}`))
+	run, err := w.store.Run(t.Context(), "demo")
+	require.NoError(t, err)
+	require.Equal(t, record.Refused, run.Status)
+	first := w.prepare(w.spec()) // the same execution, reset once the cause was mended
+	require.NotEmpty(t, first.Splits)
 }

@@ -26,6 +26,13 @@ var ErrGroup = errors.New("bad group")
 // batch of a step that was recorded stands.
 func (c *Coordinator) AssignCredit(ctx context.Context, in AssignCreditInput) (_ AssignCreditResult, err error) {
 	defer settle(&err)
+	stands, err := c.Ledger.Batch(ctx, in.Run, in.Policy, in.Step)
+	if err == nil {
+		return AssignCreditResult{Batch: stands.Digest, Metrics: stands.Metrics}, nil
+	}
+	if !errors.Is(err, trace.ErrNotFound) {
+		return AssignCreditResult{}, fmt.Errorf("look for the batch of step %d: %w", in.Step, err)
+	}
 	run, err := c.Runs.Run(ctx, in.Run)
 	if err != nil {
 		return AssignCreditResult{}, fmt.Errorf("read run %s: %w", in.Run, err)
@@ -54,7 +61,7 @@ func (c *Coordinator) AssignCredit(ctx context.Context, in AssignCreditInput) (_
 	if err != nil {
 		return AssignCreditResult{}, fmt.Errorf("store the batch of step %d: %w", in.Step, err)
 	}
-	stands, _, err := c.Ledger.PutBatch(ctx, record.Batch{
+	stands, _, err = c.Ledger.PutBatch(ctx, record.Batch{
 		Run: in.Run, Policy: in.Policy, Step: in.Step, Digest: digest, Sequences: len(batch.Rows),
 		Tokens: int(metrics["batch/tokens"]), Trained: batch.Denominators.Tokens, Metrics: metrics,
 	})

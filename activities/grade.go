@@ -26,6 +26,13 @@ const (
 // judge fills in how the attempt ended and, unless a grader command decides,
 // its reward.
 func (r *Runner) judge(ctx context.Context, s spec.Spec, task tasks.Task, result agent.Result, a *trace.Attempt) error {
+	if err := r.grade(ctx, s, task, result, a); err != nil {
+		return err
+	}
+	return r.tellRefusals(ctx, a)
+}
+
+func (r *Runner) grade(ctx context.Context, s spec.Spec, task tasks.Task, result agent.Result, a *trace.Attempt) error {
 	a.Outcome, a.Result, a.Error = trace.Completed, result.Text, result.Note
 	if result.Failed() {
 		failed(a, s, result)
@@ -52,13 +59,15 @@ func (r *Runner) selfGraded(ctx context.Context, s spec.Spec, result agent.Resul
 	if err != nil {
 		return err
 	}
-	if ok {
-		a.Reward = &posted
-		return nil
-	}
 	reward, refusal := result.Reward, result.RewardError
-	if reward == nil && refusal == "" {
+	switch {
+	case ok:
+		reward, refusal = &posted, ""
+	case reward == nil && refusal == "":
 		reward, refusal = agent.LastReward(result.Text, s.Grader.Limit)
+	}
+	if least := s.Grader.Minimum; refusal == "" && reward != nil && least != nil && *reward < *least {
+		refusal = fmt.Sprintf("the reward %v is below grader.minimum %v", *reward, *least)
 	}
 	switch {
 	case refusal != "":
@@ -116,6 +125,9 @@ func (r *Runner) GradeRollout(ctx context.Context, in GradeRolloutInput) (_ Grad
 	}
 	if limit := v.spec.Grader.Limit; limit > 0 && math.Abs(reward) > limit {
 		return GradeRolloutResult{TaskFault: fmt.Sprintf("grader of attempt %s returned %v, beyond grader.limit %v", in.Address, reward, limit)}, nil
+	}
+	if least := v.spec.Grader.Minimum; least != nil && reward < *least {
+		return GradeRolloutResult{TaskFault: fmt.Sprintf("grader of attempt %s returned %v, below grader.minimum %v", in.Address, reward, *least)}, nil
 	}
 	err = r.Attempts.PutReward(ctx, trace.Reward{Address: in.Address, Name: finalReward, Value: reward, Source: "grader"})
 	if errors.Is(err, trace.ErrConflict) {

@@ -229,3 +229,43 @@ func TestABrokenGraderIsAClearErrorAndNoReward(t *testing.T) {
 	require.ErrorContains(t, err, "no such file", "what the grader wrote is quoted")
 	require.Nil(t, w.attempt(at(in, 1)).Reward)
 }
+
+func TestARewardBelowTheMinimumIsTheAgentsFailure(t *testing.T) {
+	t.Parallel()
+	for name, f := range map[string]agent.Func{
+		"posted":   func(_ context.Context, _ agent.Task, env agent.Env) (string, error) { return "text", env.Reward(-1) },
+		"returned": answers("-1"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			s := w.spec()
+			s.Grader, s.Agent.FailureReward = spec.Grader{Type: "agent", Minimum: new(float64)}, 0.25
+			w.prepare(s)
+			in := rollout(0, 0)
+			got, err := do[activities.RunAgentResult](t, w.runner(w.serve(w.gateway()), f).RunAgent, in)
+			require.NoError(t, err)
+			require.Equal(t, trace.AgentFailed, got.Outcome)
+			require.InDelta(t, 0.25, *got.Reward, 0)
+			require.Equal(t, "bad_reward: the reward -1 is below grader.minimum 0", w.attempt(at(in, 1)).Error)
+		})
+	}
+}
+
+func TestAGraderBelowTheMinimumIsAFaultOfTheTask(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	self, err := os.Executable()
+	require.NoError(t, err)
+	s := w.spec()
+	two := 2.0 // the grader gives 1
+	s.Grader = spec.Grader{Type: "command", Command: []string{self, "grade", filepath.Join(w.dir, "asked")}, Minimum: &two}
+	w.prepare(s)
+	runner := w.runner("", answers("anything"))
+	in := rollout(0, 0)
+	run, err := do[activities.RunAgentResult](t, runner.RunAgent, in)
+	require.NoError(t, err)
+	got, err := do[activities.GradeRolloutResult](t, runner.GradeRollout, activities.GradeRolloutInput{Address: at(in, run.Attempt), Index: 0})
+	require.NoError(t, err)
+	require.Contains(t, got.TaskFault, "returned 1, below grader.minimum 2")
+}

@@ -12,6 +12,10 @@ import (
 // ErrTypeInvalid is the type of the application errors that trying again cannot mend.
 const ErrTypeInvalid = "Invalid"
 
+// ErrTypeRefused is the type of the error of a run whose spec was refused, before
+// anything began under its name.
+const ErrTypeRefused = "Refused"
+
 // PrepareRunInput is the spec as it was given, and who asks.
 type PrepareRunInput struct {
 	Spec        json.RawMessage `json:"spec"`
@@ -196,6 +200,9 @@ type DecidePromotionInput struct {
 // DecidePromotionResult is that decision; nothing has moved yet.
 type DecidePromotionResult struct {
 	Decision model.Decision `json:"decision"`
+	// Verdict is what came of the decision, if it was on record already: "promoted",
+	// or one that RecordDecision or PromoteVersion put there.
+	Verdict string `json:"verdict,omitempty"`
 }
 
 // RecordDecisionInput puts a decision on record that moves nothing.
@@ -204,6 +211,14 @@ type RecordDecisionInput struct {
 	Policy   string         `json:"policy"`
 	Decision model.Decision `json:"decision"`
 	Verdict  string         `json:"verdict"` // "refused", "rejected by …", "timed_out", "superseded by …"
+}
+
+// RecordDecisionResult is empty where the decision is now on record.
+type RecordDecisionResult struct {
+	// Verdict is what was on record instead, and stands.
+	Verdict string `json:"verdict,omitempty"`
+	// Standing is the version that is promoted then, -1 for none.
+	Standing int `json:"standing,omitempty"`
 }
 
 // QuarantineTaskInput puts on record that a task can't be trained on.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,9 +24,13 @@ const (
 
 // DecidePromotion compares a candidate with the version that the pointer stands
 // at, task by task on the gate split. Nothing moves. A candidate that can't be
-// compared is refused: an evaluation that lacks a rollout never promotes.
+// compared is refused: an evaluation that lacks a rollout never promotes. A decision
+// that is on record is returned as it stands.
 func (c *Coordinator) DecidePromotion(ctx context.Context, in DecidePromotionInput) (_ DecidePromotionResult, err error) {
 	defer settle(&err)
+	if before, ok, err := c.decided(ctx, in.Run, in.Policy, in.Candidate); ok || err != nil {
+		return DecidePromotionResult{before.decision, before.verdict}, err
+	}
 	run, err := c.Runs.Run(ctx, in.Run)
 	if err != nil {
 		return DecidePromotionResult{}, fmt.Errorf("read run %s: %w", in.Run, err)
@@ -39,13 +44,13 @@ func (c *Coordinator) DecidePromotion(ctx context.Context, in DecidePromotionInp
 	}
 	stands, err := c.Ledger.Promoted(ctx, in.Run, in.Policy)
 	if errors.Is(err, trace.ErrNotFound) {
-		return DecidePromotionResult{model.Unpaired(in.Candidate, -1, "no version is promoted that it could be compared with")}, nil
+		return DecidePromotionResult{Decision: model.Unpaired(in.Candidate, -1, "no version is promoted that it could be compared with")}, nil
 	}
 	if err != nil {
 		return DecidePromotionResult{}, fmt.Errorf("read the promoted version of run %s: %w", in.Run, err)
 	}
 	if stands.Version == in.Candidate {
-		return DecidePromotionResult{model.Unpaired(in.Candidate, stands.Version, "it is promoted already")}, nil
+		return DecidePromotionResult{Decision: model.Unpaired(in.Candidate, stands.Version, "it is promoted already")}, nil
 	}
 	g := gate{tasks: run.Splits[trace.Gate].Count, samples: s.Evaluation.Samples}
 	rewards, obstacle, err := c.gateRewards(ctx, in, g, in.Candidate)
@@ -57,13 +62,13 @@ func (c *Coordinator) DecidePromotion(ctx context.Context, in DecidePromotionInp
 		return DecidePromotionResult{}, err
 	}
 	if obstacle = cmp.Or(obstacle, other); obstacle != "" {
-		return DecidePromotionResult{model.Unpaired(in.Candidate, stands.Version, obstacle)}, nil
+		return DecidePromotionResult{Decision: model.Unpaired(in.Candidate, stands.Version, obstacle)}, nil
 	}
 	d, err := model.DecidePaired(in.Candidate, stands.Version, rewards, baseline, s.Promotion.Margin, s.Promotion.Significance)
 	if err != nil {
 		return DecidePromotionResult{}, invalid(err)
 	}
-	return DecidePromotionResult{d}, nil
+	return DecidePromotionResult{Decision: d}, nil
 }
 
 // gate is what a whole evaluation on the gate split has.
@@ -153,32 +158,60 @@ func (c *Coordinator) promotionRefused(ctx context.Context, p record.Promotion, 
 	return PromoteVersionResult{Standing: stands.Version, Reason: d.Reason}, err
 }
 
-// RecordDecision puts a decision on record that moves nothing.
-func (c *Coordinator) RecordDecision(ctx context.Context, in RecordDecisionInput) (err error) {
+// RecordDecision puts a decision on record that moves nothing. A decision about the
+// candidate that is on record already stands, and is returned where it is another.
+func (c *Coordinator) RecordDecision(ctx context.Context, in RecordDecisionInput) (_ RecordDecisionResult, err error) {
 	defer settle(&err)
 	d, verdict := in.Decision, in.Verdict
-	if why, ok := strings.CutPrefix(verdict, "refused: "); ok {
+	if why, ok := strings.CutPrefix(verdict, "refused: "); ok { // as workflows said it before Decision.Obstacle carried it
 		d.Obstacle, verdict = why, "refused"
 	}
-	d.Accept = false
-	evidence, err := json.Marshal(in.Decision)
+	evidence, err := json.Marshal(d)
 	if err != nil {
-		return fmt.Errorf("encode the decision about version %d: %w", d.Candidate, err)
+		return RecordDecisionResult{}, fmt.Errorf("encode the decision about version %d: %w", d.Candidate, err)
 	}
-	return standing(c.Ledger.PutDecision(ctx, record.Decision{
-		Run: in.Run, Policy: in.Policy, DecisionID: fmt.Sprintf("gate-%d", d.Candidate), Candidate: d.Candidate, Promoted: d.Promoted,
+	d.Accept = false // as the reason says it
+	err = c.Ledger.PutDecision(ctx, record.Decision{
+		Run: in.Run, Policy: in.Policy, DecisionID: decisionID(d.Candidate), Candidate: d.Candidate, Promoted: d.Promoted,
 		Verdict: verdict, Reason: d.Reason(), Evidence: evidence, At: time.Now(),
-	}))
+	})
+	if !errors.Is(err, trace.ErrConflict) {
+		return RecordDecisionResult{}, err
+	}
+	before, ok, failure := c.decided(ctx, in.Run, in.Policy, d.Candidate)
+	if failure != nil || !ok {
+		return RecordDecisionResult{}, cmp.Or(failure, standing(err))
+	}
+	stands, err := c.Ledger.Promoted(ctx, in.Run, in.Policy)
+	if errors.Is(err, trace.ErrNotFound) {
+		stands.Version, err = -1, nil
+	}
+	return RecordDecisionResult{Verdict: before.verdict, Standing: stands.Version}, err
 }
 
-// RecordQuarantine puts on record that a task can't be trained on.
+// RecordQuarantine puts on record that a task can't be trained on. Why it was found
+// so for the first time stays on record.
 func (c *Coordinator) RecordQuarantine(ctx context.Context, in QuarantineTaskInput) (err error) {
 	defer settle(&err)
 	kind := trace.Train
 	if in.Reserve {
 		kind = trace.Reserve
 	}
-	return standing(c.Ledger.PutQuarantine(ctx, record.Quarantine{
+	q := record.Quarantine{
 		Run: in.Run, Policy: in.Policy, Step: in.Step, Kind: kind, Task: in.Task, Index: in.Index, Reason: in.Reason, At: time.Now(),
-	}))
+	}
+	err = c.Ledger.PutQuarantine(ctx, q)
+	if !errors.Is(err, trace.ErrConflict) {
+		return err
+	}
+	all, failure := c.Ledger.Quarantines(ctx, in.Run, in.Policy)
+	if failure != nil {
+		return failure
+	}
+	if slices.ContainsFunc(all, func(s record.Quarantine) bool {
+		return s.Step == q.Step && s.Kind == q.Kind && s.Task == q.Task && s.Index == q.Index
+	}) {
+		return nil
+	}
+	return standing(err)
 }

@@ -274,11 +274,14 @@ func TestAPromotionOfWhatTheDecisionDidNotSayIsFinal(t *testing.T) {
 	requireFinal(t, err, "conflict")
 }
 
-// recordDecision executes RecordDecision, which returns nothing but an error.
-func (w *world) recordDecision(d model.Decision, verdict string) error {
-	f := w.coordinator.RecordDecision
-	_, err := environment(f, nil).ExecuteActivity(f, activities.RecordDecisionInput{Run: "demo", Policy: model.DefaultPolicy, Decision: d, Verdict: verdict})
-	return err
+// recordDecision puts a decision on record that moved nothing.
+func (w *world) recordDecision(d model.Decision, verdict string) activities.RecordDecisionResult {
+	w.t.Helper()
+	r, err := do[activities.RecordDecisionResult](w.t, w.coordinator.RecordDecision, activities.RecordDecisionInput{
+		Run: "demo", Policy: model.DefaultPolicy, Decision: d, Verdict: verdict,
+	})
+	require.NoError(w.t, err)
+	return r
 }
 
 func TestDecisionsThatMoveNothingAreOnRecordWithTheirReason(t *testing.T) {
@@ -286,15 +289,22 @@ func TestDecisionsThatMoveNothingAreOnRecordWithTheirReason(t *testing.T) {
 	w := judged(t, nil)
 	accepted := model.Decision{Candidate: 3, Promoted: 0, Reward: 0.5, Accept: true}
 	for range 2 {
-		require.NoError(t, w.recordDecision(model.Decision{Candidate: 1}, "refused: no grader"))
-		require.NoError(t, w.recordDecision(model.Decision{Candidate: 2, Tasks: 5, PValue: 0.25, Significance: 0.1}, "refused"))
-		require.NoError(t, w.recordDecision(accepted, "rejected by ada@host: too slow"))
+		require.Zero(t, w.recordDecision(model.Decision{Candidate: 1, Obstacle: "no grader"}, "refused"))
+		require.Zero(t, w.recordDecision(model.Decision{Candidate: 2, Tasks: 5, PValue: 0.25, Significance: 0.1}, "refused"))
+		require.Zero(t, w.recordDecision(accepted, "rejected by ada@host: too slow"))
+		require.Zero(t, w.recordDecision(model.Decision{Candidate: 4}, "refused: by a workflow of old"))
 	}
-	requireFinal(t, w.recordDecision(accepted, "timed_out"), "rejected by ada@host")
+	require.Equal(t, activities.RecordDecisionResult{Verdict: "rejected by ada@host: too slow"}, w.recordDecision(accepted, "timed_out"), "the first one stands")
 	got, err := w.store.Decisions(t.Context(), "demo", model.DefaultPolicy)
 	require.NoError(t, err)
-	require.Len(t, got, 3)
+	require.Len(t, got, 4)
 	require.Equal(t, []string{"refused", "version 1 refused: no grader"}, []string{got[0].Verdict, got[0].Reason})
+	require.Equal(t, []string{"refused", "version 4 refused: by a workflow of old"}, []string{got[3].Verdict, got[3].Reason})
+	for i, obstacle := range map[int]string{0: "no grader", 3: "by a workflow of old"} {
+		var evidence model.Decision
+		require.NoError(t, json.Unmarshal(got[i].Evidence, &evidence))
+		require.Equal(t, obstacle, evidence.Obstacle, "the evidence says why")
+	}
 	require.Contains(t, got[1].Reason, "p = 0.25, at most 0.1")
 	require.Equal(t, "rejected by ada@host: too slow", got[2].Verdict)
 	require.Contains(t, got[2].Reason, "version 3 refused", "whatever the rule said")
@@ -316,7 +326,7 @@ func TestQuarantinedTasksAreOnRecordOnce(t *testing.T) {
 	require.NoError(t, put(false, "no grader"))
 	require.NoError(t, put(false, "no grader"))
 	require.NoError(t, put(true, "no grader"))
-	requireFinal(t, put(false, "bad luck"), "conflict")
+	require.NoError(t, put(false, "bad luck"), "found so again for another reason")
 	got, err := w.store.Quarantines(t.Context(), "demo", model.DefaultPolicy)
 	require.NoError(t, err)
 	require.Len(t, got, 2)

@@ -69,6 +69,7 @@ func (r *Runner) RunAgent(ctx context.Context, in RunAgentInput) (_ RunAgentResu
 	}
 	a := trace.Attempt{Address: address, TaskID: task.ID}
 	result, err := r.launch(ctx, launcher, v, task, address, key)
+	a.Output = result.Output
 	if err == nil && result.Failure.Unclear() {
 		err = r.suspect(ctx, address, &result)
 		a.Failure = string(result.Failure)
@@ -123,7 +124,7 @@ func (r *Runner) begin(ctx context.Context, in RunAgentInput, taskID string, ter
 
 // launch runs the agent behind the forwarder and reports that it lives.
 func (r *Runner) launch(ctx context.Context, l agent.Launcher, v *volume, task tasks.Task, address trace.Address, key string) (agent.Result, error) {
-	session, err := r.Forwarder.Open(ctx, address)
+	session, err := r.Forwarder.Open(ctx, address, key)
 	if err != nil {
 		return agent.Result{}, err
 	}

@@ -6,9 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os/exec"
 	"syscall"
 	"time"
+
+	"github.com/fulgurite/fulgurite/trace"
 )
 
 // ErrNotStarted is wrapped when the program could not be started: it isn't there
@@ -56,13 +59,13 @@ func (c Command) Launch(ctx context.Context, job Job) (Result, error) {
 	}
 	result, err := c.run(ctx, job, home, task)
 	if err != nil {
-		return Result{}, job.infrastructure(err)
+		return Result{Output: result.Output}, job.infrastructure(err)
 	}
 	return result, nil
 }
 
 // run starts the shim and lets go of its lifeline when the agent has to end.
-func (c Command) run(ctx context.Context, job Job, home *home, task []byte) (Result, error) {
+func (c Command) run(ctx context.Context, job Job, home *home, task []byte) (result Result, err error) {
 	tooMuch := &exceeded{OutputLimit, fmt.Sprintf("wrote more than %d bytes", job.Limits.OutputBytes)}
 	m := &meter{limit: job.Limits.OutputBytes, began: time.Now(), progress: job.progressed}
 	limits, stop := limited(ctx, job, m.quiet)
@@ -72,12 +75,13 @@ func (c Command) run(ctx context.Context, job Job, home *home, task []byte) (Res
 	m.over = func() { end(tooMuch) }
 
 	stdout, stderr := &lastLine{meter: m}, &lastBytes{meter: m}
+	var printed, complained ends
 	s, err := startShim(c.Args, job.Limits.MemoryBytes, home.lock, func(cmd *exec.Cmd) {
 		cmd.Env = environment(job, home.path, task)
 		if cmd.Dir = job.Directory; cmd.Dir == "" {
 			cmd.Dir = home.path
 		}
-		cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(task), stdout, stderr
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(task), io.MultiWriter(stdout, &printed), io.MultiWriter(stderr, &complained)
 	})
 	if err != nil {
 		return Result{}, err
@@ -86,6 +90,10 @@ func (c Command) run(ctx context.Context, job Job, home *home, task []byte) (Res
 		end(err)
 	}
 	report, err := s.wait(bounded)
+	// Nobody writes any more.
+	defer func() {
+		result.Output.Stdout, result.Output.Stderr = printed.text(), complained.text()
+	}()
 	var over *exceeded
 	switch cause := context.Cause(bounded); {
 	case errors.As(cause, &over) && err == nil:
@@ -103,7 +111,7 @@ func (c Command) run(ctx context.Context, job Job, home *home, task []byte) (Res
 	case report.Code != 0:
 		return failure(Exit, fmt.Sprintf("exit code %d", report.Code), report, stderr), nil
 	}
-	return Result{Text: stdout.text(), Stderr: stderr.text()}, nil
+	return Result{Text: stdout.text(), Stderr: stderr.text(), Output: trace.Output{LinesBefore: stdout.before()}}, nil
 }
 
 // signalled says whose failure it is that a signal ended the agent, when it was not

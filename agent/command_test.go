@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/trace"
 )
 
 func launch(t *testing.T, j agent.Job, role ...string) agent.Result {
@@ -44,7 +45,9 @@ func start(ctx context.Context, l agent.Launcher, j agent.Job) <-chan launched {
 func TestCommandReadsItsTaskAndItsLastLineIsTheResult(t *testing.T) {
 	t.Parallel()
 	got := launch(t, job("demo"), "echo")
-	require.Equal(t, agent.Result{Text: "6*7", Stderr: "a remark"}, got)
+	want := agent.Result{Text: "6*7", Stderr: "a remark"}
+	want.Output = trace.Output{Stdout: "thinking about t17\n6*7 \n\n  \n", Stderr: "a remark", LinesBefore: 1}
+	require.Equal(t, want, got)
 	require.False(t, got.Failed())
 }
 
@@ -212,7 +215,7 @@ func TestWhatAnAgentLeavesBehindIsEnded(t *testing.T) {
 	j.Environment = w.environment()
 	end := start(t.Context(), agent.Command{Args: acting("parent", "return"), Scratch: t.TempDir()}, j)
 	lives := w.hear(t, 3)
-	require.Equal(t, launched{result: agent.Result{Text: "done"}}, <-end)
+	require.Equal(t, launched{result: agent.Result{Text: "done", Output: trace.Output{Stdout: "done\n"}}}, <-end)
 	for _, l := range lives {
 		l.requireDead(t)
 	}

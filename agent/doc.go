@@ -24,6 +24,14 @@
 // made again. A session also ends the agent: when the gateway says that
 // a later attempt has begun, and when the agent goes on asking beyond its limits.
 //
+// It passes on nothing without the attempt's key: who does not hold that, such as the
+// agent of another attempt, changes nothing of the session. And nobody holds up its end:
+// a request has a minute to come whole, and is broken off when the session ends.
+//
+// It passes on nothing without the attempt's key: who does not hold that, such as the
+// agent of another attempt, changes nothing of the session. And nobody holds up its end:
+// a request has a minute to come whole, and is broken off when the session ends.
+//
 // An agent that somebody else starts, such as a workflow of theirs, is told a [Brief]
 // and asks through a session that was lent ([Forwarder.Lend]). Whoever hears of its
 // end has that session settled ([Settle]); a worker that is gone can't say that there

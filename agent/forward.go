@@ -64,14 +64,21 @@ type exchange struct {
 
 // forward answers the agent with the gateway's reply, asking for as long as it takes.
 func (s *Session) forward(w http.ResponseWriter, r *http.Request) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, requestBytes))
+	done, err := s.await(r.Context())
+	if errors.Is(err, errAtOnce) {
+		turnAway(w, r, http.StatusTooManyRequests, "too_many_requests", fmt.Sprintf("an attempt may have %d requests under way", mostAtOnce+mostWaiting))
+		return
+	}
 	if err != nil {
-		var tooLarge *http.MaxBytesError
-		if errors.As(err, &tooLarge) {
-			refuse(w, http.StatusRequestEntityTooLarge, "request_too_large",
-				fmt.Sprintf("a request may have %d bytes", requestBytes))
-		}
-		return // otherwise the agent is gone
+		panic(http.ErrAbortHandler) // how a handler breaks its connection off
+	}
+	defer done()
+	body, err := s.receive(w, r)
+	if errors.Is(err, errRefused) {
+		return
+	}
+	if err != nil {
+		panic(http.ErrAbortHandler)
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
@@ -153,7 +160,7 @@ func (x *exchange) giveUp(err error) {
 	case cause == nil:
 		x.session.visible(err)
 	}
-	panic(http.ErrAbortHandler) // how a handler breaks its connection off
+	panic(http.ErrAbortHandler)
 }
 
 // ask tries once, for as long as the gateway is there. After an error nothing has

@@ -44,6 +44,9 @@ type Forwarder struct {
 	probes    *http.Transport // keeps no connection
 	served    chan struct{}   // closed when the server has ended
 
+	closing context.Context // ends when Close begins
+	close   context.CancelFunc
+
 	vigilance vigilance
 	vigils    sync.WaitGroup
 
@@ -79,6 +82,7 @@ func NewForwarder(ctx context.Context, target func() string, log *zap.Logger, op
 		vigil:     map[string]*vigil{},
 	}
 	f.probes.DisableKeepAlives = true
+	f.closing, f.close = context.WithCancel(context.WithoutCancel(ctx))
 	f.server = &http.Server{
 		Handler:           http.HandlerFunc(f.serve),
 		ReadHeaderTimeout: time.Minute, // agents are local; only a broken one is slower
@@ -112,29 +116,33 @@ func newTransport() *http.Transport {
 // URL is where agents reach the forwarder, without a path.
 func (f *Forwarder) URL() string { return "http://" + f.at }
 
-// Open lets the attempt's requests pass until the session is closed or ctx ends.
-// An attempt has at most one open session.
-func (f *Forwarder) Open(ctx context.Context, address trace.Address) (*Session, error) {
+// Open lets those of the attempt's requests pass that hold its key, until the session
+// is closed or ctx ends. An attempt has at most one open session.
+func (f *Forwarder) Open(ctx context.Context, address trace.Address, key string) (*Session, error) {
+	return f.open(newSession(ctx, f, address, key))
+}
+
+func (f *Forwarder) open(s *Session) (*Session, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed {
-		return nil, fmt.Errorf("open session %s: %w", address, errForwarderClosed)
+		return nil, fmt.Errorf("open session %s: %w", s.address, errForwarderClosed)
 	}
-	if f.sessions[address] != nil {
-		return nil, fmt.Errorf("open session %s: it is open already", address)
+	if f.sessions[s.address] != nil {
+		return nil, fmt.Errorf("open session %s: it is open already", s.address)
 	}
-	s := newSession(ctx, f, address)
-	f.sessions[address] = s
+	f.sessions[s.address] = s
 	return s, nil
 }
 
 // Close stops listening and lets replies in flight finish until ctx ends, then
-// breaks them off. Sessions that are still open are tainted, since their agents
+// breaks them off. Requests that have not come whole are broken off at once. Sessions that are still open are tainted, since their agents
 // can no longer ask; closing them first is the orderly way.
 func (f *Forwarder) Close(ctx context.Context) error {
 	f.mu.Lock()
 	f.closed = true
 	f.mu.Unlock()
+	f.close()
 	err := f.server.Shutdown(ctx)
 
 	f.mu.Lock()
@@ -173,11 +181,12 @@ func (f *Forwarder) session(address trace.Address) *Session {
 	return f.sessions[address]
 }
 
-// serve answers one request of an agent.
+// serve answers one request of an agent. Who does not hold the key of an attempt
+// touches nothing of it.
 func (f *Forwarder) serve(w http.ResponseWriter, r *http.Request) {
 	address, ok := pathAddress(r.URL)
 	if !ok {
-		refuse(w, http.StatusNotFound, "not_found", "only paths under /r/ and an attempt's address are served here")
+		turnAway(w, r, http.StatusNotFound, "not_found", "this URL is that of no attempt: use the base URL that the agent is given (OPENAI_BASE_URL)")
 		return
 	}
 	s := f.session(address)
@@ -185,8 +194,12 @@ func (f *Forwarder) serve(w http.ResponseWriter, r *http.Request) {
 		settle(w, r, s)
 		return
 	}
+	if s != nil && !s.admits(r) {
+		turnAway(w, r, http.StatusUnauthorized, "invalid_api_key", "this is not the key of the attempt: send the one that the agent is given, as Authorization: Bearer KEY, or as X-Api-Key")
+		return
+	}
 	if s == nil || !s.enter() {
-		refuse(w, http.StatusGone, "attempt_closed", "attempt "+address.String()+" is not running here")
+		turnAway(w, r, http.StatusGone, "attempt_closed", "this attempt is not running here any more")
 		return
 	}
 	defer s.leave()

@@ -44,7 +44,7 @@ func TestForwarderServesOpenSessionsOnly(t *testing.T) {
 	g := newGateway(t, says(http.StatusOK, "never"))
 	f := newForwarder(t, g.at)
 	s := open(t, f)
-	_, err := f.Open(t.Context(), job("demo").Address)
+	_, err := f.Open(t.Context(), job("demo").Address, "key")
 	require.ErrorContains(t, err, "open already")
 
 	status := func(path string) (int, string) {
@@ -84,7 +84,7 @@ func TestForwarderServesOpenSessionsOnly(t *testing.T) {
 	require.Equal(t, http.StatusGone, got, "after it was closed")
 	require.Equal(t, "attempt_closed", code)
 	require.Empty(t, g.asked)
-	_, err = f.Open(t.Context(), job("demo").Address)
+	_, err = f.Open(t.Context(), job("demo").Address, "key")
 	require.NoError(t, err, "a closed session can be opened anew")
 }
 
@@ -138,6 +138,7 @@ func TestRetriesOfTheClientAndOfTheForwarderAddUp(t *testing.T) {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.BaseURL()+"/chat/completions", strings.NewReader("a question"))
 		require.NoError(t, err)
 		r.Close = true
+		r.Header.Set("Authorization", "Bearer key")
 		r.Header.Set("X-Stainless-Retry-Count", strconv.Itoa(retries))
 		response, err := http.DefaultClient.Do(r)
 		require.NoError(t, err)
@@ -244,7 +245,7 @@ func TestEndOfTheAttemptBreaksOffWhatIsInFlight(t *testing.T) {
 	require.False(t, s.Tainted(), "the agent had ended")
 
 	ctx, cancel := context.WithCancelCause(t.Context())
-	s, err := f.Open(ctx, job("demo").Address)
+	s, err := f.Open(ctx, job("demo").Address, "key")
 	require.NoError(t, err)
 	answer = asking(t.Context(), s, "a question")
 	within(t, g.asked)
@@ -273,7 +274,7 @@ func TestForwarderDrainsBeforeItCloses(t *testing.T) {
 	require.Equal(t, reply{status: http.StatusOK, body: "an answer"}, within(t, answer))
 	require.NoError(t, within(t, closed))
 	require.True(t, s.Tainted(), "its agent would find nobody")
-	_, err = f.Open(t.Context(), job("other").Address)
+	_, err = f.Open(t.Context(), job("other").Address, "key")
 	require.ErrorContains(t, err, "forwarder closed")
 	require.NoError(t, f.Close(context.Background()), "closing again does nothing")
 }
@@ -298,7 +299,7 @@ func TestSessionsOfOneForwarderKnowNothingOfEachOther(t *testing.T) {
 	g := newGateway(t, says(http.StatusInternalServerError, ""), says(http.StatusOK, ""))
 	f := newForwarder(t, g.at)
 	s := open(t, f)
-	other, err := f.Open(t.Context(), job("other").Address)
+	other, err := f.Open(t.Context(), job("other").Address, "key")
 	require.NoError(t, err)
 	defer other.Close()
 	ask(t.Context(), s, "")

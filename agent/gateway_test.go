@@ -111,7 +111,7 @@ func newForwarder(t *testing.T, target func() string) *agent.Forwarder {
 
 func open(t *testing.T, f *agent.Forwarder) *agent.Session {
 	t.Helper()
-	s, err := f.Open(t.Context(), job("demo").Address)
+	s, err := f.Open(t.Context(), job("demo").Address, "key")
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
 	return s
@@ -155,7 +155,13 @@ func listen(t *testing.T, s *agent.Session) (lines <-chan string, end <-chan err
 	go func() {
 		defer close(l)
 		client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
-		response, err := client.Post(s.BaseURL()+"/chat/completions", "application/json", strings.NewReader(`{"stream":true}`))
+		r, err := http.NewRequest(http.MethodPost, s.BaseURL()+"/chat/completions", strings.NewReader(`{"stream":true}`))
+		if err != nil {
+			e <- err
+			return
+		}
+		r.Header.Set("X-Api-Key", "key")
+		response, err := client.Do(r)
 		if err != nil {
 			e <- err
 			return

@@ -30,7 +30,7 @@ func TestHooksRunAroundTheAgentInItsHome(t *testing.T) {
 	got, err := l.Launch(t.Context(), j)
 	require.NoError(t, err)
 	prepared := `demo/train-3/17/2 {"id":"t17","input":"6*7","metadata":{"level":"easy"}}`
-	require.Equal(t, agent.Result{Text: prepared}, got)
+	require.Equal(t, agent.Result{Text: prepared, Output: trace.Output{Stdout: prepared}}, got)
 	after, err := os.ReadFile(out)
 	require.NoError(t, err)
 	require.Equal(t, "completed "+prepared+" by the agent\n", string(after))

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"crypto/subtle"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -30,23 +29,24 @@ type Settlement struct {
 // long. It is tainted by the end of the forwarder, as any other, and what an agent
 // asks of a forwarder that is gone is answered by nobody: both count as faults.
 func (f *Forwarder) Lend(address trace.Address, key string, long time.Duration) (*Session, error) {
-	s, err := f.Open(context.Background(), address)
-	if err != nil {
+	s := newSession(context.Background(), f, address, key)
+	s.lent = true
+	if _, err := f.open(s); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.key, s.expiry = key, time.AfterFunc(long, s.Close)
+	s.expiry = time.AfterFunc(long, s.Close)
 	return s, nil
 }
 
 // settle closes a session that was lent and answers with its Settlement.
 func settle(w http.ResponseWriter, r *http.Request, s *Session) {
-	key := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
-	if s == nil || s.lentKey() == "" || subtle.ConstantTimeCompare([]byte(key), []byte(s.lentKey())) != 1 {
-		refuse(w, http.StatusNotFound, "not_found", "no such session was lent here under this key")
+	if s == nil || !s.lent || !s.admits(r) {
+		turnAway(w, r, http.StatusNotFound, "not_found", "no such session was lent here under this key")
 		return
 	}
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(refusalTime)) // it has no body to wait for
 	var out Settlement
 	var over *exceeded
 	if errors.As(context.Cause(s.ctx), &over) {
@@ -59,12 +59,6 @@ func settle(w http.ResponseWriter, r *http.Request, s *Session) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(out) // who left asks in vain: then it counts as a fault
-}
-
-func (s *Session) lentKey() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.key
 }
 
 // settleWait is how long a forwarder may take to settle: it may have to find out

@@ -15,7 +15,7 @@ import (
 
 func lend(t *testing.T, f *agent.Forwarder) *agent.Session {
 	t.Helper()
-	s, err := f.Lend(job("demo").Address, "secret", time.Hour)
+	s, err := f.Lend(job("demo").Address, "key", time.Hour)
 	require.NoError(t, err)
 	return s
 }
@@ -26,11 +26,11 @@ func TestLentSessionStaysOpenUntilItIsSettled(t *testing.T) {
 	f := newForwarder(t, g.at)
 	s := lend(t, f)
 	require.Equal(t, "an answer", ask(t.Context(), s, "a question").body)
-	got, err := agent.Settle(t.Context(), s.BaseURL(), "secret")
+	got, err := agent.Settle(t.Context(), s.BaseURL(), "key")
 	require.NoError(t, err)
 	require.Equal(t, agent.Settlement{}, got)
 	require.Equal(t, http.StatusGone, ask(t.Context(), s, "another").status)
-	_, err = agent.Settle(t.Context(), s.BaseURL(), "secret")
+	_, err = agent.Settle(t.Context(), s.BaseURL(), "key")
 	require.ErrorContains(t, err, "404", "what it saw is known once")
 	lend(t, f)
 }
@@ -46,7 +46,7 @@ func TestOnlyWhoHasTheKeySettles(t *testing.T) {
 		require.ErrorContains(t, err, "404")
 	}
 	require.Equal(t, http.StatusOK, ask(t.Context(), s, "a question").status)
-	other, err := f.Open(t.Context(), job("other").Address)
+	other, err := f.Open(t.Context(), job("other").Address, "key")
 	require.NoError(t, err)
 	defer other.Close()
 	_, err = agent.Settle(t.Context(), other.BaseURL(), "")
@@ -73,7 +73,7 @@ func TestSettlementTellsWhatTheAgentSaw(t *testing.T) {
 			for range c.asks {
 				ask(t.Context(), s, "a question")
 			}
-			got, err := agent.Settle(t.Context(), s.BaseURL(), "secret")
+			got, err := agent.Settle(t.Context(), s.BaseURL(), "key")
 			require.NoError(t, err)
 			require.True(t, c.check(got), "%+v", got)
 		})
@@ -86,24 +86,24 @@ func TestSessionOfAWorkerThatIsGoneCanNotBeSettled(t *testing.T) {
 	require.NoError(t, err)
 	s := lend(t, f)
 	require.NoError(t, f.Close(context.Background()))
-	_, err = agent.Settle(t.Context(), s.BaseURL(), "secret")
+	_, err = agent.Settle(t.Context(), s.BaseURL(), "key")
 	require.Error(t, err)
 }
 
 func TestLentSessionEndsByItself(t *testing.T) {
 	t.Parallel()
 	f := newForwarder(t, newGateway(t, silent).at)
-	s, err := f.Lend(job("demo").Address, "secret", time.Millisecond)
+	s, err := f.Lend(job("demo").Address, "key", time.Millisecond)
 	require.NoError(t, err)
 	within(t, s.Context().Done())
 	require.Eventually(t, func() bool {
-		again, err := f.Lend(job("demo").Address, "secret", time.Hour)
+		again, err := f.Lend(job("demo").Address, "key", time.Hour)
 		if err == nil {
 			again.Close()
 		}
 		return err == nil
 	}, patience, time.Millisecond, "it is forgotten")
-	_, err = agent.Settle(t.Context(), s.BaseURL(), "secret")
+	_, err = agent.Settle(t.Context(), s.BaseURL(), "key")
 	require.Error(t, err)
 	require.False(t, errors.Is(err, context.DeadlineExceeded))
 }

@@ -39,6 +39,7 @@ type lastLine struct {
 	meter   *meter
 	last    []byte // the last complete line that isn't blank
 	current []byte // what has come of the line after it
+	lines   int    // complete ones that aren't blank
 }
 
 func (l *lastLine) Write(p []byte) (int, error) {
@@ -54,6 +55,7 @@ func (l *lastLine) Write(p []byte) (int, error) {
 		}
 		if len(bytes.TrimSpace(l.current)) > 0 {
 			l.last, l.current = l.current, l.last
+			l.lines++
 		}
 		l.current, rest = l.current[:0], after
 	}
@@ -65,6 +67,14 @@ func (l *lastLine) text() string {
 		line = bytes.TrimSpace(l.last)
 	}
 	return head(string(line), resultBytes)
+}
+
+// before is how many lines that aren't blank stand before the one that is the text.
+func (l *lastLine) before() int {
+	if len(bytes.TrimSpace(l.current)) > 0 {
+		return l.lines
+	}
+	return max(0, l.lines-1)
 }
 
 // lastBytes keeps the end of what is written. It is written to by one goroutine.

@@ -3,8 +3,11 @@ package agent
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
+	"strings"
+	"time"
 
 	"github.com/fulgurite/fulgurite/trace"
 )
@@ -49,11 +52,39 @@ func (s *Session) heed(header http.Header, body []byte) error {
 	return nil
 }
 
-// refuse answers with an error in the form that OpenAI's clients understand.
-func refuse(w http.ResponseWriter, status int, code, message string) {
+// errRefused is for a request that was answered with an error of the forwarder's own.
+var errRefused = errors.New("request refused")
+
+// turnAway refuses a request whose body nobody will read. What its client has not
+// sent soon is not waited for.
+func turnAway(w http.ResponseWriter, r *http.Request, status int, code, message string) {
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(refusalTime)) // connections over TCP have deadlines
+	refuse(w, r, status, code, message)
+}
+
+// refuse answers with an error in the form that the client of the API understands:
+// Anthropic's for its clients and below /v1/messages, else OpenAI's.
+func refuse(w http.ResponseWriter, r *http.Request, status int, code, message string) {
+	body := map[string]any{"error": map[string]any{"message": message, "type": "invalid_request_error", "code": code, "param": nil}}
+	if r.Header.Get("Anthropic-Version") != "" || strings.Contains(r.URL.Path, "/v1/messages") {
+		body = map[string]any{"type": "error", "error": map[string]any{"type": anthropicType(status), "message": message}}
+	}
 	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set(codeHeader, code)
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(map[string]any{"error": map[string]any{
-		"message": message, "type": "invalid_request_error", "code": code, "param": nil,
-	}})
+	_ = json.NewEncoder(w).Encode(body)
+}
+
+func anthropicType(status int) string {
+	switch status {
+	case http.StatusUnauthorized:
+		return "authentication_error"
+	case http.StatusNotFound:
+		return "not_found_error"
+	case http.StatusRequestEntityTooLarge:
+		return "request_too_large"
+	case http.StatusTooManyRequests:
+		return "rate_limit_error"
+	}
+	return "invalid_request_error"
 }

@@ -1,6 +1,10 @@
 package agent
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/fulgurite/fulgurite/trace"
+)
 
 const (
 	// resultBytes is the most of an agent's result that is kept.
@@ -49,6 +53,9 @@ type Result struct {
 	Message string
 	// Stderr is the end of a command's standard error, at most 8 KiB.
 	Stderr string
+	// Output is what a command printed, in bounds, however it ended. It is known of
+	// attempts that ended by a fault, too, once they had begun.
+	Output trace.Output
 	// Note says what went wrong around the attempt without changing what it came to.
 	Note string
 	// ExitCode is a command's, 128 plus the number of the signal that ended it.

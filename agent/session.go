@@ -17,14 +17,16 @@ import (
 type Session struct {
 	forwarder *Forwarder
 	address   trace.Address
+	key       string // of the attempt
+	lent      bool
 	log       *zap.Logger
 	ctx       context.Context
 	cancel    context.CancelCauseFunc
 	requests  sync.WaitGroup // those in flight; Add only while holding mu and not closed
+	turns     chan struct{}  // holds one entry for each request that is read or forwarded
 
 	mu       sync.Mutex
-	key      string      // of a session that was lent, else empty
-	expiry   *time.Timer // likewise
+	expiry   *time.Timer // of a session that was lent, else nil
 	closed   bool
 	calls    int
 	progress uint64
@@ -38,10 +40,10 @@ type Session struct {
 	waited   time.Duration // what earlier stalls took together
 }
 
-func newSession(ctx context.Context, f *Forwarder, address trace.Address) *Session {
+func newSession(ctx context.Context, f *Forwarder, address trace.Address, key string) *Session {
 	ctx, cancel := context.WithCancelCause(ctx)
 	return &Session{
-		forwarder: f, address: address, ctx: ctx, cancel: cancel,
+		forwarder: f, address: address, key: key, ctx: ctx, cancel: cancel, turns: make(chan struct{}, mostAtOnce),
 		log: f.log.With(zap.Stringer("attempt", address)), left: time.Now(),
 	}
 }
@@ -111,8 +113,8 @@ func (s *Session) Fault() error {
 	return s.taint
 }
 
-// Close breaks off what is in flight and waits for it: closing is for when the
-// agent has ended. That taints only if the gateway turns out to be gone, which
+// Close breaks off what is in flight, requests that have not come whole too, and waits
+// for it: closing is for when the agent has ended. That taints only if the gateway turns out to be gone, which
 // takes some seconds to find out. Later requests are refused. Closing again does
 // nothing.
 func (s *Session) Close() {

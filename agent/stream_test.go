@@ -242,6 +242,7 @@ func TestAgentThatLeavesInTheMiddleOfAStreamIsNotTainted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, s.BaseURL()+"/chat/completions", strings.NewReader("{}"))
 	require.NoError(t, err)
+	request.Header.Set("Authorization", "Bearer key")
 	response, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(request)
 	require.NoError(t, err)
 	defer func() { _ = response.Body.Close() }()
@@ -265,7 +266,10 @@ func TestAgentThatReadsNothingDoesNotHoldUpTheEnd(t *testing.T) {
 		silent(w, r)
 	})
 	s := open(t, newForwarder(t, g.at))
-	response, err := http.Post(s.BaseURL()+"/chat/completions", "application/json", strings.NewReader("{}"))
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.BaseURL()+"/chat/completions", strings.NewReader("{}"))
+	require.NoError(t, err)
+	request.Header.Set("Authorization", "Bearer key")
+	response, err := http.DefaultClient.Do(request)
 	require.NoError(t, err)
 	defer func() { _ = response.Body.Close() }()
 	within(t, sent) // the forwarder has it, and nobody takes it
@@ -299,7 +303,7 @@ func TestAnyBreaksAndKeepalivesLeaveTheStreamAsItIs(t *testing.T) {
 			turns = append(turns, tells(append(mixed(all[:n], signs.Draw(t, "signs")), all[n][:cut], "!")...))
 		}
 		turns = append(turns, tells(mixed(all, signs.Draw(t, "signs"))...))
-		s, err := f.Open(context.Background(), job("demo").Address)
+		s, err := f.Open(context.Background(), job("demo").Address, "key")
 		require.NoError(t, err)
 		defer s.Close()
 		got := ask(context.Background(), s, "a question")

@@ -47,6 +47,20 @@ func TestAGroupWithoutVarianceTeachesNothing(t *testing.T) {
 	}
 }
 
+// The mean of rewards that cancel is what rounding leaves of it.
+func TestAMeanNextToNothingDividesNothing(t *testing.T) {
+	t.Parallel()
+	maxrl := credit.Normalization{Mean: credit.Group, Std: credit.ByMean}
+	got, err := maxrl.Advantages([][]float64{{0.1, 0.2, -0.3}, {1, -1, 1e-7}, {-1, 0}, {0, 0, 0, 1}})
+	require.NoError(t, err)
+	require.Equal(t, [][]float64{{0, 0, 0}, {0, 0, 0}, {0, 0}, {-1, -1, -1, 3}}, got)
+	rare := make([]float64, 10_000) // the largest group that a spec can ask for
+	rare[0] = 1
+	got, err = maxrl.Advantages([][]float64{rare})
+	require.NoError(t, err)
+	require.InDelta(t, 9999, got[0][0], 1e-6)
+}
+
 func TestRewardsThatAreNotFiniteAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, bad := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {

@@ -18,6 +18,11 @@ const (
 	ByMean Level = "mean"
 )
 
+// meanFloor is what a mean has to be, of the largest magnitude among the numbers, for
+// ByMean to divide by it. One success among as many attempts as a group can have is
+// well above; what is below is left of numbers that cancel.
+const meanFloor = 1e-6
+
 // stdEpsilon keeps the division finite; it is verl's, added to the deviation.
 const stdEpsilon = 1e-6
 
@@ -46,8 +51,8 @@ var ErrReward = errors.New("bad reward")
 //
 // ByMean is (R − mean)/mean without an epsilon, so that a group with success rate p
 // has advantages of 1/p − 1 and −1, as in MaxRL's estimator. It is made for rewards
-// that are not negative: where the mean is 0 or less, nothing succeeded that could
-// be weighed, and all advantages are 0.
+// that are not negative: where the mean is less than 1e-6 of the largest |R|, nothing
+// succeeded that could be weighed, and all advantages are 0.
 //
 // Std at level Group beside another Mean divides a group of equal rewards, which
 // still differ from that mean, by the epsilon alone. No published algorithm does so.
@@ -127,11 +132,19 @@ func (n Normalization) divisor(group, batch moments) float64 {
 	case n.Std == Batch:
 		return batch.std + stdEpsilon
 	case n.Std == ByMean && n.Mean == Batch:
-		return math.Max(batch.mean, 0)
+		return batch.byMean()
 	case n.Std == ByMean:
-		return math.Max(group.mean, 0)
+		return group.byMean()
 	}
 	return 1
+}
+
+// byMean is the mean, or 0 where it is too small to divide by.
+func (m moments) byMean() float64 {
+	if m.mean < meanFloor*m.largest {
+		return 0
+	}
+	return m.mean
 }
 
 func scaled(a, divisor float64) float64 {
@@ -153,24 +166,26 @@ func constant(x []float64) bool {
 	return true
 }
 
-// moments are the mean and the unbiased deviation, 0 for fewer than two numbers.
-type moments struct{ mean, std float64 }
+// moments are the mean, the unbiased deviation, 0 for fewer than two numbers, and the
+// largest magnitude.
+type moments struct{ mean, std, largest float64 }
 
 // newMoments adds to the deviation what varies beside the numbers.
 func newMoments(x []float64, beside float64) moments {
 	if len(x) == 0 {
 		return moments{std: beside}
 	}
-	mean, squares := 0.0, 0.0
+	mean, squares, largest := 0.0, 0.0, 0.0
 	for _, v := range x {
 		mean += v
+		largest = math.Max(largest, math.Abs(v))
 	}
 	mean /= float64(len(x))
 	if len(x) < 2 {
-		return moments{mean, beside}
+		return moments{mean, beside, largest}
 	}
 	for _, v := range x {
 		squares += (v - mean) * (v - mean)
 	}
-	return moments{mean, math.Sqrt(squares/float64(len(x)-1)) + beside}
+	return moments{mean, math.Sqrt(squares/float64(len(x)-1)) + beside, largest}
 }

@@ -50,7 +50,7 @@ func (p Plan) byReturn(b batch, out Advantages) {
 	beside := b.deviations(n.Std, ahead)
 	p.spread(b, Discounted, p.finals(b, beside), out)
 	centred := b.byPosition(Normalization{Mean: n.Mean, LeaveOneOut: n.LeaveOneOut}, ahead)
-	divisors := p.divisors(b, beside)
+	divisors := p.divisors(b, beside, ahead)
 	for i, t := range b.paths {
 		for j, k := range t.trained {
 			out.Call[t.group][t.sample][k] += scaled(centred[i][j], divisors[t.group])
@@ -132,9 +132,10 @@ func unbiased(squares float64, count int) float64 {
 	return math.Sqrt(squares / float64(count-1))
 }
 
-// divisors are, by group, what differences of earnings are divided by: the same
-// that rewards are, or, where rewards are separate, their own.
-func (p Plan) divisors(b batch, beside deviations) []float64 {
+// divisors are, by group, what differences of the earnings ahead are divided by: the
+// same that rewards are, or, where rewards are separate, their own. A mean that is next
+// to nothing beside those earnings divides none of them.
+func (p Plan) divisors(b batch, beside deviations, ahead [][]float64) []float64 {
 	numbers := b.each(func(t path) float64 { return t.reward })
 	if p.Separate {
 		numbers = b.each(path.earned)
@@ -148,6 +149,11 @@ func (p Plan) divisors(b batch, beside deviations) []float64 {
 	out := make([]float64, len(groups))
 	for g, x := range groups {
 		group := newMoments(x, beside.of(g))
+		for _, i := range b.counted[g] {
+			for _, e := range ahead[i] {
+				group.largest = math.Max(group.largest, math.Abs(e))
+			}
+		}
 		if p.Separate {
 			group.std, batch.std = beside.of(g), beside.batch
 		}

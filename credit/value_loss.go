@@ -1,5 +1,7 @@
 package credit
 
+import "math"
+
 // ValueLoss is what a critic learns by: half the squared difference of its value
 // from the return, for one token.
 type ValueLoss struct {
@@ -11,18 +13,24 @@ type ValueLoss struct {
 
 // Evaluate is the loss of a value and its derivative by that value; old is what
 // the value was before the step. With a Clip the loss is the larger of that of the
-// value and that of the value held within Clip of old.
+// value and that of the value held within Clip of old. The two are one as long as the
+// value is within the bound: that decides, since their rounded squares differ even
+// there. At a corner the gradient is that of one of the sides.
 func (l ValueLoss) Evaluate(value, old, target float64) (loss, gradient float64) {
 	d := value - target
-	loss, gradient = d*d/2, d
-	if l.Clip <= 0 {
-		return loss, gradient
+	if l.Clip <= 0 || math.Abs(value-old) <= l.Clip {
+		return d * d / 2, d
 	}
-	held := old + max(-l.Clip, min(l.Clip, value-old)) - target
-	if held*held > d*d { // only where value is beyond the bound, which does not move with it
-		return held * held / 2, 0
+	// rest is how far the bound is from the target, and past how far the value is
+	// beyond the target, both seen in the direction in which the value moved.
+	rest, past := target-(old+l.Clip), d
+	if value < old {
+		rest, past = old-l.Clip-target, -d
 	}
-	return loss, gradient
+	if past <= 0 || rest > past { // the bound is further from the target, and does not move with the value
+		return rest * rest / 2, 0
+	}
+	return d * d / 2, d
 }
 
 // ExplainedVariance is 1 − Var(target − value) / Var(target): 1 where values are
@@ -32,6 +40,9 @@ func ExplainedVariance(values, targets []float64) float64 {
 	rest := make([]float64, len(targets))
 	for i, t := range targets {
 		rest[i] = t - values[i]
+	}
+	if len(targets) == 0 || constant(targets) { // whose variance need not be 0 once it is rounded
+		return 0
 	}
 	all := variance(targets)
 	if all == 0 {

@@ -6,12 +6,10 @@ import (
 	"crypto/subtle"
 	"encoding/hex"
 	"fmt"
-	"net/http"
 	"slices"
 	"sync"
 
 	"github.com/fulgurite/fulgurite/dialog"
-	"github.com/fulgurite/fulgurite/gateway/wire"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -62,7 +60,7 @@ func (a *attempt) enter(ctx context.Context, g *Gateway, key string) error {
 	}
 	sum := sha256.Sum256([]byte(key))
 	if subtle.ConstantTimeCompare([]byte(hex.EncodeToString(sum[:])), []byte(a.begun.KeyHash)) != 1 {
-		return &wire.Failure{Status: http.StatusForbidden, Code: "wrong_key", Message: "this key is not that of attempt " + a.address.String()}
+		return wrongKey()
 	}
 	if a.fenced {
 		return nil // the tree is gone, but there is something to say
@@ -153,5 +151,6 @@ func (a *attempt) has(ctx context.Context, g *Gateway, id string) (bool, error) 
 // fence gives up what was held for the attempt. The caller holds mu.
 func (a *attempt) fence() {
 	a.fenced, a.loaded = true, false
-	a.calls, a.tree, a.earlier = nil, tree{}, nil
+	// A call in flight still ends in its repeats.
+	a.calls, a.tree, a.earlier, a.repeats = nil, tree{}, nil, map[string]*repeats{}
 }

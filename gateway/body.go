@@ -1,9 +1,7 @@
 package gateway
 
 import (
-	"bytes"
 	"compress/gzip"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -22,11 +20,14 @@ const (
 	bodyPatience = time.Minute
 )
 
-// readBody reads the JSON object of a request. Bytes that are no UTF-8, which the
-// journal could not keep as text, are replaced.
+// readBody reads the JSON object of a request. Bytes that are no UTF-8 are refused:
+// the policy would read something else than the agent said.
 func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	body, err := g.readBytes(w, r)
-	return bytes.ToValidUTF8(body, []byte("\uFFFD")), err
+	if err == nil {
+		err = wire.CheckText(body)
+	}
+	return body, err
 }
 
 // readBytes reads a request, packed with gzip or not.
@@ -56,6 +57,7 @@ func (g *Gateway) readBytes(w http.ResponseWriter, r *http.Request) ([]byte, err
 	}
 	body, err := io.ReadAll(io.LimitReader(in, limit+1))
 	if err != nil {
+		w.Header().Set("Connection", "close") // what is left of it is not read
 		return nil, unreadable(err, limit)
 	}
 	if int64(len(body)) > limit {
@@ -91,21 +93,5 @@ func tooLarge(limit int64) error {
 	return &wire.Failure{
 		Status: http.StatusRequestEntityTooLarge, Code: "request_too_large",
 		Message: fmt.Sprintf("the request has more than %d bytes", limit),
-	}
-}
-
-// unmarshal decodes body into v and blames the field that does not fit.
-func unmarshal(body []byte, v any) error {
-	err := json.Unmarshal(body, v)
-	var mistyped *json.UnmarshalTypeError
-	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &mistyped) && mistyped.Field != "":
-		return wire.Invalid(mistyped.Field, "%s: want %s, got %s", mistyped.Field, mistyped.Type, mistyped.Value)
-	case errors.As(err, &mistyped):
-		return &wire.Failure{Status: http.StatusBadRequest, Code: "invalid_body", Message: "the request's body is not a JSON object"}
-	default:
-		return &wire.Failure{Status: http.StatusBadRequest, Code: "invalid_json", Message: "the request's body is not JSON: " + err.Error(), Cause: err}
 	}
 }

@@ -265,8 +265,8 @@ func TestAgentsAreNamedByTheirPath(t *testing.T) {
 func TestTheRequestIsRecordedAsItCame(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, nil)
-	s.chat(t, `{"model":"m","messages":[{"role":"user","content":"`+"\xff"+`"}],"extra":[1]}`)
-	require.JSONEq(t, `{"model":"m","messages":[{"role":"user","content":"`+"\uFFFD"+`"}],"extra":[1]}`, string(s.recorded(t)[0].Request))
+	s.chat(t, `{"model":"m","messages":[{"role":"user","content":"é"}],"extra":[1]}`)
+	require.JSONEq(t, `{"model":"m","messages":[{"role":"user","content":"é"}],"extra":[1]}`, string(s.recorded(t)[0].Request))
 	require.Empty(t, cmp.Diff(start, s.recorded(t)[0].Started))
 }
 

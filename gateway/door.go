@@ -22,7 +22,7 @@ func (g *Gateway) inAttempt(handle func(http.ResponseWriter, *http.Request, *att
 		}
 		address, err := trace.ParseAddress(strings.Join(parts, "/"))
 		if err != nil {
-			return unknownURL(err, "%s", err)
+			return unknownURL(err, "this URL is that of no attempt: use the base URL that the agent is given (OPENAI_BASE_URL)")
 		}
 		if len(r.PathValue("agent")) > maxAgent {
 			return unknownURL(nil, "the agent's name has more than %d bytes", maxAgent)
@@ -38,6 +38,11 @@ func (g *Gateway) inAttempt(handle func(http.ResponseWriter, *http.Request, *att
 		}
 		return handle(w, r, a)
 	}
+}
+
+// outOfAttempt is a handler to which it is all the same in which attempt it is asked.
+func outOfAttempt(handle func(http.ResponseWriter, *http.Request) error) func(http.ResponseWriter, *http.Request, *attempt) error {
+	return func(w http.ResponseWriter, r *http.Request, _ *attempt) error { return handle(w, r) }
 }
 
 // serving lets requests in that hold the serving key, if there is one.
@@ -70,5 +75,13 @@ func missingKey() *wire.Failure {
 	return &wire.Failure{
 		Status: http.StatusUnauthorized, Code: "invalid_api_key",
 		Message: "no valid API key: send it as Authorization: Bearer KEY, or as X-Api-Key",
+	}
+}
+
+// wrongKey refuses a key that is another's.
+func wrongKey() *wire.Failure {
+	return &wire.Failure{
+		Status: http.StatusUnauthorized, Code: "invalid_api_key",
+		Message: "the API key is not that of this attempt: use the one that the agent is given (OPENAI_API_KEY)",
 	}
 }

@@ -39,8 +39,11 @@ type memory struct {
 	rewards  map[trace.Address]map[string]trace.Reward
 	events   map[trace.Address][]trace.Event
 	spans    map[trace.Address][]trace.Span
-	reads    int // of attempts
-	recalls  int // of earlier attempts' calls
+	refusals map[trace.Address][]trace.Refusal
+	// refuse is asked before each AddRefusal for an error to give.
+	refuse  func(context.Context) error
+	reads   int // of attempts
+	recalls int // of earlier attempts' calls
 	// before and after are asked around each AppendCall for an error to give.
 	before, after func() error
 }
@@ -49,7 +52,7 @@ func newMemory() *memory {
 	return &memory{
 		attempts: map[trace.Address]trace.Attempt{}, calls: map[trace.Address][]trace.Call{},
 		rewards: map[trace.Address]map[string]trace.Reward{}, events: map[trace.Address][]trace.Event{},
-		spans: map[trace.Address][]trace.Span{},
+		spans: map[trace.Address][]trace.Span{}, refusals: map[trace.Address][]trace.Refusal{},
 	}
 }
 
@@ -193,6 +196,33 @@ func (m *memory) PutSpans(_ context.Context, address trace.Address, spans []trac
 		}
 	}
 	return nil
+}
+
+func (m *memory) AddRefusal(ctx context.Context, r trace.Refusal) error {
+	if m.refuse != nil {
+		if err := m.refuse(ctx); err != nil {
+			return err
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if _, ok := m.attempts[r.Address]; !ok {
+		return fmt.Errorf("attempt %s: %w", r.Address, trace.ErrNotFound)
+	}
+	all := m.refusals[r.Address]
+	at := slices.IndexFunc(all, func(old trace.Refusal) bool { return old.Code == r.Code })
+	if at < 0 {
+		at, all = len(all), append(all, trace.Refusal{Address: r.Address, Code: r.Code})
+	}
+	all[at].Message, all[at].Count = r.Message, all[at].Count+1
+	m.refusals[r.Address] = all
+	return nil
+}
+
+func (m *memory) Refusals(_ context.Context, address trace.Address) ([]trace.Refusal, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.refusals[address]), nil
 }
 
 // script samples what it is told, or "<seed>" when it runs out.

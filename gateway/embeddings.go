@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/fulgurite/fulgurite/gateway/wire"
 )
@@ -20,8 +22,26 @@ type Embeddings struct {
 	Key string
 	// Model replaces the name that clients ask for; empty leaves it.
 	Model string
-	// Client asks; nil is http.DefaultClient.
+	// Client asks; nil is one that gives up after 5 minutes.
 	Client *http.Client
+}
+
+const (
+	// embeddingsBytes is the most bytes of a reply.
+	embeddingsBytes = 64 << 20
+	// embeddingsPatience is how long a reply may take.
+	embeddingsPatience = 5 * time.Minute
+)
+
+// newEmbeddingsClient asks a server that may be on the other side of a proxy.
+func newEmbeddingsClient() *http.Client {
+	return &http.Client{
+		Timeout: embeddingsPatience,
+		Transport: &http.Transport{
+			Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
+			TLSHandshakeTimeout: 10 * time.Second, IdleConnTimeout: time.Minute, MaxIdleConnsPerHost: 64, ForceAttemptHTTP2: true,
+		},
+	}
 }
 
 // embeddings passes a request through. It is no call of the policy, so it is not
@@ -46,18 +66,17 @@ func (g *Gateway) embeddings(w http.ResponseWriter, r *http.Request) error {
 	if e.Key != "" {
 		request.Header.Set("Authorization", "Bearer "+e.Key)
 	}
-	client := e.Client
-	if client == nil {
-		client = http.DefaultClient
-	}
-	response, err := client.Do(request)
+	response, err := e.Client.Do(request)
 	if err != nil {
 		return fault(fmt.Errorf("ask for embeddings: %w", err))
 	}
 	defer func() { _ = response.Body.Close() }()
-	reply, err := io.ReadAll(response.Body)
+	reply, err := io.ReadAll(io.LimitReader(response.Body, embeddingsBytes+1))
 	if err != nil {
 		return fault(fmt.Errorf("read embeddings: %w", err))
+	}
+	if len(reply) > embeddingsBytes {
+		return fault(fmt.Errorf("the server of embeddings answered with more than %d bytes", embeddingsBytes))
 	}
 	if response.StatusCode >= http.StatusInternalServerError {
 		return fault(fmt.Errorf("the server of embeddings answered %s", response.Status))
@@ -72,7 +91,7 @@ func (g *Gateway) embeddings(w http.ResponseWriter, r *http.Request) error {
 // renamed is the body with the configured model.
 func (e *Embeddings) renamed(body []byte) ([]byte, error) {
 	var fields map[string]json.RawMessage
-	if err := unmarshal(body, &fields); err != nil {
+	if err := wire.Unmarshal(body, &fields); err != nil {
 		return nil, err
 	}
 	if fields == nil {

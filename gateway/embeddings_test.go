@@ -71,5 +71,23 @@ func TestWithoutAServerOfEmbeddingsThereAreNone(t *testing.T) {
 	require.Contains(t, a.body, "--embeddings URL")
 	s = newStage(t, nil, func(c *gateway.Config) { c.Embeddings.URL = "http://127.0.0.1:1" })
 	requireRefusal(t, s.post(t, s.base()+"/v1/embeddings", `[]`), http.StatusBadRequest, "invalid_body", "")
-	requireRefusal(t, s.post(t, s.base()+"/v1/embeddings", `{"input":"a"}`, "Authorization", "Bearer wrong"), http.StatusForbidden, "wrong_key", "")
+	requireRefusal(t, s.post(t, s.base()+"/v1/embeddings", `{"input":"a"}`, "Authorization", "Bearer wrong"), http.StatusUnauthorized, "invalid_api_key", "")
+}
+
+// Whatever the server of embeddings does, the gateway holds a bounded part of it.
+func TestEmbeddingsWithoutEndAreAFault(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		chunk := make([]byte, 1<<20)
+		for r.Context().Err() == nil {
+			if _, err := w.Write(chunk); err != nil {
+				return
+			}
+		}
+	}))
+	t.Cleanup(server.Close)
+	s := newStage(t, nil, func(c *gateway.Config) { c.Embeddings.URL = server.URL })
+	a := s.post(t, s.base()+"/v1/embeddings", `{"input":"a"}`)
+	require.Equal(t, http.StatusServiceUnavailable, a.status)
+	require.NotEmpty(t, a.header.Get(gateway.FaultHeader))
 }

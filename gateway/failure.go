@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/gateway/wire"
@@ -19,6 +20,9 @@ const FaultHeader = "X-Fulgurite-Fault"
 // codeHeader holds the code of a failure for the forwarder, also where the API's
 // errors have no place for it.
 const codeHeader = "X-Fulgurite-Code"
+
+// codeFenced is the code of what an attempt that is over is refused with.
+const codeFenced = "attempt_fenced"
 
 // refuse writes a failure in the shape that clients of the API read.
 func refuse(w http.ResponseWriter, api wire.API, f *wire.Failure) {
@@ -41,7 +45,7 @@ func fault(cause error) *wire.Failure {
 
 // fenced refuses an attempt that is over.
 func fenced(cause error) *wire.Failure {
-	return &wire.Failure{Status: http.StatusConflict, Code: "attempt_fenced", Message: "this attempt is over or replaced by a later one", Cause: cause}
+	return &wire.Failure{Status: http.StatusConflict, Code: codeFenced, Message: "this attempt is over or replaced by a later one", Cause: cause}
 }
 
 // unknownURL refuses what is not served here.
@@ -57,26 +61,55 @@ func explain(api wire.API, err error) *wire.Failure {
 	case errors.As(err, &f):
 		return f
 	case errors.Is(err, trace.ErrNotFound):
-		return &wire.Failure{Status: http.StatusNotFound, Code: "not_found", Message: err.Error(), Cause: err}
+		return &wire.Failure{Status: http.StatusNotFound, Code: "not_found", Message: "there is no such attempt: use the base URL that the agent is given (OPENAI_BASE_URL)", Cause: err}
 	case errors.Is(err, trace.ErrFenced):
 		return fenced(err)
 	case errors.Is(err, trace.ErrConflict):
-		return &wire.Failure{Status: http.StatusConflict, Code: "conflict", Message: err.Error(), Cause: err}
+		return &wire.Failure{Status: http.StatusConflict, Code: "conflict", Message: "something else is on record under this name", Cause: err}
 	case errors.Is(err, model.ErrPromptTooLong):
-		return &wire.Failure{Status: http.StatusBadRequest, Code: "context_length_exceeded", Param: dialogField(api), Message: err.Error(), Cause: err}
+		return promptTooLong(api, err)
 	case errors.Is(err, model.ErrRefused):
-		return &wire.Failure{Status: http.StatusBadRequest, Code: "refused_by_server", Message: err.Error(), Cause: err}
+		return &wire.Failure{Status: http.StatusBadRequest, Code: "refused_by_server", Message: model.ErrRefused.Error() + ": " + detail(err, model.ErrRefused), Cause: err}
 	case errors.Is(err, model.ErrForm):
-		return unsupportedForm("", err)
+		return unsupportedForm("", detail(err, model.ErrForm), err)
 	case errors.Is(err, dialog.ErrDialog):
-		return wire.Invalid(dialogField(api), "%s", err)
+		f := wire.Invalid(dialogField(api), "%s can't be laid out for this model: %s", dialogField(api), detail(err, dialog.ErrDialog))
+		f.Cause = err
+		return f
 	}
 	return fault(err)
 }
 
+// detail is what err says after the words of what it wraps. What stands before them
+// says where in our machinery it came up.
+func detail(err, wrapped error) string {
+	text := err.Error()
+	if _, after, ok := strings.Cut(text, wrapped.Error()+": "); ok {
+		return after
+	}
+	return text
+}
+
+// promptTooLong says it in the words by which clients of the API know it, with the
+// numbers where they are known.
+func promptTooLong(api wire.API, err error) *wire.Failure {
+	field := dialogField(api)
+	f := &wire.Failure{Status: http.StatusBadRequest, Code: "context_length_exceeded", Param: field, Cause: err}
+	var long *model.PromptTooLong
+	switch known := errors.As(err, &long); {
+	case !known:
+		f.Message = fmt.Sprintf("The %s exceed this model's maximum context length: %s. Please reduce the length of the %s.", field, detail(err, model.ErrPromptTooLong), field)
+	case api == wire.Messages:
+		f.Message = fmt.Sprintf("prompt is too long: %d tokens > %d maximum, with at least one for the reply: reduce the length of the messages", long.Tokens, long.Positions)
+	default:
+		f.Message = fmt.Sprintf("This model's maximum context length is %d tokens, with at least one for the reply. However, your %s resulted in %d tokens. Please reduce the length of the %s.", long.Positions, field, long.Tokens, field)
+	}
+	return f
+}
+
 // unsupportedForm blames the field that wants a form of the reply.
-func unsupportedForm(param string, cause error) *wire.Failure {
-	return &wire.Failure{Status: http.StatusBadRequest, Code: "unsupported_form", Param: param, Message: cause.Error(), Cause: cause}
+func unsupportedForm(param, message string, cause error) *wire.Failure {
+	return &wire.Failure{Status: http.StatusBadRequest, Code: "unsupported_form", Param: param, Message: message, Cause: cause}
 }
 
 func dialogField(api wire.API) string {

@@ -137,7 +137,11 @@ func TestAPanicLeavesNobodyWaiting(t *testing.T) {
 	sampler := &swap{panicking{}}
 	s.config.Sampler = sampler
 	g := gateway.New(s.config)
-	require.Panics(t, func() { g.ServeHTTP(httptest.NewRecorder(), chatRequest(t.Context(), ask("a"))) })
+	failed := httptest.NewRecorder()
+	g.ServeHTTP(failed, chatRequest(t.Context(), ask("a")))
+	require.Equal(t, http.StatusServiceUnavailable, failed.Code)
+	require.NotEmpty(t, failed.Header().Get(gateway.FaultHeader))
+	require.NotContains(t, failed.Body.String(), "sampler bug")
 	sampler.Sampler = good
 	after := httptest.NewRecorder()
 	r := chatRequest(t.Context(), ask("a"))

@@ -28,6 +28,9 @@ type Journal interface {
 	PutEvent(ctx context.Context, event trace.Event) error
 	// PutSpans takes spans of any attempt that ever began, each once.
 	PutSpans(ctx context.Context, address trace.Address, spans []trace.Span) error
+	// AddRefusal counts a call that was refused, of any attempt that ever began. It
+	// may fail: the call is refused all the same.
+	AddRefusal(ctx context.Context, refusal trace.Refusal) error
 }
 
 // Versions names what can be served outside attempts.
@@ -105,6 +108,9 @@ func New(config Config) *Gateway {
 	if config.Log == nil {
 		config.Log = zap.NewNop()
 	}
+	if config.Embeddings.Client == nil {
+		config.Embeddings.Client = newEmbeddingsClient()
+	}
 	g := &Gateway{config: config, attempts: newTable(config.Attempts, config.Idle), mux: http.NewServeMux()}
 	g.routes()
 	return g
@@ -123,22 +129,27 @@ func (g *Gateway) routes() {
 	const place = "/r/{run}/{step}/{task}/{sample}/{attempt}"
 	for _, base := range []string{place, place + "/n/{agent}"} {
 		for _, one := range apis {
-			g.route("POST "+base+one.path, one.api, g.inAttempt(g.ask(one.api)))
+			g.route("POST "+base+one.path, one.api, g.inCall(g.ask(one.api)))
+			g.route(base+one.path, one.api, g.inCall(outOfAttempt(postsOnly)))
 		}
-		g.route("POST "+base+"/v1/messages/count_tokens", wire.Messages, g.inAttempt(g.countTokens))
-		g.route("GET "+base+"/v1/responses/{id}", wire.Responses, g.inAttempt(g.recalled(wholeReply)))
-		g.route("DELETE "+base+"/v1/responses/{id}", wire.Responses, g.inAttempt(g.recalled(forget)))
-		g.route("GET "+base+"/v1/responses/{id}/input_items", wire.Responses, g.inAttempt(g.recalled(inputItems)))
-		g.route("GET "+base+"/v1/models", "", g.inAttempt(g.attemptModels))
-		g.route("GET "+base+"/v1/models/{id...}", "", g.inAttempt(g.attemptModel))
-		g.route("POST "+base+"/v1/embeddings", "", g.inAttempt(func(w http.ResponseWriter, r *http.Request, _ *attempt) error { return g.embeddings(w, r) }))
+		g.route("POST "+base+"/v1/messages/count_tokens", wire.Messages, g.inCall(g.countTokens))
+		g.route("GET "+base+"/v1/responses/{id}", wire.Responses, g.inCall(g.recalled(wholeReply)))
+		g.route("DELETE "+base+"/v1/responses/{id}", wire.Responses, g.inCall(g.recalled(forget)))
+		g.route("GET "+base+"/v1/responses/{id}/input_items", wire.Responses, g.inCall(g.recalled(inputItems)))
+		g.route("GET "+base+"/v1/models", "", g.inCall(g.attemptModels))
+		g.route("GET "+base+"/v1/models/{id...}", "", g.inCall(g.attemptModel))
+		g.route("POST "+base+"/v1/embeddings", "", g.inCall(outOfAttempt(g.embeddings)))
 		g.route("POST "+base+"/rewards", "", g.inAttempt(g.reward))
 		g.route("POST "+base+"/events", "", g.inAttempt(g.event))
 		g.exports("POST "+base+"/v1/traces", g.inAttempt(g.spans))
 		g.exports("POST "+base+"/otlp/v1/traces", g.inAttempt(g.spans))
+		g.route(base+"/v1/messages/count_tokens", wire.Messages, g.inCall(outOfAttempt(postsOnly)))
+		g.route(base+"/v1/embeddings", "", g.inCall(outOfAttempt(postsOnly)))
+		g.route(base+"/{rest...}", "", g.inCall(outOfAttempt(unknownEndpoint)))
 	}
 	for _, one := range apis {
 		g.route("POST "+one.path, one.api, g.serving(g.serve(one.api)))
+		g.route(one.path, one.api, g.serving(postsOnly))
 	}
 	g.route("POST /v1/messages/count_tokens", wire.Messages, g.serving(g.serveCount))
 	g.route("POST /v1/embeddings", "", g.serving(g.embeddings))
@@ -148,27 +159,10 @@ func (g *Gateway) routes() {
 	g.route("GET /healthz", "", func(w http.ResponseWriter, _ *http.Request) error {
 		return write(w, http.StatusOK, []byte(`{"status":"ok"}`))
 	})
-	g.route("/", "", func(_ http.ResponseWriter, r *http.Request) error {
-		return unknownURL(nil, "%s %s is no endpoint of this gateway", r.Method, r.URL.Path)
-	})
+	g.route("/v1/messages/count_tokens", wire.Messages, g.serving(postsOnly))
+	g.route("/v1/embeddings", "", g.serving(postsOnly))
+	g.route("/", "", unknownEndpoint)
 }
 
 // ServeHTTP implements http.Handler.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) { g.mux.ServeHTTP(w, r) }
-
-// route adds a handler that leaves its errors to be explained.
-func (g *Gateway) route(pattern string, api wire.API, handle func(http.ResponseWriter, *http.Request) error) {
-	g.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-		err := handle(w, r)
-		if err == nil {
-			return
-		}
-		shape := api
-		if shape == "" {
-			shape = shapeOf(r)
-		}
-		f := explain(shape, err)
-		g.complain(r, f, err)
-		refuse(w, shape, f)
-	})
-}

@@ -1,6 +1,7 @@
 package gateway_test
 
 import (
+	"context"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -16,6 +17,7 @@ type journalUnderTest interface {
 	gateway.Journal
 	Begin(trace.Attempt)
 	Seal(trace.Address, trace.Outcome)
+	Refusals(context.Context, trace.Address) ([]trace.Refusal, error)
 }
 
 func TestTheDoubleKeepsTheContractOfAJournal(t *testing.T) {
@@ -110,6 +112,20 @@ func testJournal(t *testing.T, open func() journalUnderTest) {
 		require.NoError(t, j.PutReward(t.Context(), r))
 		r.Value = 0
 		require.ErrorIs(t, j.PutReward(t.Context(), r), trace.ErrConflict)
+	})
+	t.Run("refusals are counted by code", func(t *testing.T) {
+		t.Parallel()
+		j := open()
+		require.ErrorIs(t, j.AddRefusal(t.Context(), trace.Refusal{Address: address, Code: "c"}), trace.ErrNotFound)
+		j.Begin(begun)
+		for _, r := range []trace.Refusal{{Code: "c", Message: "1"}, {Code: "d", Message: "2"}, {Code: "c", Message: "3"}} {
+			r.Address = address
+			require.NoError(t, j.AddRefusal(t.Context(), r))
+		}
+		got, err := j.Refusals(t.Context(), address)
+		require.NoError(t, err)
+		want := []trace.Refusal{{Address: address, Code: "c", Message: "3", Count: 2}, {Address: address, Code: "d", Message: "2", Count: 1}}
+		require.Empty(t, cmp.Diff(want, got, cmpopts.IgnoreFields(trace.Refusal{}, "First", "Last")))
 	})
 	for name, end := range map[string]func(journalUnderTest){
 		"sealed":   func(j journalUnderTest) { j.Seal(address, trace.Completed) },

@@ -4,15 +4,16 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strings"
 
 	"github.com/fulgurite/fulgurite/gateway/wire"
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// shapeOf is the API whose shape the client reads where the URL does not tell:
+// shapeOf is the API whose shape the client reads where the route does not tell:
 // clients of Messages say which version of it they speak.
 func shapeOf(r *http.Request) wire.API {
-	if r.Header.Get("Anthropic-Version") != "" {
+	if r.Header.Get("Anthropic-Version") != "" || strings.HasPrefix(endpoint(r), "/v1/messages") {
 		return wire.Messages
 	}
 	return wire.Chat

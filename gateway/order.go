@@ -48,7 +48,7 @@ func newOrder(name string, codec dialog.Codec, request *wire.Request) (*order, e
 	}
 	switch _, err := codec.Constrain(form); {
 	case errors.Is(err, dialog.ErrForm):
-		return nil, unsupportedForm(field, fmt.Errorf("%s: %w", field, err))
+		return nil, unsupportedForm(field, fmt.Sprintf("%s: %s", field, detail(err, dialog.ErrForm)), err)
 	case err != nil:
 		return nil, fault(fmt.Errorf("constrain reply: %w", err))
 	}

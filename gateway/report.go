@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"net/http"
 	"strconv"
@@ -39,7 +40,10 @@ func (g *Gateway) giveReward(w http.ResponseWriter, r *http.Request, a *attempt,
 		}
 	}
 	reward.Address = a.address
-	if err := g.config.Journal.PutReward(r.Context(), reward); err != nil {
+	switch err := g.config.Journal.PutReward(r.Context(), reward); {
+	case errors.Is(err, trace.ErrConflict):
+		return &wire.Failure{Status: http.StatusConflict, Code: "conflict", Message: fmt.Sprintf("the reward %q was given before, with another value", reward.Name), Cause: err}
+	case err != nil:
 		return a.reportFailure(err)
 	}
 	return writeJSON(w, reward)
@@ -58,7 +62,7 @@ func (g *Gateway) event(w http.ResponseWriter, r *http.Request, a *attempt) erro
 		Type   string          `json:"event_type"`
 		Data   json.RawMessage `json:"data"`
 	}
-	if err := unmarshal(body, &posted); err != nil {
+	if err := wire.Unmarshal(body, &posted); err != nil {
 		return err
 	}
 	if posted.Name == "" && posted.Type != "" {
@@ -96,7 +100,7 @@ func decodeReward(body []byte, limit float64) (trace.Reward, error) {
 		CallID string          `json:"call_id"`
 	}
 	field, raw := "value", &posted.Value
-	if err := unmarshal(body, &posted); err != nil {
+	if err := wire.Unmarshal(body, &posted); err != nil {
 		// Python's JSON writes numbers that are none.
 		if !json.Valid(body) && (bytes.Contains(body, []byte("NaN")) || bytes.Contains(body, []byte("Infinity"))) {
 			return trace.Reward{}, wire.Invalid(field, "%s is not a finite number", field)

@@ -119,7 +119,7 @@ func TestExportsMayNameTheirAttempt(t *testing.T) {
 	named := exported(t, traceExport("x", 1, address.String()))
 	const kind = "Content-Type"
 	refused(s.post(t, s.url+"/v1/traces", exported(t, traceExport("x", 1, "")), kind, "application/x-protobuf"), http.StatusNotFound, codes.NotFound)
-	refused(s.post(t, s.url+"/v1/traces", named, kind, "application/x-protobuf", "Authorization", "Bearer wrong"), http.StatusForbidden, codes.PermissionDenied)
+	refused(s.post(t, s.url+"/v1/traces", named, kind, "application/x-protobuf", "Authorization", "Bearer wrong"), http.StatusUnauthorized, codes.Unauthenticated)
 	refused(s.post(t, s.url+"/v1/traces", named, kind, "application/x-protobuf", "Authorization", ""), http.StatusUnauthorized, codes.Unauthenticated)
 	refused(s.post(t, s.base()+"/v1/traces", "garbage", kind, "application/x-protobuf"), http.StatusBadRequest, codes.InvalidArgument)
 	refused(s.post(t, s.base()+"/v1/traces", named, kind, "text/plain"), http.StatusUnsupportedMediaType, codes.InvalidArgument)
@@ -153,6 +153,6 @@ func TestSpansComeByGRPC(t *testing.T) {
 	require.Len(t, s.spans[address], 1)
 	require.Equal(t, 1.0, s.rewards[address]["final"].Value) //nolint:testifylint // it is the number that was sent
 	require.Equal(t, codes.Unauthenticated, status.Code(send(address.String())))
-	require.Equal(t, codes.PermissionDenied, status.Code(send(address.String(), "x-api-key", "wrong")))
+	require.Equal(t, codes.Unauthenticated, status.Code(send(address.String(), "x-api-key", "wrong")))
 	require.Equal(t, codes.NotFound, status.Code(send("", withKey()...)))
 }

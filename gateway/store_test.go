@@ -59,7 +59,7 @@ func TestADialogGoesOnFromTheStoreAfterEveryTurn(t *testing.T) {
 	s.replies = [][]int32{
 		say(int32(32+'1'), tokenizer.End), say("2", tokenizer.End), say("3", tokenizer.End),
 	}
-	turns := `{"role":"user","content":"` + "\\u0000\xff" + `"}`
+	turns := `{"role":"user","content":"` + "\\u0000\\ud800" + `"}`
 	for _, reply := range []string{"1", "2", "3"} {
 		a := s.chat(t, `{"messages":[`+turns+`]}`)
 		require.Equal(t, 200, a.status, a.body)

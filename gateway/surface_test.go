@@ -86,7 +86,7 @@ func TestTheKeyComesAsEitherSDKSendsIt(t *testing.T) {
 	onProtocols(t, func(t *testing.T, p protocol) {
 		s := newStage(t, nil)
 		require.Equal(t, http.StatusOK, s.send(t, p, p.asking("q", ""), "Authorization", "", "X-Api-Key", key).status)
-		require.Equal(t, http.StatusForbidden, s.send(t, p, p.asking("q", ""), "Authorization", "", "X-Api-Key", "sk-other").status)
+		require.Equal(t, http.StatusUnauthorized, s.send(t, p, p.asking("q", ""), "Authorization", "", "X-Api-Key", "sk-other").status)
 		require.Equal(t, http.StatusUnauthorized, s.send(t, p, p.asking("q", ""), "Authorization", "").status)
 		require.Len(t, s.recorded(t), 1)
 	})

@@ -46,19 +46,21 @@ func (g *Gateway) tell(w http.ResponseWriter, r *http.Request, o *order, h host)
 		if !t.written {
 			return err
 		}
-		t.breakOff(r, err)
+		return t.breakOff(r, err)
 	}
 }
 
+// errBrokenOff is an error that has been told to the client in its stream. What is
+// left to do is to break the connection off.
+var errBrokenOff = errors.New("the stream is broken off")
+
 // breakOff ends a stream that can't be completed.
-func (t *telling) breakOff(r *http.Request, err error) {
-	f := explain(t.order.request.API, err)
-	t.complain(r, f, err)
+func (t *telling) breakOff(r *http.Request, err error) error {
 	if r.Context().Err() == nil {
-		t.pending = append(t.pending, t.stream.Fail(f)...)
+		t.pending = append(t.pending, t.stream.Fail(explain(t.order.request.API, err))...)
 		_ = t.flush() // the broken connection says the rest
 	}
-	panic(http.ErrAbortHandler)
+	return fmt.Errorf("%w: %w", errBrokenOff, err)
 }
 
 // complain logs a fault of ours. A client that left can't be answered, and a call

@@ -3,6 +3,7 @@ package model
 import (
 	"context"
 	"errors"
+	"fmt"
 )
 
 // Engine makes trainers and decoders of one kind of arithmetic.
@@ -131,6 +132,18 @@ type Completion struct {
 
 // ErrPromptTooLong is wrapped when a prompt leaves no position to sample.
 var ErrPromptTooLong = errors.New("prompt too long")
+
+// PromptTooLong is ErrPromptTooLong with its numbers, where they are known.
+type PromptTooLong struct {
+	Tokens    int // of the prompt
+	Positions int // of the model, one of which is for the reply at least
+}
+
+func (e *PromptTooLong) Error() string {
+	return fmt.Sprintf("%s: %d tokens, the model has %d positions", ErrPromptTooLong, e.Tokens, e.Positions)
+}
+
+func (e *PromptTooLong) Unwrap() error { return ErrPromptTooLong }
 
 // ErrRefused is wrapped when a server of others refuses what was asked, and would
 // again.

@@ -15,12 +15,19 @@ import (
 // Status is where a run stands.
 type Status string
 
-// The statuses.
+// The statuses. All but Running are ends.
 const (
 	Running   Status = "running"
 	Completed Status = "completed"
 	Failed    Status = "failed"
 	Cancelled Status = "cancelled"
+	// Refused is a run that never began: its spec was refused. Its name is free.
+	Refused Status = "refused"
+	// Terminated, TimedOut and Deleted are ends that a workflow can't put on record
+	// itself; whoever sees them in Temporal does.
+	Terminated Status = "terminated"
+	TimedOut   Status = "timed_out"
+	Deleted    Status = "deleted" // its workflow is not in Temporal any more
 )
 
 // Run is one training. Key: Name.

@@ -12,21 +12,25 @@ type algorithm struct {
 // Algorithms lists the presets by name.
 func Algorithms() []string { return sortedKeys(algorithms()) }
 
-// algorithms are the presets. Each follows the paper that docs/credit.md names.
+// algorithms are the presets. Each follows the paper that docs/credit.md names, but
+// for the KL to a reference, which no preset has; credit/golden/presets.py writes them
+// down once more.
 func algorithms() map[string]algorithm {
 	grouped := Credit{Mean: levelGroup, Std: levelGroup}
 	centred := Credit{Mean: levelGroup, Std: levelNone}
 	clip := Loss{Type: LossPPOClip, ClipLow: 0.2, ClipHigh: 0.2, Aggregation: "token_mean"}
 	bySequence := clip
 	bySequence.Aggregation = "sequence_mean"
+	byConstant := clip
+	byConstant.Aggregation = AggregationConstant
 	whitened := func(c Credit) Credit { c.Whiten = levelBatch; return c }
 	return map[string]algorithm{
 		"grpo":                 {grouped, bySequence},
-		"dr_grpo":              {centred, Loss{Type: LossPPOClip, ClipLow: 0.2, ClipHigh: 0.2, Aggregation: AggregationConstant}},
+		"dr_grpo":              {centred, byConstant},
 		"dapo":                 {grouped, Loss{Type: LossPPOClip, ClipLow: 0.2, ClipHigh: 0.28, Aggregation: "token_mean"}},
 		"gspo":                 {grouped, Loss{Type: LossGSPO, Aggregation: "sequence_mean"}},
 		"cispo":                {grouped, Loss{Type: LossCISPO, Aggregation: "token_mean"}},
-		"rloo":                 {Credit{Mean: levelGroup, Std: levelNone, LeaveOneOut: true}, bySequence},
+		"rloo":                 {Credit{Mean: levelGroup, Std: levelNone, LeaveOneOut: true}, byConstant}, // a reply is one action, whatever its length
 		"maxrl":                {Credit{Mean: levelGroup, Std: stdMean}, clip},
 		"gdpo":                 {whitened(Credit{Combine: CombineSeparate, Mean: levelGroup, Std: levelGroup}), clip},
 		"reinforce++":          {whitened(Credit{Mean: levelNone, Std: levelNone}), clip},

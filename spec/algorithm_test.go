@@ -118,3 +118,27 @@ func TestNumbersByNameAreReadFromFiles(t *testing.T) {
 	_, err = spec.Parse([]byte(text+"  rewards: {final: all}\n"), "a.yaml")
 	require.ErrorContains(t, err, "credit.rewards.final (line 7): text where a number is expected")
 }
+
+// A run is told from another by the digest of its parts: those of a preset change
+// only where the preset was wrong.
+func TestPresetsKeepTheirDigests(t *testing.T) {
+	t.Parallel()
+	digests := map[string]string{
+		"cispo":                "sha256:11a02e4bc35aac5a2c87cda5ff36c1ffa940eb3b34a4d25d7a257927def836e7",
+		"dapo":                 "sha256:db8cb058ca17bd271833fa6c3560c9b5e53c426c343298c083743f466025b8db",
+		"dr_grpo":              "sha256:a805e3c42adcce612a3a79388a1e3537fb3df6e763866e6e29170c9e21d87310",
+		"gdpo":                 "sha256:ebff49648933d9286e42d677b95cbf0d14961fe84eb0bf143ff9b349c9222d4e",
+		"gigpo":                "sha256:7f6178c64fa74f1676ec038b6c7ec2d6bee11723dba2f46b3add150a249b258c",
+		"grpo":                 "sha256:ed3d620aacd1fd58878aa1e05a048cc79377b8a647a0b9a6ea15ace734d07bf4",
+		"gspo":                 "sha256:c70b04ec3d5042dc8ba82e9f12630b890a7ab1508b3de224c09e0c85053b1e4c",
+		"maxrl":                "sha256:e3f55e1ec001d5260a00a109cfb4475b837e0478f0f172cc81b38579620b266b",
+		"ppo":                  "sha256:7b8006789f75e6c090d36257d72bcd2113cfd3755541e5ec04004296b9c4d8d3",
+		"reinforce++":          "sha256:8928ca7b5528cb074a7ae6cfbd15050e623bb5a8ad4e13f6dd33da3c0c05e518",
+		"reinforce++_baseline": "sha256:0d9592619b8f55ba26940f917d3fa10c3686aa51e7f9ba9db9b195967f9cdc86",
+		"rloo":                 "sha256:59bab3d84c35fe743ec705cfc0f4f54e7ee1c0ce25e39fe58bbbc1a6b11b1c16",
+		"turn_ppo":             "sha256:0fc2902e3191a95df3e6fc0badae23e936a7494312ac46711c9fa6cd247a72c9",
+	}
+	for _, name := range spec.Algorithms() {
+		require.Equal(t, digests[name], spec.Digest(with(func(s *spec.Spec) { s.Algorithm = name })), name)
+	}
+}

@@ -260,7 +260,7 @@ func complete() Spec {
 		Model:  Model{WarmStart: &WarmStart{}},
 		Agent:  Agent{Command: []string{"-"}},
 		Tasks:  Tasks{Gate: "-", Test: "-"},
-		Grader: Grader{Type: GraderCommand},
+		Grader: Grader{Type: GraderCommand, Minimum: new(float64)},
 		Credit: Credit{Assignment: AssignmentGiGPO, Overlong: &Overlong{}, Judge: &Judge{}},
 		Loss:   Loss{Aggregation: AggregationConstant, Correction: CorrectionMIS, KL: &KL{}},
 		Critic: &Critic{},

@@ -147,7 +147,7 @@ func TestBrokenFilesNameTheLine(t *testing.T) {
 		"yaml key":        {"a.yaml", "a: b\n- c\n", 2},
 		"duplicate key":   {"a.yaml", "name: a\nseed: 2\nname: b\n", 3},
 		"two documents":   {"a.yaml", "name: a\n---\nname: b\n", 2},
-		"unknown alias":   {"a.yaml", "name: a\nagent: *x\n", 0},
+		"unknown alias":   {"a.yaml", "name: a\nagent: *x\n", 2},
 		"json syntax":     {"a.json", "{\"name\":\n\n\"a\",,}", 3},
 		"json cut off":    {"a.json", "{\"name\":\n\"a\"", 2},
 		"json duplicate":  {"a.json", "{\"name\": \"a\",\n\"name\": \"b\"}", 2},

@@ -8,10 +8,10 @@ import (
 	"slices"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
+	"go.yaml.in/yaml/v4"
 )
 
-// readYAML turns a YAML file of one document into a node. Anchors, aliases and
+// readYAML turns a YAML 1.2 file of one document into a node. Anchors, aliases and
 // merge keys are followed.
 func readYAML(data []byte) (node, error) {
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
@@ -29,21 +29,28 @@ func readYAML(data []byte) (node, error) {
 	return (&yamlReader{}).value(document.Content[0])
 }
 
-// yamlFault finds the line in the message of a syntax error, the only place
-// where the library tells it. The library counts lines from 0 in the messages of
-// its parser, and from 1 in those of its scanner.
+// yamlFault says what is wrong with the text and where. Of a quotation and of a list or
+// mapping in brackets that isn't closed, the line is the one in which it begins: its end
+// is missed only at the end of the file.
 func yamlFault(err error) *Faults {
-	message := strings.TrimPrefix(err.Error(), "yaml: ")
-	line := 0
-	if n, _ := fmt.Sscanf(message, "line %d:", &line); n == 1 {
-		_, message, _ = strings.Cut(message, ": ")
+	var e *yaml.LoadError
+	if !errors.As(err, &e) {
+		return syntaxFault(0, "no YAML: "+strings.TrimPrefix(err.Error(), "yaml: "))
 	}
-	for _, ofParser := range []string{"node content", "'-' indicator", "key", "',' or", "<document start>"} {
-		if strings.HasPrefix(message, "did not find expected "+ofParser) {
-			line++
-		}
+	message, line := "no YAML: "+e.Message, e.Mark.Line
+	if e.Mark.Column > 0 {
+		message += fmt.Sprintf(" (column %d)", e.Mark.Column)
 	}
-	return syntaxFault(line, "no YAML: "+message)
+	if unclosed(e.ContextMsg) && e.ContextMark.Line > 0 && e.ContextMark.Line < line {
+		message = fmt.Sprintf("no YAML: %s before line %d, column %d", e.Message, line, e.Mark.Column)
+		line = e.ContextMark.Line
+	}
+	return syntaxFault(line, message)
+}
+
+// unclosed reports whether an error's context is one that has an end to be missed.
+func unclosed(context string) bool {
+	return strings.Contains(context, "flow") || strings.Contains(context, "quoted")
 }
 
 // manyAliases bounds what aliases of aliases can unfold to.

@@ -164,6 +164,9 @@ type Grader struct {
 	Seconds float64 `json:"seconds,omitempty"`
 	// Limit is the largest magnitude of a reward; what is beyond it is refused.
 	Limit float64 `json:"limit,omitempty"`
+	// Minimum is the smallest reward that a "command" or an "agent" may give; what is
+	// below it is refused. Without one it is -Limit.
+	Minimum *float64 `json:"minimum,omitempty"`
 }
 
 // Sampling is forced on the calls of rollouts that are trained or gated.

@@ -125,6 +125,7 @@ func (s Spec) check(f *Faults) {
 	s.checkSampling(f)
 	s.Training.check(f)
 	s.Credit.check(f, s.Training)
+	s.checkMean(f)
 	s.checkLoss(f)
 	s.checkCritic(f)
 	s.checkEvaluation(f)
@@ -201,6 +202,10 @@ func (g Grader) check(f *Faults) {
 	f.unused("grader.tolerance", g.Tolerance != 0 && g.Type != GraderNumeric, `only grader.type "numeric" has a tolerance`)
 	f.number("grader.tolerance", g.Tolerance, bounds{low: 0, high: math.Inf(1)})
 	f.number("grader.limit", g.Limit, positive(math.Inf(1)))
+	if g.Minimum != nil {
+		f.number("grader.minimum", *g.Minimum, bounds{low: math.Inf(-1), high: math.Inf(1)})
+		f.unused("grader.minimum", !g.free(), "grader.type "+g.Type+" gives 1 or 0")
+	}
 	if g.Type != GraderCommand {
 		const why = `only grader.type "command" runs one`
 		f.unused("grader.command", len(g.Command) > 0, why)

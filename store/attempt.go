@@ -28,7 +28,7 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, '', '', '', 0, 0, $12, 0)`
 ON r.run = a.run AND r.kind = a.kind AND r.step = a.step AND r.task = a.task AND r.sample = a.sample` + atAttempt
 	lastAttempt = `SELECT a.attempt, a.outcome, a.policy, a.version FROM attempts a JOIN rollouts r
 ON r.run = a.run AND r.kind = a.kind AND r.step = a.step AND r.task = a.task AND r.sample = a.sample AND r.attempt = a.attempt` + atRollout
-	sealAttempt = `UPDATE attempts SET outcome = $7, reward = $8, result = $9, error = $10, ended = $11, failure = $12
+	sealAttempt = `UPDATE attempts SET outcome = $7, reward = $8, result = $9, error = $10, ended = $11, failure = $12, stdout = $13, stderr = $14, lines_before = $15
 WHERE run = $1 AND kind = $2 AND step = $3 AND task = $4 AND sample = $5 AND attempt = $6`
 
 	// A grader that decides after the seal leaves its reward among the rewards.
@@ -145,17 +145,18 @@ func (s *Store) Places(ctx context.Context, id trace.RolloutID) ([]trace.Place, 
 	return all, nil
 }
 
-// SealAttempt ends an attempt: its Outcome, Reward, Result, Failure and Error are
-// kept, Result and Error cut to 64 KiB; counts and the beginning are the store's own,
+// SealAttempt ends an attempt: its Outcome, Reward, Result, Failure, Error and Output are
+// kept, Result and Error cut to 64 KiB, each output to 8 KiB; counts and the beginning are the store's own,
 // an absent Ended is the present. Once it returns, the attempt and its calls
 // survive loss of power. Sealing again with the same values changes nothing,
-// with others it is trace.ErrConflict; an attempt that a later one replaced is
+// with others, but for the output, it is trace.ErrConflict; an attempt that a later one replaced is
 // trace.ErrFenced.
 func (s *Store) SealAttempt(ctx context.Context, a trace.Attempt) error {
 	if err := checkSeal(a); err != nil {
 		return fmt.Errorf("seal attempt %s: %w", a.Address, err)
 	}
-	a.Result, a.Failure, a.Error = cut(clean(a.Result)), clean(a.Failure), cut(clean(a.Error))
+	a.Result, a.Failure, a.Error = cut(clean(a.Result), resultLimit), clean(a.Failure), cut(clean(a.Error), resultLimit)
+	a.Output.Stdout, a.Output.Stderr = cut(clean(a.Output.Stdout), outputLimit), cut(clean(a.Output.Stderr), outputLimit)
 	ended := nanos(orNow(a.Ended))
 	err := s.write(ctx, survivesPowerLoss, func(t tx) error {
 		st, err := hold(t, a.Address)
@@ -168,7 +169,7 @@ func (s *Store) SealAttempt(ctx context.Context, a trace.Attempt) error {
 		if err := st.current(a.Address); err != nil {
 			return err
 		}
-		_, err = t.exec(sealAttempt, append(attemptKey(a.Address), a.Outcome, a.Reward, a.Result, a.Error, ended, a.Failure)...)
+		_, err = t.exec(sealAttempt, append(attemptKey(a.Address), a.Outcome, a.Reward, a.Result, a.Error, ended, a.Failure, a.Output.Stdout, a.Output.Stderr, a.Output.LinesBefore)...)
 		return err
 	})
 	if err != nil {
@@ -278,15 +279,11 @@ func checkFinite(what string, v float64) error {
 	return nil
 }
 
-// cut shortens s to resultLimit bytes, between characters.
-func cut(s string) string { return cutTo(s, resultLimit) }
-
-// cutTo shortens s to limit bytes, between characters.
-func cutTo(s string, limit int) string {
-	if len(s) <= limit {
+// cut shortens s to at most n bytes, between characters.
+func cut(s string, n int) string {
+	if len(s) <= n {
 		return s
 	}
-	n := limit
 	for !utf8.RuneStart(s[n]) {
 		n--
 	}

@@ -75,6 +75,69 @@ func TestFinishedRunStaysFinished(t *testing.T) {
 	})
 }
 
+func TestARefusedRunLeavesItsNameFree(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *store.Store) {
+		for _, execution := range []string{"a", "b"} {
+			got, created, err := s.CreateRun(t.Context(), record.Run{Name: "demo", ExecutionID: execution, Status: record.Refused, Result: record.Failure{Error: "no"}.Result(), Finished: noon})
+			require.NoError(t, err)
+			require.True(t, created)
+			require.Equal(t, []any{execution, "no"}, []any{got.ExecutionID, got.Failure().Error})
+		}
+		got, created, err := s.CreateRun(t.Context(), record.Run{Name: "demo", ExecutionID: "c"})
+		require.NoError(t, err)
+		require.True(t, created)
+		require.Equal(t, []any{"c", record.Running, true}, []any{got.ExecutionID, got.Status, got.Finished.IsZero()})
+		_, created, err = s.CreateRun(t.Context(), record.Run{Name: "demo", ExecutionID: "b", Status: record.Refused})
+		require.NoError(t, err)
+		require.False(t, created, "a refusal that comes late")
+	})
+}
+
+func TestAnEndedRunIsReopenedOnce(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *store.Store) {
+		running, _, err := s.CreateRun(t.Context(), record.Run{Name: "demo", ExecutionID: "e"})
+		require.NoError(t, err)
+		require.ErrorIs(t, s.ChangeSpec(t.Context(), running, []byte(`{}`), "d"), trace.ErrConflict, "it is under way")
+		require.NoError(t, s.FinishRun(t.Context(), "demo", record.Terminated, record.Failure{Error: "no"}.Result()))
+		ended, err := s.Run(t.Context(), "demo")
+		require.NoError(t, err)
+		require.NoError(t, s.ChangeSpec(t.Context(), ended, []byte(`{"a":1}`), "d"))
+		require.NoError(t, s.ReopenRun(t.Context(), ended))
+		got, err := s.Run(t.Context(), "demo")
+		require.NoError(t, err)
+		require.Equal(t, []any{record.Running, 0, true, `{"a":1}`, "d"}, []any{got.Status, len(got.Result), got.Finished.IsZero(), string(got.Spec), got.SpecDigest})
+		require.ErrorIs(t, s.ReopenRun(t.Context(), ended), trace.ErrConflict)
+		require.ErrorIs(t, s.ReopenRun(t.Context(), record.Run{Name: "absent"}), trace.ErrNotFound)
+	})
+}
+
+func TestAttemptsEndWithTheirRun(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *store.Store) {
+		_, _, err := s.CreateRun(t.Context(), record.Run{Name: "demo"})
+		require.NoError(t, err)
+		replaced := begin(t, s, rollout(0, 0))
+		open := begin(t, s, rollout(0, 0))
+		done := begin(t, s, rollout(0, 1))
+		require.NoError(t, s.SealAttempt(t.Context(), trace.Attempt{Address: done, Outcome: trace.Completed, Result: "4"}))
+		chat := begin(t, s, trace.RolloutID{Run: "demo", Kind: trace.Try})
+		require.NoError(t, s.FinishRun(t.Context(), "demo", record.Terminated, nil))
+		for address, want := range map[trace.Address]trace.Outcome{
+			replaced: trace.Running, open: trace.InfraFault, done: trace.Completed, chat: trace.Running,
+		} {
+			a, err := s.Attempt(t.Context(), address)
+			require.NoError(t, err)
+			require.Equal(t, want, a.Outcome, address)
+		}
+		require.ErrorIs(t, s.PutReward(t.Context(), trace.Reward{Address: open, Name: "final", Value: 1}), trace.ErrFenced)
+		_, ended, err := s.BeginUnlessEnded(t.Context(), rollout(0, 0), "t", terms, "c0ffee")
+		require.NoError(t, err)
+		require.False(t, ended, "a run that goes on attempts it again")
+	})
+}
+
 // Two trainers may both make the version of a step; all see the one that won.
 func TestSecondExecutorFindsTheVersionThatStands(t *testing.T) {
 	t.Parallel()

@@ -48,6 +48,16 @@ func (s *Store) Promoted(ctx context.Context, run, policy string) (record.Promot
 	return p, nil
 }
 
+// Promotion returns the move of a policy's pointer by the decision of that id, or
+// trace.ErrNotFound.
+func (s *Store) Promotion(ctx context.Context, run, policy, id string) (record.Promotion, error) {
+	p, err := one(ctx, s.read(), readPromotion, promotionBy, run, policy, id)
+	if err != nil {
+		return record.Promotion{}, fmt.Errorf("read promotion %s of %s/%s: %w", id, run, policy, known(err))
+	}
+	return p, nil
+}
+
 // Promotions returns all promotions of a policy in order; none is no error.
 func (s *Store) Promotions(ctx context.Context, run, policy string) ([]record.Promotion, error) {
 	all, err := list(ctx, s.read(), readPromotion, selectPromotions+` ORDER BY seq`, run, policy)

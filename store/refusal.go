@@ -39,7 +39,7 @@ WHERE f.run = $1 AND a.policy = $2) latest WHERE place = 1 ORDER BY total DESC, 
 // trace.ErrNotFound.
 func (s *Store) AddRefusal(ctx context.Context, r trace.Refusal) error {
 	at := nanos(orNow(r.Last))
-	message := cutTo(clean(r.Message), refusalText)
+	message := cut(clean(r.Message), refusalText)
 	err := s.write(ctx, survivesKill, func(t tx) error {
 		if _, err := hold(t, r.Address); err != nil {
 			return err

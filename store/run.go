@@ -13,14 +13,23 @@ import (
 
 const (
 	insertRun = `INSERT INTO runs (name, workflow_id, execution_id, spec_digest, spec, splits, status, result, created, finished)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT DO NOTHING`
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT (name) DO UPDATE SET workflow_id = excluded.workflow_id,
+execution_id = excluded.execution_id, spec_digest = excluded.spec_digest, spec = excluded.spec, splits = excluded.splits, status = excluded.status,
+result = excluded.result, created = excluded.created, finished = excluded.finished WHERE runs.status = 'refused'`
 	selectRuns = `SELECT name, workflow_id, execution_id, spec_digest, spec, splits, status, result, created, finished FROM runs`
 	selectRun  = selectRuns + ` WHERE name = $1`
 	finishRun  = `UPDATE runs SET status = $2, result = $3, finished = $4 WHERE name = $1 AND status = 'running'`
+	reopenRun  = `UPDATE runs SET status = 'running', result = '', finished = 0 WHERE name = $1 AND execution_id = $2 AND status = $3`
+	changeSpec = `UPDATE runs SET spec = $4, spec_digest = $5 WHERE name = $1 AND execution_id = $2 AND status = $3 AND status <> 'running'`
+
+	// An attempt that a later one replaced stays as it was left.
+	endAttempts = `UPDATE attempts SET outcome = 'infra_fault', error = $2, ended = $3
+WHERE run = $1 AND outcome = '' AND kind IN ('train', 'reserve', 'gate', 'test') AND attempt = (SELECT r.attempt FROM rollouts r
+WHERE r.run = attempts.run AND r.kind = attempts.kind AND r.step = attempts.step AND r.task = attempts.task AND r.sample = attempts.sample)`
 )
 
 // CreateRun keeps r unless a run of its name stands, and returns the one that
-// then stands and whether this call made it. Whether a run that stood before is
+// then stands and whether this call made it. A run that was refused does not stand. Whether a run that stood before is
 // the same training is for the caller to decide, by SpecDigest. An absent
 // Status is record.Running, an absent Created the present.
 func (s *Store) CreateRun(ctx context.Context, r record.Run) (record.Run, bool, error) {
@@ -67,8 +76,10 @@ func (s *Store) Runs(ctx context.Context) ([]record.Run, error) {
 	return runs, nil
 }
 
-// FinishRun ends a run. A finished run stays as it is: ending it the same way
-// again changes nothing, another way is trace.ErrConflict.
+// FinishRun ends a run, and with it the attempts that are under way: they are sealed
+// as faults, so that what their agents still ask or report is refused. A finished run
+// stays as it is: ending it the same way again changes nothing, another way is
+// trace.ErrConflict.
 func (s *Store) FinishRun(ctx context.Context, name string, status record.Status, result []byte) error {
 	if status == record.Running || status == "" {
 		return fmt.Errorf("finish run %s: %q is no end", name, status)
@@ -76,6 +87,9 @@ func (s *Store) FinishRun(ctx context.Context, name string, status record.Status
 	now, text := nanos(time.Now()), string(result)
 	err := s.write(ctx, survivesPowerLoss, func(t tx) error {
 		n, err := t.exec(finishRun, name, status, text, now)
+		if err == nil && n == 1 {
+			_, err = t.exec(endAttempts, name, fmt.Sprintf("the run ended: it is %s", status), now)
+		}
 		if err != nil || n == 1 {
 			return err
 		}
@@ -90,6 +104,39 @@ func (s *Store) FinishRun(ctx context.Context, name string, status record.Status
 	})
 	if err != nil {
 		return fmt.Errorf("finish run %s: %w", name, err)
+	}
+	return nil
+}
+
+// ReopenRun makes a run that ended one that is under way again. It is
+// trace.ErrConflict if the run has another execution or status by now than r says.
+func (s *Store) ReopenRun(ctx context.Context, r record.Run) error {
+	return s.swap(ctx, "reopen", r, func(t tx) (int64, error) { return t.exec(reopenRun, r.Name, r.ExecutionID, r.Status) })
+}
+
+// ChangeSpec gives a run that ended another spec, under the same condition as
+// ReopenRun. Runs under way keep theirs: that is trace.ErrConflict.
+func (s *Store) ChangeSpec(ctx context.Context, r record.Run, spec []byte, digest string) error {
+	return s.swap(ctx, "change the spec of", r, func(t tx) (int64, error) {
+		return t.exec(changeSpec, r.Name, r.ExecutionID, r.Status, string(spec), digest)
+	})
+}
+
+// swap changes the row of r if it still is what r says.
+func (s *Store) swap(ctx context.Context, what string, r record.Run, change func(tx) (int64, error)) error {
+	err := s.write(ctx, survivesPowerLoss, func(t tx) error {
+		n, err := change(t)
+		if err != nil || n == 1 {
+			return err
+		}
+		now, err := one(t.ctx, t, readRun, selectRun, r.Name)
+		if err != nil {
+			return known(err)
+		}
+		return fmt.Errorf("%w: it is %s", trace.ErrConflict, now.Status)
+	})
+	if err != nil {
+		return fmt.Errorf("%s run %s: %w", what, r.Name, err)
 	}
 	return nil
 }

@@ -62,12 +62,14 @@ type Attempt struct {
 	// Failure says in one word how the agent failed, for example "timeout"; Error
 	// says it to people. A fault has one where the agent may be what is at fault:
 	// "hang" and "killed".
-	Failure string    `json:"failure,omitempty"`
-	Error   string    `json:"error,omitempty"`
-	Calls   int       `json:"calls"`
-	Tokens  int       `json:"tokens"` // sampled tokens
-	Begun   time.Time `json:"begun"`
-	Ended   time.Time `json:"ended,omitzero"`
+	Failure string `json:"failure,omitempty"`
+	Error   string `json:"error,omitempty"`
+	// Output is what the agent printed. It is written with the seal and read apart.
+	Output Output    `json:"output,omitzero"`
+	Calls  int       `json:"calls"`
+	Tokens int       `json:"tokens"` // sampled tokens
+	Begun  time.Time `json:"begun"`
+	Ended  time.Time `json:"ended,omitzero"`
 }
 
 // Place is how far an attempt came: how many calls it recorded, and which was the

@@ -1,6 +1,9 @@
 package trace
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // Refusal counts the calls of an attempt that were refused with one code. A refused
 // call has no reply, so it is not among the attempt's calls. Faults of the
@@ -24,3 +27,7 @@ type RefusalCount struct {
 	// Attempts is how many attempts were refused so.
 	Attempts int `json:"attempts"`
 }
+
+// String says it in one line, for example "call_limit 3 (the attempt has made all of
+// its 8 calls)".
+func (r Refusal) String() string { return fmt.Sprintf("%s %d (%s)", r.Code, r.Count, r.Message) }

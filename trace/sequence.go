@@ -18,6 +18,9 @@ type Sequence struct {
 	// Call is the index, in the calls given to Merge, of the call that produced
 	// the token, or -1 for context.
 	Call []int
+	// Origin is Call, but names the call of tokens that are not trained as well: -1 is
+	// context alone.
+	Origin []int
 	// Temperature is the one under which all its calls were sampled.
 	Temperature float64
 	// Forms says of each call that was held to a form where its completion lies.
@@ -84,23 +87,24 @@ func Merge(calls []Call) []Sequence {
 
 func (s *Sequence) extend(i int, c Call) {
 	for _, t := range c.Prompt[len(s.Tokens):] {
-		s.append(t, false, 0, -1)
+		s.append(t, false, 0, -1, -1)
 	}
 	if len(c.Form) > 0 {
 		s.Forms = append(s.Forms, SequenceForm{len(s.Tokens), len(c.Completion), c.Form})
 	}
 	for k, t := range c.Completion {
 		if c.Untrained != nil && c.Untrained[k] {
-			s.append(t, false, 0, -1)
+			s.append(t, false, 0, -1, i)
 			continue
 		}
-		s.append(t, true, c.Logprobs[k], i)
+		s.append(t, true, c.Logprobs[k], i, i)
 	}
 }
 
-func (s *Sequence) append(token int32, sampled bool, logprob float32, call int) {
+func (s *Sequence) append(token int32, sampled bool, logprob float32, call, origin int) {
 	s.Tokens = append(s.Tokens, token)
 	s.Sampled = append(s.Sampled, sampled)
 	s.Logprobs = append(s.Logprobs, logprob)
 	s.Call = append(s.Call, call)
+	s.Origin = append(s.Origin, origin)
 }

@@ -100,9 +100,12 @@ func TestTheOrderOfCallsDoesNotMatterToTheirSequences(t *testing.T) {
 		}
 		got := trace.Merge(permuted)
 		for _, s := range got {
-			for k, at := range s.Call {
+			for k, at := range s.Origin {
 				if at >= 0 {
-					s.Call[k] = order[at]
+					s.Origin[k] = order[at]
+				}
+				if s.Call[k] >= 0 {
+					s.Call[k] = order[s.Call[k]]
 				}
 			}
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/agent"
 	"github.com/fulgurite/fulgurite/internal/fleet"
+	"github.com/fulgurite/fulgurite/internal/runstate"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/workers"
 	"github.com/fulgurite/fulgurite/workflows"
@@ -82,6 +83,9 @@ func (c *cpuCommand) setUp(ctx context.Context, p *process, agents agent.Registr
 	}
 	if err := p.poll(list...); err != nil {
 		return err
+	}
+	if !c.Only {
+		p.background(runstate.Reconciler{Client: temporal, Namespace: namespace, Store: records.Store, Log: p.log.Named("runs")}.Run)
 	}
 	return p.serveHealth(ctx, c.health)
 }

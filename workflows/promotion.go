@@ -26,7 +26,7 @@ func (t *trainingRun) gate(ctx workflow.Context, v int) (*float64, error) {
 	e, err := t.evaluate(ctx, trace.Gate, v)
 	if evaluationFailed(err) {
 		workflow.GetLogger(ctx).Warn("version not promoted", "version", v, "error", err)
-		return nil, t.decided(ctx, model.Decision{Candidate: v, Promoted: t.Promoted, Baseline: t.Gate}, "refused: "+err.Error())
+		return nil, t.decided(ctx, model.Decision{Candidate: v, Promoted: t.Promoted, Baseline: t.Gate, Obstacle: err.Error()}, "refused")
 	}
 	if err != nil {
 		return nil, err
@@ -35,11 +35,14 @@ func (t *trainingRun) gate(ctx workflow.Context, v int) (*float64, error) {
 		return nil, err
 	}
 	defer t.pointer.Unlock()
-	d, err := t.decide(ctx, v, e.Mean)
+	r, err := t.decide(ctx, v, e.Mean)
 	if err != nil {
 		return nil, err
 	}
+	d := r.Decision
 	switch {
+	case r.Verdict != "":
+		err = t.repeat(ctx, r)
 	case !d.Accept:
 		err = t.decided(ctx, d, "refused")
 	case t.Spec.Promotion.Approval:
@@ -51,16 +54,25 @@ func (t *trainingRun) gate(ctx workflow.Context, v int) (*float64, error) {
 }
 
 // decide compares version v with the promoted one.
-func (t *trainingRun) decide(ctx workflow.Context, v int, mean float64) (model.Decision, error) {
+func (t *trainingRun) decide(ctx workflow.Context, v int, mean float64) (activities.DecidePromotionResult, error) {
 	if !t.pairs(ctx) {
-		return model.Decide(v, t.Promoted, mean, t.Gate, t.Spec.Promotion.Margin), nil
+		return activities.DecidePromotionResult{Decision: model.Decide(v, t.Promoted, mean, t.Gate, t.Spec.Promotion.Margin)}, nil
 	}
 	var c *activities.Coordinator
 	var r activities.DecidePromotionResult
 	err := workflow.ExecuteActivity(coordination(ctx, fmt.Sprintf("version %d", v)), c.DecidePromotion, activities.DecidePromotionInput{
 		Run: t.Run, Policy: model.DefaultPolicy, Candidate: v, Set: t.settingsOf(v),
 	}).Get(ctx, &r)
-	return r.Decision, err
+	return r, err
+}
+
+// repeat makes a decision part of the state that is on record already: this execution
+// was reset to before it. Whoever was asked then is not asked again.
+func (t *trainingRun) repeat(ctx workflow.Context, r activities.DecidePromotionResult) error {
+	if r.Moved() {
+		return t.promote(ctx, r.Decision)
+	}
+	return t.decided(ctx, r.Decision, r.Verdict)
 }
 
 // pairs is false for runs that began before promotion had a paired test.
@@ -75,9 +87,15 @@ func (t *trainingRun) decided(ctx workflow.Context, d model.Decision, verdict st
 		return nil
 	}
 	var c *activities.Coordinator
-	return workflow.ExecuteActivity(coordination(ctx, fmt.Sprintf("version %d", d.Candidate)), c.RecordDecision, activities.RecordDecisionInput{
+	var r activities.RecordDecisionResult
+	err := workflow.ExecuteActivity(coordination(ctx, fmt.Sprintf("version %d", d.Candidate)), c.RecordDecision, activities.RecordDecisionInput{
 		Run: t.Run, Policy: model.DefaultPolicy, Decision: d, Verdict: verdict,
-	}).Get(ctx, nil)
+	}).Get(ctx, &r)
+	if r.Verdict != "" {
+		workflow.GetLogger(ctx).Warn("version was decided on before", "version", d.Candidate, "verdict", r.Verdict)
+		t.Promoted = r.Standing
+	}
+	return err
 }
 
 // promote moves the promoted pointer, unless somebody else moved or pinned it

@@ -102,8 +102,8 @@ func TestAFailedEvaluationPromotesNothing(t *testing.T) {
 	require.Zero(t, out.Promoted)
 	require.Len(t, w.promoted, 1)
 	require.Len(t, w.decided, 2)
-	require.Contains(t, w.decided[0].Verdict, "refused: ")
-	require.Contains(t, w.decided[0].Verdict, "can't be graded: grader exits with 3")
+	require.Equal(t, "refused", w.decided[0].Verdict)
+	require.Contains(t, w.decided[0].Decision.Obstacle, "can't be graded: grader exits with 3")
 	require.False(t, w.decided[0].Decision.Accept)
 }
 

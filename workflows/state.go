@@ -23,6 +23,8 @@ const (
 	PhasePaused     Phase = "paused"
 	PhaseApproval   Phase = "approval" // nothing is left to do but a person's decision
 	PhaseFinished   Phase = "finished"
+	PhaseFailed     Phase = "failed" // the subject says why
+	PhaseCancelled  Phase = "cancelled"
 )
 
 // curveLength bounds the curve in the state: the store has every step.

@@ -198,15 +198,17 @@ func (t *trainingRun) finish(ctx workflow.Context) (TrainingResult, error) {
 // abandon closes the record of a run that did not reach its end. What failed is
 // the run's error; a record that can't be closed too only adds a line to the log.
 func (t *trainingRun) abandon(ctx workflow.Context, cause error) {
-	status := record.Failed
+	status, phase := record.Failed, PhaseFailed
+	failure := record.Failure{Error: Reason(cause), Detail: cause.Error()}
 	if temporal.IsCanceledError(cause) {
-		status = record.Cancelled
+		status, phase = record.Cancelled, PhaseCancelled
 	}
+	t.enter(ctx, phase, failure.Error)
 	ctx, cancel := workflow.NewDisconnectedContext(ctx)
 	defer cancel()
 	var c *activities.Coordinator
 	err := workflow.ExecuteActivity(coordination(ctx, "close the record"), c.FinishRun, activities.FinishRunInput{
-		Run: t.Run, ExecutionID: workflow.GetInfo(ctx).FirstRunID, Status: status, Result: mustJSON(map[string]string{"error": cause.Error()}),
+		Run: t.Run, ExecutionID: workflow.GetInfo(ctx).FirstRunID, Status: status, Result: mustJSON(failure),
 	}).Get(ctx, nil)
 	if err != nil {
 		workflow.GetLogger(ctx).Error("close the record of the run", "run", t.Run, "error", err)

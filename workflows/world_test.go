@@ -108,9 +108,9 @@ func (w *world) small(s spec.Spec, train int) *testsuite.TestWorkflowEnvironment
 		d := model.Decide(in.Candidate, w.pointer, w.means[in.Candidate], w.means[w.pointer], at.Promotion.Margin)
 		return activities.DecidePromotionResult{Decision: d}, err
 	})
-	env.OnActivity(c.RecordDecision, mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.RecordDecisionInput) error {
+	env.OnActivity(c.RecordDecision, mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.RecordDecisionInput) (activities.RecordDecisionResult, error) {
 		w.note(func() { w.decided = append(w.decided, in) })
-		return nil
+		return activities.RecordDecisionResult{}, nil
 	})
 	env.OnActivity(c.RecordQuarantine, mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.QuarantineTaskInput) error {
 		w.note(func() { w.excluded = append(w.excluded, in) })

@@ -74,6 +74,8 @@ func (oblivious) PutSpans(context.Context, trace.Address, []trace.Span) error {
 	return nil
 }
 
+func (oblivious) AddRefusal(context.Context, trace.Refusal) error { return nil }
+
 // serial makes each request another one: equal ones would be one and the same
 // dialog to the gateway.
 var serial struct {

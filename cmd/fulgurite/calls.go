@@ -9,21 +9,28 @@ import (
 	"github.com/fulgurite/fulgurite/internal/attribution"
 	"github.com/fulgurite/fulgurite/internal/signals"
 	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/store"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
 type callsCommand struct {
-	Attempt string      `arg:"" help:"Address of an attempt, RUN/KIND-STEP/TASK/SAMPLE/ATTEMPT."`
-	JSON    bool        `help:"Print JSON." name:"json"`
+	Attempt string      `arg:"" help:"Address of an attempt, RUN/KIND-STEP/TASK/SAMPLE/ATTEMPT, or the beginning of one, such as RUN."`
+	Within  string      `arg:"" optional:"" name:"address" help:"The rest of the address, after RUN."`
+	Text    bool        `help:"Print what was said: messages, tools, replies, rewards, advantages, and what the agent printed."`
+	JSON    bool        `help:"Print JSON; with --text, what was said too." name:"json"`
+	Choice  choiceFlags `embed:""`
 	Records recordFlags `embed:""`
 }
 
 // attemptCalls is what is on record of an attempt.
 type attemptCalls struct {
 	trace.Attempt
+	attemptText
 	List []namedCall `json:"history"`
 	// Tools are the spans of tools that ran.
 	Tools []trace.Span `json:"tools"`
+	// Refusals are the calls that got an error for a reply, by code.
+	Refusals []trace.Refusal `json:"refusals"`
 }
 
 // namedCall is a call and who made it.
@@ -41,18 +48,11 @@ type namedCall struct {
 	Problem  string           `json:"parse_error,omitempty"`
 	Signals  []signals.Signal `json:"signals"`
 	Seconds  float64          `json:"seconds"`
+	callText
 }
 
-func (c *callsCommand) Run(ctx context.Context, s *shared, t *terminal) error {
-	address, err := trace.ParseAddress(c.Attempt)
-	if err != nil {
-		return usageError{err}
-	}
-	db, _, err := s.openRecords(ctx, t, c.Records)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
+// show reads an attempt and hands it on.
+func (c *callsCommand) show(ctx context.Context, db *store.Store, address trace.Address, use func(*attemptCalls, signals.Attempt) error) (err error) {
 	var out attemptCalls
 	if out.Attempt, err = db.Attempt(ctx, address); err != nil {
 		return err
@@ -70,16 +70,19 @@ func (c *callsCommand) Run(ctx context.Context, s *shared, t *terminal) error {
 	if seen.Events, err = db.Events(ctx, address); err != nil {
 		return err
 	}
-	out.fill(seen)
-	if c.JSON {
-		return t.json(out)
+	if out.Refusals, err = db.Refusals(ctx, address); err != nil {
+		return err
 	}
-	return out.print(t)
+	if out.Output, err = db.Output(ctx, address); err != nil {
+		return err
+	}
+	out.fill(seen)
+	return use(&out, seen)
 }
 
 func (a *attemptCalls) fill(seen signals.Attempt) {
 	names, observed := attribution.Of(seen.History, seen.Spans, seen.Terms.Ignore), signals.Of(seen)
-	a.List, a.Tools = []namedCall{}, []trace.Span{}
+	a.List, a.Tools, a.Refusals = []namedCall{}, []trace.Span{}, append([]trace.Refusal{}, a.Refusals...)
 	for i, c := range seen.History {
 		api := c.API
 		if api == "" {
@@ -134,5 +137,14 @@ func (a *attemptCalls) print(t *terminal) error {
 		}
 		fmt.Fprintf(w, "tool\t%s\t\t\t\t\t\t\t%s\n", s.Tool, state)
 	}
-	return w.Flush()
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	for _, r := range a.Refusals {
+		t.printf("refused: %s\n", r)
+	}
+	if a.Error != "" {
+		t.printf("%s\n", a.Error)
+	}
+	return nil
 }

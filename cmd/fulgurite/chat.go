@@ -2,97 +2,75 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"net"
-	"net/http"
 	"strings"
-	"time"
 
 	"github.com/fulgurite/fulgurite/agent"
-	"github.com/fulgurite/fulgurite/gateway"
 	"github.com/fulgurite/fulgurite/internal/catalog"
 	"github.com/fulgurite/fulgurite/internal/fleet"
-	"github.com/fulgurite/fulgurite/model/serve"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 type chatCommand struct {
-	Version string `arg:"" help:"RUN@NUMBER or RUN@promoted."`
+	Version string `arg:"" help:"RUN@NUMBER, RUN@promoted, RUN@newest, or RUN: the promoted version, or the newest where nothing is evaluated."`
 	Input   string `arg:"" help:"What to ask."`
 	JSON    bool   `help:"Print JSON." name:"json"`
 
 	Records recordFlags `embed:""`
 }
 
-// chatLimit is how long an agent may take to answer a person.
-const chatLimit = 2 * time.Minute
-
-// Run needs no stack: it samples from the store in this process.
+// Run needs no stack: it samples from the records in this process, or from the servers
+// that the run's spec names. The run's agent gets an attempt's address, as in training;
+// what it does there is on no record afterwards.
 func (c *chatCommand) Run(ctx context.Context, s *shared, t *terminal) error {
 	db, blobs, err := s.openRecords(ctx, t, c.Records)
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	k := catalog.Catalog{Store: db, Blobs: blobs}
-	v, err := k.Find(ctx, c.Version)
+	records := fleet.Records{Store: db, Blobs: blobs, Catalog: catalog.Catalog{Store: db, Blobs: blobs}, Codecs: fleet.NewCodecs(blobs)}
+	v, choice, err := records.Catalog.Choose(ctx, c.Version)
 	if err != nil {
 		return err
 	}
-	sp, err := k.Spec(ctx, v.Run)
+	sp, err := records.Catalog.Spec(ctx, v.Run)
 	if err != nil {
 		return err
 	}
-	engine, err := fleet.Engines(sp.Model.Engine)
+	if sp.Agent.Temporal != nil {
+		return usagef("the agent of run %s is %s of your own workers (agent.temporal), which only a stack can start: ask the version itself, as model %s at the address that `fulgurite dev%s` prints",
+			v.Run, sp.Agent.Temporal.Kind(), v.VersionID, s.flag())
+	}
+	conversation, err := newConversation(ctx, records, sp, v.VersionID, s.logger(ctx, t.err))
 	if err != nil {
 		return err
 	}
-	codecs := fleet.NewCodecs(blobs)
-	sampler := serve.New(engine, k, 1)
-	sampler.Constrain = codecs.Constrain
-	defer sampler.Close()
-	url, stop, err := serveHTTP(ctx, gateway.New(gateway.Config{Journal: db, Sampler: sampler, Versions: k, Codecs: codecs.Named, Log: s.logger(ctx, t.err)}))
-	if err != nil {
-		return err
-	}
-	defer stop()
-	launcher, err := fleet.Launchers(agents()).Launcher(sp)
-	if err != nil {
-		return err
-	}
-	result, err := launcher.Launch(ctx, agent.Job{
-		Address: trace.Address{RolloutID: trace.RolloutID{Run: v.Run, Kind: trace.Try}, Attempt: 1},
-		Task:    agent.Task{ID: "chat", Input: c.Input}, BaseURL: url + "/v1", Key: "none", Model: v.String(),
-		Directory: sp.Agent.Directory, Environment: sp.Agent.Environment, Limits: agent.Limits{Time: chatLimit},
-	})
+	defer func() { _ = conversation.Close() }() // its records are of no use to anybody
+	result, err := conversation.ask(ctx, c.Input)
 	if err != nil {
 		return err
 	}
 	if result.Failed() {
-		return fmt.Errorf("the agent failed (%s): %s", result.Failure, strings.TrimSpace(result.Message+"\n"+result.Stderr))
+		return fmt.Errorf("the agent failed (%s): %s", result.Failure,
+			strings.TrimSpace(strings.Join([]string{result.Message, result.Stderr, conversation.refused()}, "\n")))
 	}
-	if c.JSON {
-		return t.json(map[string]string{"version": v.String(), "input": c.Input, "answer": result.Text})
+	if err := c.print(t, v.String(), choice, result); err != nil {
+		return err
 	}
-	t.printf("%s\n", result.Text)
+	if refused := conversation.refused(); refused != "" {
+		return errors.New(refused)
+	}
 	return nil
 }
 
-// serveHTTP serves h on a free port of the loopback interface until stopped.
-func serveHTTP(ctx context.Context, h http.Handler) (url string, stop func(), err error) {
-	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", nil, err
+// print writes the answer, and for people what was chosen where they named no version.
+func (c *chatCommand) print(t *terminal, version string, choice catalog.Choice, result agent.Result) error {
+	if c.JSON {
+		return t.json(map[string]string{"version": version, "choice": string(choice), "input": c.Input, "answer": result.Text})
 	}
-	server := &http.Server{Handler: h, ReadHeaderTimeout: time.Minute}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = server.Serve(l) // had it ended early, the agent's calls would have failed
-	}()
-	return "http://" + l.Addr().String(), func() {
-		_ = server.Close() // nothing in flight is worth waiting for
-		<-done
-	}, nil
+	if choice.Unevaluated() {
+		fmt.Fprintf(t.err, "%s (%s)\n", version, choice)
+	}
+	t.printf("%s\n", result.Text)
+	return nil
 }

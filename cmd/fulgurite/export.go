@@ -15,7 +15,7 @@ import (
 )
 
 type exportCommand struct {
-	Version   string `arg:"" help:"RUN@NUMBER or RUN@promoted."`
+	Version   string `arg:"" help:"RUN@NUMBER, RUN@promoted, RUN@newest, or RUN: the promoted version, or the newest where nothing is evaluated."`
 	Directory string `arg:"" help:"Where to write config.json, model.safetensors and, if the model has them, its tokenizer and chat template." type:"path"`
 
 	Records recordFlags `embed:""`
@@ -28,7 +28,7 @@ func (c *exportCommand) Run(ctx context.Context, s *shared, t *terminal) error {
 	}
 	defer db.Close()
 	k := catalog.Catalog{Store: db, Blobs: blobs}
-	v, err := k.Find(ctx, c.Version)
+	v, choice, err := k.Choose(ctx, c.Version)
 	if err != nil {
 		return err
 	}
@@ -43,7 +43,11 @@ func (c *exportCommand) Run(ctx context.Context, s *shared, t *terminal) error {
 	if err != nil {
 		return fmt.Errorf("export %s: %w", v.VersionID, err)
 	}
-	t.printf("%s (%s) is in %s\n", v.VersionID, digest, c.Directory)
+	name := v.String()
+	if choice.Unevaluated() {
+		name = fmt.Sprintf("%s (%s)", name, choice)
+	}
+	t.printf("%s (%s) is in %s\n", name, digest, c.Directory)
 	return nil
 }
 

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	for _, name := range []string{"FULGURITE_PORT", "FULGURITE_UI_PORT", "FULGURITE_GATEWAY_PORT"} {
 		_ = os.Setenv(name, "0") // the name is plain
 	}
-	testscript.Main(m, map[string]func(){"fulgurite": main, "calc-agent": playAgent, "dated-agent": playDatedAgent})
+	testscript.Main(m, map[string]func(){"fulgurite": main, "calc-agent": playAgent, "dated-agent": playDatedAgent, "greedy-agent": playGreedyAgent})
 }
 
 // playAgent is the calculator agent as a command.
@@ -70,6 +70,20 @@ func playDatedAgent() {
 	}
 }
 
+// playGreedyAgent is an agent that asks until it is refused, and does not say why it
+// ends.
+func playGreedyAgent() {
+	client := calculator.Connect(os.Getenv("OPENAI_BASE_URL"), os.Getenv("OPENAI_API_KEY"))
+	for {
+		_, err := client.CreateChatCompletion(context.Background(), openai.ChatCompletionRequest{
+			Messages: []openai.ChatCompletionMessage{{Role: openai.ChatMessageRoleUser, Content: "1+1"}},
+		})
+		if err != nil {
+			os.Exit(9)
+		}
+	}
+}
+
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	testscript.Run(t, testscript.Params{
@@ -84,7 +98,7 @@ func TestScripts(t *testing.T) {
 			return unpack(filepath.Join(e.WorkDir, "base"))
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"code": exitCode, "json": inJSON, "await": awaitFile, "eventually": eventually, "ask": ask,
+			"code": exitCode, "json": inJSON, "await": awaitFile, "eventually": eventually, "ask": ask, "untimed": untimed,
 		},
 	})
 }

@@ -64,10 +64,19 @@ func (c *trainCommand) Run(ctx context.Context, s *shared, t *terminal) error {
 		return fmt.Errorf("run %s: %w", name, err)
 	}
 	if c.JSON {
-		return t.json(result)
+		return t.json(trainResult{result, result.Steps, sp.Tasks.Gate != ""})
 	}
-	summarize(t, result)
+	summarize(t, result, sp.Tasks.Gate != "")
 	return nil
+}
+
+// trainResult is what a run came to, with what its record alone does not say.
+type trainResult struct {
+	workflows.TrainingResult
+	Newest int `json:"newest"` // the version that was trained last
+	// Evaluated is whether versions were compared on a gate split: else nothing but the
+	// start was promoted.
+	Evaluated bool `json:"evaluated"`
 }
 
 // loadSpec reads a spec file completely: defaults filled in, everything checked.
@@ -107,10 +116,25 @@ func runName(flag, inSpec, file string) (string, error) {
 	return name, nil
 }
 
-// summarize says what a run came to.
-func summarize(t *terminal, r workflows.TrainingResult) {
-	t.printf("Run %s: %d steps, version %d is promoted.\n", r.Run, r.Steps, r.Promoted)
+// summarize says what a run came to. Each step made a version, so that the number of
+// steps is that of the newest one.
+func summarize(t *terminal, r workflows.TrainingResult, evaluated bool) {
+	if evaluated {
+		t.printf("Run %s: %s, version %d is promoted.\n", r.Run, count(r.Steps, "step"), r.Promoted)
+	} else {
+		t.printf("Run %s: %s. Nothing was evaluated, since the spec has no tasks.gate: version %d is the newest, and version %d stays promoted.\n",
+			r.Run, count(r.Steps, "step"), r.Steps, r.Promoted)
+		t.printf("Take the newest with:  fulgurite export %s@newest DIR\n", r.Run)
+	}
 	if r.Before != nil && r.After != nil {
 		t.printf("Test reward: %s before, %s after.\n", describe(*r.Before), describe(*r.After))
 	}
+}
+
+// count is a number of things.
+func count(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
 }

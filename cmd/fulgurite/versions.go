@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fulgurite/fulgurite/internal/catalog"
 	"github.com/fulgurite/fulgurite/internal/report"
 	"github.com/fulgurite/fulgurite/store"
 	"github.com/fulgurite/fulgurite/trace"
@@ -23,6 +24,7 @@ type versionLine struct {
 	Weights  string             `json:"weights"`
 	Promoted bool               `json:"promoted"`
 	Pinned   bool               `json:"pinned,omitempty"`
+	Newest   bool               `json:"newest,omitempty"`
 	Gate     *float64           `json:"gate,omitempty"`
 	Test     *float64           `json:"test,omitempty"`
 	Metrics  map[string]float64 `json:"metrics,omitempty"`
@@ -30,12 +32,13 @@ type versionLine struct {
 
 // Run lists the versions, and for people how the promoted pointer moved.
 func (c *versionsCommand) Run(ctx context.Context, s *shared, t *terminal) error {
-	db, _, err := s.openRecords(ctx, t, c.Records)
+	db, blobs, err := s.openRecords(ctx, t, c.Records)
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	if _, err := db.Run(ctx, c.Run_); err != nil {
+	unevaluated, err := catalog.Catalog{Store: db, Blobs: blobs}.Unevaluated(ctx, c.Run_)
+	if err != nil {
 		return fmt.Errorf("run %s: %w", c.Run_, err)
 	}
 	lines, err := versionLines(ctx, db, c.Run_)
@@ -53,8 +56,13 @@ func (c *versionsCommand) Run(ctx context.Context, s *shared, t *terminal) error
 			mark = "pinned"
 		case l.Promoted:
 			mark = "promoted"
+		case l.Newest && unevaluated:
+			mark = "newest"
 		}
 		t.printf("%8d  %-8s  %6s  %6s  %s\n", l.Version, mark, optional(l.Gate), optional(l.Test), short(l.Weights))
+	}
+	if unevaluated && len(lines) > 1 {
+		t.printf("\nNothing was evaluated, since the spec has no tasks.gate: %s alone means the newest version, %s@promoted the start.\n", c.Run_, c.Run_)
 	}
 	return printHistory(ctx, t, db, c.Run_)
 }
@@ -79,7 +87,7 @@ func versionLines(ctx context.Context, db *store.Store, run string) ([]versionLi
 	lines := make([]versionLine, len(versions))
 	for i, v := range versions {
 		promoted := v.Number == current
-		lines[i] = versionLine{Version: v.Number, Weights: v.Weights, Promoted: promoted, Pinned: promoted && pinned, Metrics: v.Metrics}
+		lines[i] = versionLine{Version: v.Number, Weights: v.Weights, Promoted: promoted, Pinned: promoted && pinned, Metrics: v.Metrics, Newest: i == len(versions)-1}
 		for _, e := range evaluations {
 			switch {
 			case e.Version != v.Number:

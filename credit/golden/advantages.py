@@ -15,6 +15,7 @@ import numpy as np
 
 EPSILON = 1e-6  # beside a deviation
 WHITE = 1e-8  # beside a variance
+FLOOR = 1e-6  # of the largest number: a mean below it is none to divide by
 
 
 def deviation(x):
@@ -35,15 +36,16 @@ def baseline(plan, i, group, batch):
     return float(np.mean(batch)) if plan["mean"] == "batch" else 0.0
 
 
-def divisor(plan, group, batch, beside=(0.0, 0.0)):
+def divisor(plan, group, batch, beside=(0.0, 0.0), ahead=()):
     kind = plan["std"]
     if kind == "group":
         return deviation(group) + beside[0] + EPSILON
     if kind == "batch":
         return deviation(batch) + beside[1] + EPSILON
     if kind == "mean":
-        mean = float(np.mean(batch if plan["mean"] == "batch" else group))
-        return mean if mean > 0 else np.inf
+        of = batch if plan["mean"] == "batch" else group
+        mean, largest = float(np.mean(of)), max(abs(x) for x in [*of, *ahead])
+        return mean if mean > 0 and mean >= FLOOR * largest else np.inf
     return 1.0
 
 
@@ -158,7 +160,8 @@ class Paths:
             if self.plan["separate"] and self.plan["std"] in ("group", "batch"):
                 by = beside[g][0 if self.plan["std"] == "group" else 1] + EPSILON
             elif values[g]:
-                by = divisor(self.plan, values[g], batch, beside[g])
+                ahead = [self.ahead(at, j) for at in m for j in range(len(self.trained[at]))]
+                by = divisor(self.plan, values[g], batch, beside[g], ahead)
             for at in m:
                 n = len(self.trained[at])
                 for j, k in enumerate(self.trained[at]):
@@ -351,6 +354,23 @@ def edges():
     ]
 
 
+def cancelling():
+    """Rewards of both signs: means that rounding, or next to nothing, leaves."""
+
+    def sample(final, *earned):
+        calls = [
+            {"agent": "solver", "state": f"c{k}", "reward": e, "tokens": 1, "skip": False, "values": [0.5], "before": 0.5, "judged": 1}
+            for k, e in enumerate(earned)
+        ]
+        return {"name": "cancelling", "rewards": {"final": final, "style": 1}, "calls": calls}
+
+    return [
+        [sample(0.1, 0), sample(0.2, 0), sample(-0.3, 0)],
+        [sample(1, 0), sample(-1, 0), sample(1e-7, 0)],
+        [sample(0, 1, 0.5), sample(3e-7, 0, 0.25), sample(0, 0)],
+    ]
+
+
 def plans():
     base = {
         "mean": "none", "std": "none", "loo": False, "assignment": "identical", "tokens": "uniform", "discount": 0.0, "lambda": 0.0,
@@ -425,6 +445,7 @@ def main():
         "signals": draw(r, [4, 2, 5], 4, earn=True, others=False),
         "agents": draw(r, [5, 4, 1, 3], 5, earn=True, others=True),
         "edges": edges(),
+        "cancelling": cancelling(),
     }
     cases = [
         {"name": name, "batch": batch, "plan": go(plan), "want": short(advantages(plan, groups))}

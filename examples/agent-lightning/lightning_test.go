@@ -75,7 +75,7 @@ func requireReward(t *testing.T, command []string) {
 	terms := trace.Terms{Policy: "main", Codec: "compact", Temperature: 1, MaxTokens: 16, MaxCalls: 4}
 	address, err := db.BeginAttempt(t.Context(), rollout, "t0", terms, hex.EncodeToString(sum[:]))
 	require.NoError(t, err)
-	session, err := forwarder.Open(t.Context(), address)
+	session, err := forwarder.Open(t.Context(), address, key)
 	require.NoError(t, err)
 	defer session.Close()
 	directory, err := filepath.Abs(".")

@@ -163,7 +163,7 @@ func (s *stage) attempt(ctx context.Context) (attempted, error) {
 }
 
 func (s *stage) launch(ctx context.Context, address trace.Address) (agent.Result, error) {
-	session, err := s.forwarder.Open(ctx, address)
+	session, err := s.forwarder.Open(ctx, address, walkKey)
 	if err != nil {
 		return agent.Result{}, err
 	}

@@ -12,10 +12,19 @@ import (
 	"unicode/utf8"
 )
 
-// unmarshal decodes body into v and blames the field that does not fit.
-func unmarshal(body []byte, v any) error {
-	if !utf8.Valid(body) {
-		return &Failure{Status: http.StatusBadRequest, Code: "invalid_json", Message: "the request's body is not UTF-8"}
+// CheckText refuses a body that is not UTF-8.
+func CheckText(body []byte) error {
+	if utf8.Valid(body) {
+		return nil
+	}
+	return &Failure{Status: http.StatusBadRequest, Code: "invalid_json", Message: "the request's body is not UTF-8"}
+}
+
+// Unmarshal decodes a JSON object into v and blames the field that does not fit, or
+// that is given twice.
+func Unmarshal(body []byte, v any) error {
+	if err := CheckText(body); err != nil {
+		return err
 	}
 	err := json.Unmarshal(body, v)
 	var mistyped *json.UnmarshalTypeError

@@ -51,7 +51,7 @@ type functionCall struct {
 
 func (r *Request) decodeChat(body []byte) error {
 	var w chatRequest
-	if err := unmarshal(body, &w); err != nil {
+	if err := Unmarshal(body, &w); err != nil {
 		return err
 	}
 	r.settle(w.settings)

@@ -21,7 +21,7 @@ type completionsRequest struct {
 
 func (r *Request) decodeCompletions(body []byte) error {
 	var w completionsRequest
-	if err := unmarshal(body, &w); err != nil {
+	if err := Unmarshal(body, &w); err != nil {
 		return err
 	}
 	r.settle(w.settings)

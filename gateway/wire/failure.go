@@ -4,6 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Failure is an error as a client sees it.
@@ -74,11 +77,30 @@ type messagesError struct {
 func (f *Failure) ofMessages() messagesFailure {
 	// Clients of Messages see no field beside the message, so it says where.
 	message := f.Message
-	if f.Param != "" {
+	if f.Param != "" && !names(message, f.Param) {
 		message = f.Param + ": " + message
 	}
 	return messagesFailure{"error", messagesError{kindOf(f.Status), message}}
 }
+
+// names reports whether a message has the field in it, as a word of its own.
+func names(message, field string) bool {
+	for at := 0; ; at++ {
+		n := strings.Index(message[at:], field)
+		if n < 0 {
+			return false
+		}
+		at += n
+		before, _ := utf8.DecodeLastRuneInString(message[:at])
+		after, _ := utf8.DecodeRuneInString(message[at+len(field):])
+		if !ofName(before) && !ofName(after) {
+			return true
+		}
+	}
+}
+
+// ofName reports whether names of fields go on with r.
+func ofName(r rune) bool { return r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r) }
 
 // kindOf is Anthropic's word for a status.
 func kindOf(status int) string {

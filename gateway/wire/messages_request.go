@@ -44,7 +44,7 @@ type messagesChoice struct {
 
 func (r *Request) decodeMessages(body []byte) error {
 	var w messagesRequest
-	if err := unmarshal(body, &w); err != nil {
+	if err := Unmarshal(body, &w); err != nil {
 		return err
 	}
 	r.settle(w.settings)

@@ -38,7 +38,7 @@ type flatTool struct {
 
 func (r *Request) decodeResponses(body []byte) error {
 	var w responsesRequest
-	if err := unmarshal(body, &w); err != nil {
+	if err := Unmarshal(body, &w); err != nil {
 		return err
 	}
 	r.settle(w.settings)

@@ -20,6 +20,9 @@ var (
 	ErrOutcome = errors.New("attempt does not count")
 	// ErrLimit is wrapped when a reward is beyond the range that the spec declares.
 	ErrLimit = errors.New("reward beyond grader.limit")
+	// ErrMinimum is wrapped when a final reward is below the least that the spec
+	// declares.
+	ErrMinimum = errors.New("reward below grader.minimum")
 	// ErrAgents is wrapped when no call is of an agent that is trained.
 	ErrAgents = errors.New("no call of an agent that is trained")
 	// ErrValues is wrapped when a critic's values are not those of the step.
@@ -140,7 +143,8 @@ func (m *maker) rewards(one Sample) (map[string]float64, error) {
 	return out, nil
 }
 
-// within is an error if a reward that counts is beyond what the spec declares. What
+// within is an error if a reward that counts is beyond what the spec declares: any of
+// them beyond grader.limit, the final one below grader.minimum. What
 // it gives to failed agents is declared too.
 func (m *maker) within(one Sample, rewards map[string]float64, failed bool) error {
 	limit := m.spec.Grader.Limit
@@ -152,6 +156,9 @@ func (m *maker) within(one Sample, rewards map[string]float64, failed bool) erro
 		v, ok := rewards[name]
 		if ok && limit > 0 && math.Abs(v) > limit && (!failed || v != m.spec.Agent.FailureReward) {
 			return fmt.Errorf("%w: reward %q of %s is %v, the limit %v", ErrLimit, name, one.Address, v, limit)
+		}
+		if least := m.spec.Grader.Minimum; name == Final && least != nil && v < *least && (!failed || v != m.spec.Agent.FailureReward) {
+			return fmt.Errorf("%w: reward %q of %s is %v, the least %v", ErrMinimum, name, one.Address, v, *least)
 		}
 	}
 	return nil

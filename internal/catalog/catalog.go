@@ -1,6 +1,6 @@
 // Package catalog finds versions by the names that people and requests use, and
-// loads them: "demo@12", "demo@promoted", or "demo" for the promoted one. It is
-// the one place where rows of versions and their blobs meet, for every process
+// loads them: "demo@12", "demo@promoted", "demo@newest", or "demo" for the promoted
+// one, or the newest where nothing compares versions. It is the one place where rows of versions and their blobs meet, for every process
 // that samples, serves or exports.
 //
 // It only reads. Whoever loads a version through it gets weights whose digest is
@@ -13,7 +13,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/checkpoint"
@@ -27,6 +26,7 @@ type Store interface {
 	Run(ctx context.Context, name string) (record.Run, error)
 	Runs(ctx context.Context) ([]record.Run, error)
 	Version(ctx context.Context, id model.VersionID) (model.Version, error)
+	Versions(ctx context.Context, run, policy string) ([]model.Version, error)
 	Promoted(ctx context.Context, run, policy string) (record.Promotion, error)
 }
 
@@ -36,30 +36,40 @@ type Catalog struct {
 	Blobs checkpoint.Blobs
 }
 
-// promoted is the reference to whatever version is promoted at the moment.
-const promoted = "promoted"
+// promoted is the reference to whatever version is promoted at the moment, newest that
+// to whatever was trained last.
+const (
+	promoted = "promoted"
+	newest   = "newest"
+)
 
-// Find reads a reference, RUN@NUMBER, RUN@promoted or RUN, and returns the row
-// of the version it means.
+// Find reads a reference, RUN@NUMBER, RUN@promoted, RUN@newest or RUN, and returns the
+// row of the version it means.
 func (c Catalog) Find(ctx context.Context, reference string) (model.Version, error) {
-	run, number, ok := strings.Cut(reference, "@")
-	if !ok {
-		number = promoted
+	v, _, err := c.Choose(ctx, reference)
+	return v, err
+}
+
+// promoted finds what is promoted at the moment.
+func (c Catalog) promoted(ctx context.Context, run string) (model.Version, error) {
+	p, err := c.Store.Promoted(ctx, run, model.DefaultPolicy)
+	if err != nil {
+		return model.Version{}, fmt.Errorf("find the promoted version of run %q: %w", run, err)
 	}
-	id := model.VersionID{Run: run, Policy: model.DefaultPolicy}
-	if number == promoted {
-		p, err := c.Store.Promoted(ctx, run, id.Policy)
-		if err != nil {
-			return model.Version{}, fmt.Errorf("find the promoted version of run %q: %w", run, err)
-		}
-		id.Number = p.Version
-	} else {
-		n, err := strconv.Atoi(number)
-		if err != nil || n < 0 || strconv.Itoa(n) != number {
-			return model.Version{}, fmt.Errorf("%w: version %q: want RUN@NUMBER or RUN@promoted", trace.ErrNotFound, reference)
-		}
-		id.Number = n
+	return c.version(ctx, run, p.Version)
+}
+
+// numbered finds the version of a number.
+func (c Catalog) numbered(ctx context.Context, reference, run, number string) (model.Version, error) {
+	n, err := strconv.Atoi(number)
+	if err != nil || n < 0 || strconv.Itoa(n) != number {
+		return model.Version{}, fmt.Errorf("%w: version %q: want RUN@NUMBER, RUN@promoted or RUN@newest", trace.ErrNotFound, reference)
 	}
+	return c.version(ctx, run, n)
+}
+
+func (c Catalog) version(ctx context.Context, run string, number int) (model.Version, error) {
+	id := model.VersionID{Run: run, Policy: model.DefaultPolicy, Number: number}
 	v, err := c.Store.Version(ctx, id)
 	if err != nil {
 		return v, fmt.Errorf("find version %s: %w", id, err)
@@ -77,7 +87,8 @@ func (c Catalog) Resolve(ctx context.Context, reference string) (model.VersionID
 	return v.VersionID, s.Model.Codec, err
 }
 
-// List names what can be asked for: the promoted version of each run that has one.
+// List names what can be asked for: the promoted version of each run that has one, and
+// the newest where nothing compares versions.
 func (c Catalog) List(ctx context.Context) ([]string, error) {
 	runs, err := c.Store.Runs(ctx)
 	if err != nil {
@@ -88,6 +99,13 @@ func (c Catalog) List(ctx context.Context) ([]string, error) {
 		switch _, err := c.Store.Promoted(ctx, r.Name, model.DefaultPolicy); {
 		case err == nil:
 			names = append(names, r.Name+"@"+promoted)
+			unevaluated, err := c.Unevaluated(ctx, r.Name)
+			if err != nil {
+				return nil, fmt.Errorf("list versions of run %q: %w", r.Name, err)
+			}
+			if unevaluated {
+				names = append(names, r.Name+"@"+newest)
+			}
 		case !errors.Is(err, trace.ErrNotFound):
 			return nil, fmt.Errorf("find the promoted version of run %q: %w", r.Name, err)
 		}

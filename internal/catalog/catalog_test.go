@@ -16,8 +16,8 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// shelf has run "demo" with versions 0 and 1, of which 0 is promoted, and run
-// "fresh" without any.
+// shelf has run "demo" with a gate split and with versions 0 and 1, of which 0 is
+// promoted, and run "fresh" without any.
 type shelf struct {
 	catalog.Catalog
 	store    *store.Store
@@ -42,7 +42,9 @@ func newShelf(t *testing.T) *shelf {
 	require.NoError(t, err)
 	s := &shelf{Catalog: catalog.Catalog{Store: st, Blobs: blobs}, store: st}
 	for _, name := range []string{"demo", "fresh"} {
-		_, _, err := st.CreateRun(ctx, record.Run{Name: name, Spec: []byte(`{"model":{"codec":"compact"}}`)})
+		_, _, err := st.CreateRun(ctx, record.Run{
+			Name: name, Spec: []byte(`{"model":{"codec":"compact"}}`), Splits: map[trace.Kind]record.Split{trace.Gate: {Digest: "sha256:g", Count: 4}},
+		})
 		require.NoError(t, err)
 	}
 	for n := range s.versions {
@@ -71,7 +73,7 @@ func id(number int) model.VersionID {
 func TestReferencesMeanVersions(t *testing.T) {
 	t.Parallel()
 	s := newShelf(t)
-	for reference, number := range map[string]int{"demo": 0, "demo@promoted": 0, "demo@0": 0, "demo@1": 1} {
+	for reference, number := range map[string]int{"demo": 0, "demo@promoted": 0, "demo@newest": 1, "demo@0": 0, "demo@1": 1} {
 		v, err := s.Find(t.Context(), reference)
 		require.NoError(t, err)
 		require.Equal(t, id(number), v.VersionID, reference)
@@ -80,7 +82,7 @@ func TestReferencesMeanVersions(t *testing.T) {
 		require.Equal(t, id(number), version)
 		require.Equal(t, "compact", codec)
 	}
-	for _, reference := range []string{"", "@", "demo@", "demo@2", "demo@-1", "demo@+1", "demo@01", "demo@x", "demo@1@1", "fresh", "fresh@0", "other@promoted"} {
+	for _, reference := range []string{"", "@", "demo@", "demo@2", "demo@-1", "demo@+1", "demo@01", "demo@x", "demo@1@1", "fresh", "fresh@newest", "fresh@0", "other@promoted"} {
 		_, _, err := s.Resolve(t.Context(), reference)
 		require.ErrorIs(t, err, trace.ErrNotFound, reference)
 	}

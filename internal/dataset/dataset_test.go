@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/parquet-go/parquet-go"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
@@ -24,8 +25,15 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// demo is a run of one step on record: an attempt with two calls, the second of
-// which continues the first and has a token that is not trained.
+// asked is a request of which nothing but its instructions and tools tells who made it.
+const asked = `{"messages":[{"role":"user","content":"four"}]}`
+
+// schema is the form of a reply that has to be an object.
+const schema = `{"codec":"compact","schema":{"type":"object"}}`
+
+// demo is a run of one step on record: an attempt with three calls. The second
+// continues the first, was held to a form and has a token without an alternative. The
+// third is of an agent that only a span names, and was not trained.
 func demo(t *testing.T) dataset.Source {
 	t.Helper()
 	ctx := t.Context()
@@ -44,15 +52,23 @@ func demo(t *testing.T) dataset.Source {
 	first := trace.Call{
 		Address: address, Seq: 0, ID: "chatcmpl-a", Parent: -1, Policy: "main", Weights: "w", Key: "k0", Temperature: 1,
 		Prompt: []int32{1, 2}, Completion: []int32{3}, Logprobs: []float32{-0.5}, Finish: "stop",
-		Request: json.RawMessage(`{"messages":[]}`), Response: json.RawMessage(`{"id":"chatcmpl-a"}`),
+		Request: json.RawMessage(asked), Response: json.RawMessage(`{"id":"chatcmpl-a"}`),
 	}
 	second := trace.Call{
 		Address: address, Seq: 1, ID: "msg_b", API: "messages", Agent: "writer", Parent: 0, Policy: "main", Weights: "w", Key: "k1", Temperature: 1,
 		Prompt: []int32{1, 2, 3, 4}, Completion: []int32{5, 6}, Logprobs: []float32{-1, -2}, Untrained: []bool{true, false}, Finish: "length",
+		Form:       json.RawMessage(schema),
 		ParseError: "cut off", Request: json.RawMessage(`{"b":"<"}`), Response: json.RawMessage(`{}`),
 	}
 	require.NoError(t, db.AppendCall(ctx, &first))
+	third := trace.Call{
+		Address: address, Seq: 2, ID: "chatcmpl-c", Parent: -1, Policy: "main", Weights: "w", Key: "k2", Temperature: 1,
+		Prompt: []int32{7}, Completion: []int32{8, 9}, Logprobs: []float32{-3, -4}, Finish: "stop", Form: json.RawMessage(`{"codec":"compact","stop":["x"]}`),
+		Request: json.RawMessage(`{"messages":[]}`), Response: json.RawMessage(`{}`),
+	}
 	require.NoError(t, db.AppendCall(ctx, &second))
+	require.NoError(t, db.AppendCall(ctx, &third))
+	require.NoError(t, db.PutSpans(ctx, address, []trace.Span{{Trace: "t", ID: "s", Name: "chat", Agent: "critic", CallID: "chatcmpl-c"}}))
 	reward := 0.25
 	require.NoError(t, db.SealAttempt(ctx, trace.Attempt{Address: address, Outcome: trace.Completed, Reward: &reward}))
 
@@ -63,6 +79,7 @@ func demo(t *testing.T) dataset.Source {
 			Row:     model.Row{Tokens: []int32{1, 2, 3, 4, 5, 6}, Temperature: 1},
 			Sampled: []bool{false, false, true, false, false, true}, Logprobs: []float32{0, 0, -0.5, 0, 0, -2},
 			Advantages: []float32{0, 0, 1, 0, 0, 2}, Calls: []int32{-1, -1, 0, -1, -1, 1},
+			Forms: []model.BatchForm{{Start: 4, Length: 2, Form: model.Form{Codec: "compact", Schema: json.RawMessage(`{"type":"object"}`)}}},
 		}},
 	}
 	b.Count()
@@ -79,13 +96,21 @@ func wantTransitions() []dataset.Transition {
 	return []dataset.Transition{
 		{
 			Run: "demo", Step: 1, Attempt: "demo/train-1/4/0/1", Call: 0, ID: "chatcmpl-a", API: "chat", Policy: "main", Weights: "w", Temperature: 1,
-			PromptIDs: []int32{1, 2}, CompletionIDs: []int32{3}, Logprobs: []float32{-0.5}, LossMask: []int32{1},
-			Reward: 0.25, Advantage: 1, Finish: "stop", Request: `{"messages":[]}`, Response: `{"id":"chatcmpl-a"}`,
+			AgentSource: "instructions",
+			PromptIDs:   []int32{1, 2}, CompletionIDs: []int32{3}, Logprobs: []float32{-0.5}, LossMask: []int32{1}, Forced: []int32{0}, Advantages: []float32{1},
+			Reward: 0.25, Advantage: 1, Finish: "stop", Request: asked, Response: `{"id":"chatcmpl-a"}`,
 		},
 		{
-			Run: "demo", Step: 1, Attempt: "demo/train-1/4/0/1", Call: 1, ID: "msg_b", API: "messages", Agent: "writer", Policy: "main", Weights: "w", Temperature: 1,
-			PromptIDs: []int32{1, 2, 3, 4}, CompletionIDs: []int32{5, 6}, Logprobs: []float32{-1, -2}, LossMask: []int32{0, 1},
-			Reward: 0.25, Advantage: 2, Last: true, Finish: "length", ParseError: "cut off", Request: `{"b":"<"}`, Response: `{}`,
+			Run: "demo", Step: 1, Attempt: "demo/train-1/4/0/1", Call: 1, ID: "msg_b", API: "messages", Policy: "main", Weights: "w", Temperature: 1,
+			Agent: "writer", AgentSource: "path", Masked: true, Form: schema,
+			PromptIDs: []int32{1, 2, 3, 4}, CompletionIDs: []int32{5, 6}, Logprobs: []float32{-1, -2}, LossMask: []int32{0, 1}, Forced: []int32{1, 0}, Advantages: []float32{0, 2},
+			Reward: 0.25, Advantage: 2, Finish: "length", ParseError: "cut off", Request: `{"b":"<"}`, Response: `{}`,
+		},
+		{
+			Run: "demo", Step: 1, Attempt: "demo/train-1/4/0/1", Call: 2, ID: "chatcmpl-c", API: "chat", Policy: "main", Weights: "w", Temperature: 1,
+			Agent: "critic", AgentSource: "span",
+			PromptIDs: []int32{7}, CompletionIDs: []int32{8, 9}, Logprobs: []float32{-3, -4}, LossMask: []int32{0, 0}, Forced: []int32{0, 0}, Advantages: []float32{0, 0},
+			Reward: 0.25, Last: true, Finish: "stop", Request: `{"messages":[]}`, Response: `{}`,
 		},
 	}
 }
@@ -97,8 +122,11 @@ func TestEachFormatHoldsEachCallWithWhatItWasTrainedWith(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "out"+extension)
 		n, err := dataset.WriteFile(t.Context(), path, source.Transitions)
 		require.NoError(t, err)
-		require.Equal(t, 2, n)
-		require.Empty(t, cmp.Diff(wantTransitions(), readBack[dataset.Transition](t, path)), extension)
+		require.Equal(t, 3, n)
+		got := readBack[dataset.Transition](t, path)
+		require.Regexp(t, "^agent-[0-9a-f]{8}$", got[0].Agent)
+		got[0].Agent = ""
+		require.Empty(t, cmp.Diff(wantTransitions(), got, cmpopts.EquateEmpty()), extension)
 	}
 }
 
@@ -116,8 +144,9 @@ func TestSequencesAreTheRowsOfTheBatch(t *testing.T) {
 		require.Empty(t, cmp.Diff([]dataset.Sequence{{
 			Run: "demo", Step: 1, Attempt: "demo/train-1/4/0/1", Temperature: 1,
 			InputIDs: []int32{1, 2, 3, 4, 5, 6}, LossMask: []int32{0, 0, 1, 0, 0, 1}, Logprobs: []float32{0, 0, -0.5, 0, 0, -2},
-			Advantages: []float32{0, 0, 1, 0, 0, 2}, Calls: []int32{-1, -1, 0, -1, -1, 1}, Reward: 0.25, Advantage: 2,
-		}}, got), extension)
+			Advantages: []float32{0, 0, 1, 0, 0, 2}, Calls: []int32{-1, -1, 0, -1, 1, 1}, Reward: 0.25, Advantage: 2,
+			Forced: []int32{0, 0, 0, 0, 1, 0}, Masked: []int32{0, 0, 0, 0, 1, 1}, Forms: []dataset.SequenceForm{{Start: 4, Length: 2, Form: schema}},
+		}}, got, cmpopts.EquateEmpty()), extension)
 	}
 }
 

@@ -2,19 +2,25 @@ package dataset
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
+	"github.com/fulgurite/fulgurite/internal/attribution"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/hf"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
+// ErrRecords is wrapped where a batch was not made of the calls on record.
+var ErrRecords = errors.New("batch and calls disagree")
+
 // Store is what a dataset is read from.
 type Store interface {
 	Run(ctx context.Context, name string) (record.Run, error)
 	Batches(ctx context.Context, run, policy string) ([]record.Batch, error)
 	Trajectories(ctx context.Context, addresses []trace.Address) ([]trace.Trajectory, error)
+	Spans(ctx context.Context, address trace.Address) ([]trace.Span, error)
 }
 
 // Blobs keeps content under its digest.
@@ -31,9 +37,16 @@ type Source struct {
 
 // Sequences calls yield with each row of each batch.
 func (s Source) Sequences(ctx context.Context, yield func(Sequence) error) error {
-	return s.batches(ctx, func(digest string, b model.Batch) error {
+	return s.batches(ctx, func(digest string, b model.Batch, attempts []attempt) error {
+		places := make([]int, len(b.Trajectories)) // rows of each trajectory so far
 		for _, r := range b.Rows {
-			if err := yield(sequence(s.Run, digest, b, r)); err != nil {
+			a := attempts[r.Trajectory]
+			row, err := sequence(s.Run, digest, b, r, a, a.rows[places[r.Trajectory]])
+			if err != nil {
+				return err
+			}
+			places[r.Trajectory]++
+			if err := yield(row); err != nil {
 				return err
 			}
 		}
@@ -43,22 +56,20 @@ func (s Source) Sequences(ctx context.Context, yield func(Sequence) error) error
 
 // Transitions calls yield with each call of each trajectory of each batch.
 func (s Source) Transitions(ctx context.Context, yield func(Transition) error) error {
-	return s.batches(ctx, func(_ string, b model.Batch) error {
-		addresses := make([]trace.Address, len(b.Trajectories))
-		for i, t := range b.Trajectories {
-			var err error
-			if addresses[i], err = trace.ParseAddress(t.Attempt); err != nil {
-				return err
+	return s.batches(ctx, func(_ string, b model.Batch, attempts []attempt) error {
+		for i, a := range attempts {
+			spans, err := s.Store.Spans(ctx, a.Address)
+			if err != nil {
+				return fmt.Errorf("read the spans of %s: %w", a.Address, err)
 			}
-		}
-		trajectories, err := s.Store.Trajectories(ctx, addresses)
-		if err != nil {
-			return fmt.Errorf("read the trajectories of step %d: %w", b.Step, err)
-		}
-		advantages := perCall(b)
-		for i, t := range trajectories {
-			for k, c := range t.History {
-				if err := yield(transition(b, b.Trajectories[i], c, advantages[i][int32(c.Seq)], k == len(t.History)-1)); err != nil {
+			names := attribution.Of(a.History, spans, a.Terms.Ignore)
+			for k, c := range a.History {
+				row, err := transition(b, b.Trajectories[i], c, names[k], a.trained[k])
+				if err != nil {
+					return err
+				}
+				row.Last = k == len(a.History)-1
+				if err := yield(row); err != nil {
 					return err
 				}
 			}
@@ -67,24 +78,7 @@ func (s Source) Transitions(ctx context.Context, yield func(Transition) error) e
 	})
 }
 
-// perCall finds the advantage of each call of each trajectory among the tokens that
-// it sampled.
-func perCall(b model.Batch) []map[int32]float32 {
-	out := make([]map[int32]float32, len(b.Trajectories))
-	for i := range out {
-		out[i] = map[int32]float32{}
-	}
-	for _, r := range b.Rows {
-		for i, call := range r.Calls {
-			if call >= 0 && r.Sampled[i] {
-				out[r.Trajectory][call] = r.Advantages[i]
-			}
-		}
-	}
-	return out
-}
-
-func (s Source) batches(ctx context.Context, use func(digest string, b model.Batch) error) error {
+func (s Source) batches(ctx context.Context, use func(digest string, b model.Batch, attempts []attempt) error) error {
 	if _, err := s.Store.Run(ctx, s.Run); err != nil {
 		return fmt.Errorf("read run %s: %w", s.Run, err)
 	}
@@ -101,9 +95,39 @@ func (s Source) batches(ctx context.Context, use func(digest string, b model.Bat
 		if err != nil {
 			return fmt.Errorf("batch of step %d (%s): %w", entry.Step, entry.Digest, err)
 		}
-		if err := use(entry.Digest, b); err != nil {
+		attempts, err := s.attempts(ctx, b)
+		if err != nil {
+			return fmt.Errorf("batch of step %d (%s): %w", entry.Step, entry.Digest, err)
+		}
+		if err := use(entry.Digest, b, attempts); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// attempts are what is on record of each trajectory of a batch.
+func (s Source) attempts(ctx context.Context, b model.Batch) ([]attempt, error) {
+	addresses := make([]trace.Address, len(b.Trajectories))
+	for i, t := range b.Trajectories {
+		var err error
+		if addresses[i], err = trace.ParseAddress(t.Attempt); err != nil {
+			return nil, err
+		}
+	}
+	trajectories, err := s.Store.Trajectories(ctx, addresses)
+	if err != nil {
+		return nil, fmt.Errorf("read its trajectories: %w", err)
+	}
+	rows := make([][]model.BatchRow, len(trajectories))
+	for _, r := range b.Rows {
+		rows[r.Trajectory] = append(rows[r.Trajectory], r)
+	}
+	out := make([]attempt, len(trajectories))
+	for i, t := range trajectories {
+		if out[i], err = join(t, rows[i]); err != nil {
+			return nil, fmt.Errorf("attempt %s: %w", t.Address, err)
+		}
+	}
+	return out, nil
 }

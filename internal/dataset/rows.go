@@ -1,6 +1,11 @@
 package dataset
 
 import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+
+	"github.com/fulgurite/fulgurite/internal/attribution"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/trace"
 )
@@ -16,19 +21,30 @@ type Transition struct {
 	ID      string `json:"id" parquet:"id"`           // of the reply
 	API     string `json:"api" parquet:"api,dict"`
 	Agent   string `json:"agent" parquet:"agent,dict"`
+	// AgentSource is the evidence that Agent comes from, an attribution.Source.
+	AgentSource string `json:"agent_source" parquet:"agent_source,dict"`
 
 	Policy      string  `json:"policy" parquet:"policy,dict"`
 	Version     int     `json:"version" parquet:"version"` // that sampled
 	Weights     string  `json:"weights" parquet:"weights,dict"`
 	Temperature float64 `json:"temperature" parquet:"temperature"`
 
-	PromptIDs     []int32   `json:"prompt_ids" parquet:"prompt_ids"`
+	PromptIDs []int32 `json:"prompt_ids" parquet:"prompt_ids"`
+	// The five have one element for each token of the completion; Returns has none
+	// without a critic.
 	CompletionIDs []int32   `json:"completion_ids" parquet:"completion_ids"`
-	Logprobs      []float32 `json:"logprobs" parquet:"logprobs"`   // of the completion
-	LossMask      []int32   `json:"loss_mask" parquet:"loss_mask"` // of the completion, 1 is trained
+	Logprobs      []float32 `json:"logprobs" parquet:"logprobs"`
+	LossMask      []int32   `json:"loss_mask" parquet:"loss_mask"` // 1 is trained
+	Forced        []int32   `json:"forced" parquet:"forced"`       // 1 is never trained: it had no alternative
+	Advantages    []float32 `json:"advantages" parquet:"advantages"`
+	Returns       []float32 `json:"returns" parquet:"returns"`
+	// Masked says that Logprobs are those of the soft-max over the tokens alone that
+	// Form, a model.Form as JSON, allowed at each place.
+	Masked bool   `json:"masked" parquet:"masked"`
+	Form   string `json:"form" parquet:"form"` // empty unless Masked
 
 	Reward    float64 `json:"reward" parquet:"reward"`       // of the trajectory
-	Advantage float64 `json:"advantage" parquet:"advantage"` // of the call
+	Advantage float64 `json:"advantage" parquet:"advantage"` // of the call's last trained token
 	// Last marks the last call of the trajectory.
 	Last bool `json:"last" parquet:"last"`
 
@@ -47,52 +63,104 @@ type Sequence struct {
 	Batch   string `json:"batch" parquet:"batch,dict"` // digest of the batch's blob
 
 	Temperature float64 `json:"temperature" parquet:"temperature"`
-	// The five have one element for each token.
+	// These have one element for each token; Returns has none without a critic.
 	InputIDs   []int32   `json:"input_ids" parquet:"input_ids"`
 	LossMask   []int32   `json:"loss_mask" parquet:"loss_mask"`
 	Logprobs   []float32 `json:"logprobs" parquet:"logprobs"`
 	Advantages []float32 `json:"advantages" parquet:"advantages"`
-	Calls      []int32   `json:"calls" parquet:"calls"` // that sampled the token, -1 for context
+	Returns    []float32 `json:"returns" parquet:"returns"`
+	Calls      []int32   `json:"calls" parquet:"calls"`   // whose completion the token is part of, -1 for context
+	Forced     []int32   `json:"forced" parquet:"forced"` // 1 is never trained: it had no alternative
+	Masked     []int32   `json:"masked" parquet:"masked"` // 1 where one of Forms restricted the soft-max
+	// Forms are those of the completions in the row, in their order.
+	Forms []SequenceForm `json:"forms" parquet:"forms"`
 
 	Reward    float64 `json:"reward" parquet:"reward"`
 	Advantage float64 `json:"advantage" parquet:"advantage"` // of the trajectory
 }
 
-func sequence(run, digest string, b model.Batch, r model.BatchRow) Sequence {
-	t := b.Trajectories[r.Trajectory]
-	return Sequence{
+// SequenceForm is the form that a completion was held to.
+type SequenceForm struct {
+	Start  int    `json:"start" parquet:"start"`   // of the completion in the row
+	Length int    `json:"length" parquet:"length"` // in tokens
+	Form   string `json:"form" parquet:"form"`     // a model.Form as JSON
+}
+
+// sequence is a row of the batch; merged is the same row as its calls make it.
+func sequence(run, digest string, b model.Batch, r model.BatchRow, a attempt, merged trace.Sequence) (Sequence, error) {
+	t, n := b.Trajectories[r.Trajectory], len(r.Tokens)
+	out := Sequence{
 		Run: run, Step: b.Step, Group: t.Group, Attempt: t.Attempt, Batch: digest, Temperature: r.Temperature,
-		InputIDs: r.Tokens, LossMask: mask(r.Sampled), Logprobs: r.Logprobs, Advantages: r.Advantages, Calls: r.Calls,
+		InputIDs: r.Tokens, LossMask: marks(r.Sampled), Logprobs: r.Logprobs, Advantages: r.Advantages, Returns: listed(r.Returns),
+		Calls: make([]int32, n), Forced: make([]int32, n), Masked: make([]int32, n), Forms: []SequenceForm{},
 		Reward: t.Reward, Advantage: t.Advantage,
 	}
+	next := make([]int, len(a.History))
+	for i, call := range merged.Origin {
+		if call < 0 {
+			out.Calls[i] = -1
+			continue
+		}
+		c := a.History[call]
+		out.Calls[i] = int32(c.Seq)
+		if c.Untrained != nil && c.Untrained[next[call]] {
+			out.Forced[i] = 1
+		}
+		next[call]++
+	}
+	for _, f := range r.Forms {
+		form, err := json.Marshal(f.Form)
+		if err != nil {
+			return out, fmt.Errorf("encode the form of %s at token %d: %w", t.Attempt, f.Start, err)
+		}
+		out.Forms = append(out.Forms, SequenceForm{f.Start, f.Length, string(form)})
+		for i := f.Start; i < f.Start+f.Length; i++ {
+			out.Masked[i] = 1
+		}
+	}
+	return out, nil
 }
 
-// transition is a call with the advantage of its trained tokens. One without any
-// has that of no token: 0.
-func transition(b model.Batch, t model.BatchTrajectory, c trace.Call, advantage float32, last bool) Transition {
-	trained := make([]bool, len(c.Completion))
-	for i := range trained {
-		trained[i] = c.Untrained == nil || !c.Untrained[i]
-	}
-	api := c.API
-	if api == "" {
-		api = "chat"
-	}
-	return Transition{
-		Run: c.Run, Step: b.Step, Group: t.Group, Attempt: t.Attempt, Call: c.Seq, ID: c.ID, API: api, Agent: c.Agent,
+// transition is a call with what its tokens were trained with.
+func transition(b model.Batch, t model.BatchTrajectory, c trace.Call, by attribution.Name, with training) (Transition, error) {
+	out := Transition{
+		Run: c.Run, Step: b.Step, Group: t.Group, Attempt: t.Attempt, Call: c.Seq, ID: c.ID, API: cmp.Or(c.API, "chat"),
+		Agent: by.Agent, AgentSource: string(by.Source),
 		Policy: c.Policy, Version: c.Version, Weights: c.Weights, Temperature: c.Temperature,
-		PromptIDs: c.Prompt, CompletionIDs: c.Completion, Logprobs: c.Logprobs, LossMask: mask(trained),
-		Reward: t.Reward, Advantage: float64(advantage), Last: last,
+		PromptIDs: c.Prompt, CompletionIDs: c.Completion, Logprobs: c.Logprobs, LossMask: with.mask, Forced: make([]int32, len(c.Completion)),
+		Advantages: with.advantages, Returns: listed(with.returns), Reward: t.Reward,
 		Finish: c.Finish, ParseError: c.ParseError, Request: string(c.Request), Response: string(c.Response),
 	}
+	if c.Untrained != nil {
+		out.Forced = marks(c.Untrained)
+	}
+	for i, trained := range with.mask {
+		if trained == 1 {
+			out.Advantage = float64(with.advantages[i])
+		}
+	}
+	if len(c.Form) == 0 {
+		return out, nil
+	}
+	var form model.Form
+	if err := json.Unmarshal(c.Form, &form); err != nil {
+		return out, fmt.Errorf("form of call %s: %w", c.ID, err)
+	}
+	if form.Masks() {
+		out.Masked, out.Form = true, string(c.Form)
+	}
+	return out, nil
 }
 
-func mask(trained []bool) []int32 {
-	out := make([]int32, len(trained))
-	for i, t := range trained {
-		if t {
+func marks(set []bool) []int32 {
+	out := make([]int32, len(set))
+	for i, s := range set {
+		if s {
 			out[i] = 1
 		}
 	}
 	return out
 }
+
+// listed makes a list of nothing a list, for who reads the JSON.
+func listed(values []float32) []float32 { return append([]float32{}, values...) }

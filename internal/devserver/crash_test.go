@@ -5,8 +5,10 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -22,6 +24,10 @@ import (
 const childDir = "FULGURITE_DEVSERVER_CHILD_DIR"
 
 func TestMain(m *testing.M) {
+	if address := os.Getenv(workerAddress); address != "" {
+		fmt.Println("error:", workUntilKilled(address))
+		os.Exit(1)
+	}
 	if dir := os.Getenv(childDir); dir != "" {
 		s, err := devserver.Start(context.Background(), devserver.Options{Dir: dir})
 		if err != nil {
@@ -50,6 +56,15 @@ func child(t *testing.T, dir string) (process *os.Process, address string) {
 	line, err := bufio.NewReader(out).ReadString('\n')
 	require.NoError(t, err)
 	return command.Process, strings.TrimSpace(line)
+}
+
+func portOf(t *testing.T, address string) int {
+	t.Helper()
+	_, port, err := net.SplitHostPort(address)
+	require.NoError(t, err)
+	n, err := strconv.Atoi(port)
+	require.NoError(t, err)
+	return n
 }
 
 func TestWorkflowsContinueAfterKill(t *testing.T) {

@@ -40,9 +40,11 @@ type Server struct {
 	lock    *os.File // nil in memory
 	inner   temporal.Server
 	ui      *webUI // nil without UI
-	stopped chan struct{}
-	claimed atomic.Bool
-	err     error // of stopping; read after stopped
+	// stopDraining ends what Recover left in the background; nil without.
+	stopDraining func()
+	stopped      chan struct{}
+	claimed      atomic.Bool
+	err          error // of stopping; read after stopped
 }
 
 // Start starts a server and returns when it answers. The context bounds the
@@ -208,6 +210,9 @@ func (s *Server) stop() error {
 
 // end stops what was started, in reverse.
 func (s *Server) end() (err error) {
+	if s.stopDraining != nil {
+		s.stopDraining()
+	}
 	if s.ui != nil {
 		s.ui.stop()
 	}

@@ -25,6 +25,7 @@ type Store interface {
 	Trials(ctx context.Context, run, policy string) ([]record.Trial, error)
 	Replays(ctx context.Context, run, policy string) ([]record.Replayed, error)
 	Divergences(ctx context.Context, run string) ([]trace.Divergence, error)
+	RefusalsOfRun(ctx context.Context, run, policy string) ([]trace.RefusalCount, error)
 }
 
 // Blobs keeps content under its digest.
@@ -50,6 +51,7 @@ type Report struct {
 	ByStep        []Step                  `json:"by_step"`
 	Quarantines   []record.Quarantine     `json:"quarantines"`
 	Divergences   []Divergence            `json:"divergences"`
+	Refusals      []Refusal               `json:"refusals"` // of model calls, by code
 	Versions      int                     `json:"versions"`
 	Promoted      *int                    `json:"promoted"` // null before the first promotion
 	Pinned        bool                    `json:"pinned"`
@@ -86,6 +88,7 @@ type material struct {
 	trials      []record.Trial
 	replays     []record.Replayed
 	divergences []trace.Divergence
+	refusals    []trace.RefusalCount
 }
 
 // Of makes the report of a run's policy. Steps are read first: whatever belongs
@@ -98,7 +101,7 @@ func Of(ctx context.Context, s Store, blobs Blobs, run, policy string) (Report, 
 	r := Report{
 		Run: run, Policy: policy, Status: m.run.Status, Steps: len(m.steps), Planned: m.spec.Training.Total(len(m.tasks)),
 		Quarantines: m.quarantines, Versions: len(m.versions), Promotions: m.promotions, Decisions: m.decisions, Evaluations: m.evaluations,
-		Pointer: map[record.Source]int{}, ByKind: map[trace.Kind]Attempts{},
+		Refusals: Refusals(m.refusals), Pointer: map[record.Source]int{}, ByKind: map[trace.Kind]Attempts{},
 	}
 	for _, p := range m.promotions {
 		r.Pointer[p.Source]++
@@ -155,6 +158,7 @@ func gather(ctx context.Context, s Store, blobs Blobs, run, policy string) (m ma
 		func() error { m.trials, err = s.Trials(ctx, run, policy); return err },
 		func() error { m.replays, err = s.Replays(ctx, run, policy); return err },
 		func() error { m.divergences, err = s.Divergences(ctx, run); return err },
+		func() error { m.refusals, err = s.RefusalsOfRun(ctx, run, policy); return err },
 	} {
 		if err := read(); err != nil {
 			return m, err

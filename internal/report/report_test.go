@@ -208,6 +208,28 @@ func TestAttemptsAreCountedByWhatBecameOfThem(t *testing.T) {
 	require.Less(t, r.Interruptions.Seconds, time.Minute.Seconds())
 }
 
+func TestRefusedCallsAreReportedByCode(t *testing.T) {
+	t.Parallel()
+	l := newLedger(t)
+	none, err := json.Marshal(l.report())
+	require.NoError(t, err)
+	require.Contains(t, string(none), `"refusals":[]`)
+	for i, r := range []trace.Refusal{{Code: "invalid_json", Message: "no JSON"}, {Code: "call_limit", Message: "all of its 8 calls", Count: 2}, {Code: "call_limit", Message: "all of its 8 calls"}} {
+		r.Address, r.Last = at(1, trace.Train, 0, i%2, 1), time.Unix(int64(100+i), 0)
+		require.NoError(t, l.store.AddRefusal(t.Context(), r))
+	}
+	r := l.read()
+	require.True(t, r.OK(), "an agent that was refused is not wrong with the run")
+	require.Len(t, r.Refusals, 2)
+	require.Equal(t, []any{"call_limit", 3, 2, "demo/train-1/0/0/1"}, []any{r.Refusals[0].Code, r.Refusals[0].Count, r.Refusals[0].Attempts, r.Refusals[0].Attempt})
+	var text bytes.Buffer
+	require.NoError(t, r.WriteText(&text))
+	require.Contains(t, text.String(), "    call_limit: 3 calls of 2 attempts, last demo/train-1/0/0/1: all of its 8 calls\n    invalid_json: 1 call of 1 attempt,")
+	got, err := json.Marshal(r)
+	require.NoError(t, err)
+	require.Contains(t, string(got), `"refusals":[{"code":"call_limit","message":"all of its 8 calls","count":3,`)
+}
+
 func TestTheHistoryOfThePointerIsTold(t *testing.T) {
 	t.Parallel()
 	l := newLedger(t)

@@ -91,6 +91,7 @@ func (p *page) writeAttempts(r Report) {
 	}
 	p.line("  model calls: %d recorded, %d of them replayed", a.Calls.Recorded, a.Calls.Replayed)
 	p.line("  tokens: %d recorded, %d not sampled again", a.Calls.Tokens, a.Calls.TokensSaved)
+	p.writeRefusals(r.Refusals)
 	if i := r.Interruptions; i.Count > 0 {
 		p.line("  interruptions: %d, %s lost in all, median %s, most %s", i.Count, duration(i.Seconds), duration(i.MedianSeconds), duration(i.MaxSeconds))
 	}

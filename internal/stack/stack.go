@@ -30,6 +30,7 @@ import (
 	"github.com/fulgurite/fulgurite/gateway"
 	"github.com/fulgurite/fulgurite/internal/devserver"
 	"github.com/fulgurite/fulgurite/internal/fleet"
+	"github.com/fulgurite/fulgurite/internal/runstate"
 	"github.com/fulgurite/fulgurite/workers"
 	"github.com/fulgurite/fulgurite/workflows"
 )
@@ -69,6 +70,9 @@ type Options struct {
 	// HistoryEvents is the length of a history from which on Temporal suggests to
 	// continue as new; 0 is its own choice.
 	HistoryEvents int
+	// Reconcile is how often the record of runs is compared with Temporal; 0 is the
+	// usual pace.
+	Reconcile time.Duration
 	// ServerLog receives what the embedded Temporal server says; nil drops it. It
 	// speaks of its own retries as errors, which nobody who runs an agent can use.
 	ServerLog *zap.Logger
@@ -134,8 +138,10 @@ func (s *Stack) startTemporal(ctx context.Context, o Options) error {
 	}
 	s.temporal = server
 	s.onClose(func(context.Context) error { return server.Stop() })
+	identity := workerIdentity()
+	s.recover(ctx, identity)
 	s.Client, err = client.DialContext(ctx, client.Options{
-		HostPort: server.Address(), Namespace: server.Namespace(),
+		HostPort: server.Address(), Namespace: server.Namespace(), Identity: identity,
 		Logger: sdklog.NewStructuredLogger(slog.New(zapslog.NewHandler(o.Log.Named("worker").Core()))),
 	})
 	if err != nil {
@@ -204,7 +210,24 @@ func (s *Stack) startWorkers(ctx context.Context, o Options, sampler *fleet.Rout
 		}
 		s.onClose(func(context.Context) error { w.Stop(); return nil })
 	}
+	s.startReconciler(o)
 	return nil
+}
+
+// startReconciler keeps the record of runs right about what Temporal did to them.
+func (s *Stack) startReconciler(o Options) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	r := runstate.Reconciler{Client: s.Client, Namespace: s.temporal.Namespace(), Store: s.Store, Log: o.Log.Named("runs"), Every: o.Reconcile}
+	go func() {
+		defer close(done)
+		r.Run(ctx)
+	}()
+	s.onClose(func(context.Context) error {
+		cancel()
+		<-done
+		return nil
+	})
 }
 
 // GatewayURL is where the OpenAI-compatible door listens, ending in "/v1".

@@ -78,7 +78,7 @@ func (d *decoder) decode(ctx context.Context, r model.DecodeRequest, given []int
 		return model.Completion{}, fmt.Errorf("decode: %w", err)
 	}
 	if len(r.Prompt) >= a.MaxPositions {
-		return model.Completion{}, fmt.Errorf("decode: %w: %d tokens of %d positions", model.ErrPromptTooLong, len(r.Prompt), a.MaxPositions)
+		return model.Completion{}, fmt.Errorf("decode: %w", &model.PromptTooLong{Tokens: len(r.Prompt), Positions: a.MaxPositions})
 	}
 	if nucleus := r.TopP >= 0 && r.TopP <= 1; !nucleus { // NaN is not
 		return model.Completion{}, fmt.Errorf("decode: top_p is %v, want 0 to 1", r.TopP)

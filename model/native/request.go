@@ -44,7 +44,7 @@ func (l *layout) newRequest(r model.DecodeRequest) (*request, error) {
 	}
 	room := l.MaxPositions - len(r.Prompt)
 	if room < 1 {
-		return nil, fmt.Errorf("%w: %d tokens, the model has %d positions", model.ErrPromptTooLong, len(r.Prompt), l.MaxPositions)
+		return nil, &model.PromptTooLong{Tokens: len(r.Prompt), Positions: l.MaxPositions}
 	}
 	if r.MaxTokens < 1 {
 		return nil, fmt.Errorf("%w: at most %d tokens asked for, want at least 1", ErrRow, r.MaxTokens)

@@ -3,6 +3,7 @@ package remote
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 
@@ -112,7 +113,12 @@ func (s *Server) report(r *http.Request, err error) wireError {
 	if k.fault && r.Context().Err() == nil {
 		s.log.Warn("request failed", zap.String("path", r.URL.Path), zap.Error(err))
 	}
-	return wireError{k.code, err.Error()}
+	told := wireError{Code: k.code, Message: err.Error()}
+	var long *model.PromptTooLong
+	if errors.As(err, &long) {
+		told.Tokens, told.Positions = long.Tokens, long.Positions
+	}
+	return told
 }
 
 // read decodes a request, or answers that it can't be.
@@ -120,7 +126,7 @@ func read(w http.ResponseWriter, r *http.Request, in any) bool {
 	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, requestBytes))
 	d.DisallowUnknownFields() // a setting that is not obeyed would go unnoticed
 	if err := d.Decode(in); err != nil {
-		reply(w, http.StatusBadRequest, errorReply{wireError{"invalid", fmt.Sprintf("decode request: %v", err)}})
+		reply(w, http.StatusBadRequest, errorReply{wireError{Code: "invalid", Message: fmt.Sprintf("decode request: %v", err)}})
 		return false
 	}
 	return true

@@ -90,6 +90,9 @@ type errorReply struct {
 type wireError struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
+	// Those of model.PromptTooLong.
+	Tokens    int `json:"tokens,omitempty"`
+	Positions int `json:"positions,omitempty"`
 }
 
 // codeFault is the code of what is no fault of the request.
@@ -130,7 +133,10 @@ func classify(err error) kind {
 // received is the error that was written so; it wraps what classify found.
 func received(e wireError) error {
 	for _, k := range kinds() {
-		if e.Code == k.code {
+		switch {
+		case e.Code == k.code && e.Positions > 0:
+			return &peerError{e.Message, &model.PromptTooLong{Tokens: e.Tokens, Positions: e.Positions}}
+		case e.Code == k.code:
 			return &peerError{e.Message, k.err}
 		}
 	}

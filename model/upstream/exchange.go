@@ -3,6 +3,7 @@ package upstream
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -35,7 +36,26 @@ type refusal struct {
 }
 
 func (r *refusal) Error() string {
-	return fmt.Sprintf("the server answered %d: %.300s", r.status, r.message)
+	return fmt.Sprintf("the server answered %d: %.300s", r.status, said(r.message))
+}
+
+// said is the message in the JSON of an error, or all of it where there is none.
+func said(body string) string {
+	var told struct {
+		Message string          `json:"message"`
+		Detail  string          `json:"detail"`
+		Error   json.RawMessage `json:"error"`
+	}
+	if json.Unmarshal([]byte(body), &told) != nil {
+		return body
+	}
+	var inner struct {
+		Message string `json:"message"`
+	}
+	var word string
+	_ = json.Unmarshal(told.Error, &inner) // it is an object, a text or not there
+	_ = json.Unmarshal(told.Error, &word)
+	return cmp.Or(inner.Message, word, told.Message, told.Detail, body)
 }
 
 // isFault reports whether err speaks of the server rather than of what was asked.

@@ -78,7 +78,7 @@ func rollout(t *testing.T, l agent.Launcher) (agent.Result, []string) {
 	require.NoError(t, err)
 	defer func() { require.NoError(t, forwarder.Close(t.Context())) }()
 	address := trace.Address{RolloutID: trace.RolloutID{Run: "demo", Kind: trace.Train, Step: 1}, Attempt: 1}
-	session, err := forwarder.Open(t.Context(), address)
+	session, err := forwarder.Open(t.Context(), address, "the-key")
 	require.NoError(t, err)
 	defer session.Close()
 	result, err := l.Launch(t.Context(), agent.Job{

@@ -1,0 +1,32 @@
+package activities
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// tellRefusals adds the calls that the gateway refused to the error of an attempt
+// that failed: they are often why, and the agent itself may not have said so. They
+// stand on the first line, which is what is shown where there is room for one.
+func (r *Runner) tellRefusals(ctx context.Context, a *trace.Attempt) error {
+	if a.Outcome != trace.AgentFailed {
+		return nil
+	}
+	refusals, err := r.Attempts.Refusals(ctx, a.Address)
+	if err != nil {
+		return fmt.Errorf("read refusals: %w", err)
+	}
+	if len(refusals) == 0 {
+		return nil
+	}
+	said := make([]string, len(refusals))
+	for i, one := range refusals {
+		said[i] = one.String()
+	}
+	first, rest, _ := strings.Cut(a.Error, "\n")
+	a.Error = strings.TrimSpace(first + "; model calls were refused: " + strings.Join(said, ", ") + "\n" + rest)
+	return nil
+}

@@ -1,0 +1,90 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"time"
+)
+
+const (
+	// bodyTime is how long a client may take to send the body of a request.
+	bodyTime = time.Minute
+	// refusalTime is how long the body of a request that is refused is read, so that
+	// its client, which sends it first, comes to see the refusal.
+	refusalTime = time.Second
+	// mostAtOnce is how many requests of one session are read and forwarded at a time.
+	// It bounds the memory that one agent can fill with requests.
+	mostAtOnce = 256
+	// mostWaiting is how many more wait for their turn.
+	mostWaiting = 1024
+)
+
+// errAtOnce is for a request beyond those that may wait.
+var errAtOnce = errors.New("too many requests at once")
+
+// await waits for the turn of a request that was entered. After an error it has
+// none; else done gives it back.
+func (s *Session) await(ctx context.Context) (done func(), err error) {
+	s.mu.Lock()
+	inside := s.inside
+	s.mu.Unlock()
+	if inside > mostAtOnce+mostWaiting {
+		return nil, errAtOnce
+	}
+	select {
+	case s.turns <- struct{}{}:
+		return func() { <-s.turns }, nil
+	case <-s.ctx.Done():
+		return nil, s.brokenOff()
+	case <-s.forwarder.closing.Done():
+		s.visible(errForwarderClosed)
+		return nil, errForwarderClosed
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// receive reads the body of a request. The end of the session and of the forwarder
+// cut it short: a client that keeps the rest to itself holds up neither. After an
+// error the request has been answered, or there is nobody to answer.
+func (s *Session) receive(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	connection := http.NewResponseController(w)
+	_ = connection.SetReadDeadline(time.Now().Add(bodyTime)) // connections over TCP have deadlines
+	cut := func() { _ = connection.SetReadDeadline(time.Now()) }
+	bySession, byForwarder := context.AfterFunc(s.ctx, cut), context.AfterFunc(s.forwarder.closing, cut)
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, requestBytes))
+	over, closing := !bySession(), !byForwarder()
+	var tooLarge *http.MaxBytesError
+	switch {
+	case closing && !over:
+		s.visible(errForwarderClosed)
+		return nil, errForwarderClosed
+	case over:
+		return nil, s.brokenOff()
+	case errors.As(err, &tooLarge):
+		refuse(w, r, http.StatusRequestEntityTooLarge, "request_too_large", fmt.Sprintf("a request may have %d bytes", requestBytes))
+		return nil, errRefused
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		refuse(w, r, http.StatusRequestTimeout, "request_timeout", fmt.Sprintf("the body of the request did not come within %s", bodyTime))
+		return nil, errRefused
+	case err != nil:
+		return nil, errAgentLeft
+	}
+	// From then on reading means to notice that the client leaves.
+	_ = connection.SetReadDeadline(time.Time{})
+	return body, nil
+}
+
+// brokenOff is why a request is broken off that the session's end met. An end that is
+// a fault is one that the agent could have seen.
+func (s *Session) brokenOff() error {
+	cause := context.Cause(s.ctx)
+	if !ended(cause) {
+		s.visible(cause)
+	}
+	return cause
+}

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// runName is the run's.
+const runName = "restart"
+
+// specification is a run that outlasts every kill, with short steps, so that
+// progress shows soon. Agents that compute nothing else leave what is measured to
+// the stack.
+const specification = `name: %s
+seed: 7
+model:
+  warm_start: {demonstrations: arithmetic, updates: 150, batch: 32}
+agent:
+%s
+  limits: {calls: 8, seconds: 60}
+tasks: {train: "arithmetic:train:256", gate: "arithmetic:gate:16", test: "arithmetic:test:16"}
+grader: {type: exact}
+training: {steps: 100000, tasks_per_step: 8, samples_per_task: 4}
+evaluation: {every: 10}
+`
+
+// writeSpec writes the spec of a run with such agents.
+func writeSpec(dir, agents, command string, thought time.Duration) (string, error) {
+	agent := ""
+	switch agents {
+	case "func":
+		agent = "  func: calculator"
+	case "command":
+		agent = fmt.Sprintf("  command: [/bin/sh, -c, 'sleep %g; exec %s']", thought.Seconds(), command)
+	default:
+		return "", fmt.Errorf("-agents %s: want func or command", agents)
+	}
+	path := filepath.Join(dir, "spec.yaml")
+	return path, os.WriteFile(path, fmt.Appendf(nil, specification, runName, agent), 0o644)
+}

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fulgurite/fulgurite/dialog"
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+func TestNothingOfAnAgentReachesTheTerminalAsACommand(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"plain é 漢 \t'q' \\":  "plain é 漢 \t'q' \\",
+		"\x1b]0;title\a":      `\x1b]0;title\a`,
+		"a\rb\x00c\x7f\u009b": `a\rb\x00c\x7f\u009b`,
+		"right\u202eleft":     `right\u202eleft`,
+		"broken \xff":         "broken \uFFFD",
+	} {
+		require.Equal(t, want, escapeControls(text))
+	}
+}
+
+func TestRepliesOfEveryAPIAreRead(t *testing.T) {
+	t.Parallel()
+	call := []dialog.ToolCall{{ID: "call_1", Function: dialog.Function{Name: "add", Arguments: `{"a":1}`}}}
+	want := []dialog.Message{{Role: dialog.Assistant, Content: "so", Reasoning: "hm", ToolCalls: call}}
+	typed := []dialog.ToolCall{{ID: "call_1", Type: "function", Function: call[0].Function}}
+	for name, c := range map[string]struct {
+		response string
+		want     []dialog.Message
+	}{
+		"chat": {`{"choices":[{"message":{"role":"assistant","content":"so","reasoning_content":"hm","tool_calls":[{"id":"call_1","type":"function","function":{"name":"add","arguments":"{\"a\":1}"}}]}}]}`,
+			[]dialog.Message{{Role: dialog.Assistant, Content: "so", Reasoning: "hm", ToolCalls: typed}}},
+		"two choices": {`{"choices":[{"message":{"content":"a"}},{"message":{"content":null}}]}`,
+			[]dialog.Message{{Role: dialog.Assistant, Content: "a"}, {Role: dialog.Assistant}}},
+		"completions": {`{"choices":[{"text":"so"}]}`, []dialog.Message{{Role: dialog.Assistant, Content: "so"}}},
+		"responses": {`{"output":[{"type":"reasoning","summary":[{"type":"summary_text","text":"hm"}]},{"type":"message","content":[{"type":"output_text","text":"so"}]},
+			{"type":"function_call","call_id":"call_1","name":"add","arguments":"{\"a\":1}"}]}`, want},
+		"messages": {`{"content":[{"type":"thinking","thinking":"hm"},{"type":"text","text":"so"},{"type":"tool_use","id":"call_1","name":"add","input":{"a":1}}]}`, want},
+		"nothing":  {`{`, nil},
+	} {
+		require.Empty(t, cmp.Diff(c.want, said([]byte(c.response))), name)
+	}
+}
+
+func TestACallSaysOnlyWhatIsNew(t *testing.T) {
+	t.Parallel()
+	say := func(r dialog.Role, text string) dialog.Message { return dialog.Message{Role: r, Content: text} }
+	before := []dialog.Message{say(dialog.System, "s"), say(dialog.User, "u")}
+	require.Equal(t, 3, common(before, append(before[:2:2], say(dialog.Assistant, "a"), say(dialog.User, "v"))))
+	require.Equal(t, 1, common(before, []dialog.Message{before[0], say(dialog.User, "w"), say(dialog.Assistant, "a")}))
+	require.Equal(t, 2, common(before, before))
+	require.Equal(t, 0, common(nil, before))
+}
+
+func TestAdvantagesOfACallAreThoseOfItsTrainedTokens(t *testing.T) {
+	t.Parallel()
+	got := creditOf(model.Batch{
+		Trajectories: []model.BatchTrajectory{{Attempt: "r/train-1/0/0/1", Advantage: 0.5}, {Attempt: "r/train-1/0/1/1", Advantage: -0.5}},
+		Rows: []model.BatchRow{{
+			Sampled: []bool{false, true, true, false, true}, Advantages: []float32{0, 1, 3, 9, -1}, Calls: []int32{-1, 0, 0, 0, 2}, Trajectory: 0,
+		}},
+	})
+	want := map[string]credited{
+		"r/train-1/0/0/1": {0.5, map[int]spread{0: {Tokens: 2, Mean: 2, Min: 1, Max: 3}, 2: {Tokens: 1, Mean: -1, Min: -1, Max: -1}}},
+		"r/train-1/0/1/1": {-0.5, map[int]spread{}},
+	}
+	require.Empty(t, cmp.Diff(want, got, cmp.AllowUnexported(credited{})))
+	require.Equal(t, "2 (from 1 to 3)", got["r/train-1/0/0/1"].calls[0].String())
+	require.Equal(t, "-1", got["r/train-1/0/0/1"].calls[2].String())
+}
+
+func TestTheBeginningOfAnAddressIsAPlace(t *testing.T) {
+	t.Parallel()
+	a := trace.Address{RolloutID: trace.RolloutID{Run: "r", Kind: trace.Train, Step: 1, Task: 10}, Attempt: 1}
+	for _, c := range []struct {
+		first, rest string
+		has         bool
+	}{
+		{"r", "", true}, {"r", "train-1", true}, {"r/train-1/10", "", true}, {"r", "r/train-1/10/0/1", true}, {"r", "train-1/10/0/1", true},
+		{"r", "train-1/1", false}, {"r/train-10", "", false}, {"q", "", false}, {"r", "train-1/10/0/2", false},
+	} {
+		p, err := placeOf(c.first, c.rest)
+		require.NoError(t, err)
+		require.Equal(t, c.has, p.has(a), "%s %s", c.first, c.rest)
+	}
+	for _, bad := range []string{"r//1", "r/train-1/1/1/1/1", ""} {
+		_, err := placeOf(bad, "")
+		require.Error(t, err)
+	}
+}

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/dialog"
+	"github.com/fulgurite/fulgurite/internal/stack"
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/checkpoint"
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/store"
+	"github.com/fulgurite/fulgurite/store/blob"
+)
+
+// trained is a directory with run "demo", whose agent is a, and its version 0. The
+// second path is where the version's weights lie.
+func trained(t *testing.T, a spec.Agent) (dir, weights string) {
+	t.Helper()
+	ctx, dir := t.Context(), t.TempDir()
+	db, err := store.Open(ctx, stack.Layout(dir).Database(), nil)
+	require.NoError(t, err)
+	require.NoError(t, db.Migrate(ctx))
+	blobs, err := blob.Open(stack.Layout(dir).Blobs())
+	require.NoError(t, err)
+	sp := spec.Spec{Model: spec.Model{Codec: "compact"}, Agent: a, Tasks: spec.Tasks{Train: "arithmetic:train:2"}, Grader: spec.Grader{Type: "exact"}}.WithDefaults()
+	encoded, err := json.Marshal(sp)
+	require.NoError(t, err)
+	_, _, err = db.CreateRun(ctx, record.Run{Name: "demo", Spec: encoded})
+	require.NoError(t, err)
+	codec, err := dialog.Named("compact")
+	require.NoError(t, err)
+	architecture := model.Architecture{
+		VocabSize: codec.VocabSize(), HiddenSize: 8, Layers: 1, Heads: 2, KVHeads: 1, HeadDim: 4,
+		FeedForward: 8, MaxPositions: 128, RopeTheta: 10000, NormEpsilon: 1e-6,
+	}
+	manifest, digest, err := checkpoint.Save(ctx, blobs, model.Checkpoint{Architecture: architecture, Weights: architecture.Init(1)},
+		model.Manifest{Policy: mainPolicy, Parent: -1, Codec: "compact"})
+	require.NoError(t, err)
+	_, _, err = db.PutVersion(ctx, model.Version{VersionID: model.VersionID{Run: "demo", Policy: mainPolicy}, Parent: -1, Manifest: manifest, Weights: digest})
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+	weights, err = blobs.Path(digest)
+	require.NoError(t, err)
+	return dir, weights
+}
+
+// asking is an agent behind HTTP that asks the model it is told of once, under another
+// model's name, and answers with what it was told or why it was refused.
+func asking(t *testing.T) (url string) {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var brief agent.Brief
+		if json.NewDecoder(r.Body).Decode(&brief) != nil {
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		body := `{"model":"gpt-4o","max_tokens":4,"messages":[{"role":"user","content":"` + brief.Input + `"}]}`
+		request, err := http.NewRequestWithContext(r.Context(), http.MethodPost, brief.BaseURL+"/chat/completions", strings.NewReader(body))
+		if err != nil {
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		request.Header.Set("Authorization", "Bearer "+brief.APIKey)
+		reply, err := http.DefaultClient.Do(request)
+		if err != nil {
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		defer func() { _ = reply.Body.Close() }()
+		text, _ := io.ReadAll(reply.Body) // what is missing of it is missed below
+		_ = json.NewEncoder(w).Encode(map[string]string{"result": brief.Rollout + " " + reply.Status + " " + string(text)})
+	}))
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+func chat(ctx context.Context, dir string) (code int, out, errs string) {
+	var o, e bytes.Buffer
+	code = run(ctx, []string{"chat", "demo@0", "7+5", "--dir", dir}, &terminal{out: &o, err: &e})
+	return code, o.String(), e.String()
+}
+
+func TestAServiceIsAskedAsInTraining(t *testing.T) {
+	t.Parallel()
+	dir, _ := trained(t, spec.Agent{Service: &spec.Service{URL: asking(t)}})
+	code, out, errs := chat(t.Context(), dir)
+	require.Zero(t, code, errs)
+	require.Regexp(t, `^demo/try-0/\d+/0 200 OK \{.*"object":"chat.completion"`, out)
+}
+
+func TestAnAgentThatOnlyAStackCanStartIsRefusedWithAdvice(t *testing.T) {
+	t.Parallel()
+	dir, _ := trained(t, spec.Agent{Temporal: &spec.Temporal{Workflow: "Booking", Queue: "desks"}})
+	code, _, errs := chat(t.Context(), dir)
+	require.Equal(t, exitUsage, code)
+	require.Contains(t, errs, "the agent of run demo is a workflow of your own workers (agent.temporal)")
+	require.Contains(t, errs, "as model demo@0")
+}
+
+func TestAVersionThatCannotBeSampledIsSaidAtOnce(t *testing.T) {
+	t.Parallel()
+	dir, weights := trained(t, spec.Agent{Service: &spec.Service{URL: asking(t)}})
+	require.NoError(t, os.Chmod(filepath.Dir(weights), 0o755))
+	require.NoError(t, os.Remove(weights))
+	code, out, errs := chat(t.Context(), dir)
+	require.Equal(t, exitFailed, code)
+	require.Empty(t, out)
+	require.Contains(t, errs, filepath.Base(weights))
+}

@@ -1,0 +1,41 @@
+package main
+
+import (
+	"context"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/client"
+)
+
+// untimed is "untimed RUN": no task of the run's workflows or of their children
+// ended by a timeout. What a heartbeat's timeout found leaves no event of its own,
+// but the failure of the try before.
+func untimed(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: untimed RUN")
+	}
+	at, err := (&shared{Dir: ts.Getenv("FULGURITE_DIR")}).addresses()
+	ts.Check(err)
+	ctx := context.Background()
+	c, err := client.Dial(client.Options{HostPort: at.Temporal})
+	ts.Check(err)
+	defer c.Close()
+	l, err := c.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{Query: "WorkflowId STARTS_WITH '" + args[0] + "'"})
+	ts.Check(err)
+	if len(l.Executions) < 2 {
+		ts.Fatalf("run %s has %d workflows, want its children too", args[0], len(l.Executions))
+	}
+	for _, w := range l.Executions {
+		for it := c.GetWorkflowHistory(ctx, w.Execution.WorkflowId, w.Execution.RunId, false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT); it.HasNext(); {
+			e, err := it.Next()
+			ts.Check(err)
+			last := e.GetActivityTaskStartedEventAttributes().GetLastFailure()
+			if e.EventType == enums.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT || e.EventType == enums.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT ||
+				last.GetTimeoutFailureInfo() != nil {
+				ts.Fatalf("%s: event %d (%s): %s", w.Execution.WorkflowId, e.EventId, e.EventType, e)
+			}
+		}
+	}
+}

@@ -1,0 +1,111 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime/debug"
+	"strings"
+
+	"go.uber.org/zap"
+
+	"github.com/fulgurite/fulgurite/gateway/wire"
+)
+
+// route adds a handler that leaves its errors to be explained in the shape of api, or
+// where that is empty of the one that the client speaks.
+func (g *Gateway) route(pattern string, api wire.API, handle func(http.ResponseWriter, *http.Request) error) {
+	g.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+		shape := api
+		if shape == "" {
+			shape = shapeOf(r)
+		}
+		tracked := &trackedWriter{ResponseWriter: w}
+		defer func() {
+			if p := recover(); p != nil {
+				g.answerPanic(tracked, r, shape, p)
+			}
+		}()
+		if err := handle(tracked, r); err != nil {
+			g.answerError(tracked, r, shape, err)
+		}
+	})
+}
+
+func (g *Gateway) answerError(w http.ResponseWriter, r *http.Request, shape wire.API, err error) {
+	f := explain(shape, err)
+	g.complain(r, f, err)
+	var call *callError
+	if errors.As(err, &call) && counts(r, f) {
+		defer g.countRefusal(r, call.attempt.address, f)()
+	}
+	if errors.Is(err, errBrokenOff) {
+		panic(http.ErrAbortHandler)
+	}
+	refuse(w, shape, f)
+}
+
+// answerPanic tells a client of a fault of ours. Where its reply has begun, the broken
+// connection tells it.
+func (g *Gateway) answerPanic(w *trackedWriter, r *http.Request, shape wire.API, p any) {
+	if p == http.ErrAbortHandler { //nolint:errorlint // it is the value that was thrown
+		panic(p)
+	}
+	g.config.Log.Error("handler panicked", zap.String("path", r.URL.Path), zap.Any("panic", p), zap.ByteString("stack", debug.Stack()))
+	if w.begun {
+		panic(http.ErrAbortHandler)
+	}
+	refuse(w, shape, fault(fmt.Errorf("panic: %v", p)))
+}
+
+// trackedWriter knows whether a reply has begun.
+type trackedWriter struct {
+	http.ResponseWriter
+	begun bool
+}
+
+func (w *trackedWriter) WriteHeader(status int) {
+	w.begun = true
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *trackedWriter) Write(b []byte) (int, error) {
+	w.begun = true
+	return w.ResponseWriter.Write(b) //nolint:wrapcheck // a writer adds nothing
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (w *trackedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// postsOnly refuses other methods at an endpoint.
+func postsOnly(w http.ResponseWriter, r *http.Request) error {
+	w.Header().Set("Allow", http.MethodPost)
+	return &wire.Failure{
+		Status: http.StatusMethodNotAllowed, Code: "method_not_allowed",
+		Message: fmt.Sprintf("%s %s is not served here: use POST", r.Method, endpoint(r)),
+	}
+}
+
+// unknownEndpoint refuses what is served nowhere.
+func unknownEndpoint(_ http.ResponseWriter, r *http.Request) error {
+	at := endpoint(r)
+	if !strings.HasPrefix(at, "/v1/") {
+		return unknownURL(nil, "%s %s is not served here: base URLs of OpenAI's clients end in /v1, as OPENAI_BASE_URL does, and those of Anthropic's before it", r.Method, at)
+	}
+	return unknownURL(nil, "%s %s is not served here", r.Method, at)
+}
+
+// endpoint is the path of a request below the base URL of an attempt.
+func endpoint(r *http.Request) string {
+	rest, ok := strings.CutPrefix(r.URL.Path, "/r/")
+	if !ok {
+		return r.URL.Path
+	}
+	for range 5 { // run, step, task, sample, attempt
+		_, rest, _ = strings.Cut(rest, "/")
+	}
+	if named, ok := strings.CutPrefix(rest, "n/"); ok {
+		_, rest, _ = strings.Cut(named, "/")
+	}
+	return "/" + rest
+}

@@ -1,0 +1,80 @@
+package dataset
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// attempt is a trajectory with what each of its calls was trained with.
+type attempt struct {
+	trace.Trajectory
+	// rows are its sequences as the batch has them, in the batch's order.
+	rows    []trace.Sequence
+	trained []training // by call
+}
+
+// training is what a call's completion was trained with, token by token. Of a call
+// that was not trained everything is 0.
+type training struct {
+	mask       []int32
+	advantages []float32
+	returns    []float32 // nil without a critic
+}
+
+// join finds the calls of a trajectory in its rows of a batch. The batch alone knows
+// what was trained, the calls alone know which of the other tokens were sampled.
+func join(t trace.Trajectory, rows []model.BatchRow) (attempt, error) {
+	a := attempt{Trajectory: t, trained: make([]training, len(t.History))}
+	for k, c := range t.History {
+		a.trained[k] = training{mask: make([]int32, len(c.Completion)), advantages: make([]float32, len(c.Completion))}
+		if len(rows) > 0 && rows[0].Returns != nil {
+			a.trained[k].returns = make([]float32, len(c.Completion))
+		}
+	}
+	left := trace.Merge(t.History)
+	for i, r := range rows {
+		at := slices.IndexFunc(left, func(s trace.Sequence) bool { return isRow(s, r, t.History) })
+		if at < 0 {
+			return a, fmt.Errorf("%w: its row %d is made of none of the calls on record", ErrRecords, i)
+		}
+		a.rows = append(a.rows, left[at])
+		a.note(left[at], r)
+		left = slices.Delete(left, at, at+1)
+	}
+	return a, nil
+}
+
+// isRow reports whether the row was made of the sequence.
+func isRow(s trace.Sequence, r model.BatchRow, calls []trace.Call) bool {
+	if s.Temperature != r.Temperature || !slices.Equal(s.Tokens, r.Tokens) {
+		return false
+	}
+	for i, sampled := range r.Sampled {
+		if sampled && (s.Call[i] < 0 || calls[s.Call[i]].Seq != int(r.Calls[i])) {
+			return false
+		}
+	}
+	return true
+}
+
+// note writes down what the row trained of each call in it.
+func (a *attempt) note(s trace.Sequence, r model.BatchRow) {
+	next := make([]int, len(a.History)) // token of each call's completion
+	for i, call := range s.Origin {
+		if call < 0 {
+			continue
+		}
+		t, k := &a.trained[call], next[call]
+		next[call]++
+		if !r.Sampled[i] {
+			continue
+		}
+		t.mask[k], t.advantages[k] = 1, r.Advantages[i]
+		if t.returns != nil {
+			t.returns[k] = r.Returns[i]
+		}
+	}
+}

@@ -1,0 +1,128 @@
+package runstate
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/history/v1"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/temporal"
+
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/workflows"
+)
+
+// Of is the run of a record as it stands: the record itself, or what it would say if
+// the workflow had been able to keep it. An error is one of asking Temporal.
+func Of(ctx context.Context, c client.Client, r record.Run) (record.Run, error) {
+	if r.Status == record.Refused {
+		return r, nil
+	}
+	d, err := latest(ctx, c, r)
+	if err != nil {
+		return r, fmt.Errorf("ask Temporal about run %s: %w", r.Name, err)
+	}
+	running := d != nil && d.WorkflowExecutionInfo.Status == enums.WORKFLOW_EXECUTION_STATUS_RUNNING
+	switch {
+	case r.Status == record.Running && !running:
+		return ended(ctx, c, r, d)
+	case r.Status != record.Running && running && d.WorkflowExecutionInfo.StartTime.AsTime().After(r.Finished):
+		// It was reset after it had ended. One that is just about to end has closed its
+		// record too, but began before that.
+		r.Status, r.Result, r.Finished = record.Running, nil, time.Time{}
+	}
+	return r, nil
+}
+
+// latest is the last execution of the chain that a run belongs to, nil if Temporal
+// does not have it. The workflow's id may belong to another chain by now.
+func latest(ctx context.Context, c client.Client, r record.Run) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
+	execution := ""
+	for {
+		d, err := c.DescribeWorkflowExecution(ctx, r.WorkflowID, execution)
+		var unknown *serviceerror.NotFound
+		if errors.As(err, &unknown) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if execution == "" {
+			if d.WorkflowExecutionInfo.FirstRunId == r.ExecutionID {
+				return d, nil
+			}
+			execution = r.ExecutionID
+			continue
+		}
+		next := d.GetWorkflowExtendedInfo().GetResetRunId()
+		if d.WorkflowExecutionInfo.Status == enums.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW {
+			last, err := closing(ctx, c, r.WorkflowID, execution)
+			if err != nil {
+				return nil, err
+			}
+			next = cmp.Or(next, last.GetWorkflowExecutionContinuedAsNewEventAttributes().GetNewExecutionRunId())
+		}
+		if next == "" || next == execution {
+			return d, nil
+		}
+		execution = next
+	}
+}
+
+// closing is the last event of an execution that is closed.
+func closing(ctx context.Context, c client.Client, id, execution string) (*history.HistoryEvent, error) {
+	it := c.GetWorkflowHistory(ctx, id, execution, false, enums.HISTORY_EVENT_FILTER_TYPE_CLOSE_EVENT)
+	if !it.HasNext() {
+		return nil, nil
+	}
+	return it.Next()
+}
+
+// ended is r closed in the way that its last execution ended, which is d.
+func ended(ctx context.Context, c client.Client, r record.Run, d *workflowservice.DescribeWorkflowExecutionResponse) (record.Run, error) {
+	if d == nil {
+		r.Status, r.Finished = record.Deleted, time.Now()
+		r.Result = record.Failure{Error: "its workflow is not in Temporal any more: somebody deleted it, or it was kept no longer"}.Result()
+		return r, nil
+	}
+	info := d.WorkflowExecutionInfo
+	r.Finished = info.CloseTime.AsTime()
+	last, err := closing(ctx, c, r.WorkflowID, info.Execution.RunId)
+	if err != nil {
+		return r, fmt.Errorf("ask Temporal how run %s ended: %w", r.Name, err)
+	}
+	var f record.Failure
+	switch info.Status {
+	case enums.WORKFLOW_EXECUTION_STATUS_COMPLETED:
+		var result json.RawMessage
+		r.Status = record.Completed
+		if err := converter.GetDefaultDataConverter().FromPayloads(last.GetWorkflowExecutionCompletedEventAttributes().GetResult(), &result); err == nil {
+			r.Result = result
+		}
+		return r, nil
+	case enums.WORKFLOW_EXECUTION_STATUS_TERMINATED:
+		a := last.GetWorkflowExecutionTerminatedEventAttributes()
+		r.Status, f.By = record.Terminated, a.GetIdentity()
+		f.Error = "terminated by " + cmp.Or(f.By, "somebody") + ": " + cmp.Or(a.GetReason(), "no reason was given")
+	case enums.WORKFLOW_EXECUTION_STATUS_TIMED_OUT:
+		r.Status, f.Error = record.TimedOut, "its workflow took longer than the limit that it was started with"
+	case enums.WORKFLOW_EXECUTION_STATUS_CANCELED:
+		r.Status, f.Error = record.Cancelled, "cancelled"
+	default:
+		failure := temporal.GetDefaultFailureConverter().FailureToError(last.GetWorkflowExecutionFailedEventAttributes().GetFailure())
+		r.Status, f.Error = record.Failed, "failed"
+		if failure != nil {
+			f = record.Failure{Error: workflows.Reason(failure), Detail: failure.Error()}
+		}
+	}
+	r.Result = f.Result()
+	return r, nil
+}

@@ -1,0 +1,52 @@
+package store_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fulgurite/fulgurite/store"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+func TestOutputIsKeptWithTheSeal(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *store.Store) {
+		for i, outcome := range []trace.Outcome{trace.Completed, trace.AgentFailed, trace.InfraFault} {
+			a := begin(t, s, rollout(i, 0))
+			got, err := s.Output(t.Context(), a)
+			require.NoError(t, err)
+			require.Zero(t, got, "it has not ended")
+			want := trace.Output{Stdout: "one\ntwo\n", Stderr: "é\n", LinesBefore: 1}
+			require.NoError(t, s.SealAttempt(t.Context(), trace.Attempt{Address: a, Outcome: outcome, Output: want}))
+			got, err = s.Output(t.Context(), a)
+			require.NoError(t, err)
+			require.Equal(t, want, got)
+			sealed, err := s.Attempt(t.Context(), a)
+			require.NoError(t, err)
+			require.Zero(t, sealed.Output, "those who read many attempts have no use for it")
+			// It explains, and does not decide: an agent may print the time.
+			require.NoError(t, s.SealAttempt(t.Context(), trace.Attempt{Address: a, Outcome: outcome, Output: trace.Output{Stdout: "other"}}))
+			got, err = s.Output(t.Context(), a)
+			require.NoError(t, err)
+			require.Equal(t, want, got)
+		}
+		_, err := s.Output(t.Context(), trace.Address{RolloutID: rollout(9, 0), Attempt: 1})
+		require.ErrorIs(t, err, trace.ErrNotFound)
+	})
+}
+
+func TestAnyOutputCanBeSealed(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *store.Store) {
+		a := begin(t, s, rollout(0, 0))
+		require.NoError(t, s.SealAttempt(t.Context(), trace.Attempt{
+			Address: a, Outcome: trace.Completed, Output: trace.Output{Stdout: "a\x00b\xffc\x1b[31m", Stderr: strings.Repeat("é", 40_000)},
+		}))
+		got, err := s.Output(t.Context(), a)
+		require.NoError(t, err)
+		require.Equal(t, "a\uFFFDb\uFFFDc\x1b[31m", got.Stdout)
+		require.Equal(t, strings.Repeat("é", 4<<10), got.Stderr)
+	})
+}

@@ -1,0 +1,198 @@
+package testsuite_test
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/token"
+	"os"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/fulgurite/fulgurite/activities"
+	"github.com/fulgurite/fulgurite/workers"
+	"github.com/fulgurite/fulgurite/workflows"
+)
+
+// addNames makes TestNamesThatHistoriesHoldStay write the file that it reads.
+var addNames = flag.Bool("add-names", false, "add the names that are new to testdata/names.txt")
+
+// namesFile lists, one a line, what histories and stores of earlier code hold.
+const namesFile = "testdata/names.txt"
+
+// Histories name activities, workflows, children and changes, and their payloads
+// name the fields of inputs and results. A name that is gone breaks every run that
+// began before. So names may only be added: run this test with -add-names.
+func TestNamesThatHistoriesHoldStay(t *testing.T) {
+	t.Parallel()
+	names := slices.Concat(activityNames(), workflowNames(), constantNames(t))
+	slices.Sort(names)
+	names = slices.Compact(names)
+	if *addNames {
+		held, _ := os.ReadFile(namesFile) // none before the first time
+		all := slices.Concat(names, strings.Split(strings.TrimSpace(string(held)), "\n"))
+		slices.Sort(all)
+		require.NoError(t, os.WriteFile(namesFile, []byte(strings.Join(slices.Compact(all), "\n")+"\n"), 0o644))
+	}
+	text, err := os.ReadFile(namesFile)
+	require.NoError(t, err)
+	held := strings.Split(strings.TrimSpace(string(text)), "\n")
+	for _, name := range held {
+		_, found := slices.BinarySearch(names, name)
+		require.True(t, found, "%q is gone, but histories of earlier code hold it", name)
+	}
+	for _, name := range names {
+		require.Contains(t, held, name, "a new name: go test ./testsuite -run TestNamesThatHistoriesHoldStay -add-names")
+	}
+}
+
+// activityNames are the activities as a worker registers them, with the fields of
+// their inputs and results.
+func activityNames() []string {
+	var out []string
+	for _, holder := range []any{&activities.Coordinator{}, &activities.Runner{}, &activities.Trainer{}} {
+		of := reflect.TypeOf(holder)
+		for i := range of.NumMethod() {
+			m := of.Method(i)
+			if m.Type.NumIn() != 3 || m.Type.In(1) != reflect.TypeFor[context.Context]() {
+				continue // no activity, such as Close
+			}
+			out = append(out, callNames("activity "+m.Name, m.Type, 2)...)
+		}
+	}
+	return out
+}
+
+// registered takes the names and functions of workflows.
+type registered struct{ names []string }
+
+func (r *registered) RegisterWorkflowWithOptions(w any, o workflow.RegisterOptions) {
+	r.names = append(r.names, callNames("workflow "+o.Name, reflect.TypeOf(w), 1)...)
+}
+
+func workflowNames() []string {
+	var r registered
+	workers.Workflows(&r)
+	r.names = append(r.names, fieldNames("workflow TrainingWorkflow input resume", reflect.TypeFor[workflows.TrainingState]())...)
+	r.names = append(r.names, "query "+workflows.QueryProgress)
+	for name, in := range map[string]any{
+		workflows.UpdatePause: workflows.ControlInput{}, workflows.UpdateResume: workflows.ControlInput{}, workflows.UpdateStop: workflows.ControlInput{},
+		workflows.UpdateSet: workflows.SetInput{}, workflows.UpdateApprove: workflows.VerdictInput{}, workflows.UpdateReject: workflows.VerdictInput{},
+	} {
+		r.names = append(r.names, "update "+name)
+		r.names = append(r.names, fieldNames("update "+name+" input", reflect.TypeOf(in))...)
+		r.names = append(r.names, fieldNames("update "+name+" result", reflect.TypeFor[workflows.UpdateResult]())...)
+	}
+	for _, queue := range []string{workflows.QueueTraining, workflows.QueueRollout, workflows.QueueTrainGPU} {
+		r.names = append(r.names, "queue "+queue)
+	}
+	for name := range workflows.SearchAttributes() {
+		r.names = append(r.names, "search attribute "+name)
+	}
+	return append(r.names, "error type "+activities.ErrTypeInvalid, "error type "+workflows.ErrTypeEvaluation)
+}
+
+// callNames are the name of an activity or workflow, and the fields of its input,
+// which stands at place in, and of its result.
+func callNames(name string, of reflect.Type, in int) []string {
+	out := append([]string{name}, fieldNames(name+" input", of.In(in))...)
+	if of.NumOut() == 2 {
+		out = append(out, fieldNames(name+" result", of.Out(0))...)
+	}
+	return out
+}
+
+// fieldNames are the JSON names of a type, each with the path to it and the kind of
+// its value.
+func fieldNames(path string, of reflect.Type) []string {
+	for of.Kind() == reflect.Pointer {
+		of = of.Elem()
+	}
+	custom := of.Implements(reflect.TypeFor[json.Marshaler]()) || of.String() == "time.Time"
+	switch {
+	case custom, of == reflect.TypeFor[json.RawMessage]():
+		return []string{path + " json"}
+	case of.Kind() == reflect.Slice:
+		return fieldNames(path+"[]", of.Elem())
+	case of.Kind() == reflect.Map:
+		return fieldNames(path+"{}", of.Elem())
+	case of.Kind() != reflect.Struct:
+		return []string{fmt.Sprintf("%s %s", path, of.Kind())}
+	}
+	var out []string
+	for i := range of.NumField() {
+		f := of.Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case name == "-" || !f.IsExported() && !f.Anonymous:
+		case f.Anonymous && name == "":
+			out = append(out, fieldNames(path, f.Type)...)
+		default:
+			if name == "" {
+				name = f.Name
+			}
+			out = append(out, fieldNames(path+"."+name, f.Type)...)
+		}
+	}
+	return out
+}
+
+// constantNames are the formats of children's ids and the ids of changes, which only
+// the source of package workflows knows.
+func constantNames(t *testing.T) []string {
+	t.Helper()
+	var out []string
+	for _, s := range sources(t) {
+		if s.folder != "workflows" || s.isTest() {
+			continue
+		}
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.CallExpr:
+				if f, ok := n.Fun.(*ast.SelectorExpr); ok && f.Sel.Name == "GetVersion" {
+					out = append(out, "change "+text(n.Args[1]))
+				}
+			case *ast.FuncDecl:
+				if strings.HasSuffix(n.Name.Name, "ID") && n.Recv == nil {
+					out = append(out, "child "+n.Name.Name+" "+formatIn(n))
+				}
+			}
+			return true
+		})
+	}
+	require.NotEmpty(t, out)
+	return out
+}
+
+// formatIn is the first string in a function.
+func formatIn(f *ast.FuncDecl) string {
+	var format string
+	ast.Inspect(f.Body, func(n ast.Node) bool {
+		if s := text(n); s != "" && format == "" {
+			format = s
+		}
+		return true
+	})
+	return format
+}
+
+// text is the string that a literal stands for, empty for anything else.
+func text(n ast.Node) string {
+	literal, ok := n.(*ast.BasicLit)
+	if !ok || literal.Kind != token.STRING {
+		return ""
+	}
+	s, err := strconv.Unquote(literal.Value)
+	if err != nil {
+		panic(err) // the parser has accepted it
+	}
+	return s
+}
