@@ -10,6 +10,9 @@ import (
 func (r *tryReport) print(t *terminal) {
 	for _, a := range r.Attempts {
 		t.printf("%s  task %s  %s  reward %g  result %q\n", a.Attempt, visible(a.Task, ""), outcomeOf(a), a.Reward, a.Result)
+		if a.LinesBefore > 0 {
+			t.printf("    %d lines of output before the last one are no part of the result\n", a.LinesBefore)
+		}
 		if a.Error != "" {
 			t.printf("    %s\n", visible(a.Error, "    "))
 		}

@@ -37,6 +37,9 @@ type tryAttempt struct {
 	Error   string        `json:"error,omitempty"`
 	Reward  float64       `json:"reward"`
 	Calls   []tryCall     `json:"calls"`
+	// LinesBefore is how many lines that aren't blank stood on standard output before
+	// the last one, which alone is the result.
+	LinesBefore int `json:"lines_before,omitempty"`
 	// Refusals count the calls that were refused, by code.
 	Refusals []trace.Refusal `json:"refusals,omitempty"`
 }
@@ -184,6 +187,13 @@ func (r *trialReader) attempt(ctx context.Context, address trace.Address, reward
 	}
 	if out.Refusals, err = r.st.Store.Refusals(ctx, address); err != nil {
 		return out, err
+	}
+	printed, err := r.st.Store.Output(ctx, address)
+	if err != nil {
+		return out, err
+	}
+	if a.Outcome == trace.Completed { // a failure has no result
+		out.LinesBefore = printed.LinesBefore
 	}
 	requests := attribution.Requests(calls)
 	for i, name := range attribution.OfRequests(calls, requests, spans, a.Terms.Ignore) {

@@ -61,6 +61,7 @@ func (v *verdict) reach() error {
 	v.refusals()
 	v.tools()
 	v.replies()
+	v.results()
 	return v.credited()
 }
 
@@ -242,6 +243,20 @@ func (v *verdict) replies() {
 	}
 	if v.calls > 0 && unread == v.calls {
 		v.warning("none of the %d replies could be read, for example: %s; look at model.tool_parser, or use a warm start", v.calls, firstLine(problem))
+	}
+}
+
+// results tells of output that is no part of what is graded. An agent that gives
+// itself its reward may print what it likes.
+func (v *verdict) results() {
+	lines, attempts := 0, 0
+	for _, a := range v.Attempts {
+		if a.LinesBefore > 0 {
+			lines, attempts = lines+a.LinesBefore, attempts+1
+		}
+	}
+	if attempts > 0 && v.spec.Grader.Type != spec.GraderAgent {
+		v.warning("%d lines of output in %d attempts are not graded: the result is the last line alone; print the result as one line, at the end", lines, attempts)
 	}
 }
 
