@@ -26,7 +26,7 @@ func buildBatch(s spec.Spec, in AssignCreditInput, vocab int, groups [][]advanta
 	if err != nil {
 		return model.Batch{}, nil, err
 	}
-	b := model.Batch{Policy: in.Policy, Step: in.Step, VocabSize: vocab, Values: in.Values, Judgments: in.Judgments}
+	b := model.Batch{Policy: in.Policy, Step: in.Step, VocabSize: vocab, Values: in.Values, Judgments: in.Judgments, Reference: in.Reference}
 	for g := range groups {
 		for i, one := range groups[g] {
 			b.Trajectories = append(b.Trajectories, model.BatchTrajectory{
@@ -40,7 +40,7 @@ func buildBatch(s spec.Spec, in AssignCreditInput, vocab int, groups [][]advanta
 		}
 	}
 	b.Count()
-	return b, batchMetrics(s, b, groups, trajectories), nil
+	return b, batchMetrics(s, b, groups, trajectories, given), nil
 }
 
 // shares are what the calls of one trajectory were given.

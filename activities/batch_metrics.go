@@ -13,8 +13,8 @@ import (
 
 // batchMetrics describes a batch under names that training dashboards use. Rewards
 // are those that were given, before any shaping; advantages are counted by trained
-// token, as the loss meets them.
-func batchMetrics(s spec.Spec, b model.Batch, groups [][]advantage.Sample, trajectories [][]credit.Trajectory) map[string]float64 {
+// token, as the loss meets them, and a group has no variance where all of them are 0.
+func batchMetrics(s spec.Spec, b model.Batch, groups [][]advantage.Sample, trajectories [][]credit.Trajectory, given credit.Advantages) map[string]float64 {
 	out := map[string]float64{}
 	rewards := make([]float64, len(b.Trajectories))
 	for i, t := range b.Trajectories {
@@ -24,11 +24,10 @@ func batchMetrics(s spec.Spec, b model.Batch, groups [][]advantage.Sample, traje
 	putNamed(out, s.Credit, trajectories)
 	putAdvantages(out, b)
 	putSignals(out, s.Credit, groups, trajectories)
+	putReference(out, advantage.Plan(s.Credit).KL, trajectories)
 	var calls, tokens, unmerged, flat float64
 	for g, samples := range groups {
-		var of []float64
 		for i, one := range samples {
-			of = append(of, one.Reward)
 			calls += float64(len(one.History))
 			for k, c := range one.History {
 				if !trajectories[g][i].Calls[k].Skip {
@@ -36,7 +35,7 @@ func batchMetrics(s spec.Spec, b model.Batch, groups [][]advantage.Sample, traje
 				}
 			}
 		}
-		if !credit.Varies(of) {
+		if !given.Teaches(trajectories, g) {
 			flat++
 		}
 	}
@@ -108,6 +107,32 @@ func putSignals(out map[string]float64, c spec.Credit, groups [][]advantage.Samp
 			}
 		}
 	}
+}
+
+// putReference tells how far what sampled was from version 0, where that is part of
+// rewards: the mean estimate of a trained token, and what it takes from a rollout's
+// reward on average.
+func putReference(out map[string]float64, kl credit.KL, trajectories [][]credit.Trajectory) {
+	if kl.Weight == 0 {
+		return
+	}
+	sum, tokens, rollouts := 0.0, 0.0, 0.0
+	for _, g := range trajectories {
+		for _, t := range g {
+			rollouts++
+			for _, c := range t.Calls {
+				if c.Skip {
+					continue
+				}
+				for j := range c.Reference {
+					sum += kl.Estimate(c.Sampled[j], c.Reference[j])
+					tokens++
+				}
+			}
+		}
+	}
+	out["batch/kl_ref"] = sum / math.Max(1, tokens)
+	out["batch/kl_penalty"] = kl.Weight * sum / math.Max(1, rollouts)
 }
 
 // moments describe some numbers; the deviation is that of the numbers themselves,

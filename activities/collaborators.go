@@ -65,6 +65,8 @@ type Attempts interface {
 	Places(ctx context.Context, id trace.RolloutID) ([]trace.Place, error)
 	PutReward(ctx context.Context, r trace.Reward) error
 	Rewards(ctx context.Context, a trace.Address) ([]trace.Reward, error)
+	// PutGradingFailure counts the failures of an attempt's grader.
+	PutGradingFailure(ctx context.Context, a trace.Address, reason string) (failures int, err error)
 	Trajectories(ctx context.Context, addresses []trace.Address) ([]trace.Trajectory, error)
 	Spans(ctx context.Context, a trace.Address) ([]trace.Span, error)
 	Events(ctx context.Context, a trace.Address) ([]trace.Event, error)

@@ -60,7 +60,7 @@ func (c *Coordinator) PrepareRun(ctx context.Context, in PrepareRunInput) (_ Pre
 			ErrRunExists, in.Run, run.Status, run.Created.Format(time.RFC3339)))
 	}
 	s, err := decodeSpec(run)
-	return PrepareRunResult{Spec: s, Splits: run.Splits, SearchAttributes: attributes}, err
+	return PrepareRunResult{Spec: s.WithoutSecrets(), Splits: run.Splits, SearchAttributes: attributes}, err
 }
 
 // create writes the run's row and returns the one that then stands.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"github.com/fulgurite/fulgurite/internal/advantage"
+	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/hf"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
@@ -45,9 +46,9 @@ func (c *Coordinator) AssignCredit(ctx context.Context, in AssignCreditInput) (_
 	if err != nil {
 		return AssignCreditResult{}, fmt.Errorf("step %d of %s: %w", in.Step, in.Run, err)
 	}
-	codec, err := c.Codecs(s.Model.Codec)
+	codec, err := c.Codecs.named(s.Model.Codec)
 	if err != nil {
-		return AssignCreditResult{}, invalid(err)
+		return AssignCreditResult{}, err
 	}
 	batch, metrics, err := buildBatch(s, in, codec.VocabSize(), groups)
 	if err != nil {
@@ -105,7 +106,12 @@ func (c *Coordinator) samples(ctx context.Context, s spec.Spec, in AssignCreditI
 		}
 	}
 	if in.Values != "" {
-		if err := c.valued(ctx, groups, in.Values); err != nil {
+		if err := c.scored(ctx, groups, "the critic's values", in.Values, advantage.Value); err != nil {
+			return nil, err
+		}
+	}
+	if in.Reference != "" {
+		if err := c.scored(ctx, groups, "the log-probabilities under version 0", in.Reference, advantage.Refer); err != nil {
 			return nil, err
 		}
 	}
@@ -115,18 +121,18 @@ func (c *Coordinator) samples(ctx context.Context, s spec.Spec, in AssignCreditI
 	return groups, nil
 }
 
-// valued gives the calls of groups the critic's values in a blob.
-func (c *Coordinator) valued(ctx context.Context, groups [][]advantage.Sample, digest string) error {
+// scored gives the tokens of groups the numbers of a model that are in a blob.
+func (c *Coordinator) scored(ctx context.Context, groups [][]advantage.Sample, name, digest string, give func([][]advantage.Sample, model.Values) error) error {
 	data, err := c.Blobs.Get(ctx, digest)
 	if err != nil {
-		return fmt.Errorf("read the critic's values %s: %w", digest, err)
+		return fmt.Errorf("read %s %s: %w", name, digest, err)
 	}
 	values, err := hf.DecodeValues(data)
 	if err == nil {
-		err = advantage.Value(groups, values)
+		err = give(groups, values)
 	}
 	if err != nil {
-		return invalid(fmt.Errorf("the critic's values %s: %w", digest, err))
+		return invalid(fmt.Errorf("%s %s: %w", name, digest, err))
 	}
 	return nil
 }

@@ -4,6 +4,8 @@ import (
 	"errors"
 
 	"go.temporal.io/sdk/temporal"
+
+	"github.com/fulgurite/fulgurite/dialog"
 )
 
 // invalidError is an error that trying again cannot mend.
@@ -24,4 +26,14 @@ func settle(err *error) {
 	if errors.As(*err, &mark) {
 		*err = temporal.NewNonRetryableApplicationError((*err).Error(), ErrTypeInvalid, nil)
 	}
+}
+
+// named finds a codec. One that there is no such thing as ends the run; one that the
+// store holds and can't be read now is there later.
+func (c Codecs) named(name string) (dialog.Codec, error) {
+	codec, err := c(name)
+	if errors.Is(err, dialog.ErrCodec) {
+		err = invalid(err)
+	}
+	return codec, err
 }

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"math"
 
-	"go.temporal.io/sdk/activity"
-
 	"github.com/fulgurite/fulgurite/agent"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks"
@@ -100,10 +98,16 @@ const GraderTries = 5
 
 // GradeRollout lets the spec's grader command decide the reward of an attempt. The
 // first reward that was recorded counts, so a grader is not asked twice. One that
-// can't be started is an error; one that gives no reward after all tries, or an
-// absurd one, is a fault of the task.
+// can't be started is an error, as a store is that can't be read: they say nothing
+// of the task. One that gives no reward in GraderTries, or an absurd one, is a fault
+// of the task. The store counts the tries, since Temporal's count has outages in it.
 func (r *Runner) GradeRollout(ctx context.Context, in GradeRolloutInput) (_ GradeRolloutResult, err error) {
 	defer settle(&err)
+	alive := beat{progress: func() any { return nil }} // its own limit ends it, or Temporal's
+	return beating(ctx, alive, func(ctx context.Context) (GradeRolloutResult, error) { return r.gradeRollout(ctx, in) })
+}
+
+func (r *Runner) gradeRollout(ctx context.Context, in GradeRolloutInput) (GradeRolloutResult, error) {
 	v, err := r.library.open(ctx, in.Address.Run, r.Runs, r.Blobs)
 	if err != nil {
 		return GradeRolloutResult{}, err
@@ -121,7 +125,7 @@ func (r *Runner) GradeRollout(ctx context.Context, in GradeRolloutInput) (_ Grad
 	}
 	reward, err := tasks.GradeCommand(ctx, v.spec.Grader, task, a.Result)
 	if err != nil {
-		return brokenGrader(ctx, fmt.Errorf("grade attempt %s: %w", in.Address, err))
+		return r.noReward(ctx, in.Address, fmt.Errorf("grade attempt %s: %w", in.Address, err))
 	}
 	if limit := v.spec.Grader.Limit; limit > 0 && math.Abs(reward) > limit {
 		return GradeRolloutResult{TaskFault: fmt.Sprintf("grader of attempt %s returned %v, beyond grader.limit %v", in.Address, reward, limit)}, nil
@@ -136,12 +140,19 @@ func (r *Runner) GradeRollout(ctx context.Context, in GradeRolloutInput) (_ Grad
 	return GradeRolloutResult{Reward: reward}, err
 }
 
-// brokenGrader is what comes of a grader that gave no reward. That it could not be
-// started tells of this machine and nothing of the task.
-func brokenGrader(ctx context.Context, err error) (GradeRolloutResult, error) {
+// noReward is what comes of a grader that gave no reward. That it could not be
+// started, or was ended with its worker, tells nothing of the task.
+func (r *Runner) noReward(ctx context.Context, address trace.Address, failure error) (GradeRolloutResult, error) {
 	var command *tasks.CommandError
-	if !errors.As(err, &command) || errors.Is(err, tasks.ErrGraderStart) || activity.GetInfo(ctx).Attempt < GraderTries {
-		return GradeRolloutResult{}, err
+	if !errors.As(failure, &command) || errors.Is(failure, tasks.ErrGraderStart) {
+		return GradeRolloutResult{}, failure
 	}
-	return GradeRolloutResult{TaskFault: brief(err.Error())}, nil
+	tries, err := r.Attempts.PutGradingFailure(ctx, address, failure.Error())
+	if err != nil {
+		return GradeRolloutResult{}, errors.Join(failure, err)
+	}
+	if tries < GraderTries {
+		return GradeRolloutResult{}, failure
+	}
+	return GradeRolloutResult{TaskFault: brief(failure.Error())}, nil
 }

@@ -34,6 +34,8 @@ type beat struct {
 // move on all the same, so do the heartbeats, and Temporal's answer tells whether
 // another attempt has taken its place.
 func beating[T any](ctx context.Context, b beat, f func(context.Context) (T, error)) (T, error) {
+	resume := silence(ctx)
+	defer func() { resume(b.progress()) }()
 	working, cancel := context.WithCancelCause(ctx)
 	defer cancel(context.Canceled)
 	stop := make(chan struct{})
@@ -63,4 +65,49 @@ func beating[T any](ctx context.Context, b beat, f func(context.Context) (T, err
 	defer wg.Wait()
 	defer close(stop)
 	return f(working)
+}
+
+// pulseKey is where the context of an activity has its Pulse.
+type pulseKey struct{}
+
+// Pulse is what a worker reports of an activity that reports nothing itself. While the
+// activity does, the pulse is silent: it would say that one lives which stands still,
+// and its heartbeats carry no details and would replace those that do.
+type Pulse struct {
+	mu      sync.Mutex
+	silent  int // reports of the activity itself under way
+	details []any
+}
+
+// WithPulse returns a context in which activities silence p while they beat.
+func WithPulse(ctx context.Context, p *Pulse) context.Context {
+	return context.WithValue(ctx, pulseKey{}, p)
+}
+
+// Beat reports that the activity of ctx lives, unless it reports itself. What it said
+// last stays what its heartbeats say.
+func (p *Pulse) Beat(ctx context.Context) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.silent == 0 {
+		activity.RecordHeartbeat(ctx, p.details...)
+	}
+}
+
+// silence stops the pulse in ctx, if there is one, until the function that it returns
+// is called with what the activity said last.
+func silence(ctx context.Context) (resume func(details any)) {
+	p, ok := ctx.Value(pulseKey{}).(*Pulse)
+	if !ok {
+		return func(any) {}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.silent++
+	return func(details any) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.silent--
+		p.details = []any{details}
+	}
 }

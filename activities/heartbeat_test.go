@@ -89,3 +89,43 @@ func TestHeartbeatsWithoutALimitGoOn(t *testing.T) {
 		require.NoError(t, cause)
 	})
 }
+
+// Else a worker that lives would speak for an activity that stands still.
+func TestThePulseIsSilentWhileAnActivityReportsItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const stall, hangs, after = time.Minute, 5 * time.Minute, 5 * time.Minute
+		began, heard := time.Now(), &pulse{}
+		var whileHanging time.Duration
+		_, err := do[bool](t, func(ctx context.Context, _ int) (bool, error) {
+			var p activities.Pulse
+			ctx = activities.WithPulse(ctx, &p)
+			ended := make(chan struct{})
+			var beats sync.WaitGroup
+			beats.Go(func() {
+				for {
+					select {
+					case <-ended:
+						return
+					case <-time.After(2 * time.Second):
+						p.Beat(ctx)
+					}
+				}
+			})
+			defer beats.Wait()
+			defer close(ended)
+			err := activities.Beating(ctx, func() any { return 7 }, stall, func(context.Context) error {
+				<-time.After(hangs)
+				return nil
+			})
+			heard.mu.Lock()
+			whileHanging = heard.last
+			heard.mu.Unlock()
+			<-time.After(after)
+			return true, err
+		}, 0, heard.hear(began))
+		require.NoError(t, err)
+		require.LessOrEqual(t, whileHanging, stall+throttle)
+		require.Greater(t, heard.last, hangs+after-throttle, "and speaks again when the activity doesn't")
+		require.Equal(t, 7, heard.seen, "with what it said last")
+	})
+}

@@ -29,9 +29,9 @@ func (t *Trainer) InitPolicy(ctx context.Context, in InitPolicyInput) (_ Version
 
 func (t *Trainer) initPolicy(ctx context.Context, l lineage, run training) (VersionResult, error) {
 	s := run.spec
-	codec, err := t.Codecs(s.Model.Codec)
+	codec, err := t.Codecs.named(s.Model.Codec)
 	if err != nil {
-		return VersionResult{}, invalid(err)
+		return VersionResult{}, err
 	}
 	begin := func(context.Context) (model.Trainer, error) {
 		start, err := base(s, codec)

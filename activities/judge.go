@@ -72,9 +72,9 @@ func (c *Coordinator) evidence(ctx context.Context, in JudgeCallsInput) ([]judge
 	if v.spec.Credit.Judge == nil {
 		return nil, v.spec, invalid(errors.New("the spec has no credit.judge"))
 	}
-	codec, err := c.Codecs(v.spec.Model.Codec)
+	codec, err := c.Codecs.named(v.spec.Model.Codec)
 	if err != nil {
-		return nil, v.spec, invalid(err)
+		return nil, v.spec, err
 	}
 	of := addresses(AssignCreditInput{Run: in.Run, Policy: in.Policy, Step: in.Step, Groups: in.Groups})
 	trajectories, err := c.Attempts.Trajectories(ctx, of)

@@ -100,12 +100,28 @@ type AssignCreditInput struct {
 	// Judgments is the blob of what a judge thinks of the calls, a record.Judgments;
 	// empty without a judge.
 	Judgments string `json:"judgments,omitempty"`
+	// Reference is the blob of what ScoreReference found; empty without
+	// credit.kl_in_reward.
+	Reference string `json:"reference,omitempty"`
 }
 
 // AssignCreditResult names the batch and says what is in it.
 type AssignCreditResult struct {
 	Batch   string             `json:"batch"`
 	Metrics map[string]float64 `json:"metrics"`
+}
+
+// FlatGroupsInput asks which of some groups of a step would get no advantage.
+type FlatGroupsInput struct {
+	Run    string  `json:"run"`
+	Policy string  `json:"policy"`
+	Step   int     `json:"step"`
+	Groups []Group `json:"groups"`
+}
+
+// FlatGroupsResult says it of each group, in their order.
+type FlatGroupsResult struct {
+	Flat []bool `json:"flat"`
 }
 
 // TrainStepInput asks for one optimizer update: version Step−1 into version Step.
@@ -128,6 +144,20 @@ type ScoreBatchInput struct {
 // ScoreBatchResult names the blob with the values, a model.Values.
 type ScoreBatchResult struct {
 	Values string `json:"values"`
+}
+
+// ScoreReferenceInput asks for the log-probabilities of the attempts of a step under
+// version 0.
+type ScoreReferenceInput struct {
+	Run    string  `json:"run"`
+	Policy string  `json:"policy"`
+	Step   int     `json:"step"`
+	Groups []Group `json:"groups"`
+}
+
+// ScoreReferenceResult names the blob with them, a model.Values.
+type ScoreReferenceResult struct {
+	Reference string `json:"reference"`
 }
 
 // TrainCriticInput asks for version Step of the critic, from its version Step−1.

@@ -23,7 +23,9 @@ type policyUpdate struct {
 	// policy that the step starts from and under version 0; nil unless the objective
 	// reads them.
 	proximal, reference [][]float32
-	work                *atomic.Uint64
+	// refers says that the reference is scored besides, before credit is assigned.
+	refers bool
+	work   *atomic.Uint64
 }
 
 // scoreRows is how many rows are scored between two signs of progress.

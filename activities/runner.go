@@ -47,49 +47,93 @@ const endingTakes = 30 * time.Second
 // that has ended is not attempted again: its outcome is returned as it stands.
 func (r *Runner) RunAgent(ctx context.Context, in RunAgentInput) (_ RunAgentResult, err error) {
 	defer settle(&err)
-	v, err := r.library.open(ctx, in.Rollout.Run, r.Runs, r.Blobs)
+	o, err := beating(ctx, bookkeeping(), func(ctx context.Context) (outset, error) { return r.setOut(ctx, in) })
 	if err != nil {
 		return RunAgentResult{}, err
+	}
+	if o.ended != nil {
+		return *o.ended, nil
+	}
+	result, err := r.launch(ctx, o)
+	return beating(ctx, bookkeeping(), func(ctx context.Context) (RunAgentResult, error) { return r.conclude(ctx, o, result, err) })
+}
+
+// bookkeepingStall is how long an attempt may take to begin or to be recorded, before
+// its worker counts as one that stands still. A store that is slow needs minutes.
+const bookkeepingStall = 5 * time.Minute
+
+// bookkeeping has an activity beat while the store is asked: if it is slow for longer
+// than a heartbeat may be late, Temporal must not have another worker begin a later
+// attempt beside this one.
+func bookkeeping() beat {
+	return beat{progress: func() any { return nil }, stall: bookkeepingStall}
+}
+
+// outset is an attempt that has begun, or what the rollout came to if it has ended.
+type outset struct {
+	ended    *RunAgentResult
+	volume   *volume
+	task     tasks.Task
+	launcher agent.Launcher
+	address  trace.Address
+	key      string
+}
+
+// setOut begins an attempt, unless the rollout has ended.
+func (r *Runner) setOut(ctx context.Context, in RunAgentInput) (outset, error) {
+	v, err := r.library.open(ctx, in.Rollout.Run, r.Runs, r.Blobs)
+	if err != nil {
+		return outset{}, err
 	}
 	task, err := v.task(in.Rollout.Kind, in.Index)
 	if err != nil {
-		return RunAgentResult{}, err
+		return outset{}, err
 	}
 	launcher, err := r.Launchers.Launcher(v.spec)
 	if err != nil {
-		return RunAgentResult{}, invalid(fmt.Errorf("agent of run %s: %w", in.Rollout.Run, err))
+		return outset{}, invalid(fmt.Errorf("agent of run %s: %w", in.Rollout.Run, err))
 	}
 	key := newKey()
+	if ctx.Err() != nil { // reading took so long that another execution has begun
+		return outset{}, context.Cause(ctx)
+	}
 	address, ended, err := r.begin(ctx, in, task.ID, terms(v.spec, in), hashKey(key))
 	if err != nil {
-		return RunAgentResult{}, fmt.Errorf("begin an attempt at %s: %w", in.Rollout, err)
+		return outset{}, fmt.Errorf("begin an attempt at %s: %w", in.Rollout, err)
 	}
+	o := outset{volume: v, task: task, launcher: launcher, address: address, key: key}
 	if ended {
-		return r.outcome(ctx, address)
+		out, err := r.outcome(ctx, address)
+		o.ended = &out
+		return o, err
 	}
-	a := trace.Attempt{Address: address, TaskID: task.ID}
-	result, err := r.launch(ctx, launcher, v, task, address, key)
-	a.Output = result.Output
+	return o, nil
+}
+
+// conclude records what became of an attempt, whose agent gave a result or met err.
+func (r *Runner) conclude(ctx context.Context, o outset, result agent.Result, err error) (RunAgentResult, error) {
+	a := trace.Attempt{Address: o.address, TaskID: o.task.ID, Output: result.Output}
 	if err == nil && result.Failure.Unclear() {
-		err = r.suspect(ctx, address, &result)
+		err = r.suspect(ctx, o.address, &result)
 		a.Failure = string(result.Failure)
 	}
 	if err != nil {
-		return r.giveUp(ctx, a, fmt.Errorf("attempt %s: %w", address, err))
+		return r.giveUp(ctx, a, fmt.Errorf("attempt %s: %w", o.address, err))
 	}
-	if err := r.judge(ctx, v.spec, task, result, &a); err != nil {
-		return RunAgentResult{}, fmt.Errorf("grade attempt %s: %w", address, err)
+	if err := r.judge(ctx, o.volume.spec, o.task, result, &a); err != nil {
+		return RunAgentResult{}, fmt.Errorf("grade attempt %s: %w", o.address, err)
 	}
 	if err := r.Attempts.SealAttempt(ctx, a); err != nil {
-		return RunAgentResult{}, fmt.Errorf("seal attempt %s: %w", address, err)
+		return RunAgentResult{}, fmt.Errorf("seal attempt %s: %w", o.address, err)
 	}
-	return r.outcome(ctx, address)
+	return r.outcome(ctx, o.address)
 }
 
 // giveUp seals an attempt that is a fault, and returns that fault for Temporal to try
 // again. But when the command before it fails each time, the task is at fault.
 func (r *Runner) giveUp(ctx context.Context, a trace.Attempt, fault error) (RunAgentResult, error) {
-	unprepared := errors.Is(fault, agent.ErrBefore)
+	// A command that this worker lacks, or that was ended with it, tells nothing of the task.
+	unprepared := errors.Is(fault, agent.ErrBefore) && !errors.Is(fault, agent.ErrNotStarted) && ctx.Err() == nil
 	if unprepared {
 		a.Failure = string(beforeFails)
 	}
@@ -123,8 +167,9 @@ func (r *Runner) begin(ctx context.Context, in RunAgentInput, taskID string, ter
 }
 
 // launch runs the agent behind the forwarder and reports that it lives.
-func (r *Runner) launch(ctx context.Context, l agent.Launcher, v *volume, task tasks.Task, address trace.Address, key string) (agent.Result, error) {
-	session, err := r.Forwarder.Open(ctx, address, key)
+func (r *Runner) launch(ctx context.Context, o outset) (agent.Result, error) {
+	v := o.volume
+	session, err := r.Forwarder.Open(ctx, o.address, o.key)
 	if err != nil {
 		return agent.Result{}, err
 	}
@@ -143,10 +188,10 @@ func (r *Runner) launch(ctx context.Context, l agent.Launcher, v *volume, task t
 		attempt, end := context.WithCancelCause(session.Context())
 		defer end(context.Canceled)
 		defer context.AfterFunc(ctx, func() { end(context.Cause(ctx)) })()
-		result, err := l.Launch(attempt, agent.Job{
-			Address: address, Execution: v.run.ExecutionID,
-			Task:    agentTask(task),
-			BaseURL: session.BaseURL(), Key: key, Directory: v.spec.Agent.Directory, Environment: v.spec.Agent.Environment,
+		result, err := o.launcher.Launch(attempt, agent.Job{
+			Address: o.address, Execution: v.run.ExecutionID,
+			Task:    agentTask(o.task),
+			BaseURL: session.BaseURL(), Key: o.key, Directory: v.spec.Agent.Directory, Environment: v.spec.Agent.Environment,
 			Limits: limits, Progress: func() { signs.Add(1) }, Waited: session.Waited, Idle: session.Idle,
 		})
 		session.Close() // only now is all known that the agent could have seen

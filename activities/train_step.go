@@ -65,9 +65,11 @@ func (t *Trainer) trainStep(ctx context.Context, in TrainStepInput, l lineage, r
 // score has the batch scored by those policies whose log-probabilities the
 // objective reads. That is done anew by a step that goes on.
 func (t *Trainer) score(ctx context.Context, c course, p *policyUpdate) error {
-	if p.objective.KL.Weight == 0 {
+	switch {
+	case p.objective.KL.Weight == 0 && p.refers: // the next step asks for it again
+	case p.objective.KL.Weight == 0:
 		t.reference.drop()
-	} else {
+	default:
 		reference, err := t.frozen(ctx, c.lineage, c.engine)
 		if err != nil {
 			return err
@@ -96,7 +98,7 @@ func (t *Trainer) stepCourse(l lineage, run training, parent model.Version, batc
 	p := &policyUpdate{
 		batch: batch, objective: o, adamW: adamW(s.Training.Optimizer, l.id.Number, steps),
 		updates: minibatches(batch, s.Training, s.Seed, l.id.Number), work: &t.work,
-		aggregation: credit.Aggregation(s.Loss.Aggregation), length: s.Loss.Length,
+		aggregation: credit.Aggregation(s.Loss.Aggregation), length: s.Loss.Length, refers: s.Credit.KLInReward != nil,
 	}
 	if len(p.updates) == 0 {
 		return course{}, nil, invalid(fmt.Errorf("batch %s of version %s has no trained token", l.batch, l.id))

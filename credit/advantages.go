@@ -1,6 +1,9 @@
 package credit
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Advantages are what a Plan makes of a batch. Calls that are skipped have
 // advantage 0, and zeros for their tokens, also in Returns: they are not for
@@ -17,6 +20,22 @@ type Advantages struct {
 	Token [][][][]float64
 	// Returns are what a critic is to learn, shaped like Token; nil without one.
 	Returns [][][][]float64
+}
+
+// Teaches reports whether any trained token of a group has an advantage other than 0.
+func (a Advantages) Teaches(groups [][]Trajectory, group int) bool {
+	for i, t := range groups[group] {
+		for k, c := range t.Calls {
+			switch {
+			case c.Skip || c.Tokens == 0:
+			case a.Token == nil && a.Call[group][i][k] != 0:
+				return true
+			case a.Token != nil && slices.ContainsFunc(a.Token[group][i][k], func(x float64) bool { return x != 0 }):
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // empty has the shape of the groups.

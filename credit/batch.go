@@ -21,7 +21,7 @@ type path struct {
 func (t path) earned() float64 {
 	sum := 0.0
 	for _, k := range t.trained {
-		sum += t.calls[k].Reward
+		sum += t.calls[k].earned()
 	}
 	return sum
 }
@@ -71,7 +71,7 @@ func (b batch) agents() []string {
 // earns reports whether any trained call earned something by itself.
 func (b batch) earns() bool {
 	return slices.ContainsFunc(b.paths, func(t path) bool {
-		return slices.ContainsFunc(t.trained, func(k int) bool { return t.calls[k].Reward != 0 })
+		return slices.ContainsFunc(t.trained, func(k int) bool { return t.calls[k].earned() != 0 })
 	})
 }
 

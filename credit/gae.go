@@ -18,7 +18,7 @@ func (p Plan) byTurn(b batch, out Advantages) {
 		for j := len(t.trained) - 1; j >= 0; j-- {
 			k := t.trained[j]
 			c := t.calls[k]
-			pending += c.Reward
+			pending += c.earned()
 			if c.Tokens == 0 {
 				continue
 			}
@@ -38,8 +38,8 @@ func (p Plan) byTurn(b batch, out Advantages) {
 //
 //	δ_t = r_t + γ·V_(t+1) − V_t,  Â_t = δ_t + γλ·Â_(t+1),  return Â_t + V_t
 //
-// What a call earned is the reward of its last token, and the last token of all adds
-// the reward. Tokens of observations and of skipped calls are passed through: V and
+// What a call earned is the reward of its last token, a penalty that of its own, and
+// the last token of all adds the reward. Tokens of observations and of skipped calls are passed through: V and
 // Â of what follows reach the token before them unchanged. The advantage of a call
 // is the mean of its tokens'.
 func (p Plan) byToken(b batch, out Advantages) {
@@ -52,6 +52,9 @@ func (p Plan) byToken(b batch, out Advantages) {
 			pending += c.Reward
 			tokens, returns, sum := out.Token[t.group][t.sample][k], out.Returns[t.group][t.sample][k], 0.0
 			for i := c.Tokens - 1; i >= 0; i-- {
+				if c.penalties != nil {
+					pending += c.penalties[i]
+				}
 				next = next.before(c.Values[i], pending, p.Discount, p.Lambda)
 				pending = 0
 				tokens[i], returns[i] = next.advantage, next.advantage+next.value
@@ -87,7 +90,7 @@ func byDifference(b batch, out Advantages) {
 		for j := len(t.trained) - 1; j >= 0; j-- {
 			k := t.trained[j]
 			c := t.calls[k]
-			out.Call[t.group][t.sample][k] = c.Reward + after - c.Before
+			out.Call[t.group][t.sample][k] = c.earned() + after - c.Before
 			after = c.Before
 		}
 	}

@@ -30,6 +30,19 @@ type KL struct {
 	Weight    float64 // 0 is none
 }
 
+// Estimate is the estimate of KL(μ ‖ π_ref) from a token that μ sampled, by its
+// log-probabilities: KL1, KL2 or KL3. Of Unbiased it is KL3, as the ratio is 1.
+func (k KL) Estimate(sampled, reference float64) float64 {
+	d := reference - sampled
+	switch k.Estimator {
+	case KL1:
+		return -d
+	case KL2:
+		return d * d / 2
+	}
+	return k3(d)
+}
+
 // term is the estimate of token i, and its derivative by log π_θ.
 func (k KL) term(t Tokens, i int) (value, derivative float64) {
 	d := t.Reference[i] - t.Current[i]

@@ -53,6 +53,9 @@ type Plan struct {
 	// (GDPO, arXiv:2601.05242), so that none drowns in the variance of another. What
 	// calls earned by themselves is one more, of weight 1.
 	Separate bool
+	// KL is taken from the rewards of tokens: Weight times an estimate, KL1, KL2 or
+	// KL3, of how far what sampled was from the reference.
+	KL KL
 }
 
 // Advantages gives credit to the calls of a batch, by group and sample. Groups
@@ -69,6 +72,7 @@ func (p Plan) Advantages(groups [][]Trajectory) (Advantages, error) {
 	if err != nil {
 		return Advantages{}, err
 	}
+	groups = p.penalized(groups)
 	out := p.empty(groups)
 	whole := p.newBatch(groups, rewards, everyone)
 	for i, a := range p.outcomes(whole) {
@@ -112,7 +116,10 @@ func (p Plan) check() error {
 	if !slices.Contains([]Level{"", None, Group, Batch, ByMean}, n.Std) {
 		return fmt.Errorf("%w: no deviation is taken over %q", ErrPlan, n.Std)
 	}
-	for _, x := range []float64{p.Discount, p.Lambda, p.StepWeight} {
+	if p.KL.Weight != 0 && !slices.Contains([]Estimator{KL1, KL2, KL3}, p.KL.Estimator) {
+		return fmt.Errorf("%w: no estimate of KL in rewards is called %q", ErrPlan, p.KL.Estimator)
+	}
+	for _, x := range []float64{p.Discount, p.Lambda, p.StepWeight, p.KL.Weight} {
 		if !finite(x) {
 			return fmt.Errorf("%w: %v is no weight", ErrPlan, x)
 		}

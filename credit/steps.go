@@ -66,7 +66,7 @@ func (b batch) ahead(discount float64) [][]float64 {
 		out[i] = make([]float64, len(t.trained))
 		next := 0.0
 		for j := len(t.trained) - 1; j >= 0; j-- {
-			next = t.calls[t.trained[j]].Reward + discount*next
+			next = t.calls[t.trained[j]].earned() + discount*next
 			out[i][j] = next
 		}
 	}

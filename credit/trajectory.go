@@ -44,6 +44,9 @@ type Call struct {
 	// Skip marks a call of an agent that is not trained: it gets no credit, and what
 	// it earned counts for nobody.
 	Skip bool
+	// Sampled and Reference are the log-probabilities of each trained token under the
+	// policy that sampled it and under the reference; nil for plans without KL.
+	Sampled, Reference []float64
 	// Values are a critic's estimates of the return before each trained token; nil
 	// without a critic.
 	Values []float64
@@ -51,6 +54,18 @@ type Call struct {
 	Before float64
 	// Judged is a judge's score of the call.
 	Judged float64
+
+	// penalties are added to the rewards of the trained tokens; nil without KL.
+	penalties []float64
+}
+
+// earned is what the call earned by itself, its penalties taken away.
+func (c Call) earned() float64 {
+	sum := c.Reward
+	for _, p := range c.penalties {
+		sum += p
+	}
+	return sum
 }
 
 // tokens is the number of tokens that are trained.
@@ -83,6 +98,9 @@ func (t Trajectory) check(p Plan) error {
 			return fmt.Errorf("%w: success before call %d of %s is %v", ErrEstimate, k, t.Name, c.Before)
 		case p.Assignment == Judge && !finite(c.Judged):
 			return fmt.Errorf("%w: the score of call %d of %s is %v", ErrEstimate, k, t.Name, c.Judged)
+		}
+		if err := p.KL.check(c); err != nil {
+			return fmt.Errorf("call %d of %s: %w", k, t.Name, err)
 		}
 		if p.critic() {
 			if i := infinite(c.Values); i >= 0 {

@@ -31,7 +31,10 @@ type Batch struct {
 	// made of; empty without a critic.
 	Values string `json:"values,omitempty"`
 	// Judgments is the digest of a judge's scores of its calls; empty without one.
-	Judgments string     `json:"judgments,omitempty"`
+	Judgments string `json:"judgments,omitempty"`
+	// Reference is the digest of the log-probabilities under version 0 that are in its
+	// rewards, a file of Values; empty where none are.
+	Reference string     `json:"reference,omitempty"`
 	Rows      []BatchRow `json:"-"` // arrays, not JSON
 }
 

@@ -12,7 +12,8 @@ const ValuesFormat = "fulgurite.values/1"
 // ErrValues is wrapped by every error of Values.Check.
 var ErrValues = errors.New("bad values")
 
-// Values are a critic's estimates for the attempts of a step. They are written
+// Values are numbers of a model for each token that the attempts of a step sampled:
+// here a critic's estimates for the attempts of a step. They are written
 // once, named by their digest: the advantages of a step are made of them, and so
 // are the returns that the critic is then trained on.
 type Values struct {

@@ -261,7 +261,7 @@ func complete() Spec {
 		Agent:  Agent{Command: []string{"-"}},
 		Tasks:  Tasks{Gate: "-", Test: "-"},
 		Grader: Grader{Type: GraderCommand, Minimum: new(float64)},
-		Credit: Credit{Assignment: AssignmentGiGPO, Overlong: &Overlong{}, Judge: &Judge{}},
+		Credit: Credit{Assignment: AssignmentGiGPO, Overlong: &Overlong{}, KLInReward: &KL{}, Judge: &Judge{}},
 		Loss:   Loss{Aggregation: AggregationConstant, Correction: CorrectionMIS, KL: &KL{}},
 		Critic: &Critic{},
 	}.WithDefaults()

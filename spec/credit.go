@@ -25,6 +25,9 @@ type Credit struct {
 	// FormatPenalty is taken from the reward of an attempt with a reply that could
 	// not be parsed.
 	FormatPenalty float64 `json:"format_penalty,omitempty"`
+	// KLInReward takes from the reward of every trained token how far the policy that
+	// sampled it was from version 0, as PPO, RLOO and REINFORCE++ do.
+	KLInReward *KL `json:"kl_in_reward,omitempty"`
 	// TrainAgents is a regular expression (RE2) that matches the whole names of the
 	// agents whose calls are trained; without it all are.
 	TrainAgents string `json:"train_agents,omitempty"`
@@ -155,6 +158,11 @@ func (c Credit) withDefaults() Credit {
 		j.Seconds = cmp.Or(j.Seconds, 60)
 		c.Judge = &j
 	}
+	if c.KLInReward != nil {
+		kl := *c.KLInReward // the caller's stays as it is
+		kl.Estimator = cmp.Or(kl.Estimator, "k1")
+		c.KLInReward = &kl
+	}
 	if c.Overlong != nil {
 		o := *c.Overlong // the caller's stays as it is
 		o.Penalty = cmp.Or(o.Penalty, 1)
@@ -237,6 +245,13 @@ func (c Credit) checkRewards(f *Faults) {
 		f.number("credit.overlong.penalty", o.Penalty, positive(math.Inf(1)))
 		if o.Buffer > o.Tokens && o.Tokens > 0 {
 			f.add("credit.overlong.buffer", "give at most credit.overlong.tokens", "%d of %d tokens", o.Buffer, o.Tokens)
+		}
+	}
+	if c.KLInReward != nil {
+		f.choice("credit.kl_in_reward.estimator", c.KLInReward.Estimator)
+		f.number("credit.kl_in_reward.weight", c.KLInReward.Weight, positive(math.Inf(1)))
+		if c.Combine == CombineSeparate {
+			f.add("credit.kl_in_reward", `give credit.combine "sum", or loss.kl`, "compared by itself and divided by its own deviation, a penalty has no weight")
 		}
 	}
 	f.number("credit.format_penalty", c.FormatPenalty, bounds{low: 0, high: math.Inf(1)})

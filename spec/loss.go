@@ -41,7 +41,7 @@ type Loss struct {
 
 // KL is a penalty for leaving a frozen reference.
 type KL struct {
-	// Estimator is "k1", "k2", "k3" or "unbiased".
+	// Estimator is "k1", "k2", "k3" or, in a loss, "unbiased".
 	Estimator string `json:"estimator,omitempty"`
 	// Weight of the penalty.
 	Weight float64 `json:"weight"`

@@ -1,14 +1,20 @@
 package spec
 
-import "strings"
+import (
+	"errors"
+	"slices"
+	"strings"
+)
 
 // Set returns s with other numbers for some of the keys that may change while a
 // run is under way: those that only later steps read. Keys are written as in
 // error messages ("loss.clip_low"). A key that can't be set and a spec that
-// would then be impossible are *Faults, and nothing is changed.
+// would then be impossible are *Faults, and nothing is changed. What was wrong with s
+// before is not the change's fault: a run goes on under a release that would refuse
+// to begin it.
 func (s Spec) Set(values map[string]float64) (Spec, error) {
 	s = s.WithDefaults()
-	numbers := s.settable()
+	numbers, before := s.settable(), s.Validate()
 	f := &Faults{}
 	for _, key := range sortedKeys(values) {
 		number, ok := numbers[key]
@@ -21,7 +27,22 @@ func (s Spec) Set(values map[string]float64) (Spec, error) {
 	if err := f.err(); err != nil {
 		return Spec{}, err
 	}
-	return s, s.Validate()
+	return s, newer(before, s.Validate())
+}
+
+// newer are the faults of a spec that it did not have before.
+func newer(before, after error) error {
+	var had, has *Faults
+	if !errors.As(after, &has) || !errors.As(before, &had) {
+		return after
+	}
+	left := &Faults{Name: has.Name}
+	for _, f := range has.List {
+		if !slices.Contains(had.List, f) {
+			left.List = append(left.List, f)
+		}
+	}
+	return left.err()
 }
 
 // settable are the keys that Set knows. Those of parts that s does not have are not

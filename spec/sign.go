@@ -53,6 +53,9 @@ func (s Spec) checkMean(f *Faults) {
 	if c.Overlong != nil {
 		negative("credit.overlong", "leave it out, or give another credit.std", "a penalty makes rewards negative")
 	}
+	if c.KLInReward != nil {
+		negative("credit.kl_in_reward", "leave it out and give loss.kl, or give another credit.std", "a penalty makes rewards negative")
+	}
 	if c.FormatPenalty > 0 {
 		negative("credit.format_penalty", "leave it out, or give another credit.std", "a penalty makes rewards negative")
 	}

@@ -24,6 +24,7 @@ func TestMaxRLRefusesRewardsOfBothSigns(t *testing.T) {
 		"a bad signal":      {func(s *spec.Spec) { s.Credit.Signals = map[string]float64{"tool_error": -1} }, "credit.signals.tool_error: the weight is negative"},
 		"emitted rewards":   {func(s *spec.Spec) { s.Credit.Signals = map[string]float64{"emitted": 1} }, "credit.signals.emitted: agents may post any number"},
 		"long attempts":     {func(s *spec.Spec) { s.Credit.Overlong = &spec.Overlong{Tokens: 9, Buffer: 3} }, "credit.overlong: a penalty makes rewards negative"},
+		"a KL":              {func(s *spec.Spec) { s.Credit.KLInReward = &spec.KL{Weight: 1} }, "credit.kl_in_reward: a penalty makes rewards negative"},
 		"bad form":          {func(s *spec.Spec) { s.Credit.FormatPenalty = 0.5 }, "credit.format_penalty: a penalty makes rewards negative"},
 	} {
 		require.NoError(t, with(c.change).Validate(), name)
@@ -42,6 +43,20 @@ func TestMaxRLRefusesRewardsOfBothSigns(t *testing.T) {
 		s.Algorithm = "maxrl"
 		require.NoError(t, s.Validate(), name)
 	}
+}
+
+// A run that an older release began goes on, and can still be steered.
+func TestSetRefusesOnlyWhatItBreaks(t *testing.T) {
+	t.Parallel()
+	s := with(func(s *spec.Spec) { s.Algorithm, s.Agent.FailureReward = "maxrl", -1 })
+	require.Error(t, s.Validate())
+	_, err := s.Set(nil)
+	require.NoError(t, err)
+	_, err = s.Set(map[string]float64{"loss.clip_high": 0.3})
+	require.NoError(t, err)
+	_, err = s.Set(map[string]float64{"loss.clip_high": -1})
+	require.ErrorContains(t, err, "loss.clip_high: -1 is not possible")
+	require.NotContains(t, err.Error(), "failure_reward")
 }
 
 func TestAMinimumIsForGradersOfOthers(t *testing.T) {

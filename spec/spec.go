@@ -215,8 +215,8 @@ type Training struct {
 	// Lag is how many steps the version that samples may be behind the one that is
 	// trained: rollouts of that many steps go on while a version is updated.
 	Lag int `json:"lag,omitempty"`
-	// DynamicSampling is how many groups a step may replace because all their rewards
-	// were equal, which teaches nothing (DAPO).
+	// DynamicSampling is how many groups a step may replace because they would get no
+	// advantage, which teaches nothing (DAPO).
 	DynamicSampling int `json:"dynamic_sampling,omitempty"`
 	// Passes over a step's batch.
 	Passes int `json:"passes,omitempty"`

@@ -97,6 +97,8 @@ func choices(key string) []string {
 		return []string{"token_mean", "sequence_mean", AggregationConstant}
 	case "loss.kl.estimator":
 		return []string{"k1", "k2", "k3", "unbiased"}
+	case "credit.kl_in_reward.estimator":
+		return []string{"k1", "k2", "k3"}
 	case "loss.correction":
 		return []string{CorrectionNone, CorrectionDecoupled, CorrectionMIS, CorrectionSequence, CorrectionGeometric, CorrectionK3}
 	}
@@ -126,6 +128,7 @@ func (s Spec) check(f *Faults) {
 	s.Training.check(f)
 	s.Credit.check(f, s.Training)
 	s.checkMean(f)
+	s.checkDynamicSampling(f)
 	s.checkLoss(f)
 	s.checkCritic(f)
 	s.checkEvaluation(f)

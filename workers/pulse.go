@@ -6,8 +6,9 @@ import (
 	"sync"
 	"time"
 
-	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/interceptor"
+
+	"github.com/fulgurite/fulgurite/activities"
 )
 
 // pulseEvery is how often an activity is reported to be alive: several times
@@ -17,7 +18,8 @@ const pulseEvery = 2 * time.Second
 // pulse reports that the worker of an activity lives, for activities that are too
 // short to report progress of their own. It tells nothing of the activity: one that
 // hangs is found by its time from start to close. But of a worker that died in the
-// middle of a millisecond's work nobody else would learn until then.
+// middle of a millisecond's work nobody else would learn until then. While an activity
+// reports its own progress, the pulse is silent.
 type pulse struct {
 	interceptor.WorkerInterceptorBase
 	every time.Duration // 0 is pulseEvery
@@ -34,11 +36,13 @@ type pulsing struct {
 }
 
 // ExecuteActivity implements interceptor.ActivityInboundInterceptor.
-func (p *pulsing) ExecuteActivity(ctx context.Context, in *interceptor.ExecuteActivityInput) (any, error) {
+func (i *pulsing) ExecuteActivity(ctx context.Context, in *interceptor.ExecuteActivityInput) (any, error) {
+	var p activities.Pulse
+	ctx = activities.WithPulse(ctx, &p)
 	stop := make(chan struct{})
 	var beats sync.WaitGroup
 	beats.Go(func() {
-		tick := time.NewTicker(p.every)
+		tick := time.NewTicker(i.every)
 		defer tick.Stop()
 		for {
 			select {
@@ -47,11 +51,11 @@ func (p *pulsing) ExecuteActivity(ctx context.Context, in *interceptor.ExecuteAc
 			case <-ctx.Done():
 				return
 			case <-tick.C:
-				activity.RecordHeartbeat(ctx)
+				p.Beat(ctx)
 			}
 		}
 	})
 	defer beats.Wait()
 	defer close(stop)
-	return p.Next.ExecuteActivity(ctx, in)
+	return i.Next.ExecuteActivity(ctx, in)
 }

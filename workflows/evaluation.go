@@ -76,40 +76,26 @@ func EvaluationWorkflow(ctx workflow.Context, in EvaluationInput) (activities.Ev
 // evaluateRange runs rollouts from, from+1, … one for each element of rewards,
 // and counts them in done.
 func evaluateRange(ctx workflow.Context, in EvaluationInput, perTask, from int, rewards []float64, done *int) error {
-	slots := workflow.NewSemaphore(ctx, window)
-	wg := workflow.NewWaitGroup(ctx)
-	var failure error
-	for i := range rewards {
-		if err := slots.Acquire(ctx, 1); err != nil {
+	return each(ctx, workflow.NewSemaphore(ctx, window), len(rewards), func(ctx workflow.Context, i int) error {
+		task, sample := (from+i)/perTask, (from+i)%perTask
+		r, err := runAgent(ctx, sampleInput{
+			RunAgentInput: activities.RunAgentInput{
+				Rollout: trace.RolloutID{Run: in.Run, Kind: in.Kind, Step: in.Version, Task: task, Sample: sample},
+				Index:   task, Policy: in.Policy, Version: in.Version, Greedy: sample == in.Samples,
+			},
+			Agent: in.Agent, Grader: in.Grader,
+		})
+		if err != nil {
 			return err
 		}
-		wg.Add(1)
-		workflow.Go(ctx, func(ctx workflow.Context) {
-			defer wg.Done()
-			defer slots.Release(1)
-			task, sample := (from+i)/perTask, (from+i)%perTask
-			r, err := runAgent(ctx, sampleInput{
-				RunAgentInput: activities.RunAgentInput{
-					Rollout: trace.RolloutID{Run: in.Run, Kind: in.Kind, Step: in.Version, Task: task, Sample: sample},
-					Index:   task, Policy: in.Policy, Version: in.Version, Greedy: sample == in.Samples,
-				},
-				Agent: in.Agent, Grader: in.Grader,
-			})
-			if err != nil {
-				failure = err
-				return
-			}
-			if r.Reward == nil {
-				failure = temporal.NewNonRetryableApplicationError(
-					fmt.Sprintf("task %d of the %s split can't be graded: %s", task, in.Kind, r.TaskFault), ErrTypeEvaluation, nil)
-				return
-			}
-			rewards[i] = *r.Reward
-			*done++
-		})
-	}
-	wg.Wait(ctx)
-	return failure
+		if r.Reward == nil {
+			return temporal.NewNonRetryableApplicationError(
+				fmt.Sprintf("task %d of the %s split can't be graded: %s", task, in.Kind, r.TaskFault), ErrTypeEvaluation, nil)
+		}
+		rewards[i] = *r.Reward
+		*done++
+		return nil
+	})
 }
 
 func (t *EvaluationTally) add(reward float64, greedy bool) {

@@ -93,16 +93,14 @@ func agentActivity(ctx workflow.Context, t spec.Temporal, limit, idle time.Durat
 	})
 }
 
-// grading is for a grader command.
-func grading(ctx workflow.Context, s spec.Spec) workflow.Context {
+// grading is for a grader command. How often that may fail is counted in the store,
+// since no outage must use up the tries of a task.
+func grading(ctx workflow.Context, agent spec.Agent, grader spec.Grader) workflow.Context {
 	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
-		TaskQueue:           s.Agent.Queue,
-		StartToCloseTimeout: time.Duration(s.Grader.Seconds*float64(time.Second)) + 10*time.Second, // its own limit, and the start of a process
-		RetryPolicy: &temporal.RetryPolicy{
-			InitialInterval: time.Second, BackoffCoefficient: 2, MaximumInterval: 30 * time.Second,
-			MaximumAttempts:        activities.GraderTries,
-			NonRetryableErrorTypes: []string{activities.ErrTypeInvalid},
-		},
+		TaskQueue:           agent.Queue,
+		StartToCloseTimeout: time.Duration(grader.Seconds*float64(time.Second)) + 5*time.Minute, // its own limit, and time for a store that is slow
+		HeartbeatTimeout:    10 * time.Second,                                                   // seconds lost when a worker dies; it beats every second
+		RetryPolicy:         forever(time.Second, 30*time.Second),
 	})
 }
 

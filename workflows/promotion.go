@@ -167,13 +167,12 @@ func (t *trainingRun) awaitApproval(ctx workflow.Context) error {
 func (t *trainingRun) evaluate(ctx workflow.Context, kind trace.Kind, v int) (activities.Evaluation, error) {
 	id := evaluationID(t.Run, kind, v)
 	t.enter(ctx, PhaseEvaluation, id)
-	child := workflow.WithChildOptions(ctx, workflow.ChildWorkflowOptions{WorkflowID: id})
-	var e activities.Evaluation
-	err := workflow.ExecuteChildWorkflow(child, EvaluationWorkflow, EvaluationInput{
+	in := EvaluationInput{
 		Run: t.Run, Kind: kind, Policy: model.DefaultPolicy, Version: v, Tasks: t.Splits[kind].Count,
-		Samples: t.Spec.Evaluation.Samples, Greedy: kind == trace.Test, Agent: t.Spec.Agent, Grader: t.Spec.Grader,
-	}).Get(ctx, &e)
-	return e, err
+		Samples: t.Spec.Evaluation.Samples, Greedy: kind == trace.Test,
+	}
+	in.Agent, in.Grader = forChildren(t.Spec)
+	return runChild[activities.Evaluation](ctx, id, evaluationSummary(in), EvaluationWorkflow, in)
 }
 
 // report evaluates a version on the test split. Nothing depends on it, so that
@@ -188,8 +187,15 @@ func (t *trainingRun) report(ctx workflow.Context, v int) (*activities.Evaluatio
 }
 
 // evaluationFailed reports whether err says that a version could not be
-// evaluated, and not that the run is in trouble.
+// evaluated, or that a person did not want it to be, and not that the run is in
+// trouble.
 func evaluationFailed(err error) bool {
 	var failure *temporal.ApplicationError
-	return errors.As(err, &failure) && failure.Type() == ErrTypeEvaluation
+	return evaluationStopped(err) || errors.As(err, &failure) && failure.Type() == ErrTypeEvaluation
+}
+
+// evaluationStopped reports whether err says that a person cancelled an evaluation.
+func evaluationStopped(err error) bool {
+	var stopped *stoppedError
+	return errors.As(err, &stopped)
 }

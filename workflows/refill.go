@@ -26,9 +26,14 @@ const reservesPerTask = 4
 //
 // Neither this nor what follows from it needs a version of the workflow: with
 // dynamic_sampling 0, as in every spec from before the key, the commands are what
-// they were.
+// they were. What flatGroups adds to it has one.
 func (t *trainingRun) refill(ctx workflow.Context, w *wave, errands []errand) ([]errand, error) {
 	most := t.Spec.Training.DynamicSampling
+	if most > 0 {
+		if err := t.flatGroups(ctx, w, errands); err != nil {
+			return nil, err
+		}
+	}
 	var out []errand
 	for _, e := range errands {
 		switch r := w.results[e.place]; {
@@ -36,7 +41,7 @@ func (t *trainingRun) refill(ctx workflow.Context, w *wave, errands []errand) ([
 			if err := t.quarantine(ctx, w, e); err != nil {
 				return nil, err
 			}
-		case flat(r.Group) && len(w.flat) < most:
+		case w.flatAt[e.place] && len(w.flat) < most:
 			w.flat = append(w.flat, r)
 			w.count.Total += w.samples
 		default:
@@ -60,15 +65,39 @@ func (t *trainingRun) refill(ctx workflow.Context, w *wave, errands []errand) ([
 	return out, nil
 }
 
-// flat reports whether all rewards of a group are equal, so that it teaches nothing
-// relative to its mean.
-func flat(g activities.Group) bool { return !credit.Varies(g.Rewards) }
+// flatGroups finds out which groups of some errands are flat: they would get no
+// advantage. Where nothing but final rewards is compared, those that are equal tell
+// by themselves; else an activity looks at all that the credit is made of. Runs from
+// before there was that activity go on without it.
+func (t *trainingRun) flatGroups(ctx workflow.Context, w *wave, errands []errand) error {
+	var places []int
+	in := activities.FlatGroupsInput{Run: t.Run, Policy: model.DefaultPolicy, Step: w.step}
+	for _, e := range errands {
+		r := w.results[e.place]
+		if r.Quarantine == "" {
+			w.flatAt[e.place] = !credit.Varies(r.Group.Rewards)
+			places, in.Groups = append(places, e.place), append(in.Groups, r.Group)
+		}
+	}
+	if len(places) == 0 || !t.Spec.Credit.FlatByCredit() || workflow.GetVersion(ctx, "flat-by-credit", workflow.DefaultVersion, 1) < 1 {
+		return nil
+	}
+	var c *activities.Coordinator
+	var out activities.FlatGroupsResult
+	if err := workflow.ExecuteActivity(coordination(ctx, fmt.Sprintf("groups of step %d", w.step)), c.FlatGroups, in).Get(ctx, &out); err != nil {
+		return err
+	}
+	for i, place := range places {
+		w.flatAt[place] = out.Flat[i]
+	}
+	return nil
+}
 
 // stillFlat counts the groups that are trained although they are flat.
 func (w *wave) stillFlat() int {
 	n := 0
-	for _, r := range w.results {
-		if flat(r.Group) {
+	for _, flat := range w.flatAt {
+		if flat {
 			n++
 		}
 	}

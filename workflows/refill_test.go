@@ -184,6 +184,39 @@ func TestDynamicSamplingSurvivesContinueAsNew(t *testing.T) {
 	require.Contains(t, fmt.Sprint(metricsOf(cut)), "batch/refilled_groups:2")
 }
 
+// Where more than the final reward makes the credit, equal final rewards say nothing:
+// what the credit of each group comes to decides.
+func TestCreditDecidesWhichGroupsAreFlat(t *testing.T) {
+	t.Parallel()
+	s := testSpec()
+	s.Training.DynamicSampling, s.Training.Steps, s.Evaluation.Every = 10, 1, 1
+	s.Credit.Rewards = map[string]float64{"final": 1, "brevity": 0.3}
+	w := &world{score: flat, reward: func(r activities.RunAgentInput) float64 { return float64(r.Rollout.Task % 2 * r.Rollout.Sample) }}
+	w.teaches = func(g activities.Group) bool { return g.Kind == trace.Reserve || g.Task != 1 } // the one whose rewards differ is flat
+	env := w.environment(s)
+	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
+	require.NoError(t, env.GetWorkflowError())
+	groups := w.batches[0].Groups
+	require.Equal(t, []float64{0, 0}, groups[0].Rewards, "equal final rewards are kept")
+	require.Equal(t, activities.Group{Kind: trace.Reserve, Task: 0, Attempts: []int{1, 1}, Rewards: []float64{0, 0}}, groups[1])
+	require.Len(t, w.compared, 2, "once for the groups of the step, once for the one that took a place")
+	require.Len(t, w.compared[0].Groups, 3)
+	require.Equal(t, groups[1:2], w.compared[1].Groups)
+	require.InDelta(t, 1, w.recorded[0].Metrics["batch/refilled_groups"], 0)
+	require.InDelta(t, 0, w.recorded[0].Metrics["batch/flat_groups"], 0)
+}
+
+func TestFinalRewardsAloneNeedNoCreditToBeFlat(t *testing.T) {
+	t.Parallel()
+	s := testSpec()
+	s.Training.DynamicSampling = 2
+	w := &world{score: flat, reward: moody}
+	env := w.environment(s)
+	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
+	require.NoError(t, env.GetWorkflowError())
+	require.Empty(t, w.compared)
+}
+
 func metricsOf(w *world) (all []map[string]float64) {
 	for _, r := range w.recorded {
 		all = append(all, r.Metrics)

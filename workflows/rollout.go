@@ -35,8 +35,8 @@ type RolloutResult struct {
 	Quarantine string `json:"quarantine,omitempty"`
 }
 
-// RolloutWorkflow runs all samples of one task at once. Each is retried alone;
-// the group is whole or not at all. A task is to be quarantined if one of its
+// RolloutWorkflow runs all samples of one task, as many at once as the window lets
+// it. Each is retried alone; the group is whole or not at all. A task is to be quarantined if one of its
 // samples can't be graded, or if in all of them the agent failed before the
 // policy had a say.
 func RolloutWorkflow(ctx workflow.Context, in RolloutInput) (RolloutResult, error) {
@@ -47,36 +47,38 @@ func RolloutWorkflow(ctx workflow.Context, in RolloutInput) (RolloutResult, erro
 		out.Group.Kind = in.Kind
 	}
 	results := make([]activities.RunAgentResult, in.Samples)
-	wg := workflow.NewWaitGroup(ctx)
-	var failure error
-	for i := range in.Samples {
-		wg.Add(1)
-		workflow.Go(ctx, func(ctx workflow.Context) {
-			defer wg.Done()
-			id := trace.RolloutID{Run: in.Run, Kind: in.Kind, Step: in.Step, Task: in.Task, Sample: i}
-			r, err := runAgent(ctx, sampleInput{
-				RunAgentInput: activities.RunAgentInput{Rollout: id, Index: in.Index, Policy: in.Policy, Version: in.Version},
-				Agent:         in.Agent, Grader: in.Grader,
-			})
-			if err != nil {
-				failure = err
-				return
-			}
-			results[i] = r
-			out.Group.Attempts[i] = r.Attempt
-			if r.Reward != nil {
-				out.Group.Rewards[i] = *r.Reward
-			}
-			out.Calls += r.Calls
-			out.Tokens += r.Tokens
-			if r.Outcome == trace.AgentFailed {
-				out.Failed++
-			}
+	err := each(ctx, workflow.NewSemaphore(ctx, atOnce(ctx, in.Samples)), in.Samples, func(ctx workflow.Context, i int) error {
+		id := trace.RolloutID{Run: in.Run, Kind: in.Kind, Step: in.Step, Task: in.Task, Sample: i}
+		r, err := runAgent(ctx, sampleInput{
+			RunAgentInput: activities.RunAgentInput{Rollout: id, Index: in.Index, Policy: in.Policy, Version: in.Version},
+			Agent:         in.Agent, Grader: in.Grader,
 		})
-	}
-	wg.Wait(ctx)
+		if err != nil {
+			return err
+		}
+		results[i] = r
+		out.Group.Attempts[i] = r.Attempt
+		if r.Reward != nil {
+			out.Group.Rewards[i] = *r.Reward
+		}
+		out.Calls += r.Calls
+		out.Tokens += r.Tokens
+		if r.Outcome == trace.AgentFailed {
+			out.Failed++
+		}
+		return nil
+	})
 	out.Quarantine = quarantine(results)
-	return out, failure
+	return out, err
+}
+
+// atOnce is how many of that many samples run at once. Groups that began before there
+// was a window started all together.
+func atOnce(ctx workflow.Context, samples int) int64 {
+	if samples > window && workflow.GetVersion(ctx, "window-samples", workflow.DefaultVersion, 1) < 1 {
+		return int64(samples)
+	}
+	return window
 }
 
 // quarantine is the reason to quarantine a task with these samples, if any.
@@ -111,7 +113,7 @@ func runAgent(ctx workflow.Context, in sampleInput) (activities.RunAgentResult, 
 		return r, err
 	}
 	var grade activities.GradeRolloutResult
-	err = workflow.ExecuteActivity(grading(ctx, spec.Spec{Agent: in.Agent, Grader: in.Grader}), runner.GradeRollout, activities.GradeRolloutInput{
+	err = workflow.ExecuteActivity(grading(ctx, in.Agent, in.Grader), runner.GradeRollout, activities.GradeRolloutInput{
 		Address: trace.Address{RolloutID: in.Rollout, Attempt: r.Attempt}, Index: in.Index,
 	}).Get(ctx, &grade)
 	if grade.TaskFault != "" {

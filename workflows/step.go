@@ -79,12 +79,16 @@ func (t *trainingRun) credit(ctx workflow.Context, w *wave) (activities.AssignCr
 	if err != nil {
 		return batch, err
 	}
+	reference, err := t.reference(ctx, w)
+	if err != nil {
+		return batch, err
+	}
 	judgments, err := t.judge(ctx, w)
 	if err != nil {
 		return batch, err
 	}
 	err = workflow.ExecuteActivity(coordination(ctx, fmt.Sprintf("batch of step %d", w.step)), c.AssignCredit, activities.AssignCreditInput{
-		Run: t.Run, Policy: model.DefaultPolicy, Step: w.step, Groups: w.groups(), Values: values, Judgments: judgments,
+		Run: t.Run, Policy: model.DefaultPolicy, Step: w.step, Groups: w.groups(), Values: values, Judgments: judgments, Reference: reference,
 	}).Get(ctx, &batch)
 	return batch, err
 }

@@ -107,7 +107,7 @@ func (t *trainingRun) prepare(ctx workflow.Context, in TrainingInput) error {
 	if err != nil {
 		return err
 	}
-	t.Spec, t.Splits, t.SearchAttributes = r.Spec, r.Splits, r.SearchAttributes
+	t.Spec, t.Splits, t.SearchAttributes = r.Spec.WithoutSecrets(), r.Splits, r.SearchAttributes
 	return nil
 }
 
@@ -126,10 +126,14 @@ func (t *trainingRun) start(ctx workflow.Context) error {
 	decision := model.Decision{Promoted: -1, Accept: true}
 	if t.has(trace.Gate) {
 		e, err := t.evaluate(ctx, trace.Gate, 0)
-		if err != nil {
+		switch {
+		case evaluationStopped(err): // then no version can be compared with this one
+			workflow.GetLogger(ctx).Warn("version 0 was not evaluated", "error", err)
+		case err != nil:
 			return err
+		default:
+			decision.Reward = e.Mean
 		}
-		decision.Reward = e.Mean
 	}
 	if err := t.promote(ctx, decision); err != nil {
 		return err

@@ -120,12 +120,11 @@ func (t *trainingRun) tryGroups(ctx workflow.Context, in TryInput, out *TryResul
 
 // try runs the group of a task, as the workflow of that name.
 func (t *trainingRun) try(ctx workflow.Context, name string, w *wave, task int) (RolloutResult, error) {
-	child := workflow.WithChildOptions(ctx, workflow.ChildWorkflowOptions{WorkflowID: name})
-	var r RolloutResult
-	err := workflow.ExecuteChildWorkflow(child, RolloutWorkflow, RolloutInput{
-		Run: t.Run, Kind: trace.Try, Step: w.step, Task: task, Index: task, Policy: model.DefaultPolicy,
-		Samples: w.samples, Agent: t.Spec.Agent, Grader: t.Spec.Grader,
-	}).Get(ctx, &r)
+	in := RolloutInput{
+		Run: t.Run, Kind: trace.Try, Step: w.step, Task: task, Index: task, Policy: model.DefaultPolicy, Samples: w.samples,
+	}
+	in.Agent, in.Grader = forChildren(t.Spec)
+	r, err := runChild[RolloutResult](ctx, name, rolloutSummary(in), RolloutWorkflow, in)
 	r.Group.Kind = trace.Try
 	return r, err
 }

@@ -1,6 +1,7 @@
 package workflows
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -24,6 +25,7 @@ type wave struct {
 	reserves    int // taken so far
 	quarantined []Quarantine
 	flat        []RolloutResult    // that others have replaced, in order
+	flatAt      []bool             // by place: its group teaches nothing
 	metrics     map[string]float64 // of the step, beside those of its batch and update
 	count       Count
 	done        bool
@@ -49,8 +51,8 @@ func (t *trainingRun) launch(ctx workflow.Context) {
 		}
 		w := &wave{
 			step: step, cursor: t.Cursor + len(t.waves)*tr.TasksPerStep, samples: tr.SamplesPerTask,
-			results: make([]RolloutResult, tr.TasksPerStep),
-			count:   Count{Total: tr.TasksPerStep * tr.SamplesPerTask},
+			results: make([]RolloutResult, tr.TasksPerStep), flatAt: make([]bool, tr.TasksPerStep),
+			count: Count{Total: tr.TasksPerStep * tr.SamplesPerTask},
 		}
 		t.waves = append(t.waves, w)
 		workflow.Go(ctx, func(ctx workflow.Context) {
@@ -88,42 +90,41 @@ func (t *trainingRun) rollOut(ctx workflow.Context, w *wave) error {
 // runGroups runs a group for each errand, but for tasks that are known to be
 // quarantined.
 func (t *trainingRun) runGroups(ctx workflow.Context, w *wave, errands []errand, known []Quarantine) error {
-	wg := workflow.NewWaitGroup(ctx)
-	var failure error
+	var begin []errand
 	for _, e := range errands {
 		if i := slices.IndexFunc(known, func(q Quarantine) bool { return q.Index == e.index }); i >= 0 {
 			w.results[e.place] = RolloutResult{Quarantine: fmt.Sprintf("quarantined since step %d: %s", known[i].Step, known[i].Reason)}
 			continue
 		}
-		if err := t.slots.Acquire(ctx, 1); err != nil {
+		begin = append(begin, e)
+	}
+	return each(ctx, t.slots, len(begin), func(ctx workflow.Context, i int) error {
+		r, err := t.runGroup(ctx, w, begin[i])
+		if err != nil {
 			return err
 		}
-		wg.Add(1)
-		workflow.Go(ctx, func(ctx workflow.Context) {
-			defer wg.Done()
-			defer t.slots.Release(1)
-			r, err := t.runGroup(ctx, w, e)
-			if err != nil {
-				failure = err
-				return
-			}
-			w.results[e.place] = r
-			if r.Quarantine == "" {
-				w.count.Done += w.samples
-			}
-		})
-	}
-	wg.Wait(ctx)
-	return failure
+		w.results[begin[i].place] = r
+		if r.Quarantine == "" {
+			w.count.Done += w.samples
+		}
+		return nil
+	})
 }
 
+// runGroup runs the group of an errand. One that a person cancelled says so in its
+// quarantine: the person spoke about the task and not about the run.
 func (t *trainingRun) runGroup(ctx workflow.Context, w *wave, e errand) (RolloutResult, error) {
-	var r RolloutResult
-	child := workflow.WithChildOptions(ctx, workflow.ChildWorkflowOptions{WorkflowID: rolloutID(t.Run, e.kind, w.step, e.task)})
-	err := workflow.ExecuteChildWorkflow(child, RolloutWorkflow, RolloutInput{
-		Run: t.Run, Kind: e.kind, Step: w.step, Task: e.task, Index: e.index, Policy: model.DefaultPolicy,
-		Version: samplingVersion(w.step, t.Spec.Training), Samples: w.samples, Agent: t.Spec.Agent, Grader: t.Spec.Grader,
-	}).Get(ctx, &r)
+	version := samplingVersion(w.step, t.Spec.Training)
+	in := RolloutInput{
+		Run: t.Run, Kind: e.kind, Step: w.step, Task: e.task, Index: e.index, Policy: model.DefaultPolicy, Version: version, Samples: w.samples,
+	}
+	in.Agent, in.Grader = forChildren(t.Spec)
+	id := rolloutID(t.Run, e.kind, w.step, e.task)
+	r, err := runChild[RolloutResult](ctx, id, rolloutSummary(in), RolloutWorkflow, in)
+	var stopped *stoppedError
+	if errors.As(err, &stopped) {
+		return RolloutResult{Quarantine: stopped.why}, nil
+	}
 	return r, err
 }
 

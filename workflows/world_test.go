@@ -28,6 +28,10 @@ type world struct {
 	// reward, if not nil, decides the rewards of training rollouts instead of score.
 	reward func(activities.RunAgentInput) float64
 	broken error // returned by RunAgent
+	// fatal, if not nil, gives the error of single attempts.
+	fatal func(activities.RunAgentInput) error
+	// teaches, if not nil, says which groups are not flat where credit decides.
+	teaches func(activities.Group) bool
 	// poison says why a task fails for its own reasons, by index in its split.
 	poison map[int]string
 	// sometimes gives the fault of single attempts.
@@ -51,6 +55,8 @@ type world struct {
 	trained    []activities.TrainStepInput
 	batches    []activities.AssignCreditInput
 	judged     []activities.JudgeCallsInput
+	compared   []activities.FlatGroupsInput
+	referred   []activities.ScoreReferenceInput
 	promoted   []activities.PromoteVersionInput
 	recorded   []activities.RecordStepInput
 	finished   []activities.FinishRunInput
@@ -122,6 +128,18 @@ func (w *world) small(s spec.Spec, train int) *testsuite.TestWorkflowEnvironment
 		w.note(func() { w.judged = append(w.judged, in) })
 		return activities.JudgeCallsResult{Judgments: fmt.Sprintf("sha256:judgments%d", in.Step), Metrics: map[string]float64{"judge/score": 7}}, nil
 	})
+	env.OnActivity(t.ScoreReference, mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.ScoreReferenceInput) (activities.ScoreReferenceResult, error) {
+		w.note(func() { w.referred = append(w.referred, in) })
+		return activities.ScoreReferenceResult{Reference: fmt.Sprintf("sha256:reference%d", in.Step)}, nil
+	})
+	env.OnActivity(c.FlatGroups, mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.FlatGroupsInput) (activities.FlatGroupsResult, error) {
+		w.note(func() { w.compared = append(w.compared, in) })
+		out := activities.FlatGroupsResult{}
+		for _, g := range in.Groups {
+			out.Flat = append(out.Flat, w.teaches != nil && !w.teaches(g))
+		}
+		return out, nil
+	})
 	env.OnActivity(c.AssignCredit, mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.AssignCreditInput) (activities.AssignCreditResult, error) {
 		w.note(func() { w.batches = append(w.batches, in) })
 		return activities.AssignCreditResult{Batch: fmt.Sprintf("sha256:batch%d", in.Step), Metrics: map[string]float64{"reward/mean": 1}}, nil
@@ -171,6 +189,11 @@ func (w *world) runAgent(_ context.Context, in activities.RunAgentInput) (activi
 	w.note(func() { w.rollouts = append(w.rollouts, in) })
 	if w.broken != nil {
 		return activities.RunAgentResult{}, w.broken
+	}
+	if w.fatal != nil {
+		if err := w.fatal(in); err != nil {
+			return activities.RunAgentResult{}, err
+		}
 	}
 	if why, ok := w.poison[in.Index]; ok && (in.Rollout.Kind == trace.Train || in.Rollout.Kind == trace.Reserve) {
 		zero := 0.0

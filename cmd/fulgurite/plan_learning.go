@@ -23,10 +23,11 @@ func learning(s spec.Spec) []planLine {
 	}
 	add("algorithm", s.Algorithm)
 	if n := s.Training.DynamicSampling; n > 0 {
-		add("refills", fmt.Sprintf("up to %d groups a step with equal rewards are replaced from the reserve, at most %d more rollouts",
+		add("refills", fmt.Sprintf("up to %d groups a step that would get no advantage are replaced from the reserve, at most %d more rollouts",
 			n, n*s.Training.SamplesPerTask))
 	}
 	add("rewards", rewardsOf(s.Credit)...)
+	add("warning", failurePays(s))
 	add("credit", comparisonOf(s.Credit), assignmentOf(s.Credit), tokensOf(s.Credit), agentsOf(s.Credit))
 	if j := s.Credit.Judge; j != nil {
 		key := ""
@@ -58,6 +59,9 @@ func rewardsOf(c spec.Credit) []string {
 	}
 	if o := c.Overlong; o != nil {
 		out = append(out, fmt.Sprintf("up to %g less from %d tokens on, all of it at %d", o.Penalty, o.Tokens-o.Buffer, o.Tokens))
+	}
+	if kl := c.KLInReward; kl != nil {
+		out = append(out, fmt.Sprintf("KL to version 0 × %g less for every token (%s)", kl.Weight, kl.Estimator))
 	}
 	if c.FormatPenalty > 0 {
 		out = append(out, fmt.Sprintf("%g less with a reply that can't be parsed", c.FormatPenalty))

@@ -86,8 +86,17 @@ class Paths:
             return rewards[name]
         return sum(w * rewards[n] for n, w in self.plan["rewards"].items())
 
+    def penalties(self, at, k):
+        """What each token of a call loses for leaving the reference."""
+        c, kl = self.call(at, k), self.plan["kl"]
+        d = np.array(c["reference"]) - np.array(c["sampled"])
+        return list(-kl["weight"] * {"k1": -d, "k2": d**2 / 2, "k3": np.exp(d) - 1 - d}[kl["estimator"]])
+
+    def income(self, at, k):
+        return self.call(at, k)["reward"] + sum(self.penalties(at, k))
+
     def earned(self, at):
-        return sum(self.call(at, k)["reward"] for k in self.trained[at])
+        return sum(self.income(at, k) for k in self.trained[at])
 
     def compared(self, number, beside=None):
         normal = normalize(self.plan, [[number(at) for at in c] for c in self.counted], beside)
@@ -114,7 +123,7 @@ class Paths:
     def ahead(self, at, j, final=0.0):
         """The return from trained call j on, the sum written out."""
         ks, gamma = self.trained[at], self.plan["discount"]
-        rest = sum(gamma ** (m - j) * self.call(at, ks[m])["reward"] for m in range(j, len(ks)))
+        rest = sum(gamma ** (m - j) * self.income(at, ks[m]) for m in range(j, len(ks)))
         return rest + gamma ** (len(ks) - 1 - j) * final
 
     # The assignments return {(group, sample, call): advantage}.
@@ -129,7 +138,7 @@ class Paths:
 
     def discounted(self):
         members = [[at for at in c if self.trained[at]] for c in self.counted]
-        if not any(self.call(at, k)["reward"] for at, ks in self.trained.items() for k in ks):
+        if not any(self.income(at, k) for at, ks in self.trained.items() for k in ks):
             a = self.outcomes()
             gamma = self.plan["discount"]
             return {
@@ -202,7 +211,7 @@ class Paths:
         out = {}
         for at, ks in self.trained.items():
             before = [self.call(at, k)["before"] for k in ks] + [self.reward(at)]
-            out.update(((*at, k), self.call(at, k)["reward"] + before[j + 1] - before[j]) for j, k in enumerate(ks))
+            out.update(((*at, k), self.income(at, k) + before[j + 1] - before[j]) for j, k in enumerate(ks))
         return out
 
     def chain(self, at):
@@ -211,9 +220,9 @@ class Paths:
         for k in self.trained[at]:
             if self.call(at, k)["tokens"]:
                 ks.append(k)
-                rewards.append(self.call(at, k)["reward"])
+                rewards.append(self.income(at, k))
             elif ks:
-                rewards[-1] += self.call(at, k)["reward"]
+                rewards[-1] += self.income(at, k)
         if ks:
             rewards[-1] += self.reward(at)
         return ks, rewards
@@ -243,7 +252,8 @@ class Paths:
             kept, earned = self.chain(at)
             rewards, values = [], []
             for k, r in zip(kept, earned):
-                rewards += [0.0] * (self.call(at, k)["tokens"] - 1) + [r]
+                lost = self.penalties(at, k)  # each the reward of its own token
+                rewards += lost[:-1] + [r - sum(lost[:-1])]
                 values += self.call(at, k)["values"]
             a = self.gae(rewards, values)
             for k in kept:
@@ -354,6 +364,15 @@ def edges():
     ]
 
 
+def policies(batches):
+    """Log-probabilities of the tokens, under what sampled and under the reference."""
+    r = random.Random(11)
+    for groups in batches.values():
+        for c in (c for g in groups for t in g for c in t["calls"]):
+            c["sampled"] = [round(-r.expovariate(1) - 0.01, 3) for _ in range(c["tokens"])]
+            c["reference"] = [round(min(x + r.gauss(0, 0.5), -0.001), 3) for x in c["sampled"]]
+
+
 def cancelling():
     """Rewards of both signs: means that rounding, or next to nothing, leaves."""
 
@@ -375,6 +394,7 @@ def plans():
     base = {
         "mean": "none", "std": "none", "loo": False, "assignment": "identical", "tokens": "uniform", "discount": 0.0, "lambda": 0.0,
         "step_weight": 0.0, "per_agent": False, "whiten": False, "rewards": {"final": 1}, "separate": False,
+        "kl": {"estimator": "k1", "weight": 0},
     }  # fmt: skip
     two = {"final": 1, "style": -0.5}
     levels = {
@@ -413,6 +433,15 @@ def plans():
         yield f"{name}_per_agent", {**base, **way, "per_agent": True}
 
 
+    kls = [{"estimator": k, "weight": w} for k, w in (("k1", 0.05), ("k2", 0.3), ("k3", 0.5))]
+    for n, name in enumerate(["grpo", "dr_grpo", "rloo", "reinforce++", "reinforce++_baseline", "batch"]):
+        yield f"{name}_kl", {**base, **levels[name], "kl": kls[n % 3]}
+    for n, (name, way) in enumerate({**ways, **estimates}.items()):
+        level = {} if name in estimates else levels["rloo"]
+        yield f"{name}_kl", {**base, **level, **way, "kl": kls[n % 3]}
+        yield f"{name}_kl_per_agent", {**base, **level, **way, "kl": kls[(n + 1) % 3], "per_agent": True}
+
+
 def overlong():
     for tokens, buffer, penalty in [(20480, 4096, 1), (100, 40, 0.5), (10, 10, 2), (10, 0, 1)]:
         for length in [0, 1, tokens - buffer, tokens - buffer + 1, tokens - buffer // 2, tokens - 1, tokens, tokens + 1, 9 * tokens]:
@@ -433,7 +462,7 @@ def short(x):
 
 def go(plan):
     """The plan under the names of the package's fields."""
-    own = {k: plan[k] for k in ["assignment", "tokens", "discount", "lambda", "whiten", "rewards", "separate"]}
+    own = {k: plan[k] for k in ["assignment", "tokens", "discount", "lambda", "whiten", "rewards", "separate", "kl"]}
     normalization = {"mean": plan["mean"], "std": plan["std"], "leaveOneOut": plan["loo"]}
     return {"normalization": normalization, "stepWeight": plan["step_weight"], "perAgent": plan["per_agent"], **own}
 
@@ -447,6 +476,7 @@ def main():
         "edges": edges(),
         "cancelling": cancelling(),
     }
+    policies(batches)
     cases = [
         {"name": name, "batch": batch, "plan": go(plan), "want": short(advantages(plan, groups))}
         for name, plan in plans()

@@ -32,6 +32,8 @@ func (s Sample) complete(c spec.Credit) error {
 	switch {
 	case Estimates(c) && s.Before == nil:
 		return fmt.Errorf("%w: nothing was learned for the calls of %s", credit.ErrEstimate, s.Address)
+	case c.KLInReward != nil && s.Reference == nil:
+		return fmt.Errorf("%w: version 0 has not scored the calls of %s", credit.ErrEstimate, s.Address)
 	case c.Assignment == spec.AssignmentJudge && s.Judged == nil:
 		return fmt.Errorf("%w: no judge has scored the calls of %s", credit.ErrEstimate, s.Address)
 	}
@@ -40,7 +42,12 @@ func (s Sample) complete(c spec.Credit) error {
 
 // Plan reads a spec's choice into the terms of package credit.
 func Plan(c spec.Credit) credit.Plan {
+	var kl credit.KL
+	if c.KLInReward != nil {
+		kl = credit.KL{Estimator: credit.Estimator(c.KLInReward.Estimator), Weight: c.KLInReward.Weight}
+	}
 	return credit.Plan{
+		KL:            kl,
 		Normalization: credit.Normalization{Mean: credit.Level(c.Mean), Std: credit.Level(c.Std), LeaveOneOut: c.LeaveOneOut},
 		Assignment:    credit.Assignment(c.Assignment),
 		Tokens:        credit.Spread(c.Tokens),

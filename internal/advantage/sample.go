@@ -28,6 +28,9 @@ type Sample struct {
 	Values [][]float32
 	// Judged are a judge's scores, by call; nil without one.
 	Judged []float64
+	// Reference are log-probabilities under version 0, by call and token of its
+	// completion, 0 where the token is not trained; nil where the credit does without.
+	Reference [][]float32
 }
 
 // Attempts are what was recorded of attempts.
@@ -92,6 +95,11 @@ func (s Source) observe(ctx context.Context, one *Sample) error {
 // Value gives each sample its part of a critic's values, which are in the order of
 // groups and samples.
 func Value(groups [][]Sample, v model.Values) error {
+	return share(groups, v, func(s *Sample, calls [][]float32) { s.Values = calls })
+}
+
+// share deals out numbers by token.
+func share(groups [][]Sample, v model.Values, give func(*Sample, [][]float32)) error {
 	n := 0
 	for _, g := range groups {
 		for i := range g {
@@ -104,7 +112,7 @@ func Value(groups [][]Sample, v model.Values) error {
 						ErrValues, v.Version, v.Policy, len(v.Calls[n][k]), len(c.Completion), k, g[i].Address)
 				}
 			}
-			g[i].Values = v.Calls[n]
+			give(&g[i], v.Calls[n])
 			n++
 		}
 	}
@@ -112,6 +120,12 @@ func Value(groups [][]Sample, v model.Values) error {
 		return fmt.Errorf("%w: version %d of %s has them for %d attempts, the step has %d", ErrValues, v.Version, v.Policy, len(v.Calls), n)
 	}
 	return nil
+}
+
+// Refer gives each sample its part of the log-probabilities under version 0, which are
+// in the order of groups and samples.
+func Refer(groups [][]Sample, v model.Values) error {
+	return share(groups, v, func(s *Sample, calls [][]float32) { s.Reference = calls })
 }
 
 // Judge gives each sample its part of what a judge thinks, which is in the order of

@@ -94,6 +94,9 @@ func (m *maker) trajectory(one Sample) (credit.Trajectory, error) {
 		if one.Values != nil {
 			call.Values = trainedValues(c, one.Values[k])
 		}
+		if one.Reference != nil {
+			call.Sampled, call.Reference = trainedValues(c, c.Logprobs), trainedValues(c, one.Reference[k])
+		}
 		if one.Judged != nil {
 			call.Judged = one.Judged[k]
 		}

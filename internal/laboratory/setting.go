@@ -72,7 +72,7 @@ func assigned(c spec.Credit, assignment string) spec.Credit {
 // are trained.
 func earning(c spec.Credit) spec.Credit {
 	return spec.Credit{
-		Rewards: c.Rewards, Signals: c.Signals, Overlong: c.Overlong, FormatPenalty: c.FormatPenalty,
+		Rewards: c.Rewards, Signals: c.Signals, Overlong: c.Overlong, FormatPenalty: c.FormatPenalty, KLInReward: c.KLInReward,
 		TrainAgents: c.TrainAgents, PerAgent: c.PerAgent,
 	}
 }

@@ -72,6 +72,9 @@ func Open(ctx context.Context, s Store, blobs advantage.Blobs, run, policy strin
 		return nil, err
 	}
 	out.learned = advantage.Estimate(out.Spec, earlier, out.groups)
+	if err := out.refer(ctx, blobs); err != nil {
+		return nil, err
+	}
 	if err := out.judge(ctx, blobs); err != nil {
 		return nil, err
 	}
@@ -116,6 +119,26 @@ func (s *Step) judge(ctx context.Context, blobs advantage.Blobs) error {
 	}
 	if err != nil {
 		return fmt.Errorf("the judgments %s of step %d: %w", s.batch.Judgments, s.Number, err)
+	}
+	return nil
+}
+
+// refer gives each call the log-probabilities under version 0, where they are part of
+// its reward.
+func (s *Step) refer(ctx context.Context, blobs advantage.Blobs) error {
+	if s.batch.Reference == "" {
+		return nil
+	}
+	data, err := blobs.Get(ctx, s.batch.Reference)
+	if err != nil {
+		return fmt.Errorf("read the log-probabilities under version 0 of step %d: %w", s.Number, err)
+	}
+	v, err := hf.DecodeValues(data)
+	if err == nil {
+		err = advantage.Refer(s.groups, v)
+	}
+	if err != nil {
+		return fmt.Errorf("the log-probabilities under version 0 %s of step %d: %w", s.batch.Reference, s.Number, err)
 	}
 	return nil
 }

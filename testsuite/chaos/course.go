@@ -28,7 +28,7 @@ var plain = course{name: "plain"}
 
 // coursesNamed are those whose names are given, separated by commas, or all.
 func coursesNamed(names string) ([]course, error) {
-	all := []course{plain, {name: "judge", flat: 2, judge: true}, {name: "lag", lag: 1, parallel: true}, {name: "critic", lag: 1, flat: 2, critic: true}}
+	all := []course{plain, {name: "judge", judge: true}, {name: "lag", lag: 1, flat: 2, parallel: true}, {name: "critic", lag: 1, critic: true}}
 	if names == "" {
 		return all, nil
 	}

@@ -1,0 +1,157 @@
+package workflows_test
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/mock"
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/fulgurite/fulgurite/activities"
+	"github.com/fulgurite/fulgurite/tasks"
+	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/workflows"
+)
+
+// stopping has the group of task 1 of step 1 end with the errors given, one each time
+// it is started, and then as the others do. It returns how often it was started.
+func stopping(env *testsuite.TestWorkflowEnvironment, with ...error) *int {
+	var mu sync.Mutex
+	started := new(int)
+	env.OnWorkflow(workflows.RolloutWorkflow, mock.Anything, mock.Anything).Return(
+		func(_ workflow.Context, in workflows.RolloutInput) (workflows.RolloutResult, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			if in.Kind == trace.Train && in.Step == 1 && in.Task == 1 {
+				if *started++; *started <= len(with) {
+					return workflows.RolloutResult{}, with[*started-1]
+				}
+			}
+			group := activities.Group{Task: in.Task, Attempts: []int{1, 1}, Rewards: []float64{0, 1}}
+			if in.Kind == trace.Reserve {
+				group.Kind = in.Kind
+			}
+			return workflows.RolloutResult{Group: group}, nil
+		})
+	return started
+}
+
+func TestAChildThatWasTerminatedOrTimedOutIsStartedAgain(t *testing.T) {
+	t.Parallel()
+	w := &world{score: flat}
+	env := w.environment(testSpec())
+	started := stopping(env, &temporal.TerminatedError{}, temporal.NewTimeoutError(0, nil), &temporal.TerminatedError{})
+	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
+	require.NoError(t, env.GetWorkflowError())
+	require.Equal(t, 4, *started)
+	require.Empty(t, w.excluded)
+}
+
+// Somebody who ends a child again and again has decided something, and a workflow has
+// only so much history.
+func TestAChildThatIsTerminatedEachTimeIsGivenUp(t *testing.T) {
+	t.Parallel()
+	w := &world{score: flat}
+	env := w.environment(testSpec())
+	with := make([]error, 1000)
+	for i := range with {
+		with[i] = &temporal.TerminatedError{}
+	}
+	began := env.Now()
+	started := stopping(env, with...)
+	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
+	require.NoError(t, env.GetWorkflowError())
+	require.Equal(t, 12, *started)
+	require.Greater(t, env.Now().Sub(began), 15*time.Minute, "it is not done in haste")
+	bad, _ := tasks.At(testSpec().Seed, 50, 1)
+	require.Equal(t, []activities.QuarantineTaskInput{{
+		Run: "run", Policy: "main", Step: 1, Task: 1, Index: bad, Reason: "run/train-1/1 was terminated in Temporal, as each of 11 times before",
+	}}, w.excluded)
+}
+
+func TestAGroupThatAPersonCancelledIsQuarantined(t *testing.T) {
+	t.Parallel()
+	w := &world{score: flat}
+	env := w.environment(testSpec())
+	stopping(env, temporal.NewCanceledError())
+	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
+	require.NoError(t, env.GetWorkflowError())
+	require.Len(t, w.excluded, 1)
+	require.Equal(t, "run/train-1/1 was cancelled in Temporal", w.excluded[0].Reason)
+	require.Equal(t, trace.Reserve, w.batches[0].Groups[1].Kind)
+}
+
+func TestAnEvaluationThatAPersonCancelledPromotesAndReportsNothing(t *testing.T) {
+	t.Parallel()
+	w := &world{score: func(version int, _ trace.Kind) float64 { return float64(version) }}
+	env := w.environment(testSpec())
+	env.OnWorkflow(workflows.EvaluationWorkflow, mock.Anything, mock.Anything).Return(
+		func(_ workflow.Context, in workflows.EvaluationInput) (activities.Evaluation, error) {
+			return activities.Evaluation{}, temporal.NewCanceledError()
+		})
+	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
+	var out workflows.TrainingResult
+	require.NoError(t, env.GetWorkflowResult(&out))
+	require.Equal(t, 4, out.Steps)
+	require.Zero(t, out.Promoted)
+	require.Nil(t, out.Before)
+	require.Nil(t, out.After)
+	require.Len(t, w.decided, 2)
+	for _, d := range w.decided {
+		require.Contains(t, d.Verdict, fmt.Sprintf("run/gate-%d was cancelled in Temporal", d.Decision.Candidate))
+	}
+}
+
+// What a doomed step still comes to can't be used, and its first error says why. In
+// this test nothing but the first rollout ever ends.
+func TestAfterAFatalErrorNothingElseIsStartedOrAwaited(t *testing.T) {
+	t.Parallel()
+	for name, of := range map[string]struct {
+		kind           trace.Kind
+		tasks, samples int
+	}{
+		"wave": {trace.Train, 8, 2}, "group": {trace.Train, 1, 300}, "evaluation": {trace.Gate, 10, 30},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := testSpec()
+			s.Training.TasksPerStep, s.Training.SamplesPerTask, s.Evaluation.Samples = 8, 2, 1
+			if of.kind == trace.Gate {
+				s.Evaluation.Samples = of.samples
+			} else {
+				s.Training.TasksPerStep, s.Training.SamplesPerTask = of.tasks, of.samples
+			}
+			ended := make(chan struct{})
+			w := &world{score: flat}
+			w.fatal = func(in activities.RunAgentInput) error {
+				switch {
+				case in.Rollout.Kind != of.kind:
+					return nil
+				case in.Rollout.Task == 0 && in.Rollout.Sample == 0:
+					return temporal.NewNonRetryableApplicationError("no such agent", activities.ErrTypeInvalid, nil)
+				}
+				<-ended
+				return temporal.NewNonRetryableApplicationError("the worker is gone", activities.ErrTypeInvalid, nil)
+			}
+			env := w.environment(s)
+			env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
+			close(ended)
+			require.ErrorContains(t, env.GetWorkflowError(), "no such agent")
+			w.note(func() {
+				made := 0
+				for _, r := range w.rollouts {
+					if r.Rollout.Kind == of.kind {
+						made++
+					}
+				}
+				require.LessOrEqual(t, made, 256)
+				require.Len(t, w.finished, 1)
+			})
+		})
+	}
+}

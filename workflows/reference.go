@@ -1,0 +1,25 @@
+package workflows
+
+import (
+	"fmt"
+
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/fulgurite/fulgurite/activities"
+	"github.com/fulgurite/fulgurite/model"
+)
+
+// reference has version 0 score the attempts of a wave, where that is part of their
+// rewards. No spec from before there was such a key asks for it, so no version of the
+// workflow tells old histories apart.
+func (t *trainingRun) reference(ctx workflow.Context, w *wave) (string, error) {
+	if t.Spec.Credit.KLInReward == nil {
+		return "", nil
+	}
+	var trainer *activities.Trainer
+	var r activities.ScoreReferenceResult
+	err := workflow.ExecuteActivity(training(ctx, fmt.Sprintf("version 0 on step %d", w.step)), trainer.ScoreReference, activities.ScoreReferenceInput{
+		Run: t.Run, Policy: model.DefaultPolicy, Step: w.step, Groups: w.groups(),
+	}).Get(ctx, &r)
+	return r.Reference, err
+}
