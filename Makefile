@@ -88,6 +88,10 @@ JSON    ?=
 chaos: build ## Kill a fleet while it trains; KILLS=100 SEED=1 STORE=postgres|sqlite JOURNAL=on|off JSON=file
 	CGO_ENABLED=0 $(GO) run ./testsuite/chaos -kills $(KILLS) -seed $(SEED) -store $(STORE) -journal $(JOURNAL) $(if $(JSON),-json $(JSON))
 
+.PHONY: setups
+setups: build ## Hold plan and try to their word on setups that can't learn; SETUPS=regexp chooses (python3)
+	CGO_ENABLED=0 $(GO) run ./testsuite/setups -only '$(SETUPS)'
+
 .PHONY: golden
 golden: ## Compute the golden vectors of package credit anew and compare them with the repository's (python3 with venv)
 	credit/golden/run
@@ -96,6 +100,9 @@ golden: ## Compute the golden vectors of package credit anew and compare them wi
 golden-templates: ## Fetch more chat templates and compare them with Python (python3; 80 MB, not kept in the repository)
 	dialog/jinja/golden/fetch.sh
 	CGO_ENABLED=0 $(GO) test -count=1 -v -run Fetched ./dialog/jinja
+
+# Which setups `make setups` runs; all by default.
+SETUPS ?=
 
 # Which examples `make examples` installs and runs; all by default.
 ONLY ?=

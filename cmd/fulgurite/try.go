@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -148,7 +149,7 @@ func inTrialOf(ctx context.Context, s *shared, t *terminal, sp spec.Spec, o tria
 		log = zap.New(zapcore.NewTee(s.logger(ctx, t.err).Core(), o.faults))
 	}
 	st, err := stack.Start(ctx, stack.Options{
-		Dir: o.dir, Frontend: o.port, Agents: agents(), Queues: queues, Log: log, ServerLog: s.serverLogger(ctx, t.err),
+		Dir: o.dir, Frontend: o.port, Scratch: filepath.Join(o.dir, "homes"), Agents: agents(), Queues: queues, Log: log, ServerLog: s.serverLogger(ctx, t.err),
 	})
 	if err != nil {
 		return err

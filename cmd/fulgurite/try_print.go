@@ -2,14 +2,15 @@ package main
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
-	"unicode"
 )
 
 func (r *tryReport) print(t *terminal) {
 	for _, a := range r.Attempts {
 		t.printf("%s  task %s  %s  reward %g  result %q\n", a.Attempt, visible(a.Task, ""), outcomeOf(a), a.Reward, a.Result)
+		if a.LinesBefore > 0 {
+			t.printf("    %d lines of output before the last one are no part of the result\n", a.LinesBefore)
+		}
 		if a.Error != "" {
 			t.printf("    %s\n", visible(a.Error, "    "))
 		}
@@ -74,21 +75,12 @@ func (r *tryReport) printVerdict(t *terminal) {
 	list("This may stand in the way of learning:", r.Warnings)
 }
 
-// visible is a text without what would move the cursor, change colours or turn the
-// direction of writing: such characters are written as Go escapes. Lines after the
-// first one are indented.
+// visible is a text without what a terminal would obey; its lines after the first one
+// are indented.
 func visible(text, indent string) string {
-	var b strings.Builder
-	for _, r := range text {
-		switch {
-		case r == '\n':
-			b.WriteString("\n" + indent)
-		case r == '\t', unicode.IsPrint(r):
-			b.WriteRune(r)
-		default:
-			quoted := strconv.QuoteRuneToASCII(r)
-			b.WriteString(quoted[1 : len(quoted)-1])
-		}
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		lines[i] = escapeControls(line)
 	}
-	return b.String()
+	return strings.Join(lines, "\n"+indent)
 }

@@ -37,6 +37,9 @@ type tryAttempt struct {
 	Error   string        `json:"error,omitempty"`
 	Reward  float64       `json:"reward"`
 	Calls   []tryCall     `json:"calls"`
+	// LinesBefore is how many lines that aren't blank stood on standard output before
+	// the last one, which alone is the result.
+	LinesBefore int `json:"lines_before,omitempty"`
 	// Refusals count the calls that were refused, by code.
 	Refusals []trace.Refusal `json:"refusals,omitempty"`
 }
@@ -185,10 +188,17 @@ func (r *trialReader) attempt(ctx context.Context, address trace.Address, reward
 	if out.Refusals, err = r.st.Store.Refusals(ctx, address); err != nil {
 		return out, err
 	}
+	printed, err := r.st.Store.Output(ctx, address)
+	if err != nil {
+		return out, err
+	}
+	if a.Outcome == trace.Completed { // a failure has no result
+		out.LinesBefore = printed.LinesBefore
+	}
 	requests := attribution.Requests(calls)
 	for i, name := range attribution.OfRequests(calls, requests, spans, a.Terms.Ignore) {
 		k := r.call(calls[i])
-		k.Agent, k.By, k.HiddenTools = name.Agent, string(name.Source), hidesTools(r.codec, requests[i])
+		k.Agent, k.By, k.HiddenTools = name.Agent, string(name.Source), r.hidesTools(requests[i])
 		out.Calls = append(out.Calls, k)
 	}
 	return out, nil
@@ -215,12 +225,13 @@ func (r *trialReader) call(c trace.Call) tryCall {
 }
 
 // hidesTools reports whether the tools of a request make no difference to what the
-// model reads.
-func hidesTools(codec dialog.Codec, r *wire.Request) bool {
-	if r == nil || len(r.Tools) == 0 || len(r.Dialog) == 0 || r.Choice.None {
+// model reads. Demonstrations teach the one tool that codec compact leaves out.
+func (r *trialReader) hidesTools(q *wire.Request) bool {
+	if q == nil || len(q.Tools) == 0 || len(q.Dialog) == 0 || q.Choice.None {
 		return false
 	}
-	return dialog.HidesTools(codec, r.Dialog, r.Tools)
+	taught := r.spec.Model.WarmStart != nil && r.spec.Model.Codec == dialog.CompactName
+	return !taught && dialog.HidesTools(r.codec, q.Dialog, q.Tools)
 }
 
 // credit fills in what the credit of a step gives each call, by the batch that the

@@ -61,6 +61,7 @@ func (v *verdict) reach() error {
 	v.refusals()
 	v.tools()
 	v.replies()
+	v.results()
 	return v.credited()
 }
 
@@ -69,10 +70,14 @@ func (v *verdict) reach() error {
 func (v *verdict) ended() bool {
 	switch {
 	case v.stuck != nil:
-		v.problem("a run would try this for ever: %s", v.stuck.Failure)
+		text := v.stuck.Failure
+		if v.stuck.Activity == "" && v.spec.Sampling.Server != nil {
+			text += "; look at the servers of sampling.server, and what they log"
+		}
+		v.problem("a run would try this for ever: %s", text)
 	case v.trial.Failure == "":
 		return false
-	case v.trial.Phase == workflows.TryCredit && v.calls == 0: // which is told better
+	case v.trial.Phase == workflows.TryCredit && (v.calls == 0 || v.spec.Trainable() != nil): // which is told better
 		return false
 	case v.trial.Phase == workflows.TryCredit && v.tooFew():
 		v.warning("credit.assignment %s estimates from other tasks and needs more of them than this trial had: %s", v.spec.Credit.Assignment, v.trial.Failure)
@@ -214,7 +219,7 @@ func (v *verdict) tools() {
 	case v.spec.Model.Codec != dialog.CompactName:
 		v.problem("%d of %d calls offer tools that the model never sees, for example in %s: the chat template leaves them out; "+
 			"give the model's directory a template that writes `tools`", hidden, v.calls, offered)
-	case v.spec.Model.WarmStart == nil:
+	default:
 		v.warning("codec compact writes no list of tools where a single one is offered (%d of %d calls): the model knows its tool from a warm start or not at all", hidden, v.calls)
 	}
 }
@@ -241,9 +246,23 @@ func (v *verdict) replies() {
 	}
 }
 
+// results tells of output that is no part of what is graded. An agent that gives
+// itself its reward may print what it likes.
+func (v *verdict) results() {
+	lines, attempts := 0, 0
+	for _, a := range v.Attempts {
+		if a.LinesBefore > 0 {
+			lines, attempts = lines+a.LinesBefore, attempts+1
+		}
+	}
+	if attempts > 0 && v.spec.Grader.Type != spec.GraderAgent {
+		v.warning("%d lines of output in %d attempts are not graded: the result is the last line alone; print the result as one line, at the end", lines, attempts)
+	}
+}
+
 // credited judges the batch.
 func (v *verdict) credited() error {
-	if v.step == nil {
+	if v.step == nil || v.spec.Trainable() != nil {
 		return nil
 	}
 	moved := false

@@ -62,6 +62,9 @@ type Options struct {
 	TracePort int
 	// Queues are polled for agents beside workflows.QueueRollout.
 	Queues []string
+	// Scratch is the directory below which rollouts have their homes; by default one
+	// that all stacks of the user share, where those of equal names wait for each other.
+	Scratch string
 	// Agents are the functions that a spec may name.
 	Agents agent.Registry
 	// Concurrency is the most agents that run at once; 0 means 32 a core.
@@ -200,7 +203,7 @@ func (s *Stack) startWorkers(ctx context.Context, o Options, sampler *fleet.Rout
 	}
 	list := []worker.Worker{workers.Training(s.Client, coordinator, tuning), workers.TrainGPU(s.Client, trainer, tuning)}
 	runner := s.Runner(forwarder, o.Agents)
-	runner.Workers = fleet.Workers{Client: s.Client}
+	runner.Workers, runner.Launchers = fleet.Workers{Client: s.Client}, fleet.HomeLaunchers{Functions: o.Agents, Scratch: o.Scratch}
 	for _, queue := range append([]string{workflows.QueueRollout}, o.Queues...) {
 		list = append(list, workers.Rollout(s.Client, queue, runner, tuning))
 	}

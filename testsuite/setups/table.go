@@ -36,6 +36,10 @@ print(sample % 2)
 chat([user(task["input"])])
 print(1)
 `, told: []string{"This may stand in the way of learning:", "no group has rewards that differ"}, train: learnsNought},
+		{name: "likely-long-result", sections: map[string]string{"grader": "{type: contains}"}, agent: `
+chat([user(task["input"])])
+print("the first line\nthe last line")
+`, told: []string{"8 lines of output in 8 attempts are not graded: the result is the last line alone"}},
 		{name: "likely-some-fail", agent: `
 chat([user(task["input"])])
 if sample == 0:

@@ -70,7 +70,7 @@ func absentParts() []setup {
 			stopped: []string{"sampling.server.urls: no server can be reached", "connection refused"}},
 		{name: "server-broken", sections: map[string]string{"model": "{base: model, codec: template}", "training": oneTask,
 			"sampling": `{max_tokens: 4, server: {type: vllm, urls: ["{{broken}}"], model: m, directory: adapters}}`}, model: withTools, args: []string{"--tasks", "1"},
-			stopped: []string{"a run would try this for ever: ", "out of order"}},
+			stopped: []string{"a run would try this for ever: no model call was answered for 30s", "look at the servers of sampling.server"}},
 		{name: "before-fails", sections: map[string]string{"agent": "{command: [python3, agent.py], before: [./prepare.sh]}", "training": oneTask}, args: []string{"--tasks", "1"},
 			files: map[string]string{"prepare.sh": "#!/bin/sh\necho no room >&2\nexit 1\n"}, stopped: []string{"no task can be trained on, for example: ", "no room"}},
 	}
