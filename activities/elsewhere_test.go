@@ -91,6 +91,25 @@ func TestNoAttemptBeginsWhileNobodyWorksOnItsQueue(t *testing.T) {
 	require.ErrorIs(t, err, trace.ErrNotFound)
 }
 
+// Who cancels an agent speaks about its task, and says so however often it is asked.
+func TestAnAgentElsewhereThatIsCancelledIsNotTriedAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.prepare(w.elsewhere())
+	runner, in := w.runner("", nil), rollout(0, 0)
+	runner.Workers = workersOf{polled: true}
+	_, end := w.begun(runner, in)
+	end.Ending, end.Message = activities.Cancelled, "it was cancelled in Temporal"
+	for range 2 {
+		got, err := do[activities.EndAttemptResult](t, runner.EndAttempt, end)
+		require.NoError(t, err)
+		require.Equal(t, "it was cancelled in Temporal", got.TaskFault)
+		require.Empty(t, got.Fault)
+		require.Nil(t, got.Reward)
+		w.requireFault(at(in, 1))
+	}
+}
+
 func TestHowAnAgentElsewhereEnds(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

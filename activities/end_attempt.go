@@ -19,7 +19,8 @@ const (
 	Raised     Ending = "error"      // with an error of its own
 	Panicked   Ending = "panic"      // likewise
 	TimedOut   Ending = "timeout"    // its time went by, or its worker was lost
-	Terminated Ending = "terminated" // somebody ended or cancelled it
+	Terminated Ending = "terminated" // somebody ended it
+	Cancelled  Ending = "cancelled"  // somebody cancelled it, and meant its task
 	Missing    Ending = "missing"    // it could not be started
 )
 
@@ -61,6 +62,9 @@ func (r *Runner) EndAttempt(ctx context.Context, in EndAttemptInput) (_ EndAttem
 	if err != nil {
 		return EndAttemptResult{}, fmt.Errorf("read attempt %s: %w", in.Address, err)
 	}
+	if in.Ending == Cancelled {
+		return r.cancelled(ctx, in, before)
+	}
 	if before.Outcome != trace.Running { // a worker was too late to tell Temporal
 		return r.ended(ctx, before)
 	}
@@ -86,6 +90,19 @@ func (r *Runner) EndAttempt(ctx context.Context, in EndAttemptInput) (_ EndAttem
 		return EndAttemptResult{}, fmt.Errorf("seal attempt %s: %w", in.Address, err)
 	}
 	return r.ended(ctx, a)
+}
+
+// cancelled ends an attempt whose agent somebody cancelled: that person spoke about the
+// task, which is not tried again.
+func (r *Runner) cancelled(ctx context.Context, in EndAttemptInput, a trace.Attempt) (EndAttemptResult, error) {
+	_, _ = agent.Settle(ctx, in.BaseURL, in.Key) // what the agent could have seen doesn't matter, and a session ends by itself
+	if a.Outcome == trace.Running {
+		a = trace.Attempt{Address: a.Address, TaskID: a.TaskID, Outcome: trace.InfraFault, Error: in.Message}
+		if err := r.Attempts.SealAttempt(ctx, a); err != nil && !errors.Is(err, trace.ErrFenced) {
+			return EndAttemptResult{}, fmt.Errorf("seal attempt %s: %w", in.Address, err)
+		}
+	}
+	return EndAttemptResult{RunAgentResult: RunAgentResult{Attempt: in.Address.Attempt, Outcome: trace.InfraFault, TaskFault: brief(in.Message)}}, nil
 }
 
 // ended is what an attempt came to that is sealed.

@@ -93,7 +93,7 @@ func TestHeartbeatsWithoutALimitGoOn(t *testing.T) {
 // Else a worker that lives would speak for an activity that stands still.
 func TestThePulseIsSilentWhileAnActivityReportsItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const stall, hangs, after = time.Minute, 5 * time.Minute, 5 * time.Minute
+		const stall, hangs, after = time.Minute, 4 * time.Minute, 3 * time.Minute
 		began, heard := time.Now(), &pulse{}
 		var whileHanging time.Duration
 		_, err := do[bool](t, func(ctx context.Context, _ int) (bool, error) {

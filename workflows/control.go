@@ -46,6 +46,12 @@ type UpdateResult struct {
 	Message string `json:"message"`
 }
 
+// What a run carries of what people set is bounded, since Temporal bounds its state.
+const (
+	mostSettings = 500
+	byBytes      = 256
+)
+
 // Setting is what somebody set on the way.
 type Setting struct {
 	From   int                `json:"from"` // the first step that it is for
@@ -119,6 +125,12 @@ func (t *trainingRun) awaitResume(ctx workflow.Context) error {
 func (t *trainingRun) checkSet(in SetInput) error {
 	if len(t.Splits) == 0 {
 		return errors.New("the run is still being prepared; try again in a moment")
+	}
+	if len(t.Settings) >= mostSettings {
+		return fmt.Errorf("keys were set %d times already, which is as often as a run carries; start another with the spec as it should be", mostSettings)
+	}
+	if len(in.By) > byBytes {
+		return fmt.Errorf("by has %d bytes: at most %d", len(in.By), byBytes)
 	}
 	if len(in.Values) == 0 {
 		return errors.New("nothing to set: give KEY=NUMBER")

@@ -22,6 +22,10 @@ const (
 	longAgain  = 5 * time.Minute
 )
 
+// replyBytes is the most of an agent's result that goes on to EndAttempt: as JSON
+// within JSON it can be almost twice as long, and Temporal takes 2 MiB.
+const replyBytes = 1 << 20
+
 // messageBytes is the most of an agent's error that goes on to the store.
 const messageBytes = 8 << 10
 
@@ -89,6 +93,10 @@ func callAgent(ctx workflow.Context, a spec.Agent, brief any, summary string, en
 		end.Ending, end.Message = endingOf(err, limit)
 		return
 	}
+	if n := len(reply.Payload().GetData()); n > replyBytes {
+		end.Ending, end.Message = activities.Raised, fmt.Sprintf("its result has %d bytes: at most %d can go on through Temporal", n, replyBytes)
+		return
+	}
 	end.Reply = strings.ToValidUTF8(string(reply.Payload().GetData()), "\uFFFD")
 }
 
@@ -113,6 +121,9 @@ func endingOf(err error, limit time.Duration) (activities.Ending, string) {
 	case *temporal.TerminatedError:
 		return activities.Terminated, "it was terminated"
 	case *temporal.CanceledError:
+		if child != nil {
+			return activities.Cancelled, "the agent's workflow was cancelled in Temporal"
+		}
 		return activities.Terminated, "it was cancelled"
 	case *temporal.PanicError:
 		return activities.Panicked, brief(cause)

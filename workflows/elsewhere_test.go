@@ -156,7 +156,7 @@ func TestHowTheirWorkflowEndedIsTold(t *testing.T) {
 		"an activity whose worker is lost": {func(ctx workflow.Context, _ json.RawMessage) (string, error) {
 			return "", workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, slowly), "Lost").Get(ctx, nil)
 		}, activities.TimedOut, "no result"},
-		"a cancel": {func(ctx workflow.Context, _ json.RawMessage) (string, error) { return "", temporal.NewCanceledError() }, activities.Terminated, "cancelled"},
+		"a cancel": {func(ctx workflow.Context, _ json.RawMessage) (string, error) { return "", temporal.NewCanceledError() }, activities.Cancelled, "cancelled"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -2,6 +2,8 @@ package workflows
 
 import (
 	"maps"
+	"strings"
+	"unicode"
 
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/model"
@@ -26,6 +28,23 @@ const (
 	PhaseFailed     Phase = "failed" // the subject says why
 	PhaseCancelled  Phase = "cancelled"
 )
+
+// mostQuarantined bounds the quarantined tasks in the state, and reasonBytes what it
+// says of each: together they stay below the 2 MiB that Temporal carries into a fresh
+// history. The store has the whole reasons.
+const (
+	mostQuarantined = 8000
+	reasonBytes     = 100
+)
+
+// shortened is a reason for the state.
+func shortened(reason string) string {
+	reason = strings.Join(strings.FieldsFunc(reason, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }), " ")
+	if len(reason) > reasonBytes {
+		reason = strings.ToValidUTF8(reason[:reasonBytes], "") + "…"
+	}
+	return reason
+}
 
 // curveLength bounds the curve in the state: the store has every step.
 const curveLength = 400

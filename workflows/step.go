@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/fulgurite/fulgurite/activities"
@@ -45,6 +46,10 @@ func (t *trainingRun) step(ctx workflow.Context) error {
 		return err
 	}
 	t.advance(w, point)
+	if n := len(t.Quarantined); n > mostQuarantined {
+		return temporal.NewNonRetryableApplicationError(fmt.Sprintf(
+			"%d tasks are quarantined, the last because: %s; mend the agent, the grader or the tasks and start another run", n, t.Quarantined[n-1].Reason), activities.ErrTypeInvalid, nil)
+	}
 	return t.publishAttributes(ctx)
 }
 
@@ -103,6 +108,9 @@ func (t *trainingRun) advance(w *wave, point CurvePoint) {
 		t.Calls += r.Calls
 		t.Tokens += r.Tokens
 	}
-	t.Quarantined = append(t.Quarantined, w.quarantined...)
+	for _, q := range w.quarantined {
+		q.Reason = shortened(q.Reason)
+		t.Quarantined = append(t.Quarantined, q)
+	}
 	t.record(point)
 }
