@@ -40,6 +40,9 @@ func (c *devCommand) Run(ctx context.Context, s *shared, t *terminal) error {
 
 // start brings the stack of the directory up and announces its addresses.
 func (s *shared) start(ctx context.Context, t *terminal, p ports, queues []string, concurrent int) (*stack.Stack, error) {
+	if err := s.forget(); err != nil {
+		return nil, err
+	}
 	st, err := stack.Start(ctx, stack.Options{
 		Dir: s.Dir, UI: true, Frontend: p.Port, UIPort: p.UIPort, GatewayPort: p.GatewayPort, TracePort: p.TracePort,
 		Queues: queues, Agents: agents(), Concurrency: concurrent, Log: s.logger(ctx, t.err), ServerLog: s.serverLogger(ctx, t.err),

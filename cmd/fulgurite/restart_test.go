@@ -39,3 +39,14 @@ func untimed(ts *testscript.TestScript, neg bool, args []string) {
 		}
 	}
 }
+
+// askFor is "temporal DIR": commands are to use the Temporal of the stack that runs
+// there.
+func askFor(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: temporal DIR")
+	}
+	at, err := (&shared{Dir: ts.MkAbs(args[0])}).addresses()
+	ts.Check(err)
+	ts.Setenv("TEMPORAL_ADDRESS", at.Temporal)
+}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"os"
 
 	"github.com/fulgurite/fulgurite/internal/devserver"
 	"github.com/fulgurite/fulgurite/workflows"
@@ -31,6 +32,13 @@ func (c *temporalCommand) Run(ctx context.Context, s *shared, t *terminal) error
 	}
 	if c.Port != 0 && !server.ListensAt(c.Port) {
 		return errors.Join(usagef("port %d is taken", c.Port), server.Stop())
+	}
+	if o.Dir != "" {
+		// Other commands find it by the directory.
+		if err := writeJSON(s.addressFile(), addresses{PID: os.Getpid(), Temporal: server.Address(), UI: server.UIURL()}); err != nil {
+			return errors.Join(err, server.Stop())
+		}
+		defer s.retract()
 	}
 	t.printf("Temporal   %s\n", server.Address())
 	if c.UI {
