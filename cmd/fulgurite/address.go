@@ -11,14 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"go.temporal.io/sdk/client"
-	"go.temporal.io/sdk/contrib/envconfig"
-	"go.uber.org/zap/exp/zapslog"
-
-	sdklog "go.temporal.io/sdk/log"
-
-	"log/slog"
-
 	"github.com/fulgurite/fulgurite/internal/stack"
 	"github.com/fulgurite/fulgurite/store"
 	"github.com/fulgurite/fulgurite/store/blob"
@@ -40,9 +32,20 @@ func (s *shared) announce(st *stack.Stack) error {
 	return writeJSON(s.addressFile(), addresses{os.Getpid(), st.TemporalAddress(), st.UIURL(), st.GatewayURL()})
 }
 
+// forget removes the addresses of a stack that was killed. Its successor may have the
+// same process id, in a container for example, and has not announced itself yet.
+func (s *shared) forget() error {
+	holder, err := s.layout().Holder()
+	if err == nil && holder == "" {
+		s.retract()
+	}
+	return err
+}
+
 func (s *shared) retract() { _ = os.Remove(s.addressFile()) } // stale addresses only cost a failed connection
 
-// addresses of the stack that runs on the directory, zero when none does.
+// addresses are what the file says, zero without one. A stack that was killed leaves
+// its file behind: running says whether one runs.
 func (s *shared) addresses() (addresses, error) {
 	var a addresses
 	data, err := os.ReadFile(s.addressFile())
@@ -56,30 +59,6 @@ func (s *shared) addresses() (addresses, error) {
 		return a, fmt.Errorf("%s: %w", s.addressFile(), err)
 	}
 	return a, nil
-}
-
-// dial connects to Temporal: where TEMPORAL_ADDRESS or a profile of Temporal's
-// own configuration says, else to the stack of the directory.
-func (s *shared) dial(ctx context.Context, t *terminal) (client.Client, error) {
-	options, err := envconfig.LoadDefaultClientOptions()
-	if err != nil {
-		return nil, fmt.Errorf("read Temporal's client configuration: %w", err)
-	}
-	options.Logger = sdklog.NewStructuredLogger(slog.New(zapslog.NewHandler(s.logger(ctx, t.err).Core())))
-	if options.HostPort == "" || options.HostPort == client.DefaultHostPort {
-		a, err := s.addresses()
-		if err != nil {
-			return nil, err
-		}
-		if a.Temporal != "" {
-			options.HostPort = a.Temporal
-		}
-	}
-	c, err := client.DialContext(ctx, options)
-	if err != nil {
-		return nil, fmt.Errorf("no Temporal at %q: start `fulgurite dev%s` in another terminal, or set TEMPORAL_ADDRESS (%w)", options.HostPort, s.flag(), err)
-	}
-	return c, nil
 }
 
 // recordFlags are of commands that work on the records of a fleet too.

@@ -7,15 +7,6 @@ import (
 	"github.com/fulgurite/fulgurite/internal/stack"
 )
 
-// ports are where the parts of a stack listen. They are wishes: where one is
-// taken, another is used.
-type ports struct {
-	Port        int `help:"Temporal's port (0: any)." default:"7233" env:"FULGURITE_PORT"`
-	UIPort      int `help:"The Web UI's port (0: any)." default:"8233" env:"FULGURITE_UI_PORT" name:"ui-port"`
-	GatewayPort int `help:"The gateway's port (0: any)." default:"8234" env:"FULGURITE_GATEWAY_PORT"`
-	TracePort   int `help:"Port for spans by gRPC (0: none; by HTTP the gateway takes them)." default:"0" env:"FULGURITE_TRACE_PORT"`
-}
-
 type devCommand struct {
 	ports  `embed:""`
 	Queues []string `help:"Task queues to run agents for, beside rollout-cpu." name:"queue"`
@@ -40,14 +31,23 @@ func (c *devCommand) Run(ctx context.Context, s *shared, t *terminal) error {
 
 // start brings the stack of the directory up and announces its addresses.
 func (s *shared) start(ctx context.Context, t *terminal, p ports, queues []string, concurrent int) (*stack.Stack, error) {
+	if err := s.forget(); err != nil {
+		return nil, err
+	}
+	if err := p.free(s.layout()); err != nil {
+		return nil, err
+	}
 	st, err := stack.Start(ctx, stack.Options{
-		Dir: s.Dir, UI: true, Frontend: p.Port, UIPort: p.UIPort, GatewayPort: p.GatewayPort, TracePort: p.TracePort,
+		Dir: s.Dir, UI: true, Frontend: p.temporal().wanted(), UIPort: p.ui().wanted(), GatewayPort: p.gateway().wanted(), TracePort: p.TracePort,
 		Queues: queues, Agents: agents(), Concurrency: concurrent, Log: s.logger(ctx, t.err), ServerLog: s.serverLogger(ctx, t.err),
 	})
 	if err != nil {
 		return nil, err
 	}
-	if err := s.announce(st); err != nil {
+	if err = p.check(st, t); err == nil {
+		err = s.announce(st)
+	}
+	if err != nil {
 		return nil, errors.Join(err, st.Close())
 	}
 	return st, nil

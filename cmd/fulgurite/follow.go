@@ -86,6 +86,12 @@ const pollEvery = 200 * time.Millisecond
 
 // follow shows a run's progress until it ends or ctx does.
 func follow(ctx context.Context, c client.Client, run client.WorkflowRun, s spec.Spec, d *progress.Display) (workflows.TrainingResult, error) {
+	return followThrough(ctx, c, run, s, d, "")
+}
+
+// followThrough also says when Temporal is away and when it is back; remedy says what
+// brings it back.
+func followThrough(ctx context.Context, c client.Client, run client.WorkflowRun, s spec.Spec, d *progress.Display, remedy string) (workflows.TrainingResult, error) {
 	type ended struct {
 		result workflows.TrainingResult
 		err    error
@@ -93,10 +99,10 @@ func follow(ctx context.Context, c client.Client, run client.WorkflowRun, s spec
 	done := make(chan ended, 1)
 	go func() {
 		var e ended
-		e.err = run.Get(ctx, &e.result)
+		e.err = outlast(ctx, func() error { return run.Get(ctx, &e.result) })
 		done <- e
 	}()
-	v := viewer{client: c, run: run.GetID(), spec: s, display: d}
+	v := viewer{client: c, run: run.GetID(), spec: s, display: d, absence: absence{remedy: remedy}}
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
 	for {
@@ -124,12 +130,17 @@ type viewer struct {
 	promoted int
 	pending  int // the last candidate that was said to wait
 	poisoned int // quarantined tasks that were told
+	absence  absence
 }
 
 // show asks once. A run that can't answer at the moment is asked again soon.
 func (v *viewer) show(ctx context.Context) {
 	var p workflows.Progress
-	if err := query(ctx, v.client, v.run, &p); err != nil {
+	limited, cancel := context.WithTimeout(ctx, askWithin)
+	defer cancel()
+	err := query(limited, v.client, v.run, &p)
+	v.absence.note(ctx, v.client, err, v.display)
+	if err != nil {
 		return
 	}
 	v.showCurve(p)

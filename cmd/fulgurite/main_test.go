@@ -29,7 +29,9 @@ func TestMain(m *testing.M) {
 	agent.ShimMain()
 	// Stacks that start at once would race for the usual ports.
 	for _, name := range []string{"FULGURITE_PORT", "FULGURITE_UI_PORT", "FULGURITE_GATEWAY_PORT"} {
-		_ = os.Setenv(name, "0") // the name is plain
+		if os.Getenv(name) == "" {
+			_ = os.Setenv(name, "0") // the name is plain
+		}
 	}
 	testscript.Main(m, map[string]func(){"fulgurite": main, "calc-agent": playAgent, "dated-agent": playDatedAgent, "greedy-agent": playGreedyAgent})
 }
@@ -98,7 +100,7 @@ func TestScripts(t *testing.T) {
 			return unpack(filepath.Join(e.WorkDir, "base"))
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"code": exitCode, "json": inJSON, "await": awaitFile, "eventually": eventually, "ask": ask, "untimed": untimed,
+			"code": exitCode, "json": inJSON, "await": awaitFile, "eventually": eventually, "ask": ask, "untimed": untimed, "temporal": askFor, "portsof": portsOf,
 		},
 	})
 }

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"net"
+	"strings"
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"go.temporal.io/api/enums/v1"
@@ -37,5 +39,31 @@ func untimed(ts *testscript.TestScript, neg bool, args []string) {
 				ts.Fatalf("%s: event %d (%s): %s", w.Execution.WorkflowId, e.EventId, e.EventType, e)
 			}
 		}
+	}
+}
+
+// askFor is "temporal DIR": commands are to use the Temporal of the stack that runs
+// there.
+func askFor(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: temporal DIR")
+	}
+	at, err := (&shared{Dir: ts.MkAbs(args[0])}).addresses()
+	ts.Check(err)
+	ts.Setenv("TEMPORAL_ADDRESS", at.Temporal)
+}
+
+// portsOf is "portsof DIR": the ports of the stack that runs there, as TEMPORAL, UI
+// and GATEWAY.
+func portsOf(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: portsof DIR")
+	}
+	at, err := (&shared{Dir: ts.MkAbs(args[0])}).addresses()
+	ts.Check(err)
+	for name, address := range map[string]string{"TEMPORAL": at.Temporal, "UI": at.UI, "GATEWAY": at.Gateway} {
+		_, port, err := net.SplitHostPort(strings.TrimSuffix(strings.TrimPrefix(address, "http://"), "/v1"))
+		ts.Check(err)
+		ts.Setenv(name, port)
 	}
 }

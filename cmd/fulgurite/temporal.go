@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"os"
 
 	"github.com/fulgurite/fulgurite/internal/devserver"
 	"github.com/fulgurite/fulgurite/workflows"
@@ -12,14 +13,20 @@ import (
 type temporalCommand struct {
 	Port     int    `help:"The frontend's port (0: any)." default:"7233" env:"FULGURITE_PORT"`
 	UI       bool   `help:"Serve the Web UI too." name:"ui" default:"true" negatable:""`
-	UIPort   int    `help:"The Web UI's port (0: any)." default:"8233" env:"FULGURITE_UI_PORT" name:"ui-port"`
+	UIPort   *int   `help:"The Web UI's port (0: any; default: 8233, or a free one)." env:"FULGURITE_UI_PORT" name:"ui-port" placeholder:"PORT"`
 	Database string `help:"PostgreSQL to keep everything in (default: SQLite, in the state's directory)." env:"FULGURITE_TEMPORAL_DATABASE" placeholder:"URL"`
 }
 
 // Run keeps the server up until a signal comes.
 func (c *temporalCommand) Run(ctx context.Context, s *shared, t *terminal) error {
+	ui := ports{UIPort: c.UIPort}.ui()
+	if c.UI {
+		if err := ui.free(); err != nil {
+			return err
+		}
+	}
 	o := devserver.Options{
-		Dir: s.layout().Temporal(), Database: c.Database, FrontendPort: c.Port, UIPort: c.UIPort, UI: c.UI,
+		Dir: s.layout().Temporal(), Database: c.Database, FrontendPort: c.Port, UIPort: ui.wanted(), UI: c.UI,
 		SearchAttributes: workflows.SearchAttributes(), Log: s.serverLogger(ctx, t.err),
 	}
 	if c.Database != "" {
@@ -30,7 +37,17 @@ func (c *temporalCommand) Run(ctx context.Context, s *shared, t *terminal) error
 		return err
 	}
 	if c.Port != 0 && !server.ListensAt(c.Port) {
-		return errors.Join(usagef("port %d is taken", c.Port), server.Stop())
+		return errors.Join(port{flag: "port", given: &c.Port}.taken(), server.Stop())
+	}
+	if err := ui.check(server.UIURL(), t); err != nil {
+		return errors.Join(err, server.Stop())
+	}
+	if o.Dir != "" {
+		// Other commands find it by the directory.
+		if err := writeJSON(s.addressFile(), addresses{PID: os.Getpid(), Temporal: server.Address(), UI: server.UIURL()}); err != nil {
+			return errors.Join(err, server.Stop())
+		}
+		defer s.retract()
 	}
 	t.printf("Temporal   %s\n", server.Address())
 	if c.UI {

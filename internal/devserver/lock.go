@@ -4,11 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // ErrInUse says that another server has the directory.
@@ -24,7 +26,7 @@ func lock(dir string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock %s: %w", dir, err)
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	if err := exclude(f); err != nil {
 		if errors.Is(err, syscall.EWOULDBLOCK) {
 			err = fmt.Errorf("%w: process %s has it", ErrInUse, holder(f))
 		}
@@ -38,6 +40,37 @@ func lock(dir string) (*os.File, error) {
 		return nil, errors.Join(fmt.Errorf("lock %s: %w", dir, err), f.Close())
 	}
 	return f, nil
+}
+
+// probed is how long a lock may be held by who only asks whether it is (Holder).
+const probed = 200 * time.Millisecond
+
+// exclude takes the kernel's lock.
+func exclude(f *os.File) error {
+	for deadline := time.Now().Add(probed); ; time.Sleep(probed / 20) {
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil || !errors.Is(err, syscall.EWOULDBLOCK) || time.Now().After(deadline) {
+			return err
+		}
+	}
+}
+
+// Holder is the process id of the server that has a directory, "" where none has it,
+// and "unknown" in the instant before it has written its own.
+func Holder(dir string) (_ string, err error) {
+	f, err := os.Open(filepath.Join(dir, lockFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }() // which lets go of the lock too
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		return holder(f), nil
+	}
+	return "", err
 }
 
 // holder reads who has the lock. It can be empty for the instant between the

@@ -47,6 +47,9 @@ func (l Layout) Blobs() string { return filepath.Join(string(l), "blobs") }
 // Temporal holds the server's database.
 func (l Layout) Temporal() string { return filepath.Join(string(l), "temporal") }
 
+// Holder is the process id of the stack that runs on the directory, "" when none does.
+func (l Layout) Holder() (string, error) { return devserver.Holder(l.Temporal()) }
+
 // Run holds what people look at of one run.
 func (l Layout) Run(name string) string { return filepath.Join(string(l), "runs", name) }
 
