@@ -3,6 +3,7 @@ package testsuite_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"net/http/httptest"
 	"testing"
 
@@ -19,18 +20,22 @@ import (
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
-// sampled is a run that replaces groups whose rewards are all equal.
+// sampled is a run that replaces groups that would get no advantage: whose rewards are
+// all equal or, with a lag, that are equal in form too.
 func sampled(lag, steps int) spec.Spec {
 	s := lagging(lag, steps)
 	s.Training.DynamicSampling = 3
+	if lag > 0 {
+		s.Credit.FormatPenalty = 0.25
+	}
 	return s
 }
 
-// judged is such a run whose calls the judge at url scores.
+// judged is a run whose calls the judge at url scores, and that pays for leaving
+// version 0.
 func judged(url string, steps int) spec.Spec {
 	s := small(steps)
-	s.Credit = spec.Credit{Assignment: spec.AssignmentJudge, Judge: &spec.Judge{URL: url, Model: "fickle"}}
-	s.Training.DynamicSampling = 2
+	s.Credit = spec.Credit{Assignment: spec.AssignmentJudge, Judge: &spec.Judge{URL: url, Model: "fickle"}, KLInReward: &spec.KL{Weight: 0.05}}
 	return s.WithDefaults()
 }
 
@@ -51,7 +56,6 @@ func accounted(ctx context.Context, t *testing.T, st *stack.Stack, name string) 
 	require.Empty(t, r.Faults)
 	p := r.Prompts
 	require.Equal(t, p.Issued+p.Refills, p.Trained+p.Quarantined+p.Flat)
-	require.Positive(t, p.Flat)
 	return r
 }
 
@@ -74,6 +78,7 @@ func TestRunsWithDynamicSamplingEndInTheSameBits(t *testing.T) {
 					return err
 				}
 				prompts[i] = accounted(ctx, t, st, name).Prompts
+				require.Positive(t, prompts[i].Flat)
 				return st.Close()
 			})
 		}
@@ -113,6 +118,12 @@ func TestEqualRunsWithAJudgeEndInTheSameBits(t *testing.T) {
 	for i, s := range steps {
 		require.Positive(t, s.Metrics["judge/calls"])
 		require.Positive(t, s.Metrics["judge/score"])
+		require.Contains(t, s.Metrics, "batch/kl_penalty")
+		if i == 0 {
+			require.InDelta(t, 0, s.Metrics["batch/kl_ref"], 1e-5, "version 0 sampled")
+		} else {
+			require.Greater(t, math.Abs(s.Metrics["batch/kl_ref"]), 1e-5)
+		}
 		require.NotEqual(t, versions[i].Weights, versions[i+1].Weights, "each step taught something")
 	}
 	accounted(ctx, t, st, "judged-again")

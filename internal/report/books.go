@@ -96,16 +96,19 @@ func (b *books) enter(t record.Trial) {
 	b.rewards[p][t.Sample] = *t.Reward
 }
 
-// flat reports whether all samples of a prompt came to the same reward, so that the
-// step could replace it.
-func (b *books) flat(p prompt) bool {
+// flat reports whether the step could replace a prompt that was used so often: all its
+// samples came to the same reward. Where more than that makes the credit, the run
+// decided by what it knew of the calls then, which is not computed anew: a prompt
+// whose samples all came to some reward and were not trained was flat.
+func (b *books) flat(p prompt, uses int) bool {
 	n := b.spec.Training.SamplesPerTask
+	byCredit := b.spec.Credit.FlatByCredit()
 	first, ok := b.rewards[p][0]
 	for i := range n {
 		r, has := b.rewards[p][i]
-		ok = ok && has && r == first
+		ok = ok && has && (byCredit || r == first)
 	}
-	return ok && n > 1
+	return ok && n > 1 && (!byCredit || uses == 0)
 }
 
 // read notes what the batch of a step trains on, and whether it is the one that
@@ -213,7 +216,7 @@ func (b *books) settle(out *Step, p prompt, task tasks.Task) {
 		}
 	}
 	left := b.spec.Training.DynamicSampling - out.Flat // replacements
-	due := left > 0 && !b.quarantined[p] && b.flat(p)
+	due := left > 0 && !b.quarantined[p] && b.flat(p, len(uses))
 	if due && len(uses) > 0 {
 		b.fault("%s was trained, although its rewards are all equal and the step could still replace %d", p, left)
 	}

@@ -53,7 +53,24 @@ func TestReplacedFlatPromptsAreAccountedFor(t *testing.T) {
 	require.Equal(t, []report.Step{{Step: 1, Prompts: want, Samples: 6, Attempts: 21}}, r.ByStep)
 	var text bytes.Buffer
 	require.NoError(t, r.WriteText(&text))
-	require.Contains(t, text.String(), "flat                     2  (4 samples; not trained: equal rewards)")
+	require.Contains(t, text.String(), "flat                     2  (4 samples; not trained: no advantage)")
+}
+
+// Where more than final rewards makes the credit, equal ones may be trained, and
+// others replaced.
+func TestWhatCreditReplacedIsAccountedFor(t *testing.T) {
+	t.Parallel()
+	l := emptyLedgerOf(t, spec.Spec{
+		Seed: seed, Credit: spec.Credit{FormatPenalty: 0.5},
+		Training: spec.Training{Steps: 2, TasksPerStep: perStep, SamplesPerTask: samples, DynamicSampling: 1},
+	})
+	l.rewarded(1, trace.Train, 0, true, 1, 1)
+	l.rewarded(1, trace.Train, 1, false, 1, 0.5)
+	l.rewarded(1, trace.Train, 2, true, 0, 1)
+	l.rewarded(1, trace.Reserve, 0, true, 0, 0)
+	r := l.report()
+	require.Empty(t, r.Faults)
+	require.Equal(t, report.Prompts{Issued: 3, Refills: 1, Flat: 1, FlatSamples: 2, Trained: 3}, r.Prompts)
 }
 
 func TestAReportSaysWhatIsWrongWithFlatPrompts(t *testing.T) {

@@ -64,6 +64,11 @@ func newLedger(t testing.TB) *ledger {
 // emptyLedger is a run without any step.
 func emptyLedger(t testing.TB, training spec.Training) *ledger {
 	t.Helper()
+	return emptyLedgerOf(t, spec.Spec{Seed: seed, Training: training})
+}
+
+func emptyLedgerOf(t testing.TB, s spec.Spec) *ledger {
+	t.Helper()
 	dir := t.TempDir()
 	l := &ledger{t: t, path: filepath.Join(dir, "store.db"), samples: samples, batches: map[int][]trace.Address{}, versionBatch: map[int]string{}, earned: map[trace.Address]float64{}}
 	var err error
@@ -76,7 +81,7 @@ func emptyLedger(t testing.TB, training spec.Training) *ledger {
 	for i := range 5 {
 		l.tasks = append(l.tasks, tasks.Task{ID: fmt.Sprintf("task-%d", i), Input: "1+1"})
 	}
-	text, err := json.Marshal(spec.Spec{Seed: seed, Training: training})
+	text, err := json.Marshal(s)
 	require.NoError(t, err)
 	data, err := tasks.Encode(l.tasks)
 	require.NoError(t, err)

@@ -15,7 +15,7 @@ type Prompts struct {
 	Issued      int `json:"issued"`  // by the stream of tasks
 	Refills     int `json:"refills"` // from the reserve, one for each quarantined or flat
 	Quarantined int `json:"quarantined"`
-	// Flat were tried, but not trained: all their rewards were equal, and a step with
+	// Flat were tried, but not trained: they would have had no advantage, and a step with
 	// training.dynamic_sampling put another prompt in the place.
 	Flat int `json:"flat"`
 	// FlatSamples are the rollouts of those; they counted, and nothing was learned

@@ -55,7 +55,7 @@ func (p *page) writePrompts(r Report) {
 	p.line("  trained once      %8d  (%d samples)", q.Trained, r.Samples)
 	p.line("  quarantined       %8d", q.Quarantined)
 	if q.Flat > 0 {
-		p.line("  flat              %8d  (%d samples; not trained: equal rewards)", q.Flat, q.FlatSamples)
+		p.line("  flat              %8d  (%d samples; not trained: no advantage)", q.Flat, q.FlatSamples)
 	}
 	p.line("  skipped           %8d", q.Skipped)
 	p.line("  duplicated        %8d", q.Duplicated)
