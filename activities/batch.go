@@ -12,7 +12,7 @@ import (
 )
 
 // buildBatch is the path from rewards and calls to rows with advantages.
-func buildBatch(s spec.Spec, in AssignCreditInput, vocab int, groups [][]advantage.Sample) (model.Batch, map[string]float64, error) {
+func buildBatch(s spec.Spec, in AssignCreditInput, vocab int, baselines map[string]float64, groups [][]advantage.Sample) (model.Batch, map[string]float64, error) {
 	samples, calls := 0, 0
 	for _, g := range groups {
 		for _, one := range g {
@@ -22,11 +22,11 @@ func buildBatch(s spec.Spec, in AssignCreditInput, vocab int, groups [][]advanta
 	if calls == 0 {
 		return model.Batch{}, nil, fmt.Errorf("%w in %d rollouts: does the agent use the base URL it is given?", ErrNothingRecorded, samples)
 	}
-	trajectories, given, err := advantage.Of(s, groups)
+	trajectories, given, err := advantage.Continue(s, baselines, groups)
 	if err != nil {
 		return model.Batch{}, nil, err
 	}
-	b := model.Batch{Policy: in.Policy, Step: in.Step, VocabSize: vocab, Values: in.Values, Judgments: in.Judgments, Reference: in.Reference}
+	b := model.Batch{Policy: in.Policy, Step: in.Step, VocabSize: vocab, Values: in.Values, Judgments: in.Judgments, Reference: in.Reference, Baselines: given.Baselines}
 	for g := range groups {
 		for i, one := range groups[g] {
 			b.Trajectories = append(b.Trajectories, model.BatchTrajectory{

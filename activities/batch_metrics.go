@@ -50,6 +50,9 @@ func batchMetrics(s spec.Spec, b model.Batch, groups [][]advantage.Sample, traje
 	out["batch/tokens_unmerged"] = unmerged
 	out["batch/trained_tokens"] = float64(b.Denominators.Tokens)
 	out["batch/zero_variance_groups"] = flat
+	if given.Baselines != nil {
+		out["batch/baseline"] = given.Baselines[credit.AllAgents]
+	}
 	return out
 }
 

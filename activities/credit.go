@@ -50,7 +50,11 @@ func (c *Coordinator) AssignCredit(ctx context.Context, in AssignCreditInput) (_
 	if err != nil {
 		return AssignCreditResult{}, err
 	}
-	batch, metrics, err := buildBatch(s, in, codec.VocabSize(), groups)
+	baselines, err := c.source(in).Baselines(ctx, s.Credit, in.Step)
+	if err != nil {
+		return AssignCreditResult{}, fmt.Errorf("step %d of %s: %w", in.Step, in.Run, err)
+	}
+	batch, metrics, err := buildBatch(s, in, codec.VocabSize(), baselines, groups)
 	if err != nil {
 		return AssignCreditResult{}, invalid(fmt.Errorf("batch of step %d of %s: %w", in.Step, in.Run, err))
 	}
@@ -72,6 +76,11 @@ func (c *Coordinator) AssignCredit(ctx context.Context, in AssignCreditInput) (_
 	return AssignCreditResult{Batch: stands.Digest, Metrics: stands.Metrics}, nil
 }
 
+// source is the policy of a step on record.
+func (c *Coordinator) source(in AssignCreditInput) advantage.Source {
+	return advantage.Source{Attempts: c.Attempts, Batches: c.Ledger, Blobs: c.Blobs, Run: in.Run, Policy: in.Policy}
+}
+
 // samples are the attempts of a step with all that its credit reads of them.
 func (c *Coordinator) samples(ctx context.Context, s spec.Spec, in AssignCreditInput) ([][]advantage.Sample, error) {
 	for _, g := range in.Groups {
@@ -90,7 +99,7 @@ func (c *Coordinator) samples(ctx context.Context, s spec.Spec, in AssignCreditI
 			trajectories = trajectories[1:]
 		}
 	}
-	source := advantage.Source{Attempts: c.Attempts, Batches: c.Ledger, Blobs: c.Blobs, Run: in.Run, Policy: in.Policy}
+	source := c.source(in)
 	if advantage.Observes(s.Credit) {
 		if err := source.Observe(ctx, groups); err != nil {
 			return nil, err

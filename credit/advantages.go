@@ -18,6 +18,8 @@ type Advantages struct {
 	// Token is by group, sample, call and trained token; nil where every token has
 	// its call's.
 	Token [][][][]float64
+	// Baselines are Plan.Baselines after the batch; nil unless the plan has running ones.
+	Baselines map[string]float64
 	// Returns are what a critic is to learn, shaped like Token; nil without one.
 	Returns [][][][]float64
 }

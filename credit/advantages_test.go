@@ -48,6 +48,11 @@ func TestAdvantagesMatchNumbersComputedElsewhere(t *testing.T) {
 			require.Len(t, got.Trajectory, len(c.Want.Trajectory))
 			require.Equal(t, c.Want.Token == nil, got.Token == nil)
 			require.Equal(t, c.Want.Returns == nil, got.Returns == nil)
+			require.Equal(t, c.Want.Baselines == nil, got.Baselines == nil)
+			require.Len(t, got.Baselines, len(c.Want.Baselines))
+			for key, want := range c.Want.Baselines {
+				require.InDelta(t, want, got.Baselines[key], 1e-9, key)
+			}
 			for g := range c.Want.Trajectory {
 				requireNear(t, c.Want.Trajectory[g], got.Trajectory[g])
 				require.Len(t, got.Call[g], len(c.Want.Call[g]))

@@ -14,6 +14,8 @@ const (
 	None  Level = "none"
 	Group Level = "group"
 	Batch Level = "batch"
+	// Running, of a mean, is that of the steps before; see Plan.Baselines.
+	Running Level = "running"
 	// ByMean, of a deviation, divides by the mean in its place.
 	ByMean Level = "mean"
 )
@@ -61,6 +63,8 @@ type Normalization struct {
 	Std  Level
 	// LeaveOneOut leaves each sample out of its own group mean.
 	LeaveOneOut bool
+
+	baseline float64 // of Running
 }
 
 // Advantages returns one advantage for each reward of each group. Rewards that
@@ -120,6 +124,8 @@ func (n Normalization) centred(r float64, count int, group, batch moments) float
 		return r - group.mean
 	case n.Mean == Batch:
 		return r - batch.mean
+	case n.Mean == Running:
+		return r - n.baseline
 	}
 	return r
 }

@@ -53,6 +53,10 @@ type Plan struct {
 	// (GDPO, arXiv:2601.05242), so that none drowns in the variance of another. What
 	// calls earned by themselves is one more, of weight 1.
 	Separate bool
+	// Baselines are what rewards are compared with at level Running, by AllAgents and
+	// OfAgent: what Advantages.Baselines were after the batch before; 0 for a key that
+	// is not there.
+	Baselines map[string]float64
 	// KL is taken from the rewards of tokens: Weight times an estimate, KL1, KL2 or
 	// KL3, of how far what sampled was from the reference.
 	KL KL
@@ -75,15 +79,24 @@ func (p Plan) Advantages(groups [][]Trajectory) (Advantages, error) {
 	groups = p.penalized(groups)
 	out := p.empty(groups)
 	whole := p.newBatch(groups, rewards, everyone)
-	for i, a := range p.outcomes(whole) {
+	for i, a := range p.against(AllAgents).outcomes(whole) {
 		out.Trajectory[whole.paths[i].group][whole.paths[i].sample] = a
+	}
+	if p.runs() {
+		out.Baselines = map[string]float64{}
+		maps.Copy(out.Baselines, p.Baselines)
+		out.Baselines[AllAgents] = whole.follow(p.Baselines[AllAgents])
 	}
 	if p.PerAgent {
 		for _, agent := range whole.agents() {
-			p.assign(p.newBatch(groups, rewards, func(c Call) bool { return c.Agent == agent }), out)
+			key, own := OfAgent(agent), p.newBatch(groups, rewards, func(c Call) bool { return c.Agent == agent })
+			p.against(key).assign(own, out)
+			if p.runs() {
+				out.Baselines[key] = own.follow(p.Baselines[key])
+			}
 		}
 	} else {
-		p.assign(whole, out)
+		p.against(AllAgents).assign(whole, out)
 	}
 	if p.Whiten {
 		out.whiten(whole)
@@ -110,7 +123,10 @@ func (p Plan) check() error {
 	if p.estimates() && (n.Mean.some() || n.Std.some() || p.Separate) {
 		return fmt.Errorf("%w: estimates are the baseline; leave out mean, std and separate rewards", ErrPlan)
 	}
-	if !slices.Contains([]Level{"", None, Group, Batch}, n.Mean) {
+	if p.runs() && (p.Separate || n.Std == Group || n.Std == ByMean) {
+		return fmt.Errorf("%w: a running baseline is one of all rewards together, and goes with no deviation of a group", ErrPlan)
+	}
+	if !slices.Contains([]Level{"", None, Group, Batch, Running}, n.Mean) {
 		return fmt.Errorf("%w: no mean is taken over %q", ErrPlan, n.Mean)
 	}
 	if !slices.Contains([]Level{"", None, Group, Batch, ByMean}, n.Std) {

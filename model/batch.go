@@ -34,8 +34,11 @@ type Batch struct {
 	Judgments string `json:"judgments,omitempty"`
 	// Reference is the digest of the log-probabilities under version 0 that are in its
 	// rewards, a file of Values; empty where none are.
-	Reference string     `json:"reference,omitempty"`
-	Rows      []BatchRow `json:"-"` // arrays, not JSON
+	Reference string `json:"reference,omitempty"`
+	// Baselines are running means of rewards after this step, from which the next goes
+	// on; nil without any.
+	Baselines map[string]float64 `json:"baselines,omitempty"`
+	Rows      []BatchRow         `json:"-"` // arrays, not JSON
 }
 
 // BatchDenominators are what a loss divides by.

@@ -99,18 +99,26 @@ func TestContradictionsOfCreditAndLossAreRefused(t *testing.T) {
 		"flat for a judge": {func(s *spec.Spec) {
 			s.Credit.Assignment, s.Credit.Judge, s.Training.DynamicSampling = "judge", &spec.Judge{URL: "http://a", Model: "m"}, 1
 		}, "training.dynamic_sampling: unused key; a judge"},
-		"mean of the batch":    {func(s *spec.Spec) { s.Credit.Mean, s.Credit.Std = "batch", "mean" }, "credit.std: "},
-		"mean and estimate":    {func(s *spec.Spec) { s.Credit.Assignment, s.Credit.Mean = "value_difference", "group" }, "credit.mean: unused key"},
-		"deviation of others":  {func(s *spec.Spec) { s.Credit.Mean = "batch" }, "credit.std: a group of equal rewards has no deviation"},
-		"nothing compared":     {func(s *spec.Spec) { s.Credit.Mean, s.Credit.Std, s.Credit.PerAgent = "none", "none", true }, "credit.per_agent: unused key"},
-		"bounds of nothing":    {func(s *spec.Spec) { s.Loss.Type, s.Loss.ClipLow = "importance_sampling", 0.1 }, "loss.clip_low: unused key"},
-		"dual clip of gspo":    {func(s *spec.Spec) { s.Loss.Type, s.Loss.DualClip = "gspo", 3 }, "loss.dual_clip: unused key"},
-		"dual clip within":     {func(s *spec.Spec) { s.Loss.DualClip = 1 }, "loss.dual_clip: 1 is not possible"},
-		"length of a mean":     {func(s *spec.Spec) { s.Loss.Length = 9 }, "loss.length: unused key"},
-		"weightless KL":        {func(s *spec.Spec) { s.Loss.KL = &spec.KL{} }, "loss.kl.weight: 0 is not possible"},
-		"unknown KL":           {func(s *spec.Spec) { s.Loss.KL = &spec.KL{Estimator: "k4", Weight: 1} }, "loss.kl.estimator: unknown name"},
-		"weightless reward KL": {func(s *spec.Spec) { s.Credit.KLInReward = &spec.KL{} }, "credit.kl_in_reward.weight: 0 is not possible"},
-		"unbiased reward KL":   {func(s *spec.Spec) { s.Credit.KLInReward = &spec.KL{Estimator: "unbiased", Weight: 1} }, "credit.kl_in_reward.estimator: unknown name"},
+		"mean of the batch": {func(s *spec.Spec) { s.Credit.Mean, s.Credit.Std = "batch", "mean" }, "credit.std: "},
+		"running and apart": {func(s *spec.Spec) {
+			s.Credit.Mean, s.Credit.Combine, s.Credit.Rewards = "running", "separate", map[string]float64{"final": 1, "style": 1}
+		}, "credit.combine: unused key; a running mean"},
+		"running ahead": {func(s *spec.Spec) {
+			s.Credit.Mean, s.Credit.Assignment, s.Credit.Signals = "running", "discounted", map[string]float64{"tool_error": -1}
+		}, "credit.mean: what is ahead of a call"},
+		"running, deviation of the group": {func(s *spec.Spec) { s.Credit.Mean, s.Credit.Std = "running", "group" }, "credit.std: a group of equal rewards"},
+		"flat, running":                   {func(s *spec.Spec) { s.Credit.Mean, s.Training.DynamicSampling = "running", 1 }, "training.dynamic_sampling: unused key; rewards are not compared"},
+		"mean and estimate":               {func(s *spec.Spec) { s.Credit.Assignment, s.Credit.Mean = "value_difference", "group" }, "credit.mean: unused key"},
+		"deviation of others":             {func(s *spec.Spec) { s.Credit.Mean = "batch" }, "credit.std: a group of equal rewards has no deviation"},
+		"nothing compared":                {func(s *spec.Spec) { s.Credit.Mean, s.Credit.Std, s.Credit.PerAgent = "none", "none", true }, "credit.per_agent: unused key"},
+		"bounds of nothing":               {func(s *spec.Spec) { s.Loss.Type, s.Loss.ClipLow = "importance_sampling", 0.1 }, "loss.clip_low: unused key"},
+		"dual clip of gspo":               {func(s *spec.Spec) { s.Loss.Type, s.Loss.DualClip = "gspo", 3 }, "loss.dual_clip: unused key"},
+		"dual clip within":                {func(s *spec.Spec) { s.Loss.DualClip = 1 }, "loss.dual_clip: 1 is not possible"},
+		"length of a mean":                {func(s *spec.Spec) { s.Loss.Length = 9 }, "loss.length: unused key"},
+		"weightless KL":                   {func(s *spec.Spec) { s.Loss.KL = &spec.KL{} }, "loss.kl.weight: 0 is not possible"},
+		"unknown KL":                      {func(s *spec.Spec) { s.Loss.KL = &spec.KL{Estimator: "k4", Weight: 1} }, "loss.kl.estimator: unknown name"},
+		"weightless reward KL":            {func(s *spec.Spec) { s.Credit.KLInReward = &spec.KL{} }, "credit.kl_in_reward.weight: 0 is not possible"},
+		"unbiased reward KL":              {func(s *spec.Spec) { s.Credit.KLInReward = &spec.KL{Estimator: "unbiased", Weight: 1} }, "credit.kl_in_reward.estimator: unknown name"},
 		"KL apart": {func(s *spec.Spec) {
 			s.Algorithm, s.Credit.Rewards, s.Credit.KLInReward = "gdpo", map[string]float64{"final": 1, "style": 1}, &spec.KL{Weight: 1}
 		}, "credit.kl_in_reward: compared by itself"},

@@ -47,7 +47,7 @@ type Credit struct {
 	// Judge scores calls, for the assignment "judge".
 	Judge *Judge `json:"judge,omitempty"`
 	// Mean is what rewards are compared with: the mean of the "group", of the
-	// "batch", or "none".
+	// "batch", "running" for that of the steps before (RAE), or "none".
 	Mean string `json:"mean,omitempty"`
 	// Std is whose deviation divides them: that of the "group", of the "batch",
 	// "none", or "mean" for the mean itself (MaxRL).
@@ -150,6 +150,9 @@ func (c Credit) withDefaults() Credit {
 	if c.Assignment == AssignmentGiGPO {
 		c.StepWeight = cmp.Or(c.StepWeight, 1)
 	}
+	if c.Mean == levelRunning {
+		c.Std = cmp.Or(c.Std, levelNone)
+	}
 	c.Mean, c.Std = cmp.Or(c.Mean, level), cmp.Or(c.Std, level)
 	c.Whiten = cmp.Or(c.Whiten, whiten)
 	if c.Judge != nil {
@@ -214,6 +217,12 @@ func (c Credit) check(f *Faults, t Training) {
 		f.add("credit.std", `give credit.mean "group"`, `"mean" divides by the mean of the group`)
 	case c.Std == levelGroup && c.Mean != levelGroup:
 		f.add("credit.std", `give credit.mean "group", or credit.std "batch"`, "a group of equal rewards has no deviation, but is not equal to another mean")
+	}
+	if c.Mean == levelRunning {
+		f.unused("credit.combine", c.Combine == CombineSeparate, "a running mean is one of all rewards together")
+		if c.Assignment == AssignmentDiscounted && (len(c.Signals) > 0 || c.KLInReward != nil) {
+			f.add("credit.mean", `give "group", or another credit.assignment`, "what is ahead of a call is not compared with a running mean of whole attempts")
+		}
 	}
 	c.checkJudge(f, t.TasksPerStep*t.SamplesPerTask)
 	f.unused("credit.leave_one_out", c.LeaveOneOut && c.Mean != levelGroup, `it is about the mean of the group, and credit.mean is not "group"`)

@@ -54,6 +54,7 @@ const (
 	CorrectionK3              = "k3"
 	levelGroup                = "group"
 	levelBatch                = "batch"
+	levelRunning              = "running"
 	levelNone                 = "none"
 	stdMean                   = "mean"
 )
@@ -86,7 +87,7 @@ func choices(key string) []string {
 	case "credit.tokens":
 		return []string{"uniform", TokensGAE}
 	case "credit.mean":
-		return []string{levelGroup, levelBatch, levelNone}
+		return []string{levelGroup, levelBatch, levelRunning, levelNone}
 	case "credit.std":
 		return []string{levelGroup, levelBatch, levelNone, stdMean}
 	case "credit.whiten":

@@ -83,6 +83,8 @@ func comparisonOf(c spec.Credit) string {
 	case c.Mean == "none":
 	case c.LeaveOneOut:
 		out += " − mean of the others of the group"
+	case c.Mean == "running":
+		out += " − running mean of the steps before"
 	default:
 		out += " − mean of the " + c.Mean
 	}

@@ -33,6 +33,8 @@ def baseline(plan, i, group, batch):
     if plan["mean"] == "group":
         others = [x for j, x in enumerate(group) if j != i]
         return float(np.mean(others if plan["loo"] and others else group))
+    if plan["mean"] == "running":
+        return plan["baseline"]
     return float(np.mean(batch)) if plan["mean"] == "batch" else 0.0
 
 
@@ -97,6 +99,12 @@ class Paths:
 
     def earned(self, at):
         return sum(self.income(at, k) for k in self.trained[at])
+
+    def running(self):
+        """0.95^n·b + Σ 0.05·0.95^(n−1−i)·R_i, the sum written out."""
+        rewards = [self.reward(at) + self.earned(at) for at, ks in self.trained.items() if ks]
+        n = len(rewards)
+        return 0.95**n * self.plan["baseline"] + sum(0.05 * 0.95 ** (n - 1 - i) * r for i, r in enumerate(rewards))
 
     def compared(self, number, beside=None):
         normal = normalize(self.plan, [[number(at) for at in c] for c in self.counted], beside)
@@ -286,9 +294,10 @@ def whiten(calls, tokens, size):
 
 
 def advantages(plan, groups):
-    everybody = Paths(plan, groups)
+    everybody = Paths({**plan, "baseline": plan["baselines"].get("all", 0.0)}, groups)
     agents = {c["agent"] for g in groups for t in g for c in t["calls"] if not c["skip"]}
-    parts = [Paths(plan, groups, a) for a in sorted(agents)] if plan["per_agent"] else [everybody]
+    own = lambda a: Paths({**plan, "baseline": plan["baselines"].get(f"agent {a}", 0.0)}, groups, a)
+    parts = [own(a) for a in sorted(agents)] if plan["per_agent"] else [everybody]
     calls, tokens, returns = {}, None, None
     for c, t, r in (p.assigned() for p in parts):
         calls.update(c)
@@ -304,7 +313,14 @@ def advantages(plan, groups):
     def by_token(of):
         return None if of is None else by_call(lambda g, i, k, c: of.get((g, i, k), [0.0] * c["tokens"]))
 
+    baselines = None
+    if plan["mean"] == "running":
+        baselines = {**plan["baselines"], "all": everybody.running()}
+        if plan["per_agent"]:
+            baselines.update((f"agent {a}", p.running()) for a, p in zip(sorted(agents), parts))
+
     return {
+        "baselines": baselines,
         "trajectory": [[whole[g, i] for i in range(len(s))] for g, s in enumerate(groups)],
         "call": by_call(lambda g, i, k, c: calls.get((g, i, k), 0.0)),
         "token": by_token(tokens),
@@ -394,7 +410,7 @@ def plans():
     base = {
         "mean": "none", "std": "none", "loo": False, "assignment": "identical", "tokens": "uniform", "discount": 0.0, "lambda": 0.0,
         "step_weight": 0.0, "per_agent": False, "whiten": False, "rewards": {"final": 1}, "separate": False,
-        "kl": {"estimator": "k1", "weight": 0},
+        "kl": {"estimator": "k1", "weight": 0}, "baselines": {},
     }  # fmt: skip
     two = {"final": 1, "style": -0.5}
     levels = {
@@ -433,6 +449,12 @@ def plans():
         yield f"{name}_per_agent", {**base, **way, "per_agent": True}
 
 
+    running = {"mean": "running", "baselines": {"all": 0.3, "agent solver": 0.4, "agent other": 9.0}}
+    yield "running", {**base, **running}
+    yield "running_batch", {**base, **running, "std": "batch", "baselines": {}}
+    yield "running_per_agent", {**base, **running, "per_agent": True}
+    yield "running_last_call_per_agent", {**base, **running, **ways["last_call"], "per_agent": True}
+    yield "running_gigpo", {**base, **running, **ways["gigpo"]}
     kls = [{"estimator": k, "weight": w} for k, w in (("k1", 0.05), ("k2", 0.3), ("k3", 0.5))]
     for n, name in enumerate(["grpo", "dr_grpo", "rloo", "reinforce++", "reinforce++_baseline", "batch"]):
         yield f"{name}_kl", {**base, **levels[name], "kl": kls[n % 3]}
@@ -462,7 +484,7 @@ def short(x):
 
 def go(plan):
     """The plan under the names of the package's fields."""
-    own = {k: plan[k] for k in ["assignment", "tokens", "discount", "lambda", "whiten", "rewards", "separate", "kl"]}
+    own = {k: plan[k] for k in ["assignment", "tokens", "discount", "lambda", "whiten", "rewards", "separate", "kl", "baselines"]}
     normalization = {"mean": plan["mean"], "std": plan["std"], "leaveOneOut": plan["loo"]}
     return {"normalization": normalization, "stepWeight": plan["step_weight"], "perAgent": plan["per_agent"], **own}
 

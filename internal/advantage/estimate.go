@@ -71,23 +71,15 @@ func Estimate(of spec.Spec, earlier, groups [][]Sample) error {
 
 // Step reads the attempts that a step was trained on, and its batch.
 func (s Source) Step(ctx context.Context, step int) ([][]Sample, model.Batch, error) {
-	entry, err := s.Batches.Batch(ctx, s.Run, s.Policy, step)
+	b, err := s.batch(ctx, step)
 	if err != nil {
-		return nil, model.Batch{}, err
-	}
-	data, err := s.Blobs.Get(ctx, entry.Digest)
-	if err != nil {
-		return nil, model.Batch{}, fmt.Errorf("read the batch of step %d of %s: %w", step, s.Run, err)
-	}
-	b, err := hf.DecodeBatch(data)
-	if err != nil {
-		return nil, b, fmt.Errorf("batch %s of step %d of %s: %w", entry.Digest, step, s.Run, err)
+		return nil, b, err
 	}
 	addresses := make([]trace.Address, len(b.Trajectories))
 	last := -1
 	for i, t := range b.Trajectories {
 		if addresses[i], err = trace.ParseAddress(t.Attempt); err != nil {
-			return nil, b, fmt.Errorf("batch %s of step %d of %s: %w", entry.Digest, step, s.Run, err)
+			return nil, b, fmt.Errorf("batch of step %d of %s: %w", step, s.Run, err)
 		}
 		last = max(last, t.Group)
 	}
@@ -100,6 +92,23 @@ func (s Source) Step(ctx context.Context, step int) ([][]Sample, model.Batch, er
 		groups[t.Group] = append(groups[t.Group], Sample{Trajectory: trajectories[i], Reward: t.Reward})
 	}
 	return groups, b, nil
+}
+
+// batch is that of a step.
+func (s Source) batch(ctx context.Context, step int) (model.Batch, error) {
+	entry, err := s.Batches.Batch(ctx, s.Run, s.Policy, step)
+	if err != nil {
+		return model.Batch{}, err
+	}
+	data, err := s.Blobs.Get(ctx, entry.Digest)
+	if err != nil {
+		return model.Batch{}, fmt.Errorf("read the batch of step %d of %s: %w", step, s.Run, err)
+	}
+	b, err := hf.DecodeBatch(data)
+	if err != nil {
+		return b, fmt.Errorf("batch %s of step %d of %s: %w", entry.Digest, step, s.Run, err)
+	}
+	return b, nil
 }
 
 // examples are what was known before each call that is trained, and what its attempt

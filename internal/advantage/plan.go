@@ -11,6 +11,12 @@ import (
 // Estimates ask for, and a critic's values or a judge's scores where the credit is
 // made of them.
 func Of(s spec.Spec, groups [][]Sample) ([][]credit.Trajectory, credit.Advantages, error) {
+	return Continue(s, nil, groups)
+}
+
+// Continue is Of for a credit with running baselines: those that there were after the
+// step before.
+func Continue(s spec.Spec, baselines map[string]float64, groups [][]Sample) ([][]credit.Trajectory, credit.Advantages, error) {
 	trajectories, err := Trajectories(s, groups)
 	if err != nil {
 		return nil, credit.Advantages{}, err
@@ -22,7 +28,9 @@ func Of(s spec.Spec, groups [][]Sample) ([][]credit.Trajectory, credit.Advantage
 			}
 		}
 	}
-	given, err := Plan(s.Credit).Advantages(trajectories)
+	plan := Plan(s.Credit)
+	plan.Baselines = baselines
+	given, err := plan.Advantages(trajectories)
 	return trajectories, given, err
 }
 

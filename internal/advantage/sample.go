@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/internal/signals"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
@@ -65,6 +66,19 @@ func Observes(c spec.Credit) bool {
 
 // Estimates reports whether a credit needs estimates learned from the run's own calls.
 func Estimates(c spec.Credit) bool { return c.Assignment == spec.AssignmentValueDifference }
+
+// Baselines are the running ones after the step before one, as its batch has them;
+// nil where the credit has none, and before the first step.
+func (s Source) Baselines(ctx context.Context, c spec.Credit, step int) (map[string]float64, error) {
+	if c.Mean != string(credit.Running) || step <= 1 {
+		return nil, nil
+	}
+	b, err := s.batch(ctx, step-1)
+	if err != nil {
+		return nil, fmt.Errorf("read the running baselines: %w", err)
+	}
+	return b.Baselines, nil
+}
 
 // Observe reads what the calls of each sample did. That takes a millisecond or more
 // for a long attempt, so several are read at once.

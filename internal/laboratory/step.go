@@ -40,6 +40,8 @@ type Step struct {
 
 	groups [][]advantage.Sample
 	batch  model.Batch
+	// baselines are the running ones after the step before.
+	baselines map[string]float64
 	// learned says that estimates could be learned, or why not.
 	learned error
 	// valued says that the critic's own values are at hand.
@@ -62,6 +64,9 @@ func Open(ctx context.Context, s Store, blobs advantage.Blobs, run, policy strin
 	}
 	source := advantage.Source{Attempts: s, Batches: s, Blobs: blobs, Run: run, Policy: policy}
 	if out.groups, out.batch, err = source.Step(ctx, out.Number); err != nil {
+		return nil, err
+	}
+	if out.baselines, err = source.Baselines(ctx, out.Spec.Credit, out.Number); err != nil {
 		return nil, err
 	}
 	if err := source.Observe(ctx, out.groups); err != nil {
@@ -191,7 +196,7 @@ func (s *Step) under(one Setting) (outcome, error) {
 	if estimates(one.Spec.Credit) && s.learned != nil && !own {
 		return outcome{}, fmt.Errorf("%s: %w", one.Name, s.learned)
 	}
-	trajectories, given, err := advantage.Of(one.Spec, s.groups)
+	trajectories, given, err := advantage.Continue(one.Spec, s.baselines, s.groups)
 	if err != nil {
 		return outcome{}, fmt.Errorf("%s: %w", one.Name, err)
 	}
