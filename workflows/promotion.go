@@ -169,10 +169,11 @@ func (t *trainingRun) evaluate(ctx workflow.Context, kind trace.Kind, v int) (ac
 	t.enter(ctx, PhaseEvaluation, id)
 	child := workflow.WithChildOptions(ctx, workflow.ChildWorkflowOptions{WorkflowID: id})
 	var e activities.Evaluation
-	err := workflow.ExecuteChildWorkflow(child, EvaluationWorkflow, EvaluationInput{
+	in := EvaluationInput{
 		Run: t.Run, Kind: kind, Policy: model.DefaultPolicy, Version: v, Tasks: t.Splits[kind].Count,
 		Samples: t.Spec.Evaluation.Samples, Greedy: kind == trace.Test, Agent: t.Spec.Agent, Grader: t.Spec.Grader,
-	}).Get(ctx, &e)
+	}
+	err := onceFree(ctx, func() error { return workflow.ExecuteChildWorkflow(child, EvaluationWorkflow, in).Get(ctx, &e) })
 	return e, err
 }
 

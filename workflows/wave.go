@@ -120,10 +120,11 @@ func (t *trainingRun) runGroups(ctx workflow.Context, w *wave, errands []errand,
 func (t *trainingRun) runGroup(ctx workflow.Context, w *wave, e errand) (RolloutResult, error) {
 	var r RolloutResult
 	child := workflow.WithChildOptions(ctx, workflow.ChildWorkflowOptions{WorkflowID: rolloutID(t.Run, e.kind, w.step, e.task)})
-	err := workflow.ExecuteChildWorkflow(child, RolloutWorkflow, RolloutInput{
+	in := RolloutInput{
 		Run: t.Run, Kind: e.kind, Step: w.step, Task: e.task, Index: e.index, Policy: model.DefaultPolicy,
 		Version: samplingVersion(w.step, t.Spec.Training), Samples: w.samples, Agent: t.Spec.Agent, Grader: t.Spec.Grader,
-	}).Get(ctx, &r)
+	}
+	err := onceFree(ctx, func() error { return workflow.ExecuteChildWorkflow(child, RolloutWorkflow, in).Get(ctx, &r) })
 	return r, err
 }
 

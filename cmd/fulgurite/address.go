@@ -61,15 +61,21 @@ func (s *shared) addresses() (addresses, error) {
 // dial connects to Temporal: where TEMPORAL_ADDRESS or a profile of Temporal's
 // own configuration says, else to the stack of the directory.
 func (s *shared) dial(ctx context.Context, t *terminal) (client.Client, error) {
+	c, _, err := s.dialNamespace(ctx, t)
+	return c, err
+}
+
+// dialNamespace is dial that also tells the namespace.
+func (s *shared) dialNamespace(ctx context.Context, t *terminal) (client.Client, string, error) {
 	options, err := envconfig.LoadDefaultClientOptions()
 	if err != nil {
-		return nil, fmt.Errorf("read Temporal's client configuration: %w", err)
+		return nil, "", fmt.Errorf("read Temporal's client configuration: %w", err)
 	}
 	options.Logger = sdklog.NewStructuredLogger(slog.New(zapslog.NewHandler(s.logger(ctx, t.err).Core())))
 	if options.HostPort == "" || options.HostPort == client.DefaultHostPort {
 		a, err := s.addresses()
 		if err != nil {
-			return nil, err
+			return nil, "", err
 		}
 		if a.Temporal != "" {
 			options.HostPort = a.Temporal
@@ -77,9 +83,9 @@ func (s *shared) dial(ctx context.Context, t *terminal) (client.Client, error) {
 	}
 	c, err := client.DialContext(ctx, options)
 	if err != nil {
-		return nil, fmt.Errorf("no Temporal at %q: start `fulgurite dev%s` in another terminal, or set TEMPORAL_ADDRESS (%w)", options.HostPort, s.flag(), err)
+		return nil, "", fmt.Errorf("no Temporal at %q: start `fulgurite dev%s` in another terminal, or set TEMPORAL_ADDRESS (%w)", options.HostPort, s.flag(), err)
 	}
-	return c, nil
+	return c, cmp.Or(options.Namespace, client.DefaultNamespace), nil
 }
 
 // recordFlags are of commands that work on the records of a fleet too.

@@ -48,11 +48,14 @@ func (b *books) closeOn(r *Report) {
 		finished[s.Step] = true
 	}
 	for _, p := range inOrder(b.attempts) {
-		if finished[p.step] {
+		switch {
+		case finished[p.step]:
 			b.fault("%s was tried, but no stream has it", p)
 			r.Prompts.Unexpected++
-		} else {
+		case b.run.Status == record.Running:
 			r.Prompts.UnderWay++
+		default:
+			r.Prompts.Abandoned++
 		}
 	}
 }

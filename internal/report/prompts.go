@@ -28,6 +28,8 @@ type Prompts struct {
 	Unexpected int `json:"unexpected"`
 	// UnderWay have begun in steps that are not finished.
 	UnderWay int `json:"under_way"`
+	// Abandoned have begun in steps that were not finished when the run ended.
+	Abandoned int `json:"abandoned"`
 }
 
 func (p *Prompts) add(q Prompts) {
