@@ -84,7 +84,7 @@ func TestScripts(t *testing.T) {
 			return unpack(filepath.Join(e.WorkDir, "base"))
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"code": exitCode, "json": inJSON, "await": awaitFile, "eventually": eventually, "ask": ask,
+			"code": exitCode, "json": inJSON, "await": awaitFile, "eventually": eventually, "ask": ask, "temporal": pressButton,
 		},
 	})
 }

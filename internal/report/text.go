@@ -68,6 +68,9 @@ func (p *page) writePrompts(r Report) {
 	if q.UnderWay > 0 {
 		p.line("  under way         %8d", q.UnderWay)
 	}
+	if q.Withdrawn > 0 {
+		p.line("  withdrawn         %8d  (no attempt counts: the run was retried)", q.Withdrawn)
+	}
 	if q.Abandoned > 0 {
 		p.line("  abandoned         %8d  (begun in a step that was not finished when the run ended)", q.Abandoned)
 	}
