@@ -11,6 +11,12 @@ import (
 const (
 	insertQuarantine = `INSERT INTO quarantines (run, policy, step, kind, task, place, reason, at)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING`
+	// Of steps whose batch stands nothing is forgotten.
+	undecided          = ` AND NOT EXISTS (SELECT 1 FROM batches b WHERE b.run = q.run AND b.policy = q.policy AND b.step = q.step)`
+	uncountQuarantined = `UPDATE attempts SET outcome = 'infra_fault', error = 'made again: its task was quarantined, and the run retried' WHERE run = $1
+AND outcome IN ('completed', 'agent_failed') AND EXISTS (SELECT 1 FROM quarantines q WHERE q.run = attempts.run AND q.policy = attempts.policy
+AND q.step = attempts.step AND q.kind = attempts.kind AND q.task = attempts.task` + undecided + `)`
+	deleteQuarantines = `DELETE FROM quarantines AS q WHERE q.run = $1` + undecided
 	selectQuarantines = `SELECT run, policy, step, kind, task, place, reason, at FROM quarantines WHERE run = $1 AND policy = $2`
 )
 
@@ -30,6 +36,22 @@ func (s *Store) PutQuarantine(ctx context.Context, q record.Quarantine) error {
 	})
 	if err != nil {
 		return fmt.Errorf("put quarantine of %s/%s-%d/%d: %w", q.Run, q.Kind, q.Step, q.Task, err)
+	}
+	return nil
+}
+
+// ForgetQuarantines takes back what a run found of tasks in steps that have no batch
+// yet: they are attempted again, and their attempts so far do not count.
+func (s *Store) ForgetQuarantines(ctx context.Context, run string) error {
+	err := s.write(ctx, survivesPowerLoss, func(t tx) error {
+		if _, err := t.exec(uncountQuarantined, run); err != nil {
+			return err
+		}
+		_, err := t.exec(deleteQuarantines, run)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("forget quarantines of %s: %w", run, err)
 	}
 	return nil
 }

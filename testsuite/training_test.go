@@ -182,8 +182,12 @@ func slow(ctx context.Context, task agent.Task, env agent.Env) (string, error) {
 func victim(dir string) int {
 	ctx := context.Background()
 	st, err := stack.Start(ctx, stack.Options{Dir: dir, Agents: agent.Registry{"calculator": calculate, "slow": slow}, Log: zap.NewNop()})
-	if err == nil {
-		_, err = train(ctx, st, "run", victimSpec(os.Getenv(kindVariable)))
+	switch kind := os.Getenv(kindVariable); {
+	case err != nil:
+	case kind == "retry":
+		_, err = retry(ctx, st, "run")
+	default:
+		_, err = train(ctx, st, "run", victimSpec(kind))
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

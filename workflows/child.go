@@ -3,6 +3,7 @@ package workflows
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
@@ -29,7 +30,7 @@ func runChild[Result any](ctx workflow.Context, id, summary string, child, in an
 	wait := firstAgain
 	for started := 1; ; started++ {
 		var r Result
-		err := workflow.ExecuteChildWorkflow(options, child, in).Get(ctx, &r)
+		err := onceFree(ctx, func() error { return workflow.ExecuteChildWorkflow(options, child, in).Get(ctx, &r) })
 		stopped, interrupted := stoppedBy(err)
 		if stopped == "" || ctx.Err() != nil || !restarts(ctx) {
 			return r, err
@@ -51,10 +52,6 @@ func runChild[Result any](ctx workflow.Context, id, summary string, child, in an
 // stoppedBy says in a word how somebody stopped a child, and whether that interrupted
 // it only; empty if it ended by itself. Only the error right below the child's counts.
 func stoppedBy(err error) (word string, interrupted bool) {
-	var taken *temporal.ChildWorkflowExecutionAlreadyStartedError
-	if errors.As(err, &taken) {
-		return "not yet gone", true // an execution before a reset, which is being terminated
-	}
 	var child *temporal.ChildWorkflowExecutionError
 	if !errors.As(err, &child) {
 		return "", false
@@ -85,4 +82,25 @@ func forChildren(s spec.Spec) (spec.Agent, spec.Grader) {
 		Queue: s.Agent.Queue, Temporal: s.Agent.Temporal,
 		Limits: spec.AgentLimits{Seconds: limits.Seconds, IdleSeconds: limits.IdleSeconds},
 	}, spec.Grader{Type: s.Grader.Type, Seconds: s.Grader.Seconds}
+}
+
+// Between looks at whether a child of an earlier execution has ended.
+const (
+	firstLook = time.Second
+	longLook  = 30 * time.Second
+)
+
+// onceFree starts a child again for as long as another workflow has its id: a child
+// that an execution before a reset started, and that the reset left running. What
+// that one does is on record, so that nothing is done twice when the id is free.
+func onceFree(ctx workflow.Context, child func() error) error {
+	for wait := firstLook; ; wait = min(2*wait, longLook) {
+		err := child()
+		if !temporal.IsWorkflowExecutionAlreadyStartedError(err) {
+			return err
+		}
+		if err := workflow.Sleep(ctx, wait); err != nil {
+			return err
+		}
+	}
 }

@@ -65,15 +65,15 @@ func (a *attemptCalls) tell(ctx context.Context, batches *batchReader, seen sign
 		bySeq[c.Seq] = r
 		text.Messages, text.Text, text.Tools = r.Dialog, r.Text, r.Tools
 		if parent := bySeq[c.Parent]; parent != nil {
-			text.new = common(parent.Dialog, r.Dialog)
+			text.new = sharedMessages(parent.Dialog, r.Dialog)
 		}
 	}
 	return nil
 }
 
-// common is how many messages a dialog has in common with the one before it, and its
+// sharedMessages is how many messages a dialog has in common with the one before it, and its
 // reply.
-func common(before, now []dialog.Message) int {
+func sharedMessages(before, now []dialog.Message) int {
 	n := 0
 	for n < len(before) && n < len(now) && reflect.DeepEqual(before[n], now[n]) {
 		n++

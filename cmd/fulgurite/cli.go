@@ -40,6 +40,7 @@ type cli struct {
 	Pause     pauseCommand     `cmd:"" help:"Let a run finish the steps that have begun, and begin no other."`
 	Resume    resumeCommand    `cmd:"" help:"Let a paused run go on."`
 	Stop      stopCommand      `cmd:"" help:"End a run after the steps that have begun."`
+	Retry     retryCommand     `cmd:"" help:"Let a run go on that failed or was ended, once the cause is mended."`
 	Set       setCommand       `cmd:"" help:"Give keys of a run's spec other numbers, from the next step on."`
 	Chat      chatCommand      `cmd:"" help:"Ask a version something, through the run's own agent."`
 	Export    exportCommand    `cmd:"" help:"Write a version as a Hugging Face directory."`

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,23 +27,29 @@ const comingUp = time.Minute
 // configuration says, else to the stack of the directory, and to no other. A stack
 // that is coming up is waited for.
 func (s *shared) dial(ctx context.Context, t *terminal) (client.Client, error) {
+	c, _, err := s.dialNamespace(ctx, t)
+	return c, err
+}
+
+// dialNamespace is dial that also tells the namespace.
+func (s *shared) dialNamespace(ctx context.Context, t *terminal) (client.Client, string, error) {
 	options, err := envconfig.LoadDefaultClientOptions()
 	if err != nil {
-		return nil, fmt.Errorf("read Temporal's client configuration: %w", err)
+		return nil, "", fmt.Errorf("read Temporal's client configuration: %w", err)
 	}
 	options.Logger = sdklog.NewStructuredLogger(slog.New(zapslog.NewHandler(s.logger(ctx, t.err).Core())))
 	if options.HostPort == "" {
 		if options.HostPort, err = s.await(ctx, t); err != nil {
-			return nil, err
+			return nil, "", err
 		}
 		// The next stack on the directory may be at another address.
 		options.ConnectionOptions.DialOptions = append(options.ConnectionOptions.DialOptions, grpc.WithContextDialer(s.connect))
 	}
 	c, err := client.DialContext(ctx, options)
 	if err != nil {
-		return nil, fmt.Errorf("no Temporal at %q: start `fulgurite dev%s` in another terminal, or set TEMPORAL_ADDRESS (%w)", options.HostPort, s.flag(), err)
+		return nil, "", fmt.Errorf("no Temporal at %q: start `fulgurite dev%s` in another terminal, or set TEMPORAL_ADDRESS (%w)", options.HostPort, s.flag(), err)
 	}
-	return c, nil
+	return c, cmp.Or(options.Namespace, client.DefaultNamespace), nil
 }
 
 // running is the address of the Temporal that runs on the directory: errNoStack

@@ -23,15 +23,20 @@ func startRun(ctx context.Context, c client.Client, name string, s spec.Spec) (c
 	if err != nil {
 		return nil, err
 	}
-	r, err := c.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
+	options := client.StartWorkflowOptions{
 		ID: name, TaskQueue: workflows.QueueTraining,
 		WorkflowIDReusePolicy:                    enums.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE,
 		WorkflowIDConflictPolicy:                 enums.WORKFLOW_ID_CONFLICT_POLICY_FAIL,
 		WorkflowExecutionErrorWhenAlreadyStarted: true,
 		StaticSummary:                            fmt.Sprintf("training run %s", name),
 		Memo:                                     map[string]any{memoDigest: spec.Digest(s)},
-	}, "TrainingWorkflow", input)
+	}
+	r, err := c.ExecuteWorkflow(ctx, options, "TrainingWorkflow", input)
 	var started *serviceerror.WorkflowExecutionAlreadyStarted
+	if errors.As(err, &started) && wasRefused(ctx, c, name) {
+		options.WorkflowIDReusePolicy = enums.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE_FAILED_ONLY
+		r, err = c.ExecuteWorkflow(ctx, options, "TrainingWorkflow", input)
+	}
 	if errors.As(err, &started) {
 		return attach(ctx, c, name, spec.Digest(s))
 	}
@@ -39,6 +44,14 @@ func startRun(ctx context.Context, c client.Client, name string, s spec.Spec) (c
 		return nil, fmt.Errorf("start run %s: %w", name, err)
 	}
 	return r, nil
+}
+
+// wasRefused reports whether a workflow ended because its spec was refused, so that
+// its name is free.
+func wasRefused(ctx context.Context, c client.Client, name string) bool {
+	d, err := c.DescribeWorkflowExecution(ctx, name, "")
+	return err == nil && d.WorkflowExecutionInfo.Status == enums.WORKFLOW_EXECUTION_STATUS_FAILED &&
+		refused(c.GetWorkflow(ctx, name, d.WorkflowExecutionInfo.Execution.RunId).Get(ctx, nil))
 }
 
 // memoDigest is where a run's workflow carries the digest of its spec.
@@ -53,7 +66,11 @@ func attach(ctx context.Context, c client.Client, name, digest string) (client.W
 	}
 	execution := d.WorkflowExecutionInfo
 	if status := execution.Status; status != enums.WORKFLOW_EXECUTION_STATUS_RUNNING {
-		return nil, usagef("run %s has ended (%s): start it again under another --name, or see `fulgurite versions %s`", name, status, name)
+		other := fmt.Sprintf("see `fulgurite versions %s`", name)
+		if status != enums.WORKFLOW_EXECUTION_STATUS_COMPLETED {
+			other = fmt.Sprintf("let this one go on with `fulgurite retry %s`", name)
+		}
+		return nil, usagef("run %s has ended (%s): start it again under another --name, or %s", name, status, other)
 	}
 	var started string
 	if p := execution.Memo.GetFields()[memoDigest]; p != nil {

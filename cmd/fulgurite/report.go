@@ -20,7 +20,7 @@ func (c *reportCommand) Run(ctx context.Context, s *shared, t *terminal) error {
 		return err
 	}
 	defer db.Close()
-	r, err := report.Of(ctx, db, blobs, c.Run_, mainPolicy)
+	r, err := report.Of(ctx, asItStands{db, s, t}, blobs, c.Run_, mainPolicy)
 	if err != nil {
 		return err
 	}

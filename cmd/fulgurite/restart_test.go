@@ -42,11 +42,11 @@ func untimed(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// askFor is "temporal DIR": commands are to use the Temporal of the stack that runs
+// askFor is "use DIR": commands are to use the Temporal of the stack that runs
 // there.
 func askFor(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
-		ts.Fatalf("usage: temporal DIR")
+		ts.Fatalf("usage: use DIR")
 	}
 	at, err := (&shared{Dir: ts.MkAbs(args[0])}).addresses()
 	ts.Check(err)

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
+	"time"
 
 	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/client"
@@ -23,6 +25,8 @@ type statusCommand struct {
 type runStatus struct {
 	Run    string        `json:"run"`
 	Status record.Status `json:"status"`
+	// Error says why a run that ended did not complete.
+	Error string `json:"error,omitempty"`
 	// Progress is absent when Temporal can't be asked.
 	Progress *workflows.Progress `json:"progress,omitempty"`
 	// Idle lists the queues that no worker polls.
@@ -41,6 +45,12 @@ func (c *statusCommand) Run(ctx context.Context, s *shared, t *terminal) error {
 		return t.json(out)
 	}
 	t.printf("Run %s: %s\n", out.Run, out.Status)
+	if out.Error != "" {
+		t.printf("  %s\n", out.Error)
+	}
+	if retriable(out.Status) {
+		t.printf("  once the cause is mended: `fulgurite retry%s %s`\n", s.flag(), out.Run)
+	}
 	if p := out.Progress; p != nil {
 		t.printf("  %s (%s), step %d of %d, version %d is promoted\n", p.Phase, p.Subject, p.Step, p.Steps, p.Promoted)
 		if n := len(p.Curve); n > 0 {
@@ -80,16 +90,14 @@ func (s *shared) status(ctx context.Context, t *terminal, name string, r recordF
 	if err != nil {
 		return runStatus{}, fmt.Errorf("run %s: %w", name, err)
 	}
-	out := runStatus{Run: name, Status: run.Status}
-	if run.Status != record.Running {
+	run, temporal, doubt := s.standing(ctx, t, run)
+	if temporal != nil {
+		defer temporal.Close()
+	}
+	out := runStatus{Run: name, Status: run.Status, Error: run.Failure().Error, Warning: doubt}
+	if run.Status != record.Running || doubt != "" {
 		return out, nil
 	}
-	temporal, err := s.dial(ctx, t)
-	if err != nil {
-		out.Warning = fmt.Sprintf("nothing runs it at the moment: %v", err)
-		return out, nil
-	}
-	defer temporal.Close()
 	sp, err := catalog.Catalog{Store: db, Blobs: blobs}.Spec(ctx, name)
 	if err != nil {
 		return out, err
@@ -131,6 +139,9 @@ func idleQueues(ctx context.Context, c client.Client, agents string) ([]string, 
 	return idle, nil
 }
 
+// reasonWidth is how much of the reason a list of runs has room for.
+const reasonWidth = 160
+
 type runsCommand struct {
 	JSON    bool        `help:"Print JSON." name:"json"`
 	Records recordFlags `embed:""`
@@ -146,11 +157,15 @@ func (c *runsCommand) Run(ctx context.Context, s *shared, t *terminal) error {
 	if err != nil {
 		return err
 	}
+	runs, doubt := s.allStanding(ctx, t, runs)
 	if c.JSON {
 		return t.json(append([]record.Run{}, runs...)) // a list also when there is none
 	}
 	for _, r := range runs {
-		t.printf("%-24s %-10s %s\n", r.Name, r.Status, r.Created.Local().Format("2006-01-02 15:04:05"))
+		t.printf("%s\n", strings.TrimRight(fmt.Sprintf("%-24s %-10s %s  %s", r.Name, r.Status, r.Created.Local().Format(time.DateTime), shortLine(r.Failure().Error, reasonWidth)), " "))
+	}
+	if doubt != "" {
+		fmt.Fprintf(t.err, "fulgurite: %s\n", doubt)
 	}
 	return nil
 }

@@ -3,11 +3,18 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
 
+	"go.temporal.io/sdk/client"
+	sdk "go.temporal.io/sdk/temporal"
+
+	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/internal/progress"
+	"github.com/fulgurite/fulgurite/internal/runstate"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workflows"
@@ -61,7 +68,7 @@ func (c *trainCommand) Run(ctx context.Context, s *shared, t *terminal) error {
 		return err
 	}
 	if err != nil {
-		return fmt.Errorf("run %s: %w", name, err)
+		return c.failed(ctx, s, t, temporal, name, err)
 	}
 	if c.JSON {
 		return t.json(trainResult{result, result.Steps, sp.Tasks.Gate != ""})
@@ -77,6 +84,33 @@ type trainResult struct {
 	// Evaluated is whether versions were compared on a gate split: else nothing but the
 	// start was promoted.
 	Evaluated bool `json:"evaluated"`
+}
+
+// failed tells how a run ended that did not complete, and what can be done.
+func (c *trainCommand) failed(ctx context.Context, s *shared, t *terminal, temporal client.Client, name string, cause error) error {
+	out := runStatus{Run: name, Status: record.Failed, Error: workflows.Reason(cause)}
+	d, err := temporal.DescribeWorkflowExecution(ctx, name, "")
+	if err == nil {
+		first := record.Run{Name: name, WorkflowID: name, ExecutionID: d.WorkflowExecutionInfo.FirstRunId, Status: record.Running}
+		if ended, err := runstate.Of(ctx, temporal, first); err == nil && ended.Status != record.Running && ended.Status != record.Completed {
+			out.Status, out.Error = ended.Status, ended.Failure().Error
+		}
+	}
+	if c.JSON {
+		if err := t.json(out); err != nil {
+			return err
+		}
+	}
+	if refused(cause) {
+		return usageError{fmt.Errorf("run %s: %s", name, out.Error)}
+	}
+	return fmt.Errorf("run %s %s: %s\nOnce the cause is mended: fulgurite retry%s %s", name, out.Status, out.Error, s.flag(), name)
+}
+
+// refused reports whether a run ended because its spec was refused.
+func refused(err error) bool {
+	var failure *sdk.ApplicationError
+	return errors.As(err, &failure) && failure.Type() == activities.ErrTypeRefused
 }
 
 // loadSpec reads a spec file completely: defaults filled in, everything checked.

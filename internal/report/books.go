@@ -28,6 +28,7 @@ type books struct {
 	attempts    map[prompt]int
 	rewards     map[prompt]map[int]float64 // by sample: of the last attempt that came to one
 	quarantined map[prompt]bool
+	outcomes    map[prompt]map[int]trace.Outcome // by sample: of the last attempt
 	used        map[prompt][]use
 	faults      []string
 }
@@ -48,13 +49,29 @@ func (b *books) closeOn(r *Report) {
 		finished[s.Step] = true
 	}
 	for _, p := range inOrder(b.attempts) {
-		if finished[p.step] {
+		switch {
+		case finished[p.step] && b.withdrawn(p):
+			r.Prompts.Withdrawn++
+		case finished[p.step]:
 			b.fault("%s was tried, but no stream has it", p)
 			r.Prompts.Unexpected++
-		} else {
+		case b.run.Status == record.Running:
 			r.Prompts.UnderWay++
+		default:
+			r.Prompts.Abandoned++
 		}
 	}
+}
+
+// withdrawn reports whether no attempt at a prompt counts any more: a person had the
+// run make them again, and it came to need the prompt no longer.
+func (b *books) withdrawn(p prompt) bool {
+	for _, outcome := range b.outcomes[p] {
+		if outcome != trace.InfraFault {
+			return false
+		}
+	}
+	return true
 }
 
 func inOrder[V any](m map[prompt]V) []prompt {
@@ -66,7 +83,7 @@ func inOrder[V any](m map[prompt]V) []prompt {
 func newBooks(m material) *books {
 	b := &books{
 		material: m, trials: make(map[trace.Address]record.Trial, len(m.trials)), attempts: map[prompt]int{},
-		rewards: map[prompt]map[int]float64{}, quarantined: map[prompt]bool{}, used: map[prompt][]use{}, made: make(map[int]model.Version, len(m.versions)),
+		rewards: map[prompt]map[int]float64{}, quarantined: map[prompt]bool{}, outcomes: map[prompt]map[int]trace.Outcome{}, used: map[prompt][]use{}, made: make(map[int]model.Version, len(m.versions)),
 	}
 	for _, v := range m.versions {
 		b.made[v.Number] = v
@@ -87,6 +104,10 @@ func (b *books) enter(t record.Trial) {
 	b.trials[t.Address] = t
 	p := prompt{t.Kind, t.Step, t.Task}
 	b.attempts[p]++
+	if b.outcomes[p] == nil {
+		b.outcomes[p] = map[int]trace.Outcome{}
+	}
+	b.outcomes[p][t.Sample] = t.Outcome
 	if t.Reward == nil || t.Outcome != trace.Completed && t.Outcome != trace.AgentFailed {
 		return
 	}

@@ -28,6 +28,11 @@ type Prompts struct {
 	Unexpected int `json:"unexpected"`
 	// UnderWay have begun in steps that are not finished.
 	UnderWay int `json:"under_way"`
+	// Withdrawn were tried in finished steps, but no attempt at them came to a result
+	// that counts: they stood in for others until the run was retried.
+	Withdrawn int `json:"withdrawn"`
+	// Abandoned have begun in steps that were not finished when the run ended.
+	Abandoned int `json:"abandoned"`
 }
 
 func (p *Prompts) add(q Prompts) {

@@ -39,6 +39,8 @@ type Report struct {
 	Run    string        `json:"run"`
 	Policy string        `json:"policy"`
 	Status record.Status `json:"status"`
+	// Error says why a run that ended did not complete.
+	Error string `json:"error,omitempty"`
 	// Steps are finished, of Planned.
 	Steps   int     `json:"steps"`
 	Planned int     `json:"planned"`
@@ -99,7 +101,7 @@ func Of(ctx context.Context, s Store, blobs Blobs, run, policy string) (Report, 
 		return Report{}, fmt.Errorf("report on run %s: %w", run, err)
 	}
 	r := Report{
-		Run: run, Policy: policy, Status: m.run.Status, Steps: len(m.steps), Planned: m.spec.Training.Total(len(m.tasks)),
+		Run: run, Policy: policy, Status: m.run.Status, Error: m.run.Failure().Error, Steps: len(m.steps), Planned: m.spec.Training.Total(len(m.tasks)),
 		Quarantines: m.quarantines, Versions: len(m.versions), Promotions: m.promotions, Decisions: m.decisions, Evaluations: m.evaluations,
 		Refusals: Refusals(m.refusals), Pointer: map[record.Source]int{}, ByKind: map[trace.Kind]Attempts{},
 	}
@@ -132,6 +134,9 @@ func (r *Report) fill() {
 func gather(ctx context.Context, s Store, blobs Blobs, run, policy string) (m material, err error) {
 	if m.run, err = s.Run(ctx, run); err != nil {
 		return m, err
+	}
+	if m.run.Status == record.Refused {
+		return m, nil // nothing came of its spec
 	}
 	if err := json.Unmarshal(m.run.Spec, &m.spec); err != nil {
 		return m, fmt.Errorf("decode its spec: %w", err)

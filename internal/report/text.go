@@ -16,6 +16,9 @@ const mostLines = 20
 func (r Report) WriteText(w io.Writer) error {
 	p := &page{w: w}
 	p.line("Run %s: %s, %d of %d steps finished", r.Run, r.Status, r.Steps, r.Planned)
+	if r.Error != "" {
+		p.line("  %s", r.Error)
+	}
 	p.writePrompts(r)
 	p.writeAttempts(r)
 	p.writeQuarantines(r)
@@ -64,6 +67,12 @@ func (p *page) writePrompts(r Report) {
 	}
 	if q.UnderWay > 0 {
 		p.line("  under way         %8d", q.UnderWay)
+	}
+	if q.Withdrawn > 0 {
+		p.line("  withdrawn         %8d  (no attempt counts: the run was retried)", q.Withdrawn)
+	}
+	if q.Abandoned > 0 {
+		p.line("  abandoned         %8d  (begun in a step that was not finished when the run ended)", q.Abandoned)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 	"go.uber.org/zap"
@@ -59,7 +60,7 @@ func (r Reconciler) Step(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	active, err := r.active(ctx)
+	active, err := active(ctx, r.Client)
 	if err != nil {
 		return err
 	}
@@ -72,29 +73,11 @@ func (r Reconciler) Step(ctx context.Context) error {
 	return errors.Join(all...)
 }
 
-// active are the ids of the training workflows that are running. The list lags a
-// little behind, so that it only says where to look.
-func (r Reconciler) active(ctx context.Context) (map[string]bool, error) {
-	out := map[string]bool{}
-	request := &workflowservice.ListWorkflowExecutionsRequest{
-		Namespace: r.Namespace, PageSize: 1000, Query: "WorkflowType = 'TrainingWorkflow' AND ExecutionStatus = 'Running'",
-	}
-	for {
-		page, err := r.Client.ListWorkflow(ctx, request)
-		if err != nil {
-			return nil, fmt.Errorf("list running workflows: %w", err)
-		}
-		for _, e := range page.Executions {
-			out[e.Execution.WorkflowId] = true
-		}
-		if request.NextPageToken = page.NextPageToken; len(page.NextPageToken) == 0 {
-			return out, nil
-		}
-	}
-}
-
 func (r Reconciler) reconcile(ctx context.Context, run record.Run) error {
 	now, err := Of(ctx, r.Client, run)
+	if err == nil && now.Status == record.Running {
+		err = r.unstick(ctx, run)
+	}
 	if err != nil || now.Status == run.Status {
 		return err
 	}
@@ -113,6 +96,29 @@ func (r Reconciler) reconcile(ctx context.Context, run record.Run) error {
 	return err
 }
 
+// unstick resets a run again that was reset to where it waits for ever.
+func (r Reconciler) unstick(ctx context.Context, run record.Run) error {
+	d, err := latest(ctx, r.Client, run)
+	if err != nil || d == nil || d.GetWorkflowExtendedInfo().GetLastResetTime() == nil {
+		return err // one that was never reset is told of its children
+	}
+	waits, err := stuck(ctx, r.Client, d)
+	if err != nil || !waits {
+		return err
+	}
+	events, err := historyOf(ctx, r.Client, d)
+	if err != nil {
+		return err
+	}
+	at, _ := Point(run.Name, events)
+	if at == 0 {
+		return nil
+	}
+	r.Log.Info("run was reset to where it waits for children that have ended: it is reset further back", zap.String("run", run.Name), zap.Int64("event", at))
+	_, err = rewind(ctx, r.Client, r.Namespace, d, at, "it waited for children that had ended before it was reset")
+	return err
+}
+
 // close ends a run on record, unless it was closed or got another execution
 // meanwhile.
 func (r Reconciler) close(ctx context.Context, was, now record.Run) error {
@@ -120,5 +126,31 @@ func (r Reconciler) close(ctx context.Context, was, now record.Run) error {
 	if err != nil || stands.Status != record.Running || stands.ExecutionID != was.ExecutionID {
 		return err
 	}
-	return r.Store.FinishRun(ctx, was.Name, now.Status, now.Result)
+	if err := r.Store.FinishRun(ctx, was.Name, now.Status, now.Result); err != nil {
+		return err
+	}
+	return r.endChildren(ctx, was)
+}
+
+// endChildren terminates what a run left running. Temporal does so itself, but for
+// children of an execution that was reset.
+func (r Reconciler) endChildren(ctx context.Context, run record.Run) error {
+	page, err := r.Client.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{
+		PageSize: 1000, Query: fmt.Sprintf("RootWorkflowId = '%s' AND ExecutionStatus = 'Running'", run.WorkflowID),
+	})
+	if err != nil {
+		return fmt.Errorf("list what run %s left running: %w", run.Name, err)
+	}
+	var all []error
+	for _, e := range page.Executions {
+		if e.Execution.WorkflowId == run.WorkflowID {
+			continue
+		}
+		err := r.Client.TerminateWorkflow(ctx, e.Execution.WorkflowId, e.Execution.RunId, "its run has ended")
+		var gone *serviceerror.NotFound
+		if err != nil && !errors.As(err, &gone) {
+			all = append(all, err)
+		}
+	}
+	return errors.Join(all...)
 }

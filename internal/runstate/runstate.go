@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.temporal.io/api/enums/v1"
@@ -22,6 +23,8 @@ import (
 
 // Of is the run of a record as it stands: the record itself, or what it would say if
 // the workflow had been able to keep it. An error is one of asking Temporal.
+//
+// A run is under way again if it was reset after it had ended.
 func Of(ctx context.Context, c client.Client, r record.Run) (record.Run, error) {
 	if r.Status == record.Refused {
 		return r, nil
@@ -30,16 +33,59 @@ func Of(ctx context.Context, c client.Client, r record.Run) (record.Run, error) 
 	if err != nil {
 		return r, fmt.Errorf("ask Temporal about run %s: %w", r.Name, err)
 	}
-	running := d != nil && d.WorkflowExecutionInfo.Status == enums.WORKFLOW_EXECUTION_STATUS_RUNNING
+	running := d != nil && underWay(d.WorkflowExecutionInfo.Status)
 	switch {
 	case r.Status == record.Running && !running:
 		return ended(ctx, c, r, d)
-	case r.Status != record.Running && running && d.WorkflowExecutionInfo.StartTime.AsTime().After(r.Finished):
-		// It was reset after it had ended. One that is just about to end has closed its
-		// record too, but began before that.
+	case r.Status != record.Running && running && d.GetWorkflowExtendedInfo().GetLastResetTime().AsTime().After(r.Finished):
+		// One that is just about to end has closed its record, too.
 		r.Status, r.Result, r.Finished = record.Running, nil, time.Time{}
 	}
 	return r, nil
+}
+
+// underWay reports whether a workflow has not ended. One that somebody paused in
+// Temporal has not.
+func underWay(s enums.WorkflowExecutionStatus) bool {
+	return s == enums.WORKFLOW_EXECUTION_STATUS_RUNNING || s == enums.WORKFLOW_EXECUTION_STATUS_PAUSED
+}
+
+// All is Of for all runs of a store, without a look at those that ended and are not
+// running again.
+func All(ctx context.Context, c client.Client, runs []record.Run) ([]record.Run, error) {
+	active, err := active(ctx, c)
+	if err != nil {
+		return runs, err
+	}
+	out := slices.Clone(runs)
+	for i, r := range runs {
+		if r.Status != record.Running && !active[r.WorkflowID] {
+			continue
+		}
+		if out[i], err = Of(ctx, c, r); err != nil {
+			return runs, err
+		}
+	}
+	return out, nil
+}
+
+// active are the ids of the training workflows that are running. The list lags a
+// little behind, so that it only says where to look.
+func active(ctx context.Context, c client.Client) (map[string]bool, error) {
+	out := map[string]bool{}
+	request := &workflowservice.ListWorkflowExecutionsRequest{PageSize: 1000, Query: "WorkflowType = 'TrainingWorkflow' AND ExecutionStatus = 'Running'"}
+	for {
+		page, err := c.ListWorkflow(ctx, request)
+		if err != nil {
+			return nil, fmt.Errorf("list running workflows: %w", err)
+		}
+		for _, e := range page.Executions {
+			out[e.Execution.WorkflowId] = true
+		}
+		if request.NextPageToken = page.NextPageToken; len(page.NextPageToken) == 0 {
+			return out, nil
+		}
+	}
 }
 
 // latest is the last execution of the chain that a run belongs to, nil if Temporal

@@ -1,0 +1,258 @@
+package runstate
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"go.temporal.io/api/common/v1"
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/history/v1"
+	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
+
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/workflows"
+)
+
+// ErrNotRetried is wrapped when a run can't go on, with the reason.
+var ErrNotRetried = errors.New("it can't go on")
+
+// Retrier lets runs go on that failed or were ended.
+type Retrier struct {
+	Client    client.Client
+	Namespace string
+	Store     interface {
+		Store
+		ForgetQuarantines(ctx context.Context, run string) error
+	}
+}
+
+// Retry lets a run go on where it ended: its workflow is reset to before the first
+// thing that failed or was cut off, so that everything a person decided is in its
+// history still, and what is on record is not done again. Whoever asks twice gets the
+// same execution. Reason is kept in Temporal.
+func (r Retrier) Retry(ctx context.Context, run record.Run, reason string) (execution string, err error) {
+	d, err := latest(ctx, r.Client, run)
+	if err != nil {
+		return "", fmt.Errorf("ask Temporal about run %s: %w", run.Name, err)
+	}
+	if d == nil {
+		return "", fmt.Errorf("%w: its workflow is not in Temporal any more; start its spec under another name", ErrNotRetried)
+	}
+	switch status := d.WorkflowExecutionInfo.Status; status {
+	case enums.WORKFLOW_EXECUTION_STATUS_RUNNING, enums.WORKFLOW_EXECUTION_STATUS_PAUSED:
+		return "", fmt.Errorf("%w: it is under way", ErrNotRetried)
+	case enums.WORKFLOW_EXECUTION_STATUS_COMPLETED:
+		return "", fmt.Errorf("%w: it has completed", ErrNotRetried)
+	}
+	// The row that stands is compared when it is reopened.
+	if run, err = Of(ctx, r.Client, run); err != nil {
+		return "", err
+	}
+	events, err := historyOf(ctx, r.Client, d)
+	if err != nil {
+		return "", fmt.Errorf("read the history of run %s: %w", run.Name, err)
+	}
+	at, whole := Point(run.Name, events)
+	if at == 0 {
+		return "", fmt.Errorf("%w: its workflow ended before it began; start its spec under another name", ErrNotRetried)
+	}
+	if whole {
+		if err := r.Store.ForgetQuarantines(ctx, run.Name); err != nil {
+			return "", err
+		}
+	}
+	if execution, err = rewind(ctx, r.Client, r.Namespace, d, at, reason); err != nil {
+		return "", err
+	}
+	stands, err := r.Store.Run(ctx, run.Name)
+	if err == nil && stands.Status != record.Running && stands.Status != record.Refused {
+		err = r.Store.ReopenRun(ctx, stands)
+	}
+	if errors.Is(err, trace.ErrConflict) || errors.Is(err, trace.ErrNotFound) {
+		err = nil // it has ended again already, or was never on record
+	}
+	return execution, err
+}
+
+func historyOf(ctx context.Context, c client.Client, d *workflowservice.DescribeWorkflowExecutionResponse) ([]*history.HistoryEvent, error) {
+	execution := d.WorkflowExecutionInfo.Execution
+	var events []*history.HistoryEvent
+	for it := c.GetWorkflowHistory(ctx, execution.WorkflowId, execution.RunId, false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT); it.HasNext(); {
+		e, err := it.Next()
+		if err != nil {
+			return nil, err
+		}
+		events = append(events, e)
+	}
+	return events, nil
+}
+
+// rewind resets an execution to before a workflow task.
+func rewind(ctx context.Context, c client.Client, namespace string, d *workflowservice.DescribeWorkflowExecutionResponse, at int64, reason string) (string, error) {
+	execution := d.WorkflowExecutionInfo.Execution
+	r, err := c.ResetWorkflowExecution(ctx, &workflowservice.ResetWorkflowExecutionRequest{
+		Namespace: namespace, WorkflowExecution: &common.WorkflowExecution{WorkflowId: execution.WorkflowId, RunId: execution.RunId},
+		Reason: reason, WorkflowTaskFinishEventId: at, RequestId: "retry-" + execution.RunId,
+		// What people told the run since is told it again, but not that it be cancelled.
+		ResetReapplyExcludeTypes: []enums.ResetReapplyExcludeType{enums.RESET_REAPPLY_EXCLUDE_TYPE_CANCEL_REQUEST},
+	})
+	if err != nil {
+		return "", fmt.Errorf("reset workflow %s to event %d: %w", execution.WorkflowId, at, err)
+	}
+	return r.RunId, nil
+}
+
+// Point is the workflow task of a run's history from which on it can go on: the one
+// that asked first for what failed or was cut off, of the step that was not finished.
+// It is 0 where there is none. whole is set if all that the unfinished steps asked for
+// is asked for again.
+func Point(run string, events []*history.HistoryEvent) (at int64, whole bool) {
+	h := read(events)
+	if h.first == 0 {
+		return 0, false
+	}
+	begins := cmp.Or(h.begins(run), h.last, h.first)
+	if at = cmp.Or(h.last, h.first); h.broke {
+		at = begins
+	}
+	for _, c := range h.commands {
+		if c.endedAt == 0 || c.failed && c.step(run) >= h.steps { // earlier steps lived with their failures
+			at = min(at, c.task)
+		}
+	}
+	// A child that had not ended by then, but has since, would be waited for for ever:
+	// its end was told to the execution before the reset.
+	for {
+		before := at
+		for _, c := range h.commands {
+			if c.child != "" && c.task < at && (c.endedAt == 0 || c.endedAt > at) {
+				at = c.task
+			}
+		}
+		if at == before {
+			return at, at <= begins
+		}
+	}
+}
+
+// begins is the workflow task that asked for the first child of the step that was not
+// finished, 0 for none. A run that fails without anything that fails under it is at
+// odds with what that step came to, so that it is done again as a whole.
+func (h told) begins(run string) int64 {
+	at := int64(0)
+	for _, c := range h.commands {
+		if c.child != "" && c.step(run) > h.steps && (at == 0 || c.task < at) {
+			at = c.task
+		}
+	}
+	return at
+}
+
+// command is an activity or a child that a workflow asked for.
+type command struct {
+	task    int64  // the workflow task that asked
+	child   string // its workflow id; empty for an activity
+	after   int    // steps that were finished by then
+	endedAt int64  // 0 if it did not end
+	failed  bool   // it ended without completing
+}
+
+// step is the one that a command belongs to: of a child that of its id, of an activity
+// the one that was under way.
+func (c *command) step(run string) int {
+	var kind string
+	step := c.after + 1
+	if c.child == "" {
+		return step
+	}
+	name := strings.NewReplacer("-", " ", "/", " ").Replace(strings.TrimPrefix(c.child, run+"/"))
+	if n, _ := fmt.Sscan(name, &kind, &step); n < 2 {
+		return c.after + 1
+	}
+	return step
+}
+
+// told is what a history says that matters for Point.
+type told struct {
+	first    int64 // workflow task that completed
+	last     int64 // of those before anybody asked to cancel
+	broke    bool  // the workflow failed
+	steps    int   // that were finished, in this execution or before it
+	commands map[int64]*command
+}
+
+func read(events []*history.HistoryEvent) told {
+	h := told{commands: map[int64]*command{}}
+	records := map[int64]bool{}
+	at, cancelled := int64(0), false
+	end := func(id int64, completed bool) {
+		if c := h.commands[id]; c != nil {
+			c.endedAt, c.failed = at, !completed
+		}
+	}
+	for _, e := range events {
+		at = e.EventId
+		switch e.EventType {
+		case enums.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
+			h.steps = resumed(e)
+		case enums.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED:
+			cancelled = true
+		case enums.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED:
+			h.broke = true
+		case enums.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
+			h.first = cmp.Or(h.first, at)
+			if !cancelled {
+				h.last = at
+			}
+		case enums.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
+			a := e.GetActivityTaskScheduledEventAttributes()
+			h.commands[e.EventId] = &command{task: a.WorkflowTaskCompletedEventId, after: h.steps}
+			records[e.EventId] = a.ActivityType.GetName() == "RecordStep"
+		case enums.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
+			id := e.GetActivityTaskCompletedEventAttributes().ScheduledEventId
+			end(id, true)
+			if records[id] {
+				h.steps++
+			}
+		case enums.EVENT_TYPE_ACTIVITY_TASK_FAILED:
+			end(e.GetActivityTaskFailedEventAttributes().ScheduledEventId, false)
+		case enums.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT:
+			end(e.GetActivityTaskTimedOutEventAttributes().ScheduledEventId, false)
+		case enums.EVENT_TYPE_ACTIVITY_TASK_CANCELED:
+			end(e.GetActivityTaskCanceledEventAttributes().ScheduledEventId, false)
+		case enums.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED:
+			a := e.GetStartChildWorkflowExecutionInitiatedEventAttributes()
+			h.commands[e.EventId] = &command{task: a.WorkflowTaskCompletedEventId, child: a.WorkflowId, after: h.steps}
+		case enums.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_FAILED:
+			end(e.GetStartChildWorkflowExecutionFailedEventAttributes().InitiatedEventId, false)
+		case enums.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_COMPLETED:
+			end(e.GetChildWorkflowExecutionCompletedEventAttributes().InitiatedEventId, true)
+		case enums.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_FAILED:
+			end(e.GetChildWorkflowExecutionFailedEventAttributes().InitiatedEventId, false)
+		case enums.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_CANCELED:
+			end(e.GetChildWorkflowExecutionCanceledEventAttributes().InitiatedEventId, false)
+		case enums.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_TIMED_OUT:
+			end(e.GetChildWorkflowExecutionTimedOutEventAttributes().InitiatedEventId, false)
+		case enums.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_TERMINATED:
+			end(e.GetChildWorkflowExecutionTerminatedEventAttributes().InitiatedEventId, false)
+		}
+	}
+	return h
+}
+
+// resumed is how many steps were finished before an execution that went on from
+// another.
+func resumed(started *history.HistoryEvent) int {
+	var in workflows.TrainingInput
+	payloads := started.GetWorkflowExecutionStartedEventAttributes().GetInput()
+	if converter.GetDefaultDataConverter().FromPayloads(payloads, &in) != nil || in.Resume == nil {
+		return 0
+	}
+	return in.Resume.Step
+}

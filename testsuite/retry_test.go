@@ -1,0 +1,179 @@
+package testsuite_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/client"
+	"go.uber.org/zap"
+
+	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/internal/runstate"
+	"github.com/fulgurite/fulgurite/internal/stack"
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/workflows"
+)
+
+// retry lets a run go on and waits for its end.
+func retry(ctx context.Context, st *stack.Stack, name string) (workflows.TrainingResult, error) {
+	var out workflows.TrainingResult
+	run, err := st.Store.Run(ctx, name)
+	if err != nil {
+		return out, err
+	}
+	execution, err := runstate.Retrier{Client: st.Client, Namespace: client.DefaultNamespace, Store: st.Store}.Retry(ctx, run, "a test")
+	if err != nil {
+		return out, err
+	}
+	return out, st.Client.GetWorkflow(ctx, name, execution).Get(ctx, &out)
+}
+
+// trains reports whether a rollout is one to train on.
+func trains(id trace.RolloutID) bool { return id.Kind == trace.Train || id.Kind == trace.Reserve }
+
+// failing is an agent that can't do its work in a step until it is mended.
+func failing(step int, mended *atomic.Bool) agent.Func {
+	return func(ctx context.Context, task agent.Task, env agent.Env) (string, error) {
+		if !mended.Load() && trains(env.Rollout) && env.Rollout.Step == step {
+			return "", errors.New("a package is missing")
+		}
+		return calculate(ctx, task, env)
+	}
+}
+
+func TestAFailedRunThatIsRetriedEndsInTheSameWeights(t *testing.T) {
+	t.Parallel()
+	sampling := deciding(0, 3)
+	sampling.Training.DynamicSampling = 2
+	for name, s := range map[string]spec.Spec{"plain": deciding(0, 3), "lag": deciding(1, 3), "sampled": sampling} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx := t.Context()
+			dir := t.TempDir()
+			var mended atomic.Bool
+			agents := agent.Registry{"calculator": calculate, "failing": failing(2, &mended)}
+			st := startWith(ctx, t, dir, agents)
+			want := mustTrain(ctx, t, st, "undisturbed", s)
+			s.Agent.Func = "failing"
+			_, err := train(ctx, st, "run", s)
+			require.ErrorContains(t, err, "a package is missing")
+			run, err := st.Store.Run(ctx, "run")
+			require.NoError(t, err)
+			require.Equal(t, record.Failed, run.Status)
+			require.Contains(t, run.Failure().Error, "a package is missing")
+
+			_, err = retry(ctx, st, "run")
+			require.ErrorContains(t, err, "a package is missing", "nothing was mended")
+			mended.Store(true)
+			got, err := retry(ctx, st, "run")
+			require.NoError(t, err)
+			require.Equal(t, want.Weights, got.Weights)
+			require.Equal(t, want.Promoted, got.Promoted)
+			require.Equal(t, want.After, got.After)
+			requireWhole(ctx, t, st, "run")
+			_, err = retry(ctx, st, "run")
+			require.ErrorIs(t, err, runstate.ErrNotRetried, "it has completed")
+			require.NoError(t, st.Close())
+		})
+	}
+}
+
+func TestARunThatFailsInItsPreparationIsRetried(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	st := start(ctx, t, t.TempDir())
+	defer func() { require.NoError(t, st.Close()) }()
+	s := spec.Spec{
+		Agent: spec.Agent{Func: "calculator"}, Grader: spec.Grader{Type: "exact"}, Training: spec.Training{Steps: 1, TasksPerStep: 1, SamplesPerTask: 2},
+		Tasks: spec.Tasks{Train: filepath.Join(t.TempDir(), "tasks.jsonl")},
+	}.WithDefaults()
+	_, err := train(ctx, st, "run", s)
+	require.ErrorContains(t, err, "tasks.train")
+	run, err := st.Store.Run(ctx, "run")
+	require.NoError(t, err)
+	require.Equal(t, record.Refused, run.Status)
+	require.NoError(t, os.WriteFile(s.Tasks.Train, []byte(`{"id":"a","input":"1+2","answer":"3"}`+"\n"), 0o600))
+	got, err := retry(ctx, st, "run")
+	require.NoError(t, err)
+	require.Equal(t, 1, got.Steps)
+	requireWhole(ctx, t, st, "run")
+}
+
+func TestATerminatedRunIsClosedAndGoesOnWhenRetried(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	g := newGated(2)
+	st, err := stack.Start(ctx, stack.Options{
+		Dir: t.TempDir(), Agents: agent.Registry{"calculator": calculate, "gated": g.solve}, Log: zap.NewNop(), Reconcile: 50 * time.Millisecond,
+	})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, st.Close()) }()
+	s := deciding(1, 2)
+	want := mustTrain(ctx, t, st, "undisturbed", s)
+	s.Agent.Func = "gated"
+	_ = inBackground(ctx, st, "run", s)
+	<-g.reached
+	require.NoError(t, st.Client.TerminateWorkflow(ctx, "run", "", "enough"))
+	require.Eventually(t, func() bool {
+		run, err := st.Store.Run(ctx, "run")
+		return err == nil && run.Status == record.Terminated
+	}, time.Minute, 10*time.Millisecond)
+	run, err := st.Store.Run(ctx, "run")
+	require.NoError(t, err)
+	require.Contains(t, run.Failure().Error, ": enough")
+	attempts, err := st.Store.Attempts(ctx, "run", trace.Train, 2)
+	require.NoError(t, err)
+	require.NotEmpty(t, attempts)
+	for _, a := range attempts {
+		require.NotEqual(t, trace.Running, a.Outcome, "no attempt goes on")
+	}
+	close(g.open)
+	got, err := retry(ctx, st, "run")
+	require.NoError(t, err)
+	require.Equal(t, want.Weights, got.Weights)
+	requireWhole(ctx, t, st, "run")
+}
+
+func TestARetryThatIsKilledGoesOn(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	undisturbed := start(ctx, t, t.TempDir())
+	want := mustTrain(ctx, t, undisturbed, "undisturbed", victimSpec(""))
+	require.NoError(t, undisturbed.Close())
+
+	dir := t.TempDir()
+	st := startWith(ctx, t, dir, agent.Registry{"calculator": func(ctx context.Context, task agent.Task, env agent.Env) (string, error) {
+		if env.Rollout.Step == 2 && trains(env.Rollout) {
+			return "", errors.New("a package is missing")
+		}
+		return calculate(ctx, task, env)
+	}})
+	_, err := train(ctx, st, "run", victimSpec(""))
+	require.Error(t, err)
+	require.NoError(t, st.Close())
+
+	process := exec.CommandContext(ctx, os.Args[0], "-test.run=^$")
+	process.Env = append(os.Environ(), victimVariable+"="+dir, kindVariable+"=retry")
+	process.Stderr = os.Stderr
+	require.NoError(t, process.Start())
+	awaitProgress(ctx, t, dir, 2)
+	require.NoError(t, process.Process.Signal(syscall.SIGKILL))
+	require.Error(t, process.Wait())
+
+	st = start(ctx, t, dir)
+	defer func() { require.NoError(t, st.Close()) }()
+	var got workflows.TrainingResult
+	require.NoError(t, st.Client.GetWorkflow(ctx, "run", "").Get(ctx, &got))
+	require.Equal(t, want.Weights, got.Weights)
+	requireWhole(ctx, t, st, "run")
+}
