@@ -215,7 +215,7 @@ func TestWhatAnAgentLeavesBehindIsEnded(t *testing.T) {
 	j.Environment = w.environment()
 	end := start(t.Context(), agent.Command{Args: acting("parent", "return"), Scratch: t.TempDir()}, j)
 	lives := w.hear(t, 3)
-	require.Equal(t, launched{result: agent.Result{Text: "done", Output: trace.Output{Stdout: "done\n"}}}, <-end)
+	require.Equal(t, launched{result: agent.Result{Text: "done", Output: trace.Output{Stdout: "testified\ndone\n", LinesBefore: 1}}}, <-end)
 	for _, l := range lives {
 		l.requireDead(t)
 	}

@@ -51,6 +51,10 @@
 // limited; elsewhere only the group is ended, memory isn't looked at, and an
 // earlier attempt is waited for.
 //
+// Agents that are commands run as the worker's user, and see of each other what any two
+// processes of a user do, their environment and so their keys too. Only the worker
+// itself can be kept from them ([Conceal]).
+//
 // One may rely on this: after Launch returns, nothing of the agent runs (but
 // for a function that ignores its context, and for services); a command sees only the environment
 // built for it, nothing of the worker's; and every attempt at a rollout sees

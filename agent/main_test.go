@@ -101,6 +101,12 @@ func play(role []string) {
 		hang(testify(role[1]))
 	case "worker":
 		playWorker(role[1])
+	case "launch":
+		playLaunch()
+	case "concealed", "plain":
+		playConceal(role[0] == "concealed")
+	case "peek":
+		playPeek(role[1])
 	default:
 		panic("no role " + role[0])
 	}

@@ -109,7 +109,7 @@ func (a *attemptCalls) print(t *terminal) error {
 	if a.Reward != nil {
 		reward = fmt.Sprintf(", reward %g", *a.Reward)
 	}
-	t.printf("%s: task %s, %s%s\n", a.Address, a.TaskID, outcome, reward)
+	t.printf("%s: task %s, %s%s\n", a.Address, escapeControls(a.TaskID), outcome, reward)
 	w := tabwriter.NewWriter(t.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "call\tagent\tby\tapi\tversion\tprompt\tsampled\tfinish\tremarks")
 	for _, c := range a.List {
@@ -128,14 +128,14 @@ func (a *attemptCalls) print(t *terminal) error {
 				remarks = append(remarks, s.Text())
 			}
 		}
-		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%d\t%d\t%d\t%s\t%s\n", c.Seq, c.Caller.Agent, c.Caller.Source, c.API, c.Version, c.Prompt, c.Sampled, c.Finish, strings.Join(remarks, "; "))
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%d\t%d\t%d\t%s\t%s\n", c.Seq, escapeControls(c.Caller.Agent), c.Caller.Source, c.API, c.Version, c.Prompt, c.Sampled, c.Finish, escapeControls(strings.Join(remarks, "; ")))
 	}
 	for _, s := range a.Tools {
 		state := "ok"
 		if s.Failed {
 			state = "failed: " + s.Message
 		}
-		fmt.Fprintf(w, "tool\t%s\t\t\t\t\t\t\t%s\n", s.Tool, state)
+		fmt.Fprintf(w, "tool\t%s\t\t\t\t\t\t\t%s\n", escapeControls(s.Tool), escapeControls(state))
 	}
 	if err := w.Flush(); err != nil {
 		return err

@@ -53,7 +53,7 @@ func (a *attemptCalls) tell(ctx context.Context, batches *batchReader, seen sign
 	requests, bySeq := attribution.Requests(seen.History), map[int]*wire.Request{}
 	for i, c := range seen.History {
 		text := &a.List[i].callText
-		text.Parent, text.Replies = &c.Parent, said(c.Response)
+		text.Parent, text.Replies = &c.Parent, attribution.Replies(c.Response)
 		if s, ok := credit.calls[c.Seq]; ok {
 			text.Advantages = &s
 		}

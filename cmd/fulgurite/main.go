@@ -24,6 +24,9 @@ import (
 
 func main() {
 	agent.ShimMain() // does not return where this process is to be an agent's shim
+	if err := agent.Conceal(); err != nil { // of what stacks, try and chat launch
+		fmt.Fprintln(os.Stderr, "fulgurite:", err)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := run(ctx, os.Args[1:], newTerminal(os.Stdout, os.Stderr))
 	stop()

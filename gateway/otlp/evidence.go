@@ -51,6 +51,7 @@ func (e evidence) tell(s *trace.Span) {
 		s.Message = firstText(s.Message, cut(e.text("error.message", "error.type"), longText))
 	}
 	s.Attributes = e.kept()
+	e.tellDialog(s)
 }
 
 // kind tells what the span is of; the first convention that speaks decides.

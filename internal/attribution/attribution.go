@@ -57,7 +57,7 @@ func Requests(calls []trace.Call) []*wire.Request {
 
 // OfRequests is Of for who has read the requests already.
 func OfRequests(calls []trace.Call, requests []*wire.Request, spans []trace.Span, ignore []string) []Name {
-	told, ignored := inSpans(spans), compile(ignore)
+	told, ignored := inSpans(Join(calls, requests, spans)), compile(ignore)
 	out := make([]Name, len(calls))
 	for i, c := range calls {
 		switch {
@@ -95,10 +95,7 @@ func request(c trace.Call) *wire.Request {
 // inSpans gives the agent of each reply that spans tell of: what the span says, or
 // the name of the closest agent or step around it.
 func inSpans(spans []trace.Span) map[string]string {
-	all := map[spanID]trace.Span{}
-	for _, s := range spans {
-		all[spanID{s.Trace, s.ID}] = s
-	}
+	all := byID(spans)
 	out := map[string]string{}
 	for _, s := range spans {
 		if s.CallID != "" && out[s.CallID] == "" {
@@ -109,6 +106,14 @@ func inSpans(spans []trace.Span) map[string]string {
 }
 
 type spanID struct{ trace, span string }
+
+func byID(spans []trace.Span) map[spanID]trace.Span {
+	all := map[spanID]trace.Span{}
+	for _, s := range spans {
+		all[spanID{s.Trace, s.ID}] = s
+	}
+	return all
+}
 
 // around is the agent that s names or the closest span around it does, or else the
 // name of the closest step: some instrumentations put a nameless step for each turn

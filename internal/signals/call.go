@@ -81,9 +81,10 @@ type reading struct {
 }
 
 func newReading(a Attempt) *reading {
-	n := len(a.History)
+	n, requests := len(a.History), attribution.Requests(a.History)
+	a.Spans = attribution.Join(a.History, requests, a.Spans)
 	r := &reading{
-		Attempt: a, callers: make([]string, n), askers: make([]string, n), requests: attribution.Requests(a.History), asked: make([][]toolCall, n),
+		Attempt: a, callers: make([]string, n), askers: make([]string, n), requests: requests, asked: make([][]toolCall, n),
 		answered: make([]time.Time, n), ran: make([]bool, n), seen: make([]map[string]bool, n), ignored: compile(a.Terms.Ignore),
 	}
 	ended := map[string]time.Time{} // of model calls, by the id of their reply

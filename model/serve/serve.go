@@ -18,6 +18,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/fulgurite/fulgurite/model"
@@ -43,7 +45,12 @@ type Sampler struct {
 	source   Source
 	resident int
 
+	ctx   context.Context // of loads; ends with Close
+	end   context.CancelFunc
+	loads sync.WaitGroup // Add only while holding mu and not closed
+
 	mu     sync.Mutex
+	live   map[*replica]struct{} // that are loaded or being loaded, evicted ones too
 	loaded map[model.VersionID]*list.Element
 	recent *list.List // of *replica, the most recently used in front
 	closed bool
@@ -62,9 +69,10 @@ type replica struct {
 
 // New returns a sampler that keeps at most resident versions (at least 1).
 func New(engine model.Engine, source Source, resident int) *Sampler {
+	ctx, end := context.WithCancel(context.Background())
 	return &Sampler{
-		engine: engine, source: source, resident: max(resident, 1),
-		loaded: map[model.VersionID]*list.Element{}, recent: list.New(),
+		engine: engine, source: source, resident: max(resident, 1), ctx: ctx, end: end,
+		live: map[*replica]struct{}{}, loaded: map[model.VersionID]*list.Element{}, recent: list.New(),
 	}
 }
 
@@ -111,22 +119,20 @@ func (s *Sampler) Publish(ctx context.Context, v model.VersionID) error {
 	return nil
 }
 
-// Close ends all decoders; requests under way fail.
+// Close breaks off what is being loaded and ends all decoders; requests under way fail.
+// When it returns, nothing asks the source or the engine any more.
 func (s *Sampler) Close() {
 	s.mu.Lock()
 	s.closed = true
-	var idle []*replica
-	for e := s.recent.Front(); e != nil; e = e.Next() {
-		rep := e.Value.(*replica)
-		rep.evicted = true
-		if rep.users == 0 && rep.isReady() {
-			idle = append(idle, rep)
-		}
-	}
 	s.loaded, s.recent = map[model.VersionID]*list.Element{}, list.New()
 	s.mu.Unlock()
-	for _, rep := range idle {
-		rep.close()
+	s.end()
+	s.loads.Wait()
+	s.mu.Lock()
+	left := slices.Collect(maps.Keys(s.live))
+	s.mu.Unlock()
+	for _, rep := range left {
+		s.discard(rep)
 	}
 }
 
@@ -140,9 +146,9 @@ func (s *Sampler) acquire(ctx context.Context, v model.VersionID) (*replica, err
 	e, ok := s.loaded[v]
 	if !ok {
 		e = s.recent.PushFront(&replica{version: v, ready: make(chan struct{})})
-		s.loaded[v] = e
+		s.loaded[v], s.live[e.Value.(*replica)] = e, struct{}{}
 		// Loading goes on when the first to ask gives up: others wait for it.
-		go s.load(context.WithoutCancel(ctx), e)
+		s.loads.Go(func() { s.load(context.WithoutCancel(ctx), e) })
 	}
 	s.recent.MoveToFront(e)
 	rep := e.Value.(*replica)
@@ -150,7 +156,7 @@ func (s *Sampler) acquire(ctx context.Context, v model.VersionID) (*replica, err
 	surplus := s.evict()
 	s.mu.Unlock()
 	for _, r := range surplus {
-		r.close()
+		s.discard(r)
 	}
 	select {
 	case <-rep.ready:
@@ -166,12 +172,19 @@ func (s *Sampler) acquire(ctx context.Context, v model.VersionID) (*replica, err
 }
 
 func (s *Sampler) load(ctx context.Context, e *list.Element) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.ctx, cancel)()
 	rep := e.Value.(*replica)
 	var err error
 	rep.decoder, rep.weights, err = s.admit(ctx, rep.version)
+	if err != nil && s.ctx.Err() != nil {
+		err = ErrClosed
+	}
 	if err != nil {
 		rep.err = fmt.Errorf("load version %s: %w", rep.version, err)
 		s.mu.Lock()
+		delete(s.live, rep)
 		if s.loaded[rep.version] == e {
 			delete(s.loaded, rep.version)
 			s.recent.Remove(e)
@@ -183,7 +196,7 @@ func (s *Sampler) load(ctx context.Context, e *list.Element) {
 	abandoned := rep.evicted && rep.users == 0
 	s.mu.Unlock()
 	if abandoned {
-		rep.close()
+		s.discard(rep)
 	}
 }
 
@@ -231,7 +244,7 @@ func (s *Sampler) release(rep *replica) {
 	last := rep.evicted && rep.users == 0 && rep.isReady()
 	s.mu.Unlock()
 	if last {
-		rep.close()
+		s.discard(rep)
 	}
 }
 
@@ -244,10 +257,13 @@ func (r *replica) isReady() bool {
 	}
 }
 
-// close may be called twice when a load ends while the last user leaves;
-// decoders allow that.
-func (r *replica) close() {
-	if r.decoder != nil {
-		r.decoder.Close()
+// discard ends a replica's decoder. That may happen twice, when a load ends while the
+// last user leaves, or when the sampler closes under its users; decoders allow it.
+func (s *Sampler) discard(rep *replica) {
+	s.mu.Lock()
+	delete(s.live, rep)
+	s.mu.Unlock()
+	if rep.decoder != nil {
+		rep.decoder.Close()
 	}
 }

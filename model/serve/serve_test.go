@@ -106,4 +106,103 @@ func TestAFailedLoadIsReportedAndTriedAgain(t *testing.T) {
 	require.Equal(t, int32(2), src.loads.Load())
 }
 
+// slow is a source whose loads take until they are broken off. After that it must
+// not be asked any more.
+type slow struct {
+	source
+	loading chan struct{}
+	closed  atomic.Bool
+	late    atomic.Bool
+}
+
+func (s *slow) Load(ctx context.Context, v model.VersionID) (model.Architecture, model.Weights, string, error) {
+	s.loading <- struct{}{}
+	<-ctx.Done()
+	s.late.Store(s.closed.Load())
+	return model.Architecture{}, nil, "", ctx.Err()
+}
+
+func TestCloseBreaksOffLoadsAndWaitsForThem(t *testing.T) {
+	t.Parallel()
+	src := &slow{loading: make(chan struct{}, 2)}
+	s := serve.New(&engine{}, src, 1)
+	asked := make(chan error, 2)
+	for i := range 2 { // the second one evicts the first
+		go func() { asked <- s.Publish(t.Context(), version(i)) }()
+		<-src.loading
+	}
+	s.Close()
+	src.closed.Store(true) // its store is closed next
+	for range 2 {
+		require.ErrorIs(t, <-asked, serve.ErrClosed)
+	}
+	require.False(t, src.late.Load(), "the source was in use after Close")
+	require.ErrorIs(t, s.Publish(t.Context(), version(1)), serve.ErrClosed)
+}
+
+func TestALoadThatNobodyWaitsForEndsWithTheSampler(t *testing.T) {
+	t.Parallel()
+	src := &slow{loading: make(chan struct{}, 1)}
+	s := serve.New(&engine{}, src, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	asked := make(chan error, 1)
+	go func() { asked <- s.Publish(ctx, version(1)) }()
+	<-src.loading
+	cancel()
+	require.ErrorIs(t, <-asked, context.Canceled)
+	s.Close()
+	src.closed.Store(true)
+	require.False(t, src.late.Load())
+}
+
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// busy is an engine whose decoders answer nothing until they are closed.
+type busy struct {
+	engine
+	decoding chan struct{}
+}
+
+type busyDecoder struct {
+	model.Decoder
+	engine *busy
+	closed chan struct{}
+	once   sync.Once
+}
+
+var errDecoderClosed = errors.New("decoder closed")
+
+func (b *busy) NewDecoder(a model.Architecture, w model.Weights) (model.Decoder, error) {
+	d, err := b.engine.NewDecoder(a, w)
+	return &busyDecoder{Decoder: d, engine: b, closed: make(chan struct{})}, err
+}
+
+func (d *busyDecoder) Decode(context.Context, model.DecodeRequest) (model.Completion, error) {
+	d.engine.decoding <- struct{}{}
+	<-d.closed
+	return model.Completion{}, errDecoderClosed
+}
+
+func (d *busyDecoder) Close() {
+	d.Decoder.Close()
+	d.once.Do(func() { close(d.closed) })
+}
+
+func TestCloseEndsRequestsUnderWay(t *testing.T) {
+	t.Parallel()
+	e := &busy{decoding: make(chan struct{}, 2)}
+	s := serve.New(e, &source{}, 1)
+	asked := make(chan error, 2)
+	for i := range 2 { // the second one evicts the first, which goes on
+		go func() {
+			_, _, err := s.Sample(t.Context(), version(i), model.DecodeRequest{})
+			asked <- err
+		}()
+		<-e.decoding
+	}
+	s.Close()
+	for range 2 {
+		require.ErrorIs(t, <-asked, errDecoderClosed)
+	}
+	require.Zero(t, e.open.Load())
+}

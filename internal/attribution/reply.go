@@ -1,4 +1,4 @@
-package main
+package attribution
 
 import (
 	"encoding/json"
@@ -36,9 +36,9 @@ type replyPart struct {
 	Summary   []replyPart     `json:"summary"`
 }
 
-// said are the messages of a reply: one, or one for each choice. Of a reply that can't
+// Replies are the messages of a recorded reply: one, or one for each choice. Of a reply that can't
 // be read there is none.
-func said(response []byte) []dialog.Message {
+func Replies(response []byte) []dialog.Message {
 	var r recordedReply
 	if json.Unmarshal(response, &r) != nil {
 		return nil

@@ -1,0 +1,10 @@
+package trace
+
+// Attributes of a span that the receiver adds where a span tells of a model call but
+// names no reply of ours: fingerprints of what was said, by which the call is found.
+// Whatever an agent sends under these names is replaced.
+const (
+	ToldInstructions = "fulgurite.told.instructions" // system messages; absent if the span tells none
+	ToldDialog       = "fulgurite.told.dialog"       // the other messages of the request
+	ToldReply        = "fulgurite.told.reply"
+)
