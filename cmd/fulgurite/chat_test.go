@@ -29,14 +29,19 @@ import (
 // second path is where the version's weights lie.
 func trained(t *testing.T, a spec.Agent) (dir, weights string) {
 	t.Helper()
+	return trainedAs(t, spec.Spec{Agent: a})
+}
+
+func trainedAs(t *testing.T, sp spec.Spec) (dir, weights string) {
+	t.Helper()
 	ctx, dir := t.Context(), t.TempDir()
 	db, err := store.Open(ctx, stack.Layout(dir).Database(), nil)
 	require.NoError(t, err)
 	require.NoError(t, db.Migrate(ctx))
 	blobs, err := blob.Open(stack.Layout(dir).Blobs())
 	require.NoError(t, err)
-	sp := spec.Spec{Model: spec.Model{Codec: "compact"}, Agent: a, Tasks: spec.Tasks{Train: "arithmetic:train:2"}, Grader: spec.Grader{Type: "exact"}}.WithDefaults()
-	encoded, err := json.Marshal(sp)
+	sp.Model.Codec, sp.Tasks.Train, sp.Grader.Type = "compact", "arithmetic:train:2", "exact"
+	encoded, err := json.Marshal(sp.WithDefaults())
 	require.NoError(t, err)
 	_, _, err = db.CreateRun(ctx, record.Run{Name: "demo", Spec: encoded})
 	require.NoError(t, err)
@@ -119,4 +124,17 @@ func TestAVersionThatCannotBeSampledIsSaidAtOnce(t *testing.T) {
 	require.Equal(t, exitFailed, code)
 	require.Empty(t, out)
 	require.Contains(t, errs, filepath.Base(weights))
+}
+
+func TestServersThatSampleTheRunAreAskedAndMissed(t *testing.T) {
+	t.Parallel()
+	away := httptest.NewServer(http.NotFoundHandler())
+	away.Close()
+	sp := spec.Spec{Agent: spec.Agent{Service: &spec.Service{URL: asking(t)}}}
+	sp.Sampling.Server = &spec.Server{Type: spec.ServerVLLM, URLs: []string{away.URL}, Model: "tiny", Directory: t.TempDir()}
+	dir, _ := trainedAs(t, sp)
+	code, out, errs := chat(t.Context(), dir)
+	require.Equal(t, exitFailed, code)
+	require.Empty(t, out)
+	require.Contains(t, errs, strings.TrimPrefix(away.URL, "http://"), "whom it asked in vain")
 }
