@@ -106,6 +106,21 @@ func TestAServiceIsAskedAsInTraining(t *testing.T) {
 	require.Regexp(t, `^demo/try-0/\d+/0 200 OK \{.*"object":"chat.completion"`, out)
 }
 
+func TestAnswersDoNotSteerTheTerminal(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(`{"result": "a\u001b[2Jb\u0007\n\tc"}`)) // what is missing is missed below
+	}))
+	t.Cleanup(server.Close)
+	dir, _ := trained(t, spec.Agent{Service: &spec.Service{URL: server.URL}})
+	for tty, want := range map[bool]string{true: "a\uFFFD[2Jb\uFFFD\n\tc\n", false: "a\x1b[2Jb\a\n\tc\n"} {
+		var out, errs bytes.Buffer
+		code := run(t.Context(), []string{"chat", "demo@0", "7+5", "--dir", dir}, &terminal{out: &out, err: &errs, tty: tty})
+		require.Zero(t, code, errs.String())
+		require.Equal(t, want, out.String())
+	}
+}
+
 func TestAnAgentThatOnlyAStackCanStartIsRefusedWithAdvice(t *testing.T) {
 	t.Parallel()
 	dir, _ := trained(t, spec.Agent{Temporal: &spec.Temporal{Workflow: "Booking", Queue: "desks"}})
