@@ -97,9 +97,9 @@ golden: ## Compute the golden vectors of package credit anew and compare them wi
 	credit/golden/run
 
 .PHONY: golden-templates
-golden-templates: ## Fetch more chat templates and compare them with Python (python3; 80 MB, not kept in the repository)
+golden-templates: ## Fetch the chat templates of published models and compare what we make of them with Python (python3 with venv; 80 MB)
 	dialog/jinja/golden/fetch.sh
-	CGO_ENABLED=0 $(GO) test -count=1 -v -run Fetched ./dialog/jinja
+	CGO_ENABLED=0 $(GO) test -count=1 -v -run 'Fetched|OnRecord' ./dialog ./dialog/jinja
 
 # Which setups `make setups` runs; all by default.
 SETUPS ?=

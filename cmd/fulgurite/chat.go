@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"unicode"
 
 	"github.com/fulgurite/fulgurite/agent"
 	"github.com/fulgurite/fulgurite/internal/catalog"
@@ -71,6 +72,18 @@ func (c *chatCommand) print(t *terminal, version string, choice catalog.Choice, 
 	if choice.Unevaluated() {
 		fmt.Fprintf(t.err, "%s (%s)\n", version, choice)
 	}
-	t.printf("%s\n", result.Text)
+	answer := result.Text
+	if t.tty {
+		answer = strings.Map(printable, answer)
+	}
+	t.printf("%s\n", answer)
 	return nil
+}
+
+// printable keeps a model from steering the terminal of whoever asked it.
+func printable(r rune) rune {
+	if unicode.IsControl(r) && r != '\n' && r != '\t' {
+		return unicode.ReplacementChar
+	}
+	return r
 }

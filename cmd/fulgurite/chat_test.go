@@ -29,14 +29,19 @@ import (
 // second path is where the version's weights lie.
 func trained(t *testing.T, a spec.Agent) (dir, weights string) {
 	t.Helper()
+	return trainedAs(t, spec.Spec{Agent: a})
+}
+
+func trainedAs(t *testing.T, sp spec.Spec) (dir, weights string) {
+	t.Helper()
 	ctx, dir := t.Context(), t.TempDir()
 	db, err := store.Open(ctx, stack.Layout(dir).Database(), nil)
 	require.NoError(t, err)
 	require.NoError(t, db.Migrate(ctx))
 	blobs, err := blob.Open(stack.Layout(dir).Blobs())
 	require.NoError(t, err)
-	sp := spec.Spec{Model: spec.Model{Codec: "compact"}, Agent: a, Tasks: spec.Tasks{Train: "arithmetic:train:2"}, Grader: spec.Grader{Type: "exact"}}.WithDefaults()
-	encoded, err := json.Marshal(sp)
+	sp.Model.Codec, sp.Tasks.Train, sp.Grader.Type = "compact", "arithmetic:train:2", "exact"
+	encoded, err := json.Marshal(sp.WithDefaults())
 	require.NoError(t, err)
 	_, _, err = db.CreateRun(ctx, record.Run{Name: "demo", Spec: encoded})
 	require.NoError(t, err)
@@ -101,6 +106,21 @@ func TestAServiceIsAskedAsInTraining(t *testing.T) {
 	require.Regexp(t, `^demo/try-0/\d+/0 200 OK \{.*"object":"chat.completion"`, out)
 }
 
+func TestAnswersDoNotSteerTheTerminal(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(`{"result": "a\u001b[2Jb\u0007\n\tc"}`)) // what is missing is missed below
+	}))
+	t.Cleanup(server.Close)
+	dir, _ := trained(t, spec.Agent{Service: &spec.Service{URL: server.URL}})
+	for tty, want := range map[bool]string{true: "a\uFFFD[2Jb\uFFFD\n\tc\n", false: "a\x1b[2Jb\a\n\tc\n"} {
+		var out, errs bytes.Buffer
+		code := run(t.Context(), []string{"chat", "demo@0", "7+5", "--dir", dir}, &terminal{out: &out, err: &errs, tty: tty})
+		require.Zero(t, code, errs.String())
+		require.Equal(t, want, out.String())
+	}
+}
+
 func TestAnAgentThatOnlyAStackCanStartIsRefusedWithAdvice(t *testing.T) {
 	t.Parallel()
 	dir, _ := trained(t, spec.Agent{Temporal: &spec.Temporal{Workflow: "Booking", Queue: "desks"}})
@@ -119,4 +139,17 @@ func TestAVersionThatCannotBeSampledIsSaidAtOnce(t *testing.T) {
 	require.Equal(t, exitFailed, code)
 	require.Empty(t, out)
 	require.Contains(t, errs, filepath.Base(weights))
+}
+
+func TestServersThatSampleTheRunAreAskedAndMissed(t *testing.T) {
+	t.Parallel()
+	away := httptest.NewServer(http.NotFoundHandler())
+	away.Close()
+	sp := spec.Spec{Agent: spec.Agent{Service: &spec.Service{URL: asking(t)}}}
+	sp.Sampling.Server = &spec.Server{Type: spec.ServerVLLM, URLs: []string{away.URL}, Model: "tiny", Directory: t.TempDir()}
+	dir, _ := trainedAs(t, sp)
+	code, out, errs := chat(t.Context(), dir)
+	require.Equal(t, exitFailed, code)
+	require.Empty(t, out)
+	require.Contains(t, errs, strings.TrimPrefix(away.URL, "http://"), "whom it asked in vain")
 }

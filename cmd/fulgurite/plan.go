@@ -167,6 +167,8 @@ func (p plan) print(t *terminal) {
 	line("optimizer", "AdamW, learning rate %g, %s to %g of it, gradient norm clipped at %g", o.LearningRate, o.Schedule, o.FinalFraction, o.ClipNorm)
 	if p.Gates > 0 {
 		line("promotion", "%d evaluations of the gate split; a version must be better by more than %g%s", p.Gates, s.Promotion.Margin, p.evidence())
+	} else {
+		line("promotion", "none: without tasks.gate nothing is evaluated, and version 0 stays promoted")
 	}
 	line("queues", "%s", strings.Join(p.Queues, ", "))
 	for _, w := range p.Warnings {

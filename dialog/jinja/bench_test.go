@@ -11,8 +11,8 @@ import (
 	"github.com/fulgurite/fulgurite/dialog/jinja"
 )
 
-func qwen3(b *testing.B) string {
-	source, err := os.ReadFile(filepath.Join("golden", "templates", "qwen3.jinja"))
+func hermes(b *testing.B) string {
+	source, err := os.ReadFile(filepath.Join("golden", "templates", "hermes.jinja"))
 	require.NoError(b, err)
 	return string(source)
 }
@@ -44,9 +44,9 @@ func dialogOf(n int) jinja.Value {
 	)
 }
 
-// BenchmarkRender renders Qwen3's template with 20 messages.
+// BenchmarkRender renders a template of 4,000 letters with 20 messages.
 func BenchmarkRender(b *testing.B) {
-	template, err := jinja.Parse(qwen3(b))
+	template, err := jinja.Parse(hermes(b))
 	require.NoError(b, err)
 	variables := dialogOf(20)
 	size := 0
@@ -60,7 +60,7 @@ func BenchmarkRender(b *testing.B) {
 }
 
 func BenchmarkParse(b *testing.B) {
-	source := qwen3(b)
+	source := hermes(b)
 	b.ReportAllocs()
 	for b.Loop() {
 		_, err := jinja.Parse(source)

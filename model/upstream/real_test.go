@@ -51,7 +51,7 @@ func published(t *testing.T) (dir string, codec dialog.Codec, decoder model.Deco
 	require.NoError(t, hf.WriteDirectory(dir, a, weights))
 	tokenizer, err := os.ReadFile(filepath.Join("..", "tokenizer", "testdata", "qwen.json"))
 	require.NoError(t, err)
-	template, err := os.ReadFile(filepath.Join("..", "..", "dialog", "jinja", "golden", "templates", "qwen2_5.jinja"))
+	template, err := os.ReadFile(filepath.Join("..", "..", "dialog", "testdata", "templates", "hermes.jinja"))
 	require.NoError(t, err)
 	for name, text := range map[string]string{
 		"tokenizer.json":         string(tokenizer),

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Fetches the chat templates of two Python packages into fetched/, among them those
-# of models whose licence keeps them out of this repository, and renders them with
-# Python. It needs python3 with venv, and downloads about 80 MB.
+# Fetches the chat templates of two Python packages into fetched/ and renders them with
+# Python. They are those of published models, and no part of this repository. It needs
+# python3 with venv, and downloads about 80 MB.
 set -eu
 cd "$(dirname "$0")"
 work=$(mktemp -d)
@@ -20,4 +20,4 @@ for origin in trl llamacpp; do
 	done
 done
 "$work/venv/bin/python" render.py fetched
-echo "$(ls fetched/*.jinja | wc -l) templates; go test ./dialog/jinja compares them"
+echo "$(ls fetched/*.jinja | wc -l) templates; go test ./dialog ./dialog/jinja compares them"
