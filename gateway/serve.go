@@ -112,7 +112,10 @@ func servedSettings(request *wire.Request) (model.DecodeRequest, error) {
 func (g *Gateway) resolve(r *http.Request, name string) (model.VersionID, string, error) {
 	version, codec, err := g.config.Versions.Resolve(r.Context(), name)
 	if errors.Is(err, trace.ErrNotFound) {
-		return version, "", &wire.Failure{Status: http.StatusNotFound, Code: "model_not_found", Param: "model", Message: err.Error(), Cause: err}
+		return version, "", &wire.Failure{
+			Status: http.StatusNotFound, Code: "model_not_found", Param: "model", Cause: err,
+			Message: fmt.Sprintf("the model %q is not served here: name a version, as RUN@promoted or RUN@NUMBER; GET /v1/models lists those that are promoted", name),
+		}
 	}
 	return version, codec, err
 }
