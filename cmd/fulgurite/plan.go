@@ -77,6 +77,9 @@ func makePlan(path string) (plan, error) {
 				sp.Model.Base, architecture.VocabSize, codec.Name(), codec.VocabSize())
 		}
 	}
+	if err := checkDemonstrations(sp.Model, codec, architecture.MaxPositions); err != nil {
+		return p, usageError{fmt.Errorf("model.warm_start.demonstrations: %w", err)}
+	}
 	engine, err := fleet.Engines(sp.Model.Engine)
 	if err != nil {
 		return p, usageError{err}

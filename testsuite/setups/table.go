@@ -26,6 +26,10 @@ print(sample % 2)
 `, told: []string{`by planner (path), not trained: credit.train_agents "writer" does not match planner`, "by writer (path), advantage"}, train: learns},
 		{name: "healthy-service", sections: map[string]string{"agent": `{service: {url: "{{service}}"}}`}},
 		{name: "healthy-judge", sections: map[string]string{"credit": `{assignment: judge, judge: {url: "{{judge}}/v1", model: judge}}`}},
+		{name: "healthy-critic", sections: map[string]string{"algorithm": "ppo"}, train: learns},
+		{name: "healthy-warm-start", sections: map[string]string{"model": "{context: 64, warm_start: {demonstrations: shown.jsonl, updates: 1}}"},
+			files: map[string]string{"shown.jsonl": `{"messages": [{"role": "user", "content": "one"}, {"role": "assistant", "content": "1"}]}`}},
+		{name: "likely-alone-in-group", args: []string{"--samples", "1"}, told: []string{"a single sample of each task says nothing about what rewards are compared with"}},
 		{name: "healthy-tools", model: withTools, sections: map[string]string{
 			"model": "{base: model, codec: template, tool_parser: hermes}", "sampling": "{max_tokens: 8}",
 		}, agent: `
@@ -79,6 +83,11 @@ func refusedModels() []setup {
 		{name: "model-without-tools", model: withoutTools, sections: map[string]string{"model": "{base: model, codec: template, tool_parser: hermes}"},
 			refused: []string{"the chat template leaves out the tools that are offered", "model.tool_parser hermes"}},
 		{name: "model-of-other-tokens", model: small, sections: map[string]string{"model": "{base: model}"}, refused: []string{"model.base: ", "a vocabulary of 100 tokens, but codec compact has"}},
+		{name: "demonstrations-broken", sections: map[string]string{"model": "{warm_start: {demonstrations: shown.jsonl, updates: 1}}"},
+			files: map[string]string{"shown.jsonl": `{"prompt": "2+2", "completion": "4"}`}, refused: []string{"model.warm_start.demonstrations: ", "shown.jsonl:1: "}},
+		{name: "demonstrations-too-long", sections: map[string]string{"model": "{context: 8, warm_start: {demonstrations: shown.jsonl, updates: 1}}"},
+			files:   map[string]string{"shown.jsonl": `{"messages": [{"role": "user", "content": "How are you today?"}, {"role": "assistant", "content": "Well."}]}`},
+			refused: []string{"model.warm_start.demonstrations: ", "dialog 1 has", "the model has 8 positions"}},
 		{name: "server-without-tokens", sections: map[string]string{"model": "", "sampling": `{server: {type: openai, urls: ["{{nobody}}"], model: m}}`},
 			refused: []string{"sampling.server.type: a server of type openai says no token ids"}},
 	}
