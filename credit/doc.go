@@ -5,6 +5,7 @@
 // Credit flows in small stages, each a named choice of the spec, all of them one
 // [Plan]:
 //
+//	log-probabilities    ── [KL], if asked for ────────▶ what tokens lose for leaving the reference
 //	named rewards        ── weights, [Normalization] ──▶ an advantage per trajectory
 //	that, calls' rewards ── [Assignment] ──────────────▶ an advantage per call
 //	that, a critic       ── [Spread] ──────────────────▶ an advantage per trained token
@@ -19,10 +20,11 @@
 //
 // A loss is a pure function from per-token log-probabilities, advantages and
 // weights to a value and its derivative by each log-probability. Weights carry
-// the aggregation: they are made from denominators counted over the whole batch
-// before any mask or rejection, so a batch gives the same gradient however it is
-// cut up. An [Objective] is a loss put together from a [Surrogate], a [Correction],
-// a [KL] and a bonus for entropy, each equal to its formula to 1e-9.
+// the aggregation: they are made from denominators counted over the whole batch, or
+// the minibatch of an update, before any mask or rejection, so either gives the same
+// gradient however it is cut into micro-batches. An [Objective] is a loss put
+// together from a [Surrogate], a [Correction], a [KL] and a bonus for entropy, each
+// equal to its formula to 1e-9.
 //
 // What papers define for a sequence, or a response (the ratio of GSPO, the weights
 // and rejections that are about more than one token), is here about a call: one

@@ -60,6 +60,9 @@ func newBench(t *testing.T, c spec.Credit, groups int, values bool) *bench {
 	if values {
 		in.Values = b.values(4 * groups)
 	}
+	if c.KLInReward != nil {
+		in.Reference = b.values(4 * groups)
+	}
 	if c.Assignment == spec.AssignmentJudge {
 		scores, err := json.Marshal(record.Judgments{Scores: slices.Repeat([][]float64{{10, 0}, {0, 10}}, 2*groups)})
 		require.NoError(t, err)
@@ -188,6 +191,16 @@ func TestAJudgesScoresAreTheRunsOwn(t *testing.T) {
 	require.Less(t, r.Difference, 1e-6)
 	require.Less(t, *r.Settings[1].ByCall.Correlation, 0.9)
 	require.InDelta(t, 1, *r.Settings[2].ByCall.Correlation, 1e-12)
+}
+
+func TestTheKLInRewardsIsTheRunsOwn(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, spec.Credit{Mean: "none", Std: "none", KLInReward: &spec.KL{Weight: 0.25}}, 2, false)
+	r, _ := b.compare("dr_grpo")
+	require.Less(t, r.Difference, 1e-6)
+	// Every attempt has 2·(−0.5 − 0.125) + 2·(−1 − 0.375) = −4 to pay for.
+	require.InDelta(t, 0.5+0.25*4, r.Settings[0].ByCall.Mean, 1e-9)
+	require.InDelta(t, 0, r.Settings[1].ByCall.Mean, 1e-9)
 }
 
 func TestWhatCannotBeEstimatedIsSaid(t *testing.T) {
