@@ -2,11 +2,18 @@ package activities
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 
 	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/tasks"
 )
+
+// largestBrief is the most of a task, in bytes of JSON, that goes to an agent through
+// Temporal, which takes 2 MiB with all that is around it.
+const largestBrief = 1 << 20
 
 // lendFor is how long an attempt may take beyond the agent's own limit before its
 // session at the forwarder is given up: most of it waiting for a worker.
@@ -47,6 +54,7 @@ func (r *Runner) BeginAttempt(ctx context.Context, in RunAgentInput) (_ BeginAtt
 	}
 	if ended {
 		out, err := r.outcome(ctx, address)
+		out.Title = titleOf(task, address)
 		return BeginAttemptResult{Ended: &out}, err
 	}
 	session, err := r.Forwarder.Lend(address, key, limitsOf(v.spec).Time+lendFor)
@@ -55,4 +63,22 @@ func (r *Runner) BeginAttempt(ctx context.Context, in RunAgentInput) (_ BeginAtt
 	}
 	job := agent.Job{Address: address, Task: agentTask(task), BaseURL: session.BaseURL(), Key: key}
 	return BeginAttemptResult{Attempt: address.Attempt, Brief: job.Brief()}, nil
+}
+
+// checkBriefs reports a task that an agent which is a workflow or an activity could not
+// be given.
+func checkBriefs(a spec.Agent, list []tasks.Task) error {
+	if a.Temporal == nil {
+		return nil
+	}
+	for _, t := range list {
+		data, err := json.Marshal(agentTask(t))
+		if err != nil {
+			return fmt.Errorf("task %s: %w", t.ID, err)
+		}
+		if len(data) > largestBrief {
+			return fmt.Errorf("task %s has %d bytes: agent.temporal takes at most %d through Temporal; give the agent a path or an address in its place", t.ID, len(data), largestBrief)
+		}
+	}
+	return nil
 }

@@ -11,7 +11,6 @@ import (
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/fulgurite/fulgurite/dialog"
-	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks"
@@ -179,6 +178,9 @@ func (c *Coordinator) snapshot(ctx context.Context, s spec.Spec) (map[trace.Kind
 		if err == nil {
 			err = tasks.CheckAnswers(s.Grader, list)
 		}
+		if err == nil {
+			err = checkBriefs(s.Agent, list)
+		}
 		if err != nil {
 			faults = append(faults, fmt.Errorf("tasks.%s: %w", kind, err))
 		}
@@ -203,7 +205,7 @@ func (c *Coordinator) snapshot(ctx context.Context, s spec.Spec) (map[trace.Kind
 }
 
 // PublishVersion makes a version ready to be sampled.
-func (c *Coordinator) PublishVersion(ctx context.Context, v model.VersionID) error {
+func (c *Coordinator) PublishVersion(ctx context.Context, v PublishVersionInput) error {
 	if err := c.Publisher.Publish(ctx, v); err != nil {
 		return fmt.Errorf("publish %s: %w", v, err)
 	}

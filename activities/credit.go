@@ -88,7 +88,7 @@ func (c *Coordinator) samples(ctx context.Context, s spec.Spec, in AssignCreditI
 			return nil, invalid(fmt.Errorf("%w: task %d has %d attempts and %d rewards", ErrGroup, g.Task, len(g.Attempts), len(g.Rewards)))
 		}
 	}
-	trajectories, err := c.Attempts.Trajectories(ctx, addresses(in))
+	trajectories, err := c.Attempts.Trajectories(ctx, addresses(in.Run, in.Step, in.Groups))
 	if err != nil {
 		return nil, fmt.Errorf("read its trajectories: %w", err)
 	}
@@ -164,12 +164,12 @@ func (c *Coordinator) judged(ctx context.Context, groups [][]advantage.Sample, d
 }
 
 // addresses lists the attempts that count, in order of task and sample.
-func addresses(in AssignCreditInput) []trace.Address {
+func addresses(run string, step int, groups []Group) []trace.Address {
 	var out []trace.Address
-	for _, g := range in.Groups {
+	for _, g := range groups {
 		for sample, attempt := range g.Attempts {
 			out = append(out, trace.Address{
-				RolloutID: trace.RolloutID{Run: in.Run, Kind: cmp.Or(g.Kind, trace.Train), Step: in.Step, Task: g.Task, Sample: sample},
+				RolloutID: trace.RolloutID{Run: run, Kind: cmp.Or(g.Kind, trace.Train), Step: step, Task: g.Task, Sample: sample},
 				Attempt:   attempt,
 			})
 		}

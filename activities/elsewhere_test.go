@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -89,6 +90,33 @@ func TestNoAttemptBeginsWhileNobodyWorksOnItsQueue(t *testing.T) {
 	requireRetryable(t, err, `no worker polls the task queue "theirs"`)
 	_, err = w.store.CurrentAttempt(t.Context(), rollout(0, 0).Rollout)
 	require.ErrorIs(t, err, trace.ErrNotFound)
+}
+
+func TestATaskTooLargeForTemporalIsRefusedBeforeTheRunBegins(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.write("tasks.jsonl", `{"id":"a","input":"`+strings.Repeat("x", 1<<20)+`","answer":"42"}`+"\n"+`{"id":"b","input":"2-5","answer":"-3"}`+"\n")
+	_, err := do[activities.PrepareRunResult](t, w.coordinator.PrepareRun, w.request(w.elsewhere()))
+	requireFinal(t, err, "tasks.train: task a has 1048", "agent.temporal takes at most 1048576")
+	_, err = do[activities.PrepareRunResult](t, w.coordinator.PrepareRun, w.request(w.spec()))
+	require.NoError(t, err, "other agents are given theirs by a worker")
+}
+
+func TestTemporalIsShownTheBeginningOfATask(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.write("tasks.jsonl", `{"id":"a","input":"two\u001b[31m `+"`lines`"+`\n\n and `+strings.Repeat("é", 200)+`","answer":"42"}`+"\n"+`{"id":"b","input":"2-5","answer":"-3"}`+"\n")
+	w.prepare(w.spec())
+	runner := w.runner("", answers("42"))
+	for range 2 { // the second time it is on record
+		first, err := do[activities.RunAgentResult](t, runner.RunAgent, rollout(0, 0))
+		require.NoError(t, err)
+		require.Regexp(t, `^a: two\[31m lines and é+…$`, first.Title)
+		require.LessOrEqual(t, len(first.Title), 123)
+	}
+	second, err := do[activities.RunAgentResult](t, runner.RunAgent, rollout(0, 1))
+	require.NoError(t, err)
+	require.Empty(t, second.Title, "once for a group is enough")
 }
 
 // Who cancels an agent speaks about its task, and says so however often it is asked.

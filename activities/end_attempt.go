@@ -7,6 +7,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/agent"
 	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/tasks"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -66,7 +67,7 @@ func (r *Runner) EndAttempt(ctx context.Context, in EndAttemptInput) (_ EndAttem
 		return r.cancelled(ctx, in, before)
 	}
 	if before.Outcome != trace.Running { // a worker was too late to tell Temporal
-		return r.ended(ctx, before)
+		return r.ended(ctx, before, task)
 	}
 	a := trace.Attempt{Address: in.Address, TaskID: task.ID}
 	result, fault := r.assess(ctx, in, v.spec.Grader)
@@ -89,7 +90,7 @@ func (r *Runner) EndAttempt(ctx context.Context, in EndAttemptInput) (_ EndAttem
 	case err != nil:
 		return EndAttemptResult{}, fmt.Errorf("seal attempt %s: %w", in.Address, err)
 	}
-	return r.ended(ctx, a)
+	return r.ended(ctx, a, task)
 }
 
 // cancelled ends an attempt whose agent somebody cancelled: that person spoke about the
@@ -106,11 +107,12 @@ func (r *Runner) cancelled(ctx context.Context, in EndAttemptInput, a trace.Atte
 }
 
 // ended is what an attempt came to that is sealed.
-func (r *Runner) ended(ctx context.Context, a trace.Attempt) (EndAttemptResult, error) {
+func (r *Runner) ended(ctx context.Context, a trace.Attempt, task tasks.Task) (EndAttemptResult, error) {
 	if a.Outcome == trace.InfraFault {
 		return EndAttemptResult{Fault: brief(a.Error)}, nil
 	}
 	out, err := r.outcome(ctx, a.Address)
+	out.Title = titleOf(task, a.Address)
 	return EndAttemptResult{RunAgentResult: out}, err
 }
 

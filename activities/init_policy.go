@@ -15,7 +15,7 @@ import (
 // the spec says so. A warm start that was cut off goes on from its last saved
 // update, with the same result to the bit. Where the spec has a critic, its version
 // 0 is made too.
-func (t *Trainer) InitPolicy(ctx context.Context, in InitPolicyInput) (_ VersionResult, err error) {
+func (t *Trainer) InitPolicy(ctx context.Context, in InitPolicyInput) (_ InitPolicyResult, err error) {
 	defer settle(&err)
 	l := lineage{id: model.VersionID{Run: in.Run, Policy: in.Policy}, parent: -1}
 	v, err := t.once(ctx, l, func(ctx context.Context, run training) (VersionResult, error) {

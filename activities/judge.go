@@ -76,7 +76,7 @@ func (c *Coordinator) evidence(ctx context.Context, in JudgeCallsInput) ([]judge
 	if err != nil {
 		return nil, v.spec, err
 	}
-	of := addresses(AssignCreditInput{Run: in.Run, Policy: in.Policy, Step: in.Step, Groups: in.Groups})
+	of := addresses(in.Run, in.Step, in.Groups)
 	trajectories, err := c.Attempts.Trajectories(ctx, of)
 	if err != nil {
 		return nil, v.spec, fmt.Errorf("read its trajectories: %w", err)

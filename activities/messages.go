@@ -45,6 +45,16 @@ type VersionResult struct {
 	Metrics map[string]float64 `json:"metrics,omitempty"`
 }
 
+// What the activities that make a version return.
+type (
+	InitPolicyResult  = VersionResult
+	TrainStepResult   = VersionResult
+	TrainCriticResult = VersionResult
+)
+
+// PublishVersionInput names the version to make ready.
+type PublishVersionInput = model.VersionID
+
 // RunAgentInput asks for one attempt at a rollout.
 type RunAgentInput struct {
 	Rollout trace.RolloutID `json:"rollout"`
@@ -65,6 +75,8 @@ type RunAgentResult struct {
 	// TaskFault says that and why the attempt failed for the task's own reasons
 	// and not for the policy's.
 	TaskFault string `json:"task_fault,omitempty"`
+	// Title is the beginning of the task, for people; of the first sample only.
+	Title string `json:"title,omitempty"`
 }
 
 // GradeRolloutInput asks the spec's grader command for the reward of an attempt.
@@ -251,8 +263,8 @@ type RecordDecisionResult struct {
 	Standing int `json:"standing,omitempty"`
 }
 
-// QuarantineTaskInput puts on record that a task can't be trained on.
-type QuarantineTaskInput struct {
+// RecordQuarantineInput puts on record that a task can't be trained on.
+type RecordQuarantineInput struct {
 	Run     string `json:"run"`
 	Policy  string `json:"policy"`
 	Step    int    `json:"step"`

@@ -191,7 +191,7 @@ func (c *Coordinator) RecordDecision(ctx context.Context, in RecordDecisionInput
 
 // RecordQuarantine puts on record that a task can't be trained on. Why it was found
 // so for the first time stays on record.
-func (c *Coordinator) RecordQuarantine(ctx context.Context, in QuarantineTaskInput) (err error) {
+func (c *Coordinator) RecordQuarantine(ctx context.Context, in RecordQuarantineInput) (err error) {
 	defer settle(&err)
 	kind := trace.Train
 	if in.Reserve {

@@ -318,7 +318,7 @@ func TestQuarantinedTasksAreOnRecordOnce(t *testing.T) {
 	w := judged(t, nil)
 	f := w.coordinator.RecordQuarantine
 	put := func(reserve bool, reason string) error {
-		_, err := environment(f, nil).ExecuteActivity(f, activities.QuarantineTaskInput{
+		_, err := environment(f, nil).ExecuteActivity(f, activities.RecordQuarantineInput{
 			Run: "demo", Policy: model.DefaultPolicy, Step: 2, Task: 7, Index: 1, Reserve: reserve, Reason: reason,
 		})
 		return err

@@ -8,8 +8,10 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"time"
+	"unicode"
 
 	"github.com/fulgurite/fulgurite/agent"
 	"github.com/fulgurite/fulgurite/spec"
@@ -104,6 +106,7 @@ func (r *Runner) setOut(ctx context.Context, in RunAgentInput) (outset, error) {
 	o := outset{volume: v, task: task, launcher: launcher, address: address, key: key}
 	if ended {
 		out, err := r.outcome(ctx, address)
+		out.Title = titleOf(task, address)
 		o.ended = &out
 		return o, err
 	}
@@ -126,7 +129,34 @@ func (r *Runner) conclude(ctx context.Context, o outset, result agent.Result, er
 	if err := r.Attempts.SealAttempt(ctx, a); err != nil {
 		return RunAgentResult{}, fmt.Errorf("seal attempt %s: %w", o.address, err)
 	}
-	return r.outcome(ctx, o.address)
+	out, err := r.outcome(ctx, o.address)
+	out.Title = titleOf(o.task, o.address)
+	return out, err
+}
+
+// titleBytes is the most of a task that Temporal is shown.
+const titleBytes = 120
+
+// titleOf is the beginning of a task in printable characters, for the first sample of
+// a group: Temporal shows it beside the group's workflow.
+func titleOf(t tasks.Task, address trace.Address) string {
+	if address.Sample > 0 {
+		return ""
+	}
+	plain := strings.Map(func(r rune) rune {
+		switch {
+		case unicode.IsSpace(r):
+			return ' '
+		case r == '`' || !unicode.IsPrint(r):
+			return -1
+		}
+		return r
+	}, fmt.Sprintf("%.40s: %.1000s", t.ID, t.Input))
+	title := strings.Join(strings.Fields(plain), " ")
+	if len(title) > titleBytes {
+		title = strings.ToValidUTF8(title[:titleBytes], "") + "…"
+	}
+	return title
 }
 
 // giveUp seals an attempt that is a fault, and returns that fault for Temporal to try

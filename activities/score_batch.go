@@ -34,7 +34,7 @@ func (t *Trainer) scoreBatch(ctx context.Context, in ScoreBatchInput, id model.V
 	if err != nil {
 		return nil, err
 	}
-	trajectories, err := t.Attempts.Trajectories(ctx, addresses(AssignCreditInput{Run: in.Run, Step: in.Step, Groups: in.Groups}))
+	trajectories, err := t.Attempts.Trajectories(ctx, addresses(in.Run, in.Step, in.Groups))
 	if err != nil {
 		return nil, fmt.Errorf("read the trajectories: %w", err)
 	}

@@ -14,7 +14,7 @@ import (
 // TrainCritic makes version Step of the critic from its version Step−1 and the
 // returns in the step's batch. Like TrainStep it returns a version that stands
 // already, and goes on where a step was cut off, with the same result to the bit.
-func (t *Trainer) TrainCritic(ctx context.Context, in TrainCriticInput) (_ VersionResult, err error) {
+func (t *Trainer) TrainCritic(ctx context.Context, in TrainCriticInput) (_ TrainCriticResult, err error) {
 	defer settle(&err)
 	l := lineage{model.VersionID{Run: in.Run, Policy: model.CriticPolicy, Number: in.Step}, in.Step - 1, in.Batch}
 	return t.once(ctx, l, func(ctx context.Context, run training) (VersionResult, error) {

@@ -16,7 +16,7 @@ import (
 // optimizer updates as the spec has passes and minibatches, one by default. A
 // version that stands already is returned as it is. A step that was cut off goes
 // on from its last saved update, with the same result to the bit.
-func (t *Trainer) TrainStep(ctx context.Context, in TrainStepInput) (_ VersionResult, err error) {
+func (t *Trainer) TrainStep(ctx context.Context, in TrainStepInput) (_ TrainStepResult, err error) {
 	defer settle(&err)
 	l := lineage{model.VersionID{Run: in.Run, Policy: in.Policy, Number: in.Step}, in.Step - 1, in.Batch}
 	return t.once(ctx, l, func(ctx context.Context, run training) (VersionResult, error) {

@@ -97,6 +97,29 @@ func shapes() []shape {
 			mustTrain(ctx, t, st, "activity", elsewhere(spec.Temporal{Activity: "their_agent"}))
 			return st, map[string]string{"rollout-their-workflow": "workflow/train-1/1", "rollout-their-activity": "activity/train-1/1"}
 		}},
+		{"terminated", func(ctx context.Context, t *testing.T) (*stack.Stack, map[string]string) {
+			st, _ := trainStopped(ctx, t, "terminated", terminate)
+			return st, map[string]string{"training-terminated": "terminated", "rollout-started-again": "terminated/train-1/1"}
+		}},
+		{"cancelled", func(ctx context.Context, t *testing.T) (*stack.Stack, map[string]string) {
+			st, _ := trainStopped(ctx, t, "cancelled", cancel)
+			return st, map[string]string{
+				"training-children-cancelled": "cancelled", "rollout-cancelled": "cancelled/train-1/1", "evaluation-cancelled": "cancelled/gate-2",
+			}
+		}},
+		{"large", func(ctx context.Context, t *testing.T) (*stack.Stack, map[string]string) {
+			st := startWith(ctx, t, t.TempDir(), agent.Registry{"calculator": calculate, "lazy": lazy})
+			mustTrain(ctx, t, st, "large", wide(2, 300))
+			return st, map[string]string{"rollout-large": "large/train-1/1"}
+		}},
+		{"failed-fast", func(ctx context.Context, t *testing.T) (*stack.Stack, map[string]string) {
+			st := start(ctx, t, t.TempDir())
+			s := tiny(spec.Agent{Func: "nobody"})
+			s.Training.TasksPerStep = 16
+			_, err := train(ctx, st, "failed-fast", s)
+			require.Error(t, err)
+			return st, map[string]string{"training-failed-fast": "failed-fast", "rollout-failed-fast": "failed-fast/train-1/0"}
+		}},
 		{"approval", tellApproval},
 		{"steered", tellSteered},
 		{"killed", tellKilled},

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/sdk/v1"
 
 	"github.com/fulgurite/fulgurite/agent"
 	"github.com/fulgurite/fulgurite/internal/stack"
@@ -53,23 +54,29 @@ func stopped() (rollouts []trace.RolloutID, children []string) {
 	}, []string{"/test-0", "/train-1/1", "/gate-2"}
 }
 
+func terminate(ctx context.Context, st *stack.Stack, id string) error {
+	return st.Client.TerminateWorkflow(ctx, id, "", "pressed the button")
+}
+
+func cancel(ctx context.Context, st *stack.Stack, id string) error {
+	return st.Client.CancelWorkflow(ctx, id, "")
+}
+
 // trainStopped trains a run of two steps, and stops each of its held children in the
 // middle.
-func trainStopped(t *testing.T, stop func(ctx context.Context, st *stack.Stack, id string) error) (*stack.Stack, workflows.TrainingResult) {
+func trainStopped(ctx context.Context, t *testing.T, run string, stop func(ctx context.Context, st *stack.Stack, id string) error) (*stack.Stack, workflows.TrainingResult) {
 	t.Helper()
-	ctx := t.Context()
 	rollouts, children := stopped()
-	h := hold("stopped", rollouts...)
+	h := hold(run, rollouts...)
 	st := startWith(ctx, t, t.TempDir(), agent.Registry{"calculator": calculate, "holding": h.solve})
-	t.Cleanup(func() { require.NoError(t, st.Close()) })
 	s := small(2)
 	s.Agent.Func = "holding"
-	ended := inBackground(ctx, st, "stopped", s)
+	ended := inBackground(ctx, st, run, s)
 	for i, id := range rollouts {
-		id.Run = "stopped"
+		id.Run = run
 		select {
 		case <-h.held[id]:
-			require.NoError(t, stop(ctx, st, "stopped"+children[i]))
+			require.NoError(t, stop(ctx, st, run+children[i]))
 		case err := <-ended:
 			require.NoError(t, err)
 			require.Fail(t, "the run ended without it", "%s", id)
@@ -77,7 +84,7 @@ func trainStopped(t *testing.T, stop func(ctx context.Context, st *stack.Stack, 
 	}
 	require.NoError(t, <-ended)
 	var result workflows.TrainingResult
-	require.NoError(t, st.Client.GetWorkflow(ctx, "stopped", "").Get(ctx, &result))
+	require.NoError(t, st.Client.GetWorkflow(ctx, run, "").Get(ctx, &result))
 	return st, result
 }
 
@@ -88,9 +95,8 @@ func TestChildrenThatWereTerminatedAreStartedAgainAndTheWeightsAreTheSame(t *tes
 	want := mustTrain(ctx, t, undisturbed, "undisturbed", small(2))
 	require.NoError(t, undisturbed.Close())
 
-	st, got := trainStopped(t, func(ctx context.Context, st *stack.Stack, id string) error {
-		return st.Client.TerminateWorkflow(ctx, id, "", "pressed the button")
-	})
+	st, got := trainStopped(ctx, t, "stopped", terminate)
+	defer func() { require.NoError(t, st.Close()) }()
 	require.Equal(t, want.Weights, got.Weights)
 	require.Equal(t, want.Promoted, got.Promoted)
 	require.Equal(t, want.Before, got.Before)
@@ -103,9 +109,8 @@ func TestChildrenThatWereTerminatedAreStartedAgainAndTheWeightsAreTheSame(t *tes
 func TestAPersonCancelsSingleTasksAndEvaluations(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	st, got := trainStopped(t, func(ctx context.Context, st *stack.Stack, id string) error {
-		return st.Client.CancelWorkflow(ctx, id, "")
-	})
+	st, got := trainStopped(ctx, t, "stopped", cancel)
+	defer func() { require.NoError(t, st.Close()) }()
 	require.Equal(t, 2, got.Steps)
 	require.Nil(t, got.Before, "its evaluation was cancelled")
 	excluded, err := st.Store.Quarantines(ctx, "stopped", "main")
@@ -146,6 +151,11 @@ func TestChildrenHaveASummaryAndNoSecrets(t *testing.T) {
 			require.NoError(t, err)
 			require.Contains(t, summary, says)
 		}
+		shown, err := st.Client.QueryWorkflow(ctx, run+"/train-1/1", "", "__temporal_workflow_metadata")
+		require.NoError(t, err)
+		var about sdk.WorkflowMetadata
+		require.NoError(t, shown.Get(&about))
+		require.Regexp(t, "^Task `.+: .+`$", about.CurrentDetails)
 		for _, id := range []string{run, run + "/train-1/1", run + "/test-0"} {
 			for _, e := range eventsOf(ctx, t, st.Client, id) {
 				prepares := e.GetActivityTaskScheduledEventAttributes().GetActivityType().GetName() == "PrepareRun"

@@ -69,7 +69,7 @@ func TestAChildThatIsTerminatedEachTimeIsGivenUp(t *testing.T) {
 	require.Equal(t, 12, *started)
 	require.Greater(t, env.Now().Sub(began), 15*time.Minute, "it is not done in haste")
 	bad, _ := tasks.At(testSpec().Seed, 50, 1)
-	require.Equal(t, []activities.QuarantineTaskInput{{
+	require.Equal(t, []activities.RecordQuarantineInput{{
 		Run: "run", Policy: "main", Step: 1, Task: 1, Index: bad, Reason: "run/train-1/1 was terminated in Temporal, as each of 11 times before",
 	}}, w.excluded)
 }

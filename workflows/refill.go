@@ -117,7 +117,7 @@ func (t *trainingRun) quarantine(ctx workflow.Context, w *wave, e errand) error 
 	q := Quarantine{Index: e.index, Step: w.step, Reason: w.results[e.place].Quarantine}
 	w.quarantined = append(w.quarantined, q)
 	var c *activities.Coordinator
-	return workflow.ExecuteActivity(coordination(ctx, fmt.Sprintf("task %d of step %d", e.task, w.step)), c.RecordQuarantine, activities.QuarantineTaskInput{
+	return workflow.ExecuteActivity(coordination(ctx, fmt.Sprintf("task %d of step %d", e.task, w.step)), c.RecordQuarantine, activities.RecordQuarantineInput{
 		Run: t.Run, Policy: model.DefaultPolicy, Step: w.step, Task: e.task, Index: e.index, Reserve: e.kind == trace.Reserve, Reason: q.Reason,
 	}).Get(ctx, nil)
 }

@@ -57,6 +57,9 @@ func RolloutWorkflow(ctx workflow.Context, in RolloutInput) (RolloutResult, erro
 			return err
 		}
 		results[i] = r
+		if r.Title != "" {
+			workflow.SetCurrentDetails(ctx, fmt.Sprintf("Task `%s`", r.Title))
+		}
 		out.Group.Attempts[i] = r.Attempt
 		if r.Reward != nil {
 			out.Group.Rewards[i] = *r.Reward

@@ -146,7 +146,7 @@ func (t *trainingRun) start(ctx workflow.Context) error {
 func (t *trainingRun) initPolicy(ctx workflow.Context) error {
 	t.enter(ctx, PhaseWarmStart, "version 0")
 	var trainer *activities.Trainer
-	var v activities.VersionResult
+	var v activities.InitPolicyResult
 	err := workflow.ExecuteActivity(training(ctx, "make version 0"), trainer.InitPolicy, activities.InitPolicyInput{
 		Run: t.Run, Policy: model.DefaultPolicy,
 	}).Get(ctx, &v)
@@ -159,7 +159,7 @@ func (t *trainingRun) initPolicy(ctx workflow.Context) error {
 
 func (t *trainingRun) publish(ctx workflow.Context, v int) error {
 	var c *activities.Coordinator
-	return workflow.ExecuteActivity(coordination(ctx, fmt.Sprintf("version %d", v)), c.PublishVersion, model.VersionID{
+	return workflow.ExecuteActivity(coordination(ctx, fmt.Sprintf("version %d", v)), c.PublishVersion, activities.PublishVersionInput{
 		Run: t.Run, Policy: model.DefaultPolicy, Number: v,
 	}).Get(ctx, nil)
 }

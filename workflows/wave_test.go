@@ -121,8 +121,8 @@ func TestAQuarantinedGroupIsReplacedFromTheReserve(t *testing.T) {
 			{Task: 2, Attempts: []int{1, 1}, Rewards: []float64{0.5, 0.5}},
 		}, first.Groups)
 		require.Equal(t, 3, w.batches[1].Groups[0].Task, "the normal stream does not shift")
-		require.Equal(t, activities.QuarantineTaskInput{Run: "run", Policy: "main", Step: 1, Task: 1, Index: bad, Reason: "no input"}, w.excluded[0])
-		require.Equal(t, activities.QuarantineTaskInput{Run: "run", Policy: "main", Step: 1, Task: 0, Index: worse, Reserve: true, Reason: "no input either"}, w.excluded[1])
+		require.Equal(t, activities.RecordQuarantineInput{Run: "run", Policy: "main", Step: 1, Task: 1, Index: bad, Reason: "no input"}, w.excluded[0])
+		require.Equal(t, activities.RecordQuarantineInput{Run: "run", Policy: "main", Step: 1, Task: 0, Index: worse, Reserve: true, Reason: "no input either"}, w.excluded[1])
 	}
 }
 

@@ -46,7 +46,7 @@ type world struct {
 	pointer  int
 	means    map[int]float64 // of versions on the gate split
 	decided  []activities.RecordDecisionInput
-	excluded []activities.QuarantineTaskInput
+	excluded []activities.RecordQuarantineInput
 	// trainStep, if not nil, is called before each update.
 	trainStep func(activities.TrainStepInput)
 	// recordStep, if not nil, is called when a step is put on record.
@@ -118,7 +118,7 @@ func (w *world) small(s spec.Spec, train int) *testsuite.TestWorkflowEnvironment
 		w.note(func() { w.decided = append(w.decided, in) })
 		return activities.RecordDecisionResult{}, nil
 	})
-	env.OnActivity(c.RecordQuarantine, mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.QuarantineTaskInput) error {
+	env.OnActivity(c.RecordQuarantine, mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.RecordQuarantineInput) error {
 		w.note(func() { w.excluded = append(w.excluded, in) })
 		return nil
 	})
