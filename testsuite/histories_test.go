@@ -10,7 +10,9 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -96,6 +98,28 @@ func shapes() []shape {
 			mustTrain(ctx, t, st, "workflow", elsewhere(spec.Temporal{Workflow: "TheirAgent"}))
 			mustTrain(ctx, t, st, "activity", elsewhere(spec.Temporal{Activity: "their_agent"}))
 			return st, map[string]string{"rollout-their-workflow": "workflow/train-1/1", "rollout-their-activity": "activity/train-1/1"}
+		}},
+		{"reset", func(ctx context.Context, t *testing.T) (*stack.Stack, map[string]string) {
+			st := start(ctx, t, t.TempDir())
+			mustTrain(ctx, t, st, "reset", deciding(1, 2))
+			ids, kinds := points(eventsOf(ctx, t, st.Client, "reset"))
+			at := ids[slices.IndexFunc(ids, func(id int64) bool { return kinds[id] == "DecidePromotion" })]
+			run, err := reset(ctx, st.Client, "reset", firstExecution(ctx, t, st.Client, "reset"), at)
+			require.NoError(t, err)
+			require.NoError(t, st.Client.GetWorkflow(ctx, "reset", run).Get(ctx, nil))
+			return st, map[string]string{"training-reset": "reset"}
+		}},
+		{"retried", func(ctx context.Context, t *testing.T) (*stack.Stack, map[string]string) {
+			var mended atomic.Bool
+			st := startWith(ctx, t, t.TempDir(), agent.Registry{"failing": failing(2, &mended)})
+			s := deciding(1, 2)
+			s.Agent.Func = "failing"
+			_, err := train(ctx, st, "retried", s)
+			require.Error(t, err)
+			mended.Store(true)
+			_, err = retry(ctx, st, "retried")
+			require.NoError(t, err)
+			return st, map[string]string{"training-abandoned": "retried " + firstExecution(ctx, t, st.Client, "retried"), "training-retried": "retried"}
 		}},
 		{"approval", tellApproval},
 		{"steered", tellSteered},
