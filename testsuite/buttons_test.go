@@ -2,9 +2,9 @@ package testsuite_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
-	"strings"
 	"testing"
 	"time"
 
@@ -15,6 +15,7 @@ import (
 	"github.com/fulgurite/fulgurite/internal/runstate"
 	"github.com/fulgurite/fulgurite/internal/stack"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
@@ -63,7 +64,7 @@ func TestTemporalsButtonsWorkOrAreRefused(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { require.NoError(t, st.Close()) }()
 	temporal := temporalCLI(t, st)
-	s := deciding(0, 2)
+	s := patient(deciding(0, 2))
 	want := mustTrain(ctx, t, st, "undisturbed", s)
 	ends := func(name string) {
 		t.Helper()
@@ -72,26 +73,17 @@ func TestTemporalsButtonsWorkOrAreRefused(t *testing.T) {
 		require.Equal(t, want.Weights, got.Weights, name)
 		requireWhole(ctx, t, st, name)
 	}
-	for _, name := range runs {
+	begin := func(name string) trace.RolloutID {
 		s.Agent.Func = name
 		_ = inBackground(ctx, st, name, s)
-		<-gates[name].reached
+		return <-gates[name].reached
 	}
 
 	// Activities, signals and updates.
-	var child, activity string
-	require.Eventually(t, func() bool {
-		d, err := st.Client.DescribeWorkflowExecution(ctx, "pausing", "")
-		require.NoError(t, err)
-		for _, p := range d.PendingChildren {
-			c, err := st.Client.DescribeWorkflowExecution(ctx, p.WorkflowId, "")
-			require.NoError(t, err)
-			if len(c.PendingActivities) > 0 {
-				child, activity = p.WorkflowId, c.PendingActivities[0].ActivityId
-			}
-		}
-		return activity != ""
-	}, time.Minute, 20*time.Millisecond)
+	child := fmt.Sprintf("pausing/train-2/%d", begin("pausing").Task)
+	d, err := st.Client.DescribeWorkflowExecution(ctx, child, "")
+	require.NoError(t, err)
+	activity := d.PendingActivities[0].ActivityId
 	for _, verb := range []string{"pause", "unpause", "reset"} {
 		out, err := temporal("activity", verb, "--workflow-id", child, "--activity-id", activity)
 		require.NoError(t, err, out)
@@ -107,6 +99,7 @@ func TestTemporalsButtonsWorkOrAreRefused(t *testing.T) {
 	ends("pausing")
 
 	// Reset, of a run that was terminated and of one that has completed.
+	begin("resetting")
 	out, err = temporal("workflow", "terminate", "--workflow-id", "resetting", "--reason", "a test")
 	require.NoError(t, err, out)
 	require.Contains(t, is(ctx, t, st, "resetting", record.Terminated).Failure().Error, ": a test")
@@ -119,6 +112,7 @@ func TestTemporalsButtonsWorkOrAreRefused(t *testing.T) {
 	}
 
 	// Cancel, batches, deletion.
+	begin("cancelling")
 	out, err = temporal("workflow", "cancel", "--workflow-id", "cancelling")
 	require.NoError(t, err, out)
 	is(ctx, t, st, "cancelling", record.Cancelled)
@@ -126,13 +120,12 @@ func TestTemporalsButtonsWorkOrAreRefused(t *testing.T) {
 	_, err = retry(ctx, st, "cancelling")
 	require.NoError(t, err)
 	ends("cancelling")
+	begin("batching")
 	out, err = temporal("workflow", "terminate", "--query", "WorkflowId = 'batching'", "--reason", "all of them", "--yes")
 	require.NoError(t, err, out)
 	require.Contains(t, is(ctx, t, st, "batching", record.Terminated).Failure().Error, ": all of them")
-	out, err = temporal("workflow", "delete", "--workflow-id", "deleting", "--yes")
-	if err != nil && strings.Contains(out, "unknown flag") {
-		out, err = temporal("workflow", "delete", "--workflow-id", "deleting")
-	}
+	begin("deleting")
+	out, err = temporal("workflow", "delete", "--workflow-id", "deleting")
 	require.NoError(t, err, out)
 	is(ctx, t, st, "deleting", record.Deleted)
 	out, err = temporal("workflow", "delete", "--workflow-id", "undisturbed")
