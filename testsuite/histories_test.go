@@ -10,7 +10,9 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -119,6 +121,28 @@ func shapes() []shape {
 			_, err := train(ctx, st, "failed-fast", s)
 			require.Error(t, err)
 			return st, map[string]string{"training-failed-fast": "failed-fast", "rollout-failed-fast": "failed-fast/train-1/0"}
+		}},
+		{"reset", func(ctx context.Context, t *testing.T) (*stack.Stack, map[string]string) {
+			st := start(ctx, t, t.TempDir())
+			mustTrain(ctx, t, st, "reset", deciding(1, 2))
+			ids, kinds := points(eventsOf(ctx, t, st.Client, "reset"))
+			at := ids[slices.IndexFunc(ids, func(id int64) bool { return kinds[id] == "DecidePromotion" })]
+			run, err := reset(ctx, st.Client, "reset", firstExecution(ctx, t, st.Client, "reset"), at)
+			require.NoError(t, err)
+			require.NoError(t, st.Client.GetWorkflow(ctx, "reset", run).Get(ctx, nil))
+			return st, map[string]string{"training-reset": "reset"}
+		}},
+		{"retried", func(ctx context.Context, t *testing.T) (*stack.Stack, map[string]string) {
+			var mended atomic.Bool
+			st := startWith(ctx, t, t.TempDir(), agent.Registry{"failing": failing(2, &mended)})
+			s := deciding(1, 2)
+			s.Agent.Func = "failing"
+			_, err := train(ctx, st, "retried", s)
+			require.Error(t, err)
+			mended.Store(true)
+			_, err = retry(ctx, st, "retried")
+			require.NoError(t, err)
+			return st, map[string]string{"training-abandoned": "retried " + firstExecution(ctx, t, st.Client, "retried"), "training-retried": "retried"}
 		}},
 		{"approval", tellApproval},
 		{"steered", tellSteered},

@@ -124,17 +124,17 @@ func requireWhole(ctx context.Context, t *testing.T, st *stack.Stack, name strin
 // gated is an agent that waits, once a step's rollouts have begun, until it may go on.
 type gated struct {
 	step    int
-	reached chan struct{}
+	reached chan trace.RolloutID
 	open    chan struct{}
 }
 
 func newGated(step int) *gated {
-	return &gated{step: step, reached: make(chan struct{}, 1000), open: make(chan struct{})}
+	return &gated{step: step, reached: make(chan trace.RolloutID, 1000), open: make(chan struct{})}
 }
 
 func (g *gated) solve(ctx context.Context, task agent.Task, env agent.Env) (string, error) {
 	if env.Rollout.Kind == trace.Train && env.Rollout.Step == g.step {
-		g.reached <- struct{}{}
+		g.reached <- env.Rollout
 		select {
 		case <-g.open:
 		case <-ctx.Done():
@@ -142,6 +142,12 @@ func (g *gated) solve(ctx context.Context, task agent.Task, env agent.Env) (stri
 		}
 	}
 	return calculate(ctx, task, env)
+}
+
+// patient lets agents wait at a gate for as long as a busy machine takes.
+func patient(s spec.Spec) spec.Spec {
+	s.Agent.Limits.Seconds, s.Agent.Limits.IdleSeconds = 600, 600
+	return s
 }
 
 func TestARunResetWhileItRunsEndsInTheSameWeights(t *testing.T) {
@@ -154,19 +160,19 @@ func TestARunResetWhileItRunsEndsInTheSameWeights(t *testing.T) {
 	}
 	st := startWith(ctx, t, t.TempDir(), agents)
 	defer func() { require.NoError(t, st.Close()) }()
-	s := deciding(1, 2)
+	s := patient(deciding(1, 2))
 	want := mustTrain(ctx, t, st, "undisturbed", s)
 	for kind, g := range gates {
 		s.Agent.Func = kind
 		name := "reset-" + kind
 		_ = inBackground(ctx, st, name, s)
-		<-g.reached
+		reached := <-g.reached
 		ids, _ := points(eventsOf(ctx, t, st.Client, name))
 		at := ids[0]
 		if kind == "last" {
 			at = ids[len(ids)-1]
 			// A child by itself, too: it stays its parent's child.
-			_, err := reset(ctx, st.Client, fmt.Sprintf("%s/train-2/%d", name, s.Training.TasksPerStep), "", 4)
+			_, err := reset(ctx, st.Client, fmt.Sprintf("%s/train-2/%d", name, reached.Task), "", 4)
 			require.NoError(t, err)
 		}
 		run, err := reset(ctx, st.Client, name, firstExecution(ctx, t, st.Client, name), at)

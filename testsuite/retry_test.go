@@ -118,7 +118,7 @@ func TestATerminatedRunIsClosedAndGoesOnWhenRetried(t *testing.T) {
 	})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, st.Close()) }()
-	s := deciding(1, 2)
+	s := patient(deciding(1, 2))
 	want := mustTrain(ctx, t, st, "undisturbed", s)
 	s.Agent.Func = "gated"
 	_ = inBackground(ctx, st, "run", s)

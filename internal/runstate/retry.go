@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"go.temporal.io/api/common/v1"
 	"go.temporal.io/api/enums/v1"
@@ -37,7 +38,7 @@ type Retrier struct {
 // history still, and what is on record is not done again. Whoever asks twice gets the
 // same execution. Reason is kept in Temporal.
 func (r Retrier) Retry(ctx context.Context, run record.Run, reason string) (execution string, err error) {
-	d, err := latest(ctx, r.Client, run)
+	d, err := closed(ctx, r.Client, run)
 	if err != nil {
 		return "", fmt.Errorf("ask Temporal about run %s: %w", run.Name, err)
 	}
@@ -78,6 +79,34 @@ func (r Retrier) Retry(ctx context.Context, run record.Run, reason string) (exec
 		err = nil // it has ended again already, or was never on record
 	}
 	return execution, err
+}
+
+// A workflow closes the record of its run a moment before it ends.
+const (
+	aMoment  = 100 * time.Millisecond
+	noMoment = 5 * time.Second
+)
+
+// closed is latest, of a run that is about to end once it has.
+func closed(ctx context.Context, c client.Client, run record.Run) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
+	limit := time.NewTimer(noMoment)
+	defer limit.Stop()
+	for {
+		d, err := latest(ctx, c, run)
+		if err != nil || d == nil || run.Status == record.Running || !underWay(d.WorkflowExecutionInfo.Status) || resetSince(d, run) {
+			return d, err
+		}
+		pause := time.NewTimer(aMoment)
+		select {
+		case <-ctx.Done():
+			pause.Stop()
+			return nil, ctx.Err()
+		case <-limit.C:
+			pause.Stop()
+			return d, nil
+		case <-pause.C:
+		}
+	}
 }
 
 func historyOf(ctx context.Context, c client.Client, d *workflowservice.DescribeWorkflowExecutionResponse) ([]*history.HistoryEvent, error) {

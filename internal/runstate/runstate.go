@@ -37,11 +37,16 @@ func Of(ctx context.Context, c client.Client, r record.Run) (record.Run, error) 
 	switch {
 	case r.Status == record.Running && !running:
 		return ended(ctx, c, r, d)
-	case r.Status != record.Running && running && d.GetWorkflowExtendedInfo().GetLastResetTime().AsTime().After(r.Finished):
+	case r.Status != record.Running && running && resetSince(d, r):
 		// One that is just about to end has closed its record, too.
 		r.Status, r.Result, r.Finished = record.Running, nil, time.Time{}
 	}
 	return r, nil
+}
+
+// resetSince reports whether an execution was made by a reset after a run had ended.
+func resetSince(d *workflowservice.DescribeWorkflowExecutionResponse, r record.Run) bool {
+	return d.GetWorkflowExtendedInfo().GetLastResetTime().AsTime().After(r.Finished)
 }
 
 // underWay reports whether a workflow has not ended. One that somebody paused in
