@@ -84,6 +84,10 @@ func (s *shared) status(ctx context.Context, t *terminal, name string, r recordF
 	if run.Status != record.Running {
 		return out, nil
 	}
+	var full bool
+	if out.Warning, full = s.scarcity(); full {
+		return out, nil // Temporal can't write either, and does not answer
+	}
 	temporal, err := s.dial(ctx, t)
 	if err != nil {
 		out.Warning = fmt.Sprintf("nothing runs it at the moment: %v", err)
