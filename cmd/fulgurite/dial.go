@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"strconv"
 	"time"
@@ -30,7 +31,7 @@ func (s *shared) dial(ctx context.Context, t *terminal) (client.Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read Temporal's client configuration: %w", err)
 	}
-	options.Logger = sdklog.NewStructuredLogger(slog.New(zapslog.NewHandler(s.logger(ctx, t.err).Core())))
+	options.Logger = sdklog.NewStructuredLogger(slog.New(zapslog.NewHandler(s.logger(ctx, t.err).Core(), zapslog.AddStacktraceAt(math.MaxInt))))
 	if options.HostPort == "" {
 		if options.HostPort, err = s.await(ctx, t); err != nil {
 			return nil, err
