@@ -26,7 +26,7 @@ type Coordinator struct {
 	Publisher Publisher
 	Cluster   Cluster
 	Codecs    Codecs
-	// Directory is what relative paths in a workflow's input are relative to.
+	// Directory is where commands run that a workflow's input gives no directory.
 	Directory string
 }
 
@@ -136,21 +136,35 @@ func (c *Coordinator) keepCodec(ctx context.Context, m spec.Model) (string, erro
 	return dialog.BundleName(encoded), nil
 }
 
-// readSpec reads a workflow's input. Paths in it that are not absolute are
-// relative to directory, since there is no spec file here.
+// readSpec reads a workflow's input, in which every path is absolute. Working
+// directories that are not given are directory.
 func readSpec(data []byte, directory string) (spec.Spec, error) {
 	s, err := spec.Parse(data, "workflow input.json")
 	var faults *spec.Faults
 	if errors.As(err, &faults) {
 		var rest spec.Spec
 		_ = json.Unmarshal(data, &rest) // what can't be read is among the faults
+		var relative *spec.Faults
+		if errors.As(rest.CheckAbsolute(), &relative) {
+			faults.List = append(faults.List, relative.List...)
+		}
 		faults.List = append(faults.List, missing(rest.Resolve(directory), faults.List)...)
 	}
 	if err != nil {
 		return s, err
 	}
-	s = s.WithDefaults().Resolve(directory)
-	return s, s.Check()
+	resolved := s.WithDefaults().Resolve(directory)
+	err = resolved.Check()
+	var relative *spec.Faults
+	if !errors.As(s.CheckAbsolute(), &relative) {
+		return resolved, err
+	}
+	// Whoever started the workflow can't know where this process was started.
+	relative.Name = "workflow input.json"
+	if errors.As(err, &faults) {
+		relative.List = append(relative.List, unknown(faults.List, relative.List)...)
+	}
+	return resolved, relative
 }
 
 // missing are the files that s names and this machine lacks, but for those of
@@ -160,7 +174,12 @@ func missing(s spec.Spec, known []spec.Fault) []spec.Fault {
 	if !errors.As(s.CheckFiles(), &faults) {
 		return nil
 	}
-	return slices.DeleteFunc(faults.List, func(f spec.Fault) bool {
+	return unknown(faults.List, known)
+}
+
+// unknown are the faults of keys that have none in known.
+func unknown(faults, known []spec.Fault) []spec.Fault {
+	return slices.DeleteFunc(faults, func(f spec.Fault) bool {
 		return slices.ContainsFunc(known, func(k spec.Fault) bool { return k.Key == f.Key })
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -48,8 +49,12 @@ func TestABadSpecIsRefusedWithAllItsFaults(t *testing.T) {
 			[]string{"agent", "training.epochs", "absent.jsonl"},
 		},
 		"tasks of all splits": {
-			`{"agent": {"func": "f"}, "tasks": {"train": "bad.jsonl", "gate": "tasks.jsonl", "test": "worse.jsonl"}, "grader": {"type": "numeric"}, "training": {"steps": 1}}`,
+			`{"agent": {"func": "f"}, "tasks": {"train": "DIR/bad.jsonl", "gate": "DIR/tasks.jsonl", "test": "DIR/worse.jsonl"}, "grader": {"type": "numeric"}, "training": {"steps": 1}}`,
 			[]string{"tasks.train", "task x", "tasks.test", "worse.jsonl"},
+		},
+		"paths that are relative": {
+			`{"agent": {"command": ["./agent"]}, "model": {"base": "base"}, "tasks": {"train": "tasks.jsonl", "gate": "DIR/tasks.jsonl", "test": "arithmetic:test"}, "grader": {"command": ["sh/grade"], "directory": "here"}, "training": {"steps": 1}}`,
+			[]string{"tasks.train", `"tasks.jsonl" is relative`, "give an absolute path", "model.base", `"./agent"`, "agent.command", "grader.command", "grader.directory"},
 		},
 		"no JSON": {`{`, []string{"workflow input.json"}},
 	} {
@@ -59,7 +64,7 @@ func TestABadSpecIsRefusedWithAllItsFaults(t *testing.T) {
 			w.write("bad.jsonl", `{"id":"x","input":"i","answer":"none"}`)
 			w.write("worse.jsonl", `{"id":"x"}`)
 			in := w.request(w.spec())
-			in.Spec = json.RawMessage(c.input)
+			in.Spec = json.RawMessage(strings.ReplaceAll(c.input, "DIR", w.dir))
 			_, err := w.coordinator.PrepareRun(t.Context(), in)
 			require.Error(t, err)
 			if json.Valid(in.Spec) { // what is no JSON does not reach an activity

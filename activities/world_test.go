@@ -142,7 +142,7 @@ func (w *world) prepare(s spec.Spec) activities.PrepareRunResult {
 
 func (w *world) request(s spec.Spec) activities.PrepareRunInput {
 	w.t.Helper()
-	text, err := json.Marshal(s)
+	text, err := json.Marshal(s.Resolve(w.dir))
 	require.NoError(w.t, err)
 	return activities.PrepareRunInput{Spec: text, Run: "demo", WorkflowID: "demo", ExecutionID: execution}
 }

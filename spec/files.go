@@ -61,6 +61,46 @@ func (s Spec) Resolve(directory string) Spec {
 	return s
 }
 
+// CheckAbsolute reports, as *Faults, the paths of s that Resolve would change. What a
+// spec without a file names has nothing to be relative to.
+func (s Spec) CheckAbsolute() error {
+	f := &Faults{}
+	path := func(key, text string) {
+		if text != "" && !filepath.IsAbs(text) {
+			f.add(key, "give an absolute path", "%q is relative, and a workflow's input is no file that it could be relative to", text)
+		}
+	}
+	source := func(key, text string) {
+		if parsed, err := ParseSource(text); err == nil && parsed.Family == "" {
+			path(key, text)
+		}
+	}
+	program := func(key string, command []string) {
+		if len(command) > 0 && strings.ContainsRune(command[0], '/') {
+			path(key, command[0])
+		}
+	}
+	source("tasks.train", s.Tasks.Train)
+	source("tasks.gate", s.Tasks.Gate)
+	source("tasks.test", s.Tasks.Test)
+	if s.Model.Base != BaseTiny {
+		path("model.base", s.Model.Base)
+	}
+	if s.Model.WarmStart != nil {
+		source("model.warm_start.demonstrations", s.Model.WarmStart.Demonstrations)
+	}
+	program("agent.command", s.Agent.Command)
+	path("agent.directory", s.Agent.Directory)
+	program("agent.before", s.Agent.Before)
+	program("agent.after", s.Agent.After)
+	if s.Sampling.Server != nil {
+		path("sampling.server.directory", s.Sampling.Server.Directory)
+	}
+	program("grader.command", s.Grader.Command)
+	path("grader.directory", s.Grader.Directory)
+	return f.err()
+}
+
 // Check reports what Validate and CheckFiles find, together.
 func (s Spec) Check() error {
 	f := &Faults{}

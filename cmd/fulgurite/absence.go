@@ -23,13 +23,23 @@ const (
 // absence tells who follows a run that Temporal is away, and when it is back.
 type absence struct {
 	remedy string
+	// space says that there is none where the state lies; nil where it lies elsewhere.
+	space  func() (text string, full bool)
 	missed int
 	said   bool
+	full   bool
 }
 
 // note takes what came of a question.
 func (a *absence) note(ctx context.Context, c client.Client, asked error, d *progress.Display) {
-	if asked != nil && !reachable(ctx, c) {
+	if a.space != nil {
+		text, full := a.space()
+		if full && !a.full {
+			d.Println(text)
+		}
+		a.full = full
+	}
+	if asked != nil && !a.full && !reachable(ctx, c) {
 		a.missed++
 		if a.missed > 1 && !a.said && ctx.Err() == nil {
 			a.said = true

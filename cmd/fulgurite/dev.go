@@ -37,6 +37,9 @@ func (s *shared) start(ctx context.Context, t *terminal, p ports, queues []strin
 	if err := p.free(s.layout()); err != nil {
 		return nil, err
 	}
+	if err := s.roomToStart(); err != nil {
+		return nil, err
+	}
 	st, err := stack.Start(ctx, stack.Options{
 		Dir: s.Dir, UI: true, Frontend: p.temporal().wanted(), UIPort: p.ui().wanted(), GatewayPort: p.gateway().wanted(), TracePort: p.TracePort,
 		Queues: queues, Agents: agents(), Concurrency: concurrent, Log: s.logger(ctx, t.err), ServerLog: s.serverLogger(ctx, t.err),
@@ -50,5 +53,6 @@ func (s *shared) start(ctx context.Context, t *terminal, p ports, queues []strin
 	if err != nil {
 		return nil, errors.Join(err, st.Close())
 	}
+	go s.watchSpace(ctx, t)
 	return st, nil
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"strconv"
 	"time"
@@ -37,7 +38,7 @@ func (s *shared) dialNamespace(ctx context.Context, t *terminal) (client.Client,
 	if err != nil {
 		return nil, "", fmt.Errorf("read Temporal's client configuration: %w", err)
 	}
-	options.Logger = sdklog.NewStructuredLogger(slog.New(zapslog.NewHandler(s.logger(ctx, t.err).Core())))
+	options.Logger = sdklog.NewStructuredLogger(slog.New(zapslog.NewHandler(s.logger(ctx, t.err).Core(), zapslog.AddStacktraceAt(math.MaxInt))))
 	if options.HostPort == "" {
 		if options.HostPort, err = s.await(ctx, t); err != nil {
 			return nil, "", err

@@ -103,12 +103,12 @@ const pollEvery = 200 * time.Millisecond
 
 // follow shows a run's progress until it ends or ctx does.
 func follow(ctx context.Context, c client.Client, run client.WorkflowRun, s spec.Spec, d *progress.Display) (workflows.TrainingResult, error) {
-	return followThrough(ctx, c, run, s, d, "")
+	return followThrough(ctx, c, run, s, d, "", nil)
 }
 
 // followThrough also says when Temporal is away and when it is back; remedy says what
-// brings it back.
-func followThrough(ctx context.Context, c client.Client, run client.WorkflowRun, s spec.Spec, d *progress.Display, remedy string) (workflows.TrainingResult, error) {
+// brings it back, and space whether there is space for the state.
+func followThrough(ctx context.Context, c client.Client, run client.WorkflowRun, s spec.Spec, d *progress.Display, remedy string, space func() (string, bool)) (workflows.TrainingResult, error) {
 	type ended struct {
 		result workflows.TrainingResult
 		err    error
@@ -119,7 +119,7 @@ func followThrough(ctx context.Context, c client.Client, run client.WorkflowRun,
 		e.err = outlast(ctx, func() error { return run.Get(ctx, &e.result) })
 		done <- e
 	}()
-	v := viewer{client: c, run: run.GetID(), spec: s, display: d, absence: absence{remedy: remedy}}
+	v := viewer{client: c, run: run.GetID(), spec: s, display: d, absence: absence{remedy: remedy, space: space}}
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
 	for {

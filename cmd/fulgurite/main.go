@@ -23,7 +23,7 @@ import (
 )
 
 func main() {
-	agent.ShimMain() // does not return where this process is to be an agent's shim
+	agent.ShimMain()                        // does not return where this process is to be an agent's shim
 	if err := agent.Conceal(); err != nil { // of what stacks, try and chat launch
 		fmt.Fprintln(os.Stderr, "fulgurite:", err)
 	}

@@ -23,6 +23,9 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
+// toolVariable has this binary be the tool, with its lines as arguments.
+const toolVariable = "FULGURITE_TEST_TOOL"
+
 // TestMain lets this binary be the tool, the shim of agents, and an agent that is
 // a program of its own.
 func TestMain(m *testing.M) {
@@ -32,6 +35,11 @@ func TestMain(m *testing.M) {
 		if os.Getenv(name) == "" {
 			_ = os.Setenv(name, "0") // the name is plain
 		}
+	}
+	if arguments := os.Getenv(toolVariable); arguments != "" {
+		os.Args = append(os.Args[:1], strings.Split(arguments, "\n")...)
+		main()
+		return
 	}
 	testscript.Main(m, map[string]func(){"fulgurite": main, "calc-agent": playAgent, "dated-agent": playDatedAgent, "greedy-agent": playGreedyAgent})
 }

@@ -90,6 +90,10 @@ func (s *shared) status(ctx context.Context, t *terminal, name string, r recordF
 	if err != nil {
 		return runStatus{}, fmt.Errorf("run %s: %w", name, err)
 	}
+	scarce, full := s.scarcity()
+	if run.Status == record.Running && full {
+		return runStatus{Run: name, Status: run.Status, Warning: scarce}, nil // Temporal can't write either, and does not answer
+	}
 	run, temporal, doubt := s.standing(ctx, t, run)
 	if temporal != nil {
 		defer temporal.Close()
@@ -98,6 +102,7 @@ func (s *shared) status(ctx context.Context, t *terminal, name string, r recordF
 	if run.Status != record.Running || doubt != "" {
 		return out, nil
 	}
+	out.Warning = scarce
 	sp, err := catalog.Catalog{Store: db, Blobs: blobs}.Spec(ctx, name)
 	if err != nil {
 		return out, err

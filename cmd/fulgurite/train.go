@@ -61,7 +61,7 @@ func (c *trainCommand) Run(ctx context.Context, s *shared, t *terminal) error {
 		out = &terminal{out: t.err, err: t.err}
 	}
 	display := progress.New(out.out, out.tty)
-	result, err := followThrough(ctx, temporal, run, sp, display, fmt.Sprintf("; `fulgurite dev%s` starts it again", s.flag()))
+	result, err := followThrough(ctx, temporal, run, sp, display, fmt.Sprintf("; `fulgurite dev%s` starts it again", s.flag()), s.scarcity)
 	display.Close()
 	if err != nil && ctx.Err() != nil {
 		out.printf("Run %s goes on without this terminal: fulgurite status %s\n", name, name)

@@ -17,6 +17,8 @@
 //   - A directory has one server at a time. A second Start, from whatever
 //     process, fails with [ErrInUse] and names the process that has it; the
 //     kernel lets go of the lock when its holder dies, so none is ever stale.
+//   - What workers had begun that died with the server is begun again at once by
+//     Recover, which the caller tells whose those were.
 //   - Namespace, retention and search attributes are what the options say when
 //     Start returns, also in a directory that an older program made. A search
 //     attribute is only ever added.

@@ -61,8 +61,8 @@ func (r Records) Gateway(c gateway.Config) *gateway.Gateway {
 	return gateway.New(c)
 }
 
-// Coordinator has the activities of the training queue. Relative paths in a
-// workflow's input are relative to where this process was started.
+// Coordinator has the activities of the training queue. Commands in a workflow's input
+// that have no directory run where this process was started.
 func (r Records) Coordinator(c client.Client, namespace string, publisher activities.Publisher) (*activities.Coordinator, error) {
 	directory, err := os.Getwd()
 	if err != nil {

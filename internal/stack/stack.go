@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"os"
 	"path/filepath"
@@ -148,7 +149,7 @@ func (s *Stack) startTemporal(ctx context.Context, o Options) error {
 	s.recover(ctx, identity)
 	s.Client, err = client.DialContext(ctx, client.Options{
 		HostPort: server.Address(), Namespace: server.Namespace(), Identity: identity,
-		Logger: sdklog.NewStructuredLogger(slog.New(zapslog.NewHandler(o.Log.Named("worker").Core()))),
+		Logger: sdklog.NewStructuredLogger(slog.New(zapslog.NewHandler(o.Log.Named("worker").Core(), withoutTraces))),
 	})
 	if err != nil {
 		return fmt.Errorf("connect to Temporal: %w", err)
@@ -268,6 +269,10 @@ func (s *Stack) Close() error {
 	s.closers = nil
 	return errors.Join(all...)
 }
+
+// withoutTraces keeps the SDK's own stacks out of the log: an activity that is tried
+// again is no fault of its, and its stack says nothing of the reason.
+var withoutTraces = zapslog.AddStacktraceAt(math.MaxInt)
 
 // listen takes the port, or a free one where it is taken.
 func listen(ctx context.Context, port int) (net.Listener, error) {
