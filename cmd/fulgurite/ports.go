@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -105,6 +104,6 @@ func (p port) check(address string, t *terminal) error {
 	if p.given != nil {
 		return p.taken() // by somebody who was faster
 	}
-	fmt.Fprintf(t.err, "Port %d is in use: %s listens on %s.\n", p.usual, p.of, cmp.Or(got, "none"))
+	fmt.Fprintf(t.err, "Port %d is in use: %s listens on %s.\n", p.usual, p.of, got)
 	return nil
 }
