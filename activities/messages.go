@@ -45,12 +45,14 @@ type VersionResult struct {
 	Metrics map[string]float64 `json:"metrics,omitempty"`
 }
 
-// What the activities that make a version return.
-type (
-	InitPolicyResult  = VersionResult
-	TrainStepResult   = VersionResult
-	TrainCriticResult = VersionResult
-)
+// InitPolicyResult is the version that InitPolicy made.
+type InitPolicyResult = VersionResult
+
+// TrainStepResult is the version that TrainStep made.
+type TrainStepResult = VersionResult
+
+// TrainCriticResult is the critic's version that TrainCritic made.
+type TrainCriticResult = VersionResult
 
 // PublishVersionInput names the version to make ready.
 type PublishVersionInput = model.VersionID

@@ -20,7 +20,6 @@ result = excluded.result, created = excluded.created, finished = excluded.finish
 	selectRun  = selectRuns + ` WHERE name = $1`
 	finishRun  = `UPDATE runs SET status = $2, result = $3, finished = $4 WHERE name = $1 AND status = 'running'`
 	reopenRun  = `UPDATE runs SET status = 'running', result = '', finished = 0 WHERE name = $1 AND execution_id = $2 AND status = $3`
-	changeSpec = `UPDATE runs SET spec = $4, spec_digest = $5 WHERE name = $1 AND execution_id = $2 AND status = $3 AND status <> 'running'`
 
 	// An attempt that a later one replaced stays as it was left.
 	endAttempts = `UPDATE attempts SET outcome = 'infra_fault', error = $2, ended = $3
@@ -112,14 +111,6 @@ func (s *Store) FinishRun(ctx context.Context, name string, status record.Status
 // trace.ErrConflict if the run has another execution or status by now than r says.
 func (s *Store) ReopenRun(ctx context.Context, r record.Run) error {
 	return s.swap(ctx, "reopen", r, func(t tx) (int64, error) { return t.exec(reopenRun, r.Name, r.ExecutionID, r.Status) })
-}
-
-// ChangeSpec gives a run that ended another spec, under the same condition as
-// ReopenRun. Runs under way keep theirs: that is trace.ErrConflict.
-func (s *Store) ChangeSpec(ctx context.Context, r record.Run, spec []byte, digest string) error {
-	return s.swap(ctx, "change the spec of", r, func(t tx) (int64, error) {
-		return t.exec(changeSpec, r.Name, r.ExecutionID, r.Status, string(spec), digest)
-	})
 }
 
 // swap changes the row of r if it still is what r says.

@@ -28,7 +28,7 @@ evaluation: {every: 10}
 
 // writeSpec writes the spec of a run with such agents.
 func writeSpec(dir, agents, command string, thought time.Duration) (string, error) {
-	agent := ""
+	var agent string
 	switch agents {
 	case "func":
 		agent = "  func: calculator"

@@ -34,7 +34,7 @@ func (s *shared) space() (int64, error) {
 		if err != nil {
 			return 0, fmt.Errorf("look at the free space of %s: %w", s.Dir, err)
 		}
-		return int64(fsys.Bavail) * int64(fsys.Bsize), nil
+		return int64(fsys.Bavail) * int64(fsys.Bsize), nil //nolint:unconvert // its type differs from system to system
 	}
 }
 

@@ -128,8 +128,7 @@ func rewind(ctx context.Context, c client.Client, namespace string, d *workflows
 	r, err := c.ResetWorkflowExecution(ctx, &workflowservice.ResetWorkflowExecutionRequest{
 		Namespace: namespace, WorkflowExecution: &common.WorkflowExecution{WorkflowId: execution.WorkflowId, RunId: execution.RunId},
 		Reason: reason, WorkflowTaskFinishEventId: at, RequestId: "retry-" + execution.RunId,
-		// What people told the run since is told it again, but not that it be cancelled.
-		ResetReapplyExcludeTypes: []enums.ResetReapplyExcludeType{enums.RESET_REAPPLY_EXCLUDE_TYPE_CANCEL_REQUEST},
+		// What people told the run since is told it again; that it be cancelled is not, by any reset.
 	})
 	if err != nil {
 		return "", fmt.Errorf("reset workflow %s to event %d: %w", execution.WorkflowId, at, err)
