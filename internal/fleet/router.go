@@ -110,7 +110,7 @@ func (r *Router) open(sp spec.Spec) (remote.Sampler, error) {
 	}
 	s, err := upstream.New(upstream.Options{
 		Temperature: temperature,
-		Type: server.Type, URLs: server.URLs, Model: server.Model, Versions: server.Versions, Key: server.Key, Directory: server.Directory,
+		Type:        server.Type, URLs: server.URLs, Model: server.Model, Versions: server.Versions, Key: server.Key, Directory: server.Directory,
 		Write: func(ctx context.Context, v model.VersionID, directory string) (string, error) {
 			return r.write(ctx, v, sp.Model.Base, directory)
 		},
