@@ -97,7 +97,7 @@ func TestATaskTooLargeForTemporalIsRefusedBeforeTheRunBegins(t *testing.T) {
 	w := newWorld(t)
 	w.write("tasks.jsonl", `{"id":"a","input":"`+strings.Repeat("x", 1<<20)+`","answer":"42"}`+"\n"+`{"id":"b","input":"2-5","answer":"-3"}`+"\n")
 	_, err := do[activities.PrepareRunResult](t, w.coordinator.PrepareRun, w.request(w.elsewhere()))
-	requireFinal(t, err, "tasks.train: task a has 1048", "agent.temporal takes at most 1048576")
+	requireRefused(t, err, "tasks.train: task a has 1048", "agent.temporal takes at most 1048576")
 	_, err = do[activities.PrepareRunResult](t, w.coordinator.PrepareRun, w.request(w.spec()))
 	require.NoError(t, err, "other agents are given theirs by a worker")
 }

@@ -3,6 +3,7 @@ package testsuite_test
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -91,6 +93,11 @@ func shapes() []shape {
 			url, _ := fickleJudge(t)
 			mustTrain(ctx, t, st, "sampled", judged(url, 3))
 			return st, map[string]string{"training-sampled": "sampled"}
+		}},
+		{"flat", func(ctx context.Context, t *testing.T) (*stack.Stack, map[string]string) {
+			st := start(ctx, t, t.TempDir())
+			mustTrain(ctx, t, st, "flat", sampled(1, 3))
+			return st, map[string]string{"training-flat": "flat"}
 		}},
 		{"elsewhere", func(ctx context.Context, t *testing.T) (*stack.Stack, map[string]string) {
 			st := start(ctx, t, t.TempDir())
@@ -315,25 +322,39 @@ func keep(t *testing.T, c client.Client, file, id, run string) {
 }
 
 // A history that lost what it is kept for would still replay.
+// change is how a history names a change of the workflows by its id.
+func change(id string) string { return base64.StdEncoding.EncodeToString([]byte(strconv.Quote(id))) }
+
 func TestHistoriesHoldTheShapesTheyAreNamedFor(t *testing.T) {
 	t.Parallel()
 	for file, signs := range map[string][]string{
-		"training-plain":         {"WORKFLOW_EXECUTION_COMPLETED"},
-		"training-failed":        {"WORKFLOW_EXECUTION_FAILED"},
-		"training-refilled":      {"refilled/reserve-", `"name":"RecordQuarantine"`},
-		"training-refused":       {`"name":"RecordDecision"`},
-		"training-lag":           {"lag/train-4/"},
-		"training-critic":        {`"name":"ScoreBatch"`, `"name":"TrainCritic"`, "critic/train-3/"},
-		"training-sampled":       {`"name":"JudgeCalls"`, "sampled/reserve-"},
-		"training-approval":      {"WORKFLOW_EXECUTION_UPDATE_ACCEPTED", `"name":"approve"`, "TIMER_STARTED"},
-		"training-steered":       {`"name":"set"`, `"name":"pause"`, `"name":"resume"`, `"name":"stop"`},
-		"training-continued":     {"WORKFLOW_EXECUTION_CONTINUED_AS_NEW"},
-		"training-resumed":       {`"continuedExecutionRunId"`, "WORKFLOW_EXECUTION_COMPLETED"},
-		"training-killed":        {"WORKFLOW_EXECUTION_COMPLETED"},
-		"rollout-killed":         {`"attempt":2`},
-		"rollout-agent-failed":   {"WORKFLOW_EXECUTION_COMPLETED"},
-		"rollout-their-workflow": {"CHILD_WORKFLOW_EXECUTION_TIMED_OUT", "TIMER_STARTED", `"name":"EndAttempt"`, "WORKFLOW_EXECUTION_COMPLETED"},
-		"rollout-their-activity": {`"name":"their_agent"`, `"name":"EndAttempt"`, "WORKFLOW_EXECUTION_COMPLETED"},
+		"training-plain":              {"WORKFLOW_EXECUTION_COMPLETED"},
+		"training-failed":             {"WORKFLOW_EXECUTION_FAILED"},
+		"training-refilled":           {"refilled/reserve-", `"name":"RecordQuarantine"`},
+		"training-refused":            {`"name":"RecordDecision"`},
+		"training-lag":                {"lag/train-4/"},
+		"training-critic":             {`"name":"ScoreBatch"`, `"name":"TrainCritic"`, "critic/train-3/"},
+		"training-sampled":            {`"name":"JudgeCalls"`, "sampled/reserve-"},
+		"training-sampled-2":          {`"name":"JudgeCalls"`, `"name":"ScoreReference"`},
+		"training-flat":               {`"name":"FlatGroups"`, change("flat-by-credit"), "flat/reserve-"},
+		"training-approval":           {"WORKFLOW_EXECUTION_UPDATE_ACCEPTED", `"name":"approve"`, "TIMER_STARTED"},
+		"training-steered":            {`"name":"set"`, `"name":"pause"`, `"name":"resume"`, `"name":"stop"`},
+		"training-continued":          {"WORKFLOW_EXECUTION_CONTINUED_AS_NEW"},
+		"training-resumed":            {`"continuedExecutionRunId"`, "WORKFLOW_EXECUTION_COMPLETED"},
+		"training-killed":             {"WORKFLOW_EXECUTION_COMPLETED"},
+		"rollout-killed":              {`"attempt":2`},
+		"rollout-agent-failed":        {"WORKFLOW_EXECUTION_COMPLETED"},
+		"rollout-their-workflow":      {"CHILD_WORKFLOW_EXECUTION_TIMED_OUT", "TIMER_STARTED", `"name":"EndAttempt"`, "WORKFLOW_EXECUTION_COMPLETED"},
+		"training-terminated":         {change("restart-children"), "CHILD_WORKFLOW_EXECUTION_TERMINATED", "WORKFLOW_EXECUTION_COMPLETED"},
+		"training-children-cancelled": {change("restart-children"), "CHILD_WORKFLOW_EXECUTION_CANCELED", `"name":"RecordQuarantine"`},
+		"rollout-cancelled":           {"WORKFLOW_EXECUTION_CANCELED"},
+		"evaluation-cancelled":        {"WORKFLOW_EXECUTION_CANCELED"},
+		"rollout-large":               {change("window-samples")},
+		"training-failed-fast":        {change("fail-fast"), "WORKFLOW_EXECUTION_FAILED"},
+		"training-reset":              {"WORKFLOW_EXECUTION_COMPLETED"},
+		"training-retried":            {"WORKFLOW_EXECUTION_COMPLETED"},
+		"training-abandoned":          {"WORKFLOW_EXECUTION_FAILED"},
+		"rollout-their-activity":      {`"name":"their_agent"`, `"name":"EndAttempt"`, "WORKFLOW_EXECUTION_COMPLETED"},
 	} {
 		data, err := os.ReadFile("histories/" + file + ".json")
 		require.NoError(t, err)

@@ -1,0 +1,71 @@
+package testsuite_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fulgurite/fulgurite/internal/stack"
+	"github.com/fulgurite/fulgurite/workflows"
+)
+
+// waitsForApproval returns when a run has nothing left to do but to be decided on.
+func waitsForApproval(ctx context.Context, t *testing.T, st *stack.Stack, name string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		answer, err := st.Client.QueryWorkflow(ctx, name, "", workflows.QueryProgress)
+		if err != nil {
+			return false
+		}
+		var p workflows.Progress
+		return answer.Get(&p) == nil && p.Phase == workflows.PhaseApproval && p.Pending != nil
+	}, 2*time.Minute, 50*time.Millisecond)
+}
+
+// approved has a person approve the last candidate, and returns what the run comes to.
+func approved(ctx context.Context, t *testing.T, st *stack.Stack, name string) workflows.TrainingResult {
+	t.Helper()
+	waitsForApproval(ctx, t, st, name)
+	update(ctx, t, st, name, workflows.UpdateApprove, workflows.VerdictInput{By: "ada"})
+	var out workflows.TrainingResult
+	require.NoError(t, st.Client.GetWorkflow(ctx, name, "").Get(ctx, &out))
+	return out
+}
+
+func TestARunResetWhileAnApprovalWaitsIsDecidedOnOnce(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	st := start(ctx, t, t.TempDir())
+	defer func() { require.NoError(t, st.Close()) }()
+	s := deciding(0, 2)
+	s.Promotion.Approval = true
+	s = s.WithDefaults()
+	_ = inBackground(ctx, st, "undisturbed", s)
+	want := approved(ctx, t, st, "undisturbed")
+	require.NotZero(t, want.Promoted)
+
+	_ = inBackground(ctx, st, "reset", s)
+	waitsForApproval(ctx, t, st, "reset")
+	first := firstExecution(ctx, t, st.Client, "reset")
+	ids, kinds := points(eventsOf(ctx, t, st.Client, "reset"))
+	_, err := reset(ctx, st.Client, "reset", first, ids[len(ids)-1])
+	require.NoError(t, err)
+	waitsForApproval(ctx, t, st, "reset")
+	decision := ids[slices.IndexFunc(ids, func(id int64) bool { return kinds[id] == "DecidePromotion" })]
+	_, err = reset(ctx, st.Client, "reset", first, decision)
+	require.NoError(t, err)
+	got := approved(ctx, t, st, "reset")
+	want.Run = got.Run
+	require.Equal(t, want, got)
+	requireWhole(ctx, t, st, "reset")
+
+	// What a person decided is on record: nobody is asked again.
+	run, err := reset(ctx, st.Client, "reset", first, decision)
+	require.NoError(t, err)
+	require.NoError(t, st.Client.GetWorkflow(ctx, "reset", run).Get(ctx, &got))
+	require.Equal(t, want, got)
+	requireWhole(ctx, t, st, "reset")
+}
