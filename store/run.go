@@ -18,8 +18,8 @@ execution_id = excluded.execution_id, spec_digest = excluded.spec_digest, spec =
 result = excluded.result, created = excluded.created, finished = excluded.finished WHERE runs.status = 'refused'`
 	selectRuns = `SELECT name, workflow_id, execution_id, spec_digest, spec, splits, status, result, created, finished FROM runs`
 	selectRun  = selectRuns + ` WHERE name = $1`
-	finishRun  = `UPDATE runs SET status = $2, result = $3, finished = $4 WHERE name = $1 AND status = 'running'`
-	reopenRun  = `UPDATE runs SET status = 'running', result = '', finished = 0 WHERE name = $1 AND execution_id = $2 AND status = $3`
+	finishRun  = `UPDATE runs SET status = $2, result = $3, finished = $4 WHERE name = $1 AND (status = 'running' OR status = $2 AND result = $3)`
+	reopenRun  = `UPDATE runs SET status = 'running', result = '', finished = 0 WHERE name = $1 AND execution_id = $2 AND status = $3 AND finished = $4`
 
 	// An attempt that a later one replaced stays as it was left.
 	endAttempts = `UPDATE attempts SET outcome = 'infra_fault', error = $2, ended = $3
@@ -77,13 +77,13 @@ func (s *Store) Runs(ctx context.Context) ([]record.Run, error) {
 
 // FinishRun ends a run, and with it the attempts that are under way: they are sealed
 // as faults, so that what their agents still ask or report is refused. A finished run
-// stays as it is: ending it the same way again changes nothing, another way is
-// trace.ErrConflict.
+// stays as it is: ending it the same way again changes nothing but the time, another
+// way is trace.ErrConflict.
 func (s *Store) FinishRun(ctx context.Context, name string, status record.Status, result []byte) error {
 	if status == record.Running || status == "" {
 		return fmt.Errorf("finish run %s: %q is no end", name, status)
 	}
-	now, text := nanos(time.Now()), string(result)
+	now, text := nanos(time.Now()), clean(string(result))
 	err := s.write(ctx, survivesPowerLoss, func(t tx) error {
 		n, err := t.exec(finishRun, name, status, text, now)
 		if err == nil && n == 1 {
@@ -96,7 +96,7 @@ func (s *Store) FinishRun(ctx context.Context, name string, status record.Status
 		if err != nil {
 			return known(err)
 		}
-		if r.Status != status || string(r.Result) != clean(text) {
+		if r.Status != status || string(r.Result) != text {
 			return fmt.Errorf("%w: it %s already", trace.ErrConflict, r.Status)
 		}
 		return nil
@@ -108,9 +108,11 @@ func (s *Store) FinishRun(ctx context.Context, name string, status record.Status
 }
 
 // ReopenRun makes a run that ended one that is under way again. It is
-// trace.ErrConflict if the run has another execution or status by now than r says.
+// trace.ErrConflict if the run has another execution, status or end by now than r says.
 func (s *Store) ReopenRun(ctx context.Context, r record.Run) error {
-	return s.swap(ctx, "reopen", r, func(t tx) (int64, error) { return t.exec(reopenRun, r.Name, r.ExecutionID, r.Status) })
+	return s.swap(ctx, "reopen", r, func(t tx) (int64, error) {
+		return t.exec(reopenRun, r.Name, r.ExecutionID, r.Status, nanos(r.Finished))
+	})
 }
 
 // swap changes the row of r if it still is what r says.

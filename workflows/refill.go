@@ -51,7 +51,7 @@ func (t *trainingRun) refill(ctx workflow.Context, w *wave, errands []errand) ([
 	}
 	if len(w.quarantined) > reservesPerTask*len(w.results) {
 		return nil, temporal.NewNonRetryableApplicationError(fmt.Sprintf(
-			"step %d: %d tasks in a row were quarantined, the last because: %s; mend the agent, the grader or the tasks and start another run",
+			"step %d: %d tasks in a row were quarantined, the last because: %s; mend the agent or the grader and retry the run, or mend the tasks and start another",
 			w.step, len(w.quarantined), w.quarantined[len(w.quarantined)-1].Reason), activities.ErrTypeInvalid, nil)
 	}
 	n := t.Splits[trace.Train].Count
