@@ -93,7 +93,7 @@ func makePlan(path string) (plan, error) {
 		p.Gates = 1 + (p.Steps+sp.Evaluation.Every-1)/sp.Evaluation.Every
 	}
 	p.Queues = []string{workflows.QueueTraining, sp.Agent.Queue, workflows.QueueTrainGPU}
-	p.Warnings = p.doubts()
+	p.Warnings = p.warnings()
 	return p, nil
 }
 

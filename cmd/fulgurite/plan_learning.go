@@ -27,7 +27,6 @@ func learning(s spec.Spec) []planLine {
 			n, n*s.Training.SamplesPerTask))
 	}
 	add("rewards", rewardsOf(s.Credit)...)
-	add("warning", failurePays(s))
 	add("credit", comparisonOf(s.Credit), assignmentOf(s.Credit), tokensOf(s.Credit), agentsOf(s.Credit))
 	if j := s.Credit.Judge; j != nil {
 		key := ""
