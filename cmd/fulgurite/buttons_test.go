@@ -29,7 +29,11 @@ func pressButton(ts *testscript.TestScript, neg bool, args []string) {
 	of := &common.WorkflowExecution{WorkflowId: args[1]}
 	switch args[0] {
 	case "start":
-		_, err = c.ExecuteWorkflow(ctx, client.StartWorkflowOptions{ID: args[1], TaskQueue: "training"}, "TrainingWorkflow", json.RawMessage(ts.ReadFile(args[2])))
+		queue := "training"
+		if len(args) == 4 {
+			queue = args[3]
+		}
+		_, err = c.ExecuteWorkflow(ctx, client.StartWorkflowOptions{ID: args[1], TaskQueue: queue}, "TrainingWorkflow", json.RawMessage(ts.ReadFile(args[2])))
 	case "terminate":
 		err = c.TerminateWorkflow(ctx, args[1], "", args[2])
 	case "reset":

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -11,7 +12,9 @@ import (
 
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/internal/catalog"
+	"github.com/fulgurite/fulgurite/internal/runstate"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
@@ -87,6 +90,11 @@ func (s *shared) status(ctx context.Context, t *terminal, name string, r recordF
 	}
 	defer db.Close()
 	run, err := db.Run(ctx, name)
+	if errors.Is(err, trace.ErrNotFound) {
+		if out, ok := s.unrecorded(ctx, t, name); ok {
+			return out, nil
+		}
+	}
 	if err != nil {
 		return runStatus{}, fmt.Errorf("run %s: %w", name, err)
 	}
@@ -120,6 +128,40 @@ func (s *shared) status(ctx context.Context, t *terminal, name string, r recordF
 	}
 	out.Progress = &p
 	return out, nil
+}
+
+// unrecorded is the status of a run that Temporal knows and the store does not: one that
+// has just started, that no worker has prepared yet, or that was refused before.
+func (s *shared) unrecorded(ctx context.Context, t *terminal, name string) (runStatus, bool) {
+	ctx, cancel := context.WithTimeout(ctx, standingWithin)
+	defer cancel()
+	c, err := s.dial(ctx, t)
+	if err != nil {
+		return runStatus{}, false
+	}
+	defer c.Close()
+	run, err := unrecordedRun(ctx, c, name)
+	if err != nil {
+		return runStatus{}, false
+	}
+	out := runStatus{Run: name, Status: run.Status, Error: run.Failure().Error}
+	if run.Status == record.Running {
+		out.Warning = "it has started, and is not on record yet"
+		out.Idle, _ = idleQueues(ctx, c, workflows.QueueRollout) // unknown is as good as none here
+	}
+	return out, true
+}
+
+// unrecordedRun is a run as its workflow alone tells it.
+func unrecordedRun(ctx context.Context, c client.Client, name string) (record.Run, error) {
+	d, err := c.DescribeWorkflowExecution(ctx, name, "")
+	if err != nil {
+		return record.Run{}, fmt.Errorf("find run %s: %w", name, err)
+	}
+	if kind := d.WorkflowExecutionInfo.GetType().GetName(); kind != "TrainingWorkflow" {
+		return record.Run{}, fmt.Errorf("%s is a %s, no run", name, kind)
+	}
+	return runstate.Of(ctx, c, record.Run{Name: name, WorkflowID: name, ExecutionID: d.WorkflowExecutionInfo.FirstRunId, Status: record.Running})
 }
 
 // idleQueues lists those of a run's queues that no worker polls.

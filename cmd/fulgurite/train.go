@@ -13,7 +13,6 @@ import (
 
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/internal/progress"
-	"github.com/fulgurite/fulgurite/internal/runstate"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
@@ -89,12 +88,8 @@ type trainResult struct {
 // failed tells how a run ended that did not complete, and what can be done.
 func (c *trainCommand) failed(ctx context.Context, s *shared, t *terminal, temporal client.Client, name string, cause error) error {
 	out := runStatus{Run: name, Status: record.Failed, Error: workflows.Reason(cause)}
-	d, err := temporal.DescribeWorkflowExecution(ctx, name, "")
-	if err == nil {
-		first := record.Run{Name: name, WorkflowID: name, ExecutionID: d.WorkflowExecutionInfo.FirstRunId, Status: record.Running}
-		if ended, err := runstate.Of(ctx, temporal, first); err == nil && ended.Status != record.Running && ended.Status != record.Completed {
-			out.Status, out.Error = ended.Status, ended.Failure().Error
-		}
+	if ended, err := unrecordedRun(ctx, temporal, name); err == nil && ended.Status != record.Running && ended.Status != record.Completed {
+		out.Status, out.Error = ended.Status, ended.Failure().Error
 	}
 	if c.JSON {
 		if err := t.json(out); err != nil {
