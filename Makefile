@@ -110,8 +110,8 @@ ONLY ?=
 .PHONY: examples
 examples: build ## Install and run the agents of other frameworks; ONLY="langgraph curl" chooses
 	@examples/install $(ONLY)
-	@$(GOBUILD) -o .examples/check ./examples/check
-	@.examples/check $(ONLY)
+	@$(GOBUILD) -o .examples/frameworks ./testsuite/frameworks
+	@.examples/frameworks $(ONLY)
 
 .PHONY: bench
 bench: ## Measure; BENCH=regexp chooses, BENCH_PACKAGES says where

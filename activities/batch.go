@@ -5,14 +5,14 @@ import (
 	"fmt"
 
 	"github.com/fulgurite/fulgurite/credit"
-	"github.com/fulgurite/fulgurite/internal/advantage"
+	"github.com/fulgurite/fulgurite/credit/assign"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
 // buildBatch is the path from rewards and calls to rows with advantages.
-func buildBatch(s spec.Spec, in AssignCreditInput, vocab int, baselines map[string]float64, groups [][]advantage.Sample) (model.Batch, map[string]float64, error) {
+func buildBatch(s spec.Spec, in AssignCreditInput, vocab int, baselines map[string]float64, groups [][]assign.Sample) (model.Batch, map[string]float64, error) {
 	samples, calls := 0, 0
 	for _, g := range groups {
 		for _, one := range g {
@@ -22,7 +22,7 @@ func buildBatch(s spec.Spec, in AssignCreditInput, vocab int, baselines map[stri
 	if calls == 0 {
 		return model.Batch{}, nil, fmt.Errorf("%w in %d rollouts: does the agent use the base URL it is given?", ErrNothingRecorded, samples)
 	}
-	trajectories, given, err := advantage.Continue(s, baselines, groups)
+	trajectories, given, err := assign.Continue(s, baselines, groups)
 	if err != nil {
 		return model.Batch{}, nil, err
 	}

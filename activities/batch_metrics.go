@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/fulgurite/fulgurite/credit"
-	"github.com/fulgurite/fulgurite/internal/advantage"
+	"github.com/fulgurite/fulgurite/credit/assign"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/spec"
 )
@@ -14,7 +14,7 @@ import (
 // batchMetrics describes a batch under names that training dashboards use. Rewards
 // are those that were given, before any shaping; advantages are counted by trained
 // token, as the loss meets them, and a group has no variance where all of them are 0.
-func batchMetrics(s spec.Spec, b model.Batch, groups [][]advantage.Sample, trajectories [][]credit.Trajectory, given credit.Advantages) map[string]float64 {
+func batchMetrics(s spec.Spec, b model.Batch, groups [][]assign.Sample, trajectories [][]credit.Trajectory, given credit.Advantages) map[string]float64 {
 	out := map[string]float64{}
 	rewards := make([]float64, len(b.Trajectories))
 	for i, t := range b.Trajectories {
@@ -24,7 +24,7 @@ func batchMetrics(s spec.Spec, b model.Batch, groups [][]advantage.Sample, traje
 	putNamed(out, s.Credit, trajectories)
 	putAdvantages(out, b)
 	putSignals(out, s.Credit, groups, trajectories)
-	putReference(out, advantage.Plan(s.Credit).KL, trajectories)
+	putReference(out, assign.Plan(s.Credit).KL, trajectories)
 	var calls, tokens, unmerged, flat float64
 	for g, samples := range groups {
 		for i, one := range samples {
@@ -65,7 +65,7 @@ func putNamed(out map[string]float64, c spec.Credit, trajectories [][]credit.Tra
 				of = append(of, t.Rewards[name])
 			}
 		}
-		if name != advantage.Final {
+		if name != assign.Final {
 			spread(of).put(out, "reward/"+name)
 		}
 	}
@@ -91,7 +91,7 @@ func putAdvantages(out map[string]float64, b model.Batch) {
 
 // putSignals counts the calls in which each weighted signal fired, and sums up what
 // it gave them.
-func putSignals(out map[string]float64, c spec.Credit, groups [][]advantage.Sample, trajectories [][]credit.Trajectory) {
+func putSignals(out map[string]float64, c spec.Credit, groups [][]assign.Sample, trajectories [][]credit.Trajectory) {
 	for name := range c.Signals {
 		out["signals/"+name], out["signals/"+name+"_sum"] = 0, 0
 	}

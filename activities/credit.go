@@ -7,7 +7,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/fulgurite/fulgurite/internal/advantage"
+	"github.com/fulgurite/fulgurite/credit/assign"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/hf"
 	"github.com/fulgurite/fulgurite/record"
@@ -77,12 +77,12 @@ func (c *Coordinator) AssignCredit(ctx context.Context, in AssignCreditInput) (_
 }
 
 // source is the policy of a step on record.
-func (c *Coordinator) source(in AssignCreditInput) advantage.Source {
-	return advantage.Source{Attempts: c.Attempts, Batches: c.Ledger, Blobs: c.Blobs, Run: in.Run, Policy: in.Policy}
+func (c *Coordinator) source(in AssignCreditInput) assign.Source {
+	return assign.Source{Attempts: c.Attempts, Batches: c.Ledger, Blobs: c.Blobs, Run: in.Run, Policy: in.Policy}
 }
 
 // samples are the attempts of a step with all that its credit reads of them.
-func (c *Coordinator) samples(ctx context.Context, s spec.Spec, in AssignCreditInput) ([][]advantage.Sample, error) {
+func (c *Coordinator) samples(ctx context.Context, s spec.Spec, in AssignCreditInput) ([][]assign.Sample, error) {
 	for _, g := range in.Groups {
 		if len(g.Attempts) != len(g.Rewards) {
 			return nil, invalid(fmt.Errorf("%w: task %d has %d attempts and %d rewards", ErrGroup, g.Task, len(g.Attempts), len(g.Rewards)))
@@ -92,35 +92,35 @@ func (c *Coordinator) samples(ctx context.Context, s spec.Spec, in AssignCreditI
 	if err != nil {
 		return nil, fmt.Errorf("read its trajectories: %w", err)
 	}
-	groups := make([][]advantage.Sample, len(in.Groups))
+	groups := make([][]assign.Sample, len(in.Groups))
 	for g, group := range in.Groups {
 		for _, reward := range group.Rewards {
-			groups[g] = append(groups[g], advantage.Sample{Trajectory: trajectories[0], Reward: reward})
+			groups[g] = append(groups[g], assign.Sample{Trajectory: trajectories[0], Reward: reward})
 			trajectories = trajectories[1:]
 		}
 	}
 	source := c.source(in)
-	if advantage.Observes(s.Credit) {
+	if assign.Observes(s.Credit) {
 		if err := source.Observe(ctx, groups); err != nil {
 			return nil, err
 		}
 	}
-	if advantage.Estimates(s.Credit) {
+	if assign.Estimates(s.Credit) {
 		earlier, err := source.Earlier(ctx, in.Step)
 		if err != nil {
 			return nil, err
 		}
-		if err := advantage.Estimate(s, earlier, groups); err != nil {
+		if err := assign.Estimate(s, earlier, groups); err != nil {
 			return nil, invalid(err)
 		}
 	}
 	if in.Values != "" {
-		if err := c.scored(ctx, groups, "the critic's values", in.Values, advantage.Value); err != nil {
+		if err := c.scored(ctx, groups, "the critic's values", in.Values, assign.Value); err != nil {
 			return nil, err
 		}
 	}
 	if in.Reference != "" {
-		if err := c.scored(ctx, groups, "the log-probabilities under version 0", in.Reference, advantage.Refer); err != nil {
+		if err := c.scored(ctx, groups, "the log-probabilities under version 0", in.Reference, assign.Refer); err != nil {
 			return nil, err
 		}
 	}
@@ -131,7 +131,7 @@ func (c *Coordinator) samples(ctx context.Context, s spec.Spec, in AssignCreditI
 }
 
 // scored gives the tokens of groups the numbers of a model that are in a blob.
-func (c *Coordinator) scored(ctx context.Context, groups [][]advantage.Sample, name, digest string, give func([][]advantage.Sample, model.Values) error) error {
+func (c *Coordinator) scored(ctx context.Context, groups [][]assign.Sample, name, digest string, give func([][]assign.Sample, model.Values) error) error {
 	data, err := c.Blobs.Get(ctx, digest)
 	if err != nil {
 		return fmt.Errorf("read %s %s: %w", name, digest, err)
@@ -147,7 +147,7 @@ func (c *Coordinator) scored(ctx context.Context, groups [][]advantage.Sample, n
 }
 
 // judged gives the calls of groups the judge's scores in a blob.
-func (c *Coordinator) judged(ctx context.Context, groups [][]advantage.Sample, digest string) error {
+func (c *Coordinator) judged(ctx context.Context, groups [][]assign.Sample, digest string) error {
 	data, err := c.Blobs.Get(ctx, digest)
 	if err != nil {
 		return fmt.Errorf("read the judgments %s: %w", digest, err)
@@ -155,7 +155,7 @@ func (c *Coordinator) judged(ctx context.Context, groups [][]advantage.Sample, d
 	var judgments record.Judgments
 	err = json.Unmarshal(data, &judgments)
 	if err == nil {
-		err = advantage.Judge(groups, judgments)
+		err = assign.Judge(groups, judgments)
 	}
 	if err != nil {
 		return invalid(fmt.Errorf("the judgments %s: %w", digest, err))

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/fulgurite/fulgurite/internal/advantage"
+	"github.com/fulgurite/fulgurite/credit/assign"
 )
 
 // FlatGroups tells which groups would get no advantage, so that others may take their
@@ -25,7 +25,7 @@ func (c *Coordinator) FlatGroups(ctx context.Context, in FlatGroupsInput) (_ Fla
 	if err != nil {
 		return FlatGroupsResult{}, fmt.Errorf("step %d of %s: %w", in.Step, in.Run, err)
 	}
-	flat, err := advantage.Flat(s, groups)
+	flat, err := assign.Flat(s, groups)
 	if err != nil {
 		return FlatGroupsResult{}, invalid(fmt.Errorf("groups of step %d of %s: %w", in.Step, in.Run, err))
 	}

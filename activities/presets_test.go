@@ -9,8 +9,8 @@ import (
 
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/credit"
-	"github.com/fulgurite/fulgurite/internal/advantage"
-	"github.com/fulgurite/fulgurite/internal/signals"
+	"github.com/fulgurite/fulgurite/credit/assign"
+	"github.com/fulgurite/fulgurite/credit/signals"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
 )
@@ -41,14 +41,14 @@ func readPresets(t *testing.T) goldenPresets {
 }
 
 // samples are the attempts of the batch, each of one reply.
-func (g goldenBatch) samples() [][]advantage.Sample {
-	var out [][]advantage.Sample
+func (g goldenBatch) samples() [][]assign.Sample {
+	var out [][]assign.Sample
 	i := 0
 	for number, size := range g.Groups {
-		var group []advantage.Sample
+		var group []assign.Sample
 		for sample := range size {
 			a := trace.Address{RolloutID: trace.RolloutID{Run: "golden", Kind: trace.Train, Step: 1, Task: number, Sample: sample}, Attempt: 1}
-			one := advantage.Sample{Reward: g.Rewards[i]["final"], Calls: []signals.Call{{}}, Values: [][]float32{g.Values[i]}}
+			one := assign.Sample{Reward: g.Rewards[i]["final"], Calls: []signals.Call{{}}, Values: [][]float32{g.Values[i]}}
 			one.Address, one.Outcome, one.Trajectory.Reward = a, trace.Completed, &one.Reward
 			one.History = []trace.Call{{Address: a, Completion: make([]int32, len(g.Current[i]))}}
 			one.Rewards = []trace.Reward{{Name: "style", Value: g.Rewards[i]["style"]}}
@@ -64,7 +64,7 @@ func (g goldenBatch) samples() [][]advantage.Sample {
 func (g goldenBatch) gradient(t *testing.T, s spec.Spec) [][]float64 {
 	t.Helper()
 	groups := g.samples()
-	_, given, err := advantage.Of(s, groups)
+	_, given, err := assign.Of(s, groups)
 	require.NoError(t, err)
 	objective, err := activities.Objective(s.Loss)
 	require.NoError(t, err)

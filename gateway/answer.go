@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"net/http"
 
-	"github.com/fulgurite/fulgurite/gateway/wire"
+	"github.com/fulgurite/fulgurite/wire"
 )
 
 // ask answers the model calls that attempts make by an API.

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fulgurite/fulgurite/gateway/wire"
+	"github.com/fulgurite/fulgurite/wire"
 )
 
 const (

@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/fulgurite/fulgurite/dialog"
-	"github.com/fulgurite/fulgurite/gateway/wire"
 	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/wire"
 )
 
 // call is a sampled call: a recorded one of an attempt, or one that was served

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/fulgurite/fulgurite/dialog"
-	"github.com/fulgurite/fulgurite/gateway/wire"
+	"github.com/fulgurite/fulgurite/wire"
 )
 
 // digest is a SHA-256.

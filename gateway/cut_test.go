@@ -6,8 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fulgurite/fulgurite/gateway/wire"
 	"github.com/fulgurite/fulgurite/model/tokenizer"
+	"github.com/fulgurite/fulgurite/wire"
 )
 
 // required is a request that has to be answered with calls.

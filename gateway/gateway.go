@@ -8,9 +8,9 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/fulgurite/fulgurite/dialog"
-	"github.com/fulgurite/fulgurite/gateway/wire"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/wire"
 )
 
 // Journal keeps what attempts do. Its errors wrap trace.ErrNotFound,

@@ -6,8 +6,8 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/fulgurite/fulgurite/gateway/wire"
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/wire"
 )
 
 // shapeOf is the API whose shape the client reads where the route does not tell:

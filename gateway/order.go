@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"github.com/fulgurite/fulgurite/dialog"
-	"github.com/fulgurite/fulgurite/gateway/wire"
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/wire"
 )
 
 // order is a request, the codec that spells its reply, and what the reply is held

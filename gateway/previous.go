@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/fulgurite/fulgurite/dialog"
-	"github.com/fulgurite/fulgurite/gateway/wire"
+	"github.com/fulgurite/fulgurite/wire"
 )
 
 // resume puts before a request's dialog that of the reply which it continues by

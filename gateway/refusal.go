@@ -7,8 +7,8 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/fulgurite/fulgurite/gateway/wire"
 	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/wire"
 )
 
 // refusalPatience is how long a refused call waits to be counted before it is

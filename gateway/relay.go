@@ -4,8 +4,8 @@ import (
 	"net/http"
 
 	"github.com/fulgurite/fulgurite/dialog"
-	"github.com/fulgurite/fulgurite/gateway/wire"
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/wire"
 )
 
 // relays reports whether what samples takes messages and gives text: it renders

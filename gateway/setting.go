@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/fulgurite/fulgurite/gateway/wire"
+	"github.com/fulgurite/fulgurite/wire"
 )
 
 // settingForm is what decides a reply beside the dialog. What came later than the

@@ -11,9 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/gateway"
-	"github.com/fulgurite/fulgurite/gateway/wire"
 	"github.com/fulgurite/fulgurite/model/tokenizer"
 	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/wire"
 )
 
 // drum lets tokens through one by one.

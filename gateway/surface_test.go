@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/gateway"
-	"github.com/fulgurite/fulgurite/gateway/wire"
 	"github.com/fulgurite/fulgurite/model/tokenizer"
 	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/wire"
 )
 
 func TestEveryAPIIsServedOutsideOfAttempts(t *testing.T) {

@@ -3,7 +3,7 @@ package gateway
 import (
 	"strings"
 
-	"github.com/fulgurite/fulgurite/gateway/wire"
+	"github.com/fulgurite/fulgurite/wire"
 )
 
 // replacement stands for bytes that are no character, perhaps not yet.

@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/fulgurite/fulgurite/dialog"
-	"github.com/fulgurite/fulgurite/gateway/wire"
+	"github.com/fulgurite/fulgurite/wire"
 )
 
 // tree is recorded calls by the dialogs that they end. Each is found again in a

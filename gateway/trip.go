@@ -10,9 +10,9 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/fulgurite/fulgurite/gateway/wire"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/wire"
 )
 
 const (

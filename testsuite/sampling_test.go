@@ -16,7 +16,7 @@ import (
 	"github.com/fulgurite/fulgurite/internal/stack"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/testsuite/fickle"
+	"github.com/fulgurite/fulgurite/testsuite/randomjudge"
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
@@ -40,9 +40,9 @@ func judged(url string, steps int) spec.Spec {
 }
 
 // fickleJudge is a judge and where it is.
-func fickleJudge(t *testing.T) (url string, judge *fickle.Judge) {
+func fickleJudge(t *testing.T) (url string, judge *randomjudge.Judge) {
 	t.Helper()
-	judge = fickle.New(0)
+	judge = randomjudge.New(0)
 	server := httptest.NewServer(judge)
 	t.Cleanup(server.Close)
 	return server.URL + "/v1", judge

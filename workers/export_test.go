@@ -1,10 +1,30 @@
 package workers
 
 import (
+	"context"
+	"io"
 	"time"
 
+	"github.com/alecthomas/kong"
 	"go.temporal.io/sdk/interceptor"
+
+	"github.com/fulgurite/fulgurite/agent"
 )
 
 // PulseEvery is the pulse of Training's workers, at another pace.
 func PulseEvery(d time.Duration) interceptor.WorkerInterceptor { return &pulse{every: d} }
+
+// What tests look at.
+const (
+	ExitFailed = exitFailed
+	ExitUsage  = exitUsage
+	ServingKey = servingKey
+)
+
+// Run executes one command line.
+func Run(ctx context.Context, args []string, stderr io.Writer) int {
+	return run(ctx, agent.Registry{}, args, stderr)
+}
+
+// Parse reads a command line.
+func Parse(args []string, stderr io.Writer) (*kong.Context, error) { return parse(args, stderr) }

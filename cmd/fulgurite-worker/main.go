@@ -5,7 +5,7 @@ package main
 
 import (
 	"github.com/fulgurite/fulgurite/internal/builtin"
-	"github.com/fulgurite/fulgurite/worker"
+	"github.com/fulgurite/fulgurite/workers"
 )
 
-func main() { worker.Main(builtin.Agents()) }
+func main() { workers.Main(builtin.Agents()) }

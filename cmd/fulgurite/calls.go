@@ -6,8 +6,8 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/fulgurite/fulgurite/internal/attribution"
-	"github.com/fulgurite/fulgurite/internal/signals"
+	"github.com/fulgurite/fulgurite/credit/attribution"
+	"github.com/fulgurite/fulgurite/credit/signals"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/store"
 	"github.com/fulgurite/fulgurite/trace"

@@ -8,11 +8,11 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/fulgurite/fulgurite/credit/attribution"
+	"github.com/fulgurite/fulgurite/credit/signals"
 	"github.com/fulgurite/fulgurite/dialog"
-	"github.com/fulgurite/fulgurite/gateway/wire"
-	"github.com/fulgurite/fulgurite/internal/attribution"
-	"github.com/fulgurite/fulgurite/internal/signals"
 	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/wire"
 )
 
 // attemptText is what --text adds to an attempt.

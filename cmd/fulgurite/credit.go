@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/fulgurite/fulgurite/internal/laboratory"
+	"github.com/fulgurite/fulgurite/credit/compare"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -23,8 +23,8 @@ type creditCommand struct {
 
 // creditReport is what the command prints as JSON.
 type creditReport struct {
-	laboratory.Report
-	Attempt *laboratory.Calls `json:"attempt,omitempty"`
+	compare.Report
+	Attempt *compare.Calls `json:"attempt,omitempty"`
 }
 
 // Run computes the credit of a step anew, under the run's own spec and others.
@@ -44,11 +44,11 @@ func (c *creditCommand) Run(ctx context.Context, s *shared, t *terminal) error {
 		return err
 	}
 	defer db.Close()
-	step, err := laboratory.Open(ctx, db, blobs, c.Run_, mainPolicy, c.Step)
+	step, err := compare.Open(ctx, db, blobs, c.Run_, mainPolicy, c.Step)
 	if err != nil {
 		return err
 	}
-	settings, err := laboratory.Settings(step.Spec, c.With)
+	settings, err := compare.Settings(step.Spec, c.With)
 	if err != nil {
 		return usageError{fmt.Errorf("--with: %w", err)}
 	}
@@ -58,7 +58,7 @@ func (c *creditCommand) Run(ctx context.Context, s *shared, t *terminal) error {
 	}
 	if c.Calls != "" {
 		calls, err := step.Calls(address, settings)
-		if errors.Is(err, laboratory.ErrNotTrained) {
+		if errors.Is(err, compare.ErrNotTrained) {
 			return usageError{fmt.Errorf("--calls: %w", err)}
 		}
 		if err != nil {
@@ -72,7 +72,7 @@ func (c *creditCommand) Run(ctx context.Context, s *shared, t *terminal) error {
 	return c.print(t, out)
 }
 
-func (c *creditCommand) draw(r laboratory.Report) error {
+func (c *creditCommand) draw(r compare.Report) error {
 	if c.SVG == "" {
 		return nil
 	}

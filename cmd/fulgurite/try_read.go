@@ -6,13 +6,13 @@ import (
 	"fmt"
 
 	"github.com/fulgurite/fulgurite/activities"
+	"github.com/fulgurite/fulgurite/credit/attribution"
+	"github.com/fulgurite/fulgurite/credit/compare"
 	"github.com/fulgurite/fulgurite/dialog"
-	"github.com/fulgurite/fulgurite/gateway/wire"
-	"github.com/fulgurite/fulgurite/internal/attribution"
-	"github.com/fulgurite/fulgurite/internal/laboratory"
 	"github.com/fulgurite/fulgurite/internal/stack"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/wire"
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
@@ -69,8 +69,8 @@ type trialReader struct {
 	input workflows.TryInput
 	trial workflows.TryResult
 	stuck *blockage
-	step  *laboratory.Step // of the trial's batch; nil where there is none
-	codec dialog.Codec     // nil where the run was not prepared
+	step  *compare.Step // of the trial's batch; nil where there is none
+	codec dialog.Codec  // nil where the run was not prepared
 }
 
 // read fills in the attempts, and what follows from them.
@@ -238,10 +238,10 @@ func (r *trialReader) hidesTools(q *wire.Request) bool {
 // trial made.
 func (r *trialReader) credit(ctx context.Context, out *tryReport) error {
 	var err error
-	if r.step, err = laboratory.Open(ctx, r.st.Store, r.st.Blobs, trialRun, mainPolicy, workflows.TryStep); err != nil {
+	if r.step, err = compare.Open(ctx, r.st.Store, r.st.Blobs, trialRun, mainPolicy, workflows.TryStep); err != nil {
 		return err
 	}
-	own, err := laboratory.Settings(r.spec, nil)
+	own, err := compare.Settings(r.spec, nil)
 	if err != nil {
 		return err
 	}
@@ -252,7 +252,7 @@ func (r *trialReader) credit(ctx context.Context, out *tryReport) error {
 			return err
 		}
 		given, err := r.step.Calls(address, own)
-		if errors.Is(err, laboratory.ErrNotTrained) { // of a quarantined task
+		if errors.Is(err, compare.ErrNotTrained) { // of a quarantined task
 			continue
 		}
 		if err != nil {

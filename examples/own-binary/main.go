@@ -17,10 +17,10 @@ import (
 	"net/http"
 
 	"github.com/fulgurite/fulgurite/agent"
-	"github.com/fulgurite/fulgurite/worker"
+	"github.com/fulgurite/fulgurite/workers"
 )
 
-func main() { worker.Main(agent.Registry{"mine": mine}) }
+func main() { workers.Main(agent.Registry{"mine": mine}) }
 
 // mine asks the model once and returns what it says.
 func mine(ctx context.Context, task agent.Task, env agent.Env) (string, error) {

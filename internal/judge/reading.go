@@ -1,11 +1,11 @@
 package judge
 
 import (
+	"github.com/fulgurite/fulgurite/credit/attribution"
 	"github.com/fulgurite/fulgurite/dialog"
-	"github.com/fulgurite/fulgurite/gateway/wire"
-	"github.com/fulgurite/fulgurite/internal/attribution"
 	"github.com/fulgurite/fulgurite/tasks"
 	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/wire"
 )
 
 // Of reads what a judge is to be told out of the record of an attempt. codec is that

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/fulgurite/fulgurite/testsuite/chaos/fleet"
+	"github.com/fulgurite/fulgurite/testsuite/chaos/processes"
 )
 
 // unnoticed is when a hang counts as not noticed.
@@ -21,8 +21,8 @@ func (s *suite) detectHangs(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.report.HangDetection = map[fleet.Role]*float64{fleet.Postgres: nil, fleet.Temporal: nil}
-	for _, role := range []fleet.Role{fleet.CPU1, fleet.Gateway, fleet.Sampler, fleet.GPU} {
+	s.report.HangDetection = map[processes.Role]*float64{processes.Postgres: nil, processes.Temporal: nil}
+	for _, role := range []processes.Role{processes.CPU1, processes.Gateway, processes.Sampler, processes.GPU} {
 		name, began := "hang-"+string(role), time.Now()
 		if err := s.begin(ctx, name, plain, ""); err != nil {
 			return err
@@ -48,7 +48,7 @@ func (s *suite) detectHangs(ctx context.Context) error {
 }
 
 // detectHang returns 0 if nobody noticed.
-func (s *suite) detectHang(ctx context.Context, name string, role fleet.Role) (time.Duration, error) {
+func (s *suite) detectHang(ctx context.Context, name string, role processes.Role) (time.Duration, error) {
 	over, err := s.until(ctx, name, func(time.Duration) bool { return s.midway(ctx, name) })
 	if over || err != nil {
 		return 0, err
@@ -66,11 +66,11 @@ func (s *suite) detectHang(ctx context.Context, name string, role fleet.Role) (t
 			return true
 		}
 		switch role {
-		case fleet.GPU:
+		case processes.GPU:
 			var noticed bool
 			since, noticed = s.updateTakenAway(ctx, name, since)
 			return noticed
-		case fleet.CPU1:
+		case processes.CPU1:
 			n, err := s.db.TriedAgain(ctx, name, began)
 			return err == nil && n > 0
 		default:

@@ -10,14 +10,14 @@ import (
 	"go.temporal.io/api/history/v1"
 
 	"github.com/fulgurite/fulgurite/testsuite/chaos/checker"
-	"github.com/fulgurite/fulgurite/testsuite/chaos/fleet"
+	"github.com/fulgurite/fulgurite/testsuite/chaos/processes"
 )
 
 // evidence collects what there is to know about a run.
 func (s *suite) evidence(ctx context.Context, name string) (checker.Evidence, error) {
 	e := checker.Evidence{
 		Trained: map[int][]checker.Trained{}, Answers: s.answers(),
-		Hangs: s.keeper.frozen(fleet.Gateway, fleet.Sampler), WorkerHangs: s.keeper.frozen(fleet.CPU1, fleet.CPU2),
+		Hangs: s.keeper.frozen(processes.Gateway, processes.Sampler), WorkerHangs: s.keeper.frozen(processes.CPU1, processes.CPU2),
 	}
 	err := s.insist(ctx, "read store", func(ctx context.Context) (err error) {
 		e.Records, err = s.db.Records(ctx, name)

@@ -9,17 +9,17 @@ import (
 	"time"
 
 	"github.com/fulgurite/fulgurite/testsuite/chaos/checker"
-	"github.com/fulgurite/fulgurite/testsuite/chaos/fleet"
+	"github.com/fulgurite/fulgurite/testsuite/chaos/processes"
 )
 
 // keeper does to processes what the world does, and starts again at once what has
 // ended, as an engine for containers would.
 type keeper struct {
-	fleet *fleet.Fleet
+	fleet *processes.Fleet
 
-	mu    sync.Mutex         // held while a process is killed or started
-	ended map[fleet.Role]int // by themselves, without being killed
-	hangs map[fleet.Role][]checker.Hang
+	mu    sync.Mutex             // held while a process is killed or started
+	ended map[processes.Role]int // by themselves, without being killed
+	hangs map[processes.Role][]checker.Hang
 }
 
 // lookEvery is how soon the end of a process is noticed.
@@ -58,7 +58,7 @@ func (k *keeper) step(ctx context.Context) error {
 
 // kill kills a process and starts it again. With PostgreSQL go all its children.
 // The times are those of the kill.
-func (k *keeper) kill(ctx context.Context, role fleet.Role, killed func()) error {
+func (k *keeper) kill(ctx context.Context, role processes.Role, killed func()) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	below := k.below(role)
@@ -75,7 +75,7 @@ func (k *keeper) kill(ctx context.Context, role fleet.Role, killed func()) error
 
 // hang lets a process stand still, all of PostgreSQL's too, until resume is
 // called.
-func (k *keeper) hang(role fleet.Role) (resume func() error, err error) {
+func (k *keeper) hang(role processes.Role) (resume func() error, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if err := k.fleet.Hang(role); err != nil {
@@ -100,7 +100,7 @@ func (k *keeper) hang(role fleet.Role) (resume func() error, err error) {
 }
 
 // frozen are the hangs of some roles.
-func (k *keeper) frozen(roles ...fleet.Role) []checker.Hang {
+func (k *keeper) frozen(roles ...processes.Role) []checker.Hang {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var all []checker.Hang
@@ -112,8 +112,8 @@ func (k *keeper) frozen(roles ...fleet.Role) []checker.Hang {
 
 // below are the children that belong to a role. Agents, the children of workers,
 // don't: what becomes of them is the product's business.
-func (k *keeper) below(role fleet.Role) []int {
-	if role != fleet.Postgres {
+func (k *keeper) below(role processes.Role) []int {
+	if role != processes.Postgres {
 		return nil
 	}
 	return children(k.fleet.PID(role))

@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/fulgurite/fulgurite/testsuite/chaos/fleet"
+	"github.com/fulgurite/fulgurite/testsuite/chaos/processes"
 )
 
 // options are the command line.
@@ -114,20 +114,20 @@ func parse(args []string, stderr io.Writer) (options, error) {
 }
 
 // victims are the roles to be killed.
-func (o options) victims() ([]fleet.Role, error) {
-	all := []fleet.Role{fleet.Gateway, fleet.Sampler, fleet.CPU1, fleet.CPU2, fleet.GPU, fleet.Temporal, fleet.Postgres}
+func (o options) victims() ([]processes.Role, error) {
+	all := []processes.Role{processes.Gateway, processes.Sampler, processes.CPU1, processes.CPU2, processes.GPU, processes.Temporal, processes.Postgres}
 	if o.store == "sqlite" {
 		all = all[:len(all)-1]
 	}
 	if o.roles == "" {
 		return all, nil
 	}
-	var chosen []fleet.Role
+	var chosen []processes.Role
 	for name := range strings.SplitSeq(o.roles, ",") {
-		if !slices.Contains(all, fleet.Role(name)) {
+		if !slices.Contains(all, processes.Role(name)) {
 			return nil, fmt.Errorf("-roles %q: there are %v", name, all)
 		}
-		chosen = append(chosen, fleet.Role(name))
+		chosen = append(chosen, processes.Role(name))
 	}
 	return chosen, nil
 }

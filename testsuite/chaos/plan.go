@@ -4,12 +4,12 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/fulgurite/fulgurite/testsuite/chaos/fleet"
+	"github.com/fulgurite/fulgurite/testsuite/chaos/processes"
 )
 
 // blow is something that is done to a process.
 type blow struct {
-	role  fleet.Role
+	role  processes.Role
 	after time.Duration // the blow before it
 	// hang is how long the process stands still; 0 kills it.
 	hang time.Duration
@@ -29,12 +29,12 @@ const (
 type plan struct {
 	random *rand.Rand
 	every  time.Duration
-	roles  []fleet.Role
-	deck   []fleet.Role // what is left of a round in which each role is killed once
+	roles  []processes.Role
+	deck   []processes.Role // what is left of a round in which each role is killed once
 	count  int
 }
 
-func newPlan(seed uint64, every time.Duration, roles []fleet.Role) *plan {
+func newPlan(seed uint64, every time.Duration, roles []processes.Role) *plan {
 	return &plan{random: rand.New(rand.NewPCG(seed, 0x6368616f73)), every: every, roles: roles}
 }
 

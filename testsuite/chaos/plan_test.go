@@ -6,12 +6,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fulgurite/fulgurite/testsuite/chaos/fleet"
+	"github.com/fulgurite/fulgurite/testsuite/chaos/processes"
 )
 
 func TestAPlanFollowsFromItsSeed(t *testing.T) {
 	t.Parallel()
-	roles := []fleet.Role{fleet.Gateway, fleet.Sampler, fleet.Temporal}
+	roles := []processes.Role{processes.Gateway, processes.Sampler, processes.Temporal}
 	list := func(seed uint64) []blow {
 		p := newPlan(seed, 2*time.Second, roles)
 		var out []blow
@@ -23,7 +23,7 @@ func TestAPlanFollowsFromItsSeed(t *testing.T) {
 	require.Equal(t, list(1), list(1))
 	require.NotEqual(t, list(1), list(2))
 
-	kills, hangs := map[fleet.Role]int{}, 0
+	kills, hangs := map[processes.Role]int{}, 0
 	for _, b := range list(1) {
 		require.GreaterOrEqual(t, b.after, time.Second)
 		require.Less(t, b.after, 3*time.Second)
@@ -36,7 +36,7 @@ func TestAPlanFollowsFromItsSeed(t *testing.T) {
 		require.Less(t, b.hang, longestHang)
 	}
 	require.Equal(t, 10, hangs)
-	require.Equal(t, map[fleet.Role]int{fleet.Gateway: 20, fleet.Sampler: 20, fleet.Temporal: 20}, kills, "nobody is spared")
+	require.Equal(t, map[processes.Role]int{processes.Gateway: 20, processes.Sampler: 20, processes.Temporal: 20}, kills, "nobody is spared")
 }
 
 func TestTheCommandLineIsChecked(t *testing.T) {
@@ -54,5 +54,5 @@ func TestTheCommandLineIsChecked(t *testing.T) {
 	require.Equal(t, []string{"critic", "plain"}, []string{o.courses[0].name, o.courses[1].name})
 	victims, err := o.victims()
 	require.NoError(t, err)
-	require.Equal(t, []fleet.Role{fleet.Gateway, fleet.Sampler, fleet.CPU1, fleet.CPU2, fleet.GPU, fleet.Temporal}, victims)
+	require.Equal(t, []processes.Role{processes.Gateway, processes.Sampler, processes.CPU1, processes.CPU2, processes.GPU, processes.Temporal}, victims)
 }

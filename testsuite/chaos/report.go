@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/fulgurite/fulgurite/testsuite/chaos/checker"
-	"github.com/fulgurite/fulgurite/testsuite/chaos/fleet"
+	"github.com/fulgurite/fulgurite/testsuite/chaos/processes"
 )
 
 // report is what the program writes. Counts are sums over all runs.
@@ -34,11 +34,11 @@ type report struct {
 	MedianRecovery            *float64 `json:"median_recovery_seconds"` // null without a kill
 	MaxRecovery               *float64 `json:"max_recovery_seconds"`
 
-	ByRole map[fleet.Role]recovery `json:"by_role"`
+	ByRole map[processes.Role]recovery `json:"by_role"`
 	// HangDetection is null for roles that have nobody beside them.
-	HangDetection map[fleet.Role]*float64 `json:"hang_detection_seconds,omitempty"`
-	Runs          []verdict               `json:"runs"`
-	Error         string                  `json:"error,omitempty"`
+	HangDetection map[processes.Role]*float64 `json:"hang_detection_seconds,omitempty"`
+	Runs          []verdict                   `json:"runs"`
+	Error         string                      `json:"error,omitempty"`
 
 	Seed    uint64  `json:"seed"`
 	Store   string  `json:"store"`
@@ -93,7 +93,7 @@ func (r *report) complete(s *suite, err error) {
 		return // the fleet never came up
 	}
 	r.Kills = s.struck.total
-	r.ByRole = map[fleet.Role]recovery{}
+	r.ByRole = map[processes.Role]recovery{}
 	var all []time.Duration
 	times := s.watch.recoveries()
 	for _, role := range s.fleet.Roles() {

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/fulgurite/fulgurite/testsuite/chaos/checker"
-	"github.com/fulgurite/fulgurite/testsuite/chaos/fleet"
-	"github.com/fulgurite/fulgurite/testsuite/fickle"
+	"github.com/fulgurite/fulgurite/testsuite/chaos/processes"
+	"github.com/fulgurite/fulgurite/testsuite/randomjudge"
 )
 
 // suite is one execution of this program.
@@ -25,14 +25,14 @@ type suite struct {
 	out   io.Writer
 	began time.Time
 
-	fleet    *fleet.Fleet
+	fleet    *processes.Fleet
 	temporal client.Client
 	db       *checker.Database
 	keeper   *keeper
 	watch    *watch
 	plan     *plan
 	struck   tally
-	fickle   *fickle.Judge
+	fickle   *randomjudge.Judge
 	calm     map[string]checker.Records // undisturbed runs, by the name of their course
 	seconds  map[string]float64         // that runs took
 	report   report
@@ -40,7 +40,7 @@ type suite struct {
 
 // tally counts blows.
 type tally struct {
-	kills, hangs map[fleet.Role]int
+	kills, hangs map[processes.Role]int
 	total        int // kills
 }
 
@@ -59,7 +59,7 @@ func (s *suite) run(ctx context.Context) (err error) {
 		}
 	}
 	s.say("everything lies in %s", s.dir)
-	s.fickle = fickle.New(s.thought)
+	s.fickle = randomjudge.New(s.thought)
 	server := httptest.NewServer(s.fickle)
 	defer server.Close()
 	s.options.judge = server.URL + "/v1"
@@ -81,7 +81,7 @@ func (s *suite) run(ctx context.Context) (err error) {
 // inFleet runs f while a fleet is up and somebody starts again what ends.
 func (s *suite) inFleet(ctx context.Context, f func(context.Context) error) error {
 	var err error
-	s.fleet, err = fleet.Start(ctx, fleet.Options{Dir: s.dir, Bin: s.bin, SQLite: s.store == "sqlite", NoReplay: s.journal == "off"})
+	s.fleet, err = processes.Start(ctx, processes.Options{Dir: s.dir, Bin: s.bin, SQLite: s.store == "sqlite", NoReplay: s.journal == "off"})
 	if err != nil {
 		return err
 	}
@@ -98,9 +98,9 @@ func (s *suite) inFleet(ctx context.Context, f func(context.Context) error) erro
 	}
 	defer func() { _ = s.db.Close() }()
 
-	s.keeper = &keeper{fleet: s.fleet, ended: map[fleet.Role]int{}, hangs: map[fleet.Role][]checker.Hang{}}
+	s.keeper = &keeper{fleet: s.fleet, ended: map[processes.Role]int{}, hangs: map[processes.Role][]checker.Hang{}}
 	s.watch = newWatch(s.db)
-	s.struck = tally{kills: map[fleet.Role]int{}, hangs: map[fleet.Role]int{}}
+	s.struck = tally{kills: map[processes.Role]int{}, hangs: map[processes.Role]int{}}
 	s.calm, s.seconds = map[string]checker.Records{}, map[string]float64{}
 	group, ctx := errgroup.WithContext(ctx)
 	ctx, stop := context.WithCancel(ctx)

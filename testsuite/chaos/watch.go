@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/fulgurite/fulgurite/testsuite/chaos/checker"
-	"github.com/fulgurite/fulgurite/testsuite/chaos/fleet"
+	"github.com/fulgurite/fulgurite/testsuite/chaos/processes"
 )
 
 // watch looks at the store for whether anything goes on, and measures from a kill
@@ -19,20 +19,20 @@ type watch struct {
 	count   int64
 	moved   time.Time // when count last grew
 	waiting []*pause
-	over    map[fleet.Role][]time.Duration
+	over    map[processes.Role][]time.Duration
 }
 
 // pause is a kill after which nothing has been seen yet. What had been kept
 // before it is known only once the store has answered again.
 type pause struct {
-	role     fleet.Role
+	role     processes.Role
 	at       time.Time
 	baseline int64
 	based    bool
 }
 
 func newWatch(db *checker.Database) *watch {
-	return &watch{db: db, moved: time.Now(), over: map[fleet.Role][]time.Duration{}}
+	return &watch{db: db, moved: time.Now(), over: map[processes.Role][]time.Duration{}}
 }
 
 // Run looks ten times a second until ctx ends.
@@ -82,7 +82,7 @@ func (w *watch) see(asked, came time.Time, count int64) {
 }
 
 // killed begins to measure.
-func (w *watch) killed(role fleet.Role, at time.Time) {
+func (w *watch) killed(role processes.Role, at time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.waiting = append(w.waiting, &pause{role: role, at: at})
@@ -96,10 +96,10 @@ func (w *watch) idle() time.Duration {
 }
 
 // recoveries are all times measured so far.
-func (w *watch) recoveries() map[fleet.Role][]time.Duration {
+func (w *watch) recoveries() map[processes.Role][]time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	out := map[fleet.Role][]time.Duration{}
+	out := map[processes.Role][]time.Duration{}
 	for role, times := range w.over {
 		out[role] = slices.Sorted(slices.Values(times))
 	}

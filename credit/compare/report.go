@@ -1,0 +1,170 @@
+package compare
+
+import (
+	"math"
+
+	"github.com/fulgurite/fulgurite/internal/chart"
+)
+
+// Report compares settings over one step. The keys of its JSON are a public
+// contract.
+type Report struct {
+	Run      string `json:"run"`
+	Policy   string `json:"policy"`
+	Step     int    `json:"step"`
+	Groups   int    `json:"groups"`
+	Attempts int    `json:"attempts"`
+	Calls    int    `json:"calls"`  // that are trained under the run's own setting
+	Tokens   int    `json:"tokens"` // likewise
+	// Difference is how far the run's own setting, computed anew, is at most from
+	// what the step was trained on.
+	Difference float64 `json:"largest_difference"`
+	// Settings are the run's own and then those asked for.
+	Settings []Comparison `json:"settings"`
+	Remarks  []string     `json:"remarks"`
+}
+
+// Comparison is what a setting gives, beside the run's own.
+type Comparison struct {
+	Name       string `json:"name"`
+	Assignment string `json:"assignment"`
+	ByCall     Spread `json:"by_call"`
+	ByToken    Spread `json:"by_token"`
+	// Positions are the mean magnitudes of the advantage of the first, second, …
+	// call of an attempt.
+	Positions []float64 `json:"mean_magnitude_by_position"`
+}
+
+// Spread describes advantages.
+type Spread struct {
+	Mean     float64 `json:"mean"`
+	Variance float64 `json:"variance"`
+	Zero     float64 `json:"zero_fraction"`
+	// Correlation with the run's own; null where one of both does not vary.
+	Correlation *float64 `json:"correlation"`
+	// Opposite is the share that has the other sign than under the run's own.
+	Opposite float64 `json:"sign_changes"`
+}
+
+// Compare assigns credit to the step by each setting, the first of which is the
+// run's own.
+func (s *Step) Compare(settings []Setting) (Report, error) {
+	r := Report{
+		Run: s.Run, Policy: s.Policy, Step: s.Number, Groups: len(s.groups), Attempts: len(s.batch.Trajectories), Remarks: []string{},
+	}
+	var own outcome
+	for i, one := range settings {
+		o, err := s.under(one)
+		if err != nil {
+			return r, err
+		}
+		if i == 0 {
+			own = o
+			if r.Difference, err = s.difference(own); err != nil {
+				return r, err
+			}
+		}
+		r.Settings = append(r.Settings, compare(own, o))
+		if one.Spec.Credit.Critical() && !s.valued {
+			r.Remarks = append(r.Remarks, one.Name+": the step has no critic's values, estimates learned from the run's calls stand in for them")
+		}
+	}
+	own.each(func(g, i, k int) {
+		r.Calls++
+		r.Tokens += own.trajectories[g][i].Calls[k].Tokens
+	})
+	return r, nil
+}
+
+// each calls visit with group, sample and number of every call that is trained.
+func (o outcome) each(visit func(group, sample, call int)) {
+	for g, samples := range o.trajectories {
+		for i, t := range samples {
+			for k, c := range t.Calls {
+				if !c.Skip {
+					visit(g, i, k)
+				}
+			}
+		}
+	}
+}
+
+func compare(own, other outcome) Comparison {
+	c := Comparison{Name: other.Name, Assignment: other.Spec.Credit.Assignment, Positions: []float64{}}
+	c.ByCall = spread(func(pair func(own, other float64)) {
+		own.each(func(g, i, k int) { pair(own.given.Call[g][i][k], other.given.Call[g][i][k]) })
+	})
+	c.ByToken = spread(func(pair func(own, other float64)) {
+		own.each(func(g, i, k int) {
+			for t := range own.trajectories[g][i].Calls[k].Tokens {
+				pair(own.token(g, i, k, t), other.token(g, i, k, t))
+			}
+		})
+	})
+	var counts []float64
+	own.each(func(g, i, k int) {
+		for len(counts) <= k {
+			counts, c.Positions = append(counts, 0), append(c.Positions, 0)
+		}
+		counts[k]++
+		c.Positions[k] += math.Abs(other.given.Call[g][i][k])
+	})
+	for k, n := range counts {
+		c.Positions[k] /= math.Max(1, n) // no call of a trained agent stands there
+	}
+	return c
+}
+
+// spread describes the second of each pair, beside the first. It goes through all
+// pairs twice: deviations from a mean need the mean.
+func spread(pairs func(pair func(own, other float64))) Spread {
+	var n, zero, opposite, own, other float64
+	pairs(func(a, b float64) {
+		n++
+		own += a
+		other += b
+		if b == 0 {
+			zero++
+		}
+		if a*b < 0 {
+			opposite++
+		}
+	})
+	if n == 0 {
+		return Spread{}
+	}
+	own, other = own/n, other/n
+	var ownSquares, squares, products float64
+	pairs(func(a, b float64) {
+		ownSquares += (a - own) * (a - own)
+		squares += (b - other) * (b - other)
+		products += (a - own) * (b - other)
+	})
+	s := Spread{Mean: other, Variance: squares / n, Zero: zero / n, Opposite: opposite / n}
+	if scale := math.Sqrt(ownSquares) * math.Sqrt(squares); scale > 0 {
+		r := products / scale
+		s.Correlation = &r
+	}
+	return s
+}
+
+// Plot shows which calls of an attempt the settings reach.
+func (r Report) Plot() chart.Plot {
+	p := chart.Plot{Title: "Credit of " + r.Run, XLabel: "call of the attempt", YLabel: "mean magnitude of the advantage"}
+	for _, s := range r.Settings {
+		one := chart.Series{Name: s.label()}
+		for k, v := range s.Positions {
+			one.Points = append(one.Points, chart.Point{X: float64(k), Y: v})
+		}
+		p.Series = append(p.Series, one)
+	}
+	return p
+}
+
+// label is the name of a setting for people.
+func (c Comparison) label() string {
+	if c.Name == Own {
+		return c.Assignment + " (own)"
+	}
+	return c.Name
+}

@@ -1,0 +1,83 @@
+package compare
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/fulgurite/fulgurite/credit"
+	"github.com/fulgurite/fulgurite/spec"
+)
+
+// ErrUnknown is wrapped when no assignment and no algorithm has a name.
+var ErrUnknown = errors.New("unknown way to assign credit")
+
+// Own is the name of the setting that the run itself has.
+const Own = "own"
+
+// Setting is one way to assign credit.
+type Setting struct {
+	Name string
+	Spec spec.Spec
+}
+
+// assignments are those of specs. The scores of a judge are those of the run: where
+// it had none, there is nothing to assign.
+func assignments() []string {
+	var all []string
+	for _, a := range []credit.Assignment{
+		credit.Identical, credit.Discounted, credit.LastCall, credit.GiGPO, credit.TurnGAE, credit.ValueDifference, credit.Judge,
+	} {
+		all = append(all, string(a))
+	}
+	return all
+}
+
+// Settings are the run's own and those by name: an assignment in place of the run's
+// own, or the credit of an algorithm. What an attempt earns stays the run's. A name
+// that is both is the assignment.
+func Settings(own spec.Spec, names []string) ([]Setting, error) {
+	all := []Setting{{Own, own}}
+	for _, name := range names {
+		s := own
+		switch {
+		case slices.Contains(assignments(), name):
+			s.Algorithm, s.Credit = "", assigned(own.Credit, name)
+		case slices.Contains(spec.Algorithms(), name):
+			s.Algorithm, s.Credit = name, earning(own.Credit)
+		default:
+			return nil, fmt.Errorf("%w %q: give an assignment (%s) or an algorithm (%s)",
+				ErrUnknown, name, strings.Join(assignments(), ", "), strings.Join(spec.Algorithms(), ", "))
+		}
+		s.Critic = nil
+		all = append(all, Setting{name, s.WithDefaults()})
+	}
+	return all, nil
+}
+
+// assigned is c with another assignment. What rewards are compared with stays, unless
+// estimates take its place or took it.
+func assigned(c spec.Credit, assignment string) spec.Credit {
+	out := earning(c)
+	out.Assignment = assignment
+	if !estimates(c) && !estimates(out) {
+		out.Mean, out.Std, out.LeaveOneOut, out.Whiten, out.Combine = c.Mean, c.Std, c.LeaveOneOut, c.Whiten, c.Combine
+	}
+	out.Discount, out.Lambda, out.StepWeight = c.Discount, c.Lambda, c.StepWeight
+	return out
+}
+
+// earning is the part of c that says what attempts and calls earn, and which of them
+// are trained.
+func earning(c spec.Credit) spec.Credit {
+	return spec.Credit{
+		Rewards: c.Rewards, Signals: c.Signals, Overlong: c.Overlong, FormatPenalty: c.FormatPenalty, KLInReward: c.KLInReward,
+		TrainAgents: c.TrainAgents, PerAgent: c.PerAgent,
+	}
+}
+
+// estimates reports whether estimates are what rewards are compared with.
+func estimates(c spec.Credit) bool {
+	return c.Critical() || c.Assignment == spec.AssignmentValueDifference
+}

@@ -1,0 +1,251 @@
+package compare
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/fulgurite/fulgurite/credit"
+	"github.com/fulgurite/fulgurite/credit/assign"
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/hf"
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// Store is what the laboratory reads.
+type Store interface {
+	assign.Attempts
+	assign.Batches
+	Run(ctx context.Context, name string) (record.Run, error)
+	Batches(ctx context.Context, run, policy string) ([]record.Batch, error)
+}
+
+// Sentinels of what can't be looked at.
+var (
+	// ErrNoBatch is wrapped when a step has no batch yet.
+	ErrNoBatch = errors.New("no batch")
+	// ErrNotTrained is wrapped when a step was not trained on an attempt.
+	ErrNotTrained = errors.New("attempt is not in the batch")
+)
+
+// Step is a trained step on the bench.
+type Step struct {
+	Run, Policy string
+	Number      int
+	Spec        spec.Spec
+
+	groups [][]assign.Sample
+	batch  model.Batch
+	// baselines are the running ones after the step before.
+	baselines map[string]float64
+	// learned says that estimates could be learned, or why not.
+	learned error
+	// valued says that the critic's own values are at hand.
+	valued bool
+}
+
+// Open reads step number of a run, the last one that has a batch if number is 0.
+func Open(ctx context.Context, s Store, blobs assign.Blobs, run, policy string, number int) (*Step, error) {
+	r, err := s.Run(ctx, run)
+	if err != nil {
+		return nil, fmt.Errorf("run %s: %w", run, err)
+	}
+	out := &Step{Run: run, Policy: policy, Number: number}
+	if err := json.Unmarshal(r.Spec, &out.Spec); err != nil {
+		return nil, fmt.Errorf("decode the spec of run %s: %w", run, err)
+	}
+	out.Spec = out.Spec.WithDefaults()
+	if err := out.find(ctx, s); err != nil {
+		return nil, err
+	}
+	source := assign.Source{Attempts: s, Batches: s, Blobs: blobs, Run: run, Policy: policy}
+	if out.groups, out.batch, err = source.Step(ctx, out.Number); err != nil {
+		return nil, err
+	}
+	if out.baselines, err = source.Baselines(ctx, out.Spec.Credit, out.Number); err != nil {
+		return nil, err
+	}
+	if err := source.Observe(ctx, out.groups); err != nil {
+		return nil, err
+	}
+	earlier, err := source.Earlier(ctx, out.Number)
+	if err != nil {
+		return nil, err
+	}
+	out.learned = assign.Estimate(out.Spec, earlier, out.groups)
+	if err := out.refer(ctx, blobs); err != nil {
+		return nil, err
+	}
+	if err := out.judge(ctx, blobs); err != nil {
+		return nil, err
+	}
+	return out, out.value(ctx, blobs)
+}
+
+// find makes sure that the step has a batch.
+func (s *Step) find(ctx context.Context, from Store) error {
+	batches, err := from.Batches(ctx, s.Run, s.Policy)
+	if err != nil {
+		return fmt.Errorf("list the batches of run %s: %w", s.Run, err)
+	}
+	last := 0
+	for _, b := range batches {
+		if b.Step == s.Number {
+			return nil
+		}
+		last = max(last, b.Step)
+	}
+	switch {
+	case last == 0:
+		return fmt.Errorf("%w: run %s has not made one yet", ErrNoBatch, s.Run)
+	case s.Number == 0:
+		s.Number = last
+		return nil
+	}
+	return fmt.Errorf("%w of step %d of run %s: the last one is that of step %d", ErrNoBatch, s.Number, s.Run, last)
+}
+
+// judge gives each call the judge's scores, where there was one.
+func (s *Step) judge(ctx context.Context, blobs assign.Blobs) error {
+	if s.batch.Judgments == "" {
+		return nil
+	}
+	data, err := blobs.Get(ctx, s.batch.Judgments)
+	if err != nil {
+		return fmt.Errorf("read the judgments of step %d: %w", s.Number, err)
+	}
+	var j record.Judgments
+	if err = json.Unmarshal(data, &j); err == nil {
+		err = assign.Judge(s.groups, j)
+	}
+	if err != nil {
+		return fmt.Errorf("the judgments %s of step %d: %w", s.batch.Judgments, s.Number, err)
+	}
+	return nil
+}
+
+// refer gives each call the log-probabilities under version 0, where they are part of
+// its reward.
+func (s *Step) refer(ctx context.Context, blobs assign.Blobs) error {
+	if s.batch.Reference == "" {
+		return nil
+	}
+	data, err := blobs.Get(ctx, s.batch.Reference)
+	if err != nil {
+		return fmt.Errorf("read the log-probabilities under version 0 of step %d: %w", s.Number, err)
+	}
+	v, err := hf.DecodeValues(data)
+	if err == nil {
+		err = assign.Refer(s.groups, v)
+	}
+	if err != nil {
+		return fmt.Errorf("the log-probabilities under version 0 %s of step %d: %w", s.batch.Reference, s.Number, err)
+	}
+	return nil
+}
+
+// value gives each call the critic's values, or its estimate in their place.
+func (s *Step) value(ctx context.Context, blobs assign.Blobs) error {
+	if s.batch.Values != "" {
+		data, err := blobs.Get(ctx, s.batch.Values)
+		if err != nil {
+			return fmt.Errorf("read the critic's values of step %d: %w", s.Number, err)
+		}
+		v, err := hf.DecodeValues(data)
+		if err == nil {
+			err = assign.Value(s.groups, v)
+		}
+		if err != nil {
+			return fmt.Errorf("the critic's values %s of step %d: %w", s.batch.Values, s.Number, err)
+		}
+		s.valued = true
+		return nil
+	}
+	if s.learned != nil {
+		return nil
+	}
+	for _, samples := range s.groups {
+		for i := range samples {
+			one := &samples[i]
+			one.Values = make([][]float32, len(one.History))
+			for k, c := range one.History {
+				one.Values[k] = make([]float32, len(c.Completion))
+				for t := range one.Values[k] {
+					one.Values[k][t] = float32(one.Before[k])
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// outcome is the credit of one setting.
+type outcome struct {
+	Setting
+	trajectories [][]credit.Trajectory
+	given        credit.Advantages
+}
+
+// under assigns credit by a setting.
+func (s *Step) under(one Setting) (outcome, error) {
+	own := s.valued && one.Spec.Credit.Critical() // the critic's values are there
+	if estimates(one.Spec.Credit) && s.learned != nil && !own {
+		return outcome{}, fmt.Errorf("%s: %w", one.Name, s.learned)
+	}
+	trajectories, given, err := assign.Continue(one.Spec, s.baselines, s.groups)
+	if err != nil {
+		return outcome{}, fmt.Errorf("%s: %w", one.Name, err)
+	}
+	return outcome{one, trajectories, given}, nil
+}
+
+// token is the advantage of trained token i of a call.
+func (o outcome) token(group, sample, call, i int) float64 {
+	if o.given.Token != nil {
+		return o.given.Token[group][sample][call][i]
+	}
+	return o.given.Call[group][sample][call]
+}
+
+// difference is how far an outcome is from what the batch has at most.
+func (s *Step) difference(o outcome) (float64, error) {
+	type call struct{ trajectory, seq int }
+	next, most := map[call]int{}, 0.0
+	at := make([][2]int, 0, len(s.batch.Trajectories)) // group and sample of each trajectory
+	for g, samples := range s.groups {
+		for i := range samples {
+			at = append(at, [2]int{g, i})
+		}
+	}
+	for _, r := range s.batch.Rows {
+		for t, sampled := range r.Sampled {
+			if !sampled {
+				continue
+			}
+			c := call{r.Trajectory, int(r.Calls[t])}
+			g, i := at[c.trajectory][0], at[c.trajectory][1]
+			if calls := o.trajectories[g][i].Calls; c.seq >= len(calls) || next[c] >= calls[c.seq].Tokens {
+				return 0, fmt.Errorf("batch of step %d: %s has more tokens of call %d than are on record", s.Number, s.batch.Trajectories[c.trajectory].Attempt, c.seq)
+			}
+			most = math.Max(most, math.Abs(o.token(g, i, c.seq, next[c])-float64(r.Advantages[t])))
+			next[c]++
+		}
+	}
+	return most, nil
+}
+
+// place is where an attempt stands among the groups.
+func (s *Step) place(a trace.Address) (group, sample int, err error) {
+	for g, samples := range s.groups {
+		for i, one := range samples {
+			if one.Address == a {
+				return g, i, nil
+			}
+		}
+	}
+	return 0, 0, fmt.Errorf("%w of step %d of run %s: %s", ErrNotTrained, s.Number, s.Run, a)
+}

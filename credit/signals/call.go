@@ -1,0 +1,164 @@
+package signals
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/fulgurite/fulgurite/credit/attribution"
+	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/wire"
+)
+
+// Attempt is what is on record of an attempt.
+type Attempt struct {
+	trace.Trajectory
+	Spans  []trace.Span
+	Events []trace.Event
+}
+
+// Call is what is seen of one call.
+type Call struct {
+	// Agent is who made the call, as package attribution finds out.
+	Agent string `json:"agent"`
+	// State is equal for calls whose policy newly saw the same; see state.
+	State string `json:"state"`
+	// Signals are those that fired, in the order of spec.Signals.
+	Signals []Signal `json:"signals"`
+}
+
+// Signal is one that fired. Value is the sum of the rewards for what the agent
+// emitted, and 1 for the others.
+type Signal struct {
+	Name  string  `json:"name"`
+	Value float64 `json:"value"`
+}
+
+// Text is the signal for people.
+func (s Signal) Text() string {
+	if s.Name == spec.SignalEmitted {
+		return fmt.Sprintf("%s %g", s.Name, s.Value)
+	}
+	return s.Name
+}
+
+// Earned is what the call earned by itself, given what signals weigh.
+func (c Call) Earned(weights map[string]float64) float64 {
+	sum := 0.0
+	for _, s := range c.Signals {
+		sum += weights[s.Name] * s.Value
+	}
+	return sum
+}
+
+// Of reads the calls of an attempt, in order.
+func Of(a Attempt) []Call {
+	r := newReading(a)
+	r.tools()
+	r.exceptions()
+	r.told()
+	r.recoveries()
+	out := make([]Call, len(a.History))
+	for i, c := range a.History {
+		r.set(i, spec.SignalParseFailure, c.ParseError != "")
+		r.set(i, spec.SignalRepeatedCall, r.repeated(i))
+		out[i] = Call{Agent: r.callers[i], State: r.state(i), Signals: r.fired(i)}
+	}
+	return out
+}
+
+// reading is an attempt while it is read. Its slices have one entry for each call.
+type reading struct {
+	Attempt
+	callers  []string
+	askers   []string        // likewise, as far as the requests themselves tell
+	requests []*wire.Request // nil where a request can't be read
+	asked    [][]toolCall    // by the reply
+	answered []time.Time     // when the agent had the reply
+	ran      []bool          // a tool that the call asked for ran, as far as spans tell
+	seen     []map[string]bool
+	ignored  patterns
+}
+
+func newReading(a Attempt) *reading {
+	n, requests := len(a.History), attribution.Requests(a.History)
+	a.Spans = attribution.Join(a.History, requests, a.Spans)
+	r := &reading{
+		Attempt: a, callers: make([]string, n), askers: make([]string, n), requests: requests, asked: make([][]toolCall, n),
+		answered: make([]time.Time, n), ran: make([]bool, n), seen: make([]map[string]bool, n), ignored: compile(a.Terms.Ignore),
+	}
+	ended := map[string]time.Time{} // of model calls, by the id of their reply
+	for _, s := range a.Spans {
+		if s.CallID != "" && s.Kind == trace.ModelSpan {
+			ended[s.CallID] = s.Ended
+		}
+	}
+	for i, name := range attribution.OfRequests(a.History, r.requests, a.Spans, a.Terms.Ignore) {
+		r.callers[i] = name.Agent
+	}
+	for i, name := range attribution.OfRequests(a.History, r.requests, nil, a.Terms.Ignore) {
+		r.askers[i] = name.Agent
+	}
+	for i, c := range a.History {
+		r.seen[i] = map[string]bool{}
+		r.asked[i] = toolCalls(c.Response)
+		// Spans are timed by the agent's clock, so a call is too where a span tells of it.
+		r.answered[i] = c.Started.Add(c.Duration)
+		if at, ok := ended[c.ID]; ok {
+			r.answered[i] = at
+		}
+	}
+	return r
+}
+
+func (r *reading) set(i int, signal string, fired bool) {
+	if fired {
+		r.seen[i][signal] = true
+	}
+}
+
+// fired are the signals of call i.
+func (r *reading) fired(i int) []Signal {
+	out := []Signal{}
+	for _, name := range spec.Signals() {
+		if name == spec.SignalEmitted {
+			if sum, ok := r.emitted(i); ok {
+				out = append(out, Signal{name, sum})
+			}
+		} else if r.seen[i][name] {
+			out = append(out, Signal{name, 1})
+		}
+	}
+	return out
+}
+
+// emitted sums up the rewards that call i was given.
+func (r *reading) emitted(i int) (sum float64, ok bool) {
+	for _, w := range r.Rewards {
+		if w.CallID != "" && w.CallID == r.History[i].ID {
+			sum, ok = sum+w.Value, true
+		}
+	}
+	return sum, ok
+}
+
+// byID is the call with the given id, or -1.
+func (r *reading) byID(id string) int {
+	for i, c := range r.History {
+		if c.ID == id {
+			return i
+		}
+	}
+	return -1
+}
+
+// before is the last call that was answered by a moment, or -1.
+func (r *reading) before(moment time.Time) int {
+	last := -1
+	for i, at := range r.answered {
+		if !at.After(moment) && (last < 0 || !at.Before(r.answered[last])) {
+			last = i
+		}
+	}
+	return last
+}

@@ -1,0 +1,245 @@
+package processes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Role is the name of a process.
+type Role string
+
+// The processes of a fleet. There may be more CPU workers than these two.
+const (
+	Postgres Role = "postgres" // absent with SQLite
+	Temporal Role = "temporal" // and its Web UI
+	Gateway  Role = "gateway"
+	Sampler  Role = "sampler"
+	CPU1     Role = "cpu-1"
+	CPU2     Role = "cpu-2"
+	GPU      Role = "gpu"
+)
+
+// Options say what to start.
+type Options struct {
+	// Dir holds everything; it is made if it is absent. A fleet started on the
+	// directory of an earlier one goes on with its state.
+	Dir string
+	// Bin is the directory of fulgurite and fulgurite-worker.
+	Bin string
+	// SQLite keeps store and Temporal in files instead of PostgreSQL.
+	SQLite bool
+	// CPUs is how many CPU workers there are; 0 means 2.
+	CPUs int
+	// NoReplay switches the journal off in the gateway.
+	NoReplay bool
+	// Arguments are added to the command of a role.
+	Arguments map[Role][]string
+	// Environment is added to that of every process, NAME=VALUE.
+	Environment []string
+	// Work is the working directory of the processes, to which relative paths in
+	// a spec refer; empty is that of this process.
+	Work string
+}
+
+// Fleet is a running fleet. Its methods may be called from any goroutine, those
+// for one role from one at a time.
+type Fleet struct {
+	// Store is the URL of the store.
+	Store string
+	// Blobs is the directory of blobs.
+	Blobs string
+	// Temporal is host:port of the frontend, and UI the URL of the Web UI.
+	Temporal, UI string
+	// Generations is the sampler's own log: a line of JSON for each generation.
+	Generations string
+
+	options   Options
+	order     []Role // in which they are started
+	processes map[Role]*process
+}
+
+// startTimeout is how long one process may take to come up on a busy machine.
+const startTimeout = time.Minute
+
+// Start starts all processes, migrates, and returns when all are up.
+func Start(ctx context.Context, o Options) (*Fleet, error) {
+	if o.CPUs == 0 {
+		o.CPUs = 2
+	}
+	f := &Fleet{options: o, processes: map[Role]*process{}}
+	if err := f.start(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("start fleet: %w", err), f.Close())
+	}
+	return f, nil
+}
+
+func (f *Fleet) start(ctx context.Context) (err error) {
+	if f.options.Dir, err = filepath.Abs(f.options.Dir); err != nil {
+		return err
+	}
+	if f.options.Bin, err = filepath.Abs(f.options.Bin); err != nil {
+		return err
+	}
+	f.Blobs, f.Generations = f.path("blobs"), f.path("generations.jsonl")
+	if err := os.MkdirAll(f.path("logs"), 0o755); err != nil {
+		return err
+	}
+	database := ""
+	f.Store = f.path("fulgurite.db")
+	if !f.options.SQLite {
+		server, err := f.startPostgres(ctx)
+		if err != nil {
+			return err
+		}
+		f.Store, database = server+"/fulgurite", server+"/temporal"
+	}
+	if err := f.startTemporal(ctx, database); err != nil {
+		return err
+	}
+	if err := f.migrate(ctx); err != nil {
+		return err
+	}
+	return f.startWorkers(ctx)
+}
+
+func (f *Fleet) startTemporal(ctx context.Context, database string) error {
+	ports, err := freePorts(2)
+	if err != nil {
+		return err
+	}
+	f.Temporal, f.UI = net.JoinHostPort("127.0.0.1", ports[0]), "http://"+net.JoinHostPort("127.0.0.1", ports[1])
+	arguments := []string{"temporal", "--dir", f.path("state"), "--port", ports[0], "--ui-port", ports[1]}
+	if database != "" {
+		arguments = append(arguments, "--database", database)
+	}
+	f.add(Temporal, &process{program: f.bin("fulgurite"), arguments: arguments, up: said("Web UI")})
+	return f.begin(ctx, Temporal)
+}
+
+func (f *Fleet) startWorkers(ctx context.Context) error {
+	noReplay := []string{"gateway"}
+	if f.options.NoReplay {
+		noReplay = append(noReplay, "--no-replay")
+	}
+	commands := map[Role][]string{
+		Sampler: {"sampler", "--generation-log", f.Generations},
+		Gateway: noReplay,
+		GPU:     {"gpu"},
+	}
+	roles := []Role{Sampler, Gateway, GPU}
+	for i := range f.options.CPUs {
+		role := Role("cpu-" + strconv.Itoa(i+1))
+		commands[role] = []string{"cpu"}
+		roles = append(roles, role)
+	}
+	for _, role := range roles {
+		f.add(role, &process{
+			program: f.bin("fulgurite-worker"), arguments: append(commands[role], "--name", string(role)), environment: f.workerEnvironment(), up: said(`"msg":"started"`),
+		})
+		if err := f.processes[role].launch(); err != nil {
+			return fmt.Errorf("%s: %w", role, err)
+		}
+	}
+	for _, role := range roles {
+		if err := f.Await(ctx, role); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// migrate runs the command to its end.
+func (f *Fleet) migrate(ctx context.Context) error {
+	p := &process{program: f.bin("fulgurite-worker"), arguments: []string{"migrate"}, environment: f.workerEnvironment()}
+	f.prepare("migrate", p)
+	if err := p.launch(); err != nil {
+		return fmt.Errorf("migrate: %w", err)
+	}
+	select {
+	case <-p.last().done:
+	case <-ctx.Done():
+		return errors.Join(ctx.Err(), p.kill())
+	}
+	if code := p.last().code(); code != 0 {
+		return fmt.Errorf("migrate: exit code %d, see %s", code, p.log)
+	}
+	return nil
+}
+
+func (f *Fleet) workerEnvironment() []string {
+	return []string{
+		"FULGURITE_STORE=" + f.Store, "FULGURITE_BLOBS=" + f.Blobs, "TEMPORAL_ADDRESS=" + f.Temporal, "FULGURITE_LOG_LEVEL=info",
+	}
+}
+
+// add makes a role known. Its command gets what the options add.
+func (f *Fleet) add(role Role, p *process) {
+	p.arguments = append(p.arguments, f.options.Arguments[role]...)
+	f.prepare(string(role), p)
+	f.processes[role] = p
+	f.order = append(f.order, role)
+}
+
+func (f *Fleet) prepare(name string, p *process) {
+	p.log = f.path("logs", name+".log")
+	p.directory = f.options.Work
+	p.drain = syscall.SIGTERM
+	p.environment = slices.Concat(os.Environ(), p.environment, f.options.Environment)
+}
+
+// begin starts a process and waits until it is up.
+func (f *Fleet) begin(ctx context.Context, role Role) error {
+	if err := f.processes[role].launch(); err != nil {
+		return fmt.Errorf("%s: %w", role, err)
+	}
+	return f.Await(ctx, role)
+}
+
+func (f *Fleet) path(parts ...string) string {
+	return filepath.Join(append([]string{f.options.Dir}, parts...)...)
+}
+
+func (f *Fleet) bin(name string) string { return filepath.Join(f.options.Bin, name) }
+
+// freePorts finds ports that nobody listens at. They lie below those that
+// connections get, lest one of these takes a port while its process is away.
+func freePorts(n int) ([]string, error) {
+	var held []net.Listener
+	defer func() {
+		for _, l := range held {
+			_ = l.Close()
+		}
+	}()
+	var ports []string
+	for port := 10000 + os.Getpid()%20000; len(ports) < n && port < 32768; port++ {
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err != nil {
+			continue
+		}
+		held = append(held, l)
+		ports = append(ports, strconv.Itoa(port))
+	}
+	if len(ports) < n {
+		return nil, errors.New("find free ports: there are none")
+	}
+	return ports, nil
+}
+
+// reachable is nil when PostgreSQL answers.
+func reachable(ctx context.Context, url string) error {
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return err
+	}
+	return conn.Close(ctx)
+}

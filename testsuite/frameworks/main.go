@@ -1,0 +1,98 @@
+// Command frameworks runs the examples as `make examples` does and says what came of
+// each: first its programs against replies that are written down, then, where the
+// example has a spec, a training run from end to end.
+//
+// A walk is one run of an example's program behind the real launcher, forwarder and
+// gateway, with a sampler that says what example.yaml tells it. It holds that the
+// program accepts every reply, that no request is refused, that each call is on
+// record with its tokens, and that a second attempt is answered from that record.
+//
+// A training run goes through `fulgurite train`. It holds that every attempt made
+// calls, that tokens were trained, that rewards differed, and that the first update
+// made the rewarded samples more probable.
+//
+// It installs nothing: .ci/examples does.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/fulgurite/fulgurite/agent"
+)
+
+type cli struct {
+	Names     []string `arg:"" optional:"" help:"Examples to run (default: all)."`
+	Folder    string   `help:"Where the examples lie." default:"examples" type:"path"`
+	Fulgurite string   `help:"The command that trains." default:"bin/fulgurite" type:"path"`
+	Jobs      int      `help:"Most walks, or agents of a run, at once." default:"4"`
+	WalkOnly  bool     `help:"Train nothing."`
+	Show      bool     `help:"Print what the programs ask for."`
+}
+
+func main() {
+	agent.ShimMain() // does not return where this process is to be an agent's shim
+	var c cli
+	kong.Parse(&c, kong.Description("Runs the examples and holds them to what they promise."))
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := c.run(ctx, os.Stdout)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "check:", err)
+		os.Exit(1)
+	}
+}
+
+// run walks through the examples, many at once, then trains them one after the
+// other. Each ends in one line; one that fails does not keep the others from running.
+func (c *cli) run(ctx context.Context, out io.Writer) (err error) {
+	examples, err := readExamples(c.Folder, c.Names)
+	if err != nil {
+		return err
+	}
+	results := c.walk(ctx, examples)
+	t := trainer{command: c.Fulgurite, agents: c.Jobs}
+	defer func() { err = errors.Join(err, t.close()) }()
+	var failed []error
+	for i, e := range examples {
+		r := results[i]
+		if r.err == nil && e.Spec != "" && !c.WalkOnly {
+			r = r.with(t.train(ctx, e))
+		}
+		r.print(out, e.Name)
+		if r.err != nil {
+			failed = append(failed, fmt.Errorf("%s: %w", e.Name, r.err))
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// walk is the result of all walks of each example.
+func (c *cli) walk(ctx context.Context, examples []example) []result {
+	results := make([]result, len(examples))
+	var mu sync.Mutex
+	var group errgroup.Group
+	group.SetLimit(c.Jobs)
+	for i, e := range examples {
+		for number, w := range e.Walks {
+			group.Go(func() error {
+				r := walkThrough(ctx, e, number, w, c.Show)
+				mu.Lock()
+				defer mu.Unlock()
+				results[i] = results[i].with(r)
+				return nil
+			})
+		}
+	}
+	_ = group.Wait() // results carry the errors
+	return results
+}

@@ -1,0 +1,101 @@
+package workers
+
+import (
+	"context"
+	"errors"
+	"io"
+	"runtime"
+
+	"go.temporal.io/sdk/worker"
+
+	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/internal/fleet"
+	"github.com/fulgurite/fulgurite/internal/runstate"
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/workflows"
+)
+
+// cpuCommand runs everything that needs neither a card nor a public address.
+type cpuCommand struct {
+	common   `embed:""`
+	database `embed:""`
+	temporal `embed:""`
+	health   `embed:""`
+
+	Queues      []string `help:"Task queues to run agents for, beside rollout-cpu." name:"queue" env:"FULGURITE_QUEUES"`
+	Concurrency int      `help:"Most agents that run at once on a queue (0: 32 a core)." default:"0" env:"FULGURITE_CONCURRENCY"`
+	Only        bool     `help:"Run agents of --queue alone: nothing of rollout-cpu, no workflows, no coordination." env:"FULGURITE_ONLY_QUEUES"`
+	Agents      string   `help:"Host, or host:port, at which agents on other machines reach this process (default: only those of this machine do)." name:"agent-address" env:"FULGURITE_AGENT_ADDRESS" placeholder:"HOST"`
+	Gateway     string   `help:"The gateway's URL (default: the one that holds the lease)." env:"FULGURITE_GATEWAY" placeholder:"URL"`
+	Sampler     string   `help:"The sampler's URL (default: all that hold a lease)." env:"FULGURITE_SAMPLER" placeholder:"URL"`
+}
+
+// Validate is called by kong.
+func (c *cpuCommand) Validate() error {
+	if c.Only && len(c.Queues) == 0 {
+		return errors.New("--only runs nothing without --queue: give the queue that the spec has in agent.queue")
+	}
+	return nil
+}
+
+// Run polls until a signal comes.
+func (c *cpuCommand) Run(ctx context.Context, agents agent.Registry, stderr io.Writer) error {
+	return c.serve(ctx, stderr, func(ctx context.Context, p *process) error { return c.setUp(ctx, p, agents) })
+}
+
+func (c *cpuCommand) setUp(ctx context.Context, p *process, agents agent.Registry) error {
+	if err := agent.Conceal(); err != nil {
+		return err // its agents could read the store's password
+	}
+	records, err := p.open(ctx, c.database)
+	if err != nil {
+		return err
+	}
+	temporal, namespace, err := p.dial(ctx, c.temporal)
+	if err != nil {
+		return err
+	}
+	samplers := fleet.NewSamplers(leasesOr(records, c.Sampler), p.log.Named("samplers"))
+	p.onClose(func(context.Context) error { samplers.Close(); return nil })
+	gateways := fleet.NewFinder(leasesOr(records, c.Gateway), record.Gateway, p.log.Named("gateways"))
+	forwarder, err := agent.NewForwarder(ctx, gateways.URL, p.log.Named("forwarder"), agent.At(c.Agents))
+	if err != nil {
+		return err
+	}
+	p.onClose(forwarder.Close)
+	if c.Concurrency == 0 {
+		c.Concurrency = 32 * runtime.GOMAXPROCS(0) // agents mostly wait
+	}
+	tuning, runner := p.tuning(c.Concurrency), records.Runner(forwarder, agents)
+	runner.Workers = fleet.Workers{Client: temporal}
+	var list []worker.Worker
+	queues := c.Queues
+	if !c.Only {
+		router := records.Route(samplers)
+		p.onClose(func(context.Context) error { router.Close(); return nil })
+		coordinator, err := records.Coordinator(temporal, namespace, router)
+		if err != nil {
+			return err
+		}
+		list = append(list, Training(temporal, coordinator, tuning))
+		queues = append([]string{workflows.QueueRollout}, queues...)
+	}
+	for _, queue := range queues {
+		list = append(list, Rollout(temporal, queue, runner, tuning))
+	}
+	if err := p.poll(list...); err != nil {
+		return err
+	}
+	if !c.Only {
+		p.background(runstate.Reconciler{Client: temporal, Namespace: namespace, Store: records.Store, Log: p.log.Named("runs")}.Run)
+	}
+	return p.serveHealth(ctx, c.health)
+}
+
+// leasesOr are the leases of the store, unless a URL is given.
+func leasesOr(r fleet.Records, url string) fleet.Lister {
+	if url != "" {
+		return fleet.Fixed(url)
+	}
+	return r.Store
+}

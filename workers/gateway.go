@@ -1,0 +1,79 @@
+package workers
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"os"
+	"sync/atomic"
+
+	"github.com/fulgurite/fulgurite/gateway"
+	"github.com/fulgurite/fulgurite/internal/fleet"
+	"github.com/fulgurite/fulgurite/record"
+)
+
+// gatewayCommand answers agents.
+type gatewayCommand struct {
+	common    `embed:""`
+	database  `embed:""`
+	listening `embed:""`
+
+	Sampler         string `help:"The sampler's URL (default: all that hold a lease)." env:"FULGURITE_SAMPLER" placeholder:"URL"`
+	Embeddings      string `help:"Server to which requests for embeddings are passed on (default: none). Its key is in FULGURITE_EMBEDDINGS_KEY." env:"FULGURITE_EMBEDDINGS" placeholder:"URL"`
+	EmbeddingsModel string `help:"Model to ask it for (default: what the client asks for)." env:"FULGURITE_EMBEDDINGS_MODEL" placeholder:"NAME"`
+	OTLP            string `help:"Address on which spans are taken by gRPC (default: none; by HTTP they always are)." env:"FULGURITE_OTLP" placeholder:"HOST:PORT"`
+	NoReplay        bool   `help:"Answer no call from the record: for tests of what the record is good for." hidden:"" env:"FULGURITE_NO_REPLAY"`
+}
+
+// Environment variables with keys. They have no flags: flags are for everybody to see.
+const (
+	servingKey    = "FULGURITE_SERVING_KEY" // that clients of /v1 must present
+	embeddingsKey = "FULGURITE_EMBEDDINGS_KEY"
+)
+
+// Run serves until a signal comes.
+func (c *gatewayCommand) Run(ctx context.Context, stderr io.Writer) error {
+	return c.serve(ctx, stderr, c.setUp)
+}
+
+func (c *gatewayCommand) setUp(ctx context.Context, p *process) error {
+	records, err := p.open(ctx, c.database)
+	if err != nil {
+		return err
+	}
+	samplers := fleet.NewSamplers(leasesOr(records, c.Sampler), p.log.Named("samplers"))
+	p.onClose(func(context.Context) error { samplers.Close(); return nil })
+	router := records.Route(samplers)
+	p.onClose(func(context.Context) error { router.Close(); return nil })
+	door := records.Gateway(gateway.Config{
+		Sampler: router, ServingKey: os.Getenv(servingKey),
+		Embeddings: gateway.Embeddings{URL: c.Embeddings, Key: os.Getenv(embeddingsKey), Model: c.EmbeddingsModel}, NoReplay: c.NoReplay, Log: p.log.Named("gateway"),
+	})
+	if c.OTLP != "" {
+		listener, err := fleet.Listen(ctx, c.OTLP)
+		if err != nil {
+			return err
+		}
+		p.onClose(fleet.ServeTraces(listener, door, p.log.Named("traces")).Close)
+	}
+	// The lease needs the address, and whoever finds the lease may ask at once.
+	var guarded atomic.Pointer[http.Handler]
+	url, err := p.answer(ctx, c.listening, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if h := guarded.Load(); h != nil {
+			(*h).ServeHTTP(w, r)
+			return
+		}
+		w.Header().Set(gateway.FaultHeader, "starting")
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}))
+	if err != nil {
+		return err
+	}
+	holder, err := p.hold(ctx, records, record.Gateway, url, true)
+	if err != nil {
+		return err
+	}
+	h := holder.Guard(door)
+	guarded.Store(&h)
+	return nil
+}

@@ -1,0 +1,196 @@
+package workers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"strconv"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/fulgurite/fulgurite/internal/fleet"
+	"github.com/fulgurite/fulgurite/record"
+)
+
+// common are the flags of every process.
+type common struct {
+	Name     string        `help:"Name of this process; another of the same name and role takes its place." default:"${name}" env:"FULGURITE_NAME"`
+	LogLevel string        `help:"Least level that is logged: debug, info, warn or error." enum:"debug,info,warn,error" default:"info" env:"FULGURITE_LOG_LEVEL"`
+	Wait     time.Duration `help:"How long to wait at the start for the store and Temporal." default:"60s" env:"FULGURITE_WAIT"`
+	Drain    time.Duration `help:"How long a stopping process may finish what it has begun." default:"30s" env:"FULGURITE_DRAIN"`
+}
+
+// database are the flags that say where the records lie. Both have an environment
+// variable, in which a password is out of sight.
+type database struct {
+	Store string `help:"Store: an SQLite file or postgres://…" required:"" env:"FULGURITE_STORE" placeholder:"URL"`
+	Blobs string `help:"Directory of blobs, the same for every process." required:"" env:"FULGURITE_BLOBS" placeholder:"DIR" type:"path"`
+}
+
+func defaultName() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "worker"
+	}
+	return host + "-" + strconv.Itoa(os.Getpid())
+}
+
+// process is what a command runs in: what it has started, to be closed in
+// reverse, and the end of all of it.
+type process struct {
+	common
+	log     *zap.Logger
+	fail    context.CancelCauseFunc // ends the process because of an error
+	closers []func(context.Context) error
+}
+
+// serve runs a command's setup and keeps the process up until a signal comes or
+// something fails for good; then everything is closed.
+func (c common) serve(ctx context.Context, stderr io.Writer, setUp func(context.Context, *process) error) error {
+	return c.do(ctx, stderr, func(ctx context.Context, p *process) error {
+		if err := setUp(ctx, p); err != nil {
+			return err
+		}
+		p.log.Info("started")
+		<-ctx.Done()
+		p.log.Info("draining", zap.Duration("limit", c.Drain))
+		return context.Cause(ctx)
+	})
+}
+
+// do runs work and closes what it has started. That a signal cut it off is no
+// error.
+func (c common) do(ctx context.Context, stderr io.Writer, work func(context.Context, *process) error) error {
+	log := newLogger(stderr, c.LogLevel).With(zap.String("name", c.Name))
+	inner, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	p := &process{common: c, log: log, fail: fail}
+	err := work(inner, p)
+	if ctx.Err() != nil {
+		err = nil
+	}
+	return report(log, errors.Join(err, p.close()))
+}
+
+// onClose registers f to run before everything registered earlier.
+func (p *process) onClose(f func(context.Context) error) {
+	p.closers = append([]func(context.Context) error{f}, p.closers...)
+}
+
+// spare is how long closing may take beyond what work under way was given.
+const spare = 5 * time.Second
+
+func (p *process) close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), p.Drain+spare)
+	defer cancel()
+	var all []error
+	for _, f := range p.closers {
+		all = append(all, f(ctx))
+	}
+	return errors.Join(all...)
+}
+
+// background runs f until closing comes to it.
+func (p *process) background(f func(context.Context)) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f(ctx)
+	}()
+	p.onClose(func(context.Context) error {
+		cancel()
+		<-done
+		return nil
+	})
+}
+
+// open opens the records and waits until their schema is there.
+func (p *process) open(ctx context.Context, d database) (fleet.Records, error) {
+	r, err := p.connect(ctx, d)
+	if err != nil {
+		return r, err
+	}
+	return r, p.await(ctx, "store's schema", func(ctx context.Context) error {
+		_, err := r.Store.Leases(ctx, record.Gateway)
+		return err
+	})
+}
+
+// connect opens the records, whatever their schema.
+func (p *process) connect(ctx context.Context, d database) (r fleet.Records, err error) {
+	p.log.Info("opening", zap.String("store", redacted(d.Store)), zap.String("blobs", d.Blobs))
+	err = p.await(ctx, "store", func(ctx context.Context) (err error) {
+		r, err = fleet.Open(ctx, d.Store, d.Blobs, p.log.Named("store"))
+		return err
+	})
+	if err == nil {
+		p.onClose(func(context.Context) error { return r.Close() })
+	}
+	return r, err
+}
+
+// hold takes a lease and keeps it until closing comes to it.
+func (p *process) hold(ctx context.Context, r fleet.Records, role record.Role, at string, alone bool) (*fleet.Holder, error) {
+	var h *fleet.Holder
+	err := p.await(ctx, "lease", func(ctx context.Context) (err error) {
+		h, err = fleet.Hold(ctx, r.Store, record.Lease{Role: role, Name: p.Name, URL: at}, alone, fleet.TTL, p.log)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	p.onClose(h.Release)
+	p.background(h.Run)
+	return h, nil
+}
+
+// Between tries at the start.
+const (
+	firstPause = 100 * time.Millisecond
+	longPause  = 3 * time.Second
+)
+
+// await tries until try succeeds, ctx ends or --wait is over. Containers start
+// in any order.
+func (p *process) await(ctx context.Context, what string, try func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, p.Wait)
+	defer cancel()
+	for pause := firstPause; ; pause = min(2*pause, longPause) {
+		err := try(ctx)
+		if err == nil {
+			return nil
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return fmt.Errorf("wait %s for the %s: %w", p.Wait, what, err)
+		case <-timer.C:
+			p.log.Warn("waiting", zap.String("for", what), zap.Error(err))
+		}
+	}
+}
+
+// redacted is a URL without its password.
+func redacted(text string) string {
+	if u, err := url.Parse(text); err == nil {
+		return u.Redacted()
+	}
+	return "(not a URL)"
+}
+
+func newLogger(w io.Writer, level string) *zap.Logger {
+	l, err := zapcore.ParseLevel(level)
+	if err != nil {
+		l = zapcore.InfoLevel // the flag's enum has seen to it
+	}
+	config := zap.NewProductionEncoderConfig()
+	config.EncodeTime = zapcore.RFC3339NanoTimeEncoder
+	return zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(config), zapcore.Lock(zapcore.AddSync(w)), l))
+}

@@ -1,0 +1,84 @@
+package workers
+
+import (
+	"time"
+
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/interceptor"
+	"go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/fulgurite/fulgurite/activities"
+	"github.com/fulgurite/fulgurite/workflows"
+)
+
+// Tuning is what processes decide about their workers. The zero value is right
+// for a process that is ended together with everything else.
+type Tuning struct {
+	// Concurrent is the most agents that run at once; 0 is Temporal's default.
+	Concurrent int
+	// Drain is how long a stopping worker lets activities finish, which go on
+	// elsewhere after it; 0 is 5 seconds.
+	Drain time.Duration
+	// Fatal is told what ended a worker for good, such as a namespace that is gone.
+	Fatal func(error)
+}
+
+// options are those of every worker.
+func (t Tuning) options() worker.Options {
+	if t.Drain == 0 {
+		t.Drain = 5 * time.Second
+	}
+	return worker.Options{WorkerStopTimeout: t.Drain, OnFatalError: t.Fatal}
+}
+
+// Registry takes workflows; a worker is one, and so is a replayer.
+type Registry interface {
+	RegisterWorkflowWithOptions(w any, options workflow.RegisterOptions)
+}
+
+// Workflows registers the workflows under their public names.
+func Workflows(r Registry) {
+	for name, f := range map[string]any{
+		"TrainingWorkflow":   workflows.TrainingWorkflow,
+		"RolloutWorkflow":    workflows.RolloutWorkflow,
+		"EvaluationWorkflow": workflows.EvaluationWorkflow,
+		"TryWorkflow":        workflows.TryWorkflow,
+	} {
+		r.RegisterWorkflowWithOptions(f, workflow.RegisterOptions{Name: name})
+	}
+}
+
+// Training polls the queue "training".
+func Training(c client.Client, coordinator *activities.Coordinator, t Tuning) worker.Worker {
+	o := t.options()
+	o.Interceptors = []interceptor.WorkerInterceptor{&pulse{}}
+	w := worker.New(c, workflows.QueueTraining, o)
+	Workflows(w)
+	w.RegisterActivity(coordinator)
+	return w
+}
+
+// Rollout polls queue (workflows.QueueRollout unless a spec names its own) and
+// runs at most t.Concurrent agents at once.
+func Rollout(c client.Client, queue string, runner *activities.Runner, t Tuning) worker.Worker {
+	o := t.options()
+	o.DisableWorkflowWorker = true
+	o.MaxConcurrentActivityExecutionSize = t.Concurrent
+	w := worker.New(c, queue, o)
+	w.RegisterActivity(runner)
+	return w
+}
+
+// TrainGPU polls the queue "train-gpu": one activity at a time, since a card
+// holds one update, and no eager activities, which would go past that limit.
+func TrainGPU(c client.Client, trainer *activities.Trainer, t Tuning) worker.Worker {
+	o := t.options()
+	o.DisableWorkflowWorker = true
+	o.DisableEagerActivities = true
+	o.MaxConcurrentActivityExecutionSize = 1
+	w := worker.New(c, workflows.QueueTrainGPU, o)
+	w.RegisterActivityWithOptions(trainer, activity.RegisterOptions{SkipInvalidStructFunctions: true}) // Close is no activity
+	return w
+}
