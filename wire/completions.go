@@ -91,3 +91,87 @@ func (r *Request) promptOf(raw json.RawMessage) bool {
 	}
 	return true
 }
+
+// completionsReply is the JSON of a completion, whole or a piece of it.
+type completionsReply struct {
+	ID      string              `json:"id"`
+	Object  string              `json:"object"`
+	Created int64               `json:"created"`
+	Model   string              `json:"model"`
+	Choices []completionsChoice `json:"choices"`
+	Usage   *openUsage          `json:"usage"`
+}
+
+type completionsChoice struct {
+	Index        int           `json:"index"`
+	Text         string        `json:"text"`
+	Logprobs     *textLogprobs `json:"logprobs"`
+	FinishReason *Finish       `json:"finish_reason"`
+}
+
+func (r *Request) completionsReply(reply Reply) completionsReply {
+	body := completionsHead(reply)
+	usage := reply.usage()
+	body.Usage = &usage
+	for i, c := range reply.Choices {
+		finish := c.finish()
+		choice := completionsChoice{Index: i, Text: c.Message.Content, FinishReason: &finish}
+		if r.Logprobs {
+			choice.Logprobs, _ = textLogprobsOf(c.Logprobs, 0)
+		}
+		body.Choices = append(body.Choices, choice)
+	}
+	return body
+}
+
+func completionsHead(head Reply) completionsReply {
+	return completionsReply{
+		ID: Completions.ReplyID(head.ID), Object: "text_completion", Created: head.Created.Unix(), Model: head.Model,
+		Choices: []completionsChoice{},
+	}
+}
+
+// completionsScript tells a reply of Completions.
+type completionsScript struct {
+	request *Request
+	head    Reply
+	offsets []int // where the next token of each choice begins
+}
+
+func (s *completionsScript) add(e *events, piece completionsChoice) {
+	chunk := completionsHead(s.head)
+	chunk.Choices = append(chunk.Choices, piece)
+	e.add("", chunk)
+}
+
+func (s *completionsScript) begin(*events) {}
+
+// reason tells nothing: a completion is text.
+func (s *completionsScript) reason(*events, int, string) {}
+
+func (s *completionsScript) say(e *events, choice int, text string, logprobs []Token) {
+	if text == "" && len(logprobs) == 0 {
+		return
+	}
+	piece := completionsChoice{Index: choice, Text: text}
+	if s.request.Logprobs {
+		piece.Logprobs, s.offsets[choice] = textLogprobsOf(logprobs, s.offsets[choice])
+	}
+	s.add(e, piece)
+}
+
+func (s *completionsScript) end(e *events, reply Reply) {
+	for i, c := range reply.Choices {
+		s.add(e, completionsChoice{Index: i, FinishReason: new(c.finish())})
+	}
+	if s.request.Usage {
+		chunk := completionsHead(s.head)
+		chunk.Usage = new(reply.usage())
+		e.add("", chunk)
+	}
+	e.done()
+}
+
+func (s *completionsScript) alive(e *events) { e.comment("keepalive") }
+
+func (s *completionsScript) fail(e *events, f *Failure) { e.add("", f.openBody()) }
