@@ -63,7 +63,7 @@ func (g *Gateway) servedRequest(r *http.Request, decoded *wire.Request) (model.V
 		return model.VersionID{}, nil, wire.Invalid("previous_response_id",
 			"previous_response_id can't be used here: replies are kept only within an attempt, send the whole dialog")
 	}
-	if len(decoded.Refers) > 0 {
+	if len(decoded.References) > 0 {
 		return model.VersionID{}, nil, wire.Invalid("input",
 			"input can't refer to items here: replies are kept only within an attempt, send the items themselves")
 	}

@@ -80,8 +80,8 @@ func (r *Request) chatLogprobs(tokens []Token) *chatLogprobs {
 	return &chatLogprobs{Content: openLogprobs(tokens)}
 }
 
-// chatScript tells a reply of Chat.
-type chatScript struct {
+// chatWriter streams a reply of Chat.
+type chatWriter struct {
 	request *Request
 	head    Reply
 }
@@ -116,31 +116,31 @@ type chatCallPiece struct {
 	dialog.ToolCall
 }
 
-func (s *chatScript) add(e *events, usage json.RawMessage, pieces ...chatPiece) {
+func (s *chatWriter) add(e *events, usage json.RawMessage, pieces ...chatPiece) {
 	if s.request.Usage && usage == nil {
 		usage = json.RawMessage(`null`)
 	}
 	e.add("", chatChunk{Chat.ReplyID(s.head.ID), "chat.completion.chunk", s.head.Created.Unix(), s.head.Model, pieces, usage})
 }
 
-func (s *chatScript) begin(e *events) {
+func (s *chatWriter) begin(e *events) {
 	for i := range s.request.choices() {
 		s.add(e, nil, chatPiece{Index: i, Delta: chatDelta{Role: dialog.Assistant, Content: new("")}})
 	}
 }
 
-func (s *chatScript) reason(e *events, choice int, text string) {
+func (s *chatWriter) reasoning(e *events, choice int, text string) {
 	s.add(e, nil, chatPiece{Index: choice, Delta: chatDelta{Reasoning: text}})
 }
 
-func (s *chatScript) say(e *events, choice int, text string, logprobs []Token) {
+func (s *chatWriter) content(e *events, choice int, text string, logprobs []Token) {
 	if text == "" && len(logprobs) == 0 {
 		return
 	}
 	s.add(e, nil, chatPiece{Index: choice, Delta: chatDelta{Content: &text}, Logprobs: s.request.chatLogprobs(logprobs)})
 }
 
-func (s *chatScript) end(e *events, reply Reply) {
+func (s *chatWriter) end(e *events, reply Reply) {
 	for i, c := range reply.Choices {
 		calls, function := s.request.chatCalls(c)
 		for k, call := range calls {
@@ -157,6 +157,6 @@ func (s *chatScript) end(e *events, reply Reply) {
 	e.done()
 }
 
-func (s *chatScript) alive(e *events) { e.comment("keepalive") }
+func (s *chatWriter) keepalive(e *events) { e.comment("keepalive") }
 
-func (s *chatScript) fail(e *events, f *Failure) { e.add("", f.openBody()) }
+func (s *chatWriter) fail(e *events, f *Failure) { e.add("", f.openBody()) }

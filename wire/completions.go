@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"cmp"
 	"encoding/json"
 )
 
@@ -24,7 +23,7 @@ func (r *Request) decodeCompletions(body []byte) error {
 	if err := Unmarshal(body, &w); err != nil {
 		return err
 	}
-	r.settle(w.settings)
+	r.readSettings(w.settings)
 	r.Logprobs = w.Logprobs != nil
 	r.Usage = w.StreamOptions != nil && w.StreamOptions.IncludeUsage
 	switch {
@@ -33,14 +32,22 @@ func (r *Request) decodeCompletions(body []byte) error {
 	case w.Echo != nil && *w.Echo:
 		return Invalid("echo", "echo is not supported: a reply holds what was sampled alone")
 	}
-	return cmp.Or(
-		r.replies(w.N),
-		r.bestOf(w.BestOf),
-		r.limit("max_tokens", w.MaxTokens),
-		r.stops("stop", w.Stop),
-		r.alternatives("logprobs", w.Logprobs),
-		r.prompt(w.Prompt),
-	)
+	if err := r.readN(w.N); err != nil {
+		return err
+	}
+	if err := r.bestOf(w.BestOf); err != nil {
+		return err
+	}
+	if err := r.readLimit("max_tokens", w.MaxTokens); err != nil {
+		return err
+	}
+	if err := r.readStops("stop", w.Stop); err != nil {
+		return err
+	}
+	if err := r.readAlternatives("logprobs", w.Logprobs); err != nil {
+		return err
+	}
+	return r.readPrompt(w.Prompt)
 }
 
 // bestOf refuses to choose among replies.
@@ -51,8 +58,8 @@ func (r *Request) bestOf(most *float64) error {
 	return nil
 }
 
-// prompt reads one prompt: a text, token ids, or a list of one of these.
-func (r *Request) prompt(raw json.RawMessage) error {
+// readPrompt reads one prompt: a text, token ids, or a list of one of these.
+func (r *Request) readPrompt(raw json.RawMessage) error {
 	const field = "prompt"
 	var prompts []json.RawMessage
 	switch {
@@ -131,25 +138,25 @@ func completionsHead(head Reply) completionsReply {
 	}
 }
 
-// completionsScript tells a reply of Completions.
-type completionsScript struct {
+// completionsWriter streams a reply of Completions.
+type completionsWriter struct {
 	request *Request
 	head    Reply
 	offsets []int // where the next token of each choice begins
 }
 
-func (s *completionsScript) add(e *events, piece completionsChoice) {
+func (s *completionsWriter) add(e *events, piece completionsChoice) {
 	chunk := completionsHead(s.head)
 	chunk.Choices = append(chunk.Choices, piece)
 	e.add("", chunk)
 }
 
-func (s *completionsScript) begin(*events) {}
+func (s *completionsWriter) begin(*events) {}
 
-// reason tells nothing: a completion is text.
-func (s *completionsScript) reason(*events, int, string) {}
+// reasoning writes nothing: a completion is text.
+func (s *completionsWriter) reasoning(*events, int, string) {}
 
-func (s *completionsScript) say(e *events, choice int, text string, logprobs []Token) {
+func (s *completionsWriter) content(e *events, choice int, text string, logprobs []Token) {
 	if text == "" && len(logprobs) == 0 {
 		return
 	}
@@ -160,7 +167,7 @@ func (s *completionsScript) say(e *events, choice int, text string, logprobs []T
 	s.add(e, piece)
 }
 
-func (s *completionsScript) end(e *events, reply Reply) {
+func (s *completionsWriter) end(e *events, reply Reply) {
 	for i, c := range reply.Choices {
 		s.add(e, completionsChoice{Index: i, FinishReason: new(c.finish())})
 	}
@@ -172,6 +179,6 @@ func (s *completionsScript) end(e *events, reply Reply) {
 	e.done()
 }
 
-func (s *completionsScript) alive(e *events) { e.comment("keepalive") }
+func (s *completionsWriter) keepalive(e *events) { e.comment("keepalive") }
 
-func (s *completionsScript) fail(e *events, f *Failure) { e.add("", f.openBody()) }
+func (s *completionsWriter) fail(e *events, f *Failure) { e.add("", f.openBody()) }

@@ -10,14 +10,14 @@ import (
 	"github.com/fulgurite/fulgurite/dialog"
 )
 
-// Recall completes the dialog of a request that refers to items of earlier replies.
+// ResolveItems completes the dialog of a request that refers to items of earlier replies.
 // The function says what the reply of an id such as resp_1 was, if there is one to
 // refer to. The error is a *Failure.
-func (r *Request) Recall(said func(reply string) (dialog.Message, bool)) error {
-	if len(r.Refers) == 0 {
+func (r *Request) ResolveItems(said func(reply string) (dialog.Message, bool)) error {
+	if len(r.References) == 0 {
 		return nil
 	}
-	err := r.read(func(id string) (item, bool) {
+	err := r.readItems(func(id string) (item, bool) {
 		stem, of := itemID(id)
 		if of == nil {
 			return item{}, false
@@ -29,13 +29,13 @@ func (r *Request) Recall(said func(reply string) (dialog.Message, bool)) error {
 		return of(m)
 	})
 	if err == nil {
-		r.Refers = nil
+		r.References = nil
 	}
 	return err
 }
 
 // itemID takes the id of an item apart: the id that all parts of its reply share,
-// and how the item is told from what the reply said.
+// and how the item is made of what the reply said.
 func itemID(id string) (stem string, of func(dialog.Message) (item, bool)) {
 	kind, stem, _ := strings.Cut(id, "_")
 	switch kind {

@@ -8,10 +8,10 @@ import (
 )
 
 const (
-	// mostReplies is the most replies to one request.
-	mostReplies = 128
-	// hottest is the highest temperature.
-	hottest = 2
+	// maxReplies is the most replies to one request.
+	maxReplies = 128
+	// maxTemperature is the highest temperature.
+	maxTemperature = 2
 )
 
 // settings are the fields that several APIs have under the same names.
@@ -23,7 +23,7 @@ type settings struct {
 	Seed        json.RawMessage `json:"seed"`
 }
 
-func (r *Request) settle(s settings) {
+func (r *Request) readSettings(s settings) {
 	r.Model, _ = s.Model.(string) // any name will do, so none will, too
 	r.Stream = s.Stream != nil && *s.Stream
 	r.Temperature, r.TopP = s.Temperature, s.TopP
@@ -42,8 +42,8 @@ func (r *Request) settle(s settings) {
 // pass: where the terms of an attempt override them they do no harm.
 func (r *Request) CheckSampling() error {
 	switch {
-	case r.Temperature != nil && (*r.Temperature < 0 || *r.Temperature > hottest):
-		return Invalid("temperature", "temperature is %v: want 0 to %d", *r.Temperature, hottest)
+	case r.Temperature != nil && (*r.Temperature < 0 || *r.Temperature > maxTemperature):
+		return Invalid("temperature", "temperature is %v: want 0 to %d", *r.Temperature, maxTemperature)
 	case r.TopP != nil && (*r.TopP <= 0 || *r.TopP > 1):
 		return Invalid("top_p", "top_p is %v: want more than 0 and at most 1", *r.TopP)
 	case r.oddSeed != "":
@@ -52,8 +52,8 @@ func (r *Request) CheckSampling() error {
 	return nil
 }
 
-// limit reads the most tokens that a client wants: the field name, nil if not given.
-func (r *Request) limit(name string, limit *float64) error {
+// readLimit reads the most tokens that a client wants: the field name, nil if not given.
+func (r *Request) readLimit(name string, limit *float64) error {
 	if limit == nil {
 		return nil
 	}
@@ -64,32 +64,32 @@ func (r *Request) limit(name string, limit *float64) error {
 	return nil
 }
 
-// replies reads how many replies a client wants.
-func (r *Request) replies(n *float64) error {
+// readN reads how many replies a client wants.
+func (r *Request) readN(n *float64) error {
 	if n == nil {
 		return nil
 	}
-	if *n < 1 || *n > mostReplies || *n != math.Trunc(*n) {
-		return Invalid("n", "n is %v: want an integer from 1 to %d", *n, mostReplies)
+	if *n < 1 || *n > maxReplies || *n != math.Trunc(*n) {
+		return Invalid("n", "n is %v: want an integer from 1 to %d", *n, maxReplies)
 	}
 	r.N = int(*n)
 	return nil
 }
 
-// alternatives reads how many alternatives to each token a client wants to see.
-func (r *Request) alternatives(name string, n *float64) error {
+// readAlternatives reads how many alternatives to each token a client wants to see.
+func (r *Request) readAlternatives(name string, n *float64) error {
 	if n == nil {
 		return nil
 	}
-	if *n < 0 || *n > mostReplies || *n != math.Trunc(*n) {
-		return Invalid(name, "%s is %v: want an integer from 0 to %d", name, *n, mostReplies)
+	if *n < 0 || *n > maxReplies || *n != math.Trunc(*n) {
+		return Invalid(name, "%s is %v: want an integer from 0 to %d", name, *n, maxReplies)
 	}
 	r.TopLogprobs = int(*n)
 	return nil
 }
 
-// stops reads the texts that end a reply: one or a list. Empty ones end nothing.
-func (r *Request) stops(name string, raw json.RawMessage) error {
+// readStops reads the texts that end a reply: one or a list. Empty ones end nothing.
+func (r *Request) readStops(name string, raw json.RawMessage) error {
 	if !given(raw) {
 		return nil
 	}
@@ -131,8 +131,8 @@ type openFormat struct {
 	jsonSchema
 }
 
-// form reads the form that a reply's text has to have.
-func (r *Request) form(field string, format *openFormat) error {
+// readFormat reads the form that a reply's text has to have.
+func (r *Request) readFormat(field string, format *openFormat) error {
 	if format == nil {
 		return nil
 	}

@@ -12,7 +12,7 @@ import (
 // Resume puts before a request's dialog that of the reply which it continues by
 // name, whose instructions do not carry over. The caller holds the lock.
 func (a *Attempt) Resume(r *Request) error {
-	if err := r.Recall(a.replied); err != nil {
+	if err := r.ResolveItems(a.replied); err != nil {
 		return err
 	}
 	if r.Previous == "" || r.resumed {
