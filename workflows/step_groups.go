@@ -14,112 +14,111 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// wave is the rollouts of one step: one group for each place. The place of a group
-// that can't be trained on, or that would teach nothing, is taken by one from the
-// reserve.
-type wave struct {
+// stepGroups are the rollouts of one step: one group for each position in the batch.
+// A group that can't be trained on, or whose rewards are all equal, is replaced by one
+// from the reserve.
+type stepGroups struct {
 	step        int
 	cursor      int // ordinal of the first task in the stream
 	samples     int // per task
 	results     []RolloutResult
 	reserves    int // taken so far
 	quarantined []Quarantine
-	flat        []RolloutResult    // that others have replaced, in order
-	flatAt      []bool             // by place: its group teaches nothing
+	replaced    []RolloutResult    // flat groups that others have replaced, in order
+	isFlat      []bool             // by position
 	metrics     map[string]float64 // of the step, beside those of its batch and update
 	count       Count
 	done        bool
 	err         error
 }
 
-// errand is a task to be rolled out for a place of the wave.
-type errand struct {
-	place int
-	kind  trace.Kind
-	task  int // ordinal
-	index int // in the train split
+// groupTask is a task to be rolled out for a position of the batch.
+type groupTask struct {
+	position int
+	kind     trace.Kind
+	task     int // ordinal
+	index    int // in the train split
 }
 
-// launch begins the waves that may begin: those of the next step and of as many
-// after it as the lag allows.
-func (t *trainingRun) launch(ctx workflow.Context) {
+// startSteps starts the rollouts of the next step and of as many after it as the lag
+// allows.
+func (t *trainingRun) startSteps(ctx workflow.Context) {
 	tr := t.Spec.Training
 	for !t.Paused && !t.draining {
 		step := t.started() + 1
 		if step > min(t.last(), t.Step+1+tr.Lag) {
 			return
 		}
-		w := &wave{
-			step: step, cursor: t.Cursor + len(t.waves)*tr.TasksPerStep, samples: tr.SamplesPerTask,
-			results: make([]RolloutResult, tr.TasksPerStep), flatAt: make([]bool, tr.TasksPerStep),
+		g := &stepGroups{
+			step: step, cursor: t.Cursor + len(t.inFlight)*tr.TasksPerStep, samples: tr.SamplesPerTask,
+			results: make([]RolloutResult, tr.TasksPerStep), isFlat: make([]bool, tr.TasksPerStep),
 			count: Count{Total: tr.TasksPerStep * tr.SamplesPerTask},
 		}
-		t.waves = append(t.waves, w)
+		t.inFlight = append(t.inFlight, g)
 		workflow.Go(ctx, func(ctx workflow.Context) {
-			w.err = t.rollOut(ctx, w)
-			w.done = true
+			g.err = t.runRollouts(ctx, g)
+			g.done = true
 		})
 	}
 }
 
 // started is the last step whose rollouts have begun.
-func (t *trainingRun) started() int { return t.Step + len(t.waves) }
+func (t *trainingRun) started() int { return t.Step + len(t.inFlight) }
 
-// rollOut runs the wave's tasks, one child workflow each, and then those that have
-// to stand in for some of them.
-func (t *trainingRun) rollOut(ctx workflow.Context, w *wave) error {
+// runRollouts runs the tasks of a step, one child workflow each, and then the
+// replacements for some of them.
+func (t *trainingRun) runRollouts(ctx workflow.Context, g *stepGroups) error {
 	n := t.Splits[trace.Train].Count
-	errands := make([]errand, len(w.results))
-	for i := range errands {
-		index, _ := tasks.At(t.Spec.Seed, n, w.cursor+i)
-		errands[i] = errand{place: i, kind: trace.Train, task: w.cursor + i, index: index}
+	todo := make([]groupTask, len(g.results))
+	for i := range todo {
+		index, _ := tasks.At(t.Spec.Seed, n, g.cursor+i)
+		todo[i] = groupTask{position: i, kind: trace.Train, task: g.cursor + i, index: index}
 	}
-	for len(errands) > 0 {
-		known := t.quarantinedBefore(w.step)
-		if err := t.runGroups(ctx, w, errands, known); err != nil {
+	for len(todo) > 0 {
+		known := t.quarantinedBefore(g.step)
+		if err := t.runGroups(ctx, g, todo, known); err != nil {
 			return err
 		}
 		var err error
-		if errands, err = t.refill(ctx, w, errands); err != nil {
+		if todo, err = t.replaceGroups(ctx, g, todo); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// runGroups runs a group for each errand, but for tasks that are known to be
-// quarantined.
-func (t *trainingRun) runGroups(ctx workflow.Context, w *wave, errands []errand, known []Quarantine) error {
-	var begin []errand
-	for _, e := range errands {
-		if i := slices.IndexFunc(known, func(q Quarantine) bool { return q.Index == e.index }); i >= 0 {
-			w.results[e.place] = RolloutResult{Quarantine: fmt.Sprintf("quarantined since step %d: %s", known[i].Step, known[i].Reason)}
+// runGroups runs a group for each task, except for known quarantined tasks.
+func (t *trainingRun) runGroups(ctx workflow.Context, g *stepGroups, todo []groupTask, known []Quarantine) error {
+	var begin []groupTask
+	for _, task := range todo {
+		if i := slices.IndexFunc(known, func(q Quarantine) bool { return q.Index == task.index }); i >= 0 {
+			g.results[task.position] = RolloutResult{Quarantine: fmt.Sprintf("quarantined since step %d: %s", known[i].Step, known[i].Reason)}
 			continue
 		}
-		begin = append(begin, e)
+		begin = append(begin, task)
 	}
-	return each(ctx, t.slots, len(begin), func(ctx workflow.Context, i int) error {
-		r, err := t.runGroup(ctx, w, begin[i])
+	return concurrently(ctx, t.children, len(begin), func(ctx workflow.Context, i int) error {
+		r, err := t.runGroup(ctx, g, begin[i])
 		if err != nil {
 			return err
 		}
-		w.results[begin[i].place] = r
+		g.results[begin[i].position] = r
 		if r.Quarantine == "" {
-			w.count.Done += w.samples
+			g.count.Done += g.samples
 		}
 		return nil
 	})
 }
 
-// runGroup runs the group of an errand. One that a person cancelled says so in its
-// quarantine: the person spoke about the task and not about the run.
-func (t *trainingRun) runGroup(ctx workflow.Context, w *wave, e errand) (RolloutResult, error) {
-	version := samplingVersion(w.step, t.Spec.Training)
+// runGroup runs the group of a task. Cancelling its workflow quarantines the task: the
+// person who did it decided about the task and not about the run.
+func (t *trainingRun) runGroup(ctx workflow.Context, g *stepGroups, task groupTask) (RolloutResult, error) {
+	version := samplingVersion(g.step, t.Spec.Training)
 	in := RolloutInput{
-		Run: t.Run, Kind: e.kind, Step: w.step, Task: e.task, Index: e.index, Policy: model.DefaultPolicy, Version: version, Samples: w.samples,
+		Run: t.Run, Kind: task.kind, Step: g.step, Task: task.task, Index: task.index, Policy: model.DefaultPolicy, Version: version, Samples: g.samples,
 	}
 	in.Agent, in.Grader = forChildren(t.Spec)
-	id := rolloutID(t.Run, e.kind, w.step, e.task)
+	id := rolloutID(t.Run, task.kind, g.step, task.task)
 	r, err := runChild[RolloutResult](ctx, id, rolloutSummary(in), RolloutWorkflow, in)
 	var stopped *stoppedError
 	if errors.As(err, &stopped) {
@@ -131,9 +130,9 @@ func (t *trainingRun) runGroup(ctx workflow.Context, w *wave, e errand) (Rollout
 // samplingVersion is the version that the rollouts of a step are sampled from.
 func samplingVersion(step int, tr spec.Training) int { return max(0, step-1-tr.Lag) }
 
-// quarantinedBefore are the tasks that a step must not use: those found by steps
-// that were certainly finished when its rollouts began, whatever the lag. What
-// later ones found may or may not be known by now, and must not matter.
+// quarantinedBefore are the tasks that a step must not use. They were found by steps
+// that were certainly finished when its rollouts began, whatever the lag. A later step
+// may or may not have found others by now; those must not matter.
 func (t *trainingRun) quarantinedBefore(step int) []Quarantine {
 	var out []Quarantine
 	for _, q := range t.Quarantined {
@@ -144,23 +143,26 @@ func (t *trainingRun) quarantinedBefore(step int) []Quarantine {
 	return out
 }
 
-// groups are the groups to train on, in order of place.
-func (w *wave) groups() []activities.Group {
-	out := make([]activities.Group, len(w.results))
-	for i, r := range w.results {
+// groups are the groups to train on, in order of position.
+func (g *stepGroups) groups() []activities.Group {
+	out := make([]activities.Group, len(g.results))
+	for i, r := range g.results {
 		out[i] = r.Group
 	}
 	return out
 }
 
-// mean is the mean reward over all rollouts of the wave, those of replaced groups
-// too: only so does it say how good the policy is.
-func (w *wave) mean() float64 {
+// all are the results of all rollouts of the step, replaced groups included.
+func (g *stepGroups) all() []RolloutResult { return slices.Concat(g.results, g.replaced) }
+
+// mean is the mean reward over all rollouts of the step. Without the replaced groups
+// it would not say how good the policy is.
+func (g *stepGroups) mean() float64 {
 	sum := 0.0
-	for _, r := range slices.Concat(w.results, w.flat) {
+	for _, r := range g.all() {
 		for _, reward := range r.Group.Rewards {
 			sum += reward
 		}
 	}
-	return sum / float64(w.count.Total)
+	return sum / float64(g.count.Total)
 }
