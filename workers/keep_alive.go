@@ -11,32 +11,32 @@ import (
 	"github.com/fulgurite/fulgurite/activities"
 )
 
-// pulseEvery is how often an activity is reported to be alive: several times
+// keepAliveEvery is how often an activity is reported to be alive: several times
 // within the heartbeat timeout of those that coordinate.
-const pulseEvery = 2 * time.Second
+const keepAliveEvery = 2 * time.Second
 
-// pulse reports that the worker of an activity lives, for activities that are too
-// short to report progress of their own. It tells nothing of the activity: one that
-// hangs is found by its time from start to close. But of a worker that died in the
-// middle of a millisecond's work nobody else would learn until then. While an activity
-// reports its own progress, the pulse is silent.
-type pulse struct {
+// keepAlive sends heartbeats for activities that are too short to report progress of
+// their own. They say that the worker lives and nothing of the activity: one that hangs
+// is found by its time from start to close. Without them nobody would learn until then
+// of a worker that died in the middle of a millisecond's work. It is silent while an
+// activity reports its own progress.
+type keepAlive struct {
 	interceptor.WorkerInterceptorBase
-	every time.Duration // 0 is pulseEvery
+	every time.Duration // 0 is keepAliveEvery
 }
 
 // InterceptActivity implements interceptor.WorkerInterceptor.
-func (p *pulse) InterceptActivity(_ context.Context, next interceptor.ActivityInboundInterceptor) interceptor.ActivityInboundInterceptor {
-	return &pulsing{interceptor.ActivityInboundInterceptorBase{Next: next}, cmp.Or(p.every, pulseEvery)}
+func (k *keepAlive) InterceptActivity(_ context.Context, next interceptor.ActivityInboundInterceptor) interceptor.ActivityInboundInterceptor {
+	return &keptAlive{interceptor.ActivityInboundInterceptorBase{Next: next}, cmp.Or(k.every, keepAliveEvery)}
 }
 
-type pulsing struct {
+type keptAlive struct {
 	interceptor.ActivityInboundInterceptorBase
 	every time.Duration
 }
 
 // ExecuteActivity implements interceptor.ActivityInboundInterceptor.
-func (i *pulsing) ExecuteActivity(ctx context.Context, in *interceptor.ExecuteActivityInput) (any, error) {
+func (i *keptAlive) ExecuteActivity(ctx context.Context, in *interceptor.ExecuteActivityInput) (any, error) {
 	var p activities.Pulse
 	ctx = activities.WithPulse(ctx, &p)
 	stop := make(chan struct{})
