@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// TTL is how long a lease lasts without renewal: how long others may take a
-	// process that died for one that lives.
+	// TTL is how long a lease lasts without renewal, and so how long a dead process may
+	// be taken for a live one.
 	TTL = 10 * time.Second
 	// Renewal is how often it is renewed; two may fail in a row.
 	Renewal = TTL * 3 / 10
@@ -36,8 +36,8 @@ type Lister interface {
 	Leases(ctx context.Context, role record.Role) ([]record.Lease, error)
 }
 
-// Holder keeps the lease of this process.
-type Holder struct {
+// HeldLease is the lease of this process.
+type HeldLease struct {
 	leases Leases
 	wanted record.Lease
 	alone  bool
@@ -49,15 +49,16 @@ type Holder struct {
 	until time.Time    // by this process's clock, never later than by the database's
 }
 
-// Hold takes the lease: wanted.Role for wanted.Name at wanted.URL. If it is to
-// be alone, whoever had the role loses it. ttl is TTL but for tests. Run keeps it.
-func Hold(ctx context.Context, leases Leases, wanted record.Lease, alone bool, ttl time.Duration, log *zap.Logger) (*Holder, error) {
-	h := &Holder{leases: leases, wanted: wanted, alone: alone, ttl: ttl, log: log}
+// AcquireLease takes the lease: wanted.Role for wanted.Name at wanted.URL. If it is to
+// be alone, the others of the role lose theirs. ttl is TTL except in tests. Run renews
+// the lease.
+func AcquireLease(ctx context.Context, leases Leases, wanted record.Lease, alone bool, ttl time.Duration, log *zap.Logger) (*HeldLease, error) {
+	h := &HeldLease{leases: leases, wanted: wanted, alone: alone, ttl: ttl, log: log}
 	return h, h.acquire(ctx)
 }
 
 // Run renews the lease until ctx ends.
-func (h *Holder) Run(ctx context.Context) {
+func (h *HeldLease) Run(ctx context.Context) {
 	every := h.ttl * 3 / 10
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -71,18 +72,18 @@ func (h *Holder) Run(ctx context.Context) {
 	}
 }
 
-// step renews, or tries to get back what is lost. A store that is away is asked
-// again at the next step; meanwhile the lease runs out by our own clock.
-func (h *Holder) step(ctx context.Context, limit time.Duration) {
+// step renews the lease, or tries to regain a lost one. A store that is away is asked
+// again at the next step; meanwhile the lease ends by our own clock.
+func (h *HeldLease) step(ctx context.Context, limit time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	err := h.renew(ctx)
 	if errors.Is(err, record.ErrLeaseLost) {
 		h.log.Warn("lease lost", zap.String("role", string(h.wanted.Role)))
-		h.lose()
+		h.clear()
 		err = nil
 	}
-	if err == nil && h.held().Epoch == 0 {
+	if err == nil && h.current().Epoch == 0 {
 		err = h.regain(ctx)
 	}
 	if err != nil && !errors.Is(ctx.Err(), context.Canceled) {
@@ -90,54 +91,54 @@ func (h *Holder) step(ctx context.Context, limit time.Duration) {
 	}
 }
 
-// Holds reports whether the lease is this process's at this moment.
-func (h *Holder) Holds() bool {
+// Valid reports whether this process has the lease at this moment.
+func (h *HeldLease) Valid() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.lease.Epoch != 0 && time.Now().Before(h.until)
 }
 
 // Release ends the lease at once. Run must have returned.
-func (h *Holder) Release(ctx context.Context) error {
-	l := h.held()
-	h.lose()
+func (h *HeldLease) Release(ctx context.Context) error {
+	l := h.current()
+	h.clear()
 	if l.Epoch == 0 {
 		return nil
 	}
 	return h.leases.ReleaseLease(ctx, l)
 }
 
-// Guard lets requests pass while the lease is held, and answers others as a
-// fault: whoever asks goes on to the process that holds it now.
-func (h *Holder) Guard(next http.Handler) http.Handler {
+// Guard lets requests pass while the lease is valid, and answers others as a fault, so
+// that clients go on to the process that has the lease now.
+func (h *HeldLease) Guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if h.Holds() {
+		if h.Valid() {
 			next.ServeHTTP(w, r)
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set(gateway.FaultHeader, "standby")
 		w.WriteHeader(http.StatusServiceUnavailable)
-		// Who left does not need it.
+		// A client that has left does not need it.
 		_, _ = fmt.Fprintf(w, `{"error":{"message":"this %s does not hold its lease","type":"server_error","code":"standby","param":null}}`, h.wanted.Role)
 	})
 }
 
-func (h *Holder) renew(ctx context.Context) error {
-	l := h.held()
+func (h *HeldLease) renew(ctx context.Context) error {
+	l := h.current()
 	if l.Epoch == 0 {
 		return nil
 	}
-	asked := time.Now()
+	requested := time.Now()
 	if err := h.leases.RenewLease(ctx, l, h.ttl); err != nil {
 		return err
 	}
-	h.keep(l, asked)
+	h.set(l, requested)
 	return nil
 }
 
 // regain takes the lease again, but never from a process that has it alone.
-func (h *Holder) regain(ctx context.Context) error {
+func (h *HeldLease) regain(ctx context.Context) error {
 	if h.alone {
 		others, err := h.leases.Leases(ctx, h.wanted.Role)
 		if err != nil || len(others) > 0 {
@@ -147,30 +148,30 @@ func (h *Holder) regain(ctx context.Context) error {
 	return h.acquire(ctx)
 }
 
-func (h *Holder) acquire(ctx context.Context) error {
-	asked := time.Now()
+func (h *HeldLease) acquire(ctx context.Context) error {
+	requested := time.Now()
 	l, err := h.leases.AcquireLease(ctx, h.wanted, h.ttl, h.alone)
 	if err != nil {
 		return err
 	}
-	h.keep(l, asked)
+	h.set(l, requested)
 	h.log.Info("lease acquired", zap.String("role", string(l.Role)), zap.String("url", l.URL), zap.Int64("epoch", l.Epoch))
 	return nil
 }
 
-func (h *Holder) held() record.Lease {
+func (h *HeldLease) current() record.Lease {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.lease
 }
 
-func (h *Holder) keep(l record.Lease, asked time.Time) {
+func (h *HeldLease) set(l record.Lease, requested time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.lease, h.until = l, asked.Add(h.ttl)
+	h.lease, h.until = l, requested.Add(h.ttl)
 }
 
-func (h *Holder) lose() {
+func (h *HeldLease) clear() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.lease = record.Lease{}

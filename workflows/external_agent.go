@@ -15,30 +15,30 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// How long to wait before an attempt that was a fault is made again. The longest
-// wait keeps the history of a day of faults within a workflow's limit.
+// The waits between attempts that ended in a fault. The longest keeps the history of a
+// day of faults within a workflow's limit.
 const (
-	firstAgain = time.Second
-	longAgain  = 5 * time.Minute
+	firstRetry   = time.Second
+	longestRetry = 5 * time.Minute
 )
 
-// replyBytes is the most of an agent's result that goes on to EndAttempt: as JSON
-// within JSON it can be almost twice as long, and Temporal takes 2 MiB.
+// replyBytes bounds the agent's result that is passed to EndAttempt: as JSON within
+// JSON it can be almost twice as long, and Temporal's limit is 2 MiB.
 const replyBytes = 1 << 20
 
-// messageBytes is the most of an agent's error that goes on to the store.
+// messageBytes bounds the agent's error in the store.
 const messageBytes = 8 << 10
 
-// elsewhere runs a sample whose agent is a workflow or an activity of somebody's,
-// attempt after attempt until one counts.
-func elsewhere(ctx workflow.Context, in sampleInput) (activities.RunAgentResult, error) {
-	for again := firstAgain; ; again = min(2*again, longAgain) {
-		out, err := attempt(ctx, in)
+// runExternalAgent runs a sample whose agent is a workflow or an activity of a user's
+// own, attempt after attempt until one counts.
+func runExternalAgent(ctx workflow.Context, in sampleInput) (activities.RunAgentResult, error) {
+	for wait := firstRetry; ; wait = min(2*wait, longestRetry) {
+		out, err := externalAttempt(ctx, in)
 		if err != nil || out.Fault == "" {
 			return out.RunAgentResult, err
 		}
-		workflow.GetLogger(ctx).Warn("attempt does not count, trying again", "rollout", in.Rollout.String(), "fault", out.Fault, "in", again)
-		if err := workflow.Sleep(ctx, again); err != nil {
+		workflow.GetLogger(ctx).Warn("attempt does not count, trying again", "rollout", in.Rollout.String(), "fault", out.Fault, "in", wait)
+		if err := workflow.Sleep(ctx, wait); err != nil {
 			return activities.RunAgentResult{}, err
 		}
 	}
@@ -46,11 +46,11 @@ func elsewhere(ctx workflow.Context, in sampleInput) (activities.RunAgentResult,
 
 // attempt begins one attempt, has the agent's workers make it, and ends it. It is
 // ended also when the rollout is cancelled meanwhile.
-func attempt(ctx workflow.Context, in sampleInput) (activities.EndAttemptResult, error) {
+func externalAttempt(ctx workflow.Context, in sampleInput) (activities.EndAttemptResult, error) {
 	var runner *activities.Runner
 	var begun activities.BeginAttemptResult
 	summary := fmt.Sprintf("sample %d at version %d", in.Rollout.Sample, in.Version)
-	err := workflow.ExecuteActivity(around(ctx, in.Agent, summary), runner.BeginAttempt, in.RunAgentInput).Get(ctx, &begun)
+	err := workflow.ExecuteActivity(beginOrEnd(ctx, in.Agent, summary), runner.BeginAttempt, in.RunAgentInput).Get(ctx, &begun)
 	if err != nil {
 		return activities.EndAttemptResult{}, err
 	}
@@ -69,24 +69,24 @@ func attempt(ctx workflow.Context, in sampleInput) (activities.EndAttemptResult,
 		defer release()
 	}
 	var out activities.EndAttemptResult
-	err = workflow.ExecuteActivity(around(ctx, in.Agent, summary), runner.EndAttempt, end).Get(ctx, &out)
+	err = workflow.ExecuteActivity(beginOrEnd(ctx, in.Agent, summary), runner.EndAttempt, end).Get(ctx, &out)
 	if cancelled != nil {
 		err = cancelled
 	}
 	return out, err
 }
 
-// callAgent starts the agent's workflow or activity with its brief as the only
-// argument, and notes how it ended.
-func callAgent(ctx workflow.Context, a spec.Agent, brief any, summary string, end *activities.EndAttemptInput) {
+// callAgent starts the agent's workflow or activity with its environment as the only
+// argument, and notes in end how it ended.
+func callAgent(ctx workflow.Context, a spec.Agent, environment any, summary string, end *activities.EndAttemptInput) {
 	var f workflow.Future
 	limit := time.Duration(a.Limits.Seconds * float64(time.Second))
 	if a.Temporal.Workflow != "" {
 		end.Workflow = end.Address.String()
-		f = workflow.ExecuteChildWorkflow(agentWorkflow(ctx, *a.Temporal, end.Workflow, limit, summary), a.Temporal.Workflow, brief)
+		f = workflow.ExecuteChildWorkflow(agentWorkflow(ctx, *a.Temporal, end.Workflow, limit, summary), a.Temporal.Workflow, environment)
 	} else {
 		idle := time.Duration(a.Limits.IdleSeconds * float64(time.Second))
-		f = workflow.ExecuteActivity(agentActivity(ctx, *a.Temporal, limit, idle, summary), a.Temporal.Activity, brief)
+		f = workflow.ExecuteActivity(agentActivity(ctx, *a.Temporal, limit, idle, summary), a.Temporal.Activity, environment)
 	}
 	var reply converter.RawValue
 	if err := f.Get(ctx, &reply); err != nil {
@@ -100,14 +100,14 @@ func callAgent(ctx workflow.Context, a spec.Agent, brief any, summary string, en
 	end.Reply = strings.ToValidUTF8(string(reply.Payload().GetData()), "\uFFFD")
 }
 
-// endingOf reads from the error of a child or an activity how it ended. Only the
-// error right below counts: what is deeper is the agent's own story. But an activity
-// of the agent that timed out may be one whose worker was lost.
+// endingOf tells from the error of a child or an activity how it ended. Only the error
+// right below counts; deeper ones are the agent's own. The exception is a timed-out
+// activity of the agent, whose worker may be lost.
 func endingOf(err error, limit time.Duration) (activities.Ending, string) {
 	var child *temporal.ChildWorkflowExecutionError
 	var activity *temporal.ActivityError
 	if !errors.As(err, &child) && !errors.As(err, &activity) {
-		return activities.Missing, brief(err) // such as an id that is taken
+		return activities.Missing, truncate(err.Error(), messageBytes) // such as an id that is taken
 	}
 	cause := errors.Unwrap(err)
 	if inner, ok := cause.(*temporal.ActivityError); ok && child != nil { //nolint:errorlint // the error right below
@@ -126,18 +126,9 @@ func endingOf(err error, limit time.Duration) (activities.Ending, string) {
 		}
 		return activities.Terminated, "it was cancelled"
 	case *temporal.PanicError:
-		return activities.Panicked, brief(cause)
+		return activities.Panicked, truncate(cause.Error(), messageBytes)
 	case nil:
-		return activities.Missing, brief(err)
+		return activities.Missing, truncate(err.Error(), messageBytes)
 	}
-	return activities.Raised, brief(cause)
-}
-
-// brief is an error in words, cut to messageBytes.
-func brief(err error) string {
-	text := err.Error()
-	if len(text) <= messageBytes {
-		return text
-	}
-	return strings.ToValidUTF8(text[:messageBytes], "")
+	return activities.Raised, truncate(cause.Error(), messageBytes)
 }

@@ -19,7 +19,7 @@ func TestActivitiesThatReportNothingAreReportedAlive(t *testing.T) {
 	t.Parallel()
 	var suite testsuite.WorkflowTestSuite
 	env := suite.NewTestActivityEnvironment()
-	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{workers.PulseEvery(time.Millisecond)}})
+	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{workers.KeepAliveEvery(time.Millisecond)}})
 	beat := make(chan struct{}, 1000)
 	env.SetOnActivityHeartbeatListener(func(*activity.Info, converter.EncodedValues) { beat <- struct{}{} })
 	silent := func(context.Context) (string, error) {

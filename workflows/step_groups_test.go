@@ -18,24 +18,24 @@ import (
 )
 
 // flat is an agent whose reward does not depend on the version.
-func flat(int, trace.Kind) float64 { return 0.5 }
+func constantScore(int, trace.Kind) float64 { return 0.5 }
 
 func TestRolloutsSampleFromTheVersionThatTheLagSays(t *testing.T) {
 	t.Parallel()
 	for lag := range 3 {
 		s := testSpec()
 		s.Training.Lag, s.Training.Steps = lag, 6
-		w := &world{score: flat}
-		env := w.environment(s)
+		fake := &fakeActivities{score: constantScore}
+		env := fake.environment(s)
 		env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
 		require.NoError(t, env.GetWorkflowError())
-		require.Len(t, w.trained, 6)
-		for _, in := range w.rollouts {
+		require.Len(t, fake.trained, 6)
+		for _, in := range fake.rollouts {
 			if in.Rollout.Kind == trace.Train {
 				require.Equal(t, max(0, in.Rollout.Step-1-lag), in.Version, "lag %d", lag)
 			}
 		}
-		for i, b := range w.batches {
+		for i, b := range fake.batches {
 			require.Equal(t, i+1, b.Step)
 			require.Equal(t, i*3, b.Groups[0].Task, "each step has its own tasks, whatever the lag")
 		}
@@ -51,27 +51,27 @@ func TestRolloutsOfLaterStepsBeginWithoutTheUpdate(t *testing.T) {
 	for i := range begun {
 		begun[i] = make(chan struct{})
 	}
-	w := &world{score: flat}
-	w.sometimes = func(in activities.RunAgentInput) string {
+	fake := &fakeActivities{score: constantScore}
+	fake.attemptFault = func(in activities.RunAgentInput) string {
 		if in.Rollout.Kind == trace.Train {
 			once[in.Rollout.Step].Do(func() { close(begun[in.Rollout.Step]) })
 		}
 		return ""
 	}
 	// No update ends before the rollouts of two steps on have begun.
-	w.trainStep = func(in activities.TrainStepInput) { <-begun[min(5, in.Step+2)] }
-	env := w.environment(s)
+	fake.trainStep = func(in activities.TrainStepInput) { <-begun[min(5, in.Step+2)] }
+	env := fake.environment(s)
 	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
 	require.NoError(t, env.GetWorkflowError())
-	require.Len(t, w.trained, 5)
+	require.Len(t, fake.trained, 5)
 }
 
 func TestContinueAsNewWithALagTrainsTheSameBatches(t *testing.T) {
 	t.Parallel()
 	s := testSpec()
 	s.Training.Lag, s.Training.Steps = 2, 6
-	undisturbed, cut := &world{score: flat}, &world{score: flat}
-	env := undisturbed.environment(s)
+	whole, cut := &fakeActivities{score: constantScore}, &fakeActivities{score: constantScore}
+	env := whole.environment(s)
 	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
 	require.NoError(t, env.GetWorkflowError())
 
@@ -89,16 +89,16 @@ func TestContinueAsNewWithALagTrainsTheSameBatches(t *testing.T) {
 		require.NoError(t, json.Unmarshal(again.Input.Payloads[0].Data, &in))
 	}
 	require.Positive(t, executions)
-	require.Equal(t, undisturbed.batches, cut.batches)
-	require.Equal(t, undisturbed.trained, cut.trained)
-	versions := func(w *world) map[string]int {
+	require.Equal(t, whole.batches, cut.batches)
+	require.Equal(t, whole.trained, cut.trained)
+	versions := func(fake *fakeActivities) map[string]int {
 		out := map[string]int{}
-		for _, r := range w.rollouts {
+		for _, r := range fake.rollouts {
 			out[r.Rollout.String()] = r.Version
 		}
 		return out
 	}
-	require.Equal(t, versions(undisturbed), versions(cut), "no rollout samples from another version because of a continue-as-new")
+	require.Equal(t, versions(whole), versions(cut), "no rollout samples from another version because of a continue-as-new")
 }
 
 func TestAQuarantinedGroupIsReplacedFromTheReserve(t *testing.T) {
@@ -109,20 +109,20 @@ func TestAQuarantinedGroupIsReplacedFromTheReserve(t *testing.T) {
 		bad, _ := tasks.At(s.Seed, 50, 1)        // a task of step 1
 		worse := tasks.Reserve(s.Seed, 50, 1, 0) // and the first that stands in for it
 		require.NotEqual(t, bad, worse)
-		w := &world{score: flat, poison: map[int]string{bad: "no input", worse: "no input either"}}
-		env := w.environment(s)
+		fake := &fakeActivities{score: constantScore, taskFaults: map[int]string{bad: "no input", worse: "no input either"}}
+		env := fake.environment(s)
 		env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
 		require.NoError(t, env.GetWorkflowError())
 
-		first := w.batches[0]
+		first := fake.batches[0]
 		require.Equal(t, []activities.Group{
 			{Task: 0, Attempts: []int{1, 1}, Rewards: []float64{0.5, 0.5}},
 			{Kind: trace.Reserve, Task: 1, Attempts: []int{1, 1}, Rewards: []float64{0.5, 0.5}},
 			{Task: 2, Attempts: []int{1, 1}, Rewards: []float64{0.5, 0.5}},
 		}, first.Groups)
-		require.Equal(t, 3, w.batches[1].Groups[0].Task, "the normal stream does not shift")
-		require.Equal(t, activities.RecordQuarantineInput{Run: "run", Policy: "main", Step: 1, Task: 1, Index: bad, Reason: "no input"}, w.excluded[0])
-		require.Equal(t, activities.RecordQuarantineInput{Run: "run", Policy: "main", Step: 1, Task: 0, Index: worse, Reserve: true, Reason: "no input either"}, w.excluded[1])
+		require.Equal(t, 3, fake.batches[1].Groups[0].Task, "the normal stream does not shift")
+		require.Equal(t, activities.RecordQuarantineInput{Run: "run", Policy: "main", Step: 1, Task: 1, Index: bad, Reason: "no input"}, fake.quarantined[0])
+		require.Equal(t, activities.RecordQuarantineInput{Run: "run", Policy: "main", Step: 1, Task: 0, Index: worse, Reserve: true, Reason: "no input either"}, fake.quarantined[1])
 	}
 }
 
@@ -134,13 +134,13 @@ func TestAQuarantinedTaskIsLeftOutByStepsAfterTheLag(t *testing.T) {
 		s := testSpec()
 		// 3 tasks a step of a split of 3: each step has every task.
 		s.Training.Lag, s.Training.Steps = lag, 5
-		w := &world{score: flat}
-		w.poison = map[int]string{0: "broken"}
-		env := w.small(s, 3)
+		fake := &fakeActivities{score: constantScore}
+		fake.taskFaults = map[int]string{0: "broken"}
+		env := fake.environmentOf(s, 3)
 		env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
 		require.NoError(t, env.GetWorkflowError())
 		tried := map[int]bool{}
-		for _, r := range w.rollouts {
+		for _, r := range fake.rollouts {
 			if r.Index == 0 && (r.Rollout.Kind == trace.Train) {
 				tried[r.Rollout.Step] = true
 			}
@@ -148,7 +148,7 @@ func TestAQuarantinedTaskIsLeftOutByStepsAfterTheLag(t *testing.T) {
 		for step := 1; step <= 5; step++ {
 			require.Equal(t, step <= 1+lag, tried[step], "lag %d, step %d", lag, step)
 		}
-		for _, b := range w.batches {
+		for _, b := range fake.batches {
 			require.Len(t, b.Groups, 3)
 		}
 	}
@@ -156,37 +156,37 @@ func TestAQuarantinedTaskIsLeftOutByStepsAfterTheLag(t *testing.T) {
 
 func TestARunWhoseTasksAreAllBrokenEndsWithTheReason(t *testing.T) {
 	t.Parallel()
-	poison := map[int]string{}
+	taskFaults := map[int]string{}
 	for i := range 50 {
-		poison[i] = "no calculator installed"
+		taskFaults[i] = "no calculator installed"
 	}
-	w := &world{score: flat, poison: poison}
-	env := w.environment(testSpec())
+	fake := &fakeActivities{score: constantScore, taskFaults: taskFaults}
+	env := fake.environment(testSpec())
 	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
 	require.ErrorContains(t, env.GetWorkflowError(), "step 1: 15 tasks in a row were quarantined, the last because: no calculator installed")
-	require.Empty(t, w.trained, "nothing is trained in part")
+	require.Empty(t, fake.trained, "nothing is trained in part")
 }
 
 func TestATaskThatCannotBeGradedIsQuarantined(t *testing.T) {
 	t.Parallel()
-	w := &world{score: flat, ungraded: map[trace.Kind]bool{trace.Train: true}}
-	env := w.environment(testSpec())
+	fake := &fakeActivities{score: constantScore, ungraded: map[trace.Kind]bool{trace.Train: true}}
+	env := fake.environment(testSpec())
 	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
 	require.NoError(t, env.GetWorkflowError())
-	require.Len(t, w.trained, 4)
-	for _, b := range w.batches {
+	require.Len(t, fake.trained, 4)
+	for _, b := range fake.batches {
 		for _, g := range b.Groups {
 			require.Equal(t, trace.Reserve, g.Kind)
 		}
 	}
-	require.Equal(t, "grader exits with 3", w.excluded[0].Reason)
+	require.Equal(t, "grader exits with 3", fake.quarantined[0].Reason)
 }
 
 func TestAnAgentThatFailsEarlyInSomeSamplesIsThePolicysAffair(t *testing.T) {
 	t.Parallel()
-	w := &world{score: func(int, trace.Kind) float64 { return 0 }}
-	env := w.environment(testSpec())
-	w.sometimes = func(in activities.RunAgentInput) string {
+	fake := &fakeActivities{score: func(int, trace.Kind) float64 { return 0 }}
+	env := fake.environment(testSpec())
+	fake.attemptFault = func(in activities.RunAgentInput) string {
 		if in.Rollout.Kind == trace.Train && in.Rollout.Sample == 0 {
 			return "failed before its first model call"
 		}
@@ -194,9 +194,9 @@ func TestAnAgentThatFailsEarlyInSomeSamplesIsThePolicysAffair(t *testing.T) {
 	}
 	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
 	require.NoError(t, env.GetWorkflowError())
-	require.Empty(t, w.excluded)
+	require.Empty(t, fake.quarantined)
 	kinds := map[trace.Kind]bool{}
-	for _, b := range w.batches {
+	for _, b := range fake.batches {
 		for _, g := range b.Groups {
 			kinds[g.Kind] = true
 		}

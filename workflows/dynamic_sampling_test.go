@@ -18,21 +18,21 @@ import (
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
-// moody rewards a rollout by where it stands alone: about half of the groups of two
+// randomReward rewards a rollout by its address alone: about half of the groups of two
 // are flat.
-func moody(in activities.RunAgentInput) float64 {
+func randomReward(in activities.RunAgentInput) float64 {
 	sum := sha256.Sum256([]byte(in.Rollout.String()))
 	return float64(sum[0] & 1)
 }
 
-// wanted is what a step of a run of n tasks is to train on, told one prompt after the
-// other: those of the stream, then every reserve in its turn. It is another way to
-// say what waves do round by round.
-func wanted(s spec.Spec, n, step int, w *world) (groups []activities.Group, replaced int) {
+// expectedGroups are what a step of a run of n tasks is to train on. It handles one task
+// after the other, those of the stream and then each reserve, where the workflow works
+// round by round.
+func expectedGroups(s spec.Spec, n, step int, fake *fakeActivities) (groups []activities.Group, replaced int) {
 	type prompt struct {
-		place int
-		kind  trace.Kind
-		task  int
+		position int
+		kind     trace.Kind
+		task     int
 	}
 	groups = make([]activities.Group, s.Training.TasksPerStep)
 	var queue []prompt
@@ -46,10 +46,10 @@ func wanted(s spec.Spec, n, step int, w *world) (groups []activities.Group, repl
 		if p.kind == trace.Reserve {
 			index, g.Kind = tasks.Reserve(s.Seed, n, step, p.task), p.kind
 		}
-		_, bad := w.poison[index]
+		_, bad := fake.taskFaults[index]
 		for sample := range s.Training.SamplesPerTask {
 			g.Attempts = append(g.Attempts, 1)
-			g.Rewards = append(g.Rewards, w.reward(activities.RunAgentInput{
+			g.Rewards = append(g.Rewards, fake.reward(activities.RunAgentInput{
 				Rollout: trace.RolloutID{Run: "run", Kind: p.kind, Step: step, Task: p.task, Sample: sample},
 			}))
 		}
@@ -57,10 +57,10 @@ func wanted(s spec.Spec, n, step int, w *world) (groups []activities.Group, repl
 		if same && !bad && replaced < s.Training.DynamicSampling {
 			replaced++
 		} else if !bad {
-			groups[p.place] = g
+			groups[p.position] = g
 			continue
 		}
-		queue = append(queue, prompt{p.place, trace.Reserve, reserves})
+		queue = append(queue, prompt{p.position, trace.Reserve, reserves})
 		reserves++
 	}
 	return groups, replaced
@@ -74,13 +74,13 @@ func TestFlatGroupsAreReplacedUntilTheReplacementsAreUsedUp(t *testing.T) {
 			for _, most := range []int{1, 2, 100} {
 				s := testSpec()
 				s.Seed, s.Training.Lag, s.Training.DynamicSampling = seed, lag, most
-				w := &world{score: flat, reward: moody, poison: map[int]string{7: "no input", 23: "no answer", 31: "no grader"}}
-				env := w.environment(s)
+				fake := &fakeActivities{score: constantScore, reward: randomReward, taskFaults: map[int]string{7: "no input", 23: "no answer", 31: "no grader"}}
+				env := fake.environment(s)
 				env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
 				require.NoError(t, env.GetWorkflowError())
-				require.Len(t, w.batches, 4)
-				for i, b := range w.batches {
-					groups, replaced := wanted(s, 50, i+1, w)
+				require.Len(t, fake.batches, 4)
+				for i, b := range fake.batches {
+					groups, replaced := expectedGroups(s, 50, i+1, fake)
 					require.Equal(t, groups, b.Groups, "seed %d, lag %d, %d replacements, step %d", seed, lag, most, i+1)
 					still := 0
 					for _, g := range groups {
@@ -88,7 +88,7 @@ func TestFlatGroupsAreReplacedUntilTheReplacementsAreUsedUp(t *testing.T) {
 							still++
 						}
 					}
-					metrics := w.recorded[i].Metrics
+					metrics := fake.recorded[i].Metrics
 					require.InDelta(t, replaced, metrics["batch/refilled_groups"], 0)
 					require.InDelta(t, still, metrics["batch/flat_groups"], 0)
 					require.True(t, still == 0 || replaced == most, "nothing flat is trained while there are replacements")
@@ -102,15 +102,15 @@ func TestFlatGroupsAreReplacedUntilTheReplacementsAreUsedUp(t *testing.T) {
 
 func TestWithoutDynamicSamplingFlatGroupsAreTrained(t *testing.T) {
 	t.Parallel()
-	w := &world{score: flat}
-	env := w.environment(testSpec())
+	fake := &fakeActivities{score: constantScore}
+	env := fake.environment(testSpec())
 	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
 	require.NoError(t, env.GetWorkflowError())
-	for i, b := range w.batches {
+	for i, b := range fake.batches {
 		for _, g := range b.Groups {
 			require.Empty(t, g.Kind)
 		}
-		require.NotContains(t, w.recorded[i].Metrics, "batch/flat_groups", "a run that does not ask for it records what it ever did")
+		require.NotContains(t, fake.recorded[i].Metrics, "batch/flat_groups", "a run that does not ask for it records what it ever did")
 	}
 }
 
@@ -122,13 +122,13 @@ func TestFlatGroupsAreReplacedInOrderOfPlace(t *testing.T) {
 	others := make(chan struct{})
 	var mu sync.Mutex
 	in := 0
-	w := &world{score: flat}
-	w.reward = func(r activities.RunAgentInput) float64 {
+	fake := &fakeActivities{score: constantScore}
+	fake.reward = func(r activities.RunAgentInput) float64 {
 		if r.Rollout.Kind != trace.Train {
 			return float64(r.Rollout.Sample)
 		}
 		if r.Rollout.Task == 0 {
-			<-others // the first place is the last to come in
+			<-others // the first position is the last to come in
 			return 1
 		}
 		mu.Lock()
@@ -138,14 +138,14 @@ func TestFlatGroupsAreReplacedInOrderOfPlace(t *testing.T) {
 		}
 		return 0
 	}
-	env := w.environment(s)
+	env := fake.environment(s)
 	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
 	require.NoError(t, env.GetWorkflowError())
 	require.Equal(t, []activities.Group{
 		{Kind: trace.Reserve, Task: 0, Attempts: []int{1, 1}, Rewards: []float64{0, 1}},
 		{Task: 1, Attempts: []int{1, 1}, Rewards: []float64{0, 0}},
 		{Task: 2, Attempts: []int{1, 1}, Rewards: []float64{0, 0}},
-	}, w.batches[0].Groups)
+	}, fake.batches[0].Groups)
 	value, err := env.QueryWorkflow(workflows.QueryProgress)
 	require.NoError(t, err)
 	var p workflows.Progress
@@ -158,9 +158,11 @@ func TestDynamicSamplingSurvivesContinueAsNew(t *testing.T) {
 	t.Parallel()
 	s := testSpec()
 	s.Training.Lag, s.Training.Steps, s.Training.DynamicSampling = 2, 6, 2
-	fresh := func() *world { return &world{score: flat, reward: moody, poison: map[int]string{4: "no input"}} }
-	undisturbed, cut := fresh(), fresh()
-	env := undisturbed.environment(s)
+	fresh := func() *fakeActivities {
+		return &fakeActivities{score: constantScore, reward: randomReward, taskFaults: map[int]string{4: "no input"}}
+	}
+	whole, cut := fresh(), fresh()
+	env := whole.environment(s)
 	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
 	require.NoError(t, env.GetWorkflowError())
 
@@ -178,9 +180,9 @@ func TestDynamicSamplingSurvivesContinueAsNew(t *testing.T) {
 		require.NoError(t, json.Unmarshal(again.Input.Payloads[0].Data, &in))
 	}
 	require.Positive(t, executions)
-	require.Equal(t, undisturbed.batches, cut.batches)
-	require.Equal(t, undisturbed.trained, cut.trained)
-	require.Equal(t, fmt.Sprint(metricsOf(undisturbed)), fmt.Sprint(metricsOf(cut)))
+	require.Equal(t, whole.batches, cut.batches)
+	require.Equal(t, whole.trained, cut.trained)
+	require.Equal(t, fmt.Sprint(metricsOf(whole)), fmt.Sprint(metricsOf(cut)))
 	require.Contains(t, fmt.Sprint(metricsOf(cut)), "batch/refilled_groups:2")
 }
 
@@ -191,34 +193,34 @@ func TestCreditDecidesWhichGroupsAreFlat(t *testing.T) {
 	s := testSpec()
 	s.Training.DynamicSampling, s.Training.Steps, s.Evaluation.Every = 10, 1, 1
 	s.Credit.Rewards = map[string]float64{"final": 1, "brevity": 0.3}
-	w := &world{score: flat, reward: func(r activities.RunAgentInput) float64 { return float64(r.Rollout.Task % 2 * r.Rollout.Sample) }}
-	w.teaches = func(g activities.Group) bool { return g.Kind == trace.Reserve || g.Task != 1 } // the one whose rewards differ is flat
-	env := w.environment(s)
+	fake := &fakeActivities{score: constantScore, reward: func(r activities.RunAgentInput) float64 { return float64(r.Rollout.Task % 2 * r.Rollout.Sample) }}
+	fake.hasCredit = func(g activities.Group) bool { return g.Kind == trace.Reserve || g.Task != 1 } // the one whose rewards differ is flat
+	env := fake.environment(s)
 	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
 	require.NoError(t, env.GetWorkflowError())
-	groups := w.batches[0].Groups
+	groups := fake.batches[0].Groups
 	require.Equal(t, []float64{0, 0}, groups[0].Rewards, "equal final rewards are kept")
 	require.Equal(t, activities.Group{Kind: trace.Reserve, Task: 0, Attempts: []int{1, 1}, Rewards: []float64{0, 0}}, groups[1])
-	require.Len(t, w.compared, 2, "once for the groups of the step, once for the one that took a place")
-	require.Len(t, w.compared[0].Groups, 3)
-	require.Equal(t, groups[1:2], w.compared[1].Groups)
-	require.InDelta(t, 1, w.recorded[0].Metrics["batch/refilled_groups"], 0)
-	require.InDelta(t, 0, w.recorded[0].Metrics["batch/flat_groups"], 0)
+	require.Len(t, fake.flatChecks, 2, "once for the groups of the step, once for the replacement")
+	require.Len(t, fake.flatChecks[0].Groups, 3)
+	require.Equal(t, groups[1:2], fake.flatChecks[1].Groups)
+	require.InDelta(t, 1, fake.recorded[0].Metrics["batch/refilled_groups"], 0)
+	require.InDelta(t, 0, fake.recorded[0].Metrics["batch/flat_groups"], 0)
 }
 
 func TestFinalRewardsAloneNeedNoCreditToBeFlat(t *testing.T) {
 	t.Parallel()
 	s := testSpec()
 	s.Training.DynamicSampling = 2
-	w := &world{score: flat, reward: moody}
-	env := w.environment(s)
+	fake := &fakeActivities{score: constantScore, reward: randomReward}
+	env := fake.environment(s)
 	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
 	require.NoError(t, env.GetWorkflowError())
-	require.Empty(t, w.compared)
+	require.Empty(t, fake.flatChecks)
 }
 
-func metricsOf(w *world) (all []map[string]float64) {
-	for _, r := range w.recorded {
+func metricsOf(fake *fakeActivities) (all []map[string]float64) {
+	for _, r := range fake.recorded {
 		all = append(all, r.Metrics)
 	}
 	return all

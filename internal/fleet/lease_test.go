@@ -62,9 +62,9 @@ func wanted(name string) record.Lease {
 }
 
 // hold takes the gateway's lease and keeps it until stop is called.
-func hold(t *testing.T, l *leases, name string) (h *fleet.Holder, stop func()) {
+func hold(t *testing.T, l *leases, name string) (h *fleet.HeldLease, stop func()) {
 	t.Helper()
-	h, err := fleet.Hold(t.Context(), l, wanted(name), true, ttl, zap.NewNop())
+	h, err := fleet.AcquireLease(t.Context(), l, wanted(name), true, ttl, zap.NewNop())
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	var run sync.WaitGroup
@@ -82,7 +82,7 @@ func eventually(t *testing.T, claim func() bool, what string) {
 	require.Eventually(t, claim, 10*time.Second, 5*time.Millisecond, what)
 }
 
-func status(h *fleet.Holder) *httptest.ResponseRecorder {
+func status(h *fleet.HeldLease) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	h.Guard(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) })).
 		ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/r/x", nil))
@@ -105,7 +105,7 @@ func TestALeaseIsKeptAsLongAsItsHolderRuns(t *testing.T) {
 	now, err := l.Leases(t.Context(), record.Gateway)
 	require.NoError(t, err)
 	require.Empty(t, now)
-	require.False(t, h.Holds())
+	require.False(t, h.Valid())
 }
 
 func TestOneGatewayAnswersAtATimeAndTheNextTakesOver(t *testing.T) {
@@ -113,7 +113,7 @@ func TestOneGatewayAnswersAtATimeAndTheNextTakesOver(t *testing.T) {
 	l := newLeases(t)
 	older, _ := hold(t, l, "a")
 	newer, stop := hold(t, l, "b")
-	eventually(t, func() bool { return !older.Holds() }, "the older one gives way")
+	eventually(t, func() bool { return !older.Valid() }, "the older one gives way")
 	reply := status(older)
 	require.Equal(t, http.StatusServiceUnavailable, reply.Code)
 	require.NotEmpty(t, reply.Header().Get(gateway.FaultHeader))
@@ -123,11 +123,11 @@ func TestOneGatewayAnswersAtATimeAndTheNextTakesOver(t *testing.T) {
 		now, err := l.Leases(t.Context(), record.Gateway)
 		return err == nil && len(now) == 1 && now[0].Epoch == taken[0].Epoch && now[0].Expires.After(taken[0].Expires.Add(2*ttl))
 	}, "the newer one is left alone")
-	require.True(t, newer.Holds())
-	require.False(t, older.Holds())
+	require.True(t, newer.Valid())
+	require.False(t, older.Valid())
 
 	stop() // as if killed: nothing is let go
-	eventually(t, older.Holds, "the older one is a standby")
+	eventually(t, older.Valid, "the older one is a standby")
 }
 
 // A process that hung for longer than its lease wakes up and must not answer
@@ -137,10 +137,10 @@ func TestALeaseThatCannotBeRenewedEndsByOurOwnClock(t *testing.T) {
 	l := newLeases(t)
 	h, _ := hold(t, l, "a")
 	l.away.Store(true)
-	eventually(t, func() bool { return !h.Holds() }, "nobody can tell whether it is still the owner")
+	eventually(t, func() bool { return !h.Valid() }, "nobody can tell whether it is still the owner")
 	require.Equal(t, http.StatusServiceUnavailable, status(h).Code)
 	l.away.Store(false)
-	eventually(t, h.Holds, "nobody took its place meanwhile")
+	eventually(t, h.Valid, "nobody took its place meanwhile")
 }
 
 func TestAFinderKnowsTheLatestAndKeepsItWhileTheStoreIsAway(t *testing.T) {
@@ -149,13 +149,13 @@ func TestAFinderKnowsTheLatestAndKeepsItWhileTheStoreIsAway(t *testing.T) {
 	f := fleet.NewFinder(l, record.Gateway, zap.NewNop())
 	require.Empty(t, f.URL())
 	hold(t, l, "a")
-	f.Again()
+	f.Invalidate()
 	require.Equal(t, "http://a", f.URL())
 	hold(t, l, "b")
 	require.Equal(t, "http://a", f.URL(), "what was read is good for a while")
 	eventually(t, func() bool { return f.URL() == "http://b" }, "and then read again")
 	l.away.Store(true)
-	f.Again()
+	f.Invalidate()
 	require.Equal(t, "http://b", f.URL())
 	require.Equal(t, "http://c", fleet.NewFinder(fleet.Fixed("http://c"), record.Gateway, zap.NewNop()).URL())
 }

@@ -21,16 +21,16 @@ import (
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
-// theirs plays the activities around an agent elsewhere: each attempt begins with
-// the next number, and ends as verdict says.
-type theirs struct {
-	world
+// externalAgent are the activities before and after an external agent: each attempt begins
+// with the next number, and ends as outcome says.
+type externalAgent struct {
+	fakeActivities
 	begun   int
 	ends    []activities.EndAttemptInput
-	verdict func(activities.EndAttemptInput) activities.EndAttemptResult
+	outcome func(activities.EndAttemptInput) activities.EndAttemptResult
 }
 
-func (p *theirs) environment(registered ...func(*testsuite.TestWorkflowEnvironment)) *testsuite.TestWorkflowEnvironment {
+func (p *externalAgent) environment(registered ...func(*testsuite.TestWorkflowEnvironment)) *testsuite.TestWorkflowEnvironment {
 	env := quiet().NewTestWorkflowEnvironment()
 	env.SetTestTimeout(20 * time.Second)
 	for _, register := range registered {
@@ -40,7 +40,7 @@ func (p *theirs) environment(registered ...func(*testsuite.TestWorkflowEnvironme
 	var r *activities.Runner
 	env.OnActivity(r.BeginAttempt, mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.RunAgentInput) (activities.BeginAttemptResult, error) {
 		var out activities.BeginAttemptResult
-		p.note(func() {
+		p.locked(func() {
 			p.begun++
 			out.Attempt = p.begun
 			out.Brief = agent.Brief{Task: agent.Task{ID: "t", Input: "6*7"}, Rollout: in.Rollout.String(), BaseURL: "http://w/r/v1", APIKey: "key"}
@@ -48,9 +48,9 @@ func (p *theirs) environment(registered ...func(*testsuite.TestWorkflowEnvironme
 		return out, nil
 	})
 	env.OnActivity(r.EndAttempt, mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.EndAttemptInput) (activities.EndAttemptResult, error) {
-		p.note(func() { p.ends = append(p.ends, in) })
-		if p.verdict != nil {
-			return p.verdict(in), nil
+		p.locked(func() { p.ends = append(p.ends, in) })
+		if p.outcome != nil {
+			return p.outcome(in), nil
 		}
 		return counts(in), nil
 	})
@@ -71,20 +71,20 @@ func group(t spec.Temporal) workflows.RolloutInput {
 	}
 }
 
-func theirWorkflow() workflows.RolloutInput {
+func externalWorkflow() workflows.RolloutInput {
 	return group(spec.Temporal{Workflow: "MyAgent", Queue: "theirs"})
 }
 
 func TestAnAgentMayBeSomebodysWorkflow(t *testing.T) {
 	t.Parallel()
-	var p theirs
+	var p externalAgent
 	env := p.environment()
 	var info *workflow.Info
 	env.RegisterWorkflowWithOptions(func(ctx workflow.Context, brief map[string]any) (map[string]any, error) {
 		info = workflow.GetInfo(ctx)
 		return map[string]any{"result": brief["input"].(string) + "=42", "reward": 0.5}, nil
 	}, workflow.RegisterOptions{Name: "MyAgent"})
-	env.ExecuteWorkflow(workflows.RolloutWorkflow, theirWorkflow())
+	env.ExecuteWorkflow(workflows.RolloutWorkflow, externalWorkflow())
 	var out workflows.RolloutResult
 	require.NoError(t, env.GetWorkflowResult(&out))
 	require.Equal(t, []int{1}, out.Group.Attempts)
@@ -104,7 +104,7 @@ func TestAnAgentMayBeSomebodysWorkflow(t *testing.T) {
 
 func TestAnAgentMayBeSomebodysActivity(t *testing.T) {
 	t.Parallel()
-	var p theirs
+	var p externalAgent
 	var info activity.Info
 	tries := 0
 	env := p.environment(func(env *testsuite.TestWorkflowEnvironment) {
@@ -116,7 +116,7 @@ func TestAnAgentMayBeSomebodysActivity(t *testing.T) {
 			return "42", nil
 		}, activity.RegisterOptions{Name: "MyAgent"})
 	})
-	p.verdict = func(in activities.EndAttemptInput) activities.EndAttemptResult {
+	p.outcome = func(in activities.EndAttemptInput) activities.EndAttemptResult {
 		if in.Address.Attempt == 1 {
 			return activities.EndAttemptResult{Fault: "let us say"}
 		}
@@ -160,13 +160,13 @@ func TestHowTheirWorkflowEndedIsTold(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var p theirs
+			var p externalAgent
 			env := p.environment(func(env *testsuite.TestWorkflowEnvironment) {
 				env.RegisterActivityWithOptions(func(context.Context) error { return nil }, activity.RegisterOptions{Name: "Lost"})
 			})
 			env.RegisterWorkflowWithOptions(c.agent, workflow.RegisterOptions{Name: "MyAgent"})
 			env.OnActivity("Lost", mock.Anything).Return(temporal.NewTimeoutError(1, nil))
-			env.ExecuteWorkflow(workflows.RolloutWorkflow, theirWorkflow())
+			env.ExecuteWorkflow(workflows.RolloutWorkflow, externalWorkflow())
 			require.NoError(t, env.GetWorkflowError())
 			require.Len(t, p.ends, 1)
 			require.Equal(t, c.ending, p.ends[0].Ending, p.ends[0].Message)
@@ -177,20 +177,20 @@ func TestHowTheirWorkflowEndedIsTold(t *testing.T) {
 
 func TestAnAttemptElsewhereIsMadeAgainWithEverLongerWaits(t *testing.T) {
 	t.Parallel()
-	var p theirs
+	var p externalAgent
 	env := p.environment()
 	var began []time.Time
 	env.RegisterWorkflowWithOptions(func(ctx workflow.Context, _ json.RawMessage) (string, error) {
 		began = append(began, workflow.Now(ctx))
 		return "42", nil
 	}, workflow.RegisterOptions{Name: "MyAgent"})
-	p.verdict = func(in activities.EndAttemptInput) activities.EndAttemptResult {
+	p.outcome = func(in activities.EndAttemptInput) activities.EndAttemptResult {
 		if in.Address.Attempt < 12 {
 			return activities.EndAttemptResult{Fault: "a fault"}
 		}
 		return counts(in)
 	}
-	env.ExecuteWorkflow(workflows.RolloutWorkflow, theirWorkflow())
+	env.ExecuteWorkflow(workflows.RolloutWorkflow, externalWorkflow())
 	var out workflows.RolloutResult
 	require.NoError(t, env.GetWorkflowResult(&out))
 	require.Equal(t, []int{12}, out.Group.Attempts)
@@ -201,7 +201,7 @@ func TestAnAttemptElsewhereIsMadeAgainWithEverLongerWaits(t *testing.T) {
 
 func TestACancelledRolloutEndsItsAttemptElsewhere(t *testing.T) {
 	t.Parallel()
-	var p theirs
+	var p externalAgent
 	env := p.environment()
 	heard := false
 	env.RegisterWorkflowWithOptions(func(ctx workflow.Context, _ json.RawMessage) (string, error) {
@@ -210,7 +210,7 @@ func TestACancelledRolloutEndsItsAttemptElsewhere(t *testing.T) {
 		return "", err
 	}, workflow.RegisterOptions{Name: "MyAgent"})
 	env.RegisterDelayedCallback(env.CancelWorkflow, 10*time.Second)
-	env.ExecuteWorkflow(workflows.RolloutWorkflow, theirWorkflow())
+	env.ExecuteWorkflow(workflows.RolloutWorkflow, externalWorkflow())
 	require.Error(t, env.GetWorkflowError())
 	require.True(t, heard, "the agent hears of it")
 	require.Len(t, p.ends, 1)
@@ -225,7 +225,7 @@ func TestARolloutElsewhereThatHasEndedIsNotRunAgain(t *testing.T) {
 	env.OnActivity(r.BeginAttempt, mock.Anything, mock.Anything).Return(activities.BeginAttemptResult{
 		Ended: &activities.RunAgentResult{Attempt: 3, Outcome: trace.Completed, Reward: &two},
 	}, nil)
-	env.ExecuteWorkflow(workflows.RolloutWorkflow, theirWorkflow())
+	env.ExecuteWorkflow(workflows.RolloutWorkflow, externalWorkflow())
 	var out workflows.RolloutResult
 	require.NoError(t, env.GetWorkflowResult(&out))
 	require.Equal(t, []int{3}, out.Group.Attempts)
@@ -234,15 +234,15 @@ func TestARolloutElsewhereThatHasEndedIsNotRunAgain(t *testing.T) {
 
 func TestAGraderCommandDecidesOnAnAgentElsewhere(t *testing.T) {
 	t.Parallel()
-	var p theirs
+	var p externalAgent
 	env := p.environment()
 	env.RegisterWorkflowWithOptions(func(workflow.Context, json.RawMessage) (string, error) { return "42", nil }, workflow.RegisterOptions{Name: "MyAgent"})
-	p.verdict = func(in activities.EndAttemptInput) activities.EndAttemptResult {
+	p.outcome = func(in activities.EndAttemptInput) activities.EndAttemptResult {
 		out := counts(in)
 		out.Reward = nil
 		return out
 	}
-	env.ExecuteWorkflow(workflows.RolloutWorkflow, theirWorkflow())
+	env.ExecuteWorkflow(workflows.RolloutWorkflow, externalWorkflow())
 	var out workflows.RolloutResult
 	require.NoError(t, env.GetWorkflowResult(&out))
 	require.Equal(t, []float64{0.25}, out.Group.Rewards)
@@ -257,7 +257,7 @@ func TestATaskWhoseAttemptsCanNotBePreparedIsQuarantined(t *testing.T) {
 	env.OnActivity(r.RunAgent, mock.Anything, mock.Anything).Return(activities.RunAgentResult{
 		Attempt: 5, Outcome: trace.InfraFault, TaskFault: "before the attempt: no room",
 	}, nil)
-	in := theirWorkflow()
+	in := externalWorkflow()
 	in.Agent = spec.Agent{Func: "f", Queue: "rollout-cpu"}
 	env.ExecuteWorkflow(workflows.RolloutWorkflow, in)
 	var out workflows.RolloutResult

@@ -29,7 +29,7 @@ func attributes() (run temporal.SearchAttributeKeyKeyword, step, promoted tempor
 		temporal.NewSearchAttributeKeyInt64("FulguritePromoted"), temporal.NewSearchAttributeKeyFloat64("FulguriteReward")
 }
 
-// enter notes what the run is doing, for the query and for Temporal's Web UI.
+// enter sets what the run is doing, for the query and for Temporal's Web UI.
 func (t *trainingRun) enter(ctx workflow.Context, phase Phase, subject string) {
 	t.phase, t.subject = phase, subject
 	workflow.SetCurrentDetails(ctx, t.details())
@@ -41,8 +41,8 @@ func (t *trainingRun) progress() (Progress, error) {
 		Before: t.Before, After: t.After, Curve: t.Curve, Failed: t.Failed, Calls: t.Calls, Tokens: t.Tokens,
 		Started: t.started(), Paused: t.Paused, Pending: t.Pending, Quarantined: len(t.Quarantined),
 	}
-	if t.phase == PhaseRollouts && len(t.waves) > 0 {
-		p.Rollouts = t.waves[0].count
+	if t.phase == PhaseRollouts && len(t.inFlight) > 0 {
+		p.Rollouts = t.inFlight[0].count
 	}
 	return p, nil
 }
