@@ -3,6 +3,8 @@ package agent
 import (
 	"io"
 	"time"
+
+	"github.com/fulgurite/fulgurite/internal/protocol"
 )
 
 // Look shortens the times after which a gateway is looked at and given up.
@@ -27,7 +29,7 @@ func SplitEvents(r io.Reader) (list []string, rest string) {
 	in := newEvents(r)
 	for {
 		event, err := in.next()
-		_, _ = kindOf(event), isOwn(event)
+		_, _ = protocol.KindOf(event), protocol.BlamesAgent(event)
 		if err != nil {
 			return list, string(event)
 		}

@@ -14,6 +14,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/fulgurite/fulgurite/internal/protocol"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -186,7 +187,7 @@ func (f *Forwarder) session(address trace.Address) *Session {
 func (f *Forwarder) serve(w http.ResponseWriter, r *http.Request) {
 	address, ok := pathAddress(r.URL)
 	if !ok {
-		turnAway(w, r, http.StatusNotFound, "not_found", "this URL is that of no attempt: use the base URL that the agent is given (OPENAI_BASE_URL)")
+		turnAway(w, r, http.StatusNotFound, protocol.CodeNotFound, "this URL is that of no attempt: use the base URL that the agent is given (OPENAI_BASE_URL)")
 		return
 	}
 	s := f.session(address)
@@ -195,7 +196,7 @@ func (f *Forwarder) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if s != nil && !s.admits(r) {
-		turnAway(w, r, http.StatusUnauthorized, "invalid_api_key", "this is not the key of the attempt: send the one that the agent is given, as Authorization: Bearer KEY, or as X-Api-Key")
+		turnAway(w, r, http.StatusUnauthorized, protocol.CodeInvalidKey, "this is not the key of the attempt: send the one that the agent is given, as Authorization: Bearer KEY, or as X-Api-Key")
 		return
 	}
 	if s == nil || !s.enter() {

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap/zaptest"
 
 	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/internal/protocol"
 )
 
 // asked is a request as the gateway got it.
@@ -68,7 +69,7 @@ func says(status int, body string) http.HandlerFunc {
 }
 
 func faulty(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set(agent.FaultHeader, "infrastructure")
+	w.Header().Set(protocol.FaultHeader, "infrastructure")
 	w.WriteHeader(http.StatusServiceUnavailable)
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/internal/protocol"
 )
 
 // stopped is the address of a server that takes connections and never looks at
@@ -73,7 +74,7 @@ func TestGatewayThatIsGoneInAnyWayIsAWaitAndNothingElse(t *testing.T) {
 			require.Equal(t, reply{status: http.StatusOK, body: "an answer"}, ask(t.Context(), s, "a question"))
 			got := within(t, g.asked)
 			require.Equal(t, "a question", got.body)
-			require.Equal(t, "1", got.request.Header.Get(agent.RetryHeader), "so that it answers from its journal")
+			require.Equal(t, "1", got.request.Header.Get(protocol.RetryHeader), "so that it answers from its journal")
 			require.False(t, s.Tainted())
 			require.Positive(t, s.Waited())
 			if name != "refuses connections" {
