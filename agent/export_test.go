@@ -7,9 +7,9 @@ import (
 	"github.com/fulgurite/fulgurite/internal/protocol"
 )
 
-// Look shortens the times after which a gateway is looked at and given up.
-func (f *Forwarder) Look(after, every, limit time.Duration) {
-	f.vigilance = vigilance{after: after, every: every, limit: limit}
+// Probe shortens the times after which a gateway is asked for its health and given up.
+func (f *Forwarder) Probe(every, patience time.Duration) {
+	f.probing.Every, f.probing.Patience = every, patience
 }
 
 // Meter adds up the output of an agent.

@@ -157,9 +157,8 @@ func (x *exchange) giveUp(err error) {
 // been written, unless x.begun.
 func (x *exchange) ask() error {
 	x.target = x.session.forwarder.target()
-	ctx, abandon := context.WithCancelCause(x.ctx)
-	defer abandon(context.Canceled)
-	defer x.session.forwarder.watch(ctx, x.target, abandon)()
+	ctx, release := x.session.forwarder.proberOf(x.target).Guard(x.ctx)
+	defer release()
 	err := x.askIn(ctx)
 	if err != nil && errors.Is(context.Cause(ctx), errSilent) {
 		err = errSilent
