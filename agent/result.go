@@ -1,8 +1,6 @@
 package agent
 
 import (
-	"strings"
-
 	"github.com/fulgurite/fulgurite/internal/protocol"
 	"github.com/fulgurite/fulgurite/trace"
 )
@@ -65,18 +63,3 @@ type Result struct {
 
 // Failed reports whether the agent failed by itself.
 func (r Result) Failed() bool { return r.Failure != "" }
-
-// head and tail cut s to at most n bytes without leaving half a rune behind.
-func head(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	return strings.ToValidUTF8(s[:n], "")
-}
-
-func tail(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	return strings.ToValidUTF8(s[len(s)-n:], "")
-}
