@@ -5,21 +5,12 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+
+	"github.com/fulgurite/fulgurite/internal/protocol"
 )
 
-const (
-	// retryHeader counts how often the forwarder in the agent's worker has asked
-	// the same before without getting a whole reply.
-	retryHeader = "X-Fulgurite-Retry"
-	// sdkRetryHeader is what the common SDKs send when they ask again. The
-	// forwarder adds its own count to it.
-	sdkRetryHeader = "X-Stainless-Retry-Count"
-	// exchangeHeader names one request of the agent, so that a forwarder which asks
-	// again gets the reply to that one and to no other like it.
-	exchangeHeader = "X-Fulgurite-Exchange"
-	// maxExchange is the most bytes of such a name; longer ones are not looked at.
-	maxExchange = 64
-)
+// maxExchange is the most bytes of an exchange's name; longer ones are not looked at.
+const maxExchange = 64
 
 // errAgain sends a request back to the beginning, since what it waited for or was
 // sampled after is not what stands.
@@ -43,13 +34,13 @@ func questionOf(r *http.Request, body []byte, o *order) *question {
 		n, _ := strconv.Atoi(r.Header.Get(name)) // absent or odd: never
 		return n
 	}
-	q := &question{order: o, body: body, agent: r.PathValue("agent"), exchange: r.Header.Get(exchangeHeader)}
+	q := &question{order: o, body: body, agent: r.PathValue("agent"), exchange: r.Header.Get(protocol.ExchangeHeader)}
 	if len(q.exchange) > maxExchange {
 		q.exchange = ""
 	}
-	reasked := count(retryHeader)
+	reasked := count(protocol.RetryHeader)
 	q.reasked = reasked > 0
-	q.again = count(sdkRetryHeader) > reasked || q.reasked && q.exchange == ""
+	q.again = count(protocol.SDKRetryHeader) > reasked || q.reasked && q.exchange == ""
 	return q
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/fulgurite/fulgurite/internal/protocol"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/wire"
@@ -42,13 +43,13 @@ type trip struct {
 func (a *attempt) takeOff(q *question, form canonical, exchange string) (*trip, error) {
 	terms := a.begun.Terms
 	if terms.MaxCalls > 0 && len(a.calls)+a.flying >= terms.MaxCalls {
-		return nil, &wire.Failure{Status: http.StatusBadRequest, Code: "call_limit", Message: fmt.Sprintf("the attempt has made all of its %d calls", terms.MaxCalls)}
+		return nil, &wire.Failure{Status: http.StatusBadRequest, Code: protocol.CodeCallLimit, Message: fmt.Sprintf("the attempt has made all of its %d calls", terms.MaxCalls)}
 	}
 	t := &trip{question: q, exchange: exchange, form: form, maxTokens: a.replyLimit(q.order.request)}
 	if terms.TokenBudget > 0 {
 		left := terms.TokenBudget - a.tokens
 		if left <= 0 {
-			return nil, &wire.Failure{Status: http.StatusBadRequest, Code: "token_limit", Message: fmt.Sprintf("the attempt has sampled all of its %d tokens", terms.TokenBudget)}
+			return nil, &wire.Failure{Status: http.StatusBadRequest, Code: protocol.CodeTokenLimit, Message: fmt.Sprintf("the attempt has sampled all of its %d tokens", terms.TokenBudget)}
 		}
 		t.maxTokens = min(t.maxTokens, left)
 	}

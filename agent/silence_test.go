@@ -12,9 +12,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/internal/protocol"
 )
 
-// stopped is the address of a server that takes connections and never looks at
+// stopped is the address of a server that takes connections and never probes at
 // them, as one that got SIGSTOP does.
 func stopped(t *testing.T) string {
 	t.Helper()
@@ -46,7 +47,7 @@ func moving(n int64, from, to string) func() string {
 
 // impatient gives gateways up after a moment.
 func impatient(f *agent.Forwarder) *agent.Forwarder {
-	f.Look(10*time.Millisecond, 10*time.Millisecond, 100*time.Millisecond)
+	f.Probe(10*time.Millisecond, 100*time.Millisecond)
 	return f
 }
 
@@ -73,7 +74,7 @@ func TestGatewayThatIsGoneInAnyWayIsAWaitAndNothingElse(t *testing.T) {
 			require.Equal(t, reply{status: http.StatusOK, body: "an answer"}, ask(t.Context(), s, "a question"))
 			got := within(t, g.asked)
 			require.Equal(t, "a question", got.body)
-			require.Equal(t, "1", got.request.Header.Get(agent.RetryHeader), "so that it answers from its journal")
+			require.Equal(t, "1", got.request.Header.Get(protocol.RetryHeader), "so that it answers from its journal")
 			require.False(t, s.Tainted())
 			require.Positive(t, s.Waited())
 			if name != "refuses connections" {
@@ -85,20 +86,20 @@ func TestGatewayThatIsGoneInAnyWayIsAWaitAndNothingElse(t *testing.T) {
 
 func TestSlowGatewayIsWaitedForWithoutLimit(t *testing.T) {
 	t.Parallel()
-	looks := make(chan struct{}, 1000)
+	probes := make(chan struct{}, 1000)
 	g := newGateway(t, func(w http.ResponseWriter, r *http.Request) {
 		for range 30 { // three times as long as a gateway may be silent
 			select {
-			case <-looks:
+			case <-probes:
 			case <-r.Context().Done():
 				return
 			}
 		}
 		says(http.StatusOK, "an answer")(w, r)
 	})
-	g.looked = func() { looks <- struct{}{} }
+	g.probed = func() { probes <- struct{}{} }
 	f := newForwarder(t, g.at)
-	f.Look(10*time.Millisecond, 50*time.Millisecond, 500*time.Millisecond)
+	f.Probe(50*time.Millisecond, 500*time.Millisecond)
 	s := open(t, f)
 	require.Equal(t, reply{status: http.StatusOK, body: "an answer"}, ask(t.Context(), s, "a question"))
 	require.Len(t, g.asked, 1, "it was asked once")
@@ -152,7 +153,7 @@ func TestAgentThatLeavesASilentGatewayIsTainted(t *testing.T) {
 			asked := make(chan struct{}, 100)
 			url := target(t)
 			f := newForwarder(t, func() string { asked <- struct{}{}; return url })
-			f.Look(time.Hour, time.Hour, 100*time.Millisecond)
+			f.Probe(time.Hour, 100*time.Millisecond)
 			s := open(t, f)
 			ctx, cancel := context.WithCancel(t.Context())
 			answer := asking(ctx, s, "a question")
@@ -170,7 +171,7 @@ func TestEndOfAnAgentThatASilentGatewayKeptWaitingIsTainted(t *testing.T) {
 	asked := make(chan struct{}, 100)
 	url := stopped(t)
 	f := newForwarder(t, func() string { asked <- struct{}{}; return url })
-	f.Look(time.Hour, time.Hour, 100*time.Millisecond)
+	f.Probe(time.Hour, 100*time.Millisecond)
 	s := open(t, f)
 	answer := asking(t.Context(), s, "a question")
 	within(t, asked)
