@@ -4,7 +4,6 @@ package trial
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -248,8 +247,8 @@ func (r trialReader) recorded(ctx context.Context, given spec.Spec) (spec.Spec, 
 	if err != nil {
 		return given, err
 	}
-	var s spec.Spec
-	if err := json.Unmarshal(run.Spec, &s); err != nil {
+	s, err := spec.Stored(run.Spec)
+	if err != nil {
 		return s, fmt.Errorf("decode the spec of the trial: %w", err)
 	}
 	return s.WithDefaults(), nil
