@@ -7,7 +7,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/credit/assign"
 	"github.com/fulgurite/fulgurite/credit/signals"
@@ -66,7 +65,7 @@ func (g goldenBatch) gradient(t *testing.T, s spec.Spec) [][]float64 {
 	groups := g.samples()
 	_, given, err := assign.Of(s, groups)
 	require.NoError(t, err)
-	objective, err := activities.Objective(s.Loss)
+	objective, err := s.Loss.Objective()
 	require.NoError(t, err)
 	d := credit.Denominators{Length: s.Loss.Length}
 	for _, c := range g.Current {

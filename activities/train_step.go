@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/hf"
 	"github.com/fulgurite/fulgurite/spec"
@@ -91,14 +90,14 @@ func (t *Trainer) score(ctx context.Context, c course, p *policyUpdate) error {
 // stepCourse are the updates from parent to the version of l.
 func (t *Trainer) stepCourse(l lineage, run training, parent model.Version, batch model.Batch) (course, *policyUpdate, error) {
 	s, steps := run.spec, run.spec.Training.Total(run.Splits[trace.Train].Count)
-	o, err := objective(s.Loss)
+	o, err := s.Loss.Objective()
 	if err != nil {
 		return course{}, nil, invalid(fmt.Errorf("version %s: %w", l.id, err))
 	}
 	p := &policyUpdate{
 		batch: batch, objective: o, adamW: adamW(s.Training.Optimizer, l.id.Number, steps),
 		updates: minibatches(batch, s.Training, s.Seed, l.id.Number), work: &t.work,
-		aggregation: credit.Aggregation(s.Loss.Aggregation), length: s.Loss.Length, refers: s.Credit.KLInReward != nil,
+		aggregation: s.Loss.Aggregation, length: s.Loss.Length, refers: s.Credit.KLInReward != nil,
 	}
 	if len(p.updates) == 0 {
 		return course{}, nil, invalid(fmt.Errorf("batch %s of version %s has no trained token", l.batch, l.id))

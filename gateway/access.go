@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/fulgurite/fulgurite/gateway/inflight"
+	"github.com/fulgurite/fulgurite/internal/protocol"
 	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/wire"
 )
@@ -28,7 +29,7 @@ func (g *Gateway) inAttempt(handle func(http.ResponseWriter, *http.Request, *inf
 		if len(r.PathValue("agent")) > maxAgent {
 			return unknownURL(nil, "the agent's name has more than %d bytes", maxAgent)
 		}
-		key := presentedKey(r)
+		key := protocol.PresentedKey(r)
 		if key == "" {
 			return missingKey()
 		}
@@ -55,7 +56,7 @@ func (g *Gateway) serving(handle func(http.ResponseWriter, *http.Request) error)
 		if g.config.ServingKey == "" {
 			return handle(w, r)
 		}
-		got, want := sha256.Sum256([]byte(presentedKey(r))), sha256.Sum256([]byte(g.config.ServingKey))
+		got, want := sha256.Sum256([]byte(protocol.PresentedKey(r))), sha256.Sum256([]byte(g.config.ServingKey))
 		if subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
 			return missingKey()
 		}
@@ -63,18 +64,9 @@ func (g *Gateway) serving(handle func(http.ResponseWriter, *http.Request) error)
 	}
 }
 
-// presentedKey is the API key in the headers of OpenAI's or Anthropic's SDKs.
-func presentedKey(r *http.Request) string {
-	scheme, key, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	if strings.EqualFold(scheme, "Bearer") {
-		return strings.TrimSpace(key)
-	}
-	return r.Header.Get("X-Api-Key")
-}
-
 func missingKey() *wire.Failure {
 	return &wire.Failure{
-		Status: http.StatusUnauthorized, Code: "invalid_api_key",
+		Status: http.StatusUnauthorized, Code: protocol.CodeInvalidKey,
 		Message: "no valid API key: send it as Authorization: Bearer KEY, or as X-Api-Key",
 	}
 }
@@ -82,7 +74,7 @@ func missingKey() *wire.Failure {
 // wrongKey refuses a key that is another's.
 func wrongKey() *wire.Failure {
 	return &wire.Failure{
-		Status: http.StatusUnauthorized, Code: "invalid_api_key",
+		Status: http.StatusUnauthorized, Code: protocol.CodeInvalidKey,
 		Message: "the API key is not that of this attempt: use the one that the agent is given (OPENAI_API_KEY)",
 	}
 }

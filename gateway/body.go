@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fulgurite/fulgurite/internal/protocol"
 	"github.com/fulgurite/fulgurite/wire"
 )
 
@@ -84,14 +85,14 @@ func unreadable(err error, limit int64) error {
 	case errors.As(err, &over):
 		return tooLarge(limit)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return &wire.Failure{Status: http.StatusRequestTimeout, Code: "request_timeout", Message: "the rest of the request did not come", Cause: err}
+		return &wire.Failure{Status: http.StatusRequestTimeout, Code: protocol.CodeTimeout, Message: "the rest of the request did not come", Cause: err}
 	}
 	return &wire.Failure{Status: http.StatusBadRequest, Code: "invalid_body", Message: "the request's body could not be read", Cause: err}
 }
 
 func tooLarge(limit int64) error {
 	return &wire.Failure{
-		Status: http.StatusRequestEntityTooLarge, Code: "request_too_large",
+		Status: http.StatusRequestEntityTooLarge, Code: protocol.CodeTooLarge,
 		Message: fmt.Sprintf("the request has more than %d bytes", limit),
 	}
 }

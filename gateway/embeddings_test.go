@@ -56,7 +56,7 @@ func TestEmbeddingsArePassedThroughUnchanged(t *testing.T) {
 	status = http.StatusInternalServerError
 	a = s.post(t, s.base()+"/v1/embeddings", body)
 	require.Equal(t, http.StatusServiceUnavailable, a.status)
-	require.NotEmpty(t, a.header.Get(gateway.FaultHeader))
+	require.NotEmpty(t, a.header.Get("X-Fulgurite-Fault"))
 	server.Close()
 	a = s.post(t, s.base()+"/v1/embeddings", body)
 	require.Equal(t, http.StatusServiceUnavailable, a.status)
@@ -89,5 +89,5 @@ func TestEmbeddingsWithoutEndAreAFault(t *testing.T) {
 	s := newTestEnv(t, nil, func(c *gateway.Config) { c.Embeddings.URL = server.URL })
 	a := s.post(t, s.base()+"/v1/embeddings", `{"input":"a"}`)
 	require.Equal(t, http.StatusServiceUnavailable, a.status)
-	require.NotEmpty(t, a.header.Get(gateway.FaultHeader))
+	require.NotEmpty(t, a.header.Get("X-Fulgurite-Fault"))
 }

@@ -9,44 +9,34 @@ import (
 
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/gateway/conversation"
+	"github.com/fulgurite/fulgurite/internal/protocol"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/wire"
 )
 
-// FaultHeader marks a reply that tells of a fault of ours: the request may be
-// asked again as it is, and the attempt must not be blamed.
-const FaultHeader = "X-Fulgurite-Fault"
-
-// codeHeader holds the code of a failure for the forwarder, also where the API's
-// errors have no place for it.
-const codeHeader = "X-Fulgurite-Code"
-
-// codeFenced is the code of what an attempt that is over is refused with.
-const codeFenced = "attempt_fenced"
-
 // refuse writes a failure in the shape that clients of the API read.
 func refuse(w http.ResponseWriter, api wire.API, f *wire.Failure) {
 	if f.Status >= http.StatusInternalServerError {
-		w.Header().Set(FaultHeader, "infrastructure")
+		w.Header().Set(protocol.FaultHeader, protocol.CodeInfrastructure)
 	} else {
 		// SDKs repeat a 409 by themselves, although no repetition can help.
 		w.Header().Set("X-Should-Retry", "false")
 	}
 	if f.Code != "" {
-		w.Header().Set(codeHeader, f.Code)
+		w.Header().Set(protocol.CodeHeader, f.Code)
 	}
 	_ = write(w, f.Status, f.Body(api)) // who left does not read why
 }
 
 // fault is a failure of ours.
 func fault(cause error) *wire.Failure {
-	return &wire.Failure{Status: http.StatusServiceUnavailable, Code: "infrastructure", Message: "the gateway can't answer now", Cause: cause}
+	return &wire.Failure{Status: http.StatusServiceUnavailable, Code: protocol.CodeInfrastructure, Message: "the gateway can't answer now", Cause: cause}
 }
 
 // fenced refuses an attempt that is over.
 func fenced(cause error) *wire.Failure {
-	return &wire.Failure{Status: http.StatusConflict, Code: codeFenced, Message: "this attempt is over or replaced by a later one", Cause: cause}
+	return &wire.Failure{Status: http.StatusConflict, Code: protocol.CodeFenced, Message: "this attempt is over or replaced by a later one", Cause: cause}
 }
 
 // unknownURL refuses what is not served here.
@@ -69,15 +59,15 @@ func explain(api wire.API, err error) *wire.Failure {
 	case errors.Is(err, conversation.ErrWrongKey):
 		return wrongKey()
 	case errors.As(err, &limit):
-		f := &wire.Failure{Status: http.StatusBadRequest, Code: "token_limit", Message: limit.Error()}
+		f := &wire.Failure{Status: http.StatusBadRequest, Code: protocol.CodeTokenLimit, Message: limit.Error()}
 		if limit.Calls > 0 {
-			f.Code = "call_limit"
+			f.Code = protocol.CodeCallLimit
 		}
 		return f
 	case errors.As(err, &form):
 		return unsupportedForm(form.Field, form.Field+": "+detail(form.Err, dialog.ErrForm), form.Err)
 	case errors.Is(err, trace.ErrNotFound):
-		return &wire.Failure{Status: http.StatusNotFound, Code: "not_found", Message: "there is no such attempt: use the base URL that the agent is given (OPENAI_BASE_URL)", Cause: err}
+		return &wire.Failure{Status: http.StatusNotFound, Code: protocol.CodeNotFound, Message: "there is no such attempt: use the base URL that the agent is given (OPENAI_BASE_URL)", Cause: err}
 	case errors.Is(err, trace.ErrFenced):
 		return fenced(err)
 	case errors.Is(err, trace.ErrConflict):

@@ -140,7 +140,7 @@ func TestAPanicLeavesNobodyWaiting(t *testing.T) {
 	failed := httptest.NewRecorder()
 	g.ServeHTTP(failed, chatRequest(t.Context(), ask("a")))
 	require.Equal(t, http.StatusServiceUnavailable, failed.Code)
-	require.NotEmpty(t, failed.Header().Get(gateway.FaultHeader))
+	require.NotEmpty(t, failed.Header().Get("X-Fulgurite-Fault"))
 	require.NotContains(t, failed.Body.String(), "sampler bug")
 	sampler.Sampler = good
 	after := httptest.NewRecorder()

@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/fulgurite/fulgurite/gateway/inflight"
+	"github.com/fulgurite/fulgurite/internal/protocol"
 	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/wire"
 )
@@ -37,7 +38,7 @@ func (g *Gateway) inCall(handle func(http.ResponseWriter, *http.Request, *inflig
 // counts reports whether f is a refusal of the call itself: not a fault of ours, which
 // is asked again, not the end of the attempt, and not an error of a client that left.
 func counts(r *http.Request, f *wire.Failure) bool {
-	return f.Status < http.StatusInternalServerError && f.Code != codeFenced && r.Context().Err() == nil
+	return f.Status < http.StatusInternalServerError && f.Code != protocol.CodeFenced && r.Context().Err() == nil
 }
 
 // countRefusal puts a refused call on record. A journal that is slow or away neither

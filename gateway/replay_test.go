@@ -283,7 +283,7 @@ func TestAReplayThatCannotBeRecordedIsNotGiven(t *testing.T) {
 	s.before = func() error { return fmt.Errorf("disk full") }
 	a := s.ask(t, 2, request(message("system", "s"), message("user", "go")))
 	require.Equal(t, http.StatusServiceUnavailable, a.status)
-	require.NotEmpty(t, a.header.Get(gateway.FaultHeader))
+	require.NotEmpty(t, a.header.Get("X-Fulgurite-Fault"))
 	require.NotContains(t, a.body, content(t, want[0]))
 	s.before = nil
 	require.Equal(t, want, s.converse(t, 2, 1))

@@ -5,22 +5,12 @@ import (
 	"strconv"
 
 	"github.com/fulgurite/fulgurite/gateway/conversation"
+	"github.com/fulgurite/fulgurite/internal/protocol"
 	"github.com/fulgurite/fulgurite/wire"
 )
 
-const (
-	// retryHeader counts how often the forwarder in the agent's worker has asked
-	// the same before without getting a whole reply.
-	retryHeader = "X-Fulgurite-Retry"
-	// sdkRetryHeader is what the common SDKs send when they ask again. The
-	// forwarder adds its own count to it.
-	sdkRetryHeader = "X-Stainless-Retry-Count"
-	// exchangeHeader names one request of the agent, so that a forwarder which asks
-	// again gets the reply to that one and to no other like it.
-	exchangeHeader = "X-Fulgurite-Exchange"
-	// maxExchange is the most bytes of such a name; longer ones are not looked at.
-	maxExchange = 64
-)
+// maxExchange is the most bytes of an exchange's name; longer ones are not looked at.
+const maxExchange = 64
 
 // readRequest reads and decodes a request of an API.
 func (g *Gateway) readRequest(w http.ResponseWriter, r *http.Request, api wire.API) (*wire.Request, error) {
@@ -38,10 +28,10 @@ func identify(r *http.Request, request *conversation.Request) {
 		return n
 	}
 	request.Agent = r.PathValue("agent")
-	if name := r.Header.Get(exchangeHeader); len(name) <= maxExchange {
+	if name := r.Header.Get(protocol.ExchangeHeader); len(name) <= maxExchange {
 		request.Exchange = name
 	}
-	reasked := count(retryHeader)
+	reasked := count(protocol.RetryHeader)
 	request.Reasked = reasked > 0
-	request.Again = count(sdkRetryHeader) > reasked || request.Reasked && request.Exchange == ""
+	request.Again = count(protocol.SDKRetryHeader) > reasked || request.Reasked && request.Exchange == ""
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/gateway/inflight"
 	"github.com/fulgurite/fulgurite/gateway/otlp"
+	"github.com/fulgurite/fulgurite/internal/protocol"
 	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/wire"
 )
@@ -27,7 +28,7 @@ func (g *Gateway) exports(pattern string, handle func(http.ResponseWriter, *http
 		g.logFault(r, f, err)
 		encoding, _ := otlp.EncodingOf(r.Header.Get("Content-Type"))
 		if f.Status >= http.StatusInternalServerError {
-			w.Header().Set(FaultHeader, "infrastructure")
+			w.Header().Set(protocol.FaultHeader, protocol.CodeInfrastructure)
 		}
 		_ = writeExport(w, f.Status, encoding, encoding.Failure(codeOf(f.Status), f.Message))
 	})
@@ -58,7 +59,7 @@ func (g *Gateway) spansOfNamed(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	rejected, why, err := g.RecordSpans(r.Context(), presentedKey(r), batch)
+	rejected, why, err := g.RecordSpans(r.Context(), protocol.PresentedKey(r), batch)
 	if err != nil {
 		return err
 	}

@@ -152,7 +152,7 @@ func TestAFailureBeforeTheFirstEventIsAStatus(t *testing.T) {
 		s.gate = func(context.Context) error { return errors.New("no such weights") }
 		a := s.send(t, p, p.streaming("q"))
 		require.Equal(t, http.StatusServiceUnavailable, a.status)
-		require.Equal(t, "infrastructure", a.header.Get(gateway.FaultHeader))
+		require.Equal(t, "infrastructure", a.header.Get("X-Fulgurite-Fault"))
 		require.Equal(t, "application/json", a.header.Get("Content-Type"))
 		require.Contains(t, object(t, a.body), "error")
 
