@@ -6,9 +6,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/update"
 )
 
 // A token of an update, and the ratio of its call.
@@ -180,10 +180,10 @@ func TestRejectedTokensTeachNothingAndAreCounted(t *testing.T) {
 
 func TestALossThatNobodyKnowsEndsTheStep(t *testing.T) {
 	t.Parallel()
-	_, err := activities.Objective(spec.Loss{Type: "guess"})
+	_, err := update.Objective(spec.Loss{Type: "guess"})
 	require.ErrorContains(t, err, `loss.type "guess"`)
 	for kind := range objectives() {
-		_, err := activities.Objective(objectives()[kind])
+		_, err := update.Objective(objectives()[kind])
 		require.NoError(t, err, kind)
 	}
 }

@@ -1,4 +1,4 @@
-package activities
+package update
 
 import (
 	"fmt"
@@ -7,8 +7,8 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 )
 
-// objective is the loss that l asks for in the terms of package credit.
-func objective(l spec.Loss) (credit.Objective, error) {
+// Objective is the loss that l asks for in the terms of package credit.
+func Objective(l spec.Loss) (credit.Objective, error) {
 	o := credit.Objective{
 		Correction: credit.Correction{Kind: credit.CorrectionKind(l.Correction), Floor: l.ImportanceFloor, Cap: l.ImportanceCap},
 		Entropy:    l.Entropy,

@@ -1,4 +1,4 @@
-package activities_test
+package update_test
 
 import (
 	"encoding/json"
@@ -7,12 +7,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/credit/assign"
 	"github.com/fulgurite/fulgurite/credit/signals"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/update"
 )
 
 // goldenPresets is ../credit/testdata/presets.json, which presets.py writes.
@@ -66,7 +66,7 @@ func (g goldenBatch) gradient(t *testing.T, s spec.Spec) [][]float64 {
 	groups := g.samples()
 	_, given, err := assign.Of(s, groups)
 	require.NoError(t, err)
-	objective, err := activities.Objective(s.Loss)
+	objective, err := update.Objective(s.Loss)
 	require.NoError(t, err)
 	d := credit.Denominators{Length: s.Loss.Length}
 	for _, c := range g.Current {
