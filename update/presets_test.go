@@ -1,4 +1,4 @@
-package activities_test
+package update_test
 
 import (
 	"encoding/json"

@@ -1,8 +1,7 @@
-package activities
+package update
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"strings"
 	"sync/atomic"
@@ -23,33 +22,13 @@ type policyUpdate struct {
 	// policy that the step starts from and under version 0; nil unless the objective
 	// reads them.
 	proximal, reference [][]float32
-	// refers says that the reference is scored besides, before credit is assigned.
+	// refers says that ScoreReference needs the reference, though the objective does not.
 	refers bool
 	work   *atomic.Uint64
 }
 
-// scoreRows is how many rows are scored between two signs of progress.
-const scoreRows = 64
-
-// score has a policy give its own log-probabilities of the batch's rows, each under
-// the temperature and the forms that it was sampled under.
-func (p *policyUpdate) score(ctx context.Context, trainer model.Trainer) ([][]float32, error) {
-	rows := p.batch.EngineRows()
-	out := make([][]float32, 0, len(rows))
-	for from := 0; from < len(rows); from += scoreRows {
-		to := min(from+scoreRows, len(rows))
-		logprobs, _, err := trainer.Score(ctx, rows[from:to])
-		if err != nil {
-			return nil, fmt.Errorf("score the batch: %w", err)
-		}
-		out = append(out, logprobs...)
-		p.work.Add(uint64(to - from))
-	}
-	return out, nil
-}
-
 // update makes update u and describes it.
-func (p *policyUpdate) update(ctx context.Context, trainer model.Trainer, u int) (map[string]float64, error) {
+func (p *policyUpdate) update(ctx context.Context, l learner, u int) (map[string]float64, error) {
 	m := p.updates[u]
 	m.denominators.Length = p.length
 	rows := make([]model.Row, len(m.rows))
@@ -57,7 +36,7 @@ func (p *policyUpdate) update(ctx context.Context, trainer model.Trainer, u int)
 		rows[i] = p.batch.Rows[row].Row
 	}
 	stats := make([]credit.Stats, len(rows))
-	norm, err := trainer.Update(ctx, rows, func(i int, logprobs, entropies, gradient, entropyGradient []float32) {
+	norm, err := l.policy.Update(ctx, rows, func(i int, logprobs, entropies, gradient, entropyGradient []float32) {
 		tokens := p.tokens(m.rows[i], logprobs, entropies)
 		p.weigh(tokens, m, m.rows[i])
 		stats[i] = p.objective.Evaluate(tokens)

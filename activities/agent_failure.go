@@ -17,22 +17,22 @@ const (
 )
 
 // beforeFails is for attempts whose agent was not launched, since the command before
-// it failed: faults, as long as another try may help.
+// it failed. They are faults, as long as another try may help.
 const beforeFails agent.Failure = "before"
 
 // unclearTries is how often a rollout is tried when its agent fails in a way that
 // may be the machine's. After that it is the agent's.
 const unclearTries = 5
 
-// suspect decides about a failure that may be the agent's or the machine's. An
-// error says that another try is to tell. It is the agent's when it hangs at a
-// place where it hung before, or when the same has happened too often.
-func (r *Runner) suspect(ctx context.Context, address trace.Address, result *agent.Result) error {
+// classify decides about a failure that may be the agent's or the machine's. An error
+// asks for another try. The failure is the agent's when it hangs where an earlier
+// attempt hung, or when the same has happened too often.
+func (r *Runner) classify(ctx context.Context, address trace.Address, result *agent.Result) error {
 	places, err := r.Attempts.Places(ctx, address.RolloutID)
 	if err != nil {
 		return err
 	}
-	now, before := split(places, address.Attempt, string(result.Failure))
+	now, before := splitPlaces(places, address.Attempt, string(result.Failure))
 	for _, p := range before {
 		if result.Failure == agent.Hang && p.Same(now) {
 			result.Message += fmt.Sprintf("; attempt %d hung at the same place, after %d calls", p.Attempt, p.Calls)
@@ -46,9 +46,9 @@ func (r *Runner) suspect(ctx context.Context, address trace.Address, result *age
 	return fmt.Errorf("it may not be the agent's fault, trying again: %s", describe(*result))
 }
 
-// split finds an attempt among the places of its rollout, and the earlier attempts
+// splitPlaces finds an attempt among the places of its rollout, and the earlier attempts
 // that failed in the same way.
-func split(places []trace.Place, attempt int, failure string) (now trace.Place, before []trace.Place) {
+func splitPlaces(places []trace.Place, attempt int, failure string) (now trace.Place, before []trace.Place) {
 	for _, p := range places {
 		switch {
 		case p.Attempt == attempt:
@@ -60,8 +60,8 @@ func split(places []trace.Place, attempt int, failure string) (now trace.Place, 
 	return now, before
 }
 
-// failed gives an attempt the failure reward.
-func failed(a *trace.Attempt, s spec.Spec, result agent.Result) {
+// failAttempt gives an attempt the failure reward.
+func failAttempt(a *trace.Attempt, s spec.Spec, result agent.Result) {
 	reward := s.Agent.FailureReward
 	a.Outcome, a.Reward, a.Failure, a.Error = trace.AgentFailed, &reward, string(result.Failure), describe(result)
 }
@@ -79,18 +79,19 @@ func (r *Runner) outcome(ctx context.Context, address trace.Address) (RunAgentRe
 	}
 	out := RunAgentResult{Attempt: a.Address.Attempt, Outcome: a.Outcome, Reward: a.Reward, Calls: a.Calls, Tokens: a.Tokens}
 	if a.Outcome == trace.AgentFailed && a.Calls == 0 {
-		out.TaskFault = brief("agent failed before its first model call: " + a.Error)
+		out.TaskFault = truncate("agent failed before its first model call: "+a.Error, failureBytes)
 	}
 	return out, nil
 }
 
-// briefBytes is the most of a text that goes through Temporal; the whole is in the
+// failureBytes is the most of an error that goes through Temporal; the whole is in the
 // store.
-const briefBytes = 1 << 10
+const failureBytes = 1 << 10
 
-func brief(text string) string {
-	if len(text) <= briefBytes {
+// truncate shortens a text to its first most bytes and an ellipsis.
+func truncate(text string, most int) string {
+	if len(text) <= most {
 		return text
 	}
-	return strings.ToValidUTF8(text[:briefBytes], "") + "…"
+	return strings.ToValidUTF8(text[:most], "") + "…"
 }

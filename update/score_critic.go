@@ -1,4 +1,4 @@
-package activities
+package update
 
 import (
 	"context"
@@ -10,39 +10,15 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// ScoreBatch has the critic, as it is before the step, estimate what the attempts
-// of a step would still earn, before each token of their completions. Done again it
-// comes to the same values, and where the engine is deterministic to the same bits.
-func (t *Trainer) ScoreBatch(ctx context.Context, in ScoreBatchInput) (_ ScoreBatchResult, err error) {
-	defer settle(&err)
-	id := model.VersionID{Run: in.Run, Policy: model.CriticPolicy, Number: in.Step - 1}
-	return inTurn(ctx, t, fmt.Sprintf("values of step %d by %s", in.Step, id), func(ctx context.Context) (ScoreBatchResult, error) {
-		values, err := t.scoreBatch(ctx, in, id)
-		if err != nil {
-			return ScoreBatchResult{}, fmt.Errorf("values of step %d by %s: %w", in.Step, id, err)
-		}
-		digest, err := t.blobs().Put(ctx, values)
-		if err != nil {
-			return ScoreBatchResult{}, fmt.Errorf("store the values of step %d: %w", in.Step, err)
-		}
-		return ScoreBatchResult{Values: digest}, nil
-	})
-}
-
-func (t *Trainer) scoreBatch(ctx context.Context, in ScoreBatchInput, id model.VersionID) ([]byte, error) {
-	run, err := t.training(ctx, in.Run)
-	if err != nil {
-		return nil, err
-	}
-	trajectories, err := t.Attempts.Trajectories(ctx, addresses(in.Run, in.Step, in.Groups))
-	if err != nil {
-		return nil, fmt.Errorf("read the trajectories: %w", err)
-	}
-	v, err := t.Versions.Version(ctx, id)
+// ScoreCritic has version id of the critic estimate what the trajectories of the step
+// after it would still earn, before each token of their completions. The result is an
+// encoded model.Values.
+func (m *Maker) ScoreCritic(ctx context.Context, id model.VersionID, run Run, trajectories []trace.Trajectory) ([]byte, error) {
+	v, err := m.Versions.Version(ctx, id)
 	if err != nil {
 		return nil, fmt.Errorf("read the critic: %w", err)
 	}
-	critic, err := hold[model.Critic](ctx, t, run.engine, v)
+	l, err := m.load(ctx, run.Engine, v)
 	if err != nil {
 		next := id
 		next.Number++
@@ -56,7 +32,7 @@ func (t *Trainer) scoreBatch(ctx context.Context, in ScoreBatchInput, id model.V
 			rows = append(rows, model.Row{Tokens: s.Tokens})
 		}
 	}
-	values, err := t.values(ctx, critic, rows)
+	values, err := m.values(ctx, l.critic, rows)
 	if err != nil {
 		return nil, err
 	}
@@ -64,19 +40,19 @@ func (t *Trainer) scoreBatch(ctx context.Context, in ScoreBatchInput, id model.V
 	for i, trajectory := range trajectories {
 		n := len(sequences[i])
 		if out.Calls[i], err = callValues(trajectory.History, sequences[i], values[:n]); err != nil {
-			return nil, invalid(fmt.Errorf("attempt %s: %w", trajectory.Address, err))
+			return nil, Invalid(fmt.Errorf("attempt %s: %w", trajectory.Address, err))
 		}
 		values = values[n:]
 	}
 	data, err := hf.EncodeValues(out)
 	if err != nil {
-		return nil, invalid(fmt.Errorf("%w: lower critic.learning_rate", err))
+		return nil, Invalid(fmt.Errorf("%w: lower critic.learning_rate", err))
 	}
 	return data, nil
 }
 
 // values are a critic's of rows, with signs of progress on the way.
-func (t *Trainer) values(ctx context.Context, critic model.Critic, rows []model.Row) ([][]float32, error) {
+func (m *Maker) values(ctx context.Context, critic model.Critic, rows []model.Row) ([][]float32, error) {
 	out := make([][]float32, 0, len(rows))
 	for from := 0; from < len(rows); from += scoreRows {
 		to := min(from+scoreRows, len(rows))
@@ -85,7 +61,7 @@ func (t *Trainer) values(ctx context.Context, critic model.Critic, rows []model.
 			return nil, fmt.Errorf("estimate values: %w", err)
 		}
 		out = append(out, some...)
-		t.work.Add(uint64(to - from))
+		m.work.Add(uint64(to - from))
 	}
 	return out, nil
 }

@@ -1,4 +1,4 @@
-package activities
+package update
 
 import (
 	"context"
@@ -29,14 +29,14 @@ type criticUpdate struct {
 
 // update makes update number u: the mean of the loss over the trained tokens of
 // its part of the batch.
-func (c *criticUpdate) update(ctx context.Context, critic model.Critic, u int) (map[string]float64, error) {
+func (c *criticUpdate) update(ctx context.Context, l learner, u int) (map[string]float64, error) {
 	m := c.updates[u]
 	rows := make([]model.Row, len(m.rows))
 	for i, row := range m.rows {
 		rows[i] = model.Row{Tokens: c.batch.Rows[row].Tokens}
 	}
 	losses := make([]float64, len(rows))
-	norm, err := critic.Update(ctx, rows, func(i int, values, gradient []float32) {
+	norm, err := l.critic.Update(ctx, rows, func(i int, values, gradient []float32) {
 		r, old := c.batch.Rows[m.rows[i]], c.old[m.rows[i]]
 		weight := m.denominators.Weight(credit.TokenMean, r.Trajectory)
 		for j, v := range values {

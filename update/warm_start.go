@@ -1,4 +1,4 @@
-package activities
+package update
 
 import (
 	"context"
@@ -26,39 +26,39 @@ type warmStart struct {
 
 // warmStart trains what begin makes on the demonstrations, from where an earlier
 // executor was cut off.
-func (t *Trainer) warmStart(ctx context.Context, l lineage, run training, codec dialog.Codec, begin func(context.Context) (model.Trainer, error)) (model.Trainer, map[string]float64, error) {
-	ws := *run.spec.Model.WarmStart
-	demonstrations, err := tasks.OpenDemonstrations(ws.Demonstrations, run.spec.Seed, ws.Updates)
+func (m *Maker) warmStart(ctx context.Context, t Target, run Run, codec dialog.Codec, begin func(context.Context) (learner, error)) (learner, map[string]float64, error) {
+	ws := *run.Spec.Model.WarmStart
+	demonstrations, err := tasks.OpenDemonstrations(ws.Demonstrations, run.Spec.Seed, ws.Updates)
 	if err != nil {
-		return nil, nil, invalid(fmt.Errorf("warm start of run %s: %w", run.Name, err))
+		return learner{}, nil, Invalid(fmt.Errorf("warm start of run %s: %w", run.Name, err))
 	}
 	content, err := contentOf(ws.Demonstrations)
 	if err != nil {
-		return nil, nil, fmt.Errorf("warm start of run %s: %w", run.Name, err)
+		return learner{}, nil, fmt.Errorf("warm start of run %s: %w", run.Name, err)
 	}
 	key, err := basis(struct {
 		Engine, Fingerprint, Spec, Demonstrations string
-	}{run.engine.Name(), run.engine.Fingerprint(), run.SpecDigest, content})
+	}{run.Engine.Name(), run.Engine.Fingerprint(), run.SpecDigest, content})
 	if err != nil {
-		return nil, nil, err
+		return learner{}, nil, err
 	}
-	w := warmStart{run.spec, codec, demonstrations, &t.work}
-	trainer, done, err := t.follow(ctx, course{
-		lineage: l, engine: run.engine, codec: codec.Name(), basis: key, updates: ws.Updates, begin: begin, update: w.update,
+	w := warmStart{run.Spec, codec, demonstrations, &m.work}
+	l, done, err := m.resumeUpdates(ctx, updatePlan{
+		Target: t, engine: run.Engine, codec: codec.Name(), basis: key, updates: ws.Updates, begin: begin, update: w.update,
 	})
 	if errors.Is(err, model.ErrDiverged) {
-		err = invalid(fmt.Errorf("%w: lower model.warm_start.learning_rate", err))
+		err = Invalid(fmt.Errorf("%w: lower model.warm_start.learning_rate", err))
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("warm start of run %s: %w", run.Name, err)
+		return learner{}, nil, fmt.Errorf("warm start of run %s: %w", run.Name, err)
 	}
-	return trainer, map[string]float64{"warm_start/loss": done.last[warmLoss], "warm_start/updates": float64(ws.Updates)}, nil
+	return l, map[string]float64{"warm_start/loss": done.last[warmLoss], "warm_start/updates": float64(ws.Updates)}, nil
 }
 
 const warmLoss = "warm_start/loss"
 
 // contentOf is the digest of the file that a source of demonstrations names, empty
-// where it names none: nobody goes on from updates on another file.
+// where it names none: updates on another file are not continued.
 func contentOf(source string) (string, error) {
 	s, err := spec.ParseSource(source)
 	if err != nil || s.Path == "" {
@@ -72,9 +72,9 @@ func contentOf(source string) (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// update makes update u by cross-entropy on the trained tokens of its dialogs. It
-// tells the loss in nats per token.
-func (w warmStart) update(ctx context.Context, trainer model.Trainer, u int) (map[string]float64, error) {
+// update makes update u by cross-entropy on the trained tokens of its dialogs. Its
+// loss is in nats per token.
+func (w warmStart) update(ctx context.Context, l learner, u int) (map[string]float64, error) {
 	ws := *w.spec.Model.WarmStart
 	dialogs := w.demonstrations.Batch(u, ws.Batch)
 	rows := make([]model.Row, len(dialogs))
@@ -83,7 +83,7 @@ func (w warmStart) update(ctx context.Context, trainer model.Trainer, u int) (ma
 	for i, d := range dialogs {
 		var err error
 		if rows[i].Tokens, trained[i], err = w.codec.Demonstration(d); err != nil {
-			return nil, invalid(fmt.Errorf("demonstration %d: %w", i, err))
+			return nil, Invalid(fmt.Errorf("demonstration %d: %w", i, err))
 		}
 		for _, t := range trained[i][1:] {
 			if t {
@@ -92,7 +92,7 @@ func (w warmStart) update(ctx context.Context, trainer model.Trainer, u int) (ma
 		}
 	}
 	losses := make([]float64, len(rows))
-	_, err := trainer.Update(ctx, rows, func(i int, logprobs, _ []float32, gradient, _ []float32) {
+	_, err := l.policy.Update(ctx, rows, func(i int, logprobs, _ []float32, gradient, _ []float32) {
 		tokens := newTokens(logprobs)
 		for j := range logprobs {
 			if trained[i][j+1] {

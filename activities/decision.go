@@ -13,35 +13,29 @@ import (
 // verdictPromoted stands for a decision by which the pointer moved.
 const verdictPromoted = "promoted"
 
-// decided is what the record says about a decision.
-type decided struct {
-	decision model.Decision
-	verdict  string // verdictPromoted, or that of a record.Decision
-}
-
 // decisionID names the decision about a candidate.
 func decisionID(candidate int) string { return fmt.Sprintf("gate-%d", candidate) }
 
-// decided reads the decision about a candidate from the record. A workflow that was
-// reset asks again for what was decided; nothing is decided twice.
-func (c *Coordinator) decided(ctx context.Context, run, policy string, candidate int) (decided, bool, error) {
+// recordedDecision reads the decision about a candidate from the record. A workflow
+// that was reset asks again for what was decided; nothing is decided twice.
+func (c *Coordinator) recordedDecision(ctx context.Context, run, policy string, candidate int) (DecidePromotionResult, bool, error) {
 	id := decisionID(candidate)
 	p, err := c.Ledger.Promotion(ctx, run, policy, id)
 	if err == nil {
 		d := evidence(p.Evidence, model.Decision{Candidate: p.Version, Promoted: p.Previous, Accept: true})
-		return decided{d, verdictPromoted}, true, nil
+		return DecidePromotionResult{d, verdictPromoted}, true, nil
 	}
 	if !errors.Is(err, trace.ErrNotFound) {
-		return decided{}, false, err
+		return DecidePromotionResult{}, false, err
 	}
 	r, err := c.Ledger.Decision(ctx, run, policy, id)
 	if errors.Is(err, trace.ErrNotFound) {
-		return decided{}, false, nil
+		return DecidePromotionResult{}, false, nil
 	}
 	if err != nil {
-		return decided{}, false, err
+		return DecidePromotionResult{}, false, err
 	}
-	return decided{evidence(r.Evidence, model.Unpaired(r.Candidate, r.Promoted, r.Reason)), r.Verdict}, true, nil
+	return DecidePromotionResult{evidence(r.Evidence, model.Unpaired(r.Candidate, r.Promoted, r.Reason)), r.Verdict}, true, nil
 }
 
 // evidence reads a decision from the record, or is what else is known of it.

@@ -1,7 +1,8 @@
-package activities
+package update
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/fulgurite/fulgurite/credit"
@@ -11,8 +12,15 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// buildBatch is the path from rewards and calls to rows with advantages.
-func buildBatch(s spec.Spec, in AssignCreditInput, vocab int, baselines map[string]float64, groups [][]assign.Sample) (model.Batch, map[string]float64, error) {
+// ErrNothingRecorded means that no model call of a step was recorded, so that
+// there is nothing to train on.
+var ErrNothingRecorded = errors.New("no model call was recorded")
+
+// NewBatch turns the rewards and calls of a step's groups into rows with advantages,
+// and describes them. b has what the batch says of the step: its policy, number,
+// vocabulary and the digests of what its credit was made of. baselines are those of
+// the step before.
+func NewBatch(s spec.Spec, b model.Batch, baselines map[string]float64, groups [][]assign.Sample) (model.Batch, map[string]float64, error) {
 	samples, calls := 0, 0
 	for _, g := range groups {
 		for _, one := range g {
@@ -26,7 +34,7 @@ func buildBatch(s spec.Spec, in AssignCreditInput, vocab int, baselines map[stri
 	if err != nil {
 		return model.Batch{}, nil, err
 	}
-	b := model.Batch{Policy: in.Policy, Step: in.Step, VocabSize: vocab, Values: in.Values, Judgments: in.Judgments, Reference: in.Reference, Baselines: given.Baselines}
+	b.Baselines = given.Baselines
 	for g := range groups {
 		for i, one := range groups[g] {
 			b.Trajectories = append(b.Trajectories, model.BatchTrajectory{
@@ -108,7 +116,7 @@ func rows(t trace.Trajectory, ordinal int, given shares) ([]model.BatchRow, erro
 	return out, nil
 }
 
-// fill writes what trained token k of a call was given to place i of a row.
+// fill writes what trained token k of a call was given to token i of a row.
 func (s shares) fill(r *model.BatchRow, i, call, k int) {
 	r.Advantages[i] = float32(s.calls[call])
 	if s.tokens != nil {
