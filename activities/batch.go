@@ -30,7 +30,7 @@ func buildBatch(s spec.Spec, in AssignCreditInput, vocab int, baselines map[stri
 	for g := range groups {
 		for i, one := range groups[g] {
 			b.Trajectories = append(b.Trajectories, model.BatchTrajectory{
-				Attempt: one.Address.String(), Group: g, Reward: one.Reward, Advantage: given.Trajectory[g][i],
+				Attempt: one.Address.String(), Group: g, Reward: *one.Reward, Advantage: given.Trajectory[g][i],
 			})
 			sequences, err := rows(one.Trajectory, len(b.Trajectories)-1, sharesOf(trajectories[g][i], given, g, i))
 			if err != nil {

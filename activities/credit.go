@@ -95,7 +95,7 @@ func (c *Coordinator) samples(ctx context.Context, s spec.Spec, in AssignCreditI
 	groups := make([][]assign.Sample, len(in.Groups))
 	for g, group := range in.Groups {
 		for _, reward := range group.Rewards {
-			groups[g] = append(groups[g], assign.Sample{Trajectory: trajectories[0], Reward: reward})
+			groups[g] = append(groups[g], assign.NewSample(trajectories[0], reward))
 			trajectories = trajectories[1:]
 		}
 	}
