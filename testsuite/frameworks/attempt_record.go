@@ -110,8 +110,8 @@ func (a attemptRecord) checkReplay(second attemptRecord) error {
 	return nil
 }
 
-// said, and of these the ones whose prompt begins with the very tokens of a call
-// before.
+// continuations counts the calls whose requests contain an earlier reply of the model,
+// and of these the ones whose prompt begins with the exact tokens of an earlier call.
 func (a attemptRecord) continuations() (all, exact int) {
 	for _, c := range a.calls {
 		r, err := wire.Decode(wire.API(apiOf(c)), c.Request)
