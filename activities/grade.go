@@ -7,18 +7,10 @@ import (
 	"math"
 
 	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks"
 	"github.com/fulgurite/fulgurite/trace"
-)
-
-// finalReward is the name of the reward that decides: the grader's, or the one
-// that an agent posts.
-const finalReward = "final"
-
-const (
-	graderByCommand = "command" // an activity of its own decides
-	graderByAgent   = "agent"   // the agent reports its reward itself
 )
 
 // fillOutcome fills in how the attempt ended and, unless a grader command decides,
@@ -37,9 +29,9 @@ func (r *Runner) grade(ctx context.Context, s spec.Spec, task tasks.Task, result
 		return nil
 	}
 	switch s.Grader.Type {
-	case graderByCommand:
+	case spec.GraderCommand: // an activity of its own decides
 		return nil
-	case graderByAgent:
+	case spec.GraderAgent:
 		return r.selfGraded(ctx, s, result, a)
 	}
 	reward, err := tasks.Grade(s.Grader, task, result.Text)
@@ -85,7 +77,7 @@ func (r *Runner) posted(ctx context.Context, address trace.Address) (float64, bo
 		return 0, false, fmt.Errorf("read rewards: %w", err)
 	}
 	for _, p := range rewards {
-		if p.Name == finalReward && p.CallID == "" {
+		if p.Name == credit.Final && p.CallID == "" {
 			return p.Value, true, nil
 		}
 	}
@@ -133,7 +125,7 @@ func (r *Runner) gradeRollout(ctx context.Context, in GradeRolloutInput) (GradeR
 	if least := v.spec.Grader.Minimum; least != nil && reward < *least {
 		return GradeRolloutResult{TaskFault: fmt.Sprintf("grader of attempt %s returned %v, below grader.minimum %v", in.Address, reward, *least)}, nil
 	}
-	err = r.Attempts.PutReward(ctx, trace.Reward{Address: in.Address, Name: finalReward, Value: reward, Source: "grader"})
+	err = r.Attempts.PutReward(ctx, trace.Reward{Address: in.Address, Name: credit.Final, Value: reward, Source: "grader"})
 	if errors.Is(err, trace.ErrConflict) {
 		reward, _, err = r.posted(ctx, in.Address)
 	}

@@ -2,7 +2,6 @@ package activities
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"sync"
 
@@ -14,8 +13,8 @@ import (
 
 // decodeSpec reads the resolved spec out of a run's row.
 func decodeSpec(run record.Run) (spec.Spec, error) {
-	var s spec.Spec
-	if err := json.Unmarshal(run.Spec, &s); err != nil {
+	s, err := spec.Stored(run.Spec)
+	if err != nil {
 		return s, invalid(fmt.Errorf("decode the spec of run %s: %w", run.Name, err))
 	}
 	return s, nil

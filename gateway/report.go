@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/wire"
 )
@@ -113,7 +114,7 @@ func decodeReward(body []byte, limit float64) (trace.Reward, error) {
 		}
 		field, raw = "reward", &posted.Reward
 	}
-	reward := trace.Reward{Name: "final", CallID: posted.CallID, Source: "agent"}
+	reward := trace.Reward{Name: credit.Final, CallID: posted.CallID, Source: "agent"}
 	if posted.Name != nil {
 		reward.Name = *posted.Name
 	}

@@ -24,7 +24,7 @@ func batchMetrics(s spec.Spec, b model.Batch, groups [][]assign.Sample, trajecto
 	putNamed(out, s.Credit, trajectories)
 	putAdvantages(out, b)
 	putSignals(out, s.Credit, groups, trajectories)
-	putReference(out, assign.Plan(s.Credit).KL, trajectories)
+	putReference(out, s.Credit.Plan().KL, trajectories)
 	var calls, tokens, unmerged, flat float64
 	for g, samples := range groups {
 		for i, one := range samples {
@@ -65,7 +65,7 @@ func putNamed(out map[string]float64, c spec.Credit, trajectories [][]credit.Tra
 				of = append(of, t.Rewards[name])
 			}
 		}
-		if name != assign.Final {
+		if name != credit.Final {
 			spread(of).put(out, "reward/"+name)
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/hf"
 	"github.com/fulgurite/fulgurite/spec"
@@ -75,14 +74,14 @@ func (m *Maker) scoreBatch(ctx context.Context, p updatePlan, u *policyUpdate) e
 // policyPlan is the updates from parent to version t.
 func (m *Maker) policyPlan(t Target, run Run, parent model.Version, batch model.Batch) (updatePlan, *policyUpdate, error) {
 	s, steps := run.Spec, run.Spec.Training.Total(run.Tasks)
-	o, err := Objective(s.Loss)
+	o, err := s.Loss.Objective()
 	if err != nil {
 		return updatePlan{}, nil, Invalid(fmt.Errorf("version %s: %w", t.ID, err))
 	}
 	u := &policyUpdate{
 		batch: batch, objective: o, adamW: adamW(s.Training.Optimizer, t.ID.Number, steps),
 		updates: minibatches(batch, s.Training, s.Seed, t.ID.Number), work: &m.work,
-		aggregation: credit.Aggregation(s.Loss.Aggregation), length: s.Loss.Length, refers: s.Credit.KLInReward != nil,
+		aggregation: s.Loss.Aggregation, length: s.Loss.Length, refers: s.Credit.KLInReward != nil,
 	}
 	if len(u.updates) == 0 {
 		return updatePlan{}, nil, Invalid(fmt.Errorf("batch %s of version %s has no trained token", t.Batch, t.ID))

@@ -12,7 +12,6 @@ import (
 	"github.com/fulgurite/fulgurite/credit/signals"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
-	"github.com/fulgurite/fulgurite/update"
 )
 
 // goldenPresets is ../credit/testdata/presets.json, which presets.py writes.
@@ -66,7 +65,7 @@ func (g goldenBatch) gradient(t *testing.T, s spec.Spec) [][]float64 {
 	groups := g.samples()
 	_, given, err := assign.Of(s, groups)
 	require.NoError(t, err)
-	objective, err := update.Objective(s.Loss)
+	objective, err := s.Loss.Objective()
 	require.NoError(t, err)
 	d := credit.Denominators{Length: s.Loss.Length}
 	for _, c := range g.Current {

@@ -16,9 +16,9 @@ func adamW(o spec.Optimizer, step, steps int) model.AdamW {
 	}
 	scale := 1.0
 	switch o.Schedule {
-	case "linear":
+	case spec.ScheduleLinear:
 		scale = 1 - progress*(1-o.FinalFraction)
-	case "cosine":
+	case spec.ScheduleCosine:
 		scale = o.FinalFraction + (1-o.FinalFraction)*0.5*(1+math.Cos(math.Pi*progress))
 	}
 	return model.AdamW{

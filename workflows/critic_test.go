@@ -11,6 +11,7 @@ import (
 	"go.temporal.io/sdk/testsuite"
 
 	"github.com/fulgurite/fulgurite/activities"
+	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workflows"
@@ -31,7 +32,7 @@ func newCriticWorld() (*criticWorld, spec.Spec) {
 	w.trainStep = func(in activities.TrainStepInput) { w.did("policy", in.Step) }
 	w.recordStep = func(in activities.RecordStepInput) { w.did("record", in.Step) }
 	s := testSpec()
-	s.Credit = spec.Credit{Tokens: spec.TokensGAE}
+	s.Credit = spec.Credit{Tokens: credit.GAE}
 	return w, s.WithDefaults()
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/spec"
 )
 
@@ -79,20 +80,20 @@ func weighted(weights map[string]float64) string {
 func comparisonOf(c spec.Credit) string {
 	out := "reward"
 	switch {
-	case c.Mean == "none":
+	case c.Mean == credit.None:
 	case c.LeaveOneOut:
 		out += " − mean of the others of the group"
-	case c.Mean == "running":
+	case c.Mean == credit.Running:
 		out += " − running mean of the steps before"
 	default:
-		out += " − mean of the " + c.Mean
+		out += " − mean of the " + string(c.Mean)
 	}
 	switch c.Std {
-	case "none":
-	case "mean":
+	case credit.None:
+	case credit.ByMean:
 		out += ", over that mean"
 	default:
-		out += ", over the deviation of the " + c.Std
+		out += ", over the deviation of the " + string(c.Std)
 	}
 	if c.PerAgent {
 		out += ", for each agent by itself"
@@ -101,8 +102,8 @@ func comparisonOf(c spec.Credit) string {
 }
 
 func assignmentOf(c spec.Credit) string {
-	out := "every call: " + c.Assignment
-	if c.Tokens == spec.TokensGAE {
+	out := "every call: " + string(c.Assignment)
+	if c.Tokens == credit.GAE {
 		return ""
 	}
 	var with []string
@@ -123,11 +124,11 @@ func assignmentOf(c spec.Credit) string {
 
 func tokensOf(c spec.Credit) string {
 	var out []string
-	if c.Tokens == spec.TokensGAE {
+	if c.Tokens == credit.GAE {
 		out = append(out, fmt.Sprintf("every token: gae (discount %g, λ %g)", c.Discount, c.Lambda))
 	}
-	if c.Whiten != "none" {
-		out = append(out, "whitened over the "+c.Whiten)
+	if c.Whiten != credit.None {
+		out = append(out, "whitened over the "+string(c.Whiten))
 	}
 	return strings.Join(out, ", ")
 }
@@ -140,19 +141,19 @@ func agentsOf(c spec.Credit) string {
 }
 
 func lossOf(l spec.Loss) []string {
-	out := []string{l.Type}
+	out := []string{string(l.Type)}
 	if l.ClipHigh > 0 {
 		out[0] += fmt.Sprintf(", clip %g below and %g above", l.ClipLow, l.ClipHigh)
 	}
 	if l.DualClip > 0 {
 		out[0] += fmt.Sprintf(", dual clip %g", l.DualClip)
 	}
-	out[0] += ", " + l.Aggregation
+	out[0] += ", " + string(l.Aggregation)
 	if l.Length > 0 {
 		out[0] += fmt.Sprintf(" (%d tokens)", l.Length)
 	}
 	switch {
-	case l.Correction == spec.CorrectionNone:
+	case l.Correction == credit.Uncorrected:
 	case l.ImportanceFloor > 0:
 		out[0] += fmt.Sprintf(", %s with weights from %g to %g", l.Correction, l.ImportanceFloor, l.ImportanceCap)
 	default:

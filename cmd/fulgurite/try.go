@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -239,8 +238,8 @@ func (r trialReader) recorded(ctx context.Context, given spec.Spec) (spec.Spec, 
 	if err != nil {
 		return given, err
 	}
-	var s spec.Spec
-	if err := json.Unmarshal(run.Spec, &s); err != nil {
+	s, err := spec.Stored(run.Spec)
+	if err != nil {
 		return s, fmt.Errorf("decode the spec of the trial: %w", err)
 	}
 	return s.WithDefaults(), nil

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/credit/attribution"
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/spec"
@@ -95,7 +96,7 @@ func (v *verdict) ended() bool {
 // tooFew reports whether the trial had fewer tasks than its credit needs, as a step
 // would not.
 func (v *verdict) tooFew() bool {
-	return v.spec.Credit.Assignment == spec.AssignmentValueDifference && len(v.trial.Groups) < v.spec.Training.TasksPerStep
+	return v.spec.Credit.Assignment == credit.ValueDifference && len(v.trial.Groups) < v.spec.Training.TasksPerStep
 }
 
 // ownWords takes from an error what names the trial instead of a run.

@@ -2,7 +2,6 @@ package report
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
 	"github.com/fulgurite/fulgurite/model"
@@ -138,7 +137,7 @@ func gather(ctx context.Context, s Store, blobs Blobs, run, policy string) (m ma
 	if m.run.Status == record.Refused {
 		return m, nil // nothing came of its spec
 	}
-	if err := json.Unmarshal(m.run.Spec, &m.spec); err != nil {
+	if m.spec, err = spec.Stored(m.run.Spec); err != nil {
 		return m, fmt.Errorf("decode its spec: %w", err)
 	}
 	m.spec = m.spec.WithDefaults()
