@@ -148,7 +148,7 @@ func forbidden(folder, p string) string {
 		return "it brings the embedded server with it"
 	case ours && within(p, "internal/ptytest", "internal/pgtest", "testsuite") && !within(folder, "testsuite"):
 		return "it is for tests"
-	case ours && within(p, "cmd"):
+	case ours && within(p, "cmd") && !within(folder, "cmd/fulgurite"):
 		return "a command is nobody's library"
 	}
 	from, to := edgeOf(folder), edgeOf(strings.TrimPrefix(p, module))
@@ -196,6 +196,7 @@ func TestImportsAgainstTheDesignAreNoticed(t *testing.T) {
 		{"workflows", "go.temporal.io/sdk/log"},
 		{"internal/devserver", "go.temporal.io/server/temporal"},
 		{"cmd/fulgurite", module + "internal/devserver"},
+		{"cmd/fulgurite", module + "cmd/fulgurite/internal/state"},
 		{"testsuite/chaos", module + "testsuite/chaos/processes"},
 	} {
 		require.Empty(t, forbidden(c[0], c[1]), "%s imports %s", c[0], c[1])
