@@ -12,7 +12,7 @@ import (
 // Sample is one attempt of a group that counts.
 type Sample struct {
 	trace.Trajectory
-	// Calls is what is seen of each call; nil where the credit does without.
+	// Calls are the signals of each call; nil where the credit does without.
 	Calls []signals.Call
 	// Before is the estimated reward of the attempt as it looked before each call;
 	// nil where the credit does without.
@@ -26,8 +26,8 @@ type Sample struct {
 	Reference [][]float32
 }
 
-// NewSample is an attempt with the final reward that its step counts. It takes the
-// place of the one on record; where there is none, Trajectories refuses the attempt.
+// NewSample is an attempt with the final reward that its step counts, which replaces the
+// reward on record. Trajectories refuses an attempt without a reward on record.
 func NewSample(t trace.Trajectory, reward float64) Sample {
 	if t.Reward != nil {
 		t.Reward = &reward

@@ -20,19 +20,19 @@ import (
 // Outcomes under older policies say little.
 const learnedSteps = 4
 
-// Attempts are what was recorded of attempts.
+// Attempts are the records of attempts.
 type Attempts interface {
 	Trajectories(ctx context.Context, addresses []trace.Address) ([]trace.Trajectory, error)
 	Spans(ctx context.Context, a trace.Address) ([]trace.Span, error)
 	Events(ctx context.Context, a trace.Address) ([]trace.Event, error)
 }
 
-// Batches are what earlier steps were trained on.
+// Batches are the batches of earlier steps.
 type Batches interface {
 	Batch(ctx context.Context, run, policy string, step int) (record.Batch, error)
 }
 
-// Blobs keeps content under its digest.
+// Blobs has content by its digest.
 type Blobs interface {
 	Get(ctx context.Context, digest string) ([]byte, error)
 }
@@ -117,7 +117,7 @@ func (s Source) Baselines(ctx context.Context, c spec.Credit, step int) (map[str
 	return b.Baselines, nil
 }
 
-// Observe reads what the calls of each sample did. That takes a millisecond or more
+// Observe reads the signals of the calls of each sample. That takes a millisecond or more
 // for a long attempt, so several are read at once.
 func (s Source) Observe(ctx context.Context, groups [][]Sample) error {
 	all, ctx := errgroup.WithContext(ctx)

@@ -26,7 +26,7 @@ type Call struct {
 	// Trained is false for a call of an agent that is not trained.
 	Trained bool `json:"trained"`
 	Tokens  int  `json:"tokens"` // trained
-	// Earned is what its signals earned it.
+	// Earned is the weighted sum of its signals.
 	Earned float64 `json:"earned"`
 	// Expected is the estimated reward of the attempt before the call; null where
 	// nothing could be learned.

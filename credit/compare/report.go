@@ -111,7 +111,7 @@ func compare(own, other outcome) Comparison {
 		c.Positions[k] += math.Abs(other.given.Call[g][i][k])
 	})
 	for k, n := range counts {
-		c.Positions[k] /= math.Max(1, n) // no call of a trained agent stands there
+		c.Positions[k] /= math.Max(1, n) // no call of a trained agent has this number
 	}
 	return c
 }

@@ -16,7 +16,7 @@ import (
 // Its text says what to do.
 var ErrRefused = errors.New("refused")
 
-// Store is what moves the pointer.
+// Store records promotions.
 type Store interface {
 	Run(ctx context.Context, name string) (record.Run, error)
 	Version(ctx context.Context, id model.VersionID) (model.Version, error)
@@ -33,8 +33,8 @@ type Mover struct {
 	By     string // as user@host
 }
 
-// Rollback promotes version to in place of the one that is promoted; nil is the
-// version that was promoted before.
+// Rollback promotes version to instead of the promoted one; nil is the version that was
+// promoted before.
 func (m Mover) Rollback(ctx context.Context, to *int, reason string) (record.Promotion, error) {
 	history, last, err := m.history(ctx)
 	if err != nil {
