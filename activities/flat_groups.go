@@ -21,7 +21,7 @@ func (c *Coordinator) FlatGroups(ctx context.Context, in FlatGroupsInput) (_ Fla
 	if err != nil {
 		return FlatGroupsResult{}, err
 	}
-	groups, err := c.samples(ctx, s, c.source(in.Run, in.Policy), in.Step, in.Groups)
+	groups, err := c.samples(ctx, s, in.StepGroups)
 	if err != nil {
 		return FlatGroupsResult{}, fmt.Errorf("step %d of %s: %w", in.Step, in.Run, err)
 	}
