@@ -8,12 +8,14 @@ import (
 	"sync"
 	"time"
 
+	"go.temporal.io/sdk/client"
 	"go.uber.org/zap/zapcore"
 
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/status"
 	"github.com/fulgurite/fulgurite/internal/stack"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/workflows"
 )
 
 const (
@@ -40,6 +42,34 @@ type watcher struct {
 	// calls that were recorded, and when their number changed last.
 	calls int
 	since time.Time
+}
+
+// watch runs a trial to its end, or until something of it is tried again and
+// again without success. Then it is ended, and stuck says what that was.
+func (l *watcher) watch(ctx context.Context, input workflows.TryInput) (out workflows.TryResult, stuck *status.Blockage, err error) {
+	run, err := l.st.Client.ExecuteWorkflow(ctx, client.StartWorkflowOptions{ID: trialRun, TaskQueue: workflows.QueueTraining}, "TryWorkflow", input)
+	if err != nil {
+		return out, nil, fmt.Errorf("start the trial: %w", err)
+	}
+	watch, end := context.WithCancel(ctx)
+	found := make(chan *status.Blockage, 1)
+	go func() {
+		b := l.hopeless(watch)
+		if b != nil {
+			// Whoever waits for the trial learns from its end.
+			_ = l.st.Client.TerminateWorkflow(watch, trialRun, "", b.Failure)
+		}
+		found <- b
+	}()
+	err = run.Get(ctx, &out)
+	end()
+	if stuck = <-found; stuck != nil {
+		return out, stuck, nil
+	}
+	if err != nil {
+		return out, nil, fmt.Errorf("trial: %w", err)
+	}
+	return out, nil, nil
 }
 
 // hopeless waits for what is tried again and again until somebody steps in. It is nil
