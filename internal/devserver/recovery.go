@@ -34,8 +34,8 @@ type Recovery struct {
 }
 
 const (
-	// recoverTimeout bounds Recover. What is left undone then only takes longer:
-	// Temporal's own timeouts find it.
+	// recoverTimeout bounds Recover. The rest only takes longer: Temporal's own timeouts
+	// find it.
 	recoverTimeout = 20 * time.Second
 	// recoverAtOnce is how many workflows are recovered at the same time: SQLite
 	// writes one after another.
@@ -156,7 +156,7 @@ func (r *recovery) workflowTask(ctx context.Context, w *common.WorkflowExecution
 	if err != nil {
 		return ignoreGone(err)
 	}
-	// One that recovered before it was killed itself works no more either.
+	// A process that recovered and was killed itself is dead too.
 	if identity != recoverIdentity && !r.dead(identity) {
 		return nil
 	}

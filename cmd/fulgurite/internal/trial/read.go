@@ -156,7 +156,7 @@ func (r *trialReader) rollouts(s spec.Spec) []trace.RolloutID {
 	return out
 }
 
-// tasks are those of the trial, by their places in the train split.
+// tasks are those of the trial, by their indices in the train split.
 func (r *trialReader) tasks() []int {
 	if len(r.input.Indices) > 0 {
 		return r.input.Indices

@@ -24,7 +24,7 @@ const trialRun = "try"
 type stackOptions struct {
 	dir  string // empty: a temporary one
 	port int
-	// faults gets what keeps agents' calls from being answered.
+	// faults notes why agents' calls are not answered.
 	faults *faultLog
 }
 

@@ -60,8 +60,7 @@ func (v *verdict) conclude() error {
 	return v.credited()
 }
 
-// endedEarly tells of what ended the trial before its time, and reports whether anything
-// did.
+// endedEarly reports whether something ended the trial before its time, and says what.
 func (v *verdict) endedEarly() bool {
 	switch {
 	case v.stuck != nil:
@@ -72,7 +71,7 @@ func (v *verdict) endedEarly() bool {
 		v.problem("a run would try this for ever: %s", text)
 	case v.trial.Failure == "":
 		return false
-	case v.trial.Phase == workflows.TryCredit && (v.calls == 0 || v.spec.Trainable() != nil): // which is told better
+	case v.trial.Phase == workflows.TryCredit && (v.calls == 0 || v.spec.Trainable() != nil): // conclude says it better
 		return false
 	case v.trial.Phase == workflows.TryCredit && v.tooFew():
 		v.warning("credit.assignment %s estimates from other tasks and needs more of them than this trial had: %s", v.spec.Credit.Assignment, v.trial.Failure)
@@ -98,7 +97,7 @@ func ownWords(failure string) string {
 	return strings.TrimPrefix(failure, fmt.Sprintf("batch of step %d of %s: ", workflows.TryStep, trialRun))
 }
 
-// noCalls tells why no call is on record.
+// noCalls says why no call is on record.
 func (v *verdict) noCalls(ended bool) {
 	if v.calls > 0 || len(v.Attempts) == 0 {
 		return

@@ -11,7 +11,7 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 )
 
-// refusals tells of refused calls by code, and what to do.
+// refusals lists refused calls by code, and what to do.
 func (v *verdict) refusals() {
 	counts, messages := map[string]int{}, map[string]string{}
 	for _, a := range v.Attempts {
@@ -55,7 +55,7 @@ func (v *verdict) advice(code string) string {
 	return ""
 }
 
-// tools tells of tools that the model never sees.
+// tools warns of tools that the model never sees.
 func (v *verdict) tools() {
 	hidden, offered := 0, ""
 	for attempt, c := range v.eachCall() {
@@ -74,7 +74,7 @@ func (v *verdict) tools() {
 	}
 }
 
-// replies tells of what all replies have in common.
+// replies warns of what all replies have in common.
 func (v *verdict) replies() {
 	cut, unread, problem := 0, 0, ""
 	for _, c := range v.eachCall() {
@@ -94,7 +94,7 @@ func (v *verdict) replies() {
 	}
 }
 
-// results tells of output that is no part of what is graded. An agent that gives
+// results warns of output that is not graded. An agent that gives
 // itself its reward may print what it likes.
 func (v *verdict) results() {
 	lines, attempts := 0, 0

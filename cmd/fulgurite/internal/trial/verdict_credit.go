@@ -62,8 +62,8 @@ func (v *verdict) untrained() string {
 	return "all replies are empty"
 }
 
-// alone tells of agents that no other attempt of their group has, and so are compared
-// with nobody. silent says that no advantage can come of any rewards.
+// alone warns of agents that have calls in a single attempt of their group, and so are
+// compared with nobody. silent says that no advantage can come of any rewards.
 func (v *verdict) alone(silent bool) error {
 	if !v.spec.Credit.PerAgent {
 		switch c := v.spec.Credit; {

@@ -56,7 +56,7 @@ func (l *watcher) watch(ctx context.Context, input workflows.TryInput) (out work
 	go func() {
 		b := l.hopeless(watch)
 		if b != nil {
-			// Whoever waits for the trial learns from its end.
+			// Its waiters learn from its end.
 			_ = l.st.Client.TerminateWorkflow(watch, trialRun, "", b.Failure)
 		}
 		found <- b
@@ -134,7 +134,7 @@ func (l *watcher) unanswered(ctx context.Context) *status.Blockage {
 	return &status.Blockage{Workflow: trialRun, Failure: fmt.Sprintf("no model call was answered for %s: %s", unansweredAfter, text)}
 }
 
-// faultLog keeps from a log the first fault that keeps an agent's call from being
+// faultLog is a log that notes the first fault because of which an agent's call was not
 // answered.
 type faultLog struct {
 	mu   sync.Mutex
