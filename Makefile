@@ -20,6 +20,8 @@ WORKFLOWCHECK := $(GO) tool -modfile=tools/workflowcheck/go.mod workflowcheck
 # out of the detector: it takes most of the time and has no code of ours. Packages that instantiate generic types of
 # others can't be left out like this, because the linker keeps one instance for all.
 RACEFLAGS := -gcflags='github.com/gomlx/compute/...=-d=checkptr=0' -gcflags='modernc.org/...=-race=false'
+# The Temporal server, which takes longer still, runs beside it in a process of its own.
+RACEFLAGS += -tags serverprocess -ldflags '-X github.com/fulgurite/fulgurite/internal/devserver.program=$(CURDIR)/bin/temporal-server'
 
 BENCH          ?= .
 BENCH_PACKAGES ?= ./credit/... ./dialog/... ./gateway/... ./internal/report/... ./model/... ./store/... ./testsuite/...
@@ -72,6 +74,7 @@ test: ## Run all tests as users build: without C
 
 .PHONY: race
 race: ## Run the tests where goroutines meet with the race detector, in another order each time (needs a C compiler)
+	$(GOBUILD) -o bin/temporal-server ./internal/devserver/server
 	CGO_ENABLED=1 $(GO) test -race $(RACEFLAGS) -vet=off -short -shuffle=on -timeout 40m $$(.ci/raced)
 
 .PHONY: replay
