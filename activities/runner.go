@@ -14,6 +14,7 @@ import (
 	"unicode"
 
 	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/agent/forwarder"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks"
 	"github.com/fulgurite/fulgurite/trace"
@@ -25,7 +26,7 @@ type Runner struct {
 	Attempts  Attempts
 	Blobs     Blobs
 	Launchers Launchers
-	Forwarder *agent.Forwarder
+	Forwarder *forwarder.Forwarder
 	// Workers knows of the workers of others; nil is nobody does.
 	Workers Workers
 

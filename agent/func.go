@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fulgurite/fulgurite/agent/process"
 	"github.com/fulgurite/fulgurite/internal/truncate"
 	"github.com/fulgurite/fulgurite/trace"
 )
@@ -116,10 +117,10 @@ func (f Func) Launch(ctx context.Context, job Job) (Result, error) {
 	case <-bounded.Done():
 		awaitEnd(back)
 	}
-	var over *exceeded
+	var over *LimitError
 	switch {
 	case errors.As(context.Cause(bounded), &over):
-		return Result{Failure: over.failure, Message: over.message}, nil
+		return Result{Failure: over.Failure, Message: over.Message}, nil
 	case ctx.Err() != nil:
 		return Result{}, job.infrastructure(context.Cause(ctx))
 	}
@@ -140,7 +141,7 @@ func (f Func) call(ctx context.Context, task Task, env Env, back chan<- returned
 }
 
 func awaitEnd(back <-chan returned) {
-	timer := time.NewTimer(grace)
+	timer := time.NewTimer(process.Grace)
 	defer timer.Stop()
 	select {
 	case <-back:
@@ -151,9 +152,9 @@ func awaitEnd(back <-chan returned) {
 func (r returned) result(reported *report) Result {
 	switch {
 	case r.panicked != "":
-		return Result{Failure: Panic, Message: truncate.Head(r.panicked, tailBytes)}
+		return Result{Failure: Panic, Message: truncate.Head(r.panicked, messageBytes)}
 	case r.err != nil:
-		return Result{Failure: Error, Message: truncate.Head(r.err.Error(), tailBytes)}
+		return Result{Failure: Error, Message: truncate.Head(r.err.Error(), messageBytes)}
 	default:
 		reward, refusal := reported.last()
 		return Result{Text: truncate.Head(r.text, resultBytes), Reward: reward, RewardError: refusal}

@@ -1,15 +1,16 @@
 package agent
 
 import (
+	"github.com/fulgurite/fulgurite/agent/process"
 	"github.com/fulgurite/fulgurite/internal/protocol"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
 const (
 	// resultBytes is the most of an agent's result that is kept.
-	resultBytes = 64 << 10
-	// tailBytes is the most of a message or of standard error that is kept.
-	tailBytes = 8 << 10
+	resultBytes = process.LineBytes
+	// messageBytes is the most of a message that is kept.
+	messageBytes = process.StderrBytes
 )
 
 // Failure says in what way an agent failed by itself; empty means that it didn't.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/agent/forwarder"
 	"github.com/fulgurite/fulgurite/gateway"
 	"github.com/fulgurite/fulgurite/internal/fleet"
 	"github.com/fulgurite/fulgurite/model"
@@ -31,7 +32,7 @@ type conversation struct {
 	version   model.VersionID
 	launcher  agent.Launcher
 	journal   *store.Store
-	forwarder *agent.Forwarder
+	forwarder *forwarder.Forwarder
 	watch     *callWatch
 	closers   []func() error // in the order in which they were opened
 }
@@ -65,7 +66,7 @@ func newConversation(ctx context.Context, records fleet.Records, sp spec.Spec, v
 	door := gateway.New(gateway.Config{Journal: c.journal, Sampler: c.watch, Codecs: records.Codecs.Named, Log: log})
 	server := fleet.Serve(listener, c.watch.around(door), log)
 	c.onClose(func() error { return server.Close(context.Background()) })
-	c.forwarder, err = agent.NewForwarder(ctx, server.URL, log)
+	c.forwarder, err = forwarder.New(ctx, server.URL, log)
 	if err != nil {
 		return nil, err
 	}
