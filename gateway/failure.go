@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/fulgurite/fulgurite/dialog"
+	"github.com/fulgurite/fulgurite/gateway/conversation"
 	"github.com/fulgurite/fulgurite/internal/protocol"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/trace"
@@ -43,13 +44,28 @@ func unknownURL(cause error, format string, arguments ...any) *wire.Failure {
 	return &wire.Failure{Status: http.StatusNotFound, Code: "unknown_url", Message: fmt.Sprintf(format, arguments...), Cause: cause}
 }
 
-// explain finds out whose failure err is. The API says what its field of the
-// dialog is called.
+// explain makes a failure of err, whoever it is to be blamed on. The API says what its
+// field of the dialog is called.
 func explain(api wire.API, err error) *wire.Failure {
+	var ours *conversation.Fault
 	var f *wire.Failure
+	var limit *conversation.LimitError
+	var form *conversation.FormError
 	switch {
+	case errors.As(err, &ours):
+		return fault(err)
 	case errors.As(err, &f):
 		return f
+	case errors.Is(err, conversation.ErrWrongKey):
+		return wrongKey()
+	case errors.As(err, &limit):
+		f := &wire.Failure{Status: http.StatusBadRequest, Code: protocol.CodeTokenLimit, Message: limit.Error()}
+		if limit.Calls > 0 {
+			f.Code = protocol.CodeCallLimit
+		}
+		return f
+	case errors.As(err, &form):
+		return unsupportedForm(form.Field, form.Field+": "+detail(form.Err, dialog.ErrForm), form.Err)
 	case errors.Is(err, trace.ErrNotFound):
 		return &wire.Failure{Status: http.StatusNotFound, Code: protocol.CodeNotFound, Message: "there is no such attempt: use the base URL that the agent is given (OPENAI_BASE_URL)", Cause: err}
 	case errors.Is(err, trace.ErrFenced):
@@ -119,11 +135,11 @@ func write(w http.ResponseWriter, status int, body []byte) error {
 	w.WriteHeader(status)
 	// The flush shows an error of a short reply, which else would show only after
 	// the handler.
-	return hand(w, body)
+	return writeFlushed(w, body)
 }
 
-// hand writes and flushes.
-func hand(w http.ResponseWriter, body []byte) error {
+// writeFlushed writes and flushes.
+func writeFlushed(w http.ResponseWriter, body []byte) error {
 	if _, err := w.Write(body); err != nil {
 		return fmt.Errorf("write reply: %w", err)
 	}
