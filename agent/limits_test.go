@@ -26,7 +26,7 @@ func heldUntil(up *atomic.Bool) func() time.Duration {
 
 func TestHangEndsTheAgent(t *testing.T) {
 	t.Parallel()
-	w := newWitness(t)
+	w := newLiveness(t)
 	j := job("demo")
 	j.Environment, j.Limits.Idle = w.environment(), 50*time.Millisecond
 	var up atomic.Bool
@@ -37,14 +37,14 @@ func TestHangEndsTheAgent(t *testing.T) {
 		return 0
 	}
 	end := start(t.Context(), agent.Command{Args: acting("hang"), Scratch: t.TempDir()}, j)
-	lives := w.hear(t, 1)
+	living := w.await(t, 1)
 	up.Store(true)
 	got := <-end
 	require.NoError(t, got.err)
 	require.Equal(t, agent.Hang, got.result.Failure)
 	require.Equal(t, "no model call and no output for 50ms", got.result.Message)
 	require.True(t, got.result.Failure.Unclear())
-	lives["hang"].requireDead(t)
+	living["hang"].requireDead(t)
 }
 
 func TestAgentThatWritesDoesNotHang(t *testing.T) {
@@ -69,7 +69,7 @@ func TestMemoryLimitEndsAllProcessesOfTheAgent(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux tells what processes take")
 	}
-	w := newWitness(t)
+	w := newLiveness(t)
 	j := job("demo")
 	j.Environment, j.Limits.MemoryBytes = w.environment(), 128<<20
 	end := start(t.Context(), agent.Command{Args: acting("eat", "4", "48"), Scratch: t.TempDir()}, j)
@@ -85,13 +85,13 @@ func TestMemoryThatProcessesShareCountsOnce(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux tells what processes take")
 	}
-	w := newWitness(t)
+	w := newLiveness(t)
 	j := job("demo")
 	j.Environment, j.Limits.MemoryBytes, j.Limits.Time = w.environment(), 704<<20, time.Second
 	var up atomic.Bool
 	j.Waited = heldUntil(&up) // the second begins when all have it
 	end := start(t.Context(), agent.Command{Args: acting("share", "parent"), Scratch: t.TempDir()}, j)
-	w.hear(t, 6) // 768 MiB, or 128, and what each takes itself
+	w.await(t, 6) // 768 MiB, or 128, and what each takes itself
 	up.Store(true)
 	require.Equal(t, agent.Timeout, (<-end).result.Failure)
 }
@@ -101,17 +101,17 @@ func TestDaemonIsEndedWithItsAgent(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("elsewhere what leaves the group is not found")
 	}
-	w := newWitness(t)
+	w := newLiveness(t)
 	j := job("demo")
 	j.Environment, j.Limits.Time = w.environment(), time.Millisecond
 	var up atomic.Bool
 	j.Waited = heldUntil(&up)
 	end := start(t.Context(), agent.Command{Args: acting("daemon", "1"), Scratch: t.TempDir()}, j)
-	lives := w.hear(t, 2)
+	living := w.await(t, 2)
 	up.Store(true)
 	require.Equal(t, agent.Timeout, (<-end).result.Failure)
-	lives["parent"].requireDead(t)
-	lives["daemon"].requireDead(t)
+	living["parent"].requireDead(t)
+	living["daemon"].requireDead(t)
 }
 
 // It is not parallel, since it measures what the whole process takes.

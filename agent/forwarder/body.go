@@ -50,7 +50,7 @@ func (s *Session) acquireSlot(ctx context.Context) (done func(), err error) {
 	}
 }
 
-// receive reads the body of a request. The end of the session and of the forwarder
+// readBody reads the body of a request. The end of the session and of the forwarder
 // cut it short: a client that keeps the rest to itself holds up neither. After an
 // error the request has been answered, or there is nobody to answer.
 func (s *Session) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {

@@ -68,8 +68,8 @@ func (c *socket) closed() {
 	require.NotErrorIs(c.t, err, os.ErrDeadlineExceeded, "the connection is still open")
 }
 
-// inside waits until the session has n requests more than before.
-func inside(t *testing.T, s *forwarder.Session, n uint64) {
+// awaitRequests waits until the session has n requests more than before.
+func awaitRequests(t *testing.T, s *forwarder.Session, n uint64) {
 	t.Helper()
 	require.Eventually(t, func() bool { return s.Progress() >= n }, patience, time.Millisecond)
 }
@@ -158,7 +158,7 @@ func TestClientThatKeepsItsBodyToItselfHoldsUpNothing(t *testing.T) {
 			f := newForwarder(t, g.at)
 			s := open(t, f)
 			c := dial(t, f).send(sent)
-			inside(t, s, 1)
+			awaitRequests(t, s, 1)
 			within(t, closes(s))
 			if name == "waits for a nod" {
 				status, _ := c.reply()
@@ -179,7 +179,7 @@ func TestClientThatTricklesIsBrokenOffByTheEnd(t *testing.T) {
 	f := newForwarder(t, newGateway(t, says(http.StatusOK, "never")).at)
 	s := open(t, f)
 	c := dial(t, f).send(strings.ReplaceAll(head("key"), "Content-Length: 10", "Content-Length: 1000000"))
-	inside(t, s, 1)
+	awaitRequests(t, s, 1)
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
@@ -194,17 +194,17 @@ func TestClientThatTricklesIsBrokenOffByTheEnd(t *testing.T) {
 	require.NoError(t, s.Fault())
 }
 
-func TestLentSessionIsSettledWhateverItsClientsDo(t *testing.T) {
+func TestExternalSessionIsClosedWhateverItsClientsDo(t *testing.T) {
 	t.Parallel()
 	f := newForwarder(t, newGateway(t, says(http.StatusOK, "never")).at)
-	s := lend(t, f)
+	s := openExternal(t, f)
 	dial(t, f).send(head("key") + "01234")
-	inside(t, s, 1)
+	awaitRequests(t, s, 1)
 	got, err := forwarder.CloseExternal(t.Context(), s.BaseURL(), "key")
 	require.NoError(t, err)
 	require.Equal(t, forwarder.SessionReport{}, got)
-	// Nor does a request to settle it that never comes whole.
-	lend(t, f)
+	// Nor does a request to close it that never comes whole.
+	openExternal(t, f)
 	status, _ := dial(t, f).send("DELETE /r/demo/train-3/17/2/1 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer key\r\nContent-Length: 10\r\n\r\n").reply()
 	require.Equal(t, http.StatusOK, status)
 }
@@ -216,7 +216,7 @@ func TestForwarderDoesNotWaitForBodiesWhenItCloses(t *testing.T) {
 	s := open(t, f)
 	c := dial(t, f).send(head("key") + "01234")
 	stranger := dial(t, f).send(head("another"))
-	inside(t, s, 1)
+	awaitRequests(t, s, 1)
 	status, _ := stranger.reply()
 	require.Equal(t, http.StatusUnauthorized, status)
 	closed := make(chan error, 1)
@@ -228,7 +228,7 @@ func TestForwarderDoesNotWaitForBodiesWhenItCloses(t *testing.T) {
 
 // An agent may ask for much at once. What is beyond waits, and takes nothing of what
 // other attempts have.
-func TestRequestsBeyondThoseAtOnceWaitTheirTurn(t *testing.T) {
+func TestRequestsBeyondTheConcurrentOnesWaitForASlot(t *testing.T) {
 	t.Parallel()
 	const most, more = 256, 8
 	proceed := make(chan struct{})
@@ -250,7 +250,7 @@ func TestRequestsBeyondThoseAtOnceWaitTheirTurn(t *testing.T) {
 	for range most {
 		within(t, g.asked)
 	}
-	inside(t, s, most+more)
+	awaitRequests(t, s, most+more)
 	require.Empty(t, g.asked, "no more than that are under way")
 	require.Equal(t, reply{status: http.StatusOK, body: "an answer"}, ask(t.Context(), other, "a question"))
 	close(proceed)
@@ -269,7 +269,7 @@ func TestRequestsThatWaitAreBrokenOffByTheEnd(t *testing.T) {
 	for range most + 2 {
 		dial(t, f).send(head("key") + "01234")
 	}
-	inside(t, s, most+2)
+	awaitRequests(t, s, most+2)
 	within(t, closes(s))
 	require.NoError(t, s.Fault())
 	require.Zero(t, s.Calls())
@@ -283,7 +283,7 @@ func TestRequestsBeyondThoseThatMayWaitAreRefused(t *testing.T) {
 	for range most {
 		dial(t, f).send(head("key"))
 	}
-	inside(t, s, most)
+	awaitRequests(t, s, most)
 	status, body := dial(t, f).send(head("key")).reply()
 	require.Equal(t, http.StatusTooManyRequests, status)
 	require.Contains(t, body, fmt.Sprint(most))

@@ -14,18 +14,18 @@ import (
 	"github.com/fulgurite/fulgurite/agent/forwarder"
 )
 
-func lend(t *testing.T, f *forwarder.Forwarder) *forwarder.Session {
+func openExternal(t *testing.T, f *forwarder.Forwarder) *forwarder.Session {
 	t.Helper()
 	s, err := f.OpenExternal(address("demo"), "key", time.Hour)
 	require.NoError(t, err)
 	return s
 }
 
-func TestLentSessionStaysOpenUntilItIsSettled(t *testing.T) {
+func TestExternalSessionStaysOpenUntilItIsClosed(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t, says(http.StatusOK, "an answer"))
 	f := newForwarder(t, g.at)
-	s := lend(t, f)
+	s := openExternal(t, f)
 	require.Equal(t, "an answer", ask(t.Context(), s, "a question").body)
 	got, err := forwarder.CloseExternal(t.Context(), s.BaseURL(), "key")
 	require.NoError(t, err)
@@ -33,14 +33,14 @@ func TestLentSessionStaysOpenUntilItIsSettled(t *testing.T) {
 	require.Equal(t, http.StatusGone, ask(t.Context(), s, "another").status)
 	_, err = forwarder.CloseExternal(t.Context(), s.BaseURL(), "key")
 	require.ErrorContains(t, err, "404", "what it saw is known once")
-	lend(t, f)
+	openExternal(t, f)
 }
 
-func TestOnlyWhoHasTheKeySettles(t *testing.T) {
+func TestOnlyTheKeyClosesAnExternalSession(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t, says(http.StatusOK, "an answer"))
 	f := newForwarder(t, g.at)
-	s := lend(t, f)
+	s := openExternal(t, f)
 	defer s.Close()
 	for _, key := range []string{"", "another"} {
 		_, err := forwarder.CloseExternal(t.Context(), s.BaseURL(), key)
@@ -51,17 +51,17 @@ func TestOnlyWhoHasTheKeySettles(t *testing.T) {
 	require.NoError(t, err)
 	defer other.Close()
 	_, err = forwarder.CloseExternal(t.Context(), other.BaseURL(), "")
-	require.ErrorContains(t, err, "404", "it was not lent")
+	require.ErrorContains(t, err, "404", "it is not external")
 	require.Equal(t, http.StatusOK, ask(t.Context(), other, "a question").status)
 }
 
-func TestSettlementTellsWhatTheAgentSaw(t *testing.T) {
+func TestReportOfASessionSaysWhatTheAgentSaw(t *testing.T) {
 	t.Parallel()
 	refused := says(http.StatusBadRequest, `{"error":{"code":"call_limit"}}`)
 	for name, c := range map[string]struct {
-		turns []http.HandlerFunc
-		asks  int
-		check func(forwarder.SessionReport) bool
+		replies []http.HandlerFunc
+		asks    int
+		check   func(forwarder.SessionReport) bool
 	}{
 		"a fault":  {[]http.HandlerFunc{says(http.StatusInternalServerError, "")}, 1, func(s forwarder.SessionReport) bool { return s.Fault != "" }},
 		"a wait":   {[]http.HandlerFunc{faulty, says(http.StatusOK, "")}, 1, func(s forwarder.SessionReport) bool { return s.Waited > 0 && s.Fault == "" }},
@@ -70,7 +70,7 @@ func TestSettlementTellsWhatTheAgentSaw(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := lend(t, newForwarder(t, newGateway(t, c.turns...).at))
+			s := openExternal(t, newForwarder(t, newGateway(t, c.replies...).at))
 			for range c.asks {
 				ask(t.Context(), s, "a question")
 			}
@@ -81,17 +81,17 @@ func TestSettlementTellsWhatTheAgentSaw(t *testing.T) {
 	}
 }
 
-func TestSessionOfAWorkerThatIsGoneCanNotBeSettled(t *testing.T) {
+func TestSessionOfAWorkerThatIsGoneCanNotBeClosed(t *testing.T) {
 	t.Parallel()
 	f, err := forwarder.New(t.Context(), func() string { return "" }, zap.NewNop())
 	require.NoError(t, err)
-	s := lend(t, f)
+	s := openExternal(t, f)
 	require.NoError(t, f.Close(context.Background()))
 	_, err = forwarder.CloseExternal(t.Context(), s.BaseURL(), "key")
 	require.Error(t, err)
 }
 
-func TestLentSessionEndsByItself(t *testing.T) {
+func TestExternalSessionEndsByItself(t *testing.T) {
 	t.Parallel()
 	f := newForwarder(t, newGateway(t, silent).at)
 	s, err := f.OpenExternal(address("demo"), "key", time.Millisecond)

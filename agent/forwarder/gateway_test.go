@@ -25,16 +25,16 @@ type asked struct {
 	body    string
 }
 
-// gateway is a server in the gateway's place that plays one turn after another,
+// gateway is a server in the gateway's place that gives one reply after another,
 // the last one for ever.
 type gateway struct {
 	*httptest.Server
 	probed func()      // if not nil, called when it is asked for its health
 	dead   atomic.Bool // it doesn't say that it is healthy
-	asked  chan asked  // one entry for each request, before its turn is played
+	asked  chan asked  // one entry for each request, before it is answered
 }
 
-func newGateway(t *testing.T, turns ...http.HandlerFunc) *gateway {
+func newGateway(t *testing.T, replies ...http.HandlerFunc) *gateway {
 	t.Helper()
 	g := &gateway{asked: make(chan asked, 1000)}
 	var next atomic.Int64
@@ -50,7 +50,7 @@ func newGateway(t *testing.T, turns ...http.HandlerFunc) *gateway {
 		}
 		body, _ := io.ReadAll(r.Body)
 		g.asked <- asked{request: r, body: string(body)}
-		turns[min(int(next.Add(1)), len(turns))-1](w, r)
+		replies[min(int(next.Add(1)), len(replies))-1](w, r)
 	}))
 	g.Config.ErrorLog = zap.NewStdLog(zap.NewNop())
 	g.Start()
@@ -60,7 +60,7 @@ func newGateway(t *testing.T, turns ...http.HandlerFunc) *gateway {
 
 func (g *gateway) at() string { return g.URL }
 
-// The turns that a gateway plays.
+// The replies that a gateway plays.
 func says(status int, body string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(status)

@@ -115,7 +115,7 @@ func (s *Session) Fault() error {
 }
 
 // Close breaks off what is in flight, requests that have not come whole too, and waits
-// for it: closing is for when the agent has ended. That taints only if the gateway slots out to be gone, which
+// for it: closing is for when the agent has ended. That taints only if the gateway turns out to be gone, which
 // takes some seconds to find out. Later requests are refused. Closing again does
 // nothing.
 func (s *Session) Close() {

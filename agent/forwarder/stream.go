@@ -17,7 +17,7 @@ import (
 // does not go on with. Asking again would not help.
 var errOtherBytes = errors.New("the gateway's reply is not the one that the agent has part of")
 
-// said is what an agent has got of a streamed reply: its events, whole and in
+// sentPrefix is what an agent has got of a streamed reply: its events, whole and in
 // order, but for keepalives. What a gateway says there depends on the request and
 // on the recorded call alone, so that the rest can be had of any gateway.
 type sentPrefix struct {

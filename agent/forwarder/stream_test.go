@@ -17,8 +17,8 @@ import (
 	"github.com/fulgurite/fulgurite/internal/protocol"
 )
 
-// tale is a streamed reply, event by event.
-func tale() []string {
+// replyEvents is a streamed reply, event by event.
+func replyEvents() []string {
 	return []string{
 		"data: {\"choices\":[{\"delta\":{\"role\":\"assistant\"}}],\"error\":null}\n\n",
 		"event: content_block_delta\ndata: {\"text\":\"4\"}\n\n",
@@ -33,11 +33,13 @@ const (
 	ping    = "event: ping\ndata: {\"type\": \"ping\"}\n\n"
 )
 
-// tells streams the pieces and then ends, or breaks off if the last one is "!".
-func tells(pieces ...string) http.HandlerFunc { return streams(closedAfter(pieces...)) }
+// streamsWhole streams the pieces and then ends, or breaks off if the last one is "!".
+func streamsWhole(pieces ...string) http.HandlerFunc { return streams(closedAfter(pieces...)) }
 
-// spoken is a stream without its keepalives.
-func spoken(stream string) string { return strings.NewReplacer(comment, "", ping, "").Replace(stream) }
+// withoutKeepalives is a stream without its keepalives.
+func withoutKeepalives(stream string) string {
+	return strings.NewReplacer(comment, "", ping, "").Replace(stream)
+}
 
 func TestEventsArriveWholeAndAtOnce(t *testing.T) {
 	t.Parallel()
@@ -71,16 +73,16 @@ func TestEventsArriveWholeAndAtOnce(t *testing.T) {
 
 func TestStreamGoesOnAfterTheDeathOfItsGateway(t *testing.T) {
 	t.Parallel()
-	all := tale()
+	all := replyEvents()
 	for n := range all {
 		t.Run(fmt.Sprint("after event ", n), func(t *testing.T) {
 			t.Parallel()
 			dies := append(append([]string{comment}, all[:n]...), all[n][:5], "!")
-			g := newGateway(t, tells(dies...), faulty, tells(append([]string{ping, comment}, all...)...))
+			g := newGateway(t, streamsWhole(dies...), faulty, streamsWhole(append([]string{ping, comment}, all...)...))
 			s := open(t, newForwarder(t, g.at))
 			got := ask(t.Context(), s, "a question")
 			require.NoError(t, got.err)
-			require.Equal(t, strings.Join(all, ""), spoken(got.body))
+			require.Equal(t, strings.Join(all, ""), withoutKeepalives(got.body))
 			require.NoError(t, s.Fault(), "it waited, and saw nothing")
 			require.Positive(t, s.Waited())
 			require.Equal(t, 1, s.Calls())
@@ -98,11 +100,11 @@ func TestStreamGoesOnAfterTheDeathOfItsGateway(t *testing.T) {
 
 func TestStreamOfAGatewayThatHangsGoesOnElsewhere(t *testing.T) {
 	t.Parallel()
-	all := tale()
+	all := replyEvents()
 	pieces := make(chan string)
 	defer close(pieces)
 	hung := newGateway(t, streams(pieces))
-	next := newGateway(t, tells(all...))
+	next := newGateway(t, streamsWhole(all...))
 	s := open(t, impatient(newForwarder(t, moving(1, hung.URL, next.URL))))
 	answer := asking(t.Context(), s, "a question")
 	pieces <- all[0]
@@ -117,9 +119,9 @@ func TestStreamOfAGatewayThatHangsGoesOnElsewhere(t *testing.T) {
 
 func TestStreamThatIsHeldUpIsAFaultUntilItGoesOn(t *testing.T) {
 	t.Parallel()
-	all := tale()
+	all := replyEvents()
 	rest := make(chan string)
-	g := newGateway(t, tells(all[0], "!"), streams(rest))
+	g := newGateway(t, streamsWhole(all[0], "!"), streams(rest))
 	s := open(t, newForwarder(t, g.at))
 	lines, end := listen(t, s)
 	within(t, lines)
@@ -144,18 +146,18 @@ func TestStreamThatIsHeldUpIsAFaultUntilItGoesOn(t *testing.T) {
 
 func TestOtherBytesThanTheAgentHasEndItAndTaint(t *testing.T) {
 	t.Parallel()
-	all := tale()
+	all := replyEvents()
 	for name, again := range map[string]http.HandlerFunc{
-		"another text":       tells(all[0], "event: content_block_delta\ndata: {\"text\":\"5\"}\n\n", all[2]),
-		"longer events":      tells("x"+all[0], all[1], all[2]),
-		"an early end":       tells(all[0]),
-		"no end":             tells(all[0], all[1][:9]),
+		"another text":       streamsWhole(all[0], "event: content_block_delta\ndata: {\"text\":\"5\"}\n\n", all[2]),
+		"longer events":      streamsWhole("x"+all[0], all[1], all[2]),
+		"an early end":       streamsWhole(all[0]),
+		"no end":             streamsWhole(all[0], all[1][:9]),
 		"a refusal":          says(http.StatusBadRequest, `{"error":{"code":"invalid_value"}}`),
 		"no stream any more": says(http.StatusOK, strings.Join(all, "")),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			g := newGateway(t, tells(all[0], all[1], "!"), again)
+			g := newGateway(t, streamsWhole(all[0], all[1], "!"), again)
 			s := open(t, newForwarder(t, g.at))
 			got := ask(t.Context(), s, "a question")
 			require.Error(t, got.err, "a cut reply must not look whole")
@@ -176,11 +178,11 @@ const (
 
 func TestFaultThatEndsAStreamIsNotShown(t *testing.T) {
 	t.Parallel()
-	all := tale()
+	all := replyEvents()
 	for name, complaint := range map[string]string{"chat": ours, "messages": overload, "responses": responses, "of the agent, once": own} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			g := newGateway(t, tells(all[0], complaint, comment, "!"), tells(all[0], complaint, "!"), tells(all...))
+			g := newGateway(t, streamsWhole(all[0], complaint, comment, "!"), streamsWhole(all[0], complaint, "!"), streamsWhole(all...))
 			s := open(t, newForwarder(t, g.at))
 			got := ask(t.Context(), s, "a question")
 			if name == "of the agent, once" {
@@ -188,7 +190,7 @@ func TestFaultThatEndsAStreamIsNotShown(t *testing.T) {
 				require.NoError(t, got.err)
 			} else {
 				require.NoError(t, got.err)
-				require.Equal(t, strings.Join(all, ""), spoken(got.body))
+				require.Equal(t, strings.Join(all, ""), withoutKeepalives(got.body))
 			}
 			require.NoError(t, s.Fault())
 		})
@@ -197,15 +199,15 @@ func TestFaultThatEndsAStreamIsNotShown(t *testing.T) {
 
 func TestFaultInAStreamThatGoesOnIsVisible(t *testing.T) {
 	t.Parallel()
-	for name, pieces := range map[string][]string{"last": {tale()[0], ours}, "in the middle": {tale()[0], ours, tale()[1]}} {
+	for name, pieces := range map[string][]string{"last": {replyEvents()[0], ours}, "in the middle": {replyEvents()[0], ours, replyEvents()[1]}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := open(t, newForwarder(t, newGateway(t, tells(pieces...)).at))
+			s := open(t, newForwarder(t, newGateway(t, streamsWhole(pieces...)).at))
 			require.Equal(t, reply{status: http.StatusOK, body: strings.Join(pieces, "")}, ask(t.Context(), s, ""))
 			require.ErrorContains(t, s.Fault(), "told of a fault")
 		})
 	}
-	s := open(t, newForwarder(t, newGateway(t, tells(own)).at))
+	s := open(t, newForwarder(t, newGateway(t, streamsWhole(own)).at))
 	require.Equal(t, own, ask(t.Context(), s, "").body)
 	require.NoError(t, s.Fault(), "it is the agent's own")
 }
@@ -221,7 +223,7 @@ func TestFenceInTheMiddleOfAStreamEndsTheAgent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := open(t, newForwarder(t, newGateway(t, tells(tale()[0], own, "!"), refusal).at))
+			s := open(t, newForwarder(t, newGateway(t, streamsWhole(replyEvents()[0], own, "!"), refusal).at))
 			require.Error(t, ask(t.Context(), s, "").err)
 			require.ErrorContains(t, s.Fault(), "fenced")
 			require.Error(t, s.Context().Err())
@@ -234,7 +236,7 @@ func TestAgentThatLeavesInTheMiddleOfAStreamIsNotTainted(t *testing.T) {
 	left := make(chan struct{})
 	g := newGateway(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
-		_, _ = io.WriteString(w, tale()[0])
+		_, _ = io.WriteString(w, replyEvents()[0])
 		_ = http.NewResponseController(w).Flush()
 		silent(w, r)
 		close(left)
@@ -247,7 +249,7 @@ func TestAgentThatLeavesInTheMiddleOfAStreamIsNotTainted(t *testing.T) {
 	response, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(request)
 	require.NoError(t, err)
 	defer func() { _ = response.Body.Close() }()
-	_, err = io.ReadFull(response.Body, make([]byte, len(tale()[0])))
+	_, err = io.ReadFull(response.Body, make([]byte, len(replyEvents()[0])))
 	require.NoError(t, err)
 	cancel()
 	within(t, left) // the gateway hears of it
@@ -285,33 +287,33 @@ func TestAgentThatReadsNothingDoesNotHoldUpTheEnd(t *testing.T) {
 // Wherever a gateway dies, however often, and whatever keepalives it sends.
 func TestAnyBreaksAndKeepalivesLeaveTheStreamAsItIs(t *testing.T) {
 	t.Parallel()
-	var turns []http.HandlerFunc
+	var replies []http.HandlerFunc
 	gateway := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		turn := turns[0]
-		turns = turns[1:]
+		turn := replies[0]
+		replies = replies[1:]
 		turn(w, r)
 	}))
 	gateway.Config.ErrorLog = zap.NewStdLog(zap.NewNop())
 	t.Cleanup(gateway.Close)
 	f := newForwarder(t, func() string { return gateway.URL })
 	rapid.Check(t, func(t *rapid.T) {
-		all := rapid.SliceOfN(rapid.SampledFrom(tale()), 1, 6).Draw(t, "events")
+		all := rapid.SliceOfN(rapid.SampledFrom(replyEvents()), 1, 6).Draw(t, "events")
 		signs := rapid.SliceOfN(rapid.SampledFrom([]string{"", "", comment, ping}), 64, 64)
-		turns = nil
+		replies = nil
 		for range rapid.IntRange(0, 2).Draw(t, "deaths") {
 			n := rapid.IntRange(0, len(all)-1).Draw(t, "whole events")
 			cut := rapid.IntRange(0, len(all[n])-1).Draw(t, "bytes of the next")
-			turns = append(turns, tells(append(mixed(all[:n], signs.Draw(t, "signs")), all[n][:cut], "!")...))
+			replies = append(replies, streamsWhole(append(mixed(all[:n], signs.Draw(t, "signs")), all[n][:cut], "!")...))
 		}
-		turns = append(turns, tells(mixed(all, signs.Draw(t, "signs"))...))
+		replies = append(replies, streamsWhole(mixed(all, signs.Draw(t, "signs"))...))
 		s, err := f.Open(context.Background(), address("demo"), "key")
 		require.NoError(t, err)
 		defer s.Close()
 		got := ask(context.Background(), s, "a question")
 		require.NoError(t, got.err)
-		require.Equal(t, strings.Join(all, ""), spoken(got.body))
+		require.Equal(t, strings.Join(all, ""), withoutKeepalives(got.body))
 		require.NoError(t, s.Fault())
-		require.Empty(t, turns)
+		require.Empty(t, replies)
 	})
 }
 
@@ -325,7 +327,7 @@ func mixed(events, signs []string) []string {
 }
 
 func FuzzEvents(f *testing.F) {
-	for _, seed := range append(tale(), comment, ping, ours, overload, responses, own, "\n", "\r\n\r\n", "data: {\"error\":1}\n\n") {
+	for _, seed := range append(replyEvents(), comment, ping, ours, overload, responses, own, "\n", "\r\n\r\n", "data: {\"error\":1}\n\n") {
 		f.Add(seed + "data: next\n\n")
 	}
 	f.Fuzz(func(t *testing.T, stream string) {

@@ -30,55 +30,55 @@ func job(run string) agent.Job {
 	}
 }
 
-// witness learns from processes that they live, and from their connections when
+// liveness learns from processes that they live, and from their connections when
 // they no longer do.
-type witness struct {
+type liveness struct {
 	listener net.Listener
 }
 
-// life is a process that testified.
-type life struct {
+// alive is a process that reported.
+type alive struct {
 	name   string
 	parent int
 	conn   net.Conn
 }
 
-func newWitness(t *testing.T) witness {
+func newLiveness(t *testing.T) liveness {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	require.NoError(t, listener.(*net.TCPListener).SetDeadline(time.Now().Add(patience)))
 	t.Cleanup(func() { _ = listener.Close() })
-	return witness{listener: listener}
+	return liveness{listener: listener}
 }
 
-// environment lets a job's processes testify.
-func (w witness) environment() map[string]string {
-	return map[string]string{"WITNESS": w.listener.Addr().String()}
+// environment lets a job's processes report.
+func (w liveness) environment() map[string]string {
+	return map[string]string{"LIVENESS": w.listener.Addr().String()}
 }
 
-// hear waits for n processes to testify.
-func (w witness) hear(t *testing.T, n int) map[string]life {
+// await waits for n processes to report.
+func (w liveness) await(t *testing.T, n int) map[string]alive {
 	t.Helper()
-	lives := map[string]life{}
+	living := map[string]alive{}
 	for range n {
 		conn, err := w.listener.Accept()
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = conn.Close() })
 		require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
-		var l life
+		var l alive
 		_, err = fmt.Fscanln(bufio.NewReader(conn), &l.name, &l.parent)
 		require.NoError(t, err)
-		_, err = io.WriteString(conn, "heard\n")
+		_, err = io.WriteString(conn, "seen\n")
 		require.NoError(t, err)
 		l.conn = conn
-		lives[l.name] = l
+		living[l.name] = l
 	}
-	return lives
+	return living
 }
 
 // requireDead waits for the end of the process, which closes its connection.
-func (l life) requireDead(t *testing.T) {
+func (l alive) requireDead(t *testing.T) {
 	t.Helper()
 	_, err := l.conn.Read(make([]byte, 1))
 	require.Error(t, err)
