@@ -13,38 +13,38 @@ import (
 // the distribution that it samples from.
 var ErrLogprobs = errors.New("the server's log-probabilities are those at temperature 1, whatever it samples at")
 
-// probe finds out, once for each replica, whether its log-probabilities heed the
+// checkLogprobs finds out, once for each replica, whether its log-probabilities heed the
 // temperature. A replica that failed is probed again, since it may come back with
 // other settings.
-func (s *Sampler) probe(ctx context.Context, at *replica, name string, temperature float64) error {
-	if s.options.Versions == None || temperature == 0 || temperature == 1 || at.isProbed() {
+func (s *Sampler) checkLogprobs(ctx context.Context, at *replica, name string, temperature float64) error {
+	if s.options.Versions == None || temperature == 0 || temperature == 1 || at.isChecked() {
 		return nil
 	}
-	heeds, err := s.protocol.heeds(ctx, s, at, name)
+	applied, err := s.protocol.appliesTemperature(ctx, s, at, name)
 	if err != nil {
 		return fmt.Errorf("probe its log-probabilities: %w", err)
 	}
-	if !heeds {
+	if !applied {
 		return fmt.Errorf("%w: start it with --logprobs-mode processed_logprobs (vLLM) or without RETURN_ORIGINAL_LOGPROB (SGLang), or set sampling.temperature to 1, not %g", ErrLogprobs, temperature)
 	}
-	at.probed()
+	at.markChecked()
 	return nil
 }
 
-// heeds implements protocol. Where one token alone is allowed, it is certain, unless
+// appliesTemperature implements protocol. Where one token alone is allowed, it is certain, unless
 // the server tells what it would be without what is done to the distribution.
-func (p vllm) heeds(ctx context.Context, s *Sampler, at *replica, name string) (bool, error) {
+func (p vllm) appliesTemperature(ctx context.Context, s *Sampler, at *replica, name string) (bool, error) {
 	in, err := p.request(name, model.DecodeRequest{Prompt: []int32{0}, MaxTokens: 1, Temperature: 1})
 	if err != nil {
 		return false, err
 	}
 	in.Allowed = []int32{1}
-	response, err := s.post(ctx, at.url+"/v1/completions", in) //nolint:bodyclose // whole closes it
+	response, err := s.post(ctx, at.url+"/v1/completions", in) //nolint:bodyclose // readJSON closes it
 	if err != nil {
 		return false, err
 	}
 	var all vllmReply
-	if err := whole(response, &all); err != nil {
+	if err := readJSON(response, &all); err != nil {
 		return false, err
 	}
 	var out reply
@@ -57,9 +57,9 @@ func (p vllm) heeds(ctx context.Context, s *Sampler, at *replica, name string) (
 	return out.completion.Logprobs[0] > -1e-3, nil
 }
 
-// heeds implements protocol. At a temperature that makes all tokens about equally
+// appliesTemperature implements protocol. At a temperature that makes all tokens about equally
 // likely, they have to have about the same log-probability.
-func (p sglang) heeds(ctx context.Context, s *Sampler, at *replica, name string) (bool, error) {
+func (p sglang) appliesTemperature(ctx context.Context, s *Sampler, at *replica, name string) (bool, error) {
 	const hot, tokens, spread = 1e4, 16, 0.1
 	got, err := p.sample(ctx, s, at, name, model.DecodeRequest{Prompt: []int32{0}, MaxTokens: tokens, Temperature: hot})
 	if err != nil {
@@ -72,17 +72,19 @@ func (p sglang) heeds(ctx context.Context, s *Sampler, at *replica, name string)
 	return slices.Max(all)-slices.Min(all) < spread, nil
 }
 
-// heeds implements protocol. Nothing that such a server samples is trained.
-func (*openAI) heeds(context.Context, *Sampler, *replica, string) (bool, error) { return true, nil }
-
-func (r *replica) isProbed() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.heeds
+// appliesTemperature implements protocol. Nothing that such a server samples is trained.
+func (*openAI) appliesTemperature(context.Context, *Sampler, *replica, string) (bool, error) {
+	return true, nil
 }
 
-func (r *replica) probed() {
+func (r *replica) isChecked() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.heeds = true
+	return r.checked
+}
+
+func (r *replica) markChecked() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.checked = true
 }

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/fulgurite/fulgurite/dialog"
+	"github.com/fulgurite/fulgurite/internal/wait"
 	"github.com/fulgurite/fulgurite/model"
 )
 
@@ -36,26 +37,26 @@ type refusal struct {
 }
 
 func (r *refusal) Error() string {
-	return fmt.Sprintf("the server answered %d: %.300s", r.status, said(r.message))
+	return fmt.Sprintf("the server answered %d: %.300s", r.status, messageOf(r.message))
 }
 
-// said is the message in the JSON of an error, or all of it where there is none.
-func said(body string) string {
-	var told struct {
+// messageOf is the message in the JSON of an error, or all of it where there is none.
+func messageOf(body string) string {
+	var failure struct {
 		Message string          `json:"message"`
 		Detail  string          `json:"detail"`
 		Error   json.RawMessage `json:"error"`
 	}
-	if json.Unmarshal([]byte(body), &told) != nil {
+	if json.Unmarshal([]byte(body), &failure) != nil {
 		return body
 	}
 	var inner struct {
 		Message string `json:"message"`
 	}
 	var word string
-	_ = json.Unmarshal(told.Error, &inner) // it is an object, a text or not there
-	_ = json.Unmarshal(told.Error, &word)
-	return cmp.Or(inner.Message, word, told.Message, told.Detail, body)
+	_ = json.Unmarshal(failure.Error, &inner) // it is an object, a text or not there
+	_ = json.Unmarshal(failure.Error, &word)
+	return cmp.Or(inner.Message, word, failure.Message, failure.Detail, body)
 }
 
 // isFault reports whether err speaks of the server rather than of what was asked.
@@ -89,19 +90,15 @@ func (s *Sampler) post(ctx context.Context, url string, in any) (*http.Response,
 // pause waits before a busy server is asked again: for as long as it says, else
 // 100 ms, doubling, less up to half.
 func pause(ctx context.Context, response *http.Response, n int) error {
-	wait := 100 * time.Millisecond << n
-	wait -= time.Duration(rand.Int64N(int64(wait / 2)))
+	d := 100 * time.Millisecond << n
+	d -= time.Duration(rand.Int64N(int64(d / 2)))
 	if after, err := strconv.Atoi(response.Header.Get("Retry-After")); err == nil && after >= 0 {
-		wait = min(time.Duration(after)*time.Second, longestRetry)
+		d = min(time.Duration(after)*time.Second, longestRetry)
 	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
+	if !wait.For(ctx, d) {
 		return ctx.Err()
 	}
+	return nil
 }
 
 // postOnce asks once. A reply that is not 200 is a refusal, its body read and closed.
@@ -141,8 +138,8 @@ func tooLong(message string) bool {
 	})
 }
 
-// whole reads a reply that is one JSON object.
-func whole(response *http.Response, out any) error {
+// readJSON reads a reply that is one JSON object.
+func readJSON(response *http.Response, out any) error {
 	defer func() { _ = response.Body.Close() }()
 	if err := ofType(response, "application/json"); err != nil {
 		return err
@@ -160,9 +157,9 @@ func whole(response *http.Response, out any) error {
 	return nil
 }
 
-// events reads a stream of JSON objects up to "[DONE]". One that ends before is an
+// readEvents reads a stream of JSON objects up to "[DONE]". One that ends before is an
 // error.
-func events(response *http.Response, each func(data []byte) error) error {
+func readEvents(response *http.Response, each func(data []byte) error) error {
 	defer func() { _ = response.Body.Close() }()
 	if err := ofType(response, "text/event-stream"); err != nil {
 		return err
@@ -196,8 +193,8 @@ func ofType(response *http.Response, want string) error {
 	return nil
 }
 
-// object reads one JSON object of a stream.
-func object(data []byte, out any) error {
+// decodeObject reads one JSON object of a stream.
+func decodeObject(data []byte, out any) error {
 	if err := json.Unmarshal(data, out); err != nil {
 		return fmt.Errorf("%w: %w: %.100s", ErrReply, err, data)
 	}
