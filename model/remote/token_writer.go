@@ -12,9 +12,9 @@ import (
 // streamType is the content type of streamed replies: a JSON value a line.
 const streamType = "application/x-ndjson"
 
-// feed writes tokens to a client as they are sampled. Sampling never waits for the
+// tokenWriter writes tokens to a client as they are sampled. Sampling never waits for the
 // client: what it has not taken yet is kept.
-type feed struct {
+type tokenWriter struct {
 	w     http.ResponseWriter
 	begun bool // something was written; not to be read before during has returned
 
@@ -24,46 +24,48 @@ type feed struct {
 	changed chan struct{} // holds a token if tokens or ended changed
 }
 
-func newFeed(w http.ResponseWriter) *feed { return &feed{w: w, changed: make(chan struct{}, 1)} }
+func newTokenWriter(w http.ResponseWriter) *tokenWriter {
+	return &tokenWriter{w: w, changed: make(chan struct{}, 1)}
+}
 
 // put hands on a token; it does not block.
-func (f *feed) put(token int32, logprob float32) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.tokens = append(f.tokens, tokenLine{token, logprob})
-	f.notify()
+func (tw *tokenWriter) put(token int32, logprob float32) {
+	tw.mu.Lock()
+	defer tw.mu.Unlock()
+	tw.tokens = append(tw.tokens, tokenLine{token, logprob})
+	tw.notify()
 }
 
-func (f *feed) end() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.ended = true
-	f.notify()
+func (tw *tokenWriter) end() {
+	tw.mu.Lock()
+	defer tw.mu.Unlock()
+	tw.ended = true
+	tw.notify()
 }
 
-func (f *feed) notify() {
+func (tw *tokenWriter) notify() {
 	select {
-	case f.changed <- struct{}{}:
+	case tw.changed <- struct{}{}:
 	default:
 	}
 }
 
 // during writes what is put while sample runs, and returns when all of it is
 // written.
-func (f *feed) during(sample func() (model.Completion, string, error)) (model.Completion, string, error) {
+func (tw *tokenWriter) during(sample func() (model.Completion, string, error)) (model.Completion, string, error) {
 	var writer sync.WaitGroup
-	writer.Go(f.write)
+	writer.Go(tw.write)
 	defer writer.Wait()
-	defer f.end()
+	defer tw.end()
 	return sample()
 }
 
-func (f *feed) write() {
+func (tw *tokenWriter) write() {
 	for {
-		f.mu.Lock()
-		tokens, ended := f.tokens, f.ended
-		f.tokens = nil
-		f.mu.Unlock()
+		tw.mu.Lock()
+		tokens, ended := tw.tokens, tw.ended
+		tw.tokens = nil
+		tw.mu.Unlock()
 		switch {
 		case len(tokens) > 0:
 			var lines bytes.Buffer
@@ -73,31 +75,31 @@ func (f *feed) write() {
 					return // not finite; neither can the whole reply be written
 				}
 			}
-			f.send(lines.Bytes())
+			tw.send(lines.Bytes())
 		case ended:
 			return
 		default:
-			<-f.changed
+			<-tw.changed
 		}
 	}
 }
 
 // last writes the end of the stream.
-func (f *feed) last(v any) {
+func (tw *tokenWriter) last(v any) {
 	line, err := json.Marshal(v)
 	if err != nil {
 		line = []byte(unwritable)
 	}
-	f.send(append(line, '\n'))
+	tw.send(append(line, '\n'))
 }
 
-func (f *feed) send(lines []byte) {
-	if !f.begun {
-		f.begun = true
-		f.w.Header().Set("Content-Type", streamType)
+func (tw *tokenWriter) send(lines []byte) {
+	if !tw.begun {
+		tw.begun = true
+		tw.w.Header().Set("Content-Type", streamType)
 	}
-	if _, err := f.w.Write(lines); err != nil {
+	if _, err := tw.w.Write(lines); err != nil {
 		return // who left does not read it
 	}
-	_ = http.NewResponseController(f.w).Flush()
+	_ = http.NewResponseController(tw.w).Flush()
 }
