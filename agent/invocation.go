@@ -1,7 +1,7 @@
 package agent
 
-// Invocation is what an agent that runs elsewhere is told about its attempt: the body of
-// the request to a service, the argument of a workflow or an activity.
+// Invocation describes an attempt to an external agent. It is the body of the request to
+// a service, or the argument of a workflow or an activity.
 type Invocation struct {
 	Task
 	// Rollout is the same in each attempt.
@@ -17,7 +17,7 @@ type Invocation struct {
 	SpansURL string `json:"otlp_url"`
 }
 
-// Invocation is the job as an agent elsewhere is told.
+// Invocation describes the job to an external agent.
 func (j Job) Invocation() Invocation {
 	return Invocation{
 		Task: j.Task, Rollout: j.Address.RolloutID.String(),

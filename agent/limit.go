@@ -20,8 +20,8 @@ type LimitError struct {
 func (e *LimitError) Error() string { return string(e.Failure) + ": " + e.Message }
 
 // limited derives a context that ends with a *LimitError once the agent has used up
-// the job's time, or was idle for too long. A plain deadline would not do: time
-// during which the agent was held up by us is given back. Quiet is how long the
+// the job's time, or was idle for too long. A plain deadline would not do: time during
+// which the agent waited because of our faults does not count. Quiet is how long the
 // launcher has seen no sign of life. The returned function must be called.
 func limited(ctx context.Context, job Job, quiet func() time.Duration) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)

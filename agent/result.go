@@ -40,7 +40,7 @@ type Result struct {
 	// Text is what the agent returned or answered, or the last line of its standard output
 	// that isn't blank, cut to 64 KiB. Empty when it failed.
 	Text string
-	// Reward is what a function reported through Env.Reward, or an agent elsewhere
+	// Reward is what a function reported through Env.Reward, or an external agent
 	// returned beside its result; nil if it did not. Others post their rewards, or
 	// end on one (LastReward).
 	Reward *float64

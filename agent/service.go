@@ -23,7 +23,7 @@ const (
 )
 
 // Service is an agent behind HTTP, for many attempts at once. It is asked by POST
-// of a Invocation as JSON, under an Idempotency-Key that is the attempt's address, and
+// of an Invocation as JSON, under an Idempotency-Key that is the attempt's address, and
 // answers with its result, as ReadReply reads it.
 //
 // A service that can't be reached, breaks off, or answers 429, 502, 503 or 504 is

@@ -51,7 +51,7 @@ func (s *Session) acquireSlot(ctx context.Context) (done func(), err error) {
 }
 
 // readBody reads the body of a request. The end of the session and of the forwarder
-// cut it short: a client that keeps the rest to itself holds up neither. After an
+// cut it short: a client that does not send the rest delays neither. After an
 // error the request has been answered, or there is nobody to answer.
 func (s *Session) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	connection := http.NewResponseController(w)

@@ -8,7 +8,7 @@ import (
 	"io"
 )
 
-// errFaultEvent is for a stream that told the agent of a fault of ours.
+// errFaultEvent is for a stream with an error event of a fault of ours.
 var errFaultEvent = errors.New("the gateway told of a fault in a stream")
 
 // events reads a stream of server-sent events.

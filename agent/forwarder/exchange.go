@@ -75,7 +75,7 @@ func (s *Session) forward(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
 	x := exchange{session: s, w: w, r: r, body: body, ctx: ctx, name: crand.Text(), lastRead: time.Now()}
-	// Whoever reads nothing of what is written to it does not hold up the end.
+	// A client that reads nothing does not delay the end.
 	usable := context.AfterFunc(ctx, func() { _ = http.NewResponseController(w).SetWriteDeadline(time.Now()) })
 	defer usable()
 	for {
@@ -133,9 +133,9 @@ func (x *exchange) pause() bool {
 }
 
 // breakOff breaks off the agent's connection, for an exchange that can't be
-// completed. That taints the attempt if the agent waited because of a fault; else
-// unless it is over or the agent left. One that left may have left since nothing
-// came: then the gateway has to show that it was there.
+// completed. It taints the attempt if the agent waited because of a fault, or if neither
+// the attempt has ended nor the agent left. An agent may have left because nothing came:
+// then the gateway has to answer a probe.
 func (x *exchange) breakOff(err error) {
 	if x.stalled {
 		x.session.resume(err)

@@ -36,14 +36,14 @@ var (
 	errHeldUp = errors.New("the gateway is away, and a request is held up")
 )
 
-// Forwarder is the HTTP server through which all agents of a worker reach the
-// gateway: on a port of the loopback interface, unless agents run elsewhere too. It passes on what belongs to
-// an open Session and refuses everything else.
+// Forwarder is the HTTP server through which all agents of a worker reach the gateway.
+// It listens on a port of the loopback interface, unless it has external agents too
+// (At). It passes on what belongs to an open Session and refuses everything else.
 type Forwarder struct {
 	target    func() string
 	log       *zap.Logger
 	listener  net.Listener
-	at        string // host and port that agents are told
+	at        string // host and port for agents
 	server    *http.Server
 	transport *http.Transport
 	served    chan struct{} // closed when the server has ended
@@ -100,7 +100,7 @@ func New(ctx context.Context, target func() string, log *zap.Logger, options ...
 // URL is where agents reach the forwarder, without a path.
 func (f *Forwarder) URL() string { return "http://" + f.at }
 
-// Open lets those of the attempt's requests pass that hold its key, until the session
+// Open passes on those of the attempt's requests that have its key, until the session
 // is closed or ctx ends. An attempt has at most one open session.
 func (f *Forwarder) Open(ctx context.Context, address trace.Address, key string) (*Session, error) {
 	return f.open(newSession(ctx, f, address, key))
@@ -120,8 +120,9 @@ func (f *Forwarder) open(s *Session) (*Session, error) {
 }
 
 // Close stops listening and lets replies in flight finish until ctx ends, then
-// breaks them off. Requests that have not come whole are broken off at once. Sessions that are still open are tainted, since their agents
-// can no longer ask; closing them first is the orderly way.
+// breaks them off. Requests that have not come whole are broken off at once. Sessions
+// that are still open are tainted, since their agents can no longer ask; closing them
+// first is the orderly way.
 func (f *Forwarder) Close(ctx context.Context) error {
 	f.mu.Lock()
 	f.closed = true
@@ -180,8 +181,8 @@ func (f *Forwarder) session(address trace.Address) *Session {
 	return f.sessions[address]
 }
 
-// serve answers one request of an agent. Who does not hold the key of an attempt
-// touches nothing of it.
+// serve answers one request of an agent. Without the key of an attempt it touches
+// nothing of it.
 func (f *Forwarder) serve(w http.ResponseWriter, r *http.Request) {
 	address, ok := pathAddress(r.URL)
 	if !ok {

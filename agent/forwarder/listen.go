@@ -10,14 +10,14 @@ import (
 // Option changes a forwarder.
 type Option func(*config)
 
-// At has a forwarder listen on every interface and tell agents to reach it at
+// At has a forwarder listen on every interface and agents reach it at
 // address, a host or host:port; without a port, any free one. Agents on other
 // machines need it. Empty changes nothing.
 func At(address string) Option { return func(c *config) { c.address = address } }
 
 type config struct{ address string }
 
-// listen also returns the host and port that agents are told.
+// listen also returns the host and port for agents.
 func (c config) listen(ctx context.Context) (net.Listener, string, error) {
 	var lc net.ListenConfig
 	if c.address == "" {

@@ -115,9 +115,9 @@ func (s *Session) Fault() error {
 }
 
 // Close breaks off what is in flight, requests that have not come whole too, and waits
-// for it: closing is for when the agent has ended. That taints only if the gateway turns out to be gone, which
-// takes some seconds to find out. Later requests are refused. Closing again does
-// nothing.
+// for it. It is for when the agent has ended. It taints only if the gateway turns out to
+// be gone, which takes some seconds to find out. Later requests are refused. Closing
+// again does nothing.
 func (s *Session) Close() {
 	s.mu.Lock()
 	if s.expiry != nil {
@@ -185,7 +185,7 @@ func (s *Session) delivered() {
 	s.progress++
 }
 
-// stall notes that a request has been held up since began. What is on account of
+// stall notes that a request has waited since began because of a fault. Time of
 // earlier stalls doesn't count twice.
 func (s *Session) stall(began time.Time) {
 	s.mu.Lock()

@@ -18,8 +18,8 @@ import (
 var errOtherBytes = errors.New("the gateway's reply is not the one that the agent has part of")
 
 // sentPrefix is what an agent has got of a streamed reply: its events, whole and in
-// order, but for keepalives. What a gateway says there depends on the request and
-// on the recorded call alone, so that the rest can be had of any gateway.
+// order, but for keepalives. What a gateway writes depends on the request and on
+// the recorded call alone, so that any gateway has the rest.
 type sentPrefix struct {
 	bytes  int64
 	digest hash.Hash
@@ -128,7 +128,7 @@ func (s *streaming) write(event []byte) error {
 	return nil
 }
 
-// finish is for a reply that came whole; rest is what stands after its last event.
+// finish is for a reply that came whole; rest is what follows its last event.
 func (s *streaming) finish(rest []byte) error {
 	if err := s.relayError(); err != nil {
 		return err
@@ -148,8 +148,8 @@ func (s *streaming) finish(rest []byte) error {
 }
 
 // interrupted is for a reply that did not. It is asked for again, and its error event
-// is not shown. But when the gateway blames the agent a second time, the agent is who
-// has to hear it.
+// is not shown. But when the gateway blames the agent a second time, the agent
+// gets the error.
 func (s *streaming) interrupted(err error) error {
 	if s.errorEvent != nil && protocol.BlamesAgent(s.errorEvent) && bytes.Equal(s.errorEvent, s.lastError) {
 		return s.finish(nil)

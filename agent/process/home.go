@@ -18,17 +18,17 @@ var errHomeLost = errors.New("a later attempt took the rollout's home")
 
 // Home is the directory that belongs to a rollout while one of its attempts
 // runs on this machine: empty at the start, the same path for each attempt,
-// gone afterwards. It is held by a lock, which the shim inherits, so that it
-// stays held for as long as anything of the agent may still write there.
+// gone afterwards. A lock belongs to it, which the shim inherits, so that it
+// stays locked for as long as anything of the agent may still write there.
 type Home struct {
 	Path  string
 	lock  *os.File
 	owner Owner
 }
 
-// OpenHome makes the home of a rollout below scratch for an attempt, which is
-// waited for or taken over from an earlier one (see lockHome). Scratch is a directory of
-// the user in the system's directory for temporary files where it is empty.
+// OpenHome makes the home of a rollout below scratch for an attempt. It waits for an
+// earlier attempt that has the home, or takes it over (see lockHome). An empty scratch is
+// a directory of the user's in the system's directory for temporary files.
 func OpenHome(ctx context.Context, scratch string, me Owner, rollout trace.RolloutID) (*Home, error) {
 	if scratch == "" {
 		scratch = filepath.Join(os.TempDir(), "fulgurite-"+strconv.Itoa(os.Getuid()))

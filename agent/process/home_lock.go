@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// homeWait is how long an attempt waits for another one to let go of the home
+	// homeWait is how long an attempt waits for another one to release the home
 	// by itself: the shim of a dead worker needs its grace period.
 	homeWait = 2 * Grace
 	// releaseTime is how long the worker of an attempt that was ended has to release
@@ -54,13 +54,12 @@ func readOwner(lock *os.File) (o Owner, ok bool) {
 
 // lockHome takes the exclusive lock on a home for me.
 //
-// An earlier attempt of the same execution that holds it has been fenced by the
+// An earlier attempt of the same execution that has it was fenced by the
 // store, and its worker may be stopped for ever: its shim is asked to end it at
 // once, which takes the agent's grace period at most. If the lock isn't free
 // releaseTime after that, or after homeWait where there is no shim, the home is taken
-// over all the same. A later attempt is trace.ErrFenced. Whoever else holds the
-// home, another run of that name for example, is waited for during homeWait:
-// errHomeInUse.
+// over all the same. A later attempt that has it is trace.ErrFenced. Any other owner, such
+// as another run of that name, has homeWait to release it: else errHomeInUse.
 func lockHome(ctx context.Context, name string, me Owner) (*os.File, error) {
 	w := homeWaiter{me: me, deadline: time.Now().Add(homeWait)}
 	for {
@@ -112,7 +111,7 @@ func (w *homeWaiter) act(lock *os.File) error {
 }
 
 // tryLock opens the file and takes the exclusive lock on it, if that is free. The
-// holder may remove the file at any time: then the lock would be on nothing.
+// owner may remove the file at any time: then the lock would be on nothing.
 func tryLock(name string) (f *os.File, free bool, err error) {
 	f, err = os.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -138,7 +137,7 @@ func takeOver(lock *os.File, o Owner) error {
 		return errHomeInUse
 	}
 	if !isFile(lock, lock.Name()) {
-		return nil // it has let go after all
+		return nil // it was released after all
 	}
 	return os.Remove(lock.Name())
 }

@@ -10,7 +10,7 @@ import (
 // hundred MiB at the most.
 const memoryEvery = 100 * time.Millisecond
 
-// overMemory watches this process's descendants until none is left, and tells once
+// overMemory watches this process's descendants until none is left, and sends once
 // how much resident memory they have when it is more than the limit. A limit of 0
 // is none.
 //

@@ -20,9 +20,9 @@ const shimCommand = "agent-shim"
 
 // The files that a shim is started with, beside the agent's standard ones.
 const (
-	lifelineFD = 3 // ends when the worker lets go of it, or dies
+	lifelineFD = 3 // ends when the worker closes it, or dies
 	reportFD   = 4 // takes the shim's reports
-	lockFD     = 5 // the lock on the home, held by being open
+	lockFD     = 5 // the lock on the home, which an open file keeps
 )
 
 // sweepTime is how long a shim tries to end stragglers; only a process stuck in
@@ -47,7 +47,7 @@ type Report struct {
 //
 // A shim starts the agent in a process group of its own, and ends it together
 // with all its descendants when the agent has ended or taken too much memory, or
-// when the worker lets go of the lifeline, which it also does by dying.
+// when the worker closes the lifeline, which it also does by dying.
 func ShimMain() {
 	if len(os.Args) < 4 || os.Args[1] != shimCommand {
 		return
@@ -66,7 +66,7 @@ func shim(memory int64, args []string) int {
 	lifeline := os.NewFile(lifelineFD, "lifeline")
 	reports := json.NewEncoder(os.NewFile(reportFD, "reports"))
 
-	// An agent is told to die with the thread that started it: this one stays.
+	// The kernel ends the agent with the thread that started it: this one stays.
 	runtime.LockOSThread()
 	becomeSubreaper()
 	signals := make(chan os.Signal, 1)

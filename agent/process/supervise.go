@@ -59,8 +59,8 @@ func Start(args []string, memory int64, home *Home, prepare func(*exec.Cmd)) (*S
 	return &Shim{cmd: cmd, lifeline: lifeline, reports: reports}, nil
 }
 
-// Wait waits for the program, after letting go of the lifeline when ctx ends, and
-// returns how it ended. It is an error if the shim couldn't start it or died.
+// Wait waits for the program and returns how it ended. When ctx ends, it closes the
+// lifeline. It is an error if the shim couldn't start it or died.
 func (s *Shim) Wait(ctx context.Context) (Report, error) {
 	ended, watched := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -85,7 +85,7 @@ func (s *Shim) Wait(ctx context.Context) (Report, error) {
 	return last, err
 }
 
-// watch lets go of the lifeline when ctx ends, and kills a shim that doesn't end
+// watch closes the lifeline when ctx ends, and kills a shim that doesn't end
 // in time after that.
 func (s *Shim) watch(ctx context.Context, ended <-chan struct{}) {
 	select {
