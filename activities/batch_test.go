@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/activities"
+	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
@@ -119,7 +120,7 @@ func TestACriticsValuesReachTheirTokens(t *testing.T) {
 				}
 				trained++
 				value := []float32{0.25, 0.5}[(i-4)%7] // four tokens of prompt before
-				if c.Tokens == spec.TokensGAE {
+				if c.Tokens == credit.GAE {
 					require.InDelta(t, value+r.Advantages[i], r.Returns[i], 1e-6, "a return is value and advantage")
 				}
 			}

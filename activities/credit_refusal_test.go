@@ -10,6 +10,7 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/update"
 )
 
 // What can't be given credit ends in an error that names the rollout; there is no
@@ -31,7 +32,7 @@ func TestWhatCannotBeGivenCreditIsRefusedByName(t *testing.T) {
 		"given to a call":        {named, []entry{{says: ok.says, rewards: []trace.Reward{{Name: "style", Value: 1, CallID: callID(0)}}}, ok}, []string{"missing reward", "demo/train-1/0/0/1"}},
 		"never ended":            {spec.Credit{}, []entry{ok, {says: ok.says, open: true}}, []string{"attempt does not count", "demo/train-1/0/1/1"}},
 		"a fault":                {spec.Credit{}, []entry{ok, {says: ok.says, outcome: trace.InfraFault}}, []string{"attempt does not count", "infra_fault"}},
-		"no call":                {spec.Credit{}, []entry{{reward: 1}, {}}, []string{activities.ErrNothingRecorded.Error(), "base URL"}},
+		"no call":                {spec.Credit{}, []entry{{reward: 1}, {}}, []string{update.ErrNothingRecorded.Error(), "base URL"}},
 		"nobody trained":         {spec.Credit{TrainAgents: "sol"}, []entry{ok, {says: []string{"duo: a"}}}, []string{"no call of an agent that is trained", `"sol"`, "duo, solo", "demo/train-1/0/0/1"}},
 	} {
 		t.Run(name, func(t *testing.T) {

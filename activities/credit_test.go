@@ -11,6 +11,7 @@ import (
 	"github.com/fulgurite/fulgurite/agent"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/hf"
+	"github.com/fulgurite/fulgurite/update"
 )
 
 // rollOut runs two samples of both tasks and says what they came to: group 0
@@ -94,7 +95,7 @@ func TestAStepWithoutAnyCallIsRefused(t *testing.T) {
 	w.start(w.spec())
 	in := w.rollOut(answers("42"))
 	_, err := do[activities.AssignCreditResult](t, w.coordinator.AssignCredit, in)
-	requireFinal(t, err, activities.ErrNothingRecorded.Error(), "base URL")
+	requireFinal(t, err, update.ErrNothingRecorded.Error(), "base URL")
 	_, err = w.store.Batch(t.Context(), "demo", model.DefaultPolicy, 1)
 	require.Error(t, err)
 }

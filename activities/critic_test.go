@@ -12,6 +12,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/checkpoint"
@@ -23,7 +24,7 @@ import (
 // critical is a run with a critic and several updates to a step.
 func (w *world) critical() spec.Spec {
 	s := w.spec()
-	s.Credit.Tokens = spec.TokensGAE
+	s.Credit.Tokens = credit.GAE
 	s.Training.Minibatches = 2
 	s.Critic = &spec.Critic{LearningRate: 0.01, Passes: 3, Clip: 0.02}
 	return s

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/activities"
+	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/internal/judge"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
@@ -64,7 +65,7 @@ func (b *bench) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (w *world) judged(b *bench, edit func(*spec.Judge)) activities.JudgeCallsInput {
 	w.t.Helper()
 	s := w.spec().WithDefaults()
-	s.Credit.Assignment, s.Credit.Judge = spec.AssignmentJudge, &spec.Judge{URL: b.url, Model: "m", Requests: 10}
+	s.Credit.Assignment, s.Credit.Judge = credit.Judge, &spec.Judge{URL: b.url, Model: "m", Requests: 10}
 	if edit != nil {
 		edit(s.Credit.Judge)
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/activities"
+	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/checkpoint"
 	"github.com/fulgurite/fulgurite/model/gomlx"
@@ -19,16 +20,16 @@ import (
 const mergedTolerance = 1e-5
 
 func objectives() map[string]spec.Loss {
-	kl := func(estimator string) *spec.KL { return &spec.KL{Estimator: estimator, Weight: 0.5} }
+	kl := func(estimator credit.Estimator) *spec.KL { return &spec.KL{Estimator: estimator, Weight: 0.5} }
 	return map[string]spec.Loss{
-		"ppo_clip":               {Type: spec.LossPPOClip},
-		"ppo_clip, KL, entropy":  {Type: spec.LossPPOClip, KL: kl("k3"), Entropy: 0.05, Aggregation: "sequence_mean"},
-		"gspo":                   {Type: spec.LossGSPO, ClipLow: 0.03, ClipHigh: 0.04},
-		"gspo, KL":               {Type: spec.LossGSPO, ClipLow: 0.03, ClipHigh: 0.04, KL: kl("unbiased"), Aggregation: "constant"},
-		"ppo_clip, decoupled":    {Type: spec.LossPPOClip, Correction: spec.CorrectionDecoupled, ImportanceCap: 1.2},
-		"cispo, sequence":        {Type: spec.LossCISPO, Correction: spec.CorrectionSequence, ImportanceCap: 1.1},
-		"ppo_clip, geometric":    {Type: spec.LossPPOClip, Correction: spec.CorrectionGeometric, ImportanceFloor: 0.95, ImportanceCap: 1.05},
-		"importance_sampling k3": {Type: spec.LossImportanceSampling, Correction: spec.CorrectionK3, ImportanceCap: 0.06},
+		"ppo_clip":               {Type: credit.LossPPOClip},
+		"ppo_clip, KL, entropy":  {Type: credit.LossPPOClip, KL: kl("k3"), Entropy: 0.05, Aggregation: "sequence_mean"},
+		"gspo":                   {Type: credit.LossGSPO, ClipLow: 0.03, ClipHigh: 0.04},
+		"gspo, KL":               {Type: credit.LossGSPO, ClipLow: 0.03, ClipHigh: 0.04, KL: kl("unbiased"), Aggregation: "constant"},
+		"ppo_clip, decoupled":    {Type: credit.LossPPOClip, Correction: credit.Decoupled, ImportanceCap: 1.2},
+		"cispo, sequence":        {Type: credit.LossCISPO, Correction: credit.Sequence, ImportanceCap: 1.1},
+		"ppo_clip, geometric":    {Type: credit.LossPPOClip, Correction: credit.Geometric, ImportanceFloor: 0.95, ImportanceCap: 1.05},
+		"importance_sampling k3": {Type: credit.LossImportanceSampling, Correction: credit.K3, ImportanceCap: 0.06},
 	}
 }
 
@@ -53,11 +54,11 @@ func TestMergedCallsTeachWhatTheyTeachOneByOne(t *testing.T) {
 				if loss.KL != nil {
 					require.Positive(t, merged.metrics["train/kl_ref"])
 				}
-				if loss.Correction == spec.CorrectionGeometric || loss.Correction == spec.CorrectionK3 {
+				if loss.Correction == credit.Geometric || loss.Correction == credit.K3 {
 					require.Positive(t, merged.metrics["train/rejected"])
 					require.Less(t, merged.metrics["train/rejected"], 1.0)
 				}
-				if loss.Type == spec.LossGSPO {
+				if loss.Type == credit.LossGSPO {
 					require.Positive(t, merged.metrics["train/clip_fraction_low"])
 					require.Positive(t, merged.metrics["train/clip_fraction_high"])
 					require.Less(t, merged.metrics["train/clip_fraction"], 1.0)

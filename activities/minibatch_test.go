@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/activities"
+	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/checkpoint"
 	"github.com/fulgurite/fulgurite/model/hf"
@@ -91,7 +92,7 @@ func (w *world) manifest(number int) string {
 
 func TestALossIsNormalizedOverItsMinibatch(t *testing.T) {
 	t.Parallel()
-	for _, aggregation := range []string{"token_mean", "sequence_mean"} {
+	for _, aggregation := range []credit.Aggregation{credit.TokenMean, credit.SequenceMean} {
 		_, _, b, seen := stepOf(t, func(s *spec.Spec) {
 			s.Training.Minibatches, s.Loss.Aggregation = 2, aggregation
 			s.Loss.ClipLow, s.Loss.ClipHigh = 1, 1e9 // nothing is clipped
@@ -105,7 +106,7 @@ func TestALossIsNormalizedOverItsMinibatch(t *testing.T) {
 			for i, r := range m.rows {
 				row := b.Rows[slices.IndexFunc(b.Rows, func(x model.BatchRow) bool { return slices.Equal(x.Tokens, r.Tokens) })]
 				weight := 1 / float64(tokens)
-				if aggregation == "sequence_mean" {
+				if aggregation == credit.SequenceMean {
 					weight = 1 / float64(rows*(len(r.Tokens)-3))
 				}
 				for j, g := range m.gradient[i] {

@@ -21,6 +21,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/internal/judge"
 	"github.com/fulgurite/fulgurite/model"
@@ -147,7 +148,7 @@ func TestAnOutageOfAnyLengthEndsNoRunAndQuarantinesNoTask(t *testing.T) {
 		"judged": {func(w *world) spec.Spec {
 			s := w.spec()
 			b := newBench(t, func(judge.Attempt) (int, string) { return http.StatusOK, "[5]" })
-			s.Credit = spec.Credit{Assignment: spec.AssignmentJudge, Judge: &spec.Judge{URL: b.url, Model: "judge"}}
+			s.Credit = spec.Credit{Assignment: credit.Judge, Judge: &spec.Judge{URL: b.url, Model: "judge"}}
 			return s
 		}, []string{"JudgeCalls"}},
 		"elsewhere": {func(w *world) spec.Spec { return w.elsewhere() }, []string{"BeginAttempt", "EndAttempt"}},

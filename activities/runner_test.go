@@ -12,7 +12,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/agent"
-	"github.com/fulgurite/fulgurite/gateway"
+	"github.com/fulgurite/fulgurite/internal/protocol"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
 )
@@ -148,7 +148,7 @@ func (o *outage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if o.asked.Add(1) == 2 {
 		close(o.again)
 	}
-	w.Header().Set(gateway.FaultHeader, "test")
+	w.Header().Set(protocol.FaultHeader, "test")
 	w.WriteHeader(http.StatusServiceUnavailable)
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/internal/protocol"
 )
 
 // cut is a gateway whose streams break off after so many bytes, the first time that
@@ -28,7 +29,7 @@ type cut struct {
 
 func (c *cut) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.mu.Lock()
-	exchange := r.Header.Get(agent.ExchangeHeader)
+	exchange := r.Header.Get(protocol.ExchangeHeader)
 	again := c.seen[exchange]
 	c.seen[exchange] = true
 	c.mu.Unlock()

@@ -99,7 +99,7 @@ func TestEachRowOfAnUpdateIsProgress(t *testing.T) {
 	trainer := w.trainer()
 	var steps []uint64
 	seen := watch(trainer, nil)
-	seen.row = func() { steps = append(steps, trainer.Work()) } // of one thread
+	seen.row = func() { steps = append(steps, activities.Work(trainer)) } // of one thread
 	_, err := do[activities.VersionResult](t, trainer.InitPolicy, initPolicy())
 	require.NoError(t, err)
 	require.Len(t, steps, 2*warmUpdates)

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/activities"
+	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/internal/catalog"
 	"github.com/fulgurite/fulgurite/model"
@@ -163,7 +164,7 @@ func (w *world) several() spec.Spec {
 	s := w.spec()
 	s.Training.TasksPerStep = 4
 	s.Training.Passes, s.Training.Minibatches = 2, 2
-	s.Loss.Correction = spec.CorrectionDecoupled
+	s.Loss.Correction = credit.Decoupled
 	return s
 }
 

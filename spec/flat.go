@@ -1,20 +1,22 @@
 package spec
 
+import "github.com/fulgurite/fulgurite/credit"
+
 // teachesFlat says why a group of equal attempts teaches under c, or why that can't be
 // known before a step's groups are chosen; empty where such a group teaches nothing.
 func (c Credit) teachesFlat() string {
 	switch {
 	case c.Critical():
 		return "a critic is what rewards are compared with, so a group of equal rewards teaches too"
-	case c.Assignment == AssignmentValueDifference:
+	case c.Assignment == credit.ValueDifference:
 		return "an estimate is what rewards are compared with, so a group of equal rewards teaches too"
-	case c.Assignment == AssignmentJudge:
+	case c.Assignment == credit.Judge:
 		return "a judge tells equal attempts apart, and is asked once the groups of a step are chosen"
 	case c.KLInReward != nil:
 		return "credit.kl_in_reward makes rewards of no two attempts equal"
-	case c.Mean != levelGroup:
+	case c.Mean != credit.Group:
 		return "rewards are not compared with the mean of their group, so a group of equal rewards teaches too"
-	case c.Whiten == levelBatch:
+	case c.Whiten == credit.Batch:
 		return "credit.whiten takes the mean of the whole batch away, so a group of equal rewards teaches too"
 	}
 	return ""
@@ -26,10 +28,10 @@ func (c Credit) FlatByCredit() bool {
 	if c.teachesFlat() != "" {
 		return false
 	}
-	_, final := c.Rewards["final"]
+	_, final := c.Rewards[credit.Final]
 	alone := len(c.Rewards) == 0 || final && len(c.Rewards) == 1
 	return !alone || len(c.Signals) > 0 || c.Overlong != nil || c.FormatPenalty > 0 ||
-		c.TrainAgents != "" || c.PerAgent || c.Assignment == AssignmentGiGPO
+		c.TrainAgents != "" || c.PerAgent || c.Assignment == credit.GiGPO
 }
 
 // checkDynamicSampling refuses to replace flat groups where there are none.

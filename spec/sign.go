@@ -1,6 +1,10 @@
 package spec
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/fulgurite/fulgurite/credit"
+)
 
 // free reports whether somebody else's program decides how much the reward is.
 func (g Grader) free() bool { return g.Type == GraderCommand || g.Type == GraderAgent }
@@ -20,7 +24,7 @@ func (g Grader) Least() float64 {
 // mean: a mean of both signs may be next to 0, and says nothing about success.
 func (s Spec) checkMean(f *Faults) {
 	c := s.Credit
-	if c.Std != stdMean {
+	if c.Std != credit.ByMean {
 		return
 	}
 	negative := func(key, remedy, why string, args ...any) {
@@ -37,7 +41,7 @@ func (s Spec) checkMean(f *Faults) {
 		switch {
 		case c.Rewards[name] < 0:
 			negative(key, "give more than 0", "the weight is negative")
-		case name != "final":
+		case name != credit.Final:
 			negative(key, `leave it out, or give another credit.std`, "agents may post any number")
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/internal/report"
 	"github.com/fulgurite/fulgurite/internal/stack"
 	"github.com/fulgurite/fulgurite/model"
@@ -35,7 +36,7 @@ func sampled(lag, steps int) spec.Spec {
 // version 0.
 func judged(url string, steps int) spec.Spec {
 	s := small(steps)
-	s.Credit = spec.Credit{Assignment: spec.AssignmentJudge, Judge: &spec.Judge{URL: url, Model: "random"}, KLInReward: &spec.KL{Weight: 0.05}}
+	s.Credit = spec.Credit{Assignment: credit.Judge, Judge: &spec.Judge{URL: url, Model: "random"}, KLInReward: &spec.KL{Weight: 0.05}}
 	return s.WithDefaults()
 }
 

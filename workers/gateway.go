@@ -9,6 +9,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/gateway"
 	"github.com/fulgurite/fulgurite/internal/fleet"
+	"github.com/fulgurite/fulgurite/internal/protocol"
 	"github.com/fulgurite/fulgurite/record"
 )
 
@@ -63,7 +64,7 @@ func (c *gatewayCommand) setUp(ctx context.Context, p *process) error {
 			(*h).ServeHTTP(w, r)
 			return
 		}
-		w.Header().Set(gateway.FaultHeader, "starting")
+		w.Header().Set(protocol.FaultHeader, "starting")
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}))
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"go.temporal.io/sdk/testsuite"
 
 	"github.com/fulgurite/fulgurite/activities"
+	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workflows"
@@ -31,7 +32,7 @@ func newFakeCriticActivities() (*fakeCriticActivities, spec.Spec) {
 	fake.trainStep = func(in activities.TrainStepInput) { fake.log("policy", in.Step) }
 	fake.recordStep = func(in activities.RecordStepInput) { fake.log("record", in.Step) }
 	s := testSpec()
-	s.Credit = spec.Credit{Tokens: spec.TokensGAE}
+	s.Credit = spec.Credit{Tokens: credit.GAE}
 	return fake, s.WithDefaults()
 }
 

@@ -7,15 +7,15 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/fulgurite/fulgurite/activities"
+	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/model"
-	"github.com/fulgurite/fulgurite/spec"
 )
 
 // judge has the calls of a step judged, if the spec asks for it, and returns the
 // blob of the judgments. No spec from before there were judges asks for one, so no
 // version of the workflow tells old histories apart.
 func (t *trainingRun) judge(ctx workflow.Context, g *stepGroups) (string, error) {
-	if t.Spec.Credit.Assignment != spec.AssignmentJudge {
+	if t.Spec.Credit.Assignment != credit.Judge {
 		return "", nil
 	}
 	var c *activities.Coordinator

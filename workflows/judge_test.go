@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/activities"
+	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/workflows"
 )
@@ -14,7 +15,7 @@ import (
 func TestCallsAreJudgedBeforeTheirCreditIsAssigned(t *testing.T) {
 	t.Parallel()
 	s := testSpec()
-	s.Credit.Assignment, s.Credit.Judge = spec.AssignmentJudge, &spec.Judge{URL: "http://a/v1", Model: "m"}
+	s.Credit.Assignment, s.Credit.Judge = credit.Judge, &spec.Judge{URL: "http://a/v1", Model: "m"}
 	fake := &fakeActivities{score: constantScore, reward: randomReward}
 	env := fake.environment(s.WithDefaults())
 	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))

@@ -7,6 +7,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/fulgurite/fulgurite/activities"
+	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workflows"
@@ -55,7 +56,7 @@ func tried(t *testing.T, fake *fakeActivities, s spec.Spec, in workflows.TryInpu
 func TestATrialAssignsCreditAsAStepDoes(t *testing.T) {
 	t.Parallel()
 	s := testSpec()
-	s.Credit.Assignment, s.Credit.Judge = spec.AssignmentJudge, &spec.Judge{URL: "http://a/v1", Model: "m"}
+	s.Credit.Assignment, s.Credit.Judge = credit.Judge, &spec.Judge{URL: "http://a/v1", Model: "m"}
 	fake := &fakeActivities{score: constantScore}
 	out := tried(t, fake, s.WithDefaults(), workflows.TryInput{Indices: []int{4, 2}, Samples: 3})
 	require.Equal(t, "sha256:batch1", out.Batch)

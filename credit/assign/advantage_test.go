@@ -115,8 +115,8 @@ func TestRepliesThatCannotBeReadCostOnce(t *testing.T) {
 	one.History[0].ParseError, one.History[1].ParseError = "no", "no"
 	got, err := assign.Trajectories(s, [][]assign.Sample{{one, sample(0, 1, 1, "a")}})
 	require.NoError(t, err)
-	require.InDelta(t, 0.75, got[0][0].Rewards[assign.Final], 0)
-	require.InDelta(t, 1, got[0][1].Rewards[assign.Final], 0)
+	require.InDelta(t, 0.75, got[0][0].Rewards[credit.Final], 0)
+	require.InDelta(t, 1, got[0][1].Rewards[credit.Final], 0)
 }
 
 // A run that a release made that did not know of most keys has them empty.
@@ -126,24 +126,24 @@ func TestThePlanOfAnOldSpecIsTheOldOne(t *testing.T) {
 	want := credit.Plan{
 		Normalization: credit.Normalization{Mean: credit.Group, Std: credit.Batch, LeaveOneOut: true}, Assignment: credit.Discounted, Discount: 0.9,
 	}
-	require.Equal(t, want, assign.Plan(old))
+	require.Equal(t, want, old.Plan())
 	require.False(t, assign.Observes(old))
-	_, err := assign.Plan(spec.Credit{Whiten: "batch", Combine: "separate", Tokens: "uniform"}).Advantages([][]credit.Trajectory{{}})
+	_, err := spec.Credit{Whiten: "batch", Combine: "separate", Tokens: "uniform"}.Plan().Advantages([][]credit.Trajectory{{}})
 	require.ErrorIs(t, err, credit.ErrNothingToTrain)
 }
 
 func TestEveryPartOfAPlanIsTheSpecs(t *testing.T) {
 	t.Parallel()
-	got := assign.Plan(spec.Credit{
+	got := (spec.Credit{
 		Assignment: "gigpo", Tokens: "uniform", Mean: "group", Std: "mean", LeaveOneOut: true, Discount: 0.9, Lambda: 0.8, StepWeight: 0.7,
 		PerAgent: true, Whiten: "batch", Rewards: map[string]float64{"final": 2}, Combine: "separate",
-	})
+	}).Plan()
 	require.Equal(t, credit.Plan{
 		Normalization: credit.Normalization{Mean: credit.Group, Std: credit.ByMean, LeaveOneOut: true},
 		Assignment:    credit.GiGPO, Tokens: credit.Uniform, Discount: 0.9, Lambda: 0.8, StepWeight: 0.7,
 		PerAgent: true, Whiten: true, Rewards: map[string]float64{"final": 2}, Separate: true,
 	}, got)
-	require.Equal(t, credit.Plan{Assignment: "judge", Tokens: credit.GAE}, assign.Plan(spec.Credit{Assignment: "judge", Tokens: "gae", Whiten: "none", Combine: "sum"}))
+	require.Equal(t, credit.Plan{Assignment: "judge", Tokens: credit.GAE}, spec.Credit{Assignment: "judge", Tokens: "gae", Whiten: "none", Combine: "sum"}.Plan())
 }
 
 func TestWhatACreditNeedsIsRead(t *testing.T) {

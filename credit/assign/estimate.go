@@ -48,7 +48,7 @@ func Estimate(of spec.Spec, earlier, groups [][]Sample) error {
 	if err != nil {
 		return err
 	}
-	examples, err := examples(Plan(of.Credit), all, trajectories)
+	examples, err := examples(of.Credit.Plan(), all, trajectories)
 	if err != nil {
 		return err
 	}

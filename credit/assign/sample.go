@@ -61,16 +61,16 @@ type Source struct {
 
 // Observes reports whether a credit needs to know what calls did by themselves.
 func Observes(c spec.Credit) bool {
-	return len(c.Signals) > 0 || c.TrainAgents != "" || c.PerAgent || c.Assignment == spec.AssignmentGiGPO || Estimates(c)
+	return len(c.Signals) > 0 || c.TrainAgents != "" || c.PerAgent || c.Assignment == credit.GiGPO || Estimates(c)
 }
 
 // Estimates reports whether a credit needs estimates learned from the run's own calls.
-func Estimates(c spec.Credit) bool { return c.Assignment == spec.AssignmentValueDifference }
+func Estimates(c spec.Credit) bool { return c.Assignment == credit.ValueDifference }
 
 // Baselines are the running ones after the step before one, as its batch has them;
 // nil where the credit has none, and before the first step.
 func (s Source) Baselines(ctx context.Context, c spec.Credit, step int) (map[string]float64, error) {
-	if c.Mean != string(credit.Running) || step <= 1 {
+	if c.Mean != credit.Running || step <= 1 {
 		return nil, nil
 	}
 	b, err := s.batch(ctx, step-1)

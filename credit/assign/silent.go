@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
 )
@@ -51,7 +52,7 @@ func patterns() []func(sample int) float64 {
 
 // supposed are groups whose attempts ended well with rewards by a pattern.
 func supposed(c spec.Credit, groups [][]Sample, reward func(int) float64) [][]Sample {
-	names := slices.AppendSeq([]string{Final}, maps.Keys(c.Rewards))
+	names := slices.AppendSeq([]string{credit.Final}, maps.Keys(c.Rewards))
 	out := make([][]Sample, len(groups))
 	for g, samples := range groups {
 		out[g] = slices.Clone(samples)

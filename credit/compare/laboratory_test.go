@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/activities"
+	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/credit/compare"
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/model"
@@ -63,7 +64,7 @@ func newBench(t *testing.T, c spec.Credit, groups int, values bool) *bench {
 	if c.KLInReward != nil {
 		in.Reference = b.values(4 * groups)
 	}
-	if c.Assignment == spec.AssignmentJudge {
+	if c.Assignment == credit.Judge {
 		scores, err := json.Marshal(record.Judgments{Scores: slices.Repeat([][]float64{{10, 0}, {0, 10}}, 2*groups)})
 		require.NoError(t, err)
 		in.Judgments, err = b.blobs.Put(t.Context(), scores)
@@ -171,7 +172,7 @@ func TestEstimatesStandInForACritic(t *testing.T) {
 	require.Greater(t, positions[0], 2*positions[1], "at the door it was decided")
 	require.Len(t, r.Remarks, 2)
 	require.Contains(t, text, "turn_gae: the step has no critic's values")
-	require.Equal(t, "identical", r.Settings[3].Assignment, "ppo is the algorithm's, not the run's")
+	require.Equal(t, credit.Identical, r.Settings[3].Assignment, "ppo is the algorithm's, not the run's")
 }
 
 func TestACriticsOwnValuesAreUsed(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/fulgurite/fulgurite/gateway"
+	"github.com/fulgurite/fulgurite/internal/protocol"
 	"github.com/fulgurite/fulgurite/record"
 )
 
@@ -117,7 +117,7 @@ func (h *HeldLease) Guard(next http.Handler) http.Handler {
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
-		w.Header().Set(gateway.FaultHeader, "standby")
+		w.Header().Set(protocol.FaultHeader, "standby")
 		w.WriteHeader(http.StatusServiceUnavailable)
 		// A client that has left does not need it.
 		_, _ = fmt.Fprintf(w, `{"error":{"message":"this %s does not hold its lease","type":"server_error","code":"standby","param":null}}`, h.wanted.Role)

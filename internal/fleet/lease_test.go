@@ -15,8 +15,8 @@ import (
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
 
-	"github.com/fulgurite/fulgurite/gateway"
 	"github.com/fulgurite/fulgurite/internal/fleet"
+	"github.com/fulgurite/fulgurite/internal/protocol"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store"
 )
@@ -116,7 +116,7 @@ func TestOneGatewayAnswersAtATimeAndTheNextTakesOver(t *testing.T) {
 	eventually(t, func() bool { return !older.Valid() }, "the older one gives way")
 	reply := status(older)
 	require.Equal(t, http.StatusServiceUnavailable, reply.Code)
-	require.NotEmpty(t, reply.Header().Get(gateway.FaultHeader))
+	require.NotEmpty(t, reply.Header().Get(protocol.FaultHeader))
 	taken, err := l.Leases(t.Context(), record.Gateway)
 	require.NoError(t, err)
 	eventually(t, func() bool {

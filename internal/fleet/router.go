@@ -73,8 +73,8 @@ func (r *Router) samplerOf(ctx context.Context, run string) (remote.Sampler, err
 	if err != nil {
 		return nil, fmt.Errorf("read run %s: %w", run, err)
 	}
-	var sp spec.Spec
-	if err := json.Unmarshal(on.Spec, &sp); err != nil {
+	sp, err := spec.Stored(on.Spec)
+	if err != nil {
 		return nil, fmt.Errorf("spec of run %s: %w", run, err)
 	}
 	r.mu.Lock()

@@ -13,6 +13,7 @@ import (
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
 
+	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/workflows"
 )
@@ -48,10 +49,10 @@ func trainingSpec(c scenario, name string, o options) (spec.Spec, error) {
 		Evaluation: spec.Evaluation{Every: 2},
 	}
 	if c.critic {
-		s.Credit, s.Critic = spec.Credit{Assignment: spec.AssignmentTurnGAE}, &spec.Critic{}
+		s.Credit, s.Critic = spec.Credit{Assignment: credit.TurnGAE}, &spec.Critic{}
 	}
 	if c.judge {
-		s.Credit = spec.Credit{Assignment: spec.AssignmentJudge, Judge: &spec.Judge{URL: o.judge, Model: "random", Rubric: name}}
+		s.Credit = spec.Credit{Assignment: credit.Judge, Judge: &spec.Judge{URL: o.judge, Model: "random", Rubric: name}}
 	}
 	return s.WithDefaults(), nil
 }
