@@ -98,7 +98,7 @@ func (c *Coordinator) samples(ctx context.Context, s spec.Spec, source assign.So
 	groups := make([][]assign.Sample, len(of))
 	for g, group := range of {
 		for _, reward := range group.Rewards {
-			groups[g] = append(groups[g], assign.Sample{Trajectory: trajectories[0], Reward: reward})
+			groups[g] = append(groups[g], assign.NewSample(trajectories[0], reward))
 			trajectories = trajectories[1:]
 		}
 	}

@@ -38,7 +38,7 @@ func NewBatch(s spec.Spec, b model.Batch, baselines map[string]float64, groups [
 	for g := range groups {
 		for i, one := range groups[g] {
 			b.Trajectories = append(b.Trajectories, model.BatchTrajectory{
-				Attempt: one.Address.String(), Group: g, Reward: one.Reward, Advantage: given.Trajectory[g][i],
+				Attempt: one.Address.String(), Group: g, Reward: *one.Reward, Advantage: given.Trajectory[g][i],
 			})
 			sequences, err := rows(one.Trajectory, len(b.Trajectories)-1, sharesOf(trajectories[g][i], given, g, i))
 			if err != nil {

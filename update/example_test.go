@@ -14,7 +14,7 @@ import (
 // opposite signs.
 func ExampleNewBatch() {
 	attempt := func(sample int, completion []int32, reward float64) assign.Sample {
-		return assign.Sample{Reward: reward, Trajectory: trace.Trajectory{
+		return assign.Sample{Trajectory: trace.Trajectory{
 			Outcome: trace.Completed, Reward: &reward,
 			Address: trace.Address{RolloutID: trace.RolloutID{Run: "demo", Kind: trace.Train, Step: 1, Sample: sample}, Attempt: 1},
 			History: []trace.Call{{Prompt: []int32{1, 2}, Completion: completion, Logprobs: []float32{-1, -1}, Temperature: 1}},

@@ -47,8 +47,9 @@ func (g goldenBatch) samples() [][]assign.Sample {
 		var group []assign.Sample
 		for sample := range size {
 			a := trace.Address{RolloutID: trace.RolloutID{Run: "golden", Kind: trace.Train, Step: 1, Task: number, Sample: sample}, Attempt: 1}
-			one := assign.Sample{Reward: g.Rewards[i]["final"], Calls: []signals.Call{{}}, Values: [][]float32{g.Values[i]}}
-			one.Address, one.Outcome, one.Trajectory.Reward = a, trace.Completed, &one.Reward
+			final := g.Rewards[i]["final"]
+			one := assign.Sample{Calls: []signals.Call{{}}, Values: [][]float32{g.Values[i]}}
+			one.Address, one.Outcome, one.Reward = a, trace.Completed, &final
 			one.History = []trace.Call{{Address: a, Completion: make([]int32, len(g.Current[i]))}}
 			one.Rewards = []trace.Reward{{Name: "style", Value: g.Rewards[i]["style"]}}
 			group = append(group, one)

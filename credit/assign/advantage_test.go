@@ -16,9 +16,9 @@ import (
 
 // sample is an attempt whose calls saw those states.
 func sample(group, i int, reward float64, states ...string) assign.Sample {
-	s := assign.Sample{Reward: reward}
+	var s assign.Sample
 	s.Address = trace.Address{RolloutID: trace.RolloutID{Run: "r", Kind: trace.Train, Step: 1, Task: group, Sample: i}, Attempt: 1}
-	s.Outcome, s.Trajectory.Reward = trace.Completed, &reward
+	s.Outcome, s.Reward = trace.Completed, &reward
 	for seq, state := range states {
 		prompt := []int32{int32(len(state)), int32(state[0]), int32(seq)}
 		s.History = append(s.History, trace.Call{
@@ -60,7 +60,7 @@ func TestNoEstimateHasSeenTheOutcomesOfItsOwnGroup(t *testing.T) {
 		groups := corridor(6)
 		var out [][]float64
 		for i := range groups[2] {
-			groups[2][i].Reward = own
+			groups[2][i].Reward = &own
 		}
 		require.NoError(t, assign.Estimate(s, corridor(3), groups))
 		for _, one := range groups[2] {
@@ -102,7 +102,7 @@ func TestTrainedAgentsAreMatchedWhole(t *testing.T) {
 func TestAnAttemptWithoutARewardOnRecordIsRefused(t *testing.T) {
 	t.Parallel()
 	groups := [][]assign.Sample{{sample(0, 0, 1, "a")}}
-	groups[0][0].Trajectory.Reward = nil
+	groups[0][0].Reward = nil
 	_, err := assign.Trajectories(defaults(spec.Credit{}), groups)
 	require.ErrorIs(t, err, credit.ErrMissingReward)
 	require.ErrorContains(t, err, "r/train-1/0/0/1")

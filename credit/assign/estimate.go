@@ -89,7 +89,7 @@ func (s Source) Step(ctx context.Context, step int) ([][]Sample, model.Batch, er
 	}
 	groups := make([][]Sample, last+1)
 	for i, t := range b.Trajectories {
-		groups[t.Group] = append(groups[t.Group], Sample{Trajectory: trajectories[i], Reward: t.Reward})
+		groups[t.Group] = append(groups[t.Group], NewSample(trajectories[i], t.Reward))
 	}
 	return groups, b, nil
 }

@@ -18,8 +18,6 @@ import (
 // Sample is one attempt of a group that counts.
 type Sample struct {
 	trace.Trajectory
-	// Reward is the final one.
-	Reward float64
 	// Calls is what is seen of each call; nil where the credit does without.
 	Calls []signals.Call
 	// Before is the estimated reward of the attempt as it looked before each call;
@@ -32,6 +30,15 @@ type Sample struct {
 	// Reference are log-probabilities under version 0, by call and token of its
 	// completion, 0 where the token is not trained; nil where the credit does without.
 	Reference [][]float32
+}
+
+// NewSample is an attempt with the final reward that its step counts. It takes the
+// place of the one on record; where there is none, Trajectories refuses the attempt.
+func NewSample(t trace.Trajectory, reward float64) Sample {
+	if t.Reward != nil {
+		t.Reward = &reward
+	}
+	return Sample{Trajectory: t}
 }
 
 // Attempts are what was recorded of attempts.

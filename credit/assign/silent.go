@@ -58,7 +58,7 @@ func supposed(c spec.Credit, groups [][]Sample, reward func(int) float64) [][]Sa
 		out[g] = slices.Clone(samples)
 		for i := range out[g] {
 			one, value := &out[g][i], reward(i)
-			one.Outcome, one.Reward, one.Trajectory.Reward, one.Rewards = trace.Completed, value, &value, nil
+			one.Outcome, one.Reward, one.Rewards = trace.Completed, &value, nil
 			for _, name := range names {
 				one.Rewards = append(one.Rewards, trace.Reward{Address: one.Address, Name: name, Value: value})
 			}

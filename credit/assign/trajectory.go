@@ -121,7 +121,7 @@ func (m *maker) rewards(one Sample) (map[string]float64, error) {
 	if !failed && one.Outcome != trace.Completed {
 		return nil, fmt.Errorf("%w: the outcome of %s is %q", ErrOutcome, one.Address, one.Outcome)
 	}
-	if one.Trajectory.Reward == nil {
+	if one.Reward == nil {
 		return nil, fmt.Errorf("%w: %s has no reward on record", credit.ErrMissingReward, one.Address)
 	}
 	out := map[string]float64{}
@@ -130,7 +130,7 @@ func (m *maker) rewards(one Sample) (map[string]float64, error) {
 			out[w.Name] = w.Value
 		}
 	}
-	out[credit.Final] = one.Reward
+	out[credit.Final] = *one.Reward
 	for name := range m.spec.Credit.Rewards {
 		if _, ok := out[name]; !ok && failed {
 			out[name] = m.spec.Agent.FailureReward

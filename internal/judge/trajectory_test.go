@@ -108,10 +108,10 @@ func TestWhatAJudgeIsToldDependsOnNoNameAndNoClock(t *testing.T) {
 
 func TestLongTextsAreToldByTheirEnds(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, "short", judge.Excerpt("short"))
+	require.Equal(t, "short", judge.Truncate("short"))
 	rapid.Check(t, func(t *rapid.T) {
 		text := strings.Repeat(rapid.StringMatching(`[a-zé漢\x{1F600}]{1,30}`).Draw(t, "unit"), rapid.IntRange(1, 2000).Draw(t, "times"))
-		got := judge.Excerpt(text)
+		got := judge.Truncate(text)
 		require.True(t, utf8.ValidString(got))
 		if len(text) <= 8000 {
 			require.Equal(t, text, got)
@@ -122,5 +122,5 @@ func TestLongTextsAreToldByTheirEnds(t *testing.T) {
 		_, tail, _ := strings.Cut(rest, "here]\n")
 		require.True(t, strings.HasPrefix(text, head) && strings.HasSuffix(text, tail) && len(head) > 4990 && len(tail) > 2990)
 	})
-	require.True(t, utf8.ValidString(judge.Excerpt("\xff"+strings.Repeat("\xfe", 9000))))
+	require.True(t, utf8.ValidString(judge.Truncate("\xff"+strings.Repeat("\xfe", 9000))))
 }

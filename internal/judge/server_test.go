@@ -19,8 +19,8 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// court is a server that speaks the API of a judge, and a real store.
-type court struct {
+// judgeServer speaks the API of a judge, and has a real store.
+type judgeServer struct {
 	t     *testing.T
 	url   string
 	store *store.Store
@@ -30,12 +30,12 @@ type court struct {
 
 	mu    sync.Mutex
 	asked []openai.ChatCompletionRequest
-	keys  []string // what came as authorization
+	keys  []string // of the requests, as they were sent
 }
 
-func newCourt(t *testing.T) *court {
+func newJudgeServer(t *testing.T) *judgeServer {
 	t.Helper()
-	c := &court{t: t}
+	c := &judgeServer{t: t}
 	var err error
 	c.store, err = store.Open(t.Context(), filepath.Join(t.TempDir(), "store.db"), nil)
 	require.NoError(t, err)
@@ -47,7 +47,7 @@ func newCourt(t *testing.T) *court {
 	return c
 }
 
-func (c *court) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (c *judgeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var q openai.ChatCompletionRequest
 	if r.Method != http.MethodPost || r.URL.Path != "/v1/chat/completions" || json.NewDecoder(r.Body).Decode(&q) != nil {
 		http.NotFound(w, r)
@@ -70,21 +70,21 @@ func (c *court) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			{Message: openai.ChatCompletionMessage{Role: "assistant", Content: says}, FinishReason: "stop"},
 		}}
 	}
-	_ = json.NewEncoder(w).Encode(body) // whoever hangs up does not read
+	_ = json.NewEncoder(w).Encode(body) // a client that hung up does not read
 }
 
-func (c *court) requests() int {
+func (c *judgeServer) requests() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.asked)
 }
 
 // judge is one for step 3 of the run "demo".
-func (c *court) judge(edit func(*judge.Options)) *judge.Judge {
+func (c *judgeServer) judge(edit func(*judge.Options)) *judge.Judge {
 	return c.judgeOf("demo", edit)
 }
 
-func (c *court) judgeOf(run string, edit func(*judge.Options)) *judge.Judge {
+func (c *judgeServer) judgeOf(run string, edit func(*judge.Options)) *judge.Judge {
 	o := judge.Options{URL: c.url, Model: "m", Requests: 100, Timeout: time.Minute}
 	if edit != nil {
 		edit(&o)

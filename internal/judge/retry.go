@@ -15,25 +15,25 @@ const (
 	longestWait = 10 * time.Second
 )
 
-// hiccups is how often a request is sent again after a fault of the server.
-const hiccups = 2
+// mostFaults is how often a request is sent again after a fault of the server.
+const mostFaults = 2
 
-// patient sends a request again for as long as its context lasts while the server
+// retrying sends a request again for as long as its context lasts while the server
 // says that there are too many, and a few times after a fault of the server: a limited
 // rate is no outage, and slows a step down without failing it.
-type patient struct{ http.RoundTripper }
+type retrying struct{ http.RoundTripper }
 
-func (p patient) RoundTrip(r *http.Request) (*http.Response, error) {
+func (t retrying) RoundTrip(r *http.Request) (*http.Response, error) {
 	faults := 0
 	for wait := firstWait; ; wait = min(2*wait, longestWait) {
-		response, err := p.RoundTripper.RoundTrip(r)
+		response, err := t.RoundTripper.RoundTrip(r)
 		if err != nil {
 			return nil, err
 		}
 		if response.StatusCode >= http.StatusInternalServerError {
 			faults++
 		}
-		again := response.StatusCode == http.StatusTooManyRequests || response.StatusCode >= http.StatusInternalServerError && faults <= hiccups
+		again := response.StatusCode == http.StatusTooManyRequests || response.StatusCode >= http.StatusInternalServerError && faults <= mostFaults
 		if !again || r.GetBody == nil {
 			return response, nil
 		}
