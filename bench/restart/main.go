@@ -43,7 +43,7 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s := stage{tool: filepath.Join(binaries, "fulgurite"), dir: filepath.Join(work, "state")}
+	s := server{tool: filepath.Join(binaries, "fulgurite"), dir: filepath.Join(work, "state")}
 	spec, err := writeSpec(work, *agents, filepath.Join(binaries, "calc-agent"), *thought)
 	if err != nil {
 		return err
@@ -56,7 +56,7 @@ func run(ctx context.Context) error {
 		return err
 	}
 	moments := rand.New(rand.NewPCG(*seed, 0))
-	usual, err := s.undisturbed(ctx)
+	usual, err := s.uninterrupted(ctx)
 	if err != nil {
 		return err
 	}
@@ -102,8 +102,8 @@ func run(ctx context.Context) error {
 	return nil
 }
 
-// undisturbed is the median time of five steps.
-func (s *stage) undisturbed(ctx context.Context) (time.Duration, error) {
+// uninterrupted is the median time of five steps.
+func (s *server) uninterrupted(ctx context.Context) (time.Duration, error) {
 	last, err := s.progress(ctx, count{versions: 1}, step)
 	var took []time.Duration
 	for range 5 {

@@ -17,14 +17,14 @@ import (
 	_ "modernc.org/sqlite" // the store's own driver
 )
 
-// stage is the directory and the process that are measured.
-type stage struct {
+// server is the directory and the process that are measured.
+type server struct {
 	tool, dir string
 	process   *exec.Cmd
 }
 
 // start starts `fulgurite dev` and returns when it says that it is up.
-func (s *stage) start(ctx context.Context) error {
+func (s *server) start(ctx context.Context) error {
 	s.process = exec.Command(s.tool, "dev", "--dir", s.dir, "--port", "0", "--ui-port", "0", "--gateway-port", "0")
 	s.process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	s.process.Stderr = os.Stderr
@@ -56,7 +56,7 @@ func (s *stage) start(ctx context.Context) error {
 }
 
 // kill ends the process and whatever it started that is still of its group.
-func (s *stage) kill() {
+func (s *server) kill() {
 	if s.process == nil {
 		return
 	}
@@ -66,7 +66,7 @@ func (s *stage) kill() {
 }
 
 // train starts the run.
-func (s *stage) train(ctx context.Context, spec string) error {
+func (s *server) train(ctx context.Context, spec string) error {
 	c := exec.CommandContext(ctx, s.tool, "train", "--dir", s.dir, "--detach", spec)
 	if out, err := c.CombinedOutput(); err != nil {
 		return fmt.Errorf("train: %w: %s", err, out)
@@ -105,7 +105,7 @@ const counting = `SELECT (SELECT count(*) FROM calls WHERE run = ?1),
 	(SELECT count(*) FROM versions WHERE run = ?1)`
 
 // count reads the store, which lies beside whoever writes it.
-func (s *stage) count(ctx context.Context) (c count, err error) {
+func (s *server) count(ctx context.Context) (c count, err error) {
 	db, err := s.open()
 	if err != nil {
 		return c, err
@@ -114,7 +114,7 @@ func (s *stage) count(ctx context.Context) (c count, err error) {
 	return read(ctx, db)
 }
 
-func (s *stage) open() (*sql.DB, error) {
+func (s *server) open() (*sql.DB, error) {
 	return sql.Open("sqlite", "file:"+filepath.Join(s.dir, "fulgurite.db")+"?_pragma=busy_timeout(10000)&_pragma=query_only(1)")
 }
 
@@ -128,7 +128,7 @@ func read(ctx context.Context, db *sql.DB) (c count, err error) {
 const patience = 3 * time.Minute
 
 // progress waits until the rows are what is wanted.
-func (s *stage) progress(ctx context.Context, before count, wanted func(now, before count) bool) (count, error) {
+func (s *server) progress(ctx context.Context, before count, wanted func(now, before count) bool) (count, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	db, err := s.open()
