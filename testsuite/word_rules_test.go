@@ -20,7 +20,7 @@ func privateWords() map[string]string {
 		"seat seats":                       "slot",
 		"board boards":                     "admit",
 		"occupy occupies":                  "claim",
-		"vacate vacates rise rises":        "release",
+		"vacate vacates":                   "release",
 		"trip trips flight flights":        "pending call",
 		"take-off fly land lands":          "reserve, start, sample, complete",
 		"telling voice voices":             "stream writer",
