@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/agent/forwarder"
 	"github.com/fulgurite/fulgurite/internal/truncate"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks"
@@ -97,7 +98,7 @@ func (r *Runner) EndAttempt(ctx context.Context, in EndAttemptInput) (_ EndAttem
 // cancelled ends an attempt whose agent somebody cancelled: that person spoke about the
 // task, which is not tried again.
 func (r *Runner) cancelled(ctx context.Context, in EndAttemptInput, a trace.Attempt) (EndAttemptResult, error) {
-	_, _ = agent.Settle(ctx, in.BaseURL, in.Key) // what the agent could have seen doesn't matter, and a session ends by itself
+	_, _ = forwarder.CloseExternal(ctx, in.BaseURL, in.Key) // what the agent could have seen doesn't matter, and a session ends by itself
 	if a.Outcome == trace.Running {
 		a = trace.Attempt{Address: a.Address, TaskID: a.TaskID, Outcome: trace.InfraFault, Error: in.Message}
 		if err := r.Attempts.SealAttempt(ctx, a); err != nil && !errors.Is(err, trace.ErrFenced) {
@@ -119,7 +120,7 @@ func (r *Runner) ended(ctx context.Context, a trace.Attempt, task tasks.Task) (E
 
 // assess is what the agent came to, unless a fault could be why.
 func (r *Runner) assess(ctx context.Context, in EndAttemptInput, g spec.Grader) (agent.Result, error) {
-	settled, err := agent.Settle(ctx, in.BaseURL, in.Key)
+	settled, err := forwarder.CloseExternal(ctx, in.BaseURL, in.Key)
 	switch {
 	case err != nil:
 		return agent.Result{}, err

@@ -12,6 +12,7 @@ import (
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks"
+	"github.com/fulgurite/fulgurite/tasks/stream"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -109,9 +110,9 @@ func (r *cachedRun) taskOf(g Group, step int) (tasks.Task, error) {
 		return tasks.Task{}, invalid(fmt.Errorf("run %s has no train split", r.run.Name))
 	}
 	if g.Kind == trace.Reserve {
-		return r.task(g.Kind, tasks.Reserve(r.spec.Seed, n, step, g.Task))
+		return r.task(g.Kind, stream.Reserve(r.spec.Seed, n, step, g.Task))
 	}
-	index, _ := tasks.At(r.spec.Seed, n, g.Task)
+	index, _ := stream.At(r.spec.Seed, n, g.Task)
 	return r.task(trace.Train, index)
 }
 

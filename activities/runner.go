@@ -14,6 +14,7 @@ import (
 	"unicode"
 
 	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/agent/forwarder"
 	"github.com/fulgurite/fulgurite/internal/truncate"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks"
@@ -26,7 +27,7 @@ type Runner struct {
 	Attempts  Attempts
 	Blobs     Blobs
 	Launchers Launchers
-	Forwarder *agent.Forwarder
+	Forwarder *forwarder.Forwarder
 	// Workers knows of workers that are not ours; nil skips what it is asked.
 	Workers Workers
 
