@@ -98,12 +98,12 @@ func (c *Coordinator) samples(ctx context.Context, s spec.Spec, of StepGroups) (
 		}
 	}
 	source := c.source(of)
-	if assign.Observes(s.Credit) {
+	if assign.NeedsSignals(s.Credit) {
 		if err := source.Observe(ctx, groups); err != nil {
 			return nil, err
 		}
 	}
-	if assign.Estimates(s.Credit) {
+	if assign.NeedsEstimates(s.Credit) {
 		earlier, err := source.Earlier(ctx, of.Step)
 		if err != nil {
 			return nil, err
@@ -118,12 +118,12 @@ func (c *Coordinator) samples(ctx context.Context, s spec.Spec, of StepGroups) (
 // addScores adds to groups what the critic, version 0 and the judge say of them.
 func (c *Coordinator) addScores(ctx context.Context, in AssignCreditInput, groups [][]assign.Sample) error {
 	if in.Values != "" {
-		if err := c.addValues(ctx, groups, "the critic's values", in.Values, assign.Value); err != nil {
+		if err := c.addValues(ctx, groups, "the critic's values", in.Values, assign.SetValues); err != nil {
 			return err
 		}
 	}
 	if in.Reference != "" {
-		if err := c.addValues(ctx, groups, "the log-probabilities under version 0", in.Reference, assign.Refer); err != nil {
+		if err := c.addValues(ctx, groups, "the log-probabilities under version 0", in.Reference, assign.SetReference); err != nil {
 			return err
 		}
 	}
@@ -158,7 +158,7 @@ func (c *Coordinator) addJudgments(ctx context.Context, groups [][]assign.Sample
 	var judgments record.Judgments
 	err = json.Unmarshal(data, &judgments)
 	if err == nil {
-		err = assign.Judge(groups, judgments)
+		err = assign.SetJudgments(groups, judgments)
 	}
 	if err != nil {
 		return invalid(fmt.Errorf("the judgments %s: %w", digest, err))
