@@ -82,6 +82,14 @@ func (s *Server) Recover(ctx context.Context, dead func(identity string) bool) (
 	return Recovery{len(open), int(r.activities.Load()), int(r.delayed.Load()), int(r.tasks.Load())}, err
 }
 
+const databaseFile = "temporal.db"
+
+// uriPath writes a path for SQLite's file URIs, in which ?, # and % mean
+// something.
+func uriPath(path string) string {
+	return (&url.URL{Path: path}).EscapedPath()
+}
+
 // openWorkflows lists what has not ended. It reads the database: visibility lags
 // behind, by as much as the dead process had not got to.
 func (s *Server) openWorkflows(ctx context.Context) (_ []*common.WorkflowExecution, err error) {
