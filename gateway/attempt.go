@@ -92,7 +92,7 @@ func (a *attempt) load(ctx context.Context, g *Gateway) error {
 	if err := a.recall(ctx, g); err != nil {
 		return err
 	}
-	records, err := g.config.Journal.Calls(ctx, a.address)
+	records, err := g.config.Journal.Exchanges(ctx, a.address)
 	if err != nil {
 		return fmt.Errorf("read calls of %s: %w", a.address, err)
 	}

@@ -40,7 +40,7 @@ type call struct {
 
 // recollect makes a call of its record, and the question that it answered. With an
 // error, the call is still good for all but to be continued.
-func (a *attempt) recollect(r *trace.Call) (*call, *question, error) {
+func (a *attempt) recollect(r *trace.Exchange) (*call, *question, error) {
 	c := &call{
 		id: r.ID, stem: idOf(r.Seed), api: apiOf(r.API), seq: r.Seq, key: r.Key, occurrence: r.Occurrence, exchange: r.Exchange,
 		prompt: r.Prompt, completion: r.Completion, logprobs: r.Logprobs, finish: r.Finish,

@@ -31,12 +31,12 @@ func (g *Gateway) divergence(ctx context.Context, a *attempt, now canonical) *tr
 		return nil
 	}
 	// Requests are long and this happens once at most, so they were not kept.
-	records, err := g.config.Journal.EarlierCalls(ctx, a.address)
+	records, err := g.config.Journal.EarlierExchanges(ctx, a.address)
 	if err != nil {
 		g.config.Log.Warn("divergence not described", zap.Stringer("rollout", a.address), zap.Error(err))
 		return nil
 	}
-	records = slices.DeleteFunc(records, func(r trace.Call) bool { return !a.alike(&r) })
+	records = slices.DeleteFunc(records, func(r trace.Exchange) bool { return !a.alike(&r) })
 	made := map[int]bool{}
 	nearest, best := canonical{}, -1
 	var d *trace.Divergence
@@ -68,7 +68,7 @@ func (g *Gateway) divergence(ctx context.Context, a *attempt, now canonical) *tr
 
 // formsOf gives the canonical forms of recorded requests; one that can't be read
 // has none.
-func (a *attempt) formsOf(records []trace.Call) []canonical {
+func (a *attempt) formsOf(records []trace.Exchange) []canonical {
 	// They are told again in the order in which they were made, to an attempt that
 	// is only there to listen.
 	then := &attempt{begun: a.begun, codec: a.codec, ignore: a.ignore, tree: newTree()}

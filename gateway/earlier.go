@@ -12,7 +12,7 @@ import (
 // earlier is what the attempts before this one sampled and this one has not
 // asked for yet. A nil one is empty.
 type earlier struct {
-	calls map[string][]*trace.Call // by key, attempt after attempt; without their requests
+	calls map[string][]*trace.Exchange // by key, attempt after attempt; without their requests
 	left  int
 }
 
@@ -22,11 +22,11 @@ func (a *attempt) recall(ctx context.Context, g *Gateway) error {
 	if a.address.Attempt == 1 || g.config.NoReplay || a.earlier != nil {
 		return nil
 	}
-	records, err := g.config.Journal.EarlierCalls(ctx, a.address)
+	records, err := g.config.Journal.EarlierExchanges(ctx, a.address)
 	if err != nil {
 		return fmt.Errorf("read calls before %s: %w", a.address, err)
 	}
-	e := &earlier{calls: map[string][]*trace.Call{}}
+	e := &earlier{calls: map[string][]*trace.Exchange{}}
 	for i := range records {
 		r := &records[i]
 		if !a.alike(r) {
@@ -42,14 +42,14 @@ func (a *attempt) recall(ctx context.Context, g *Gateway) error {
 
 // alike reports whether the call was sampled under the attempt's own terms. The
 // longest reply is in the key.
-func (a *attempt) alike(r *trace.Call) bool {
+func (a *attempt) alike(r *trace.Exchange) bool {
 	terms := a.begun.Terms
 	return r.Policy == terms.Policy && r.Version == terms.Version && r.Temperature == terms.Temperature &&
 		r.Seed == seedOf(terms.RunSeed, a.address.RolloutID, r.Key, r.Occurrence)
 }
 
 // find returns the call that an earlier attempt sampled, or nil.
-func (e *earlier) find(key string, occurrence int) *trace.Call {
+func (e *earlier) find(key string, occurrence int) *trace.Exchange {
 	if e == nil {
 		return nil
 	}
@@ -66,7 +66,7 @@ func (e *earlier) settle(key string, occurrence int) {
 	if e == nil {
 		return
 	}
-	rest := slices.DeleteFunc(e.calls[key], func(r *trace.Call) bool { return r.Occurrence == occurrence })
+	rest := slices.DeleteFunc(e.calls[key], func(r *trace.Exchange) bool { return r.Occurrence == occurrence })
 	e.left -= len(e.calls[key]) - len(rest)
 	if e.calls[key] = rest; len(rest) == 0 {
 		delete(e.calls, key)

@@ -30,7 +30,7 @@ type trip struct {
 	exchange  string // of the one choice that it is for
 	form      canonical
 	flight    *flight
-	source    *trace.Call // what an earlier attempt sampled; else what follows decides
+	source    *trace.Exchange // what an earlier attempt sampled; else what follows decides
 	history   history
 	seed      uint64
 	maxTokens int
@@ -88,11 +88,11 @@ func (g *Gateway) launch(ctx context.Context, a *attempt, t *trip) (wait func())
 // fly samples and records, and ends the flight whatever happens.
 func (g *Gateway) fly(ctx context.Context, a *attempt, t *trip) {
 	terms := a.begun.Terms
-	record := &trace.Call{
+	record := &trace.Exchange{Call: trace.Call{
 		Address: a.address, Agent: t.agent, Policy: terms.Policy, Version: terms.Version, API: recordedAPI(t.order.request.API),
 		Key: t.form.key, Occurrence: t.flight.occurrence, Prompt: t.history.prompt, Seed: t.seed, Temperature: terms.Temperature,
-		ID: t.order.request.API.ReplyID(t.flight.stem), Request: t.body, Exchange: t.exchange, Started: g.config.Now().UTC(),
-	}
+		ID: t.order.request.API.ReplyID(t.flight.stem), Exchange: t.exchange, Started: g.config.Now().UTC(),
+	}, Request: t.body}
 	// Stands if a sampler or a codec panics: nobody should wait for it forever.
 	var c *call
 	err := error(fault(errors.New("call " + record.ID + " was interrupted")))
@@ -126,7 +126,7 @@ func (g *Gateway) fly(ctx context.Context, a *attempt, t *trip) {
 }
 
 // sample samples what the record says into it.
-func (g *Gateway) sample(ctx context.Context, t *trip, record *trace.Call) error {
+func (g *Gateway) sample(ctx context.Context, t *trip, record *trace.Exchange) error {
 	version := model.VersionID{Run: record.Run, Policy: record.Policy, Number: record.Version}
 	sampled, weights, err := g.config.Sampler.Sample(ctx, version, model.DecodeRequest{
 		Prompt: record.Prompt, MaxTokens: t.maxTokens, Temperature: record.Temperature, Stop: t.order.codec.Stop(), Seed: t.seed,
@@ -157,7 +157,7 @@ func samplingFailure(err error, v model.VersionID) error {
 // record commits a call and adds it to the attempt. Where another gateway
 // recorded calls meanwhile, it is numbered anew, and given up if the attempt has
 // its like or should have sampled it after other tokens. The caller holds mu.
-func (g *Gateway) record(ctx context.Context, a *attempt, t *trip, record *trace.Call) (*call, error) {
+func (g *Gateway) record(ctx context.Context, a *attempt, t *trip, record *trace.Exchange) (*call, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordLimit)
 	defer cancel()
 	var conflict error
@@ -205,7 +205,7 @@ func (a *attempt) stands(t *trip) bool {
 	return true
 }
 
-func (g *Gateway) append(ctx context.Context, a *attempt, t *trip, record *trace.Call) (*call, error) {
+func (g *Gateway) append(ctx context.Context, a *attempt, t *trip, record *trace.Exchange) (*call, error) {
 	c := &call{
 		id: record.ID, stem: t.flight.stem, api: t.order.request.API, seq: len(a.calls), key: record.Key, occurrence: record.Occurrence,
 		exchange: record.Exchange, prompt: record.Prompt, completion: record.Completion, logprobs: record.Logprobs, finish: record.Finish,

@@ -61,11 +61,11 @@ type oblivious struct {
 func (o oblivious) Attempt(_ context.Context, a trace.Address) (trace.Attempt, error) {
 	return trace.Attempt{Address: a, Terms: o.terms, KeyHash: o.hash}, nil
 }
-func (oblivious) AppendCall(context.Context, *trace.Call) error { return nil }
-func (oblivious) Calls(context.Context, trace.Address) ([]trace.Call, error) {
+func (oblivious) AppendCall(context.Context, *trace.Exchange) error { return nil }
+func (oblivious) Exchanges(context.Context, trace.Address) ([]trace.Exchange, error) {
 	return nil, nil
 }
-func (oblivious) EarlierCalls(context.Context, trace.Address) ([]trace.Call, error) {
+func (oblivious) EarlierExchanges(context.Context, trace.Address) ([]trace.Exchange, error) {
 	return nil, nil
 }
 func (oblivious) PutReward(context.Context, trace.Reward) error { return nil }

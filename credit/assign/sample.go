@@ -37,6 +37,8 @@ type Sample struct {
 // Attempts are what was recorded of attempts.
 type Attempts interface {
 	Trajectories(ctx context.Context, addresses []trace.Address) ([]trace.Trajectory, error)
+	// Exchanges reads the calls of an attempt with their bodies.
+	Exchanges(ctx context.Context, a trace.Address) ([]trace.Exchange, error)
 	Spans(ctx context.Context, a trace.Address) ([]trace.Span, error)
 	Events(ctx context.Context, a trace.Address) ([]trace.Event, error)
 }
@@ -81,7 +83,8 @@ func (s Source) Baselines(ctx context.Context, c spec.Credit, step int) (map[str
 }
 
 // Observe reads what the calls of each sample did. That takes a millisecond or more
-// for a long attempt, so several are read at once.
+// for a long attempt, so several are read at once; of no others the bodies are in
+// memory.
 func (s Source) Observe(ctx context.Context, groups [][]Sample) error {
 	all, ctx := errgroup.WithContext(ctx)
 	all.SetLimit(runtime.GOMAXPROCS(0))
@@ -94,6 +97,10 @@ func (s Source) Observe(ctx context.Context, groups [][]Sample) error {
 }
 
 func (s Source) observe(ctx context.Context, one *Sample) error {
+	history, err := s.Attempts.Exchanges(ctx, one.Address)
+	if err != nil {
+		return err
+	}
 	spans, err := s.Attempts.Spans(ctx, one.Address)
 	if err != nil {
 		return fmt.Errorf("read spans of %s: %w", one.Address, err)
@@ -102,7 +109,7 @@ func (s Source) observe(ctx context.Context, one *Sample) error {
 	if err != nil {
 		return fmt.Errorf("read events of %s: %w", one.Address, err)
 	}
-	one.Calls = signals.Of(signals.Attempt{Trajectory: one.Trajectory, Spans: spans, Events: events})
+	one.Calls = signals.Of(signals.Attempt{Attempt: one.Attempt, History: history, Rewards: one.Rewards, Spans: spans, Events: events})
 	return nil
 }
 

@@ -18,7 +18,7 @@ const clockSlack = 100 * time.Millisecond
 // reply are those that it tells, and which lies within its time. It does so only if
 // no other span and no other call could be meant, or if all that could be are of one
 // agent: a join that may be wrong is none.
-func Join(calls []trace.Call, requests []*wire.Request, spans []trace.Span) []trace.Span {
+func Join(calls []trace.Exchange, requests []*wire.Request, spans []trace.Span) []trace.Span {
 	j := newJoining(calls, requests, spans)
 	if len(j.spans) == 0 {
 		return spans
@@ -44,7 +44,7 @@ type joining struct {
 	calls map[int][]int // and the spans that may tell of each
 }
 
-func newJoining(calls []trace.Call, requests []*wire.Request, spans []trace.Span) joining {
+func newJoining(calls []trace.Exchange, requests []*wire.Request, spans []trace.Span) joining {
 	j := joining{spans: map[int][]int{}, calls: map[int][]int{}}
 	named := map[string]bool{}
 	for _, s := range spans {
@@ -119,7 +119,7 @@ func toldBy(s trace.Span) told {
 	return told{text(trace.ToldInstructions), text(trace.ToldDialog), text(trace.ToldReply)}
 }
 
-func toldIn(c trace.Call, r *wire.Request) told {
+func toldIn(c trace.Exchange, r *wire.Request) told {
 	instructions, rest := dialog.Instructions(r.Dialog)
 	return told{dialog.Fingerprint(instructions), dialog.Fingerprint(rest), dialog.Fingerprint(Replies(c.Response))}
 }
@@ -130,7 +130,7 @@ func (t told) same(o told) bool {
 }
 
 // within reports whether the call lies in the time of the span.
-func within(s trace.Span, c trace.Call) bool {
+func within(s trace.Span, c trace.Exchange) bool {
 	return !s.Started.IsZero() && !s.Ended.IsZero() &&
 		!c.Started.Before(s.Started.Add(-clockSlack)) && !c.Started.Add(c.Duration).After(s.Ended.Add(clockSlack))
 }

@@ -113,7 +113,7 @@ func (r *reading) tools() {
 
 // failedResults are the tool calls of which a request says that they failed. Of the
 // APIs only Anthropic's has a word for it.
-func failedResults(c trace.Call) []string {
+func failedResults(c trace.Exchange) []string {
 	if c.API != "messages" {
 		return nil
 	}

@@ -11,13 +11,13 @@ import (
 // Of reads what a judge is to be told out of the record of an attempt. codec is that
 // of its policy. Spans are left out, since they may come in at any time, and so would
 // change what is told.
-func Of(t trace.Trajectory, task tasks.Task, reward float64, codec dialog.Codec) Attempt {
+func Of(t trace.Attempt, history []trace.Exchange, task tasks.Task, reward float64, codec dialog.Codec) Attempt {
 	a := Attempt{
-		Address: t.Address, Task: excerpt(task.Input), Expected: excerpt(task.Answer), Calls: make([]Call, len(t.History)),
+		Address: t.Address, Task: excerpt(task.Input), Expected: excerpt(task.Answer), Calls: make([]Call, len(history)),
 		Result: excerpt(t.Result), Failure: t.Failure, Reward: reward,
 	}
-	callers := attribution.Of(t.History, nil, t.Terms.Ignore)
-	for i, c := range t.History {
+	callers := attribution.Of(history, nil, t.Terms.Ignore)
+	for i, c := range history {
 		request := decode(c)
 		a.Calls[i] = Call{
 			Number: i + 1, Agent: callers[i].Agent, Asked: asked(c, request, codec),
@@ -27,7 +27,7 @@ func Of(t trace.Trajectory, task tasks.Task, reward float64, codec dialog.Codec)
 	return a
 }
 
-func decode(c trace.Call) *wire.Request {
+func decode(c trace.Exchange) *wire.Request {
 	api := wire.API(c.API)
 	if api == "" {
 		api = wire.Chat
@@ -40,7 +40,7 @@ func decode(c trace.Call) *wire.Request {
 }
 
 // asked is what is new in a request.
-func asked(c trace.Call, r *wire.Request, codec dialog.Codec) []Message {
+func asked(c trace.Exchange, r *wire.Request, codec dialog.Codec) []Message {
 	if r == nil || len(r.Dialog) == 0 {
 		text := codec.Text(c.Prompt)
 		if r != nil && r.Text != "" {
@@ -72,7 +72,7 @@ func latest(all []dialog.Message) []dialog.Message {
 
 // answered is what the policy said, read from its tokens, which are the same
 // whichever API the call came by.
-func answered(c trace.Call, r *wire.Request, codec dialog.Codec) Message {
+func answered(c trace.Exchange, r *wire.Request, codec dialog.Codec) Message {
 	var tools []dialog.Tool
 	if r != nil {
 		tools = r.Tools

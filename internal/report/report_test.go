@@ -185,16 +185,16 @@ func TestAttemptsAreCountedByWhatBecameOfThem(t *testing.T) {
 	l := newLedger(t)
 	id := at(1, trace.Gate, 0, 0, 1).RolloutID
 	lost := l.begin(id)
-	require.NoError(t, l.store.AppendCall(t.Context(), &trace.Call{
+	require.NoError(t, l.store.AppendCall(t.Context(), &trace.Exchange{Call: trace.Call{
 		Address: lost, Parent: -1, Policy: "main", Key: "k", Prompt: []int32{1}, Completion: []int32{2, 3}, Logprobs: []float32{-1, -1}, Temperature: 1,
-	}))
+	}}))
 	l.seal(l.begin(id), trace.InfraFault)
 	l.seal(l.begin(id), trace.Completed) // whose result was lost
 	last := l.begin(id)
-	require.NoError(t, l.store.AppendCall(t.Context(), &trace.Call{
+	require.NoError(t, l.store.AppendCall(t.Context(), &trace.Exchange{Call: trace.Call{
 		Address: last, Parent: -1, Policy: "main", Key: "k", Prompt: []int32{1}, Completion: []int32{2, 3}, Logprobs: []float32{-1, -1}, Temperature: 1,
 		ReplayedFrom: 1,
-	}))
+	}}))
 	l.seal(last, trace.AgentFailed)
 	r := l.report()
 	require.True(t, r.OK(), "%q", r.Faults)

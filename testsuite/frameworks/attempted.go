@@ -12,7 +12,7 @@ import (
 // attempted is what one attempt at a walk left behind.
 type attempted struct {
 	exchanges []*exchange
-	calls     []trace.Call
+	calls     []trace.Exchange
 	spans     []trace.Span
 }
 
@@ -68,7 +68,7 @@ func (a attempted) requests() string {
 }
 
 // apiOf names the API that a call came by.
-func apiOf(c trace.Call) string {
+func apiOf(c trace.Exchange) string {
 	if c.API == "" {
 		return "chat"
 	}
@@ -78,7 +78,7 @@ func apiOf(c trace.Call) string {
 // same holds a second attempt to the first: the same calls, from the record, and the
 // same bytes to the client.
 func (a attempted) same(second attempted) error {
-	first := map[string]trace.Call{}
+	first := map[string]trace.Exchange{}
 	for _, c := range a.calls {
 		first[c.ID] = c
 	}

@@ -13,9 +13,9 @@ import (
 func attemptedOf(attempt, replayedFrom int, response, stream string) attempted {
 	x := &exchange{status: 200, stream: true}
 	x.reply.WriteString(stream)
-	c := trace.Call{ID: "chatcmpl-1", Response: json.RawMessage(response), ReplayedFrom: replayedFrom}
+	c := trace.Exchange{Call: trace.Call{ID: "chatcmpl-1", ReplayedFrom: replayedFrom}, Response: json.RawMessage(response)}
 	c.Attempt = attempt
-	return attempted{exchanges: []*exchange{x}, calls: []trace.Call{c}}
+	return attempted{exchanges: []*exchange{x}, calls: []trace.Exchange{c}}
 }
 
 func TestASecondAttemptIsHeldToTheFirst(t *testing.T) {
