@@ -11,9 +11,9 @@ import (
 	"github.com/fulgurite/fulgurite/tasks"
 )
 
-// largestBrief is the most of a task, in bytes of JSON, that goes to an agent through
+// largestTask is the most of a task, in bytes of JSON, that goes to an agent through
 // Temporal, which takes 2 MiB with all that is around it.
-const largestBrief = 1 << 20
+const largestTask = 1 << 20
 
 // lendFor is how long an attempt may take beyond the agent's own limit before its
 // session at the forwarder is given up: most of it waiting for a worker.
@@ -32,8 +32,8 @@ type BeginAttemptResult struct {
 // and lends it a session at this worker's forwarder: EndAttempt settles it, on any
 // worker. None begins while nobody works on the agent's queue.
 func (r *Runner) BeginAttempt(ctx context.Context, in RunAgentInput) (_ BeginAttemptResult, err error) {
-	defer settle(&err)
-	v, err := r.library.open(ctx, in.Rollout.Run, r.Runs, r.Blobs)
+	defer temporalError(&err)
+	v, err := r.runs.get(ctx, in.Rollout.Run, r.Runs, r.Blobs)
 	if err != nil {
 		return BeginAttemptResult{}, err
 	}
@@ -65,9 +65,9 @@ func (r *Runner) BeginAttempt(ctx context.Context, in RunAgentInput) (_ BeginAtt
 	return BeginAttemptResult{Attempt: address.Attempt, Brief: job.Brief()}, nil
 }
 
-// checkBriefs reports a task that an agent which is a workflow or an activity could not
-// be given.
-func checkBriefs(a spec.Agent, list []tasks.Task) error {
+// checkTaskSizes reports a task that is too large for an agent that is a workflow or an
+// activity.
+func checkTaskSizes(a spec.Agent, list []tasks.Task) error {
 	if a.Temporal == nil {
 		return nil
 	}
@@ -76,8 +76,8 @@ func checkBriefs(a spec.Agent, list []tasks.Task) error {
 		if err != nil {
 			return fmt.Errorf("task %s: %w", t.ID, err)
 		}
-		if len(data) > largestBrief {
-			return fmt.Errorf("task %s has %d bytes: agent.temporal takes at most %d through Temporal; give the agent a path or an address in its place", t.ID, len(data), largestBrief)
+		if len(data) > largestTask {
+			return fmt.Errorf("task %s has %d bytes: agent.temporal takes at most %d through Temporal; give the agent a path or an address in its place", t.ID, len(data), largestTask)
 		}
 	}
 	return nil

@@ -45,17 +45,6 @@ type Pointer interface {
 	Scores(ctx context.Context, run, policy string, kind trace.Kind, step int) ([]record.Score, error)
 }
 
-// Versions keeps versions. PutVersion returns the version that stands under its
-// id, and whether this call made it.
-type Versions interface {
-	PutVersion(ctx context.Context, v model.Version) (model.Version, bool, error)
-	Version(ctx context.Context, id model.VersionID) (model.Version, error)
-	// PutProgress and Progress keep how far the updates towards a version have come;
-	// nothing after the version stands.
-	PutProgress(ctx context.Context, p model.Progress) error
-	Progress(ctx context.Context, id model.VersionID) (model.Progress, error)
-}
-
 // Attempts keeps attempts at rollouts.
 type Attempts interface {
 	BeginAttempt(ctx context.Context, id trace.RolloutID, taskID string, terms trace.Terms, keyHash string) (trace.Address, error)

@@ -15,6 +15,7 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks"
 	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/update"
 )
 
 // Coordinator runs the short activities of the training queue.
@@ -36,10 +37,10 @@ var ErrRunExists = errors.New("run exists")
 // PrepareRun makes everything that a run reads immutable: it checks the spec,
 // snapshots the tasks under their digests and writes the run's row. All faults
 // of a spec are reported in one non-retryable error. A run that the same
-// execution prepared before is returned as it stands, whatever has become of the
-// files since.
+// execution prepared before is returned unchanged, even if the files have changed
+// since.
 func (c *Coordinator) PrepareRun(ctx context.Context, in PrepareRunInput) (_ PrepareRunResult, err error) {
-	defer settle(&err)
+	defer temporalError(&err)
 	if err := trace.CheckRunName(in.Run); err != nil {
 		return PrepareRunResult{}, invalid(fmt.Errorf("workflow id becomes the run's name: %w", err))
 	}
@@ -62,7 +63,7 @@ func (c *Coordinator) PrepareRun(ctx context.Context, in PrepareRunInput) (_ Pre
 	return PrepareRunResult{Spec: s.WithoutSecrets(), Splits: run.Splits, SearchAttributes: attributes}, err
 }
 
-// create writes the run's row and returns the one that then stands.
+// create writes the run's row and returns the one that is then on record.
 func (c *Coordinator) create(ctx context.Context, in PrepareRunInput) (record.Run, error) {
 	s, err := readSpec(in.Spec, c.Directory)
 	if err != nil {
@@ -73,7 +74,7 @@ func (c *Coordinator) create(ctx context.Context, in PrepareRunInput) (record.Ru
 		return record.Run{}, err
 	}
 	digest := spec.Digest(s)
-	if s.Model.Codec, err = c.keepCodec(ctx, s.Model); err != nil {
+	if s.Model.Codec, err = c.storeCodec(ctx, s.Model); err != nil {
 		return record.Run{}, err
 	}
 	text, err := json.Marshal(s)
@@ -87,10 +88,10 @@ func (c *Coordinator) create(ctx context.Context, in PrepareRunInput) (record.Ru
 	return run, err
 }
 
-// refuse puts on record that and why a run was refused, where err says that. It
-// returns err for the workflow: as refused, whose name is free.
+// refuse records a run as refused if err is invalid, and types the error as refused:
+// the name of such a run stays free. Other errors are returned as they are.
 func (c *Coordinator) refuse(ctx context.Context, in PrepareRunInput, err error) error {
-	var refusal invalidError
+	var refusal update.InvalidError
 	if !errors.As(err, &refusal) {
 		return err
 	}
@@ -108,10 +109,10 @@ func (c *Coordinator) refuse(ctx context.Context, in PrepareRunInput, err error)
 	return temporal.NewNonRetryableApplicationError(err.Error(), ErrTypeRefused, nil)
 }
 
-// keepCodec stores what the codec of a published model is made of, so that every
+// storeCodec stores what the codec of a published model is made of, so that every
 // process reads it alike and a directory that changes later changes nothing. It
 // returns the codec's name.
-func (c *Coordinator) keepCodec(ctx context.Context, m spec.Model) (string, error) {
+func (c *Coordinator) storeCodec(ctx context.Context, m spec.Model) (string, error) {
 	if m.Codec != spec.CodecTemplate {
 		return m.Codec, nil
 	}
@@ -159,7 +160,7 @@ func readSpec(data []byte, directory string) (spec.Spec, error) {
 	if !errors.As(s.CheckAbsolute(), &relative) {
 		return resolved, err
 	}
-	// Whoever started the workflow can't know where this process was started.
+	// Who started the workflow can't know where this process was started.
 	relative.Name = "workflow input.json"
 	if errors.As(err, &faults) {
 		relative.List = append(relative.List, unknown(faults.List, relative.List)...)
@@ -198,7 +199,7 @@ func (c *Coordinator) snapshot(ctx context.Context, s spec.Spec) (map[trace.Kind
 			err = tasks.CheckAnswers(s.Grader, list)
 		}
 		if err == nil {
-			err = checkBriefs(s.Agent, list)
+			err = checkTaskSizes(s.Agent, list)
 		}
 		if err != nil {
 			faults = append(faults, fmt.Errorf("tasks.%s: %w", kind, err))
@@ -231,10 +232,9 @@ func (c *Coordinator) PublishVersion(ctx context.Context, v PublishVersionInput)
 	return nil
 }
 
-// RecordStep puts a finished step on record. One that is there with the same batch
-// stands.
+// RecordStep puts a finished step on record, unless it is there with the same batch.
 func (c *Coordinator) RecordStep(ctx context.Context, in RecordStepInput) (err error) {
-	defer settle(&err)
+	defer temporalError(&err)
 	err = c.Ledger.PutStep(ctx, record.Step{
 		Run: in.Run, Policy: in.Policy, Step: in.Step, Batch: in.Batch, Metrics: in.Metrics, At: time.Now(),
 	})
@@ -248,14 +248,14 @@ func (c *Coordinator) RecordStep(ctx context.Context, in RecordStepInput) (err e
 	if slices.ContainsFunc(all, func(s record.Step) bool { return s.Step == in.Step && s.Batch == in.Batch }) {
 		return nil
 	}
-	return standing(err)
+	return finalConflict(err)
 }
 
 // RecordEvaluation puts an evaluation on record.
 func (c *Coordinator) RecordEvaluation(ctx context.Context, in RecordEvaluationInput) (err error) {
-	defer settle(&err)
+	defer temporalError(&err)
 	e := in.Evaluation
-	return standing(c.Ledger.PutEvaluation(ctx, record.Evaluation{
+	return finalConflict(c.Ledger.PutEvaluation(ctx, record.Evaluation{
 		Run: in.Run, Policy: in.Policy, Kind: e.Kind, Version: e.Version, Tasks: e.Tasks, Rollouts: e.Rollouts,
 		Mean: e.Mean, StdError: e.StdError, Greedy: e.Greedy, At: time.Now(),
 	}))
@@ -265,7 +265,7 @@ func (c *Coordinator) RecordEvaluation(ctx context.Context, in RecordEvaluationI
 // leaves things as they are. One that was reset closes the record again, in the way
 // that it ended last.
 func (c *Coordinator) FinishRun(ctx context.Context, in FinishRunInput) (err error) {
-	defer settle(&err)
+	defer temporalError(&err)
 	run, err := c.Runs.Run(ctx, in.Run)
 	if errors.Is(err, trace.ErrNotFound) {
 		return nil
@@ -284,14 +284,14 @@ func (c *Coordinator) FinishRun(ctx context.Context, in FinishRunInput) (err err
 		return fmt.Errorf("read run %s: %w", in.Run, err)
 	}
 	if err := c.Runs.ReopenRun(ctx, run); err != nil {
-		return err // somebody else closes it at this moment; this is tried again
+		return err // another executor closes it at this moment; this is tried again
 	}
 	return c.Runs.FinishRun(ctx, in.Run, in.Status, in.Result)
 }
 
-// standing marks a conflict with what is on record as final: the record stays
+// finalConflict marks a conflict with what is on record as invalid: the record stays
 // as it is, however often it is tried.
-func standing(err error) error {
+func finalConflict(err error) error {
 	if errors.Is(err, trace.ErrConflict) {
 		return invalid(err)
 	}

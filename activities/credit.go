@@ -13,23 +13,20 @@ import (
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/update"
 )
-
-// ErrNothingRecorded means that no model call of a step was recorded, so that
-// there is nothing to train on.
-var ErrNothingRecorded = errors.New("no model call was recorded")
 
 // ErrGroup means that a group does not have one reward for each attempt.
 var ErrGroup = errors.New("bad group")
 
 // AssignCredit makes the batch of a step from the attempts that count: rewards
 // become advantages, calls become sequences, and both one immutable blob. The first
-// batch of a step that was recorded stands.
+// batch of a step that was recorded counts.
 func (c *Coordinator) AssignCredit(ctx context.Context, in AssignCreditInput) (_ AssignCreditResult, err error) {
-	defer settle(&err)
-	stands, err := c.Ledger.Batch(ctx, in.Run, in.Policy, in.Step)
+	defer temporalError(&err)
+	recorded, err := c.Ledger.Batch(ctx, in.Run, in.Policy, in.Step)
 	if err == nil {
-		return AssignCreditResult{Batch: stands.Digest, Metrics: stands.Metrics}, nil
+		return AssignCreditResult{Batch: recorded.Digest, Metrics: recorded.Metrics}, nil
 	}
 	if !errors.Is(err, trace.ErrNotFound) {
 		return AssignCreditResult{}, fmt.Errorf("look for the batch of step %d: %w", in.Step, err)
@@ -42,7 +39,11 @@ func (c *Coordinator) AssignCredit(ctx context.Context, in AssignCreditInput) (_
 	if err != nil {
 		return AssignCreditResult{}, err
 	}
-	groups, err := c.samples(ctx, s, in)
+	source := c.source(in.Run, in.Policy)
+	groups, err := c.samples(ctx, s, source, in.Step, in.Groups)
+	if err == nil {
+		err = c.addScores(ctx, in, groups)
+	}
 	if err != nil {
 		return AssignCreditResult{}, fmt.Errorf("step %d of %s: %w", in.Step, in.Run, err)
 	}
@@ -50,11 +51,13 @@ func (c *Coordinator) AssignCredit(ctx context.Context, in AssignCreditInput) (_
 	if err != nil {
 		return AssignCreditResult{}, err
 	}
-	baselines, err := c.source(in).Baselines(ctx, s.Credit, in.Step)
+	baselines, err := source.Baselines(ctx, s.Credit, in.Step)
 	if err != nil {
 		return AssignCreditResult{}, fmt.Errorf("step %d of %s: %w", in.Step, in.Run, err)
 	}
-	batch, metrics, err := buildBatch(s, in, codec.VocabSize(), baselines, groups)
+	batch, metrics, err := update.NewBatch(s, model.Batch{
+		Policy: in.Policy, Step: in.Step, VocabSize: codec.VocabSize(), Values: in.Values, Judgments: in.Judgments, Reference: in.Reference,
+	}, baselines, groups)
 	if err != nil {
 		return AssignCreditResult{}, invalid(fmt.Errorf("batch of step %d of %s: %w", in.Step, in.Run, err))
 	}
@@ -66,47 +69,46 @@ func (c *Coordinator) AssignCredit(ctx context.Context, in AssignCreditInput) (_
 	if err != nil {
 		return AssignCreditResult{}, fmt.Errorf("store the batch of step %d: %w", in.Step, err)
 	}
-	stands, _, err = c.Ledger.PutBatch(ctx, record.Batch{
+	recorded, _, err = c.Ledger.PutBatch(ctx, record.Batch{
 		Run: in.Run, Policy: in.Policy, Step: in.Step, Digest: digest, Sequences: len(batch.Rows),
 		Tokens: int(metrics["batch/tokens"]), Trained: batch.Denominators.Tokens, Metrics: metrics,
 	})
 	if err != nil {
 		return AssignCreditResult{}, fmt.Errorf("record the batch of step %d: %w", in.Step, err)
 	}
-	return AssignCreditResult{Batch: stands.Digest, Metrics: stands.Metrics}, nil
+	return AssignCreditResult{Batch: recorded.Digest, Metrics: recorded.Metrics}, nil
 }
 
-// source is the policy of a step on record.
-func (c *Coordinator) source(in AssignCreditInput) assign.Source {
-	return assign.Source{Attempts: c.Attempts, Batches: c.Ledger, Blobs: c.Blobs, Run: in.Run, Policy: in.Policy}
+// source reads what is on record of a policy.
+func (c *Coordinator) source(run, policy string) assign.Source {
+	return assign.Source{Attempts: c.Attempts, Batches: c.Ledger, Blobs: c.Blobs, Run: run, Policy: policy}
 }
 
-// samples are the attempts of a step with all that its credit reads of them.
-func (c *Coordinator) samples(ctx context.Context, s spec.Spec, in AssignCreditInput) ([][]assign.Sample, error) {
-	for _, g := range in.Groups {
+// samples are the attempts of a step with what its credit reads of their records.
+func (c *Coordinator) samples(ctx context.Context, s spec.Spec, source assign.Source, step int, of []Group) ([][]assign.Sample, error) {
+	for _, g := range of {
 		if len(g.Attempts) != len(g.Rewards) {
 			return nil, invalid(fmt.Errorf("%w: task %d has %d attempts and %d rewards", ErrGroup, g.Task, len(g.Attempts), len(g.Rewards)))
 		}
 	}
-	trajectories, err := c.Attempts.Trajectories(ctx, addresses(in.Run, in.Step, in.Groups))
+	trajectories, err := c.Attempts.Trajectories(ctx, addresses(source.Run, step, of))
 	if err != nil {
 		return nil, fmt.Errorf("read its trajectories: %w", err)
 	}
-	groups := make([][]assign.Sample, len(in.Groups))
-	for g, group := range in.Groups {
+	groups := make([][]assign.Sample, len(of))
+	for g, group := range of {
 		for _, reward := range group.Rewards {
-			groups[g] = append(groups[g], assign.Sample{Trajectory: trajectories[0], Reward: reward})
+			groups[g] = append(groups[g], assign.NewSample(trajectories[0], reward))
 			trajectories = trajectories[1:]
 		}
 	}
-	source := c.source(in)
 	if assign.Observes(s.Credit) {
 		if err := source.Observe(ctx, groups); err != nil {
 			return nil, err
 		}
 	}
 	if assign.Estimates(s.Credit) {
-		earlier, err := source.Earlier(ctx, in.Step)
+		earlier, err := source.Earlier(ctx, step)
 		if err != nil {
 			return nil, err
 		}
@@ -114,31 +116,36 @@ func (c *Coordinator) samples(ctx context.Context, s spec.Spec, in AssignCreditI
 			return nil, invalid(err)
 		}
 	}
-	if in.Values != "" {
-		if err := c.scored(ctx, groups, "the critic's values", in.Values, assign.Value); err != nil {
-			return nil, err
-		}
-	}
-	if in.Reference != "" {
-		if err := c.scored(ctx, groups, "the log-probabilities under version 0", in.Reference, assign.Refer); err != nil {
-			return nil, err
-		}
-	}
-	if in.Judgments != "" {
-		return groups, c.judged(ctx, groups, in.Judgments)
-	}
 	return groups, nil
 }
 
-// scored gives the tokens of groups the numbers of a model that are in a blob.
-func (c *Coordinator) scored(ctx context.Context, groups [][]assign.Sample, name, digest string, give func([][]assign.Sample, model.Values) error) error {
+// addScores adds to groups what the critic, version 0 and the judge say of them.
+func (c *Coordinator) addScores(ctx context.Context, in AssignCreditInput, groups [][]assign.Sample) error {
+	if in.Values != "" {
+		if err := c.addValues(ctx, groups, "the critic's values", in.Values, assign.Value); err != nil {
+			return err
+		}
+	}
+	if in.Reference != "" {
+		if err := c.addValues(ctx, groups, "the log-probabilities under version 0", in.Reference, assign.Refer); err != nil {
+			return err
+		}
+	}
+	if in.Judgments != "" {
+		return c.addJudgments(ctx, groups, in.Judgments)
+	}
+	return nil
+}
+
+// addValues adds a model's numbers, which are in a blob, to the tokens of groups.
+func (c *Coordinator) addValues(ctx context.Context, groups [][]assign.Sample, name, digest string, add func([][]assign.Sample, model.Values) error) error {
 	data, err := c.Blobs.Get(ctx, digest)
 	if err != nil {
 		return fmt.Errorf("read %s %s: %w", name, digest, err)
 	}
 	values, err := hf.DecodeValues(data)
 	if err == nil {
-		err = give(groups, values)
+		err = add(groups, values)
 	}
 	if err != nil {
 		return invalid(fmt.Errorf("%s %s: %w", name, digest, err))
@@ -146,8 +153,8 @@ func (c *Coordinator) scored(ctx context.Context, groups [][]assign.Sample, name
 	return nil
 }
 
-// judged gives the calls of groups the judge's scores in a blob.
-func (c *Coordinator) judged(ctx context.Context, groups [][]assign.Sample, digest string) error {
+// addJudgments adds the judge's scores, which are in a blob, to the calls of groups.
+func (c *Coordinator) addJudgments(ctx context.Context, groups [][]assign.Sample, digest string) error {
 	data, err := c.Blobs.Get(ctx, digest)
 	if err != nil {
 		return fmt.Errorf("read the judgments %s: %w", digest, err)

@@ -10,6 +10,7 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/update"
 )
 
 // What can't be given credit ends in an error that names the rollout; there is no
@@ -31,12 +32,12 @@ func TestWhatCannotBeGivenCreditIsRefusedByName(t *testing.T) {
 		"given to a call":        {named, []entry{{says: ok.says, rewards: []trace.Reward{{Name: "style", Value: 1, CallID: callID(0)}}}, ok}, []string{"missing reward", "demo/train-1/0/0/1"}},
 		"never ended":            {spec.Credit{}, []entry{ok, {says: ok.says, open: true}}, []string{"attempt does not count", "demo/train-1/0/1/1"}},
 		"a fault":                {spec.Credit{}, []entry{ok, {says: ok.says, outcome: trace.InfraFault}}, []string{"attempt does not count", "infra_fault"}},
-		"no call":                {spec.Credit{}, []entry{{reward: 1}, {}}, []string{activities.ErrNothingRecorded.Error(), "base URL"}},
+		"no call":                {spec.Credit{}, []entry{{reward: 1}, {}}, []string{update.ErrNothingRecorded.Error(), "base URL"}},
 		"nobody trained":         {spec.Credit{TrainAgents: "sol"}, []entry{ok, {says: []string{"duo: a"}}}, []string{"no call of an agent that is trained", `"sol"`, "duo, solo", "demo/train-1/0/0/1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t).credited(c.credit)
+			w := newTestEnv(t).credited(c.credit)
 			// Not through Temporal, whose JSON has no such numbers.
 			_, err := w.coordinator.AssignCredit(t.Context(), w.record(1, c.group))
 			requireFinal(t, err, c.words...)
@@ -48,7 +49,7 @@ func TestWhatCannotBeGivenCreditIsRefusedByName(t *testing.T) {
 
 func TestGroupsWithoutARewardForEachAttemptAreRefused(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t).credited(spec.Credit{})
+	w := newTestEnv(t).credited(spec.Credit{})
 	in := w.record(1, two(1, 0))
 	in.Groups[0].Rewards = in.Groups[0].Rewards[:1]
 	_, err := do[activities.AssignCreditResult](t, w.coordinator.AssignCredit, in)
@@ -57,7 +58,7 @@ func TestGroupsWithoutARewardForEachAttemptAreRefused(t *testing.T) {
 
 func TestUnequalGroupsAndAttemptsWithoutCallsAreNoFault(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t).credited(spec.Credit{Std: "none"})
+	w := newTestEnv(t).credited(spec.Credit{Std: "none"})
 	b, _ := w.made(w.record(1, []entry{{says: []string{"solo: a"}, reward: 1}, {reward: 0}, {reward: 0, outcome: trace.AgentFailed}}, two(1), nil))
 	require.Len(t, b.Trajectories, 4)
 	require.InDelta(t, 2.0/3, b.Trajectories[0].Advantage, 1e-12, "an attempt without a call is part of what others are compared with")
@@ -67,7 +68,7 @@ func TestUnequalGroupsAndAttemptsWithoutCallsAreNoFault(t *testing.T) {
 
 func TestAFailureRewardBeyondTheLimitIsDeclared(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	s := w.spec()
 	s.Grader.Limit, s.Agent.FailureReward = 1, -5
 	w.prepare(s)

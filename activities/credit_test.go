@@ -11,11 +11,12 @@ import (
 	"github.com/fulgurite/fulgurite/agent"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/hf"
+	"github.com/fulgurite/fulgurite/update"
 )
 
 // rollOut runs two samples of both tasks and says what they came to: group 0
 // varies, group 1 does not.
-func (w *world) rollOut(f agent.Func) activities.AssignCreditInput {
+func (w *testEnv) rollOut(f agent.Func) activities.AssignCreditInput {
 	w.t.Helper()
 	runner := w.runner(w.serve(w.gateway()), f)
 	in := activities.AssignCreditInput{Run: "demo", Policy: model.DefaultPolicy, Step: 1}
@@ -42,7 +43,7 @@ func twoCalls(ctx context.Context, task agent.Task, env agent.Env) (string, erro
 
 func TestAdvantagesLandOnTheSampledTokensOnly(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	w.start(w.spec())
 	in := w.rollOut(twoCalls)
 	got, err := do[activities.AssignCreditResult](t, w.coordinator.AssignCredit, in)
@@ -90,11 +91,11 @@ func TestAdvantagesLandOnTheSampledTokensOnly(t *testing.T) {
 
 func TestAStepWithoutAnyCallIsRefused(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	w.start(w.spec())
 	in := w.rollOut(answers("42"))
 	_, err := do[activities.AssignCreditResult](t, w.coordinator.AssignCredit, in)
-	requireFinal(t, err, activities.ErrNothingRecorded.Error(), "base URL")
+	requireFinal(t, err, update.ErrNothingRecorded.Error(), "base URL")
 	_, err = w.store.Batch(t.Context(), "demo", model.DefaultPolicy, 1)
 	require.Error(t, err)
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/activities"
+	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/checkpoint"
 	"github.com/fulgurite/fulgurite/model/hf"
@@ -16,12 +17,12 @@ import (
 const capAt = 1.2
 
 func decoupled(s *spec.Spec) {
-	s.Loss.Correction, s.Loss.ImportanceCap = spec.CorrectionDecoupled, capAt
+	s.Loss.Correction, s.Loss.ImportanceCap = credit.Decoupled, capAt
 }
 
 // proximal scores the batch's rows with the version that the step started from,
 // apart from all that TrainStep does.
-func (w *world) proximal(b model.Batch) [][]float32 {
+func (w *testEnv) proximal(b model.Batch) [][]float32 {
 	w.t.Helper()
 	c, _, err := checkpoint.Load(w.t.Context(), w.blobs, w.manifest(0))
 	require.NoError(w.t, err)
@@ -96,19 +97,19 @@ func TestWithoutCorrectionTheRatioIsToTheVersionThatSampled(t *testing.T) {
 
 func TestTheCorrectionChangesNothingWithoutLag(t *testing.T) {
 	t.Parallel()
-	weights := map[string]string{}
-	for _, correction := range []string{"none", spec.CorrectionDecoupled} {
-		w := newWorld(t)
+	weights := map[credit.CorrectionKind]string{}
+	for _, correction := range []credit.CorrectionKind{credit.Uncorrected, credit.Decoupled} {
+		w := newTestEnv(t)
 		s := w.spec()
 		s.Loss.Correction = correction
 		w.start(s)
 		weights[correction] = w.ownStep().Weights
 	}
-	require.Equal(t, weights["none"], weights[spec.CorrectionDecoupled])
+	require.Equal(t, weights[credit.Uncorrected], weights[credit.Decoupled])
 }
 
 // ownStep makes step 1 on a batch whose log-probabilities are the parent's own.
-func (w *world) ownStep() activities.VersionResult {
+func (w *testEnv) ownStep() activities.VersionResult {
 	w.t.Helper()
 	data, err := w.blobs.Get(w.t.Context(), w.groups(1, 2))
 	require.NoError(w.t, err)

@@ -50,8 +50,8 @@ type EndAttemptResult struct {
 // have seen, grades what it returned and seals the attempt. An attempt counts only
 // if the forwarder is there to say that no fault was in sight.
 func (r *Runner) EndAttempt(ctx context.Context, in EndAttemptInput) (_ EndAttemptResult, err error) {
-	defer settle(&err)
-	v, err := r.library.open(ctx, in.Address.Run, r.Runs, r.Blobs)
+	defer temporalError(&err)
+	v, err := r.runs.get(ctx, in.Address.Run, r.Runs, r.Blobs)
 	if err != nil {
 		return EndAttemptResult{}, err
 	}
@@ -72,7 +72,7 @@ func (r *Runner) EndAttempt(ctx context.Context, in EndAttemptInput) (_ EndAttem
 	a := trace.Attempt{Address: in.Address, TaskID: task.ID}
 	result, fault := r.assess(ctx, in, v.spec.Grader)
 	if fault == nil && result.Failure.Unclear() {
-		fault = r.suspect(ctx, in.Address, &result)
+		fault = r.classify(ctx, in.Address, &result)
 		a.Failure = string(result.Failure)
 	}
 	if ctx.Err() != nil {
@@ -80,13 +80,13 @@ func (r *Runner) EndAttempt(ctx context.Context, in EndAttemptInput) (_ EndAttem
 	}
 	if fault != nil {
 		a.Outcome, a.Error = trace.InfraFault, fault.Error()
-	} else if err := r.judge(ctx, v.spec, task, result, &a); err != nil {
+	} else if err := r.fillOutcome(ctx, v.spec, task, result, &a); err != nil {
 		return EndAttemptResult{}, fmt.Errorf("grade attempt %s: %w", in.Address, err)
 	}
 	err = r.Attempts.SealAttempt(ctx, a)
 	switch {
 	case errors.Is(err, trace.ErrFenced):
-		return EndAttemptResult{Fault: brief(err.Error())}, nil // a later one has begun, and nobody works on it
+		return EndAttemptResult{Fault: truncate(err.Error(), failureBytes)}, nil // a later one has begun, and nobody works on it
 	case err != nil:
 		return EndAttemptResult{}, fmt.Errorf("seal attempt %s: %w", in.Address, err)
 	}
@@ -103,13 +103,13 @@ func (r *Runner) cancelled(ctx context.Context, in EndAttemptInput, a trace.Atte
 			return EndAttemptResult{}, fmt.Errorf("seal attempt %s: %w", in.Address, err)
 		}
 	}
-	return EndAttemptResult{RunAgentResult: RunAgentResult{Attempt: in.Address.Attempt, Outcome: trace.InfraFault, TaskFault: brief(in.Message)}}, nil
+	return EndAttemptResult{RunAgentResult: RunAgentResult{Attempt: in.Address.Attempt, Outcome: trace.InfraFault, TaskFault: truncate(in.Message, failureBytes)}}, nil
 }
 
 // ended is what an attempt came to that is sealed.
 func (r *Runner) ended(ctx context.Context, a trace.Attempt, task tasks.Task) (EndAttemptResult, error) {
 	if a.Outcome == trace.InfraFault {
-		return EndAttemptResult{Fault: brief(a.Error)}, nil
+		return EndAttemptResult{Fault: truncate(a.Error, failureBytes)}, nil
 	}
 	out, err := r.outcome(ctx, a.Address)
 	out.Title = titleOf(task, a.Address)

@@ -6,30 +6,26 @@ import (
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/fulgurite/fulgurite/dialog"
+	"github.com/fulgurite/fulgurite/update"
 )
-
-// invalidError is an error that trying again cannot mend.
-type invalidError struct{ error }
-
-func (e invalidError) Unwrap() error { return e.error }
 
 // invalid marks err as one that trying again cannot mend, however it is wrapped
 // on its way out of the activity.
-func invalid(err error) error { return invalidError{err} }
+func invalid(err error) error { return update.Invalid(err) }
 
-// settle makes the error of an activity one that Temporal understands. Every
+// temporalError turns an invalid error into a non-retryable error of Temporal. Every
 // activity that can meet an invalid error defers it: Temporal decides by the
 // outermost error alone whether to try again, so the mark has to be outermost. It
-// gets no cause, or Temporal would say the same words again for each wrapping.
-func settle(err *error) {
-	var mark invalidError
+// gets no cause, or Temporal would repeat the same words for each wrapping.
+func temporalError(err *error) {
+	var mark update.InvalidError
 	if errors.As(*err, &mark) {
 		*err = temporal.NewNonRetryableApplicationError((*err).Error(), ErrTypeInvalid, nil)
 	}
 }
 
-// named finds a codec. One that there is no such thing as ends the run; one that the
-// store holds and can't be read now is there later.
+// named finds a codec. An unknown codec ends the run; one that the store holds and that
+// can't be read now is read later.
 func (c Codecs) named(name string) (dialog.Codec, error) {
 	codec, err := c(name)
 	if errors.Is(err, dialog.ErrCodec) {

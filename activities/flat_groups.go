@@ -12,7 +12,7 @@ import (
 // same records, and writes nothing. Its answer is in the history of the run, where a
 // span that arrives later does not change it.
 func (c *Coordinator) FlatGroups(ctx context.Context, in FlatGroupsInput) (_ FlatGroupsResult, err error) {
-	defer settle(&err)
+	defer temporalError(&err)
 	run, err := c.Runs.Run(ctx, in.Run)
 	if err != nil {
 		return FlatGroupsResult{}, fmt.Errorf("read run %s: %w", in.Run, err)
@@ -21,7 +21,7 @@ func (c *Coordinator) FlatGroups(ctx context.Context, in FlatGroupsInput) (_ Fla
 	if err != nil {
 		return FlatGroupsResult{}, err
 	}
-	groups, err := c.samples(ctx, s, AssignCreditInput{Run: in.Run, Policy: in.Policy, Step: in.Step, Groups: in.Groups})
+	groups, err := c.samples(ctx, s, c.source(in.Run, in.Policy), in.Step, in.Groups)
 	if err != nil {
 		return FlatGroupsResult{}, fmt.Errorf("step %d of %s: %w", in.Step, in.Run, err)
 	}

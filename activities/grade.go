@@ -7,39 +7,31 @@ import (
 	"math"
 
 	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// finalReward is the name of the reward that decides: the grader's, or the one
-// that an agent posts.
-const finalReward = "final"
-
-const (
-	graderByCommand = "command" // an activity of its own decides
-	graderByAgent   = "agent"   // the agent reports its reward itself
-)
-
-// judge fills in how the attempt ended and, unless a grader command decides,
+// fillOutcome fills in how the attempt ended and, unless a grader command decides,
 // its reward.
-func (r *Runner) judge(ctx context.Context, s spec.Spec, task tasks.Task, result agent.Result, a *trace.Attempt) error {
+func (r *Runner) fillOutcome(ctx context.Context, s spec.Spec, task tasks.Task, result agent.Result, a *trace.Attempt) error {
 	if err := r.grade(ctx, s, task, result, a); err != nil {
 		return err
 	}
-	return r.tellRefusals(ctx, a)
+	return r.addRefusals(ctx, a)
 }
 
 func (r *Runner) grade(ctx context.Context, s spec.Spec, task tasks.Task, result agent.Result, a *trace.Attempt) error {
 	a.Outcome, a.Result, a.Error = trace.Completed, result.Text, result.Note
 	if result.Failed() {
-		failed(a, s, result)
+		failAttempt(a, s, result)
 		return nil
 	}
 	switch s.Grader.Type {
-	case graderByCommand:
+	case spec.GraderCommand: // an activity of its own decides
 		return nil
-	case graderByAgent:
+	case spec.GraderAgent:
 		return r.selfGraded(ctx, s, result, a)
 	}
 	reward, err := tasks.Grade(s.Grader, task, result.Text)
@@ -69,9 +61,9 @@ func (r *Runner) selfGraded(ctx context.Context, s spec.Spec, result agent.Resul
 	}
 	switch {
 	case refusal != "":
-		failed(a, s, agent.Result{Failure: badReward, Message: refusal, Note: result.Note})
+		failAttempt(a, s, agent.Result{Failure: badReward, Message: refusal, Note: result.Note})
 	case reward == nil:
-		failed(a, s, agent.Result{Failure: noReward, Message: "the agent reported no reward", Stderr: result.Stderr, Note: result.Note})
+		failAttempt(a, s, agent.Result{Failure: noReward, Message: "the agent reported no reward", Stderr: result.Stderr, Note: result.Note})
 	default:
 		a.Reward = reward
 	}
@@ -85,7 +77,7 @@ func (r *Runner) posted(ctx context.Context, address trace.Address) (float64, bo
 		return 0, false, fmt.Errorf("read rewards: %w", err)
 	}
 	for _, p := range rewards {
-		if p.Name == finalReward && p.CallID == "" {
+		if p.Name == credit.Final && p.CallID == "" {
 			return p.Value, true, nil
 		}
 	}
@@ -102,13 +94,13 @@ const GraderTries = 5
 // of the task. One that gives no reward in GraderTries, or an absurd one, is a fault
 // of the task. The store counts the tries, since Temporal's count has outages in it.
 func (r *Runner) GradeRollout(ctx context.Context, in GradeRolloutInput) (_ GradeRolloutResult, err error) {
-	defer settle(&err)
+	defer temporalError(&err)
 	alive := beat{progress: func() any { return nil }} // its own limit ends it, or Temporal's
 	return beating(ctx, alive, func(ctx context.Context) (GradeRolloutResult, error) { return r.gradeRollout(ctx, in) })
 }
 
 func (r *Runner) gradeRollout(ctx context.Context, in GradeRolloutInput) (GradeRolloutResult, error) {
-	v, err := r.library.open(ctx, in.Address.Run, r.Runs, r.Blobs)
+	v, err := r.runs.get(ctx, in.Address.Run, r.Runs, r.Blobs)
 	if err != nil {
 		return GradeRolloutResult{}, err
 	}
@@ -125,7 +117,7 @@ func (r *Runner) gradeRollout(ctx context.Context, in GradeRolloutInput) (GradeR
 	}
 	reward, err := tasks.GradeCommand(ctx, v.spec.Grader, task, a.Result)
 	if err != nil {
-		return r.noReward(ctx, in.Address, fmt.Errorf("grade attempt %s: %w", in.Address, err))
+		return r.graderFailed(ctx, in.Address, fmt.Errorf("grade attempt %s: %w", in.Address, err))
 	}
 	if limit := v.spec.Grader.Limit; limit > 0 && math.Abs(reward) > limit {
 		return GradeRolloutResult{TaskFault: fmt.Sprintf("grader of attempt %s returned %v, beyond grader.limit %v", in.Address, reward, limit)}, nil
@@ -133,16 +125,16 @@ func (r *Runner) gradeRollout(ctx context.Context, in GradeRolloutInput) (GradeR
 	if least := v.spec.Grader.Minimum; least != nil && reward < *least {
 		return GradeRolloutResult{TaskFault: fmt.Sprintf("grader of attempt %s returned %v, below grader.minimum %v", in.Address, reward, *least)}, nil
 	}
-	err = r.Attempts.PutReward(ctx, trace.Reward{Address: in.Address, Name: finalReward, Value: reward, Source: "grader"})
+	err = r.Attempts.PutReward(ctx, trace.Reward{Address: in.Address, Name: credit.Final, Value: reward, Source: "grader"})
 	if errors.Is(err, trace.ErrConflict) {
 		reward, _, err = r.posted(ctx, in.Address)
 	}
 	return GradeRolloutResult{Reward: reward}, err
 }
 
-// noReward is what comes of a grader that gave no reward. That it could not be
-// started, or was ended with its worker, tells nothing of the task.
-func (r *Runner) noReward(ctx context.Context, address trace.Address, failure error) (GradeRolloutResult, error) {
+// graderFailed counts a failure of the grader command. That it could not be started,
+// or was ended with its worker, says nothing about the task.
+func (r *Runner) graderFailed(ctx context.Context, address trace.Address, failure error) (GradeRolloutResult, error) {
 	var command *tasks.CommandError
 	if !errors.As(failure, &command) || errors.Is(failure, tasks.ErrGraderStart) {
 		return GradeRolloutResult{}, failure
@@ -154,5 +146,5 @@ func (r *Runner) noReward(ctx context.Context, address trace.Address, failure er
 	if tries < GraderTries {
 		return GradeRolloutResult{}, failure
 	}
-	return GradeRolloutResult{TaskFault: brief(failure.Error())}, nil
+	return GradeRolloutResult{TaskFault: truncate(failure.Error(), failureBytes)}, nil
 }

@@ -40,7 +40,7 @@ const judgeSlack = 20 * time.Second
 // gets a made-up score in its place: which ones would depend on what was judged
 // before, and so equal runs would learn different things.
 func (c *Coordinator) JudgeCalls(ctx context.Context, in JudgeCallsInput) (_ JudgeCallsResult, err error) {
-	defer settle(&err)
+	defer temporalError(&err)
 	attempts, s, err := c.evidence(ctx, in)
 	if err != nil {
 		return JudgeCallsResult{}, fmt.Errorf("step %d of %s: %w", in.Step, in.Run, err)
@@ -59,67 +59,67 @@ func (c *Coordinator) JudgeCalls(ctx context.Context, in JudgeCallsInput) (_ Jud
 	case err != nil:
 		return JudgeCallsResult{}, fmt.Errorf("step %d of %s: %w", in.Step, in.Run, err)
 	}
-	return c.keepJudgments(ctx, in, scores)
+	return c.storeJudgments(ctx, in, scores)
 }
 
-// evidence is what the judge is told, attempt by attempt.
+// evidence is what the judge reads of each attempt.
 func (c *Coordinator) evidence(ctx context.Context, in JudgeCallsInput) ([]judge.Attempt, spec.Spec, error) {
-	var shelf library
-	v, err := shelf.open(ctx, in.Run, c.Runs, c.Blobs)
+	r, err := readRun(ctx, in.Run, c.Runs, c.Blobs)
 	if err != nil {
 		return nil, spec.Spec{}, err
 	}
-	if v.spec.Credit.Judge == nil {
-		return nil, v.spec, invalid(errors.New("the spec has no credit.judge"))
+	if r.spec.Credit.Judge == nil {
+		return nil, r.spec, invalid(errors.New("the spec has no credit.judge"))
 	}
-	codec, err := c.Codecs.named(v.spec.Model.Codec)
+	codec, err := c.Codecs.named(r.spec.Model.Codec)
 	if err != nil {
-		return nil, v.spec, err
+		return nil, r.spec, err
 	}
 	of := addresses(in.Run, in.Step, in.Groups)
 	trajectories, err := c.Attempts.Trajectories(ctx, of)
 	if err != nil {
-		return nil, v.spec, fmt.Errorf("read its trajectories: %w", err)
+		return nil, r.spec, fmt.Errorf("read its trajectories: %w", err)
 	}
 	var out []judge.Attempt
 	for _, g := range in.Groups {
-		task, err := v.stands(g, in.Step)
+		task, err := r.taskOf(g, in.Step)
 		if err != nil {
-			return nil, v.spec, err
+			return nil, r.spec, err
 		}
 		for _, reward := range g.Rewards {
 			if len(out) == len(trajectories) {
-				return nil, v.spec, invalid(fmt.Errorf("task %d has %d attempts and %d rewards", g.Task, len(g.Attempts), len(g.Rewards)))
+				return nil, r.spec, invalid(fmt.Errorf("task %d has %d attempts and %d rewards", g.Task, len(g.Attempts), len(g.Rewards)))
 			}
 			t := trajectories[len(out)]
 			if t.TaskID != task.ID {
-				return nil, v.spec, invalid(fmt.Errorf("%s tried task %q, but the stream has task %q there", t.Address, t.TaskID, task.ID))
+				return nil, r.spec, invalid(fmt.Errorf("%s tried task %q, but the stream has task %q there", t.Address, t.TaskID, task.ID))
 			}
 			history, err := c.Attempts.Exchanges(ctx, t.Address)
 			if err != nil {
-				return nil, v.spec, err
+				return nil, r.spec, err
 			}
 			out = append(out, judge.Of(t.Attempt, history, task, reward, codec))
 		}
 	}
-	return out, v.spec, nil
+	return out, r.spec, nil
 }
 
-// stands is the task that the streams have where a group of a step stands. The
-// groups of a trial are in no stream: they have the places of their tasks.
-func (v *volume) stands(g Group, step int) (tasks.Task, error) {
+// taskOf is the task that a group of a step tries: the one at the group's ordinal in
+// its stream. The groups of a trial are in no stream: their ordinals are those of
+// their tasks in the split.
+func (r *cachedRun) taskOf(g Group, step int) (tasks.Task, error) {
 	if g.Kind == trace.Try {
-		return v.task(g.Kind, g.Task)
+		return r.task(g.Kind, g.Task)
 	}
-	n := len(v.tasks[trace.Train])
+	n := len(r.tasks[trace.Train])
 	if n == 0 {
-		return tasks.Task{}, invalid(fmt.Errorf("run %s has no train split", v.run.Name))
+		return tasks.Task{}, invalid(fmt.Errorf("run %s has no train split", r.run.Name))
 	}
 	if g.Kind == trace.Reserve {
-		return v.task(g.Kind, tasks.Reserve(v.spec.Seed, n, step, g.Task))
+		return r.task(g.Kind, tasks.Reserve(r.spec.Seed, n, step, g.Task))
 	}
-	index, _ := tasks.At(v.spec.Seed, n, g.Task)
-	return v.task(trace.Train, index)
+	index, _ := tasks.At(r.spec.Seed, n, g.Task)
+	return r.task(trace.Train, index)
 }
 
 // judgeOptions reads the spec's judge. A key that is not there is an error that
@@ -138,7 +138,7 @@ func judgeOptions(c spec.Credit) (judge.Options, error) {
 	return o, nil
 }
 
-func (c *Coordinator) keepJudgments(ctx context.Context, in JudgeCallsInput, scores [][]float64) (JudgeCallsResult, error) {
+func (c *Coordinator) storeJudgments(ctx context.Context, in JudgeCallsInput, scores [][]float64) (JudgeCallsResult, error) {
 	data, err := json.Marshal(record.Judgments{Scores: scores})
 	if err != nil {
 		return JudgeCallsResult{}, fmt.Errorf("encode the judgments of step %d: %w", in.Step, err)

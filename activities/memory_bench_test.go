@@ -22,7 +22,7 @@ import (
 // requests has 40 KB and 8,000 tokens, with plain GRPO.
 func BenchmarkAssignCredit(b *testing.B) {
 	const groups, samples, calls = 128, 8, 20
-	w := newWorld(b)
+	w := newTestEnv(b)
 	s := w.spec()
 	s.Training.TasksPerStep, s.Training.SamplesPerTask = groups, samples
 	w.prepare(s)
@@ -53,7 +53,7 @@ func BenchmarkAssignCredit(b *testing.B) {
 	b.ReportMetric(float64(peak())/1e6, "peak-MB")
 }
 
-func (w *world) longAttempt(task, sample, calls int) error {
+func (w *testEnv) longAttempt(task, sample, calls int) error {
 	id := trace.RolloutID{Run: "demo", Kind: trace.Train, Step: 1, Task: task, Sample: sample}
 	a, err := w.store.BeginAttempt(w.t.Context(), id, "a", trace.Terms{Policy: model.DefaultPolicy, Temperature: 1}, "key")
 	if err != nil {

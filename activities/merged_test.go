@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/activities"
+	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/checkpoint"
 	"github.com/fulgurite/fulgurite/model/gomlx"
@@ -19,16 +20,16 @@ import (
 const mergedTolerance = 1e-5
 
 func objectives() map[string]spec.Loss {
-	kl := func(estimator string) *spec.KL { return &spec.KL{Estimator: estimator, Weight: 0.5} }
+	kl := func(estimator credit.Estimator) *spec.KL { return &spec.KL{Estimator: estimator, Weight: 0.5} }
 	return map[string]spec.Loss{
-		"ppo_clip":               {Type: spec.LossPPOClip},
-		"ppo_clip, KL, entropy":  {Type: spec.LossPPOClip, KL: kl("k3"), Entropy: 0.05, Aggregation: "sequence_mean"},
-		"gspo":                   {Type: spec.LossGSPO, ClipLow: 0.03, ClipHigh: 0.04},
-		"gspo, KL":               {Type: spec.LossGSPO, ClipLow: 0.03, ClipHigh: 0.04, KL: kl("unbiased"), Aggregation: "constant"},
-		"ppo_clip, decoupled":    {Type: spec.LossPPOClip, Correction: spec.CorrectionDecoupled, ImportanceCap: 1.2},
-		"cispo, sequence":        {Type: spec.LossCISPO, Correction: spec.CorrectionSequence, ImportanceCap: 1.1},
-		"ppo_clip, geometric":    {Type: spec.LossPPOClip, Correction: spec.CorrectionGeometric, ImportanceFloor: 0.95, ImportanceCap: 1.05},
-		"importance_sampling k3": {Type: spec.LossImportanceSampling, Correction: spec.CorrectionK3, ImportanceCap: 0.06},
+		"ppo_clip":               {Type: credit.LossPPOClip},
+		"ppo_clip, KL, entropy":  {Type: credit.LossPPOClip, KL: kl("k3"), Entropy: 0.05, Aggregation: "sequence_mean"},
+		"gspo":                   {Type: credit.LossGSPO, ClipLow: 0.03, ClipHigh: 0.04},
+		"gspo, KL":               {Type: credit.LossGSPO, ClipLow: 0.03, ClipHigh: 0.04, KL: kl("unbiased"), Aggregation: "constant"},
+		"ppo_clip, decoupled":    {Type: credit.LossPPOClip, Correction: credit.Decoupled, ImportanceCap: 1.2},
+		"cispo, sequence":        {Type: credit.LossCISPO, Correction: credit.Sequence, ImportanceCap: 1.1},
+		"ppo_clip, geometric":    {Type: credit.LossPPOClip, Correction: credit.Geometric, ImportanceFloor: 0.95, ImportanceCap: 1.05},
+		"importance_sampling k3": {Type: credit.LossImportanceSampling, Correction: credit.K3, ImportanceCap: 0.06},
 	}
 }
 
@@ -45,7 +46,7 @@ func TestMergedCallsTeachWhatTheyTeachOneByOne(t *testing.T) {
 			}
 			t.Run(e.Name()+" "+name, func(t *testing.T) {
 				t.Parallel()
-				merged, apart := teach(t, e, loss)
+				merged, apart := updateTwice(t, e, loss)
 				require.Less(t, distance(merged.gradient, apart.gradient), mergedTolerance)
 				for _, name := range []string{"train/loss", "train/ratio", "train/ratio_max", "train/clip_fraction", "train/kl", "train/kl_ref", "train/entropy", "train/rejected"} {
 					require.InDelta(t, apart.metrics[name], merged.metrics[name], 1e-5, name)
@@ -53,11 +54,11 @@ func TestMergedCallsTeachWhatTheyTeachOneByOne(t *testing.T) {
 				if loss.KL != nil {
 					require.Positive(t, merged.metrics["train/kl_ref"])
 				}
-				if loss.Correction == spec.CorrectionGeometric || loss.Correction == spec.CorrectionK3 {
+				if loss.Correction == credit.Geometric || loss.Correction == credit.K3 {
 					require.Positive(t, merged.metrics["train/rejected"])
 					require.Less(t, merged.metrics["train/rejected"], 1.0)
 				}
-				if loss.Type == spec.LossGSPO {
+				if loss.Type == credit.LossGSPO {
 					require.Positive(t, merged.metrics["train/clip_fraction_low"])
 					require.Positive(t, merged.metrics["train/clip_fraction_high"])
 					require.Less(t, merged.metrics["train/clip_fraction"], 1.0)
@@ -67,20 +68,20 @@ func TestMergedCallsTeachWhatTheyTeachOneByOne(t *testing.T) {
 	}
 }
 
-// taught is what one update did.
-type taught struct {
+// updated is what one update did.
+type updated struct {
 	gradient []float64
 	metrics  map[string]float64
 }
 
-// teach makes version 2 of the same conversations twice, merged and call by call.
+// updateTwice makes version 2 of the same conversations twice, merged and call by call.
 // It is not version 1, whose parent is the reference itself.
-func teach(t *testing.T, e model.Engine, loss spec.Loss) (merged, apart taught) {
-	w := newWorld(t)
+func updateTwice(t *testing.T, e model.Engine, loss spec.Loss) (merged, apart updated) {
+	w := newTestEnv(t)
 	s := w.spec()
 	s.Loss, s.Training.Optimizer.ClipNorm = loss, 1e9
 	w.start(s)
-	trainer := func(w *world) *activities.Trainer {
+	trainer := func(w *testEnv) *activities.Trainer {
 		t := w.trainer()
 		t.Engines = func(string) (model.Engine, error) { return e, nil }
 		return t
@@ -88,21 +89,21 @@ func teach(t *testing.T, e model.Engine, loss spec.Loss) (merged, apart taught) 
 	_, err := do[activities.VersionResult](t, trainer(w).TrainStep, trainStep(1, w.batch(1, sampledAt)))
 	require.NoError(t, err)
 	of, by := w.conversations(2, e)
-	one := func(batch string) taught {
+	one := func(batch string) updated {
 		other := w.copied(t)
 		defer other.discard()
 		tr := trainer(other)
 		defer tr.Close()
 		v, err := do[activities.VersionResult](t, tr.TrainStep, trainStep(2, batch))
 		require.NoError(t, err)
-		return taught{other.gradient(2), v.Metrics}
+		return updated{other.gradient(2), v.Metrics}
 	}
 	return one(of), one(by)
 }
 
 // gradient is that of the one update that made version number, but for a factor: what
 // it moved the optimizer's mean by.
-func (w *world) gradient(number int) []float64 {
+func (w *testEnv) gradient(number int) []float64 {
 	w.t.Helper()
 	s := w.spec().WithDefaults()
 	before, _, err := checkpoint.Load(w.t.Context(), w.blobs, w.manifest(number-1))

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/activities"
+	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/checkpoint"
 	"github.com/fulgurite/fulgurite/model/hf"
@@ -20,9 +21,9 @@ import (
 
 // stepOf makes step 1 of a run of s on a batch of five groups and returns what
 // its updates saw.
-func stepOf(t *testing.T, s func(*spec.Spec)) (*world, activities.VersionResult, model.Batch, []made) {
+func stepOf(t *testing.T, s func(*spec.Spec)) (*testEnv, activities.VersionResult, model.Batch, []made) {
 	t.Helper()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	several := w.spec()
 	several.Training.TasksPerStep = 5
 	s(&several)
@@ -83,7 +84,7 @@ func times(groups []int, g int) (n int) {
 	return n
 }
 
-func (w *world) manifest(number int) string {
+func (w *testEnv) manifest(number int) string {
 	v, err := w.version(number)
 	require.NoError(w.t, err)
 	return v.Manifest
@@ -91,7 +92,7 @@ func (w *world) manifest(number int) string {
 
 func TestALossIsNormalizedOverItsMinibatch(t *testing.T) {
 	t.Parallel()
-	for _, aggregation := range []string{"token_mean", "sequence_mean"} {
+	for _, aggregation := range []credit.Aggregation{credit.TokenMean, credit.SequenceMean} {
 		_, _, b, seen := stepOf(t, func(s *spec.Spec) {
 			s.Training.Minibatches, s.Loss.Aggregation = 2, aggregation
 			s.Loss.ClipLow, s.Loss.ClipHigh = 1, 1e9 // nothing is clipped
@@ -105,7 +106,7 @@ func TestALossIsNormalizedOverItsMinibatch(t *testing.T) {
 			for i, r := range m.rows {
 				row := b.Rows[slices.IndexFunc(b.Rows, func(x model.BatchRow) bool { return slices.Equal(x.Tokens, r.Tokens) })]
 				weight := 1 / float64(tokens)
-				if aggregation == "sequence_mean" {
+				if aggregation == credit.SequenceMean {
 					weight = 1 / float64(rows*(len(r.Tokens)-3))
 				}
 				for j, g := range m.gradient[i] {
@@ -148,7 +149,7 @@ func TestMetricsAreMeansOfTheUpdatesAndTheLastOfThem(t *testing.T) {
 
 func TestMoreMinibatchesThanGroupsLeaveNoneEmpty(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	s := w.spec()
 	s.Training.TasksPerStep, s.Training.Minibatches = 9, 9
 	w.start(s)
@@ -164,7 +165,7 @@ func TestMoreMinibatchesThanGroupsLeaveNoneEmpty(t *testing.T) {
 
 func TestAStepThatWasCutOffMakesNoUpdateTwiceThatWasSaved(t *testing.T) {
 	t.Parallel()
-	template := newWorld(t)
+	template := newTestEnv(t)
 	template.start(template.several())
 	in := trainStep(1, template.groups(1, 4))
 	undisturbed := template.copied(t)
@@ -213,7 +214,7 @@ func TestSavingOftenOrNeverEndsInTheSameBits(t *testing.T) {
 	t.Parallel()
 	var all []string
 	for _, every := range []int{0, 1, 2, math.MaxInt} {
-		w := newWorld(t)
+		w := newTestEnv(t)
 		w.start(w.several())
 		trainer := w.trainer()
 		trainer.SaveEvery = every

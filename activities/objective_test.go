@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fulgurite/fulgurite/activities"
+	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/spec"
 )
@@ -34,30 +34,30 @@ func TestTheSpecsLossIsTheOneThatIsTrained(t *testing.T) {
 		loss spec.Loss
 		want func(seenToken) float64 // by the token's weight
 	}{
-		"ppo_clip": {spec.Loss{Type: spec.LossPPOClip, ClipLow: 0.1, ClipHigh: 0.5}, func(s seenToken) float64 {
+		"ppo_clip": {spec.Loss{Type: credit.LossPPOClip, ClipLow: 0.1, ClipHigh: 0.5}, func(s seenToken) float64 {
 			return outside(s.ratio(), s.advantage, 0.9, 1.5, -s.ratio()*s.advantage)
 		}},
-		"dual clip": {spec.Loss{Type: spec.LossPPOClip, ClipLow: 0.1, ClipHigh: 0.5, DualClip: 1.2}, func(s seenToken) float64 {
+		"dual clip": {spec.Loss{Type: credit.LossPPOClip, ClipLow: 0.1, ClipHigh: 0.5, DualClip: 1.2}, func(s seenToken) float64 {
 			if s.advantage < 0 && s.ratio() > 1.2 {
 				return 0
 			}
 			return outside(s.ratio(), s.advantage, 0.9, 1.5, -s.ratio()*s.advantage)
 		}},
-		"gspo": {spec.Loss{Type: spec.LossGSPO, ClipLow: 0.1, ClipHigh: 0.2}, func(s seenToken) float64 {
+		"gspo": {spec.Loss{Type: credit.LossGSPO, ClipLow: 0.1, ClipHigh: 0.2}, func(s seenToken) float64 {
 			return outside(s.call, s.advantage, 0.9, 1.2, -s.call*s.advantage)
 		}},
-		"cispo": {spec.Loss{Type: spec.LossCISPO, ClipLow: 0.25, ClipHigh: 0.2}, func(s seenToken) float64 {
+		"cispo": {spec.Loss{Type: credit.LossCISPO, ClipLow: 0.25, ClipHigh: 0.2}, func(s seenToken) float64 {
 			return -min(max(s.ratio(), 0.75), 1.2) * s.advantage
 		}},
-		"dppo_tv": {spec.Loss{Type: spec.LossDPPO, ClipLow: 5e-4, ClipHigh: 1e-3}, func(s seenToken) float64 {
+		"dppo_tv": {spec.Loss{Type: credit.LossDPPO, ClipLow: 5e-4, ClipHigh: 1e-3}, func(s seenToken) float64 {
 			moved := math.Exp(s.current) - math.Exp(s.sampled)
 			if (s.advantage > 0 && moved > 1e-3) || (s.advantage < 0 && moved < -5e-4) {
 				return 0
 			}
 			return -s.ratio() * s.advantage
 		}},
-		"importance_sampling": {spec.Loss{Type: spec.LossImportanceSampling}, func(s seenToken) float64 { return -s.ratio() * s.advantage }},
-		"cross_entropy":       {spec.Loss{Type: spec.LossCrossEntropy}, func(seenToken) float64 { return -1 }},
+		"importance_sampling": {spec.Loss{Type: credit.LossImportanceSampling}, func(s seenToken) float64 { return -s.ratio() * s.advantage }},
+		"cross_entropy":       {spec.Loss{Type: credit.LossCrossEntropy}, func(seenToken) float64 { return -1 }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -78,10 +78,10 @@ func TestTheSpecsLossIsTheOneThatIsTrained(t *testing.T) {
 					}
 				}
 			}
-			clips := c.loss.Type != spec.LossImportanceSampling && c.loss.Type != spec.LossCrossEntropy
+			clips := c.loss.Type != credit.LossImportanceSampling && c.loss.Type != credit.LossCrossEntropy
 			require.Equal(t, clips, v.Metrics["train/clip_fraction"] > 0)
 			require.InDelta(t, v.Metrics["train/clip_fraction"], v.Metrics["train/clip_fraction_low"]+v.Metrics["train/clip_fraction_high"], 1e-12)
-			require.Equal(t, c.loss.Type != spec.LossImportanceSampling, changed > 0)
+			require.Equal(t, c.loss.Type != credit.LossImportanceSampling, changed > 0)
 			require.GreaterOrEqual(t, v.Metrics["train/ratio_max"], v.Metrics["train/ratio"])
 		})
 	}
@@ -121,7 +121,7 @@ func TestTheConstantOfTheSpecIsTheDivisor(t *testing.T) {
 	t.Parallel()
 	gradient := func(s func(*spec.Spec)) float64 {
 		_, _, _, seen := stepOf(t, func(all *spec.Spec) {
-			all.Loss.Type = spec.LossCrossEntropy
+			all.Loss.Type = credit.LossCrossEntropy
 			s(all)
 		})
 		last := seen[0].gradient[0]
@@ -153,7 +153,7 @@ func TestAPeakIsTheGreatestOfAllUpdates(t *testing.T) {
 func TestRejectedTokensTeachNothingAndAreCounted(t *testing.T) {
 	t.Parallel()
 	_, v, b, seen := stepOf(t, func(s *spec.Spec) {
-		s.Loss.Correction, s.Loss.ImportanceFloor, s.Loss.ImportanceCap = spec.CorrectionMIS, 0.8, 1.2
+		s.Loss.Correction, s.Loss.ImportanceFloor, s.Loss.ImportanceCap = credit.MIS, 0.8, 1.2
 	})
 	rejected, weights, squares := 0.0, 0.0, 0.0
 	for i, r := range b.Rows {
@@ -180,10 +180,10 @@ func TestRejectedTokensTeachNothingAndAreCounted(t *testing.T) {
 
 func TestALossThatNobodyKnowsEndsTheStep(t *testing.T) {
 	t.Parallel()
-	_, err := activities.Objective(spec.Loss{Type: "guess"})
+	_, err := spec.Loss{Type: "guess"}.Objective()
 	require.ErrorContains(t, err, `loss.type "guess"`)
 	for kind := range objectives() {
-		_, err := activities.Objective(objectives()[kind])
+		_, err := objectives()[kind].Objective()
 		require.NoError(t, err, kind)
 	}
 }

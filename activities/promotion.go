@@ -25,11 +25,11 @@ const (
 // DecidePromotion compares a candidate with the version that the pointer stands
 // at, task by task on the gate split. Nothing moves. A candidate that can't be
 // compared is refused: an evaluation that lacks a rollout never promotes. A decision
-// that is on record is returned as it stands.
+// that is on record is returned as it promoted.
 func (c *Coordinator) DecidePromotion(ctx context.Context, in DecidePromotionInput) (_ DecidePromotionResult, err error) {
-	defer settle(&err)
-	if before, ok, err := c.decided(ctx, in.Run, in.Policy, in.Candidate); ok || err != nil {
-		return DecidePromotionResult{before.decision, before.verdict}, err
+	defer temporalError(&err)
+	if before, ok, err := c.recordedDecision(ctx, in.Run, in.Policy, in.Candidate); ok || err != nil {
+		return before, err
 	}
 	run, err := c.Runs.Run(ctx, in.Run)
 	if err != nil {
@@ -42,29 +42,29 @@ func (c *Coordinator) DecidePromotion(ctx context.Context, in DecidePromotionInp
 	if s, err = s.Set(in.Set); err != nil {
 		return DecidePromotionResult{}, invalid(fmt.Errorf("spec of run %s: %w", in.Run, err))
 	}
-	stands, err := c.Ledger.Promoted(ctx, in.Run, in.Policy)
+	promoted, err := c.Ledger.Promoted(ctx, in.Run, in.Policy)
 	if errors.Is(err, trace.ErrNotFound) {
 		return DecidePromotionResult{Decision: model.Unpaired(in.Candidate, -1, "no version is promoted that it could be compared with")}, nil
 	}
 	if err != nil {
 		return DecidePromotionResult{}, fmt.Errorf("read the promoted version of run %s: %w", in.Run, err)
 	}
-	if stands.Version == in.Candidate {
-		return DecidePromotionResult{Decision: model.Unpaired(in.Candidate, stands.Version, "it is promoted already")}, nil
+	if promoted.Version == in.Candidate {
+		return DecidePromotionResult{Decision: model.Unpaired(in.Candidate, promoted.Version, "it is promoted already")}, nil
 	}
 	g := gate{tasks: run.Splits[trace.Gate].Count, samples: s.Evaluation.Samples}
 	rewards, obstacle, err := c.gateRewards(ctx, in, g, in.Candidate)
 	if err != nil {
 		return DecidePromotionResult{}, err
 	}
-	baseline, other, err := c.gateRewards(ctx, in, g, stands.Version)
+	baseline, other, err := c.gateRewards(ctx, in, g, promoted.Version)
 	if err != nil {
 		return DecidePromotionResult{}, err
 	}
 	if obstacle = cmp.Or(obstacle, other); obstacle != "" {
-		return DecidePromotionResult{Decision: model.Unpaired(in.Candidate, stands.Version, obstacle)}, nil
+		return DecidePromotionResult{Decision: model.Unpaired(in.Candidate, promoted.Version, obstacle)}, nil
 	}
-	d, err := model.DecidePaired(in.Candidate, stands.Version, rewards, baseline, s.Promotion.Margin, s.Promotion.Significance)
+	d, err := model.DecidePaired(in.Candidate, promoted.Version, rewards, baseline, s.Promotion.Margin, s.Promotion.Significance)
 	if err != nil {
 		return DecidePromotionResult{}, invalid(err)
 	}
@@ -101,7 +101,7 @@ func (c *Coordinator) gateRewards(ctx context.Context, in DecidePromotionInput, 
 // decision. If a person pinned it or moved it elsewhere since the decision, it
 // stays there, and that is on record.
 func (c *Coordinator) PromoteVersion(ctx context.Context, in PromoteVersionInput) (_ PromoteVersionResult, err error) {
-	defer settle(&err)
+	defer temporalError(&err)
 	evidence, err := json.Marshal(in.Decision)
 	if err != nil {
 		return PromoteVersionResult{}, fmt.Errorf("encode decision %s: %w", in.DecisionID, err)
@@ -116,18 +116,18 @@ func (c *Coordinator) PromoteVersion(ctx context.Context, in PromoteVersionInput
 		if !errors.Is(failure, trace.ErrConflict) {
 			return r, failure
 		}
-		err = standing(c.Ledger.Promote(ctx, p)) // another executor of this decision moved the pointer meanwhile
+		err = finalConflict(c.Ledger.Promote(ctx, p)) // another executor of this decision moved the pointer meanwhile
 	}
 	if err != nil {
 		return PromoteVersionResult{}, err
 	}
-	stands, err := c.Ledger.Promoted(ctx, in.Run, in.Policy)
+	promoted, err := c.Ledger.Promoted(ctx, in.Run, in.Policy)
 	if err != nil {
 		return PromoteVersionResult{}, err
 	}
-	r := PromoteVersionResult{Moved: stands.Version == in.Version, Standing: stands.Version}
+	r := PromoteVersionResult{Moved: promoted.Version == in.Version, Standing: promoted.Version}
 	if !r.Moved { // this activity is a retry, and somebody was quicker
-		r.Reason = fmt.Sprintf("version %d was promoted, and then version %d: %s", in.Version, stands.Version, stands.Reason)
+		r.Reason = fmt.Sprintf("version %d was promoted, and then version %d: %s", in.Version, promoted.Version, promoted.Reason)
 	}
 	return r, nil
 }
@@ -135,7 +135,7 @@ func (c *Coordinator) PromoteVersion(ctx context.Context, in PromoteVersionInput
 // promotionRefused puts on record that p found the pointer held or elsewhere. A
 // retry finds the record and not a pointer that may have come free.
 func (c *Coordinator) promotionRefused(ctx context.Context, p record.Promotion, cause error) (PromoteVersionResult, error) {
-	stands, err := c.Ledger.Promoted(ctx, p.Run, p.Policy)
+	promoted, err := c.Ledger.Promoted(ctx, p.Run, p.Policy)
 	if errors.Is(err, trace.ErrNotFound) {
 		return PromoteVersionResult{}, invalid(cause) // nothing stands that p could have replaced
 	}
@@ -146,22 +146,22 @@ func (c *Coordinator) promotionRefused(ctx context.Context, p record.Promotion, 
 	if errors.Is(err, trace.ErrNotFound) {
 		d = record.Decision{
 			Run: p.Run, Policy: p.Policy, DecisionID: p.DecisionID, Candidate: p.Version, Promoted: p.Previous, Verdict: verdictMoved,
-			Reason:   fmt.Sprintf("version %d was accepted, but version %d stands: %s", p.Version, stands.Version, stands.Reason),
+			Reason:   fmt.Sprintf("version %d was accepted, but version %d stands: %s", p.Version, promoted.Version, promoted.Reason),
 			Evidence: p.Evidence, At: p.At,
 		}
 		if errors.Is(cause, record.ErrPinned) {
 			d.Verdict = verdictPinned
-			d.Reason = fmt.Sprintf("version %d was accepted, but version %d is pinned by %s", p.Version, stands.Version, stands.By)
+			d.Reason = fmt.Sprintf("version %d was accepted, but version %d is pinned by %s", p.Version, promoted.Version, promoted.By)
 		}
 		err = c.Ledger.PutDecision(ctx, d)
 	}
-	return PromoteVersionResult{Standing: stands.Version, Reason: d.Reason}, err
+	return PromoteVersionResult{Standing: promoted.Version, Reason: d.Reason}, err
 }
 
 // RecordDecision puts a decision on record that moves nothing. A decision about the
 // candidate that is on record already stands, and is returned where it is another.
 func (c *Coordinator) RecordDecision(ctx context.Context, in RecordDecisionInput) (_ RecordDecisionResult, err error) {
-	defer settle(&err)
+	defer temporalError(&err)
 	d, verdict := in.Decision, in.Verdict
 	if why, ok := strings.CutPrefix(verdict, "refused: "); ok { // as workflows said it before Decision.Obstacle carried it
 		d.Obstacle, verdict = why, "refused"
@@ -178,21 +178,21 @@ func (c *Coordinator) RecordDecision(ctx context.Context, in RecordDecisionInput
 	if !errors.Is(err, trace.ErrConflict) {
 		return RecordDecisionResult{}, err
 	}
-	before, ok, failure := c.decided(ctx, in.Run, in.Policy, d.Candidate)
+	before, ok, failure := c.recordedDecision(ctx, in.Run, in.Policy, d.Candidate)
 	if failure != nil || !ok {
-		return RecordDecisionResult{}, cmp.Or(failure, standing(err))
+		return RecordDecisionResult{}, cmp.Or(failure, finalConflict(err))
 	}
-	stands, err := c.Ledger.Promoted(ctx, in.Run, in.Policy)
+	promoted, err := c.Ledger.Promoted(ctx, in.Run, in.Policy)
 	if errors.Is(err, trace.ErrNotFound) {
-		stands.Version, err = -1, nil
+		promoted.Version, err = -1, nil
 	}
-	return RecordDecisionResult{Verdict: before.verdict, Standing: stands.Version}, err
+	return RecordDecisionResult{Verdict: before.Verdict, Standing: promoted.Version}, err
 }
 
 // RecordQuarantine puts on record that a task can't be trained on. Why it was found
 // so for the first time stays on record.
 func (c *Coordinator) RecordQuarantine(ctx context.Context, in RecordQuarantineInput) (err error) {
-	defer settle(&err)
+	defer temporalError(&err)
 	kind := trace.Train
 	if in.Reserve {
 		kind = trace.Reserve
@@ -213,5 +213,5 @@ func (c *Coordinator) RecordQuarantine(ctx context.Context, in RecordQuarantineI
 	}) {
 		return nil
 	}
-	return standing(err)
+	return finalConflict(err)
 }

@@ -8,10 +8,10 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// tellRefusals adds the calls that the gateway refused to the error of an attempt
+// addRefusals adds the calls that the gateway refused to the error of an attempt
 // that failed: they are often why, and the agent itself may not have said so. They
-// stand on the first line, which is what is shown where there is room for one.
-func (r *Runner) tellRefusals(ctx context.Context, a *trace.Attempt) error {
+// go to the first line, which is shown where there is room for one.
+func (r *Runner) addRefusals(ctx context.Context, a *trace.Attempt) error {
 	if a.Outcome != trace.AgentFailed {
 		return nil
 	}
@@ -22,11 +22,11 @@ func (r *Runner) tellRefusals(ctx context.Context, a *trace.Attempt) error {
 	if len(refusals) == 0 {
 		return nil
 	}
-	said := make([]string, len(refusals))
+	words := make([]string, len(refusals))
 	for i, one := range refusals {
-		said[i] = one.String()
+		words[i] = one.String()
 	}
 	first, rest, _ := strings.Cut(a.Error, "\n")
-	a.Error = strings.TrimSpace(first + "; model calls were refused: " + strings.Join(said, ", ") + "\n" + rest)
+	a.Error = strings.TrimSpace(first + "; model calls were refused: " + strings.Join(words, ", ") + "\n" + rest)
 	return nil
 }

@@ -26,19 +26,18 @@ type Runner struct {
 	Blobs     Blobs
 	Launchers Launchers
 	Forwarder *agent.Forwarder
-	// Workers knows of the workers of others; nil is nobody does.
+	// Workers knows of workers that are not ours; nil skips what it is asked.
 	Workers Workers
 
-	library library
-	// machinery is how long the worker may take beyond an agent's own limit; 0 is
-	// endingTakes.
-	machinery time.Duration
+	runs runCache
+	// ending replaces endingTime where it is not 0.
+	ending time.Duration
 }
 
-// endingTakes is how long a worker may take beyond an agent's own limit to end the
-// agent and to find out whether its gateway was there. One that takes longer stands
-// still.
-const endingTakes = 30 * time.Second
+// endingTime is how long a worker may take beyond an agent's own limit to end the
+// agent and to find out whether its gateway was there. A worker that takes longer
+// hangs.
+const endingTime = 30 * time.Second
 
 // RunAgent makes one attempt at a rollout: it allocates the attempt, runs the
 // agent behind the worker's forwarder, grades what it returns and seals the
@@ -46,10 +45,10 @@ const endingTakes = 30 * time.Second
 // attempt; so are failures that may as well be the machine's, until they repeat.
 // Other failures of the agent are results with the spec's failure reward. A command
 // before the attempt that fails each time is a fault of the task. A rollout
-// that has ended is not attempted again: its outcome is returned as it stands.
+// that has ended is not attempted again: its recorded outcome is returned.
 func (r *Runner) RunAgent(ctx context.Context, in RunAgentInput) (_ RunAgentResult, err error) {
-	defer settle(&err)
-	o, err := beating(ctx, bookkeeping(), func(ctx context.Context) (outset, error) { return r.setOut(ctx, in) })
+	defer temporalError(&err)
+	o, err := beating(ctx, recordBeat(), func(ctx context.Context) (begunAttempt, error) { return r.startAttempt(ctx, in) })
 	if err != nil {
 		return RunAgentResult{}, err
 	}
@@ -57,53 +56,53 @@ func (r *Runner) RunAgent(ctx context.Context, in RunAgentInput) (_ RunAgentResu
 		return *o.ended, nil
 	}
 	result, err := r.launch(ctx, o)
-	return beating(ctx, bookkeeping(), func(ctx context.Context) (RunAgentResult, error) { return r.conclude(ctx, o, result, err) })
+	return beating(ctx, recordBeat(), func(ctx context.Context) (RunAgentResult, error) { return r.finishAttempt(ctx, o, result, err) })
 }
 
-// bookkeepingStall is how long an attempt may take to begin or to be recorded, before
-// its worker counts as one that stands still. A store that is slow needs minutes.
-const bookkeepingStall = 5 * time.Minute
+// recordStall is how long an attempt may take to begin or to be recorded, before
+// its worker counts as hanging. A slow store needs minutes.
+const recordStall = 5 * time.Minute
 
-// bookkeeping has an activity beat while the store is asked: if it is slow for longer
-// than a heartbeat may be late, Temporal must not have another worker begin a later
-// attempt beside this one.
-func bookkeeping() beat {
-	return beat{progress: func() any { return nil }, stall: bookkeepingStall}
+// recordBeat has an activity send heartbeats while it asks the store: if the store is
+// slower than a heartbeat may be late, Temporal must not have another worker begin a
+// later attempt beside this one.
+func recordBeat() beat {
+	return beat{progress: func() any { return nil }, stall: recordStall}
 }
 
-// outset is an attempt that has begun, or what the rollout came to if it has ended.
-type outset struct {
+// begunAttempt is an attempt that has begun, or what the rollout came to if it has ended.
+type begunAttempt struct {
 	ended    *RunAgentResult
-	volume   *volume
+	run      *cachedRun
 	task     tasks.Task
 	launcher agent.Launcher
 	address  trace.Address
 	key      string
 }
 
-// setOut begins an attempt, unless the rollout has ended.
-func (r *Runner) setOut(ctx context.Context, in RunAgentInput) (outset, error) {
-	v, err := r.library.open(ctx, in.Rollout.Run, r.Runs, r.Blobs)
+// startAttempt begins an attempt, unless the rollout has ended.
+func (r *Runner) startAttempt(ctx context.Context, in RunAgentInput) (begunAttempt, error) {
+	v, err := r.runs.get(ctx, in.Rollout.Run, r.Runs, r.Blobs)
 	if err != nil {
-		return outset{}, err
+		return begunAttempt{}, err
 	}
 	task, err := v.task(in.Rollout.Kind, in.Index)
 	if err != nil {
-		return outset{}, err
+		return begunAttempt{}, err
 	}
 	launcher, err := r.Launchers.Launcher(v.spec)
 	if err != nil {
-		return outset{}, invalid(fmt.Errorf("agent of run %s: %w", in.Rollout.Run, err))
+		return begunAttempt{}, invalid(fmt.Errorf("agent of run %s: %w", in.Rollout.Run, err))
 	}
 	key := newKey()
 	if ctx.Err() != nil { // reading took so long that another execution has begun
-		return outset{}, context.Cause(ctx)
+		return begunAttempt{}, context.Cause(ctx)
 	}
 	address, ended, err := r.begin(ctx, in, task.ID, terms(v.spec, in), hashKey(key))
 	if err != nil {
-		return outset{}, fmt.Errorf("begin an attempt at %s: %w", in.Rollout, err)
+		return begunAttempt{}, fmt.Errorf("begin an attempt at %s: %w", in.Rollout, err)
 	}
-	o := outset{volume: v, task: task, launcher: launcher, address: address, key: key}
+	o := begunAttempt{run: v, task: task, launcher: launcher, address: address, key: key}
 	if ended {
 		out, err := r.outcome(ctx, address)
 		out.Title = titleOf(task, address)
@@ -113,17 +112,17 @@ func (r *Runner) setOut(ctx context.Context, in RunAgentInput) (outset, error) {
 	return o, nil
 }
 
-// conclude records what became of an attempt, whose agent gave a result or met err.
-func (r *Runner) conclude(ctx context.Context, o outset, result agent.Result, err error) (RunAgentResult, error) {
+// finishAttempt records what became of an attempt, whose agent gave a result or met err.
+func (r *Runner) finishAttempt(ctx context.Context, o begunAttempt, result agent.Result, err error) (RunAgentResult, error) {
 	a := trace.Attempt{Address: o.address, TaskID: o.task.ID, Output: result.Output}
 	if err == nil && result.Failure.Unclear() {
-		err = r.suspect(ctx, o.address, &result)
+		err = r.classify(ctx, o.address, &result)
 		a.Failure = string(result.Failure)
 	}
 	if err != nil {
-		return r.giveUp(ctx, a, fmt.Errorf("attempt %s: %w", o.address, err))
+		return r.sealFault(ctx, a, fmt.Errorf("attempt %s: %w", o.address, err))
 	}
-	if err := r.judge(ctx, o.volume.spec, o.task, result, &a); err != nil {
+	if err := r.fillOutcome(ctx, o.run.spec, o.task, result, &a); err != nil {
 		return RunAgentResult{}, fmt.Errorf("grade attempt %s: %w", o.address, err)
 	}
 	if err := r.Attempts.SealAttempt(ctx, a); err != nil {
@@ -152,16 +151,12 @@ func titleOf(t tasks.Task, address trace.Address) string {
 		}
 		return r
 	}, fmt.Sprintf("%.40s: %.1000s", t.ID, t.Input))
-	title := strings.Join(strings.Fields(plain), " ")
-	if len(title) > titleBytes {
-		title = strings.ToValidUTF8(title[:titleBytes], "") + "…"
-	}
-	return title
+	return truncate(strings.Join(strings.Fields(plain), " "), titleBytes)
 }
 
-// giveUp seals an attempt that is a fault, and returns that fault for Temporal to try
-// again. But when the command before it fails each time, the task is at fault.
-func (r *Runner) giveUp(ctx context.Context, a trace.Attempt, fault error) (RunAgentResult, error) {
+// sealFault seals an attempt that met a fault, and returns that fault for Temporal to
+// try again. But when the command before it fails each time, the task is at fault.
+func (r *Runner) sealFault(ctx context.Context, a trace.Attempt, fault error) (RunAgentResult, error) {
 	// A command that this worker lacks, or that was ended with it, tells nothing of the task.
 	unprepared := errors.Is(fault, agent.ErrBefore) && !errors.Is(fault, agent.ErrNotStarted) && ctx.Err() == nil
 	if unprepared {
@@ -179,10 +174,10 @@ func (r *Runner) giveUp(ctx context.Context, a trace.Attempt, fault error) (RunA
 	if err != nil {
 		return RunAgentResult{}, errors.Join(fault, err)
 	}
-	if _, before := split(places, a.Attempt, a.Failure); len(before)+1 < GraderTries {
+	if _, before := splitPlaces(places, a.Attempt, a.Failure); len(before)+1 < GraderTries {
 		return RunAgentResult{}, fault
 	}
-	return RunAgentResult{Attempt: a.Attempt, Outcome: a.Outcome, TaskFault: brief(a.Error)}, nil
+	return RunAgentResult{Attempt: a.Attempt, Outcome: a.Outcome, TaskFault: truncate(a.Error, failureBytes)}, nil
 }
 
 // begin begins an attempt, unless the rollout has ended: then a worker was too late
@@ -197,8 +192,8 @@ func (r *Runner) begin(ctx context.Context, in RunAgentInput, taskID string, ter
 }
 
 // launch runs the agent behind the forwarder and reports that it lives.
-func (r *Runner) launch(ctx context.Context, o outset) (agent.Result, error) {
-	v := o.volume
+func (r *Runner) launch(ctx context.Context, o begunAttempt) (agent.Result, error) {
+	v := o.run
 	session, err := r.Forwarder.Open(ctx, o.address, o.key)
 	if err != nil {
 		return agent.Result{}, err
@@ -208,7 +203,7 @@ func (r *Runner) launch(ctx context.Context, o outset) (agent.Result, error) {
 	var signs atomic.Uint64
 	b := beat{progress: func() any { return session.Progress() + signs.Load() }}
 	if limits.Time > 0 {
-		b.stall = limits.Time + cmp.Or(r.machinery, endingTakes)
+		b.stall = limits.Time + cmp.Or(r.ending, endingTime)
 		if len(v.spec.Agent.Before)+len(v.spec.Agent.After) > 0 {
 			b.stall += 2 * agent.HookLimit
 		}

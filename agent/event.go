@@ -3,11 +3,9 @@ package agent
 import (
 	"bufio"
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 )
 
 // errComplained is for a stream that told the agent of a fault of ours.
@@ -40,83 +38,4 @@ func (e events) next() ([]byte, error) {
 		}
 		begun = len(event)
 	}
-}
-
-// eventKind says what the forwarder does with an event.
-type eventKind int
-
-const (
-	speech    eventKind = iota // part of the reply
-	keepalive                  // nothing but a sign of life
-	complaint                  // tells of an error
-)
-
-// kindOf looks at an event. Keepalives are comments and, of Anthropic's API, the
-// event ping; errors are told apart from replies whose error is null.
-func kindOf(event []byte) eventKind {
-	comment := true
-	for line := range bytes.Lines(event) {
-		line = bytes.TrimRight(line, "\r\n")
-		if bytes.Equal(line, []byte("event: ping")) {
-			return keepalive
-		}
-		comment = comment && (len(line) == 0 || line[0] == ':')
-	}
-	switch {
-	case comment:
-		return keepalive
-	case bytes.Contains(event, []byte(`"error"`)) && readGrievance(event).told():
-		return complaint
-	}
-	return speech
-}
-
-// dataOf is the data of an event.
-func dataOf(event []byte) []byte {
-	var data []byte
-	for line := range bytes.Lines(event) {
-		if rest, ok := bytes.CutPrefix(line, []byte("data:")); ok {
-			data = append(data, rest...)
-		}
-	}
-	return bytes.TrimSpace(data)
-}
-
-// grievance is an error in the middle of a stream: OpenAI's {"error": …}, its
-// event {"type": "error", …} or {"type": "response.failed", …} of Responses, or
-// Anthropic's {"type": "error", "error": …}.
-type grievance struct {
-	Type     string
-	Code     any
-	Error    *struct{ Type, Code any }
-	Response struct {
-		Error *struct{ Code any }
-	}
-}
-
-func readGrievance(event []byte) (g grievance) {
-	if json.Unmarshal(dataOf(event), &g) != nil {
-		return grievance{} // such as [DONE]
-	}
-	return g
-}
-
-func (g grievance) told() bool { return g.Type == "error" || g.Error != nil || g.Response.Error != nil }
-
-// isOwn reports whether a complaint blames the agent's request. What nobody is
-// blamed for by name is a fault of ours.
-func isOwn(event []byte) bool {
-	g := readGrievance(event)
-	words := []any{g.Code}
-	if g.Error != nil {
-		words = append(words, g.Error.Type, g.Error.Code)
-	}
-	return slices.ContainsFunc(words, func(word any) bool {
-		switch word {
-		case "invalid_request_error", "authentication_error", "permission_error", "not_found_error", "request_too_large", "rate_limit_error",
-			"invalid_value", codeFenced, codeCallLimit, codeTokenLimit:
-			return true
-		}
-		return false
-	})
 }

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/internal/protocol"
 )
 
 func TestAnExchangeKeepsItsNameHoweverOftenItIsAsked(t *testing.T) {
@@ -17,7 +17,7 @@ func TestAnExchangeKeepsItsNameHoweverOftenItIsAsked(t *testing.T) {
 	ask(t.Context(), s, "a question")
 	var names []string
 	for range 3 {
-		names = append(names, within(t, g.asked).request.Header.Get(agent.ExchangeHeader))
+		names = append(names, within(t, g.asked).request.Header.Get(protocol.ExchangeHeader))
 	}
 	require.NotEmpty(t, names[0])
 	require.Equal(t, names[0], names[1], "asked again")

@@ -3,11 +3,13 @@ package agent
 import (
 	"io"
 	"time"
+
+	"github.com/fulgurite/fulgurite/internal/protocol"
 )
 
-// Look shortens the times after which a gateway is looked at and given up.
-func (f *Forwarder) Look(after, every, limit time.Duration) {
-	f.vigilance = vigilance{after: after, every: every, limit: limit}
+// Probe shortens the times after which a gateway is asked for its health and given up.
+func (f *Forwarder) Probe(every, patience time.Duration) {
+	f.probing.Every, f.probing.Patience = every, patience
 }
 
 // Meter adds up the output of an agent.
@@ -27,7 +29,7 @@ func SplitEvents(r io.Reader) (list []string, rest string) {
 	in := newEvents(r)
 	for {
 		event, err := in.next()
-		_, _ = kindOf(event), isOwn(event)
+		_, _ = protocol.KindOf(event), protocol.BlamesAgent(event)
 		if err != nil {
 			return list, string(event)
 		}

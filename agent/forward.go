@@ -16,21 +16,11 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/fulgurite/fulgurite/internal/protocol"
 )
 
 const (
-	// FaultHeader on a reply of status 503 says that the gateway, not the
-	// request, is at fault, and that asking again is right.
-	FaultHeader = "X-Fulgurite-Fault"
-	// RetryHeader on a request counts how often the forwarder has asked the same
-	// before without getting a whole reply. The agent can't set it.
-	RetryHeader = "X-Fulgurite-Retry"
-	// retryCountHeader is what the common SDKs send when they ask again.
-	retryCountHeader = "X-Stainless-Retry-Count"
-	// ExchangeHeader on a request names the one request of the agent that is asked
-	// for, however often: two that are alike have two names.
-	ExchangeHeader = "X-Fulgurite-Exchange"
-
 	firstBackoff = 100 * time.Millisecond
 	longBackoff  = 5 * time.Second
 )
@@ -167,9 +157,8 @@ func (x *exchange) giveUp(err error) {
 // been written, unless x.begun.
 func (x *exchange) ask() error {
 	x.target = x.session.forwarder.target()
-	ctx, abandon := context.WithCancelCause(x.ctx)
-	defer abandon(context.Canceled)
-	defer x.session.forwarder.watch(ctx, x.target, abandon)()
+	ctx, release := x.session.forwarder.proberOf(x.target).Guard(x.ctx)
+	defer release()
 	err := x.askIn(ctx)
 	if err != nil && errors.Is(context.Cause(ctx), errSilent) {
 		err = errSilent
@@ -188,7 +177,7 @@ func (x *exchange) askIn(ctx context.Context) error {
 	}
 	defer func() { _ = response.Body.Close() }()
 	switch {
-	case again(response):
+	case protocol.IsFault(response):
 		return faultStatus(response.StatusCode)
 	case response.StatusCode == http.StatusOK && strings.HasPrefix(response.Header.Get("Content-Type"), "text/event-stream"):
 		return x.stream(response)
@@ -197,16 +186,6 @@ func (x *exchange) askIn(ctx context.Context) error {
 	default:
 		return x.whole(response)
 	}
-}
-
-// again reports whether the reply speaks for a fault rather than for the
-// gateway: one that it declares, or one of a proxy that could not reach it.
-func again(response *http.Response) bool {
-	switch response.StatusCode {
-	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-		return true
-	}
-	return response.StatusCode >= 500 && response.Header.Get(FaultHeader) != ""
 }
 
 // request is the agent's request to the gateway of this moment.
@@ -227,7 +206,7 @@ func (x *exchange) request(ctx context.Context) (*http.Request, error) {
 	maps.Copy(request.Header, x.r.Header)
 	dropHopHeaders(request.Header)
 	for name := range request.Header {
-		if strings.HasPrefix(name, "X-Fulgurite-") {
+		if strings.HasPrefix(name, protocol.HeaderPrefix) {
 			delete(request.Header, name)
 		}
 	}
@@ -235,11 +214,11 @@ func (x *exchange) request(ctx context.Context) (*http.Request, error) {
 	if request.Header.Get("User-Agent") == "" {
 		request.Header["User-Agent"] = nil // don't add one
 	}
-	request.Header.Set(ExchangeHeader, x.name)
+	request.Header.Set(protocol.ExchangeHeader, x.name)
 	if x.retries > 0 {
-		request.Header.Set(RetryHeader, strconv.Itoa(x.retries))
-		asked, _ := strconv.Atoi(x.r.Header.Get(retryCountHeader)) // absent or odd: never
-		request.Header.Set(retryCountHeader, strconv.Itoa(asked+x.retries))
+		request.Header.Set(protocol.RetryHeader, strconv.Itoa(x.retries))
+		asked, _ := strconv.Atoi(x.r.Header.Get(protocol.SDKRetryHeader)) // absent or odd: never
+		request.Header.Set(protocol.SDKRetryHeader, strconv.Itoa(asked+x.retries))
 	}
 	return request, nil
 }

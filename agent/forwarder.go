@@ -14,6 +14,8 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/fulgurite/fulgurite/internal/health"
+	"github.com/fulgurite/fulgurite/internal/protocol"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -28,7 +30,10 @@ const (
 var (
 	errForwarderClosed = errors.New("forwarder closed")
 	errSessionClosed   = errors.New("session closed")
-	errHeldUp          = errors.New("the gateway is away, and a request is held up")
+	// errSilent is for a gateway that takes requests and answers none, not even
+	// whether it lives.
+	errSilent = errors.New("the gateway does not answer")
+	errHeldUp = errors.New("the gateway is away, and a request is held up")
 )
 
 // Forwarder is the HTTP server through which all agents of a worker reach the
@@ -41,19 +46,16 @@ type Forwarder struct {
 	at        string // host and port that agents are told
 	server    *http.Server
 	transport *http.Transport
-	probes    *http.Transport // keeps no connection
-	served    chan struct{}   // closed when the server has ended
+	served    chan struct{} // closed when the server has ended
 
 	closing context.Context // ends when Close begins
 	close   context.CancelFunc
 
-	vigilance vigilance
-	vigils    sync.WaitGroup
-
 	mu       sync.Mutex
 	closed   bool
 	sessions map[trace.Address]*Session
-	vigil    map[string]*vigil // by the gateway that is looked at
+	prober   *health.Prober // of the gateway that was asked last
+	probing  health.Config
 }
 
 // NewForwarder starts a forwarder to the gateway at target, a URL without the
@@ -75,13 +77,11 @@ func NewForwarder(ctx context.Context, target func() string, log *zap.Logger, op
 		listener:  listener,
 		at:        at,
 		transport: newTransport(),
-		probes:    newTransport(),
 		served:    make(chan struct{}),
 		sessions:  map[trace.Address]*Session{},
-		vigilance: vigilance{after: 2 * time.Second, every: 2 * time.Second, limit: 10 * time.Second},
-		vigil:     map[string]*vigil{},
+		// A proxy that has lost the gateway, and a gateway at fault, are no signs of life.
+		probing: health.Config{Gone: errSilent, Healthy: func(status int) bool { return status < http.StatusInternalServerError }},
 	}
-	f.probes.DisableKeepAlives = true
 	f.closing, f.close = context.WithCancel(context.WithoutCancel(ctx))
 	f.server = &http.Server{
 		Handler:           http.HandlerFunc(f.serve),
@@ -162,7 +162,6 @@ func (f *Forwarder) Close(ctx context.Context) error {
 		s.requests.Wait()
 	}
 	<-f.served
-	f.vigils.Wait()
 	f.transport.CloseIdleConnections()
 	return err
 }
@@ -173,6 +172,22 @@ func (f *Forwarder) forget(s *Session) {
 	if f.sessions[s.address] == s {
 		delete(f.sessions, s.address)
 	}
+}
+
+// proberOf is what finds out whether the gateway at target lives.
+func (f *Forwarder) proberOf(target string) *health.Prober {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.prober == nil || f.prober.URL != strings.TrimSuffix(target, "/") {
+		f.probing.URL = target
+		f.prober = health.New(f.probing)
+	}
+	return f.prober
+}
+
+// answers reports whether the gateway at target is there at this moment.
+func (f *Forwarder) answers(target string) bool {
+	return target != "" && f.proberOf(target).Answers()
 }
 
 func (f *Forwarder) session(address trace.Address) *Session {
@@ -186,7 +201,7 @@ func (f *Forwarder) session(address trace.Address) *Session {
 func (f *Forwarder) serve(w http.ResponseWriter, r *http.Request) {
 	address, ok := pathAddress(r.URL)
 	if !ok {
-		turnAway(w, r, http.StatusNotFound, "not_found", "this URL is that of no attempt: use the base URL that the agent is given (OPENAI_BASE_URL)")
+		turnAway(w, r, http.StatusNotFound, protocol.CodeNotFound, "this URL is that of no attempt: use the base URL that the agent is given (OPENAI_BASE_URL)")
 		return
 	}
 	s := f.session(address)
@@ -195,7 +210,7 @@ func (f *Forwarder) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if s != nil && !s.admits(r) {
-		turnAway(w, r, http.StatusUnauthorized, "invalid_api_key", "this is not the key of the attempt: send the one that the agent is given, as Authorization: Bearer KEY, or as X-Api-Key")
+		turnAway(w, r, http.StatusUnauthorized, protocol.CodeInvalidKey, "this is not the key of the attempt: send the one that the agent is given, as Authorization: Bearer KEY, or as X-Api-Key")
 		return
 	}
 	if s == nil || !s.enter() {

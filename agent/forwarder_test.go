@@ -18,6 +18,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/internal/protocol"
 )
 
 func TestForwarderPassesOnRequestsAndRepliesAsTheyAre(t *testing.T) {
@@ -33,7 +34,7 @@ func TestForwarderPassesOnRequestsAndRepliesAsTheyAre(t *testing.T) {
 	require.Equal(t, "a question", got.body)
 	require.Equal(t, "/r/demo/train-3/17/2/1/v1/chat/completions?beta=true", got.request.RequestURI)
 	require.Equal(t, "Bearer key", got.request.Header.Get("Authorization"))
-	require.Empty(t, got.request.Header.Get(agent.RetryHeader), "agents can't claim to be asking again")
+	require.Empty(t, got.request.Header.Get(protocol.RetryHeader), "agents can't claim to be asking again")
 	require.Equal(t, 1, s.Calls())
 	require.False(t, s.Tainted(), "an error of the client's is no fault of ours")
 	require.Zero(t, s.Waited())
@@ -119,7 +120,7 @@ func TestAgentSeesAWaitAndNothingElseOfAFault(t *testing.T) {
 			for i, retry := range []string{"", "1", "2"} {
 				got := within(t, g.asked)
 				require.Equal(t, "a question", got.body, "try %d", i)
-				require.Equal(t, retry, got.request.Header.Get(agent.RetryHeader))
+				require.Equal(t, retry, got.request.Header.Get(protocol.RetryHeader))
 				require.Equal(t, retry, got.request.Header.Get("X-Stainless-Retry-Count"))
 			}
 			require.False(t, s.Tainted())

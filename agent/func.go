@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fulgurite/fulgurite/internal/truncate"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -150,12 +151,12 @@ func awaitEnd(back <-chan returned) {
 func (r returned) result(reported *report) Result {
 	switch {
 	case r.panicked != "":
-		return Result{Failure: Panic, Message: head(r.panicked, tailBytes)}
+		return Result{Failure: Panic, Message: truncate.Head(r.panicked, tailBytes)}
 	case r.err != nil:
-		return Result{Failure: Error, Message: head(r.err.Error(), tailBytes)}
+		return Result{Failure: Error, Message: truncate.Head(r.err.Error(), tailBytes)}
 	default:
 		reward, refusal := reported.last()
-		return Result{Text: head(r.text, resultBytes), Reward: reward, RewardError: refusal}
+		return Result{Text: truncate.Head(r.text, resultBytes), Reward: reward, RewardError: refusal}
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap/zaptest"
 
 	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/internal/protocol"
 )
 
 // asked is a request as the gateway got it.
@@ -28,7 +29,7 @@ type asked struct {
 // the last one for ever.
 type gateway struct {
 	*httptest.Server
-	looked func()      // if not nil, called when somebody looks whether it is healthy
+	probed func()      // if not nil, called when it is asked for its health
 	dead   atomic.Bool // it doesn't say that it is healthy
 	asked  chan asked  // one entry for each request, before its turn is played
 }
@@ -39,8 +40,8 @@ func newGateway(t *testing.T, turns ...http.HandlerFunc) *gateway {
 	var next atomic.Int64
 	g.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/healthz" {
-			if g.looked != nil {
-				g.looked()
+			if g.probed != nil {
+				g.probed()
 			}
 			if g.dead.Load() {
 				silent(w, r)
@@ -68,7 +69,7 @@ func says(status int, body string) http.HandlerFunc {
 }
 
 func faulty(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set(agent.FaultHeader, "infrastructure")
+	w.Header().Set(protocol.FaultHeader, "infrastructure")
 	w.WriteHeader(http.StatusServiceUnavailable)
 }
 

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"time"
 
+	"github.com/fulgurite/fulgurite/internal/truncate"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -79,7 +80,7 @@ func (h hooked) Launch(ctx context.Context, job Job) (Result, error) {
 		if err != nil {
 			err = errors.Join(err, after)
 		}
-		result.Note = head(after.Error(), tailBytes)
+		result.Note = truncate.Head(after.Error(), tailBytes)
 	}
 	// What can't be removed doesn't change the result; the next attempt meets it.
 	_ = home.close()

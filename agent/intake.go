@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"os"
 	"time"
+
+	"github.com/fulgurite/fulgurite/internal/protocol"
 )
 
 const (
@@ -66,10 +68,10 @@ func (s *Session) receive(w http.ResponseWriter, r *http.Request) ([]byte, error
 	case over:
 		return nil, s.brokenOff()
 	case errors.As(err, &tooLarge):
-		refuse(w, r, http.StatusRequestEntityTooLarge, "request_too_large", fmt.Sprintf("a request may have %d bytes", requestBytes))
+		refuse(w, r, http.StatusRequestEntityTooLarge, protocol.CodeTooLarge, fmt.Sprintf("a request may have %d bytes", requestBytes))
 		return nil, errRefused
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		refuse(w, r, http.StatusRequestTimeout, "request_timeout", fmt.Sprintf("the body of the request did not come within %s", bodyTime))
+		refuse(w, r, http.StatusRequestTimeout, protocol.CodeTimeout, fmt.Sprintf("the body of the request did not come within %s", bodyTime))
 		return nil, errRefused
 	case err != nil:
 		return nil, errAgentLeft

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fulgurite/fulgurite/internal/protocol"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -43,7 +44,7 @@ func (f *Forwarder) Lend(address trace.Address, key string, long time.Duration) 
 // settle closes a session that was lent and answers with its Settlement.
 func settle(w http.ResponseWriter, r *http.Request, s *Session) {
 	if s == nil || !s.lent || !s.admits(r) {
-		turnAway(w, r, http.StatusNotFound, "not_found", "no such session was lent here under this key")
+		turnAway(w, r, http.StatusNotFound, protocol.CodeNotFound, "no such session was lent here under this key")
 		return
 	}
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(refusalTime)) // it has no body to wait for

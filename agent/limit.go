@@ -65,3 +65,15 @@ func outlasts(ctx context.Context, limit time.Duration, used func() time.Duratio
 	}
 	return true
 }
+
+// pause is false if ctx ended meanwhile.
+func pause(ctx context.Context, wait time.Duration) bool {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/fulgurite/fulgurite/internal/truncate"
 )
 
 // meter adds up what a command wrote to both its outputs, and calls over once
@@ -66,7 +68,7 @@ func (l *lastLine) text() string {
 	if len(line) == 0 {
 		line = bytes.TrimSpace(l.last)
 	}
-	return head(string(line), resultBytes)
+	return truncate.Head(string(line), resultBytes)
 }
 
 // before is how many lines that aren't blank stand before the one that is the text.
@@ -97,4 +99,6 @@ func (l *lastBytes) Write(p []byte) (int, error) {
 }
 
 // text drops a rune that was cut at the start, and all else that isn't UTF-8.
-func (l *lastBytes) text() string { return tail(string(bytes.ToValidUTF8(l.kept, nil)), tailBytes) }
+func (l *lastBytes) text() string {
+	return truncate.Tail(string(bytes.ToValidUTF8(l.kept, nil)), tailBytes)
+}

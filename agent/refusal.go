@@ -1,26 +1,16 @@
 package agent
 
 import (
-	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"strings"
 	"time"
 
+	"github.com/fulgurite/fulgurite/internal/protocol"
 	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/wire"
 )
-
-// The codes in the gateway's refusals that concern the whole attempt.
-const (
-	codeFenced     = "attempt_fenced" // a later attempt has begun
-	codeCallLimit  = "call_limit"
-	codeTokenLimit = "token_limit"
-)
-
-// codeHeader on a refusal holds its code, for APIs whose errors have no place for it.
-const codeHeader = "X-Fulgurite-Code"
 
 // refusals is how many requests beyond its limit an agent may make. One that took
 // the first for an answer has ended by then; this one would go on for ever.
@@ -29,18 +19,13 @@ const refusals = 100
 // heed looks for refusals that end the session. An error says that the agent must
 // not see the reply.
 func (s *Session) heed(header http.Header, body []byte) error {
-	var refusal struct {
-		Code  string // of an event of a stream
-		Error struct{ Code string }
-	}
-	_ = json.Unmarshal(body, &refusal) // what isn't JSON is no refusal of the gateway
-	switch code := cmp.Or(header.Get(codeHeader), refusal.Error.Code, refusal.Code); code {
-	case codeFenced:
+	switch code := protocol.CodeOf(header, body); code {
+	case protocol.CodeFenced:
 		err := fmt.Errorf("gateway refused attempt %s: %w", s.address, trace.ErrFenced)
 		s.visible(err) // whoever sees the end sees the reason
 		s.end(err)
 		return err
-	case codeCallLimit, codeTokenLimit:
+	case protocol.CodeCallLimit, protocol.CodeTokenLimit:
 		s.mu.Lock()
 		s.refused++
 		over := s.refused == refusals
@@ -65,26 +50,12 @@ func turnAway(w http.ResponseWriter, r *http.Request, status int, code, message 
 // refuse answers with an error in the form that the client of the API understands:
 // Anthropic's for its clients and below /v1/messages, else OpenAI's.
 func refuse(w http.ResponseWriter, r *http.Request, status int, code, message string) {
-	body := map[string]any{"error": map[string]any{"message": message, "type": "invalid_request_error", "code": code, "param": nil}}
+	api := wire.Chat
 	if r.Header.Get("Anthropic-Version") != "" || strings.Contains(r.URL.Path, "/v1/messages") {
-		body = map[string]any{"type": "error", "error": map[string]any{"type": anthropicType(status), "message": message}}
+		api = wire.Messages
 	}
 	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set(codeHeader, code)
+	w.Header().Set(protocol.CodeHeader, code)
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(body)
-}
-
-func anthropicType(status int) string {
-	switch status {
-	case http.StatusUnauthorized:
-		return "authentication_error"
-	case http.StatusNotFound:
-		return "not_found_error"
-	case http.StatusRequestEntityTooLarge:
-		return "request_too_large"
-	case http.StatusTooManyRequests:
-		return "rate_limit_error"
-	}
-	return "invalid_request_error"
+	_, _ = w.Write((&wire.Failure{Status: status, Code: code, Message: message}).Body(api)) // who left does not read why
 }

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+
+	"github.com/fulgurite/fulgurite/internal/truncate"
 )
 
 // ReadReply reads what an agent elsewhere returned: an object with a result and
@@ -14,14 +16,14 @@ func ReadReply(body []byte, limit float64) Result {
 	body = bytes.TrimSpace(body)
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(body, &fields); err != nil || fields == nil {
-		return Result{Text: head(plain(body), resultBytes)}
+		return Result{Text: truncate.Head(plain(body), resultBytes)}
 	}
 	result, given := fields["result"]
 	reward, rewarded := fields["reward"]
 	if !given && !rewarded {
-		return Result{Text: head(plain(body), resultBytes)}
+		return Result{Text: truncate.Head(plain(body), resultBytes)}
 	}
-	out := Result{Text: head(plain(result), resultBytes)}
+	out := Result{Text: truncate.Head(plain(result), resultBytes)}
 	if rewarded {
 		out.Reward, out.RewardError = readReward(reward, limit)
 	}
@@ -66,7 +68,7 @@ func readReward(value json.RawMessage, limit float64) (reward *float64, refusal 
 	}
 	var number float64
 	if err := json.Unmarshal(value, &number); err != nil {
-		return nil, fmt.Sprintf("report reward: %s is not a number", head(string(value), 80))
+		return nil, fmt.Sprintf("report reward: %s is not a number", truncate.Head(string(value), 80))
 	}
 	r := report{limit: limit}
 	_ = r.set(number) // last says it again

@@ -1,8 +1,7 @@
 package agent
 
 import (
-	"strings"
-
+	"github.com/fulgurite/fulgurite/internal/protocol"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -18,16 +17,16 @@ type Failure string
 
 // The failures.
 const (
-	Exit        Failure = "exit"         // a command ended with a code other than 0, or by a signal
-	Error       Failure = "error"        // a function returned an error
-	Panic       Failure = "panic"        // a function panicked
-	Timeout     Failure = "timeout"      // Limits.Time went by
-	Hang        Failure = "hang"         // Limits.Idle went by without a sign of life
-	OutputLimit Failure = "output_limit" // a command wrote more than Limits.OutputBytes
-	MemoryLimit Failure = "memory_limit" // a command took more than Limits.MemoryBytes
-	CallLimit   Failure = "call_limit"   // it went on asking after its last call
-	TokenLimit  Failure = "token_limit"  // it went on asking after its last token
-	Killed      Failure = "killed"       // a command was ended by a signal from outside
+	Exit        Failure = "exit"                  // a command ended with a code other than 0, or by a signal
+	Error       Failure = "error"                 // a function returned an error
+	Panic       Failure = "panic"                 // a function panicked
+	Timeout     Failure = "timeout"               // Limits.Time went by
+	Hang        Failure = "hang"                  // Limits.Idle went by without a sign of life
+	OutputLimit Failure = "output_limit"          // a command wrote more than Limits.OutputBytes
+	MemoryLimit Failure = "memory_limit"          // a command took more than Limits.MemoryBytes
+	CallLimit   Failure = protocol.CodeCallLimit  // it went on asking after its last call
+	TokenLimit  Failure = protocol.CodeTokenLimit // it went on asking after its last token
+	Killed      Failure = "killed"                // a command was ended by a signal from outside
 )
 
 // Unclear reports whether a failure may as well be the machine's as the agent's,
@@ -64,18 +63,3 @@ type Result struct {
 
 // Failed reports whether the agent failed by itself.
 func (r Result) Failed() bool { return r.Failure != "" }
-
-// head and tail cut s to at most n bytes without leaving half a rune behind.
-func head(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	return strings.ToValidUTF8(s[:n], "")
-}
-
-func tail(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	return strings.ToValidUTF8(s[len(s)-n:], "")
-}

@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/fulgurite/fulgurite/internal/truncate"
 )
 
 const (
@@ -101,5 +103,5 @@ func answer(response *http.Response, text []byte, limit float64) (Result, error)
 }
 
 func excerpt(text []byte) string {
-	return head(strings.ToValidUTF8(string(bytes.TrimSpace(text)), "\uFFFD"), excerptBytes)
+	return truncate.Head(strings.ToValidUTF8(string(bytes.TrimSpace(text)), "\uFFFD"), excerptBytes)
 }

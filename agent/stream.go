@@ -9,6 +9,8 @@ import (
 	"io"
 	"net/http"
 	"time"
+
+	"github.com/fulgurite/fulgurite/internal/protocol"
 )
 
 // errOtherBytes is for a reply that the agent has part of and that the gateway
@@ -66,14 +68,14 @@ func (x *exchange) stream(response *http.Response) error {
 }
 
 func (s *streaming) take(event []byte) error {
-	kind := kindOf(event)
-	if kind == keepalive {
+	kind := protocol.KindOf(event)
+	if kind == protocol.Keepalive {
 		return s.write(event)
 	}
 	if err := s.release(); err != nil {
 		return err
 	}
-	if kind == complaint {
+	if kind == protocol.ErrorEvent {
 		s.complaint = event
 		return nil
 	}
@@ -88,10 +90,10 @@ func (s *streaming) release() error {
 		return nil
 	}
 	s.complaint = nil
-	if err := s.session.heed(s.response.Header, dataOf(event)); err != nil {
+	if err := s.session.heed(s.response.Header, protocol.EventData(event)); err != nil {
 		return err
 	}
-	if !isOwn(event) {
+	if !protocol.BlamesAgent(event) {
 		s.session.visible(errComplained)
 	}
 	return s.say(event)
@@ -149,7 +151,7 @@ func (s *streaming) end(rest []byte) error {
 // not shown. But when the gateway blames the agent a second time, the agent is who
 // has to hear it.
 func (s *streaming) brokenOff(err error) error {
-	if s.complaint != nil && isOwn(s.complaint) && bytes.Equal(s.complaint, s.blamed) {
+	if s.complaint != nil && protocol.BlamesAgent(s.complaint) && bytes.Equal(s.complaint, s.blamed) {
 		return s.end(nil)
 	}
 	s.blamed = s.complaint

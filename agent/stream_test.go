@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/internal/protocol"
 )
 
 // tale is a streamed reply, event by event.
@@ -84,12 +85,12 @@ func TestStreamGoesOnAfterTheDeathOfItsGateway(t *testing.T) {
 			require.Positive(t, s.Waited())
 			require.Equal(t, 1, s.Calls())
 			first := within(t, g.asked).request.Header
-			require.Empty(t, first.Get(agent.RetryHeader))
+			require.Empty(t, first.Get(protocol.RetryHeader))
 			for _, retry := range []string{"1", "2"} {
 				again := within(t, g.asked)
 				require.Equal(t, "a question", again.body)
-				require.Equal(t, retry, again.request.Header.Get(agent.RetryHeader))
-				require.Equal(t, first.Get(agent.ExchangeHeader), again.request.Header.Get(agent.ExchangeHeader))
+				require.Equal(t, retry, again.request.Header.Get(protocol.RetryHeader))
+				require.Equal(t, first.Get(protocol.ExchangeHeader), again.request.Header.Get(protocol.ExchangeHeader))
 			}
 		})
 	}

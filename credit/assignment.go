@@ -27,6 +27,11 @@ const (
 	Judge Assignment = "judge"
 )
 
+// Assignments lists them.
+func Assignments() []Assignment {
+	return []Assignment{Identical, Discounted, LastCall, GiGPO, TurnGAE, ValueDifference, Judge}
+}
+
 // ErrAssignment is wrapped when an assignment is not one of the above.
 var ErrAssignment = errors.New("unknown assignment")
 

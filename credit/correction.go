@@ -28,6 +28,11 @@ const (
 	K3 CorrectionKind = "k3"
 )
 
+// Corrections lists them.
+func Corrections() []CorrectionKind {
+	return []CorrectionKind{Uncorrected, Decoupled, MIS, Sequence, Geometric, K3}
+}
+
 // Correction is a kind with its bounds. A number that is at a bound is within it.
 type Correction struct {
 	Kind       CorrectionKind

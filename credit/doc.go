@@ -11,6 +11,8 @@
 //	that, a critic       ── [Spread] ──────────────────▶ an advantage per trained token
 //	those of a batch     ── whitening, if asked for ───▶ mean 0, deviation 1
 //
+// The example Grpo goes through all of them, from rewards to the gradient of a loss.
+//
 // A [Trajectory] is all that credit knows of an attempt. Estimates come from
 // elsewhere: a critic's values, a judge's scores, or [FitValues], which learns from
 // the run's own calls what their attempts will come to. Statistics are over

@@ -1,6 +1,7 @@
 package credit
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -32,7 +33,7 @@ func (o Objective) Check() error {
 	switch {
 	case o.Surrogate == nil:
 		return fmt.Errorf("%w: it has no surrogate", ErrObjective)
-	case !slices.Contains([]CorrectionKind{"", Uncorrected, Decoupled, MIS, Sequence, Geometric, K3}, c.Kind):
+	case !slices.Contains(Corrections(), cmp.Or(c.Kind, Uncorrected)):
 		return fmt.Errorf("%w: unknown correction %q", ErrObjective, c.Kind)
 	case c.Corrects() && (!positive(c.Cap) || c.Floor < 0 || c.Floor > c.Cap):
 		return fmt.Errorf("%w: correction %q within %v and %v", ErrObjective, c.Kind, c.Floor, c.Cap)

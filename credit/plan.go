@@ -109,8 +109,7 @@ func (p Plan) Advantages(groups [][]Trajectory) (Advantages, error) {
 
 // check refuses parts that do not fit.
 func (p Plan) check() error {
-	known := []Assignment{"", Identical, Discounted, LastCall, GiGPO, TurnGAE, ValueDifference, Judge}
-	if !slices.Contains(known, p.Assignment) {
+	if !slices.Contains(Assignments(), p.kind()) {
 		return fmt.Errorf("%w %q", ErrAssignment, p.Assignment)
 	}
 	if !slices.Contains([]Spread{"", Uniform, GAE}, p.Tokens) {

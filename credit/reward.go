@@ -7,6 +7,10 @@ import (
 	"slices"
 )
 
+// Final is the name of the reward that decides: the grader's, or the one that an
+// agent posts without a name.
+const Final = "final"
+
 // Reward is the reward of a trajectory under the plan's weights, without what its
 // calls earned by themselves.
 func (p Plan) Reward(t Trajectory) (float64, error) {
@@ -45,7 +49,7 @@ func (p Plan) read(groups [][]Trajectory) ([][][]float64, error) {
 // names are those of the rewards that have a weight, sorted.
 func (p Plan) names() []string {
 	if len(p.Rewards) == 0 {
-		return []string{"final"}
+		return []string{Final}
 	}
 	return slices.Sorted(maps.Keys(p.Rewards))
 }

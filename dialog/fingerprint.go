@@ -42,3 +42,17 @@ func Instructions(messages []Message) (instructions, rest []Message) {
 	}
 	return instructions, rest
 }
+
+// Latest are the messages after the last of the assistant. The assistant goes on from
+// a dialog that ends with its own message: all of that dialog is new.
+func Latest(messages []Message) []Message {
+	for i := len(messages) - 1; i >= 0; i-- {
+		if messages[i].Role == Assistant && i < len(messages)-1 {
+			return messages[i+1:]
+		}
+		if messages[i].Role == Assistant {
+			break
+		}
+	}
+	return messages
+}

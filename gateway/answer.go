@@ -6,47 +6,39 @@ import (
 	"fmt"
 	"net/http"
 
+	"github.com/fulgurite/fulgurite/gateway/conversation"
+	"github.com/fulgurite/fulgurite/gateway/inflight"
 	"github.com/fulgurite/fulgurite/wire"
 )
 
 // ask answers the model calls that attempts make by an API.
-func (g *Gateway) ask(api wire.API) func(http.ResponseWriter, *http.Request, *attempt) error {
-	return func(w http.ResponseWriter, r *http.Request, a *attempt) error {
-		body, request, err := g.readRequest(w, r, api)
+func (g *Gateway) ask(api wire.API) func(http.ResponseWriter, *http.Request, *inflight.Attempt) error {
+	return func(w http.ResponseWriter, r *http.Request, a *inflight.Attempt) error {
+		decoded, err := g.readRequest(w, r, api)
 		if err != nil {
 			return err
 		}
-		if request.Model == "" {
-			request.Model = a.begun.Terms.Policy
+		terms := a.Begun().Terms
+		if decoded.Model == "" {
+			decoded.Model = terms.Policy
 		}
-		o, err := newOrder(a.begun.Terms.Codec, a.codec, request)
+		request, err := conversation.NewRequest(terms.Codec, a.Codec(), decoded)
 		if err != nil {
 			return err
 		}
-		return g.answer(w, r, o, &inside{g, a, questionOf(r, body, o)})
+		identify(r, request)
+		return g.answer(w, r, request, g.calls.ForAttempt(a, request))
 	}
-}
-
-func (g *Gateway) readRequest(w http.ResponseWriter, r *http.Request, api wire.API) ([]byte, *wire.Request, error) {
-	body, err := g.readBody(w, r)
-	if err != nil {
-		return nil, nil, err
-	}
-	request, err := wire.Decode(api, body)
-	if err != nil {
-		return nil, nil, err
-	}
-	return body, request, nil
 }
 
 // answer gives a request its reply, streamed or whole.
-func (g *Gateway) answer(w http.ResponseWriter, r *http.Request, o *order, h host) error {
-	if o.request.Stream {
-		return g.tell(w, r, o, h)
+func (g *Gateway) answer(w http.ResponseWriter, r *http.Request, request *conversation.Request, calls inflight.Calls) error {
+	if request.Stream {
+		return g.stream(w, r, request, calls)
 	}
 	for {
-		err := answerOnce(w, r, o, h)
-		if !errors.Is(err, errAgain) {
+		err := answerOnce(w, r, request, calls)
+		if !errors.Is(err, inflight.ErrAgain) {
 			return err
 		}
 		if err := r.Context().Err(); err != nil {
@@ -55,24 +47,24 @@ func (g *Gateway) answer(w http.ResponseWriter, r *http.Request, o *order, h hos
 	}
 }
 
-func answerOnce(w http.ResponseWriter, r *http.Request, o *order, h host) error {
-	seats, err := h.board(r.Context())
+func answerOnce(w http.ResponseWriter, r *http.Request, request *conversation.Request, h inflight.Calls) error {
+	slots, err := h.Admit(r.Context())
 	if err != nil {
 		return err
 	}
 	delivered := false
-	defer func() { h.vacate(seats, delivered) }()
-	calls, err := arriveAll(r.Context(), seats)
+	defer func() { h.Release(slots, delivered) }()
+	calls, err := waitAll(r.Context(), slots)
 	if err != nil {
 		return err
 	}
-	body := calls[0].response
+	body := calls[0].Body()
 	if len(calls) > 1 {
-		if body, err = o.request.Encode(o.reply(calls...)); err != nil {
-			return fault(fmt.Errorf("encode reply %s: %w", calls[0].id, err))
+		if body, err = request.Encode(request.Reply(calls...)); err != nil {
+			return fault(fmt.Errorf("encode reply %s: %w", calls[0].ID, err))
 		}
 	}
-	w.Header().Set("X-Request-Id", calls[0].id)
+	w.Header().Set("X-Request-Id", calls[0].ID)
 	// Writing to a client that left can succeed, and one that has its reply may
 	// leave at once: only who was there before counts.
 	there := r.Context().Err() == nil
@@ -81,11 +73,11 @@ func answerOnce(w http.ResponseWriter, r *http.Request, o *order, h host) error 
 	return nil
 }
 
-func arriveAll(ctx context.Context, seats []seat) ([]*call, error) {
-	calls := make([]*call, len(seats))
-	for i := range seats {
+func waitAll(ctx context.Context, slots []inflight.Slot) ([]*conversation.Call, error) {
+	calls := make([]*conversation.Call, len(slots))
+	for i := range slots {
 		var err error
-		if calls[i], err = seats[i].arrive(ctx); err != nil {
+		if calls[i], err = slots[i].Wait(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -93,24 +85,28 @@ func arriveAll(ctx context.Context, seats []seat) ([]*call, error) {
 }
 
 // countTokens tells how many tokens the prompt of a Messages request would have.
-func (g *Gateway) countTokens(w http.ResponseWriter, r *http.Request, a *attempt) error {
-	body, request, err := g.readRequest(w, r, wire.Messages)
+func (g *Gateway) countTokens(w http.ResponseWriter, r *http.Request, a *inflight.Attempt) error {
+	decoded, err := g.readRequest(w, r, wire.Messages)
 	if err != nil {
 		return err
 	}
-	if relays(a.codec) {
+	if conversation.Relays(a.Codec()) {
 		return uncountable()
 	}
-	q := questionOf(r, body, &order{request: request, codec: a.codec})
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if err := a.ready(r.Context(), g); err != nil {
-		return err
-	}
-	h, err := a.history(q, a.canonicalize(q))
+	request := conversation.Unchecked(a.Codec(), decoded)
+	identify(r, request)
+	n, err := a.CountPrompt(r.Context(), request)
 	if err != nil {
 		return err
 	}
-	_ = write(w, http.StatusOK, wire.Count(len(h.prompt))) // who left does not need it
+	_ = write(w, http.StatusOK, wire.Count(n)) // who left does not need it
 	return nil
+}
+
+// uncountable refuses to count the tokens of a prompt.
+func uncountable() *wire.Failure {
+	return &wire.Failure{
+		Status: http.StatusBadRequest, Code: "unknown_token_count",
+		Message: "the tokens of a prompt can't be counted here: the server that samples counts them when it replies",
+	}
 }

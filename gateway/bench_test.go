@@ -34,7 +34,7 @@ func benchmarkCall(b *testing.B, replayedFrom int) {
 	// An attempt of this many calls, each another request, then the next rollout.
 	const calls = 32
 	d := openDatabase(b)
-	s := newScene(nil, func(c *gateway.Config) { c.Journal = d })
+	s := newUnservedEnv(nil, func(c *gateway.Config) { c.Journal = d })
 	bodies := make([]string, calls)
 	for i := range bodies {
 		bodies[i] = ask(fmt.Sprintf("question %d of an attempt of %d", i, calls))
@@ -86,7 +86,7 @@ func BenchmarkConcurrentCalls(b *testing.B) {
 func benchmarkConcurrent(b *testing.B, stream bool) {
 	const attempts = 100
 	d := openDatabase(b)
-	s := newScene(nil, func(c *gateway.Config) { c.Journal = d })
+	s := newUnservedEnv(nil, func(c *gateway.Config) { c.Journal = d })
 	type sampling struct{}
 	s.gate = func(ctx context.Context) error {
 		<-time.After(ctx.Value(sampling{}).(time.Duration))
@@ -128,7 +128,7 @@ func benchmarkConcurrent(b *testing.B, stream bool) {
 func BenchmarkSpans(b *testing.B) {
 	const each = 512
 	d := openDatabase(b)
-	s := newScene(nil, func(c *gateway.Config) { c.Journal = d })
+	s := newUnservedEnv(nil, func(c *gateway.Config) { c.Journal = d })
 	a := s.attempts[address]
 	d.Begin(a)
 	g := gateway.New(s.config)

@@ -10,14 +10,15 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fulgurite/fulgurite/internal/protocol"
 	"github.com/fulgurite/fulgurite/wire"
 )
 
 const (
 	// mostBody is the most bytes of a request unless the configuration says.
 	mostBody = 32 << 20
-	// bodyPatience is how long a client may keep the rest of its request to itself.
-	bodyPatience = time.Minute
+	// bodyTimeout is how long a client may keep the rest of its request to itself.
+	bodyTimeout = time.Minute
 )
 
 // readBody reads the JSON object of a request. Bytes that are no UTF-8 are refused:
@@ -38,7 +39,7 @@ func (g *Gateway) readBytes(w http.ResponseWriter, r *http.Request) ([]byte, err
 		return nil, tooLarge(limit)
 	}
 	connection := http.NewResponseController(w)
-	in := io.Reader(&patient{http.MaxBytesReader(w, r.Body, limit), connection})
+	in := io.Reader(&deadlineReader{http.MaxBytesReader(w, r.Body, limit), connection})
 	// From then on reading means to notice that the client leaves.
 	defer func() { _ = connection.SetReadDeadline(time.Time{}) }()
 	switch encoding := r.Header.Get("Content-Encoding"); strings.ToLower(encoding) {
@@ -66,15 +67,15 @@ func (g *Gateway) readBytes(w http.ResponseWriter, r *http.Request) ([]byte, err
 	return body, nil
 }
 
-// patient is a body of which some has to come within each bodyPatience.
-type patient struct {
+// deadlineReader is a body of which some has to come within each bodyTimeout.
+type deadlineReader struct {
 	io.Reader
 	connection *http.ResponseController
 }
 
-func (p *patient) Read(b []byte) (int, error) {
+func (p *deadlineReader) Read(b []byte) (int, error) {
 	// Not every connection has deadlines; one without is waited for.
-	_ = p.connection.SetReadDeadline(time.Now().Add(bodyPatience))
+	_ = p.connection.SetReadDeadline(time.Now().Add(bodyTimeout))
 	return p.Reader.Read(b)
 }
 
@@ -84,14 +85,14 @@ func unreadable(err error, limit int64) error {
 	case errors.As(err, &over):
 		return tooLarge(limit)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return &wire.Failure{Status: http.StatusRequestTimeout, Code: "request_timeout", Message: "the rest of the request did not come", Cause: err}
+		return &wire.Failure{Status: http.StatusRequestTimeout, Code: protocol.CodeTimeout, Message: "the rest of the request did not come", Cause: err}
 	}
 	return &wire.Failure{Status: http.StatusBadRequest, Code: "invalid_body", Message: "the request's body could not be read", Cause: err}
 }
 
 func tooLarge(limit int64) error {
 	return &wire.Failure{
-		Status: http.StatusRequestEntityTooLarge, Code: "request_too_large",
+		Status: http.StatusRequestEntityTooLarge, Code: protocol.CodeTooLarge,
 		Message: fmt.Sprintf("the request has more than %d bytes", limit),
 	}
 }

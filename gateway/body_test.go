@@ -35,7 +35,7 @@ func small(c *gateway.Config) { c.BodyBytes = 1000 }
 func TestRequestsMayBePacked(t *testing.T) {
 	t.Parallel()
 	onProtocols(t, func(t *testing.T, p protocol) {
-		s := newStage(t, nil)
+		s := newTestEnv(t, nil)
 		a := s.send(t, p, packed(t, p.asking("q", "")), "Content-Encoding", "gzip")
 		require.Equal(t, http.StatusOK, a.status, a.body)
 		require.JSONEq(t, p.asking("q", ""), string(s.recorded(t)[0].Request))
@@ -52,7 +52,7 @@ func TestRequestsMayBePacked(t *testing.T) {
 func TestRequestsThatAreTooLargeAreRefusedInTheShapeOfTheirAPI(t *testing.T) {
 	t.Parallel()
 	onProtocols(t, func(t *testing.T, p protocol) {
-		s := newStage(t, nil, small)
+		s := newTestEnv(t, nil, small)
 		body := p.asking(strings.Repeat("a", 1000), "")
 		for _, a := range []answer{s.send(t, p, body), s.send(t, p, packed(t, body), "Content-Encoding", "gzip")} {
 			require.Equal(t, http.StatusRequestEntityTooLarge, a.status)
@@ -79,7 +79,7 @@ func (e *endless) Read(b []byte) (int, error) {
 
 func TestARequestThatIsTooLargeIsNotReadToItsEnd(t *testing.T) {
 	t.Parallel()
-	s := newScene(nil, small)
+	s := newUnservedEnv(nil, small)
 	for _, announced := range []int64{-1, 1 << 40} {
 		body := &endless{}
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/r/"+address.String()+"/v1/chat/completions", body)
@@ -96,7 +96,7 @@ func TestARequestThatIsTooLargeIsNotReadToItsEnd(t *testing.T) {
 
 func TestAClientThatLeavesInTheMiddleOfItsRequestIsNoFault(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil)
+	s := newTestEnv(t, nil)
 	u, err := url.Parse(s.url)
 	require.NoError(t, err)
 	var d net.Dialer
@@ -122,7 +122,7 @@ type deadlines struct {
 
 func TestAClientHasToGoOnWithItsRequest(t *testing.T) {
 	t.Parallel()
-	s := newScene(nil)
+	s := newUnservedEnv(nil)
 	w := &deadlines{ResponseRecorder: httptest.NewRecorder()}
 	gateway.New(s.config).ServeHTTP(w, chatRequest(t.Context(), ask("a")))
 	require.Equal(t, http.StatusOK, w.Code)

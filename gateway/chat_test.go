@@ -20,7 +20,7 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-func (s *stage) client() *openai.Client {
+func (s *testEnv) client() *openai.Client {
 	c := openai.DefaultConfig(key)
 	c.BaseURL = s.base() + "/v1"
 	return openai.NewClientWithConfig(c)
@@ -38,7 +38,7 @@ func text(ids []int32) string { return dialog.Compact().Text(ids) }
 
 func TestAToolRoundTripReusesTheSampledTokens(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil)
+	s := newTestEnv(t, nil)
 	// The digit is spelled by its byte, which no encoding of the text would do.
 	odd := int32(32 + '7')
 	s.replies = [][]int32{say(tokenizer.ToolCall, odd, "*3", tokenizer.End), say("33", tokenizer.End)}
@@ -80,7 +80,7 @@ func TestAToolRoundTripReusesTheSampledTokens(t *testing.T) {
 
 func TestTermsDecideHowACallIsSampled(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil)
+	s := newTestEnv(t, nil)
 	for body, limit := range map[string]int{
 		`{"model":"m","temperature":0,"max_tokens":9999,"seed":5,"messages":[{"role":"user","content":"a"}]}`: 32,
 		`{"model":"m","max_completion_tokens":3,"messages":[{"role":"user","content":"b"}]}`:                  3,
@@ -106,7 +106,7 @@ func TestRequestsOfEveryFrameworkContinueTheCall(t *testing.T) {
 			t.Parallel()
 			recorded, err := os.ReadFile(file)
 			require.NoError(t, err)
-			s := newStage(t, nil)
+			s := newTestEnv(t, nil)
 			s.replies = [][]int32{say(tokenizer.ToolCall, int32(32+'7'), "*3", tokenizer.End)}
 
 			var whole map[string]any
@@ -133,7 +133,7 @@ func TestRequestsOfEveryFrameworkContinueTheCall(t *testing.T) {
 
 func TestAPlainReplyIsRecognizedByItsTrimmedText(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil)
+	s := newTestEnv(t, nil)
 	s.replies = [][]int32{say("7 ", int32(32+'!'), "\n", tokenizer.End)}
 	s.chat(t, ask("hi"))
 	s.chat(t, `{"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":"7 !"},{"role":"user","content":"why?"}]}`)
@@ -142,7 +142,7 @@ func TestAPlainReplyIsRecognizedByItsTrimmedText(t *testing.T) {
 
 func TestABranchContinuesTheLongestSharedCall(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil)
+	s := newTestEnv(t, nil)
 	s.replies = [][]int32{say("1", tokenizer.End), say("2", tokenizer.End)}
 	s.chat(t, ask("a"))
 	turns := `{"role":"user","content":"a"},{"role":"assistant","content":"1"},{"role":"user","content":"b"}`
@@ -159,7 +159,7 @@ func TestABranchContinuesTheLongestSharedCall(t *testing.T) {
 
 func TestAReplyCutOffIsClosedBeforeItGoesOn(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, func(a *trace.Attempt) { a.Terms.MaxTokens = 2 })
+	s := newTestEnv(t, func(a *trace.Attempt) { a.Terms.MaxTokens = 2 })
 	s.replies = [][]int32{say("123", tokenizer.End)}
 	first := s.chat(t, ask("a"))
 	require.Contains(t, first.body, `"finish_reason":"length"`)
@@ -170,7 +170,7 @@ func TestAReplyCutOffIsClosedBeforeItGoesOn(t *testing.T) {
 
 func TestWhatIsNotAToolCallIsAnsweredAsText(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil)
+	s := newTestEnv(t, nil)
 	s.replies = [][]int32{say(tokenizer.ToolCall, "1", tokenizer.End)}
 	a := s.chat(t, ask("a"))
 	var reply openai.ChatCompletionResponse
@@ -182,7 +182,7 @@ func TestWhatIsNotAToolCallIsAnsweredAsText(t *testing.T) {
 
 func TestTheReplyHasTheWholeShape(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil)
+	s := newTestEnv(t, nil)
 	s.replies = [][]int32{say("4", tokenizer.End), say("4", tokenizer.End), say(tokenizer.ToolCall, "1", tokenizer.End)}
 	plain := s.chat(t, `{"model":"m","messages":[{"role":"user","content":"2+2"}]}`)
 	id := s.recorded(t)[0].ID
@@ -204,7 +204,7 @@ func TestTheReplyHasTheWholeShape(t *testing.T) {
 
 func TestEqualRequestsOfEqualRolloutsSampleEqually(t *testing.T) {
 	t.Parallel()
-	seeds := func(s *stage, base string) []uint64 {
+	seeds := func(s *testEnv, base string) []uint64 {
 		for _, body := range []string{
 			ask("a"), ask("a"),
 			`{"model":"another","user":"u","metadata":{"k":1},"stream":false,"messages":[{"content":[{"type":"text","text":"a"}],"role":"user"}]}`,
@@ -219,15 +219,15 @@ func TestEqualRequestsOfEqualRolloutsSampleEqually(t *testing.T) {
 		}
 		return all
 	}
-	one := seeds(newStage(t, nil), "/r/demo/train-3/17/2/1")
+	one := seeds(newTestEnv(t, nil), "/r/demo/train-3/17/2/1")
 	require.Len(t, one, 5)
 	sorted := slices.Clone(one)
 	slices.Sort(sorted)
 	require.Len(t, slices.Compact(sorted), 5, "each occurrence has a seed of its own")
 
-	renamed := newStage(t, func(a *trace.Attempt) { a.Run, a.Attempt = "other", 4 })
+	renamed := newTestEnv(t, func(a *trace.Attempt) { a.Run, a.Attempt = "other", 4 })
 	require.Equal(t, one, seeds(renamed, "/r/other/train-3/17/2/4"), "neither run name nor attempt matters")
-	sibling := newStage(t, func(a *trace.Attempt) { a.Sample = 3 })
+	sibling := newTestEnv(t, func(a *trace.Attempt) { a.Sample = 3 })
 	for i, seed := range seeds(sibling, "/r/demo/train-3/17/3/1") {
 		require.NotEqual(t, one[i], seed)
 	}
@@ -235,7 +235,7 @@ func TestEqualRequestsOfEqualRolloutsSampleEqually(t *testing.T) {
 
 func TestOccurrencesCountAcrossFormsOfTheSameRequest(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil)
+	s := newTestEnv(t, nil)
 	s.chat(t, ask("a"))
 	s.chat(t, `{"model":"another","user":"u","messages":[{"content":[{"type":"text","text":"a"}],"role":"user"}]}`)
 	s.restart(t)
@@ -253,7 +253,7 @@ func TestOccurrencesCountAcrossFormsOfTheSameRequest(t *testing.T) {
 
 func TestAgentsAreNamedByTheirPath(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil)
+	s := newTestEnv(t, nil)
 	s.post(t, s.base()+"/n/writer/v1/chat/completions", ask("a"))
 	s.post(t, s.base()+"/v1/chat/completions", ask("a"))
 	calls := s.recorded(t)
@@ -264,7 +264,7 @@ func TestAgentsAreNamedByTheirPath(t *testing.T) {
 
 func TestTheRequestIsRecordedAsItCame(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil)
+	s := newTestEnv(t, nil)
 	s.chat(t, `{"model":"m","messages":[{"role":"user","content":"é"}],"extra":[1]}`)
 	require.JSONEq(t, `{"model":"m","messages":[{"role":"user","content":"é"}],"extra":[1]}`, string(s.recorded(t)[0].Request))
 	require.Empty(t, cmp.Diff(start, s.recorded(t)[0].Started))
@@ -272,7 +272,7 @@ func TestTheRequestIsRecordedAsItCame(t *testing.T) {
 
 func TestInventedIDsOfToolCallsDoNotMatterButTheirOrderDoes(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil)
+	s := newTestEnv(t, nil)
 	dialog := func(one, two, firstResult, secondResult string) string {
 		return fmt.Sprintf(`{"messages":[{"role":"assistant","tool_calls":[{"id":%q,"function":{"name":"f","arguments":"{\"a\":1,\"b\":2}"}},{"id":%q,"function":{"name":"f","arguments":"2"}}]},
 			{"role":"tool","tool_call_id":%q,"content":"x"},{"role":"tool","tool_call_id":%q,"content":"x"}]}`, one, two, firstResult, secondResult)
@@ -287,7 +287,7 @@ func TestInventedIDsOfToolCallsDoNotMatterButTheirOrderDoes(t *testing.T) {
 
 func TestAReplyWhoseCallsWereChangedIsNotOurs(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil)
+	s := newTestEnv(t, nil)
 	s.replies = [][]int32{say(tokenizer.ToolCall, "1", tokenizer.ToolCall, "2", tokenizer.End)}
 	const tools = `"tools":[{"type":"function","function":{"name":"f","parameters":{"properties":{"x":{"type":"string"}},"required":["x"]}}}]`
 	s.chat(t, `{`+tools+`,"messages":[{"role":"user","content":"a"}]}`)
@@ -308,7 +308,7 @@ func TestAReplyWhoseCallsWereChangedIsNotOurs(t *testing.T) {
 
 func TestOtherToolsMeanAnotherBranch(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil)
+	s := newTestEnv(t, nil)
 	s.replies = [][]int32{say("1", tokenizer.End)}
 	s.chat(t, ask("a"))
 	turns := `"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"1"},{"role":"user","content":"b"}]}`

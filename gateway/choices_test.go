@@ -33,7 +33,7 @@ func choices(t *testing.T, body string) []string {
 
 func TestSeveralChoicesAreSeveralCalls(t *testing.T) {
 	t.Parallel()
-	onJournals(t, func(t *testing.T, s *stage) {
+	onJournals(t, func(t *testing.T, s *testEnv) {
 		a := s.ask(t, 1, several(3))
 		require.Equal(t, http.StatusOK, a.status, a.body)
 		all := choices(t, a.body)
@@ -64,7 +64,7 @@ func TestARetryOfSeveralChoicesGetsThemAll(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			onJournals(t, func(t *testing.T, s *stage) {
+			onJournals(t, func(t *testing.T, s *testEnv) {
 				first := s.ask(t, 1, several(3), exchange, "e1")
 				require.Equal(t, first.body, s.ask(t, 1, several(3), headers...).body)
 				s.restart(t)
@@ -77,7 +77,7 @@ func TestARetryOfSeveralChoicesGetsThemAll(t *testing.T) {
 
 func TestARetryOfSeveralChoicesInFlightJoinsThemAll(t *testing.T) {
 	t.Parallel()
-	s, gate := newScene(nil), newTurnstile()
+	s, gate := newUnservedEnv(nil), newSamplingGate()
 	s.gate = gate.gate
 	g := gateway.New(s.config)
 	p := protocols()[0]
@@ -99,7 +99,7 @@ func TestARetryOfSeveralChoicesInFlightJoinsThemAll(t *testing.T) {
 
 func TestSeveralChoicesAreStreamedOneAfterTheOther(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil)
+	s := newTestEnv(t, nil)
 	body := strings.Replace(several(3), `"n"`, `"stream":true,"n"`, 1)
 	streamed := s.ask(t, 1, body, exchange, "e1")
 	require.Equal(t, http.StatusOK, streamed.status, streamed.body)
@@ -124,7 +124,7 @@ func TestSeveralChoicesAreStreamedOneAfterTheOther(t *testing.T) {
 
 func TestEachChoiceCountsAsACall(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, func(a *trace.Attempt) { a.Terms.MaxCalls = 4 })
+	s := newTestEnv(t, func(a *trace.Attempt) { a.Terms.MaxCalls = 4 })
 	require.Equal(t, http.StatusOK, s.ask(t, 1, several(3)).status)
 	requireRefusal(t, s.ask(t, 1, several(2)), http.StatusBadRequest, "call_limit", "")
 	require.Len(t, s.requests(), 3, "nothing was sampled in part")
@@ -134,7 +134,7 @@ func TestEachChoiceCountsAsACall(t *testing.T) {
 
 func TestAChoiceThatFailsFailsTheReplyAndARetryKeepsTheOthers(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil)
+	s := newTestEnv(t, nil)
 	s.replies = [][]int32{say("1", tokenizer.End), append([]int32{poison}, say(tokenizer.End)...), say("3", tokenizer.End)}
 	a := s.ask(t, 1, several(3), exchange, "e1")
 	require.Equal(t, http.StatusServiceUnavailable, a.status)
@@ -148,7 +148,7 @@ func TestAChoiceThatFailsFailsTheReplyAndARetryKeepsTheOthers(t *testing.T) {
 
 func TestDialogsContinueTheChoiceThatTheyRepeat(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil)
+	s := newTestEnv(t, nil)
 	all := choices(t, s.ask(t, 1, several(3)).body)
 	s.ask(t, 1, request(message("user", "a"), message("assistant", all[1]), message("user", "?")))
 	calls := s.recorded(t)

@@ -13,7 +13,7 @@ import (
 )
 
 // divergences is what calls of an attempt say of one.
-func (s *stage) divergences(t *testing.T, attempt int) []trace.Divergence {
+func (s *testEnv) divergences(t *testing.T, attempt int) []trace.Divergence {
 	t.Helper()
 	found := []trace.Divergence{}
 	for _, c := range s.calls(t, attempt) {
@@ -61,7 +61,7 @@ func TestWhereAnAttemptLeavesTheRecordIsPutInWords(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newStage(t, nil)
+			s := newTestEnv(t, nil)
 			s.ask(t, 1, ask("same"))
 			before := s.ask(t, 1, c.before)
 			require.Equal(t, http.StatusOK, before.status, before.body)
@@ -78,7 +78,7 @@ func TestWhereAnAttemptLeavesTheRecordIsPutInWords(t *testing.T) {
 
 func TestTheNearestRecordedRequestIsComparedWith(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil)
+	s := newTestEnv(t, nil)
 	for _, q := range []string{"a", "b", "c"} {
 		s.ask(t, 1, request(message("system", q), message("user", q)))
 	}
@@ -89,7 +89,7 @@ func TestTheNearestRecordedRequestIsComparedWith(t *testing.T) {
 
 func TestARequestMadeOnceMoreThanBeforeDiverges(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil)
+	s := newTestEnv(t, nil)
 	s.ask(t, 1, ask("poll"))
 	s.ask(t, 1, ask("done"))
 	s.next(t, 2)
@@ -100,7 +100,7 @@ func TestARequestMadeOnceMoreThanBeforeDiverges(t *testing.T) {
 
 func TestGoingOnWhereTheRecordEndsIsNoDivergence(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil)
+	s := newTestEnv(t, nil)
 	s.converse(t, 1, 2)
 	s.next(t, 2)
 	s.converse(t, 2, 4)
@@ -111,7 +111,7 @@ func TestGoingOnWhereTheRecordEndsIsNoDivergence(t *testing.T) {
 func TestACallInFlightThatWasLostIsNoDivergence(t *testing.T) {
 	t.Parallel()
 	d := openDatabase(t)
-	s := newStage(t, nil, func(c *gateway.Config) { c.Journal = d })
+	s := newTestEnv(t, nil, func(c *gateway.Config) { c.Journal = d })
 	d.Begin(s.attempts[address])
 	s.ask(t, 1, ask("b")) // beside "a", which was lost
 	s.ask(t, 1, ask("c"))
@@ -127,7 +127,7 @@ func TestACallInFlightThatWasLostIsNoDivergence(t *testing.T) {
 
 func TestALostOccurrenceIsNoDivergence(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil)
+	s := newTestEnv(t, nil)
 	s.ask(t, 1, ask("a"))
 	s.ask(t, 1, ask("a"))
 	s.ask(t, 1, ask("b"))
@@ -140,7 +140,7 @@ func TestALostOccurrenceIsNoDivergence(t *testing.T) {
 }
 
 // dated is an agent that writes the time into its system prompt, as many do.
-func dated(s *stage, t *testing.T, attempt int, when string, turns int) []string {
+func dated(s *testEnv, t *testing.T, attempt int, when string, turns int) []string {
 	t.Helper()
 	replies, dialog := []string{}, []string{message("system", "Now: "+when+"."), message("user", "go")}
 	for turn := range turns {
@@ -154,14 +154,14 @@ func dated(s *stage, t *testing.T, attempt int, when string, turns int) []string
 
 func TestADateInARequestEndsReplayUnlessItIsIgnored(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil)
+	s := newTestEnv(t, nil)
 	before := dated(s, t, 1, "2026-11-20", 2)
 	s.next(t, 2)
 	require.NotEqual(t, before, dated(s, t, 2, "2026-11-21", 2))
 	require.Equal(t, []int{0, 0}, s.from(t, 2))
 	require.Equal(t, []trace.Divergence{{Earlier: 1, Difference: `messages[0].content (system) was "Now: 2026-11-20.", is "Now: 2026-11-21."`}}, s.divergences(t, 2))
 
-	s = newStage(t, func(a *trace.Attempt) { a.Terms.Ignore = []string{`\d{4}-\d\d-\d\d`} })
+	s = newTestEnv(t, func(a *trace.Attempt) { a.Terms.Ignore = []string{`\d{4}-\d\d-\d\d`} })
 	before = dated(s, t, 1, "2026-11-20", 2)
 	s.next(t, 2)
 	now := dated(s, t, 2, "2026-11-21", 3)
@@ -177,7 +177,7 @@ func TestADateInARequestEndsReplayUnlessItIsIgnored(t *testing.T) {
 
 func TestIgnoredTextIsStillReadByThePolicy(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, func(a *trace.Attempt) { a.Terms.Ignore = []string{`\d\d:\d\d`} })
+	s := newTestEnv(t, func(a *trace.Attempt) { a.Terms.Ignore = []string{`\d\d:\d\d`} })
 	first := s.ask(t, 1, request(message("user", "at 10:00")))
 	s.ask(t, 1, request(message("user", "at 11:00")))
 	asked := s.requests()
@@ -194,7 +194,7 @@ func TestIgnoredTextIsStillReadByThePolicy(t *testing.T) {
 
 func TestIgnoredPatternsReachTheArgumentsOfTools(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, func(a *trace.Attempt) { a.Terms.Ignore = []string{`\d\d:\d\d`} })
+	s := newTestEnv(t, func(a *trace.Attempt) { a.Terms.Ignore = []string{`\d\d:\d\d`} })
 	s.ask(t, 1, request(weather))
 	s.ask(t, 1, request(strings.Replace(weather, "10:00", "11:00", 1)))
 	require.Equal(t, s.recorded(t)[0].Key, s.recorded(t)[1].Key)
@@ -202,7 +202,7 @@ func TestIgnoredPatternsReachTheArgumentsOfTools(t *testing.T) {
 
 func TestWhatCannotMatterDoesNotTellRequestsApart(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil)
+	s := newTestEnv(t, nil)
 	want := s.ask(t, 1, `{"model":"m","messages":[{"role":"system","content":"s"},{"role":"user","content":"a"}],"tools":[{"type":"function","function":{"name":"f","parameters":{"a":1,"b":2}}}]}`)
 	attempt := 2
 	for _, body := range []string{
@@ -219,6 +219,6 @@ func TestWhatCannotMatterDoesNotTellRequestsApart(t *testing.T) {
 
 func TestTermsWithAPatternThatIsNoneAreAFault(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, func(a *trace.Attempt) { a.Terms.Ignore = []string{`(`} })
+	s := newTestEnv(t, func(a *trace.Attempt) { a.Terms.Ignore = []string{`(`} })
 	require.Equal(t, http.StatusServiceUnavailable, s.ask(t, 1, ask("a")).status)
 }

@@ -29,14 +29,14 @@ type Embeddings struct {
 const (
 	// embeddingsBytes is the most bytes of a reply.
 	embeddingsBytes = 64 << 20
-	// embeddingsPatience is how long a reply may take.
-	embeddingsPatience = 5 * time.Minute
+	// embeddingsTimeout is how long a reply may take.
+	embeddingsTimeout = 5 * time.Minute
 )
 
 // newEmbeddingsClient asks a server that may be on the other side of a proxy.
 func newEmbeddingsClient() *http.Client {
 	return &http.Client{
-		Timeout: embeddingsPatience,
+		Timeout: embeddingsTimeout,
 		Transport: &http.Transport{
 			Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
 			TLSHandshakeTimeout: 10 * time.Second, IdleConnTimeout: time.Minute, MaxIdleConnsPerHost: 64, ForceAttemptHTTP2: true,

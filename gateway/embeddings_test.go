@@ -33,7 +33,7 @@ func TestEmbeddingsArePassedThroughUnchanged(t *testing.T) {
 			c.Embeddings = gateway.Embeddings{URL: server.URL + "/v1/", Key: "sk-e", Model: model}
 		}
 	}
-	s := newStage(t, nil, to(""), serveVersions)
+	s := newTestEnv(t, nil, to(""), serveVersions)
 	for _, url := range []string{s.base(), s.base() + "/n/writer", s.url} {
 		a := s.post(t, url+"/v1/embeddings", body)
 		require.Equal(t, http.StatusOK, a.status, a.body)
@@ -44,7 +44,7 @@ func TestEmbeddingsArePassedThroughUnchanged(t *testing.T) {
 	}
 	require.Empty(t, s.recorded(t), "it is no call of the policy")
 
-	renamed := newStage(t, nil, to("bge"))
+	renamed := newTestEnv(t, nil, to("bge"))
 	renamed.post(t, renamed.base()+"/v1/embeddings", body)
 	require.JSONEq(t, `{"model": "bge", "input": ["a"], "odd": 1.0}`, got)
 	require.Contains(t, got, "1.0")
@@ -56,7 +56,7 @@ func TestEmbeddingsArePassedThroughUnchanged(t *testing.T) {
 	status = http.StatusInternalServerError
 	a = s.post(t, s.base()+"/v1/embeddings", body)
 	require.Equal(t, http.StatusServiceUnavailable, a.status)
-	require.NotEmpty(t, a.header.Get(gateway.FaultHeader))
+	require.NotEmpty(t, a.header.Get("X-Fulgurite-Fault"))
 	server.Close()
 	a = s.post(t, s.base()+"/v1/embeddings", body)
 	require.Equal(t, http.StatusServiceUnavailable, a.status)
@@ -65,11 +65,11 @@ func TestEmbeddingsArePassedThroughUnchanged(t *testing.T) {
 
 func TestWithoutAServerOfEmbeddingsThereAreNone(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil)
+	s := newTestEnv(t, nil)
 	a := s.post(t, s.base()+"/v1/embeddings", `{"input":"a"}`)
 	requireRefusal(t, a, http.StatusNotFound, "unknown_url", "")
 	require.Contains(t, a.body, "--embeddings URL")
-	s = newStage(t, nil, func(c *gateway.Config) { c.Embeddings.URL = "http://127.0.0.1:1" })
+	s = newTestEnv(t, nil, func(c *gateway.Config) { c.Embeddings.URL = "http://127.0.0.1:1" })
 	requireRefusal(t, s.post(t, s.base()+"/v1/embeddings", `[]`), http.StatusBadRequest, "invalid_body", "")
 	requireRefusal(t, s.post(t, s.base()+"/v1/embeddings", `{"input":"a"}`, "Authorization", "Bearer wrong"), http.StatusUnauthorized, "invalid_api_key", "")
 }
@@ -86,8 +86,8 @@ func TestEmbeddingsWithoutEndAreAFault(t *testing.T) {
 		}
 	}))
 	t.Cleanup(server.Close)
-	s := newStage(t, nil, func(c *gateway.Config) { c.Embeddings.URL = server.URL })
+	s := newTestEnv(t, nil, func(c *gateway.Config) { c.Embeddings.URL = server.URL })
 	a := s.post(t, s.base()+"/v1/embeddings", `{"input":"a"}`)
 	require.Equal(t, http.StatusServiceUnavailable, a.status)
-	require.NotEmpty(t, a.header.Get(gateway.FaultHeader))
+	require.NotEmpty(t, a.header.Get("X-Fulgurite-Fault"))
 }

@@ -19,7 +19,7 @@ const (
 
 func TestAGatewayThatDiedLeavesEachExchangeItsOwnReply(t *testing.T) {
 	t.Parallel()
-	onJournals(t, func(t *testing.T, s *stage) {
+	onJournals(t, func(t *testing.T, s *testEnv) {
 		first := s.ask(t, 1, ask("a"), exchange, "e1")
 		second := s.ask(t, 1, ask("a"), exchange, "e2")
 		require.NotEqual(t, first.body, second.body)
@@ -35,7 +35,7 @@ func TestAGatewayThatDiedLeavesEachExchangeItsOwnReply(t *testing.T) {
 
 func TestAClientThatNeverRetriesGetsTheReplyOfADeadGateway(t *testing.T) {
 	t.Parallel()
-	onJournals(t, func(t *testing.T, s *stage) {
+	onJournals(t, func(t *testing.T, s *testEnv) {
 		// The forwarder holds the client's connection and asks the next gateway.
 		first := s.ask(t, 1, ask("a"), exchange, "e1")
 		s.restart(t)
@@ -46,7 +46,7 @@ func TestAClientThatNeverRetriesGetsTheReplyOfADeadGateway(t *testing.T) {
 
 func TestASecondRequestAfterAGatewayDiedIsASecondSample(t *testing.T) {
 	t.Parallel()
-	onJournals(t, func(t *testing.T, s *stage) {
+	onJournals(t, func(t *testing.T, s *testEnv) {
 		first := s.ask(t, 1, ask("a"), exchange, "e1")
 		s.restart(t)
 		second := s.ask(t, 1, ask("a"), exchange, "e2")
@@ -59,7 +59,7 @@ func TestASecondRequestAfterAGatewayDiedIsASecondSample(t *testing.T) {
 
 func TestARetryBySDKMeansTheRequestBefore(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil)
+	s := newTestEnv(t, nil)
 	first := s.ask(t, 1, ask("a"), exchange, "e1")
 	require.Equal(t, first.body, s.ask(t, 1, ask("a"), exchange, "e2", "X-Stainless-Retry-Count", "1").body)
 	require.Equal(t, first.body, s.ask(t, 1, ask("a"), exchange, "e2", retry, "1", "X-Stainless-Retry-Count", "2").body)
@@ -70,7 +70,7 @@ func TestARetryBySDKMeansTheRequestBefore(t *testing.T) {
 
 func TestAReplyThatNobodyHasGoesToWhoAsksNext(t *testing.T) {
 	t.Parallel()
-	s := newScene(nil)
+	s := newUnservedEnv(nil)
 	g := gateway.New(s.config)
 	send := func(w http.ResponseWriter, name, tries string) {
 		r := chatRequest(t.Context(), ask("a"))
@@ -90,7 +90,7 @@ func TestAReplyThatNobodyHasGoesToWhoAsksNext(t *testing.T) {
 
 func TestAnExchangeJoinsItsOwnCallInFlight(t *testing.T) {
 	t.Parallel()
-	s, gate := newStage(t, nil), newTurnstile()
+	s, gate := newTestEnv(t, nil), newSamplingGate()
 	s.gate = gate.gate
 	g := gateway.New(s.config)
 	send := func(name, tries string) *http.Request {
@@ -125,7 +125,7 @@ func TestAnExchangeJoinsItsOwnCallInFlight(t *testing.T) {
 
 func TestNamesOfExchangesAreBounded(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil)
+	s := newTestEnv(t, nil)
 	s.ask(t, 1, ask("a"), exchange, strings.Repeat("e", 65))
 	require.Empty(t, s.recorded(t)[0].Exchange)
 }

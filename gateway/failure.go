@@ -8,44 +8,35 @@ import (
 	"strings"
 
 	"github.com/fulgurite/fulgurite/dialog"
+	"github.com/fulgurite/fulgurite/gateway/conversation"
+	"github.com/fulgurite/fulgurite/internal/protocol"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/wire"
 )
 
-// FaultHeader marks a reply that tells of a fault of ours: the request may be
-// asked again as it is, and the attempt must not be blamed.
-const FaultHeader = "X-Fulgurite-Fault"
-
-// codeHeader holds the code of a failure for the forwarder, also where the API's
-// errors have no place for it.
-const codeHeader = "X-Fulgurite-Code"
-
-// codeFenced is the code of what an attempt that is over is refused with.
-const codeFenced = "attempt_fenced"
-
 // refuse writes a failure in the shape that clients of the API read.
 func refuse(w http.ResponseWriter, api wire.API, f *wire.Failure) {
 	if f.Status >= http.StatusInternalServerError {
-		w.Header().Set(FaultHeader, "infrastructure")
+		w.Header().Set(protocol.FaultHeader, protocol.CodeInfrastructure)
 	} else {
 		// SDKs repeat a 409 by themselves, although no repetition can help.
 		w.Header().Set("X-Should-Retry", "false")
 	}
 	if f.Code != "" {
-		w.Header().Set(codeHeader, f.Code)
+		w.Header().Set(protocol.CodeHeader, f.Code)
 	}
 	_ = write(w, f.Status, f.Body(api)) // who left does not read why
 }
 
 // fault is a failure of ours.
 func fault(cause error) *wire.Failure {
-	return &wire.Failure{Status: http.StatusServiceUnavailable, Code: "infrastructure", Message: "the gateway can't answer now", Cause: cause}
+	return &wire.Failure{Status: http.StatusServiceUnavailable, Code: protocol.CodeInfrastructure, Message: "the gateway can't answer now", Cause: cause}
 }
 
 // fenced refuses an attempt that is over.
 func fenced(cause error) *wire.Failure {
-	return &wire.Failure{Status: http.StatusConflict, Code: codeFenced, Message: "this attempt is over or replaced by a later one", Cause: cause}
+	return &wire.Failure{Status: http.StatusConflict, Code: protocol.CodeFenced, Message: "this attempt is over or replaced by a later one", Cause: cause}
 }
 
 // unknownURL refuses what is not served here.
@@ -53,15 +44,30 @@ func unknownURL(cause error, format string, arguments ...any) *wire.Failure {
 	return &wire.Failure{Status: http.StatusNotFound, Code: "unknown_url", Message: fmt.Sprintf(format, arguments...), Cause: cause}
 }
 
-// explain finds out whose failure err is. The API says what its field of the
-// dialog is called.
+// explain makes a failure of err, whoever it is to be blamed on. The API says what its
+// field of the dialog is called.
 func explain(api wire.API, err error) *wire.Failure {
+	var ours *conversation.Fault
 	var f *wire.Failure
+	var limit *conversation.LimitError
+	var form *conversation.FormError
 	switch {
+	case errors.As(err, &ours):
+		return fault(err)
 	case errors.As(err, &f):
 		return f
+	case errors.Is(err, conversation.ErrWrongKey):
+		return wrongKey()
+	case errors.As(err, &limit):
+		f := &wire.Failure{Status: http.StatusBadRequest, Code: protocol.CodeTokenLimit, Message: limit.Error()}
+		if limit.Calls > 0 {
+			f.Code = protocol.CodeCallLimit
+		}
+		return f
+	case errors.As(err, &form):
+		return unsupportedForm(form.Field, form.Field+": "+detail(form.Err, dialog.ErrForm), form.Err)
 	case errors.Is(err, trace.ErrNotFound):
-		return &wire.Failure{Status: http.StatusNotFound, Code: "not_found", Message: "there is no such attempt: use the base URL that the agent is given (OPENAI_BASE_URL)", Cause: err}
+		return &wire.Failure{Status: http.StatusNotFound, Code: protocol.CodeNotFound, Message: "there is no such attempt: use the base URL that the agent is given (OPENAI_BASE_URL)", Cause: err}
 	case errors.Is(err, trace.ErrFenced):
 		return fenced(err)
 	case errors.Is(err, trace.ErrConflict):
@@ -129,11 +135,11 @@ func write(w http.ResponseWriter, status int, body []byte) error {
 	w.WriteHeader(status)
 	// The flush shows an error of a short reply, which else would show only after
 	// the handler.
-	return hand(w, body)
+	return writeFlushed(w, body)
 }
 
-// hand writes and flushes.
-func hand(w http.ResponseWriter, body []byte) error {
+// writeFlushed writes and flushes.
+func writeFlushed(w http.ResponseWriter, body []byte) error {
 	if _, err := w.Write(body); err != nil {
 		return fmt.Errorf("write reply: %w", err)
 	}

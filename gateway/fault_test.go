@@ -31,7 +31,7 @@ func TestACallThatCannotBeRecordedIsNotAnswered(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newStage(t, nil)
+			s := newTestEnv(t, nil)
 			c.fail(s.memory, func() error { return errors.New("disk on fire") })
 			a := s.chat(t, ask("a"))
 			require.Equal(t, http.StatusServiceUnavailable, a.status)
@@ -56,7 +56,7 @@ func TestACallThatCannotBeRecordedIsNotAnswered(t *testing.T) {
 
 func TestAFaultOfTheSamplerIsOursAndLeavesNoTrace(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil)
+	s := newTestEnv(t, nil)
 	s.gate = func(context.Context) error { return errors.New("no such weights") }
 	a := s.chat(t, ask("a"))
 	require.Equal(t, http.StatusServiceUnavailable, a.status)
@@ -74,7 +74,7 @@ func TestAFaultOfTheSamplerIsOursAndLeavesNoTrace(t *testing.T) {
 // reply when it is asked again.
 func TestARetryDoesNotGetTheReplyOfAnEarlierEqualRequest(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil)
+	s := newTestEnv(t, nil)
 	first := s.chat(t, ask("a"))
 	s.script.mu.Lock()
 	s.gate = func(context.Context) error { return errors.New("gone") }
@@ -90,7 +90,7 @@ func TestARetryDoesNotGetTheReplyOfAnEarlierEqualRequest(t *testing.T) {
 
 func TestARetryAfterALostRecordIsSampledAfresh(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil)
+	s := newTestEnv(t, nil)
 	s.replies = [][]int32{say("1", tokenizer.End), append([]int32{poison}, say(tokenizer.End)...), say("2", tokenizer.End)}
 	require.Contains(t, s.chat(t, ask("a")).body, `"content":"1"`)
 	require.Equal(t, http.StatusServiceUnavailable, s.chat(t, ask("a")).status)
@@ -100,7 +100,7 @@ func TestARetryAfterALostRecordIsSampledAfresh(t *testing.T) {
 
 func TestACallInFlightSurvivesAnotherThatCouldNotBeRecorded(t *testing.T) {
 	t.Parallel()
-	s, gate := newStage(t, nil), newTurnstile()
+	s, gate := newTestEnv(t, nil), newSamplingGate()
 	s.gate = gate.gate
 	s.replies = [][]int32{say("1", tokenizer.End), append([]int32{poison}, say(tokenizer.End)...)}
 	g := gateway.New(s.config)
@@ -132,7 +132,7 @@ func (panicking) Sample(context.Context, model.VersionID, model.DecodeRequest) (
 
 func TestAPanicLeavesNobodyWaiting(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, func(a *trace.Attempt) { a.Terms.MaxCalls = 1 })
+	s := newTestEnv(t, func(a *trace.Attempt) { a.Terms.MaxCalls = 1 })
 	good := s.config.Sampler
 	sampler := &swap{panicking{}}
 	s.config.Sampler = sampler
@@ -140,7 +140,7 @@ func TestAPanicLeavesNobodyWaiting(t *testing.T) {
 	failed := httptest.NewRecorder()
 	g.ServeHTTP(failed, chatRequest(t.Context(), ask("a")))
 	require.Equal(t, http.StatusServiceUnavailable, failed.Code)
-	require.NotEmpty(t, failed.Header().Get(gateway.FaultHeader))
+	require.NotEmpty(t, failed.Header().Get("X-Fulgurite-Fault"))
 	require.NotContains(t, failed.Body.String(), "sampler bug")
 	sampler.Sampler = good
 	after := httptest.NewRecorder()
@@ -154,15 +154,15 @@ type swap struct{ model.Sampler }
 
 func TestASamplerThatBreaksItsContractIsAtFault(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil)
-	s.config.Sampler = lame{}
+	s := newTestEnv(t, nil)
+	s.config.Sampler = withoutLogprobs{}
 	s.restart(t)
 	require.Equal(t, http.StatusServiceUnavailable, s.chat(t, ask("a")).status)
 	require.Empty(t, s.recorded(t))
 }
 
-type lame struct{}
+type withoutLogprobs struct{}
 
-func (lame) Sample(context.Context, model.VersionID, model.DecodeRequest) (model.Completion, string, error) {
+func (withoutLogprobs) Sample(context.Context, model.VersionID, model.DecodeRequest) (model.Completion, string, error) {
 	return model.Completion{Tokens: []int32{tokenizer.End}}, "w", nil
 }

@@ -35,7 +35,7 @@ func formOf(t *testing.T, raw json.RawMessage) *model.Form {
 func TestStopTextsEndAReplyAndAreCutFromIt(t *testing.T) {
 	t.Parallel()
 	onProtocols(t, func(t *testing.T, p protocol) {
-		s := newStage(t, nil, form)
+		s := newTestEnv(t, nil, form)
 		s.replies = [][]int32{say("1=2==3===4", tokenizer.End)}
 		field := `"stop":["===","never"],`
 		if p.end == "message_stop" {
@@ -43,7 +43,7 @@ func TestStopTextsEndAReplyAndAreCutFromIt(t *testing.T) {
 		}
 		streamed := s.send(t, p, p.asking("q", field+`"stream":true,`), exchange, "e1")
 		require.Equal(t, http.StatusOK, streamed.status, streamed.body)
-		require.Equal(t, "1=2==3", p.hears(t, streamed.body))
+		require.Equal(t, "1=2==3", p.streamedText(t, streamed.body))
 		c := s.recorded(t)[0]
 		require.Equal(t, say("1=2==3==="), c.Completion, "what was sampled is on record")
 		require.Equal(t, "stop", c.Finish)
@@ -62,7 +62,7 @@ func TestStopTextsEndAReplyAndAreCutFromIt(t *testing.T) {
 
 func TestAStoppedReplyIsContinuedFromItsTokens(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil, form)
+	s := newTestEnv(t, nil, form)
 	s.replies = [][]int32{say("12=", tokenizer.End)}
 	s.chat(t, `{"stop":"=","messages":[{"role":"user","content":"a"}]}`)
 	s.restart(t)
@@ -88,7 +88,7 @@ func TestFormsReachTheSamplerAndTheRecord(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newStage(t, nil, form)
+			s := newTestEnv(t, nil, form)
 			reply := say("{}", tokenizer.End)
 			if c.want != nil && c.want.Call {
 				reply = say(tokenizer.ToolCall, c.want.Tools[0].Name, tokenizer.Argument, "{}", tokenizer.End)
@@ -113,7 +113,7 @@ func TestFormsReachTheSamplerAndTheRecord(t *testing.T) {
 
 func TestFormsThatTheCodecCannotHoldAreRefusedByField(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil, form, serveVersions)
+	s := newTestEnv(t, nil, form, serveVersions)
 	const refused = `{"properties":{"refused":{}}}`
 	for _, url := range []string{s.base(), s.url} {
 		a := s.post(t, url+"/v1/chat/completions", `{"model":"demo@3","response_format":{"type":"json_schema","json_schema":{"name":"n","schema":`+refused+`}},"messages":[{"role":"user","content":"q"}]}`)
@@ -127,7 +127,7 @@ func TestFormsThatTheCodecCannotHoldAreRefusedByField(t *testing.T) {
 
 func TestAFormThatTheSamplerCannotHoldIsNoFault(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil)
+	s := newTestEnv(t, nil)
 	s.gate = func(context.Context) error { return fmt.Errorf("%w: this sampler supports no forms", model.ErrForm) }
 	requireRefusal(t, s.chat(t, `{"stop":"x","messages":[{"role":"user","content":"q"}]}`), http.StatusBadRequest, "unsupported_form", "")
 	require.Empty(t, s.recorded(t))
@@ -135,7 +135,7 @@ func TestAFormThatTheSamplerCannotHoldIsNoFault(t *testing.T) {
 
 func TestOtherFormsAreOtherRequests(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil, form)
+	s := newTestEnv(t, nil, form)
 	bodies := []string{
 		`{"messages":[{"role":"user","content":"q"}]}`,
 		`{"stop":"x","messages":[{"role":"user","content":"q"}]}`,
@@ -164,7 +164,7 @@ func TestOtherFormsAreOtherRequests(t *testing.T) {
 
 func TestChatKeysAreThoseOfOlderReleases(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil)
+	s := newTestEnv(t, nil)
 	s.chat(t, `{"model":"m","messages":[{"role":"system","content":"s"},{"role":"user","content":"q"}],"tools":[{"type":"function","function":{"name":"f","description":"d","parameters":{"type":"object"}}}]}`)
 	c := s.recorded(t)[0]
 	require.Equal(t, "46510167955c323e81512cacd094a094fe0e0899b9084b7222330166d33e276e", c.Key)
@@ -176,7 +176,7 @@ func TestChatKeysAreThoseOfOlderReleases(t *testing.T) {
 
 func TestOneToolCallAtMostIsKeptWhereTheRequestWantsIt(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil)
+	s := newTestEnv(t, nil)
 	s.replies = [][]int32{say(tokenizer.ToolCall, "f", tokenizer.Argument, "{}", tokenizer.ToolCall, "g", tokenizer.Argument, "{}", tokenizer.End)}
 	a := s.chat(t, `{"parallel_tool_calls":false,`+functions+`"messages":[{"role":"user","content":"q"}]}`)
 	require.Equal(t, 1, strings.Count(a.body, `"name"`), a.body)
@@ -191,7 +191,7 @@ func TestOneToolCallAtMostIsKeptWhereTheRequestWantsIt(t *testing.T) {
 
 func TestOnlyToolsThatAreAllowedAreCalled(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil)
+	s := newTestEnv(t, nil)
 	s.replies = [][]int32{say(tokenizer.ToolCall, "f", tokenizer.Argument, "{}", tokenizer.End)}
 	a := s.chat(t, `{"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[{"type":"function","function":{"name":"g"}}]}},`+functions+`"messages":[{"role":"user","content":"q"}]}`)
 	require.Equal(t, http.StatusOK, a.status, a.body)
@@ -201,7 +201,7 @@ func TestOnlyToolsThatAreAllowedAreCalled(t *testing.T) {
 
 func TestServedRepliesObeyForms(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil, form, serveVersions)
+	s := newTestEnv(t, nil, form, serveVersions)
 	s.replies = [][]int32{say("12=3", tokenizer.End)}
 	a := s.post(t, s.url+"/v1/chat/completions", `{"model":"demo@3","stop":"=","top_p":0.5,"messages":[{"role":"user","content":"q"}]}`)
 	require.Equal(t, "12", content(t, a.body))
@@ -211,7 +211,7 @@ func TestServedRepliesObeyForms(t *testing.T) {
 
 func TestTheCompactCodecHoldsRepliesToTheirForm(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil)
+	s := newTestEnv(t, nil)
 	s.replies = [][]int32{say(`{"a":7}`, tokenizer.End), say(tokenizer.ToolCall, "g", tokenizer.Argument, "{}", tokenizer.End)}
 	a := s.chat(t, `{"response_format":{"type":"json_schema","json_schema":{"name":"n","schema":`+schema+`}},"messages":[{"role":"user","content":"q"}]}`)
 	require.JSONEq(t, `{"a":7}`, content(t, a.body))

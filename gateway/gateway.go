@@ -8,22 +8,17 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/fulgurite/fulgurite/dialog"
+	"github.com/fulgurite/fulgurite/gateway/conversation"
+	"github.com/fulgurite/fulgurite/gateway/inflight"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/wire"
 )
 
-// Journal keeps what attempts do. Its errors wrap trace.ErrNotFound,
+// Journal records what attempts do. Its errors wrap trace.ErrNotFound,
 // trace.ErrFenced and trace.ErrConflict; any other is taken for a fault of ours.
 type Journal interface {
-	Attempt(ctx context.Context, address trace.Address) (trace.Attempt, error)
-	// AppendCall returns once the call is committed.
-	AppendCall(ctx context.Context, call *trace.Exchange) error
-	// Exchanges lists an attempt's calls by Seq.
-	Exchanges(ctx context.Context, address trace.Address) ([]trace.Exchange, error)
-	// EarlierExchanges lists the calls that attempts before address sampled at the same
-	// rollout, attempt after attempt, each by Seq.
-	EarlierExchanges(ctx context.Context, address trace.Address) ([]trace.Exchange, error)
+	conversation.Journal
 	PutReward(ctx context.Context, reward trace.Reward) error
 	PutEvent(ctx context.Context, event trace.Event) error
 	// PutSpans takes spans of any attempt that ever began, each once.
@@ -80,7 +75,7 @@ type Gateway struct {
 	config   Config
 	attempts *table
 	mux      *http.ServeMux
-	count    counters
+	calls    *inflight.Maker
 }
 
 var _ http.Handler = (*Gateway)(nil)
@@ -111,7 +106,11 @@ func New(config Config) *Gateway {
 	if config.Embeddings.Client == nil {
 		config.Embeddings.Client = newEmbeddingsClient()
 	}
-	g := &Gateway{config: config, attempts: newTable(config.Attempts, config.Idle), mux: http.NewServeMux()}
+	calls := inflight.New(inflight.Config{
+		Config:  conversation.Config{Journal: config.Journal, Codecs: config.Codecs, NoReplay: config.NoReplay, Log: config.Log},
+		Sampler: config.Sampler, Now: config.Now,
+	})
+	g := &Gateway{config: config, calls: calls, attempts: newTable(config.Attempts, config.Idle, calls.NewAttempt), mux: http.NewServeMux()}
 	g.routes()
 	return g
 }
@@ -126,16 +125,16 @@ func (g *Gateway) routes() {
 		{wire.Chat, "/v1/chat/completions"}, {wire.Completions, "/v1/completions"},
 		{wire.Responses, "/v1/responses"}, {wire.Messages, "/v1/messages"},
 	}
-	const place = "/r/{run}/{step}/{task}/{sample}/{attempt}"
-	for _, base := range []string{place, place + "/n/{agent}"} {
+	const attempt = "/r/{run}/{step}/{task}/{sample}/{attempt}"
+	for _, base := range []string{attempt, attempt + "/n/{agent}"} {
 		for _, one := range apis {
 			g.route("POST "+base+one.path, one.api, g.inCall(g.ask(one.api)))
 			g.route(base+one.path, one.api, g.inCall(outOfAttempt(postsOnly)))
 		}
 		g.route("POST "+base+"/v1/messages/count_tokens", wire.Messages, g.inCall(g.countTokens))
-		g.route("GET "+base+"/v1/responses/{id}", wire.Responses, g.inCall(g.recalled(wholeReply)))
-		g.route("DELETE "+base+"/v1/responses/{id}", wire.Responses, g.inCall(g.recalled(forget)))
-		g.route("GET "+base+"/v1/responses/{id}/input_items", wire.Responses, g.inCall(g.recalled(inputItems)))
+		g.route("GET "+base+"/v1/responses/{id}", wire.Responses, g.inCall(recalled((*conversation.Call).Body)))
+		g.route("DELETE "+base+"/v1/responses/{id}", wire.Responses, g.inCall(recalled(forget)))
+		g.route("GET "+base+"/v1/responses/{id}/input_items", wire.Responses, g.inCall(recalled((*conversation.Call).InputItems)))
 		g.route("GET "+base+"/v1/models", "", g.inCall(g.attemptModels))
 		g.route("GET "+base+"/v1/models/{id...}", "", g.inCall(g.attemptModel))
 		g.route("POST "+base+"/v1/embeddings", "", g.inCall(outOfAttempt(g.embeddings)))
@@ -163,6 +162,12 @@ func (g *Gateway) routes() {
 	g.route("/v1/embeddings", "", g.serving(postsOnly))
 	g.route("/", "", unknownEndpoint)
 }
+
+// Stats counts what a gateway did since it was made.
+type Stats = inflight.Stats
+
+// Stats returns the counts of this moment.
+func (g *Gateway) Stats() Stats { return g.calls.Stats() }
 
 // ServeHTTP implements http.Handler.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) { g.mux.ServeHTTP(w, r) }

@@ -16,14 +16,14 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// zombie is a gateway over the journal of a stage, with a sampler and a clock of
+// zombie is a gateway over the journal of a testEnv, with a sampler and a clock of
 // its own, that doesn't know that it was replaced.
 type zombie struct {
 	*gateway.Gateway
 	*script
 }
 
-func (s *stage) zombie(late time.Duration) zombie {
+func (s *testEnv) zombie(late time.Duration) zombie {
 	z := zombie{script: &script{}}
 	c := s.config
 	c.Sampler = z.script
@@ -47,8 +47,8 @@ func (z zombie) asked(t *testing.T, attempt int, body string, headers ...string)
 
 func TestAGatewayThatWakesUpLateAnswersFromTheRecord(t *testing.T) {
 	t.Parallel()
-	onJournals(t, func(t *testing.T, s *stage) {
-		z, gate := s.zombie(time.Minute), newTurnstile()
+	onJournals(t, func(t *testing.T, s *testEnv) {
+		z, gate := s.zombie(time.Minute), newSamplingGate()
 		z.gate = gate.gate
 		z.replies = [][]int32{say("other bits", tokenizer.End)} // of an engine that does not repeat itself
 		var late *httptest.ResponseRecorder
@@ -68,8 +68,8 @@ func TestAGatewayThatWakesUpLateAnswersFromTheRecord(t *testing.T) {
 
 func TestTwoGatewaysThatSampleTheSameRecordOneCall(t *testing.T) {
 	t.Parallel()
-	onJournals(t, func(t *testing.T, s *stage) {
-		z, gate := s.zombie(time.Minute), newTurnstile()
+	onJournals(t, func(t *testing.T, s *testEnv) {
+		z, gate := s.zombie(time.Minute), newSamplingGate()
 		z.gate = gate.gate
 		var late *httptest.ResponseRecorder
 		var all sync.WaitGroup
@@ -85,8 +85,8 @@ func TestTwoGatewaysThatSampleTheSameRecordOneCall(t *testing.T) {
 
 func TestALateGatewayRecordsWhatNobodyElseDid(t *testing.T) {
 	t.Parallel()
-	onJournals(t, func(t *testing.T, s *stage) {
-		z, gate := s.zombie(time.Minute), newTurnstile()
+	onJournals(t, func(t *testing.T, s *testEnv) {
+		z, gate := s.zombie(time.Minute), newSamplingGate()
 		z.gate = gate.gate
 		var late *httptest.ResponseRecorder
 		var all sync.WaitGroup
@@ -107,7 +107,7 @@ func TestTwoGatewaysCountOccurrencesTogether(t *testing.T) {
 	t.Parallel()
 	// At the same second both make equal replies for the first occurrence.
 	for _, late := range []time.Duration{0, time.Minute} {
-		onJournals(t, func(t *testing.T, s *stage) {
+		onJournals(t, func(t *testing.T, s *testEnv) {
 			z := s.zombie(late)
 			z.asked(t, 1, ask("hello"))
 			first := s.ask(t, 1, ask("a"), exchange, "e1")
@@ -123,7 +123,7 @@ func TestTwoGatewaysCountOccurrencesTogether(t *testing.T) {
 
 func TestARetryThatMemoryDoesNotKnowIsLookedUp(t *testing.T) {
 	t.Parallel()
-	onJournals(t, func(t *testing.T, s *stage) {
+	onJournals(t, func(t *testing.T, s *testEnv) {
 		z := s.zombie(time.Minute)
 		z.asked(t, 1, ask("hello"))
 		want := s.ask(t, 1, ask("a"), exchange, "e1")
@@ -134,7 +134,7 @@ func TestARetryThatMemoryDoesNotKnowIsLookedUp(t *testing.T) {
 
 func TestALateGatewayContinuesWhatAnotherRecorded(t *testing.T) {
 	t.Parallel()
-	onJournals(t, func(t *testing.T, s *stage) {
+	onJournals(t, func(t *testing.T, s *testEnv) {
 		z := s.zombie(time.Minute)
 		first := z.asked(t, 1, request(message("user", "go")))
 		// The other's reply is spelled by its byte, which no encoding would do.
@@ -156,7 +156,7 @@ func TestALateGatewayContinuesWhatAnotherRecorded(t *testing.T) {
 
 func TestTwoGatewaysReplayACallOnce(t *testing.T) {
 	t.Parallel()
-	onJournals(t, func(t *testing.T, s *stage) {
+	onJournals(t, func(t *testing.T, s *testEnv) {
 		want := []string{s.ask(t, 1, ask("a")).body, s.ask(t, 1, ask("b")).body}
 		s.next(t, 2)
 		z := s.zombie(time.Minute)
@@ -171,8 +171,8 @@ func TestTwoGatewaysReplayACallOnce(t *testing.T) {
 
 func TestALateGatewayOfAnEarlierAttemptRecordsNothing(t *testing.T) {
 	t.Parallel()
-	onJournals(t, func(t *testing.T, s *stage) {
-		z, gate := s.zombie(time.Minute), newTurnstile()
+	onJournals(t, func(t *testing.T, s *testEnv) {
+		z, gate := s.zombie(time.Minute), newSamplingGate()
 		z.gate = gate.gate
 		var late *httptest.ResponseRecorder
 		var all sync.WaitGroup

@@ -19,7 +19,7 @@ func thought(reasoning, content string) string {
 	return fmt.Sprintf(`{"role":"assistant","reasoning_content":%q,"content":%q}`, reasoning, content)
 }
 
-func (s *stage) drifts(t *testing.T) []bool {
+func (s *testEnv) drifts(t *testing.T) []bool {
 	t.Helper()
 	var all []bool
 	for _, c := range s.recorded(t) {
@@ -28,7 +28,7 @@ func (s *stage) drifts(t *testing.T) []bool {
 	return all
 }
 
-func (s *stage) parents(t *testing.T) []int {
+func (s *testEnv) parents(t *testing.T) []int {
 	t.Helper()
 	var all []int
 	for _, c := range s.recorded(t) {
@@ -45,7 +45,7 @@ func TestAppendedHistoryKeepsThoughtsThatATemplateDrops(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newStage(t, nil, think)
+			s := newTestEnv(t, nil, think)
 			s.replies = [][]int32{say("hm", tokenizer.Argument, "1", tokenizer.End)}
 			g := gateway.New(s.config)
 			s.serve(t, g)
@@ -62,7 +62,7 @@ func TestAppendedHistoryKeepsThoughtsThatATemplateDrops(t *testing.T) {
 func TestRenderedHistoryIsWhatATemplateMakesOfIt(t *testing.T) {
 	t.Parallel()
 	for _, restarted := range []bool{false, true} {
-		s := newStage(t, byTemplate, think)
+		s := newTestEnv(t, byTemplate, think)
 		s.replies = [][]int32{say("hm", tokenizer.Argument, "1", tokenizer.End), say("2", tokenizer.End)}
 		s.chat(t, ask("a"))
 		if restarted {
@@ -81,7 +81,7 @@ func TestRenderedHistoryIsWhatATemplateMakesOfIt(t *testing.T) {
 
 func TestRenderedHistoryContinuesWhatTheTemplateKeeps(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, byTemplate, think)
+	s := newTestEnv(t, byTemplate, think)
 	s.replies = [][]int32{say("hm", tokenizer.Argument, "1", tokenizer.ToolCall, "7", tokenizer.End)}
 	const tool = `"tools":[{"type":"function","function":{"name":"f","parameters":{"properties":{"x":{"type":"string"}},"required":["x"]}}}],`
 	a := s.chat(t, `{`+tool+`"messages":[{"role":"user","content":"a"}]}`)
@@ -96,7 +96,7 @@ func TestRenderedHistoryContinuesWhatTheTemplateKeeps(t *testing.T) {
 
 func TestHistoryWithoutDriftIsTheSameEitherWay(t *testing.T) {
 	t.Parallel()
-	appended, rendered := newStage(t, nil), newStage(t, byTemplate)
+	appended, rendered := newTestEnv(t, nil), newTestEnv(t, byTemplate)
 	require.Equal(t, appended.converse(t, 1, 4), rendered.converse(t, 1, 4))
 	for i, c := range appended.recorded(t) {
 		require.Equal(t, c.Prompt, rendered.recorded(t)[i].Prompt)
@@ -108,7 +108,7 @@ func TestHistoryWithoutDriftIsTheSameEitherWay(t *testing.T) {
 func TestOddSpellingsDrift(t *testing.T) {
 	t.Parallel()
 	for mode, want := range map[string][]int{"": {-1, 0}, trace.HistoryAppend: {-1, 0}, trace.HistoryTemplate: {-1, -1}} {
-		s := newStage(t, func(a *trace.Attempt) { a.Terms.History = mode })
+		s := newTestEnv(t, func(a *trace.Attempt) { a.Terms.History = mode })
 		s.replies = [][]int32{say(int32(32+'7'), tokenizer.End)}
 		s.chat(t, ask("a"))
 		s.chat(t, request(message("user", "a"), message("assistant", "7"), message("user", "b")))
@@ -120,7 +120,7 @@ func TestOddSpellingsDrift(t *testing.T) {
 func TestThoughtsTellBranchesApart(t *testing.T) {
 	t.Parallel()
 	for _, restarted := range []bool{false, true} {
-		s := newStage(t, nil, think)
+		s := newTestEnv(t, nil, think)
 		s.replies = [][]int32{say("one", tokenizer.Argument, "1", tokenizer.End), say("two", tokenizer.Argument, "1", tokenizer.End)}
 		s.chat(t, ask("a"))
 		s.chat(t, ask("a"))
@@ -140,7 +140,7 @@ func TestThoughtsTellBranchesApart(t *testing.T) {
 func TestBranchesThatSayTheSameAreToldApartByTheirToolCalls(t *testing.T) {
 	t.Parallel()
 	for _, restarted := range []bool{false, true} {
-		s := newStage(t, nil)
+		s := newTestEnv(t, nil)
 		odd := say(tokenizer.ToolCall, int32(32+'7'), tokenizer.End)
 		s.replies = [][]int32{odd, say(tokenizer.ToolCall, "7", tokenizer.End), say("ok", tokenizer.End), say("ok", tokenizer.End)}
 		const tool = `"tools":[{"type":"function","function":{"name":"f","parameters":{"properties":{"x":{"type":"string"}},"required":["x"]}}}],`
@@ -168,7 +168,7 @@ func TestBranchesThatSayTheSameAreToldApartByTheirToolCalls(t *testing.T) {
 
 func TestResultsInAnotherOrderAreAnotherBranchOfTheSameCall(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil)
+	s := newTestEnv(t, nil)
 	s.replies = [][]int32{say(tokenizer.ToolCall, "1", tokenizer.ToolCall, "2", tokenizer.End)}
 	const tool = `"tools":[{"type":"function","function":{"name":"f","parameters":{"properties":{"x":{"type":"string"}},"required":["x"]}}}],`
 	a := object(t, s.chat(t, `{`+tool+`"messages":[{"role":"user","content":"a"}]}`).body)
@@ -186,7 +186,7 @@ func TestResultsInAnotherOrderAreAnotherBranchOfTheSameCall(t *testing.T) {
 
 func TestADialogThatEndsWithTheAssistantGoesOn(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil)
+	s := newTestEnv(t, nil)
 	s.replies = [][]int32{say("1", tokenizer.End)}
 	s.chat(t, ask("a"))
 	s.chat(t, request(message("user", "a"), message("assistant", "1")))
@@ -198,7 +198,7 @@ func TestADialogThatEndsWithTheAssistantGoesOn(t *testing.T) {
 
 func TestOneDialogGoesOnByAnyAPI(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil)
+	s := newTestEnv(t, nil)
 	s.replies = [][]int32{say(int32(32+'1'), tokenizer.End), say(int32(32+'2'), tokenizer.End)}
 	s.chat(t, ask("a"))
 	turns := `{"role":"user","content":"a"},{"role":"assistant","content":"1"},{"role":"user","content":"b"}`

@@ -21,7 +21,7 @@ func TestAlternativesToTokensAreRefusedByName(t *testing.T) {
 		case wire.Completions:
 			field, none, some = "logprobs", `"logprobs":1,`, `"logprobs":2,`
 		}
-		s := newStage(t, nil, serveVersions)
+		s := newTestEnv(t, nil, serveVersions)
 		require.Equal(t, http.StatusOK, s.send(t, p, p.asking("q", none)).status)
 		a := s.send(t, p, p.asking("q", some))
 		requireRefusal(t, a, http.StatusBadRequest, "unsupported_parameter", field)
@@ -33,7 +33,7 @@ func TestAlternativesToTokensAreRefusedByName(t *testing.T) {
 
 func TestLogprobsHaveTheBytesOfTheirTokens(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil)
+	s := newTestEnv(t, nil)
 	euro := say("€", tokenizer.End) // three tokens of a byte each
 	s.replies = [][]int32{euro, euro}
 	for _, more := range []string{"", `"stream":true,`} {

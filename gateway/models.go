@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/fulgurite/fulgurite/gateway/inflight"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/wire"
 )
@@ -20,15 +21,16 @@ func shapeOf(r *http.Request) wire.API {
 }
 
 // attemptModels lists the one version that answers in an attempt.
-func (g *Gateway) attemptModels(w http.ResponseWriter, r *http.Request, a *attempt) error {
-	version := model.VersionID{Run: a.address.Run, Policy: a.begun.Terms.Policy, Number: a.begun.Terms.Version}
+func (g *Gateway) attemptModels(w http.ResponseWriter, r *http.Request, a *inflight.Attempt) error {
+	terms := a.Begun().Terms
+	version := model.VersionID{Run: a.Address().Run, Policy: terms.Policy, Number: terms.Version}
 	_ = write(w, http.StatusOK, shapeOf(r).Models([]string{version.String()})) // who left does not need it
 	return nil
 }
 
 // attemptModel finds any model: whatever name an agent uses, the attempt's
 // version answers.
-func (g *Gateway) attemptModel(w http.ResponseWriter, r *http.Request, _ *attempt) error {
+func (g *Gateway) attemptModel(w http.ResponseWriter, r *http.Request, _ *inflight.Attempt) error {
 	_ = write(w, http.StatusOK, shapeOf(r).Model(r.PathValue("id"))) // who left does not need it
 	return nil
 }

@@ -127,8 +127,8 @@ func events(t *testing.T, stream string) []map[string]any {
 	return all
 }
 
-// hears is the text of a stream.
-func (p protocol) hears(t *testing.T, stream string) string {
+// streamedText is the text of a stream.
+func (p protocol) streamedText(t *testing.T, stream string) string {
 	t.Helper()
 	var all strings.Builder
 	for _, e := range events(t, stream) {

@@ -16,7 +16,7 @@ func TestAnItemOfAReplyMayBeReferredTo(t *testing.T) {
 	for name, restarted := range map[string]bool{"at once": false, "restarted": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			onJournals(t, func(t *testing.T, s *stage) {
+			onJournals(t, func(t *testing.T, s *testEnv) {
 				s.replies = [][]int32{say(int32(32+'7'), tokenizer.End), say("3", tokenizer.End), say("4", tokenizer.End)}
 				item := "msg_" + strings.TrimPrefix(s.respond(t, 1, `{"input":"a"}`), "resp_")
 				input := `{"role":"user","content":"a"},{"type":"item_reference","id":"` + item + `"},{"role":"user","content":"b"}`
@@ -37,7 +37,7 @@ func TestAnItemOfAReplyMayBeReferredTo(t *testing.T) {
 
 func TestOnlyItemsOfTheAttemptsOwnRepliesAreKnown(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil, serveVersions)
+	s := newTestEnv(t, nil, serveVersions)
 	for url, param := range map[string]string{s.base() + "/v1/responses": "input[0].id", s.url + "/v1/responses": "input"} {
 		requireRefusal(t, s.post(t, url, `{"model":"demo@3","input":[{"type":"item_reference","id":"msg_1f"}]}`), http.StatusBadRequest, "invalid_value", param)
 	}

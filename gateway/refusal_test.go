@@ -47,7 +47,7 @@ func requireRefusal(t *testing.T, a answer, status int, code, param string) {
 
 func TestBadRequestsAreRefusedByField(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil)
+	s := newTestEnv(t, nil)
 	const hi = `"messages":[{"role":"user","content":"hi"}]`
 	for body, want := range map[string]struct{ code, param string }{
 		``:                            {"invalid_json", ""},
@@ -80,7 +80,7 @@ func TestBadRequestsAreRefusedByField(t *testing.T) {
 
 func TestOddButHarmlessRequestsAreAnswered(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil)
+	s := newTestEnv(t, nil)
 	const hi = `"messages":[{"role":"user","content":"hi"}]`
 	for _, body := range []string{
 		`{` + hi + `}`,
@@ -98,7 +98,7 @@ func TestOddButHarmlessRequestsAreAnswered(t *testing.T) {
 
 func TestToolsThatAreForbiddenAreNotCalled(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil)
+	s := newTestEnv(t, nil)
 	s.replies = [][]int32{say(tokenizer.ToolCall, "{}", tokenizer.End)}
 	a := s.chat(t, `{"tool_choice":"none","tools":[{"type":"function","function":{"name":"f"}}],"messages":[{"role":"user","content":"a"}]}`)
 	var reply openai.ChatCompletionResponse
@@ -109,7 +109,7 @@ func TestToolsThatAreForbiddenAreNotCalled(t *testing.T) {
 
 func TestOnlyTheKeyOfTheAttemptOpensIt(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil)
+	s := newTestEnv(t, nil)
 	other := address
 	other.Sample = 3
 	s.Begin(trace.Attempt{Address: other, Terms: terms, KeyHash: hash("sk-other")})
@@ -134,7 +134,7 @@ func TestOnlyTheKeyOfTheAttemptOpensIt(t *testing.T) {
 
 func TestUnknownPlacesAreNotFound(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil)
+	s := newTestEnv(t, nil)
 	requireRefusal(t, s.post(t, s.url+"/r/demo/train-3/17/2/9/v1/chat/completions", ask("a")), http.StatusNotFound, "not_found", "")
 	for _, path := range []string{
 		"/r/demo/train-3/17/2/01/v1/chat/completions", "/r/demo/nap-3/17/2/1/v1/chat/completions", "/r/Demo/train-3/17/2/1/v1/models",
@@ -148,13 +148,13 @@ func TestAttemptsThatAreOverTakeNoCalls(t *testing.T) {
 	t.Parallel()
 	second := trace.Attempt{Address: address, Terms: terms, KeyHash: hash("sk-2")}
 	second.Attempt = 2
-	for name, end := range map[string]func(*stage){
-		"sealed":   func(s *stage) { s.Seal(address, trace.Completed) },
-		"replaced": func(s *stage) { s.Begin(second) },
+	for name, end := range map[string]func(*testEnv){
+		"sealed":   func(s *testEnv) { s.Seal(address, trace.Completed) },
+		"replaced": func(s *testEnv) { s.Begin(second) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newStage(t, nil)
+			s := newTestEnv(t, nil)
 			require.Equal(t, http.StatusOK, s.chat(t, ask("a")).status)
 			end(s)
 			requireRefusal(t, s.chat(t, ask("b")), http.StatusConflict, "attempt_fenced", "")
@@ -175,7 +175,7 @@ func TestLimitsEndAnAttempt(t *testing.T) {
 	t.Parallel()
 	t.Run("calls", func(t *testing.T) {
 		t.Parallel()
-		s := newStage(t, func(a *trace.Attempt) { a.Terms.MaxCalls = 2 })
+		s := newTestEnv(t, func(a *trace.Attempt) { a.Terms.MaxCalls = 2 })
 		first := s.chat(t, ask("a"))
 		require.Equal(t, http.StatusOK, s.chat(t, ask("b")).status)
 		requireRefusal(t, s.chat(t, ask("c")), http.StatusBadRequest, "call_limit", "")
@@ -185,7 +185,7 @@ func TestLimitsEndAnAttempt(t *testing.T) {
 	})
 	t.Run("tokens", func(t *testing.T) {
 		t.Parallel()
-		s := newStage(t, func(a *trace.Attempt) { a.Terms.TokenBudget = 5 })
+		s := newTestEnv(t, func(a *trace.Attempt) { a.Terms.TokenBudget = 5 })
 		s.replies = [][]int32{say("12", tokenizer.End), say("345", tokenizer.End)}
 		require.Equal(t, http.StatusOK, s.chat(t, ask("a")).status)
 		require.Contains(t, s.chat(t, ask("b")).body, `"finish_reason":"length"`)
@@ -196,7 +196,7 @@ func TestLimitsEndAnAttempt(t *testing.T) {
 	})
 	t.Run("positions", func(t *testing.T) {
 		t.Parallel()
-		s := newStage(t, nil)
+		s := newTestEnv(t, nil)
 		s.gate = func(_ context.Context) error { return fmt.Errorf("%w: 70 of 64 positions", model.ErrPromptTooLong) }
 		requireRefusal(t, s.chat(t, ask("a")), http.StatusBadRequest, "context_length_exceeded", "messages")
 		require.Empty(t, s.recorded(t))
@@ -205,7 +205,7 @@ func TestLimitsEndAnAttempt(t *testing.T) {
 
 func TestAnUnknownCodecIsOurFault(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, func(a *trace.Attempt) { a.Terms.Codec = "verbose" })
+	s := newTestEnv(t, func(a *trace.Attempt) { a.Terms.Codec = "verbose" })
 	a := s.chat(t, ask("a"))
 	require.Equal(t, http.StatusServiceUnavailable, a.status)
 	require.Equal(t, "infrastructure", a.header.Get("X-Fulgurite-Fault"))
@@ -222,7 +222,7 @@ func FuzzRequestsAreNeverOurFault(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		s := newScene(nil)
+		s := newUnservedEnv(nil)
 		s.replies = [][]int32{say("a", tokenizer.ToolCall, "{}", tokenizer.End)}
 		send := func(r *http.Request) *httptest.ResponseRecorder {
 			w := httptest.NewRecorder()

@@ -52,10 +52,10 @@ func (s *texts) Sample(_ context.Context, _ model.VersionID, r model.DecodeReque
 	return reply.End(facts), "server:gpt", nil
 }
 
-func relayStage(t *testing.T, change func(*trace.Attempt)) (*stage, *texts) {
+func newRelayEnv(t *testing.T, change func(*trace.Attempt)) (*testEnv, *texts) {
 	t.Helper()
 	server := &texts{}
-	s := newStage(t, func(a *trace.Attempt) {
+	s := newTestEnv(t, func(a *trace.Attempt) {
 		a.Terms.Codec = dialog.MessagesName
 		a.Terms.MaxTokens = 64
 		if change != nil {
@@ -78,7 +78,7 @@ func TestARelayedReplyIsAnsweredInEachAPI(t *testing.T) {
 		"/v1/messages":    {`{"model":"x","max_tokens":9,"messages":[{"role":"user","content":"hi"}]}`, `"output_tokens":3`, `"text":"so: "`},
 		"/v1/completions": {`{"model":"x","prompt":"hi","logprobs":1}`, `"token_logprobs":[-0.5,-0.25]`, `"text":"so: "`},
 	} {
-		s, server := relayStage(t, nil)
+		s, server := newRelayEnv(t, nil)
 		got := s.post(t, s.base()+path, c.body)
 		require.Equal(t, http.StatusOK, got.status, got.body)
 		require.Contains(t, got.body, "so: hi", path)
@@ -96,7 +96,7 @@ func TestARelayedReplyIsAnsweredInEachAPI(t *testing.T) {
 
 func TestARelayedDialogGoesOnAlsoAfterARestart(t *testing.T) {
 	t.Parallel()
-	s, server := relayStage(t, nil)
+	s, server := newRelayEnv(t, nil)
 	const tools = `"tools":[{"type":"function","function":{"name":"calculator","parameters":{"type":"object"}}}]`
 	first := s.chat(t, `{"model":"x",`+tools+`,"messages":[{"role":"user","content":"7*3?"}]}`)
 	var reply struct {
@@ -132,14 +132,14 @@ func TestARelayedDialogGoesOnAlsoAfterARestart(t *testing.T) {
 
 func TestChoicesAndBudgetsOfARelayedReplyAreTheServers(t *testing.T) {
 	t.Parallel()
-	s, server := relayStage(t, func(a *trace.Attempt) { a.Terms.TokenBudget = 7 })
+	s, server := newRelayEnv(t, func(a *trace.Attempt) { a.Terms.TokenBudget = 7 })
 	got := s.chat(t, `{"model":"x","n":2,"messages":[{"role":"user","content":"hi"}]}`)
 	require.Contains(t, got.body, `"completion_tokens":6`)
 	require.Len(t, server.asked, 2)
 	require.Equal(t, http.StatusOK, s.chat(t, `{"model":"x","messages":[{"role":"user","content":"hello"}]}`).status)
 	require.Contains(t, s.chat(t, `{"model":"x","messages":[{"role":"user","content":"more"}]}`).body, "token_limit")
 
-	s, server = relayStage(t, nil)
+	s, server = newRelayEnv(t, nil)
 	s.chat(t, `{"model":"x","messages":[{"role":"user","content":"hi"}],"tools":[
 		{"type":"function","function":{"name":"a"}},{"type":"function","function":{"name":"b"}}],
 		"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[{"type":"function","function":{"name":"b"}}]}},
@@ -152,7 +152,7 @@ func TestChoicesAndBudgetsOfARelayedReplyAreTheServers(t *testing.T) {
 
 func TestWhatTheServerRefusesIsToldToTheAgent(t *testing.T) {
 	t.Parallel()
-	s, server := relayStage(t, nil)
+	s, server := newRelayEnv(t, nil)
 	server.refuse = fmt.Errorf("%w: no such thing", model.ErrRefused)
 	got := s.chat(t, `{"model":"x","messages":[{"role":"user","content":"hi"}]}`)
 	require.Equal(t, http.StatusBadRequest, got.status)

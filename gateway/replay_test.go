@@ -24,9 +24,9 @@ func at(attempt int) trace.Address {
 	return trace.Address{RolloutID: address.RolloutID, Attempt: attempt}
 }
 
-// next begins an attempt under the terms of the stage, behind a gateway that
+// next begins an attempt under the terms of the testEnv, behind a gateway that
 // knows nothing.
-func (s *stage) next(t *testing.T, attempt int, change ...func(*trace.Terms)) {
+func (s *testEnv) next(t *testing.T, attempt int, change ...func(*trace.Terms)) {
 	t.Helper()
 	a := s.attempts[address]
 	a.Address = at(attempt)
@@ -38,13 +38,13 @@ func (s *stage) next(t *testing.T, attempt int, change ...func(*trace.Terms)) {
 }
 
 // ask makes a call of an attempt.
-func (s *stage) ask(t *testing.T, attempt int, body string, headers ...string) answer {
+func (s *testEnv) ask(t *testing.T, attempt int, body string, headers ...string) answer {
 	t.Helper()
 	return s.post(t, s.url+"/r/"+at(attempt).String()+"/v1/chat/completions", body, headers...)
 }
 
 // calls is what the journal has of an attempt.
-func (s *stage) calls(t *testing.T, attempt int) []trace.Exchange {
+func (s *testEnv) calls(t *testing.T, attempt int) []trace.Exchange {
 	t.Helper()
 	calls, err := s.config.Journal.Exchanges(t.Context(), at(attempt))
 	require.NoError(t, err)
@@ -52,7 +52,7 @@ func (s *stage) calls(t *testing.T, attempt int) []trace.Exchange {
 }
 
 // from lists which attempt sampled each call of an attempt.
-func (s *stage) from(t *testing.T, attempt int) []int {
+func (s *testEnv) from(t *testing.T, attempt int) []int {
 	t.Helper()
 	from := []int{}
 	for _, c := range s.calls(t, attempt) {
@@ -63,7 +63,7 @@ func (s *stage) from(t *testing.T, attempt int) []int {
 
 // converse is an agent whose requests are a function of the replies: it makes
 // turns calls, each of which continues the one before, and returns the replies.
-func (s *stage) converse(t *testing.T, attempt, turns int) []string {
+func (s *testEnv) converse(t *testing.T, attempt, turns int) []string {
 	t.Helper()
 	replies, dialog := []string{}, []string{message("system", "s"), message("user", "go")}
 	for turn := range turns {
@@ -84,16 +84,16 @@ func request(messages ...string) string {
 }
 
 // onJournals holds a claim on the double and on the store that runs use.
-func onJournals(t *testing.T, claim func(t *testing.T, s *stage)) {
+func onJournals(t *testing.T, claim func(t *testing.T, s *testEnv)) {
 	t.Helper()
 	t.Run("memory", func(t *testing.T) {
 		t.Parallel()
-		claim(t, newStage(t, nil))
+		claim(t, newTestEnv(t, nil))
 	})
 	t.Run("store", func(t *testing.T) {
 		t.Parallel()
 		d := openDatabase(t)
-		s := newStage(t, nil, func(c *gateway.Config) { c.Journal = d })
+		s := newTestEnv(t, nil, func(c *gateway.Config) { c.Journal = d })
 		d.Begin(s.attempts[address])
 		claim(t, s)
 	})
@@ -114,9 +114,9 @@ func TestAnAgentKilledInAnyTurnIsReplayedToWhereItDied(t *testing.T) {
 	for died := range turns + 1 {
 		t.Run(fmt.Sprint(died), func(t *testing.T) {
 			t.Parallel()
-			undisturbed := newStage(t, nil)
+			undisturbed := newTestEnv(t, nil)
 			want := undisturbed.converse(t, 1, turns)
-			onJournals(t, func(t *testing.T, s *stage) {
+			onJournals(t, func(t *testing.T, s *testEnv) {
 				require.Equal(t, want[:died], s.converse(t, 1, died))
 				s.next(t, 2)
 				require.Equal(t, want, s.converse(t, 2, turns))
@@ -135,7 +135,7 @@ func TestAnAgentKilledInAnyTurnIsReplayedToWhereItDied(t *testing.T) {
 
 func TestEveryAttemptBuildsOnAllEarlierOnes(t *testing.T) {
 	t.Parallel()
-	onJournals(t, func(t *testing.T, s *stage) {
+	onJournals(t, func(t *testing.T, s *testEnv) {
 		want := s.converse(t, 1, 2)
 		s.next(t, 2)
 		require.Equal(t, want[:1], s.converse(t, 2, 1), "this one died before it came as far")
@@ -152,7 +152,7 @@ func TestEveryAttemptBuildsOnAllEarlierOnes(t *testing.T) {
 
 func TestAReplayGoesOnWhenTheGatewayDiesInIt(t *testing.T) {
 	t.Parallel()
-	onJournals(t, func(t *testing.T, s *stage) {
+	onJournals(t, func(t *testing.T, s *testEnv) {
 		want := s.converse(t, 1, 4)
 		s.next(t, 2)
 		dialog := []string{message("system", "s"), message("user", "go")}
@@ -170,7 +170,7 @@ func TestAReplayGoesOnWhenTheGatewayDiesInIt(t *testing.T) {
 
 func TestConcurrentCallsAreReplayedInAnyOrder(t *testing.T) {
 	t.Parallel()
-	onJournals(t, func(t *testing.T, s *stage) {
+	onJournals(t, func(t *testing.T, s *testEnv) {
 		branches := []string{"a", "b", "c"}
 		agent := func(attempt int, order ...int) map[string][2]string {
 			replies := map[string][2]string{}
@@ -201,7 +201,7 @@ func TestConcurrentCallsAreReplayedInAnyOrder(t *testing.T) {
 
 func TestTheSameRequestTwiceOnPurposeIsReplayedAsTwo(t *testing.T) {
 	t.Parallel()
-	onJournals(t, func(t *testing.T, s *stage) {
+	onJournals(t, func(t *testing.T, s *testEnv) {
 		first, second := s.ask(t, 1, ask("a")), s.ask(t, 1, ask("a"))
 		require.NotEqual(t, first.body, second.body)
 		s.next(t, 2)
@@ -215,7 +215,7 @@ func TestTheSameRequestTwiceOnPurposeIsReplayedAsTwo(t *testing.T) {
 
 func TestADialogContinuesTheLastOfEqualSamplesInWhicheverOrderTheyWereRecorded(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil)
+	s := newTestEnv(t, nil)
 	odd := say(int32(32+'7'), tokenizer.End) // the same text, spelled by its byte
 	s.replies = [][]int32{say("7", tokenizer.End), odd}
 	s.ask(t, 1, ask("a"))
@@ -235,7 +235,7 @@ func TestReplayedCallsCountAsCalls(t *testing.T) {
 		"call_limit":  func(t *trace.Terms) { t.MaxCalls = 2 },
 		"token_limit": func(t *trace.Terms) { t.TokenBudget = 5 },
 	} {
-		s := newStage(t, func(a *trace.Attempt) { limit(&a.Terms) })
+		s := newTestEnv(t, func(a *trace.Attempt) { limit(&a.Terms) })
 		want := s.converse(t, 1, 2)
 		s.next(t, 2)
 		require.Equal(t, want, s.converse(t, 2, 2))
@@ -255,7 +255,7 @@ func TestUnderOtherTermsNothingIsReplayed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newStage(t, nil)
+			s := newTestEnv(t, nil)
 			s.converse(t, 1, 2)
 			s.next(t, 2, change)
 			s.converse(t, 2, 2)
@@ -267,7 +267,7 @@ func TestUnderOtherTermsNothingIsReplayed(t *testing.T) {
 
 func TestEarlierCallsAreReadOnceAndOnlyIfThereCanBeAny(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil)
+	s := newTestEnv(t, nil)
 	s.converse(t, 1, 3)
 	require.Zero(t, s.recalls)
 	s.next(t, 2)
@@ -277,13 +277,13 @@ func TestEarlierCallsAreReadOnceAndOnlyIfThereCanBeAny(t *testing.T) {
 
 func TestAReplayThatCannotBeRecordedIsNotGiven(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil)
+	s := newTestEnv(t, nil)
 	want := s.converse(t, 1, 1)
 	s.next(t, 2)
 	s.before = func() error { return fmt.Errorf("disk full") }
 	a := s.ask(t, 2, request(message("system", "s"), message("user", "go")))
 	require.Equal(t, http.StatusServiceUnavailable, a.status)
-	require.NotEmpty(t, a.header.Get(gateway.FaultHeader))
+	require.NotEmpty(t, a.header.Get("X-Fulgurite-Fault"))
 	require.NotContains(t, a.body, content(t, want[0]))
 	s.before = nil
 	require.Equal(t, want, s.converse(t, 2, 1))
@@ -292,7 +292,7 @@ func TestAReplayThatCannotBeRecordedIsNotGiven(t *testing.T) {
 
 func TestWithoutReplayEveryAttemptSamples(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil, func(c *gateway.Config) { c.NoReplay = true })
+	s := newTestEnv(t, nil, func(c *gateway.Config) { c.NoReplay = true })
 	s.converse(t, 1, 2)
 	s.next(t, 2)
 	s.converse(t, 2, 2)
@@ -305,7 +305,7 @@ func TestWithoutReplayEveryAttemptSamples(t *testing.T) {
 
 func TestStatsTellSamplesFromReplays(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil)
+	s := newTestEnv(t, nil)
 	s.converse(t, 1, 2)
 	s.next(t, 2)
 	g := gateway.New(s.config)

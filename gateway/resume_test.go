@@ -33,9 +33,9 @@ func (p protocol) richly(text string) string {
 func TestAStreamHasTheSameBytesWheneverItIsAskedFor(t *testing.T) {
 	t.Parallel()
 	onProtocols(t, func(t *testing.T, p protocol) {
-		onJournals(t, func(t *testing.T, s *stage) {
-			d := make(drum)
-			s.beat = d.beat
+		onJournals(t, func(t *testing.T, s *testEnv) {
+			d := make(tokenGate)
+			s.beforeToken = d.beforeToken
 			s.replies = [][]int32{long()}
 			g := gateway.New(s.config)
 			live := listen(t.Context(), g, address, p.path, p.richly("q"), exchange, "e1")
@@ -68,9 +68,9 @@ func TestAStreamGoesOnWhereAGatewayDied(t *testing.T) {
 		for died := range len(long()) {
 			t.Run(fmt.Sprint(died), func(t *testing.T) {
 				t.Parallel()
-				s := newScene(nil)
-				d := make(drum)
-				s.beat = d.beat
+				s := newUnservedEnv(nil)
+				d := make(tokenGate)
+				s.beforeToken = d.beforeToken
 				s.replies = [][]int32{long(), long()}
 				dying := listen(t.Context(), gateway.New(s.config), address, p.path, p.richly("q"), exchange, "e1")
 				for range died {
@@ -93,8 +93,8 @@ func TestAStreamGoesOnWhereAGatewayDied(t *testing.T) {
 func TestALateStreamThatToldOtherTokensBreaksOff(t *testing.T) {
 	t.Parallel()
 	onProtocols(t, func(t *testing.T, p protocol) {
-		s, d := newScene(nil), make(drum)
-		s.beat = d.beat
+		s, d := newUnservedEnv(nil), make(tokenGate)
+		s.beforeToken = d.beforeToken
 		s.replies = [][]int32{say("12", tokenizer.End)}
 		late := listen(t.Context(), gateway.New(s.config), address, p.path, p.streaming("q"), exchange, "e1")
 		d <- struct{}{}
@@ -112,8 +112,8 @@ func TestALateStreamThatToldOtherTokensBreaksOff(t *testing.T) {
 func TestAStreamIsNotContinuedWithAnotherCall(t *testing.T) {
 	t.Parallel()
 	onProtocols(t, func(t *testing.T, p protocol) {
-		s, d := newScene(nil), make(drum)
-		s.beat = d.beat
+		s, d := newUnservedEnv(nil), make(tokenGate)
+		s.beforeToken = d.beforeToken
 		s.replies = [][]int32{say("12", tokenizer.End)}
 		late := listen(t.Context(), gateway.New(s.config), address, p.path, p.streaming("q"), exchange, "e1")
 		d <- struct{}{}
@@ -135,7 +135,7 @@ func TestAStreamIsNotContinuedWithAnotherCall(t *testing.T) {
 func TestAReplayIsDatedAsItWasSampled(t *testing.T) {
 	t.Parallel()
 	onProtocols(t, func(t *testing.T, p protocol) {
-		s := newScene(nil, func(c *gateway.Config) {
+		s := newUnservedEnv(nil, func(c *gateway.Config) {
 			c.Now = func() time.Time { return start.Add(2 * time.Hour) }
 		})
 		ask := func(attempt int, body string) string {
@@ -154,10 +154,10 @@ func TestAReplayIsDatedAsItWasSampled(t *testing.T) {
 func TestACallThatWasAskedForWholeIsStreamedFromTheRecord(t *testing.T) {
 	t.Parallel()
 	onProtocols(t, func(t *testing.T, p protocol) {
-		s := newStage(t, nil)
+		s := newTestEnv(t, nil)
 		whole := s.send(t, p, p.asking("q", ""), exchange, "e1")
 		streamed := s.send(t, p, p.streaming("q"), exchange, "e1", retry, "1")
-		require.Equal(t, p.said(t, whole.body), p.hears(t, streamed.body))
+		require.Equal(t, p.said(t, whole.body), p.streamedText(t, streamed.body))
 		again := s.send(t, p, p.asking("q", ""), exchange, "e1", retry, "2")
 		require.Equal(t, whole.body, again.body)
 		require.Len(t, s.requests(), 1)
@@ -167,12 +167,12 @@ func TestACallThatWasAskedForWholeIsStreamedFromTheRecord(t *testing.T) {
 func TestThoughtsAreStreamedBeforeTheTextAndTheSameAgain(t *testing.T) {
 	t.Parallel()
 	onProtocols(t, func(t *testing.T, p protocol) {
-		s := newStage(t, nil, think)
+		s := newTestEnv(t, nil, think)
 		s.replies = [][]int32{say("hmm", tokenizer.Argument, "42", tokenizer.End)}
 		want := s.send(t, p, p.streaming("q"), exchange, "e1")
 		require.Contains(t, want.body, p.end)
 		if p.api != "completions" {
-			require.Equal(t, "42", p.hears(t, want.body))
+			require.Equal(t, "42", p.streamedText(t, want.body))
 			require.Less(t, strings.Index(want.body, "hmm"), strings.Index(want.body, `"4"`), want.body)
 		}
 		s.restart(t)
@@ -183,13 +183,13 @@ func TestThoughtsAreStreamedBeforeTheTextAndTheSameAgain(t *testing.T) {
 func TestLongRepliesAreStreamedWhole(t *testing.T) {
 	t.Parallel()
 	onProtocols(t, func(t *testing.T, p protocol) {
-		s := newScene(nil, func(c *gateway.Config) {})
+		s := newUnservedEnv(nil, func(c *gateway.Config) {})
 		a := s.attempts[address]
 		a.Terms.MaxTokens = 5000
 		s.Begin(a)
 		text := strings.Repeat("0123456789", 499)
 		s.replies = [][]int32{say(text, tokenizer.End)}
 		body := strings.Replace(p.streaming("q"), `"max_tokens":100`, `"max_tokens":5000`, 1)
-		require.Equal(t, text, p.hears(t, listen(t.Context(), gateway.New(s.config), address, p.path, strings.Replace(body, `"prompt"`, `"max_tokens":5000,"prompt"`, 1)).all()))
+		require.Equal(t, text, p.streamedText(t, listen(t.Context(), gateway.New(s.config), address, p.path, strings.Replace(body, `"prompt"`, `"max_tokens":5000,"prompt"`, 1)).all()))
 	})
 }

@@ -24,14 +24,14 @@ func TestMain(m *testing.M) {
 		goleak.IgnoreTopFunction("internal/poll.runtime_pollWait"))
 }
 
-// turnstile lets samplers through one by one.
-type turnstile struct{ arrived, pass chan struct{} }
+// samplingGate lets samplers through one by one.
+type samplingGate struct{ arrived, pass chan struct{} }
 
-func newTurnstile() *turnstile {
-	return &turnstile{make(chan struct{}, 16), make(chan struct{}, 16)}
+func newSamplingGate() *samplingGate {
+	return &samplingGate{make(chan struct{}, 16), make(chan struct{}, 16)}
 }
 
-func (g *turnstile) gate(ctx context.Context) error {
+func (g *samplingGate) gate(ctx context.Context) error {
 	g.arrived <- struct{}{}
 	select {
 	case <-g.pass:
@@ -54,7 +54,7 @@ func chatRequest(ctx context.Context, body string) *http.Request {
 
 func TestARetryInFlightJoinsItsCall(t *testing.T) {
 	t.Parallel()
-	s, gate := newStage(t, nil), newTurnstile()
+	s, gate := newTestEnv(t, nil), newSamplingGate()
 	s.gate = gate.gate
 	g := gateway.New(s.config)
 	const others = 5
@@ -82,7 +82,7 @@ func TestARetryInFlightJoinsItsCall(t *testing.T) {
 
 func TestEqualRequestsAtOnceAreDifferentSamples(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil)
+	s := newTestEnv(t, nil)
 	g := gateway.New(s.config)
 	var all sync.WaitGroup
 	for range 16 {
@@ -105,7 +105,7 @@ func TestEqualRequestsAtOnceAreDifferentSamples(t *testing.T) {
 func TestARetryOfARecordedCallGetsItsReply(t *testing.T) {
 	t.Parallel()
 	for _, header := range []string{"X-Stainless-Retry-Count", "X-Fulgurite-Retry"} {
-		s := newStage(t, nil)
+		s := newTestEnv(t, nil)
 		first := s.chat(t, ask("a"))
 		require.Equal(t, first.body, s.chat(t, ask("a"), header, "1").body)
 		s.restart(t)
@@ -117,7 +117,7 @@ func TestARetryOfARecordedCallGetsItsReply(t *testing.T) {
 
 func TestAReplyThatWasNotDeliveredIsGivenAgain(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil)
+	s := newTestEnv(t, nil)
 	g := gateway.New(s.config)
 	g.ServeHTTP(brokenPipe{httptest.NewRecorder()}, chatRequest(t.Context(), ask("a")))
 	require.Len(t, s.recorded(t), 1, "recorded all the same")
@@ -131,7 +131,7 @@ func TestAReplyThatWasNotDeliveredIsGivenAgain(t *testing.T) {
 
 func TestACallThatNobodyWaitsForIsGivenUpAndMadeAgain(t *testing.T) {
 	t.Parallel()
-	s, gate := newStage(t, nil), newTurnstile()
+	s, gate := newTestEnv(t, nil), newSamplingGate()
 	s.gate = gate.gate
 	g := gateway.New(s.config)
 	ctx, leave := context.WithCancel(t.Context())
@@ -153,7 +153,7 @@ func TestACallThatNobodyWaitsForIsGivenUpAndMadeAgain(t *testing.T) {
 
 func TestARepetitionWaitsForACallThatIsBeingGivenUp(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil)
+	s := newTestEnv(t, nil)
 	sampling, abandoned, pass := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	s.gate = func(ctx context.Context) error {
 		close(sampling)
@@ -181,7 +181,7 @@ func TestARepetitionWaitsForACallThatIsBeingGivenUp(t *testing.T) {
 
 func TestAWaiterMayLeave(t *testing.T) {
 	t.Parallel()
-	s, gate := newStage(t, nil), newTurnstile()
+	s, gate := newTestEnv(t, nil), newSamplingGate()
 	s.gate = gate.gate
 	g := gateway.New(s.config)
 	var first, second sync.WaitGroup
@@ -204,7 +204,7 @@ func TestAWaiterMayLeave(t *testing.T) {
 
 func TestWhatWasSampledForAClientThatLeftIsRecorded(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil)
+	s := newTestEnv(t, nil)
 	ctx, leave := context.WithCancel(t.Context())
 	s.gate = func(context.Context) error {
 		leave() // just before the sampler returns
@@ -221,7 +221,7 @@ func TestWhatWasSampledForAClientThatLeftIsRecorded(t *testing.T) {
 
 func TestAJoinedCallOutlivesTheRequestThatBeganIt(t *testing.T) {
 	t.Parallel()
-	s, gate := newStage(t, nil), newTurnstile()
+	s, gate := newTestEnv(t, nil), newSamplingGate()
 	s.gate = gate.gate
 	g := gateway.New(s.config)
 	ctx, leave := context.WithCancel(t.Context())
@@ -256,13 +256,13 @@ func (w watched) Done() <-chan struct{} {
 	return w.Context.Done()
 }
 
-// slowLine is a client that takes its time to read.
-type slowLine struct {
+// slowClient is a client that takes its time to read.
+type slowClient struct {
 	*httptest.ResponseRecorder
 	reading, read chan struct{}
 }
 
-func (l slowLine) Write(b []byte) (int, error) {
+func (l slowClient) Write(b []byte) (int, error) {
 	close(l.reading)
 	<-l.read
 	return l.ResponseRecorder.Write(b)
@@ -270,9 +270,9 @@ func (l slowLine) Write(b []byte) (int, error) {
 
 func TestAReplyBeingWrittenIsNotGivenToAnother(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil)
+	s := newTestEnv(t, nil)
 	g := gateway.New(s.config)
-	slow := slowLine{httptest.NewRecorder(), make(chan struct{}), make(chan struct{})}
+	slow := slowClient{httptest.NewRecorder(), make(chan struct{}), make(chan struct{})}
 	var first sync.WaitGroup
 	first.Go(func() { g.ServeHTTP(slow, chatRequest(t.Context(), ask("a"))) })
 	<-slow.reading
@@ -286,10 +286,10 @@ func TestAReplyBeingWrittenIsNotGivenToAnother(t *testing.T) {
 
 func TestALostReplyIsGivenToOneAtATime(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil)
+	s := newTestEnv(t, nil)
 	g := gateway.New(s.config)
 	g.ServeHTTP(brokenPipe{httptest.NewRecorder()}, chatRequest(t.Context(), ask("a")))
-	slow := slowLine{httptest.NewRecorder(), make(chan struct{}), make(chan struct{})}
+	slow := slowClient{httptest.NewRecorder(), make(chan struct{}), make(chan struct{})}
 	var first sync.WaitGroup
 	first.Go(func() { g.ServeHTTP(slow, chatRequest(t.Context(), ask("a"))) })
 	<-slow.reading // the reply that was lost

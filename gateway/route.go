@@ -34,10 +34,10 @@ func (g *Gateway) route(pattern string, api wire.API, handle func(http.ResponseW
 
 func (g *Gateway) answerError(w http.ResponseWriter, r *http.Request, shape wire.API, err error) {
 	f := explain(shape, err)
-	g.complain(r, f, err)
+	g.logFault(r, f, err)
 	var call *callError
 	if errors.As(err, &call) && counts(r, f) {
-		defer g.countRefusal(r, call.attempt.address, f)()
+		defer g.countRefusal(r, call.attempt.Address(), f)()
 	}
 	if errors.Is(err, errBrokenOff) {
 		panic(http.ErrAbortHandler)

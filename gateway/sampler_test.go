@@ -8,17 +8,17 @@ import (
 	"github.com/fulgurite/fulgurite/model/tokenizer"
 )
 
-// speak samples a reply of the script, token by token, as far as the request lets
+// sampleTokens samples a reply of the script, token by token, as far as the request lets
 // it: a constraint ends it, and must allow what the script says.
-func (s *script) speak(ctx context.Context, r model.DecodeRequest, reply []int32) (model.Completion, string, error) {
+func (s *script) sampleTokens(ctx context.Context, r model.DecodeRequest, reply []int32) (model.Completion, string, error) {
 	c := model.Completion{Finish: "length"}
 	constraint, err := s.constraint(r)
 	if err != nil {
 		return c, "", err
 	}
 	for i, token := range reply[:min(len(reply), r.MaxTokens)] {
-		if s.beat != nil {
-			if err := s.beat(ctx, i); err != nil {
+		if s.beforeToken != nil {
+			if err := s.beforeToken(ctx, i); err != nil {
 				return c, "", err
 			}
 		}

@@ -1,11 +1,11 @@
 package gateway
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
 
+	"github.com/fulgurite/fulgurite/gateway/conversation"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/wire"
@@ -18,40 +18,39 @@ const servedTokens = 1024
 // the client names.
 func (g *Gateway) serve(api wire.API) func(http.ResponseWriter, *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		_, request, err := g.readRequest(w, r, api)
+		decoded, err := g.readRequest(w, r, api)
 		if err != nil {
 			return err
 		}
-		decode, err := servedSettings(request)
+		decode, err := servedSettings(decoded)
 		if err != nil {
 			return err
 		}
-		version, o, err := g.servedOrder(r, request)
+		version, request, err := g.servedRequest(r, decoded)
 		if err != nil {
 			return err
 		}
-		if decode.Prompt, err = o.prompt(); err != nil {
+		if decode.Prompt, err = request.Prompt(); err != nil {
 			return err
 		}
-		decode.Stop, decode.Form = o.codec.Stop(), o.form
-		return g.answer(w, r, o, &outside{Gateway: g, order: o, version: version, decode: decode})
+		return g.answer(w, r, request, g.calls.Served(request, version, decode))
 	}
 }
 
 // serveCount tells how many tokens the prompt of a Messages request would have.
 func (g *Gateway) serveCount(w http.ResponseWriter, r *http.Request) error {
-	_, request, err := g.readRequest(w, r, wire.Messages)
+	decoded, err := g.readRequest(w, r, wire.Messages)
 	if err != nil {
 		return err
 	}
-	_, o, err := g.servedOrder(r, request)
+	_, request, err := g.servedRequest(r, decoded)
 	if err != nil {
 		return err
 	}
-	if o.relayed() {
+	if request.Relayed() {
 		return uncountable()
 	}
-	prompt, err := o.prompt()
+	prompt, err := request.Prompt()
 	if err != nil {
 		return err
 	}
@@ -59,16 +58,16 @@ func (g *Gateway) serveCount(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (g *Gateway) servedOrder(r *http.Request, request *wire.Request) (model.VersionID, *order, error) {
-	if request.Previous != "" {
+func (g *Gateway) servedRequest(r *http.Request, decoded *wire.Request) (model.VersionID, *conversation.Request, error) {
+	if decoded.Previous != "" {
 		return model.VersionID{}, nil, wire.Invalid("previous_response_id",
 			"previous_response_id can't be used here: replies are kept only within an attempt, send the whole dialog")
 	}
-	if len(request.Refers) > 0 {
+	if len(decoded.References) > 0 {
 		return model.VersionID{}, nil, wire.Invalid("input",
 			"input can't refer to items here: replies are kept only within an attempt, send the items themselves")
 	}
-	version, name, err := g.resolve(r, request.Model)
+	version, name, err := g.resolve(r, decoded.Model)
 	if err != nil {
 		return version, nil, err
 	}
@@ -76,21 +75,13 @@ func (g *Gateway) servedOrder(r *http.Request, request *wire.Request) (model.Ver
 	if err != nil {
 		return version, nil, fault(err)
 	}
-	o, err := newOrder(name, codec, request)
-	return version, o, err
-}
-
-// prompt is the whole request in tokens.
-func (o *order) prompt() ([]int32, error) {
-	if o.request.API == wire.Completions {
-		return o.bare()
-	}
-	return o.codec.Prompt(o.request.Dialog, o.request.Tools)
+	request, err := conversation.NewRequest(name, codec, decoded)
+	return version, request, err
 }
 
 // servedSettings are those of the client, or OpenAI's defaults.
 func servedSettings(request *wire.Request) (model.DecodeRequest, error) {
-	decode := model.DecodeRequest{MaxTokens: servedTokens, Temperature: 1, Seed: randomNumber()}
+	decode := model.DecodeRequest{MaxTokens: servedTokens, Temperature: 1, Seed: conversation.RandomNumber()}
 	if err := request.CheckSampling(); err != nil {
 		return decode, err
 	}
@@ -118,54 +109,4 @@ func (g *Gateway) resolve(r *http.Request, name string) (model.VersionID, string
 		}
 	}
 	return version, codec, err
-}
-
-// outside hosts a request outside of attempts, of which nothing is recorded.
-type outside struct {
-	*Gateway
-	order   *order
-	version model.VersionID
-	decode  model.DecodeRequest
-	cancel  context.CancelFunc
-}
-
-func (h *outside) board(ctx context.Context) ([]seat, error) {
-	ctx, h.cancel = context.WithCancel(ctx)
-	seats := make([]seat, h.order.request.N)
-	for i := range seats {
-		decode := h.decode
-		decode.Seed += uint64(i)
-		f := &flight{stem: idOf(randomNumber()), created: h.config.Now(), prompt: decode.Prompt, done: make(chan struct{})}
-		decode.Emit = f.feed.tap(h.order)
-		seats[i] = seat{flight: f, counted: true, wait: aside(func() {
-			defer close(f.done)
-			f.err = fault(fmt.Errorf("sampling %s was interrupted", h.version)) // stands if it panics
-			f.call, f.err = h.sample(ctx, f, decode)
-		})}
-	}
-	return seats, nil
-}
-
-func (h *outside) sample(ctx context.Context, f *flight, decode model.DecodeRequest) (*call, error) {
-	sampled, _, err := h.config.Sampler.Sample(ctx, h.version, decode)
-	if err == nil {
-		err = f.feed.check(sampled)
-	}
-	if err != nil {
-		return nil, samplingFailure(err, h.version)
-	}
-	api := h.order.request.API
-	c := &call{
-		id: api.ReplyID(f.stem), stem: f.stem, api: api, prompt: f.prompt, completion: sampled.Tokens, logprobs: sampled.Logprobs,
-		finish: sampled.Finish, created: f.created, reading: h.order.read(sampled.Tokens, f.stem),
-	}
-	c.response, err = h.order.encode(c)
-	return c, err
-}
-
-func (h *outside) vacate(seats []seat, _ bool) {
-	h.cancel()
-	for _, s := range seats {
-		s.wait()
-	}
 }

@@ -16,10 +16,10 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// shelf has two versions.
-type shelf struct{}
+// versions has two versions.
+type versions struct{}
 
-func (shelf) Resolve(_ context.Context, name string) (model.VersionID, string, error) {
+func (versions) Resolve(_ context.Context, name string) (model.VersionID, string, error) {
 	v := model.VersionID{Run: "demo", Policy: "main"}
 	switch name {
 	case "demo@promoted":
@@ -34,13 +34,15 @@ func (shelf) Resolve(_ context.Context, name string) (model.VersionID, string, e
 	return v, "compact", nil
 }
 
-func (shelf) List(context.Context) ([]string, error) { return []string{"demo@promoted", "demo@3"}, nil }
+func (versions) List(context.Context) ([]string, error) {
+	return []string{"demo@promoted", "demo@3"}, nil
+}
 
-func serveVersions(c *gateway.Config) { c.Versions = shelf{} }
+func serveVersions(c *gateway.Config) { c.Versions = versions{} }
 
 func TestPromotedVersionsAreServedByName(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil, serveVersions)
+	s := newTestEnv(t, nil, serveVersions)
 	s.replies = [][]int32{say("4", tokenizer.End)}
 	config := openai.DefaultConfig("")
 	config.BaseURL = s.url + "/v1"
@@ -66,7 +68,7 @@ func TestPromotedVersionsAreServedByName(t *testing.T) {
 
 func TestServedSettingsAreTheClients(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil, serveVersions)
+	s := newTestEnv(t, nil, serveVersions)
 	url := s.url + "/v1/chat/completions"
 	const hi = `"model":"demo@3","messages":[{"role":"user","content":"hi"}]`
 	require.Equal(t, http.StatusOK, s.post(t, url, `{"temperature":0,"max_tokens":7,"seed":-3,`+hi+`}`).status)
@@ -90,7 +92,7 @@ func TestServedSettingsAreTheClients(t *testing.T) {
 
 func TestTheServingKeyGuardsServing(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil, serveVersions, func(c *gateway.Config) { c.ServingKey = "sk-serve" })
+	s := newTestEnv(t, nil, serveVersions, func(c *gateway.Config) { c.ServingKey = "sk-serve" })
 	requireRefusal(t, s.post(t, s.url+"/v1/chat/completions", ask("a")), http.StatusUnauthorized, "invalid_api_key", "")
 	a := s.post(t, s.url+"/v1/chat/completions", `{"model":"demo@3","messages":[{"role":"user","content":"hi"}]}`, "Authorization", "Bearer sk-serve")
 	require.Equal(t, http.StatusOK, a.status)
@@ -98,7 +100,7 @@ func TestTheServingKeyGuardsServing(t *testing.T) {
 
 func TestAttemptsListTheirOneModel(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil)
+	s := newTestEnv(t, nil)
 	list, err := s.client().ListModels(t.Context())
 	require.NoError(t, err)
 	require.Len(t, list.Models, 1)
@@ -110,7 +112,7 @@ func TestAttemptsListTheirOneModel(t *testing.T) {
 
 func TestHealthIsAnswered(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil)
+	s := newTestEnv(t, nil)
 	a, err := s.try(t.Context(), http.MethodGet, s.url+"/healthz", "")
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, a.status)

@@ -46,7 +46,7 @@ func requireShape(t *testing.T, api wire.API, a answer, status int, kind string)
 func TestEveryErrorHasTheShapeOfTheAPIThatWasAsked(t *testing.T) {
 	t.Parallel()
 	onProtocols(t, func(t *testing.T, p protocol) {
-		s := newStage(t, nil, serveVersions, small, func(c *gateway.Config) { c.ServingKey = "sk-serving" })
+		s := newTestEnv(t, nil, serveVersions, small, func(c *gateway.Config) { c.ServingKey = "sk-serving" })
 		anthropic := []string{}
 		if p.api == wire.Messages {
 			anthropic = []string{"Anthropic-Version", "2023-06-01"}
@@ -85,7 +85,7 @@ func TestEveryErrorHasTheShapeOfTheAPIThatWasAsked(t *testing.T) {
 func TestAPromptThatIsTooLongIsToldWithItsNumbers(t *testing.T) {
 	t.Parallel()
 	onProtocols(t, func(t *testing.T, p protocol) {
-		s := newStage(t, nil)
+		s := newTestEnv(t, nil)
 		s.gate = func(context.Context) error {
 			return fmt.Errorf("sample demo@2: decode: %w", &model.PromptTooLong{Tokens: 70, Positions: 64})
 		}
@@ -111,7 +111,7 @@ func TestAPromptThatIsTooLongIsToldWithItsNumbers(t *testing.T) {
 
 func TestMessagesNameTheFieldOnce(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil)
+	s := newTestEnv(t, nil)
 	for field, body := range map[string]string{
 		"max_tokens":                  `{"max_tokens":0,"messages":[{"role":"user","content":"hi"}]}`,
 		"messages":                    `{"max_tokens":1,"messages":{}}`,
@@ -127,7 +127,7 @@ func TestMessagesNameTheFieldOnce(t *testing.T) {
 // A request is told below which path it was asked, not whose attempt it is.
 func TestABaseURLWithoutItsEndIsExplained(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil)
+	s := newTestEnv(t, nil)
 	a := s.post(t, s.base()+"/chat/completions", ask("a"))
 	requireRefusal(t, a, http.StatusNotFound, "unknown_url", "")
 	require.Contains(t, a.body, "POST /chat/completions is not served here: base URLs of OpenAI's clients end in /v1")
@@ -151,7 +151,7 @@ func (u *unretained) Sample(_ context.Context, _ model.VersionID, r model.Decode
 
 func TestAnAttemptThatIsOverIsNotHeldInMemory(t *testing.T) {
 	t.Parallel()
-	s := newScene(nil)
+	s := newUnservedEnv(nil)
 	u := &unretained{memory: s.memory}
 	s.config.Journal, s.config.Sampler = u, u
 	g := gateway.New(s.config)

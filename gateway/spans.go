@@ -10,7 +10,9 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"github.com/fulgurite/fulgurite/gateway/inflight"
 	"github.com/fulgurite/fulgurite/gateway/otlp"
+	"github.com/fulgurite/fulgurite/internal/protocol"
 	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/wire"
 )
@@ -23,10 +25,10 @@ func (g *Gateway) exports(pattern string, handle func(http.ResponseWriter, *http
 			return
 		}
 		f := explain("", err)
-		g.complain(r, f, err)
+		g.logFault(r, f, err)
 		encoding, _ := otlp.EncodingOf(r.Header.Get("Content-Type"))
 		if f.Status >= http.StatusInternalServerError {
-			w.Header().Set(FaultHeader, "infrastructure")
+			w.Header().Set(protocol.FaultHeader, protocol.CodeInfrastructure)
 		}
 		_ = writeExport(w, f.Status, encoding, encoding.Failure(codeOf(f.Status), f.Message))
 	})
@@ -35,16 +37,16 @@ func (g *Gateway) exports(pattern string, handle func(http.ResponseWriter, *http
 func writeExport(w http.ResponseWriter, status int, encoding otlp.Encoding, body []byte) error {
 	w.Header().Set("Content-Type", string(encoding))
 	w.WriteHeader(status)
-	return hand(w, body)
+	return writeFlushed(w, body)
 }
 
 // spans takes a trace export of an attempt.
-func (g *Gateway) spans(w http.ResponseWriter, r *http.Request, a *attempt) error {
+func (g *Gateway) spans(w http.ResponseWriter, r *http.Request, a *inflight.Attempt) error {
 	encoding, batch, err := g.readExport(w, r)
 	if err != nil {
 		return err
 	}
-	rejected, why, err := g.takeSpans(r.Context(), a, batch)
+	rejected, why, err := g.recordSpans(r.Context(), a, batch)
 	if err != nil {
 		return err
 	}
@@ -57,7 +59,7 @@ func (g *Gateway) spansOfNamed(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	rejected, why, err := g.TakeSpans(r.Context(), presentedKey(r), batch)
+	rejected, why, err := g.RecordSpans(r.Context(), protocol.PresentedKey(r), batch)
 	if err != nil {
 		return err
 	}
@@ -80,10 +82,10 @@ func (g *Gateway) readExport(w http.ResponseWriter, r *http.Request) (otlp.Encod
 	return encoding, batch, nil
 }
 
-// TakeSpans records an export that names its attempt, for whoever holds the
+// RecordSpans records an export that names its attempt, for whoever holds the
 // attempt's key; it is how exports by gRPC come in. It returns how many rewards were
 // refused, and why.
-func (g *Gateway) TakeSpans(ctx context.Context, key string, batch otlp.Batch) (rejected int, why string, err error) {
+func (g *Gateway) RecordSpans(ctx context.Context, key string, batch otlp.Batch) (rejected int, why string, err error) {
 	address, err := trace.ParseAddress(strings.Trim(batch.Rollout, "/"))
 	if err != nil {
 		return 0, "", &wire.Failure{
@@ -95,23 +97,23 @@ func (g *Gateway) TakeSpans(ctx context.Context, key string, batch otlp.Batch) (
 		return 0, "", missingKey()
 	}
 	a := g.attempts.enter(address, g.config.Now())
-	defer func() { g.attempts.leave(address, g.config.Now(), !a.exists()) }()
-	if err := a.enter(ctx, g, key); err != nil {
+	defer func() { g.attempts.leave(address, g.config.Now(), !a.Exists()) }()
+	if err := a.Enter(ctx, key); err != nil {
 		return 0, "", err
 	}
-	return g.takeSpans(ctx, a, batch)
+	return g.recordSpans(ctx, a, batch)
 }
 
-// takeSpans records spans and the rewards in them. Spans are taken also once the
+// recordSpans records spans and the rewards in them. Spans are taken also once the
 // attempt is over, since exporters send late; rewards are not.
-func (g *Gateway) takeSpans(ctx context.Context, a *attempt, batch otlp.Batch) (rejected int, why string, err error) {
+func (g *Gateway) recordSpans(ctx context.Context, a *inflight.Attempt, batch otlp.Batch) (rejected int, why string, err error) {
 	if len(batch.Spans) > 0 {
-		if err := g.config.Journal.PutSpans(ctx, a.address, batch.Spans); err != nil {
+		if err := g.config.Journal.PutSpans(ctx, a.Address(), batch.Spans); err != nil {
 			return 0, "", err
 		}
 	}
 	for _, reward := range batch.Rewards {
-		refusal, err := g.takeReward(ctx, a, reward)
+		refusal, err := g.recordSpanReward(ctx, a, reward)
 		if err != nil {
 			return 0, "", err
 		}
@@ -122,10 +124,10 @@ func (g *Gateway) takeSpans(ctx context.Context, a *attempt, batch otlp.Batch) (
 	return rejected, why, nil
 }
 
-// takeReward gives a span's reward to the attempt by the rules for posted ones. What
+// recordSpanReward gives a span's reward to the attempt by the rules for posted ones. What
 // an exporter could not mend is a refusal and no error.
-func (g *Gateway) takeReward(ctx context.Context, a *attempt, reward trace.Reward) (refusal string, err error) {
-	terms := a.begun.Terms
+func (g *Gateway) recordSpanReward(ctx context.Context, a *inflight.Attempt, reward trace.Reward) (refusal string, err error) {
+	terms := a.Begun().Terms
 	switch {
 	case terms.Graded:
 		return "a grader decides the reward of this attempt", nil
@@ -133,7 +135,7 @@ func (g *Gateway) takeReward(ctx context.Context, a *attempt, reward trace.Rewar
 		return fmt.Sprintf("%g is beyond the largest reward of this run, %g", reward.Value, terms.RewardLimit), nil
 	}
 	if reward.CallID != "" {
-		known, err := a.has(ctx, g, reward.CallID)
+		known, err := a.Has(ctx, reward.CallID)
 		if err != nil && !errors.Is(err, trace.ErrFenced) && explain("", err).Status >= http.StatusInternalServerError {
 			return "", err
 		}
@@ -141,7 +143,7 @@ func (g *Gateway) takeReward(ctx context.Context, a *attempt, reward trace.Rewar
 			reward.CallID = ""
 		}
 	}
-	reward.Address = a.address
+	reward.Address = a.Address()
 	err = g.config.Journal.PutReward(ctx, reward)
 	switch {
 	case errors.Is(err, trace.ErrConflict), errors.Is(err, trace.ErrFenced):
@@ -150,7 +152,7 @@ func (g *Gateway) takeReward(ctx context.Context, a *attempt, reward trace.Rewar
 	return "", err
 }
 
-// SpanCode is the code of gRPC for an error of TakeSpans.
+// SpanCode is the code of gRPC for an error of RecordSpans.
 func SpanCode(err error) codes.Code { return codeOf(explain("", err).Status) }
 
 func codeOf(status int) codes.Code {

@@ -56,7 +56,7 @@ func exported(t *testing.T, m proto.Message) string {
 
 func TestSpansJoinTheCallThatTheyTellOf(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil)
+	s := newTestEnv(t, nil)
 	s.chat(t, ask("a"))
 	id := s.recorded(t)[0].ID
 	body := exported(t, traceExport(id, 0.5, ""))
@@ -80,7 +80,7 @@ func TestSpansJoinTheCallThatTheyTellOf(t *testing.T) {
 
 func TestRewardsOfSpansFollowTheRulesOfPostedOnes(t *testing.T) {
 	t.Parallel()
-	send := func(t *testing.T, s *stage, reward float64) *collector.ExportTracePartialSuccess {
+	send := func(t *testing.T, s *testEnv, reward float64) *collector.ExportTracePartialSuccess {
 		t.Helper()
 		a := s.post(t, s.base()+"/v1/traces", exported(t, traceExport("chatcmpl-0123456789abcdef01234567", reward, "")), "Content-Type", "application/x-protobuf")
 		require.Equal(t, http.StatusOK, a.status, a.body)
@@ -89,14 +89,14 @@ func TestRewardsOfSpansFollowTheRulesOfPostedOnes(t *testing.T) {
 		require.NoError(t, proto.Unmarshal([]byte(a.body), &r))
 		return r.GetPartialSuccess()
 	}
-	s := newStage(t, func(a *trace.Attempt) { a.Terms.RewardLimit = 2 })
+	s := newTestEnv(t, func(a *trace.Attempt) { a.Terms.RewardLimit = 2 })
 	require.Contains(t, send(t, s, 3).GetErrorMessage(), "beyond the largest reward of this run, 2")
 	require.Nil(t, send(t, s, 1))
 	require.Empty(t, s.rewards[address]["final"].CallID, "a reply that is not on record is no call")
 	require.Contains(t, send(t, s, 2).GetErrorMessage(), "conflict")
-	graded := newStage(t, func(a *trace.Attempt) { a.Terms.Graded = true })
+	graded := newTestEnv(t, func(a *trace.Attempt) { a.Terms.Graded = true })
 	require.Contains(t, send(t, graded, 1).GetErrorMessage(), "a grader decides")
-	over := newStage(t, nil)
+	over := newTestEnv(t, nil)
 	over.Seal(address, trace.Completed)
 	require.EqualValues(t, 1, send(t, over, 1).GetRejectedSpans())
 	require.Empty(t, over.rewards)
@@ -104,7 +104,7 @@ func TestRewardsOfSpansFollowTheRulesOfPostedOnes(t *testing.T) {
 
 func TestExportsMayNameTheirAttempt(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil)
+	s := newTestEnv(t, nil)
 	a := s.post(t, s.url+"/v1/traces", exported(t, traceExport("x", 1, address.String())), "Content-Type", "application/x-protobuf")
 	require.Equal(t, http.StatusOK, a.status, a.body)
 	require.Len(t, s.spans[address], 1)
@@ -128,9 +128,9 @@ func TestExportsMayNameTheirAttempt(t *testing.T) {
 
 func TestSpansComeByGRPC(t *testing.T) {
 	t.Parallel()
-	s := newScene(nil)
+	s := newUnservedEnv(nil)
 	g := gateway.New(s.config)
-	server := otlp.NewServer(g.TakeSpans, gateway.SpanCode)
+	server := otlp.NewServer(g.RecordSpans, gateway.SpanCode)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	served := make(chan error, 1)

@@ -54,7 +54,7 @@ func TestTheStoreKeepsTheContractOfAJournal(t *testing.T) {
 func TestADialogGoesOnFromTheStoreAfterEveryTurn(t *testing.T) {
 	t.Parallel()
 	d := openDatabase(t)
-	s := newStage(t, nil, func(c *gateway.Config) { c.Journal = d })
+	s := newTestEnv(t, nil, func(c *gateway.Config) { c.Journal = d })
 	d.Begin(s.attempts[address])
 	s.replies = [][]int32{
 		say(int32(32+'1'), tokenizer.End), say("2", tokenizer.End), say("3", tokenizer.End),

@@ -16,10 +16,10 @@ import (
 	"github.com/fulgurite/fulgurite/wire"
 )
 
-// drum lets tokens through one by one.
-type drum chan struct{}
+// tokenGate lets tokens through one by one.
+type tokenGate chan struct{}
 
-func (d drum) beat(ctx context.Context, _ int) error {
+func (d tokenGate) beforeToken(ctx context.Context, _ int) error {
 	select {
 	case <-d:
 		return nil
@@ -28,7 +28,7 @@ func (d drum) beat(ctx context.Context, _ int) error {
 	}
 }
 
-func (s *stage) send(t *testing.T, p protocol, body string, headers ...string) answer {
+func (s *testEnv) send(t *testing.T, p protocol, body string, headers ...string) answer {
 	t.Helper()
 	return s.post(t, s.base()+p.path, body, headers...)
 }
@@ -36,7 +36,7 @@ func (s *stage) send(t *testing.T, p protocol, body string, headers ...string) a
 func TestEveryAPIIsAnsweredWholeAndStreamed(t *testing.T) {
 	t.Parallel()
 	onProtocols(t, func(t *testing.T, p protocol) {
-		s := newStage(t, nil)
+		s := newTestEnv(t, nil)
 		s.replies = [][]int32{say("7*3=21", tokenizer.End)}
 		whole := s.send(t, p, p.asking("q", ""))
 		require.Equal(t, http.StatusOK, whole.status, whole.body)
@@ -48,7 +48,7 @@ func TestEveryAPIIsAnsweredWholeAndStreamed(t *testing.T) {
 		require.Equal(t, "no-cache", streamed.header.Get("Cache-Control"))
 		require.Equal(t, "no", streamed.header.Get("X-Accel-Buffering"))
 		require.Equal(t, whole.header.Get("X-Request-Id"), streamed.header.Get("X-Request-Id"))
-		require.Equal(t, "7*3=21", p.hears(t, streamed.body))
+		require.Equal(t, "7*3=21", p.streamedText(t, streamed.body))
 		require.Equal(t, 1, strings.Count(streamed.body, "event: "+p.end)+strings.Count(streamed.body, "data: "+p.end), streamed.body)
 
 		calls := s.recorded(t)
@@ -66,7 +66,7 @@ func TestEveryAPIIsAnsweredWholeAndStreamed(t *testing.T) {
 func TestAStreamedCallIsRecordedAsOneThatWasAnsweredWhole(t *testing.T) {
 	t.Parallel()
 	onProtocols(t, func(t *testing.T, p protocol) {
-		streamed, whole := newStage(t, nil), newStage(t, nil)
+		streamed, whole := newTestEnv(t, nil), newTestEnv(t, nil)
 		streamed.send(t, p, p.streaming("q"))
 		whole.send(t, p, p.asking("q", ""))
 		a, b := streamed.recorded(t)[0], whole.recorded(t)[0]
@@ -79,8 +79,8 @@ func TestAStreamedCallIsRecordedAsOneThatWasAnsweredWhole(t *testing.T) {
 func TestTokensAreToldAsTheyAreSampled(t *testing.T) {
 	t.Parallel()
 	onProtocols(t, func(t *testing.T, p protocol) {
-		s, d := newScene(nil), make(drum)
-		s.beat = d.beat
+		s, d := newUnservedEnv(nil), make(tokenGate)
+		s.beforeToken = d.beforeToken
 		s.replies = [][]int32{say("1+2", tokenizer.End)}
 		l := listen(t.Context(), gateway.New(s.config), address, p.path, p.streaming("q"))
 		for _, text := range []string{"1", "+", "2"} {
@@ -89,7 +89,7 @@ func TestTokensAreToldAsTheyAreSampled(t *testing.T) {
 		}
 		require.Empty(t, s.recorded(t))
 		close(d)
-		require.Equal(t, "1+2", p.hears(t, l.all()))
+		require.Equal(t, "1+2", p.streamedText(t, l.all()))
 		require.False(t, l.broken)
 	})
 }
@@ -97,7 +97,7 @@ func TestTokensAreToldAsTheyAreSampled(t *testing.T) {
 func TestTheEndOfAStreamIsToldAfterTheCallIsRecorded(t *testing.T) {
 	t.Parallel()
 	onProtocols(t, func(t *testing.T, p protocol) {
-		s := newScene(nil)
+		s := newUnservedEnv(nil)
 		s.replies = [][]int32{say("12", tokenizer.End)}
 		recording, record := make(chan struct{}), make(chan struct{})
 		s.before = func() error {
@@ -123,7 +123,7 @@ func TestTheEndOfAStreamIsToldAfterTheCallIsRecorded(t *testing.T) {
 func TestAStreamWhoseCallCannotBeRecordedBreaksOffWithoutItsEnd(t *testing.T) {
 	t.Parallel()
 	onProtocols(t, func(t *testing.T, p protocol) {
-		s := newScene(nil)
+		s := newUnservedEnv(nil)
 		s.replies = [][]int32{say("12", tokenizer.End), say("12", tokenizer.End)}
 		g := gateway.New(s.config)
 		s.before = func() error { return errors.New("disk on fire") }
@@ -148,11 +148,11 @@ func TestAStreamWhoseCallCannotBeRecordedBreaksOffWithoutItsEnd(t *testing.T) {
 func TestAFailureBeforeTheFirstEventIsAStatus(t *testing.T) {
 	t.Parallel()
 	onProtocols(t, func(t *testing.T, p protocol) {
-		s := newStage(t, nil)
+		s := newTestEnv(t, nil)
 		s.gate = func(context.Context) error { return errors.New("no such weights") }
 		a := s.send(t, p, p.streaming("q"))
 		require.Equal(t, http.StatusServiceUnavailable, a.status)
-		require.Equal(t, "infrastructure", a.header.Get(gateway.FaultHeader))
+		require.Equal(t, "infrastructure", a.header.Get("X-Fulgurite-Fault"))
 		require.Equal(t, "application/json", a.header.Get("Content-Type"))
 		require.Contains(t, object(t, a.body), "error")
 
@@ -164,8 +164,8 @@ func TestAFailureBeforeTheFirstEventIsAStatus(t *testing.T) {
 func TestAClientThatLeavesAStreamGivesItsCallUp(t *testing.T) {
 	t.Parallel()
 	onProtocols(t, func(t *testing.T, p protocol) {
-		s, d := newScene(nil), make(drum)
-		s.beat = d.beat
+		s, d := newUnservedEnv(nil), make(tokenGate)
+		s.beforeToken = d.beforeToken
 		s.replies = [][]int32{say("12", tokenizer.End), say("12", tokenizer.End)}
 		g := gateway.New(s.config)
 		ctx, leave := context.WithCancel(t.Context())
@@ -188,8 +188,8 @@ func TestAClientThatLeavesAStreamGivesItsCallUp(t *testing.T) {
 
 func TestAStreamThatWasJoinedOutlivesTheClientThatBeganIt(t *testing.T) {
 	t.Parallel()
-	s, d := newScene(nil), make(drum)
-	s.beat = d.beat
+	s, d := newUnservedEnv(nil), make(tokenGate)
+	s.beforeToken = d.beforeToken
 	s.replies = [][]int32{say("12", tokenizer.End)}
 	g := gateway.New(s.config)
 	p := protocols()[0]
@@ -202,22 +202,22 @@ func TestAStreamThatWasJoinedOutlivesTheClientThatBeganIt(t *testing.T) {
 	leave()
 	close(d)
 	require.True(t, strings.HasPrefix(second.all(), withoutKeepalives(first.all())))
-	require.Equal(t, "12", p.hears(t, second.String()))
+	require.Equal(t, "12", p.streamedText(t, second.String()))
 	require.Len(t, s.requests(), 1)
 }
 
 func TestAStreamThatJoinsACallAskedForWholeIsToldItAll(t *testing.T) {
 	t.Parallel()
 	onProtocols(t, func(t *testing.T, p protocol) {
-		s, d := newScene(nil), make(drum)
-		s.beat = d.beat
+		s, d := newUnservedEnv(nil), make(tokenGate)
+		s.beforeToken = d.beforeToken
 		s.replies = [][]int32{say("12", tokenizer.End)}
 		g := gateway.New(s.config)
 		whole := listen(t.Context(), g, address, p.path, p.asking("q", ""), exchange, "e1")
 		d <- struct{}{}
 		streamed := listen(t.Context(), g, address, p.path, p.streaming("q"), exchange, "e1", retry, "1")
 		close(d)
-		require.Equal(t, p.said(t, whole.all()), p.hears(t, streamed.all()))
+		require.Equal(t, p.said(t, whole.all()), p.streamedText(t, streamed.all()))
 		require.Len(t, s.requests(), 1)
 		require.Nil(t, s.requests()[0].Emit, "nobody asked for its tokens as they come")
 	})
@@ -227,8 +227,8 @@ func TestASilentStreamSaysThatItIsAlive(t *testing.T) {
 	t.Parallel()
 	onProtocols(t, func(t *testing.T, p protocol) {
 		impatient := func(c *gateway.Config) { c.Keepalive = time.Millisecond }
-		s, d := newScene(nil, impatient), make(drum)
-		s.beat = d.beat
+		s, d := newUnservedEnv(nil, impatient), make(tokenGate)
+		s.beforeToken = d.beforeToken
 		s.replies = [][]int32{say("12", tokenizer.End)}
 		l := listen(t.Context(), gateway.New(s.config), address, p.path, p.streaming("q"))
 		l.await(t, ": ")
@@ -241,7 +241,7 @@ func TestASilentStreamSaysThatItIsAlive(t *testing.T) {
 		close(d)
 		kept := l.all()
 
-		quiet := newScene(nil)
+		quiet := newUnservedEnv(nil)
 		quiet.replies = [][]int32{say("12", tokenizer.End)}
 		plain := listen(t.Context(), gateway.New(quiet.config), address, p.path, p.streaming("q")).all()
 		require.NotEqual(t, plain, kept)
@@ -251,7 +251,7 @@ func TestASilentStreamSaysThatItIsAlive(t *testing.T) {
 
 func TestAFailureAfterAKeepaliveIsAnEvent(t *testing.T) {
 	t.Parallel()
-	s := newScene(nil, func(c *gateway.Config) { c.Keepalive = time.Millisecond })
+	s := newUnservedEnv(nil, func(c *gateway.Config) { c.Keepalive = time.Millisecond })
 	fail := make(chan struct{})
 	s.gate = func(context.Context) error {
 		<-fail
@@ -268,8 +268,8 @@ func TestAFailureAfterAKeepaliveIsAnEvent(t *testing.T) {
 
 func TestAttemptsThatEndMidStreamBreakItOff(t *testing.T) {
 	t.Parallel()
-	s, d := newScene(nil), make(drum)
-	s.beat = d.beat
+	s, d := newUnservedEnv(nil), make(tokenGate)
+	s.beforeToken = d.beforeToken
 	p := protocols()[0]
 	l := listen(t.Context(), gateway.New(s.config), address, p.path, p.streaming("q"))
 	d <- struct{}{}

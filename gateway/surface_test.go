@@ -17,13 +17,13 @@ import (
 func TestEveryAPIIsServedOutsideOfAttempts(t *testing.T) {
 	t.Parallel()
 	onProtocols(t, func(t *testing.T, p protocol) {
-		s := newStage(t, nil, serveVersions)
+		s := newTestEnv(t, nil, serveVersions)
 		s.replies = [][]int32{say("12", tokenizer.End), say("34", tokenizer.End)}
 		whole := s.post(t, s.url+p.path, strings.Replace(p.asking("q", ""), `"m"`, `"demo@3"`, 1))
 		require.Equal(t, http.StatusOK, whole.status, whole.body)
 		require.Equal(t, "12", p.said(t, whole.body))
 		streamed := s.post(t, s.url+p.path, strings.Replace(p.streaming("q"), `"m"`, `"demo@3"`, 1))
-		require.Equal(t, "34", p.hears(t, streamed.body))
+		require.Equal(t, "34", p.streamedText(t, streamed.body))
 		require.Contains(t, streamed.body, p.end)
 		require.Equal(t, 3, s.version[0].Number)
 		require.Empty(t, s.recorded(t))
@@ -32,7 +32,7 @@ func TestEveryAPIIsServedOutsideOfAttempts(t *testing.T) {
 
 func TestServedChoicesHaveSeedsOfTheirOwn(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil, serveVersions)
+	s := newTestEnv(t, nil, serveVersions)
 	a := s.post(t, s.url+"/v1/chat/completions", `{"model":"demo@3","n":3,"seed":7,"messages":[{"role":"user","content":"q"}]}`)
 	require.Equal(t, http.StatusOK, a.status, a.body)
 	seeds := map[uint64]bool{}
@@ -46,22 +46,22 @@ func TestServedChoicesHaveSeedsOfTheirOwn(t *testing.T) {
 func TestAServedStreamTellsTokensAndEndsWithItsClient(t *testing.T) {
 	t.Parallel()
 	onProtocols(t, func(t *testing.T, p protocol) {
-		s, d := newScene(nil, serveVersions), make(drum)
-		s.beat = d.beat
+		s, d := newUnservedEnv(nil, serveVersions), make(tokenGate)
+		s.beforeToken = d.beforeToken
 		s.replies = [][]int32{say("12", tokenizer.End)}
 		g := gateway.New(s.config)
 		l := listenAt(t.Context(), g, p.path, strings.Replace(p.streaming("q"), `"m"`, `"demo@3"`, 1))
 		d <- struct{}{}
 		l.await(t, `"1"`)
 		close(d)
-		require.Equal(t, "12", p.hears(t, l.all()))
+		require.Equal(t, "12", p.streamedText(t, l.all()))
 	})
 }
 
 func TestFailuresHaveTheShapeOfTheirAPI(t *testing.T) {
 	t.Parallel()
 	onProtocols(t, func(t *testing.T, p protocol) {
-		s := newStage(t, nil)
+		s := newTestEnv(t, nil)
 		for _, a := range []answer{
 			s.send(t, p, `{`), s.send(t, p, `{}`), s.send(t, p, p.asking("q", ""), "Authorization", "Bearer wrong"),
 			s.post(t, s.url+"/r/demo/train-3/17/2/9"+p.path, p.asking("q", "")),
@@ -84,7 +84,7 @@ func TestFailuresHaveTheShapeOfTheirAPI(t *testing.T) {
 func TestTheKeyComesAsEitherSDKSendsIt(t *testing.T) {
 	t.Parallel()
 	onProtocols(t, func(t *testing.T, p protocol) {
-		s := newStage(t, nil)
+		s := newTestEnv(t, nil)
 		require.Equal(t, http.StatusOK, s.send(t, p, p.asking("q", ""), "Authorization", "", "X-Api-Key", key).status)
 		require.Equal(t, http.StatusUnauthorized, s.send(t, p, p.asking("q", ""), "Authorization", "", "X-Api-Key", "sk-other").status)
 		require.Equal(t, http.StatusUnauthorized, s.send(t, p, p.asking("q", ""), "Authorization", "").status)
@@ -94,7 +94,7 @@ func TestTheKeyComesAsEitherSDKSendsIt(t *testing.T) {
 
 func TestModelsHaveTheShapeOfTheClientsAPI(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil, serveVersions)
+	s := newTestEnv(t, nil, serveVersions)
 	for _, url := range []string{s.base(), s.url} {
 		list := object(t, s.do(t, http.MethodGet, url+"/v1/models", "Anthropic-Version", "2023-06-01").body)
 		require.Contains(t, list, "has_more")
@@ -111,7 +111,7 @@ func TestModelsHaveTheShapeOfTheClientsAPI(t *testing.T) {
 
 func TestTokensAreCountedAsTheyWouldBeSampledAfter(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil, serveVersions)
+	s := newTestEnv(t, nil, serveVersions)
 	const body = `{"model":"demo@3","system":"s","messages":[{"role":"user","content":"q"}]}`
 	for _, url := range []string{s.base(), s.url} {
 		a := s.post(t, url+"/v1/messages/count_tokens", body)
@@ -125,7 +125,7 @@ func TestTokensAreCountedAsTheyWouldBeSampledAfter(t *testing.T) {
 
 func TestCompletionsAreSampledAfterTheBarePrompt(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil)
+	s := newTestEnv(t, nil)
 	url := s.base() + "/v1/completions"
 	s.replies = [][]int32{say("4", tokenizer.ToolCall, "5", tokenizer.End)}
 	a := s.post(t, url, `{"prompt":"2+2="}`)
@@ -158,7 +158,7 @@ func TestCompletionsAreSampledAfterTheBarePrompt(t *testing.T) {
 
 func TestLogprobsAreToldOnRequestWholeAndStreamed(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil)
+	s := newTestEnv(t, nil)
 	s.replies = [][]int32{say("12", tokenizer.End)}
 	const asked = `"logprobs":true,"messages":[{"role":"user","content":"q"}]}`
 	streamed := s.chat(t, `{"stream":true,`+asked, exchange, "e1")
@@ -186,7 +186,7 @@ func FuzzEveryAPI(f *testing.F) {
 	f.Add(uint8(2), []byte(`{"previous_response_id":"resp_1","input":[]}`))
 	f.Fuzz(func(t *testing.T, which uint8, body []byte) {
 		p := protocols()[int(which)%4]
-		s := newScene(nil, form)
+		s := newUnservedEnv(nil, form)
 		s.replies = [][]int32{say(tokenizer.ToolCall, "{}", tokenizer.End), say("a", tokenizer.ToolCall, "{}", tokenizer.End), say("1\xff2", tokenizer.End)}
 		send := func(headers ...string) *listener {
 			return listen(t.Context(), gateway.New(s.config), address, p.path, string(body), headers...)

@@ -5,41 +5,43 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fulgurite/fulgurite/gateway/inflight"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// table holds the attempts in memory, the least recently used of which it drops
-// when there are too many or when they have been idle for long. An attempt with
-// a request inside is never dropped, since two copies of it would count apart.
+// table is the attempts in memory. It drops the least recently used ones when there are
+// too many or when they have been idle for long, but never an attempt with a request
+// inside, since two copies of it would count apart.
 type table struct {
 	limit int
 	idle  time.Duration
+	open  func(trace.Address) *inflight.Attempt
 
-	mu     sync.Mutex
-	places map[trace.Address]*list.Element
-	recent *list.List // of *place, most recently used in front
+	mu      sync.Mutex
+	entries map[trace.Address]*list.Element
+	recent  *list.List // of *entry, most recently used in front
 }
 
-type place struct {
-	attempt *attempt
+type entry struct {
+	attempt *inflight.Attempt
 	users   int
 	used    time.Time
 }
 
-func newTable(limit int, idle time.Duration) *table {
-	return &table{limit: limit, idle: idle, places: map[trace.Address]*list.Element{}, recent: list.New()}
+func newTable(limit int, idle time.Duration, open func(trace.Address) *inflight.Attempt) *table {
+	return &table{limit: limit, idle: idle, open: open, entries: map[trace.Address]*list.Element{}, recent: list.New()}
 }
 
 // enter returns the attempt, which stays until leave is called as often.
-func (t *table) enter(address trace.Address, now time.Time) *attempt {
+func (t *table) enter(address trace.Address, now time.Time) *inflight.Attempt {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	e, ok := t.places[address]
+	e, ok := t.entries[address]
 	if !ok {
-		e = t.recent.PushFront(&place{attempt: &attempt{address: address}})
-		t.places[address] = e
+		e = t.recent.PushFront(&entry{attempt: t.open(address)})
+		t.entries[address] = e
 	}
-	p := e.Value.(*place)
+	p := e.Value.(*entry)
 	p.users++
 	p.used = now
 	t.recent.MoveToFront(e)
@@ -51,8 +53,8 @@ func (t *table) enter(address trace.Address, now time.Time) *attempt {
 func (t *table) leave(address trace.Address, now time.Time, forget bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	e := t.places[address]
-	p := e.Value.(*place)
+	e := t.entries[address]
+	p := e.Value.(*entry)
 	p.users--
 	p.used = now
 	if forget && p.users == 0 {
@@ -63,8 +65,8 @@ func (t *table) leave(address trace.Address, now time.Time, forget bool) {
 
 func (t *table) sweep(now time.Time) {
 	for e := t.recent.Back(); e != nil; {
-		p, before := e.Value.(*place), e.Prev()
-		if len(t.places) <= t.limit && now.Sub(p.used) <= t.idle {
+		p, before := e.Value.(*entry), e.Prev()
+		if len(t.entries) <= t.limit && now.Sub(p.used) <= t.idle {
 			return
 		}
 		if p.users == 0 {
@@ -75,6 +77,6 @@ func (t *table) sweep(now time.Time) {
 }
 
 func (t *table) drop(e *list.Element) {
-	delete(t.places, e.Value.(*place).attempt.address)
+	delete(t.entries, e.Value.(*entry).attempt.Address())
 	t.recent.Remove(e)
 }

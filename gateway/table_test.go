@@ -15,7 +15,7 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-func (s *stage) attemptReads() int {
+func (s *testEnv) attemptReads() int {
 	s.memory.mu.Lock()
 	defer s.memory.mu.Unlock()
 	return s.reads
@@ -36,7 +36,7 @@ func visit(t *testing.T, g *gateway.Gateway, sample int) {
 func TestIdleAttemptsLeaveMemoryAndComeBack(t *testing.T) {
 	t.Parallel()
 	now := start
-	s := newScene(nil, func(c *gateway.Config) {
+	s := newUnservedEnv(nil, func(c *gateway.Config) {
 		c.Idle = time.Minute
 		c.Now = func() time.Time { return now }
 	})
@@ -56,7 +56,7 @@ func TestIdleAttemptsLeaveMemoryAndComeBack(t *testing.T) {
 
 func TestMemoryHoldsNoMoreAttemptsThanAllowed(t *testing.T) {
 	t.Parallel()
-	s := newScene(nil, func(c *gateway.Config) { c.Attempts = 2 })
+	s := newUnservedEnv(nil, func(c *gateway.Config) { c.Attempts = 2 })
 	g := gateway.New(s.config)
 	for sample := range 4 {
 		a := address
@@ -73,7 +73,7 @@ func TestMemoryHoldsNoMoreAttemptsThanAllowed(t *testing.T) {
 
 func TestAttemptsThatDoNotExistAreNotRemembered(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil, func(c *gateway.Config) { c.Attempts = 1 })
+	s := newTestEnv(t, nil, func(c *gateway.Config) { c.Attempts = 1 })
 	s.chat(t, ask("a"))
 	for n := range 3 {
 		url := fmt.Sprintf("%s/r/demo/train-3/17/%d/9/v1/models", s.url, n)
@@ -91,7 +91,7 @@ func TestAttemptsThatDoNotExistAreNotRemembered(t *testing.T) {
 
 func TestAnAttemptWithACallInFlightStaysInMemory(t *testing.T) {
 	t.Parallel()
-	s, gate := newScene(nil, func(c *gateway.Config) { c.Attempts = 1 }), newTurnstile()
+	s, gate := newUnservedEnv(nil, func(c *gateway.Config) { c.Attempts = 1 }), newSamplingGate()
 	other := address
 	other.Sample = 3
 	s.Begin(trace.Attempt{Address: other, Terms: terms, KeyHash: hash(key)})

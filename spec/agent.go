@@ -83,3 +83,24 @@ func (t Temporal) check(f *Faults) {
 		f.add("agent.temporal.queue", "give the task queue of your worker", "missing")
 	}
 }
+
+// Kind says what the agent is to Temporal.
+func (t Temporal) Kind() string {
+	if t.Activity != "" {
+		return "an activity"
+	}
+	return "a workflow"
+}
+
+// WithoutSecrets is s without the values that may be secret and that nothing but the
+// worker that runs an agent needs: its environment and the headers of its service.
+// Temporal keeps what passes through it, for everybody who may look.
+func (s Spec) WithoutSecrets() Spec {
+	s.Agent.Environment = nil
+	if s.Agent.Service != nil {
+		service := *s.Agent.Service
+		service.Headers = nil
+		s.Agent.Service = &service
+	}
+	return s
+}

@@ -1,6 +1,10 @@
 package spec
 
-import "cmp"
+import (
+	"cmp"
+
+	"github.com/fulgurite/fulgurite/credit"
+)
 
 // An algorithm is a preset: names and numbers of parts that a spec leaves out.
 // Whatever a spec gives itself stays.
@@ -16,28 +20,28 @@ func Algorithms() []string { return sortedKeys(algorithms()) }
 // for the KL to a reference, which no preset has; credit/golden/presets.py writes them
 // down once more.
 func algorithms() map[string]algorithm {
-	grouped := Credit{Mean: levelGroup, Std: levelGroup}
-	centred := Credit{Mean: levelGroup, Std: levelNone}
-	clip := Loss{Type: LossPPOClip, ClipLow: 0.2, ClipHigh: 0.2, Aggregation: "token_mean"}
+	grouped := Credit{Mean: credit.Group, Std: credit.Group}
+	centred := Credit{Mean: credit.Group, Std: credit.None}
+	clip := Loss{Type: credit.LossPPOClip, ClipLow: 0.2, ClipHigh: 0.2, Aggregation: credit.TokenMean}
 	bySequence := clip
-	bySequence.Aggregation = "sequence_mean"
+	bySequence.Aggregation = credit.SequenceMean
 	byConstant := clip
-	byConstant.Aggregation = AggregationConstant
-	whitened := func(c Credit) Credit { c.Whiten = levelBatch; return c }
+	byConstant.Aggregation = credit.Constant
+	whitened := func(c Credit) Credit { c.Whiten = credit.Batch; return c }
 	return map[string]algorithm{
 		"grpo":                 {grouped, bySequence},
 		"dr_grpo":              {centred, byConstant},
-		"dapo":                 {grouped, Loss{Type: LossPPOClip, ClipLow: 0.2, ClipHigh: 0.28, Aggregation: "token_mean"}},
-		"gspo":                 {grouped, Loss{Type: LossGSPO, Aggregation: "sequence_mean"}},
-		"cispo":                {grouped, Loss{Type: LossCISPO, Aggregation: "token_mean"}},
-		"rloo":                 {Credit{Mean: levelGroup, Std: levelNone, LeaveOneOut: true}, byConstant}, // a reply is one action, whatever its length
-		"maxrl":                {Credit{Mean: levelGroup, Std: stdMean}, clip},
-		"gdpo":                 {whitened(Credit{Combine: CombineSeparate, Mean: levelGroup, Std: levelGroup}), clip},
-		"reinforce++":          {whitened(Credit{Mean: levelNone, Std: levelNone}), clip},
+		"dapo":                 {grouped, Loss{Type: credit.LossPPOClip, ClipLow: 0.2, ClipHigh: 0.28, Aggregation: credit.TokenMean}},
+		"gspo":                 {grouped, Loss{Type: credit.LossGSPO, Aggregation: credit.SequenceMean}},
+		"cispo":                {grouped, Loss{Type: credit.LossCISPO, Aggregation: credit.TokenMean}},
+		"rloo":                 {Credit{Mean: credit.Group, Std: credit.None, LeaveOneOut: true}, byConstant}, // a reply is one action, whatever its length
+		"maxrl":                {Credit{Mean: credit.Group, Std: credit.ByMean}, clip},
+		"gdpo":                 {whitened(Credit{Combine: CombineSeparate, Mean: credit.Group, Std: credit.Group}), clip},
+		"reinforce++":          {whitened(Credit{Mean: credit.None, Std: credit.None}), clip},
 		"reinforce++_baseline": {whitened(centred), clip},
-		"ppo":                  {Credit{Tokens: TokensGAE}, clip},
-		"turn_ppo":             {Credit{Assignment: AssignmentTurnGAE}, clip},
-		"gigpo":                {Credit{Assignment: AssignmentGiGPO, Mean: levelGroup, Std: levelGroup}, clip},
+		"ppo":                  {Credit{Tokens: credit.GAE}, clip},
+		"turn_ppo":             {Credit{Assignment: credit.TurnGAE}, clip},
+		"gigpo":                {Credit{Assignment: credit.GiGPO, Mean: credit.Group, Std: credit.Group}, clip},
 	}
 }
 
@@ -53,7 +57,7 @@ func (s Spec) expanded() Spec {
 	if !c.estimated() { // which replaces every comparison
 		c.Combine = cmp.Or(c.Combine, preset.Combine)
 		c.Mean, c.Std = cmp.Or(c.Mean, preset.Mean), cmp.Or(c.Std, preset.Std)
-		c.LeaveOneOut = c.LeaveOneOut || preset.LeaveOneOut && c.Mean == levelGroup
+		c.LeaveOneOut = c.LeaveOneOut || preset.LeaveOneOut && c.Mean == credit.Group
 	}
 	c.Whiten = cmp.Or(c.Whiten, preset.Whiten)
 	l, loss := &s.Loss, a.loss

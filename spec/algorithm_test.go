@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/spec"
 )
 
@@ -42,14 +43,14 @@ func TestPartsOfAnAlgorithmCanBeReplaced(t *testing.T) {
 	})
 	require.NoError(t, s.Validate())
 	d := s.WithDefaults()
-	require.Equal(t, "gigpo", d.Credit.Assignment)
-	require.Equal(t, "sequence_mean", d.Loss.Aggregation)
+	require.Equal(t, credit.GiGPO, d.Credit.Assignment)
+	require.Equal(t, credit.SequenceMean, d.Loss.Aggregation)
 	require.InDelta(t, 4e-4, d.Loss.ClipHigh, 0, "another loss has bounds of its own")
-	require.Equal(t, "group", d.Credit.Std)
+	require.Equal(t, credit.Group, d.Credit.Std)
 
 	valued := with(func(s *spec.Spec) { s.Algorithm, s.Credit.Assignment = "rloo", "value_difference" })
 	require.NoError(t, valued.Validate(), "estimates replace every comparison")
-	require.Equal(t, "none", valued.WithDefaults().Credit.Mean)
+	require.Equal(t, credit.None, valued.WithDefaults().Credit.Mean)
 
 	free := with(func(s *spec.Spec) { s.Algorithm, s.Credit.Mean = "rloo", "batch" })
 	require.NoError(t, free.Validate(), "leave-one-out goes with the group's mean")

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+
+	"github.com/fulgurite/fulgurite/credit"
 )
 
 // binder puts a node's values into a Spec and collects everything that does not
@@ -250,7 +252,7 @@ func exemplar() Spec {
 	plain := Spec{}.WithDefaults()
 	s.Credit.Assignment = plain.Credit.Assignment
 	s.Loss.Aggregation, s.Loss.Length, s.Loss.Correction = plain.Loss.Aggregation, 0, plain.Loss.Correction
-	s.Credit.Lambda = Credit{Tokens: TokensGAE}.withDefaults().Lambda
+	s.Credit.Lambda = Credit{Tokens: credit.GAE}.withDefaults().Lambda
 	return s
 }
 
@@ -261,8 +263,8 @@ func complete() Spec {
 		Agent:  Agent{Command: []string{"-"}},
 		Tasks:  Tasks{Gate: "-", Test: "-"},
 		Grader: Grader{Type: GraderCommand, Minimum: new(float64)},
-		Credit: Credit{Assignment: AssignmentGiGPO, Overlong: &Overlong{}, KLInReward: &KL{}, Judge: &Judge{}},
-		Loss:   Loss{Aggregation: AggregationConstant, Correction: CorrectionMIS, KL: &KL{}},
+		Credit: Credit{Assignment: credit.GiGPO, Overlong: &Overlong{}, KLInReward: &KL{}, Judge: &Judge{}},
+		Loss:   Loss{Aggregation: credit.Constant, Correction: credit.MIS, KL: &KL{}},
 		Critic: &Critic{},
 	}.WithDefaults()
 }

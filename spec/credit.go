@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"regexp"
+
+	"github.com/fulgurite/fulgurite/credit"
 )
 
 // Credit says how rewards become advantages.
@@ -33,7 +35,7 @@ type Credit struct {
 	TrainAgents string `json:"train_agents,omitempty"`
 	// Assignment gives the calls of a trajectory their advantages: "identical",
 	// "discounted", "last_call", "gigpo", "turn_gae", "value_difference" or "judge".
-	Assignment string `json:"assignment,omitempty"`
+	Assignment credit.Assignment `json:"assignment,omitempty"`
 	// Discount per call, or per token where Tokens is "gae".
 	Discount float64 `json:"discount,omitempty"`
 	// Lambda of generalized advantage estimation.
@@ -43,22 +45,22 @@ type Credit struct {
 	StepWeight float64 `json:"step_weight,omitempty"`
 	// Tokens gives the tokens of a call their advantages: "uniform", each the
 	// call's, or "gae", by a critic (PPO).
-	Tokens string `json:"tokens,omitempty"`
+	Tokens credit.Spread `json:"tokens,omitempty"`
 	// Judge scores calls, for the assignment "judge".
 	Judge *Judge `json:"judge,omitempty"`
 	// Mean is what rewards are compared with: the mean of the "group", of the
 	// "batch", "running" for that of the steps before (RAE), or "none".
-	Mean string `json:"mean,omitempty"`
+	Mean credit.Level `json:"mean,omitempty"`
 	// Std is whose deviation divides them: that of the "group", of the "batch",
 	// "none", or "mean" for the mean itself (MaxRL).
-	Std string `json:"std,omitempty"`
+	Std credit.Level `json:"std,omitempty"`
 	// LeaveOneOut leaves a sample out of its own mean (RLOO).
 	LeaveOneOut bool `json:"leave_one_out,omitempty"`
 	// PerAgent compares the calls of an agent with those of the same agent alone.
 	PerAgent bool `json:"per_agent,omitempty"`
 	// Whiten brings the advantages of all trained tokens of a "batch" to mean 0 and
 	// deviation 1, or is "none".
-	Whiten string `json:"whiten,omitempty"`
+	Whiten credit.Level `json:"whiten,omitempty"`
 }
 
 // Overlong is a soft limit of an attempt's sampled tokens.
@@ -116,42 +118,62 @@ func Signals() []string {
 }
 
 // Critical reports whether the credit needs a critic.
-func (c Credit) Critical() bool { return c.Assignment == AssignmentTurnGAE || c.Tokens == TokensGAE }
+func (c Credit) Critical() bool { return c.Assignment == credit.TurnGAE || c.Tokens == credit.GAE }
 
 // estimated reports whether an estimate of the return is the baseline, so that
 // nothing else is.
-func (c Credit) estimated() bool { return c.Critical() || c.Assignment == AssignmentValueDifference }
+func (c Credit) estimated() bool { return c.Critical() || c.Assignment == credit.ValueDifference }
 
 // discounts reports whether Discount has an effect.
 func (c Credit) discounts() bool {
-	return c.Critical() || c.Assignment == AssignmentDiscounted || c.Assignment == AssignmentGiGPO
+	return c.Critical() || c.Assignment == credit.Discounted || c.Assignment == credit.GiGPO
+}
+
+// Plan is the credit in the terms of package credit.
+func (c Credit) Plan() credit.Plan {
+	p := credit.Plan{
+		Normalization: credit.Normalization{Mean: c.Mean, Std: c.Std, LeaveOneOut: c.LeaveOneOut},
+		Assignment:    c.Assignment,
+		Tokens:        c.Tokens,
+		Discount:      c.Discount,
+		Lambda:        c.Lambda,
+		StepWeight:    c.StepWeight,
+		PerAgent:      c.PerAgent,
+		Whiten:        c.Whiten == credit.Batch,
+		Rewards:       c.Rewards,
+		Separate:      c.Combine == CombineSeparate,
+	}
+	if c.KLInReward != nil {
+		p.KL = credit.KL(*c.KLInReward)
+	}
+	return p
 }
 
 func (c Credit) withDefaults() Credit {
 	c.Combine = cmp.Or(c.Combine, CombineSum)
-	c.Assignment = cmp.Or(c.Assignment, "identical")
-	c.Tokens = cmp.Or(c.Tokens, "uniform")
-	level, whiten := levelGroup, levelNone
+	c.Assignment = cmp.Or(c.Assignment, credit.Identical)
+	c.Tokens = cmp.Or(c.Tokens, credit.Uniform)
+	level, whiten := credit.Group, credit.None
 	switch {
-	case c.Tokens == TokensGAE:
+	case c.Tokens == credit.GAE:
 		c.Discount = cmp.Or(c.Discount, 1)
-		level, whiten = levelNone, levelBatch // the critic is the baseline
-	case c.Assignment == AssignmentTurnGAE:
+		level, whiten = credit.None, credit.Batch // the critic is the baseline
+	case c.Assignment == credit.TurnGAE:
 		c.Discount = cmp.Or(c.Discount, 0.99)
-		level, whiten = levelNone, levelBatch
-	case c.Assignment == AssignmentValueDifference:
-		level = levelNone // a difference has no need of one
+		level, whiten = credit.None, credit.Batch
+	case c.Assignment == credit.ValueDifference:
+		level = credit.None // a difference has no need of one
 	case c.discounts():
 		c.Discount = cmp.Or(c.Discount, 0.95)
 	}
 	if c.Critical() {
 		c.Lambda = cmp.Or(c.Lambda, 0.95)
 	}
-	if c.Assignment == AssignmentGiGPO {
+	if c.Assignment == credit.GiGPO {
 		c.StepWeight = cmp.Or(c.StepWeight, 1)
 	}
-	if c.Mean == levelRunning {
-		c.Std = cmp.Or(c.Std, levelNone)
+	if c.Mean == credit.Running {
+		c.Std = cmp.Or(c.Std, credit.None)
 	}
 	c.Mean, c.Std = cmp.Or(c.Mean, level), cmp.Or(c.Std, level)
 	c.Whiten = cmp.Or(c.Whiten, whiten)
@@ -163,7 +185,7 @@ func (c Credit) withDefaults() Credit {
 	}
 	if c.KLInReward != nil {
 		kl := *c.KLInReward // the caller's stays as it is
-		kl.Estimator = cmp.Or(kl.Estimator, "k1")
+		kl.Estimator = cmp.Or(kl.Estimator, credit.KL1)
 		c.KLInReward = &kl
 	}
 	if c.Overlong != nil {
@@ -182,11 +204,11 @@ func (c Critic) withDefaults() Critic {
 
 func (c Credit) check(f *Faults, t Training) {
 	c.checkRewards(f)
-	f.choice("credit.assignment", c.Assignment)
-	f.choice("credit.tokens", c.Tokens)
-	f.choice("credit.mean", c.Mean)
-	f.choice("credit.std", c.Std)
-	f.choice("credit.whiten", c.Whiten)
+	f.choice("credit.assignment", string(c.Assignment))
+	f.choice("credit.tokens", string(c.Tokens))
+	f.choice("credit.mean", string(c.Mean))
+	f.choice("credit.std", string(c.Std))
+	f.choice("credit.whiten", string(c.Whiten))
 	if c.discounts() {
 		f.number("credit.discount", c.Discount, positive(1))
 	} else {
@@ -197,37 +219,37 @@ func (c Credit) check(f *Faults, t Training) {
 	} else {
 		f.unused("credit.lambda", c.Lambda != 0, `only credit.assignment "turn_gae" and credit.tokens "gae" have it`)
 	}
-	if c.Assignment == AssignmentGiGPO {
+	if c.Assignment == credit.GiGPO {
 		f.number("credit.step_weight", c.StepWeight, positive(math.Inf(1)))
 	} else {
 		f.unused("credit.step_weight", c.StepWeight != 0, `only credit.assignment "gigpo" compares steps`)
 	}
-	if c.Tokens == TokensGAE && c.Assignment != "identical" {
+	if c.Tokens == credit.GAE && c.Assignment != credit.Identical {
 		f.add("credit.assignment", `leave it out, or give credit.tokens "uniform"`, `credit.tokens "gae" gives every token its own advantage, whatever its call's`)
 	}
 	switch {
-	case c.Assignment == AssignmentValueDifference && t.TasksPerStep < 2:
+	case c.Assignment == credit.ValueDifference && t.TasksPerStep < 2:
 		f.add("training.tasks_per_step", "give at least 2", "success is estimated from other tasks of the step")
 	case c.estimated():
 		const why = "an estimate of the return is what rewards are compared with"
-		f.unused("credit.mean", c.Mean != levelNone, why)
-		f.unused("credit.std", c.Std != levelNone, why)
+		f.unused("credit.mean", c.Mean != credit.None, why)
+		f.unused("credit.std", c.Std != credit.None, why)
 		f.unused("credit.combine", c.Combine == CombineSeparate, why)
-	case c.Std == stdMean && c.Mean != levelGroup:
+	case c.Std == credit.ByMean && c.Mean != credit.Group:
 		f.add("credit.std", `give credit.mean "group"`, `"mean" divides by the mean of the group`)
-	case c.Std == levelGroup && c.Mean != levelGroup:
+	case c.Std == credit.Group && c.Mean != credit.Group:
 		f.add("credit.std", `give credit.mean "group", or credit.std "batch"`, "a group of equal rewards has no deviation, but is not equal to another mean")
 	}
-	if c.Mean == levelRunning {
+	if c.Mean == credit.Running {
 		f.unused("credit.combine", c.Combine == CombineSeparate, "a running mean is one of all rewards together")
-		if c.Assignment == AssignmentDiscounted && (len(c.Signals) > 0 || c.KLInReward != nil) {
+		if c.Assignment == credit.Discounted && (len(c.Signals) > 0 || c.KLInReward != nil) {
 			f.add("credit.mean", `give "group", or another credit.assignment`, "what is ahead of a call is not compared with a running mean of whole attempts")
 		}
 	}
 	c.checkJudge(f, t.TasksPerStep*t.SamplesPerTask)
-	f.unused("credit.leave_one_out", c.LeaveOneOut && c.Mean != levelGroup, `it is about the mean of the group, and credit.mean is not "group"`)
-	f.unused("credit.per_agent", c.PerAgent && c.Mean == levelNone && c.Std == levelNone, "nothing is compared")
-	if t.SamplesPerTask == 1 && c.Mean == levelGroup {
+	f.unused("credit.leave_one_out", c.LeaveOneOut && c.Mean != credit.Group, `it is about the mean of the group, and credit.mean is not "group"`)
+	f.unused("credit.per_agent", c.PerAgent && c.Mean == credit.None && c.Std == credit.None, "nothing is compared")
+	if t.SamplesPerTask == 1 && c.Mean == credit.Group {
 		f.add("training.samples_per_task", `give at least 2, or credit.mean "batch" or "none"`, "a group of 1 equals its own mean and learns nothing")
 	}
 }
@@ -257,7 +279,7 @@ func (c Credit) checkRewards(f *Faults) {
 		}
 	}
 	if c.KLInReward != nil {
-		f.choice("credit.kl_in_reward.estimator", c.KLInReward.Estimator)
+		f.choice("credit.kl_in_reward.estimator", string(c.KLInReward.Estimator))
 		f.number("credit.kl_in_reward.weight", c.KLInReward.Weight, positive(math.Inf(1)))
 		if c.Combine == CombineSeparate {
 			f.add("credit.kl_in_reward", `give credit.combine "sum", or loss.kl`, "compared by itself and divided by its own deviation, a penalty has no weight")
@@ -273,10 +295,10 @@ func (c Credit) checkRewards(f *Faults) {
 func (c Credit) checkJudge(f *Faults, rollouts int) {
 	j := c.Judge
 	switch {
-	case j == nil && c.Assignment == AssignmentJudge:
+	case j == nil && c.Assignment == credit.Judge:
 		f.add("credit.judge.url", "give the address and the model of a judge", "missing")
 	case j == nil:
-	case c.Assignment != AssignmentJudge:
+	case c.Assignment != credit.Judge:
 		f.unused("credit.judge", true, `only credit.assignment "judge" asks one`)
 	default:
 		f.url("credit.judge.url", j.URL)

@@ -4,6 +4,8 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+
+	"github.com/fulgurite/fulgurite/credit"
 )
 
 // Digest names the content of s: "sha256:<hex>" of its JSON with all defaults
@@ -31,10 +33,10 @@ func withoutLater(s Spec) Spec {
 	later(&s, func(s *Spec) *int { return &s.Training.Passes })
 	later(&s, func(s *Spec) *int { return &s.Training.Minibatches })
 	later(&s, func(s *Spec) *string { return &s.Credit.Combine })
-	later(&s, func(s *Spec) *string { return &s.Credit.Tokens })
-	later(&s, func(s *Spec) *string { return &s.Credit.Whiten })
+	later(&s, func(s *Spec) *credit.Spread { return &s.Credit.Tokens })
+	later(&s, func(s *Spec) *credit.Level { return &s.Credit.Whiten })
 	later(&s, func(s *Spec) *float64 { return &s.Loss.ImportanceCap })
-	later(&s, func(s *Spec) *string { return &s.Loss.Correction })
+	later(&s, func(s *Spec) *credit.CorrectionKind { return &s.Loss.Correction })
 	later(&s, func(s *Spec) *float64 { return &s.Promotion.ApprovalHours })
 	later(&s, func(s *Spec) *float64 { return &s.Promotion.Significance })
 	return s

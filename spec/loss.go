@@ -2,14 +2,17 @@ package spec
 
 import (
 	"cmp"
+	"fmt"
 	"math"
+
+	"github.com/fulgurite/fulgurite/credit"
 )
 
 // Loss is the policy loss.
 type Loss struct {
 	// Type is "ppo_clip", "gspo", "cispo", "dppo_tv", "importance_sampling" or
 	// "cross_entropy".
-	Type string `json:"type,omitempty"`
+	Type credit.LossType `json:"type,omitempty"`
 	// ClipLow is how far below 1 the probability ratio still counts; of "dppo_tv" how
 	// far a probability may fall.
 	ClipLow float64 `json:"clip_low,omitempty"`
@@ -20,7 +23,7 @@ type Loss struct {
 	// the advantage; 0 does not.
 	DualClip float64 `json:"dual_clip,omitempty"`
 	// Aggregation is "token_mean", "sequence_mean" or "constant".
-	Aggregation string `json:"aggregation,omitempty"`
+	Aggregation credit.Aggregation `json:"aggregation,omitempty"`
 	// Length is what "constant" divides the sum over a trajectory's tokens by; the
 	// most tokens that an attempt may sample by default.
 	Length int `json:"length,omitempty"`
@@ -31,7 +34,7 @@ type Loss struct {
 	// Correction for what sampled differing from what is trained: "none",
 	// "decoupled", "mis", "sequence", "geometric" or "k3". With a lag "decoupled" is
 	// the default.
-	Correction string `json:"correction,omitempty"`
+	Correction credit.CorrectionKind `json:"correction,omitempty"`
 	// ImportanceCap truncates the weights of "decoupled" and "sequence", and is
 	// beyond what "mis", "geometric" and "k3" leave tokens or calls out.
 	ImportanceCap float64 `json:"importance_cap,omitempty"`
@@ -42,45 +45,49 @@ type Loss struct {
 // KL is a penalty for leaving a frozen reference.
 type KL struct {
 	// Estimator is "k1", "k2", "k3" or, in a loss, "unbiased".
-	Estimator string `json:"estimator,omitempty"`
+	Estimator credit.Estimator `json:"estimator,omitempty"`
 	// Weight of the penalty.
 	Weight float64 `json:"weight"`
 }
 
 // clips reports whether ClipLow and ClipHigh have an effect.
-func (l Loss) clips() bool { return l.Type != LossImportanceSampling && l.Type != LossCrossEntropy }
+func (l Loss) clips() bool {
+	return l.Type != credit.LossImportanceSampling && l.Type != credit.LossCrossEntropy
+}
 
 // correctable reports whether a ratio of the policy before the step to the one that
 // sampled has a place in the loss.
-func (l Loss) correctable() bool { return l.Type != LossDPPO && l.Type != LossCrossEntropy }
+func (l Loss) correctable() bool {
+	return l.Type != credit.LossDPPO && l.Type != credit.LossCrossEntropy
+}
 
 func (l Loss) withDefaults(lag, tokens int) Loss {
-	l.Type = cmp.Or(l.Type, LossPPOClip)
+	l.Type = cmp.Or(l.Type, credit.LossPPOClip)
 	low, high := 0.2, 0.28
 	switch l.Type {
-	case LossGSPO:
+	case credit.LossGSPO:
 		low, high = 3e-4, 4e-4
-	case LossCISPO:
+	case credit.LossCISPO:
 		low, high = 1, 4
-	case LossDPPO:
+	case credit.LossDPPO:
 		high = 0.2
 	}
 	if l.clips() {
 		l.ClipLow, l.ClipHigh = cmp.Or(l.ClipLow, low), cmp.Or(l.ClipHigh, high)
 	}
-	l.Aggregation = cmp.Or(l.Aggregation, "token_mean")
-	if l.Aggregation == AggregationConstant {
+	l.Aggregation = cmp.Or(l.Aggregation, credit.TokenMean)
+	if l.Aggregation == credit.Constant {
 		l.Length = cmp.Or(l.Length, tokens)
 	}
 	if l.KL != nil {
 		kl := *l.KL // the caller's stays as it is
-		kl.Estimator = cmp.Or(kl.Estimator, "k3")
+		kl.Estimator = cmp.Or(kl.Estimator, credit.KL3)
 		l.KL = &kl
 	}
 	if lag > 0 && l.correctable() {
-		l.Correction = cmp.Or(l.Correction, CorrectionDecoupled)
+		l.Correction = cmp.Or(l.Correction, credit.Decoupled)
 	}
-	l.Correction = cmp.Or(l.Correction, CorrectionNone)
+	l.Correction = cmp.Or(l.Correction, credit.Uncorrected)
 	floor, most := l.importance()
 	l.ImportanceFloor, l.ImportanceCap = cmp.Or(l.ImportanceFloor, floor), cmp.Or(l.ImportanceCap, most)
 	return l
@@ -89,13 +96,13 @@ func (l Loss) withDefaults(lag, tokens int) Loss {
 // importance are the bounds where none are given; 0 is no such bound.
 func (l Loss) importance() (floor, most float64) {
 	switch l.Correction {
-	case CorrectionDecoupled, CorrectionSequence:
+	case credit.Decoupled, credit.Sequence:
 		return 0, 2
-	case CorrectionMIS:
+	case credit.MIS:
 		return 0.5, 2
-	case CorrectionGeometric:
+	case credit.Geometric:
 		return 0.99, 1.01
-	case CorrectionK3:
+	case credit.K3:
 		return 0, 0.01
 	}
 	return 0, 0
@@ -103,29 +110,29 @@ func (l Loss) importance() (floor, most float64) {
 
 func (s Spec) checkLoss(f *Faults) {
 	l := s.Loss
-	f.choice("loss.type", l.Type)
-	f.choice("loss.aggregation", l.Aggregation)
+	f.choice("loss.type", string(l.Type))
+	f.choice("loss.aggregation", string(l.Aggregation))
 	if l.clips() {
 		f.number("loss.clip_low", l.ClipLow, positive(1))
 		f.number("loss.clip_high", l.ClipHigh, positive(math.Inf(1)))
 	} else {
-		f.unused("loss.clip_low", l.ClipLow != 0, "loss.type "+l.Type+" clips nothing")
-		f.unused("loss.clip_high", l.ClipHigh != 0, "loss.type "+l.Type+" clips nothing")
+		f.unused("loss.clip_low", l.ClipLow != 0, "loss.type "+string(l.Type)+" clips nothing")
+		f.unused("loss.clip_high", l.ClipHigh != 0, "loss.type "+string(l.Type)+" clips nothing")
 	}
 	switch {
 	case l.DualClip == 0:
-	case l.Type != LossPPOClip:
+	case l.Type != credit.LossPPOClip:
 		f.unused("loss.dual_clip", true, `only loss.type "ppo_clip" has it`)
 	default:
 		f.number("loss.dual_clip", l.DualClip, bounds{low: 1, high: math.Inf(1), above: true})
 	}
-	if l.Aggregation == AggregationConstant {
+	if l.Aggregation == credit.Constant {
 		f.whole("loss.length", l.Length, 1, 1e9)
 	} else {
 		f.unused("loss.length", l.Length != 0, `only loss.aggregation "constant" divides by it`)
 	}
 	if l.KL != nil {
-		f.choice("loss.kl.estimator", l.KL.Estimator)
+		f.choice("loss.kl.estimator", string(l.KL.Estimator))
 		f.number("loss.kl.weight", l.KL.Weight, positive(math.Inf(1)))
 	}
 	f.number("loss.entropy", l.Entropy, bounds{low: 0, high: math.Inf(1)})
@@ -133,8 +140,8 @@ func (s Spec) checkLoss(f *Faults) {
 }
 
 func (l Loss) checkCorrection(f *Faults) {
-	f.choice("loss.correction", l.Correction)
-	if l.Correction != CorrectionNone && !l.correctable() {
+	f.choice("loss.correction", string(l.Correction))
+	if l.Correction != credit.Uncorrected && !l.correctable() {
 		f.add("loss.correction", "leave it out", "loss.type %s has no place for it", l.Type)
 	}
 	floor, most := l.importance()
@@ -151,4 +158,20 @@ func (l Loss) checkCorrection(f *Faults) {
 	if floor > 0 && l.ImportanceFloor >= l.ImportanceCap {
 		f.add("loss.importance_floor", "give less than loss.importance_cap", "%g is not below %g", l.ImportanceFloor, l.ImportanceCap)
 	}
+}
+
+// Objective is the loss in the terms of package credit.
+func (l Loss) Objective() (credit.Objective, error) {
+	o := credit.Objective{
+		Surrogate:  l.Type.Surrogate(l.ClipLow, l.ClipHigh, l.DualClip),
+		Correction: credit.Correction{Kind: l.Correction, Floor: l.ImportanceFloor, Cap: l.ImportanceCap},
+		Entropy:    l.Entropy,
+	}
+	if l.KL != nil {
+		o.KL = credit.KL(*l.KL)
+	}
+	if err := o.Check(); err != nil {
+		return o, fmt.Errorf("loss.type %q: %w", l.Type, err)
+	}
+	return o, nil
 }

@@ -2,6 +2,7 @@ package spec
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -76,4 +77,12 @@ func Load(path string) (Spec, error) {
 		return Spec{}, err
 	}
 	return s, nil
+}
+
+// Stored reads the spec that a run's row holds. PrepareRun wrote it with all defaults
+// of its release; keys that a later release added are absent.
+func Stored(raw json.RawMessage) (Spec, error) {
+	var s Spec
+	err := json.Unmarshal(raw, &s)
+	return s, err
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/spec"
 )
 
@@ -28,7 +29,7 @@ func TestSetChangesPartsThatTheSpecHas(t *testing.T) {
 		require.ErrorContains(t, err, key+": can't be set while this run is under way")
 	}
 	s.Loss = spec.Loss{KL: &spec.KL{Weight: 0.1}}
-	s.Credit = spec.Credit{Assignment: spec.AssignmentTurnGAE}
+	s.Credit = spec.Credit{Assignment: credit.TurnGAE}
 	s.Critic = &spec.Critic{}
 	numbers["loss.entropy"] = 0.01
 	changed, err := s.Set(numbers)

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/fulgurite/fulgurite/credit"
 )
 
 // Names that decide which other keys have an effect.
@@ -27,36 +29,14 @@ const (
 	GraderCommand    = "command"
 	GraderAgent      = "agent"
 	ScheduleConstant = "constant"
+	ScheduleLinear   = "linear"
+	ScheduleCosine   = "cosine"
 )
 
-// Names of credit and loss that decide which other keys have an effect.
+// Names of what becomes of several rewards.
 const (
-	CombineSum                = "sum"
-	CombineSeparate           = "separate"
-	AssignmentDiscounted      = "discounted"
-	AssignmentGiGPO           = "gigpo"
-	AssignmentTurnGAE         = "turn_gae"
-	AssignmentValueDifference = "value_difference"
-	AssignmentJudge           = "judge"
-	TokensGAE                 = "gae"
-	LossPPOClip               = "ppo_clip"
-	LossGSPO                  = "gspo"
-	LossCISPO                 = "cispo"
-	LossDPPO                  = "dppo_tv"
-	LossImportanceSampling    = "importance_sampling"
-	LossCrossEntropy          = "cross_entropy"
-	AggregationConstant       = "constant"
-	CorrectionNone            = "none"
-	CorrectionDecoupled       = "decoupled"
-	CorrectionMIS             = "mis"
-	CorrectionSequence        = "sequence"
-	CorrectionGeometric       = "geometric"
-	CorrectionK3              = "k3"
-	levelGroup                = "group"
-	levelBatch                = "batch"
-	levelRunning              = "running"
-	levelNone                 = "none"
-	stdMean                   = "mean"
+	CombineSum      = "sum"
+	CombineSeparate = "separate"
 )
 
 // choices are the values of the keys that take a name.
@@ -77,33 +57,42 @@ func choices(key string) []string {
 	case "grader.type":
 		return []string{GraderExact, GraderNumeric, GraderContains, GraderCommand, GraderAgent}
 	case "training.optimizer.schedule":
-		return []string{ScheduleConstant, "linear", "cosine"}
+		return []string{ScheduleConstant, ScheduleLinear, ScheduleCosine}
 	case "algorithm":
 		return Algorithms()
 	case "credit.combine":
 		return []string{CombineSum, CombineSeparate}
 	case "credit.assignment":
-		return []string{"identical", AssignmentDiscounted, "last_call", AssignmentGiGPO, AssignmentTurnGAE, AssignmentValueDifference, AssignmentJudge}
+		return names(credit.Assignments()...)
 	case "credit.tokens":
-		return []string{"uniform", TokensGAE}
+		return names(credit.Uniform, credit.GAE)
 	case "credit.mean":
-		return []string{levelGroup, levelBatch, levelRunning, levelNone}
+		return names(credit.Group, credit.Batch, credit.Running, credit.None)
 	case "credit.std":
-		return []string{levelGroup, levelBatch, levelNone, stdMean}
+		return names(credit.Group, credit.Batch, credit.None, credit.ByMean)
 	case "credit.whiten":
-		return []string{levelNone, levelBatch}
+		return names(credit.None, credit.Batch)
 	case "loss.type":
-		return []string{LossPPOClip, LossGSPO, LossCISPO, LossDPPO, LossImportanceSampling, LossCrossEntropy}
+		return names(credit.LossTypes()...)
 	case "loss.aggregation":
-		return []string{"token_mean", "sequence_mean", AggregationConstant}
+		return names(credit.TokenMean, credit.SequenceMean, credit.Constant)
 	case "loss.kl.estimator":
-		return []string{"k1", "k2", "k3", "unbiased"}
+		return names(credit.KL1, credit.KL2, credit.KL3, credit.Unbiased)
 	case "credit.kl_in_reward.estimator":
-		return []string{"k1", "k2", "k3"}
+		return names(credit.KL1, credit.KL2, credit.KL3)
 	case "loss.correction":
-		return []string{CorrectionNone, CorrectionDecoupled, CorrectionMIS, CorrectionSequence, CorrectionGeometric, CorrectionK3}
+		return names(credit.Corrections()...)
 	}
 	return nil
+}
+
+// names are the names of package credit as text.
+func names[N ~string](all ...N) []string {
+	out := make([]string, len(all))
+	for i, n := range all {
+		out[i] = string(n)
+	}
+	return out
 }
 
 // Validate reports everything that is wrong with s by itself, as *Faults: names

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/spec"
 )
 
@@ -193,7 +194,7 @@ func TestALagIsCorrectedUnlessTheSpecSaysOtherwise(t *testing.T) {
 	s.Training.Lag = 1
 	d := s.WithDefaults()
 	require.NoError(t, d.Validate())
-	require.Equal(t, "decoupled", d.Loss.Correction)
+	require.Equal(t, credit.Decoupled, d.Loss.Correction)
 	require.InDelta(t, 2, d.Loss.ImportanceCap, 0)
 	s.Loss.Correction = "none"
 	require.Zero(t, s.WithDefaults().Loss.ImportanceCap)

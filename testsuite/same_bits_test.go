@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/workflows"
@@ -30,7 +31,7 @@ func critical(lag, steps int) spec.Spec {
 	s := small(steps)
 	s.Training.Lag, s.Training.Minibatches = lag, 2
 	s.Model.WarmStart.Updates = 500
-	s.Credit, s.Loss = spec.Credit{Tokens: spec.TokensGAE}, spec.Loss{}
+	s.Credit, s.Loss = spec.Credit{Tokens: credit.GAE}, spec.Loss{}
 	s.Critic = &spec.Critic{Passes: 2, Clip: 0.2}
 	return s.WithDefaults()
 }

@@ -1,6 +1,10 @@
 package wire
 
-import "github.com/fulgurite/fulgurite/dialog"
+import (
+	"encoding/json"
+
+	"github.com/fulgurite/fulgurite/dialog"
+)
 
 // chatReply is the JSON of a chat completion.
 type chatReply struct {
@@ -75,3 +79,84 @@ func (r *Request) chatLogprobs(tokens []Token) *chatLogprobs {
 	}
 	return &chatLogprobs{Content: openLogprobs(tokens)}
 }
+
+// chatWriter streams a reply of Chat.
+type chatWriter struct {
+	request *Request
+	head    Reply
+}
+
+// chatChunk is the JSON of a piece of a chat completion.
+type chatChunk struct {
+	ID      string          `json:"id"`
+	Object  string          `json:"object"`
+	Created int64           `json:"created"`
+	Model   string          `json:"model"`
+	Choices []chatPiece     `json:"choices"`
+	Usage   json.RawMessage `json:"usage,omitempty"`
+}
+
+type chatPiece struct {
+	Index        int           `json:"index"`
+	Delta        chatDelta     `json:"delta"`
+	Logprobs     *chatLogprobs `json:"logprobs"`
+	FinishReason *string       `json:"finish_reason"`
+}
+
+type chatDelta struct {
+	Role         dialog.Role      `json:"role,omitempty"`
+	Content      *string          `json:"content,omitempty"`
+	Reasoning    string           `json:"reasoning_content,omitempty"`
+	ToolCalls    []chatCallPiece  `json:"tool_calls,omitempty"`
+	FunctionCall *dialog.Function `json:"function_call,omitempty"`
+}
+
+type chatCallPiece struct {
+	Index int `json:"index"`
+	dialog.ToolCall
+}
+
+func (s *chatWriter) add(e *events, usage json.RawMessage, pieces ...chatPiece) {
+	if s.request.Usage && usage == nil {
+		usage = json.RawMessage(`null`)
+	}
+	e.add("", chatChunk{Chat.ReplyID(s.head.ID), "chat.completion.chunk", s.head.Created.Unix(), s.head.Model, pieces, usage})
+}
+
+func (s *chatWriter) begin(e *events) {
+	for i := range s.request.choices() {
+		s.add(e, nil, chatPiece{Index: i, Delta: chatDelta{Role: dialog.Assistant, Content: new("")}})
+	}
+}
+
+func (s *chatWriter) reasoning(e *events, choice int, text string) {
+	s.add(e, nil, chatPiece{Index: choice, Delta: chatDelta{Reasoning: text}})
+}
+
+func (s *chatWriter) content(e *events, choice int, text string, logprobs []Token) {
+	if text == "" && len(logprobs) == 0 {
+		return
+	}
+	s.add(e, nil, chatPiece{Index: choice, Delta: chatDelta{Content: &text}, Logprobs: s.request.chatLogprobs(logprobs)})
+}
+
+func (s *chatWriter) end(e *events, reply Reply) {
+	for i, c := range reply.Choices {
+		calls, function := s.request.chatCalls(c)
+		for k, call := range calls {
+			s.add(e, nil, chatPiece{Index: i, Delta: chatDelta{ToolCalls: []chatCallPiece{{k, call}}}})
+		}
+		if function != nil {
+			s.add(e, nil, chatPiece{Index: i, Delta: chatDelta{FunctionCall: function}})
+		}
+		s.add(e, nil, chatPiece{Index: i, FinishReason: new(s.request.chatFinish(c))})
+	}
+	if s.request.Usage {
+		s.add(e, marshal(reply.usage()), []chatPiece{}...)
+	}
+	e.done()
+}
+
+func (s *chatWriter) keepalive(e *events) { e.comment("keepalive") }
+
+func (s *chatWriter) fail(e *events, f *Failure) { e.add("", f.openBody()) }

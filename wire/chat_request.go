@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 
@@ -54,7 +53,7 @@ func (r *Request) decodeChat(body []byte) error {
 	if err := Unmarshal(body, &w); err != nil {
 		return err
 	}
-	r.settle(w.settings)
+	r.readSettings(w.settings)
 	r.Serial = w.ParallelToolCalls != nil && !*w.ParallelToolCalls
 	r.Logprobs = w.Logprobs != nil && *w.Logprobs
 	r.Usage = w.StreamOptions != nil && w.StreamOptions.IncludeUsage
@@ -65,22 +64,38 @@ func (r *Request) decodeChat(body []byte) error {
 	if most == nil {
 		name, most = "max_tokens", w.MaxTokens
 	}
-	return cmp.Or(
-		r.replies(w.N),
-		r.limit(name, most),
-		r.stops("stop", w.Stop),
-		r.alternatives("top_logprobs", w.TopLogprobs),
-		r.form("response_format", w.ResponseFormat),
-		r.offer(w.Tools),
-		r.offerFunctions(w.Functions),
-		r.choose(w.ToolChoice),
-		r.chooseFunction(w.FunctionCall),
-		r.chatDialog(w.Messages),
-	)
+	if err := r.readN(w.N); err != nil {
+		return err
+	}
+	if err := r.readLimit(name, most); err != nil {
+		return err
+	}
+	if err := r.readStops("stop", w.Stop); err != nil {
+		return err
+	}
+	if err := r.readAlternatives("top_logprobs", w.TopLogprobs); err != nil {
+		return err
+	}
+	if err := r.readFormat("response_format", w.ResponseFormat); err != nil {
+		return err
+	}
+	if err := r.readTools(w.Tools); err != nil {
+		return err
+	}
+	if err := r.readFunctions(w.Functions); err != nil {
+		return err
+	}
+	if err := r.readToolChoice(w.ToolChoice); err != nil {
+		return err
+	}
+	if err := r.readFunctionCall(w.FunctionCall); err != nil {
+		return err
+	}
+	return r.chatDialog(w.Messages)
 }
 
-// chooseFunction reads the choice that went with functions.
-func (r *Request) chooseFunction(raw json.RawMessage) error {
+// readFunctionCall reads the choice that went with functions.
+func (r *Request) readFunctionCall(raw json.RawMessage) error {
 	var named struct {
 		Name string `json:"name"`
 	}
@@ -93,7 +108,7 @@ func (r *Request) chooseFunction(raw json.RawMessage) error {
 	case json.Unmarshal(raw, &named) != nil || named.Name == "":
 		return Invalid("function_call", `function_call is neither "auto" nor "none" nor an object with a name`)
 	}
-	if err := r.known("function_call", []string{named.Name}); err != nil {
+	if err := r.checkOffered("function_call", []string{named.Name}); err != nil {
 		return err
 	}
 	r.Choice = ToolChoice{Required: true, Names: []string{named.Name}}

@@ -9,6 +9,20 @@ import (
 	"unicode/utf8"
 )
 
+// The types of errors of Anthropic's API that blame the request; OpenAI's has the
+// first of them.
+const (
+	invalidRequest = "invalid_request_error"
+	authentication = "authentication_error"
+	permission     = "permission_error"
+	notFound       = "not_found_error"
+	tooLarge       = "request_too_large"
+	rateLimit      = "rate_limit_error"
+)
+
+// codeInvalid is the code of a failure that blames a field.
+const codeInvalid = "invalid_value"
+
 // Failure is an error as a client sees it.
 type Failure struct {
 	Status  int
@@ -20,7 +34,7 @@ type Failure struct {
 
 // Invalid blames a field of the request.
 func Invalid(param, format string, args ...any) *Failure {
-	return &Failure{Status: http.StatusBadRequest, Code: "invalid_value", Param: param, Message: fmt.Sprintf(format, args...)}
+	return &Failure{Status: http.StatusBadRequest, Code: codeInvalid, Param: param, Message: fmt.Sprintf(format, args...)}
 }
 
 func (f *Failure) Error() string {
@@ -56,7 +70,7 @@ type openError struct {
 }
 
 func (f *Failure) ofOpenAI() openError {
-	kind := "invalid_request_error"
+	kind := invalidRequest
 	if f.Status >= http.StatusInternalServerError {
 		kind = "server_error"
 	}
@@ -106,15 +120,15 @@ func ofName(r rune) bool { return r == '_' || unicode.IsLetter(r) || unicode.IsD
 func kindOf(status int) string {
 	switch status {
 	case http.StatusUnauthorized:
-		return "authentication_error"
+		return authentication
 	case http.StatusForbidden:
-		return "permission_error"
+		return permission
 	case http.StatusNotFound:
-		return "not_found_error"
+		return notFound
 	case http.StatusRequestEntityTooLarge:
-		return "request_too_large"
+		return tooLarge
 	case http.StatusTooManyRequests:
-		return "rate_limit_error"
+		return rateLimit
 	case http.StatusServiceUnavailable:
 		return "overloaded_error"
 	case http.StatusGatewayTimeout:
@@ -123,7 +137,43 @@ func kindOf(status int) string {
 	if status >= http.StatusInternalServerError {
 		return "api_error"
 	}
-	return "invalid_request_error"
+	return invalidRequest
+}
+
+// ReadFailure reads an error in a body or in the data of an event, in the shape of any
+// API: OpenAI's {"error": …}, its events {"type": "error", …} and
+// {"type": "response.failed", …} of Responses, and Anthropic's {"type": "error",
+// "error": …}. Words are its types and codes. It is false for anything else.
+func ReadFailure(data []byte) (words []string, ok bool) {
+	var f struct {
+		Type     string
+		Code     any
+		Error    *struct{ Type, Code any }
+		Response struct{ Error *struct{} }
+	}
+	if json.Unmarshal(data, &f) != nil {
+		return nil, false // such as [DONE]
+	}
+	named := []any{f.Code}
+	if f.Error != nil {
+		named = append(named, f.Error.Type, f.Error.Code)
+	}
+	for _, name := range named {
+		if word, isText := name.(string); isText {
+			words = append(words, word)
+		}
+	}
+	return words, f.Type == "error" || f.Error != nil || f.Response.Error != nil
+}
+
+// BlamesRequest reports whether a type or code of an error says that the request is at
+// fault.
+func BlamesRequest(word string) bool {
+	switch word {
+	case invalidRequest, authentication, permission, notFound, tooLarge, rateLimit, codeInvalid:
+		return true
+	}
+	return false
 }
 
 // nullable is null for the empty string.

@@ -45,11 +45,11 @@ func fuzz(f *testing.F, api wire.API) {
 			return
 		}
 		require.True(t, r.N >= 1 && r.N <= 128)
-		require.True(t, len(r.Dialog)+len(r.Refers) > 0 != (r.Text != "" || len(r.Tokens) > 0))
+		require.True(t, len(r.Dialog)+len(r.References) > 0 != (r.Text != "" || len(r.Tokens) > 0))
 		require.GreaterOrEqual(t, r.MaxTokens, 0)
 		requireAnswerable(t, r)
 		if api == wire.Responses {
-			_ = r.Recall(func(string) (dialog.Message, bool) { return plain("m", "a").Choices[0].Message, true })
+			_ = r.ResolveItems(func(string) (dialog.Message, bool) { return plain("m", "a").Choices[0].Message, true })
 			require.Equal(t, "list", parse(t, string(r.InputItems("1f")))["object"])
 		}
 	})

@@ -68,7 +68,7 @@ func messagesReplyOf(reply Reply) messagesReply {
 	if c.Message.Reasoning != "" {
 		body.Content = append(body.Content, thinkingBlock{"thinking", c.Message.Reasoning, reply.ID})
 	}
-	if c.speaks() {
+	if c.hasText() {
 		body.Content = append(body.Content, textBlock{Type: "text", Text: c.Message.Content})
 	}
 	for _, call := range c.Message.ToolCalls {
@@ -77,9 +77,9 @@ func messagesReplyOf(reply Reply) messagesReply {
 	return body
 }
 
-// speaks reports whether a choice has text, which may be empty if it has nothing
+// hasText reports whether a choice has text, which may be empty if it has nothing
 // else to show: clients look for it there.
-func (c Choice) speaks() bool {
+func (c Choice) hasText() bool {
 	return c.Message.Content != "" || len(c.Message.ToolCalls) == 0
 }
 

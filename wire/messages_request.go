@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"cmp"
 	"encoding/json"
 	"slices"
 
@@ -47,26 +46,38 @@ func (r *Request) decodeMessages(body []byte) error {
 	if err := Unmarshal(body, &w); err != nil {
 		return err
 	}
-	r.settle(w.settings)
+	r.readSettings(w.settings)
 	switch {
 	case len(w.Messages) == 0:
 		return Invalid("messages", "messages is missing or empty")
 	case len(w.MCPServers) > 0:
 		return Invalid("mcp_servers", "servers of tools are not called from here: offer their tools")
 	}
-	return cmp.Or(
-		r.limit("max_tokens", w.MaxTokens),
-		r.stops("stop_sequences", w.StopSequences),
-		r.form("output_format", w.OutputFormat),
-		r.form("output_config.format", w.OutputConfig.Format),
-		r.offerMessages(w.Tools),
-		r.chooseMessages(w.ToolChoice),
-		r.system(w.System),
-		r.messagesDialog(w.Messages),
-	)
+	if err := r.readLimit("max_tokens", w.MaxTokens); err != nil {
+		return err
+	}
+	if err := r.readStops("stop_sequences", w.StopSequences); err != nil {
+		return err
+	}
+	if err := r.readFormat("output_format", w.OutputFormat); err != nil {
+		return err
+	}
+	if err := r.readFormat("output_config.format", w.OutputConfig.Format); err != nil {
+		return err
+	}
+	if err := r.readMessagesTools(w.Tools); err != nil {
+		return err
+	}
+	if err := r.readMessagesChoice(w.ToolChoice); err != nil {
+		return err
+	}
+	if err := r.readSystem(w.System); err != nil {
+		return err
+	}
+	return r.messagesDialog(w.Messages)
 }
 
-func (r *Request) offerMessages(tools []messagesTool) error {
+func (r *Request) readMessagesTools(tools []messagesTool) error {
 	for i, t := range tools {
 		field := at("tools", i)
 		switch {
@@ -75,14 +86,14 @@ func (r *Request) offerMessages(tools []messagesTool) error {
 		case given(t.InputSchema) && !isObject(t.InputSchema):
 			return Invalid(field+".input_schema", "the input_schema is not an object")
 		}
-		if err := r.offerOne(field, dialog.Tool{Name: t.Name, Description: t.Description, Parameters: t.InputSchema}); err != nil {
+		if err := r.addTool(field, dialog.Tool{Name: t.Name, Description: t.Description, Parameters: t.InputSchema}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (r *Request) chooseMessages(choice *messagesChoice) error {
+func (r *Request) readMessagesChoice(choice *messagesChoice) error {
 	if choice == nil {
 		return nil
 	}
@@ -94,15 +105,15 @@ func (r *Request) chooseMessages(choice *messagesChoice) error {
 		r.Choice.None = true
 		return nil
 	case "any":
-		return r.require("tool_choice")
+		return r.requireCall("tool_choice")
 	case "tool":
-		return r.require("tool_choice", choice.Name)
+		return r.requireCall("tool_choice", choice.Name)
 	}
 	return Invalid("tool_choice.type", `tool_choice of type %q is not supported: want "auto", "any", "tool" or "none"`, choice.Type)
 }
 
-// system reads the instructions, a text or blocks of it.
-func (r *Request) system(raw json.RawMessage) error {
+// readSystem reads the instructions, a text or blocks of it.
+func (r *Request) readSystem(raw json.RawMessage) error {
 	text, err := content(raw, "system", "text")
 	if err != nil {
 		return err

@@ -2,8 +2,8 @@ package wire
 
 import "encoding/json"
 
-// messagesScript tells a reply of Messages: block after block, one open at a time.
-type messagesScript struct {
+// messagesWriter streams a reply of Messages: block after block, one open at a time.
+type messagesWriter struct {
 	head  Reply
 	open  string // the type of the open block, if one is
 	index int    // of the open block, or of the next one
@@ -35,13 +35,13 @@ type messageDelta struct {
 	StopSequence *string `json:"stop_sequence"`
 }
 
-func (s *messagesScript) add(e *events, event messagesEvent) { e.add(event.Type, event) }
+func (s *messagesWriter) add(e *events, event messagesEvent) { e.add(event.Type, event) }
 
-func (s *messagesScript) begin(e *events) {
+func (s *messagesWriter) begin(e *events) {
 	s.add(e, messagesEvent{Type: "message_start", Message: new(messagesHead(s.head))})
 }
 
-func (s *messagesScript) start(e *events, kind string, block any) {
+func (s *messagesWriter) start(e *events, kind string, block any) {
 	if s.open == kind {
 		return
 	}
@@ -50,12 +50,12 @@ func (s *messagesScript) start(e *events, kind string, block any) {
 	s.add(e, messagesEvent{Type: "content_block_start", Index: new(s.index), Block: block})
 }
 
-func (s *messagesScript) delta(e *events, delta blockDelta) {
+func (s *messagesWriter) delta(e *events, delta blockDelta) {
 	s.add(e, messagesEvent{Type: "content_block_delta", Index: new(s.index), Delta: delta})
 }
 
 // stop closes the open block.
-func (s *messagesScript) stop(e *events) {
+func (s *messagesWriter) stop(e *events) {
 	if s.open == "" {
 		return
 	}
@@ -67,19 +67,19 @@ func (s *messagesScript) stop(e *events) {
 	s.index++
 }
 
-func (s *messagesScript) reason(e *events, _ int, text string) {
+func (s *messagesWriter) reasoning(e *events, _ int, text string) {
 	s.start(e, "thinking", thinkingBlock{Type: "thinking"})
 	s.delta(e, blockDelta{Type: "thinking_delta", Thinking: &text})
 }
 
-func (s *messagesScript) say(e *events, _ int, text string, _ []Token) {
+func (s *messagesWriter) content(e *events, _ int, text string, _ []Token) {
 	s.start(e, "text", textBlock{Type: "text"})
 	if text != "" {
 		s.delta(e, blockDelta{Type: "text_delta", Text: &text})
 	}
 }
 
-func (s *messagesScript) end(e *events, reply Reply) {
+func (s *messagesWriter) end(e *events, reply Reply) {
 	c := reply.Choices[0]
 	s.stop(e)
 	for _, call := range c.Message.ToolCalls {
@@ -96,6 +96,6 @@ func (s *messagesScript) end(e *events, reply Reply) {
 	s.add(e, messagesEvent{Type: "message_stop"})
 }
 
-func (s *messagesScript) alive(e *events) { s.add(e, messagesEvent{Type: "ping"}) }
+func (s *messagesWriter) keepalive(e *events) { s.add(e, messagesEvent{Type: "ping"}) }
 
-func (s *messagesScript) fail(e *events, f *Failure) { e.add("error", f.ofMessages()) }
+func (s *messagesWriter) fail(e *events, f *Failure) { e.add("error", f.ofMessages()) }

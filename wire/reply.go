@@ -13,7 +13,7 @@ func (r *Request) Encode(reply Reply) ([]byte, error) {
 	if err := r.check(reply); err != nil {
 		return nil, fmt.Errorf("encode reply %s: %w", r.API.ReplyID(reply.ID), err)
 	}
-	reply = r.asked(reply)
+	reply = r.onlyAsked(reply)
 	switch r.API {
 	case Completions:
 		return marshal(r.completionsReply(reply)), nil
@@ -49,14 +49,14 @@ func (r *Request) check(reply Reply) error {
 // choices is the number of replies to the request.
 func (r *Request) choices() int { return max(r.N, 1) }
 
-// asked is the reply without what was not asked for.
-func (r *Request) asked(reply Reply) Reply {
+// onlyAsked is the reply without what was not asked for.
+func (r *Request) onlyAsked(reply Reply) Reply {
 	if reply.Model == "" {
 		reply.Model = r.Model
 	}
 	choices := make([]Choice, len(reply.Choices))
 	for i, c := range reply.Choices {
-		if !r.Logprobs || r.API == Responses && !c.speaks() {
+		if !r.Logprobs || r.API == Responses && !c.hasText() {
 			c.Logprobs = nil
 		}
 		choices[i] = c
@@ -101,3 +101,22 @@ func (r Reply) usage() openUsage {
 func arguments(call dialog.ToolCall) json.RawMessage {
 	return json.RawMessage(call.Function.Arguments)
 }
+
+// ReplyID is the id of a reply as clients see it, made of the id that all its parts
+// share.
+func (api API) ReplyID(id string) string {
+	switch api {
+	case Completions:
+		return "cmpl-" + id
+	case Responses:
+		return "resp_" + id
+	case Messages:
+		return "msg_" + id
+	}
+	return "chatcmpl-" + id
+}
+
+// The ids of a response's items.
+func messageID(id string) string     { return "msg_" + id }
+func reasoningID(id string) string   { return "rs_" + id }
+func callID(id string, k int) string { return fmt.Sprintf("fc_%s_%d", id, k) }

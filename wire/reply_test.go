@@ -14,7 +14,7 @@ import (
 	"github.com/fulgurite/fulgurite/wire"
 )
 
-// calling is a reply that thinks, speaks and calls two tools.
+// calling is a reply that thinks, hasText and calls two tools.
 func calling() wire.Reply {
 	reply := plain("m", "so <b>")
 	reply.Choices[0].Message.Reasoning = "hm"

@@ -31,11 +31,11 @@ type item struct {
 // turn is a message in the making: several items of the assistant are one.
 type turn struct {
 	dialog.Message
-	spoken bool // it has content, which may be empty
+	hasContent bool // it has content, which may be empty
 }
 
-// itemOf reads an item, or recalls the one that it refers to.
-func itemOf(raw json.RawMessage, field string, recall func(id string) (item, bool)) (item, error) {
+// itemOf reads an item, or resolves the one that it refers to.
+func itemOf(raw json.RawMessage, field string, resolve func(id string) (item, bool)) (item, error) {
 	var i item
 	if !isObject(raw) || json.Unmarshal(raw, &i) != nil {
 		return i, Invalid(field, "the item is not an object whose fields are texts")
@@ -43,22 +43,22 @@ func itemOf(raw json.RawMessage, field string, recall func(id string) (item, boo
 	if i.Type != reference && (i.Type != "" || i.Role != "" || i.ID == "") {
 		return i, nil
 	}
-	recalled, known := recall(i.ID)
+	resolved, known := resolve(i.ID)
 	if !known {
 		return i, Invalid(field+".id", "no reply here has the item %q: send the item itself", i.ID)
 	}
-	return recalled, nil
+	return resolved, nil
 }
 
 // addItem continues the turns by an item.
 func addItem(turns []turn, i item, field string) ([]turn, error) {
 	switch {
 	case i.Type == reference:
-		return turns, nil // Recall puts something there
+		return turns, nil // ResolveItems puts something there
 	case i.Type == "message" || i.Type == "" && i.Role != "":
 		return addMessage(turns, i, field)
 	case i.Type == "reasoning":
-		turns, t := ofAssistant(turns, func(t turn) bool { return len(t.ToolCalls) > 0 || t.spoken && t.Reasoning != "" })
+		turns, t := ofAssistant(turns, func(t turn) bool { return len(t.ToolCalls) > 0 || t.hasContent && t.Reasoning != "" })
 		t.Reasoning += i.reasoning()
 		return turns, nil
 	case i.Type == "function_call":
@@ -88,8 +88,8 @@ func addMessage(turns []turn, i item, field string) ([]turn, error) {
 	case dialog.Assistant:
 		// What is said twice is two turns; what comes after calls is said to
 		// their results.
-		turns, t := ofAssistant(turns, func(t turn) bool { return t.spoken || len(t.ToolCalls) > 0 })
-		t.Content, t.spoken = text, true
+		turns, t := ofAssistant(turns, func(t turn) bool { return t.hasContent || len(t.ToolCalls) > 0 })
+		t.Content, t.hasContent = text, true
 		return turns, nil
 	case "developer":
 		role = dialog.System

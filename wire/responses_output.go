@@ -56,7 +56,7 @@ func items(reply Reply, late bool) []any {
 	if !late {
 		think()
 	}
-	if c.speaks() {
+	if c.hasText() {
 		status := "completed"
 		if c.finish() == Length {
 			status = "incomplete"

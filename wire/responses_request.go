@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"cmp"
 	"encoding/json"
 	"slices"
 
@@ -41,7 +40,7 @@ func (r *Request) decodeResponses(body []byte) error {
 	if err := Unmarshal(body, &w); err != nil {
 		return err
 	}
-	r.settle(w.settings)
+	r.readSettings(w.settings)
 	r.Serial = w.ParallelToolCalls != nil && !*w.ParallelToolCalls
 	r.Logprobs = slices.Contains(w.Include, "message.output_text.logprobs")
 	r.Forget = w.Store != nil && !*w.Store
@@ -51,19 +50,29 @@ func (r *Request) decodeResponses(body []byte) error {
 	if w.Instructions != nil && *w.Instructions != "" {
 		r.Dialog = append(r.Dialog, dialog.Message{Role: dialog.System, Content: *w.Instructions})
 	}
-	return cmp.Or(
-		w.elsewhere(),
-		r.limit("max_output_tokens", w.MaxOutputTokens),
-		r.alternatives("top_logprobs", w.TopLogprobs),
-		r.form("text.format", w.Text.Format),
-		r.offerFlat(w.Tools),
-		r.choose(w.ToolChoice),
-		r.input(w.Input),
-	)
+	if err := w.checkStored(); err != nil {
+		return err
+	}
+	if err := r.readLimit("max_output_tokens", w.MaxOutputTokens); err != nil {
+		return err
+	}
+	if err := r.readAlternatives("top_logprobs", w.TopLogprobs); err != nil {
+		return err
+	}
+	if err := r.readFormat("text.format", w.Text.Format); err != nil {
+		return err
+	}
+	if err := r.readFlatTools(w.Tools); err != nil {
+		return err
+	}
+	if err := r.readToolChoice(w.ToolChoice); err != nil {
+		return err
+	}
+	return r.readInput(w.Input)
 }
 
-// elsewhere refuses what would need something that is kept on OpenAI's servers.
-func (w *responsesRequest) elsewhere() error {
+// checkStored refuses what would need something that is kept on OpenAI's servers.
+func (w *responsesRequest) checkStored() error {
 	switch {
 	case given(w.Conversation):
 		return Invalid("conversation", "conversations are not kept here: use previous_response_id or send the whole input")
@@ -75,22 +84,22 @@ func (w *responsesRequest) elsewhere() error {
 	return nil
 }
 
-// offerFlat reads the tools of Responses.
-func (r *Request) offerFlat(tools []flatTool) error {
+// readFlatTools reads the tools of Responses.
+func (r *Request) readFlatTools(tools []flatTool) error {
 	for i, t := range tools {
 		field := at("tools", i)
 		if t.Type != "function" {
 			return Invalid(field+".type", "the tool %q is not run here: offer tools of type \"function\"", t.Type)
 		}
-		if err := r.offerOne(field, t.Tool); err != nil {
+		if err := r.addTool(field, t.Tool); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// input reads a text, which the user says, or items.
-func (r *Request) input(raw json.RawMessage) error {
+// readInput reads a text, which the user says, or items.
+func (r *Request) readInput(raw json.RawMessage) error {
 	var items []json.RawMessage
 	switch {
 	case !given(raw):
@@ -104,17 +113,17 @@ func (r *Request) input(raw json.RawMessage) error {
 		return Invalid("input", "input is empty")
 	}
 	r.items, r.instructed = items, len(r.Dialog)
-	return r.read(func(id string) (item, bool) {
-		r.Refers = append(r.Refers, id)
+	return r.readItems(func(id string) (item, bool) {
+		r.References = append(r.References, id)
 		return item{Type: reference}, id != ""
 	})
 }
 
-// read makes the dialog of the input's items.
-func (r *Request) read(recall func(id string) (item, bool)) error {
+// readItems makes the dialog of the input's items.
+func (r *Request) readItems(resolve func(id string) (item, bool)) error {
 	var turns []turn
 	for i, raw := range r.items {
-		it, err := itemOf(raw, at("input", i), recall)
+		it, err := itemOf(raw, at("input", i), resolve)
 		if err != nil {
 			return err
 		}

@@ -118,21 +118,21 @@ func TestItemsThatAreReferredToAreRecalled(t *testing.T) {
 		},
 	} {
 		r := decode(t, wire.Responses, `{"instructions":"i","input":[`+user+`,`+items+`,`+user+`]}`)
-		require.NotEmpty(t, r.Refers)
-		require.NoError(t, r.Recall(recall))
-		require.Empty(t, r.Refers)
+		require.NotEmpty(t, r.References)
+		require.NoError(t, r.ResolveItems(recall))
+		require.Empty(t, r.References)
 		hi := dialog.Message{Role: dialog.User, Content: "hi"}
 		require.Empty(t, cmp.Diff([]dialog.Message{{Role: dialog.System, Content: "i"}, hi, want, hi}, r.Dialog), items)
-		require.NoError(t, r.Recall(nil), "what was recalled is not asked for again")
+		require.NoError(t, r.ResolveItems(nil), "what was recalled is not asked for again")
 	}
 	for _, id := range []string{"msg_2", "msg", "resp_1f", "fc_1f_2", "fc_1f_x", "fc_1f", "fc_", "fc", "item_1f_0"} {
 		r := decode(t, wire.Responses, `{"input":[`+user+`,{"type":"item_reference","id":"`+id+`"}]}`)
-		require.Equal(t, []string{id}, r.Refers)
+		require.Equal(t, []string{id}, r.References)
 		var f *wire.Failure
-		require.ErrorAs(t, r.Recall(recall), &f, id)
+		require.ErrorAs(t, r.ResolveItems(recall), &f, id)
 		require.Equal(t, "input[1].id", f.Param)
 	}
-	require.NoError(t, decode(t, wire.Responses, `{"input":"hi"}`).Recall(nil))
+	require.NoError(t, decode(t, wire.Responses, `{"input":"hi"}`).ResolveItems(nil))
 	said.Reasoning = ""
-	require.Error(t, decode(t, wire.Responses, `{"input":[{"type":"item_reference","id":"rs_1f"}]}`).Recall(recall), "nothing was thought")
+	require.Error(t, decode(t, wire.Responses, `{"input":[{"type":"item_reference","id":"rs_1f"}]}`).ResolveItems(recall), "nothing was thought")
 }

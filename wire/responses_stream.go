@@ -2,17 +2,17 @@ package wire
 
 import "strings"
 
-// responsesScript tells a reply of Responses: item after item, one open at a time.
-type responsesScript struct {
+// responsesWriter streams a reply of Responses: item after item, one open at a time.
+type responsesWriter struct {
 	request *Request
 	head    Reply
 	number  int    // of the next event
 	open    string // the type of the open item, if one is
 	index   int    // of the open item, or of the next one
 
-	text, thoughts strings.Builder
-	logprobs       []Token
-	spoken, late   bool // text came; thoughts came after it
+	text, thoughts   strings.Builder
+	logprobs         []Token
+	hasContent, late bool // text came; thoughts came after it
 }
 
 // responseEvent is the JSON of an event of Responses; each type has some of the
@@ -40,7 +40,7 @@ type responseFailure struct {
 	openError
 }
 
-func (s *responsesScript) add(e *events, event responseEvent) {
+func (s *responsesWriter) add(e *events, event responseEvent) {
 	event.Type = "response." + event.Type
 	event.Number = s.number
 	s.number++
@@ -48,12 +48,12 @@ func (s *responsesScript) add(e *events, event responseEvent) {
 }
 
 // item is an event about the open item.
-func (s *responsesScript) item(e *events, kind string, item any) {
+func (s *responsesWriter) item(e *events, kind string, item any) {
 	s.add(e, responseEvent{Type: "output_item." + kind, OutputIndex: new(s.index), Item: item})
 }
 
 // part is an event about the one part of the open item.
-func (s *responsesScript) part(e *events, event responseEvent) {
+func (s *responsesWriter) part(e *events, event responseEvent) {
 	event.OutputIndex, event.ContentIndex = new(s.index), new(0)
 	event.ItemID = messageID(s.head.ID)
 	if s.open == "reasoning" {
@@ -62,21 +62,21 @@ func (s *responsesScript) part(e *events, event responseEvent) {
 	s.add(e, event)
 }
 
-func (s *responsesScript) begin(e *events) {
+func (s *responsesWriter) begin(e *events) {
 	head := s.request.responseHead(s.head)
 	s.add(e, responseEvent{Type: "created", Response: &head})
 	s.add(e, responseEvent{Type: "in_progress", Response: &head})
 }
 
-func (s *responsesScript) reason(e *events, _ int, text string) {
-	if s.spoken {
-		s.late = true // told at the end: how the text ended is known then
+func (s *responsesWriter) reasoning(e *events, _ int, text string) {
+	if s.hasContent {
+		s.late = true // written at the end: how the text ended is known then
 		return
 	}
-	s.think(e, text)
+	s.writeReasoning(e, text)
 }
 
-func (s *responsesScript) think(e *events, text string) {
+func (s *responsesWriter) writeReasoning(e *events, text string) {
 	if s.open != "reasoning" {
 		s.open = "reasoning"
 		s.item(e, "added", reasoningOf(s.head.ID, "in_progress"))
@@ -86,10 +86,10 @@ func (s *responsesScript) think(e *events, text string) {
 	s.part(e, responseEvent{Type: "reasoning_text.delta", Delta: &text})
 }
 
-func (s *responsesScript) say(e *events, _ int, text string, logprobs []Token) {
+func (s *responsesWriter) content(e *events, _ int, text string, logprobs []Token) {
 	if s.open != "message" {
 		s.close(e, "completed")
-		s.open, s.spoken = "message", true
+		s.open, s.hasContent = "message", true
 		s.item(e, "added", messageOf(s.head.ID, "in_progress"))
 		s.part(e, responseEvent{Type: "content_part.added", Part: textOf("", nil)})
 	}
@@ -101,7 +101,7 @@ func (s *responsesScript) say(e *events, _ int, text string, logprobs []Token) {
 }
 
 // close ends the open item; a message ends with a status.
-func (s *responsesScript) close(e *events, status string) {
+func (s *responsesWriter) close(e *events, status string) {
 	switch s.open {
 	case "":
 		return
@@ -120,11 +120,11 @@ func (s *responsesScript) close(e *events, status string) {
 	s.index++
 }
 
-func (s *responsesScript) end(e *events, reply Reply) {
+func (s *responsesWriter) end(e *events, reply Reply) {
 	whole := s.request.response(reply, items(reply, s.late))
 	s.close(e, whole.Status)
 	if s.late {
-		s.think(e, reply.Choices[0].Message.Reasoning)
+		s.writeReasoning(e, reply.Choices[0].Message.Reasoning)
 		s.close(e, "completed")
 	}
 	for k, call := range reply.Choices[0].Message.ToolCalls {
@@ -133,8 +133,8 @@ func (s *responsesScript) end(e *events, reply Reply) {
 	s.add(e, responseEvent{Type: whole.Status, Response: &whole})
 }
 
-// call tells a call of a function from its beginning to its end.
-func (s *responsesScript) call(e *events, whole callItem) {
+// call writes a call of a function from its beginning to its end.
+func (s *responsesWriter) call(e *events, whole callItem) {
 	begun := whole
 	begun.Status, begun.Arguments = "in_progress", ""
 	s.item(e, "added", begun)
@@ -149,9 +149,9 @@ func (s *responsesScript) call(e *events, whole callItem) {
 	s.index++
 }
 
-func (s *responsesScript) alive(e *events) { e.comment("keepalive") }
+func (s *responsesWriter) keepalive(e *events) { e.comment("keepalive") }
 
-func (s *responsesScript) fail(e *events, f *Failure) {
+func (s *responsesWriter) fail(e *events, f *Failure) {
 	e.add("error", responseFailure{"error", s.number, f.ofOpenAI()})
 	s.number++
 }

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -14,31 +15,31 @@ import (
 // alone. A stream is not safe for concurrent use.
 type Stream struct {
 	request *Request
-	script  script
-	told    []progress
+	writer  replyWriter
+	choices []progress
 	begun   bool
-	over    bool
-	wrong   error
+	ended   bool
+	err     error
 }
 
-// script is how an API tells a reply.
-type script interface {
+// replyWriter writes a reply as an API streams it.
+type replyWriter interface {
 	begin(*events)
-	// reason and say go on with a choice: thoughts, or text with the
+	// reasoning and content continue a choice: thoughts, or text with the
 	// log-probabilities of its tokens. Text that is empty opens what text is in.
-	reason(e *events, choice int, text string)
-	say(e *events, choice int, text string, logprobs []Token)
-	// end tells what comes after all text.
+	reasoning(e *events, choice int, text string)
+	content(e *events, choice int, text string, logprobs []Token)
+	// end writes what comes after all text.
 	end(*events, Reply)
-	alive(*events)
+	keepalive(*events)
 	fail(*events, *Failure)
 }
 
-// progress is how far a choice has been told.
+// progress is how far a choice has been written.
 type progress struct {
 	reasoning string
 	content   strings.Builder
-	said      int // bytes of the content: a character is sent whole
+	written   int // bytes of the content: a character is sent whole
 	logprobs  []Token
 	shown     int // of the logprobs: they go with text
 }
@@ -48,16 +49,16 @@ func (r *Request) Open(head Reply) *Stream {
 	if head.Model == "" {
 		head.Model = r.Model
 	}
-	s := &Stream{request: r, told: make([]progress, r.choices())}
+	s := &Stream{request: r, choices: make([]progress, r.choices())}
 	switch r.API {
 	case Completions:
-		s.script = &completionsScript{request: r, head: head, offsets: make([]int, r.choices())}
+		s.writer = &completionsWriter{request: r, head: head, offsets: make([]int, r.choices())}
 	case Responses:
-		s.script = &responsesScript{request: r, head: head}
+		s.writer = &responsesWriter{request: r, head: head}
 	case Messages:
-		s.script = &messagesScript{head: head}
+		s.writer = &messagesWriter{head: head}
 	default:
-		s.script = &chatScript{request: r, head: head}
+		s.writer = &chatWriter{request: r, head: head}
 	}
 	return s
 }
@@ -73,111 +74,111 @@ func (s *Stream) Begin() []byte {
 func (s *Stream) begin(e *events) {
 	if !s.begun {
 		s.begun = true
-		s.script.begin(e)
+		s.writer.begin(e)
 	}
 }
 
 // Reasoning goes on with a choice's thoughts, which come before its text.
 func (s *Stream) Reasoning(choice int, text string) []byte {
-	if !s.goesOn(choice) || text == "" {
+	if !s.accepts(choice) || text == "" {
 		return nil
 	}
-	p := &s.told[choice]
+	p := &s.choices[choice]
 	if p.content.Len() > 0 {
-		s.spoil(fmt.Errorf("choice %d thinks after it has spoken", choice))
+		s.misuse(fmt.Errorf("choice %d thinks after it has hasContent", choice))
 		return nil
 	}
 	var e events
 	s.begin(&e)
 	// Thoughts are cut between characters by whoever hands them out.
 	p.reasoning += text
-	s.script.reason(&e, choice, text)
+	s.writer.reasoning(&e, choice, text)
 	return e.Bytes()
 }
 
 // Content goes on with a choice's text. The log-probabilities are those of tokens
 // that the text so far came from; they are sent with the next text.
 func (s *Stream) Content(choice int, text string, logprobs []Token) []byte {
-	if !s.goesOn(choice) {
+	if !s.accepts(choice) {
 		return nil
 	}
-	p := &s.told[choice]
+	p := &s.choices[choice]
 	p.content.WriteString(text)
 	if s.request.Logprobs {
 		p.logprobs = append(p.logprobs, logprobs...)
 	}
-	text = p.content.String()[p.said:]
+	text = p.content.String()[p.written:]
 	text = text[:whole(text)]
 	if text == "" {
 		return nil
 	}
 	var e events
 	s.begin(&e)
-	s.say(&e, choice, text, p.logprobs[p.shown:])
+	s.write(&e, choice, text, p.logprobs[p.shown:])
 	return e.Bytes()
 }
 
-func (s *Stream) say(e *events, choice int, text string, logprobs []Token) {
-	p := &s.told[choice]
-	p.said += len(text)
+func (s *Stream) write(e *events, choice int, text string, logprobs []Token) {
+	p := &s.choices[choice]
+	p.written += len(text)
 	p.shown += len(logprobs)
-	s.script.say(e, choice, text, logprobs)
+	s.writer.content(e, choice, text, logprobs)
 }
 
-// End is all that was not said yet, to the last event. The reply has to go on from
-// what was handed out. Thoughts that nobody handed out before the text come after
+// End is all that was not written yet, to the last event. The reply has to go on from
+// what was written. Reasoning that nobody wrote before the text comes after
 // it.
 func (s *Stream) End(reply Reply) ([]byte, error) {
 	if err := s.mayEnd(reply); err != nil {
 		return nil, fmt.Errorf("end stream %s: %w", s.request.API.ReplyID(reply.ID), err)
 	}
-	s.over = true
-	reply = s.request.asked(reply)
+	s.ended = true
+	reply = s.request.onlyAsked(reply)
 	var e events
 	s.begin(&e)
 	for i, c := range reply.Choices {
-		p := &s.told[i]
-		late := p.said > 0
+		p := &s.choices[i]
+		late := p.written > 0
 		if !late {
-			s.reasonOn(&e, i, c.Message.Reasoning)
+			s.writeReasoning(&e, i, c.Message.Reasoning)
 		}
-		text, logprobs := c.Message.Content[p.said:], c.Logprobs[min(p.shown, len(c.Logprobs)):]
-		if text != "" || len(logprobs) > 0 || p.said == 0 && c.speaks() {
-			s.say(&e, i, text, logprobs)
+		text, logprobs := c.Message.Content[p.written:], c.Logprobs[min(p.shown, len(c.Logprobs)):]
+		if text != "" || len(logprobs) > 0 || p.written == 0 && c.hasText() {
+			s.write(&e, i, text, logprobs)
 		}
 		if late {
-			s.reasonOn(&e, i, c.Message.Reasoning)
+			s.writeReasoning(&e, i, c.Message.Reasoning)
 		}
 	}
-	s.script.end(&e, reply)
+	s.writer.end(&e, reply)
 	return e.Bytes(), nil
 }
 
-// reasonOn tells the rest of a choice's thoughts.
-func (s *Stream) reasonOn(e *events, choice int, all string) {
-	if rest := all[len(s.told[choice].reasoning):]; rest != "" {
-		s.script.reason(e, choice, rest)
+// writeReasoning writes the rest of a choice's reasoning.
+func (s *Stream) writeReasoning(e *events, choice int, all string) {
+	if rest := all[len(s.choices[choice].reasoning):]; rest != "" {
+		s.writer.reasoning(e, choice, rest)
 	}
 }
 
-// mayEnd compares a reply with what was handed out of it.
+// mayEnd compares a reply with what was written of it.
 func (s *Stream) mayEnd(reply Reply) error {
-	if s.over {
+	if s.ended {
 		return errors.New("it is over")
 	}
-	if s.wrong != nil {
-		return s.wrong
+	if s.err != nil {
+		return s.err
 	}
 	if err := s.request.check(reply); err != nil {
 		return err
 	}
 	for i, c := range reply.Choices {
-		p := &s.told[i]
+		p := &s.choices[i]
 		switch {
 		case !strings.HasPrefix(c.Message.Content, p.content.String()):
 			return fmt.Errorf("the content of choice %d does not begin with what was handed out", i)
 		case !strings.HasPrefix(c.Message.Reasoning, p.reasoning),
-			p.said > 0 && p.reasoning != "" && p.reasoning != c.Message.Reasoning:
+			p.written > 0 && p.reasoning != "" && p.reasoning != c.Message.Reasoning:
 			return fmt.Errorf("the reasoning of choice %d is not what was handed out", i)
 		case len(p.logprobs) > len(c.Logprobs) || !slices.EqualFunc(p.logprobs, c.Logprobs[:len(p.logprobs)], Token.equal):
 			return fmt.Errorf("the log-probabilities of choice %d do not begin with those handed out", i)
@@ -193,33 +194,33 @@ func (s *Stream) Keepalive() []byte {
 		e.comment("keepalive") // clients of Messages want message_start first
 		return e.Bytes()
 	}
-	s.script.alive(&e)
+	s.writer.keepalive(&e)
 	return e.Bytes()
 }
 
 // Fail ends the stream with an error.
 func (s *Stream) Fail(f *Failure) []byte {
-	s.over = true
+	s.ended = true
 	var e events
-	s.script.fail(&e, f)
+	s.writer.fail(&e, f)
 	return e.Bytes()
 }
 
-// goesOn reports whether a choice may be gone on with.
-func (s *Stream) goesOn(choice int) bool {
+// accepts reports whether a choice may be gone on with.
+func (s *Stream) accepts(choice int) bool {
 	switch {
-	case choice < 0 || choice >= len(s.told):
-		s.spoil(fmt.Errorf("there is no choice %d", choice))
-	case s.over:
-		s.spoil(errors.New("it is over"))
+	case choice < 0 || choice >= len(s.choices):
+		s.misuse(fmt.Errorf("there is no choice %d", choice))
+	case s.ended:
+		s.misuse(errors.New("it is over"))
 	}
-	return s.wrong == nil
+	return s.err == nil
 }
 
-// spoil keeps the first mistake of whoever hands out the pieces, for End.
-func (s *Stream) spoil(err error) {
-	if s.wrong == nil {
-		s.wrong = err
+// misuse keeps the first mistake of whoever hands out the pieces, for End.
+func (s *Stream) misuse(err error) {
+	if s.err == nil {
+		s.err = err
 	}
 }
 
@@ -235,3 +236,22 @@ func whole(text string) int {
 	}
 	return len(text)
 }
+
+// events are server-sent events in the making.
+type events struct{ bytes.Buffer }
+
+// add writes an event; Chat and Completions give theirs no name.
+func (e *events) add(name string, v any) {
+	if name != "" {
+		e.WriteString("event: " + name + "\n")
+	}
+	e.WriteString("data: ")
+	e.Write(marshal(v)) // one line: JSON escapes those within texts
+	e.WriteString("\n\n")
+}
+
+// done says that nothing follows, as Chat and Completions do.
+func (e *events) done() { e.WriteString("data: [DONE]\n\n") }
+
+// comment writes what clients skip.
+func (e *events) comment(text string) { e.WriteString(": " + text + "\n\n") }

@@ -13,24 +13,24 @@ type chatTool struct {
 	Function dialog.Tool `json:"function"`
 }
 
-// offer reads the tools of Chat.
-func (r *Request) offer(tools []chatTool) error {
+// readTools reads the tools of Chat.
+func (r *Request) readTools(tools []chatTool) error {
 	for i, t := range tools {
 		field := at("tools", i)
 		if t.Type != "function" && t.Type != "" {
 			return Invalid(field+".type", "tools of type %q are not supported", t.Type)
 		}
-		if err := r.offerOne(field+".function", t.Function); err != nil {
+		if err := r.addTool(field+".function", t.Function); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// offerFunctions reads the functions that Chat had before it had tools.
-func (r *Request) offerFunctions(functions []dialog.Tool) error {
+// readFunctions reads the functions that Chat had before it had tools.
+func (r *Request) readFunctions(functions []dialog.Tool) error {
 	for i, f := range functions {
-		if err := r.offerOne(at("functions", i), f); err != nil {
+		if err := r.addTool(at("functions", i), f); err != nil {
 			return err
 		}
 		// A message holds one call of a function.
@@ -39,7 +39,7 @@ func (r *Request) offerFunctions(functions []dialog.Tool) error {
 	return nil
 }
 
-func (r *Request) offerOne(field string, t dialog.Tool) error {
+func (r *Request) addTool(field string, t dialog.Tool) error {
 	if t.Name == "" {
 		return Invalid(field+".name", "the tool has no name")
 	}
@@ -75,8 +75,8 @@ type allowedTools struct {
 	Tools []namedTool `json:"tools"`
 }
 
-// choose reads a tool choice of Chat or Responses.
-func (r *Request) choose(raw json.RawMessage) error {
+// readToolChoice reads a tool choice of Chat or Responses.
+func (r *Request) readToolChoice(raw json.RawMessage) error {
 	const field = "tool_choice"
 	switch word := stringOf(raw); {
 	case !given(raw) || word == "auto":
@@ -85,7 +85,7 @@ func (r *Request) choose(raw json.RawMessage) error {
 		r.Choice.None = true
 		return nil
 	case word == "required":
-		return r.require(field)
+		return r.requireCall(field)
 	case word != "":
 		return Invalid(field, `tool_choice is %q: want "auto", "none", "required" or a tool on offer`, word)
 	}
@@ -95,24 +95,24 @@ func (r *Request) choose(raw json.RawMessage) error {
 	}
 	switch choice.Type {
 	case "function":
-		return r.require(field, choice.name())
+		return r.requireCall(field, choice.name())
 	case "allowed_tools":
 		allowed := choice.allowedTools
 		if choice.Allowed != nil {
 			allowed = *choice.Allowed
 		}
-		return r.allow(field, allowed)
+		return r.allowTools(field, allowed)
 	}
 	return Invalid(field, "tool_choice of type %q is not supported: the tools here are functions", choice.Type)
 }
 
-// allow narrows the choice to a list of tools.
-func (r *Request) allow(field string, allowed allowedTools) error {
+// allowTools narrows the choice to a list of tools.
+func (r *Request) allowTools(field string, allowed allowedTools) error {
 	names := []string{}
 	for _, t := range allowed.Tools {
 		names = append(names, t.name())
 	}
-	if err := r.known(field, names); err != nil {
+	if err := r.checkOffered(field, names); err != nil {
 		return err
 	}
 	switch {
@@ -128,19 +128,19 @@ func (r *Request) allow(field string, allowed allowedTools) error {
 	return nil
 }
 
-// require asks for a call: of one of the tools named, or of any.
-func (r *Request) require(field string, names ...string) error {
+// requireCall asks for a call: of one of the tools named, or of any.
+func (r *Request) requireCall(field string, names ...string) error {
 	if len(r.Tools) == 0 {
 		return Invalid(field, "tool_choice requires a call, but no tool is offered")
 	}
-	if err := r.known(field, names); err != nil {
+	if err := r.checkOffered(field, names); err != nil {
 		return err
 	}
 	r.Choice = ToolChoice{Required: true, Names: names}
 	return nil
 }
 
-func (r *Request) known(field string, names []string) error {
+func (r *Request) checkOffered(field string, names []string) error {
 	for _, name := range names {
 		if !slices.ContainsFunc(r.Tools, func(t dialog.Tool) bool { return t.Name == name }) {
 			return Invalid(field, "tool_choice names the tool %q, which is not offered", name)

@@ -63,9 +63,10 @@ type Request struct {
 	Usage bool
 	// Previous is the id of the reply that this request continues (Responses).
 	Previous string
-	// Refers are the ids of items of earlier replies that the input names instead of
-	// saying them (Responses). Until Recall has put them in, the dialog lacks them.
-	Refers []string
+	// References are the ids of items of earlier replies that the input names instead of
+	// repeating them (Responses). Until ResolveItems has put them in, the dialog lacks
+	// them.
+	References []string
 	// Forget asks not to keep the reply for later requests (Responses).
 	Forget bool
 

@@ -56,13 +56,13 @@ func (c *cpuCommand) setUp(ctx context.Context, p *process, agents agent.Registr
 		return err
 	}
 	samplers := fleet.NewSamplers(leasesOr(records, c.Sampler), p.log.Named("samplers"))
-	p.onClose(func(context.Context) error { samplers.Close(); return nil })
+	p.OnClose(func(context.Context) error { samplers.Close(); return nil })
 	gateways := fleet.NewFinder(leasesOr(records, c.Gateway), record.Gateway, p.log.Named("gateways"))
 	forwarder, err := agent.NewForwarder(ctx, gateways.URL, p.log.Named("forwarder"), agent.At(c.Agents))
 	if err != nil {
 		return err
 	}
-	p.onClose(forwarder.Close)
+	p.OnClose(forwarder.Close)
 	if c.Concurrency == 0 {
 		c.Concurrency = 32 * runtime.GOMAXPROCS(0) // agents mostly wait
 	}
@@ -72,7 +72,7 @@ func (c *cpuCommand) setUp(ctx context.Context, p *process, agents agent.Registr
 	queues := c.Queues
 	if !c.Only {
 		router := records.Route(samplers)
-		p.onClose(func(context.Context) error { router.Close(); return nil })
+		p.OnClose(func(context.Context) error { router.Close(); return nil })
 		coordinator, err := records.Coordinator(temporal, namespace, router)
 		if err != nil {
 			return err
@@ -87,7 +87,7 @@ func (c *cpuCommand) setUp(ctx context.Context, p *process, agents agent.Registr
 		return err
 	}
 	if !c.Only {
-		p.background(runstate.Reconciler{Client: temporal, Namespace: namespace, Store: records.Store, Log: p.log.Named("runs")}.Run)
+		p.Background(runstate.Reconciler{Client: temporal, Namespace: namespace, Store: records.Store, Log: p.log.Named("runs")}.Run)
 	}
 	return p.serveHealth(ctx, c.health)
 }

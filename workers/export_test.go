@@ -11,8 +11,8 @@ import (
 	"github.com/fulgurite/fulgurite/agent"
 )
 
-// PulseEvery is the pulse of Training's workers, at another pace.
-func PulseEvery(d time.Duration) interceptor.WorkerInterceptor { return &pulse{every: d} }
+// KeepAliveEvery is the interceptor of Training's workers, at another interval.
+func KeepAliveEvery(d time.Duration) interceptor.WorkerInterceptor { return &keepAlive{every: d} }
 
 // What tests look at.
 const (

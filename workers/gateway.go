@@ -9,6 +9,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/gateway"
 	"github.com/fulgurite/fulgurite/internal/fleet"
+	"github.com/fulgurite/fulgurite/internal/protocol"
 	"github.com/fulgurite/fulgurite/record"
 )
 
@@ -42,10 +43,10 @@ func (c *gatewayCommand) setUp(ctx context.Context, p *process) error {
 		return err
 	}
 	samplers := fleet.NewSamplers(leasesOr(records, c.Sampler), p.log.Named("samplers"))
-	p.onClose(func(context.Context) error { samplers.Close(); return nil })
+	p.OnClose(func(context.Context) error { samplers.Close(); return nil })
 	router := records.Route(samplers)
-	p.onClose(func(context.Context) error { router.Close(); return nil })
-	door := records.Gateway(gateway.Config{
+	p.OnClose(func(context.Context) error { router.Close(); return nil })
+	g := records.Gateway(gateway.Config{
 		Sampler: router, ServingKey: os.Getenv(servingKey),
 		Embeddings: gateway.Embeddings{URL: c.Embeddings, Key: os.Getenv(embeddingsKey), Model: c.EmbeddingsModel}, NoReplay: c.NoReplay, Log: p.log.Named("gateway"),
 	})
@@ -54,26 +55,26 @@ func (c *gatewayCommand) setUp(ctx context.Context, p *process) error {
 		if err != nil {
 			return err
 		}
-		p.onClose(fleet.ServeTraces(listener, door, p.log.Named("traces")).Close)
+		p.OnClose(fleet.ServeTraces(listener, g, p.log.Named("traces")).Close)
 	}
-	// The lease needs the address, and whoever finds the lease may ask at once.
+	// The lease needs the address, and clients that find the lease may ask at once.
 	var guarded atomic.Pointer[http.Handler]
-	url, err := p.answer(ctx, c.listening, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	url, err := p.serveHTTP(ctx, c.listening, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if h := guarded.Load(); h != nil {
 			(*h).ServeHTTP(w, r)
 			return
 		}
-		w.Header().Set(gateway.FaultHeader, "starting")
+		w.Header().Set(protocol.FaultHeader, "starting")
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}))
 	if err != nil {
 		return err
 	}
-	holder, err := p.hold(ctx, records, record.Gateway, url, true)
+	lease, err := p.acquireLease(ctx, records, record.Gateway, url, true)
 	if err != nil {
 		return err
 	}
-	h := holder.Guard(door)
+	h := lease.Guard(g)
 	guarded.Store(&h)
 	return nil
 }

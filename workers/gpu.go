@@ -45,7 +45,7 @@ func (c *gpuCommand) setUp(ctx context.Context, p *process) error {
 		return err
 	}
 	trainer := records.Trainer(fleet.OnlyEngines(c.Engines))
-	p.onClose(func(context.Context) error { trainer.Close(); return nil })
+	p.OnClose(func(context.Context) error { trainer.Close(); return nil })
 	if err := p.poll(TrainGPU(temporal, trainer, p.tuning(1))); err != nil {
 		return err
 	}

@@ -27,7 +27,7 @@ func (p *process) serveHealth(ctx context.Context, h health) error {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintln(w, `{"status":"ok"}`)
 	})
-	p.onClose(fleet.Serve(listener, mux, p.log.Named("http")).Close)
+	p.OnClose(fleet.Serve(listener, mux, p.log.Named("http")).Close)
 	return nil
 }
 

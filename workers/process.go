@@ -40,13 +40,12 @@ func defaultName() string {
 	return host + "-" + strconv.Itoa(os.Getpid())
 }
 
-// process is what a command runs in: what it has started, to be closed in
-// reverse, and the end of all of it.
+// process is what a command runs in, and what the command has started.
 type process struct {
 	common
-	log     *zap.Logger
-	fail    context.CancelCauseFunc // ends the process because of an error
-	closers []func(context.Context) error
+	fleet.Closers
+	log  *zap.Logger
+	fail context.CancelCauseFunc // ends the process because of an error
 }
 
 // serve runs a command's setup and keeps the process up until a signal comes or
@@ -63,8 +62,7 @@ func (c common) serve(ctx context.Context, stderr io.Writer, setUp func(context.
 	})
 }
 
-// do runs work and closes what it has started. That a signal cut it off is no
-// error.
+// do runs work and closes what it has started. An end by a signal is no error.
 func (c common) do(ctx context.Context, stderr io.Writer, work func(context.Context, *process) error) error {
 	log := newLogger(stderr, c.LogLevel).With(zap.String("name", c.Name))
 	inner, fail := context.WithCancelCause(ctx)
@@ -77,37 +75,13 @@ func (c common) do(ctx context.Context, stderr io.Writer, work func(context.Cont
 	return report(log, errors.Join(err, p.close()))
 }
 
-// onClose registers f to run before everything registered earlier.
-func (p *process) onClose(f func(context.Context) error) {
-	p.closers = append([]func(context.Context) error{f}, p.closers...)
-}
-
 // spare is how long closing may take beyond what work under way was given.
 const spare = 5 * time.Second
 
 func (p *process) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), p.Drain+spare)
 	defer cancel()
-	var all []error
-	for _, f := range p.closers {
-		all = append(all, f(ctx))
-	}
-	return errors.Join(all...)
-}
-
-// background runs f until closing comes to it.
-func (p *process) background(f func(context.Context)) {
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		f(ctx)
-	}()
-	p.onClose(func(context.Context) error {
-		cancel()
-		<-done
-		return nil
-	})
+	return p.Close(ctx)
 }
 
 // open opens the records and waits until their schema is there.
@@ -130,27 +104,27 @@ func (p *process) connect(ctx context.Context, d database) (r fleet.Records, err
 		return err
 	})
 	if err == nil {
-		p.onClose(func(context.Context) error { return r.Close() })
+		p.OnClose(func(context.Context) error { return r.Close() })
 	}
 	return r, err
 }
 
-// hold takes a lease and keeps it until closing comes to it.
-func (p *process) hold(ctx context.Context, r fleet.Records, role record.Role, at string, alone bool) (*fleet.Holder, error) {
-	var h *fleet.Holder
+// acquireLease takes a lease and renews it until the process is closed.
+func (p *process) acquireLease(ctx context.Context, r fleet.Records, role record.Role, url string, alone bool) (*fleet.HeldLease, error) {
+	var l *fleet.HeldLease
 	err := p.await(ctx, "lease", func(ctx context.Context) (err error) {
-		h, err = fleet.Hold(ctx, r.Store, record.Lease{Role: role, Name: p.Name, URL: at}, alone, fleet.TTL, p.log)
+		l, err = fleet.AcquireLease(ctx, r.Store, record.Lease{Role: role, Name: p.Name, URL: url}, alone, fleet.TTL, p.log)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	p.onClose(h.Release)
-	p.background(h.Run)
-	return h, nil
+	p.OnClose(l.Release)
+	p.Background(l.Run)
+	return l, nil
 }
 
-// Between tries at the start.
+// The waits between tries at the start.
 const (
 	firstPause = 100 * time.Millisecond
 	longPause  = 3 * time.Second
@@ -188,7 +162,7 @@ func redacted(text string) string {
 func newLogger(w io.Writer, level string) *zap.Logger {
 	l, err := zapcore.ParseLevel(level)
 	if err != nil {
-		l = zapcore.InfoLevel // the flag's enum has seen to it
+		l = zapcore.InfoLevel // excluded by the flag's enum
 	}
 	config := zap.NewProductionEncoderConfig()
 	config.EncodeTime = zapcore.RFC3339NanoTimeEncoder

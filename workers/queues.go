@@ -13,15 +13,15 @@ import (
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
-// Tuning is what processes decide about their workers. The zero value is right
-// for a process that is ended together with everything else.
+// Tuning sets up the workers of a process. The zero value is right for a process that
+// is ended together with everything else.
 type Tuning struct {
 	// Concurrent is the most agents that run at once; 0 is Temporal's default.
 	Concurrent int
 	// Drain is how long a stopping worker lets activities finish, which go on
 	// elsewhere after it; 0 is 5 seconds.
 	Drain time.Duration
-	// Fatal is told what ended a worker for good, such as a namespace that is gone.
+	// Fatal is called with what ended a worker for good, such as a namespace that is gone.
 	Fatal func(error)
 }
 
@@ -53,7 +53,7 @@ func Workflows(r Registry) {
 // Training polls the queue "training".
 func Training(c client.Client, coordinator *activities.Coordinator, t Tuning) worker.Worker {
 	o := t.options()
-	o.Interceptors = []interceptor.WorkerInterceptor{&pulse{}}
+	o.Interceptors = []interceptor.WorkerInterceptor{&keepAlive{}}
 	w := worker.New(c, workflows.QueueTraining, o)
 	Workflows(w)
 	w.RegisterActivity(coordinator)

@@ -37,32 +37,32 @@ func (c *samplerCommand) setUp(ctx context.Context, p *process) error {
 		return err
 	}
 	local := records.Sampler(c.Resident)
-	p.onClose(func(context.Context) error { local.Close(); return nil })
+	p.OnClose(func(context.Context) error { local.Close(); return nil })
 	var sampler remote.Sampler = local
 	if c.GenerationLog != "" {
 		log, err := remote.OpenLog(c.GenerationLog, local)
 		if err != nil {
 			return err
 		}
-		p.onClose(func(context.Context) error { return log.Close() })
+		p.OnClose(func(context.Context) error { return log.Close() })
 		sampler = log
 	}
-	url, err := p.answer(ctx, c.listening, remote.NewServer(sampler, p.log.Named("sampler")))
+	url, err := p.serveHTTP(ctx, c.listening, remote.NewServer(sampler, p.log.Named("sampler")))
 	if err != nil {
 		return err
 	}
-	_, err = p.hold(ctx, records, record.Sampler, url, false)
+	_, err = p.acquireLease(ctx, records, record.Sampler, url, false)
 	return err
 }
 
-// answer serves HTTP on an address and returns the URL that others are to use.
-func (p *process) answer(ctx context.Context, l listening, handler http.Handler) (string, error) {
+// serveHTTP serves HTTP on an address and returns the URL that others are to use.
+func (p *process) serveHTTP(ctx context.Context, l listening, handler http.Handler) (string, error) {
 	listener, err := fleet.Listen(ctx, l.Listen)
 	if err != nil {
 		return "", err
 	}
 	s := fleet.Serve(listener, handler, p.log.Named("http"))
-	p.onClose(s.Close)
+	p.OnClose(s.Close)
 	if l.Advertise != "" {
 		return l.Advertise, nil
 	}

@@ -50,7 +50,7 @@ func (p *process) dial(ctx context.Context, t temporal) (client.Client, string, 
 	if err != nil {
 		return nil, "", err
 	}
-	p.onClose(func(context.Context) error { c.Close(); return nil })
+	p.OnClose(func(context.Context) error { c.Close(); return nil })
 	return c, o.Namespace, p.await(ctx, "Temporal namespace", func(ctx context.Context) error {
 		_, err := c.WorkflowService().DescribeNamespace(ctx, &workflowservice.DescribeNamespaceRequest{Namespace: o.Namespace})
 		return err
@@ -65,7 +65,7 @@ func (p *process) tuning(concurrent int) Tuning {
 // poll starts workers, which stop together.
 func (p *process) poll(list ...worker.Worker) error {
 	var started []worker.Worker
-	p.onClose(func(context.Context) error {
+	p.OnClose(func(context.Context) error {
 		var all sync.WaitGroup
 		for _, w := range started {
 			all.Go(w.Stop)

@@ -11,8 +11,8 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 )
 
-// childStarts is how often a child is started that somebody ends each time. The
-// waits between come to half an hour; then it is taken for a decision.
+// childStarts is how often a child is started although somebody ends it each time. The
+// waits between come to half an hour; after that, ending it is taken for a decision.
 const childStarts = 12
 
 // stoppedError says that a person stopped a child alone, and not its run.
@@ -21,18 +21,17 @@ type stoppedError struct{ why string }
 // Error is the reason, for the record.
 func (e *stoppedError) Error() string { return e.why }
 
-// runChild runs a child of a run to its end. One that was terminated or timed out is
-// started again: what it had done is on record, so it comes to what it would have
-// come to. One that was cancelled is a *stoppedError, unless what waits for it was
-// cancelled too.
+// runChild runs a child of a run to its end. It starts a child again that was terminated
+// or timed out: its work is on record, so the outcome is the same. A cancelled child
+// becomes a *stoppedError, unless ctx was cancelled too.
 func runChild[Result any](ctx workflow.Context, id, summary string, child, in any) (Result, error) {
 	options := workflow.WithChildOptions(ctx, workflow.ChildWorkflowOptions{WorkflowID: id, StaticSummary: summary})
-	wait := firstAgain
+	wait := firstRetry
 	for started := 1; ; started++ {
 		var r Result
-		err := onceFree(ctx, func() error { return workflow.ExecuteChildWorkflow(options, child, in).Get(ctx, &r) })
+		err := startWhenFree(ctx, func() error { return workflow.ExecuteChildWorkflow(options, child, in).Get(ctx, &r) })
 		stopped, interrupted := stoppedBy(err)
-		if stopped == "" || ctx.Err() != nil || !restarts(ctx) {
+		if stopped == "" || ctx.Err() != nil || !restartsChildren(ctx) {
 			return r, err
 		}
 		if !interrupted {
@@ -45,12 +44,13 @@ func runChild[Result any](ctx workflow.Context, id, summary string, child, in an
 		if err := workflow.Sleep(ctx, wait); err != nil {
 			return r, err
 		}
-		wait = min(2*wait, longAgain)
+		wait = min(2*wait, longestRetry)
 	}
 }
 
-// stoppedBy says in a word how somebody stopped a child, and whether that interrupted
-// it only; empty if it ended by itself. Only the error right below the child's counts.
+// stoppedBy says in a word how somebody stopped a child, and whether that only
+// interrupted it. The word is empty if the child ended by itself. Only the error right
+// below the child's counts.
 func stoppedBy(err error) (word string, interrupted bool) {
 	var child *temporal.ChildWorkflowExecutionError
 	if !errors.As(err, &child) {
@@ -69,13 +69,13 @@ func stoppedBy(err error) (word string, interrupted bool) {
 
 // restarts is false for runs that ended, before children were started again, because
 // one was stopped.
-func restarts(ctx workflow.Context) bool {
+func restartsChildren(ctx workflow.Context) bool {
 	return workflow.GetVersion(ctx, "restart-children", workflow.DefaultVersion, 1) >= 1
 }
 
 // forChildren are the parts of a spec's agent and grader that the workflows of
-// rollouts read. Workers read the rest in the store: it may hold secrets, and a
-// child's history is kept for as long as its namespace says.
+// rollouts read. Workers read the rest in the store, since it may hold secrets and
+// Temporal keeps the histories of children.
 func forChildren(s spec.Spec) (spec.Agent, spec.Grader) {
 	limits := s.Agent.Limits
 	return spec.Agent{
@@ -84,17 +84,17 @@ func forChildren(s spec.Spec) (spec.Agent, spec.Grader) {
 	}, spec.Grader{Type: s.Grader.Type, Seconds: s.Grader.Seconds}
 }
 
-// Between looks at whether a child of an earlier execution has ended.
+// The waits between checks whether a child of an earlier execution has ended.
 const (
-	firstLook = time.Second
-	longLook  = 30 * time.Second
+	firstPoll   = time.Second
+	longestPoll = 30 * time.Second
 )
 
-// onceFree starts a child again for as long as another workflow has its id: a child
-// that an execution before a reset started, and that the reset left running. What
-// that one does is on record, so that nothing is done twice when the id is free.
-func onceFree(ctx workflow.Context, child func() error) error {
-	for wait := firstLook; ; wait = min(2*wait, longLook) {
+// startWhenFree retries to start a child while another workflow has its id: a child
+// that an execution before a reset started and that still runs. Its work is on record,
+// so nothing is done twice when the id is free.
+func startWhenFree(ctx workflow.Context, child func() error) error {
+	for wait := firstPoll; ; wait = min(2*wait, longestPoll) {
 		err := child()
 		if !temporal.IsWorkflowExecutionAlreadyStartedError(err) {
 			return err

@@ -18,9 +18,9 @@ import (
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
-// stopping has the group of task 1 of step 1 end with the errors given, one each time
+// stopGroup has the group of task 1 of step 1 end with the errors given, one each time
 // it is started, and then as the others do. It returns how often it was started.
-func stopping(env *testsuite.TestWorkflowEnvironment, with ...error) *int {
+func stopGroup(env *testsuite.TestWorkflowEnvironment, with ...error) *int {
 	var mu sync.Mutex
 	started := new(int)
 	env.OnWorkflow(workflows.RolloutWorkflow, mock.Anything, mock.Anything).Return(
@@ -43,27 +43,27 @@ func stopping(env *testsuite.TestWorkflowEnvironment, with ...error) *int {
 
 func TestAChildThatWasTerminatedOrTimedOutIsStartedAgain(t *testing.T) {
 	t.Parallel()
-	w := &world{score: flat}
-	env := w.environment(testSpec())
-	started := stopping(env, &temporal.TerminatedError{}, temporal.NewTimeoutError(0, nil), &temporal.TerminatedError{})
+	fake := &fakeActivities{score: constantScore}
+	env := fake.environment(testSpec())
+	started := stopGroup(env, &temporal.TerminatedError{}, temporal.NewTimeoutError(0, nil), &temporal.TerminatedError{})
 	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
 	require.NoError(t, env.GetWorkflowError())
 	require.Equal(t, 4, *started)
-	require.Empty(t, w.excluded)
+	require.Empty(t, fake.quarantined)
 }
 
 // Somebody who ends a child again and again has decided something, and a workflow has
 // only so much history.
 func TestAChildThatIsTerminatedEachTimeIsGivenUp(t *testing.T) {
 	t.Parallel()
-	w := &world{score: flat}
-	env := w.environment(testSpec())
+	fake := &fakeActivities{score: constantScore}
+	env := fake.environment(testSpec())
 	with := make([]error, 1000)
 	for i := range with {
 		with[i] = &temporal.TerminatedError{}
 	}
 	began := env.Now()
-	started := stopping(env, with...)
+	started := stopGroup(env, with...)
 	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
 	require.NoError(t, env.GetWorkflowError())
 	require.Equal(t, 12, *started)
@@ -71,25 +71,25 @@ func TestAChildThatIsTerminatedEachTimeIsGivenUp(t *testing.T) {
 	bad, _ := tasks.At(testSpec().Seed, 50, 1)
 	require.Equal(t, []activities.RecordQuarantineInput{{
 		Run: "run", Policy: "main", Step: 1, Task: 1, Index: bad, Reason: "run/train-1/1 was terminated in Temporal, as each of 11 times before",
-	}}, w.excluded)
+	}}, fake.quarantined)
 }
 
 func TestAGroupThatAPersonCancelledIsQuarantined(t *testing.T) {
 	t.Parallel()
-	w := &world{score: flat}
-	env := w.environment(testSpec())
-	stopping(env, temporal.NewCanceledError())
+	fake := &fakeActivities{score: constantScore}
+	env := fake.environment(testSpec())
+	stopGroup(env, temporal.NewCanceledError())
 	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
 	require.NoError(t, env.GetWorkflowError())
-	require.Len(t, w.excluded, 1)
-	require.Equal(t, "run/train-1/1 was cancelled in Temporal", w.excluded[0].Reason)
-	require.Equal(t, trace.Reserve, w.batches[0].Groups[1].Kind)
+	require.Len(t, fake.quarantined, 1)
+	require.Equal(t, "run/train-1/1 was cancelled in Temporal", fake.quarantined[0].Reason)
+	require.Equal(t, trace.Reserve, fake.batches[0].Groups[1].Kind)
 }
 
 func TestAnEvaluationThatAPersonCancelledPromotesAndReportsNothing(t *testing.T) {
 	t.Parallel()
-	w := &world{score: func(version int, _ trace.Kind) float64 { return float64(version) }}
-	env := w.environment(testSpec())
+	fake := &fakeActivities{score: func(version int, _ trace.Kind) float64 { return float64(version) }}
+	env := fake.environment(testSpec())
 	env.OnWorkflow(workflows.EvaluationWorkflow, mock.Anything, mock.Anything).Return(
 		func(_ workflow.Context, in workflows.EvaluationInput) (activities.Evaluation, error) {
 			return activities.Evaluation{}, temporal.NewCanceledError()
@@ -101,8 +101,8 @@ func TestAnEvaluationThatAPersonCancelledPromotesAndReportsNothing(t *testing.T)
 	require.Zero(t, out.Promoted)
 	require.Nil(t, out.Before)
 	require.Nil(t, out.After)
-	require.Len(t, w.decided, 2)
-	for _, d := range w.decided {
+	require.Len(t, fake.decided, 2)
+	for _, d := range fake.decided {
 		require.Contains(t, d.Decision.Obstacle, fmt.Sprintf("run/gate-%d was cancelled in Temporal", d.Decision.Candidate))
 	}
 }
@@ -115,7 +115,7 @@ func TestAfterAFatalErrorNothingElseIsStartedOrAwaited(t *testing.T) {
 		kind           trace.Kind
 		tasks, samples int
 	}{
-		"wave": {trace.Train, 8, 2}, "group": {trace.Train, 1, 300}, "evaluation": {trace.Gate, 10, 30},
+		"step": {trace.Train, 8, 2}, "group": {trace.Train, 1, 300}, "evaluation": {trace.Gate, 10, 30},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -127,8 +127,8 @@ func TestAfterAFatalErrorNothingElseIsStartedOrAwaited(t *testing.T) {
 				s.Training.TasksPerStep, s.Training.SamplesPerTask = of.tasks, of.samples
 			}
 			ended := make(chan struct{})
-			w := &world{score: flat}
-			w.fatal = func(in activities.RunAgentInput) error {
+			fake := &fakeActivities{score: constantScore}
+			fake.fatalError = func(in activities.RunAgentInput) error {
 				switch {
 				case in.Rollout.Kind != of.kind:
 					return nil
@@ -138,19 +138,19 @@ func TestAfterAFatalErrorNothingElseIsStartedOrAwaited(t *testing.T) {
 				<-ended
 				return temporal.NewNonRetryableApplicationError("the worker is gone", activities.ErrTypeInvalid, nil)
 			}
-			env := w.environment(s)
+			env := fake.environment(s)
 			env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
 			close(ended)
 			require.ErrorContains(t, env.GetWorkflowError(), "no such agent")
-			w.note(func() {
+			fake.locked(func() {
 				made := 0
-				for _, r := range w.rollouts {
+				for _, r := range fake.rollouts {
 					if r.Rollout.Kind == of.kind {
 						made++
 					}
 				}
 				require.LessOrEqual(t, made, 256)
-				require.Len(t, w.finished, 1)
+				require.Len(t, fake.finished, 1)
 			})
 		})
 	}

@@ -33,7 +33,7 @@ type SetInput struct {
 	Values map[string]float64 `json:"values"`
 }
 
-// VerdictInput is what a person decides about the candidate that waits.
+// VerdictInput is a person's decision about the candidate that waits.
 type VerdictInput struct {
 	Version int    `json:"version,omitempty"` // 0: whichever waits
 	By      string `json:"by"`
@@ -46,21 +46,21 @@ type UpdateResult struct {
 	Message string `json:"message"`
 }
 
-// What a run carries of what people set is bounded, since Temporal bounds its state.
+// Bounds on the settings that a run carries, since Temporal bounds its state.
 const (
 	mostSettings = 500
 	byBytes      = 256
 )
 
-// Setting is what somebody set on the way.
+// Setting is a change of the spec while the run was under way.
 type Setting struct {
 	From   int                `json:"from"` // the first step that it is for
 	By     string             `json:"by"`
 	Values map[string]float64 `json:"values"`
 }
 
-// listen takes Updates for as long as the run lasts.
-func (t *trainingRun) listen(ctx workflow.Context) error {
+// handleUpdates registers the handlers of all Updates.
+func (t *trainingRun) handleUpdates(ctx workflow.Context) error {
 	return errors.Join(
 		handle(ctx, UpdatePause, t.pause, func(ControlInput) error {
 			if t.Paused {
@@ -86,7 +86,7 @@ func handle[In any](ctx workflow.Context, name string, do func(workflow.Context,
 }
 
 // handled waits until no Update is half handled.
-func handled(ctx workflow.Context) error {
+func awaitHandlers(ctx workflow.Context) error {
 	return workflow.Await(ctx, func() bool { return workflow.AllHandlersFinished(ctx) })
 }
 
@@ -97,7 +97,7 @@ func (t *trainingRun) checkUnderWay() error {
 	return nil
 }
 
-// pause lets the steps that have begun finish and begins no other.
+// pause lets the steps that have begun finish and starts no other.
 func (t *trainingRun) pause(_ workflow.Context, in ControlInput) (UpdateResult, error) {
 	t.Paused = true
 	return UpdateResult{t.started(), fmt.Sprintf("paused by %s after step %d", in.By, t.started())}, nil
@@ -139,8 +139,7 @@ func (t *trainingRun) checkSet(in SetInput) error {
 	return err
 }
 
-// set gives keys of the spec other numbers from the first step that has not yet
-// begun.
+// set changes keys of the spec from the first step that has not yet begun.
 func (t *trainingRun) set(_ workflow.Context, in SetInput) (UpdateResult, error) {
 	s := Setting{From: t.started() + 1, By: in.By, Values: in.Values}
 	t.Settings = append(t.Settings, s)
@@ -160,7 +159,7 @@ func (t *trainingRun) checkVerdict(in VerdictInput) error {
 }
 
 func (t *trainingRun) approve(ctx workflow.Context, in VerdictInput) (UpdateResult, error) {
-	return t.settle(ctx, in, func(d model.Decision) (string, error) {
+	return t.applyVerdict(ctx, in, func(d model.Decision) (string, error) {
 		d.ApprovedBy = in.By
 		err := t.promote(ctx, d)
 		if t.Promoted != d.Candidate {
@@ -171,17 +170,17 @@ func (t *trainingRun) approve(ctx workflow.Context, in VerdictInput) (UpdateResu
 }
 
 func (t *trainingRun) reject(ctx workflow.Context, in VerdictInput) (UpdateResult, error) {
-	return t.settle(ctx, in, func(d model.Decision) (string, error) {
+	return t.applyVerdict(ctx, in, func(d model.Decision) (string, error) {
 		verdict := "rejected by " + in.By
 		if in.Reason != "" {
 			verdict += ": " + in.Reason
 		}
-		return fmt.Sprintf("version %d %s", d.Candidate, verdict), t.decided(ctx, d, verdict)
+		return fmt.Sprintf("version %d %s", d.Candidate, verdict), t.recordDecision(ctx, d, verdict)
 	})
 }
 
-// settle carries out what a person decided about the candidate that waits.
-func (t *trainingRun) settle(ctx workflow.Context, in VerdictInput, act func(model.Decision) (string, error)) (UpdateResult, error) {
+// applyVerdict carries out a person's decision about the candidate that waits.
+func (t *trainingRun) applyVerdict(ctx workflow.Context, in VerdictInput, act func(model.Decision) (string, error)) (UpdateResult, error) {
 	if err := t.pointer.Lock(ctx); err != nil {
 		return UpdateResult{}, err
 	}

@@ -13,28 +13,28 @@ import (
 )
 
 // answer is how an Update ended.
-type answer struct {
+type updateCallback struct {
 	t        *testing.T
 	rejected error
 	failed   error
 	result   workflows.UpdateResult
 }
 
-func (a *answer) Accept()          {}
-func (a *answer) Reject(err error) { a.rejected = err }
-func (a *answer) Complete(success any, err error) {
+func (a *updateCallback) Accept()          {}
+func (a *updateCallback) Reject(err error) { a.rejected = err }
+func (a *updateCallback) Complete(success any, err error) {
 	a.failed = err
 	if r, ok := success.(workflows.UpdateResult); ok {
 		a.result = r
 	}
 }
 
-// during sends an Update while the update of a step is under way.
-func during(t *testing.T, w *world, env *testsuite.TestWorkflowEnvironment, step int, name string, in any) *answer {
+// updateDuring sends an Update while the update of a step is under way.
+func updateDuring(t *testing.T, fake *fakeActivities, env *testsuite.TestWorkflowEnvironment, step int, name string, in any) *updateCallback {
 	t.Helper()
-	a := &answer{t: t}
-	before := w.trainStep
-	w.trainStep = func(i activities.TrainStepInput) {
+	a := &updateCallback{t: t}
+	before := fake.trainStep
+	fake.trainStep = func(i activities.TrainStepInput) {
 		if before != nil {
 			before(i)
 		}
@@ -50,9 +50,9 @@ func TestStopEndsTheRunAfterTheStepsThatHaveBegun(t *testing.T) {
 	for lag, want := range []int{2, 3, 4} {
 		s := testSpec()
 		s.Training.Lag, s.Training.Steps = lag, 9
-		w := &world{score: func(version int, _ trace.Kind) float64 { return float64(version) }}
-		env := w.environment(s)
-		a := during(t, w, env, 2, workflows.UpdateStop, workflows.ControlInput{By: "ada"})
+		fake := &fakeActivities{score: func(version int, _ trace.Kind) float64 { return float64(version) }}
+		env := fake.environment(s)
+		a := updateDuring(t, fake, env, 2, workflows.UpdateStop, workflows.ControlInput{By: "ada"})
 		env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
 		var out workflows.TrainingResult
 		require.NoError(t, env.GetWorkflowResult(&out))
@@ -68,10 +68,10 @@ func TestARunStoppedLateStillEvaluatesItsLastVersion(t *testing.T) {
 	t.Parallel()
 	s := testSpec()
 	s.Training.Steps = 9
-	w := &world{score: func(version int, _ trace.Kind) float64 { return float64(version) }}
-	env := w.environment(s)
-	var a answer
-	w.recordStep = func(in activities.RecordStepInput) {
+	fake := &fakeActivities{score: func(version int, _ trace.Kind) float64 { return float64(version) }}
+	env := fake.environment(s)
+	var a updateCallback
+	fake.recordStep = func(in activities.RecordStepInput) {
 		if in.Step == 3 { // evaluations are due after every second step
 			env.UpdateWorkflow(workflows.UpdateStop, "stop", &a, workflows.ControlInput{By: "ada"})
 		}
@@ -86,12 +86,12 @@ func TestARunStoppedLateStillEvaluatesItsLastVersion(t *testing.T) {
 
 func TestPauseHoldsTheNextStepUntilResume(t *testing.T) {
 	t.Parallel()
-	w := &world{score: flat}
-	env := w.environment(testSpec())
-	paused := during(t, w, env, 2, workflows.UpdatePause, workflows.ControlInput{By: "ada"})
-	var resumed, twice answer
+	fake := &fakeActivities{score: constantScore}
+	env := fake.environment(testSpec())
+	paused := updateDuring(t, fake, env, 2, workflows.UpdatePause, workflows.ControlInput{By: "ada"})
+	var resumed, twice updateCallback
 	env.RegisterDelayedCallback(func() {
-		require.Len(t, w.trained, 2, "no step begins while the run is paused")
+		require.Len(t, fake.trained, 2, "no step begins while the run is paused")
 		value, err := env.QueryWorkflow(workflows.QueryProgress)
 		require.NoError(t, err)
 		var p workflows.Progress
@@ -106,7 +106,7 @@ func TestPauseHoldsTheNextStepUntilResume(t *testing.T) {
 	require.Equal(t, 2, paused.result.Step)
 	require.ErrorContains(t, twice.rejected, "paused already")
 	require.Equal(t, 3, resumed.result.Step)
-	require.Len(t, w.trained, 4)
+	require.Len(t, fake.trained, 4)
 }
 
 func TestSetCountsFromTheFirstStepThatHasNotBegun(t *testing.T) {
@@ -114,14 +114,14 @@ func TestSetCountsFromTheFirstStepThatHasNotBegun(t *testing.T) {
 	for lag := range 3 {
 		s := testSpec()
 		s.Training.Lag, s.Training.Steps = lag, 6
-		w := &world{score: flat}
-		env := w.environment(s)
+		fake := &fakeActivities{score: constantScore}
+		env := fake.environment(s)
 		values := map[string]float64{"training.optimizer.learning_rate": 1e-4}
-		a := during(t, w, env, 2, workflows.UpdateSet, workflows.SetInput{By: "ada", Values: values})
+		a := updateDuring(t, fake, env, 2, workflows.UpdateSet, workflows.SetInput{By: "ada", Values: values})
 		env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
 		require.NoError(t, env.GetWorkflowError())
 		require.Equal(t, 3+lag, a.result.Step)
-		for _, in := range w.trained {
+		for _, in := range fake.trained {
 			if in.Step >= 3+lag {
 				require.Equal(t, values, in.Set, "step %d", in.Step)
 			} else {
@@ -144,9 +144,9 @@ func TestImpossibleUpdatesAreRefusedBeforeTheyAreRecorded(t *testing.T) {
 		"not paused":        {workflows.UpdateResume, workflows.ControlInput{}, "not paused"},
 		"nobody waits":      {workflows.UpdateApprove, workflows.VerdictInput{By: "ada"}, "no candidate waits"},
 	} {
-		w := &world{score: flat}
-		env := w.environment(testSpec())
-		a := during(t, w, env, 1, c.update, c.in)
+		fake := &fakeActivities{score: constantScore}
+		env := fake.environment(testSpec())
+		a := updateDuring(t, fake, env, 1, c.update, c.in)
 		env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
 		require.NoError(t, env.GetWorkflowError(), name)
 		require.ErrorContains(t, a.rejected, c.want, name)

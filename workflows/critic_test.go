@@ -11,49 +11,50 @@ import (
 	"go.temporal.io/sdk/testsuite"
 
 	"github.com/fulgurite/fulgurite/activities"
+	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
-// criticWorld is a world whose spec has a critic, and what was asked of the
-// trainer, in order.
-type criticWorld struct {
-	*world
+// fakeCriticActivities are fakeActivities for a spec with a critic. They record what was asked
+// of the trainer, in order.
+type fakeCriticActivities struct {
+	*fakeActivities
 	scored   []activities.ScoreBatchInput
 	learned  []activities.TrainCriticInput
 	order    []string
 	failures int // of the critic's training, to come
 }
 
-func newCriticWorld() (*criticWorld, spec.Spec) {
-	w := &criticWorld{world: &world{score: func(int, trace.Kind) float64 { return 0 }}}
-	w.trainStep = func(in activities.TrainStepInput) { w.did("policy", in.Step) }
-	w.recordStep = func(in activities.RecordStepInput) { w.did("record", in.Step) }
+func newFakeCriticActivities() (*fakeCriticActivities, spec.Spec) {
+	fake := &fakeCriticActivities{fakeActivities: &fakeActivities{score: func(int, trace.Kind) float64 { return 0 }}}
+	fake.trainStep = func(in activities.TrainStepInput) { fake.log("policy", in.Step) }
+	fake.recordStep = func(in activities.RecordStepInput) { fake.log("record", in.Step) }
 	s := testSpec()
-	s.Credit = spec.Credit{Tokens: spec.TokensGAE}
-	return w, s.WithDefaults()
+	s.Credit = spec.Credit{Tokens: credit.GAE}
+	return fake, s.WithDefaults()
 }
 
-func (w *criticWorld) did(what string, step int) {
-	w.note(func() { w.order = append(w.order, fmt.Sprint(what, " ", step)) })
+func (fake *fakeCriticActivities) log(what string, step int) {
+	fake.locked(func() { fake.order = append(fake.order, fmt.Sprint(what, " ", step)) })
 }
 
-func (w *criticWorld) environment(s spec.Spec) *testsuite.TestWorkflowEnvironment {
-	env := w.world.environment(s)
+func (fake *fakeCriticActivities) environment(s spec.Spec) *testsuite.TestWorkflowEnvironment {
+	env := fake.fakeActivities.environment(s)
 	var t *activities.Trainer
 	env.OnActivity(t.ScoreBatch, mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.ScoreBatchInput) (activities.ScoreBatchResult, error) {
-		w.did("values", in.Step)
-		w.note(func() { w.scored = append(w.scored, in) })
+		fake.log("values", in.Step)
+		fake.locked(func() { fake.scored = append(fake.scored, in) })
 		return activities.ScoreBatchResult{Values: fmt.Sprintf("sha256:values%d", in.Step)}, nil
 	})
 	env.OnActivity(t.TrainCritic, mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.TrainCriticInput) (activities.VersionResult, error) {
-		if w.failures > 0 {
-			w.note(func() { w.failures-- })
+		if fake.failures > 0 {
+			fake.locked(func() { fake.failures-- })
 			return activities.VersionResult{}, errors.New("the store is away")
 		}
-		w.did("critic", in.Step)
-		w.note(func() { w.learned = append(w.learned, in) })
+		fake.log("critic", in.Step)
+		fake.locked(func() { fake.learned = append(fake.learned, in) })
 		return activities.VersionResult{Number: in.Step, Metrics: map[string]float64{"critic/loss": float64(in.Step)}}, nil
 	})
 	return env
@@ -62,34 +63,34 @@ func (w *criticWorld) environment(s spec.Spec) *testsuite.TestWorkflowEnvironmen
 func TestACriticScoresAStepBeforeItsCreditAndLearnsAfterIt(t *testing.T) {
 	t.Parallel()
 	for _, lag := range []int{0, 2} {
-		w, s := newCriticWorld()
-		s.Training.Lag, w.failures = lag, 2
-		env := w.environment(s)
+		fake, s := newFakeCriticActivities()
+		s.Training.Lag, fake.failures = lag, 2
+		env := fake.environment(s)
 		env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
 		require.NoError(t, env.GetWorkflowError())
 		var order []string
 		for step := 1; step <= 4; step++ {
 			order = append(order, fmt.Sprint("values ", step), fmt.Sprint("policy ", step), fmt.Sprint("critic ", step), fmt.Sprint("record ", step))
-			batch := w.batches[step-1]
+			batch := fake.batches[step-1]
 			require.Equal(t, fmt.Sprintf("sha256:values%d", step), batch.Values)
-			require.Equal(t, activities.ScoreBatchInput{Run: "run", Step: step, Groups: batch.Groups}, w.scored[step-1])
-			require.Equal(t, activities.TrainCriticInput{Run: "run", Policy: "main", Step: step, Batch: fmt.Sprintf("sha256:batch%d", step)}, w.learned[step-1])
-			require.InDelta(t, step, w.recorded[step-1].Metrics["critic/loss"], 0)
-			require.InDelta(t, 1, w.recorded[step-1].Metrics["reward/mean"], 0)
+			require.Equal(t, activities.ScoreBatchInput{Run: "run", Step: step, Groups: batch.Groups}, fake.scored[step-1])
+			require.Equal(t, activities.TrainCriticInput{Run: "run", Policy: "main", Step: step, Batch: fmt.Sprintf("sha256:batch%d", step)}, fake.learned[step-1])
+			require.InDelta(t, step, fake.recorded[step-1].Metrics["critic/loss"], 0)
+			require.InDelta(t, 1, fake.recorded[step-1].Metrics["reward/mean"], 0)
 		}
-		require.Equal(t, order, w.order, "lag %d", lag)
+		require.Equal(t, order, fake.order, "lag %d", lag)
 	}
 }
 
 func TestWithoutACriticNothingIsAskedOfOne(t *testing.T) {
 	t.Parallel()
-	w, _ := newCriticWorld()
-	env := w.environment(testSpec())
+	fake, _ := newFakeCriticActivities()
+	env := fake.environment(testSpec())
 	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
 	require.NoError(t, env.GetWorkflowError())
-	require.Empty(t, w.scored)
-	require.Empty(t, w.learned)
-	for _, batch := range w.batches {
+	require.Empty(t, fake.scored)
+	require.Empty(t, fake.learned)
+	for _, batch := range fake.batches {
 		require.Empty(t, batch.Values)
 	}
 }

@@ -1,7 +1,6 @@
-// Package workflows tells the story of a training run, and does nothing else:
-// what happens, in which order, and what follows from the outcome. It is
-// deterministic and touches neither disk, network nor clock; package activities
-// does that.
+// Package workflows orchestrates a training run: what happens, in which order, and
+// what follows from each outcome. It is deterministic and touches neither disk,
+// network nor clock; package activities does that.
 //
 // TrainingWorkflow is a run. Each step it starts one RolloutWorkflow a task,
 // which runs the task's samples as a group; then credit, update, publication,

@@ -76,7 +76,7 @@ func EvaluationWorkflow(ctx workflow.Context, in EvaluationInput) (activities.Ev
 // evaluateRange runs rollouts from, from+1, … one for each element of rewards,
 // and counts them in done.
 func evaluateRange(ctx workflow.Context, in EvaluationInput, perTask, from int, rewards []float64, done *int) error {
-	return each(ctx, workflow.NewSemaphore(ctx, window), len(rewards), func(ctx workflow.Context, i int) error {
+	return concurrently(ctx, workflow.NewSemaphore(ctx, window), len(rewards), func(ctx workflow.Context, i int) error {
 		task, sample := (from+i)/perTask, (from+i)%perTask
 		r, err := runAgent(ctx, sampleInput{
 			RunAgentInput: activities.RunAgentInput{

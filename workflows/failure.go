@@ -7,9 +7,19 @@ import (
 )
 
 // Reason says in words why a workflow failed: what went wrong, and in which activity
-// of which child. What Temporal wraps around that is left out.
+// of which child. The words that Temporal wraps around it are left out.
 func Reason(err error) string {
-	where, words := "", err.Error()
+	where, words := failure(err)
+	if where == "" {
+		return words
+	}
+	return where + ": " + words
+}
+
+// failure separates the error of a workflow into the activity and the child that
+// failed, and what went wrong there.
+func failure(err error) (where, words string) {
+	words = err.Error()
 	for cause := err; cause != nil; cause = errors.Unwrap(cause) {
 		switch e := cause.(type) { //nolint:errorlint // each error of the chain in turn
 		case *temporal.ChildWorkflowExecutionError:
@@ -25,8 +35,5 @@ func Reason(err error) string {
 			words = cause.Error()
 		}
 	}
-	if where == "" {
-		return words
-	}
-	return where + ": " + words
+	return where, words
 }

@@ -7,23 +7,23 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/fulgurite/fulgurite/activities"
+	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/model"
-	"github.com/fulgurite/fulgurite/spec"
 )
 
-// judge has the calls of a wave judged, where the spec asks for it, and returns the
+// judge has the calls of a step judged, if the spec asks for it, and returns the
 // blob of the judgments. No spec from before there were judges asks for one, so no
 // version of the workflow tells old histories apart.
-func (t *trainingRun) judge(ctx workflow.Context, w *wave) (string, error) {
-	if t.Spec.Credit.Assignment != spec.AssignmentJudge {
+func (t *trainingRun) judge(ctx workflow.Context, g *stepGroups) (string, error) {
+	if t.Spec.Credit.Assignment != credit.Judge {
 		return "", nil
 	}
 	var c *activities.Coordinator
 	var out activities.JudgeCallsResult
-	err := workflow.ExecuteActivity(judging(ctx, fmt.Sprintf("calls of step %d", w.step)), c.JudgeCalls, activities.JudgeCallsInput{
-		Run: t.Run, Policy: model.DefaultPolicy, Step: w.step, Groups: w.groups(),
+	err := workflow.ExecuteActivity(judging(ctx, fmt.Sprintf("calls of step %d", g.step)), c.JudgeCalls, activities.JudgeCallsInput{
+		Run: t.Run, Policy: model.DefaultPolicy, Step: g.step, Groups: g.groups(),
 	}).Get(ctx, &out)
-	w.note(out.Metrics)
+	g.addMetrics(out.Metrics)
 	return out.Judgments, err
 }
 

@@ -11,9 +11,9 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 )
 
-// forever retries until a person steps in: an infrastructure that is away comes
-// back, and giving up would lose the run. Only errors that nothing but a change
-// of the spec can mend end it.
+// forever retries without limit: an infrastructure that is away comes back, and giving
+// up would lose the run. Only errors end it that nothing but a change of the spec can
+// mend.
 func forever(first, longest time.Duration) *temporal.RetryPolicy {
 	return &temporal.RetryPolicy{
 		InitialInterval:        first,
@@ -58,11 +58,11 @@ func rollouts(ctx workflow.Context, agent spec.Agent, summary string) workflow.C
 	})
 }
 
-// around is for the short activities before and after an agent that runs elsewhere.
-func around(ctx workflow.Context, agent spec.Agent, summary string) workflow.Context {
+// around is for the short activities before and after an agent that runs runExternalAgent.
+func beginOrEnd(ctx workflow.Context, agent spec.Agent, summary string) workflow.Context {
 	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		TaskQueue:           agent.Queue,
-		StartToCloseTimeout: 2 * time.Minute, // rows of the store; settling a session takes 30 s at the worst
+		StartToCloseTimeout: 2 * time.Minute, // rows of the store; closing a session takes 30 s at the worst
 		RetryPolicy:         forever(500*time.Millisecond, 30*time.Second),
 		Summary:             summary,
 	})

@@ -26,7 +26,7 @@ func (t *trainingRun) gate(ctx workflow.Context, v int) (*float64, error) {
 	e, err := t.evaluate(ctx, trace.Gate, v)
 	if evaluationFailed(err) {
 		workflow.GetLogger(ctx).Warn("version not promoted", "version", v, "error", err)
-		return nil, t.decided(ctx, model.Decision{Candidate: v, Promoted: t.Promoted, Baseline: t.Gate, Obstacle: err.Error()}, "refused")
+		return nil, t.recordDecision(ctx, model.Decision{Candidate: v, Promoted: t.Promoted, Baseline: t.Gate, Obstacle: err.Error()}, "refused")
 	}
 	if err != nil {
 		return nil, err
@@ -42,11 +42,11 @@ func (t *trainingRun) gate(ctx workflow.Context, v int) (*float64, error) {
 	d := r.Decision
 	switch {
 	case r.Verdict != "":
-		err = t.repeat(ctx, r)
+		err = t.applyRecorded(ctx, r)
 	case !d.Accept:
-		err = t.decided(ctx, d, "refused")
+		err = t.recordDecision(ctx, d, "refused")
 	case t.Spec.Promotion.Approval:
-		err = t.ask(ctx, d)
+		err = t.requestApproval(ctx, d)
 	default:
 		err = t.promote(ctx, d)
 	}
@@ -55,7 +55,7 @@ func (t *trainingRun) gate(ctx workflow.Context, v int) (*float64, error) {
 
 // decide compares version v with the promoted one.
 func (t *trainingRun) decide(ctx workflow.Context, v int, mean float64) (activities.DecidePromotionResult, error) {
-	if !t.pairs(ctx) {
+	if !t.usesPairedTest(ctx) {
 		return activities.DecidePromotionResult{Decision: model.Decide(v, t.Promoted, mean, t.Gate, t.Spec.Promotion.Margin)}, nil
 	}
 	var c *activities.Coordinator
@@ -68,22 +68,22 @@ func (t *trainingRun) decide(ctx workflow.Context, v int, mean float64) (activit
 
 // repeat makes a decision part of the state that is on record already: this execution
 // was reset to before it. Whoever was asked then is not asked again.
-func (t *trainingRun) repeat(ctx workflow.Context, r activities.DecidePromotionResult) error {
+func (t *trainingRun) applyRecorded(ctx workflow.Context, r activities.DecidePromotionResult) error {
 	if r.Moved() {
 		return t.promote(ctx, r.Decision)
 	}
-	return t.decided(ctx, r.Decision, r.Verdict)
+	return t.recordDecision(ctx, r.Decision, r.Verdict)
 }
 
 // pairs is false for runs that began before promotion had a paired test.
-func (t *trainingRun) pairs(ctx workflow.Context) bool {
+func (t *trainingRun) usesPairedTest(ctx workflow.Context) bool {
 	return workflow.GetVersion(ctx, "paired-test", workflow.DefaultVersion, 1) >= 1
 }
 
 // decided puts a decision that moves nothing on record.
-func (t *trainingRun) decided(ctx workflow.Context, d model.Decision, verdict string) error {
-	t.remember(d)
-	if !t.pairs(ctx) {
+func (t *trainingRun) recordDecision(ctx workflow.Context, d model.Decision, verdict string) error {
+	t.addDecision(d)
+	if !t.usesPairedTest(ctx) {
 		return nil
 	}
 	var c *activities.Coordinator
@@ -101,7 +101,7 @@ func (t *trainingRun) decided(ctx workflow.Context, d model.Decision, verdict st
 // promote moves the promoted pointer, unless somebody else moved or pinned it
 // since the decision.
 func (t *trainingRun) promote(ctx workflow.Context, d model.Decision) error {
-	t.remember(d)
+	t.addDecision(d)
 	var c *activities.Coordinator
 	moving := workflow.ExecuteActivity(coordination(ctx, fmt.Sprintf("version %d", d.Candidate)), c.PromoteVersion, activities.PromoteVersionInput{
 		Run: t.Run, Policy: model.DefaultPolicy, DecisionID: fmt.Sprintf("gate-%d", d.Candidate),
@@ -109,7 +109,7 @@ func (t *trainingRun) promote(ctx workflow.Context, d model.Decision) error {
 	})
 	r := activities.PromoteVersionResult{Moved: true, Standing: d.Candidate}
 	var err error
-	if t.pairs(ctx) {
+	if t.usesPairedTest(ctx) {
 		err = moving.Get(ctx, &r)
 	} else {
 		err = moving.Get(ctx, nil)
@@ -127,34 +127,34 @@ func (t *trainingRun) promote(ctx workflow.Context, d model.Decision) error {
 }
 
 // ask makes d the decision that waits for a person, in place of an older one.
-func (t *trainingRun) ask(ctx workflow.Context, d model.Decision) error {
+func (t *trainingRun) requestApproval(ctx workflow.Context, d model.Decision) error {
 	if old := t.Pending; old != nil {
 		t.Pending = nil
-		if err := t.decided(ctx, old.Decision, fmt.Sprintf("superseded by version %d", d.Candidate)); err != nil {
+		if err := t.recordDecision(ctx, old.Decision, fmt.Sprintf("superseded by version %d", d.Candidate)); err != nil {
 			return err
 		}
 	}
 	patience := time.Duration(t.Spec.Promotion.ApprovalHours * float64(time.Hour))
 	t.Pending = &Approval{Decision: d, Deadline: workflow.Now(ctx).Add(patience)}
-	t.expire(ctx, t.Pending)
+	t.refuseAtDeadline(ctx, t.Pending)
 	return nil
 }
 
 // expire refuses a when its deadline passes undecided.
-func (t *trainingRun) expire(ctx workflow.Context, a *Approval) {
+func (t *trainingRun) refuseAtDeadline(ctx workflow.Context, a *Approval) {
 	workflow.Go(ctx, func(ctx workflow.Context) {
 		decided, err := workflow.AwaitWithTimeout(ctx, a.Deadline.Sub(workflow.Now(ctx)), func() bool { return t.Pending != a })
 		if err != nil || decided {
 			return // the run ends, or somebody decided
 		}
 		t.Pending = nil
-		if err := t.decided(ctx, a.Decision, "timed_out"); err != nil {
+		if err := t.recordDecision(ctx, a.Decision, "timed_out"); err != nil {
 			workflow.GetLogger(ctx).Error("record that nobody decided", "version", a.Decision.Candidate, "error", err)
 		}
 	})
 }
 
-// awaitApproval waits until nobody needs to be asked any more.
+// awaitApproval waits until no decision is pending.
 func (t *trainingRun) awaitApproval(ctx workflow.Context) error {
 	if t.Pending == nil {
 		return nil
@@ -175,8 +175,8 @@ func (t *trainingRun) evaluate(ctx workflow.Context, kind trace.Kind, v int) (ac
 	return runChild[activities.Evaluation](ctx, id, evaluationSummary(in), EvaluationWorkflow, in)
 }
 
-// report evaluates a version on the test split. Nothing depends on it, so that
-// one which fails is left out.
+// report evaluates a version on the test split. Nothing depends on the result, so a
+// failed evaluation is left out.
 func (t *trainingRun) report(ctx workflow.Context, v int) (*activities.Evaluation, error) {
 	e, err := t.evaluate(ctx, trace.Test, v)
 	if evaluationFailed(err) {

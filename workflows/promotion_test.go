@@ -12,8 +12,8 @@ import (
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
-// rising is an agent that gets better with each version.
-func rising(version int, _ trace.Kind) float64 { return float64(version) }
+// risingScore is an agent that gets better with each version.
+func risingScore(version int, _ trace.Kind) float64 { return float64(version) }
 
 func approvalSpec() spec.Spec {
 	s := testSpec()
@@ -23,12 +23,12 @@ func approvalSpec() spec.Spec {
 
 func TestNothingIsPromotedBeforeAPersonApproves(t *testing.T) {
 	t.Parallel()
-	w := &world{score: rising}
-	env := w.environment(approvalSpec())
-	var early, wrong, approved answer
+	fake := &fakeActivities{score: risingScore}
+	env := fake.environment(approvalSpec())
+	var early, wrong, approved updateCallback
 	env.RegisterDelayedCallback(func() {
-		require.Len(t, w.promoted, 1, "version 0 alone")
-		require.Len(t, w.trained, 4, "training does not wait")
+		require.Len(t, fake.promoted, 1, "version 0 alone")
+		require.Len(t, fake.trained, 4, "training does not wait")
 		env.UpdateWorkflow(workflows.UpdateApprove, "1", &early, workflows.VerdictInput{})
 		env.UpdateWorkflow(workflows.UpdateApprove, "2", &wrong, workflows.VerdictInput{By: "ada", Version: 2})
 		env.UpdateWorkflow(workflows.UpdateApprove, "3", &approved, workflows.VerdictInput{By: "ada", Version: 4})
@@ -41,17 +41,17 @@ func TestNothingIsPromotedBeforeAPersonApproves(t *testing.T) {
 	require.Equal(t, "version 4 promoted, approved by ada", approved.result.Message)
 	require.Equal(t, 4, out.Promoted)
 	require.InDelta(t, 4, out.After.Mean, 0, "the approved version is the one that is reported")
-	require.Equal(t, "ada", w.promoted[1].Decision.ApprovedBy)
-	require.Len(t, w.decided, 1)
-	require.Equal(t, 2, w.decided[0].Decision.Candidate)
-	require.Equal(t, "superseded by version 4", w.decided[0].Verdict)
+	require.Equal(t, "ada", fake.promoted[1].Decision.ApprovedBy)
+	require.Len(t, fake.decided, 1)
+	require.Equal(t, 2, fake.decided[0].Decision.Candidate)
+	require.Equal(t, "superseded by version 4", fake.decided[0].Verdict)
 }
 
 func TestARejectedCandidateIsNotPromoted(t *testing.T) {
 	t.Parallel()
-	w := &world{score: rising}
-	env := w.environment(approvalSpec())
-	var rejected answer
+	fake := &fakeActivities{score: risingScore}
+	env := fake.environment(approvalSpec())
+	var rejected updateCallback
 	env.RegisterDelayedCallback(func() {
 		env.UpdateWorkflow(workflows.UpdateReject, "1", &rejected, workflows.VerdictInput{By: "ada", Reason: "rude"})
 	}, time.Hour)
@@ -60,28 +60,28 @@ func TestARejectedCandidateIsNotPromoted(t *testing.T) {
 	require.NoError(t, env.GetWorkflowResult(&out))
 	require.Zero(t, out.Promoted)
 	require.Equal(t, "version 4 rejected by ada: rude", rejected.result.Message)
-	require.Equal(t, "rejected by ada: rude", w.decided[1].Verdict)
-	require.Equal(t, record.Completed, w.finished[0].Status)
+	require.Equal(t, "rejected by ada: rude", fake.decided[1].Verdict)
+	require.Equal(t, record.Completed, fake.finished[0].Status)
 }
 
 func TestACandidateThatNobodyDecidesOnIsRefusedInTime(t *testing.T) {
 	t.Parallel()
-	w := &world{score: rising}
-	env := w.environment(approvalSpec())
+	fake := &fakeActivities{score: risingScore}
+	env := fake.environment(approvalSpec())
 	began := env.Now()
 	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
 	var out workflows.TrainingResult
 	require.NoError(t, env.GetWorkflowResult(&out))
 	require.Zero(t, out.Promoted)
-	require.Equal(t, "timed_out", w.decided[1].Verdict)
+	require.Equal(t, "timed_out", fake.decided[1].Verdict)
 	require.GreaterOrEqual(t, env.Now().Sub(began), 5*time.Hour)
 }
 
 func TestAPinnedPointerStaysAndTheRunGoesOn(t *testing.T) {
 	t.Parallel()
 	pinned := 0
-	w := &world{score: rising, moved: &pinned}
-	env := w.environment(testSpec())
+	fake := &fakeActivities{score: risingScore, movedTo: &pinned}
+	env := fake.environment(testSpec())
 	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
 	var out workflows.TrainingResult
 	require.NoError(t, env.GetWorkflowResult(&out))
@@ -92,34 +92,34 @@ func TestAPinnedPointerStaysAndTheRunGoesOn(t *testing.T) {
 
 func TestAFailedEvaluationPromotesNothing(t *testing.T) {
 	t.Parallel()
-	w := &world{score: rising}
-	env := w.environment(testSpec())
-	w.ungradedFrom = 1
+	fake := &fakeActivities{score: risingScore}
+	env := fake.environment(testSpec())
+	fake.ungradedFrom = 1
 	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
 	var out workflows.TrainingResult
 	require.NoError(t, env.GetWorkflowResult(&out))
 	require.Equal(t, 4, out.Steps)
 	require.Zero(t, out.Promoted)
-	require.Len(t, w.promoted, 1)
-	require.Len(t, w.decided, 2)
-	require.Equal(t, "refused", w.decided[0].Verdict)
-	require.Contains(t, w.decided[0].Decision.Obstacle, "can't be graded: grader exits with 3")
-	require.False(t, w.decided[0].Decision.Accept)
+	require.Len(t, fake.promoted, 1)
+	require.Len(t, fake.decided, 2)
+	require.Equal(t, "refused", fake.decided[0].Verdict)
+	require.Contains(t, fake.decided[0].Decision.Obstacle, "can't be graded: grader exits with 3")
+	require.False(t, fake.decided[0].Decision.Accept)
 }
 
 func TestWithoutABaselineARunFails(t *testing.T) {
 	t.Parallel()
-	w := &world{score: rising, ungraded: map[trace.Kind]bool{trace.Gate: true}}
-	env := w.environment(testSpec())
+	fake := &fakeActivities{score: risingScore, ungraded: map[trace.Kind]bool{trace.Gate: true}}
+	env := fake.environment(testSpec())
 	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
 	require.ErrorContains(t, env.GetWorkflowError(), "of the gate split can't be graded")
-	require.Equal(t, record.Failed, w.finished[0].Status)
+	require.Equal(t, record.Failed, fake.finished[0].Status)
 }
 
 func TestAReportThatFailsIsLeftOut(t *testing.T) {
 	t.Parallel()
-	w := &world{score: rising, ungraded: map[trace.Kind]bool{trace.Test: true}}
-	env := w.environment(testSpec())
+	fake := &fakeActivities{score: risingScore, ungraded: map[trace.Kind]bool{trace.Test: true}}
+	env := fake.environment(testSpec())
 	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
 	var out workflows.TrainingResult
 	require.NoError(t, env.GetWorkflowResult(&out))

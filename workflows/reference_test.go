@@ -18,18 +18,18 @@ func TestVersionZeroScoresAStepBeforeItsCreditIsAssigned(t *testing.T) {
 		if asked {
 			s.Credit.KLInReward = &spec.KL{Weight: 0.1}
 		}
-		w := &world{score: flat}
-		env := w.environment(s.WithDefaults())
+		fake := &fakeActivities{score: constantScore}
+		env := fake.environment(s.WithDefaults())
 		env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
 		require.NoError(t, env.GetWorkflowError())
-		require.Len(t, w.batches, 4)
-		for i, b := range w.batches {
+		require.Len(t, fake.batches, 4)
+		for i, b := range fake.batches {
 			if !asked {
-				require.Empty(t, w.referred)
+				require.Empty(t, fake.references)
 				require.Empty(t, b.Reference)
 				continue
 			}
-			require.Equal(t, activities.ScoreReferenceInput{Run: "run", Policy: "main", Step: i + 1, Groups: b.Groups}, w.referred[i])
+			require.Equal(t, activities.ScoreReferenceInput{Run: "run", Policy: "main", Step: i + 1, Groups: b.Groups}, fake.references[i])
 			require.Equal(t, fmt.Sprintf("sha256:reference%d", i+1), b.Reference)
 		}
 	}

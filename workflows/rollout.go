@@ -47,7 +47,7 @@ func RolloutWorkflow(ctx workflow.Context, in RolloutInput) (RolloutResult, erro
 		out.Group.Kind = in.Kind
 	}
 	results := make([]activities.RunAgentResult, in.Samples)
-	err := each(ctx, workflow.NewSemaphore(ctx, atOnce(ctx, in.Samples)), in.Samples, func(ctx workflow.Context, i int) error {
+	err := concurrently(ctx, workflow.NewSemaphore(ctx, atOnce(ctx, in.Samples)), in.Samples, func(ctx workflow.Context, i int) error {
 		id := trace.RolloutID{Run: in.Run, Kind: in.Kind, Step: in.Step, Task: in.Task, Sample: i}
 		r, err := runAgent(ctx, sampleInput{
 			RunAgentInput: activities.RunAgentInput{Rollout: id, Index: in.Index, Policy: in.Policy, Version: in.Version},
@@ -130,7 +130,7 @@ func runAgent(ctx workflow.Context, in sampleInput) (activities.RunAgentResult, 
 // attempted runs one sample to the end of the attempt that counts.
 func attempted(ctx workflow.Context, in sampleInput) (activities.RunAgentResult, error) {
 	if in.Agent.Temporal != nil {
-		return elsewhere(ctx, in)
+		return runExternalAgent(ctx, in)
 	}
 	var runner *activities.Runner
 	var r activities.RunAgentResult

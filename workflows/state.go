@@ -29,21 +29,29 @@ const (
 	PhaseCancelled  Phase = "cancelled"
 )
 
-// mostQuarantined bounds the quarantined tasks in the state, and reasonBytes what it
-// says of each: together they stay below the 2 MiB that Temporal carries into a fresh
+// mostQuarantined bounds the quarantined tasks in the state, and reasonBytes the reason
+// of each. Together they stay below the 2 MiB that Temporal carries into a fresh
 // history. The store has the whole reasons.
 const (
 	mostQuarantined = 8000
 	reasonBytes     = 100
 )
 
-// shortened is a reason for the state.
-func shortened(reason string) string {
+// shortReason is a reason as the state carries it: one line of at most reasonBytes.
+func shortReason(reason string) string {
 	reason = strings.Join(strings.FieldsFunc(reason, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }), " ")
 	if len(reason) > reasonBytes {
-		reason = strings.ToValidUTF8(reason[:reasonBytes], "") + "…"
+		reason = truncate(reason, reasonBytes) + "…"
 	}
 	return reason
+}
+
+// truncate cuts a text to that many bytes, and never within a character.
+func truncate(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "")
 }
 
 // curveLength bounds the curve in the state: the store has every step.
@@ -57,7 +65,7 @@ type TrainingState struct {
 	Splits           map[trace.Kind]record.Split `json:"splits"`
 	SearchAttributes bool                        `json:"search_attributes"`
 
-	// Started is true once version 0 stands and was evaluated.
+	// Started is true once version 0 was made, evaluated and promoted.
 	Started bool `json:"started"`
 	// Step counts finished steps; version Step is the newest.
 	Step int `json:"step"`
@@ -169,7 +177,7 @@ func (s *TrainingState) settingsOf(step int) map[string]float64 {
 func (s *TrainingState) specAt(step int) spec.Spec {
 	at, err := s.Spec.Set(s.settingsOf(step))
 	if err != nil {
-		return s.Spec // unreachable: every setting was checked before it was taken
+		return s.Spec // unreachable: every setting was checked before it was accepted
 	}
 	return at
 }
@@ -182,12 +190,12 @@ func (s *TrainingState) evaluates(v int) bool {
 }
 
 // remember keeps the last decisions: the store has all.
-func (s *TrainingState) remember(d model.Decision) {
+func (s *TrainingState) addDecision(d model.Decision) {
 	s.Decisions = append(s.Decisions, d)
 	s.Decisions = s.Decisions[max(0, len(s.Decisions)-curveLength):]
 }
 
-func (s *TrainingState) record(p CurvePoint) {
+func (s *TrainingState) addPoint(p CurvePoint) {
 	s.Curve = append(s.Curve, p)
 	s.Curve = s.Curve[max(0, len(s.Curve)-curveLength):]
 }

@@ -2,7 +2,6 @@ package workflows
 
 import (
 	"fmt"
-	"slices"
 
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
@@ -11,20 +10,19 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// step trains version Step into version Step+1, once the rollouts of that step
-// are in.
+// step waits for the rollouts of step Step+1 and trains version Step+1 on them.
 func (t *trainingRun) step(ctx workflow.Context) error {
-	w := t.waves[0]
-	step := w.step
+	g := t.inFlight[0]
+	step := g.step
 	t.enter(ctx, PhaseRollouts, fmt.Sprintf("step %d", step))
-	if err := workflow.Await(ctx, func() bool { return w.done }); err != nil {
+	if err := workflow.Await(ctx, func() bool { return g.done }); err != nil {
 		return err
 	}
-	if w.err != nil {
-		return w.err
+	if g.err != nil {
+		return g.err
 	}
 	t.enter(ctx, PhaseUpdate, fmt.Sprintf("step %d", step))
-	batch, v, err := t.update(ctx, w)
+	batch, v, err := t.update(ctx, g)
 	if err != nil {
 		return err
 	}
@@ -32,7 +30,7 @@ func (t *trainingRun) step(ctx workflow.Context) error {
 		return err
 	}
 	t.Weights = v.Weights
-	point := CurvePoint{Step: step, Reward: w.mean()}
+	point := CurvePoint{Step: step, Reward: g.mean()}
 	if t.evaluates(step) {
 		if point.Gate, err = t.gate(ctx, step); err != nil {
 			return err
@@ -40,12 +38,12 @@ func (t *trainingRun) step(ctx workflow.Context) error {
 	}
 	var c *activities.Coordinator
 	err = workflow.ExecuteActivity(coordination(ctx, fmt.Sprintf("record step %d", step)), c.RecordStep, activities.RecordStepInput{
-		Run: t.Run, Policy: model.DefaultPolicy, Step: step, Batch: batch.Batch, Metrics: merge(merge(batch.Metrics, v.Metrics), w.metrics),
+		Run: t.Run, Policy: model.DefaultPolicy, Step: step, Batch: batch.Batch, Metrics: merge(merge(batch.Metrics, v.Metrics), g.metrics),
 	}).Get(ctx, nil)
 	if err != nil {
 		return err
 	}
-	t.advance(w, point)
+	t.advance(g, point)
 	if n := len(t.Quarantined); n > mostQuarantined {
 		return temporal.NewNonRetryableApplicationError(fmt.Sprintf(
 			"%d tasks are quarantined, the last because: %s; mend the agent or the grader and retry the run, or mend the tasks and start another", n, t.Quarantined[n-1].Reason), activities.ErrTypeInvalid, nil)
@@ -53,64 +51,63 @@ func (t *trainingRun) step(ctx workflow.Context) error {
 	return t.publishAttributes(ctx)
 }
 
-// update makes the batch of a wave and the version trained on it. Where the spec
-// has a critic, that then learns from the batch.
-func (t *trainingRun) update(ctx workflow.Context, w *wave) (activities.AssignCreditResult, activities.VersionResult, error) {
+// update makes the batch of a step and the version trained on it. A critic, if the
+// spec has one, then learns from the same batch.
+func (t *trainingRun) update(ctx workflow.Context, g *stepGroups) (activities.AssignCreditResult, activities.VersionResult, error) {
 	var v activities.VersionResult
-	batch, err := t.credit(ctx, w)
+	batch, err := t.credit(ctx, g)
 	if err != nil {
 		return batch, v, err
 	}
 	var trainer *activities.Trainer
-	err = workflow.ExecuteActivity(training(ctx, fmt.Sprintf("version %d from %d", w.step, w.step-1)), trainer.TrainStep, activities.TrainStepInput{
-		Run: t.Run, Policy: model.DefaultPolicy, Step: w.step, Batch: batch.Batch, Set: t.settingsOf(w.step),
+	err = workflow.ExecuteActivity(training(ctx, fmt.Sprintf("version %d from %d", g.step, g.step-1)), trainer.TrainStep, activities.TrainStepInput{
+		Run: t.Run, Policy: model.DefaultPolicy, Step: g.step, Batch: batch.Batch, Set: t.settingsOf(g.step),
 	}).Get(ctx, &v)
 	if err != nil {
 		return batch, v, err
 	}
-	learned, err := t.trainCritic(ctx, w, batch.Batch)
+	learned, err := t.trainCritic(ctx, g, batch.Batch)
 	v.Metrics = merge(v.Metrics, learned)
 	return batch, v, err
 }
 
-// credit makes the batch of a wave. Where the spec has a critic, that estimates what
-// the attempts would still earn before their credit is assigned. These activities
-// belong to specs that no run had before there were critics, so histories of older
-// code have the same ones as ever and no version of the workflow tells them apart.
-func (t *trainingRun) credit(ctx workflow.Context, w *wave) (activities.AssignCreditResult, error) {
+// credit makes the batch of a step. The scores of a critic, a reference and a judge
+// come before it, each only if the spec asks for it. No spec from before these
+// activities asks for them, so no version of the workflow is needed.
+func (t *trainingRun) credit(ctx workflow.Context, g *stepGroups) (activities.AssignCreditResult, error) {
 	var c *activities.Coordinator
 	var batch activities.AssignCreditResult
-	values, err := t.values(ctx, w)
+	values, err := t.values(ctx, g)
 	if err != nil {
 		return batch, err
 	}
-	reference, err := t.reference(ctx, w)
+	reference, err := t.reference(ctx, g)
 	if err != nil {
 		return batch, err
 	}
-	judgments, err := t.judge(ctx, w)
+	judgments, err := t.judge(ctx, g)
 	if err != nil {
 		return batch, err
 	}
-	err = workflow.ExecuteActivity(coordination(ctx, fmt.Sprintf("batch of step %d", w.step)), c.AssignCredit, activities.AssignCreditInput{
-		Run: t.Run, Policy: model.DefaultPolicy, Step: w.step, Groups: w.groups(), Values: values, Judgments: judgments, Reference: reference,
+	err = workflow.ExecuteActivity(coordination(ctx, fmt.Sprintf("batch of step %d", g.step)), c.AssignCredit, activities.AssignCreditInput{
+		Run: t.Run, Policy: model.DefaultPolicy, Step: g.step, Groups: g.groups(), Values: values, Judgments: judgments, Reference: reference,
 	}).Get(ctx, &batch)
 	return batch, err
 }
 
 // advance makes a finished step part of the state.
-func (t *trainingRun) advance(w *wave, point CurvePoint) {
-	t.waves = t.waves[1:]
-	t.Step = w.step
-	t.Cursor += len(w.results)
-	for _, r := range slices.Concat(w.results, w.flat) {
+func (t *trainingRun) advance(g *stepGroups, point CurvePoint) {
+	t.inFlight = t.inFlight[1:]
+	t.Step = g.step
+	t.Cursor += len(g.results)
+	for _, r := range g.all() {
 		t.Failed += r.Failed
 		t.Calls += r.Calls
 		t.Tokens += r.Tokens
 	}
-	for _, q := range w.quarantined {
-		q.Reason = shortened(q.Reason)
+	for _, q := range g.quarantined {
+		q.Reason = shortReason(q.Reason)
 		t.Quarantined = append(t.Quarantined, q)
 	}
-	t.record(point)
+	t.addPoint(point)
 }

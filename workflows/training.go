@@ -19,7 +19,7 @@ func TrainingWorkflow(ctx workflow.Context, in TrainingInput) (TrainingResult, e
 	if err := workflow.SetQueryHandler(ctx, QueryProgress, t.progress); err != nil {
 		return TrainingResult{}, err
 	}
-	if err := t.listen(ctx); err != nil {
+	if err := t.handleUpdates(ctx); err != nil {
 		return TrainingResult{}, err
 	}
 	result, err := t.run(ctx, in)
@@ -34,12 +34,12 @@ type trainingRun struct {
 	*TrainingState
 	phase   Phase
 	subject string
-	// waves are the steps whose rollouts have begun, from Step+1 on.
-	waves []*wave
-	slots workflow.Semaphore // for the children of all waves
-	// pointer is held by whoever decides on the promoted version.
+	// inFlight are the steps whose rollouts have begun, from Step+1 on.
+	inFlight []*stepGroups
+	children workflow.Semaphore // bounds the children of all steps in flight
+	// pointer guards the promoted version while somebody decides on it.
 	pointer workflow.Mutex
-	// draining is set when no wave may begin any more before a continue-as-new.
+	// draining is set when no step may begin before a continue-as-new.
 	draining bool
 }
 
@@ -47,10 +47,10 @@ func newTrainingRun(ctx workflow.Context, state *TrainingState) *trainingRun {
 	if state == nil {
 		state = &TrainingState{Run: workflow.GetInfo(ctx).WorkflowExecution.ID}
 	}
-	return &trainingRun{TrainingState: state, slots: workflow.NewSemaphore(ctx, window), pointer: workflow.NewMutex(ctx)}
+	return &trainingRun{TrainingState: state, children: workflow.NewSemaphore(ctx, window), pointer: workflow.NewMutex(ctx)}
 }
 
-// run goes on from wherever the state is.
+// run continues from the state.
 func (t *trainingRun) run(ctx workflow.Context, in TrainingInput) (TrainingResult, error) {
 	if in.Resume == nil {
 		if err := t.prepare(ctx, in); err != nil {
@@ -66,15 +66,15 @@ func (t *trainingRun) run(ctx workflow.Context, in TrainingInput) (TrainingResul
 		}
 	}
 	if t.Pending != nil {
-		t.expire(ctx, t.Pending)
+		t.refuseAtDeadline(ctx, t.Pending)
 	}
 	for t.Step < t.last() {
 		t.draining = t.draining || workflow.GetInfo(ctx).GetContinueAsNewSuggested()
-		if t.draining && len(t.waves) == 0 {
+		if t.draining && len(t.inFlight) == 0 {
 			return TrainingResult{}, t.continueAsNew(ctx)
 		}
-		t.launch(ctx)
-		if len(t.waves) == 0 {
+		t.startSteps(ctx)
+		if len(t.inFlight) == 0 {
 			if err := t.awaitResume(ctx); err != nil {
 				return TrainingResult{}, err
 			}
@@ -88,15 +88,15 @@ func (t *trainingRun) run(ctx workflow.Context, in TrainingInput) (TrainingResul
 }
 
 // continueAsNew carries the state into a fresh history. No child is pending
-// then, and no message of a person is half handled.
+// then, and no Update is half handled.
 func (t *trainingRun) continueAsNew(ctx workflow.Context) error {
-	if err := handled(ctx); err != nil {
+	if err := awaitHandlers(ctx); err != nil {
 		return err
 	}
 	return workflow.NewContinueAsNewError(ctx, TrainingWorkflow, TrainingInput{Resume: t.TrainingState})
 }
 
-// prepare makes everything that the run reads immutable.
+// prepare reads the spec and stores a snapshot of the tasks.
 func (t *trainingRun) prepare(ctx workflow.Context, in TrainingInput) error {
 	t.enter(ctx, PhasePreparing, "the spec")
 	var c *activities.Coordinator
@@ -111,7 +111,7 @@ func (t *trainingRun) prepare(ctx workflow.Context, in TrainingInput) error {
 	return nil
 }
 
-// start makes version 0, the one to beat.
+// start makes, evaluates and promotes version 0.
 func (t *trainingRun) start(ctx workflow.Context) error {
 	if err := t.initPolicy(ctx); err != nil {
 		return err
@@ -196,11 +196,11 @@ func (t *trainingRun) finish(ctx workflow.Context) (TrainingResult, error) {
 	if err != nil {
 		return out, err
 	}
-	return out, handled(ctx)
+	return out, awaitHandlers(ctx)
 }
 
-// abandon closes the record of a run that did not reach its end. What failed is
-// the run's error; a record that can't be closed too only adds a line to the log.
+// abandon closes the record of a run that failed or was cancelled. If that fails too,
+// it only logs: the first failure is the run's error.
 func (t *trainingRun) abandon(ctx workflow.Context, cause error) {
 	status, phase := record.Failed, PhaseFailed
 	failure := record.Failure{Error: Reason(cause), Detail: cause.Error()}

@@ -1,9 +1,6 @@
 package workflows
 
 import (
-	"errors"
-	"fmt"
-
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
@@ -12,15 +9,15 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// TryStep is the step that a trial is a try at: its attempts and its batch have this
-// number.
+// TryStep is the number of the step that a trial tries: that of its attempts and its
+// batch.
 const TryStep = 1
 
 // TryInput asks for a few groups of a spec without training.
 type TryInput struct {
 	Training TrainingInput `json:"training"`
 	Tasks    int           `json:"tasks"`
-	// Indices are the tasks to try by their places in the train split; without any
+	// Indices are the tasks to try by their indices in the train split; without any
 	// they are the first ones.
 	Indices []int `json:"indices,omitempty"`
 	// Samples of each task; 0 is as many as the spec has.
@@ -68,14 +65,14 @@ func TryWorkflow(ctx workflow.Context, in TryInput) (TryResult, error) {
 	if err != nil {
 		return out.ended(TryPrepares, err)
 	}
-	w, err := t.tryGroups(ctx, in, &out)
+	g, err := t.tryGroups(ctx, in, &out)
 	if err != nil {
 		return out.ended(TryRollouts, err)
 	}
-	if len(w.results) == 0 {
+	if len(g.results) == 0 {
 		return out, nil
 	}
-	batch, err := t.credit(ctx, w)
+	batch, err := t.credit(ctx, g)
 	if err != nil {
 		return out.ended(TryCredit, err)
 	}
@@ -83,11 +80,11 @@ func TryWorkflow(ctx workflow.Context, in TryInput) (TryResult, error) {
 	return out, nil
 }
 
-// tryGroups runs the groups and returns those with credit to assign as a wave.
-func (t *trainingRun) tryGroups(ctx workflow.Context, in TryInput, out *TryResult) (*wave, error) {
-	w := &wave{step: TryStep, samples: t.Spec.Training.SamplesPerTask}
+// tryGroups runs the groups and returns those that credit can be assigned to.
+func (t *trainingRun) tryGroups(ctx workflow.Context, in TryInput, out *TryResult) (*stepGroups, error) {
+	g := &stepGroups{step: TryStep, samples: t.Spec.Training.SamplesPerTask}
 	if in.Samples > 0 {
-		w.samples = in.Samples
+		g.samples = in.Samples
 	}
 	indices := in.Indices
 	if len(indices) == 0 {
@@ -97,31 +94,31 @@ func (t *trainingRun) tryGroups(ctx workflow.Context, in TryInput, out *TryResul
 	}
 	for _, index := range indices {
 		name := rolloutID(t.Run, trace.Try, TryStep, index)
-		r, err := t.try(ctx, name, w, index)
+		r, err := t.try(ctx, name, g, index)
 		if err != nil {
-			return w, err
+			return g, err
 		}
 		out.Groups = append(out.Groups, r.Group)
 		if r.Quarantine != "" {
 			out.Quarantined = append(out.Quarantined, Quarantine{Index: index, Step: TryStep, Reason: r.Quarantine})
 		} else {
-			w.results = append(w.results, r)
+			g.results = append(g.results, r)
 		}
 		if !in.Twice {
 			continue
 		}
-		if r, err = t.try(ctx, name+"/again", w, index); err != nil {
-			return w, err
+		if r, err = t.try(ctx, name+"/again", g, index); err != nil {
+			return g, err
 		}
 		out.Again = append(out.Again, r.Group)
 	}
-	return w, nil
+	return g, nil
 }
 
 // try runs the group of a task, as the workflow of that name.
-func (t *trainingRun) try(ctx workflow.Context, name string, w *wave, task int) (RolloutResult, error) {
+func (t *trainingRun) try(ctx workflow.Context, name string, g *stepGroups, task int) (RolloutResult, error) {
 	in := RolloutInput{
-		Run: t.Run, Kind: trace.Try, Step: w.step, Task: task, Index: task, Policy: model.DefaultPolicy, Samples: w.samples,
+		Run: t.Run, Kind: trace.Try, Step: g.step, Task: task, Index: task, Policy: model.DefaultPolicy, Samples: g.samples,
 	}
 	in.Agent, in.Grader = forChildren(t.Spec)
 	r, err := runChild[RolloutResult](ctx, name, rolloutSummary(in), RolloutWorkflow, in)
@@ -134,15 +131,7 @@ func (r TryResult) ended(phase TryPhase, err error) (TryResult, error) {
 	if temporal.IsCanceledError(err) {
 		return r, err
 	}
-	r.Phase, r.Failure = phase, reasonOf(err)
+	r.Phase = phase
+	_, r.Failure = failure(err)
 	return r, nil
-}
-
-// reasonOf is what an activity said, without the workflows and activities around it.
-func reasonOf(err error) string {
-	var said *temporal.ApplicationError
-	if errors.As(err, &said) {
-		return said.Message()
-	}
-	return fmt.Sprint(err)
 }

@@ -7,6 +7,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/fulgurite/fulgurite/activities"
+	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workflows"
@@ -15,8 +16,8 @@ import (
 func TestATrialRunsEachRolloutTwiceIfAsked(t *testing.T) {
 	t.Parallel()
 	for _, twice := range []bool{false, true} {
-		w := &world{score: func(int, trace.Kind) float64 { return 1 }}
-		env := w.environment(testSpec())
+		fake := &fakeActivities{score: func(int, trace.Kind) float64 { return 1 }}
+		env := fake.environment(testSpec())
 		env.RegisterWorkflow(workflows.TryWorkflow)
 		env.ExecuteWorkflow(workflows.TryWorkflow, workflows.TryInput{Training: workflows.TrainingInput{Spec: []byte(`{}`)}, Tasks: 3, Twice: twice})
 		require.NoError(t, env.GetWorkflowError())
@@ -29,7 +30,7 @@ func TestATrialRunsEachRolloutTwiceIfAsked(t *testing.T) {
 		}
 		require.Len(t, out.Again, 3)
 		seen := map[string]int{}
-		for _, r := range w.rollouts {
+		for _, r := range fake.rollouts {
 			seen[r.Rollout.String()]++
 		}
 		require.Len(t, seen, 6)
@@ -40,9 +41,9 @@ func TestATrialRunsEachRolloutTwiceIfAsked(t *testing.T) {
 }
 
 // tried is the result of a trial in w.
-func tried(t *testing.T, w *world, s spec.Spec, in workflows.TryInput) workflows.TryResult {
+func tried(t *testing.T, fake *fakeActivities, s spec.Spec, in workflows.TryInput) workflows.TryResult {
 	t.Helper()
-	env := w.environment(s)
+	env := fake.environment(s)
 	env.RegisterWorkflow(workflows.TryWorkflow)
 	in.Training = workflows.TrainingInput{Spec: []byte(`{}`)}
 	env.ExecuteWorkflow(workflows.TryWorkflow, in)
@@ -55,40 +56,40 @@ func tried(t *testing.T, w *world, s spec.Spec, in workflows.TryInput) workflows
 func TestATrialAssignsCreditAsAStepDoes(t *testing.T) {
 	t.Parallel()
 	s := testSpec()
-	s.Credit.Assignment, s.Credit.Judge = spec.AssignmentJudge, &spec.Judge{URL: "http://a/v1", Model: "m"}
-	w := &world{score: flat}
-	out := tried(t, w, s.WithDefaults(), workflows.TryInput{Indices: []int{4, 2}, Samples: 3})
+	s.Credit.Assignment, s.Credit.Judge = credit.Judge, &spec.Judge{URL: "http://a/v1", Model: "m"}
+	fake := &fakeActivities{score: constantScore}
+	out := tried(t, fake, s.WithDefaults(), workflows.TryInput{Indices: []int{4, 2}, Samples: 3})
 	require.Equal(t, "sha256:batch1", out.Batch)
 	require.Empty(t, out.Failure)
-	require.Len(t, w.batches, 1)
-	require.Equal(t, out.Groups, w.batches[0].Groups)
-	require.Equal(t, "sha256:judgments1", w.batches[0].Judgments)
-	require.Equal(t, []activities.JudgeCallsInput{{Run: w.batches[0].Run, Policy: "main", Step: workflows.TryStep, Groups: out.Groups}}, w.judged)
+	require.Len(t, fake.batches, 1)
+	require.Equal(t, out.Groups, fake.batches[0].Groups)
+	require.Equal(t, "sha256:judgments1", fake.batches[0].Judgments)
+	require.Equal(t, []activities.JudgeCallsInput{{Run: fake.batches[0].Run, Policy: "main", Step: workflows.TryStep, Groups: out.Groups}}, fake.judged)
 	for i, task := range []int{4, 2} {
 		require.Equal(t, task, out.Groups[i].Task)
 		require.Equal(t, trace.Try, out.Groups[i].Kind)
 		require.Len(t, out.Groups[i].Rewards, 3)
 	}
-	require.Empty(t, w.trained)
+	require.Empty(t, fake.trained)
 }
 
 func TestNoCreditIsAssignedToQuarantinedTasksOfATrial(t *testing.T) {
 	t.Parallel()
-	w := &world{score: flat, ungraded: map[trace.Kind]bool{trace.Try: true}}
-	out := tried(t, w, testSpec(), workflows.TryInput{Tasks: 2})
+	fake := &fakeActivities{score: constantScore, ungraded: map[trace.Kind]bool{trace.Try: true}}
+	out := tried(t, fake, testSpec(), workflows.TryInput{Tasks: 2})
 	require.Len(t, out.Groups, 2)
 	require.Equal(t, []workflows.Quarantine{
 		{Index: 0, Step: workflows.TryStep, Reason: "grader exits with 3"}, {Index: 1, Step: workflows.TryStep, Reason: "grader exits with 3"},
 	}, out.Quarantined)
-	require.Empty(t, w.batches)
+	require.Empty(t, fake.batches)
 	require.Empty(t, out.Batch)
 }
 
 func TestWhatWouldEndARunIsTheResultOfATrial(t *testing.T) {
 	t.Parallel()
-	w := &world{score: flat, broken: temporal.NewNonRetryableApplicationError("no such agent", activities.ErrTypeInvalid, nil)}
-	out := tried(t, w, testSpec(), workflows.TryInput{Tasks: 2})
+	fake := &fakeActivities{score: constantScore, agentError: temporal.NewNonRetryableApplicationError("no such agent", activities.ErrTypeInvalid, nil)}
+	out := tried(t, fake, testSpec(), workflows.TryInput{Tasks: 2})
 	require.Equal(t, workflows.TryRollouts, out.Phase)
 	require.Equal(t, "no such agent", out.Failure)
-	require.Empty(t, w.batches)
+	require.Empty(t, fake.batches)
 }

@@ -37,8 +37,8 @@ func input(t *testing.T) workflows.TrainingInput {
 
 func TestARunTrainsEachVersionFromTheOneBefore(t *testing.T) {
 	t.Parallel()
-	w := &world{score: func(version int, _ trace.Kind) float64 { return float64(version) }}
-	env := w.environment(testSpec())
+	fake := &fakeActivities{score: func(version int, _ trace.Kind) float64 { return float64(version) }}
+	env := fake.environment(testSpec())
 	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
 	var out workflows.TrainingResult
 	require.NoError(t, env.GetWorkflowResult(&out))
@@ -48,29 +48,29 @@ func TestARunTrainsEachVersionFromTheOneBefore(t *testing.T) {
 	require.Equal(t, "sha256:4", out.Weights)
 	require.InDelta(t, 0, out.Before.Mean, 0)
 	require.InDelta(t, 4, out.After.Mean, 0)
-	for i, in := range w.trained {
+	for i, in := range fake.trained {
 		require.Equal(t, activities.TrainStepInput{Run: "run", Policy: "main", Step: i + 1, Batch: fmt.Sprintf("sha256:batch%d", i+1)}, in)
 	}
-	for _, in := range w.rollouts {
+	for _, in := range fake.rollouts {
 		if in.Rollout.Kind == trace.Train {
 			require.Equal(t, in.Rollout.Step-1, in.Version, "rollouts of step s sample from version s-1")
 		} else {
 			require.Equal(t, in.Rollout.Step, in.Version)
 		}
 	}
-	require.Len(t, w.finished, 1)
-	require.Equal(t, record.Completed, w.finished[0].Status)
+	require.Len(t, fake.finished, 1)
+	require.Equal(t, record.Completed, fake.finished[0].Status)
 }
 
 func TestTasksComeFromTheSeededStreamWithoutGapOrRepeat(t *testing.T) {
 	t.Parallel()
-	w := &world{score: func(int, trace.Kind) float64 { return 0 }}
-	env := w.environment(testSpec())
+	fake := &fakeActivities{score: func(int, trace.Kind) float64 { return 0 }}
+	env := fake.environment(testSpec())
 	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
 	require.NoError(t, env.GetWorkflowError())
 
 	seen := map[int]map[int]int{} // task → sample → index
-	for _, in := range w.rollouts {
+	for _, in := range fake.rollouts {
 		if in.Rollout.Kind != trace.Train {
 			continue
 		}
@@ -85,7 +85,7 @@ func TestTasksComeFromTheSeededStreamWithoutGapOrRepeat(t *testing.T) {
 		want, _ := tasks.At(testSpec().Seed, 50, task)
 		require.Equal(t, map[int]int{0: want, 1: want}, samples)
 	}
-	for step, b := range w.batches {
+	for step, b := range fake.batches {
 		require.Equal(t, step*3, b.Groups[0].Task, "groups arrive in task order, however the children ended")
 		require.Equal(t, step*3+2, b.Groups[2].Task)
 	}
@@ -94,17 +94,17 @@ func TestTasksComeFromTheSeededStreamWithoutGapOrRepeat(t *testing.T) {
 func TestOnlyABetterVersionIsPromotedAndARefusedOneIsStillTheParent(t *testing.T) {
 	t.Parallel()
 	gate := map[int]float64{0: 0.5, 2: 0.7, 4: 0.6}
-	w := &world{score: func(version int, kind trace.Kind) float64 { return gate[version] }}
-	env := w.environment(testSpec())
+	fake := &fakeActivities{score: func(version int, kind trace.Kind) float64 { return gate[version] }}
+	env := fake.environment(testSpec())
 	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
 	var out workflows.TrainingResult
 	require.NoError(t, env.GetWorkflowResult(&out))
 	require.Equal(t, 2, out.Promoted)
-	require.Len(t, w.promoted, 2)
-	require.Equal(t, -1, w.promoted[0].Previous)
-	require.Equal(t, 0, w.promoted[1].Previous)
-	require.Equal(t, model.Decision{Candidate: 2, Promoted: 0, Reward: 0.7, Baseline: 0.5, Accept: true}, round(w.promoted[1].Decision))
-	require.Len(t, w.trained, 4, "a refused version is trained on")
+	require.Len(t, fake.promoted, 2)
+	require.Equal(t, -1, fake.promoted[0].Previous)
+	require.Equal(t, 0, fake.promoted[1].Previous)
+	require.Equal(t, model.Decision{Candidate: 2, Promoted: 0, Reward: 0.7, Baseline: 0.5, Accept: true}, round(fake.promoted[1].Decision))
+	require.Len(t, fake.trained, 4, "a refused version is trained on")
 }
 
 func round(d model.Decision) model.Decision {
@@ -116,8 +116,8 @@ func TestAMarginRefusesASmallGain(t *testing.T) {
 	t.Parallel()
 	s := testSpec()
 	s.Promotion.Margin = 0.3
-	w := &world{score: func(version int, _ trace.Kind) float64 { return 0.5 + float64(version)*0.05 }}
-	env := w.environment(s)
+	fake := &fakeActivities{score: func(version int, _ trace.Kind) float64 { return 0.5 + float64(version)*0.05 }}
+	env := fake.environment(s)
 	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
 	var out workflows.TrainingResult
 	require.NoError(t, env.GetWorkflowResult(&out))
@@ -127,12 +127,12 @@ func TestAMarginRefusesASmallGain(t *testing.T) {
 
 func TestContinueAsNewCarriesTheWholeState(t *testing.T) {
 	t.Parallel()
-	w := &world{score: func(version int, _ trace.Kind) float64 { return float64(version) }}
+	fake := &fakeActivities{score: func(version int, _ trace.Kind) float64 { return float64(version) }}
 	in := input(t)
 	var last workflows.TrainingResult
 	executions := 0
 	for ; executions < 20; executions++ {
-		env := w.environment(testSpec())
+		env := fake.environment(testSpec())
 		suggestAfterOneStep(env)
 		env.ExecuteWorkflow(workflows.TrainingWorkflow, in)
 		err := env.GetWorkflowError()
@@ -149,8 +149,8 @@ func TestContinueAsNewCarriesTheWholeState(t *testing.T) {
 	require.Positive(t, executions, "no execution continued as new")
 	require.Equal(t, 4, last.Steps)
 	require.InDelta(t, 4, last.After.Mean, 0)
-	require.Len(t, w.trained, 4, "no step is trained twice")
-	require.Equal(t, []int{1, 2, 3, 4}, []int{w.trained[0].Step, w.trained[1].Step, w.trained[2].Step, w.trained[3].Step})
+	require.Len(t, fake.trained, 4, "no step is trained twice")
+	require.Equal(t, []int{1, 2, 3, 4}, []int{fake.trained[0].Step, fake.trained[1].Step, fake.trained[2].Step, fake.trained[3].Step})
 }
 
 // suggestAfterOneStep suggests continue-as-new as soon as one step was trained.
@@ -164,31 +164,31 @@ func suggestAfterOneStep(env *testsuite.TestWorkflowEnvironment) {
 
 func TestAFailureThatNothingCanMendEndsTheRunAndItsRecord(t *testing.T) {
 	t.Parallel()
-	w := &world{broken: temporal.NewNonRetryableApplicationError("no such agent", activities.ErrTypeInvalid, nil)}
-	env := w.environment(testSpec())
+	fake := &fakeActivities{agentError: temporal.NewNonRetryableApplicationError("no such agent", activities.ErrTypeInvalid, nil)}
+	env := fake.environment(testSpec())
 	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
 	require.ErrorContains(t, env.GetWorkflowError(), "no such agent")
-	require.Len(t, w.finished, 1)
-	require.Equal(t, record.Failed, w.finished[0].Status)
-	require.Contains(t, string(w.finished[0].Result), "no such agent")
-	require.Empty(t, w.trained)
+	require.Len(t, fake.finished, 1)
+	require.Equal(t, record.Failed, fake.finished[0].Status)
+	require.Contains(t, string(fake.finished[0].Result), "no such agent")
+	require.Empty(t, fake.trained)
 }
 
 func TestACancelledRunIsRecordedAsCancelled(t *testing.T) {
 	t.Parallel()
-	w := &world{score: func(int, trace.Kind) float64 { return 0 }}
-	env := w.environment(testSpec())
+	fake := &fakeActivities{score: func(int, trace.Kind) float64 { return 0 }}
+	env := fake.environment(testSpec())
 	env.RegisterDelayedCallback(env.CancelWorkflow, 0)
 	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
 	require.Error(t, env.GetWorkflowError())
-	require.Len(t, w.finished, 1)
-	require.Equal(t, record.Cancelled, w.finished[0].Status)
+	require.Len(t, fake.finished, 1)
+	require.Equal(t, record.Cancelled, fake.finished[0].Status)
 }
 
 func TestProgressAnswersWhileARunIsUnderWay(t *testing.T) {
 	t.Parallel()
-	w := &world{score: func(version int, _ trace.Kind) float64 { return float64(version) }}
-	env := w.environment(testSpec())
+	fake := &fakeActivities{score: func(version int, _ trace.Kind) float64 { return float64(version) }}
+	env := fake.environment(testSpec())
 	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
 	value, err := env.QueryWorkflow(workflows.QueryProgress)
 	require.NoError(t, err)

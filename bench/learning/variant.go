@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/spec"
 )
 
@@ -84,7 +85,7 @@ func (v variant) apply(base spec.Spec) (spec.Spec, error) {
 	if err != nil {
 		return out, fmt.Errorf("%s: %w", v.name, err)
 	}
-	if estimated := out.Credit.Assignment == spec.AssignmentTurnGAE || out.Credit.Assignment == spec.AssignmentValueDifference; estimated {
+	if estimated := out.Credit.Assignment == credit.TurnGAE || out.Credit.Assignment == credit.ValueDifference; estimated {
 		out.Credit.Mean, out.Credit.Std, out.Credit.Combine = "", "", ""
 	}
 	if err := out.Check(); err != nil {

@@ -31,7 +31,7 @@ func TestAVariantChangesItsKeysAlone(t *testing.T) {
 		s, err := v.apply(base)
 		require.NoError(t, err, v.name)
 		require.Equal(t, base.Training, s.Training)
-		require.Equal(t, v.keys["credit.assignment"], s.Credit.Assignment)
+		require.Equal(t, v.keys["credit.assignment"], string(s.Credit.Assignment))
 		require.Equal(t, s.Credit.Critical(), s.WithDefaults().Critic != nil)
 	}
 }

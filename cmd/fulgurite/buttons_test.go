@@ -11,6 +11,8 @@ import (
 	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
+
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 )
 
 // pressButton is "temporal start|terminate|reset|delete ID ...": the calls that
@@ -19,7 +21,7 @@ func pressButton(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: temporal start|terminate|reset|delete ID ...")
 	}
-	at, err := (&shared{Dir: ts.Getenv("FULGURITE_DIR")}).addresses()
+	at, err := (&state.Flags{Dir: ts.Getenv("FULGURITE_DIR")}).Addresses()
 	ts.Check(err)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/internal/stack"
 	"github.com/fulgurite/fulgurite/model"
@@ -52,9 +53,9 @@ func trainedAs(t *testing.T, sp spec.Spec) (dir, weights string) {
 		FeedForward: 8, MaxPositions: 128, RopeTheta: 10000, NormEpsilon: 1e-6,
 	}
 	manifest, digest, err := checkpoint.Save(ctx, blobs, model.Checkpoint{Architecture: architecture, Weights: architecture.Init(1)},
-		model.Manifest{Policy: mainPolicy, Parent: -1, Codec: "compact"})
+		model.Manifest{Policy: model.DefaultPolicy, Parent: -1, Codec: "compact"})
 	require.NoError(t, err)
-	_, _, err = db.PutVersion(ctx, model.Version{VersionID: model.VersionID{Run: "demo", Policy: mainPolicy}, Parent: -1, Manifest: manifest, Weights: digest})
+	_, _, err = db.PutVersion(ctx, model.Version{VersionID: model.VersionID{Run: "demo", Policy: model.DefaultPolicy}, Parent: -1, Manifest: manifest, Weights: digest})
 	require.NoError(t, err)
 	require.NoError(t, db.Close())
 	weights, err = blobs.Path(digest)
@@ -92,16 +93,16 @@ func asking(t *testing.T) (url string) {
 	return server.URL
 }
 
-func chat(ctx context.Context, dir string) (code int, out, errs string) {
+func runChat(ctx context.Context, dir string) (code int, out, errs string) {
 	var o, e bytes.Buffer
-	code = run(ctx, []string{"chat", "demo@0", "7+5", "--dir", dir}, &terminal{out: &o, err: &e})
+	code = run(ctx, []string{"chat", "demo@0", "7+5", "--dir", dir}, &terminal.Terminal{Out: &o, Err: &e})
 	return code, o.String(), e.String()
 }
 
 func TestAServiceIsAskedAsInTraining(t *testing.T) {
 	t.Parallel()
 	dir, _ := trained(t, spec.Agent{Service: &spec.Service{URL: asking(t)}})
-	code, out, errs := chat(t.Context(), dir)
+	code, out, errs := runChat(t.Context(), dir)
 	require.Zero(t, code, errs)
 	require.Regexp(t, `^demo/try-0/\d+/0 200 OK \{.*"object":"chat.completion"`, out)
 }
@@ -115,7 +116,7 @@ func TestAnswersDoNotSteerTheTerminal(t *testing.T) {
 	dir, _ := trained(t, spec.Agent{Service: &spec.Service{URL: server.URL}})
 	for tty, want := range map[bool]string{true: "a\uFFFD[2Jb\uFFFD\n\tc\n", false: "a\x1b[2Jb\a\n\tc\n"} {
 		var out, errs bytes.Buffer
-		code := run(t.Context(), []string{"chat", "demo@0", "7+5", "--dir", dir}, &terminal{out: &out, err: &errs, tty: tty})
+		code := run(t.Context(), []string{"chat", "demo@0", "7+5", "--dir", dir}, &terminal.Terminal{Out: &out, Err: &errs, TTY: tty})
 		require.Zero(t, code, errs.String())
 		require.Equal(t, want, out.String())
 	}
@@ -124,7 +125,7 @@ func TestAnswersDoNotSteerTheTerminal(t *testing.T) {
 func TestAnAgentThatOnlyAStackCanStartIsRefusedWithAdvice(t *testing.T) {
 	t.Parallel()
 	dir, _ := trained(t, spec.Agent{Temporal: &spec.Temporal{Workflow: "Booking", Queue: "desks"}})
-	code, _, errs := chat(t.Context(), dir)
+	code, _, errs := runChat(t.Context(), dir)
 	require.Equal(t, exitUsage, code)
 	require.Contains(t, errs, "the agent of run demo is a workflow of your own workers (agent.temporal)")
 	require.Contains(t, errs, "as model demo@0")
@@ -135,7 +136,7 @@ func TestAVersionThatCannotBeSampledIsSaidAtOnce(t *testing.T) {
 	dir, weights := trained(t, spec.Agent{Service: &spec.Service{URL: asking(t)}})
 	require.NoError(t, os.Chmod(filepath.Dir(weights), 0o755))
 	require.NoError(t, os.Remove(weights))
-	code, out, errs := chat(t.Context(), dir)
+	code, out, errs := runChat(t.Context(), dir)
 	require.Equal(t, exitFailed, code)
 	require.Empty(t, out)
 	require.Contains(t, errs, filepath.Base(weights))
@@ -148,7 +149,7 @@ func TestServersThatSampleTheRunAreAskedAndMissed(t *testing.T) {
 	sp := spec.Spec{Agent: spec.Agent{Service: &spec.Service{URL: asking(t)}}}
 	sp.Sampling.Server = &spec.Server{Type: spec.ServerVLLM, URLs: []string{away.URL}, Model: "tiny", Directory: t.TempDir()}
 	dir, _ := trainedAs(t, sp)
-	code, out, errs := chat(t.Context(), dir)
+	code, out, errs := runChat(t.Context(), dir)
 	require.Equal(t, exitFailed, code)
 	require.Empty(t, out)
 	require.Contains(t, errs, strings.TrimPrefix(away.URL, "http://"), "whom it asked in vain")

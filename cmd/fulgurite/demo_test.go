@@ -15,6 +15,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 )
 
 // process is a `fulgurite demo` under way, as a person would have started it.
@@ -26,8 +29,8 @@ type process struct {
 	errors strings.Builder
 }
 
-// demo starts a short demo on dir.
-func demo(t *testing.T, dir string, args ...string) *process {
+// startDemo starts a short demo on dir.
+func startDemo(t *testing.T, dir string, args ...string) *process {
 	t.Helper()
 	args = append([]string{"demo", "--dir", dir, "--steps", "3", "--problems", "16"}, args...)
 	p := &process{t: t, cmd: exec.CommandContext(t.Context(), "fulgurite", args...)}
@@ -87,13 +90,13 @@ func TestDemoSurvivesItsProcess(t *testing.T) {
 	t.Parallel()
 	dir, file := t.TempDir(), filepath.Join(t.TempDir(), "result.json")
 
-	p := demo(t, dir)
+	p := startDemo(t, dir)
 	p.see("Run demo-1 started.")
 	p.see("step 1/3")
 	p.signal(syscall.SIGKILL)
 	require.Equal(t, -1, p.end())
 
-	p = demo(t, dir)
+	p = startDemo(t, dir)
 	p.see("Run demo-1 goes on.")
 	p.see("step 2/3")
 	p.signal(syscall.SIGINT)
@@ -102,11 +105,11 @@ func TestDemoSurvivesItsProcess(t *testing.T) {
 	require.Empty(t, p.errors.String())
 	require.NoFileExists(t, filepath.Join(dir, "stack.json"))
 
-	p = demo(t, dir, "--seed", "2")
+	p = startDemo(t, dir, "--seed", "2")
 	require.Equal(t, exitUsage, p.end())
 	require.Contains(t, p.errors.String(), "run demo-1 is under way with other settings")
 
-	p = demo(t, dir, "--json", file)
+	p = startDemo(t, dir, "--json", file)
 	p.see("Run demo-1 goes on.")
 	require.Zero(t, p.end(), "%s", &p.errors)
 	for _, want := range []string{"Reward of demo-1", "test reward before", "test reward after", "fulgurite chat demo-1@promoted"} {
@@ -127,7 +130,7 @@ func TestDemoSurvivesItsProcess(t *testing.T) {
 		require.FileExists(t, filepath.Join(dir, "runs", "demo-1", name))
 	}
 
-	p = demo(t, dir, "--json", file)
+	p = startDemo(t, dir, "--json", file)
 	p.see("Run demo-2 started.")
 	require.Zero(t, p.end(), "%s", &p.errors)
 	second := result(t, file)
@@ -141,17 +144,17 @@ func TestDemoSurvivesItsProcess(t *testing.T) {
 // record: in Temporal.
 func TestDemoStartsAnewAfterATerminatedRun(t *testing.T) {
 	t.Parallel()
-	s := &shared{Dir: t.TempDir()}
-	p := demo(t, s.Dir)
+	s := &state.Flags{Dir: t.TempDir()}
+	p := startDemo(t, s.Dir)
 	p.see("step 1/3")
-	temporal, err := s.dial(t.Context(), &terminal{out: io.Discard, err: io.Discard})
+	temporal, err := s.Dial(t.Context(), &terminal.Terminal{Out: io.Discard, Err: io.Discard})
 	require.NoError(t, err)
 	defer temporal.Close()
 	require.NoError(t, temporal.TerminateWorkflow(t.Context(), "demo-1", "", "a person did it"))
 	require.Equal(t, exitFailed, p.end())
 	require.Contains(t, p.errors.String(), "run demo-1: ")
 
-	p = demo(t, s.Dir)
+	p = startDemo(t, s.Dir)
 	p.see("Run demo-2 started.")
 	p.signal(syscall.SIGTERM)
 	require.Equal(t, exitInterrupted, p.end(), "%s", &p.errors)

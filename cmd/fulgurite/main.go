@@ -19,6 +19,7 @@ import (
 	"go.temporal.io/api/serviceerror"
 
 	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/spec"
 )
 
@@ -28,7 +29,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "fulgurite:", err)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := run(ctx, os.Args[1:], newTerminal(os.Stdout, os.Stderr))
+	code := run(ctx, os.Args[1:], terminal.New(os.Stdout, os.Stderr))
 	stop()
 	os.Exit(code)
 }
@@ -41,54 +42,49 @@ const (
 )
 
 // run executes one command line.
-func run(ctx context.Context, args []string, t *terminal) int {
-	var c cli
+func run(ctx context.Context, args []string, t *terminal.Terminal) int {
+	var c commands
 	parser, err := kong.New(&c,
 		kong.Name("fulgurite"),
 		kong.Description("Durable reinforcement learning for LLM agents, on Temporal."),
 		kong.UsageOnError(),
-		kong.Writers(t.out, t.err),
+		kong.Writers(t.Out, t.Err),
 		kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.Bind(t),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 	)
 	if err != nil {
-		fmt.Fprintln(t.err, "fulgurite:", err)
+		fmt.Fprintln(t.Err, "fulgurite:", err)
 		return exitFailed
 	}
 	parsed, err := parser.Parse(args)
 	if err != nil {
-		fmt.Fprintf(t.err, "fulgurite: %v\nRun `fulgurite --help` for usage.\n", err)
+		fmt.Fprintf(t.Err, "fulgurite: %v\nRun `fulgurite --help` for usage.\n", err)
 		return exitUsage
 	}
 	err = parsed.Run(&c.Shared)
-	var usage usageError
+	var usage terminal.UsageError
 	var faults *spec.Faults
 	switch {
 	case err == nil:
 		return 0
 	case errors.As(err, &usage), errors.As(err, &faults):
-		fmt.Fprintln(t.err, "fulgurite:", err)
+		fmt.Fprintln(t.Err, "fulgurite:", err)
 		return exitUsage
 	case ctx.Err() != nil:
 		return interrupted(t, err)
 	default:
-		fmt.Fprintln(t.err, "fulgurite:", err)
+		fmt.Fprintln(t.Err, "fulgurite:", err)
 		return exitFailed
 	}
 }
 
 // interrupted reports what a signal cut off. That it was cut off is no news: the
 // command has said what becomes of it.
-func interrupted(t *terminal, err error) int {
+func interrupted(t *terminal.Terminal, err error) int {
 	var cut *serviceerror.Canceled // as Temporal says it
 	if !errors.Is(err, context.Canceled) && !errors.As(err, &cut) {
-		fmt.Fprintln(t.err, "fulgurite:", err)
+		fmt.Fprintln(t.Err, "fulgurite:", err)
 	}
 	return exitInterrupted
 }
-
-// usageError is a mistake in what was asked for, not in doing it.
-type usageError struct{ error }
-
-func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }

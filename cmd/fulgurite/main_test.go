@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 	"github.com/fulgurite/fulgurite/examples/calc"
 	"github.com/fulgurite/fulgurite/examples/calc/calculator"
 	"github.com/fulgurite/fulgurite/model"
@@ -117,8 +118,8 @@ func TestScripts(t *testing.T) {
 // make one.
 func unpack(dir string) error {
 	return errors.Join(
-		replaceFile(filepath.Join(dir, model.WeightsFile), calc.Weights),
-		replaceFile(filepath.Join(dir, model.ConfigFile), calc.Config),
+		state.ReplaceFile(filepath.Join(dir, model.WeightsFile), calc.Weights),
+		state.ReplaceFile(filepath.Join(dir, model.ConfigFile), calc.Config),
 	)
 }
 
@@ -214,7 +215,7 @@ func eventually(ts *testscript.TestScript, _ bool, args []string) {
 // ask is "ask MODEL QUESTION": the gateway of the running stack answers an
 // OpenAI client, and the script gets the reply as standard output.
 func ask(ts *testscript.TestScript, neg bool, args []string) {
-	at, err := (&shared{Dir: ts.Getenv("FULGURITE_DIR")}).addresses()
+	at, err := (&state.Flags{Dir: ts.Getenv("FULGURITE_DIR")}).Addresses()
 	ts.Check(err)
 	reply, err := calculator.Connect(at.Gateway, "any").CreateChatCompletion(context.Background(), openai.ChatCompletionRequest{
 		Model: args[0], Messages: []openai.ChatCompletionMessage{{Role: openai.ChatMessageRoleUser, Content: args[1]}},

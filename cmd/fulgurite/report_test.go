@@ -8,8 +8,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/internal/report"
 	"github.com/fulgurite/fulgurite/internal/stack"
+	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store"
 	"github.com/fulgurite/fulgurite/store/blob"
@@ -36,7 +38,7 @@ func unaccounted(t *testing.T) string {
 		Splits: map[trace.Kind]record.Split{trace.Train: {Digest: digest, Count: 1}},
 	})
 	require.NoError(t, err)
-	require.NoError(t, db.PutStep(t.Context(), record.Step{Run: "demo", Policy: mainPolicy, Step: 1, Batch: digest}))
+	require.NoError(t, db.PutStep(t.Context(), record.Step{Run: "demo", Policy: model.DefaultPolicy, Step: 1, Batch: digest}))
 	require.NoError(t, db.Close())
 	return dir
 }
@@ -45,13 +47,13 @@ func TestTheReportOfAnUnaccountedRunFails(t *testing.T) {
 	t.Parallel()
 	dir := unaccounted(t)
 	var out, errs bytes.Buffer
-	code := run(t.Context(), []string{"report", "demo", "--dir", dir}, &terminal{out: &out, err: &errs})
+	code := run(t.Context(), []string{"report", "demo", "--dir", dir}, &terminal.Terminal{Out: &out, Err: &errs})
 	require.Equal(t, exitFailed, code)
 	require.Contains(t, errs.String(), "2 prompts skipped, 0 duplicated")
 	require.Contains(t, out.String(), "train-1/0 was neither trained nor quarantined")
 
 	out.Reset()
-	code = run(t.Context(), []string{"report", "demo", "--json", "--store", filepath.Join(dir, "fulgurite.db"), "--blobs", filepath.Join(dir, "blobs")}, &terminal{out: &out, err: &errs})
+	code = run(t.Context(), []string{"report", "demo", "--json", "--store", filepath.Join(dir, "fulgurite.db"), "--blobs", filepath.Join(dir, "blobs")}, &terminal.Terminal{Out: &out, Err: &errs})
 	require.Equal(t, exitFailed, code)
 	var r report.Report
 	require.NoError(t, json.Unmarshal(out.Bytes(), &r))
@@ -62,7 +64,7 @@ func TestAStoreThatIsNotThereIsNotMade(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "absent.db")
 	var out, errs bytes.Buffer
-	code := run(t.Context(), []string{"versions", "demo", "--store", path}, &terminal{out: &out, err: &errs})
+	code := run(t.Context(), []string{"versions", "demo", "--store", path}, &terminal.Terminal{Out: &out, Err: &errs})
 	require.Equal(t, exitUsage, code)
 	require.Contains(t, errs.String(), "no store at "+path)
 	require.NoFileExists(t, path)

@@ -9,6 +9,8 @@ import (
 	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
+
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 )
 
 // untimed is "untimed RUN": no task of the run's workflows or of their children
@@ -18,7 +20,7 @@ func untimed(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: untimed RUN")
 	}
-	at, err := (&shared{Dir: ts.Getenv("FULGURITE_DIR")}).addresses()
+	at, err := (&state.Flags{Dir: ts.Getenv("FULGURITE_DIR")}).Addresses()
 	ts.Check(err)
 	ctx := context.Background()
 	c, err := client.Dial(client.Options{HostPort: at.Temporal})
@@ -48,7 +50,7 @@ func askFor(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: use DIR")
 	}
-	at, err := (&shared{Dir: ts.MkAbs(args[0])}).addresses()
+	at, err := (&state.Flags{Dir: ts.MkAbs(args[0])}).Addresses()
 	ts.Check(err)
 	ts.Setenv("TEMPORAL_ADDRESS", at.Temporal)
 }
@@ -59,7 +61,7 @@ func portsOf(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: portsof DIR")
 	}
-	at, err := (&shared{Dir: ts.MkAbs(args[0])}).addresses()
+	at, err := (&state.Flags{Dir: ts.MkAbs(args[0])}).Addresses()
 	ts.Check(err)
 	for name, address := range map[string]string{"TEMPORAL": at.Temporal, "UI": at.UI, "GATEWAY": at.Gateway} {
 		_, port, err := net.SplitHostPort(strings.TrimSuffix(strings.TrimPrefix(address, "http://"), "/v1"))

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 )
 
 // smallDisk mounts a file system in memory of so many bytes.
@@ -40,7 +42,7 @@ func TestAStackIsNotStartedWithoutSpace(t *testing.T) {
 	disk := smallDisk(t, "12m")
 	var out, complaints bytes.Buffer
 	code := run(t.Context(), []string{"dev", "--dir", filepath.Join(disk, "state"), "--port", "0", "--ui-port", "0", "--gateway-port", "0"},
-		&terminal{out: &out, err: &complaints})
+		&terminal.Terminal{Out: &out, Err: &complaints})
 	require.Equal(t, exitUsage, code)
 	require.Regexp(t, `12 MB are free, and at least 32 are needed; make room, or choose another --dir`, complaints.String())
 	require.NoDirExists(t, filepath.Join(disk, "state"))

@@ -15,9 +15,9 @@ import (
 
 // sample is an attempt whose calls saw those states.
 func sample(group, i int, reward float64, states ...string) assign.Sample {
-	s := assign.Sample{Reward: reward}
+	var s assign.Sample
 	s.Address = trace.Address{RolloutID: trace.RolloutID{Run: "r", Kind: trace.Train, Step: 1, Task: group, Sample: i}, Attempt: 1}
-	s.Outcome, s.Trajectory.Reward = trace.Completed, &reward
+	s.Outcome, s.Reward = trace.Completed, &reward
 	for seq, state := range states {
 		prompt := []int32{int32(len(state)), int32(state[0]), int32(seq)}
 		s.History = append(s.History, trace.Call{
@@ -59,7 +59,7 @@ func TestNoEstimateHasSeenTheOutcomesOfItsOwnGroup(t *testing.T) {
 		groups := corridor(6)
 		var out [][]float64
 		for i := range groups[2] {
-			groups[2][i].Reward = own
+			groups[2][i].Reward = &own
 		}
 		require.NoError(t, assign.Estimate(s, corridor(3), groups))
 		for _, one := range groups[2] {
@@ -101,7 +101,7 @@ func TestTrainedAgentsAreMatchedWhole(t *testing.T) {
 func TestAnAttemptWithoutARewardOnRecordIsRefused(t *testing.T) {
 	t.Parallel()
 	groups := [][]assign.Sample{{sample(0, 0, 1, "a")}}
-	groups[0][0].Trajectory.Reward = nil
+	groups[0][0].Reward = nil
 	_, err := assign.Trajectories(defaults(spec.Credit{}), groups)
 	require.ErrorIs(t, err, credit.ErrMissingReward)
 	require.ErrorContains(t, err, "r/train-1/0/0/1")
@@ -114,8 +114,8 @@ func TestRepliesThatCannotBeReadCostOnce(t *testing.T) {
 	one.History[0].ParseError, one.History[1].ParseError = "no", "no"
 	got, err := assign.Trajectories(s, [][]assign.Sample{{one, sample(0, 1, 1, "a")}})
 	require.NoError(t, err)
-	require.InDelta(t, 0.75, got[0][0].Rewards[assign.Final], 0)
-	require.InDelta(t, 1, got[0][1].Rewards[assign.Final], 0)
+	require.InDelta(t, 0.75, got[0][0].Rewards[credit.Final], 0)
+	require.InDelta(t, 1, got[0][1].Rewards[credit.Final], 0)
 }
 
 // A run that a release made that did not know of most keys has them empty.
@@ -125,24 +125,24 @@ func TestThePlanOfAnOldSpecIsTheOldOne(t *testing.T) {
 	want := credit.Plan{
 		Normalization: credit.Normalization{Mean: credit.Group, Std: credit.Batch, LeaveOneOut: true}, Assignment: credit.Discounted, Discount: 0.9,
 	}
-	require.Equal(t, want, assign.Plan(old))
+	require.Equal(t, want, old.Plan())
 	require.False(t, assign.Observes(old))
-	_, err := assign.Plan(spec.Credit{Whiten: "batch", Combine: "separate", Tokens: "uniform"}).Advantages([][]credit.Trajectory{{}})
+	_, err := spec.Credit{Whiten: "batch", Combine: "separate", Tokens: "uniform"}.Plan().Advantages([][]credit.Trajectory{{}})
 	require.ErrorIs(t, err, credit.ErrNothingToTrain)
 }
 
 func TestEveryPartOfAPlanIsTheSpecs(t *testing.T) {
 	t.Parallel()
-	got := assign.Plan(spec.Credit{
+	got := (spec.Credit{
 		Assignment: "gigpo", Tokens: "uniform", Mean: "group", Std: "mean", LeaveOneOut: true, Discount: 0.9, Lambda: 0.8, StepWeight: 0.7,
 		PerAgent: true, Whiten: "batch", Rewards: map[string]float64{"final": 2}, Combine: "separate",
-	})
+	}).Plan()
 	require.Equal(t, credit.Plan{
 		Normalization: credit.Normalization{Mean: credit.Group, Std: credit.ByMean, LeaveOneOut: true},
 		Assignment:    credit.GiGPO, Tokens: credit.Uniform, Discount: 0.9, Lambda: 0.8, StepWeight: 0.7,
 		PerAgent: true, Whiten: true, Rewards: map[string]float64{"final": 2}, Separate: true,
 	}, got)
-	require.Equal(t, credit.Plan{Assignment: "judge", Tokens: credit.GAE}, assign.Plan(spec.Credit{Assignment: "judge", Tokens: "gae", Whiten: "none", Combine: "sum"}))
+	require.Equal(t, credit.Plan{Assignment: "judge", Tokens: credit.GAE}, spec.Credit{Assignment: "judge", Tokens: "gae", Whiten: "none", Combine: "sum"}.Plan())
 }
 
 func TestWhatACreditNeedsIsRead(t *testing.T) {

@@ -48,7 +48,7 @@ func Estimate(of spec.Spec, earlier, groups [][]Sample) error {
 	if err != nil {
 		return err
 	}
-	examples, err := examples(Plan(of.Credit), all, trajectories)
+	examples, err := examples(of.Credit.Plan(), all, trajectories)
 	if err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func (s Source) Step(ctx context.Context, step int) ([][]Sample, model.Batch, er
 	}
 	groups := make([][]Sample, last+1)
 	for i, t := range b.Trajectories {
-		groups[t.Group] = append(groups[t.Group], Sample{Trajectory: trajectories[i], Reward: t.Reward})
+		groups[t.Group] = append(groups[t.Group], NewSample(trajectories[i], t.Reward))
 	}
 	return groups, b, nil
 }

@@ -28,7 +28,7 @@ func Continue(s spec.Spec, baselines map[string]float64, groups [][]Sample) ([][
 			}
 		}
 	}
-	plan := Plan(s.Credit)
+	plan := s.Credit.Plan()
 	plan.Baselines = baselines
 	given, err := plan.Advantages(trajectories)
 	return trajectories, given, err
@@ -42,29 +42,8 @@ func (s Sample) complete(c spec.Credit) error {
 		return fmt.Errorf("%w: nothing was learned for the calls of %s", credit.ErrEstimate, s.Address)
 	case c.KLInReward != nil && s.Reference == nil:
 		return fmt.Errorf("%w: version 0 has not scored the calls of %s", credit.ErrEstimate, s.Address)
-	case c.Assignment == spec.AssignmentJudge && s.Judged == nil:
+	case c.Assignment == credit.Judge && s.Judged == nil:
 		return fmt.Errorf("%w: no judge has scored the calls of %s", credit.ErrEstimate, s.Address)
 	}
 	return nil
-}
-
-// Plan reads a spec's choice into the terms of package credit.
-func Plan(c spec.Credit) credit.Plan {
-	var kl credit.KL
-	if c.KLInReward != nil {
-		kl = credit.KL{Estimator: credit.Estimator(c.KLInReward.Estimator), Weight: c.KLInReward.Weight}
-	}
-	return credit.Plan{
-		KL:            kl,
-		Normalization: credit.Normalization{Mean: credit.Level(c.Mean), Std: credit.Level(c.Std), LeaveOneOut: c.LeaveOneOut},
-		Assignment:    credit.Assignment(c.Assignment),
-		Tokens:        credit.Spread(c.Tokens),
-		Discount:      c.Discount,
-		Lambda:        c.Lambda,
-		StepWeight:    c.StepWeight,
-		PerAgent:      c.PerAgent,
-		Whiten:        c.Whiten == string(credit.Batch),
-		Rewards:       c.Rewards,
-		Separate:      c.Combine == spec.CombineSeparate,
-	}
 }

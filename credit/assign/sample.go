@@ -18,8 +18,6 @@ import (
 // Sample is one attempt of a group that counts.
 type Sample struct {
 	trace.Trajectory
-	// Reward is the final one.
-	Reward float64
 	// Calls is what is seen of each call; nil where the credit does without.
 	Calls []signals.Call
 	// Before is the estimated reward of the attempt as it looked before each call;
@@ -32,6 +30,15 @@ type Sample struct {
 	// Reference are log-probabilities under version 0, by call and token of its
 	// completion, 0 where the token is not trained; nil where the credit does without.
 	Reference [][]float32
+}
+
+// NewSample is an attempt with the final reward that its step counts. It takes the
+// place of the one on record; where there is none, Trajectories refuses the attempt.
+func NewSample(t trace.Trajectory, reward float64) Sample {
+	if t.Reward != nil {
+		t.Reward = &reward
+	}
+	return Sample{Trajectory: t}
 }
 
 // Attempts are what was recorded of attempts.
@@ -63,16 +70,16 @@ type Source struct {
 
 // Observes reports whether a credit needs to know what calls did by themselves.
 func Observes(c spec.Credit) bool {
-	return len(c.Signals) > 0 || c.TrainAgents != "" || c.PerAgent || c.Assignment == spec.AssignmentGiGPO || Estimates(c)
+	return len(c.Signals) > 0 || c.TrainAgents != "" || c.PerAgent || c.Assignment == credit.GiGPO || Estimates(c)
 }
 
 // Estimates reports whether a credit needs estimates learned from the run's own calls.
-func Estimates(c spec.Credit) bool { return c.Assignment == spec.AssignmentValueDifference }
+func Estimates(c spec.Credit) bool { return c.Assignment == credit.ValueDifference }
 
 // Baselines are the running ones after the step before one, as its batch has them;
 // nil where the credit has none, and before the first step.
 func (s Source) Baselines(ctx context.Context, c spec.Credit, step int) (map[string]float64, error) {
-	if c.Mean != string(credit.Running) || step <= 1 {
+	if c.Mean != credit.Running || step <= 1 {
 		return nil, nil
 	}
 	b, err := s.batch(ctx, step-1)

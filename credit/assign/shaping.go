@@ -14,7 +14,7 @@ func (m *maker) shaping(one Sample) float64 {
 	}
 	sum := credit.FormatPenalty(unparsed, m.spec.Credit.FormatPenalty)
 	if o := m.spec.Credit.Overlong; o != nil {
-		sum += credit.Overlong{Tokens: o.Tokens, Buffer: o.Buffer, Penalty: o.Penalty}.Shape(length)
+		sum += credit.Overlong(*o).Shape(length)
 	}
 	return sum
 }

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
 )
@@ -51,13 +52,13 @@ func patterns() []func(sample int) float64 {
 
 // supposed are groups whose attempts ended well with rewards by a pattern.
 func supposed(c spec.Credit, groups [][]Sample, reward func(int) float64) [][]Sample {
-	names := slices.AppendSeq([]string{Final}, maps.Keys(c.Rewards))
+	names := slices.AppendSeq([]string{credit.Final}, maps.Keys(c.Rewards))
 	out := make([][]Sample, len(groups))
 	for g, samples := range groups {
 		out[g] = slices.Clone(samples)
 		for i := range out[g] {
 			one, value := &out[g][i], reward(i)
-			one.Outcome, one.Reward, one.Trajectory.Reward, one.Rewards = trace.Completed, value, &value, nil
+			one.Outcome, one.Reward, one.Rewards = trace.Completed, &value, nil
 			for _, name := range names {
 				one.Rewards = append(one.Rewards, trace.Reward{Address: one.Address, Name: name, Value: value})
 			}

@@ -45,13 +45,14 @@ func TestAgentsThatNoOtherAttemptHasAreSilent(t *testing.T) {
 		// The rewards that were given do not matter, nor do those that were not.
 		for g := range groups {
 			for i := range groups[g] {
-				groups[g][i].Reward = 1
+				equal := 1.0
+				groups[g][i].Reward = &equal
 			}
 		}
 		silent, err := assign.Silent(defaults(c.credit), groups)
 		require.NoError(t, err, name)
 		require.Equal(t, c.silent, silent, name)
-		require.InDelta(t, 1, groups[0][0].Reward, 0, "%s: samples stay as they are", name)
+		require.InDelta(t, 1, *groups[0][0].Reward, 0, "%s: samples stay as they are", name)
 		require.Empty(t, groups[0][0].Rewards, "%s: samples stay as they are", name)
 	}
 }

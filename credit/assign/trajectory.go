@@ -31,9 +31,6 @@ var (
 	ErrJudgments = errors.New("judgments of other attempts")
 )
 
-// Final is the name of the reward that decides.
-const Final = "final"
-
 // Trajectories are the samples as package credit takes them.
 func Trajectories(s spec.Spec, groups [][]Sample) ([][]credit.Trajectory, error) {
 	trained, err := regexp.Compile("^(?:" + s.Credit.TrainAgents + ")$")
@@ -124,7 +121,7 @@ func (m *maker) rewards(one Sample) (map[string]float64, error) {
 	if !failed && one.Outcome != trace.Completed {
 		return nil, fmt.Errorf("%w: the outcome of %s is %q", ErrOutcome, one.Address, one.Outcome)
 	}
-	if one.Trajectory.Reward == nil {
+	if one.Reward == nil {
 		return nil, fmt.Errorf("%w: %s has no reward on record", credit.ErrMissingReward, one.Address)
 	}
 	out := map[string]float64{}
@@ -133,7 +130,7 @@ func (m *maker) rewards(one Sample) (map[string]float64, error) {
 			out[w.Name] = w.Value
 		}
 	}
-	out[Final] = one.Reward
+	out[credit.Final] = *one.Reward
 	for name := range m.spec.Credit.Rewards {
 		if _, ok := out[name]; !ok && failed {
 			out[name] = m.spec.Agent.FailureReward
@@ -142,7 +139,7 @@ func (m *maker) rewards(one Sample) (map[string]float64, error) {
 	if err := m.within(one, out, failed); err != nil {
 		return nil, err
 	}
-	out[Final] += m.shaping(one)
+	out[credit.Final] += m.shaping(one)
 	return out, nil
 }
 
@@ -153,14 +150,14 @@ func (m *maker) within(one Sample, rewards map[string]float64, failed bool) erro
 	limit := m.spec.Grader.Limit
 	counts := slices.Sorted(maps.Keys(m.spec.Credit.Rewards))
 	if len(counts) == 0 {
-		counts = []string{Final}
+		counts = []string{credit.Final}
 	}
 	for _, name := range counts {
 		v, ok := rewards[name]
 		if ok && limit > 0 && math.Abs(v) > limit && (!failed || v != m.spec.Agent.FailureReward) {
 			return fmt.Errorf("%w: reward %q of %s is %v, the limit %v", ErrLimit, name, one.Address, v, limit)
 		}
-		if least := m.spec.Grader.Minimum; name == Final && least != nil && v < *least && (!failed || v != m.spec.Agent.FailureReward) {
+		if least := m.spec.Grader.Minimum; name == credit.Final && least != nil && v < *least && (!failed || v != m.spec.Agent.FailureReward) {
 			return fmt.Errorf("%w: reward %q of %s is %v, the least %v", ErrMinimum, name, one.Address, v, *least)
 		}
 	}

@@ -1,12 +1,11 @@
-// Package attribution finds out which agent, or which node of a graph, made a call:
-// from what was recorded, after the fact, so that a better rule can be asked about
-// old runs.
+// Package attribution finds out which agent, or which node of a graph, made a call. It
+// reads records, after the fact, so that a better rule can be used on old runs.
 //
-// Evidence differs in worth, and the best there is decides: the name in the request's
-// path, which somebody configured; a span that the agent's own instrumentation sent
-// and that names the reply; a name that the framework wrote into the dialog; a
-// hand-off that the dialog tells of; and, without any of these, the instructions and
-// tools of the request, which at least tell agents apart.
+// The best evidence decides, in this order: the name in the request's path, which
+// somebody configured; a span of the agent's own instrumentation that names the reply;
+// a name that the framework wrote into the dialog; a hand-off in the dialog; and,
+// without any of these, the instructions and tools of the request, which at least tell
+// agents apart.
 package attribution
 
 import (
@@ -40,8 +39,8 @@ type Name struct {
 	Source Source `json:"source"`
 }
 
-// Of names the caller of each call of an attempt, in order. What the patterns of
-// ignore match (replay.ignore of its terms) tells no instructions apart.
+// Of names the caller of each call of an attempt, in order. ignore is replay.ignore of
+// its terms: what these patterns match tells no instructions apart.
 func Of(calls []trace.Exchange, spans []trace.Span, ignore []string) []Name {
 	return OfRequests(calls, Requests(calls), spans, ignore)
 }
@@ -55,16 +54,16 @@ func Requests(calls []trace.Exchange) []*wire.Request {
 	return out
 }
 
-// OfRequests is Of for who has read the requests already.
+// OfRequests is Of for requests that were read already.
 func OfRequests(calls []trace.Exchange, requests []*wire.Request, spans []trace.Span, ignore []string) []Name {
-	told, ignored := inSpans(Join(calls, requests, spans)), compile(ignore)
+	bySpan, ignored := inSpans(Join(calls, requests, spans)), Compile(ignore)
 	out := make([]Name, len(calls))
 	for i, c := range calls {
 		switch {
 		case c.Agent != "":
 			out[i] = Name{c.Agent, Path}
-		case told[c.ID] != "":
-			out[i] = Name{told[c.ID], Span}
+		case bySpan[c.ID] != "":
+			out[i] = Name{bySpan[c.ID], Span}
 		case requests[i] != nil:
 			out[i] = ignored.inDialog(requests[i])
 		}
@@ -92,8 +91,8 @@ func request(c trace.Exchange) *wire.Request {
 	return r
 }
 
-// inSpans gives the agent of each reply that spans tell of: what the span says, or
-// the name of the closest agent or step around it.
+// inSpans gives the agent of each reply that has a span: the one that the span names,
+// or the closest agent or step around it.
 func inSpans(spans []trace.Span) map[string]string {
 	all := byID(spans)
 	out := map[string]string{}
@@ -136,8 +135,8 @@ func around(s trace.Span, all map[spanID]trace.Span) string {
 	return step
 }
 
-// inDialog is what a request alone tells of who made it.
-func (p patterns) inDialog(r *wire.Request) Name {
+// inDialog names the caller from the request alone.
+func (p Patterns) inDialog(r *wire.Request) Name {
 	for _, m := range slices.Backward(r.Dialog) {
 		switch {
 		case m.Role == dialog.Assistant && m.Name != "":
@@ -160,12 +159,12 @@ func transfer(result string) string {
 	return to["assistant"]
 }
 
-// patterns match what tells no agents apart.
-type patterns []*regexp.Regexp
+// Patterns match what tells neither agents nor requests apart.
+type Patterns []*regexp.Regexp
 
-// compile leaves out what is no expression; a spec with one is refused.
-func compile(expressions []string) patterns {
-	var all patterns
+// Compile leaves out invalid expressions; a checked spec has none.
+func Compile(expressions []string) Patterns {
+	var all Patterns
 	for _, e := range expressions {
 		if p, err := regexp.Compile(e); err == nil {
 			all = append(all, p)
@@ -174,17 +173,21 @@ func compile(expressions []string) patterns {
 	return all
 }
 
+// Without is text without what the patterns match.
+func (p Patterns) Without(text string) string {
+	for _, r := range p {
+		text = r.ReplaceAllLiteralString(text, "")
+	}
+	return text
+}
+
 // fingerprint is the digest of the instructions, without what is ignored, and of the
 // names of the tools.
-func (p patterns) fingerprint(r *wire.Request) string {
+func (p Patterns) fingerprint(r *wire.Request) string {
 	var b strings.Builder
 	for _, m := range r.Dialog {
 		if m.Role == dialog.System {
-			text := m.Content
-			for _, ignored := range p {
-				text = ignored.ReplaceAllLiteralString(text, "")
-			}
-			b.WriteString(text + "\x00")
+			b.WriteString(p.Without(m.Content) + "\x00")
 		}
 	}
 	names := make([]string, len(r.Tools))
@@ -197,6 +200,6 @@ func (p patterns) fingerprint(r *wire.Request) string {
 	return hex.EncodeToString(sum[:])
 }
 
-func (p patterns) sameAgent(a, b *wire.Request) bool {
+func (p Patterns) sameAgent(a, b *wire.Request) bool {
 	return a != nil && b != nil && p.fingerprint(a) == p.fingerprint(b)
 }

@@ -13,19 +13,18 @@ import (
 // clockSlack is by how much the clocks of an agent and of the gateway may differ.
 const clockSlack = 100 * time.Millisecond
 
-// Join returns the spans, those of model calls with the id of the call that they tell
-// of where they name none. Such a span joins a call whose instructions, messages and
-// reply are those that it tells, and which lies within its time. It does so only if
-// no other span and no other call could be meant, or if all that could be are of one
-// agent: a join that may be wrong is none.
+// Join returns the spans, and gives spans of model calls that name no call the id of
+// theirs. A span joins a call that has its instructions, messages and reply, and that
+// lies within its time. It joins only if no other span and no other call could be
+// meant, or if all that could be are of one agent: a join that may be wrong is none.
 func Join(calls []trace.Exchange, requests []*wire.Request, spans []trace.Span) []trace.Span {
-	j := newJoining(calls, requests, spans)
+	j := newCandidates(calls, requests, spans)
 	if len(j.spans) == 0 {
 		return spans
 	}
 	out := slices.Clone(spans)
 	for len(j.spans) > 0 {
-		group, of := j.take()
+		group, of := j.removeComponent()
 		if len(group) != len(of) || len(group) > 1 && !oneAgent(group, spans) {
 			continue
 		}
@@ -38,34 +37,34 @@ func Join(calls []trace.Exchange, requests []*wire.Request, spans []trace.Span) 
 	return out
 }
 
-// joining are the spans and calls that are left to join, by index.
-type joining struct {
-	spans map[int][]int // and the calls that each may tell of
-	calls map[int][]int // and the spans that may tell of each
+// candidates are the spans and calls that are left to join, by index.
+type candidates struct {
+	spans map[int][]int // and the calls that each may be of
+	calls map[int][]int // and the spans that may be of each
 }
 
-func newJoining(calls []trace.Exchange, requests []*wire.Request, spans []trace.Span) joining {
-	j := joining{spans: map[int][]int{}, calls: map[int][]int{}}
+func newCandidates(calls []trace.Exchange, requests []*wire.Request, spans []trace.Span) candidates {
+	j := candidates{spans: map[int][]int{}, calls: map[int][]int{}}
 	named := map[string]bool{}
 	for _, s := range spans {
 		named[s.CallID] = true
 	}
-	var said map[int]told // computed only if a span wants it
+	var ofCalls map[int]fingerprints // computed only if a span wants it
 	for i, s := range spans {
-		t := toldBy(s)
+		t := fingerprintsOfSpan(s)
 		if s.Kind != trace.ModelSpan || s.CallID != "" || s.Failed || t.dialog == "" || t.reply == "" {
 			continue
 		}
-		if said == nil {
-			said = map[int]told{}
+		if ofCalls == nil {
+			ofCalls = map[int]fingerprints{}
 			for k, c := range calls {
 				if !named[c.ID] && requests[k] != nil {
-					said[k] = toldIn(c, requests[k])
+					ofCalls[k] = fingerprintsOfCall(c, requests[k])
 				}
 			}
 		}
 		for k := range calls {
-			if of, ok := said[k]; ok && t.same(of) && within(s, calls[k]) {
+			if of, ok := ofCalls[k]; ok && t.same(of) && within(s, calls[k]) {
 				j.spans[i], j.calls[k] = append(j.spans[i], k), append(j.calls[k], i)
 			}
 		}
@@ -73,8 +72,9 @@ func newJoining(calls []trace.Exchange, requests []*wire.Request, spans []trace.
 	return j
 }
 
-// take removes spans and calls that hang together, and returns them.
-func (j joining) take() (spans, calls []int) {
+// removeComponent removes and returns the spans and calls that are connected with the
+// first span.
+func (j candidates) removeComponent() (spans, calls []int) {
 	first := -1
 	for s := range j.spans {
 		if first < 0 || s < first {
@@ -108,25 +108,26 @@ func oneAgent(group []int, spans []trace.Span) bool {
 	return name != "" && !slices.ContainsFunc(group, func(s int) bool { return around(spans[s], all) != name })
 }
 
-// told are fingerprints of what was said in a call.
-type told struct{ instructions, dialog, reply string }
+// fingerprints are those of the messages of one call.
+type fingerprints struct{ instructions, dialog, reply string }
 
-func toldBy(s trace.Span) told {
+func fingerprintsOfSpan(s trace.Span) fingerprints {
 	text := func(name string) string {
 		v, _ := s.Attributes[name].(string)
 		return v
 	}
-	return told{text(trace.ToldInstructions), text(trace.ToldDialog), text(trace.ToldReply)}
+	return fingerprints{text(trace.ToldInstructions), text(trace.ToldDialog), text(trace.ToldReply)}
 }
 
-func toldIn(c trace.Exchange, r *wire.Request) told {
+func fingerprintsOfCall(c trace.Exchange, r *wire.Request) fingerprints {
 	instructions, rest := dialog.Instructions(r.Dialog)
-	return told{dialog.Fingerprint(instructions), dialog.Fingerprint(rest), dialog.Fingerprint(Replies(c.Response))}
+	return fingerprints{dialog.Fingerprint(instructions), dialog.Fingerprint(rest), dialog.Fingerprint(Replies(c.Response))}
 }
 
-// same is about a span's t and a call's o. Not every span tells instructions.
-func (t told) same(o told) bool {
-	return t.dialog == o.dialog && t.reply == o.reply && (t.instructions == "" || t.instructions == o.instructions)
+// same reports whether a span's fingerprints are those of a call. Not every span has
+// instructions.
+func (f fingerprints) same(call fingerprints) bool {
+	return f.dialog == call.dialog && f.reply == call.reply && (f.instructions == "" || f.instructions == call.instructions)
 }
 
 // within reports whether the call lies in the time of the span.

@@ -42,7 +42,7 @@ func (s *Step) Calls(a trace.Address, settings []Setting) (Calls, error) {
 		return Calls{}, err
 	}
 	one := s.groups[g][i]
-	out := Calls{Attempt: a.String(), Reward: one.Reward, List: make([]Call, len(one.History))}
+	out := Calls{Attempt: a.String(), List: make([]Call, len(one.History))}
 	for _, setting := range settings {
 		o, err := s.under(setting)
 		if err != nil {
@@ -54,6 +54,9 @@ func (s *Step) Calls(a trace.Address, settings []Setting) (Calls, error) {
 			entry.Number, entry.Advantages = k, append(entry.Advantages, o.given.Call[g][i][k])
 			entry.Trained, entry.Tokens, entry.Earned = !c.Skip, c.Tokens, c.Reward
 		}
+	}
+	if one.Reward != nil {
+		out.Reward = *one.Reward
 	}
 	for k := range out.List {
 		entry := &out.List[k]

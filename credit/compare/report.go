@@ -3,6 +3,7 @@ package compare
 import (
 	"math"
 
+	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/internal/chart"
 )
 
@@ -26,10 +27,10 @@ type Report struct {
 
 // Comparison is what a setting gives, beside the run's own.
 type Comparison struct {
-	Name       string `json:"name"`
-	Assignment string `json:"assignment"`
-	ByCall     Spread `json:"by_call"`
-	ByToken    Spread `json:"by_token"`
+	Name       string            `json:"name"`
+	Assignment credit.Assignment `json:"assignment"`
+	ByCall     Spread            `json:"by_call"`
+	ByToken    Spread            `json:"by_token"`
 	// Positions are the mean magnitudes of the advantage of the first, second, …
 	// call of an attempt.
 	Positions []float64 `json:"mean_magnitude_by_position"`
@@ -164,7 +165,7 @@ func (r Report) Plot() chart.Plot {
 // label is the name of a setting for people.
 func (c Comparison) label() string {
 	if c.Name == Own {
-		return c.Assignment + " (own)"
+		return string(c.Assignment) + " (own)"
 	}
 	return c.Name
 }

@@ -22,13 +22,11 @@ type Setting struct {
 	Spec spec.Spec
 }
 
-// assignments are those of specs. The scores of a judge are those of the run: where
-// it had none, there is nothing to assign.
+// assignments are the names of those of specs. The scores of a judge are those of the
+// run: where it had none, there is nothing to assign.
 func assignments() []string {
 	var all []string
-	for _, a := range []credit.Assignment{
-		credit.Identical, credit.Discounted, credit.LastCall, credit.GiGPO, credit.TurnGAE, credit.ValueDifference, credit.Judge,
-	} {
+	for _, a := range credit.Assignments() {
 		all = append(all, string(a))
 	}
 	return all
@@ -43,7 +41,7 @@ func Settings(own spec.Spec, names []string) ([]Setting, error) {
 		s := own
 		switch {
 		case slices.Contains(assignments(), name):
-			s.Algorithm, s.Credit = "", assigned(own.Credit, name)
+			s.Algorithm, s.Credit = "", assigned(own.Credit, credit.Assignment(name))
 		case slices.Contains(spec.Algorithms(), name):
 			s.Algorithm, s.Credit = name, earning(own.Credit)
 		default:
@@ -58,7 +56,7 @@ func Settings(own spec.Spec, names []string) ([]Setting, error) {
 
 // assigned is c with another assignment. What rewards are compared with stays, unless
 // estimates take its place or took it.
-func assigned(c spec.Credit, assignment string) spec.Credit {
+func assigned(c spec.Credit, assignment credit.Assignment) spec.Credit {
 	out := earning(c)
 	out.Assignment = assignment
 	if !estimates(c) && !estimates(out) {
@@ -79,5 +77,5 @@ func earning(c spec.Credit) spec.Credit {
 
 // estimates reports whether estimates are what rewards are compared with.
 func estimates(c spec.Credit) bool {
-	return c.Critical() || c.Assignment == spec.AssignmentValueDifference
+	return c.Critical() || c.Assignment == credit.ValueDifference
 }

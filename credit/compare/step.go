@@ -55,7 +55,7 @@ func Open(ctx context.Context, s Store, blobs assign.Blobs, run, policy string, 
 		return nil, fmt.Errorf("run %s: %w", run, err)
 	}
 	out := &Step{Run: run, Policy: policy, Number: number}
-	if err := json.Unmarshal(r.Spec, &out.Spec); err != nil {
+	if out.Spec, err = spec.Stored(r.Spec); err != nil {
 		return nil, fmt.Errorf("decode the spec of run %s: %w", run, err)
 	}
 	out.Spec = out.Spec.WithDefaults()

@@ -55,10 +55,10 @@ func (c Call) Earned(weights map[string]float64) float64 {
 
 // Of reads the calls of an attempt, in order.
 func Of(a Attempt) []Call {
-	r := newReading(a)
+	r := newReader(a)
 	r.tools()
 	r.exceptions()
-	r.told()
+	r.reported()
 	r.recoveries()
 	out := make([]Call, len(a.History))
 	for i, c := range a.History {
@@ -69,8 +69,8 @@ func Of(a Attempt) []Call {
 	return out
 }
 
-// reading is an attempt while it is read. Its slices have one entry for each call.
-type reading struct {
+// reader reads an attempt. Its slices have one entry for each call.
+type reader struct {
 	Attempt
 	callers  []string
 	askers   []string        // likewise, as far as the requests themselves tell
@@ -79,15 +79,15 @@ type reading struct {
 	answered []time.Time     // when the agent had the reply
 	ran      []bool          // a tool that the call asked for ran, as far as spans tell
 	seen     []map[string]bool
-	ignored  patterns
+	ignored  attribution.Patterns
 }
 
-func newReading(a Attempt) *reading {
+func newReader(a Attempt) *reader {
 	n, requests := len(a.History), attribution.Requests(a.History)
 	a.Spans = attribution.Join(a.History, requests, a.Spans)
-	r := &reading{
+	r := &reader{
 		Attempt: a, callers: make([]string, n), askers: make([]string, n), requests: requests, asked: make([][]toolCall, n),
-		answered: make([]time.Time, n), ran: make([]bool, n), seen: make([]map[string]bool, n), ignored: compile(a.Terms.Ignore),
+		answered: make([]time.Time, n), ran: make([]bool, n), seen: make([]map[string]bool, n), ignored: attribution.Compile(a.Terms.Ignore),
 	}
 	ended := map[string]time.Time{} // of model calls, by the id of their reply
 	for _, s := range a.Spans {
@@ -113,14 +113,14 @@ func newReading(a Attempt) *reading {
 	return r
 }
 
-func (r *reading) set(i int, signal string, fired bool) {
+func (r *reader) set(i int, signal string, fired bool) {
 	if fired {
 		r.seen[i][signal] = true
 	}
 }
 
 // fired are the signals of call i.
-func (r *reading) fired(i int) []Signal {
+func (r *reader) fired(i int) []Signal {
 	out := []Signal{}
 	for _, name := range spec.Signals() {
 		if name == spec.SignalEmitted {
@@ -135,7 +135,7 @@ func (r *reading) fired(i int) []Signal {
 }
 
 // emitted sums up the rewards that call i was given.
-func (r *reading) emitted(i int) (sum float64, ok bool) {
+func (r *reader) emitted(i int) (sum float64, ok bool) {
 	for _, w := range r.Rewards {
 		if w.CallID != "" && w.CallID == r.History[i].ID {
 			sum, ok = sum+w.Value, true
@@ -145,7 +145,7 @@ func (r *reading) emitted(i int) (sum float64, ok bool) {
 }
 
 // byID is the call with the given id, or -1.
-func (r *reading) byID(id string) int {
+func (r *reader) byID(id string) int {
 	for i, c := range r.History {
 		if c.ID == id {
 			return i
@@ -155,7 +155,7 @@ func (r *reading) byID(id string) int {
 }
 
 // before is the last call that was answered by a moment, or -1.
-func (r *reading) before(moment time.Time) int {
+func (r *reader) before(moment time.Time) int {
 	last := -1
 	for i, at := range r.answered {
 		if !at.After(moment) && (last < 0 || !at.Before(r.answered[last])) {

@@ -11,7 +11,7 @@ type spanID struct{ trace, span string }
 // itself: a span that failed although nothing within it did. What went wrong in a
 // tool is the tool's error, and what went wrong in a model call is not the policy's.
 // The last call before the span's end is the one that led there.
-func (r *reading) exceptions() {
+func (r *reader) exceptions() {
 	all, explained := map[spanID]trace.Span{}, map[spanID]bool{}
 	for _, s := range r.Spans {
 		all[spanID{s.Trace, s.ID}] = s
@@ -45,10 +45,9 @@ func withinTool(s trace.Span, all map[spanID]trace.Span) bool {
 	return false
 }
 
-// told takes the word of events: one that has the name of a signal that only the
-// agent can know of is that signal, of the call in its field call_id, else of the
-// last call before it.
-func (r *reading) told() {
+// reported sets the signals that events report by their names. An event is about the
+// call in its field call_id, else about the last call before it.
+func (r *reader) reported() {
 	for _, e := range r.Events {
 		switch e.Name {
 		case spec.SignalToolError, spec.SignalException, spec.SignalRecovered:

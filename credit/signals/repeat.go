@@ -8,7 +8,7 @@ import (
 // repeated reports whether call i asks once more for what was asked before: the same
 // request, or in its reply the same tools with the same arguments as the call before
 // it. The further choices of one request repeat nothing.
-func (r *reading) repeated(i int) bool {
+func (r *reader) repeated(i int) bool {
 	c := r.History[i]
 	for _, p := range r.History[:i] {
 		if p.Key == c.Key && p.Key != "" && (c.Exchange == "" || origin(p.Exchange) != origin(c.Exchange)) {
@@ -21,7 +21,7 @@ func (r *reading) repeated(i int) bool {
 
 // preceding is the call before call i: the one that it continues, else the last one
 // of the same agent that is no other choice of the same request; -1 if there is none.
-func (r *reading) preceding(i int) int {
+func (r *reader) preceding(i int) int {
 	c := r.History[i]
 	for k := i - 1; k >= 0; k-- {
 		if c.Parent >= 0 && r.History[k].Seq == c.Parent {

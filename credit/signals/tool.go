@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"strings"
 
-	"github.com/fulgurite/fulgurite/dialog"
+	"github.com/fulgurite/fulgurite/credit/attribution"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
 )
@@ -17,46 +17,10 @@ type toolCall struct {
 
 // toolCalls reads them out of a reply, whichever API it was given by.
 func toolCalls(response []byte) []toolCall {
-	var reply struct {
-		Choices []struct { // chat completions
-			Message struct {
-				ToolCalls    []dialog.ToolCall `json:"tool_calls"`
-				FunctionCall *dialog.Function  `json:"function_call"`
-			} `json:"message"`
-		} `json:"choices"`
-		Output []struct { // responses
-			Type      string `json:"type"`
-			CallID    string `json:"call_id"`
-			Name      string `json:"name"`
-			Arguments string `json:"arguments"`
-		} `json:"output"`
-		Content []struct { // messages
-			Type  string          `json:"type"`
-			ID    string          `json:"id"`
-			Name  string          `json:"name"`
-			Input json.RawMessage `json:"input"`
-		} `json:"content"`
-	}
-	if json.Unmarshal(response, &reply) != nil {
-		return nil // a reply of another release
-	}
 	var out []toolCall
-	for _, c := range reply.Choices {
-		for _, t := range c.Message.ToolCalls {
+	for _, m := range attribution.Replies(response) {
+		for _, t := range m.ToolCalls {
 			out = append(out, toolCall{t.ID, t.Function.Name, normal(t.Function.Arguments)})
-		}
-		if f := c.Message.FunctionCall; f != nil {
-			out = append(out, toolCall{"", f.Name, normal(f.Arguments)})
-		}
-	}
-	for _, item := range reply.Output {
-		if item.Type == "function_call" {
-			out = append(out, toolCall{item.CallID, item.Name, normal(item.Arguments)})
-		}
-	}
-	for _, block := range reply.Content {
-		if block.Type == "tool_use" {
-			out = append(out, toolCall{block.ID, block.Name, normal(string(block.Input))})
 		}
 	}
 	return out
@@ -80,7 +44,7 @@ func normal(text string) string {
 // tools finds the calls whose tools failed, from spans and, of Anthropic's API, from
 // what the agent then said of its tools. A span that names no tool call is about the
 // last call before it.
-func (r *reading) tools() {
+func (r *reader) tools() {
 	asker := map[string]int{}
 	for i, asked := range r.asked {
 		for _, t := range asked {
@@ -146,7 +110,7 @@ func failedResults(c trace.Exchange) []string {
 
 // recoveries finds, for each agent, the first call after an error of its tools whose
 // own tools ran without one.
-func (r *reading) recoveries() {
+func (r *reader) recoveries() {
 	failing := map[string]bool{}
 	for i, agent := range r.callers {
 		switch {

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -22,7 +23,7 @@ func (e evidence) rewards(s trace.Span) []trace.Reward {
 	var out []trace.Reward
 	add := func(v any, name string) {
 		if number, ok := number(v); ok {
-			out = append(out, trace.Reward{Name: firstText(cut(name, shortText), "final"), Value: number, CallID: s.CallID, Source: "agent"})
+			out = append(out, trace.Reward{Name: firstText(cut(name, shortText), credit.Final), Value: number, CallID: s.CallID, Source: "agent"})
 		}
 	}
 	if v, ok := e.attributes[RewardAttribute]; ok {
@@ -37,7 +38,7 @@ func (e evidence) rewards(s trace.Span) []trace.Reward {
 		}
 		name := e.text(at + "name")
 		if i == 0 && (name == "" || name == "primary") {
-			name = "final"
+			name = credit.Final
 		}
 		add(v, name)
 	}

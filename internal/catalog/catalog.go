@@ -9,7 +9,6 @@ package catalog
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -119,8 +118,8 @@ func (c Catalog) Spec(ctx context.Context, run string) (spec.Spec, error) {
 	if err != nil {
 		return spec.Spec{}, fmt.Errorf("read run %q: %w", run, err)
 	}
-	var s spec.Spec
-	if err := json.Unmarshal(r.Spec, &s); err != nil {
+	s, err := spec.Stored(r.Spec)
+	if err != nil {
 		return s, fmt.Errorf("decode the spec of run %q: %w", run, err)
 	}
 	return s, nil

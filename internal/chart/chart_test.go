@@ -245,8 +245,8 @@ func TestRewardsBetweenZeroAndOneFillTheAxis(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
 	require.NoError(t, one().WriteText(&b, chart.Style{}))
-	require.Regexp(t, `(?m)^ +1\.0 \+`, b.String())
-	require.Regexp(t, `(?m)^ +0\.0 \+`, b.String())
+	require.Regexp(t, `(?m)^ +1\.0 [|]`, b.String())
+	require.Regexp(t, `(?m)^ +0\.0 [|]`, b.String())
 }
 
 func TestFailingWriterIsReported(t *testing.T) {

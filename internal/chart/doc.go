@@ -1,7 +1,11 @@
 // Package chart draws curves: as text for a terminal and as an SVG for a page or
 // a README. It knows lines over a number axis with ticks, a title and a legend,
-// which is what the reward of a training needs, and nothing else; it is no
-// plotting library.
+// which is what the reward of a training needs, and nothing else.
+//
+// The graph of a text is drawn by asciigraph, which depends on nothing, with the ticks
+// of our scales. The SVG is written here: gonum/plot and go-analyze/charts paint one
+// fixed colour scheme on a white ground, which a README in dark mode shows as a box,
+// and make a small binary 8 and 2 MB larger; ours follows the reader's colour scheme.
 //
 // A [Plot] is plain values. Points may come in any order and are drawn by X;
 // those that are not finite are left out and interrupt the line. Drawing never

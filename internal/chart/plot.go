@@ -96,5 +96,5 @@ func axes(lines []line, xTicks, yTicks int) (x, y scale, ok bool) {
 	if low > 0 && low <= high/2 {
 		low = 0
 	}
-	return tightScale(slices.Min(xs), slices.Max(xs), xTicks), roundScale(low, high, yTicks), true
+	return roundScale(slices.Min(xs), slices.Max(xs), xTicks), roundScale(low, high, yTicks), true
 }

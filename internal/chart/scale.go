@@ -13,14 +13,6 @@ type scale struct {
 	count     int     // of ticks
 }
 
-// tightScale covers exactly low to high; its ticks are the round numbers inside.
-func tightScale(low, high float64, ticks int) scale {
-	low, high = apart(low, high)
-	step := roundStep(high-low, ticks)
-	first := math.Ceil(low/step-1e-9) * step
-	return scale{low, high, first, step, int(math.Floor((high-first)/step+1e-9)) + 1}
-}
-
 // roundScale covers at least low to high and begins and ends at ticks.
 func roundScale(low, high float64, ticks int) scale {
 	low, high = apart(low, high)

@@ -4,6 +4,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/guptarohit/asciigraph"
 	"golang.org/x/term"
 )
 
@@ -12,7 +13,7 @@ import (
 type Style struct {
 	// Width and Height in characters, all included; zero means 80 and 20.
 	Width, Height int
-	// Unicode draws with braille characters and lines, else ASCII.
+	// Unicode draws with lines and marks of Unicode, else of ASCII.
 	Unicode bool
 	// Colour tells series apart by the terminal's colours, else by their marks.
 	Colour bool
@@ -20,7 +21,7 @@ type Style struct {
 
 // LeastWidth and LeastHeight are drawn even where less is asked for.
 const (
-	LeastWidth  = 30
+	LeastWidth  = 40
 	LeastHeight = 8
 )
 
@@ -67,15 +68,17 @@ func (s Style) withDefaults() Style {
 	return s
 }
 
-// glyphs are the characters of a drawing.
-type glyphs struct {
-	tick, vertical, corner, horizontal, mark string
-	series                                   []string
+// mark tells line i from others without colours.
+func (s Style) mark(i int) string {
+	marks := []string{"*", "o", "x", "#", "@", "%"}
+	if s.Unicode {
+		marks = []string{"●", "○", "◆", "◇", "■", "□"}
+	}
+	return marks[i%len(marks)]
 }
 
-func (s Style) glyphs() glyphs {
-	if s.Unicode {
-		return glyphs{"┤", "│", "└", "─", "┬", []string{"●", "○", "◆", "◇", "■", "□"}}
-	}
-	return glyphs{"+", "|", "+", "-", "+", []string{"*", "o", "x", "#", "@", "%"}}
+// colour is that of line i: all are legible on black and on white.
+func (s Style) colour(i int) asciigraph.AnsiColor {
+	colours := []asciigraph.AnsiColor{asciigraph.Teal, asciigraph.Olive, asciigraph.Green, asciigraph.Purple, asciigraph.Maroon, asciigraph.Navy}
+	return colours[i%len(colours)]
 }

@@ -3,8 +3,11 @@ package chart
 import (
 	"fmt"
 	"io"
+	"math"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/guptarohit/asciigraph"
 )
 
 // WriteText draws the plot as lines of text, each ended by a line feed.
@@ -15,162 +18,135 @@ func (p Plot) WriteText(w io.Writer, style Style) error {
 	return nil
 }
 
-// text lays the plot out: title, rows of the canvas with the y axis at their
-// left, x axis, its labels, legend.
+// text is the title, the graph with both axes, the name of the x axis and the legend.
 func (p Plot) text(style Style) string {
-	t := textPlot{style: style, glyphs: style.glyphs(), lines: p.lines()}
-	t.heading(p.Title, p.YLabel)
-	if !t.body(p.XLabel) {
-		t.add("  " + noPoints)
+	lines := p.lines()
+	out := []string{"  " + p.heading(style)}
+	rows := style.Height - 4 // title, x axis, its labels, its name
+	if len(lines) > 1 {
+		rows-- // legend
 	}
-	return t.out.String()
-}
-
-type textPlot struct {
-	style  Style
-	glyphs glyphs
-	lines  []line
-	out    strings.Builder
-}
-
-// add writes one line, cut to the width and without spaces at its end.
-func (t *textPlot) add(text string) {
-	t.out.WriteString(strings.TrimRight(cut(text, t.style.Width), " "))
-	t.out.WriteByte('\n')
-}
-
-func (t *textPlot) heading(title, label string) {
-	title, label = printable(title), printable(label)
-	if title != "" && label != "" {
-		title += " · "
-		if !t.style.Unicode {
-			title = strings.TrimSuffix(title, " · ") + " - "
-		}
-	}
-	if title+label != "" {
-		t.add("  " + title + label)
-	}
-}
-
-func (t *textPlot) body(xLabel string) bool {
-	legend := len(t.lines) > 1
-	rows := t.style.Height - 4 // title, axis, its labels, the name of the axis
-	if legend {
-		rows--
-	}
-	x, y, ok := axes(t.lines, max(t.style.Width/12, 2), max(rows/3, 2))
+	x, y, ok := axes(lines, max(style.Width/12, 2), max(rows/3, 2))
 	if !ok {
-		return false
+		out = append(out, "  "+noPoints)
+	} else {
+		labels, gutter := y.labels()
+		last := len(x.label(x.count - 1)) // half of it is right of the graph
+		columns := max(style.Width-gutter-3-(last+1)/2, 2)
+		out = append(out, graph(lines, x, y, labels, columns, rows, style)...)
+		name := printable(p.XLabel)
+		out = append(out, strings.Repeat(" ", gutter+3+max(columns-utf8.RuneCountInString(name), 0)/2)+name)
+		if len(lines) > 1 {
+			out = append(out, legendText(lines, gutter+3, style))
+		}
 	}
-	labels, gutter := y.labels()
-	// Two spaces before the labels, one after, one axis; a label of the x axis may
-	// reach beyond the canvas by half its width.
-	columns := t.style.Width - gutter - 6
-	c := newCanvas(columns, rows, t.braille())
-	for i, l := range t.lines {
-		c.draw(i+1, l, x, y)
+	var b strings.Builder
+	for _, line := range out {
+		if !strings.Contains(line, "\x1b") { // colours take bytes and no room
+			line = cut(line, style.Width)
+		}
+		if line = strings.TrimRight(line, " "); line != "" {
+			b.WriteString(line + "\n")
+		}
 	}
-	t.rows(c, y, labels, gutter)
-	t.xAxis(c, x, gutter, printable(xLabel))
-	if legend {
-		t.legend(gutter)
-	}
-	return true
+	return b.String()
 }
 
-// braille says whether cells show lines by their dots, which look alike for all
-// series, or each series has its mark.
-func (t *textPlot) braille() bool {
-	return t.style.Unicode && (t.style.Colour || len(t.lines) == 1)
+func (p Plot) heading(style Style) string {
+	title, label := printable(p.Title), printable(p.YLabel)
+	switch {
+	case title == "" || label == "":
+		return title + label
+	case style.Unicode:
+		return title + " · " + label
+	}
+	return title + " - " + label
 }
 
-func (t *textPlot) rows(c *canvas, y scale, labels []string, gutter int) {
-	atRow := make(map[int]string, len(labels))
+// graph draws the lines beside the y axis and above the x axis. The library gets heights
+// in rows and steps of the x axis, so that both axes have the ticks of their scales.
+func graph(lines []line, x, y scale, labels []string, columns, rows int, style Style) []string {
+	height := rows - 1
+	at := map[int]string{} // labels by row
 	for i, label := range labels {
-		atRow[c.row(y.tick(i), y)] = label
+		at[int(math.Round(float64(i*height)/float64(y.count-1)))] = label
 	}
-	for row := range c.rows {
-		axis := t.glyphs.vertical
-		label, ok := atRow[row]
-		if ok {
-			axis = t.glyphs.tick
-		}
-		var b strings.Builder
-		blank := 0
-		for column := range c.columns {
-			at := c.cells[row*c.columns+column]
-			if at.series == 0 {
-				blank++
-				continue
+	data := make([][]float64, len(lines))
+	for i, l := range lines {
+		data[i] = l.columns(columns, x, y, float64(height))
+	}
+	options := []asciigraph.Option{
+		asciigraph.Height(height), asciigraph.LowerBound(0), asciigraph.UpperBound(float64(height)),
+		asciigraph.YAxisValueFormatter(func(row float64) string { return at[int(math.Round(row))] }),
+		asciigraph.XAxisRange(0, float64(x.count-1)), asciigraph.XAxisTickCount(x.count),
+		asciigraph.XAxisValueFormatter(func(i float64) string { return x.label(int(math.Round(i))) }),
+	}
+	var colours []asciigraph.AnsiColor
+	var marks []asciigraph.CharSet
+	for i := range lines {
+		colours = append(colours, style.colour(i))
+		marks = append(marks, asciigraph.CreateCharSet(style.mark(i)))
+	}
+	if style.Colour {
+		options = append(options, asciigraph.SeriesColors(colours...))
+	}
+	if style.Colour && style.Unicode || len(lines) == 1 && style.Unicode {
+		marks = nil // one line, or colours that tell them apart
+	}
+	text := asciigraph.PlotMany(data, append(options, asciigraph.SeriesChars(marks...))...)
+	if !style.Unicode {
+		text = strings.NewReplacer("┤", "|", "┼", "+", "└", "+", "┬", "+", "─", "-").Replace(text)
+	}
+	return strings.Split(text, "\n")
+}
+
+// columns is the height of a line in each of n columns: the mean of the points in it,
+// else the height between its neighbours, and not a number beside the line.
+func (l line) columns(n int, x, y scale, height float64) []float64 {
+	out := make([]float64, n)
+	for i := range out {
+		out[i] = math.NaN()
+	}
+	at := func(p Point) float64 { return x.at(p.X) * float64(n-1) }
+	for _, piece := range l.pieces {
+		next := 0
+		for c := math.Round(at(piece[0])); c <= math.Round(at(piece[len(piece)-1])); c++ {
+			sum, count := 0.0, 0.0
+			for ; next < len(piece) && math.Round(at(piece[next])) == c; next++ {
+				sum += y.at(piece[next].Y)
+				count++
 			}
-			b.WriteString(strings.Repeat(" ", blank))
-			b.WriteString(t.mark(at))
-			blank = 0
+			if count == 0 {
+				before, after := piece[next-1], piece[next]
+				part := (c - at(before)) / (at(after) - at(before))
+				sum, count = (1-part)*y.at(before.Y)+part*y.at(after.Y), 1
+			}
+			out[int(c)] = sum / count * height
 		}
-		// Not through add: colours take bytes and no room.
-		line := strings.TrimRight(fmt.Sprintf("  %*s %s%s", gutter, label, axis, b.String()), " ")
-		t.out.WriteString(line + "\n")
 	}
+	return out
 }
 
-func (t *textPlot) mark(at cell) string {
-	if t.braille() {
-		return t.paint(string(0x2800+at.dots), at.series)
-	}
-	return t.paint(t.glyphs.series[(at.series-1)%len(t.glyphs.series)], at.series)
-}
-
-// paint gives text the colour of a series: cyan, yellow, green, magenta, red and
-// blue, all legible on black and on white.
-func (t *textPlot) paint(text string, series int) string {
-	if !t.style.Colour {
-		return text
-	}
-	colours := [...]int{36, 33, 32, 35, 31, 34}
-	return fmt.Sprintf("\x1b[%dm%s\x1b[0m", colours[(series-1)%len(colours)], text)
-}
-
-func (t *textPlot) xAxis(c *canvas, x scale, gutter int, name string) {
-	axis := make([]string, c.columns)
-	for i := range axis {
-		axis[i] = t.glyphs.horizontal
-	}
-	labels := []rune(strings.Repeat(" ", t.style.Width))
-	left, free := gutter+4, 0
-	for i := range x.count {
-		column := c.column(x.tick(i), x)
-		axis[column] = t.glyphs.mark
-		label := []rune(x.label(i))
-		at := left + column - len(label)/2
-		if at < free || at+len(label) > len(labels) {
-			continue // it would touch its neighbour
+// legendText names the lines, as many as there is room for.
+func legendText(lines []line, indent int, style Style) string {
+	text, width := strings.Repeat(" ", indent), indent
+	for i, l := range lines {
+		mark := style.mark(i)
+		if style.Unicode && style.Colour {
+			mark = "──"
 		}
-		copy(labels[at:], label)
-		free = at + len(label) + 1
-	}
-	t.add(strings.Repeat(" ", gutter+3) + t.glyphs.corner + strings.Join(axis, ""))
-	t.add(string(labels))
-	if name != "" {
-		t.add(strings.Repeat(" ", max(left+(c.columns-utf8.RuneCountInString(name))/2, 0)) + name)
-	}
-}
-
-func (t *textPlot) legend(gutter int) {
-	text, width := strings.Repeat(" ", gutter+4), gutter+4
-	for i, l := range t.lines {
-		mark := t.glyphs.series[i%len(t.glyphs.series)]
-		if t.braille() {
-			mark = "━━"
-		}
-		room := t.style.Width - width - utf8.RuneCountInString(mark) - 1
+		room := style.Width - width - utf8.RuneCountInString(mark) - 1
 		name := cut(l.name, room)
 		if room <= 0 || name == "" && l.name != "" {
 			break
 		}
-		text += t.paint(mark, i+1) + " " + name + "   "
 		width += utf8.RuneCountInString(mark+name) + 4
+		if style.Colour {
+			mark = style.colour(i).String() + mark + asciigraph.Default.String()
+		}
+		text += mark + " " + name + "   "
 	}
-	t.out.WriteString(strings.TrimRight(text, " ") + "\n")
+	return text
 }
 
 // cut keeps the first characters of a text, as many as there is room for.

@@ -11,8 +11,8 @@ import (
 )
 
 // Codecs finds codecs by the names in the terms of attempts: built-in ones, and those
-// of published models, which are made of the bundle that the run stored. Making one of
-// those takes a second, so they are kept.
+// of published models, made of the bundle that the run stored. Those take a second to
+// make, so they are cached.
 type Codecs struct {
 	blobs interface {
 		Get(ctx context.Context, digest string) ([]byte, error)
@@ -29,7 +29,7 @@ func NewCodecs(blobs interface {
 	return &Codecs{blobs: blobs, made: map[string]*madeCodec{}}
 }
 
-// madeCodec is a codec that one asker makes while the others wait.
+// madeCodec is a codec that one caller makes while the others wait.
 type madeCodec struct {
 	once  sync.Once
 	codec dialog.Codec

@@ -10,8 +10,8 @@ import (
 	"github.com/fulgurite/fulgurite/record"
 )
 
-// lookAgain is how old what was read of the leases may be.
-const lookAgain = time.Second
+// refreshEvery is the greatest age of the leases that were read.
+const refreshEvery = time.Second
 
 // Fixed is a list of one lease that never ends: a process at a known URL.
 type Fixed string
@@ -21,8 +21,8 @@ func (f Fixed) Leases(_ context.Context, role record.Role) ([]record.Lease, erro
 	return []record.Lease{{Role: role, Name: string(f), URL: string(f), Epoch: 1}}, nil
 }
 
-// Finder knows who holds the leases of a role. What it knows is at most a second
-// old; while the store does not answer, it is what was known before.
+// Finder reads the leases of a role, at most every second. While the store does not
+// answer, it returns those it read last.
 type Finder struct {
 	leases Lister
 	role   record.Role
@@ -33,12 +33,12 @@ type Finder struct {
 	read time.Time
 }
 
-// NewFinder returns a finder that looks when it is first asked.
+// NewFinder returns a finder that reads nothing before it is asked.
 func NewFinder(leases Lister, role record.Role, log *zap.Logger) *Finder {
 	return &Finder{leases: leases, role: role, log: log}
 }
 
-// URL is where the latest holder is, or empty when there is none.
+// URL is that of the latest lease, or empty without one.
 func (f *Finder) URL() string {
 	live := f.Live(context.Background())
 	if len(live) == 0 {
@@ -51,10 +51,10 @@ func (f *Finder) URL() string {
 func (f *Finder) Live(ctx context.Context) []record.Lease {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if time.Since(f.read) < lookAgain {
+	if time.Since(f.read) < refreshEvery {
 		return f.live
 	}
-	ctx, cancel := context.WithTimeout(ctx, lookAgain)
+	ctx, cancel := context.WithTimeout(ctx, refreshEvery)
 	defer cancel()
 	live, err := f.leases.Leases(ctx, f.role)
 	if err != nil {
@@ -62,12 +62,12 @@ func (f *Finder) Live(ctx context.Context) []record.Lease {
 	} else {
 		f.live = live
 	}
-	f.read = time.Now() // also after an error, lest every request wait for a store that is away
+	f.read = time.Now() // also after an error, so that not every request waits for a store that is away
 	return f.live
 }
 
-// Again makes the next question read the leases, whatever their age.
-func (f *Finder) Again() {
+// Invalidate makes the next call read the leases, whatever their age.
+func (f *Finder) Invalidate() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.read = time.Time{}

@@ -43,7 +43,7 @@ func Open(ctx context.Context, storeURL, blobs string, log *zap.Logger) (Records
 	return Records{s, b, catalog.Catalog{Store: s, Blobs: b}, NewCodecs(b)}, nil
 }
 
-// Close lets go of the store.
+// Close closes the store.
 func (r Records) Close() error { return r.Store.Close() }
 
 // Sampler samples in this process, with the native engine, and keeps resident
@@ -54,8 +54,8 @@ func (r Records) Sampler(resident int) *serve.Sampler {
 	return s
 }
 
-// Gateway is the door for agents. Its config is complete but for what is given
-// here: journal, versions and codecs.
+// Gateway answers the calls of agents. It completes a config by journal, versions and
+// codecs.
 func (r Records) Gateway(c gateway.Config) *gateway.Gateway {
 	c.Journal, c.Versions, c.Codecs = r.Store, r.Catalog, r.Codecs.Named
 	return gateway.New(c)

@@ -16,9 +16,8 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 )
 
-// Router samples where a run's spec says: at the built-in sampler, or at servers of
-// others (sampling.server). Runs whose specs name the same servers share what is
-// known of them.
+// Router samples where a run's spec says: at the built-in sampler, or at external
+// servers (sampling.server). Runs whose specs name the same servers share one client.
 type Router struct {
 	builtin remote.Sampler
 	records Records
@@ -37,7 +36,7 @@ func (r Records) Route(builtin remote.Sampler) *Router {
 
 // Sample implements model.Sampler.
 func (r *Router) Sample(ctx context.Context, v model.VersionID, request model.DecodeRequest) (model.Completion, string, error) {
-	s, err := r.of(ctx, v.Run)
+	s, err := r.samplerOf(ctx, v.Run)
 	if err != nil {
 		return model.Completion{}, "", fmt.Errorf("sample %s: %w", v, err)
 	}
@@ -46,14 +45,14 @@ func (r *Router) Sample(ctx context.Context, v model.VersionID, request model.De
 
 // Publish makes a version ready where its run is sampled.
 func (r *Router) Publish(ctx context.Context, v model.VersionID) error {
-	s, err := r.of(ctx, v.Run)
+	s, err := r.samplerOf(ctx, v.Run)
 	if err != nil {
 		return fmt.Errorf("publish %s: %w", v, err)
 	}
 	return s.Publish(ctx, v)
 }
 
-// Close lets go of connections to servers of others.
+// Close closes the connections to external servers.
 func (r *Router) Close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -62,8 +61,8 @@ func (r *Router) Close() {
 	}
 }
 
-// of is who samples a run. A run's spec never changes, so once is enough.
-func (r *Router) of(ctx context.Context, run string) (remote.Sampler, error) {
+// samplerOf is the sampler of a run. A run's spec never changes, so it is read once.
+func (r *Router) samplerOf(ctx context.Context, run string) (remote.Sampler, error) {
 	r.mu.Lock()
 	s, ok := r.runs[run]
 	r.mu.Unlock()
@@ -74,8 +73,8 @@ func (r *Router) of(ctx context.Context, run string) (remote.Sampler, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read run %s: %w", run, err)
 	}
-	var sp spec.Spec
-	if err := json.Unmarshal(on.Spec, &sp); err != nil {
+	sp, err := spec.Stored(on.Spec)
+	if err != nil {
 		return nil, fmt.Errorf("spec of run %s: %w", run, err)
 	}
 	r.mu.Lock()

@@ -19,20 +19,20 @@ import (
 // ErrNoSampler is returned while no sampler holds a lease.
 var ErrNoSampler = errors.New("no sampler is up")
 
-// Samplers are all samplers that hold a lease, as one. Requests go to each in
-// turn, but for those that failed lately. It repeats nothing itself: the gateway
-// reports a failure as a fault, and whoever asked asks again.
+// Samplers are all samplers that hold a lease, as one. Requests go round robin to those
+// that did not fail lately. It retries nothing itself: the gateway reports a failure as
+// a fault, and the forwarder asks again.
 type Samplers struct {
 	finder *Finder
 
 	mu      sync.Mutex
 	clients map[string]*remote.Client // by URL
-	failed  map[holding]time.Time
-	turn    int
+	failed  map[leaseID]time.Time
+	next    int
 }
 
-// holding tells a sampler from another one that took its name or its place.
-type holding struct {
+// leaseID tells a sampler from a later one of the same name.
+type leaseID struct {
 	name  string
 	epoch int64
 }
@@ -43,7 +43,7 @@ var _ remote.Sampler = (*Samplers)(nil)
 func NewSamplers(leases Lister, log *zap.Logger) *Samplers {
 	return &Samplers{
 		finder:  NewFinder(leases, record.Sampler, log),
-		clients: map[string]*remote.Client{}, failed: map[holding]time.Time{},
+		clients: map[string]*remote.Client{}, failed: map[leaseID]time.Time{},
 	}
 }
 
@@ -55,15 +55,15 @@ func (s *Samplers) Sample(ctx context.Context, v model.VersionID, r model.Decode
 	}
 	c, weights, err := s.client(lease.URL).Sample(ctx, v, r)
 	if remote.IsFault(err) && ctx.Err() == nil {
-		s.fail(lease)
+		s.markFailed(lease)
 	}
 	return c, weights, err
 }
 
-// Publish makes a version ready at every sampler. That one of them can't be
-// reached is an error: it may be one that comes back without the version.
+// Publish makes a version ready at every sampler. A sampler that can't be reached is an
+// error: it might come back without the version.
 func (s *Samplers) Publish(ctx context.Context, v model.VersionID) error {
-	s.finder.Again()
+	s.finder.Invalidate()
 	live := s.finder.Live(ctx)
 	if len(live) == 0 {
 		return fmt.Errorf("publish %s: %w", v, ErrNoSampler)
@@ -84,21 +84,21 @@ func (s *Samplers) Close() {
 	}
 }
 
-// choose takes the next in turn of those that did not fail lately; if all did,
-// the one that failed first, which has had the longest time to recover.
+// choose takes the next of those that did not fail lately; if all did, the one that
+// failed first, which has had the longest time to recover.
 func (s *Samplers) choose(live []record.Lease) (record.Lease, error) {
 	if len(live) == 0 {
-		s.finder.Again()
+		s.finder.Invalidate()
 		return record.Lease{}, ErrNoSampler
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.prune(live)
-	s.turn++
+	s.next++
 	first, longest := live[0], time.Now()
 	for i := range live {
-		l := live[(s.turn+i)%len(live)]
-		at, failed := s.failed[holdingOf(l)]
+		l := live[(s.next+i)%len(live)]
+		at, failed := s.failed[leaseIDOf(l)]
 		if !failed {
 			return l, nil
 		}
@@ -128,11 +128,11 @@ func (s *Samplers) prune(live []record.Lease) {
 	}
 }
 
-func (s *Samplers) fail(l record.Lease) {
+func (s *Samplers) markFailed(l record.Lease) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.failed[holdingOf(l)] = time.Now()
-	s.finder.Again()
+	s.failed[leaseIDOf(l)] = time.Now()
+	s.finder.Invalidate()
 }
 
 func (s *Samplers) client(url string) *remote.Client {
@@ -146,4 +146,4 @@ func (s *Samplers) client(url string) *remote.Client {
 	return c
 }
 
-func holdingOf(l record.Lease) holding { return holding{l.Name, l.Epoch} }
+func leaseIDOf(l record.Lease) leaseID { return leaseID{l.Name, l.Epoch} }

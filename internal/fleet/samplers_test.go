@@ -23,7 +23,7 @@ type sampler struct {
 	token     int32
 	ill       atomic.Bool
 	absent    atomic.Bool // it has no version
-	asked     atomic.Int32
+	requested atomic.Int32
 	published atomic.Int32
 	lease     record.Lease
 }
@@ -41,7 +41,7 @@ func (s *sampler) fault() error {
 }
 
 func (s *sampler) Sample(context.Context, model.VersionID, model.DecodeRequest) (model.Completion, string, error) {
-	s.asked.Add(1)
+	s.requested.Add(1)
 	return model.Completion{Tokens: []int32{s.token}, Logprobs: []float32{0}}, "w", s.fault()
 }
 
@@ -86,8 +86,8 @@ func TestSamplersTakeTurns(t *testing.T) {
 		_, err := sample(t, all)
 		require.NoError(t, err)
 	}
-	require.Equal(t, int32(5), a.asked.Load())
-	require.Equal(t, int32(5), b.asked.Load())
+	require.Equal(t, int32(5), a.requested.Load())
+	require.Equal(t, int32(5), b.requested.Load())
 }
 
 func TestASamplerThatFailedIsLeftAloneUntilItComesBack(t *testing.T) {
@@ -104,7 +104,7 @@ func TestASamplerThatFailedIsLeftAloneUntilItComesBack(t *testing.T) {
 		}
 	}
 	require.Equal(t, 1, failures)
-	require.Equal(t, int32(9), b.asked.Load())
+	require.Equal(t, int32(9), b.requested.Load())
 
 	// Alone, it is asked all the same.
 	require.NoError(t, l.ReleaseLease(t.Context(), b.lease))
@@ -127,7 +127,7 @@ func TestAQuestionWithoutAnAnswerIsNoFailureOfTheSampler(t *testing.T) {
 			require.ErrorIs(t, err, trace.ErrNotFound)
 		}
 	}
-	require.Equal(t, int32(5), a.asked.Load())
+	require.Equal(t, int32(5), a.requested.Load())
 }
 
 func TestAVersionIsPublishedAtEverySampler(t *testing.T) {

@@ -10,10 +10,10 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// Attempt is what a judge is told of an attempt. Its JSON is part of what judgments
-// are kept under: who changes it changes promptVersion.
+// Attempt is what a judge reads of an attempt. Its JSON is part of the keys of
+// judgments: a change of it needs another promptVersion.
 type Attempt struct {
-	// Address is for errors; the judge is not told.
+	// Address is for errors; the judge does not see it.
 	Address trace.Address `json:"-"`
 	Task    string        `json:"task"`
 	// Expected is the right answer, where the task has one.
@@ -29,8 +29,8 @@ type Attempt struct {
 type Call struct {
 	Number int    `json:"call"` // from 1
 	Agent  string `json:"agent,omitempty"`
-	// Asked is what is new: the results of tools, what a user says; all of the dialog
-	// where it continues no earlier call.
+	// Asked are the new messages: the results of tools, what a user says; all of the
+	// dialog where it continues no earlier call.
 	Asked    []Message `json:"asked"`
 	Answered Message   `json:"answered"`
 	// Problem says why an answer that looks like the call of a tool is none.
@@ -63,14 +63,14 @@ func (a Attempt) content() (string, error) {
 	return b.String(), nil
 }
 
-// A text longer than both together is told by its beginning and its end, in bytes.
+// A judge reads the beginning and the end, in bytes, of a text longer than both together.
 const (
 	headBytes = 5000
 	tailBytes = 3000
 )
 
-// excerpt is text as far as a judge is told, which is told how much is missing.
-func excerpt(text string) string {
+// truncate leaves the middle of a long text out and says how much is missing.
+func truncate(text string) string {
 	text = strings.ToValidUTF8(text, "\uFFFD")
 	if len(text) <= headBytes+tailBytes {
 		return text

@@ -9,18 +9,18 @@ import (
 // Read is the reader of answers.
 var Read = read
 
-// Excerpt is what a long text is told by.
-var Excerpt = excerpt
+// Truncate is what a judge reads of a long text.
+var Truncate = truncate
 
 // Shape is the version of the prompt, and a digest of all its texts around an
 // attempt, and of the attempt's shape.
 func Shape(a Attempt) (version int, digest string) {
-	t, err := Options{Rubric: "R"}.told(a)
+	p, err := Options{Rubric: "R"}.prompt(a)
 	if err != nil {
 		panic(err)
 	}
 	var text string
-	for _, m := range t.again("A", fmt.Errorf("why")) {
+	for _, m := range p.again("A", fmt.Errorf("why")) {
 		text += m.Role + "\n" + m.Content + "\n"
 	}
 	sum := sha256.Sum256([]byte(text))
@@ -29,9 +29,9 @@ func Shape(a Attempt) (version int, digest string) {
 
 // Document is an attempt as a judge reads it.
 func Document(a Attempt) string {
-	t, err := Options{}.told(a)
+	p, err := Options{}.prompt(a)
 	if err != nil {
 		panic(err)
 	}
-	return t.document
+	return p.document
 }

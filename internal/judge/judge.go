@@ -30,16 +30,16 @@ var (
 	ErrRefused = errors.New("the judge refuses what it is asked")
 )
 
-// Judgments keeps judgments for good.
+// Judgments stores judgments for good.
 type Judgments interface {
-	// PutJudgment returns the judgment that stands under the key, and whether this
-	// call made it.
+	// PutJudgment returns the judgment that is stored under the key, and whether this
+	// call stored it.
 	PutJudgment(ctx context.Context, j record.Judgment) (record.Judgment, bool, error)
 	Judgment(ctx context.Context, key string) (record.Judgment, error)
 	// Judged counts the judgments that a step had made.
 	Judged(ctx context.Context, run, policy string, step int) (int, error)
-	// PutNonsense keeps an answer that could not be read, and Nonsense lists those of a
-	// step: each is a request that was made.
+	// PutNonsense stores an answer that could not be read, and Nonsense lists those of
+	// a step: each is a request that was made.
 	PutNonsense(ctx context.Context, n record.Nonsense) error
 	Nonsense(ctx context.Context, run, policy string, step int) ([]record.Nonsense, error)
 }
@@ -68,7 +68,7 @@ type Judge struct {
 	Options
 	run, policy string
 	step        int
-	kept        Judgments
+	store       Judgments
 	client      *client
 	left        atomic.Int64 // requests
 	judged      atomic.Int64 // these are the numbers of Progress
@@ -77,11 +77,11 @@ type Judge struct {
 }
 
 // New returns a judge for a step.
-func New(o Options, kept Judgments, run, policy string, step int) *Judge {
-	return &Judge{Options: o, run: run, policy: policy, step: step, kept: kept, client: newClient(o)}
+func New(o Options, store Judgments, run, policy string, step int) *Judge {
+	return &Judge{Options: o, run: run, policy: policy, step: step, store: store, client: newClient(o)}
 }
 
-// Close lets go of idle connections.
+// Close closes idle connections.
 func (j *Judge) Close() { j.client.transport.CloseIdleConnections() }
 
 // Progress says how far Scores has come. It is safe for concurrent use.
@@ -89,17 +89,17 @@ func (j *Judge) Progress() Progress {
 	return Progress{j.judged.Load(), j.asked.Load()}
 }
 
-// Scores returns the scores of all attempts, call by call. An attempt without calls
-// is asked nothing about, and attempts that are alike are asked about once.
+// Scores returns the scores of all attempts, call by call. The judge is not asked about
+// an attempt without calls, and once about attempts that are alike.
 func (j *Judge) Scores(ctx context.Context, attempts []Attempt) ([][]float64, error) {
-	questions := make([]question, len(attempts))
+	requests := make([]request, len(attempts))
 	for i, a := range attempts {
 		var err error
-		if questions[i], err = j.question(a); err != nil {
+		if requests[i], err = j.request(a); err != nil {
 			return nil, err
 		}
 	}
-	scores, open, err := j.look(ctx, questions)
+	scores, open, err := j.stored(ctx, requests)
 	if err != nil {
 		return nil, err
 	}
@@ -107,52 +107,52 @@ func (j *Judge) Scores(ctx context.Context, attempts []Attempt) ([][]float64, er
 	if err != nil {
 		return nil, err
 	}
-	for i, q := range open {
-		scores[q.key] = made[i]
+	for i, r := range open {
+		scores[r.key] = made[i]
 	}
 	out := make([][]float64, len(attempts))
-	for i, q := range questions {
-		out[i] = append([]float64{}, scores[q.key]...)
-		if len(out[i]) != q.calls {
-			return nil, fmt.Errorf("judgment %s of attempt %s has %d scores for %d calls", q.key, q.address, len(out[i]), q.calls)
+	for i, r := range requests {
+		out[i] = append([]float64{}, scores[r.key]...)
+		if len(out[i]) != r.calls {
+			return nil, fmt.Errorf("judgment %s of attempt %s has %d scores for %d calls", r.key, r.address, len(out[i]), r.calls)
 		}
 	}
 	return out, nil
 }
 
-// look finds the judgments that stand, and the questions that are open, each once.
-func (j *Judge) look(ctx context.Context, questions []question) (scores map[string][]float64, open []question, err error) {
+// stored finds the judgments that are stored, and each open request once.
+func (j *Judge) stored(ctx context.Context, requests []request) (scores map[string][]float64, open []request, err error) {
 	scores = map[string][]float64{}
-	for _, q := range questions {
-		if _, seen := scores[q.key]; seen || q.calls == 0 {
+	for _, r := range requests {
+		if _, seen := scores[r.key]; seen || r.calls == 0 {
 			continue
 		}
-		switch known, err := j.kept.Judgment(ctx, q.key); {
+		switch known, err := j.store.Judgment(ctx, r.key); {
 		case errors.Is(err, trace.ErrNotFound):
-			open = append(open, q)
+			open = append(open, r)
 		case err != nil:
 			return nil, nil, err
 		default:
 			j.judged.Add(1)
-			scores[q.key] = known.Scores
+			scores[r.key] = known.Scores
 			continue
 		}
-		scores[q.key] = nil
+		scores[r.key] = nil
 	}
 	return scores, open, nil
 }
 
-// ask puts the open questions. What is asked when one fails is waited for and kept,
-// and nothing more is asked.
-func (j *Judge) ask(ctx context.Context, open []question) ([][]float64, error) {
+// ask makes the open requests. When one fails it makes no more, waits for those under
+// way and stores their answers.
+func (j *Judge) ask(ctx context.Context, open []request) ([][]float64, error) {
 	if len(open) == 0 {
 		return nil, nil
 	}
-	judgments, err := j.kept.Judged(ctx, j.run, j.policy, j.step)
+	judgments, err := j.store.Judged(ctx, j.run, j.policy, j.step)
 	if err != nil {
 		return nil, err
 	}
-	nonsense, err := j.kept.Nonsense(ctx, j.run, j.policy, j.step)
+	nonsense, err := j.store.Nonsense(ctx, j.run, j.policy, j.step)
 	if err != nil {
 		return nil, err
 	}
@@ -172,15 +172,15 @@ func (j *Judge) ask(ctx context.Context, open []question) ([][]float64, error) {
 	out := make([][]float64, len(open))
 	var g errgroup.Group
 	g.SetLimit(atOnce)
-	for i, q := range open {
+	for i, r := range open {
 		g.Go(func() error {
 			if j.failed.Load() {
 				return nil
 			}
 			var err error
-			if out[i], err = j.settle(ctx, q); err != nil {
+			if out[i], err = j.judge(ctx, r); err != nil {
 				j.failed.Store(true)
-				return fmt.Errorf("judge attempt %s by %s: %w", q.address, j.Model, err)
+				return fmt.Errorf("judge attempt %s by %s: %w", r.address, j.Model, err)
 			}
 			j.judged.Add(1)
 			return nil

@@ -20,7 +20,7 @@ import (
 
 func TestEveryCallOfEveryAttemptIsScored(t *testing.T) {
 	t.Parallel()
-	c := newCourt(t)
+	c := newJudgeServer(t)
 	c.reply = fair
 	j := c.judge(func(o *judge.Options) { o.Key, o.Rubric = "secret", "Short answers." })
 	got, err := j.Scores(t.Context(), attempts(2, 0, 3, 1))
@@ -39,7 +39,7 @@ func TestEveryCallOfEveryAttemptIsScored(t *testing.T) {
 
 func TestAJudgmentIsMadeOnce(t *testing.T) {
 	t.Parallel()
-	c := newCourt(t)
+	c := newJudgeServer(t)
 	c.reply = fair
 	first, err := c.judge(nil).Scores(t.Context(), attempts(2, 3))
 	require.NoError(t, err)
@@ -65,7 +65,7 @@ func TestAJudgmentIsMadeOnce(t *testing.T) {
 
 func TestAttemptsThatAreAlikeAreAskedAboutOnce(t *testing.T) {
 	t.Parallel()
-	c := newCourt(t)
+	c := newJudgeServer(t)
 	c.reply = fair
 	twin := attempt(1, 2)
 	twin.Address.Sample = 5
@@ -79,7 +79,7 @@ func TestAttemptsThatAreAlikeAreAskedAboutOnce(t *testing.T) {
 // same scores.
 func TestOfTwoJudgesAtOnceTheFirstCounts(t *testing.T) {
 	t.Parallel()
-	c := newCourt(t)
+	c := newJudgeServer(t)
 	c.reply = func(k int, q openai.ChatCompletionRequest) (int, string) {
 		return http.StatusOK, fmt.Sprintf("[%d]", k%10)
 	}
@@ -100,7 +100,7 @@ func TestOfTwoJudgesAtOnceTheFirstCounts(t *testing.T) {
 // A worker that hung, and goes on when another has judged the step, asks nobody more.
 func TestWhatAnotherHasJudgedMeanwhileIsNotAsked(t *testing.T) {
 	t.Parallel()
-	c := newCourt(t)
+	c := newJudgeServer(t)
 	awake, full := make(chan struct{}), make(chan struct{})
 	c.reply = func(k int, q openai.ChatCompletionRequest) (int, string) {
 		if k == 7 {
@@ -129,7 +129,7 @@ func TestWhatAnotherHasJudgedMeanwhileIsNotAsked(t *testing.T) {
 
 func TestEightAreAskedAtOnce(t *testing.T) {
 	t.Parallel()
-	c := newCourt(t)
+	c := newJudgeServer(t)
 	var now, most atomic.Int64
 	full, once := make(chan struct{}), sync.Once{}
 	c.reply = func(k int, q openai.ChatCompletionRequest) (int, string) {
@@ -150,7 +150,7 @@ func TestEightAreAskedAtOnce(t *testing.T) {
 
 func TestNonsenseIsAskedAboutAgain(t *testing.T) {
 	t.Parallel()
-	c := newCourt(t)
+	c := newJudgeServer(t)
 	nonsense := []string{"I'd rather not.", "[1]", "[1, 11]", "", "The scores: [3, 7.5]"}
 	c.reply = func(k int, _ openai.ChatCompletionRequest) (int, string) { return http.StatusOK, nonsense[k] }
 	j := c.judge(nil)
@@ -179,7 +179,7 @@ func TestNonsenseIsAskedAboutAgain(t *testing.T) {
 
 func TestAJudgeOfNothingButNonsenseIsGivenUp(t *testing.T) {
 	t.Parallel()
-	c := newCourt(t)
+	c := newJudgeServer(t)
 	c.reply = func(int, openai.ChatCompletionRequest) (int, string) { return http.StatusOK, "[1, 2, 3]" }
 	about := []judge.Attempt{attempt(7, 2)}
 	_, err := c.judge(nil).Scores(t.Context(), about)
@@ -193,7 +193,7 @@ func TestAJudgeOfNothingButNonsenseIsGivenUp(t *testing.T) {
 
 func TestAStepNeverMakesMoreRequestsThanItMay(t *testing.T) {
 	t.Parallel()
-	c := newCourt(t)
+	c := newJudgeServer(t)
 	c.reply = fair
 	few := func(o *judge.Options) { o.Requests = 2 }
 	_, err := c.judge(few).Scores(t.Context(), attempts(1, 1, 1))
@@ -214,7 +214,7 @@ func TestAStepNeverMakesMoreRequestsThanItMay(t *testing.T) {
 
 func TestNonsenseUsesRequestsUp(t *testing.T) {
 	t.Parallel()
-	c := newCourt(t)
+	c := newJudgeServer(t)
 	c.reply = func(int, openai.ChatCompletionRequest) (int, string) { return http.StatusOK, "no" }
 	_, err := c.judge(func(o *judge.Options) { o.Requests = 3 }).Scores(t.Context(), attempts(1))
 	require.ErrorIs(t, err, judge.ErrRequests)
@@ -230,7 +230,7 @@ func TestNonsenseUsesRequestsUp(t *testing.T) {
 func TestAJudgeThatIsAwayIsAskedLater(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{http.StatusInternalServerError, http.StatusBadGateway, http.StatusUnauthorized, http.StatusNotFound} {
-		c := newCourt(t)
+		c := newJudgeServer(t)
 		away := atomic.Bool{}
 		away.Store(true)
 		c.reply = func(k int, q openai.ChatCompletionRequest) (int, string) {
@@ -262,7 +262,7 @@ func TestAJudgeThatIsAwayIsAskedLater(t *testing.T) {
 func TestARequestThatIsRefusedAsSuchIsFinal(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity} {
-		c := newCourt(t)
+		c := newJudgeServer(t)
 		c.reply = func(int, openai.ChatCompletionRequest) (int, string) { return status, "the context is too long" }
 		_, err := c.judge(nil).Scores(t.Context(), attempts(1))
 		require.ErrorIs(t, err, judge.ErrRefused)
@@ -272,7 +272,7 @@ func TestARequestThatIsRefusedAsSuchIsFinal(t *testing.T) {
 
 func TestTooManyRequestsAreSentAgain(t *testing.T) {
 	t.Parallel()
-	c := newCourt(t)
+	c := newJudgeServer(t)
 	c.reply = func(k int, q openai.ChatCompletionRequest) (int, string) {
 		if k < 3 {
 			return http.StatusTooManyRequests, "slow down"
@@ -289,7 +289,7 @@ func TestTooManyRequestsAreSentAgain(t *testing.T) {
 
 func TestAFaultOfTheServerIsPassedOver(t *testing.T) {
 	t.Parallel()
-	c := newCourt(t)
+	c := newJudgeServer(t)
 	c.reply = func(k int, q openai.ChatCompletionRequest) (int, string) {
 		if k < 2 {
 			return http.StatusBadGateway, "a hiccup"
@@ -309,7 +309,7 @@ func TestAFaultOfTheServerIsPassedOver(t *testing.T) {
 
 func TestAnAnswerThatTakesTooLongIsNotWaitedFor(t *testing.T) {
 	t.Parallel()
-	c := newCourt(t)
+	c := newJudgeServer(t)
 	hold := make(chan struct{})
 	defer close(hold)
 	c.reply = func(int, openai.ChatCompletionRequest) (int, string) {
@@ -323,7 +323,7 @@ func TestAnAnswerThatTakesTooLongIsNotWaitedFor(t *testing.T) {
 
 func TestAJudgeEndsWithItsContext(t *testing.T) {
 	t.Parallel()
-	c := newCourt(t)
+	c := newJudgeServer(t)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("the worker stops")
 	c.reply = func(int, openai.ChatCompletionRequest) (int, string) {
@@ -336,7 +336,7 @@ func TestAJudgeEndsWithItsContext(t *testing.T) {
 
 func TestABodyWithoutEndIsNotReadToIt(t *testing.T) {
 	t.Parallel()
-	c := newCourt(t)
+	c := newJudgeServer(t)
 	c.reply = func(int, openai.ChatCompletionRequest) (int, string) {
 		return http.StatusOK, strings.Repeat(" ", 5<<20) + "[1]"
 	}

@@ -32,7 +32,7 @@ func newClient(o Options) *client {
 	}
 	config := openai.DefaultConfig(o.Key)
 	config.BaseURL = strings.TrimSuffix(o.URL, "/")
-	config.HTTPClient = &http.Client{Transport: bounded{patient{transport}}}
+	config.HTTPClient = &http.Client{Transport: bounded{retrying{transport}}}
 	return &client{openai.NewClientWithConfig(config), transport, o.Model, o.Timeout}
 }
 
@@ -70,7 +70,7 @@ func refused(err error) bool {
 	return status == http.StatusBadRequest || status == http.StatusRequestEntityTooLarge || status == http.StatusUnprocessableEntity
 }
 
-// bounded reads no more of an answer than a judge has to say.
+// bounded limits how much of an answer is read.
 type bounded struct{ http.RoundTripper }
 
 func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {

@@ -48,7 +48,7 @@ const unknownFailure = "unknown"
 
 // countAttempts fills in everything that is known attempt by attempt. Trials come
 // in order, so that the next attempt at a rollout is the next trial.
-func (r *Report) countAttempts(m material) {
+func (r *Report) countAttempts(m records) {
 	replays := make(map[trace.Address]record.Replayed, len(m.replays))
 	for _, p := range m.replays {
 		replays[p.Address] = p

@@ -15,9 +15,9 @@ import (
 // attempts with a call each, of which one in a hundred was lost.
 func BenchmarkReport(b *testing.B) {
 	const steps, tasks, samples = 200, 64, 8
-	l := emptyLedger(b, spec.Training{Steps: steps, TasksPerStep: tasks, SamplesPerTask: samples})
-	l.samples = samples
-	db, err := sql.Open("sqlite", l.path)
+	run := newEmptyRun(b, spec.Training{Steps: steps, TasksPerStep: tasks, SamplesPerTask: samples})
+	run.samples = samples
+	db, err := sql.Open("sqlite", run.path)
 	require.NoError(b, err)
 	defer func() { require.NoError(b, db.Close()) }()
 	tx, err := db.BeginTx(b.Context(), nil)
@@ -28,37 +28,37 @@ func BenchmarkReport(b *testing.B) {
 			for sample := range samples {
 				a := at(step, trace.Train, task, sample, 1)
 				if (task*samples+sample)%100 == 0 {
-					l.insert(tx, a, "", request)
+					run.insert(tx, a, "", request)
 					a.Attempt = 2
 				}
-				l.insert(tx, a, trace.Completed, request)
+				run.insert(tx, a, trace.Completed, request)
 				_, err = tx.ExecContext(b.Context(), `INSERT INTO rollouts VALUES ('demo', 'train', $1, $2, $3, $4)`, step, task, sample, a.Attempt)
 				require.NoError(b, err)
-				l.batches[step] = append(l.batches[step], a)
+				run.batches[step] = append(run.batches[step], a)
 			}
 		}
 	}
 	require.NoError(b, tx.Commit())
-	r := l.report()
+	r := run.report()
 	require.True(b, r.OK(), "%q", r.Faults[:min(3, len(r.Faults))])
 	require.Equal(b, steps*tasks, r.Prompts.Trained)
 	require.Equal(b, 1024, r.Interruptions.Count)
 	for b.Loop() {
-		_, err := report.Of(b.Context(), l.store, l.blobs, "demo", "main")
+		_, err := report.Of(b.Context(), run.store, run.blobs, "demo", "main")
 		require.NoError(b, err)
 	}
 }
 
 // insert puts an attempt and a call on record faster than one by one.
-func (l *ledger) insert(tx *sql.Tx, a trace.Address, outcome trace.Outcome, request []byte) {
+func (run *testRun) insert(tx *sql.Tx, a trace.Address, outcome trace.Outcome, request []byte) {
 	reward := sql.NullFloat64{Float64: 0.5, Valid: outcome != ""}
-	_, err := tx.ExecContext(l.t.Context(), `INSERT INTO attempts (run, kind, step, task, sample, attempt, task_id, policy, version, terms, key_hash,
+	_, err := tx.ExecContext(run.t.Context(), `INSERT INTO attempts (run, kind, step, task, sample, attempt, task_id, policy, version, terms, key_hash,
 outcome, reward, result, error, calls, tokens, begun, ended) VALUES ('demo', 'train', $1, $2, $3, $4, $5, 'main', 0, '{}', '', $6, $7, '', '', 1, 2, $8, 0)`,
-		a.Step, a.Task, a.Sample, a.Attempt, l.task(a.RolloutID).ID, string(outcome), reward, int64(a.Attempt)*1e9)
-	require.NoError(l.t, err)
-	_, err = tx.ExecContext(l.t.Context(), `INSERT INTO calls (run, kind, step, task, sample, attempt, seq, policy, id, parent, agent, version, weights, key, occurrence,
+		a.Step, a.Task, a.Sample, a.Attempt, run.task(a.RolloutID).ID, string(outcome), reward, int64(a.Attempt)*1e9)
+	require.NoError(run.t, err)
+	_, err = tx.ExecContext(run.t.Context(), `INSERT INTO calls (run, kind, step, task, sample, attempt, seq, policy, id, parent, agent, version, weights, key, occurrence,
 prompt, completion, logprobs, extent, chain, seed, temperature, finish, parse_error, request, response, started, duration)
 VALUES ('demo', 'train', $1, $2, $3, $4, 0, 'main', '', -1, '', 0, '', 'k', 0, $5, $5, $5, 2, $5, 0, 1, 'stop', '', $6, $6, $7, 0)`,
 		a.Step, a.Task, a.Sample, a.Attempt, []byte{1, 2}, request, int64(a.Attempt)*1e9)
-	require.NoError(l.t, err)
+	require.NoError(run.t, err)
 }

@@ -13,40 +13,40 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// newFlatLedger is a run of one step that may replace two flat groups. Of its tasks
+// newFlatRun is a run of one step that may replace two flat groups. Of its tasks
 // the first was flat, the second quarantined; what stood in for the first was flat
 // too, and what stood in for that is flat and trained all the same.
-func newFlatLedger(t *testing.T) *ledger {
+func newFlatRun(t *testing.T) *testRun {
 	t.Helper()
-	l := emptyLedger(t, spec.Training{Steps: 2, TasksPerStep: perStep, SamplesPerTask: samples, DynamicSampling: 2})
-	l.rewarded(1, trace.Train, 0, false, 0.5, 0.5)
-	l.begin(at(1, trace.Train, 1, 0, 1).RolloutID)
-	l.quarantineAt(1, trace.Train, 1)
-	l.rewarded(1, trace.Train, 2, true, 0, 1)
-	l.rewarded(1, trace.Reserve, 0, false, 1, 1) // for the first
-	l.rewarded(1, trace.Reserve, 1, true, 1, 0)  // for the second
-	l.rewarded(1, trace.Reserve, 2, true, 0, 0)  // for that of the first: nothing is left to replace it
-	return l
+	run := newEmptyRun(t, spec.Training{Steps: 2, TasksPerStep: perStep, SamplesPerTask: samples, DynamicSampling: 2})
+	run.rewarded(1, trace.Train, 0, false, 0.5, 0.5)
+	run.begin(at(1, trace.Train, 1, 0, 1).RolloutID)
+	run.quarantineAt(1, trace.Train, 1)
+	run.rewarded(1, trace.Train, 2, true, 0, 1)
+	run.rewarded(1, trace.Reserve, 0, false, 1, 1) // for the first
+	run.rewarded(1, trace.Reserve, 1, true, 1, 0)  // for the second
+	run.rewarded(1, trace.Reserve, 2, true, 0, 0)  // for that of the first: nothing is left to replace it
+	return run
 }
 
 // rewarded runs a group to these rewards, after an attempt at each sample that a
 // fault ended, and trains on it or does not.
-func (l *ledger) rewarded(step int, kind trace.Kind, task int, train bool, rewards ...float64) {
+func (run *testRun) rewarded(step int, kind trace.Kind, task int, train bool, rewards ...float64) {
 	for sample, reward := range rewards {
 		id := trace.RolloutID{Run: "demo", Kind: kind, Step: step, Task: task, Sample: sample}
-		l.seal(l.begin(id), trace.InfraFault)
-		a := l.begin(id)
-		l.sealWith(a, reward)
+		run.seal(run.begin(id), trace.InfraFault)
+		a := run.begin(id)
+		run.sealWith(a, reward)
 		if train {
-			l.batches[step] = append(l.batches[step], a)
-			l.earned[a] = reward
+			run.batches[step] = append(run.batches[step], a)
+			run.earned[a] = reward
 		}
 	}
 }
 
 func TestReplacedFlatPromptsAreAccountedFor(t *testing.T) {
 	t.Parallel()
-	r := newFlatLedger(t).report()
+	r := newFlatRun(t).report()
 	require.Empty(t, r.Faults)
 	want := report.Prompts{Issued: 3, Refills: 3, Quarantined: 1, Flat: 2, FlatSamples: 4, Trained: 3}
 	require.Equal(t, want, r.Prompts)
@@ -60,15 +60,15 @@ func TestReplacedFlatPromptsAreAccountedFor(t *testing.T) {
 // others replaced.
 func TestWhatCreditReplacedIsAccountedFor(t *testing.T) {
 	t.Parallel()
-	l := emptyLedgerOf(t, spec.Spec{
+	run := newRunWith(t, spec.Spec{
 		Seed: seed, Credit: spec.Credit{FormatPenalty: 0.5},
 		Training: spec.Training{Steps: 2, TasksPerStep: perStep, SamplesPerTask: samples, DynamicSampling: 1},
 	})
-	l.rewarded(1, trace.Train, 0, true, 1, 1)
-	l.rewarded(1, trace.Train, 1, false, 1, 0.5)
-	l.rewarded(1, trace.Train, 2, true, 0, 1)
-	l.rewarded(1, trace.Reserve, 0, true, 0, 0)
-	r := l.report()
+	run.rewarded(1, trace.Train, 0, true, 1, 1)
+	run.rewarded(1, trace.Train, 1, false, 1, 0.5)
+	run.rewarded(1, trace.Train, 2, true, 0, 1)
+	run.rewarded(1, trace.Reserve, 0, true, 0, 0)
+	r := run.report()
 	require.Empty(t, r.Faults)
 	require.Equal(t, report.Prompts{Issued: 3, Refills: 1, Flat: 1, FlatSamples: 2, Trained: 3}, r.Prompts)
 }
@@ -76,38 +76,38 @@ func TestWhatCreditReplacedIsAccountedFor(t *testing.T) {
 func TestAReportSaysWhatIsWrongWithFlatPrompts(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		damage func(l *ledger)
+		damage func(run *testRun)
 		want   report.Prompts
 		fault  string
 	}{
 		"a group that varies is left out": {
-			func(l *ledger) { l.batches[1] = l.batches[1][samples:] },
+			func(run *testRun) { run.batches[1] = run.batches[1][samples:] },
 			report.Prompts{Issued: 3, Refills: 3, Quarantined: 1, Flat: 2, FlatSamples: 4, Trained: 2, Skipped: 1}, "train-1/2 was neither trained nor quarantined",
 		},
 		"one flat group too many is left out": {
-			func(l *ledger) { l.batches[1] = l.batches[1][:2*samples] },
+			func(run *testRun) { run.batches[1] = run.batches[1][:2*samples] },
 			report.Prompts{Issued: 3, Refills: 3, Quarantined: 1, Flat: 2, FlatSamples: 4, Trained: 2, Skipped: 1}, "reserve-1/2 was neither trained nor quarantined",
 		},
 		"a flat group is trained instead of replaced": {
-			func(l *ledger) {
+			func(run *testRun) {
 				for sample := range samples {
-					l.batches[1] = append(l.batches[1], at(1, trace.Train, 0, sample, 2))
-					l.earned[at(1, trace.Train, 0, sample, 2)] = 0.5
+					run.batches[1] = append(run.batches[1], at(1, trace.Train, 0, sample, 2))
+					run.earned[at(1, trace.Train, 0, sample, 2)] = 0.5
 				}
 			},
 			report.Prompts{Issued: 3, Refills: 2, Quarantined: 1, Flat: 1, FlatSamples: 2, Trained: 3, Unexpected: 1},
 			"train-1/0 was trained, although its rewards are all equal and the step could still replace 2",
 		},
 		"a replacement for nothing": {
-			func(l *ledger) { l.begin(at(1, trace.Reserve, 3, 0, 1).RolloutID) },
+			func(run *testRun) { run.begin(at(1, trace.Reserve, 3, 0, 1).RolloutID) },
 			report.Prompts{Issued: 3, Refills: 3, Quarantined: 1, Flat: 2, FlatSamples: 4, Trained: 3, Unexpected: 1}, "reserve-1/3 was tried, but no stream has it",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l := newFlatLedger(t)
-			c.damage(l)
-			r := l.report()
+			run := newFlatRun(t)
+			c.damage(run)
+			r := run.report()
 			require.False(t, r.OK())
 			require.True(t, slices.ContainsFunc(r.Faults, func(f string) bool { return strings.Contains(f, c.fault) }), "%q", r.Faults)
 			require.Equal(t, c.want, r.Prompts)
@@ -117,32 +117,32 @@ func TestAReportSaysWhatIsWrongWithFlatPrompts(t *testing.T) {
 
 func TestWithoutDynamicSamplingNoPromptIsFlat(t *testing.T) {
 	t.Parallel()
-	l := emptyLedger(t, spec.Training{Steps: 1, TasksPerStep: perStep, SamplesPerTask: samples})
-	l.rewarded(1, trace.Train, 0, false, 0.5, 0.5)
-	l.rewarded(1, trace.Train, 1, true, 0, 1)
-	l.rewarded(1, trace.Train, 2, true, 0, 0)
-	r := l.report()
+	run := newEmptyRun(t, spec.Training{Steps: 1, TasksPerStep: perStep, SamplesPerTask: samples})
+	run.rewarded(1, trace.Train, 0, false, 0.5, 0.5)
+	run.rewarded(1, trace.Train, 1, true, 0, 1)
+	run.rewarded(1, trace.Train, 2, true, 0, 0)
+	r := run.report()
 	require.Equal(t, report.Prompts{Issued: 3, Trained: 2, Skipped: 1}, r.Prompts)
 }
 
 func TestAGroupThatLacksARewardIsNotFlat(t *testing.T) {
 	t.Parallel()
-	l := emptyLedger(t, spec.Training{Steps: 1, TasksPerStep: perStep, SamplesPerTask: samples, DynamicSampling: 3})
-	l.rewarded(1, trace.Train, 0, false, 0.5)
-	l.rewarded(1, trace.Train, 1, true, 0, 1)
-	l.rewarded(1, trace.Train, 2, true, 1, 0)
-	r := l.report()
+	run := newEmptyRun(t, spec.Training{Steps: 1, TasksPerStep: perStep, SamplesPerTask: samples, DynamicSampling: 3})
+	run.rewarded(1, trace.Train, 0, false, 0.5)
+	run.rewarded(1, trace.Train, 1, true, 0, 1)
+	run.rewarded(1, trace.Train, 2, true, 1, 0)
+	r := run.report()
 	require.Equal(t, report.Prompts{Issued: 3, Trained: 2, Skipped: 1}, r.Prompts)
 }
 
 func TestASingleSampleIsNotFlat(t *testing.T) {
 	t.Parallel()
-	l := emptyLedger(t, spec.Training{Steps: 1, TasksPerStep: perStep, SamplesPerTask: 1, DynamicSampling: 3})
-	l.samples = 1
+	run := newEmptyRun(t, spec.Training{Steps: 1, TasksPerStep: perStep, SamplesPerTask: 1, DynamicSampling: 3})
+	run.samples = 1
 	for task := range perStep {
-		l.rewarded(1, trace.Train, task, true, 0.5)
+		run.rewarded(1, trace.Train, task, true, 0.5)
 	}
-	r := l.report()
+	r := run.report()
 	require.Empty(t, r.Faults)
 	require.Equal(t, report.Prompts{Issued: 3, Trained: 3}, r.Prompts)
 }

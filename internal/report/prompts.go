@@ -66,26 +66,26 @@ type prompt struct {
 func (p prompt) String() string { return fmt.Sprintf("%s-%d/%d", p.kind, p.step, p.task) }
 
 // accountForPrompts compares the batches with the streams.
-func (r *Report) accountForPrompts(ctx context.Context, m material, blobs Blobs) error {
-	b := newBooks(m)
+func (r *Report) accountForPrompts(ctx context.Context, m records, blobs Blobs) error {
+	l := newLedger(m)
 	for i, s := range m.steps {
 		if s.Step != i+1 {
-			b.fault("step %d is not on record, although step %d is finished", i+1, s.Step)
+			l.fault("step %d is not on record, although step %d is finished", i+1, s.Step)
 			break
 		}
 	}
 	for _, s := range m.steps {
-		if err := b.read(ctx, blobs, s); err != nil {
+		if err := l.read(ctx, blobs, s); err != nil {
 			return err
 		}
 	}
 	for _, s := range m.steps {
-		account := b.step(s.Step)
+		account := l.step(s.Step)
 		r.ByStep = append(r.ByStep, account)
 		r.Prompts.add(account.Prompts)
 		r.Samples += account.Samples
 	}
-	b.closeOn(r)
-	r.Faults = append(r.Faults, b.faults...)
+	l.accountForRest(r)
+	r.Faults = append(r.Faults, l.faults...)
 	return nil
 }

@@ -2,36 +2,11 @@ package report
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
-	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
-	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/tasks"
 	"github.com/fulgurite/fulgurite/trace"
 )
-
-// Store is what a report reads.
-type Store interface {
-	Run(ctx context.Context, name string) (record.Run, error)
-	Steps(ctx context.Context, run, policy string) ([]record.Step, error)
-	Batches(ctx context.Context, run, policy string) ([]record.Batch, error)
-	Versions(ctx context.Context, run, policy string) ([]model.Version, error)
-	Evaluations(ctx context.Context, run string) ([]record.Evaluation, error)
-	Promotions(ctx context.Context, run, policy string) ([]record.Promotion, error)
-	Decisions(ctx context.Context, run, policy string) ([]record.Decision, error)
-	Quarantines(ctx context.Context, run, policy string) ([]record.Quarantine, error)
-	Trials(ctx context.Context, run, policy string) ([]record.Trial, error)
-	Replays(ctx context.Context, run, policy string) ([]record.Replayed, error)
-	Divergences(ctx context.Context, run string) ([]trace.Divergence, error)
-	RefusalsOfRun(ctx context.Context, run, policy string) ([]trace.RefusalCount, error)
-}
-
-// Blobs keeps content under its digest.
-type Blobs interface {
-	Get(ctx context.Context, digest string) ([]byte, error)
-}
 
 // Report is the account of a policy of a run. The keys of its JSON are a public
 // contract.
@@ -75,28 +50,10 @@ type Divergence struct {
 	trace.Divergence
 }
 
-// material is everything that a report is made from.
-type material struct {
-	run         record.Run
-	spec        spec.Spec
-	tasks       []tasks.Task // of the train split
-	steps       []record.Step
-	batches     map[int]record.Batch
-	versions    []model.Version
-	evaluations []record.Evaluation
-	promotions  []record.Promotion
-	decisions   []record.Decision
-	quarantines []record.Quarantine
-	trials      []record.Trial
-	replays     []record.Replayed
-	divergences []trace.Divergence
-	refusals    []trace.RefusalCount
-}
-
 // Of makes the report of a run's policy. Steps are read first: whatever belongs
 // to a finished step is on record before it is.
 func Of(ctx context.Context, s Store, blobs Blobs, run, policy string) (Report, error) {
-	m, err := gather(ctx, s, blobs, run, policy)
+	m, err := readRecords(ctx, s, blobs, run, policy)
 	if err != nil {
 		return Report{}, fmt.Errorf("report on run %s: %w", run, err)
 	}
@@ -129,49 +86,4 @@ func (r *Report) fill() {
 	r.Decisions = append([]record.Decision{}, r.Decisions...)
 	r.Evaluations = append([]record.Evaluation{}, r.Evaluations...)
 	r.Faults = append([]string{}, r.Faults...)
-}
-
-func gather(ctx context.Context, s Store, blobs Blobs, run, policy string) (m material, err error) {
-	if m.run, err = s.Run(ctx, run); err != nil {
-		return m, err
-	}
-	if m.run.Status == record.Refused {
-		return m, nil // nothing came of its spec
-	}
-	if err := json.Unmarshal(m.run.Spec, &m.spec); err != nil {
-		return m, fmt.Errorf("decode its spec: %w", err)
-	}
-	m.spec = m.spec.WithDefaults()
-	if split := m.run.Splits[trace.Train]; split.Digest != "" {
-		data, err := blobs.Get(ctx, split.Digest)
-		if err != nil {
-			return m, fmt.Errorf("read its tasks: %w", err)
-		}
-		if m.tasks, err = tasks.Decode(data); err != nil {
-			return m, fmt.Errorf("decode its tasks: %w", err)
-		}
-	}
-	var batches []record.Batch
-	for _, read := range []func() error{
-		func() error { m.steps, err = s.Steps(ctx, run, policy); return err },
-		func() error { batches, err = s.Batches(ctx, run, policy); return err },
-		func() error { m.versions, err = s.Versions(ctx, run, policy); return err },
-		func() error { m.evaluations, err = s.Evaluations(ctx, run); return err },
-		func() error { m.promotions, err = s.Promotions(ctx, run, policy); return err },
-		func() error { m.decisions, err = s.Decisions(ctx, run, policy); return err },
-		func() error { m.quarantines, err = s.Quarantines(ctx, run, policy); return err },
-		func() error { m.trials, err = s.Trials(ctx, run, policy); return err },
-		func() error { m.replays, err = s.Replays(ctx, run, policy); return err },
-		func() error { m.divergences, err = s.Divergences(ctx, run); return err },
-		func() error { m.refusals, err = s.RefusalsOfRun(ctx, run, policy); return err },
-	} {
-		if err := read(); err != nil {
-			return m, err
-		}
-	}
-	m.batches = make(map[int]record.Batch, len(batches))
-	for _, b := range batches {
-		m.batches[b.Step] = b
-	}
-	return m, nil
 }

@@ -21,7 +21,7 @@ import (
 
 func TestEveryPromptIsAccountedFor(t *testing.T) {
 	t.Parallel()
-	r := newLedger(t).report()
+	r := newTestRun(t).report()
 	require.Empty(t, r.Faults)
 	require.True(t, r.OK())
 	require.Equal(t, report.Prompts{Issued: 6, Refills: 2, Quarantined: 2, Trained: 6, UnderWay: 1}, r.Prompts)
@@ -43,85 +43,85 @@ func TestAReportSaysWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	first := at(1, trace.Train, 0, 0, 1)
 	for name, c := range map[string]struct {
-		damage func(l *ledger)
+		damage func(run *testRun)
 		want   report.Prompts // but for those under way
 		fault  string
 	}{
 		"an attempt twice": {
-			func(l *ledger) { l.batches[1] = append(l.batches[1], first) },
+			func(run *testRun) { run.batches[1] = append(run.batches[1], first) },
 			report.Prompts{Issued: 6, Refills: 2, Quarantined: 2, Trained: 5, Duplicated: 1}, "train-1/0 was trained more than once",
 		},
 		"a group twice, in two steps": {
-			func(l *ledger) { l.batches[2] = append(l.batches[2], l.batches[1][:samples]...) },
+			func(run *testRun) { run.batches[2] = append(run.batches[2], run.batches[1][:samples]...) },
 			report.Prompts{Issued: 6, Refills: 2, Quarantined: 2, Trained: 5, Duplicated: 1}, "demo/train-1/0/0/1 was trained in the batch of step 2",
 		},
 		"a missing group": {
-			func(l *ledger) { l.batches[1] = l.batches[1][samples:] },
+			func(run *testRun) { run.batches[1] = run.batches[1][samples:] },
 			report.Prompts{Issued: 6, Refills: 2, Quarantined: 2, Trained: 5, Skipped: 1}, "train-1/0 was neither trained nor quarantined",
 		},
 		"a missing replacement": {
-			func(l *ledger) { l.batches[2] = l.batches[2][:2*samples] },
+			func(run *testRun) { run.batches[2] = run.batches[2][:2*samples] },
 			report.Prompts{Issued: 6, Refills: 2, Quarantined: 2, Trained: 5, Skipped: 1}, "reserve-2/1 was neither",
 		},
 		"a missing sample": {
-			func(l *ledger) { l.batches[1] = l.batches[1][1:] },
+			func(run *testRun) { run.batches[1] = run.batches[1][1:] },
 			report.Prompts{Issued: 6, Refills: 2, Quarantined: 2, Trained: 5, Skipped: 1}, "train-1/0 was trained in part: 1 of 2",
 		},
 		"a quarantined task": {
-			func(l *ledger) { l.quarantine(trace.Train, 3) },
+			func(run *testRun) { run.quarantine(trace.Train, 3) },
 			report.Prompts{Issued: 6, Refills: 3, Quarantined: 3, Trained: 5, Skipped: 1, Unexpected: 1}, "train-2/3 is quarantined, but was trained",
 		},
 		"a task of no stream": {
-			func(l *ledger) { l.group(2, trace.Train, 0) },
+			func(run *testRun) { run.group(2, trace.Train, 0) },
 			report.Prompts{Issued: 6, Refills: 2, Quarantined: 2, Trained: 6, Unexpected: 1}, "train-2/0 was trained in the batch of step 2, but no stream has it",
 		},
 		"a task that was tried for nothing": {
-			func(l *ledger) { l.begin(at(1, trace.Reserve, 0, 0, 1).RolloutID) },
+			func(run *testRun) { run.begin(at(1, trace.Reserve, 0, 0, 1).RolloutID) },
 			report.Prompts{Issued: 6, Refills: 2, Quarantined: 2, Trained: 6, Unexpected: 1}, "reserve-1/0 was tried, but no stream has it",
 		},
 		"an attempt that a fault ended": {
-			func(l *ledger) {
-				a := l.begin(first.RolloutID)
-				l.seal(a, trace.InfraFault)
-				l.batches[1][0] = a
+			func(run *testRun) {
+				a := run.begin(first.RolloutID)
+				run.seal(a, trace.InfraFault)
+				run.batches[1][0] = a
 			},
 			report.Prompts{Issued: 6, Refills: 2, Quarantined: 2, Trained: 6}, `demo/train-1/0/0/2 in the batch of step 1 does not count: its outcome is "infra_fault"`,
 		},
 		"an attempt that has no end": {
-			func(l *ledger) { l.batches[1][0] = l.begin(first.RolloutID) },
+			func(run *testRun) { run.batches[1][0] = run.begin(first.RolloutID) },
 			report.Prompts{Issued: 6, Refills: 2, Quarantined: 2, Trained: 6}, `does not count: its outcome is ""`,
 		},
 		"an attempt that nobody made": {
-			func(l *ledger) { l.batches[1][0].Attempt = 9 },
+			func(run *testRun) { run.batches[1][0].Attempt = 9 },
 			report.Prompts{Issued: 6, Refills: 2, Quarantined: 2, Trained: 6}, "demo/train-1/0/0/9 in the batch of step 1 is no training attempt on record",
 		},
 		"an attempt of another run": {
-			func(l *ledger) { l.batches[1][0].Run = "other" },
+			func(run *testRun) { run.batches[1][0].Run = "other" },
 			report.Prompts{Issued: 6, Refills: 2, Quarantined: 2, Trained: 5, Skipped: 1}, `"other/train-1/0/0/1", no attempt of this run`,
 		},
 		"another reward": {
-			func(l *ledger) {
-				l.edit = func(step int, b *model.Batch) { b.Trajectories[0].Reward = float64(step) }
+			func(run *testRun) {
+				run.edit = func(step int, b *model.Batch) { b.Trajectories[0].Reward = float64(step) }
 			},
 			report.Prompts{Issued: 6, Refills: 2, Quarantined: 2, Trained: 6}, "with reward 1, on record is 0.5",
 		},
 		"a step with another batch than was made": {
-			func(l *ledger) {
-				_, _, err := l.store.PutBatch(l.t.Context(), record.Batch{Run: "demo", Policy: "main", Step: 2, Digest: "sha256:11"})
-				require.NoError(l.t, err)
+			func(run *testRun) {
+				_, _, err := run.store.PutBatch(run.t.Context(), record.Batch{Run: "demo", Policy: "main", Step: 2, Digest: "sha256:11"})
+				require.NoError(run.t, err)
 			},
 			report.Prompts{Issued: 6, Refills: 2, Quarantined: 2, Trained: 6}, "but sha256:11 is the batch of that step",
 		},
 		"a version of another batch": {
-			func(l *ledger) { l.versionBatch[2] = "sha256:00" },
+			func(run *testRun) { run.versionBatch[2] = "sha256:00" },
 			report.Prompts{Issued: 6, Refills: 2, Quarantined: 2, Trained: 6}, "version 2 was trained on batch sha256:00",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l := newLedger(t)
-			c.damage(l)
-			r := l.report()
+			run := newTestRun(t)
+			c.damage(run)
+			r := run.report()
 			require.False(t, r.OK())
 			r.Prompts.UnderWay = 0
 			require.Equal(t, c.want, r.Prompts)
@@ -135,23 +135,23 @@ func TestAReportSaysWhatIsWrong(t *testing.T) {
 
 func TestATaskThatTheStreamDoesNotHaveThereIsAFault(t *testing.T) {
 	t.Parallel()
-	l := newLedger(t)
-	a, err := l.store.BeginAttempt(t.Context(), at(1, trace.Train, 0, 0, 1).RolloutID, "another", trace.Terms{Policy: "main"}, "c0ffee")
+	run := newTestRun(t)
+	a, err := run.store.BeginAttempt(t.Context(), at(1, trace.Train, 0, 0, 1).RolloutID, "another", trace.Terms{Policy: "main"}, "c0ffee")
 	require.NoError(t, err)
-	l.seal(a, trace.Completed)
-	l.batches[1][0] = a
-	r := l.report()
+	run.seal(a, trace.Completed)
+	run.batches[1][0] = a
+	r := run.report()
 	require.Len(t, r.Faults, 1)
 	require.Contains(t, r.Faults[0], `demo/train-1/0/0/2 tried task "another", but the stream has task`)
 }
 
 func TestABatchThatCannotBeReadIsAFault(t *testing.T) {
 	t.Parallel()
-	l := newLedger(t)
-	l.report()
-	b, err := l.store.Batch(t.Context(), "demo", "main", 2)
+	run := newTestRun(t)
+	run.report()
+	b, err := run.store.Batch(t.Context(), "demo", "main", 2)
 	require.NoError(t, err)
-	r, err := report.Of(t.Context(), l.store, without{l.blobs, b.Digest}, "demo", "main")
+	r, err := report.Of(t.Context(), run.store, without{run.blobs, b.Digest}, "demo", "main")
 	require.NoError(t, err)
 	require.Equal(t, 3, r.Prompts.Skipped, "its prompts are not known to be trained")
 	require.Contains(t, r.Faults[0], "the batch of step 2 can't be read")
@@ -172,31 +172,31 @@ func (w without) Get(ctx context.Context, digest string) ([]byte, error) {
 
 func TestAMissingStepIsAFault(t *testing.T) {
 	t.Parallel()
-	l := newLedger(t)
-	delete(l.batches, 2)
-	l.report()
-	require.NoError(t, l.store.PutStep(t.Context(), record.Step{Run: "demo", Policy: "main", Step: 3, Batch: "sha256:00"}))
-	r := l.read()
+	run := newTestRun(t)
+	delete(run.batches, 2)
+	run.report()
+	require.NoError(t, run.store.PutStep(t.Context(), record.Step{Run: "demo", Policy: "main", Step: 3, Batch: "sha256:00"}))
+	r := run.read()
 	require.Contains(t, r.Faults[0], "step 2 is not on record, although step 3 is finished")
 }
 
 func TestAttemptsAreCountedByWhatBecameOfThem(t *testing.T) {
 	t.Parallel()
-	l := newLedger(t)
+	run := newTestRun(t)
 	id := at(1, trace.Gate, 0, 0, 1).RolloutID
-	lost := l.begin(id)
-	require.NoError(t, l.store.AppendCall(t.Context(), &trace.Exchange{Call: trace.Call{
+	lost := run.begin(id)
+	require.NoError(t, run.store.AppendCall(t.Context(), &trace.Exchange{Call: trace.Call{
 		Address: lost, Parent: -1, Policy: "main", Key: "k", Prompt: []int32{1}, Completion: []int32{2, 3}, Logprobs: []float32{-1, -1}, Temperature: 1,
 	}}))
-	l.seal(l.begin(id), trace.InfraFault)
-	l.seal(l.begin(id), trace.Completed) // whose result was lost
-	last := l.begin(id)
-	require.NoError(t, l.store.AppendCall(t.Context(), &trace.Exchange{Call: trace.Call{
+	run.seal(run.begin(id), trace.InfraFault)
+	run.seal(run.begin(id), trace.Completed) // whose result was lost
+	last := run.begin(id)
+	require.NoError(t, run.store.AppendCall(t.Context(), &trace.Exchange{Call: trace.Call{
 		Address: last, Parent: -1, Policy: "main", Key: "k", Prompt: []int32{1}, Completion: []int32{2, 3}, Logprobs: []float32{-1, -1}, Temperature: 1,
 		ReplayedFrom: 1,
 	}}))
-	l.seal(last, trace.AgentFailed)
-	r := l.report()
+	run.seal(last, trace.AgentFailed)
+	r := run.report()
 	require.True(t, r.OK(), "%q", r.Faults)
 	require.Equal(t, report.Attempts{
 		Total: 4, Completed: 1, AgentFailed: 1, Failures: map[string]int{"timeout": 1}, InfraFault: 1, Lost: 1, Repeated: 1,
@@ -210,15 +210,15 @@ func TestAttemptsAreCountedByWhatBecameOfThem(t *testing.T) {
 
 func TestRefusedCallsAreReportedByCode(t *testing.T) {
 	t.Parallel()
-	l := newLedger(t)
-	none, err := json.Marshal(l.report())
+	run := newTestRun(t)
+	none, err := json.Marshal(run.report())
 	require.NoError(t, err)
 	require.Contains(t, string(none), `"refusals":[]`)
 	for i, r := range []trace.Refusal{{Code: "invalid_json", Message: "no JSON"}, {Code: "call_limit", Message: "all of its 8 calls", Count: 2}, {Code: "call_limit", Message: "all of its 8 calls"}} {
 		r.Address, r.Last = at(1, trace.Train, 0, i%2, 1), time.Unix(int64(100+i), 0)
-		require.NoError(t, l.store.AddRefusal(t.Context(), r))
+		require.NoError(t, run.store.AddRefusal(t.Context(), r))
 	}
-	r := l.read()
+	r := run.read()
 	require.True(t, r.OK(), "an agent that was refused is not wrong with the run")
 	require.Len(t, r.Refusals, 2)
 	require.Equal(t, []any{"call_limit", 3, 2, "demo/train-1/0/0/1"}, []any{r.Refusals[0].Code, r.Refusals[0].Count, r.Refusals[0].Attempts, r.Refusals[0].Attempt})
@@ -232,16 +232,16 @@ func TestRefusedCallsAreReportedByCode(t *testing.T) {
 
 func TestTheHistoryOfThePointerIsTold(t *testing.T) {
 	t.Parallel()
-	l := newLedger(t)
+	run := newTestRun(t)
 	for _, p := range []record.Promotion{
 		{DecisionID: "gate-0", Version: 0, Previous: -1, Reason: "it is the first"},
 		{DecisionID: "pin-1", Version: 1, Previous: 0, Source: record.SourcePin, By: "ada@host", Reason: "a hunch"},
 	} {
 		p.Run, p.Policy = "demo", "main"
-		require.NoError(t, l.store.Promote(t.Context(), p))
+		require.NoError(t, run.store.Promote(t.Context(), p))
 	}
-	require.NoError(t, l.store.PutDecision(t.Context(), record.Decision{Run: "demo", Policy: "main", DecisionID: "gate-2", Candidate: 2, Verdict: "pinned", Reason: "held"}))
-	r := l.report()
+	require.NoError(t, run.store.PutDecision(t.Context(), record.Decision{Run: "demo", Policy: "main", DecisionID: "gate-2", Candidate: 2, Verdict: "pinned", Reason: "held"}))
+	r := run.report()
 	require.Equal(t, 1, *r.Promoted)
 	require.True(t, r.Pinned)
 	require.Equal(t, map[record.Source]int{record.SourceGate: 1, record.SourcePin: 1}, r.Pointer)
@@ -254,13 +254,13 @@ func TestTheHistoryOfThePointerIsTold(t *testing.T) {
 
 func TestAReportIsTheSameEachTime(t *testing.T) {
 	t.Parallel()
-	l := newLedger(t)
-	l.batches[1] = l.batches[1][1:]
-	l.group(2, trace.Train, 0)
-	first, err := json.Marshal(l.report())
+	run := newTestRun(t)
+	run.batches[1] = run.batches[1][1:]
+	run.group(2, trace.Train, 0)
+	first, err := json.Marshal(run.report())
 	require.NoError(t, err)
 	for range 5 {
-		again, err := json.Marshal(l.read())
+		again, err := json.Marshal(run.read())
 		require.NoError(t, err)
 		require.JSONEq(t, string(first), string(again))
 		require.Equal(t, string(first), string(again))

@@ -24,7 +24,7 @@ type Store interface {
 	ReopenRun(ctx context.Context, r record.Run) error
 }
 
-// Reconciler puts the record of runs right.
+// Reconciler corrects the record of runs.
 type Reconciler struct {
 	Client    client.Client
 	Namespace string
@@ -76,7 +76,7 @@ func (r Reconciler) Step(ctx context.Context) error {
 func (r Reconciler) reconcile(ctx context.Context, run record.Run) error {
 	now, err := Of(ctx, r.Client, run)
 	if err == nil && now.Status == record.Running {
-		err = r.unstick(ctx, run)
+		err = r.resetStuck(ctx, run)
 	}
 	if err != nil || now.Status == run.Status {
 		return err
@@ -87,7 +87,7 @@ func (r Reconciler) reconcile(ctx context.Context, run record.Run) error {
 		err = r.Store.ReopenRun(ctx, run)
 	}
 	if errors.Is(err, trace.ErrConflict) {
-		return nil // somebody else has put it right
+		return nil // another process has corrected it
 	}
 	if err == nil {
 		r.Log.Info("record of a run put right", zap.String("run", run.Name), zap.String("from", string(run.Status)), zap.String("to", string(now.Status)),
@@ -96,11 +96,11 @@ func (r Reconciler) reconcile(ctx context.Context, run record.Run) error {
 	return err
 }
 
-// unstick resets a run again that was reset to where it waits for ever.
-func (r Reconciler) unstick(ctx context.Context, run record.Run) error {
+// resetStuck resets a run again that was reset to where it waits for ever.
+func (r Reconciler) resetStuck(ctx context.Context, run record.Run) error {
 	d, err := latest(ctx, r.Client, run)
 	if err != nil || d == nil || d.GetWorkflowExtendedInfo().GetLastResetTime() == nil {
-		return err // one that was never reset is told of its children
+		return err // a run that was never reset learns of its children
 	}
 	waits, err := stuck(ctx, r.Client, d)
 	if err != nil || !waits {
@@ -122,8 +122,8 @@ func (r Reconciler) unstick(ctx context.Context, run record.Run) error {
 // close ends a run on record, unless it was closed or got another execution
 // meanwhile.
 func (r Reconciler) close(ctx context.Context, was, now record.Run) error {
-	stands, err := r.Store.Run(ctx, was.Name)
-	if err != nil || stands.Status != record.Running || stands.ExecutionID != was.ExecutionID {
+	current, err := r.Store.Run(ctx, was.Name)
+	if err != nil || current.Status != record.Running || current.ExecutionID != was.ExecutionID {
 		return err
 	}
 	if err := r.Store.FinishRun(ctx, was.Name, now.Status, now.Result); err != nil {

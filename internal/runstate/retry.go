@@ -51,7 +51,7 @@ func (r Retrier) Retry(ctx context.Context, run record.Run, reason string) (exec
 	case enums.WORKFLOW_EXECUTION_STATUS_COMPLETED:
 		return "", fmt.Errorf("%w: it has completed", ErrNotRetried)
 	}
-	// The row that stands is compared when it is reopened.
+	// ReopenRun compares the row.
 	if run, err = Of(ctx, r.Client, run); err != nil {
 		return "", err
 	}
@@ -71,9 +71,9 @@ func (r Retrier) Retry(ctx context.Context, run record.Run, reason string) (exec
 	if execution, err = rewind(ctx, r.Client, r.Namespace, d, at, reason); err != nil {
 		return "", err
 	}
-	stands, err := r.Store.Run(ctx, run.Name)
-	if err == nil && stands.Status != record.Running && stands.Status != record.Refused {
-		err = r.Store.ReopenRun(ctx, stands)
+	current, err := r.Store.Run(ctx, run.Name)
+	if err == nil && current.Status != record.Running && current.Status != record.Refused {
+		err = r.Store.ReopenRun(ctx, current)
 	}
 	if errors.Is(err, trace.ErrConflict) || errors.Is(err, trace.ErrNotFound) {
 		err = nil // it has ended again already, or was never on record
@@ -83,20 +83,20 @@ func (r Retrier) Retry(ctx context.Context, run record.Run, reason string) (exec
 
 // A workflow closes the record of its run a moment before it ends.
 const (
-	aMoment  = 100 * time.Millisecond
-	noMoment = 5 * time.Second
+	closePoll    = 100 * time.Millisecond
+	closeTimeout = 5 * time.Second
 )
 
-// closed is latest, of a run that is about to end once it has.
+// closed is latest, but waits for a workflow that is about to end.
 func closed(ctx context.Context, c client.Client, run record.Run) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
-	limit := time.NewTimer(noMoment)
+	limit := time.NewTimer(closeTimeout)
 	defer limit.Stop()
 	for {
 		d, err := latest(ctx, c, run)
 		if err != nil || d == nil || run.Status == record.Running || !underWay(d.WorkflowExecutionInfo.Status) || resetSince(d, run) {
 			return d, err
 		}
-		pause := time.NewTimer(aMoment)
+		pause := time.NewTimer(closePoll)
 		select {
 		case <-ctx.Done():
 			pause.Stop()
@@ -128,7 +128,7 @@ func rewind(ctx context.Context, c client.Client, namespace string, d *workflows
 	r, err := c.ResetWorkflowExecution(ctx, &workflowservice.ResetWorkflowExecutionRequest{
 		Namespace: namespace, WorkflowExecution: &common.WorkflowExecution{WorkflowId: execution.WorkflowId, RunId: execution.RunId},
 		Reason: reason, WorkflowTaskFinishEventId: at, RequestId: "retry-" + execution.RunId,
-		// What people told the run since is told it again; that it be cancelled is not, by any reset.
+		// Updates and signals since then are applied again; a request to cancel never is.
 	})
 	if err != nil {
 		return "", fmt.Errorf("reset workflow %s to event %d: %w", execution.WorkflowId, at, err)
@@ -136,26 +136,26 @@ func rewind(ctx context.Context, c client.Client, namespace string, d *workflows
 	return r.RunId, nil
 }
 
-// Point is the workflow task of a run's history from which on it can go on: the one
-// that asked first for what failed or was cut off, of the step that was not finished.
-// It is 0 where there is none. whole is set if all that the unfinished steps asked for
-// is asked for again.
+// Point is the workflow task of a run's history at which a retry can go on: the first
+// one of the unfinished step that asked for something that failed or was cut off. It is
+// 0 if there is none. whole says that all commands of the unfinished steps are issued
+// again.
 func Point(run string, events []*history.HistoryEvent) (at int64, whole bool) {
-	h := read(events)
+	h := summarize(events)
 	if h.first == 0 {
 		return 0, false
 	}
-	begins := cmp.Or(h.begins(run), h.last, h.first)
-	if at = cmp.Or(h.last, h.first); h.broke {
+	begins := cmp.Or(h.unfinishedSince(run), h.last, h.first)
+	if at = cmp.Or(h.last, h.first); h.failed {
 		at = begins
 	}
 	for _, c := range h.commands {
-		if c.endedAt == 0 || c.failed && c.step(run) >= h.steps { // earlier steps lived with their failures
+		if c.endedAt == 0 || c.failed && c.step(run) >= h.steps { // earlier steps tolerated their failures
 			at = min(at, c.task)
 		}
 	}
-	// A child that had not ended by then, but has since, would be waited for for ever:
-	// its end was told to the execution before the reset.
+	// A child that ended after that point would be waited for for ever: Temporal reported
+	// its end to the execution before the reset.
 	for {
 		before := at
 		for _, c := range h.commands {
@@ -169,10 +169,10 @@ func Point(run string, events []*history.HistoryEvent) (at int64, whole bool) {
 	}
 }
 
-// begins is the workflow task that asked for the first child of the step that was not
-// finished, 0 for none. A run that fails without anything that fails under it is at
-// odds with what that step came to, so that it is done again as a whole.
-func (h told) begins(run string) int64 {
+// unfinishedSince is the workflow task that asked for the first child of the unfinished
+// step, 0 for none. If a run fails although nothing fails under it, the results of that
+// step are at fault, and the whole step is done again.
+func (h eventSummary) unfinishedSince(run string) int64 {
 	at := int64(0)
 	for _, c := range h.commands {
 		if c.child != "" && c.step(run) > h.steps && (at == 0 || c.task < at) {
@@ -191,8 +191,8 @@ type command struct {
 	failed  bool   // it ended without completing
 }
 
-// step is the one that a command belongs to: of a child that of its id, of an activity
-// the one that was under way.
+// step is the step of a command: for a child that of its id, for an activity the one
+// that was under way.
 func (c *command) step(run string) int {
 	var kind string
 	step := c.after + 1
@@ -206,17 +206,17 @@ func (c *command) step(run string) int {
 	return step
 }
 
-// told is what a history says that matters for Point.
-type told struct {
+// eventSummary is what Point needs of a history.
+type eventSummary struct {
 	first    int64 // workflow task that completed
 	last     int64 // of those before anybody asked to cancel
-	broke    bool  // the workflow failed
+	failed   bool  // the workflow failed
 	steps    int   // that were finished, in this execution or before it
 	commands map[int64]*command
 }
 
-func read(events []*history.HistoryEvent) told {
-	h := told{commands: map[int64]*command{}}
+func summarize(events []*history.HistoryEvent) eventSummary {
+	h := eventSummary{commands: map[int64]*command{}}
 	records := map[int64]bool{}
 	at, cancelled := int64(0), false
 	end := func(id int64, completed bool) {
@@ -232,7 +232,7 @@ func read(events []*history.HistoryEvent) told {
 		case enums.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED:
 			cancelled = true
 		case enums.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED:
-			h.broke = true
+			h.failed = true
 		case enums.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
 			h.first = cmp.Or(h.first, at)
 			if !cancelled {
@@ -274,8 +274,7 @@ func read(events []*history.HistoryEvent) told {
 	return h
 }
 
-// resumed is how many steps were finished before an execution that went on from
-// another.
+// resumed is how many steps were finished before an execution that continues another.
 func resumed(started *history.HistoryEvent) int {
 	var in workflows.TrainingInput
 	payloads := started.GetWorkflowExecutionStartedEventAttributes().GetInput()

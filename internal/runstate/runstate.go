@@ -21,8 +21,8 @@ import (
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
-// Of is the run of a record as it stands: the record itself, or what it would say if
-// the workflow had been able to keep it. An error is one of asking Temporal.
+// Of is the run of a record: the record itself, or what it would say if the workflow
+// had been able to close it. An error is one of asking Temporal.
 //
 // A run is under way again if it was reset after it had ended.
 func Of(ctx context.Context, c client.Client, r record.Run) (record.Run, error) {
@@ -36,7 +36,7 @@ func Of(ctx context.Context, c client.Client, r record.Run) (record.Run, error) 
 	running := d != nil && underWay(d.WorkflowExecutionInfo.Status)
 	switch {
 	case r.Status == record.Running && !running:
-		return ended(ctx, c, r, d)
+		return endedRun(ctx, c, r, d)
 	case r.Status != record.Running && running && resetSince(d, r):
 		// One that is just about to end has closed its record, too.
 		r.Status, r.Result, r.Finished = record.Running, nil, time.Time{}
@@ -137,8 +137,8 @@ func closing(ctx context.Context, c client.Client, id, execution string) (*histo
 	return it.Next()
 }
 
-// ended is r closed in the way that its last execution ended, which is d.
-func ended(ctx context.Context, c client.Client, r record.Run, d *workflowservice.DescribeWorkflowExecutionResponse) (record.Run, error) {
+// endedRun is r closed in the way that its last execution ended, which is d.
+func endedRun(ctx context.Context, c client.Client, r record.Run, d *workflowservice.DescribeWorkflowExecutionResponse) (record.Run, error) {
 	if d == nil {
 		r.Status, r.Finished = record.Deleted, time.Now()
 		r.Result = record.Failure{Error: "its workflow is not in Temporal any more: somebody deleted it, or it was kept no longer"}.Result()

@@ -10,9 +10,9 @@ import (
 	"go.temporal.io/sdk/client"
 )
 
-// stuck reports whether an execution waits for a child whose end nobody will tell it:
-// one that ended before a reset made this execution of a history in which it is still
-// under way. A reset does not look.
+// stuck reports whether an execution waits for ever for a child: one that had ended when
+// a reset made this execution of a history in which the child is still under way.
+// Temporal does not report that end again.
 func stuck(ctx context.Context, c client.Client, d *workflowservice.DescribeWorkflowExecutionResponse) (bool, error) {
 	for _, child := range d.PendingChildren {
 		if child.RunId == "" {

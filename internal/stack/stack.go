@@ -100,7 +100,7 @@ type Stack struct {
 	gatewayURL string
 	// traceAddress is where spans come in by gRPC, or empty.
 	traceAddress string
-	closers      []func(context.Context) error // in the order to close
+	closers      fleet.Closers
 }
 
 // Start brings everything up. What it started is stopped again when a part fails.
@@ -121,18 +121,13 @@ func Start(ctx context.Context, o Options) (_ *Stack, err error) {
 		return nil, err
 	}
 	builtin := s.Sampler(resident)
-	s.onClose(func(context.Context) error { builtin.Close(); return nil })
+	s.closers.OnClose(func(context.Context) error { builtin.Close(); return nil })
 	sampler := s.Route(builtin)
-	s.onClose(func(context.Context) error { sampler.Close(); return nil })
+	s.closers.OnClose(func(context.Context) error { sampler.Close(); return nil })
 	if err := s.startGateway(ctx, o, sampler); err != nil {
 		return nil, err
 	}
 	return s, s.startWorkers(ctx, o, sampler)
-}
-
-// onClose registers f to run before everything registered earlier.
-func (s *Stack) onClose(f func(context.Context) error) {
-	s.closers = append([]func(context.Context) error{f}, s.closers...)
 }
 
 func (s *Stack) startTemporal(ctx context.Context, o Options) error {
@@ -144,7 +139,7 @@ func (s *Stack) startTemporal(ctx context.Context, o Options) error {
 		return fmt.Errorf("start Temporal: %w", err)
 	}
 	s.temporal = server
-	s.onClose(func(context.Context) error { return server.Stop() })
+	s.closers.OnClose(func(context.Context) error { return server.Stop() })
 	identity := workerIdentity()
 	s.recover(ctx, identity)
 	s.Client, err = client.DialContext(ctx, client.Options{
@@ -154,7 +149,7 @@ func (s *Stack) startTemporal(ctx context.Context, o Options) error {
 	if err != nil {
 		return fmt.Errorf("connect to Temporal: %w", err)
 	}
-	s.onClose(func(context.Context) error { s.Client.Close(); return nil })
+	s.closers.OnClose(func(context.Context) error { s.Client.Close(); return nil })
 	return nil
 }
 
@@ -163,7 +158,7 @@ func (s *Stack) openStore(ctx context.Context) error {
 	if s.Records, err = fleet.Open(ctx, s.Layout.Database(), s.Layout.Blobs(), s.log); err != nil {
 		return err
 	}
-	s.onClose(func(context.Context) error { return s.Records.Close() })
+	s.closers.OnClose(func(context.Context) error { return s.Records.Close() })
 	return s.Store.Migrate(ctx)
 }
 
@@ -176,7 +171,7 @@ func (s *Stack) startGateway(ctx context.Context, o Options, sampler *fleet.Rout
 	door := s.Gateway(gateway.Config{Sampler: sampler, Log: log})
 	server := fleet.Serve(listener, door, log)
 	s.gatewayURL = server.URL()
-	s.onClose(server.Close)
+	s.closers.OnClose(server.Close)
 	if o.TracePort == 0 {
 		return nil
 	}
@@ -185,7 +180,7 @@ func (s *Stack) startGateway(ctx context.Context, o Options, sampler *fleet.Rout
 	}
 	traces := fleet.ServeTraces(listener, door, log)
 	s.traceAddress = traces.Address()
-	s.onClose(traces.Close)
+	s.closers.OnClose(traces.Close)
 	return nil
 }
 
@@ -194,9 +189,9 @@ func (s *Stack) startWorkers(ctx context.Context, o Options, sampler *fleet.Rout
 	if err != nil {
 		return err
 	}
-	s.onClose(forwarder.Close)
+	s.closers.OnClose(forwarder.Close)
 	trainer := s.Trainer(fleet.Engines)
-	s.onClose(func(context.Context) error { trainer.Close(); return nil })
+	s.closers.OnClose(func(context.Context) error { trainer.Close(); return nil })
 	coordinator, err := s.Coordinator(s.Client, s.temporal.Namespace(), sampler)
 	if err != nil {
 		return err
@@ -215,7 +210,7 @@ func (s *Stack) startWorkers(ctx context.Context, o Options, sampler *fleet.Rout
 		if err := w.Start(); err != nil {
 			return fmt.Errorf("start a worker: %w", err)
 		}
-		s.onClose(func(context.Context) error { w.Stop(); return nil })
+		s.closers.OnClose(func(context.Context) error { w.Stop(); return nil })
 	}
 	s.startReconciler(o)
 	return nil
@@ -223,18 +218,8 @@ func (s *Stack) startWorkers(ctx context.Context, o Options, sampler *fleet.Rout
 
 // startReconciler keeps the record of runs right about what Temporal did to them.
 func (s *Stack) startReconciler(o Options) {
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
 	r := runstate.Reconciler{Client: s.Client, Namespace: s.temporal.Namespace(), Store: s.Store, Log: o.Log.Named("runs"), Every: o.Reconcile}
-	go func() {
-		defer close(done)
-		r.Run(ctx)
-	}()
-	s.onClose(func(context.Context) error {
-		cancel()
-		<-done
-		return nil
-	})
+	s.closers.Background(r.Run)
 }
 
 // GatewayURL is where the OpenAI-compatible door listens, ending in "/v1".
@@ -262,12 +247,7 @@ const closeTimeout = 20 * time.Second
 func (s *Stack) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	var all []error
-	for _, f := range s.closers {
-		all = append(all, f(ctx))
-	}
-	s.closers = nil
-	return errors.Join(all...)
+	return s.closers.Close(ctx)
 }
 
 // withoutTraces keeps the SDK's own stacks out of the log: an activity that is tried

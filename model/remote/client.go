@@ -12,23 +12,27 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fulgurite/fulgurite/internal/health"
 	"github.com/fulgurite/fulgurite/model"
 )
 
 // replyBytes bounds a reply: a million tokens with their log-probabilities.
 const replyBytes = 64 << 20
 
+// ErrUnresponsive ends the requests at a peer that hangs.
+var ErrUnresponsive = errors.New("sampler does not respond")
+
 // Options of a client. The zero value is right outside tests.
 type Options struct {
-	Probe    time.Duration // 0 is the constant Probe
-	Patience time.Duration // 0 is the constant Patience
+	Probe    time.Duration // how often a peer is asked whether it lives; 0 is health.Every
+	Patience time.Duration // how long it may leave that unanswered; 0 is health.Patience
 }
 
 // Client samples at another process. It is safe for concurrent use.
 type Client struct {
 	base      string
 	transport *http.Transport
-	pulse     *pulse
+	prober    *health.Prober
 }
 
 var _ Sampler = (*Client)(nil)
@@ -36,14 +40,9 @@ var _ Sampler = (*Client)(nil)
 // NewClient returns a client of the sampler at base, a URL without path. It
 // connects when it is first asked.
 func NewClient(base string, o Options) *Client {
-	if o.Probe == 0 {
-		o.Probe = Probe
-	}
-	if o.Patience == 0 {
-		o.Patience = Patience
-	}
 	base = strings.TrimSuffix(base, "/")
-	dialer := net.Dialer{Timeout: o.Patience}
+	prober := health.New(health.Config{URL: base, Every: o.Probe, Patience: o.Patience, Gone: ErrUnresponsive})
+	dialer := net.Dialer{Timeout: prober.Patience}
 	return &Client{
 		base: base,
 		transport: &http.Transport{
@@ -51,7 +50,7 @@ func NewClient(base string, o Options) *Client {
 			MaxIdleConnsPerHost: 256, // one for each call in flight of a busy gateway
 			IdleConnTimeout:     time.Minute,
 		},
-		pulse: newPulse(base+healthPath, o.Probe, o.Patience),
+		prober: prober,
 	}
 }
 
@@ -115,7 +114,7 @@ func (c *Client) post(ctx context.Context, path string, in any, read func(io.Rea
 	if err != nil {
 		return fmt.Errorf("encode request: %w", err)
 	}
-	ctx, release := c.pulse.guard(ctx)
+	ctx, release := c.prober.Guard(ctx)
 	defer release()
 	err = c.exchange(ctx, path, body, read)
 	if cause := context.Cause(ctx); err != nil && cause != nil {

@@ -18,7 +18,7 @@
 //     of the machinery, after which it may be asked again.
 //   - A peer that hangs is noticed. While a request is outstanding the client
 //     asks the peer's /healthz on connections of their own; when none answers for
-//     [Patience], the request ends with [ErrUnresponsive], however long a
+//     [health.Patience], the request ends with [ErrUnresponsive], however long a
 //     healthy sampler might have taken for it.
 //   - Who sets Emit hears of each token as soon as the sampler has it. What was
 //     heard is what the reply says, or the request fails; a stream that breaks off

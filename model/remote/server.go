@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/fulgurite/fulgurite/internal/health"
 	"github.com/fulgurite/fulgurite/model"
 )
 
@@ -40,7 +41,7 @@ func NewServer(sampler Sampler, log *zap.Logger) *Server {
 	s := &Server{sampler: sampler, log: log, mux: http.NewServeMux()}
 	s.mux.HandleFunc("POST "+samplePath, s.sample)
 	s.mux.HandleFunc("POST "+publishPath, s.publish)
-	s.mux.HandleFunc("GET "+healthPath, func(w http.ResponseWriter, _ *http.Request) {
+	s.mux.HandleFunc("GET "+health.Path, func(w http.ResponseWriter, _ *http.Request) {
 		reply(w, http.StatusOK, map[string]string{"status": "ok"})
 	})
 	return s

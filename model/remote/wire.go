@@ -14,7 +14,6 @@ import (
 const (
 	samplePath  = "/sample"
 	publishPath = "/publish"
-	healthPath  = "/healthz"
 )
 
 // sampleRequest is the body of POST /sample.

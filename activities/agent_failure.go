@@ -1,0 +1,97 @@
+package activities
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// The failures of agents that only grading shows; the others are package agent's.
+const (
+	noReward  agent.Failure = "no_reward"  // it had to report its reward, and did not
+	badReward agent.Failure = "bad_reward" // what it reported last is no reward
+)
+
+// beforeFails is for attempts whose agent was not launched, since the command before
+// it failed. They are faults, as long as another try may help.
+const beforeFails agent.Failure = "before"
+
+// unclearTries is how often a rollout is tried when its agent fails in a way that
+// may be the machine's. After that it is the agent's.
+const unclearTries = 5
+
+// classify decides about a failure that may be the agent's or the machine's. An error
+// asks for another try. The failure is the agent's when it hangs where an earlier
+// attempt hung, or when the same has happened too often.
+func (r *Runner) classify(ctx context.Context, address trace.Address, result *agent.Result) error {
+	places, err := r.Attempts.Places(ctx, address.RolloutID)
+	if err != nil {
+		return err
+	}
+	now, before := splitPlaces(places, address.Attempt, string(result.Failure))
+	for _, p := range before {
+		if result.Failure == agent.Hang && p.Same(now) {
+			result.Message += fmt.Sprintf("; attempt %d hung at the same place, after %d calls", p.Attempt, p.Calls)
+			return nil
+		}
+	}
+	if len(before)+1 >= unclearTries {
+		result.Message += fmt.Sprintf("; so did %d attempts before", len(before))
+		return nil
+	}
+	return fmt.Errorf("it may not be the agent's fault, trying again: %s", describe(*result))
+}
+
+// splitPlaces finds an attempt among the places of its rollout, and the earlier attempts
+// that failed in the same way.
+func splitPlaces(places []trace.Place, attempt int, failure string) (now trace.Place, before []trace.Place) {
+	for _, p := range places {
+		switch {
+		case p.Attempt == attempt:
+			now = p
+		case p.Attempt < attempt && p.Failure == failure:
+			before = append(before, p)
+		}
+	}
+	return now, before
+}
+
+// failAttempt gives an attempt the failure reward.
+func failAttempt(a *trace.Attempt, s spec.Spec, result agent.Result) {
+	reward := s.Agent.FailureReward
+	a.Outcome, a.Reward, a.Failure, a.Error = trace.AgentFailed, &reward, string(result.Failure), describe(result)
+}
+
+// describe is a failure in words, with the end of what the agent wrote.
+func describe(result agent.Result) string {
+	return strings.TrimSpace(fmt.Sprintf("%s: %s\n%s\n%s", result.Failure, result.Message, strings.TrimSpace(result.Stderr), result.Note))
+}
+
+// outcome is what a sealed attempt comes to.
+func (r *Runner) outcome(ctx context.Context, address trace.Address) (RunAgentResult, error) {
+	a, err := r.Attempts.Attempt(ctx, address)
+	if err != nil {
+		return RunAgentResult{}, fmt.Errorf("read attempt %s: %w", address, err)
+	}
+	out := RunAgentResult{Attempt: a.Address.Attempt, Outcome: a.Outcome, Reward: a.Reward, Calls: a.Calls, Tokens: a.Tokens}
+	if a.Outcome == trace.AgentFailed && a.Calls == 0 {
+		out.TaskFault = truncate("agent failed before its first model call: "+a.Error, failureBytes)
+	}
+	return out, nil
+}
+
+// failureBytes is the most of an error that goes through Temporal; the whole is in the
+// store.
+const failureBytes = 1 << 10
+
+// truncate shortens a text to its first most bytes and an ellipsis.
+func truncate(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "…"
+}

@@ -1,0 +1,54 @@
+package activities
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// verdictPromoted stands for a decision by which the pointer moved.
+const verdictPromoted = "promoted"
+
+// decisionID names the decision about a candidate.
+func decisionID(candidate int) string { return fmt.Sprintf("gate-%d", candidate) }
+
+// recordedDecision reads the decision about a candidate from the record. A workflow
+// that was reset asks again for what was decided; nothing is decided twice.
+func (c *Coordinator) recordedDecision(ctx context.Context, run, policy string, candidate int) (DecidePromotionResult, bool, error) {
+	id := decisionID(candidate)
+	p, err := c.Ledger.Promotion(ctx, run, policy, id)
+	if err == nil {
+		d := evidence(p.Evidence, model.Decision{Candidate: p.Version, Promoted: p.Previous, Accept: true})
+		return DecidePromotionResult{d, verdictPromoted}, true, nil
+	}
+	if !errors.Is(err, trace.ErrNotFound) {
+		return DecidePromotionResult{}, false, err
+	}
+	r, err := c.Ledger.Decision(ctx, run, policy, id)
+	if errors.Is(err, trace.ErrNotFound) {
+		return DecidePromotionResult{}, false, nil
+	}
+	if err != nil {
+		return DecidePromotionResult{}, false, err
+	}
+	return DecidePromotionResult{evidence(r.Evidence, model.Unpaired(r.Candidate, r.Promoted, r.Reason)), r.Verdict}, true, nil
+}
+
+// evidence reads a decision from the record, or is what else is known of it.
+func evidence(text json.RawMessage, otherwise model.Decision) model.Decision {
+	var d model.Decision
+	if json.Unmarshal(text, &d) != nil {
+		return otherwise
+	}
+	return d
+}
+
+// Moved reports whether the decision is on record as one that PromoteVersion was
+// asked to carry out, whether or not the pointer moved.
+func (r DecidePromotionResult) Moved() bool {
+	return r.Verdict == verdictPromoted || r.Verdict == verdictPinned || r.Verdict == verdictMoved
+}

@@ -1,0 +1,63 @@
+package activities
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/update"
+)
+
+// ScoreBatch has the critic, as it is before the step, estimate what the attempts
+// of a step would still earn, before each token of their completions. Done again it
+// comes to the same values, and where the engine is deterministic to the same bits.
+func (t *Trainer) ScoreBatch(ctx context.Context, in ScoreBatchInput) (_ ScoreBatchResult, err error) {
+	defer temporalError(&err)
+	id := model.VersionID{Run: in.Run, Policy: model.CriticPolicy, Number: in.Step - 1}
+	digest, err := t.score(ctx, "values", in.Run, in.Step, in.Groups, id,
+		func(ctx context.Context, m *update.Maker, run update.Run, trajectories []trace.Trajectory) ([]byte, error) {
+			return m.ScoreCritic(ctx, id, run, trajectories)
+		})
+	return ScoreBatchResult{Values: digest}, err
+}
+
+// ScoreReference has version 0 of a policy give its log-probabilities of what the
+// attempts of a step sampled. They are part of the rewards where the spec has
+// credit.kl_in_reward. Done again it comes to the same, and where the engine is
+// deterministic to the same bits.
+func (t *Trainer) ScoreReference(ctx context.Context, in ScoreReferenceInput) (_ ScoreReferenceResult, err error) {
+	defer temporalError(&err)
+	id := model.VersionID{Run: in.Run, Policy: in.Policy}
+	digest, err := t.score(ctx, "log-probabilities", in.Run, in.Step, in.Groups, id,
+		func(ctx context.Context, m *update.Maker, run update.Run, trajectories []trace.Trajectory) ([]byte, error) {
+			next := id
+			next.Number = in.Step
+			return m.ScoreReference(ctx, next, run, trajectories)
+		})
+	return ScoreReferenceResult{Reference: digest}, err
+}
+
+// score stores the numbers that a version gives the attempts of a step.
+func (t *Trainer) score(ctx context.Context, numbers, name string, step int, groups []Group, by model.VersionID, f func(context.Context, *update.Maker, update.Run, []trace.Trajectory) ([]byte, error)) (string, error) {
+	subject := fmt.Sprintf("%s of step %d by %s", numbers, step, by)
+	return alone(ctx, t, subject, func(ctx context.Context, m *update.Maker) (string, error) {
+		run, err := t.run(ctx, name)
+		if err != nil {
+			return "", fmt.Errorf("%s: %w", subject, err)
+		}
+		trajectories, err := t.Attempts.Trajectories(ctx, addresses(name, step, groups))
+		if err != nil {
+			return "", fmt.Errorf("%s: read the trajectories: %w", subject, err)
+		}
+		data, err := f(ctx, m, run, trajectories)
+		if err != nil {
+			return "", fmt.Errorf("%s: %w", subject, err)
+		}
+		digest, err := t.Blobs.Put(ctx, data)
+		if err != nil {
+			return "", fmt.Errorf("store the %s: %w", subject, err)
+		}
+		return digest, nil
+	})
+}

@@ -1,0 +1,86 @@
+package activities
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/update"
+)
+
+// InitPolicy makes version 0: the base model, warm-started on demonstrations if
+// the spec says so. A warm start that was cut off continues from its last saved
+// update, with the same result to the bit. Where the spec has a critic, its version
+// 0 is made too.
+func (t *Trainer) InitPolicy(ctx context.Context, in InitPolicyInput) (_ InitPolicyResult, err error) {
+	defer temporalError(&err)
+	target := update.Target{ID: model.VersionID{Run: in.Run, Policy: in.Policy}, Parent: -1}
+	v, err := t.once(ctx, target, func(ctx context.Context, m *update.Maker, run update.Run) (model.Version, error) {
+		codec, err := t.Codecs.named(run.Spec.Model.Codec)
+		if err != nil {
+			return model.Version{}, err
+		}
+		return m.FirstPolicy(ctx, target, run, codec)
+	})
+	if err != nil {
+		return InitPolicyResult{}, err
+	}
+	return v, t.initCritic(ctx, in)
+}
+
+// initCritic makes version 0 of the critic, if the spec has one.
+func (t *Trainer) initCritic(ctx context.Context, in InitPolicyInput) error {
+	run, err := t.Runs.Run(ctx, in.Run)
+	if err != nil {
+		return fmt.Errorf("read run %s: %w", in.Run, err)
+	}
+	s, err := decodeSpec(run)
+	if err != nil || s.Critic == nil {
+		return err
+	}
+	target := update.Target{ID: model.VersionID{Run: in.Run, Policy: model.CriticPolicy}, Parent: -1}
+	_, err = t.once(ctx, target, func(ctx context.Context, m *update.Maker, run update.Run) (model.Version, error) {
+		return m.FirstCritic(ctx, target, in.Policy, run)
+	})
+	return err
+}
+
+// TrainStep makes version Step of version Step−1 from the step's batch. A version
+// that stands already is returned as it is. A step that was cut off continues from its
+// last saved update, with the same result to the bit.
+func (t *Trainer) TrainStep(ctx context.Context, in TrainStepInput) (_ TrainStepResult, err error) {
+	defer temporalError(&err)
+	target := update.Target{ID: model.VersionID{Run: in.Run, Policy: in.Policy, Number: in.Step}, Parent: in.Step - 1, Batch: in.Batch}
+	return t.once(ctx, target, func(ctx context.Context, m *update.Maker, run update.Run) (model.Version, error) {
+		run, err := set(run, in.Set)
+		if err != nil {
+			return model.Version{}, err
+		}
+		return m.Policy(ctx, target, run)
+	})
+}
+
+// TrainCritic makes version Step of the critic from its version Step−1 and the
+// returns in the step's batch. It is idempotent as TrainStep is.
+func (t *Trainer) TrainCritic(ctx context.Context, in TrainCriticInput) (_ TrainCriticResult, err error) {
+	defer temporalError(&err)
+	target := update.Target{ID: model.VersionID{Run: in.Run, Policy: model.CriticPolicy, Number: in.Step}, Parent: in.Step - 1, Batch: in.Batch}
+	return t.once(ctx, target, func(ctx context.Context, m *update.Maker, run update.Run) (model.Version, error) {
+		run, err := set(run, in.Set)
+		if err != nil {
+			return model.Version{}, err
+		}
+		return m.Critic(ctx, target, in.Policy, run)
+	})
+}
+
+// set gives keys of the run's spec the numbers that they were set to on the way.
+func set(run update.Run, numbers map[string]float64) (_ update.Run, err error) {
+	if len(numbers) == 0 {
+		return run, nil
+	}
+	if run.Spec, err = run.Spec.Set(numbers); err != nil {
+		err = invalid(fmt.Errorf("spec of run %s: %w", run.Name, err))
+	}
+	return run, err
+}

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/calls"
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/chat"
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/control"
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/demo"
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/plan"
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/results"
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/serve"
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/status"
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/training"
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/trial"
+)
+
+// commands is the command line. The help lists them in this order.
+type commands struct {
+	Shared state.Flags `embed:""`
+
+	Demo      demo.Command     `cmd:"" help:"Train a tool-using calculator agent, from nothing to a promoted version."`
+	Dev       serve.Dev        `cmd:"" help:"Keep Temporal, store, gateway and workers up in this process."`
+	Temporal  serve.Temporal   `cmd:"" help:"Keep the embedded Temporal server up alone, for the processes of a fleet."`
+	Train     training.Command `cmd:"" help:"Start the run of a spec and follow it."`
+	Plan      plan.Command     `cmd:"" help:"Print what a spec will run, without starting anything."`
+	Try       trial.Command    `cmd:"" help:"Run a few tasks of a spec and show every call, token and reward."`
+	Status    status.Command   `cmd:"" help:"Show where a run stands."`
+	Runs      status.List      `cmd:"" help:"List the runs."`
+	Report    results.Report   `cmd:"" help:"Account for every prompt, attempt and promotion of a run."`
+	Calls     calls.Command    `cmd:"" help:"Show the model calls of an attempt: who made them, and what became of them."`
+	Credit    results.Credit   `cmd:"" help:"Compare ways to assign credit on the rollouts of a step."`
+	Versions  results.Versions `cmd:"" help:"List a run's versions, and how the promoted one changed."`
+	Rollback  control.Rollback `cmd:"" help:"Promote an earlier version again."`
+	Pin       control.Pin      `cmd:"" help:"Promote a version and hold it against the run's own promotions."`
+	Unpin     control.Unpin    `cmd:"" help:"Let the run promote versions again."`
+	Approve   control.Approve  `cmd:"" help:"Let the version that waits for approval be promoted."`
+	Reject    control.Reject   `cmd:"" help:"Refuse the version that waits for approval."`
+	Pause     control.Pause    `cmd:"" help:"Let a run finish the steps that have begun, and begin no other."`
+	Resume    control.Resume   `cmd:"" help:"Let a paused run go on."`
+	Stop      control.Stop     `cmd:"" help:"End a run after the steps that have begun."`
+	Retry     control.Retry    `cmd:"" help:"Let a run go on that failed or was ended, once the cause is mended."`
+	Set       control.Set      `cmd:"" help:"Give keys of a run's spec other numbers, from the next step on."`
+	Chat      chat.Command     `cmd:"" help:"Ask a version something, through the run's own agent."`
+	Export    results.Export   `cmd:"" help:"Write a version as a Hugging Face directory."`
+	Data      results.Data     `cmd:"" help:"Write what a run was trained on as JSONL or Parquet, for other trainers."`
+	WarmStart trial.WarmStart  `cmd:"" help:"Make the warm start of a spec alone, as a Hugging Face directory."`
+	Schema    plan.Schema      `cmd:"" help:"Print the JSON Schema of specs."`
+}

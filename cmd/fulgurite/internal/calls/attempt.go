@@ -1,0 +1,111 @@
+package calls
+
+import (
+	"fmt"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
+	"github.com/fulgurite/fulgurite/credit/attribution"
+	"github.com/fulgurite/fulgurite/credit/signals"
+	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// attemptCalls is what is on record of an attempt.
+type attemptCalls struct {
+	trace.Attempt
+	attemptText
+	List []namedCall `json:"history"`
+	// Tools are the spans of tools that ran.
+	Tools []trace.Span `json:"tools"`
+	// Refusals are the calls that got an error for a reply, by code.
+	Refusals []trace.Refusal `json:"refusals"`
+}
+
+// namedCall is a call and who made it.
+type namedCall struct {
+	ID       string           `json:"id"`
+	Seq      int              `json:"seq"`
+	API      string           `json:"api"`
+	Caller   attribution.Name `json:"caller"`
+	Version  int              `json:"version"`
+	Prompt   int              `json:"prompt_tokens"`
+	Sampled  int              `json:"sampled_tokens"`
+	Finish   string           `json:"finish"`
+	Replayed int              `json:"replayed_from,omitempty"`
+	Drift    bool             `json:"drift,omitempty"`
+	Problem  string           `json:"parse_error,omitempty"`
+	Signals  []signals.Signal `json:"signals"`
+	Seconds  float64          `json:"seconds"`
+	callText
+}
+
+func (a *attemptCalls) fill(seen signals.Attempt) {
+	names, observed := attribution.Of(seen.History, seen.Spans, seen.Terms.Ignore), signals.Of(seen)
+	a.List, a.Tools, a.Refusals = []namedCall{}, []trace.Span{}, append([]trace.Refusal{}, a.Refusals...)
+	for i, c := range seen.History {
+		api := c.API
+		if api == "" {
+			api = "chat"
+		}
+		a.List = append(a.List, namedCall{
+			ID: c.ID, Seq: c.Seq, API: api, Caller: names[i], Version: c.Version, Prompt: len(c.Prompt), Sampled: len(c.Completion),
+			Finish: c.Finish, Replayed: c.ReplayedFrom, Drift: c.Drift, Problem: c.ParseError, Signals: observed[i].Signals, Seconds: c.Duration.Seconds(),
+		})
+	}
+	for _, s := range seen.Spans {
+		if s.Kind == trace.ToolSpan {
+			a.Tools = append(a.Tools, s)
+		}
+	}
+}
+
+func (a *attemptCalls) print(t *terminal.Terminal) error {
+	outcome := string(a.Outcome)
+	if outcome == "" {
+		outcome = "running"
+	}
+	reward := ""
+	if a.Reward != nil {
+		reward = fmt.Sprintf(", reward %g", *a.Reward)
+	}
+	t.Printf("%s: task %s, %s%s\n", a.Address, terminal.Escape(a.TaskID), outcome, reward)
+	w := tabwriter.NewWriter(t.Out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "call\tagent\tby\tapi\tversion\tprompt\tsampled\tfinish\tremarks")
+	for _, c := range a.List {
+		var remarks []string
+		if c.Replayed > 0 {
+			remarks = append(remarks, fmt.Sprintf("replayed from attempt %d", c.Replayed))
+		}
+		if c.Drift {
+			remarks = append(remarks, "drift")
+		}
+		if c.Problem != "" {
+			remarks = append(remarks, c.Problem)
+		}
+		for _, s := range c.Signals {
+			if s.Name != spec.SignalParseFailure { // the problem has just been told
+				remarks = append(remarks, s.Text())
+			}
+		}
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%d\t%d\t%d\t%s\t%s\n", c.Seq, terminal.Escape(c.Caller.Agent), c.Caller.Source, c.API, c.Version, c.Prompt, c.Sampled, c.Finish, terminal.Escape(strings.Join(remarks, "; ")))
+	}
+	for _, s := range a.Tools {
+		state := "ok"
+		if s.Failed {
+			state = "failed: " + s.Message
+		}
+		fmt.Fprintf(w, "tool\t%s\t\t\t\t\t\t\t%s\n", terminal.Escape(s.Tool), terminal.Escape(state))
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	for _, r := range a.Refusals {
+		t.Printf("refused: %s\n", r)
+	}
+	if a.Error != "" {
+		t.Printf("%s\n", a.Error)
+	}
+	return nil
+}

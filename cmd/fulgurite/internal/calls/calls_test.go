@@ -1,0 +1,59 @@
+package calls
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fulgurite/fulgurite/dialog"
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+func TestACallSaysOnlyWhatIsNew(t *testing.T) {
+	t.Parallel()
+	say := func(r dialog.Role, text string) dialog.Message { return dialog.Message{Role: r, Content: text} }
+	before := []dialog.Message{say(dialog.System, "s"), say(dialog.User, "u")}
+	require.Equal(t, 3, sharedMessages(before, append(before[:2:2], say(dialog.Assistant, "a"), say(dialog.User, "v"))))
+	require.Equal(t, 1, sharedMessages(before, []dialog.Message{before[0], say(dialog.User, "w"), say(dialog.Assistant, "a")}))
+	require.Equal(t, 2, sharedMessages(before, before))
+	require.Equal(t, 0, sharedMessages(nil, before))
+}
+
+func TestAdvantagesOfACallAreThoseOfItsTrainedTokens(t *testing.T) {
+	t.Parallel()
+	got := creditOf(model.Batch{
+		Trajectories: []model.BatchTrajectory{{Attempt: "r/train-1/0/0/1", Advantage: 0.5}, {Attempt: "r/train-1/0/1/1", Advantage: -0.5}},
+		Rows: []model.BatchRow{{
+			Sampled: []bool{false, true, true, false, true}, Advantages: []float32{0, 1, 3, 9, -1}, Calls: []int32{-1, 0, 0, 0, 2}, Trajectory: 0,
+		}},
+	})
+	want := map[string]credited{
+		"r/train-1/0/0/1": {0.5, map[int]spread{0: {Tokens: 2, Mean: 2, Min: 1, Max: 3}, 2: {Tokens: 1, Mean: -1, Min: -1, Max: -1}}},
+		"r/train-1/0/1/1": {-0.5, map[int]spread{}},
+	}
+	require.Empty(t, cmp.Diff(want, got, cmp.AllowUnexported(credited{})))
+	require.Equal(t, "2 (from 1 to 3)", got["r/train-1/0/0/1"].calls[0].String())
+	require.Equal(t, "-1", got["r/train-1/0/0/1"].calls[2].String())
+}
+
+func TestTheBeginningOfAnAddressIsAPrefix(t *testing.T) {
+	t.Parallel()
+	a := trace.Address{RolloutID: trace.RolloutID{Run: "r", Kind: trace.Train, Step: 1, Task: 10}, Attempt: 1}
+	for _, c := range []struct {
+		first, rest string
+		has         bool
+	}{
+		{"r", "", true}, {"r", "train-1", true}, {"r/train-1/10", "", true}, {"r", "r/train-1/10/0/1", true}, {"r", "train-1/10/0/1", true},
+		{"r", "train-1/1", false}, {"r/train-10", "", false}, {"q", "", false}, {"r", "train-1/10/0/2", false},
+	} {
+		p, err := parsePrefix(c.first, c.rest)
+		require.NoError(t, err)
+		require.Equal(t, c.has, p.of(a), "%s %s", c.first, c.rest)
+	}
+	for _, bad := range []string{"r//1", "r/train-1/1/1/1/1", ""} {
+		_, err := parsePrefix(bad, "")
+		require.Error(t, err)
+	}
+}

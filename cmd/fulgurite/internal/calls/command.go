@@ -1,0 +1,212 @@
+// Package calls is `fulgurite calls`: the attempts of a run, their model calls and what
+// was said in them.
+package calls
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
+	"github.com/fulgurite/fulgurite/credit/signals"
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/store"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// Command is `fulgurite calls`.
+type Command struct {
+	Attempt string            `arg:"" help:"Address of an attempt, RUN/KIND-STEP/TASK/SAMPLE/ATTEMPT, or the beginning of one, such as RUN."`
+	Within  string            `arg:"" optional:"" name:"address" help:"The rest of the address, after RUN."`
+	Text    bool              `help:"Print what was said: messages, tools, replies, rewards, advantages, and what the agent printed."`
+	JSON    bool              `help:"Print JSON; with --text, what was said too." name:"json"`
+	Choice  choiceFlags       `embed:""`
+	Records state.RecordFlags `embed:""`
+}
+
+// choiceFlags say which attempts of a run are meant.
+type choiceFlags struct {
+	Kind   string   `help:"Only attempts of this kind, such as train, gate or test." placeholder:"KIND"`
+	Step   *int     `help:"Only attempts of this step." placeholder:"N"`
+	Task   []string `help:"Only attempts at these tasks: the id in the task file, or its number in an address." sep:"none" placeholder:"ID"`
+	Sample *int     `help:"Only this sample of each task." placeholder:"N"`
+	Failed bool     `help:"Only attempts that failed or ended by a fault."`
+}
+
+// prefix is the beginning of an address: a run, and perhaps parts of what comes after it.
+type prefix []string
+
+// parsePrefix reads the beginning of an address, given in one piece or two.
+func parsePrefix(first, rest string) (prefix, error) {
+	if rest != "" && rest != first && !strings.HasPrefix(rest, first+"/") {
+		first += "/" + rest
+	} else if rest != "" {
+		first = rest
+	}
+	parts := strings.Split(strings.Trim(first, "/"), "/")
+	if len(parts) > 5 || slices.Contains(parts, "") {
+		return nil, fmt.Errorf("bad address %q: want RUN/KIND-STEP/TASK/SAMPLE/ATTEMPT, or the beginning of it", first)
+	}
+	return parts, nil
+}
+
+// of reports whether an address begins so.
+func (p prefix) of(a trace.Address) bool {
+	whole := strings.Split(a.String(), "/")
+	return slices.Equal(whole[:min(len(p), len(whole))], p)
+}
+
+func (f choiceFlags) wants(t record.Trial) bool {
+	switch {
+	case f.Kind != "" && string(t.Kind) != f.Kind,
+		f.Step != nil && t.Step != *f.Step,
+		f.Sample != nil && t.Sample != *f.Sample,
+		len(f.Task) > 0 && !slices.Contains(f.Task, t.TaskID) && !slices.Contains(f.Task, strconv.Itoa(t.Task)),
+		f.Failed && t.Outcome != trace.AgentFailed && t.Outcome != trace.InfraFault:
+		return false
+	}
+	return true
+}
+
+// Run shows one attempt, or those of a run that are wanted.
+func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
+	p, err := parsePrefix(c.Attempt, c.Within)
+	if err != nil {
+		return terminal.Usage(err)
+	}
+	db, blobs, err := s.OpenRecords(ctx, t, c.Records)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	batches := batchReader{db: db, blobs: blobs}
+	if len(p) == 5 {
+		address, err := trace.ParseAddress(strings.Join(p, "/"))
+		if err != nil {
+			return terminal.Usage(err)
+		}
+		return c.show(ctx, db, address, func(a *attemptCalls, seen signals.Attempt) error { return c.one(ctx, t, &batches, a, seen) })
+	}
+	trials, err := c.trials(ctx, db, p)
+	if err != nil {
+		return err
+	}
+	if err := c.many(ctx, t, db, &batches, trials); err != nil || c.JSON || len(p) > 1 {
+		return err
+	}
+	return printRefusals(ctx, t, db, p[0])
+}
+
+// trials are the attempts that are wanted; that there are none is an error.
+func (c *Command) trials(ctx context.Context, db *store.Store, p prefix) ([]record.Trial, error) {
+	if _, err := db.Run(ctx, p[0]); err != nil {
+		return nil, err
+	}
+	all, err := db.Trials(ctx, p[0], model.DefaultPolicy)
+	if err != nil {
+		return nil, err
+	}
+	all = slices.DeleteFunc(all, func(t record.Trial) bool { return !p.of(t.Address) || !c.Choice.wants(t) })
+	if len(all) == 0 {
+		return nil, fmt.Errorf("no attempt of %s is as you say", strings.Join(p, "/"))
+	}
+	return all, nil
+}
+
+// show reads an attempt and passes it to use.
+func (c *Command) show(ctx context.Context, db *store.Store, address trace.Address, use func(*attemptCalls, signals.Attempt) error) (err error) {
+	var out attemptCalls
+	if out.Attempt, err = db.Attempt(ctx, address); err != nil {
+		return err
+	}
+	seen := signals.Attempt{Attempt: out.Attempt}
+	if seen.History, err = db.Exchanges(ctx, address); err != nil {
+		return err
+	}
+	if seen.Rewards, err = db.Rewards(ctx, address); err != nil {
+		return err
+	}
+	if seen.Spans, err = db.Spans(ctx, address); err != nil {
+		return err
+	}
+	if seen.Events, err = db.Events(ctx, address); err != nil {
+		return err
+	}
+	if out.Refusals, err = db.Refusals(ctx, address); err != nil {
+		return err
+	}
+	if out.Output, err = db.Output(ctx, address); err != nil {
+		return err
+	}
+	out.fill(seen)
+	return use(&out, seen)
+}
+
+// one prints an attempt.
+func (c *Command) one(ctx context.Context, t *terminal.Terminal, batches *batchReader, a *attemptCalls, seen signals.Attempt) error {
+	if c.Text {
+		if err := a.addText(ctx, batches, seen); err != nil {
+			return err
+		}
+	}
+	switch {
+	case c.JSON:
+		return t.JSON(a)
+	case c.Text:
+		a.printText(t)
+		return nil
+	}
+	return a.print(t)
+}
+
+// many lists attempts, or prints each as one is printed; JSON is an array.
+func (c *Command) many(ctx context.Context, t *terminal.Terminal, db *store.Store, batches *batchReader, trials []record.Trial) error {
+	if !c.Text && !c.JSON {
+		return listTrials(t, trials)
+	}
+	var all []*attemptCalls
+	for i, trial := range trials {
+		err := c.show(ctx, db, trial.Address, func(a *attemptCalls, seen signals.Attempt) error {
+			if !c.JSON {
+				if i > 0 {
+					t.Printf("\n")
+				}
+				return c.one(ctx, t, batches, a, seen)
+			}
+			all = append(all, a)
+			if !c.Text {
+				return nil
+			}
+			return a.addText(ctx, batches, seen)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if c.JSON {
+		return t.JSON(all)
+	}
+	return nil
+}
+
+func listTrials(t *terminal.Terminal, trials []record.Trial) error {
+	w := tabwriter.NewWriter(t.Out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "attempt\ttask\toutcome\tfailure\treward\tcalls\ttokens")
+	for _, trial := range trials {
+		reward := ""
+		if trial.Reward != nil {
+			reward = fmt.Sprintf("%g", *trial.Reward)
+		}
+		outcome := string(trial.Outcome)
+		if trial.Outcome == trace.Running {
+			outcome = "running"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%d\n", trial.Address, terminal.Escape(trial.TaskID), outcome, terminal.Escape(trial.Failure), reward, trial.Calls, trial.Tokens)
+	}
+	return w.Flush()
+}

@@ -1,0 +1,103 @@
+package calls
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/hf"
+	"github.com/fulgurite/fulgurite/store"
+	"github.com/fulgurite/fulgurite/store/blob"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// credited is what a batch made of an attempt.
+type credited struct {
+	advantage float64
+	calls     map[int]spread // by Seq; a call that is not trained has none
+}
+
+// spread is the advantages of the trained tokens of a call.
+type spread struct {
+	Tokens int     `json:"tokens"` // that are trained
+	Mean   float64 `json:"mean"`
+	Min    float32 `json:"min"`
+	Max    float32 `json:"max"`
+}
+
+func (s spread) String() string {
+	if s.Min == s.Max {
+		return fmt.Sprintf("%.4g", s.Mean)
+	}
+	return fmt.Sprintf("%.4g (from %.4g to %.4g)", s.Mean, s.Min, s.Max)
+}
+
+// batchReader finds what the batch of its step made of an attempt. It keeps the last
+// batch that it read.
+type batchReader struct {
+	db    *store.Store
+	blobs *blob.Store
+	step  string
+	found map[string]credited // by address
+}
+
+// of is false for an attempt that no batch holds: none was made of its step, or it
+// was not trained.
+func (b *batchReader) of(ctx context.Context, a trace.Attempt) (credited, bool, error) {
+	if a.Kind != trace.Train {
+		return credited{}, false, nil
+	}
+	if step := fmt.Sprintf("%s %d", a.Run, a.Step); b.step != step {
+		found, err := b.read(ctx, a)
+		if err != nil {
+			return credited{}, false, err
+		}
+		b.step, b.found = step, found
+	}
+	c, ok := b.found[a.Address.String()]
+	return c, ok, nil
+}
+
+func (b *batchReader) read(ctx context.Context, a trace.Attempt) (map[string]credited, error) {
+	entry, err := b.db.Batch(ctx, a.Run, model.DefaultPolicy, a.Step)
+	if errors.Is(err, trace.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	file, err := b.blobs.Get(ctx, entry.Digest)
+	if err != nil {
+		return nil, fmt.Errorf("read the batch of step %d of %s: %w", a.Step, a.Run, err)
+	}
+	batch, err := hf.DecodeBatch(file)
+	if err != nil {
+		return nil, fmt.Errorf("batch of step %d of %s: %w", a.Step, a.Run, err)
+	}
+	return creditOf(batch), nil
+}
+
+func creditOf(b model.Batch) map[string]credited {
+	out := map[string]credited{}
+	for _, t := range b.Trajectories {
+		out[t.Attempt] = credited{advantage: t.Advantage, calls: map[int]spread{}}
+	}
+	for _, r := range b.Rows {
+		calls := out[b.Trajectories[r.Trajectory].Attempt].calls
+		for i, seq := range r.Calls {
+			if seq < 0 || !r.Sampled[i] {
+				continue
+			}
+			s, known := calls[int(seq)]
+			v := r.Advantages[i]
+			if !known {
+				s.Min, s.Max = v, v
+			}
+			s.Mean = (s.Mean*float64(s.Tokens) + float64(v)) / float64(s.Tokens+1)
+			s.Tokens, s.Min, s.Max = s.Tokens+1, min(s.Min, v), max(s.Max, v)
+			calls[int(seq)] = s
+		}
+	}
+	return out
+}

@@ -1,0 +1,213 @@
+package calls
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
+	"github.com/fulgurite/fulgurite/credit/attribution"
+	"github.com/fulgurite/fulgurite/credit/signals"
+	"github.com/fulgurite/fulgurite/dialog"
+	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/wire"
+)
+
+// attemptText is what --text adds to an attempt.
+type attemptText struct {
+	// Advantage is the attempt's in the batch of its step, if that holds it.
+	Advantage *float64 `json:"advantage,omitempty"`
+	// Rewards are those on record, by name.
+	Rewards []trace.Reward `json:"rewards,omitempty"`
+}
+
+// callText is what --text adds to a call.
+type callText struct {
+	// Parent is the Seq of the call whose tokens begin this one's, -1 for none.
+	Parent *int `json:"parent,omitempty"`
+	// Messages are all of the request's. Text is the prompt of Completions.
+	Messages []dialog.Message `json:"messages,omitempty"`
+	Text     string           `json:"text,omitempty"`
+	Tools    []dialog.Tool    `json:"tools,omitempty"`
+	// Replies are one, or one for each choice that was asked for.
+	Replies []dialog.Message `json:"replies,omitempty"`
+	// Advantages are of the call's trained tokens, if the batch of its step has any.
+	Advantages *spread `json:"advantages,omitempty"`
+
+	new     int    // the messages before that are those of the parent and its reply
+	request string // why the request can't be read
+}
+
+// addText reads what was said in the attempt.
+func (a *attemptCalls) addText(ctx context.Context, batches *batchReader, seen signals.Attempt) error {
+	a.Rewards = seen.Rewards
+	credit, trained, err := batches.of(ctx, a.Attempt)
+	if err != nil {
+		return err
+	}
+	if trained {
+		a.Advantage = &credit.advantage
+	}
+	requests, bySeq := attribution.Requests(seen.History), map[int]*wire.Request{}
+	for i, c := range seen.History {
+		text := &a.List[i].callText
+		text.Parent, text.Replies = &c.Parent, attribution.Replies(c.Response)
+		if s, ok := credit.calls[c.Seq]; ok {
+			text.Advantages = &s
+		}
+		r := requests[i]
+		if r == nil {
+			text.request = string(c.Request)
+			continue
+		}
+		bySeq[c.Seq] = r
+		text.Messages, text.Text, text.Tools = r.Dialog, r.Text, r.Tools
+		if parent := bySeq[c.Parent]; parent != nil {
+			text.new = sharedMessages(parent.Dialog, r.Dialog)
+		}
+	}
+	return nil
+}
+
+// sharedMessages is how many messages a dialog has in common with the one before it, and its
+// reply.
+func sharedMessages(before, now []dialog.Message) int {
+	n := 0
+	for n < len(before) && n < len(now) && reflect.DeepEqual(before[n], now[n]) {
+		n++
+	}
+	if n == len(before) && n < len(now) && now[n].Role == dialog.Assistant {
+		n++
+	}
+	return n
+}
+
+// printText prints an attempt for people. Whatever agents and models wrote is escaped.
+func (a *attemptCalls) printText(t *terminal.Terminal) {
+	outcome := string(a.Outcome)
+	if a.Outcome == trace.Running {
+		outcome = "running"
+	}
+	line := fmt.Sprintf("%s: task %s, %s", a.Address, terminal.Escape(a.TaskID), outcome)
+	if a.Reward != nil {
+		line += fmt.Sprintf(", reward %g", *a.Reward)
+	}
+	if a.Advantage != nil {
+		line += fmt.Sprintf(", advantage %.4g", *a.Advantage)
+	}
+	t.Printf("%s\n", line)
+	if a.Failure != "" || a.Error != "" {
+		printBlock(t, "failure "+a.Failure, a.Error)
+	}
+	for _, r := range a.Rewards {
+		about := ""
+		if r.CallID != "" {
+			about = " of " + r.CallID
+		}
+		t.Printf("reward %s%s: %g (by the %s)\n", terminal.Escape(r.Name), terminal.Escape(about), r.Value, r.Source)
+	}
+	var tools []dialog.Tool
+	for _, c := range a.List {
+		c.printText(t, tools)
+		tools = c.Tools
+	}
+	for _, s := range a.Tools {
+		state := "ok"
+		if s.Failed {
+			state = "failed: " + s.Message
+		}
+		t.Printf("tool %s ran: %s\n", terminal.Escape(s.Tool), terminal.Escape(state))
+	}
+	for _, r := range a.Refusals {
+		t.Printf("refused: %s\n", terminal.Escape(r.String()))
+	}
+	title := "result"
+	if n := a.Output.LinesBefore; n > 0 {
+		title = fmt.Sprintf("result (the last line alone; %d before it count for nothing)", n)
+	}
+	printBlock(t, title, a.Result)
+	printBlock(t, "stdout", a.Output.Stdout)
+	printBlock(t, "stderr", a.Output.Stderr)
+}
+
+func (c namedCall) printText(t *terminal.Terminal, toolsBefore []dialog.Tool) {
+	line := fmt.Sprintf("call %d: %s by %s, %s, version %d, %d + %d tokens, %s", c.Seq, c.Caller.Agent, c.Caller.Source, c.API, c.Version, c.Prompt, c.Sampled, c.Finish)
+	if c.Advantages != nil {
+		line += ", advantage " + c.Advantages.String()
+	}
+	if c.Replayed > 0 {
+		line += fmt.Sprintf(", replayed from attempt %d", c.Replayed)
+	}
+	t.Printf("%s\n", terminal.Escape(line))
+	switch {
+	case len(c.Tools) == 0:
+	case reflect.DeepEqual(c.Tools, toolsBefore):
+		t.Printf("  tools: as before\n")
+	default:
+		for _, tool := range c.Tools {
+			t.Printf("  tool %s %s\n", terminal.Escape(tool.Name), terminal.Escape(string(tool.Parameters)))
+			printIndented(t, "    ", tool.Description)
+		}
+	}
+	if c.new > 0 {
+		t.Printf("  (after the %d messages of call %d and its reply)\n", c.new, *c.Parent)
+	}
+	for _, m := range c.Messages[c.new:] {
+		printMessage(t, string(m.Role), m)
+	}
+	printPart(t, "prompt", c.Text)
+	printPart(t, "request, which this release can't read", c.request)
+	for i, m := range c.Replies {
+		who := "reply"
+		if len(c.Replies) > 1 {
+			who += " " + strconv.Itoa(i)
+		}
+		printMessage(t, who, m)
+	}
+	if c.Problem != "" {
+		printPart(t, "problem", c.Problem)
+	}
+}
+
+// printMessage prints who says what.
+func printMessage(t *terminal.Terminal, who string, m dialog.Message) {
+	if m.Name != "" {
+		who += " " + m.Name
+	}
+	if m.ToolCallID != "" {
+		who += " " + m.ToolCallID
+	}
+	printPart(t, who+", thinking", m.Reasoning)
+	if m.Content != "" || len(m.ToolCalls) == 0 {
+		t.Printf("  %s:\n", terminal.Escape(who))
+		printIndented(t, "    ", m.Content)
+	}
+	for _, call := range m.ToolCalls {
+		t.Printf("  %s calls %s %s\n", terminal.Escape(who), terminal.Escape(call.Function.Name), terminal.Escape(call.Function.Arguments))
+	}
+}
+
+// printBlock and printPart print a text below its title, if there is one.
+func printBlock(t *terminal.Terminal, title, text string) {
+	if text != "" {
+		t.Printf("%s:\n", terminal.Escape(title))
+		printIndented(t, "  ", text)
+	}
+}
+
+func printPart(t *terminal.Terminal, title, text string) {
+	if text != "" {
+		t.Printf("  %s:\n", terminal.Escape(title))
+		printIndented(t, "    ", text)
+	}
+}
+
+func printIndented(t *terminal.Terminal, margin, text string) {
+	for line := range strings.SplitSeq(strings.TrimSuffix(text, "\n"), "\n") {
+		if text != "" {
+			t.Printf("%s%s\n", margin, terminal.Escape(line))
+		}
+	}
+}

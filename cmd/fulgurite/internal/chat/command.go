@@ -1,0 +1,93 @@
+// Package chat is `fulgurite chat`: a version is asked through the run's own agent.
+package chat
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"unicode"
+
+	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
+	"github.com/fulgurite/fulgurite/internal/catalog"
+	"github.com/fulgurite/fulgurite/internal/fleet"
+)
+
+// Command is `fulgurite chat`.
+type Command struct {
+	Version string `arg:"" help:"RUN@NUMBER, RUN@promoted, RUN@newest, or RUN: the promoted version, or the newest where nothing is evaluated."`
+	Input   string `arg:"" help:"What to ask."`
+	JSON    bool   `help:"Print JSON." name:"json"`
+
+	Records state.RecordFlags `embed:""`
+}
+
+// Run needs no stack: it samples from the records in this process, or from the servers
+// that the run's spec names. The run's agent gets an attempt's address, as in training;
+// what it does there is on no record afterwards.
+func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
+	db, blobs, err := s.OpenRecords(ctx, t, c.Records)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	records := fleet.Records{Store: db, Blobs: blobs, Catalog: catalog.Catalog{Store: db, Blobs: blobs}, Codecs: fleet.NewCodecs(blobs)}
+	v, choice, err := records.Catalog.Choose(ctx, c.Version)
+	if err != nil {
+		return err
+	}
+	sp, err := records.Catalog.Spec(ctx, v.Run)
+	if err != nil {
+		return err
+	}
+	if sp.Agent.Temporal != nil {
+		return terminal.Usagef("the agent of run %s is %s of your own workers (agent.temporal), which only a stack can start: ask the version itself, as model %s at the address that `fulgurite dev%s` prints",
+			v.Run, sp.Agent.Temporal.Kind(), v.VersionID, s.DirFlag())
+	}
+	conversation, err := newConversation(ctx, records, sp, v.VersionID, s.Logger(ctx, t.Err))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conversation.Close() }() // its records are of no use to anybody
+	result, err := conversation.ask(ctx, c.Input)
+	if err != nil {
+		return err
+	}
+	if result.Failed() {
+		return fmt.Errorf("the agent failed (%s): %s", result.Failure,
+			strings.TrimSpace(strings.Join([]string{result.Message, result.Stderr, conversation.refused()}, "\n")))
+	}
+	if err := c.print(t, v.String(), choice, result); err != nil {
+		return err
+	}
+	if refused := conversation.refused(); refused != "" {
+		return errors.New(refused)
+	}
+	return nil
+}
+
+// print writes the answer, and for people what was chosen where they named no version.
+func (c *Command) print(t *terminal.Terminal, version string, choice catalog.Choice, result agent.Result) error {
+	if c.JSON {
+		return t.JSON(map[string]string{"version": version, "choice": string(choice), "input": c.Input, "answer": result.Text})
+	}
+	if choice.Unevaluated() {
+		fmt.Fprintf(t.Err, "%s (%s)\n", version, choice)
+	}
+	answer := result.Text
+	if t.TTY {
+		answer = strings.Map(printable, answer)
+	}
+	t.Printf("%s\n", answer)
+	return nil
+}
+
+// printable keeps a model from steering the terminal of whoever asked it.
+func printable(r rune) rune {
+	if unicode.IsControl(r) && r != '\n' && r != '\t' {
+		return unicode.ReplacementChar
+	}
+	return r
+}

@@ -1,0 +1,48 @@
+package demo
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"path/filepath"
+
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
+	"github.com/fulgurite/fulgurite/internal/chart"
+	"github.com/fulgurite/fulgurite/internal/stack"
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// drawCurve draws a run's reward over its steps in the terminal and as an SVG in
+// dir, whose path it returns.
+func drawCurve(ctx context.Context, t *terminal.Terminal, st *stack.Stack, run, dir string) (string, error) {
+	steps, err := st.Store.Steps(ctx, run, model.DefaultPolicy)
+	if err != nil {
+		return "", fmt.Errorf("read the steps of run %s: %w", run, err)
+	}
+	evaluations, err := st.Store.Evaluations(ctx, run)
+	if err != nil {
+		return "", fmt.Errorf("read the evaluations of run %s: %w", run, err)
+	}
+	training, gate := chart.Series{Name: "training rollouts"}, chart.Series{Name: "gate split"}
+	for _, s := range steps {
+		training.Points = append(training.Points, chart.Point{X: float64(s.Step), Y: s.Metrics["reward/mean"]})
+	}
+	for _, e := range evaluations {
+		if e.Kind == trace.Gate {
+			gate.Points = append(gate.Points, chart.Point{X: float64(e.Version), Y: e.Mean})
+		}
+	}
+	plot := chart.Plot{Title: "Reward of " + run, XLabel: "step", YLabel: "mean reward", Series: []chart.Series{training, gate}}
+	t.Printf("\n")
+	if err := plot.WriteText(t.Out, t.Style); err != nil {
+		return "", fmt.Errorf("draw the reward curve: %w", err)
+	}
+	var svg bytes.Buffer
+	if err := plot.WriteSVG(&svg); err != nil {
+		return "", fmt.Errorf("draw the reward curve: %w", err)
+	}
+	path := filepath.Join(dir, "reward.svg")
+	return path, state.ReplaceFile(path, svg.Bytes())
+}

@@ -1,0 +1,44 @@
+package results
+
+import (
+	"context"
+	"errors"
+
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
+	"github.com/fulgurite/fulgurite/internal/dataset"
+	"github.com/fulgurite/fulgurite/model"
+)
+
+// Data is `fulgurite data`.
+type Data struct {
+	Run_ string `arg:"" name:"run" help:"Name of the run."`
+	File string `arg:"" help:"Where to write; the name ends in .jsonl or .parquet." type:"path"`
+	Rows string `help:"What a row is: ${enum}." enum:"transitions,sequences" default:"transitions"`
+
+	Records state.RecordFlags `embed:""`
+}
+
+// Run writes what a run was trained on for other trainers.
+func (c *Data) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
+	db, blobs, err := s.OpenRecords(ctx, t, c.Records)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	source := dataset.Source{Store: db, Blobs: blobs, Run: c.Run_, Policy: model.DefaultPolicy}
+	var rows int
+	if c.Rows == "sequences" {
+		rows, err = dataset.WriteFile(ctx, c.File, source.Sequences)
+	} else {
+		rows, err = dataset.WriteFile(ctx, c.File, source.Transitions)
+	}
+	switch {
+	case errors.Is(err, dataset.ErrFormat):
+		return terminal.Usage(err)
+	case err != nil:
+		return err
+	}
+	t.Printf("%d %s of %s are in %s\n", rows, c.Rows, c.Run_, c.File)
+	return nil
+}

@@ -1,0 +1,41 @@
+package results
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/status"
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
+	"github.com/fulgurite/fulgurite/internal/report"
+	"github.com/fulgurite/fulgurite/model"
+)
+
+// Report is `fulgurite report`.
+type Report struct {
+	Run_    string            `arg:"" name:"run" help:"Name of the run."`
+	JSON    bool              `help:"Print JSON." name:"json"`
+	Records state.RecordFlags `embed:""`
+}
+
+// Run fails where the report finds fault with the run, so that scripts can ask.
+func (c *Report) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
+	db, blobs, err := s.OpenRecords(ctx, t, c.Records)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	r, err := report.Of(ctx, status.LiveStore{Store: db, State: s, Terminal: t}, blobs, c.Run_, model.DefaultPolicy)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		err = t.JSON(r)
+	} else {
+		err = r.WriteText(t.Out)
+	}
+	if err == nil && !r.OK() {
+		err = fmt.Errorf("run %s: %d faults, %d prompts skipped, %d duplicated", c.Run_, len(r.Faults), r.Prompts.Skipped, r.Prompts.Duplicated)
+	}
+	return err
+}

@@ -1,0 +1,139 @@
+package results
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
+	"github.com/fulgurite/fulgurite/internal/catalog"
+	"github.com/fulgurite/fulgurite/internal/report"
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/store"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// Versions is `fulgurite versions`.
+type Versions struct {
+	Run_    string            `arg:"" name:"run" help:"Name of the run."`
+	JSON    bool              `help:"Print the versions as JSON." name:"json"`
+	Records state.RecordFlags `embed:""`
+}
+
+// versionLine is one version as it is listed.
+type versionLine struct {
+	Version  int                `json:"version"`
+	Weights  string             `json:"weights"`
+	Promoted bool               `json:"promoted"`
+	Pinned   bool               `json:"pinned,omitempty"`
+	Newest   bool               `json:"newest,omitempty"`
+	Gate     *float64           `json:"gate,omitempty"`
+	Test     *float64           `json:"test,omitempty"`
+	Metrics  map[string]float64 `json:"metrics,omitempty"`
+}
+
+// Run lists the versions, and for people how the promoted pointer moved.
+func (c *Versions) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
+	db, blobs, err := s.OpenRecords(ctx, t, c.Records)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	unevaluated, err := catalog.Catalog{Store: db, Blobs: blobs}.Unevaluated(ctx, c.Run_)
+	if err != nil {
+		return fmt.Errorf("run %s: %w", c.Run_, err)
+	}
+	lines, err := versionLines(ctx, db, c.Run_)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return t.JSON(lines)
+	}
+	t.Printf("%8s  %-8s  %6s  %6s  %s\n", "version", "", "gate", "test", "weights")
+	for _, l := range lines {
+		mark := ""
+		switch {
+		case l.Pinned:
+			mark = "pinned"
+		case l.Promoted:
+			mark = "promoted"
+		case l.Newest && unevaluated:
+			mark = "newest"
+		}
+		t.Printf("%8d  %-8s  %6s  %6s  %s\n", l.Version, mark, optional(l.Gate), optional(l.Test), short(l.Weights))
+	}
+	if unevaluated && len(lines) > 1 {
+		t.Printf("\nNothing was evaluated, since the spec has no tasks.gate: %s alone means the newest version, %s@promoted the start.\n", c.Run_, c.Run_)
+	}
+	return printHistory(ctx, t, db, c.Run_)
+}
+
+func versionLines(ctx context.Context, db *store.Store, run string) ([]versionLine, error) {
+	versions, err := db.Versions(ctx, run, model.DefaultPolicy)
+	if err != nil {
+		return nil, err
+	}
+	evaluations, err := db.Evaluations(ctx, run)
+	if err != nil {
+		return nil, err
+	}
+	history, err := db.Promotions(ctx, run, model.DefaultPolicy)
+	if err != nil {
+		return nil, err
+	}
+	current, pinned := -1, false
+	if n := len(history); n > 0 {
+		current, pinned = history[n-1].Version, history[n-1].Pinned()
+	}
+	lines := make([]versionLine, len(versions))
+	for i, v := range versions {
+		promoted := v.Number == current
+		lines[i] = versionLine{Version: v.Number, Weights: v.Weights, Promoted: promoted, Pinned: promoted && pinned, Metrics: v.Metrics, Newest: i == len(versions)-1}
+		for _, e := range evaluations {
+			switch {
+			case e.Version != v.Number:
+			case e.Kind == trace.Gate:
+				lines[i].Gate = &e.Mean
+			case e.Kind == trace.Test:
+				lines[i].Test = &e.Mean
+			}
+		}
+	}
+	return lines, nil
+}
+
+// printHistory prints what moved the promoted pointer, and what was decided
+// against.
+func printHistory(ctx context.Context, t *terminal.Terminal, db *store.Store, run string) error {
+	moves, err := db.Promotions(ctx, run, model.DefaultPolicy)
+	if err != nil {
+		return err
+	}
+	decisions, err := db.Decisions(ctx, run, model.DefaultPolicy)
+	if err != nil {
+		return err
+	}
+	if len(moves)+len(decisions) > 0 {
+		t.Printf("\n")
+	}
+	for _, line := range report.History(moves, decisions) {
+		t.Printf("%s  %s\n", line.At.Local().Format(time.DateTime), line.Text)
+	}
+	return nil
+}
+
+// short is as much of a digest as tells versions apart; --json has it whole.
+func short(digest string) string {
+	_, hex, _ := strings.Cut(digest, ":")
+	return hex[:min(len(hex), 12)]
+}
+
+func optional(v *float64) string {
+	if v == nil {
+		return ""
+	}
+	return fmt.Sprintf("%.3f", *v)
+}

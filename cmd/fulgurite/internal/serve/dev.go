@@ -1,0 +1,65 @@
+// Package serve holds the commands that keep servers up, and how the stack of a
+// directory is started.
+package serve
+
+import (
+	"context"
+	"errors"
+
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
+	"github.com/fulgurite/fulgurite/internal/builtin"
+	"github.com/fulgurite/fulgurite/internal/stack"
+)
+
+// Dev is `fulgurite dev`.
+type Dev struct {
+	Ports  `embed:""`
+	Queues []string `help:"Task queues to run agents for, beside rollout-cpu." name:"queue"`
+	Agents int      `help:"Most agents that run at once (0: 32 a core)." default:"0"`
+}
+
+// Run keeps the stack up until a signal comes.
+func (c *Dev) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
+	st, err := Start(ctx, s, t, c.Ports, c.Queues, c.Agents)
+	if err != nil {
+		return err
+	}
+	t.Printf("Fulgurite is up. State lies in %s\n\n  Temporal   %s\n  Web UI     %s\n  Gateway    %s\n\n", s.Dir, st.TemporalAddress(), st.UIURL(), st.GatewayURL())
+	if at := st.TraceAddress(); at != "" {
+		t.Printf("  Spans      %s (gRPC)\n\n", at)
+	}
+	t.Printf("Start a run in another terminal:  fulgurite train spec.yaml%s\nCtrl-C stops; runs go on at the next start.\n", s.DirFlag())
+	defer s.RemoveAddresses()
+	<-ctx.Done()
+	t.Printf("\nStopping.\n")
+	return st.Close()
+}
+
+// Start brings the stack of the directory up and writes its addresses.
+func Start(ctx context.Context, s *state.Flags, t *terminal.Terminal, p Ports, queues []string, concurrent int) (*stack.Stack, error) {
+	if err := s.RemoveStaleAddresses(); err != nil {
+		return nil, err
+	}
+	if err := p.free(s.Layout()); err != nil {
+		return nil, err
+	}
+	if err := s.CheckSpace(); err != nil {
+		return nil, err
+	}
+	st, err := stack.Start(ctx, stack.Options{
+		Dir: s.Dir, UI: true, Frontend: p.temporal().wanted(), UIPort: p.ui().wanted(), GatewayPort: p.gateway().wanted(), TracePort: p.TracePort,
+		Queues: queues, Agents: builtin.Agents(), Concurrency: concurrent, Log: s.Logger(ctx, t.Err), ServerLog: s.ServerLogger(ctx, t.Err),
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err = p.check(st, t); err == nil {
+		err = s.WriteAddresses(st)
+	}
+	if err != nil {
+		return nil, errors.Join(err, st.Close())
+	}
+	go s.WatchSpace(ctx, t)
+	return st, nil
+}

@@ -1,0 +1,110 @@
+package state
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net"
+	"strconv"
+	"time"
+
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/contrib/envconfig"
+	sdklog "go.temporal.io/sdk/log"
+	"go.uber.org/zap/exp/zapslog"
+	"google.golang.org/grpc"
+
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
+)
+
+// errNoStack says that nobody has the directory.
+var errNoStack = errors.New("no stack runs")
+
+// startTimeout bounds the time from when a stack has its directory to when it answers.
+const startTimeout = time.Minute
+
+// Dial connects to Temporal: where TEMPORAL_ADDRESS or a profile of Temporal's own
+// configuration says, else to the stack of the directory, and to no other. A stack
+// that is coming up is waited for.
+func (s *Flags) Dial(ctx context.Context, t *terminal.Terminal) (client.Client, error) {
+	c, _, err := s.DialNamespace(ctx, t)
+	return c, err
+}
+
+// DialNamespace is Dial that also tells the namespace.
+func (s *Flags) DialNamespace(ctx context.Context, t *terminal.Terminal) (client.Client, string, error) {
+	options, err := envconfig.LoadDefaultClientOptions()
+	if err != nil {
+		return nil, "", fmt.Errorf("read Temporal's client configuration: %w", err)
+	}
+	options.Logger = sdklog.NewStructuredLogger(slog.New(zapslog.NewHandler(s.Logger(ctx, t.Err).Core(), zapslog.AddStacktraceAt(math.MaxInt))))
+	if options.HostPort == "" {
+		if options.HostPort, err = s.await(ctx, t); err != nil {
+			return nil, "", err
+		}
+		// The next stack on the directory may be at another address.
+		options.ConnectionOptions.DialOptions = append(options.ConnectionOptions.DialOptions, grpc.WithContextDialer(s.connect))
+	}
+	c, err := client.DialContext(ctx, options)
+	if err != nil {
+		return nil, "", fmt.Errorf("no Temporal at %q: start `fulgurite dev%s` in another terminal, or set TEMPORAL_ADDRESS (%w)", options.HostPort, s.DirFlag(), err)
+	}
+	return c, cmp.Or(options.Namespace, client.DefaultNamespace), nil
+}
+
+// running is the address of the Temporal that runs on the directory: errNoStack
+// without one, and empty while it comes up.
+func (s *Flags) running() (string, error) {
+	holder, err := s.Layout().Holder()
+	if err != nil {
+		return "", fmt.Errorf("find out who has %s: %w", s.Dir, err)
+	}
+	if holder == "" {
+		return "", fmt.Errorf("%w in %s: start `fulgurite dev%s` in another terminal, or set TEMPORAL_ADDRESS to use another Temporal", errNoStack, s.Dir, s.DirFlag())
+	}
+	a, err := s.Addresses()
+	if err != nil || strconv.Itoa(a.PID) != holder {
+		return "", err
+	}
+	return a.Temporal, nil
+}
+
+// await is running's address, as soon as there is one.
+func (s *Flags) await(ctx context.Context, t *terminal.Terminal) (string, error) {
+	deadline := time.NewTimer(startTimeout)
+	defer deadline.Stop()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for said := false; ; said = true {
+		at, err := s.running()
+		if at != "" || err != nil {
+			return at, err
+		}
+		if !said {
+			fmt.Fprintf(t.Err, "The stack of %s is coming up, waiting.\n", s.Dir)
+		}
+		select {
+		case <-ctx.Done():
+			return "", ctx.Err()
+		case <-deadline.C:
+			return "", fmt.Errorf("the stack of %s has not come up within %s", s.Dir, startTimeout)
+		case <-tick.C:
+		}
+	}
+}
+
+// connect reaches the stack that runs on the directory now.
+func (s *Flags) connect(ctx context.Context, _ string) (net.Conn, error) {
+	at, err := s.running()
+	if err == nil && at == "" {
+		err = fmt.Errorf("the stack of %s is coming up", s.Dir)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var d net.Dialer
+	return d.DialContext(ctx, "tcp", at)
+}

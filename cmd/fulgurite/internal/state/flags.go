@@ -1,0 +1,74 @@
+// Package state is the directory in which everything durable lies: the flags
+// that choose it, the addresses of the stack that runs on it, the connection to
+// its Temporal, its records, and how much space is left.
+package state
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/fulgurite/fulgurite/internal/stack"
+)
+
+// Flags are of every command.
+type Flags struct {
+	Dir     string `help:"Directory of all state." default:".fulgurite" env:"FULGURITE_DIR" type:"path"`
+	Verbose bool   `help:"Log what the parts do to standard error." short:"v"`
+}
+
+// Layout says where things lie in the directory.
+func (s *Flags) Layout() stack.Layout { return stack.Layout(s.Dir) }
+
+// DirFlag is what another command needs to find the directory.
+func (s *Flags) DirFlag() string {
+	if usual, err := filepath.Abs(".fulgurite"); err == nil && s.Dir == usual {
+		return ""
+	}
+	return " --dir " + s.Dir
+}
+
+// Logger writes errors for people, or everything with --verbose. It is silent about
+// errors once ctx is done: what is cut off complains, which is no news to who ended it.
+func (s *Flags) Logger(ctx context.Context, w io.Writer) *zap.Logger {
+	enabled := zap.LevelEnablerFunc(func(l zapcore.Level) bool {
+		return s.Verbose && l >= zapcore.InfoLevel || l >= zapcore.ErrorLevel && ctx.Err() == nil
+	})
+	return zap.New(zapcore.NewCore(zapcore.NewConsoleEncoder(zap.NewDevelopmentEncoderConfig()), zapcore.AddSync(w), enabled))
+}
+
+// ServerLogger is for the embedded Temporal server: silent unless --verbose.
+func (s *Flags) ServerLogger(ctx context.Context, w io.Writer) *zap.Logger {
+	if !s.Verbose {
+		return nil
+	}
+	return s.Logger(ctx, w).Named("temporal")
+}
+
+// WriteJSON writes v to a file that is whole or absent.
+func WriteJSON(path string, v any) error {
+	data, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", path, err)
+	}
+	return ReplaceFile(path, append(data, '\n'))
+}
+
+// ReplaceFile writes a file, and its directory where there is none. Nobody sees a
+// part of it.
+func ReplaceFile(path string, data []byte) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	part := path + ".part"
+	if err := os.WriteFile(part, data, 0o644); err != nil {
+		return err
+	}
+	return os.Rename(part, path)
+}

@@ -1,0 +1,94 @@
+package state
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
+)
+
+// How much space there has to be where the state lies, in bytes.
+const (
+	// spaceToStart is what a stack needs to come up and to show anything.
+	spaceToStart = 32 << 20
+	// spaceLow is when somebody should make room: minutes of a small run.
+	spaceLow = 16 << 20
+	// spaceNone is when the databases can't write any more.
+	spaceNone = 1 << 20
+)
+
+// spaceEvery is how often a stack looks.
+const spaceEvery = time.Second
+
+// space is how much is free where the state lies, or will lie.
+func (s *Flags) space() (int64, error) {
+	for dir := s.Dir; ; dir = filepath.Dir(dir) {
+		var fsys syscall.Statfs_t
+		err := syscall.Statfs(dir, &fsys)
+		if errors.Is(err, fs.ErrNotExist) && dir != filepath.Dir(dir) {
+			continue // it is made at the start
+		}
+		if err != nil {
+			return 0, fmt.Errorf("look at the free space of %s: %w", s.Dir, err)
+		}
+		return int64(fsys.Bavail) * int64(fsys.Bsize), nil //nolint:unconvert // its type differs from system to system
+	}
+}
+
+// CheckSpace refuses to start where there is hardly any space.
+func (s *Flags) CheckSpace() error {
+	free, err := s.space()
+	if err == nil && free < spaceToStart {
+		err = terminal.Usagef("%s: %d MB are free, and at least %d are needed; make room, or choose another --dir", s.Dir, free>>20, spaceToStart>>20)
+	}
+	return err
+}
+
+// SpaceWarning says that space is low or gone, and what that means; it is empty where
+// there is enough. full says that nothing can be written.
+func (s *Flags) SpaceWarning() (text string, full bool) {
+	free, err := s.space()
+	switch {
+	case err != nil || free >= spaceLow:
+		return "", false
+	case free >= spaceNone:
+		return fmt.Sprintf("only %d MB are free for %s: make room before runs have to wait", free>>20, s.Dir), false
+	}
+	return fmt.Sprintf("the disk of %s is full: runs wait, and go on when there is space again", s.Dir), true
+}
+
+// WatchSpace says once when space gets low, when it is gone, and when there is enough
+// again, until ctx ends.
+func (s *Flags) WatchSpace(ctx context.Context, t *terminal.Terminal) {
+	tick := time.NewTicker(spaceEvery)
+	defer tick.Stop()
+	const fine, low, none = 0, 1, 2
+	for last := fine; ; {
+		now := fine
+		text, full := s.SpaceWarning()
+		switch {
+		case full:
+			now = none
+		case text != "":
+			now = low
+		}
+		switch {
+		case now > last:
+			fmt.Fprintln(t.Err, text)
+			last = now
+		case now == fine && last > fine:
+			fmt.Fprintf(t.Err, "there is space again for %s: runs go on\n", s.Dir)
+			last = now
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}

@@ -1,0 +1,69 @@
+package status
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/client"
+)
+
+const (
+	// blockedAfter is the attempt from which on an activity counts as blocked: the
+	// first ones are the ordinary price of a worker that went.
+	blockedAfter = 3
+	// lookedInto bounds how many of a run's children are asked.
+	lookedInto = 64
+)
+
+// Blockage is an activity that is tried again and again.
+type Blockage struct {
+	Workflow string `json:"workflow"`
+	Activity string `json:"activity"`
+	Attempt  int    `json:"attempt"`
+	Failure  string `json:"failure,omitempty"`
+}
+
+func (b Blockage) String() string {
+	return fmt.Sprintf("%s of %s is blocked, attempt %d: %s", b.Activity, b.Workflow, b.Attempt, b.Failure)
+}
+
+// Blockages lists what of a workflow and of its children is blocked.
+func Blockages(ctx context.Context, c client.Client, id string) ([]Blockage, error) {
+	out, children, err := blockagesOf(ctx, c, id)
+	if err != nil {
+		return nil, err
+	}
+	for _, child := range children[:min(len(children), lookedInto)] {
+		more, _, err := blockagesOf(ctx, c, child)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, more...)
+	}
+	return out, nil
+}
+
+func blockagesOf(ctx context.Context, c client.Client, id string) (out []Blockage, children []string, err error) {
+	d, err := c.DescribeWorkflowExecution(ctx, id, "")
+	var gone *serviceerror.NotFound
+	if errors.As(err, &gone) {
+		return nil, nil, nil
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("describe workflow %s: %w", id, err)
+	}
+	for _, a := range d.PendingActivities {
+		if a.Attempt < blockedAfter {
+			continue
+		}
+		out = append(out, Blockage{
+			Workflow: id, Activity: a.ActivityType.GetName(), Attempt: int(a.Attempt), Failure: a.LastFailure.GetMessage(),
+		})
+	}
+	for _, child := range d.PendingChildren {
+		children = append(children, child.WorkflowId)
+	}
+	return out, children, nil
+}

@@ -1,0 +1,76 @@
+package status
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"go.temporal.io/sdk/client"
+
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
+	"github.com/fulgurite/fulgurite/internal/runstate"
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/store"
+)
+
+// liveTimeout bounds the questions to Temporal. Without an answer the record has to do.
+const liveTimeout = 10 * time.Second
+
+// live is a run with the status that Temporal has, and the connection to Temporal if there
+// is one. doubt says why a run that the record has as running could not be asked for; of one
+// that ended the record is enough.
+func live(ctx context.Context, s *state.Flags, t *terminal.Terminal, r record.Run) (run record.Run, c client.Client, doubt string) {
+	ctx, cancel := context.WithTimeout(ctx, liveTimeout)
+	defer cancel()
+	c, err := s.Dial(ctx, t)
+	if err != nil {
+		if r.Status != record.Running {
+			return r, nil, ""
+		}
+		return r, nil, fmt.Sprintf("nothing runs it at the moment: %v", err)
+	}
+	if run, err = runstate.Of(ctx, c, r); err != nil && r.Status == record.Running {
+		doubt = fmt.Sprintf("Temporal does not say whether it still runs: %v", err)
+	}
+	return run, c, doubt
+}
+
+// liveAll is live for a list of runs.
+func liveAll(ctx context.Context, s *state.Flags, t *terminal.Terminal, runs []record.Run) ([]record.Run, string) {
+	going := false
+	for _, r := range runs {
+		going = going || r.Status == record.Running
+	}
+	ctx, cancel := context.WithTimeout(ctx, liveTimeout)
+	defer cancel()
+	c, err := s.Dial(ctx, t)
+	if err == nil {
+		defer c.Close()
+		runs, err = runstate.All(ctx, c, runs)
+	}
+	if err == nil || !going {
+		return runs, ""
+	}
+	return runs, fmt.Sprintf("what is running is so by the record alone: %v", err)
+}
+
+// LiveStore is a store whose runs have the status that Temporal has.
+type LiveStore struct {
+	*store.Store
+	State    *state.Flags
+	Terminal *terminal.Terminal
+}
+
+// Run is the run of that name.
+func (l LiveStore) Run(ctx context.Context, name string) (record.Run, error) {
+	r, err := l.Store.Run(ctx, name)
+	if err != nil {
+		return r, err
+	}
+	r, c, _ := live(ctx, l.State, l.Terminal, r)
+	if c != nil {
+		c.Close()
+	}
+	return r, nil
+}

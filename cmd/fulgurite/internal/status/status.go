@@ -1,0 +1,208 @@
+// Package status says how runs are doing: what the store has on record, what
+// Temporal says of it, and what keeps a run from going on.
+package status
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/client"
+
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
+	"github.com/fulgurite/fulgurite/internal/catalog"
+	"github.com/fulgurite/fulgurite/internal/runstate"
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/workflows"
+)
+
+// Command is `fulgurite status`.
+type Command struct {
+	Run_    string            `arg:"" name:"run" help:"Name of the run."`
+	JSON    bool              `help:"Print JSON." name:"json"`
+	Records state.RecordFlags `embed:""`
+}
+
+// Status is what `fulgurite status` reports.
+type Status struct {
+	Run    string        `json:"run"`
+	Status record.Status `json:"status"`
+	// Error says why a run that ended did not complete.
+	Error string `json:"error,omitempty"`
+	// Progress is absent when Temporal can't be asked.
+	Progress *workflows.Progress `json:"progress,omitempty"`
+	// Idle lists the queues that no worker polls.
+	Idle []string `json:"idle_queues,omitempty"`
+	// Blocked is what is tried again and again, with the reason.
+	Blocked []Blockage `json:"blocked,omitempty"`
+	Warning string     `json:"warning,omitempty"`
+}
+
+// Run prints the status of a run.
+func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
+	out, err := read(ctx, s, t, c.Run_, c.Records)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return t.JSON(out)
+	}
+	t.Printf("Run %s: %s\n", out.Run, out.Status)
+	if out.Error != "" {
+		t.Printf("  %s\n", out.Error)
+	}
+	if retriable(out.Status) {
+		t.Printf("  once the cause is mended: `fulgurite retry%s %s`\n", s.DirFlag(), out.Run)
+	}
+	if p := out.Progress; p != nil {
+		t.Printf("  %s (%s), step %d of %d, version %d is promoted\n", p.Phase, p.Subject, p.Step, p.Steps, p.Promoted)
+		if n := len(p.Curve); n > 0 {
+			t.Printf("  reward of step %d: %.3f\n", p.Curve[n-1].Step, p.Curve[n-1].Reward)
+		}
+		if p.Paused {
+			t.Printf("  paused: `fulgurite resume %s` goes on\n", out.Run)
+		}
+		if p.Pending != nil {
+			t.Printf("  version %d waits for `fulgurite approve %s` or `fulgurite reject %s`\n", p.Pending.Decision.Candidate, out.Run, out.Run)
+		}
+		if p.Quarantined > 0 {
+			t.Printf("  %d tasks are quarantined: `fulgurite report %s` says why\n", p.Quarantined, out.Run)
+		}
+		t.Printf("  %d model calls, %d sampled tokens, %d rollouts whose agent failed\n", p.Calls, p.Tokens, p.Failed)
+	}
+	for _, q := range out.Idle {
+		t.Printf("  no worker polls queue %s: the run waits until one does\n", q)
+	}
+	for _, b := range out.Blocked {
+		t.Printf("  %s\n", b)
+	}
+	if out.Warning != "" {
+		t.Printf("  %s\n", out.Warning)
+	}
+	return nil
+}
+
+// read asks the store first, which answers always, and then Temporal.
+func read(ctx context.Context, s *state.Flags, t *terminal.Terminal, name string, r state.RecordFlags) (Status, error) {
+	db, blobs, err := s.OpenRecords(ctx, t, r)
+	if err != nil {
+		return Status{}, err
+	}
+	defer db.Close()
+	run, err := db.Run(ctx, name)
+	if errors.Is(err, trace.ErrNotFound) {
+		if out, ok := unrecorded(ctx, s, t, name); ok {
+			return out, nil
+		}
+	}
+	if err != nil {
+		return Status{}, fmt.Errorf("run %s: %w", name, err)
+	}
+	scarce, full := s.SpaceWarning()
+	if run.Status == record.Running && full {
+		return Status{Run: name, Status: run.Status, Warning: scarce}, nil // Temporal can't write either, and does not answer
+	}
+	run, temporal, doubt := live(ctx, s, t, run)
+	if temporal != nil {
+		defer temporal.Close()
+	}
+	out := Status{Run: name, Status: run.Status, Error: run.Failure().Error, Warning: doubt}
+	if run.Status != record.Running || doubt != "" {
+		return out, nil
+	}
+	out.Warning = scarce
+	sp, err := catalog.Catalog{Store: db, Blobs: blobs}.Spec(ctx, name)
+	if err != nil {
+		return out, err
+	}
+	if out.Idle, err = idleQueues(ctx, temporal, sp.Agent.Queue); err != nil {
+		return out, err
+	}
+	if out.Blocked, err = Blockages(ctx, temporal, name); err != nil {
+		return out, err
+	}
+	var p workflows.Progress
+	if err := Query(ctx, temporal, name, &p); err != nil {
+		out.Warning = fmt.Sprintf("the run does not answer: %v", err)
+		return out, nil
+	}
+	out.Progress = &p
+	return out, nil
+}
+
+// unrecorded is the status of a run that Temporal knows and the store does not: one that
+// has just started, that no worker has prepared yet, or that was refused before.
+func unrecorded(ctx context.Context, s *state.Flags, t *terminal.Terminal, name string) (Status, bool) {
+	ctx, cancel := context.WithTimeout(ctx, liveTimeout)
+	defer cancel()
+	c, err := s.Dial(ctx, t)
+	if err != nil {
+		return Status{}, false
+	}
+	defer c.Close()
+	run, err := Unrecorded(ctx, c, name)
+	if err != nil {
+		return Status{}, false
+	}
+	out := Status{Run: name, Status: run.Status, Error: run.Failure().Error}
+	if run.Status == record.Running {
+		out.Warning = "it has started, and is not on record yet"
+		out.Idle, _ = idleQueues(ctx, c, workflows.QueueRollout) // unknown is as good as none here
+	}
+	return out, true
+}
+
+// Unrecorded is a run as its workflow alone tells it.
+func Unrecorded(ctx context.Context, c client.Client, name string) (record.Run, error) {
+	d, err := c.DescribeWorkflowExecution(ctx, name, "")
+	if err != nil {
+		return record.Run{}, fmt.Errorf("find run %s: %w", name, err)
+	}
+	if kind := d.WorkflowExecutionInfo.GetType().GetName(); kind != "TrainingWorkflow" {
+		return record.Run{}, fmt.Errorf("%s is a %s, no run", name, kind)
+	}
+	return runstate.Of(ctx, c, record.Run{Name: name, WorkflowID: name, ExecutionID: d.WorkflowExecutionInfo.FirstRunId, Status: record.Running})
+}
+
+// idleQueues lists those of a run's queues that no worker polls.
+func idleQueues(ctx context.Context, c client.Client, agents string) ([]string, error) {
+	var idle []string
+	for _, q := range []struct {
+		name string
+		kind enums.TaskQueueType
+	}{
+		{workflows.QueueTraining, enums.TASK_QUEUE_TYPE_WORKFLOW},
+		{agents, enums.TASK_QUEUE_TYPE_ACTIVITY},
+		{workflows.QueueTrainGPU, enums.TASK_QUEUE_TYPE_ACTIVITY},
+	} {
+		d, err := c.DescribeTaskQueue(ctx, q.name, q.kind)
+		if err != nil {
+			return nil, fmt.Errorf("describe queue %s: %w", q.name, err)
+		}
+		if len(d.Pollers) == 0 {
+			idle = append(idle, q.name)
+		}
+	}
+	return idle, nil
+}
+
+// retriable reports whether `fulgurite retry` lets a run go on.
+func retriable(s record.Status) bool {
+	switch s {
+	case record.Failed, record.Cancelled, record.Terminated, record.TimedOut, record.Refused:
+		return true
+	}
+	return false
+}
+
+// Query asks a workflow for its progress.
+func Query(ctx context.Context, c client.Client, id string, out any) error {
+	value, err := c.QueryWorkflow(ctx, id, "", workflows.QueryProgress)
+	if err != nil {
+		return err
+	}
+	return value.Get(out)
+}

@@ -1,0 +1,161 @@
+// Package training starts a run and follows it to its end.
+package training
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"go.temporal.io/sdk/client"
+	sdk "go.temporal.io/sdk/temporal"
+
+	"github.com/fulgurite/fulgurite/activities"
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/plan"
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/status"
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
+	"github.com/fulgurite/fulgurite/internal/progress"
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/workflows"
+)
+
+// Command is `fulgurite train`.
+type Command struct {
+	Spec   string `arg:"" help:"Spec file, YAML or JSON." type:"path"`
+	Name   string `help:"Name of the run (default: the spec's name, or the file's)."`
+	Detach bool   `help:"Return once the run is started."`
+	JSON   bool   `help:"Print the result as JSON, and no progress." name:"json"`
+}
+
+// Run starts the run of a spec, or attaches to it, and follows it.
+func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
+	p, err := plan.Make(c.Spec)
+	if err != nil {
+		return err
+	}
+	if err := p.Spec.Trainable(); err != nil {
+		return err
+	}
+	sp := p.Spec
+	name, err := runName(c.Name, sp.Name, c.Spec)
+	if err != nil {
+		return err
+	}
+	temporal, err := s.Dial(ctx, t)
+	if err != nil {
+		return err
+	}
+	defer temporal.Close()
+	run, err := Start(ctx, temporal, name, sp)
+	if err != nil {
+		return err
+	}
+	if c.Detach {
+		if c.JSON {
+			return t.JSON(map[string]string{"run": name})
+		}
+		t.Printf("Run %s is under way: fulgurite status %s\n", name, name)
+		return nil
+	}
+	out := t
+	if c.JSON {
+		out = &terminal.Terminal{Out: t.Err, Err: t.Err}
+	}
+	display := progress.New(out.Out, out.TTY)
+	result, err := followThrough(ctx, temporal, run, sp, display, fmt.Sprintf("; `fulgurite dev%s` starts it again", s.DirFlag()), s.SpaceWarning)
+	display.Close()
+	if err != nil && ctx.Err() != nil {
+		out.Printf("Run %s goes on without this terminal: fulgurite status %s\n", name, name)
+		return err
+	}
+	if err != nil {
+		return c.failed(ctx, s, t, temporal, name, err)
+	}
+	if c.JSON {
+		return t.JSON(trainResult{result, result.Steps, sp.Tasks.Gate != ""})
+	}
+	summarize(t, result, sp.Tasks.Gate != "")
+	return nil
+}
+
+// trainResult is what a run came to, with what its record alone does not say.
+type trainResult struct {
+	workflows.TrainingResult
+	Newest int `json:"newest"` // the version that was trained last
+	// Evaluated is whether versions were compared on a gate split: else nothing but the
+	// start was promoted.
+	Evaluated bool `json:"evaluated"`
+}
+
+// failed tells how a run ended that did not complete, and what can be done.
+func (c *Command) failed(ctx context.Context, s *state.Flags, t *terminal.Terminal, temporal client.Client, name string, cause error) error {
+	out := status.Status{Run: name, Status: record.Failed, Error: workflows.Reason(cause)}
+	if ended, err := status.Unrecorded(ctx, temporal, name); err == nil && ended.Status != record.Running && ended.Status != record.Completed {
+		out.Status, out.Error = ended.Status, ended.Failure().Error
+	}
+	if c.JSON {
+		if err := t.JSON(out); err != nil {
+			return err
+		}
+	}
+	if refused(cause) {
+		return terminal.Usage(fmt.Errorf("run %s: %s", name, out.Error))
+	}
+	return fmt.Errorf("run %s %s: %s\nOnce the cause is mended: fulgurite retry%s %s", name, out.Status, out.Error, s.DirFlag(), name)
+}
+
+// refused reports whether a run ended because its spec was refused.
+func refused(err error) bool {
+	var failure *sdk.ApplicationError
+	return errors.As(err, &failure) && failure.Type() == activities.ErrTypeRefused
+}
+
+// runName is the first of the names given, the last being made from the file's.
+func runName(flag, inSpec, file string) (string, error) {
+	name := flag
+	if name == "" {
+		name = inSpec
+	}
+	if name == "" {
+		name = strings.ToLower(strings.TrimSuffix(filepath.Base(file), filepath.Ext(file)))
+	}
+	if err := trace.CheckRunName(name); err != nil {
+		return "", terminal.Usage(err)
+	}
+	return name, nil
+}
+
+// summarize says what a run came to. Each step made a version, so that the number of
+// steps is that of the newest one.
+func summarize(t *terminal.Terminal, r workflows.TrainingResult, evaluated bool) {
+	if evaluated {
+		t.Printf("Run %s: %s, version %d is promoted.\n", r.Run, count(r.Steps, "step"), r.Promoted)
+	} else {
+		t.Printf("Run %s: %s. Nothing was evaluated, since the spec has no tasks.gate: version %d is the newest, and version %d stays promoted.\n",
+			r.Run, count(r.Steps, "step"), r.Steps, r.Promoted)
+		t.Printf("Take the newest with:  fulgurite export %s@newest DIR\n", r.Run)
+	}
+	if r.Before != nil && r.After != nil {
+		t.Printf("Test reward: %s before, %s after.\n", Describe(*r.Before), Describe(*r.After))
+	}
+}
+
+// count is a number of things.
+func count(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
+// Describe is an evaluation in a few words.
+func Describe(e activities.Evaluation) string {
+	s := fmt.Sprintf("%.3f ± %.3f", e.Mean, e.StdError)
+	if e.Greedy != nil {
+		s += fmt.Sprintf(" (at temperature 0: %.3f)", *e.Greedy)
+	}
+	return s
+}

@@ -1,0 +1,144 @@
+package training
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
+
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/status"
+	"github.com/fulgurite/fulgurite/internal/progress"
+	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/workflows"
+)
+
+// pollEvery is how often a followed run is asked for its progress.
+const pollEvery = 200 * time.Millisecond
+
+// Follow shows a run's progress until it ends or ctx does.
+func Follow(ctx context.Context, c client.Client, run client.WorkflowRun, s spec.Spec, d *progress.Display) (workflows.TrainingResult, error) {
+	return followThrough(ctx, c, run, s, d, "", nil)
+}
+
+// followThrough also says when Temporal is away and when it is back; remedy says what
+// brings it back, and space whether there is space for the state.
+func followThrough(ctx context.Context, c client.Client, run client.WorkflowRun, s spec.Spec, d *progress.Display, remedy string, space func() (string, bool)) (workflows.TrainingResult, error) {
+	type ended struct {
+		result workflows.TrainingResult
+		err    error
+	}
+	done := make(chan ended, 1)
+	go func() {
+		var e ended
+		e.err = retryUnavailable(ctx, func() error { return run.Get(ctx, &e.result) })
+		done <- e
+	}()
+	v := viewer{client: c, run: run.GetID(), spec: s, display: d, outage: outage{remedy: remedy, space: space}}
+	tick := time.NewTicker(pollEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case e := <-done:
+			if ctx.Err() != nil {
+				return e.result, ctx.Err()
+			}
+			v.show(ctx)
+			return e.result, e.err
+		case <-tick.C:
+			v.show(ctx)
+		}
+	}
+}
+
+// viewer turns a run's progress into what the display shows.
+type viewer struct {
+	client   client.Client
+	run      string
+	spec     spec.Spec
+	display  *progress.Display
+	step     int // under way; 0 before the first
+	rewards  int // the last step whose reward was shown
+	promoted int
+	pending  int // the last candidate that was said to wait
+	poisoned int // quarantined tasks that were told
+	outage   outage
+}
+
+// show asks once. A run that can't answer at the moment is asked again soon.
+func (v *viewer) show(ctx context.Context) {
+	var p workflows.Progress
+	limited, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	err := status.Query(limited, v.client, v.run, &p)
+	v.outage.note(ctx, v.client, err, v.display)
+	if err != nil {
+		return
+	}
+	v.showCurve(p)
+	// Version 0 is made and evaluated before the first step.
+	if p.Step > 0 || v.step > 0 || p.Phase == workflows.PhaseRollouts || p.Phase == workflows.PhaseUpdate {
+		v.step = min(p.Step+1, p.Steps)
+	}
+	v.display.Step(v.step, p.Steps)
+	switch p.Phase {
+	case workflows.PhaseRollouts:
+		v.display.Rollouts(p.Rollouts.Done, p.Rollouts.Total)
+	case workflows.PhaseEvaluation:
+		var n workflows.Count
+		if status.Query(ctx, v.client, p.Subject, &n) == nil {
+			v.display.Evaluation(n.Done, n.Total)
+		}
+	case workflows.PhaseWarmStart:
+		v.showWarmStart(ctx)
+	default:
+		v.display.Phase(string(p.Phase))
+	}
+}
+
+// showCurve shows the rewards and the promotion that are new.
+func (v *viewer) showCurve(p workflows.Progress) {
+	for _, point := range p.Curve {
+		if point.Step > v.rewards {
+			v.display.Reward(point.Step, point.Reward)
+			v.rewards = point.Step
+		}
+		if point.Gate != nil && point.Step == p.Promoted && point.Step > v.promoted {
+			v.display.Println(fmt.Sprintf("version %d is promoted: reward %.3f on the gate split", point.Step, *point.Gate))
+			v.promoted = point.Step
+		}
+	}
+	if p.Pending != nil && p.Pending.Decision.Candidate > v.pending {
+		v.pending = p.Pending.Decision.Candidate
+		d := p.Pending.Decision
+		v.display.Println(fmt.Sprintf("version %d earns %.3f on the gate split against %.3f of version %d, and waits for `fulgurite approve %s` or `fulgurite reject %s` until %s",
+			v.pending, d.Reward, d.Baseline, d.Promoted, v.run, v.run, p.Pending.Deadline.Local().Format(time.DateTime)))
+	}
+	if p.Quarantined > v.poisoned {
+		v.poisoned = p.Quarantined
+		v.display.Println(fmt.Sprintf("%d tasks failed for reasons of their own and are quarantined: see `fulgurite report %s`", p.Quarantined, v.run))
+	}
+}
+
+// showWarmStart shows how far it is, from the heartbeat of its activity.
+func (v *viewer) showWarmStart(ctx context.Context) {
+	if v.spec.Model.WarmStart == nil {
+		v.display.Phase("loading")
+		return
+	}
+	var beat struct {
+		Updates int `json:"updates"`
+	}
+	d, err := v.client.DescribeWorkflowExecution(ctx, v.run, "")
+	if err != nil {
+		return
+	}
+	for _, a := range d.PendingActivities {
+		if a.HeartbeatDetails != nil {
+			// Details of another form are another activity's.
+			_ = converter.GetDefaultDataConverter().FromPayloads(a.HeartbeatDetails, &beat)
+		}
+	}
+	v.display.WarmStart(beat.Updates, v.spec.Model.WarmStart.Updates)
+}

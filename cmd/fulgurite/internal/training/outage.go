@@ -1,0 +1,78 @@
+package training
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/client"
+
+	"github.com/fulgurite/fulgurite/internal/progress"
+)
+
+const (
+	// queryTimeout bounds one question to a run.
+	queryTimeout = 3 * time.Second
+	// reachTimeout is how long Temporal may take to answer at all. It counts as away once it
+	// has not answered twice in a row.
+	reachTimeout = time.Second
+)
+
+// outage tells who follows a run that Temporal is away, and when it is back.
+type outage struct {
+	remedy string
+	// space says that there is none where the state lies; nil where it lies elsewhere.
+	space    func() (text string, full bool)
+	missed   int
+	reported bool
+	full     bool
+}
+
+// note takes the error of a question, nil where it was answered.
+func (o *outage) note(ctx context.Context, c client.Client, asked error, d *progress.Display) {
+	if o.space != nil {
+		text, full := o.space()
+		if full && !o.full {
+			d.Println(text)
+		}
+		o.full = full
+	}
+	if asked != nil && !o.full && !reachable(ctx, c) {
+		o.missed++
+		if o.missed > 1 && !o.reported && ctx.Err() == nil {
+			o.reported = true
+			d.Println("the stack is away, waiting" + o.remedy)
+		}
+		return
+	}
+	if o.reported {
+		d.Println("the stack is back")
+	}
+	o.missed, o.reported = 0, false
+}
+
+// reachable says whether Temporal answers, whatever is the matter with the run.
+func reachable(ctx context.Context, c client.Client) bool {
+	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
+	defer cancel()
+	_, err := c.WorkflowService().GetSystemInfo(ctx, &workflowservice.GetSystemInfoRequest{})
+	return err == nil
+}
+
+// retryUnavailable repeats a call that fails because Temporal is away.
+func retryUnavailable(ctx context.Context, ask func() error) error {
+	for {
+		err := ask()
+		var away *serviceerror.Unavailable
+		if !errors.As(err, &away) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(pollEvery):
+		}
+	}
+}

@@ -1,0 +1,88 @@
+package trial
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
+)
+
+func (r *tryReport) print(t *terminal.Terminal) {
+	for _, a := range r.Attempts {
+		t.Printf("%s  task %s  %s  reward %g  result %q\n", a.Attempt, visible(a.Task, ""), outcomeOf(a), a.Reward, a.Result)
+		if a.LinesBefore > 0 {
+			t.Printf("    %d lines of output before the last one are no part of the result\n", a.LinesBefore)
+		}
+		if a.Error != "" {
+			t.Printf("    %s\n", visible(a.Error, "    "))
+		}
+		for i, c := range a.Calls {
+			c.print(t, i)
+		}
+		for _, f := range a.Refusals {
+			t.Printf("    refused %d times: %s: %s\n", f.Count, visible(f.Code, ""), visible(f.Message, "        "))
+		}
+	}
+	r.Twice.print(t)
+	r.printVerdict(t)
+	if r.Kept != "" {
+		t.Printf("The trial is in %s: fulgurite calls --dir %s ATTEMPT\n", r.Kept, r.Kept)
+	} else if len(r.Attempts) > 0 && len(r.Problems)+len(r.Warnings) > 0 {
+		t.Printf("With --keep DIR the trial stays, for `fulgurite calls --dir DIR ATTEMPT`.\n")
+	}
+}
+
+func outcomeOf(a tryAttempt) string {
+	if a.Outcome == "" {
+		return "unfinished"
+	}
+	return string(a.Outcome)
+}
+
+func (c tryCall) print(t *terminal.Terminal, i int) {
+	const indent = "            "
+	t.Printf("    call %d  context %d tokens: %s\n", i, c.Tokens[0], visible(c.Prompt, indent))
+	t.Printf("%strained %d tokens: %s  (log-probability %.2f)\n", indent, c.Trained, visible(c.Completion, indent), c.Logprob)
+	by := fmt.Sprintf("%sby %s (%s)", indent, visible(c.Agent, ""), c.By)
+	switch {
+	case c.Untrained != "":
+		t.Printf("%s, not trained: %s\n", by, visible(c.Untrained, ""))
+	case c.Advantage != nil:
+		t.Printf("%s, advantage %.4g\n", by, *c.Advantage)
+	default:
+		t.Printf("%s\n", by)
+	}
+	if c.HiddenTools {
+		t.Printf("%sthe model does not see the tools of this request\n", indent)
+	}
+	if c.Problem != "" {
+		t.Printf("%s%s\n", indent, visible(c.Problem, indent))
+	}
+}
+
+func (r *tryReport) printVerdict(t *terminal.Terminal) {
+	list := func(title string, of []string) {
+		if len(of) == 0 {
+			return
+		}
+		t.Printf("\n%s\n", title)
+		for _, text := range of {
+			t.Printf("  - %s\n", visible(text, "    "))
+		}
+	}
+	if len(r.Problems)+len(r.Warnings) == 0 {
+		t.Printf("\nNothing stands in the way of learning.\n")
+	}
+	list("This would stop learning:", r.Problems)
+	list("This may stand in the way of learning:", r.Warnings)
+}
+
+// visible is a text without what a terminal would obey; its lines after the first one
+// are indented.
+func visible(text, indent string) string {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		lines[i] = terminal.Escape(line)
+	}
+	return strings.Join(lines, "\n"+indent)
+}

@@ -1,0 +1,273 @@
+package trial
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/fulgurite/fulgurite/activities"
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/status"
+	"github.com/fulgurite/fulgurite/credit/attribution"
+	"github.com/fulgurite/fulgurite/credit/compare"
+	"github.com/fulgurite/fulgurite/dialog"
+	"github.com/fulgurite/fulgurite/internal/stack"
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/wire"
+	"github.com/fulgurite/fulgurite/workflows"
+)
+
+// tryReport is what `fulgurite try` found.
+type tryReport struct {
+	Attempts []tryAttempt `json:"attempts"`
+	// Problems are what stops learning for certain, and Warnings what may.
+	Problems []string `json:"problems"`
+	Warnings []string `json:"warnings"`
+	// Twice is what --twice found.
+	Twice *tryTwice `json:"twice,omitempty"`
+	// Kept is the directory of a trial that was kept.
+	Kept string `json:"kept,omitempty"`
+}
+
+type tryAttempt struct {
+	Attempt string        `json:"attempt"`
+	Task    string        `json:"task"`
+	Outcome trace.Outcome `json:"outcome"`
+	Result  string        `json:"result"`
+	Failure string        `json:"failure,omitempty"` // in a word, such as "exit"
+	Error   string        `json:"error,omitempty"`
+	Reward  float64       `json:"reward"`
+	Calls   []tryCall     `json:"calls"`
+	// LinesBefore is how many lines that aren't blank stood on standard output before
+	// the last one, which alone is the result.
+	LinesBefore int `json:"lines_before,omitempty"`
+	// Refusals count the calls that were refused, by code.
+	Refusals []trace.Refusal `json:"refusals,omitempty"`
+}
+
+type tryCall struct {
+	Agent      string  `json:"agent"`
+	By         string  `json:"by"`         // the evidence for the agent's name
+	Prompt     string  `json:"prompt"`     // as text, special tokens by name
+	Completion string  `json:"completion"` // as text
+	Trained    int     `json:"trained"`    // tokens of it that training would learn from
+	Tokens     [2]int  `json:"tokens"`     // of prompt and completion
+	Logprob    float64 `json:"logprob"`    // of the whole completion
+	Finish     string  `json:"finish"`
+	// Advantage is the call's; absent where no credit could be assigned.
+	Advantage *float64 `json:"advantage,omitempty"`
+	// Untrained says why no token of the call is trained; empty if some are.
+	Untrained string `json:"untrained,omitempty"`
+	Problem   string `json:"problem,omitempty"`
+	// HiddenTools says that the request has tools and its prompt none of them.
+	HiddenTools bool `json:"hidden_tools,omitempty"`
+}
+
+// trialReader reads what a trial left on record.
+type trialReader struct {
+	st    *stack.Stack
+	spec  spec.Spec
+	input workflows.TryInput
+	trial workflows.TryResult
+	stuck *status.Blockage
+	step  *compare.Step // of the trial's batch; nil where there is none
+	codec dialog.Codec  // nil where the run was not prepared
+}
+
+// read fills in the attempts, and what follows from them.
+func (r *trialReader) read(ctx context.Context, out *tryReport) error {
+	if r.trial.Phase != workflows.TryPrepares {
+		if err := r.attempts(ctx, out); err != nil {
+			return err
+		}
+	}
+	if r.trial.Batch != "" {
+		if err := r.credit(ctx, out); err != nil {
+			return err
+		}
+	}
+	v := verdict{trialReader: r, tryReport: out}
+	return v.reach()
+}
+
+// attempts reads the attempts that count, and the last ones of rollouts that came to
+// no end.
+func (r *trialReader) attempts(ctx context.Context, out *tryReport) error {
+	_, err := r.st.Store.Run(ctx, trialRun)
+	if errors.Is(err, trace.ErrNotFound) { // not even prepared
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if r.codec, err = r.st.Codecs.Named(r.spec.Model.Codec); err != nil {
+		return err
+	}
+	groups := map[int]activities.Group{}
+	for _, g := range r.trial.Groups {
+		groups[g.Task] = g
+	}
+	for _, id := range r.rollouts(r.spec) {
+		address, reward := trace.Address{RolloutID: id}, 0.0
+		if g, counts := groups[id.Task]; counts {
+			address.Attempt, reward = g.Attempts[id.Sample], g.Rewards[id.Sample]
+		} else if address.Attempt, err = r.last(ctx, id); err != nil {
+			return err
+		}
+		if address.Attempt == 0 {
+			continue
+		}
+		a, err := r.attempt(ctx, address, reward)
+		if err != nil {
+			return err
+		}
+		out.Attempts = append(out.Attempts, a)
+	}
+	return nil
+}
+
+// rollouts are those of the trial of a spec, in order of tasks and samples.
+func (r *trialReader) rollouts(s spec.Spec) []trace.RolloutID {
+	samples := s.Training.SamplesPerTask
+	if r.input.Samples > 0 {
+		samples = r.input.Samples
+	}
+	var out []trace.RolloutID
+	for _, task := range r.tasks() {
+		for sample := range samples {
+			out = append(out, trialAddress(task, sample, 0).RolloutID)
+		}
+	}
+	return out
+}
+
+// tasks are those of the trial, by their places in the train split.
+func (r *trialReader) tasks() []int {
+	if len(r.input.Indices) > 0 {
+		return r.input.Indices
+	}
+	var out []int
+	for i := range r.input.Tasks {
+		out = append(out, i)
+	}
+	return out
+}
+
+// last is the number of the last attempt at a rollout, 0 if there is none.
+func (r *trialReader) last(ctx context.Context, id trace.RolloutID) (int, error) {
+	places, err := r.st.Store.Places(ctx, id)
+	last := 0
+	for _, p := range places {
+		last = max(last, p.Attempt)
+	}
+	return last, err
+}
+
+func trialAddress(task, sample, attempt int) trace.Address {
+	return trace.Address{
+		RolloutID: trace.RolloutID{Run: trialRun, Kind: trace.Try, Step: workflows.TryStep, Task: task, Sample: sample}, Attempt: attempt,
+	}
+}
+
+func (r *trialReader) attempt(ctx context.Context, address trace.Address, reward float64) (tryAttempt, error) {
+	a, err := r.st.Store.Attempt(ctx, address)
+	if err != nil {
+		return tryAttempt{}, err
+	}
+	calls, err := r.st.Store.Exchanges(ctx, address)
+	if err != nil {
+		return tryAttempt{}, err
+	}
+	spans, err := r.st.Store.Spans(ctx, address)
+	if err != nil {
+		return tryAttempt{}, err
+	}
+	out := tryAttempt{
+		Attempt: address.String(), Task: a.TaskID, Outcome: a.Outcome, Result: a.Result, Failure: a.Failure, Error: a.Error,
+		Reward: reward, Calls: make([]tryCall, 0, len(calls)),
+	}
+	if out.Refusals, err = r.st.Store.Refusals(ctx, address); err != nil {
+		return out, err
+	}
+	printed, err := r.st.Store.Output(ctx, address)
+	if err != nil {
+		return out, err
+	}
+	if a.Outcome == trace.Completed { // a failure has no result
+		out.LinesBefore = printed.LinesBefore
+	}
+	requests := attribution.Requests(calls)
+	for i, name := range attribution.OfRequests(calls, requests, spans, a.Terms.Ignore) {
+		k := r.call(calls[i].Call)
+		k.Agent, k.By, k.HiddenTools = name.Agent, string(name.Source), r.hidesTools(requests[i])
+		out.Calls = append(out.Calls, k)
+	}
+	return out, nil
+}
+
+func (r *trialReader) call(c trace.Call) tryCall {
+	k := tryCall{
+		Prompt: r.codec.Text(c.Prompt), Completion: r.codec.Text(c.Completion),
+		Tokens: [2]int{len(c.Prompt), len(c.Completion)}, Finish: c.Finish, Problem: c.ParseError,
+	}
+	for _, l := range c.Logprobs {
+		k.Logprob += float64(l)
+	}
+	k.Trained = len(c.Completion)
+	for _, untrained := range c.Untrained {
+		if untrained {
+			k.Trained--
+		}
+	}
+	if k.Trained == 0 {
+		k.Untrained = "no token of it had an alternative"
+	}
+	return k
+}
+
+// hidesTools reports whether the tools of a request make no difference to what the
+// model reads. Demonstrations teach the one tool that codec compact leaves out.
+func (r *trialReader) hidesTools(q *wire.Request) bool {
+	if q == nil || len(q.Tools) == 0 || len(q.Dialog) == 0 || q.Choice.None {
+		return false
+	}
+	taught := r.spec.Model.WarmStart != nil && r.spec.Model.Codec == dialog.CompactName
+	return !taught && dialog.HidesTools(r.codec, q.Dialog, q.Tools)
+}
+
+// credit fills in what the credit of a step gives each call, by the batch that the
+// trial made.
+func (r *trialReader) credit(ctx context.Context, out *tryReport) error {
+	var err error
+	if r.step, err = compare.Open(ctx, r.st.Store, r.st.Blobs, trialRun, model.DefaultPolicy, workflows.TryStep); err != nil {
+		return err
+	}
+	own, err := compare.Settings(r.spec, nil)
+	if err != nil {
+		return err
+	}
+	for i := range out.Attempts {
+		a := &out.Attempts[i]
+		address, err := trace.ParseAddress(a.Attempt)
+		if err != nil {
+			return err
+		}
+		given, err := r.step.Calls(address, own)
+		if errors.Is(err, compare.ErrNotTrained) { // of a quarantined task
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		for k, c := range given.List {
+			call := &a.Calls[k]
+			call.Agent, call.Advantage = c.Agent, &c.Advantages[0]
+			if !c.Trained {
+				call.Trained, call.Advantage = 0, nil
+				call.Untrained = fmt.Sprintf("credit.train_agents %q does not match %s", r.spec.Credit.TrainAgents, c.Agent)
+			}
+		}
+	}
+	return nil
+}

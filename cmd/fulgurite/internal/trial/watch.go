@@ -1,0 +1,178 @@
+package trial
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/url"
+	"sync"
+	"time"
+
+	"go.uber.org/zap/zapcore"
+
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/status"
+	"github.com/fulgurite/fulgurite/internal/stack"
+	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+const (
+	// hopelessAfter is the attempt from which on an activity of a trial counts as one
+	// that will not succeed: after four tries in seven seconds or more.
+	hopelessAfter = 5
+	// agentHopelessAfter is that of an agent's activities. What fails five times by
+	// the agent's or its task's own fault comes to an end by itself.
+	agentHopelessAfter = 6
+	// unansweredAfter is how long no call of a trial is recorded, after one could not be
+	// answered, until the calls count as ones that nobody will answer.
+	unansweredAfter = 30 * time.Second
+	// watchEvery is how often a trial is looked at.
+	watchEvery = 250 * time.Millisecond
+	// dialLimit is how long a server may take to be connected to.
+	dialLimit = 10 * time.Second
+)
+
+// watcher watches a trial for what a run would try for ever.
+type watcher struct {
+	st       *stack.Stack
+	faults   *faultLog
+	rollouts []trace.RolloutID
+	// calls that were recorded, and when their number changed last.
+	calls int
+	since time.Time
+}
+
+// hopeless waits for what is tried again and again until somebody steps in. It is nil
+// once ctx is done.
+func (l *watcher) hopeless(ctx context.Context) *status.Blockage {
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		all, err := status.Blockages(ctx, l.st.Client, trialRun)
+		if err != nil {
+			continue // the trial's own end is what tells
+		}
+		for _, b := range all {
+			if b.Attempt >= patienceWith(b.Activity) {
+				b.Failure = fmt.Sprintf("%s was tried %d times without success: %s", b.Activity, b.Attempt-1, b.Failure)
+				return &b
+			}
+		}
+		if b := l.unanswered(ctx); b != nil {
+			return b
+		}
+	}
+}
+
+// patienceWith is the attempt from which on an activity is given up.
+func patienceWith(activity string) int {
+	switch activity {
+	case "RunAgent", "BeginAttempt", "EndAttempt", "GradeRollout":
+		return agentHopelessAfter
+	}
+	return hopelessAfter
+}
+
+// unanswered finds out that a call of an agent could not be answered, and none was
+// for a while since. The agent sees nothing of it: it waits.
+func (l *watcher) unanswered(ctx context.Context) *status.Blockage {
+	first, text := l.faults.first()
+	if text == "" {
+		return nil
+	}
+	calls := 0
+	for _, id := range l.rollouts {
+		places, err := l.st.Store.Places(ctx, id)
+		if err != nil {
+			return nil
+		}
+		for _, p := range places {
+			calls += p.Calls
+		}
+	}
+	if calls != l.calls || l.since.IsZero() {
+		l.calls, l.since = calls, time.Now()
+	}
+	if time.Since(first) < unansweredAfter || time.Since(l.since) < unansweredAfter {
+		return nil
+	}
+	return &status.Blockage{Workflow: trialRun, Failure: fmt.Sprintf("no model call was answered for %s: %s", unansweredAfter, text)}
+}
+
+// faultLog keeps from a log the first fault that keeps an agent's call from being
+// answered.
+type faultLog struct {
+	mu   sync.Mutex
+	at   time.Time
+	text string
+}
+
+func (f *faultLog) first() (time.Time, string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.at, f.text
+}
+
+// faultMessage is what the forwarder says of one.
+const faultMessage = "gateway fault, asking again"
+
+// Enabled implements zapcore.Core.
+func (f *faultLog) Enabled(l zapcore.Level) bool { return l >= zapcore.WarnLevel }
+
+// With implements zapcore.Core.
+func (f *faultLog) With([]zapcore.Field) zapcore.Core { return f }
+
+// Check implements zapcore.Core.
+func (f *faultLog) Check(e zapcore.Entry, to *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if e.Message != faultMessage {
+		return to
+	}
+	return to.AddCore(e, f)
+}
+
+// Write implements zapcore.Core.
+func (f *faultLog) Write(e zapcore.Entry, fields []zapcore.Field) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, field := range fields {
+		if err, ok := field.Interface.(error); ok && f.text == "" {
+			f.at, f.text = e.Time, err.Error()
+		}
+	}
+	return nil
+}
+
+// Sync implements zapcore.Core.
+func (f *faultLog) Sync() error { return nil }
+
+// unreachable says that none of the spec's own servers can be connected to; empty if
+// one can, or there are none.
+func unreachable(ctx context.Context, s spec.Spec) string {
+	if s.Sampling.Server == nil {
+		return ""
+	}
+	text := ""
+	for _, address := range s.Sampling.Server.URLs {
+		u, err := url.Parse(address)
+		if err != nil {
+			continue // the spec was checked
+		}
+		port := u.Port()
+		if port == "" {
+			port = u.Scheme
+		}
+		dialer := net.Dialer{Timeout: dialLimit}
+		c, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(u.Hostname(), port))
+		if err == nil {
+			_ = c.Close() // nothing was sent
+			return ""
+		}
+		text = fmt.Sprintf("sampling.server.urls: no server can be reached, and calls would wait for one: %s: %s", address, err)
+	}
+	return text
+}

@@ -1,0 +1,80 @@
+package gateway
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"net/http"
+	"strings"
+
+	"github.com/fulgurite/fulgurite/gateway/inflight"
+	"github.com/fulgurite/fulgurite/internal/protocol"
+	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/wire"
+)
+
+// maxAgent is the most bytes of an agent's name in a path.
+const maxAgent = 128
+
+// inAttempt lets requests in that hold the key of the attempt in their path.
+func (g *Gateway) inAttempt(handle func(http.ResponseWriter, *http.Request, *inflight.Attempt) error) func(http.ResponseWriter, *http.Request) error {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		var parts []string
+		for _, name := range []string{"run", "step", "task", "sample", "attempt"} {
+			parts = append(parts, r.PathValue(name))
+		}
+		address, err := trace.ParseAddress(strings.Join(parts, "/"))
+		if err != nil {
+			return unknownURL(err, "this URL is that of no attempt: use the base URL that the agent is given (OPENAI_BASE_URL)")
+		}
+		if len(r.PathValue("agent")) > maxAgent {
+			return unknownURL(nil, "the agent's name has more than %d bytes", maxAgent)
+		}
+		key := protocol.PresentedKey(r)
+		if key == "" {
+			return missingKey()
+		}
+		a := g.attempts.enter(address, g.config.Now())
+		defer func() { g.attempts.leave(address, g.config.Now(), !a.Exists()) }()
+		if err := a.Enter(r.Context(), key); err != nil {
+			return err
+		}
+		return handle(w, r, a)
+	}
+}
+
+// outOfAttempt is a handler to which it is all the same in which attempt it is asked.
+func outOfAttempt(handle func(http.ResponseWriter, *http.Request) error) func(http.ResponseWriter, *http.Request, *inflight.Attempt) error {
+	return func(w http.ResponseWriter, r *http.Request, _ *inflight.Attempt) error { return handle(w, r) }
+}
+
+// serving lets requests in that hold the serving key, if there is one.
+func (g *Gateway) serving(handle func(http.ResponseWriter, *http.Request) error) func(http.ResponseWriter, *http.Request) error {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		if g.config.Versions == nil {
+			return unknownURL(nil, "this gateway serves attempts only")
+		}
+		if g.config.ServingKey == "" {
+			return handle(w, r)
+		}
+		got, want := sha256.Sum256([]byte(protocol.PresentedKey(r))), sha256.Sum256([]byte(g.config.ServingKey))
+		if subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
+			return missingKey()
+		}
+		return handle(w, r)
+	}
+}
+
+func missingKey() *wire.Failure {
+	return &wire.Failure{
+		Status: http.StatusUnauthorized, Code: protocol.CodeInvalidKey,
+		Message: "no valid API key: send it as Authorization: Bearer KEY, or as X-Api-Key",
+	}
+}
+
+// wrongKey refuses a key that is another's.
+func wrongKey() *wire.Failure {
+	return &wire.Failure{
+		Status: http.StatusUnauthorized, Code: protocol.CodeInvalidKey,
+		Message: "the API key is not that of this attempt: use the one that the agent is given (OPENAI_API_KEY)",
+	}
+}

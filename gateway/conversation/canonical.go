@@ -1,0 +1,152 @@
+package conversation
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/fulgurite/fulgurite/dialog"
+	"github.com/fulgurite/fulgurite/wire"
+)
+
+// digest is a SHA-256.
+type digest = [sha256.Size]byte
+
+// Canonical is a request without what can't matter: ids that were issued are
+// positions, what a client reformatted of a recorded reply is as it was recorded.
+type Canonical struct {
+	turns []dialog.Message
+	// nodes[i] is the recorded call that said turn i; nil if none did.
+	nodes []*Call
+	// chain[i] stands for the tools and the first i turns.
+	chain []digest
+	// Key stands for all that decides the reply, hex. Unlike chain it leaves out
+	// what the run's ignored patterns match: two requests that differ in nothing
+	// else are one to the record, but what the policy reads is never changed.
+	Key string
+
+	tools   []dialog.Tool
+	forms   []turnForm // what of the turns is in the key
+	setting settingForm
+}
+
+// last is the last recorded call in the dialog, nil if there is none.
+func (c *Canonical) last() *Call {
+	for _, node := range slices.Backward(c.nodes) {
+		if node != nil {
+			return node
+		}
+	}
+	return nil
+}
+
+// turnForm is what two equal turns have in common.
+type turnForm struct {
+	Role  dialog.Role `json:"role"`
+	Text  string      `json:"text"`
+	Calls []callForm  `json:"calls,omitempty"`
+	// Of is the call that a tool's result answers, as turn.call, or the
+	// client's own id if no turn has such a call.
+	Of string `json:"of,omitempty"`
+	// Thoughts are in the form only of a turn that no recorded call said.
+	Thoughts string `json:"thoughts,omitempty"`
+}
+
+type callForm struct {
+	Name      string `json:"name"`
+	Arguments string `json:"arguments"`
+}
+
+// canonicalize brings a request into its canonical form, as seen from the calls
+// recorded so far. A call that the request names as the one that it continues is
+// preferred to its like.
+func canonicalize(r *wire.Request, setting settingForm, ignore patterns, recorded *tree, named *Call) Canonical {
+	c := Canonical{setting: setting, tools: toolForms(r.Tools)}
+	exact := link(digest{}, c.tools)
+	kept := exact
+	c.chain = []digest{exact}
+	positions := map[string]string{}
+	var before *Call
+	for i, m := range r.Dialog {
+		m = recorded.asIssued(m)
+		for k, tc := range m.ToolCalls {
+			positions[tc.ID] = fmt.Sprintf("%d.%d", i, k)
+		}
+		form := formOf(m, positions)
+		end := link(exact, form)
+		var node *Call
+		if m.Role == dialog.Assistant {
+			node = recorded.find(end, m, before, named)
+		}
+		if node != nil {
+			m.Content, m.Reasoning, before = node.Message.Content, node.Message.Reasoning, node
+		} else if form.Thoughts = strings.TrimSpace(m.Reasoning); form.Thoughts != "" {
+			end = link(exact, form)
+		}
+		exact = end
+		c.turns, c.nodes, c.chain = append(c.turns, m), append(c.nodes, node), append(c.chain, exact)
+		if len(ignore) > 0 {
+			form = ignore.drop(form)
+			kept = link(kept, form)
+		} else {
+			kept = exact
+		}
+		c.forms = append(c.forms, form)
+	}
+	key := link(kept, setting)
+	c.Key = hex.EncodeToString(key[:])
+	return c
+}
+
+func formOf(m dialog.Message, positions map[string]string) turnForm {
+	f := turnForm{Role: m.Role, Text: m.Content, Of: m.ToolCallID}
+	if m.Role == dialog.Assistant {
+		f.Text = strings.TrimSpace(m.Content) // clients trim what they send back
+	}
+	if at, ok := positions[m.ToolCallID]; ok && m.ToolCallID != "" {
+		f.Of = at
+	}
+	for _, call := range m.ToolCalls {
+		f.Calls = append(f.Calls, callForm{call.Function.Name, normalJSON(call.Function.Arguments)})
+	}
+	return f
+}
+
+// toolForms is the tools with their schemas in normal form.
+func toolForms(tools []dialog.Tool) []dialog.Tool {
+	forms := make([]dialog.Tool, len(tools))
+	for i, t := range tools {
+		t.Parameters = []byte(normalJSON(string(t.Parameters)))
+		forms[i] = t
+	}
+	return forms
+}
+
+// normalJSON sorts keys and drops space; text that is not JSON becomes a JSON
+// string.
+func normalJSON(text string) string {
+	d := json.NewDecoder(strings.NewReader(text))
+	d.UseNumber() // 1 and 1.0 are told apart, long integers kept
+	var value any
+	if !json.Valid([]byte(text)) || d.Decode(&value) != nil {
+		value = text
+	}
+	normal, err := json.Marshal(value)
+	if err != nil {
+		return `""` // unreachable: value came out of JSON
+	}
+	return string(normal)
+}
+
+// link continues a chain of digests.
+func link(before digest, v any) digest {
+	var b bytes.Buffer
+	b.Write(before[:])
+	// The forms above hold nothing that JSON can't express.
+	_ = json.NewEncoder(&b).Encode(v)
+	return sha256.Sum256(b.Bytes())
+}

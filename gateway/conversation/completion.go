@@ -1,0 +1,94 @@
+package conversation
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/fulgurite/fulgurite/dialog"
+	"github.com/fulgurite/fulgurite/wire"
+)
+
+// Parsed is what a completion says.
+type Parsed struct {
+	Message dialog.Message
+	Stopped string // the stop text that ended it, which is not part of the message
+	Problem string // why what looks like a tool call is none
+	Cut     bool   // the tool calls are whole, but one after them was cut off
+}
+
+// Parse reads a completion; the ids of its tool calls share the stem. Where the
+// request wants one tool call at most, what comes after the first is dropped. It
+// stays in the tokens: the policy said it, and goes on from there.
+func (r *Request) Parse(completion []int32, stem string) Parsed {
+	var p Parsed
+	if r.BareText() {
+		p.Message = dialog.Message{Role: dialog.Assistant, Content: r.Codec.Text(completion[:r.Length(completion)])}
+	} else {
+		p.Message, p.Problem = r.Codec.Parse(completion, r.callable, toolCallIDs(stem))
+		if p.Problem != "" && r.Form != nil && r.Form.Call {
+			p = r.withWholeCalls(p, completion, stem)
+		}
+	}
+	if r.Serial && len(p.Message.ToolCalls) > 1 {
+		p.Message.ToolCalls = p.Message.ToolCalls[:1]
+	}
+	if at, stop := FirstOf(p.Message.Content, r.Stops()); at >= 0 {
+		p.Message.Content, p.Message.ToolCalls, p.Stopped = p.Message.Content[:at], nil, stop
+	}
+	return p
+}
+
+// withWholeCalls is the result for a reply that had to call, and was cut off in one of
+// several calls: those before it are whole, and the agent needs not lose them.
+func (r *Request) withWholeCalls(p Parsed, completion []int32, stem string) Parsed {
+	cutter, ok := r.Codec.(dialog.Cutter)
+	if !ok {
+		return p
+	}
+	whole := cutter.WholeCalls(completion)
+	if whole == nil {
+		return p
+	}
+	message, problem := r.Codec.Parse(whole, r.callable, toolCallIDs(stem))
+	if problem != "" {
+		return p
+	}
+	return Parsed{Message: message, Problem: fmt.Sprintf("tool call %d cut off before its end", len(message.ToolCalls)), Cut: !r.Serial}
+}
+
+// BareText reports whether all tokens of a reply are text of its own.
+func (r *Request) BareText() bool { return r.API == wire.Completions && !r.Relayed() }
+
+// Length is the number of tokens before the one that ended the completion.
+func (r *Request) Length(completion []int32) int {
+	stop := r.Codec.Stop()
+	if n := slices.IndexFunc(completion, func(t int32) bool { return slices.Contains(stop, t) }); n >= 0 {
+		return n
+	}
+	return len(completion)
+}
+
+// Partial is the text of a completion that is not complete, as far as it is certain.
+func (r *Request) Partial(completion []int32) string { return r.Codec.Partial(completion, r.callable) }
+
+// Reasoning is what a completion thinks before its text.
+func (r *Request) Reasoning(completion []int32) string {
+	if r.API == wire.Completions {
+		return ""
+	}
+	m, _ := r.Codec.Parse(completion, r.callable, toolCallIDs(""))
+	return m.Reasoning
+}
+
+// FirstOf finds the stop text that comes first, at equal places the longest.
+func FirstOf(text string, stops []string) (at int, stop string) {
+	at = -1
+	for _, s := range stops {
+		n := strings.Index(text, s)
+		if n >= 0 && (at < 0 || n < at || n == at && len(s) > len(stop)) {
+			at, stop = n, s
+		}
+	}
+	return at, stop
+}

@@ -1,0 +1,67 @@
+package conversation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"go.uber.org/zap"
+
+	"github.com/fulgurite/fulgurite/dialog"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// Journal records attempts and their calls. Its errors wrap trace.ErrNotFound,
+// trace.ErrFenced and trace.ErrConflict; any other is a fault of ours.
+type Journal interface {
+	Attempt(ctx context.Context, address trace.Address) (trace.Attempt, error)
+	// AppendCall returns once the call is committed.
+	AppendCall(ctx context.Context, call *trace.Exchange) error
+	// Exchanges lists an attempt's calls by Seq.
+	Exchanges(ctx context.Context, address trace.Address) ([]trace.Exchange, error)
+	// EarlierExchanges lists the calls that attempts before address sampled at the same
+	// rollout, attempt after attempt, each by Seq.
+	EarlierExchanges(ctx context.Context, address trace.Address) ([]trace.Exchange, error)
+}
+
+// Config is what attempts are read with. All of it is required.
+type Config struct {
+	Journal Journal
+	// Codecs finds a codec by its name in a spec.
+	Codecs func(name string) (dialog.Codec, error)
+	// NoReplay ignores what earlier attempts recorded.
+	NoReplay bool
+	Log      *zap.Logger
+}
+
+// ErrWrongKey refuses a key that is another attempt's.
+var ErrWrongKey = errors.New("the key is not that of this attempt")
+
+// Fault is an error of ours: the same request may be sent again, and the attempt must
+// not be blamed.
+type Fault struct{ Cause error }
+
+func (f *Fault) Error() string { return f.Cause.Error() }
+
+func (f *Fault) Unwrap() error { return f.Cause }
+
+// LimitError refuses a call beyond what the attempt's terms allow: of calls, or of
+// tokens where Calls is 0.
+type LimitError struct{ Calls, Tokens int }
+
+func (e *LimitError) Error() string {
+	if e.Calls > 0 {
+		return fmt.Sprintf("the attempt has made all of its %d calls", e.Calls)
+	}
+	return fmt.Sprintf("the attempt has sampled all of its %d tokens", e.Tokens)
+}
+
+// FormError refuses a reply's form that the codec can't hold a reply to.
+type FormError struct {
+	Field string // of the request, that wants the form
+	Err   error  // wraps dialog.ErrForm
+}
+
+func (e *FormError) Error() string { return e.Field + ": " + e.Err.Error() }
+
+func (e *FormError) Unwrap() error { return e.Err }

@@ -1,0 +1,79 @@
+package conversation
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// earlier is what the attempts before this one sampled and this one has not
+// asked for yet. A nil one is empty.
+type earlier struct {
+	calls map[string][]*trace.Exchange // by key, attempt after attempt; without their requests
+	left  int
+}
+
+// readEarlier reads what earlier attempts recorded. They are fenced, so once is
+// enough. The caller holds the lock.
+func (a *Attempt) readEarlier(ctx context.Context) error {
+	if a.address.Attempt == 1 || a.config.NoReplay || a.earlier != nil {
+		return nil
+	}
+	records, err := a.config.Journal.EarlierExchanges(ctx, a.address)
+	if err != nil {
+		return fmt.Errorf("read calls before %s: %w", a.address, err)
+	}
+	e := &earlier{calls: map[string][]*trace.Exchange{}}
+	for i := range records {
+		r := &records[i]
+		if !a.alike(r) {
+			continue
+		}
+		r.Request = nil
+		e.calls[r.Key] = append(e.calls[r.Key], r)
+		e.left++
+	}
+	a.earlier = e
+	return nil
+}
+
+// alike reports whether the call was sampled under the attempt's own terms. The
+// longest reply is in the key.
+func (a *Attempt) alike(r *trace.Exchange) bool {
+	terms := a.begun.Terms
+	return r.Policy == terms.Policy && r.Version == terms.Version && r.Temperature == terms.Temperature &&
+		r.Seed == SeedOf(terms.RunSeed, a.address.RolloutID, r.Key, r.Occurrence)
+}
+
+// find returns the call that an earlier attempt sampled, or nil.
+func (e *earlier) find(key string, occurrence int) *trace.Exchange {
+	if e == nil {
+		return nil
+	}
+	for _, r := range e.calls[key] {
+		if r.Occurrence == occurrence {
+			return r
+		}
+	}
+	return nil
+}
+
+// remove removes a call that this attempt has now.
+func (e *earlier) remove(key string, occurrence int) {
+	if e == nil {
+		return
+	}
+	rest := slices.DeleteFunc(e.calls[key], func(r *trace.Exchange) bool { return r.Occurrence == occurrence })
+	e.left -= len(e.calls[key]) - len(rest)
+	if e.calls[key] = rest; len(rest) == 0 {
+		delete(e.calls, key)
+	}
+}
+
+// Earlier returns the call that an earlier attempt sampled for the same request, or nil.
+// The caller holds the lock.
+func (a *Attempt) Earlier(key string, occurrence int) *trace.Exchange {
+	return a.earlier.find(key, occurrence)
+}

@@ -1,0 +1,103 @@
+package conversation
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/wire"
+)
+
+// History is the tokens to sample after, and how they come from what was recorded.
+type History struct {
+	Prompt []int32
+	// Parent is the Seq of the recorded call that the prompt begins with, or -1.
+	Parent int
+	// Drifted reports whether the dialog goes on from a recorded call, but a full
+	// rendering of it would not begin with that call's tokens.
+	Drifted func() bool
+}
+
+func never() bool { return false }
+
+// History lays out a request as the attempt's terms want it. The caller holds the
+// lock.
+func (a *Attempt) History(r *Request, form Canonical) (History, error) {
+	switch {
+	case r.API == wire.Completions:
+		return a.bare(r)
+	case Relays(a.codec):
+		h, err := a.appended(r, form)
+		h.Drifted = never // the server renders the dialog, whatever we keep of it
+		return h, err
+	case a.begun.Terms.History == trace.HistoryTemplate:
+		return a.rendered(r, form)
+	}
+	return a.appended(r, form)
+}
+
+// bare is a prompt that is no dialog.
+func (a *Attempt) bare(r *Request) (History, error) {
+	ids, err := r.bare()
+	if err != nil {
+		return History{}, err
+	}
+	return History{ids, a.longestPrefix(ids), never}, nil
+}
+
+// appended continues the call with which most of the turns were laid out already,
+// by its exact tokens and what is new.
+func (a *Attempt) appended(r *Request, form Canonical) (History, error) {
+	for n, head := range slices.Backward(form.nodes) {
+		if head == nil {
+			continue
+		}
+		bridge, err := a.codec.Bridge(form.turns[n+1:], r.Tools)
+		if err != nil {
+			return History{}, fmt.Errorf("continue call %s: %w", head.ID, err)
+		}
+		ids := head.tokens()
+		if stop := a.codec.Stop(); len(head.Completion) == 0 || !slices.Contains(stop, ids[len(ids)-1]) {
+			ids = append(ids, stop[0]) // the reply was cut off
+		}
+		return History{append(ids, bridge...), head.Seq, func() bool {
+			full, err := a.codec.Prompt(form.turns, r.Tools)
+			return err == nil && !head.begins(full)
+		}}, nil
+	}
+	ids, err := a.codec.Prompt(form.turns, r.Tools)
+	return History{ids, -1, never}, err
+}
+
+// rendered lays all turns out anew, as a server without a record would. It
+// continues the longest recorded call whose tokens come out of that again.
+func (a *Attempt) rendered(r *Request, form Canonical) (History, error) {
+	ids, err := a.codec.Prompt(form.turns, r.Tools)
+	if err != nil {
+		return History{}, err
+	}
+	h := History{ids, -1, never}
+	for _, head := range slices.Backward(form.nodes) {
+		switch {
+		case head == nil:
+		case head.begins(ids):
+			h.Parent = head.Seq
+			return h, nil
+		default:
+			h.Drifted = func() bool { return true }
+		}
+	}
+	return h, nil
+}
+
+// CountPrompt is how many tokens a request would be sampled after.
+func (a *Attempt) CountPrompt(ctx context.Context, r *Request) (int, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err := a.Ready(ctx); err != nil {
+		return 0, err
+	}
+	h, err := a.History(r, a.Canonicalize(r))
+	return len(h.Prompt), err
+}

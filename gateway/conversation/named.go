@@ -1,0 +1,96 @@
+package conversation
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+
+	"github.com/fulgurite/fulgurite/dialog"
+	"github.com/fulgurite/fulgurite/wire"
+)
+
+// Resume puts before a request's dialog that of the reply which it continues by
+// name, whose instructions do not carry over. The caller holds the lock.
+func (a *Attempt) Resume(r *Request) error {
+	if err := r.ResolveItems(a.replied); err != nil {
+		return err
+	}
+	if r.Previous == "" || r.resumed {
+		return nil
+	}
+	c := a.named(r.Previous)
+	if c == nil {
+		f := wire.Invalid("previous_response_id", "the attempt has no reply %q", r.Previous)
+		f.Code = "previous_response_not_found"
+		return f
+	}
+	n := instructions(r.Request)
+	r.Dialog = slices.Concat(r.Dialog[:n], c.said, r.Dialog[n:])
+	r.resumed, r.named = true, c
+	return nil
+}
+
+// named is the recorded call of Responses with that id, nil if there is none or
+// if it is not to be named again. The caller holds the lock.
+func (a *Attempt) named(id string) *Call {
+	for _, c := range slices.Backward(a.calls) {
+		if c.ID == id && c.api() == wire.Responses && !c.forgot {
+			return c
+		}
+	}
+	return nil
+}
+
+// replied is what the reply of Responses with that id was, for requests that refer
+// to its items. The caller holds the lock.
+func (a *Attempt) replied(id string) (dialog.Message, bool) {
+	c := a.named(id)
+	if c == nil {
+		return dialog.Message{}, false
+	}
+	return c.Message, true
+}
+
+// uninstructed is the request's dialog without the instructions.
+func (r *Request) uninstructed() []dialog.Message {
+	return slices.Clone(r.Dialog[instructions(r.Request):])
+}
+
+// instructions is how many messages of the dialog are the request's instructions
+// rather than its input.
+func instructions(r *wire.Request) int {
+	var body struct {
+		Instructions string `json:"instructions"`
+	}
+	// The request was decoded before; instructions that are no text are none.
+	_ = json.Unmarshal(r.Body, &body)
+	if body.Instructions == "" || len(r.Dialog) == 0 || r.Dialog[0].Role != dialog.System || r.Dialog[0].Content != body.Instructions {
+		return 0
+	}
+	return 1
+}
+
+// Recalled answers what is asked of the recorded reply of Responses with that id; known
+// is false if there is none.
+func (a *Attempt) Recalled(ctx context.Context, id string, answer func(c *Call) []byte) (body []byte, known bool, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err := a.Ready(ctx); err != nil {
+		return nil, false, err
+	}
+	c := a.named(id)
+	if c == nil {
+		return nil, false, nil
+	}
+	return answer(c), true, nil
+}
+
+// Forget lets nobody name the reply again, until a gateway reads the attempt from the
+// journal, of which nothing is deleted. It is for Recalled.
+func (c *Call) Forget() { c.forgot = true }
+
+// Body is the body of the reply.
+func (c *Call) Body() []byte { return c.Response }
+
+// InputItems lists what the request of the call put in.
+func (c *Call) InputItems() []byte { return c.asked.InputItems(c.Stem) }

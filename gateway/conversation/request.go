@@ -1,0 +1,177 @@
+package conversation
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/fulgurite/fulgurite/dialog"
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/wire"
+)
+
+// Request is what an agent or a client asked: the decoded request, the codec that
+// spells its reply, what the reply is held to, and who asks for which time.
+type Request struct {
+	*wire.Request
+	Codec dialog.Codec
+	Form  *model.Form // that the reply is held to; nil if it is free
+
+	Agent    string
+	Exchange string // names this request of the agent; empty if the client does not say
+	Reasked  bool   // the forwarder repeats this exchange
+	Again    bool   // the client repeats an earlier request
+
+	callable []dialog.Tool // that the reply may call
+	resumed  bool          // the dialog has what it continues by name
+	named    *Call         // that
+}
+
+// NewRequest refuses what the codec, which is called name, can't hold a reply to.
+func NewRequest(name string, codec dialog.Codec, request *wire.Request) (*Request, error) {
+	r := Unchecked(codec, request)
+	if err := checkAlternatives(request); err != nil {
+		return nil, err
+	}
+	if slices.ContainsFunc(request.Tokens, func(t int32) bool { return t < 0 || int(t) >= codec.VocabSize() }) {
+		return nil, wire.Invalid("prompt", "prompt has a token outside of 0 to %d", codec.VocabSize()-1)
+	}
+	form := model.Form{Codec: name, Stop: request.Stop}
+	if r.Relayed() {
+		form = r.relayedForm(form)
+	}
+	field := "stop"
+	switch {
+	case request.Choice.Required:
+		form.Call, field = true, "tool_choice"
+	case request.Format.Schema != nil:
+		form.Schema, field = request.Format.Schema, formatField(request.API)
+	}
+	if !form.Masks() && len(form.Stop) == 0 && !form.NoCall && len(form.Tools) == 0 {
+		return r, nil
+	}
+	if form.Masks() && len(form.Tools) == 0 {
+		form.Tools = r.formTools()
+	}
+	switch _, err := codec.Constrain(form); {
+	case errors.Is(err, dialog.ErrForm):
+		return nil, &FormError{field, err}
+	case err != nil:
+		return nil, &Fault{fmt.Errorf("constrain reply: %w", err)}
+	}
+	r.Form = &form
+	return r, nil
+}
+
+// Unchecked is a request whose reply is not held to any form.
+func Unchecked(codec dialog.Codec, request *wire.Request) *Request {
+	return &Request{Request: request, Codec: codec, callable: callableTools(request)}
+}
+
+// recordedRequest is the request of a recorded call, whose reply was held to form.
+// Calls of releases that knew no forms have none, whatever their request says.
+func recordedRequest(codec dialog.Codec, request *wire.Request, form json.RawMessage) (*Request, error) {
+	r := Unchecked(codec, request)
+	if len(form) == 0 {
+		return r, nil
+	}
+	r.Form = &model.Form{}
+	if err := json.Unmarshal(form, r.Form); err != nil {
+		return nil, fmt.Errorf("decode form: %w", err)
+	}
+	return r, nil
+}
+
+// checkAlternatives refuses to tell what else could have been sampled, which is not
+// on record. Recorded requests may ask for it: earlier releases took no notice.
+func checkAlternatives(r *wire.Request) error {
+	field, most, instead := "top_logprobs", 0, "leave it out, and the log-probabilities are those of the sampled tokens"
+	if r.API == wire.Completions { // 1 is the token itself
+		field, most, instead = "logprobs", 1, "ask for 0 or 1, and they are those of the sampled tokens"
+	}
+	if r.TopLogprobs <= most {
+		return nil
+	}
+	f := wire.Invalid(field, "%s is %d, but alternatives to sampled tokens are not kept: %s", field, r.TopLogprobs, instead)
+	f.Code = "unsupported_parameter"
+	return f
+}
+
+// callableTools lists the tools that a reply may call.
+func callableTools(r *wire.Request) []dialog.Tool {
+	switch {
+	case r.Choice.None:
+		return nil
+	case r.Choice.Names == nil:
+		return r.Tools
+	}
+	return slices.DeleteFunc(slices.Clone(r.Tools), func(t dialog.Tool) bool { return !slices.Contains(r.Choice.Names, t.Name) })
+}
+
+func (r *Request) formTools() []model.FormTool {
+	var tools []model.FormTool
+	for _, t := range r.callable {
+		tools = append(tools, model.FormTool{Name: t.Name, Parameters: t.Parameters})
+	}
+	return tools
+}
+
+// formatField is what the API calls the form of a reply's text.
+func formatField(api wire.API) string {
+	switch api {
+	case wire.Responses:
+		return "text.format"
+	case wire.Messages:
+		return "output_format"
+	}
+	return "response_format"
+}
+
+// EncodedForm is the form as a call records it.
+func (r *Request) EncodedForm() (json.RawMessage, error) {
+	if r.Form == nil {
+		return nil, nil
+	}
+	encoded, err := json.Marshal(r.Form)
+	if err != nil {
+		return nil, fmt.Errorf("encode form: %w", err)
+	}
+	return encoded, nil
+}
+
+// Stops are the texts that end a reply.
+func (r *Request) Stops() []string {
+	if r.Form == nil {
+		return nil
+	}
+	return r.Form.Stop
+}
+
+// ExchangeOf is the name of the exchange for one of several choices.
+func (r *Request) ExchangeOf(choice int) string {
+	if choice == 0 || r.Exchange == "" {
+		return r.Exchange
+	}
+	return fmt.Sprintf("%s/%d", r.Exchange, choice)
+}
+
+// Prompt is the whole request in tokens, as it is sampled after outside attempts.
+func (r *Request) Prompt() ([]int32, error) {
+	if r.API == wire.Completions {
+		return r.bare()
+	}
+	return r.Codec.Prompt(r.Dialog, r.Tools)
+}
+
+// bare is the prompt of a Completions request, which is no dialog.
+func (r *Request) bare() ([]int32, error) {
+	ids := slices.Clone(r.Tokens)
+	if ids == nil {
+		ids = r.Codec.Encode(r.Text)
+	}
+	if len(ids) == 0 {
+		return nil, wire.Invalid("prompt", "prompt is empty")
+	}
+	return ids, nil
+}

@@ -1,0 +1,69 @@
+package conversation
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/fulgurite/fulgurite/wire"
+)
+
+// settingForm is what decides a reply beside the dialog. What came later than the
+// first three is absent from requests that do without, so that these have the keys
+// that they always had.
+type settingForm struct {
+	Agent       string `json:"agent"`
+	ForbidTools bool   `json:"forbid_tools"`
+	MaxTokens   int    `json:"max_tokens"`
+
+	API     wire.API    `json:"api,omitempty"` // of others than Chat
+	Text    string      `json:"text,omitempty"`
+	Tokens  []int32     `json:"tokens,omitempty"`
+	Stop    []string    `json:"stop,omitempty"`
+	Schema  string      `json:"schema,omitempty"` // in normal form
+	Choice  *choiceForm `json:"choice,omitempty"`
+	OneCall bool        `json:"one_call,omitempty"`
+}
+
+// choiceForm is a choice of tools that is neither all nor none.
+type choiceForm struct {
+	Required bool     `json:"required"`
+	Names    []string `json:"names"`
+}
+
+func (c *choiceForm) String() string {
+	switch {
+	case c == nil:
+		return "free"
+	case c.Required:
+		return fmt.Sprintf("a call of %q", c.Names)
+	}
+	return fmt.Sprintf("free among %q", c.Names)
+}
+
+// setting is that of a request of the attempt. Sampling settings are not in it:
+// the terms decide them, and only calls under equal terms are compared.
+func (a *Attempt) setting(r *wire.Request, agent string) settingForm {
+	s := settingForm{
+		Agent: agent, ForbidTools: r.Choice.None, MaxTokens: a.ReplyLimit(r),
+		Text: a.ignore.without(r.Text), Tokens: r.Tokens, Stop: slices.Sorted(slices.Values(r.Stop)), OneCall: r.Serial,
+	}
+	if r.API != wire.Chat {
+		s.API = r.API
+	}
+	if r.Format.Schema != nil {
+		s.Schema = normalJSON(string(r.Format.Schema))
+	}
+	if r.Choice.Required || r.Choice.Names != nil {
+		s.Choice = &choiceForm{r.Choice.Required, slices.Sorted(slices.Values(r.Choice.Names))}
+	}
+	return s
+}
+
+// ReplyLimit is the most tokens of a reply: the attempt's terms, or less if the
+// client wants less.
+func (a *Attempt) ReplyLimit(r *wire.Request) int {
+	if limit := a.begun.Terms.MaxTokens; r.MaxTokens == 0 || r.MaxTokens > limit {
+		return limit
+	}
+	return r.MaxTokens
+}

@@ -1,0 +1,68 @@
+package inflight
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/fulgurite/fulgurite/gateway/conversation"
+	"github.com/fulgurite/fulgurite/model"
+)
+
+// feed is the tokens of a call in flight, from the sampler to however many requests
+// read along, each at its own pace. The zero value is empty.
+type feed struct {
+	mu       sync.Mutex
+	tokens   []int32
+	logprobs []float32
+	more     chan struct{} // closed with the next token; nil if nobody waits
+}
+
+// emitFor is where a sampler puts tokens as they come: nowhere if the request that it
+// samples for wants its reply whole, since events cost more than they carry. Whoever
+// joins and wants a stream gets it at the end.
+func (f *feed) emitFor(r *conversation.Request) func(int32, float32) {
+	if !r.Stream {
+		return nil
+	}
+	return f.add
+}
+
+// add takes a token from the sampler. It does not wait for readers.
+func (f *feed) add(token int32, logprob float32) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.tokens, f.logprobs = append(f.tokens, token), append(f.logprobs, logprob)
+	if f.more != nil {
+		close(f.more)
+		f.more = nil
+	}
+}
+
+// since returns what came after the first n tokens, and a channel that is closed
+// when there is more.
+func (f *feed) since(n int) (tokens []int32, logprobs []float32, more <-chan struct{}) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.more == nil {
+		f.more = make(chan struct{})
+	}
+	return f.tokens[n:], f.logprobs[n:], f.more
+}
+
+// check makes sure that what was sampled begins with what was emitted meanwhile, and
+// that all is complete.
+func (f *feed) check(sampled model.Completion) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch n, all := len(f.tokens), len(sampled.Tokens); {
+	case len(sampled.Logprobs) != all:
+		return fmt.Errorf("%d log-probabilities for %d tokens", len(sampled.Logprobs), all)
+	case sampled.Forced != nil && len(sampled.Forced) != all:
+		return fmt.Errorf("%d marks for %d tokens", len(sampled.Forced), all)
+	case n > all || !slices.Equal(f.tokens, sampled.Tokens[:n]):
+		return errors.New("the completion is not what was sampled")
+	}
+	return nil
+}

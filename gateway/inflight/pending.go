@@ -1,0 +1,70 @@
+package inflight
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/fulgurite/fulgurite/gateway/conversation"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// pendingCall is a call that is being sampled and recorded, and waited for by one
+// request or by several that ask the same.
+type pendingCall struct {
+	request    *conversation.Request
+	exchange   string // of the one choice that it is for
+	form       conversation.Canonical
+	occurrence int
+	seed       uint64
+	maxTokens  int
+	source     *trace.Exchange // what an earlier attempt sampled; else the history decides
+	history    conversation.History
+
+	// What of the reply is known before there is any, beside the prompt.
+	stem    string
+	created time.Time
+
+	feed      feed
+	waiters   int  // requests to be answered; none left: abandoned
+	committed bool // the journal has it
+	cancel    context.CancelFunc
+
+	// What follows is set before done is closed.
+	done chan struct{}
+	call *conversation.Call
+	err  error
+}
+
+// leave removes one of the requests that p will answer. It reports false if p has
+// completed with it. The caller holds the lock.
+func (p *pendingCall) leave() bool {
+	select {
+	case <-p.done:
+		return false
+	default:
+	}
+	if p.waiters--; p.waiters == 0 {
+		p.cancel()
+	}
+	return true
+}
+
+// complete ends a pending call; the requests that wait for it now write its reply. The
+// caller holds the lock.
+func (a *Attempt) complete(p *pendingCall, c *conversation.Call, err error) {
+	key := p.form.Key
+	if a.pending[key] = slices.DeleteFunc(a.pending[key], func(other *pendingCall) bool { return other == p }); len(a.pending[key]) == 0 {
+		delete(a.pending, key)
+	}
+	a.count--
+	if c != nil {
+		c.Writers += p.waiters
+	}
+	if err != nil && !errors.Is(err, ErrAgain) {
+		a.Repeats(key).Failed = true
+	}
+	p.call, p.err = c, err
+	close(p.done)
+}

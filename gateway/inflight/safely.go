@@ -1,0 +1,28 @@
+package inflight
+
+import (
+	"fmt"
+	"runtime/debug"
+)
+
+// GoSafely runs f in a goroutine of its own. The caller has to call wait before its
+// request ends: wait returns when f has returned, and panics if f did, where the server
+// can deal with it.
+func GoSafely(f func()) (wait func()) {
+	done := make(chan struct{})
+	var panicked any
+	go func() {
+		defer close(done)
+		defer func() {
+			if p := recover(); p != nil {
+				panicked = fmt.Sprintf("%v\n%s", p, debug.Stack())
+			}
+		}()
+		f()
+	}()
+	return func() {
+		if <-done; panicked != nil {
+			panic(panicked)
+		}
+	}
+}

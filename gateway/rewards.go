@@ -1,0 +1,138 @@
+package gateway
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"strconv"
+
+	"github.com/fulgurite/fulgurite/credit"
+	"github.com/fulgurite/fulgurite/gateway/inflight"
+	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/wire"
+)
+
+// reward takes a reward that an agent gives its own attempt:
+// {"name", "value", "call_id"}, or {"reward"} for the final one.
+func (g *Gateway) reward(w http.ResponseWriter, r *http.Request, a *inflight.Attempt) error {
+	body, err := g.readBody(w, r)
+	if err != nil {
+		return err
+	}
+	return g.recordReward(w, r, a, body)
+}
+
+func (g *Gateway) recordReward(w http.ResponseWriter, r *http.Request, a *inflight.Attempt, body []byte) error {
+	if a.Begun().Terms.Graded {
+		return &wire.Failure{Status: http.StatusForbidden, Code: "graded", Message: "a grader decides the reward of this attempt"}
+	}
+	reward, err := decodeReward(body, a.Begun().Terms.RewardLimit)
+	if err != nil {
+		return err
+	}
+	if reward.CallID != "" {
+		switch known, err := a.Has(r.Context(), reward.CallID); {
+		case err != nil:
+			return err
+		case !known:
+			return wire.Invalid("call_id", "the attempt has recorded no call %q", reward.CallID)
+		}
+	}
+	reward.Address = a.Address()
+	switch err := g.config.Journal.PutReward(r.Context(), reward); {
+	case errors.Is(err, trace.ErrConflict):
+		return &wire.Failure{Status: http.StatusConflict, Code: "conflict", Message: fmt.Sprintf("the reward %q was given before, with another value", reward.Name), Cause: err}
+	case err != nil:
+		return noticeFence(a, err)
+	}
+	return writeJSON(w, reward)
+}
+
+// event takes a fact that an agent reports: {"name", "fields"}, or as agents of Agent
+// Lightning do, {"event_type", "data"}, where the event "reward" is the final reward.
+func (g *Gateway) event(w http.ResponseWriter, r *http.Request, a *inflight.Attempt) error {
+	body, err := g.readBody(w, r)
+	if err != nil {
+		return err
+	}
+	var posted struct {
+		Name   string          `json:"name"`
+		Fields map[string]any  `json:"fields"`
+		Type   string          `json:"event_type"`
+		Data   json.RawMessage `json:"data"`
+	}
+	if err := wire.Unmarshal(body, &posted); err != nil {
+		return err
+	}
+	if posted.Name == "" && posted.Type != "" {
+		if posted.Type == "reward" {
+			return g.recordReward(w, r, a, posted.Data)
+		}
+		posted.Name, posted.Fields = posted.Type, map[string]any{"data": posted.Data}
+	}
+	if posted.Name == "" {
+		return wire.Invalid("name", "name is missing: what happened?")
+	}
+	event := trace.Event{Address: a.Address(), Name: posted.Name, Fields: posted.Fields, At: g.config.Now().UTC()}
+	if err := g.config.Journal.PutEvent(r.Context(), event); err != nil {
+		return noticeFence(a, err)
+	}
+	return writeJSON(w, map[string]string{"status": "recorded"})
+}
+
+// noticeFence remembers that the attempt is over.
+func noticeFence(a *inflight.Attempt, err error) error {
+	if errors.Is(err, trace.ErrFenced) {
+		a.Fence()
+	}
+	return err
+}
+
+// decodeReward reads a reward of at most limit, if that is not 0, in magnitude.
+func decodeReward(body []byte, limit float64) (trace.Reward, error) {
+	var posted struct {
+		Name   *string         `json:"name"`
+		Value  json.RawMessage `json:"value"`
+		Reward json.RawMessage `json:"reward"`
+		CallID string          `json:"call_id"`
+	}
+	field, raw := "value", &posted.Value
+	if err := wire.Unmarshal(body, &posted); err != nil {
+		// Python's JSON writes numbers that are none.
+		if !json.Valid(body) && (bytes.Contains(body, []byte("NaN")) || bytes.Contains(body, []byte("Infinity"))) {
+			return trace.Reward{}, wire.Invalid(field, "%s is not a finite number", field)
+		}
+		return trace.Reward{}, err
+	}
+	if len(posted.Reward) > 0 {
+		if len(posted.Value) > 0 {
+			return trace.Reward{}, wire.Invalid("reward", "give either value or reward")
+		}
+		field, raw = "reward", &posted.Reward
+	}
+	reward := trace.Reward{Name: credit.Final, CallID: posted.CallID, Source: "agent"}
+	if posted.Name != nil {
+		reward.Name = *posted.Name
+	}
+	if reward.Name == "" {
+		return trace.Reward{}, wire.Invalid("name", "name is empty")
+	}
+	if len(*raw) == 0 || string(*raw) == "null" {
+		return trace.Reward{}, wire.Invalid(field, "%s is missing", field)
+	}
+	// Only JSON numbers pass: a string of digits is more likely a mistake.
+	if c := (*raw)[0]; c != '-' && (c < '0' || c > '9') {
+		return trace.Reward{}, wire.Invalid(field, "%s is %.40s: want a number", field, *raw)
+	}
+	var err error
+	if reward.Value, err = strconv.ParseFloat(string(*raw), 64); err != nil {
+		return trace.Reward{}, wire.Invalid(field, "%s is %.40s: want a finite number", field, *raw)
+	}
+	if limit > 0 && math.Abs(reward.Value) > limit {
+		return trace.Reward{}, wire.Invalid(field, "%s is %g: this run takes rewards from -%g to %g (grader.limit)", field, reward.Value, limit, limit)
+	}
+	return reward, nil
+}

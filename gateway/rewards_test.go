@@ -1,0 +1,114 @@
+package gateway_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+func TestAgentsRewardThemselves(t *testing.T) {
+	t.Parallel()
+	s := newTestEnv(t, nil)
+	s.chat(t, ask("a"))
+	id := s.recorded(t)[0].ID
+	url := s.base() + "/rewards"
+	for _, body := range []string{`{"reward":0.5}`, `{"name":"final","value":5e-1}`, `{"name":"format","value":-1,"call_id":"` + id + `"}`} {
+		a := s.post(t, url, body)
+		require.Equal(t, http.StatusOK, a.status, a.body)
+	}
+	require.Empty(t, cmp.Diff(map[string]trace.Reward{
+		"final":  {Address: address, Name: "final", Value: 0.5, Source: "agent"},
+		"format": {Address: address, Name: "format", Value: -1, CallID: id, Source: "agent"},
+	}, s.rewards[address]))
+	requireRefusal(t, s.post(t, url, `{"reward":1}`), http.StatusConflict, "conflict", "")
+	require.JSONEq(t, `{"name":"x","value":1,"source":"agent"}`, s.post(t, s.base()+"/n/writer/rewards", `{"name":"x","value":1}`).body)
+}
+
+func TestWhatIsNoRewardIsRefusedByField(t *testing.T) {
+	t.Parallel()
+	s := newTestEnv(t, nil)
+	for body, field := range map[string]string{
+		`{}`:                        "value",
+		`{"value":null}`:            "value",
+		`{"value":"1"}`:             "value",
+		`{"value":true}`:            "value",
+		`{"value":[1]}`:             "value",
+		`{"value":NaN}`:             "value",
+		`{"value":-Infinity}`:       "value",
+		`{"value":1e999}`:           "value",
+		`{"reward":1e999}`:          "reward",
+		`{"reward":"x"}`:            "reward",
+		`{"reward":1,"value":1}`:    "reward",
+		`{"name":"","value":1}`:     "name",
+		`{"name":7,"value":1}`:      "name",
+		`{"value":1,"call_id":"x"}`: "call_id",
+	} {
+		requireRefusal(t, s.post(t, s.base()+"/rewards", body), http.StatusBadRequest, "invalid_value", field)
+	}
+	requireRefusal(t, s.post(t, s.base()+"/rewards", `{"value":}`), http.StatusBadRequest, "invalid_json", "")
+	require.Empty(t, s.rewards)
+}
+
+func TestRewardsBeyondTheLimitAreRefused(t *testing.T) {
+	t.Parallel()
+	s := newTestEnv(t, func(a *trace.Attempt) { a.Terms.RewardLimit = 2.5 })
+	for body, field := range map[string]string{`{"reward":2.6}`: "reward", `{"name":"x","value":-1e9}`: "value"} {
+		a := s.post(t, s.base()+"/rewards", body)
+		requireRefusal(t, a, http.StatusBadRequest, "invalid_value", field)
+		require.Contains(t, a.body, "from -2.5 to 2.5 (grader.limit)")
+	}
+	require.Empty(t, s.rewards)
+	require.Equal(t, http.StatusOK, s.post(t, s.base()+"/rewards", `{"reward":-2.5}`).status)
+}
+
+func TestGradedAttemptsTakeNoRewardsOfAgents(t *testing.T) {
+	t.Parallel()
+	s := newTestEnv(t, func(a *trace.Attempt) { a.Terms.Graded = true })
+	requireRefusal(t, s.post(t, s.base()+"/rewards", `{"reward":1}`), http.StatusForbidden, "graded", "")
+	require.Empty(t, s.rewards)
+}
+
+func TestEventsAreKept(t *testing.T) {
+	t.Parallel()
+	s := newTestEnv(t, nil)
+	require.Equal(t, http.StatusOK, s.post(t, s.base()+"/events", `{"name":"handoff","fields":{"to":"writer"}}`).status)
+	require.Equal(t, http.StatusOK, s.post(t, s.base()+"/events", `{"name":"done"}`).status)
+	require.Empty(t, cmp.Diff([]trace.Event{
+		{Address: address, Seq: 0, Name: "handoff", Fields: map[string]any{"to": "writer"}, At: start},
+		{Address: address, Seq: 1, Name: "done", At: start},
+	}, s.events[address]))
+	requireRefusal(t, s.post(t, s.base()+"/events", `{"fields":{}}`), http.StatusBadRequest, "invalid_value", "name")
+	requireRefusal(t, s.post(t, s.base()+"/events", `{"name":"x","fields":[]}`), http.StatusBadRequest, "invalid_value", "fields")
+}
+
+func TestReportsOfAttemptsThatAreOverAreRefused(t *testing.T) {
+	t.Parallel()
+	s := newTestEnv(t, nil)
+	s.chat(t, ask("a"))
+	s.Seal(address, trace.Completed)
+	requireRefusal(t, s.post(t, s.base()+"/rewards", `{"reward":1}`), http.StatusConflict, "attempt_fenced", "")
+	requireRefusal(t, s.post(t, s.base()+"/events", `{"name":"x"}`), http.StatusConflict, "attempt_fenced", "")
+	sampled := len(s.requests())
+	requireRefusal(t, s.chat(t, ask("b")), http.StatusConflict, "attempt_fenced", "")
+	require.Len(t, s.requests(), sampled)
+}
+
+func TestAgentsWrittenForAgentLightningReportAsTheyDo(t *testing.T) {
+	t.Parallel()
+	s := newTestEnv(t, nil)
+	url := s.base() + "/events"
+	a := s.post(t, url, `{"event_type":"reward","data":{"value":0.75,"reason":"close"}}`)
+	require.Equal(t, http.StatusOK, a.status, a.body)
+	require.Equal(t, map[string]trace.Reward{"final": {Address: address, Name: "final", Value: 0.75, Source: "agent"}}, s.rewards[address])
+	require.Empty(t, s.events[address])
+	requireRefusal(t, s.post(t, url, `{"event_type":"reward","data":{"value":"x"}}`), http.StatusBadRequest, "invalid_value", "value")
+	requireRefusal(t, s.post(t, url, `{"event_type":"reward"}`), http.StatusBadRequest, "invalid_json", "")
+	require.Equal(t, http.StatusOK, s.post(t, url, `{"event_type":"agent_output","data":{"answer":42}}`).status)
+	require.Equal(t, "agent_output", s.events[address][0].Name)
+	graded := newTestEnv(t, func(a *trace.Attempt) { a.Terms.Graded = true })
+	requireRefusal(t, graded.post(t, graded.base()+"/events", `{"event_type":"reward","data":{"value":1}}`), http.StatusForbidden, "graded", "")
+}

@@ -1,0 +1,45 @@
+package fleet
+
+import (
+	"errors"
+
+	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/spec"
+)
+
+// Launchers makes the launcher that a spec's agent section asks for. The functions of
+// this process are those that a spec may name.
+type Launchers agent.Registry
+
+// Launcher implements activities.Launchers.
+func (l Launchers) Launcher(s spec.Spec) (agent.Launcher, error) {
+	return HomeLaunchers{Functions: agent.Registry(l)}.Launcher(s)
+}
+
+// HomeLaunchers are Launchers whose rollouts have their homes below a directory.
+type HomeLaunchers struct {
+	Functions agent.Registry
+	// Scratch is that directory; by default agent.Command's.
+	Scratch string
+}
+
+// Launcher implements activities.Launchers.
+func (l HomeLaunchers) Launcher(s spec.Spec) (agent.Launcher, error) {
+	inner, err := l.inner(s.Agent)
+	if err != nil || len(s.Agent.Before)+len(s.Agent.After) == 0 {
+		return inner, err
+	}
+	return agent.Around(inner, agent.HookCommands(s.Agent.Before, s.Agent.After), l.Scratch), nil
+}
+
+func (l HomeLaunchers) inner(a spec.Agent) (agent.Launcher, error) {
+	switch {
+	case a.Func != "":
+		return l.Functions.Launcher(a.Func)
+	case a.Service != nil:
+		return agent.Service{URL: a.Service.URL, Headers: a.Service.Headers}, nil
+	case a.Temporal != nil:
+		return nil, errors.New("agent.temporal is started by the workflow of a rollout, and by nothing else")
+	}
+	return agent.Command{Args: a.Command, Scratch: l.Scratch}, nil
+}

@@ -1,0 +1,71 @@
+package judge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// request asks for the scores of one attempt.
+type request struct {
+	prompt
+	key     string
+	address trace.Address
+	// nonsense is how many answers could not be read before.
+	nonsense int
+}
+
+func (j *Judge) request(a Attempt) (request, error) {
+	p, err := j.prompt(a)
+	return request{prompt: p, key: p.key(j.Model), address: a.Address}, err
+}
+
+// judge asks until an answer can be read, and stores it. The stored scores count:
+// another run that judges the same, or a worker that took over while this one hung, may
+// have stored its own first, and then nobody is asked.
+func (j *Judge) judge(ctx context.Context, r request) ([]float64, error) {
+	if known, err := j.store.Judgment(ctx, r.key); !errors.Is(err, trace.ErrNotFound) {
+		return known.Scores, err
+	}
+	messages := r.messages()
+	why, answer := errors.New("see the record"), ""
+	for try := r.nonsense + 1; try <= tries; try++ {
+		if j.left.Add(-1) < 0 {
+			return nil, fmt.Errorf("%w: answers that could not be read have used up what credit.judge.requests allows, %d", ErrRequests, j.Requests)
+		}
+		var err error
+		answer, err = j.client.ask(ctx, messages)
+		j.asked.Add(1)
+		if err != nil {
+			j.left.Add(1)
+			return nil, err
+		}
+		scores, err := read(answer, r.calls)
+		if err == nil {
+			return j.storeScores(ctx, r, scores)
+		}
+		messages, why = r.again(answer, err), err
+		if err := j.storeNonsense(ctx, r, try, answer, why); err != nil {
+			return nil, err
+		}
+	}
+	return nil, fmt.Errorf("%w, %d times; at last: %w: %.200q", ErrNonsense, tries, why, answer)
+}
+
+func (j *Judge) storeScores(ctx context.Context, r request, scores []float64) ([]float64, error) {
+	stored, _, err := j.store.PutJudgment(ctx, record.Judgment{
+		Key: r.key, Model: j.Model, Scores: scores, Run: j.run, Policy: j.policy, Step: j.step,
+	})
+	return stored.Scores, err
+}
+
+// storeNonsense puts an answer that could not be read on record. It has cost a request,
+// whatever becomes of this process.
+func (j *Judge) storeNonsense(ctx context.Context, r request, try int, answer string, why error) error {
+	return j.store.PutNonsense(ctx, record.Nonsense{
+		Run: j.run, Policy: j.policy, Step: j.step, Judgment: r.key, Try: try, Answer: truncate(answer), Reason: why.Error(),
+	})
+}

@@ -1,0 +1,266 @@
+package report
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/hf"
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/tasks"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// use is one occurrence of an attempt in a batch.
+type use struct {
+	address trace.Address
+	batch   int // step
+}
+
+// ledger compares what finished steps had to train on with what they did.
+type ledger struct {
+	records
+	made        map[int]model.Version // by number
+	trials      map[trace.Address]record.Trial
+	attempts    map[prompt]int
+	rewards     map[prompt]map[int]float64 // by sample: of the last attempt that came to one
+	quarantined map[prompt]bool
+	outcomes    map[prompt]map[int]trace.Outcome // by sample: of the last attempt
+	used        map[prompt][]use
+	faults      []string
+}
+
+func (l *ledger) fault(format string, args ...any) {
+	l.faults = append(l.faults, fmt.Sprintf(format, args...))
+}
+
+// accountForRest accounts for the prompts that belong to no finished step.
+func (l *ledger) accountForRest(r *Report) {
+	for _, p := range inOrder(l.used) {
+		l.fault("%s was trained in the batch of step %d, but no stream has it", p, l.used[p][0].batch)
+		r.Prompts.Unexpected++
+		delete(l.attempts, p)
+	}
+	finished := make(map[int]bool, len(l.steps))
+	for _, s := range l.steps {
+		finished[s.Step] = true
+	}
+	for _, p := range inOrder(l.attempts) {
+		switch {
+		case finished[p.step] && l.withdrawn(p):
+			r.Prompts.Withdrawn++
+		case finished[p.step]:
+			l.fault("%s was tried, but no stream has it", p)
+			r.Prompts.Unexpected++
+		case l.run.Status == record.Running:
+			r.Prompts.UnderWay++
+		default:
+			r.Prompts.Abandoned++
+		}
+	}
+}
+
+// withdrawn reports whether no attempt at a prompt counts any more: a person had the
+// run make them again, and it came to need the prompt no longer.
+func (l *ledger) withdrawn(p prompt) bool {
+	for _, outcome := range l.outcomes[p] {
+		if outcome != trace.InfraFault {
+			return false
+		}
+	}
+	return true
+}
+
+func inOrder[V any](m map[prompt]V) []prompt {
+	return slices.SortedFunc(maps.Keys(m), func(p, q prompt) int {
+		return cmp.Or(cmp.Compare(p.step, q.step), cmp.Compare(q.kind, p.kind), cmp.Compare(p.task, q.task))
+	})
+}
+
+func newLedger(m records) *ledger {
+	l := &ledger{
+		records: m, trials: make(map[trace.Address]record.Trial, len(m.trials)), attempts: map[prompt]int{},
+		rewards: map[prompt]map[int]float64{}, quarantined: map[prompt]bool{}, outcomes: map[prompt]map[int]trace.Outcome{}, used: map[prompt][]use{}, made: make(map[int]model.Version, len(m.versions)),
+	}
+	for _, v := range m.versions {
+		l.made[v.Number] = v
+	}
+	for _, t := range m.trials {
+		if t.Kind == trace.Train || t.Kind == trace.Reserve {
+			l.add(t)
+		}
+	}
+	for _, q := range m.quarantines {
+		l.quarantined[prompt{q.Kind, q.Step, q.Task}] = true
+	}
+	return l
+}
+
+// add adds an attempt. Those at one rollout come in order.
+func (l *ledger) add(t record.Trial) {
+	l.trials[t.Address] = t
+	p := prompt{t.Kind, t.Step, t.Task}
+	l.attempts[p]++
+	if l.outcomes[p] == nil {
+		l.outcomes[p] = map[int]trace.Outcome{}
+	}
+	l.outcomes[p][t.Sample] = t.Outcome
+	if t.Reward == nil || t.Outcome != trace.Completed && t.Outcome != trace.AgentFailed {
+		return
+	}
+	if l.rewards[p] == nil {
+		l.rewards[p] = map[int]float64{}
+	}
+	l.rewards[p][t.Sample] = *t.Reward
+}
+
+// flat reports whether the step could replace a prompt that was used so often: all its
+// samples came to the same reward. Where more than that makes the credit, the run
+// decided by what it knew of the calls then, which is not computed anew: a prompt
+// whose samples all came to some reward and were not trained was flat.
+func (l *ledger) flat(p prompt, uses int) bool {
+	n := l.spec.Training.SamplesPerTask
+	byCredit := l.spec.Credit.FlatByCredit()
+	first, ok := l.rewards[p][0]
+	for i := range n {
+		r, has := l.rewards[p][i]
+		ok = ok && has && (byCredit || r == first)
+	}
+	return ok && n > 1 && (!byCredit || uses == 0)
+}
+
+// read adds what the batch of a step trains on, and whether it is the one that
+// its version was trained on. A batch that can't be read is a fault of the run,
+// and its prompts count as skipped.
+func (l *ledger) read(ctx context.Context, blobs Blobs, s record.Step) error {
+	digest := s.Batch
+	if made := l.batches[s.Step].Digest; made != digest {
+		l.fault("step %d was finished with batch %s, but %s is the batch of that step", s.Step, digest, orNone(made))
+	}
+	if v, ok := l.made[s.Step]; !ok {
+		l.fault("version %d is not on record, although step %d is finished", s.Step, s.Step)
+	} else if v.Batch != digest {
+		l.fault("version %d was trained on batch %s, but step %d was finished with %s", v.Number, orNone(v.Batch), s.Step, digest)
+	}
+	data, err := blobs.Get(ctx, digest)
+	var batch model.Batch
+	if err == nil {
+		batch, err = hf.DecodeBatch(data)
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err != nil {
+		l.fault("the batch of step %d can't be read: %v", s.Step, err)
+		return nil
+	}
+	for i, t := range batch.Trajectories {
+		a, err := trace.ParseAddress(t.Attempt)
+		if err != nil || a.Run != l.run.Name {
+			l.fault("trajectory %d in the batch of step %d is %q, no attempt of this run", i, s.Step, t.Attempt)
+			continue
+		}
+		l.check(a, t, s.Step)
+		p := prompt{a.Kind, a.Step, a.Task}
+		l.used[p] = append(l.used[p], use{a, s.Step})
+	}
+	return nil
+}
+
+// check reports an attempt that a batch learns from and that does not count.
+func (l *ledger) check(a trace.Address, t model.BatchTrajectory, step int) {
+	trial, ok := l.trials[a]
+	switch {
+	case !ok:
+		l.fault("%s in the batch of step %d is no training attempt on record", a, step)
+	case trial.Outcome != trace.Completed && trial.Outcome != trace.AgentFailed:
+		l.fault("%s in the batch of step %d does not count: its outcome is %q", a, step, trial.Outcome)
+	case trial.Reward == nil:
+		l.fault("%s in the batch of step %d has no reward on record", a, step)
+	case *trial.Reward != t.Reward:
+		l.fault("%s was trained in step %d with reward %v, on record is %v", a, step, t.Reward, *trial.Reward)
+	}
+}
+
+// step accounts for what the streams had for a step, and removes it from the ledger.
+func (l *ledger) step(step int) Step {
+	out := Step{Step: step}
+	n, perStep := len(l.tasks), l.spec.Training.TasksPerStep
+	if n == 0 {
+		return out
+	}
+	for i := range perStep {
+		p := prompt{trace.Train, step, (step-1)*perStep + i}
+		index, _ := tasks.At(l.spec.Seed, n, p.task)
+		out.Issued++
+		l.account(&out, p, l.tasks[index])
+	}
+	// Every prompt that is quarantined or flat is replaced, a replacement too. Those
+	// of the stream and then the reserves in their turn are in the order in which the
+	// step decided about them.
+	for k := 0; k < out.Quarantined+out.Flat; k++ {
+		out.Refills++
+		l.account(&out, prompt{trace.Reserve, step, k}, l.tasks[tasks.Reserve(l.spec.Seed, n, step, k)])
+	}
+	return out
+}
+
+// account finds out what became of a prompt.
+func (l *ledger) account(out *Step, p prompt, task tasks.Task) {
+	uses := l.used[p]
+	delete(l.used, p)
+	out.Attempts += l.attempts[p]
+	delete(l.attempts, p)
+	times := make([]int, l.spec.Training.SamplesPerTask)
+	most, missing := 0, 0
+	for _, u := range uses {
+		if trial, ok := l.trials[u.address]; ok && trial.TaskID != task.ID {
+			l.fault("%s tried task %q, but the stream has task %q there", u.address, trial.TaskID, task.ID)
+		}
+		if u.batch != p.step {
+			l.fault("%s was trained in the batch of step %d", u.address, u.batch)
+		}
+		if u.address.Sample >= len(times) {
+			l.fault("%s was trained, but a task has %d samples", u.address, len(times))
+			continue
+		}
+		times[u.address.Sample]++
+		most = max(most, times[u.address.Sample])
+	}
+	for _, n := range times {
+		if n == 0 {
+			missing++
+		}
+	}
+	left := l.spec.Training.DynamicSampling - out.Flat // replacements
+	due := left > 0 && !l.quarantined[p] && l.flat(p, len(uses))
+	if due && len(uses) > 0 {
+		l.fault("%s was trained, although its rewards are all equal and the step could still replace %d", p, left)
+	}
+	switch {
+	case due && len(uses) == 0:
+		out.Flat++
+		out.FlatSamples += len(times)
+	case l.quarantined[p] && len(uses) == 0:
+		out.Quarantined++
+	case l.quarantined[p]:
+		l.fault("%s is quarantined, but was trained", p)
+		out.Quarantined++
+		out.Unexpected++
+	case most > 1:
+		l.fault("%s was trained more than once: samples occur up to %d times", p, most)
+		out.Duplicated++
+	case missing == len(times):
+		l.fault("%s was neither trained nor quarantined", p)
+		out.Skipped++
+	case missing > 0:
+		l.fault("%s was trained in part: %d of %d samples are missing", p, missing, len(times))
+		out.Skipped++
+	default:
+		out.Trained++
+		out.Samples += len(times)
+	}
+}

@@ -1,0 +1,42 @@
+package spec
+
+import "github.com/fulgurite/fulgurite/credit"
+
+// teachesFlat says why a group of equal attempts teaches under c, or why that can't be
+// known before a step's groups are chosen; empty where such a group teaches nothing.
+func (c Credit) teachesFlat() string {
+	switch {
+	case c.Critical():
+		return "a critic is what rewards are compared with, so a group of equal rewards teaches too"
+	case c.Assignment == credit.ValueDifference:
+		return "an estimate is what rewards are compared with, so a group of equal rewards teaches too"
+	case c.Assignment == credit.Judge:
+		return "a judge tells equal attempts apart, and is asked once the groups of a step are chosen"
+	case c.KLInReward != nil:
+		return "credit.kl_in_reward makes rewards of no two attempts equal"
+	case c.Mean != credit.Group:
+		return "rewards are not compared with the mean of their group, so a group of equal rewards teaches too"
+	case c.Whiten == credit.Batch:
+		return "credit.whiten takes the mean of the whole batch away, so a group of equal rewards teaches too"
+	}
+	return ""
+}
+
+// FlatByCredit reports whether equal final rewards do not tell by themselves that a
+// group teaches nothing, but the credit that the group gets does. c has its defaults.
+func (c Credit) FlatByCredit() bool {
+	if c.teachesFlat() != "" {
+		return false
+	}
+	_, final := c.Rewards[credit.Final]
+	alone := len(c.Rewards) == 0 || final && len(c.Rewards) == 1
+	return !alone || len(c.Signals) > 0 || c.Overlong != nil || c.FormatPenalty > 0 ||
+		c.TrainAgents != "" || c.PerAgent || c.Assignment == credit.GiGPO
+}
+
+// checkDynamicSampling refuses to replace flat groups where there are none.
+func (s Spec) checkDynamicSampling(f *Faults) {
+	if why := s.Credit.teachesFlat(); s.Training.DynamicSampling > 0 && why != "" {
+		f.unused("training.dynamic_sampling", s.Training.SamplesPerTask > 1, why)
+	}
+}

@@ -1,0 +1,66 @@
+package spec
+
+import (
+	"fmt"
+
+	"github.com/fulgurite/fulgurite/credit"
+)
+
+// free reports whether somebody else's program decides how much the reward is.
+func (g Grader) free() bool { return g.Type == GraderCommand || g.Type == GraderAgent }
+
+// Least is the smallest final reward that the grader can give.
+func (g Grader) Least() float64 {
+	switch {
+	case !g.free():
+		return 0
+	case g.Minimum != nil:
+		return max(*g.Minimum, -g.Limit)
+	}
+	return -g.Limit
+}
+
+// checkMean refuses rewards that can be negative where they are divided by their
+// mean: a mean of both signs may be next to 0, and says nothing about success.
+func (s Spec) checkMean(f *Faults) {
+	c := s.Credit
+	if c.Std != credit.ByMean {
+		return
+	}
+	negative := func(key, remedy, why string, args ...any) {
+		f.add(key, remedy, `%s, and credit.std "mean" (maxrl) divides by the mean of rewards that are 0 or more`, fmt.Sprintf(why, args...))
+	}
+	if s.Agent.FailureReward < 0 {
+		negative("agent.failure_reward", "give at least 0", "%g is negative", s.Agent.FailureReward)
+	}
+	if s.Grader.Least() < 0 {
+		negative("grader.minimum", "give 0 if the grader never gives less", "the grader may give %g", s.Grader.Least())
+	}
+	for _, name := range sortedKeys(c.Rewards) {
+		key := "credit.rewards." + name
+		switch {
+		case c.Rewards[name] < 0:
+			negative(key, "give more than 0", "the weight is negative")
+		case name != credit.Final:
+			negative(key, `leave it out, or give another credit.std`, "agents may post any number")
+		}
+	}
+	for _, name := range sortedKeys(c.Signals) {
+		key := "credit.signals." + name
+		switch {
+		case c.Signals[name] < 0:
+			negative(key, "give more than 0, or another credit.std", "the weight is negative")
+		case name == SignalEmitted:
+			negative(key, `leave it out, or give another credit.std`, "agents may post any number")
+		}
+	}
+	if c.Overlong != nil {
+		negative("credit.overlong", "leave it out, or give another credit.std", "a penalty makes rewards negative")
+	}
+	if c.KLInReward != nil {
+		negative("credit.kl_in_reward", "leave it out and give loss.kl, or give another credit.std", "a penalty makes rewards negative")
+	}
+	if c.FormatPenalty > 0 {
+		negative("credit.format_penalty", "leave it out, or give another credit.std", "a penalty makes rewards negative")
+	}
+}

@@ -1,0 +1,165 @@
+package checker
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"go.temporal.io/api/common/v1"
+	"go.temporal.io/api/history/v1"
+)
+
+// Issued is a group that a run asked for: one child workflow.
+type Issued struct {
+	Kind       string
+	Step, Task int
+	Index      int // in the train split
+	Version    int // that it samples from
+	Samples    int
+	// Attempts are those that count, one a sample, and Rewards what they earned; nil
+	// until the child has ended.
+	Attempts   []int
+	Rewards    []float64
+	Quarantine string
+}
+
+// History is what Temporal's history tells of a run.
+type History struct {
+	Completed bool
+	Issued    []Issued
+	// Batches are the digests of the batches that were made, by step, and Updates
+	// those that version after version was trained on; Lessons those of the critic.
+	Batches, Updates, CriticUpdates map[int]string
+	// Repeated names steps that were assigned credit or trained more than once.
+	Repeated []string
+	// Weights is the digest of the last version's weights, as the workflow returned
+	// it.
+	Weights string
+
+	children  map[int64]int    // initiated event → index in Issued
+	scheduled map[int64]string // scheduled event → activity
+	steps     map[int64]int    // scheduled event → step
+}
+
+// ReadStory reads the history of a training, execution after execution where it
+// continued as new.
+func ReadHistory(executions ...[]*history.HistoryEvent) (History, error) {
+	s := History{Batches: map[int]string{}, Updates: map[int]string{}, CriticUpdates: map[int]string{}}
+	for _, events := range executions {
+		s.children, s.scheduled, s.steps = map[int64]int{}, map[int64]string{}, map[int64]int{}
+		for _, e := range events {
+			if err := s.read(e); err != nil {
+				return s, fmt.Errorf("read event %d: %w", e.EventId, err)
+			}
+		}
+	}
+	return s, nil
+}
+
+func (s *History) read(e *history.HistoryEvent) error {
+	switch {
+	case e.GetStartChildWorkflowExecutionInitiatedEventAttributes() != nil:
+		return s.childInitiated(e.EventId, e.GetStartChildWorkflowExecutionInitiatedEventAttributes())
+	case e.GetChildWorkflowExecutionCompletedEventAttributes() != nil:
+		return s.childCompleted(e.GetChildWorkflowExecutionCompletedEventAttributes())
+	case e.GetActivityTaskScheduledEventAttributes() != nil:
+		return s.activityScheduled(e.EventId, e.GetActivityTaskScheduledEventAttributes())
+	case e.GetActivityTaskCompletedEventAttributes() != nil:
+		return s.activityCompleted(e.GetActivityTaskCompletedEventAttributes())
+	case e.GetWorkflowExecutionCompletedEventAttributes() != nil:
+		s.Completed = true
+		var out struct {
+			Weights string `json:"weights"`
+		}
+		err := decode(e.GetWorkflowExecutionCompletedEventAttributes().Result, &out)
+		s.Weights = out.Weights
+		return err
+	}
+	return nil
+}
+
+func (s *History) childInitiated(id int64, a *history.StartChildWorkflowExecutionInitiatedEventAttributes) error {
+	if a.WorkflowType.GetName() != "RolloutWorkflow" {
+		return nil
+	}
+	var in struct {
+		Kind    string `json:"kind"`
+		Step    int    `json:"step"`
+		Task    int    `json:"task"`
+		Index   int    `json:"index"`
+		Version int    `json:"version"`
+		Samples int    `json:"samples"`
+	}
+	if err := decode(a.Input, &in); err != nil {
+		return err
+	}
+	s.children[id] = len(s.Issued)
+	s.Issued = append(s.Issued, Issued{Kind: in.Kind, Step: in.Step, Task: in.Task, Index: in.Index, Version: in.Version, Samples: in.Samples})
+	return nil
+}
+
+func (s *History) childCompleted(a *history.ChildWorkflowExecutionCompletedEventAttributes) error {
+	i, ok := s.children[a.InitiatedEventId]
+	if !ok {
+		return nil
+	}
+	var out struct {
+		Group struct {
+			Attempts []int     `json:"attempts"`
+			Rewards  []float64 `json:"rewards"`
+		} `json:"group"`
+		Quarantine string `json:"quarantine"`
+	}
+	err := decode(a.Result, &out)
+	s.Issued[i].Attempts, s.Issued[i].Rewards, s.Issued[i].Quarantine = out.Group.Attempts, out.Group.Rewards, out.Quarantine
+	return err
+}
+
+func (s *History) activityScheduled(id int64, a *history.ActivityTaskScheduledEventAttributes) error {
+	name := a.ActivityType.GetName()
+	if name != "AssignCredit" && name != "TrainStep" && name != "TrainCritic" {
+		return nil
+	}
+	var in struct {
+		Step  int    `json:"step"`
+		Batch string `json:"batch"`
+	}
+	if err := decode(a.Input, &in); err != nil {
+		return err
+	}
+	s.scheduled[id], s.steps[id] = name, in.Step
+	switch name {
+	case "TrainStep":
+		s.addBatch(s.Updates, name, in.Step, in.Batch)
+	case "TrainCritic":
+		s.addBatch(s.CriticUpdates, name, in.Step, in.Batch)
+	}
+	return nil
+}
+
+func (s *History) activityCompleted(a *history.ActivityTaskCompletedEventAttributes) error {
+	if s.scheduled[a.ScheduledEventId] != "AssignCredit" {
+		return nil
+	}
+	var out struct {
+		Batch string `json:"batch"`
+	}
+	err := decode(a.Result, &out)
+	s.addBatch(s.Batches, "AssignCredit", s.steps[a.ScheduledEventId], out.Batch)
+	return err
+}
+
+// addBatch adds a step's batch; a second one is an error.
+func (s *History) addBatch(to map[int]string, activity string, step int, batch string) {
+	if _, there := to[step]; there {
+		s.Repeated = append(s.Repeated, fmt.Sprintf("%s of step %d", activity, step))
+	}
+	to[step] = batch
+}
+
+// decode reads the only payload of a message, which is JSON.
+func decode(p *common.Payloads, v any) error {
+	if len(p.GetPayloads()) != 1 {
+		return fmt.Errorf("%d payloads", len(p.GetPayloads()))
+	}
+	return json.Unmarshal(p.Payloads[0].Data, v)
+}

@@ -1,0 +1,47 @@
+package checker
+
+import (
+	"context"
+	"time"
+)
+
+// Progress counts what a store has of everything that a run adds to: it grows
+// with each piece of work that is kept, whichever.
+func (d *Database) Progress(ctx context.Context) (int64, error) {
+	var n int64
+	err := d.db.QueryRowContext(ctx, `SELECT (SELECT COUNT(*) FROM calls) + (SELECT COUNT(*) FROM attempts)
++ (SELECT COUNT(*) FROM attempts WHERE ended > 0) + (SELECT COUNT(*) FROM versions) + (SELECT COUNT(*) FROM batches)
++ (SELECT COUNT(*) FROM steps) + (SELECT COUNT(*) FROM judgments) + (SELECT COUNT(*) FROM evaluations) + (SELECT COUNT(*) FROM runs WHERE finished > 0)`).Scan(&n)
+	return n, err
+}
+
+// Midway counts the open attempts of a run that have a call on record.
+func (d *Database) Midway(ctx context.Context, run string) (int, error) {
+	var n int
+	err := d.db.QueryRowContext(ctx, `SELECT COUNT(*) FROM attempts a WHERE a.run = $1 AND a.outcome = '' AND EXISTS (SELECT 1 FROM calls c
+WHERE c.run = a.run AND c.kind = a.kind AND c.step = a.step AND c.task = a.task AND c.sample = a.sample AND c.attempt = a.attempt)`, run).Scan(&n)
+	return n, err
+}
+
+// TriedAgain counts the attempts, but for first ones, that began after a time.
+func (d *Database) TriedAgain(ctx context.Context, run string, earliestRequest time.Time) (int, error) {
+	var n int
+	err := d.db.QueryRowContext(ctx, `SELECT COUNT(*) FROM attempts WHERE run = $1 AND attempt > 1 AND begun > $2`, run, earliestRequest.UnixNano()).Scan(&n)
+	return n, err
+}
+
+// Leases counts the processes of a role that others may take for alive.
+func (d *Database) Leases(ctx context.Context, role string) (int, error) {
+	var n int
+	err := d.db.QueryRowContext(ctx, `SELECT COUNT(*) FROM leases WHERE role = $1 AND expires > $2`, role, time.Now().UnixNano()).Scan(&n)
+	return n, err
+}
+
+// RecordedAgain counts the calls of all runs that an earlier attempt has on record
+// too, and that were not answered from there.
+func (d *Database) RecordedAgain(ctx context.Context) (int, error) {
+	var n int
+	err := d.db.QueryRowContext(ctx, `SELECT COUNT(*) FROM calls a WHERE a.attempt > 1 AND a.replayed_from = 0 AND EXISTS (SELECT 1 FROM calls c
+WHERE c.run = a.run AND c.kind = a.kind AND c.step = a.step AND c.task = a.task AND c.sample = a.sample AND c.attempt < a.attempt AND c.seed = a.seed)`).Scan(&n)
+	return n, err
+}

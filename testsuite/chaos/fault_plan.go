@@ -1,0 +1,56 @@
+package main
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"github.com/fulgurite/fulgurite/testsuite/chaos/processes"
+)
+
+// fault is a kill or a hang of a process.
+type fault struct {
+	role  processes.Role
+	after time.Duration // since the fault before it
+	// hang is how long the process is suspended; 0 kills it.
+	hang time.Duration
+}
+
+// A hang is from one second to twice the time after which most parts take a
+// process for dead.
+const (
+	shortestHang = time.Second
+	longestHang  = 20 * time.Second
+	// killsPerHang is how many faults are kills for each that is a hang.
+	killsPerHang = 6
+)
+
+// faultPlan decides on faults, one after the other, by a seed alone. Which moments of a
+// run they hit differs from time to time all the same.
+type faultPlan struct {
+	random *rand.Rand
+	every  time.Duration
+	roles  []processes.Role
+	round  []processes.Role // what is left of a round in which each role is killed once
+	count  int
+}
+
+func newFaultPlan(seed uint64, every time.Duration, roles []processes.Role) *faultPlan {
+	return &faultPlan{random: rand.New(rand.NewPCG(seed, 0x6368616f73)), every: every, roles: roles}
+}
+
+// next is the next fault, half to one and a half times the mean after the last.
+func (p *faultPlan) next() fault {
+	p.count++
+	b := fault{after: p.every/2 + time.Duration(p.random.Int64N(int64(p.every)))}
+	if p.count%(killsPerHang+1) == 0 {
+		b.role = p.roles[p.random.IntN(len(p.roles))]
+		b.hang = shortestHang + time.Duration(p.random.Int64N(int64(longestHang-shortestHang)))
+		return b
+	}
+	if len(p.round) == 0 {
+		p.round = append(p.round, p.roles...)
+		p.random.Shuffle(len(p.round), func(i, j int) { p.round[i], p.round[j] = p.round[j], p.round[i] })
+	}
+	b.role, p.round = p.round[0], p.round[1:]
+	return b
+}

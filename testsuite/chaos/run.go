@@ -1,0 +1,145 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/client"
+
+	"github.com/fulgurite/fulgurite/credit"
+	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/workflows"
+)
+
+const (
+	// retryLimit is how long Temporal or the store may take to answer after a fault.
+	retryLimit = 2 * time.Minute
+	// stallLimit is how long a run may do nothing at all: less than the time-outs of
+	// work that must not have to wait for them because its worker has died.
+	stallLimit = 90 * time.Second
+)
+
+// trainingSpec is a run so small that it ends within seconds without faults, with agents
+// that wait before each call. Its limits are in calls, since a kill could exceed one in
+// seconds. The name is in the rubric and so in the key of judgments: the calls of runs
+// with other names are judged anew.
+func trainingSpec(c scenario, name string, o options) (spec.Spec, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return spec.Spec{}, fmt.Errorf("find the agent: %w", err)
+	}
+	agent := agentOptions{think: o.think, parallel: c.parallel}
+	s := spec.Spec{
+		Seed:  7,
+		Model: spec.Model{WarmStart: &spec.WarmStart{Demonstrations: "arithmetic", Updates: 400, Batch: 32}},
+		Agent: spec.Agent{
+			Command: append([]string{self}, agent.arguments()...),
+			Limits:  spec.AgentLimits{Calls: 8, Seconds: 3600},
+		},
+		Tasks:      spec.Tasks{Train: "arithmetic:train:64", Gate: "arithmetic:gate:8", Test: "arithmetic:test:8"},
+		Grader:     spec.Grader{Type: "exact"},
+		Training:   spec.Training{Steps: 5, TasksPerStep: 4, SamplesPerTask: 4, Lag: c.lag, DynamicSampling: c.dynamicSampling},
+		Evaluation: spec.Evaluation{Every: 2},
+	}
+	if c.critic {
+		s.Credit, s.Critic = spec.Credit{Assignment: credit.TurnGAE}, &spec.Critic{}
+	}
+	if c.judge {
+		s.Credit = spec.Credit{Assignment: credit.Judge, Judge: &spec.Judge{URL: o.judge, Model: "random", Rubric: name}}
+	}
+	return s.WithDefaults(), nil
+}
+
+// startRun starts a run and retries until that works. With judgedAs it uses the
+// judgments of the run of that name.
+func (s *suite) startRun(ctx context.Context, name string, c scenario, judgedAs string) error {
+	training, err := trainingSpec(c, cmp.Or(judgedAs, name), s.options)
+	if err != nil {
+		return err
+	}
+	data, err := json.Marshal(training)
+	if err != nil {
+		return fmt.Errorf("encode spec: %w", err)
+	}
+	return s.retry(ctx, "start run "+name, func(ctx context.Context) error {
+		_, err := s.temporal.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
+			ID: name, TaskQueue: workflows.QueueTraining, WorkflowIDConflictPolicy: enums.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
+		}, "TrainingWorkflow", workflows.TrainingInput{Spec: data})
+		return err
+	})
+}
+
+// retry repeats f while processes come back.
+func (s *suite) retry(ctx context.Context, what string, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, retryLimit)
+	defer cancel()
+	tick := time.NewTicker(pollEvery)
+	defer tick.Stop()
+	for {
+		try, cancel := context.WithTimeout(ctx, 10*time.Second)
+		err := f(try)
+		cancel()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s: %w (%w)", what, ctx.Err(), err)
+		case <-tick.C:
+		}
+	}
+}
+
+// completed reports whether a run has come to its end. Another end than its own is
+// an error, and so is a stall. That the store or Temporal is away for a moment
+// tells nothing.
+func (s *suite) completed(ctx context.Context, name string) (bool, error) {
+	if idle := s.monitor.idle(); idle > stallLimit {
+		return false, fmt.Errorf("run %s has made no progress for %v", name, idle.Round(time.Second))
+	}
+	short, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	status, err := s.db.Status(short, name)
+	switch {
+	case err != nil || status == "running":
+		return false, nil
+	case status == "completed":
+		return true, nil
+	case status != "":
+		return false, fmt.Errorf("run %s is %s", name, status)
+	}
+	// It has no record yet; one that failed before it had one never will.
+	d, err := s.temporal.DescribeWorkflowExecution(short, name, "")
+	var absent *serviceerror.NotFound
+	if errors.As(err, &absent) || err != nil {
+		return false, nil
+	}
+	if st := d.WorkflowExecutionInfo.Status; st != enums.WORKFLOW_EXECUTION_STATUS_RUNNING && st != enums.WORKFLOW_EXECUTION_STATUS_COMPLETED {
+		return false, fmt.Errorf("run %s is %s", name, st)
+	}
+	return false, nil
+}
+
+// awaitRun returns when a run has come to its end.
+func (s *suite) awaitRun(ctx context.Context, name string) error {
+	tick := time.NewTicker(pollEvery)
+	defer tick.Stop()
+	for {
+		done, err := s.completed(ctx, name)
+		if done || err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-tick.C:
+		}
+	}
+}

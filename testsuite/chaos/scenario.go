@@ -1,0 +1,43 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// scenario is what is special about a run. The runs with faults go through them in turn.
+type scenario struct {
+	name string
+	// lag is training.lag.
+	lag int
+	// parallel agents have two conversations at once. What depends on the order of an
+	// attempt's calls is then not promised to be the same.
+	parallel bool
+	// dynamicSampling is training.dynamic_sampling, in groups.
+	dynamicSampling int
+	// critic estimates returns, for credit by turn-level GAE.
+	critic bool
+	// judge scores the calls.
+	judge bool
+}
+
+// plain is the scenario with nothing special.
+var plain = scenario{name: "plain"}
+
+// scenariosNamed are those whose names are given, separated by commas, or all.
+func scenariosNamed(names string) ([]scenario, error) {
+	all := []scenario{plain, {name: "judge", judge: true}, {name: "lag", lag: 1, dynamicSampling: 2, parallel: true}, {name: "critic", lag: 1, critic: true}}
+	if names == "" {
+		return all, nil
+	}
+	var chosen []scenario
+	for name := range strings.SplitSeq(names, ",") {
+		i := slices.IndexFunc(all, func(c scenario) bool { return c.name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("-scenarios %q: there are plain, judge, lag and critic", name)
+		}
+		chosen = append(chosen, all[i])
+	}
+	return chosen, nil
+}

@@ -1,0 +1,176 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/fulgurite/fulgurite/internal/fleet"
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/checkpoint"
+	"github.com/fulgurite/fulgurite/model/hf"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// trainingCheck is the part of a finished run's record that shows whether the run
+// learned from what the agent did.
+type trainingCheck struct {
+	records fleet.Records
+	run     string
+
+	steps   int
+	calls   int
+	trained int      // tokens
+	failed  []string // attempts that count and whose agent failed, and how
+	silent  []string // attempts without a call
+	// better and worse are the means, over the trained tokens of the first batch, of
+	// what the first update added to the log-probability: of those with an advantage
+	// above 0 and below it.
+	better, worse float64
+	rewarded      bool // there are both
+}
+
+// read reads the run's record.
+func (l *trainingCheck) read(ctx context.Context) error {
+	steps, err := l.records.Store.Steps(ctx, l.run, model.DefaultPolicy)
+	if err != nil {
+		return err
+	}
+	l.steps = len(steps)
+	for _, step := range steps {
+		b, err := l.batch(ctx, step.Step)
+		if err != nil {
+			return err
+		}
+		l.trained += b.Denominators.Tokens
+		if err := l.attempts(ctx, b); err != nil {
+			return err
+		}
+		if step.Step == 1 {
+			if err := l.rescore(ctx, b); err != nil {
+				return fmt.Errorf("score the first batch of %s again: %w", l.run, err)
+			}
+		}
+	}
+	return nil
+}
+
+func (l *trainingCheck) batch(ctx context.Context, step int) (model.Batch, error) {
+	row, err := l.records.Store.Batch(ctx, l.run, model.DefaultPolicy, step)
+	if err != nil {
+		return model.Batch{}, err
+	}
+	data, err := l.records.Blobs.Get(ctx, row.Digest)
+	if err != nil {
+		return model.Batch{}, err
+	}
+	return hf.DecodeBatch(data)
+}
+
+// attempts counts what the attempts of a batch did.
+func (l *trainingCheck) attempts(ctx context.Context, b model.Batch) error {
+	for _, t := range b.Trajectories {
+		address, err := trace.ParseAddress(t.Attempt)
+		if err != nil {
+			return err
+		}
+		a, err := l.records.Store.Attempt(ctx, address)
+		if err != nil {
+			return err
+		}
+		l.calls += a.Calls
+		if a.Calls == 0 {
+			l.silent = append(l.silent, t.Attempt)
+		}
+		if a.Outcome == trace.AgentFailed {
+			l.failed = append(l.failed, fmt.Sprintf("%s: %s", t.Attempt, tail(a.Error)))
+		}
+	}
+	return nil
+}
+
+// rescore compares versions 0 and 1 on the batch that made the one of the other.
+func (l *trainingCheck) rescore(ctx context.Context, b model.Batch) error {
+	before, err := l.score(ctx, 0, b)
+	if err != nil {
+		return err
+	}
+	after, err := l.score(ctx, 1, b)
+	if err != nil {
+		return err
+	}
+	var gained [2]float64
+	var tokens [2]int
+	for i, row := range b.Rows {
+		for t, sampled := range row.Sampled {
+			if !sampled || row.Advantages[t] == 0 {
+				continue
+			}
+			side := 0
+			if row.Advantages[t] < 0 {
+				side = 1
+			}
+			gained[side] += float64(after[i][t-1] - before[i][t-1])
+			tokens[side]++
+		}
+	}
+	if l.rewarded = tokens[0] > 0 && tokens[1] > 0; l.rewarded {
+		l.better, l.worse = gained[0]/float64(tokens[0]), gained[1]/float64(tokens[1])
+	}
+	return nil
+}
+
+// score gives the log-probability of each token of the batch but the first of a row,
+// by a version.
+func (l *trainingCheck) score(ctx context.Context, number int, b model.Batch) ([][]float32, error) {
+	v, err := l.records.Store.Version(ctx, model.VersionID{Run: l.run, Policy: model.DefaultPolicy, Number: number})
+	if err != nil {
+		return nil, err
+	}
+	k, _, err := checkpoint.Load(ctx, l.records.Blobs, v.Manifest)
+	if err != nil {
+		return nil, err
+	}
+	engine, err := fleet.Engines("native")
+	if err != nil {
+		return nil, err
+	}
+	trainer, err := engine.NewTrainer(k)
+	if err != nil {
+		return nil, err
+	}
+	defer trainer.Close()
+	rows := make([]model.Row, len(b.Rows))
+	for i, r := range b.Rows {
+		rows[i] = r.Row
+	}
+	logprobs, _, err := trainer.Score(ctx, rows)
+	return logprobs, err
+}
+
+// check reports what keeps the run from having learned.
+func (l *trainingCheck) check() error {
+	var all []error
+	if l.steps == 0 {
+		all = append(all, errors.New("no step is on record"))
+	}
+	if len(l.silent) > 0 {
+		all = append(all, fmt.Errorf("%d attempts made no call, such as %s", len(l.silent), l.silent[0]))
+	}
+	if l.trained == 0 {
+		all = append(all, errors.New("no token was trained"))
+	}
+	if len(l.failed) > 0 {
+		all = append(all, fmt.Errorf("the agent failed in %d attempts, such as %s", len(l.failed), l.failed[0]))
+	}
+	if !l.rewarded {
+		all = append(all, errors.New("the rewards of the first step don't differ: nothing was better or worse"))
+	} else if l.better <= 0 || l.better <= l.worse {
+		all = append(all, fmt.Errorf("the first update changed the log-probability of rewarded tokens by %+.4f, of the others by %+.4f: want a rise, and more than of the others", l.better, l.worse))
+	}
+	return errors.Join(all...)
+}
+
+func (l *trainingCheck) describe() string {
+	return fmt.Sprintf("log-probability of a rewarded token %+.4f, of another %+.4f", l.better, l.worse)
+}

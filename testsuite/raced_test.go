@@ -1,0 +1,56 @@
+package testsuite_test
+
+import (
+	"go/ast"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// sequential are the packages whose tests do without the race detector, as .ci/raced
+// names them.
+func sequential(t *testing.T) []string {
+	t.Helper()
+	text, err := os.ReadFile("../.ci/raced")
+	require.NoError(t, err)
+	_, rest, found := strings.Cut(string(text), "sequential='")
+	require.True(t, found)
+	names, _, found := strings.Cut(rest, "'")
+	require.True(t, found)
+	return strings.Fields(names)
+}
+
+// startsGoroutines says whether a file does, or shares memory with one that does.
+func startsGoroutines(s source) bool {
+	for _, p := range s.imports() {
+		if within(p, "sync", "golang.org/x/sync") {
+			return true
+		}
+	}
+	found := false
+	ast.Inspect(s.file, func(n ast.Node) bool {
+		_, starts := n.(*ast.GoStmt)
+		found = found || starts
+		return !found
+	})
+	return found
+}
+
+func TestPackagesThatAreNotRacedStartNoGoroutine(t *testing.T) {
+	t.Parallel()
+	names := sequential(t)
+	require.NotEmpty(t, names)
+	seen := map[string]bool{}
+	for _, s := range sources(t) {
+		seen[s.folder] = true
+		if slices.Contains(names, s.folder) && startsGoroutines(s) {
+			t.Errorf("%s starts goroutines or holds locks: take %s out of the list in .ci/raced", s, s.folder)
+		}
+	}
+	for _, name := range names {
+		require.True(t, seen[name], ".ci/raced names %s, which is not there", name)
+	}
+}

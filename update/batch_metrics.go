@@ -1,0 +1,161 @@
+package update
+
+import (
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/fulgurite/fulgurite/credit"
+	"github.com/fulgurite/fulgurite/credit/assign"
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/spec"
+)
+
+// batchMetrics describes a batch under names that training dashboards use. Rewards
+// are those that were given, before any shaping; advantages are counted by trained
+// token, as the loss meets them, and a group has no variance where all of them are 0.
+func batchMetrics(s spec.Spec, b model.Batch, groups [][]assign.Sample, trajectories [][]credit.Trajectory, given credit.Advantages) map[string]float64 {
+	out := map[string]float64{}
+	rewards := make([]float64, len(b.Trajectories))
+	for i, t := range b.Trajectories {
+		rewards[i] = t.Reward
+	}
+	spread(rewards).put(out, "reward")
+	putNamed(out, s.Credit, trajectories)
+	putAdvantages(out, b)
+	putSignals(out, s.Credit, groups, trajectories)
+	putReference(out, s.Credit.Plan().KL, trajectories)
+	var calls, tokens, unmerged, flat float64
+	for g, samples := range groups {
+		for i, one := range samples {
+			calls += float64(len(one.History))
+			for k, c := range one.History {
+				if !trajectories[g][i].Calls[k].Skip {
+					unmerged += float64(len(c.Prompt) + len(c.Completion))
+				}
+			}
+		}
+		if !given.Teaches(trajectories, g) {
+			flat++
+		}
+	}
+	for _, r := range b.Rows {
+		tokens += float64(len(r.Tokens))
+	}
+	out["batch/rollouts"] = float64(len(b.Trajectories))
+	out["batch/calls"] = calls
+	out["batch/sequences"] = float64(len(b.Rows))
+	out["batch/tokens"] = tokens
+	// What training the calls one by one would read.
+	out["batch/tokens_unmerged"] = unmerged
+	out["batch/trained_tokens"] = float64(b.Denominators.Tokens)
+	out["batch/zero_variance_groups"] = flat
+	if given.Baselines != nil {
+		out["batch/baseline"] = given.Baselines[credit.AllAgents]
+	}
+	return out
+}
+
+// putNamed describes the rewards that have names of their own.
+func putNamed(out map[string]float64, c spec.Credit, trajectories [][]credit.Trajectory) {
+	for _, name := range slices.Sorted(maps.Keys(c.Rewards)) {
+		var of []float64
+		for _, g := range trajectories {
+			for _, t := range g {
+				of = append(of, t.Rewards[name])
+			}
+		}
+		if name != credit.Final {
+			spread(of).put(out, "reward/"+name)
+		}
+	}
+}
+
+func putAdvantages(out map[string]float64, b model.Batch) {
+	var of []float64
+	zero := 0.0
+	for _, r := range b.Rows {
+		for i, sampled := range r.Sampled {
+			if !sampled {
+				continue
+			}
+			of = append(of, float64(r.Advantages[i]))
+			if r.Advantages[i] == 0 {
+				zero++
+			}
+		}
+	}
+	spread(of).put(out, "advantage")
+	out["advantage/zero_fraction"] = zero / math.Max(1, float64(len(of)))
+}
+
+// putSignals counts the calls in which each weighted signal fired, and sums up what
+// it gave them.
+func putSignals(out map[string]float64, c spec.Credit, groups [][]assign.Sample, trajectories [][]credit.Trajectory) {
+	for name := range c.Signals {
+		out["signals/"+name], out["signals/"+name+"_sum"] = 0, 0
+	}
+	for g, samples := range groups {
+		for i, one := range samples {
+			for k, call := range one.Calls {
+				if trajectories[g][i].Calls[k].Skip {
+					continue
+				}
+				for _, s := range call.Signals {
+					if w, ok := c.Signals[s.Name]; ok {
+						out["signals/"+s.Name]++
+						out["signals/"+s.Name+"_sum"] += w * s.Value
+					}
+				}
+			}
+		}
+	}
+}
+
+// putReference tells how far what sampled was from version 0, where that is part of
+// rewards: the mean estimate of a trained token, and what it takes from a rollout's
+// reward on average.
+func putReference(out map[string]float64, kl credit.KL, trajectories [][]credit.Trajectory) {
+	if kl.Weight == 0 {
+		return
+	}
+	sum, tokens, rollouts := 0.0, 0.0, 0.0
+	for _, g := range trajectories {
+		for _, t := range g {
+			rollouts++
+			for _, c := range t.Calls {
+				if c.Skip {
+					continue
+				}
+				for j := range c.Reference {
+					sum += kl.Estimate(c.Sampled[j], c.Reference[j])
+					tokens++
+				}
+			}
+		}
+	}
+	out["batch/kl_ref"] = sum / math.Max(1, tokens)
+	out["batch/kl_penalty"] = kl.Weight * sum / math.Max(1, rollouts)
+}
+
+// moments describe some numbers; the deviation is that of the numbers themselves,
+// not an estimate for others.
+type moments struct{ mean, std, low, high float64 }
+
+func spread(of []float64) moments {
+	if len(of) == 0 {
+		return moments{}
+	}
+	var sum, squares float64
+	for _, v := range of {
+		sum += v
+		squares += v * v
+	}
+	n := float64(len(of))
+	mean := sum / n
+	return moments{mean, math.Sqrt(math.Max(0, squares/n-mean*mean)), slices.Min(of), slices.Max(of)}
+}
+
+func (m moments) put(out map[string]float64, name string) {
+	out[name+"/mean"], out[name+"/std"], out[name+"/min"], out[name+"/max"] = m.mean, m.std, m.low, m.high
+}

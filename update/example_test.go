@@ -1,0 +1,37 @@
+package update_test
+
+import (
+	"fmt"
+
+	"github.com/fulgurite/fulgurite/credit/assign"
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/update"
+)
+
+// Two attempts at one task become two rows. GRPO gives their tokens advantages of
+// opposite signs.
+func ExampleNewBatch() {
+	attempt := func(sample int, completion []int32, reward float64) assign.Sample {
+		return assign.Sample{Trajectory: trace.Trajectory{
+			Outcome: trace.Completed, Reward: &reward,
+			Address: trace.Address{RolloutID: trace.RolloutID{Run: "demo", Kind: trace.Train, Step: 1, Sample: sample}, Attempt: 1},
+			History: []trace.Call{{Prompt: []int32{1, 2}, Completion: completion, Logprobs: []float32{-1, -1}, Temperature: 1}},
+		}}
+	}
+	s := spec.Spec{Algorithm: "grpo"}.WithDefaults()
+	groups := [][]assign.Sample{{attempt(0, []int32{3, 4}, 1), attempt(1, []int32{5, 4}, 0)}}
+	b, metrics, err := update.NewBatch(s, model.Batch{Policy: "main", Step: 1, VocabSize: 8}, nil, groups)
+	if err != nil {
+		panic(err)
+	}
+	for _, r := range b.Rows {
+		fmt.Printf("%v %.2f\n", r.Tokens, r.Advantages)
+	}
+	fmt.Println(metrics["reward/mean"])
+	// Output:
+	// [1 2 3 4] [0.00 0.00 0.71 0.71]
+	// [1 2 5 4] [0.00 0.00 -0.71 -0.71]
+	// 0.5
+}

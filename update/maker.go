@@ -1,0 +1,149 @@
+package update
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/checkpoint"
+	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// Versions keeps versions. PutVersion returns the version that stands under its
+// id, and whether this call made it.
+type Versions interface {
+	PutVersion(ctx context.Context, v model.Version) (model.Version, bool, error)
+	Version(ctx context.Context, id model.VersionID) (model.Version, error)
+	// PutProgress and Progress keep how far the updates towards a version have come;
+	// nothing after the version stands.
+	PutProgress(ctx context.Context, p model.Progress) error
+	Progress(ctx context.Context, id model.VersionID) (model.Progress, error)
+}
+
+// Config is what a Maker works with.
+type Config struct {
+	Versions Versions
+	Blobs    checkpoint.Blobs
+	// Constrain rebuilds what samplers could choose from under a form; without it
+	// batches with forms are refused.
+	Constrain model.Constrain
+	// SaveEvery is after how many updates towards one version its state is saved.
+	// 0 saves as often as costs little.
+	SaveEvery int
+	// Warn gets a message, and pairs of keys and values, when saved progress can't be
+	// read.
+	Warn func(ctx context.Context, message string, pairs ...any)
+}
+
+// Run is what an update needs to know of its run.
+type Run struct {
+	Name, SpecDigest string
+	Tasks            int // in the train split
+	Spec             spec.Spec
+	Engine           model.Engine
+}
+
+// Maker makes versions. It keeps the policy or critic that it trained last in memory
+// and continues from there when the next version is made from it; otherwise it loads
+// the parent, with the same result to the bit. A loss with a KL term makes it keep
+// version 0 in memory as well. All methods but Work need exclusive use.
+type Maker struct {
+	Config
+
+	work     atomic.Uint64
+	resident learner
+	manifest string        // of the version that resident is; empty when it is none
+	saving   time.Duration // what the last save took
+	// reference is scored by steps whose loss has a KL term.
+	reference reference
+}
+
+// Work counts the pieces of work that are done: rows, updates and blobs. Call it at
+// any time.
+func (m *Maker) Work() uint64 { return m.work.Load() }
+
+// Close frees what is in memory.
+func (m *Maker) Close() {
+	m.drop()
+	m.reference.drop()
+}
+
+func (m *Maker) drop() {
+	m.resident.close()
+	m.resident, m.manifest = learner{}, ""
+}
+
+// Existing returns the version of t if it stands already.
+func Existing(ctx context.Context, versions Versions, t Target) (model.Version, bool, error) {
+	v, err := versions.Version(ctx, t.ID)
+	switch {
+	case errors.Is(err, trace.ErrNotFound):
+		return model.Version{}, false, nil
+	case err != nil:
+		return model.Version{}, false, fmt.Errorf("look for version %s: %w", t.ID, err)
+	}
+	return v, true, t.check(v)
+}
+
+// commit writes the blobs of a version and then its row. If another executor was
+// first, its version counts; a deterministic engine must then have made the same
+// weights. commit returns the version that stands and the manifest of what was saved,
+// which differs from the version's if anything in them differs. A policy's version
+// gets the canary of policy; samplers never load a critic's, whose policy is nil.
+func (m *Maker) commit(ctx context.Context, t Target, engine model.Engine, policy model.Trainer, c model.Checkpoint, mf model.Manifest) (stands model.Version, manifest string, err error) {
+	var canary model.Canary
+	if policy != nil {
+		if canary, err = model.NewCanary(ctx, engine, c.Architecture, policy); err != nil {
+			return stands, "", fmt.Errorf("version %s: %w", t.ID, err)
+		}
+	}
+	mf.Policy, mf.Number, mf.Parent, mf.Batch = t.ID.Policy, t.ID.Number, t.Parent, t.Batch
+	mf.Engine, mf.Fingerprint = engine.Name(), engine.Fingerprint()
+	began, weights := time.Now(), ""
+	if policy != nil {
+		manifest, weights, err = checkpoint.SaveVersion(ctx, m.blobs(), c, mf, canary)
+	} else {
+		manifest, weights, err = checkpoint.Save(ctx, m.blobs(), c, mf)
+	}
+	if err != nil {
+		return stands, "", fmt.Errorf("save version %s: %w", t.ID, err)
+	}
+	m.saving = time.Since(began)
+	stands, created, err := m.Versions.PutVersion(ctx, model.Version{
+		VersionID: t.ID, Parent: mf.Parent, Manifest: manifest, Weights: weights, Batch: mf.Batch,
+		Fingerprint: mf.Fingerprint, Metrics: mf.Metrics, Created: time.Now(),
+	})
+	if err != nil {
+		return stands, "", fmt.Errorf("record version %s: %w", t.ID, err)
+	}
+	if err := t.check(stands); err != nil {
+		return stands, "", err
+	}
+	if !created && stands.Weights != weights && engine.Deterministic() && stands.Fingerprint == mf.Fingerprint {
+		return stands, "", Invalid(fmt.Errorf("version %s was made twice with different weights, %s and %s, by one deterministic engine (%s): a fault of the engine or of the machine's memory; keep both blobs and report it",
+			t.ID, stands.Weights, weights, mf.Fingerprint))
+	}
+	return stands, manifest, nil
+}
+
+// counted are blobs whose reads and writes are pieces of work.
+type counted struct {
+	checkpoint.Blobs
+	work *atomic.Uint64
+}
+
+func (m *Maker) blobs() checkpoint.Blobs { return counted{m.Blobs, &m.work} }
+
+func (c counted) Put(ctx context.Context, data []byte) (string, error) {
+	defer c.work.Add(1)
+	return c.Blobs.Put(ctx, data)
+}
+
+func (c counted) Get(ctx context.Context, digest string) ([]byte, error) {
+	defer c.work.Add(1)
+	return c.Blobs.Get(ctx, digest)
+}

@@ -1,0 +1,130 @@
+package update
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/checkpoint"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// Saving may take one saveShare-th of the time. After unsavedUpdates updates the state
+// is saved in any case, so that a crash costs no more than those.
+const (
+	saveShare      = 20
+	unsavedUpdates = 100
+)
+
+// updatePlan is the updates that lead to a version. An executor that is cut off leaves
+// the state that was saved last, and the next one continues from there with the same
+// result to the bit.
+type updatePlan struct {
+	Target
+	engine  model.Engine
+	codec   string
+	basis   string // of everything that decides the updates; see the function basis
+	updates int
+	// begin loads the learner that the first update starts from.
+	begin func(context.Context) (learner, error)
+	// update makes update u, counted from 0, and describes it.
+	update func(ctx context.Context, l learner, u int) (map[string]float64, error)
+}
+
+// resumeUpdates makes the updates of p that are not saved yet. The learner that it
+// returns is resident, but not yet a version's.
+func (m *Maker) resumeUpdates(ctx context.Context, p updatePlan) (learner, tally, error) {
+	l, done, err := m.loadProgress(ctx, p)
+	if err == nil && done.updates == 0 {
+		l, err = p.begin(ctx)
+	}
+	if err != nil {
+		return learner{}, done, err
+	}
+	m.manifest = "" // from here on, until the version stands, what is in memory is none
+	pace := pace{every: m.SaveEvery, cost: m.saving, saved: time.Now()}
+	for done.updates < p.updates {
+		metrics, err := p.update(ctx, l, done.updates)
+		if err != nil {
+			return learner{}, done, fmt.Errorf("update %d of %d: %w", done.updates+1, p.updates, err)
+		}
+		done.add(metrics)
+		m.work.Add(1)
+		if done.updates < p.updates && pace.due() {
+			if err := m.saveProgress(ctx, p, l, done); err != nil {
+				return learner{}, done, err
+			}
+			pace.restart(m.saving)
+		}
+	}
+	return l, done, nil
+}
+
+// loadProgress makes the state that was saved last the resident learner. Without such
+// a state the tally has no updates.
+func (m *Maker) loadProgress(ctx context.Context, p updatePlan) (l learner, done tally, err error) {
+	saved, err := m.Versions.Progress(ctx, p.ID)
+	switch {
+	case errors.Is(err, trace.ErrNotFound):
+		return l, tally{}, nil
+	case err != nil:
+		return l, tally{}, fmt.Errorf("look for progress: %w", err)
+	case saved.Basis != p.basis || saved.Updates < 1 || saved.Updates >= p.updates:
+		return l, tally{}, nil
+	}
+	state, mf, err := checkpoint.Load(ctx, m.blobs(), saved.Manifest)
+	if err != nil {
+		if ctx.Err() != nil {
+			return l, tally{}, err
+		}
+		// The beginning leads to the same weights.
+		m.Warn(ctx, "saved progress can't be read, so the updates begin anew",
+			"version", p.ID.String(), "updates", saved.Updates, "error", err)
+		return l, tally{}, nil
+	}
+	l, err = m.use(p.engine, p.ID, state, "")
+	return l, tally{updates: saved.Updates, sums: maps.Clone(mf.Metrics)}, err
+}
+
+// saveProgress saves the state after the updates in done. The manifest's metrics are
+// the sums of the tally.
+func (m *Maker) saveProgress(ctx context.Context, p updatePlan, l learner, done tally) error {
+	began := time.Now()
+	manifest, _, err := checkpoint.Save(ctx, m.blobs(), l.checkpoint(), model.Manifest{
+		Policy: p.ID.Policy, Number: p.ID.Number, Parent: p.Parent, Batch: p.Batch, Codec: p.codec,
+		Engine: p.engine.Name(), Fingerprint: p.engine.Fingerprint(), Metrics: done.sums,
+	})
+	if err != nil {
+		return fmt.Errorf("save update %d of %d: %w", done.updates, p.updates, err)
+	}
+	err = m.Versions.PutProgress(ctx, model.Progress{VersionID: p.ID, Basis: p.basis, Updates: done.updates, Manifest: manifest})
+	if err != nil {
+		return fmt.Errorf("record update %d of %d: %w", done.updates, p.updates, err)
+	}
+	m.saving = time.Since(began)
+	return nil
+}
+
+// pace decides when a state is worth saving.
+type pace struct {
+	every   int           // updates; 0 decides by the clock
+	cost    time.Duration // of a save
+	saved   time.Time
+	pending int // updates since then
+}
+
+// due counts an update and reports whether to save now.
+func (p *pace) due() bool {
+	p.pending++
+	if p.every > 0 {
+		return p.pending >= p.every
+	}
+	return p.pending >= unsavedUpdates || time.Since(p.saved) >= saveShare*p.cost
+}
+
+func (p *pace) restart(cost time.Duration) {
+	*p = pace{every: p.every, cost: cost, saved: time.Now()}
+}

@@ -1,0 +1,143 @@
+package update
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/hf"
+	"github.com/fulgurite/fulgurite/spec"
+)
+
+// Policy makes version t of a policy from its parent and the step's batch: as many
+// optimizer updates as the spec has passes and minibatches, one by default. A step
+// that was cut off continues from its last saved update, with the same result to the
+// bit.
+func (m *Maker) Policy(ctx context.Context, t Target, run Run) (model.Version, error) {
+	parent, err := m.parent(ctx, t)
+	if err != nil {
+		return model.Version{}, err
+	}
+	batch, err := m.batch(ctx, t, t.ID.Policy)
+	if err != nil {
+		return model.Version{}, err
+	}
+	p, u, err := m.policyPlan(t, run, parent, batch)
+	if err != nil {
+		return model.Version{}, err
+	}
+	if err := m.scoreBatch(ctx, p, u); err != nil {
+		return model.Version{}, fmt.Errorf("version %s: %w", t.ID, err)
+	}
+	l, done, err := m.resumeUpdates(ctx, p)
+	if errors.Is(err, model.ErrDiverged) {
+		return model.Version{}, Invalid(fmt.Errorf("version %s: %w: lower training.optimizer.learning_rate", t.ID, err))
+	}
+	if err != nil {
+		return model.Version{}, fmt.Errorf("version %s: %w", t.ID, err)
+	}
+	v, made, err := m.commit(ctx, t, run.Engine, l.policy, l.checkpoint(), model.Manifest{Codec: p.codec, Metrics: u.metrics(done)})
+	if err != nil {
+		return model.Version{}, err
+	}
+	m.manifest = made // no later step asks for it if another's version stands
+	return v, nil
+}
+
+// scoreBatch has those policies score the batch whose log-probabilities the objective
+// reads. A step that continues does it anew.
+func (m *Maker) scoreBatch(ctx context.Context, p updatePlan, u *policyUpdate) error {
+	switch {
+	case u.objective.KL.Weight == 0 && u.refers: // the next step asks for it again
+	case u.objective.KL.Weight == 0:
+		m.reference.drop()
+	default:
+		reference, err := m.loadReference(ctx, p.ID, p.engine)
+		if err != nil {
+			return err
+		}
+		if u.reference, err = m.logprobs(ctx, reference, u.batch); err != nil {
+			return err
+		}
+	}
+	if !u.objective.Correction.Corrects() {
+		return nil
+	}
+	start, err := p.begin(ctx) // the proximal policy is the parent, also of a step that continues
+	if err == nil {
+		u.proximal, err = m.logprobs(ctx, start.policy, u.batch)
+	}
+	return err
+}
+
+// policyPlan is the updates from parent to version t.
+func (m *Maker) policyPlan(t Target, run Run, parent model.Version, batch model.Batch) (updatePlan, *policyUpdate, error) {
+	s, steps := run.Spec, run.Spec.Training.Total(run.Tasks)
+	o, err := s.Loss.Objective()
+	if err != nil {
+		return updatePlan{}, nil, Invalid(fmt.Errorf("version %s: %w", t.ID, err))
+	}
+	u := &policyUpdate{
+		batch: batch, objective: o, adamW: adamW(s.Training.Optimizer, t.ID.Number, steps),
+		updates: minibatches(batch, s.Training, s.Seed, t.ID.Number), work: &m.work,
+		aggregation: s.Loss.Aggregation, length: s.Loss.Length, refers: s.Credit.KLInReward != nil,
+	}
+	if len(u.updates) == 0 {
+		return updatePlan{}, nil, Invalid(fmt.Errorf("batch %s of version %s has no trained token", t.Batch, t.ID))
+	}
+	key, err := basis(struct {
+		Engine, Fingerprint, Parent, Batch string
+		Seed                               uint64
+		Step, Steps                        int
+		Training                           spec.Training
+		Loss                               spec.Loss
+	}{run.Engine.Name(), run.Engine.Fingerprint(), parent.Manifest, t.Batch, s.Seed, t.ID.Number, steps, s.Training, s.Loss})
+	return updatePlan{
+		Target: t, engine: run.Engine, codec: s.Model.Codec, basis: key, updates: len(u.updates), update: u.update,
+		begin: m.beginFrom(parent, t, run.Engine),
+	}, u, err
+}
+
+// parent reads the version that t is made from.
+func (m *Maker) parent(ctx context.Context, t Target) (model.Version, error) {
+	id := t.ID
+	id.Number = t.Parent
+	v, err := m.Versions.Version(ctx, id)
+	if err != nil {
+		return v, fmt.Errorf("read the parent of version %s: %w", t.ID, err)
+	}
+	return v, nil
+}
+
+// beginFrom loads the parent of t when it is called.
+func (m *Maker) beginFrom(parent model.Version, t Target, engine model.Engine) func(context.Context) (learner, error) {
+	return func(ctx context.Context) (learner, error) {
+		l, err := m.load(ctx, engine, parent)
+		if err != nil {
+			return learner{}, fmt.Errorf("load the parent of version %s: %w", t.ID, unreadable(err, t.ID))
+		}
+		return l, nil
+	}
+}
+
+// batch reads the batch of t, whose rows the policy of that name has sampled.
+func (m *Maker) batch(ctx context.Context, t Target, policy string) (model.Batch, error) {
+	id := t.ID
+	id.Policy = policy
+	data, err := m.blobs().Get(ctx, t.Batch)
+	if err != nil {
+		return model.Batch{}, fmt.Errorf("read batch %s of version %s: %w", t.Batch, id, unreadable(err, id))
+	}
+	b, err := hf.DecodeBatch(data)
+	if err != nil {
+		return model.Batch{}, Invalid(fmt.Errorf("batch %s of version %s: %w", t.Batch, id, err))
+	}
+	if b.Policy != id.Policy || b.Step != id.Number {
+		return model.Batch{}, Invalid(fmt.Errorf("batch %s of version %s is that of step %d of policy %s", t.Batch, id, b.Step, b.Policy))
+	}
+	if err := b.Restrict(m.Constrain); err != nil {
+		return model.Batch{}, Invalid(fmt.Errorf("batch %s of version %s: %w", t.Batch, id, err))
+	}
+	return b, nil
+}

@@ -1,0 +1,160 @@
+package update
+
+import (
+	"context"
+	"math"
+	"strings"
+	"sync/atomic"
+
+	"github.com/fulgurite/fulgurite/credit"
+	"github.com/fulgurite/fulgurite/model"
+)
+
+// policyUpdate makes the updates of one step.
+type policyUpdate struct {
+	batch       model.Batch
+	objective   credit.Objective
+	aggregation credit.Aggregation
+	length      int // that credit.Constant divides by
+	adamW       model.AdamW
+	updates     []minibatch
+	// proximal and reference are the log-probabilities of the batch's rows under the
+	// policy that the step starts from and under version 0; nil unless the objective
+	// reads them.
+	proximal, reference [][]float32
+	// refers says that ScoreReference needs the reference, though the objective does not.
+	refers bool
+	work   *atomic.Uint64
+}
+
+// update makes update u and describes it.
+func (p *policyUpdate) update(ctx context.Context, l learner, u int) (map[string]float64, error) {
+	m := p.updates[u]
+	m.denominators.Length = p.length
+	rows := make([]model.Row, len(m.rows))
+	for i, row := range m.rows {
+		rows[i] = p.batch.Rows[row].Row
+	}
+	stats := make([]credit.Stats, len(rows))
+	norm, err := l.policy.Update(ctx, rows, func(i int, logprobs, entropies, gradient, entropyGradient []float32) {
+		tokens := p.tokens(m.rows[i], logprobs, entropies)
+		p.weigh(tokens, m, m.rows[i])
+		stats[i] = p.objective.Evaluate(tokens)
+		narrow(gradient, tokens.Gradient)
+		narrow(entropyGradient, tokens.EntropyGradient)
+		p.work.Add(1)
+	}, p.adamW)
+	if err != nil {
+		return nil, err
+	}
+	var sum credit.Stats
+	for _, s := range stats { // in order of rows, so that metrics repeat to the bit
+		sum.Add(s)
+	}
+	metrics := p.describe(sum)
+	metrics["train/gradient_norm"], metrics[learningRate] = norm, p.adamW.LearningRate
+	for name, v := range metrics {
+		metrics[name] = bounded(v)
+	}
+	return metrics, nil
+}
+
+// tokens are those of a row of the batch as the objective sees them, but for their
+// weights.
+func (p *policyUpdate) tokens(row int, logprobs, entropies []float32) credit.Tokens {
+	r, t := p.batch.Rows[row], newTokens(logprobs)
+	t.Call, t.Entropy, t.EntropyGradient = r.Calls[1:], wide(entropies), make([]float64, len(logprobs))
+	if p.proximal != nil {
+		t.Proximal = wide(p.proximal[row])
+	}
+	if p.reference != nil {
+		t.Reference = wide(p.reference[row])
+	}
+	return t
+}
+
+// weigh sets what is trained of a row, and how much it counts in minibatch m.
+func (p *policyUpdate) weigh(t credit.Tokens, m minibatch, row int) {
+	r := p.batch.Rows[row]
+	weight := m.denominators.Weight(p.aggregation, r.Trajectory)
+	for j := range t.Weight {
+		if r.Sampled[j+1] {
+			t.Sampled[j], t.Advantage[j], t.Weight[j] = float64(r.Logprobs[j+1]), float64(r.Advantages[j+1]), weight
+		}
+	}
+}
+
+// describe names what an update's tokens came to. The parts that the objective
+// lacks have no number.
+func (p *policyUpdate) describe(s credit.Stats) map[string]float64 {
+	n := math.Max(1, float64(s.Count))
+	metrics := map[string]float64{
+		"train/loss": s.Loss, "train/entropy": s.Entropy / n, "train/ratio": s.Ratio / n, "train/ratio_max": s.RatioMax,
+		"train/clip_fraction": s.Clipped() / n, "train/clip_fraction_low": s.ClippedLow / n, "train/clip_fraction_high": s.ClippedHigh / n,
+		"train/kl": s.KL / n, "train/mismatch": s.Gap / n,
+	}
+	if p.reference != nil {
+		metrics["train/kl_ref"] = s.Reference / n
+	}
+	if p.proximal != nil {
+		metrics["train/importance_mean"] = s.Importance / n
+		metrics["train/importance_capped"] = s.Capped / n
+		metrics["train/importance_ess"] = s.Effective()
+		metrics["train/rejected"] = s.Rejected / n
+		metrics["train/staleness"] = s.Staleness / n
+	}
+	return metrics
+}
+
+// metrics describes the step: the mean of each number over its updates, or the
+// greatest, and with more than one update also what it was at the last.
+func (p *policyUpdate) metrics(done tally) map[string]float64 {
+	out := map[string]float64{"train/updates": float64(done.updates)}
+	for name := range done.last {
+		if name == learningRate { // all updates have the step's
+			out[name] = p.adamW.LearningRate
+			continue
+		}
+		out[name] = done.value(name)
+		if done.updates > 1 {
+			out["train/last_"+strings.TrimPrefix(name, "train/")] = done.last[name]
+		}
+	}
+	return out
+}
+
+const learningRate = "train/learning_rate"
+
+// largest is the greatest magnitude of a number that describes an update. A ratio
+// to what was next to impossible may overflow though the clip keeps the update
+// sound, and neither manifests nor JSON have room for infinity.
+const largest = 1e300
+
+func bounded(v float64) float64 {
+	if math.IsNaN(v) {
+		return 0
+	}
+	return math.Max(-largest, math.Min(v, largest))
+}
+
+func newTokens(logprobs []float32) credit.Tokens {
+	n := len(logprobs)
+	return credit.Tokens{
+		Current: wide(logprobs), Sampled: make([]float64, n), Advantage: make([]float64, n),
+		Weight: make([]float64, n), Gradient: make([]float64, n),
+	}
+}
+
+func wide(src []float32) []float64 {
+	out := make([]float64, len(src))
+	for i, v := range src {
+		out[i] = float64(v)
+	}
+	return out
+}
+
+func narrow(dst []float32, src []float64) {
+	for i, v := range src {
+		dst[i] = float32(v)
+	}
+}

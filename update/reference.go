@@ -1,0 +1,49 @@
+package update
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/fulgurite/fulgurite/model"
+)
+
+// reference is the frozen policy that a KL penalty compares the trained one with:
+// version 0 of its run. It stays in memory between the steps of a run that needs it,
+// beside the policy that is trained, until the first step of one that does not.
+type reference struct {
+	scorer   model.Trainer
+	manifest string
+}
+
+func (r *reference) drop() {
+	if r.scorer != nil {
+		r.scorer.Close()
+	}
+	*r = reference{}
+}
+
+// loadReference loads the reference for the step that makes version id.
+func (m *Maker) loadReference(ctx context.Context, id model.VersionID, engine model.Engine) (model.Trainer, error) {
+	first := id
+	first.Number = 0
+	v, err := m.Versions.Version(ctx, first)
+	if err != nil {
+		return nil, fmt.Errorf("read the reference %s: %w", first, err)
+	}
+	if m.reference.scorer != nil && m.reference.manifest == v.Manifest {
+		return m.reference.scorer, nil
+	}
+	m.reference.drop() // before there is another: both may not fit
+	c, err := m.loadCheckpoint(ctx, v)
+	if err != nil {
+		return nil, fmt.Errorf("load the reference %s: %w", first, unreadable(err, id))
+	}
+	c.Updates, c.Mean, c.Variance = 0, nil, nil // nothing will be trained
+	scorer, err := engine.NewTrainer(c)
+	if err != nil {
+		return nil, Invalid(fmt.Errorf("reference %s: engine %s: %w", first, engine.Name(), err))
+	}
+	m.reference = reference{scorer, v.Manifest}
+	m.work.Add(1)
+	return scorer, nil
+}

@@ -1,0 +1,108 @@
+package update
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/hf"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// scoreRows is how many rows are scored between two signs of progress.
+const scoreRows = 64
+
+// logprobs are a policy's log-probabilities of the batch's rows, each under the
+// temperature and the forms that it was sampled under.
+func (m *Maker) logprobs(ctx context.Context, policy model.Trainer, b model.Batch) ([][]float32, error) {
+	rows := b.EngineRows()
+	out := make([][]float32, 0, len(rows))
+	for from := 0; from < len(rows); from += scoreRows {
+		to := min(from+scoreRows, len(rows))
+		some, _, err := policy.Score(ctx, rows[from:to])
+		if err != nil {
+			return nil, fmt.Errorf("score the batch: %w", err)
+		}
+		out = append(out, some...)
+		m.work.Add(uint64(to - from))
+	}
+	return out, nil
+}
+
+// ScoreReference has version 0 of a policy give its log-probabilities of what the
+// trajectories of the step towards version id have sampled, each under the temperature
+// and the forms that it was sampled under. The result is an encoded model.Values.
+func (m *Maker) ScoreReference(ctx context.Context, id model.VersionID, run Run, trajectories []trace.Trajectory) ([]byte, error) {
+	b := model.Batch{Policy: id.Policy, Step: id.Number}
+	for i, trajectory := range trajectories {
+		all := shares{calls: make([]float64, len(trajectory.History)), skip: make([]bool, len(trajectory.History))}
+		sequences, err := rows(trajectory, i, all)
+		if err != nil {
+			return nil, Invalid(fmt.Errorf("attempt %s: %w", trajectory.Address, err))
+		}
+		b.Rows = append(b.Rows, sequences...)
+	}
+	if err := b.Restrict(m.Constrain); err != nil {
+		return nil, Invalid(err)
+	}
+	reference, err := m.loadReference(ctx, id, run.Engine)
+	if err != nil {
+		return nil, err
+	}
+	logprobs, err := m.logprobs(ctx, reference, b)
+	if err != nil {
+		return nil, err
+	}
+	out := model.Values{Policy: id.Policy, Calls: make([][][]float32, len(trajectories))}
+	for i, trajectory := range trajectories {
+		if out.Calls[i], err = callLogprobs(trajectory, i, b.Rows, logprobs); err != nil {
+			return nil, Invalid(fmt.Errorf("attempt %s: %w", trajectory.Address, err))
+		}
+	}
+	data, err := hf.EncodeValues(out)
+	if err != nil {
+		return nil, Invalid(err)
+	}
+	return data, nil
+}
+
+// callLogprobs are those of the completions of the calls of trajectory i, from those
+// of the rows that it was merged into; 0 for tokens that are not trained.
+func callLogprobs(t trace.Trajectory, i int, rows []model.BatchRow, logprobs [][]float32) ([][]float32, error) {
+	out, index := make([][]float32, len(t.History)), map[int32]int{}
+	next := make([]int, len(t.History)) // token of each completion
+	for k, c := range t.History {
+		out[k], index[int32(c.Seq)] = make([]float32, len(c.Completion)), k
+	}
+	for n, r := range rows {
+		if r.Trajectory != i {
+			continue
+		}
+		for at, sampled := range r.Sampled {
+			if !sampled {
+				continue
+			}
+			k := index[r.Calls[at]]
+			next[k] = nextTrained(t.History[k], next[k])
+			if next[k] == len(out[k]) {
+				return nil, fmt.Errorf("its rows have more tokens of call %d than it sampled", r.Calls[at])
+			}
+			out[k][next[k]] = logprobs[n][at-1] // number j is that of token j+1
+			next[k]++
+		}
+	}
+	for k, c := range t.History {
+		if nextTrained(c, next[k]) != len(out[k]) {
+			return nil, fmt.Errorf("its rows lack tokens of call %d", c.Seq)
+		}
+	}
+	return out, nil
+}
+
+// nextTrained is the first trained token of a completion from one on.
+func nextTrained(c trace.Call, from int) int {
+	for from < len(c.Completion) && c.Untrained != nil && c.Untrained[from] {
+		from++
+	}
+	return from
+}

@@ -1,0 +1,61 @@
+package workers
+
+import (
+	"cmp"
+	"context"
+	"sync"
+	"time"
+
+	"go.temporal.io/sdk/interceptor"
+
+	"github.com/fulgurite/fulgurite/activities"
+)
+
+// keepAliveEvery is how often an activity is reported to be alive: several times
+// within the heartbeat timeout of those that coordinate.
+const keepAliveEvery = 2 * time.Second
+
+// keepAlive sends heartbeats for activities that are too short to report progress of
+// their own. They say that the worker lives and nothing of the activity: one that hangs
+// is found by its time from start to close. Without them nobody would learn until then
+// of a worker that died in the middle of a millisecond's work. It is silent while an
+// activity reports its own progress.
+type keepAlive struct {
+	interceptor.WorkerInterceptorBase
+	every time.Duration // 0 is keepAliveEvery
+}
+
+// InterceptActivity implements interceptor.WorkerInterceptor.
+func (k *keepAlive) InterceptActivity(_ context.Context, next interceptor.ActivityInboundInterceptor) interceptor.ActivityInboundInterceptor {
+	return &keptAlive{interceptor.ActivityInboundInterceptorBase{Next: next}, cmp.Or(k.every, keepAliveEvery)}
+}
+
+type keptAlive struct {
+	interceptor.ActivityInboundInterceptorBase
+	every time.Duration
+}
+
+// ExecuteActivity implements interceptor.ActivityInboundInterceptor.
+func (i *keptAlive) ExecuteActivity(ctx context.Context, in *interceptor.ExecuteActivityInput) (any, error) {
+	var p activities.KeepAlive
+	ctx = activities.WithKeepAlive(ctx, &p)
+	stop := make(chan struct{})
+	var beats sync.WaitGroup
+	beats.Go(func() {
+		tick := time.NewTicker(i.every)
+		defer tick.Stop()
+		for {
+			select {
+			case <-stop:
+				return
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+				p.Beat(ctx)
+			}
+		}
+	})
+	defer beats.Wait()
+	defer close(stop)
+	return i.Next.ExecuteActivity(ctx, in)
+}

@@ -1,0 +1,44 @@
+package workflows
+
+import (
+	"go.temporal.io/sdk/workflow"
+)
+
+// each runs f for 0 to n−1, one for each slot at once, and waits for all. After the
+// first error it starts no other and cancels those under way: nothing that they come
+// to could be used. That error is the one it returns.
+func concurrently(ctx workflow.Context, limit workflow.Semaphore, n int, f func(ctx workflow.Context, i int) error) error {
+	running, cancel := workflow.WithCancel(ctx)
+	defer cancel()
+	wg := workflow.NewWaitGroup(ctx)
+	var first error
+	for i := range n {
+		if err := limit.Acquire(running, 1); err != nil {
+			if first == nil {
+				return err // ctx was cancelled
+			}
+			break
+		}
+		wg.Add(1)
+		workflow.Go(running, func(ctx workflow.Context) {
+			defer wg.Done()
+			defer limit.Release(1)
+			err := f(ctx, i)
+			if err == nil || first != nil {
+				return
+			}
+			first = err
+			if ctx.Err() == nil && failsFast(ctx) {
+				cancel()
+			}
+		})
+	}
+	wg.Wait(ctx)
+	return first
+}
+
+// failsFast is false for workflows that failed under code which did not cancel the
+// others.
+func failsFast(ctx workflow.Context) bool {
+	return workflow.GetVersion(ctx, "fail-fast", workflow.DefaultVersion, 1) >= 1
+}
