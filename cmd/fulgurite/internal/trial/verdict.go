@@ -283,7 +283,7 @@ func (v *verdict) credited() error {
 	if moved || v.tooFew() {
 		return v.alone(false)
 	}
-	silent, err := v.step.Silent()
+	silent, err := v.step.NeverTeaches()
 	if err != nil {
 		return err
 	}
