@@ -57,6 +57,8 @@ type Attempts interface {
 	// PutGradingFailure counts the failures of an attempt's grader.
 	PutGradingFailure(ctx context.Context, a trace.Address, reason string) (failures int, err error)
 	Trajectories(ctx context.Context, addresses []trace.Address) ([]trace.Trajectory, error)
+	// Exchanges reads the calls of an attempt with their bodies.
+	Exchanges(ctx context.Context, address trace.Address) ([]trace.Exchange, error)
 	Spans(ctx context.Context, a trace.Address) ([]trace.Span, error)
 	Events(ctx context.Context, a trace.Address) ([]trace.Event, error)
 	Refusals(ctx context.Context, a trace.Address) ([]trace.Refusal, error)

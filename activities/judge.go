@@ -91,7 +91,11 @@ func (c *Coordinator) evidence(ctx context.Context, in JudgeCallsInput) ([]judge
 			if t.TaskID != task.ID {
 				return nil, r.spec, invalid(fmt.Errorf("%s tried task %q, but the stream has task %q there", t.Address, t.TaskID, task.ID))
 			}
-			out = append(out, judge.Of(t, task, reward, codec))
+			history, err := c.Attempts.Exchanges(ctx, t.Address)
+			if err != nil {
+				return nil, r.spec, err
+			}
+			out = append(out, judge.Of(t.Attempt, history, task, reward, codec))
 		}
 	}
 	return out, r.spec, nil

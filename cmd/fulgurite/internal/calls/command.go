@@ -125,8 +125,8 @@ func (c *Command) show(ctx context.Context, db *store.Store, address trace.Addre
 	if out.Attempt, err = db.Attempt(ctx, address); err != nil {
 		return err
 	}
-	seen := signals.Attempt{Trajectory: trace.Trajectory{Attempt: out.Attempt}}
-	if seen.History, err = db.Calls(ctx, address); err != nil {
+	seen := signals.Attempt{Attempt: out.Attempt}
+	if seen.History, err = db.Exchanges(ctx, address); err != nil {
 		return err
 	}
 	if seen.Rewards, err = db.Rewards(ctx, address); err != nil {
