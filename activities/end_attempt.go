@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/agent/forwarder"
+	"github.com/fulgurite/fulgurite/internal/truncate"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks"
 	"github.com/fulgurite/fulgurite/trace"
@@ -86,7 +88,7 @@ func (r *Runner) EndAttempt(ctx context.Context, in EndAttemptInput) (_ EndAttem
 	err = r.Attempts.SealAttempt(ctx, a)
 	switch {
 	case errors.Is(err, trace.ErrFenced):
-		return EndAttemptResult{Fault: truncate(err.Error(), failureBytes)}, nil // a later one has begun, and nobody works on it
+		return EndAttemptResult{Fault: truncate.Ellipsis(err.Error(), failureBytes)}, nil // a later one has begun, and nobody works on it
 	case err != nil:
 		return EndAttemptResult{}, fmt.Errorf("seal attempt %s: %w", in.Address, err)
 	}
@@ -96,20 +98,20 @@ func (r *Runner) EndAttempt(ctx context.Context, in EndAttemptInput) (_ EndAttem
 // cancelled ends an attempt whose agent somebody cancelled: that person spoke about the
 // task, which is not tried again.
 func (r *Runner) cancelled(ctx context.Context, in EndAttemptInput, a trace.Attempt) (EndAttemptResult, error) {
-	_, _ = agent.Settle(ctx, in.BaseURL, in.Key) // what the agent could have seen doesn't matter, and a session ends by itself
+	_, _ = forwarder.CloseExternal(ctx, in.BaseURL, in.Key) // what the agent could have seen doesn't matter, and a session ends by itself
 	if a.Outcome == trace.Running {
 		a = trace.Attempt{Address: a.Address, TaskID: a.TaskID, Outcome: trace.InfraFault, Error: in.Message}
 		if err := r.Attempts.SealAttempt(ctx, a); err != nil && !errors.Is(err, trace.ErrFenced) {
 			return EndAttemptResult{}, fmt.Errorf("seal attempt %s: %w", in.Address, err)
 		}
 	}
-	return EndAttemptResult{RunAgentResult: RunAgentResult{Attempt: in.Address.Attempt, Outcome: trace.InfraFault, TaskFault: truncate(in.Message, failureBytes)}}, nil
+	return EndAttemptResult{RunAgentResult: RunAgentResult{Attempt: in.Address.Attempt, Outcome: trace.InfraFault, TaskFault: truncate.Ellipsis(in.Message, failureBytes)}}, nil
 }
 
 // ended is what an attempt came to that is sealed.
 func (r *Runner) ended(ctx context.Context, a trace.Attempt, task tasks.Task) (EndAttemptResult, error) {
 	if a.Outcome == trace.InfraFault {
-		return EndAttemptResult{Fault: truncate(a.Error, failureBytes)}, nil
+		return EndAttemptResult{Fault: truncate.Ellipsis(a.Error, failureBytes)}, nil
 	}
 	out, err := r.outcome(ctx, a.Address)
 	out.Title = titleOf(task, a.Address)
@@ -118,7 +120,7 @@ func (r *Runner) ended(ctx context.Context, a trace.Attempt, task tasks.Task) (E
 
 // assess is what the agent came to, unless a fault could be why.
 func (r *Runner) assess(ctx context.Context, in EndAttemptInput, g spec.Grader) (agent.Result, error) {
-	settled, err := agent.Settle(ctx, in.BaseURL, in.Key)
+	settled, err := forwarder.CloseExternal(ctx, in.BaseURL, in.Key)
 	switch {
 	case err != nil:
 		return agent.Result{}, err

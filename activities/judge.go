@@ -12,15 +12,13 @@ import (
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks"
+	"github.com/fulgurite/fulgurite/tasks/stream"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
 // JudgeCallsInput asks what the calls of a step were worth.
 type JudgeCallsInput struct {
-	Run    string  `json:"run"`
-	Policy string  `json:"policy"`
-	Step   int     `json:"step"`
-	Groups []Group `json:"groups"`
+	StepGroups
 }
 
 // JudgeCallsResult names the blob with the scores, a record.Judgments.
@@ -75,7 +73,7 @@ func (c *Coordinator) evidence(ctx context.Context, in JudgeCallsInput) ([]judge
 	if err != nil {
 		return nil, r.spec, err
 	}
-	of := addresses(in.Run, in.Step, in.Groups)
+	of := addresses(in.StepGroups)
 	trajectories, err := c.Attempts.Trajectories(ctx, of)
 	if err != nil {
 		return nil, r.spec, fmt.Errorf("read its trajectories: %w", err)
@@ -112,9 +110,9 @@ func (r *cachedRun) taskOf(g Group, step int) (tasks.Task, error) {
 		return tasks.Task{}, invalid(fmt.Errorf("run %s has no train split", r.run.Name))
 	}
 	if g.Kind == trace.Reserve {
-		return r.task(g.Kind, tasks.Reserve(r.spec.Seed, n, step, g.Task))
+		return r.task(g.Kind, stream.Reserve(r.spec.Seed, n, step, g.Task))
 	}
-	index, _ := tasks.At(r.spec.Seed, n, g.Task)
+	index, _ := stream.At(r.spec.Seed, n, g.Task)
 	return r.task(trace.Train, index)
 }
 

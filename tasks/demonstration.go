@@ -14,6 +14,7 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks/arithmetic"
 	"github.com/fulgurite/fulgurite/tasks/shuffle"
+	"github.com/fulgurite/fulgurite/tasks/stream"
 )
 
 // Demonstrations are the dialogs of a warm start.
@@ -25,8 +26,8 @@ type Demonstrations interface {
 
 // OpenDemonstrations reads the demonstrations of a source as a spec writes it:
 // "arithmetic" for those of the built-in calculator, or the path of a file (see
-// ReadDemonstrations), which is gone through epoch after epoch, each in another
-// order of seed. updates is how many the warm start makes.
+// ReadDemonstrations). The seed orders each epoch of a file differently. updates is the
+// number of updates of the warm start.
 func OpenDemonstrations(source string, seed uint64, updates int) (Demonstrations, error) {
 	s, err := spec.ParseSource(source)
 	switch {
@@ -46,23 +47,23 @@ func OpenDemonstrations(source string, seed uint64, updates int) (Demonstrations
 	if err != nil {
 		return nil, err
 	}
-	return stream{dialogs, shuffle.Key(demonstrationDomain, seed)}, nil
+	return repeated{dialogs, shuffle.Key(demonstrationDomain, seed)}, nil
 }
 
-// demonstrationDomain keeps the order of demonstrations apart from that of tasks.
+// demonstrationDomain separates the order of demonstrations from that of tasks.
 const demonstrationDomain = 0x64656d6f // "demo"
 
-// stream repeats dialogs without end.
-type stream struct {
+// repeated repeats dialogs without end.
+type repeated struct {
 	dialogs []dialog.Dialog
 	seed    uint64
 }
 
-func (s stream) Batch(update, size int) []dialog.Dialog {
+func (r repeated) Batch(update, size int) []dialog.Dialog {
 	batch := make([]dialog.Dialog, size)
 	for i := range batch {
-		index, _ := At(s.seed, len(s.dialogs), update*size+i)
-		batch[i] = s.dialogs[index]
+		index, _ := stream.At(r.seed, len(r.dialogs), update*size+i)
+		batch[i] = r.dialogs[index]
 	}
 	return batch
 }

@@ -68,7 +68,7 @@ func trainedAs(t *testing.T, sp spec.Spec) (dir, weights string) {
 func asking(t *testing.T) (url string) {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var brief agent.Brief
+		var brief agent.Invocation
 		if json.NewDecoder(r.Body).Decode(&brief) != nil {
 			w.WriteHeader(http.StatusBadRequest)
 			return
