@@ -18,6 +18,7 @@ import (
 // engine.
 func TestEnginesAgreeWithAnotherImplementation(t *testing.T) {
 	t.Parallel()
+	skipShort(t, "arithmetic")
 	for _, name := range []string{"llama", "qwen2", "qwen3"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -49,6 +49,7 @@ func regression(row int, values, gradient []float32) {
 
 func TestEnginesAgreeOnValuesAndTheirGradients(t *testing.T) {
 	t.Parallel()
+	skipShort(t, "arithmetic")
 	for name, a := range architectures() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -78,6 +79,7 @@ func TestEnginesAgreeOnValuesAndTheirGradients(t *testing.T) {
 
 func TestEnginesAgreeAfterUpdatesOfACritic(t *testing.T) {
 	t.Parallel()
+	skipShort(t, "arithmetic")
 	opt := model.AdamW{LearningRate: 1e-3, Beta1: 0.9, Beta2: 0.98, Epsilon: 1e-6, WeightDecay: 0.1, ClipNorm: 0.05}
 	for name, a := range architectures() {
 		t.Run(name, func(t *testing.T) {

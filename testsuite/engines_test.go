@@ -131,6 +131,7 @@ func engines(t *testing.T) []model.Engine {
 
 func TestEnginesAgreeOnLogProbabilitiesAndEntropies(t *testing.T) {
 	t.Parallel()
+	skipShort(t, "arithmetic")
 	for name, a := range architectures() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -166,6 +167,7 @@ func objective(row int, logprobs, entropies, gradient, entropyGradient []float32
 // beta1 0, the gradient itself.
 func TestEnginesAgreeOnGradients(t *testing.T) {
 	t.Parallel()
+	skipShort(t, "arithmetic")
 	for name, a := range architectures() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -201,6 +203,7 @@ func distance(a, b []float32) float64 {
 
 func TestEnginesAgreeAfterUpdates(t *testing.T) {
 	t.Parallel()
+	skipShort(t, "arithmetic")
 	opt := model.AdamW{LearningRate: 1e-3, Beta1: 0.9, Beta2: 0.98, Epsilon: 1e-6, WeightDecay: 0.1, ClipNorm: 0.05}
 	for name, a := range architectures() {
 		for _, updates := range []int{1, 10} {
@@ -242,6 +245,7 @@ func TestEnginesAgreeAfterUpdates(t *testing.T) {
 // rounding of each other; with these seeds none are.
 func TestEnginesDecodeTheSameTokens(t *testing.T) {
 	t.Parallel()
+	skipShort(t, "arithmetic")
 	for name, a := range architectures() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

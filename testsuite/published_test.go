@@ -65,6 +65,7 @@ func talk(ctx context.Context, task agent.Task, env agent.Env) (string, error) {
 
 func TestAPublishedModelIsTrainedWithItsOwnTokensAndTemplate(t *testing.T) {
 	t.Parallel()
+	skipShort(t, "arithmetic")
 	dir := published(t)
 	ctx := t.Context()
 	st := startWith(ctx, t, t.TempDir(), agent.Registry{"talk": talk})

@@ -79,6 +79,7 @@ func deciding(lag, steps int) spec.Spec {
 
 func TestARunResetAnywhereEndsInTheSameWeights(t *testing.T) {
 	t.Parallel()
+	skipShort(t, "TestARunResetWhileItRuns does the same while goroutines meet")
 	all := []string{"PrepareRun", "InitPolicy", "EvaluationWorkflow", "PromoteVersion", "RolloutWorkflow", "AssignCredit", "TrainStep", "PublishVersion", "DecidePromotion", "RecordStep", "FinishRun", "end"}
 	for lag, wanted := range [][]string{all, {"RolloutWorkflow", "TrainStep", "DecidePromotion"}} {
 		t.Run(fmt.Sprintf("lag %d", lag), func(t *testing.T) {

@@ -79,13 +79,17 @@ func TestEqualRunsUnderOtherNamesEndInTheSameBits(t *testing.T) {
 	ctx := t.Context()
 	st := start(ctx, t, t.TempDir())
 	defer func() { require.NoError(t, st.Close()) }()
+	steps := 5
+	if testing.Short() {
+		steps = 3
+	}
 	results := map[int][]workflows.TrainingResult{}
 	for lag := range 3 {
 		results[lag] = make([]workflows.TrainingResult, 2)
 		var g errgroup.Group
 		for i := range results[lag] {
 			g.Go(func() (err error) {
-				results[lag][i], err = train(ctx, st, fmt.Sprintf("lag-%d-%d", lag, i), lagging(lag, 5))
+				results[lag][i], err = train(ctx, st, fmt.Sprintf("lag-%d-%d", lag, i), lagging(lag, steps))
 				return err
 			})
 		}

@@ -88,6 +88,9 @@ func result(t *testing.T, path string) map[string]any {
 // then comes to its end, which is the same as that of one left alone.
 func TestDemoSurvivesItsProcess(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("raced as a run that is killed; what the demo learns takes minutes under the race detector")
+	}
 	dir, file := t.TempDir(), filepath.Join(t.TempDir(), "result.json")
 
 	p := startDemo(t, dir)

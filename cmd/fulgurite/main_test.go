@@ -105,6 +105,7 @@ func TestScripts(t *testing.T) {
 			e.Setenv("LANG", "C.UTF-8")
 			e.Setenv("FULGURITE_PORT", "0")
 			e.Setenv("FULGURITE_UI_PORT", "0")
+			e.Setenv("GORACE", os.Getenv("GORACE")) // where the race detector reports, if there is one
 			e.Setenv("FULGURITE_DIR", filepath.Join(e.WorkDir, "state"))
 			return unpack(filepath.Join(e.WorkDir, "base"))
 		},
