@@ -43,7 +43,7 @@ func (p *externalAgent) environment(registered ...func(*testsuite.TestWorkflowEn
 		p.locked(func() {
 			p.begun++
 			out.Attempt = p.begun
-			out.Brief = agent.Brief{Task: agent.Task{ID: "t", Input: "6*7"}, Rollout: in.Rollout.String(), BaseURL: "http://w/r/v1", APIKey: "key"}
+			out.Brief = agent.Invocation{Task: agent.Task{ID: "t", Input: "6*7"}, Rollout: in.Rollout.String(), BaseURL: "http://w/r/v1", APIKey: "key"}
 		})
 		return out, nil
 	})

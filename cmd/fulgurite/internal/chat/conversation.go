@@ -15,6 +15,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/agent/forwarder"
 	"github.com/fulgurite/fulgurite/gateway"
 	"github.com/fulgurite/fulgurite/internal/builtin"
 	"github.com/fulgurite/fulgurite/internal/fleet"
@@ -32,7 +33,7 @@ type conversation struct {
 	version   model.VersionID
 	launcher  agent.Launcher
 	journal   *store.Store
-	forwarder *agent.Forwarder
+	forwarder *forwarder.Forwarder
 	watch     *callWatch
 	closers   fleet.Closers
 }
@@ -66,7 +67,7 @@ func newConversation(ctx context.Context, records fleet.Records, sp spec.Spec, v
 	door := gateway.New(gateway.Config{Journal: c.journal, Sampler: c.watch, Codecs: records.Codecs.Named, Log: log})
 	server := fleet.Serve(listener, c.watch.around(door), log)
 	c.closers.OnClose(server.Close)
-	c.forwarder, err = agent.NewForwarder(ctx, server.URL, log)
+	c.forwarder, err = forwarder.New(ctx, server.URL, log)
 	if err != nil {
 		return nil, err
 	}
