@@ -23,13 +23,13 @@ type work struct {
 }
 
 // pulse is what Temporal heard of it: when, and the last progress.
-type pulse struct {
+type keepAlive struct {
 	mu   sync.Mutex
 	last time.Duration
 	seen int
 }
 
-func (p *pulse) hear(since time.Time) setup {
+func (p *keepAlive) hear(since time.Time) setup {
 	return func(env *testsuite.TestActivityEnvironment) {
 		env.SetOnActivityHeartbeatListener(func(_ *activity.Info, details converter.EncodedValues) {
 			p.mu.Lock()
@@ -40,10 +40,10 @@ func (p *pulse) hear(since time.Time) setup {
 	}
 }
 
-func (w work) run(t *testing.T) (heard *pulse, cause error) {
+func (w work) run(t *testing.T) (heard *keepAlive, cause error) {
 	t.Helper()
 	began := time.Now()
-	heard = &pulse{}
+	heard = &keepAlive{}
 	_, err := do[bool](t, func(ctx context.Context, _ int) (bool, error) {
 		var steps atomic.Int64
 		return true, activities.Beating(ctx, func() any { return steps.Load() }, w.stall, func(ctx context.Context) error {
@@ -94,7 +94,7 @@ func TestHeartbeatsWithoutALimitGoOn(t *testing.T) {
 func TestThePulseIsSilentWhileAnActivityReportsItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const stall, hangs, after = time.Minute, 4 * time.Minute, 3 * time.Minute
-		began, heard := time.Now(), &pulse{}
+		began, heard := time.Now(), &keepAlive{}
 		var whileHanging time.Duration
 		_, err := do[bool](t, func(ctx context.Context, _ int) (bool, error) {
 			var p activities.KeepAlive

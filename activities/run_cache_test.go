@@ -69,7 +69,7 @@ func TestRunAgentReportsThatItLivesWhileItsStoreIsSlow(t *testing.T) {
 	w := newTestEnv(t)
 	w.prepare(w.spec())
 	synctest.Test(t, func(t *testing.T) {
-		began, heard := time.Now(), &pulse{}
+		began, heard := time.Now(), &keepAlive{}
 		runner := &activities.Runner{Runs: slowRuns{w.store, "demo", make(chan struct{}, 1), make(chan struct{})}}
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		defer cancel()

@@ -54,14 +54,11 @@ var ordinary = regexp.MustCompile(` (round trip|in flight|single flight) `)
 // owners are the packages where a word is a term of the trade.
 func owners() map[string][]string {
 	return map[string][]string{
-		"brief":     {"activities", "agent", "cmd/fulgurite"},
+		"brief":     {"activities", "agent", "cmd/fulgurite"}, // in histories and in the JSON of services
 		"elsewhere": {"store"},
 		"excerpt":   {"agent", "gateway/conversation"},
-		"pulse":     {"activities"},
-		"settle":    {"agent", "store/blob"},
-		"shelf":     {"internal/catalog"},
+		"settle":    {"store/blob"},
 		"wave":      {"model/gomlx"}, // of a sine
-		"witness":   {"agent"},
 	}
 }
 

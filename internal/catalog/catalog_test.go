@@ -18,7 +18,7 @@ import (
 
 // shelf has run "demo" with a gate split and with versions 0 and 1, of which 0 is
 // promoted, and run "fresh" without any.
-type shelf struct {
+type fakeRecords struct {
 	catalog.Catalog
 	store    *store.Store
 	versions [2]model.Version
@@ -31,7 +31,7 @@ func architecture() model.Architecture {
 	}
 }
 
-func newShelf(t *testing.T) *shelf {
+func newFakeRecords(t *testing.T) *fakeRecords {
 	t.Helper()
 	ctx, dir := t.Context(), t.TempDir()
 	st, err := store.Open(ctx, filepath.Join(dir, "store.db"), nil)
@@ -40,7 +40,7 @@ func newShelf(t *testing.T) *shelf {
 	require.NoError(t, st.Migrate(ctx))
 	blobs, err := blob.Open(filepath.Join(dir, "blobs"))
 	require.NoError(t, err)
-	s := &shelf{Catalog: catalog.Catalog{Store: st, Blobs: blobs}, store: st}
+	s := &fakeRecords{Catalog: catalog.Catalog{Store: st, Blobs: blobs}, store: st}
 	for _, name := range []string{"demo", "fresh"} {
 		_, _, err := st.CreateRun(ctx, record.Run{
 			Name: name, Spec: []byte(`{"model":{"codec":"compact"}}`), Splits: map[trace.Kind]record.Split{trace.Gate: {Digest: "sha256:g", Count: 4}},
@@ -58,7 +58,7 @@ func newShelf(t *testing.T) *shelf {
 	return s
 }
 
-func (s *shelf) put(t *testing.T, v model.Version) model.Version {
+func (s *fakeRecords) put(t *testing.T, v model.Version) model.Version {
 	t.Helper()
 	v, created, err := s.store.PutVersion(t.Context(), v)
 	require.NoError(t, err)
@@ -72,7 +72,7 @@ func id(number int) model.VersionID {
 
 func TestReferencesMeanVersions(t *testing.T) {
 	t.Parallel()
-	s := newShelf(t)
+	s := newFakeRecords(t)
 	for reference, number := range map[string]int{"demo": 0, "demo@promoted": 0, "demo@newest": 1, "demo@0": 0, "demo@1": 1} {
 		v, err := s.Find(t.Context(), reference)
 		require.NoError(t, err)
@@ -90,7 +90,7 @@ func TestReferencesMeanVersions(t *testing.T) {
 
 func TestThePromotedReferenceFollowsThePointer(t *testing.T) {
 	t.Parallel()
-	s := newShelf(t)
+	s := newFakeRecords(t)
 	for i, move := range []record.Promotion{
 		{Version: 1, Previous: 0, Source: record.SourceGate}, {Version: 0, Previous: 1, Source: record.SourceRollback},
 		{Version: 1, Previous: 0, Source: record.SourcePin}, {Version: 1, Previous: 1, Source: record.SourceUnpin},
@@ -105,7 +105,7 @@ func TestThePromotedReferenceFollowsThePointer(t *testing.T) {
 
 func TestWhatIsListedCanBeAskedFor(t *testing.T) {
 	t.Parallel()
-	s := newShelf(t)
+	s := newFakeRecords(t)
 	names, err := s.List(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, []string{"demo@promoted"}, names, "nothing of the other run is promoted")
@@ -115,7 +115,7 @@ func TestWhatIsListedCanBeAskedFor(t *testing.T) {
 
 func TestLoadedWeightsAreThoseOfTheVersion(t *testing.T) {
 	t.Parallel()
-	s := newShelf(t)
+	s := newFakeRecords(t)
 	a, w, digest, err := s.Load(t.Context(), id(1))
 	require.NoError(t, err)
 	require.Equal(t, architecture(), a)
@@ -127,7 +127,7 @@ func TestLoadedWeightsAreThoseOfTheVersion(t *testing.T) {
 
 func TestAVersionWhoseManifestHasOtherWeightsIsNotLoaded(t *testing.T) {
 	t.Parallel()
-	s := newShelf(t)
+	s := newFakeRecords(t)
 	s.put(t, model.Version{VersionID: id(2), Parent: 1, Manifest: s.versions[1].Manifest, Weights: s.versions[0].Weights})
 	_, _, _, err := s.Load(t.Context(), id(2))
 	require.ErrorIs(t, err, checkpoint.ErrCorrupt)
@@ -136,7 +136,7 @@ func TestAVersionWhoseManifestHasOtherWeightsIsNotLoaded(t *testing.T) {
 
 func TestTheCanaryIsThatOfTheVersion(t *testing.T) {
 	t.Parallel()
-	s := newShelf(t)
+	s := newFakeRecords(t)
 	c, err := s.Canary(t.Context(), id(1))
 	require.NoError(t, err)
 	require.Nil(t, c, "it was saved without")

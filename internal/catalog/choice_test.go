@@ -12,7 +12,7 @@ import (
 
 // ungated adds run "plain", which has no gate split, versions 0 to 10, and version 0
 // promoted by the start.
-func ungated(t *testing.T, s *shelf) {
+func ungated(t *testing.T, s *fakeRecords) {
 	t.Helper()
 	_, _, err := s.store.CreateRun(t.Context(), record.Run{Name: "plain", Spec: []byte(`{"model":{"codec":"compact"}}`)})
 	require.NoError(t, err)
@@ -27,7 +27,7 @@ func ungated(t *testing.T, s *shelf) {
 
 func TestARunAloneMeansItsNewestVersionWhereNothingIsEvaluated(t *testing.T) {
 	t.Parallel()
-	s := newShelf(t)
+	s := newFakeRecords(t)
 	ungated(t, s)
 	check := func(reference string, number int, want catalog.Choice) {
 		t.Helper()
