@@ -37,7 +37,7 @@ func TestOlderSpecsMakeTheBatchesThatTheyAlwaysMade(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t).credited(c.credit)
+			w := newTestEnv(t).credited(c.credit)
 			_, got := w.made(w.record(1, two(1, 0, 0.3), append(two(0.7), entry{outcome: trace.AgentFailed, reward: -0.5})))
 			require.Equal(t, c.digest, got.Batch)
 		})
@@ -46,7 +46,7 @@ func TestOlderSpecsMakeTheBatchesThatTheyAlwaysMade(t *testing.T) {
 
 func TestCallsOfOtherAgentsAreContext(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t).credited(spec.Credit{TrainAgents: "write|rewrite"})
+	w := newTestEnv(t).credited(spec.Credit{TrainAgents: "write|rewrite"})
 	group := []entry{
 		{says: []string{"write: start", "check: it", "rewrite: it"}, reward: 1},
 		{says: []string{"write: start", "writer: it"}, reward: 0},
@@ -68,7 +68,7 @@ func TestCallsOfOtherAgentsAreContext(t *testing.T) {
 
 func TestOthersInADialogStayInItsRow(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t).credited(spec.Credit{TrainAgents: "write"})
+	w := newTestEnv(t).credited(spec.Credit{TrainAgents: "write"})
 	in := w.record(1, []entry{{says: []string{"write: a"}, reward: 1}, {reward: 0}})
 	// A third call goes on from the first two, which another agent and the writer made.
 	ctx := t.Context()
@@ -105,7 +105,7 @@ func TestOthersInADialogStayInItsRow(t *testing.T) {
 func TestACriticsValuesReachTheirTokens(t *testing.T) {
 	t.Parallel()
 	for _, c := range []spec.Credit{{Assignment: "turn_gae", Whiten: "none"}, {Tokens: "gae", Whiten: "none"}} {
-		w := newWorld(t).credited(c)
+		w := newTestEnv(t).credited(c)
 		in := w.record(1, two(1, 0))
 		in.Values = w.values(in, func(*model.Values) {})
 		b, _ := w.made(in)
@@ -131,7 +131,7 @@ func TestACriticsValuesReachTheirTokens(t *testing.T) {
 
 func TestValuesOfAnotherStepAreRefused(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t).credited(spec.Credit{Assignment: "turn_gae"})
+	w := newTestEnv(t).credited(spec.Credit{Assignment: "turn_gae"})
 	in := w.record(1, two(1, 0))
 	for name, change := range map[string]func(*model.Values){
 		"an attempt less": func(v *model.Values) { v.Calls = v.Calls[1:] },
@@ -150,7 +150,7 @@ func TestValuesOfAnotherStepAreRefused(t *testing.T) {
 }
 
 // judgments are a judge's scores as a blob.
-func (w *world) judgments(scores ...[]float64) string {
+func (w *testEnv) judgments(scores ...[]float64) string {
 	w.t.Helper()
 	data, err := json.Marshal(record.Judgments{Scores: scores})
 	require.NoError(w.t, err)
@@ -161,7 +161,7 @@ func (w *world) judgments(scores ...[]float64) string {
 
 func TestAJudgesScoresReachTheirCalls(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t).credited(spec.Credit{Assignment: "judge", Judge: &spec.Judge{URL: "http://judge/v1", Model: "m"}})
+	w := newTestEnv(t).credited(spec.Credit{Assignment: "judge", Judge: &spec.Judge{URL: "http://judge/v1", Model: "m"}})
 	in := w.record(1, two(1, 1))
 	for _, scores := range [][][]float64{{{1, 2}}, {{1, 2}, {1}}, {{1, 2}, {1, 2}, {1, 2}}} {
 		in.Judgments = w.judgments(scores...)

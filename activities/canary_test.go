@@ -13,7 +13,7 @@ import (
 )
 
 // sampler is the built-in one over all that was written.
-func (w *world) sampler() *serve.Sampler {
+func (w *testEnv) sampler() *serve.Sampler {
 	engine, err := engines("native")
 	require.NoError(w.t, err)
 	s := serve.New(engine, w.catalog, 2)
@@ -27,10 +27,10 @@ func id(number int) model.VersionID {
 
 func TestEveryVersionHasCanariesThatItsSamplerReproduces(t *testing.T) {
 	t.Parallel()
-	for name, s := range map[string]func(*world) spec.Spec{"a base": (*world).spec, "a warm start": (*world).warm, "several updates": (*world).several} {
+	for name, s := range map[string]func(*testEnv) spec.Spec{"a base": (*testEnv).spec, "a warm start": (*testEnv).warm, "several updates": (*testEnv).several} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
+			w := newTestEnv(t)
 			w.start(s(w))
 			_, err := do[activities.VersionResult](t, w.trainer().TrainStep, trainStep(1, w.groups(1, 4)))
 			require.NoError(t, err)
@@ -52,7 +52,7 @@ func TestEveryVersionHasCanariesThatItsSamplerReproduces(t *testing.T) {
 // Blobs and digests are all in order; what is wrong is what they were written of.
 func TestAVersionWithTheWeightsOfAnotherIsNotServed(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	w.start(w.spec())
 	_, err := do[activities.VersionResult](t, w.trainer().TrainStep, trainStep(1, w.batch(1, sampledAt)))
 	require.NoError(t, err)
@@ -76,7 +76,7 @@ func TestAVersionWithTheWeightsOfAnotherIsNotServed(t *testing.T) {
 // A trainer whose memory and files differ is found out by whoever loads the files.
 func TestWeightsThatAreNotThoseInTheTrainersMemoryAreNotServed(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	w.start(w.spec())
 	trainer := w.trainer()
 	trainer.Engines = func(name string) (model.Engine, error) {

@@ -20,7 +20,7 @@ func off(token int) float32 {
 
 // conversation are the calls of one attempt, each of another length: three that
 // extend each other, and one that goes back to the first and takes another way.
-func (w *world) conversation(seed int32, parent model.Trainer) []trace.Call {
+func (w *testEnv) conversation(seed int32, parent model.Trainer) []trace.Call {
 	w.t.Helper()
 	span := func(from, n int32) []int32 {
 		out := make([]int32, n)
@@ -50,7 +50,7 @@ func (w *world) conversation(seed int32, parent model.Trainer) []trace.Call {
 
 // conversations stores two batches of step that hold the same calls: merged into
 // sequences, and each by itself.
-func (w *world) conversations(step int, e model.Engine) (merged, apart string) {
+func (w *testEnv) conversations(step int, e model.Engine) (merged, apart string) {
 	w.t.Helper()
 	c, _, err := checkpoint.Load(w.t.Context(), w.blobs, w.manifest(step-1))
 	require.NoError(w.t, err)
@@ -66,9 +66,9 @@ func (w *world) conversations(step int, e model.Engine) (merged, apart string) {
 		for j := range batches {
 			batches[j].Trajectories = append(batches[j].Trajectories, model.BatchTrajectory{Attempt: "demo/train-1/0/0/1", Group: i / 2})
 		}
-		batches[0].Rows = append(batches[0].Rows, laidOut(i, calls)...)
+		batches[0].Rows = append(batches[0].Rows, rowsOfCalls(i, calls)...)
 		for _, one := range calls {
-			batches[1].Rows = append(batches[1].Rows, laidOut(i, []trace.Call{one})...)
+			batches[1].Rows = append(batches[1].Rows, rowsOfCalls(i, []trace.Call{one})...)
 		}
 	}
 	require.Len(w.t, batches[0].Rows, 8)
@@ -84,9 +84,9 @@ func (w *world) conversations(step int, e model.Engine) (merged, apart string) {
 	return digests[0], digests[1]
 }
 
-// laidOut are the rows of calls; the advantage of a call depends on the attempt and
+// rowsOfCalls are the rows of calls; the advantage of a call depends on the attempt and
 // the call, and is of either sign.
-func laidOut(trajectory int, calls []trace.Call) []model.BatchRow {
+func rowsOfCalls(trajectory int, calls []trace.Call) []model.BatchRow {
 	var out []model.BatchRow
 	for _, s := range trace.Merge(calls) {
 		n := len(s.Tokens)

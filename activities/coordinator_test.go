@@ -19,7 +19,7 @@ import (
 
 func TestAPreparedRunIsWhatTheSpecMeans(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	got := w.prepare(w.spec())
 	require.True(t, got.SearchAttributes)
 	require.Equal(t, filepath.Join(w.dir, "tasks.jsonl"), got.Spec.Tasks.Train, "paths are absolute")
@@ -60,7 +60,7 @@ func TestABadSpecIsRefusedWithAllItsFaults(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
+			w := newTestEnv(t)
 			w.write("bad.jsonl", `{"id":"x","input":"i","answer":"none"}`)
 			w.write("worse.jsonl", `{"id":"x"}`)
 			in := w.request(w.spec())
@@ -104,7 +104,7 @@ func requireRefused(t *testing.T, err error, words ...string) {
 
 func TestAWorkflowIDThatCanNameNoRunIsRefused(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	in := w.request(w.spec())
 	in.Run = "Not A Name"
 	_, err := do[activities.PrepareRunResult](t, w.coordinator.PrepareRun, in)
@@ -113,7 +113,7 @@ func TestAWorkflowIDThatCanNameNoRunIsRefused(t *testing.T) {
 
 func TestARunNameBelongsToOneExecution(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	w.prepare(w.spec())
 	in := w.request(w.spec())
 	in.ExecutionID = "execution-2"
@@ -123,7 +123,7 @@ func TestARunNameBelongsToOneExecution(t *testing.T) {
 
 func TestTheSameExecutionFindsItsRunAsItStands(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	first := w.prepare(w.spec())
 	w.write("tasks.jsonl", `{"id":"c","input":"1","answer":"1"}`)
 	require.Empty(t, cmp.Diff(first, w.prepare(w.spec())), "although the file has changed")
@@ -133,7 +133,7 @@ func TestTheSameExecutionFindsItsRunAsItStands(t *testing.T) {
 
 func TestEqualTasksHaveOneSnapshot(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	s := w.spec()
 	first := w.prepare(s)
 	w.write("moved.jsonl", `{"answer":"42", "input":"6*7", "id":"a"}`+"\r\n\n"+`{"id":"b","input":"2-5","answer":"-3"}`)
@@ -146,7 +146,7 @@ func TestEqualTasksHaveOneSnapshot(t *testing.T) {
 }
 
 // finish executes FinishRun, which returns nothing but an error.
-func (w *world) finish(execution string, status record.Status, result string) error {
+func (w *testEnv) finish(execution string, status record.Status, result string) error {
 	f := w.coordinator.FinishRun
 	_, err := environment(f, nil).ExecuteActivity(f, activities.FinishRunInput{
 		Run: "demo", ExecutionID: execution, Status: status, Result: json.RawMessage(result),
@@ -156,7 +156,7 @@ func (w *world) finish(execution string, status record.Status, result string) er
 
 func TestOnlyItsOwnExecutionFinishesARun(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	require.NoError(t, w.finish(execution, record.Failed, `{}`), "there is no record to close")
 	w.prepare(w.spec())
 	require.NoError(t, w.finish("execution-2", record.Failed, `{}`))
@@ -179,7 +179,7 @@ func TestOnlyItsOwnExecutionFinishesARun(t *testing.T) {
 
 func TestARefusedRunIsNotFinished(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	in := w.request(w.spec())
 	in.Spec = json.RawMessage(`{}`)
 	_, err := do[activities.PrepareRunResult](t, w.coordinator.PrepareRun, in)

@@ -37,7 +37,7 @@ func TestWhatCannotBeGivenCreditIsRefusedByName(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t).credited(c.credit)
+			w := newTestEnv(t).credited(c.credit)
 			// Not through Temporal, whose JSON has no such numbers.
 			_, err := w.coordinator.AssignCredit(t.Context(), w.record(1, c.group))
 			requireFinal(t, err, c.words...)
@@ -49,7 +49,7 @@ func TestWhatCannotBeGivenCreditIsRefusedByName(t *testing.T) {
 
 func TestGroupsWithoutARewardForEachAttemptAreRefused(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t).credited(spec.Credit{})
+	w := newTestEnv(t).credited(spec.Credit{})
 	in := w.record(1, two(1, 0))
 	in.Groups[0].Rewards = in.Groups[0].Rewards[:1]
 	_, err := do[activities.AssignCreditResult](t, w.coordinator.AssignCredit, in)
@@ -58,7 +58,7 @@ func TestGroupsWithoutARewardForEachAttemptAreRefused(t *testing.T) {
 
 func TestUnequalGroupsAndAttemptsWithoutCallsAreNoFault(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t).credited(spec.Credit{Std: "none"})
+	w := newTestEnv(t).credited(spec.Credit{Std: "none"})
 	b, _ := w.made(w.record(1, []entry{{says: []string{"solo: a"}, reward: 1}, {reward: 0}, {reward: 0, outcome: trace.AgentFailed}}, two(1), nil))
 	require.Len(t, b.Trajectories, 4)
 	require.InDelta(t, 2.0/3, b.Trajectories[0].Advantage, 1e-12, "an attempt without a call is part of what others are compared with")
@@ -68,7 +68,7 @@ func TestUnequalGroupsAndAttemptsWithoutCallsAreNoFault(t *testing.T) {
 
 func TestAFailureRewardBeyondTheLimitIsDeclared(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	s := w.spec()
 	s.Grader.Limit, s.Agent.FailureReward = 1, -5
 	w.prepare(s)

@@ -12,7 +12,7 @@ import (
 
 func TestSignalsReachTheCallsThatEarnedThem(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t).credited(spec.Credit{
+	w := newTestEnv(t).credited(spec.Credit{
 		Assignment: "discounted", Discount: 0.5, Mean: "none", Std: "none",
 		Signals: map[string]float64{spec.SignalToolError: -0.25, spec.SignalEmitted: 2},
 	})
@@ -40,7 +40,7 @@ func TestSignalsReachTheCallsThatEarnedThem(t *testing.T) {
 
 func TestEqualStatesOfAGroupAreCompared(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t).credited(spec.Credit{Assignment: "gigpo", Discount: 0.5, Std: "none"})
+	w := newTestEnv(t).credited(spec.Credit{Assignment: "gigpo", Discount: 0.5, Std: "none"})
 	b, _ := w.made(w.record(1, []entry{
 		{says: []string{"solo: hall", "solo: cave"}, reward: 1},
 		{says: []string{"solo: hall", "solo: hut"}, reward: 0},
@@ -52,7 +52,7 @@ func TestEqualStatesOfAGroupAreCompared(t *testing.T) {
 
 func TestNamedRewardsAndShapingAreTold(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t).credited(spec.Credit{
+	w := newTestEnv(t).credited(spec.Credit{
 		Mean: "none", Std: "none", Rewards: map[string]float64{"final": 1, "style": 0.5}, FormatPenalty: 0,
 		Overlong: &spec.Overlong{Tokens: 6, Buffer: 4, Penalty: 1},
 	})
@@ -75,7 +75,7 @@ func TestNamedRewardsAndShapingAreTold(t *testing.T) {
 // the call that went left gets the credit, and the one after it none.
 func TestValueDifferenceLearnsFromTheStepsBefore(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t).credited(spec.Credit{Assignment: "value_difference"})
+	w := newTestEnv(t).credited(spec.Credit{Assignment: "value_difference"})
 	step := func(n int) activities.AssignCreditInput {
 		var groups [][]entry
 		for range 8 {
@@ -102,7 +102,7 @@ func TestValueDifferenceLearnsFromTheStepsBefore(t *testing.T) {
 
 func TestValueDifferenceNeedsOtherGroups(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t).credited(spec.Credit{Assignment: "value_difference"})
+	w := newTestEnv(t).credited(spec.Credit{Assignment: "value_difference"})
 	_, err := do[activities.AssignCreditResult](t, w.coordinator.AssignCredit, w.record(1, two(1, 0)))
 	requireFinal(t, err, "bad estimate", "two tasks")
 }
@@ -115,7 +115,7 @@ func TestTheSameRecordsMakeTheSameBatch(t *testing.T) {
 	} {
 		digests := map[string]bool{}
 		for range 2 { // another store, another run of the same name
-			w := newWorld(t).credited(c)
+			w := newTestEnv(t).credited(c)
 			in := w.record(1, []entry{
 				{says: []string{"solo: a", "solo: b"}, reward: 1, spans: []trace.Span{failedTool(0)}}, {says: []string{"solo: a"}, reward: 0.1},
 			}, two(0.2, 0.7, 1))

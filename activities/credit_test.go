@@ -16,7 +16,7 @@ import (
 
 // rollOut runs two samples of both tasks and says what they came to: group 0
 // varies, group 1 does not.
-func (w *world) rollOut(f agent.Func) activities.AssignCreditInput {
+func (w *testEnv) rollOut(f agent.Func) activities.AssignCreditInput {
 	w.t.Helper()
 	runner := w.runner(w.serve(w.gateway()), f)
 	in := activities.AssignCreditInput{Run: "demo", Policy: model.DefaultPolicy, Step: 1}
@@ -43,7 +43,7 @@ func twoCalls(ctx context.Context, task agent.Task, env agent.Env) (string, erro
 
 func TestAdvantagesLandOnTheSampledTokensOnly(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	w.start(w.spec())
 	in := w.rollOut(twoCalls)
 	got, err := do[activities.AssignCreditResult](t, w.coordinator.AssignCredit, in)
@@ -91,7 +91,7 @@ func TestAdvantagesLandOnTheSampledTokensOnly(t *testing.T) {
 
 func TestAStepWithoutAnyCallIsRefused(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	w.start(w.spec())
 	in := w.rollOut(answers("42"))
 	_, err := do[activities.AssignCreditResult](t, w.coordinator.AssignCredit, in)

@@ -22,7 +22,7 @@ import (
 )
 
 // critical is a run with a critic and several updates to a step.
-func (w *world) critical() spec.Spec {
+func (w *testEnv) critical() spec.Spec {
 	s := w.spec()
 	s.Credit.Tokens = credit.GAE
 	s.Training.Minibatches = 2
@@ -34,7 +34,7 @@ func criticID(number int) model.VersionID {
 	return model.VersionID{Run: "demo", Policy: model.CriticPolicy, Number: number}
 }
 
-func (w *world) critic(number int) model.Version {
+func (w *testEnv) critic(number int) model.Version {
 	w.t.Helper()
 	v, err := w.store.Version(w.t.Context(), criticID(number))
 	require.NoError(w.t, err)
@@ -72,7 +72,7 @@ func talks(ctx context.Context, task agent.Task, env agent.Env) (string, error) 
 }
 
 // attempts are those of a step, sampled by the version before it.
-func (w *world) attempts(step int) []activities.Group {
+func (w *testEnv) attempts(step int) []activities.Group {
 	w.t.Helper()
 	sampling := w.gateway()
 	server := httptest.NewServer(http.HandlerFunc(sampling.ServeHTTP))
@@ -94,7 +94,7 @@ func (w *world) attempts(step int) []activities.Group {
 
 // criticStep is one step of a run with a critic, with some keys set; each activity gets
 // a trainer.
-func (w *world) criticStep(step int, trainer func() *activities.Trainer, set map[string]float64) (values string, policy, critic activities.VersionResult) {
+func (w *testEnv) criticStep(step int, trainer func() *activities.Trainer, set map[string]float64) (values string, policy, critic activities.VersionResult) {
 	w.t.Helper()
 	groups := w.attempts(step)
 	scored, err := do[activities.ScoreBatchResult](w.t, trainer().ScoreBatch, activities.ScoreBatchInput{Run: "demo", Step: step, Groups: groups})
@@ -118,7 +118,7 @@ func TestNumbersThatAreSetCountAsThoseOfTheSpec(t *testing.T) {
 	set := map[string]float64{"loss.entropy": 0.5, "loss.kl.weight": 2, "critic.learning_rate": 0.03, "critic.clip": 0.5}
 	var policies, critics []string
 	for _, c := range []struct{ given, set bool }{{}, {set: true}, {given: true}} {
-		w := newWorld(t)
+		w := newTestEnv(t)
 		s := w.critical()
 		s.Loss.KL = &spec.KL{Estimator: "k1", Weight: 0.1}
 		if c.given {
@@ -140,7 +140,7 @@ func TestNumbersThatAreSetCountAsThoseOfTheSpec(t *testing.T) {
 
 func TestInitPolicyMakesTheCriticOfItsVersion(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	w.start(w.critical())
 	policy, err := w.version(0)
 	require.NoError(t, err)
@@ -158,7 +158,7 @@ func TestInitPolicyMakesTheCriticOfItsVersion(t *testing.T) {
 	require.Equal(t, policy.Weights, again.Weights)
 	require.Equal(t, first, w.critic(0))
 
-	plain := newWorld(t)
+	plain := newTestEnv(t)
 	plain.start(plain.spec())
 	_, err = plain.store.Version(t.Context(), criticID(0))
 	require.ErrorIs(t, err, trace.ErrNotFound)
@@ -166,7 +166,7 @@ func TestInitPolicyMakesTheCriticOfItsVersion(t *testing.T) {
 
 func TestACriticWhoseMakingIsKilledAnywhereHasTheSameBits(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	w.prepare(w.critical())
 	eachDeathOf(t, w, criticID(0), 1, func(trainer *activities.Trainer) (activities.VersionResult, error) {
 		return do[activities.VersionResult](t, trainer.InitPolicy, initPolicy())
@@ -175,7 +175,7 @@ func TestACriticWhoseMakingIsKilledAnywhereHasTheSameBits(t *testing.T) {
 
 func TestValuesAreThoseBeforeEachToken(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	w.start(w.critical())
 	w.criticStep(1, w.trainer, nil) // a critic that knows nothing says 0 everywhere
 	groups := w.attempts(2)
@@ -226,7 +226,7 @@ func TestValuesAreThoseBeforeEachToken(t *testing.T) {
 // activity, from memory or from blobs.
 func TestRunsWithACriticHaveTheSameBits(t *testing.T) {
 	t.Parallel()
-	steady, restarted := newWorld(t), newWorld(t)
+	steady, restarted := newTestEnv(t), newTestEnv(t)
 	steady.start(steady.critical())
 	restarted.start(restarted.critical())
 	resident := steady.trainer()
@@ -252,7 +252,7 @@ func TestRunsWithACriticHaveTheSameBits(t *testing.T) {
 	}
 }
 
-func (w *world) decoded(batch string) model.Batch {
+func (w *testEnv) decoded(batch string) model.Batch {
 	w.t.Helper()
 	data, err := w.blobs.Get(w.t.Context(), batch)
 	require.NoError(w.t, err)
@@ -263,7 +263,7 @@ func (w *world) decoded(batch string) model.Batch {
 
 // returned is a batch of groups, the same ones in every step, with made-up returns:
 // a quarter of the count of small tokens before each.
-func (w *world) returned(step int) string {
+func (w *testEnv) returned(step int) string {
 	w.t.Helper()
 	b := w.decoded(w.groups(1, 4))
 	b.Step = step
@@ -288,7 +288,7 @@ func (w *world) returned(step int) string {
 
 func TestACriticsStepThatIsKilledAnywhereEndsInTheSameBits(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	w.start(w.critical())
 	in := trainCritic(1, w.returned(1))
 	eachDeathOf(t, w, criticID(1), 1, func(trainer *activities.Trainer) (activities.VersionResult, error) {
@@ -298,7 +298,7 @@ func TestACriticsStepThatIsKilledAnywhereEndsInTheSameBits(t *testing.T) {
 
 func TestACriticsMetricsTellOfWhatItKnewBefore(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	s := w.critical()
 	s.Training.Minibatches, s.Critic.Clip = 1, 0
 	s.Critic.Passes = 1
@@ -325,7 +325,7 @@ func TestACriticsMetricsTellOfWhatItKnewBefore(t *testing.T) {
 
 func TestACriticLearnsTheReturnsOfItsBatches(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	s := w.critical()
 	s.Critic.Passes, s.Critic.Clip = 20, 0
 	w.start(s)
@@ -341,7 +341,7 @@ func TestACriticLearnsTheReturnsOfItsBatches(t *testing.T) {
 
 func TestWhatACriticCanNotLearnFromIsRefused(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	w.start(w.critical())
 	_, err := do[activities.VersionResult](t, w.trainer().TrainCritic, trainCritic(1, w.groups(1, 4)))
 	requireFinal(t, err, "demo/critic@1", "no returns")
@@ -351,7 +351,7 @@ func TestWhatACriticCanNotLearnFromIsRefused(t *testing.T) {
 	_, err = do[activities.ScoreBatchResult](t, w.trainer().ScoreBatch, missing)
 	require.ErrorContains(t, err, "values of step 1 by demo/critic@0")
 
-	plain := newWorld(t)
+	plain := newTestEnv(t)
 	plain.start(plain.spec())
 	_, err = do[activities.VersionResult](t, plain.trainer().TrainCritic, trainCritic(1, plain.returned(1)))
 	requireFinal(t, err, "no critic")
@@ -361,7 +361,7 @@ func TestWhatACriticCanNotLearnFromIsRefused(t *testing.T) {
 	require.NoError(t, err)
 	c, err := model.CriticOf(model.Checkpoint{Architecture: a, Weights: weights})
 	require.NoError(t, err)
-	other := newWorld(t)
+	other := newTestEnv(t)
 	require.NoError(t, os.RemoveAll(other.dir+"/base"))
 	require.NoError(t, hf.WriteDirectory(other.dir+"/base", c.Architecture, c.Weights))
 	other.prepare(other.spec())

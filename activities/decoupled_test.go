@@ -22,7 +22,7 @@ func decoupled(s *spec.Spec) {
 
 // proximal scores the batch's rows with the version that the step started from,
 // apart from all that TrainStep does.
-func (w *world) proximal(b model.Batch) [][]float32 {
+func (w *testEnv) proximal(b model.Batch) [][]float32 {
 	w.t.Helper()
 	c, _, err := checkpoint.Load(w.t.Context(), w.blobs, w.manifest(0))
 	require.NoError(w.t, err)
@@ -99,7 +99,7 @@ func TestTheCorrectionChangesNothingWithoutLag(t *testing.T) {
 	t.Parallel()
 	weights := map[credit.CorrectionKind]string{}
 	for _, correction := range []credit.CorrectionKind{credit.Uncorrected, credit.Decoupled} {
-		w := newWorld(t)
+		w := newTestEnv(t)
 		s := w.spec()
 		s.Loss.Correction = correction
 		w.start(s)
@@ -109,7 +109,7 @@ func TestTheCorrectionChangesNothingWithoutLag(t *testing.T) {
 }
 
 // ownStep makes step 1 on a batch whose log-probabilities are the parent's own.
-func (w *world) ownStep() activities.VersionResult {
+func (w *testEnv) ownStep() activities.VersionResult {
 	w.t.Helper()
 	data, err := w.blobs.Get(w.t.Context(), w.groups(1, 2))
 	require.NoError(w.t, err)

@@ -44,5 +44,5 @@
 //
 // A heartbeat says that work was done since the last one. An activity that hangs sends
 // none, so that Temporal times it out and tries it elsewhere, although its goroutine
-// lives. An activity that measures no progress of its own has a [Pulse].
+// lives. An activity that measures no progress of its own has a [KeepAlive].
 package activities

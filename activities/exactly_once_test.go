@@ -22,7 +22,7 @@ import (
 // meet before each records its version.
 func TestTwoTrainersThatRaceThroughAStepMakeOneVersion(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	w.start(w.several())
 	in := trainStep(1, w.groups(1, 4))
 	undisturbed := w.copied(t)
@@ -48,14 +48,14 @@ func TestTwoTrainersThatRaceThroughAStepMakeOneVersion(t *testing.T) {
 	requireSameManifest(t, undisturbed, w, 1)
 }
 
-// asleep is where a process stands still, and what wakes it up.
-type asleep struct{ reached, wake chan struct{} }
+// suspended is where a process is suspended, and what resumes it.
+type suspended struct{ reached, wake chan struct{} }
 
-func newAsleep() *asleep { return &asleep{make(chan struct{}), make(chan struct{})} }
+func newSuspended() *suspended { return &suspended{make(chan struct{}), make(chan struct{})} }
 
 // once sleeps the first time only, whatever its context says: a process that was
 // stopped does not hear of it.
-func (a *asleep) once() func(context.Context) error {
+func (a *suspended) once() func(context.Context) error {
 	var once sync.Once
 	return func(context.Context) error {
 		once.Do(func() {
@@ -68,10 +68,10 @@ func (a *asleep) once() func(context.Context) error {
 
 func TestAZombieThatWakesUpReturnsTheVersionThatStands(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	w.start(w.several())
 	in := trainStep(1, w.groups(1, 4))
-	zombie, sleep := w.trainer(), newAsleep()
+	zombie, sleep := w.trainer(), newSuspended()
 	zombie.SaveEvery = 1
 	seen := watch(zombie, sleep.once())
 	var got activities.VersionResult
@@ -106,7 +106,7 @@ func TestAZombieThatWakesUpReturnsTheVersionThatStands(t *testing.T) {
 
 func TestAVersionOfAnotherBatchIsNotReturned(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	w.start(w.spec())
 	in := trainStep(1, w.batch(1, sampledAt))
 	_, err := do[activities.VersionResult](t, w.trainer().TrainStep, in)
@@ -117,14 +117,14 @@ func TestAVersionOfAnotherBatchIsNotReturned(t *testing.T) {
 
 	// Nor when it is seen only as it is to be recorded.
 	trainer := w.trainer()
-	trainer.Versions = late{w.store, 1}
+	trainer.Versions = hidesVersion{w.store, 1}
 	_, err = do[activities.VersionResult](t, trainer.TrainStep, other)
 	requireFinal(t, err, "version demo@1 stands", in.Batch, other.Batch)
 }
 
 func TestABatchOfAnotherStepOrPolicyIsRefused(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	w.start(w.spec())
 	_, err := do[activities.VersionResult](t, w.trainer().TrainStep, trainStep(1, w.batch(2, sampledAt)))
 	requireFinal(t, err, "version demo@1", "step 2")
@@ -133,7 +133,7 @@ func TestABatchOfAnotherStepOrPolicyIsRefused(t *testing.T) {
 
 func TestAParentWhoseManifestIsAnothersIsRefused(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	w.start(w.spec())
 	first, err := do[activities.VersionResult](t, w.trainer().TrainStep, trainStep(1, w.batch(1, sampledAt)))
 	require.NoError(t, err)
@@ -153,7 +153,7 @@ func TestAParentWhoseManifestIsAnothersIsRefused(t *testing.T) {
 // and goes on by itself once the file is whole.
 func TestASpoiltFileIsReportedAndMended(t *testing.T) {
 	t.Parallel()
-	template := newWorld(t)
+	template := newTestEnv(t)
 	template.start(template.spec())
 	trainer := template.trainer()
 	_, err := do[activities.VersionResult](t, trainer.TrainStep, trainStep(1, template.batch(1, sampledAt)))
@@ -206,7 +206,7 @@ func flipped(b []byte) []byte {
 // Who has the parent in memory does not need its files.
 func TestACorruptedParentDoesNotStopWhoHasItInMemory(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	w.start(w.spec())
 	trainer := w.trainer()
 	_, err := do[activities.VersionResult](t, trainer.TrainStep, trainStep(1, w.batch(1, sampledAt)))
@@ -222,14 +222,14 @@ func TestACorruptedParentDoesNotStopWhoHasItInMemory(t *testing.T) {
 	require.Equal(t, want, got)
 }
 
-// full is a disk on which nothing more can be written.
-type full struct {
+// fullDisk is a disk on which nothing more can be written.
+type fullDisk struct {
 	*blob.Store
 	dir  string
 	room int // writes until then
 }
 
-func (f *full) Put(ctx context.Context, data []byte) (string, error) {
+func (f *fullDisk) Put(ctx context.Context, data []byte) (string, error) {
 	if f.room--; f.room < 0 {
 		return "", fmt.Errorf("put blob: %w: free space, or raise the quota, in %s: %w", blob.ErrFull, f.dir, syscall.ENOSPC)
 	}
@@ -238,7 +238,7 @@ func (f *full) Put(ctx context.Context, data []byte) (string, error) {
 
 func TestAFullDiskHoldsAStepUpAndBreaksNothing(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	w.start(w.several())
 	in := trainStep(1, w.groups(1, 4))
 	undisturbed := w.copied(t)
@@ -247,7 +247,7 @@ func TestAFullDiskHoldsAStepUpAndBreaksNothing(t *testing.T) {
 	require.NoError(t, err)
 	trainer := w.trainer()
 	trainer.SaveEvery = 1
-	disk := &full{Store: w.blobs, dir: w.dir}
+	disk := &fullDisk{Store: w.blobs, dir: w.dir}
 	trainer.Blobs = disk
 	for room := range 4 {
 		disk.room = room
@@ -299,7 +299,7 @@ func TestTrainerThatKillsItself(t *testing.T) {
 
 func TestTrainersKilledForRealLeaveTheSameBits(t *testing.T) {
 	t.Parallel()
-	template := newWorld(t)
+	template := newTestEnv(t)
 	template.start(template.several())
 	in := trainStep(1, template.groups(1, 4))
 	undisturbed := template.copied(t)

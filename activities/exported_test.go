@@ -20,10 +20,10 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// talk records an attempt of four calls: the writer's, held to a schema; the writer's,
+// recordConversation records an attempt of four calls: the writer's, held to a schema; the writer's,
 // free, which extends it; the critic's, which extends both and is not trained; and one
 // of the writer apart.
-func (w *world) talk(s *serve.Sampler, task, sample int) int {
+func (w *testEnv) recordConversation(s *serve.Sampler, task, sample int) int {
 	w.t.Helper()
 	a, err := w.store.BeginAttempt(w.t.Context(), rollout(task, sample).Rollout, fmt.Sprint(task), trace.Terms{Temperature: 0.8}, fmt.Sprint(task, sample))
 	require.NoError(w.t, err)
@@ -56,11 +56,11 @@ func (w *world) talk(s *serve.Sampler, task, sample int) int {
 	return a.Attempt
 }
 
-// talked is a run with one step on record, in which the writer alone is trained, its
+// newRecordedRun is a run with one step on record, in which the writer alone is trained, its
 // batch, and where its data can be read.
-func talked(t *testing.T) (*world, model.Batch, dataset.Source) {
+func newRecordedRun(t *testing.T) (*testEnv, model.Batch, dataset.Source) {
 	t.Helper()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	sp := w.spec()
 	sp.Credit.TrainAgents = "write(r)?"
 	w.start(sp)
@@ -73,7 +73,7 @@ func talked(t *testing.T) (*world, model.Batch, dataset.Source) {
 	for task := range 2 {
 		g := activities.Group{Task: task, Rewards: []float64{0, 1}}
 		for sample := range 2 {
-			g.Attempts = append(g.Attempts, w.talk(s, task, sample))
+			g.Attempts = append(g.Attempts, w.recordConversation(s, task, sample))
 		}
 		in.Groups = append(in.Groups, g)
 	}
@@ -124,14 +124,14 @@ func allowed(t *testing.T, form string, completion []int32, vocab int) []model.T
 }
 
 // rescored is what the version that sampled gives the tokens after the first.
-func (w *world) rescored(tokens []int32, temperature float64, allowed []model.TokenSet) []float32 {
+func (w *testEnv) rescored(tokens []int32, temperature float64, allowed []model.TokenSet) []float32 {
 	w.t.Helper()
 	return w.proximal(model.Batch{Rows: []model.BatchRow{{Row: model.Row{Tokens: tokens, Temperature: temperature, Allowed: allowed}}}})[0]
 }
 
 func TestExportedTransitionsAreWhatTrainingSaw(t *testing.T) {
 	t.Parallel()
-	w, b, source := talked(t)
+	w, b, source := newRecordedRun(t)
 	for _, format := range []string{".jsonl", ".parquet"} {
 		rows := exported[dataset.Transition](t, format, func(path string) (int, error) {
 			return dataset.WriteFile(t.Context(), path, source.Transitions)
@@ -182,7 +182,7 @@ func TestExportedTransitionsAreWhatTrainingSaw(t *testing.T) {
 
 func TestExportedSequencesAreWhatTrainingSaw(t *testing.T) {
 	t.Parallel()
-	w, b, source := talked(t)
+	w, b, source := newRecordedRun(t)
 	for _, format := range []string{".jsonl", ".parquet"} {
 		rows := exported[dataset.Sequence](t, format, func(path string) (int, error) {
 			return dataset.WriteFile(t.Context(), path, source.Sequences)

@@ -23,7 +23,7 @@ const (
 
 // begin begins an attempt as another worker would, after Temporal has given up on
 // the one before.
-func (w *world) begin(in activities.RunAgentInput) trace.Address {
+func (w *testEnv) begin(in activities.RunAgentInput) trace.Address {
 	w.t.Helper()
 	before, err := w.store.CurrentAttempt(w.t.Context(), in.Rollout)
 	require.NoError(w.t, err)
@@ -34,7 +34,7 @@ func (w *world) begin(in activities.RunAgentInput) trace.Address {
 
 // requireLost holds that the attempt has n calls and nothing else: it was replaced
 // before it ended.
-func (w *world) requireLost(a trace.Address, n int) {
+func (w *testEnv) requireLost(a trace.Address, n int) {
 	w.t.Helper()
 	got := w.attempt(a)
 	require.Equal(w.t, trace.Running, got.Outcome)
@@ -50,7 +50,7 @@ func (w *world) requireLost(a trace.Address, n int) {
 
 func TestReplacedWorkerLearnsItFromTheGatewayAndEnds(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	s := w.spec()
 	byAgent(&s)
 	w.start(s)
@@ -92,7 +92,7 @@ func TestReplacedWorkerLearnsItFromTheGatewayAndEnds(t *testing.T) {
 
 func TestReplacedAttemptCanNeitherFinishNorBeGraded(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	w.prepare(w.spec())
 	in := rollout(0, 0)
 	zombie := w.runner("", func(context.Context, agent.Task, agent.Env) (string, error) {
@@ -113,7 +113,7 @@ func TestRolloutThatHasEndedIsNotAttemptedAgain(t *testing.T) {
 	for name, err := range map[string]error{"completed": nil, "failed": errors.New("lost")} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
+			w := newTestEnv(t)
 			w.prepare(w.spec())
 			launched := 0
 			runner := w.runner("", func(context.Context, agent.Task, agent.Env) (string, error) {
@@ -123,9 +123,9 @@ func TestRolloutThatHasEndedIsNotAttemptedAgain(t *testing.T) {
 			in := rollout(0, 0)
 			first, err := do[activities.RunAgentResult](t, runner.RunAgent, in)
 			require.NoError(t, err)
-			late, err := do[activities.RunAgentResult](t, runner.RunAgent, in)
+			hidesVersion, err := do[activities.RunAgentResult](t, runner.RunAgent, in)
 			require.NoError(t, err)
-			require.Equal(t, first, late)
+			require.Equal(t, first, hidesVersion)
 			require.Equal(t, 1, launched)
 			err = w.store.PutReward(t.Context(), trace.Reward{Address: at(in, 1), Name: "style", Value: 1, Source: "grader"})
 			require.NoError(t, err, "it is not fenced")
@@ -135,7 +135,7 @@ func TestRolloutThatHasEndedIsNotAttemptedAgain(t *testing.T) {
 
 func TestReplacedCommandIsKilled(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	s := w.playing("insist")
 	s.Agent.Limits.Calls = 1e6
 	w.start(s)
@@ -161,7 +161,7 @@ func TestReplacedCommandIsKilled(t *testing.T) {
 // Temporal, and hears nothing. The new attempt is on the same machine.
 func TestNewAttemptBesideTheOldOneGoesAhead(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	ran := filepath.Join(w.dir, "ran")
 	w.start(w.playing("hang-once", ran))
 	in := rollout(0, 0)

@@ -60,7 +60,7 @@ func TestAGroupIsFlatIfItsCreditIs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t).credited(c.credit)
+			w := newTestEnv(t).credited(c.credit)
 			// One more group can be trained whatever the others are.
 			in := w.record(1, append(c.groups, []entry{{says: []string{"write: a"}, reward: 1, rewards: []trace.Reward{{Name: "brevity", Value: 1}}}, {says: []string{"write: a"}, rewards: []trace.Reward{{Name: "brevity"}}}})...)
 			got, err := do[activities.FlatGroupsResult](t, w.coordinator.FlatGroups, activities.FlatGroupsInput{
@@ -82,7 +82,7 @@ func TestAGroupIsFlatIfItsCreditIs(t *testing.T) {
 
 func TestFlatGroupsRefusesWhatHasNoCredit(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t).credited(spec.Credit{Rewards: map[string]float64{"brevity": 1}})
+	w := newTestEnv(t).credited(spec.Credit{Rewards: map[string]float64{"brevity": 1}})
 	in := w.record(1, two(1, 0))
 	_, err := do[activities.FlatGroupsResult](t, w.coordinator.FlatGroups, activities.FlatGroupsInput{
 		Run: "demo", Policy: model.DefaultPolicy, Step: 1, Groups: in.Groups,

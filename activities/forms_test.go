@@ -16,13 +16,13 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// few allows ten tokens, others at each place; at every fifth only one.
-type few struct {
+// everyFifthForced allows ten tokens, others at each place; at every fifth only one.
+type everyFifthForced struct {
 	form model.Form
 	n    int
 }
 
-func (f *few) Allowed(set model.TokenSet) bool {
+func (f *everyFifthForced) Allowed(set model.TokenSet) bool {
 	for i := range 10 {
 		set.Add(int32(20 + 3*f.n + i))
 		if f.n%5 == 4 {
@@ -32,16 +32,16 @@ func (f *few) Allowed(set model.TokenSet) bool {
 	return f.form.Masks()
 }
 
-func (f *few) Accept(int32) bool {
+func (f *everyFifthForced) Accept(int32) bool {
 	f.n++
 	return false
 }
 
-func fewTokens(f model.Form) (model.Constraint, error) { return &few{form: f}, nil }
+func fewTokens(f model.Form) (model.Constraint, error) { return &everyFifthForced{form: f}, nil }
 
 // sampleFormed records an attempt of three calls that extend each other: one held
 // to a schema, one free, one that a text may end.
-func (w *world) sampleFormed(s *serve.Sampler, task, sample int) int {
+func (w *testEnv) sampleFormed(s *serve.Sampler, task, sample int) int {
 	w.t.Helper()
 	a, err := w.store.BeginAttempt(w.t.Context(), rollout(task, sample).Rollout, fmt.Sprint(task), trace.Terms{Temperature: 0.8}, fmt.Sprint(task, sample))
 	require.NoError(w.t, err)
@@ -69,7 +69,7 @@ func (w *world) sampleFormed(s *serve.Sampler, task, sample int) int {
 
 func TestTheTrainerSeesTheDistributionThatAFormLeft(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	w.start(w.spec())
 	engine, err := engines("native")
 	require.NoError(t, err)

@@ -33,7 +33,7 @@ func TestAnAgentMayReportItsOwnReward(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
+			w := newTestEnv(t)
 			s := w.spec()
 			s.Grader = spec.Grader{Type: "agent"}
 			w.prepare(s)
@@ -58,7 +58,7 @@ func TestAnAgentThatReportsNoRewardHasFailed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
+			w := newTestEnv(t)
 			s := w.spec()
 			s.Grader = spec.Grader{Type: "agent"}
 			w.prepare(s)
@@ -75,7 +75,7 @@ func TestAnAgentThatReportsNoRewardHasFailed(t *testing.T) {
 
 func TestPostedRewardsAreRefusedWhereAGraderDecides(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	w.prepare(w.spec())
 	var refusal error
 	runner := w.runner(w.serve(w.gateway()), func(ctx context.Context, _ agent.Task, env agent.Env) (string, error) {
@@ -94,7 +94,7 @@ func TestPostedRewardsAreRefusedWhereAGraderDecides(t *testing.T) {
 
 func TestAGraderCommandIsAskedOnce(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	self, err := os.Executable()
 	require.NoError(t, err)
 	asked := filepath.Join(w.dir, "asked")
@@ -140,7 +140,7 @@ func (f forgetful) Rewards(ctx context.Context, a trace.Address) ([]trace.Reward
 
 // grading runs an agent whose grader is a command, and asks that as Temporal does:
 // as often as it may, while it is an error.
-func (w *world) grading(command ...string) (activities.GradeRolloutResult, error) {
+func (w *testEnv) grading(command ...string) (activities.GradeRolloutResult, error) {
 	w.t.Helper()
 	s := w.spec()
 	s.Grader = spec.Grader{Type: "command", Command: command}
@@ -174,7 +174,7 @@ func (w *world) grading(command ...string) (activities.GradeRolloutResult, error
 
 func TestGraderThatFailsEachTimeIsAFaultOfTheTask(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	asked := filepath.Join(w.dir, "asked")
 	self, err := os.Executable()
 	require.NoError(t, err)
@@ -196,7 +196,7 @@ func TestGradersAbsurdRewardIsAFaultOfTheTask(t *testing.T) {
 	} {
 		t.Run(reward, func(t *testing.T) {
 			t.Parallel()
-			got, err := newWorld(t).grading("echo", reward)
+			got, err := newTestEnv(t).grading("echo", reward)
 			require.NoError(t, err)
 			require.Contains(t, got.TaskFault, says)
 		})
@@ -205,7 +205,7 @@ func TestGradersAbsurdRewardIsAFaultOfTheTask(t *testing.T) {
 
 func TestGraderThatCannotBeStartedTellsNothingOfTheTask(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	program := filepath.Join(w.dir, "grader")
 	require.NoError(t, os.WriteFile(program, []byte("no program"), 0o700))
 	_, err := w.grading(program)
@@ -214,7 +214,7 @@ func TestGraderThatCannotBeStartedTellsNothingOfTheTask(t *testing.T) {
 
 func TestABrokenGraderIsAClearErrorAndNoReward(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	self, err := os.Executable()
 	require.NoError(t, err)
 	s := w.spec()
@@ -238,7 +238,7 @@ func TestARewardBelowTheMinimumIsTheAgentsFailure(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
+			w := newTestEnv(t)
 			s := w.spec()
 			s.Grader, s.Agent.FailureReward = spec.Grader{Type: "agent", Minimum: new(float64)}, 0.25
 			w.prepare(s)
@@ -254,7 +254,7 @@ func TestARewardBelowTheMinimumIsTheAgentsFailure(t *testing.T) {
 
 func TestAGraderBelowTheMinimumIsAFaultOfTheTask(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	self, err := os.Executable()
 	require.NoError(t, err)
 	s := w.spec()

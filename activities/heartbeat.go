@@ -11,28 +11,28 @@ import (
 	"go.temporal.io/sdk/activity"
 )
 
-// heartbeatEvery is how often a long activity says that it lives; the SDK drops
-// what is more frequent than its timeout needs.
+// heartbeatEvery is the time between two heartbeats; the SDK drops those that the
+// timeout does not need.
 const heartbeatEvery = time.Second
 
 // errStalled ends the context of an activity that makes no progress.
 var errStalled = errors.New("activity makes no progress")
 
-// beat is what an activity tells Temporal while it works.
+// beat says how an activity sends heartbeats while it works.
 type beat struct {
 	// progress is what a heartbeat carries. It has to be another value after each
 	// piece of the work, and must be quick and safe for concurrent use.
 	progress func() any
-	// stall is how long progress may stand still. After that nothing is sent, so
+	// stall is how long progress may stay the same. After that nothing is sent, so
 	// that Temporal times the activity out and has it tried elsewhere: a goroutine
 	// that lives is no progress. 0 is no limit.
 	stall time.Duration
 }
 
 // beating runs f and sends Temporal its progress until f ends. The context that f
-// gets ends with errStalled when progress has stood still for too long. Should f
-// move on all the same, so do the heartbeats, and Temporal's answer tells whether
-// another attempt has taken its place.
+// gets ends with errStalled when progress has been the same for too long. If f
+// continues all the same, so do the heartbeats, and Temporal's answer says whether
+// another attempt has replaced it.
 func beating[T any](ctx context.Context, b beat, f func(context.Context) (T, error)) (T, error) {
 	resume := silence(ctx)
 	defer func() { resume(b.progress()) }()
@@ -67,47 +67,47 @@ func beating[T any](ctx context.Context, b beat, f func(context.Context) (T, err
 	return f(working)
 }
 
-// pulseKey is where the context of an activity has its Pulse.
-type pulseKey struct{}
+// keepAliveKey is where the context of an activity has its KeepAlive.
+type keepAliveKey struct{}
 
-// Pulse is what a worker reports of an activity that reports nothing itself. While the
-// activity does, the pulse is silent: it would say that one lives which stands still,
-// and its heartbeats carry no details and would replace those that do.
-type Pulse struct {
+// KeepAlive sends heartbeats for an activity that sends none itself. While the activity
+// sends its own, a KeepAlive is silent: it would hide that the activity hangs, and its
+// heartbeats have no details and would replace those that do.
+type KeepAlive struct {
 	mu      sync.Mutex
-	silent  int // reports of the activity itself under way
+	silent  int // calls of beating under way
 	details []any
 }
 
-// WithPulse returns a context in which activities silence p while they beat.
-func WithPulse(ctx context.Context, p *Pulse) context.Context {
-	return context.WithValue(ctx, pulseKey{}, p)
+// WithKeepAlive returns a context in which activities silence k while they beat.
+func WithKeepAlive(ctx context.Context, k *KeepAlive) context.Context {
+	return context.WithValue(ctx, keepAliveKey{}, k)
 }
 
-// Beat reports that the activity of ctx lives, unless it reports itself. What it said
-// last stays what its heartbeats say.
-func (p *Pulse) Beat(ctx context.Context) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.silent == 0 {
-		activity.RecordHeartbeat(ctx, p.details...)
+// Beat sends a heartbeat for the activity of ctx, unless it sends its own. The details
+// are the last ones that the activity sent.
+func (k *KeepAlive) Beat(ctx context.Context) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.silent == 0 {
+		activity.RecordHeartbeat(ctx, k.details...)
 	}
 }
 
-// silence stops the pulse in ctx, if there is one, until the function that it returns
-// is called with what the activity said last.
+// silence stops the KeepAlive in ctx, if there is one, until resume is called with the
+// last details of the activity.
 func silence(ctx context.Context) (resume func(details any)) {
-	p, ok := ctx.Value(pulseKey{}).(*Pulse)
+	k, ok := ctx.Value(keepAliveKey{}).(*KeepAlive)
 	if !ok {
 		return func(any) {}
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.silent++
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.silent++
 	return func(details any) {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.silent--
-		p.details = []any{details}
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.silent--
+		k.details = []any{details}
 	}
 }

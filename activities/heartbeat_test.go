@@ -97,8 +97,8 @@ func TestThePulseIsSilentWhileAnActivityReportsItself(t *testing.T) {
 		began, heard := time.Now(), &pulse{}
 		var whileHanging time.Duration
 		_, err := do[bool](t, func(ctx context.Context, _ int) (bool, error) {
-			var p activities.Pulse
-			ctx = activities.WithPulse(ctx, &p)
+			var p activities.KeepAlive
+			ctx = activities.WithKeepAlive(ctx, &p)
 			ended := make(chan struct{})
 			var beats sync.WaitGroup
 			beats.Go(func() {

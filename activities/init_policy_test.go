@@ -24,7 +24,7 @@ const (
 )
 
 // warm is a run that begins with demonstrations.
-func (w *world) warm() spec.Spec {
+func (w *testEnv) warm() spec.Spec {
 	w.write("demonstrations.jsonl", demonstrations)
 	s := w.spec()
 	s.Model.WarmStart = &spec.WarmStart{Demonstrations: "demonstrations.jsonl", Updates: warmUpdates, Batch: 2, LearningRate: 3e-3}
@@ -34,11 +34,11 @@ func (w *world) warm() spec.Spec {
 // cutting ends a context as soon as a state was saved.
 type cutting struct {
 	*store.Store
-	cut context.CancelFunc
+	breakingStreams context.CancelFunc
 }
 
 func (c cutting) PutProgress(ctx context.Context, p model.Progress) error {
-	defer c.cut()
+	defer c.breakingStreams()
 	return c.Store.PutProgress(ctx, p)
 }
 
@@ -74,11 +74,11 @@ func count(trainer *activities.Trainer) *atomic.Int64 {
 
 func TestAWarmStartThatWasCutOffGoesOnFromItsLastSavedUpdate(t *testing.T) {
 	t.Parallel()
-	undisturbed := newWorld(t)
+	undisturbed := newTestEnv(t)
 	want := undisturbed.start(undisturbed.warm())
 	require.InDelta(t, warmUpdates, want.Metrics["warm_start/updates"], 0)
 
-	w := newWorld(t)
+	w := newTestEnv(t)
 	w.prepare(w.warm())
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -99,7 +99,7 @@ func TestAWarmStartThatWasCutOffGoesOnFromItsLastSavedUpdate(t *testing.T) {
 	requireSameManifest(t, undisturbed, w, 0)
 }
 
-func requireSameManifest(t *testing.T, one, other *world, number int) {
+func requireSameManifest(t *testing.T, one, other *testEnv, number int) {
 	t.Helper()
 	a, err := one.version(number)
 	require.NoError(t, err)
@@ -110,25 +110,25 @@ func requireSameManifest(t *testing.T, one, other *world, number int) {
 
 func TestAWarmStartGoesOnFromNothingElse(t *testing.T) {
 	t.Parallel()
-	for name, spoil := range map[string]func(w *world, p model.Progress, s *activities.Trainer){
-		"a corrupted state": func(w *world, p model.Progress, _ *activities.Trainer) { w.overwrite(p.Manifest) },
-		"a missing state": func(w *world, p model.Progress, _ *activities.Trainer) {
+	for name, spoil := range map[string]func(w *testEnv, p model.Progress, s *activities.Trainer){
+		"a corrupted state": func(w *testEnv, p model.Progress, _ *activities.Trainer) { w.overwrite(p.Manifest) },
+		"a missing state": func(w *testEnv, p model.Progress, _ *activities.Trainer) {
 			require.NoError(w.t, os.Remove(w.path(p.Manifest)))
 		},
-		"other demonstrations": func(w *world, _ model.Progress, _ *activities.Trainer) {
+		"other demonstrations": func(w *testEnv, _ model.Progress, _ *activities.Trainer) {
 			w.write("demonstrations.jsonl", demonstrations+"\n") // they come to the same
 		},
-		"another machine's": func(_ *world, _ model.Progress, t *activities.Trainer) {
+		"another machine's": func(_ *testEnv, _ model.Progress, t *activities.Trainer) {
 			within := t.Engines
 			t.Engines = func(name string) (model.Engine, error) {
 				e, err := within(name)
-				return elsewhere{e}, err
+				return otherMachine{e}, err
 			}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
+			w := newTestEnv(t)
 			w.prepare(w.warm())
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
@@ -146,20 +146,20 @@ func TestAWarmStartGoesOnFromNothingElse(t *testing.T) {
 			got, err := do[activities.VersionResult](t, second.InitPolicy, initPolicy())
 			require.NoError(t, err)
 			require.EqualValues(t, warmUpdates, made.Load(), "it begins anew")
-			undisturbed := newWorld(t)
+			undisturbed := newTestEnv(t)
 			require.Equal(t, undisturbed.start(undisturbed.warm()), got)
 		})
 	}
 }
 
-// elsewhere is an engine with the arithmetic of another machine.
-type elsewhere struct{ model.Engine }
+// otherMachine is an engine with the arithmetic of another machine.
+type otherMachine struct{ model.Engine }
 
-func (elsewhere) Fingerprint() string { return "another machine" }
+func (otherMachine) Fingerprint() string { return "another machine" }
 
 func TestVersionZeroStandsOnceItIsMade(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	want := w.start(w.warm())
 	trainer := w.trainer()
 	made := count(trainer)
@@ -172,7 +172,7 @@ func TestVersionZeroStandsOnceItIsMade(t *testing.T) {
 func TestTheTinyModelHasTheContextThatTheSpecSays(t *testing.T) {
 	t.Parallel()
 	for context, want := range map[int]int{0: 64, 3000: 3000} {
-		w := newWorld(t)
+		w := newTestEnv(t)
 		s := w.spec()
 		s.Model.Base, s.Model.Context = spec.BaseTiny, context
 		w.start(s)
@@ -184,7 +184,7 @@ func TestTheTinyModelHasTheContextThatTheSpecSays(t *testing.T) {
 
 func TestReinforcementBeginsWithFreshMoments(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	w.start(w.warm())
 	c, m, err := checkpoint.Load(t.Context(), w.blobs, w.parent().Manifest)
 	require.NoError(t, err)
@@ -212,7 +212,7 @@ func TestWhatNoRetryMendsEndsAWarmStart(t *testing.T) {
 	t.Parallel()
 	t.Run("a diverged gradient", func(t *testing.T) {
 		t.Parallel()
-		w := newWorld(t)
+		w := newTestEnv(t)
 		w.prepare(w.warm())
 		trainer := w.trainer()
 		trainer.Engines = func(name string) (model.Engine, error) {
@@ -225,7 +225,7 @@ func TestWhatNoRetryMendsEndsAWarmStart(t *testing.T) {
 	})
 	t.Run("a bad demonstration", func(t *testing.T) {
 		t.Parallel()
-		w := newWorld(t)
+		w := newTestEnv(t)
 		w.prepare(w.warm())
 		w.write("demonstrations.jsonl", "no JSON\n")
 		_, err := do[activities.VersionResult](t, w.trainer().InitPolicy, initPolicy())

@@ -22,8 +22,8 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// bench is a judge behind HTTP, which says what says has it say.
-type bench struct {
+// judgeServer is a judge behind HTTP, which says what says has it say.
+type judgeServer struct {
 	url  string
 	says func(told judge.Attempt) (status int, text string)
 	mu   sync.Mutex
@@ -31,16 +31,16 @@ type bench struct {
 	keys map[string]bool
 }
 
-func newBench(t *testing.T, says func(judge.Attempt) (int, string)) *bench {
+func newJudgeServer(t *testing.T, says func(judge.Attempt) (int, string)) *judgeServer {
 	t.Helper()
-	b := &bench{says: says, keys: map[string]bool{}}
+	b := &judgeServer{says: says, keys: map[string]bool{}}
 	server := httptest.NewServer(b)
 	t.Cleanup(server.Close)
 	b.url = server.URL + "/v1"
 	return b
 }
 
-func (b *bench) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (b *judgeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var q openai.ChatCompletionRequest
 	var a judge.Attempt
 	if json.NewDecoder(r.Body).Decode(&q) == nil {
@@ -62,7 +62,7 @@ func (b *bench) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // judged is a run whose calls b judges, and its first step: a task of the stream and
 // one of the reserve, two samples each.
-func (w *world) judged(b *bench, edit func(*spec.Judge)) activities.JudgeCallsInput {
+func (w *testEnv) judged(b *judgeServer, edit func(*spec.Judge)) activities.JudgeCallsInput {
 	w.t.Helper()
 	s := w.spec().WithDefaults()
 	s.Credit.Assignment, s.Credit.Judge = credit.Judge, &spec.Judge{URL: b.url, Model: "m", Requests: 10}
@@ -100,7 +100,7 @@ func byReward(a judge.Attempt) (int, string) {
 
 func TestCallsAreJudgedAttemptByAttempt(t *testing.T) {
 	t.Parallel()
-	w, b := newWorld(t), newBench(t, byReward)
+	w, b := newTestEnv(t), newJudgeServer(t, byReward)
 	in := w.judged(b, nil)
 	got, err := do[activities.JudgeCallsResult](t, w.coordinator.JudgeCalls, in)
 	require.NoError(t, err)
@@ -133,7 +133,7 @@ func TestAJudgeThatIsAwayHoldsTheStepUp(t *testing.T) {
 	t.Parallel()
 	away := atomic.Bool{}
 	away.Store(true)
-	w, b := newWorld(t), newBench(t, func(a judge.Attempt) (int, string) {
+	w, b := newTestEnv(t), newJudgeServer(t, func(a judge.Attempt) (int, string) {
 		if away.Load() && a.Reward == 0.5 {
 			return http.StatusBadGateway, ""
 		}
@@ -169,7 +169,7 @@ func TestAJudgeThatCannotBeUsedEndsTheRun(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w, b := newWorld(t), newBench(t, c.says)
+			w, b := newTestEnv(t), newJudgeServer(t, c.says)
 			in := w.judged(b, c.edit)
 			_, err := do[activities.JudgeCallsResult](t, w.coordinator.JudgeCalls, in)
 			requireFinal(t, err, c.words, "step 1 of demo", "change credit.judge and start another run")
@@ -179,7 +179,7 @@ func TestAJudgeThatCannotBeUsedEndsTheRun(t *testing.T) {
 
 func TestATaskThatTheStreamDoesNotHaveIsNotJudged(t *testing.T) {
 	t.Parallel()
-	w, b := newWorld(t), newBench(t, byReward)
+	w, b := newTestEnv(t), newJudgeServer(t, byReward)
 	in := w.judged(b, nil)
 	in.Groups[0].Task = 0 // where the stream has the other task
 	for sample := range 2 {
@@ -195,7 +195,7 @@ func TestATaskThatTheStreamDoesNotHaveIsNotJudged(t *testing.T) {
 }
 
 func TestTheKeyOfAJudgeIsThatOfTheWorker(t *testing.T) {
-	w, b := newWorld(t), newBench(t, byReward)
+	w, b := newTestEnv(t), newJudgeServer(t, byReward)
 	in := w.judged(b, func(j *spec.Judge) { j.Key = "FULGURITE_TEST_JUDGE_KEY" })
 	_, err := do[activities.JudgeCallsResult](t, w.coordinator.JudgeCalls, in)
 	requireRetryable(t, err, "the environment variable FULGURITE_TEST_JUDGE_KEY is not set for this worker")
@@ -207,7 +207,7 @@ func TestTheKeyOfAJudgeIsThatOfTheWorker(t *testing.T) {
 
 func TestARunWithoutAJudgeJudgesNothing(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	w.start(w.spec())
 	_, err := do[activities.JudgeCallsResult](t, w.coordinator.JudgeCalls, activities.JudgeCallsInput{Run: "demo", Policy: model.DefaultPolicy, Step: 1})
 	requireFinal(t, err, "the spec has no credit.judge")

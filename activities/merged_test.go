@@ -46,7 +46,7 @@ func TestMergedCallsTeachWhatTheyTeachOneByOne(t *testing.T) {
 			}
 			t.Run(e.Name()+" "+name, func(t *testing.T) {
 				t.Parallel()
-				merged, apart := teach(t, e, loss)
+				merged, apart := updateTwice(t, e, loss)
 				require.Less(t, distance(merged.gradient, apart.gradient), mergedTolerance)
 				for _, name := range []string{"train/loss", "train/ratio", "train/ratio_max", "train/clip_fraction", "train/kl", "train/kl_ref", "train/entropy", "train/rejected"} {
 					require.InDelta(t, apart.metrics[name], merged.metrics[name], 1e-5, name)
@@ -68,20 +68,20 @@ func TestMergedCallsTeachWhatTheyTeachOneByOne(t *testing.T) {
 	}
 }
 
-// taught is what one update did.
-type taught struct {
+// updated is what one update did.
+type updated struct {
 	gradient []float64
 	metrics  map[string]float64
 }
 
-// teach makes version 2 of the same conversations twice, merged and call by call.
+// updateTwice makes version 2 of the same conversations twice, merged and call by call.
 // It is not version 1, whose parent is the reference itself.
-func teach(t *testing.T, e model.Engine, loss spec.Loss) (merged, apart taught) {
-	w := newWorld(t)
+func updateTwice(t *testing.T, e model.Engine, loss spec.Loss) (merged, apart updated) {
+	w := newTestEnv(t)
 	s := w.spec()
 	s.Loss, s.Training.Optimizer.ClipNorm = loss, 1e9
 	w.start(s)
-	trainer := func(w *world) *activities.Trainer {
+	trainer := func(w *testEnv) *activities.Trainer {
 		t := w.trainer()
 		t.Engines = func(string) (model.Engine, error) { return e, nil }
 		return t
@@ -89,21 +89,21 @@ func teach(t *testing.T, e model.Engine, loss spec.Loss) (merged, apart taught) 
 	_, err := do[activities.VersionResult](t, trainer(w).TrainStep, trainStep(1, w.batch(1, sampledAt)))
 	require.NoError(t, err)
 	of, by := w.conversations(2, e)
-	one := func(batch string) taught {
+	one := func(batch string) updated {
 		other := w.copied(t)
 		defer other.discard()
 		tr := trainer(other)
 		defer tr.Close()
 		v, err := do[activities.VersionResult](t, tr.TrainStep, trainStep(2, batch))
 		require.NoError(t, err)
-		return taught{other.gradient(2), v.Metrics}
+		return updated{other.gradient(2), v.Metrics}
 	}
 	return one(of), one(by)
 }
 
 // gradient is that of the one update that made version number, but for a factor: what
 // it moved the optimizer's mean by.
-func (w *world) gradient(number int) []float64 {
+func (w *testEnv) gradient(number int) []float64 {
 	w.t.Helper()
 	s := w.spec().WithDefaults()
 	before, _, err := checkpoint.Load(w.t.Context(), w.blobs, w.manifest(number-1))

@@ -21,9 +21,9 @@ import (
 
 // stepOf makes step 1 of a run of s on a batch of five groups and returns what
 // its updates saw.
-func stepOf(t *testing.T, s func(*spec.Spec)) (*world, activities.VersionResult, model.Batch, []made) {
+func stepOf(t *testing.T, s func(*spec.Spec)) (*testEnv, activities.VersionResult, model.Batch, []made) {
 	t.Helper()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	several := w.spec()
 	several.Training.TasksPerStep = 5
 	s(&several)
@@ -84,7 +84,7 @@ func times(groups []int, g int) (n int) {
 	return n
 }
 
-func (w *world) manifest(number int) string {
+func (w *testEnv) manifest(number int) string {
 	v, err := w.version(number)
 	require.NoError(w.t, err)
 	return v.Manifest
@@ -149,7 +149,7 @@ func TestMetricsAreMeansOfTheUpdatesAndTheLastOfThem(t *testing.T) {
 
 func TestMoreMinibatchesThanGroupsLeaveNoneEmpty(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	s := w.spec()
 	s.Training.TasksPerStep, s.Training.Minibatches = 9, 9
 	w.start(s)
@@ -165,7 +165,7 @@ func TestMoreMinibatchesThanGroupsLeaveNoneEmpty(t *testing.T) {
 
 func TestAStepThatWasCutOffMakesNoUpdateTwiceThatWasSaved(t *testing.T) {
 	t.Parallel()
-	template := newWorld(t)
+	template := newTestEnv(t)
 	template.start(template.several())
 	in := trainStep(1, template.groups(1, 4))
 	undisturbed := template.copied(t)
@@ -214,7 +214,7 @@ func TestSavingOftenOrNeverEndsInTheSameBits(t *testing.T) {
 	t.Parallel()
 	var all []string
 	for _, every := range []int{0, 1, 2, math.MaxInt} {
-		w := newWorld(t)
+		w := newTestEnv(t)
 		w.start(w.several())
 		trainer := w.trainer()
 		trainer.SaveEvery = every

@@ -49,7 +49,7 @@ func (d database) do(ctx context.Context, statement string) error {
 }
 
 // onPostgres puts the records of w into a PostgreSQL database.
-func (w *world) onPostgres() database {
+func (w *testEnv) onPostgres() database {
 	w.t.Helper()
 	at, err := url.Parse(pgtest.URL(w.t))
 	require.NoError(w.t, err)
@@ -69,14 +69,14 @@ func (w *world) onPostgres() database {
 // PostgreSQL refuses connections for more tries of a grading than a grader has.
 func TestARunThatGradesByCommandOutlastsItsDatabase(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	d := w.onPostgres()
 	s := w.spec()
 	self, err := os.Executable()
 	require.NoError(t, err)
 	s.Grader = spec.Grader{Type: "command", Command: []string{self, "grade", filepath.Join(w.dir, "asked")}}
 	s.Training.Steps, s.Training.TasksPerStep, s.Training.SamplesPerTask = 1, 1, 2
-	c := w.crew(w.serve(w.gateway()), func(ctx context.Context, task agent.Task, env agent.Env) (string, error) {
+	c := w.processActivities(w.serve(w.gateway()), func(ctx context.Context, task agent.Task, env agent.Env) (string, error) {
 		_, err := ask(ctx, env, task.Input)
 		return "42", err
 	})

@@ -53,15 +53,15 @@ func (noCluster) Waits(context.Context, string) (bool, error)        { return fa
 func (noCluster) Publish(context.Context, model.VersionID) error     { return errRefused }
 func noCodecs(string) (dialog.Codec, error)                          { return nil, errRefused }
 
-// crew are the activities of one process.
-type crew struct {
+// processActivities are the activities of one process.
+type processActivities struct {
 	*activities.Coordinator
 	*activities.Runner
 	*activities.Trainer
 }
 
-func (w *world) crew(url string, a agent.Func) crew {
-	c := crew{w.coordinator, w.runner(url, a), w.trainer()}
+func (w *testEnv) processActivities(url string, a agent.Func) processActivities {
+	c := processActivities{w.coordinator, w.runner(url, a), w.trainer()}
 	engine, err := engines("native")
 	require.NoError(w.t, err)
 	sampler := serve.New(engine, w.catalog, 2)
@@ -70,8 +70,8 @@ func (w *world) crew(url string, a agent.Func) crew {
 	return c
 }
 
-// without is a crew like c to which something is away.
-func (w *world) without(c crew, what string) crew {
+// without is like c, but something is away.
+func (w *testEnv) without(c processActivities, what string) processActivities {
 	coordinator := *c.Coordinator
 	runner := &activities.Runner{Runs: c.Runner.Runs, Attempts: c.Runner.Attempts, Blobs: c.Runner.Blobs, Forwarder: c.Runner.Forwarder, Launchers: c.Runner.Launchers, Workers: c.Runner.Workers}
 	trainer := w.trainer()
@@ -90,17 +90,17 @@ func (w *world) without(c crew, what string) crew {
 	case "services":
 		coordinator.Cluster, coordinator.Publisher, runner.Workers = noCluster{}, noCluster{}, noCluster{}
 	}
-	return crew{&coordinator, runner, trainer}
+	return processActivities{&coordinator, runner, trainer}
 }
 
-// downtime has each execution of an activity go to one crew, and once something has
+// downtime has each execution of an activity go to one process, and once something has
 // come back to another. It counts the executions that failed meanwhile.
 type downtime struct {
 	mu     sync.Mutex
 	failed map[string]int
 }
 
-func (o *downtime) register(env *testsuite.TestWorkflowEnvironment, before, after crew) {
+func (o *downtime) register(env *testsuite.TestWorkflowEnvironment, before, after processActivities) {
 	healthy, broken := reflect.ValueOf(after), reflect.ValueOf(before)
 	for i := range healthy.NumField() {
 		of := healthy.Field(i)
@@ -132,10 +132,10 @@ func (o *downtime) register(env *testsuite.TestWorkflowEnvironment, before, afte
 func TestAnOutageOfAnyLengthEndsNoRunAndQuarantinesNoTask(t *testing.T) {
 	t.Parallel()
 	for kind, of := range map[string]struct {
-		spec func(w *world) spec.Spec
+		spec func(w *testEnv) spec.Spec
 		also []string // activities that only this kind of run has
 	}{
-		"graded by command": {func(w *world) spec.Spec {
+		"graded by command": {func(w *testEnv) spec.Spec {
 			s := w.spec()
 			self, err := os.Executable()
 			require.NoError(t, err)
@@ -144,26 +144,26 @@ func TestAnOutageOfAnyLengthEndsNoRunAndQuarantinesNoTask(t *testing.T) {
 			s.Tasks.Gate = "gate.jsonl"
 			return s
 		}, []string{"GradeRollout", "RecordEvaluation", "DecidePromotion", "PromoteVersion"}},
-		"with a critic": {func(w *world) spec.Spec { return w.critical() }, []string{"ScoreBatch", "TrainCritic"}},
-		"judged": {func(w *world) spec.Spec {
+		"with a critic": {func(w *testEnv) spec.Spec { return w.critical() }, []string{"ScoreBatch", "TrainCritic"}},
+		"judged": {func(w *testEnv) spec.Spec {
 			s := w.spec()
-			b := newBench(t, func(judge.Attempt) (int, string) { return http.StatusOK, "[5]" })
+			b := newJudgeServer(t, func(judge.Attempt) (int, string) { return http.StatusOK, "[5]" })
 			s.Credit = spec.Credit{Assignment: credit.Judge, Judge: &spec.Judge{URL: b.url, Model: "judge"}}
 			return s
 		}, []string{"JudgeCalls"}},
-		"elsewhere": {func(w *world) spec.Spec { return w.elsewhere() }, []string{"BeginAttempt", "EndAttempt"}},
+		"external agent": {func(w *testEnv) spec.Spec { return w.externalSpec() }, []string{"BeginAttempt", "EndAttempt"}},
 	} {
 		for _, away := range []string{"store", "blobs", "services"} {
 			t.Run(kind+", without "+away, func(t *testing.T) {
 				t.Parallel()
-				w := newWorld(t)
+				w := newTestEnv(t)
 				s := of.spec(w)
 				s.Training.Steps, s.Training.Epochs = 1, 0
 				solve := func(ctx context.Context, task agent.Task, env agent.Env) (string, error) {
 					_, err := ask(ctx, env, task.Input)
 					return "42", err
 				}
-				c := w.crew(w.serve(w.gateway()), solve)
+				c := w.processActivities(w.serve(w.gateway()), solve)
 				c.Workers = workersOf{polled: true}
 				o := downtime{failed: map[string]int{}}
 				env := w.temporal()
@@ -191,7 +191,7 @@ func TestAnOutageOfAnyLengthEndsNoRunAndQuarantinesNoTask(t *testing.T) {
 }
 
 // temporal is Temporal, with a clock that skips every wait.
-func (w *world) temporal() *testsuite.TestWorkflowEnvironment {
+func (w *testEnv) temporal() *testsuite.TestWorkflowEnvironment {
 	var suite testsuite.WorkflowTestSuite
 	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
 	env := suite.NewTestWorkflowEnvironment()

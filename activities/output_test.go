@@ -23,7 +23,7 @@ func TestWhatAnAgentPrintedIsOnRecordHoweverItEnded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
+			w := newTestEnv(t)
 			s := w.spec()
 			s.Agent = spec.Agent{Command: []string{"sh", "-c", c.script}, FailureReward: -0.5}
 			w.start(s)

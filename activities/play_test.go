@@ -82,7 +82,7 @@ func play(role []string) {
 			_ = askModel("more")
 		}
 	case "slam":
-		slam()
+		closeSocketEarly()
 		fmt.Println("42")
 	case "post":
 		must(postTo(os.Getenv("FULGURITE_REWARD_URL"), role[1]))
@@ -118,9 +118,9 @@ func hang(calls string) {
 	}
 }
 
-// slam makes two calls and closes its socket before the reply of the first and in
+// closeSocketEarly makes two calls and closes its socket before the reply of the first and in
 // the middle of that of the second.
-func slam() {
+func closeSocketEarly() {
 	base, err := url.Parse(os.Getenv("OPENAI_BASE_URL"))
 	must(err)
 	for read := range 2 {

@@ -20,7 +20,7 @@ import (
 )
 
 // playing is the spec of an agent that is this test's binary in a role.
-func (w *world) playing(role ...string) spec.Spec {
+func (w *testEnv) playing(role ...string) spec.Spec {
 	w.t.Helper()
 	self, err := os.Executable()
 	require.NoError(w.t, err)
@@ -30,7 +30,7 @@ func (w *world) playing(role ...string) spec.Spec {
 }
 
 // worker runs commands behind a forwarder to a real gateway.
-func (w *world) worker() *activities.Runner {
+func (w *testEnv) worker() *activities.Runner {
 	r := w.runner(w.serve(w.gateway()), nil)
 	r.Launchers = commands(filepath.Join(w.dir, "scratch"))
 	return r
@@ -66,7 +66,7 @@ func TestPoisonedAgentsHaveOneOutcomeAndTheWorkerLivesOn(t *testing.T) {
 			if name == "eats memory" && runtime.GOOS != "linux" {
 				t.Skip("only Linux tells what processes take")
 			}
-			w := newWorld(t)
+			w := newTestEnv(t)
 			s := w.playing(c.role...)
 			if c.change != nil {
 				c.change(&s)
@@ -121,7 +121,7 @@ func TestFuncThatReportsAnAbsurdRewardHasFailed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
+			w := newTestEnv(t)
 			s := w.spec()
 			byAgent(&s)
 			w.prepare(s)
@@ -142,7 +142,7 @@ func TestFuncThatReportsAnAbsurdRewardHasFailed(t *testing.T) {
 }
 
 // tries runs the agent as often as Temporal would, and returns how each ended.
-func (w *world) tries(worker *activities.Runner, in activities.RunAgentInput, most int) (activities.RunAgentResult, int) {
+func (w *testEnv) tries(worker *activities.Runner, in activities.RunAgentInput, most int) (activities.RunAgentResult, int) {
 	w.t.Helper()
 	for n := 1; n <= most; n++ {
 		got, err := do[activities.RunAgentResult](w.t, worker.RunAgent, in)
@@ -158,7 +158,7 @@ func (w *world) tries(worker *activities.Runner, in activities.RunAgentInput, mo
 
 func TestTheSameHangAtTheSamePlaceIsTheAgentsFailure(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	s := w.playing("hang", "2")
 	s.Agent.Limits.IdleSeconds = 1
 	w.start(s)
@@ -176,7 +176,7 @@ func TestTheSameHangAtTheSamePlaceIsTheAgentsFailure(t *testing.T) {
 
 func TestHangsAtOtherPlacesAreTriedAgainButNotForEver(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	s := w.playing("hang", filepath.Join(w.dir, "ran"))
 	s.Agent.Limits.IdleSeconds = 1
 	w.start(s)
@@ -189,7 +189,7 @@ func TestHangsAtOtherPlacesAreTriedAgainButNotForEver(t *testing.T) {
 
 func TestAnAgentThatIsKilledIsTriedAgainButNotForEver(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	w.start(w.playing("ask", "suicide"))
 	in := rollout(0, 0)
 	got, n := w.tries(w.worker(), in, 10)
@@ -200,7 +200,7 @@ func TestAnAgentThatIsKilledIsTriedAgainButNotForEver(t *testing.T) {
 
 func TestAnAgentThatFailsAfterItSawAFaultHasNotFailed(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	w.start(w.playing("ask", "exit")) // it exits, too, when its call fails
 	sick := http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusInternalServerError) })
 	worker := w.runner(w.serve(sick), nil)
@@ -215,7 +215,7 @@ func TestAnAgentThatFailsAfterItSawAFaultHasNotFailed(t *testing.T) {
 // Replay depends on it: requests may hold what an agent sees of its machine.
 func TestEveryAttemptSeesTheSameSurroundings(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	w.start(w.playing("surroundings"))
 	in := rollout(0, 0)
 	in.Rollout.Kind = trace.Try // tried as often as it is asked for

@@ -18,9 +18,9 @@ import (
 const gateTasks = 5
 
 // judged is a run whose version 0 is promoted and solves no task of its gate.
-func judged(t *testing.T, change func(*spec.Spec)) *world {
+func judged(t *testing.T, change func(*spec.Spec)) *testEnv {
 	t.Helper()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	s := w.spec()
 	s.Tasks.Gate = "arithmetic:gate:5"
 	if change != nil {
@@ -35,7 +35,7 @@ func judged(t *testing.T, change func(*spec.Spec)) *world {
 
 // evaluated puts a gate evaluation of a version on record, its rewards by sample
 // and then by task.
-func (w *world) evaluated(version int, samples ...[]float64) {
+func (w *testEnv) evaluated(version int, samples ...[]float64) {
 	w.t.Helper()
 	for sample, rewards := range samples {
 		for task, reward := range rewards {
@@ -44,7 +44,7 @@ func (w *world) evaluated(version int, samples ...[]float64) {
 	}
 }
 
-func (w *world) scored(version, task, sample int, outcome trace.Outcome, reward *float64) trace.Address {
+func (w *testEnv) scored(version, task, sample int, outcome trace.Outcome, reward *float64) trace.Address {
 	w.t.Helper()
 	id := trace.RolloutID{Run: "demo", Kind: trace.Gate, Step: version, Task: task, Sample: sample}
 	a, err := w.store.BeginAttempt(w.t.Context(), id, "g", trace.Terms{Policy: model.DefaultPolicy, Version: version}, "c0ffee")
@@ -55,7 +55,7 @@ func (w *world) scored(version, task, sample int, outcome trace.Outcome, reward 
 	return a
 }
 
-func (w *world) decide(candidate int) model.Decision {
+func (w *testEnv) decide(candidate int) model.Decision {
 	w.t.Helper()
 	r, err := do[activities.DecidePromotionResult](w.t, w.coordinator.DecidePromotion, activities.DecidePromotionInput{
 		Run: "demo", Policy: model.DefaultPolicy, Candidate: candidate,
@@ -65,7 +65,7 @@ func (w *world) decide(candidate int) model.Decision {
 }
 
 // promote carries out an accepted decision.
-func (w *world) promote(d model.Decision) (activities.PromoteVersionResult, error) {
+func (w *testEnv) promote(d model.Decision) (activities.PromoteVersionResult, error) {
 	return do[activities.PromoteVersionResult](w.t, w.coordinator.PromoteVersion, activities.PromoteVersionInput{
 		Run: "demo", Policy: model.DefaultPolicy, DecisionID: decisionID(d.Candidate), Version: d.Candidate, Previous: d.Promoted, Decision: d,
 	})
@@ -74,7 +74,7 @@ func (w *world) promote(d model.Decision) (activities.PromoteVersionResult, erro
 func decisionID(candidate int) string { return "gate-" + string(rune('0'+candidate)) }
 
 // byHand moves the pointer as a person would.
-func (w *world) byHand(source record.Source, version, previous int) {
+func (w *testEnv) byHand(source record.Source, version, previous int) {
 	w.t.Helper()
 	require.NoError(w.t, w.store.Promote(w.t.Context(), record.Promotion{
 		Run: "demo", Policy: model.DefaultPolicy, DecisionID: string(source) + "-" + string(rune('0'+version)), Version: version, Previous: previous,
@@ -82,7 +82,7 @@ func (w *world) byHand(source record.Source, version, previous int) {
 	}))
 }
 
-func (w *world) promoted() int {
+func (w *testEnv) promoted() int {
 	w.t.Helper()
 	p, err := w.store.Promoted(w.t.Context(), "demo", model.DefaultPolicy)
 	require.NoError(w.t, err)
@@ -107,7 +107,7 @@ func TestADecisionPairsTheTasksOfTheGate(t *testing.T) {
 
 func TestSamplesOfATaskAreOneObservation(t *testing.T) {
 	t.Parallel()
-	w := newWorldOfSamples(t)
+	w := newTwoSampleEnv(t)
 	w.evaluated(2, []float64{1, 1, 1, 1, 0}, []float64{1, 0, 1, 0, 0})
 	d := w.decide(2)
 	require.Equal(t, 5, d.Tasks)
@@ -115,8 +115,8 @@ func TestSamplesOfATaskAreOneObservation(t *testing.T) {
 	require.InDelta(t, 1.0/16, d.PValue, 1e-12)
 }
 
-// newWorldOfSamples is a judged run with two samples a task.
-func newWorldOfSamples(t *testing.T) *world {
+// newTwoSampleEnv is a judged run with two samples a task.
+func newTwoSampleEnv(t *testing.T) *testEnv {
 	w := judged(t, func(s *spec.Spec) { s.Evaluation.Samples = 2 })
 	for task := range gateTasks {
 		w.scored(0, task, 1, trace.AgentFailed, new(float64))
@@ -150,7 +150,7 @@ func TestAnEvaluationThatLacksARewardPromotesNothing(t *testing.T) {
 	require.False(t, d.Accept)
 	require.Contains(t, d.Reason(), "version 3 has 0 rewards of 5")
 
-	w = newWorldOfSamples(t)
+	w = newTwoSampleEnv(t)
 	w.evaluated(1, []float64{1, 1, 1, 1, 1})
 	require.False(t, w.decide(1).Accept, "half of the samples")
 
@@ -275,7 +275,7 @@ func TestAPromotionOfWhatTheDecisionDidNotSayIsFinal(t *testing.T) {
 }
 
 // recordDecision puts a decision on record that moved nothing.
-func (w *world) recordDecision(d model.Decision, verdict string) activities.RecordDecisionResult {
+func (w *testEnv) recordDecision(d model.Decision, verdict string) activities.RecordDecisionResult {
 	w.t.Helper()
 	r, err := do[activities.RecordDecisionResult](w.t, w.coordinator.RecordDecision, activities.RecordDecisionInput{
 		Run: "demo", Policy: model.DefaultPolicy, Decision: d, Verdict: verdict,

@@ -39,7 +39,7 @@ func failedTool(seq int) trace.Span {
 }
 
 // record puts groups on record as step of the run and asks for their credit.
-func (w *world) record(step int, groups ...[]entry) activities.AssignCreditInput {
+func (w *testEnv) record(step int, groups ...[]entry) activities.AssignCreditInput {
 	w.t.Helper()
 	in := activities.AssignCreditInput{Run: "demo", Policy: model.DefaultPolicy, Step: step}
 	for task, entries := range groups {
@@ -54,7 +54,7 @@ func (w *world) record(step int, groups ...[]entry) activities.AssignCreditInput
 	return in
 }
 
-func (w *world) put(id trace.RolloutID, p entry) (attempt int) {
+func (w *testEnv) put(id trace.RolloutID, p entry) (attempt int) {
 	w.t.Helper()
 	ctx := w.t.Context()
 	a, err := w.store.BeginAttempt(ctx, id, "a", trace.Terms{Policy: model.DefaultPolicy, Temperature: 1}, "key")
@@ -108,7 +108,7 @@ func callOf(a trace.Address, seq int, said string) trace.Call {
 }
 
 // made is what the credit of in comes to.
-func (w *world) made(in activities.AssignCreditInput) (model.Batch, activities.AssignCreditResult) {
+func (w *testEnv) made(in activities.AssignCreditInput) (model.Batch, activities.AssignCreditResult) {
 	w.t.Helper()
 	got, err := do[activities.AssignCreditResult](w.t, w.coordinator.AssignCredit, in)
 	require.NoError(w.t, err)
@@ -137,8 +137,8 @@ func given(b model.Batch) []map[int32][]float32 {
 	return out
 }
 
-// credited is a world whose run assigns credit as c says.
-func (w *world) credited(c spec.Credit) *world {
+// credited is a testEnv whose run assigns credit as c says.
+func (w *testEnv) credited(c spec.Credit) *testEnv {
 	w.t.Helper()
 	s := w.spec()
 	s.Credit = c
@@ -147,7 +147,7 @@ func (w *world) credited(c spec.Credit) *world {
 }
 
 // values are a critic's, each that of its token's place.
-func (w *world) values(in activities.AssignCreditInput, change func(*model.Values)) string {
+func (w *testEnv) values(in activities.AssignCreditInput, change func(*model.Values)) string {
 	w.t.Helper()
 	v := model.Values{Policy: "critic"}
 	for _, g := range in.Groups {

@@ -21,7 +21,7 @@ func penalized(s *spec.Spec) { s.Loss.KL = &spec.KL{Estimator: "k2", Weight: klW
 
 func TestTheReferenceIsVersionZero(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	s := w.spec()
 	penalized(&s)
 	w.start(s)
@@ -62,9 +62,9 @@ func TestTheReferenceIsVersionZero(t *testing.T) {
 
 func TestARestartedTrainerHasTheSameReference(t *testing.T) {
 	t.Parallel()
-	steady, restarted := newWorld(t), newWorld(t)
+	steady, restarted := newTestEnv(t), newTestEnv(t)
 	resident := steady.trainer()
-	for _, w := range []*world{steady, restarted} {
+	for _, w := range []*testEnv{steady, restarted} {
 		s := w.spec()
 		penalized(&s)
 		w.start(s)
@@ -79,38 +79,38 @@ func TestARestartedTrainerHasTheSameReference(t *testing.T) {
 	}
 }
 
-// lent counts the trainers of an engine that are in memory.
-type lent struct {
+// countedTrainers counts the trainers of an engine that are in memory.
+type countedTrainers struct {
 	model.Engine
 	made, held atomic.Int64
 }
 
-func (l *lent) NewTrainer(c model.Checkpoint) (model.Trainer, error) {
+func (l *countedTrainers) NewTrainer(c model.Checkpoint) (model.Trainer, error) {
 	l.made.Add(1)
 	l.held.Add(1)
 	t, err := l.Engine.NewTrainer(c)
-	return lentTrainer{t, l}, err
+	return countedTrainer{t, l}, err
 }
 
-type lentTrainer struct {
+type countedTrainer struct {
 	model.Trainer
-	from *lent
+	from *countedTrainers
 }
 
-func (l lentTrainer) Close() {
+func (l countedTrainer) Close() {
 	l.from.held.Add(-1)
 	l.Trainer.Close()
 }
 
 func TestTheReferenceStaysInMemoryAsLongAsItIsAskedFor(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	s := w.spec()
 	penalized(&s)
 	w.start(s)
 	e, err := engines("native")
 	require.NoError(t, err)
-	engine := &lent{Engine: e}
+	engine := &countedTrainers{Engine: e}
 	trainer := w.trainer()
 	trainer.Engines = func(string) (model.Engine, error) { return engine, nil }
 	for step := 1; step <= 2; step++ {
@@ -137,13 +137,13 @@ func TestTheReferenceStaysInMemoryAsLongAsItIsAskedFor(t *testing.T) {
 
 func TestCloseFreesTheReference(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	s := w.spec()
 	penalized(&s)
 	w.start(s)
 	e, err := engines("native")
 	require.NoError(t, err)
-	engine := &lent{Engine: e}
+	engine := &countedTrainers{Engine: e}
 	trainer := w.trainer()
 	trainer.Engines = func(string) (model.Engine, error) { return engine, nil }
 	_, err = do[activities.VersionResult](t, trainer.TrainStep, trainStep(1, w.groups(1, 2)))
@@ -155,7 +155,7 @@ func TestCloseFreesTheReference(t *testing.T) {
 
 func TestAReferenceThatCantBeReadIsNamed(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	s := w.spec()
 	penalized(&s)
 	w.start(s)
@@ -179,7 +179,7 @@ func TestAReferenceThatCantBeReadIsNamed(t *testing.T) {
 // ones that it did not.
 func TestTheReferenceSeesTheDistributionThatAFormLeft(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	spec := w.spec()
 	penalized(&spec)
 	w.start(spec)

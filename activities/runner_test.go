@@ -17,7 +17,7 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-func (w *world) attempt(a trace.Address) trace.Attempt {
+func (w *testEnv) attempt(a trace.Address) trace.Attempt {
 	w.t.Helper()
 	got, err := w.store.Attempt(w.t.Context(), a)
 	require.NoError(w.t, err)
@@ -30,7 +30,7 @@ func answers(result string) agent.Func {
 
 func TestAnAttemptIsRecordedAndGraded(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	v := w.start(w.spec())
 	runner := w.runner(w.serve(w.gateway()), func(ctx context.Context, task agent.Task, env agent.Env) (string, error) {
 		_, err := ask(ctx, env, task.Input)
@@ -72,7 +72,7 @@ func TestGradersDecideWhatAResultIsWorth(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
+			w := newTestEnv(t)
 			s := w.spec()
 			s.Grader = c.grader
 			w.prepare(s)
@@ -103,7 +103,7 @@ func TestAnAgentThatFailsGetsTheFailureReward(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
+			w := newTestEnv(t)
 			s := w.spec()
 			if name == "time limit" {
 				s.Agent.Limits.Seconds = 0.05
@@ -124,7 +124,7 @@ func TestAnAgentThatFailsGetsTheFailureReward(t *testing.T) {
 }
 
 // requireFault holds that the attempt ended as a fault of ours and without a reward.
-func (w *world) requireFault(a trace.Address) {
+func (w *testEnv) requireFault(a trace.Address) {
 	w.t.Helper()
 	sealed := w.attempt(a)
 	require.Equal(w.t, trace.InfraFault, sealed.Outcome)
@@ -154,7 +154,7 @@ func (o *outage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func TestAFaultThatTheAgentSawYieldsNoReward(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	w.start(w.spec())
 	door := &outage{Handler: w.gateway(), again: make(chan struct{})}
 	door.down.Store(true)
@@ -191,7 +191,7 @@ func TestAFaultThatTheAgentSawYieldsNoReward(t *testing.T) {
 
 func TestAnAgentThatWaitsOutAFaultIsRewarded(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	w.start(w.spec())
 	door := &outage{Handler: w.gateway(), again: make(chan struct{})}
 	door.down.Store(true)
@@ -213,7 +213,7 @@ func TestAnAgentThatWaitsOutAFaultIsRewarded(t *testing.T) {
 
 func TestAWorkerThatStopsSealsAFault(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	w.prepare(w.spec())
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -233,24 +233,24 @@ func TestAWorkerThatStopsSealsAFault(t *testing.T) {
 	require.InDelta(t, 1, *got.Reward, 0)
 }
 
-// stuck is a launcher that has lost its agent and waits for it for ever.
-type stuck struct{}
+// lostAgent is a launcher that has lost its agent and waits for it for ever.
+type lostAgent struct{}
 
-func (stuck) Launcher(spec.Spec) (agent.Launcher, error) { return stuck{}, nil }
+func (lostAgent) Launcher(spec.Spec) (agent.Launcher, error) { return lostAgent{}, nil }
 
-func (stuck) Launch(ctx context.Context, _ agent.Job) (agent.Result, error) {
+func (lostAgent) Launch(ctx context.Context, _ agent.Job) (agent.Result, error) {
 	<-ctx.Done()
 	return agent.Result{}, context.Cause(ctx)
 }
 
 func TestAWorkerThatStandsStillGivesTheAttemptUp(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	s := w.spec()
 	s.Agent.Limits.Seconds = 0.01
 	w.prepare(s)
 	runner := w.runner("", nil)
-	runner.Launchers = stuck{}
+	runner.Launchers = lostAgent{}
 	activities.Hurry(runner, time.Millisecond)
 	in := rollout(0, 0)
 	_, err := do[activities.RunAgentResult](t, runner.RunAgent, in)
@@ -260,7 +260,7 @@ func TestAWorkerThatStandsStillGivesTheAttemptUp(t *testing.T) {
 
 func TestWhatNoRetryMendsEndsARollout(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	s := w.spec()
 	s.Agent.Func = "another"
 	w.prepare(s)

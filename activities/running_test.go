@@ -14,7 +14,7 @@ import (
 // batch of the step before says: a worker that begins anew goes on from there.
 func TestAnAgentIsComparedWithItsOwnStepsBefore(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t).credited(spec.Credit{Mean: "running", PerAgent: true, Signals: map[string]float64{"emitted": 1}})
+	w := newTestEnv(t).credited(spec.Credit{Mean: "running", PerAgent: true, Signals: map[string]float64{"emitted": 1}})
 	emitted := func(value float64) []trace.Reward {
 		return []trace.Reward{{Name: "part", CallID: callID(1), Value: value}}
 	}
@@ -50,7 +50,7 @@ func TestAnAgentIsComparedWithItsOwnStepsBefore(t *testing.T) {
 
 func TestARunningBaselineNeedsTheStepBefore(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t).credited(spec.Credit{Mean: "running"})
+	w := newTestEnv(t).credited(spec.Credit{Mean: "running"})
 	_, err := do[activities.AssignCreditResult](t, w.coordinator.AssignCredit, w.record(2, two(1, 0)))
 	require.ErrorContains(t, err, "read the running baselines: ")
 }

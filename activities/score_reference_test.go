@@ -11,7 +11,7 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 )
 
-func (w *world) scoreReference(trainer *activities.Trainer, in activities.AssignCreditInput) activities.AssignCreditInput {
+func (w *testEnv) scoreReference(trainer *activities.Trainer, in activities.AssignCreditInput) activities.AssignCreditInput {
 	w.t.Helper()
 	got, err := do[activities.ScoreReferenceResult](w.t, trainer.ScoreReference, activities.ScoreReferenceInput{
 		Run: in.Run, Policy: in.Policy, Step: in.Step, Groups: in.Groups,
@@ -29,7 +29,7 @@ func TestTheKLToVersionZeroIsPartOfRewards(t *testing.T) {
 	for _, engine := range []string{"native", "gomlx"} {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
+			w := newTestEnv(t)
 			s := w.spec()
 			s.Algorithm, s.Credit.KLInReward = "rloo", &spec.KL{Weight: beta}
 			w.start(s)
@@ -81,7 +81,7 @@ func TestTheKLToVersionZeroIsPartOfRewards(t *testing.T) {
 
 func TestOnTheReferenceItselfThereIsNothingToPay(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	s := w.spec()
 	s.Credit.KLInReward = &spec.KL{Weight: 1, Estimator: "k3"}
 	w.start(s)
@@ -92,7 +92,7 @@ func TestOnTheReferenceItselfThereIsNothingToPay(t *testing.T) {
 
 func TestCreditWithoutTheReferenceIsRefused(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t).credited(spec.Credit{KLInReward: &spec.KL{Weight: 1}})
+	w := newTestEnv(t).credited(spec.Credit{KLInReward: &spec.KL{Weight: 1}})
 	in := w.record(1, two(1, 0))
 	_, err := do[activities.AssignCreditResult](t, w.coordinator.AssignCredit, in)
 	requireFinal(t, err, "version 0 has not scored the calls of demo/train-1/0/0/1")
@@ -105,13 +105,13 @@ func TestCreditWithoutTheReferenceIsRefused(t *testing.T) {
 // as it does for a loss with a KL.
 func TestTheReferenceOfRewardsStaysInMemory(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	s := w.spec()
 	s.Credit.KLInReward = &spec.KL{Weight: 1}
 	w.start(s)
 	e, err := engines("native")
 	require.NoError(t, err)
-	engine := &lent{Engine: e}
+	engine := &countedTrainers{Engine: e}
 	trainer := w.trainer()
 	trainer.Engines = func(string) (model.Engine, error) { return engine, nil }
 	for step := 1; step <= 2; step++ {

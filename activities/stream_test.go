@@ -17,9 +17,9 @@ import (
 	"github.com/fulgurite/fulgurite/internal/protocol"
 )
 
-// cut is a gateway whose streams break off after so many bytes, the first time that
+// breakingStreams is a gateway whose streams break off after so many bytes, the first time that
 // each request is made.
-type cut struct {
+type breakingStreams struct {
 	http.Handler
 	after int
 
@@ -27,7 +27,7 @@ type cut struct {
 	seen map[string]bool
 }
 
-func (c *cut) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (c *breakingStreams) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.mu.Lock()
 	exchange := r.Header.Get(protocol.ExchangeHeader)
 	again := c.seen[exchange]
@@ -37,18 +37,18 @@ func (c *cut) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.Handler.ServeHTTP(w, r)
 		return
 	}
-	c.Handler.ServeHTTP(&severed{w, c.after}, r)
+	c.Handler.ServeHTTP(&brokenConnection{w, c.after}, r)
 }
 
-// severed is a connection that breaks after some more bytes.
-type severed struct {
+// brokenConnection is a connection that breaks after some more bytes.
+type brokenConnection struct {
 	http.ResponseWriter
 	left int
 }
 
-func (s *severed) Unwrap() http.ResponseWriter { return s.ResponseWriter }
+func (s *brokenConnection) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 
-func (s *severed) Write(p []byte) (int, error) {
+func (s *brokenConnection) Write(p []byte) (int, error) {
 	if len(p) > s.left {
 		_, _ = s.ResponseWriter.Write(p[:s.left])
 		_ = http.NewResponseController(s.ResponseWriter).Flush()
@@ -80,11 +80,11 @@ func streamed(ctx context.Context, env agent.Env, content string) (string, error
 // stream that breaks anywhere is what it gets of one that doesn't.
 func TestAStreamedReplyThatBreaksAnywhereIsTheSame(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	w.start(w.spec())
 	look := func(sample, after int) string {
 		var got string
-		door := &cut{Handler: w.gateway(), after: after, seen: map[string]bool{}}
+		door := &breakingStreams{Handler: w.gateway(), after: after, seen: map[string]bool{}}
 		runner := w.runner(w.serve(door), func(ctx context.Context, task agent.Task, env agent.Env) (string, error) {
 			var err error
 			got, err = streamed(ctx, env, task.Input)
@@ -98,7 +98,7 @@ func TestAStreamedReplyThatBreaksAnywhereIsTheSame(t *testing.T) {
 		require.Len(t, calls, 1, "sampled once")
 		var reply chunk
 		require.NoError(t, json.Unmarshal(calls[0].Response, &reply))
-		require.Equal(t, reply.Choices[0].Message.Content, spelled(t, got))
+		require.Equal(t, reply.Choices[0].Message.Content, streamedText(t, got))
 		return got
 	}
 	whole := look(0, 1<<20) // never cut
@@ -113,8 +113,8 @@ type chunk struct {
 	Choices []struct{ Delta, Message struct{ Content string } }
 }
 
-// spelled is the text that a stream spells out.
-func spelled(t *testing.T, stream string) string {
+// streamedText is the text that a stream spells out.
+func streamedText(t *testing.T, stream string) string {
 	t.Helper()
 	require.True(t, strings.HasSuffix(stream, "data: [DONE]\n\n"))
 	var text strings.Builder
@@ -136,7 +136,7 @@ func spelled(t *testing.T, stream string) string {
 // that an agent goes too far.
 func TestAgentThatNeverStopsAskingByMessagesIsEnded(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	s := w.spec()
 	s.Agent.Limits.Calls = 1
 	w.start(s)

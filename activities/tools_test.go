@@ -13,7 +13,7 @@ import (
 
 func TestARunWhoseModelWouldNeverSeeItsToolsIsRefused(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	tokenizer, err := os.ReadFile(filepath.Join("..", "model", "tokenizer", "testdata", "qwen.json"))
 	require.NoError(t, err)
 	plain, err := os.ReadFile(filepath.Join("..", "dialog", "testdata", "templates", "plain.jinja"))

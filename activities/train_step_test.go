@@ -20,7 +20,7 @@ import (
 
 // batch stores a batch for step; logprob is what sampling is said to have
 // recorded for each token.
-func (w *world) batch(step int, logprob float32) string {
+func (w *testEnv) batch(step int, logprob float32) string {
 	w.t.Helper()
 	b := model.Batch{
 		Format: model.BatchFormat, Policy: model.DefaultPolicy, Step: step, VocabSize: dialog.Compact().VocabSize(),
@@ -54,11 +54,11 @@ func trainStep(step int, batch string) activities.TrainStepInput {
 	return activities.TrainStepInput{Run: "demo", Policy: model.DefaultPolicy, Step: step, Batch: batch}
 }
 
-func (w *world) version(number int) (model.Version, error) {
+func (w *testEnv) version(number int) (model.Version, error) {
 	return w.store.Version(w.t.Context(), model.VersionID{Run: "demo", Policy: model.DefaultPolicy, Number: number})
 }
 
-func (w *world) requireNoVersion(number int) {
+func (w *testEnv) requireNoVersion(number int) {
 	w.t.Helper()
 	_, err := w.version(number)
 	require.ErrorIs(w.t, err, trace.ErrNotFound)
@@ -66,7 +66,7 @@ func (w *world) requireNoVersion(number int) {
 
 func TestAStepExecutedTwiceMakesOneVersion(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	start := w.start(w.spec())
 	in := trainStep(1, w.batch(1, sampledAt))
 	trainer := w.trainer()
@@ -99,7 +99,7 @@ func (m meeting) PutVersion(ctx context.Context, v model.Version) (model.Version
 
 func TestTwoTrainersAtOnceMakeOneVersion(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	w.start(w.spec())
 	in := trainStep(1, w.batch(1, sampledAt))
 	var all, done sync.WaitGroup
@@ -118,7 +118,7 @@ func TestTwoTrainersAtOnceMakeOneVersion(t *testing.T) {
 
 func TestARestartedTrainerMakesTheSameBits(t *testing.T) {
 	t.Parallel()
-	steady, restarted := newWorld(t), newWorld(t)
+	steady, restarted := newTestEnv(t), newTestEnv(t)
 	resident := steady.trainer()
 	require.Equal(t, steady.start(steady.spec()).Weights, restarted.start(restarted.spec()).Weights)
 	seen := map[string]bool{}
@@ -138,13 +138,13 @@ func TestARestartedTrainerMakesTheSameBits(t *testing.T) {
 	require.Len(t, seen, 3, "each step learned something")
 }
 
-// unwilling does not record the first version it is given.
-type unwilling struct {
+// refusesFirst does not record the first version it is given.
+type refusesFirst struct {
 	*store.Store
 	refused *bool
 }
 
-func (u unwilling) PutVersion(ctx context.Context, v model.Version) (model.Version, bool, error) {
+func (u refusesFirst) PutVersion(ctx context.Context, v model.Version) (model.Version, bool, error) {
 	if !*u.refused {
 		*u.refused = true
 		return model.Version{}, false, errors.New("the store is away")
@@ -154,11 +154,11 @@ func (u unwilling) PutVersion(ctx context.Context, v model.Version) (model.Versi
 
 func TestAnUpdateThatWasNotRecordedIsNotBuiltUpon(t *testing.T) {
 	t.Parallel()
-	w, other := newWorld(t), newWorld(t)
+	w, other := newTestEnv(t), newTestEnv(t)
 	w.start(w.spec())
 	other.start(other.spec())
 	trainer := w.trainer()
-	trainer.Versions = unwilling{w.store, new(bool)}
+	trainer.Versions = refusesFirst{w.store, new(bool)}
 	in := trainStep(1, w.batch(1, sampledAt))
 	_, err := do[activities.VersionResult](t, trainer.TrainStep, in)
 	requireRetryable(t, err, "record version demo@1", "the store is away")
@@ -174,36 +174,36 @@ func TestUnreadableInputMakesNoVersion(t *testing.T) {
 	t.Parallel()
 	const absent = "sha256:0000000000000000000000000000000000000000000000000000000000000000"
 	for name, c := range map[string]struct {
-		spoil func(w *world, batch string) (input string)
+		spoil func(w *testEnv, batch string) (input string)
 		words []string
 		final bool
 	}{
-		"missing batch": {func(*world, string) string { return absent }, []string{"read batch " + absent, "not found"}, false},
-		"corrupted batch": {func(w *world, batch string) string {
+		"missing batch": {func(*testEnv, string) string { return absent }, []string{"read batch " + absent, "not found"}, false},
+		"corrupted batch": {func(w *testEnv, batch string) string {
 			w.overwrite(batch)
 			return batch
 		}, []string{"read batch", "corrupt"}, false},
-		"no batch at all": {func(w *world, _ string) string {
+		"no batch at all": {func(w *testEnv, _ string) string {
 			digest, err := w.blobs.Put(w.t.Context(), []byte("something else"))
 			require.NoError(w.t, err)
 			return digest
 		}, []string{"batch sha256:"}, true},
-		"missing checkpoint": {func(w *world, batch string) string {
+		"missing checkpoint": {func(w *testEnv, batch string) string {
 			require.NoError(w.t, os.Remove(w.path(w.parent().Weights)))
 			return batch
 		}, []string{"load the parent of version demo@1", model.WeightsFile, "not found"}, false},
-		"corrupted checkpoint": {func(w *world, batch string) string {
+		"corrupted checkpoint": {func(w *testEnv, batch string) string {
 			w.overwrite(w.parent().Weights)
 			return batch
 		}, []string{"load the parent of version demo@1", model.WeightsFile, "corrupt"}, false},
-		"corrupted manifest": {func(w *world, batch string) string {
+		"corrupted manifest": {func(w *testEnv, batch string) string {
 			w.overwrite(w.parent().Manifest)
 			return batch
 		}, []string{"load the parent of version demo@1", "manifest", "corrupt"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
+			w := newTestEnv(t)
 			w.start(w.spec())
 			batch := w.batch(1, sampledAt)
 			_, err := do[activities.VersionResult](t, w.trainer().TrainStep, trainStep(1, c.spoil(w, batch)))
@@ -217,27 +217,27 @@ func TestUnreadableInputMakesNoVersion(t *testing.T) {
 	}
 }
 
-func (w *world) parent() model.Version {
+func (w *testEnv) parent() model.Version {
 	v, err := w.version(0)
 	require.NoError(w.t, err)
 	return v
 }
 
-func (w *world) path(digest string) string {
+func (w *testEnv) path(digest string) string {
 	path, err := w.blobs.Path(digest)
 	require.NoError(w.t, err)
 	return path
 }
 
 // overwrite puts other content under digest.
-func (w *world) overwrite(digest string) {
+func (w *testEnv) overwrite(digest string) {
 	require.NoError(w.t, os.Chmod(w.path(digest), 0o600))
 	require.NoError(w.t, os.WriteFile(w.path(digest), []byte("other content"), 0o600))
 }
 
 func TestADivergedGradientEndsTheRunWithARemedy(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	w.start(w.spec())
 	trainer := w.trainer()
 	// The probability ratio of a token that was next to impossible is infinite.
@@ -248,28 +248,28 @@ func TestADivergedGradientEndsTheRunWithARemedy(t *testing.T) {
 	// What is in memory then is not taken for version 0 by mistake.
 	got, err := do[activities.VersionResult](t, trainer.TrainStep, trainStep(1, w.batch(1, sampledAt)))
 	require.NoError(t, err)
-	other := newWorld(t)
+	other := newTestEnv(t)
 	other.start(other.spec())
 	want, err := do[activities.VersionResult](t, other.trainer().TrainStep, trainStep(1, other.batch(1, sampledAt)))
 	require.NoError(t, err)
 	require.Equal(t, want, got)
 }
 
-// late does not show a version until somebody tries to record it.
-type late struct {
+// hidesVersion does not show a version until somebody tries to record it.
+type hidesVersion struct {
 	*store.Store
 	number int
 }
 
-func (l late) Version(ctx context.Context, id model.VersionID) (model.Version, error) {
+func (l hidesVersion) Version(ctx context.Context, id model.VersionID) (model.Version, error) {
 	if id.Number == l.number {
 		return model.Version{}, trace.ErrNotFound
 	}
 	return l.Store.Version(ctx, id)
 }
 
-// foreign records a version 1 with weights of its own.
-func (w *world) foreign(fingerprint string) model.Version {
+// recordForeignVersion records a version 1 with weights of its own.
+func (w *testEnv) recordForeignVersion(fingerprint string) model.Version {
 	w.t.Helper()
 	parent := w.parent()
 	c, m, err := checkpoint.Load(w.t.Context(), w.blobs, parent.Manifest)
@@ -288,38 +288,38 @@ func (w *world) foreign(fingerprint string) model.Version {
 
 func TestOtherWeightsUnderTheSameFingerprintAreRefused(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	w.start(w.spec())
 	engine, err := engines("native")
 	require.NoError(t, err)
-	foreign := w.foreign(engine.Fingerprint())
+	recordForeignVersion := w.recordForeignVersion(engine.Fingerprint())
 	trainer := w.trainer()
-	trainer.Versions = late{w.store, 1}
+	trainer.Versions = hidesVersion{w.store, 1}
 	_, err = do[activities.VersionResult](t, trainer.TrainStep, trainStep(1, w.batch(1, sampledAt)))
-	requireFinal(t, err, "version demo@1 was made twice with different weights", foreign.Weights, engine.Fingerprint())
+	requireFinal(t, err, "version demo@1 was made twice with different weights", recordForeignVersion.Weights, engine.Fingerprint())
 	stands, err := w.version(1)
 	require.NoError(t, err)
-	require.Equal(t, foreign.Weights, stands.Weights)
+	require.Equal(t, recordForeignVersion.Weights, stands.Weights)
 }
 
 func TestTrainingGoesOnFromTheVersionThatStands(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	w.start(w.spec())
-	foreign := w.foreign("another machine")
+	recordForeignVersion := w.recordForeignVersion("another machine")
 	trainer := w.trainer()
-	trainer.Versions = late{w.store, 1}
+	trainer.Versions = hidesVersion{w.store, 1}
 	first, err := do[activities.VersionResult](t, trainer.TrainStep, trainStep(1, w.batch(1, sampledAt)))
 	require.NoError(t, err)
-	require.Equal(t, foreign.Weights, first.Weights)
+	require.Equal(t, recordForeignVersion.Weights, first.Weights)
 
 	// The trainer has other weights in memory; the parent is what is on record.
 	trainer.Versions = w.store
 	second, err := do[activities.VersionResult](t, trainer.TrainStep, trainStep(2, w.batch(2, sampledAt)))
 	require.NoError(t, err)
-	other := newWorld(t)
+	other := newTestEnv(t)
 	other.start(other.spec())
-	other.foreign("another machine")
+	other.recordForeignVersion("another machine")
 	want, err := do[activities.VersionResult](t, other.trainer().TrainStep, trainStep(2, other.batch(2, sampledAt)))
 	require.NoError(t, err)
 	require.Equal(t, want, second)

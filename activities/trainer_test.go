@@ -26,10 +26,10 @@ func heard(beat chan<- struct{}) setup {
 // may be taken for dead.
 func TestWhoWaitsForItsTurnBeatsToo(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	w.start(w.spec())
 	in := trainStep(1, w.batch(1, sampledAt))
-	trainer, sleep := w.trainer(), newAsleep()
+	trainer, sleep := w.trainer(), newSuspended()
 	watch(trainer, sleep.once())
 	results, errs := make([]activities.VersionResult, 2), make([]error, 2)
 	first, second := make(chan struct{}), make(chan struct{})
@@ -48,10 +48,10 @@ func TestWhoWaitsForItsTurnBeatsToo(t *testing.T) {
 
 func TestWhoWaitsForItsTurnMayGiveUp(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	w.start(w.spec())
 	in := trainStep(1, w.batch(1, sampledAt))
-	trainer, sleep := w.trainer(), newAsleep()
+	trainer, sleep := w.trainer(), newSuspended()
 	seen := watch(trainer, sleep.once())
 	var done sync.WaitGroup
 	done.Go(func() { _, _ = do[activities.VersionResult](t, trainer.TrainStep, in) })
@@ -77,7 +77,7 @@ func hanging(ctx context.Context) error {
 
 func TestAnUpdateThatHangsIsToldToEnd(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	w.start(w.spec())
 	in := trainStep(1, w.batch(1, sampledAt))
 	trainer := w.trainer()
@@ -94,7 +94,7 @@ func TestAnUpdateThatHangsIsToldToEnd(t *testing.T) {
 
 func TestEachRowOfAnUpdateIsProgress(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	w.prepare(w.warm())
 	trainer := w.trainer()
 	var steps []uint64
@@ -113,7 +113,7 @@ func TestEachRowOfAnUpdateIsProgress(t *testing.T) {
 
 func TestSettingsOfARunUnderWayAreObeyed(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	w.start(w.spec())
 	in := trainStep(1, w.batch(1, sampledAt))
 	in.Set = map[string]float64{"training.optimizer.learning_rate": 7e-4}

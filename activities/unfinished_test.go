@@ -17,7 +17,7 @@ import (
 
 // unfinished begins a model call under a key, promises a body and sends none. The
 // connection stays open for as long as the test runs.
-func (w *world) unfinished(base, key string) {
+func (w *testEnv) unfinished(base, key string) {
 	w.t.Helper()
 	u, err := url.Parse(base)
 	require.NoError(w.t, err)
@@ -35,7 +35,7 @@ func TestAnAttemptEndsThoughSomebodyStoppedInMidBody(t *testing.T) {
 	for name, key := range map[string]string{"the agent": "", "a stranger": "sk-of-another-attempt"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
+			w := newTestEnv(t)
 			w.start(w.spec())
 			runner := w.runner(w.serve(w.gateway()), func(_ context.Context, _ agent.Task, env agent.Env) (string, error) {
 				if key == "" {
@@ -55,11 +55,11 @@ func TestAnAttemptEndsThoughSomebodyStoppedInMidBody(t *testing.T) {
 
 func TestAnAttemptElsewhereEndsThoughSomebodyStoppedInMidBody(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.start(w.elsewhere())
+	w := newTestEnv(t)
+	w.start(w.externalSpec())
 	runner := w.runner(w.serve(w.gateway()), nil)
 	runner.Workers = workersOf{polled: true}
-	b, end := w.begun(runner, rollout(0, 0))
+	b, end := w.beginAttempt(runner, rollout(0, 0))
 	w.unfinished(b.Brief.BaseURL, b.Brief.APIKey)
 	w.unfinished(b.Brief.BaseURL, "sk-of-another-attempt")
 	end.Reply = `{"result": "42"}`

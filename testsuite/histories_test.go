@@ -90,7 +90,7 @@ func shapes() []shape {
 		}},
 		{"sampled", func(ctx context.Context, t *testing.T) (*stack.Stack, map[string]string) {
 			st := start(ctx, t, t.TempDir())
-			url, _ := fickleJudge(t)
+			url, _ := randomJudge(t)
 			mustTrain(ctx, t, st, "sampled", judged(url, 3))
 			return st, map[string]string{"training-sampled": "sampled"}
 		}},

@@ -36,12 +36,12 @@ func sampled(lag, steps int) spec.Spec {
 // version 0.
 func judged(url string, steps int) spec.Spec {
 	s := small(steps)
-	s.Credit = spec.Credit{Assignment: credit.Judge, Judge: &spec.Judge{URL: url, Model: "fickle"}, KLInReward: &spec.KL{Weight: 0.05}}
+	s.Credit = spec.Credit{Assignment: credit.Judge, Judge: &spec.Judge{URL: url, Model: "random"}, KLInReward: &spec.KL{Weight: 0.05}}
 	return s.WithDefaults()
 }
 
-// fickleJudge is a judge and where it is.
-func fickleJudge(t *testing.T) (url string, judge *randomjudge.Judge) {
+// randomJudge is a judge and where it is.
+func randomJudge(t *testing.T) (url string, judge *randomjudge.Judge) {
 	t.Helper()
 	judge = randomjudge.New(0)
 	server := httptest.NewServer(judge)
@@ -95,7 +95,7 @@ func TestEqualRunsWithAJudgeEndInTheSameBits(t *testing.T) {
 	ctx := t.Context()
 	st := start(ctx, t, t.TempDir())
 	defer func() { require.NoError(t, st.Close()) }()
-	url, judge := fickleJudge(t)
+	url, judge := randomJudge(t)
 	results := make([]workflows.TrainingResult, 2)
 	var g errgroup.Group
 	for i := range results {

@@ -4,7 +4,7 @@
 //
 //	groups of attempts, with rewards  ── [NewBatch], by package credit/assign ──▶ model.Batch
 //	batch, passes, minibatches        ── minibatches ──────────────────────────▶ which rows an update sees
-//	spec.Loss                         ── [Objective], a loss of package credit ─▶ a gradient for each token
+//	spec.Loss                         ── spec.Loss.Objective, of package credit ▶ a gradient for each token
 //	spec.Optimizer, step              ── adamW ────────────────────────────────▶ the learning rate
 //	rows, gradients, learning rate    ── model.Trainer.Update, one an update ───▶ weights
 //	weights, moments                  ── package model/checkpoint ─────────────▶ version t, under its digest

@@ -37,8 +37,8 @@ type keptAlive struct {
 
 // ExecuteActivity implements interceptor.ActivityInboundInterceptor.
 func (i *keptAlive) ExecuteActivity(ctx context.Context, in *interceptor.ExecuteActivityInput) (any, error) {
-	var p activities.Pulse
-	ctx = activities.WithPulse(ctx, &p)
+	var p activities.KeepAlive
+	ctx = activities.WithKeepAlive(ctx, &p)
 	stop := make(chan struct{})
 	var beats sync.WaitGroup
 	beats.Go(func() {

@@ -21,26 +21,25 @@ import (
 // agentCommand is the argument that makes this program an agent.
 const agentCommand = "agent"
 
-// manner is how the agent works.
-type manner struct {
-	// thought is the time before each call, so that most blows fall between two
-	// calls of somebody.
-	thought time.Duration
+// agentOptions say how the agent works.
+type agentOptions struct {
+	// think is the time before each call, so that most faults come between calls.
+	think time.Duration
 	// parallel makes two conversations at once. Otherwise there is one after the
 	// other, the second with the same first request, which is to be sampled anew.
 	parallel bool
 }
 
-// arguments are those that parseManner reads.
-func (m manner) arguments() []string {
-	return []string{agentCommand, m.thought.String(), strconv.FormatBool(m.parallel)}
+// arguments are those that parseAgentOptions reads.
+func (m agentOptions) arguments() []string {
+	return []string{agentCommand, m.think.String(), strconv.FormatBool(m.parallel)}
 }
 
-func parseManner(args []string) (m manner, err error) {
+func parseAgentOptions(args []string) (m agentOptions, err error) {
 	if len(args) != 2 {
 		return m, errors.New("say how long to think before a call, and whether to make two at once")
 	}
-	if m.thought, err = time.ParseDuration(args[0]); err != nil {
+	if m.think, err = time.ParseDuration(args[0]); err != nil {
 		return m, err
 	}
 	m.parallel, err = strconv.ParseBool(args[1])
@@ -51,7 +50,7 @@ func parseManner(args []string) (m manner, err error) {
 // with the calculator, and a second time to make sure. Of two answers it gives the
 // last, of two at once the one that sorts last: it does not matter which comes
 // first.
-func solve(ctx context.Context, m manner, in io.Reader, out io.Writer) error {
+func solve(ctx context.Context, m agentOptions, in io.Reader, out io.Writer) error {
 	var task struct {
 		Input string `json:"input"`
 	}
@@ -60,7 +59,7 @@ func solve(ctx context.Context, m manner, in io.Reader, out io.Writer) error {
 	}
 	config := openai.DefaultConfig(os.Getenv("OPENAI_API_KEY"))
 	config.BaseURL = os.Getenv("OPENAI_BASE_URL")
-	config.HTTPClient = &http.Client{Transport: thinking{http.DefaultTransport, m.thought}}
+	config.HTTPClient = &http.Client{Transport: slowTransport{http.DefaultTransport, m.think}}
 	agent := calculator.Agent{Client: openai.NewClientWithConfig(config), Model: os.Getenv("OPENAI_MODEL_NAME"), MaxTurns: 3}
 	answers := make([]string, 2)
 	var both errgroup.Group
@@ -91,15 +90,15 @@ func solve(ctx context.Context, m manner, in io.Reader, out io.Writer) error {
 	return err
 }
 
-// thinking lets time pass before each request.
-type thinking struct {
-	next    http.RoundTripper
-	thought time.Duration
+// slowTransport waits before each request.
+type slowTransport struct {
+	next  http.RoundTripper
+	think time.Duration
 }
 
 // RoundTrip implements http.RoundTripper.
-func (t thinking) RoundTrip(r *http.Request) (*http.Response, error) {
-	timer := time.NewTimer(t.thought)
+func (t slowTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	timer := time.NewTimer(t.think)
 	defer timer.Stop()
 	select {
 	case <-timer.C:

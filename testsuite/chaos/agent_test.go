@@ -16,17 +16,17 @@ const answers = `{"id":"chatcmpl-2","object":"chat.completion","created":1,"mode
 	"message":{"role":"assistant","content":"33"}}]}`
 
 func TestTheAgentAsksTheSameTwiceOnPurpose(t *testing.T) {
-	first, second := asked(t, manner{thought: time.Millisecond})
+	first, second := asked(t, agentOptions{think: time.Millisecond})
 	require.Equal(t, first, second)
 }
 
 func TestTheAgentAsksTwoThingsAtOnce(t *testing.T) {
-	first, second := asked(t, manner{parallel: true})
+	first, second := asked(t, agentOptions{parallel: true})
 	require.NotEqual(t, first, second)
 }
 
 // asked are the two requests that the agent makes of a model that answers at once.
-func asked(t *testing.T, m manner) (first, second string) {
+func asked(t *testing.T, m agentOptions) (first, second string) {
 	t.Helper()
 	requests := make(chan string, 9)
 	gateway := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -45,13 +45,13 @@ func asked(t *testing.T, m manner) (first, second string) {
 
 func TestTheAgentSaysWhatItLacks(t *testing.T) {
 	t.Parallel()
-	require.ErrorContains(t, solve(t.Context(), manner{}, strings.NewReader("12"), io.Discard), "read task")
-	m := manner{thought: time.Second, parallel: true}
-	back, err := parseManner(m.arguments()[1:])
+	require.ErrorContains(t, solve(t.Context(), agentOptions{}, strings.NewReader("12"), io.Discard), "read task")
+	m := agentOptions{think: time.Second, parallel: true}
+	back, err := parseAgentOptions(m.arguments()[1:])
 	require.NoError(t, err)
 	require.Equal(t, m, back)
 	for _, bad := range [][]string{nil, {"long", "true"}, {"1s", "perhaps"}, {"1s"}} {
-		_, err := parseManner(bad)
+		_, err := parseAgentOptions(bad)
 		require.Error(t, err, "%v", bad)
 	}
 }

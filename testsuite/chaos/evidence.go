@@ -13,22 +13,22 @@ import (
 	"github.com/fulgurite/fulgurite/testsuite/chaos/processes"
 )
 
-// evidence collects what there is to know about a run.
+// evidence collects everything about a run.
 func (s *suite) evidence(ctx context.Context, name string) (checker.Evidence, error) {
 	e := checker.Evidence{
 		Trained: map[int][]checker.Trained{}, Answers: s.answers(),
-		Hangs: s.keeper.frozen(processes.Gateway, processes.Sampler), WorkerHangs: s.keeper.frozen(processes.CPU1, processes.CPU2),
+		Hangs: s.faultInjector.hangsOf(processes.Gateway, processes.Sampler), WorkerHangs: s.faultInjector.hangsOf(processes.CPU1, processes.CPU2),
 	}
-	err := s.insist(ctx, "read store", func(ctx context.Context) (err error) {
+	err := s.retry(ctx, "read store", func(ctx context.Context) (err error) {
 		e.Records, err = s.db.Records(ctx, name)
 		return err
 	})
 	if err != nil {
 		return e, err
 	}
-	err = s.insist(ctx, "read history", func(ctx context.Context) (err error) {
-		e.Story, err = s.story(ctx, name, e.Records.Execution)
-		if err == nil && !e.Story.Completed {
+	err = s.retry(ctx, "read history", func(ctx context.Context) (err error) {
+		e.History, err = s.readHistory(ctx, name, e.Records.Execution)
+		if err == nil && !e.History.Completed {
 			err = errors.New("it has not come to its end") // the store has, moments before
 		}
 		return err
@@ -50,17 +50,17 @@ func (s *suite) evidence(ctx context.Context, name string) (checker.Evidence, er
 	return e, err
 }
 
-// answers are what the judge has said so far.
+// answers are those of the judge so far.
 func (s *suite) answers() []checker.Answer {
 	var out []checker.Answer
-	for _, a := range s.fickle.Answers() {
+	for _, a := range s.judgeServer.Answers() {
 		out = append(out, checker.Answer(a))
 	}
 	return out
 }
 
-// story reads a run's history, execution after execution.
-func (s *suite) story(ctx context.Context, name, execution string) (checker.Story, error) {
+// readHistory reads a run's history, execution after execution.
+func (s *suite) readHistory(ctx context.Context, name, execution string) (checker.History, error) {
 	var all [][]*history.HistoryEvent
 	for execution != "" {
 		var events []*history.HistoryEvent
@@ -68,12 +68,12 @@ func (s *suite) story(ctx context.Context, name, execution string) (checker.Stor
 		for it := s.temporal.GetWorkflowHistory(ctx, name, execution, false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT); it.HasNext(); {
 			e, err := it.Next()
 			if err != nil {
-				return checker.Story{}, err
+				return checker.History{}, err
 			}
 			next = e.GetWorkflowExecutionContinuedAsNewEventAttributes().GetNewExecutionRunId()
 			events = append(events, e)
 		}
 		all, execution = append(all, events), next
 	}
-	return checker.ReadStory(all...)
+	return checker.ReadHistory(all...)
 }

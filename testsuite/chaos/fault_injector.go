@@ -12,9 +12,9 @@ import (
 	"github.com/fulgurite/fulgurite/testsuite/chaos/processes"
 )
 
-// keeper does to processes what the world does, and starts again at once what has
-// ended, as an engine for containers would.
-type keeper struct {
+// faultInjector kills and suspends processes, and restarts what has ended at once, as a
+// container engine would.
+type faultInjector struct {
 	fleet *processes.Fleet
 
 	mu    sync.Mutex             // held while a process is killed or started
@@ -22,12 +22,12 @@ type keeper struct {
 	hangs map[processes.Role][]checker.Hang
 }
 
-// lookEvery is how soon the end of a process is noticed.
-const lookEvery = 100 * time.Millisecond
+// pollEvery is how soon the end of a process is noticed.
+const pollEvery = 100 * time.Millisecond
 
-// Run starts again what ends by itself, until ctx does.
-func (k *keeper) Run(ctx context.Context) error {
-	tick := time.NewTicker(lookEvery)
+// Run restarts processes that end by themselves, until ctx ends.
+func (k *faultInjector) Run(ctx context.Context) error {
+	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
 	for {
 		select {
@@ -41,7 +41,7 @@ func (k *keeper) Run(ctx context.Context) error {
 	}
 }
 
-func (k *keeper) step(ctx context.Context) error {
+func (k *faultInjector) step(ctx context.Context) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, role := range k.fleet.Roles() {
@@ -56,14 +56,14 @@ func (k *keeper) step(ctx context.Context) error {
 	return nil
 }
 
-// kill kills a process and starts it again. With PostgreSQL go all its children.
-// The times are those of the kill.
-func (k *keeper) kill(ctx context.Context, role processes.Role, killed func()) error {
+// kill kills a process, with PostgreSQL all its children too, calls killed and restarts
+// it.
+func (k *faultInjector) kill(ctx context.Context, role processes.Role, killed func()) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	below := k.below(role)
+	pids := k.childrenOf(role)
 	err := k.fleet.Kill(role)
-	for _, pid := range below {
+	for _, pid := range pids {
 		err = errors.Join(err, ignoreGone(syscall.Kill(pid, syscall.SIGKILL)))
 	}
 	if err != nil {
@@ -73,24 +73,24 @@ func (k *keeper) kill(ctx context.Context, role processes.Role, killed func()) e
 	return k.fleet.Restart(ctx, role)
 }
 
-// hang lets a process stand still, all of PostgreSQL's too, until resume is
+// hang suspends a process, with PostgreSQL all its children too, until resume is
 // called.
-func (k *keeper) hang(role processes.Role) (resume func() error, err error) {
+func (k *faultInjector) hang(role processes.Role) (resume func() error, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if err := k.fleet.Hang(role); err != nil {
 		return nil, err
 	}
 	from := time.Now()
-	below := k.below(role)
-	for _, pid := range below {
+	pids := k.childrenOf(role)
+	for _, pid := range pids {
 		err = errors.Join(err, ignoreGone(syscall.Kill(pid, syscall.SIGSTOP)))
 	}
 	return func() error {
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		var all error
-		for _, pid := range below {
+		for _, pid := range pids {
 			all = errors.Join(all, ignoreGone(syscall.Kill(pid, syscall.SIGCONT)))
 		}
 		all = errors.Join(all, k.fleet.Resume(role))
@@ -99,8 +99,8 @@ func (k *keeper) hang(role processes.Role) (resume func() error, err error) {
 	}, err
 }
 
-// frozen are the hangs of some roles.
-func (k *keeper) frozen(roles ...processes.Role) []checker.Hang {
+// hangsOf are the hangs of some roles.
+func (k *faultInjector) hangsOf(roles ...processes.Role) []checker.Hang {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var all []checker.Hang
@@ -110,9 +110,9 @@ func (k *keeper) frozen(roles ...processes.Role) []checker.Hang {
 	return all
 }
 
-// below are the children that belong to a role. Agents, the children of workers,
-// don't: what becomes of them is the product's business.
-func (k *keeper) below(role processes.Role) []int {
+// childrenOf are the children that are killed with a role. Agents, the children of
+// workers, are not: the product has to take care of them.
+func (k *faultInjector) childrenOf(role processes.Role) []int {
 	if role != processes.Postgres {
 		return nil
 	}

@@ -12,9 +12,9 @@ import (
 func TestAPlanFollowsFromItsSeed(t *testing.T) {
 	t.Parallel()
 	roles := []processes.Role{processes.Gateway, processes.Sampler, processes.Temporal}
-	list := func(seed uint64) []blow {
-		p := newPlan(seed, 2*time.Second, roles)
-		var out []blow
+	list := func(seed uint64) []fault {
+		p := newFaultPlan(seed, 2*time.Second, roles)
+		var out []fault
 		for range 70 {
 			out = append(out, p.next())
 		}
@@ -43,15 +43,15 @@ func TestTheCommandLineIsChecked(t *testing.T) {
 	t.Parallel()
 	for _, bad := range [][]string{
 		{"-kills", "-1"}, {"-every", "0s"}, {"-store", "file"}, {"-journal", "maybe"}, {"-roles", "gateway,nobody"}, {"more"},
-		{"-courses", "plain,none"},
+		{"-scenarios", "plain,none"},
 		{"-store", "sqlite", "-roles", "postgres"},
 	} {
 		_, err := parse(bad, t.Output())
 		require.Error(t, err, "%v", bad)
 	}
-	o, err := parse([]string{"-store", "sqlite", "-courses", "critic,plain"}, t.Output())
+	o, err := parse([]string{"-store", "sqlite", "-scenarios", "critic,plain"}, t.Output())
 	require.NoError(t, err)
-	require.Equal(t, []string{"critic", "plain"}, []string{o.courses[0].name, o.courses[1].name})
+	require.Equal(t, []string{"critic", "plain"}, []string{o.scenarios[0].name, o.scenarios[1].name})
 	victims, err := o.victims()
 	require.NoError(t, err)
 	require.Equal(t, []processes.Role{processes.Gateway, processes.Sampler, processes.CPU1, processes.CPU2, processes.GPU, processes.Temporal}, victims)

@@ -7,39 +7,39 @@ import (
 )
 
 const (
-	// respite is how long a run may stand still before the next blow waits until it
-	// has moved again: it is to be disturbed, not starved.
-	respite = 20 * time.Second
-	// ripe is how long a blow against a CPU worker waits for an agent that is in the
-	// middle of its work, and ripeJudge for a judge that is.
-	ripe, ripeJudge = 3 * time.Second, 10 * time.Second
+	// stallPause is how long a run may make no progress before the next fault waits for
+	// some: otherwise the run would starve.
+	stallPause = 20 * time.Second
+	// agentWait is how long a fault of a CPU worker waits for an agent in the middle of
+	// its work, and judgeWait for a judge that is asked.
+	agentWait, judgeWait = 3 * time.Second, 10 * time.Second
 )
 
-// strike lets blows fall on the fleet until the run is complete or there were
-// enough of them: no run gets so many that too few are left for the other courses.
-func (s *suite) strike(ctx context.Context, name string, c course) error {
-	share := (s.kills + len(s.courses) - 1) / len(s.courses)
-	for before := s.struck.total; !s.enough(ctx) && (s.expectFailure || s.struck.total-before < share); {
-		b := s.plan.next()
-		over, err := s.until(ctx, name, func(waited time.Duration) bool {
-			if waited < b.after || s.watch.idle() > respite {
+// injectFaults injects faults until the run is complete or has had its share: enough
+// must be left for the other scenarios.
+func (s *suite) injectFaults(ctx context.Context, name string, c scenario) error {
+	share := (s.kills + len(s.scenarios) - 1) / len(s.scenarios)
+	for before := s.injected.total; !s.enough(ctx) && (s.expectFailure || s.injected.total-before < share); {
+		f := s.faultPlan.next()
+		over, err := s.waitFor(ctx, name, func(waited time.Duration) bool {
+			if waited < f.after || s.monitor.idle() > stallPause {
 				return false
 			}
 			switch {
-			case !strings.HasPrefix(string(b.role), "cpu"):
+			case !strings.HasPrefix(string(f.role), "cpu"):
 				return true
 			case c.judge:
-				return waited > b.after+ripeJudge || s.fickle.Thinking()
+				return waited > f.after+judgeWait || s.judgeServer.Busy()
 			}
-			return waited > b.after+ripe || s.midway(ctx, name)
+			return waited > f.after+agentWait || s.agentMidway(ctx, name)
 		})
 		if over || err != nil {
 			return err
 		}
-		if b.hang > 0 {
-			err = s.hang(ctx, name, b)
+		if f.hang > 0 {
+			err = s.hang(ctx, name, f)
 		} else {
-			err = s.kill(ctx, b)
+			err = s.kill(ctx, f)
 		}
 		if err != nil {
 			return err
@@ -48,11 +48,11 @@ func (s *suite) strike(ctx context.Context, name string, c course) error {
 	return nil
 }
 
-// enough reports whether there were as many kills as asked for. Where a failure is
-// expected it has to have had its occasion too, or three times as many.
+// enough reports whether there were as many kills as asked for. If a failure is
+// expected, it must have shown itself too, or there were three times as many kills.
 func (s *suite) enough(ctx context.Context) bool {
-	if s.struck.total < s.kills || !s.expectFailure || s.struck.total >= 3*s.kills {
-		return s.struck.total >= s.kills
+	if s.injected.total < s.kills || !s.expectFailure || s.injected.total >= 3*s.kills {
+		return s.injected.total >= s.kills
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -60,34 +60,34 @@ func (s *suite) enough(ctx context.Context) bool {
 	return err == nil && n > 0
 }
 
-func (s *suite) kill(ctx context.Context, b blow) error {
-	s.struck.kills[b.role]++
-	s.struck.total++
-	s.say("kill %d of %d: %s", s.struck.total, s.kills, b.role)
-	return s.keeper.kill(ctx, b.role, func() { s.watch.killed(b.role, time.Now()) })
+func (s *suite) kill(ctx context.Context, f fault) error {
+	s.injected.kills[f.role]++
+	s.injected.total++
+	s.logf("kill %d of %d: %s", s.injected.total, s.kills, f.role)
+	return s.faultInjector.kill(ctx, f.role, func() { s.monitor.killed(f.role, time.Now()) })
 }
 
-// hang lets a process stand still, at the longest until the run is complete.
-func (s *suite) hang(ctx context.Context, name string, b blow) error {
-	s.struck.hangs[b.role]++
-	s.say("%s hangs for %.1f s", b.role, b.hang.Seconds())
-	resume, err := s.keeper.hang(b.role)
+// hang suspends a process, at the longest until the run is complete.
+func (s *suite) hang(ctx context.Context, name string, f fault) error {
+	s.injected.hangs[f.role]++
+	s.logf("%s hangs for %.1f s", f.role, f.hang.Seconds())
+	resume, err := s.faultInjector.hang(f.role)
 	if err != nil {
 		return err
 	}
-	_, err = s.until(ctx, name, func(waited time.Duration) bool { return waited >= b.hang })
+	_, err = s.waitFor(ctx, name, func(waited time.Duration) bool { return waited >= f.hang })
 	if e := resume(); err == nil {
 		err = e
 	}
 	return err
 }
 
-// until waits until something is so, or the run is over.
-func (s *suite) until(ctx context.Context, name string, so func(waited time.Duration) bool) (over bool, err error) {
+// waitFor waits until a condition holds or the run is over.
+func (s *suite) waitFor(ctx context.Context, name string, condition func(waited time.Duration) bool) (over bool, err error) {
 	began := time.Now()
-	tick := time.NewTicker(lookEvery)
+	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
-	for !so(time.Since(began)) {
+	for !condition(time.Since(began)) {
 		if over, err = s.completed(ctx, name); over || err != nil {
 			return over, err
 		}
@@ -100,8 +100,8 @@ func (s *suite) until(ctx context.Context, name string, so func(waited time.Dura
 	return false, nil
 }
 
-// midway reports whether an agent has got an answer and not yet finished.
-func (s *suite) midway(ctx context.Context, name string) bool {
+// agentMidway reports whether an agent has got an answer and not yet finished.
+func (s *suite) agentMidway(ctx context.Context, name string) bool {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	n, err := s.db.Midway(ctx, name)

@@ -8,23 +8,22 @@ import (
 	"github.com/fulgurite/fulgurite/testsuite/chaos/processes"
 )
 
-// unnoticed is when a hang counts as not noticed.
-const unnoticed = time.Minute
+// noticeLimit is the time after which a hang counts as not noticed.
+const noticeLimit = time.Minute
 
-// detectHangs measures, in a run of its own for each role, how long it takes from
-// SIGSTOP until somebody has noticed: until a rollout of a CPU worker is tried
-// again, until nobody is sent to the gateway or the sampler any more, until
-// Temporal takes the update from the GPU worker. PostgreSQL and Temporal have
-// nobody beside them who could go on.
+// detectHangs measures, in a run of its own for each role, the time from SIGSTOP until
+// the hang is noticed: until a rollout of a CPU worker is retried, until the lease of
+// the gateway or the sampler ends, until the GPU worker's update times out in Temporal.
+// PostgreSQL and Temporal are single processes that nobody could replace.
 func (s *suite) detectHangs(ctx context.Context) error {
-	calm, err := s.undisturbed(ctx, plain)
+	baseline, err := s.baseline(ctx, plain)
 	if err != nil {
 		return err
 	}
 	s.report.HangDetection = map[processes.Role]*float64{processes.Postgres: nil, processes.Temporal: nil}
 	for _, role := range []processes.Role{processes.CPU1, processes.Gateway, processes.Sampler, processes.GPU} {
 		name, began := "hang-"+string(role), time.Now()
-		if err := s.begin(ctx, name, plain, ""); err != nil {
+		if err := s.startRun(ctx, name, plain, ""); err != nil {
 			return err
 		}
 		took, err := s.detectHang(ctx, name, role)
@@ -34,13 +33,13 @@ func (s *suite) detectHangs(ctx context.Context) error {
 		if took > 0 {
 			seconds := took.Seconds()
 			s.report.HangDetection[role] = &seconds
-			s.say("hang of %s noticed after %.1f s", role, seconds)
+			s.logf("hang of %s noticed after %.1f s", role, seconds)
 		}
-		if err := s.await(ctx, name); err != nil {
+		if err := s.awaitRun(ctx, name); err != nil {
 			return err
 		}
-		s.took(name, began)
-		if _, err := s.judge(ctx, name, calm); err != nil {
+		s.recordDuration(name, began)
+		if _, err := s.check(ctx, name, baseline); err != nil {
 			return err
 		}
 	}
@@ -49,26 +48,26 @@ func (s *suite) detectHangs(ctx context.Context) error {
 
 // detectHang returns 0 if nobody noticed.
 func (s *suite) detectHang(ctx context.Context, name string, role processes.Role) (time.Duration, error) {
-	over, err := s.until(ctx, name, func(time.Duration) bool { return s.midway(ctx, name) })
+	over, err := s.waitFor(ctx, name, func(time.Duration) bool { return s.agentMidway(ctx, name) })
 	if over || err != nil {
 		return 0, err
 	}
-	resume, err := s.keeper.hang(role)
+	resume, err := s.faultInjector.hang(role)
 	if err != nil {
 		return 0, err
 	}
 	began := time.Now()
 	since := began
-	over, err = s.until(ctx, name, func(waited time.Duration) bool {
+	over, err = s.waitFor(ctx, name, func(waited time.Duration) bool {
 		ctx, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
-		if waited > unnoticed {
+		if waited > noticeLimit {
 			return true
 		}
 		switch role {
 		case processes.GPU:
 			var noticed bool
-			since, noticed = s.updateTakenAway(ctx, name, since)
+			since, noticed = s.updateTimedOut(ctx, name, since)
 			return noticed
 		case processes.CPU1:
 			n, err := s.db.TriedAgain(ctx, name, began)
@@ -82,15 +81,15 @@ func (s *suite) detectHang(ctx context.Context, name string, role processes.Role
 	if e := resume(); err == nil {
 		err = e
 	}
-	if over || err != nil || time.Since(began) > unnoticed {
+	if over || err != nil || time.Since(began) > noticeLimit {
 		return 0, err
 	}
 	return took, nil
 }
 
-// updateTakenAway reports whether the update that a worker was given has timed
-// out, and since when it had it: nobody can notice a hang before there is work.
-func (s *suite) updateTakenAway(ctx context.Context, name string, since time.Time) (time.Time, bool) {
+// updateTimedOut reports whether the update of a worker has timed out, and when it
+// started: a hang can't be noticed before there is work.
+func (s *suite) updateTimedOut(ctx context.Context, name string, since time.Time) (time.Time, bool) {
 	d, err := s.temporal.DescribeWorkflowExecution(ctx, name, "")
 	if err != nil {
 		return since, false

@@ -24,11 +24,11 @@ type options struct {
 	store         string
 	journal       string
 	every         time.Duration
-	thought       time.Duration
+	think         time.Duration
 	judge         string // URL, once it is up
 	bin, dir      string
 	roles         string
-	courses       []course
+	scenarios     []scenario
 	detect        bool
 	expectFailure bool
 	limit         time.Duration
@@ -50,7 +50,7 @@ func main() {
 // run executes one command line.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if len(args) > 0 && args[0] == agentCommand {
-		m, err := parseManner(args[1:])
+		m, err := parseAgentOptions(args[1:])
 		if err == nil {
 			err = solve(ctx, m, os.Stdin, stdout)
 		}
@@ -83,12 +83,12 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	f.StringVar(&o.json, "json", "", "file to write the report to")
 	f.StringVar(&o.store, "store", "postgres", "postgres or sqlite, for the store and for Temporal")
 	f.StringVar(&o.journal, "journal", "on", "on, or off: the gateway then samples again what an earlier attempt recorded")
-	f.DurationVar(&o.every, "every", 3*time.Second, "mean time from one blow to the next")
-	f.DurationVar(&o.thought, "thought", 250*time.Millisecond, "how long an agent thinks before each of its calls")
+	f.DurationVar(&o.every, "every", 3*time.Second, "mean time from one fault to the next")
+	f.DurationVar(&o.think, "thought", 250*time.Millisecond, "how long an agent thinks before each of its calls")
 	f.StringVar(&o.bin, "bin", "bin", "directory of fulgurite and fulgurite-worker")
 	f.StringVar(&o.dir, "dir", "", "directory of all state, kept afterwards (default: a temporary one, removed unless something is wrong)")
 	f.StringVar(&o.roles, "roles", "", "whom to kill, separated by commas (default: everybody)")
-	chosen := f.String("courses", "", "what the runs are, in turn, separated by commas (default: plain,judge,lag,critic)")
+	chosen := f.String("scenarios", "", "scenarios of the runs, in turn, separated by commas (default: plain,judge,lag,critic)")
 	f.BoolVar(&o.detect, "detect", true, "measure first how long it takes until a hang is noticed")
 	f.BoolVar(&o.expectFailure, "expect-failure", false, "succeed only if recorded calls were sampled again and nothing else is wrong")
 	f.DurationVar(&o.limit, "limit", time.Hour, "how long everything may take")
@@ -106,7 +106,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		return o, fmt.Errorf("-journal %q: want on or off", o.journal)
 	}
 	var err error
-	if o.courses, err = coursesNamed(*chosen); err != nil {
+	if o.scenarios, err = scenariosNamed(*chosen); err != nil {
 		return o, err
 	}
 	_, err = o.victims()

@@ -10,34 +10,34 @@ import (
 	"github.com/fulgurite/fulgurite/testsuite/chaos/processes"
 )
 
-// watch looks at the store for whether anything goes on, and measures from a kill
-// to the next piece of work that is kept.
-type watch struct {
+// monitor polls the store for progress, and measures the time from a kill to the next
+// recorded work.
+type monitor struct {
 	db *checker.Database
 
 	mu      sync.Mutex
 	count   int64
 	moved   time.Time // when count last grew
-	waiting []*pause
+	waiting []*openRecovery
 	over    map[processes.Role][]time.Duration
 }
 
-// pause is a kill after which nothing has been seen yet. What had been kept
-// before it is known only once the store has answered again.
-type pause struct {
+// openRecovery is a kill after which no progress was seen yet. The count before it is
+// known only once the store has answered again.
+type openRecovery struct {
 	role     processes.Role
 	at       time.Time
 	baseline int64
 	based    bool
 }
 
-func newWatch(db *checker.Database) *watch {
-	return &watch{db: db, moved: time.Now(), over: map[processes.Role][]time.Duration{}}
+func newMonitor(db *checker.Database) *monitor {
+	return &monitor{db: db, moved: time.Now(), over: map[processes.Role][]time.Duration{}}
 }
 
-// Run looks ten times a second until ctx ends.
-func (w *watch) Run(ctx context.Context) error {
-	tick := time.NewTicker(lookEvery)
+// Run polls ten times a second until ctx ends.
+func (m *monitor) Run(ctx context.Context) error {
+	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
 	for {
 		select {
@@ -45,62 +45,62 @@ func (w *watch) Run(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
-		w.step(ctx)
+		m.step(ctx)
 	}
 }
 
-func (w *watch) step(ctx context.Context) {
+func (m *monitor) step(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	asked := time.Now()
-	count, err := w.db.Progress(ctx)
+	count, err := m.db.Progress(ctx)
 	if err != nil {
 		return // the store is away, as it is at times meant to be
 	}
-	w.see(asked, time.Now(), count)
+	m.observe(asked, time.Now(), count)
 }
 
-// see takes a count that was asked for at one time and came at another.
-func (w *watch) see(asked, came time.Time, count int64) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if count > w.count {
-		w.count, w.moved = count, came
+// observe takes a count, with the times of its request and of its arrival.
+func (m *monitor) observe(asked, came time.Time, count int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if count > m.count {
+		m.count, m.moved = count, came
 	}
-	w.waiting = slices.DeleteFunc(w.waiting, func(p *pause) bool {
+	m.waiting = slices.DeleteFunc(m.waiting, func(p *openRecovery) bool {
 		switch {
 		case !p.based:
 			if asked.After(p.at) {
 				p.based, p.baseline = true, count
 			}
 		case count > p.baseline:
-			w.over[p.role] = append(w.over[p.role], came.Sub(p.at))
+			m.over[p.role] = append(m.over[p.role], came.Sub(p.at))
 			return true
 		}
 		return false
 	})
 }
 
-// killed begins to measure.
-func (w *watch) killed(role processes.Role, at time.Time) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.waiting = append(w.waiting, &pause{role: role, at: at})
+// killed starts to measure.
+func (m *monitor) killed(role processes.Role, at time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.waiting = append(m.waiting, &openRecovery{role: role, at: at})
 }
 
 // idle is how long nothing has happened.
-func (w *watch) idle() time.Duration {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return time.Since(w.moved)
+func (m *monitor) idle() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return time.Since(m.moved)
 }
 
 // recoveries are all times measured so far.
-func (w *watch) recoveries() map[processes.Role][]time.Duration {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func (m *monitor) recoveries() map[processes.Role][]time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	out := map[processes.Role][]time.Duration{}
-	for role, times := range w.over {
+	for role, times := range m.over {
 		out[role] = slices.Sorted(slices.Values(times))
 	}
 	return out

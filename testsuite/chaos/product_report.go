@@ -11,10 +11,10 @@ import (
 	"github.com/fulgurite/fulgurite/testsuite/chaos/checker"
 )
 
-// account is what `fulgurite report RUN --json` says, as far as the checker has
-// figures of its own to hold against it. A prompt there is a task with all its
+// productReport is what `fulgurite report RUN --json` says, as far as the checker has
+// figures of its own to compare. A prompt there is a task with all its
 // samples.
-type account struct {
+type productReport struct {
 	Prompts struct {
 		Issued      int `json:"issued"`
 		Refills     int `json:"refills"`
@@ -34,12 +34,12 @@ type account struct {
 	} `json:"attempts"`
 }
 
-// askProduct says where the product's own report differs from the findings. It
-// ends with 1 if it finds fault itself.
-func (s *suite) askProduct(ctx context.Context, e checker.Evidence, f checker.Findings) ([]string, error) {
-	var a account
+// compareProduct lists where the product's own report differs from the findings. The
+// command exits with 1 if it finds fault itself.
+func (s *suite) compareProduct(ctx context.Context, e checker.Evidence, f checker.Findings) ([]string, error) {
+	var a productReport
 	sound := true
-	err := s.insist(ctx, "ask the product for its report", func(ctx context.Context) error {
+	err := s.retry(ctx, "ask the product for its report", func(ctx context.Context) error {
 		command := exec.CommandContext(ctx, filepath.Join(s.bin, "fulgurite"), "report", f.Run, "--json", "--store", s.fleet.Store, "--blobs", s.fleet.Blobs)
 		out, err := command.Output()
 		var exit *exec.ExitError
@@ -57,15 +57,15 @@ func (s *suite) askProduct(ctx context.Context, e checker.Evidence, f checker.Fi
 	if err != nil {
 		return nil, err
 	}
-	return a.differ(e, f, sound), nil
+	return a.differences(e, f, sound), nil
 }
 
-// differ lists the figures that the product has otherwise.
-func (a account) differ(e checker.Evidence, f checker.Findings, sound bool) []string {
+// differences lists the figures that differ.
+func (a productReport) differences(e checker.Evidence, f checker.Findings, sound bool) []string {
 	var out []string
 	for _, figure := range []struct {
-		name           string
-		product, judge int
+		name             string
+		product, checker int
 	}{
 		{"prompts issued", a.Prompts.Issued * e.Records.Samples, f.Prompts},
 		{"prompts quarantined", a.Prompts.Quarantined, len(e.Records.Quarantined)},
@@ -77,8 +77,8 @@ func (a account) differ(e checker.Evidence, f checker.Findings, sound bool) []st
 		{"calls sampled", a.Attempts.Calls.Sampled, f.CallsRecorded},
 		{"calls replayed", a.Attempts.Calls.Replayed, f.CallsReplayed},
 	} {
-		if figure.product != figure.judge {
-			out = append(out, fmt.Sprintf("%s of %s: the product reports %d, the evidence says %d", figure.name, f.Run, figure.product, figure.judge))
+		if figure.product != figure.checker {
+			out = append(out, fmt.Sprintf("%s of %s: the product reports %d, the evidence says %d", figure.name, f.Run, figure.product, figure.checker))
 		}
 	}
 	if !sound && len(f.Wrong) == 0 {

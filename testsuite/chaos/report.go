@@ -35,9 +35,9 @@ type report struct {
 	MaxRecovery               *float64 `json:"max_recovery_seconds"`
 
 	ByRole map[processes.Role]recovery `json:"by_role"`
-	// HangDetection is null for roles that have nobody beside them.
+	// HangDetection is null for roles with a single process.
 	HangDetection map[processes.Role]*float64 `json:"hang_detection_seconds,omitempty"`
-	Runs          []verdict                   `json:"runs"`
+	Runs          []runResult                 `json:"runs"`
 	Error         string                      `json:"error,omitempty"`
 
 	Seed    uint64  `json:"seed"`
@@ -48,7 +48,7 @@ type report struct {
 	Machine string  `json:"machine"`
 }
 
-// recovery is what it took to go on after the kills of a role.
+// recovery summarizes the faults of a role and the times until progress.
 type recovery struct {
 	Kills  int      `json:"kills"`
 	Hangs  int      `json:"hangs"`
@@ -57,13 +57,13 @@ type recovery struct {
 	Max    *float64 `json:"max_recovery_seconds"`
 }
 
-// verdict is what a run came to.
-type verdict struct {
+// runResult are the findings about a run.
+type runResult struct {
 	checker.Findings
 	Seconds       float64  `json:"seconds"`
 	Generations   int      `json:"generations"`
 	DigestEqual   bool     `json:"digest_equal"`
-	Differences   []string `json:"differences,omitempty"`   // from the calm run
+	Differences   []string `json:"differences,omitempty"`   // from the baseline
 	Disagreements []string `json:"disagreements,omitempty"` // of the product's report with the findings
 }
 
@@ -89,24 +89,24 @@ func (r *report) complete(s *suite, err error) {
 		r.JudgedAgain += v.JudgedAgain
 		r.JudgmentsLost += v.JudgmentsLost
 	}
-	if s.keeper == nil {
-		return // the fleet never came up
+	if s.faultInjector == nil {
+		return // the fleet did not start
 	}
-	r.Kills = s.struck.total
+	r.Kills = s.injected.total
 	r.ByRole = map[processes.Role]recovery{}
 	var all []time.Duration
-	times := s.watch.recoveries()
+	times := s.monitor.recoveries()
 	for _, role := range s.fleet.Roles() {
 		all = append(all, times[role]...)
-		r.Hangs += s.struck.hangs[role]
-		one := recovery{Kills: s.struck.kills[role], Hangs: s.struck.hangs[role], Ended: s.keeper.ended[role]}
-		one.Median, one.Max = middle(times[role])
+		r.Hangs += s.injected.hangs[role]
+		one := recovery{Kills: s.injected.kills[role], Hangs: s.injected.hangs[role], Ended: s.faultInjector.ended[role]}
+		one.Median, one.Max = medianAndMax(times[role])
 		r.ByRole[role] = one
 	}
-	r.MedianRecovery, r.MaxRecovery = middle(all)
+	r.MedianRecovery, r.MaxRecovery = medianAndMax(all)
 }
 
-// asExpected reports whether everything went as it was meant to.
+// asExpected reports whether the suite has passed.
 func (r *report) asExpected(failure bool) bool {
 	ok := r.Completed && r.DigestEqual && r.PromptsSkipped == 0 && r.PromptsDuplicated == 0
 	for _, v := range r.Runs {
@@ -126,8 +126,8 @@ func (r *report) write(path string) error {
 	return nil
 }
 
-// mostLines bounds how much is said of one run; the JSON has all.
-const mostLines = 10
+// maxLines bounds the lines about one run; the JSON has all.
+const maxLines = 10
 
 // print says what came of it, with whatever is wrong first.
 func (r *report) print(w io.Writer) {
@@ -137,7 +137,7 @@ func (r *report) print(w io.Writer) {
 			lines = append(lines, list...)
 		}
 		for i, line := range lines {
-			if i == mostLines {
+			if i == maxLines {
 				fmt.Fprintf(w, "WRONG  … and %d more of run %s\n", len(lines)-i, v.Run)
 				break
 			}
@@ -158,8 +158,8 @@ func (r *report) print(w io.Writer) {
 	}
 }
 
-// middle is the median and the greatest, in seconds, of any times.
-func middle(times []time.Duration) (median, longest *float64) {
+// medianAndMax are in seconds.
+func medianAndMax(times []time.Duration) (median, longest *float64) {
 	if len(times) == 0 {
 		return nil, nil
 	}

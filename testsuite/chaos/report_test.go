@@ -15,7 +15,7 @@ import (
 
 // unharmed is the report of a run in which nothing went wrong.
 func unharmed() report {
-	return report{Kills: 3, Completed: true, DigestEqual: true, Runs: []verdict{{
+	return report{Kills: 3, Completed: true, DigestEqual: true, Runs: []runResult{{
 		Findings: checker.Findings{Run: "chaos-1", Completed: true, CallsReplayed: 2}, DigestEqual: true,
 	}}}
 }
@@ -47,7 +47,7 @@ func TestWhateverIsWrongFailsTheSuite(t *testing.T) {
 func TestAReportIsWrittenAndSaysWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	r := unharmed()
-	r.MedianRecovery, r.MaxRecovery = middle([]time.Duration{3 * time.Second, time.Second, 2 * time.Second, 4 * time.Second})
+	r.MedianRecovery, r.MaxRecovery = medianAndMax([]time.Duration{3 * time.Second, time.Second, 2 * time.Second, 4 * time.Second})
 	r.Runs[0].Repeated = []string{"call 0 of train-1/0/0"}
 	path := filepath.Join(t.TempDir(), "report.json")
 	require.NoError(t, r.write(path))
@@ -73,14 +73,14 @@ func TestTheProductsFiguresAreHeldAgainstTheEvidence(t *testing.T) {
 	e := checker.Evidence{Records: checker.Records{Samples: 4}}
 	f := checker.Findings{Run: "chaos-1", Prompts: 8, Attempts: 9, CallsRecorded: 5, CallsReplayed: 2}
 	const said = `{"prompts": {"issued": 2}, "attempts": {"total": 9, "calls": {"recorded": 7, "sampled": 5, "replayed": 2}}}`
-	var a account
+	var a productReport
 	require.NoError(t, json.Unmarshal([]byte(said), &a))
-	require.Empty(t, a.differ(e, f, true))
-	require.Len(t, a.differ(e, f, false), 1, "it finds fault where none is")
+	require.Empty(t, a.differences(e, f, true))
+	require.Len(t, a.differences(e, f, false), 1, "it finds fault where none is")
 	a.Prompts.Skipped = 1
 	a.Attempts.Calls.Replayed = 0
-	require.Len(t, a.differ(e, f, true), 2)
+	require.Len(t, a.differences(e, f, true), 2)
 	f.Wrong = []string{"a version too few"}
 	a.Prompts.Skipped, a.Attempts.Calls.Replayed = 0, 2
-	require.Empty(t, a.differ(e, f, false))
+	require.Empty(t, a.differences(e, f, false))
 }

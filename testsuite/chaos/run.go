@@ -19,23 +19,23 @@ import (
 )
 
 const (
-	// patience is how long Temporal or the store may take to answer after a blow.
-	patience = 2 * time.Minute
-	// standstill is how long a run may do nothing at all: less than the time-outs of
+	// retryLimit is how long Temporal or the store may take to answer after a fault.
+	retryLimit = 2 * time.Minute
+	// stallLimit is how long a run may do nothing at all: less than the time-outs of
 	// work that must not have to wait for them because its worker has died.
-	standstill = 90 * time.Second
+	stallLimit = 90 * time.Second
 )
 
-// training is a run so small that it ends within seconds when nobody disturbs it,
-// with agents that take their time. Its limits are in calls: one in seconds could
-// be exceeded because of a kill. The name is in the rubric, and so in what judgments are
-// kept under: runs of other names are judged anew.
-func training(c course, name string, o options) (spec.Spec, error) {
+// trainingSpec is a run so small that it ends within seconds without faults, with agents
+// that wait before each call. Its limits are in calls, since a kill could exceed one in
+// seconds. The name is in the rubric and so in the key of judgments: the calls of runs
+// with other names are judged anew.
+func trainingSpec(c scenario, name string, o options) (spec.Spec, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return spec.Spec{}, fmt.Errorf("find the agent: %w", err)
 	}
-	agent := manner{thought: o.thought, parallel: c.parallel}
+	agent := agentOptions{think: o.think, parallel: c.parallel}
 	s := spec.Spec{
 		Seed:  7,
 		Model: spec.Model{WarmStart: &spec.WarmStart{Demonstrations: "arithmetic", Updates: 400, Batch: 32}},
@@ -45,22 +45,22 @@ func training(c course, name string, o options) (spec.Spec, error) {
 		},
 		Tasks:      spec.Tasks{Train: "arithmetic:train:64", Gate: "arithmetic:gate:8", Test: "arithmetic:test:8"},
 		Grader:     spec.Grader{Type: "exact"},
-		Training:   spec.Training{Steps: 5, TasksPerStep: 4, SamplesPerTask: 4, Lag: c.lag, DynamicSampling: c.flat},
+		Training:   spec.Training{Steps: 5, TasksPerStep: 4, SamplesPerTask: 4, Lag: c.lag, DynamicSampling: c.dynamicSampling},
 		Evaluation: spec.Evaluation{Every: 2},
 	}
 	if c.critic {
 		s.Credit, s.Critic = spec.Credit{Assignment: credit.TurnGAE}, &spec.Critic{}
 	}
 	if c.judge {
-		s.Credit = spec.Credit{Assignment: credit.Judge, Judge: &spec.Judge{URL: o.judge, Model: "fickle", Rubric: name}}
+		s.Credit = spec.Credit{Assignment: credit.Judge, Judge: &spec.Judge{URL: o.judge, Model: "random", Rubric: name}}
 	}
 	return s.WithDefaults(), nil
 }
 
-// begin starts a run, however often that takes. With judgedAs it finds the judgments of
-// the run of that name.
-func (s *suite) begin(ctx context.Context, name string, c course, judgedAs string) error {
-	training, err := training(c, cmp.Or(judgedAs, name), s.options)
+// startRun starts a run and retries until that works. With judgedAs it uses the
+// judgments of the run of that name.
+func (s *suite) startRun(ctx context.Context, name string, c scenario, judgedAs string) error {
+	training, err := trainingSpec(c, cmp.Or(judgedAs, name), s.options)
 	if err != nil {
 		return err
 	}
@@ -68,7 +68,7 @@ func (s *suite) begin(ctx context.Context, name string, c course, judgedAs strin
 	if err != nil {
 		return fmt.Errorf("encode spec: %w", err)
 	}
-	return s.insist(ctx, "start run "+name, func(ctx context.Context) error {
+	return s.retry(ctx, "start run "+name, func(ctx context.Context) error {
 		_, err := s.temporal.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
 			ID: name, TaskQueue: workflows.QueueTraining, WorkflowIDConflictPolicy: enums.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
 		}, "TrainingWorkflow", workflows.TrainingInput{Spec: data})
@@ -76,11 +76,11 @@ func (s *suite) begin(ctx context.Context, name string, c course, judgedAs strin
 	})
 }
 
-// insist repeats f while processes come back.
-func (s *suite) insist(ctx context.Context, what string, f func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+// retry repeats f while processes come back.
+func (s *suite) retry(ctx context.Context, what string, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, retryLimit)
 	defer cancel()
-	tick := time.NewTicker(lookEvery)
+	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
 	for {
 		try, cancel := context.WithTimeout(ctx, 10*time.Second)
@@ -98,11 +98,11 @@ func (s *suite) insist(ctx context.Context, what string, f func(context.Context)
 }
 
 // completed reports whether a run has come to its end. Another end than its own is
-// an error, and so is a standstill. That the store or Temporal is away for a moment
+// an error, and so is a stall. That the store or Temporal is away for a moment
 // tells nothing.
 func (s *suite) completed(ctx context.Context, name string) (bool, error) {
-	if idle := s.watch.idle(); idle > standstill {
-		return false, fmt.Errorf("run %s stands still since %v", name, idle.Round(time.Second))
+	if idle := s.monitor.idle(); idle > stallLimit {
+		return false, fmt.Errorf("run %s has made no progress for %v", name, idle.Round(time.Second))
 	}
 	short, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -127,9 +127,9 @@ func (s *suite) completed(ctx context.Context, name string) (bool, error) {
 	return false, nil
 }
 
-// await returns when a run has come to its end.
-func (s *suite) await(ctx context.Context, name string) error {
-	tick := time.NewTicker(lookEvery)
+// awaitRun returns when a run has come to its end.
+func (s *suite) awaitRun(ctx context.Context, name string) error {
+	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
 	for {
 		done, err := s.completed(ctx, name)

@@ -85,7 +85,7 @@ func (c *cli) walk(ctx context.Context, examples []example) []result {
 	for i, e := range examples {
 		for number, w := range e.Walks {
 			group.Go(func() error {
-				r := walkThrough(ctx, e, number, w, c.Show)
+				r := walkTwice(ctx, e, number, w, c.Show)
 				mu.Lock()
 				defer mu.Unlock()
 				results[i] = results[i].with(r)

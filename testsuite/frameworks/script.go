@@ -17,26 +17,26 @@ var scriptWeights = strings.Repeat("5c", 32)
 // get equal replies, as of any sampler.
 type script struct {
 	replies []reply
-	// stuck ends the walk: the gateway would take an error for a fault that passes,
+	// abort ends the walk: the gateway would take an error for a fault that passes,
 	// and ask again.
-	stuck  func(error)
+	abort  func(error)
 	tokens tokenizer.Bytes
 }
 
 // Sample implements model.Sampler.
 func (s *script) Sample(_ context.Context, _ model.VersionID, r model.DecodeRequest) (model.Completion, string, error) {
 	prompt := s.show(r.Prompt)
-	for _, one := range s.replies {
-		if one.answers(prompt) {
-			c, err := s.say(one.Say, r)
+	for _, reply := range s.replies {
+		if reply.answers(prompt) {
+			c, err := s.complete(reply.Say, r)
 			if err != nil {
-				s.stuck(err)
+				s.abort(err)
 			}
 			return c, scriptWeights, err
 		}
 	}
 	err := fmt.Errorf("no reply is written down for the prompt %s", prompt)
-	s.stuck(err)
+	s.abort(err)
 	return model.Completion{}, "", err
 }
 
@@ -52,8 +52,8 @@ func (r reply) answers(prompt string) bool {
 // show writes a prompt with special tokens by name.
 func (s *script) show(prompt []int32) string { return dialog.Compact().Text(prompt) }
 
-// say is text as a completion that keeps to what the request asks for.
-func (s *script) say(text string, r model.DecodeRequest) (model.Completion, error) {
+// complete is text as a completion that keeps to what the request asks for.
+func (s *script) complete(text string, r model.DecodeRequest) (model.Completion, error) {
 	c := model.Completion{Tokens: append(s.read(text), tokenizer.End), Finish: "stop"}
 	if len(c.Tokens) > r.MaxTokens {
 		return c, fmt.Errorf("the reply %q is longer than the %d tokens that were asked for", text, r.MaxTokens)

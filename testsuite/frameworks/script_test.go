@@ -26,7 +26,7 @@ func TestSpecialTokensAreReadByName(t *testing.T) {
 
 func TestTheFirstReplyThatFitsIsSaid(t *testing.T) {
 	t.Parallel()
-	s := &script{replies: []reply{{To: []string{"a", "b"}, Say: "both"}, {To: []string{"a"}, Say: "one"}}, stuck: func(err error) { t.Error(err) }}
+	s := &script{replies: []reply{{To: []string{"a", "b"}, Say: "both"}, {To: []string{"a"}, Say: "one"}}, abort: func(err error) { t.Error(err) }}
 	var emitted []int32
 	for prompt, want := range map[string]string{"a": "one", "ba": "both"} {
 		emitted = nil
@@ -43,15 +43,15 @@ func TestTheFirstReplyThatFitsIsSaid(t *testing.T) {
 
 func TestAReplyThatCannotBeSaidEndsTheWalk(t *testing.T) {
 	t.Parallel()
-	for say, r := range map[string]model.DecodeRequest{
+	for complete, r := range map[string]model.DecodeRequest{
 		"long": {MaxTokens: 3},
 		"text": {MaxTokens: 99, Form: &model.Form{Codec: dialog.CompactName, Schema: json.RawMessage(`{}`)}},
 	} {
-		var stuck error
-		s := &script{replies: []reply{{Say: say}}, stuck: func(err error) { stuck = err }}
+		var abort error
+		s := &script{replies: []reply{{Say: complete}}, abort: func(err error) { abort = err }}
 		_, _, err := s.Sample(t.Context(), model.VersionID{}, r)
-		require.ErrorContains(t, err, say)
-		require.Equal(t, err, stuck)
+		require.ErrorContains(t, err, complete)
+		require.Equal(t, err, abort)
 	}
 }
 
@@ -59,7 +59,7 @@ func TestWhatAFormLeavesNoChoiceIsForced(t *testing.T) {
 	t.Parallel()
 	s := &script{}
 	form := model.Form{Codec: dialog.CompactName, Schema: json.RawMessage(`{"type":"object","properties":{"city":{"type":"string"}},"required":["city"],"additionalProperties":false}`)}
-	c, err := s.say(`{"city":"Oslo"}`, model.DecodeRequest{MaxTokens: 99, Form: &form})
+	c, err := s.complete(`{"city":"Oslo"}`, model.DecodeRequest{MaxTokens: 99, Form: &form})
 	require.NoError(t, err)
 	require.Len(t, c.Forced, len(c.Tokens))
 	require.Contains(t, c.Forced, true)

@@ -53,7 +53,7 @@ func (t *trainer) train(ctx context.Context, e example) (r result) {
 		return r
 	}
 	defer func() { r.err = errors.Join(r.err, records.Close()) }()
-	l := lesson{records: records, run: e.Name}
+	l := trainingCheck{records: records, run: e.Name}
 	if r.err = l.read(ctx); r.err != nil {
 		return r
 	}

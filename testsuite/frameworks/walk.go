@@ -31,9 +31,9 @@ const (
 	walkKey = "sk-walk"
 )
 
-// stage is where one program walks: everything between it and the sampler is the
-// real thing.
-type stage struct {
+// testEnv is what one walk runs in: everything between the program and the sampler is
+// real.
+type testEnv struct {
 	example example
 	walk    walk
 	rollout trace.RolloutID
@@ -41,28 +41,28 @@ type stage struct {
 	scratch   string
 	store     *store.Store
 	script    *script
-	watch     *watch
+	recorder  *recorder
 	forwarder *forwarder.Forwarder
 	traces    *fleet.TraceServer // nil unless the walk wants it
 	closers   []func() error
 }
 
-// walkThrough makes two attempts at one walk: one that is sampled and one that is
+// walkTwice makes two attempts at one walk: one that is sampled and one that is
 // answered from the record of the first. With show, the result tells what was asked.
-func walkThrough(ctx context.Context, e example, number int, w walk, show bool) result {
-	r, err := walkStage(ctx, e, number, w, show)
+func walkTwice(ctx context.Context, e example, number int, w walk, show bool) result {
+	r, err := runWalk(ctx, e, number, w, show)
 	if err != nil {
 		r.err = fmt.Errorf("walk %d, %s: %w", number, strings.Join(w.Command[1:], " "), err)
 	}
 	return r
 }
 
-func walkStage(ctx context.Context, e example, number int, w walk, show bool) (r result, err error) {
+func runWalk(ctx context.Context, e example, number int, w walk, show bool) (r result, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	s := &stage{
+	s := &testEnv{
 		example: e, walk: w, rollout: trace.RolloutID{Run: e.Name, Kind: trace.Try, Task: number},
-		script: &script{replies: w.Replies, stuck: cancel},
+		script: &script{replies: w.Replies, abort: cancel},
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
 	if err := s.open(ctx); err != nil {
@@ -74,7 +74,7 @@ func walkStage(ctx context.Context, e example, number int, w walk, show bool) (r
 		return r, err
 	}
 	r.calls, r.trained = len(first.calls), trained(first.calls)
-	replying, exact := first.continued()
+	replying, exact := first.continuations()
 	r.remarks = []string{fmt.Sprintf("%s: %d calls by %s, stream %t, %d of %d that go on continue a reply's own tokens, %.1f s",
 		e.Name, len(first.calls), w.API, w.Stream, exact, replying, time.Since(began).Seconds())}
 	if show {
@@ -87,14 +87,14 @@ func walkStage(ctx context.Context, e example, number int, w walk, show bool) (r
 	if err != nil {
 		return r, fmt.Errorf("second attempt: %w", err)
 	}
-	if err := first.same(second); err != nil {
+	if err := first.checkReplay(second); err != nil {
 		return r, fmt.Errorf("second attempt: %w", err)
 	}
 	return r, nil
 }
 
 // open brings up a store, a gateway and a forwarder.
-func (s *stage) open(ctx context.Context) (err error) {
+func (s *testEnv) open(ctx context.Context) (err error) {
 	if s.scratch, err = os.MkdirTemp("", "fulgurite-walk-"); err != nil {
 		return err
 	}
@@ -110,12 +110,12 @@ func (s *stage) open(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	door := gateway.New(gateway.Config{Journal: s.store, Sampler: s.script, Codecs: dialog.Named})
-	s.watch = &watch{gateway: door}
-	if err := s.openTraces(ctx, door); err != nil {
+	g := gateway.New(gateway.Config{Journal: s.store, Sampler: s.script, Codecs: dialog.Named})
+	s.recorder = &recorder{gateway: g}
+	if err := s.openTraces(ctx, g); err != nil {
 		return err
 	}
-	server := fleet.Serve(listener, s.watch, zap.NewNop())
+	server := fleet.Serve(listener, s.recorder, zap.NewNop())
 	s.closers = append(s.closers, func() error { return server.Close(context.WithoutCancel(ctx)) })
 	s.forwarder, err = forwarder.New(ctx, server.URL, zap.NewNop())
 	if err != nil {
@@ -125,7 +125,7 @@ func (s *stage) open(ctx context.Context) (err error) {
 	return nil
 }
 
-func (s *stage) close() error {
+func (s *testEnv) close() error {
 	var all []error
 	for i := len(s.closers) - 1; i >= 0; i-- {
 		all = append(all, s.closers[i]())
@@ -134,17 +134,17 @@ func (s *stage) close() error {
 }
 
 // attempt launches the program once and holds it to what the walk says.
-func (s *stage) attempt(ctx context.Context) (attempted, error) {
+func (s *testEnv) attempt(ctx context.Context) (attemptRecord, error) {
 	hash := sha256.Sum256([]byte(walkKey))
 	address, err := s.store.BeginAttempt(ctx, s.rollout, "walk", trace.Terms{
 		Policy: model.DefaultPolicy, RunSeed: 1, Codec: dialog.CompactName, Temperature: 1, MaxTokens: 8192, Graded: true,
 	}, hex.EncodeToString(hash[:]))
 	if err != nil {
-		return attempted{}, err
+		return attemptRecord{}, err
 	}
-	before := len(s.watch.exchanges())
+	before := len(s.recorder.exchanges())
 	result, err := s.launch(ctx, address)
-	a := attempted{exchanges: s.watch.exchanges()[before:]}
+	a := attemptRecord{exchanges: s.recorder.exchanges()[before:]}
 	if cause := context.Cause(ctx); cause != nil {
 		return a, cause
 	}
@@ -157,13 +157,13 @@ func (s *stage) attempt(ctx context.Context) (attempted, error) {
 	if a.spans, err = s.store.Spans(ctx, address); err != nil {
 		return a, err
 	}
-	if err := errors.Join(a.refused(), s.accepted(result), a.recorded(s.walk), a.traced(s.walk)); err != nil {
+	if err := errors.Join(a.checkAnswered(), s.checkResult(result), a.checkRecord(s.walk), a.checkSpans(s.walk)); err != nil {
 		return a, err
 	}
 	return a, s.store.SealAttempt(ctx, trace.Attempt{Address: address, Outcome: trace.InfraFault})
 }
 
-func (s *stage) launch(ctx context.Context, address trace.Address) (agent.Result, error) {
+func (s *testEnv) launch(ctx context.Context, address trace.Address) (agent.Result, error) {
 	session, err := s.forwarder.Open(ctx, address, walkKey)
 	if err != nil {
 		return agent.Result{}, err
@@ -178,19 +178,19 @@ func (s *stage) launch(ctx context.Context, address trace.Address) (agent.Result
 	return result, errors.Join(err, session.Fault())
 }
 
-// accepted reports what keeps the program from the result that the walk wants.
-func (s *stage) accepted(r agent.Result) error {
+// checkResult reports what keeps the program from the result that the walk wants.
+func (s *testEnv) checkResult(r agent.Result) error {
 	switch {
 	case r.Failed():
-		return fmt.Errorf("the program failed: %s\n%s", r.Message, end(r.Stderr))
+		return fmt.Errorf("the program failed: %s\n%s", r.Message, tail(r.Stderr))
 	case r.Text != s.walk.Result:
-		return fmt.Errorf("the result is %q, want %q\n%s", r.Text, s.walk.Result, end(r.Stderr))
+		return fmt.Errorf("the result is %q, want %q\n%s", r.Text, s.walk.Result, tail(r.Stderr))
 	}
 	return nil
 }
 
 // end is the last of what a program wrote, where it says why it failed.
-func end(text string) string {
+func tail(text string) string {
 	const most = 1500
 	return text[max(0, len(text)-most):]
 }

@@ -20,7 +20,7 @@ func walkOf(t *testing.T, play string) walk {
 
 func walked(t *testing.T, w walk) result {
 	t.Helper()
-	return walkThrough(t.Context(), example{Name: "test", Folder: t.TempDir()}, 0, w, false)
+	return walkTwice(t.Context(), example{Name: "test", Folder: t.TempDir()}, 0, w, false)
 }
 
 func TestAWalkCountsCallsAndTokens(t *testing.T) {

@@ -1,6 +1,5 @@
-// Package randomjudge is a judge of calls for tests that never says the same twice, and at
-// times nothing of use: what two runs have in common they can't have from asking it
-// twice.
+// Package randomjudge is an LLM judge for tests that never gives the same scores twice,
+// and at times none. Two runs with equal judgments therefore have them from the record.
 package randomjudge
 
 import (
@@ -17,23 +16,23 @@ import (
 	"github.com/sashabaranov/go-openai"
 )
 
-// Answer is something that a judge was asked.
+// Answer is a request to the judge and its reply.
 type Answer struct {
 	Question string // a digest
 	Asked    time.Time
-	Scores   []float64 // as no other answer has them; nil if it said nothing of use
+	Scores   []float64 // unique; nil for an error or nonsense
 }
 
-// Judge speaks OpenAI's API. It keeps an account of all it was asked.
+// Judge speaks OpenAI's API and records all requests.
 type Judge struct {
-	thought time.Duration
+	delay   time.Duration
 	mu      sync.Mutex
 	answers []Answer
-	open    int
+	waiting int
 }
 
-// New returns a judge that thinks about each question for a time.
-func New(thought time.Duration) *Judge { return &Judge{thought: thought} }
+// New returns a judge that answers after a delay.
+func New(delay time.Duration) *Judge { return &Judge{delay: delay} }
 
 // Answers are all so far.
 func (j *Judge) Answers() []Answer {
@@ -42,17 +41,17 @@ func (j *Judge) Answers() []Answer {
 	return slices.Clone(j.answers)
 }
 
-// Thinking reports whether somebody waits for an answer.
-func (j *Judge) Thinking() bool {
+// Busy reports whether somebody waits for an answer.
+func (j *Judge) Busy() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.open > 0
+	return j.waiting > 0
 }
 
-// Every so many questions are answered by an error of the server, and by nonsense.
+// How many requests come to one that is answered by an error, or by nonsense.
 const (
-	perError    = 11
-	perNonsense = 7
+	errorEvery    = 11
+	nonsenseEvery = 7
 )
 
 // ServeHTTP implements http.Handler.
@@ -72,7 +71,7 @@ func (j *Judge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer j.count(-1)
 	text, status := j.answer(q.Messages[0].Content+"\n"+q.Messages[1].Content, calls)
 	select {
-	case <-time.After(j.thought):
+	case <-time.After(j.delay):
 	case <-r.Context().Done(): // nobody waits any more
 		return
 	}
@@ -89,10 +88,10 @@ func (j *Judge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (j *Judge) count(n int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.open += n
+	j.waiting += n
 }
 
-// answer decides on an answer by how many there were before.
+// answer decides on an answer by the number of those before.
 func (j *Judge) answer(question string, calls int) (text string, status int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -101,9 +100,9 @@ func (j *Judge) answer(question string, calls int) (text string, status int) {
 	a, k := Answer{Question: hex.EncodeToString(sum.Sum(nil)), Asked: time.Now()}, len(j.answers)+1
 	text, status = "I am not sure.", http.StatusOK
 	switch {
-	case k%perError == 0:
+	case k%errorEvery == 0:
 		text, status = "not now", http.StatusInternalServerError
-	case k%perNonsense > 0:
+	case k%nonsenseEvery > 0:
 		a.Scores = make([]float64, calls)
 		for i := range a.Scores {
 			a.Scores[i] = float64((k*7+i*3)%20)/2 + float64(k)*1e-6

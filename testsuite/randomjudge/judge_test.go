@@ -25,7 +25,7 @@ func TestNoTwoAnswersAreAlikeAndAllAreAccountedFor(t *testing.T) {
 	const questions = 200
 	seen, errors, nonsense := map[string]bool{}, 0, 0
 	for range questions {
-		answer, err := client.CreateChatCompletion(t.Context(), openai.ChatCompletionRequest{Model: "fickle", Messages: []openai.ChatCompletionMessage{
+		answer, err := client.CreateChatCompletion(t.Context(), openai.ChatCompletionRequest{Model: "random", Messages: []openai.ChatCompletionMessage{
 			{Role: "system", Content: "Judge."}, {Role: "user", Content: "Calls to score: 3."},
 		}})
 		if err != nil {

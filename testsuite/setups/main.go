@@ -69,10 +69,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// verdict is what became of a setup.
-type verdict struct {
-	took  time.Duration
-	wrong []string // empty if all is as claimed
+// result is what became of a setup.
+type result struct {
+	seconds time.Duration
+	wrong   []string // empty if all is as claimed
 }
 
 // all runs the setups that were asked for and prints what became of them.
@@ -92,19 +92,19 @@ func (o options) all(ctx context.Context, stdout io.Writer) (failed int, err err
 			list = append(list, s)
 		}
 	}
-	w, err := newWorld(ctx, o.bin, dir)
+	env, err := newTestEnv(ctx, o.bin, dir)
 	if err != nil {
 		return 0, err
 	}
-	defer w.close()
-	verdicts := make([]verdict, len(list))
+	defer env.close()
+	results := make([]result, len(list))
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(o.jobs)
 	for i, s := range list {
 		group.Go(func() error {
 			began := time.Now()
-			wrong, err := w.hold(ctx, s)
-			verdicts[i] = verdict{time.Since(began), wrong}
+			wrong, err := env.check(ctx, s)
+			results[i] = result{time.Since(began), wrong}
 			if err != nil {
 				return fmt.Errorf("%s: %w", s.name, err)
 			}
@@ -114,24 +114,24 @@ func (o options) all(ctx context.Context, stdout io.Writer) (failed int, err err
 	if err := group.Wait(); err != nil {
 		return 0, err
 	}
-	return report(stdout, list, verdicts), nil
+	return report(stdout, list, results), nil
 }
 
 // report prints a table and counts the setups of which something is not as claimed.
-func report(out io.Writer, list []setup, verdicts []verdict) (failed int) {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "setup\tfound by\ttrained\tseconds\tverdict")
+func report(out io.Writer, list []setup, results []result) (failed int) {
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "setup\tfound by\ttrained\tseconds\tverdict")
 	for i, s := range list {
 		word := "ok"
-		if len(verdicts[i].wrong) > 0 {
+		if len(results[i].wrong) > 0 {
 			word = "WRONG"
 			failed++
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%.1f\t%s\n", s.name, s.finder(), s.train, verdicts[i].took.Seconds(), word)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%.1f\t%s\n", s.name, s.finder(), s.train, results[i].seconds.Seconds(), word)
 	}
-	w.Flush()
+	table.Flush()
 	for i, s := range list {
-		for _, text := range verdicts[i].wrong {
+		for _, text := range results[i].wrong {
 			fmt.Fprintf(out, "\n%s: %s\n", s.name, strings.TrimSpace(text))
 		}
 	}

@@ -30,8 +30,8 @@ type setup struct {
 	// stopped are words of the problems that try finds, so that it ends with 1; without
 	// any it ends with 0.
 	stopped []string
-	// told are words that try prints besides.
-	told []string
+	// printed are words that try prints besides.
+	printed []string
 	// train says what training comes to; empty does not train.
 	train outcome
 	// because are words of the error with which training ends.
@@ -43,9 +43,9 @@ type outcome string
 
 // The outcomes.
 const (
-	fails        outcome = "fails"
-	learnsNought outcome = "learns nothing"
-	learns       outcome = "learns"
+	trainingFails outcome = "fails"
+	learnsNothing outcome = "learns nothing"
+	learns        outcome = "learns"
 )
 
 // finder is the command that refuses or finds what is wrong.

@@ -14,7 +14,7 @@ func healthy() []setup {
 		{name: "healthy-named-agents", sections: map[string]string{"credit": "{per_agent: true}"}, agent: `
 chat([system("It is %d." % time.time_ns()), user(task["input"])], agent="writer")
 print(sample % 2)
-`, told: []string{"by writer (path), advantage"}},
+`, printed: []string{"by writer (path), advantage"}},
 		{name: "healthy-ignored-time", sections: map[string]string{"credit": "{per_agent: true}", "replay": `{ignore: ['It is \d+']}`}, agent: `
 chat([system("It is %d." % time.time_ns()), user(task["input"])])
 print(sample % 2)
@@ -23,13 +23,13 @@ print(sample % 2)
 chat([user(task["input"])], agent="planner")
 chat([user(task["input"])], agent="writer")
 print(sample % 2)
-`, told: []string{`by planner (path), not trained: credit.train_agents "writer" does not match planner`, "by writer (path), advantage"}, train: learns},
+`, printed: []string{`by planner (path), not trained: credit.train_agents "writer" does not match planner`, "by writer (path), advantage"}, train: learns},
 		{name: "healthy-service", sections: map[string]string{"agent": `{service: {url: "{{service}}"}}`}},
 		{name: "healthy-judge", sections: map[string]string{"credit": `{assignment: judge, judge: {url: "{{judge}}/v1", model: judge}}`}},
 		{name: "healthy-critic", sections: map[string]string{"algorithm": "ppo"}, train: learns},
 		{name: "healthy-warm-start", sections: map[string]string{"model": "{context: 64, warm_start: {demonstrations: shown.jsonl, updates: 1}}"},
 			files: map[string]string{"shown.jsonl": `{"messages": [{"role": "user", "content": "one"}, {"role": "assistant", "content": "1"}]}`}},
-		{name: "likely-alone-in-group", args: []string{"--samples", "1"}, told: []string{"a single sample of each task says nothing about what rewards are compared with"}},
+		{name: "likely-alone-in-group", args: []string{"--samples", "1"}, printed: []string{"a single sample of each task says nothing about what rewards are compared with"}},
 		{name: "healthy-tools", model: withTools, sections: map[string]string{
 			"model": "{base: model, codec: template, tool_parser: hermes}", "sampling": "{max_tokens: 8}",
 		}, agent: `
@@ -39,17 +39,17 @@ print(sample % 2)
 		{name: "likely-equal-rewards", agent: `
 chat([user(task["input"])])
 print(1)
-`, told: []string{"This may stand in the way of learning:", "no group has rewards that differ"}, train: learnsNought},
+`, printed: []string{"This may stand in the way of learning:", "no group has rewards that differ"}, train: learnsNothing},
 		{name: "likely-long-result", sections: map[string]string{"grader": "{type: contains}"}, agent: `
 chat([user(task["input"])])
 print("the first line\nthe last line")
-`, told: []string{"8 lines of output in 8 attempts are not graded: the result is the last line alone"}},
+`, printed: []string{"8 lines of output in 8 attempts are not graded: the result is the last line alone"}},
 		{name: "likely-some-fail", agent: `
 chat([user(task["input"])])
 if sample == 0:
     sys.exit("the reason")
 print(sample % 2)
-`, told: []string{"This may stand in the way of learning:", "the agent failed in 2 of 8 attempts, for example: exit: exit code 1: the reason"}},
+`, printed: []string{"This may stand in the way of learning:", "the agent failed in 2 of 8 attempts, for example: exit: exit code 1: the reason"}},
 	}
 }
 
@@ -88,7 +88,7 @@ func refusedModels() []setup {
 		{name: "demonstrations-too-long", sections: map[string]string{"model": "{context: 8, warm_start: {demonstrations: shown.jsonl, updates: 1}}"},
 			files:   map[string]string{"shown.jsonl": `{"messages": [{"role": "user", "content": "How are you today?"}, {"role": "assistant", "content": "Well."}]}`},
 			refused: []string{"model.warm_start.demonstrations: ", "dialog 1 has", "the model has 8 positions"}},
-		{name: "server-without-tokens", sections: map[string]string{"model": "", "sampling": `{server: {type: openai, urls: ["{{nobody}}"], model: m}}`},
+		{name: "server-without-tokens", sections: map[string]string{"model": "", "sampling": `{server: {type: openai, urls: ["{{unreachable}}"], model: m}}`},
 			refused: []string{"sampling.server.type: a server of type openai says no token ids"}},
 	}
 }

@@ -5,12 +5,12 @@ func silentAgents() []setup {
 	return []setup{
 		{name: "no-call", agent: `
 print(sample % 2)
-`, stopped: []string{"no model call was recorded: the agent does not use the base URL that it is given (OPENAI_BASE_URL)"}, train: fails, because: []string{"no model call was recorded"}},
+`, stopped: []string{"no model call was recorded: the agent does not use the base URL that it is given (OPENAI_BASE_URL)"}, train: trainingFails, because: []string{"no model call was recorded"}},
 		{name: "dead-before-first-call", agent: `
 import no_such_module
 `, stopped: []string{"the agent ended before its first model call in all 8 attempts: exit: exit code 1: ModuleNotFoundError: No module named 'no_such_module'"},
-			train: fails, because: []string{"No module named 'no_such_module'"}},
-		{name: "func-unknown", sections: map[string]string{"agent": "{func: nobody}"}, stopped: []string{"a run would end before its first update: ", "nobody"}, train: fails, because: []string{"nobody"}},
+			train: trainingFails, because: []string{"No module named 'no_such_module'"}},
+		{name: "func-unknown", sections: map[string]string{"agent": "{func: nobody}"}, stopped: []string{"a run would end before its first update: ", "nobody"}, train: trainingFails, because: []string{"nobody"}},
 	}
 }
 
@@ -37,7 +37,7 @@ print(sample % 2)
 for turn in range(3):
     chat([user("%s %d" % (task["input"], turn))])
 print(sample % 2)
-`, stopped: []string{"the agent failed in all 8 attempts"}, told: []string{"8 calls were refused: call_limit", "raise agent.limits.calls (2)"}},
+`, stopped: []string{"the agent failed in all 8 attempts"}, printed: []string{"8 calls were refused: call_limit", "raise agent.limits.calls (2)"}},
 	}
 }
 
@@ -47,7 +47,7 @@ func failingAgents() []setup {
 		{name: "all-crash", agent: `
 chat([user(task["input"])])
 sys.exit("lost my way")
-`, stopped: []string{"the agent failed in all 8 attempts, so that all have agent.failure_reward 0; for example: exit: exit code 1: lost my way"}, train: learnsNought},
+`, stopped: []string{"the agent failed in all 8 attempts, so that all have agent.failure_reward 0; for example: exit: exit code 1: lost my way"}, train: learnsNothing},
 		{name: "all-too-slow", sections: map[string]string{"agent": "{command: [python3, agent.py], limits: {seconds: 3}}"}, agent: `
 chat([user(task["input"])])
 time.sleep(60)

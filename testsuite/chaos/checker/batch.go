@@ -15,7 +15,7 @@ import (
 
 // Trained is an attempt that a batch was made of.
 type Trained struct {
-	Place
+	RolloutAddress
 	Attempt int
 }
 
@@ -61,11 +61,11 @@ func readBatch(blobs, digest string) ([]Trained, error) {
 	}
 	var out []Trained
 	for _, t := range batch.Trajectories {
-		one, err := parseAttempt(t.Attempt)
+		attempt, err := parseAttempt(t.Attempt)
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, one)
+		out = append(out, attempt)
 	}
 	return out, nil
 }

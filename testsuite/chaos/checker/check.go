@@ -8,7 +8,7 @@ import (
 // Evidence is everything about one run.
 type Evidence struct {
 	Records     Records
-	Story       Story
+	History     History
 	Trained     map[int][]Trained // what the batch of each step was made of
 	Generations []Generation      // of any run
 	Answers     []Answer          // of the judge, to any run
@@ -57,33 +57,33 @@ func (f *Findings) wrong(format string, args ...any) {
 	f.Wrong = append(f.Wrong, fmt.Sprintf(format, args...))
 }
 
-// Check judges a run.
+// Check checks a run.
 func Check(e Evidence) Findings {
 	f := Findings{Run: e.Records.Run, Attempts: len(e.Records.Attempts)}
-	f.Completed = e.Records.Status == "completed" && e.Story.Completed
+	f.Completed = e.Records.Status == "completed" && e.History.Completed
 	if !f.Completed {
-		f.wrong("the run is %q in the store, and completed in its history: %v", e.Records.Status, e.Story.Completed)
+		f.wrong("the run is %q in the store, and completed in its history: %v", e.Records.Status, e.History.Completed)
 	}
 	checkPrompts(&f, e)
-	checkLineage(&f, e)
+	checkVersionChain(&f, e)
 	checkCalls(&f, e)
 	checkSampling(&f, e)
 	checkJudgments(&f, e)
 	return f
 }
 
-// checkLineage holds the versions against the batches: one update for each step.
-func checkLineage(f *Findings, e Evidence) {
+// checkVersionChain compares the versions with the batches: one update for each step.
+func checkVersionChain(f *Findings, e Evidence) {
 	r := e.Records
-	for _, what := range e.Story.Repeated {
+	for _, what := range e.History.Repeated {
 		f.wrong("%s was asked for more than once", what)
 	}
-	checkVersions(f, e, "version", r.Versions, e.Story.Updates)
-	if r.Critical {
-		checkVersions(f, e, "critic", r.Critics, e.Story.Lessons)
+	checkVersions(f, e, "version", r.Versions, e.History.Updates)
+	if r.HasCritic {
+		checkVersions(f, e, "critic", r.Critics, e.History.CriticUpdates)
 	}
-	if n := len(r.Versions); n > 0 && e.Story.Completed && e.Story.Weights != r.Versions[n-1].Weights {
-		f.wrong("the run returned the weights %s, its last version has %s", e.Story.Weights, r.Versions[n-1].Weights)
+	if n := len(r.Versions); n > 0 && e.History.Completed && e.History.Weights != r.Versions[n-1].Weights {
+		f.wrong("the run returned the weights %s, its last version has %s", e.History.Weights, r.Versions[n-1].Weights)
 	}
 }
 
@@ -100,41 +100,41 @@ func checkVersions(f *Findings, e Evidence, what string, all []Version, updates 
 		if i == 0 {
 			continue
 		}
-		if v.Batch == "" || v.Batch != r.Batches[i] || v.Batch != e.Story.Batches[i] || v.Batch != updates[i] {
+		if v.Batch == "" || v.Batch != r.Batches[i] || v.Batch != e.History.Batches[i] || v.Batch != updates[i] {
 			f.wrong("%s %d was trained on %s; the store names %s, the history made %s and trained on %s",
-				what, i, v.Batch, r.Batches[i], e.Story.Batches[i], updates[i])
+				what, i, v.Batch, r.Batches[i], e.History.Batches[i], updates[i])
 		}
 	}
 }
 
-// checkCalls holds each call against the version that it should have come from,
-// and each answer from the record against the record.
+// checkCalls compares each call with the version that it should have come from, and
+// each replayed call with the record.
 func checkCalls(f *Findings, e Evidence) {
 	weights := map[int]string{}
 	for _, v := range e.Records.Versions {
 		weights[v.Number] = strings.TrimPrefix(v.Weights, "sha256:")
 	}
-	asked := map[Place]int{} // the version that a rollout was to sample from
-	for _, g := range e.Story.Issued {
+	asked := map[RolloutAddress]int{} // the version that a rollout was to sample from
+	for _, g := range e.History.Issued {
 		for i := range g.Samples {
-			asked[Place{g.Kind, g.Step, g.Task, i}] = g.Version
+			asked[RolloutAddress{g.Kind, g.Step, g.Task, i}] = g.Version
 		}
 	}
 	type key struct {
-		Place
+		RolloutAddress
 		attempt int
 		seed    uint64
 	}
 	recorded := map[key]Call{}
 	for _, c := range e.Records.Calls {
-		recorded[key{c.Place, c.Attempt, c.Seed}] = c
+		recorded[key{c.RolloutAddress, c.Attempt, c.Seed}] = c
 	}
 	for _, c := range e.Records.Calls {
 		where := fmt.Sprintf("call %d of %s-%d/%d/%d/%d", c.Seq, c.Kind, c.Step, c.Task, c.Sample, c.Attempt)
 		if strings.TrimPrefix(c.Weights, "sha256:") != weights[c.Version] {
 			f.wrong("%s was sampled with %s, which is not version %d", where, c.Weights, c.Version)
 		}
-		if v, ok := asked[c.Place]; ok && v != c.Version {
+		if v, ok := asked[c.RolloutAddress]; ok && v != c.Version {
 			f.wrong("%s was sampled from version %d instead of %d", where, c.Version, v)
 		}
 		if c.ReplayedFrom == 0 {
@@ -142,15 +142,15 @@ func checkCalls(f *Findings, e Evidence) {
 			continue
 		}
 		f.CallsReplayed++
-		from, ok := recorded[key{c.Place, c.ReplayedFrom, c.Seed}]
+		from, ok := recorded[key{c.RolloutAddress, c.ReplayedFrom, c.Seed}]
 		if !ok || c.ReplayedFrom >= c.Attempt || !equal(c.Tokens, from.Tokens) {
 			f.wrong("%s is not what attempt %d recorded", where, c.ReplayedFrom)
 		}
 	}
 }
 
-// Differ says how a run's outcome differs from that of another: the weights of
-// each version and critic, the evaluations, the promoted version. Nothing of it may.
+// Differ lists how a run's outcome differs from that of another: the weights of each
+// version and critic, the evaluations, the promoted version. None may differ.
 func Differ(a, b Records) []string {
 	var out []string
 	if len(a.Versions) != len(b.Versions) || len(a.Versions) == 0 || len(a.Critics) != len(b.Critics) {

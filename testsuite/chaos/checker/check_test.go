@@ -32,41 +32,41 @@ func sound() checker.Evidence {
 			Run: "chaos", Status: "completed", Seed: runSeed, Steps: steps, TasksPer: perStep, Samples: samples, TrainTasks: split,
 			Batches: map[int]string{}, Versions: []checker.Version{{Number: 0, Weights: digest("a", 0)}},
 		},
-		Story:   checker.Story{Completed: true, Batches: map[int]string{}, Updates: map[int]string{}},
+		History: checker.History{Completed: true, Batches: map[int]string{}, Updates: map[int]string{}},
 		Trained: map[int][]checker.Trained{},
 	}
 	for step := 1; step <= steps; step++ {
 		batch := digest("b", step)
-		e.Records.Batches[step], e.Story.Batches[step], e.Story.Updates[step] = batch, batch, batch
+		e.Records.Batches[step], e.History.Batches[step], e.History.Updates[step] = batch, batch, batch
 		e.Records.Versions = append(e.Records.Versions, checker.Version{Number: step, Weights: digest("a", step), Batch: batch})
 		for task := (step - 1) * perStep; task < step*perStep; task++ {
 			index, _ := tasks.At(runSeed, split, task)
-			e.Story.Issued = append(e.Story.Issued, checker.Issued{
+			e.History.Issued = append(e.History.Issued, checker.Issued{
 				Kind: "train", Step: step, Task: task, Index: index, Version: step - 1, Samples: samples, Attempts: []int{1, 1},
 			})
 			for sample := range samples {
-				rollOut(&e, checker.Place{Kind: "train", Step: step, Task: task, Sample: sample})
+				addRollout(&e, checker.RolloutAddress{Kind: "train", Step: step, Task: task, Sample: sample})
 			}
 		}
 	}
-	e.Story.Weights = digest("a", steps)
+	e.History.Weights = digest("a", steps)
 	return e
 }
 
 // rollOut adds a rollout of one call, recorded a second after it was asked for,
 // and trains on it.
-func rollOut(e *checker.Evidence, p checker.Place) {
+func addRollout(e *checker.Evidence, p checker.RolloutAddress) {
 	n := len(e.Records.Calls)
 	c := checker.Call{
-		Place: p, Attempt: 1, Version: p.Step - 1, Weights: strings.TrimPrefix(digest("a", p.Step-1), "sha256:"),
+		RolloutAddress: p, Attempt: 1, Version: p.Step - 1, Weights: strings.TrimPrefix(digest("a", p.Step-1), "sha256:"),
 		Seed: uint64(100 + n), Tokens: []int32{1, int32(n)}, Recorded: second(10*n + 1),
 	}
 	e.Records.Calls = append(e.Records.Calls, c)
-	e.Records.Attempts = append(e.Records.Attempts, checker.Attempt{Place: p, Number: 1, Outcome: "completed"})
+	e.Records.Attempts = append(e.Records.Attempts, checker.Attempt{RolloutAddress: p, Number: 1, Outcome: "completed"})
 	e.Generations = append(e.Generations, checker.Generation{
 		ID: fmt.Sprint(n), Run: e.Records.Run, Version: c.Version, Seed: c.Seed, Tokens: c.Tokens, Weights: c.Weights, Started: second(10 * n),
 	})
-	e.Trained[p.Step] = append(e.Trained[p.Step], checker.Trained{Place: p, Attempt: 1})
+	e.Trained[p.Step] = append(e.Trained[p.Step], checker.Trained{RolloutAddress: p, Attempt: 1})
 }
 
 // again is a generation for the call n at a time.
@@ -92,28 +92,28 @@ func TestEveryViolationIsFound(t *testing.T) {
 		wrong string
 	}{
 		{"not completed in the store", func(e *checker.Evidence) { e.Records.Status = "running" }, checker.Findings{}, `the run is "running"`},
-		{"not completed in the history", func(e *checker.Evidence) { e.Story.Completed = false }, checker.Findings{}, "completed in its history: false"},
+		{"not completed in the history", func(e *checker.Evidence) { e.History.Completed = false }, checker.Findings{}, "completed in its history: false"},
 		{"a prompt never issued", func(e *checker.Evidence) {
-			e.Story.Issued = e.Story.Issued[1:]
+			e.History.Issued = e.History.Issued[1:]
 			e.Trained[1] = e.Trained[1][2:]
 		}, checker.Findings{PromptsSkipped: 2}, "task 0 of the stream was not issued in step 1"},
 		{"a prompt issued for another step's place", func(e *checker.Evidence) {
-			e.Story.Issued[1].Task = 3
-			e.Story.Issued[1].Index, _ = tasks.At(runSeed, split, 3)
+			e.History.Issued[1].Task = 3
+			e.History.Issued[1].Index, _ = tasks.At(runSeed, split, 3)
 			for i := range 2 {
 				e.Trained[1][2+i].Task = 3
 			}
 		}, checker.Findings{PromptsSkipped: 2, PromptsDuplicated: 2}, "issued in step 1, which is not its own"},
-		{"a prompt issued twice", func(e *checker.Evidence) { e.Story.Issued = append(e.Story.Issued, e.Story.Issued[0]) },
+		{"a prompt issued twice", func(e *checker.Evidence) { e.History.Issued = append(e.History.Issued, e.History.Issued[0]) },
 			checker.Findings{PromptsDuplicated: 2}, "train-1/0 was issued twice"},
-		{"another task than the seed's", func(e *checker.Evidence) { e.Story.Issued[0].Index = (e.Story.Issued[0].Index + 1) % split },
+		{"another task than the seed's", func(e *checker.Evidence) { e.History.Issued[0].Index = (e.History.Issued[0].Index + 1) % split },
 			checker.Findings{}, "the seed says"},
 		{"a group too small", func(e *checker.Evidence) {
-			e.Story.Issued[0].Samples, e.Story.Issued[0].Attempts = 1, []int{1}
+			e.History.Issued[0].Samples, e.History.Issued[0].Attempts = 1, []int{1}
 			e.Trained[1] = e.Trained[1][:1:1]
 		}, checker.Findings{PromptsSkipped: 2}, "has 1 samples, the spec says 2"},
 		{"a child that never returned", func(e *checker.Evidence) {
-			e.Story.Issued[0].Attempts = nil
+			e.History.Issued[0].Attempts = nil
 			e.Trained[1] = e.Trained[1][2:]
 		}, checker.Findings{PromptsSkipped: 2}, "did not return"},
 		{"a sample left out of the batch", func(e *checker.Evidence) { e.Trained[2] = e.Trained[2][1:] },
@@ -123,12 +123,12 @@ func TestEveryViolationIsFound(t *testing.T) {
 		{"a sample trained again in another step", func(e *checker.Evidence) { e.Trained[2] = append(e.Trained[2], e.Trained[1][0]) },
 			checker.Findings{PromptsDuplicated: 1}, "train-1/0/0/1 is in the batch of step 2 and does not belong there"},
 		{"a batch too many", func(e *checker.Evidence) { e.Trained[3] = e.Trained[2] }, checker.Findings{PromptsDuplicated: 4}, "there is a batch of step 3"},
-		{"an attempt that does not count", func(e *checker.Evidence) { e.Story.Issued[0].Attempts[1] = 2 }, checker.Findings{}, "attempt 2 counts"},
+		{"an attempt that does not count", func(e *checker.Evidence) { e.History.Issued[0].Attempts[1] = 2 }, checker.Findings{}, "attempt 2 counts"},
 		{"an attempt lost to a fault", func(e *checker.Evidence) { e.Records.Attempts[0].Outcome = "infra_fault" },
 			checker.Findings{}, `trained on with the outcome "infra_fault"`},
 		{"an attempt never sealed", func(e *checker.Evidence) { e.Records.Attempts[0].Outcome = "" }, checker.Findings{}, `trained on with the outcome ""`},
 		{"set aside without a reserve", func(e *checker.Evidence) {
-			e.Story.Issued[0].Quarantine = "can't be graded"
+			e.History.Issued[0].Quarantine = "can't be graded"
 			e.Records.Quarantined = []checker.Quarantine{{Kind: "train", Step: 1, Task: 0}}
 			e.Trained[1] = e.Trained[1][2:]
 		}, checker.Findings{PromptsSkipped: 2}, "1 less than it should"},
@@ -140,11 +140,11 @@ func TestEveryViolationIsFound(t *testing.T) {
 			checker.Findings{PromptsSkipped: 2, PromptsReserve: 2}, "step 1 has 3 groups to train on, 1 more than it should"},
 		{"left out although the spec allows none", func(e *checker.Evidence) {
 			flatten(e, 1, 1)
-			e.Records.Flat = 0
+			e.Records.FlatLimit = 0
 		}, checker.Findings{PromptsSkipped: 2, PromptsReserve: 2}, "train-1/0/0 is not in the batch of step 1"},
 		{"more left out than the spec allows", func(e *checker.Evidence) {
 			flatten(e, 1, 1)
-			e.Story.Issued[1].Rewards = []float64{0, 0}
+			e.History.Issued[1].Rewards = []float64{0, 0}
 			e.Trained[1] = e.Trained[1][2:]
 		}, checker.Findings{PromptsSkipped: 2, PromptsReserve: 2}, "step 1 left out 2 groups whose rewards are all equal, and may 1"},
 		{"a critic too few", func(e *checker.Evidence) {
@@ -153,7 +153,7 @@ func TestEveryViolationIsFound(t *testing.T) {
 		}, checker.Findings{}, "there are 2 critics after 2 steps"},
 		{"a critic that learned from another batch", func(e *checker.Evidence) {
 			criticize(e)
-			e.Story.Lessons[2] = digest("d", 1)
+			e.History.CriticUpdates[2] = digest("d", 1)
 		}, checker.Findings{}, "critic 2 was trained on"},
 		{"a judgment that nobody gave", func(e *checker.Evidence) {
 			judge(e)
@@ -163,11 +163,11 @@ func TestEveryViolationIsFound(t *testing.T) {
 			judge(e)
 			e.Answers = append(e.Answers, checker.Answer{Question: "first", Asked: second(2)})
 		}, checker.Findings{JudgedAgain: 1}, "and asked for again at"},
-		{"credit assigned twice", func(e *checker.Evidence) { e.Story.Repeated = []string{"AssignCredit of step 1"} }, checker.Findings{}, "asked for more than once"},
+		{"credit assigned twice", func(e *checker.Evidence) { e.History.Repeated = []string{"AssignCredit of step 1"} }, checker.Findings{}, "asked for more than once"},
 		{"a version too few", func(e *checker.Evidence) { e.Records.Versions = e.Records.Versions[:2] }, checker.Findings{}, "there are 2 versions after 2 steps"},
 		{"trained on another batch", func(e *checker.Evidence) { e.Records.Versions[2].Batch = digest("c", 1) }, checker.Findings{}, "version 2 was trained on"},
-		{"another update than the history's", func(e *checker.Evidence) { e.Story.Updates[2] = digest("c", 1) }, checker.Findings{}, "version 2 was trained on"},
-		{"other weights than returned", func(e *checker.Evidence) { e.Story.Weights = digest("c", 1) }, checker.Findings{}, "the run returned the weights"},
+		{"another update than the history's", func(e *checker.Evidence) { e.History.Updates[2] = digest("c", 1) }, checker.Findings{}, "version 2 was trained on"},
+		{"other weights than returned", func(e *checker.Evidence) { e.History.Weights = digest("c", 1) }, checker.Findings{}, "the run returned the weights"},
 		{"sampled with other weights", func(e *checker.Evidence) { e.Records.Calls[0].Weights = "other" }, checker.Findings{}, "sampled with other"},
 		{"sampled from another version", func(e *checker.Evidence) {
 			for i := range 2 {
@@ -211,15 +211,15 @@ func counts(f checker.Findings) [7]int {
 
 // replaceFirst sets the first prompt aside and lets a reserve take its place.
 func replaceFirst(e *checker.Evidence) {
-	first := &e.Story.Issued[0]
+	first := &e.History.Issued[0]
 	first.Quarantine = "can't be graded"
 	e.Records.Quarantined = []checker.Quarantine{{Kind: "train", Step: 1, Task: 0}}
-	e.Story.Issued = append(e.Story.Issued, checker.Issued{
+	e.History.Issued = append(e.History.Issued, checker.Issued{
 		Kind: "reserve", Step: 1, Task: 0, Index: tasks.Reserve(runSeed, split, 1, 0), Samples: samples, Attempts: []int{1, 1},
 	})
 	e.Trained[1] = e.Trained[1][2:]
 	for sample := range samples {
-		rollOut(e, checker.Place{Kind: "reserve", Step: 1, Task: 0, Sample: sample})
+		addRollout(e, checker.RolloutAddress{Kind: "reserve", Step: 1, Task: 0, Sample: sample})
 	}
 }
 
@@ -227,16 +227,16 @@ func replaceFirst(e *checker.Evidence) {
 // these.
 func flatten(e *checker.Evidence, rewards ...float64) {
 	replaceFirst(e)
-	e.Records.Flat, e.Records.Quarantined = 1, nil
-	e.Story.Issued[0].Quarantine, e.Story.Issued[0].Rewards = "", rewards
+	e.Records.FlatLimit, e.Records.Quarantined = 1, nil
+	e.History.Issued[0].Quarantine, e.History.Issued[0].Rewards = "", rewards
 }
 
 // criticize gives a run a critic that learned from every batch.
 func criticize(e *checker.Evidence) {
-	e.Records.Critical, e.Story.Lessons = true, map[int]string{}
+	e.Records.HasCritic, e.History.CriticUpdates = true, map[int]string{}
 	for i, v := range e.Records.Versions {
 		e.Records.Critics = append(e.Records.Critics, checker.Version{Number: i, Weights: digest("c", i), Batch: v.Batch})
-		e.Story.Lessons[i] = v.Batch
+		e.History.CriticUpdates[i] = v.Batch
 	}
 }
 
@@ -328,9 +328,9 @@ func TestReplayedCallsAreCounted(t *testing.T) {
 	c := e.Records.Calls[0]
 	c.Attempt, c.ReplayedFrom, c.Recorded = 2, 1, second(50)
 	e.Records.Calls = append(e.Records.Calls, c)
-	e.Records.Attempts = append(e.Records.Attempts, checker.Attempt{Place: c.Place, Number: 2, Outcome: "completed"})
+	e.Records.Attempts = append(e.Records.Attempts, checker.Attempt{RolloutAddress: c.RolloutAddress, Number: 2, Outcome: "completed"})
 	e.Records.Attempts[0].Outcome = "infra_fault"
-	e.Story.Issued[0].Attempts[0], e.Trained[1][0].Attempt = 2, 2
+	e.History.Issued[0].Attempts[0], e.Trained[1][0].Attempt = 2, 2
 	f := checker.Check(e)
 	require.Empty(t, f.Wrong)
 	require.Equal(t, 1, f.CallsReplayed)

@@ -22,13 +22,13 @@ type Issued struct {
 	Quarantine string
 }
 
-// Story is what Temporal's history tells of a run.
-type Story struct {
+// History is what Temporal's history tells of a run.
+type History struct {
 	Completed bool
 	Issued    []Issued
 	// Batches are the digests of the batches that were made, by step, and Updates
 	// those that version after version was trained on; Lessons those of the critic.
-	Batches, Updates, Lessons map[int]string
+	Batches, Updates, CriticUpdates map[int]string
 	// Repeated names steps that were assigned credit or trained more than once.
 	Repeated []string
 	// Weights is the digest of the last version's weights, as the workflow returned
@@ -42,8 +42,8 @@ type Story struct {
 
 // ReadStory reads the history of a training, execution after execution where it
 // continued as new.
-func ReadStory(executions ...[]*history.HistoryEvent) (Story, error) {
-	s := Story{Batches: map[int]string{}, Updates: map[int]string{}, Lessons: map[int]string{}}
+func ReadHistory(executions ...[]*history.HistoryEvent) (History, error) {
+	s := History{Batches: map[int]string{}, Updates: map[int]string{}, CriticUpdates: map[int]string{}}
 	for _, events := range executions {
 		s.children, s.scheduled, s.steps = map[int64]int{}, map[int64]string{}, map[int64]int{}
 		for _, e := range events {
@@ -55,16 +55,16 @@ func ReadStory(executions ...[]*history.HistoryEvent) (Story, error) {
 	return s, nil
 }
 
-func (s *Story) read(e *history.HistoryEvent) error {
+func (s *History) read(e *history.HistoryEvent) error {
 	switch {
 	case e.GetStartChildWorkflowExecutionInitiatedEventAttributes() != nil:
-		return s.initiated(e.EventId, e.GetStartChildWorkflowExecutionInitiatedEventAttributes())
+		return s.childInitiated(e.EventId, e.GetStartChildWorkflowExecutionInitiatedEventAttributes())
 	case e.GetChildWorkflowExecutionCompletedEventAttributes() != nil:
-		return s.returned(e.GetChildWorkflowExecutionCompletedEventAttributes())
+		return s.childCompleted(e.GetChildWorkflowExecutionCompletedEventAttributes())
 	case e.GetActivityTaskScheduledEventAttributes() != nil:
-		return s.began(e.EventId, e.GetActivityTaskScheduledEventAttributes())
+		return s.activityScheduled(e.EventId, e.GetActivityTaskScheduledEventAttributes())
 	case e.GetActivityTaskCompletedEventAttributes() != nil:
-		return s.ended(e.GetActivityTaskCompletedEventAttributes())
+		return s.activityCompleted(e.GetActivityTaskCompletedEventAttributes())
 	case e.GetWorkflowExecutionCompletedEventAttributes() != nil:
 		s.Completed = true
 		var out struct {
@@ -77,7 +77,7 @@ func (s *Story) read(e *history.HistoryEvent) error {
 	return nil
 }
 
-func (s *Story) initiated(id int64, a *history.StartChildWorkflowExecutionInitiatedEventAttributes) error {
+func (s *History) childInitiated(id int64, a *history.StartChildWorkflowExecutionInitiatedEventAttributes) error {
 	if a.WorkflowType.GetName() != "RolloutWorkflow" {
 		return nil
 	}
@@ -97,7 +97,7 @@ func (s *Story) initiated(id int64, a *history.StartChildWorkflowExecutionInitia
 	return nil
 }
 
-func (s *Story) returned(a *history.ChildWorkflowExecutionCompletedEventAttributes) error {
+func (s *History) childCompleted(a *history.ChildWorkflowExecutionCompletedEventAttributes) error {
 	i, ok := s.children[a.InitiatedEventId]
 	if !ok {
 		return nil
@@ -114,7 +114,7 @@ func (s *Story) returned(a *history.ChildWorkflowExecutionCompletedEventAttribut
 	return err
 }
 
-func (s *Story) began(id int64, a *history.ActivityTaskScheduledEventAttributes) error {
+func (s *History) activityScheduled(id int64, a *history.ActivityTaskScheduledEventAttributes) error {
 	name := a.ActivityType.GetName()
 	if name != "AssignCredit" && name != "TrainStep" && name != "TrainCritic" {
 		return nil
@@ -129,14 +129,14 @@ func (s *Story) began(id int64, a *history.ActivityTaskScheduledEventAttributes)
 	s.scheduled[id], s.steps[id] = name, in.Step
 	switch name {
 	case "TrainStep":
-		s.note(s.Updates, name, in.Step, in.Batch)
+		s.addBatch(s.Updates, name, in.Step, in.Batch)
 	case "TrainCritic":
-		s.note(s.Lessons, name, in.Step, in.Batch)
+		s.addBatch(s.CriticUpdates, name, in.Step, in.Batch)
 	}
 	return nil
 }
 
-func (s *Story) ended(a *history.ActivityTaskCompletedEventAttributes) error {
+func (s *History) activityCompleted(a *history.ActivityTaskCompletedEventAttributes) error {
 	if s.scheduled[a.ScheduledEventId] != "AssignCredit" {
 		return nil
 	}
@@ -144,12 +144,12 @@ func (s *Story) ended(a *history.ActivityTaskCompletedEventAttributes) error {
 		Batch string `json:"batch"`
 	}
 	err := decode(a.Result, &out)
-	s.note(s.Batches, "AssignCredit", s.steps[a.ScheduledEventId], out.Batch)
+	s.addBatch(s.Batches, "AssignCredit", s.steps[a.ScheduledEventId], out.Batch)
 	return err
 }
 
-// note enters a step's batch. A second one is none too few and one too many.
-func (s *Story) note(to map[int]string, activity string, step int, batch string) {
+// addBatch adds a step's batch; a second one is an error.
+func (s *History) addBatch(to map[int]string, activity string, step int, batch string) {
 	if _, there := to[step]; there {
 		s.Repeated = append(s.Repeated, fmt.Sprintf("%s of step %d", activity, step))
 	}

@@ -77,7 +77,7 @@ func TestAHistoryTellsWhatWasIssuedAndTrained(t *testing.T) {
 		WorkflowExecutionCompletedEventAttributes: &history.WorkflowExecutionCompletedEventAttributes{Result: says(t, object{"weights": "sha256:w"})},
 	}})
 
-	s, err := checker.ReadStory(first.events, second.events)
+	s, err := checker.ReadHistory(first.events, second.events)
 	require.NoError(t, err)
 	require.Equal(t, []checker.Issued{
 		{Kind: "train", Step: 1, Task: 0, Index: 3, Version: 0, Samples: 2, Attempts: []int{2, 1}, Rewards: []float64{0, 1}},
@@ -86,7 +86,7 @@ func TestAHistoryTellsWhatWasIssuedAndTrained(t *testing.T) {
 	}, s.Issued)
 	require.Equal(t, map[int]string{1: "sha256:b1"}, s.Batches)
 	require.Equal(t, map[int]string{1: "sha256:b1"}, s.Updates)
-	require.Equal(t, map[int]string{1: "sha256:b1"}, s.Lessons)
+	require.Equal(t, map[int]string{1: "sha256:b1"}, s.CriticUpdates)
 	require.Empty(t, s.Repeated)
 	require.True(t, s.Completed)
 	require.Equal(t, "sha256:w", s.Weights)
@@ -99,7 +99,7 @@ func TestAHistoryTellsOfASecondUpdate(t *testing.T) {
 		h.activity("AssignCredit", object{"step": 1}, object{"batch": "sha256:b1"})
 		h.activity("TrainStep", object{"step": 1, "batch": "sha256:b1"}, object{"number": 1})
 	}
-	s, err := checker.ReadStory(h.events)
+	s, err := checker.ReadHistory(h.events)
 	require.NoError(t, err)
 	require.Equal(t, []string{"AssignCredit of step 1", "TrainStep of step 1"}, s.Repeated)
 	require.False(t, s.Completed)
@@ -109,6 +109,6 @@ func TestAHistoryThatCannotBeReadIsAnError(t *testing.T) {
 	t.Parallel()
 	h := told{t: t}
 	h.activity("AssignCredit", "no object", nil)
-	_, err := checker.ReadStory(h.events)
+	_, err := checker.ReadHistory(h.events)
 	require.ErrorContains(t, err, "read event 1")
 }

@@ -20,7 +20,7 @@ type Answer struct {
 	Scores   []float64 // nil if it said nothing of use
 }
 
-// checkJudgments holds what is on record against what the judge has said. An answer
+// checkJudgments compares what is on record with what the judge has said. An answer
 // may get lost on its way into the record, and then the judge is asked again; what is
 // on record is never asked for.
 func checkJudgments(f *Findings, e Evidence) {
@@ -34,9 +34,9 @@ func checkJudgments(f *Findings, e Evidence) {
 		for i, a := range e.Answers {
 			switch {
 			case a.Question != e.Answers[given].Question:
-			case since(a.Asked, e.WorkerHangs).After(j.At):
+			case earliestRequest(a.Asked, e.WorkerHangs).After(j.At):
 				f.JudgedAgain++
-				f.wrong("judgment %s was recorded at %s and asked for again at %s", j.Key, j.At.UTC().Format(clock), a.Asked.UTC().Format(clock))
+				f.wrong("judgment %s was recorded at %s and asked for again at %s", j.Key, j.At.UTC().Format(timeOfDay), a.Asked.UTC().Format(timeOfDay))
 			case i != given && a.Scores != nil:
 				f.JudgmentsLost++
 			}

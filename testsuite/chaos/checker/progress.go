@@ -24,9 +24,9 @@ WHERE c.run = a.run AND c.kind = a.kind AND c.step = a.step AND c.task = a.task 
 }
 
 // TriedAgain counts the attempts, but for first ones, that began after a time.
-func (d *Database) TriedAgain(ctx context.Context, run string, since time.Time) (int, error) {
+func (d *Database) TriedAgain(ctx context.Context, run string, earliestRequest time.Time) (int, error) {
 	var n int
-	err := d.db.QueryRowContext(ctx, `SELECT COUNT(*) FROM attempts WHERE run = $1 AND attempt > 1 AND begun > $2`, run, since.UnixNano()).Scan(&n)
+	err := d.db.QueryRowContext(ctx, `SELECT COUNT(*) FROM attempts WHERE run = $1 AND attempt > 1 AND begun > $2`, run, earliestRequest.UnixNano()).Scan(&n)
 	return n, err
 }
 

@@ -23,7 +23,7 @@ type prompt struct {
 func checkPrompts(f *Findings, e Evidence) {
 	r := e.Records
 	issued := map[prompt]Issued{}
-	for _, g := range e.Story.Issued {
+	for _, g := range e.History.Issued {
 		p := prompt{g.Kind, g.Step, g.Task}
 		if _, twice := issued[p]; twice {
 			f.wrong("%s-%d/%d was issued twice", g.Kind, g.Step, g.Task)
@@ -32,14 +32,14 @@ func checkPrompts(f *Findings, e Evidence) {
 		issued[p] = g
 		checkIndex(f, r, g)
 	}
-	aside := map[prompt]bool{}
+	quarantined := map[prompt]bool{}
 	for _, q := range r.Quarantined {
-		aside[prompt{q.Kind, q.Step, q.Task}] = true
+		quarantined[prompt{q.Kind, q.Step, q.Task}] = true
 	}
 	for step := 1; step <= r.Steps; step++ {
 		f.Prompts += r.TasksPer * r.Samples
 		flat := flat(f, e, step, issued)
-		checkIssued(f, r, step, issued, aside, flat)
+		checkIssued(f, r, step, issued, quarantined, flat)
 		checkTrained(f, e, step, issued, flat)
 	}
 	for step := range e.Trained {
@@ -48,14 +48,14 @@ func checkPrompts(f *Findings, e Evidence) {
 			f.PromptsDuplicated += len(e.Trained[step])
 		}
 	}
-	for _, g := range e.Story.Issued {
+	for _, g := range e.History.Issued {
 		if g.Step < 1 || g.Step > r.Steps {
 			f.wrong("%s-%d/%d was issued for no step of the run", g.Kind, g.Step, g.Task)
 		}
 	}
 }
 
-// checkIndex holds a group against the stream that decides which task it is.
+// checkIndex compares the task of a group with the stream.
 func checkIndex(f *Findings, r Records, g Issued) {
 	var want int
 	switch g.Kind {
@@ -76,13 +76,13 @@ func checkIndex(f *Findings, r Records, g Issued) {
 }
 
 // checkIssued finds prompts of the stream that nobody rolled out, and groups that
-// don't belong to the step. A prompt may be set aside, with its reason on record;
-// then a reserve takes its place, as it does of one that is flat.
-func checkIssued(f *Findings, r Records, step int, issued map[prompt]Issued, aside, flat map[prompt]bool) {
+// don't belong to the step. A prompt may be quarantined, with its reason on record, or
+// flat; then a reserve replaces it.
+func checkIssued(f *Findings, r Records, step int, issued map[prompt]Issued, quarantined, flat map[prompt]bool) {
 	first, missing, whole := (step-1)*r.TasksPer, 0, 0
 	for task := first; task < first+r.TasksPer; task++ {
 		p := prompt{train, step, task}
-		if _, ok := issued[p]; !ok && !aside[p] {
+		if _, ok := issued[p]; !ok && !quarantined[p] {
 			f.wrong("task %d of the stream was not issued in step %d", task, step)
 			missing++
 		}
@@ -101,7 +101,7 @@ func checkIssued(f *Findings, r Records, step int, issued map[prompt]Issued, asi
 		case flat[p]:
 		case g.Quarantine == "":
 			whole++
-		case !aside[p]:
+		case !quarantined[p]:
 			f.wrong("%s-%d/%d was set aside, and the store does not say so", p.kind, p.step, p.task)
 		}
 	}
@@ -118,7 +118,7 @@ func checkIssued(f *Findings, r Records, step int, issued map[prompt]Issued, asi
 // flat are the groups of a step that were left out of its batch because all their
 // rewards are equal, as far as the spec allows.
 func flat(f *Findings, e Evidence, step int, issued map[prompt]Issued) map[prompt]bool {
-	if e.Records.Flat == 0 {
+	if e.Records.FlatLimit == 0 {
 		return nil
 	}
 	trained := map[prompt]bool{}
@@ -132,8 +132,8 @@ func flat(f *Findings, e Evidence, step int, issued map[prompt]Issued) map[promp
 		}
 		out[p] = true
 	}
-	if len(out) > e.Records.Flat {
-		f.wrong("step %d left out %d groups whose rewards are all equal, and may %d", step, len(out), e.Records.Flat)
+	if len(out) > e.Records.FlatLimit {
+		f.wrong("step %d left out %d groups whose rewards are all equal, and may %d", step, len(out), e.Records.FlatLimit)
 	}
 	for p := range out {
 		f.PromptsFlat += issued[p].Samples
@@ -141,21 +141,21 @@ func flat(f *Findings, e Evidence, step int, issued map[prompt]Issued) map[promp
 	return out
 }
 
-// checkTrained holds a batch against the attempts that count.
+// checkTrained compares a batch with the attempts that count.
 func checkTrained(f *Findings, e Evidence, step int, issued map[prompt]Issued, flat map[prompt]bool) {
-	trained := map[Place]int{} // attempt, by place
+	trained := map[RolloutAddress]int{} // attempt
 	outcome := map[Trained]string{}
 	for _, a := range e.Records.Attempts {
-		outcome[Trained{a.Place, a.Number}] = a.Outcome
+		outcome[Trained{a.RolloutAddress, a.Number}] = a.Outcome
 	}
 	for _, t := range e.Trained[step] {
 		name := fmt.Sprintf("%s-%d/%d/%d/%d", t.Kind, t.Step, t.Task, t.Sample, t.Attempt)
-		if _, twice := trained[t.Place]; twice {
+		if _, twice := trained[t.RolloutAddress]; twice {
 			f.wrong("%s is in the batch of step %d a second time", name, step)
 			f.PromptsDuplicated++
 			continue
 		}
-		trained[t.Place] = t.Attempt
+		trained[t.RolloutAddress] = t.Attempt
 		g, ok := issued[prompt{t.Kind, t.Step, t.Task}]
 		if !ok || t.Step != step || t.Sample >= len(g.Attempts) || g.Quarantine != "" {
 			f.wrong("%s is in the batch of step %d and does not belong there", name, step)
@@ -177,7 +177,7 @@ func checkTrained(f *Findings, e Evidence, step int, issued map[prompt]Issued, f
 			continue
 		}
 		for sample := range g.Attempts {
-			if _, ok := trained[Place{p.kind, p.step, p.task, sample}]; !ok {
+			if _, ok := trained[RolloutAddress{p.kind, p.step, p.task, sample}]; !ok {
 				f.wrong("%s-%d/%d/%d is not in the batch of step %d", p.kind, p.step, p.task, sample, step)
 				f.PromptsSkipped++
 			}

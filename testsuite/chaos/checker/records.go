@@ -14,22 +14,22 @@ import (
 	_ "modernc.org/sqlite"             // the driver "sqlite"
 )
 
-// Place is a rollout's address within its run.
-type Place struct {
+// RolloutAddress is a rollout's address within its run.
+type RolloutAddress struct {
 	Kind               string
 	Step, Task, Sample int
 }
 
-// Attempt is one try at a place, as the store has it.
+// Attempt is an attempt's row.
 type Attempt struct {
-	Place
+	RolloutAddress
 	Number  int
 	Outcome string // empty while it is open
 }
 
 // Call is a recorded model call.
 type Call struct {
-	Place
+	RolloutAddress
 	Attempt, Seq int
 	Version      int
 	Weights      string
@@ -54,7 +54,7 @@ type Evaluation struct {
 	Mean     float64
 }
 
-// Quarantine is a prompt that was set aside.
+// Quarantine is a prompt that was quarantined.
 type Quarantine struct {
 	Kind       string
 	Step, Task int
@@ -70,8 +70,8 @@ type Records struct {
 	TasksPer    int // tasks of a step
 	Samples     int // of a task
 	TrainTasks  int // in the train split
-	Flat        int // groups that a step may replace because they are flat
-	Critical    bool
+	FlatLimit   int // groups that a step may replace because they are flat
+	HasCritic   bool
 	Attempts    []Attempt
 	Calls       []Call
 	Versions    []Version
@@ -102,7 +102,7 @@ func OpenDatabase(url string) (*Database, error) {
 	return &Database{db}, nil
 }
 
-// Close lets go of the connections.
+// Close closes the connections.
 func (d *Database) Close() error { return d.db.Close() }
 
 // Status is a run's status, and empty while there is no such run.
@@ -141,7 +141,7 @@ func (d *Database) run(ctx context.Context, r *Records) error {
 			Steps          int `json:"steps"`
 			TasksPerStep   int `json:"tasks_per_step"`
 			SamplesPerTask int `json:"samples_per_task"`
-			Flat           int `json:"dynamic_sampling"`
+			FlatLimit      int `json:"dynamic_sampling"`
 		} `json:"training"`
 		Critic *struct{} `json:"critic"`
 	}
@@ -152,7 +152,7 @@ func (d *Database) run(ctx context.Context, r *Records) error {
 		return err
 	}
 	r.Seed, r.Steps, r.TasksPer, r.Samples = s.Seed, s.Training.Steps, s.Training.TasksPerStep, s.Training.SamplesPerTask
-	r.TrainTasks, r.Flat, r.Critical = counts["train"].Count, s.Training.Flat, s.Critic != nil
+	r.TrainTasks, r.FlatLimit, r.HasCritic = counts["train"].Count, s.Training.FlatLimit, s.Critic != nil
 	if r.Steps == 0 || r.TasksPer == 0 || r.Samples == 0 || r.TrainTasks == 0 {
 		return errors.New("its spec lacks steps, tasks or samples")
 	}
@@ -180,7 +180,7 @@ FROM calls WHERE run = $1 ORDER BY recorded, attempt, seq`
 		for len(completion) > 0 && err == nil {
 			v, n := binary.Uvarint(completion)
 			if n <= 0 {
-				return fmt.Errorf("tokens of call %d of %+v can't be read", c.Seq, c.Place)
+				return fmt.Errorf("tokens of call %d of %+v can't be read", c.Seq, c.RolloutAddress)
 			}
 			c.Tokens = append(c.Tokens, int32(uint32(v)))
 			completion = completion[n:]
@@ -253,15 +253,15 @@ func (d *Database) promoted(ctx context.Context, r *Records) error {
 	})
 }
 
-// list calls one for each row.
-func (d *Database) list(ctx context.Context, query, run string, one func(scan func(...any) error) error) error {
+// list calls row for each row.
+func (d *Database) list(ctx context.Context, query, run string, row func(scan func(...any) error) error) error {
 	rows, err := d.db.QueryContext(ctx, query, run)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = rows.Close() }()
 	for rows.Next() {
-		if err := one(rows.Scan); err != nil {
+		if err := row(rows.Scan); err != nil {
 			return err
 		}
 	}

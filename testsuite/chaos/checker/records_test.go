@@ -97,7 +97,7 @@ func readAndCompare(t *testing.T, url string, began time.Time) {
 	defer func() { require.NoError(t, d.Close()) }()
 	r, err := d.Records(ctx, "chaos")
 	require.NoError(t, err)
-	place := checker.Place{Kind: "train", Step: 1, Task: 2, Sample: 1}
+	address := checker.RolloutAddress{Kind: "train", Step: 1, Task: 2, Sample: 1}
 	for i := range r.Calls {
 		require.WithinRange(t, r.Calls[i].Recorded, began, time.Now())
 		r.Calls[i].Recorded = time.Time{}
@@ -106,14 +106,14 @@ func readAndCompare(t *testing.T, url string, began time.Time) {
 		require.WithinRange(t, r.Judgments[i].At, began, time.Now())
 		r.Judgments[i].At = time.Time{}
 	}
-	call := checker.Call{Place: place, Attempt: 1, Weights: "weights", Seed: 1<<64 - 1, Tokens: []int32{5, 300, 7}}
+	call := checker.Call{RolloutAddress: address, Attempt: 1, Weights: "weights", Seed: 1<<64 - 1, Tokens: []int32{5, 300, 7}}
 	replayed := call
 	replayed.Attempt, replayed.ReplayedFrom = 2, 1
 	require.Empty(t, cmp.Diff(checker.Records{
-		Run: "chaos", Status: "running", Execution: "execution", Seed: 1<<64 - 1, Steps: 1, TasksPer: 2, Samples: 3, TrainTasks: 5, Flat: 4, Critical: true,
+		Run: "chaos", Status: "running", Execution: "execution", Seed: 1<<64 - 1, Steps: 1, TasksPer: 2, Samples: 3, TrainTasks: 5, FlatLimit: 4, HasCritic: true,
 		Versions: []checker.Version{{Weights: digest("a", 0)}}, Critics: []checker.Version{{Weights: digest("c", 0)}},
 		Judgments: []checker.Judgment{{Key: "key", Scores: []float64{1, 0.5}}},
-		Attempts:  []checker.Attempt{{Place: place, Number: 1}, {Place: place, Number: 2, Outcome: "completed"}},
+		Attempts:  []checker.Attempt{{RolloutAddress: address, Number: 1}, {RolloutAddress: address, Number: 2, Outcome: "completed"}},
 		Calls:     []checker.Call{call, replayed}, Batches: map[int]string{1: digest("b", 1)}, Promoted: -1,
 	}, r))
 
@@ -160,8 +160,8 @@ func TestABatchIsReadFromItsFile(t *testing.T) {
 	trained, err := checker.ReadBatch(dir, name)
 	require.NoError(t, err)
 	require.Equal(t, []checker.Trained{
-		{Place: checker.Place{Kind: "train", Step: 1, Task: 2, Sample: 1}, Attempt: 3},
-		{Place: checker.Place{Kind: "reserve", Step: 1}, Attempt: 1},
+		{RolloutAddress: checker.RolloutAddress{Kind: "train", Step: 1, Task: 2, Sample: 1}, Attempt: 3},
+		{RolloutAddress: checker.RolloutAddress{Kind: "reserve", Step: 1}, Attempt: 1},
 	}, trained)
 
 	_, err = checker.ReadBatch(dir, digest("0", 0))

@@ -6,25 +6,25 @@ import (
 	"time"
 )
 
-// Hang is a time during which a process stood still that asks others or is asked.
+// Hang is a time during which a client or a server was suspended.
 type Hang struct{ From, Until time.Time }
 
 // thaw is how long after a hang a request may still be one that was asked before
 // or during it: it lay in the frozen process, or in a socket's buffer.
-const thaw = time.Second
+const delay = time.Second
 
-// since is the earliest time at which what began at a time may have been asked for.
-func since(began time.Time, hangs []Hang) time.Time {
+// earliestRequest is the earliest time of the request for something that began then.
+func earliestRequest(began time.Time, hangs []Hang) time.Time {
 	at := began
 	for _, h := range hangs {
-		if began.After(h.From) && began.Before(h.Until.Add(thaw)) && h.From.Before(at) {
+		if began.After(h.From) && began.Before(h.Until.Add(delay)) && h.From.Before(at) {
 			at = h.From
 		}
 	}
 	return at
 }
 
-// checkSampling holds what the sampler did against what is on record. The seed
+// checkSampling compares what the sampler did with what is on record. The seed
 // names a call within a run, whichever attempt makes it.
 func checkSampling(f *Findings, e Evidence) {
 	first := map[uint64]Call{} // on record
@@ -46,10 +46,10 @@ func checkSampling(f *Findings, e Evidence) {
 			if g.Weights != all[0].Weights || g.Version != all[0].Version || !equal(g.Tokens, all[0].Tokens) {
 				f.wrong("seed %d was sampled twice with different results, at %v and %v", seed, all[0].Started, g.Started)
 			}
-			if recorded && since(g.Started, e.Hangs).After(call.Recorded) {
+			if recorded && earliestRequest(g.Started, e.Hangs).After(call.Recorded) {
 				again++
 				f.Repeated = append(f.Repeated, fmt.Sprintf("call %d of %s %s-%d/%d/%d was recorded by attempt %d at %s and sampled again at %s",
-					call.Seq, f.Run, call.Kind, call.Step, call.Task, call.Sample, call.Attempt, call.Recorded.UTC().Format(clock), g.Started.UTC().Format(clock)))
+					call.Seq, f.Run, call.Kind, call.Step, call.Task, call.Sample, call.Attempt, call.Recorded.UTC().Format(timeOfDay), g.Started.UTC().Format(timeOfDay)))
 			}
 		}
 		f.RecordedCallsSampledAgain += again
@@ -65,7 +65,7 @@ func checkSampling(f *Findings, e Evidence) {
 	}
 }
 
-// clock tells times of day apart to the millisecond.
-const clock = "15:04:05.000"
+// timeOfDay is to the millisecond.
+const timeOfDay = "15:04:05.000"
 
 func equal(a, b []int32) bool { return slices.Equal(a, b) }

@@ -54,7 +54,7 @@ func (f *Fleet) Kill(role Role) error {
 // has accepted go on.
 func (f *Fleet) Hang(role Role) error { return f.signal(role, syscall.SIGSTOP) }
 
-// Resume lets a process go on that hung.
+// Resume continues a process after Hang.
 func (f *Fleet) Resume(role Role) error { return f.signal(role, syscall.SIGCONT) }
 
 // Terminate asks a process to drain, and returns its exit code.
@@ -98,8 +98,8 @@ func (f *Fleet) Restart(ctx context.Context, role Role) error {
 	return nil
 }
 
-// Between looks at a process that is coming up.
-const lookAgain = 20 * time.Millisecond
+// pollEvery is the time between checks whether a process is up.
+const pollEvery = 20 * time.Millisecond
 
 // Await returns when the process is up, or an error if it ends before.
 func (f *Fleet) Await(ctx context.Context, role Role) error {
@@ -109,7 +109,7 @@ func (f *Fleet) Await(ctx context.Context, role Role) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	tick := time.NewTicker(lookAgain)
+	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
 	for {
 		err := p.up(ctx, p)

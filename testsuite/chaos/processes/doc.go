@@ -1,6 +1,5 @@
-// Package processes starts a whole fleet of real processes on one machine and lets a
-// test do to them what the world does: kill them, let them hang, start them
-// again. PostgreSQL and Temporal are among them.
+// Package processes starts a whole fleet of real processes on one machine, PostgreSQL
+// and Temporal among them, and lets a test kill, suspend and restart them.
 //
 //	f, err := processes.Start(ctx, processes.Options{Dir: dir, Bin: "bin"})
 //	…
@@ -10,9 +9,9 @@
 //	f.Resume(processes.Sampler)
 //	err = f.Close()
 //
-// It only starts and signals; what a run came to is for others to read, from
-// the store at [Fleet.Store], Temporal at [Fleet.Temporal] and the sampler's own
-// account in [Fleet.Generations].
+// It only starts and signals processes. Tests read the outcome of a run from the store
+// at [Fleet.Store], Temporal at [Fleet.Temporal] and the sampler's log in
+// [Fleet.Generations].
 //
 // One may rely on this: everything of a fleet lies in its directory, each
 // process appends to a log of its own there, and no process outlives the one

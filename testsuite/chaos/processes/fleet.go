@@ -122,8 +122,8 @@ func (f *Fleet) startTemporal(ctx context.Context, database string) error {
 	if database != "" {
 		arguments = append(arguments, "--database", database)
 	}
-	f.add(Temporal, &process{program: f.bin("fulgurite"), arguments: arguments, up: said("Web UI")})
-	return f.begin(ctx, Temporal)
+	f.add(Temporal, &process{program: f.bin("fulgurite"), arguments: arguments, up: logged("Web UI")})
+	return f.startAndAwait(ctx, Temporal)
 }
 
 func (f *Fleet) startWorkers(ctx context.Context) error {
@@ -144,7 +144,7 @@ func (f *Fleet) startWorkers(ctx context.Context) error {
 	}
 	for _, role := range roles {
 		f.add(role, &process{
-			program: f.bin("fulgurite-worker"), arguments: append(commands[role], "--name", string(role)), environment: f.workerEnvironment(), up: said(`"msg":"started"`),
+			program: f.bin("fulgurite-worker"), arguments: append(commands[role], "--name", string(role)), environment: f.workerEnvironment(), up: logged(`"msg":"started"`),
 		})
 		if err := f.processes[role].launch(); err != nil {
 			return fmt.Errorf("%s: %w", role, err)
@@ -182,7 +182,7 @@ func (f *Fleet) workerEnvironment() []string {
 	}
 }
 
-// add makes a role known. Its command gets what the options add.
+// add registers a role, with the arguments that the options add.
 func (f *Fleet) add(role Role, p *process) {
 	p.arguments = append(p.arguments, f.options.Arguments[role]...)
 	f.prepare(string(role), p)
@@ -197,8 +197,8 @@ func (f *Fleet) prepare(name string, p *process) {
 	p.environment = slices.Concat(os.Environ(), p.environment, f.options.Environment)
 }
 
-// begin starts a process and waits until it is up.
-func (f *Fleet) begin(ctx context.Context, role Role) error {
+// startAndAwait starts a process and waits until it is up.
+func (f *Fleet) startAndAwait(ctx context.Context, role Role) error {
 	if err := f.processes[role].launch(); err != nil {
 		return fmt.Errorf("%s: %w", role, err)
 	}
@@ -211,12 +211,12 @@ func (f *Fleet) path(parts ...string) string {
 
 func (f *Fleet) bin(name string) string { return filepath.Join(f.options.Bin, name) }
 
-// freePorts finds ports that nobody listens at. They lie below those that
-// connections get, lest one of these takes a port while its process is away.
+// freePorts finds ports that nobody listens at. They lie below the ephemeral ones, so
+// that no connection takes a port while its process is down.
 func freePorts(n int) ([]string, error) {
-	var held []net.Listener
+	var open []net.Listener
 	defer func() {
-		for _, l := range held {
+		for _, l := range open {
 			_ = l.Close()
 		}
 	}()
@@ -226,7 +226,7 @@ func freePorts(n int) ([]string, error) {
 		if err != nil {
 			continue
 		}
-		held = append(held, l)
+		open = append(open, l)
 		ports = append(ports, strconv.Itoa(port))
 	}
 	if len(ports) < n {

@@ -47,8 +47,8 @@ func (f *Fleet) startPostgres(ctx context.Context) (string, error) {
 	}
 	f.add(Postgres, p)
 	p.directory = f.path("postgres")
-	p.drain = syscall.SIGINT // with SIGTERM it would wait for others to let go of their connections
-	if err := f.begin(ctx, Postgres); err != nil {
+	p.drain = syscall.SIGINT // with SIGTERM it would wait for clients to disconnect
+	if err := f.startAndAwait(ctx, Postgres); err != nil {
 		return "", err
 	}
 	conn, err := pgx.Connect(ctx, url+"/postgres")
@@ -80,7 +80,7 @@ func (f *Fleet) initialize(ctx context.Context, data string, as *syscall.Credent
 		if err := os.Chown(home, int(as.Uid), int(as.Gid)); err != nil {
 			return fmt.Errorf("give away directory: %w", err)
 		}
-		if err := passable(home); err != nil {
+		if err := makeReachable(home); err != nil {
 			return err
 		}
 	}
@@ -92,8 +92,8 @@ func (f *Fleet) initialize(ctx context.Context, data string, as *syscall.Credent
 	return nil
 }
 
-// passable lets other users walk to a directory of ours, as far as it is ours.
-func passable(path string) error {
+// makeReachable lets other users traverse the path to a directory.
+func makeReachable(path string) error {
 	for ; path != filepath.Dir(path); path = filepath.Dir(path) {
 		info, err := os.Stat(path)
 		if err != nil {

@@ -12,7 +12,7 @@ import (
 	"syscall"
 )
 
-// process is one role: how it is started, and what runs of it.
+// process is the process of a role: how it is started, and its current execution.
 type process struct {
 	program     string
 	arguments   []string
@@ -21,7 +21,7 @@ type process struct {
 	log         string // file that it appends to
 	credential  *syscall.Credential
 	drain       syscall.Signal
-	// up is nil once the process works, having begun its log at an offset.
+	// up returns nil once the process works.
 	up func(ctx context.Context, p *process) error
 
 	mu      sync.Mutex
@@ -30,9 +30,9 @@ type process struct {
 
 // running is one execution of a process.
 type running struct {
-	command *exec.Cmd
-	began   int64         // size of the log before it
-	done    chan struct{} // closed when it has ended
+	command   *exec.Cmd
+	logOffset int64         // size of the log before it
+	done      chan struct{} // closed when it has ended
 }
 
 // launch starts the process, which must not run.
@@ -46,7 +46,7 @@ func (p *process) launch() error {
 	if err != nil {
 		return err
 	}
-	r := &running{command: exec.Command(p.program, p.arguments...), began: info.Size(), done: make(chan struct{})}
+	r := &running{command: exec.Command(p.program, p.arguments...), logOffset: info.Size(), done: make(chan struct{})}
 	r.command.Env, r.command.Dir = p.environment, p.directory
 	r.command.Stdout, r.command.Stderr = log, log
 	r.command.SysProcAttr = attributes()
@@ -71,10 +71,10 @@ func (p *process) last() *running {
 	return p.running
 }
 
-// errNotRunning is for what can only be done to a process that runs.
+// errNotRunning is for actions that need a running process.
 var errNotRunning = errors.New("process is not running")
 
-// current is what runs at the moment.
+// current is the running execution.
 func (p *process) current() (*running, error) {
 	r := p.last()
 	if r == nil || r.ended() {
@@ -111,15 +111,15 @@ func (r *running) ended() bool {
 // code is the exit code after the end, -1 after a signal.
 func (r *running) code() int { return r.command.ProcessState.ExitCode() }
 
-// said waits for a text in what the process has logged since its start.
-func said(text string) func(context.Context, *process) error {
+// logged reports whether the process has logged a text since its start.
+func logged(text string) func(context.Context, *process) error {
 	return func(_ context.Context, p *process) error {
 		log, err := os.Open(p.log)
 		if err != nil {
 			return err
 		}
 		defer func() { _ = log.Close() }()
-		if _, err := log.Seek(p.last().began, io.SeekStart); err != nil {
+		if _, err := log.Seek(p.last().logOffset, io.SeekStart); err != nil {
 			return err
 		}
 		all, err := io.ReadAll(log)

@@ -37,23 +37,23 @@ func (s slowRuns) Run(ctx context.Context, name string) (record.Run, error) {
 
 func TestARunThatIsSlowToReadHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	w.prepare(w.spec())
 	runner := w.runner("", answers("42"))
 	slow := slowRuns{w.store, "slow", make(chan struct{}, 1), make(chan struct{})}
 	runner.Runs = slow
-	stuck := rollout(0, 0)
-	stuck.Rollout.Run = "slow"
+	lostAgent := rollout(0, 0)
+	lostAgent.Rollout.Run = "slow"
 	ended := make(chan error, 2)
 	go func() {
-		_, err := do[activities.RunAgentResult](t, runner.RunAgent, stuck)
+		_, err := do[activities.RunAgentResult](t, runner.RunAgent, lostAgent)
 		ended <- err
 	}()
 	<-slow.asked
 	// Whoever waits for the same run may give up.
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
-		_, err := do[activities.RunAgentResult](t, runner.RunAgent, stuck, under(ctx))
+		_, err := do[activities.RunAgentResult](t, runner.RunAgent, lostAgent, under(ctx))
 		ended <- err
 	}()
 	_, err := do[activities.RunAgentResult](t, runner.RunAgent, rollout(0, 0))
@@ -66,7 +66,7 @@ func TestARunThatIsSlowToReadHoldsUpNoOther(t *testing.T) {
 
 // Temporal has another worker begin a later attempt when one is silent for ten seconds.
 func TestRunAgentReportsThatItLivesWhileItsStoreIsSlow(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	w.prepare(w.spec())
 	synctest.Test(t, func(t *testing.T) {
 		began, heard := time.Now(), &pulse{}

@@ -10,13 +10,13 @@ import (
 	"strings"
 )
 
-// hold runs a setup and lists what is not as it is claimed.
-func (w *world) hold(ctx context.Context, s setup) (wrong []string, err error) {
-	dir := filepath.Join(w.dir, "setups", s.name)
-	if err := s.write(dir, w.addresses); err != nil {
+// check runs a setup and lists what is not as it is claimed.
+func (env *testEnv) check(ctx context.Context, s setup) (wrong []string, err error) {
+	dir := filepath.Join(env.dir, "setups", s.name)
+	if err := s.write(dir, env.addresses); err != nil {
 		return nil, err
 	}
-	expect := func(command string, got ran, code int, words []string) {
+	expect := func(command string, got commandResult, code int, words []string) {
 		if got.code != code {
 			wrong = append(wrong, fmt.Sprintf("%s ended with %d, want %d:\n%s", command, got.code, code, got.text))
 			return
@@ -27,7 +27,7 @@ func (w *world) hold(ctx context.Context, s setup) (wrong []string, err error) {
 			}
 		}
 	}
-	planned, err := w.command(ctx, dir, "plan", "spec.yaml")
+	planned, err := env.command(ctx, dir, "plan", "spec.yaml")
 	if err != nil {
 		return nil, err
 	}
@@ -36,11 +36,11 @@ func (w *world) hold(ctx context.Context, s setup) (wrong []string, err error) {
 		return wrong, nil
 	}
 	expect("plan", planned, 0, nil)
-	tried, err := w.command(ctx, dir, append([]string{"try", "spec.yaml"}, s.args...)...)
+	tried, err := env.command(ctx, dir, append([]string{"try", "spec.yaml"}, s.args...)...)
 	if err != nil {
 		return nil, err
 	}
-	code, words := 0, slices.Concat(s.stopped, s.told)
+	code, words := 0, slices.Concat(s.stopped, s.printed)
 	if len(s.stopped) > 0 {
 		code, words = 1, append(words, "This would stop learning:")
 	}
@@ -48,23 +48,23 @@ func (w *world) hold(ctx context.Context, s setup) (wrong []string, err error) {
 	if s.train == "" {
 		return wrong, nil
 	}
-	text, err := w.trains(ctx, dir, s)
+	text, err := env.checkTraining(ctx, dir, s)
 	if text != "" {
 		wrong = append(wrong, text)
 	}
 	return wrong, err
 }
 
-// trains trains a setup and says what is not as it is claimed.
-func (w *world) trains(ctx context.Context, dir string, s setup) (wrong string, err error) {
-	if err := w.up(ctx); err != nil {
+// checkTraining trains a setup and says what is not as it is claimed.
+func (env *testEnv) checkTraining(ctx context.Context, dir string, s setup) (wrong string, err error) {
+	if err := env.startStack(ctx); err != nil {
 		return "", err
 	}
-	got, err := w.command(ctx, dir, "train", "spec.yaml", "--name", s.name, "--dir", w.state())
+	got, err := env.command(ctx, dir, "train", "spec.yaml", "--name", s.name, "--dir", env.state())
 	if err != nil {
 		return "", err
 	}
-	if s.train == fails {
+	if s.train == trainingFails {
 		if got.code != 1 {
 			return fmt.Sprintf("train ended with %d, want 1:\n%s", got.code, got.text), nil
 		}
@@ -78,7 +78,7 @@ func (w *world) trains(ctx context.Context, dir string, s setup) (wrong string, 
 	if got.code != 0 {
 		return fmt.Sprintf("train ended with %d, want 0:\n%s", got.code, got.text), nil
 	}
-	listed, err := w.command(ctx, dir, "versions", s.name, "--json", "--dir", w.state())
+	listed, err := env.command(ctx, dir, "versions", s.name, "--json", "--dir", env.state())
 	if err != nil {
 		return "", err
 	}
@@ -86,7 +86,7 @@ func (w *world) trains(ctx context.Context, dir string, s setup) (wrong string, 
 	if err != nil {
 		return "", fmt.Errorf("read versions: %w: %s", err, listed.text)
 	}
-	if same := weights[0] == weights[1]; same != (s.train == learnsNought) {
+	if same := weights[0] == weights[1]; same != (s.train == learnsNothing) {
 		return fmt.Sprintf("claimed is that it %s, but versions 0 and 1 have weights %s and %s", s.train, weights[0], weights[1]), nil
 	}
 	return "", nil

@@ -36,8 +36,8 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// world is everything real that activities work with, but for Temporal.
-type world struct {
+// testEnv is everything real that activities work with, but for Temporal.
+type testEnv struct {
 	t           testing.TB
 	dir         string
 	store       *store.Store
@@ -46,9 +46,9 @@ type world struct {
 	catalog     catalog.Catalog
 }
 
-func newWorld(t testing.TB) *world {
+func newTestEnv(t testing.TB) *testEnv {
 	t.Helper()
-	w := &world{t: t, dir: t.TempDir()}
+	w := &testEnv{t: t, dir: t.TempDir()}
 	var err error
 	w.store, err = store.Open(t.Context(), filepath.Join(w.dir, "store.db"), nil)
 	require.NoError(t, err)
@@ -75,13 +75,13 @@ type cluster bool
 
 func (c cluster) HasSearchAttributes(context.Context) (bool, error) { return bool(c), nil }
 
-func (w *world) write(name, content string) {
+func (w *testEnv) write(name, content string) {
 	w.t.Helper()
 	require.NoError(w.t, os.WriteFile(filepath.Join(w.dir, name), []byte(content), 0o600))
 }
 
 // spec is a run of a very small model.
-func (w *world) spec() spec.Spec {
+func (w *testEnv) spec() spec.Spec {
 	return spec.Spec{
 		Model:    spec.Model{Base: "base"},
 		Agent:    spec.Agent{Func: "agent", FailureReward: -0.5},
@@ -92,7 +92,7 @@ func (w *world) spec() spec.Spec {
 	}
 }
 
-func (w *world) trainer() *activities.Trainer {
+func (w *testEnv) trainer() *activities.Trainer {
 	t := &activities.Trainer{Runs: w.store, Versions: w.store, Attempts: w.store, Blobs: w.blobs, Codecs: dialog.Named, Engines: engines}
 	w.t.Cleanup(t.Close)
 	return t
@@ -101,7 +101,7 @@ func (w *world) trainer() *activities.Trainer {
 func engines(string) (model.Engine, error) { return native.New(native.Options{Threads: 1}), nil }
 
 // runner runs the agent behind a forwarder to the gateway at url.
-func (w *world) runner(url string, a agent.Func) *activities.Runner {
+func (w *testEnv) runner(url string, a agent.Func) *activities.Runner {
 	f, err := forwarder.New(w.t.Context(), func() string { return url }, zap.NewNop())
 	require.NoError(w.t, err)
 	w.t.Cleanup(func() { require.NoError(w.t, f.Close(context.Background())) })
@@ -117,7 +117,7 @@ func (l launchers) Launcher(s spec.Spec) (agent.Launcher, error) {
 }
 
 // gateway answers model calls from the versions of the store.
-func (w *world) gateway() http.Handler {
+func (w *testEnv) gateway() http.Handler {
 	engine, err := engines("native")
 	require.NoError(w.t, err)
 	sampler := serve.New(engine, w.catalog, 2)
@@ -125,7 +125,7 @@ func (w *world) gateway() http.Handler {
 	return gateway.New(gateway.Config{Journal: w.store, Sampler: sampler})
 }
 
-func (w *world) serve(h http.Handler) string {
+func (w *testEnv) serve(h http.Handler) string {
 	server := httptest.NewServer(h)
 	w.t.Cleanup(server.Close)
 	return server.URL
@@ -134,14 +134,14 @@ func (w *world) serve(h http.Handler) string {
 const execution = "execution-1"
 
 // prepare makes the run "demo" of s.
-func (w *world) prepare(s spec.Spec) activities.PrepareRunResult {
+func (w *testEnv) prepare(s spec.Spec) activities.PrepareRunResult {
 	w.t.Helper()
 	r, err := do[activities.PrepareRunResult](w.t, w.coordinator.PrepareRun, w.request(s))
 	require.NoError(w.t, err)
 	return r
 }
 
-func (w *world) request(s spec.Spec) activities.PrepareRunInput {
+func (w *testEnv) request(s spec.Spec) activities.PrepareRunInput {
 	w.t.Helper()
 	text, err := json.Marshal(s.Resolve(w.dir))
 	require.NoError(w.t, err)
@@ -149,7 +149,7 @@ func (w *world) request(s spec.Spec) activities.PrepareRunInput {
 }
 
 // start prepares the run and makes its version 0.
-func (w *world) start(s spec.Spec) activities.VersionResult {
+func (w *testEnv) start(s spec.Spec) activities.VersionResult {
 	w.t.Helper()
 	w.prepare(s)
 	v, err := do[activities.VersionResult](w.t, w.trainer().InitPolicy, initPolicy())

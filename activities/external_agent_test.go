@@ -29,14 +29,14 @@ func (w workersOf) Polled(_ context.Context, queue string, workflows bool) (bool
 
 func (w workersOf) Waits(context.Context, string) (bool, error) { return w.waits, nil }
 
-func (w *world) elsewhere() spec.Spec {
+func (w *testEnv) externalSpec() spec.Spec {
 	s := w.spec()
 	s.Agent = spec.Agent{Temporal: &spec.Temporal{Workflow: "MyAgent", Queue: "theirs"}, FailureReward: -0.5}
 	return s
 }
 
-// begun begins an attempt and is what ends it.
-func (w *world) begun(runner *activities.Runner, in activities.RunAgentInput) (activities.BeginAttemptResult, activities.EndAttemptInput) {
+// beginAttempt begins an attempt and is what ends it.
+func (w *testEnv) beginAttempt(runner *activities.Runner, in activities.RunAgentInput) (activities.BeginAttemptResult, activities.EndAttemptInput) {
 	w.t.Helper()
 	b, err := do[activities.BeginAttemptResult](w.t, runner.BeginAttempt, in)
 	require.NoError(w.t, err)
@@ -54,12 +54,12 @@ func askAs(ctx context.Context, b agent.Invocation) error {
 
 func TestAnAttemptElsewhereIsRecordedGradedAndEndedOnce(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.start(w.elsewhere())
+	w := newTestEnv(t)
+	w.start(w.externalSpec())
 	url := w.serve(w.gateway())
 	runner, in := w.runner(url, nil), rollout(0, 0)
 	runner.Workers = workersOf{polled: true}
-	b, end := w.begun(runner, in)
+	b, end := w.beginAttempt(runner, in)
 	require.Equal(t, "6*7", b.Brief.Input)
 	require.NoError(t, askAs(t.Context(), b.Brief))
 	end.Reply = `{"result": "42"}`
@@ -76,15 +76,15 @@ func TestAnAttemptElsewhereIsRecordedGradedAndEndedOnce(t *testing.T) {
 	again, err := do[activities.EndAttemptResult](t, runner.EndAttempt, end)
 	require.NoError(t, err, "who is late hears the same")
 	require.Equal(t, got, again)
-	late, err := do[activities.BeginAttemptResult](t, runner.BeginAttempt, in)
+	hidesVersion, err := do[activities.BeginAttemptResult](t, runner.BeginAttempt, in)
 	require.NoError(t, err)
-	require.Equal(t, activities.BeginAttemptResult{Ended: &got.RunAgentResult}, late)
+	require.Equal(t, activities.BeginAttemptResult{Ended: &got.RunAgentResult}, hidesVersion)
 }
 
 func TestNoAttemptBeginsWhileNobodyWorksOnItsQueue(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.prepare(w.elsewhere())
+	w := newTestEnv(t)
+	w.prepare(w.externalSpec())
 	runner := w.runner("", nil)
 	runner.Workers = workersOf{}
 	_, err := do[activities.BeginAttemptResult](t, runner.BeginAttempt, rollout(0, 0))
@@ -95,9 +95,9 @@ func TestNoAttemptBeginsWhileNobodyWorksOnItsQueue(t *testing.T) {
 
 func TestATaskTooLargeForTemporalIsRefusedBeforeTheRunBegins(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	w.write("tasks.jsonl", `{"id":"a","input":"`+strings.Repeat("x", 1<<20)+`","answer":"42"}`+"\n"+`{"id":"b","input":"2-5","answer":"-3"}`+"\n")
-	_, err := do[activities.PrepareRunResult](t, w.coordinator.PrepareRun, w.request(w.elsewhere()))
+	_, err := do[activities.PrepareRunResult](t, w.coordinator.PrepareRun, w.request(w.externalSpec()))
 	requireRefused(t, err, "tasks.train: task a has 1048", "agent.temporal takes at most 1048576")
 	_, err = do[activities.PrepareRunResult](t, w.coordinator.PrepareRun, w.request(w.spec()))
 	require.NoError(t, err, "other agents are given theirs by a worker")
@@ -105,7 +105,7 @@ func TestATaskTooLargeForTemporalIsRefusedBeforeTheRunBegins(t *testing.T) {
 
 func TestTemporalIsShownTheBeginningOfATask(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	w.write("tasks.jsonl", `{"id":"a","input":"two\u001b[31m `+"`lines`"+`\n\n and `+strings.Repeat("é", 200)+`","answer":"42"}`+"\n"+`{"id":"b","input":"2-5","answer":"-3"}`+"\n")
 	w.prepare(w.spec())
 	runner := w.runner("", answers("42"))
@@ -123,11 +123,11 @@ func TestTemporalIsShownTheBeginningOfATask(t *testing.T) {
 // Who cancels an agent speaks about its task, and says so however often it is asked.
 func TestAnAgentElsewhereThatIsCancelledIsNotTriedAgain(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.prepare(w.elsewhere())
+	w := newTestEnv(t)
+	w.prepare(w.externalSpec())
 	runner, in := w.runner("", nil), rollout(0, 0)
 	runner.Workers = workersOf{polled: true}
-	_, end := w.begun(runner, in)
+	_, end := w.beginAttempt(runner, in)
 	end.Ending, end.Message = activities.Cancelled, "it was cancelled in Temporal"
 	for range 2 {
 		got, err := do[activities.EndAttemptResult](t, runner.EndAttempt, end)
@@ -157,11 +157,11 @@ func TestHowAnAgentElsewhereEnds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
-			w.prepare(w.elsewhere())
+			w := newTestEnv(t)
+			w.prepare(w.externalSpec())
 			runner, in := w.runner("", nil), rollout(0, 0)
 			runner.Workers = workersOf{polled: true, waits: c.waits}
-			_, end := w.begun(runner, in)
+			_, end := w.beginAttempt(runner, in)
 			end.Ending, end.Message, end.Reply = c.end.Ending, c.end.Message, c.end.Reply
 			got, err := do[activities.EndAttemptResult](t, runner.EndAttempt, end)
 			require.NoError(t, err)
@@ -185,11 +185,11 @@ func TestHowAnAgentElsewhereEnds(t *testing.T) {
 
 func TestAnAgentElsewhereThatHangsAtTheSamePlaceHasFailed(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.prepare(w.elsewhere())
+	w := newTestEnv(t)
+	w.prepare(w.externalSpec())
 	runner, in := w.runner("", nil), rollout(0, 0)
 	for i, fault := range []bool{true, false} {
-		_, end := w.begun(runner, in)
+		_, end := w.beginAttempt(runner, in)
 		end.Ending, end.Message = activities.TimedOut, "no result"
 		got, err := do[activities.EndAttemptResult](t, runner.EndAttempt, end)
 		require.NoError(t, err)
@@ -200,12 +200,12 @@ func TestAnAgentElsewhereThatHangsAtTheSamePlaceHasFailed(t *testing.T) {
 
 func TestAnAttemptElsewhereThatSawAFaultDoesNotCount(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.start(w.elsewhere())
+	w := newTestEnv(t)
+	w.start(w.externalSpec())
 	door := &outage{Handler: w.gateway(), again: make(chan struct{})}
 	door.down.Store(true)
 	runner, in := w.runner(w.serve(door), nil), rollout(0, 0)
-	b, end := w.begun(runner, in)
+	b, end := w.beginAttempt(runner, in)
 	patience, leave := context.WithCancel(t.Context())
 	go func() {
 		<-door.again
@@ -221,8 +221,8 @@ func TestAnAttemptElsewhereThatSawAFaultDoesNotCount(t *testing.T) {
 
 func TestAnAttemptElsewhereThatWasHeldUpIsNotTooSlow(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.start(w.elsewhere())
+	w := newTestEnv(t)
+	w.start(w.externalSpec())
 	door := &outage{Handler: w.gateway(), again: make(chan struct{})}
 	door.down.Store(true)
 	go func() {
@@ -230,7 +230,7 @@ func TestAnAttemptElsewhereThatWasHeldUpIsNotTooSlow(t *testing.T) {
 		door.down.Store(false)
 	}()
 	runner, in := w.runner(w.serve(door), nil), rollout(0, 0)
-	b, end := w.begun(runner, in)
+	b, end := w.beginAttempt(runner, in)
 	require.NoError(t, askAs(t.Context(), b.Brief))
 	end.Ending, end.Message = activities.TimedOut, "no result"
 	got, err := do[activities.EndAttemptResult](t, runner.EndAttempt, end)
@@ -241,13 +241,13 @@ func TestAnAttemptElsewhereThatWasHeldUpIsNotTooSlow(t *testing.T) {
 
 func TestAnAttemptWhoseWorkerIsGoneDoesNotCount(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.prepare(w.elsewhere())
+	w := newTestEnv(t)
+	w.prepare(w.externalSpec())
 	f, err := forwarder.New(t.Context(), func() string { return "" }, zap.NewNop())
 	require.NoError(t, err)
 	gone, in := w.runner("", nil), rollout(0, 0)
 	gone.Forwarder = f
-	_, end := w.begun(gone, in)
+	_, end := w.beginAttempt(gone, in)
 	require.NoError(t, f.Close(t.Context()))
 	end.Reply = `"42"`
 	got, err := do[activities.EndAttemptResult](t, w.runner("", nil).EndAttempt, end)
@@ -258,10 +258,10 @@ func TestAnAttemptWhoseWorkerIsGoneDoesNotCount(t *testing.T) {
 
 func TestAReplacedAttemptElsewhereIsMadeAgain(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.prepare(w.elsewhere())
+	w := newTestEnv(t)
+	w.prepare(w.externalSpec())
 	runner, in := w.runner("", nil), rollout(0, 0)
-	_, end := w.begun(runner, in)
+	_, end := w.beginAttempt(runner, in)
 	w.begin(in)
 	end.Reply = `"42"`
 	got, err := do[activities.EndAttemptResult](t, runner.EndAttempt, end)
@@ -289,12 +289,12 @@ func TestPostedIsBeforeReturnedIsBeforeTheLastLine(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
-			s := w.elsewhere()
+			w := newTestEnv(t)
+			s := w.externalSpec()
 			s.Grader = spec.Grader{Type: "agent", Limit: 5}
 			w.start(s)
 			runner, in := w.runner(w.serve(w.gateway()), nil), rollout(0, 0)
-			b, end := w.begun(runner, in)
+			b, end := w.beginAttempt(runner, in)
 			if c.post != "" {
 				_, err := post(t.Context(), agent.Env{Key: b.Brief.APIKey}, b.Brief.RewardURL, []byte(c.post))
 				require.NoError(t, err)
@@ -320,7 +320,7 @@ func (o only) Launcher(spec.Spec) (agent.Launcher, error) { return o.launcher, n
 
 func TestAServiceIsAnAgentAsAnyOther(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	w.start(w.spec())
 	asked := 0
 	url := w.serve(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -347,7 +347,7 @@ func TestAServiceIsAnAgentAsAnyOther(t *testing.T) {
 
 func TestACommandBeforeTheAttemptThatAlwaysFailsIsAFaultOfTheTask(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	w.prepare(w.spec())
 	runner, in := w.runner("", nil), rollout(0, 0)
 	broken := agent.HookCommands([]string{"sh", "-c", "echo no room >&2; exit 4"}, nil)
@@ -366,7 +366,7 @@ func TestACommandBeforeTheAttemptThatAlwaysFailsIsAFaultOfTheTask(t *testing.T) 
 
 func TestWhatFailsAfterTheAttemptIsNotedAndChangesNothing(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	w.prepare(w.spec())
 	runner, in := w.runner("", nil), rollout(0, 0)
 	untidy := agent.Hooks{After: func(context.Context, agent.Job, trace.Outcome) error { return errors.New("can't clear up") }}

@@ -19,9 +19,9 @@ import (
 	"time"
 )
 
-// world is what setups run in: the tool, servers that some of them ask, and one stack
+// testEnv is what setups run in: the tool, servers that some of them ask, and one stack
 // for all that is trained.
-type world struct {
+type testEnv struct {
 	bin, dir  string
 	addresses *strings.Replacer
 	servers   []*httptest.Server
@@ -31,11 +31,11 @@ type world struct {
 	started error
 }
 
-func newWorld(ctx context.Context, bin, dir string) (*world, error) {
-	w := &world{bin: bin, dir: dir}
+func newTestEnv(ctx context.Context, bin, dir string) (*testEnv, error) {
+	env := &testEnv{bin: bin, dir: dir}
 	serve := func(h http.HandlerFunc) string {
 		s := httptest.NewServer(h)
-		w.servers = append(w.servers, s)
+		env.servers = append(env.servers, s)
 		return s.URL
 	}
 	var lc net.ListenConfig
@@ -43,36 +43,36 @@ func newWorld(ctx context.Context, bin, dir string) (*world, error) {
 	if err != nil {
 		return nil, err
 	}
-	nobody := "http://" + closed.Addr().String()
+	unreachable := "http://" + closed.Addr().String()
 	if err := closed.Close(); err != nil {
 		return nil, err
 	}
-	w.addresses = strings.NewReplacer(
-		"{{nobody}}", nobody,
-		"{{judge}}", serve(says(`{"scores": [7]}`)),
-		"{{babbler}}", serve(says("I would rather not say.")),
-		"{{service}}", serve(play),
+	env.addresses = strings.NewReplacer(
+		"{{unreachable}}", unreachable,
+		"{{judge}}", serve(judgeReplies(`{"scores": [7]}`)),
+		"{{nonsense judge}}", serve(judgeReplies("I would rather not say.")),
+		"{{service}}", serve(serveAgent),
 		"{{broken}}", serve(func(out http.ResponseWriter, _ *http.Request) {
 			http.Error(out, "out of order", http.StatusInternalServerError)
 		}),
 		"{{broken service}}", serve(func(out http.ResponseWriter, _ *http.Request) { http.Error(out, "no such agent", http.StatusNotFound) }),
 	)
-	return w, nil
+	return env, nil
 }
 
-func (w *world) close() {
-	for _, s := range w.servers {
+func (env *testEnv) close() {
+	for _, s := range env.servers {
 		s.Close()
 	}
-	if w.stack == nil || w.stack.Process == nil {
+	if env.stack == nil || env.stack.Process == nil {
 		return
 	}
-	_ = w.stack.Process.Signal(syscall.SIGTERM) // it may have ended by itself
-	_ = w.stack.Wait()
+	_ = env.stack.Process.Signal(syscall.SIGTERM) // it may have ended by itself
+	_ = env.stack.Wait()
 }
 
-// says is a judge that always gives the same reply.
-func says(text string) http.HandlerFunc {
+// judgeReplies is a judge that always gives the same reply.
+func judgeReplies(text string) http.HandlerFunc {
 	return func(out http.ResponseWriter, _ *http.Request) {
 		out.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(out).Encode(map[string]any{
@@ -82,24 +82,24 @@ func says(text string) http.HandlerFunc {
 	}
 }
 
-// play is an agent that is a service: it asks its model once, and every second sample
+// serveAgent is an agent that is a service: it asks its model once, and every second sample
 // is rewarded.
-func play(out http.ResponseWriter, in *http.Request) {
-	var brief struct {
+func serveAgent(out http.ResponseWriter, in *http.Request) {
+	var job struct {
 		Input   string `json:"input"`
 		Rollout string `json:"rollout"`
 		BaseURL string `json:"base_url"`
 		APIKey  string `json:"api_key"`
 	}
-	err := json.NewDecoder(in.Body).Decode(&brief)
+	err := json.NewDecoder(in.Body).Decode(&job)
 	if err == nil {
-		err = ask(in.Context(), brief.BaseURL, brief.APIKey, brief.Input)
+		err = ask(in.Context(), job.BaseURL, job.APIKey, job.Input)
 	}
 	if err != nil {
 		http.Error(out, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	_ = json.NewEncoder(out).Encode(map[string]any{"result": "done", "reward": int(brief.Rollout[len(brief.Rollout)-1]-'0') % 2})
+	_ = json.NewEncoder(out).Encode(map[string]any{"result": "done", "reward": int(job.Rollout[len(job.Rollout)-1]-'0') % 2})
 }
 
 func ask(ctx context.Context, base, key, text string) error {
@@ -125,68 +125,68 @@ func ask(ctx context.Context, base, key, text string) error {
 	return err
 }
 
-// ran is what a command came to.
-type ran struct {
+// commandResult is how a command ended.
+type commandResult struct {
 	code int
 	text string // standard output, then standard error
 }
 
-// patience is how long one command may take.
-const patience = 3 * time.Minute
+// commandTimeout is how long one command may take.
+const commandTimeout = 3 * time.Minute
 
 // command runs the tool in the directory of a setup.
-func (w *world) command(ctx context.Context, dir string, args ...string) (ran, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+func (env *testEnv) command(ctx context.Context, dir string, args ...string) (commandResult, error) {
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, w.bin, args...)
+	cmd := exec.CommandContext(ctx, env.bin, args...)
 	var out, complaints bytes.Buffer
-	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.Env = dir, &out, &complaints, w.environment(dir)
+	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.Env = dir, &out, &complaints, env.environment(dir)
 	err := cmd.Run()
 	var exit *exec.ExitError
 	if ctx.Err() != nil || err != nil && !errors.As(err, &exit) {
-		return ran{}, fmt.Errorf("fulgurite %s: %w", strings.Join(args, " "), errors.Join(err, ctx.Err()))
+		return commandResult{}, fmt.Errorf("fulgurite %s: %w", strings.Join(args, " "), errors.Join(err, ctx.Err()))
 	}
-	return ran{cmd.ProcessState.ExitCode(), out.String() + complaints.String()}, nil
+	return commandResult{cmd.ProcessState.ExitCode(), out.String() + complaints.String()}, nil
 }
 
-func (w *world) environment(dir string) []string {
+func (env *testEnv) environment(dir string) []string {
 	return append(os.Environ(), "FULGURITE_PORT=0", "FULGURITE_UI_PORT=0", "FULGURITE_GATEWAY_PORT=0", "FULGURITE_DIR="+filepath.Join(dir, "none"))
 }
 
 // state is the directory of the stack that trains.
-func (w *world) state() string { return filepath.Join(w.dir, "state") }
+func (env *testEnv) state() string { return filepath.Join(env.dir, "state") }
 
-// up starts the stack that trains, when the first setup is to be trained.
-func (w *world) up(ctx context.Context) error {
-	w.once.Do(func() { w.started = w.start(ctx) })
-	return w.started
+// startStack starts the stack that trains, when the first setup is to be trained.
+func (env *testEnv) startStack(ctx context.Context) error {
+	env.once.Do(func() { env.started = env.start(ctx) })
+	return env.started
 }
 
-func (w *world) start(ctx context.Context) error {
-	w.stack = exec.Command(w.bin, "dev", "--dir", w.state())
-	out, err := w.stack.StdoutPipe()
+func (env *testEnv) start(ctx context.Context) error {
+	env.stack = exec.Command(env.bin, "dev", "--dir", env.state())
+	out, err := env.stack.StdoutPipe()
 	if err != nil {
 		return err
 	}
-	w.stack.Env = w.environment(w.dir)
-	if err := w.stack.Start(); err != nil {
+	env.stack.Env = env.environment(env.dir)
+	if err := env.stack.Start(); err != nil {
 		return err
 	}
-	said := make(chan error, 1)
+	ready := make(chan error, 1)
 	go func() {
 		text, piece := "", make([]byte, 4096)
 		for !strings.Contains(text, "is up") {
 			n, err := out.Read(piece)
 			if text += string(piece[:n]); err != nil {
-				said <- fmt.Errorf("fulgurite dev ended: %s", text)
+				ready <- fmt.Errorf("fulgurite dev ended: %s", text)
 				return
 			}
 		}
-		said <- nil
+		ready <- nil
 		_, _ = io.Copy(io.Discard, out) // so that it never waits for a reader
 	}()
 	select {
-	case err := <-said:
+	case err := <-ready:
 		return err
 	case <-ctx.Done():
 		return ctx.Err()

@@ -11,7 +11,7 @@ import (
 )
 
 // ask executes DecidePromotion.
-func (w *world) ask(candidate int) activities.DecidePromotionResult {
+func (w *testEnv) ask(candidate int) activities.DecidePromotionResult {
 	w.t.Helper()
 	r, err := do[activities.DecidePromotionResult](w.t, w.coordinator.DecidePromotion, activities.DecidePromotionInput{
 		Run: "demo", Policy: model.DefaultPolicy, Candidate: candidate,

@@ -5,19 +5,22 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 
+	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/wire"
 )
 
-// attempted is what one attempt at a walk left behind.
-type attempted struct {
+// attemptRecord is what one attempt at a walk has on record.
+type attemptRecord struct {
 	exchanges []*exchange
 	calls     []trace.Call
 	spans     []trace.Span
 }
 
-// refused reports the requests that were not answered as their sender wished.
-func (a attempted) refused() error {
+// checkAnswered reports requests that failed.
+func (a attemptRecord) checkAnswered() error {
 	var all []error
 	for _, x := range a.exchanges {
 		if x.status != http.StatusOK {
@@ -27,8 +30,8 @@ func (a attempted) refused() error {
 	return errors.Join(all...)
 }
 
-// recorded holds the record to the walk: each call is there, with its tokens.
-func (a attempted) recorded(w walk) error {
+// checkRecord compares the record with the walk: each call is there, with its tokens.
+func (a attemptRecord) checkRecord(w walk) error {
 	var all []error
 	if len(a.calls) != w.Calls {
 		all = append(all, fmt.Errorf("%d calls are on record, want %d:%s", len(a.calls), w.Calls, a.requests()))
@@ -59,7 +62,7 @@ func (a attempted) recorded(w walk) error {
 }
 
 // requests shows what was asked, for people.
-func (a attempted) requests() string {
+func (a attemptRecord) requests() string {
 	var b bytes.Buffer
 	for _, x := range a.exchanges {
 		fmt.Fprintf(&b, "\n  %s %s by %s\n    %.3000s", x.method, x.path, x.client, x.request)
@@ -75,9 +78,9 @@ func apiOf(c trace.Call) string {
 	return c.API
 }
 
-// same holds a second attempt to the first: the same calls, from the record, and the
-// same bytes to the client.
-func (a attempted) same(second attempted) error {
+// checkReplay compares a second attempt with the first: it must have the same calls,
+// from the record, and send the same bytes to the client.
+func (a attemptRecord) checkReplay(second attemptRecord) error {
 	first := map[string]trace.Call{}
 	for _, c := range a.calls {
 		first[c.ID] = c
@@ -105,4 +108,24 @@ func (a attempted) same(second attempted) error {
 		}
 	}
 	return nil
+}
+
+// continuations counts the calls whose requests contain an earlier reply of the model,
+// and of these the ones whose prompt begins with the exact tokens of an earlier call.
+func (a attemptRecord) continuations() (all, exact int) {
+	for _, c := range a.calls {
+		r, err := wire.Decode(wire.API(apiOf(c)), c.Request)
+		if err != nil {
+			continue // it was answered, so it was read
+		}
+		said := slices.ContainsFunc(r.Dialog, func(m dialog.Message) bool { return m.Role == dialog.Assistant })
+		if !said && r.Previous == "" {
+			continue
+		}
+		all++
+		if c.Parent >= 0 && !c.Drift {
+			exact++
+		}
+	}
+	return all, exact
 }

@@ -21,7 +21,7 @@ import (
 func (x *exchange) isExport() bool { return strings.HasSuffix(x.path, "/v1/traces") }
 
 // openTraces takes spans by gRPC, where the walk sends them so.
-func (s *stage) openTraces(ctx context.Context, door *gateway.Gateway) error {
+func (s *testEnv) openTraces(ctx context.Context, g *gateway.Gateway) error {
 	if !s.walk.GRPC {
 		return nil
 	}
@@ -29,13 +29,13 @@ func (s *stage) openTraces(ctx context.Context, door *gateway.Gateway) error {
 	if err != nil {
 		return err
 	}
-	s.traces = fleet.ServeTraces(listener, door, zap.NewNop())
+	s.traces = fleet.ServeTraces(listener, g, zap.NewNop())
 	s.closers = append(s.closers, func() error { return s.traces.Close(context.WithoutCancel(ctx)) })
 	return nil
 }
 
 // environment is that of the walk, and where gRPC listens.
-func (s *stage) environment() map[string]string {
+func (s *testEnv) environment() map[string]string {
 	out := maps.Clone(s.walk.Environment)
 	if s.traces == nil {
 		return out
@@ -48,9 +48,9 @@ func (s *stage) environment() map[string]string {
 	return out
 }
 
-// traced holds the spans to the walk: each call is joined to its agent, and each tool
+// checkSpans holds the spans to the walk: each call is joined to its agent, and each tool
 // ran as it is said.
-func (a attempted) traced(w walk) error {
+func (a attemptRecord) checkSpans(w walk) error {
 	if len(w.Agents)+len(w.Tools) == 0 {
 		return nil
 	}
@@ -90,7 +90,7 @@ func calls(all []trace.Call, id string) bool {
 }
 
 // showSpans lists what the spans tell, for people.
-func (a attempted) showSpans() string {
+func (a attemptRecord) showSpans() string {
 	var b strings.Builder
 	for _, s := range a.spans {
 		fmt.Fprintf(&b, "\n  span %s: kind %s, call %q, agent %q, tool %q, tool call %q, failed %t %.200s", s.Name, s.Kind, s.CallID, s.Agent, s.Tool, s.ToolCallID, s.Failed, s.Message)

@@ -22,8 +22,8 @@ import (
 	"github.com/fulgurite/fulgurite/store/blob"
 )
 
-// copied is the same world in another folder. The caller discards it.
-func (w *world) copied(t testing.TB) *world {
+// copied is the same testEnv in another folder. The caller discards it.
+func (w *testEnv) copied(t testing.TB) *testEnv {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "copy")
 	require.NoError(t, os.CopyFS(dir, os.DirFS(w.dir)))
@@ -31,9 +31,9 @@ func (w *world) copied(t testing.TB) *world {
 }
 
 // open opens what another process left in dir. The caller discards it.
-func open(t testing.TB, dir string) *world {
+func open(t testing.TB, dir string) *testEnv {
 	t.Helper()
-	w := &world{t: t, dir: dir}
+	w := &testEnv{t: t, dir: dir}
 	var err error
 	w.store, err = store.Open(t.Context(), filepath.Join(dir, "store.db"), nil)
 	require.NoError(t, err)
@@ -43,8 +43,8 @@ func open(t testing.TB, dir string) *world {
 	return w
 }
 
-// discard lets go of a copied world.
-func (w *world) discard() {
+// discard lets go of a copied testEnv.
+func (w *testEnv) discard() {
 	w.t.Helper()
 	require.NoError(w.t, w.store.Close())
 	require.NoError(w.t, os.RemoveAll(w.dir))
@@ -59,10 +59,10 @@ const (
 	after death = "after an operation, before its result is known"
 )
 
-// wreck is what a process that dies at one of its operations sees of a world.
+// dyingProcess is what a process that dies at one of its operations sees of a testEnv.
 // Whatever it does afterwards leads nowhere.
-type wreck struct {
-	*world
+type dyingProcess struct {
+	*testEnv
 	at  int // from 1
 	how death
 
@@ -73,7 +73,7 @@ type wreck struct {
 
 var errDead = errors.New("this process is dead")
 
-func (w *wreck) operate(op func() error, part func()) error {
+func (w *dyingProcess) operate(op func() error, part func()) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.dead {
@@ -94,15 +94,15 @@ func (w *wreck) operate(op func() error, part func()) error {
 	return errDead
 }
 
-func (w *wreck) trainer() *activities.Trainer {
-	t := w.world.trainer()
-	t.Runs, t.Versions, t.Blobs = wreckedStore{w.store, w}, wreckedStore{w.store, w}, wreckedBlobs{w}
+func (w *dyingProcess) trainer() *activities.Trainer {
+	t := w.testEnv.trainer()
+	t.Runs, t.Versions, t.Blobs = dyingStore{w.store, w}, dyingStore{w.store, w}, dyingBlobs{w}
 	return t
 }
 
-type wreckedBlobs struct{ *wreck }
+type dyingBlobs struct{ *dyingProcess }
 
-func (w wreckedBlobs) Put(ctx context.Context, data []byte) (digest string, err error) {
+func (w dyingBlobs) Put(ctx context.Context, data []byte) (digest string, err error) {
 	err = w.operate(func() (err error) {
 		digest, err = w.blobs.Put(ctx, data)
 		return err
@@ -110,7 +110,7 @@ func (w wreckedBlobs) Put(ctx context.Context, data []byte) (digest string, err 
 	return digest, err
 }
 
-func (w wreckedBlobs) Get(ctx context.Context, digest string) (data []byte, err error) {
+func (w dyingBlobs) Get(ctx context.Context, digest string) (data []byte, err error) {
 	err = w.operate(func() (err error) {
 		data, err = w.blobs.Get(ctx, digest)
 		return err
@@ -118,12 +118,12 @@ func (w wreckedBlobs) Get(ctx context.Context, digest string) (data []byte, err 
 	return data, err
 }
 
-type wreckedStore struct {
+type dyingStore struct {
 	*store.Store
-	*wreck
+	*dyingProcess
 }
 
-func (w wreckedStore) Run(ctx context.Context, name string) (run record.Run, err error) {
+func (w dyingStore) Run(ctx context.Context, name string) (run record.Run, err error) {
 	err = w.operate(func() (err error) {
 		run, err = w.Store.Run(ctx, name)
 		return err
@@ -131,7 +131,7 @@ func (w wreckedStore) Run(ctx context.Context, name string) (run record.Run, err
 	return run, err
 }
 
-func (w wreckedStore) Version(ctx context.Context, id model.VersionID) (v model.Version, err error) {
+func (w dyingStore) Version(ctx context.Context, id model.VersionID) (v model.Version, err error) {
 	err = w.operate(func() (err error) {
 		v, err = w.Store.Version(ctx, id)
 		return err
@@ -139,7 +139,7 @@ func (w wreckedStore) Version(ctx context.Context, id model.VersionID) (v model.
 	return v, err
 }
 
-func (w wreckedStore) PutVersion(ctx context.Context, in model.Version) (v model.Version, created bool, err error) {
+func (w dyingStore) PutVersion(ctx context.Context, in model.Version) (v model.Version, created bool, err error) {
 	err = w.operate(func() (err error) {
 		v, created, err = w.Store.PutVersion(ctx, in)
 		return err
@@ -147,7 +147,7 @@ func (w wreckedStore) PutVersion(ctx context.Context, in model.Version) (v model
 	return v, created, err
 }
 
-func (w wreckedStore) Progress(ctx context.Context, id model.VersionID) (p model.Progress, err error) {
+func (w dyingStore) Progress(ctx context.Context, id model.VersionID) (p model.Progress, err error) {
 	err = w.operate(func() (err error) {
 		p, err = w.Store.Progress(ctx, id)
 		return err
@@ -155,12 +155,12 @@ func (w wreckedStore) Progress(ctx context.Context, id model.VersionID) (p model
 	return p, err
 }
 
-func (w wreckedStore) PutProgress(ctx context.Context, p model.Progress) error {
+func (w dyingStore) PutProgress(ctx context.Context, p model.Progress) error {
 	return w.operate(func() error { return w.Store.PutProgress(ctx, p) }, nil)
 }
 
 // several is a run of four updates to a step, with all that a step can have.
-func (w *world) several() spec.Spec {
+func (w *testEnv) several() spec.Spec {
 	s := w.spec()
 	s.Training.TasksPerStep = 4
 	s.Training.Passes, s.Training.Minibatches = 2, 2
@@ -169,7 +169,7 @@ func (w *world) several() spec.Spec {
 }
 
 // files are those of a version.
-func (w *world) files(number int) map[string]model.File {
+func (w *testEnv) files(number int) map[string]model.File {
 	w.t.Helper()
 	text, err := w.blobs.Get(w.t.Context(), w.manifest(number))
 	require.NoError(w.t, err)
@@ -180,7 +180,7 @@ func (w *world) files(number int) map[string]model.File {
 
 // groups stores a batch of count groups of two for step, sampled by another
 // version than the parent.
-func (w *world) groups(step, count int) string {
+func (w *testEnv) groups(step, count int) string {
 	w.t.Helper()
 	b := model.Batch{Format: model.BatchFormat, Policy: model.DefaultPolicy, Step: step, VocabSize: dialog.Compact().VocabSize()}
 	for i := range 2 * count {
@@ -208,12 +208,12 @@ func (w *world) groups(step, count int) string {
 
 // eachDeath dies at every operation of what produce does, in every way, and has
 // another process make the version afterwards.
-func eachDeath(t *testing.T, template *world, number, saveEvery int, produce func(*activities.Trainer) (activities.VersionResult, error)) {
+func eachDeath(t *testing.T, template *testEnv, number, saveEvery int, produce func(*activities.Trainer) (activities.VersionResult, error)) {
 	t.Helper()
 	eachDeathOf(t, template, model.VersionID{Run: "demo", Policy: model.DefaultPolicy, Number: number}, saveEvery, produce)
 }
 
-func eachDeathOf(t *testing.T, template *world, id model.VersionID, saveEvery int, produce func(*activities.Trainer) (activities.VersionResult, error)) {
+func eachDeathOf(t *testing.T, template *testEnv, id model.VersionID, saveEvery int, produce func(*activities.Trainer) (activities.VersionResult, error)) {
 	t.Helper()
 	finish := func(trainer *activities.Trainer) (activities.VersionResult, error) {
 		trainer.SaveEvery = saveEvery
@@ -231,9 +231,9 @@ func eachDeathOf(t *testing.T, template *world, id model.VersionID, saveEvery in
 			t.Parallel()
 			for at, over := 1, false; !over; at++ {
 				w := template.copied(t)
-				wreck := &wreck{world: w, at: at, how: how}
-				_, err := finish(wreck.trainer())
-				if over = !wreck.dead; over {
+				dyingProcess := &dyingProcess{testEnv: w, at: at, how: how}
+				_, err := finish(dyingProcess.trainer())
+				if over = !dyingProcess.dead; over {
 					require.NoError(t, err)
 					require.Greater(t, at, least, "operations in all")
 				} else {
@@ -253,7 +253,7 @@ func eachDeathOf(t *testing.T, template *world, id model.VersionID, saveEvery in
 
 func TestAStepThatIsKilledAnywhereEndsInTheSameBits(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	w.start(w.several())
 	in := trainStep(1, w.groups(1, 4))
 	eachDeath(t, w, 1, 1, func(trainer *activities.Trainer) (activities.VersionResult, error) {
@@ -263,7 +263,7 @@ func TestAStepThatIsKilledAnywhereEndsInTheSameBits(t *testing.T) {
 
 func TestAWarmStartThatIsKilledAnywhereEndsInTheSameBits(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestEnv(t)
 	s := w.warm()
 	s.Model.WarmStart.Updates = 7
 	w.prepare(s)

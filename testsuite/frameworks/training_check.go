@@ -12,9 +12,9 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// lesson is what a finished run has on record, as far as it shows whether the run
+// trainingCheck is the part of a finished run's record that shows whether the run
 // learned from what the agent did.
-type lesson struct {
+type trainingCheck struct {
 	records fleet.Records
 	run     string
 
@@ -30,8 +30,8 @@ type lesson struct {
 	rewarded      bool // there are both
 }
 
-// read takes the run's record in.
-func (l *lesson) read(ctx context.Context) error {
+// read reads the run's record.
+func (l *trainingCheck) read(ctx context.Context) error {
 	steps, err := l.records.Store.Steps(ctx, l.run, model.DefaultPolicy)
 	if err != nil {
 		return err
@@ -55,7 +55,7 @@ func (l *lesson) read(ctx context.Context) error {
 	return nil
 }
 
-func (l *lesson) batch(ctx context.Context, step int) (model.Batch, error) {
+func (l *trainingCheck) batch(ctx context.Context, step int) (model.Batch, error) {
 	row, err := l.records.Store.Batch(ctx, l.run, model.DefaultPolicy, step)
 	if err != nil {
 		return model.Batch{}, err
@@ -68,7 +68,7 @@ func (l *lesson) batch(ctx context.Context, step int) (model.Batch, error) {
 }
 
 // attempts counts what the attempts of a batch did.
-func (l *lesson) attempts(ctx context.Context, b model.Batch) error {
+func (l *trainingCheck) attempts(ctx context.Context, b model.Batch) error {
 	for _, t := range b.Trajectories {
 		address, err := trace.ParseAddress(t.Attempt)
 		if err != nil {
@@ -83,14 +83,14 @@ func (l *lesson) attempts(ctx context.Context, b model.Batch) error {
 			l.silent = append(l.silent, t.Attempt)
 		}
 		if a.Outcome == trace.AgentFailed {
-			l.failed = append(l.failed, fmt.Sprintf("%s: %s", t.Attempt, end(a.Error)))
+			l.failed = append(l.failed, fmt.Sprintf("%s: %s", t.Attempt, tail(a.Error)))
 		}
 	}
 	return nil
 }
 
 // rescore compares versions 0 and 1 on the batch that made the one of the other.
-func (l *lesson) rescore(ctx context.Context, b model.Batch) error {
+func (l *trainingCheck) rescore(ctx context.Context, b model.Batch) error {
 	before, err := l.score(ctx, 0, b)
 	if err != nil {
 		return err
@@ -122,7 +122,7 @@ func (l *lesson) rescore(ctx context.Context, b model.Batch) error {
 
 // score gives the log-probability of each token of the batch but the first of a row,
 // by a version.
-func (l *lesson) score(ctx context.Context, number int, b model.Batch) ([][]float32, error) {
+func (l *trainingCheck) score(ctx context.Context, number int, b model.Batch) ([][]float32, error) {
 	v, err := l.records.Store.Version(ctx, model.VersionID{Run: l.run, Policy: model.DefaultPolicy, Number: number})
 	if err != nil {
 		return nil, err
@@ -148,8 +148,8 @@ func (l *lesson) score(ctx context.Context, number int, b model.Batch) ([][]floa
 	return logprobs, err
 }
 
-// check reports what of a real lesson is missing.
-func (l *lesson) check() error {
+// check reports what keeps the run from having learned.
+func (l *trainingCheck) check() error {
 	var all []error
 	if l.steps == 0 {
 		all = append(all, errors.New("no step is on record"))
@@ -171,6 +171,6 @@ func (l *lesson) check() error {
 	return errors.Join(all...)
 }
 
-func (l *lesson) describe() string {
+func (l *trainingCheck) describe() string {
 	return fmt.Sprintf("log-probability of a rewarded token %+.4f, of another %+.4f", l.better, l.worse)
 }

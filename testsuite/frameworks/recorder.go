@@ -23,15 +23,15 @@ func (x *exchange) String() string {
 	return fmt.Sprintf("%s %s: status %d\n  request %.4000s\n  reply %.2000s", x.method, x.path, x.status, x.request, x.reply.String())
 }
 
-// watch stands before the gateway and keeps what goes through.
-type watch struct {
+// recorder records the exchanges with the gateway.
+type recorder struct {
 	gateway http.Handler
 	mu      sync.Mutex
 	seen    []*exchange
 }
 
 // ServeHTTP implements http.Handler.
-func (h *watch) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (h *recorder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		return // the forwarder is gone
@@ -41,40 +41,40 @@ func (h *watch) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.seen = append(h.seen, x)
 	h.mu.Unlock()
 	r.Body = io.NopCloser(bytes.NewReader(body))
-	h.gateway.ServeHTTP(&witness{ResponseWriter: w, watch: h, exchange: x}, r)
+	h.gateway.ServeHTTP(&recordingWriter{ResponseWriter: w, recorder: h, exchange: x}, r)
 }
 
 // exchanges are those seen so far.
-func (h *watch) exchanges() []*exchange {
+func (h *recorder) exchanges() []*exchange {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return append([]*exchange(nil), h.seen...)
 }
 
-// witness writes a reply and keeps it.
-type witness struct {
+// recordingWriter writes a reply and records it.
+type recordingWriter struct {
 	http.ResponseWriter
-	watch    *watch
+	recorder *recorder
 	exchange *exchange
 }
 
 // Unwrap lets http.ResponseController reach what w does not have.
-func (w *witness) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (w *recordingWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-func (w *witness) WriteHeader(status int) {
-	w.watch.mu.Lock()
+func (w *recordingWriter) WriteHeader(status int) {
+	w.recorder.mu.Lock()
 	w.exchange.status = status
 	w.exchange.stream = strings.HasPrefix(w.Header().Get("Content-Type"), "text/event-stream")
-	w.watch.mu.Unlock()
+	w.recorder.mu.Unlock()
 	w.ResponseWriter.WriteHeader(status)
 }
 
-func (w *witness) Write(p []byte) (int, error) {
+func (w *recordingWriter) Write(p []byte) (int, error) {
 	if w.exchange.status == 0 {
 		w.WriteHeader(http.StatusOK)
 	}
-	w.watch.mu.Lock()
+	w.recorder.mu.Lock()
 	w.exchange.reply.Write(p)
-	w.watch.mu.Unlock()
+	w.recorder.mu.Unlock()
 	return w.ResponseWriter.Write(p)
 }

@@ -1,0 +1,28 @@
+package main
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// recordOf is an attempt with one call, answered with the stream.
+func recordOf(attempt, replayedFrom int, response, stream string) attemptRecord {
+	x := &exchange{status: 200, stream: true}
+	x.reply.WriteString(stream)
+	c := trace.Call{ID: "chatcmpl-1", Response: json.RawMessage(response), ReplayedFrom: replayedFrom}
+	c.Attempt = attempt
+	return attemptRecord{exchanges: []*exchange{x}, calls: []trace.Call{c}}
+}
+
+func TestASecondAttemptIsHeldToTheFirst(t *testing.T) {
+	t.Parallel()
+	first := recordOf(1, 0, `{}`, "data: 1\n\n")
+	require.NoError(t, first.checkReplay(recordOf(2, 1, `{}`, ": keepalive\n\ndata: 1\n\n")))
+	require.ErrorContains(t, first.checkReplay(recordOf(2, 0, `{}`, "data: 1\n\n")), "call 0 was sampled again")
+	require.ErrorContains(t, first.checkReplay(recordOf(2, 1, `[]`, "data: 1\n\n")), "two responses")
+	require.ErrorContains(t, first.checkReplay(recordOf(2, 1, `{}`, "data: 2\n\n")), "another reply than the first")
+}
