@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/internal/truncate"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
 )
@@ -79,7 +80,7 @@ func (r *Runner) outcome(ctx context.Context, address trace.Address) (RunAgentRe
 	}
 	out := RunAgentResult{Attempt: a.Address.Attempt, Outcome: a.Outcome, Reward: a.Reward, Calls: a.Calls, Tokens: a.Tokens}
 	if a.Outcome == trace.AgentFailed && a.Calls == 0 {
-		out.TaskFault = truncate("agent failed before its first model call: "+a.Error, failureBytes)
+		out.TaskFault = truncate.Ellipsis("agent failed before its first model call: "+a.Error, failureBytes)
 	}
 	return out, nil
 }
@@ -87,11 +88,3 @@ func (r *Runner) outcome(ctx context.Context, address trace.Address) (RunAgentRe
 // failureBytes is the most of an error that goes through Temporal; the whole is in the
 // store.
 const failureBytes = 1 << 10
-
-// truncate shortens a text to its first most bytes and an ellipsis.
-func truncate(text string, most int) string {
-	if len(text) <= most {
-		return text
-	}
-	return strings.ToValidUTF8(text[:most], "") + "…"
-}

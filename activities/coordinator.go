@@ -254,10 +254,8 @@ func (c *Coordinator) RecordStep(ctx context.Context, in RecordStepInput) (err e
 // RecordEvaluation puts an evaluation on record.
 func (c *Coordinator) RecordEvaluation(ctx context.Context, in RecordEvaluationInput) (err error) {
 	defer temporalError(&err)
-	e := in.Evaluation
 	return finalConflict(c.Ledger.PutEvaluation(ctx, record.Evaluation{
-		Run: in.Run, Policy: in.Policy, Kind: e.Kind, Version: e.Version, Tasks: e.Tasks, Rollouts: e.Rollouts,
-		Mean: e.Mean, StdError: e.StdError, Greedy: e.Greedy, At: time.Now(),
+		Run: in.Run, Policy: in.Policy, EvaluationResult: in.Evaluation, At: time.Now(),
 	}))
 }
 

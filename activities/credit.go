@@ -39,8 +39,7 @@ func (c *Coordinator) AssignCredit(ctx context.Context, in AssignCreditInput) (_
 	if err != nil {
 		return AssignCreditResult{}, err
 	}
-	source := c.source(in.Run, in.Policy)
-	groups, err := c.samples(ctx, s, source, in.Step, in.Groups)
+	groups, err := c.samples(ctx, s, in.StepGroups)
 	if err == nil {
 		err = c.addScores(ctx, in, groups)
 	}
@@ -51,7 +50,7 @@ func (c *Coordinator) AssignCredit(ctx context.Context, in AssignCreditInput) (_
 	if err != nil {
 		return AssignCreditResult{}, err
 	}
-	baselines, err := source.Baselines(ctx, s.Credit, in.Step)
+	baselines, err := c.source(in.StepGroups).Baselines(ctx, s.Credit, in.Step)
 	if err != nil {
 		return AssignCreditResult{}, fmt.Errorf("step %d of %s: %w", in.Step, in.Run, err)
 	}
@@ -80,35 +79,36 @@ func (c *Coordinator) AssignCredit(ctx context.Context, in AssignCreditInput) (_
 }
 
 // source reads what is on record of a policy.
-func (c *Coordinator) source(run, policy string) assign.Source {
-	return assign.Source{Attempts: c.Attempts, Batches: c.Ledger, Blobs: c.Blobs, Run: run, Policy: policy}
+func (c *Coordinator) source(of StepGroups) assign.Source {
+	return assign.Source{Attempts: c.Attempts, Batches: c.Ledger, Blobs: c.Blobs, Run: of.Run, Policy: of.Policy}
 }
 
 // samples are the attempts of a step with what its credit reads of their records.
-func (c *Coordinator) samples(ctx context.Context, s spec.Spec, source assign.Source, step int, of []Group) ([][]assign.Sample, error) {
-	for _, g := range of {
+func (c *Coordinator) samples(ctx context.Context, s spec.Spec, of StepGroups) ([][]assign.Sample, error) {
+	for _, g := range of.Groups {
 		if len(g.Attempts) != len(g.Rewards) {
 			return nil, invalid(fmt.Errorf("%w: task %d has %d attempts and %d rewards", ErrGroup, g.Task, len(g.Attempts), len(g.Rewards)))
 		}
 	}
-	trajectories, err := c.Attempts.Trajectories(ctx, addresses(source.Run, step, of))
+	trajectories, err := c.Attempts.Trajectories(ctx, addresses(of))
 	if err != nil {
 		return nil, fmt.Errorf("read its trajectories: %w", err)
 	}
-	groups := make([][]assign.Sample, len(of))
-	for g, group := range of {
+	groups := make([][]assign.Sample, len(of.Groups))
+	for g, group := range of.Groups {
 		for _, reward := range group.Rewards {
 			groups[g] = append(groups[g], assign.NewSample(trajectories[0], reward))
 			trajectories = trajectories[1:]
 		}
 	}
-	if assign.Observes(s.Credit) {
+	source := c.source(of)
+	if assign.NeedsSignals(s.Credit) {
 		if err := source.Observe(ctx, groups); err != nil {
 			return nil, err
 		}
 	}
-	if assign.Estimates(s.Credit) {
-		earlier, err := source.Earlier(ctx, step)
+	if assign.NeedsEstimates(s.Credit) {
+		earlier, err := source.Earlier(ctx, of.Step)
 		if err != nil {
 			return nil, err
 		}
@@ -122,12 +122,12 @@ func (c *Coordinator) samples(ctx context.Context, s spec.Spec, source assign.So
 // addScores adds to groups what the critic, version 0 and the judge say of them.
 func (c *Coordinator) addScores(ctx context.Context, in AssignCreditInput, groups [][]assign.Sample) error {
 	if in.Values != "" {
-		if err := c.addValues(ctx, groups, "the critic's values", in.Values, assign.Value); err != nil {
+		if err := c.addValues(ctx, groups, "the critic's values", in.Values, assign.SetValues); err != nil {
 			return err
 		}
 	}
 	if in.Reference != "" {
-		if err := c.addValues(ctx, groups, "the log-probabilities under version 0", in.Reference, assign.Refer); err != nil {
+		if err := c.addValues(ctx, groups, "the log-probabilities under version 0", in.Reference, assign.SetReference); err != nil {
 			return err
 		}
 	}
@@ -162,7 +162,7 @@ func (c *Coordinator) addJudgments(ctx context.Context, groups [][]assign.Sample
 	var judgments record.Judgments
 	err = json.Unmarshal(data, &judgments)
 	if err == nil {
-		err = assign.Judge(groups, judgments)
+		err = assign.SetJudgments(groups, judgments)
 	}
 	if err != nil {
 		return invalid(fmt.Errorf("the judgments %s: %w", digest, err))
@@ -171,12 +171,12 @@ func (c *Coordinator) addJudgments(ctx context.Context, groups [][]assign.Sample
 }
 
 // addresses lists the attempts that count, in order of task and sample.
-func addresses(run string, step int, groups []Group) []trace.Address {
+func addresses(of StepGroups) []trace.Address {
 	var out []trace.Address
-	for _, g := range groups {
+	for _, g := range of.Groups {
 		for sample, attempt := range g.Attempts {
 			out = append(out, trace.Address{
-				RolloutID: trace.RolloutID{Run: run, Kind: cmp.Or(g.Kind, trace.Train), Step: step, Task: g.Task, Sample: sample},
+				RolloutID: trace.RolloutID{Run: of.Run, Kind: cmp.Or(g.Kind, trace.Train), Step: of.Step, Task: g.Task, Sample: sample},
 				Attempt:   attempt,
 			})
 		}

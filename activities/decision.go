@@ -13,13 +13,13 @@ import (
 // verdictPromoted stands for a decision by which the pointer moved.
 const verdictPromoted = "promoted"
 
-// decisionID names the decision about a candidate.
-func decisionID(candidate int) string { return fmt.Sprintf("gate-%d", candidate) }
+// DecisionID names the decision about a candidate.
+func DecisionID(candidate int) string { return fmt.Sprintf("gate-%d", candidate) }
 
 // recordedDecision reads the decision about a candidate from the record. A workflow
 // that was reset asks again for what was decided; nothing is decided twice.
 func (c *Coordinator) recordedDecision(ctx context.Context, run, policy string, candidate int) (DecidePromotionResult, bool, error) {
-	id := decisionID(candidate)
+	id := DecisionID(candidate)
 	p, err := c.Ledger.Promotion(ctx, run, policy, id)
 	if err == nil {
 		d := evidence(p.Evidence, model.Decision{Candidate: p.Version, Promoted: p.Previous, Accept: true})

@@ -7,6 +7,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/agent"
 	"github.com/fulgurite/fulgurite/agent/forwarder"
+	"github.com/fulgurite/fulgurite/internal/truncate"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks"
 	"github.com/fulgurite/fulgurite/trace"
@@ -87,7 +88,7 @@ func (r *Runner) EndAttempt(ctx context.Context, in EndAttemptInput) (_ EndAttem
 	err = r.Attempts.SealAttempt(ctx, a)
 	switch {
 	case errors.Is(err, trace.ErrFenced):
-		return EndAttemptResult{Fault: truncate(err.Error(), failureBytes)}, nil // a later one has begun, and nobody works on it
+		return EndAttemptResult{Fault: truncate.Ellipsis(err.Error(), failureBytes)}, nil // a later one has begun, and nobody works on it
 	case err != nil:
 		return EndAttemptResult{}, fmt.Errorf("seal attempt %s: %w", in.Address, err)
 	}
@@ -104,13 +105,13 @@ func (r *Runner) cancelled(ctx context.Context, in EndAttemptInput, a trace.Atte
 			return EndAttemptResult{}, fmt.Errorf("seal attempt %s: %w", in.Address, err)
 		}
 	}
-	return EndAttemptResult{RunAgentResult: RunAgentResult{Attempt: in.Address.Attempt, Outcome: trace.InfraFault, TaskFault: truncate(in.Message, failureBytes)}}, nil
+	return EndAttemptResult{RunAgentResult: RunAgentResult{Attempt: in.Address.Attempt, Outcome: trace.InfraFault, TaskFault: truncate.Ellipsis(in.Message, failureBytes)}}, nil
 }
 
 // ended is what an attempt came to that is sealed.
 func (r *Runner) ended(ctx context.Context, a trace.Attempt, task tasks.Task) (EndAttemptResult, error) {
 	if a.Outcome == trace.InfraFault {
-		return EndAttemptResult{Fault: truncate(a.Error, failureBytes)}, nil
+		return EndAttemptResult{Fault: truncate.Ellipsis(a.Error, failureBytes)}, nil
 	}
 	out, err := r.outcome(ctx, a.Address)
 	out.Title = titleOf(task, a.Address)

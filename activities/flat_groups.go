@@ -21,11 +21,11 @@ func (c *Coordinator) FlatGroups(ctx context.Context, in FlatGroupsInput) (_ Fla
 	if err != nil {
 		return FlatGroupsResult{}, err
 	}
-	groups, err := c.samples(ctx, s, c.source(in.Run, in.Policy), in.Step, in.Groups)
+	groups, err := c.samples(ctx, s, in.StepGroups)
 	if err != nil {
 		return FlatGroupsResult{}, fmt.Errorf("step %d of %s: %w", in.Step, in.Run, err)
 	}
-	flat, err := assign.Flat(s, groups)
+	flat, err := assign.FlatGroups(s, groups)
 	if err != nil {
 		return FlatGroupsResult{}, invalid(fmt.Errorf("groups of step %d of %s: %w", in.Step, in.Run, err))
 	}

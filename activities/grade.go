@@ -8,6 +8,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/agent"
 	"github.com/fulgurite/fulgurite/credit"
+	"github.com/fulgurite/fulgurite/internal/truncate"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks"
 	"github.com/fulgurite/fulgurite/trace"
@@ -146,5 +147,5 @@ func (r *Runner) graderFailed(ctx context.Context, address trace.Address, failur
 	if tries < GraderTries {
 		return GradeRolloutResult{}, failure
 	}
-	return GradeRolloutResult{TaskFault: truncate(failure.Error(), failureBytes)}, nil
+	return GradeRolloutResult{TaskFault: truncate.Ellipsis(failure.Error(), failureBytes)}, nil
 }

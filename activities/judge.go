@@ -17,10 +17,7 @@ import (
 
 // JudgeCallsInput asks what the calls of a step were worth.
 type JudgeCallsInput struct {
-	Run    string  `json:"run"`
-	Policy string  `json:"policy"`
-	Step   int     `json:"step"`
-	Groups []Group `json:"groups"`
+	StepGroups
 }
 
 // JudgeCallsResult names the blob with the scores, a record.Judgments.
@@ -75,7 +72,7 @@ func (c *Coordinator) evidence(ctx context.Context, in JudgeCallsInput) ([]judge
 	if err != nil {
 		return nil, r.spec, err
 	}
-	of := addresses(in.Run, in.Step, in.Groups)
+	of := addresses(in.StepGroups)
 	trajectories, err := c.Attempts.Trajectories(ctx, of)
 	if err != nil {
 		return nil, r.spec, fmt.Errorf("read its trajectories: %w", err)

@@ -103,12 +103,17 @@ type Group struct {
 	Rewards  []float64  `json:"rewards"`
 }
 
-// AssignCreditInput asks for the batch of a step.
-type AssignCreditInput struct {
+// StepGroups names the attempts of a step that count.
+type StepGroups struct {
 	Run    string  `json:"run"`
 	Policy string  `json:"policy"`
 	Step   int     `json:"step"`
 	Groups []Group `json:"groups"`
+}
+
+// AssignCreditInput asks for the batch of a step.
+type AssignCreditInput struct {
+	StepGroups
 	// Values is the blob of the critic's; empty without a critic.
 	Values string `json:"values,omitempty"`
 	// Judgments is the blob of what a judge thinks of the calls, a record.Judgments;
@@ -127,10 +132,7 @@ type AssignCreditResult struct {
 
 // FlatGroupsInput asks which of some groups of a step would get no advantage.
 type FlatGroupsInput struct {
-	Run    string  `json:"run"`
-	Policy string  `json:"policy"`
-	Step   int     `json:"step"`
-	Groups []Group `json:"groups"`
+	StepGroups
 }
 
 // FlatGroupsResult says it of each group, in their order.
@@ -163,10 +165,7 @@ type ScoreBatchResult struct {
 // ScoreReferenceInput asks for the log-probabilities of the attempts of a step under
 // version 0.
 type ScoreReferenceInput struct {
-	Run    string  `json:"run"`
-	Policy string  `json:"policy"`
-	Step   int     `json:"step"`
-	Groups []Group `json:"groups"`
+	StepGroups
 }
 
 // ScoreReferenceResult names the blob with them, a model.Values.
@@ -194,16 +193,7 @@ type RecordStepInput struct {
 }
 
 // Evaluation is the mean reward of a version on a split.
-type Evaluation struct {
-	Kind     trace.Kind `json:"kind"`
-	Version  int        `json:"version"`
-	Tasks    int        `json:"tasks"`
-	Rollouts int        `json:"rollouts"`
-	Mean     float64    `json:"mean"`
-	StdError float64    `json:"std_error"`
-	// Greedy is the mean at temperature 0, where asked for.
-	Greedy *float64 `json:"greedy,omitempty"`
-}
+type Evaluation = record.EvaluationResult
 
 // RecordEvaluationInput puts an evaluation on record.
 type RecordEvaluationInput struct {

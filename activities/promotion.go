@@ -172,7 +172,7 @@ func (c *Coordinator) RecordDecision(ctx context.Context, in RecordDecisionInput
 	}
 	d.Accept = false // as the reason says it
 	err = c.Ledger.PutDecision(ctx, record.Decision{
-		Run: in.Run, Policy: in.Policy, DecisionID: decisionID(d.Candidate), Candidate: d.Candidate, Promoted: d.Promoted,
+		Run: in.Run, Policy: in.Policy, DecisionID: DecisionID(d.Candidate), Candidate: d.Candidate, Promoted: d.Promoted,
 		Verdict: verdict, Reason: d.Reason(), Evidence: evidence, At: time.Now(),
 	})
 	if !errors.Is(err, trace.ErrConflict) {

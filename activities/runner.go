@@ -15,6 +15,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/agent"
 	"github.com/fulgurite/fulgurite/agent/forwarder"
+	"github.com/fulgurite/fulgurite/internal/truncate"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks"
 	"github.com/fulgurite/fulgurite/trace"
@@ -152,7 +153,7 @@ func titleOf(t tasks.Task, address trace.Address) string {
 		}
 		return r
 	}, fmt.Sprintf("%.40s: %.1000s", t.ID, t.Input))
-	return truncate(strings.Join(strings.Fields(plain), " "), titleBytes)
+	return truncate.Ellipsis(strings.Join(strings.Fields(plain), " "), titleBytes)
 }
 
 // sealFault seals an attempt that met a fault, and returns that fault for Temporal to
@@ -178,7 +179,7 @@ func (r *Runner) sealFault(ctx context.Context, a trace.Attempt, fault error) (R
 	if _, before := splitPlaces(places, a.Attempt, a.Failure); len(before)+1 < GraderTries {
 		return RunAgentResult{}, fault
 	}
-	return RunAgentResult{Attempt: a.Attempt, Outcome: a.Outcome, TaskFault: truncate(a.Error, failureBytes)}, nil
+	return RunAgentResult{Attempt: a.Attempt, Outcome: a.Outcome, TaskFault: truncate.Ellipsis(a.Error, failureBytes)}, nil
 }
 
 // begin begins an attempt, unless the rollout has ended: then a worker was too late

@@ -15,7 +15,7 @@ import (
 func (t *Trainer) ScoreBatch(ctx context.Context, in ScoreBatchInput) (_ ScoreBatchResult, err error) {
 	defer temporalError(&err)
 	id := model.VersionID{Run: in.Run, Policy: model.CriticPolicy, Number: in.Step - 1}
-	digest, err := t.score(ctx, "values", in.Run, in.Step, in.Groups, id,
+	digest, err := t.score(ctx, "values", StepGroups{Run: in.Run, Step: in.Step, Groups: in.Groups}, id,
 		func(ctx context.Context, m *update.Maker, run update.Run, trajectories []trace.Trajectory) ([]byte, error) {
 			return m.ScoreCritic(ctx, id, run, trajectories)
 		})
@@ -29,7 +29,7 @@ func (t *Trainer) ScoreBatch(ctx context.Context, in ScoreBatchInput) (_ ScoreBa
 func (t *Trainer) ScoreReference(ctx context.Context, in ScoreReferenceInput) (_ ScoreReferenceResult, err error) {
 	defer temporalError(&err)
 	id := model.VersionID{Run: in.Run, Policy: in.Policy}
-	digest, err := t.score(ctx, "log-probabilities", in.Run, in.Step, in.Groups, id,
+	digest, err := t.score(ctx, "log-probabilities", in.StepGroups, id,
 		func(ctx context.Context, m *update.Maker, run update.Run, trajectories []trace.Trajectory) ([]byte, error) {
 			next := id
 			next.Number = in.Step
@@ -39,14 +39,14 @@ func (t *Trainer) ScoreReference(ctx context.Context, in ScoreReferenceInput) (_
 }
 
 // score stores the numbers that a version gives the attempts of a step.
-func (t *Trainer) score(ctx context.Context, numbers, name string, step int, groups []Group, by model.VersionID, f func(context.Context, *update.Maker, update.Run, []trace.Trajectory) ([]byte, error)) (string, error) {
-	subject := fmt.Sprintf("%s of step %d by %s", numbers, step, by)
+func (t *Trainer) score(ctx context.Context, numbers string, of StepGroups, by model.VersionID, f func(context.Context, *update.Maker, update.Run, []trace.Trajectory) ([]byte, error)) (string, error) {
+	subject := fmt.Sprintf("%s of step %d by %s", numbers, of.Step, by)
 	return alone(ctx, t, subject, func(ctx context.Context, m *update.Maker) (string, error) {
-		run, err := t.run(ctx, name)
+		run, err := t.run(ctx, of.Run)
 		if err != nil {
 			return "", fmt.Errorf("%s: %w", subject, err)
 		}
-		trajectories, err := t.Attempts.Trajectories(ctx, addresses(name, step, groups))
+		trajectories, err := t.Attempts.Trajectories(ctx, addresses(of))
 		if err != nil {
 			return "", fmt.Errorf("%s: read the trajectories: %w", subject, err)
 		}

@@ -5,15 +5,14 @@ import (
 	"slices"
 )
 
-// Advantages are what a Plan makes of a batch. Calls that are skipped have
-// advantage 0, and zeros for their tokens, also in Returns: they are not for
-// learning.
+// Advantages are those that a Plan gives to a batch. Skipped calls have advantage 0,
+// and zeros for their tokens, also in Returns: they are not learned.
 type Advantages struct {
-	// Trajectory is the scalar that is reported: by group and sample, what
-	// Normalization makes of the reward and all that the trained calls earned,
-	// whatever is then done with it; 0 where all calls are skipped.
+	// Trajectory is the scalar that is reported, by group and sample: Normalization of
+	// the reward and all that the trained calls earned, before Assignment spreads it; 0
+	// where all calls are skipped.
 	Trajectory [][]float64
-	// Call is by group, sample and call; where tokens differ, the mean of the call's.
+	// Call is by group, sample and call; the mean over its tokens where they differ.
 	Call [][][]float64
 	// Token is by group, sample, call and trained token; nil where every token has
 	// its call's.
@@ -58,7 +57,7 @@ func (p Plan) empty(groups [][]Trajectory) Advantages {
 	return out
 }
 
-// byToken makes the tokens of a trajectory lie in one piece of memory.
+// byToken allocates the tokens of a trajectory in one piece of memory.
 func byToken(groups [][]Trajectory) [][][][]float64 {
 	out := make([][][][]float64, len(groups))
 	for g, samples := range groups {
@@ -68,17 +67,17 @@ func byToken(groups [][]Trajectory) [][][][]float64 {
 			for _, c := range t.Calls {
 				tokens += c.Tokens
 			}
-			room := make([]float64, tokens)
+			rest := make([]float64, tokens)
 			out[g][i] = make([][]float64, len(t.Calls))
 			for k, c := range t.Calls {
-				out[g][i][k], room = room[:c.Tokens:c.Tokens], room[c.Tokens:]
+				out[g][i][k], rest = rest[:c.Tokens:c.Tokens], rest[c.Tokens:]
 			}
 		}
 	}
 	return out
 }
 
-// check refuses what overflowed on the way from rewards that were finite.
+// check refuses numbers that overflowed, although the rewards were finite.
 func (a Advantages) check(groups [][]Trajectory) error {
 	for g, samples := range groups {
 		for i, t := range samples {

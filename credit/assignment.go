@@ -48,7 +48,7 @@ func (a Assignment) Calls(advantage float64, n int, discount float64) ([]float64
 	return out, nil
 }
 
-// share is what the k-th call of n has of an advantage.
+// share is the share of the k-th call of n in an advantage.
 func (a Assignment) share(advantage float64, k, n int, discount float64) float64 {
 	switch {
 	case a == Discounted:

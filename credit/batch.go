@@ -17,7 +17,7 @@ type path struct {
 	reward  float64
 }
 
-// earned is what the trained calls earned by themselves.
+// earned is the sum of what the trained calls earned by themselves.
 func (t path) earned() float64 {
 	sum := 0.0
 	for _, k := range t.trained {
@@ -29,9 +29,9 @@ func (t path) earned() float64 {
 // batch are the trajectories of all groups, in their order.
 type batch struct {
 	paths []path
-	// counted are, by group, the paths that take part in baselines: an attempt
-	// without any call does, since its reward is one that an attempt at the task can
-	// end in; one in which only agents that are not trained spoke does not.
+	// counted are, by group, the paths that take part in baselines. An attempt without
+	// any call does, since an attempt at the task can end in its reward; an attempt
+	// whose calls are all skipped does not.
 	counted [][]int
 }
 
@@ -95,7 +95,7 @@ func (b batch) grouped(numbers []float64) [][]float64 {
 	return out
 }
 
-// compare normalizes a number of every path; one that does not count gets 0.
+// compare normalizes a number of every path. Paths that do not count get 0.
 func (b batch) compare(n Normalization, numbers []float64, beside deviations) []float64 {
 	out := make([]float64, len(b.paths))
 	for g, advantages := range n.advantages(b.grouped(numbers), beside) {

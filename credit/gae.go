@@ -38,10 +38,10 @@ func (p Plan) byTurn(b batch, out Advantages) {
 //
 //	δ_t = r_t + γ·V_(t+1) − V_t,  Â_t = δ_t + γλ·Â_(t+1),  return Â_t + V_t
 //
-// What a call earned is the reward of its last token, a penalty that of its own, and
-// the last token of all adds the reward. Tokens of observations and of skipped calls are passed through: V and
-// Â of what follows reach the token before them unchanged. The advantage of a call
-// is the mean of its tokens'.
+// The last token of a call has what the call earned as its reward, a token with a
+// penalty has that, and the last token of all adds the reward of the trajectory. Tokens
+// of observations and of skipped calls are passed through: V and Â of what follows reach
+// the token before them unchanged. The advantage of a call is the mean of its tokens'.
 func (p Plan) byToken(b batch, out Advantages) {
 	for _, t := range b.paths {
 		var next estimate

@@ -6,7 +6,7 @@ import (
 	"math"
 )
 
-// Level is what a mean or deviation is taken over.
+// Level says over what a mean or deviation is taken.
 type Level string
 
 // The levels. An empty Level is None.
@@ -20,9 +20,9 @@ const (
 	ByMean Level = "mean"
 )
 
-// meanFloor is what a mean has to be, of the largest magnitude among the numbers, for
-// ByMean to divide by it. One success among as many attempts as a group can have is
-// well above; what is below is left of numbers that cancel.
+// meanFloor is the smallest mean that ByMean divides by, as a share of the largest
+// magnitude among the numbers. One success in the largest group is well above it; a
+// smaller mean is the remainder of numbers that cancel.
 const meanFloor = 1e-6
 
 // stdEpsilon keeps the division finite; it is verl's, added to the deviation.
@@ -130,7 +130,7 @@ func (n Normalization) centred(r float64, count int, group, batch moments) float
 	return r
 }
 
-// divisor is what differences are divided by; 0 makes all of them 0.
+// divisor divides the differences; 0 makes all of them 0.
 func (n Normalization) divisor(group, batch moments) float64 {
 	switch {
 	case n.Std == Group:

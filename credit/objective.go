@@ -27,7 +27,7 @@ type Objective struct {
 	Entropy    float64 // weight of the bonus for entropy H
 }
 
-// Check reports what makes o no loss.
+// Check refuses an objective that is no loss.
 func (o Objective) Check() error {
 	c := o.Correction
 	switch {

@@ -39,10 +39,9 @@ type Plan struct {
 	Lambda float64
 	// StepWeight is ω of GiGPO.
 	StepWeight float64
-	// PerAgent compares an agent only with itself: credit is assigned as if the
-	// calls of that agent were all that is trained, one agent after the other. So
-	// each has its own baselines, its own last call and, of what calls earn by
-	// themselves, its own.
+	// PerAgent compares an agent only with itself: credit is assigned for one agent
+	// after the other, as if only its calls were trained. So each has its own
+	// baselines, its own last call and its own earnings of calls.
 	PerAgent bool
 	// Whiten brings the advantages of the batch's trained tokens to mean 0 and
 	// deviation 1.
@@ -50,21 +49,20 @@ type Plan struct {
 	// Rewards are the weights of the named rewards; none at all is {"final": 1}.
 	Rewards map[string]float64
 	// Separate normalizes each named reward by itself and adds them up weighted
-	// (GDPO, arXiv:2601.05242), so that none drowns in the variance of another. What
-	// calls earned by themselves is one more, of weight 1.
+	// (GDPO, arXiv:2601.05242), so that none drowns in the variance of another. The
+	// earnings of calls are one more, of weight 1.
 	Separate bool
-	// Baselines are what rewards are compared with at level Running, by AllAgents and
-	// OfAgent: what Advantages.Baselines were after the batch before; 0 for a key that
-	// is not there.
+	// Baselines are compared with rewards at level Running, by AllAgents and OfAgent:
+	// Advantages.Baselines after the batch before. A missing key is 0.
 	Baselines map[string]float64
 	// KL is taken from the rewards of tokens: Weight times an estimate, KL1, KL2 or
-	// KL3, of how far what sampled was from the reference.
+	// KL3, of the divergence of the sampler from the reference.
 	KL KL
 }
 
 // Advantages gives credit to the calls of a batch, by group and sample. Groups
 // may differ in size. An attempt without calls has nothing to train, but still
-// counts in the baseline of its group; one whose calls are all skipped does
+// counts in the baseline of its group; an attempt whose calls are all skipped does
 // neither. Errors name the trajectory, and wrap ErrReward, ErrMissingReward,
 // ErrEstimate, ErrCall, ErrPlan or ErrNothingToTrain. A batch either gets finite
 // advantages throughout or an error.
@@ -79,24 +77,24 @@ func (p Plan) Advantages(groups [][]Trajectory) (Advantages, error) {
 	groups = p.penalized(groups)
 	out := p.empty(groups)
 	whole := p.newBatch(groups, rewards, everyone)
-	for i, a := range p.against(AllAgents).outcomes(whole) {
+	for i, a := range p.withBaseline(AllAgents).outcomes(whole) {
 		out.Trajectory[whole.paths[i].group][whole.paths[i].sample] = a
 	}
-	if p.runs() {
+	if p.running() {
 		out.Baselines = map[string]float64{}
 		maps.Copy(out.Baselines, p.Baselines)
-		out.Baselines[AllAgents] = whole.follow(p.Baselines[AllAgents])
+		out.Baselines[AllAgents] = whole.updated(p.Baselines[AllAgents])
 	}
 	if p.PerAgent {
 		for _, agent := range whole.agents() {
 			key, own := OfAgent(agent), p.newBatch(groups, rewards, func(c Call) bool { return c.Agent == agent })
-			p.against(key).assign(own, out)
-			if p.runs() {
-				out.Baselines[key] = own.follow(p.Baselines[key])
+			p.withBaseline(key).assign(own, out)
+			if p.running() {
+				out.Baselines[key] = own.updated(p.Baselines[key])
 			}
 		}
 	} else {
-		p.against(AllAgents).assign(whole, out)
+		p.withBaseline(AllAgents).assign(whole, out)
 	}
 	if p.Whiten {
 		out.whiten(whole)
@@ -122,7 +120,7 @@ func (p Plan) check() error {
 	if p.estimates() && (n.Mean.some() || n.Std.some() || p.Separate) {
 		return fmt.Errorf("%w: estimates are the baseline; leave out mean, std and separate rewards", ErrPlan)
 	}
-	if p.runs() && (p.Separate || n.Std == Group || n.Std == ByMean) {
+	if p.running() && (p.Separate || n.Std == Group || n.Std == ByMean) {
 		return fmt.Errorf("%w: a running baseline is one of all rewards together, and goes with no deviation of a group", ErrPlan)
 	}
 	if !slices.Contains([]Level{"", None, Group, Batch, Running}, n.Mean) {

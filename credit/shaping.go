@@ -6,11 +6,11 @@ type Overlong struct {
 	Tokens int
 	// Buffer is how many tokens before that the penalty begins to grow.
 	Buffer int
-	// Penalty is what the longest lose.
+	// Penalty is the loss of the longest.
 	Penalty float64
 }
 
-// Shape is what the reward of an attempt with that many sampled tokens changes by:
+// Shape is the change of an attempt's reward for its number of sampled tokens:
 //
 //	0                                    up to Tokens − Buffer
 //	−Penalty·(length − (Tokens − Buffer))/Buffer  from there to Tokens
@@ -30,9 +30,9 @@ func (o Overlong) Shape(length int) float64 {
 	return -o.Penalty * float64(over) / float64(o.Buffer)
 }
 
-// FormatPenalty is what the reward of an attempt changes by, of whose replies that
-// many could not be parsed: once the penalty, however many they were, so that an
-// attempt is not better off for ending early.
+// FormatPenalty is the change of an attempt's reward for replies that could not be
+// parsed: once the penalty, however many they were, so that an attempt does not gain by
+// ending early.
 func FormatPenalty(unparsed int, penalty float64) float64 {
 	if unparsed > 0 {
 		return -penalty

@@ -59,7 +59,7 @@ type Call struct {
 	penalties []float64
 }
 
-// earned is what the call earned by itself, its penalties taken away.
+// earned is the call's own reward less its penalties.
 func (c Call) earned() float64 {
 	sum := c.Reward
 	for _, p := range c.penalties {
@@ -79,8 +79,8 @@ func (t Trajectory) tokens() int {
 	return n
 }
 
-// check refuses what cannot be calculated with: numbers that are not, estimates
-// that the plan needs and that are not there.
+// check refuses numbers that are not finite, and calls without the estimates that the
+// plan needs.
 func (t Trajectory) check(p Plan) error {
 	for k, c := range t.Calls {
 		if c.Tokens < 0 {

@@ -2,8 +2,8 @@ package credit
 
 import "math"
 
-// ValueLoss is what a critic learns by: half the squared difference of its value
-// from the return, for one token.
+// ValueLoss is the loss of a critic: half the squared difference of its value from the
+// return, for one token.
 type ValueLoss struct {
 	// Clip is how far the value may move from what it was before the step until the
 	// loss stops rewarding it, as the policy's ratio does (PPO's implementation;

@@ -6,8 +6,7 @@ import (
 )
 
 const (
-	// valueFolds is into how many parts groups are divided to estimate each from the
-	// others.
+	// valueFolds is the number of folds; each is estimated from the others.
 	valueFolds = 5
 	// defaultRidge is the strength where there are too few groups to choose one.
 	defaultRidge = 1
@@ -16,10 +15,10 @@ const (
 // ridges are the strengths to choose from; of equally good ones the strongest.
 func ridges() []float64 { return []float64{100, 10, 1, 0.1, 0.01} }
 
-// Example is what was known before a call, and the reward that its attempt came to.
+// Example is one call: what was known before it, and the reward of its attempt.
 type Example struct {
-	// Features are hashes of whatever was seen: tokens, pairs of them, the index of
-	// the turn. Repeated ones count once.
+	// Features are hashes of what was seen: tokens, pairs of them, the number of the
+	// call. Repeated features count once.
 	Features []uint64
 	Outcome  float64
 }
@@ -33,15 +32,14 @@ type Forecast struct {
 }
 
 // FitValues learns to estimate outcomes, for every group from other groups alone:
-// out[g] has seen no outcome of group g, not even to choose its settings. So what an
-// attempt came to is not in the estimates that it is measured against.
+// out[g] has seen no outcome of group g, not even to choose its settings. So an attempt
+// is never compared with an estimate that knows its own outcome.
 //
-// The model is ridge regression on which features are there, of those that occur in
-// at least two groups: of what only one group has, nothing can be learned for
-// another. Groups are dealt into five parts in order, and
-// each part is estimated from the other four; how strong the ridge is, every third
-// group of those four decides. Sums run in a fixed order: the same examples give the
-// same bits on one kind of processor.
+// The model is ridge regression on the presence of features that occur in at least two
+// groups. Groups are dealt into five folds in order, and each fold is estimated from
+// the other four; every third group of those four decides on the strength of the ridge.
+// Sums run in a fixed order: the same examples give the same bits on one kind of
+// processor.
 //
 // It needs two groups with examples, and wraps ErrEstimate without them.
 func FitValues(groups [][]Example) ([]Forecast, error) {
@@ -76,8 +74,8 @@ func FitValues(groups [][]Example) ([]Forecast, error) {
 	return out, nil
 }
 
-// Value estimates the outcome of an attempt in which that has been seen. It is never
-// beyond the outcomes that were learned from.
+// Value estimates the outcome of an attempt with these features. It is never beyond the
+// outcomes of the examples.
 func (e Forecast) Value(features []uint64) float64 {
 	if e.weights == nil {
 		return 0
@@ -86,8 +84,8 @@ func (e Forecast) Value(features []uint64) float64 {
 	return min(max(e.mean+dot(e.weights, x), e.low), e.high)
 }
 
-// shared numbers the features that occur in two groups at least, in the order of
-// their second.
+// shared numbers the features that occur in at least two groups, in the order in which
+// a second group has them.
 func shared(groups [][]Example) map[uint64]int32 {
 	first, out := map[uint64]int{}, map[uint64]int32{}
 	for g, examples := range groups {
@@ -107,7 +105,7 @@ func shared(groups [][]Example) map[uint64]int32 {
 	return out
 }
 
-// known are the numbers of features, sorted, each once, after that of the intercept.
+// known are the numbers of features, sorted, each once, the intercept first.
 func known(numbers map[uint64]int32, features []uint64) []int32 {
 	out := make([]int32, 1, len(features)+1)
 	for _, f := range features {
@@ -119,7 +117,8 @@ func known(numbers map[uint64]int32, features []uint64) []int32 {
 	return slices.Compact(out)
 }
 
-// deal gives groups with examples to folds in turn; the others follow suit.
+// deal gives each group its fold. Groups with examples take the folds one after the
+// other.
 func deal(groups [][]Example, folds int) []int {
 	out, next := make([]int, len(groups)), 0
 	for g, examples := range groups {

@@ -30,8 +30,8 @@ func (a Advantages) whiten(b batch) {
 	}
 }
 
-// visit shows the advantages of the trained tokens of every call, each of weight 1,
-// or the one that all share, of the weight of their number.
+// visit calls see with the advantages of the trained tokens of every call, each of
+// weight 1, or with the one advantage of the call, of the weight of its tokens.
 func (a Advantages) visit(b batch, see func(x []float64, weight float64)) {
 	for _, t := range b.paths {
 		for _, k := range t.trained {
@@ -44,7 +44,7 @@ func (a Advantages) visit(b batch, see func(x []float64, weight float64)) {
 	}
 }
 
-// whitening is what is known of the numbers so far.
+// whitening are the sums over the numbers so far.
 type whitening struct {
 	weight, sum, mean, squares float64
 	first                      float64

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -19,6 +20,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/fulgurite/fulgurite/gateway"
+	"github.com/fulgurite/fulgurite/model/tokenizer"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -72,6 +74,36 @@ func benchmarkCall(b *testing.B, replayedFrom int) {
 	got, err := d.Calls(b.Context(), a.Address)
 	require.NoError(b, err)
 	require.Equal(b, replayedFrom, got[0].ReplayedFrom)
+}
+
+// BenchmarkLongDialog measures a call that ends a dialog of 40 turns of 1 KB each, all
+// of them on record, without a store: what finding out costs what the call continues.
+func BenchmarkLongDialog(b *testing.B) {
+	const turns = 40
+	s := newUnservedEnv(nil)
+	sample, turn, messages := 0, turns, ""
+	g := gateway.New(s.config)
+	for b.Loop() {
+		if turn == turns {
+			b.StopTimer()
+			sample, turn, messages = sample+1, 0, ""
+			a := s.attempts[address]
+			a.Sample = sample
+			s.Begin(a)
+			b.StartTimer()
+		}
+		turn++
+		messages += fmt.Sprintf(`{"role":"user","content":"%d %s"}`, turn, strings.Repeat("a word ", 146))
+		s.replies = append(s.replies, say(fmt.Sprint(turn), tokenizer.End))
+		r := chatRequest(b.Context(), `{"messages":[`+messages+`]}`)
+		a := address
+		a.Sample = sample
+		r.URL.Path = "/r/" + a.String() + "/v1/chat/completions"
+		w := httptest.NewRecorder()
+		g.ServeHTTP(w, r)
+		require.Equal(b, http.StatusOK, w.Code)
+		messages += fmt.Sprintf(`,{"role":"assistant","content":"%d"},`, turn)
+	}
 }
 
 // BenchmarkConcurrentCalls measures how much longer than its sampling, of a tenth to

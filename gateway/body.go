@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"compress/gzip"
 	"errors"
 	"fmt"
@@ -21,18 +22,8 @@ const (
 	bodyTimeout = time.Minute
 )
 
-// readBody reads the JSON object of a request. Bytes that are no UTF-8 are refused:
-// the policy would read something else than the agent said.
+// readBody reads a request, packed with gzip or not.
 func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	body, err := g.readBytes(w, r)
-	if err == nil {
-		err = wire.CheckText(body)
-	}
-	return body, err
-}
-
-// readBytes reads a request, packed with gzip or not.
-func (g *Gateway) readBytes(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	limit := g.config.BodyBytes
 	if r.ContentLength > limit {
 		w.Header().Set("Connection", "close") // rather than read the rest
@@ -56,7 +47,12 @@ func (g *Gateway) readBytes(w http.ResponseWriter, r *http.Request) ([]byte, err
 			Message: fmt.Sprintf("the request's body is encoded with %q: send it plain or with gzip", encoding),
 		}
 	}
-	body, err := io.ReadAll(io.LimitReader(in, limit+1))
+	var buffer bytes.Buffer
+	if r.ContentLength > 0 {
+		buffer.Grow(int(min(r.ContentLength, 1<<20)) + bytes.MinRead)
+	}
+	_, err := buffer.ReadFrom(io.LimitReader(in, limit+1))
+	body := buffer.Bytes()
 	if err != nil {
 		w.Header().Set("Connection", "close") // what is left of it is not read
 		return nil, unreadable(err, limit)

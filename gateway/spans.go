@@ -71,7 +71,7 @@ func (g *Gateway) readExport(w http.ResponseWriter, r *http.Request) (otlp.Encod
 	if err != nil {
 		return encoding, otlp.Batch{}, &wire.Failure{Status: http.StatusUnsupportedMediaType, Code: "unsupported_media_type", Message: err.Error()}
 	}
-	body, err := g.readBytes(w, r)
+	body, err := g.readBody(w, r)
 	if err != nil {
 		return encoding, otlp.Batch{}, err
 	}

@@ -72,11 +72,16 @@ type Step struct {
 	At      time.Time          `json:"at"`
 }
 
-// Evaluation is the mean reward of a version on a split. Key: Run, Policy, Kind,
-// Version.
+// Evaluation is an evaluation on record. Key: Run, Policy, Kind, Version.
 type Evaluation struct {
-	Run      string     `json:"run"`
-	Policy   string     `json:"policy"`
+	Run    string `json:"run"`
+	Policy string `json:"policy"`
+	EvaluationResult
+	At time.Time `json:"at"`
+}
+
+// EvaluationResult is the mean reward of a version on a split.
+type EvaluationResult struct {
 	Kind     trace.Kind `json:"kind"`
 	Version  int        `json:"version"`
 	Tasks    int        `json:"tasks"`
@@ -84,6 +89,5 @@ type Evaluation struct {
 	Mean     float64    `json:"mean"`
 	StdError float64    `json:"std_error"`
 	// Greedy is the mean at temperature 0, where it was asked for.
-	Greedy *float64  `json:"greedy,omitempty"`
-	At     time.Time `json:"at"`
+	Greedy *float64 `json:"greedy,omitempty"`
 }

@@ -49,7 +49,7 @@ func (a Agent) check(f *Faults) {
 	}
 }
 
-// kinds are the ways to run the agent that are given.
+// kinds are the given ways to run the agent.
 func (a Agent) kinds() []string {
 	var kinds []string
 	for _, k := range []struct {
@@ -92,9 +92,9 @@ func (t Temporal) Kind() string {
 	return "a workflow"
 }
 
-// WithoutSecrets is s without the values that may be secret and that nothing but the
-// worker that runs an agent needs: its environment and the headers of its service.
-// Temporal keeps what passes through it, for everybody who may look.
+// WithoutSecrets is s without the agent's environment and the headers of its service.
+// These may be secret, only the worker that runs the agent needs them, and Temporal
+// shows its payloads to everybody who may look.
 func (s Spec) WithoutSecrets() Spec {
 	s.Agent.Environment = nil
 	if s.Agent.Service != nil {

@@ -8,8 +8,7 @@ import (
 	"github.com/fulgurite/fulgurite/credit"
 )
 
-// binder puts a node's values into a Spec and collects everything that does not
-// fit.
+// binder puts a node's values into a Spec and collects the values that do not fit.
 type binder struct{ faults Faults }
 
 func (b *binder) add(line int, key, remedy, format string, args ...any) {
@@ -27,7 +26,7 @@ func (b *binder) bind(target reflect.Value, n node, key string) {
 		if target.Type().Elem().Kind() == reflect.Struct {
 			b.fields(target.Elem(), n, key)
 		} else {
-			b.scalar(target.Elem(), n, key) // here a zero is told from an absent key
+			b.scalar(target.Elem(), n, key) // a pointer distinguishes a zero from an absent key
 		}
 	case reflect.Struct:
 		b.fields(target, n, key)
@@ -138,7 +137,7 @@ func (b *binder) scalar(target reflect.Value, n node, key string) bool {
 	return ok
 }
 
-// zero refuses what would silently turn into a default.
+// zero refuses a zero that would silently become a default.
 func (b *binder) zero(n node, key string) {
 	if standard, ok := defaultOf(key); ok {
 		b.add(n.line, key, fmt.Sprintf("leave the key out for its default, %v", standard), "%v is not possible", n.shown())
@@ -218,8 +217,8 @@ func join(path, key string) string {
 	return path + "." + key
 }
 
-// defaultOf is the value that stands for key where a spec leaves it out, if
-// there is one. Keys that only count beside others are taken as if they did.
+// defaultOf is the default of key, if there is one. Keys that only count beside others
+// are treated as if they did.
 func defaultOf(key string) (any, bool) {
 	v := reflect.ValueOf(exemplar())
 	for part := range strings.SplitSeq(key, ".") {

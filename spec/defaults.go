@@ -2,16 +2,16 @@ package spec
 
 import "cmp"
 
-// Values that stand where a spec is silent; docs/spec.md lists all of them.
+// Defaults of absent keys; docs/spec.md lists all of them.
 const (
 	defaultQueue       = "rollout-cpu"
 	defaultOutputBytes = 1 << 20
 	defaultMemoryBytes = 2 << 30
 )
 
-// WithDefaults fills in every field that is zero and has a default. Fields that
-// have no effect beside the others are left alone, so that Validate can tell
-// which of them somebody wrote. Doing it twice changes nothing.
+// WithDefaults fills in every field that is zero and has a default. It leaves fields
+// alone that have no effect beside the others, so that Validate can tell which of them
+// somebody wrote. A second time changes nothing.
 func (s Spec) WithDefaults() Spec {
 	s = s.expanded()
 	s.Seed = cmp.Or(s.Seed, 1)

@@ -14,7 +14,7 @@ import (
 // a key that the first one did not have is left out where it has its default.
 func Digest(s Spec) string {
 	s = s.WithDefaults()
-	s.Algorithm = "" // the parts that it stands for are written out
+	s.Algorithm = "" // its parts are written out
 	s = withoutLater(s)
 	data, err := json.Marshal(s)
 	if err != nil {
@@ -24,7 +24,7 @@ func Digest(s Spec) string {
 	return fmt.Sprintf("sha256:%x", sha256.Sum256(data))
 }
 
-// withoutLater takes away what the first release would not have written.
+// withoutLater empties the keys that the first release would not have written.
 func withoutLater(s Spec) Spec {
 	later(&s, func(s *Spec) *int { return &s.Model.Context })
 	later(&s, func(s *Spec) *string { return &s.Sampling.History })
@@ -45,9 +45,9 @@ func withoutLater(s Spec) Spec {
 // later empties a key that has its default.
 func later[T comparable](s *Spec, key func(*Spec) *T) {
 	var none T
-	silent := *s
-	*key(&silent) = none
-	filled := silent.WithDefaults()
+	without := *s
+	*key(&without) = none
+	filled := without.WithDefaults()
 	if *key(&filled) == *key(s) {
 		*key(s) = none
 	}

@@ -61,8 +61,8 @@ func (s Spec) Resolve(directory string) Spec {
 	return s
 }
 
-// CheckAbsolute reports, as *Faults, the paths of s that Resolve would change. What a
-// spec without a file names has nothing to be relative to.
+// CheckAbsolute reports, as *Faults, the paths of s that Resolve would change. A spec
+// that is not a file has no directory that they could be relative to.
 func (s Spec) CheckAbsolute() error {
 	f := &Faults{}
 	path := func(key, text string) {
@@ -109,8 +109,8 @@ func (s Spec) Check() error {
 	return f.err()
 }
 
-// CheckFiles reports, as *Faults, the files and programs that s names and this
-// machine does not have. Programs count as missing only if they should run here:
+// CheckFiles reports, as *Faults, the files and programs that s names and that are
+// missing on this machine. Programs count as missing only if they should run here:
 // an agent with a queue of its own may live on other machines.
 func (s Spec) CheckFiles() error {
 	f := &Faults{}

@@ -2,8 +2,8 @@ package spec
 
 import "github.com/fulgurite/fulgurite/credit"
 
-// teachesFlat says why a group of equal attempts teaches under c, or why that can't be
-// known before a step's groups are chosen; empty where such a group teaches nothing.
+// teachesFlat says why a group of equal attempts teaches under c, or why nobody can know
+// before the groups of a step are chosen; empty where such a group teaches nothing.
 func (c Credit) teachesFlat() string {
 	switch {
 	case c.Critical():
@@ -22,8 +22,8 @@ func (c Credit) teachesFlat() string {
 	return ""
 }
 
-// FlatByCredit reports whether equal final rewards do not tell by themselves that a
-// group teaches nothing, but the credit that the group gets does. c has its defaults.
+// FlatByCredit reports whether the credit of a group decides whether it teaches nothing;
+// otherwise equal final rewards do. c has its defaults.
 func (c Credit) FlatByCredit() bool {
 	if c.teachesFlat() != "" {
 		return false

@@ -55,8 +55,8 @@ func (l Loss) clips() bool {
 	return l.Type != credit.LossImportanceSampling && l.Type != credit.LossCrossEntropy
 }
 
-// correctable reports whether a ratio of the policy before the step to the one that
-// sampled has a place in the loss.
+// correctable reports whether the loss can be corrected by the ratio of the policy
+// before the step to the sampler.
 func (l Loss) correctable() bool {
 	return l.Type != credit.LossDPPO && l.Type != credit.LossCrossEntropy
 }

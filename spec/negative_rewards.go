@@ -6,7 +6,7 @@ import (
 	"github.com/fulgurite/fulgurite/credit"
 )
 
-// free reports whether somebody else's program decides how much the reward is.
+// free reports whether a program or an agent decides on the number of the reward.
 func (g Grader) free() bool { return g.Type == GraderCommand || g.Type == GraderAgent }
 
 // Least is the smallest final reward that the grader can give.
@@ -20,8 +20,8 @@ func (g Grader) Least() float64 {
 	return -g.Limit
 }
 
-// checkMean refuses rewards that can be negative where they are divided by their
-// mean: a mean of both signs may be next to 0, and says nothing about success.
+// checkMean refuses rewards that can be negative if they are divided by their mean: the
+// mean of rewards of both signs may be next to 0, and says nothing about success.
 func (s Spec) checkMean(f *Faults) {
 	c := s.Credit
 	if c.Std != credit.ByMean {

@@ -40,7 +40,7 @@ func syntaxFault(line int, message string) *Faults {
 	return &Faults{List: []Fault{{Line: line, Message: message}}}
 }
 
-// twice is a key that stands in its mapping already.
+// twice is the fault of a key that its mapping has already.
 func twice(again, first entry) *Faults {
 	return syntaxFault(again.line, fmt.Sprintf("key %q stands twice, first in line %d", again.key, first.line))
 }

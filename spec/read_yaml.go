@@ -29,9 +29,9 @@ func readYAML(data []byte) (node, error) {
 	return (&yamlReader{}).value(document.Content[0])
 }
 
-// yamlFault says what is wrong with the text and where. Of a quotation and of a list or
-// mapping in brackets that isn't closed, the line is the one in which it begins: its end
-// is missed only at the end of the file.
+// yamlFault says what is wrong with the text and where. A quotation, list or mapping that
+// isn't closed has the line in which it begins: the reader misses its end only at the
+// end of the file.
 func yamlFault(err error) *Faults {
 	var e *yaml.LoadError
 	if !errors.As(err, &e) {
@@ -48,7 +48,7 @@ func yamlFault(err error) *Faults {
 	return syntaxFault(line, message)
 }
 
-// unclosed reports whether an error's context is one that has an end to be missed.
+// unclosed reports whether an error's context needs an end.
 func unclosed(context string) bool {
 	return strings.Contains(context, "flow") || strings.Contains(context, "quoted")
 }
@@ -133,8 +133,8 @@ func (r *yamlReader) mapping(n *yaml.Node) ([]entry, error) {
 	return entries, nil
 }
 
-// mergeable are the entries of the mapping, or of the list of mappings, that
-// stands behind a merge key.
+// mergeable are the entries of the value of a merge key: a mapping, or a list of
+// mappings.
 func mergeable(n node) ([]entry, error) {
 	switch v := n.value.(type) {
 	case []entry:

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// bounds are the values that a number may have; above and below leave the ends out.
+// bounds are the limits of a number; above and below exclude the ends.
 type bounds struct {
 	low, high    float64
 	above, below bool
@@ -102,8 +102,8 @@ func nearest(v string, names []string) (string, bool) {
 	return best, best != ""
 }
 
-// distance is how many insertions, deletions and replacements of bytes turn a
-// into b (Levenshtein 1966).
+// distance is the number of insertions, deletions and replacements of bytes between a
+// and b (Levenshtein 1966).
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

@@ -24,7 +24,7 @@ const SchemaID = "https://raw.githubusercontent.com/fulgurite/fulgurite/main/doc
 // Schema is the JSON Schema (draft 2020-12) of spec files, for editors and other
 // tools. Names of keys, their kinds and descriptions come from the Go types;
 // allowed names, bounds and defaults from the same tables as Validate and
-// WithDefaults. What keys mean to each other is beyond it: that is Validate's.
+// WithDefaults. It does not say what keys mean to each other: Validate does.
 func Schema() ([]byte, error) {
 	described, err := comments()
 	if err != nil {

@@ -9,9 +9,8 @@ import (
 // Set returns s with other numbers for some of the keys that may change while a
 // run is under way: those that only later steps read. Keys are written as in
 // error messages ("loss.clip_low"). A key that can't be set and a spec that
-// would then be impossible are *Faults, and nothing is changed. What was wrong with s
-// before is not the change's fault: a run goes on under a release that would refuse
-// to begin it.
+// would then be impossible are *Faults, and nothing is changed. Faults that s had before
+// do not count: a run goes on under a release that would refuse to begin it.
 func (s Spec) Set(values map[string]float64) (Spec, error) {
 	s = s.WithDefaults()
 	numbers, before := s.settable(), s.Validate()
@@ -30,7 +29,7 @@ func (s Spec) Set(values map[string]float64) (Spec, error) {
 	return s, newer(before, s.Validate())
 }
 
-// newer are the faults of a spec that it did not have before.
+// newer are the faults that a spec did not have before.
 func newer(before, after error) error {
 	var had, has *Faults
 	if !errors.As(after, &has) || !errors.As(before, &had) {

@@ -25,8 +25,8 @@ type Demonstrations interface {
 
 // OpenDemonstrations reads the demonstrations of a source as a spec writes it:
 // "arithmetic" for those of the built-in calculator, or the path of a file (see
-// ReadDemonstrations), which is gone through epoch after epoch, each in another
-// order of seed. updates is how many the warm start makes.
+// ReadDemonstrations). The seed orders each epoch of a file differently. updates is the
+// number of updates of the warm start.
 func OpenDemonstrations(source string, seed uint64, updates int) (Demonstrations, error) {
 	s, err := spec.ParseSource(source)
 	switch {
@@ -49,7 +49,7 @@ func OpenDemonstrations(source string, seed uint64, updates int) (Demonstrations
 	return stream{dialogs, shuffle.Key(demonstrationDomain, seed)}, nil
 }
 
-// demonstrationDomain keeps the order of demonstrations apart from that of tasks.
+// demonstrationDomain separates the order of demonstrations from that of tasks.
 const demonstrationDomain = 0x64656d6f // "demo"
 
 // stream repeats dialogs without end.

@@ -10,11 +10,10 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 )
 
-// ErrAnswer is wrapped when a task's answer is not one that its grader can
-// compare with.
+// ErrAnswer is wrapped when a grader can't compare with a task's answer.
 var ErrAnswer = errors.New("unusable answer")
 
-// ErrGrader is wrapped when a grader is not one of those that Grade knows.
+// ErrGrader is wrapped when Grade does not know a grader.
 var ErrGrader = errors.New("unknown grader")
 
 // Grade compares what an agent returned with the task's answer and gives reward
@@ -24,7 +23,7 @@ var ErrGrader = errors.New("unknown grader")
 //   - numeric: both are decimal numbers, such as -12, 0.5 or 1e3, without
 //     separators or units, and differ by at most the tolerance. They are compared
 //     as float64. A result that is no number is wrong.
-//   - contains: the answer stands somewhere in the result, in the same case.
+//   - contains: the result contains the answer, in the same case.
 //
 // The graders "command" and "agent" decide elsewhere, and are ErrGrader here.
 func Grade(g spec.Grader, t Task, result string) (float64, error) {

@@ -15,7 +15,7 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 )
 
-// What is wrong with a grader command; a *CommandError wraps one of them.
+// Faults of a grader command; a *CommandError wraps one of them.
 var (
 	ErrGraderStart  = errors.New("grader can't be started")
 	ErrGraderExit   = errors.New("grader failed")
@@ -42,8 +42,8 @@ func (e *CommandError) Error() string {
 // Unwrap is the cause.
 func (e *CommandError) Unwrap() error { return e.Cause }
 
-// question is what a grader command reads from standard input.
-type question struct {
+// graderInput is the standard input of a grader command.
+type graderInput struct {
 	Task   Task   `json:"task"`
 	Result string `json:"result"`
 }
@@ -51,7 +51,7 @@ type question struct {
 const (
 	keptOutput = 64 << 10 // of the end of standard output
 	keptError  = 4 << 10  // of the end of standard error
-	// grace is what a killed grader's children may hold its output open for.
+	// grace is how long a killed grader's children may keep its output open.
 	grace = time.Second
 	// commandSeconds is the limit of a grader that has none.
 	commandSeconds = 10
@@ -64,7 +64,7 @@ const (
 // that of ctx: then nothing is known about the command. The command and what it
 // started are killed at the end.
 func GradeCommand(ctx context.Context, g spec.Grader, t Task, result string) (float64, error) {
-	input, err := json.Marshal(question{t, result})
+	input, err := json.Marshal(graderInput{t, result})
 	if err != nil {
 		return 0, fmt.Errorf("encode task %s for its grader: %w", t.ID, err)
 	}
@@ -124,7 +124,7 @@ func rewardIn(output string) (float64, error) {
 	return reward, nil
 }
 
-// tail is a writer that keeps the end of what is written.
+// tail is a writer that remembers the end of its text.
 type tail struct {
 	size int
 	kept []byte

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"unicode"
@@ -45,7 +46,7 @@ func parseTask(text []byte) (Task, error) {
 	}
 	var t Task
 	var faults []string
-	for _, key := range sorted(object) {
+	for _, key := range slices.Sorted(maps.Keys(object)) {
 		var err error
 		switch value := object[key]; key {
 		case "id":
@@ -130,15 +131,6 @@ func textOf(value json.RawMessage) string {
 		return string(value)
 	}
 	return b.String()
-}
-
-func sorted[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for key := range m {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 // Encode writes tasks as canonical JSONL: equal tasks give equal bytes, so a

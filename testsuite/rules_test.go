@@ -142,7 +142,7 @@ func forbidden(folder, p string) string {
 		return "workflows are deterministic and do no I/O"
 	case within(p, "go.temporal.io/server", "github.com/temporalio/ui-server") && !within(folder, "internal/devserver"):
 		return "the embedded server is linked through internal/devserver alone"
-	case ours && within(p, "internal/devserver") && !within(folder, "cmd/fulgurite", "internal/stack"):
+	case ours && within(p, "internal/devserver") && !within(folder, "cmd/fulgurite", "internal/stack", "internal/devserver"):
 		return "only the tool for people brings a server with it"
 	case ours && within(p, "internal/stack") && !within(folder, "cmd/fulgurite", "internal/stack", "bench"):
 		return "it brings the embedded server with it"

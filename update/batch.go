@@ -30,7 +30,7 @@ func NewBatch(s spec.Spec, b model.Batch, baselines map[string]float64, groups [
 	if calls == 0 {
 		return model.Batch{}, nil, fmt.Errorf("%w in %d rollouts: does the agent use the base URL it is given?", ErrNothingRecorded, samples)
 	}
-	trajectories, given, err := assign.Continue(s, baselines, groups)
+	trajectories, given, err := assign.Advantages(s, baselines, groups)
 	if err != nil {
 		return model.Batch{}, nil, err
 	}

@@ -64,7 +64,7 @@ func (g goldenBatch) samples() [][]assign.Sample {
 func (g goldenBatch) gradient(t *testing.T, s spec.Spec) [][]float64 {
 	t.Helper()
 	groups := g.samples()
-	_, given, err := assign.Of(s, groups)
+	_, given, err := assign.Advantages(s, nil, groups)
 	require.NoError(t, err)
 	objective, err := s.Loss.Objective()
 	require.NoError(t, err)

@@ -32,8 +32,8 @@ func Decode(api API, body []byte) (*Request, error) {
 	return r, nil
 }
 
-// CheckText refuses a body that is not UTF-8.
-func CheckText(body []byte) error {
+// checkText refuses a body that is not UTF-8.
+func checkText(body []byte) error {
 	if utf8.Valid(body) {
 		return nil
 	}
@@ -43,7 +43,7 @@ func CheckText(body []byte) error {
 // Unmarshal decodes a JSON object into v and blames the field that does not fit, or
 // that is given twice.
 func Unmarshal(body []byte, v any) error {
-	if err := CheckText(body); err != nil {
+	if err := checkText(body); err != nil {
 		return err
 	}
 	err := json.Unmarshal(body, v)
@@ -66,7 +66,7 @@ func Unmarshal(body []byte, v any) error {
 func unambiguous(body []byte) error {
 	// Half a surrogate pair, which JavaScript sends where it cut a text, reads as
 	// U+FFFD.
-	_, err := jsontext.NewDecoder(bytes.NewReader(body), jsontext.AllowInvalidUTF8(true)).ReadValue()
+	_, err := jsontext.NewDecoder(bytes.NewBuffer(body), jsontext.AllowInvalidUTF8(true)).ReadValue()
 	var at *jsontext.SyntacticError
 	switch {
 	case err == nil:

@@ -104,7 +104,7 @@ func (t *trainingRun) promote(ctx workflow.Context, d model.Decision) error {
 	t.addDecision(d)
 	var c *activities.Coordinator
 	moving := workflow.ExecuteActivity(coordination(ctx, fmt.Sprintf("version %d", d.Candidate)), c.PromoteVersion, activities.PromoteVersionInput{
-		Run: t.Run, Policy: model.DefaultPolicy, DecisionID: fmt.Sprintf("gate-%d", d.Candidate),
+		Run: t.Run, Policy: model.DefaultPolicy, DecisionID: activities.DecisionID(d.Candidate),
 		Version: d.Candidate, Previous: d.Promoted, Decision: d,
 	})
 	r := activities.PromoteVersionResult{Moved: true, Standing: d.Candidate}

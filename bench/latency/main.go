@@ -56,15 +56,15 @@ func (s settings) run(ctx context.Context) error {
 		return announce(handler)
 	}
 	if s.open > 0 {
-		return s.hold(ctx)
+		return s.holdOpen(ctx)
 	}
 	return s.measure(ctx)
 }
 
 // measure prints a table of all loads.
 func (s settings) measure(ctx context.Context) error {
-	fmt.Println("| concurrent | upstream | streamed | through | p50 | p99 | failed |")
-	fmt.Println("| ---: | ---: | --- | --- | ---: | ---: | ---: |")
+	fmt.Println("| concurrent | upstream | streamed | through | p50 | p99 | CPU ms a call | failed |")
+	fmt.Println("| ---: | ---: | --- | --- | ---: | ---: | ---: | ---: |")
 	for _, concurrent := range []int{1, 100, 1000} {
 		delay := max(s.delay, time.Duration(float64(concurrent)/s.most*float64(time.Second)))
 		if err := s.measureAt(ctx, concurrent, delay); err != nil {
@@ -81,23 +81,25 @@ func (s settings) measureAt(ctx context.Context, concurrent int, delay time.Dura
 		return err
 	}
 	defer up.stop()
-	row := func(t target, stream bool) {
+	row := func(p *process, t target, stream bool) {
 		l := load{rate: float64(concurrent) / delay.Seconds(), stream: stream, delay: delay}
 		warm := l
 		warm.count = min(50, concurrent*2)
 		client := newClient()
 		warm.run(ctx, client, t)
 		l.count = max(50, int(l.rate*s.seconds))
+		used := p.cpu()
 		o := l.run(ctx, client, t)
+		used = p.cpu() - used
 		client.CloseIdleConnections()
-		fmt.Printf("| %d | %v | %t | %s | %s | %s | %d |\n", concurrent, delay, stream, t.name, millis(o.at(0.5)), millis(o.at(0.99)), o.failures)
+		fmt.Printf("| %d | %v | %t | %s | %s | %s | %s | %d |\n", concurrent, delay, stream, t.name, millis(o.at(0.5)), millis(o.at(0.99)), millis(used/time.Duration(l.count)), o.failures)
 		if o.failures > 0 {
 			fmt.Fprintln(os.Stderr, t.name, "failed:", o.failure)
 		}
 	}
 	direct := target{"direct", func(int) string { return up.url + "/v1/chat/completions" }}
 	for _, stream := range []bool{false, true} {
-		row(direct, stream)
+		row(up, direct, stream)
 	}
 	for _, durable := range []bool{true, false} {
 		g, directory, err := s.gateway(ctx, up, durable)
@@ -105,8 +107,8 @@ func (s settings) measureAt(ctx context.Context, concurrent int, delay time.Dura
 			return err
 		}
 		t := target{map[bool]string{true: "gateway", false: "gateway, nothing kept"}[durable], g.attempt}
-		row(t, false)
-		row(t, true)
+		row(g, t, false)
+		row(g, t, true)
 		g.stop()
 		_ = os.RemoveAll(directory)
 	}
@@ -124,8 +126,8 @@ func (s settings) measureAt(ctx context.Context, concurrent int, delay time.Dura
 	}
 	defer p.stop()
 	t := target{"LiteLLM proxy", func(int) string { return p.url + "/v1/chat/completions" }}
-	row(t, false)
-	row(t, true)
+	row(p, t, false)
+	row(p, t, true)
 	return nil
 }
 
@@ -144,8 +146,8 @@ func (p *process) attempt(serial int) string {
 	return p.url + "/r/" + address(serial).String() + "/v1/chat/completions"
 }
 
-// hold keeps calls open for a minute.
-func (s settings) hold(ctx context.Context) error {
+// holdOpen keeps calls open for a minute.
+func (s settings) holdOpen(ctx context.Context) error {
 	const minute = time.Minute
 	up, err := self(ctx, "-role", "upstream", "-delay", minute.String())
 	if err != nil {

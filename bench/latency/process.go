@@ -97,6 +97,22 @@ func (p *process) stop() {
 	_ = p.cmd.Wait()
 }
 
+// cpu is the processor time that the process has used.
+func (p *process) cpu() time.Duration {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+	if err != nil {
+		return 0
+	}
+	_, rest, _ := strings.Cut(string(stat), ") ") // a program's name may have spaces
+	fields := strings.Fields(rest)
+	if len(fields) < 13 {
+		return 0
+	}
+	user, _ := strconv.Atoi(fields[11])
+	system, _ := strconv.Atoi(fields[12])
+	return time.Duration(user+system) * 10 * time.Millisecond // Linux counts in hundredths of a second
+}
+
 // resident is the process's memory in MB: now, and at most so far.
 func (p *process) resident() (now, peak float64) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))

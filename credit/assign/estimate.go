@@ -1,47 +1,23 @@
 package assign
 
 import (
-	"context"
-	"fmt"
 	"slices"
 
 	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/credit/signals"
-	"github.com/fulgurite/fulgurite/model"
-	"github.com/fulgurite/fulgurite/model/hf"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
 const (
-	// learnedSteps is how many steps before a step its estimates are learned from
-	// too. Policies change; what older ones came to says little.
-	learnedSteps = 4
 	// lastTokens is how many of the last tokens of a prompt are features.
 	lastTokens = 64
-	// lastTurn is the turn from which on turns are not told apart.
-	lastTurn = 15
+	// lastNumber is the number of a call beyond which numbers do not differ.
+	lastNumber = 15
 )
 
-// Earlier reads the groups of the steps before one, from which its estimates are
-// learned too.
-func (s Source) Earlier(ctx context.Context, step int) ([][]Sample, error) {
-	var all [][]Sample
-	for k := max(1, step-learnedSteps); k < step; k++ {
-		groups, _, err := s.Step(ctx, k)
-		if err == nil {
-			err = s.Observe(ctx, groups)
-		}
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, groups...)
-	}
-	return all, nil
-}
-
-// Estimate fills in what each call of each sample could expect, learned from the
-// other groups and from earlier ones. All have been observed.
+// Estimate fills in the reward that each call of each sample could expect, learned from
+// the other groups and from earlier ones. The signals of all samples have been read.
 func Estimate(of spec.Spec, earlier, groups [][]Sample) error {
 	all := slices.Concat(earlier, groups)
 	trajectories, err := Trajectories(of, all)
@@ -52,67 +28,25 @@ func Estimate(of spec.Spec, earlier, groups [][]Sample) error {
 	if err != nil {
 		return err
 	}
-	estimators, err := credit.FitValues(examples)
+	forecasts, err := credit.FitValues(examples)
 	if err != nil {
 		return err
 	}
-	estimators = estimators[len(earlier):]
+	forecasts = forecasts[len(earlier):]
 	for g, samples := range groups {
 		for i := range samples {
 			one := &samples[i]
 			one.Before = make([]float64, len(one.History))
 			for k, c := range one.History {
-				one.Before[k] = estimators[g].Value(features(c, one.Calls[k], k))
+				one.Before[k] = forecasts[g].Value(features(c, one.Calls[k], k))
 			}
 		}
 	}
 	return nil
 }
 
-// Step reads the attempts that a step was trained on, and its batch.
-func (s Source) Step(ctx context.Context, step int) ([][]Sample, model.Batch, error) {
-	b, err := s.batch(ctx, step)
-	if err != nil {
-		return nil, b, err
-	}
-	addresses := make([]trace.Address, len(b.Trajectories))
-	last := -1
-	for i, t := range b.Trajectories {
-		if addresses[i], err = trace.ParseAddress(t.Attempt); err != nil {
-			return nil, b, fmt.Errorf("batch of step %d of %s: %w", step, s.Run, err)
-		}
-		last = max(last, t.Group)
-	}
-	trajectories, err := s.Attempts.Trajectories(ctx, addresses)
-	if err != nil {
-		return nil, b, fmt.Errorf("read the trajectories of step %d: %w", step, err)
-	}
-	groups := make([][]Sample, last+1)
-	for i, t := range b.Trajectories {
-		groups[t.Group] = append(groups[t.Group], NewSample(trajectories[i], t.Reward))
-	}
-	return groups, b, nil
-}
-
-// batch is that of a step.
-func (s Source) batch(ctx context.Context, step int) (model.Batch, error) {
-	entry, err := s.Batches.Batch(ctx, s.Run, s.Policy, step)
-	if err != nil {
-		return model.Batch{}, err
-	}
-	data, err := s.Blobs.Get(ctx, entry.Digest)
-	if err != nil {
-		return model.Batch{}, fmt.Errorf("read the batch of step %d of %s: %w", step, s.Run, err)
-	}
-	b, err := hf.DecodeBatch(data)
-	if err != nil {
-		return b, fmt.Errorf("batch %s of step %d of %s: %w", entry.Digest, step, s.Run, err)
-	}
-	return b, nil
-}
-
-// examples are what was known before each call that is trained, and what its attempt
-// came to.
+// examples are, for each trained call, the features before it and the reward of its
+// attempt.
 func examples(p credit.Plan, groups [][]Sample, trajectories [][]credit.Trajectory) ([][]credit.Example, error) {
 	out := make([][]credit.Example, len(groups))
 	for g, samples := range groups {
@@ -131,14 +65,14 @@ func examples(p credit.Plan, groups [][]Sample, trajectories [][]credit.Trajecto
 	return out, nil
 }
 
-// features are what tells calls apart that may expect different rewards: whose turn
-// it is and which, the state, both together, and the end of the prompt, token by
-// token and in pairs.
-func features(c trace.Call, seen signals.Call, turn int) []uint64 {
-	turn = min(turn, lastTurn)
+// features tell calls apart that may expect different rewards: the agent, the number of
+// the call, the state, the last two together, and the end of the prompt, token by token
+// and in pairs.
+func features(c trace.Call, seen signals.Call, index int) []uint64 {
+	index = min(index, lastNumber)
 	state := text(seen.State)
 	out := []uint64{
-		number('n', uint64(turn)), number('a', text(seen.Agent)), number('s', state), number('b', state, uint64(turn)),
+		number('n', uint64(index)), number('a', text(seen.Agent)), number('s', state), number('b', state, uint64(index)),
 	}
 	end := c.Prompt[max(0, len(c.Prompt)-lastTokens):]
 	for i, token := range end {

@@ -1,24 +1,18 @@
 package assign
 
 import (
-	"context"
 	"fmt"
-	"runtime"
 
-	"golang.org/x/sync/errgroup"
-
-	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/credit/signals"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
-	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
 // Sample is one attempt of a group that counts.
 type Sample struct {
 	trace.Trajectory
-	// Calls is what is seen of each call; nil where the credit does without.
+	// Calls are the signals of each call; nil where the credit does without.
 	Calls []signals.Call
 	// Before is the estimated reward of the attempt as it looked before each call;
 	// nil where the credit does without.
@@ -32,8 +26,8 @@ type Sample struct {
 	Reference [][]float32
 }
 
-// NewSample is an attempt with the final reward that its step counts. It takes the
-// place of the one on record; where there is none, Trajectories refuses the attempt.
+// NewSample is an attempt with the final reward that its step counts, which replaces the
+// reward on record. Trajectories refuses an attempt without a reward on record.
 func NewSample(t trace.Trajectory, reward float64) Sample {
 	if t.Reward != nil {
 		t.Reward = &reward
@@ -41,86 +35,14 @@ func NewSample(t trace.Trajectory, reward float64) Sample {
 	return Sample{Trajectory: t}
 }
 
-// Attempts are what was recorded of attempts.
-type Attempts interface {
-	Trajectories(ctx context.Context, addresses []trace.Address) ([]trace.Trajectory, error)
-	Spans(ctx context.Context, a trace.Address) ([]trace.Span, error)
-	Events(ctx context.Context, a trace.Address) ([]trace.Event, error)
-}
-
-// Batches are what earlier steps were trained on.
-type Batches interface {
-	Batch(ctx context.Context, run, policy string, step int) (record.Batch, error)
-}
-
-// Blobs keeps content under its digest.
-type Blobs interface {
-	Get(ctx context.Context, digest string) ([]byte, error)
-}
-
-// Source is a policy of a run on record.
-type Source struct {
-	Attempts    Attempts
-	Batches     Batches
-	Blobs       Blobs
-	Run, Policy string
-}
-
-// Observes reports whether a credit needs to know what calls did by themselves.
-func Observes(c spec.Credit) bool {
-	return len(c.Signals) > 0 || c.TrainAgents != "" || c.PerAgent || c.Assignment == credit.GiGPO || Estimates(c)
-}
-
-// Estimates reports whether a credit needs estimates learned from the run's own calls.
-func Estimates(c spec.Credit) bool { return c.Assignment == credit.ValueDifference }
-
-// Baselines are the running ones after the step before one, as its batch has them;
-// nil where the credit has none, and before the first step.
-func (s Source) Baselines(ctx context.Context, c spec.Credit, step int) (map[string]float64, error) {
-	if c.Mean != credit.Running || step <= 1 {
-		return nil, nil
-	}
-	b, err := s.batch(ctx, step-1)
-	if err != nil {
-		return nil, fmt.Errorf("read the running baselines: %w", err)
-	}
-	return b.Baselines, nil
-}
-
-// Observe reads what the calls of each sample did. That takes a millisecond or more
-// for a long attempt, so several are read at once.
-func (s Source) Observe(ctx context.Context, groups [][]Sample) error {
-	all, ctx := errgroup.WithContext(ctx)
-	all.SetLimit(runtime.GOMAXPROCS(0))
-	for _, g := range groups {
-		for i := range g {
-			all.Go(func() error { return s.observe(ctx, &g[i]) })
-		}
-	}
-	return all.Wait()
-}
-
-func (s Source) observe(ctx context.Context, one *Sample) error {
-	spans, err := s.Attempts.Spans(ctx, one.Address)
-	if err != nil {
-		return fmt.Errorf("read spans of %s: %w", one.Address, err)
-	}
-	events, err := s.Attempts.Events(ctx, one.Address)
-	if err != nil {
-		return fmt.Errorf("read events of %s: %w", one.Address, err)
-	}
-	one.Calls = signals.Of(signals.Attempt{Trajectory: one.Trajectory, Spans: spans, Events: events})
-	return nil
-}
-
-// Value gives each sample its part of a critic's values, which are in the order of
+// SetValues gives each sample its part of a critic's values, which are in the order of
 // groups and samples.
-func Value(groups [][]Sample, v model.Values) error {
-	return share(groups, v, func(s *Sample, calls [][]float32) { s.Values = calls })
+func SetValues(groups [][]Sample, v model.Values) error {
+	return distribute(groups, v, func(s *Sample, calls [][]float32) { s.Values = calls })
 }
 
-// share deals out numbers by token.
-func share(groups [][]Sample, v model.Values, give func(*Sample, [][]float32)) error {
+// distribute gives each sample its numbers by token.
+func distribute(groups [][]Sample, v model.Values, set func(*Sample, [][]float32)) error {
 	n := 0
 	for _, g := range groups {
 		for i := range g {
@@ -133,7 +55,7 @@ func share(groups [][]Sample, v model.Values, give func(*Sample, [][]float32)) e
 						ErrValues, v.Version, v.Policy, len(v.Calls[n][k]), len(c.Completion), k, g[i].Address)
 				}
 			}
-			give(&g[i], v.Calls[n])
+			set(&g[i], v.Calls[n])
 			n++
 		}
 	}
@@ -143,15 +65,15 @@ func share(groups [][]Sample, v model.Values, give func(*Sample, [][]float32)) e
 	return nil
 }
 
-// Refer gives each sample its part of the log-probabilities under version 0, which are
-// in the order of groups and samples.
-func Refer(groups [][]Sample, v model.Values) error {
-	return share(groups, v, func(s *Sample, calls [][]float32) { s.Reference = calls })
+// SetReference gives each sample its part of the log-probabilities under version 0,
+// which are in the order of groups and samples.
+func SetReference(groups [][]Sample, v model.Values) error {
+	return distribute(groups, v, func(s *Sample, calls [][]float32) { s.Reference = calls })
 }
 
-// Judge gives each sample its part of what a judge thinks, which is in the order of
+// SetJudgments gives each sample its part of a judge's scores, which are in the order of
 // groups and samples.
-func Judge(groups [][]Sample, j record.Judgments) error {
+func SetJudgments(groups [][]Sample, j record.Judgments) error {
 	n := 0
 	for _, g := range groups {
 		for i := range g {

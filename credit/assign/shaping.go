@@ -2,9 +2,9 @@ package assign
 
 import "github.com/fulgurite/fulgurite/credit"
 
-// shaping is what is added to the final reward of an attempt for its length and its
-// form. The length is that of all its replies together.
-func (m *maker) shaping(one Sample) float64 {
+// shaping is added to the final reward of an attempt for the length of all its replies
+// together and for their form.
+func (b *builder) shaping(one Sample) float64 {
 	length, unparsed := 0, 0
 	for _, c := range one.History {
 		length += len(c.Completion)
@@ -12,8 +12,8 @@ func (m *maker) shaping(one Sample) float64 {
 			unparsed++
 		}
 	}
-	sum := credit.FormatPenalty(unparsed, m.spec.Credit.FormatPenalty)
-	if o := m.spec.Credit.Overlong; o != nil {
+	sum := credit.FormatPenalty(unparsed, b.spec.Credit.FormatPenalty)
+	if o := b.spec.Credit.Overlong; o != nil {
 		sum += credit.Overlong(*o).Shape(length)
 	}
 	return sum

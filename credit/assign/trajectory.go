@@ -37,53 +37,53 @@ func Trajectories(s spec.Spec, groups [][]Sample) ([][]credit.Trajectory, error)
 	if err != nil {
 		return nil, fmt.Errorf("credit.train_agents: %w", err)
 	}
-	m := maker{spec: s, trained: trained}
+	b := builder{spec: s, trained: trained}
 	out := make([][]credit.Trajectory, len(groups))
 	for g, samples := range groups {
 		for _, one := range samples {
-			t, err := m.trajectory(one)
+			t, err := b.trajectory(one)
 			if err != nil {
 				return nil, err
 			}
 			out[g] = append(out[g], t)
 		}
 	}
-	return out, m.verdict()
+	return out, b.checkAgents()
 }
 
-// maker makes trajectories and remembers whose calls it saw.
-type maker struct {
-	spec    spec.Spec
-	trained *regexp.Regexp
-	calls   int
-	taken   int
-	first   string // an attempt with calls
-	agents  map[string]bool
+// builder makes trajectories and counts whose calls it saw.
+type builder struct {
+	spec     spec.Spec
+	trained  *regexp.Regexp
+	calls    int
+	included int    // calls of agents that are trained
+	first    string // an attempt with calls
+	agents   map[string]bool
 }
 
-// verdict is an error if calls were made, but none by an agent that is trained.
-func (m *maker) verdict() error {
-	if m.calls == 0 || m.taken > 0 {
+// checkAgents refuses attempts with calls, but none by an agent that is trained.
+func (b *builder) checkAgents() error {
+	if b.calls == 0 || b.included > 0 {
 		return nil
 	}
 	return fmt.Errorf("%w: credit.train_agents %q matches none of %s, for example in attempt %s",
-		ErrAgents, m.spec.Credit.TrainAgents, strings.Join(slices.Sorted(maps.Keys(m.agents)), ", "), m.first)
+		ErrAgents, b.spec.Credit.TrainAgents, strings.Join(slices.Sorted(maps.Keys(b.agents)), ", "), b.first)
 }
 
-func (m *maker) trajectory(one Sample) (credit.Trajectory, error) {
+func (b *builder) trajectory(one Sample) (credit.Trajectory, error) {
 	t := credit.Trajectory{Name: one.Address.String(), Calls: make([]credit.Call, len(one.History))}
 	var err error
-	if t.Rewards, err = m.rewards(one); err != nil {
+	if t.Rewards, err = b.rewards(one); err != nil {
 		return t, err
 	}
 	for k, c := range one.History {
 		call := credit.Call{Agent: c.Agent, Tokens: trainedTokens(c)}
 		if one.Calls != nil {
 			seen := one.Calls[k]
-			call.Agent, call.State, call.Reward = seen.Agent, seen.State, seen.Earned(m.spec.Credit.Signals)
+			call.Agent, call.State, call.Reward = seen.Agent, seen.State, seen.Earned(b.spec.Credit.Signals)
 		}
-		if m.spec.Credit.TrainAgents != "" {
-			call.Skip = !m.trained.MatchString(call.Agent)
+		if b.spec.Credit.TrainAgents != "" {
+			call.Skip = !b.trained.MatchString(call.Agent)
 		}
 		if one.Before != nil {
 			call.Before = one.Before[k]
@@ -97,26 +97,26 @@ func (m *maker) trajectory(one Sample) (credit.Trajectory, error) {
 		if one.Judged != nil {
 			call.Judged = one.Judged[k]
 		}
-		m.note(t.Name, call)
+		b.count(t.Name, call)
 		t.Calls[k] = call
 	}
 	return t, nil
 }
 
-func (m *maker) note(name string, c credit.Call) {
-	if m.calls == 0 {
-		m.first, m.agents = name, map[string]bool{}
+func (b *builder) count(name string, c credit.Call) {
+	if b.calls == 0 {
+		b.first, b.agents = name, map[string]bool{}
 	}
-	m.calls++
-	m.agents[c.Agent] = true
+	b.calls++
+	b.agents[c.Agent] = true
 	if !c.Skip {
-		m.taken++
+		b.included++
 	}
 }
 
-// rewards are the named rewards of an attempt, shaped. One whose agent failed has
-// agent.failure_reward under each name that it did not come to post.
-func (m *maker) rewards(one Sample) (map[string]float64, error) {
+// rewards are the named rewards of an attempt, shaped. An attempt whose agent failed has
+// agent.failure_reward under each name that it did not post.
+func (b *builder) rewards(one Sample) (map[string]float64, error) {
 	failed := one.Outcome == trace.AgentFailed
 	if !failed && one.Outcome != trace.Completed {
 		return nil, fmt.Errorf("%w: the outcome of %s is %q", ErrOutcome, one.Address, one.Outcome)
@@ -131,33 +131,33 @@ func (m *maker) rewards(one Sample) (map[string]float64, error) {
 		}
 	}
 	out[credit.Final] = *one.Reward
-	for name := range m.spec.Credit.Rewards {
+	for name := range b.spec.Credit.Rewards {
 		if _, ok := out[name]; !ok && failed {
-			out[name] = m.spec.Agent.FailureReward
+			out[name] = b.spec.Agent.FailureReward
 		}
 	}
-	if err := m.within(one, out, failed); err != nil {
+	if err := b.checkLimits(one, out, failed); err != nil {
 		return nil, err
 	}
-	out[credit.Final] += m.shaping(one)
+	out[credit.Final] += b.shaping(one)
 	return out, nil
 }
 
-// within is an error if a reward that counts is beyond what the spec declares: any of
-// them beyond grader.limit, the final one below grader.minimum. What
-// it gives to failed agents is declared too.
-func (m *maker) within(one Sample, rewards map[string]float64, failed bool) error {
-	limit := m.spec.Grader.Limit
-	counts := slices.Sorted(maps.Keys(m.spec.Credit.Rewards))
+// checkLimits refuses a reward with a weight that is beyond what the spec declares: any
+// beyond grader.limit, the final one below grader.minimum. agent.failure_reward is
+// declared too.
+func (b *builder) checkLimits(one Sample, rewards map[string]float64, failed bool) error {
+	limit := b.spec.Grader.Limit
+	counts := slices.Sorted(maps.Keys(b.spec.Credit.Rewards))
 	if len(counts) == 0 {
 		counts = []string{credit.Final}
 	}
 	for _, name := range counts {
 		v, ok := rewards[name]
-		if ok && limit > 0 && math.Abs(v) > limit && (!failed || v != m.spec.Agent.FailureReward) {
+		if ok && limit > 0 && math.Abs(v) > limit && (!failed || v != b.spec.Agent.FailureReward) {
 			return fmt.Errorf("%w: reward %q of %s is %v, the limit %v", ErrLimit, name, one.Address, v, limit)
 		}
-		if least := m.spec.Grader.Minimum; name == credit.Final && least != nil && v < *least && (!failed || v != m.spec.Agent.FailureReward) {
+		if least := b.spec.Grader.Minimum; name == credit.Final && least != nil && v < *least && (!failed || v != b.spec.Agent.FailureReward) {
 			return fmt.Errorf("%w: reward %q of %s is %v, the least %v", ErrMinimum, name, one.Address, v, *least)
 		}
 	}

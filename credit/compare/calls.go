@@ -10,8 +10,8 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// Calls are the calls of one attempt with what each setting gives them. The keys of
-// its JSON are a public contract.
+// Calls are the calls of one attempt with the advantages that each setting gives them.
+// The keys of its JSON are a public contract.
 type Calls struct {
 	Attempt  string   `json:"attempt"`
 	Reward   float64  `json:"reward"`
@@ -26,7 +26,7 @@ type Call struct {
 	// Trained is false for a call of an agent that is not trained.
 	Trained bool `json:"trained"`
 	Tokens  int  `json:"tokens"` // trained
-	// Earned is what its signals earned it.
+	// Earned is the weighted sum of its signals.
 	Earned float64 `json:"earned"`
 	// Expected is the estimated reward of the attempt before the call; null where
 	// nothing could be learned.
@@ -37,14 +37,14 @@ type Call struct {
 
 // Calls lists the calls of an attempt that the step was trained on.
 func (s *Step) Calls(a trace.Address, settings []Setting) (Calls, error) {
-	g, i, err := s.place(a)
+	g, i, err := s.indices(a)
 	if err != nil {
 		return Calls{}, err
 	}
 	one := s.groups[g][i]
 	out := Calls{Attempt: a.String(), List: make([]Call, len(one.History))}
 	for _, setting := range settings {
-		o, err := s.under(setting)
+		o, err := s.assign(setting)
 		if err != nil {
 			return out, err
 		}

@@ -26,17 +26,17 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// bench is a run "r" with one trained step: in each of its groups two attempts go
+// trainedRun is a run "r" with one trained step: in each of its groups two attempts go
 // left, where the reward is, and two go right and fail at a tool.
-type bench struct {
+type trainedRun struct {
 	t     *testing.T
 	store *store.Store
 	blobs *blob.Store
 }
 
-func newBench(t *testing.T, c spec.Credit, groups int, values bool) *bench {
+func newRun(t *testing.T, c spec.Credit, groups int, values bool) *trainedRun {
 	t.Helper()
-	b := &bench{t: t}
+	b := &trainedRun{t: t}
 	dir := t.TempDir()
 	var err error
 	b.store, err = store.Open(t.Context(), filepath.Join(dir, "store.db"), nil)
@@ -76,7 +76,7 @@ func newBench(t *testing.T, c spec.Credit, groups int, values bool) *bench {
 	return b
 }
 
-func (b *bench) attempt(task, i int, way string, reward float64) int {
+func (b *trainedRun) attempt(task, i int, way string, reward float64) int {
 	b.t.Helper()
 	ctx := b.t.Context()
 	id := trace.RolloutID{Run: "r", Kind: trace.Train, Step: 1, Task: task, Sample: i}
@@ -100,7 +100,7 @@ func (b *bench) attempt(task, i int, way string, reward float64) int {
 }
 
 // values are 0.25 on average before the tokens of each of n attempts.
-func (b *bench) values(n int) string {
+func (b *trainedRun) values(n int) string {
 	b.t.Helper()
 	v := model.Values{Policy: "critic"}
 	for range n {
@@ -113,7 +113,7 @@ func (b *bench) values(n int) string {
 	return digest
 }
 
-func (b *bench) open() *compare.Step {
+func (b *trainedRun) open() *compare.Step {
 	b.t.Helper()
 	step, err := compare.Open(b.t.Context(), b.store, b.blobs, "r", model.DefaultPolicy, 0)
 	require.NoError(b.t, err)
@@ -122,7 +122,7 @@ func (b *bench) open() *compare.Step {
 }
 
 // compare also gives what WriteText says.
-func (b *bench) compare(names ...string) (compare.Report, string) {
+func (b *trainedRun) compare(names ...string) (compare.Report, string) {
 	b.t.Helper()
 	step := b.open()
 	settings, err := compare.Settings(step.Spec, names)
@@ -136,7 +136,7 @@ func (b *bench) compare(names ...string) (compare.Report, string) {
 
 func TestSettingsAreComparedWithTheRunsOwn(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, spec.Credit{Std: "none"}, 8, false)
+	b := newRun(t, spec.Credit{Std: "none"}, 8, false)
 	r, text := b.compare("last_call", "discounted", "rloo", "maxrl")
 	require.Equal(t, []int{8, 32, 64, 128}, []int{r.Groups, r.Attempts, r.Calls, r.Tokens})
 	require.Less(t, r.Difference, 1e-6)
@@ -159,13 +159,13 @@ func TestSettingsAreComparedWithTheRunsOwn(t *testing.T) {
 	require.NotContains(t, text, "computed anew")
 
 	var svg bytes.Buffer
-	require.NoError(t, r.Plot().WriteSVG(&svg))
+	svg.Write(r.Plot().SVG())
 	require.Contains(t, svg.String(), "last_call")
 }
 
 func TestEstimatesStandInForACritic(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, spec.Credit{}, 8, false)
+	b := newRun(t, spec.Credit{}, 8, false)
 	r, text := b.compare("value_difference", "turn_gae", "ppo", "gigpo")
 	require.Equal(t, "value_difference", r.Settings[1].Name)
 	positions := r.Settings[1].Positions
@@ -177,7 +177,7 @@ func TestEstimatesStandInForACritic(t *testing.T) {
 
 func TestACriticsOwnValuesAreUsed(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, spec.Credit{Tokens: "gae", Whiten: "none", Discount: 1, Lambda: 1}, 1, true)
+	b := newRun(t, spec.Credit{Tokens: "gae", Whiten: "none", Discount: 1, Lambda: 1}, 1, true)
 	r, _ := b.compare("identical", "gigpo")
 	require.Less(t, r.Difference, 1e-6)
 	require.Empty(t, r.Remarks, "one group is enough where nothing has to be learned")
@@ -187,7 +187,7 @@ func TestACriticsOwnValuesAreUsed(t *testing.T) {
 
 func TestAJudgesScoresAreTheRunsOwn(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, spec.Credit{Assignment: "judge", Judge: &spec.Judge{URL: "http://judge/v1", Model: "m"}}, 2, false)
+	b := newRun(t, spec.Credit{Assignment: "judge", Judge: &spec.Judge{URL: "http://judge/v1", Model: "m"}}, 2, false)
 	r, _ := b.compare("identical", "judge")
 	require.Less(t, r.Difference, 1e-6)
 	require.Less(t, *r.Settings[1].ByCall.Correlation, 0.9)
@@ -196,7 +196,7 @@ func TestAJudgesScoresAreTheRunsOwn(t *testing.T) {
 
 func TestTheKLInRewardsIsTheRunsOwn(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, spec.Credit{Mean: "none", Std: "none", KLInReward: &spec.KL{Weight: 0.25}}, 2, false)
+	b := newRun(t, spec.Credit{Mean: "none", Std: "none", KLInReward: &spec.KL{Weight: 0.25}}, 2, false)
 	r, _ := b.compare("dr_grpo")
 	require.Less(t, r.Difference, 1e-6)
 	// Every attempt has 2·(−0.5 − 0.125) + 2·(−1 − 0.375) = −4 to pay for.
@@ -206,7 +206,7 @@ func TestTheKLInRewardsIsTheRunsOwn(t *testing.T) {
 
 func TestWhatCannotBeEstimatedIsSaid(t *testing.T) {
 	t.Parallel()
-	step := newBench(t, spec.Credit{}, 1, false).open()
+	step := newRun(t, spec.Credit{}, 1, false).open()
 	settings, err := compare.Settings(step.Spec, []string{"value_difference"})
 	require.NoError(t, err)
 	_, err = step.Compare(settings)
@@ -215,7 +215,7 @@ func TestWhatCannotBeEstimatedIsSaid(t *testing.T) {
 
 func TestTheCallsOfAnAttemptShowWhyTheyGotTheirCredit(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, spec.Credit{Assignment: "gigpo", Std: "none", Signals: map[string]float64{"tool_error": -0.5}}, 4, false)
+	b := newRun(t, spec.Credit{Assignment: "gigpo", Std: "none", Signals: map[string]float64{"tool_error": -0.5}}, 4, false)
 	step := b.open()
 	settings, err := compare.Settings(step.Spec, []string{"identical"})
 	require.NoError(t, err)
@@ -242,7 +242,7 @@ func TestTheCallsOfAnAttemptShowWhyTheyGotTheirCredit(t *testing.T) {
 
 func TestStepsAndNamesThatAreNotThereAreSaid(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, spec.Credit{}, 2, false)
+	b := newRun(t, spec.Credit{}, 2, false)
 	_, err := compare.Open(t.Context(), b.store, b.blobs, "r", model.DefaultPolicy, 7)
 	require.ErrorIs(t, err, compare.ErrNoBatch)
 	require.ErrorContains(t, err, "the last one is that of step 1")
@@ -263,7 +263,7 @@ func TestStepsAndNamesThatAreNotThereAreSaid(t *testing.T) {
 
 func TestRecordsThatCameLaterAreNoticed(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, spec.Credit{Assignment: "discounted", Signals: map[string]float64{"tool_error": -0.5}}, 2, false)
+	b := newRun(t, spec.Credit{Assignment: "discounted", Signals: map[string]float64{"tool_error": -0.5}}, 2, false)
 	r, _ := b.compare()
 	require.Less(t, r.Difference, 1e-6)
 	a, err := trace.ParseAddress("r/train-1/0/0/1")
@@ -278,7 +278,7 @@ func TestRecordsThatCameLaterAreNoticed(t *testing.T) {
 
 func TestEveryNameIsOneThatSpecsTake(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, spec.Credit{}, 4, false)
+	b := newRun(t, spec.Credit{}, 4, false)
 	names := append([]string{"identical", "discounted", "last_call", "turn_gae", "value_difference"}, spec.Algorithms()...)
 	r, text := b.compare(names...)
 	require.Len(t, r.Settings, len(names)+1)

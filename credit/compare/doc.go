@@ -1,12 +1,12 @@
-// Package compare compares ways of assigning credit on rollouts that are on
-// record: what a step was trained on, and what it would have been trained on under
-// another assignment or algorithm.
+// Package compare compares ways of assigning credit to one step of a run on record: the
+// setting under which the step was trained, and what another assignment or algorithm
+// would have given it.
 //
-// It needs no engine and writes nothing. It is no judge of which way learns better,
-// which only training shows; it says how far the signals differ: how much of them is
-// zero, how they vary, whether they agree, and which calls of an attempt they reach.
+// It needs no engine and writes nothing. It does not say which way learns better, which
+// only training shows. It says how far the advantages differ: how much of them is zero,
+// how they vary, whether they agree, and which calls of an attempt they reach.
 //
 // One may rely on this: the numbers are computed the same way as those that runs are
-// trained on (package advantage), and the report says how far the run's own setting,
-// computed anew, is from what stands in the batch.
+// trained on (package assign), and the report says how far the run's own setting,
+// computed anew, is from the advantages in the batch.
 package compare

@@ -25,7 +25,7 @@ type Report struct {
 	Remarks  []string     `json:"remarks"`
 }
 
-// Comparison is what a setting gives, beside the run's own.
+// Comparison describes the advantages of a setting beside the run's own.
 type Comparison struct {
 	Name       string            `json:"name"`
 	Assignment credit.Assignment `json:"assignment"`
@@ -55,7 +55,7 @@ func (s *Step) Compare(settings []Setting) (Report, error) {
 	}
 	var own outcome
 	for i, one := range settings {
-		o, err := s.under(one)
+		o, err := s.assign(one)
 		if err != nil {
 			return r, err
 		}
@@ -111,7 +111,7 @@ func compare(own, other outcome) Comparison {
 		c.Positions[k] += math.Abs(other.given.Call[g][i][k])
 	})
 	for k, n := range counts {
-		c.Positions[k] /= math.Max(1, n) // no call of a trained agent stands there
+		c.Positions[k] /= math.Max(1, n) // no call of a trained agent has this number
 	}
 	return c
 }

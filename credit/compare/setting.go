@@ -32,9 +32,9 @@ func assignments() []string {
 	return all
 }
 
-// Settings are the run's own and those by name: an assignment in place of the run's
-// own, or the credit of an algorithm. What an attempt earns stays the run's. A name
-// that is both is the assignment.
+// Settings are the run's own and those by name: a name is an assignment that replaces
+// the run's, else the algorithm whose credit does. The rewards of attempts and calls
+// stay the run's.
 func Settings(own spec.Spec, names []string) ([]Setting, error) {
 	all := []Setting{{Own, own}}
 	for _, name := range names {
@@ -54,8 +54,8 @@ func Settings(own spec.Spec, names []string) ([]Setting, error) {
 	return all, nil
 }
 
-// assigned is c with another assignment. What rewards are compared with stays, unless
-// estimates take its place or took it.
+// assigned is c with another assignment. The comparison of rewards stays, unless
+// estimates replace it in one of both.
 func assigned(c spec.Credit, assignment credit.Assignment) spec.Credit {
 	out := earning(c)
 	out.Assignment = assignment
@@ -75,7 +75,7 @@ func earning(c spec.Credit) spec.Credit {
 	}
 }
 
-// estimates reports whether estimates are what rewards are compared with.
+// estimates reports whether rewards are compared with estimates.
 func estimates(c spec.Credit) bool {
 	return c.Critical() || c.Assignment == credit.ValueDifference
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// Store is what the laboratory reads.
+// Store is what a comparison reads.
 type Store interface {
 	assign.Attempts
 	assign.Batches
@@ -24,7 +24,7 @@ type Store interface {
 	Batches(ctx context.Context, run, policy string) ([]record.Batch, error)
 }
 
-// Sentinels of what can't be looked at.
+// Sentinels of steps and attempts that can't be compared.
 var (
 	// ErrNoBatch is wrapped when a step has no batch yet.
 	ErrNoBatch = errors.New("no batch")
@@ -32,7 +32,7 @@ var (
 	ErrNotTrained = errors.New("attempt is not in the batch")
 )
 
-// Step is a trained step on the bench.
+// Step is a trained step whose credit is assigned anew.
 type Step struct {
 	Run, Policy string
 	Number      int
@@ -44,7 +44,7 @@ type Step struct {
 	baselines map[string]float64
 	// learned says that estimates could be learned, or why not.
 	learned error
-	// valued says that the critic's own values are at hand.
+	// valued says that the critic's own values are on record.
 	valued bool
 }
 
@@ -59,7 +59,7 @@ func Open(ctx context.Context, s Store, blobs assign.Blobs, run, policy string, 
 		return nil, fmt.Errorf("decode the spec of run %s: %w", run, err)
 	}
 	out.Spec = out.Spec.WithDefaults()
-	if err := out.find(ctx, s); err != nil {
+	if err := out.checkBatch(ctx, s); err != nil {
 		return nil, err
 	}
 	source := assign.Source{Attempts: s, Batches: s, Blobs: blobs, Run: run, Policy: policy}
@@ -77,17 +77,18 @@ func Open(ctx context.Context, s Store, blobs assign.Blobs, run, policy string, 
 		return nil, err
 	}
 	out.learned = assign.Estimate(out.Spec, earlier, out.groups)
-	if err := out.refer(ctx, blobs); err != nil {
+	if err := out.setReference(ctx, blobs); err != nil {
 		return nil, err
 	}
-	if err := out.judge(ctx, blobs); err != nil {
+	if err := out.setJudgments(ctx, blobs); err != nil {
 		return nil, err
 	}
-	return out, out.value(ctx, blobs)
+	return out, out.setValues(ctx, blobs)
 }
 
-// find makes sure that the step has a batch.
-func (s *Step) find(ctx context.Context, from Store) error {
+// checkBatch makes sure that the step has a batch; number 0 becomes the last that has
+// one.
+func (s *Step) checkBatch(ctx context.Context, from Store) error {
 	batches, err := from.Batches(ctx, s.Run, s.Policy)
 	if err != nil {
 		return fmt.Errorf("list the batches of run %s: %w", s.Run, err)
@@ -109,8 +110,8 @@ func (s *Step) find(ctx context.Context, from Store) error {
 	return fmt.Errorf("%w of step %d of run %s: the last one is that of step %d", ErrNoBatch, s.Number, s.Run, last)
 }
 
-// judge gives each call the judge's scores, where there was one.
-func (s *Step) judge(ctx context.Context, blobs assign.Blobs) error {
+// setJudgments gives each call the judge's scores, where there was one.
+func (s *Step) setJudgments(ctx context.Context, blobs assign.Blobs) error {
 	if s.batch.Judgments == "" {
 		return nil
 	}
@@ -120,7 +121,7 @@ func (s *Step) judge(ctx context.Context, blobs assign.Blobs) error {
 	}
 	var j record.Judgments
 	if err = json.Unmarshal(data, &j); err == nil {
-		err = assign.Judge(s.groups, j)
+		err = assign.SetJudgments(s.groups, j)
 	}
 	if err != nil {
 		return fmt.Errorf("the judgments %s of step %d: %w", s.batch.Judgments, s.Number, err)
@@ -128,42 +129,36 @@ func (s *Step) judge(ctx context.Context, blobs assign.Blobs) error {
 	return nil
 }
 
-// refer gives each call the log-probabilities under version 0, where they are part of
-// its reward.
-func (s *Step) refer(ctx context.Context, blobs assign.Blobs) error {
-	if s.batch.Reference == "" {
-		return nil
-	}
-	data, err := blobs.Get(ctx, s.batch.Reference)
+// readValues gives each call its part of a model's numbers, which are in a blob.
+func (s *Step) readValues(ctx context.Context, blobs assign.Blobs, name, digest string, set func([][]assign.Sample, model.Values) error) error {
+	data, err := blobs.Get(ctx, digest)
 	if err != nil {
-		return fmt.Errorf("read the log-probabilities under version 0 of step %d: %w", s.Number, err)
+		return fmt.Errorf("read %s of step %d: %w", name, s.Number, err)
 	}
 	v, err := hf.DecodeValues(data)
 	if err == nil {
-		err = assign.Refer(s.groups, v)
+		err = set(s.groups, v)
 	}
 	if err != nil {
-		return fmt.Errorf("the log-probabilities under version 0 %s of step %d: %w", s.batch.Reference, s.Number, err)
+		return fmt.Errorf("%s %s of step %d: %w", name, digest, s.Number, err)
 	}
 	return nil
 }
 
-// value gives each call the critic's values, or its estimate in their place.
-func (s *Step) value(ctx context.Context, blobs assign.Blobs) error {
-	if s.batch.Values != "" {
-		data, err := blobs.Get(ctx, s.batch.Values)
-		if err != nil {
-			return fmt.Errorf("read the critic's values of step %d: %w", s.Number, err)
-		}
-		v, err := hf.DecodeValues(data)
-		if err == nil {
-			err = assign.Value(s.groups, v)
-		}
-		if err != nil {
-			return fmt.Errorf("the critic's values %s of step %d: %w", s.batch.Values, s.Number, err)
-		}
-		s.valued = true
+// setReference gives each call the log-probabilities under version 0, where they are
+// part of its reward.
+func (s *Step) setReference(ctx context.Context, blobs assign.Blobs) error {
+	if s.batch.Reference == "" {
 		return nil
+	}
+	return s.readValues(ctx, blobs, "the log-probabilities under version 0", s.batch.Reference, assign.SetReference)
+}
+
+// setValues gives each call the critic's values, or its estimate in their place.
+func (s *Step) setValues(ctx context.Context, blobs assign.Blobs) error {
+	if s.batch.Values != "" {
+		s.valued = true
+		return s.readValues(ctx, blobs, "the critic's values", s.batch.Values, assign.SetValues)
 	}
 	if s.learned != nil {
 		return nil
@@ -190,13 +185,13 @@ type outcome struct {
 	given        credit.Advantages
 }
 
-// under assigns credit by a setting.
-func (s *Step) under(one Setting) (outcome, error) {
+// assign assigns credit by a setting.
+func (s *Step) assign(one Setting) (outcome, error) {
 	own := s.valued && one.Spec.Credit.Critical() // the critic's values are there
 	if estimates(one.Spec.Credit) && s.learned != nil && !own {
 		return outcome{}, fmt.Errorf("%s: %w", one.Name, s.learned)
 	}
-	trajectories, given, err := assign.Continue(one.Spec, s.baselines, s.groups)
+	trajectories, given, err := assign.Advantages(one.Spec, s.baselines, s.groups)
 	if err != nil {
 		return outcome{}, fmt.Errorf("%s: %w", one.Name, err)
 	}
@@ -211,7 +206,7 @@ func (o outcome) token(group, sample, call, i int) float64 {
 	return o.given.Call[group][sample][call]
 }
 
-// difference is how far an outcome is from what the batch has at most.
+// difference is the largest difference of an outcome from the advantages in the batch.
 func (s *Step) difference(o outcome) (float64, error) {
 	type call struct{ trajectory, seq int }
 	next, most := map[call]int{}, 0.0
@@ -238,8 +233,8 @@ func (s *Step) difference(o outcome) (float64, error) {
 	return most, nil
 }
 
-// place is where an attempt stands among the groups.
-func (s *Step) place(a trace.Address) (group, sample int, err error) {
+// indices are the group and the sample of an attempt.
+func (s *Step) indices(a trace.Address) (group, sample int, err error) {
 	for g, samples := range s.groups {
 		for i, one := range samples {
 			if one.Address == a {

@@ -10,25 +10,25 @@ import (
 	"github.com/fulgurite/fulgurite/wire"
 )
 
-// Attempt is what is on record of an attempt.
+// Attempt is the record of an attempt.
 type Attempt struct {
 	trace.Trajectory
 	Spans  []trace.Span
 	Events []trace.Event
 }
 
-// Call is what is seen of one call.
+// Call is what a call did by itself.
 type Call struct {
 	// Agent is who made the call, as package attribution finds out.
 	Agent string `json:"agent"`
-	// State is equal for calls whose policy newly saw the same; see state.
+	// State is equal for calls whose policy newly saw the same.
 	State string `json:"state"`
 	// Signals are those that fired, in the order of spec.Signals.
 	Signals []Signal `json:"signals"`
 }
 
-// Signal is one that fired. Value is the sum of the rewards for what the agent
-// emitted, and 1 for the others.
+// Signal is one that fired. Value is the sum of the rewards that the agent emitted, and
+// 1 for the others.
 type Signal struct {
 	Name  string  `json:"name"`
 	Value float64 `json:"value"`
@@ -42,7 +42,7 @@ func (s Signal) Text() string {
 	return s.Name
 }
 
-// Earned is what the call earned by itself, given what signals weigh.
+// Earned is the sum of the call's signals under the weights.
 func (c Call) Earned(weights map[string]float64) float64 {
 	sum := 0.0
 	for _, s := range c.Signals {

@@ -7,10 +7,10 @@ import (
 
 type spanID struct{ trace, span string }
 
-// exceptions finds the calls after which an agent, or a step of it, failed by
-// itself: a span that failed although nothing within it did. What went wrong in a
-// tool is the tool's error, and what went wrong in a model call is not the policy's.
-// The last call before the span's end is the one that led there.
+// exceptions finds the calls after which an agent, or a step of it, failed by itself:
+// its span failed although no span within it did. A failure within a tool is the tool's
+// error, and a failed model call is not the policy's fault. The exception is set on the
+// last call before the span's end.
 func (r *reader) exceptions() {
 	all, explained := map[spanID]trace.Span{}, map[spanID]bool{}
 	for _, s := range r.Spans {

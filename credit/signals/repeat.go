@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// repeated reports whether call i asks once more for what was asked before: the same
-// request, or in its reply the same tools with the same arguments as the call before
-// it. The further choices of one request repeat nothing.
+// repeated reports whether call i makes the same request as an earlier call, or its reply
+// calls the same tools with the same arguments as the call before it. Further choices
+// of one request repeat nothing.
 func (r *reader) repeated(i int) bool {
 	c := r.History[i]
 	for _, p := range r.History[:i] {
@@ -19,8 +19,8 @@ func (r *reader) repeated(i int) bool {
 	return p >= 0 && len(r.asked[i]) > 0 && sameTools(r.asked[p], r.asked[i])
 }
 
-// preceding is the call before call i: the one that it continues, else the last one
-// of the same agent that is no other choice of the same request; -1 if there is none.
+// preceding is the call that call i continues, else the last call of the same agent that
+// is no other choice of the same request, else -1.
 func (r *reader) preceding(i int) int {
 	c := r.History[i]
 	for k := i - 1; k >= 0; k-- {

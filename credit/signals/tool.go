@@ -15,7 +15,7 @@ type toolCall struct {
 	arguments string // in normal form
 }
 
-// toolCalls reads them out of a reply, whichever API it was given by.
+// toolCalls reads the tool calls of a reply of any API.
 func toolCalls(response []byte) []toolCall {
 	var out []toolCall
 	for _, m := range attribution.Replies(response) {
@@ -29,7 +29,7 @@ func toolCalls(response []byte) []toolCall {
 // normal sorts the keys of JSON and drops space; what is not JSON stays as it is.
 func normal(text string) string {
 	d := json.NewDecoder(strings.NewReader(text))
-	d.UseNumber() // 1 and 1.0 are told apart, long integers kept
+	d.UseNumber() // 1 and 1.0 differ, and long integers keep their digits
 	var value any
 	if !json.Valid([]byte(text)) || d.Decode(&value) != nil {
 		return text
@@ -41,9 +41,9 @@ func normal(text string) string {
 	return string(out)
 }
 
-// tools finds the calls whose tools failed, from spans and, of Anthropic's API, from
-// what the agent then said of its tools. A span that names no tool call is about the
-// last call before it.
+// tools finds the calls whose tools failed: from spans, and from the results that an
+// agent sends back by Anthropic's API. A span that names no tool call is about the last
+// call before it.
 func (r *reader) tools() {
 	asker := map[string]int{}
 	for i, asked := range r.asked {
@@ -75,8 +75,8 @@ func (r *reader) tools() {
 	}
 }
 
-// failedResults are the tool calls of which a request says that they failed. Of the
-// APIs only Anthropic's has a word for it.
+// failedResults are the tool calls that a request reports as failed. Only Anthropic's
+// API has a field for it.
 func failedResults(c trace.Call) []string {
 	if c.API != "messages" {
 		return nil

@@ -140,7 +140,7 @@ func (r *run) member(of any, name string) any {
 		}
 		return of.attribute(name)
 	}
-	switch standingOf(of, name) {
+	switch kindOfAttribute(of, name) {
 	case changing:
 		return &undefined{what: "method " + name + " of a " + typeName(of), unsafe: true}
 	case ours:
@@ -151,37 +151,37 @@ func (r *run) member(of any, name string) any {
 	return nil
 }
 
-// standing is that of a name among the attributes that a type has in Python.
-type standing int
+// attributeKind is that of a name among the attributes that a type has in Python.
+type attributeKind int
 
 const (
-	nothing  standing = iota
-	ours              // a method that this package knows
-	changing          // a method that would change the value: the sandbox hides it
-	foreign           // anything else
+	nothing  attributeKind = iota
+	ours                   // a method that this package knows
+	changing               // a method that would change the value: the sandbox hides it
+	foreign                // anything else
 )
 
-func standingOf(v any, name string) standing {
+func kindOfAttribute(v any, name string) attributeKind {
 	switch v.(type) {
 	case string, markup:
-		return textStanding(name)
+		return textAttribute(name)
 	case *dict:
-		return dictStanding(name)
+		return dictAttribute(name)
 	case *list:
-		return listStanding(name)
+		return listAttribute(name)
 	case *tuple:
 		if name == "count" || name == "index" {
 			return ours
 		}
 	case bool, int64, *big.Int, float64:
-		return numberStanding(name)
+		return numberAttribute(name)
 	case *interval, *view, *generator, *closure, *builtin, *method:
-		return otherStanding(name)
+		return otherAttribute(name)
 	}
 	return nothing
 }
 
-func textStanding(name string) standing {
+func textAttribute(name string) attributeKind {
 	switch name {
 	case "casefold", "center", "encode", "expandtabs", "format_map", "isdecimal", "isidentifier", "isnumeric",
 		"isprintable", "istitle", "ljust", "maketrans", "rjust", "swapcase", "translate", "zfill":
@@ -195,7 +195,7 @@ func textStanding(name string) standing {
 	return nothing
 }
 
-func dictStanding(name string) standing {
+func dictAttribute(name string) attributeKind {
 	switch name {
 	case "get", "items", "keys", "values":
 		return ours
@@ -207,7 +207,7 @@ func dictStanding(name string) standing {
 	return nothing
 }
 
-func listStanding(name string) standing {
+func listAttribute(name string) attributeKind {
 	switch name {
 	case "count", "index":
 		return ours
@@ -219,7 +219,7 @@ func listStanding(name string) standing {
 	return nothing
 }
 
-func numberStanding(name string) standing {
+func numberAttribute(name string) attributeKind {
 	switch name {
 	case "as_integer_ratio", "bit_count", "bit_length", "conjugate", "denominator", "from_bytes", "from_number",
 		"fromhex", "hex", "imag", "is_integer", "numerator", "real", "to_bytes":
@@ -228,7 +228,7 @@ func numberStanding(name string) standing {
 	return nothing
 }
 
-func otherStanding(name string) standing {
+func otherAttribute(name string) attributeKind {
 	switch name {
 	case "count", "index", "start", "step", "stop", // of a range
 		"isdisjoint", "mapping", // of a view
@@ -241,4 +241,112 @@ func otherStanding(name string) standing {
 		return foreign
 	}
 	return nothing
+}
+
+// slice is value[from:to:step]; nil stands for what is left out.
+func (r *run) slice(of any, bounds [3]any) any {
+	switch of := of.(type) {
+	case *undefined:
+		r.undefined(of)
+	case string:
+		return r.sliceText(of, bounds)
+	case markup:
+		r.refuse("a slice of a string that is marked as safe")
+	case *list:
+		return &list{r.sliceItems(of.items, bounds)}
+	case *tuple:
+		return &tuple{r.sliceItems(of.items, bounds)}
+	case *interval:
+		r.refuse("a slice of a range")
+	}
+	r.wrong("a slice of a %s", typeName(of))
+	return nil
+}
+
+// bounds are those of a slice of n items: it takes count items from start on.
+func (r *run) bounds(n int, bounds [3]any) (start, step, count int) {
+	step = 1
+	if s, given := r.bound(bounds[2]); given {
+		step = s
+	}
+	if step == 0 {
+		r.wrong("a slice with step 0")
+	}
+	low, high := 0, n
+	if step < 0 {
+		low, high = -1, n-1
+	}
+	limit := func(v any, otherwise int) int {
+		i, given := r.bound(v)
+		if !given {
+			return otherwise
+		}
+		if i < 0 {
+			i += n
+		}
+		return min(max(i, low), high)
+	}
+	if step > 0 {
+		start = limit(bounds[0], 0)
+		count = max(0, limit(bounds[1], n)-start+step-1) / step
+		return start, step, count
+	}
+	start = limit(bounds[0], n-1)
+	count = max(0, start-limit(bounds[1], -1)-step-1) / -step
+	return start, step, count
+}
+
+// mostBound keeps bounds from overflowing; no list or string is as long.
+const mostBound = 1 << 40
+
+func (r *run) bound(v any) (i int, given bool) {
+	switch v := v.(type) {
+	case nil, none:
+		return 0, false
+	case int64:
+		return int(min(max(v, -mostBound), mostBound)), true
+	case bool:
+		r.refuse("a bool as the bound of a slice")
+	case *undefined:
+		r.wrong("%s, the bound of a slice, is undefined", v.what)
+	}
+	r.wrong("a %s as the bound of a slice", typeName(v))
+	return 0, false
+}
+
+func (r *run) sliceItems(items []any, bounds [3]any) []any {
+	start, step, count := r.bounds(len(items), bounds)
+	if step == 1 {
+		return items[start : start+count : start+count]
+	}
+	r.make(valueSize * count)
+	r.step(count)
+	all := make([]any, count)
+	for i := range all {
+		all[i] = items[start+i*step]
+	}
+	return all
+}
+
+func (r *run) sliceText(s string, bounds [3]any) any {
+	r.make(len(s))
+	r.step(len(s) / 16)
+	if isASCII(s) {
+		start, step, count := r.bounds(len(s), bounds)
+		if step == 1 {
+			return s[start : start+count]
+		}
+		all := make([]byte, count)
+		for i := range all {
+			all[i] = s[start+i*step]
+		}
+		return string(all)
+	}
+	characters := []rune(s)
+	start, step, count := r.bounds(len(characters), bounds)
+	all := make([]rune, count)
+	for i := range all {
+		all[i] = characters[start+i*step]
+	}
+	return string(all)
 }

@@ -2,7 +2,7 @@ package jinja
 
 import "slices"
 
-// resolver gives each variable of a tree its place and each body its layout.
+// resolver gives each variable of a tree its location and each body its layout.
 type resolver struct {
 	// asked are the names that are looked up in what the caller gives.
 	asked map[string]bool
@@ -45,7 +45,7 @@ func (r resolver) expressions(s *symbols, all ...expression) {
 		inside := r
 		switch v := e.(type) {
 		case *variable:
-			if v.place = s.place(v.name); v.slot < 0 {
+			if v.location = s.location(v.name); v.slot < 0 {
 				fail(ErrUnsupported, v.pos, "variable %s in this place", v.name)
 			}
 			v.assigned = !r.unsure && s.given(v.name)
@@ -69,7 +69,7 @@ func (r resolver) target(t *target, s *symbols) {
 		r.target(&t.parts[i], s)
 	}
 	if !t.tuple {
-		t.place = s.place(t.name)
+		t.location = s.location(t.name)
 	}
 }
 
@@ -135,7 +135,7 @@ func (r resolver) scoped(one statement, s *symbols) {
 		r.loop(n, s)
 	case *macro:
 		r.macro(n, s)
-		n.place = s.place(n.name)
+		n.location = s.location(n.name)
 	case *callBlock:
 		r.macro(n.body, s)
 		if n.of != nil {
@@ -159,7 +159,7 @@ func (r resolver) loop(n *loop, s *symbols) {
 	inner.target(n.target, true)
 	inner.block(n.body)
 	if n.extended {
-		n.special = inner.place(loopName)
+		n.special = inner.location(loopName)
 	}
 	if n.test != nil {
 		r.loopTest(n, s)
@@ -214,13 +214,13 @@ func (r resolver) macro(n *macro, s *symbols) {
 	n.caller = -1
 	if undeclared(n.body, "caller") {
 		inner.declare("caller")
-		n.caller = inner.place("caller").slot
+		n.caller = inner.location("caller").slot
 	}
 	analyze()
 	n.layout = r.layout(inner)
 	for i := range n.parameters {
 		p := &n.parameters[i]
-		p.slot = inner.place(p.name).slot
+		p.slot = inner.location(p.name).slot
 		unsure := r
 		unsure.unsure = true
 		unsure.expressions(inner, p.fallback)

@@ -1,5 +1,10 @@
 package jinja
 
+import (
+	"maps"
+	"slices"
+)
+
 // Jinja decides before it runs a template which variable a name means: each body
 // that has a scope of its own (a loop's, a macro's, a captured block's) has its own
 // variable of a name as soon as it assigns to it anywhere, and that variable
@@ -26,7 +31,7 @@ const (
 
 type load struct {
 	origin origin
-	outer  place // of the variable that is copied
+	outer  location // of the variable that is copied
 	name   string
 }
 
@@ -77,13 +82,13 @@ func (s *symbols) find(name string) (identity, *symbols) {
 	return identity{}, nil
 }
 
-// place is where a frame of s finds the variable of a name that is known.
-func (s *symbols) place(name string) place {
+// location is where a frame of s finds the variable of a name that is known.
+func (s *symbols) location(name string) location {
 	id, owner := s.find(name)
 	if owner == nil {
-		return place{slot: -1}
+		return location{slot: -1}
 	}
-	p := place{slot: owner.function.slot(id)}
+	p := location{slot: owner.function.slot(id)}
 	for f := s.function; f != owner.function; f = f.outer {
 		p.hops++
 	}
@@ -116,16 +121,16 @@ func (s *symbols) store(name string) {
 	}
 	if s.outer != nil {
 		if _, owner := s.outer.find(name); owner != nil {
-			s.define(name, load{copied, s.outerPlace(name), name})
+			s.define(name, load{copied, s.outerLocation(name), name})
 			return
 		}
 	}
 	s.define(name, load{origin: unset})
 }
 
-// outerPlace is where a frame of s finds the variable that scopes around s have.
-func (s *symbols) outerPlace(name string) place {
-	p := s.outer.place(name)
+// outerLocation is where a frame of s finds the variable that scopes around s have.
+func (s *symbols) outerLocation(name string) location {
+	p := s.outer.location(name)
 	if s.outer.function != s.function {
 		p.hops++
 	}
@@ -186,7 +191,7 @@ func (s *symbols) join(branches ...*symbols) {
 		l := load{origin: lookedUp, name: name}
 		if s.outer != nil {
 			if _, owner := s.outer.find(name); owner != nil {
-				l = load{copied, s.outerPlace(name), name}
+				l = load{copied, s.outerLocation(name), name}
 			}
 		}
 		id, _ := s.find(name)
@@ -262,4 +267,119 @@ func (s *symbols) branches(tests []expression, bodies []block, otherwise block) 
 	}
 	last.block(otherwise)
 	s.join(first, others, last)
+}
+
+func sorted(set map[string]bool) []string { return slices.Sorted(maps.Keys(set)) }
+
+// visit calls see for everything in statements, bodies with a scope included: for
+// names that are read, and for names that are assigned. It ends when see gives
+// false.
+func visit(body block, see func(name string, assigned bool) bool) bool {
+	for _, one := range body {
+		if !visitStatement(one, see) {
+			return false
+		}
+	}
+	return true
+}
+
+func visitStatement(one statement, see func(string, bool) bool) bool {
+	expressions := func(all ...expression) bool { return visitExpressions(all, see) }
+	targets := func(all ...target) bool { return visitTargets(all, see) }
+	switch n := one.(type) {
+	case *output:
+		return expressions(n.of)
+	case *assignment:
+		return targets(n.target) && expressions(n.value)
+	case *captureAssignment:
+		return targets(n.target) && expressions(n.filtered) && visit(n.body, see)
+	case *branches:
+		for i := range n.tests {
+			if !expressions(n.tests[i]) || !visit(n.bodies[i], see) {
+				return false
+			}
+		}
+		return visit(n.otherwise, see)
+	case *loop:
+		return targets(n.target) && expressions(n.of) && visit(n.body, see) && visit(n.fallback, see) && expressions(n.test)
+	case *macro:
+		return visitMacro(n, see)
+	case *callBlock:
+		return (n.of == nil || expressions(n.of)) && visitMacro(n.body, see)
+	case *filterBlock:
+		return visit(n.body, see) && expressions(n.filtered)
+	case *withBlock:
+		return targets(n.targets...) && expressions(n.values...) && visit(n.body, see)
+	}
+	return true
+}
+
+func visitMacro(n *macro, see func(string, bool) bool) bool {
+	for _, p := range n.parameters {
+		if !see(p.name, true) {
+			return false
+		}
+	}
+	for _, p := range n.parameters {
+		if !visitExpressions([]expression{p.fallback}, see) {
+			return false
+		}
+	}
+	return visit(n.body, see)
+}
+
+func visitTargets(all []target, see func(string, bool) bool) bool {
+	for _, t := range all {
+		switch {
+		case t.tuple:
+			if !visitTargets(t.parts, see) {
+				return false
+			}
+		case t.attribute == "" && !see(t.name, true):
+			return false
+		}
+	}
+	return true
+}
+
+func visitExpressions(all []expression, see func(string, bool) bool) bool {
+	for _, e := range all {
+		if e == nil {
+			continue
+		}
+		if v, is := e.(*variable); is && !see(v.name, false) {
+			return false
+		}
+		if !visitExpressions(e.operands(), see) {
+			return false
+		}
+	}
+	return true
+}
+
+// undeclared says whether a body reads a name before anything in it assigns it.
+func undeclared(body block, name string) bool {
+	reads := false
+	visit(body, func(seen string, assigned bool) bool {
+		if seen != name {
+			return true
+		}
+		reads = !assigned
+		return false
+	})
+	return reads
+}
+
+// stores says whether a loop assigns to the variable that has its name.
+func stores(t target, bodies ...block) bool {
+	found := false
+	see := func(seen string, assigned bool) bool {
+		found = found || assigned && seen == loopName
+		return !found
+	}
+	visitTargets([]target{t}, see)
+	for _, body := range bodies {
+		visit(body, see)
+	}
+	return found
 }

@@ -30,7 +30,7 @@ type (
 	variable struct {
 		pos  int
 		name string
-		place
+		location
 		// assigned says that Python takes for granted that the variable has a value.
 		assigned bool
 	}
@@ -209,9 +209,9 @@ type (
 		fallback block
 		layout
 		fallbackLayout layout
-		// extended says that the body uses the variable loop, whose place is special.
+		// extended says that the body uses the variable loop, whose location is special.
 		extended bool
-		special  place
+		special  location
 		// testTarget, testLayout and testSlots belong to the function that filters the
 		// items.
 		testTarget target
@@ -221,7 +221,7 @@ type (
 	macro struct {
 		pos        int
 		name       string
-		place      // of the macro itself, in the frame that defines it
+		location   // of the macro itself, in the frame that defines it
 		parameters []parameter
 		body       block
 		layout
@@ -265,5 +265,5 @@ type target struct {
 	attribute string
 	tuple     bool
 	parts     []target
-	place
+	location
 }

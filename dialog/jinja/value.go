@@ -1,6 +1,14 @@
 package jinja
 
-import "strings"
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/big"
+	"strconv"
+	"strings"
+)
 
 // Value is something that a template can be given: none, a bool, a number, a
 // string, a list or an object. Objects keep the order of their members, and an
@@ -64,4 +72,97 @@ func (v Value) inside() any {
 		return none{}
 	}
 	return v.of
+}
+
+// FromJSON reads a value from JSON text. Objects keep the order of the text; of a
+// key that comes twice the last value counts, at the first place. A number without
+// point and exponent is an integer of any size.
+func FromJSON(text []byte) (Value, error) {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	v, err := read(d, 0)
+	if err != nil {
+		return Value{}, fmt.Errorf("read JSON value: %w", err)
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return Value{}, fmt.Errorf("read JSON value: more than one value")
+	}
+	return Value{v}, nil
+}
+
+func read(d *json.Decoder, depth int) (any, error) {
+	t, err := d.Token()
+	if err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		return nil, err
+	}
+	if depth > deepestSet {
+		return nil, fmt.Errorf("lists and objects nest deeper than %d", deepestSet)
+	}
+	switch t := t.(type) {
+	case nil:
+		return none{}, nil
+	case bool:
+		return t, nil
+	case string:
+		return t, nil
+	case json.Number:
+		return number(t.String())
+	case json.Delim:
+		if t == '[' {
+			return readList(d, depth)
+		}
+		return readObject(d, depth)
+	}
+	return nil, fmt.Errorf("unexpected %v", t)
+}
+
+func number(s string) (any, error) {
+	if strings.ContainsAny(s, ".eE") {
+		f, err := strconv.ParseFloat(s, 64)
+		if err != nil {
+			return nil, fmt.Errorf("number %s: %w", s, err)
+		}
+		return f, nil
+	}
+	if i, err := strconv.ParseInt(s, 10, 64); err == nil {
+		return i, nil
+	}
+	i, ok := new(big.Int).SetString(s, 10)
+	if !ok || len(s) > 4300 { // where Python ends, too
+		return nil, fmt.Errorf("number %.40s… is too long", s)
+	}
+	return i, nil
+}
+
+func readList(d *json.Decoder, depth int) (any, error) {
+	l := &list{}
+	for d.More() {
+		v, err := read(d, depth+1)
+		if err != nil {
+			return nil, err
+		}
+		l.items = append(l.items, v)
+	}
+	_, err := d.Token()
+	return l, err
+}
+
+func readObject(d *json.Decoder, depth int) (any, error) {
+	o := &dict{}
+	for d.More() {
+		key, err := d.Token()
+		if err != nil {
+			return nil, err
+		}
+		v, err := read(d, depth+1)
+		if err != nil {
+			return nil, err
+		}
+		o.put(key.(string), v)
+	}
+	_, err := d.Token()
+	return o, err
 }

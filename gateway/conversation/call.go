@@ -141,9 +141,6 @@ func CreatedOf(record *trace.Call) time.Time {
 	return time.Unix(int64(says.Created+says.CreatedAt), 0)
 }
 
-// tokens is the prompt and the completion of a call.
-func (c *Call) tokens() []int32 { return slices.Concat(c.Prompt, c.Completion) }
-
 // begins reports whether ids begin with the prompt and the completion of the call.
 func (c *Call) begins(ids []int32) bool {
 	n, all := len(c.Prompt), len(c.Prompt)+len(c.Completion)

@@ -15,11 +15,9 @@ type History struct {
 	// Parent is the Seq of the recorded call that the prompt begins with, or -1.
 	Parent int
 	// Drifted reports whether the dialog goes on from a recorded call, but a full
-	// rendering of it would not begin with that call's tokens.
+	// rendering of it would not begin with that call's tokens; nil if it can't be.
 	Drifted func() bool
 }
-
-func never() bool { return false }
 
 // History lays out a request as the attempt's terms want it. The caller holds the
 // lock.
@@ -29,7 +27,7 @@ func (a *Attempt) History(r *Request, form Canonical) (History, error) {
 		return a.bare(r)
 	case Relays(a.codec):
 		h, err := a.appended(r, form)
-		h.Drifted = never // the server renders the dialog, whatever we keep of it
+		h.Drifted = nil // the server renders the dialog, whatever we keep of it
 		return h, err
 	case a.begun.Terms.History == trace.HistoryTemplate:
 		return a.rendered(r, form)
@@ -43,7 +41,7 @@ func (a *Attempt) bare(r *Request) (History, error) {
 	if err != nil {
 		return History{}, err
 	}
-	return History{ids, a.longestPrefix(ids), never}, nil
+	return History{Prompt: ids, Parent: a.longestPrefix(ids)}, nil
 }
 
 // appended continues the call with which most of the turns were laid out already,
@@ -57,7 +55,8 @@ func (a *Attempt) appended(r *Request, form Canonical) (History, error) {
 		if err != nil {
 			return History{}, fmt.Errorf("continue call %s: %w", head.ID, err)
 		}
-		ids := head.tokens()
+		ids := make([]int32, 0, len(head.Prompt)+len(head.Completion)+1+len(bridge))
+		ids = append(append(ids, head.Prompt...), head.Completion...)
 		if stop := a.codec.Stop(); len(head.Completion) == 0 || !slices.Contains(stop, ids[len(ids)-1]) {
 			ids = append(ids, stop[0]) // the reply was cut off
 		}
@@ -67,7 +66,7 @@ func (a *Attempt) appended(r *Request, form Canonical) (History, error) {
 		}}, nil
 	}
 	ids, err := a.codec.Prompt(form.turns, r.Tools)
-	return History{ids, -1, never}, err
+	return History{Prompt: ids, Parent: -1}, err
 }
 
 // rendered lays all turns out anew, as a server without a record would. It
@@ -77,7 +76,7 @@ func (a *Attempt) rendered(r *Request, form Canonical) (History, error) {
 	if err != nil {
 		return History{}, err
 	}
-	h := History{ids, -1, never}
+	h := History{Prompt: ids, Parent: -1}
 	for _, head := range slices.Backward(form.nodes) {
 		switch {
 		case head == nil:

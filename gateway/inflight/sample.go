@@ -54,7 +54,10 @@ func (m *Maker) sampleAndRecord(ctx context.Context, a *Attempt, p *pendingCall)
 		defer a.Unlock()
 		a.complete(p, c, err)
 	}()
-	waitDrift := GoSafely(func() { record.Drift = p.history.Drifted() })
+	waitDrift := func() {}
+	if drifted := p.history.Drifted; drifted != nil {
+		waitDrift = GoSafely(func() { record.Drift = drifted() })
+	}
 	sampling := m.sample(ctx, p, record)
 	waitDrift()
 	if sampling != nil {

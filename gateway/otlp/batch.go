@@ -72,7 +72,7 @@ func (b *Batch) add(s *tracepb.Span) error {
 	}
 	span := trace.Span{
 		Trace: hex.EncodeToString(s.GetTraceId()), ID: hex.EncodeToString(s.GetSpanId()), Parent: hex.EncodeToString(s.GetParentSpanId()),
-		Name: cut(s.GetName(), shortText), Started: at(s.GetStartTimeUnixNano()), Ended: at(s.GetEndTimeUnixNano()),
+		Name: truncate(s.GetName(), shortText), Started: at(s.GetStartTimeUnixNano()), Ended: at(s.GetEndTimeUnixNano()),
 		Failed: s.GetStatus().GetCode() == tracepb.Status_STATUS_CODE_ERROR, Message: s.GetStatus().GetMessage(),
 	}
 	for _, event := range s.GetEvents() {
@@ -81,8 +81,8 @@ func (b *Batch) add(s *tracepb.Span) error {
 			span.Message = firstText(span.Message, exception(event))
 		}
 	}
-	span.Message = cut(span.Message, longText)
-	e.tell(&span)
+	span.Message = truncate(span.Message, longText)
+	e.describe(&span)
 	b.Spans = append(b.Spans, span)
 	b.Rewards = append(b.Rewards, e.rewards(span)...)
 	return nil

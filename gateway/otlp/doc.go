@@ -1,4 +1,4 @@
-// Package otlp reads what agents tell of themselves by OpenTelemetry: trace exports
+// Package otlp reads what agents report by OpenTelemetry: trace exports
 // of the OpenTelemetry protocol, as protobuf or JSON over HTTP or by gRPC, become
 // trace.Span values and rewards.
 //

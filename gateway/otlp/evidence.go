@@ -37,21 +37,21 @@ func (e evidence) text(names ...string) string {
 	return ""
 }
 
-// tell completes a span with what its attributes say.
-func (e evidence) tell(s *trace.Span) {
+// describe completes a span with what its attributes say.
+func (e evidence) describe(s *trace.Span) {
 	s.Kind = e.kind()
 	s.CallID = e.callID(s.Kind)
-	s.Agent = cut(e.agent(s.Kind), shortText)
+	s.Agent = truncate(e.agent(s.Kind), shortText)
 	if s.Kind == trace.ToolSpan {
-		s.Tool = cut(firstText(e.text("gen_ai.tool.name", "tool.name", "ai.toolCall.name", "traceloop.entity.name"), s.Name), shortText)
-		s.ToolCallID = cut(firstText(e.text("gen_ai.tool.call.id", "tool_call.id", "tool.id", "ai.toolCall.id"), e.answered()), shortText)
+		s.Tool = truncate(firstText(e.text("gen_ai.tool.name", "tool.name", "ai.toolCall.name", "traceloop.entity.name"), s.Name), shortText)
+		s.ToolCallID = truncate(firstText(e.text("gen_ai.tool.call.id", "tool_call.id", "tool.id", "ai.toolCall.id"), e.answered()), shortText)
 	}
 	if e.text("error.type") != "" {
 		s.Failed = true
-		s.Message = firstText(s.Message, cut(e.text("error.message", "error.type"), longText))
+		s.Message = firstText(s.Message, truncate(e.text("error.message", "error.type"), longText))
 	}
-	s.Attributes = e.kept()
-	e.tellDialog(s)
+	s.Attributes = e.attributesToRecord()
+	e.addFingerprints(s)
 }
 
 // kind tells what the span is of; the first convention that speaks decides.
@@ -140,9 +140,9 @@ func (e evidence) agent(kind trace.SpanKind) string {
 	return e.text("ai.telemetry.functionId")
 }
 
-// kept are the attributes worth keeping, in bounds: not the dialog, which is on
+// attributesToRecord are the attributes worth keeping, in bounds: not the dialog, which is on
 // record exactly.
-func (e evidence) kept() map[string]any {
+func (e evidence) attributesToRecord() map[string]any {
 	names := make([]string, 0, len(e.attributes))
 	for name := range e.attributes {
 		if !repeatsDialog(name) {
@@ -154,11 +154,11 @@ func (e evidence) kept() map[string]any {
 	for _, name := range names[:min(len(names), mostKept)] {
 		v := e.attributes[name]
 		if text, ok := v.(string); ok {
-			v = cut(text, longText)
+			v = truncate(text, longText)
 		} else if data, err := json.Marshal(v); err != nil || len(data) > longText {
 			continue
 		}
-		out[cut(name, shortText)] = v
+		out[truncate(name, shortText)] = v
 	}
 	if len(out) == 0 {
 		return nil
@@ -180,8 +180,8 @@ func repeatsDialog(name string) bool {
 
 func firstText(texts ...string) string { return cmp.Or(texts...) }
 
-// cut shortens text to at most n bytes of valid UTF-8.
-func cut(text string, n int) string {
+// truncate shortens text to at most n bytes of valid UTF-8.
+func truncate(text string, n int) string {
 	if len(text) > n {
 		for n > 0 && !utf8.RuneStart(text[n]) {
 			n--

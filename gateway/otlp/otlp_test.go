@@ -112,53 +112,53 @@ func TestBothEncodingsSayTheSame(t *testing.T) {
 
 func TestEachConventionIsUnderstood(t *testing.T) {
 	t.Parallel()
-	type told struct {
+	type described struct {
 		Kind                          trace.SpanKind
 		Call, Agent, Tool, ToolCallID string
 	}
 	for name, c := range map[string]struct {
 		attributes []any
-		want       told
+		want       described
 	}{
 		"GenAI, model": {
 			[]any{"gen_ai.operation.name", "chat", "gen_ai.response.id", replyID, "gen_ai.agent.name", "writer"},
-			told{Kind: trace.ModelSpan, Call: replyID, Agent: "writer"},
+			described{Kind: trace.ModelSpan, Call: replyID, Agent: "writer"},
 		},
 		"GenAI, tool": {
 			[]any{"gen_ai.operation.name", "execute_tool", "gen_ai.tool.name", "calculator", "gen_ai.tool.call.id", "call_1"},
-			told{Kind: trace.ToolSpan, Tool: "calculator", ToolCallID: "call_1"},
+			described{Kind: trace.ToolSpan, Tool: "calculator", ToolCallID: "call_1"},
 		},
-		"GenAI, agent": {[]any{"gen_ai.operation.name", "invoke_agent", "gen_ai.agent.name", "triage"}, told{Kind: trace.AgentSpan, Agent: "triage"}},
+		"GenAI, agent": {[]any{"gen_ai.operation.name", "invoke_agent", "gen_ai.agent.name", "triage"}, described{Kind: trace.AgentSpan, Agent: "triage"}},
 		"OpenInference, model in a graph": {
 			[]any{"openinference.span.kind", "LLM", "metadata", `{"langgraph_node":"checker","langgraph_step":2}`, "output.value", `{"generations":[[{"message":{"kwargs":{"response_metadata":{"id":"` + replyID + `"}}}}]]}`},
-			told{Kind: trace.ModelSpan, Call: replyID, Agent: "checker"},
+			described{Kind: trace.ModelSpan, Call: replyID, Agent: "checker"},
 		},
 		"OpenInference, agent quotes a reply": {
-			[]any{"openinference.span.kind", "CHAIN", "output.value", `{"id":"` + replyID + `"}`}, told{Kind: trace.AgentSpan},
+			[]any{"openinference.span.kind", "CHAIN", "output.value", `{"id":"` + replyID + `"}`}, described{Kind: trace.AgentSpan},
 		},
 		"OpenInference, result": {
 			[]any{"openinference.span.kind", "TOOL", "tool.name", "search", "output.value", `{"data":{"tool_call_id":"call_0123456789abcdef01234567_1"}}`},
-			told{Kind: trace.ToolSpan, Tool: "search", ToolCallID: "call_0123456789abcdef01234567_1"},
+			described{Kind: trace.ToolSpan, Tool: "search", ToolCallID: "call_0123456789abcdef01234567_1"},
 		},
 		"OpenLLMetry, result": {
 			[]any{"gen_ai.operation.name", "execute_tool", "gen_ai.tool.name", "search", "gen_ai.tool.call.result", `{"tool_call_id":"call_0123456789abcdef01234567_0"}`},
-			told{Kind: trace.ToolSpan, Tool: "search", ToolCallID: "call_0123456789abcdef01234567_0"},
+			described{Kind: trace.ToolSpan, Tool: "search", ToolCallID: "call_0123456789abcdef01234567_0"},
 		},
 		"several results": {
 			[]any{"openinference.span.kind", "TOOL", "tool.name", "all", "output.value", `["call_0123456789abcdef01234567_0","call_0123456789abcdef01234567_1"]`},
-			told{Kind: trace.ToolSpan, Tool: "all"},
+			described{Kind: trace.ToolSpan, Tool: "all"},
 		},
-		"OpenInference, tool": {[]any{"openinference.span.kind", "TOOL", "tool.name", "search"}, told{Kind: trace.ToolSpan, Tool: "search"}},
-		"Traceloop, model":    {[]any{"llm.request.type", "chat", "gen_ai.response.id", "msg_0123456789abcdef01234567"}, told{Kind: trace.ModelSpan, Call: "msg_0123456789abcdef01234567"}},
-		"Traceloop, tool":     {[]any{"traceloop.span.kind", "tool", "traceloop.entity.name", "fetch"}, told{Kind: trace.ToolSpan, Tool: "fetch"}},
-		"AI SDK, model":       {[]any{"ai.operationId", "ai.generateText.doGenerate", "ai.response.id", "resp_0123456789abcdef01234567", "ai.telemetry.functionId", "answer"}, told{Kind: trace.ModelSpan, Call: "resp_0123456789abcdef01234567", Agent: "answer"}},
-		"AI SDK, tool":        {[]any{"ai.operationId", "ai.toolCall", "ai.toolCall.name", "calc", "ai.toolCall.id", "call_2"}, told{Kind: trace.ToolSpan, Tool: "calc", ToolCallID: "call_2"}},
-		"no convention":       {[]any{"http.method", "GET"}, told{Kind: trace.OtherSpan}},
-		"a reply of others":   {[]any{"gen_ai.operation.name", "chat", "gen_ai.response.id", "chatcmpl-abc"}, told{Kind: trace.ModelSpan}},
-		"a tool without name": {[]any{"gen_ai.operation.name", "execute_tool"}, told{Kind: trace.ToolSpan, Tool: "span 12345678"}},
+		"OpenInference, tool": {[]any{"openinference.span.kind", "TOOL", "tool.name", "search"}, described{Kind: trace.ToolSpan, Tool: "search"}},
+		"Traceloop, model":    {[]any{"llm.request.type", "chat", "gen_ai.response.id", "msg_0123456789abcdef01234567"}, described{Kind: trace.ModelSpan, Call: "msg_0123456789abcdef01234567"}},
+		"Traceloop, tool":     {[]any{"traceloop.span.kind", "tool", "traceloop.entity.name", "fetch"}, described{Kind: trace.ToolSpan, Tool: "fetch"}},
+		"AI SDK, model":       {[]any{"ai.operationId", "ai.generateText.doGenerate", "ai.response.id", "resp_0123456789abcdef01234567", "ai.telemetry.functionId", "answer"}, described{Kind: trace.ModelSpan, Call: "resp_0123456789abcdef01234567", Agent: "answer"}},
+		"AI SDK, tool":        {[]any{"ai.operationId", "ai.toolCall", "ai.toolCall.name", "calc", "ai.toolCall.id", "call_2"}, described{Kind: trace.ToolSpan, Tool: "calc", ToolCallID: "call_2"}},
+		"no convention":       {[]any{"http.method", "GET"}, described{Kind: trace.OtherSpan}},
+		"a reply of others":   {[]any{"gen_ai.operation.name", "chat", "gen_ai.response.id", "chatcmpl-abc"}, described{Kind: trace.ModelSpan}},
+		"a tool without name": {[]any{"gen_ai.operation.name", "execute_tool"}, described{Kind: trace.ToolSpan, Tool: "span 12345678"}},
 	} {
 		s := decode(t, span("12345678", c.attributes...)).Spans[0]
-		require.Equal(t, c.want, told{s.Kind, s.CallID, s.Agent, s.Tool, s.ToolCallID}, name)
+		require.Equal(t, c.want, described{s.Kind, s.CallID, s.Agent, s.Tool, s.ToolCallID}, name)
 	}
 }
 

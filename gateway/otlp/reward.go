@@ -23,7 +23,7 @@ func (e evidence) rewards(s trace.Span) []trace.Reward {
 	var out []trace.Reward
 	add := func(v any, name string) {
 		if number, ok := number(v); ok {
-			out = append(out, trace.Reward{Name: firstText(cut(name, shortText), credit.Final), Value: number, CallID: s.CallID, Source: "agent"})
+			out = append(out, trace.Reward{Name: firstText(truncate(name, shortText), credit.Final), Value: number, CallID: s.CallID, Source: "agent"})
 		}
 	}
 	if v, ok := e.attributes[RewardAttribute]; ok {

@@ -1,10 +1,10 @@
 // Package catalog finds versions by the names that people and requests use, and
 // loads them: "demo@12", "demo@promoted", "demo@newest", or "demo" for the promoted
-// one, or the newest where nothing compares versions. It is the one place where rows of versions and their blobs meet, for every process
-// that samples, serves or exports.
+// one, or the newest where nothing compares versions. Every process that samples,
+// serves or exports finds the row of a version and its blobs through it.
 //
-// It only reads. Whoever loads a version through it gets weights whose digest is
-// the one in the version's row.
+// It only reads. A version that it loads has weights whose digest is the one in the
+// version's row.
 package catalog
 
 import (
@@ -35,8 +35,8 @@ type Catalog struct {
 	Blobs checkpoint.Blobs
 }
 
-// promoted is the reference to whatever version is promoted at the moment, newest that
-// to whatever was trained last.
+// promoted is the reference to the version that is promoted at the moment, newest to the
+// version that was trained last.
 const (
 	promoted = "promoted"
 	newest   = "newest"
@@ -86,7 +86,7 @@ func (c Catalog) Resolve(ctx context.Context, reference string) (model.VersionID
 	return v.VersionID, s.Model.Codec, err
 }
 
-// List names what can be asked for: the promoted version of each run that has one, and
+// List names the references that can be asked for: the promoted version of each run that has one, and
 // the newest where nothing compares versions.
 func (c Catalog) List(ctx context.Context) ([]string, error) {
 	runs, err := c.Store.Runs(ctx)

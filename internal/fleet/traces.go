@@ -19,8 +19,8 @@ type TraceServer struct {
 }
 
 // ServeTraces takes the spans of a gateway's attempts on the listener.
-func ServeTraces(listener net.Listener, door *gateway.Gateway, log *zap.Logger) *TraceServer {
-	s := &TraceServer{address: listener.Addr(), server: otlp.NewServer(door.RecordSpans, gateway.SpanCode), ended: make(chan struct{})}
+func ServeTraces(listener net.Listener, g *gateway.Gateway, log *zap.Logger) *TraceServer {
+	s := &TraceServer{address: listener.Addr(), server: otlp.NewServer(g.RecordSpans, gateway.SpanCode), ended: make(chan struct{})}
 	go func() {
 		defer close(s.ended)
 		if err := s.server.Serve(listener); err != nil {

@@ -36,8 +36,8 @@ func read(answer string, n int) ([]float64, error) {
 // take long.
 const brackets = 256
 
-// array finds the numbers. What a model thinks aloud before it answers, between the
-// marks that such models are trained to use, does not count.
+// array finds the numbers. It skips the thoughts before the answer, which end with the
+// mark that such models are trained to use.
 func array(answer string) (found []float64, err error) {
 	if at := strings.LastIndex(answer, "</think>"); at >= 0 {
 		answer = answer[at:]

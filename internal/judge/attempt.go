@@ -37,7 +37,7 @@ type Call struct {
 	Problem string `json:"problem,omitempty"`
 }
 
-// Message is one turn.
+// Message is one message of a dialog.
 type Message struct {
 	Role    string `json:"role,omitempty"`
 	Thought string `json:"thought,omitempty"`

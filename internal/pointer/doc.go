@@ -1,9 +1,8 @@
-// Package pointer lets people move the promoted pointer of a run: back to an
-// earlier version, to one that they pin, and free again. It works on the store
-// alone, so also on runs that are under way, whose own promotions give way, and
-// on runs that have ended.
+// Package pointer lets people move the promoted pointer of a run: roll it back to an
+// earlier version, pin a version, and unpin it. It works on the store alone, so also on
+// runs that have ended and on runs under way, whose own promotions yield to a person's.
 //
-// It is not the promotion rule, which decides between a candidate and what is
-// promoted. Every move says who made it and why, and is refused for versions
-// that do not exist or that nobody evaluated.
+// It is not the promotion rule, which decides between a candidate and the promoted
+// version. Every move says who made it and why. A version that does not exist or that
+// nobody evaluated is refused.
 package pointer

@@ -17,7 +17,7 @@ import (
 
 // run has versions 0 to 4; 0, 2 and 4 were evaluated and promoted one after the
 // other.
-func run(t *testing.T, gate int) (pointer.Hand, *store.Store) {
+func run(t *testing.T, gate int) (pointer.Mover, *store.Store) {
 	t.Helper()
 	s, err := store.Open(t.Context(), filepath.Join(t.TempDir(), "store.db"), nil)
 	require.NoError(t, err)
@@ -38,7 +38,7 @@ func run(t *testing.T, gate int) (pointer.Hand, *store.Store) {
 		}))
 		previous = v
 	}
-	return pointer.Hand{Store: s, Run: "demo", Policy: "main", By: "ada@host"}, s
+	return pointer.Mover{Store: s, Run: "demo", Policy: "main", By: "ada@host"}, s
 }
 
 func promoted(t *testing.T, s *store.Store) record.Promotion {

@@ -131,7 +131,7 @@ func (d *decoder) admit() bool {
 			d.clear(nil) // nobody is answered; the caches are let go
 			select {
 			case r := <-d.queue:
-				d.place(r)
+				d.addRow(r)
 				continue
 			case <-d.closing:
 				return false
@@ -142,7 +142,7 @@ func (d *decoder) admit() bool {
 		}
 		select {
 		case r := <-d.queue:
-			d.place(r)
+			d.addRow(r)
 		default:
 			return !d.isClosing()
 		}
@@ -168,8 +168,8 @@ func (d *decoder) active() int {
 	return n
 }
 
-// place puts r into a free row, or a new one; resize makes room for it.
-func (d *decoder) place(r *request) {
+// addRow puts r into a free row, or a new one; resize makes room for it.
+func (d *decoder) addRow(r *request) {
 	if i := slices.Index(d.rows, nil); i >= 0 {
 		d.rows[i] = r
 		return
@@ -230,17 +230,17 @@ func (d *decoder) advance() error {
 
 // accept takes what a step sampled, and perhaps its logits, to the rows.
 func (d *decoder) accept(c int, out []*tensors.Tensor) error {
-	sampled, err := take[int32](out[0])
+	sampled, err := hostCopy[int32](out[0])
 	if err != nil {
 		return err
 	}
-	logprobs, err := take[float32](out[1])
+	logprobs, err := hostCopy[float32](out[1])
 	if err != nil {
 		return err
 	}
 	var logits []float32
 	if len(out) > 2 {
-		if logits, err = take[float32](out[2]); err != nil {
+		if logits, err = hostCopy[float32](out[2]); err != nil {
 			return err
 		}
 	}

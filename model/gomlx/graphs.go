@@ -102,8 +102,8 @@ func download(a model.Architecture, ts []*tensors.Tensor) (model.Weights, error)
 	return w, nil
 }
 
-// take copies t to the host and frees it.
-func take[E float32 | float64 | int32](t *tensors.Tensor) (data []E, err error) {
+// hostCopy copies t to the host and frees it.
+func hostCopy[E float32 | float64 | int32](t *tensors.Tensor) (data []E, err error) {
 	defer caught(&err)
 	if data, err = tensors.CopyFlatData[E](t); err != nil {
 		return nil, fmt.Errorf("read result: %w", err)

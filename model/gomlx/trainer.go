@@ -79,10 +79,10 @@ func (t *trainer) score(p padded) (logprobs, entropies []float32, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if logprobs, err = take[float32](out[0]); err != nil {
+	if logprobs, err = hostCopy[float32](out[0]); err != nil {
 		return nil, nil, err
 	}
-	entropies, err = take[float32](out[1])
+	entropies, err = hostCopy[float32](out[1])
 	return logprobs, entropies, err
 }
 
@@ -178,7 +178,7 @@ func (t *trainer) norm(gradient []*tensors.Tensor) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	squared, err := take[float64](out[0])
+	squared, err := hostCopy[float64](out[0])
 	if err != nil {
 		return 0, err
 	}

@@ -135,12 +135,12 @@ func (f *flat) arrays() []Array {
 func newFlat(arrays []Array) (*flat, error) {
 	var f flat
 	err := errors.Join(
-		take(arrays, "temperatures", &f.temperatures), take(arrays, "trajectories", &f.trajectories),
-		take(arrays, "offsets", &f.offsets), take(arrays, "tokens", &f.tokens), take(arrays, "calls", &f.calls),
-		take(arrays, "logprobs", &f.logprobs), take(arrays, "advantages", &f.advantages), take(arrays, "sampled", &f.sampled),
+		readArray(arrays, "temperatures", &f.temperatures), readArray(arrays, "trajectories", &f.trajectories),
+		readArray(arrays, "offsets", &f.offsets), readArray(arrays, "tokens", &f.tokens), readArray(arrays, "calls", &f.calls),
+		readArray(arrays, "logprobs", &f.logprobs), readArray(arrays, "advantages", &f.advantages), readArray(arrays, "sampled", &f.sampled),
 	)
 	if err == nil && has(arrays, returnsArray) {
-		err = take(arrays, returnsArray, &f.returns)
+		err = readArray(arrays, returnsArray, &f.returns)
 	}
 	if err != nil {
 		return nil, err
@@ -148,7 +148,7 @@ func newFlat(arrays []Array) (*flat, error) {
 	return &f, f.check()
 }
 
-func take[E Element](arrays []Array, name string, to *[]E) (err error) {
+func readArray[E Element](arrays []Array, name string, to *[]E) (err error) {
 	*to, err = Find[E](arrays, name)
 	return err
 }

@@ -58,8 +58,8 @@ func readForms(arrays []Array, distinct []json.RawMessage, rows []model.BatchRow
 		return nil
 	}
 	var f forms
-	if err := errors.Join(take(arrays, formArray, &f.rows), take(arrays, "form_starts", &f.starts),
-		take(arrays, "form_lengths", &f.lengths), take(arrays, "forms", &f.which)); err != nil {
+	if err := errors.Join(readArray(arrays, formArray, &f.rows), readArray(arrays, "form_starts", &f.starts),
+		readArray(arrays, "form_lengths", &f.lengths), readArray(arrays, "forms", &f.which)); err != nil {
 		return err
 	}
 	n := len(f.rows)

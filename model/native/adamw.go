@@ -49,7 +49,7 @@ func checkAdamW(o model.AdamW) error {
 // sum adds all lanes to the first, one after the other, and returns the norm.
 func (t *trainer) sum(lanes [][]float32) float64 {
 	squares := make([]float64, len(t.spans))
-	t.crew.run(len(t.spans), func(_, i int) {
+	t.threadPool.run(len(t.spans), func(_, i int) {
 		from, to := t.spans[i].from, t.spans[i].to
 		for _, lane := range lanes[1:] {
 			t.Add(lanes[0][from:to], lane[from:to])
@@ -76,12 +76,12 @@ func (t *trainer) step(gradient []float32, norm float64, o model.AdamW) {
 		Beta1: float32(o.Beta1), Rest1: float32(1 - o.Beta1), Correct1: float32(1 / (1 - math.Pow(o.Beta1, updates))),
 		Beta2: float32(o.Beta2), Rest2: float32(1 - o.Beta2), Correct2: float32(1 / (1 - math.Pow(o.Beta2, updates))),
 	}
-	t.crew.run(len(t.spans), func(_, i int) {
+	t.threadPool.run(len(t.spans), func(_, i int) {
 		s, u := t.spans[i], u
 		if s.decays {
 			u.Decay = float32(o.WeightDecay)
 		}
 		t.AdamW(t.flat[s.from:s.to], gradient[s.from:s.to], t.mean[s.from:s.to], t.variance[s.from:s.to], u)
 	})
-	t.pack(t.crew)
+	t.pack(t.threadPool)
 }

@@ -16,7 +16,7 @@ func (a *arena) reset() {
 	a.used = 0
 }
 
-func (a *arena) take(n int) []float32 {
+func (a *arena) alloc(n int) []float32 {
 	n = kernel.Pad(n)
 	from := a.used
 	a.used += n

@@ -13,11 +13,11 @@ func (s *shard) backward(g []float32) {
 			again = max(again, s.h*q.width)
 		}
 	}
-	s.dx, s.dh, s.dqkv = s.memory.take(s.rows*s.d), s.memory.take(s.rows*s.d), s.memory.take(s.rows*s.q)
-	s.dact, s.dmixed, s.dattention = s.memory.take(s.rows*s.f), s.memory.take(s.rows*s.o), s.memory.take(widest)
-	s.keys = s.memory.take(again)
+	s.dx, s.dh, s.dqkv = s.memory.alloc(s.rows*s.d), s.memory.alloc(s.rows*s.d), s.memory.alloc(s.rows*s.q)
+	s.dact, s.dmixed, s.dattention = s.memory.alloc(s.rows*s.f), s.memory.alloc(s.rows*s.o), s.memory.alloc(widest)
+	s.keys = s.memory.alloc(again)
 	if s.QKNorm {
-		s.draw = s.memory.take(s.rows * s.q)
+		s.draw = s.memory.alloc(s.rows * s.q)
 	}
 	s.outputBackward(g)
 	for l := len(s.states) - 1; l >= 0; l-- {

@@ -19,17 +19,17 @@ type unit struct {
 // batch holds the requests that run and the memory they share.
 type batch struct {
 	*pass
-	crew     *crew
-	capacity int
-	running  []*request
-	pages    pages
-	workers  []*worker // one for each thread
-	units    []unit
-	decode   func(worker, i int) // a method value, made once because that allocates
+	threadPool *threadPool
+	capacity   int
+	running    []*request
+	pages      pages
+	workers    []*worker // one for each thread
+	units      []unit
+	decode     func(worker, i int) // a method value, made once because that allocates
 }
 
 func newBatch(p *pass, threads, capacity int) *batch {
-	b := &batch{pass: p, crew: newCrew(threads), capacity: capacity, pages: newPages(p.layout)}
+	b := &batch{pass: p, threadPool: newThreadPool(threads), capacity: capacity, pages: newPages(p.layout)}
 	for range threads {
 		b.workers = append(b.workers, newWorker(p))
 	}
@@ -40,8 +40,8 @@ func newBatch(p *pass, threads, capacity int) *batch {
 // step takes each running request on by one token, or by a piece of its prompt.
 func (b *batch) step() {
 	b.plan()
-	b.crew.run(len(b.units), b.decode)
-	b.running = slices.DeleteFunc(b.running, b.leave)
+	b.threadPool.run(len(b.units), b.decode)
+	b.running = slices.DeleteFunc(b.running, b.finish)
 }
 
 // plan cuts the step into units and reserves what they need. How it cuts changes
@@ -58,7 +58,7 @@ func (b *batch) plan() {
 	for _, worker := range b.workers {
 		worker.reserve(longest)
 	}
-	share := (rows + b.crew.threads - 1) / b.crew.threads
+	share := (rows + b.threadPool.threads - 1) / b.threadPool.threads
 	fill := min(max(unitRowsLess, (share+7)/8*8), unitRows)
 	b.units = b.units[:0]
 	for _, q := range b.running {
@@ -82,8 +82,8 @@ func (u *unit) add(q *request) {
 	u.rows += q.feed
 }
 
-// leave gives up the pages of a request that has finished and answers it.
-func (b *batch) leave(q *request) bool {
+// finish releases the pages of a request that has finished and answers it.
+func (b *batch) finish(q *request) bool {
 	if !q.finished() {
 		return false
 	}
@@ -98,7 +98,7 @@ func (b *batch) dropAbandoned() {
 		if q.abandoned.Load() {
 			q.err = errAbandoned
 		}
-		return b.leave(q)
+		return b.finish(q)
 	})
 }
 
@@ -107,5 +107,5 @@ func (b *batch) fail(err error) {
 	for _, q := range b.running {
 		q.err = err
 	}
-	b.running = slices.DeleteFunc(b.running, b.leave)
+	b.running = slices.DeleteFunc(b.running, b.finish)
 }

@@ -36,7 +36,7 @@ func (c *choice) gather(logits []float32) []float32 {
 	return c.logits
 }
 
-// scatter puts what gather fetched back in its place; all other tokens get 0.
+// scatter puts back what gather fetched; all other tokens get 0.
 func (c *choice) scatter(logits []float32) {
 	clear(logits)
 	for i, token := range c.tokens {
@@ -44,8 +44,8 @@ func (c *choice) scatter(logits []float32) {
 	}
 }
 
-// place is where a token stands in the choice; it has to be there.
-func (c *choice) place(token int32) int {
+// indexOf is the index of a token in the choice; it has to be there.
+func (c *choice) indexOf(token int32) int {
 	at, _ := slices.BinarySearch(c.tokens, token)
 	return at
 }
@@ -90,5 +90,5 @@ func (b *worker) chooseAmong(q *request, all []float32) (token int32, o outcome)
 	if q.Temperature > 0 {
 		at = model.GumbelChooseAmong(c.tokens, logits[:n], q.scale, q.Seed, len(q.completion.Tokens))
 	}
-	return c.tokens[at], b.judge(logits, n, at, q.scale)
+	return c.tokens[at], b.tokenOutcome(logits, n, at, q.scale)
 }

@@ -37,7 +37,7 @@ func (e *Engine) newDecoder(a model.Architecture, w model.Weights) (*decoder, er
 		}, e.threads, e.maxBatch),
 		changed: make(chan struct{}, 1), gone: make(chan struct{}),
 	}
-	d.pack(d.crew)
+	d.pack(d.threadPool)
 	go d.own()
 	return d, nil
 }
@@ -131,7 +131,7 @@ func (d *decoder) notify() {
 // own runs the batch until Close.
 func (d *decoder) own() {
 	defer close(d.gone)
-	defer d.crew.close()
+	defer d.threadPool.close()
 	for {
 		if len(d.running) == 0 {
 			<-d.changed

@@ -38,10 +38,10 @@ func (l *layout) takeActivations(a *arena, rows int) activations {
 		raw, inverse = rows*l.q, rows*(l.Heads+l.KVHeads)
 	}
 	return activations{
-		x: a.take(rows * l.d), inverse1: a.take(rows), normed1: a.take(rows * l.d),
-		raw: a.take(raw), inverseQK: a.take(inverse), qkv: a.take(rows * l.q), mixed: a.take(rows * l.o),
-		middle: a.take(rows * l.d), inverse2: a.take(rows), normed2: a.take(rows * l.d),
-		gateUp: a.take(rows * 2 * l.f), act: a.take(rows * l.f),
+		x: a.alloc(rows * l.d), inverse1: a.alloc(rows), normed1: a.alloc(rows * l.d),
+		raw: a.alloc(raw), inverseQK: a.alloc(inverse), qkv: a.alloc(rows * l.q), mixed: a.alloc(rows * l.o),
+		middle: a.alloc(rows * l.d), inverse2: a.alloc(rows), normed2: a.alloc(rows * l.d),
+		gateUp: a.alloc(rows * 2 * l.f), act: a.alloc(rows * l.f),
 	}
 }
 
@@ -53,8 +53,8 @@ func (p *parameters) embedding(token int32) []float32 {
 	return p.vectorAt(p.embed+int(token)*p.d, p.d)
 }
 
-// enter computes queries, keys and values, not yet turned to their positions.
-func (p *pass) enter(layer int, a *activations, rows int) {
+// project computes queries, keys and values, before the rotary embedding.
+func (p *pass) project(layer int, a *activations, rows int) {
 	at := &p.layers[layer]
 	p.Norm(a.normed1, a.x, p.vectorAt(at.norm1, p.d), a.inverse1, rows, p.HiddenSize, p.epsilon)
 	to := a.qkv
@@ -81,15 +81,15 @@ func (p *pass) enter(layer int, a *activations, rows int) {
 	}
 }
 
-// turn applies rotary embedding to the queries and keys of row r.
-func (p *pass) turn(qkv []float32, r, position int) {
+// rotate applies rotary embedding to the queries and keys of row r.
+func (p *pass) rotate(qkv []float32, r, position int) {
 	cos, sin := p.angles.at(position)
 	p.Rotate(qkv[r*p.q:(r+1)*p.q], cos, sin, p.Heads+p.KVHeads)
 }
 
-// leave takes the mixed values into the residual stream, then the feed-forward
+// feedForward adds the mixed values to the residual stream, then the feed-forward
 // layer; next becomes the stream after the layer and may be a.x.
-func (p *pass) leave(layer int, a *activations, next []float32, rows int) {
+func (p *pass) feedForward(layer int, a *activations, next []float32, rows int) {
 	at, n := &p.layers[layer], rows*p.d
 	copy(a.middle[:n], a.x)
 	p.MatMulPacked(a.middle, p.d, a.mixed, p.o, p.forward[at.out:], rows, p.d, p.o, true)
@@ -112,8 +112,8 @@ type outcome struct {
 	most, logSum     float32 // the soft-max is e^(scale·(x-most) - logSum)
 }
 
-// judge computes the outcome of the token at a place among n logits, times scale.
-func (p *pass) judge(logits []float32, n, at int, scale float32) outcome {
+// tokenOutcome computes the outcome of token at of n logits, times scale.
+func (p *pass) tokenOutcome(logits []float32, n, at int, scale float32) outcome {
 	most, sum, weighted := p.LogSumExp(logits, n, scale)
 	logSum := float32(math.Log(float64(sum)))
 	return outcome{

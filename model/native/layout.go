@@ -21,7 +21,7 @@ type layout struct {
 	norm, head int // head is embed where embeddings are tied
 	valueBias  int // of a critic
 	layers     []layerLayout
-	tensors    []place // in the order of Architecture.Tensors
+	tensors    []tensorSpan // in the order of Architecture.Tensors
 }
 
 // layerLayout holds the offsets of one layer's tensors. qkv is the three
@@ -30,9 +30,9 @@ type layerLayout struct {
 	norm1, qkv, bias, qNorm, kNorm, out, norm2, gateUp, down int
 }
 
-// place says where the elements of a tensor lie: element (i, j) of its Data is
+// tensorSpan says where the elements of a tensor lie: element (i, j) of its Data is
 // at offset + rows[i]·stride + cols[j]. A vector has one row.
-type place struct {
+type tensorSpan struct {
 	offset, stride int
 	rows, cols     []int
 	size           int  // padded
@@ -109,14 +109,14 @@ func (l *layout) heads(n int) []int {
 }
 
 func (l *layout) matrix(rows []int, paddedRows int, cols []int, paddedCols int) int {
-	return l.put(place{rows: rows, cols: cols, stride: paddedCols, size: paddedRows * paddedCols, decays: true})
+	return l.put(tensorSpan{rows: rows, cols: cols, stride: paddedCols, size: paddedRows * paddedCols, decays: true})
 }
 
 func (l *layout) vector(row, cols []int, padded int) int {
-	return l.put(place{rows: row, cols: cols, stride: padded, size: padded})
+	return l.put(tensorSpan{rows: row, cols: cols, stride: padded, size: padded})
 }
 
-func (l *layout) put(p place) int {
+func (l *layout) put(p tensorSpan) int {
 	p.offset = l.size
 	l.tensors = append(l.tensors, p)
 	l.size += p.size

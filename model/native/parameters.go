@@ -25,7 +25,7 @@ func (l *layout) matrices(f func(offset, out, in int)) {
 }
 
 // pack renews the packed copies after flat has changed.
-func (p *parameters) pack(c *crew) {
+func (p *parameters) pack(c *threadPool) {
 	type matrix struct{ offset, out, in int }
 	var all []matrix
 	p.matrices(func(offset, out, in int) { all = append(all, matrix{offset, out, in}) })

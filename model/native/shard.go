@@ -93,13 +93,13 @@ func (s *shard) load(sequences []sequence) {
 	}
 	for l := range s.states {
 		s.states[l] = s.takeActivations(&s.memory, s.rows)
-		s.states[l].attention = s.memory.take(attention)
+		s.states[l].attention = s.memory.alloc(attention)
 	}
-	s.x, s.inverse, s.normed = s.memory.take(s.rows*s.d), s.memory.take(s.rows), s.memory.take(s.rows*s.d)
-	s.logits = s.memory.take(s.rows * s.v)
-	s.logprobs, s.entropies = s.memory.take(s.rows), s.memory.take(s.rows)
-	s.gradient, s.entropyGradient = s.memory.take(s.rows), s.memory.take(s.rows)
-	s.transposed, s.probabilities = s.memory.take(s.h*widest), s.memory.take(again)
+	s.x, s.inverse, s.normed = s.memory.alloc(s.rows*s.d), s.memory.alloc(s.rows), s.memory.alloc(s.rows*s.d)
+	s.logits = s.memory.alloc(s.rows * s.v)
+	s.logprobs, s.entropies = s.memory.alloc(s.rows), s.memory.alloc(s.rows)
+	s.gradient, s.entropyGradient = s.memory.alloc(s.rows), s.memory.alloc(s.rows)
+	s.transposed, s.probabilities = s.memory.alloc(s.h*widest), s.memory.alloc(again)
 	if cap(s.outcomes) < s.rows {
 		s.outcomes = make([]outcome, s.rows)
 	}
@@ -122,14 +122,14 @@ func (s *shard) forward() {
 		if l+1 < len(s.states) {
 			next = s.states[l+1].x
 		}
-		s.enter(l, a, s.rows)
+		s.project(l, a, s.rows)
 		for _, q := range s.sequences {
 			for t := range q.n {
-				s.turn(a.qkv, q.first+t, t)
+				s.rotate(a.qkv, q.first+t, t)
 			}
 			s.attend(a, q)
 		}
-		s.leave(l, a, next, s.rows)
+		s.feedForward(l, a, next, s.rows)
 	}
 	s.output(s.logits, s.normed, s.x, s.inverse, s.rows)
 	if s.ValueHead {
@@ -149,10 +149,10 @@ func (s *shard) forward() {
 func (s *shard) outcome(q *sequence, t int, logits []float32) outcome {
 	token := q.tokens[t+1]
 	if !q.restricted(t) {
-		return s.judge(logits, s.VocabSize, int(token), q.scale)
+		return s.tokenOutcome(logits, s.VocabSize, int(token), q.scale)
 	}
 	n := s.choice.among(q.allowed[t], s.VocabSize)
-	return s.judge(s.choice.gather(logits), n, s.choice.place(token), q.scale)
+	return s.tokenOutcome(s.choice.gather(logits), n, s.choice.indexOf(token), q.scale)
 }
 
 // ask has the objective write the gradients of all positions.

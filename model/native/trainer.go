@@ -16,9 +16,9 @@ type trainer struct {
 	updates        int
 	spans          []span
 
-	crew   *crew
-	shards []*shard    // one for each thread
-	lanes  [][]float32 // gradients; see laneLimit
+	threadPool *threadPool
+	shards     []*shard    // one for each thread
+	lanes      [][]float32 // gradients; see laneLimit
 }
 
 // The gradient is added up in lanes: shard i into lane i mod lanes, and then lane
@@ -56,11 +56,11 @@ func (e *Engine) newTrainer(c model.Checkpoint) (*trainer, error) {
 	if t.variance, err = l.readMoments("variances", c.Variance, c.Updates); err != nil {
 		return nil, err
 	}
-	t.crew = newCrew(e.threads)
+	t.threadPool = newThreadPool(e.threads)
 	for range e.threads {
 		t.shards = append(t.shards, &shard{pass: t.pass})
 	}
-	t.pack(t.crew)
+	t.pack(t.threadPool)
 	return t, nil
 }
 
@@ -76,7 +76,7 @@ func (l *layout) readMoments(kind string, w model.Weights, updates int) ([]float
 }
 
 // Close ends the trainer's goroutines. The trainer must not be used after it.
-func (t *trainer) Close() { t.crew.close() }
+func (t *trainer) Close() { t.threadPool.close() }
 
 // Checkpoint returns a copy of the state.
 func (t *trainer) Checkpoint() model.Checkpoint {
@@ -93,7 +93,7 @@ func (t *trainer) Score(ctx context.Context, rows []model.Row) (logprobs, entrop
 		return nil, nil, fmt.Errorf("score: %w", err)
 	}
 	logprobs, entropies = make([][]float32, len(rows)), make([][]float32, len(rows))
-	t.crew.run(len(shards), func(worker, i int) {
+	t.threadPool.run(len(shards), func(worker, i int) {
 		if ctx.Err() != nil {
 			return
 		}
@@ -132,7 +132,7 @@ func (t *trainer) update(ctx context.Context, rows []model.Row, objective model.
 		return 0, errors.New("no rows")
 	}
 	lanes := t.reserveLanes(min(len(shards), t.laneLimit()))
-	t.crew.run(len(lanes), func(worker, lane int) {
+	t.threadPool.run(len(lanes), func(worker, lane int) {
 		clear(lanes[lane])
 		for i := lane; i < len(shards); i += len(lanes) {
 			if ctx.Err() != nil {

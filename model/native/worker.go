@@ -26,8 +26,8 @@ func newWorker(p *pass) *worker {
 	var memory arena // lends without having been grown: each slice is its own
 	return &worker{
 		pass: p, pages: newPages(p.layout), state: p.takeActivations(&memory, unitRows),
-		final: memory.take(unitRows * p.d), normed: memory.take(unitRows * p.d), inverse: memory.take(unitRows),
-		logits: memory.take(unitRows * p.v),
+		final: memory.alloc(unitRows * p.d), normed: memory.alloc(unitRows * p.d), inverse: memory.alloc(unitRows),
+		logits: memory.alloc(unitRows * p.v),
 	}
 }
 
@@ -52,7 +52,7 @@ func (b *worker) run(u *unit) {
 		}
 	}
 	for layer := range b.layers {
-		b.enter(layer, a, u.rows)
+		b.project(layer, a, u.rows)
 		row = 0
 		for _, q := range u.requests {
 			b.remember(q, layer, row)
@@ -61,7 +61,7 @@ func (b *worker) run(u *unit) {
 			}
 			row += q.feed
 		}
-		b.leave(layer, a, a.x, u.rows)
+		b.feedForward(layer, a, a.x, u.rows)
 	}
 	b.sample(u)
 }
@@ -71,7 +71,7 @@ func (b *worker) run(u *unit) {
 func (b *worker) remember(q *request, layer, row int) {
 	for t := range q.feed {
 		position := q.cached + t
-		b.turn(b.state.qkv, row+t, position)
+		b.rotate(b.state.qkv, row+t, position)
 		page, at := q.pages[position/pagePositions], position%pagePositions
 		qkv := b.state.qkv[(row+t)*b.q:]
 		for kv := range b.KVHeads {
@@ -169,10 +169,10 @@ func (b *worker) chooseFreely(q *request, logits []float32) (int32, outcome) {
 	default:
 		token = model.GumbelChoose(logits[:b.VocabSize], q.scale, q.Seed, len(q.completion.Tokens))
 	}
-	return int32(token), b.judge(logits, b.VocabSize, token, q.scale)
+	return int32(token), b.tokenOutcome(logits, b.VocabSize, token, q.scale)
 }
 
-// largest is the place of the largest number, the first of several.
+// largest is the index of the largest number, the first of several.
 func largest(xs []float32) int {
 	at := 0
 	for i, x := range xs {

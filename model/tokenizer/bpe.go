@@ -16,9 +16,9 @@ type BPE struct {
 	bytes [256]int32 // the token of each byte
 	pairs map[uint64]merge
 	// whole, if not nil, are pieces that are a token without any merge.
-	whole map[string]int32
-	cuts  []cut
-	nfc   bool
+	whole     map[string]int32
+	splitters []splitter
+	nfc       bool
 	// early are found in the text as it is, late in the normalized text.
 	early, late *addedTokens
 	ids         map[string]int32 // added tokens by their text
@@ -123,7 +123,7 @@ func (b *BPE) encode(text, mark string, special bool) []int32 {
 			part = strings.ReplaceAll(part, mark, "")
 		}
 		if part != "" {
-			inTurn(b.cuts, part, piece)
+			splitAll(b.splitters, part, piece)
 		}
 	}
 	b.early.split(text, special, func(part string) {

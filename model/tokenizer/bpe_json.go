@@ -90,7 +90,7 @@ func FromJSON(text []byte) (*BPE, error) {
 	}
 	b := &BPE{ids: map[string]int32{}}
 	var err error
-	if b.cuts, err = readCuts(f.PreTokenizer); err != nil {
+	if b.splitters, err = readSplitters(f.PreTokenizer); err != nil {
 		return nil, err
 	}
 	if b.nfc, err = f.Normalizer.nfc(); err != nil {

@@ -15,8 +15,8 @@ type node struct {
 	set *set
 	// min and max bound how many characters of set follow; max < 0 is any number.
 	min, max int
-	// keep forbids to give characters back once they are taken.
-	keep bool
+	// possessive forbids backtracking.
+	possessive bool
 	// ahead only looks: the next character, if there is one, is not in set.
 	ahead bool
 	// branches, if not nil, are tried in order instead of all the above.
@@ -48,12 +48,12 @@ func (n *node) match(text string, pos int) int {
 				return -1
 			}
 		default:
-			end, count := n.take(text, pos)
+			end, count := n.repeat(text, pos)
 			if count < n.min {
 				return -1
 			}
-			if n.next != nil && !n.keep && count > n.min {
-				return n.giveBack(text, end, count)
+			if n.next != nil && !n.possessive && count > n.min {
+				return n.backtrack(text, end, count)
 			}
 			pos = end
 		}
@@ -71,8 +71,8 @@ func (n *node) branch(text string, pos int) int {
 	return -1
 }
 
-// take steps over as many characters as the set and max allow.
-func (n *node) take(text string, pos int) (end, count int) {
+// repeat steps over as many characters as the set and max allow.
+func (n *node) repeat(text string, pos int) (end, count int) {
 	for pos < len(text) && count != n.max {
 		if b := text[pos]; b < utf8.RuneSelf {
 			if !n.set.ascii[b] {
@@ -92,8 +92,8 @@ func (n *node) take(text string, pos int) (end, count int) {
 	return pos, count
 }
 
-// giveBack tries to go on after count characters, then after fewer.
-func (n *node) giveBack(text string, pos, count int) int {
+// backtrack tries to continue after count characters, then after fewer.
+func (n *node) backtrack(text string, pos, count int) int {
 	for {
 		if end := n.next.match(text, pos); end >= 0 || count == n.min {
 			return end

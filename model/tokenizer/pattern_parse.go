@@ -146,7 +146,7 @@ func (r *reader) repetition(e *element) error {
 	default:
 		return nil
 	}
-	e.keep = r.skip("+")
+	e.possessive = r.skip("+")
 	if strings.ContainsRune("?*+{", r.peek()) {
 		return r.refuse("repetition of a repetition")
 	}

@@ -1,12 +1,11 @@
-// Package shuffle permutes the numbers below n without holding them: the place
-// of one number costs the same whether n is ten or ten billion, and needs no
-// memory. It is what the order of tasks and the choice of generated problems
-// rest on.
+// Package shuffle permutes the numbers below n without a list of them: one index costs
+// the same whether n is ten or ten billion, and needs no memory. The order of tasks and
+// the choice of generated problems use it.
 //
-// It is not a source of randomness for statistics or secrets. What may be relied
-// on: for every key and n the result is a permutation, it depends on nothing but
-// its arguments, and it never changes, because running workflows replay it. A
-// test holds its values.
+// It is not a source of randomness for statistics or secrets. One may rely on this: for
+// every key and n the result is a permutation, it depends on nothing but its
+// arguments, and it never changes, because running workflows replay it. A test checks
+// its values.
 package shuffle
 
 import "math/bits"
@@ -47,7 +46,7 @@ func feistel(key, x uint64, half int) uint64 {
 	return left<<half | right
 }
 
-// Key makes one key of several numbers; each of them matters in its place.
+// Key makes one key of several numbers; their order matters.
 func Key(parts ...uint64) uint64 {
 	var h uint64
 	for _, p := range parts {

@@ -74,12 +74,12 @@ func (s *Set) SwiGLUBackward(gateUp, dact []float32, rows, width int) {
 // Rotate turns heads contiguous heads by the angles of one position (rotary
 // embedding, Su et al., 2021, arXiv:2104.09864). Element i of a head is paired
 // with i + half, half being len(cos), a multiple of 8.
-func (s *Set) Rotate(x, cos, sin []float32, heads int) { s.turn(x, cos, sin, heads, 1) }
+func (s *Set) Rotate(x, cos, sin []float32, heads int) { s.rotateBy(x, cos, sin, heads, 1) }
 
 // RotateBack undoes Rotate, which is also its gradient.
-func (s *Set) RotateBack(x, cos, sin []float32, heads int) { s.turn(x, cos, sin, heads, -1) }
+func (s *Set) RotateBack(x, cos, sin []float32, heads int) { s.rotateBy(x, cos, sin, heads, -1) }
 
-func (s *Set) turn(x, cos, sin []float32, heads int, direction float32) {
+func (s *Set) rotateBy(x, cos, sin []float32, heads int, direction float32) {
 	half := len(cos)
 	_, _ = x[2*half*heads-1], sin[half-1]
 	s.rotate(&x[0], &cos[0], &sin[0], half/8, heads, direction)

@@ -71,9 +71,9 @@ func plainRotate(x, cos, sin *float32, half, heads int, direction float32) {
 	for h := range heads {
 		first, second := v[2*h*width:(2*h+1)*width], v[(2*h+1)*width:(2*h+2)*width]
 		for i, a := range first {
-			b, turn := second[i], s[i]*direction
-			first[i] = float32(a*c[i]) - float32(b*turn)
-			second[i] = float32(b*c[i]) + float32(a*turn)
+			b, sine := second[i], s[i]*direction
+			first[i] = float32(a*c[i]) - float32(b*sine)
+			second[i] = float32(b*c[i]) + float32(a*sine)
 		}
 	}
 }

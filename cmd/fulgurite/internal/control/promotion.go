@@ -31,7 +31,7 @@ type Rollback struct {
 
 // Run also works on runs that have ended: the pointer is in the store.
 func (c *Rollback) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
-	return c.Mover.move(ctx, s, t, c.Run_, func(h pointer.Hand) (record.Promotion, error) { return h.Rollback(ctx, c.To, c.Reason) })
+	return c.Mover.move(ctx, s, t, c.Run_, func(h pointer.Mover) (record.Promotion, error) { return h.Rollback(ctx, c.To, c.Reason) })
 }
 
 // Pin is `fulgurite pin`.
@@ -44,7 +44,7 @@ type Pin struct {
 
 // Run promotes the version and holds it.
 func (c *Pin) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
-	return c.Mover.move(ctx, s, t, c.Run_, func(h pointer.Hand) (record.Promotion, error) { return h.Pin(ctx, c.Version, c.Reason) })
+	return c.Mover.move(ctx, s, t, c.Run_, func(h pointer.Mover) (record.Promotion, error) { return h.Pin(ctx, c.Version, c.Reason) })
 }
 
 // Unpin is `fulgurite unpin`.
@@ -56,16 +56,16 @@ type Unpin struct {
 
 // Run lets the run promote again.
 func (c *Unpin) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
-	return c.Mover.move(ctx, s, t, c.Run_, func(h pointer.Hand) (record.Promotion, error) { return h.Unpin(ctx, c.Reason) })
+	return c.Mover.move(ctx, s, t, c.Run_, func(h pointer.Mover) (record.Promotion, error) { return h.Unpin(ctx, c.Reason) })
 }
 
-func (m mover) move(ctx context.Context, s *state.Flags, t *terminal.Terminal, run string, move func(pointer.Hand) (record.Promotion, error)) error {
-	db, _, err := s.OpenRecords(ctx, t, m.Records)
+func (m mover) move(ctx context.Context, s *state.Flags, t *terminal.Terminal, run string, move func(pointer.Mover) (record.Promotion, error)) error {
+	records, err := s.OpenRecords(ctx, t, m.Records)
 	if err != nil {
 		return err
 	}
-	defer db.Close()
-	p, err := move(pointer.Hand{Store: db, Run: run, Policy: model.DefaultPolicy, By: cmp.Or(m.By, person())})
+	defer records.Close()
+	p, err := move(pointer.Mover{Store: records.Store, Run: run, Policy: model.DefaultPolicy, By: cmp.Or(m.By, person())})
 	if errors.Is(err, pointer.ErrRefused) {
 		return terminal.Usage(err)
 	}

@@ -8,12 +8,14 @@ import (
 	"sync"
 	"time"
 
+	"go.temporal.io/sdk/client"
 	"go.uber.org/zap/zapcore"
 
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/status"
 	"github.com/fulgurite/fulgurite/internal/stack"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/workflows"
 )
 
 const (
@@ -40,6 +42,34 @@ type watcher struct {
 	// calls that were recorded, and when their number changed last.
 	calls int
 	since time.Time
+}
+
+// watch runs a trial to its end, or until something of it is tried again and
+// again without success. Then it is ended, and stuck says what that was.
+func (l *watcher) watch(ctx context.Context, input workflows.TryInput) (out workflows.TryResult, stuck *status.Blockage, err error) {
+	run, err := l.st.Client.ExecuteWorkflow(ctx, client.StartWorkflowOptions{ID: trialRun, TaskQueue: workflows.QueueTraining}, "TryWorkflow", input)
+	if err != nil {
+		return out, nil, fmt.Errorf("start the trial: %w", err)
+	}
+	watch, end := context.WithCancel(ctx)
+	found := make(chan *status.Blockage, 1)
+	go func() {
+		b := l.hopeless(watch)
+		if b != nil {
+			// Its waiters learn from its end.
+			_ = l.st.Client.TerminateWorkflow(watch, trialRun, "", b.Failure)
+		}
+		found <- b
+	}()
+	err = run.Get(ctx, &out)
+	end()
+	if stuck = <-found; stuck != nil {
+		return out, stuck, nil
+	}
+	if err != nil {
+		return out, nil, fmt.Errorf("trial: %w", err)
+	}
+	return out, nil, nil
 }
 
 // hopeless waits for what is tried again and again until somebody steps in. It is nil
@@ -104,7 +134,7 @@ func (l *watcher) unanswered(ctx context.Context) *status.Blockage {
 	return &status.Blockage{Workflow: trialRun, Failure: fmt.Sprintf("no model call was answered for %s: %s", unansweredAfter, text)}
 }
 
-// faultLog keeps from a log the first fault that keeps an agent's call from being
+// faultLog is a log that notes the first fault because of which an agent's call was not
 // answered.
 type faultLog struct {
 	mu   sync.Mutex

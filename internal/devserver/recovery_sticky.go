@@ -11,35 +11,35 @@ import (
 	"google.golang.org/grpc"
 )
 
-// abandoned are the queues of dead workers in which workflow tasks may lie, with the
-// queue of the workflows and how many tasks they are at most.
-type abandoned struct {
+// stickyQueues are the sticky queues of dead workers, in which workflow tasks may lie.
+type stickyQueues struct {
 	mu     stdsync.Mutex
-	queues map[string]*abandonedQueue
+	queues map[string]*stickyQueue
 }
 
-type abandonedQueue struct {
-	normal, identity string
-	tasks            int
+type stickyQueue struct {
+	normal   string // the queue that all workers of the workflow poll
+	identity string // of the dead worker
+	tasks    int    // at most
 }
 
-func (a *abandoned) add(own, normal, identity string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.queues == nil {
-		a.queues = map[string]*abandonedQueue{}
+func (s *stickyQueues) add(own, normal, identity string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.queues == nil {
+		s.queues = map[string]*stickyQueue{}
 	}
-	if a.queues[own] == nil {
-		a.queues[own] = &abandonedQueue{normal: normal, identity: identity}
+	if s.queues[own] == nil {
+		s.queues[own] = &stickyQueue{normal: normal, identity: identity}
 	}
-	a.queues[own].tasks++
+	s.queues[own].tasks++
 }
 
 // drainTimeout is how long workflow tasks can lie in the queue of a worker before
 // Temporal itself moves them: the SDK's default, and some.
 const drainTimeout = 6 * time.Second
 
-// drain takes workflow tasks out of the queues of dead workers and fails them, so
+// drain polls workflow tasks from the sticky queues of dead workers and fails them, so
 // that the next try goes to the workflow's normal queue. There is no other way: a
 // task that lies in such a queue is not moved when the workflow is untied from it.
 // It goes on in the background until Stop, since whether a task lies there shows only
@@ -47,7 +47,7 @@ const drainTimeout = 6 * time.Second
 func (s *Server) drain(r *recovery, conn *grpc.ClientConn) {
 	ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
 	var all stdsync.WaitGroup
-	for name, q := range r.abandoned.queues {
+	for name, q := range r.sticky.queues {
 		all.Go(func() { r.drainQueue(ctx, name, q) })
 	}
 	done := make(chan struct{})
@@ -64,7 +64,7 @@ func (s *Server) drain(r *recovery, conn *grpc.ClientConn) {
 }
 
 // drainQueue ends with the last task that can lie in the queue, or with ctx.
-func (r *recovery) drainQueue(ctx context.Context, name string, q *abandonedQueue) {
+func (r *recovery) drainQueue(ctx context.Context, name string, q *stickyQueue) {
 	for q.tasks > 0 {
 		task, err := r.api.PollWorkflowTaskQueue(ctx, &workflowservice.PollWorkflowTaskQueueRequest{
 			Namespace: r.namespace, Identity: recoverIdentity,

@@ -49,7 +49,7 @@ func TestAgentsThatNoOtherAttemptHasAreSilent(t *testing.T) {
 				groups[g][i].Reward = &equal
 			}
 		}
-		silent, err := assign.Silent(defaults(c.credit), groups)
+		silent, err := assign.NeverTeaches(defaults(c.credit), groups)
 		require.NoError(t, err, name)
 		require.Equal(t, c.silent, silent, name)
 		require.InDelta(t, 1, *groups[0][0].Reward, 0, "%s: samples stay as they are", name)

@@ -2,19 +2,19 @@ package compare
 
 import "github.com/fulgurite/fulgurite/credit/assign"
 
-// Silent reports whether the run's own setting gives no trained token of the step an
-// advantage, whatever rewards its attempts would have got.
-func (s *Step) Silent() (bool, error) {
+// NeverTeaches reports whether the run's own setting gives no trained token of the step
+// an advantage, whatever rewards its attempts get.
+func (s *Step) NeverTeaches() (bool, error) {
 	if estimates(s.Spec.Credit) && s.learned != nil && !s.valued {
 		return false, s.learned
 	}
-	return assign.Silent(s.Spec, s.groups)
+	return assign.NeverTeaches(s.Spec, s.groups)
 }
 
 // Agents counts in how many attempts of each group an agent made a trained call, by
 // its name.
 func (s *Step) Agents() ([]map[string]int, error) {
-	own, err := s.under(Setting{Own, s.Spec})
+	own, err := s.assign(Setting{Own, s.Spec})
 	if err != nil {
 		return nil, err
 	}

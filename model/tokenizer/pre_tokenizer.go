@@ -9,8 +9,8 @@ import (
 // gpt2Pattern is the pattern of a ByteLevel step that has use_regex.
 const gpt2Pattern = `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
 
-// cut hands out the pieces of a piece, in order.
-type cut func(piece string, out func(string))
+// splitter passes the pieces of a piece to out, in order.
+type splitter func(piece string, out func(string))
 
 // preTokenizer is the setting of that name in a tokenizer.json.
 type preTokenizer struct {
@@ -30,9 +30,9 @@ type preTokenizer struct {
 	IndividualDigits bool `json:"individual_digits"`
 }
 
-// readCuts lists the steps by which a text is cut into pieces. One of them, and
+// readSplitters lists the steps that split a text into pieces. One of them, and
 // only one, has to be ByteLevel, the last.
-func readCuts(text json.RawMessage) ([]cut, error) {
+func readSplitters(text json.RawMessage) ([]splitter, error) {
 	var p preTokenizer
 	if err := json.Unmarshal(text, &p); err != nil {
 		return nil, fmt.Errorf("%w: pre_tokenizer: %w", ErrFormat, err)
@@ -44,21 +44,21 @@ func readCuts(text json.RawMessage) ([]cut, error) {
 	if len(steps) == 0 || steps[len(steps)-1].Type != "ByteLevel" {
 		return nil, fmt.Errorf("%w: pre_tokenizer does not end with ByteLevel", ErrUnsupported)
 	}
-	var cuts []cut
+	var splitters []splitter
 	for i, s := range steps {
 		if s.Type == "ByteLevel" && i < len(steps)-1 {
 			return nil, fmt.Errorf("%w: pre_tokenizer has ByteLevel before its end", ErrUnsupported)
 		}
-		more, err := s.cuts()
+		more, err := s.splitters()
 		if err != nil {
 			return nil, fmt.Errorf("pre_tokenizer, step %d: %w", i, err)
 		}
-		cuts = append(cuts, more...)
+		splitters = append(splitters, more...)
 	}
-	return cuts, nil
+	return splitters, nil
 }
 
-func (s preTokenizer) cuts() ([]cut, error) {
+func (s preTokenizer) splitters() ([]splitter, error) {
 	switch s.Type {
 	case "Split":
 		return s.split()
@@ -67,25 +67,25 @@ func (s preTokenizer) cuts() ([]cut, error) {
 		if s.IndividualDigits {
 			digits.start.max = 1
 		}
-		return []cut{digits.isolate}, nil
+		return []splitter{digits.isolate}, nil
 	case "ByteLevel":
-		var cuts []cut
+		var splitters []splitter
 		if s.AddPrefixSpace {
-			cuts = append(cuts, beginWithSpace)
+			splitters = append(splitters, beginWithSpace)
 		}
 		if s.UseRegex == nil || *s.UseRegex {
 			p, err := parsePattern(gpt2Pattern)
 			if err != nil {
 				return nil, err
 			}
-			cuts = append(cuts, p.isolate)
+			splitters = append(splitters, p.isolate)
 		}
-		return cuts, nil
+		return splitters, nil
 	}
 	return nil, fmt.Errorf("%w: type %q is none of Split, Digits, ByteLevel", ErrUnsupported, s.Type)
 }
 
-func (s preTokenizer) split() ([]cut, error) {
+func (s preTokenizer) split() ([]splitter, error) {
 	if s.Pattern.Regex == nil {
 		return nil, fmt.Errorf("%w: Split by something else than a Regex", ErrUnsupported)
 	}
@@ -95,9 +95,9 @@ func (s preTokenizer) split() ([]cut, error) {
 	}
 	switch {
 	case s.Behavior == "Isolated":
-		return []cut{p.isolate}, nil
+		return []splitter{p.isolate}, nil
 	case s.Behavior == "Removed" && s.Invert:
-		return []cut{p.keep}, nil
+		return []splitter{p.matches}, nil
 	}
 	return nil, fmt.Errorf("%w: Split with behavior %q, invert %v", ErrUnsupported, s.Behavior, s.Invert)
 }
@@ -116,9 +116,9 @@ func (p *pattern) isolate(piece string, out func(string)) {
 	}
 }
 
-// keep makes a piece of each match and drops what is between matches. Patterns
+// matches makes a piece of each match and drops what is between matches. Patterns
 // that are used so match everything.
-func (p *pattern) keep(piece string, out func(string)) {
+func (p *pattern) matches(piece string, out func(string)) {
 	for from := 0; from < len(piece); {
 		begin, end := p.find(piece, from)
 		if begin < end {
@@ -135,11 +135,11 @@ func beginWithSpace(piece string, out func(string)) {
 	out(piece)
 }
 
-// inTurn applies cuts one after the other.
-func inTurn(cuts []cut, piece string, out func(string)) {
-	if len(cuts) == 0 {
+// splitAll applies splitters one after the other.
+func splitAll(splitters []splitter, piece string, out func(string)) {
+	if len(splitters) == 0 {
 		out(piece)
 		return
 	}
-	cuts[0](piece, func(p string) { inTurn(cuts[1:], p, out) })
+	splitters[0](piece, func(p string) { splitAll(splitters[1:], p, out) })
 }

@@ -9,16 +9,16 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// tellDialog adds the fingerprints of what a span says was asked and answered. It adds
+// addFingerprints adds the fingerprints of what a span says was asked and answered. It adds
 // none unless it can read all of both: half of a dialog may be that of several calls.
-func (e evidence) tellDialog(s *trace.Span) {
+func (e evidence) addFingerprints(s *trace.Span) {
 	for _, name := range []string{trace.ToldInstructions, trace.ToldDialog, trace.ToldReply} {
 		delete(s.Attributes, name)
 	}
 	if s.Kind != trace.ModelSpan || s.CallID != "" {
 		return
 	}
-	asked, reply, ok := e.said()
+	asked, reply, ok := e.messages()
 	if !ok || len(reply) == 0 {
 		return
 	}
@@ -35,11 +35,11 @@ func (e evidence) tellDialog(s *trace.Span) {
 	}
 }
 
-// said reads the messages by the first convention that the span speaks. It is false if
+// messages reads the messages by the first convention that the span speaks. It is false if
 // there is something that can't be read, such as an image.
-func (e evidence) said() (asked, reply []dialog.Message, ok bool) {
+func (e evidence) messages() (asked, reply []dialog.Message, ok bool) {
 	if e.text("gen_ai.input.messages") != "" {
-		return e.inParts()
+		return e.genAIMessages()
 	}
 	for _, c := range []struct{ asked, reply, message string }{
 		{"llm.input_messages", "llm.output_messages", ".message"}, // OpenInference
@@ -113,13 +113,13 @@ func (e evidence) has(prefix string) bool {
 	return false
 }
 
-// spoken is a message as OpenTelemetry has them, and a part of one.
-type spoken struct {
-	Role  string       `json:"role"`
-	Parts []spokenPart `json:"parts"`
+// genAIMessage is a message as OpenTelemetry has them, and a part of one.
+type genAIMessage struct {
+	Role  string        `json:"role"`
+	Parts []messagePart `json:"parts"`
 }
 
-type spokenPart struct {
+type messagePart struct {
 	Type     string          `json:"type"`
 	Content  string          `json:"content"`
 	ID       string          `json:"id"`
@@ -127,10 +127,10 @@ type spokenPart struct {
 	Response json.RawMessage `json:"response"`
 }
 
-// inParts reads the messages of OpenTelemetry's conventions for GenAI.
-func (e evidence) inParts() (asked, reply []dialog.Message, ok bool) {
-	var instructions []spokenPart
-	var in, out []spoken
+// genAIMessages reads the messages of OpenTelemetry's conventions for GenAI.
+func (e evidence) genAIMessages() (asked, reply []dialog.Message, ok bool) {
+	var instructions []messagePart
+	var in, out []genAIMessage
 	if text := e.text("gen_ai.system_instructions"); text != "" && json.Unmarshal([]byte(text), &instructions) != nil {
 		return nil, nil, false
 	}
@@ -138,17 +138,17 @@ func (e evidence) inParts() (asked, reply []dialog.Message, ok bool) {
 		return nil, nil, false
 	}
 	if len(instructions) > 0 {
-		in = append([]spoken{{Role: string(dialog.System), Parts: instructions}}, in...)
+		in = append([]genAIMessage{{Role: string(dialog.System), Parts: instructions}}, in...)
 	}
-	asked, ok = readSpoken(in)
+	asked, ok = readMessages(in)
 	if !ok {
 		return nil, nil, false
 	}
-	reply, ok = readSpoken(out)
+	reply, ok = readMessages(out)
 	return asked, reply, ok
 }
 
-func readSpoken(all []spoken) ([]dialog.Message, bool) {
+func readMessages(all []genAIMessage) ([]dialog.Message, bool) {
 	var out []dialog.Message
 	for _, s := range all {
 		role, known := roleOf(s.Role)

@@ -140,8 +140,8 @@ func startWorker(t *testing.T, kind, address string) workerProcess {
 	return workerProcess{command, bufio.NewScanner(out), in}
 }
 
-// awaitOccupied reads up to the next task that it won't end.
-func (w workerProcess) awaitOccupied(t *testing.T) {
+// awaitStarted reads up to the next task that it won't end.
+func (w workerProcess) awaitStarted(t *testing.T) {
 	t.Helper()
 	for w.lines.Scan() {
 		if w.lines.Text() == occupied {
@@ -154,7 +154,7 @@ func (w workerProcess) awaitOccupied(t *testing.T) {
 func TestTasksOfADeadWorkerAreBegunAgainAtOnce(t *testing.T) {
 	t.Parallel()
 	ctx, dir := t.Context(), t.TempDir()
-	process, address := child(t, dir)
+	process, address := startServer(t, dir)
 	c, err := client.Dial(client.Options{HostPort: address})
 	require.NoError(t, err)
 	begin := func(id string, w any) {
@@ -163,20 +163,20 @@ func TestTasksOfADeadWorkerAreBegunAgainAtOnce(t *testing.T) {
 	}
 	doomed, foreign := startWorker(t, doomedWorker, address), startWorker(t, foreignWorker, address)
 	begin("foreign", CallForeign)
-	foreign.awaitOccupied(t)
+	foreign.awaitStarted(t)
 	begin("delayed", CallFailing)
-	doomed.awaitOccupied(t)
+	doomed.awaitStarted(t)
 	require.Eventually(t, func() bool {
 		d, err := c.DescribeWorkflowExecution(ctx, "delayed", "")
 		return err == nil && len(d.PendingActivities) == 1 && d.PendingActivities[0].Attempt == 2
 	}, 30*time.Second, 10*time.Millisecond)
 	begin("activity", CallHanging)
-	doomed.awaitOccupied(t)
+	doomed.awaitStarted(t)
 	begin("tied", AwaitSignal)
 	require.Eventually(t, func() bool { return eventCount(t, c, "tied", enums.EVENT_TYPE_WORKFLOW_TASK_COMPLETED) == 1 },
 		30*time.Second, 10*time.Millisecond)
 	begin("task", Hang)
-	doomed.awaitOccupied(t)
+	doomed.awaitStarted(t)
 	require.NoError(t, doomed.Process.Kill())
 	_ = doomed.Wait() // "signal: killed"
 	// The worker has a queue of its own, in which what is for this workflow waits now.

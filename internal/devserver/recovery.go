@@ -34,10 +34,10 @@ type Recovery struct {
 }
 
 const (
-	// recoverTimeout bounds Recover. What is left undone then only takes longer:
-	// Temporal's own timeouts find it.
+	// recoverTimeout bounds Recover. The rest only takes longer: Temporal's own timeouts
+	// find it.
 	recoverTimeout = 20 * time.Second
-	// recoverAtOnce is how many workflows are looked at at the same time: SQLite
+	// recoverAtOnce is how many workflows are recovered at the same time: SQLite
 	// writes one after another.
 	recoverAtOnce = 8
 	// recoverMessage is the largest reply: the state of a workflow with thousands
@@ -82,6 +82,14 @@ func (s *Server) Recover(ctx context.Context, dead func(identity string) bool) (
 	return Recovery{len(open), int(r.activities.Load()), int(r.delayed.Load()), int(r.tasks.Load())}, err
 }
 
+const databaseFile = "temporal.db"
+
+// uriPath writes a path for SQLite's file URIs, in which ?, # and % mean
+// something.
+func uriPath(path string) string {
+	return (&url.URL{Path: path}).EscapedPath()
+}
+
 // openWorkflows lists what has not ended. It reads the database: visibility lags
 // behind, by as much as the dead process had not got to.
 func (s *Server) openWorkflows(ctx context.Context) (_ []*common.WorkflowExecution, err error) {
@@ -119,7 +127,7 @@ type recovery struct {
 	admin     adminservice.AdminServiceClient
 
 	activities, delayed, tasks atomic.Int64
-	abandoned                  abandoned
+	sticky                     stickyQueues
 }
 
 // workflow recovers one workflow. One that ended meanwhile needs nothing.
@@ -144,7 +152,7 @@ func (r *recovery) workflow(ctx context.Context, w *common.WorkflowExecution) er
 	return nil
 }
 
-// workflowTask hands a workflow task of a dead worker to others.
+// workflowTask lets other workers have a workflow task of a dead one.
 func (r *recovery) workflowTask(ctx context.Context, w *common.WorkflowExecution, info *persistence.WorkflowExecutionInfo) error {
 	own := info.GetStickyTaskQueue()
 	pending := info.GetWorkflowTaskScheduledEventId() > 0
@@ -156,7 +164,7 @@ func (r *recovery) workflowTask(ctx context.Context, w *common.WorkflowExecution
 	if err != nil {
 		return ignoreGone(err)
 	}
-	// One that recovered before it was killed itself works no more either.
+	// A process that recovered and was killed itself is dead too.
 	if identity != recoverIdentity && !r.dead(identity) {
 		return nil
 	}
@@ -164,7 +172,7 @@ func (r *recovery) workflowTask(ctx context.Context, w *common.WorkflowExecution
 	case started:
 		return r.failWorkflowTask(ctx, w, info, identity)
 	case pending:
-		r.abandoned.add(own, info.GetTaskQueue(), identity)
+		r.sticky.add(own, info.GetTaskQueue(), identity)
 		return nil
 	}
 	_, err = r.api.ResetStickyTaskQueue(ctx, &workflowservice.ResetStickyTaskQueueRequest{Namespace: r.namespace, Execution: w})

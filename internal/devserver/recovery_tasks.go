@@ -30,12 +30,12 @@ func died(identity string) *failure.Failure {
 	}
 }
 
-// activity hands an activity of a dead worker to others. The token is of the try
+// activity lets other workers have an activity of a dead one. The token is of the try
 // that was read: if another worker has begun one meanwhile, it goes on.
 func (r *recovery) activity(ctx context.Context, w *common.WorkflowExecution, namespaceID string, a *persistence.ActivityInfo, now time.Time) error {
 	switch {
 	case a.GetPaused() || a.GetCancelRequested():
-		return nil // that is settled by whoever asked for it, or by its timeouts
+		return nil // whoever asked for it ends it, or its timeouts do
 	case a.GetStartedEventId() == 0:
 		waits := a.GetAttempt() > 1 && a.GetScheduledTime().AsTime().After(now)
 		if !waits || !r.dead(a.GetRetryLastWorkerIdentity()) {

@@ -17,22 +17,22 @@ import (
 	_ "modernc.org/sqlite" // the store's own driver
 )
 
-// stage is the directory and the process that are measured.
-type stage struct {
+// process is the `fulgurite dev` that is measured, and its directory.
+type process struct {
 	tool, dir string
-	process   *exec.Cmd
+	cmd       *exec.Cmd
 }
 
 // start starts `fulgurite dev` and returns when it says that it is up.
-func (s *stage) start(ctx context.Context) error {
-	s.process = exec.Command(s.tool, "dev", "--dir", s.dir, "--port", "0", "--ui-port", "0", "--gateway-port", "0")
-	s.process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	s.process.Stderr = os.Stderr
-	out, err := s.process.StdoutPipe()
+func (p *process) start(ctx context.Context) error {
+	p.cmd = exec.Command(p.tool, "dev", "--dir", p.dir, "--port", "0", "--ui-port", "0", "--gateway-port", "0")
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	p.cmd.Stderr = os.Stderr
+	out, err := p.cmd.StdoutPipe()
 	if err != nil {
 		return err
 	}
-	if err := s.process.Start(); err != nil {
+	if err := p.cmd.Start(); err != nil {
 		return err
 	}
 	up := make(chan error, 1)
@@ -56,18 +56,18 @@ func (s *stage) start(ctx context.Context) error {
 }
 
 // kill ends the process and whatever it started that is still of its group.
-func (s *stage) kill() {
-	if s.process == nil {
+func (p *process) kill() {
+	if p.cmd == nil {
 		return
 	}
-	_ = syscall.Kill(-s.process.Process.Pid, syscall.SIGKILL) // it may have ended
-	_ = s.process.Wait()                                      // "signal: killed"
-	s.process = nil
+	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) // it may have ended
+	_ = p.cmd.Wait()                                      // "signal: killed"
+	p.cmd = nil
 }
 
 // train starts the run.
-func (s *stage) train(ctx context.Context, spec string) error {
-	c := exec.CommandContext(ctx, s.tool, "train", "--dir", s.dir, "--detach", spec)
+func (p *process) train(ctx context.Context, spec string) error {
+	c := exec.CommandContext(ctx, p.tool, "train", "--dir", p.dir, "--detach", spec)
 	if out, err := c.CombinedOutput(); err != nil {
 		return fmt.Errorf("train: %w: %s", err, out)
 	}
@@ -99,14 +99,14 @@ func anything(now, before count) bool {
 
 func step(now, before count) bool { return now.versions > before.versions }
 
-const counting = `SELECT (SELECT count(*) FROM calls WHERE run = ?1),
+const countRows = `SELECT (SELECT count(*) FROM calls WHERE run = ?1),
 	(SELECT count(*) FROM attempts WHERE run = ?1 AND outcome <> ''),
 	(SELECT count(*) FROM batches WHERE run = ?1),
 	(SELECT count(*) FROM versions WHERE run = ?1)`
 
 // count reads the store, which lies beside whoever writes it.
-func (s *stage) count(ctx context.Context) (c count, err error) {
-	db, err := s.open()
+func (p *process) count(ctx context.Context) (c count, err error) {
+	db, err := p.open()
 	if err != nil {
 		return c, err
 	}
@@ -114,24 +114,24 @@ func (s *stage) count(ctx context.Context) (c count, err error) {
 	return read(ctx, db)
 }
 
-func (s *stage) open() (*sql.DB, error) {
-	return sql.Open("sqlite", "file:"+filepath.Join(s.dir, "fulgurite.db")+"?_pragma=busy_timeout(10000)&_pragma=query_only(1)")
+func (p *process) open() (*sql.DB, error) {
+	return sql.Open("sqlite", "file:"+filepath.Join(p.dir, "fulgurite.db")+"?_pragma=busy_timeout(10000)&_pragma=query_only(1)")
 }
 
 func read(ctx context.Context, db *sql.DB) (c count, err error) {
-	err = db.QueryRowContext(ctx, counting, runName).Scan(&c.calls, &c.attempts, &c.batches, &c.versions)
+	err = db.QueryRowContext(ctx, countRows, runName).Scan(&c.calls, &c.attempts, &c.batches, &c.versions)
 	c.at = time.Now()
 	return c, err
 }
 
-// patience is how long progress may take before the benchmark gives up.
-const patience = 3 * time.Minute
+// progressTimeout is how long progress may take before the benchmark gives up.
+const progressTimeout = 3 * time.Minute
 
 // progress waits until the rows are what is wanted.
-func (s *stage) progress(ctx context.Context, before count, wanted func(now, before count) bool) (count, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+func (p *process) progress(ctx context.Context, before count, wanted func(now, before count) bool) (count, error) {
+	ctx, cancel := context.WithTimeout(ctx, progressTimeout)
 	defer cancel()
-	db, err := s.open()
+	db, err := p.open()
 	if err != nil {
 		return count{}, err
 	}
@@ -148,7 +148,7 @@ func (s *stage) progress(ctx context.Context, before count, wanted func(now, bef
 		}
 		select {
 		case <-ctx.Done():
-			return now, fmt.Errorf("no progress within %s: %w", patience, ctx.Err())
+			return now, fmt.Errorf("no progress within %s: %w", progressTimeout, ctx.Err())
 		case <-tick.C:
 		}
 	}

@@ -5,9 +5,9 @@ import (
 	"sync/atomic"
 )
 
-// crew is a fixed number of threads that share the parts of a job. Which thread
+// threadPool is a fixed number of threads that share the parts of a job. Which thread
 // does which part is chance; no result may depend on it.
-type crew struct {
+type threadPool struct {
 	threads int
 	jobs    chan struct{} // one token wakes one goroutine
 	done    sync.WaitGroup
@@ -19,9 +19,9 @@ type crew struct {
 	do   func(worker, part int)
 }
 
-// newCrew starts threads-1 goroutines; the caller of run is the last thread.
-func newCrew(threads int) *crew {
-	c := &crew{threads: threads, jobs: make(chan struct{}, threads)}
+// newThreadPool starts threads-1 goroutines; the caller of run is the last thread.
+func newThreadPool(threads int) *threadPool {
+	c := &threadPool{threads: threads, jobs: make(chan struct{}, threads)}
 	for worker := 1; worker < threads; worker++ {
 		c.gone.Go(func() {
 			for range c.jobs {
@@ -35,7 +35,7 @@ func newCrew(threads int) *crew {
 
 // run calls do for each part below n and returns when all calls have. worker is
 // below threads and no two calls at once have the same. It does not allocate.
-func (c *crew) run(n int, do func(worker, part int)) {
+func (c *threadPool) run(n int, do func(worker, part int)) {
 	c.next.Store(0)
 	c.n, c.do = n, do
 	wake := min(c.threads, n) - 1
@@ -49,7 +49,7 @@ func (c *crew) run(n int, do func(worker, part int)) {
 	c.done.Wait()
 }
 
-func (c *crew) work(worker int) {
+func (c *threadPool) work(worker int) {
 	for {
 		part := int(c.next.Add(1)) - 1
 		if part >= c.n {
@@ -60,7 +60,7 @@ func (c *crew) work(worker int) {
 }
 
 // close ends the goroutines and waits for them; a second call does nothing.
-func (c *crew) close() {
+func (c *threadPool) close() {
 	c.once.Do(func() { close(c.jobs) })
 	c.gone.Wait()
 }

@@ -1,0 +1,52 @@
+package assign
+
+import (
+	"fmt"
+
+	"github.com/fulgurite/fulgurite/credit"
+	"github.com/fulgurite/fulgurite/spec"
+)
+
+// Advantages gives the samples their credit, by group and sample. The samples hold what
+// NeedsSignals and NeedsEstimates ask for, and a critic's values or a judge's scores
+// where the credit is made of them. baselines are the running ones after the step
+// before, nil for a credit without.
+func Advantages(s spec.Spec, baselines map[string]float64, groups [][]Sample) ([][]credit.Trajectory, credit.Advantages, error) {
+	trajectories, err := Trajectories(s, groups)
+	if err != nil {
+		return nil, credit.Advantages{}, err
+	}
+	for _, g := range groups {
+		for _, one := range g {
+			if err := one.check(s.Credit); err != nil {
+				return nil, credit.Advantages{}, err
+			}
+		}
+	}
+	plan := s.Credit.Plan()
+	plan.Baselines = baselines
+	given, err := plan.Advantages(trajectories)
+	return trajectories, given, err
+}
+
+// check refuses a sample that lacks what the credit is made of: package credit would
+// calculate with zeros.
+func (s Sample) check(c spec.Credit) error {
+	switch {
+	case NeedsEstimates(c) && s.Before == nil:
+		return fmt.Errorf("%w: nothing was learned for the calls of %s", credit.ErrEstimate, s.Address)
+	case c.KLInReward != nil && s.Reference == nil:
+		return fmt.Errorf("%w: version 0 has not scored the calls of %s", credit.ErrEstimate, s.Address)
+	case c.Assignment == credit.Judge && s.Judged == nil:
+		return fmt.Errorf("%w: no judge has scored the calls of %s", credit.ErrEstimate, s.Address)
+	}
+	return nil
+}
+
+// NeedsSignals reports whether a credit needs to know what calls did by themselves.
+func NeedsSignals(c spec.Credit) bool {
+	return len(c.Signals) > 0 || c.TrainAgents != "" || c.PerAgent || c.Assignment == credit.GiGPO || NeedsEstimates(c)
+}
+
+// NeedsEstimates reports whether a credit needs estimates learned from the run's own calls.
+func NeedsEstimates(c spec.Credit) bool { return c.Assignment == credit.ValueDifference }

@@ -1,0 +1,144 @@
+package assign
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/fulgurite/fulgurite/credit"
+	"github.com/fulgurite/fulgurite/credit/signals"
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/hf"
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// learnedSteps is how many steps before a step its estimates are learned from too.
+// Outcomes under older policies say little.
+const learnedSteps = 4
+
+// Attempts are the records of attempts.
+type Attempts interface {
+	Trajectories(ctx context.Context, addresses []trace.Address) ([]trace.Trajectory, error)
+	Spans(ctx context.Context, a trace.Address) ([]trace.Span, error)
+	Events(ctx context.Context, a trace.Address) ([]trace.Event, error)
+}
+
+// Batches are the batches of earlier steps.
+type Batches interface {
+	Batch(ctx context.Context, run, policy string, step int) (record.Batch, error)
+}
+
+// Blobs has content by its digest.
+type Blobs interface {
+	Get(ctx context.Context, digest string) ([]byte, error)
+}
+
+// Source is a policy of a run on record.
+type Source struct {
+	Attempts    Attempts
+	Batches     Batches
+	Blobs       Blobs
+	Run, Policy string
+}
+
+// Step reads the attempts that a step was trained on, and its batch.
+func (s Source) Step(ctx context.Context, step int) ([][]Sample, model.Batch, error) {
+	b, err := s.batch(ctx, step)
+	if err != nil {
+		return nil, b, err
+	}
+	addresses := make([]trace.Address, len(b.Trajectories))
+	last := -1
+	for i, t := range b.Trajectories {
+		if addresses[i], err = trace.ParseAddress(t.Attempt); err != nil {
+			return nil, b, fmt.Errorf("batch of step %d of %s: %w", step, s.Run, err)
+		}
+		last = max(last, t.Group)
+	}
+	trajectories, err := s.Attempts.Trajectories(ctx, addresses)
+	if err != nil {
+		return nil, b, fmt.Errorf("read the trajectories of step %d: %w", step, err)
+	}
+	groups := make([][]Sample, last+1)
+	for i, t := range b.Trajectories {
+		groups[t.Group] = append(groups[t.Group], NewSample(trajectories[i], t.Reward))
+	}
+	return groups, b, nil
+}
+
+// batch is that of a step.
+func (s Source) batch(ctx context.Context, step int) (model.Batch, error) {
+	entry, err := s.Batches.Batch(ctx, s.Run, s.Policy, step)
+	if err != nil {
+		return model.Batch{}, err
+	}
+	data, err := s.Blobs.Get(ctx, entry.Digest)
+	if err != nil {
+		return model.Batch{}, fmt.Errorf("read the batch of step %d of %s: %w", step, s.Run, err)
+	}
+	b, err := hf.DecodeBatch(data)
+	if err != nil {
+		return b, fmt.Errorf("batch %s of step %d of %s: %w", entry.Digest, step, s.Run, err)
+	}
+	return b, nil
+}
+
+// Earlier reads the groups of the steps before one, from which its estimates are
+// learned too.
+func (s Source) Earlier(ctx context.Context, step int) ([][]Sample, error) {
+	var all [][]Sample
+	for k := max(1, step-learnedSteps); k < step; k++ {
+		groups, _, err := s.Step(ctx, k)
+		if err == nil {
+			err = s.Observe(ctx, groups)
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, groups...)
+	}
+	return all, nil
+}
+
+// Baselines are the running ones after the step before one, as its batch has them;
+// nil where the credit has none, and before the first step.
+func (s Source) Baselines(ctx context.Context, c spec.Credit, step int) (map[string]float64, error) {
+	if c.Mean != credit.Running || step <= 1 {
+		return nil, nil
+	}
+	b, err := s.batch(ctx, step-1)
+	if err != nil {
+		return nil, fmt.Errorf("read the running baselines: %w", err)
+	}
+	return b.Baselines, nil
+}
+
+// Observe reads the signals of the calls of each sample. That takes a millisecond or more
+// for a long attempt, so several are read at once.
+func (s Source) Observe(ctx context.Context, groups [][]Sample) error {
+	all, ctx := errgroup.WithContext(ctx)
+	all.SetLimit(runtime.GOMAXPROCS(0))
+	for _, g := range groups {
+		for i := range g {
+			all.Go(func() error { return s.observe(ctx, &g[i]) })
+		}
+	}
+	return all.Wait()
+}
+
+func (s Source) observe(ctx context.Context, one *Sample) error {
+	spans, err := s.Attempts.Spans(ctx, one.Address)
+	if err != nil {
+		return fmt.Errorf("read spans of %s: %w", one.Address, err)
+	}
+	events, err := s.Attempts.Events(ctx, one.Address)
+	if err != nil {
+		return fmt.Errorf("read events of %s: %w", one.Address, err)
+	}
+	one.Calls = signals.Of(signals.Attempt{Trajectory: one.Trajectory, Spans: spans, Events: events})
+	return nil
+}
