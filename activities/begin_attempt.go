@@ -33,16 +33,12 @@ type BeginAttemptResult struct {
 // worker. None begins while nobody works on the agent's queue.
 func (r *Runner) BeginAttempt(ctx context.Context, in RunAgentInput) (_ BeginAttemptResult, err error) {
 	defer temporalError(&err)
-	v, err := r.runs.get(ctx, in.Rollout.Run, r.Runs, r.Blobs)
+	v, task, err := r.task(ctx, in.Rollout, in.Index)
 	if err != nil {
 		return BeginAttemptResult{}, err
 	}
 	if v.spec.Agent.Temporal == nil {
 		return BeginAttemptResult{}, invalid(fmt.Errorf("begin an attempt at %s: the spec of its run has no agent.temporal", in.Rollout))
-	}
-	task, err := v.task(in.Rollout.Kind, in.Index)
-	if err != nil {
-		return BeginAttemptResult{}, err
 	}
 	if err := r.attended(ctx, *v.spec.Agent.Temporal); err != nil {
 		return BeginAttemptResult{}, err

@@ -33,10 +33,10 @@ func (w *testEnv) recordConversation(s *serve.Sampler, task, sample int) int {
 			prompt = []int32{9, int32(8 + sample)}
 		}
 		request := model.DecodeRequest{Prompt: prompt, MaxTokens: 12, Temperature: 0.8, Seed: uint64(100*task + 10*sample + seq)}
-		c := trace.Call{
+		c := trace.Exchange{Call: trace.Call{
 			Address: a, Seq: seq, ID: fmt.Sprint("chatcmpl-", task, sample, seq), Parent: seq - 1, Agent: who, Policy: model.DefaultPolicy,
-			Key: fmt.Sprint("key", seq), Prompt: prompt, Seed: request.Seed, Temperature: 0.8, Request: json.RawMessage(`{}`), Response: json.RawMessage(`{}`),
-		}
+			Key: fmt.Sprint("key", seq), Prompt: prompt, Seed: request.Seed, Temperature: 0.8,
+		}, Request: json.RawMessage(`{}`), Response: json.RawMessage(`{}`)}
 		switch seq {
 		case 0:
 			request.Form = &model.Form{Codec: "few", Schema: json.RawMessage(`{"type":"object"}`)}

@@ -50,11 +50,11 @@ func (w *testEnv) sampleFormed(s *serve.Sampler, task, sample int) int {
 		request := model.DecodeRequest{Prompt: prompt, MaxTokens: 12, Temperature: 0.8, Seed: uint64(10*task + 2*sample + seq), Form: form}
 		completion, weights, err := s.Sample(w.t.Context(), model.VersionID{Run: "demo", Policy: model.DefaultPolicy}, request)
 		require.NoError(w.t, err)
-		c := trace.Call{
+		c := trace.Exchange{Call: trace.Call{
 			Address: a, Seq: seq, ID: fmt.Sprint("chatcmpl-", task, sample, seq), Parent: seq - 1, Policy: model.DefaultPolicy, Weights: weights,
 			Key: fmt.Sprint("key", seq), Prompt: prompt, Completion: completion.Tokens, Logprobs: completion.Logprobs, Untrained: completion.Forced,
-			Seed: request.Seed, Temperature: 0.8, Finish: completion.Finish, Request: json.RawMessage(`{}`), Response: json.RawMessage(`{}`),
-		}
+			Seed: request.Seed, Temperature: 0.8, Finish: completion.Finish,
+		}, Request: json.RawMessage(`{}`), Response: json.RawMessage(`{}`)}
 		if form != nil {
 			c.Form, err = json.Marshal(form)
 			require.NoError(w.t, err)

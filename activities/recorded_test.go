@@ -85,7 +85,7 @@ func (w *testEnv) put(id trace.RolloutID, p entry) (attempt int) {
 
 // callOf has a prompt of four tokens, of which the last are the observation's, and a
 // completion of three, of which the last had no alternative.
-func callOf(a trace.Address, seq int, said string) trace.Call {
+func callOf(a trace.Address, seq int, said string) trace.Exchange {
 	var agent, observation string
 	for i := range said {
 		if said[i] == ':' {
@@ -98,13 +98,12 @@ func callOf(a trace.Address, seq int, said string) trace.Call {
 		panic(err) // plain values
 	}
 	first := int32(observation[0]) % 50
-	return trace.Call{
+	return trace.Exchange{Call: trace.Call{
 		Address: a, Seq: seq, ID: callID(seq), Parent: -1, Agent: agent, Policy: model.DefaultPolicy, Weights: "w",
 		Key: fmt.Sprintf("%d %s", seq, said), Prompt: []int32{1, int32(seq) + 2, first, int32(len(observation)) % 50},
 		Completion: []int32{5, 6 + int32(a.Sample), 7}, Logprobs: []float32{-0.5, -1, -0.25}, Untrained: []bool{false, false, true},
-		Seed: uint64(seq) + 1, Temperature: 1, Finish: "stop",
-		Request: request, Response: json.RawMessage(`{"choices":[{"message":{"content":"so"}}]}`), Started: moment(10 * seq), Duration: time.Second,
-	}
+		Seed: uint64(seq) + 1, Temperature: 1, Finish: "stop", Started: moment(10 * seq), Duration: time.Second,
+	}, Request: request, Response: json.RawMessage(`{"choices":[{"message":{"content":"so"}}]}`)}
 }
 
 // made is what the credit of in comes to.

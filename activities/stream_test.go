@@ -93,7 +93,7 @@ func TestAStreamedReplyThatBreaksAnywhereIsTheSame(t *testing.T) {
 		result, err := do[activities.RunAgentResult](t, runner.RunAgent, rollout(0, sample))
 		require.NoError(t, err)
 		require.Equal(t, 1, result.Attempt, "no fault was in sight")
-		calls, err := w.store.Calls(t.Context(), at(rollout(0, sample), 1))
+		calls, err := w.store.Exchanges(t.Context(), at(rollout(0, sample), 1))
 		require.NoError(t, err)
 		require.Len(t, calls, 1, "sampled once")
 		var reply chunk

@@ -71,7 +71,7 @@ func benchmarkCall(b *testing.B, replayedFrom int) {
 		call++
 	}
 	b.StopTimer()
-	got, err := d.Calls(b.Context(), a.Address)
+	got, err := d.Exchanges(b.Context(), a.Address)
 	require.NoError(b, err)
 	require.Equal(b, replayedFrom, got[0].ReplayedFrom)
 }

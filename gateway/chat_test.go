@@ -75,7 +75,7 @@ func TestAToolRoundTripReusesTheSampledTokens(t *testing.T) {
 	require.Equal(t, 0, calls[1].Parent)
 	require.Equal(t, first.ID, calls[0].ID)
 	require.Equal(t, "c0ffee", calls[0].Weights)
-	require.Len(t, trace.Merge(calls), 1, "both calls are one sequence")
+	require.Len(t, trace.Merge(trace.Calls(calls)), 1, "both calls are one sequence")
 }
 
 func TestTermsDecideHowACallIsSampled(t *testing.T) {

@@ -170,7 +170,7 @@ func TestADateInARequestEndsReplayUnlessItIsIgnored(t *testing.T) {
 	require.Empty(t, s.divergences(t, 2))
 	calls := s.calls(t, 2)
 	require.Equal(t, s.calls(t, 1)[1].Prompt, calls[1].Prompt, "the prompt of a replay is as it was sampled after")
-	require.Len(t, trace.Merge(calls), 1, "the fresh call continues it")
+	require.Len(t, trace.Merge(trace.Calls(calls)), 1, "the fresh call continues it")
 	require.Contains(t, text(calls[2].Prompt), "Now: 2026-11-20.")
 	require.Contains(t, text(calls[2].Prompt), "turn 1 at 2026-11-21")
 }

@@ -35,7 +35,7 @@ var sameCall = cmpopts.IgnoreFields(trace.Call{}, "Started", "Duration", "Record
 type memory struct {
 	mu       sync.Mutex
 	attempts map[trace.Address]trace.Attempt
-	calls    map[trace.Address][]trace.Call
+	calls    map[trace.Address][]trace.Exchange
 	rewards  map[trace.Address]map[string]trace.Reward
 	events   map[trace.Address][]trace.Event
 	spans    map[trace.Address][]trace.Span
@@ -50,7 +50,7 @@ type memory struct {
 
 func newMemory() *memory {
 	return &memory{
-		attempts: map[trace.Address]trace.Attempt{}, calls: map[trace.Address][]trace.Call{},
+		attempts: map[trace.Address]trace.Attempt{}, calls: map[trace.Address][]trace.Exchange{},
 		rewards: map[trace.Address]map[string]trace.Reward{}, events: map[trace.Address][]trace.Event{},
 		spans: map[trace.Address][]trace.Span{}, refusals: map[trace.Address][]trace.Refusal{},
 	}
@@ -95,7 +95,7 @@ func (m *memory) writable(address trace.Address) error {
 	return nil
 }
 
-func (m *memory) AppendCall(ctx context.Context, c *trace.Call) error {
+func (m *memory) AppendCall(ctx context.Context, c *trace.Exchange) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if ctx.Err() != nil {
@@ -133,17 +133,17 @@ func (m *memory) AppendCall(ctx context.Context, c *trace.Call) error {
 	return nil
 }
 
-func (m *memory) Calls(_ context.Context, address trace.Address) ([]trace.Call, error) {
+func (m *memory) Exchanges(_ context.Context, address trace.Address) ([]trace.Exchange, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return append([]trace.Call{}, m.calls[address]...), nil
+	return append([]trace.Exchange{}, m.calls[address]...), nil
 }
 
-func (m *memory) EarlierCalls(_ context.Context, address trace.Address) ([]trace.Call, error) {
+func (m *memory) EarlierExchanges(_ context.Context, address trace.Address) ([]trace.Exchange, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.recalls++
-	var out []trace.Call
+	var out []trace.Exchange
 	for n := 1; n < address.Attempt; n++ {
 		for _, c := range m.calls[trace.Address{RolloutID: address.RolloutID, Attempt: n}] {
 			if c.ReplayedFrom == 0 {
@@ -374,9 +374,9 @@ func (s *testEnv) try(ctx context.Context, method, url, body string, headers ...
 }
 
 // recorded is what the journal has of the attempt.
-func (s *testEnv) recorded(t *testing.T) []trace.Call {
+func (s *testEnv) recorded(t *testing.T) []trace.Exchange {
 	t.Helper()
-	calls, err := s.Calls(t.Context(), address)
+	calls, err := s.Exchanges(t.Context(), address)
 	require.NoError(t, err)
 	return calls
 }

@@ -150,7 +150,7 @@ func TestALateGatewayContinuesWhatAnotherRecorded(t *testing.T) {
 		bridge, err := dialog.Compact().Bridge([]dialog.Message{{Role: dialog.User, Content: "end"}}, nil)
 		require.NoError(t, err)
 		require.Equal(t, slices.Concat(calls[1].Prompt, odd, bridge), calls[2].Prompt)
-		require.Len(t, trace.Merge(calls), 1)
+		require.Len(t, trace.Merge(trace.Calls(calls)), 1)
 	})
 }
 

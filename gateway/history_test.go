@@ -75,7 +75,7 @@ func TestRenderedHistoryIsWhatATemplateMakesOfIt(t *testing.T) {
 		s.chat(t, request(message("user", "a"), message("assistant", "1"), message("user", "b"), message("assistant", "2"), message("user", "c")))
 		require.Equal(t, []int{-1, -1, 1}, s.parents(t))
 		require.Equal(t, []bool{false, true, false}, s.drifts(t))
-		require.Len(t, trace.Merge(s.recorded(t)), 2)
+		require.Len(t, trace.Merge(trace.Calls(s.recorded(t))), 2)
 	}
 }
 
@@ -162,7 +162,7 @@ func TestBranchesThatSayTheSameAreToldApartByTheirToolCalls(t *testing.T) {
 		s.chat(t, dialog(0, on))
 		s.chat(t, dialog(1, on))
 		require.Equal(t, []int{-1, -1, 1, 0, 3, 2}, s.parents(t))
-		require.Len(t, trace.Merge(s.recorded(t)), 2)
+		require.Len(t, trace.Merge(trace.Calls(s.recorded(t))), 2)
 	}
 }
 
@@ -205,5 +205,5 @@ func TestOneDialogGoesOnByAnyAPI(t *testing.T) {
 	s.post(t, s.base()+"/v1/messages", `{"max_tokens":9,"messages":[`+turns+`]}`)
 	s.post(t, s.base()+"/v1/responses", `{"input":[`+turns+`,{"role":"assistant","content":"2"},{"role":"user","content":"c"}]}`)
 	require.Equal(t, []int{-1, 0, 1}, s.parents(t))
-	require.Len(t, trace.Merge(s.recorded(t)), 1)
+	require.Len(t, trace.Merge(trace.Calls(s.recorded(t))), 1)
 }

@@ -30,10 +30,10 @@ func testJournal(t *testing.T, open func() journalUnderTest) {
 	begun := trace.Attempt{Address: address, Terms: terms, KeyHash: hash(key), TaskID: "t17"}
 	second := begun
 	second.Address.Attempt = 2
-	first := trace.Call{
+	first := trace.Exchange{Call: trace.Call{
 		Address: address, ID: "chatcmpl-a", Parent: -1, Policy: "main", Version: 2, Key: "k", Prompt: []int32{1, 2},
-		Completion: []int32{3}, Logprobs: []float32{-1}, Finish: "stop", Request: []byte(`{}`), Response: []byte(`{}`), Started: start,
-	}
+		Completion: []int32{3}, Logprobs: []float32{-1}, Finish: "stop", Started: start,
+	}, Request: []byte(`{}`), Response: []byte(`{}`)}
 	next := first
 	next.ID, next.Seq, next.Parent, next.Occurrence, next.Prompt = "chatcmpl-b", 1, 0, 1, []int32{1, 2, 3, 4}
 
@@ -60,9 +60,9 @@ func testJournal(t *testing.T, open func() journalUnderTest) {
 		require.NoError(t, j.AppendCall(t.Context(), &first))
 		require.NoError(t, j.AppendCall(t.Context(), &first), "the same again")
 		require.NoError(t, j.AppendCall(t.Context(), &next))
-		got, err := j.Calls(t.Context(), address)
+		got, err := j.Exchanges(t.Context(), address)
 		require.NoError(t, err)
-		require.Empty(t, cmp.Diff([]trace.Call{first, next}, got, cmpopts.IgnoreFields(trace.Call{}, "Recorded")))
+		require.Empty(t, cmp.Diff([]trace.Exchange{first, next}, got, cmpopts.IgnoreFields(trace.Call{}, "Recorded")))
 		require.False(t, got[0].Recorded.IsZero())
 	})
 	t.Run("another call of the same number, or the same request and occurrence, conflicts", func(t *testing.T) {
@@ -93,12 +93,12 @@ func testJournal(t *testing.T, open func() journalUnderTest) {
 		third := second
 		third.Address.Attempt = 3
 		j.Begin(third)
-		for n, want := range map[int][]trace.Call{1: nil, 2: {first, next}, 3: {first, next, fresh}} {
-			got, err := j.EarlierCalls(t.Context(), trace.Address{RolloutID: address.RolloutID, Attempt: n})
+		for n, want := range map[int][]trace.Exchange{1: nil, 2: {first, next}, 3: {first, next, fresh}} {
+			got, err := j.EarlierExchanges(t.Context(), trace.Address{RolloutID: address.RolloutID, Attempt: n})
 			require.NoError(t, err)
 			require.Empty(t, cmp.Diff(want, got, cmpopts.IgnoreFields(trace.Call{}, "Recorded"), cmpopts.EquateEmpty()))
 		}
-		got, err := j.Calls(t.Context(), second.Address)
+		got, err := j.Exchanges(t.Context(), second.Address)
 		require.NoError(t, err)
 		require.Equal(t, replayed.ReplayedFrom, got[0].ReplayedFrom)
 		require.Equal(t, replayed.Exchange, got[0].Exchange)

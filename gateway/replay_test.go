@@ -44,9 +44,9 @@ func (s *testEnv) ask(t *testing.T, attempt int, body string, headers ...string)
 }
 
 // calls is what the journal has of an attempt.
-func (s *testEnv) calls(t *testing.T, attempt int) []trace.Call {
+func (s *testEnv) calls(t *testing.T, attempt int) []trace.Exchange {
 	t.Helper()
-	calls, err := s.config.Journal.Calls(t.Context(), at(attempt))
+	calls, err := s.config.Journal.Exchanges(t.Context(), at(attempt))
 	require.NoError(t, err)
 	return calls
 }
@@ -100,7 +100,7 @@ func onJournals(t *testing.T, claim func(t *testing.T, s *testEnv)) {
 }
 
 // asSampled leaves out of a call what tells a replay from the sample.
-func asSampled(calls []trace.Call) []trace.Call {
+func asSampled(calls []trace.Exchange) []trace.Exchange {
 	for i := range calls {
 		c := &calls[i]
 		c.Attempt, c.ReplayedFrom, c.Recorded, c.Started, c.Duration = 0, 0, start, start, 0
@@ -127,7 +127,7 @@ func TestAnAgentKilledInAnyTurnIsReplayedToWhereItDied(t *testing.T) {
 					from[i] = 1
 				}
 				require.Equal(t, from, s.from(t, 2))
-				require.Len(t, trace.Merge(s.calls(t, 2)), 1)
+				require.Len(t, trace.Merge(trace.Calls(s.calls(t, 2))), 1)
 			})
 		})
 	}
@@ -191,7 +191,7 @@ func TestConcurrentCallsAreReplayedInAnyOrder(t *testing.T) {
 		require.Equal(t, want, agent(2, 2, 0, 1))
 		require.Equal(t, []int{1, 1, 1, 1, 1, 1}, s.from(t, 2))
 		require.Len(t, s.requests(), 6)
-		require.Len(t, trace.Merge(s.calls(t, 2)), 3, "each continues its own parent")
+		require.Len(t, trace.Merge(trace.Calls(s.calls(t, 2))), 3, "each continues its own parent")
 		require.Equal(t, []int{-1, -1, -1, 0, 1, 2}, []int{
 			s.calls(t, 2)[0].Parent, s.calls(t, 2)[1].Parent, s.calls(t, 2)[2].Parent,
 			s.calls(t, 2)[3].Parent, s.calls(t, 2)[4].Parent, s.calls(t, 2)[5].Parent,
@@ -222,7 +222,7 @@ func TestADialogContinuesTheLastOfEqualSamplesInWhicheverOrderTheyWereRecorded(t
 	s.ask(t, 1, ask("a"))
 	first, second := s.recorded(t)[0], s.recorded(t)[1]
 	first.Seq, second.Seq = 1, 0
-	s.memory.calls[address] = []trace.Call{second, first}
+	s.memory.calls[address] = []trace.Exchange{second, first}
 	s.restart(t)
 	s.ask(t, 1, request(message("user", "a"), message("assistant", "7"), message("user", "?")))
 	require.Equal(t, odd, s.requests()[2].Prompt[len(second.Prompt):][:len(odd)])

@@ -142,7 +142,7 @@ type unretained struct {
 	prompt weak.Pointer[int32]
 }
 
-func (u *unretained) AppendCall(context.Context, *trace.Call) error { return nil }
+func (u *unretained) AppendCall(context.Context, *trace.Exchange) error { return nil }
 
 func (u *unretained) Sample(_ context.Context, _ model.VersionID, r model.DecodeRequest) (model.Completion, string, error) {
 	u.prompt = weak.Make(&r.Prompt[0])

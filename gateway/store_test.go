@@ -66,12 +66,12 @@ func TestADialogGoesOnFromTheStoreAfterEveryTurn(t *testing.T) {
 		s.restart(t)
 		turns += `,{"role":"assistant","content":"` + reply + `"},{"role":"user","content":"?"}`
 	}
-	calls, err := d.Calls(t.Context(), address)
+	calls, err := d.Exchanges(t.Context(), address)
 	require.NoError(t, err)
 	require.Len(t, calls, 3)
 	for i, c := range calls {
 		require.Equal(t, i-1, c.Parent)
 		require.Equal(t, s.requests()[i].Prompt, c.Prompt)
 	}
-	require.Len(t, trace.Merge(calls), 1)
+	require.Len(t, trace.Merge(trace.Calls(calls)), 1)
 }

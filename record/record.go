@@ -1,4 +1,5 @@
-// Package record holds what is kept of a run beside its rollouts: the run
+// Package record holds what is kept of a run beside its attempts, where package trace
+// holds what happened inside one: the run
 // itself, its batches, steps, evaluations and quarantined tasks, and how its
 // promoted pointer moved. They are plain values that package store keeps and
 // everything else reads; each has a natural key, named in its comment, under

@@ -17,7 +17,7 @@ func TestTrialsSayWhatBecameOfEveryAttempt(t *testing.T) {
 		lost := begin(t, s, rollout(1, 0))
 		appendCalls(t, s, call(lost, 0, []int32{1}, []int32{2}))
 		require.NoError(t, s.PutEvent(t.Context(), trace.Event{Address: lost, Name: "early", At: noon.Add(-time.Hour)}))
-		calls, err := s.Calls(t.Context(), lost)
+		calls, err := s.Exchanges(t.Context(), lost)
 		require.NoError(t, err)
 		faulty := begin(t, s, rollout(1, 0))
 		event := calls[0].Recorded.Add(time.Hour)
@@ -55,7 +55,7 @@ func TestReplaysCountCallsAndTokens(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *store.Store) {
 		first := begin(t, s, rollout(0, 0))
-		calls := []trace.Call{call(first, 0, []int32{1}, []int32{2, 70000, 128}), call(first, 1, []int32{9}, []int32{127})}
+		calls := []trace.Exchange{call(first, 0, []int32{1}, []int32{2, 70000, 128}), call(first, 1, []int32{9}, []int32{127})}
 		appendCalls(t, s, calls...)
 		second := begin(t, s, rollout(0, 0))
 		for i := range calls {

@@ -124,10 +124,10 @@ func TestNoCallSlipsPastTheFence(t *testing.T) {
 		}
 		<-started
 		begin(t, s, rollout(0, 0))
-		fenced, err := s.Calls(t.Context(), first)
+		fenced, err := s.Exchanges(t.Context(), first)
 		require.NoError(t, err)
 		require.NoError(t, g.Wait())
-		final, err := s.Calls(t.Context(), first)
+		final, err := s.Exchanges(t.Context(), first)
 		require.NoError(t, err)
 		require.Len(t, final, len(fenced))
 		require.Len(t, final, int(acknowledged.Load()))

@@ -2,6 +2,8 @@ package store
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"fmt"
 
 	"github.com/fulgurite/fulgurite/trace"
@@ -11,31 +13,46 @@ const (
 	ofRollout = ` WHERE c.run = $1 AND c.kind = $2 AND c.step = $3 AND c.task = $4 AND c.sample = $5`
 	ofAttempt = ofRollout + ` AND c.attempt = $6`
 
+	selectLink = `SELECT c.extent, c.chain FROM calls c` + ofAttempt + ` AND c.seq = $7`
+
 	samplingAttempts = `SELECT DISTINCT c.attempt FROM calls c` + ofRollout + ` AND c.attempt < $6 AND c.replayed_from = 0 ORDER BY c.attempt`
 )
 
-// AppendCall records a call of the current attempt. Recording an equal call
-// again changes nothing; another call under the same Seq, or under the same
-// Policy, Key and Occurrence, is trace.ErrConflict. Calls that differ in Started,
-// Duration and Divergence alone are equal; Recorded is the store's own. A sealed
-// or replaced attempt is trace.ErrFenced, a Parent that is no recorded beginning
-// of the prompt ErrChain.
-func (s *Store) AppendCall(ctx context.Context, call *trace.Call) error {
+// AppendCall records a call of the current attempt with its bodies. Recording an
+// equal call again changes nothing; another call under the same Seq, or under the
+// same Policy, Key and Occurrence, is trace.ErrConflict. Calls that differ in
+// Started, Duration and Divergence alone are equal; Recorded is the store's own. A
+// sealed or replaced attempt is trace.ErrFenced, a Parent that is no recorded
+// beginning of the prompt ErrChain.
+func (s *Store) AppendCall(ctx context.Context, call *trace.Exchange) error {
 	if err := s.appendCall(ctx, *call); err != nil {
 		return fmt.Errorf("append call %d of %s: %w", call.Seq, call.Address, err)
 	}
 	return nil
 }
 
-func (s *Store) appendCall(ctx context.Context, c trace.Call) error {
-	if err := checkCall(c); err != nil {
+// appendCall looks at the parent outside the transaction: what is on record never
+// changes.
+func (s *Store) appendCall(ctx context.Context, c trace.Exchange) error {
+	if err := checkCall(c.Call); err != nil {
 		return err
 	}
-	r, err := s.callRow(ctx, c)
+	parent, err := s.link(ctx, c.Call)
 	if err != nil {
 		return err
 	}
-	return s.write(ctx, survivesKill, func(t tx) error {
+	r, err := newCallRow(c.Call, parent)
+	if err != nil {
+		return err
+	}
+	bases, err := s.recent.bases(ctx, s.read(), c.Call)
+	if err != nil {
+		return err
+	}
+	// The write may outlive the caller's context.
+	request, response := append([]byte{}, c.Request...), append([]byte{}, c.Response...)
+	x := pack(c.Address, c.Seq, request, response, bases)
+	err = s.write(ctx, survivesKill, func(t tx) error {
 		st, err := hold(t, r.call.Address)
 		if err != nil {
 			return err
@@ -43,56 +60,53 @@ func (s *Store) appendCall(ctx context.Context, c trace.Call) error {
 		if err := st.open(r.call.Address); err != nil {
 			return err
 		}
-		return r.insert(t)
+		added, err := r.insert(t)
+		if err != nil {
+			return err
+		}
+		return x.insert(t, added)
 	})
+	if err == nil {
+		s.recent.put(c.Address, &bodies{c.Seq, x.cost, request, response})
+	}
+	return err
+}
+
+// link is what the parent of c hands on, the zero link if it has none.
+func (s *Store) link(ctx context.Context, c trace.Call) (link, error) {
+	if c.Parent < 0 {
+		return link{}, nil
+	}
+	parent, err := one(ctx, s.read(), func(row scan) (l link, err error) {
+		err = row(&l.extent, &l.chain)
+		return l, err
+	}, selectLink, append(attemptKey(c.Address), c.Parent)...)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return link{}, fmt.Errorf("%w: call %d is not on record", ErrChain, c.Parent)
+	case err != nil:
+		return link{}, fmt.Errorf("read parent %d: %w", c.Parent, err)
+	}
+	return parent, nil
 }
 
 // Calls returns the calls of an attempt in order; none is no error.
 func (s *Store) Calls(ctx context.Context, address trace.Address) ([]trace.Call, error) {
-	rows, err := list(ctx, s.read(), readCall, selectCalls+ofAttempt+` ORDER BY c.seq`, attemptKey(address)...)
-	if err == nil {
-		var calls []trace.Call
-		if calls, err = unchain(rows); err == nil {
-			return calls, nil
-		}
+	calls, err := s.readCalls(ctx, selectCalls+ofAttempt+` ORDER BY c.seq`, attemptKey(address)...)
+	if err != nil {
+		return nil, fmt.Errorf("read calls of %s: %w", address, err)
 	}
-	return nil, fmt.Errorf("read calls of %s: %w", address, err)
+	return calls, nil
 }
 
 // CallsOfRollout returns the calls of all attempts at a rollout, attempt after
 // attempt.
 func (s *Store) CallsOfRollout(ctx context.Context, id trace.RolloutID) ([]trace.Call, error) {
-	rows, err := list(ctx, s.read(), readCall, selectCalls+ofRollout+` ORDER BY c.attempt, c.seq`, rolloutKey(id)...)
-	if err == nil {
-		var calls []trace.Call
-		if calls, err = unchain(rows); err == nil {
-			return calls, nil
-		}
-	}
-	return nil, fmt.Errorf("read calls of %s: %w", id, err)
-}
-
-// EarlierCalls returns the calls that attempts before address sampled at the
-// same rollout, attempt after attempt, without those that they replayed. It reads
-// one attempt at a time, and none that only replayed.
-func (s *Store) EarlierCalls(ctx context.Context, address trace.Address) ([]trace.Call, error) {
-	attempts, err := list(ctx, s.read(), scalar[int], samplingAttempts, attemptKey(address)...)
+	calls, err := s.readCalls(ctx, selectCalls+ofRollout+` ORDER BY c.attempt, c.seq`, rolloutKey(id)...)
 	if err != nil {
-		return nil, fmt.Errorf("list attempts before %s: %w", address, err)
+		return nil, fmt.Errorf("read calls of %s: %w", id, err)
 	}
-	var out []trace.Call
-	for _, n := range attempts {
-		calls, err := s.Calls(ctx, trace.Address{RolloutID: address.RolloutID, Attempt: n})
-		if err != nil {
-			return nil, err
-		}
-		for _, c := range calls {
-			if c.ReplayedFrom == 0 {
-				out = append(out, c)
-			}
-		}
-	}
-	return out, nil
+	return calls, nil
 }
 
 func checkCall(c trace.Call) error {

@@ -22,11 +22,11 @@ func TestCallsAreReadAsTheyWereWritten(t *testing.T) {
 		first.Untrained = []bool{false, true, false}
 		first.API, first.Form, first.Drift = "messages", json.RawMessage(`{"codec":"compact","call":true}`), true
 		second := after(first, 1, []int32{10}, []int32{11})
-		bare := trace.Call{Address: a, Seq: 2, Parent: -1}
+		bare := trace.Exchange{Call: trace.Call{Address: a, Seq: 2, Parent: -1}}
 		branch := after(first, 3, nil, nil)
-		want := []trace.Call{first, second, bare, branch}
+		want := []trace.Exchange{first, second, bare, branch}
 		appendCalls(t, s, want...)
-		got, err := s.Calls(t.Context(), a)
+		got, err := s.Exchanges(t.Context(), a)
 		require.NoError(t, err)
 		requireEqual(t, want, got)
 	})
@@ -42,9 +42,9 @@ func TestAppendIsIdempotent(t *testing.T) {
 		again := second
 		again.Started, again.Duration = time.Now(), time.Hour
 		appendCalls(t, s, again, first)
-		got, err := s.Calls(t.Context(), a)
+		got, err := s.Exchanges(t.Context(), a)
 		require.NoError(t, err)
-		requireEqual(t, []trace.Call{first, second}, got)
+		requireEqual(t, []trace.Exchange{first, second}, got)
 		attempt, err := s.Attempt(t.Context(), a)
 		require.NoError(t, err)
 		require.Equal(t, []int{2, 2}, []int{attempt.Calls, attempt.Tokens}, "counted once")
@@ -59,38 +59,38 @@ func TestAnotherCallUnderTheSameNumberIsAConflict(t *testing.T) {
 		root := call(a, 0, []int32{1}, []int32{2})
 		standing := after(root, 1, []int32{3}, []int32{4, 5})
 		appendCalls(t, s, root, standing)
-		for name, change := range map[string]func(*trace.Call){
-			"id":          func(c *trace.Call) { c.ID = "other" },
-			"parent":      func(c *trace.Call) { c.Parent = -1 },
-			"agent":       func(c *trace.Call) { c.Agent = "other" },
-			"policy":      func(c *trace.Call) { c.Policy = "critic" },
-			"version":     func(c *trace.Call) { c.Version++ },
-			"weights":     func(c *trace.Call) { c.Weights = "cd34" },
-			"key":         func(c *trace.Call) { c.Key = "other" },
-			"occurrence":  func(c *trace.Call) { c.Occurrence++ },
-			"prompt":      func(c *trace.Call) { c.Prompt = append(c.Prompt[:2:2], 9) },
-			"completion":  func(c *trace.Call) { c.Completion = []int32{4, 6} },
-			"logprobs":    func(c *trace.Call) { c.Logprobs = []float32{0, 0} },
-			"untrained":   func(c *trace.Call) { c.Untrained = []bool{true, false} },
-			"api":         func(c *trace.Call) { c.API = "responses" },
-			"form":        func(c *trace.Call) { c.Form = json.RawMessage(`{}`) },
-			"drift":       func(c *trace.Call) { c.Drift = true },
-			"seed":        func(c *trace.Call) { c.Seed++ },
-			"temperature": func(c *trace.Call) { c.Temperature = 1 },
-			"finish":      func(c *trace.Call) { c.Finish = "length" },
-			"parse error": func(c *trace.Call) { c.ParseError = "" },
-			"request":     func(c *trace.Call) { c.Request = json.RawMessage(`{}`) },
-			"response":    func(c *trace.Call) { c.Response = nil },
-			"provenance":  func(c *trace.Call) { c.ReplayedFrom = 1 },
-			"exchange":    func(c *trace.Call) { c.Exchange = "e2" },
+		for name, change := range map[string]func(*trace.Exchange){
+			"id":          func(c *trace.Exchange) { c.ID = "other" },
+			"parent":      func(c *trace.Exchange) { c.Parent = -1 },
+			"agent":       func(c *trace.Exchange) { c.Agent = "other" },
+			"policy":      func(c *trace.Exchange) { c.Policy = "critic" },
+			"version":     func(c *trace.Exchange) { c.Version++ },
+			"weights":     func(c *trace.Exchange) { c.Weights = "cd34" },
+			"key":         func(c *trace.Exchange) { c.Key = "other" },
+			"occurrence":  func(c *trace.Exchange) { c.Occurrence++ },
+			"prompt":      func(c *trace.Exchange) { c.Prompt = append(c.Prompt[:2:2], 9) },
+			"completion":  func(c *trace.Exchange) { c.Completion = []int32{4, 6} },
+			"logprobs":    func(c *trace.Exchange) { c.Logprobs = []float32{0, 0} },
+			"untrained":   func(c *trace.Exchange) { c.Untrained = []bool{true, false} },
+			"api":         func(c *trace.Exchange) { c.API = "responses" },
+			"form":        func(c *trace.Exchange) { c.Form = json.RawMessage(`{}`) },
+			"drift":       func(c *trace.Exchange) { c.Drift = true },
+			"seed":        func(c *trace.Exchange) { c.Seed++ },
+			"temperature": func(c *trace.Exchange) { c.Temperature = 1 },
+			"finish":      func(c *trace.Exchange) { c.Finish = "length" },
+			"parse error": func(c *trace.Exchange) { c.ParseError = "" },
+			"request":     func(c *trace.Exchange) { c.Request = json.RawMessage(`{}`) },
+			"response":    func(c *trace.Exchange) { c.Response = nil },
+			"provenance":  func(c *trace.Exchange) { c.ReplayedFrom = 1 },
+			"exchange":    func(c *trace.Exchange) { c.Exchange = "e2" },
 		} {
 			c := standing
 			change(&c)
 			require.ErrorIs(t, s.AppendCall(t.Context(), &c), trace.ErrConflict, name)
 		}
-		got, err := s.Calls(t.Context(), a)
+		got, err := s.Exchanges(t.Context(), a)
 		require.NoError(t, err)
-		requireEqual(t, []trace.Call{root, standing}, got)
+		requireEqual(t, []trace.Exchange{root, standing}, got)
 	})
 }
 
@@ -117,7 +117,7 @@ func TestCallMustContinueItsParent(t *testing.T) {
 		a := begin(t, s, rollout(0, 0))
 		root := call(a, 0, []int32{1, 2}, []int32{3})
 		appendCalls(t, s, root)
-		for name, c := range map[string]trace.Call{
+		for name, c := range map[string]trace.Exchange{
 			"other prompt":     {Parent: 0, Prompt: []int32{1, 9, 3, 4}},
 			"other completion": {Parent: 0, Prompt: []int32{1, 2, 9, 4}},
 			"shorter":          {Parent: 0, Prompt: []int32{1, 2}},
@@ -127,7 +127,7 @@ func TestCallMustContinueItsParent(t *testing.T) {
 			c.Address, c.Seq = a, 5
 			require.ErrorIs(t, s.AppendCall(t.Context(), &c), store.ErrChain, name)
 		}
-		for name, c := range map[string]trace.Call{
+		for name, c := range map[string]trace.Exchange{
 			"log-probabilities": {Parent: -1, Completion: []int32{1}},
 			"marks":             {Parent: -1, Completion: []int32{1}, Logprobs: []float32{0}, Untrained: []bool{}},
 			"parent":            {Parent: -2},
@@ -138,7 +138,7 @@ func TestCallMustContinueItsParent(t *testing.T) {
 			c.Address, c.Seq = a, 5
 			require.Error(t, s.AppendCall(t.Context(), &c), name)
 		}
-		got, err := s.Calls(t.Context(), a)
+		got, err := s.Exchanges(t.Context(), a)
 		require.NoError(t, err)
 		require.Len(t, got, 1)
 	})
@@ -147,7 +147,7 @@ func TestCallMustContinueItsParent(t *testing.T) {
 func TestCallsOfARolloutComeAttemptByAttempt(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *store.Store) {
-		var want []trace.Call
+		var want []trace.Exchange
 		for range 3 {
 			a := begin(t, s, rollout(0, 0))
 			root := call(a, 0, []int32{1, int32(a.Attempt)}, []int32{3})
@@ -156,7 +156,7 @@ func TestCallsOfARolloutComeAttemptByAttempt(t *testing.T) {
 		}
 		got, err := s.CallsOfRollout(t.Context(), rollout(0, 0))
 		require.NoError(t, err)
-		requireEqual(t, want, got)
+		requireEqual(t, trace.Calls(want), got)
 	})
 }
 
@@ -168,12 +168,12 @@ func TestTheStoreSaysWhenItRecordedACall(t *testing.T) {
 		c.Recorded = before.Add(time.Hour) // not for the caller to say
 		appendCalls(t, s, c)
 		after := time.Now()
-		first, err := s.Calls(t.Context(), c.Address)
+		first, err := s.Exchanges(t.Context(), c.Address)
 		require.NoError(t, err)
 		require.False(t, first[0].Recorded.Before(before.Truncate(0)), first[0].Recorded)
 		require.False(t, first[0].Recorded.After(after), first[0].Recorded)
 		appendCalls(t, s, c)
-		again, err := s.Calls(t.Context(), c.Address)
+		again, err := s.Exchanges(t.Context(), c.Address)
 		require.NoError(t, err)
 		require.Equal(t, first, again, "the first commit is what counts")
 	})
@@ -192,12 +192,12 @@ func TestEarlierCallsAreThoseThatWereSampled(t *testing.T) {
 		appendCalls(t, s, replayed(root, two), replayed(next, two), more)
 		three := begin(t, s, rollout(0, 0))
 		appendCalls(t, s, replayed(root, three))
-		for attempt, want := range map[int][]trace.Call{1: nil, 2: {root, next}, 3: {root, next, more}, 4: {root, next, more}} {
-			got, err := s.EarlierCalls(t.Context(), trace.Address{RolloutID: rollout(0, 0), Attempt: attempt})
+		for attempt, want := range map[int][]trace.Exchange{1: nil, 2: {root, next}, 3: {root, next, more}, 4: {root, next, more}} {
+			got, err := s.EarlierExchanges(t.Context(), trace.Address{RolloutID: rollout(0, 0), Attempt: attempt})
 			require.NoError(t, err)
 			requireEqual(t, want, got)
 		}
-		got, err := s.Calls(t.Context(), two)
+		got, err := s.Exchanges(t.Context(), two)
 		require.NoError(t, err)
 		require.Equal(t, []int{1, 1, 0}, []int{got[0].ReplayedFrom, got[1].ReplayedFrom, got[2].ReplayedFrom})
 		attempt, err := s.Attempt(t.Context(), two)
@@ -207,7 +207,7 @@ func TestEarlierCallsAreThoseThatWereSampled(t *testing.T) {
 }
 
 // replayed is c on the record of a later attempt.
-func replayed(c trace.Call, by trace.Address) trace.Call {
+func replayed(c trace.Exchange, by trace.Address) trace.Exchange {
 	c.ReplayedFrom, c.Address = c.Attempt, by
 	return c
 }
@@ -231,7 +231,7 @@ func TestStorageOfAConversationGrowsLinearly(t *testing.T) {
 		row := tables(t, url).QueryRowContext(t.Context(), `SELECT SUM(LENGTH(prompt)), SUM(LENGTH(completion)) FROM calls`)
 		require.NoError(t, row.Scan(&prompts, &completions))
 		require.Equal(t, []int{turns * each, turns * each}, []int{prompts, completions})
-		got, err := s.Calls(t.Context(), a)
+		got, err := s.Exchanges(t.Context(), a)
 		require.NoError(t, err)
 		requireEqual(t, c, got[turns-1])
 	})
@@ -246,7 +246,7 @@ func TestAnyTreeOfCallsComesBack(t *testing.T) {
 			a := begin(t, s, rollout(task, 0))
 			task++
 			tokens := rapid.SliceOfN(rapid.Int32(), 0, 5)
-			var want []trace.Call
+			var want []trace.Exchange
 			for seq := range rapid.IntRange(1, 5).Draw(r, "calls") {
 				if p := rapid.IntRange(-1, seq-1).Draw(r, "parent"); p >= 0 {
 					want = append(want, after(want[p], seq, tokens.Draw(r, "more"), tokens.Draw(r, "completion")))
@@ -255,7 +255,7 @@ func TestAnyTreeOfCallsComesBack(t *testing.T) {
 				}
 			}
 			appendCalls(t, s, want...)
-			got, err := s.Calls(t.Context(), a)
+			got, err := s.Exchanges(t.Context(), a)
 			require.NoError(r, err)
 			requireEqual(t, want, got)
 		})

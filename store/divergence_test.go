@@ -21,9 +21,9 @@ func TestADivergenceStandsUntilAllThatWasRecordedIsReplayed(t *testing.T) {
 		other.Divergence = &trace.Divergence{Address: two, Earlier: 1, EarlierSeq: 1, Difference: "messages[0].content was \"a\", is \"\u00e9\""}
 		appendCalls(t, s, other)
 
-		calls, err := s.Calls(t.Context(), two)
+		calls, err := s.Exchanges(t.Context(), two)
 		require.NoError(t, err)
-		requireEqual(t, []trace.Call{other}, calls)
+		requireEqual(t, []trace.Exchange{other}, calls)
 		standing := func() []trace.Divergence {
 			found, err := s.Divergences(t.Context(), "demo")
 			require.NoError(t, err)

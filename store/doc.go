@@ -19,9 +19,13 @@
 //     or agent's reward is added to the earlier one ([trace.ErrFenced]).
 //   - A pinned pointer is moved by hand only, and a decision about a candidate
 //     either moved the pointer or is on record as one that did not, never both.
-//   - A call is kept as what it adds to its parent, so an attempt's storage
-//     grows linearly with its tokens, however many turns repeat them. What is
-//     read back is whole.
+//   - A call is kept as what it adds to its parent: its tokens, and apart from them
+//     its bodies ([trace.Exchange]). So an attempt's storage grows linearly with what
+//     is said in it, however many turns repeat it. What is read back is whole, and
+//     bodies are those that were written: each has a digest, or reading them is
+//     [ErrBodies].
+//   - Reading tokens reads no body. Bodies are read one attempt at a time, and reading
+//     those of one call reads no more than twice its own bytes.
 //   - A call says when its commit began, which attempt's record answered it if it
 //     was not sampled, and from where on an attempt's requests were others.
 //

@@ -44,7 +44,7 @@ func TestKilledProcessLosesNothingAcknowledged(t *testing.T) {
 		var latest int
 		for _, a := range all {
 			latest = max(latest, a.Attempt)
-			calls, err := s.Calls(t.Context(), a.Address)
+			calls, err := s.Exchanges(t.Context(), a.Address)
 			require.NoError(t, err)
 			require.Len(t, calls, a.Calls, "a call and its count are one commit")
 		}
@@ -86,15 +86,15 @@ func requireRecorded(t *testing.T, s *store.Store, line string) {
 	var seq int
 	_, err = fmt.Sscan(seqText, &seq)
 	require.NoError(t, err)
-	calls, err := s.Calls(t.Context(), a)
+	calls, err := s.Exchanges(t.Context(), a)
 	require.NoError(t, err)
 	require.Greater(t, len(calls), seq)
 	requireEqual(t, conversation(a, seq+1)[seq], calls[seq])
 }
 
 // conversation is what the child writes, and so what the parent expects.
-func conversation(a trace.Address, calls int) []trace.Call {
-	out := []trace.Call{call(a, 0, []int32{int32(a.Sample), 1, 2}, []int32{3, 4})}
+func conversation(a trace.Address, calls int) []trace.Exchange {
+	out := []trace.Exchange{call(a, 0, []int32{int32(a.Sample), 1, 2}, []int32{3, 4})}
 	for i := 1; i < calls; i++ {
 		out = append(out, after(out[i-1], i, []int32{int32(i)}, []int32{5, 6}))
 	}
@@ -172,7 +172,7 @@ func TestFailedWriteLeavesThoseBesideItAlone(t *testing.T) {
 		}
 	}
 	require.Equal(t, 19, conflicts)
-	calls, err := s.Calls(t.Context(), good)
+	calls, err := s.Exchanges(t.Context(), good)
 	require.NoError(t, err)
 	require.Len(t, calls, 21)
 	a, err := s.Attempt(t.Context(), good)
@@ -223,7 +223,7 @@ func TestFullDiskAcknowledgesNothingFalsely(t *testing.T) {
 		}
 	}
 	require.Less(t, len(acknowledged), 40)
-	calls, err := s.Calls(t.Context(), a)
+	calls, err := s.Exchanges(t.Context(), a)
 	require.NoError(t, err)
 	require.Len(t, calls, len(acknowledged))
 	for _, c := range calls {
@@ -302,7 +302,7 @@ func TestStoreIsThereAfterReopening(t *testing.T) {
 		_, err = s.BeginAttempt(t.Context(), rollout(0, 0), "x", terms, "")
 		require.Error(t, err, "a closed store takes nothing")
 
-		got, err := open(t, url).Calls(t.Context(), a)
+		got, err := open(t, url).Exchanges(t.Context(), a)
 		require.NoError(t, err)
 		requireEqual(t, want, got)
 	})

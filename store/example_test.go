@@ -45,7 +45,7 @@ func recordAndRead(ctx context.Context) error {
 		Address: address, Parent: -1, ID: "chatcmpl-1", Key: "hash of the request", Policy: "main",
 		Prompt: []int32{1, 2}, Completion: []int32{3, 4}, Logprobs: []float32{-0.5, -0.25}, Temperature: 1,
 	}
-	if err := s.AppendCall(ctx, &call); err != nil {
+	if err := s.AppendCall(ctx, &trace.Exchange{Call: call}); err != nil {
 		return err
 	}
 	reward := 1.0

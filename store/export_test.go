@@ -29,7 +29,7 @@ func LimitPages(t *testing.T, s *Store, pages int) {
 // Together is an SQLite store of which the next n writes, which must be made at
 // once, are one commit.
 func Together(s *Store, n int) *Store {
-	return &Store{&together{sqlite: s.backend.(*sqlite), n: n}, s.log}
+	return &Store{&together{sqlite: s.backend.(*sqlite), n: n}, s.log, s.recent}
 }
 
 type together struct {

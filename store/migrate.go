@@ -19,7 +19,8 @@ func applyMigrations(ctx context.Context, db *sql.DB, dialect goose.Dialect, opt
 	if err != nil {
 		return 0, fmt.Errorf("open migrations: %w", err)
 	}
-	options = append(options, goose.WithDisableGlobalRegistry(true), goose.WithLogger(goose.NopLogger()))
+	options = append(options, goose.WithDisableGlobalRegistry(true), goose.WithLogger(goose.NopLogger()),
+		goose.WithGoMigrations(goose.NewGoMigration(partBodies, &goose.GoFunc{RunTx: moveBodies}, nil)))
 	provider, err := goose.NewProvider(dialect, db, files, options...)
 	if err != nil {
 		return 0, fmt.Errorf("read migrations: %w", err)

@@ -11,12 +11,19 @@ import (
 // Its reward named "final" is the attempt's Reward, unless the seal had one.
 const Grader = "grader"
 
-const (
-	insertReward = `INSERT INTO rewards (run, kind, step, task, sample, attempt, name, value, call_id, source)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT DO NOTHING`
-	selectRewards = `SELECT w.run, w.kind, w.step, w.task, w.sample, w.attempt, w.name, w.value, w.call_id, w.source FROM rewards w`
-	rewardsOf     = ` WHERE w.run = $1 AND w.kind = $2 AND w.step = $3 AND w.task = $4 AND w.sample = $5 AND w.attempt = $6`
+var rewards = table[trace.Reward]{"rewards w", append(addressed(func(r *trace.Reward) *trace.Address { return &r.Address }), []column[trace.Reward]{
+	{"name", func(r *trace.Reward) any { return &r.Name }, false},
+	{"value", func(r *trace.Reward) any { return &r.Value }, false},
+	{"call_id", func(r *trace.Reward) any { return &r.CallID }, false},
+	{"source", func(r *trace.Reward) any { return &r.Source }, false},
+}...)}
+
+var (
+	insertReward  = rewards.insert()
+	selectRewards = rewards.from()
 )
+
+const rewardsOf = ` WHERE w.run = $1 AND w.kind = $2 AND w.step = $3 AND w.task = $4 AND w.sample = $5 AND w.attempt = $6`
 
 // PutReward gives a reward to the current attempt. A reward of the same name
 // stands: giving an equal one again changes nothing, another one is
@@ -42,7 +49,7 @@ func (s *Store) PutReward(ctx context.Context, r trace.Reward) error {
 
 // Rewards returns the rewards of an attempt by name; none is no error.
 func (s *Store) Rewards(ctx context.Context, address trace.Address) ([]trace.Reward, error) {
-	all, err := list(ctx, s.read(), readReward, selectRewards+rewardsOf+` ORDER BY w.name`, attemptKey(address)...)
+	all, err := list(ctx, s.read(), rewards.read, selectRewards+rewardsOf+` ORDER BY w.name`, attemptKey(address)...)
 	if err != nil {
 		return nil, fmt.Errorf("read rewards of %s: %w", address, err)
 	}
@@ -61,19 +68,11 @@ func putReward(t tx, r trace.Reward) error {
 	if err != nil {
 		return err
 	}
-	old, _, err := keep(t, insertReward, append(attemptKey(r.Address), r.Name, r.Value, r.CallID, r.Source), func() (trace.Reward, error) {
-		return one(t.ctx, t, readReward, selectRewards+rewardsOf+` AND w.name = $7`, append(attemptKey(r.Address), r.Name)...)
+	old, _, err := keep(t, insertReward, rewards.fields(&r), func() (trace.Reward, error) {
+		return one(t.ctx, t, rewards.read, selectRewards+rewardsOf+` AND w.name = $7`, append(attemptKey(r.Address), r.Name)...)
 	})
 	if err == nil && old != r {
 		err = fmt.Errorf("%w: it is %g by %s already", trace.ErrConflict, old.Value, old.Source)
 	}
 	return err
-}
-
-func readReward(row scan) (trace.Reward, error) {
-	var r trace.Reward
-	var kind string
-	err := row(&r.Run, &kind, &r.Step, &r.Task, &r.Sample, &r.Attempt, &r.Name, &r.Value, &r.CallID, &r.Source)
-	r.Kind = trace.Kind(kind)
-	return r, err
 }

@@ -12,7 +12,8 @@ import (
 // once. Make one with Open.
 type Store struct {
 	backend
-	log *zap.Logger
+	log    *zap.Logger
+	recent *recent
 }
 
 // backend is what the two databases do differently.
@@ -49,7 +50,7 @@ func Open(ctx context.Context, url string, log *zap.Logger) (*Store, error) {
 		if err != nil {
 			return nil, fmt.Errorf("open store: %w", err)
 		}
-		return &Store{b, log}, nil
+		return &Store{b, log, &recent{}}, nil
 	}
 	path := strings.TrimPrefix(url, "sqlite://")
 	if path == "" || strings.Contains(path, "://") || strings.HasPrefix(path, ":") {
@@ -59,7 +60,7 @@ func Open(ctx context.Context, url string, log *zap.Logger) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open store %s: %w", path, err)
 	}
-	return &Store{b, log}, nil
+	return &Store{b, log, &recent{}}, nil
 }
 
 // Migrate brings the schema up to date. Several processes may do so at once.

@@ -85,29 +85,28 @@ func begin(t testing.TB, s *store.Store, id trace.RolloutID) trace.Address {
 }
 
 // call is a call with every field set that does not depend on another call.
-func call(a trace.Address, seq int, prompt, completion []int32) trace.Call {
+func call(a trace.Address, seq int, prompt, completion []int32) trace.Exchange {
 	logprobs := make([]float32, len(completion))
 	for i := range logprobs {
 		logprobs[i] = -float32(i+1) / 3
 	}
-	return trace.Call{
+	return trace.Exchange{Call: trace.Call{
 		Address: a, Seq: seq, ID: fmt.Sprintf("chatcmpl-%d", seq), Parent: -1, Agent: "writer", Policy: "main", Version: 2,
 		Weights: "ab12", Key: fmt.Sprintf("key-%d", seq), Prompt: prompt, Completion: completion, Logprobs: logprobs,
 		Seed: 1<<63 + uint64(seq), Temperature: 0.7, Finish: "stop", ParseError: "no such tool",
-		Request: json.RawMessage(`{"messages":[{"content":"é\u0000"}]}`), Response: json.RawMessage(`{"id":"x"}`),
 		Started: time.Date(2026, 11, 20, 1, 2, 3, 456789, time.UTC), Duration: 1234567 * time.Nanosecond,
-	}
+	}, Request: json.RawMessage(`{"messages":[{"content":"é\u0000"}]}`), Response: json.RawMessage(`{"id":"x"}`)}
 }
 
 // after is a call that continues p with more prompt.
-func after(p trace.Call, seq int, more, completion []int32) trace.Call {
+func after(p trace.Exchange, seq int, more, completion []int32) trace.Exchange {
 	prompt := append(append(append([]int32{}, p.Prompt...), p.Completion...), more...)
 	c := call(p.Address, seq, prompt, completion)
 	c.Parent = p.Seq
 	return c
 }
 
-func appendCalls(t testing.TB, s *store.Store, calls ...trace.Call) {
+func appendCalls(t testing.TB, s *store.Store, calls ...trace.Exchange) {
 	t.Helper()
 	for i := range calls {
 		require.NoError(t, s.AppendCall(t.Context(), &calls[i]))

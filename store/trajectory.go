@@ -67,26 +67,21 @@ func (s *Store) collect(ctx context.Context, step stepOf, addresses []trace.Addr
 	for _, a := range attempts {
 		found[a.Address] = &trace.Trajectory{Attempt: a}
 	}
-	query := strings.Replace(selectCalls, "FROM calls c", "FROM wanted CROSS JOIN calls c", 1) + matching("c") + ` ORDER BY c.task, c.sample, c.attempt, c.seq`
-	rows, err := list(ctx, s.read(), readCall, wanted+query, args...)
+	history, err := s.readCalls(ctx, wanted+calls.from("wanted")+matching("c")+` ORDER BY c.task, c.sample, c.attempt, c.seq`, args...)
 	if err != nil {
 		return fmt.Errorf("calls: %w", err)
 	}
-	calls, err := unchain(rows)
-	if err != nil {
-		return err
-	}
-	for _, c := range calls {
+	for _, c := range history {
 		if t, ok := found[c.Address]; ok { // else it began since the first query
 			t.History = append(t.History, c)
 		}
 	}
-	query = strings.Replace(selectRewards, "FROM rewards w", "FROM wanted CROSS JOIN rewards w", 1) + matching("w") + ` ORDER BY w.task, w.sample, w.attempt, w.name`
-	rewards, err := list(ctx, s.read(), readReward, wanted+query, args...)
+	query := rewards.from("wanted") + matching("w") + ` ORDER BY w.task, w.sample, w.attempt, w.name`
+	given, err := list(ctx, s.read(), rewards.read, wanted+query, args...)
 	if err != nil {
 		return fmt.Errorf("rewards: %w", err)
 	}
-	for _, r := range rewards {
+	for _, r := range given {
 		if t, ok := found[r.Address]; ok { // else it began since the first query
 			t.Rewards = append(t.Rewards, r)
 		}

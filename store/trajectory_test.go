@@ -27,8 +27,9 @@ func TestTrajectoriesAreThoseAskedForInThatOrder(t *testing.T) {
 			}
 			a := begin(t, s, id)
 			root := call(a, 0, []int32{1, int32(i)}, []int32{2})
-			want[a] = []trace.Call{root, after(root, 1, []int32{3}, []int32{4, 5})}
-			appendCalls(t, s, want[a]...)
+			next := after(root, 1, []int32{3}, []int32{4, 5})
+			want[a] = []trace.Call{root.Call, next.Call}
+			appendCalls(t, s, root, next)
 			require.NoError(t, s.PutReward(t.Context(), trace.Reward{Address: a, Name: "final", Value: float64(i), Source: "agent"}))
 			require.NoError(t, s.SealAttempt(t.Context(), trace.Attempt{Address: a, Outcome: trace.Completed, Reward: number(float64(i))}))
 			if i != 33 {

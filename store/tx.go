@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -87,11 +88,19 @@ func keep[T any](t tx, insert string, args []any, standing func() (T, error)) (v
 	return v, n == 1, err
 }
 
-// bind makes text of any string type fit for both databases.
+// bind makes arguments fit for both databases: pointers become what they point to,
+// text of any type valid.
 func bind(args []any) []any {
 	out := make([]any, len(args))
 	for i, a := range args {
-		if v := reflect.ValueOf(a); v.Kind() == reflect.String {
+		v := reflect.ValueOf(a)
+		for v.Kind() == reflect.Pointer && !v.IsNil() {
+			v = v.Elem()
+			a = v.Interface()
+		}
+		if w, ok := a.(driver.Valuer); ok {
+			a, _ = w.Value() // ours alone, which never fail
+		} else if v.Kind() == reflect.String {
 			a = clean(v.String())
 		}
 		out[i] = a

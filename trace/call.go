@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// Call is one model request and its reply, token by token.
+// Call is one model request and its reply, token by token. What was said on the wire
+// is its Exchange.
 type Call struct {
 	Address
 	// Seq numbers the calls of an attempt from 0 in the order they were recorded.
@@ -48,9 +49,6 @@ type Call struct {
 	Finish      string  `json:"finish"`                // "stop" or "length"
 	ParseError  string  `json:"parse_error,omitempty"` // why the reply's tool call was not one
 
-	Request  json.RawMessage `json:"request"`
-	Response json.RawMessage `json:"response"`
-
 	// ReplayedFrom is the attempt that sampled the call, if this one was answered
 	// from its record; 0 for a call that this attempt sampled itself.
 	ReplayedFrom int `json:"replayed_from,omitempty"`
@@ -66,6 +64,24 @@ type Call struct {
 	// Recorded is when the store began to commit the call, by the clock of the
 	// process that wrote it. The store sets it.
 	Recorded time.Time `json:"recorded,omitzero"`
+}
+
+// Exchange is a call with the bodies that went over the wire, byte by byte. Bodies are
+// long and each repeats the ones before it, so they are read apart from tokens, one
+// attempt at a time, by those who need what was said.
+type Exchange struct {
+	Call
+	Request  json.RawMessage `json:"request"`
+	Response json.RawMessage `json:"response"`
+}
+
+// Calls are exchanges without their bodies.
+func Calls(exchanges []Exchange) []Call {
+	out := make([]Call, len(exchanges))
+	for i, x := range exchanges {
+		out[i] = x.Call
+	}
+	return out
 }
 
 // Trajectory is the calls of the attempt that counts, in order, and its reward.

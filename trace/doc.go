@@ -1,4 +1,5 @@
-// Package trace holds the vocabulary of what happened while agents ran: the
+// Package trace holds the vocabulary of what happened inside one attempt, where package
+// record holds what is kept of a run beside its attempts: the
 // address of an attempt, the model calls that an attempt made, its rewards and
 // events, the trajectory these add up to, and the sequences that a trajectory
 // is trained as.

@@ -80,9 +80,9 @@ func TestAnAgentMayBeSomebodysWorkflow(t *testing.T) {
 	var p externalAgent
 	env := p.environment()
 	var info *workflow.Info
-	env.RegisterWorkflowWithOptions(func(ctx workflow.Context, brief map[string]any) (map[string]any, error) {
+	env.RegisterWorkflowWithOptions(func(ctx workflow.Context, environment map[string]any) (map[string]any, error) {
 		info = workflow.GetInfo(ctx)
-		return map[string]any{"result": brief["input"].(string) + "=42", "reward": 0.5}, nil
+		return map[string]any{"result": environment["input"].(string) + "=42", "reward": 0.5}, nil
 	}, workflow.RegisterOptions{Name: "MyAgent"})
 	env.ExecuteWorkflow(workflows.RolloutWorkflow, externalWorkflow())
 	var out workflows.RolloutResult

@@ -61,11 +61,11 @@ type discardJournal struct {
 func (o discardJournal) Attempt(_ context.Context, a trace.Address) (trace.Attempt, error) {
 	return trace.Attempt{Address: a, Terms: o.terms, KeyHash: o.hash}, nil
 }
-func (discardJournal) AppendCall(context.Context, *trace.Call) error { return nil }
-func (discardJournal) Calls(context.Context, trace.Address) ([]trace.Call, error) {
+func (discardJournal) AppendCall(context.Context, *trace.Exchange) error { return nil }
+func (discardJournal) Exchanges(context.Context, trace.Address) ([]trace.Exchange, error) {
 	return nil, nil
 }
-func (discardJournal) EarlierCalls(context.Context, trace.Address) ([]trace.Call, error) {
+func (discardJournal) EarlierExchanges(context.Context, trace.Address) ([]trace.Exchange, error) {
 	return nil, nil
 }
 func (discardJournal) PutReward(context.Context, trace.Reward) error { return nil }

@@ -1,7 +1,6 @@
 package assign_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"testing"
 
@@ -22,7 +21,7 @@ func sample(group, i int, reward float64, states ...string) assign.Sample {
 	for seq, state := range states {
 		prompt := []int32{int32(len(state)), int32(state[0]), int32(seq)}
 		s.History = append(s.History, trace.Call{
-			Seq: seq, Agent: "solo", Prompt: prompt, Completion: []int32{1, 2}, Untrained: []bool{false, true}, Request: json.RawMessage(`{}`),
+			Seq: seq, Agent: "solo", Prompt: prompt, Completion: []int32{1, 2}, Untrained: []bool{false, true},
 		})
 		s.Calls = append(s.Calls, signals.Call{Agent: "solo", State: state})
 	}

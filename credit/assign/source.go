@@ -23,6 +23,8 @@ const learnedSteps = 4
 // Attempts are the records of attempts.
 type Attempts interface {
 	Trajectories(ctx context.Context, addresses []trace.Address) ([]trace.Trajectory, error)
+	// Exchanges reads the calls of an attempt with their bodies.
+	Exchanges(ctx context.Context, a trace.Address) ([]trace.Exchange, error)
 	Spans(ctx context.Context, a trace.Address) ([]trace.Span, error)
 	Events(ctx context.Context, a trace.Address) ([]trace.Event, error)
 }
@@ -131,6 +133,10 @@ func (s Source) Observe(ctx context.Context, groups [][]Sample) error {
 }
 
 func (s Source) observe(ctx context.Context, one *Sample) error {
+	history, err := s.Attempts.Exchanges(ctx, one.Address)
+	if err != nil {
+		return err
+	}
 	spans, err := s.Attempts.Spans(ctx, one.Address)
 	if err != nil {
 		return fmt.Errorf("read spans of %s: %w", one.Address, err)
@@ -139,6 +145,6 @@ func (s Source) observe(ctx context.Context, one *Sample) error {
 	if err != nil {
 		return fmt.Errorf("read events of %s: %w", one.Address, err)
 	}
-	one.Calls = signals.Of(signals.Attempt{Trajectory: one.Trajectory, Spans: spans, Events: events})
+	one.Calls = signals.Of(signals.Attempt{Attempt: one.Attempt, History: history, Rewards: one.Rewards, Spans: spans, Events: events})
 	return nil
 }

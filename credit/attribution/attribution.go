@@ -41,12 +41,12 @@ type Name struct {
 
 // Of names the caller of each call of an attempt, in order. ignore is replay.ignore of
 // its terms: what these patterns match tells no instructions apart.
-func Of(calls []trace.Call, spans []trace.Span, ignore []string) []Name {
+func Of(calls []trace.Exchange, spans []trace.Span, ignore []string) []Name {
 	return OfRequests(calls, Requests(calls), spans, ignore)
 }
 
 // Requests reads what each call asked for, nil where it can't be read.
-func Requests(calls []trace.Call) []*wire.Request {
+func Requests(calls []trace.Exchange) []*wire.Request {
 	out := make([]*wire.Request, len(calls))
 	for i, c := range calls {
 		out[i] = request(c)
@@ -55,7 +55,7 @@ func Requests(calls []trace.Call) []*wire.Request {
 }
 
 // OfRequests is Of for requests that were read already.
-func OfRequests(calls []trace.Call, requests []*wire.Request, spans []trace.Span, ignore []string) []Name {
+func OfRequests(calls []trace.Exchange, requests []*wire.Request, spans []trace.Span, ignore []string) []Name {
 	bySpan, ignored := inSpans(Join(calls, requests, spans)), Compile(ignore)
 	out := make([]Name, len(calls))
 	for i, c := range calls {
@@ -71,7 +71,7 @@ func OfRequests(calls []trace.Call, requests []*wire.Request, spans []trace.Span
 	// The first call of an agent that names its messages has none of them yet; the one
 	// that continues it does.
 	for i := len(calls) - 1; i >= 0; i-- {
-		parent := slices.IndexFunc(calls, func(c trace.Call) bool { return c.Seq == calls[i].Parent })
+		parent := slices.IndexFunc(calls, func(c trace.Exchange) bool { return c.Seq == calls[i].Parent })
 		if out[i].Source == Message && parent >= 0 && out[parent].Source == Instructions && ignored.sameAgent(requests[i], requests[parent]) {
 			out[parent] = out[i]
 		}
@@ -79,7 +79,7 @@ func OfRequests(calls []trace.Call, requests []*wire.Request, spans []trace.Span
 	return out
 }
 
-func request(c trace.Call) *wire.Request {
+func request(c trace.Exchange) *wire.Request {
 	api := wire.API(c.API)
 	if api == "" {
 		api = wire.Chat

@@ -17,7 +17,7 @@ const clockSlack = 100 * time.Millisecond
 // theirs. A span joins a call that has its instructions, messages and reply, and that
 // lies within its time. It joins only if no other span and no other call could be
 // meant, or if all that could be are of one agent: a join that may be wrong is none.
-func Join(calls []trace.Call, requests []*wire.Request, spans []trace.Span) []trace.Span {
+func Join(calls []trace.Exchange, requests []*wire.Request, spans []trace.Span) []trace.Span {
 	j := newCandidates(calls, requests, spans)
 	if len(j.spans) == 0 {
 		return spans
@@ -43,7 +43,7 @@ type candidates struct {
 	calls map[int][]int // and the spans that may be of each
 }
 
-func newCandidates(calls []trace.Call, requests []*wire.Request, spans []trace.Span) candidates {
+func newCandidates(calls []trace.Exchange, requests []*wire.Request, spans []trace.Span) candidates {
 	j := candidates{spans: map[int][]int{}, calls: map[int][]int{}}
 	named := map[string]bool{}
 	for _, s := range spans {
@@ -119,7 +119,7 @@ func fingerprintsOfSpan(s trace.Span) fingerprints {
 	return fingerprints{text(trace.ToldInstructions), text(trace.ToldDialog), text(trace.ToldReply)}
 }
 
-func fingerprintsOfCall(c trace.Call, r *wire.Request) fingerprints {
+func fingerprintsOfCall(c trace.Exchange, r *wire.Request) fingerprints {
 	instructions, rest := dialog.Instructions(r.Dialog)
 	return fingerprints{dialog.Fingerprint(instructions), dialog.Fingerprint(rest), dialog.Fingerprint(Replies(c.Response))}
 }
@@ -131,7 +131,7 @@ func (f fingerprints) same(call fingerprints) bool {
 }
 
 // within reports whether the call lies in the time of the span.
-func within(s trace.Span, c trace.Call) bool {
+func within(s trace.Span, c trace.Exchange) bool {
 	return !s.Started.IsZero() && !s.Ended.IsZero() &&
 		!c.Started.Before(s.Started.Add(-clockSlack)) && !c.Started.Add(c.Duration).After(s.Ended.Add(clockSlack))
 }

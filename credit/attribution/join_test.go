@@ -17,8 +17,8 @@ import (
 const tellsTool = `{"role":"assistant","content":null,"tool_calls":[{"id":"call_0123456789abcdef01234567_0","type":"function","function":{"name":"count","arguments":"{\"text\": \"Rivers run.\"}"}}]}`
 
 // graph are the calls of the graph in examples/openinference, as the gateway has them.
-func graph() []trace.Call {
-	var out []trace.Call
+func graph() []trace.Exchange {
+	var out []trace.Exchange
 	for i, c := range [][2]string{
 		{`{"role":"system","content":"Write a line about the topic."},{"role":"user","content":"rivers"}`, `{"role":"assistant","content":"Rivers run."}`},
 		{`{"role":"system","content":"Count the words, then say whether the line is good."},{"role":"user","content":"Rivers run."}`, tellsTool},
@@ -57,7 +57,7 @@ func recorded(t *testing.T, of string) (spans []trace.Span, ofModel []int) {
 }
 
 // during puts a call into the time of a span.
-func during(c *trace.Call, s trace.Span) {
+func during(c *trace.Exchange, s trace.Span) {
 	c.Started, c.Duration = s.Started.Add(time.Millisecond), s.Ended.Sub(s.Started)-2*time.Millisecond
 }
 
@@ -88,7 +88,7 @@ func TestStreamedCallsOfAGraphAreThoseOfTheirNodes(t *testing.T) {
 }
 
 // said is a pair of a span and a call that are about the same, at a second.
-func said(id, agent string, second int, seq int) (trace.Span, trace.Call) {
+func said(id, agent string, second int, seq int) (trace.Span, trace.Exchange) {
 	at := time.Date(2026, 11, 21, 12, 0, second, 0, time.UTC)
 	c := graph()[0]
 	c.Seq, c.ID = seq, "chatcmpl-"+string(rune('a'+seq))
@@ -119,52 +119,52 @@ func TestAJoinThatMayBeWrongIsNone(t *testing.T) {
 	t.Parallel()
 	const other = "another agent"
 	for name, c := range map[string]struct {
-		change func(s []trace.Span, c []trace.Call) ([]trace.Span, []trace.Call)
+		change func(s []trace.Span, c []trace.Exchange) ([]trace.Span, []trace.Exchange)
 		joined []string // by span
 	}{
-		"one and one":      {func(s []trace.Span, c []trace.Call) ([]trace.Span, []trace.Call) { return s[:1], c[:1] }, []string{"chatcmpl-a"}},
-		"two at two times": {func(s []trace.Span, c []trace.Call) ([]trace.Span, []trace.Call) { return s, c }, []string{"chatcmpl-a", "chatcmpl-b"}},
-		"two at once, of two agents": {func(s []trace.Span, c []trace.Call) ([]trace.Span, []trace.Call) {
+		"one and one":      {func(s []trace.Span, c []trace.Exchange) ([]trace.Span, []trace.Exchange) { return s[:1], c[:1] }, []string{"chatcmpl-a"}},
+		"two at two times": {func(s []trace.Span, c []trace.Exchange) ([]trace.Span, []trace.Exchange) { return s, c }, []string{"chatcmpl-a", "chatcmpl-b"}},
+		"two at once, of two agents": {func(s []trace.Span, c []trace.Exchange) ([]trace.Span, []trace.Exchange) {
 			s[1].Started, s[1].Ended, c[1].Started = s[0].Started, s[0].Ended, c[0].Started
 			return s, c
 		}, []string{"", ""}},
-		"two at once, of one agent": {func(s []trace.Span, c []trace.Call) ([]trace.Span, []trace.Call) {
+		"two at once, of one agent": {func(s []trace.Span, c []trace.Exchange) ([]trace.Span, []trace.Exchange) {
 			s[1].Started, s[1].Ended, c[1].Started, s[1].Agent = s[0].Started, s[0].Ended, c[0].Started, s[0].Agent
 			return s, c
 		}, []string{"chatcmpl-a", "chatcmpl-b"}},
-		"two calls, one of them told": {func(s []trace.Span, c []trace.Call) ([]trace.Span, []trace.Call) {
+		"two calls, one of them told": {func(s []trace.Span, c []trace.Exchange) ([]trace.Span, []trace.Exchange) {
 			c[1].Started = c[0].Started
 			return s[:1], c
 		}, []string{""}},
-		"two spans, one call": {func(s []trace.Span, c []trace.Call) ([]trace.Span, []trace.Call) {
+		"two spans, one call": {func(s []trace.Span, c []trace.Exchange) ([]trace.Span, []trace.Exchange) {
 			s[1].Started, s[1].Ended, s[1].Agent = s[0].Started, s[0].Ended, s[0].Agent
 			return s, c[:1]
 		}, []string{"", ""}},
-		"another time": {func(s []trace.Span, c []trace.Call) ([]trace.Span, []trace.Call) {
+		"another time": {func(s []trace.Span, c []trace.Exchange) ([]trace.Span, []trace.Exchange) {
 			c[0].Started = c[0].Started.Add(2 * time.Second)
 			return s[:1], c[:1]
 		}, []string{""}},
-		"another reply": {func(s []trace.Span, c []trace.Call) ([]trace.Span, []trace.Call) {
+		"another reply": {func(s []trace.Span, c []trace.Exchange) ([]trace.Span, []trace.Exchange) {
 			c[0].Response = json.RawMessage(`{"choices":[{"message":{"content":"Rivers ran."}}]}`)
 			return s[:1], c[:1]
 		}, []string{""}},
-		"other messages": {func(s []trace.Span, c []trace.Call) ([]trace.Span, []trace.Call) {
+		"other messages": {func(s []trace.Span, c []trace.Exchange) ([]trace.Span, []trace.Exchange) {
 			c[0].Request = graph()[3].Request
 			return s[:1], c[:1]
 		}, []string{""}},
-		"other instructions": {func(s []trace.Span, c []trace.Call) ([]trace.Span, []trace.Call) {
+		"other instructions": {func(s []trace.Span, c []trace.Exchange) ([]trace.Span, []trace.Exchange) {
 			c[0].Request = json.RawMessage(`{"messages":[{"role":"system","content":"Be brief."},{"role":"user","content":"rivers"}]}`)
 			return s[:1], c[:1]
 		}, []string{""}},
-		"a span that failed": {func(s []trace.Span, c []trace.Call) ([]trace.Span, []trace.Call) {
+		"a span that failed": {func(s []trace.Span, c []trace.Exchange) ([]trace.Span, []trace.Exchange) {
 			s[0].Failed = true
 			return s[:1], c[:1]
 		}, []string{""}},
-		"a call that another span names": {func(s []trace.Span, c []trace.Call) ([]trace.Span, []trace.Call) {
+		"a call that another span names": {func(s []trace.Span, c []trace.Exchange) ([]trace.Span, []trace.Exchange) {
 			s[1].CallID = "chatcmpl-a"
 			return s, c[:1]
 		}, []string{"", "chatcmpl-a"}},
-		"a request that can't be read": {func(s []trace.Span, c []trace.Call) ([]trace.Span, []trace.Call) {
+		"a request that can't be read": {func(s []trace.Span, c []trace.Exchange) ([]trace.Span, []trace.Exchange) {
 			c[0].Request = json.RawMessage(`no`)
 			return s[:1], c[:1]
 		}, []string{""}},
@@ -173,7 +173,7 @@ func TestAJoinThatMayBeWrongIsNone(t *testing.T) {
 			t.Parallel()
 			s1, c1 := said("1", "writer", 0, 0)
 			s2, c2 := said("2", other, 10, 1)
-			spans, calls := c.change([]trace.Span{s1, s2}, []trace.Call{c1, c2})
+			spans, calls := c.change([]trace.Span{s1, s2}, []trace.Exchange{c1, c2})
 			var got []string
 			for _, s := range attribution.Join(calls, attribution.Requests(calls), spans) {
 				got = append(got, s.CallID)

@@ -84,11 +84,10 @@ func (b *trainedRun) attempt(task, i int, way string, reward float64) int {
 	require.NoError(b.t, err)
 	for seq, sees := range []string{"door", way} {
 		request := fmt.Sprintf(`{"model":"m","messages":[{"role":"user","content":%q}]}`, sees)
-		require.NoError(b.t, b.store.AppendCall(ctx, &trace.Call{
+		require.NoError(b.t, b.store.AppendCall(ctx, &trace.Exchange{Call: trace.Call{
 			Address: a, Seq: seq, ID: fmt.Sprintf("chatcmpl-%d", seq), Parent: -1, Agent: "solo", Policy: model.DefaultPolicy, Key: sees,
-			Prompt: []int32{1, int32(sees[0]) % 50}, Completion: []int32{5, 6}, Logprobs: []float32{-0.5, -1}, Temperature: 1, Finish: "stop",
-			Request: json.RawMessage(request), Response: json.RawMessage(`{}`), Started: time.Unix(int64(10*seq), 0),
-		}))
+			Prompt: []int32{1, int32(sees[0]) % 50}, Completion: []int32{5, 6}, Logprobs: []float32{-0.5, -1}, Temperature: 1, Finish: "stop", Started: time.Unix(int64(10*seq), 0),
+		}, Request: json.RawMessage(request), Response: json.RawMessage(`{}`)}))
 	}
 	if way == "right" {
 		require.NoError(b.t, b.store.PutSpans(ctx, a, []trace.Span{{

@@ -12,9 +12,11 @@ import (
 
 // Attempt is the record of an attempt.
 type Attempt struct {
-	trace.Trajectory
-	Spans  []trace.Span
-	Events []trace.Event
+	trace.Attempt
+	History []trace.Exchange
+	Rewards []trace.Reward
+	Spans   []trace.Span
+	Events  []trace.Event
 }
 
 // Call is what a call did by itself.

@@ -20,7 +20,7 @@ func at(second int) time.Time {
 
 // call is one that asks for the tool f with arguments, if there are any, and takes
 // from two to three seconds times ten after the call before it.
-func call(seq int, arguments string) trace.Call {
+func call(seq int, arguments string) trace.Exchange {
 	message := map[string]any{"role": "assistant", "content": "so"}
 	if arguments != "" {
 		message["tool_calls"] = []any{map[string]any{
@@ -31,11 +31,10 @@ func call(seq int, arguments string) trace.Call {
 	if err != nil {
 		panic(err) // plain values
 	}
-	return trace.Call{
+	return trace.Exchange{Call: trace.Call{
 		Seq: seq, Parent: -1, ID: fmt.Sprintf("chatcmpl-%d", seq), Agent: "solo", Key: fmt.Sprint(seq), Prompt: []int32{int32(seq)},
-		Request: json.RawMessage(`{"model":"m","messages":[{"role":"user","content":"go"}]}`), Response: reply,
 		Started: at(10*seq + 2), Duration: time.Second,
-	}
+	}, Request: json.RawMessage(`{"model":"m","messages":[{"role":"user","content":"go"}]}`), Response: reply}
 }
 
 // attempt has calls with those arguments.

@@ -13,7 +13,7 @@ import (
 )
 
 // asking is a call whose dialog has messages, each "role: content".
-func asking(messages ...string) trace.Call {
+func asking(messages ...string) trace.Exchange {
 	var all []map[string]any
 	for i, m := range messages {
 		role, content, _ := strings.Cut(m, ": ")
@@ -32,10 +32,10 @@ func asking(messages ...string) trace.Call {
 	if err != nil {
 		panic(err) // plain values
 	}
-	return trace.Call{Agent: "solo", Request: request, Response: json.RawMessage(`{}`)}
+	return trace.Exchange{Call: trace.Call{Agent: "solo"}, Request: request, Response: json.RawMessage(`{}`)}
 }
 
-func states(ignore string, calls ...trace.Call) []string {
+func states(ignore string, calls ...trace.Exchange) []string {
 	var a signals.Attempt
 	if ignore != "" {
 		a.Terms.Ignore = []string{ignore}
@@ -82,7 +82,7 @@ func TestSpansDoNotTellStatesApart(t *testing.T) {
 	t.Parallel()
 	c := asking("user: a hall")
 	c.Agent, c.ID = "", "chatcmpl-0"
-	a := signals.Attempt{Trajectory: trace.Trajectory{History: []trace.Call{c}}}
+	a := signals.Attempt{History: []trace.Exchange{c}}
 	before := signals.Of(a)[0]
 	a.Spans = []trace.Span{{Trace: "t", ID: "1", Kind: trace.ModelSpan, CallID: c.ID, Agent: "writer"}}
 	after := signals.Of(a)[0]
@@ -93,7 +93,7 @@ func TestSpansDoNotTellStatesApart(t *testing.T) {
 
 func TestWhatARunIgnoresTellsNoStatesApart(t *testing.T) {
 	t.Parallel()
-	calls := []trace.Call{asking("user: a hall at 10:15"), asking("user: a hall at 10:16")}
+	calls := []trace.Exchange{asking("user: a hall at 10:15"), asking("user: a hall at 10:16")}
 	got := states("", calls...)
 	require.NotEqual(t, got[0], got[1])
 	got = states(`\d\d:\d\d`, calls...)
@@ -108,8 +108,8 @@ func TestADialogThatEndsWithTheAssistantIsNewAsAWhole(t *testing.T) {
 
 func TestAPromptWithoutMessagesIsItsTokens(t *testing.T) {
 	t.Parallel()
-	bare := func(prompt ...int32) trace.Call {
-		return trace.Call{Agent: "solo", API: "completions", Prompt: prompt, Request: json.RawMessage(`{"prompt":"x"}`)}
+	bare := func(prompt ...int32) trace.Exchange {
+		return trace.Exchange{Call: trace.Call{Agent: "solo", API: "completions", Prompt: prompt}, Request: json.RawMessage(`{"prompt":"x"}`)}
 	}
 	got := states("", bare(1, 2), bare(1, 2), bare(1, 3))
 	require.Equal(t, got[0], got[1])

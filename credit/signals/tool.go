@@ -77,7 +77,7 @@ func (r *reader) tools() {
 
 // failedResults are the tool calls that a request reports as failed. Only Anthropic's
 // API has a field for it.
-func failedResults(c trace.Call) []string {
+func failedResults(c trace.Exchange) []string {
 	if c.API != "messages" {
 		return nil
 	}

@@ -134,7 +134,7 @@ func (a *Attempt) load(ctx context.Context) error {
 	if err := a.readEarlier(ctx); err != nil {
 		return err
 	}
-	records, err := a.config.Journal.Calls(ctx, a.address)
+	records, err := a.config.Journal.Exchanges(ctx, a.address)
 	if err != nil {
 		return fmt.Errorf("read calls of %s: %w", a.address, err)
 	}

@@ -18,8 +18,8 @@ import (
 // Call is a sampled call and what it says: a recorded one of an attempt, or one that
 // was served outside.
 type Call struct {
-	trace.Call        // as recorded, without the body of the request
-	Stem       string // what its ids share
+	trace.Exchange        // as recorded, without the body of the request
+	Stem           string // what its ids share
 	Parsed
 	Created time.Time
 
@@ -36,8 +36,8 @@ type Call struct {
 }
 
 // NewCall makes a call of its record, which answers the request.
-func NewCall(record *trace.Call, stem string, r *Request, created time.Time) *Call {
-	c := &Call{Call: *record, Stem: stem, Created: created}
+func NewCall(record *trace.Exchange, stem string, r *Request, created time.Time) *Call {
+	c := &Call{Exchange: *record, Stem: stem, Created: created}
 	c.parse(r)
 	return c
 }
@@ -52,8 +52,8 @@ func (c *Call) parse(r *Request) {
 
 // restore makes a call of its record, and the request that it answered. With an error,
 // the call is still good for all but to be continued.
-func (a *Attempt) restore(record *trace.Call) (*Call, *Request, error) {
-	c := &Call{Call: *record, Stem: Stem(record.Seed), Created: CreatedOf(record), Delivered: true}
+func (a *Attempt) restore(record *trace.Exchange) (*Call, *Request, error) {
+	c := &Call{Exchange: *record, Stem: Stem(record.Seed), Created: CreatedOf(record), Delivered: true}
 	c.Request = nil
 	request, err := wire.Decode(c.api(), record.Request)
 	if err != nil {
@@ -74,7 +74,7 @@ func (a *Attempt) restore(record *trace.Call) (*Call, *Request, error) {
 // Append commits a call as the attempt's next one and adds it. An error that wraps
 // trace.ErrConflict says that another gateway has recorded calls meanwhile. The caller
 // holds the lock, and has set the parent of a call that is not replayed.
-func (a *Attempt) Append(ctx context.Context, r *Request, form Canonical, record *trace.Call, created time.Time) (*Call, error) {
+func (a *Attempt) Append(ctx context.Context, r *Request, form Canonical, record *trace.Exchange, created time.Time) (*Call, error) {
 	record.Seq = len(a.calls)
 	replayed := record.ReplayedFrom != 0
 	if replayed {
@@ -103,7 +103,7 @@ func (a *Attempt) Append(ctx context.Context, r *Request, form Canonical, record
 		a.config.Log.Warn("call not recorded", zap.Stringer("rollout", a.address), zap.String("call", record.ID), zap.Error(err))
 		return nil, &Fault{fmt.Errorf("append call %s: %w", record.ID, err)}
 	}
-	c.Call = *record
+	c.Exchange = *record
 	c.Request = nil
 	a.diverged = a.diverged || record.Divergence != nil
 	a.add(c)
@@ -129,7 +129,7 @@ func RecordedAPI(api wire.API) string {
 
 // CreatedOf is when the reply of a call says that it was made, or when the call began
 // if it does not say.
-func CreatedOf(record *trace.Call) time.Time {
+func CreatedOf(record *trace.Exchange) time.Time {
 	var says struct {
 		Created   float64 `json:"created"`
 		CreatedAt float64 `json:"created_at"`

@@ -16,12 +16,12 @@ import (
 type Journal interface {
 	Attempt(ctx context.Context, address trace.Address) (trace.Attempt, error)
 	// AppendCall returns once the call is committed.
-	AppendCall(ctx context.Context, call *trace.Call) error
-	// Calls lists an attempt's calls by Seq.
-	Calls(ctx context.Context, address trace.Address) ([]trace.Call, error)
-	// EarlierCalls lists the calls that attempts before address sampled at the same
+	AppendCall(ctx context.Context, call *trace.Exchange) error
+	// Exchanges lists an attempt's calls by Seq.
+	Exchanges(ctx context.Context, address trace.Address) ([]trace.Exchange, error)
+	// EarlierExchanges lists the calls that attempts before address sampled at the same
 	// rollout, attempt after attempt, each by Seq.
-	EarlierCalls(ctx context.Context, address trace.Address) ([]trace.Call, error)
+	EarlierExchanges(ctx context.Context, address trace.Address) ([]trace.Exchange, error)
 }
 
 // Config is what attempts are read with. All of it is required.

@@ -31,12 +31,12 @@ func (a *Attempt) divergence(ctx context.Context, now Canonical) *trace.Divergen
 		return nil
 	}
 	// Requests are long and this happens once at most, so they were not kept.
-	records, err := a.config.Journal.EarlierCalls(ctx, a.address)
+	records, err := a.config.Journal.EarlierExchanges(ctx, a.address)
 	if err != nil {
 		a.config.Log.Warn("divergence not described", zap.Stringer("rollout", a.address), zap.Error(err))
 		return nil
 	}
-	records = slices.DeleteFunc(records, func(r trace.Call) bool { return !a.alike(&r) })
+	records = slices.DeleteFunc(records, func(r trace.Exchange) bool { return !a.alike(&r) })
 	made := map[int]bool{}
 	nearest, best := Canonical{}, -1
 	var d *trace.Divergence
@@ -68,7 +68,7 @@ func (a *Attempt) divergence(ctx context.Context, now Canonical) *trace.Divergen
 
 // formsOf gives the canonical forms of recorded requests; one that can't be read
 // has none.
-func (a *Attempt) formsOf(records []trace.Call) []Canonical {
+func (a *Attempt) formsOf(records []trace.Exchange) []Canonical {
 	// They are added again, in the order in which they were made, to an attempt that
 	// is only there for that.
 	then := &Attempt{begun: a.begun, codec: a.codec, ignore: a.ignore, tree: newTree()}

@@ -11,7 +11,7 @@ import (
 // earlier is what the attempts before this one sampled and this one has not
 // asked for yet. A nil one is empty.
 type earlier struct {
-	calls map[string][]*trace.Call // by key, attempt after attempt; without their requests
+	calls map[string][]*trace.Exchange // by key, attempt after attempt; without their requests
 	left  int
 }
 
@@ -21,11 +21,11 @@ func (a *Attempt) readEarlier(ctx context.Context) error {
 	if a.address.Attempt == 1 || a.config.NoReplay || a.earlier != nil {
 		return nil
 	}
-	records, err := a.config.Journal.EarlierCalls(ctx, a.address)
+	records, err := a.config.Journal.EarlierExchanges(ctx, a.address)
 	if err != nil {
 		return fmt.Errorf("read calls before %s: %w", a.address, err)
 	}
-	e := &earlier{calls: map[string][]*trace.Call{}}
+	e := &earlier{calls: map[string][]*trace.Exchange{}}
 	for i := range records {
 		r := &records[i]
 		if !a.alike(r) {
@@ -41,14 +41,14 @@ func (a *Attempt) readEarlier(ctx context.Context) error {
 
 // alike reports whether the call was sampled under the attempt's own terms. The
 // longest reply is in the key.
-func (a *Attempt) alike(r *trace.Call) bool {
+func (a *Attempt) alike(r *trace.Exchange) bool {
 	terms := a.begun.Terms
 	return r.Policy == terms.Policy && r.Version == terms.Version && r.Temperature == terms.Temperature &&
 		r.Seed == SeedOf(terms.RunSeed, a.address.RolloutID, r.Key, r.Occurrence)
 }
 
 // find returns the call that an earlier attempt sampled, or nil.
-func (e *earlier) find(key string, occurrence int) *trace.Call {
+func (e *earlier) find(key string, occurrence int) *trace.Exchange {
 	if e == nil {
 		return nil
 	}
@@ -65,7 +65,7 @@ func (e *earlier) remove(key string, occurrence int) {
 	if e == nil {
 		return
 	}
-	rest := slices.DeleteFunc(e.calls[key], func(r *trace.Call) bool { return r.Occurrence == occurrence })
+	rest := slices.DeleteFunc(e.calls[key], func(r *trace.Exchange) bool { return r.Occurrence == occurrence })
 	e.left -= len(e.calls[key]) - len(rest)
 	if e.calls[key] = rest; len(rest) == 0 {
 		delete(e.calls, key)
@@ -74,6 +74,6 @@ func (e *earlier) remove(key string, occurrence int) {
 
 // Earlier returns the call that an earlier attempt sampled for the same request, or nil.
 // The caller holds the lock.
-func (a *Attempt) Earlier(key string, occurrence int) *trace.Call {
+func (a *Attempt) Earlier(key string, occurrence int) *trace.Exchange {
 	return a.earlier.find(key, occurrence)
 }

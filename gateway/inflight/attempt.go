@@ -52,7 +52,7 @@ func (a *Attempt) find(key, exchange string, again, inFlight bool, slots []Slot)
 // undelivered returns the call of an exchange that still asks, or one that nobody has.
 func undelivered(calls []*conversation.Call, exchange string) *conversation.Call {
 	for _, c := range calls {
-		if exchange != "" && c.Exchange == exchange {
+		if exchange != "" && c.Call.Exchange == exchange {
 			return c
 		}
 	}

@@ -19,7 +19,7 @@ type pendingCall struct {
 	occurrence int
 	seed       uint64
 	maxTokens  int
-	source     *trace.Call // what an earlier attempt sampled; else the history decides
+	source     *trace.Exchange // what an earlier attempt sampled; else the history decides
 	history    conversation.History
 
 	// What of the reply is known before there is any, beside the prompt.

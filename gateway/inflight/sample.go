@@ -38,11 +38,11 @@ func (m *Maker) start(ctx context.Context, a *Attempt, p *pendingCall) (wait fun
 // sampleAndRecord samples and records a call, and completes it whatever happens.
 func (m *Maker) sampleAndRecord(ctx context.Context, a *Attempt, p *pendingCall) {
 	r, terms := p.request, a.Begun().Terms
-	record := &trace.Call{
+	record := &trace.Exchange{Call: trace.Call{
 		Address: a.Address(), Agent: r.Agent, Policy: terms.Policy, Version: terms.Version, API: conversation.RecordedAPI(r.API),
 		Key: p.form.Key, Occurrence: p.occurrence, Prompt: p.history.Prompt, Parent: p.history.Parent, Seed: p.seed, Temperature: terms.Temperature,
-		ID: r.API.ReplyID(p.stem), Request: r.Body, Exchange: p.exchange, Started: m.config.Now().UTC(),
-	}
+		ID: r.API.ReplyID(p.stem), Exchange: p.exchange, Started: m.config.Now().UTC(),
+	}, Request: r.Body}
 	// This error remains if a sampler or a codec panics: nobody should wait forever.
 	var c *conversation.Call
 	var err error = &conversation.Fault{Cause: errors.New("call " + record.ID + " was interrupted")}
@@ -79,7 +79,7 @@ func (m *Maker) sampleAndRecord(ctx context.Context, a *Attempt, p *pendingCall)
 }
 
 // sample samples what the record says into it.
-func (m *Maker) sample(ctx context.Context, p *pendingCall, record *trace.Call) error {
+func (m *Maker) sample(ctx context.Context, p *pendingCall, record *trace.Exchange) error {
 	version := model.VersionID{Run: record.Run, Policy: record.Policy, Number: record.Version}
 	sampled, weights, err := m.config.Sampler.Sample(ctx, version, model.DecodeRequest{
 		Prompt: record.Prompt, MaxTokens: p.maxTokens, Temperature: record.Temperature, Stop: p.request.Codec.Stop(), Seed: p.seed,
@@ -129,7 +129,7 @@ func (m *Maker) replay(ctx context.Context, a *Attempt, p *pendingCall) {
 // record commits a call and adds it to the attempt. Where another gateway recorded
 // calls meanwhile, it is numbered anew, and given up if the attempt has the same call
 // or should have sampled it after other tokens. The caller holds the lock.
-func (m *Maker) record(ctx context.Context, a *Attempt, p *pendingCall, record *trace.Call) (*conversation.Call, error) {
+func (m *Maker) record(ctx context.Context, a *Attempt, p *pendingCall, record *trace.Exchange) (*conversation.Call, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), RecordLimit)
 	defer cancel()
 	var conflict error
@@ -159,7 +159,7 @@ func (m *Maker) record(ctx context.Context, a *Attempt, p *pendingCall, record *
 // adopt answers p with the call that is on record in its place, if that is the same
 // request of the agent and not another like it.
 func (m *Maker) adopt(c *conversation.Call, p *pendingCall) (*conversation.Call, error) {
-	if c.Exchange != p.exchange && c.Exchange != "" && p.exchange != "" {
+	if c.Call.Exchange != p.exchange && c.Call.Exchange != "" && p.exchange != "" {
 		return nil, ErrAgain
 	}
 	m.count.rejoined.Add(1)
@@ -169,7 +169,7 @@ func (m *Maker) adopt(c *conversation.Call, p *pendingCall) (*conversation.Call,
 // sameHistory reports whether p would be sampled after the same tokens by what is on
 // record now, and if so, tells the record which call these continue now. The caller
 // holds the lock.
-func (a *Attempt) sameHistory(p *pendingCall, record *trace.Call) bool {
+func (a *Attempt) sameHistory(p *pendingCall, record *trace.Exchange) bool {
 	if p.source != nil {
 		return true
 	}

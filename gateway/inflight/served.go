@@ -54,10 +54,10 @@ func (h *servedCalls) sample(ctx context.Context, p *pendingCall, decode model.D
 	if err != nil {
 		return nil, samplingError(err, h.version)
 	}
-	c := conversation.NewCall(&trace.Call{
+	c := conversation.NewCall(&trace.Exchange{Call: trace.Call{
 		ID: h.request.API.ReplyID(p.stem), API: conversation.RecordedAPI(h.request.API), Prompt: decode.Prompt, Completion: sampled.Tokens,
 		Logprobs: sampled.Logprobs, Finish: sampled.Finish,
-	}, p.stem, h.request, p.created)
+	}}, p.stem, h.request, p.created)
 	c.Response, err = h.request.Response(c)
 	return c, err
 }

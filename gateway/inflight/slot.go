@@ -164,7 +164,7 @@ func (h *attemptCalls) claim(s *Slot, form conversation.Canonical, exchange stri
 	case s.call != nil:
 		s.call.Writers++
 		if exchange != "" {
-			s.call.Exchange = exchange
+			s.call.Call.Exchange = exchange
 		}
 		h.count.rejoined.Add(1)
 	case s.pending != nil:

@@ -49,23 +49,21 @@ func demo(t *testing.T) dataset.Source {
 	rollout := trace.RolloutID{Run: "demo", Kind: trace.Train, Step: 1, Task: 4}
 	address, err := db.BeginAttempt(ctx, rollout, "four", trace.Terms{Policy: "main"}, "hash")
 	require.NoError(t, err)
-	first := trace.Call{
+	first := trace.Exchange{Call: trace.Call{
 		Address: address, Seq: 0, ID: "chatcmpl-a", Parent: -1, Policy: "main", Weights: "w", Key: "k0", Temperature: 1,
 		Prompt: []int32{1, 2}, Completion: []int32{3}, Logprobs: []float32{-0.5}, Finish: "stop",
-		Request: json.RawMessage(asked), Response: json.RawMessage(`{"id":"chatcmpl-a"}`),
-	}
-	second := trace.Call{
+	}, Request: json.RawMessage(asked), Response: json.RawMessage(`{"id":"chatcmpl-a"}`)}
+	second := trace.Exchange{Call: trace.Call{
 		Address: address, Seq: 1, ID: "msg_b", API: "messages", Agent: "writer", Parent: 0, Policy: "main", Weights: "w", Key: "k1", Temperature: 1,
 		Prompt: []int32{1, 2, 3, 4}, Completion: []int32{5, 6}, Logprobs: []float32{-1, -2}, Untrained: []bool{true, false}, Finish: "length",
 		Form:       json.RawMessage(schema),
-		ParseError: "cut off", Request: json.RawMessage(`{"b":"<"}`), Response: json.RawMessage(`{}`),
-	}
+		ParseError: "cut off",
+	}, Request: json.RawMessage(`{"b":"<"}`), Response: json.RawMessage(`{}`)}
 	require.NoError(t, db.AppendCall(ctx, &first))
-	third := trace.Call{
+	third := trace.Exchange{Call: trace.Call{
 		Address: address, Seq: 2, ID: "chatcmpl-c", Parent: -1, Policy: "main", Weights: "w", Key: "k2", Temperature: 1,
 		Prompt: []int32{7}, Completion: []int32{8, 9}, Logprobs: []float32{-3, -4}, Finish: "stop", Form: json.RawMessage(`{"codec":"compact","stop":["x"]}`),
-		Request: json.RawMessage(`{"messages":[]}`), Response: json.RawMessage(`{}`),
-	}
+	}, Request: json.RawMessage(`{"messages":[]}`), Response: json.RawMessage(`{}`)}
 	require.NoError(t, db.AppendCall(ctx, &second))
 	require.NoError(t, db.AppendCall(ctx, &third))
 	require.NoError(t, db.PutSpans(ctx, address, []trace.Span{{Trace: "t", ID: "s", Name: "chat", Agent: "critic", CallID: "chatcmpl-c"}}))

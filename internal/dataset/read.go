@@ -20,6 +20,7 @@ type Store interface {
 	Run(ctx context.Context, name string) (record.Run, error)
 	Batches(ctx context.Context, run, policy string) ([]record.Batch, error)
 	Trajectories(ctx context.Context, addresses []trace.Address) ([]trace.Trajectory, error)
+	Exchanges(ctx context.Context, address trace.Address) ([]trace.Exchange, error)
 	Spans(ctx context.Context, address trace.Address) ([]trace.Span, error)
 }
 
@@ -62,8 +63,12 @@ func (s Source) Transitions(ctx context.Context, yield func(Transition) error) e
 			if err != nil {
 				return fmt.Errorf("read the spans of %s: %w", a.Address, err)
 			}
-			names := attribution.Of(a.History, spans, a.Terms.Ignore)
-			for k, c := range a.History {
+			history, err := s.Store.Exchanges(ctx, a.Address)
+			if err != nil {
+				return err
+			}
+			names := attribution.Of(history, spans, a.Terms.Ignore)
+			for k, c := range history {
 				row, err := transition(b, b.Trajectories[i], c, names[k], a.trained[k])
 				if err != nil {
 					return err

@@ -122,7 +122,7 @@ func sequence(run, digest string, b model.Batch, r model.BatchRow, a attempt, me
 }
 
 // transition is a call with what its tokens were trained with.
-func transition(b model.Batch, t model.BatchTrajectory, c trace.Call, by attribution.Name, with training) (Transition, error) {
+func transition(b model.Batch, t model.BatchTrajectory, c trace.Exchange, by attribution.Name, with training) (Transition, error) {
 	out := Transition{
 		Run: c.Run, Step: b.Step, Group: t.Group, Attempt: t.Attempt, Call: c.Seq, ID: c.ID, API: cmp.Or(c.API, "chat"),
 		Agent: by.Agent, AgentSource: string(by.Source),

@@ -10,14 +10,14 @@ import (
 
 // Of makes what a judge reads from the record of an attempt. codec is that of its
 // policy. Spans are left out: one that came in later would change the prompt.
-func Of(t trace.Trajectory, task tasks.Task, reward float64, codec dialog.Codec) Attempt {
+func Of(t trace.Attempt, history []trace.Exchange, task tasks.Task, reward float64, codec dialog.Codec) Attempt {
 	a := Attempt{
-		Address: t.Address, Task: truncate(task.Input), Expected: truncate(task.Answer), Calls: make([]Call, len(t.History)),
+		Address: t.Address, Task: truncate(task.Input), Expected: truncate(task.Answer), Calls: make([]Call, len(history)),
 		Result: truncate(t.Result), Failure: t.Failure, Reward: reward,
 	}
-	requests := attribution.Requests(t.History)
-	callers := attribution.OfRequests(t.History, requests, nil, t.Terms.Ignore)
-	for i, c := range t.History {
+	requests := attribution.Requests(history)
+	callers := attribution.OfRequests(history, requests, nil, t.Terms.Ignore)
+	for i, c := range history {
 		a.Calls[i] = Call{
 			Number: i + 1, Agent: callers[i].Agent, Asked: asked(c, requests[i], codec),
 			Answered: answered(c, requests[i], codec), Problem: truncate(c.ParseError),
@@ -27,7 +27,7 @@ func Of(t trace.Trajectory, task tasks.Task, reward float64, codec dialog.Codec)
 }
 
 // asked are the new messages of a request.
-func asked(c trace.Call, r *wire.Request, codec dialog.Codec) []Message {
+func asked(c trace.Exchange, r *wire.Request, codec dialog.Codec) []Message {
 	if r == nil || len(r.Dialog) == 0 {
 		text := codec.Text(c.Prompt)
 		if r != nil && r.Text != "" {
@@ -48,7 +48,7 @@ func asked(c trace.Call, r *wire.Request, codec dialog.Codec) []Message {
 
 // answered is the reply of the policy. It is read from the tokens, which are the same
 // for each API.
-func answered(c trace.Call, r *wire.Request, codec dialog.Codec) Message {
+func answered(c trace.Exchange, r *wire.Request, codec dialog.Codec) Message {
 	var tools []dialog.Tool
 	if r != nil {
 		tools = r.Tools

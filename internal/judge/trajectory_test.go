@@ -33,24 +33,29 @@ func said(parts ...string) []int32 {
 	return append(ids, tokenizer.End)
 }
 
+type record struct {
+	trace.Attempt
+	History []trace.Exchange
+}
+
 // recorded is an attempt that used a tool, asked another agent by another API, and
 // completed a bare text.
-func recorded() trace.Trajectory {
-	t := trace.Trajectory{Attempt: trace.Attempt{
+func recorded() record {
+	t := record{Attempt: trace.Attempt{
 		Address: trace.Address{RolloutID: trace.RolloutID{Run: "demo", Kind: trace.Train, Step: 3, Task: 1, Sample: 2}, Attempt: 1},
 		Result:  "3315", Failure: "timeout",
 	}}
 	first := `{"role":"system","content":"Be brief."},{"role":"user","content":"123+456*7"}`
-	for seq, c := range []trace.Call{
-		{Parent: -1, Agent: "solver", Request: json.RawMessage(`{"model":"m",` + tools + `,"messages":[` + first + `]}`), Completion: said("so", "→123+456*7")},
-		{Parent: 0, Agent: "solver", Request: json.RawMessage(`{"model":"m",` + tools + `,"messages":[` + first +
+	for seq, c := range []trace.Exchange{
+		{Call: trace.Call{Parent: -1, Agent: "solver", Completion: said("so", "→123+456*7")}, Request: json.RawMessage(`{"model":"m",` + tools + `,"messages":[` + first + `]}`)},
+		{Call: trace.Call{Parent: 0, Agent: "solver", Completion: said("3315"), ParseError: "cut off"}, Request: json.RawMessage(`{"model":"m",` + tools + `,"messages":[` + first +
 			`,{"role":"assistant","content":"so","tool_calls":[{"id":"call_9","type":"function","function":{"name":"calculator","arguments":"{}"}}]},` +
-			`{"role":"tool","tool_call_id":"call_9","content":"3315"}]}`), Completion: said("3315"), ParseError: "cut off"},
-		{Parent: -1, Agent: "checker", API: "messages", Request: json.RawMessage(
-			`{"model":"m","max_tokens":9,"system":"Check.","messages":[{"role":"user","content":[{"type":"text","text":"3315?"}]}]}`), Completion: said("yes")},
-		{Parent: -1, API: "completions", Request: json.RawMessage(`{"model":"m","prompt":"Once"}`), Completion: said(" more")},
-		{Parent: -1, Request: json.RawMessage(`{"of":"another release"}`), Prompt: said("old"), Completion: said("new")},
-		{Parent: -1, Request: json.RawMessage(`{"model":"m","messages":[{"role":"user","content":"1"},{"role":"assistant","content":"2"},{"role":"user","content":"3"}]}`), Completion: said("4")},
+			`{"role":"tool","tool_call_id":"call_9","content":"3315"}]}`)},
+		{Call: trace.Call{Parent: -1, Agent: "checker", API: "messages", Completion: said("yes")}, Request: json.RawMessage(
+			`{"model":"m","max_tokens":9,"system":"Check.","messages":[{"role":"user","content":[{"type":"text","text":"3315?"}]}]}`)},
+		{Call: trace.Call{Parent: -1, API: "completions", Completion: said(" more")}, Request: json.RawMessage(`{"model":"m","prompt":"Once"}`)},
+		{Call: trace.Call{Parent: -1, Prompt: said("old"), Completion: said("new")}, Request: json.RawMessage(`{"of":"another release"}`)},
+		{Call: trace.Call{Parent: -1, Completion: said("4")}, Request: json.RawMessage(`{"model":"m","messages":[{"role":"user","content":"1"},{"role":"assistant","content":"2"},{"role":"user","content":"3"}]}`)},
 	} {
 		c.Address, c.Seq, c.ID, c.Started = t.Address, seq, "chatcmpl-7", time.Date(2026, 11, 21, 0, 0, seq, 0, time.UTC)
 		t.History = append(t.History, c)
@@ -58,8 +63,8 @@ func recorded() trace.Trajectory {
 	return t
 }
 
-func read(t trace.Trajectory) judge.Attempt {
-	return judge.Of(t, tasks.Task{ID: "x", Input: "123+456*7", Answer: "3315"}, 0.5, dialog.Compact())
+func read(t record) judge.Attempt {
+	return judge.Of(t.Attempt, t.History, tasks.Task{ID: "x", Input: "123+456*7", Answer: "3315"}, 0.5, dialog.Compact())
 }
 
 func TestAJudgeIsToldWhatIsNew(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"github.com/fulgurite/fulgurite/model/hf"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/tasks"
+	"github.com/fulgurite/fulgurite/tasks/stream"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -194,7 +195,7 @@ func (l *ledger) step(step int) Step {
 	}
 	for i := range perStep {
 		p := prompt{trace.Train, step, (step-1)*perStep + i}
-		index, _ := tasks.At(l.spec.Seed, n, p.task)
+		index, _ := stream.At(l.spec.Seed, n, p.task)
 		out.Issued++
 		l.account(&out, p, l.tasks[index])
 	}
@@ -202,7 +203,7 @@ func (l *ledger) step(step int) Step {
 	// decided about those of the stream first, then about the reserves by number.
 	for k := 0; k < out.Quarantined+out.Flat; k++ {
 		out.Refills++
-		l.account(&out, prompt{trace.Reserve, step, k}, l.tasks[tasks.Reserve(l.spec.Seed, n, step, k)])
+		l.account(&out, prompt{trace.Reserve, step, k}, l.tasks[stream.Reserve(l.spec.Seed, n, step, k)])
 	}
 	return out
 }

@@ -185,16 +185,16 @@ func TestAttemptsAreCountedByWhatBecameOfThem(t *testing.T) {
 	run := newTestRun(t)
 	id := at(1, trace.Gate, 0, 0, 1).RolloutID
 	lost := run.begin(id)
-	require.NoError(t, run.store.AppendCall(t.Context(), &trace.Call{
+	require.NoError(t, run.store.AppendCall(t.Context(), &trace.Exchange{Call: trace.Call{
 		Address: lost, Parent: -1, Policy: "main", Key: "k", Prompt: []int32{1}, Completion: []int32{2, 3}, Logprobs: []float32{-1, -1}, Temperature: 1,
-	}))
+	}}))
 	run.seal(run.begin(id), trace.InfraFault)
 	run.seal(run.begin(id), trace.Completed) // whose result was lost
 	last := run.begin(id)
-	require.NoError(t, run.store.AppendCall(t.Context(), &trace.Call{
+	require.NoError(t, run.store.AppendCall(t.Context(), &trace.Exchange{Call: trace.Call{
 		Address: last, Parent: -1, Policy: "main", Key: "k", Prompt: []int32{1}, Completion: []int32{2, 3}, Logprobs: []float32{-1, -1}, Temperature: 1,
 		ReplayedFrom: 1,
-	}))
+	}}))
 	run.seal(last, trace.AgentFailed)
 	r := run.report()
 	require.True(t, r.OK(), "%q", r.Faults)

@@ -15,7 +15,7 @@ import (
 // attemptRecord is what one attempt at a walk has on record.
 type attemptRecord struct {
 	exchanges []*exchange
-	calls     []trace.Call
+	calls     []trace.Exchange
 	spans     []trace.Span
 }
 
@@ -71,7 +71,7 @@ func (a attemptRecord) requests() string {
 }
 
 // apiOf names the API that a call came by.
-func apiOf(c trace.Call) string {
+func apiOf(c trace.Exchange) string {
 	if c.API == "" {
 		return "chat"
 	}
@@ -81,7 +81,7 @@ func apiOf(c trace.Call) string {
 // checkReplay compares a second attempt with the first: it must have the same calls,
 // from the record, and send the same bytes to the client.
 func (a attemptRecord) checkReplay(second attemptRecord) error {
-	first := map[string]trace.Call{}
+	first := map[string]trace.Exchange{}
 	for _, c := range a.calls {
 		first[c.ID] = c
 	}

@@ -13,9 +13,9 @@ import (
 func recordOf(attempt, replayedFrom int, response, stream string) attemptRecord {
 	x := &exchange{status: 200, stream: true}
 	x.reply.WriteString(stream)
-	c := trace.Call{ID: "chatcmpl-1", Response: json.RawMessage(response), ReplayedFrom: replayedFrom}
+	c := trace.Exchange{Call: trace.Call{ID: "chatcmpl-1", ReplayedFrom: replayedFrom}, Response: json.RawMessage(response)}
 	c.Attempt = attempt
-	return attemptRecord{exchanges: []*exchange{x}, calls: []trace.Call{c}}
+	return attemptRecord{exchanges: []*exchange{x}, calls: []trace.Exchange{c}}
 }
 
 func TestASecondAttemptIsHeldToTheFirst(t *testing.T) {

@@ -85,8 +85,8 @@ func (a attemptRecord) checkSpans(w walk) error {
 }
 
 // calls reports whether one of the replies has the tool call.
-func calls(all []trace.Call, id string) bool {
-	return id != "" && slices.ContainsFunc(all, func(c trace.Call) bool { return bytes.Contains(c.Response, []byte(id)) })
+func calls(all []trace.Exchange, id string) bool {
+	return id != "" && slices.ContainsFunc(all, func(c trace.Exchange) bool { return bytes.Contains(c.Response, []byte(id)) })
 }
 
 // showSpans lists what the spans tell, for people.

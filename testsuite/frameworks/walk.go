@@ -151,7 +151,7 @@ func (s *testEnv) attempt(ctx context.Context) (attemptRecord, error) {
 	if err != nil {
 		return a, err
 	}
-	if a.calls, err = s.store.Calls(ctx, address); err != nil {
+	if a.calls, err = s.store.Exchanges(ctx, address); err != nil {
 		return a, err
 	}
 	if a.spans, err = s.store.Spans(ctx, address); err != nil {
@@ -196,9 +196,9 @@ func tail(text string) string {
 }
 
 // trained counts the tokens that a loss would see.
-func trained(calls []trace.Call) int {
+func trained(calls []trace.Exchange) int {
 	n := 0
-	for _, s := range trace.Merge(calls) {
+	for _, s := range trace.Merge(trace.Calls(calls)) {
 		n += s.Trained()
 	}
 	return n

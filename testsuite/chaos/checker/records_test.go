@@ -77,11 +77,10 @@ func attemptTwice(t *testing.T, s *store.Store, id trace.RolloutID, replay bool)
 	for range 2 {
 		address, err := s.BeginAttempt(ctx, id, "t2", trace.Terms{Policy: "main"}, "hash")
 		require.NoError(t, err)
-		call := trace.Call{
+		call := trace.Exchange{Call: trace.Call{
 			Address: address, ID: "id", Parent: -1, Policy: "main", Weights: "weights", Key: "key",
 			Prompt: []int32{1}, Completion: []int32{5, 300, 7}, Logprobs: []float32{-1, -1, -1}, Seed: 1<<64 - 1,
-			Request: []byte("{}"), Response: []byte("{}"),
-		}
+		}, Request: []byte("{}"), Response: []byte("{}")}
 		if replay {
 			call.ReplayedFrom = address.Attempt - 1
 		}

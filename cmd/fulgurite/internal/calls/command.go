@@ -13,6 +13,7 @@ import (
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/credit/signals"
+	"github.com/fulgurite/fulgurite/internal/report"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store"
@@ -124,8 +125,8 @@ func (c *Command) show(ctx context.Context, db *store.Store, address trace.Addre
 	if out.Attempt, err = db.Attempt(ctx, address); err != nil {
 		return err
 	}
-	seen := signals.Attempt{Trajectory: trace.Trajectory{Attempt: out.Attempt}}
-	if seen.History, err = db.Calls(ctx, address); err != nil {
+	seen := signals.Attempt{Attempt: out.Attempt}
+	if seen.History, err = db.Exchanges(ctx, address); err != nil {
 		return err
 	}
 	if seen.Rewards, err = db.Rewards(ctx, address); err != nil {
@@ -205,4 +206,16 @@ func listTrials(t *terminal.Terminal, trials []record.Trial) error {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%d\n", trial.Address, terminal.Escape(trial.TaskID), outcomeText(trial.Outcome), terminal.Escape(trial.Failure), reward, trial.Calls, trial.Tokens)
 	}
 	return w.Flush()
+}
+
+// printRefusals prints the refused calls of all attempts of a run, by code.
+func printRefusals(ctx context.Context, t *terminal.Terminal, db *store.Store, run string) error {
+	counts, err := db.RefusalsOfRun(ctx, run, model.DefaultPolicy)
+	if err != nil {
+		return err
+	}
+	for _, r := range report.Refusals(counts) {
+		t.Printf("refused: %s\n", r.Text())
+	}
+	return nil
 }

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 
+	"go.uber.org/zap/zaptest/observer"
+
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/plan"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
@@ -58,13 +60,12 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 	if err := c.checkKeep(); err != nil {
 		return err
 	}
-	options := stackOptions{dir: c.Keep, port: c.Port, faults: &faultLog{}}
-	return inStack(ctx, s, t, p.Spec, options, func(st *stack.Stack) error {
+	return inStack(ctx, s, t, p.Spec, c.Keep, c.Port, func(st *stack.Stack, warnings *observer.ObservedLogs) error {
 		if a := p.Spec.Agent.Temporal; a != nil {
 			fmt.Fprintf(t.Err, "The trial's Temporal is at %s: a worker of yours has to poll the task queue %q there (--port keeps the port).\n",
 				st.TemporalAddress(), a.Queue)
 		}
-		report, err := try(ctx, st, options.faults, p.Spec, input)
+		report, err := try(ctx, st, warnings, p.Spec, input)
 		if err != nil {
 			return err
 		}
@@ -117,14 +118,14 @@ func (c *Command) checkKeep() error {
 }
 
 // try runs a trial and reads what it came to.
-func try(ctx context.Context, st *stack.Stack, faults *faultLog, sp spec.Spec, input workflows.TryInput) (report, error) {
+func try(ctx context.Context, st *stack.Stack, warnings *observer.ObservedLogs, sp spec.Spec, input workflows.TryInput) (report, error) {
 	out := report{Attempts: []attempt{}, Problems: []string{}, Warnings: []string{}}
 	if text := unreachable(ctx, sp); text != "" {
 		out.Problems = append(out.Problems, text)
 		return out, nil
 	}
 	r := trialReader{st: st, input: input}
-	l := watcher{st: st, faults: faults, rollouts: r.rollouts(sp)}
+	l := watcher{st: st, warnings: warnings, rollouts: r.rollouts(sp)}
 	var err error
 	if r.trial, r.stuck, err = l.watch(ctx, input); err != nil {
 		return out, err

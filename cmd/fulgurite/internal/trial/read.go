@@ -189,7 +189,7 @@ func (r *trialReader) attempt(ctx context.Context, address trace.Address, reward
 	if err != nil {
 		return attempt{}, err
 	}
-	calls, err := r.st.Store.Calls(ctx, address)
+	calls, err := r.st.Store.Exchanges(ctx, address)
 	if err != nil {
 		return attempt{}, err
 	}
@@ -213,7 +213,7 @@ func (r *trialReader) attempt(ctx context.Context, address trace.Address, reward
 	}
 	requests := attribution.Requests(calls)
 	for i, name := range attribution.OfRequests(calls, requests, spans, a.Terms.Ignore) {
-		k := r.call(calls[i])
+		k := r.call(calls[i].Call)
 		k.Agent, k.By, k.HiddenTools = name.Agent, string(name.Source), r.hidesTools(requests[i])
 		out.Calls = append(out.Calls, k)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
@@ -20,37 +21,30 @@ import (
 // trialRun is the name of the run inside a trial's stack.
 const trialRun = "try"
 
-// stackOptions are of a trial's stack.
-type stackOptions struct {
-	dir  string // empty: a temporary one
-	port int
-	// faults notes why agents' calls are not answered.
-	faults *faultLog
-}
-
-// inStack starts a whole stack in a directory of its own, so that what is tried is
-// what will run, and stops it after f.
-func inStack(ctx context.Context, s *state.Flags, t *terminal.Terminal, sp spec.Spec, o stackOptions, f func(*stack.Stack) error) (err error) {
-	if o.dir == "" {
-		if o.dir, err = os.MkdirTemp("", "fulgurite-try-"); err != nil {
+// inStack starts a whole stack in a directory of its own, by default a temporary one, so
+// that what is tried is what will run. It stops it after f, which also gets the stack's
+// warnings.
+func inStack(ctx context.Context, s *state.Flags, t *terminal.Terminal, sp spec.Spec, dir string, port int, f func(*stack.Stack, *observer.ObservedLogs) error) (err error) {
+	if dir == "" {
+		if dir, err = os.MkdirTemp("", "fulgurite-try-"); err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, os.RemoveAll(o.dir)) }()
+		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	}
 	var queues []string
 	if sp.Agent.Queue != workflows.QueueRollout {
 		queues = append(queues, sp.Agent.Queue)
 	}
-	log := zap.New(o.faults) // what goes wrong is what a trial reports
+	core, warnings := observer.New(zapcore.WarnLevel) // a trial reports what goes wrong
 	if s.Verbose {
-		log = zap.New(zapcore.NewTee(s.Logger(ctx, t.Err).Core(), o.faults))
+		core = zapcore.NewTee(s.Logger(ctx, t.Err).Core(), core)
 	}
 	st, err := stack.Start(ctx, stack.Options{
-		Dir: o.dir, Frontend: o.port, Scratch: filepath.Join(o.dir, "homes"), Agents: builtin.Agents(), Queues: queues, Log: log, ServerLog: s.ServerLogger(ctx, t.Err),
+		Dir: dir, Frontend: port, Scratch: filepath.Join(dir, "homes"), Agents: builtin.Agents(), Queues: queues, Log: zap.New(core), ServerLog: s.ServerLogger(ctx, t.Err),
 	})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, st.Close()) }()
-	return f(st)
+	return f(st, warnings)
 }

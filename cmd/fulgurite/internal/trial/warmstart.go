@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"go.uber.org/zap/zaptest/observer"
+
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/plan"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/results"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
@@ -33,9 +35,8 @@ func (c *WarmStart) Run(ctx context.Context, s *state.Flags, t *terminal.Termina
 	if err != nil {
 		return err
 	}
-	faults := &faultLog{}
-	return inStack(ctx, s, t, sp, stackOptions{faults: faults}, func(st *stack.Stack) error {
-		w := watcher{st: st, faults: faults}
+	return inStack(ctx, s, t, sp, "", 0, func(st *stack.Stack, warnings *observer.ObservedLogs) error {
+		w := watcher{st: st, warnings: warnings}
 		out, stuck, err := w.watch(ctx, workflows.TryInput{Training: input})
 		switch {
 		case err != nil:

@@ -5,11 +5,10 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"sync"
 	"time"
 
 	"go.temporal.io/sdk/client"
-	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/status"
 	"github.com/fulgurite/fulgurite/internal/stack"
@@ -37,7 +36,7 @@ const (
 // watcher watches a trial for what a run would try for ever.
 type watcher struct {
 	st       *stack.Stack
-	faults   *faultLog
+	warnings *observer.ObservedLogs // of the stack
 	rollouts []trace.RolloutID
 	// calls that were recorded, and when their number changed last.
 	calls int
@@ -111,8 +110,8 @@ func patienceWith(activity string) int {
 // unanswered finds out that a call of an agent could not be answered, and none was
 // for a while since. The agent sees nothing of it: it waits.
 func (l *watcher) unanswered(ctx context.Context) *status.Blockage {
-	first, text := l.faults.first()
-	if text == "" {
+	faults := l.warnings.FilterMessage(faultMessage).All()
+	if len(faults) == 0 {
 		return nil
 	}
 	calls := 0
@@ -128,57 +127,15 @@ func (l *watcher) unanswered(ctx context.Context) *status.Blockage {
 	if calls != l.calls || l.since.IsZero() {
 		l.calls, l.since = calls, time.Now()
 	}
-	if time.Since(first) < unansweredAfter || time.Since(l.since) < unansweredAfter {
+	if time.Since(faults[0].Time) < unansweredAfter || time.Since(l.since) < unansweredAfter {
 		return nil
 	}
-	return &status.Blockage{Workflow: trialRun, Failure: fmt.Sprintf("no model call was answered for %s: %s", unansweredAfter, text)}
+	return &status.Blockage{Workflow: trialRun, Failure: fmt.Sprintf("no model call was answered for %s: %s", unansweredAfter, faults[0].ContextMap()["error"])}
 }
 
-// faultLog is a log that notes the first fault because of which an agent's call was not
+// faultMessage is what the forwarder logs, with the error, of a call that it could not get
 // answered.
-type faultLog struct {
-	mu   sync.Mutex
-	at   time.Time
-	text string
-}
-
-func (f *faultLog) first() (time.Time, string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.at, f.text
-}
-
-// faultMessage is what the forwarder says of one.
 const faultMessage = "gateway fault, asking again"
-
-// Enabled implements zapcore.Core.
-func (f *faultLog) Enabled(l zapcore.Level) bool { return l >= zapcore.WarnLevel }
-
-// With implements zapcore.Core.
-func (f *faultLog) With([]zapcore.Field) zapcore.Core { return f }
-
-// Check implements zapcore.Core.
-func (f *faultLog) Check(e zapcore.Entry, to *zapcore.CheckedEntry) *zapcore.CheckedEntry {
-	if e.Message != faultMessage {
-		return to
-	}
-	return to.AddCore(e, f)
-}
-
-// Write implements zapcore.Core.
-func (f *faultLog) Write(e zapcore.Entry, fields []zapcore.Field) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, field := range fields {
-		if err, ok := field.Interface.(error); ok && f.text == "" {
-			f.at, f.text = e.Time, err.Error()
-		}
-	}
-	return nil
-}
-
-// Sync implements zapcore.Core.
-func (f *faultLog) Sync() error { return nil }
 
 // unreachable says that none of the spec's own servers can be connected to; empty if
 // one can, or there are none.

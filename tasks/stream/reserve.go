@@ -1,4 +1,4 @@
-package tasks
+package stream
 
 import "github.com/fulgurite/fulgurite/tasks/shuffle"
 

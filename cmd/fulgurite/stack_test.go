@@ -44,9 +44,9 @@ func untimed(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// askFor is "use DIR": commands are to use the Temporal of the stack that runs
+// useTemporal is "use DIR": commands are to use the Temporal of the stack that runs
 // there.
-func askFor(ts *testscript.TestScript, neg bool, args []string) {
+func useTemporal(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: use DIR")
 	}

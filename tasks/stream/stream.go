@@ -1,4 +1,7 @@
-package tasks
+// Package stream says which task comes next. Training reads an endless stream of the
+// train split, and each step a stream of reserves of its own. Both are pure functions
+// of the run's seed, so that workflows can call them.
+package stream
 
 import "github.com/fulgurite/fulgurite/tasks/shuffle"
 

@@ -24,21 +24,21 @@ import (
 // theirQueue is polled by workers that know nothing of ours.
 const theirQueue = "theirs"
 
-// theirBrief is what they read of the argument.
-type theirBrief struct {
+// jobEnvironment is what they read of the argument.
+type jobEnvironment struct {
 	Input   string `json:"input"`
 	BaseURL string `json:"base_url"`
 	APIKey  string `json:"api_key"`
 	Model   string `json:"model"`
 }
 
-func theirActivity(ctx context.Context, b theirBrief) (string, error) {
+func theirActivity(ctx context.Context, b jobEnvironment) (string, error) {
 	return calculator.Agent{Client: calculator.Connect(b.BaseURL, b.APIKey), Model: b.Model}.Solve(ctx, b.Input)
 }
 
 // theirWorkflow has an activity of theirs do the work. The first attempt at task 1
 // loses itself.
-func theirWorkflow(ctx workflow.Context, b theirBrief) (map[string]string, error) {
+func theirWorkflow(ctx workflow.Context, b jobEnvironment) (map[string]string, error) {
 	if strings.HasSuffix(workflow.GetInfo(ctx).WorkflowExecution.ID, "/train-1/1/0/1") {
 		return nil, workflow.Sleep(ctx, time.Hour)
 	}
@@ -68,7 +68,7 @@ func tiny(a spec.Agent) spec.Spec {
 	return s.WithDefaults()
 }
 
-func elsewhere(a spec.Temporal) spec.Spec {
+func externalAgentSpec(a spec.Temporal) spec.Spec {
 	a.Queue = theirQueue
 	return tiny(spec.Agent{Temporal: &a, Limits: spec.AgentLimits{Seconds: 10}})
 }
@@ -82,7 +82,7 @@ func TestAgentsThatAreWorkflowsAndActivitiesTrainTheSameWeights(t *testing.T) {
 	want := mustTrain(ctx, t, st, "here", tiny(spec.Agent{Func: "calculator"}))
 	theirWorker(t, st.Client)
 	for name, a := range map[string]spec.Temporal{"workflow": {Workflow: "TheirAgent"}, "activity": {Activity: "their_agent"}} {
-		got := mustTrain(ctx, t, st, name, elsewhere(a))
+		got := mustTrain(ctx, t, st, name, externalAgentSpec(a))
 		require.Equal(t, want.Weights, got.Weights, name)
 	}
 	lost, err := st.Store.Attempt(ctx, trace.Address{RolloutID: trace.RolloutID{Run: "workflow", Kind: trace.Train, Step: 1, Task: 1}, Attempt: 1})
@@ -100,7 +100,7 @@ func TestRolloutsWaitForTheWorkersOfAnAgent(t *testing.T) {
 	ctx := t.Context()
 	st := start(ctx, t, t.TempDir())
 	defer func() { require.NoError(t, st.Close()) }()
-	ended := inBackground(ctx, st, "patient", elsewhere(spec.Temporal{Workflow: "TheirAgent"}))
+	ended := inBackground(ctx, st, "patient", externalAgentSpec(spec.Temporal{Workflow: "TheirAgent"}))
 	require.Eventually(t, func() bool {
 		return strings.Contains(blockedBy(ctx, st, "patient/train-1/0"), `no worker polls the task queue \"theirs\"`)
 	}, 2*time.Minute, 50*time.Millisecond)

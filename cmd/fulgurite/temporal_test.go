@@ -15,9 +15,9 @@ import (
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 )
 
-// pressButton is "temporal start|terminate|reset|delete ID ...": the calls that
+// callTemporal is "temporal start|terminate|reset|delete ID ...": the calls that
 // Temporal's Web UI and command line make, against the running stack.
-func pressButton(ts *testscript.TestScript, neg bool, args []string) {
+func callTemporal(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: temporal start|terminate|reset|delete ID ...")
 	}

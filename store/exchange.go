@@ -1,0 +1,200 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/fulgurite/fulgurite/store/delta"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// ErrBodies is wrapped when the bodies of a call are not those that were recorded.
+var ErrBodies = errors.New("bodies are damaged")
+
+const (
+	// deltaCost is what a delta costs beside its bytes: a row to keep and to read.
+	deltaCost = 512
+	// neighbours is how many calls before one without a parent may be its base.
+	neighbours = 4
+)
+
+// exchangeRow is the bodies of a call as their table has them.
+type exchangeRow struct {
+	address  trace.Address
+	seq      int
+	base     int    // the Seq of the call to whose bodies request is a delta; -1 if it is whole
+	cost     int    // of reading the request: bytes of all rows that takes
+	request  []byte // or its delta
+	response []byte
+	digest   []byte // of both bodies
+}
+
+var exchanges = table[exchangeRow]{"exchanges x", append(addressed(func(r *exchangeRow) *trace.Address { return &r.address }), []column[exchangeRow]{
+	{"seq", func(r *exchangeRow) any { return &r.seq }, false},
+	{"base", func(r *exchangeRow) any { return &r.base }, true},
+	{"cost", func(r *exchangeRow) any { return &r.cost }, true},
+	{"request", func(r *exchangeRow) any { return (*optional)(&r.request) }, true},
+	{"response", func(r *exchangeRow) any { return (*optional)(&r.response) }, true},
+	{"digest", func(r *exchangeRow) any { return &r.digest }, false},
+}...)}
+
+var (
+	insertExchange  = exchanges.insert()
+	selectExchanges = exchanges.from()
+)
+
+const (
+	ofExchanges = ` WHERE x.run = $1 AND x.kind = $2 AND x.step = $3 AND x.task = $4 AND x.sample = $5 AND x.attempt = $6`
+	// basesOf are the rows that a body is read from, it and the bases below it.
+	basesOf = `WITH RECURSIVE below (run, kind, step, task, sample, attempt, seq, base) AS (
+SELECT x.run, x.kind, x.step, x.task, x.sample, x.attempt, x.seq, x.base FROM exchanges x` + ofExchanges + ` AND x.seq = $7
+UNION ALL SELECT x.run, x.kind, x.step, x.task, x.sample, x.attempt, x.seq, x.base FROM below b JOIN exchanges x ON
+x.run = b.run AND x.kind = b.kind AND x.step = b.step AND x.task = b.task AND x.sample = b.sample AND x.attempt = b.attempt AND x.seq = b.base) `
+	matchingBases = ` WHERE x.run = below.run AND x.kind = below.kind AND x.step = below.step AND x.task = below.task
+AND x.sample = below.sample AND x.attempt = below.attempt AND x.seq = below.seq ORDER BY x.seq`
+)
+
+// bodies are the bodies of a recorded call.
+type bodies struct {
+	seq, cost         int
+	request, response []byte
+}
+
+// text is what deltas are made to; requests of children begin as from there on.
+func (b *bodies) text() (text []byte, from int) {
+	return append(append(make([]byte, 0, len(b.response)+len(b.request)), b.response...), b.request...), len(b.response)
+}
+
+// pack writes the request as what is new against the best of the bases, or whole
+// where reading it would otherwise take more than twice its own bytes. So what is
+// whole is paid for by the deltas before it, and an attempt grows with what is new.
+func pack(a trace.Address, seq int, request, response []byte, bases []*bodies) exchangeRow {
+	r := exchangeRow{
+		address: a, seq: seq, base: -1, cost: len(request) + len(response), request: request, response: response, digest: digestOf(request, response),
+	}
+	var best *bodies
+	shared := -1
+	for _, b := range bases {
+		if n := delta.Shared(b.request, request); n > shared {
+			best, shared = b, n
+		}
+	}
+	if best == nil || best.cost+deltaCost > 2*len(request) {
+		return r
+	}
+	text, from := best.text()
+	d := delta.Encode(text, from, request)
+	if cost := best.cost + deltaCost + len(d) + len(response); cost <= 2*len(request) {
+		r.base, r.cost, r.request = best.seq, cost, d
+	}
+	return r
+}
+
+func digestOf(request, response []byte) []byte {
+	d := sha256.New()
+	_, _ = d.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(request)))) // a hash never fails
+	_, _ = d.Write(request)
+	_, _ = d.Write(response)
+	return d.Sum(nil)
+}
+
+// unpack lays out the bodies of rows that come by seq, bases before what is made of
+// them.
+func unpack(rows []exchangeRow) (map[int]*bodies, error) {
+	out := make(map[int]*bodies, len(rows))
+	for _, r := range rows {
+		b := &bodies{r.seq, r.cost, r.request, r.response}
+		if r.base >= 0 {
+			base, ok := out[r.base]
+			if !ok {
+				return nil, fmt.Errorf("%w: call %d of %s has lost those of call %d", ErrBodies, r.seq, r.address, r.base)
+			}
+			text, _ := base.text()
+			var err error
+			if b.request, err = delta.Decode(text, r.request); err != nil {
+				return nil, fmt.Errorf("%w: call %d of %s: %w", ErrBodies, r.seq, r.address, err)
+			}
+		}
+		if !bytes.Equal(digestOf(b.request, b.response), r.digest) {
+			return nil, fmt.Errorf("%w: call %d of %s has another digest", ErrBodies, r.seq, r.address)
+		}
+		out[r.seq] = b
+	}
+	return out, nil
+}
+
+// insert adds the row of a call that was just added; of one that was there before it
+// makes sure that its bodies are the same.
+func (r *exchangeRow) insert(t tx, added bool) error {
+	if added {
+		_, err := t.exec(insertExchange, exchanges.fields(r)...)
+		return err
+	}
+	old, err := one(t.ctx, t, exchanges.read, selectExchanges+ofExchanges+` AND x.seq = $7`, append(attemptKey(r.address), r.seq)...)
+	if err == nil && !exchanges.same(r, &old) {
+		err = fmt.Errorf("%w: call %d has other bodies", trace.ErrConflict, r.seq)
+	}
+	return err
+}
+
+// Exchanges returns the calls of an attempt with their bodies, in order; none is no
+// error.
+func (s *Store) Exchanges(ctx context.Context, address trace.Address) ([]trace.Exchange, error) {
+	calls, err := s.Calls(ctx, address)
+	if err != nil || len(calls) == 0 {
+		return nil, err
+	}
+	rows, err := list(ctx, s.read(), exchanges.read, selectExchanges+ofExchanges+` ORDER BY x.seq`, attemptKey(address)...)
+	if err != nil {
+		return nil, fmt.Errorf("read bodies of %s: %w", address, err)
+	}
+	all, err := unpack(rows)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]trace.Exchange, len(calls))
+	for i, c := range calls {
+		b, ok := all[c.Seq]
+		if !ok {
+			return nil, fmt.Errorf("%w: call %d of %s has none", ErrBodies, c.Seq, address)
+		}
+		out[i] = trace.Exchange{Call: c, Request: body(b.request), Response: body(b.response)}
+	}
+	return out, nil
+}
+
+// body is nil for none.
+func body(b []byte) json.RawMessage {
+	if len(b) == 0 {
+		return nil
+	}
+	return b
+}
+
+// EarlierExchanges returns the calls that attempts before address sampled at the
+// same rollout with their bodies, attempt after attempt, without those that they
+// replayed. It reads one attempt at a time, and none that only replayed.
+func (s *Store) EarlierExchanges(ctx context.Context, address trace.Address) ([]trace.Exchange, error) {
+	attempts, err := list(ctx, s.read(), scalar[int], samplingAttempts, attemptKey(address)...)
+	if err != nil {
+		return nil, fmt.Errorf("list attempts before %s: %w", address, err)
+	}
+	var out []trace.Exchange
+	for _, n := range attempts {
+		all, err := s.Exchanges(ctx, trace.Address{RolloutID: address.RolloutID, Attempt: n})
+		if err != nil {
+			return nil, err
+		}
+		for _, x := range all {
+			if x.ReplayedFrom == 0 {
+				out = append(out, x)
+			}
+		}
+	}
+	return out, nil
+}

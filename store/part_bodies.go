@@ -1,0 +1,86 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// partBodies is the migration that parts the bodies of calls from their tokens.
+const partBodies = 13
+
+// Rows of exchanges hold the bodies of calls. base is the seq of the call to whose
+// response and request, in this order, request is a delta (package delta), -1 if it
+// is whole. cost is how many bytes it takes to read the request. digest is the
+// SHA-256 of the request's length (8 bytes, little-endian), the request and the
+// response.
+const createExchanges = `CREATE TABLE exchanges (
+    run      TEXT   NOT NULL,
+    kind     TEXT   NOT NULL,
+    step     BIGINT NOT NULL,
+    task     BIGINT NOT NULL,
+    sample   BIGINT NOT NULL,
+    attempt  BIGINT NOT NULL,
+    seq      BIGINT NOT NULL,
+    base     BIGINT NOT NULL,
+    cost     BIGINT NOT NULL,
+    request  BYTEA  NOT NULL,
+    response BYTEA  NOT NULL,
+    digest   BYTEA  NOT NULL,
+    PRIMARY KEY (run, kind, step, task, sample, attempt, seq)
+)`
+
+// nextBodies is the call after another one, with the bodies that it has in the
+// schema before.
+const nextBodies = `SELECT c.run, c.kind, c.step, c.task, c.sample, c.attempt, c.seq, c.parent, c.request, c.response FROM calls c
+WHERE (c.run, c.kind, c.step, c.task, c.sample, c.attempt, c.seq) > ($1, $2, $3, $4, $5, $6, $7)
+ORDER BY c.run, c.kind, c.step, c.task, c.sample, c.attempt, c.seq LIMIT 1`
+
+// moveBodies moves bodies call by call, so that it holds those of a few calls in
+// memory, and all in one transaction.
+func moveBodies(ctx context.Context, t *sql.Tx) error {
+	if _, err := t.ExecContext(ctx, createExchanges); err != nil {
+		return fmt.Errorf("make table: %w", err)
+	}
+	var last recent
+	var c trace.Exchange
+	c.Seq = -1
+	for {
+		var err error
+		c, err = one(ctx, t, func(row scan) (c trace.Exchange, err error) {
+			err = row(&c.Run, &c.Kind, &c.Step, &c.Task, &c.Sample, &c.Attempt, &c.Seq, &c.Parent, (*[]byte)(&c.Request), (*[]byte)(&c.Response))
+			return c, err
+		}, nextBodies, append(attemptKey(c.Address), c.Seq)...)
+		if errors.Is(err, sql.ErrNoRows) {
+			break
+		}
+		if err == nil {
+			err = last.move(ctx, t, c)
+		}
+		if err != nil {
+			return fmt.Errorf("bodies after call %d of %s: %w", c.Seq, c.Address, err)
+		}
+	}
+	for _, column := range []string{"request", "response"} {
+		if _, err := t.ExecContext(ctx, `ALTER TABLE calls DROP COLUMN `+column); err != nil {
+			return fmt.Errorf("drop column %s: %w", column, err)
+		}
+	}
+	return nil
+}
+
+func (r *recent) move(ctx context.Context, t *sql.Tx, c trace.Exchange) error {
+	bases, err := r.bases(ctx, t, c.Call)
+	if err != nil {
+		return err
+	}
+	x := pack(c.Address, c.Seq, c.Request, c.Response, bases)
+	if err := x.insert(tx{ctx: ctx, querier: t}, true); err != nil {
+		return err
+	}
+	r.put(c.Address, &bodies{c.Seq, x.cost, c.Request, c.Response})
+	return nil
+}
