@@ -6,16 +6,11 @@ import (
 	"strings"
 )
 
-const (
-	// headBytes and tailBytes are the most that is kept of the beginning and of the end
-	// of what an agent prints, on each of its outputs.
-	headBytes = 1 << 10
-	tailBytes = 3 << 10
-)
-
-// headTail keeps the beginning and the end of what is written. It is written to by one
-// goroutine.
+// headTail keeps the beginning and the end of what is written, as many bytes as it says.
+// It is written to by one goroutine.
 type headTail struct {
+	headBytes, tailBytes int
+
 	first   []byte
 	last    []byte // what came after first, the newest of it
 	dropped int64  // bytes between them
@@ -23,11 +18,11 @@ type headTail struct {
 
 func (h *headTail) Write(p []byte) (int, error) {
 	n := len(p)
-	if room := headBytes - len(h.first); room > 0 {
+	if room := h.headBytes - len(h.first); room > 0 {
 		took := min(room, len(p))
 		h.first, p = append(h.first, p[:took]...), p[took:]
 	}
-	if surplus := len(h.last) + len(p) - tailBytes; surplus > 0 {
+	if surplus := len(h.last) + len(p) - h.tailBytes; surplus > 0 {
 		h.dropped += int64(surplus)
 		gone := min(surplus, len(h.last))
 		h.last = append(h.last[:0], h.last[gone:]...)
@@ -43,6 +38,9 @@ func (h *headTail) text() string {
 		return strings.ToValidUTF8(string(h.first)+string(h.last), "\uFFFD")
 	}
 	// A character that was cut at either side of the gap is left out.
-	first, last := bytes.ToValidUTF8(h.first, nil), bytes.ToValidUTF8(h.last, nil)
-	return fmt.Sprintf("%s\n[%d bytes left out]\n%s", first, h.dropped, last)
+	return fmt.Sprintf("%s\n[%d bytes left out]\n%s", bytes.ToValidUTF8(h.first, nil), h.dropped, h.tail())
 }
+
+// tail is what came after the beginning, without a character that was cut at its start
+// and all else that isn't UTF-8.
+func (h *headTail) tail() string { return string(bytes.ToValidUTF8(h.last, nil)) }

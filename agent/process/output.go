@@ -6,11 +6,14 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
+// StderrBytes is the most of the end of standard error that is kept.
+const StderrBytes = 8 << 10
+
 // Output takes what a program writes, in bounded memory however much that is.
 type Output struct {
 	*Meter
 	result         lastLine
-	complaint      lastBytes
+	stderrEnd      headTail
 	stdout, stderr headTail
 	Stdout, Stderr io.Writer // what the program writes to
 }
@@ -18,9 +21,12 @@ type Output struct {
 // NewOutput takes output of at most limit bytes on both outputs together; 0 is no
 // limit. Progress is called at each write, exceeded once when it is more.
 func NewOutput(limit int64, progress, exceeded func()) *Output {
-	o := &Output{Meter: NewMeter(limit, progress, exceeded)}
+	printed := headTail{headBytes: 1 << 10, tailBytes: 3 << 10}
+	o := &Output{
+		Meter: NewMeter(limit, progress, exceeded), stdout: printed, stderr: printed, stderrEnd: headTail{tailBytes: StderrBytes},
+	}
 	o.Stdout = io.MultiWriter(o.Meter, &o.result, &o.stdout)
-	o.Stderr = io.MultiWriter(o.Meter, &o.complaint, &o.stderr)
+	o.Stderr = io.MultiWriter(o.Meter, &o.stderrEnd, &o.stderr)
 	return o
 }
 
@@ -31,7 +37,7 @@ func (o *Output) LastLine() string { return o.result.text() }
 func (o *Output) LinesBefore() int { return o.result.before() }
 
 // StderrEnd is the end of standard error.
-func (o *Output) StderrEnd() string { return o.complaint.text() }
+func (o *Output) StderrEnd() string { return o.stderrEnd.tail() }
 
 // Record is the beginning and the end of both outputs.
 func (o *Output) Record() trace.Output {

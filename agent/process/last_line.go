@@ -6,12 +6,8 @@ import (
 	"github.com/fulgurite/fulgurite/internal/truncate"
 )
 
-const (
-	// LineBytes is the most of the last line that is kept.
-	LineBytes = 64 << 10
-	// StderrBytes is the most of the end of standard error that is kept.
-	StderrBytes = 8 << 10
-)
+// LineBytes is the most of the last line that is kept.
+const LineBytes = 64 << 10
 
 // lastLine keeps the last line with anything in it, however much is written.
 // It is written to by one goroutine.
@@ -53,26 +49,4 @@ func (l *lastLine) before() int {
 		return l.lines
 	}
 	return max(0, l.lines-1)
-}
-
-// lastBytes keeps the end of what is written. It is written to by one goroutine.
-type lastBytes struct {
-	kept []byte
-}
-
-func (l *lastBytes) Write(p []byte) (int, error) {
-	if len(p) > StderrBytes {
-		l.kept = append(l.kept[:0], p[len(p)-StderrBytes:]...)
-		return len(p), nil
-	}
-	if surplus := len(l.kept) + len(p) - StderrBytes; surplus > 0 {
-		l.kept = append(l.kept[:0], l.kept[surplus:]...)
-	}
-	l.kept = append(l.kept, p...)
-	return len(p), nil
-}
-
-// text drops a rune that was cut at the start, and all else that isn't UTF-8.
-func (l *lastBytes) text() string {
-	return truncate.Tail(string(bytes.ToValidUTF8(l.kept, nil)), StderrBytes)
 }
