@@ -128,6 +128,8 @@ func forbidden(folder, p string) string {
 		return "a leaf imports nothing of ours"
 	case within(folder, "wire") && (ours && !within(p, "wire", "dialog") || within(p, "database", "log", "math/rand", "os")):
 		return "wire turns bytes into dialogs and back, and does no more"
+	case within(folder, "gateway/conversation", "gateway/inflight") && within(p, "net"):
+		return "the gateway's own package alone speaks HTTP"
 	case folder == "credit" && ours:
 		return "credit is arithmetic and knows nothing of what it is used for"
 	case within(folder, "credit") && within(p, "database", "log", "math/rand", "net", "os", "syscall"):
@@ -175,6 +177,7 @@ func TestImportsAgainstTheDesignAreNoticed(t *testing.T) {
 		{"workflows", "net/http"},
 		{"workflows", "github.com/gomlx/gomlx/graph"},
 		{"gateway", module + "store/blob"},
+		{"gateway/conversation", "net/http"},
 		{"model/native/kernel", module + "model/gomlx"},
 		{"workers", "go.temporal.io/server/temporal"},
 		{"cmd/fulgurite-worker", module + "internal/devserver"},
