@@ -76,7 +76,7 @@ func benchmarkCall(b *testing.B, replayedFrom int) {
 	require.Equal(b, replayedFrom, got[0].ReplayedFrom)
 }
 
-// BenchmarkLongDialog measures a call that ends a dialog of 40 turns of 1 KB each, all
+// BenchmarkLongDialog measures a call that ends a dialog of 1 to 40 turns of 1 KB, all
 // of them on record, without a store: what finding out costs what the call continues.
 func BenchmarkLongDialog(b *testing.B) {
 	const turns = 40

@@ -15,10 +15,6 @@ import (
 	"github.com/fulgurite/fulgurite/wire"
 )
 
-// flushInterval is how long after tokens were sent others may wait to be sent together:
-// of a sampler that gives many at once, each would cost a packet of its own.
-const flushInterval = 4 * time.Millisecond
-
 // streamWriter writes a reply as a stream of events. What it writes beside its
 // keepalives is a function of the request and of the calls that answer it, whether
 // these are sampled meanwhile or on record.
@@ -115,13 +111,8 @@ func (s *streamWriter) follow(ctx context.Context, choice int, slot *inflight.Sl
 		if err := s.flush(); err != nil {
 			return nil, err
 		}
-		var due <-chan time.Time
-		if len(tokens) > 0 {
-			more, due = nil, time.After(flushInterval)
-		}
 		select {
 		case <-more:
-		case <-due:
 		case <-s.silence.C:
 			if err := s.keepalive(); err != nil {
 				return nil, err
