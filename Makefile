@@ -10,6 +10,8 @@ GO      ?= go
 # -trimpath a build shares its cache with `go test`, which saves compiling the
 # Temporal server twice; `make release` has it.
 GOBUILD := CGO_ENABLED=0 $(GO) build
+# The build server's runner of tests tries once more what failed (.ci/gotest).
+GOTEST  ?= $(GO) test
 COMMANDS := ./cmd/... ./examples/calc/cmd/...
 # golangci-lint and workflowcheck are pinned in modules of their own, because their
 # dependencies have no business in the product's.
@@ -20,6 +22,8 @@ WORKFLOWCHECK := $(GO) tool -modfile=tools/workflowcheck/go.mod workflowcheck
 # out of the detector: it takes most of the time and has no code of ours. Packages that instantiate generic types of
 # others can't be left out like this, because the linker keeps one instance for all.
 RACEFLAGS := -gcflags='github.com/gomlx/compute/...=-d=checkptr=0' -gcflags='modernc.org/...=-race=false'
+# The Temporal server, which takes longer still, runs beside it in a process of its own.
+RACEFLAGS += -tags=serverprocess -ldflags='-X github.com/fulgurite/fulgurite/internal/devserver.program=$(CURDIR)/bin/temporal-server'
 
 BENCH          ?= .
 BENCH_PACKAGES ?= ./credit/... ./dialog/... ./gateway/... ./internal/report/... ./model/... ./store/... ./testsuite/...
@@ -68,11 +72,12 @@ clean: ## Remove what was built or installed; runs and their data stay
 
 .PHONY: test
 test: ## Run all tests as users build: without C
-	CGO_ENABLED=0 $(GO) test ./...
+	CGO_ENABLED=0 $(GOTEST) ./...
 
 .PHONY: race
 race: ## Run the tests where goroutines meet with the race detector, in another order each time (needs a C compiler)
-	CGO_ENABLED=1 $(GO) test -race $(RACEFLAGS) -vet=off -short -shuffle=on -timeout 40m $$(.ci/raced)
+	$(GOBUILD) -o bin/temporal-server ./internal/devserver/server
+	CGO_ENABLED=1 $(GOTEST) -race $(RACEFLAGS) -vet=off -short -shuffle=on -timeout=40m $$(.ci/raced)
 
 .PHONY: replay
 replay: ## Replay the kept workflow histories: does new code still continue old runs?

@@ -72,7 +72,7 @@ func describe(result agent.Result) string {
 	return strings.TrimSpace(fmt.Sprintf("%s: %s\n%s\n%s", result.Failure, result.Message, strings.TrimSpace(result.Stderr), result.Note))
 }
 
-// outcome is what a sealed attempt comes to.
+// outcome is the result of a sealed attempt.
 func (r *Runner) outcome(ctx context.Context, address trace.Address) (RunAgentResult, error) {
 	a, err := r.Attempts.Attempt(ctx, address)
 	if err != nil {

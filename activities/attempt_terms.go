@@ -8,7 +8,7 @@ import (
 )
 
 // AttemptTerms are the terms under which RunAgent begins an attempt of a run with
-// version v: for whoever runs the run's agent elsewhere and wants the same answers to
+// version v: for code that runs the run's agent elsewhere and wants the same answers to
 // its calls.
 func AttemptTerms(s spec.Spec, v model.VersionID) trace.Terms {
 	return terms(s, RunAgentInput{Policy: v.Policy, Version: v.Number})

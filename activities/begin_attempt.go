@@ -22,8 +22,8 @@ const lendFor = 24 * time.Hour
 // BeginAttemptResult is an attempt that has begun, for an agent that is somebody's
 // workflow or activity.
 type BeginAttemptResult struct {
-	Attempt int         `json:"attempt,omitempty"`
-	Brief   agent.Brief `json:"brief,omitzero"` // what the agent is told
+	Attempt int              `json:"attempt,omitempty"`
+	Brief   agent.Invocation `json:"brief,omitzero"` // what the agent is told
 	// Ended is what the rollout came to if it has ended: then nothing has begun.
 	Ended *RunAgentResult `json:"ended,omitempty"`
 }
@@ -33,16 +33,12 @@ type BeginAttemptResult struct {
 // worker. None begins while nobody works on the agent's queue.
 func (r *Runner) BeginAttempt(ctx context.Context, in RunAgentInput) (_ BeginAttemptResult, err error) {
 	defer temporalError(&err)
-	v, err := r.runs.get(ctx, in.Rollout.Run, r.Runs, r.Blobs)
+	v, task, err := r.task(ctx, in.Rollout, in.Index)
 	if err != nil {
 		return BeginAttemptResult{}, err
 	}
 	if v.spec.Agent.Temporal == nil {
 		return BeginAttemptResult{}, invalid(fmt.Errorf("begin an attempt at %s: the spec of its run has no agent.temporal", in.Rollout))
-	}
-	task, err := v.task(in.Rollout.Kind, in.Index)
-	if err != nil {
-		return BeginAttemptResult{}, err
 	}
 	if err := r.attended(ctx, *v.spec.Agent.Temporal); err != nil {
 		return BeginAttemptResult{}, err
@@ -57,12 +53,12 @@ func (r *Runner) BeginAttempt(ctx context.Context, in RunAgentInput) (_ BeginAtt
 		out.Title = titleOf(task, address)
 		return BeginAttemptResult{Ended: &out}, err
 	}
-	session, err := r.Forwarder.Lend(address, key, limitsOf(v.spec).Time+lendFor)
+	session, err := r.Forwarder.OpenExternal(address, key, limitsOf(v.spec).Time+lendFor)
 	if err != nil {
 		return BeginAttemptResult{}, err
 	}
 	job := agent.Job{Address: address, Task: agentTask(task), BaseURL: session.BaseURL(), Key: key}
-	return BeginAttemptResult{Attempt: address.Attempt, Brief: job.Brief()}, nil
+	return BeginAttemptResult{Attempt: address.Attempt, Brief: job.Invocation()}, nil
 }
 
 // checkTaskSizes reports a task that is too large for an agent that is a workflow or an

@@ -12,7 +12,7 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// Runs keeps runs. CreateRun returns the run that stands under the name, and
+// Runs keeps runs. CreateRun returns the run on record under the name, and
 // whether this call made it.
 type Runs interface {
 	CreateRun(ctx context.Context, r record.Run) (record.Run, bool, error)
@@ -21,7 +21,7 @@ type Runs interface {
 	ReopenRun(ctx context.Context, r record.Run) error
 }
 
-// Ledger keeps what a run produced. Every Put returns what stands under the
+// Ledger keeps what a run produced. Every Put returns what is on record under the
 // natural key.
 type Ledger interface {
 	PutBatch(ctx context.Context, b record.Batch) (record.Batch, bool, error)
@@ -78,7 +78,7 @@ type Publisher interface {
 	Publish(ctx context.Context, v model.VersionID) error
 }
 
-// Cluster tells what a Temporal cluster has registered.
+// Cluster says what a Temporal cluster has registered.
 type Cluster interface {
 	HasSearchAttributes(ctx context.Context) (bool, error)
 }
@@ -88,10 +88,10 @@ type Launchers interface {
 	Launcher(s spec.Spec) (agent.Launcher, error)
 }
 
-// Workers tells about workers that are not ours: those of agents that are workflows
+// Workers knows about workers that are not ours: those of agents that are workflows
 // or activities.
 type Workers interface {
-	// Polled reports whether anybody has asked for the workflows, or else the
+	// Polled reports whether a worker has asked for the workflows, or else the
 	// activities, of a queue lately.
 	Polled(ctx context.Context, queue string, workflows bool) (bool, error)
 	// Waits reports whether a workflow waits for a worker, or did when it ended.

@@ -65,7 +65,7 @@ func (c *Coordinator) PrepareRun(ctx context.Context, in PrepareRunInput) (_ Pre
 
 // create writes the run's row and returns the one that is then on record.
 func (c *Coordinator) create(ctx context.Context, in PrepareRunInput) (record.Run, error) {
-	s, err := readSpec(in.Spec, c.Directory)
+	s, err := parseInput(in.Spec, c.Directory)
 	if err != nil {
 		return record.Run{}, invalid(err)
 	}
@@ -137,9 +137,9 @@ func (c *Coordinator) storeCodec(ctx context.Context, m spec.Model) (string, err
 	return dialog.BundleName(encoded), nil
 }
 
-// readSpec reads a workflow's input, in which every path is absolute. Working
+// parseInput reads a workflow's input, in which every path is absolute. Working
 // directories that are not given are directory.
-func readSpec(data []byte, directory string) (spec.Spec, error) {
+func parseInput(data []byte, directory string) (spec.Spec, error) {
 	s, err := spec.Parse(data, "workflow input.json")
 	var faults *spec.Faults
 	if errors.As(err, &faults) {

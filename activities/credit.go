@@ -31,11 +31,7 @@ func (c *Coordinator) AssignCredit(ctx context.Context, in AssignCreditInput) (_
 	if !errors.Is(err, trace.ErrNotFound) {
 		return AssignCreditResult{}, fmt.Errorf("look for the batch of step %d: %w", in.Step, err)
 	}
-	run, err := c.Runs.Run(ctx, in.Run)
-	if err != nil {
-		return AssignCreditResult{}, fmt.Errorf("read run %s: %w", in.Run, err)
-	}
-	s, err := decodeSpec(run)
+	_, s, err := readSpec(ctx, c.Runs, in.Run)
 	if err != nil {
 		return AssignCreditResult{}, err
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// verdictPromoted stands for a decision by which the pointer moved.
+// verdictPromoted is that of a decision by which the pointer moved.
 const verdictPromoted = "promoted"
 
 // DecisionID names the decision about a candidate.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/agent/forwarder"
 	"github.com/fulgurite/fulgurite/internal/truncate"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks"
@@ -39,7 +40,7 @@ type EndAttemptInput struct {
 	Workflow string `json:"workflow,omitempty"`
 }
 
-// EndAttemptResult is what the attempt came to.
+// EndAttemptResult is the result of the attempt.
 type EndAttemptResult struct {
 	RunAgentResult
 	// Fault says why the attempt does not count and is to be made again; empty if it
@@ -47,16 +48,12 @@ type EndAttemptResult struct {
 	Fault string `json:"fault,omitempty"`
 }
 
-// EndAttempt ends what BeginAttempt began: it asks the forwarder what the agent could
-// have seen, grades what it returned and seals the attempt. An attempt counts only
+// EndAttempt ends what BeginAttempt began: it asks the forwarder for faults that the
+// agent could have seen, grades what it returned and seals the attempt. An attempt counts only
 // if the forwarder is there to say that no fault was in sight.
 func (r *Runner) EndAttempt(ctx context.Context, in EndAttemptInput) (_ EndAttemptResult, err error) {
 	defer temporalError(&err)
-	v, err := r.runs.get(ctx, in.Address.Run, r.Runs, r.Blobs)
-	if err != nil {
-		return EndAttemptResult{}, err
-	}
-	task, err := v.task(in.Address.Kind, in.Index)
+	v, task, err := r.task(ctx, in.Address.RolloutID, in.Index)
 	if err != nil {
 		return EndAttemptResult{}, err
 	}
@@ -67,7 +64,7 @@ func (r *Runner) EndAttempt(ctx context.Context, in EndAttemptInput) (_ EndAttem
 	if in.Ending == Cancelled {
 		return r.cancelled(ctx, in, before)
 	}
-	if before.Outcome != trace.Running { // a worker was too late to tell Temporal
+	if before.Outcome != trace.Running { // a worker could not report it to Temporal any more
 		return r.ended(ctx, before, task)
 	}
 	a := trace.Attempt{Address: in.Address, TaskID: task.ID}
@@ -87,17 +84,17 @@ func (r *Runner) EndAttempt(ctx context.Context, in EndAttemptInput) (_ EndAttem
 	err = r.Attempts.SealAttempt(ctx, a)
 	switch {
 	case errors.Is(err, trace.ErrFenced):
-		return EndAttemptResult{Fault: truncate.Ellipsis(err.Error(), failureBytes)}, nil // a later one has begun, and nobody works on it
+		return EndAttemptResult{Fault: truncate.Ellipsis(err.Error(), failureBytes)}, nil // a later one has begun, and no worker has it
 	case err != nil:
 		return EndAttemptResult{}, fmt.Errorf("seal attempt %s: %w", in.Address, err)
 	}
 	return r.ended(ctx, a, task)
 }
 
-// cancelled ends an attempt whose agent somebody cancelled: that person spoke about the
-// task, which is not tried again.
+// cancelled ends an attempt whose agent somebody cancelled: that person meant the task,
+// which is not tried again.
 func (r *Runner) cancelled(ctx context.Context, in EndAttemptInput, a trace.Attempt) (EndAttemptResult, error) {
-	_, _ = agent.Settle(ctx, in.BaseURL, in.Key) // what the agent could have seen doesn't matter, and a session ends by itself
+	_, _ = forwarder.CloseExternal(ctx, in.BaseURL, in.Key) // what the agent could have seen doesn't matter, and a session ends by itself
 	if a.Outcome == trace.Running {
 		a = trace.Attempt{Address: a.Address, TaskID: a.TaskID, Outcome: trace.InfraFault, Error: in.Message}
 		if err := r.Attempts.SealAttempt(ctx, a); err != nil && !errors.Is(err, trace.ErrFenced) {
@@ -107,7 +104,7 @@ func (r *Runner) cancelled(ctx context.Context, in EndAttemptInput, a trace.Atte
 	return EndAttemptResult{RunAgentResult: RunAgentResult{Attempt: in.Address.Attempt, Outcome: trace.InfraFault, TaskFault: truncate.Ellipsis(in.Message, failureBytes)}}, nil
 }
 
-// ended is what an attempt came to that is sealed.
+// ended is the result of a sealed attempt.
 func (r *Runner) ended(ctx context.Context, a trace.Attempt, task tasks.Task) (EndAttemptResult, error) {
 	if a.Outcome == trace.InfraFault {
 		return EndAttemptResult{Fault: truncate.Ellipsis(a.Error, failureBytes)}, nil
@@ -117,9 +114,9 @@ func (r *Runner) ended(ctx context.Context, a trace.Attempt, task tasks.Task) (E
 	return EndAttemptResult{RunAgentResult: out}, err
 }
 
-// assess is what the agent came to, unless a fault could be why.
+// assess is the result of the agent, or an error where a fault may be the reason.
 func (r *Runner) assess(ctx context.Context, in EndAttemptInput, g spec.Grader) (agent.Result, error) {
-	settled, err := agent.Settle(ctx, in.BaseURL, in.Key)
+	settled, err := forwarder.CloseExternal(ctx, in.BaseURL, in.Key)
 	switch {
 	case err != nil:
 		return agent.Result{}, err
@@ -146,9 +143,9 @@ func (r *Runner) assess(ctx context.Context, in EndAttemptInput, g spec.Grader) 
 	return agent.Result{}, fmt.Errorf("%s: %s", in.Ending, in.Message)
 }
 
-// timedOut is for an agent that gave no result in its time. That is a fault if
-// nobody was there to work on it. Otherwise it may be the agent or a worker that was
-// lost, which looks the same from here.
+// timedOut is the result of an agent that gave none in its time. That is a fault if no
+// worker had it. Otherwise the agent hung or its worker was lost, which look the same
+// from here.
 func (r *Runner) timedOut(ctx context.Context, in EndAttemptInput) (agent.Result, error) {
 	if r.Workers != nil && in.Workflow != "" {
 		waiting, err := r.Workers.Waits(ctx, in.Workflow)
@@ -162,7 +159,7 @@ func (r *Runner) timedOut(ctx context.Context, in EndAttemptInput) (agent.Result
 	return agent.Result{Failure: agent.Hang, Message: in.Message}, nil
 }
 
-// attended is an error while nobody works on the queue of an agent.
+// attended is an error while no worker polls the queue of an agent.
 func (r *Runner) attended(ctx context.Context, a spec.Temporal) error {
 	if r.Workers == nil {
 		return nil

@@ -15,6 +15,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/agent/forwarder"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
 )
@@ -46,7 +47,7 @@ func (w *testEnv) beginAttempt(runner *activities.Runner, in activities.RunAgent
 }
 
 // askAs makes a model call as the agent that got the brief.
-func askAs(ctx context.Context, b agent.Brief) error {
+func askAs(ctx context.Context, b agent.Invocation) error {
 	_, err := ask(ctx, agent.Env{BaseURL: b.BaseURL, Key: b.APIKey, Model: b.Model}, b.Input)
 	return err
 }
@@ -242,7 +243,7 @@ func TestAnAttemptWhoseWorkerIsGoneDoesNotCount(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)
 	w.prepare(w.externalSpec())
-	f, err := agent.NewForwarder(t.Context(), func() string { return "" }, zap.NewNop())
+	f, err := forwarder.New(t.Context(), func() string { return "" }, zap.NewNop())
 	require.NoError(t, err)
 	gone, in := w.runner("", nil), rollout(0, 0)
 	gone.Forwarder = f
@@ -323,7 +324,7 @@ func TestAServiceIsAnAgentAsAnyOther(t *testing.T) {
 	w.start(w.spec())
 	asked := 0
 	url := w.serve(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		var b agent.Brief
+		var b agent.Invocation
 		require.NoError(t, json.NewDecoder(r.Body).Decode(&b))
 		if asked++; asked == 1 {
 			rw.WriteHeader(http.StatusServiceUnavailable)

@@ -7,17 +7,13 @@ import (
 	"github.com/fulgurite/fulgurite/credit/assign"
 )
 
-// FlatGroups tells which groups would get no advantage, so that others may take their
-// places. It assigns them their credit by the code that AssignCredit has, from the
-// same records, and writes nothing. Its answer is in the history of the run, where a
-// span that arrives later does not change it.
+// FlatGroups says which groups would get no advantage, so that others may replace them.
+// It assigns credit by the code of AssignCredit, from the same records, and writes
+// nothing. Its result is in the history of the run, where a span that arrives later does
+// not change it.
 func (c *Coordinator) FlatGroups(ctx context.Context, in FlatGroupsInput) (_ FlatGroupsResult, err error) {
 	defer temporalError(&err)
-	run, err := c.Runs.Run(ctx, in.Run)
-	if err != nil {
-		return FlatGroupsResult{}, fmt.Errorf("read run %s: %w", in.Run, err)
-	}
-	s, err := decodeSpec(run)
+	_, s, err := readSpec(ctx, c.Runs, in.Run)
 	if err != nil {
 		return FlatGroupsResult{}, err
 	}

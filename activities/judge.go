@@ -12,6 +12,7 @@ import (
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks"
+	"github.com/fulgurite/fulgurite/tasks/stream"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -32,10 +33,9 @@ const judgeSlack = 20 * time.Second
 
 // JudgeCalls has the spec's judge score every call of the attempts that count. What
 // was judged before, by an earlier execution or for another run, is not judged again.
-// A judge that is away is an error that passes; one that says what can't be read, or
-// would have to be asked more often than the spec allows, ends the run. No attempt
-// gets a made-up score in its place: which ones would depend on what was judged
-// before, and so equal runs would learn different things.
+// A judge that is away is an error that passes. Unreadable answers, and more requests
+// than the spec allows, end the run. No attempt gets a made-up score instead: which ones
+// would depend on what was judged before, and so equal runs would learn different things.
 func (c *Coordinator) JudgeCalls(ctx context.Context, in JudgeCallsInput) (_ JudgeCallsResult, err error) {
 	defer temporalError(&err)
 	attempts, s, err := c.evidence(ctx, in)
@@ -113,14 +113,14 @@ func (r *cachedRun) taskOf(g Group, step int) (tasks.Task, error) {
 		return tasks.Task{}, invalid(fmt.Errorf("run %s has no train split", r.run.Name))
 	}
 	if g.Kind == trace.Reserve {
-		return r.task(g.Kind, tasks.Reserve(r.spec.Seed, n, step, g.Task))
+		return r.task(g.Kind, stream.Reserve(r.spec.Seed, n, step, g.Task))
 	}
-	index, _ := tasks.At(r.spec.Seed, n, g.Task)
+	index, _ := stream.At(r.spec.Seed, n, g.Task)
 	return r.task(trace.Train, index)
 }
 
 // judgeOptions reads the spec's judge. A key that is not there is an error that
-// passes: whoever starts the worker can give it one.
+// passes: the person who starts the worker can set one.
 func judgeOptions(c spec.Credit) (judge.Options, error) {
 	of := c.Judge
 	o := judge.Options{
@@ -161,7 +161,7 @@ func (c *Coordinator) storeJudgments(ctx context.Context, in JudgeCallsInput, sc
 	return JudgeCallsResult{Judgments: digest, Metrics: map[string]float64{
 		"judge/score":       sum / float64(max(1, calls)),
 		"judge/calls":       float64(calls),
-		"judge/requests":    float64(judgments + len(nonsense)), // of this step; what stood before took none
+		"judge/requests":    float64(judgments + len(nonsense)), // of this step; what was judged before needed none
 		"judge/asked_again": float64(len(nonsense)),
 	}}, nil
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/tasks"
+	"github.com/fulgurite/fulgurite/tasks/stream"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -71,7 +71,7 @@ func (w *testEnv) judged(b *judgeServer, edit func(*spec.Judge)) activities.Judg
 	}
 	w.start(s)
 	const step, ordinal = 1, 1
-	index, _ := tasks.At(s.Seed, 2, ordinal)
+	index, _ := stream.At(s.Seed, 2, ordinal)
 	groups := []activities.Group{{Task: ordinal, Rewards: []float64{1, 0}}, {Kind: trace.Reserve, Rewards: []float64{0.5, 0.25}}}
 	runner := w.runner(w.serve(w.gateway()), twoCalls)
 	for i, g := range groups {
@@ -79,7 +79,7 @@ func (w *testEnv) judged(b *judgeServer, edit func(*spec.Judge)) activities.Judg
 			in := rollout(index, sample)
 			in.Rollout.Step, in.Rollout.Task = step, g.Task
 			if g.Kind == trace.Reserve {
-				in.Rollout.Kind, in.Index = trace.Reserve, tasks.Reserve(s.Seed, 2, step, g.Task)
+				in.Rollout.Kind, in.Index = trace.Reserve, stream.Reserve(s.Seed, 2, step, g.Task)
 			}
 			r, err := do[activities.RunAgentResult](w.t, runner.RunAgent, in)
 			require.NoError(w.t, err)
@@ -184,7 +184,7 @@ func TestATaskThatTheStreamDoesNotHaveIsNotJudged(t *testing.T) {
 	in.Groups[0].Task = 0 // where the stream has the other task
 	for sample := range 2 {
 		r := rollout(0, sample)
-		index, _ := tasks.At(w.spec().WithDefaults().Seed, 2, 1)
+		index, _ := stream.At(w.spec().WithDefaults().Seed, 2, 1)
 		r.Index = index
 		_, err := do[activities.RunAgentResult](t, w.runner(w.serve(w.gateway()), twoCalls).RunAgent, r)
 		require.NoError(t, err)

@@ -94,7 +94,7 @@ type GradeRolloutResult struct {
 	TaskFault string `json:"task_fault,omitempty"`
 }
 
-// Group is what the samples of one task came to. Slices have one entry a sample.
+// Group is the results of the samples of one task. Slices have one entry a sample.
 type Group struct {
 	// Kind is trace.Reserve for the group of a reserve, else empty.
 	Kind     trace.Kind `json:"kind,omitempty"`
@@ -212,7 +212,7 @@ type PromoteVersionInput struct {
 	Decision   model.Decision `json:"decision"`
 }
 
-// PromoteVersionResult says what the pointer stands at afterwards.
+// PromoteVersionResult says where the pointer is afterwards.
 type PromoteVersionResult struct {
 	// Moved is false if somebody else moved or pinned the pointer since the
 	// decision.
@@ -249,7 +249,7 @@ type RecordDecisionInput struct {
 
 // RecordDecisionResult is empty where the decision is now on record.
 type RecordDecisionResult struct {
-	// Verdict is what was on record instead, and stands.
+	// Verdict is what was on record instead.
 	Verdict string `json:"verdict,omitempty"`
 	// Standing is the version that is promoted then, -1 for none.
 	Standing int `json:"standing,omitempty"`

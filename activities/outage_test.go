@@ -200,12 +200,12 @@ func (w *testEnv) temporal() *testsuite.TestWorkflowEnvironment {
 	env.RegisterWorkflow(workflows.RolloutWorkflow)
 	env.RegisterWorkflow(workflows.EvaluationWorkflow)
 	env.RegisterWorkflow(workflows.TrainingWorkflow)
-	env.RegisterWorkflowWithOptions(func(ctx workflow.Context, b agent.Brief) (string, error) {
+	env.RegisterWorkflowWithOptions(func(ctx workflow.Context, b agent.Invocation) (string, error) {
 		ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: time.Minute})
 		var answer string
 		return answer, workflow.ExecuteActivity(ctx, "my_call", b).Get(ctx, &answer)
 	}, workflow.RegisterOptions{Name: "MyAgent"})
-	env.RegisterActivityWithOptions(func(ctx context.Context, b agent.Brief) (string, error) {
+	env.RegisterActivityWithOptions(func(ctx context.Context, b agent.Invocation) (string, error) {
 		_, err := ask(ctx, agent.Env{BaseURL: b.BaseURL, Key: b.APIKey, Model: b.Model}, b.Input)
 		return "42", err
 	}, activity.RegisterOptions{Name: "my_call"})

@@ -22,7 +22,7 @@ const (
 	verdictMoved  = "moved"
 )
 
-// DecidePromotion compares a candidate with the version that the pointer stands
+// DecidePromotion compares a candidate with the version that the pointer is
 // at, task by task on the gate split. Nothing moves. A candidate that can't be
 // compared is refused: an evaluation that lacks a rollout never promotes. A decision
 // that is on record is returned as it promoted.
@@ -31,11 +31,7 @@ func (c *Coordinator) DecidePromotion(ctx context.Context, in DecidePromotionInp
 	if before, ok, err := c.recordedDecision(ctx, in.Run, in.Policy, in.Candidate); ok || err != nil {
 		return before, err
 	}
-	run, err := c.Runs.Run(ctx, in.Run)
-	if err != nil {
-		return DecidePromotionResult{}, fmt.Errorf("read run %s: %w", in.Run, err)
-	}
-	s, err := decodeSpec(run)
+	run, s, err := readSpec(ctx, c.Runs, in.Run)
 	if err != nil {
 		return DecidePromotionResult{}, err
 	}
@@ -137,7 +133,7 @@ func (c *Coordinator) PromoteVersion(ctx context.Context, in PromoteVersionInput
 func (c *Coordinator) promotionRefused(ctx context.Context, p record.Promotion, cause error) (PromoteVersionResult, error) {
 	promoted, err := c.Ledger.Promoted(ctx, p.Run, p.Policy)
 	if errors.Is(err, trace.ErrNotFound) {
-		return PromoteVersionResult{}, invalid(cause) // nothing stands that p could have replaced
+		return PromoteVersionResult{}, invalid(cause) // there is no pointer that p could have moved
 	}
 	if err != nil {
 		return PromoteVersionResult{}, err
@@ -159,7 +155,7 @@ func (c *Coordinator) promotionRefused(ctx context.Context, p record.Promotion, 
 }
 
 // RecordDecision puts a decision on record that moves nothing. A decision about the
-// candidate that is on record already stands, and is returned where it is another.
+// candidate that is on record already is kept, and is returned if it is another one.
 func (c *Coordinator) RecordDecision(ctx context.Context, in RecordDecisionInput) (_ RecordDecisionResult, err error) {
 	defer temporalError(&err)
 	d, verdict := in.Decision, in.Verdict

@@ -11,6 +11,16 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
+// readSpec reads a run and its resolved spec from the store.
+func readSpec(ctx context.Context, runs Runs, name string) (record.Run, spec.Spec, error) {
+	run, err := runs.Run(ctx, name)
+	if err != nil {
+		return run, spec.Spec{}, fmt.Errorf("read run %s: %w", name, err)
+	}
+	s, err := decodeSpec(run)
+	return run, s, err
+}
+
 // decodeSpec reads the resolved spec out of a run's row.
 func decodeSpec(run record.Run) (spec.Spec, error) {
 	s, err := spec.Stored(run.Spec)
@@ -83,14 +93,11 @@ func (c *runCache) entry(name string) *cacheEntry {
 
 // readRun reads a run from the store.
 func readRun(ctx context.Context, name string, runs Runs, blobs Blobs) (*cachedRun, error) {
-	run, err := runs.Run(ctx, name)
+	run, s, err := readSpec(ctx, runs, name)
 	if err != nil {
-		return nil, fmt.Errorf("read run %s: %w", name, err)
-	}
-	r := &cachedRun{run: run, tasks: map[trace.Kind][]tasks.Task{}}
-	if r.spec, err = decodeSpec(run); err != nil {
 		return nil, err
 	}
+	r := &cachedRun{run: run, spec: s, tasks: map[trace.Kind][]tasks.Task{}}
 	for kind, split := range run.Splits {
 		data, err := blobs.Get(ctx, split.Digest)
 		if err != nil {

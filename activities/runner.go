@@ -14,6 +14,7 @@ import (
 	"unicode"
 
 	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/agent/forwarder"
 	"github.com/fulgurite/fulgurite/internal/truncate"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks"
@@ -26,7 +27,7 @@ type Runner struct {
 	Attempts  Attempts
 	Blobs     Blobs
 	Launchers Launchers
-	Forwarder *agent.Forwarder
+	Forwarder *forwarder.Forwarder
 	// Workers knows of workers that are not ours; nil skips what it is asked.
 	Workers Workers
 
@@ -83,11 +84,7 @@ type begunAttempt struct {
 
 // startAttempt begins an attempt, unless the rollout has ended.
 func (r *Runner) startAttempt(ctx context.Context, in RunAgentInput) (begunAttempt, error) {
-	v, err := r.runs.get(ctx, in.Rollout.Run, r.Runs, r.Blobs)
-	if err != nil {
-		return begunAttempt{}, err
-	}
-	task, err := v.task(in.Rollout.Kind, in.Index)
+	v, task, err := r.task(ctx, in.Rollout, in.Index)
 	if err != nil {
 		return begunAttempt{}, err
 	}
@@ -111,6 +108,16 @@ func (r *Runner) startAttempt(ctx context.Context, in RunAgentInput) (begunAttem
 		return o, err
 	}
 	return o, nil
+}
+
+// task returns a rollout's run and task, which is at index of its split.
+func (r *Runner) task(ctx context.Context, id trace.RolloutID, index int) (*cachedRun, tasks.Task, error) {
+	run, err := r.runs.get(ctx, id.Run, r.Runs, r.Blobs)
+	if err != nil {
+		return nil, tasks.Task{}, err
+	}
+	task, err := run.task(id.Kind, index)
+	return run, task, err
 }
 
 // finishAttempt records what became of an attempt, whose agent gave a result or met err.
@@ -158,7 +165,7 @@ func titleOf(t tasks.Task, address trace.Address) string {
 // sealFault seals an attempt that met a fault, and returns that fault for Temporal to
 // try again. But when the command before it fails each time, the task is at fault.
 func (r *Runner) sealFault(ctx context.Context, a trace.Attempt, fault error) (RunAgentResult, error) {
-	// A command that this worker lacks, or that was ended with it, tells nothing of the task.
+	// A command that this worker lacks, or that was ended with it, says nothing about the task.
 	unprepared := errors.Is(fault, agent.ErrBefore) && !errors.Is(fault, agent.ErrNotStarted) && ctx.Err() == nil
 	if unprepared {
 		a.Failure = string(beforeFails)
@@ -181,9 +188,9 @@ func (r *Runner) sealFault(ctx context.Context, a trace.Attempt, fault error) (R
 	return RunAgentResult{Attempt: a.Attempt, Outcome: a.Outcome, TaskFault: truncate.Ellipsis(a.Error, failureBytes)}, nil
 }
 
-// begin begins an attempt, unless the rollout has ended: then a worker was too late
-// to tell Temporal, or one that was cut off only now finds its task. Trials are
-// attempted as often as they are asked for.
+// begin begins an attempt, unless the rollout has ended: then a worker could not report
+// the end to Temporal any more, or one that was cut off starts late. Trials are attempted
+// as often as they are asked for.
 func (r *Runner) begin(ctx context.Context, in RunAgentInput, taskID string, terms trace.Terms, keyHash string) (trace.Address, bool, error) {
 	if in.Rollout.Kind != trace.Try {
 		return r.Attempts.BeginUnlessEnded(ctx, in.Rollout, taskID, terms, keyHash)
@@ -192,7 +199,7 @@ func (r *Runner) begin(ctx context.Context, in RunAgentInput, taskID string, ter
 	return a, false, err
 }
 
-// launch runs the agent behind the forwarder and reports that it lives.
+// launch runs the agent behind the forwarder, with heartbeats.
 func (r *Runner) launch(ctx context.Context, o begunAttempt) (agent.Result, error) {
 	v := o.run
 	session, err := r.Forwarder.Open(ctx, o.address, o.key)
@@ -210,7 +217,7 @@ func (r *Runner) launch(ctx context.Context, o begunAttempt) (agent.Result, erro
 		}
 	}
 	result, err := beating(ctx, b, func(ctx context.Context) (agent.Result, error) {
-		// Either ends the agent: the activity, or what the gateway tells the session.
+		// The end of the activity or of the session ends the agent.
 		attempt, end := context.WithCancelCause(session.Context())
 		defer end(context.Canceled)
 		defer context.AfterFunc(ctx, func() { end(context.Cause(ctx)) })()
@@ -220,7 +227,7 @@ func (r *Runner) launch(ctx context.Context, o begunAttempt) (agent.Result, erro
 			BaseURL: session.BaseURL(), Key: o.key, Directory: v.spec.Agent.Directory, Environment: v.spec.Agent.Environment,
 			Limits: limits, Progress: func() { signs.Add(1) }, Waited: session.Waited, Idle: session.Idle,
 		})
-		session.Close() // only now is all known that the agent could have seen
+		session.Close() // after this, no more faults of the session are found
 		return result, err
 	})
 	if err == nil {
@@ -229,7 +236,7 @@ func (r *Runner) launch(ctx context.Context, o begunAttempt) (agent.Result, erro
 	return result, err
 }
 
-// agentTask is what the agent gets to see of a task.
+// agentTask is the part of a task that the agent sees.
 func agentTask(t tasks.Task) agent.Task {
 	return agent.Task{ID: t.ID, Input: t.Input, Metadata: t.Metadata}
 }

@@ -22,6 +22,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/agent/forwarder"
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/gateway"
 	"github.com/fulgurite/fulgurite/internal/catalog"
@@ -101,7 +102,7 @@ func engines(string) (model.Engine, error) { return native.New(native.Options{Th
 
 // runner runs the agent behind a forwarder to the gateway at url.
 func (w *testEnv) runner(url string, a agent.Func) *activities.Runner {
-	f, err := agent.NewForwarder(w.t.Context(), func() string { return url }, zap.NewNop())
+	f, err := forwarder.New(w.t.Context(), func() string { return url }, zap.NewNop())
 	require.NoError(w.t, err)
 	w.t.Cleanup(func() { require.NoError(w.t, f.Close(context.Background())) })
 	return &activities.Runner{

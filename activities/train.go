@@ -30,11 +30,7 @@ func (t *Trainer) InitPolicy(ctx context.Context, in InitPolicyInput) (_ InitPol
 
 // initCritic makes version 0 of the critic, if the spec has one.
 func (t *Trainer) initCritic(ctx context.Context, in InitPolicyInput) error {
-	run, err := t.Runs.Run(ctx, in.Run)
-	if err != nil {
-		return fmt.Errorf("read run %s: %w", in.Run, err)
-	}
-	s, err := decodeSpec(run)
+	_, s, err := readSpec(ctx, t.Runs, in.Run)
 	if err != nil || s.Critic == nil {
 		return err
 	}
@@ -46,7 +42,7 @@ func (t *Trainer) initCritic(ctx context.Context, in InitPolicyInput) error {
 }
 
 // TrainStep makes version Step of version Step−1 from the step's batch. A version
-// that stands already is returned as it is. A step that was cut off continues from its
+// that exists already is returned as it is. A step that was cut off continues from its
 // last saved update, with the same result to the bit.
 func (t *Trainer) TrainStep(ctx context.Context, in TrainStepInput) (_ TrainStepResult, err error) {
 	defer temporalError(&err)

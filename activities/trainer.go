@@ -81,7 +81,7 @@ func alone[Result any](ctx context.Context, t *Trainer, subject string, f func(c
 	})
 }
 
-// once returns the target if it stands, else the version that produce makes.
+// once returns the target if it exists, else the version that produce makes.
 func (t *Trainer) once(ctx context.Context, target update.Target, produce func(context.Context, *update.Maker, update.Run) (model.Version, error)) (VersionResult, error) {
 	v, ok, err := update.Existing(ctx, t.Versions, target)
 	if !ok && err == nil {
@@ -104,11 +104,7 @@ func (t *Trainer) once(ctx context.Context, target update.Target, produce func(c
 
 // run reads what an update needs to know of a run.
 func (t *Trainer) run(ctx context.Context, name string) (update.Run, error) {
-	run, err := t.Runs.Run(ctx, name)
-	if err != nil {
-		return update.Run{}, fmt.Errorf("read run %s: %w", name, err)
-	}
-	s, err := decodeSpec(run)
+	run, s, err := readSpec(ctx, t.Runs, name)
 	if err != nil {
 		return update.Run{}, err
 	}

@@ -6,18 +6,17 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os/exec"
 	"syscall"
-	"time"
 
+	"github.com/fulgurite/fulgurite/agent/process"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
 // ErrNotStarted is wrapped when the program could not be started: it isn't there
 // or isn't executable, on this worker. No attempt can tell anything about the
 // agent then, so it is a fault and no failure.
-var ErrNotStarted = errors.New("agent not started")
+var ErrNotStarted = process.ErrNotStarted
 
 // Command is an agent that is a program, run once for each attempt.
 //
@@ -36,6 +35,15 @@ type Command struct {
 	Scratch string
 }
 
+// ShimMain makes this process the supervisor of an agent and doesn't return, if it was
+// started as one; otherwise it does nothing. It must come first in the main function of
+// every program (and TestMain of every test) that launches commands.
+func ShimMain() { process.ShimMain() }
+
+// Conceal keeps other processes of the user, such as agents, from reading this one's
+// environment and memory, where keys and passwords are. Only Linux can.
+func Conceal() error { return process.Conceal() }
+
 // Launch runs the program under a shim.
 func (c Command) Launch(ctx context.Context, job Job) (Result, error) {
 	if len(c.Args) == 0 {
@@ -50,12 +58,12 @@ func (c Command) Launch(ctx context.Context, job Job) (Result, error) {
 	}
 	home := job.home
 	if home == nil {
-		home, err = openHome(ctx, c.Scratch, holder{Execution: job.Execution, Attempt: job.Address.Attempt}, job.Address.RolloutID)
+		home, err = process.OpenHome(ctx, c.Scratch, process.Owner{Execution: job.Execution, Attempt: job.Address.Attempt}, job.Address.RolloutID)
 		if err != nil {
 			return Result{}, job.infrastructure(err)
 		}
 		// What can't be removed doesn't change the result; the next attempt meets it.
-		defer func() { _ = home.close() }()
+		defer func() { _ = home.Close() }()
 	}
 	result, err := c.run(ctx, job, home, task)
 	if err != nil {
@@ -64,71 +72,69 @@ func (c Command) Launch(ctx context.Context, job Job) (Result, error) {
 	return result, nil
 }
 
-// run starts the shim and lets go of its lifeline when the agent has to end.
-func (c Command) run(ctx context.Context, job Job, home *home, task []byte) (result Result, err error) {
-	tooMuch := &exceeded{OutputLimit, fmt.Sprintf("wrote more than %d bytes", job.Limits.OutputBytes)}
-	m := &meter{limit: job.Limits.OutputBytes, began: time.Now(), progress: job.progressed}
-	limits, stop := limited(ctx, job, m.quiet)
-	defer stop()
-	bounded, end := context.WithCancelCause(limits)
+// run starts the shim and has it end the agent when its context ends.
+func (c Command) run(ctx context.Context, job Job, home *process.Home, task []byte) (result Result, err error) {
+	tooMuch := &LimitError{OutputLimit, fmt.Sprintf("wrote more than %d bytes", job.Limits.OutputBytes)}
+	bounded, end := context.WithCancelCause(ctx)
 	defer end(context.Canceled)
-	m.over = func() { end(tooMuch) }
+	output := process.NewOutput(job.Limits.OutputBytes, job.progressed, func() { end(tooMuch) })
+	bounded, stop := limited(bounded, job, output.Quiet)
+	defer stop()
 
-	stdout, stderr := &lastLine{meter: m}, &lastBytes{meter: m}
-	var printed, complained ends
-	s, err := startShim(c.Args, job.Limits.MemoryBytes, home.lock, func(cmd *exec.Cmd) {
-		cmd.Env = environment(job, home.path, task)
+	shim, err := process.Start(c.Args, job.Limits.MemoryBytes, home, func(cmd *exec.Cmd) {
+		cmd.Env = environment(job, home.Path, task)
 		if cmd.Dir = job.Directory; cmd.Dir == "" {
-			cmd.Dir = home.path
+			cmd.Dir = home.Path
 		}
-		cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(task), io.MultiWriter(stdout, &printed), io.MultiWriter(stderr, &complained)
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(task), output.Stdout, output.Stderr
 	})
 	if err != nil {
 		return Result{}, err
 	}
-	if err := home.note(s.cmd.Process.Pid); err != nil {
+	if err := home.Record(shim); err != nil {
 		end(err)
 	}
-	report, err := s.wait(bounded)
+	report, err := shim.Wait(bounded)
 	// Nobody writes any more.
 	defer func() {
-		result.Output.Stdout, result.Output.Stderr = printed.text(), complained.text()
+		printed := output.Record()
+		result.Output.Stdout, result.Output.Stderr = printed.Stdout, printed.Stderr
 	}()
-	var over *exceeded
+	failure := func(f Failure, message string) (Result, error) {
+		code := report.Code
+		if report.Signal != 0 {
+			code = 128 + report.Signal
+		}
+		return Result{Failure: f, Message: message, Stderr: output.StderrEnd(), ExitCode: code}, nil
+	}
+	var over *LimitError
 	switch cause := context.Cause(bounded); {
 	case errors.As(cause, &over) && err == nil:
-		return failure(over.failure, over.message, report, stderr), nil
+		return failure(over.Failure, over.Message)
 	case cause != nil:
 		return Result{}, cause
 	case err != nil:
 		return Result{}, err
-	case m.exceeded():
-		return failure(tooMuch.failure, tooMuch.message, report, stderr), nil
+	case output.Exceeded():
+		return failure(tooMuch.Failure, tooMuch.Message)
 	case report.Memory > 0:
-		return failure(MemoryLimit, fmt.Sprintf("took %d bytes of memory, %d are allowed", report.Memory, job.Limits.MemoryBytes), report, stderr), nil
-	case report.Sig != 0:
-		return failure(signalled(syscall.Signal(report.Sig)), "ended by signal: "+syscall.Signal(report.Sig).String(), report, stderr), nil
+		return failure(MemoryLimit, fmt.Sprintf("took %d bytes of memory, %d are allowed", report.Memory, job.Limits.MemoryBytes))
+	case report.Signal != 0:
+		signal := syscall.Signal(report.Signal)
+		return failure(signalFailure(signal), "ended by signal: "+signal.String())
 	case report.Code != 0:
-		return failure(Exit, fmt.Sprintf("exit code %d", report.Code), report, stderr), nil
+		return failure(Exit, fmt.Sprintf("exit code %d", report.Code))
 	}
-	return Result{Text: stdout.text(), Stderr: stderr.text(), Output: trace.Output{LinesBefore: stdout.before()}}, nil
+	return Result{Text: output.LastLine(), Stderr: output.StderrEnd(), Output: trace.Output{LinesBefore: output.LinesBefore()}}, nil
 }
 
-// signalled says whose failure it is that a signal ended the agent, when it was not
+// signalFailure says whose failure it is that a signal ended the agent, when it was not
 // ours. Some are sent by the program's own faults, others by people and by a kernel
 // that is short of memory.
-func signalled(s syscall.Signal) Failure {
+func signalFailure(s syscall.Signal) Failure {
 	switch s {
 	case syscall.SIGKILL, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP:
 		return Killed
 	}
 	return Exit
-}
-
-func failure(f Failure, message string, report shimReport, stderr *lastBytes) Result {
-	code := report.Code
-	if report.Sig != 0 {
-		code = 128 + report.Sig
-	}
-	return Result{Failure: f, Message: message, Stderr: stderr.text(), ExitCode: code}
 }

@@ -170,33 +170,33 @@ func TestEveryAttemptFindsItsHomeEmpty(t *testing.T) {
 
 func TestTimeLimitEndsTheAgent(t *testing.T) {
 	t.Parallel()
-	w := newWitness(t)
+	w := newLiveness(t)
 	j := job("demo")
 	j.Environment, j.Limits.Time = w.environment(), 50*time.Millisecond
 	var up atomic.Bool
 	j.Waited = heldUntil(&up) // its time begins then
 	end := start(t.Context(), agent.Command{Args: acting("hang"), Scratch: t.TempDir()}, j)
-	lives := w.hear(t, 1)
+	living := w.await(t, 1)
 	up.Store(true)
 	got := <-end
 	require.NoError(t, got.err)
 	require.Equal(t, agent.Timeout, got.result.Failure)
 	require.Equal(t, "still running after 50ms", got.result.Message)
 	require.Equal(t, 128+int(syscall.SIGTERM), got.result.ExitCode)
-	lives["hang"].requireDead(t)
+	living["hang"].requireDead(t)
 }
 
 func TestAgentThatIgnoresTheSignalIsKilled(t *testing.T) {
 	t.Parallel()
-	w := newWitness(t)
+	w := newLiveness(t)
 	j := job("demo")
 	j.Environment = w.environment()
 	ctx, cancel := context.WithCancel(t.Context())
 	end := start(ctx, agent.Command{Args: acting("stubborn"), Scratch: t.TempDir()}, j)
-	lives := w.hear(t, 1)
+	living := w.await(t, 1)
 	cancel()
 	require.ErrorIs(t, (<-end).err, context.Canceled, "who ends its context hears of no failure")
-	lives["stubborn"].requireDead(t)
+	living["stubborn"].requireDead(t)
 }
 
 func TestOutputLimitEndsTheAgent(t *testing.T) {
@@ -210,30 +210,30 @@ func TestOutputLimitEndsTheAgent(t *testing.T) {
 
 func TestWhatAnAgentLeavesBehindIsEnded(t *testing.T) {
 	t.Parallel()
-	w := newWitness(t)
+	w := newLiveness(t)
 	j := job("demo")
 	j.Environment = w.environment()
 	end := start(t.Context(), agent.Command{Args: acting("parent", "return"), Scratch: t.TempDir()}, j)
-	lives := w.hear(t, 3)
-	require.Equal(t, launched{result: agent.Result{Text: "done", Output: trace.Output{Stdout: "testified\ndone\n", LinesBefore: 1}}}, <-end)
-	for _, l := range lives {
+	living := w.await(t, 3)
+	require.Equal(t, launched{result: agent.Result{Text: "done", Output: trace.Output{Stdout: "reported\ndone\n", LinesBefore: 1}}}, <-end)
+	for _, l := range living {
 		l.requireDead(t)
 	}
 }
 
 func TestNoAgentSurvivesItsWorker(t *testing.T) {
 	t.Parallel()
-	w := newWitness(t)
+	w := newLiveness(t)
 	scratch := t.TempDir()
 	args := acting("worker", scratch)
 	worker := exec.Command(args[0], args[1:]...)
-	worker.Env = append(os.Environ(), "WITNESS="+w.listener.Addr().String())
+	worker.Env = append(os.Environ(), "LIVENESS="+w.listener.Addr().String())
 	require.NoError(t, worker.Start())
-	lives := w.hear(t, 3)
+	living := w.await(t, 3)
 	require.NoError(t, worker.Process.Kill())
 	require.Error(t, worker.Wait())
 	for _, name := range []string{"parent", "child", "runaway"} {
-		lives[name].requireDead(t)
+		living[name].requireDead(t)
 	}
 
 	// The next attempt at the same rollout gets the home that the dead one held.
@@ -244,11 +244,11 @@ func TestNoAgentSurvivesItsWorker(t *testing.T) {
 
 func TestLossOfTheShimIsAFault(t *testing.T) {
 	t.Parallel()
-	w := newWitness(t)
+	w := newLiveness(t)
 	j := job("demo")
 	j.Environment = w.environment()
 	end := start(t.Context(), agent.Command{Args: acting("hang"), Scratch: t.TempDir()}, j)
-	l := w.hear(t, 1)["hang"]
+	l := w.await(t, 1)["hang"]
 	require.NoError(t, syscall.Kill(l.parent, syscall.SIGKILL))
 	require.ErrorContains(t, (<-end).err, "read shim's")
 	l.requireDead(t)

@@ -17,7 +17,7 @@ const taskVariable = 96 << 10
 func environment(job Job, home string, task []byte) []string {
 	vars := map[string]string{}
 	for _, table := range []map[string]string{
-		machine(home), modelClients(job), tracers(job), discretion(), lightning(job), ownVariables(job, home, task), job.Environment,
+		baseVariables(home), modelClients(job), tracers(job), privacy(), lightning(job), ownVariables(job, home, task), job.Environment,
 	} {
 		maps.Copy(vars, table)
 	}
@@ -28,8 +28,8 @@ func environment(job Job, home string, task []byte) []string {
 	return env
 }
 
-// machine is what a program expects of any machine.
-func machine(home string) map[string]string {
+// baseVariables are what a program expects of any machine.
+func baseVariables(home string) map[string]string {
 	return map[string]string{
 		"PATH":   searchPath(),
 		"HOME":   home,
@@ -72,8 +72,8 @@ func tracers(job Job) map[string]string {
 	}
 }
 
-// discretion keeps frameworks from telling third parties about a training run.
-func discretion() map[string]string {
+// privacy keeps frameworks from telling third parties about a training run.
+func privacy() map[string]string {
 	return map[string]string{
 		"OPENAI_AGENTS_DISABLE_TRACING":            "1",
 		"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",

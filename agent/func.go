@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fulgurite/fulgurite/agent/process"
 	"github.com/fulgurite/fulgurite/internal/truncate"
 	"github.com/fulgurite/fulgurite/trace"
 )
@@ -38,7 +39,7 @@ type Env struct {
 	// Variables are those of the job's Environment.
 	Variables map[string]string
 
-	report *report
+	report *rewardReport
 }
 
 // Reward reports the attempt's reward; the last report counts. It must be a finite
@@ -51,8 +52,8 @@ func (e Env) Reward(value float64) error {
 	return e.report.set(value)
 }
 
-// report is the last reward that a function reported.
-type report struct {
+// rewardReport is the last reward that a function reported.
+type rewardReport struct {
 	limit float64 // 0 is none
 
 	mu      sync.Mutex
@@ -60,7 +61,7 @@ type report struct {
 	refusal error
 }
 
-func (r *report) set(v float64) error {
+func (r *rewardReport) set(v float64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.value, r.refusal = &v, nil
@@ -76,7 +77,7 @@ func (r *report) set(v float64) error {
 	return r.refusal
 }
 
-func (r *report) last() (value *float64, refusal string) {
+func (r *rewardReport) last() (value *float64, refusal string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.refusal != nil {
@@ -85,8 +86,8 @@ func (r *report) last() (value *float64, refusal string) {
 	return r.value, refusal
 }
 
-// returned is how a call of a Func came back.
-type returned struct {
+// callResult is how a call of a Func ended.
+type callResult struct {
 	text     string
 	err      error
 	panicked string // value and stack
@@ -101,25 +102,25 @@ func (f Func) Launch(ctx context.Context, job Job) (Result, error) {
 		BaseURL: job.BaseURL, Key: job.Key, Model: job.model(),
 		RewardURL: job.rewardURL(), EventURL: job.eventURL(), SpansURL: job.spansURL(), Home: job.Home,
 		Rollout: job.Address.RolloutID, Variables: maps.Clone(job.Environment),
-		report: &report{limit: job.Limits.Reward},
+		report: &rewardReport{limit: job.Limits.Reward},
 	}
 	began := time.Now()
 	bounded, stop := limited(ctx, job, func() time.Duration { return time.Since(began) })
 	defer stop()
-	back := make(chan returned, 1)
-	go f.call(bounded, job.Task, env, back)
+	results := make(chan callResult, 1)
+	go f.call(bounded, job.Task, env, results)
 	job.progressed()
 
-	var r returned
+	var r callResult
 	select {
-	case r = <-back:
+	case r = <-results:
 	case <-bounded.Done():
-		awaitEnd(back)
+		awaitEnd(results)
 	}
-	var over *exceeded
+	var over *LimitError
 	switch {
 	case errors.As(context.Cause(bounded), &over):
-		return Result{Failure: over.failure, Message: over.message}, nil
+		return Result{Failure: over.Failure, Message: over.Message}, nil
 	case ctx.Err() != nil:
 		return Result{}, job.infrastructure(context.Cause(ctx))
 	}
@@ -127,33 +128,33 @@ func (f Func) Launch(ctx context.Context, job Job) (Result, error) {
 }
 
 // call always sends once, also when the function panics or ends its goroutine.
-func (f Func) call(ctx context.Context, task Task, env Env, back chan<- returned) {
-	r := returned{panicked: "the function ended its goroutine"}
+func (f Func) call(ctx context.Context, task Task, env Env, results chan<- callResult) {
+	r := callResult{panicked: "the function ended its goroutine"}
 	defer func() {
 		if v := recover(); v != nil {
 			r.panicked = fmt.Sprintf("%v\n%s", v, debug.Stack())
 		}
-		back <- r
+		results <- r
 	}()
 	text, err := f(ctx, task, env)
-	r = returned{text: text, err: err}
+	r = callResult{text: text, err: err}
 }
 
-func awaitEnd(back <-chan returned) {
-	timer := time.NewTimer(grace)
+func awaitEnd(results <-chan callResult) {
+	timer := time.NewTimer(process.Grace)
 	defer timer.Stop()
 	select {
-	case <-back:
+	case <-results:
 	case <-timer.C:
 	}
 }
 
-func (r returned) result(reported *report) Result {
+func (r callResult) result(reported *rewardReport) Result {
 	switch {
 	case r.panicked != "":
-		return Result{Failure: Panic, Message: truncate.Head(r.panicked, tailBytes)}
+		return Result{Failure: Panic, Message: truncate.Head(r.panicked, messageBytes)}
 	case r.err != nil:
-		return Result{Failure: Error, Message: truncate.Head(r.err.Error(), tailBytes)}
+		return Result{Failure: Error, Message: truncate.Head(r.err.Error(), messageBytes)}
 	default:
 		reward, refusal := reported.last()
 		return Result{Text: truncate.Head(r.text, resultBytes), Reward: reward, RewardError: refusal}

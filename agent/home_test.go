@@ -16,11 +16,11 @@ import (
 )
 
 // worker is a process that launches attempt 1, which it leaves waiting.
-func worker(t *testing.T, w witness, scratch string) (*exec.Cmd, map[string]life, *bufio.Reader) {
+func worker(t *testing.T, w liveness, scratch string) (*exec.Cmd, map[string]alive, *bufio.Reader) {
 	t.Helper()
 	args := acting("worker", scratch)
 	worker := exec.Command(args[0], args[1:]...)
-	worker.Env = append(os.Environ(), "WITNESS="+w.listener.Addr().String())
+	worker.Env = append(os.Environ(), "LIVENESS="+w.listener.Addr().String())
 	out, err := worker.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, worker.Start())
@@ -28,14 +28,14 @@ func worker(t *testing.T, w witness, scratch string) (*exec.Cmd, map[string]life
 		_ = worker.Process.Kill()
 		_ = worker.Wait()
 	})
-	return worker, w.hear(t, 3), bufio.NewReader(out)
+	return worker, w.await(t, 3), bufio.NewReader(out)
 }
 
 func TestLaterAttemptEndsTheEarlierOneOfAWorkerThatIsStopped(t *testing.T) {
 	t.Parallel()
-	w := newWitness(t)
+	w := newLiveness(t)
 	scratch := t.TempDir()
-	zombie, lives, said := worker(t, w, scratch)
+	zombie, living, said := worker(t, w, scratch)
 	require.NoError(t, zombie.Process.Signal(syscall.SIGSTOP))
 
 	j := job("worker")
@@ -43,8 +43,8 @@ func TestLaterAttemptEndsTheEarlierOneOfAWorkerThatIsStopped(t *testing.T) {
 	j.Environment = w.environment()
 	ctx, cancel := context.WithCancel(t.Context())
 	second := start(ctx, agent.Command{Args: acting("hang"), Scratch: scratch}, j)
-	w.hear(t, 1)
-	for _, l := range lives {
+	w.await(t, 1)
+	for _, l := range living {
 		l.requireDead(t)
 	}
 
@@ -63,13 +63,13 @@ func TestLaterAttemptEndsTheEarlierOneOfAWorkerThatIsStopped(t *testing.T) {
 
 func TestEarlierAttemptDoesNotGetTheHomeOfALaterOne(t *testing.T) {
 	t.Parallel()
-	w := newWitness(t)
+	w := newLiveness(t)
 	c := agent.Command{Args: acting("hang"), Scratch: t.TempDir()}
 	j := job("demo")
 	j.Address.Attempt, j.Environment = 2, w.environment()
 	ctx, cancel := context.WithCancel(t.Context())
 	later := start(ctx, c, j)
-	w.hear(t, 1)
+	w.await(t, 1)
 	_, err := c.Launch(t.Context(), job("demo"))
 	require.ErrorIs(t, err, trace.ErrFenced)
 	cancel()
@@ -78,13 +78,13 @@ func TestEarlierAttemptDoesNotGetTheHomeOfALaterOne(t *testing.T) {
 
 func TestHomeOfAnEqualOrAForeignAttemptIsWaitedForInVain(t *testing.T) {
 	t.Parallel()
-	w := newWitness(t)
+	w := newLiveness(t)
 	c := agent.Command{Args: acting("hang"), Scratch: t.TempDir()}
 	j := job("demo")
 	j.Execution, j.Environment = "one", w.environment()
 	ctx, cancel := context.WithCancel(t.Context())
 	one := start(ctx, c, j)
-	w.hear(t, 1)
+	w.await(t, 1)
 	foreign := job("demo") // a run of the same name, in another store
 	foreign.Execution, foreign.Address.Attempt = "another", 7
 	for _, l := range []<-chan launched{start(t.Context(), c, j), start(t.Context(), c, foreign)} {

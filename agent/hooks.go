@@ -7,6 +7,7 @@ import (
 	"maps"
 	"time"
 
+	"github.com/fulgurite/fulgurite/agent/process"
 	"github.com/fulgurite/fulgurite/internal/truncate"
 	"github.com/fulgurite/fulgurite/trace"
 )
@@ -69,21 +70,21 @@ type hooked struct {
 
 // Launch implements Launcher.
 func (h hooked) Launch(ctx context.Context, job Job) (Result, error) {
-	home, err := openHome(ctx, h.scratch, holder{Execution: job.Execution, Attempt: job.Address.Attempt}, job.Address.RolloutID)
+	home, err := process.OpenHome(ctx, h.scratch, process.Owner{Execution: job.Execution, Attempt: job.Address.Attempt}, job.Address.RolloutID)
 	if err != nil {
 		return Result{}, job.infrastructure(err)
 	}
-	job.home, job.Home = home, home.path
+	job.home, job.Home = home, home.Path
 	result, err := h.launch(ctx, job)
 	if after := h.after(ctx, job, result, err); after != nil {
 		after = fmt.Errorf("after the attempt: %w", after)
 		if err != nil {
 			err = errors.Join(err, after)
 		}
-		result.Note = truncate.Head(after.Error(), tailBytes)
+		result.Note = truncate.Head(after.Error(), messageBytes)
 	}
 	// What can't be removed doesn't change the result; the next attempt meets it.
-	_ = home.close()
+	_ = home.Close()
 	return result, err
 }
 

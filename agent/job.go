@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fulgurite/fulgurite/agent/process"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -58,7 +59,7 @@ type Job struct {
 	// Home is the attempt's own directory, where there is one before the launch: with
 	// hooks. A command has one in any case.
 	Home string
-	home *home
+	home *process.Home
 	// Environment is added to the environment of a command, and wins.
 	Environment map[string]string
 	Limits      Limits

@@ -10,6 +10,7 @@ type Launcher interface {
 	// that the attempt says nothing about the agent.
 	//
 	// When Launch returns, nothing of the agent runs any more, but for Go
-	// functions that ignore their context (see Func) and services, which are told.
+	// functions that ignore their context (see Func) and services, whose connection is
+	// closed.
 	Launch(ctx context.Context, job Job) (Result, error)
 }

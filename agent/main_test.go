@@ -91,14 +91,14 @@ func play(role []string) {
 			}
 		}
 	case "hang":
-		hang(testify("hang"))
+		hang(reportAlive("hang"))
 	case "stubborn":
 		signal.Ignore(syscall.SIGTERM)
-		hang(testify("stubborn"))
+		hang(reportAlive("stubborn"))
 	case "parent":
 		playParent(role[1])
 	case "child":
-		hang(testify(role[1]))
+		hang(reportAlive(role[1]))
 	case "worker":
 		playWorker(role[1])
 	case "launch":
@@ -113,7 +113,7 @@ func play(role []string) {
 }
 
 // playParent starts a child in its group and one in a session of its own, waits
-// until both have testified, and then returns or hangs.
+// until both have reported, and then returns or hangs.
 func playParent(then string) {
 	for _, name := range []string{"child", "runaway"} {
 		args := acting("child", name)
@@ -125,7 +125,7 @@ func playParent(then string) {
 		_, err = bufio.NewReader(out).ReadString('\n')
 		must(err)
 	}
-	conn := testify("parent")
+	conn := reportAlive("parent")
 	if then == "hang" {
 		hang(conn)
 	}
@@ -136,7 +136,7 @@ func playParent(then string) {
 // grandchild to nobody.
 func playDaemon(generation string) {
 	if generation == "3" {
-		hang(testify("daemon"))
+		hang(reportAlive("daemon"))
 		return
 	}
 	next := map[string]string{"1": "2", "2": "3"}[generation]
@@ -145,7 +145,7 @@ func playDaemon(generation string) {
 	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if generation == "1" {
 		must(c.Run()) // until there is nobody between it and the grandchild
-		hang(testify("parent"))
+		hang(reportAlive("parent"))
 		return
 	}
 	must(c.Start())
@@ -166,7 +166,7 @@ func eat(n, mib string) {
 	for i := 0; i < len(meal); i += 4 << 10 {
 		meal[i] = 1
 	}
-	hang(testify("eater"))
+	hang(reportAlive("eater"))
 	meal[0] = 2
 }
 
@@ -191,27 +191,27 @@ func share(path string) {
 			panic("not what was written")
 		}
 	}
-	hang(testify("sharer" + strconv.Itoa(os.Getpid())))
+	hang(reportAlive("sharer" + strconv.Itoa(os.Getpid())))
 }
 
 // playWorker launches an agent that hangs, and is killed while it does.
 func playWorker(scratch string) {
 	c := agent.Command{Args: acting("parent", "hang"), Scratch: scratch}
 	j := job("worker")
-	j.Environment = map[string]string{"WITNESS": os.Getenv("WITNESS")}
+	j.Environment = map[string]string{"LIVENESS": os.Getenv("LIVENESS")}
 	_, err := c.Launch(context.Background(), j)
 	fmt.Println(err)
 }
 
-// testify tells the test that this process lives, for as long as it does.
-func testify(name string) net.Conn {
-	conn, err := net.Dial("tcp", os.Getenv("WITNESS"))
+// reportAlive tells the test that this process lives, for as long as it does.
+func reportAlive(name string) net.Conn {
+	conn, err := net.Dial("tcp", os.Getenv("LIVENESS"))
 	must(err)
 	_, err = fmt.Fprintln(conn, name, os.Getppid())
 	must(err)
-	_, err = bufio.NewReader(conn).ReadString('\n') // the test has heard
+	_, err = bufio.NewReader(conn).ReadString('\n') // the test has seen it
 	must(err)
-	fmt.Println("testified")
+	fmt.Println("reported")
 	return conn
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/fulgurite/fulgurite/internal/truncate"
 )
 
-// ReadReply reads what an agent elsewhere returned: an object with a result and
+// ReadReply reads what an external agent returned: an object with a result and
 // perhaps a reward, any other JSON, or plain text. A reward that is no number, or
 // beyond limit (0 is none), is refused in Result.RewardError.
 func ReadReply(body []byte, limit float64) Result {
@@ -70,7 +70,7 @@ func readReward(value json.RawMessage, limit float64) (reward *float64, refusal 
 	if err := json.Unmarshal(value, &number); err != nil {
 		return nil, fmt.Sprintf("report reward: %s is not a number", truncate.Head(string(value), 80))
 	}
-	r := report{limit: limit}
+	r := rewardReport{limit: limit}
 	_ = r.set(number) // last says it again
 	return r.last()
 }

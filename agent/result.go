@@ -1,15 +1,16 @@
 package agent
 
 import (
+	"github.com/fulgurite/fulgurite/agent/process"
 	"github.com/fulgurite/fulgurite/internal/protocol"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
 const (
 	// resultBytes is the most of an agent's result that is kept.
-	resultBytes = 64 << 10
-	// tailBytes is the most of a message or of standard error that is kept.
-	tailBytes = 8 << 10
+	resultBytes = process.LineBytes
+	// messageBytes is the most of a message that is kept.
+	messageBytes = process.StderrBytes
 )
 
 // Failure says in what way an agent failed by itself; empty means that it didn't.
@@ -39,7 +40,7 @@ type Result struct {
 	// Text is what the agent returned or answered, or the last line of its standard output
 	// that isn't blank, cut to 64 KiB. Empty when it failed.
 	Text string
-	// Reward is what a function reported through Env.Reward, or an agent elsewhere
+	// Reward is what a function reported through Env.Reward, or an external agent
 	// returned beside its result; nil if it did not. Others post their rewards, or
 	// end on one (LastReward).
 	Reward *float64

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fulgurite/fulgurite/internal/health"
 	"github.com/fulgurite/fulgurite/internal/truncate"
 )
 
@@ -22,7 +23,7 @@ const (
 )
 
 // Service is an agent behind HTTP, for many attempts at once. It is asked by POST
-// of a Brief as JSON, under an Idempotency-Key that is the attempt's address, and
+// of an Invocation as JSON, under an Idempotency-Key that is the attempt's address, and
 // answers with its result, as ReadReply reads it.
 //
 // A service that can't be reached, breaks off, or answers 429, 502, 503 or 504 is
@@ -45,12 +46,12 @@ func (s Service) Launch(ctx context.Context, job Job) (Result, error) {
 	bounded, stop := limited(ctx, job, func() time.Duration { return time.Since(began) })
 	defer stop()
 	result, err := s.ask(bounded, job)
-	var over *exceeded
+	var over *LimitError
 	switch {
 	case err == nil:
 		return result, nil
 	case errors.As(context.Cause(bounded), &over):
-		return Result{Failure: over.failure, Message: over.message}, nil
+		return Result{Failure: over.Failure, Message: over.Message}, nil
 	case ctx.Err() != nil:
 		return Result{}, job.infrastructure(context.Cause(ctx))
 	}
@@ -58,7 +59,7 @@ func (s Service) Launch(ctx context.Context, job Job) (Result, error) {
 }
 
 func (s Service) ask(ctx context.Context, job Job) (Result, error) {
-	body, err := json.Marshal(job.Brief())
+	body, err := json.Marshal(job.Invocation())
 	if err != nil {
 		return Result{}, fmt.Errorf("encode brief: %w", err)
 	}
@@ -72,7 +73,7 @@ func (s Service) ask(ctx context.Context, job Job) (Result, error) {
 		request.Header.Set(name, value)
 	}
 	// A connection of its own: on one that is kept a request could be sent twice.
-	transport := newTransport()
+	transport := health.NewTransport()
 	transport.Proxy, transport.DisableKeepAlives = http.ProxyFromEnvironment, true
 	response, err := transport.RoundTrip(request)
 	if err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -89,8 +88,11 @@ func TestServiceThatIsNotThereIsAFault(t *testing.T) {
 		"502":        service(t, says(http.StatusBadGateway, "")),
 		"503":        service(t, says(http.StatusServiceUnavailable, "busy")),
 		"504":        service(t, says(http.StatusGatewayTimeout, "")),
-		"breaks off": service(t, breaksOff),
-		"halfway":    service(t, breaksOffHalfway),
+		"breaks off": service(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }),
+		"halfway": service(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "100")
+			says(http.StatusOK, "only half of wh")(w, nil)
+		}),
 	} {
 		_, err := s.Launch(t.Context(), job("demo"))
 		require.ErrorContains(t, err, "run agent demo/train-3/17/2/1", name)
@@ -188,18 +190,39 @@ func FuzzReply(f *testing.F) {
 	})
 }
 
-func TestForwarderTellsAgentsElsewhereItsAddress(t *testing.T) {
-	t.Parallel()
-	g := newGateway(t, says(http.StatusOK, "an answer"))
-	f, err := agent.NewForwarder(t.Context(), g.at, zap.NewNop(), agent.At("localhost"))
-	require.NoError(t, err)
-	defer func() { require.NoError(t, f.Close(context.Background())) }()
-	require.Regexp(t, `^http://localhost:\d+$`, f.URL())
-	require.Equal(t, "an answer", ask(t.Context(), open(t, f), "a question").body)
-	_, port, err := net.SplitHostPort(strings.TrimPrefix(f.URL(), "http://"))
-	require.NoError(t, err)
-	_, err = agent.NewForwarder(t.Context(), g.at, zap.NewNop(), agent.At("localhost:"+port))
-	require.ErrorContains(t, err, "in use", "a port that is given is taken")
-	_, err = agent.NewForwarder(t.Context(), g.at, zap.NewNop(), agent.At(":9000"))
-	require.ErrorContains(t, err, "names no host")
+// asked is a request as the service got it.
+type asked struct {
+	request *http.Request
+	body    string
+}
+
+// within waits for what must come.
+func within[T any](t *testing.T, c <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-c:
+		return v
+	case <-time.After(patience):
+		require.FailNow(t, "nothing came")
+		panic("unreachable")
+	}
+}
+
+// silent answers when its client leaves.
+func silent(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+
+// says answers with a status and a body.
+func says(status int, body string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, body)
+	}
+}
+
+// refusing is an address where nobody listens.
+func refusing(t *testing.T) string {
+	t.Helper()
+	s := httptest.NewServer(http.NotFoundHandler())
+	s.Close()
+	return s.URL
 }

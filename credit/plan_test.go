@@ -60,9 +60,9 @@ func TestWhatCannotBeTrainedOnIsRefusedByName(t *testing.T) {
 func TestABatchWithoutATrainedTokenIsRefused(t *testing.T) {
 	t.Parallel()
 	skipped := attempt(1, credit.Call{Skip: true, Tokens: 9})
-	silent := attempt(1, credit.Call{Tokens: 1})
-	silent.Calls[0].Tokens = 0
-	for _, groups := range [][][]credit.Trajectory{nil, {{}}, group(attempt(1), attempt(0)), group(skipped, skipped), group(silent)} {
+	wordless := attempt(1, credit.Call{Tokens: 1})
+	wordless.Calls[0].Tokens = 0
+	for _, groups := range [][][]credit.Trajectory{nil, {{}}, group(attempt(1), attempt(0)), group(skipped, skipped), group(wordless)} {
 		_, err := credit.Plan{}.Advantages(groups)
 		require.ErrorIs(t, err, credit.ErrNothingToTrain)
 		if len(groups) > 0 && len(groups[0]) > 0 {
@@ -158,9 +158,9 @@ func TestEqualRewardsHaveNoAdvantageAtAll(t *testing.T) {
 			require.Equal(t, []float64{0}, calls)
 		}
 	}
-	silent := attempt(5, credit.Call{Tokens: 1})
-	silent.Calls[0].Tokens = 0
-	got, err := credit.Plan{Whiten: true}.Advantages(group(append(samples, silent)...))
+	wordless := attempt(5, credit.Call{Tokens: 1})
+	wordless.Calls[0].Tokens = 0
+	got, err := credit.Plan{Whiten: true}.Advantages(group(append(samples, wordless)...))
 	require.NoError(t, err)
 	require.Equal(t, [][]float64{{0}, {0}}, got.Call[0][9:], "a call without tokens is not a difference between tokens")
 }

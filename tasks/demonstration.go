@@ -14,6 +14,7 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks/arithmetic"
 	"github.com/fulgurite/fulgurite/tasks/shuffle"
+	"github.com/fulgurite/fulgurite/tasks/stream"
 )
 
 // Demonstrations are the dialogs of a warm start.
@@ -46,23 +47,23 @@ func OpenDemonstrations(source string, seed uint64, updates int) (Demonstrations
 	if err != nil {
 		return nil, err
 	}
-	return stream{dialogs, shuffle.Key(demonstrationDomain, seed)}, nil
+	return repeated{dialogs, shuffle.Key(demonstrationDomain, seed)}, nil
 }
 
 // demonstrationDomain separates the order of demonstrations from that of tasks.
 const demonstrationDomain = 0x64656d6f // "demo"
 
-// stream repeats dialogs without end.
-type stream struct {
+// repeated repeats dialogs without end.
+type repeated struct {
 	dialogs []dialog.Dialog
 	seed    uint64
 }
 
-func (s stream) Batch(update, size int) []dialog.Dialog {
+func (r repeated) Batch(update, size int) []dialog.Dialog {
 	batch := make([]dialog.Dialog, size)
 	for i := range batch {
-		index, _ := At(s.seed, len(s.dialogs), update*size+i)
-		batch[i] = s.dialogs[index]
+		index, _ := stream.At(r.seed, len(r.dialogs), update*size+i)
+		batch[i] = r.dialogs[index]
 	}
 	return batch
 }

@@ -45,10 +45,3 @@ func ExampleGrade() {
 	// numeric 1
 	// contains 1
 }
-
-// Each epoch has every task once, in an order that the seed decides.
-func ExampleOrder() {
-	fmt.Println(tasks.Order(1, 0, 6), tasks.Order(1, 1, 6))
-	// Output:
-	// [2 3 0 1 4 5] [3 5 2 4 0 1]
-}

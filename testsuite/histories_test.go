@@ -102,8 +102,8 @@ func shapes() []shape {
 		{"elsewhere", func(ctx context.Context, t *testing.T) (*stack.Stack, map[string]string) {
 			st := start(ctx, t, t.TempDir())
 			theirWorker(t, st.Client)
-			mustTrain(ctx, t, st, "workflow", elsewhere(spec.Temporal{Workflow: "TheirAgent"}))
-			mustTrain(ctx, t, st, "activity", elsewhere(spec.Temporal{Activity: "their_agent"}))
+			mustTrain(ctx, t, st, "workflow", externalAgentSpec(spec.Temporal{Workflow: "TheirAgent"}))
+			mustTrain(ctx, t, st, "activity", externalAgentSpec(spec.Temporal{Activity: "their_agent"}))
 			return st, map[string]string{"rollout-their-workflow": "workflow/train-1/1", "rollout-their-activity": "activity/train-1/1"}
 		}},
 		{"terminated", func(ctx context.Context, t *testing.T) (*stack.Stack, map[string]string) {

@@ -12,7 +12,7 @@ import (
 func theirService(t *testing.T, asked *atomic.Int64) string {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var b theirBrief
+		var b jobEnvironment
 		if err := json.NewDecoder(r.Body).Decode(&b); err != nil || r.Header.Get("X-Team") != "ours" {
 			w.WriteHeader(http.StatusBadRequest)
 			return

@@ -112,7 +112,7 @@ func putSignals(out map[string]float64, c spec.Credit, groups [][]assign.Sample,
 	}
 }
 
-// putReference tells how far what sampled was from version 0, where that is part of
+// putReference measures how far what sampled was from version 0, where that is part of
 // rewards: the mean estimate of a trained token, and what it takes from a rollout's
 // reward on average.
 func putReference(out map[string]float64, kl credit.KL, trajectories [][]credit.Trajectory) {

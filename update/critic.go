@@ -2,7 +2,6 @@ package update
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/fulgurite/fulgurite/credit"
@@ -36,19 +35,7 @@ func (m *Maker) Critic(ctx context.Context, t Target, policy string, run Run) (m
 	if err != nil {
 		return model.Version{}, fmt.Errorf("version %s: %w", t.ID, err)
 	}
-	l, done, err := m.resumeUpdates(ctx, p)
-	if errors.Is(err, model.ErrDiverged) {
-		return model.Version{}, Invalid(fmt.Errorf("version %s: %w: lower critic.learning_rate", t.ID, err))
-	}
-	if err != nil {
-		return model.Version{}, fmt.Errorf("version %s: %w", t.ID, err)
-	}
-	v, made, err := m.commit(ctx, t, run.Engine, nil, l.checkpoint(), model.Manifest{Codec: p.codec, Metrics: u.metrics(done)})
-	if err != nil {
-		return model.Version{}, err
-	}
-	m.manifest = made // no later step asks for it if another's version stands
-	return v, nil
+	return m.execute(ctx, p, "critic.learning_rate", u.metrics)
 }
 
 // criticPlan is the updates from parent to version t.

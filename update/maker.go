@@ -13,13 +13,13 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// Versions keeps versions. PutVersion returns the version that stands under its
+// Versions keeps versions. PutVersion returns the version on record under its
 // id, and whether this call made it.
 type Versions interface {
 	PutVersion(ctx context.Context, v model.Version) (model.Version, bool, error)
 	Version(ctx context.Context, id model.VersionID) (model.Version, error)
 	// PutProgress and Progress keep how far the updates towards a version have come;
-	// nothing after the version stands.
+	// nothing once the version is on record.
 	PutProgress(ctx context.Context, p model.Progress) error
 	Progress(ctx context.Context, id model.VersionID) (model.Progress, error)
 }
@@ -77,7 +77,7 @@ func (m *Maker) drop() {
 	m.resident, m.manifest = learner{}, ""
 }
 
-// Existing returns the version of t if it stands already.
+// Existing returns the version of t if it is on record already.
 func Existing(ctx context.Context, versions Versions, t Target) (model.Version, bool, error) {
 	v, err := versions.Version(ctx, t.ID)
 	switch {
@@ -91,14 +91,14 @@ func Existing(ctx context.Context, versions Versions, t Target) (model.Version, 
 
 // commit writes the blobs of a version and then its row. If another executor was
 // first, its version counts; a deterministic engine must then have made the same
-// weights. commit returns the version that stands and the manifest of what was saved,
+// weights. commit returns the version on record and the manifest of what was saved,
 // which differs from the version's if anything in them differs. A policy's version
 // gets the canary of policy; samplers never load a critic's, whose policy is nil.
-func (m *Maker) commit(ctx context.Context, t Target, engine model.Engine, policy model.Trainer, c model.Checkpoint, mf model.Manifest) (stands model.Version, manifest string, err error) {
+func (m *Maker) commit(ctx context.Context, t Target, engine model.Engine, policy model.Trainer, c model.Checkpoint, mf model.Manifest) (recorded model.Version, manifest string, err error) {
 	var canary model.Canary
 	if policy != nil {
 		if canary, err = model.NewCanary(ctx, engine, c.Architecture, policy); err != nil {
-			return stands, "", fmt.Errorf("version %s: %w", t.ID, err)
+			return recorded, "", fmt.Errorf("version %s: %w", t.ID, err)
 		}
 	}
 	mf.Policy, mf.Number, mf.Parent, mf.Batch = t.ID.Policy, t.ID.Number, t.Parent, t.Batch
@@ -110,24 +110,24 @@ func (m *Maker) commit(ctx context.Context, t Target, engine model.Engine, polic
 		manifest, weights, err = checkpoint.Save(ctx, m.blobs(), c, mf)
 	}
 	if err != nil {
-		return stands, "", fmt.Errorf("save version %s: %w", t.ID, err)
+		return recorded, "", fmt.Errorf("save version %s: %w", t.ID, err)
 	}
 	m.saving = time.Since(began)
-	stands, created, err := m.Versions.PutVersion(ctx, model.Version{
+	recorded, created, err := m.Versions.PutVersion(ctx, model.Version{
 		VersionID: t.ID, Parent: mf.Parent, Manifest: manifest, Weights: weights, Batch: mf.Batch,
 		Fingerprint: mf.Fingerprint, Metrics: mf.Metrics, Created: time.Now(),
 	})
 	if err != nil {
-		return stands, "", fmt.Errorf("record version %s: %w", t.ID, err)
+		return recorded, "", fmt.Errorf("record version %s: %w", t.ID, err)
 	}
-	if err := t.check(stands); err != nil {
-		return stands, "", err
+	if err := t.check(recorded); err != nil {
+		return recorded, "", err
 	}
-	if !created && stands.Weights != weights && engine.Deterministic() && stands.Fingerprint == mf.Fingerprint {
-		return stands, "", Invalid(fmt.Errorf("version %s was made twice with different weights, %s and %s, by one deterministic engine (%s): a fault of the engine or of the machine's memory; keep both blobs and report it",
-			t.ID, stands.Weights, weights, mf.Fingerprint))
+	if !created && recorded.Weights != weights && engine.Deterministic() && recorded.Fingerprint == mf.Fingerprint {
+		return recorded, "", Invalid(fmt.Errorf("version %s was made twice with different weights, %s and %s, by one deterministic engine (%s): a fault of the engine or of the machine's memory; keep both blobs and report it",
+			t.ID, recorded.Weights, weights, mf.Fingerprint))
 	}
-	return stands, manifest, nil
+	return recorded, manifest, nil
 }
 
 // counted are blobs whose reads and writes are pieces of work.

@@ -34,6 +34,24 @@ type updatePlan struct {
 	update func(ctx context.Context, l learner, u int) (map[string]float64, error)
 }
 
+// execute makes the updates of p and then its version. rate is the spec's key that a
+// person has to lower when the updates diverge.
+func (m *Maker) execute(ctx context.Context, p updatePlan, rate string, metrics func(tally) map[string]float64) (model.Version, error) {
+	l, done, err := m.resumeUpdates(ctx, p)
+	if errors.Is(err, model.ErrDiverged) {
+		return model.Version{}, Invalid(fmt.Errorf("version %s: %w: lower %s", p.ID, err, rate))
+	}
+	if err != nil {
+		return model.Version{}, fmt.Errorf("version %s: %w", p.ID, err)
+	}
+	v, made, err := m.commit(ctx, p.Target, p.engine, l.policy, l.checkpoint(), model.Manifest{Codec: p.codec, Metrics: metrics(done)})
+	if err != nil {
+		return model.Version{}, err
+	}
+	m.manifest = made // if another executor's version counts, no later step asks for this one
+	return v, nil
+}
+
 // resumeUpdates makes the updates of p that are not saved yet. The learner that it
 // returns is resident, but not yet a version's.
 func (m *Maker) resumeUpdates(ctx context.Context, p updatePlan) (learner, tally, error) {
@@ -44,7 +62,7 @@ func (m *Maker) resumeUpdates(ctx context.Context, p updatePlan) (learner, tally
 	if err != nil {
 		return learner{}, done, err
 	}
-	m.manifest = "" // from here on, until the version stands, what is in memory is none
+	m.manifest = "" // from here on, until it is committed, what is in memory is no version
 	pace := pace{every: m.SaveEvery, cost: m.saving, saved: time.Now()}
 	for done.updates < p.updates {
 		metrics, err := p.update(ctx, l, done.updates)

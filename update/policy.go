@@ -2,7 +2,6 @@ package update
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/fulgurite/fulgurite/model"
@@ -30,19 +29,7 @@ func (m *Maker) Policy(ctx context.Context, t Target, run Run) (model.Version, e
 	if err := m.scoreBatch(ctx, p, u); err != nil {
 		return model.Version{}, fmt.Errorf("version %s: %w", t.ID, err)
 	}
-	l, done, err := m.resumeUpdates(ctx, p)
-	if errors.Is(err, model.ErrDiverged) {
-		return model.Version{}, Invalid(fmt.Errorf("version %s: %w: lower training.optimizer.learning_rate", t.ID, err))
-	}
-	if err != nil {
-		return model.Version{}, fmt.Errorf("version %s: %w", t.ID, err)
-	}
-	v, made, err := m.commit(ctx, t, run.Engine, l.policy, l.checkpoint(), model.Manifest{Codec: p.codec, Metrics: u.metrics(done)})
-	if err != nil {
-		return model.Version{}, err
-	}
-	m.manifest = made // no later step asks for it if another's version stands
-	return v, nil
+	return m.execute(ctx, p, "training.optimizer.learning_rate", u.metrics)
 }
 
 // scoreBatch has those policies score the batch whose log-probabilities the objective

@@ -84,7 +84,7 @@ func (p *policyUpdate) weigh(t credit.Tokens, m minibatch, row int) {
 	}
 }
 
-// describe names what an update's tokens came to. The parts that the objective
+// describe names the statistics of an update's tokens. The parts that the objective
 // lacks have no number.
 func (p *policyUpdate) describe(s credit.Stats) map[string]float64 {
 	n := math.Max(1, float64(s.Count))

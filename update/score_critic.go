@@ -51,19 +51,15 @@ func (m *Maker) ScoreCritic(ctx context.Context, id model.VersionID, run Run, tr
 	return data, nil
 }
 
-// values are a critic's of rows, with signs of progress on the way.
+// values are a critic's of rows.
 func (m *Maker) values(ctx context.Context, critic model.Critic, rows []model.Row) ([][]float32, error) {
-	out := make([][]float32, 0, len(rows))
-	for from := 0; from < len(rows); from += scoreRows {
-		to := min(from+scoreRows, len(rows))
-		some, err := critic.Values(ctx, rows[from:to])
+	return m.score(rows, func(rows []model.Row) ([][]float32, error) {
+		values, err := critic.Values(ctx, rows)
 		if err != nil {
 			return nil, fmt.Errorf("estimate values: %w", err)
 		}
-		out = append(out, some...)
-		m.work.Add(uint64(to - from))
-	}
-	return out, nil
+		return values, nil
+	})
 }
 
 // callValues finds the values of each call's completion in those of the sequences

@@ -3,6 +3,7 @@ package update
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/hf"
@@ -12,21 +13,30 @@ import (
 // scoreRows is how many rows are scored between two signs of progress.
 const scoreRows = 64
 
+// score collects the numbers that f gives to rows, a few rows at a time.
+func (m *Maker) score(rows []model.Row, f func([]model.Row) ([][]float32, error)) ([][]float32, error) {
+	out := make([][]float32, 0, len(rows))
+	for some := range slices.Chunk(rows, scoreRows) {
+		numbers, err := f(some)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, numbers...)
+		m.work.Add(uint64(len(some)))
+	}
+	return out, nil
+}
+
 // logprobs are a policy's log-probabilities of the batch's rows, each under the
 // temperature and the forms that it was sampled under.
 func (m *Maker) logprobs(ctx context.Context, policy model.Trainer, b model.Batch) ([][]float32, error) {
-	rows := b.EngineRows()
-	out := make([][]float32, 0, len(rows))
-	for from := 0; from < len(rows); from += scoreRows {
-		to := min(from+scoreRows, len(rows))
-		some, _, err := policy.Score(ctx, rows[from:to])
+	return m.score(b.EngineRows(), func(rows []model.Row) ([][]float32, error) {
+		logprobs, _, err := policy.Score(ctx, rows)
 		if err != nil {
 			return nil, fmt.Errorf("score the batch: %w", err)
 		}
-		out = append(out, some...)
-		m.work.Add(uint64(to - from))
-	}
-	return out, nil
+		return logprobs, nil
+	})
 }
 
 // ScoreReference has version 0 of a policy give its log-probabilities of what the

@@ -16,7 +16,7 @@ type Target struct {
 	Batch  string // empty for version 0
 }
 
-// check refuses a version that stands under the id but was made from something else.
+// check refuses a version that is on record under the id but was made from something else.
 // There is one batch for each step, so that no retry could mend it.
 func (t Target) check(v model.Version) error {
 	if v.Parent == t.Parent && (v.Batch == t.Batch || v.Batch == "") { // trainers of others need not say

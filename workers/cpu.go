@@ -9,6 +9,7 @@ import (
 	"go.temporal.io/sdk/worker"
 
 	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/agent/forwarder"
 	"github.com/fulgurite/fulgurite/internal/fleet"
 	"github.com/fulgurite/fulgurite/internal/runstate"
 	"github.com/fulgurite/fulgurite/record"
@@ -58,7 +59,7 @@ func (c *cpuCommand) setUp(ctx context.Context, p *process, agents agent.Registr
 	samplers := fleet.NewSamplers(leasesOr(records, c.Sampler), p.log.Named("samplers"))
 	p.OnClose(func(context.Context) error { samplers.Close(); return nil })
 	gateways := fleet.NewFinder(leasesOr(records, c.Gateway), record.Gateway, p.log.Named("gateways"))
-	forwarder, err := agent.NewForwarder(ctx, gateways.URL, p.log.Named("forwarder"), agent.At(c.Agents))
+	forwarder, err := forwarder.New(ctx, gateways.URL, p.log.Named("forwarder"), forwarder.At(c.Agents))
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/fulgurite/fulgurite/activities"
-	"github.com/fulgurite/fulgurite/tasks"
+	"github.com/fulgurite/fulgurite/tasks/stream"
 	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workflows"
 )
@@ -68,7 +68,7 @@ func TestAChildThatIsTerminatedEachTimeIsGivenUp(t *testing.T) {
 	require.NoError(t, env.GetWorkflowError())
 	require.Equal(t, 12, *started)
 	require.Greater(t, env.Now().Sub(began), 15*time.Minute, "it is not done in haste")
-	bad, _ := tasks.At(testSpec().Seed, 50, 1)
+	bad, _ := stream.At(testSpec().Seed, 50, 1)
 	require.Equal(t, []activities.RecordQuarantineInput{{
 		Run: "run", Policy: "main", Step: 1, Task: 1, Index: bad, Reason: "run/train-1/1 was terminated in Temporal, as each of 11 times before",
 	}}, fake.quarantined)

@@ -10,7 +10,7 @@ import (
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/model"
-	"github.com/fulgurite/fulgurite/tasks"
+	"github.com/fulgurite/fulgurite/tasks/stream"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -55,7 +55,7 @@ func (t *trainingRun) replaceGroups(ctx workflow.Context, g *stepGroups, todo []
 	}
 	n := t.Splits[trace.Train].Count
 	for i := range out {
-		out[i].kind, out[i].task, out[i].index = trace.Reserve, g.reserves, tasks.Reserve(t.Spec.Seed, n, g.step, g.reserves)
+		out[i].kind, out[i].task, out[i].index = trace.Reserve, g.reserves, stream.Reserve(t.Spec.Seed, n, g.step, g.reserves)
 		g.reserves++
 	}
 	if most > 0 && len(out) == 0 {

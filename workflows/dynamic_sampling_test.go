@@ -13,7 +13,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/tasks"
+	"github.com/fulgurite/fulgurite/tasks/stream"
 	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workflows"
 )
@@ -41,10 +41,10 @@ func expectedGroups(s spec.Spec, n, step int, fake *fakeActivities) (groups []ac
 	}
 	for reserves := 0; len(queue) > 0; queue = queue[1:] {
 		p := queue[0]
-		index, _ := tasks.At(s.Seed, n, p.task)
+		index, _ := stream.At(s.Seed, n, p.task)
 		g := activities.Group{Task: p.task}
 		if p.kind == trace.Reserve {
-			index, g.Kind = tasks.Reserve(s.Seed, n, step, p.task), p.kind
+			index, g.Kind = stream.Reserve(s.Seed, n, step, p.task), p.kind
 		}
 		_, bad := fake.taskFaults[index]
 		for sample := range s.Training.SamplesPerTask {

@@ -11,6 +11,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/fulgurite/fulgurite/activities"
+	"github.com/fulgurite/fulgurite/internal/truncate"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
 )
@@ -107,7 +108,7 @@ func endingOf(err error, limit time.Duration) (activities.Ending, string) {
 	var child *temporal.ChildWorkflowExecutionError
 	var activity *temporal.ActivityError
 	if !errors.As(err, &child) && !errors.As(err, &activity) {
-		return activities.Missing, truncate(err.Error(), messageBytes) // such as an id that is taken
+		return activities.Missing, truncate.Head(err.Error(), messageBytes) // such as an id that is taken
 	}
 	cause := errors.Unwrap(err)
 	if inner, ok := cause.(*temporal.ActivityError); ok && child != nil { //nolint:errorlint // the error right below
@@ -126,9 +127,9 @@ func endingOf(err error, limit time.Duration) (activities.Ending, string) {
 		}
 		return activities.Terminated, "it was cancelled"
 	case *temporal.PanicError:
-		return activities.Panicked, truncate(cause.Error(), messageBytes)
+		return activities.Panicked, truncate.Head(cause.Error(), messageBytes)
 	case nil:
-		return activities.Missing, truncate(err.Error(), messageBytes)
+		return activities.Missing, truncate.Head(err.Error(), messageBytes)
 	}
-	return activities.Raised, truncate(cause.Error(), messageBytes)
+	return activities.Raised, truncate.Head(cause.Error(), messageBytes)
 }

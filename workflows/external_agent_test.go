@@ -43,7 +43,7 @@ func (p *externalAgent) environment(registered ...func(*testsuite.TestWorkflowEn
 		p.locked(func() {
 			p.begun++
 			out.Attempt = p.begun
-			out.Brief = agent.Brief{Task: agent.Task{ID: "t", Input: "6*7"}, Rollout: in.Rollout.String(), BaseURL: "http://w/r/v1", APIKey: "key"}
+			out.Brief = agent.Invocation{Task: agent.Task{ID: "t", Input: "6*7"}, Rollout: in.Rollout.String(), BaseURL: "http://w/r/v1", APIKey: "key"}
 		})
 		return out, nil
 	})
@@ -80,9 +80,9 @@ func TestAnAgentMayBeSomebodysWorkflow(t *testing.T) {
 	var p externalAgent
 	env := p.environment()
 	var info *workflow.Info
-	env.RegisterWorkflowWithOptions(func(ctx workflow.Context, brief map[string]any) (map[string]any, error) {
+	env.RegisterWorkflowWithOptions(func(ctx workflow.Context, environment map[string]any) (map[string]any, error) {
 		info = workflow.GetInfo(ctx)
-		return map[string]any{"result": brief["input"].(string) + "=42", "reward": 0.5}, nil
+		return map[string]any{"result": environment["input"].(string) + "=42", "reward": 0.5}, nil
 	}, workflow.RegisterOptions{Name: "MyAgent"})
 	env.ExecuteWorkflow(workflows.RolloutWorkflow, externalWorkflow())
 	var out workflows.RolloutResult

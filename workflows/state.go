@@ -6,6 +6,7 @@ import (
 	"unicode"
 
 	"github.com/fulgurite/fulgurite/activities"
+	"github.com/fulgurite/fulgurite/internal/truncate"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
@@ -40,18 +41,7 @@ const (
 // shortReason is a reason as the state carries it: one line of at most reasonBytes.
 func shortReason(reason string) string {
 	reason = strings.Join(strings.FieldsFunc(reason, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }), " ")
-	if len(reason) > reasonBytes {
-		reason = truncate(reason, reasonBytes) + "…"
-	}
-	return reason
-}
-
-// truncate cuts a text to that many bytes, and never within a character.
-func truncate(text string, most int) string {
-	if len(text) <= most {
-		return text
-	}
-	return strings.ToValidUTF8(text[:most], "")
+	return truncate.Ellipsis(reason, reasonBytes)
 }
 
 // curveLength bounds the curve in the state: the store has every step.

@@ -10,7 +10,7 @@ import (
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/tasks"
+	"github.com/fulgurite/fulgurite/tasks/stream"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -71,7 +71,7 @@ func (t *trainingRun) runRollouts(ctx workflow.Context, g *stepGroups) error {
 	n := t.Splits[trace.Train].Count
 	todo := make([]groupTask, len(g.results))
 	for i := range todo {
-		index, _ := tasks.At(t.Spec.Seed, n, g.cursor+i)
+		index, _ := stream.At(t.Spec.Seed, n, g.cursor+i)
 		todo[i] = groupTask{position: i, kind: trace.Train, task: g.cursor + i, index: index}
 	}
 	for len(todo) > 0 {

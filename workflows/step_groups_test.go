@@ -12,7 +12,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/fulgurite/fulgurite/activities"
-	"github.com/fulgurite/fulgurite/tasks"
+	"github.com/fulgurite/fulgurite/tasks/stream"
 	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workflows"
 )
@@ -106,8 +106,8 @@ func TestAQuarantinedGroupIsReplacedFromTheReserve(t *testing.T) {
 	for lag := range 3 {
 		s := testSpec()
 		s.Training.Lag = lag
-		bad, _ := tasks.At(s.Seed, 50, 1)        // a task of step 1
-		worse := tasks.Reserve(s.Seed, 50, 1, 0) // and the first that stands in for it
+		bad, _ := stream.At(s.Seed, 50, 1)        // a task of step 1
+		worse := stream.Reserve(s.Seed, 50, 1, 0) // and the first that stands in for it
 		require.NotEqual(t, bad, worse)
 		fake := &fakeActivities{score: constantScore, taskFaults: map[int]string{bad: "no input", worse: "no input either"}}
 		env := fake.environment(s)

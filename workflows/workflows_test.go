@@ -23,7 +23,7 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/tasks"
+	"github.com/fulgurite/fulgurite/tasks/stream"
 	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workflows"
 )
@@ -82,7 +82,7 @@ func TestTasksComeFromTheSeededStreamWithoutGapOrRepeat(t *testing.T) {
 	}
 	require.Equal(t, []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, slices.Sorted(maps.Keys(seen)))
 	for task, samples := range seen {
-		want, _ := tasks.At(testSpec().Seed, 50, task)
+		want, _ := stream.At(testSpec().Seed, 50, task)
 		require.Equal(t, map[int]int{0: want, 1: want}, samples)
 	}
 	for step, b := range fake.batches {

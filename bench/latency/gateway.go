@@ -20,7 +20,7 @@ import (
 // key opens every attempt.
 const key = "sk-latency"
 
-// agents is how many attempts make the calls, in turn: agents do not share one.
+// agents is how many attempts make the calls, one after the other: agents do not share one.
 const agents = 128
 
 func address(i int) trace.Address {
@@ -33,7 +33,7 @@ func address(i int) trace.Address {
 func newGateway(ctx context.Context, upstream, directory string, durable bool) (http.Handler, error) {
 	sum := sha256.Sum256([]byte(key))
 	terms := trace.Terms{Policy: "main", Codec: "compact", Temperature: 1, MaxTokens: 64}
-	config := gateway.Config{Sampler: remote.NewClient(upstream, remote.Options{}), Log: zap.NewNop(), Journal: oblivious{terms, hex.EncodeToString(sum[:])}}
+	config := gateway.Config{Sampler: remote.NewClient(upstream, remote.Options{}), Log: zap.NewNop(), Journal: discardJournal{terms, hex.EncodeToString(sum[:])}}
 	if durable {
 		db, err := store.Open(ctx, filepath.Join(directory, "store.db"), zap.NewNop())
 		if err != nil {
@@ -52,29 +52,29 @@ func newGateway(ctx context.Context, upstream, directory string, durable bool) (
 	return gateway.New(config), nil
 }
 
-// oblivious is a journal that keeps nothing.
-type oblivious struct {
+// discardJournal is a journal that keeps nothing.
+type discardJournal struct {
 	terms trace.Terms
 	hash  string
 }
 
-func (o oblivious) Attempt(_ context.Context, a trace.Address) (trace.Attempt, error) {
+func (o discardJournal) Attempt(_ context.Context, a trace.Address) (trace.Attempt, error) {
 	return trace.Attempt{Address: a, Terms: o.terms, KeyHash: o.hash}, nil
 }
-func (oblivious) AppendCall(context.Context, *trace.Exchange) error { return nil }
-func (oblivious) Exchanges(context.Context, trace.Address) ([]trace.Exchange, error) {
+func (discardJournal) AppendCall(context.Context, *trace.Exchange) error { return nil }
+func (discardJournal) Exchanges(context.Context, trace.Address) ([]trace.Exchange, error) {
 	return nil, nil
 }
-func (oblivious) EarlierExchanges(context.Context, trace.Address) ([]trace.Exchange, error) {
+func (discardJournal) EarlierExchanges(context.Context, trace.Address) ([]trace.Exchange, error) {
 	return nil, nil
 }
-func (oblivious) PutReward(context.Context, trace.Reward) error { return nil }
-func (oblivious) PutEvent(context.Context, trace.Event) error   { return nil }
-func (oblivious) PutSpans(context.Context, trace.Address, []trace.Span) error {
+func (discardJournal) PutReward(context.Context, trace.Reward) error { return nil }
+func (discardJournal) PutEvent(context.Context, trace.Event) error   { return nil }
+func (discardJournal) PutSpans(context.Context, trace.Address, []trace.Span) error {
 	return nil
 }
 
-func (oblivious) AddRefusal(context.Context, trace.Refusal) error { return nil }
+func (discardJournal) AddRefusal(context.Context, trace.Refusal) error { return nil }
 
 // serial makes each request another one: equal ones would be one and the same
 // dialog to the gateway.

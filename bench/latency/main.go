@@ -56,7 +56,7 @@ func (s settings) run(ctx context.Context) error {
 		return announce(handler)
 	}
 	if s.open > 0 {
-		return s.hold(ctx)
+		return s.holdOpen(ctx)
 	}
 	return s.measure(ctx)
 }
@@ -146,8 +146,8 @@ func (p *process) attempt(serial int) string {
 	return p.url + "/r/" + address(serial).String() + "/v1/chat/completions"
 }
 
-// hold keeps calls open for a minute.
-func (s settings) hold(ctx context.Context) error {
+// holdOpen keeps calls open for a minute.
+func (s settings) holdOpen(ctx context.Context) error {
 	const minute = time.Minute
 	up, err := self(ctx, "-role", "upstream", "-delay", minute.String())
 	if err != nil {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -76,11 +75,7 @@ func run(ctx context.Context) error {
 	if *svg == "" {
 		return nil
 	}
-	var drawn bytes.Buffer
-	if err := plot.WriteSVG(&drawn); err != nil {
-		return err
-	}
-	return os.WriteFile(*svg, drawn.Bytes(), 0o644)
+	return os.WriteFile(*svg, plot.SVG(), 0o644)
 }
 
 // measure trains a spec with seeds 1 to n, each in a stack of its own: what one run

@@ -43,20 +43,20 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s := stage{tool: filepath.Join(binaries, "fulgurite"), dir: filepath.Join(work, "state")}
+	p := process{tool: filepath.Join(binaries, "fulgurite"), dir: filepath.Join(work, "state")}
 	spec, err := writeSpec(work, *agents, filepath.Join(binaries, "calc-agent"), *thought)
 	if err != nil {
 		return err
 	}
-	defer s.kill()
-	if err := s.start(ctx); err != nil {
+	defer p.kill()
+	if err := p.start(ctx); err != nil {
 		return err
 	}
-	if err := s.train(ctx, spec); err != nil {
+	if err := p.train(ctx, spec); err != nil {
 		return err
 	}
 	moments := rand.New(rand.NewPCG(*seed, 0))
-	usual, err := s.undisturbed(ctx)
+	usual, err := p.undisturbed(ctx)
 	if err != nil {
 		return err
 	}
@@ -68,21 +68,21 @@ func run(ctx context.Context) error {
 			return ctx.Err()
 		case <-time.After(500*time.Millisecond + time.Duration(moments.Int64N(int64(2500*time.Millisecond)))):
 		}
-		s.kill()
-		before, err := s.count(ctx)
+		p.kill()
+		before, err := p.count(ctx)
 		if err != nil {
 			return err
 		}
 		killed := time.Now()
-		if err := s.start(ctx); err != nil {
+		if err := p.start(ctx); err != nil {
 			return err
 		}
 		ready := time.Now()
-		after, err := s.progress(ctx, before, anything)
+		after, err := p.progress(ctx, before, anything)
 		if err != nil {
 			return err
 		}
-		ended, err := s.progress(ctx, before, step)
+		ended, err := p.progress(ctx, before, step)
 		if err != nil {
 			return err
 		}
@@ -103,15 +103,15 @@ func run(ctx context.Context) error {
 }
 
 // undisturbed is the median time of five steps.
-func (s *stage) undisturbed(ctx context.Context) (time.Duration, error) {
-	last, err := s.progress(ctx, count{versions: 1}, step)
+func (p *process) undisturbed(ctx context.Context) (time.Duration, error) {
+	last, err := p.progress(ctx, count{versions: 1}, step)
 	var took []time.Duration
 	for range 5 {
 		if err != nil {
 			return 0, err
 		}
 		var next count
-		next, err = s.progress(ctx, last, step)
+		next, err = p.progress(ctx, last, step)
 		took = append(took, next.at.Sub(last.at))
 		last = next
 	}

@@ -26,14 +26,14 @@ import (
 	"github.com/fulgurite/fulgurite/store/blob"
 )
 
-// trained is a directory with run "demo", whose agent is a, and its version 0. The
+// newTrainedDir is a directory with run "demo", whose agent is a, and its version 0. The
 // second path is where the version's weights lie.
-func trained(t *testing.T, a spec.Agent) (dir, weights string) {
+func newTrainedDir(t *testing.T, a spec.Agent) (dir, weights string) {
 	t.Helper()
-	return trainedAs(t, spec.Spec{Agent: a})
+	return newTrainedDirOf(t, spec.Spec{Agent: a})
 }
 
-func trainedAs(t *testing.T, sp spec.Spec) (dir, weights string) {
+func newTrainedDirOf(t *testing.T, sp spec.Spec) (dir, weights string) {
 	t.Helper()
 	ctx, dir := t.Context(), t.TempDir()
 	db, err := store.Open(ctx, stack.Layout(dir).Database(), nil)
@@ -63,12 +63,12 @@ func trainedAs(t *testing.T, sp spec.Spec) (dir, weights string) {
 	return dir, weights
 }
 
-// asking is an agent behind HTTP that asks the model it is told of once, under another
+// startAskingAgent starts an agent behind HTTP that asks the model it is told of once, under another
 // model's name, and answers with what it was told or why it was refused.
-func asking(t *testing.T) (url string) {
+func startAskingAgent(t *testing.T) (url string) {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var brief agent.Brief
+		var brief agent.Invocation
 		if json.NewDecoder(r.Body).Decode(&brief) != nil {
 			w.WriteHeader(http.StatusBadRequest)
 			return
@@ -101,7 +101,7 @@ func runChat(ctx context.Context, dir string) (code int, out, errs string) {
 
 func TestAServiceIsAskedAsInTraining(t *testing.T) {
 	t.Parallel()
-	dir, _ := trained(t, spec.Agent{Service: &spec.Service{URL: asking(t)}})
+	dir, _ := newTrainedDir(t, spec.Agent{Service: &spec.Service{URL: startAskingAgent(t)}})
 	code, out, errs := runChat(t.Context(), dir)
 	require.Zero(t, code, errs)
 	require.Regexp(t, `^demo/try-0/\d+/0 200 OK \{.*"object":"chat.completion"`, out)
@@ -113,7 +113,7 @@ func TestAnswersDoNotSteerTheTerminal(t *testing.T) {
 		_, _ = w.Write([]byte(`{"result": "a\u001b[2Jb\u0007\n\tc"}`)) // what is missing is missed below
 	}))
 	t.Cleanup(server.Close)
-	dir, _ := trained(t, spec.Agent{Service: &spec.Service{URL: server.URL}})
+	dir, _ := newTrainedDir(t, spec.Agent{Service: &spec.Service{URL: server.URL}})
 	for tty, want := range map[bool]string{true: "a\uFFFD[2Jb\uFFFD\n\tc\n", false: "a\x1b[2Jb\a\n\tc\n"} {
 		var out, errs bytes.Buffer
 		code := run(t.Context(), []string{"chat", "demo@0", "7+5", "--dir", dir}, &terminal.Terminal{Out: &out, Err: &errs, TTY: tty})
@@ -124,7 +124,7 @@ func TestAnswersDoNotSteerTheTerminal(t *testing.T) {
 
 func TestAnAgentThatOnlyAStackCanStartIsRefusedWithAdvice(t *testing.T) {
 	t.Parallel()
-	dir, _ := trained(t, spec.Agent{Temporal: &spec.Temporal{Workflow: "Booking", Queue: "desks"}})
+	dir, _ := newTrainedDir(t, spec.Agent{Temporal: &spec.Temporal{Workflow: "Booking", Queue: "desks"}})
 	code, _, errs := runChat(t.Context(), dir)
 	require.Equal(t, exitUsage, code)
 	require.Contains(t, errs, "the agent of run demo is a workflow of your own workers (agent.temporal)")
@@ -133,7 +133,7 @@ func TestAnAgentThatOnlyAStackCanStartIsRefusedWithAdvice(t *testing.T) {
 
 func TestAVersionThatCannotBeSampledIsSaidAtOnce(t *testing.T) {
 	t.Parallel()
-	dir, weights := trained(t, spec.Agent{Service: &spec.Service{URL: asking(t)}})
+	dir, weights := newTrainedDir(t, spec.Agent{Service: &spec.Service{URL: startAskingAgent(t)}})
 	require.NoError(t, os.Chmod(filepath.Dir(weights), 0o755))
 	require.NoError(t, os.Remove(weights))
 	code, out, errs := runChat(t.Context(), dir)
@@ -146,9 +146,9 @@ func TestServersThatSampleTheRunAreAskedAndMissed(t *testing.T) {
 	t.Parallel()
 	away := httptest.NewServer(http.NotFoundHandler())
 	away.Close()
-	sp := spec.Spec{Agent: spec.Agent{Service: &spec.Service{URL: asking(t)}}}
+	sp := spec.Spec{Agent: spec.Agent{Service: &spec.Service{URL: startAskingAgent(t)}}}
 	sp.Sampling.Server = &spec.Server{Type: spec.ServerVLLM, URLs: []string{away.URL}, Model: "tiny", Directory: t.TempDir()}
-	dir, _ := trainedAs(t, sp)
+	dir, _ := newTrainedDirOf(t, sp)
 	code, out, errs := runChat(t.Context(), dir)
 	require.Equal(t, exitFailed, code)
 	require.Empty(t, out)

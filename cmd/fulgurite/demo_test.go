@@ -42,8 +42,8 @@ func startDemo(t *testing.T, dir string, args ...string) *process {
 	return p
 }
 
-// see reads the output up to a line that begins like this.
-func (p *process) see(prefix string) {
+// waitFor reads the output up to a line that begins like this.
+func (p *process) waitFor(prefix string) {
 	p.t.Helper()
 	for p.lines.Scan() {
 		p.output.WriteString(p.lines.Text() + "\n")
@@ -91,14 +91,14 @@ func TestDemoSurvivesItsProcess(t *testing.T) {
 	dir, file := t.TempDir(), filepath.Join(t.TempDir(), "result.json")
 
 	p := startDemo(t, dir)
-	p.see("Run demo-1 started.")
-	p.see("step 1/3")
+	p.waitFor("Run demo-1 started.")
+	p.waitFor("step 1/3")
 	p.signal(syscall.SIGKILL)
 	require.Equal(t, -1, p.end())
 
 	p = startDemo(t, dir)
-	p.see("Run demo-1 goes on.")
-	p.see("step 2/3")
+	p.waitFor("Run demo-1 goes on.")
+	p.waitFor("step 2/3")
 	p.signal(syscall.SIGINT)
 	require.Equal(t, exitInterrupted, p.end(), "%s", &p.errors)
 	require.Contains(t, p.output.String(), "Stopped. The same command goes on with the run.")
@@ -110,7 +110,7 @@ func TestDemoSurvivesItsProcess(t *testing.T) {
 	require.Contains(t, p.errors.String(), "run demo-1 is under way with other settings")
 
 	p = startDemo(t, dir, "--json", file)
-	p.see("Run demo-1 goes on.")
+	p.waitFor("Run demo-1 goes on.")
 	require.Zero(t, p.end(), "%s", &p.errors)
 	for _, want := range []string{"Reward of demo-1", "test reward before", "test reward after", "fulgurite chat demo-1@promoted"} {
 		require.Contains(t, p.output.String(), want)
@@ -131,7 +131,7 @@ func TestDemoSurvivesItsProcess(t *testing.T) {
 	}
 
 	p = startDemo(t, dir, "--json", file)
-	p.see("Run demo-2 started.")
+	p.waitFor("Run demo-2 started.")
 	require.Zero(t, p.end(), "%s", &p.errors)
 	second := result(t, file)
 	require.Equal(t, "demo-2", second["run"])
@@ -146,7 +146,7 @@ func TestDemoStartsAnewAfterATerminatedRun(t *testing.T) {
 	t.Parallel()
 	s := &state.Flags{Dir: t.TempDir()}
 	p := startDemo(t, s.Dir)
-	p.see("step 1/3")
+	p.waitFor("step 1/3")
 	temporal, err := s.Dial(t.Context(), &terminal.Terminal{Out: io.Discard, Err: io.Discard})
 	require.NoError(t, err)
 	defer temporal.Close()
@@ -155,7 +155,7 @@ func TestDemoStartsAnewAfterATerminatedRun(t *testing.T) {
 	require.Contains(t, p.errors.String(), "run demo-1: ")
 
 	p = startDemo(t, s.Dir)
-	p.see("Run demo-2 started.")
+	p.waitFor("Run demo-2 started.")
 	p.signal(syscall.SIGTERM)
 	require.Equal(t, exitInterrupted, p.end(), "%s", &p.errors)
 }

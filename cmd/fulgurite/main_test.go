@@ -42,11 +42,11 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
-	testscript.Main(m, map[string]func(){"fulgurite": main, "calc-agent": playAgent, "dated-agent": playDatedAgent, "greedy-agent": playGreedyAgent})
+	testscript.Main(m, map[string]func(){"fulgurite": main, "calc-agent": calcAgent, "dated-agent": datedAgent, "greedy-agent": greedyAgent})
 }
 
-// playAgent is the calculator agent as a command.
-func playAgent() {
+// calcAgent is the calculator agent as a command.
+func calcAgent() {
 	var task agent.Task
 	err := json.NewDecoder(os.Stdin).Decode(&task)
 	if err == nil {
@@ -61,8 +61,8 @@ func playAgent() {
 	os.Exit(1)
 }
 
-// playDatedAgent is an agent that tells the policy the time.
-func playDatedAgent() {
+// datedAgent is an agent that tells the policy the time.
+func datedAgent() {
 	var task agent.Task
 	err := json.NewDecoder(os.Stdin).Decode(&task)
 	if err == nil {
@@ -81,9 +81,9 @@ func playDatedAgent() {
 	}
 }
 
-// playGreedyAgent is an agent that asks until it is refused, and does not say why it
+// greedyAgent is an agent that asks until it is refused, and does not say why it
 // ends.
-func playGreedyAgent() {
+func greedyAgent() {
 	client := calculator.Connect(os.Getenv("OPENAI_BASE_URL"), os.Getenv("OPENAI_API_KEY"))
 	for {
 		_, err := client.CreateChatCompletion(context.Background(), openai.ChatCompletionRequest{
@@ -109,7 +109,7 @@ func TestScripts(t *testing.T) {
 			return unpack(filepath.Join(e.WorkDir, "base"))
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"code": exitCode, "json": inJSON, "await": awaitFile, "eventually": eventually, "ask": ask, "untimed": untimed, "temporal": pressButton, "use": askFor, "portsof": portsOf,
+			"code": exitCode, "json": inJSON, "await": awaitFile, "eventually": eventually, "ask": ask, "untimed": untimed, "temporal": callTemporal, "use": useTemporal, "portsof": portsOf,
 		},
 	})
 }

@@ -19,9 +19,9 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// unaccounted is a directory with the run "demo", whose only step is on record,
+// newUnaccountedRun is a directory with the run "demo", whose only step is on record,
 // but not the batch that it says it was trained on.
-func unaccounted(t *testing.T) string {
+func newUnaccountedRun(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	db, err := store.Open(t.Context(), stack.Layout(dir).Database(), nil)
@@ -45,7 +45,7 @@ func unaccounted(t *testing.T) string {
 
 func TestTheReportOfAnUnaccountedRunFails(t *testing.T) {
 	t.Parallel()
-	dir := unaccounted(t)
+	dir := newUnaccountedRun(t)
 	var out, errs bytes.Buffer
 	code := run(t.Context(), []string{"report", "demo", "--dir", dir}, &terminal.Terminal{Out: &out, Err: &errs})
 	require.Equal(t, exitFailed, code)

@@ -22,7 +22,7 @@ func called(name func(group, sample int) string) [][]assign.Sample {
 	return groups
 }
 
-func TestAgentsThatNoOtherAttemptHasAreSilent(t *testing.T) {
+func TestAgentsThatNoOtherAttemptHasNeverTeach(t *testing.T) {
 	t.Parallel()
 	one := func(int, int) string { return "writer" }
 	each := func(g, i int) string { return string(rune('a' + 4*g + i)) }
@@ -30,7 +30,7 @@ func TestAgentsThatNoOtherAttemptHasAreSilent(t *testing.T) {
 	for name, c := range map[string]struct {
 		credit spec.Credit
 		agents func(int, int) string
-		silent bool
+		never  bool
 	}{
 		"one agent":                  {spec.Credit{PerAgent: true}, one, false},
 		"an agent for each attempt":  {spec.Credit{PerAgent: true}, each, true},
@@ -49,9 +49,9 @@ func TestAgentsThatNoOtherAttemptHasAreSilent(t *testing.T) {
 				groups[g][i].Reward = &equal
 			}
 		}
-		silent, err := assign.NeverTeaches(defaults(c.credit), groups)
+		never, err := assign.NeverTeaches(defaults(c.credit), groups)
 		require.NoError(t, err, name)
-		require.Equal(t, c.silent, silent, name)
+		require.Equal(t, c.never, never, name)
 		require.InDelta(t, 1, *groups[0][0].Reward, 0, "%s: samples stay as they are", name)
 		require.Empty(t, groups[0][0].Rewards, "%s: samples stay as they are", name)
 	}

@@ -158,7 +158,7 @@ func TestSettingsAreComparedWithTheRunsOwn(t *testing.T) {
 	require.NotContains(t, text, "computed anew")
 
 	var svg bytes.Buffer
-	require.NoError(t, r.Plot().WriteSVG(&svg))
+	svg.Write(r.Plot().SVG())
 	require.Contains(t, svg.String(), "last_call")
 }
 

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/agent/forwarder"
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/gateway"
 	"github.com/fulgurite/fulgurite/model"
@@ -65,7 +66,7 @@ func requireReward(t *testing.T, command []string) {
 	require.NoError(t, db.Migrate(t.Context()))
 	server := httptest.NewServer(gateway.New(gateway.Config{Journal: db, Sampler: sampler{}}))
 	t.Cleanup(server.Close)
-	forwarder, err := agent.NewForwarder(t.Context(), func() string { return server.URL }, zap.NewNop())
+	forwarder, err := forwarder.New(t.Context(), func() string { return server.URL }, zap.NewNop())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, forwarder.Close(context.WithoutCancel(t.Context()))) })
 

@@ -3,7 +3,6 @@ package chart
 import (
 	"fmt"
 	"html"
-	"io"
 	"strings"
 )
 
@@ -38,15 +37,8 @@ const svgStyle = `
 // svgColours is how many series have a colour of their own in svgStyle.
 const svgColours = 6
 
-// WriteSVG draws the plot as an SVG document.
-func (p Plot) WriteSVG(w io.Writer) error {
-	if _, err := io.WriteString(w, p.svg()); err != nil {
-		return fmt.Errorf("write chart: %w", err)
-	}
-	return nil
-}
-
-func (p Plot) svg() string {
+// SVG draws the plot as an SVG document.
+func (p Plot) SVG() []byte {
 	d := drawing{lines: p.lines()}
 	var ok bool
 	var names []entry
@@ -79,7 +71,7 @@ func (p Plot) svg() string {
 	d.add(`</g>`)
 	d.add(`</g>`)
 	d.add(`</svg>`)
-	return d.out.String()
+	return []byte(d.out.String())
 }
 
 // entry is a name of the legend and where it stands.

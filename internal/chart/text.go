@@ -1,8 +1,6 @@
 package chart
 
 import (
-	"fmt"
-	"io"
 	"math"
 	"strings"
 	"unicode/utf8"
@@ -10,16 +8,10 @@ import (
 	"github.com/guptarohit/asciigraph"
 )
 
-// WriteText draws the plot as lines of text, each ended by a line feed.
-func (p Plot) WriteText(w io.Writer, style Style) error {
-	if _, err := io.WriteString(w, p.text(style.withDefaults())); err != nil {
-		return fmt.Errorf("write chart: %w", err)
-	}
-	return nil
-}
-
-// text is the title, the graph with both axes, the name of the x axis and the legend.
-func (p Plot) text(style Style) string {
+// Text draws the plot as lines of text, each ended by a line feed: the title, the graph
+// with both axes, the name of the x axis and the legend.
+func (p Plot) Text(style Style) string {
+	style = style.withDefaults()
 	lines := p.lines()
 	out := []string{"  " + p.heading(style)}
 	rows := style.Height - 4 // title, x axis, its labels, its name

@@ -40,8 +40,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// child starts a server in a process of its own.
-func child(t *testing.T, dir string) (process *os.Process, address string) {
+// startServer starts a server in a process of its own.
+func startServer(t *testing.T, dir string) (process *os.Process, address string) {
 	t.Helper()
 	command := exec.Command(os.Args[0])
 	command.Env = append(os.Environ(), childDir+"="+dir)
@@ -70,7 +70,7 @@ func portOf(t *testing.T, address string) int {
 func TestWorkflowsContinueAfterKill(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	process, address := child(t, dir)
+	process, address := startServer(t, dir)
 	c, err := client.Dial(client.Options{HostPort: address, Logger: log.NewStructuredLogger(slog.New(slog.DiscardHandler))})
 	require.NoError(t, err)
 	w := newWorker(c)

@@ -1,3 +1,5 @@
+//go:build !serverprocess
+
 package devserver
 
 import (
@@ -6,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/url"
 	"os"
 	"path/filepath"
 
@@ -15,8 +16,6 @@ import (
 	"go.temporal.io/server/common/persistence/sql/sqlplugin/sqlite"
 	schema "go.temporal.io/server/schema/sqlite"
 )
-
-const databaseFile = "temporal.db"
 
 // databases are where the server keeps histories, and what it lists and counts.
 // With SQLite they are one.
@@ -104,10 +103,4 @@ func sync(path string) error {
 		return err
 	}
 	return errors.Join(f.Sync(), f.Close())
-}
-
-// uriPath writes a path for SQLite's file URIs, in which ?, # and % mean
-// something.
-func uriPath(path string) string {
-	return (&url.URL{Path: path}).EscapedPath()
 }

@@ -42,12 +42,12 @@ func lock(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// probed is how long a lock may be held by who only asks whether it is (Holder).
-const probed = 200 * time.Millisecond
+// probeTime is how long a lock may be held by who only asks whether it is (Holder).
+const probeTime = 200 * time.Millisecond
 
 // exclude takes the kernel's lock.
 func exclude(f *os.File) error {
-	for deadline := time.Now().Add(probed); ; time.Sleep(probed / 20) {
+	for deadline := time.Now().Add(probeTime); ; time.Sleep(probeTime / 20) {
 		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		if err == nil || !errors.Is(err, syscall.EWOULDBLOCK) || time.Now().After(deadline) {
 			return err

@@ -43,6 +43,9 @@ type Options struct {
 	SearchAttributes map[string]enums.IndexedValueType
 	// Log receives the server's warnings and errors; nil drops them.
 	Log *zap.Logger
+
+	// locked says that another process has locked Dir for this server.
+	locked bool
 }
 
 func (o Options) withDefaults() Options {

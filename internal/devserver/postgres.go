@@ -1,3 +1,5 @@
+//go:build !serverprocess
+
 package devserver
 
 import (

@@ -6,21 +6,12 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"strings"
 	"sync/atomic"
-	"syscall"
 	"time"
 
-	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 	sdklog "go.temporal.io/sdk/log"
-	"go.temporal.io/server/common/authorization"
-	"go.temporal.io/server/common/config"
-	"go.temporal.io/server/common/log"
-	"go.temporal.io/server/temporal"
-	"go.uber.org/zap"
 	"go.uber.org/zap/exp/zapslog"
-	"go.uber.org/zap/zapcore"
 )
 
 const (
@@ -36,10 +27,8 @@ const (
 type Server struct {
 	options Options
 	ports   ports
-	silent  atomic.Bool
 	lock    *os.File // nil in memory
-	inner   temporal.Server
-	ui      *webUI // nil without UI
+	inner   inner
 	// stopDraining ends what Recover left in the background; nil without.
 	stopDraining func()
 	stopped      chan struct{}
@@ -101,100 +90,8 @@ func (s *Server) Stop() error {
 	return s.err
 }
 
-func (s *Server) start(ctx context.Context) error {
-	d, err := s.openDatabases(ctx)
-	if err != nil {
-		return err
-	}
-	if err := register(ctx, d.history, s.options); err != nil {
-		return fmt.Errorf("register namespace %s: %w", s.options.Namespace, err)
-	}
-	// Between choosing ports and listening on them somebody else may take one.
-	for range portTries {
-		if s.ports, err = choosePorts(s.options.FrontendPort, s.options.UIPort); err != nil {
-			return err
-		}
-		if err = s.listen(d); err == nil || !strings.Contains(err.Error(), syscall.EADDRINUSE.Error()) {
-			break
-		}
-	}
-	if err != nil {
-		return err
-	}
-	if err := s.awaitNamespace(ctx); err != nil {
-		return err
-	}
-	if s.options.UI {
-		s.ui = newUI(s.ports, s.options.Namespace)
-		return s.ui.start(ctx, s.UIURL())
-	}
-	return nil
-}
-
-// portTries is how often other ports are tried where chosen ones were taken.
-const portTries = 5
-
-// listen makes the server and starts it on the chosen ports.
-func (s *Server) listen(d databases) error {
-	quiet := s.options.Log.WithOptions(zap.WrapCore(func(core zapcore.Core) zapcore.Core {
-		return quietCore{core, &s.silent}
-	}))
-	inner, err := temporal.NewServer(
-		temporal.WithConfig(configuration(s.ports, d)),
-		temporal.ForServices(temporal.DefaultServices),
-		temporal.WithStaticHosts(hosts(s.ports)),
-		temporal.WithDynamicConfigClient(dynamic(s.options)),
-		temporal.WithLogger(log.NewZapLogger(quiet)),
-		temporal.WithAuthorizer(authorization.NewNoopAuthorizer()),
-		temporal.WithClaimMapper(func(*config.Config) authorization.ClaimMapper {
-			return authorization.NewNoopClaimMapper()
-		}),
-	)
-	if err != nil {
-		return err
-	}
-	s.inner = inner
-	return inner.Start()
-}
-
-func (s *Server) openDatabases(ctx context.Context) (databases, error) {
-	if s.options.Database != "" {
-		return postgresDatabases(ctx, s.options.Database)
-	}
-	database, err := s.openSQLite()
-	return databases{database, database}, err
-}
-
-func (s *Server) openSQLite() (*config.SQL, error) {
-	if s.options.Dir == "" {
-		return memoryDatabase(), nil
-	}
-	if err := os.MkdirAll(s.options.Dir, 0o755); err != nil {
-		return nil, err
-	}
-	var err error
-	if s.lock, err = lock(s.options.Dir); err != nil {
-		return nil, err
-	}
-	return fileDatabase(s.options.Dir)
-}
-
-// awaitNamespace waits until a client can work: the server answers before it has
-// read its namespaces.
-func (s *Server) awaitNamespace(ctx context.Context) error {
-	c, err := s.Client(ctx)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	return until(ctx, func() error {
-		_, err := c.WorkflowService().DescribeNamespace(ctx, &workflowservice.DescribeNamespaceRequest{Namespace: s.options.Namespace})
-		return err
-	})
-}
-
 func (s *Server) stop() error {
-	s.silent.Store(true)
+	s.inner.silent.Store(true)
 	ended := make(chan error, 1)
 	go func() { ended <- s.end() }()
 	deadline := time.NewTimer(StopTimeout)
@@ -206,21 +103,4 @@ func (s *Server) stop() error {
 		// The lock stays: the server may still write.
 		return fmt.Errorf("stop temporal server: not ended after %s", StopTimeout)
 	}
-}
-
-// end stops what was started, in reverse.
-func (s *Server) end() (err error) {
-	if s.stopDraining != nil {
-		s.stopDraining()
-	}
-	if s.ui != nil {
-		s.ui.stop()
-	}
-	if s.inner != nil {
-		err = s.inner.Stop()
-	}
-	if s.lock != nil {
-		err = errors.Join(err, s.lock.Close())
-	}
-	return err
 }

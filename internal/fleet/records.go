@@ -11,6 +11,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/agent/forwarder"
 	"github.com/fulgurite/fulgurite/gateway"
 	"github.com/fulgurite/fulgurite/internal/catalog"
 	"github.com/fulgurite/fulgurite/model"
@@ -75,7 +76,7 @@ func (r Records) Coordinator(c client.Client, namespace string, publisher activi
 }
 
 // Runner has the activities of the rollout queues.
-func (r Records) Runner(forwarder *agent.Forwarder, functions agent.Registry) *activities.Runner {
+func (r Records) Runner(forwarder *forwarder.Forwarder, functions agent.Registry) *activities.Runner {
 	return &activities.Runner{
 		Runs: r.Store, Attempts: r.Store, Blobs: r.Blobs, Forwarder: forwarder, Launchers: Launchers(functions),
 	}

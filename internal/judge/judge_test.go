@@ -31,7 +31,7 @@ func TestEveryCallOfEveryAttemptIsScored(t *testing.T) {
 		require.Equal(t, "m", q.Model)
 		require.Len(t, q.Messages, 2)
 		require.Contains(t, q.Messages[0].Content, "What makes a call good here:\nShort answers.")
-		require.NotContains(t, q.Messages[1].Content, "train-3", "a judge is not told where it is")
+		require.NotContains(t, q.Messages[1].Content, "train-3", "a judge does not see addresses")
 		require.Equal(t, "Bearer secret", c.keys[i])
 	}
 	require.Equal(t, judge.Progress{Judged: 3, Asked: 3}, j.Progress())
@@ -162,7 +162,7 @@ func TestNonsenseIsAskedAboutAgain(t *testing.T) {
 		"it has 1 scores, and there are 2 calls", "score 2 is 11, which is not from 0 to 10", "it holds no JSON array",
 	} {
 		q := c.asked[i+1]
-		require.Len(t, q.Messages, 4, "only the last answer is told")
+		require.Len(t, q.Messages, 4, "only the last answer is repeated")
 		require.Equal(t, nonsense[i], q.Messages[2].Content)
 		require.Contains(t, q.Messages[3].Content, why)
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/fulgurite/fulgurite/internal/judge"
 )
 
-// Judgments of all runs so far were made under this. Who changes a word of what a
-// judge is told raises promptVersion and writes the new digest here.
+// The judgments of all runs so far have this prompt. A change of one of its words needs
+// another promptVersion, and the new digest here.
 func TestThePromptIsThatOfItsVersion(t *testing.T) {
 	t.Parallel()
 	a := read(recorded())

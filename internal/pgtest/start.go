@@ -52,13 +52,13 @@ func start() (*server, error) {
 	if out, err := create.CombinedOutput(); err != nil {
 		return nil, errors.Join(fmt.Errorf("initdb: %w: %s", err, out), os.RemoveAll(directory))
 	}
-	keeper := exec.Command("sh", "-c", supervise, "sh", postgres, directory)
-	keeper.SysProcAttr, keeper.Dir = as, directory
-	lifeline, err := keeper.StdinPipe()
+	supervisor := exec.Command("sh", "-c", supervise, "sh", postgres, directory)
+	supervisor.SysProcAttr, supervisor.Dir = as, directory
+	lifeline, err := supervisor.StdinPipe()
 	if err != nil {
 		return nil, fmt.Errorf("supervise: %w", err)
 	}
-	if err := keeper.Start(); err != nil {
+	if err := supervisor.Start(); err != nil {
 		return nil, fmt.Errorf("supervise: %w", err)
 	}
 	query := url.Values{"host": {directory}, "user": {name}}

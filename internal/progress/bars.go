@@ -95,7 +95,7 @@ func (s state) pace() string {
 	return fmt.Sprintf(" %s left", left.Round(time.Second))
 }
 
-// trend is the last reward and the course of the last ones.
+// trend is the last reward and a line of those before it.
 func (s state) trend() string {
 	if len(s.rewards) == 0 {
 		return fmt.Sprintf("  %-11s", "reward")

@@ -12,8 +12,8 @@ import (
 	"github.com/fulgurite/fulgurite/internal/progress"
 )
 
-// story tells a display of two steps, as one who polls does: some things twice.
-func story(d *progress.Display) {
+// showTwoSteps tells a display of two steps as a poller does: some things twice.
+func showTwoSteps(d *progress.Display) {
 	d.Println("a run of", 2, "steps")
 	for i, mean := range []float64{0.25, 0.5} {
 		d.Step(i+1, 2)
@@ -35,7 +35,7 @@ func TestWithoutATerminalEachFinishedStepIsALine(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	d := progress.New(&out, false)
-	story(d)
+	showTwoSteps(d)
 	d.Close()
 	require.Equal(t, `a run of 2 steps
 step 1/2  reward 0.250  rollouts 8
@@ -61,14 +61,14 @@ func TestAnyGoroutineMayTell(t *testing.T) {
 	for _, isTTY := range []bool{false, true} {
 		var out bytes.Buffer
 		d := progress.New(&out, isTTY)
-		var tellers errgroup.Group
+		var callers errgroup.Group
 		for range 4 {
-			tellers.Go(func() error { story(d); return nil })
+			callers.Go(func() error { showTwoSteps(d); return nil })
 		}
-		require.NoError(t, tellers.Wait())
+		require.NoError(t, callers.Wait())
 		d.Reward(3, math.NaN())
 		d.Close()
-		story(d) // late tellers do no harm
+		showTwoSteps(d) // late callers do no harm
 		require.Contains(t, out.String(), "done")
 	}
 }

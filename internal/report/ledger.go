@@ -11,6 +11,7 @@ import (
 	"github.com/fulgurite/fulgurite/model/hf"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/tasks"
+	"github.com/fulgurite/fulgurite/tasks/stream"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -118,9 +119,9 @@ func (l *ledger) add(t record.Trial) {
 }
 
 // flat reports whether the step could replace a prompt that was used so often: all its
-// samples came to the same reward. Where more than that makes the credit, the run
-// decided by what it knew of the calls then, which is not computed anew: a prompt
-// whose samples all came to some reward and were not trained was flat.
+// samples came to the same reward. Some credit depends on more than rewards, and the run
+// decided by the calls. This is not computed anew: a prompt is flat if all its samples
+// came to some reward and none was trained.
 func (l *ledger) flat(p prompt, uses int) bool {
 	n := l.spec.Training.SamplesPerTask
 	byCredit := l.spec.Credit.FlatByCredit()
@@ -194,16 +195,15 @@ func (l *ledger) step(step int) Step {
 	}
 	for i := range perStep {
 		p := prompt{trace.Train, step, (step-1)*perStep + i}
-		index, _ := tasks.At(l.spec.Seed, n, p.task)
+		index, _ := stream.At(l.spec.Seed, n, p.task)
 		out.Issued++
 		l.account(&out, p, l.tasks[index])
 	}
-	// Every prompt that is quarantined or flat is replaced, a replacement too. Those
-	// of the stream and then the reserves in their turn are in the order in which the
-	// step decided about them.
+	// Every prompt that is quarantined or flat is replaced, a replacement too. The step
+	// decided about those of the stream first, then about the reserves by number.
 	for k := 0; k < out.Quarantined+out.Flat; k++ {
 		out.Refills++
-		l.account(&out, prompt{trace.Reserve, step, k}, l.tasks[tasks.Reserve(l.spec.Seed, n, step, k)])
+		l.account(&out, prompt{trace.Reserve, step, k}, l.tasks[stream.Reserve(l.spec.Seed, n, step, k)])
 	}
 	return out
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/fulgurite/fulgurite/store"
 	"github.com/fulgurite/fulgurite/store/blob"
 	"github.com/fulgurite/fulgurite/tasks"
+	"github.com/fulgurite/fulgurite/tasks/stream"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -112,9 +113,9 @@ func (run *testRun) begin(id trace.RolloutID) trace.Address {
 
 // task is what the streams have for a rollout.
 func (run *testRun) task(id trace.RolloutID) tasks.Task {
-	index, _ := tasks.At(seed, len(run.tasks), id.Task)
+	index, _ := stream.At(seed, len(run.tasks), id.Task)
 	if id.Kind == trace.Reserve {
-		index = tasks.Reserve(seed, len(run.tasks), id.Step, id.Task)
+		index = stream.Reserve(seed, len(run.tasks), id.Step, id.Task)
 	}
 	return run.tasks[index]
 }

@@ -28,6 +28,7 @@ import (
 	"go.uber.org/zap/exp/zapslog"
 
 	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/agent/forwarder"
 	"github.com/fulgurite/fulgurite/gateway"
 	"github.com/fulgurite/fulgurite/internal/devserver"
 	"github.com/fulgurite/fulgurite/internal/fleet"
@@ -185,7 +186,7 @@ func (s *Stack) startGateway(ctx context.Context, o Options, sampler *fleet.Rout
 }
 
 func (s *Stack) startWorkers(ctx context.Context, o Options, sampler *fleet.Router) error {
-	forwarder, err := agent.NewForwarder(ctx, func() string { return s.gatewayURL }, o.Log.Named("forwarder"))
+	forwarder, err := forwarder.New(ctx, func() string { return s.gatewayURL }, o.Log.Named("forwarder"))
 	if err != nil {
 		return err
 	}

@@ -145,5 +145,5 @@ func (c *Client) exchange(ctx context.Context, path string, body []byte, read fu
 	if err := json.Unmarshal(reply, &e); err != nil || e.Error.Message == "" {
 		return fmt.Errorf("sampler answered %d: %.200s", response.StatusCode, reply)
 	}
-	return received(e.Error)
+	return errorOf(e.Error)
 }

@@ -71,17 +71,17 @@ func (s *Server) sample(w http.ResponseWriter, r *http.Request) {
 // is the whole reply, or an error. What fails before the first token is answered
 // like a request that asks for no stream.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request, in sampleRequest) {
-	f := newFeed(w)
+	tw := newTokenWriter(w)
 	request := in.decodeRequest()
-	request.Emit = f.put
-	c, weights, err := f.during(func() (model.Completion, string, error) {
+	request.Emit = tw.put
+	c, weights, err := tw.during(func() (model.Completion, string, error) {
 		return s.sampler.Sample(r.Context(), in.Version, request)
 	})
 	switch {
 	case err == nil:
-		f.last(newSampleReply(c, weights))
-	case f.begun:
-		f.last(errorReply{s.report(r, err)})
+		tw.last(newSampleReply(c, weights))
+	case tw.begun:
+		tw.last(errorReply{s.report(r, err)})
 	default:
 		s.fail(w, r, err)
 	}
@@ -114,12 +114,12 @@ func (s *Server) report(r *http.Request, err error) wireError {
 	if k.fault && r.Context().Err() == nil {
 		s.log.Warn("request failed", zap.String("path", r.URL.Path), zap.Error(err))
 	}
-	told := wireError{Code: k.code, Message: err.Error()}
+	out := wireError{Code: k.code, Message: err.Error()}
 	var long *model.PromptTooLong
 	if errors.As(err, &long) {
-		told.Tokens, told.Positions = long.Tokens, long.Positions
+		out.Tokens, out.Positions = long.Tokens, long.Positions
 	}
-	return told
+	return out
 }
 
 // read decodes a request, or answers that it can't be.

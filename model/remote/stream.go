@@ -24,27 +24,27 @@ type line struct {
 // readStream tells emit of each token and returns the whole reply.
 func readStream(body io.Reader, emit func(token int32, logprob float32)) (sampleReply, error) {
 	lines := bufio.NewReader(io.LimitReader(body, 2*replyBytes)) // tokens come twice
-	var heard sampleReply
+	var received sampleReply
 	for {
 		text, err := lines.ReadBytes('\n')
 		if errors.Is(err, io.EOF) {
-			return sampleReply{}, fmt.Errorf("%w: it ends after %d tokens", errBrokenStream, len(heard.Tokens))
+			return sampleReply{}, fmt.Errorf("%w: it ends after %d tokens", errBrokenStream, len(received.Tokens))
 		}
 		if err != nil {
-			return sampleReply{}, fmt.Errorf("read stream after %d tokens: %w", len(heard.Tokens), err)
+			return sampleReply{}, fmt.Errorf("read stream after %d tokens: %w", len(received.Tokens), err)
 		}
 		var l line
 		if err := json.Unmarshal(text, &l); err != nil {
-			return sampleReply{}, fmt.Errorf("%w: decode line %d: %w", errBrokenStream, len(heard.Tokens)+1, err)
+			return sampleReply{}, fmt.Errorf("%w: decode line %d: %w", errBrokenStream, len(received.Tokens)+1, err)
 		}
 		switch {
 		case l.Error != nil:
-			return sampleReply{}, received(*l.Error)
+			return sampleReply{}, errorOf(*l.Error)
 		case l.Token != nil:
-			heard.Tokens, heard.Logprobs = append(heard.Tokens, *l.Token), append(heard.Logprobs, l.Logprob)
+			received.Tokens, received.Logprobs = append(received.Tokens, *l.Token), append(received.Logprobs, l.Logprob)
 			emit(*l.Token, l.Logprob)
-		case !slices.Equal(heard.Tokens, l.Tokens) || !slices.Equal(heard.Logprobs, l.Logprobs):
-			return sampleReply{}, fmt.Errorf("%w: its %d tokens are not the %d of the reply", errBrokenStream, len(heard.Tokens), len(l.Tokens))
+		case !slices.Equal(received.Tokens, l.Tokens) || !slices.Equal(received.Logprobs, l.Logprobs):
+			return sampleReply{}, fmt.Errorf("%w: its %d tokens are not the %d of the reply", errBrokenStream, len(received.Tokens), len(l.Tokens))
 		default:
 			_, _ = io.Copy(io.Discard, lines) // nothing, but a connection read to its end is used again
 			return l.sampleReply, nil

@@ -129,8 +129,8 @@ func classify(err error) kind {
 	return kind{codeFault, http.StatusServiceUnavailable, err, true}
 }
 
-// received is the error that was written so; it wraps what classify found.
-func received(e wireError) error {
+// errorOf is the error that was written so; it wraps what classify found.
+func errorOf(e wireError) error {
 	for _, k := range kinds() {
 		switch {
 		case e.Code == k.code && e.Positions > 0:

@@ -177,7 +177,7 @@ func (s *Sampler) load(ctx context.Context, e *list.Element) {
 	defer context.AfterFunc(s.ctx, cancel)()
 	rep := e.Value.(*replica)
 	var err error
-	rep.decoder, rep.weights, err = s.admit(ctx, rep.version)
+	rep.decoder, rep.weights, err = s.newDecoder(ctx, rep.version)
 	if err != nil && s.ctx.Err() != nil {
 		err = ErrClosed
 	}
@@ -200,8 +200,8 @@ func (s *Sampler) load(ctx context.Context, e *list.Element) {
 	}
 }
 
-// admit makes a decoder that reproduces the version's canary.
-func (s *Sampler) admit(ctx context.Context, v model.VersionID) (model.Decoder, string, error) {
+// newDecoder makes a decoder that reproduces the version's canary.
+func (s *Sampler) newDecoder(ctx context.Context, v model.VersionID) (model.Decoder, string, error) {
 	canary, err := s.source.Canary(ctx, v)
 	if err != nil {
 		return nil, "", err

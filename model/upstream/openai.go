@@ -19,14 +19,14 @@ import (
 // replies go back in them.
 type openAI struct {
 	mu sync.Mutex
-	// spared are the fields that the server has refused. Whatever depends on them was
+	// omitted are the fields that the server has refused. Whatever depends on them was
 	// tried without, so each costs one refused request.
-	spared []string
+	omitted []string
 }
 
-// spareable are fields without which a request still asks for the same reply, or for
+// optionalFields are fields without which a request still asks for the same reply, or for
 // one that says less of itself. max_tokens has another name at some.
-var spareable = []string{"max_tokens", "logprobs", "stream_options", "seed", "parallel_tool_calls"}
+var optionalFields = []string{"max_tokens", "logprobs", "stream_options", "seed", "parallel_tool_calls"}
 
 // openAIRequest is the body of POST /v1/chat/completions and, with Prompt, of
 // /v1/completions.
@@ -135,7 +135,7 @@ func (p *openAI) sample(ctx context.Context, s *Sampler, at *replica, name strin
 	}
 	out := openAIReply{stops: in.Stop, speaker: dialog.Speaker{Emit: r.Emit}}
 	if in.Stream {
-		err = events(response, func(data []byte) error { return out.add(data) })
+		err = readEvents(response, func(data []byte) error { return out.add(data) })
 	} else {
 		err = out.addWhole(response)
 	}
@@ -149,14 +149,14 @@ func (p *openAI) sample(ctx context.Context, s *Sampler, at *replica, name strin
 func (p *openAI) ask(ctx context.Context, s *Sampler, url string, in openAIRequest) (*http.Response, error) {
 	for {
 		p.mu.Lock()
-		spared := slices.Clone(p.spared)
+		omitted := slices.Clone(p.omitted)
 		p.mu.Unlock()
-		response, err := s.post(ctx, url, in.without(spared))
+		response, err := s.post(ctx, url, in.without(omitted))
 		var r *refusal
 		if !errors.As(err, &r) || !slices.Contains([]int{http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity}, r.status) {
 			return response, err
 		}
-		field := refusedField(r.message, spared)
+		field := refusedField(r.message, omitted)
 		if field == "" {
 			if errors.Is(err, model.ErrPromptTooLong) {
 				return nil, err
@@ -164,17 +164,17 @@ func (p *openAI) ask(ctx context.Context, s *Sampler, url string, in openAIReque
 			return nil, fmt.Errorf("%w: %w", model.ErrRefused, err)
 		}
 		p.mu.Lock()
-		if !slices.Contains(p.spared, field) {
-			p.spared = append(p.spared, field)
+		if !slices.Contains(p.omitted, field) {
+			p.omitted = append(p.omitted, field)
 		}
 		p.mu.Unlock()
 	}
 }
 
 // refusedField is the field that the server blames, if the request can do without.
-func refusedField(message string, spared []string) string {
-	for _, f := range spareable {
-		if strings.Contains(message, f) && !slices.Contains(spared, f) {
+func refusedField(message string, omitted []string) string {
+	for _, f := range optionalFields {
+		if strings.Contains(message, f) && !slices.Contains(omitted, f) {
 			return f
 		}
 	}

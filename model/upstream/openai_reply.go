@@ -21,7 +21,7 @@ type openAIReply struct {
 
 func (o *openAIReply) addWhole(response *http.Response) error {
 	var all json.RawMessage
-	if err := whole(response, &all); err != nil {
+	if err := readJSON(response, &all); err != nil {
 		return err
 	}
 	return o.add(all)
@@ -30,7 +30,7 @@ func (o *openAIReply) addWhole(response *http.Response) error {
 // add takes an event of a stream, or all of a reply.
 func (o *openAIReply) add(data []byte) error {
 	var e openAIEvent
-	if err := object(data, &e); err != nil {
+	if err := decodeObject(data, &e); err != nil {
 		return err
 	}
 	if len(e.Error) > 0 && string(e.Error) != "null" {
@@ -48,12 +48,12 @@ func (o *openAIReply) add(data []byte) error {
 	c := e.Choices[0]
 	for _, words := range []openAIWords{c.Message, c.Delta} {
 		o.speaker.Think(text(words.Reasoning, words.Thinking))
-		o.say(text(words.Content, words.Refusal), c.Logprobs)
+		o.addText(text(words.Content, words.Refusal), c.Logprobs)
 		if err := o.call(words.Calls); err != nil {
 			return err
 		}
 	}
-	o.say(c.Text, c.Logprobs)
+	o.addText(c.Text, c.Logprobs)
 	if c.Finish != "" {
 		o.facts.Finish = c.Finish
 	}
@@ -73,8 +73,8 @@ func text(texts ...*string) string {
 	return ""
 }
 
-// say tells text by the server's tokens, if they are those of the text.
-func (o *openAIReply) say(text string, logprobs json.RawMessage) {
+// addText adds text by the server's tokens, if they are those of the text.
+func (o *openAIReply) addText(text string, logprobs json.RawMessage) {
 	tokens := openAITokens(logprobs)
 	var spelled []byte
 	for _, t := range tokens {
@@ -92,28 +92,28 @@ func (o *openAIReply) say(text string, logprobs json.RawMessage) {
 // openAITokens reads log-probabilities as chat has them or as completions do; what is
 // neither says nothing.
 func openAITokens(logprobs json.RawMessage) []openAIToken {
-	var said struct {
+	var parsed struct {
 		Content []openAIToken `json:"content"`
 		Tokens  []string      `json:"tokens"`
 		Values  []*float64    `json:"token_logprobs"`
 	}
-	if json.Unmarshal(logprobs, &said) != nil {
+	if json.Unmarshal(logprobs, &parsed) != nil {
 		return nil
 	}
-	if said.Content == nil && len(said.Tokens) == len(said.Values) {
-		for i, t := range said.Tokens {
-			if said.Values[i] == nil {
+	if parsed.Content == nil && len(parsed.Tokens) == len(parsed.Values) {
+		for i, t := range parsed.Tokens {
+			if parsed.Values[i] == nil {
 				return nil
 			}
-			said.Content = append(said.Content, openAIToken{Token: t, Logprob: *said.Values[i]})
+			parsed.Content = append(parsed.Content, openAIToken{Token: t, Logprob: *parsed.Values[i]})
 		}
 	}
-	for _, t := range said.Content {
+	for _, t := range parsed.Content {
 		if t.Logprob > 1e-3 || math.IsNaN(t.Logprob) || slices.ContainsFunc(t.Bytes, func(b int) bool { return b < 0 || b > math.MaxUint8 }) {
 			return nil
 		}
 	}
-	return said.Content
+	return parsed.Content
 }
 
 // call adds tool calls, or what events add to them.

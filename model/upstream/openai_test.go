@@ -192,7 +192,7 @@ func TestAStopTextThatTheServerNamesIsKept(t *testing.T) {
 	require.Equal(t, "so end", m.Content)
 }
 
-func TestFieldsThatAServerRefusesAreSpared(t *testing.T) {
+func TestFieldsThatAServerRefusesAreOmitted(t *testing.T) {
 	t.Parallel()
 	at := newTexts(t, nil)
 	at.answer = func(w http.ResponseWriter, body map[string]any) {

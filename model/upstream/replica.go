@@ -21,11 +21,11 @@ type replica struct {
 	url   string
 	retry time.Duration // the first time to leave it alone
 
-	mu      sync.Mutex
-	wait    time.Duration // to leave it alone for after the next failure
-	again   time.Time     // when it may be tried again, if it failed
-	probing bool          // one request finds out whether it is back
-	heeds   bool          // its log-probabilities are known to heed the temperature
+	mu       sync.Mutex
+	backoff  time.Duration // to leave it alone for after the next failure
+	retryAt  time.Time     // when it may be tried again, if it failed
+	retrying bool          // one request finds out whether it is back
+	checked  bool          // its log-probabilities are known to be those at the temperature
 
 	// loading is held, for reading, by whoever samples, and for writing by whoever
 	// changes the weights.
@@ -55,50 +55,50 @@ func (s *Sampler) choose(prompt []int32) (*replica, error) {
 	}
 	slices.SortFunc(order, func(a, b ranked) int { return cmp.Compare(b.weight, a.weight) })
 	for _, r := range order {
-		if r.admit() {
+		if r.mayBeAsked() {
 			return r.replica, nil
 		}
 	}
 	return nil, fmt.Errorf("%w: all %d replicas failed lately", ErrAway, len(order))
 }
 
-// admit reports whether the replica may be asked. Of those that ask one which failed,
+// mayBeAsked reports whether the replica may be asked. Of those that ask one which failed,
 // one is let through.
-func (r *replica) admit() bool {
+func (r *replica) mayBeAsked() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
-	case r.again.IsZero():
+	case r.retryAt.IsZero():
 		return true
-	case r.probing || time.Now().Before(r.again):
+	case r.retrying || time.Now().Before(r.retryAt):
 		return false
 	}
-	r.probing = true
+	r.retrying = true
 	return true
 }
 
-// report notes how a request ended. One that its asker gave up says nothing.
-func (r *replica) report(err error, givenUp bool) {
+// noteResult notes how a request ended. One that its asker gave up says nothing.
+func (r *replica) noteResult(err error, givenUp bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	probing := r.probing
-	r.probing = false
+	retrying := r.retrying
+	r.retrying = false
 	switch {
 	case err == nil:
-		r.wait, r.again = 0, time.Time{}
+		r.backoff, r.retryAt = 0, time.Time{}
 	case givenUp || !isFault(err):
-		if probing && !givenUp {
-			r.wait, r.again = 0, time.Time{} // it answered
+		if retrying && !givenUp {
+			r.backoff, r.retryAt = 0, time.Time{} // it answered
 		}
 	default:
-		r.heeds = false
-		r.wait = min(max(r.retry, 2*r.wait), longestRetry)
-		r.again = time.Now().Add(r.wait)
+		r.checked = false
+		r.backoff = min(max(r.retry, 2*r.backoff), longestRetry)
+		r.retryAt = time.Now().Add(r.backoff)
 	}
 }
 
-// forget makes the next request load its version again.
-func (r *replica) forget() {
+// forgetVersions makes the next request load its version again.
+func (r *replica) forgetVersions() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.loaded = nil
@@ -111,9 +111,9 @@ func (r *replica) has(v model.VersionID) (weights string, ok bool) {
 	return weights, ok
 }
 
-// hold makes the replica serve a version and keeps it from serving another until
+// acquire makes the replica serve a version and keeps it from serving another until
 // release is called. name is the model's name in requests for the version.
-func (s *Sampler) hold(ctx context.Context, at *replica, v model.VersionID) (name, weights string, release func(), err error) {
+func (s *Sampler) acquire(ctx context.Context, at *replica, v model.VersionID) (name, weights string, release func(), err error) {
 	name = s.nameOf(v)
 	if s.options.Versions == None {
 		return name, "server:" + s.options.Model, func() {}, nil
@@ -124,20 +124,20 @@ func (s *Sampler) hold(ctx context.Context, at *replica, v model.VersionID) (nam
 			return name, weights, at.loading.RUnlock, nil
 		}
 		at.loading.RUnlock()
-		if err := s.change(ctx, at, v); err != nil {
+		if err := s.switchTo(ctx, at, v); err != nil {
 			return "", "", nil, err
 		}
 	}
 }
 
-// change has the replica load a version, once nobody samples there.
-func (s *Sampler) change(ctx context.Context, at *replica, v model.VersionID) error {
+// switchTo has the replica load a version, once nobody samples there.
+func (s *Sampler) switchTo(ctx context.Context, at *replica, v model.VersionID) error {
 	at.loading.Lock()
 	defer at.loading.Unlock()
 	if _, ok := at.has(v); ok || ctx.Err() != nil {
 		return ctx.Err()
 	}
-	weights, err := s.bring(ctx, at, v)
+	weights, err := s.loadVersion(ctx, at, v)
 	if err != nil {
 		return err
 	}

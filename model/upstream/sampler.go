@@ -73,9 +73,9 @@ type protocol interface {
 	sample(ctx context.Context, s *Sampler, r *replica, model string, request model.DecodeRequest) (reply, error)
 	// load has a server serve the version in the directory from now on, or beside others.
 	load(ctx context.Context, s *Sampler, r *replica, name, directory string) error
-	// heeds reports whether the log-probabilities of a server are those of the
+	// appliesTemperature reports whether the log-probabilities of a server are those of the
 	// distribution that it samples from, also where the temperature is not 1.
-	heeds(ctx context.Context, s *Sampler, r *replica, name string) (bool, error)
+	appliesTemperature(ctx context.Context, s *Sampler, r *replica, name string) (bool, error)
 }
 
 // reply is what a server answered.
@@ -121,7 +121,7 @@ func (s *Sampler) Sample(ctx context.Context, v model.VersionID, r model.DecodeR
 		return model.Completion{}, "", fmt.Errorf("sample %s: %w", v, err)
 	}
 	c, weights, err := s.sampleAt(ctx, replica, v, r)
-	replica.report(err, ctx.Err() != nil)
+	replica.noteResult(err, ctx.Err() != nil)
 	if err != nil {
 		return model.Completion{}, "", fmt.Errorf("sample %s at %s: %w", v, replica.url, err)
 	}
@@ -129,12 +129,12 @@ func (s *Sampler) Sample(ctx context.Context, v model.VersionID, r model.DecodeR
 }
 
 func (s *Sampler) sampleAt(ctx context.Context, at *replica, v model.VersionID, r model.DecodeRequest) (model.Completion, string, error) {
-	name, weights, release, err := s.hold(ctx, at, v)
+	name, weights, release, err := s.acquire(ctx, at, v)
 	if err != nil {
 		return model.Completion{}, "", err
 	}
 	defer release()
-	if err := s.probe(ctx, at, name, r.Temperature); err != nil {
+	if err := s.checkLogprobs(ctx, at, name, r.Temperature); err != nil {
 		return model.Completion{}, "", err
 	}
 	got, err := s.protocol.sample(ctx, s, at, name, r)
@@ -142,7 +142,7 @@ func (s *Sampler) sampleAt(ctx context.Context, at *replica, v model.VersionID, 
 		err = got.check(r, s.expected(v))
 	}
 	if errors.Is(err, ErrVersion) {
-		at.forget() // somebody else changed its weights
+		at.forgetVersions() // somebody else changed its weights
 	}
 	if err != nil {
 		return model.Completion{}, "", err
@@ -161,10 +161,10 @@ func (s *Sampler) Publish(ctx context.Context, v model.VersionID) error {
 	var all errgroup.Group
 	for _, at := range s.replicas {
 		all.Go(func() error {
-			name, _, release, err := s.hold(ctx, at, v)
+			name, _, release, err := s.acquire(ctx, at, v)
 			if err == nil {
 				defer release()
-				err = s.probe(ctx, at, name, s.options.Temperature)
+				err = s.checkLogprobs(ctx, at, name, s.options.Temperature)
 			}
 			if err != nil {
 				return fmt.Errorf("publish %s at %s: %w", v, at.url, err)

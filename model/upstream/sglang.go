@@ -71,14 +71,14 @@ func (p sglang) sample(ctx context.Context, s *Sampler, at *replica, _ string, r
 	var out reply
 	if !in.Stream {
 		var all sglangReply
-		if err := whole(response, &all); err != nil {
+		if err := readJSON(response, &all); err != nil {
 			return reply{}, err
 		}
 		return out, all.addTo(&out, nil)
 	}
-	err = events(response, func(data []byte) error {
+	err = readEvents(response, func(data []byte) error {
 		var event sglangReply
-		if err := object(data, &event); err != nil {
+		if err := decodeObject(data, &event); err != nil {
 			return err
 		}
 		return event.addTo(&out, r.Emit)
@@ -134,7 +134,7 @@ func pairOf(pair []any) (int32, float64, error) {
 
 // load has the server read other weights; requests wait there, too, while it does.
 func (sglang) load(ctx context.Context, s *Sampler, at *replica, name, directory string) error {
-	response, err := s.post(ctx, at.url+"/update_weights_from_disk", map[string]any{"model_path": directory, "weight_version": name}) //nolint:bodyclose // whole closes it
+	response, err := s.post(ctx, at.url+"/update_weights_from_disk", map[string]any{"model_path": directory, "weight_version": name}) //nolint:bodyclose // readJSON closes it
 	if err != nil {
 		return fmt.Errorf("load %s: %w", name, err)
 	}
@@ -142,7 +142,7 @@ func (sglang) load(ctx context.Context, s *Sampler, at *replica, name, directory
 		Success bool   `json:"success"`
 		Message string `json:"message"`
 	}
-	if err := whole(response, &out); err != nil {
+	if err := readJSON(response, &out); err != nil {
 		return fmt.Errorf("load %s: %w", name, err)
 	}
 	if !out.Success {

@@ -42,10 +42,10 @@ func (s *Sampler) expected(v model.VersionID) string {
 	return ""
 }
 
-// bring has a replica load a version and returns the digest of its weights.
-func (s *Sampler) bring(ctx context.Context, at *replica, v model.VersionID) (weights string, err error) {
+// loadVersion has a replica load a version and returns the digest of its weights.
+func (s *Sampler) loadVersion(ctx context.Context, at *replica, v model.VersionID) (weights string, err error) {
 	if s.options.Versions == Adapters {
-		return s.bringAdapter(ctx, at, v)
+		return s.loadAdapter(ctx, at, v)
 	}
 	directory := s.directoryOf(v)
 	if weights, err = s.options.Write(ctx, v, directory); err != nil {
@@ -54,8 +54,8 @@ func (s *Sampler) bring(ctx context.Context, at *replica, v model.VersionID) (we
 	return weights, s.protocol.load(ctx, s, at, versionName(v), directory)
 }
 
-// bringAdapter loads an adapter that an external trainer left in the directory.
-func (s *Sampler) bringAdapter(ctx context.Context, at *replica, v model.VersionID) (string, error) {
+// loadAdapter loads an adapter that an external trainer left in the directory.
+func (s *Sampler) loadAdapter(ctx context.Context, at *replica, v model.VersionID) (string, error) {
 	if v.Number == 0 {
 		return "server:" + s.options.Model, nil
 	}

@@ -93,14 +93,14 @@ func (p vllm) sample(ctx context.Context, s *Sampler, at *replica, name string, 
 	var out reply
 	if !in.Stream {
 		var all vllmReply
-		if err := whole(response, &all); err != nil {
+		if err := readJSON(response, &all); err != nil {
 			return reply{}, err
 		}
 		return out, all.addTo(&out, nil)
 	}
-	err = events(response, func(data []byte) error {
+	err = readEvents(response, func(data []byte) error {
 		var event vllmReply
-		if err := object(data, &event); err != nil {
+		if err := decodeObject(data, &event); err != nil {
 			return err
 		}
 		return event.addTo(&out, r.Emit)

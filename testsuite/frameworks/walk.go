@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/agent/forwarder"
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/gateway"
 	"github.com/fulgurite/fulgurite/internal/fleet"
@@ -41,7 +42,7 @@ type testEnv struct {
 	store     *store.Store
 	script    *script
 	recorder  *recorder
-	forwarder *agent.Forwarder
+	forwarder *forwarder.Forwarder
 	traces    *fleet.TraceServer // nil unless the walk wants it
 	closers   []func() error
 }
@@ -116,7 +117,7 @@ func (s *testEnv) open(ctx context.Context) (err error) {
 	}
 	server := fleet.Serve(listener, s.recorder, zap.NewNop())
 	s.closers = append(s.closers, func() error { return server.Close(context.WithoutCancel(ctx)) })
-	s.forwarder, err = agent.NewForwarder(ctx, server.URL, zap.NewNop())
+	s.forwarder, err = forwarder.New(ctx, server.URL, zap.NewNop())
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fulgurite/fulgurite/tasks"
+	"github.com/fulgurite/fulgurite/tasks/stream"
 	"github.com/fulgurite/fulgurite/testsuite/chaos/checker"
 )
 
@@ -40,7 +40,7 @@ func sound() checker.Evidence {
 		e.Records.Batches[step], e.History.Batches[step], e.History.Updates[step] = batch, batch, batch
 		e.Records.Versions = append(e.Records.Versions, checker.Version{Number: step, Weights: digest("a", step), Batch: batch})
 		for task := (step - 1) * perStep; task < step*perStep; task++ {
-			index, _ := tasks.At(runSeed, split, task)
+			index, _ := stream.At(runSeed, split, task)
 			e.History.Issued = append(e.History.Issued, checker.Issued{
 				Kind: "train", Step: step, Task: task, Index: index, Version: step - 1, Samples: samples, Attempts: []int{1, 1},
 			})
@@ -99,7 +99,7 @@ func TestEveryViolationIsFound(t *testing.T) {
 		}, checker.Findings{PromptsSkipped: 2}, "task 0 of the stream was not issued in step 1"},
 		{"a prompt issued for another step's place", func(e *checker.Evidence) {
 			e.History.Issued[1].Task = 3
-			e.History.Issued[1].Index, _ = tasks.At(runSeed, split, 3)
+			e.History.Issued[1].Index, _ = stream.At(runSeed, split, 3)
 			for i := range 2 {
 				e.Trained[1][2+i].Task = 3
 			}
@@ -215,7 +215,7 @@ func replaceFirst(e *checker.Evidence) {
 	first.Quarantine = "can't be graded"
 	e.Records.Quarantined = []checker.Quarantine{{Kind: "train", Step: 1, Task: 0}}
 	e.History.Issued = append(e.History.Issued, checker.Issued{
-		Kind: "reserve", Step: 1, Task: 0, Index: tasks.Reserve(runSeed, split, 1, 0), Samples: samples, Attempts: []int{1, 1},
+		Kind: "reserve", Step: 1, Task: 0, Index: stream.Reserve(runSeed, split, 1, 0), Samples: samples, Attempts: []int{1, 1},
 	})
 	e.Trained[1] = e.Trained[1][2:]
 	for sample := range samples {
@@ -339,24 +339,24 @@ func TestReplayedCallsAreCounted(t *testing.T) {
 
 func TestDigestsAreCompared(t *testing.T) {
 	t.Parallel()
-	calm, chaos := sound().Records, sound().Records
-	require.Empty(t, checker.Differ(calm, chaos))
+	baseline, chaos := sound().Records, sound().Records
+	require.Empty(t, checker.Differ(baseline, chaos))
 	chaos.Versions[1].Weights = digest("c", 1)
-	require.Len(t, checker.Differ(calm, chaos), 1)
+	require.Len(t, checker.Differ(baseline, chaos), 1)
 	chaos = sound().Records
 	chaos.Versions = chaos.Versions[:2]
-	require.Len(t, checker.Differ(calm, chaos), 1)
+	require.Len(t, checker.Differ(baseline, chaos), 1)
 	chaos = sound().Records
 	chaos.Evaluations = []checker.Evaluation{{Kind: "gate", Mean: 0.5}}
-	require.Len(t, checker.Differ(calm, chaos), 1)
+	require.Len(t, checker.Differ(baseline, chaos), 1)
 	criticized, other := sound(), sound()
 	criticize(&criticized)
 	criticize(&other)
 	require.Empty(t, checker.Differ(criticized.Records, other.Records))
-	require.Len(t, checker.Differ(calm, other.Records), 1)
+	require.Len(t, checker.Differ(baseline, other.Records), 1)
 	other.Records.Critics[1].Weights = digest("d", 1)
 	require.Len(t, checker.Differ(criticized.Records, other.Records), 1)
 	chaos = sound().Records
 	chaos.Promoted = 1
-	require.Len(t, checker.Differ(calm, chaos), 1)
+	require.Len(t, checker.Differ(baseline, chaos), 1)
 }

@@ -21,19 +21,19 @@ func says(t *testing.T, v any) *common.Payloads {
 
 type object map[string]any
 
-// told builds a history, numbering its events.
-type told struct {
+// fakeHistory builds a history, numbering its events.
+type fakeHistory struct {
 	t      *testing.T
 	events []*history.HistoryEvent
 }
 
-func (h *told) add(e *history.HistoryEvent) int64 {
+func (h *fakeHistory) add(e *history.HistoryEvent) int64 {
 	e.EventId = int64(len(h.events) + 1)
 	h.events = append(h.events, e)
 	return e.EventId
 }
 
-func (h *told) child(kind string, step, task int) int64 {
+func (h *fakeHistory) child(kind string, step, task int) int64 {
 	return h.add(&history.HistoryEvent{Attributes: &history.HistoryEvent_StartChildWorkflowExecutionInitiatedEventAttributes{
 		StartChildWorkflowExecutionInitiatedEventAttributes: &history.StartChildWorkflowExecutionInitiatedEventAttributes{
 			WorkflowType: &common.WorkflowType{Name: "RolloutWorkflow"},
@@ -42,7 +42,7 @@ func (h *told) child(kind string, step, task int) int64 {
 	}})
 }
 
-func (h *told) returned(child int64, result any) {
+func (h *fakeHistory) returned(child int64, result any) {
 	h.add(&history.HistoryEvent{Attributes: &history.HistoryEvent_ChildWorkflowExecutionCompletedEventAttributes{
 		ChildWorkflowExecutionCompletedEventAttributes: &history.ChildWorkflowExecutionCompletedEventAttributes{
 			InitiatedEventId: child, Result: says(h.t, result),
@@ -50,7 +50,7 @@ func (h *told) returned(child int64, result any) {
 	}})
 }
 
-func (h *told) activity(name string, in, result any) {
+func (h *fakeHistory) activity(name string, in, result any) {
 	scheduled := h.add(&history.HistoryEvent{Attributes: &history.HistoryEvent_ActivityTaskScheduledEventAttributes{
 		ActivityTaskScheduledEventAttributes: &history.ActivityTaskScheduledEventAttributes{
 			ActivityType: &common.ActivityType{Name: name}, Input: says(h.t, in),
@@ -63,15 +63,15 @@ func (h *told) activity(name string, in, result any) {
 
 func TestAHistoryTellsWhatWasIssuedAndTrained(t *testing.T) {
 	t.Parallel()
-	first := told{t: t}
-	group, aside := first.child("train", 1, 0), first.child("train", 1, 1)
-	first.returned(aside, object{"group": object{"attempts": []int{1, 1}}, "quarantine": "can't be graded"})
+	first := fakeHistory{t: t}
+	group, quarantined := first.child("train", 1, 0), first.child("train", 1, 1)
+	first.returned(quarantined, object{"group": object{"attempts": []int{1, 1}}, "quarantine": "can't be graded"})
 	first.returned(group, object{"group": object{"attempts": []int{2, 1}, "rewards": []float64{0, 1}}})
 	first.activity("AssignCredit", object{"step": 1}, object{"batch": "sha256:b1"})
 	first.activity("TrainStep", object{"step": 1, "batch": "sha256:b1"}, object{"number": 1})
 	first.activity("TrainCritic", object{"step": 1, "batch": "sha256:b1"}, object{"number": 1})
 	first.activity("RecordStep", object{"step": 1}, nil)
-	second := told{t: t} // after a continue-as-new
+	second := fakeHistory{t: t} // after a continue-as-new
 	second.child("reserve", 2, 0)
 	second.add(&history.HistoryEvent{Attributes: &history.HistoryEvent_WorkflowExecutionCompletedEventAttributes{
 		WorkflowExecutionCompletedEventAttributes: &history.WorkflowExecutionCompletedEventAttributes{Result: says(t, object{"weights": "sha256:w"})},
@@ -94,7 +94,7 @@ func TestAHistoryTellsWhatWasIssuedAndTrained(t *testing.T) {
 
 func TestAHistoryTellsOfASecondUpdate(t *testing.T) {
 	t.Parallel()
-	h := told{t: t}
+	h := fakeHistory{t: t}
 	for range 2 {
 		h.activity("AssignCredit", object{"step": 1}, object{"batch": "sha256:b1"})
 		h.activity("TrainStep", object{"step": 1, "batch": "sha256:b1"}, object{"number": 1})
@@ -107,7 +107,7 @@ func TestAHistoryTellsOfASecondUpdate(t *testing.T) {
 
 func TestAHistoryThatCannotBeReadIsAnError(t *testing.T) {
 	t.Parallel()
-	h := told{t: t}
+	h := fakeHistory{t: t}
 	h.activity("AssignCredit", "no object", nil)
 	_, err := checker.ReadHistory(h.events)
 	require.ErrorContains(t, err, "read event 1")

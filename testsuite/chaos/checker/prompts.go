@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/fulgurite/fulgurite/tasks"
+	"github.com/fulgurite/fulgurite/tasks/stream"
 )
 
 const (
@@ -60,9 +60,9 @@ func checkIndex(f *Findings, r Records, g Issued) {
 	var want int
 	switch g.Kind {
 	case train:
-		want, _ = tasks.At(r.Seed, r.TrainTasks, g.Task)
+		want, _ = stream.At(r.Seed, r.TrainTasks, g.Task)
 	case reserve:
-		want = tasks.Reserve(r.Seed, r.TrainTasks, g.Step, g.Task)
+		want = stream.Reserve(r.Seed, r.TrainTasks, g.Step, g.Task)
 	default:
 		f.wrong("a group of kind %q was issued", g.Kind)
 		return

@@ -61,16 +61,27 @@ func (a *attemptCalls) fill(seen signals.Attempt) {
 	}
 }
 
-func (a *attemptCalls) print(t *terminal.Terminal) error {
-	outcome := string(a.Outcome)
-	if outcome == "" {
-		outcome = "running"
-	}
-	reward := ""
+// heading says in one line what came of the attempt.
+func (a *attemptCalls) heading() string {
+	line := fmt.Sprintf("%s: task %s, %s", a.Address, terminal.Escape(a.TaskID), outcomeText(a.Outcome))
 	if a.Reward != nil {
-		reward = fmt.Sprintf(", reward %g", *a.Reward)
+		line += fmt.Sprintf(", reward %g", *a.Reward)
 	}
-	t.Printf("%s: task %s, %s%s\n", a.Address, terminal.Escape(a.TaskID), outcome, reward)
+	if a.Advantage != nil {
+		line += fmt.Sprintf(", advantage %.4g", *a.Advantage)
+	}
+	return line
+}
+
+func outcomeText(o trace.Outcome) string {
+	if o == trace.Running { // which is empty
+		return "running"
+	}
+	return string(o)
+}
+
+func (a *attemptCalls) print(t *terminal.Terminal) error {
+	t.Printf("%s\n", a.heading())
 	w := tabwriter.NewWriter(t.Out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "call\tagent\tby\tapi\tversion\tprompt\tsampled\tfinish\tremarks")
 	for _, c := range a.List {

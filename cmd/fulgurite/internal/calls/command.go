@@ -13,6 +13,7 @@ import (
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/credit/signals"
+	"github.com/fulgurite/fulgurite/internal/report"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store"
@@ -79,27 +80,27 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 	if err != nil {
 		return terminal.Usage(err)
 	}
-	db, blobs, err := s.OpenRecords(ctx, t, c.Records)
+	records, err := s.OpenRecords(ctx, t, c.Records)
 	if err != nil {
 		return err
 	}
-	defer db.Close()
-	batches := batchReader{db: db, blobs: blobs}
+	defer records.Close()
+	batches := batchReader{db: records.Store, blobs: records.Blobs}
 	if len(p) == 5 {
 		address, err := trace.ParseAddress(strings.Join(p, "/"))
 		if err != nil {
 			return terminal.Usage(err)
 		}
-		return c.show(ctx, db, address, func(a *attemptCalls, seen signals.Attempt) error { return c.one(ctx, t, &batches, a, seen) })
+		return c.show(ctx, records.Store, address, func(a *attemptCalls, seen signals.Attempt) error { return c.one(ctx, t, &batches, a, seen) })
 	}
-	trials, err := c.trials(ctx, db, p)
+	trials, err := c.trials(ctx, records.Store, p)
 	if err != nil {
 		return err
 	}
-	if err := c.many(ctx, t, db, &batches, trials); err != nil || c.JSON || len(p) > 1 {
+	if err := c.many(ctx, t, records.Store, &batches, trials); err != nil || c.JSON || len(p) > 1 {
 		return err
 	}
-	return printRefusals(ctx, t, db, p[0])
+	return printRefusals(ctx, t, records.Store, p[0])
 }
 
 // trials are the attempts that are wanted; that there are none is an error.
@@ -202,11 +203,19 @@ func listTrials(t *terminal.Terminal, trials []record.Trial) error {
 		if trial.Reward != nil {
 			reward = fmt.Sprintf("%g", *trial.Reward)
 		}
-		outcome := string(trial.Outcome)
-		if trial.Outcome == trace.Running {
-			outcome = "running"
-		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%d\n", trial.Address, terminal.Escape(trial.TaskID), outcome, terminal.Escape(trial.Failure), reward, trial.Calls, trial.Tokens)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%d\n", trial.Address, terminal.Escape(trial.TaskID), outcomeText(trial.Outcome), terminal.Escape(trial.Failure), reward, trial.Calls, trial.Tokens)
 	}
 	return w.Flush()
+}
+
+// printRefusals prints the refused calls of all attempts of a run, by code.
+func printRefusals(ctx context.Context, t *terminal.Terminal, db *store.Store, run string) error {
+	counts, err := db.RefusalsOfRun(ctx, run, model.DefaultPolicy)
+	if err != nil {
+		return err
+	}
+	for _, r := range report.Refusals(counts) {
+		t.Printf("refused: %s\n", r.Text())
+	}
+	return nil
 }

@@ -86,18 +86,7 @@ func sharedMessages(before, now []dialog.Message) int {
 
 // printText prints an attempt for people. Whatever agents and models wrote is escaped.
 func (a *attemptCalls) printText(t *terminal.Terminal) {
-	outcome := string(a.Outcome)
-	if a.Outcome == trace.Running {
-		outcome = "running"
-	}
-	line := fmt.Sprintf("%s: task %s, %s", a.Address, terminal.Escape(a.TaskID), outcome)
-	if a.Reward != nil {
-		line += fmt.Sprintf(", reward %g", *a.Reward)
-	}
-	if a.Advantage != nil {
-		line += fmt.Sprintf(", advantage %.4g", *a.Advantage)
-	}
-	t.Printf("%s\n", line)
+	t.Printf("%s\n", a.heading())
 	if a.Failure != "" || a.Error != "" {
 		printBlock(t, "failure "+a.Failure, a.Error)
 	}

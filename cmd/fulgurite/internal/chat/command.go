@@ -12,7 +12,6 @@ import (
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/internal/catalog"
-	"github.com/fulgurite/fulgurite/internal/fleet"
 )
 
 // Command is `fulgurite chat`.
@@ -28,12 +27,11 @@ type Command struct {
 // that the run's spec names. The run's agent gets an attempt's address, as in training;
 // what it does there is on no record afterwards.
 func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
-	db, blobs, err := s.OpenRecords(ctx, t, c.Records)
+	records, err := s.OpenRecords(ctx, t, c.Records)
 	if err != nil {
 		return err
 	}
-	defer db.Close()
-	records := fleet.Records{Store: db, Blobs: blobs, Catalog: catalog.Catalog{Store: db, Blobs: blobs}, Codecs: fleet.NewCodecs(blobs)}
+	defer records.Close()
 	v, choice, err := records.Catalog.Choose(ctx, c.Version)
 	if err != nil {
 		return err
@@ -84,7 +82,7 @@ func (c *Command) print(t *terminal.Terminal, version string, choice catalog.Cho
 	return nil
 }
 
-// printable keeps a model from steering the terminal of whoever asked it.
+// printable replaces what a terminal would obey.
 func printable(r rune) rune {
 	if unicode.IsControl(r) && r != '\n' && r != '\t' {
 		return unicode.ReplacementChar

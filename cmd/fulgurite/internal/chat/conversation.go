@@ -15,6 +15,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/agent/forwarder"
 	"github.com/fulgurite/fulgurite/gateway"
 	"github.com/fulgurite/fulgurite/internal/builtin"
 	"github.com/fulgurite/fulgurite/internal/fleet"
@@ -32,9 +33,9 @@ type conversation struct {
 	version   model.VersionID
 	launcher  agent.Launcher
 	journal   *store.Store
-	forwarder *agent.Forwarder
+	forwarder *forwarder.Forwarder
 	watch     *callWatch
-	closers   []func() error // in the order in which they were opened
+	closers   fleet.Closers
 }
 
 func newConversation(ctx context.Context, records fleet.Records, sp spec.Spec, v model.VersionID, log *zap.Logger) (_ *conversation, err error) {
@@ -55,9 +56,9 @@ func newConversation(ctx context.Context, records fleet.Records, sp spec.Spec, v
 		return nil, err
 	}
 	builtin := records.Sampler(1)
-	c.onClose(func() error { builtin.Close(); return nil })
+	c.closers.OnClose(func(context.Context) error { builtin.Close(); return nil })
 	router := records.Route(builtin)
-	c.onClose(func() error { router.Close(); return nil })
+	c.closers.OnClose(func(context.Context) error { router.Close(); return nil })
 	listener, err := fleet.Listen(ctx, "127.0.0.1:0")
 	if err != nil {
 		return nil, err
@@ -65,49 +66,41 @@ func newConversation(ctx context.Context, records fleet.Records, sp spec.Spec, v
 	c.watch = &callWatch{sampler: router}
 	door := gateway.New(gateway.Config{Journal: c.journal, Sampler: c.watch, Codecs: records.Codecs.Named, Log: log})
 	server := fleet.Serve(listener, c.watch.around(door), log)
-	c.onClose(func() error { return server.Close(context.Background()) })
-	c.forwarder, err = agent.NewForwarder(ctx, server.URL, log)
+	c.closers.OnClose(server.Close)
+	c.forwarder, err = forwarder.New(ctx, server.URL, log)
 	if err != nil {
 		return nil, err
 	}
-	c.onClose(func() error { return c.forwarder.Close(context.Background()) })
+	c.closers.OnClose(c.forwarder.Close)
 	return c, nil
 }
-
-func (c *conversation) onClose(f func() error) { c.closers = append(c.closers, f) }
 
 func (c *conversation) openJournal(ctx context.Context, log *zap.Logger) error {
 	dir, err := os.MkdirTemp("", "fulgurite-chat-")
 	if err != nil {
 		return err
 	}
-	c.onClose(func() error { return os.RemoveAll(dir) })
+	c.closers.OnClose(func(context.Context) error { return os.RemoveAll(dir) })
 	if c.journal, err = store.Open(ctx, filepath.Join(dir, "chat.db"), log); err != nil {
 		return err
 	}
-	c.onClose(c.journal.Close)
+	c.closers.OnClose(func(context.Context) error { return c.journal.Close() })
 	return c.journal.Migrate(ctx)
 }
 
 // Close ends what was started and removes the attempt's record.
-func (c *conversation) Close() error {
-	var err error
-	for i := len(c.closers) - 1; i >= 0; i-- {
-		err = errors.Join(err, c.closers[i]())
-	}
-	return err
-}
+func (c *conversation) Close() error { return c.closers.Close(context.Background()) }
 
 // ask runs the agent once. An error says that it could not be run, or that its calls
 // could not be answered; refused says which calls were refused.
 func (c *conversation) ask(ctx context.Context, input string) (agent.Result, error) {
-	// A place of its own has seeds and a home of its own: asked again, the version
+	// A task number of its own means seeds and a home of its own: asked again, the version
 	// draws again, and several may ask at once.
-	place, err := rand.Int(rand.Reader, big.NewInt(1<<31))
+	number, err := rand.Int(rand.Reader, big.NewInt(1<<31))
 	if err != nil {
 		return agent.Result{}, err
 	}
-	rollout := trace.RolloutID{Run: c.version.Run, Kind: trace.Try, Task: int(place.Int64())}
+	rollout := trace.RolloutID{Run: c.version.Run, Kind: trace.Try, Task: int(number.Int64())}
 	key := rand.Text()
 	sum := sha256.Sum256([]byte(key))
 	address, err := c.journal.BeginAttempt(ctx, rollout, "chat", activities.AttemptTerms(c.spec, c.version), hex.EncodeToString(sum[:]))

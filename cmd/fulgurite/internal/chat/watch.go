@@ -15,11 +15,11 @@ import (
 
 // callWatch notes what becomes of an agent's model calls, between the forwarder and the
 // gateway and between the gateway and the sampler. A run waits for a sampler that
-// fails; a person who asks is told.
+// fails; a person gets its error. The store has the refusals too, but neither their HTTP
+// status nor what the gateway answers for a fault of its own.
 type callWatch struct {
 	sampler model.Sampler
-	// broken is told of the first call that could not be answered for no fault of the
-	// agent's.
+	// broken gets the reason why a call could not be answered for no fault of the agent's.
 	broken context.CancelCauseFunc
 
 	mu       sync.Mutex

@@ -60,12 +60,12 @@ func (c *Unpin) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) e
 }
 
 func (m mover) move(ctx context.Context, s *state.Flags, t *terminal.Terminal, run string, move func(pointer.Mover) (record.Promotion, error)) error {
-	db, _, err := s.OpenRecords(ctx, t, m.Records)
+	records, err := s.OpenRecords(ctx, t, m.Records)
 	if err != nil {
 		return err
 	}
-	defer db.Close()
-	p, err := move(pointer.Mover{Store: db, Run: run, Policy: model.DefaultPolicy, By: cmp.Or(m.By, person())})
+	defer records.Close()
+	p, err := move(pointer.Mover{Store: records.Store, Run: run, Policy: model.DefaultPolicy, By: cmp.Or(m.By, person())})
 	if errors.Is(err, pointer.ErrRefused) {
 		return terminal.Usage(err)
 	}

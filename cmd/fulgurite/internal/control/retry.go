@@ -27,12 +27,12 @@ type retryResult struct {
 // Run lets the run go on.
 func (c *Retry) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
 	name := c.Message.Run_
-	db, _, err := s.OpenRecords(ctx, t, c.Records)
+	records, err := s.OpenRecords(ctx, t, c.Records)
 	if err != nil {
 		return err
 	}
-	defer db.Close()
-	run, err := db.Run(ctx, name)
+	defer records.Close()
+	run, err := records.Store.Run(ctx, name)
 	if err != nil {
 		return fmt.Errorf("run %s: %w", name, err)
 	}
@@ -45,7 +45,7 @@ func (c *Retry) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) e
 	if c.Message.Reason != "" {
 		reason += ": " + c.Message.Reason
 	}
-	r := runstate.Retrier{Client: temporal, Namespace: namespace, Store: db}
+	r := runstate.Retrier{Client: temporal, Namespace: namespace, Store: records.Store}
 	execution, err := r.Retry(ctx, run, reason)
 	if errors.Is(err, runstate.ErrNotRetried) {
 		return terminal.Usagef("run %s: %w", name, err)

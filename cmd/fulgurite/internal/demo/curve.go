@@ -1,7 +1,6 @@
 package demo
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"path/filepath"
@@ -35,14 +34,7 @@ func drawCurve(ctx context.Context, t *terminal.Terminal, st *stack.Stack, run, 
 		}
 	}
 	plot := chart.Plot{Title: "Reward of " + run, XLabel: "step", YLabel: "mean reward", Series: []chart.Series{training, gate}}
-	t.Printf("\n")
-	if err := plot.WriteText(t.Out, t.Style); err != nil {
-		return "", fmt.Errorf("draw the reward curve: %w", err)
-	}
-	var svg bytes.Buffer
-	if err := plot.WriteSVG(&svg); err != nil {
-		return "", fmt.Errorf("draw the reward curve: %w", err)
-	}
+	t.Printf("\n%s", plot.Text(t.Style))
 	path := filepath.Join(dir, "reward.svg")
-	return path, state.ReplaceFile(path, svg.Bytes())
+	return path, state.ReplaceFile(path, plot.SVG())
 }

@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/serve"
@@ -207,4 +209,16 @@ func (c *Command) report(ctx context.Context, s *state.Flags, t *terminal.Termin
 		return fmt.Errorf("encode the result: %w", err)
 	}
 	return os.WriteFile(c.JSON, append(data, '\n'), 0o644)
+}
+
+// peakRSS is the most memory that this process had resident, in bytes.
+func peakRSS() int64 {
+	var u syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
+		return 0
+	}
+	if runtime.GOOS == "darwin" {
+		return u.Maxrss // bytes there, kilobytes elsewhere
+	}
+	return u.Maxrss << 10
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/fulgurite/fulgurite/tasks"
 )
 
-// renderedDemonstrations is how many of a file's dialogs a plan renders. What is
-// wrong with them is mostly wrong with all.
+// renderedDemonstrations is how many of a file's dialogs a plan renders. A mistake in
+// one is mostly a mistake in all.
 const renderedDemonstrations = 1000
 
 // checkDemonstrations reads the file that a warm start learns from, and makes sure

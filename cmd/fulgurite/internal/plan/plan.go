@@ -118,8 +118,8 @@ func planCodec(m spec.Model) (dialog.Codec, error) {
 	return codec, err
 }
 
-// readTasks counts the tasks of each split. What is wrong with several of them
-// is reported together.
+// readTasks counts the tasks of each split, and reports the mistakes of all splits
+// together.
 func (p *Plan) readTasks() error {
 	var faults []error
 	for _, split := range []struct {

@@ -1,7 +1,6 @@
 package results
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -43,12 +42,12 @@ func (c *Credit) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) 
 			return terminal.Usage(fmt.Errorf("--calls: %w", err))
 		}
 	}
-	db, blobs, err := s.OpenRecords(ctx, t, c.Records)
+	records, err := s.OpenRecords(ctx, t, c.Records)
 	if err != nil {
 		return err
 	}
-	defer db.Close()
-	step, err := compare.Open(ctx, db, blobs, c.Run_, model.DefaultPolicy, c.Step)
+	defer records.Close()
+	step, err := compare.Open(ctx, records.Store, records.Blobs, c.Run_, model.DefaultPolicy, c.Step)
 	if err != nil {
 		return err
 	}
@@ -70,21 +69,12 @@ func (c *Credit) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) 
 		}
 		out.Attempt = &calls
 	}
-	if err := c.draw(out.Report); err != nil {
-		return err
+	if c.SVG != "" {
+		if err := state.ReplaceFile(c.SVG, out.Plot().SVG()); err != nil {
+			return err
+		}
 	}
 	return c.print(t, out)
-}
-
-func (c *Credit) draw(r compare.Report) error {
-	if c.SVG == "" {
-		return nil
-	}
-	var svg bytes.Buffer
-	if err := r.Plot().WriteSVG(&svg); err != nil {
-		return fmt.Errorf("draw the credit: %w", err)
-	}
-	return state.ReplaceFile(c.SVG, svg.Bytes())
 }
 
 func (c *Credit) print(t *terminal.Terminal, out creditReport) error {

@@ -21,12 +21,12 @@ type Data struct {
 
 // Run writes what a run was trained on for other trainers.
 func (c *Data) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
-	db, blobs, err := s.OpenRecords(ctx, t, c.Records)
+	records, err := s.OpenRecords(ctx, t, c.Records)
 	if err != nil {
 		return err
 	}
-	defer db.Close()
-	source := dataset.Source{Store: db, Blobs: blobs, Run: c.Run_, Policy: model.DefaultPolicy}
+	defer records.Close()
+	source := dataset.Source{Store: records.Store, Blobs: records.Blobs, Run: c.Run_, Policy: model.DefaultPolicy}
 	var rows int
 	if c.Rows == "sequences" {
 		rows, err = dataset.WriteFile(ctx, c.File, source.Sequences)

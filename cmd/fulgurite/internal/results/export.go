@@ -10,7 +10,6 @@ import (
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/dialog"
-	"github.com/fulgurite/fulgurite/internal/catalog"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/checkpoint"
 	"github.com/fulgurite/fulgurite/model/hf"
@@ -26,23 +25,22 @@ type Export struct {
 
 // Run writes a version.
 func (c *Export) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
-	db, blobs, err := s.OpenRecords(ctx, t, c.Records)
+	records, err := s.OpenRecords(ctx, t, c.Records)
 	if err != nil {
 		return err
 	}
-	defer db.Close()
-	k := catalog.Catalog{Store: db, Blobs: blobs}
-	v, choice, err := k.Choose(ctx, c.Version)
+	defer records.Close()
+	v, choice, err := records.Catalog.Choose(ctx, c.Version)
 	if err != nil {
 		return err
 	}
-	recorded, err := k.Spec(ctx, v.Run)
+	recorded, err := records.Catalog.Spec(ctx, v.Run)
 	if err != nil {
 		return err
 	}
-	architecture, weights, digest, err := k.Load(ctx, v.VersionID)
+	architecture, weights, digest, err := records.Catalog.Load(ctx, v.VersionID)
 	if err == nil {
-		err = WriteModel(ctx, blobs, c.Directory, recorded.Model.Codec, architecture, weights)
+		err = WriteModel(ctx, records.Blobs, c.Directory, recorded.Model.Codec, architecture, weights)
 	}
 	if err != nil {
 		return fmt.Errorf("export %s: %w", v.VersionID, err)

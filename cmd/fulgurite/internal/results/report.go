@@ -20,12 +20,12 @@ type Report struct {
 
 // Run fails where the report finds fault with the run, so that scripts can ask.
 func (c *Report) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
-	db, blobs, err := s.OpenRecords(ctx, t, c.Records)
+	records, err := s.OpenRecords(ctx, t, c.Records)
 	if err != nil {
 		return err
 	}
-	defer db.Close()
-	r, err := report.Of(ctx, status.LiveStore{Store: db, State: s, Terminal: t}, blobs, c.Run_, model.DefaultPolicy)
+	defer records.Close()
+	r, err := report.Of(ctx, status.LiveStore{Store: records.Store, State: s, Terminal: t}, records.Blobs, c.Run_, model.DefaultPolicy)
 	if err != nil {
 		return err
 	}

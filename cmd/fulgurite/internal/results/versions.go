@@ -8,7 +8,6 @@ import (
 
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
-	"github.com/fulgurite/fulgurite/internal/catalog"
 	"github.com/fulgurite/fulgurite/internal/report"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/store"
@@ -36,16 +35,16 @@ type versionLine struct {
 
 // Run lists the versions, and for people how the promoted pointer moved.
 func (c *Versions) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
-	db, blobs, err := s.OpenRecords(ctx, t, c.Records)
+	records, err := s.OpenRecords(ctx, t, c.Records)
 	if err != nil {
 		return err
 	}
-	defer db.Close()
-	unevaluated, err := catalog.Catalog{Store: db, Blobs: blobs}.Unevaluated(ctx, c.Run_)
+	defer records.Close()
+	unevaluated, err := records.Catalog.Unevaluated(ctx, c.Run_)
 	if err != nil {
 		return fmt.Errorf("run %s: %w", c.Run_, err)
 	}
-	lines, err := versionLines(ctx, db, c.Run_)
+	lines, err := versionLines(ctx, records.Store, c.Run_)
 	if err != nil {
 		return err
 	}
@@ -68,7 +67,7 @@ func (c *Versions) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal
 	if unevaluated && len(lines) > 1 {
 		t.Printf("\nNothing was evaluated, since the spec has no tasks.gate: %s alone means the newest version, %s@promoted the start.\n", c.Run_, c.Run_)
 	}
-	return printHistory(ctx, t, db, c.Run_)
+	return printHistory(ctx, t, records.Store, c.Run_)
 }
 
 func versionLines(ctx context.Context, db *store.Store, run string) ([]versionLine, error) {

@@ -38,8 +38,8 @@ func (p Ports) gateway() port {
 
 func (p Ports) trace() port { return port{"the trace server", "trace-port", &p.TracePort, 0} }
 
-// free checks that each port that was given can be had. Whose the directory is, if it
-// is taken too, is told by the start.
+// free checks that each port that was given is free. It leaves a directory that is in use
+// to the start, which says who uses it.
 func (p Ports) free(l stack.Layout) error {
 	holder, err := l.Holder()
 	if err != nil || holder != "" {
@@ -52,8 +52,8 @@ func (p Ports) free(l stack.Layout) error {
 	return errors.Join(all...)
 }
 
-// check compares the ports of a stack with what was given. Where a default has moved,
-// it says so.
+// check compares the ports of a stack with those that were given, and says where a
+// default has moved.
 func (p Ports) check(st *stack.Stack, t *terminal.Terminal) error {
 	return errors.Join(
 		p.temporal().check(st.TemporalAddress(), t), p.ui().check(st.UIURL(), t),

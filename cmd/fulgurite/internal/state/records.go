@@ -9,8 +9,7 @@ import (
 	"strings"
 
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
-	"github.com/fulgurite/fulgurite/store"
-	"github.com/fulgurite/fulgurite/store/blob"
+	"github.com/fulgurite/fulgurite/internal/fleet"
 )
 
 // RecordFlags are of commands that work on the records of a fleet too.
@@ -21,7 +20,7 @@ type RecordFlags struct {
 
 // OpenRecords opens a store and blobs, also while a stack runs. It brings the schema of
 // the directory's own store up to date, and leaves that of a fleet to the fleet.
-func (s *Flags) OpenRecords(ctx context.Context, t *terminal.Terminal, r RecordFlags) (*store.Store, *blob.Store, error) {
+func (s *Flags) OpenRecords(ctx context.Context, t *terminal.Terminal, r RecordFlags) (fleet.Records, error) {
 	url, own := r.Store, r.Store == ""
 	if own {
 		url = s.Layout().Database()
@@ -29,24 +28,17 @@ func (s *Flags) OpenRecords(ctx context.Context, t *terminal.Terminal, r RecordF
 	if path := strings.TrimPrefix(url, "sqlite://"); !strings.Contains(path, "://") {
 		switch _, err := os.Stat(path); {
 		case errors.Is(err, fs.ErrNotExist) && own:
-			return nil, nil, terminal.Usagef("no runs in %s: choose the directory with --dir, or start with `fulgurite demo`", s.Dir)
+			return fleet.Records{}, terminal.Usagef("no runs in %s: choose the directory with --dir, or start with `fulgurite demo`", s.Dir)
 		case errors.Is(err, fs.ErrNotExist):
-			return nil, nil, terminal.Usagef("no store at %s", path) // opening it would make one
+			return fleet.Records{}, terminal.Usagef("no store at %s", path) // opening it would make one
 		}
 	}
-	db, err := store.Open(ctx, url, s.Logger(ctx, t.Err))
-	if err != nil {
-		return nil, nil, err
+	records, err := fleet.Open(ctx, url, cmp.Or(r.Blobs, s.Layout().Blobs()), s.Logger(ctx, t.Err))
+	if err != nil || !own {
+		return records, err
 	}
-	if own {
-		err = db.Migrate(ctx)
+	if err := records.Store.Migrate(ctx); err != nil {
+		return fleet.Records{}, errors.Join(err, records.Close())
 	}
-	var blobs *blob.Store
-	if err == nil {
-		blobs, err = blob.Open(cmp.Or(r.Blobs, s.Layout().Blobs()))
-	}
-	if err != nil {
-		return nil, nil, errors.Join(err, db.Close())
-	}
-	return db, blobs, nil
+	return records, nil
 }

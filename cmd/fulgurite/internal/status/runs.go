@@ -22,12 +22,12 @@ type List struct {
 
 // Run lists the runs.
 func (c *List) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
-	db, _, err := s.OpenRecords(ctx, t, c.Records)
+	records, err := s.OpenRecords(ctx, t, c.Records)
 	if err != nil {
 		return err
 	}
-	defer db.Close()
-	runs, err := db.Runs(ctx)
+	defer records.Close()
+	runs, err := records.Store.Runs(ctx)
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
-	"github.com/fulgurite/fulgurite/internal/catalog"
 	"github.com/fulgurite/fulgurite/internal/runstate"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/trace"
@@ -87,12 +86,12 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 
 // read asks the store first, which answers always, and then Temporal.
 func read(ctx context.Context, s *state.Flags, t *terminal.Terminal, name string, r state.RecordFlags) (Status, error) {
-	db, blobs, err := s.OpenRecords(ctx, t, r)
+	records, err := s.OpenRecords(ctx, t, r)
 	if err != nil {
 		return Status{}, err
 	}
-	defer db.Close()
-	run, err := db.Run(ctx, name)
+	defer records.Close()
+	run, err := records.Store.Run(ctx, name)
 	if errors.Is(err, trace.ErrNotFound) {
 		if out, ok := unrecorded(ctx, s, t, name); ok {
 			return out, nil
@@ -114,7 +113,7 @@ func read(ctx context.Context, s *state.Flags, t *terminal.Terminal, name string
 		return out, nil
 	}
 	out.Warning = scarce
-	sp, err := catalog.Catalog{Store: db, Blobs: blobs}.Spec(ctx, name)
+	sp, err := records.Catalog.Spec(ctx, name)
 	if err != nil {
 		return out, err
 	}

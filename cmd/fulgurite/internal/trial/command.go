@@ -8,19 +8,14 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
-	"go.temporal.io/sdk/client"
-	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/plan"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
-	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/status"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
-	"github.com/fulgurite/fulgurite/internal/builtin"
 	"github.com/fulgurite/fulgurite/internal/stack"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks"
@@ -62,16 +57,15 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 	if input.Training, err = plan.Input(p.Spec); err != nil {
 		return err
 	}
-	if err := c.vacant(); err != nil {
+	if err := c.checkKeep(); err != nil {
 		return err
 	}
-	options := trialOptions{dir: c.Keep, port: c.Port, faults: &faultLog{}}
-	return inTrialOf(ctx, s, t, p.Spec, options, func(st *stack.Stack) error {
+	return inStack(ctx, s, t, p.Spec, c.Keep, c.Port, func(st *stack.Stack, warnings *observer.ObservedLogs) error {
 		if a := p.Spec.Agent.Temporal; a != nil {
 			fmt.Fprintf(t.Err, "The trial's Temporal is at %s: a worker of yours has to poll the task queue %q there (--port keeps the port).\n",
 				st.TemporalAddress(), a.Queue)
 		}
-		report, err := try(ctx, st, options.faults, p.Spec, input)
+		report, err := try(ctx, st, warnings, p.Spec, input)
 		if err != nil {
 			return err
 		}
@@ -85,7 +79,7 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 	})
 }
 
-// chosen are the places of the tasks that were asked for by id.
+// chosen are the indices of the tasks that were asked for by id.
 func (c *Command) chosen(sp spec.Spec) ([]int, error) {
 	if len(c.Task) == 0 {
 		return nil, nil
@@ -107,8 +101,8 @@ func (c *Command) chosen(sp spec.Spec) ([]int, error) {
 	return out, nil
 }
 
-// vacant makes sure that nothing is lost or mixed up by keeping the trial.
-func (c *Command) vacant() error {
+// checkKeep makes sure that nothing is lost or mixed up by keeping the trial.
+func (c *Command) checkKeep() error {
 	if c.Keep == "" {
 		return nil
 	}
@@ -123,76 +117,15 @@ func (c *Command) vacant() error {
 	return nil
 }
 
-// trialRun is the name of the run inside a trial's stack.
-const trialRun = "try"
-
-// trialOptions say where a trial's stack stands; the zero value leaves nothing
-// behind.
-type trialOptions struct {
-	dir  string
-	port int
-	// faults takes what keeps agents' calls from being answered.
-	faults *faultLog
-}
-
-// inTrial brings a whole stack up in a temporary directory, so that what is
-// tried is what will run, and nothing of it stays.
-func inTrial(ctx context.Context, s *state.Flags, t *terminal.Terminal, sp spec.Spec, f func(*stack.Stack) error) error {
-	return inTrialOf(ctx, s, t, sp, trialOptions{faults: &faultLog{}}, f)
-}
-
-func inTrialOf(ctx context.Context, s *state.Flags, t *terminal.Terminal, sp spec.Spec, o trialOptions, f func(*stack.Stack) error) (err error) {
-	if o.dir == "" {
-		if o.dir, err = os.MkdirTemp("", "fulgurite-try-"); err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, os.RemoveAll(o.dir)) }()
-	}
-	var queues []string
-	if sp.Agent.Queue != workflows.QueueRollout {
-		queues = append(queues, sp.Agent.Queue)
-	}
-	log := zap.New(o.faults) // what goes wrong is what a trial reports
-	if s.Verbose {
-		log = zap.New(zapcore.NewTee(s.Logger(ctx, t.Err).Core(), o.faults))
-	}
-	st, err := stack.Start(ctx, stack.Options{
-		Dir: o.dir, Frontend: o.port, Scratch: filepath.Join(o.dir, "homes"), Agents: builtin.Agents(), Queues: queues, Log: log, ServerLog: s.ServerLogger(ctx, t.Err),
-	})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, st.Close()) }()
-	return f(st)
-}
-
-// runTrial prepares the spec and runs the groups of its first tasks.
-func runTrial(ctx context.Context, st *stack.Stack, sp spec.Spec, tasks int, twice bool) (workflows.TryResult, error) {
-	input, err := plan.Input(sp)
-	if err != nil {
-		return workflows.TryResult{}, err
-	}
-	l := watcher{st: st, faults: &faultLog{}}
-	out, stuck, err := l.watch(ctx, workflows.TryInput{Training: input, Tasks: tasks, Twice: twice})
-	switch {
-	case err != nil:
-	case stuck != nil:
-		err = fmt.Errorf("trial: %s", stuck.Failure)
-	case out.Failure != "":
-		err = fmt.Errorf("trial: %s", out.Failure)
-	}
-	return out, err
-}
-
 // try runs a trial and reads what it came to.
-func try(ctx context.Context, st *stack.Stack, faults *faultLog, sp spec.Spec, input workflows.TryInput) (tryReport, error) {
-	out := tryReport{Attempts: []tryAttempt{}, Problems: []string{}, Warnings: []string{}}
+func try(ctx context.Context, st *stack.Stack, warnings *observer.ObservedLogs, sp spec.Spec, input workflows.TryInput) (report, error) {
+	out := report{Attempts: []attempt{}, Problems: []string{}, Warnings: []string{}}
 	if text := unreachable(ctx, sp); text != "" {
 		out.Problems = append(out.Problems, text)
 		return out, nil
 	}
 	r := trialReader{st: st, input: input}
-	l := watcher{st: st, faults: faults, rollouts: r.rollouts(sp)}
+	l := watcher{st: st, warnings: warnings, rollouts: r.rollouts(sp)}
 	var err error
 	if r.trial, r.stuck, err = l.watch(ctx, input); err != nil {
 		return out, err
@@ -209,49 +142,14 @@ func try(ctx context.Context, st *stack.Stack, faults *faultLog, sp spec.Spec, i
 	return out, err
 }
 
-// watch runs a trial to its end, or until something of it is tried again and
-// again without success. Then it is ended, and stuck says what that was.
-func (l *watcher) watch(ctx context.Context, input workflows.TryInput) (out workflows.TryResult, stuck *status.Blockage, err error) {
-	run, err := l.st.Client.ExecuteWorkflow(ctx, client.StartWorkflowOptions{ID: trialRun, TaskQueue: workflows.QueueTraining}, "TryWorkflow", input)
-	if err != nil {
-		return out, nil, fmt.Errorf("start the trial: %w", err)
-	}
-	watch, end := context.WithCancel(ctx)
-	found := make(chan *status.Blockage, 1)
-	go func() {
-		b := l.hopeless(watch)
-		if b != nil {
-			// Whoever waits for the trial learns from its end.
-			_ = l.st.Client.TerminateWorkflow(watch, trialRun, "", b.Failure)
-		}
-		found <- b
-	}()
-	err = run.Get(ctx, &out)
-	end()
-	if stuck = <-found; stuck != nil {
-		return out, stuck, nil
-	}
-	if err != nil {
-		return out, nil, fmt.Errorf("trial: %w", err)
-	}
-	return out, nil, nil
-}
-
 // recorded is the spec as the trial's run has it, or the one that was given where
 // none came to be recorded.
 func (r trialReader) recorded(ctx context.Context, given spec.Spec) (spec.Spec, error) {
-	run, err := r.st.Store.Run(ctx, trialRun)
+	s, err := r.st.Catalog.Spec(ctx, trialRun)
 	if errors.Is(err, trace.ErrNotFound) {
 		return given, nil
 	}
-	if err != nil {
-		return given, err
-	}
-	s, err := spec.Stored(run.Spec)
-	if err != nil {
-		return s, fmt.Errorf("decode the spec of the trial: %w", err)
-	}
-	return s.WithDefaults(), nil
+	return s.WithDefaults(), err
 }
 
 // firstLine is the first line of a text, for a list of causes.

@@ -7,7 +7,7 @@ import (
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 )
 
-func (r *tryReport) print(t *terminal.Terminal) {
+func (r *report) print(t *terminal.Terminal) {
 	for _, a := range r.Attempts {
 		t.Printf("%s  task %s  %s  reward %g  result %q\n", a.Attempt, visible(a.Task, ""), outcomeOf(a), a.Reward, a.Result)
 		if a.LinesBefore > 0 {
@@ -32,14 +32,14 @@ func (r *tryReport) print(t *terminal.Terminal) {
 	}
 }
 
-func outcomeOf(a tryAttempt) string {
+func outcomeOf(a attempt) string {
 	if a.Outcome == "" {
 		return "unfinished"
 	}
 	return string(a.Outcome)
 }
 
-func (c tryCall) print(t *terminal.Terminal, i int) {
+func (c call) print(t *terminal.Terminal, i int) {
 	const indent = "            "
 	t.Printf("    call %d  context %d tokens: %s\n", i, c.Tokens[0], visible(c.Prompt, indent))
 	t.Printf("%strained %d tokens: %s  (log-probability %.2f)\n", indent, c.Trained, visible(c.Completion, indent), c.Logprob)
@@ -60,7 +60,7 @@ func (c tryCall) print(t *terminal.Terminal, i int) {
 	}
 }
 
-func (r *tryReport) printVerdict(t *terminal.Terminal) {
+func (r *report) printVerdict(t *terminal.Terminal) {
 	list := func(title string, of []string) {
 		if len(of) == 0 {
 			return

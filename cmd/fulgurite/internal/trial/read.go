@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/status"
@@ -18,19 +19,19 @@ import (
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
-// tryReport is what `fulgurite try` found.
-type tryReport struct {
-	Attempts []tryAttempt `json:"attempts"`
+// report is what `fulgurite try` found.
+type report struct {
+	Attempts []attempt `json:"attempts"`
 	// Problems are what stops learning for certain, and Warnings what may.
 	Problems []string `json:"problems"`
 	Warnings []string `json:"warnings"`
 	// Twice is what --twice found.
-	Twice *tryTwice `json:"twice,omitempty"`
+	Twice *replays `json:"twice,omitempty"`
 	// Kept is the directory of a trial that was kept.
 	Kept string `json:"kept,omitempty"`
 }
 
-type tryAttempt struct {
+type attempt struct {
 	Attempt string        `json:"attempt"`
 	Task    string        `json:"task"`
 	Outcome trace.Outcome `json:"outcome"`
@@ -38,7 +39,7 @@ type tryAttempt struct {
 	Failure string        `json:"failure,omitempty"` // in a word, such as "exit"
 	Error   string        `json:"error,omitempty"`
 	Reward  float64       `json:"reward"`
-	Calls   []tryCall     `json:"calls"`
+	Calls   []call        `json:"calls"`
 	// LinesBefore is how many lines that aren't blank stood on standard output before
 	// the last one, which alone is the result.
 	LinesBefore int `json:"lines_before,omitempty"`
@@ -46,7 +47,7 @@ type tryAttempt struct {
 	Refusals []trace.Refusal `json:"refusals,omitempty"`
 }
 
-type tryCall struct {
+type call struct {
 	Agent      string  `json:"agent"`
 	By         string  `json:"by"`         // the evidence for the agent's name
 	Prompt     string  `json:"prompt"`     // as text, special tokens by name
@@ -64,6 +65,19 @@ type tryCall struct {
 	HiddenTools bool `json:"hidden_tools,omitempty"`
 }
 
+// eachCall goes through the calls, each with the address of its attempt.
+func (r *report) eachCall() iter.Seq2[string, call] {
+	return func(yield func(string, call) bool) {
+		for _, a := range r.Attempts {
+			for _, c := range a.Calls {
+				if !yield(a.Attempt, c) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // trialReader reads what a trial left on record.
 type trialReader struct {
 	st    *stack.Stack
@@ -76,7 +90,7 @@ type trialReader struct {
 }
 
 // read fills in the attempts, and what follows from them.
-func (r *trialReader) read(ctx context.Context, out *tryReport) error {
+func (r *trialReader) read(ctx context.Context, out *report) error {
 	if r.trial.Phase != workflows.TryPrepares {
 		if err := r.attempts(ctx, out); err != nil {
 			return err
@@ -87,13 +101,13 @@ func (r *trialReader) read(ctx context.Context, out *tryReport) error {
 			return err
 		}
 	}
-	v := verdict{trialReader: r, tryReport: out}
-	return v.reach()
+	v := verdict{trialReader: r, report: out}
+	return v.conclude()
 }
 
 // attempts reads the attempts that count, and the last ones of rollouts that came to
 // no end.
-func (r *trialReader) attempts(ctx context.Context, out *tryReport) error {
+func (r *trialReader) attempts(ctx context.Context, out *report) error {
 	_, err := r.st.Store.Run(ctx, trialRun)
 	if errors.Is(err, trace.ErrNotFound) { // not even prepared
 		return nil
@@ -142,7 +156,7 @@ func (r *trialReader) rollouts(s spec.Spec) []trace.RolloutID {
 	return out
 }
 
-// tasks are those of the trial, by their places in the train split.
+// tasks are those of the trial, by their indices in the train split.
 func (r *trialReader) tasks() []int {
 	if len(r.input.Indices) > 0 {
 		return r.input.Indices
@@ -170,22 +184,22 @@ func trialAddress(task, sample, attempt int) trace.Address {
 	}
 }
 
-func (r *trialReader) attempt(ctx context.Context, address trace.Address, reward float64) (tryAttempt, error) {
+func (r *trialReader) attempt(ctx context.Context, address trace.Address, reward float64) (attempt, error) {
 	a, err := r.st.Store.Attempt(ctx, address)
 	if err != nil {
-		return tryAttempt{}, err
+		return attempt{}, err
 	}
 	calls, err := r.st.Store.Exchanges(ctx, address)
 	if err != nil {
-		return tryAttempt{}, err
+		return attempt{}, err
 	}
 	spans, err := r.st.Store.Spans(ctx, address)
 	if err != nil {
-		return tryAttempt{}, err
+		return attempt{}, err
 	}
-	out := tryAttempt{
+	out := attempt{
 		Attempt: address.String(), Task: a.TaskID, Outcome: a.Outcome, Result: a.Result, Failure: a.Failure, Error: a.Error,
-		Reward: reward, Calls: make([]tryCall, 0, len(calls)),
+		Reward: reward, Calls: make([]call, 0, len(calls)),
 	}
 	if out.Refusals, err = r.st.Store.Refusals(ctx, address); err != nil {
 		return out, err
@@ -206,8 +220,8 @@ func (r *trialReader) attempt(ctx context.Context, address trace.Address, reward
 	return out, nil
 }
 
-func (r *trialReader) call(c trace.Call) tryCall {
-	k := tryCall{
+func (r *trialReader) call(c trace.Call) call {
+	k := call{
 		Prompt: r.codec.Text(c.Prompt), Completion: r.codec.Text(c.Completion),
 		Tokens: [2]int{len(c.Prompt), len(c.Completion)}, Finish: c.Finish, Problem: c.ParseError,
 	}
@@ -238,7 +252,7 @@ func (r *trialReader) hidesTools(q *wire.Request) bool {
 
 // credit fills in what the credit of a step gives each call, by the batch that the
 // trial made.
-func (r *trialReader) credit(ctx context.Context, out *tryReport) error {
+func (r *trialReader) credit(ctx context.Context, out *report) error {
 	var err error
 	if r.step, err = compare.Open(ctx, r.st.Store, r.st.Blobs, trialRun, model.DefaultPolicy, workflows.TryStep); err != nil {
 		return err

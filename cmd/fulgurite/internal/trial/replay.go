@@ -11,15 +11,15 @@ import (
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
-// tryTwice tells whether an attempt that is tried again finds its calls on record.
-type tryTwice struct {
-	Calls       int             `json:"calls"`    // of the first attempts
-	Replayed    int             `json:"replayed"` // of them, in the second
-	Differences []tryDifference `json:"differences"`
+// replays tells whether an attempt that is tried again finds its calls on record.
+type replays struct {
+	Calls       int          `json:"calls"`    // of the first attempts
+	Replayed    int          `json:"replayed"` // of them, in the second
+	Differences []difference `json:"differences"`
 }
 
-// tryDifference is where a second attempt left the first.
-type tryDifference struct {
+// difference is where a second attempt left the first.
+type difference struct {
 	Attempt    string `json:"attempt"`
 	Call       int    `json:"call"` // of that attempt, from 0; -1 is its end
 	Difference string `json:"difference"`
@@ -28,8 +28,8 @@ type tryDifference struct {
 var errNoReplay = errors.New("the second attempts are no replays of the first")
 
 // compareTwice compares each second attempt with the first at the same rollout.
-func compareTwice(ctx context.Context, st *stack.Stack, trial workflows.TryResult) (*tryTwice, error) {
-	out := &tryTwice{Differences: []tryDifference{}}
+func compareTwice(ctx context.Context, st *stack.Stack, trial workflows.TryResult) (*replays, error) {
+	out := &replays{Differences: []difference{}}
 	for i, g := range trial.Groups {
 		for sample, attempt := range g.Attempts {
 			first, err := readTrial(ctx, st, trialAddress(g.Task, sample, attempt))
@@ -54,7 +54,7 @@ func readTrial(ctx context.Context, st *stack.Stack, address trace.Address) (tra
 	return all[0], nil
 }
 
-func (r *tryTwice) add(first, second trace.Trajectory) {
+func (r *replays) add(first, second trace.Trajectory) {
 	type request struct {
 		key        string
 		occurrence int
@@ -71,8 +71,8 @@ func (r *tryTwice) add(first, second trace.Trajectory) {
 	}
 	r.Calls += len(first.History)
 	r.Replayed += replayed
-	if call, difference := leaving(first, second, replayed); difference != "" {
-		r.Differences = append(r.Differences, tryDifference{second.Address.String(), call, difference})
+	if call, text := leaving(first, second, replayed); text != "" {
+		r.Differences = append(r.Differences, difference{second.Address.String(), call, text})
 	}
 }
 
@@ -98,14 +98,14 @@ func leaving(first, second trace.Trajectory, replayed int) (call int, difference
 }
 
 // verdict is an error if something was not replayed.
-func (r *tryTwice) verdict() error {
+func (r *replays) verdict() error {
 	if r == nil || len(r.Differences) == 0 {
 		return nil
 	}
 	return errNoReplay
 }
 
-func (r *tryTwice) print(t *terminal.Terminal) {
+func (r *replays) print(t *terminal.Terminal) {
 	if r == nil {
 		return
 	}

@@ -1,26 +1,20 @@
 package trial
 
 import (
-	"cmp"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	"github.com/fulgurite/fulgurite/credit"
-	"github.com/fulgurite/fulgurite/credit/attribution"
-	"github.com/fulgurite/fulgurite/dialog"
-	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
 // verdict finds what stops learning for certain, and what may, in what a trial came
-// to. It judges by what the activities of a step did: nothing is guessed at that they
+// to. It goes by what the activities of a step did, and guesses at nothing that they
 // can tell.
 type verdict struct {
 	*trialReader
-	*tryReport
+	*report
 	calls   int
 	failed  int
 	refused int
@@ -35,14 +29,14 @@ func (v *verdict) warning(format string, args ...any) {
 }
 
 // verdict is an error if learning is certain to be stopped.
-func (r *tryReport) verdict() error {
+func (r *report) verdict() error {
 	if len(r.Problems) == 0 {
 		return nil
 	}
 	return errTrial
 }
 
-func (v *verdict) reach() error {
+func (v *verdict) conclude() error {
 	for _, a := range v.Attempts {
 		v.calls += len(a.Calls)
 		if a.Outcome == trace.AgentFailed {
@@ -55,8 +49,8 @@ func (v *verdict) reach() error {
 	if err := v.spec.Trainable(); err != nil {
 		v.problem("`fulgurite train` refuses this spec: %s", strings.TrimPrefix(err.Error(), "spec: "))
 	}
-	ended := v.ended()
-	v.silence(ended)
+	ended := v.endedEarly()
+	v.noCalls(ended)
 	v.failures()
 	v.quarantines()
 	v.refusals()
@@ -66,9 +60,8 @@ func (v *verdict) reach() error {
 	return v.credited()
 }
 
-// ended tells of what ended the trial before its time, and reports whether anything
-// did.
-func (v *verdict) ended() bool {
+// endedEarly reports whether something ended the trial before its time, and says what.
+func (v *verdict) endedEarly() bool {
 	switch {
 	case v.stuck != nil:
 		text := v.stuck.Failure
@@ -78,7 +71,7 @@ func (v *verdict) ended() bool {
 		v.problem("a run would try this for ever: %s", text)
 	case v.trial.Failure == "":
 		return false
-	case v.trial.Phase == workflows.TryCredit && (v.calls == 0 || v.spec.Trainable() != nil): // which is told better
+	case v.trial.Phase == workflows.TryCredit && (v.calls == 0 || v.spec.Trainable() != nil): // conclude says it better
 		return false
 	case v.trial.Phase == workflows.TryCredit && v.tooFew():
 		v.warning("credit.assignment %s estimates from other tasks and needs more of them than this trial had: %s", v.spec.Credit.Assignment, v.trial.Failure)
@@ -104,8 +97,8 @@ func ownWords(failure string) string {
 	return strings.TrimPrefix(failure, fmt.Sprintf("batch of step %d of %s: ", workflows.TryStep, trialRun))
 }
 
-// silence tells why no call is on record.
-func (v *verdict) silence(ended bool) {
+// noCalls says why no call is on record.
+func (v *verdict) noCalls(ended bool) {
 	if v.calls > 0 || len(v.Attempts) == 0 {
 		return
 	}
@@ -158,225 +151,4 @@ func (v *verdict) quarantines() {
 	default:
 		v.warning("%d of %d tasks can't be trained on, for example: %s", len(of), len(v.trial.Groups), reason)
 	}
-}
-
-// refusals tells of refused calls by code, and what to do.
-func (v *verdict) refusals() {
-	counts, messages := map[string]int{}, map[string]string{}
-	for _, a := range v.Attempts {
-		for _, f := range a.Refusals {
-			counts[f.Code] += f.Count
-			messages[f.Code] = cmp.Or(messages[f.Code], f.Message)
-		}
-	}
-	for _, code := range slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
-		return cmp.Or(cmp.Compare(counts[b], counts[a]), strings.Compare(a, b))
-	}) {
-		text := fmt.Sprintf("%d calls were refused: %s (%s)", counts[code], code, firstLine(messages[code]))
-		if advice := v.advice(code); advice != "" {
-			text += "; " + advice
-		}
-		if v.calls == 0 {
-			v.Problems = append(v.Problems, text)
-		} else {
-			v.Warnings = append(v.Warnings, text)
-		}
-	}
-}
-
-// advice is what to do about calls that are refused with a code.
-func (v *verdict) advice(code string) string {
-	switch code {
-	case "call_limit":
-		return fmt.Sprintf("raise agent.limits.calls (%d)", v.spec.Agent.Limits.Calls)
-	case "token_limit":
-		return fmt.Sprintf("raise agent.limits.tokens (%d)", v.spec.Agent.Limits.Tokens)
-	case "context_length_exceeded":
-		if v.spec.Model.Base == spec.BaseTiny {
-			return fmt.Sprintf("raise model.context (%d), or shorten the prompts", v.spec.Model.Context)
-		}
-		return "shorten the prompts, or start from a model with a longer context"
-	case "wrong_key", "invalid_api_key":
-		return "send the key that the agent is given (OPENAI_API_KEY)"
-	case "unknown_url":
-		return "append the endpoint's path to the base URL as it is given (OPENAI_BASE_URL)"
-	}
-	return ""
-}
-
-// tools tells of tools that the model never sees.
-func (v *verdict) tools() {
-	hidden, offered := 0, ""
-	for _, a := range v.Attempts {
-		for _, c := range a.Calls {
-			if c.HiddenTools {
-				hidden++
-				offered = a.Attempt
-			}
-		}
-	}
-	switch {
-	case hidden == 0:
-	case v.spec.Model.Codec != dialog.CompactName:
-		v.problem("%d of %d calls offer tools that the model never sees, for example in %s: the chat template leaves them out; "+
-			"give the model's directory a template that writes `tools`", hidden, v.calls, offered)
-	default:
-		v.warning("codec compact writes no list of tools where a single one is offered (%d of %d calls): the model knows its tool from a warm start or not at all", hidden, v.calls)
-	}
-}
-
-// replies tells of what all replies have in common.
-func (v *verdict) replies() {
-	cut, unread, problem := 0, 0, ""
-	for _, a := range v.Attempts {
-		for _, c := range a.Calls {
-			if c.Finish == "length" {
-				cut++
-			}
-			if c.Problem != "" {
-				unread++
-				problem = cmp.Or(problem, c.Problem)
-			}
-		}
-	}
-	if v.calls > 0 && cut == v.calls {
-		v.warning("all %d replies were cut off: raise sampling.max_tokens (%d), or start from a model that comes to an end", v.calls, v.spec.Sampling.MaxTokens)
-	}
-	if v.calls > 0 && unread == v.calls {
-		v.warning("none of the %d replies could be read, for example: %s; look at model.tool_parser, or use a warm start", v.calls, firstLine(problem))
-	}
-}
-
-// results tells of output that is no part of what is graded. An agent that gives
-// itself its reward may print what it likes.
-func (v *verdict) results() {
-	lines, attempts := 0, 0
-	for _, a := range v.Attempts {
-		if a.LinesBefore > 0 {
-			lines, attempts = lines+a.LinesBefore, attempts+1
-		}
-	}
-	if attempts > 0 && v.spec.Grader.Type != spec.GraderAgent {
-		v.warning("%d lines of output in %d attempts are not graded: the result is the last line alone; print the result as one line, at the end", lines, attempts)
-	}
-}
-
-// credited judges the batch.
-func (v *verdict) credited() error {
-	if v.step == nil || v.spec.Trainable() != nil {
-		return nil
-	}
-	moved := false
-	for _, a := range v.Attempts {
-		for _, c := range a.Calls {
-			moved = moved || c.Advantage != nil && *c.Advantage != 0
-		}
-	}
-	if v.trained() == 0 {
-		v.problem("no token of the %d calls would be trained: %s", v.calls, v.untrained())
-		return nil
-	}
-	if v.input.Samples == 1 && v.spec.Training.SamplesPerTask > 1 {
-		v.warning("a single sample of each task says nothing about what rewards are compared with: leave out --samples 1")
-		return nil
-	}
-	if moved || v.tooFew() {
-		return v.alone(false)
-	}
-	silent, err := v.step.NeverTeaches()
-	if err != nil {
-		return err
-	}
-	if silent {
-		return v.alone(true)
-	}
-	if len(v.Problems) == 0 {
-		v.warning("no group has rewards that differ, so all advantages are 0: relative to its own mean nothing is better or worse; " +
-			"use tasks that the model solves sometimes, more samples, or a warm start")
-	}
-	return v.alone(false)
-}
-
-// trained counts the tokens that would be trained.
-func (v *verdict) trained() int {
-	n := 0
-	for _, a := range v.Attempts {
-		for _, c := range a.Calls {
-			n += c.Trained
-		}
-	}
-	return n
-}
-
-// untrained is why the first call is not trained.
-func (v *verdict) untrained() string {
-	for _, a := range v.Attempts {
-		for _, c := range a.Calls {
-			if c.Untrained != "" {
-				return c.Untrained
-			}
-		}
-	}
-	return "all replies are empty"
-}
-
-// alone tells of agents that no other attempt of their group has, and so are compared
-// with nobody. silent says that no advantage can come of any rewards.
-func (v *verdict) alone(silent bool) error {
-	if !v.spec.Credit.PerAgent {
-		switch c := v.spec.Credit; {
-		case silent && c.TrainAgents != "":
-			v.problem("credit.train_agents %q matches calls of one attempt in each group alone, which has nothing to be compared with: all advantages are 0 whatever the rewards are", c.TrainAgents)
-		case silent:
-			v.problem("all advantages are 0 whatever the rewards are: look at credit.mean, credit.std and training.samples_per_task")
-		}
-		return nil
-	}
-	groups, err := v.step.Agents()
-	if err != nil {
-		return err
-	}
-	var single []string
-	agents := 0
-	for _, g := range groups {
-		agents += len(g)
-		for _, name := range slices.Sorted(maps.Keys(g)) {
-			if g[name] == 1 {
-				single = append(single, name)
-			}
-		}
-	}
-	text := fmt.Sprintf("%d of %d agents (%s) have calls in one attempt of their group alone", len(single), agents, shortList(single))
-	if advice := v.naming(single); advice != "" {
-		text += "; " + advice
-	}
-	switch {
-	case silent:
-		v.problem("credit.per_agent compares each agent with itself, and all advantages are 0 whatever the rewards are: %s", text)
-	case len(single) > 0:
-		v.warning("credit.per_agent compares each agent with itself: %s", text)
-	}
-	return nil
-}
-
-// naming says how to give agents names that hold, where those of single are digests.
-func (v *verdict) naming(single []string) string {
-	for _, a := range v.Attempts {
-		for _, c := range a.Calls {
-			if c.By == string(attribution.Instructions) && slices.Contains(single, c.Agent) {
-				return "they are told apart by their instructions, which differ in each attempt: " +
-					"let the agent put its name into its base URL (…/n/NAME/v1 in place of …/v1), or name what differs, such as a time, under replay.ignore"
-			}
-		}
-	}
-	return ""
-}
-
-// shortList names up to three of many.
-func shortList(names []string) string {
-	const shown = 3
-	if len(names) <= shown {
-		return strings.Join(names, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:shown], ", "), len(names)-shown)
 }

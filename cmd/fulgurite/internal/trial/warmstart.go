@@ -4,12 +4,15 @@ import (
 	"context"
 	"fmt"
 
+	"go.uber.org/zap/zaptest/observer"
+
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/plan"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/results"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/internal/stack"
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/workflows"
 )
 
 // WarmStart is `fulgurite warm-start`.
@@ -28,9 +31,20 @@ func (c *WarmStart) Run(ctx context.Context, s *state.Flags, t *terminal.Termina
 	if sp.Model.WarmStart == nil {
 		return terminal.Usagef("%s has no model.warm_start", c.Spec)
 	}
-	return inTrial(ctx, s, t, sp, func(st *stack.Stack) error {
-		if _, err := runTrial(ctx, st, sp, 0, false); err != nil {
+	input, err := plan.Input(sp)
+	if err != nil {
+		return err
+	}
+	return inStack(ctx, s, t, sp, "", 0, func(st *stack.Stack, warnings *observer.ObservedLogs) error {
+		w := watcher{st: st, warnings: warnings}
+		out, stuck, err := w.watch(ctx, workflows.TryInput{Training: input})
+		switch {
+		case err != nil:
 			return err
+		case stuck != nil:
+			return fmt.Errorf("trial: %s", stuck.Failure)
+		case out.Failure != "":
+			return fmt.Errorf("trial: %s", out.Failure)
 		}
 		recorded, err := st.Catalog.Spec(ctx, trialRun)
 		if err != nil {

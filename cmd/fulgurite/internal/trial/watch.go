@@ -5,15 +5,16 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"sync"
 	"time"
 
-	"go.uber.org/zap/zapcore"
+	"go.temporal.io/sdk/client"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/status"
 	"github.com/fulgurite/fulgurite/internal/stack"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/workflows"
 )
 
 const (
@@ -35,11 +36,39 @@ const (
 // watcher watches a trial for what a run would try for ever.
 type watcher struct {
 	st       *stack.Stack
-	faults   *faultLog
+	warnings *observer.ObservedLogs // of the stack
 	rollouts []trace.RolloutID
 	// calls that were recorded, and when their number changed last.
 	calls int
 	since time.Time
+}
+
+// watch runs a trial to its end, or until something of it is tried again and
+// again without success. Then it is ended, and stuck says what that was.
+func (l *watcher) watch(ctx context.Context, input workflows.TryInput) (out workflows.TryResult, stuck *status.Blockage, err error) {
+	run, err := l.st.Client.ExecuteWorkflow(ctx, client.StartWorkflowOptions{ID: trialRun, TaskQueue: workflows.QueueTraining}, "TryWorkflow", input)
+	if err != nil {
+		return out, nil, fmt.Errorf("start the trial: %w", err)
+	}
+	watch, end := context.WithCancel(ctx)
+	found := make(chan *status.Blockage, 1)
+	go func() {
+		b := l.hopeless(watch)
+		if b != nil {
+			// Its waiters learn from its end.
+			_ = l.st.Client.TerminateWorkflow(watch, trialRun, "", b.Failure)
+		}
+		found <- b
+	}()
+	err = run.Get(ctx, &out)
+	end()
+	if stuck = <-found; stuck != nil {
+		return out, stuck, nil
+	}
+	if err != nil {
+		return out, nil, fmt.Errorf("trial: %w", err)
+	}
+	return out, nil, nil
 }
 
 // hopeless waits for what is tried again and again until somebody steps in. It is nil
@@ -81,8 +110,8 @@ func patienceWith(activity string) int {
 // unanswered finds out that a call of an agent could not be answered, and none was
 // for a while since. The agent sees nothing of it: it waits.
 func (l *watcher) unanswered(ctx context.Context) *status.Blockage {
-	first, text := l.faults.first()
-	if text == "" {
+	faults := l.warnings.FilterMessage(faultMessage).All()
+	if len(faults) == 0 {
 		return nil
 	}
 	calls := 0
@@ -98,57 +127,15 @@ func (l *watcher) unanswered(ctx context.Context) *status.Blockage {
 	if calls != l.calls || l.since.IsZero() {
 		l.calls, l.since = calls, time.Now()
 	}
-	if time.Since(first) < unansweredAfter || time.Since(l.since) < unansweredAfter {
+	if time.Since(faults[0].Time) < unansweredAfter || time.Since(l.since) < unansweredAfter {
 		return nil
 	}
-	return &status.Blockage{Workflow: trialRun, Failure: fmt.Sprintf("no model call was answered for %s: %s", unansweredAfter, text)}
+	return &status.Blockage{Workflow: trialRun, Failure: fmt.Sprintf("no model call was answered for %s: %s", unansweredAfter, faults[0].ContextMap()["error"])}
 }
 
-// faultLog keeps from a log the first fault that keeps an agent's call from being
+// faultMessage is what the forwarder logs, with the error, of a call that it could not get
 // answered.
-type faultLog struct {
-	mu   sync.Mutex
-	at   time.Time
-	text string
-}
-
-func (f *faultLog) first() (time.Time, string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.at, f.text
-}
-
-// faultMessage is what the forwarder says of one.
 const faultMessage = "gateway fault, asking again"
-
-// Enabled implements zapcore.Core.
-func (f *faultLog) Enabled(l zapcore.Level) bool { return l >= zapcore.WarnLevel }
-
-// With implements zapcore.Core.
-func (f *faultLog) With([]zapcore.Field) zapcore.Core { return f }
-
-// Check implements zapcore.Core.
-func (f *faultLog) Check(e zapcore.Entry, to *zapcore.CheckedEntry) *zapcore.CheckedEntry {
-	if e.Message != faultMessage {
-		return to
-	}
-	return to.AddCore(e, f)
-}
-
-// Write implements zapcore.Core.
-func (f *faultLog) Write(e zapcore.Entry, fields []zapcore.Field) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, field := range fields {
-		if err, ok := field.Interface.(error); ok && f.text == "" {
-			f.at, f.text = e.Time, err.Error()
-		}
-	}
-	return nil
-}
-
-// Sync implements zapcore.Core.
-func (f *faultLog) Sync() error { return nil }
 
 // unreachable says that none of the spec's own servers can be connected to; empty if
 // one can, or there are none.

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/agent/forwarder"
 	"github.com/fulgurite/fulgurite/examples/calc/calculator"
 	"github.com/fulgurite/fulgurite/trace"
 )
@@ -74,7 +75,7 @@ func rollout(t *testing.T, l agent.Launcher) (agent.Result, []string) {
 	}))
 	defer gateway.Close()
 	gateway.Config.ErrorLog = zap.NewStdLog(zap.NewNop())
-	forwarder, err := agent.NewForwarder(t.Context(), func() string { return gateway.URL }, zap.NewNop())
+	forwarder, err := forwarder.New(t.Context(), func() string { return gateway.URL }, zap.NewNop())
 	require.NoError(t, err)
 	defer func() { require.NoError(t, forwarder.Close(t.Context())) }()
 	address := trace.Address{RolloutID: trace.RolloutID{Run: "demo", Kind: trace.Train, Step: 1}, Attempt: 1}

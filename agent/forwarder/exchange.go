@@ -1,0 +1,282 @@
+package forwarder
+
+import (
+	"bytes"
+	"context"
+	crand "crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/fulgurite/fulgurite/internal/protocol"
+	"github.com/fulgurite/fulgurite/internal/wait"
+)
+
+const (
+	firstBackoff = 100 * time.Millisecond
+	longBackoff  = 5 * time.Second
+)
+
+// errAgentLeft is for an agent that stopped reading its reply.
+var errAgentLeft = errors.New("agent left")
+
+// faultStatus is a reply that speaks of a fault of ours.
+type faultStatus int
+
+func (e faultStatus) Error() string { return "gateway answered " + strconv.Itoa(int(e)) }
+
+// exchange is one request of an agent on its way to the gateway.
+type exchange struct {
+	session     *Session
+	w           http.ResponseWriter
+	r           *http.Request
+	body        []byte
+	ctx         context.Context // ends with the agent's connection and with the session
+	target      string          // that was asked last
+	name        string          // differs from that of every other exchange
+	retries     int
+	headWritten bool
+	sent        *sentPrefix // what the agent has of a streamed reply
+	lastError   []byte      // the error event with which the last try broke off
+	lastRead    time.Time   // when something last came of the reply
+
+	stalled     bool // the agent waits because of a fault
+	failedTries int  // tries since it began to
+}
+
+// forward answers the agent with the gateway's reply, asking for as long as it takes.
+func (s *Session) forward(w http.ResponseWriter, r *http.Request) {
+	done, err := s.acquireSlot(r.Context())
+	if errors.Is(err, errTooMany) {
+		refuseUnread(w, r, http.StatusTooManyRequests, "too_many_requests", fmt.Sprintf("an attempt may have %d requests under way", maxConcurrent+maxWaiting))
+		return
+	}
+	if err != nil {
+		panic(http.ErrAbortHandler) // how a handler breaks its connection off
+	}
+	defer done()
+	body, err := s.readBody(w, r)
+	if errors.Is(err, errRefused) {
+		return
+	}
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(s.ctx, cancel)()
+	x := exchange{session: s, w: w, r: r, body: body, ctx: ctx, name: crand.Text(), lastRead: time.Now()}
+	// A client that reads nothing does not delay the end.
+	usable := context.AfterFunc(ctx, func() { _ = http.NewResponseController(w).SetWriteDeadline(time.Now()) })
+	defer usable()
+	for {
+		err := x.try()
+		if err == nil {
+			break
+		}
+		if !x.retryable(err) {
+			x.breakOff(err)
+		}
+		x.stall(err)
+		if !x.pause() {
+			x.breakOff(err)
+		}
+		x.retries++
+		s.progressed()
+	}
+	x.gotReply()
+	s.delivered()
+	if !usable() {
+		panic(http.ErrAbortHandler) // nobody else may get this connection
+	}
+}
+
+// retryable reports whether asking again may help. The agent may have part of a
+// stream, since the rest of it can be had.
+func (x *exchange) retryable(err error) bool {
+	return x.ctx.Err() == nil && x.session.ctx.Err() == nil && !errors.Is(err, errAgentLeft) && !errors.Is(err, errOtherBytes)
+}
+
+// stall notes a try that failed. The agent waits since it last got something.
+func (x *exchange) stall(err error) {
+	x.failedTries++
+	if x.stalled {
+		return
+	}
+	x.stalled = true
+	x.session.log.Warn("gateway fault, asking again", zap.String("path", x.r.URL.Path), zap.Error(err))
+	x.session.stall(x.lastRead)
+}
+
+// gotReply notes that the agent gets what it waited for.
+func (x *exchange) gotReply() {
+	if x.stalled {
+		x.session.resume(nil)
+	}
+	x.stalled, x.failedTries = false, 0
+}
+
+// pause waits before the next try: 100 ms, doubling up to 5 s, less up to half
+// so that agents that were interrupted together don't return together.
+func (x *exchange) pause() bool {
+	d := min(longBackoff, firstBackoff<<min(x.failedTries-1, 10))
+	return wait.For(x.ctx, d-time.Duration(rand.Int64N(int64(d/2))))
+}
+
+// breakOff breaks off the agent's connection, for an exchange that can't be
+// completed. It taints the attempt if the agent waited because of a fault, or if neither
+// the attempt has ended nor the agent left. An agent may have left because nothing came:
+// then the gateway has to answer a probe.
+func (x *exchange) breakOff(err error) {
+	if x.stalled {
+		x.session.resume(err)
+	}
+	cause := context.Cause(x.session.ctx)
+	left := errors.Is(err, errAgentLeft) || errors.Is(cause, errSessionClosed) || cause == nil && x.r.Context().Err() != nil
+	switch {
+	case cause != nil && !endedRegularly(cause):
+		x.session.taintBy(cause)
+	case left && !x.session.Tainted() && !x.session.forwarder.answers(x.target):
+		x.session.taintBy(errSilent)
+	case left:
+	case cause == nil:
+		x.session.taintBy(err)
+	}
+	panic(http.ErrAbortHandler)
+}
+
+// try asks once, for as long as the gateway is there. After an error nothing has been
+// written, unless x.headWritten.
+func (x *exchange) try() error {
+	x.target = x.session.forwarder.target()
+	ctx, release := x.session.forwarder.proberOf(x.target).Guard(x.ctx)
+	defer release()
+	err := x.roundTrip(ctx)
+	if err != nil && errors.Is(context.Cause(ctx), errSilent) {
+		err = errSilent
+	}
+	return err
+}
+
+func (x *exchange) roundTrip(ctx context.Context) error {
+	request, err := x.request(ctx)
+	if err != nil {
+		return err
+	}
+	response, err := x.session.forwarder.transport.RoundTrip(request)
+	if err != nil {
+		return fmt.Errorf("ask gateway: %w", err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	switch {
+	case protocol.IsFault(response):
+		return faultStatus(response.StatusCode)
+	case response.StatusCode == http.StatusOK && strings.HasPrefix(response.Header.Get("Content-Type"), "text/event-stream"):
+		return x.stream(response)
+	case x.headWritten:
+		return x.endRefused(response)
+	default:
+		return x.relayWhole(response)
+	}
+}
+
+// request is the agent's request to the gateway of this moment.
+func (x *exchange) request(ctx context.Context) (*http.Request, error) {
+	if x.target == "" {
+		return nil, errors.New("no gateway known")
+	}
+	u, err := url.Parse(x.target)
+	if err != nil {
+		return nil, fmt.Errorf("parse gateway address: %w", err)
+	}
+	u = u.JoinPath(x.r.URL.EscapedPath())
+	u.RawQuery = x.r.URL.RawQuery
+	request, err := http.NewRequestWithContext(ctx, x.r.Method, u.String(), bytes.NewReader(x.body))
+	if err != nil {
+		return nil, fmt.Errorf("make request: %w", err)
+	}
+	maps.Copy(request.Header, x.r.Header)
+	dropHopHeaders(request.Header)
+	for name := range request.Header {
+		if strings.HasPrefix(name, protocol.HeaderPrefix) {
+			delete(request.Header, name)
+		}
+	}
+	request.Header.Del("Accept-Encoding") // streams have to be read on their way
+	if request.Header.Get("User-Agent") == "" {
+		request.Header["User-Agent"] = nil // don't add one
+	}
+	request.Header.Set(protocol.ExchangeHeader, x.name)
+	if x.retries > 0 {
+		request.Header.Set(protocol.RetryHeader, strconv.Itoa(x.retries))
+		asked, _ := strconv.Atoi(x.r.Header.Get(protocol.SDKRetryHeader)) // absent or odd: never
+		request.Header.Set(protocol.SDKRetryHeader, strconv.Itoa(asked+x.retries))
+	}
+	return request, nil
+}
+
+// dropHopHeaders removes what concerns one connection only.
+func dropHopHeaders(h http.Header) {
+	for _, names := range h["Connection"] {
+		for name := range strings.SplitSeq(names, ",") {
+			h.Del(strings.TrimSpace(name))
+		}
+	}
+	for _, name := range []string{
+		"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization",
+		"Te", "Trailer", "Transfer-Encoding", "Upgrade", "Expect",
+	} {
+		h.Del(name)
+	}
+}
+
+// relayWhole reads the reply to its end before the agent sees any of it.
+func (x *exchange) relayWhole(response *http.Response) error {
+	body, err := io.ReadAll(io.LimitReader(response.Body, replyBytes+1))
+	if err != nil {
+		return fmt.Errorf("read reply: %w", err)
+	}
+	if len(body) > replyBytes {
+		return fmt.Errorf("read reply: more than %d bytes", replyBytes)
+	}
+	if response.StatusCode >= 500 {
+		x.session.taintBy(faultStatus(response.StatusCode))
+	}
+	if response.StatusCode >= 400 {
+		if err := x.session.noteRefusal(response.Header, body); err != nil {
+			return err
+		}
+	}
+	x.writeHead(response)
+	_, _ = x.w.Write(body) // an agent that left doesn't want it
+	return nil
+}
+
+// endRefused is for a reply that the agent can't be given any more, since it has the
+// beginning of a stream.
+func (x *exchange) endRefused(response *http.Response) error {
+	body, err := io.ReadAll(io.LimitReader(response.Body, 64<<10))
+	if err != nil {
+		return fmt.Errorf("read reply: %w", err)
+	}
+	if err := x.session.noteRefusal(response.Header, body); err != nil {
+		return err
+	}
+	return fmt.Errorf("%w: status %d", errOtherBytes, response.StatusCode)
+}
+
+func (x *exchange) writeHead(response *http.Response) {
+	x.headWritten = true
+	maps.Copy(x.w.Header(), response.Header)
+	dropHopHeaders(x.w.Header())
+	x.w.WriteHeader(response.StatusCode)
+}

@@ -1,0 +1,101 @@
+package forwarder
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/internal/health"
+	"github.com/fulgurite/fulgurite/internal/protocol"
+	"github.com/fulgurite/fulgurite/internal/truncate"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// SessionReport is what a forwarder knows of an attempt whose agent has ended.
+type SessionReport struct {
+	// Fault is what the agent could have seen of a fault of ours; empty is nothing.
+	Fault string `json:"fault,omitempty"`
+	// Failure is how the agent went too far, if it did.
+	Failure agent.Failure `json:"failure,omitempty"`
+	Message string        `json:"message,omitempty"`
+	// Waited is how long the agent was held up by faults that it did not see.
+	Waited time.Duration `json:"waited,omitempty"`
+}
+
+// OpenExternal opens a session for an external agent, which somebody else starts. It
+// stays open until CloseExternal is called with the attempt's key, from any process, or
+// for so long. The end of the forwarder taints it like any other, and nobody answers what
+// an agent asks of a forwarder that is gone: both count as faults.
+func (f *Forwarder) OpenExternal(address trace.Address, key string, long time.Duration) (*Session, error) {
+	s := newSession(context.Background(), f, address, key)
+	s.external = true
+	if _, err := f.open(s); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.expiry = time.AfterFunc(long, s.Close)
+	return s, nil
+}
+
+// closeExternal closes an external session and answers with its SessionReport.
+func closeExternal(w http.ResponseWriter, r *http.Request, s *Session) {
+	if s == nil || !s.external || !s.authorizes(r) {
+		refuseUnread(w, r, http.StatusNotFound, protocol.CodeNotFound, "no such session was lent here under this key")
+		return
+	}
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(refusalTimeout)) // it has no body to wait for
+	var out SessionReport
+	var over *agent.LimitError
+	if errors.As(context.Cause(s.ctx), &over) {
+		out.Failure, out.Message = over.Failure, over.Message
+	}
+	out.Waited = s.Waited()
+	s.Close() // only now is all known that the agent could have seen
+	if fault := s.Fault(); fault != nil {
+		out.Fault = fault.Error()
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(out) // who left asks in vain: then it counts as a fault
+}
+
+// closeTimeout is how long a forwarder may take to close a session: it may have to find out
+// that its gateway is gone.
+const closeTimeout = 30 * time.Second
+
+// CloseExternal closes the external session at baseURL. An error says that what the agent
+// saw can't be known, as when the worker that opened it is gone.
+func CloseExternal(ctx context.Context, baseURL, key string) (SessionReport, error) {
+	ctx, cancel := context.WithTimeout(ctx, closeTimeout)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodDelete, strings.TrimSuffix(baseURL, "/v1"), http.NoBody)
+	if err != nil {
+		return SessionReport{}, fmt.Errorf("settle session: %w", err)
+	}
+	request.Header.Set("Authorization", "Bearer "+key)
+	transport := health.NewTransport()
+	transport.DisableKeepAlives = true
+	response, err := transport.RoundTrip(request)
+	if err != nil {
+		return SessionReport{}, fmt.Errorf("settle session: %w", err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(response.Body, 64<<10))
+	if err != nil {
+		return SessionReport{}, fmt.Errorf("settle session: %w", err)
+	}
+	if response.StatusCode != http.StatusOK {
+		return SessionReport{}, fmt.Errorf("settle session: the worker answers %s: %s", response.Status, truncate.Head(strings.TrimSpace(string(body)), 2<<10))
+	}
+	var out SessionReport
+	if err := json.Unmarshal(body, &out); err != nil {
+		return SessionReport{}, fmt.Errorf("settle session: %w", err)
+	}
+	return out, nil
+}

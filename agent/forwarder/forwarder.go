@@ -1,0 +1,222 @@
+package forwarder
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"path"
+	"strings"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/fulgurite/fulgurite/internal/health"
+	"github.com/fulgurite/fulgurite/internal/protocol"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+const (
+	// requestBytes is the largest request that is forwarded, as large as gateways
+	// take by default; it is held in memory for as long as it may have to be asked again.
+	requestBytes = 32 << 20
+	// replyBytes is the largest reply that is held back until it is whole.
+	replyBytes = 64 << 20
+)
+
+var (
+	errForwarderClosed = errors.New("forwarder closed")
+	errSessionClosed   = errors.New("session closed")
+	// errSilent is for a gateway that takes requests and answers none, not even
+	// whether it lives.
+	errSilent = errors.New("the gateway does not answer")
+	errHeldUp = errors.New("the gateway is away, and a request is held up")
+)
+
+// Forwarder is the HTTP server through which all agents of a worker reach the gateway.
+// It listens on a port of the loopback interface, unless it has external agents too
+// (At). It passes on what belongs to an open Session and refuses everything else.
+type Forwarder struct {
+	target    func() string
+	log       *zap.Logger
+	listener  net.Listener
+	at        string // host and port for agents
+	server    *http.Server
+	transport *http.Transport
+	served    chan struct{} // closed when the server has ended
+
+	closing context.Context // ends when Close begins
+	close   context.CancelFunc
+
+	mu       sync.Mutex
+	closed   bool
+	sessions map[trace.Address]*Session
+	prober   *health.Prober // of the gateway that was asked last
+	probing  health.Config
+}
+
+// New starts a forwarder to the gateway at target, a URL without the
+// "/r/…" part. Target is asked before every try, so that a gateway may move;
+// an empty string means that there is none at the moment. The forwarder serves
+// until Close, whatever becomes of ctx.
+func New(ctx context.Context, target func() string, log *zap.Logger, options ...Option) (*Forwarder, error) {
+	var c config
+	for _, o := range options {
+		o(&c)
+	}
+	listener, at, err := c.listen(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("listen for agents: %w", err)
+	}
+	f := &Forwarder{
+		target:    target,
+		log:       log,
+		listener:  listener,
+		at:        at,
+		transport: health.NewTransport(),
+		served:    make(chan struct{}),
+		sessions:  map[trace.Address]*Session{},
+		// A proxy that has lost the gateway, and a gateway at fault, are no signs of life.
+		probing: health.Config{Gone: errSilent, Healthy: func(status int) bool { return status < http.StatusInternalServerError }},
+	}
+	f.closing, f.close = context.WithCancel(context.WithoutCancel(ctx))
+	f.server = &http.Server{
+		Handler:           http.HandlerFunc(f.serve),
+		ReadHeaderTimeout: time.Minute, // agents are local; only a broken one is slower
+		ErrorLog:          zap.NewStdLog(log),
+	}
+	go func() {
+		defer close(f.served)
+		if err := f.server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			log.Error("forwarder ended", zap.Error(err))
+		}
+	}()
+	return f, nil
+}
+
+// URL is where agents reach the forwarder, without a path.
+func (f *Forwarder) URL() string { return "http://" + f.at }
+
+// Open passes on those of the attempt's requests that have its key, until the session
+// is closed or ctx ends. An attempt has at most one open session.
+func (f *Forwarder) Open(ctx context.Context, address trace.Address, key string) (*Session, error) {
+	return f.open(newSession(ctx, f, address, key))
+}
+
+func (f *Forwarder) open(s *Session) (*Session, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return nil, fmt.Errorf("open session %s: %w", s.address, errForwarderClosed)
+	}
+	if f.sessions[s.address] != nil {
+		return nil, fmt.Errorf("open session %s: it is open already", s.address)
+	}
+	f.sessions[s.address] = s
+	return s, nil
+}
+
+// Close stops listening and lets replies in flight finish until ctx ends, then
+// breaks them off. Requests that have not come whole are broken off at once. Sessions
+// that are still open are tainted, since their agents can no longer ask; closing them
+// first is the orderly way.
+func (f *Forwarder) Close(ctx context.Context) error {
+	f.mu.Lock()
+	f.closed = true
+	f.mu.Unlock()
+	f.close()
+	err := f.server.Shutdown(ctx)
+
+	f.mu.Lock()
+	open := make([]*Session, 0, len(f.sessions))
+	for _, s := range f.sessions {
+		open = append(open, s)
+	}
+	f.mu.Unlock()
+	for _, s := range open {
+		s.taintBy(errForwarderClosed)
+		s.end(errForwarderClosed)
+	}
+	if err != nil {
+		err = fmt.Errorf("drain forwarder: %w", errors.Join(err, f.server.Close()))
+	}
+	for _, s := range open {
+		s.requests.Wait()
+	}
+	<-f.served
+	f.transport.CloseIdleConnections()
+	return err
+}
+
+func (f *Forwarder) remove(s *Session) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.sessions[s.address] == s {
+		delete(f.sessions, s.address)
+	}
+}
+
+// proberOf is what finds out whether the gateway at target lives.
+func (f *Forwarder) proberOf(target string) *health.Prober {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.prober == nil || f.prober.URL != strings.TrimSuffix(target, "/") {
+		f.probing.URL = target
+		f.prober = health.New(f.probing)
+	}
+	return f.prober
+}
+
+// answers reports whether the gateway at target is there at this moment.
+func (f *Forwarder) answers(target string) bool {
+	return target != "" && f.proberOf(target).Answers()
+}
+
+func (f *Forwarder) session(address trace.Address) *Session {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.sessions[address]
+}
+
+// serve answers one request of an agent. Without the key of an attempt it touches
+// nothing of it.
+func (f *Forwarder) serve(w http.ResponseWriter, r *http.Request) {
+	address, ok := pathAddress(r.URL)
+	if !ok {
+		refuseUnread(w, r, http.StatusNotFound, protocol.CodeNotFound, "this URL is that of no attempt: use the base URL that the agent is given (OPENAI_BASE_URL)")
+		return
+	}
+	s := f.session(address)
+	if r.Method == http.MethodDelete && r.URL.Path == "/r/"+address.String() {
+		closeExternal(w, r, s)
+		return
+	}
+	if s != nil && !s.authorizes(r) {
+		refuseUnread(w, r, http.StatusUnauthorized, protocol.CodeInvalidKey, "this is not the key of the attempt: send the one that the agent is given, as Authorization: Bearer KEY, or as X-Api-Key")
+		return
+	}
+	if s == nil || !s.startRequest() {
+		refuseUnread(w, r, http.StatusGone, "attempt_closed", "this attempt is not running here any more")
+		return
+	}
+	defer s.endRequest()
+	s.forward(w, r)
+}
+
+// pathAddress reads the address from "/r/run/kind-step/task/sample/attempt/…".
+// A path that climbs could mean another attempt's to the gateway.
+func pathAddress(u *url.URL) (trace.Address, bool) {
+	rest, ok := strings.CutPrefix(u.Path, "/r/")
+	if !ok {
+		return trace.Address{}, false
+	}
+	parts := strings.SplitN(rest, "/", 6)
+	if len(parts) < 5 || path.Clean(u.Path) != strings.TrimSuffix(u.Path, "/") {
+		return trace.Address{}, false
+	}
+	address, err := trace.ParseAddress(strings.Join(parts[:5], "/"))
+	return address, err == nil
+}

@@ -1,0 +1,19 @@
+package forwarder_test
+
+import (
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience is the longest that a test waits for what must happen.
+const patience = 30 * time.Second
+
+func address(run string) trace.Address {
+	return trace.Address{RolloutID: trace.RolloutID{Run: run, Kind: trace.Train, Step: 3, Task: 17, Sample: 2}, Attempt: 1}
+}

@@ -1,0 +1,62 @@
+package forwarder
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/internal/protocol"
+	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/wire"
+)
+
+// maxRefusals is how many requests beyond its limit an agent may make. One that took
+// the first for an answer has ended by then; this one would go on for ever.
+const maxRefusals = 100
+
+// noteRefusal looks for refusals that end the session. An error says that the agent must
+// not see the reply.
+func (s *Session) noteRefusal(header http.Header, body []byte) error {
+	switch code := protocol.CodeOf(header, body); code {
+	case protocol.CodeFenced:
+		err := fmt.Errorf("gateway refused attempt %s: %w", s.address, trace.ErrFenced)
+		s.taintBy(err) // whoever sees the end sees the reason
+		s.end(err)
+		return err
+	case protocol.CodeCallLimit, protocol.CodeTokenLimit:
+		s.mu.Lock()
+		s.refusals++
+		over := s.refusals == maxRefusals
+		s.mu.Unlock()
+		if over {
+			s.end(&agent.LimitError{Failure: agent.Failure(code), Message: fmt.Sprintf("went on asking: %d requests were refused", maxRefusals)})
+		}
+	}
+	return nil
+}
+
+// errRefused is for a request that was answered with an error of the forwarder's own.
+var errRefused = errors.New("request refused")
+
+// refuseUnread refuses a request whose body nobody will read. What its client has not
+// sent soon is not waited for.
+func refuseUnread(w http.ResponseWriter, r *http.Request, status int, code, message string) {
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(refusalTimeout)) // connections over TCP have deadlines
+	refuse(w, r, status, code, message)
+}
+
+// refuse answers with an error in the form that the client of the API understands:
+// Anthropic's for its clients and below /v1/messages, else OpenAI's.
+func refuse(w http.ResponseWriter, r *http.Request, status int, code, message string) {
+	api := wire.Chat
+	if r.Header.Get("Anthropic-Version") != "" || strings.Contains(r.URL.Path, "/v1/messages") {
+		api = wire.Messages
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set(protocol.CodeHeader, code)
+	w.WriteHeader(status)
+	_, _ = w.Write((&wire.Failure{Status: status, Code: code, Message: message}).Body(api)) // who left does not read why
+}

@@ -1,0 +1,228 @@
+package forwarder
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// Session is one attempt's use of a Forwarder, and what the forwarder knows
+// about it. All methods are safe for concurrent use.
+type Session struct {
+	forwarder *Forwarder
+	address   trace.Address
+	key       string // of the attempt
+	external  bool   // see OpenExternal
+	log       *zap.Logger
+	ctx       context.Context
+	cancel    context.CancelCauseFunc
+	requests  sync.WaitGroup // those in flight; Add only while holding mu and not closed
+	slots     chan struct{}  // one entry for each request that is read or forwarded
+
+	mu            sync.Mutex
+	expiry        *time.Timer // of an external session, else nil
+	closed        bool
+	calls         int
+	progress      uint64
+	taint         error
+	inFlight      int       // requests
+	idleSince     time.Time // when inFlight last came to 0
+	refusals      int       // replies that told of a limit on calls or tokens
+	stalled       int       // requests that a fault holds up at the moment
+	stallBegan    time.Time // of the present stall
+	lastStallEnd  time.Time
+	stalledBefore time.Duration // what earlier stalls took together
+}
+
+func newSession(ctx context.Context, f *Forwarder, address trace.Address, key string) *Session {
+	ctx, cancel := context.WithCancelCause(ctx)
+	return &Session{
+		forwarder: f, address: address, key: key, ctx: ctx, cancel: cancel, slots: make(chan struct{}, maxConcurrent),
+		log: f.log.With(zap.Stringer("attempt", address)), idleSince: time.Now(),
+	}
+}
+
+// BaseURL is what the agent is given as the address of its model:
+// "http://127.0.0.1:port/r/<address>/v1".
+func (s *Session) BaseURL() string {
+	return s.forwarder.URL() + "/r/" + s.address.String() + "/v1"
+}
+
+// Calls counts the replies that the agent was given whole, of any kind.
+func (s *Session) Calls() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.calls
+}
+
+// Progress is a counter for heartbeats: it grows with each request, reply,
+// piece of a streamed reply and renewed try, and stands still when the agent
+// asks for nothing or the gateway says nothing.
+func (s *Session) Progress() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.progress
+}
+
+// Context ends with the session: when it is closed, when the context that it was
+// opened in ends, when the gateway says that the attempt is fenced (the cause wraps
+// trace.ErrFenced), and when the agent asks for more although it has made all its
+// calls. An agent launched in it then ends, too.
+func (s *Session) Context() context.Context { return s.ctx }
+
+// Idle is how long the agent has had no request under way.
+func (s *Session) Idle() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.inFlight > 0 {
+		return 0
+	}
+	return time.Since(s.idleSince)
+}
+
+// Waited is how long at least one request of the agent has been held up by
+// faults, up to now. A try that came to nothing counts from its beginning.
+func (s *Session) Waited() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stalled > 0 {
+		return s.stalledBefore + time.Since(s.stallBegan)
+	}
+	return s.stalledBefore
+}
+
+// Tainted reports whether the agent could have seen a fault of ours, so that
+// whatever it did afterwards says nothing about it.
+func (s *Session) Tainted() bool { return s.Fault() != nil }
+
+// Fault is the first fault that the agent could have seen, or nil. While a
+// request is held up there is one: an agent that ends meanwhile has given up on
+// it.
+func (s *Session) Fault() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.taint == nil && s.stalled > 0 {
+		return errHeldUp
+	}
+	return s.taint
+}
+
+// Close breaks off what is in flight, requests that have not come whole too, and waits
+// for it. It is for when the agent has ended. It taints only if the gateway turns out to
+// be gone, which takes some seconds to find out. Later requests are refused. Closing
+// again does nothing.
+func (s *Session) Close() {
+	s.mu.Lock()
+	if s.expiry != nil {
+		s.expiry.Stop()
+	}
+	s.mu.Unlock()
+	s.end(errSessionClosed)
+	s.requests.Wait()
+	s.forwarder.remove(s)
+}
+
+func (s *Session) end(cause error) {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.cancel(cause)
+}
+
+func (s *Session) startRequest() bool {
+	if s.ctx.Err() != nil {
+		if cause := context.Cause(s.ctx); !endedRegularly(cause) {
+			s.taintBy(cause)
+		}
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	s.requests.Add(1)
+	s.inFlight++
+	s.progress++
+	return true
+}
+
+// endedRegularly reports whether a session's end is no fault: it was closed, or the agent
+// went too far.
+func endedRegularly(cause error) bool {
+	var over *agent.LimitError
+	return errors.Is(cause, errSessionClosed) || errors.As(cause, &over)
+}
+
+func (s *Session) endRequest() {
+	s.mu.Lock()
+	s.inFlight--
+	if s.inFlight == 0 {
+		s.idleSince = time.Now()
+	}
+	s.mu.Unlock()
+	s.requests.Done()
+}
+
+func (s *Session) progressed() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.progress++
+}
+
+// delivered notes a reply that was written whole.
+func (s *Session) delivered() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls++
+	s.progress++
+}
+
+// stall notes that a request has waited since began because of a fault. Time of
+// earlier stalls doesn't count twice.
+func (s *Session) stall(began time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if began.Before(s.lastStallEnd) {
+		began = s.lastStallEnd
+	}
+	if s.stalled == 0 || began.Before(s.stallBegan) {
+		s.stallBegan = began
+	}
+	s.stalled++
+}
+
+// resume ends a stall; an err says that there was no reply after it.
+func (s *Session) resume(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stalled--
+	if s.stalled == 0 {
+		s.lastStallEnd = time.Now()
+		s.stalledBefore += s.lastStallEnd.Sub(s.stallBegan)
+	}
+	if err != nil {
+		s.setTaint(err)
+	}
+}
+
+// taintBy notes a fault that the agent could have seen.
+func (s *Session) taintBy(fault error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.setTaint(fault)
+}
+
+func (s *Session) setTaint(fault error) {
+	if s.taint == nil {
+		s.taint = fmt.Errorf("fault in sight of the agent: %w", fault)
+		s.log.Warn("attempt tainted", zap.Error(fault))
+	}
+}

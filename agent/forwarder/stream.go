@@ -1,0 +1,159 @@
+package forwarder
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/fulgurite/fulgurite/internal/protocol"
+)
+
+// errOtherBytes is for a reply that the agent has part of and that the gateway
+// does not go on with. Asking again would not help.
+var errOtherBytes = errors.New("the gateway's reply is not the one that the agent has part of")
+
+// sentPrefix is what an agent has got of a streamed reply: its events, whole and in
+// order, but for keepalives. What a gateway writes depends on the request and on
+// the recorded call alone, so that any gateway has the rest.
+type sentPrefix struct {
+	bytes  int64
+	digest hash.Hash
+}
+
+func (p *sentPrefix) add(event []byte) {
+	p.bytes += int64(len(event))
+	_, _ = p.digest.Write(event) // never fails
+}
+
+// same reports whether both are the same bytes.
+func (p *sentPrefix) same(other *sentPrefix) bool {
+	return p.bytes == other.bytes && bytes.Equal(p.digest.Sum(nil), other.digest.Sum(nil))
+}
+
+// streaming is one try at a streamed reply.
+type streaming struct {
+	*exchange
+	response   *http.Response
+	received   *sentPrefix // what came of the reply in this try
+	catchingUp bool        // the agent has more of the reply than came of it in this try
+	// errorEvent is held back until it is clear whether the reply ends with it or
+	// breaks off.
+	errorEvent []byte
+}
+
+// stream passes the reply on event by event, from where the agent has it.
+// Keepalives are passed on in any case.
+func (x *exchange) stream(response *http.Response) error {
+	s := &streaming{exchange: x, response: response, received: &sentPrefix{digest: sha256.New()}, catchingUp: x.sent != nil}
+	in := newEvents(response.Body)
+	for {
+		event, err := in.next()
+		switch {
+		case errors.Is(err, io.EOF):
+			return s.finish(event)
+		case err != nil:
+			return s.interrupted(err)
+		}
+		x.lastRead = time.Now()
+		x.session.progressed()
+		if err := s.handle(event); err != nil {
+			return err
+		}
+	}
+}
+
+func (s *streaming) handle(event []byte) error {
+	kind := protocol.KindOf(event)
+	if kind == protocol.Keepalive {
+		return s.write(event)
+	}
+	if err := s.relayError(); err != nil {
+		return err
+	}
+	if kind == protocol.ErrorEvent {
+		s.errorEvent = event
+		return nil
+	}
+	return s.relay(event)
+}
+
+// relayError passes on the error event that was held back, which is no sign of a fault
+// to hide: the gateway did not break off after it.
+func (s *streaming) relayError() error {
+	event := s.errorEvent
+	if event == nil {
+		return nil
+	}
+	s.errorEvent = nil
+	if err := s.session.noteRefusal(s.response.Header, protocol.EventData(event)); err != nil {
+		return err
+	}
+	if !protocol.BlamesAgent(event) {
+		s.session.taintBy(errFaultEvent)
+	}
+	return s.relay(event)
+}
+
+// relay passes an event on, unless the agent has it from an earlier try.
+func (s *streaming) relay(event []byte) error {
+	s.received.add(event)
+	switch {
+	case !s.catchingUp:
+		s.sent = s.received
+		s.gotReply()
+		return s.write(event)
+	case s.received.bytes < s.sent.bytes:
+		return nil
+	case !s.received.same(s.sent):
+		return errOtherBytes
+	}
+	s.catchingUp, s.sent = false, s.received
+	s.gotReply()
+	return nil
+}
+
+func (s *streaming) write(event []byte) error {
+	if !s.headWritten {
+		s.writeHead(s.response)
+	}
+	_, err := s.w.Write(event)
+	if err = errors.Join(err, http.NewResponseController(s.w).Flush()); err != nil {
+		return fmt.Errorf("%w: %w", errAgentLeft, err)
+	}
+	return nil
+}
+
+// finish is for a reply that came whole; rest is what follows its last event.
+func (s *streaming) finish(rest []byte) error {
+	if err := s.relayError(); err != nil {
+		return err
+	}
+	if len(rest) > 0 {
+		if err := s.relay(rest); err != nil {
+			return err
+		}
+	}
+	if s.catchingUp {
+		return errOtherBytes
+	}
+	if !s.headWritten {
+		s.writeHead(s.response)
+	}
+	return nil
+}
+
+// interrupted is for a reply that did not. It is asked for again, and its error event
+// is not shown. But when the gateway blames the agent a second time, the agent
+// gets the error.
+func (s *streaming) interrupted(err error) error {
+	if s.errorEvent != nil && protocol.BlamesAgent(s.errorEvent) && bytes.Equal(s.errorEvent, s.lastError) {
+		return s.finish(nil)
+	}
+	s.lastError = s.errorEvent
+	return fmt.Errorf("read stream: %w", err)
+}

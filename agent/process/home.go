@@ -1,0 +1,115 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// errHomeLost says that a later attempt at the rollout took the home over.
+var errHomeLost = errors.New("a later attempt took the rollout's home")
+
+// Home is the directory that belongs to a rollout while one of its attempts
+// runs on this machine: empty at the start, the same path for each attempt,
+// gone afterwards. A lock belongs to it, which the shim inherits, so that it
+// stays locked for as long as anything of the agent may still write there.
+type Home struct {
+	Path  string
+	lock  *os.File
+	owner Owner
+}
+
+// OpenHome makes the home of a rollout below scratch for an attempt. It waits for an
+// earlier attempt that has the home, or takes it over (see lockHome). An empty scratch is
+// a directory of the user's in the system's directory for temporary files.
+func OpenHome(ctx context.Context, scratch string, me Owner, rollout trace.RolloutID) (*Home, error) {
+	if scratch == "" {
+		scratch = filepath.Join(os.TempDir(), "fulgurite-"+strconv.Itoa(os.Getuid()))
+	}
+	scratch, err := filepath.Abs(scratch)
+	if err != nil {
+		return nil, fmt.Errorf("find scratch directory: %w", err)
+	}
+	if err := os.MkdirAll(scratch, 0o700); err != nil {
+		return nil, fmt.Errorf("make scratch directory: %w", err)
+	}
+	path := filepath.Join(scratch, strings.ReplaceAll(rollout.String(), "/", "+"))
+	lock, err := lockHome(ctx, path+".lock", me)
+	if err != nil {
+		return nil, fmt.Errorf("lock home of %s: %w", rollout, err)
+	}
+	h := &Home{Path: path, lock: lock, owner: me}
+	err = errors.Join(h.record(0), removeAll(path), removeAll(h.trash()))
+	if err == nil {
+		err = os.MkdirAll(filepath.Join(path, "tmp"), 0o700)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("make home of %s: %w", rollout, err), h.Close())
+	}
+	return h, nil
+}
+
+// isFile reports whether the open file is the one of that name.
+func isFile(f *os.File, name string) bool {
+	held, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	named, err := os.Stat(name)
+	return err == nil && os.SameFile(held, named)
+}
+
+// Record writes down which shim a later attempt has to end. It is an error if one has
+// taken the home over already.
+func (h *Home) Record(s *Shim) error { return h.record(s.cmd.Process.Pid) }
+
+// record writes down who owns the home; shim is a process id, 0 if there is none yet.
+func (h *Home) record(shim int) error {
+	h.owner.Shim = shim
+	if err := h.owner.write(h.lock); err != nil {
+		return fmt.Errorf("note holder of home: %w", err)
+	}
+	if !isFile(h.lock, h.lock.Name()) {
+		return errHomeLost
+	}
+	return nil
+}
+
+// trash is where a home goes before it is removed: what is removed entry by entry
+// must not be the home of the next attempt.
+func (h *Home) trash() string { return h.Path + ".waste" }
+
+// Close removes the home and releases it, if it has not been taken over.
+func (h *Home) Close() error {
+	if !isFile(h.lock, h.lock.Name()) {
+		return h.lock.Close()
+	}
+	err := os.Rename(h.Path, h.trash())
+	if err == nil {
+		err = removeAll(h.trash())
+	}
+	return errors.Join(err, os.Remove(h.lock.Name()), h.lock.Close())
+}
+
+// removeAll also removes directories without write permission, such as those
+// that package managers leave.
+func removeAll(path string) error {
+	if os.RemoveAll(path) == nil {
+		return nil
+	}
+	// What this can't open, the second removal reports.
+	_ = filepath.WalkDir(path, func(name string, d fs.DirEntry, _ error) error {
+		if d != nil && d.IsDir() {
+			_ = os.Chmod(name, 0o700) // before its entries are read
+		}
+		return nil
+	})
+	return os.RemoveAll(path)
+}

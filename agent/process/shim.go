@@ -1,0 +1,189 @@
+package process
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// shimCommand is the hidden subcommand under which an executable is a shim:
+// "fulgurite-shim agent-shim memory program arguments…".
+const shimCommand = "agent-shim"
+
+// The files that a shim is started with, beside the agent's standard ones.
+const (
+	lifelineFD = 3 // ends when the worker closes it, or dies
+	reportFD   = 4 // takes the shim's reports
+	lockFD     = 5 // the lock on the home, which an open file keeps
+)
+
+// sweepTime is how long a shim tries to end stragglers; only a process stuck in
+// the kernel takes longer than moments.
+const sweepTime = 5 * time.Second
+
+// Report is a line that a shim writes: first the process group once the agent
+// runs, or why it doesn't; then how it ended.
+type Report struct {
+	Group  int    `json:"group,omitempty"`
+	Error  string `json:"error,omitempty"`
+	Ended  bool   `json:"ended,omitempty"`
+	Code   int    `json:"code,omitempty"`   // exit code, if not ended by a signal
+	Signal int    `json:"signal,omitempty"` // signal that ended it
+	// Memory is what the agent took, if it was ended for taking too much.
+	Memory int64 `json:"memory,omitempty"`
+}
+
+// ShimMain makes this process a shim and doesn't return, if it was started as
+// one; otherwise it does nothing. It must come first in the main function of
+// every program (and TestMain of every test) that launches commands.
+//
+// A shim starts the agent in a process group of its own, and ends it together
+// with all its descendants when the agent has ended or taken too much memory, or
+// when the worker closes the lifeline, which it also does by dying.
+func ShimMain() {
+	if len(os.Args) < 4 || os.Args[1] != shimCommand {
+		return
+	}
+	memory, err := strconv.ParseInt(os.Args[2], 10, 64)
+	if err != nil {
+		return
+	}
+	os.Exit(shim(memory, os.Args[3:]))
+}
+
+func shim(memory int64, args []string) int {
+	for _, fd := range []int{lifelineFD, reportFD, lockFD} {
+		syscall.CloseOnExec(fd) // the agent gets none of them
+	}
+	lifeline := os.NewFile(lifelineFD, "lifeline")
+	reports := json.NewEncoder(os.NewFile(reportFD, "reports"))
+
+	// The kernel ends the agent with the thread that started it: this one stays.
+	runtime.LockOSThread()
+	becomeSubreaper()
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+
+	agent := exec.Command(args[0], args[1:]...)
+	agent.Stdin, agent.Stdout, agent.Stderr = os.Stdin, os.Stdout, os.Stderr
+	agent.SysProcAttr = ownGroup()
+	if err := agent.Start(); err != nil {
+		_ = reports.Encode(Report{Error: err.Error()})
+		return 1
+	}
+	group := agent.Process.Pid
+	_ = reports.Encode(Report{Group: group})
+	preferForOOM(group)
+	ended, empty := reap(group)
+	over := overMemory(memory, empty)
+	// Its input and outputs are the agent's alone, so that their ends are seen.
+	for _, f := range []*os.File{os.Stdin, os.Stdout, os.Stderr} {
+		_ = f.Close()
+	}
+
+	released := make(chan struct{})
+	go func() {
+		_, _ = io.Copy(io.Discard, lifeline)
+		close(released)
+	}()
+	var last Report
+	select {
+	case status := <-ended:
+		last = outcome(status)
+	case <-released:
+		last = endAgent(group, ended)
+	case <-signals:
+		last = endAgent(group, ended)
+	case taken := <-over:
+		// There may be no memory left to be polite in.
+		_ = syscall.Kill(-group, syscall.SIGKILL)
+		last = outcome(<-ended)
+		last.Memory = taken
+	}
+	sweep(group, empty)
+	if err := reports.Encode(last); err != nil {
+		return 1 // nobody is left to know
+	}
+	return 0
+}
+
+// reap collects the agent and whatever descendants fall to the shim. The first
+// channel gets the agent's status; the second is closed when no child is left.
+func reap(group int) (<-chan syscall.WaitStatus, <-chan struct{}) {
+	ended, empty := make(chan syscall.WaitStatus, 1), make(chan struct{})
+	go func() {
+		defer close(empty)
+		for {
+			var status syscall.WaitStatus
+			pid, err := syscall.Wait4(-1, &status, 0, nil)
+			switch {
+			case errors.Is(err, syscall.EINTR):
+			case err != nil:
+				return
+			case pid == group:
+				ended <- status
+			}
+		}
+	}()
+	return ended, empty
+}
+
+// endAgent asks the agent's group to end and, after the grace period, ends it.
+func endAgent(group int, ended <-chan syscall.WaitStatus) Report {
+	_ = syscall.Kill(-group, syscall.SIGTERM)
+	timer := time.NewTimer(Grace)
+	defer timer.Stop()
+	select {
+	case status := <-ended:
+		return outcome(status)
+	case <-timer.C:
+	}
+	_ = syscall.Kill(-group, syscall.SIGKILL)
+	return outcome(<-ended)
+}
+
+// sweep ends what the agent left behind.
+func sweep(group int, empty <-chan struct{}) {
+	_ = syscall.Kill(-group, syscall.SIGKILL)
+	deadline := time.Now().Add(sweepTime)
+	for time.Now().Before(deadline) {
+		timer := time.NewTimer(5 * time.Millisecond)
+		select {
+		case <-empty:
+			timer.Stop()
+			return
+		case <-timer.C:
+		}
+		killChildren()
+	}
+}
+
+func outcome(status syscall.WaitStatus) Report {
+	if status.Signaled() {
+		return Report{Ended: true, Signal: int(status.Signal())}
+	}
+	return Report{Ended: true, Code: status.ExitStatus()}
+}
+
+// readReports reads a shim's reports up to its end.
+func readReports(r io.Reader) (started, last Report, err error) {
+	d := json.NewDecoder(r)
+	if err := d.Decode(&started); err != nil {
+		return started, last, fmt.Errorf("read shim's first report: %w", err)
+	}
+	if started.Error != "" {
+		return started, last, nil
+	}
+	if err := d.Decode(&last); err != nil {
+		return started, last, fmt.Errorf("read shim's last report: %w", err)
+	}
+	return started, last, nil
+}

@@ -1,0 +1,104 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// ErrNotStarted is wrapped when the program could not be started: it isn't there or
+// isn't executable, on this machine.
+var ErrNotStarted = errors.New("agent not started")
+
+// Grace is what a program gets between being asked to end and being ended.
+const Grace = 2 * time.Second
+
+// shimEnd is how long a shim may take to end an agent before it is itself ended.
+const shimEnd = Grace + sweepTime + 3*time.Second
+
+// Shim is a shim that runs.
+type Shim struct {
+	cmd      *exec.Cmd
+	lifeline *os.File // its write end
+	reports  *os.File // its read end
+}
+
+// Start starts a shim for a program and its arguments, which may take that much memory;
+// prepare fills in the rest.
+func Start(args []string, memory int64, home *Home, prepare func(*exec.Cmd)) (*Shim, error) {
+	program, err := executable()
+	if err != nil {
+		return nil, fmt.Errorf("find own executable: %w", err)
+	}
+	lifelineIn, lifeline, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("make lifeline: %w", err)
+	}
+	reports, reportsOut, err := os.Pipe()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("make report pipe: %w", err), lifelineIn.Close(), lifeline.Close())
+	}
+	cmd := exec.Command(program)
+	cmd.Args = append([]string{"fulgurite-shim", shimCommand, strconv.FormatInt(memory, 10)}, args...)
+	cmd.ExtraFiles = []*os.File{lifelineIn, reportsOut, home.lock}
+	// Out of reach of the terminal's signals to the worker.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	// Outputs that something still holds open don't hold up the end.
+	cmd.WaitDelay = Grace
+	prepare(cmd)
+	err = cmd.Start()
+	err = errors.Join(err, lifelineIn.Close(), reportsOut.Close())
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("start shim: %w", err), lifeline.Close(), reports.Close())
+	}
+	return &Shim{cmd: cmd, lifeline: lifeline, reports: reports}, nil
+}
+
+// Wait waits for the program and returns how it ended. When ctx ends, it closes the
+// lifeline. It is an error if the shim couldn't start it or died.
+func (s *Shim) Wait(ctx context.Context) (Report, error) {
+	ended, watched := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(watched)
+		s.watch(ctx, ended)
+	}()
+	started, last, err := readReports(s.reports)
+	if err != nil && started.Group > 0 {
+		// The shim died, and the agent with it, but not what the agent started.
+		_ = syscall.Kill(-started.Group, syscall.SIGKILL)
+	}
+	// Its own code tells nothing that the reports don't, and an output that is
+	// held open by what escaped has been cut off.
+	_ = s.cmd.Wait()
+	close(ended)
+	<-watched
+	_ = s.lifeline.Close() // closed already if ctx ended
+	_ = s.reports.Close()
+	if started.Error != "" {
+		return last, fmt.Errorf("%w: %s", ErrNotStarted, started.Error)
+	}
+	return last, err
+}
+
+// watch closes the lifeline when ctx ends, and kills a shim that doesn't end
+// in time after that.
+func (s *Shim) watch(ctx context.Context, ended <-chan struct{}) {
+	select {
+	case <-ended:
+		return
+	case <-ctx.Done():
+	}
+	_ = s.lifeline.Close()
+	timer := time.NewTimer(shimEnd)
+	defer timer.Stop()
+	select {
+	case <-ended:
+	case <-timer.C:
+		_ = s.cmd.Process.Kill()
+	}
+}

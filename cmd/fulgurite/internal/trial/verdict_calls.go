@@ -1,0 +1,109 @@
+package trial
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/fulgurite/fulgurite/dialog"
+	"github.com/fulgurite/fulgurite/spec"
+)
+
+// refusals lists refused calls by code, and what to do.
+func (v *verdict) refusals() {
+	counts, messages := map[string]int{}, map[string]string{}
+	for _, a := range v.Attempts {
+		for _, f := range a.Refusals {
+			counts[f.Code] += f.Count
+			messages[f.Code] = cmp.Or(messages[f.Code], f.Message)
+		}
+	}
+	for _, code := range slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
+		return cmp.Or(cmp.Compare(counts[b], counts[a]), strings.Compare(a, b))
+	}) {
+		text := fmt.Sprintf("%d calls were refused: %s (%s)", counts[code], code, firstLine(messages[code]))
+		if advice := v.advice(code); advice != "" {
+			text += "; " + advice
+		}
+		if v.calls == 0 {
+			v.Problems = append(v.Problems, text)
+		} else {
+			v.Warnings = append(v.Warnings, text)
+		}
+	}
+}
+
+// advice is what to do about calls that are refused with a code.
+func (v *verdict) advice(code string) string {
+	switch code {
+	case "call_limit":
+		return fmt.Sprintf("raise agent.limits.calls (%d)", v.spec.Agent.Limits.Calls)
+	case "token_limit":
+		return fmt.Sprintf("raise agent.limits.tokens (%d)", v.spec.Agent.Limits.Tokens)
+	case "context_length_exceeded":
+		if v.spec.Model.Base == spec.BaseTiny {
+			return fmt.Sprintf("raise model.context (%d), or shorten the prompts", v.spec.Model.Context)
+		}
+		return "shorten the prompts, or start from a model with a longer context"
+	case "wrong_key", "invalid_api_key":
+		return "send the key that the agent is given (OPENAI_API_KEY)"
+	case "unknown_url":
+		return "append the endpoint's path to the base URL as it is given (OPENAI_BASE_URL)"
+	}
+	return ""
+}
+
+// tools warns of tools that the model never sees.
+func (v *verdict) tools() {
+	hidden, offered := 0, ""
+	for attempt, c := range v.eachCall() {
+		if c.HiddenTools {
+			hidden++
+			offered = attempt
+		}
+	}
+	switch {
+	case hidden == 0:
+	case v.spec.Model.Codec != dialog.CompactName:
+		v.problem("%d of %d calls offer tools that the model never sees, for example in %s: the chat template leaves them out; "+
+			"give the model's directory a template that writes `tools`", hidden, v.calls, offered)
+	default:
+		v.warning("codec compact writes no list of tools where a single one is offered (%d of %d calls): the model knows its tool from a warm start or not at all", hidden, v.calls)
+	}
+}
+
+// replies warns of what all replies have in common.
+func (v *verdict) replies() {
+	cut, unread, problem := 0, 0, ""
+	for _, c := range v.eachCall() {
+		if c.Finish == "length" {
+			cut++
+		}
+		if c.Problem != "" {
+			unread++
+			problem = cmp.Or(problem, c.Problem)
+		}
+	}
+	if v.calls > 0 && cut == v.calls {
+		v.warning("all %d replies were cut off: raise sampling.max_tokens (%d), or start from a model that comes to an end", v.calls, v.spec.Sampling.MaxTokens)
+	}
+	if v.calls > 0 && unread == v.calls {
+		v.warning("none of the %d replies could be read, for example: %s; look at model.tool_parser, or use a warm start", v.calls, firstLine(problem))
+	}
+}
+
+// results warns of output that is not graded. An agent that gives
+// itself its reward may print what it likes.
+func (v *verdict) results() {
+	lines, attempts := 0, 0
+	for _, a := range v.Attempts {
+		if a.LinesBefore > 0 {
+			lines, attempts = lines+a.LinesBefore, attempts+1
+		}
+	}
+	if attempts > 0 && v.spec.Grader.Type != spec.GraderAgent {
+		v.warning("%d lines of output in %d attempts are not graded: the result is the last line alone; print the result as one line, at the end", lines, attempts)
+	}
+}

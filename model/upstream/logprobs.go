@@ -1,0 +1,90 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/fulgurite/fulgurite/model"
+)
+
+// ErrLogprobs is wrapped where a server says other log-probabilities than those of
+// the distribution that it samples from.
+var ErrLogprobs = errors.New("the server's log-probabilities are those at temperature 1, whatever it samples at")
+
+// checkLogprobs finds out, once for each replica, whether its log-probabilities heed the
+// temperature. A replica that failed is probed again, since it may come back with
+// other settings.
+func (s *Sampler) checkLogprobs(ctx context.Context, at *replica, name string, temperature float64) error {
+	if s.options.Versions == None || temperature == 0 || temperature == 1 || at.isChecked() {
+		return nil
+	}
+	applied, err := s.protocol.appliesTemperature(ctx, s, at, name)
+	if err != nil {
+		return fmt.Errorf("probe its log-probabilities: %w", err)
+	}
+	if !applied {
+		return fmt.Errorf("%w: start it with --logprobs-mode processed_logprobs (vLLM) or without RETURN_ORIGINAL_LOGPROB (SGLang), or set sampling.temperature to 1, not %g", ErrLogprobs, temperature)
+	}
+	at.markChecked()
+	return nil
+}
+
+// appliesTemperature implements protocol. Where one token alone is allowed, it is certain, unless
+// the server tells what it would be without what is done to the distribution.
+func (p vllm) appliesTemperature(ctx context.Context, s *Sampler, at *replica, name string) (bool, error) {
+	in, err := p.request(name, model.DecodeRequest{Prompt: []int32{0}, MaxTokens: 1, Temperature: 1})
+	if err != nil {
+		return false, err
+	}
+	in.Allowed = []int32{1}
+	response, err := s.post(ctx, at.url+"/v1/completions", in) //nolint:bodyclose // readJSON closes it
+	if err != nil {
+		return false, err
+	}
+	var all vllmReply
+	if err := readJSON(response, &all); err != nil {
+		return false, err
+	}
+	var out reply
+	if err := all.addTo(&out, nil); err != nil {
+		return false, err
+	}
+	if len(out.completion.Logprobs) != 1 {
+		return false, fmt.Errorf("%w: %d log-probabilities of one token", ErrReply, len(out.completion.Logprobs))
+	}
+	return out.completion.Logprobs[0] > -1e-3, nil
+}
+
+// appliesTemperature implements protocol. At a temperature that makes all tokens about equally
+// likely, they have to have about the same log-probability.
+func (p sglang) appliesTemperature(ctx context.Context, s *Sampler, at *replica, name string) (bool, error) {
+	const hot, tokens, spread = 1e4, 16, 0.1
+	got, err := p.sample(ctx, s, at, name, model.DecodeRequest{Prompt: []int32{0}, MaxTokens: tokens, Temperature: hot})
+	if err != nil {
+		return false, err
+	}
+	all := got.completion.Logprobs
+	if len(all) == 0 {
+		return false, fmt.Errorf("%w: it has no log-probabilities", ErrReply)
+	}
+	return slices.Max(all)-slices.Min(all) < spread, nil
+}
+
+// appliesTemperature implements protocol. Nothing that such a server samples is trained.
+func (*openAI) appliesTemperature(context.Context, *Sampler, *replica, string) (bool, error) {
+	return true, nil
+}
+
+func (r *replica) isChecked() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.checked
+}
+
+func (r *replica) markChecked() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.checked = true
+}

@@ -1,0 +1,31 @@
+// Package stream says which task comes next. Training reads an endless stream of the
+// train split, and each step a stream of reserves of its own. Both are pure functions
+// of the run's seed, so that workflows can call them.
+package stream
+
+import "github.com/fulgurite/fulgurite/tasks/shuffle"
+
+// At is the task at an ordinal of the endless stream that training reads: epoch after
+// epoch, each with a permutation of the n tasks of its own. index is from 0 to n-1. At
+// depends on nothing but its arguments and costs the same for any n, so that a
+// workflow can call it. n must be positive and ordinal not negative.
+func At(seed uint64, n, ordinal int) (index, epoch int) {
+	epoch = ordinal / n
+	return indexAt(seed, epoch, n, ordinal%n), epoch
+}
+
+// Order is one epoch of that stream: the indices of its tasks.
+func Order(seed uint64, epoch, n int) []int {
+	order := make([]int, n)
+	for i := range order {
+		order[i] = indexAt(seed, epoch, n, i)
+	}
+	return order
+}
+
+// orderDomain separates the order of tasks from other uses of a seed.
+const orderDomain = 0x7461736b // "task"
+
+func indexAt(seed uint64, epoch, n, i int) int {
+	return shuffle.Index(shuffle.Key(orderDomain, seed, uint64(epoch)), n, i)
+}

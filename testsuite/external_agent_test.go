@@ -1,0 +1,138 @@
+package testsuite_test
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/examples/calc/calculator"
+	"github.com/fulgurite/fulgurite/internal/stack"
+	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// theirQueue is polled by workers that know nothing of ours.
+const theirQueue = "theirs"
+
+// jobEnvironment is what they read of the argument.
+type jobEnvironment struct {
+	Input   string `json:"input"`
+	BaseURL string `json:"base_url"`
+	APIKey  string `json:"api_key"`
+	Model   string `json:"model"`
+}
+
+func theirActivity(ctx context.Context, b jobEnvironment) (string, error) {
+	return calculator.Agent{Client: calculator.Connect(b.BaseURL, b.APIKey), Model: b.Model}.Solve(ctx, b.Input)
+}
+
+// theirWorkflow has an activity of theirs do the work. The first attempt at task 1
+// loses itself.
+func theirWorkflow(ctx workflow.Context, b jobEnvironment) (map[string]string, error) {
+	if strings.HasSuffix(workflow.GetInfo(ctx).WorkflowExecution.ID, "/train-1/1/0/1") {
+		return nil, workflow.Sleep(ctx, time.Hour)
+	}
+	var result string
+	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: time.Minute, RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 1}})
+	err := workflow.ExecuteActivity(ctx, theirActivity, b).Get(ctx, &result)
+	return map[string]string{"result": result}, err
+}
+
+// theirWorker starts a worker of theirs, which is stopped with the test.
+func theirWorker(t *testing.T, c client.Client) {
+	t.Helper()
+	w := worker.New(c, theirQueue, worker.Options{})
+	w.RegisterWorkflowWithOptions(theirWorkflow, workflow.RegisterOptions{Name: "TheirAgent"})
+	w.RegisterActivity(theirActivity)
+	w.RegisterActivityWithOptions(theirActivity, activity.RegisterOptions{Name: "their_agent"})
+	require.NoError(t, w.Start())
+	t.Cleanup(w.Stop)
+}
+
+// tiny is a run of one step and no evaluation.
+func tiny(a spec.Agent) spec.Spec {
+	s := small(1)
+	s.Agent, s.Evaluation, s.Promotion = a, spec.Evaluation{}, spec.Promotion{}
+	s.Tasks.Gate, s.Tasks.Test = "", ""
+	s.Training.TasksPerStep, s.Training.SamplesPerTask = 2, 4
+	return s.WithDefaults()
+}
+
+func externalAgentSpec(a spec.Temporal) spec.Spec {
+	a.Queue = theirQueue
+	return tiny(spec.Agent{Temporal: &a, Limits: spec.AgentLimits{Seconds: 10}})
+}
+
+// Where an agent runs makes no difference to what is learned.
+func TestAgentsThatAreWorkflowsAndActivitiesTrainTheSameWeights(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	st := start(ctx, t, t.TempDir())
+	defer func() { require.NoError(t, st.Close()) }()
+	want := mustTrain(ctx, t, st, "here", tiny(spec.Agent{Func: "calculator"}))
+	theirWorker(t, st.Client)
+	for name, a := range map[string]spec.Temporal{"workflow": {Workflow: "TheirAgent"}, "activity": {Activity: "their_agent"}} {
+		got := mustTrain(ctx, t, st, name, externalAgentSpec(a))
+		require.Equal(t, want.Weights, got.Weights, name)
+	}
+	lost, err := st.Store.Attempt(ctx, trace.Address{RolloutID: trace.RolloutID{Run: "workflow", Kind: trace.Train, Step: 1, Task: 1}, Attempt: 1})
+	require.NoError(t, err)
+	require.Equal(t, trace.InfraFault, lost.Outcome)
+	require.Contains(t, lost.Error, "no result after 10s")
+	lost.Address.Attempt = 2
+	again, err := st.Store.Attempt(ctx, lost.Address)
+	require.NoError(t, err)
+	require.NotEqual(t, trace.Running, again.Outcome)
+}
+
+func TestRolloutsWaitForTheWorkersOfAnAgent(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	st := start(ctx, t, t.TempDir())
+	defer func() { require.NoError(t, st.Close()) }()
+	ended := inBackground(ctx, st, "patient", externalAgentSpec(spec.Temporal{Workflow: "TheirAgent"}))
+	require.Eventually(t, func() bool {
+		return strings.Contains(blockedBy(ctx, st, "patient/train-1/0"), `no worker polls the task queue \"theirs\"`)
+	}, 2*time.Minute, 50*time.Millisecond)
+	_, err := st.Store.CurrentAttempt(ctx, trace.RolloutID{Run: "patient", Kind: trace.Train, Step: 1})
+	require.ErrorIs(t, err, trace.ErrNotFound)
+	theirWorker(t, st.Client)
+	require.NoError(t, <-ended)
+}
+
+// blockedBy is what the pending activities of a workflow failed with last.
+func blockedBy(ctx context.Context, st *stack.Stack, id string) string {
+	d, err := st.Client.DescribeWorkflowExecution(ctx, id, "")
+	if err != nil {
+		return ""
+	}
+	var all strings.Builder
+	for _, a := range d.PendingActivities {
+		all.WriteString(a.GetLastFailure().String())
+	}
+	return all.String()
+}
+
+// A service is asked by the worker, and asks back through its forwarder.
+func TestAgentBehindHTTPTrainsTheSameWeights(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	st := startWith(ctx, t, t.TempDir(), agent.Registry{"calculator": calculate})
+	defer func() { require.NoError(t, st.Close()) }()
+	want := mustTrain(ctx, t, st, "here", tiny(spec.Agent{Func: "calculator"}))
+	var asked atomic.Int64
+	service := spec.Service{URL: theirService(t, &asked), Headers: map[string]string{"X-Team": "ours"}}
+	got := mustTrain(ctx, t, st, "service", tiny(spec.Agent{Service: &service}))
+	require.Equal(t, want.Weights, got.Weights)
+	require.Greater(t, asked.Load(), int64(8), "each third request was answered with 503, and asked again")
+}

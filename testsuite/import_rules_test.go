@@ -1,0 +1,199 @@
+package testsuite_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// within says whether an import path is one of the given packages or below one;
+// what is not of the standard library or of others is named without the module.
+func within(p string, packages ...string) bool {
+	p = strings.TrimPrefix(p, module)
+	return slices.ContainsFunc(packages, func(one string) bool {
+		return p == one || strings.HasPrefix(p, one+"/")
+	})
+}
+
+// edges touch the world: disks, networks, processes, devices.
+func edges() []string {
+	return []string{"store", "gateway", "agent", "web", "model/native", "model/gomlx", "model/remote", "model/upstream"}
+}
+
+func TestImportsFollowTheDesign(t *testing.T) {
+	t.Parallel()
+	seen := map[string]bool{}
+	for _, s := range sources(t) {
+		seen[strings.SplitN(s.folder, "/", 2)[0]] = true
+		if s.isTest() {
+			continue // tests see everything
+		}
+		for _, p := range s.imports() {
+			if why := forbidden(s.folder, p); why != "" {
+				t.Errorf("%s imports %s: %s", s, p, why)
+			}
+		}
+	}
+	for _, one := range []string{"spec", "trace", "credit", "update", "workflows", "store", "gateway", "agent", "model", "cmd", "internal"} {
+		require.True(t, seen[one], "the rules speak of %s, which is not there", one)
+	}
+}
+
+// forbidden is the reason why files of a folder must not import p, or nothing.
+func forbidden(folder, p string) string {
+	ours := strings.HasPrefix(p, module)
+	switch {
+	case within(folder, "spec") && ours && !within(p, "spec") && strings.TrimPrefix(p, module) != "credit":
+		return "a leaf imports nothing of ours; spec shares the names of credit"
+	case within(folder, "trace") && ours && !within(p, "trace"):
+		return "a leaf imports nothing of ours"
+	case within(folder, "wire") && (ours && !within(p, "wire", "dialog") || within(p, "database", "log", "math/rand", "os")):
+		return "wire turns bytes into dialogs and back, and does no more"
+	case folder == "credit" && ours:
+		return "credit is arithmetic and knows nothing of what it is used for"
+	case within(folder, "credit") && within(p, "database", "log", "math/rand", "net", "os", "syscall"):
+		return "assigning credit does no I/O and knows no chance"
+	case folder == "credit" && within(p, "bufio", "crypto", "database", "io", "log", "math/rand", "net", "os", "runtime", "syscall", "time"):
+		return "credit does no I/O and knows no clock and no chance"
+	case within(folder, "update") && within(p, "go.temporal.io", "store", "record", "database"):
+		return "updates need neither Temporal nor rows of a database"
+	case within(folder, "gateway/conversation", "gateway/inflight") && (within(p, "net", "os") || p == module+"gateway"):
+		return "conversations and calls in flight know no HTTP"
+	case within(folder, "workflows") && ours && within(p, edges()...):
+		return "workflows tell the story; activities touch the world"
+	case within(folder, "workflows") && within(p, "crypto/rand", "database", "io", "log", "math/rand", "net", "os", "sync", "syscall", "github.com/gomlx"):
+		return "workflows are deterministic and do no I/O"
+	case within(p, "go.temporal.io/server", "github.com/temporalio/ui-server") && !within(folder, "internal/devserver"):
+		return "the embedded server is linked through internal/devserver alone"
+	case ours && within(p, "internal/devserver") && !within(folder, "cmd/fulgurite", "internal/stack", "internal/devserver"):
+		return "only the tool for people brings a server with it"
+	case ours && within(p, "internal/stack") && !within(folder, "cmd/fulgurite", "internal/stack", "bench"):
+		return "it brings the embedded server with it"
+	case ours && within(p, "internal/ptytest", "internal/pgtest", "testsuite") && !within(folder, "testsuite"):
+		return "it is for tests"
+	case ours && within(p, "cmd") && !within(folder, "cmd/fulgurite"):
+		return "a command is nobody's library"
+	}
+	from, to := edgeOf(folder), edgeOf(strings.TrimPrefix(p, module))
+	if ours && from != "" && to != "" && from != to {
+		return "edges know no other edge; commands wire them"
+	}
+	return ""
+}
+
+func TestImportsAgainstTheDesignAreNoticed(t *testing.T) {
+	t.Parallel()
+	for _, c := range [][2]string{
+		{"spec", module + "trace"},
+		{"spec", module + "credit/assign"},
+		{"wire", module + "trace"},
+		{"credit", module + "trace"},
+		{"credit", "time"},
+		{"credit/signals", "net/http"},
+		{"credit", "math/rand/v2"},
+		{"update", "go.temporal.io/sdk/activity"},
+		{"update", module + "record"},
+		{"workflows", module + "store"},
+		{"workflows", module + "model/gomlx"},
+		{"workflows", "net/http"},
+		{"workflows", "github.com/gomlx/gomlx/graph"},
+		{"gateway", module + "store/blob"},
+		{"gateway/conversation", "net/http"},
+		{"gateway/inflight", module + "gateway"},
+		{"model/native/kernel", module + "model/gomlx"},
+		{"workers", "go.temporal.io/server/temporal"},
+		{"cmd/fulgurite-worker", module + "internal/devserver"},
+		{"cmd/fulgurite-worker", module + "internal/stack"},
+		{"store", module + "internal/pgtest"},
+		{"internal/fleet", module + "testsuite/chaos/processes"},
+		{"web", module + "cmd/fulgurite"},
+	} {
+		require.NotEmpty(t, forbidden(c[0], c[1]), "%s imports %s", c[0], c[1])
+	}
+	for _, c := range [][2]string{
+		{"model/native", module + "model/native/kernel"},
+		{"spec", module + "credit"},
+		{"credit/signals", module + "wire"},
+		{"credit/signals", "time"},
+		{"store", module + "store/blob"},
+		{"gateway", module + "model"},
+		{"gateway/inflight", module + "gateway/conversation"},
+		{"workflows", "time"},
+		{"workflows", "go.temporal.io/sdk/log"},
+		{"internal/devserver", "go.temporal.io/server/temporal"},
+		{"cmd/fulgurite", module + "internal/devserver"},
+		{"cmd/fulgurite", module + "cmd/fulgurite/internal/state"},
+		{"testsuite/chaos", module + "testsuite/chaos/processes"},
+	} {
+		require.Empty(t, forbidden(c[0], c[1]), "%s imports %s", c[0], c[1])
+	}
+}
+
+// reach is what a package must not import, however far away.
+type reach struct {
+	from  string
+	never []string
+	// except are packages whose imports are not followed.
+	except []string
+}
+
+func reaches() []reach {
+	return []reach{
+		{from: "cmd/fulgurite-worker", never: []string{"go.temporal.io/server", "github.com/temporalio/ui-server"}},
+		// Workflows name the methods of activities, their inputs and results; `make workflowcheck`
+		// shows that none of their code runs in a workflow. A spec looks up programs for plan.
+		{from: "workflows", never: append(edges(), "database", "net/http", "os/exec", "syscall"), except: []string{"activities", "spec"}},
+		{from: "update", never: append(edges(), "go.temporal.io", "database")},
+		{from: "credit", never: []string{"io", "net", "os", "time"}},
+	}
+}
+
+func TestNoPackageReachesWhatItMustNot(t *testing.T) {
+	t.Parallel()
+	imports := map[string][]string{} // by folder
+	for _, s := range sources(t) {
+		if !s.isTest() {
+			imports[s.folder] = append(imports[s.folder], s.imports()...)
+		}
+	}
+	for _, r := range reaches() {
+		require.Contains(t, imports, r.from)
+		for p, folder := range r.broken(imports) {
+			t.Errorf("%s must not reach %s, which %s imports", r.from, p, folder)
+		}
+	}
+	far := map[string][]string{"a": {"fmt", module + "b"}, "b": {module + "c"}, "c": {"net/http", module + "a"}}
+	require.Equal(t, map[string]string{"net/http": "c"}, reach{from: "a", never: []string{"net"}}.broken(far))
+	require.Empty(t, reach{from: "a", never: []string{"net"}, except: []string{"c"}}.broken(far))
+}
+
+// broken are the forbidden imports that can be reached, and the folders that have them.
+func (r reach) broken(imports map[string][]string) map[string]string {
+	found := map[string]string{}
+	seen := map[string]bool{r.from: true}
+	for queue := []string{r.from}; len(queue) > 0; queue = queue[1:] {
+		for _, p := range imports[queue[0]] {
+			if within(p, r.never...) {
+				found[p] = queue[0]
+			}
+			folder := strings.TrimPrefix(p, module)
+			if folder != p && !seen[folder] && !within(folder, r.except...) {
+				seen[folder] = true
+				queue = append(queue, folder)
+			}
+		}
+	}
+	return found
+}
+
+// edgeOf is the edge that a folder belongs to, or nothing.
+func edgeOf(folder string) string {
+	for _, one := range edges() {
+		if within(folder, one) {
+			return one
+		}
+	}
+	return ""
+}

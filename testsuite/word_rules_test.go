@@ -1,0 +1,135 @@
+package testsuite_test
+
+import (
+	"go/ast"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"unicode"
+
+	"github.com/stretchr/testify/require"
+)
+
+// privateWords are metaphors that the code once had and must not get again, as names of
+// files or of anything in them, with the words to use. docs/architecture.md has the
+// glossary.
+func privateWords() map[string]string {
+	words := map[string]string{}
+	for list, use := range map[string]string{
+		"seat seats":                       "slot",
+		"board boards":                     "admit",
+		"occupy occupies":                  "claim",
+		"vacate vacates":                   "release",
+		"trip trips flight flights":        "pending call",
+		"take-off fly land lands":          "reserve, start, sample, complete",
+		"telling voice voices":             "stream writer",
+		"aside":                            "what it is: a goroutine, a quarantine",
+		"vigil vigils pulse":               "prober, keep alive",
+		"brief":                            "job environment, truncate",
+		"excerpt excerpts":                 "truncate",
+		"errand errands":                   "group task",
+		"elsewhere":                        "external agent",
+		"wave waves":                       "step groups",
+		"refill":                           "replacement of dynamic sampling",
+		"library shelf shelves volume":     "run cache",
+		"course courses":                   "update plan, scenario",
+		"books":                            "ledger",
+		"court witness world stage scene":  "test environment, or what it is",
+		"keeper strike strikes blow blows": "fault injector, fault",
+		"calm ripe fickle moody":           "baseline, what it is",
+		"outset unstick settle settles":    "what it is",
+		"laboratory":                       "compare",
+	} {
+		for word := range strings.FieldsSeq(list) {
+			words[word] = use
+		}
+	}
+	return words
+}
+
+// ordinary are uses of these words that everybody knows.
+var ordinary = regexp.MustCompile(` (round trip|in flight|single flight) `)
+
+// owners are the packages where a word is a term of the trade.
+func owners() map[string][]string {
+	return map[string][]string{
+		"brief":     {"activities", "agent", "cmd/fulgurite"},
+		"elsewhere": {"store"},
+		"excerpt":   {"agent", "gateway/conversation"},
+		"pulse":     {"activities"},
+		"settle":    {"agent", "store/blob"},
+		"shelf":     {"internal/catalog"},
+		"wave":      {"model/gomlx"}, // of a sine
+		"witness":   {"agent"},
+	}
+}
+
+func TestNamesAreOrdinaryWords(t *testing.T) {
+	t.Parallel()
+	words, seen := privateWords(), map[string]bool{}
+	for _, s := range sources(t) {
+		report := func(name string) {
+			for _, word := range private(name, words) {
+				if key := s.String() + name + word; !seen[key] && !slices.Contains(owners()[word], s.folder) {
+					seen[key] = true
+					t.Errorf("%s: %s speaks of %q: say %s", s, name, word, words[word])
+				}
+			}
+		}
+		report(strings.TrimSuffix(s.name, ".go"))
+		others := map[*ast.Ident]bool{} // names that belong to other packages
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.SelectorExpr:
+				others[n.Sel] = true
+			case *ast.KeyValueExpr:
+				if key, ok := n.Key.(*ast.Ident); ok {
+					others[key] = true
+				}
+			case *ast.FuncDecl:
+				if s.isTest() && strings.HasPrefix(n.Name.Name, "Test") {
+					others[n.Name] = true // a sentence
+				}
+			case *ast.Ident:
+				if !others[n] {
+					report(n.Name)
+				}
+			}
+			return true
+		})
+	}
+}
+
+func TestPrivateWordsAreNoticed(t *testing.T) {
+	t.Parallel()
+	words := privateWords()
+	for name, want := range map[string][]string{
+		"seat": {"seat"}, "freeSeats": {"seats"}, "takeOff": {"take-off"}, "HTTPVoice": {"voice"}, "wave_test": {"wave"},
+		"roundTrip": nil, "inFlight": nil, "singleflight": nil, "landscape": nil, "dashboard": nil, "Shelves2": {"shelves"},
+	} {
+		require.Equal(t, want, private(name, words), name)
+	}
+}
+
+// private are the words of a name that are on the list.
+func private(name string, words map[string]string) []string {
+	text := []rune(" ")
+	for i, r := range name {
+		if i > 0 && unicode.IsUpper(r) && (!unicode.IsUpper(rune(name[i-1])) || i+1 < len(name) && unicode.IsLower(rune(name[i+1]))) {
+			text = append(text, ' ')
+		}
+		if !unicode.IsLetter(r) {
+			r = ' '
+		}
+		text = append(text, unicode.ToLower(r))
+	}
+	plain := ordinary.ReplaceAllString(string(append(text, ' ')), " ")
+	var found []string
+	for word := range words {
+		if strings.Contains(plain, " "+strings.ReplaceAll(word, "-", " ")+" ") {
+			found = append(found, word)
+		}
+	}
+	return found
+}
