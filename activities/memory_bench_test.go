@@ -43,7 +43,6 @@ func BenchmarkAssignCredit(b *testing.B) {
 	b.ReportAllocs()
 	b.ResetTimer()
 	for step := range b.N {
-		in.Step = 1
 		if step > 0 {
 			b.Fatal("one iteration: the batch of the step stands")
 		}

@@ -60,7 +60,7 @@ func (d *dialog) next(t testing.TB, a trace.Address, seq int) trace.Exchange {
 	return c
 }
 
-// One iteration is an attempt of 100 turns. What the file has grown to is read
+// One iteration is an attempt of so many turns. What the file has grown to is read
 // when the store is closed.
 func BenchmarkLongAttempt(b *testing.B) {
 	for _, turns := range []int{25, 50, 100} {
