@@ -103,7 +103,8 @@ func (m *Maker) commit(ctx context.Context, t Target, engine model.Engine, polic
 	}
 	mf.Policy, mf.Number, mf.Parent, mf.Batch = t.ID.Policy, t.ID.Number, t.Parent, t.Batch
 	mf.Engine, mf.Fingerprint = engine.Name(), engine.Fingerprint()
-	began, weights := time.Now(), ""
+	began := time.Now()
+	var weights string
 	if policy != nil {
 		manifest, weights, err = checkpoint.SaveVersion(ctx, m.blobs(), c, mf, canary)
 	} else {

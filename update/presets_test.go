@@ -83,7 +83,7 @@ func (g goldenBatch) gradient(t *testing.T, s spec.Spec) [][]float64 {
 			}
 			for k := range n {
 				tokens.Sampled[k], tokens.Advantage[k] = -1, given.Call[group][i][0]
-				tokens.Weight[k] = d.Weight(credit.Aggregation(s.Loss.Aggregation), len(out))
+				tokens.Weight[k] = d.Weight(s.Loss.Aggregation, len(out))
 				if given.Token != nil {
 					tokens.Advantage[k] = given.Token[group][i][0][k]
 				}

@@ -40,7 +40,7 @@ type History struct {
 	steps     map[int64]int    // scheduled event → step
 }
 
-// ReadStory reads the history of a training, execution after execution where it
+// ReadHistory reads the history of a training, execution after execution where it
 // continued as new.
 func ReadHistory(executions ...[]*history.HistoryEvent) (History, error) {
 	s := History{Batches: map[int]string{}, Updates: map[int]string{}, CriticUpdates: map[int]string{}}
