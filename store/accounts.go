@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/store/database"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -35,12 +36,12 @@ GROUP BY a.kind, a.step, a.task, a.sample, a.attempt`
 // Trials returns what became of every attempt of a run, by kind, step, task,
 // sample and attempt; none is no error.
 func (s *Store) Trials(ctx context.Context, run, policy string) ([]record.Trial, error) {
-	all, err := list(ctx, s.read(), func(row scan) (record.Trial, error) {
+	all, err := database.List(ctx, s.db.Read(), func(row database.Scan) (record.Trial, error) {
 		t := record.Trial{Address: addressIn(run)}
 		var kind, outcome string
 		var begun int64
 		err := row(&kind, &t.Step, &t.Task, &t.Sample, &t.Attempt, &t.TaskID, &outcome, &t.Failure, &t.Reward, &t.Calls, &t.Tokens, &begun)
-		t.Kind, t.Outcome, t.Begun = trace.Kind(kind), trace.Outcome(outcome), fromNanos(begun)
+		t.Kind, t.Outcome, t.Begun = trace.Kind(kind), trace.Outcome(outcome), database.FromNanos(begun)
 		return t, err
 	}, selectTrials, run, policy)
 	if err != nil {
@@ -66,13 +67,13 @@ func (s *Store) progress(ctx context.Context, run, policy string) (map[trace.Add
 		"calls":  `CASE WHEN x.recorded > 0 THEN x.recorded ELSE x.started + x.duration END`,
 		"events": `x.at`,
 	} {
-		_, err := list(ctx, s.read(), func(row scan) (struct{}, error) {
+		_, err := database.List(ctx, s.db.Read(), func(row database.Scan) (struct{}, error) {
 			a := addressIn(run)
 			var kind string
 			var nanos int64
 			err := row(&kind, &a.Step, &a.Task, &a.Sample, &a.Attempt, &nanos)
 			a.Kind = trace.Kind(kind)
-			if t := fromNanos(nanos); t.After(last[a]) {
+			if t := database.FromNanos(nanos); t.After(last[a]) {
 				last[a] = t
 			}
 			return struct{}{}, err
@@ -88,7 +89,7 @@ func (s *Store) progress(ctx context.Context, run, policy string) (map[trace.Add
 // sample and attempt, without those that replayed nothing; none is no error.
 func (s *Store) Replays(ctx context.Context, run, policy string) ([]record.Replayed, error) {
 	found := map[trace.Address]record.Replayed{}
-	_, err := list(ctx, s.read(), func(row scan) (struct{}, error) {
+	_, err := database.List(ctx, s.db.Read(), func(row database.Scan) (struct{}, error) {
 		a := addressIn(run)
 		var kind string
 		var completion []byte
@@ -109,7 +110,7 @@ func (s *Store) Replays(ctx context.Context, run, policy string) ([]record.Repla
 
 // Batches returns the batches of a policy by step; none is no error.
 func (s *Store) Batches(ctx context.Context, run, policy string) ([]record.Batch, error) {
-	all, err := list(ctx, s.read(), readBatch, selectBatches, run, policy)
+	all, err := database.List(ctx, s.db.Read(), readBatch, selectBatches, run, policy)
 	if err != nil {
 		return nil, fmt.Errorf("list batches of %s/%s: %w", run, policy, err)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/fulgurite/fulgurite/store/database"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -69,17 +70,17 @@ func (s *Store) beginAttempt(ctx context.Context, id trace.RolloutID, taskID str
 	now := time.Now()
 	var number int
 	var ended bool
-	err = s.write(ctx, survivesKill, func(t tx) error {
+	err = s.db.Write(ctx, database.SurvivesKill, func(t database.Tx) error {
 		var err error
 		if once {
 			if number, ended, err = lastEnd(t, id, terms); err != nil || ended {
 				return err
 			}
 		}
-		if number, err = one(t.ctx, t, scalar[int], nextAttempt, rolloutKey(id)...); err != nil {
+		if number, err = database.One(t.Ctx, t, database.Scalar[int], nextAttempt, rolloutKey(id)...); err != nil {
 			return err
 		}
-		_, err = t.exec(insertAttempt, append(rolloutKey(id), number, taskID, terms.Policy, terms.Version, text, keyHash, nanos(now))...)
+		_, err = t.Exec(insertAttempt, append(rolloutKey(id), number, taskID, terms.Policy, terms.Version, text, keyHash, database.Nanos(now))...)
 		return err
 	})
 	if err != nil {
@@ -90,12 +91,12 @@ func (s *Store) beginAttempt(ctx context.Context, id trace.RolloutID, taskID str
 
 // lastEnd finds the latest attempt and whether it ended the rollout under these
 // terms. Seals and beginnings of others wait until the transaction ends.
-func lastEnd(t tx, id trace.RolloutID, terms trace.Terms) (number int, ended bool, err error) {
+func lastEnd(t database.Tx, id trace.RolloutID, terms trace.Terms) (number int, ended bool, err error) {
 	var outcome, policy string
 	var version int
-	_, err = one(t.ctx, t, func(row scan) (none struct{}, err error) {
+	_, err = database.One(t.Ctx, t, func(row database.Scan) (none struct{}, err error) {
 		return none, row(&number, &outcome, &policy, &version)
-	}, lastAttempt+t.forUpdate, rolloutKey(id)...)
+	}, lastAttempt+t.ForUpdate, rolloutKey(id)...)
 	if errors.Is(err, sql.ErrNoRows) {
 		return 0, false, nil
 	}
@@ -105,7 +106,7 @@ func lastEnd(t tx, id trace.RolloutID, terms trace.Terms) (number int, ended boo
 
 // Attempt returns the attempt at address, or trace.ErrNotFound.
 func (s *Store) Attempt(ctx context.Context, address trace.Address) (trace.Attempt, error) {
-	a, err := one(ctx, s.read(), readAttempt, selectAttempts+atAttempt, attemptKey(address)...)
+	a, err := database.One(ctx, s.db.Read(), readAttempt, selectAttempts+atAttempt, attemptKey(address)...)
 	if err != nil {
 		return trace.Attempt{}, fmt.Errorf("read attempt %s: %w", address, known(err))
 	}
@@ -114,7 +115,7 @@ func (s *Store) Attempt(ctx context.Context, address trace.Address) (trace.Attem
 
 // CurrentAttempt returns the latest attempt at a rollout, or trace.ErrNotFound.
 func (s *Store) CurrentAttempt(ctx context.Context, id trace.RolloutID) (trace.Attempt, error) {
-	a, err := one(ctx, s.read(), readAttempt, selectAttempts+atRollout+` ORDER BY a.attempt DESC LIMIT 1`, rolloutKey(id)...)
+	a, err := database.One(ctx, s.db.Read(), readAttempt, selectAttempts+atRollout+` ORDER BY a.attempt DESC LIMIT 1`, rolloutKey(id)...)
 	if err != nil {
 		return trace.Attempt{}, fmt.Errorf("read current attempt at %s: %w", id, known(err))
 	}
@@ -124,7 +125,7 @@ func (s *Store) CurrentAttempt(ctx context.Context, id trace.RolloutID) (trace.A
 // Attempts returns all attempts of a step, fenced ones too, by task, sample and
 // attempt.
 func (s *Store) Attempts(ctx context.Context, run string, kind trace.Kind, step int) ([]trace.Attempt, error) {
-	all, err := list(ctx, s.read(), readAttempt,
+	all, err := database.List(ctx, s.db.Read(), readAttempt,
 		selectAttempts+` WHERE a.run = $1 AND a.kind = $2 AND a.step = $3 ORDER BY a.task, a.sample, a.attempt`, run, kind, step)
 	if err != nil {
 		return nil, fmt.Errorf("list attempts of %s/%s-%d: %w", run, kind, step, err)
@@ -135,7 +136,7 @@ func (s *Store) Attempts(ctx context.Context, run string, kind trace.Kind, step 
 // Places returns how far each attempt at a rollout came, by its number; none is no
 // error.
 func (s *Store) Places(ctx context.Context, id trace.RolloutID) ([]trace.Place, error) {
-	all, err := list(ctx, s.read(), func(row scan) (p trace.Place, err error) {
+	all, err := database.List(ctx, s.db.Read(), func(row database.Scan) (p trace.Place, err error) {
 		err = row(&p.Attempt, &p.Failure, &p.Calls, &p.Key, &p.Occurrence)
 		return p, err
 	}, selectPlaces, rolloutKey(id)...)
@@ -155,10 +156,10 @@ func (s *Store) SealAttempt(ctx context.Context, a trace.Attempt) error {
 	if err := checkSeal(a); err != nil {
 		return fmt.Errorf("seal attempt %s: %w", a.Address, err)
 	}
-	a.Result, a.Failure, a.Error = cut(clean(a.Result), resultLimit), clean(a.Failure), cut(clean(a.Error), resultLimit)
-	a.Output.Stdout, a.Output.Stderr = cut(clean(a.Output.Stdout), outputLimit), cut(clean(a.Output.Stderr), outputLimit)
-	ended := nanos(orNow(a.Ended))
-	err := s.write(ctx, survivesPowerLoss, func(t tx) error {
+	a.Result, a.Failure, a.Error = cut(database.ValidText(a.Result), resultLimit), database.ValidText(a.Failure), cut(database.ValidText(a.Error), resultLimit)
+	a.Output.Stdout, a.Output.Stderr = cut(database.ValidText(a.Output.Stdout), outputLimit), cut(database.ValidText(a.Output.Stderr), outputLimit)
+	ended := database.Nanos(orNow(a.Ended))
+	err := s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) error {
 		st, err := hold(t, a.Address)
 		if err != nil {
 			return err
@@ -169,7 +170,7 @@ func (s *Store) SealAttempt(ctx context.Context, a trace.Attempt) error {
 		if err := st.current(a.Address); err != nil {
 			return err
 		}
-		_, err = t.exec(sealAttempt, append(attemptKey(a.Address), a.Outcome, a.Reward, a.Result, a.Error, ended, a.Failure, a.Output.Stdout, a.Output.Stderr, a.Output.LinesBefore)...)
+		_, err = t.Exec(sealAttempt, append(attemptKey(a.Address), a.Outcome, a.Reward, a.Result, a.Error, ended, a.Failure, a.Output.Stdout, a.Output.Stderr, a.Output.LinesBefore)...)
 		return err
 	})
 	if err != nil {
@@ -185,13 +186,13 @@ type standing struct {
 }
 
 // hold makes all other writes to the attempt's rollout wait.
-func hold(t tx, a trace.Address) (standing, error) {
-	st, err := one(t.ctx, t, func(row scan) (st standing, err error) {
+func hold(t database.Tx, a trace.Address) (standing, error) {
+	st, err := database.One(t.Ctx, t, func(row database.Scan) (st standing, err error) {
 		var outcome string
 		err = row(&st.latest, &outcome)
 		st.outcome = trace.Outcome(outcome)
 		return st, err
-	}, lockAttempt+t.forUpdate, attemptKey(a)...)
+	}, lockAttempt+t.ForUpdate, attemptKey(a)...)
 	return st, known(err)
 }
 
@@ -211,9 +212,9 @@ func (s standing) open(a trace.Address) error {
 	return s.current(a)
 }
 
-func sameSeal(t tx, a trace.Attempt) error {
+func sameSeal(t database.Tx, a trace.Attempt) error {
 	// Without joinGrade: what a grader added later is no part of the seal.
-	old, err := one(t.ctx, t, func(row scan) (old trace.Attempt, err error) {
+	old, err := database.One(t.Ctx, t, func(row database.Scan) (old trace.Attempt, err error) {
 		var outcome string
 		err = row(&outcome, &old.Reward, &old.Result, &old.Failure, &old.Error)
 		old.Outcome = trace.Outcome(outcome)
@@ -229,7 +230,7 @@ func sameSeal(t tx, a trace.Attempt) error {
 	return nil
 }
 
-func readAttempt(row scan) (trace.Attempt, error) {
+func readAttempt(row database.Scan) (trace.Attempt, error) {
 	var a trace.Attempt
 	var kind, terms, outcome string
 	var begun, ended int64
@@ -238,7 +239,7 @@ func readAttempt(row scan) (trace.Attempt, error) {
 		return trace.Attempt{}, err
 	}
 	a.Kind, a.Outcome = trace.Kind(kind), trace.Outcome(outcome)
-	a.Begun, a.Ended = fromNanos(begun), fromNanos(ended)
+	a.Begun, a.Ended = database.FromNanos(begun), database.FromNanos(ended)
 	return a, decode("terms", terms, &a.Terms)
 }
 
@@ -248,6 +249,18 @@ func rolloutKey(id trace.RolloutID) []any {
 
 func attemptKey(a trace.Address) []any {
 	return append(rolloutKey(a.RolloutID), a.Attempt)
+}
+
+// addressed are the columns that name an attempt.
+func addressed[Row any](address func(*Row) *trace.Address) []database.Column[Row] {
+	return []database.Column[Row]{
+		database.Col("run", func(r *Row) any { return &address(r).Run }),
+		database.Col("kind", func(r *Row) any { return &address(r).Kind }),
+		database.Col("step", func(r *Row) any { return &address(r).Step }),
+		database.Col("task", func(r *Row) any { return &address(r).Task }),
+		database.Col("sample", func(r *Row) any { return &address(r).Sample }),
+		database.Col("attempt", func(r *Row) any { return &address(r).Attempt }),
+	}
 }
 
 // checkRollout refuses an id that its textual form could not be read back from.

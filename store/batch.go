@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/store/database"
 )
 
 const (
@@ -23,9 +24,9 @@ func (s *Store) PutBatch(ctx context.Context, b record.Batch) (record.Batch, boo
 	args := []any{b.Run, b.Policy, b.Step, b.Digest, b.Sequences, b.Tokens, b.Trained, metrics}
 	var standing record.Batch
 	var created bool
-	err = s.write(ctx, survivesPowerLoss, func(t tx) (err error) {
-		standing, created, err = keep(t, insertBatch, args, func() (record.Batch, error) {
-			return one(t.ctx, t, readBatch, selectBatch, b.Run, b.Policy, b.Step)
+	err = s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) (err error) {
+		standing, created, err = database.InsertOrFind(t, insertBatch, args, func() (record.Batch, error) {
+			return database.One(t.Ctx, t, readBatch, selectBatch, b.Run, b.Policy, b.Step)
 		})
 		return err
 	})
@@ -37,14 +38,14 @@ func (s *Store) PutBatch(ctx context.Context, b record.Batch) (record.Batch, boo
 
 // Batch returns the batch of a step, or trace.ErrNotFound.
 func (s *Store) Batch(ctx context.Context, run, policy string, step int) (record.Batch, error) {
-	b, err := one(ctx, s.read(), readBatch, selectBatch, run, policy, step)
+	b, err := database.One(ctx, s.db.Read(), readBatch, selectBatch, run, policy, step)
 	if err != nil {
 		return record.Batch{}, fmt.Errorf("read batch of %s/%s step %d: %w", run, policy, step, known(err))
 	}
 	return b, nil
 }
 
-func readBatch(row scan) (record.Batch, error) {
+func readBatch(row database.Scan) (record.Batch, error) {
 	var b record.Batch
 	var metrics string
 	if err := row(&b.Run, &b.Policy, &b.Step, &b.Digest, &b.Sequences, &b.Tokens, &b.Trained, &metrics); err != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/fulgurite/fulgurite/store/database"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -45,14 +46,14 @@ func (s *Store) appendCall(ctx context.Context, c trace.Exchange) error {
 	if err != nil {
 		return err
 	}
-	bases, err := s.recent.bases(ctx, s.read(), c.Call)
+	bases, err := s.recent.bases(ctx, s.db.Read(), c.Call)
 	if err != nil {
 		return err
 	}
 	// The write may outlive the caller's context.
 	request, response := append([]byte{}, c.Request...), append([]byte{}, c.Response...)
 	x := pack(c.Address, c.Seq, request, response, bases)
-	err = s.write(ctx, survivesKill, func(t tx) error {
+	err = s.db.Write(ctx, database.SurvivesKill, func(t database.Tx) error {
 		st, err := hold(t, r.call.Address)
 		if err != nil {
 			return err
@@ -77,7 +78,7 @@ func (s *Store) link(ctx context.Context, c trace.Call) (link, error) {
 	if c.Parent < 0 {
 		return link{}, nil
 	}
-	parent, err := one(ctx, s.read(), func(row scan) (l link, err error) {
+	parent, err := database.One(ctx, s.db.Read(), func(row database.Scan) (l link, err error) {
 		err = row(&l.extent, &l.chain)
 		return l, err
 	}, selectLink, append(attemptKey(c.Address), c.Parent)...)

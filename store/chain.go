@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/fulgurite/fulgurite/store/database"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -30,42 +31,42 @@ type link struct {
 	chain  []byte
 }
 
-var calls = table[callRow]{"calls c", append(addressed(func(r *callRow) *trace.Address { return &r.call.Address }), []column[callRow]{
-	{"seq", func(r *callRow) any { return &r.call.Seq }, false},
-	{"policy", func(r *callRow) any { return &r.call.Policy }, false},
-	{"id", func(r *callRow) any { return &r.call.ID }, false},
-	{"parent", func(r *callRow) any { return &r.call.Parent }, false},
-	{"agent", func(r *callRow) any { return &r.call.Agent }, false},
-	{"version", func(r *callRow) any { return &r.call.Version }, false},
-	{"weights", func(r *callRow) any { return &r.call.Weights }, false},
-	{"key", func(r *callRow) any { return &r.call.Key }, false},
-	{"occurrence", func(r *callRow) any { return &r.call.Occurrence }, false},
-	{"prompt", func(r *callRow) any { return &r.prompt }, false},
-	{"completion", func(r *callRow) any { return &r.completion }, false},
-	{"logprobs", func(r *callRow) any { return &r.logprobs }, false},
-	{"untrained", func(r *callRow) any { return &r.untrained }, false},
-	{"extent", func(r *callRow) any { return &r.link.extent }, false},
-	{"chain", func(r *callRow) any { return &r.link.chain }, false},
-	{"seed", func(r *callRow) any { return (*unsigned)(&r.call.Seed) }, false},
-	{"temperature", func(r *callRow) any { return &r.call.Temperature }, false},
-	{"finish", func(r *callRow) any { return &r.call.Finish }, false},
-	{"parse_error", func(r *callRow) any { return &r.call.ParseError }, false},
-	{"started", func(r *callRow) any { return (*moment)(&r.call.Started) }, true},
-	{"duration", func(r *callRow) any { return (*int64)(&r.call.Duration) }, true},
-	{"replayed_from", func(r *callRow) any { return &r.call.ReplayedFrom }, false},
-	{"exchange", func(r *callRow) any { return &r.call.Exchange }, false},
-	{"recorded", func(r *callRow) any { return (*moment)(&r.call.Recorded) }, true},
-	{"diverged_from", func(r *callRow) any { return &r.divergence.Earlier }, true},
-	{"diverged_seq", func(r *callRow) any { return &r.divergence.EarlierSeq }, true},
-	{"difference", func(r *callRow) any { return &r.divergence.Difference }, true},
-	{"api", func(r *callRow) any { return &r.call.API }, false},
-	{"form", func(r *callRow) any { return (*optional)(&r.call.Form) }, false},
-	{"drift", func(r *callRow) any { return (*flag)(&r.call.Drift) }, false},
-}...)}
+var calls = database.NewTable("calls c", append(addressed(func(r *callRow) *trace.Address { return &r.call.Address }),
+	database.Col("seq", func(r *callRow) any { return &r.call.Seq }),
+	database.Col("policy", func(r *callRow) any { return &r.call.Policy }),
+	database.Col("id", func(r *callRow) any { return &r.call.ID }),
+	database.Col("parent", func(r *callRow) any { return &r.call.Parent }),
+	database.Col("agent", func(r *callRow) any { return &r.call.Agent }),
+	database.Col("version", func(r *callRow) any { return &r.call.Version }),
+	database.Col("weights", func(r *callRow) any { return &r.call.Weights }),
+	database.Col("key", func(r *callRow) any { return &r.call.Key }),
+	database.Col("occurrence", func(r *callRow) any { return &r.call.Occurrence }),
+	database.Col("prompt", func(r *callRow) any { return &r.prompt }),
+	database.Col("completion", func(r *callRow) any { return &r.completion }),
+	database.Col("logprobs", func(r *callRow) any { return &r.logprobs }),
+	database.Col("untrained", func(r *callRow) any { return &r.untrained }),
+	database.Col("extent", func(r *callRow) any { return &r.link.extent }),
+	database.Col("chain", func(r *callRow) any { return &r.link.chain }),
+	database.Col("seed", func(r *callRow) any { return (*database.Unsigned)(&r.call.Seed) }),
+	database.Col("temperature", func(r *callRow) any { return &r.call.Temperature }),
+	database.Col("finish", func(r *callRow) any { return &r.call.Finish }),
+	database.Col("parse_error", func(r *callRow) any { return &r.call.ParseError }),
+	database.Loose("started", func(r *callRow) any { return (*database.Moment)(&r.call.Started) }),
+	database.Loose("duration", func(r *callRow) any { return (*int64)(&r.call.Duration) }),
+	database.Col("replayed_from", func(r *callRow) any { return &r.call.ReplayedFrom }),
+	database.Col("exchange", func(r *callRow) any { return &r.call.Exchange }),
+	database.Loose("recorded", func(r *callRow) any { return (*database.Moment)(&r.call.Recorded) }),
+	database.Loose("diverged_from", func(r *callRow) any { return &r.divergence.Earlier }),
+	database.Loose("diverged_seq", func(r *callRow) any { return &r.divergence.EarlierSeq }),
+	database.Loose("difference", func(r *callRow) any { return &r.divergence.Difference }),
+	database.Col("api", func(r *callRow) any { return &r.call.API }),
+	database.Col("form", func(r *callRow) any { return (*database.Optional)(&r.call.Form) }),
+	database.Col("drift", func(r *callRow) any { return (*database.Flag)(&r.call.Drift) }),
+)...)
 
 var (
-	insertCall  = calls.insert()
-	selectCalls = calls.from()
+	insertCall  = calls.Insert()
+	selectCalls = calls.From()
 	countCall   = `UPDATE attempts SET calls = calls + 1, tokens = tokens + $7
 WHERE run = $1 AND kind = $2 AND step = $3 AND task = $4 AND sample = $5 AND attempt = $6`
 )
@@ -95,35 +96,35 @@ func newCallRow(c trace.Call, parent link) (callRow, error) {
 }
 
 // insert adds the row to an attempt that is locked and open, unless it is there.
-func (r *callRow) insert(t tx) (added bool, err error) {
+func (r *callRow) insert(t database.Tx) (added bool, err error) {
 	c, key := &r.call, attemptKey(r.call.Address)
-	old, err := list(t.ctx, t, calls.read, selectCalls+ofAttempt+` AND c.seq = $7`, append(key, c.Seq)...)
+	old, err := database.List(t.Ctx, t, calls.Read, selectCalls+ofAttempt+` AND c.seq = $7`, append(key, c.Seq)...)
 	if err != nil {
 		return false, err
 	}
 	// When and how long is loose: a gateway that lost the answer to a write may have
 	// to sample again, which gives the same tokens at another time.
-	if len(old) > 0 && !calls.same(r, &old[0]) {
+	if len(old) > 0 && !calls.Same(r, &old[0]) {
 		return false, fmt.Errorf("%w: call %d is another one", trace.ErrConflict, c.Seq)
 	}
 	if len(old) > 0 {
 		return false, nil
 	}
 	c.Recorded = time.Now()
-	n, err := t.exec(insertCall, calls.fields(r)...)
+	n, err := t.Exec(insertCall, calls.Fields(r)...)
 	if err != nil {
 		return false, err
 	}
 	if n == 0 {
 		return false, fmt.Errorf("%w: request %s, occurrence %d, is on record under another number", trace.ErrConflict, c.Key, c.Occurrence)
 	}
-	_, err = t.exec(countCall, append(attemptKey(c.Address), countTokens(r.completion))...)
+	_, err = t.Exec(countCall, append(attemptKey(c.Address), countTokens(r.completion))...)
 	return true, err
 }
 
 // readCalls reads the calls that a query selects, attempt by attempt, in each by seq.
 func (s *Store) readCalls(ctx context.Context, query string, args ...any) ([]trace.Call, error) {
-	rows, err := list(ctx, s.read(), calls.read, query, args...)
+	rows, err := database.List(ctx, s.db.Read(), calls.Read, query, args...)
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/store/database"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -22,22 +23,22 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT DO NOTHING`
 // trace.ErrConflict, and so is an id by which the pointer moved. An absent At is
 // the present.
 func (s *Store) PutDecision(ctx context.Context, d record.Decision) error {
-	args := []any{d.Run, d.Policy, d.DecisionID, d.Candidate, d.Promoted, d.Verdict, d.Reason, string(d.Evidence), nanos(orNow(d.At))}
-	err := s.write(ctx, survivesPowerLoss, func(t tx) error {
+	args := []any{d.Run, d.Policy, d.DecisionID, d.Candidate, d.Promoted, d.Verdict, d.Reason, string(d.Evidence), database.Nanos(orNow(d.At))}
+	err := s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) error {
 		if _, _, err := holdPointer(t, d.Run, d.Policy); err != nil {
 			return err
 		}
-		moved, err := one(t.ctx, t, readPromotion, promotionBy, d.Run, d.Policy, d.DecisionID)
+		moved, err := database.One(t.Ctx, t, readPromotion, promotionBy, d.Run, d.Policy, d.DecisionID)
 		if err == nil {
 			return fmt.Errorf("%w: the decision moved version %d to %d", trace.ErrConflict, moved.Previous, moved.Version)
 		}
 		if !errors.Is(err, sql.ErrNoRows) {
 			return err
 		}
-		old, _, err := keep(t, insertDecision, args, func() (record.Decision, error) {
-			return one(t.ctx, t, readDecision, decisionBy, d.Run, d.Policy, d.DecisionID)
+		old, _, err := database.InsertOrFind(t, insertDecision, args, func() (record.Decision, error) {
+			return database.One(t.Ctx, t, readDecision, decisionBy, d.Run, d.Policy, d.DecisionID)
 		})
-		if err == nil && (old.Candidate != d.Candidate || old.Verdict != clean(d.Verdict)) {
+		if err == nil && (old.Candidate != d.Candidate || old.Verdict != database.ValidText(d.Verdict)) {
 			err = fmt.Errorf("%w: version %d is on record as %s", trace.ErrConflict, old.Candidate, old.Verdict)
 		}
 		return err
@@ -51,7 +52,7 @@ func (s *Store) PutDecision(ctx context.Context, d record.Decision) error {
 // Decision returns the decision of that id that moved nothing, or
 // trace.ErrNotFound.
 func (s *Store) Decision(ctx context.Context, run, policy, id string) (record.Decision, error) {
-	d, err := one(ctx, s.read(), readDecision, decisionBy, run, policy, id)
+	d, err := database.One(ctx, s.db.Read(), readDecision, decisionBy, run, policy, id)
 	if err != nil {
 		return record.Decision{}, fmt.Errorf("read decision %s of %s/%s: %w", id, run, policy, known(err))
 	}
@@ -61,18 +62,18 @@ func (s *Store) Decision(ctx context.Context, run, policy, id string) (record.De
 // Decisions returns the decisions about a policy that moved nothing, in order;
 // none is no error.
 func (s *Store) Decisions(ctx context.Context, run, policy string) ([]record.Decision, error) {
-	all, err := list(ctx, s.read(), readDecision, selectDecisions+` ORDER BY at, candidate`, run, policy)
+	all, err := database.List(ctx, s.db.Read(), readDecision, selectDecisions+` ORDER BY at, candidate`, run, policy)
 	if err != nil {
 		return nil, fmt.Errorf("list decisions of %s/%s: %w", run, policy, err)
 	}
 	return all, nil
 }
 
-func readDecision(row scan) (record.Decision, error) {
+func readDecision(row database.Scan) (record.Decision, error) {
 	var d record.Decision
 	var evidence string
 	var at int64
 	err := row(&d.Run, &d.Policy, &d.DecisionID, &d.Candidate, &d.Promoted, &d.Verdict, &d.Reason, &evidence, &at)
-	d.Evidence, d.At = raw(evidence), fromNanos(at)
+	d.Evidence, d.At = raw(evidence), database.FromNanos(at)
 	return d, err
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/fulgurite/fulgurite/store/database"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -21,7 +22,7 @@ AND n.policy = e.policy AND n.key = e.key AND n.occurrence = e.occurrence))`
 // recorded, by step, task, sample and attempt. An attempt that has replayed all
 // of it by now did not leave it.
 func (s *Store) Divergences(ctx context.Context, run string) ([]trace.Divergence, error) {
-	all, err := list(ctx, s.read(), func(row scan) (trace.Divergence, error) {
+	all, err := database.List(ctx, s.db.Read(), func(row database.Scan) (trace.Divergence, error) {
 		d := trace.Divergence{Address: trace.Address{RolloutID: trace.RolloutID{Run: run}}}
 		var kind string
 		err := row(&kind, &d.Step, &d.Task, &d.Sample, &d.Attempt, &d.Seq, &d.Earlier, &d.EarlierSeq, &d.Difference)

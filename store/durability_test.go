@@ -17,6 +17,7 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store"
+	"github.com/fulgurite/fulgurite/store/database"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -139,100 +140,18 @@ func writeAttempt(ctx context.Context, s *store.Store, id trace.RolloutID) error
 	return nil
 }
 
-// Of the writes of one commit, the bad ones must be alone in failing.
-func TestFailedWriteLeavesThoseBesideItAlone(t *testing.T) {
-	t.Parallel()
-	s := open(t, filepath.Join(t.TempDir(), "store.db"))
-	good, bad := begin(t, s, rollout(0, 0)), begin(t, s, rollout(0, 1))
-	begin(t, s, rollout(0, 1))
-	errs := make([]error, 60)
-	at := store.Together(s, len(errs))
-	var g errgroup.Group
-	for i := range errs {
-		g.Go(func() error {
-			c := call([]trace.Address{good, bad, good}[i%3], i, []int32{int32(i)}, []int32{1})
-			if i%3 == 2 {
-				c.Key = "one key for all" // the first of them is recorded, the others conflict
-			}
-			errs[i] = at.AppendCall(t.Context(), &c)
-			return nil
-		})
-	}
-	require.NoError(t, g.Wait())
-	conflicts := 0
-	for i, err := range errs {
-		switch {
-		case i%3 == 0:
-			require.NoError(t, err)
-		case i%3 == 1:
-			require.ErrorIs(t, err, trace.ErrFenced)
-		case err != nil:
-			require.ErrorIs(t, err, trace.ErrConflict)
-			conflicts++
-		}
-	}
-	require.Equal(t, 19, conflicts)
-	calls, err := s.Exchanges(t.Context(), good)
-	require.NoError(t, err)
-	require.Len(t, calls, 21)
-	a, err := s.Attempt(t.Context(), good)
-	require.NoError(t, err)
-	require.Equal(t, 21, a.Calls)
-}
-
 // A refused promotion has already made its pointer; none of it may stand.
 func TestFailedWriteIsUndoneWhole(t *testing.T) {
 	t.Parallel()
 	url := filepath.Join(t.TempDir(), "store.db")
 	s := open(t, url)
-	at := store.Together(s, 2)
-	var g errgroup.Group
-	g.Go(func() error { return at.PutStep(t.Context(), record.Step{Run: "demo", Policy: "main", Step: 1}) })
-	refused := at.Promote(t.Context(), record.Promotion{Run: "demo", Policy: "main", DecisionID: "d", Version: 2, Previous: 1})
+	require.NoError(t, s.PutStep(t.Context(), record.Step{Run: "demo", Policy: "main", Step: 1}))
+	refused := s.Promote(t.Context(), record.Promotion{Run: "demo", Policy: "main", DecisionID: "d", Version: 2, Previous: 1})
 	require.ErrorIs(t, refused, trace.ErrConflict)
-	require.NoError(t, g.Wait())
 	var pointers, steps int
 	require.NoError(t, tables(t, "sqlite://"+url).QueryRowContext(t.Context(),
 		"SELECT (SELECT COUNT(*) FROM promoted), (SELECT COUNT(*) FROM steps)").Scan(&pointers, &steps))
 	require.Equal(t, []int{0, 1}, []int{pointers, steps})
-}
-
-// When the disk is full, writes fail, but none is acknowledged that is not on
-// record, and writing goes on when there is room again.
-func TestFullDiskAcknowledgesNothingFalsely(t *testing.T) {
-	t.Parallel()
-	s := open(t, filepath.Join(t.TempDir(), "store.db"))
-	a := begin(t, s, rollout(0, 0))
-	store.LimitPages(t, s, 200)
-	errs := make([]error, 40)
-	var g errgroup.Group
-	for i := range errs {
-		g.Go(func() error {
-			c := call(a, i, make([]int32, 30_000), nil)
-			errs[i] = s.AppendCall(t.Context(), &c)
-			return nil
-		})
-	}
-	require.NoError(t, g.Wait())
-	acknowledged := map[int]bool{}
-	for i, err := range errs {
-		if err == nil {
-			acknowledged[i] = true
-		} else {
-			require.ErrorContains(t, err, "full")
-		}
-	}
-	require.Less(t, len(acknowledged), 40)
-	calls, err := s.Exchanges(t.Context(), a)
-	require.NoError(t, err)
-	require.Len(t, calls, len(acknowledged))
-	for _, c := range calls {
-		require.True(t, acknowledged[c.Seq])
-	}
-	store.LimitPages(t, s, 1<<30)
-	for i := range errs {
-		appendCalls(t, s, call(a, i, make([]int32, 30_000), nil))
-	}
 }
 
 // holdFile takes SQLite's write lock, as another process would.
@@ -270,23 +189,22 @@ func TestCallerThatGivesUpLeavesTheWriterWorking(t *testing.T) {
 	appendCalls(t, s, call(a, 10, []int32{1}, nil))
 }
 
-// One commit in FULL mode syncs the log with all that was written before; what
-// only has to survive a killed process is not worth a wait for the disk.
+// What only has to survive a killed process is not worth a wait for the disk.
 func TestWhatEndsAPieceOfWorkIsSynced(t *testing.T) {
 	t.Parallel()
 	s := open(t, filepath.Join(t.TempDir(), "store.db"))
-	const normal, full = 1, 2
+	last := store.LastDurability(s)
 	a := begin(t, s, rollout(0, 0))
-	require.Equal(t, normal, store.SyncLevel(t, s))
+	require.Equal(t, database.SurvivesKill, last())
 	appendCalls(t, s, call(a, 0, []int32{1}, nil))
-	require.Equal(t, normal, store.SyncLevel(t, s))
+	require.Equal(t, database.SurvivesKill, last())
 	require.NoError(t, s.SealAttempt(t.Context(), trace.Attempt{Address: a, Outcome: trace.Completed}))
-	require.Equal(t, full, store.SyncLevel(t, s))
+	require.Equal(t, database.SurvivesPowerLoss, last())
 	begin(t, s, rollout(0, 1))
-	require.Equal(t, normal, store.SyncLevel(t, s))
+	require.Equal(t, database.SurvivesKill, last())
 	_, _, err := s.PutVersion(t.Context(), model.Version{})
 	require.NoError(t, err)
-	require.Equal(t, full, store.SyncLevel(t, s))
+	require.Equal(t, database.SurvivesPowerLoss, last())
 }
 
 func TestStoreIsThereAfterReopening(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/store/database"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -21,7 +22,7 @@ func (s *Store) PutEvaluation(ctx context.Context, e record.Evaluation) error {
 	err := checkEvaluation(e)
 	if err == nil {
 		e.At = orNow(e.At)
-		err = s.write(ctx, survivesPowerLoss, func(t tx) error { return putEvaluation(t, e) })
+		err = s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) error { return putEvaluation(t, e) })
 	}
 	if err != nil {
 		return fmt.Errorf("put evaluation of %s/%s version %d on %s: %w", e.Run, e.Policy, e.Version, e.Kind, err)
@@ -32,17 +33,17 @@ func (s *Store) PutEvaluation(ctx context.Context, e record.Evaluation) error {
 // Evaluations returns the evaluations of a run by policy, version and kind; none
 // is no error.
 func (s *Store) Evaluations(ctx context.Context, run string) ([]record.Evaluation, error) {
-	all, err := list(ctx, s.read(), readEvaluation, selectEvaluations+` ORDER BY policy, version, kind`, run)
+	all, err := database.List(ctx, s.db.Read(), readEvaluation, selectEvaluations+` ORDER BY policy, version, kind`, run)
 	if err != nil {
 		return nil, fmt.Errorf("list evaluations of %s: %w", run, err)
 	}
 	return all, nil
 }
 
-func putEvaluation(t tx, e record.Evaluation) error {
-	args := []any{e.Run, e.Policy, e.Kind, e.Version, e.Tasks, e.Rollouts, e.Mean, e.StdError, e.Greedy, nanos(e.At)}
-	old, _, err := keep(t, insertEvaluation, args, func() (record.Evaluation, error) {
-		return one(t.ctx, t, readEvaluation, selectEvaluations+` AND policy = $2 AND kind = $3 AND version = $4`, e.Run, e.Policy, e.Kind, e.Version)
+func putEvaluation(t database.Tx, e record.Evaluation) error {
+	args := []any{e.Run, e.Policy, e.Kind, e.Version, e.Tasks, e.Rollouts, e.Mean, e.StdError, e.Greedy, database.Nanos(e.At)}
+	old, _, err := database.InsertOrFind(t, insertEvaluation, args, func() (record.Evaluation, error) {
+		return database.One(t.Ctx, t, readEvaluation, selectEvaluations+` AND policy = $2 AND kind = $3 AND version = $4`, e.Run, e.Policy, e.Kind, e.Version)
 	})
 	if err != nil {
 		return err
@@ -65,12 +66,12 @@ func checkEvaluation(e record.Evaluation) error {
 	return checkFinite("std_error", e.StdError)
 }
 
-func readEvaluation(row scan) (record.Evaluation, error) {
+func readEvaluation(row database.Scan) (record.Evaluation, error) {
 	var e record.Evaluation
 	var kind string
 	var at int64
 	err := row(&e.Run, &e.Policy, &kind, &e.Version, &e.Tasks, &e.Rollouts, &e.Mean, &e.StdError, &e.Greedy, &at)
-	e.Kind, e.At = trace.Kind(kind), fromNanos(at)
+	e.Kind, e.At = trace.Kind(kind), database.FromNanos(at)
 	return e, err
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/fulgurite/fulgurite/store/database"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -24,8 +25,8 @@ func (s *Store) PutEvent(ctx context.Context, e trace.Event) error {
 	if err != nil {
 		return fmt.Errorf("put event %s of %s: %w", e.Name, e.Address, err)
 	}
-	at := nanos(orNow(e.At))
-	err = s.write(ctx, survivesKill, func(t tx) error {
+	at := database.Nanos(orNow(e.At))
+	err = s.db.Write(ctx, database.SurvivesKill, func(t database.Tx) error {
 		st, err := hold(t, e.Address)
 		if err != nil {
 			return err
@@ -33,15 +34,15 @@ func (s *Store) PutEvent(ctx context.Context, e trace.Event) error {
 		if err := st.open(e.Address); err != nil {
 			return err
 		}
-		same, err := one(t.ctx, t, scalar[int], sameEvents, append(attemptKey(e.Address), e.Name, fields, at)...)
+		same, err := database.One(t.Ctx, t, database.Scalar[int], sameEvents, append(attemptKey(e.Address), e.Name, fields, at)...)
 		if err != nil || same > 0 {
 			return err
 		}
-		seq, err := one(t.ctx, t, scalar[int], countEvents, attemptKey(e.Address)...)
+		seq, err := database.One(t.Ctx, t, database.Scalar[int], countEvents, attemptKey(e.Address)...)
 		if err != nil {
 			return err
 		}
-		_, err = t.exec(insertEvent, append(attemptKey(e.Address), seq, e.Name, fields, at)...)
+		_, err = t.Exec(insertEvent, append(attemptKey(e.Address), seq, e.Name, fields, at)...)
 		return err
 	})
 	if err != nil {
@@ -52,14 +53,14 @@ func (s *Store) PutEvent(ctx context.Context, e trace.Event) error {
 
 // Events returns the events of an attempt in order; none is no error.
 func (s *Store) Events(ctx context.Context, address trace.Address) ([]trace.Event, error) {
-	all, err := list(ctx, s.read(), func(row scan) (trace.Event, error) {
+	all, err := database.List(ctx, s.db.Read(), func(row database.Scan) (trace.Event, error) {
 		e := trace.Event{Address: address}
 		var fields string
 		var at int64
 		if err := row(&e.Seq, &e.Name, &fields, &at); err != nil {
 			return trace.Event{}, err
 		}
-		e.At = fromNanos(at)
+		e.At = database.FromNanos(at)
 		return e, decode("fields", fields, &e.Fields)
 	}, `SELECT e.seq, e.name, e.fields, e.at FROM events e`+eventsOf+` ORDER BY e.seq`, attemptKey(address)...)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/fulgurite/fulgurite/store/database"
 	"github.com/fulgurite/fulgurite/store/delta"
 	"github.com/fulgurite/fulgurite/trace"
 )
@@ -34,18 +35,18 @@ type exchangeRow struct {
 	digest   []byte // of both bodies
 }
 
-var exchanges = table[exchangeRow]{"exchanges x", append(addressed(func(r *exchangeRow) *trace.Address { return &r.address }), []column[exchangeRow]{
-	{"seq", func(r *exchangeRow) any { return &r.seq }, false},
-	{"base", func(r *exchangeRow) any { return &r.base }, true},
-	{"cost", func(r *exchangeRow) any { return &r.cost }, true},
-	{"request", func(r *exchangeRow) any { return (*optional)(&r.request) }, true},
-	{"response", func(r *exchangeRow) any { return (*optional)(&r.response) }, true},
-	{"digest", func(r *exchangeRow) any { return &r.digest }, false},
-}...)}
+var exchanges = database.NewTable("exchanges x", append(addressed(func(r *exchangeRow) *trace.Address { return &r.address }),
+	database.Col("seq", func(r *exchangeRow) any { return &r.seq }),
+	database.Loose("base", func(r *exchangeRow) any { return &r.base }),
+	database.Loose("cost", func(r *exchangeRow) any { return &r.cost }),
+	database.Loose("request", func(r *exchangeRow) any { return (*database.Optional)(&r.request) }),
+	database.Loose("response", func(r *exchangeRow) any { return (*database.Optional)(&r.response) }),
+	database.Col("digest", func(r *exchangeRow) any { return &r.digest }),
+)...)
 
 var (
-	insertExchange  = exchanges.insert()
-	selectExchanges = exchanges.from()
+	insertExchange  = exchanges.Insert()
+	selectExchanges = exchanges.From()
 )
 
 const (
@@ -130,13 +131,13 @@ func unpack(rows []exchangeRow) (map[int]*bodies, error) {
 
 // insert adds the row of a call that was just added; of one that was there before it
 // makes sure that its bodies are the same.
-func (r *exchangeRow) insert(t tx, added bool) error {
+func (r *exchangeRow) insert(t database.Tx, added bool) error {
 	if added {
-		_, err := t.exec(insertExchange, exchanges.fields(r)...)
+		_, err := t.Exec(insertExchange, exchanges.Fields(r)...)
 		return err
 	}
-	old, err := one(t.ctx, t, exchanges.read, selectExchanges+ofExchanges+` AND x.seq = $7`, append(attemptKey(r.address), r.seq)...)
-	if err == nil && !exchanges.same(r, &old) {
+	old, err := database.One(t.Ctx, t, exchanges.Read, selectExchanges+ofExchanges+` AND x.seq = $7`, append(attemptKey(r.address), r.seq)...)
+	if err == nil && !exchanges.Same(r, &old) {
 		err = fmt.Errorf("%w: call %d has other bodies", trace.ErrConflict, r.seq)
 	}
 	return err
@@ -149,7 +150,7 @@ func (s *Store) Exchanges(ctx context.Context, address trace.Address) ([]trace.E
 	if err != nil || len(calls) == 0 {
 		return nil, err
 	}
-	rows, err := list(ctx, s.read(), exchanges.read, selectExchanges+ofExchanges+` ORDER BY x.seq`, attemptKey(address)...)
+	rows, err := database.List(ctx, s.db.Read(), exchanges.Read, selectExchanges+ofExchanges+` ORDER BY x.seq`, attemptKey(address)...)
 	if err != nil {
 		return nil, fmt.Errorf("read bodies of %s: %w", address, err)
 	}
@@ -180,7 +181,7 @@ func body(b []byte) json.RawMessage {
 // same rollout with their bodies, attempt after attempt, without those that they
 // replayed. It reads one attempt at a time, and none that only replayed.
 func (s *Store) EarlierExchanges(ctx context.Context, address trace.Address) ([]trace.Exchange, error) {
-	attempts, err := list(ctx, s.read(), scalar[int], samplingAttempts, attemptKey(address)...)
+	attempts, err := database.List(ctx, s.db.Read(), database.Scalar[int], samplingAttempts, attemptKey(address)...)
 	if err != nil {
 		return nil, fmt.Errorf("list attempts before %s: %w", address, err)
 	}

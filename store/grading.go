@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/fulgurite/fulgurite/store/database"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -20,17 +21,17 @@ WHERE run = $1 AND kind = $2 AND step = $3 AND task = $4 AND sample = $5 AND att
 // not there is trace.ErrNotFound.
 func (s *Store) PutGradingFailure(ctx context.Context, address trace.Address, reason string) (int, error) {
 	failures := 0
-	err := s.write(ctx, survivesPowerLoss, func(t tx) error {
+	err := s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) error {
 		if _, err := hold(t, address); err != nil {
 			return err // two failures at once are counted one after the other
 		}
 		key := attemptKey(address)
-		before, err := one(t.ctx, t, scalar[int], countGradingFailures, key...)
+		before, err := database.One(t.Ctx, t, database.Scalar[int], countGradingFailures, key...)
 		if err != nil {
 			return err
 		}
 		failures = before + 1
-		_, err = t.exec(insertGradingFailure, append(key, failures, cut(clean(reason), resultLimit), nanos(time.Now()))...)
+		_, err = t.Exec(insertGradingFailure, append(key, failures, cut(database.ValidText(reason), resultLimit), database.Nanos(time.Now()))...)
 		return err
 	})
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/store/database"
 )
 
 const (
@@ -23,12 +24,12 @@ func (s *Store) PutJudgment(ctx context.Context, j record.Judgment) (record.Judg
 	if err != nil {
 		return record.Judgment{}, false, fmt.Errorf("put judgment %s: %w", j.Key, err)
 	}
-	args := []any{j.Key, j.Model, scores, j.Run, j.Policy, j.Step, nanos(orNow(j.At))}
+	args := []any{j.Key, j.Model, scores, j.Run, j.Policy, j.Step, database.Nanos(orNow(j.At))}
 	var standing record.Judgment
 	var created bool
-	err = s.write(ctx, survivesPowerLoss, func(t tx) (err error) {
-		standing, created, err = keep(t, insertJudgment, args, func() (record.Judgment, error) {
-			return one(t.ctx, t, readJudgment, selectJudgment, j.Key)
+	err = s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) (err error) {
+		standing, created, err = database.InsertOrFind(t, insertJudgment, args, func() (record.Judgment, error) {
+			return database.One(t.Ctx, t, readJudgment, selectJudgment, j.Key)
 		})
 		return err
 	})
@@ -40,7 +41,7 @@ func (s *Store) PutJudgment(ctx context.Context, j record.Judgment) (record.Judg
 
 // Judgment returns the judgment under a key, or trace.ErrNotFound.
 func (s *Store) Judgment(ctx context.Context, key string) (record.Judgment, error) {
-	j, err := one(ctx, s.read(), readJudgment, selectJudgment, key)
+	j, err := database.One(ctx, s.db.Read(), readJudgment, selectJudgment, key)
 	if err != nil {
 		return record.Judgment{}, fmt.Errorf("read judgment %s: %w", key, known(err))
 	}
@@ -50,7 +51,7 @@ func (s *Store) Judgment(ctx context.Context, key string) (record.Judgment, erro
 // Judged counts the judgments that a step had made. What it found made already does
 // not count.
 func (s *Store) Judged(ctx context.Context, run, policy string, step int) (int, error) {
-	n, err := one(ctx, s.read(), scalar[int], countJudgments, run, policy, step)
+	n, err := database.One(ctx, s.db.Read(), database.Scalar[int], countJudgments, run, policy, step)
 	if err != nil {
 		return 0, fmt.Errorf("count judgments of %s/%s step %d: %w", run, policy, step, err)
 	}
@@ -60,8 +61,8 @@ func (s *Store) Judged(ctx context.Context, run, policy string, step int) (int, 
 // PutNonsense keeps an answer that could not be read, unless one of that number
 // stands. An absent At is the present.
 func (s *Store) PutNonsense(ctx context.Context, n record.Nonsense) error {
-	err := s.write(ctx, survivesPowerLoss, func(t tx) error {
-		_, err := t.exec(insertNonsense, n.Run, n.Policy, n.Step, n.Judgment, n.Try, n.Answer, n.Reason, nanos(orNow(n.At)))
+	err := s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) error {
+		_, err := t.Exec(insertNonsense, n.Run, n.Policy, n.Step, n.Judgment, n.Try, n.Answer, n.Reason, database.Nanos(orNow(n.At)))
 		return err
 	})
 	if err != nil {
@@ -73,28 +74,28 @@ func (s *Store) PutNonsense(ctx context.Context, n record.Nonsense) error {
 // Nonsense returns the answers that a step got and that could not be read, by what
 // they were about and by number; none is no error.
 func (s *Store) Nonsense(ctx context.Context, run, policy string, step int) ([]record.Nonsense, error) {
-	all, err := list(ctx, s.read(), readNonsense, selectNonsense, run, policy, step)
+	all, err := database.List(ctx, s.db.Read(), readNonsense, selectNonsense, run, policy, step)
 	if err != nil {
 		return nil, fmt.Errorf("list nonsense of %s/%s step %d: %w", run, policy, step, err)
 	}
 	return all, nil
 }
 
-func readNonsense(row scan) (record.Nonsense, error) {
+func readNonsense(row database.Scan) (record.Nonsense, error) {
 	var n record.Nonsense
 	var at int64
 	err := row(&n.Run, &n.Policy, &n.Step, &n.Judgment, &n.Try, &n.Answer, &n.Reason, &at)
-	n.At = fromNanos(at)
+	n.At = database.FromNanos(at)
 	return n, err
 }
 
-func readJudgment(row scan) (record.Judgment, error) {
+func readJudgment(row database.Scan) (record.Judgment, error) {
 	var j record.Judgment
 	var scores string
 	var at int64
 	if err := row(&j.Key, &j.Model, &scores, &j.Run, &j.Policy, &j.Step, &at); err != nil {
 		return record.Judgment{}, err
 	}
-	j.At = fromNanos(at)
+	j.At = database.FromNanos(at)
 	return j, decode("scores", scores, &j.Scores)
 }

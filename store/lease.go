@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/store/database"
 )
 
 // forgetLease is after how long the row of a lease that is over may go.
@@ -31,26 +32,26 @@ ON CONFLICT (role, name) DO UPDATE SET url = excluded.url, epoch = excluded.epoc
 // the role lose theirs. The lease that comes back has Epoch and Expires set.
 func (s *Store) AcquireLease(ctx context.Context, l record.Lease, ttl time.Duration, alone bool) (record.Lease, error) {
 	var taken record.Lease
-	err := s.write(ctx, survivesKill, func(t tx) error {
-		if err := t.lockLeases(); err != nil {
+	err := s.db.Write(ctx, database.SurvivesKill, func(t database.Tx) error {
+		if err := lockLeases(t); err != nil {
 			return err
 		}
-		epoch, err := one(t.ctx, t, scalar[int64], lastEpoch, l.Role)
+		epoch, err := database.One(t.Ctx, t, database.Scalar[int64], lastEpoch, l.Role)
 		if err != nil {
 			return err
 		}
-		if _, err := t.exec(s.timed(sweepLeases), l.Role, epoch, int64(forgetLease)); err != nil {
+		if _, err := t.Exec(s.timed(sweepLeases), l.Role, epoch, int64(forgetLease)); err != nil {
 			return err
 		}
 		if alone {
-			if _, err := t.exec(endOthers, l.Role, l.Name); err != nil {
+			if _, err := t.Exec(endOthers, l.Role, l.Name); err != nil {
 				return err
 			}
 		}
-		if _, err := t.exec(s.timed(takeLease), l.Role, l.Name, l.URL, epoch+1, int64(ttl)); err != nil {
+		if _, err := t.Exec(s.timed(takeLease), l.Role, l.Name, l.URL, epoch+1, int64(ttl)); err != nil {
 			return err
 		}
-		taken, err = one(t.ctx, t, readLease, selectLease, l.Role, l.Name)
+		taken, err = database.One(t.Ctx, t, readLease, selectLease, l.Role, l.Name)
 		return err
 	})
 	if err != nil {
@@ -62,8 +63,8 @@ func (s *Store) AcquireLease(ctx context.Context, l record.Lease, ttl time.Durat
 // RenewLease makes l last for ttl from now on. It is record.ErrLeaseLost once
 // another took the name or, alone, the role.
 func (s *Store) RenewLease(ctx context.Context, l record.Lease, ttl time.Duration) error {
-	err := s.write(ctx, survivesKill, func(t tx) error {
-		n, err := t.exec(s.timed(renewLease), l.Role, l.Name, l.Epoch, int64(ttl))
+	err := s.db.Write(ctx, database.SurvivesKill, func(t database.Tx) error {
+		n, err := t.Exec(s.timed(renewLease), l.Role, l.Name, l.Epoch, int64(ttl))
 		if err == nil && n == 0 {
 			err = record.ErrLeaseLost
 		}
@@ -77,8 +78,8 @@ func (s *Store) RenewLease(ctx context.Context, l record.Lease, ttl time.Duratio
 
 // ReleaseLease ends l at once. That it is lost already is no error.
 func (s *Store) ReleaseLease(ctx context.Context, l record.Lease) error {
-	err := s.write(ctx, survivesKill, func(t tx) error {
-		_, err := t.exec(endLease, l.Role, l.Name, l.Epoch)
+	err := s.db.Write(ctx, database.SurvivesKill, func(t database.Tx) error {
+		_, err := t.Exec(endLease, l.Role, l.Name, l.Epoch)
 		return err
 	})
 	if err != nil {
@@ -90,7 +91,7 @@ func (s *Store) ReleaseLease(ctx context.Context, l record.Lease) error {
 // Leases returns the leases of a role that are not over, the latest first; none
 // is no error.
 func (s *Store) Leases(ctx context.Context, role record.Role) ([]record.Lease, error) {
-	all, err := list(ctx, s.read(), readLease, s.timed(liveLeases), role)
+	all, err := database.List(ctx, s.db.Read(), readLease, s.timed(liveLeases), role)
 	if err != nil {
 		return nil, fmt.Errorf("list leases of %s: %w", role, err)
 	}
@@ -99,22 +100,22 @@ func (s *Store) Leases(ctx context.Context, role record.Role) ([]record.Lease, e
 
 // timed puts the database's clock into a statement. Every process judges leases
 // by it, so that their own clocks need not agree.
-func (s *Store) timed(statement string) string { return fmt.Sprintf(statement, s.clock()) }
+func (s *Store) timed(statement string) string { return fmt.Sprintf(statement, s.db.Clock()) }
 
 // lockLeases lets one transaction at a time take a lease. SQLite has one writer
 // at a time anyway.
-func (t tx) lockLeases() error {
-	if t.forUpdate == "" {
+func lockLeases(t database.Tx) error {
+	if t.ForUpdate == "" {
 		return nil
 	}
-	_, err := t.exec(`LOCK TABLE leases IN SHARE ROW EXCLUSIVE MODE`)
+	_, err := t.Exec(`LOCK TABLE leases IN SHARE ROW EXCLUSIVE MODE`)
 	return err
 }
 
-func readLease(row scan) (record.Lease, error) {
+func readLease(row database.Scan) (record.Lease, error) {
 	var l record.Lease
 	var expires int64
 	err := row(&l.Role, &l.Name, &l.URL, &l.Epoch, &expires)
-	l.Expires = fromNanos(expires)
+	l.Expires = database.FromNanos(expires)
 	return l, err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/fulgurite/fulgurite/store/database"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -15,7 +16,7 @@ const selectOutput = `SELECT a.stdout, a.stderr, a.lines_before FROM attempts a`
 // Output returns what an attempt printed, empty before its seal, or trace.ErrNotFound.
 // Reading an attempt leaves it out, since those who read many have no use for it.
 func (s *Store) Output(ctx context.Context, address trace.Address) (trace.Output, error) {
-	out, err := one(ctx, s.read(), func(row scan) (o trace.Output, err error) {
+	out, err := database.One(ctx, s.db.Read(), func(row database.Scan) (o trace.Output, err error) {
 		err = row(&o.Stdout, &o.Stderr, &o.LinesBefore)
 		return o, err
 	}, selectOutput+atAttempt, attemptKey(address)...)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/fulgurite/fulgurite/store/database"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -50,7 +51,7 @@ func moveBodies(ctx context.Context, t *sql.Tx) error {
 	c.Seq = -1
 	for {
 		var err error
-		c, err = one(ctx, t, func(row scan) (c trace.Exchange, err error) {
+		c, err = database.One(ctx, t, func(row database.Scan) (c trace.Exchange, err error) {
 			err = row(&c.Run, &c.Kind, &c.Step, &c.Task, &c.Sample, &c.Attempt, &c.Seq, &c.Parent, (*[]byte)(&c.Request), (*[]byte)(&c.Response))
 			return c, err
 		}, nextBodies, append(attemptKey(c.Address), c.Seq)...)
@@ -78,7 +79,7 @@ func (r *recent) move(ctx context.Context, t *sql.Tx, c trace.Exchange) error {
 		return err
 	}
 	x := pack(c.Address, c.Seq, c.Request, c.Response, bases)
-	if err := x.insert(tx{ctx: ctx, querier: t}, true); err != nil {
+	if err := x.insert(database.Tx{Ctx: ctx, Querier: t}, true); err != nil {
 		return err
 	}
 	r.put(c.Address, &bodies{c.Seq, x.cost, c.Request, c.Response})

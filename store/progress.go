@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/store/database"
 )
 
 const (
@@ -20,12 +21,12 @@ WHERE progress.basis <> excluded.basis OR progress.updates < excluded.updates`
 // PutProgress keeps p in the place of what is known of its version, unless that
 // is further on the same basis, or the version stands.
 func (s *Store) PutProgress(ctx context.Context, p model.Progress) error {
-	err := s.write(ctx, survivesKill, func(t tx) error {
-		_, err := one(t.ctx, t, readVersion, selectVersion, p.Run, p.Policy, p.Number)
+	err := s.db.Write(ctx, database.SurvivesKill, func(t database.Tx) error {
+		_, err := database.One(t.Ctx, t, readVersion, selectVersion, p.Run, p.Policy, p.Number)
 		if !errors.Is(err, sql.ErrNoRows) {
 			return err
 		}
-		_, err = t.exec(upsertUpdates, p.Run, p.Policy, p.Number, p.Basis, p.Updates, p.Manifest)
+		_, err = t.Exec(upsertUpdates, p.Run, p.Policy, p.Number, p.Basis, p.Updates, p.Manifest)
 		return err
 	})
 	if err != nil {
@@ -37,14 +38,14 @@ func (s *Store) PutProgress(ctx context.Context, p model.Progress) error {
 // Progress returns how far the updates towards a version have come, or
 // trace.ErrNotFound when nothing is known or the version stands.
 func (s *Store) Progress(ctx context.Context, id model.VersionID) (model.Progress, error) {
-	p, err := one(ctx, s.read(), readProgress, selectUpdates, id.Run, id.Policy, id.Number)
+	p, err := database.One(ctx, s.db.Read(), readProgress, selectUpdates, id.Run, id.Policy, id.Number)
 	if err != nil {
 		return model.Progress{}, fmt.Errorf("read progress of version %s: %w", id, known(err))
 	}
 	return p, nil
 }
 
-func readProgress(row scan) (model.Progress, error) {
+func readProgress(row database.Scan) (model.Progress, error) {
 	var p model.Progress
 	err := row(&p.Run, &p.Policy, &p.Number, &p.Basis, &p.Updates, &p.Manifest)
 	return p, err

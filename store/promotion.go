@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/store/database"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -31,7 +32,7 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`
 // pointer is record.ErrPinned to all but pins and unpins; those who unpin what
 // is not pinned find trace.ErrConflict. An absent At is the present.
 func (s *Store) Promote(ctx context.Context, p record.Promotion) error {
-	err := s.write(ctx, survivesPowerLoss, func(t tx) error { return promote(t, p) })
+	err := s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) error { return promote(t, p) })
 	if err != nil {
 		return fmt.Errorf("promote version %d of %s/%s by decision %s: %w", p.Version, p.Run, p.Policy, p.DecisionID, err)
 	}
@@ -41,7 +42,7 @@ func (s *Store) Promote(ctx context.Context, p record.Promotion) error {
 // Promoted returns the last promotion of a policy, whose Version is the
 // promoted one, or trace.ErrNotFound.
 func (s *Store) Promoted(ctx context.Context, run, policy string) (record.Promotion, error) {
-	p, err := one(ctx, s.read(), readPromotion, lastPromotion, run, policy)
+	p, err := database.One(ctx, s.db.Read(), readPromotion, lastPromotion, run, policy)
 	if err != nil {
 		return record.Promotion{}, fmt.Errorf("read promoted version of %s/%s: %w", run, policy, known(err))
 	}
@@ -51,7 +52,7 @@ func (s *Store) Promoted(ctx context.Context, run, policy string) (record.Promot
 // Promotion returns the move of a policy's pointer by the decision of that id, or
 // trace.ErrNotFound.
 func (s *Store) Promotion(ctx context.Context, run, policy, id string) (record.Promotion, error) {
-	p, err := one(ctx, s.read(), readPromotion, promotionBy, run, policy, id)
+	p, err := database.One(ctx, s.db.Read(), readPromotion, promotionBy, run, policy, id)
 	if err != nil {
 		return record.Promotion{}, fmt.Errorf("read promotion %s of %s/%s: %w", id, run, policy, known(err))
 	}
@@ -60,20 +61,20 @@ func (s *Store) Promotion(ctx context.Context, run, policy, id string) (record.P
 
 // Promotions returns all promotions of a policy in order; none is no error.
 func (s *Store) Promotions(ctx context.Context, run, policy string) ([]record.Promotion, error) {
-	all, err := list(ctx, s.read(), readPromotion, selectPromotions+` ORDER BY seq`, run, policy)
+	all, err := database.List(ctx, s.db.Read(), readPromotion, selectPromotions+` ORDER BY seq`, run, policy)
 	if err != nil {
 		return nil, fmt.Errorf("list promotions of %s/%s: %w", run, policy, err)
 	}
 	return all, nil
 }
 
-func promote(t tx, p record.Promotion) error {
+func promote(t database.Tx, p record.Promotion) error {
 	p.Source = cmp.Or(p.Source, record.SourceGate)
 	version, seq, err := holdPointer(t, p.Run, p.Policy)
 	if err != nil {
 		return err
 	}
-	old, err := one(t.ctx, t, readPromotion, promotionBy, p.Run, p.Policy, p.DecisionID)
+	old, err := database.One(t.Ctx, t, readPromotion, promotionBy, p.Run, p.Policy, p.DecisionID)
 	switch {
 	case err == nil && old.Version == p.Version && old.Previous == p.Previous && old.Source == p.Source:
 		return nil
@@ -85,36 +86,36 @@ func promote(t tx, p record.Promotion) error {
 	if err := movable(t, p, version); err != nil {
 		return err
 	}
-	if _, err := t.exec(movePointer, p.Run, p.Policy, p.Version, seq+1); err != nil {
+	if _, err := t.Exec(movePointer, p.Run, p.Policy, p.Version, seq+1); err != nil {
 		return err
 	}
-	_, err = t.exec(insertPromotion, p.Run, p.Policy, p.DecisionID, seq+1, p.Version, p.Previous, p.Source, p.By, p.Reason, string(p.Evidence), nanos(orNow(p.At)))
+	_, err = t.Exec(insertPromotion, p.Run, p.Policy, p.DecisionID, seq+1, p.Version, p.Previous, p.Source, p.By, p.Reason, string(p.Evidence), database.Nanos(orNow(p.At)))
 	return err
 }
 
 // holdPointer makes all others who decide about a policy wait, and returns where
 // its pointer stands and how often it moved.
-func holdPointer(t tx, run, policy string) (version, seq int, err error) {
-	if _, err := t.exec(makePointer, run, policy); err != nil {
+func holdPointer(t database.Tx, run, policy string) (version, seq int, err error) {
+	if _, err := t.Exec(makePointer, run, policy); err != nil {
 		return 0, 0, err
 	}
-	pointer, err := one(t.ctx, t, func(row scan) (v [2]int, err error) {
+	pointer, err := database.One(t.Ctx, t, func(row database.Scan) (v [2]int, err error) {
 		err = row(&v[0], &v[1])
 		return v, err
-	}, selectPointer+t.forUpdate, run, policy)
+	}, selectPointer+t.ForUpdate, run, policy)
 	return pointer[0], pointer[1], err
 }
 
 // movable reports why p may not move the pointer, which stands at version.
-func movable(t tx, p record.Promotion, version int) error {
-	refused, err := one(t.ctx, t, readDecision, decisionBy, p.Run, p.Policy, p.DecisionID)
+func movable(t database.Tx, p record.Promotion, version int) error {
+	refused, err := database.One(t.Ctx, t, readDecision, decisionBy, p.Run, p.Policy, p.DecisionID)
 	switch {
 	case err == nil:
 		return fmt.Errorf("%w: the decision is on record as %s", trace.ErrConflict, refused.Verdict)
 	case !errors.Is(err, sql.ErrNoRows):
 		return err
 	}
-	last, err := one(t.ctx, t, readPromotion, lastPromotion, p.Run, p.Policy)
+	last, err := database.One(t.Ctx, t, readPromotion, lastPromotion, p.Run, p.Policy)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return err
 	}
@@ -130,11 +131,11 @@ func movable(t tx, p record.Promotion, version int) error {
 	return nil
 }
 
-func readPromotion(row scan) (record.Promotion, error) {
+func readPromotion(row database.Scan) (record.Promotion, error) {
 	var p record.Promotion
 	var source, evidence string
 	var at int64
 	err := row(&p.Run, &p.Policy, &p.DecisionID, &p.Version, &p.Previous, &source, &p.By, &p.Reason, &evidence, &at)
-	p.Source, p.Evidence, p.At = record.Source(source), raw(evidence), fromNanos(at)
+	p.Source, p.Evidence, p.At = record.Source(source), raw(evidence), database.FromNanos(at)
 	return p, err
 }

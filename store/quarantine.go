@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/store/database"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -24,12 +25,12 @@ AND q.step = attempts.step AND q.kind = attempts.kind AND q.task = attempts.task
 // again changes nothing, other values (At aside) are trace.ErrConflict. An
 // absent At is the present.
 func (s *Store) PutQuarantine(ctx context.Context, q record.Quarantine) error {
-	args := []any{q.Run, q.Policy, q.Step, q.Kind, q.Task, q.Index, q.Reason, nanos(orNow(q.At))}
-	err := s.write(ctx, survivesPowerLoss, func(t tx) error {
-		old, _, err := keep(t, insertQuarantine, args, func() (record.Quarantine, error) {
-			return one(t.ctx, t, readQuarantine, selectQuarantines+` AND step = $3 AND kind = $4 AND task = $5`, q.Run, q.Policy, q.Step, q.Kind, q.Task)
+	args := []any{q.Run, q.Policy, q.Step, q.Kind, q.Task, q.Index, q.Reason, database.Nanos(orNow(q.At))}
+	err := s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) error {
+		old, _, err := database.InsertOrFind(t, insertQuarantine, args, func() (record.Quarantine, error) {
+			return database.One(t.Ctx, t, readQuarantine, selectQuarantines+` AND step = $3 AND kind = $4 AND task = $5`, q.Run, q.Policy, q.Step, q.Kind, q.Task)
 		})
-		if err == nil && (old.Index != q.Index || old.Reason != clean(q.Reason)) {
+		if err == nil && (old.Index != q.Index || old.Reason != database.ValidText(q.Reason)) {
 			err = fmt.Errorf("%w: it is on record with other values", trace.ErrConflict)
 		}
 		return err
@@ -43,11 +44,11 @@ func (s *Store) PutQuarantine(ctx context.Context, q record.Quarantine) error {
 // ForgetQuarantines takes back what a run found of tasks in steps that have no batch
 // yet: they are attempted again, and their attempts so far do not count.
 func (s *Store) ForgetQuarantines(ctx context.Context, run string) error {
-	err := s.write(ctx, survivesPowerLoss, func(t tx) error {
-		if _, err := t.exec(uncountQuarantined, run); err != nil {
+	err := s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) error {
+		if _, err := t.Exec(uncountQuarantined, run); err != nil {
 			return err
 		}
-		_, err := t.exec(deleteQuarantines, run)
+		_, err := t.Exec(deleteQuarantines, run)
 		return err
 	})
 	if err != nil {
@@ -59,18 +60,18 @@ func (s *Store) ForgetQuarantines(ctx context.Context, run string) error {
 // Quarantines returns the quarantined tasks of a policy by step, those of the
 // training stream before those of the reserve; none is no error.
 func (s *Store) Quarantines(ctx context.Context, run, policy string) ([]record.Quarantine, error) {
-	all, err := list(ctx, s.read(), readQuarantine, selectQuarantines+` ORDER BY step, kind DESC, task`, run, policy)
+	all, err := database.List(ctx, s.db.Read(), readQuarantine, selectQuarantines+` ORDER BY step, kind DESC, task`, run, policy)
 	if err != nil {
 		return nil, fmt.Errorf("list quarantines of %s/%s: %w", run, policy, err)
 	}
 	return all, nil
 }
 
-func readQuarantine(row scan) (record.Quarantine, error) {
+func readQuarantine(row database.Scan) (record.Quarantine, error) {
 	var q record.Quarantine
 	var kind string
 	var at int64
 	err := row(&q.Run, &q.Policy, &q.Step, &kind, &q.Task, &q.Index, &q.Reason, &at)
-	q.Kind, q.At = trace.Kind(kind), fromNanos(at)
+	q.Kind, q.At = trace.Kind(kind), database.FromNanos(at)
 	return q, err
 }

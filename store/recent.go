@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/fulgurite/fulgurite/store/database"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -68,7 +69,7 @@ func (b *bodies) size() int { return len(b.request) + len(b.response) + deltaCos
 
 // bases are the recorded calls to which the bodies of c may be a delta: its parent,
 // or else calls just before it.
-func (r *recent) bases(ctx context.Context, from querier, c trace.Call) ([]*bodies, error) {
+func (r *recent) bases(ctx context.Context, from database.Querier, c trace.Call) ([]*bodies, error) {
 	first, last := c.Parent, c.Parent
 	if c.Parent < 0 {
 		first, last = max(0, c.Seq-neighbours), c.Seq-1
@@ -88,11 +89,11 @@ func (r *recent) bases(ctx context.Context, from querier, c trace.Call) ([]*bodi
 
 // bodiesOf reads the bodies of one recorded call, which are kept in memory for its
 // children.
-func (r *recent) bodiesOf(ctx context.Context, from querier, a trace.Address, seq int) (*bodies, error) {
+func (r *recent) bodiesOf(ctx context.Context, from database.Querier, a trace.Address, seq int) (*bodies, error) {
 	if b := r.get(a, seq); b != nil {
 		return b, nil
 	}
-	rows, err := list(ctx, from, exchanges.read, basesOf+exchanges.from("below")+matchingBases, append(attemptKey(a), seq)...)
+	rows, err := database.List(ctx, from, exchanges.Read, basesOf+exchanges.From("below")+matchingBases, append(attemptKey(a), seq)...)
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/fulgurite/fulgurite/store/database"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -38,21 +39,21 @@ WHERE f.run = $1 AND a.policy = $2) latest WHERE place = 1 ORDER BY total DESC, 
 // and replaced attempts take refusals as well; an attempt that never began is
 // trace.ErrNotFound.
 func (s *Store) AddRefusal(ctx context.Context, r trace.Refusal) error {
-	at := nanos(orNow(r.Last))
-	message := cut(clean(r.Message), refusalText)
-	err := s.write(ctx, survivesKill, func(t tx) error {
+	at := database.Nanos(orNow(r.Last))
+	message := cut(database.ValidText(r.Message), refusalText)
+	err := s.db.Write(ctx, database.SurvivesKill, func(t database.Tx) error {
 		if _, err := hold(t, r.Address); err != nil {
 			return err
 		}
 		code := r.Code
-		others, err := one(t.ctx, t, scalar[int], countOtherRefusals, append(attemptKey(r.Address), code)...)
+		others, err := database.One(t.Ctx, t, database.Scalar[int], countOtherRefusals, append(attemptKey(r.Address), code)...)
 		if err != nil {
 			return err
 		}
 		if others >= refusalCodes {
 			code = otherRefusals
 		}
-		_, err = t.exec(addRefusal, append(attemptKey(r.Address), code, message, max(r.Count, 1), at, at)...)
+		_, err = t.Exec(addRefusal, append(attemptKey(r.Address), code, message, max(r.Count, 1), at, at)...)
 		return err
 	})
 	if err != nil {
@@ -64,11 +65,11 @@ func (s *Store) AddRefusal(ctx context.Context, r trace.Refusal) error {
 // Refusals returns the refused calls of an attempt by code, in the order in which
 // the codes first came; none is no error.
 func (s *Store) Refusals(ctx context.Context, address trace.Address) ([]trace.Refusal, error) {
-	all, err := list(ctx, s.read(), func(row scan) (trace.Refusal, error) {
+	all, err := database.List(ctx, s.db.Read(), func(row database.Scan) (trace.Refusal, error) {
 		r := trace.Refusal{Address: address}
 		var first, last int64
 		err := row(&r.Code, &r.Message, &r.Count, &first, &last)
-		r.First, r.Last = fromNanos(first), fromNanos(last)
+		r.First, r.Last = database.FromNanos(first), database.FromNanos(last)
 		return r, err
 	}, selectRefusals, attemptKey(address)...)
 	if err != nil {
@@ -80,12 +81,12 @@ func (s *Store) Refusals(ctx context.Context, address trace.Address) ([]trace.Re
 // RefusalsOfRun returns the refused calls of all attempts of a policy by code, the
 // most frequent first; none is no error.
 func (s *Store) RefusalsOfRun(ctx context.Context, run, policy string) ([]trace.RefusalCount, error) {
-	all, err := list(ctx, s.read(), func(row scan) (trace.RefusalCount, error) {
+	all, err := database.List(ctx, s.db.Read(), func(row database.Scan) (trace.RefusalCount, error) {
 		r := trace.RefusalCount{Refusal: trace.Refusal{Address: addressIn(run)}}
 		var kind string
 		var first, last int64
 		err := row(&kind, &r.Step, &r.Task, &r.Sample, &r.Attempt, &r.Code, &r.Message, &r.Count, &first, &last, &r.Attempts)
-		r.Kind, r.First, r.Last = trace.Kind(kind), fromNanos(first), fromNanos(last)
+		r.Kind, r.First, r.Last = trace.Kind(kind), database.FromNanos(first), database.FromNanos(last)
 		return r, err
 	}, countRefusals, run, policy)
 	if err != nil {

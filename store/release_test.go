@@ -85,7 +85,7 @@ func copyStore(t *testing.T, from, to *sql.DB) {
 	t.Helper()
 	_, err := to.ExecContext(t.Context(), "DROP SCHEMA public CASCADE; CREATE SCHEMA public")
 	require.NoError(t, err)
-	provider, err := goose.NewProvider(goose.DialectPostgres, to, os.DirFS("migrations"), goose.WithLogger(goose.NopLogger()))
+	provider, err := goose.NewProvider(goose.DialectPostgres, to, os.DirFS("database/migrations"), goose.WithLogger(goose.NopLogger()))
 	require.NoError(t, err)
 	_, err = provider.UpTo(t.Context(), 12)
 	require.NoError(t, err)

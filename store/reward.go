@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/fulgurite/fulgurite/store/database"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -11,16 +12,16 @@ import (
 // Its reward named "final" is the attempt's Reward, unless the seal had one.
 const Grader = "grader"
 
-var rewards = table[trace.Reward]{"rewards w", append(addressed(func(r *trace.Reward) *trace.Address { return &r.Address }), []column[trace.Reward]{
-	{"name", func(r *trace.Reward) any { return &r.Name }, false},
-	{"value", func(r *trace.Reward) any { return &r.Value }, false},
-	{"call_id", func(r *trace.Reward) any { return &r.CallID }, false},
-	{"source", func(r *trace.Reward) any { return &r.Source }, false},
-}...)}
+var rewards = database.NewTable("rewards w", append(addressed(func(r *trace.Reward) *trace.Address { return &r.Address }),
+	database.Col("name", func(r *trace.Reward) any { return &r.Name }),
+	database.Col("value", func(r *trace.Reward) any { return &r.Value }),
+	database.Col("call_id", func(r *trace.Reward) any { return &r.CallID }),
+	database.Col("source", func(r *trace.Reward) any { return &r.Source }),
+)...)
 
 var (
-	insertReward  = rewards.insert()
-	selectRewards = rewards.from()
+	insertReward  = rewards.Insert()
+	selectRewards = rewards.From()
 )
 
 const rewardsOf = ` WHERE w.run = $1 AND w.kind = $2 AND w.step = $3 AND w.task = $4 AND w.sample = $5 AND w.attempt = $6`
@@ -30,18 +31,18 @@ const rewardsOf = ` WHERE w.run = $1 AND w.kind = $2 AND w.step = $3 AND w.task 
 // trace.ErrConflict. A replaced attempt is trace.ErrFenced; so is a sealed one,
 // except for a grader's reward.
 func (s *Store) PutReward(ctx context.Context, r trace.Reward) error {
-	r.Name, r.CallID, r.Source = clean(r.Name), clean(r.CallID), clean(r.Source)
+	r.Name, r.CallID, r.Source = database.ValidText(r.Name), database.ValidText(r.CallID), database.ValidText(r.Source)
 	if r.Name == "" {
 		return fmt.Errorf("put reward of %s: it has no name", r.Address)
 	}
 	if err := checkFinite("value", r.Value); err != nil {
 		return fmt.Errorf("put reward %s of %s: %w", r.Name, r.Address, err)
 	}
-	d := survivesKill
+	d := database.SurvivesKill
 	if r.Source == Grader {
-		d = survivesPowerLoss
+		d = database.SurvivesPowerLoss
 	}
-	if err := s.write(ctx, d, func(t tx) error { return putReward(t, r) }); err != nil {
+	if err := s.db.Write(ctx, d, func(t database.Tx) error { return putReward(t, r) }); err != nil {
 		return fmt.Errorf("put reward %s of %s: %w", r.Name, r.Address, err)
 	}
 	return nil
@@ -49,14 +50,14 @@ func (s *Store) PutReward(ctx context.Context, r trace.Reward) error {
 
 // Rewards returns the rewards of an attempt by name; none is no error.
 func (s *Store) Rewards(ctx context.Context, address trace.Address) ([]trace.Reward, error) {
-	all, err := list(ctx, s.read(), rewards.read, selectRewards+rewardsOf+` ORDER BY w.name`, attemptKey(address)...)
+	all, err := database.List(ctx, s.db.Read(), rewards.Read, selectRewards+rewardsOf+` ORDER BY w.name`, attemptKey(address)...)
 	if err != nil {
 		return nil, fmt.Errorf("read rewards of %s: %w", address, err)
 	}
 	return all, nil
 }
 
-func putReward(t tx, r trace.Reward) error {
+func putReward(t database.Tx, r trace.Reward) error {
 	st, err := hold(t, r.Address)
 	if err != nil {
 		return err
@@ -68,8 +69,8 @@ func putReward(t tx, r trace.Reward) error {
 	if err != nil {
 		return err
 	}
-	old, _, err := keep(t, insertReward, rewards.fields(&r), func() (trace.Reward, error) {
-		return one(t.ctx, t, rewards.read, selectRewards+rewardsOf+` AND w.name = $7`, append(attemptKey(r.Address), r.Name)...)
+	old, _, err := database.InsertOrFind(t, insertReward, rewards.Fields(&r), func() (trace.Reward, error) {
+		return database.One(t.Ctx, t, rewards.Read, selectRewards+rewardsOf+` AND w.name = $7`, append(attemptKey(r.Address), r.Name)...)
 	})
 	if err == nil && old != r {
 		err = fmt.Errorf("%w: it is %g by %s already", trace.ErrConflict, old.Value, old.Source)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/store/database"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -42,12 +43,12 @@ func (s *Store) CreateRun(ctx context.Context, r record.Run) (record.Run, bool, 
 	if err != nil {
 		return record.Run{}, false, fmt.Errorf("create run %s: %w", r.Name, err)
 	}
-	args := []any{r.Name, r.WorkflowID, r.ExecutionID, r.SpecDigest, string(r.Spec), splits, r.Status, string(r.Result), nanos(orNow(r.Created)), nanos(r.Finished)}
+	args := []any{r.Name, r.WorkflowID, r.ExecutionID, r.SpecDigest, string(r.Spec), splits, r.Status, string(r.Result), database.Nanos(orNow(r.Created)), database.Nanos(r.Finished)}
 	var standing record.Run
 	var created bool
-	err = s.write(ctx, survivesPowerLoss, func(t tx) (err error) {
-		standing, created, err = keep(t, insertRun, args, func() (record.Run, error) {
-			return one(t.ctx, t, readRun, selectRun, r.Name)
+	err = s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) (err error) {
+		standing, created, err = database.InsertOrFind(t, insertRun, args, func() (record.Run, error) {
+			return database.One(t.Ctx, t, readRun, selectRun, r.Name)
 		})
 		return err
 	})
@@ -59,7 +60,7 @@ func (s *Store) CreateRun(ctx context.Context, r record.Run) (record.Run, bool, 
 
 // Run returns the run of that name, or trace.ErrNotFound.
 func (s *Store) Run(ctx context.Context, name string) (record.Run, error) {
-	r, err := one(ctx, s.read(), readRun, selectRun, name)
+	r, err := database.One(ctx, s.db.Read(), readRun, selectRun, name)
 	if err != nil {
 		return record.Run{}, fmt.Errorf("read run %q: %w", name, known(err))
 	}
@@ -68,7 +69,7 @@ func (s *Store) Run(ctx context.Context, name string) (record.Run, error) {
 
 // Runs returns all runs, the newest first.
 func (s *Store) Runs(ctx context.Context) ([]record.Run, error) {
-	runs, err := list(ctx, s.read(), readRun, selectRuns+` ORDER BY created DESC, name`)
+	runs, err := database.List(ctx, s.db.Read(), readRun, selectRuns+` ORDER BY created DESC, name`)
 	if err != nil {
 		return nil, fmt.Errorf("list runs: %w", err)
 	}
@@ -83,16 +84,16 @@ func (s *Store) FinishRun(ctx context.Context, name string, status record.Status
 	if status == record.Running || status == "" {
 		return fmt.Errorf("finish run %s: %q is no end", name, status)
 	}
-	now, text := nanos(time.Now()), clean(string(result))
-	err := s.write(ctx, survivesPowerLoss, func(t tx) error {
-		n, err := t.exec(finishRun, name, status, text, now)
+	now, text := database.Nanos(time.Now()), database.ValidText(string(result))
+	err := s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) error {
+		n, err := t.Exec(finishRun, name, status, text, now)
 		if err == nil && n == 1 {
-			_, err = t.exec(endAttempts, name, fmt.Sprintf("the run ended: it is %s", status), now)
+			_, err = t.Exec(endAttempts, name, fmt.Sprintf("the run ended: it is %s", status), now)
 		}
 		if err != nil || n == 1 {
 			return err
 		}
-		r, err := one(t.ctx, t, readRun, selectRun, name)
+		r, err := database.One(t.Ctx, t, readRun, selectRun, name)
 		if err != nil {
 			return known(err)
 		}
@@ -110,19 +111,19 @@ func (s *Store) FinishRun(ctx context.Context, name string, status record.Status
 // ReopenRun makes a run that ended one that is under way again. It is
 // trace.ErrConflict if the run has another execution, status or end by now than r says.
 func (s *Store) ReopenRun(ctx context.Context, r record.Run) error {
-	return s.swap(ctx, "reopen", r, func(t tx) (int64, error) {
-		return t.exec(reopenRun, r.Name, r.ExecutionID, r.Status, nanos(r.Finished))
+	return s.swap(ctx, "reopen", r, func(t database.Tx) (int64, error) {
+		return t.Exec(reopenRun, r.Name, r.ExecutionID, r.Status, database.Nanos(r.Finished))
 	})
 }
 
 // swap changes the row of r if it still is what r says.
-func (s *Store) swap(ctx context.Context, what string, r record.Run, change func(tx) (int64, error)) error {
-	err := s.write(ctx, survivesPowerLoss, func(t tx) error {
+func (s *Store) swap(ctx context.Context, what string, r record.Run, change func(database.Tx) (int64, error)) error {
+	err := s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) error {
 		n, err := change(t)
 		if err != nil || n == 1 {
 			return err
 		}
-		now, err := one(t.ctx, t, readRun, selectRun, r.Name)
+		now, err := database.One(t.Ctx, t, readRun, selectRun, r.Name)
 		if err != nil {
 			return known(err)
 		}
@@ -134,7 +135,7 @@ func (s *Store) swap(ctx context.Context, what string, r record.Run, change func
 	return nil
 }
 
-func readRun(row scan) (record.Run, error) {
+func readRun(row database.Scan) (record.Run, error) {
 	var r record.Run
 	var spec, splits, status, result string
 	var created, finished int64
@@ -142,7 +143,7 @@ func readRun(row scan) (record.Run, error) {
 		return record.Run{}, err
 	}
 	r.Spec, r.Result, r.Status = raw(spec), raw(result), record.Status(status)
-	r.Created, r.Finished = fromNanos(created), fromNanos(finished)
+	r.Created, r.Finished = database.FromNanos(created), database.FromNanos(finished)
 	return r, decode("splits", splits, &r.Splits)
 }
 

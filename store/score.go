@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/store/database"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -19,7 +20,7 @@ AND COALESCE(a.reward, g.value) IS NOT NULL ORDER BY a.task, a.sample, a.attempt
 // last sealed attempt's, by whoever graded it. Samples without reward are left
 // out; none is no error.
 func (s *Store) Scores(ctx context.Context, run, policy string, kind trace.Kind, step int) ([]record.Score, error) {
-	all, err := list(ctx, s.read(), func(row scan) (r record.Score, err error) {
+	all, err := database.List(ctx, s.db.Read(), func(row database.Scan) (r record.Score, err error) {
 		err = row(&r.Task, &r.Sample, &r.Attempt, &r.Reward)
 		return r, err
 	}, selectScores, run, kind, step, policy)

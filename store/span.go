@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/fulgurite/fulgurite/store/database"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -13,26 +14,26 @@ type spanRow struct {
 	attributes string // JSON
 }
 
-var spans = table[spanRow]{"spans s", append(addressed(func(r *spanRow) *trace.Address { return &r.Address }), []column[spanRow]{
-	{"trace", func(r *spanRow) any { return &r.Trace }, false},
-	{"id", func(r *spanRow) any { return &r.ID }, false},
-	{"parent", func(r *spanRow) any { return &r.Parent }, false},
-	{"type", func(r *spanRow) any { return &r.Span.Kind }, false},
-	{"name", func(r *spanRow) any { return &r.Name }, false},
-	{"started", func(r *spanRow) any { return (*moment)(&r.Started) }, false},
-	{"ended", func(r *spanRow) any { return (*moment)(&r.Ended) }, false},
-	{"failed", func(r *spanRow) any { return (*flag)(&r.Failed) }, false},
-	{"message", func(r *spanRow) any { return &r.Message }, false},
-	{"call_id", func(r *spanRow) any { return &r.CallID }, false},
-	{"agent", func(r *spanRow) any { return &r.Agent }, false},
-	{"tool", func(r *spanRow) any { return &r.Tool }, false},
-	{"tool_call_id", func(r *spanRow) any { return &r.ToolCallID }, false},
-	{"attributes", func(r *spanRow) any { return &r.attributes }, false},
-}...)}
+var spans = database.NewTable("spans s", append(addressed(func(r *spanRow) *trace.Address { return &r.Address }),
+	database.Col("trace", func(r *spanRow) any { return &r.Trace }),
+	database.Col("id", func(r *spanRow) any { return &r.ID }),
+	database.Col("parent", func(r *spanRow) any { return &r.Parent }),
+	database.Col("type", func(r *spanRow) any { return &r.Span.Kind }),
+	database.Col("name", func(r *spanRow) any { return &r.Name }),
+	database.Col("started", func(r *spanRow) any { return (*database.Moment)(&r.Started) }),
+	database.Col("ended", func(r *spanRow) any { return (*database.Moment)(&r.Ended) }),
+	database.Col("failed", func(r *spanRow) any { return (*database.Flag)(&r.Failed) }),
+	database.Col("message", func(r *spanRow) any { return &r.Message }),
+	database.Col("call_id", func(r *spanRow) any { return &r.CallID }),
+	database.Col("agent", func(r *spanRow) any { return &r.Agent }),
+	database.Col("tool", func(r *spanRow) any { return &r.Tool }),
+	database.Col("tool_call_id", func(r *spanRow) any { return &r.ToolCallID }),
+	database.Col("attributes", func(r *spanRow) any { return &r.attributes }),
+)...)
 
 var (
-	insertSpan  = spans.insert()
-	selectSpans = spans.from() + ` WHERE s.run = $1 AND s.kind = $2 AND s.step = $3 AND s.task = $4 AND s.sample = $5 AND s.attempt = $6
+	insertSpan  = spans.Insert()
+	selectSpans = spans.From() + ` WHERE s.run = $1 AND s.kind = $2 AND s.step = $3 AND s.task = $4 AND s.sample = $5 AND s.attempt = $6
 ORDER BY s.started, s.trace, s.id`
 )
 
@@ -49,12 +50,12 @@ func (s *Store) PutSpans(ctx context.Context, address trace.Address, all []trace
 		p.Address = address
 		rows[i] = spanRow{p, attributes}
 	}
-	err := s.write(ctx, survivesKill, func(t tx) error {
+	err := s.db.Write(ctx, database.SurvivesKill, func(t database.Tx) error {
 		if _, err := hold(t, address); err != nil {
 			return err
 		}
 		for _, row := range rows {
-			if _, err := t.exec(insertSpan, spans.fields(&row)...); err != nil {
+			if _, err := t.Exec(insertSpan, spans.Fields(&row)...); err != nil {
 				return err
 			}
 		}
@@ -68,8 +69,8 @@ func (s *Store) PutSpans(ctx context.Context, address trace.Address, all []trace
 
 // Spans returns the spans of an attempt by the time they began; none is no error.
 func (s *Store) Spans(ctx context.Context, address trace.Address) ([]trace.Span, error) {
-	all, err := list(ctx, s.read(), func(row scan) (trace.Span, error) {
-		r, err := spans.read(row)
+	all, err := database.List(ctx, s.db.Read(), func(row database.Scan) (trace.Span, error) {
+		r, err := spans.Read(row)
 		if err == nil {
 			err = decode("attributes", r.attributes, &r.Attributes)
 		}

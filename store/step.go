@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/store/database"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -20,15 +21,15 @@ func (s *Store) PutStep(ctx context.Context, r record.Step) error {
 	if err != nil {
 		return fmt.Errorf("put step %d of %s/%s: %w", r.Step, r.Run, r.Policy, err)
 	}
-	args := []any{r.Run, r.Policy, r.Step, r.Batch, metrics, nanos(orNow(r.At))}
-	err = s.write(ctx, survivesPowerLoss, func(t tx) error {
-		old, _, err := keep(t, insertStep, args, func() ([2]string, error) {
-			return one(t.ctx, t, func(row scan) (v [2]string, err error) {
+	args := []any{r.Run, r.Policy, r.Step, r.Batch, metrics, database.Nanos(orNow(r.At))}
+	err = s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) error {
+		old, _, err := database.InsertOrFind(t, insertStep, args, func() ([2]string, error) {
+			return database.One(t.Ctx, t, func(row database.Scan) (v [2]string, err error) {
 				err = row(&v[0], &v[1])
 				return v, err
 			}, `SELECT batch, metrics FROM steps WHERE run = $1 AND policy = $2 AND step = $3`, r.Run, r.Policy, r.Step)
 		})
-		if err == nil && old != [2]string{clean(r.Batch), clean(metrics)} {
+		if err == nil && old != [2]string{database.ValidText(r.Batch), database.ValidText(metrics)} {
 			err = fmt.Errorf("%w: it is on record with other values", trace.ErrConflict)
 		}
 		return err
@@ -41,14 +42,14 @@ func (s *Store) PutStep(ctx context.Context, r record.Step) error {
 
 // Steps returns the finished steps of a policy in order; none is no error.
 func (s *Store) Steps(ctx context.Context, run, policy string) ([]record.Step, error) {
-	all, err := list(ctx, s.read(), func(row scan) (record.Step, error) {
+	all, err := database.List(ctx, s.db.Read(), func(row database.Scan) (record.Step, error) {
 		var r record.Step
 		var metrics string
 		var at int64
 		if err := row(&r.Run, &r.Policy, &r.Step, &r.Batch, &metrics, &at); err != nil {
 			return record.Step{}, err
 		}
-		r.At = fromNanos(at)
+		r.At = database.FromNanos(at)
 		return r, decode("metrics", metrics, &r.Metrics)
 	}, selectSteps+` ORDER BY step`, run, policy)
 	if err != nil {

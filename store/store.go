@@ -2,40 +2,23 @@ package store
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
-	"strings"
+	"time"
 
+	"github.com/pressly/goose/v3"
 	"go.uber.org/zap"
+
+	"github.com/fulgurite/fulgurite/store/database"
 )
 
 // Store keeps runs. It is safe for concurrent use, and by many processes at
 // once. Make one with Open.
 type Store struct {
-	backend
+	db     database.DB
 	log    *zap.Logger
 	recent *recent
 }
-
-// backend is what the two databases do differently.
-type backend interface {
-	// read is where queries outside a transaction go.
-	read() querier
-	// write runs op in a transaction that commits as durably as asked, and
-	// returns op's error or the commit's. op may run more than once.
-	write(ctx context.Context, d durability, op func(tx) error) error
-	migrate(ctx context.Context) (applied int, err error)
-	// clock is the database's present as an expression, in nanoseconds since 1970.
-	clock() string
-	close() error
-}
-
-// durability is what an acknowledged write survives.
-type durability int
-
-const (
-	survivesKill      durability = iota // of any process
-	survivesPowerLoss                   // of the machine, together with all earlier writes
-)
 
 // Open connects to the store at url: "postgres://…", "sqlite:///absolute/path",
 // or the path of an SQLite file, which is made if it does not exist, with its
@@ -45,27 +28,16 @@ func Open(ctx context.Context, url string, log *zap.Logger) (*Store, error) {
 	if log == nil {
 		log = zap.NewNop()
 	}
-	if strings.HasPrefix(url, "postgres://") || strings.HasPrefix(url, "postgresql://") {
-		b, err := openPostgres(ctx, url, log)
-		if err != nil {
-			return nil, fmt.Errorf("open store: %w", err)
-		}
-		return &Store{b, log, &recent{}}, nil
-	}
-	path := strings.TrimPrefix(url, "sqlite://")
-	if path == "" || strings.Contains(path, "://") || strings.HasPrefix(path, ":") {
-		return nil, fmt.Errorf("open store: %q is neither postgres://… nor sqlite:///path nor a path", url)
-	}
-	b, err := openSQLite(ctx, path)
+	db, err := database.Open(ctx, url, log)
 	if err != nil {
-		return nil, fmt.Errorf("open store %s: %w", path, err)
+		return nil, err
 	}
-	return &Store{b, log, &recent{}}, nil
+	return &Store{db, log, &recent{}}, nil
 }
 
 // Migrate brings the schema up to date. Several processes may do so at once.
 func (s *Store) Migrate(ctx context.Context) error {
-	applied, err := s.migrate(ctx)
+	applied, err := s.db.Migrate(ctx, goose.NewGoMigration(partBodies, &goose.GoFunc{RunTx: moveBodies}, nil))
 	if err != nil {
 		return fmt.Errorf("migrate store: %w", err)
 	}
@@ -77,8 +49,40 @@ func (s *Store) Migrate(ctx context.Context) error {
 
 // Close waits for writes under way and lets go of the database.
 func (s *Store) Close() error {
-	if err := s.close(); err != nil {
+	if err := s.db.Close(); err != nil {
 		return fmt.Errorf("close store: %w", err)
 	}
 	return nil
+}
+
+// orNow is t, or the present where t is not given.
+func orNow(t time.Time) time.Time {
+	if t.IsZero() {
+		return time.Now().UTC()
+	}
+	return t
+}
+
+// encode is v as JSON text; decode reads it back.
+func encode(what string, v any) (string, error) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return "", fmt.Errorf("encode %s: %w", what, err)
+	}
+	return string(b), nil
+}
+
+func decode(what, text string, v any) error {
+	if err := json.Unmarshal([]byte(text), v); err != nil {
+		return fmt.Errorf("decode %s: %w", what, err)
+	}
+	return nil
+}
+
+// raw is JSON text as a message, nil when there is none.
+func raw(text string) json.RawMessage {
+	if text == "" {
+		return nil
+	}
+	return json.RawMessage(text)
 }

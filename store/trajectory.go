@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/fulgurite/fulgurite/store/database"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -60,14 +61,14 @@ func bySteps(addresses []trace.Address) map[stepOf][]trace.Address {
 // collect adds the trajectories at addresses, all of one step, to found.
 func (s *Store) collect(ctx context.Context, step stepOf, addresses []trace.Address, found map[trace.Address]*trace.Trajectory) error {
 	wanted, args := wantedOf(step, addresses)
-	attempts, err := list(ctx, s.read(), readAttempt, wanted+`SELECT `+attemptColumns+` FROM wanted CROSS JOIN attempts a`+joinGrade+matching("a"), args...)
+	attempts, err := database.List(ctx, s.db.Read(), readAttempt, wanted+`SELECT `+attemptColumns+` FROM wanted CROSS JOIN attempts a`+joinGrade+matching("a"), args...)
 	if err != nil {
 		return fmt.Errorf("attempts: %w", err)
 	}
 	for _, a := range attempts {
 		found[a.Address] = &trace.Trajectory{Attempt: a}
 	}
-	history, err := s.readCalls(ctx, wanted+calls.from("wanted")+matching("c")+` ORDER BY c.task, c.sample, c.attempt, c.seq`, args...)
+	history, err := s.readCalls(ctx, wanted+calls.From("wanted")+matching("c")+` ORDER BY c.task, c.sample, c.attempt, c.seq`, args...)
 	if err != nil {
 		return fmt.Errorf("calls: %w", err)
 	}
@@ -76,8 +77,8 @@ func (s *Store) collect(ctx context.Context, step stepOf, addresses []trace.Addr
 			t.History = append(t.History, c)
 		}
 	}
-	query := rewards.from("wanted") + matching("w") + ` ORDER BY w.task, w.sample, w.attempt, w.name`
-	given, err := list(ctx, s.read(), rewards.read, wanted+query, args...)
+	query := rewards.From("wanted") + matching("w") + ` ORDER BY w.task, w.sample, w.attempt, w.name`
+	given, err := database.List(ctx, s.db.Read(), rewards.Read, wanted+query, args...)
 	if err != nil {
 		return fmt.Errorf("rewards: %w", err)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/store/database"
 )
 
 const (
@@ -23,15 +24,15 @@ func (s *Store) PutVersion(ctx context.Context, v model.Version) (model.Version,
 	if err != nil {
 		return model.Version{}, false, fmt.Errorf("put version %s: %w", v.VersionID, err)
 	}
-	args := []any{v.Run, v.Policy, v.Number, v.Parent, v.Manifest, v.Weights, v.Batch, v.Fingerprint, metrics, nanos(orNow(v.Created))}
+	args := []any{v.Run, v.Policy, v.Number, v.Parent, v.Manifest, v.Weights, v.Batch, v.Fingerprint, metrics, database.Nanos(orNow(v.Created))}
 	var standing model.Version
 	var created bool
-	err = s.write(ctx, survivesPowerLoss, func(t tx) (err error) {
-		standing, created, err = keep(t, insertVersion, args, func() (model.Version, error) {
-			return one(t.ctx, t, readVersion, selectVersion, v.Run, v.Policy, v.Number)
+	err = s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) (err error) {
+		standing, created, err = database.InsertOrFind(t, insertVersion, args, func() (model.Version, error) {
+			return database.One(t.Ctx, t, readVersion, selectVersion, v.Run, v.Policy, v.Number)
 		})
 		if err == nil {
-			_, err = t.exec(deleteUpdates, v.Run, v.Policy, v.Number)
+			_, err = t.Exec(deleteUpdates, v.Run, v.Policy, v.Number)
 		}
 		return err
 	})
@@ -43,7 +44,7 @@ func (s *Store) PutVersion(ctx context.Context, v model.Version) (model.Version,
 
 // Version returns the version of that id, or trace.ErrNotFound.
 func (s *Store) Version(ctx context.Context, id model.VersionID) (model.Version, error) {
-	v, err := one(ctx, s.read(), readVersion, selectVersion, id.Run, id.Policy, id.Number)
+	v, err := database.One(ctx, s.db.Read(), readVersion, selectVersion, id.Run, id.Policy, id.Number)
 	if err != nil {
 		return model.Version{}, fmt.Errorf("read version %s: %w", id, known(err))
 	}
@@ -52,20 +53,20 @@ func (s *Store) Version(ctx context.Context, id model.VersionID) (model.Version,
 
 // Versions returns the versions of a policy by number; none is no error.
 func (s *Store) Versions(ctx context.Context, run, policy string) ([]model.Version, error) {
-	all, err := list(ctx, s.read(), readVersion, selectVersions+` ORDER BY number`, run, policy)
+	all, err := database.List(ctx, s.db.Read(), readVersion, selectVersions+` ORDER BY number`, run, policy)
 	if err != nil {
 		return nil, fmt.Errorf("list versions of %s/%s: %w", run, policy, err)
 	}
 	return all, nil
 }
 
-func readVersion(row scan) (model.Version, error) {
+func readVersion(row database.Scan) (model.Version, error) {
 	var v model.Version
 	var metrics string
 	var created int64
 	if err := row(&v.Run, &v.Policy, &v.Number, &v.Parent, &v.Manifest, &v.Weights, &v.Batch, &v.Fingerprint, &metrics, &created); err != nil {
 		return model.Version{}, err
 	}
-	v.Created = fromNanos(created)
+	v.Created = database.FromNanos(created)
 	return v, decode("metrics", metrics, &v.Metrics)
 }

@@ -1,4 +1,4 @@
-package store
+package database
 
 import (
 	"context"
@@ -38,11 +38,11 @@ func openPostgres(ctx context.Context, url string, log *zap.Logger) (*postgres, 
 	return &postgres{pool, stdlib.OpenDBFromPool(pool), log}, nil
 }
 
-func (p *postgres) read() querier { return p.db }
+func (p *postgres) Read() Querier { return p.db }
 
-// write needs no word from durability: PostgreSQL flushes its log at each
+// Write needs no word from Durability: PostgreSQL flushes its log at each
 // commit, unless an administrator turned synchronous_commit off.
-func (p *postgres) write(ctx context.Context, _ durability, op func(tx) error) error {
+func (p *postgres) Write(ctx context.Context, _ Durability, op func(Tx) error) error {
 	var err error
 	for range collisions {
 		if err = p.once(ctx, op); !collided(err) {
@@ -53,12 +53,12 @@ func (p *postgres) write(ctx context.Context, _ durability, op func(tx) error) e
 	return err
 }
 
-func (p *postgres) once(ctx context.Context, op func(tx) error) error {
+func (p *postgres) once(ctx context.Context, op func(Tx) error) error {
 	t, err := p.db.BeginTx(ctx, nil)
 	if err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
-	if err := op(tx{ctx: ctx, querier: t, forUpdate: " FOR UPDATE"}); err != nil {
+	if err := op(Tx{Ctx: ctx, Querier: t, ForUpdate: " FOR UPDATE"}); err != nil {
 		_ = t.Rollback() // the cause is what counts, and a broken connection rolls back too
 		return err
 	}
@@ -75,20 +75,20 @@ func collided(err error) bool {
 	return errors.As(err, &e) && (e.Code == "40P01" || e.Code == "40001")
 }
 
-func (p *postgres) migrate(ctx context.Context) (int, error) {
+func (p *postgres) Migrate(ctx context.Context, coded ...*goose.Migration) (int, error) {
 	locker, err := lock.NewPostgresSessionLocker(lock.WithLockTimeout(1, 120))
 	if err != nil {
 		return 0, fmt.Errorf("make lock: %w", err)
 	}
-	return applyMigrations(ctx, p.db, goose.DialectPostgres, goose.WithSessionLocker(locker))
+	return applyMigrations(ctx, p.db, goose.DialectPostgres, coded, goose.WithSessionLocker(locker))
 }
 
-// clock goes on within a transaction, unlike now().
-func (p *postgres) clock() string {
+// Clock goes on within a transaction, unlike now().
+func (p *postgres) Clock() string {
 	return `(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000000)::BIGINT`
 }
 
-func (p *postgres) close() error {
+func (p *postgres) Close() error {
 	err := p.db.Close()
 	p.pool.Close()
 	return err

@@ -1,4 +1,4 @@
-package store
+package database
 
 import (
 	"context"
@@ -25,7 +25,7 @@ type writer struct {
 	full  bool // whether the connection syncs the log at each commit
 
 	queue   chan *pending
-	stop    chan struct{} // closed by close
+	stop    chan struct{} // closed by Close
 	stopped chan struct{} // closed by run
 }
 
@@ -33,7 +33,7 @@ type writer struct {
 type pending struct {
 	ctx  context.Context
 	full bool
-	op   func(tx) error // may run more than once
+	op   func(Tx) error // may run more than once
 	err  error
 	done chan error
 }
@@ -47,8 +47,8 @@ func newWriter(db *sql.DB, conn *sql.Conn) *writer {
 	return w
 }
 
-func (w *writer) write(ctx context.Context, d durability, op func(tx) error) error {
-	p := &pending{ctx: ctx, full: d == survivesPowerLoss, op: op, done: make(chan error, 1)}
+func (w *writer) Write(ctx context.Context, d Durability, op func(Tx) error) error {
+	p := &pending{ctx: ctx, full: d == SurvivesPowerLoss, op: op, done: make(chan error, 1)}
 	select {
 	case w.queue <- p:
 	case <-ctx.Done():
@@ -64,8 +64,8 @@ func (w *writer) write(ctx context.Context, d durability, op func(tx) error) err
 	}
 }
 
-// close is called once.
-func (w *writer) close() error {
+// Close is called once.
+func (w *writer) Close() error {
 	close(w.stop)
 	<-w.stopped
 	return errors.Join(w.conn.Close(), w.db.Close())
@@ -171,7 +171,7 @@ func (w *writer) try(p *pending) error {
 // interrupt the connection that all share.
 func (p *pending) run(w *writer) {
 	if p.err = context.Cause(p.ctx); p.err == nil {
-		p.err = p.op(tx{ctx: context.Background(), querier: w})
+		p.err = p.op(Tx{Ctx: context.Background(), Querier: w})
 	}
 }
 

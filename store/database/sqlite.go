@@ -1,4 +1,4 @@
-package store
+package database
 
 import (
 	"context"
@@ -51,7 +51,7 @@ func openSQLite(ctx context.Context, path string) (*sqlite, error) {
 	w := newWriter(writes, conn)
 	reads, err := sql.Open("sqlite", sqliteDSN(path, "query_only(1)"))
 	if err != nil {
-		return nil, errors.Join(err, w.close())
+		return nil, errors.Join(err, w.Close())
 	}
 	reads.SetMaxOpenConns(readers)
 	reads.SetMaxIdleConns(readers)
@@ -89,13 +89,13 @@ func sqliteDSN(path string, pragmas ...string) string {
 	return u.String()
 }
 
-func (s *sqlite) read() querier { return s.reads }
+func (s *sqlite) Read() Querier { return s.reads }
 
-// migrate tries again after an error, since another process may have applied
+// Migrate tries again after an error, since another process may have applied
 // the same migration between this one's look and its own try; SQLite lets only
 // one of them commit. That can happen with each migration, and with the table of
 // those that were applied.
-func (s *sqlite) migrate(ctx context.Context) (int, error) {
+func (s *sqlite) Migrate(ctx context.Context, coded ...*goose.Migration) (int, error) {
 	db, err := sql.Open("sqlite", sqliteDSN(s.path))
 	if err != nil {
 		return 0, err
@@ -108,16 +108,16 @@ func (s *sqlite) migrate(ctx context.Context) (int, error) {
 	}
 	var applied int
 	for range len(all) + 2 {
-		if applied, err = applyMigrations(ctx, db, goose.DialectSQLite3); err == nil {
+		if applied, err = applyMigrations(ctx, db, goose.DialectSQLite3, coded); err == nil {
 			return applied, nil
 		}
 	}
 	return applied, err
 }
 
-// clock ticks in milliseconds, which is enough for leases.
-func (s *sqlite) clock() string { return `CAST(unixepoch('subsec') * 1000 AS INTEGER) * 1000000` }
+// Clock ticks in milliseconds, which is enough for leases.
+func (s *sqlite) Clock() string { return `CAST(unixepoch('subsec') * 1000 AS INTEGER) * 1000000` }
 
-func (s *sqlite) close() error {
-	return errors.Join(s.reads.Close(), s.writer.close())
+func (s *sqlite) Close() error {
+	return errors.Join(s.reads.Close(), s.writer.Close())
 }

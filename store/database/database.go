@@ -1,0 +1,60 @@
+// Package database is the SQL database beneath a store: SQLite or PostgreSQL, with
+// transactions of two durabilities, migrations, and lists of columns from which rows
+// are written and read. It knows no table by name; package store does.
+package database
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/pressly/goose/v3"
+	"go.uber.org/zap"
+)
+
+// DB is what the two databases do differently. It is safe for concurrent use.
+type DB interface {
+	// Read is where queries outside a transaction go.
+	Read() Querier
+	// Write runs op in a transaction that commits as durably as asked, and
+	// returns op's error or the commit's. op may run more than once.
+	Write(ctx context.Context, d Durability, op func(Tx) error) error
+	// Migrate applies the migrations that are pending, those written in SQL and coded
+	// ones by their numbers.
+	Migrate(ctx context.Context, coded ...*goose.Migration) (applied int, err error)
+	// Clock is the database's present as an expression, in nanoseconds since 1970.
+	Clock() string
+	// Close waits for writes under way and lets go of the database.
+	Close() error
+}
+
+// Durability is what an acknowledged write survives.
+type Durability int
+
+// What a write survives.
+const (
+	SurvivesKill      Durability = iota // of any process
+	SurvivesPowerLoss                   // of the machine, together with all earlier writes
+)
+
+// Open connects to the database at url: "postgres://…", "sqlite:///absolute/path",
+// or the path of an SQLite file, which is made if it does not exist, with its
+// directory.
+func Open(ctx context.Context, url string, log *zap.Logger) (DB, error) {
+	if strings.HasPrefix(url, "postgres://") || strings.HasPrefix(url, "postgresql://") {
+		db, err := openPostgres(ctx, url, log)
+		if err != nil {
+			return nil, fmt.Errorf("open store: %w", err)
+		}
+		return db, nil
+	}
+	path := strings.TrimPrefix(url, "sqlite://")
+	if path == "" || strings.Contains(path, "://") || strings.HasPrefix(path, ":") {
+		return nil, fmt.Errorf("open store: %q is neither postgres://… nor sqlite:///path nor a path", url)
+	}
+	db, err := openSQLite(ctx, path)
+	if err != nil {
+		return nil, fmt.Errorf("open store %s: %w", path, err)
+	}
+	return db, nil
+}

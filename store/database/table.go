@@ -1,0 +1,165 @@
+package database
+
+import (
+	"bytes"
+	"database/sql/driver"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Table is the one list of a table's columns, from which rows are written, read and
+// compared.
+type Table[Row any] struct {
+	name    string // with the letter that queries call it by, "calls c"
+	columns []Column[Row]
+}
+
+// NewTable makes a table from its name with the letter that queries call it by, "calls c".
+func NewTable[Row any](name string, columns ...Column[Row]) Table[Row] {
+	return Table[Row]{name, columns}
+}
+
+// Column is a column and where a row has it.
+type Column[Row any] struct {
+	name  string
+	field func(*Row) any // a pointer
+	loose bool
+}
+
+// Col is the column of that name; field points to where a row has it.
+func Col[Row any](name string, field func(*Row) any) Column[Row] {
+	return Column[Row]{name, field, false}
+}
+
+// Loose is a column that may differ between rows that are the same.
+func Loose[Row any](name string, field func(*Row) any) Column[Row] {
+	return Column[Row]{name, field, true}
+}
+
+// Insert adds a row unless there is one with its key.
+func (t Table[Row]) Insert() string {
+	names, places := make([]string, len(t.columns)), make([]string, len(t.columns))
+	for i, c := range t.columns {
+		names[i], places[i] = c.name, fmt.Sprintf("$%d", i+1)
+	}
+	name, _, _ := strings.Cut(t.name, " ")
+	return "INSERT INTO " + name + " (" + strings.Join(names, ", ") + ") VALUES (" + strings.Join(places, ", ") + ") ON CONFLICT DO NOTHING"
+}
+
+// From selects rows of the table; before are what the table is joined to.
+func (t Table[Row]) From(before ...string) string {
+	_, letter, _ := strings.Cut(t.name, " ")
+	names := make([]string, len(t.columns))
+	for i, c := range t.columns {
+		names[i] = letter + "." + c.name
+	}
+	return "SELECT " + strings.Join(names, ", ") + " FROM " + strings.Join(append(before, t.name), " CROSS JOIN ")
+}
+
+// Fields are pointers to what a row holds, column by column: bind makes values of
+// them.
+func (t Table[Row]) Fields(r *Row) []any {
+	out := make([]any, len(t.columns))
+	for i, c := range t.columns {
+		out[i] = c.field(r)
+	}
+	return out
+}
+
+// Read reads a row of From.
+func (t Table[Row]) Read(row Scan) (r Row, err error) {
+	err = row(t.Fields(&r)...)
+	return r, err
+}
+
+// Same reports whether two rows hold the same, but for what is loose.
+func (t Table[Row]) Same(a, b *Row) bool {
+	left, right := bind(t.Fields(a)), bind(t.Fields(b))
+	for i, c := range t.columns {
+		if x, ok := left[i].([]byte); ok {
+			if !c.loose && !bytes.Equal(x, right[i].([]byte)) {
+				return false
+			}
+		} else if !c.loose && left[i] != right[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// Moment, Flag, Unsigned and Optional are how Go's values are stored in columns of both
+// databases: Moment as nanoseconds since 1970, 0 for none.
+type Moment time.Time
+
+// Flag is 0 or 1.
+type Flag bool
+
+// Unsigned is stored as its bits, signed.
+type Unsigned uint64
+
+// Optional is empty for none.
+type Optional []byte
+
+// Scan is for database/sql.
+func (m *Moment) Scan(src any) error {
+	n, err := integer(src)
+	*m = Moment(FromNanos(n))
+	return err
+}
+
+// Value is for database/sql.
+func (m Moment) Value() (driver.Value, error) { return Nanos(time.Time(m)), nil }
+
+// Scan is for database/sql.
+func (f *Flag) Scan(src any) error {
+	n, err := integer(src)
+	*f = n != 0
+	return err
+}
+
+// Value is for database/sql.
+func (f Flag) Value() (driver.Value, error) {
+	if f {
+		return int64(1), nil
+	}
+	return int64(0), nil
+}
+
+// Scan is for database/sql.
+func (u *Unsigned) Scan(src any) error {
+	n, err := integer(src)
+	*u = Unsigned(n)
+	return err
+}
+
+// Value is for database/sql.
+func (u Unsigned) Value() (driver.Value, error) { return int64(u), nil }
+
+// Scan is for database/sql.
+func (o *Optional) Scan(src any) error {
+	b, ok := src.([]byte)
+	if *o = nil; len(b) > 0 {
+		*o = bytes.Clone(b)
+	}
+	if !ok && src != nil {
+		return fmt.Errorf("%T is no column of bytes", src)
+	}
+	return nil
+}
+
+// Value is for database/sql.
+func (o Optional) Value() (driver.Value, error) {
+	if o == nil {
+		return []byte{}, nil
+	}
+	return []byte(o), nil
+}
+
+func integer(src any) (int64, error) {
+	n, ok := src.(int64)
+	if !ok {
+		return 0, fmt.Errorf("%T is no integer column", src)
+	}
+	return n, nil
+}
