@@ -11,7 +11,8 @@ import (
 const (
 	insertBatch = `INSERT INTO batches (run, policy, step, digest, sequences, tokens, trained, metrics)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING`
-	selectBatch = `SELECT run, policy, step, digest, sequences, tokens, trained, metrics FROM batches WHERE run = $1 AND policy = $2 AND step = $3`
+	selectBatches = `SELECT run, policy, step, digest, sequences, tokens, trained, metrics FROM batches WHERE run = $1 AND policy = $2`
+	selectBatch   = selectBatches + ` AND step = $3`
 )
 
 // PutBatch keeps b unless a batch of the step stands, and returns the one that
@@ -43,6 +44,15 @@ func (s *Store) Batch(ctx context.Context, run, policy string, step int) (record
 		return record.Batch{}, fmt.Errorf("read batch of %s/%s step %d: %w", run, policy, step, known(err))
 	}
 	return b, nil
+}
+
+// Batches returns the batches of a policy by step; none is no error.
+func (s *Store) Batches(ctx context.Context, run, policy string) ([]record.Batch, error) {
+	all, err := database.List(ctx, s.db.Read(), readBatch, selectBatches+` ORDER BY step`, run, policy)
+	if err != nil {
+		return nil, fmt.Errorf("list batches of %s/%s: %w", run, policy, err)
+	}
+	return all, nil
 }
 
 func readBatch(row database.Scan) (record.Batch, error) {

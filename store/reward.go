@@ -3,7 +3,9 @@ package store
 import (
 	"context"
 	"fmt"
+	"time"
 
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store/database"
 	"github.com/fulgurite/fulgurite/trace"
 )
@@ -76,4 +78,64 @@ func putReward(t database.Tx, r trace.Reward) error {
 		err = fmt.Errorf("%w: it is %g by %s already", trace.ErrConflict, old.Value, old.Source)
 	}
 	return err
+}
+
+// An attempt that is under way, or ended by a fault of ours, has no say, even if
+// it is the latest: a worker that everybody thought dead may begin one when the
+// rollout has long ended.
+const selectScores = `SELECT a.task, a.sample, a.attempt, COALESCE(a.reward, g.value) FROM attempts a` + joinGrade + `
+WHERE a.run = $1 AND a.kind = $2 AND a.step = $3 AND a.policy = $4 AND a.outcome IN ('completed', 'agent_failed')
+AND COALESCE(a.reward, g.value) IS NOT NULL ORDER BY a.task, a.sample, a.attempt`
+
+// Scores returns the rewards of a step by task and sample: of each sample the
+// last sealed attempt's, by whoever graded it. Samples without reward are left
+// out; none is no error.
+func (s *Store) Scores(ctx context.Context, run, policy string, kind trace.Kind, step int) ([]record.Score, error) {
+	all, err := database.List(ctx, s.db.Read(), func(row database.Scan) (r record.Score, err error) {
+		err = row(&r.Task, &r.Sample, &r.Attempt, &r.Reward)
+		return r, err
+	}, selectScores, run, kind, step, policy)
+	if err != nil {
+		return nil, fmt.Errorf("read scores of %s/%s-%d: %w", run, kind, step, err)
+	}
+	out := all[:0]
+	for _, r := range all {
+		if n := len(out); n > 0 && out[n-1].Task == r.Task && out[n-1].Sample == r.Sample {
+			out[n-1] = r
+		} else {
+			out = append(out, r)
+		}
+	}
+	return out, nil
+}
+
+const (
+	insertGradingFailure = `INSERT INTO grading_failures (run, kind, step, task, sample, attempt, try, error, at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`
+	countGradingFailures = `SELECT COUNT(*) FROM grading_failures
+WHERE run = $1 AND kind = $2 AND step = $3 AND task = $4 AND sample = $5 AND attempt = $6`
+)
+
+// PutGradingFailure puts on record that the grader of an attempt gave no reward, and
+// returns how often it did so by now. The reason is cut to 64 KiB. An attempt that is
+// not there is trace.ErrNotFound.
+func (s *Store) PutGradingFailure(ctx context.Context, address trace.Address, reason string) (int, error) {
+	failures := 0
+	err := s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) error {
+		if _, err := hold(t, address); err != nil {
+			return err // two failures at once are counted one after the other
+		}
+		key := attemptKey(address)
+		before, err := database.One(t.Ctx, t, database.Scalar[int], countGradingFailures, key...)
+		if err != nil {
+			return err
+		}
+		failures = before + 1
+		_, err = t.Exec(insertGradingFailure, append(key, failures, cut(database.ValidText(reason), resultLimit), database.Nanos(time.Now()))...)
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("put grading failure of %s: %w", address, err)
+	}
+	return failures, nil
 }

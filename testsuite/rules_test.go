@@ -137,7 +137,7 @@ func TestFoldersAreSmall(t *testing.T) {
 		}
 	}
 	for folder, n := range files {
-		if n > mostFiles && !slices.Contains([]string{"store"}, folder) {
+		if n > mostFiles {
 			t.Errorf("%s has %d files, more than %d", folder, n, mostFiles)
 		}
 	}

@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store/database"
 	"github.com/fulgurite/fulgurite/trace"
 )
@@ -18,12 +20,16 @@ AND NOT EXISTS (SELECT 1 FROM calls n
 WHERE n.run = c.run AND n.kind = c.kind AND n.step = c.step AND n.task = c.task AND n.sample = c.sample AND n.attempt = c.attempt
 AND n.policy = e.policy AND n.key = e.key AND n.occurrence = e.occurrence))`
 
+// Without ORDER BY: in SQLite it would choose the index of all calls over the
+// one of those that were replayed.
+const selectReplayed = `SELECT kind, step, task, sample, attempt, completion FROM calls WHERE run = $1 AND policy = $2 AND replayed_from > 0`
+
 // Divergences returns where the attempts of a run left what earlier ones had
 // recorded, by step, task, sample and attempt. An attempt that has replayed all
 // of it by now did not leave it.
 func (s *Store) Divergences(ctx context.Context, run string) ([]trace.Divergence, error) {
 	all, err := database.List(ctx, s.db.Read(), func(row database.Scan) (trace.Divergence, error) {
-		d := trace.Divergence{Address: trace.Address{RolloutID: trace.RolloutID{Run: run}}}
+		d := trace.Divergence{Address: addressIn(run)}
 		var kind string
 		err := row(&kind, &d.Step, &d.Task, &d.Sample, &d.Attempt, &d.Seq, &d.Earlier, &d.EarlierSeq, &d.Difference)
 		d.Kind = trace.Kind(kind)
@@ -35,8 +41,33 @@ func (s *Store) Divergences(ctx context.Context, run string) ([]trace.Divergence
 	// Here and not in SQL: for the order SQLite would go through all of the run's
 	// calls by their key instead of the few that diverged.
 	slices.SortFunc(all, func(a, b trace.Divergence) int {
-		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Step, b.Step), cmp.Compare(a.Task, b.Task),
-			cmp.Compare(a.Sample, b.Sample), cmp.Compare(a.Attempt, b.Attempt), cmp.Compare(a.Seq, b.Seq))
+		return cmp.Or(compare(a.Address, b.Address), cmp.Compare(a.Seq, b.Seq))
 	})
 	return all, nil
+}
+
+// Replays returns how much of each attempt was replayed, by kind, step, task,
+// sample and attempt, without those that replayed nothing; none is no error.
+func (s *Store) Replays(ctx context.Context, run, policy string) ([]record.Replayed, error) {
+	found := map[trace.Address]record.Replayed{}
+	_, err := database.List(ctx, s.db.Read(), func(row database.Scan) (struct{}, error) {
+		a := addressIn(run)
+		var kind string
+		var completion []byte
+		err := row(&kind, &a.Step, &a.Task, &a.Sample, &a.Attempt, &completion)
+		a.Kind = trace.Kind(kind)
+		r := found[a]
+		found[a] = record.Replayed{Address: a, Calls: r.Calls + 1, Tokens: r.Tokens + countTokens(completion)}
+		return struct{}{}, err
+	}, selectReplayed, run, policy)
+	if err != nil {
+		return nil, fmt.Errorf("list replays of %s/%s: %w", run, policy, err)
+	}
+	return slices.SortedFunc(maps.Values(found), func(a, b record.Replayed) int { return compare(a.Address, b.Address) }), nil
+}
+
+// compare orders attempts of one run.
+func compare(a, b trace.Address) int {
+	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Step, b.Step), cmp.Compare(a.Task, b.Task),
+		cmp.Compare(a.Sample, b.Sample), cmp.Compare(a.Attempt, b.Attempt))
 }
