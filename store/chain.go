@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fulgurite/fulgurite/store/database"
+	"github.com/fulgurite/fulgurite/store/tokens"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -78,14 +79,14 @@ func newCallRow(c trace.Call, parent link) (callRow, error) {
 	if parent.extent > len(c.Prompt) {
 		return callRow{}, fmt.Errorf("%w: call %d has %d tokens, the prompt %d", ErrChain, c.Parent, parent.extent, len(c.Prompt))
 	}
-	d := newChain().add(c.Prompt[:parent.extent])
-	if c.Parent >= 0 && !bytes.Equal(d.digest(), parent.chain) {
+	d := tokens.NewChain().Add(c.Prompt[:parent.extent])
+	if c.Parent >= 0 && !bytes.Equal(d.Digest(), parent.chain) {
 		return callRow{}, fmt.Errorf("%w: the first %d tokens of the prompt are not those of call %d", ErrChain, parent.extent, c.Parent)
 	}
 	r := callRow{
-		call: c, prompt: encodeTokens(c.Prompt[parent.extent:]),
-		completion: encodeTokens(c.Completion), logprobs: encodeFloats(c.Logprobs), untrained: encodeMarks(c.Untrained),
-		link: link{len(c.Prompt) + len(c.Completion), d.add(c.Prompt[parent.extent:]).add(c.Completion).digest()},
+		call: c, prompt: tokens.Encode(c.Prompt[parent.extent:]),
+		completion: tokens.Encode(c.Completion), logprobs: tokens.EncodeLogprobs(c.Logprobs), untrained: tokens.EncodeMarks(c.Untrained),
+		link: link{len(c.Prompt) + len(c.Completion), d.Add(c.Prompt[parent.extent:]).Add(c.Completion).Digest()},
 	}
 	r.call.Form = bytes.Clone(c.Form)
 	r.call.Prompt, r.call.Completion, r.call.Logprobs, r.call.Untrained, r.call.Divergence = nil, nil, nil, nil, nil
@@ -118,7 +119,7 @@ func (r *callRow) insert(t database.Tx) (added bool, err error) {
 	if n == 0 {
 		return false, fmt.Errorf("%w: request %s, occurrence %d, is on record under another number", trace.ErrConflict, c.Key, c.Occurrence)
 	}
-	_, err = t.Exec(countCall, append(attemptKey(c.Address), countTokens(r.completion))...)
+	_, err = t.Exec(countCall, append(attemptKey(c.Address), tokens.Count(r.completion))...)
 	return true, err
 }
 
@@ -198,17 +199,17 @@ func parentsOf(rows []callRow) ([]int, error) {
 // tokens decodes what the row holds itself behind the tokens before it, and returns
 // all of them.
 func (r *callRow) tokens(c *trace.Call, before []int32) (all []int32, err error) {
-	if all, err = decodeTokens(before, r.prompt); err != nil {
+	if all, err = tokens.Decode(before, r.prompt); err != nil {
 		return nil, err
 	}
 	n := len(all)
-	if all, err = decodeTokens(all, r.completion); err != nil {
+	if all, err = tokens.Decode(all, r.completion); err != nil {
 		return nil, err
 	}
 	if c.Prompt, c.Completion = nil, all[n:len(all):len(all)]; n > 0 {
 		c.Prompt = all[:n:n]
 	}
-	c.Logprobs, err = decodeFloats(r.logprobs)
-	c.Untrained = decodeMarks(r.untrained)
+	c.Logprobs, err = tokens.DecodeLogprobs(r.logprobs)
+	c.Untrained = tokens.DecodeMarks(r.untrained)
 	return all, err
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store/database"
+	"github.com/fulgurite/fulgurite/store/tokens"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -57,7 +58,7 @@ func (s *Store) Replays(ctx context.Context, run, policy string) ([]record.Repla
 		err := row(&kind, &a.Step, &a.Task, &a.Sample, &a.Attempt, &completion)
 		a.Kind = trace.Kind(kind)
 		r := found[a]
-		found[a] = record.Replayed{Address: a, Calls: r.Calls + 1, Tokens: r.Tokens + countTokens(completion)}
+		found[a] = record.Replayed{Address: a, Calls: r.Calls + 1, Tokens: r.Tokens + tokens.Count(completion)}
 		return struct{}{}, err
 	}, selectReplayed, run, policy)
 	if err != nil {

@@ -1,4 +1,6 @@
-package store
+// Package tokens encodes tokens, their log-probabilities and their loss marks as bytes,
+// and digests tokens.
+package tokens
 
 import (
 	"crypto/sha256"
@@ -11,9 +13,9 @@ import (
 
 var errTokens = errors.New("bad token bytes")
 
-// encodeTokens writes each token as a varint: one or two bytes for small
+// Encode writes each token as a varint: one or two bytes for small
 // vocabularies, three for the largest.
-func encodeTokens(tokens []int32) []byte {
+func Encode(tokens []int32) []byte {
 	out := make([]byte, 0, 2*len(tokens))
 	for _, t := range tokens {
 		out = binary.AppendUvarint(out, uint64(uint32(t)))
@@ -21,8 +23,8 @@ func encodeTokens(tokens []int32) []byte {
 	return out
 }
 
-// decodeTokens appends the tokens of b to out.
-func decodeTokens(out []int32, b []byte) ([]int32, error) {
+// Decode appends the tokens of b to out.
+func Decode(out []int32, b []byte) ([]int32, error) {
 	for len(b) > 0 {
 		v, n := binary.Uvarint(b)
 		if n <= 0 || v > math.MaxUint32 {
@@ -34,9 +36,9 @@ func decodeTokens(out []int32, b []byte) ([]int32, error) {
 	return out, nil
 }
 
-// countTokens is how many tokens decodeTokens would find: each ends with the only
+// Count is how many tokens Decode would find: each ends with the only
 // byte of its varint that has no continuation bit.
-func countTokens(b []byte) int {
+func Count(b []byte) int {
 	n := 0
 	for _, c := range b {
 		if c < 0x80 {
@@ -46,7 +48,8 @@ func countTokens(b []byte) int {
 	return n
 }
 
-func encodeFloats(values []float32) []byte {
+// EncodeLogprobs writes four bytes for each value.
+func EncodeLogprobs(values []float32) []byte {
 	out := make([]byte, 0, 4*len(values))
 	for _, v := range values {
 		out = binary.LittleEndian.AppendUint32(out, math.Float32bits(v))
@@ -54,7 +57,8 @@ func encodeFloats(values []float32) []byte {
 	return out
 }
 
-func decodeFloats(b []byte) ([]float32, error) {
+// DecodeLogprobs reads what EncodeLogprobs wrote.
+func DecodeLogprobs(b []byte) ([]float32, error) {
 	if len(b)%4 != 0 {
 		return nil, fmt.Errorf("%w: %d bytes of log-probabilities", errTokens, len(b))
 	}
@@ -65,8 +69,8 @@ func decodeFloats(b []byte) ([]float32, error) {
 	return out, nil
 }
 
-// encodeMarks writes one byte for each mark; nil stays nil.
-func encodeMarks(marks []bool) []byte {
+// EncodeMarks writes one byte for each mark; nil stays nil.
+func EncodeMarks(marks []bool) []byte {
 	if len(marks) == 0 {
 		return nil
 	}
@@ -79,7 +83,8 @@ func encodeMarks(marks []bool) []byte {
 	return out
 }
 
-func decodeMarks(b []byte) []bool {
+// DecodeMarks reads what EncodeMarks wrote.
+func DecodeMarks(b []byte) []bool {
 	if len(b) == 0 {
 		return nil
 	}
@@ -90,21 +95,24 @@ func decodeMarks(b []byte) []bool {
 	return out
 }
 
-// chain digests tokens as they are laid end to end.
-type chain struct {
-	hash.Hash
+// Chain digests tokens as they are laid end to end.
+type Chain struct {
+	hash   hash.Hash
 	buffer []byte
 }
 
-func newChain() *chain { return &chain{Hash: sha256.New()} }
+// NewChain is a chain of no tokens.
+func NewChain() *Chain { return &Chain{hash: sha256.New()} }
 
-func (c *chain) add(tokens []int32) *chain {
+// Add lays tokens behind those before.
+func (c *Chain) Add(tokens []int32) *Chain {
 	c.buffer = c.buffer[:0]
 	for _, t := range tokens {
 		c.buffer = binary.LittleEndian.AppendUint32(c.buffer, uint32(t))
 	}
-	_, _ = c.Write(c.buffer) // a hash never fails
+	_, _ = c.hash.Write(c.buffer) // a hash never fails
 	return c
 }
 
-func (c *chain) digest() []byte { return c.Sum(nil) }
+// Digest is that of all tokens so far.
+func (c *Chain) Digest() []byte { return c.hash.Sum(nil) }
