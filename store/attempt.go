@@ -25,7 +25,7 @@ const (
 ON CONFLICT (run, kind, step, task, sample) DO UPDATE SET attempt = rollouts.attempt + 1 RETURNING attempt`
 	insertAttempt = `INSERT INTO attempts (run, kind, step, task, sample, attempt, task_id, policy, version, terms, key_hash, outcome, result, error, calls, tokens, begun, ended)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, '', '', '', 0, 0, $12, 0)`
-	lockAttempt = `SELECT r.attempt, a.outcome FROM attempts a JOIN rollouts r
+	selectState = `SELECT r.attempt, a.outcome FROM attempts a JOIN rollouts r
 ON r.run = a.run AND r.kind = a.kind AND r.step = a.step AND r.task = a.task AND r.sample = a.sample` + atAttempt
 	lastAttempt = `SELECT a.attempt, a.outcome, a.policy, a.version FROM attempts a JOIN rollouts r
 ON r.run = a.run AND r.kind = a.kind AND r.step = a.step AND r.task = a.task AND r.sample = a.sample AND r.attempt = a.attempt` + atRollout
@@ -108,7 +108,7 @@ func lastEnd(t database.Tx, id trace.RolloutID, terms trace.Terms) (number int, 
 func (s *Store) Attempt(ctx context.Context, address trace.Address) (trace.Attempt, error) {
 	a, err := database.One(ctx, s.db.Read(), readAttempt, selectAttempts+atAttempt, attemptKey(address)...)
 	if err != nil {
-		return trace.Attempt{}, fmt.Errorf("read attempt %s: %w", address, known(err))
+		return trace.Attempt{}, fmt.Errorf("read attempt %s: %w", address, notFound(err))
 	}
 	return a, nil
 }
@@ -117,7 +117,7 @@ func (s *Store) Attempt(ctx context.Context, address trace.Address) (trace.Attem
 func (s *Store) CurrentAttempt(ctx context.Context, id trace.RolloutID) (trace.Attempt, error) {
 	a, err := database.One(ctx, s.db.Read(), readAttempt, selectAttempts+atRollout+` ORDER BY a.attempt DESC LIMIT 1`, rolloutKey(id)...)
 	if err != nil {
-		return trace.Attempt{}, fmt.Errorf("read current attempt at %s: %w", id, known(err))
+		return trace.Attempt{}, fmt.Errorf("read current attempt at %s: %w", id, notFound(err))
 	}
 	return a, nil
 }
@@ -156,11 +156,11 @@ func (s *Store) SealAttempt(ctx context.Context, a trace.Attempt) error {
 	if err := checkSeal(a); err != nil {
 		return fmt.Errorf("seal attempt %s: %w", a.Address, err)
 	}
-	a.Result, a.Failure, a.Error = cut(database.ValidText(a.Result), resultLimit), database.ValidText(a.Failure), cut(database.ValidText(a.Error), resultLimit)
-	a.Output.Stdout, a.Output.Stderr = cut(database.ValidText(a.Output.Stdout), outputLimit), cut(database.ValidText(a.Output.Stderr), outputLimit)
+	a.Result, a.Failure, a.Error = truncate(database.ValidText(a.Result), resultLimit), database.ValidText(a.Failure), truncate(database.ValidText(a.Error), resultLimit)
+	a.Output.Stdout, a.Output.Stderr = truncate(database.ValidText(a.Output.Stdout), outputLimit), truncate(database.ValidText(a.Output.Stderr), outputLimit)
 	ended := database.Nanos(orNow(a.Ended))
 	err := s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) error {
-		st, err := hold(t, a.Address)
+		st, err := lockAttempt(t, a.Address)
 		if err != nil {
 			return err
 		}
@@ -179,25 +179,25 @@ func (s *Store) SealAttempt(ctx context.Context, a trace.Attempt) error {
 	return nil
 }
 
-// standing is where an attempt stands, locked until the transaction ends.
-type standing struct {
+// attemptState is the state of an attempt, locked until the transaction ends.
+type attemptState struct {
 	latest  int // the current attempt at the rollout
 	outcome trace.Outcome
 }
 
-// hold makes all other writes to the attempt's rollout wait.
-func hold(t database.Tx, a trace.Address) (standing, error) {
-	st, err := database.One(t.Ctx, t, func(row database.Scan) (st standing, err error) {
+// lockAttempt makes all other writes to the attempt's rollout wait.
+func lockAttempt(t database.Tx, a trace.Address) (attemptState, error) {
+	st, err := database.One(t.Ctx, t, func(row database.Scan) (st attemptState, err error) {
 		var outcome string
 		err = row(&st.latest, &outcome)
 		st.outcome = trace.Outcome(outcome)
 		return st, err
-	}, lockAttempt+t.ForUpdate, attemptKey(a)...)
-	return st, known(err)
+	}, selectState+t.ForUpdate, attemptKey(a)...)
+	return st, notFound(err)
 }
 
 // current is trace.ErrFenced for an attempt that a later one replaced.
-func (s standing) current(a trace.Address) error {
+func (s attemptState) current(a trace.Address) error {
 	if s.latest != a.Attempt {
 		return fmt.Errorf("%w: attempt %d is current", trace.ErrFenced, s.latest)
 	}
@@ -205,7 +205,7 @@ func (s standing) current(a trace.Address) error {
 }
 
 // open is trace.ErrFenced for an attempt that was replaced or sealed.
-func (s standing) open(a trace.Address) error {
+func (s attemptState) open(a trace.Address) error {
 	if s.outcome != trace.Running {
 		return fmt.Errorf("%w: it is sealed as %s", trace.ErrFenced, s.outcome)
 	}
@@ -292,8 +292,8 @@ func checkFinite(what string, v float64) error {
 	return nil
 }
 
-// cut shortens s to at most n bytes, between characters.
-func cut(s string, n int) string {
+// truncate shortens s to at most n bytes, between characters.
+func truncate(s string, n int) string {
 	if len(s) <= n {
 		return s
 	}
@@ -316,7 +316,7 @@ func (s *Store) Output(ctx context.Context, address trace.Address) (trace.Output
 		return o, err
 	}, selectOutput+atAttempt, attemptKey(address)...)
 	if err != nil {
-		return trace.Output{}, fmt.Errorf("read output of attempt %s: %w", address, known(err))
+		return trace.Output{}, fmt.Errorf("read output of attempt %s: %w", address, notFound(err))
 	}
 	return out, nil
 }

@@ -307,8 +307,8 @@ func TestAttemptsOfAStepAreListedInOrder(t *testing.T) {
 		for _, id := range []trace.RolloutID{rollout(10, 0), rollout(2, 1), rollout(2, 0), rollout(2, 1)} {
 			begin(t, s, id)
 		}
-		for _, elsewhere := range []trace.RolloutID{{Run: "demo", Kind: trace.Gate, Step: 3}, {Run: "demo", Kind: trace.Train, Step: 4}, {Run: "demo2", Kind: trace.Train, Step: 3}} {
-			begin(t, s, elsewhere)
+		for _, other := range []trace.RolloutID{{Run: "demo", Kind: trace.Gate, Step: 3}, {Run: "demo", Kind: trace.Train, Step: 4}, {Run: "demo2", Kind: trace.Train, Step: 3}} {
+			begin(t, s, other)
 		}
 		all, err := s.Attempts(t.Context(), "demo", trace.Train, 3)
 		require.NoError(t, err)

@@ -15,18 +15,18 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING`
 	selectBatch   = selectBatches + ` AND step = $3`
 )
 
-// PutBatch keeps b unless a batch of the step stands, and returns the one that
-// then stands and whether this call made it.
+// PutBatch stores b unless the step has a batch, and returns the one it then has and
+// whether this call made it.
 func (s *Store) PutBatch(ctx context.Context, b record.Batch) (record.Batch, bool, error) {
 	metrics, err := encode("metrics", b.Metrics)
 	if err != nil {
 		return record.Batch{}, false, fmt.Errorf("put batch of %s/%s step %d: %w", b.Run, b.Policy, b.Step, err)
 	}
 	args := []any{b.Run, b.Policy, b.Step, b.Digest, b.Sequences, b.Tokens, b.Trained, metrics}
-	var standing record.Batch
+	var stored record.Batch
 	var created bool
 	err = s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) (err error) {
-		standing, created, err = database.InsertOrFind(t, insertBatch, args, func() (record.Batch, error) {
+		stored, created, err = database.InsertOrFind(t, insertBatch, args, func() (record.Batch, error) {
 			return database.One(t.Ctx, t, readBatch, selectBatch, b.Run, b.Policy, b.Step)
 		})
 		return err
@@ -34,14 +34,14 @@ func (s *Store) PutBatch(ctx context.Context, b record.Batch) (record.Batch, boo
 	if err != nil {
 		return record.Batch{}, false, fmt.Errorf("put batch of %s/%s step %d: %w", b.Run, b.Policy, b.Step, err)
 	}
-	return standing, created, nil
+	return stored, created, nil
 }
 
 // Batch returns the batch of a step, or trace.ErrNotFound.
 func (s *Store) Batch(ctx context.Context, run, policy string, step int) (record.Batch, error) {
 	b, err := database.One(ctx, s.db.Read(), readBatch, selectBatch, run, policy, step)
 	if err != nil {
-		return record.Batch{}, fmt.Errorf("read batch of %s/%s step %d: %w", run, policy, step, known(err))
+		return record.Batch{}, fmt.Errorf("read batch of %s/%s step %d: %w", run, policy, step, notFound(err))
 	}
 	return b, nil
 }

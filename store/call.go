@@ -54,7 +54,7 @@ func (s *Store) appendCall(ctx context.Context, c trace.Exchange) error {
 	request, response := append([]byte{}, c.Request...), append([]byte{}, c.Response...)
 	x := pack(c.Address, c.Seq, request, response, bases)
 	err = s.db.Write(ctx, database.SurvivesKill, func(t database.Tx) error {
-		st, err := hold(t, r.call.Address)
+		st, err := lockAttempt(t, r.call.Address)
 		if err != nil {
 			return err
 		}

@@ -105,9 +105,9 @@ func TestSameRequestAndOccurrenceUnderAnotherNumberIsAConflict(t *testing.T) {
 		require.ErrorIs(t, s.AppendCall(t.Context(), &c), trace.ErrConflict)
 		c.Occurrence = 1
 		require.NoError(t, s.AppendCall(t.Context(), &c))
-		elsewhere := first
-		elsewhere.Address = begin(t, s, rollout(0, 1))
-		require.NoError(t, s.AppendCall(t.Context(), &elsewhere), "another rollout may ask the same")
+		other := first
+		other.Address = begin(t, s, rollout(0, 1))
+		require.NoError(t, s.AppendCall(t.Context(), &other), "another rollout may ask the same")
 	})
 }
 

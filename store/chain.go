@@ -142,11 +142,11 @@ func unchain(rows []callRow) ([]trace.Call, error) {
 	}
 	// room is how many tokens the array of a call has: those of the longest of its
 	// first child's first child and so on. The first child writes behind its parent.
-	room, heir := make([]int, len(rows)), make([]int, len(rows))
+	room, firstChild := make([]int, len(rows)), make([]int, len(rows))
 	for i := len(rows) - 1; i >= 0; i-- {
 		room[i] = max(room[i], rows[i].link.extent)
 		if p := parents[i]; p >= 0 {
-			room[p], heir[p] = room[i], i
+			room[p], firstChild[p] = room[i], i
 		}
 	}
 	out := make([]trace.Call, len(rows))
@@ -155,7 +155,7 @@ func unchain(rows []callRow) ([]trace.Call, error) {
 		c, p := r.call, parents[i]
 		var before []int32
 		switch {
-		case p >= 0 && heir[p] == i:
+		case p >= 0 && firstChild[p] == i:
 			before = arrays[p]
 		case p >= 0:
 			before = append(make([]int32, 0, room[i]), arrays[p]...)

@@ -38,8 +38,8 @@ func TestADivergenceStandsUntilAllThatWasRecordedIsReplayed(t *testing.T) {
 		late.Seq = 2
 		appendCalls(t, s, late)
 		require.Empty(t, standing())
-		elsewhere, err := s.Divergences(t.Context(), "another")
+		none, err := s.Divergences(t.Context(), "another")
 		require.NoError(t, err)
-		require.Empty(t, elsewhere)
+		require.Empty(t, none)
 	})
 }

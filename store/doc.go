@@ -12,7 +12,7 @@
 //     and with it every write that the same process had acknowledged before.
 //   - Every write has a natural key. Writing the same thing again changes
 //     nothing and succeeds; writing another thing under the key is
-//     [trace.ErrConflict], or returns what stands there where two executors may
+//     [trace.ErrConflict], or returns what is there where two executors may
 //     have worked at once (runs, versions, batches).
 //   - An attempt is fenced by the next attempt at its rollout and by its seal:
 //     from the moment that BeginAttempt or SealAttempt returns, no call, event
@@ -31,7 +31,7 @@
 //
 // It does not watch the meaning of what it keeps: that a version's blobs exist
 // or that a promotion was wise is the writer's business. When a context ends
-// while a write is under way, the write may or may not stand; ask again.
+// while a write is under way, the write may or may not be on record; ask again.
 //
 // Text is kept as valid UTF-8 without NUL, which PostgreSQL insists on; other
 // bytes become U+FFFD. Requests and responses are kept byte by byte. Tokens are

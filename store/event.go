@@ -18,7 +18,7 @@ const (
 
 // PutEvent adds an event to the current attempt under the next number; e.Seq is
 // not looked at. An absent At is the present. An event with the same name,
-// fields and time stands only once. A sealed or replaced attempt is
+// fields and time is recorded only once. A sealed or replaced attempt is
 // trace.ErrFenced.
 func (s *Store) PutEvent(ctx context.Context, e trace.Event) error {
 	fields, err := encode("fields", e.Fields)
@@ -27,7 +27,7 @@ func (s *Store) PutEvent(ctx context.Context, e trace.Event) error {
 	}
 	at := database.Nanos(orNow(e.At))
 	err = s.db.Write(ctx, database.SurvivesKill, func(t database.Tx) error {
-		st, err := hold(t, e.Address)
+		st, err := lockAttempt(t, e.Address)
 		if err != nil {
 			return err
 		}

@@ -17,18 +17,18 @@ const (
 WHERE run = $1 AND policy = $2 AND step = $3 ORDER BY judgment, try`
 )
 
-// PutJudgment keeps j unless a judgment of the same stands, and returns the one that
-// then stands and whether this call made it. An absent At is the present.
+// PutJudgment stores j unless its key has a judgment, and returns the one it then has
+// and whether this call made it. An absent At is the present.
 func (s *Store) PutJudgment(ctx context.Context, j record.Judgment) (record.Judgment, bool, error) {
 	scores, err := encode("scores", j.Scores)
 	if err != nil {
 		return record.Judgment{}, false, fmt.Errorf("put judgment %s: %w", j.Key, err)
 	}
 	args := []any{j.Key, j.Model, scores, j.Run, j.Policy, j.Step, database.Nanos(orNow(j.At))}
-	var standing record.Judgment
+	var stored record.Judgment
 	var created bool
 	err = s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) (err error) {
-		standing, created, err = database.InsertOrFind(t, insertJudgment, args, func() (record.Judgment, error) {
+		stored, created, err = database.InsertOrFind(t, insertJudgment, args, func() (record.Judgment, error) {
 			return database.One(t.Ctx, t, readJudgment, selectJudgment, j.Key)
 		})
 		return err
@@ -36,14 +36,14 @@ func (s *Store) PutJudgment(ctx context.Context, j record.Judgment) (record.Judg
 	if err != nil {
 		return record.Judgment{}, false, fmt.Errorf("put judgment %s: %w", j.Key, err)
 	}
-	return standing, created, nil
+	return stored, created, nil
 }
 
 // Judgment returns the judgment under a key, or trace.ErrNotFound.
 func (s *Store) Judgment(ctx context.Context, key string) (record.Judgment, error) {
 	j, err := database.One(ctx, s.db.Read(), readJudgment, selectJudgment, key)
 	if err != nil {
-		return record.Judgment{}, fmt.Errorf("read judgment %s: %w", key, known(err))
+		return record.Judgment{}, fmt.Errorf("read judgment %s: %w", key, notFound(err))
 	}
 	return j, nil
 }
@@ -58,8 +58,8 @@ func (s *Store) Judged(ctx context.Context, run, policy string, step int) (int, 
 	return n, nil
 }
 
-// PutNonsense keeps an answer that could not be read, unless one of that number
-// stands. An absent At is the present.
+// PutNonsense stores an answer that could not be read, unless there is one of that
+// number. An absent At is the present.
 func (s *Store) PutNonsense(ctx context.Context, n record.Nonsense) error {
 	err := s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) error {
 		_, err := t.Exec(insertNonsense, n.Run, n.Policy, n.Step, n.Judgment, n.Try, n.Answer, n.Reason, database.Nanos(orNow(n.At)))

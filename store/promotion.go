@@ -28,7 +28,7 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`
 // Promote moves a policy's promoted pointer from p.Previous (-1: there was
 // none) to p.Version. A decision moves it once: making it again changes
 // nothing, another move under its id is trace.ErrConflict, and so are an id that
-// PutDecision has and a pointer that does not stand at Previous. A pinned
+// PutDecision has and a pointer that is not at Previous. A pinned
 // pointer is record.ErrPinned to all but pins and unpins; those who unpin what
 // is not pinned find trace.ErrConflict. An absent At is the present.
 func (s *Store) Promote(ctx context.Context, p record.Promotion) error {
@@ -44,7 +44,7 @@ func (s *Store) Promote(ctx context.Context, p record.Promotion) error {
 func (s *Store) Promoted(ctx context.Context, run, policy string) (record.Promotion, error) {
 	p, err := database.One(ctx, s.db.Read(), readPromotion, lastPromotion, run, policy)
 	if err != nil {
-		return record.Promotion{}, fmt.Errorf("read promoted version of %s/%s: %w", run, policy, known(err))
+		return record.Promotion{}, fmt.Errorf("read promoted version of %s/%s: %w", run, policy, notFound(err))
 	}
 	return p, nil
 }
@@ -54,7 +54,7 @@ func (s *Store) Promoted(ctx context.Context, run, policy string) (record.Promot
 func (s *Store) Promotion(ctx context.Context, run, policy, id string) (record.Promotion, error) {
 	p, err := database.One(ctx, s.db.Read(), readPromotion, promotionBy, run, policy, id)
 	if err != nil {
-		return record.Promotion{}, fmt.Errorf("read promotion %s of %s/%s: %w", id, run, policy, known(err))
+		return record.Promotion{}, fmt.Errorf("read promotion %s of %s/%s: %w", id, run, policy, notFound(err))
 	}
 	return p, nil
 }
@@ -70,7 +70,7 @@ func (s *Store) Promotions(ctx context.Context, run, policy string) ([]record.Pr
 
 func promote(t database.Tx, p record.Promotion) error {
 	p.Source = cmp.Or(p.Source, record.SourceGate)
-	version, seq, err := holdPointer(t, p.Run, p.Policy)
+	version, seq, err := lockPointer(t, p.Run, p.Policy)
 	if err != nil {
 		return err
 	}
@@ -93,9 +93,9 @@ func promote(t database.Tx, p record.Promotion) error {
 	return err
 }
 
-// holdPointer makes all others who decide about a policy wait, and returns where
-// its pointer stands and how often it moved.
-func holdPointer(t database.Tx, run, policy string) (version, seq int, err error) {
+// lockPointer makes all others who decide about a policy wait, and returns where
+// its pointer is and how often it moved.
+func lockPointer(t database.Tx, run, policy string) (version, seq int, err error) {
 	if _, err := t.Exec(makePointer, run, policy); err != nil {
 		return 0, 0, err
 	}
@@ -106,7 +106,7 @@ func holdPointer(t database.Tx, run, policy string) (version, seq int, err error
 	return pointer[0], pointer[1], err
 }
 
-// movable reports why p may not move the pointer, which stands at version.
+// movable reports why p may not move the pointer, which is at version.
 func movable(t database.Tx, p record.Promotion, version int) error {
 	refused, err := database.One(t.Ctx, t, readDecision, decisionBy, p.Run, p.Policy, p.DecisionID)
 	switch {
@@ -154,7 +154,7 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT DO NOTHING`
 func (s *Store) PutDecision(ctx context.Context, d record.Decision) error {
 	args := []any{d.Run, d.Policy, d.DecisionID, d.Candidate, d.Promoted, d.Verdict, d.Reason, string(d.Evidence), database.Nanos(orNow(d.At))}
 	err := s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) error {
-		if _, _, err := holdPointer(t, d.Run, d.Policy); err != nil {
+		if _, _, err := lockPointer(t, d.Run, d.Policy); err != nil {
 			return err
 		}
 		moved, err := database.One(t.Ctx, t, readPromotion, promotionBy, d.Run, d.Policy, d.DecisionID)
@@ -183,7 +183,7 @@ func (s *Store) PutDecision(ctx context.Context, d record.Decision) error {
 func (s *Store) Decision(ctx context.Context, run, policy, id string) (record.Decision, error) {
 	d, err := database.One(ctx, s.db.Read(), readDecision, decisionBy, run, policy, id)
 	if err != nil {
-		return record.Decision{}, fmt.Errorf("read decision %s of %s/%s: %w", id, run, policy, known(err))
+		return record.Decision{}, fmt.Errorf("read decision %s of %s/%s: %w", id, run, policy, notFound(err))
 	}
 	return d, nil
 }

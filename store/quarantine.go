@@ -12,7 +12,7 @@ import (
 const (
 	insertQuarantine = `INSERT INTO quarantines (run, policy, step, kind, task, place, reason, at)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING`
-	// Of steps whose batch stands nothing is forgotten.
+	// Of steps that have a batch nothing is forgotten.
 	undecided          = ` AND NOT EXISTS (SELECT 1 FROM batches b WHERE b.run = q.run AND b.policy = q.policy AND b.step = q.step)`
 	uncountQuarantined = `UPDATE attempts SET outcome = 'infra_fault', error = 'made again: its task was quarantined, and the run retried' WHERE run = $1
 AND outcome IN ('completed', 'agent_failed') AND EXISTS (SELECT 1 FROM quarantines q WHERE q.run = attempts.run AND q.policy = attempts.policy

@@ -40,9 +40,9 @@ WHERE f.run = $1 AND a.policy = $2) latest WHERE place = 1 ORDER BY total DESC, 
 // trace.ErrNotFound.
 func (s *Store) AddRefusal(ctx context.Context, r trace.Refusal) error {
 	at := database.Nanos(orNow(r.Last))
-	message := cut(database.ValidText(r.Message), refusalText)
+	message := truncate(database.ValidText(r.Message), refusalText)
 	err := s.db.Write(ctx, database.SurvivesKill, func(t database.Tx) error {
-		if _, err := hold(t, r.Address); err != nil {
+		if _, err := lockAttempt(t, r.Address); err != nil {
 			return err
 		}
 		code := r.Code

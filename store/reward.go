@@ -28,8 +28,8 @@ var (
 
 const rewardsOf = ` WHERE w.run = $1 AND w.kind = $2 AND w.step = $3 AND w.task = $4 AND w.sample = $5 AND w.attempt = $6`
 
-// PutReward gives a reward to the current attempt. A reward of the same name
-// stands: giving an equal one again changes nothing, another one is
+// PutReward gives a reward to the current attempt. The first reward of a
+// name is final: giving an equal one again changes nothing, another one is
 // trace.ErrConflict. A replaced attempt is trace.ErrFenced; so is a sealed one,
 // except for a grader's reward.
 func (s *Store) PutReward(ctx context.Context, r trace.Reward) error {
@@ -60,7 +60,7 @@ func (s *Store) Rewards(ctx context.Context, address trace.Address) ([]trace.Rew
 }
 
 func putReward(t database.Tx, r trace.Reward) error {
-	st, err := hold(t, r.Address)
+	st, err := lockAttempt(t, r.Address)
 	if err != nil {
 		return err
 	}
@@ -122,7 +122,7 @@ WHERE run = $1 AND kind = $2 AND step = $3 AND task = $4 AND sample = $5 AND att
 func (s *Store) PutGradingFailure(ctx context.Context, address trace.Address, reason string) (int, error) {
 	failures := 0
 	err := s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) error {
-		if _, err := hold(t, address); err != nil {
+		if _, err := lockAttempt(t, address); err != nil {
 			return err // two failures at once are counted one after the other
 		}
 		key := attemptKey(address)
@@ -131,7 +131,7 @@ func (s *Store) PutGradingFailure(ctx context.Context, address trace.Address, re
 			return err
 		}
 		failures = before + 1
-		_, err = t.Exec(insertGradingFailure, append(key, failures, cut(database.ValidText(reason), resultLimit), database.Nanos(time.Now()))...)
+		_, err = t.Exec(insertGradingFailure, append(key, failures, truncate(database.ValidText(reason), resultLimit), database.Nanos(time.Now()))...)
 		return err
 	})
 	if err != nil {

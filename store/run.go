@@ -28,9 +28,9 @@ WHERE run = $1 AND outcome = '' AND kind IN ('train', 'reserve', 'gate', 'test')
 WHERE r.run = attempts.run AND r.kind = attempts.kind AND r.step = attempts.step AND r.task = attempts.task AND r.sample = attempts.sample)`
 )
 
-// CreateRun keeps r unless a run of its name stands, and returns the one that
-// then stands and whether this call made it. A run that was refused does not stand. Whether a run that stood before is
-// the same training is for the caller to decide, by SpecDigest. An absent
+// CreateRun stores r unless there is a run of its name, and returns the run of that
+// name and whether this call made it. A run that was refused is replaced. Whether an
+// earlier run is the same training is for the caller to decide, by SpecDigest. An absent
 // Status is record.Running, an absent Created the present.
 func (s *Store) CreateRun(ctx context.Context, r record.Run) (record.Run, bool, error) {
 	if err := trace.CheckRunName(r.Name); err != nil {
@@ -44,10 +44,10 @@ func (s *Store) CreateRun(ctx context.Context, r record.Run) (record.Run, bool, 
 		return record.Run{}, false, fmt.Errorf("create run %s: %w", r.Name, err)
 	}
 	args := []any{r.Name, r.WorkflowID, r.ExecutionID, r.SpecDigest, string(r.Spec), splits, r.Status, string(r.Result), database.Nanos(orNow(r.Created)), database.Nanos(r.Finished)}
-	var standing record.Run
+	var stored record.Run
 	var created bool
 	err = s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) (err error) {
-		standing, created, err = database.InsertOrFind(t, insertRun, args, func() (record.Run, error) {
+		stored, created, err = database.InsertOrFind(t, insertRun, args, func() (record.Run, error) {
 			return database.One(t.Ctx, t, readRun, selectRun, r.Name)
 		})
 		return err
@@ -55,14 +55,14 @@ func (s *Store) CreateRun(ctx context.Context, r record.Run) (record.Run, bool, 
 	if err != nil {
 		return record.Run{}, false, fmt.Errorf("create run %s: %w", r.Name, err)
 	}
-	return standing, created, nil
+	return stored, created, nil
 }
 
 // Run returns the run of that name, or trace.ErrNotFound.
 func (s *Store) Run(ctx context.Context, name string) (record.Run, error) {
 	r, err := database.One(ctx, s.db.Read(), readRun, selectRun, name)
 	if err != nil {
-		return record.Run{}, fmt.Errorf("read run %q: %w", name, known(err))
+		return record.Run{}, fmt.Errorf("read run %q: %w", name, notFound(err))
 	}
 	return r, nil
 }
@@ -95,7 +95,7 @@ func (s *Store) FinishRun(ctx context.Context, name string, status record.Status
 		}
 		r, err := database.One(t.Ctx, t, readRun, selectRun, name)
 		if err != nil {
-			return known(err)
+			return notFound(err)
 		}
 		if r.Status != status || string(r.Result) != text {
 			return fmt.Errorf("%w: it %s already", trace.ErrConflict, r.Status)
@@ -125,7 +125,7 @@ func (s *Store) swap(ctx context.Context, what string, r record.Run, change func
 		}
 		now, err := database.One(t.Ctx, t, readRun, selectRun, r.Name)
 		if err != nil {
-			return known(err)
+			return notFound(err)
 		}
 		return fmt.Errorf("%w: it is %s", trace.ErrConflict, now.Status)
 	})
@@ -147,8 +147,8 @@ func readRun(row database.Scan) (record.Run, error) {
 	return r, decode("splits", splits, &r.Splits)
 }
 
-// known says the absence of a row in the project's own word.
-func known(err error) error {
+// notFound is trace.ErrNotFound for the absence of a row.
+func notFound(err error) error {
 	if errors.Is(err, sql.ErrNoRows) {
 		return trace.ErrNotFound
 	}

@@ -51,7 +51,7 @@ func (s *Store) PutSpans(ctx context.Context, address trace.Address, all []trace
 		rows[i] = spanRow{p, attributes}
 	}
 	err := s.db.Write(ctx, database.SurvivesKill, func(t database.Tx) error {
-		if _, err := hold(t, address); err != nil {
+		if _, err := lockAttempt(t, address); err != nil {
 			return err
 		}
 		for _, row := range rows {

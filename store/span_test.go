@@ -22,16 +22,16 @@ func TestSpansStandOnceHoweverOftenTheyAreSent(t *testing.T) {
 			Failed: true, Message: "division by zero\x00", Tool: "calculator", ToolCallID: "call_1", Attributes: map[string]any{"input": "1/0", "n": 1.5},
 		}
 		call := trace.Span{Address: a, Trace: "t1", ID: "a", Kind: trace.ModelSpan, Name: "chat", Started: noon, Ended: noon.Add(time.Second), CallID: "chatcmpl-1", Agent: "writer"}
-		elsewhere := trace.Span{Address: a, Trace: "t2", ID: "a", Kind: trace.OtherSpan, Started: noon.Add(time.Minute)}
+		other := trace.Span{Address: a, Trace: "t2", ID: "a", Kind: trace.OtherSpan, Started: noon.Add(time.Minute)}
 		require.NoError(t, s.PutSpans(t.Context(), a, []trace.Span{tool, call}))
-		require.NoError(t, s.PutSpans(t.Context(), a, []trace.Span{call, elsewhere}))
+		require.NoError(t, s.PutSpans(t.Context(), a, []trace.Span{call, other}))
 		changed := call
 		changed.Name = "another"
 		require.NoError(t, s.PutSpans(t.Context(), a, []trace.Span{changed}), "an exporter can't take back what it sent")
 		tool.Message = "division by zero\uFFFD"
 		got, err := s.Spans(t.Context(), a)
 		require.NoError(t, err)
-		requireEqual(t, []trace.Span{call, tool, elsewhere}, got)
+		requireEqual(t, []trace.Span{call, tool, other}, got)
 		none, err := s.Spans(t.Context(), begin(t, s, rollout(0, 1)))
 		require.NoError(t, err)
 		require.Empty(t, none)

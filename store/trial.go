@@ -21,7 +21,7 @@ a.calls, a.tokens, a.begun FROM attempts a` + joinGrade + ` WHERE a.run = $1 AND
 AND r.run = a.run AND r.kind = a.kind AND r.step = a.step AND r.task = a.task AND r.sample = a.sample AND r.attempt > a.attempt
 AND x.run = a.run AND x.kind = a.kind AND x.step = a.step AND x.task = a.task AND x.sample = a.sample AND x.attempt = a.attempt
 GROUP BY a.kind, a.step, a.task, a.sample, a.attempt`
-	lastSigns = `SELECT a.kind, a.step, a.task, a.sample, a.attempt, MAX(%s)` + cutOff
+	lastActivity = `SELECT a.kind, a.step, a.task, a.sample, a.attempt, MAX(%s)` + cutOff
 )
 
 // Trials returns what became of every attempt of a run, by kind, step, task,
@@ -68,7 +68,7 @@ func (s *Store) progress(ctx context.Context, run, policy string) (map[trace.Add
 				last[a] = t
 			}
 			return struct{}{}, err
-		}, fmt.Sprintf(lastSigns, at, table), run, policy)
+		}, fmt.Sprintf(lastActivity, at, table), run, policy)
 		if err != nil {
 			return nil, fmt.Errorf("last %s: %w", table, err)
 		}

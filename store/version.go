@@ -17,8 +17,8 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT DO NOTHING`
 	selectVersion  = selectVersions + ` AND number = $3`
 )
 
-// PutVersion keeps v unless a version stands under its id, and returns the one
-// that then stands and whether this call made it. Whether another's version
+// PutVersion stores v unless there is a version of its id, and returns the one of that
+// id and whether this call made it. Whether another's version
 // will do (the same weights, or any) is for the caller to decide. Progress towards
 // the version is forgotten. An absent Created is the present.
 func (s *Store) PutVersion(ctx context.Context, v model.Version) (model.Version, bool, error) {
@@ -27,10 +27,10 @@ func (s *Store) PutVersion(ctx context.Context, v model.Version) (model.Version,
 		return model.Version{}, false, fmt.Errorf("put version %s: %w", v.VersionID, err)
 	}
 	args := []any{v.Run, v.Policy, v.Number, v.Parent, v.Manifest, v.Weights, v.Batch, v.Fingerprint, metrics, database.Nanos(orNow(v.Created))}
-	var standing model.Version
+	var stored model.Version
 	var created bool
 	err = s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) (err error) {
-		standing, created, err = database.InsertOrFind(t, insertVersion, args, func() (model.Version, error) {
+		stored, created, err = database.InsertOrFind(t, insertVersion, args, func() (model.Version, error) {
 			return database.One(t.Ctx, t, readVersion, selectVersion, v.Run, v.Policy, v.Number)
 		})
 		if err == nil {
@@ -41,14 +41,14 @@ func (s *Store) PutVersion(ctx context.Context, v model.Version) (model.Version,
 	if err != nil {
 		return model.Version{}, false, fmt.Errorf("put version %s: %w", v.VersionID, err)
 	}
-	return standing, created, nil
+	return stored, created, nil
 }
 
 // Version returns the version of that id, or trace.ErrNotFound.
 func (s *Store) Version(ctx context.Context, id model.VersionID) (model.Version, error) {
 	v, err := database.One(ctx, s.db.Read(), readVersion, selectVersion, id.Run, id.Policy, id.Number)
 	if err != nil {
-		return model.Version{}, fmt.Errorf("read version %s: %w", id, known(err))
+		return model.Version{}, fmt.Errorf("read version %s: %w", id, notFound(err))
 	}
 	return v, nil
 }
@@ -81,8 +81,8 @@ WHERE progress.basis <> excluded.basis OR progress.updates < excluded.updates`
 	deleteUpdates = `DELETE FROM progress WHERE run = $1 AND policy = $2 AND number = $3`
 )
 
-// PutProgress keeps p in the place of what is known of its version, unless that
-// is further on the same basis, or the version stands.
+// PutProgress replaces the progress towards a version by p, unless the stored one is
+// further on the same basis, or the version exists.
 func (s *Store) PutProgress(ctx context.Context, p model.Progress) error {
 	err := s.db.Write(ctx, database.SurvivesKill, func(t database.Tx) error {
 		_, err := database.One(t.Ctx, t, readVersion, selectVersion, p.Run, p.Policy, p.Number)
@@ -99,11 +99,11 @@ func (s *Store) PutProgress(ctx context.Context, p model.Progress) error {
 }
 
 // Progress returns how far the updates towards a version have come, or
-// trace.ErrNotFound when nothing is known or the version stands.
+// trace.ErrNotFound when nothing is known or the version exists.
 func (s *Store) Progress(ctx context.Context, id model.VersionID) (model.Progress, error) {
 	p, err := database.One(ctx, s.db.Read(), readProgress, selectUpdates, id.Run, id.Policy, id.Number)
 	if err != nil {
-		return model.Progress{}, fmt.Errorf("read progress of version %s: %w", id, known(err))
+		return model.Progress{}, fmt.Errorf("read progress of version %s: %w", id, notFound(err))
 	}
 	return p, nil
 }

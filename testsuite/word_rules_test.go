@@ -54,11 +54,9 @@ var ordinary = regexp.MustCompile(` (round trip|in flight|single flight) `)
 // owners are the packages where a word is a term of the trade.
 func owners() map[string][]string {
 	return map[string][]string{
-		"brief":     {"activities", "agent", "cmd/fulgurite"}, // in histories and in the JSON of services
-		"elsewhere": {"store"},
-		"excerpt":   {"agent", "gateway/conversation"},
-		"settle":    {"store/blob"},
-		"wave":      {"model/gomlx"}, // of a sine
+		"brief":   {"activities", "agent", "cmd/fulgurite"}, // in histories and in the JSON of services
+		"excerpt": {"agent", "gateway/conversation"},
+		"wave":    {"model/gomlx"}, // of a sine
 	}
 }
 

@@ -67,7 +67,7 @@ func (s *Store) Put(ctx context.Context, data []byte) (string, error) {
 	sum := sha256.Sum256(data)
 	digest := prefix + hex.EncodeToString(sum[:])
 	if s.intact(ctx, digest) {
-		return digest, s.settle(digest)
+		return digest, s.syncName(digest)
 	}
 	return s.PutFrom(ctx, bytes.NewReader(data))
 }

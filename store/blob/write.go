@@ -59,7 +59,7 @@ func (s *Store) name(ctx context.Context, file, digest string) error {
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("name %s: %w", target, err)
 	}
-	return s.settle(digest)
+	return s.syncName(digest)
 }
 
 // replace puts a good file in the place of one that rotted. The file keeps its
@@ -72,9 +72,9 @@ func (s *Store) replace(file, target string) error {
 	return os.Rename(second, target)
 }
 
-// settle makes sure that digest's name survives loss of power, whoever gave it,
+// syncName makes sure that digest's name survives loss of power, whoever gave it,
 // and whoever made the directory that it is in.
-func (s *Store) settle(digest string) error {
+func (s *Store) syncName(digest string) error {
 	if err := syncDirectory(filepath.Dir(s.path(digest))); err != nil {
 		return err
 	}
