@@ -29,11 +29,11 @@ const unclearTries = 5
 // asks for another try. The failure is the agent's when it hangs where an earlier
 // attempt hung, or when the same has happened too often.
 func (r *Runner) classify(ctx context.Context, address trace.Address, result *agent.Result) error {
-	places, err := r.Attempts.Places(ctx, address.RolloutID)
+	progress, err := r.Attempts.AttemptProgress(ctx, address.RolloutID)
 	if err != nil {
 		return err
 	}
-	now, before := splitPlaces(places, address.Attempt, string(result.Failure))
+	now, before := splitProgress(progress, address.Attempt, string(result.Failure))
 	for _, p := range before {
 		if result.Failure == agent.Hang && p.Same(now) {
 			result.Message += fmt.Sprintf("; attempt %d hung at the same place, after %d calls", p.Attempt, p.Calls)
@@ -47,10 +47,10 @@ func (r *Runner) classify(ctx context.Context, address trace.Address, result *ag
 	return fmt.Errorf("it may not be the agent's fault, trying again: %s", describe(*result))
 }
 
-// splitPlaces finds an attempt among the places of its rollout, and the earlier attempts
+// splitProgress finds the progress of an attempt in that of its rollout, and the earlier attempts
 // that failed in the same way.
-func splitPlaces(places []trace.Place, attempt int, failure string) (now trace.Place, before []trace.Place) {
-	for _, p := range places {
+func splitProgress(progress []trace.Progress, attempt int, failure string) (now trace.Progress, before []trace.Progress) {
+	for _, p := range progress {
 		switch {
 		case p.Attempt == attempt:
 			now = p

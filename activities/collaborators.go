@@ -51,7 +51,7 @@ type Attempts interface {
 	BeginUnlessEnded(ctx context.Context, id trace.RolloutID, taskID string, terms trace.Terms, keyHash string) (a trace.Address, ended bool, err error)
 	SealAttempt(ctx context.Context, a trace.Attempt) error
 	Attempt(ctx context.Context, a trace.Address) (trace.Attempt, error)
-	Places(ctx context.Context, id trace.RolloutID) ([]trace.Place, error)
+	AttemptProgress(ctx context.Context, id trace.RolloutID) ([]trace.Progress, error)
 	PutReward(ctx context.Context, r trace.Reward) error
 	Rewards(ctx context.Context, a trace.Address) ([]trace.Reward, error)
 	// PutGradingFailure counts the failures of an attempt's grader.

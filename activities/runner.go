@@ -178,11 +178,11 @@ func (r *Runner) sealFault(ctx context.Context, a trace.Attempt, fault error) (R
 	if err != nil || !unprepared {
 		return RunAgentResult{}, errors.Join(fault, err)
 	}
-	places, err := r.Attempts.Places(ctx, a.RolloutID)
+	all, err := r.Attempts.AttemptProgress(ctx, a.RolloutID)
 	if err != nil {
 		return RunAgentResult{}, errors.Join(fault, err)
 	}
-	if _, before := splitPlaces(places, a.Attempt, a.Failure); len(before)+1 < GraderTries {
+	if _, before := splitProgress(all, a.Attempt, a.Failure); len(before)+1 < GraderTries {
 		return RunAgentResult{}, fault
 	}
 	return RunAgentResult{Attempt: a.Attempt, Outcome: a.Outcome, TaskFault: truncate.Ellipsis(a.Error, failureBytes)}, nil

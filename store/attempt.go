@@ -40,7 +40,7 @@ AND g.sample = a.sample AND g.attempt = a.attempt AND g.name = 'final' AND g.sou
 	selectAttempts = `SELECT ` + attemptColumns + ` FROM attempts a` + joinGrade
 
 	// Calls are numbered from 0.
-	selectPlaces = `SELECT a.attempt, a.failure, a.calls, COALESCE(c.key, ''), COALESCE(c.occurrence, 0) FROM attempts a
+	selectProgress = `SELECT a.attempt, a.failure, a.calls, COALESCE(c.key, ''), COALESCE(c.occurrence, 0) FROM attempts a
 LEFT JOIN calls c ON c.run = a.run AND c.kind = a.kind AND c.step = a.step AND c.task = a.task AND c.sample = a.sample
 AND c.attempt = a.attempt AND c.seq = a.calls - 1` + atRollout + ` ORDER BY a.attempt`
 )
@@ -133,13 +133,13 @@ func (s *Store) Attempts(ctx context.Context, run string, kind trace.Kind, step 
 	return all, nil
 }
 
-// Places returns how far each attempt at a rollout came, by its number; none is no
+// AttemptProgress returns how far each attempt at a rollout came, by its number; none is no
 // error.
-func (s *Store) Places(ctx context.Context, id trace.RolloutID) ([]trace.Place, error) {
-	all, err := database.List(ctx, s.db.Read(), func(row database.Scan) (p trace.Place, err error) {
+func (s *Store) AttemptProgress(ctx context.Context, id trace.RolloutID) ([]trace.Progress, error) {
+	all, err := database.List(ctx, s.db.Read(), func(row database.Scan) (p trace.Progress, err error) {
 		err = row(&p.Attempt, &p.Failure, &p.Calls, &p.Key, &p.Occurrence)
 		return p, err
-	}, selectPlaces, rolloutKey(id)...)
+	}, selectProgress, rolloutKey(id)...)
 	if err != nil {
 		return nil, fmt.Errorf("read places of %s: %w", id, err)
 	}

@@ -274,7 +274,7 @@ func TestPlacesTellHowFarEachAttemptCame(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *store.Store) {
 		id := rollout(1, 0)
-		places, err := s.Places(t.Context(), id)
+		places, err := s.AttemptProgress(t.Context(), id)
 		require.NoError(t, err)
 		require.Empty(t, places)
 
@@ -289,9 +289,9 @@ func TestPlacesTellHowFarEachAttemptCame(t *testing.T) {
 		begin(t, s, id)
 		begin(t, s, rollout(1, 1)) // another rollout
 
-		places, err = s.Places(t.Context(), id)
+		places, err = s.AttemptProgress(t.Context(), id)
 		require.NoError(t, err)
-		require.Equal(t, []trace.Place{
+		require.Equal(t, []trace.Progress{
 			{Attempt: 1, Failure: "hang", Calls: 2, Key: two.Key, Occurrence: two.Occurrence},
 			{Attempt: 2, Calls: 2, Key: two.Key, Occurrence: two.Occurrence},
 			{Attempt: 3},

@@ -72,9 +72,9 @@ type Attempt struct {
 	Ended  time.Time `json:"ended,omitzero"`
 }
 
-// Place is how far an attempt came: how many calls it recorded, and which was the
-// last. Two attempts at a rollout that came to the same place did the same.
-type Place struct {
+// Progress is how far an attempt came: how many calls it recorded, and which was the
+// last. Two attempts at a rollout with the same progress did the same.
+type Progress struct {
 	Attempt    int
 	Failure    string
 	Calls      int
@@ -83,7 +83,7 @@ type Place struct {
 }
 
 // Same reports whether two attempts came equally far.
-func (p Place) Same(q Place) bool {
+func (p Progress) Same(q Progress) bool {
 	return p.Calls == q.Calls && p.Key == q.Key && p.Occurrence == q.Occurrence
 }
 

@@ -116,7 +116,7 @@ func fingerprintsOfSpan(s trace.Span) fingerprints {
 		v, _ := s.Attributes[name].(string)
 		return v
 	}
-	return fingerprints{text(trace.ToldInstructions), text(trace.ToldDialog), text(trace.ToldReply)}
+	return fingerprints{text(trace.InstructionsFingerprint), text(trace.DialogFingerprint), text(trace.ReplyFingerprint)}
 }
 
 func fingerprintsOfCall(c trace.Exchange, r *wire.Request) fingerprints {

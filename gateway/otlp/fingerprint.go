@@ -12,7 +12,7 @@ import (
 // addFingerprints adds the fingerprints of what a span says was asked and answered. It adds
 // none unless it can read all of both: half of a dialog may be that of several calls.
 func (e evidence) addFingerprints(s *trace.Span) {
-	for _, name := range []string{trace.ToldInstructions, trace.ToldDialog, trace.ToldReply} {
+	for _, name := range []string{trace.InstructionsFingerprint, trace.DialogFingerprint, trace.ReplyFingerprint} {
 		delete(s.Attributes, name)
 	}
 	if s.Kind != trace.ModelSpan || s.CallID != "" {
@@ -29,9 +29,9 @@ func (e evidence) addFingerprints(s *trace.Span) {
 	if s.Attributes == nil {
 		s.Attributes = map[string]any{}
 	}
-	s.Attributes[trace.ToldDialog], s.Attributes[trace.ToldReply] = dialog.Fingerprint(rest), dialog.Fingerprint(reply)
+	s.Attributes[trace.DialogFingerprint], s.Attributes[trace.ReplyFingerprint] = dialog.Fingerprint(rest), dialog.Fingerprint(reply)
 	if len(instructions) > 0 {
-		s.Attributes[trace.ToldInstructions] = dialog.Fingerprint(instructions)
+		s.Attributes[trace.InstructionsFingerprint] = dialog.Fingerprint(instructions)
 	}
 }
 

@@ -18,9 +18,9 @@ func TestADialogIsReadAlikeByEveryConvention(t *testing.T) {
 		{Role: dialog.ToolReply, ToolCallID: "call_1", Content: "2"},
 	}
 	want := map[string]string{
-		trace.ToldInstructions: dialog.Fingerprint([]dialog.Message{{Role: dialog.System, Content: "Be brief."}}),
-		trace.ToldDialog:       dialog.Fingerprint(said),
-		trace.ToldReply:        dialog.Fingerprint([]dialog.Message{{Role: dialog.Assistant, Content: "two"}}),
+		trace.InstructionsFingerprint: dialog.Fingerprint([]dialog.Message{{Role: dialog.System, Content: "Be brief."}}),
+		trace.DialogFingerprint:       dialog.Fingerprint(said),
+		trace.ReplyFingerprint:        dialog.Fingerprint([]dialog.Message{{Role: dialog.Assistant, Content: "two"}}),
 	}
 	for name, s := range map[string]*tracepb.Span{
 		"OpenTelemetry": span("12345678", "gen_ai.operation.name", "chat", "gen_ai.system_instructions", `[{"type":"text","content":"Be brief."}]`,
@@ -68,12 +68,12 @@ func TestADialogThatIsNotReadWholeIsNotTold(t *testing.T) {
 		"no role known":   all(kind, reply, []any{"llm.input_messages.0.message.role", "oracle"}),
 		"no model call":   all([]any{"openinference.span.kind", "CHAIN"}, asked, reply),
 		"a reply of ours": all(kind, asked, reply, []any{"gen_ai.response.id", replyID}),
-		"a claim":         all([]any{"openinference.span.kind", "CHAIN", trace.ToldDialog, "a", trace.ToldReply, "b", trace.ToldInstructions, "c"}),
+		"a claim":         all([]any{"openinference.span.kind", "CHAIN", trace.DialogFingerprint, "a", trace.ReplyFingerprint, "b", trace.InstructionsFingerprint, "c"}),
 		"broken JSON":     {"gen_ai.operation.name", "chat", "gen_ai.input.messages", "[", "gen_ai.output.messages", "[]"},
 		"parts of images": {"gen_ai.operation.name", "chat", "gen_ai.input.messages", `[{"role":"user","parts":[{"type":"blob"}]}]`, "gen_ai.output.messages", "[]"},
 	} {
 		got := decode(t, span("12345678", pairs...)).Spans[0]
-		for _, key := range []string{trace.ToldInstructions, trace.ToldDialog, trace.ToldReply} {
+		for _, key := range []string{trace.InstructionsFingerprint, trace.DialogFingerprint, trace.ReplyFingerprint} {
 			require.NotContains(t, got.Attributes, key, name)
 		}
 	}

@@ -170,9 +170,9 @@ func (r *trialReader) tasks() []int {
 
 // last is the number of the last attempt at a rollout, 0 if there is none.
 func (r *trialReader) last(ctx context.Context, id trace.RolloutID) (int, error) {
-	places, err := r.st.Store.Places(ctx, id)
+	progress, err := r.st.Store.AttemptProgress(ctx, id)
 	last := 0
-	for _, p := range places {
+	for _, p := range progress {
 		last = max(last, p.Attempt)
 	}
 	return last, err

@@ -116,11 +116,11 @@ func (l *watcher) unanswered(ctx context.Context) *status.Blockage {
 	}
 	calls := 0
 	for _, id := range l.rollouts {
-		places, err := l.st.Store.Places(ctx, id)
+		progress, err := l.st.Store.AttemptProgress(ctx, id)
 		if err != nil {
 			return nil
 		}
-		for _, p := range places {
+		for _, p := range progress {
 			calls += p.Calls
 		}
 	}

@@ -4,7 +4,7 @@ package trace
 // names no reply of ours: fingerprints of what was said, by which the call is found.
 // Whatever an agent sends under these names is replaced.
 const (
-	ToldInstructions = "fulgurite.told.instructions" // system messages; absent if the span tells none
-	ToldDialog       = "fulgurite.told.dialog"       // the other messages of the request
-	ToldReply        = "fulgurite.told.reply"
+	InstructionsFingerprint = "fulgurite.told.instructions" // system messages; absent if the span tells none
+	DialogFingerprint       = "fulgurite.told.dialog"       // the other messages of the request
+	ReplyFingerprint        = "fulgurite.told.reply"
 )
