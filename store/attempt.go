@@ -92,7 +92,8 @@ func (s *Store) beginAttempt(ctx context.Context, id trace.RolloutID, taskID str
 // lastEnd finds the latest attempt and whether it ended the rollout under these
 // terms. Seals and beginnings of others wait until the transaction ends.
 func lastEnd(t database.Tx, id trace.RolloutID, terms trace.Terms) (number int, ended bool, err error) {
-	var outcome, policy string
+	var outcome trace.Outcome
+	var policy string
 	var version int
 	_, err = database.One(t.Ctx, t, func(row database.Scan) (none struct{}, err error) {
 		return none, row(&number, &outcome, &policy, &version)
@@ -100,7 +101,7 @@ func lastEnd(t database.Tx, id trace.RolloutID, terms trace.Terms) (number int, 
 	if errors.Is(err, sql.ErrNoRows) {
 		return 0, false, nil
 	}
-	over := trace.Outcome(outcome) == trace.Completed || trace.Outcome(outcome) == trace.AgentFailed
+	over := outcome == trace.Completed || outcome == trace.AgentFailed
 	return number, over && policy == terms.Policy && version == terms.Version, err
 }
 
@@ -188,9 +189,7 @@ type attemptState struct {
 // lockAttempt makes all other writes to the attempt's rollout wait.
 func lockAttempt(t database.Tx, a trace.Address) (attemptState, error) {
 	st, err := database.One(t.Ctx, t, func(row database.Scan) (st attemptState, err error) {
-		var outcome string
-		err = row(&st.latest, &outcome)
-		st.outcome = trace.Outcome(outcome)
+		err = row(&st.latest, &st.outcome)
 		return st, err
 	}, selectState+t.ForUpdate, attemptKey(a)...)
 	return st, notFound(err)
@@ -215,9 +214,7 @@ func (s attemptState) open(a trace.Address) error {
 func sameSeal(t database.Tx, a trace.Attempt) error {
 	// Without joinGrade: what a grader added later is no part of the seal.
 	old, err := database.One(t.Ctx, t, func(row database.Scan) (old trace.Attempt, err error) {
-		var outcome string
-		err = row(&outcome, &old.Reward, &old.Result, &old.Failure, &old.Error)
-		old.Outcome = trace.Outcome(outcome)
+		err = row(&old.Outcome, &old.Reward, &old.Result, &old.Failure, &old.Error)
 		return old, err
 	}, `SELECT a.outcome, a.reward, a.result, a.failure, a.error FROM attempts a`+atAttempt, attemptKey(a.Address)...)
 	if err != nil {
@@ -230,17 +227,10 @@ func sameSeal(t database.Tx, a trace.Attempt) error {
 	return nil
 }
 
-func readAttempt(row database.Scan) (trace.Attempt, error) {
-	var a trace.Attempt
-	var kind, terms, outcome string
-	var begun, ended int64
-	if err := row(&a.Run, &kind, &a.Step, &a.Task, &a.Sample, &a.Attempt, &a.TaskID, &terms, &a.KeyHash, &outcome,
-		&a.Reward, &a.Result, &a.Failure, &a.Error, &a.Calls, &a.Tokens, &begun, &ended); err != nil {
-		return trace.Attempt{}, err
-	}
-	a.Kind, a.Outcome = trace.Kind(kind), trace.Outcome(outcome)
-	a.Begun, a.Ended = database.FromNanos(begun), database.FromNanos(ended)
-	return a, decode("terms", terms, &a.Terms)
+func readAttempt(row database.Scan) (a trace.Attempt, err error) {
+	err = row(&a.Run, &a.Kind, &a.Step, &a.Task, &a.Sample, &a.Attempt, &a.TaskID, inJSON{&a.Terms}, &a.KeyHash, &a.Outcome,
+		&a.Reward, &a.Result, &a.Failure, &a.Error, &a.Calls, &a.Tokens, at(&a.Begun), at(&a.Ended))
+	return a, err
 }
 
 func rolloutKey(id trace.RolloutID) []any {

@@ -55,11 +55,7 @@ func (s *Store) Batches(ctx context.Context, run, policy string) ([]record.Batch
 	return all, nil
 }
 
-func readBatch(row database.Scan) (record.Batch, error) {
-	var b record.Batch
-	var metrics string
-	if err := row(&b.Run, &b.Policy, &b.Step, &b.Digest, &b.Sequences, &b.Tokens, &b.Trained, &metrics); err != nil {
-		return record.Batch{}, err
-	}
-	return b, decode("metrics", metrics, &b.Metrics)
+func readBatch(row database.Scan) (b record.Batch, err error) {
+	err = row(&b.Run, &b.Policy, &b.Step, &b.Digest, &b.Sequences, &b.Tokens, &b.Trained, inJSON{&b.Metrics})
+	return b, err
 }

@@ -66,12 +66,8 @@ func checkEvaluation(e record.Evaluation) error {
 	return checkFinite("std_error", e.StdError)
 }
 
-func readEvaluation(row database.Scan) (record.Evaluation, error) {
-	var e record.Evaluation
-	var kind string
-	var at int64
-	err := row(&e.Run, &e.Policy, &kind, &e.Version, &e.Tasks, &e.Rollouts, &e.Mean, &e.StdError, &e.Greedy, &at)
-	e.Kind, e.At = trace.Kind(kind), database.FromNanos(at)
+func readEvaluation(row database.Scan) (e record.Evaluation, err error) {
+	err = row(&e.Run, &e.Policy, &e.Kind, &e.Version, &e.Tasks, &e.Rollouts, &e.Mean, &e.StdError, &e.Greedy, at(&e.At))
 	return e, err
 }
 

@@ -25,7 +25,7 @@ func (s *Store) PutEvent(ctx context.Context, e trace.Event) error {
 	if err != nil {
 		return fmt.Errorf("put event %s of %s: %w", e.Name, e.Address, err)
 	}
-	at := database.Nanos(orNow(e.At))
+	happened := database.Nanos(orNow(e.At))
 	err = s.db.Write(ctx, database.SurvivesKill, func(t database.Tx) error {
 		st, err := lockAttempt(t, e.Address)
 		if err != nil {
@@ -34,7 +34,7 @@ func (s *Store) PutEvent(ctx context.Context, e trace.Event) error {
 		if err := st.open(e.Address); err != nil {
 			return err
 		}
-		same, err := database.One(t.Ctx, t, database.Scalar[int], sameEvents, append(attemptKey(e.Address), e.Name, fields, at)...)
+		same, err := database.One(t.Ctx, t, database.Scalar[int], sameEvents, append(attemptKey(e.Address), e.Name, fields, happened)...)
 		if err != nil || same > 0 {
 			return err
 		}
@@ -42,7 +42,7 @@ func (s *Store) PutEvent(ctx context.Context, e trace.Event) error {
 		if err != nil {
 			return err
 		}
-		_, err = t.Exec(insertEvent, append(attemptKey(e.Address), seq, e.Name, fields, at)...)
+		_, err = t.Exec(insertEvent, append(attemptKey(e.Address), seq, e.Name, fields, happened)...)
 		return err
 	})
 	if err != nil {
@@ -55,13 +55,8 @@ func (s *Store) PutEvent(ctx context.Context, e trace.Event) error {
 func (s *Store) Events(ctx context.Context, address trace.Address) ([]trace.Event, error) {
 	all, err := database.List(ctx, s.db.Read(), func(row database.Scan) (trace.Event, error) {
 		e := trace.Event{Address: address}
-		var fields string
-		var at int64
-		if err := row(&e.Seq, &e.Name, &fields, &at); err != nil {
-			return trace.Event{}, err
-		}
-		e.At = database.FromNanos(at)
-		return e, decode("fields", fields, &e.Fields)
+		err := row(&e.Seq, &e.Name, inJSON{&e.Fields}, at(&e.At))
+		return e, err
 	}, `SELECT e.seq, e.name, e.fields, e.at FROM events e`+eventsOf+` ORDER BY e.seq`, attemptKey(address)...)
 	if err != nil {
 		return nil, fmt.Errorf("read events of %s: %w", address, err)

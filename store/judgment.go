@@ -81,21 +81,12 @@ func (s *Store) Nonsense(ctx context.Context, run, policy string, step int) ([]r
 	return all, nil
 }
 
-func readNonsense(row database.Scan) (record.Nonsense, error) {
-	var n record.Nonsense
-	var at int64
-	err := row(&n.Run, &n.Policy, &n.Step, &n.Judgment, &n.Try, &n.Answer, &n.Reason, &at)
-	n.At = database.FromNanos(at)
+func readNonsense(row database.Scan) (n record.Nonsense, err error) {
+	err = row(&n.Run, &n.Policy, &n.Step, &n.Judgment, &n.Try, &n.Answer, &n.Reason, at(&n.At))
 	return n, err
 }
 
-func readJudgment(row database.Scan) (record.Judgment, error) {
-	var j record.Judgment
-	var scores string
-	var at int64
-	if err := row(&j.Key, &j.Model, &scores, &j.Run, &j.Policy, &j.Step, &at); err != nil {
-		return record.Judgment{}, err
-	}
-	j.At = database.FromNanos(at)
-	return j, decode("scores", scores, &j.Scores)
+func readJudgment(row database.Scan) (j record.Judgment, err error) {
+	err = row(&j.Key, &j.Model, inJSON{&j.Scores}, &j.Run, &j.Policy, &j.Step, at(&j.At))
+	return j, err
 }

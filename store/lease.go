@@ -112,10 +112,7 @@ func lockLeases(t database.Tx) error {
 	return err
 }
 
-func readLease(row database.Scan) (record.Lease, error) {
-	var l record.Lease
-	var expires int64
-	err := row(&l.Role, &l.Name, &l.URL, &l.Epoch, &expires)
-	l.Expires = database.FromNanos(expires)
+func readLease(row database.Scan) (l record.Lease, err error) {
+	err = row(&l.Role, &l.Name, &l.URL, &l.Epoch, at(&l.Expires))
 	return l, err
 }

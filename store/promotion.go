@@ -133,10 +133,9 @@ func movable(t database.Tx, p record.Promotion, version int) error {
 
 func readPromotion(row database.Scan) (record.Promotion, error) {
 	var p record.Promotion
-	var source, evidence string
-	var at int64
-	err := row(&p.Run, &p.Policy, &p.DecisionID, &p.Version, &p.Previous, &source, &p.By, &p.Reason, &evidence, &at)
-	p.Source, p.Evidence, p.At = record.Source(source), raw(evidence), database.FromNanos(at)
+	var evidence string
+	err := row(&p.Run, &p.Policy, &p.DecisionID, &p.Version, &p.Previous, &p.Source, &p.By, &p.Reason, &evidence, at(&p.At))
+	p.Evidence = raw(evidence)
 	return p, err
 }
 
@@ -201,8 +200,7 @@ func (s *Store) Decisions(ctx context.Context, run, policy string) ([]record.Dec
 func readDecision(row database.Scan) (record.Decision, error) {
 	var d record.Decision
 	var evidence string
-	var at int64
-	err := row(&d.Run, &d.Policy, &d.DecisionID, &d.Candidate, &d.Promoted, &d.Verdict, &d.Reason, &evidence, &at)
-	d.Evidence, d.At = raw(evidence), database.FromNanos(at)
+	err := row(&d.Run, &d.Policy, &d.DecisionID, &d.Candidate, &d.Promoted, &d.Verdict, &d.Reason, &evidence, at(&d.At))
+	d.Evidence = raw(evidence)
 	return d, err
 }

@@ -67,11 +67,7 @@ func (s *Store) Quarantines(ctx context.Context, run, policy string) ([]record.Q
 	return all, nil
 }
 
-func readQuarantine(row database.Scan) (record.Quarantine, error) {
-	var q record.Quarantine
-	var kind string
-	var at int64
-	err := row(&q.Run, &q.Policy, &q.Step, &kind, &q.Task, &q.Index, &q.Reason, &at)
-	q.Kind, q.At = trace.Kind(kind), database.FromNanos(at)
+func readQuarantine(row database.Scan) (q record.Quarantine, err error) {
+	err = row(&q.Run, &q.Policy, &q.Step, &q.Kind, &q.Task, &q.Index, &q.Reason, at(&q.At))
 	return q, err
 }

@@ -39,7 +39,7 @@ WHERE f.run = $1 AND a.policy = $2) latest WHERE place = 1 ORDER BY total DESC, 
 // and replaced attempts take refusals as well; an attempt that never began is
 // trace.ErrNotFound.
 func (s *Store) AddRefusal(ctx context.Context, r trace.Refusal) error {
-	at := database.Nanos(orNow(r.Last))
+	last := database.Nanos(orNow(r.Last))
 	message := truncate(database.ValidText(r.Message), refusalText)
 	err := s.db.Write(ctx, database.SurvivesKill, func(t database.Tx) error {
 		if _, err := lockAttempt(t, r.Address); err != nil {
@@ -53,7 +53,7 @@ func (s *Store) AddRefusal(ctx context.Context, r trace.Refusal) error {
 		if others >= refusalCodes {
 			code = otherRefusals
 		}
-		_, err = t.Exec(addRefusal, append(attemptKey(r.Address), code, message, max(r.Count, 1), at, at)...)
+		_, err = t.Exec(addRefusal, append(attemptKey(r.Address), code, message, max(r.Count, 1), last, last)...)
 		return err
 	})
 	if err != nil {
@@ -67,9 +67,7 @@ func (s *Store) AddRefusal(ctx context.Context, r trace.Refusal) error {
 func (s *Store) Refusals(ctx context.Context, address trace.Address) ([]trace.Refusal, error) {
 	all, err := database.List(ctx, s.db.Read(), func(row database.Scan) (trace.Refusal, error) {
 		r := trace.Refusal{Address: address}
-		var first, last int64
-		err := row(&r.Code, &r.Message, &r.Count, &first, &last)
-		r.First, r.Last = database.FromNanos(first), database.FromNanos(last)
+		err := row(&r.Code, &r.Message, &r.Count, at(&r.First), at(&r.Last))
 		return r, err
 	}, selectRefusals, attemptKey(address)...)
 	if err != nil {
@@ -83,10 +81,7 @@ func (s *Store) Refusals(ctx context.Context, address trace.Address) ([]trace.Re
 func (s *Store) RefusalsOfRun(ctx context.Context, run, policy string) ([]trace.RefusalCount, error) {
 	all, err := database.List(ctx, s.db.Read(), func(row database.Scan) (trace.RefusalCount, error) {
 		r := trace.RefusalCount{Refusal: trace.Refusal{Address: addressIn(run)}}
-		var kind string
-		var first, last int64
-		err := row(&kind, &r.Step, &r.Task, &r.Sample, &r.Attempt, &r.Code, &r.Message, &r.Count, &first, &last, &r.Attempts)
-		r.Kind, r.First, r.Last = trace.Kind(kind), database.FromNanos(first), database.FromNanos(last)
+		err := row(&r.Kind, &r.Step, &r.Task, &r.Sample, &r.Attempt, &r.Code, &r.Message, &r.Count, at(&r.First), at(&r.Last), &r.Attempts)
 		return r, err
 	}, countRefusals, run, policy)
 	if err != nil {

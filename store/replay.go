@@ -31,9 +31,7 @@ const selectReplayed = `SELECT kind, step, task, sample, attempt, completion FRO
 func (s *Store) Divergences(ctx context.Context, run string) ([]trace.Divergence, error) {
 	all, err := database.List(ctx, s.db.Read(), func(row database.Scan) (trace.Divergence, error) {
 		d := trace.Divergence{Address: addressIn(run)}
-		var kind string
-		err := row(&kind, &d.Step, &d.Task, &d.Sample, &d.Attempt, &d.Seq, &d.Earlier, &d.EarlierSeq, &d.Difference)
-		d.Kind = trace.Kind(kind)
+		err := row(&d.Kind, &d.Step, &d.Task, &d.Sample, &d.Attempt, &d.Seq, &d.Earlier, &d.EarlierSeq, &d.Difference)
 		return d, err
 	}, selectDivergences, run)
 	if err != nil {
@@ -53,10 +51,8 @@ func (s *Store) Replays(ctx context.Context, run, policy string) ([]record.Repla
 	found := map[trace.Address]record.Replayed{}
 	_, err := database.List(ctx, s.db.Read(), func(row database.Scan) (struct{}, error) {
 		a := addressIn(run)
-		var kind string
 		var completion []byte
-		err := row(&kind, &a.Step, &a.Task, &a.Sample, &a.Attempt, &completion)
-		a.Kind = trace.Kind(kind)
+		err := row(&a.Kind, &a.Step, &a.Task, &a.Sample, &a.Attempt, &completion)
 		r := found[a]
 		found[a] = record.Replayed{Address: a, Calls: r.Calls + 1, Tokens: r.Tokens + tokens.Count(completion)}
 		return struct{}{}, err

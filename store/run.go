@@ -135,16 +135,11 @@ func (s *Store) swap(ctx context.Context, what string, r record.Run, change func
 	return nil
 }
 
-func readRun(row database.Scan) (record.Run, error) {
-	var r record.Run
-	var spec, splits, status, result string
-	var created, finished int64
-	if err := row(&r.Name, &r.WorkflowID, &r.ExecutionID, &r.SpecDigest, &spec, &splits, &status, &result, &created, &finished); err != nil {
-		return record.Run{}, err
-	}
-	r.Spec, r.Result, r.Status = raw(spec), raw(result), record.Status(status)
-	r.Created, r.Finished = database.FromNanos(created), database.FromNanos(finished)
-	return r, decode("splits", splits, &r.Splits)
+func readRun(row database.Scan) (r record.Run, err error) {
+	var spec, result string
+	err = row(&r.Name, &r.WorkflowID, &r.ExecutionID, &r.SpecDigest, &spec, inJSON{&r.Splits}, &r.Status, &result, at(&r.Created), at(&r.Finished))
+	r.Spec, r.Result = raw(spec), raw(result)
+	return r, err
 }
 
 // notFound is trace.ErrNotFound for the absence of a row.

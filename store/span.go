@@ -72,7 +72,7 @@ func (s *Store) Spans(ctx context.Context, address trace.Address) ([]trace.Span,
 	all, err := database.List(ctx, s.db.Read(), func(row database.Scan) (trace.Span, error) {
 		r, err := spans.Read(row)
 		if err == nil {
-			err = decode("attributes", r.attributes, &r.Attributes)
+			err = inJSON{&r.Attributes}.Scan(r.attributes)
 		}
 		return r.Span, err
 	}, selectSpans, attemptKey(address)...)

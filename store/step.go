@@ -42,15 +42,9 @@ func (s *Store) PutStep(ctx context.Context, r record.Step) error {
 
 // Steps returns the finished steps of a policy in order; none is no error.
 func (s *Store) Steps(ctx context.Context, run, policy string) ([]record.Step, error) {
-	all, err := database.List(ctx, s.db.Read(), func(row database.Scan) (record.Step, error) {
-		var r record.Step
-		var metrics string
-		var at int64
-		if err := row(&r.Run, &r.Policy, &r.Step, &r.Batch, &metrics, &at); err != nil {
-			return record.Step{}, err
-		}
-		r.At = database.FromNanos(at)
-		return r, decode("metrics", metrics, &r.Metrics)
+	all, err := database.List(ctx, s.db.Read(), func(row database.Scan) (r record.Step, err error) {
+		err = row(&r.Run, &r.Policy, &r.Step, &r.Batch, inJSON{&r.Metrics}, at(&r.At))
+		return r, err
 	}, selectSteps+` ORDER BY step`, run, policy)
 	if err != nil {
 		return nil, fmt.Errorf("list steps of %s/%s: %w", run, policy, err)

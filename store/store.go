@@ -63,7 +63,7 @@ func orNow(t time.Time) time.Time {
 	return t
 }
 
-// encode is v as JSON text; decode reads it back.
+// encode is v as JSON text; inJSON reads it back.
 func encode(what string, v any) (string, error) {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -72,12 +72,20 @@ func encode(what string, v any) (string, error) {
 	return string(b), nil
 }
 
-func decode(what, text string, v any) error {
-	if err := json.Unmarshal([]byte(text), v); err != nil {
-		return fmt.Errorf("decode %s: %w", what, err)
+// inJSON is a column of JSON text that is read into what to points to.
+type inJSON struct{ to any }
+
+// Scan is for database/sql.
+func (c inJSON) Scan(src any) error {
+	text, ok := src.(string)
+	if !ok {
+		return fmt.Errorf("%T is no text column", src)
 	}
-	return nil
+	return json.Unmarshal([]byte(text), c.to)
 }
+
+// at is a time as its column has it.
+func at(t *time.Time) *database.Moment { return (*database.Moment)(t) }
 
 // raw is JSON text as a message, nil when there is none.
 func raw(text string) json.RawMessage {

@@ -29,10 +29,7 @@ GROUP BY a.kind, a.step, a.task, a.sample, a.attempt`
 func (s *Store) Trials(ctx context.Context, run, policy string) ([]record.Trial, error) {
 	all, err := database.List(ctx, s.db.Read(), func(row database.Scan) (record.Trial, error) {
 		t := record.Trial{Address: addressIn(run)}
-		var kind, outcome string
-		var begun int64
-		err := row(&kind, &t.Step, &t.Task, &t.Sample, &t.Attempt, &t.TaskID, &outcome, &t.Failure, &t.Reward, &t.Calls, &t.Tokens, &begun)
-		t.Kind, t.Outcome, t.Begun = trace.Kind(kind), trace.Outcome(outcome), database.FromNanos(begun)
+		err := row(&t.Kind, &t.Step, &t.Task, &t.Sample, &t.Attempt, &t.TaskID, &t.Outcome, &t.Failure, &t.Reward, &t.Calls, &t.Tokens, at(&t.Begun))
 		return t, err
 	}, selectTrials, run, policy)
 	if err != nil {
@@ -54,21 +51,19 @@ func (s *Store) Trials(ctx context.Context, run, policy string) ([]record.Trial,
 // event.
 func (s *Store) progress(ctx context.Context, run, policy string) (map[trace.Address]time.Time, error) {
 	last := map[trace.Address]time.Time{}
-	for table, at := range map[string]string{
+	for table, moment := range map[string]string{
 		"calls":  `CASE WHEN x.recorded > 0 THEN x.recorded ELSE x.started + x.duration END`,
 		"events": `x.at`,
 	} {
 		_, err := database.List(ctx, s.db.Read(), func(row database.Scan) (struct{}, error) {
 			a := addressIn(run)
-			var kind string
-			var nanos int64
-			err := row(&kind, &a.Step, &a.Task, &a.Sample, &a.Attempt, &nanos)
-			a.Kind = trace.Kind(kind)
-			if t := database.FromNanos(nanos); t.After(last[a]) {
+			var t time.Time
+			err := row(&a.Kind, &a.Step, &a.Task, &a.Sample, &a.Attempt, at(&t))
+			if t.After(last[a]) {
 				last[a] = t
 			}
 			return struct{}{}, err
-		}, fmt.Sprintf(lastActivity, at, table), run, policy)
+		}, fmt.Sprintf(lastActivity, moment, table), run, policy)
 		if err != nil {
 			return nil, fmt.Errorf("last %s: %w", table, err)
 		}

@@ -18,9 +18,8 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT DO NOTHING`
 )
 
 // PutVersion stores v unless there is a version of its id, and returns the one of that
-// id and whether this call made it. Whether another's version
-// will do (the same weights, or any) is for the caller to decide. Progress towards
-// the version is forgotten. An absent Created is the present.
+// id and whether this call made it. Whether another's version will do (the same
+// weights, or any) is for the caller to decide. Progress towards the version is forgotten. An absent Created is the present.
 func (s *Store) PutVersion(ctx context.Context, v model.Version) (model.Version, bool, error) {
 	metrics, err := encode("metrics", v.Metrics)
 	if err != nil {
@@ -62,15 +61,9 @@ func (s *Store) Versions(ctx context.Context, run, policy string) ([]model.Versi
 	return all, nil
 }
 
-func readVersion(row database.Scan) (model.Version, error) {
-	var v model.Version
-	var metrics string
-	var created int64
-	if err := row(&v.Run, &v.Policy, &v.Number, &v.Parent, &v.Manifest, &v.Weights, &v.Batch, &v.Fingerprint, &metrics, &created); err != nil {
-		return model.Version{}, err
-	}
-	v.Created = database.FromNanos(created)
-	return v, decode("metrics", metrics, &v.Metrics)
+func readVersion(row database.Scan) (v model.Version, err error) {
+	err = row(&v.Run, &v.Policy, &v.Number, &v.Parent, &v.Manifest, &v.Weights, &v.Batch, &v.Fingerprint, inJSON{&v.Metrics}, at(&v.Created))
+	return v, err
 }
 
 const (
@@ -108,8 +101,7 @@ func (s *Store) Progress(ctx context.Context, id model.VersionID) (model.Progres
 	return p, nil
 }
 
-func readProgress(row database.Scan) (model.Progress, error) {
-	var p model.Progress
-	err := row(&p.Run, &p.Policy, &p.Number, &p.Basis, &p.Updates, &p.Manifest)
+func readProgress(row database.Scan) (p model.Progress, err error) {
+	err = row(&p.Run, &p.Policy, &p.Number, &p.Basis, &p.Updates, &p.Manifest)
 	return p, err
 }

@@ -104,7 +104,9 @@ type Optional []byte
 // Scan is for database/sql.
 func (m *Moment) Scan(src any) error {
 	n, err := integer(src)
-	*m = Moment(FromNanos(n))
+	if *m = (Moment{}); n != 0 {
+		*m = Moment(time.Unix(0, n).UTC())
+	}
 	return err
 }
 

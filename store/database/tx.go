@@ -118,11 +118,3 @@ func Nanos(t time.Time) int64 {
 	}
 	return t.UnixNano()
 }
-
-// FromNanos is the time that Nanos stored.
-func FromNanos(n int64) time.Time {
-	if n == 0 {
-		return time.Time{}
-	}
-	return time.Unix(0, n).UTC()
-}
