@@ -37,7 +37,7 @@ func Open(ctx context.Context, url string, log *zap.Logger) (*Store, error) {
 
 // Migrate brings the schema up to date. Several processes may do so at once.
 func (s *Store) Migrate(ctx context.Context) error {
-	applied, err := s.db.Migrate(ctx, goose.NewGoMigration(partBodies, &goose.GoFunc{RunTx: moveBodies}, nil))
+	applied, err := s.db.Migrate(ctx, goose.NewGoMigration(bodiesMigration, &goose.GoFunc{RunTx: moveBodies}, nil))
 	if err != nil {
 		return fmt.Errorf("migrate store: %w", err)
 	}

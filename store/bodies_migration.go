@@ -10,8 +10,8 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// partBodies is the migration that parts the bodies of calls from their tokens.
-const partBodies = 13
+// bodiesMigration is the migration that moves the bodies of calls to a table of their own.
+const bodiesMigration = 13
 
 // Rows of exchanges hold the bodies of calls. base is the seq of the call to whose
 // response and request, in this order, request is a delta (package delta), -1 if it
