@@ -38,6 +38,7 @@ func (g *Gateway) inAttempt(handle func(http.ResponseWriter, *http.Request, *inf
 		if err := a.Enter(r.Context(), key); err != nil {
 			return err
 		}
+		g.attempts.weigh(address, g.config.Now())
 		return handle(w, r, a)
 	}
 }

@@ -93,10 +93,20 @@
 // client's, in the shape of its API, and names the field at fault.
 //
 // All state is rebuilt from the journal, so a gateway may be killed and replaced at any
-// time; what is in memory is bounded. Whether a reply was delivered is not in the
-// journal, which is written before: after a gateway died, a request without a known
+// time. Whether a reply was delivered is not in the journal, which is written before:
+// after a gateway died or dropped the attempt from memory, a request without a known
 // exchange or a retry header is another sample. One gateway at a time should own an
 // attempt. Where two meet, the journal decides: the later one reads it again, and
 // answers from it or samples after what is on record there. Of an attempt's calls in
 // flight together each may use what is left of the token budget.
+//
+// # Memory
+//
+// Attempts are kept in memory up to a number, a time and a sum of bytes ([Config]). An
+// attempt weighs its recorded calls and the earlier ones that it may still replay:
+// their replies, and their tokens, which calls that continue each other share, so that
+// a dialog weighs what is said in it, however many turns repeat it. Those without a
+// request in flight leave, the least recently used first; the next request reads the
+// attempt from the journal and gets the same tokens and bytes. Requests in flight, and
+// their attempts, are never dropped: they come on top.
 package gateway

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"net/http"
+	"runtime/debug"
 	"time"
 
 	"go.uber.org/zap"
@@ -50,6 +51,10 @@ type Config struct {
 	// Attempts bounds how many attempts without a request in flight are kept in
 	// memory; 0 is 4096. One that is needed again is read from the journal.
 	Attempts int
+	// Memory is the most bytes that attempts in memory may weigh; to keep below it,
+	// those without a request in flight are dropped as well. 0 is 1 GiB, or half of
+	// Go's memory limit (GOMEMLIMIT) if that is less.
+	Memory int64
 	// Idle is how long such an attempt is kept; 0 is 10 minutes.
 	Idle time.Duration
 	// BodyBytes is the most bytes of a request; 0 is 32 MiB.
@@ -88,6 +93,9 @@ func New(config Config) *Gateway {
 	if config.Attempts == 0 {
 		config.Attempts = 4096
 	}
+	if config.Memory == 0 {
+		config.Memory = min(1<<30, debug.SetMemoryLimit(-1)/2)
+	}
 	if config.Idle == 0 {
 		config.Idle = 10 * time.Minute
 	}
@@ -110,7 +118,10 @@ func New(config Config) *Gateway {
 		Config:  conversation.Config{Journal: config.Journal, Codecs: config.Codecs, NoReplay: config.NoReplay, Log: config.Log},
 		Sampler: config.Sampler, Now: config.Now,
 	})
-	g := &Gateway{config: config, calls: calls, attempts: newTable(config.Attempts, config.Idle, calls.NewAttempt), mux: http.NewServeMux()}
+	g := &Gateway{
+		config: config, calls: calls, mux: http.NewServeMux(),
+		attempts: newTable(config.Attempts, config.Memory, config.Idle, calls.NewAttempt),
+	}
 	g.routes()
 	return g
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"runtime"
 	"strings"
 	"testing"
@@ -134,34 +135,41 @@ func TestABaseURLWithoutItsEndIsExplained(t *testing.T) {
 	require.Equal(t, map[string]int{"unknown_url": 1}, s.refused(t))
 }
 
-// unretained is a journal that holds no prompt, and a sampler that remembers one
-// weakly.
+// unretained is a journal that keeps no calls, and a sampler that remembers a part of
+// one weakly.
 type unretained struct {
-	*memory
+	forgetful
 	model.Sampler
-	prompt weak.Pointer[int32]
+	logprob weak.Pointer[float32]
 }
 
-func (u *unretained) AppendCall(context.Context, *trace.Exchange) error { return nil }
-
-func (u *unretained) Sample(_ context.Context, _ model.VersionID, r model.DecodeRequest) (model.Completion, string, error) {
-	u.prompt = weak.Make(&r.Prompt[0])
-	return model.Completion{Tokens: say("1", tokenizer.End), Logprobs: []float32{-1, -1}, Finish: "stop"}, "w", nil
+func (u *unretained) Sample(context.Context, model.VersionID, model.DecodeRequest) (model.Completion, string, error) {
+	logprobs := make([]float32, 2, 64) // an allocation of its own
+	u.logprob = weak.Make(&logprobs[0])
+	return model.Completion{Tokens: say("1", tokenizer.End), Logprobs: logprobs, Finish: "stop"}, "w", nil
 }
 
 func TestAnAttemptThatIsOverIsNotHeldInMemory(t *testing.T) {
 	t.Parallel()
 	s := newUnservedEnv(nil)
-	u := &unretained{memory: s.memory}
+	u := &unretained{forgetful: forgetful{s.memory}}
 	s.config.Journal, s.config.Sampler = u, u
 	g := gateway.New(s.config)
 	s.serve(t, g)
-	require.Equal(t, http.StatusOK, s.chat(t, ask(strings.Repeat("a", 1<<16))).status)
+	w := httptest.NewRecorder()
+	g.ServeHTTP(w, chatRequest(t.Context(), ask(strings.Repeat("a", 1<<16))))
+	require.Equal(t, http.StatusOK, w.Code)
 	runtime.GC()
-	require.NotNil(t, u.prompt.Value(), "dialogs go on from it")
+	require.NotNil(t, u.logprob.Value(), "retries are answered with it")
+	bytes, _ := g.Memory()
+	require.Greater(t, bytes, int64(4<<16), "the prompt's tokens are kept: dialogs go on from them")
 
 	s.Seal(address, trace.Completed)
 	require.Equal(t, http.StatusConflict, s.post(t, s.base()+"/rewards", `{"reward":1}`).status)
-	require.Eventually(t, func() bool { runtime.GC(); return u.prompt.Value() == nil }, 30*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool {
+		runtime.GC()
+		bytes, _ := g.Memory()
+		return u.logprob.Value() == nil && bytes < 1<<16
+	}, 30*time.Second, time.Millisecond)
 	runtime.KeepAlive(g)
 }

@@ -101,6 +101,7 @@ func (g *Gateway) RecordSpans(ctx context.Context, key string, batch otlp.Batch)
 	if err := a.Enter(ctx, key); err != nil {
 		return 0, "", err
 	}
+	g.attempts.weigh(address, g.config.Now())
 	return g.recordSpans(ctx, a, batch)
 }
 

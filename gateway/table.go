@@ -9,27 +9,30 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// table is the attempts in memory. It drops the least recently used ones when there are
-// too many or when they have been idle for long, but never an attempt with a request
+// table is the attempts in memory. It drops the least recently used ones when they are
+// too many or too heavy or have been idle for long, but never an attempt with a request
 // inside, since two copies of it would count apart.
 type table struct {
-	limit int
-	idle  time.Duration
-	open  func(trace.Address) *inflight.Attempt
+	limit  int
+	memory int64 // the most that attempts may weigh
+	idle   time.Duration
+	open   func(trace.Address) *inflight.Attempt
 
 	mu      sync.Mutex
 	entries map[trace.Address]*list.Element
 	recent  *list.List // of *entry, most recently used in front
+	weight  int64      // of all entries
 }
 
 type entry struct {
 	attempt *inflight.Attempt
 	users   int
 	used    time.Time
+	weight  int64 // when a request last came or went
 }
 
-func newTable(limit int, idle time.Duration, open func(trace.Address) *inflight.Attempt) *table {
-	return &table{limit: limit, idle: idle, open: open, entries: map[trace.Address]*list.Element{}, recent: list.New()}
+func newTable(limit int, memory int64, idle time.Duration, open func(trace.Address) *inflight.Attempt) *table {
+	return &table{limit: limit, memory: memory, idle: idle, open: open, entries: map[trace.Address]*list.Element{}, recent: list.New()}
 }
 
 // enter returns the attempt, which stays until leave is called as often.
@@ -49,6 +52,20 @@ func (t *table) enter(address trace.Address, now time.Time) *inflight.Attempt {
 	return p.attempt
 }
 
+// weigh makes room for an attempt that was read from the journal.
+func (t *table) weigh(address trace.Address, now time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.update(t.entries[address].Value.(*entry))
+	t.sweep(now)
+}
+
+func (t *table) update(p *entry) {
+	t.weight -= p.weight
+	p.weight = p.attempt.Weight()
+	t.weight += p.weight
+}
+
 // leave ends what enter began; forget drops the attempt once nobody is inside.
 func (t *table) leave(address trace.Address, now time.Time, forget bool) {
 	t.mu.Lock()
@@ -57,6 +74,7 @@ func (t *table) leave(address trace.Address, now time.Time, forget bool) {
 	p := e.Value.(*entry)
 	p.users--
 	p.used = now
+	t.update(p)
 	if forget && p.users == 0 {
 		t.drop(e)
 	}
@@ -66,7 +84,7 @@ func (t *table) leave(address trace.Address, now time.Time, forget bool) {
 func (t *table) sweep(now time.Time) {
 	for e := t.recent.Back(); e != nil; {
 		p, before := e.Value.(*entry), e.Prev()
-		if len(t.entries) <= t.limit && now.Sub(p.used) <= t.idle {
+		if len(t.entries) <= t.limit && t.weight <= t.memory && now.Sub(p.used) <= t.idle {
 			return
 		}
 		if p.users == 0 {
@@ -77,6 +95,8 @@ func (t *table) sweep(now time.Time) {
 }
 
 func (t *table) drop(e *list.Element) {
-	delete(t.entries, e.Value.(*entry).attempt.Address())
+	p := e.Value.(*entry)
+	t.weight -= p.weight
+	delete(t.entries, p.attempt.Address())
 	t.recent.Remove(e)
 }

@@ -91,7 +91,20 @@ func TestAttemptsThatDoNotExistAreNotRemembered(t *testing.T) {
 
 func TestAnAttemptWithACallInFlightStaysInMemory(t *testing.T) {
 	t.Parallel()
-	s, gate := newUnservedEnv(nil, func(c *gateway.Config) { c.Attempts = 1 }), newSamplingGate()
+	for name, bound := range map[string]func(*gateway.Config){
+		"bounded by count": func(c *gateway.Config) { c.Attempts = 1 },
+		"bounded by bytes": func(c *gateway.Config) { c.Memory = 1 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testInFlightStaysInMemory(t, bound)
+		})
+	}
+}
+
+func testInFlightStaysInMemory(t *testing.T, bound func(*gateway.Config)) {
+	t.Helper()
+	s, gate := newUnservedEnv(nil, bound), newSamplingGate()
 	other := address
 	other.Sample = 3
 	s.Begin(trace.Attempt{Address: other, Terms: terms, KeyHash: hash(key)})

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/trace"
@@ -30,12 +31,15 @@ type Attempt struct {
 	ignore patterns
 
 	calls   []*Call
+	bytes   int // that they take in memory
 	tokens  int // sampled
 	tree    tree
 	repeats map[string]*Repeats
 
 	earlier  *earlier // nil if there is nothing to replay
 	diverged bool     // a recorded call says from where on the requests differ
+
+	weight atomic.Int64 // see Weight
 }
 
 // Repeats are the recorded calls of one and the same request.
@@ -58,7 +62,9 @@ func (r *Repeats) At(occurrence int) *Call {
 
 // New returns an attempt of which nothing was read yet.
 func New(config *Config, address trace.Address) *Attempt {
-	return &Attempt{config: config, address: address}
+	a := &Attempt{config: config, address: address}
+	a.weigh()
+	return a
 }
 
 // Lock guards several steps that belong together.
@@ -142,7 +148,7 @@ func (a *Attempt) load(ctx context.Context) error {
 	for _, c := range a.calls {
 		known[c.ID] = c
 	}
-	a.calls, a.tokens, a.tree, a.repeats = nil, 0, newTree(), map[string]*Repeats{}
+	a.calls, a.bytes, a.tokens, a.tree, a.repeats = nil, 0, 0, newTree(), map[string]*Repeats{}
 	for i := range records {
 		a.diverged = a.diverged || records[i].Divergence != nil
 		c, r, err := a.restore(&records[i])
@@ -167,11 +173,16 @@ func (a *Attempt) load(ctx context.Context) error {
 
 // add adds a recorded call.
 func (a *Attempt) add(c *Call) {
+	if c.laid == nil { // else it was read again
+		a.lay(c)
+	}
 	a.calls = append(a.calls, c)
+	a.bytes += c.bytes
 	a.tokens += sampledTokens(a.codec, c.Completion)
 	r := a.Repeats(c.Key)
 	r.Calls = append(r.Calls, c)
 	a.earlier.remove(c.Key, c.Occurrence)
+	a.weigh()
 }
 
 // Repeats are the recorded calls of the requests with a key. The caller holds the
@@ -215,5 +226,6 @@ func (a *Attempt) Fence() {
 func (a *Attempt) fence() {
 	a.fenced, a.loaded = true, false
 	// A call in flight still ends in its repeats.
-	a.calls, a.tree, a.earlier, a.repeats = nil, tree{}, nil, map[string]*Repeats{}
+	a.calls, a.bytes, a.tree, a.earlier, a.repeats = nil, 0, tree{}, nil, map[string]*Repeats{}
+	a.weigh()
 }

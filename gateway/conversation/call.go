@@ -27,6 +27,10 @@ type Call struct {
 	Writers   int  // requests that are being answered with it
 	Delivered bool // its response was written whole once, as far as known
 
+	laid      []int32 // prompt and completion, with room for a call that continues it
+	continued bool    // one has the room
+	bytes     int     // that the call takes in memory, beside what it shares with its parent
+
 	before *Call // the recorded call that its dialog goes on from
 	// Requests of Responses name what they continue: what was asked, and the dialog
 	// with the reply but without instructions.

@@ -13,6 +13,7 @@ import (
 type earlier struct {
 	calls map[string][]*trace.Exchange // by key, attempt after attempt; without their requests
 	left  int
+	bytes int // that they take in memory
 }
 
 // readEarlier reads what earlier attempts recorded. They are fenced, so once is
@@ -26,17 +27,28 @@ func (a *Attempt) readEarlier(ctx context.Context) error {
 		return fmt.Errorf("read calls before %s: %w", a.address, err)
 	}
 	e := &earlier{calls: map[string][]*trace.Exchange{}}
-	for i := range records {
-		r := &records[i]
-		if !a.alike(r) {
+	longest := map[*int32]int{} // what calls that continue each other share, once
+	for _, r := range records {
+		if !a.alike(&r) {
 			continue
 		}
 		r.Request = nil
-		e.calls[r.Key] = append(e.calls[r.Key], r)
+		e.calls[r.Key] = append(e.calls[r.Key], &r)
 		e.left++
+		e.bytes += bytesOf(&r)
+		if n := len(r.Prompt); n > 0 {
+			e.bytes += 4 * max(0, n-longest[&r.Prompt[0]])
+			longest[&r.Prompt[0]] = max(n, longest[&r.Prompt[0]])
+		}
 	}
 	a.earlier = e
+	a.weigh()
 	return nil
+}
+
+// bytesOf is what an earlier call takes in memory beside its prompt.
+func bytesOf(r *trace.Exchange) int {
+	return callWeight + 4*len(r.Completion) + 4*cap(r.Logprobs) + cap(r.Untrained) + cap(r.Form) + cap(r.Response)
 }
 
 // alike reports whether the call was sampled under the attempt's own terms. The
@@ -65,10 +77,19 @@ func (e *earlier) remove(key string, occurrence int) {
 	if e == nil {
 		return
 	}
-	rest := slices.DeleteFunc(e.calls[key], func(r *trace.Exchange) bool { return r.Occurrence == occurrence })
+	rest := slices.DeleteFunc(e.calls[key], func(r *trace.Exchange) bool {
+		if r.Occurrence != occurrence {
+			return false
+		}
+		e.bytes -= bytesOf(r)
+		return true
+	})
 	e.left -= len(e.calls[key]) - len(rest)
 	if e.calls[key] = rest; len(rest) == 0 {
 		delete(e.calls, key)
+	}
+	if e.left == 0 {
+		e.bytes = 0 // prompts stay as long as one that shares them does
 	}
 }
 

@@ -1,0 +1,52 @@
+package conversation
+
+// What a thing takes in memory beside its tokens, texts and bodies, in bytes, about.
+const (
+	attemptWeight = 4 << 10
+	callWeight    = 2 << 10 // with its places in the attempt's maps
+	messageWeight = 256     // twice: in the request, and in what is said
+)
+
+// Weight is about how many bytes the attempt takes in memory. It takes no lock.
+func (a *Attempt) Weight() int64 { return a.weight.Load() }
+
+// weigh brings the weight up to date. The caller holds the lock.
+func (a *Attempt) weigh() {
+	weight := attemptWeight + a.bytes
+	if a.earlier != nil {
+		weight += a.earlier.bytes
+	}
+	a.weight.Store(int64(weight))
+}
+
+// lay lays out the tokens of a call behind those of the call that it continues. The
+// first such call shares the array of its parent, so that a dialog's tokens grow with
+// what is new in it. Nobody else may know the call yet; the caller holds the lock.
+func (a *Attempt) lay(c *Call) {
+	n, all := len(c.Prompt), len(c.Prompt)+len(c.Completion)
+	room, before := all, []int32(nil)
+	if c.Parent >= 0 && c.Parent < len(a.calls) && a.calls[c.Parent].begins(c.Prompt) {
+		if parent := a.calls[c.Parent]; !parent.continued {
+			parent.continued = true
+			// Twice the room, so that the arrays that a dialog outgrew take no more
+			// than the last.
+			room, before = 2*all, parent.laid
+		}
+	}
+	if cap(before) < all {
+		before = make([]int32, 0, room)
+		c.bytes += 4 * room
+	}
+	c.laid = append(append(before, c.Prompt[len(before):]...), c.Completion...)
+	c.Prompt, c.Completion = c.laid[:n:n], c.laid[n:all:all]
+	c.bytes += callWeight + 4*cap(c.Logprobs) + cap(c.Untrained) + cap(c.Form) + cap(c.Response)
+	for _, text := range []string{c.Message.Content, c.Message.Reasoning, c.ParseError, c.Problem} {
+		c.bytes += len(text)
+	}
+	for _, tc := range c.Message.ToolCalls {
+		c.bytes += messageWeight + len(tc.Function.Arguments)
+	}
+	if c.asked != nil { // its texts are those of its body
+		c.bytes += 2*cap(c.asked.Body) + messageWeight*len(c.said)
+	}
+}
