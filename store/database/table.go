@@ -88,8 +88,8 @@ func (t Table[Row]) Same(a, b *Row) bool {
 	return true
 }
 
-// Moment, Flag, Unsigned and Optional are how Go's values are stored in columns of both
-// databases: Moment as nanoseconds since 1970, 0 for none.
+// Moment is stored as nanoseconds since 1970, 0 for none. It and the types that follow
+// have columns of one kind in both databases.
 type Moment time.Time
 
 // Flag is 0 or 1.
