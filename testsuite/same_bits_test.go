@@ -79,10 +79,7 @@ func TestEqualRunsUnderOtherNamesEndInTheSameBits(t *testing.T) {
 	ctx := t.Context()
 	st := start(ctx, t, t.TempDir())
 	defer func() { require.NoError(t, st.Close()) }()
-	steps := 5
-	if testing.Short() {
-		steps = 3
-	}
+	const steps = 5 // enough for a version to be promoted with every lag
 	results := map[int][]workflows.TrainingResult{}
 	for lag := range 3 {
 		results[lag] = make([]workflows.TrainingResult, 2)
