@@ -18,8 +18,8 @@ import (
 const (
 	// serviceBytes is the most that a service may answer.
 	serviceBytes = 8 << 20
-	// excerptBytes is how much of a refusal stands in the failure's message.
-	excerptBytes = 2 << 10
+	// refusalBytes is how much of a refusal stands in the failure's message.
+	refusalBytes = 2 << 10
 )
 
 // Service is an agent behind HTTP, for many attempts at once. It is asked by POST
@@ -93,9 +93,9 @@ func answer(response *http.Response, text []byte, limit float64) (Result, error)
 	switch status := response.StatusCode; {
 	case status == http.StatusTooManyRequests, status == http.StatusBadGateway,
 		status == http.StatusServiceUnavailable, status == http.StatusGatewayTimeout:
-		return Result{}, fmt.Errorf("service answered %s: %s", response.Status, excerpt(text))
+		return Result{}, fmt.Errorf("service answered %s: %s", response.Status, shortened(text))
 	case status < 200 || status > 299:
-		message := strings.TrimSpace(fmt.Sprintf("service answered %s: %s", response.Status, excerpt(text)))
+		message := strings.TrimSpace(fmt.Sprintf("service answered %s: %s", response.Status, shortened(text)))
 		return Result{Failure: Error, Message: message}, nil
 	case len(text) > serviceBytes:
 		return Result{Failure: OutputLimit, Message: fmt.Sprintf("answered more than %d bytes", serviceBytes)}, nil
@@ -103,6 +103,6 @@ func answer(response *http.Response, text []byte, limit float64) (Result, error)
 	return ReadReply(text, limit), nil
 }
 
-func excerpt(text []byte) string {
-	return truncate.Head(strings.ToValidUTF8(string(bytes.TrimSpace(text)), "\uFFFD"), excerptBytes)
+func shortened(text []byte) string {
+	return truncate.Head(strings.ToValidUTF8(string(bytes.TrimSpace(text)), "\uFFFD"), refusalBytes)
 }

@@ -42,14 +42,14 @@ func TestServiceIsToldAllThatItsAgentNeeds(t *testing.T) {
 	require.Equal(t, "/run", a.request.URL.Path)
 	require.Equal(t, "thing", a.request.Header.Get("X-Any"))
 	require.Equal(t, "demo/train-3/17/2/1", a.request.Header.Get("Idempotency-Key"))
-	var brief map[string]any
-	require.NoError(t, json.Unmarshal([]byte(a.body), &brief))
+	var invocation map[string]any
+	require.NoError(t, json.Unmarshal([]byte(a.body), &invocation))
 	base := "http://127.0.0.1:1/r/demo/train-3/17/2/1"
 	require.Empty(t, cmp.Diff(map[string]any{
 		"id": "t17", "input": "6*7", "metadata": map[string]any{"level": "easy"}, "rollout": "demo/train-3/17/2",
 		"base_url": base + "/v1", "api_key": "secret-of-the-attempt", "model": "fulgurite",
 		"reward_url": base + "/rewards", "event_url": base + "/events", "otlp_url": base + "/otlp",
-	}, brief))
+	}, invocation))
 }
 
 func TestWhatAServiceAnswersIsItsResult(t *testing.T) {
@@ -112,7 +112,7 @@ func TestServiceThatAnswersAnErrorHasFailed(t *testing.T) {
 	}
 	got, err := service(t, says(http.StatusInternalServerError, strings.Repeat("x", 1<<20))).Launch(t.Context(), job("demo"))
 	require.NoError(t, err)
-	require.Less(t, len(got.Message), 3<<10, "an excerpt")
+	require.Less(t, len(got.Message), 3<<10, "it is shortened")
 	got, err = service(t, says(http.StatusOK, strings.Repeat("x", 9<<20))).Launch(t.Context(), job("demo"))
 	require.NoError(t, err)
 	require.Equal(t, agent.OutputLimit, got.Failure)

@@ -54,8 +54,8 @@ var ordinary = regexp.MustCompile(` (round trip|in flight|single flight) `)
 // owners are the packages where a word is a term of the trade.
 func owners() map[string][]string {
 	return map[string][]string{
-		"brief":   {"activities", "agent", "cmd/fulgurite"}, // in histories and in the JSON of services
-		"excerpt": {"agent", "gateway/conversation"},
+		"brief":   {"activities"}, // a field of a result that histories hold
+		"excerpt": {"gateway/conversation"},
 		"wave":    {"model/gomlx"}, // of a sine
 	}
 }

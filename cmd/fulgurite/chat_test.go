@@ -68,18 +68,18 @@ func newTrainedDirOf(t *testing.T, sp spec.Spec) (dir, weights string) {
 func startAskingAgent(t *testing.T) (url string) {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var brief agent.Invocation
-		if json.NewDecoder(r.Body).Decode(&brief) != nil {
+		var invocation agent.Invocation
+		if json.NewDecoder(r.Body).Decode(&invocation) != nil {
 			w.WriteHeader(http.StatusBadRequest)
 			return
 		}
-		body := `{"model":"gpt-4o","max_tokens":4,"messages":[{"role":"user","content":"` + brief.Input + `"}]}`
-		request, err := http.NewRequestWithContext(r.Context(), http.MethodPost, brief.BaseURL+"/chat/completions", strings.NewReader(body))
+		body := `{"model":"gpt-4o","max_tokens":4,"messages":[{"role":"user","content":"` + invocation.Input + `"}]}`
+		request, err := http.NewRequestWithContext(r.Context(), http.MethodPost, invocation.BaseURL+"/chat/completions", strings.NewReader(body))
 		if err != nil {
 			w.WriteHeader(http.StatusInternalServerError)
 			return
 		}
-		request.Header.Set("Authorization", "Bearer "+brief.APIKey)
+		request.Header.Set("Authorization", "Bearer "+invocation.APIKey)
 		reply, err := http.DefaultClient.Do(request)
 		if err != nil {
 			w.WriteHeader(http.StatusInternalServerError)
@@ -87,7 +87,7 @@ func startAskingAgent(t *testing.T) (url string) {
 		}
 		defer func() { _ = reply.Body.Close() }()
 		text, _ := io.ReadAll(reply.Body) // what is missing of it is missed below
-		_ = json.NewEncoder(w).Encode(map[string]string{"result": brief.Rollout + " " + reply.Status + " " + string(text)})
+		_ = json.NewEncoder(w).Encode(map[string]string{"result": invocation.Rollout + " " + reply.Status + " " + string(text)})
 	}))
 	t.Cleanup(server.Close)
 	return server.URL

@@ -15,9 +15,9 @@ type Ports struct{ Frontend, UI int }
 // Serve is the server of another process, which has locked the directory: it writes
 // its Ports to out and stops when control says so. When control ends without a word
 // the other process is dead, and this one dies with it.
-func Serve(ctx context.Context, wishes []byte, control io.Reader, out io.Writer) error {
+func Serve(ctx context.Context, options []byte, control io.Reader, out io.Writer) error {
 	var o Options
-	if err := json.Unmarshal(wishes, &o); err != nil {
+	if err := json.Unmarshal(options, &o); err != nil {
 		return err
 	}
 	o.locked = true

@@ -38,11 +38,11 @@ func (s *Server) start(ctx context.Context) error {
 			return err
 		}
 	}
-	wishes, err := json.Marshal(o)
+	options, err := json.Marshal(o)
 	if err != nil {
 		return err
 	}
-	s.inner.process = exec.Command(program, string(wishes))
+	s.inner.process = exec.Command(program, string(options))
 	if s.inner.control, err = s.inner.process.StdinPipe(); err != nil {
 		return err
 	}
