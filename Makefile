@@ -34,6 +34,13 @@ BENCH_PACKAGES ?= ./credit/... ./dialog/... ./gateway/... ./internal/report/... 
 demo: build ## Learn to use a calculator: reward curve in a few minutes, nothing to install
 	@bin/fulgurite demo
 
+# The seeds of `make lesson`, one run each.
+SEEDS ?= 1
+
+.PHONY: lesson
+lesson: build ## Teach SmolLM2 to use a calculator: a real language model, on two cores; SEEDS="1 2 3" (python3.11)
+	@examples/smollm/run $(SEEDS)
+
 .PHONY: build
 build: ## Build bin/fulgurite, fulgurite-worker and calc-agent (minutes at first, then seconds)
 	@mkdir -p bin
@@ -60,19 +67,27 @@ build: ## Build bin/fulgurite, fulgurite-worker and calc-agent (minutes at first
 	exit "$$status"; }
 
 .PHONY: release
-release: ## Build the commands as they are given away: no paths of this machine, no symbols
-	@mkdir -p bin
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o bin/ $(COMMANDS)
+release: ## Build archives for linux and macOS, amd64 and arm64, with SHA256SUMS and bills of materials, into dist/
+	$(GO) run ./tools/release -out dist
 
 .PHONY: clean
 clean: ## Remove what was built or installed; runs and their data stay
-	rm -rf bin .examples
+	rm -rf bin dist .examples .parity .tokenizers
 
 ##@ Check
 
 .PHONY: test
 test: ## Run all tests as users build: without C
 	CGO_ENABLED=0 $(GOTEST) ./...
+
+# Under an emulator a test takes fifty times as long: these are the ones that compare bits and references.
+ARM64TESTS := Kept|Agree|Softmax|Rotate|NotANumber|MatMul|Reference|DecodedLogprobs|ResumedTraining|EqualFingerprints|GreedyTakes
+
+.PHONY: arm64
+arm64: ## Test the kernels of arm64 in an emulator (Debian's qemu-user-static), build for linux/arm64 and macOS
+	GOARCH=arm64 CGO_ENABLED=0 $(GO) vet ./model/native/...
+	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 $(GO) build -o /dev/null ./model/native/...
+	GOARCH=arm64 CGO_ENABLED=0 $(GO) test -exec qemu-aarch64-static -run '$(ARM64TESTS)' ./model/native/...
 
 .PHONY: race
 race: ## Run the tests where goroutines meet with the race detector, in another order each time (needs a C compiler)
@@ -101,6 +116,18 @@ setups: build ## Hold plan and try to their word on setups that can't learn; SET
 .PHONY: golden
 golden: ## Compute the golden vectors of package credit anew and compare them with the repository's (python3 with venv)
 	credit/golden/run
+
+.PHONY: parity
+parity: ## Compare the engines with transformers on small models that it makes anew (python3 with venv; 4 GB)
+	CGO_ENABLED=0 GO="$(GO)" testsuite/parity/golden/run
+
+.PHONY: torch
+torch: build ## Hold engine torch to the other engines on the CPU, and kill it in the middle of a step (python3 with venv; 6 GB)
+	GO="$(GO)" model/torch/check/run
+
+.PHONY: tokenizers
+tokenizers: ## Compare N=100000 hard strings for each kind of vocabulary with the reference (python3 with venv; 93 MB)
+	CGO_ENABLED=0 GO="$(GO)" model/tokenizer/golden/run $(N)
 
 .PHONY: golden-templates
 golden-templates: ## Fetch the chat templates of published models and compare what we make of them with Python (python3 with venv; 80 MB)

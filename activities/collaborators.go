@@ -2,8 +2,10 @@ package activities
 
 import (
 	"context"
+	"time"
 
 	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/agent/forwarder"
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/internal/judge"
 	"github.com/fulgurite/fulgurite/model"
@@ -73,6 +75,11 @@ type Blobs interface {
 // Codecs finds a codec by its name in a spec.
 type Codecs func(name string) (dialog.Codec, error)
 
+// Collector gives up the files of a run's versions that nobody needs, as its spec says.
+type Collector interface {
+	Collect(ctx context.Context, run string) error
+}
+
 // Publisher makes a version ready to be sampled.
 type Publisher interface {
 	Publish(ctx context.Context, v model.VersionID) error
@@ -86,6 +93,15 @@ type Cluster interface {
 // Launchers makes the launcher that a spec asks for.
 type Launchers interface {
 	Launcher(s spec.Spec) (agent.Launcher, error)
+}
+
+// Forwarder opens the sessions through which agents reach their models, one for each
+// attempt. Open is for an agent that this worker runs, and its session ends with ctx.
+// OpenExternal is for an external agent, and its session ends after limit
+// unless it was closed before.
+type Forwarder interface {
+	Open(ctx context.Context, address trace.Address, key string) (*forwarder.Session, error)
+	OpenExternal(address trace.Address, key string, limit time.Duration) (*forwarder.Session, error)
 }
 
 // Workers knows about workers that are not ours: those of agents that are workflows

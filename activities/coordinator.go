@@ -8,12 +8,15 @@ import (
 	"slices"
 	"time"
 
+	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks"
+	"github.com/fulgurite/fulgurite/tasks/grading"
+	"github.com/fulgurite/fulgurite/tasks/sqlmatch"
 	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/update"
 )
@@ -27,6 +30,8 @@ type Coordinator struct {
 	Publisher Publisher
 	Cluster   Cluster
 	Codecs    Codecs
+	// Collector gives up files that nobody needs once a step is on record; nil keeps all.
+	Collector Collector
 	// Directory is where commands run that a workflow's input gives no directory.
 	Directory string
 }
@@ -116,25 +121,14 @@ func (c *Coordinator) storeCodec(ctx context.Context, m spec.Model) (string, err
 	if m.Codec != spec.CodecTemplate {
 		return m.Codec, nil
 	}
-	bundle, err := dialog.ReadBundle(m.Base)
+	codec, encoded, err := dialog.ReadCodec(m.Base, m.Template, m.ToolParser)
 	if err != nil {
-		return "", invalid(fmt.Errorf("model.codec: %w", err))
-	}
-	bundle.ToolParser = m.ToolParser
-	encoded, err := bundle.Encode()
-	if err == nil {
-		var codec dialog.Codec
-		if codec, err = bundle.Codec(dialog.BundleName(encoded)); err == nil {
-			err = dialog.CheckTools(codec, m.ToolParser)
-		}
-	}
-	if err != nil {
-		return "", invalid(fmt.Errorf("model.codec: %w", err))
+		return "", invalid(err)
 	}
 	if _, err := c.Blobs.Put(ctx, encoded); err != nil {
 		return "", fmt.Errorf("store the codec: %w", err)
 	}
-	return dialog.BundleName(encoded), nil
+	return codec.Name(), nil
 }
 
 // parseInput reads a workflow's input, in which every path is absolute. Working
@@ -190,13 +184,21 @@ func (c *Coordinator) snapshot(ctx context.Context, s spec.Spec) (map[trace.Kind
 	sources := map[trace.Kind]string{trace.Train: s.Tasks.Train, trace.Gate: s.Tasks.Gate, trace.Test: s.Tasks.Test}
 	lists := map[trace.Kind][]tasks.Task{}
 	var faults []error
-	for _, kind := range []trace.Kind{trace.Train, trace.Gate, trace.Test} {
+	var graders grading.Graders
+	defer graders.Close()
+	kinds := []trace.Kind{trace.Train, trace.Gate, trace.Test}
+	for _, kind := range kinds {
 		if sources[kind] == "" {
 			continue
 		}
-		list, err := tasks.Open(sources[kind])
-		if err == nil {
-			err = tasks.CheckAnswers(s.Grader, list)
+		list, err := graders.Open(ctx, s.Grader, sources[kind])
+		if errors.Is(err, sqlmatch.ErrDatabase) || ctx.Err() != nil {
+			return nil, fmt.Errorf("tasks.%s: %w", kind, err)
+		}
+		for _, earlier := range kinds {
+			if err == nil && lists[earlier] != nil {
+				err = tasks.CheckLeak(sources[earlier], sources[kind], lists[earlier], list)
+			}
 		}
 		if err == nil {
 			err = checkTaskSizes(s.Agent, list)
@@ -238,6 +240,9 @@ func (c *Coordinator) RecordStep(ctx context.Context, in RecordStepInput) (err e
 	err = c.Ledger.PutStep(ctx, record.Step{
 		Run: in.Run, Policy: in.Policy, Step: in.Step, Batch: in.Batch, Metrics: in.Metrics, At: time.Now(),
 	})
+	if err == nil {
+		c.collect(ctx, in.Run)
+	}
 	if !errors.Is(err, trace.ErrConflict) {
 		return err
 	}
@@ -249,6 +254,17 @@ func (c *Coordinator) RecordStep(ctx context.Context, in RecordStepInput) (err e
 		return nil
 	}
 	return finalConflict(err)
+}
+
+// collect gives up the files of versions that the run keeps no longer. Without success
+// the step stands all the same: the next one tries again.
+func (c *Coordinator) collect(ctx context.Context, run string) {
+	if c.Collector == nil {
+		return
+	}
+	if err := c.Collector.Collect(ctx, run); err != nil {
+		activity.GetLogger(ctx).Warn("versions that are not needed any more stay", "run", run, "error", err)
+	}
 }
 
 // RecordEvaluation puts an evaluation on record.

@@ -51,6 +51,6 @@ func TestADecisionOnRecordIsReturnedAsItStands(t *testing.T) {
 		require.Equal(t, want, got)
 		require.Equal(t, candidate == 1 || candidate == 4, got.Moved())
 	}
-	require.Equal(t, activities.RecordDecisionResult{Verdict: "promoted", Standing: 1},
+	require.Equal(t, activities.RecordDecisionResult{Verdict: "promoted", Promoted: 1},
 		w.recordDecision(model.Decision{Candidate: 1, Promoted: 1}, "refused"), "the pointer moved by it")
 }

@@ -3,6 +3,7 @@ package activities_test
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"sync"
@@ -118,6 +119,27 @@ func (w dyingBlobs) Get(ctx context.Context, digest string) (data []byte, err er
 	return data, err
 }
 
+func (w dyingBlobs) PutFrom(ctx context.Context, r io.Reader) (string, error) {
+	return putWhole(ctx, w, r)
+}
+
+func (w dyingBlobs) Open(ctx context.Context, digest string) (content io.ReadCloser, size int64, err error) {
+	err = w.operate(func() (err error) {
+		content, size, err = w.blobs.Open(ctx, digest)
+		return err
+	}, nil)
+	return content, size, err
+}
+
+// putWhole is PutFrom by the Put of blobs that count or spoil what is put.
+func putWhole(ctx context.Context, blobs activities.Blobs, r io.Reader) (string, error) {
+	data, err := io.ReadAll(r)
+	if err != nil {
+		return "", err
+	}
+	return blobs.Put(ctx, data)
+}
+
 type dyingStore struct {
 	*store.Store
 	*dyingProcess
@@ -224,7 +246,7 @@ func eachDeathOf(t *testing.T, template *testEnv, id model.VersionID, saveEvery 
 	defer undisturbed.discard()
 	want, err := finish(undisturbed.trainer())
 	require.NoError(t, err)
-	stands, err := undisturbed.store.Version(t.Context(), id)
+	recorded, err := undisturbed.store.Version(t.Context(), id)
 	require.NoError(t, err)
 	for how, least := range map[death]int{half: 7, after: 16} {
 		t.Run(string(how), func(t *testing.T) {
@@ -243,7 +265,7 @@ func eachDeathOf(t *testing.T, template *testEnv, id model.VersionID, saveEvery 
 					require.Equal(t, want, got, "after operation %d", at)
 					v, err := w.store.Version(t.Context(), id)
 					require.NoError(t, err)
-					require.Equal(t, stands.Manifest, v.Manifest, "the moments, canaries and metrics too, after operation %d", at)
+					require.Equal(t, recorded.Manifest, v.Manifest, "the moments, canaries and metrics too, after operation %d", at)
 				}
 				w.discard()
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"strconv"
@@ -236,6 +237,10 @@ func (f *fullDisk) Put(ctx context.Context, data []byte) (string, error) {
 	return f.Store.Put(ctx, data)
 }
 
+func (f *fullDisk) PutFrom(ctx context.Context, r io.Reader) (string, error) {
+	return putWhole(ctx, f, r)
+}
+
 func TestAFullDiskHoldsAStepUpAndBreaksNothing(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)
@@ -280,6 +285,10 @@ func (l *lethal) Put(ctx context.Context, data []byte) (string, error) {
 		err = errors.Join(err, syscall.Kill(os.Getpid(), syscall.SIGKILL))
 	}
 	return digest, err
+}
+
+func (l *lethal) PutFrom(ctx context.Context, r io.Reader) (string, error) {
+	return putWhole(ctx, l, r)
 }
 
 func TestTrainerThatKillsItself(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"github.com/fulgurite/fulgurite/internal/truncate"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks"
+	"github.com/fulgurite/fulgurite/tasks/sqlmatch"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -35,8 +36,11 @@ func (r *Runner) grade(ctx context.Context, s spec.Spec, task tasks.Task, result
 	case spec.GraderAgent:
 		return r.selfGraded(ctx, s, result, a)
 	}
-	reward, err := tasks.Grade(s.Grader, task, result.Text)
-	if err != nil {
+	reward, err := r.graders.Grade(ctx, s.Grader, task, result.Text)
+	switch {
+	case errors.Is(err, sqlmatch.ErrDatabase), err != nil && ctx.Err() != nil:
+		return err // it says nothing of the task: another try or another worker may do better
+	case err != nil:
 		return invalid(err)
 	}
 	a.Reward = &reward

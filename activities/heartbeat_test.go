@@ -22,28 +22,41 @@ type work struct {
 	stop, end, stall time.Duration
 }
 
-// pulse is what Temporal heard of it: when, and the last progress.
-type keepAlive struct {
-	mu   sync.Mutex
-	last time.Duration
-	seen int
+// heartbeats is what Temporal receives of an activity. The environment may call
+// its listener after the activity has ended, so the tests read it by latest.
+type heartbeats struct {
+	mu sync.Mutex
+	heartbeat
 }
 
-func (p *keepAlive) hear(since time.Time) setup {
+// heartbeat is when one arrived and the progress that it reported.
+type heartbeat struct {
+	at       time.Duration
+	progress int
+}
+
+func (h *heartbeats) receive(since time.Time) setup {
 	return func(env *testsuite.TestActivityEnvironment) {
 		env.SetOnActivityHeartbeatListener(func(_ *activity.Info, details converter.EncodedValues) {
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			p.last = time.Since(since)
-			_ = details.Get(&p.seen)
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.at = time.Since(since)
+			_ = details.Get(&h.progress)
 		})
 	}
 }
 
-func (w work) run(t *testing.T) (heard *keepAlive, cause error) {
+// latest returns the heartbeat that arrived last.
+func (h *heartbeats) latest() heartbeat {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.heartbeat
+}
+
+func (w work) run(t *testing.T) (last heartbeat, cause error) {
 	t.Helper()
 	began := time.Now()
-	heard = &keepAlive{}
+	received := &heartbeats{}
 	_, err := do[bool](t, func(ctx context.Context, _ int) (bool, error) {
 		var steps atomic.Int64
 		return true, activities.Beating(ctx, func() any { return steps.Load() }, w.stall, func(ctx context.Context) error {
@@ -56,9 +69,9 @@ func (w work) run(t *testing.T) (heard *keepAlive, cause error) {
 			cause = context.Cause(ctx)
 			return nil
 		})
-	}, 0, heard.hear(began))
+	}, 0, received.receive(began))
 	require.NoError(t, err)
-	return heard, cause
+	return received.latest(), cause
 }
 
 // The SDK passes heartbeats on every half minute at most when no timeout is set.
@@ -67,35 +80,35 @@ const throttle = 31 * time.Second
 func TestHeartbeatsStopWhenProgressDoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := work{stop: 3 * time.Minute, end: 9 * time.Minute, stall: time.Minute}
-		heard, cause := w.run(t)
-		require.Equal(t, 180, heard.seen)
-		require.LessOrEqual(t, heard.last, w.stop+w.stall+throttle)
+		last, cause := w.run(t)
+		require.Equal(t, 180, last.progress)
+		require.LessOrEqual(t, last.at, w.stop+w.stall+throttle)
 		require.ErrorContains(t, cause, "no progress for 1m0s", "the work is told to end")
 	})
 }
 
 func TestHeartbeatsGoOnAsLongAsProgressDoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		heard, cause := work{stop: 9 * time.Minute, end: 9 * time.Minute, stall: time.Minute}.run(t)
-		require.GreaterOrEqual(t, heard.last, 9*time.Minute-throttle)
+		last, cause := work{stop: 9 * time.Minute, end: 9 * time.Minute, stall: time.Minute}.run(t)
+		require.GreaterOrEqual(t, last.at, 9*time.Minute-throttle)
 		require.NoError(t, cause)
 	})
 }
 
 func TestHeartbeatsWithoutALimitGoOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		heard, cause := work{stop: time.Minute, end: 9 * time.Minute}.run(t)
-		require.GreaterOrEqual(t, heard.last, 9*time.Minute-throttle)
+		last, cause := work{stop: time.Minute, end: 9 * time.Minute}.run(t)
+		require.GreaterOrEqual(t, last.at, 9*time.Minute-throttle)
 		require.NoError(t, cause)
 	})
 }
 
 // Else a worker that lives would speak for an activity that stands still.
-func TestThePulseIsSilentWhileAnActivityReportsItself(t *testing.T) {
+func TestTheKeepAliveIsSilentWhileAnActivityReportsItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const stall, hangs, after = time.Minute, 4 * time.Minute, 3 * time.Minute
-		began, heard := time.Now(), &keepAlive{}
-		var whileHanging time.Duration
+		began, received := time.Now(), &heartbeats{}
+		var whileHanging heartbeat
 		_, err := do[bool](t, func(ctx context.Context, _ int) (bool, error) {
 			var p activities.KeepAlive
 			ctx = activities.WithKeepAlive(ctx, &p)
@@ -117,15 +130,14 @@ func TestThePulseIsSilentWhileAnActivityReportsItself(t *testing.T) {
 				<-time.After(hangs)
 				return nil
 			})
-			heard.mu.Lock()
-			whileHanging = heard.last
-			heard.mu.Unlock()
+			whileHanging = received.latest()
 			<-time.After(after)
 			return true, err
-		}, 0, heard.hear(began))
+		}, 0, received.receive(began))
 		require.NoError(t, err)
-		require.LessOrEqual(t, whileHanging, stall+throttle)
-		require.Greater(t, heard.last, hangs+after-throttle, "and speaks again when the activity doesn't")
-		require.Equal(t, 7, heard.seen, "with what it said last")
+		require.LessOrEqual(t, whileHanging.at, stall+throttle)
+		last := received.latest()
+		require.Greater(t, last.at, hangs+after-throttle, "and speaks again when the activity doesn't")
+		require.Equal(t, 7, last.progress, "with what it said last")
 	})
 }

@@ -24,11 +24,11 @@ import (
 
 // judgeServer is a judge behind HTTP, which says what says has it say.
 type judgeServer struct {
-	url  string
-	says func(told judge.Attempt) (status int, text string)
-	mu   sync.Mutex
-	told []judge.Attempt
-	keys map[string]bool
+	url   string
+	says  func(of judge.Attempt) (status int, text string)
+	mu    sync.Mutex
+	asked []judge.Attempt
+	keys  map[string]bool
 }
 
 func newJudgeServer(t *testing.T, says func(judge.Attempt) (int, string)) *judgeServer {
@@ -48,7 +48,7 @@ func (b *judgeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_ = json.Unmarshal([]byte(document), &a)
 	}
 	b.mu.Lock()
-	b.told = append(b.told, a)
+	b.asked = append(b.asked, a)
 	b.keys[r.Header.Get("Authorization")] = true
 	b.mu.Unlock()
 	status, text := b.says(a)
@@ -115,7 +115,7 @@ func TestCallsAreJudgedAttemptByAttempt(t *testing.T) {
 	require.InDelta(t, 0, got.Metrics["judge/asked_again"], 0)
 
 	answers := map[string]string{"6*7": "42", "2-5": "-3"}
-	for _, a := range b.told {
+	for _, a := range b.asked {
 		require.Len(t, a.Calls, 2)
 		require.Equal(t, answers[a.Task], a.Expected, "a judge is told the task that the attempt had")
 		require.Equal(t, a.Task, a.Calls[0].Asked[0].Text)
@@ -125,7 +125,7 @@ func TestCallsAreJudgedAttemptByAttempt(t *testing.T) {
 	again, err := do[activities.JudgeCallsResult](t, w.coordinator.JudgeCalls, in)
 	require.NoError(t, err)
 	require.Equal(t, got, again)
-	require.Len(t, b.told, 4, "a judgment is made once")
+	require.Len(t, b.asked, 4, "a judgment is made once")
 	require.Equal(t, map[string]bool{"": true}, b.keys, "without a key none is sent")
 }
 
@@ -191,7 +191,7 @@ func TestATaskThatTheStreamDoesNotHaveIsNotJudged(t *testing.T) {
 	}
 	_, err := do[activities.JudgeCallsResult](t, w.coordinator.JudgeCalls, in)
 	requireFinal(t, err, "demo/train-1/0/0/1 tried task")
-	require.Empty(t, b.told)
+	require.Empty(t, b.asked)
 }
 
 func TestTheKeyOfAJudgeIsThatOfTheWorker(t *testing.T) {

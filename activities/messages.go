@@ -217,7 +217,7 @@ type PromoteVersionResult struct {
 	// Moved is false if somebody else moved or pinned the pointer since the
 	// decision.
 	Moved    bool   `json:"moved"`
-	Standing int    `json:"standing"`
+	Promoted int    `json:"standing"`
 	Reason   string `json:"reason,omitempty"`
 }
 
@@ -251,8 +251,8 @@ type RecordDecisionInput struct {
 type RecordDecisionResult struct {
 	// Verdict is what was on record instead.
 	Verdict string `json:"verdict,omitempty"`
-	// Standing is the version that is promoted then, -1 for none.
-	Standing int `json:"standing,omitempty"`
+	// Promoted is the version that is promoted then, -1 for none.
+	Promoted int `json:"standing,omitempty"`
 }
 
 // RecordQuarantineInput puts on record that a task can't be trained on.

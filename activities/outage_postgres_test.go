@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -66,6 +67,29 @@ func (w *testEnv) onPostgres() database {
 	return d
 }
 
+// beatAsWorkersDo sends heartbeats for an activity until stop, as a worker does: to close a
+// database that others are busy with takes a while.
+func beatAsWorkersDo(ctx context.Context) (_ context.Context, stop func()) {
+	var k activities.KeepAlive
+	ctx = activities.WithKeepAlive(ctx, &k)
+	beating, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		for {
+			select {
+			case <-beating.Done():
+				return
+			case <-tick.C:
+				k.Beat(ctx)
+			}
+		}
+	}()
+	return ctx, func() { cancel(); <-ended }
+}
+
 // PostgreSQL refuses connections for more tries of a grading than a grader has.
 func TestARunThatGradesByCommandOutlastsItsDatabase(t *testing.T) {
 	t.Parallel()
@@ -85,6 +109,8 @@ func TestARunThatGradesByCommandOutlastsItsDatabase(t *testing.T) {
 	o.register(env, c, c)
 	var failed atomic.Int64
 	env.RegisterActivityWithOptions(func(ctx context.Context, in activities.GradeRolloutInput) (activities.GradeRolloutResult, error) {
+		ctx, stop := beatAsWorkersDo(ctx)
+		defer stop()
 		switch first := in.Address.Sample == 0; {
 		case first && activity.GetInfo(ctx).Attempt == 1:
 			require.NoError(t, d.close(ctx))

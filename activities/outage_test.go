@@ -3,6 +3,7 @@ package activities_test
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net/http"
 	"os"
@@ -42,8 +43,10 @@ var errRefused = errors.New("connect: connection refused")
 
 type noBlobs struct{}
 
-func (noBlobs) Put(context.Context, []byte) (string, error) { return "", errRefused }
-func (noBlobs) Get(context.Context, string) ([]byte, error) { return nil, errRefused }
+func (noBlobs) Put(context.Context, []byte) (string, error)                { return "", errRefused }
+func (noBlobs) Get(context.Context, string) ([]byte, error)                { return nil, errRefused }
+func (noBlobs) PutFrom(context.Context, io.Reader) (string, error)         { return "", errRefused }
+func (noBlobs) Open(context.Context, string) (io.ReadCloser, int64, error) { return nil, 0, errRefused }
 
 type noCluster struct{}
 

@@ -121,7 +121,7 @@ func (c *Coordinator) PromoteVersion(ctx context.Context, in PromoteVersionInput
 	if err != nil {
 		return PromoteVersionResult{}, err
 	}
-	r := PromoteVersionResult{Moved: promoted.Version == in.Version, Standing: promoted.Version}
+	r := PromoteVersionResult{Moved: promoted.Version == in.Version, Promoted: promoted.Version}
 	if !r.Moved { // this activity is a retry, and somebody was quicker
 		r.Reason = fmt.Sprintf("version %d was promoted, and then version %d: %s", in.Version, promoted.Version, promoted.Reason)
 	}
@@ -151,7 +151,7 @@ func (c *Coordinator) promotionRefused(ctx context.Context, p record.Promotion, 
 		}
 		err = c.Ledger.PutDecision(ctx, d)
 	}
-	return PromoteVersionResult{Standing: promoted.Version, Reason: d.Reason}, err
+	return PromoteVersionResult{Promoted: promoted.Version, Reason: d.Reason}, err
 }
 
 // RecordDecision puts a decision on record that moves nothing. A decision about the
@@ -182,7 +182,7 @@ func (c *Coordinator) RecordDecision(ctx context.Context, in RecordDecisionInput
 	if errors.Is(err, trace.ErrNotFound) {
 		promoted.Version, err = -1, nil
 	}
-	return RecordDecisionResult{Verdict: before.Verdict, Standing: promoted.Version}, err
+	return RecordDecisionResult{Verdict: before.Verdict, Promoted: promoted.Version}, err
 }
 
 // RecordQuarantine puts on record that a task can't be trained on. Why it was found

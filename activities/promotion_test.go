@@ -197,7 +197,7 @@ func TestAPromotionIsMadeOncePerDecision(t *testing.T) {
 	for range 2 {
 		r, err := w.promote(d)
 		require.NoError(t, err)
-		require.Equal(t, activities.PromoteVersionResult{Moved: true, Standing: 2}, r)
+		require.Equal(t, activities.PromoteVersionResult{Moved: true, Promoted: 2}, r)
 	}
 	history, err := w.store.Promotions(t.Context(), "demo", model.DefaultPolicy)
 	require.NoError(t, err)
@@ -210,7 +210,7 @@ func TestAPromotionIsMadeOncePerDecision(t *testing.T) {
 	w.byHand(record.SourceRollback, 0, 2)
 	r, err := w.promote(d)
 	require.NoError(t, err)
-	require.Equal(t, []any{false, 0}, []any{r.Moved, r.Standing}, "a retry after a rollback does not undo it")
+	require.Equal(t, []any{false, 0}, []any{r.Moved, r.Promoted}, "a retry after a rollback does not undo it")
 }
 
 func TestAPinnedPointerStays(t *testing.T) {
@@ -220,7 +220,7 @@ func TestAPinnedPointerStays(t *testing.T) {
 	d := model.Decision{Candidate: 2, Promoted: 0, Accept: true}
 	r, err := w.promote(d)
 	require.NoError(t, err)
-	require.Equal(t, []any{false, 0}, []any{r.Moved, r.Standing})
+	require.Equal(t, []any{false, 0}, []any{r.Moved, r.Promoted})
 	require.Contains(t, r.Reason, "pinned by ada@host")
 	w.byHand(record.SourceUnpin, 0, 0)
 	again, err := w.promote(d)
@@ -241,7 +241,7 @@ func TestAPointerThatSomebodyMovedStaysThere(t *testing.T) {
 	w.byHand(record.SourceRollback, 4, 0)
 	r, err := w.promote(model.Decision{Candidate: 2, Promoted: 0, Accept: true})
 	require.NoError(t, err)
-	require.Equal(t, []any{false, 4}, []any{r.Moved, r.Standing})
+	require.Equal(t, []any{false, 4}, []any{r.Moved, r.Promoted})
 	require.Contains(t, r.Reason, "version 4 stands: a hunch")
 	require.Equal(t, 4, w.promoted())
 }
@@ -262,7 +262,7 @@ func TestOfManyExecutorsOneDecisionComesOfIt(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, results[0], results[i])
 	}
-	require.Equal(t, results[0].Standing, w.promoted())
+	require.Equal(t, results[0].Promoted, w.promoted())
 }
 
 func TestAPromotionOfWhatTheDecisionDidNotSayIsFinal(t *testing.T) {

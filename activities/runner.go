@@ -14,10 +14,10 @@ import (
 	"unicode"
 
 	"github.com/fulgurite/fulgurite/agent"
-	"github.com/fulgurite/fulgurite/agent/forwarder"
 	"github.com/fulgurite/fulgurite/internal/truncate"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks"
+	"github.com/fulgurite/fulgurite/tasks/grading"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -27,11 +27,12 @@ type Runner struct {
 	Attempts  Attempts
 	Blobs     Blobs
 	Launchers Launchers
-	Forwarder *forwarder.Forwarder
+	Forwarder Forwarder
 	// Workers knows of workers that are not ours; nil skips what it is asked.
 	Workers Workers
 
-	runs runCache
+	runs    runCache
+	graders grading.Graders
 	// ending replaces endingTime where it is not 0.
 	ending time.Duration
 }

@@ -28,3 +28,23 @@ func TestARunWhoseModelWouldNeverSeeItsToolsIsRefused(t *testing.T) {
 	s.Model.ToolParser = ""
 	w.prepare(s)
 }
+
+func TestARunHasATemplateOfItsOwn(t *testing.T) {
+	t.Parallel()
+	w := newTestEnv(t)
+	tokenizer, err := os.ReadFile(filepath.Join("..", "model", "tokenizer", "testdata", "qwen.json"))
+	require.NoError(t, err)
+	w.write("base/tokenizer.json", string(tokenizer))
+	w.write("mine.jinja", "a\n{{ }}")
+	s := w.spec()
+	s.Model.Codec, s.Model.ToolParser, s.Model.Template = spec.CodecTemplate, "hermes", "mine.jinja"
+	_, err = do[activities.PrepareRunResult](t, w.coordinator.PrepareRun, w.request(s))
+	requireRefused(t, err, "model.template", "line 2, column 4: syntax error")
+	tools, err := os.ReadFile(filepath.Join("..", "examples", "templates", "chatml-tools.jinja"))
+	require.NoError(t, err)
+	w.write("mine.jinja", string(tools))
+	prepared := w.prepare(s)
+	require.Regexp(t, "^template:sha256:[0-9a-f]{64}$", prepared.Spec.Model.Codec)
+	w.write("mine.jinja", "changed while the run goes on")
+	require.Equal(t, prepared.Spec, w.prepare(s).Spec)
+}

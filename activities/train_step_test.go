@@ -297,9 +297,9 @@ func TestOtherWeightsUnderTheSameFingerprintAreRefused(t *testing.T) {
 	trainer.Versions = hidesVersion{w.store, 1}
 	_, err = do[activities.VersionResult](t, trainer.TrainStep, trainStep(1, w.batch(1, sampledAt)))
 	requireFinal(t, err, "version demo@1 was made twice with different weights", recordForeignVersion.Weights, engine.Fingerprint())
-	stands, err := w.version(1)
+	recorded, err := w.version(1)
 	require.NoError(t, err)
-	require.Equal(t, recordForeignVersion.Weights, stands.Weights)
+	require.Equal(t, recordForeignVersion.Weights, recorded.Weights)
 }
 
 func TestTrainingGoesOnFromTheVersionThatStands(t *testing.T) {

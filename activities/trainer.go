@@ -10,6 +10,7 @@ import (
 	"go.temporal.io/sdk/activity"
 
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/checkpoint"
 	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/update"
 )
@@ -27,7 +28,7 @@ type Trajectories interface {
 type Trainer struct {
 	Runs     Runs
 	Versions update.Versions
-	Blobs    Blobs
+	Blobs    checkpoint.Blobs
 	Engines  Engines
 	Codecs   Codecs
 	// Attempts are what a critic's values are about.
@@ -73,6 +74,7 @@ func alone[Result any](ctx context.Context, t *Trainer, subject string, f func(c
 				},
 			}
 			made, err = f(ctx, &t.maker)
+			t.maker.ForgetLost(err)
 		}
 		if cause := context.Cause(ctx); err != nil && errors.Is(cause, errStalled) {
 			err = fmt.Errorf("%s: %w: %w", subject, cause, err)
@@ -109,6 +111,9 @@ func (t *Trainer) run(ctx context.Context, name string) (update.Run, error) {
 		return update.Run{}, err
 	}
 	engine, err := t.Engines(s.Model.Engine)
+	if errors.Is(err, model.ErrEngineLost) {
+		return update.Run{}, fmt.Errorf("run %s: %w", name, err)
+	}
 	if err != nil {
 		return update.Run{}, invalid(err)
 	}

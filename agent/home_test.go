@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/agent/process"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -59,6 +60,27 @@ func TestLaterAttemptEndsTheEarlierOneOfAWorkerThatIsStopped(t *testing.T) {
 	left, err := os.ReadDir(scratch)
 	require.NoError(t, err)
 	require.Empty(t, left)
+}
+
+// A worker may stop at the moment when its shim runs and is not yet on record.
+func TestNoAgentStartsThatALaterAttemptCouldNotEnd(t *testing.T) {
+	t.Parallel()
+	scratch, rollout := t.TempDir(), job("demo").Address.RolloutID
+	started := filepath.Join(t.TempDir(), "started")
+	home, err := process.OpenHome(t.Context(), scratch, process.Owner{Attempt: 1}, rollout)
+	require.NoError(t, err)
+	shim, err := process.Start([]string{"touch", started}, 0, home, func(*exec.Cmd) {})
+	require.NoError(t, err)
+	later, err := process.OpenHome(t.Context(), scratch, process.Owner{Attempt: 2}, rollout)
+	require.NoError(t, err, "no shim is on record that would have to end first")
+	require.ErrorContains(t, home.Record(shim), "a later attempt took")
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = shim.Wait(ended)
+	require.ErrorContains(t, err, "first report")
+	require.NoFileExists(t, started)
+	require.NoError(t, home.Close())
+	require.NoError(t, later.Close())
 }
 
 func TestEarlierAttemptDoesNotGetTheHomeOfALaterOne(t *testing.T) {

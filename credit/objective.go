@@ -125,6 +125,7 @@ func (s *Stats) compare(t Tokens, i int, r float64) {
 	s.RatioMax = math.Max(s.RatioMax, r)
 	s.KL += math.Exp(whole) - 1 - whole
 	s.Gap += math.Abs(whole)
+	s.GapMax = math.Max(s.GapMax, math.Abs(whole))
 }
 
 // weigh counts the weight of a token whose versions are apart by staleness nats.

@@ -7,6 +7,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
+
+	"github.com/fulgurite/fulgurite/dialog/toolcall"
 )
 
 // TemplatePrefix begins the names of codecs that a Bundle makes; the digest of the
@@ -70,4 +73,81 @@ func DecodeBundle(text []byte) (Bundle, error) {
 func BundleName(encoded []byte) string {
 	digest := sha256.Sum256(encoded)
 	return TemplatePrefix + "sha256:" + hex.EncodeToString(digest[:])
+}
+
+// ReadCodec makes the codec of a model's directory. template is the file of a chat
+// template and parser the name of a parser of tool calls, as in a spec's model.template
+// and model.tool_parser; where they are empty, the directory decides. encoded is the
+// codec's bundle. BundleName of it is the codec's name.
+func ReadCodec(dir, template, parser string) (codec Codec, encoded []byte, err error) {
+	key := "model.codec"
+	b, err := ReadBundleWith(dir, template)
+	b.ToolParser = parser
+	if err == nil {
+		encoded, err = b.Encode()
+	}
+	if err == nil {
+		if template != "" {
+			key = "model.template"
+		}
+		codec, err = b.Codec(BundleName(encoded))
+	}
+	if err == nil {
+		err = CheckTools(codec, parser)
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", key, err)
+	}
+	return codec, encoded, nil
+}
+
+// toolFormat is the format that the bundle names, or else the one that its template
+// shows; nil if it shows none.
+//
+// A template shows qwen3_xml if it writes "<function=" and "<parameter=", hermes if
+// it writes "<tool_call>" and "arguments" without those, llama3_json if it writes
+// "parameters" beside "name" or a Python tag without a "<tool_call>", and pythonic if
+// it has calls such as func(name=value) in brackets.
+func (b Bundle) toolFormat() (toolcall.Format, error) {
+	if b.ToolParser != "" {
+		f, err := toolcall.Named(b.ToolParser)
+		if err != nil {
+			return nil, fmt.Errorf("%w: model.tool_parser: %w", ErrBundle, err)
+		}
+		return f, nil
+	}
+	text := b.Template
+	if b.ToolTemplate != "" {
+		text = b.ToolTemplate
+	}
+	shows := func(words ...string) bool {
+		for _, w := range words {
+			if !strings.Contains(text, w) {
+				return false
+			}
+		}
+		return true
+	}
+	var names []string
+	tagged := shows("<tool_call>")
+	xml := tagged && shows("<function=", "<parameter=")
+	if xml {
+		names = append(names, "qwen3_xml")
+	}
+	if tagged && !xml && shows("arguments") {
+		names = append(names, "hermes")
+	}
+	if !tagged && (shows(`{"name": `, `"parameters": `) || shows("<|python_tag|>")) {
+		names = append(names, "llama3_json")
+	}
+	if shows("[func_name1(") || shows("<|python_start|>") {
+		names = append(names, "pythonic")
+	}
+	switch len(names) {
+	case 0:
+		return nil, nil
+	case 1:
+		return toolcall.Named(names[0])
+	}
+	return nil, fmt.Errorf("%w: the chat template shows tool calls of %s: set model.tool_parser to one of them", ErrBundle, strings.Join(names, " and "))
 }

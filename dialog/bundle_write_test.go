@@ -69,17 +69,17 @@ print(json.dumps({
 		command.Env = append(os.Environ(), "HF_HUB_OFFLINE=1")
 		output, err := command.Output()
 		require.NoError(t, err, family)
-		var told struct {
+		var got struct {
 			Prompt, Stop []int32
 			End          int32
 		}
-		require.NoError(t, json.Unmarshal(output, &told), "%s: %s", family, output)
+		require.NoError(t, json.Unmarshal(output, &got), "%s: %s", family, output)
 		c, err := b.Codec("template:x")
 		require.NoError(t, err)
 		prompt, err := c.Prompt(said, nil)
 		require.NoError(t, err)
-		require.Equal(t, prompt, told.Prompt, family)
-		require.Equal(t, c.Stop(), told.Stop, family)
-		require.Contains(t, c.Stop(), told.End, family)
+		require.Equal(t, prompt, got.Prompt, family)
+		require.Equal(t, c.Stop(), got.Stop, family)
+		require.Contains(t, c.Stop(), got.End, family)
 	}
 }

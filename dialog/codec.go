@@ -1,6 +1,12 @@
 package dialog
 
-import "github.com/fulgurite/fulgurite/model"
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/fulgurite/fulgurite/model"
+)
 
 // Codec turns dialogs into tokens of one vocabulary and sampled tokens back into
 // a message. It has no state; sampled tokens are never encoded again from text.
@@ -23,9 +29,9 @@ type Codec interface {
 	// what looks like a tool call is not one, the reply is the raw text as content and
 	// problem says why.
 	Parse(completion []int32, tools []Tool, callID func(k int) string) (reply Message, problem string)
-	// Partial is what of the reply's content is certain while a completion is still
-	// being sampled: whatever comes after, Parse's content begins with it. A longer
-	// completion never has less.
+	// Partial returns the part of the reply's content that no later token changes, while
+	// the completion is still being sampled: the content of Parse begins with it. A
+	// longer completion never has less.
 	Partial(completion []int32, tools []Tool) string
 	// Constrain makes the constraint that holds a completion to a form; an error
 	// that wraps ErrForm says what of the form is not supported.
@@ -36,11 +42,13 @@ type Codec interface {
 	Text(tokens []int32) string
 }
 
-// Cutter is a Codec whose replies may make several calls where one is asked for.
+// Cutter is a Codec whose replies may hold several tool calls where the request asks for
+// one.
 type Cutter interface {
 	Codec
-	// WholeCalls is a completion that was cut off in one of its calls, as it would have
-	// ended before that call; nil if there is none before it.
+	// WholeCalls returns a completion that was cut off in one of its tool calls as it
+	// would be if it had ended before that call. It is nil if no call comes before that
+	// one.
 	WholeCalls(completion []int32) []int32
 }
 
@@ -48,6 +56,32 @@ type Cutter interface {
 // character.
 type Speller interface {
 	Codec
-	// Bytes are those of a token, of a special one those of its name.
+	// Bytes returns the bytes of a token. The bytes of a special token are its name.
 	Bytes(token int32) []byte
+}
+
+// ErrCodec is wrapped by the error of Named.
+var ErrCodec = errors.New("unknown codec")
+
+// Constrain makes the constraint of a form in the codec that it names.
+func Constrain(form model.Form) (model.Constraint, error) {
+	codec, err := Named(form.Codec)
+	if err != nil {
+		return nil, err
+	}
+	return codec.Constrain(form)
+}
+
+// Named returns a codec by its name in a spec: Compact or Messages. A codec of a
+// published model needs its bundle, too.
+func Named(name string) (Codec, error) {
+	switch {
+	case name == CompactName:
+		return Compact(), nil
+	case name == MessagesName:
+		return Messages(), nil
+	case strings.HasPrefix(name, TemplatePrefix):
+		return nil, fmt.Errorf("%w %q: it is made of the bundle that was stored under this digest", ErrCodec, name)
+	}
+	return nil, fmt.Errorf("%w %q: want %q or %q", ErrCodec, name, CompactName, MessagesName)
 }

@@ -14,9 +14,6 @@ const CompactName = "compact"
 // ErrDialog is wrapped by errors about a dialog that can't be laid out.
 var ErrDialog = errors.New("bad dialog")
 
-// ErrForm is wrapped by errors about forms that a codec can't hold a reply to.
-var ErrForm = errors.New("unsupported form")
-
 // Compact lays a dialog out in as few tokens of tokenizer.Bytes as are
 // unambiguous, so that a tool round trip fits a model with a context of 64:
 //
@@ -109,14 +106,20 @@ func (c compact) Bytes(token int32) []byte {
 	return []byte(c.vocabulary.Decode([]int32{token}))
 }
 
-// readable reports whether completion says m.
+// readable returns an error unless Parse reads completion as m.
 func (c compact) readable(completion []int32, m Message, tools []Tool) error {
 	got, problem := c.Parse(completion, tools, func(int) string { return "" })
 	if problem != "" {
 		return fmt.Errorf("%w: %s", ErrDialog, problem)
 	}
-	for k := range m.ToolCalls {
-		if want := m.ToolCalls[k].Function; got.ToolCalls[k].Function.Name != want.Name || !equalJSON(got.ToolCalls[k].Function.Arguments, want.Arguments) {
+	return sameCalls(got.ToolCalls, m.ToolCalls)
+}
+
+// sameCalls returns an error if the calls that were read differ from those that were
+// meant.
+func sameCalls(got, meant []ToolCall) error {
+	for k := range meant {
+		if want := meant[k].Function; got[k].Function.Name != want.Name || !equalJSON(got[k].Function.Arguments, want.Arguments) {
 			return fmt.Errorf("%w: tool call %d does not fit the parameters of %q", ErrDialog, k, want.Name)
 		}
 	}

@@ -10,61 +10,33 @@ import (
 	"github.com/fulgurite/fulgurite/model/tokenizer"
 )
 
-// mostCalls is how many tool calls a reply makes that is held to a form.
+// mostCalls is the largest number of tool calls in a reply that is held to a form.
 const mostCalls = 16
 
 // Constrain implements Codec. Where a form masks, a character is allowed in one
 // spelling, the one that Encode writes. A stop text ends a reply in its content,
 // not in the arguments of a call.
 func (c compact) Constrain(form model.Form) (model.Constraint, error) {
-	var within model.Constraint
-	if form.Masks() {
-		g, err := c.grammar(form)
-		if err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrForm, err)
-		}
-		within = schema.NewConstraint(g, c.canonical())
-	}
-	if within != nil && len(form.Stop) == 0 {
-		return within, nil
+	grammar := func(b *schema.Builder) (schema.Expression, error) {
+		said, err := replies(b, form, func() (schema.Expression, error) { return c.calls(b, form) })
+		return b.Sequence(said, b.Special(tokenizer.End)), err
 	}
 	calling := false
-	return newEndings(form.Stop, within, func(token int32) string {
+	return constrain(form, grammar, c.canonical, func(token int32) string {
 		if calling = calling || token == tokenizer.ToolCall; calling {
 			return ""
 		}
 		return c.vocabulary.Decode([]int32{token})
-	}), nil
+	})
 }
 
-// grammar is the replies of a form that masks: text, calls, or, where there is a
-// schema for the text and calls may be made, either.
-func (c compact) grammar(form model.Form) (*schema.Grammar, error) {
-	b := schema.NewBuilder()
-	var replies []schema.Expression
-	if !form.Call {
-		text, err := b.Reply(form.Schema)
-		if err != nil {
-			return nil, fmt.Errorf("schema: %w", err)
-		}
-		replies = append(replies, text)
-	}
-	if form.Call && len(form.Tools) == 0 {
-		return nil, errors.New("a tool call without tools")
-	}
-	if len(form.Tools) > 0 {
-		calls, err := c.calls(b, form)
-		if err != nil {
-			return nil, err
-		}
-		replies = append(replies, calls)
-	}
-	return b.Grammar(b.Sequence(b.Choice(replies...), b.Special(tokenizer.End))), nil
-}
-
-// calls is calls of the form's tools. Where no call is asked for, nobody was
-// promised valid arguments: then a tool whose schema can't be held takes any.
+// calls makes the grammar of calls of the form's tools. If the form does not ask for a
+// call, nobody was promised valid arguments: then a tool whose schema can't be held takes
+// any.
 func (c compact) calls(b *schema.Builder, form model.Form) (schema.Expression, error) {
+	if len(form.Tools) == 0 {
+		return schema.Expression{}, errors.New("a tool call without tools")
+	}
 	var options []schema.Expression
 	for i, t := range form.Tools {
 		argument, err := c.argument(b, t)
@@ -83,7 +55,8 @@ func (c compact) calls(b *schema.Builder, form model.Form) (schema.Expression, e
 	return b.Repeat(b.Choice(options...), 1, mostCalls), nil
 }
 
-// argument is what Parse reads as arguments that are valid by the tool's schema.
+// argument makes the grammar of what Parse reads as arguments that are valid by the
+// tool's schema.
 func (c compact) argument(b *schema.Builder, t model.FormTool) (schema.Expression, error) {
 	if len(t.Parameters) == 0 || string(t.Parameters) == "null" {
 		return b.Literal("{}"), nil

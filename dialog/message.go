@@ -1,7 +1,13 @@
 package dialog
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 )
 
 // Role is who speaks.
@@ -55,4 +61,85 @@ type Tool struct {
 type Dialog struct {
 	Messages []Message `json:"messages"`
 	Tools    []Tool    `json:"tools,omitempty"`
+}
+
+// Fingerprint is a digest of who speaks in messages, of their texts without white space,
+// and of the ids and names of their tool calls. Equal fingerprints show that two records
+// are of the same dialog. Thoughts and the arguments of tool calls are left out, because
+// not every record has them. The fingerprint of no messages is empty.
+func Fingerprint(messages []Message) string {
+	if len(messages) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	add := func(text string) { b.WriteString(strconv.Itoa(len(text)) + ":" + text) }
+	for _, m := range messages {
+		add(string(m.Role))
+		add(strings.Join(strings.Fields(m.Content), ""))
+		add(m.ToolCallID)
+		for _, c := range m.ToolCalls {
+			add(c.ID)
+			add(c.Function.Name)
+		}
+		b.WriteByte('\n')
+	}
+	sum := sha256.Sum256([]byte(b.String()))
+	return hex.EncodeToString(sum[:16])
+}
+
+// Instructions splits a dialog into its system messages and all others.
+func Instructions(messages []Message) (instructions, rest []Message) {
+	for _, m := range messages {
+		if m.Role == System {
+			instructions = append(instructions, m)
+		} else {
+			rest = append(rest, m)
+		}
+	}
+	return instructions, rest
+}
+
+// Latest returns the messages after the last one of the assistant. It returns all
+// messages of a dialog that ends with one of the assistant, which the assistant then
+// continues.
+func Latest(messages []Message) []Message {
+	for i := len(messages) - 1; i >= 0; i-- {
+		if messages[i].Role == Assistant && i < len(messages)-1 {
+			return messages[i+1:]
+		}
+		if messages[i].Role == Assistant {
+			break
+		}
+	}
+	return messages
+}
+
+// HidesTools reports whether a codec shows a model nothing of the tools: the dialog has
+// the same tokens with and without them. It is false for a dialog that can't be rendered
+// without tools.
+func HidesTools(c Codec, messages []Message, tools []Tool) bool {
+	with, err := c.Prompt(messages, tools)
+	if err != nil {
+		return false
+	}
+	without, err := c.Prompt(messages, nil)
+	return err == nil && slices.Equal(with, without)
+}
+
+// CheckTools returns an error if a parser of tool calls is named for a codec whose
+// template shows the model no tools. parser is its name, or empty.
+func CheckTools(c Codec, parser string) error {
+	if parser == "" {
+		return nil
+	}
+	messages := []Message{{Role: System, Content: "You help."}, {Role: User, Content: "Hello"}}
+	tools := []Tool{
+		{Name: "look_up", Description: "Look something up.", Parameters: json.RawMessage(`{"type":"object","properties":{"text":{"type":"string"}},"required":["text"]}`)},
+		{Name: "write_down", Description: "Write something down.", Parameters: json.RawMessage(`{"type":"object","properties":{"text":{"type":"string"}},"required":["text"]}`)},
+	}
+	if HidesTools(c, messages, tools) && HidesTools(c, messages[1:], tools) {
+		return fmt.Errorf("%w: the chat template leaves out the tools that are offered, so model.tool_parser %s would read calls of tools that the model never sees: "+
+			"give a template that writes `tools` as model.template, or leave model.tool_parser out and let the agent describe its tools", ErrBundle, parser)
+	}
+	return nil
 }

@@ -11,9 +11,9 @@ import (
 // MessagesName is the name of Messages in a spec.
 const MessagesName = "messages"
 
-// noted is the first byte of a note. The vocabulary of Messages is the bytes of what is
-// said, the same bytes again for what is noted beside it, and marks. The ids are on
-// record and never change.
+// noted is the token of byte 0 of a note. The vocabulary of Messages has the bytes of
+// what is said, the same bytes again for what is noted beside it, and marks. The ids are
+// on record and never change.
 const noted int32 = 256
 
 const (
@@ -31,8 +31,8 @@ const (
 	messagesSize                    // how many there are
 )
 
-// Messages is the codec for servers that take messages and give text, and never say
-// which tokens these are:
+// Messages is the codec for servers that take messages, give text, and never name the
+// tokens of it:
 //
 //	dialog = { turn } <tools> JSON <end> <assistant>
 //	turn   = ( <system> | <user> | <tool> | <assistant> ) { text | <thoughts> text <words> | <call> JSON } [ note ] <end>
@@ -48,7 +48,7 @@ type Relay interface {
 	Codec
 	// Counted is what the server counted for the completion; false if it did not say.
 	Counted(completion []int32) (Usage, bool)
-	// Pieces are the tokens of the server's text, as far as it told of them.
+	// Pieces returns the tokens of the server's text that it gave log-probabilities for.
 	Pieces(completion []int32, logprobs []float32) []Piece
 }
 
@@ -106,7 +106,8 @@ func (messages) Demonstration(Dialog) ([]int32, []bool, error) {
 	return nil, nil, fmt.Errorf("%w: codec %s has no tokens of a model, so nothing can be trained with it", ErrDialog, MessagesName)
 }
 
-// Constrain implements Codec. It is the server that holds its replies to a form.
+// Constrain implements Codec. It restricts nothing: the server holds its replies to a
+// form.
 func (messages) Constrain(model.Form) (model.Constraint, error) { return unconstrained{}, nil }
 
 type unconstrained struct{}
@@ -129,7 +130,7 @@ func (messages) Text(tokens []int32) string {
 	return strings.ToValidUTF8(b.String(), "\uFFFD")
 }
 
-// turnNote is what of a message is no words.
+// turnNote has the fields of a message that are not words.
 type turnNote struct {
 	Of   string `json:"tool_call_id,omitempty"`
 	Name string `json:"name,omitempty"`
@@ -163,7 +164,7 @@ func appendTurn(ids []int32, m Message) ([]int32, error) {
 	return append(ids, endMark), nil
 }
 
-// appendBytes adds text, from the given first id on.
+// appendBytes appends the bytes of text to ids; byte b becomes the token first + b.
 func appendBytes(ids []int32, text string, first int32) []int32 {
 	for i := range len(text) {
 		ids = append(ids, first+int32(text[i]))

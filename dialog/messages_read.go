@@ -15,8 +15,8 @@ type Asked struct {
 	Text string
 }
 
-// ReadPrompt reads a prompt of Messages. Tool calls of recorded replies, which have no
-// ids on record, have those that their results name.
+// ReadPrompt reads a prompt of Messages. Recorded replies hold no ids of tool calls, so
+// their calls get the ids that the results name.
 func ReadPrompt(prompt []int32) (Asked, error) {
 	if len(prompt) == 0 || prompt[0] < noted {
 		if slices.ContainsFunc(prompt, func(id int32) bool { return id < 0 || id >= noted }) {
@@ -42,7 +42,7 @@ func ReadPrompt(prompt []int32) (Asked, error) {
 	return out, nil
 }
 
-// add adds a turn. Of the lists of tools, the last is the request's.
+// add adds a turn, or the list of tools if it is the last one, which is the request's.
 func (a *Asked) add(mark int32, said []int32, last bool) error {
 	roles := map[int32]Role{systemMark: System, userMark: User, replyMark: Assistant, resultMark: ToolReply}
 	role, ok := roles[mark]
@@ -129,8 +129,8 @@ func hear(tokens []int32) (utterance, error) {
 
 func valid(text []byte) string { return strings.ToValidUTF8(string(text), "\uFFFD") }
 
-// nameCalls gives calls without ids those by which the results after them go, and
-// where there are none, ids of their own.
+// nameCalls gives each tool call without an id the id of its result, or a new id if it
+// has no result.
 func nameCalls(all []Message) {
 	for i := range all {
 		var results []string
@@ -152,8 +152,9 @@ func nameCalls(all []Message) {
 	}
 }
 
-// resultOf is the id that ends in the number of the call, as those end that the
-// gateway gives; of results that none of these name, the one at its place.
+// resultOf returns the id of the result of call k. That is the id that ends in the call's
+// number, as the gateway's ids do. If no id ends in the number of a call, it is that of
+// result k. It is empty if there is none.
 func resultOf(k, calls int, results []string) string {
 	at := func(k int) int {
 		return slices.IndexFunc(results, func(id string) bool { return strings.HasSuffix(id, "_"+strconv.Itoa(k)) })

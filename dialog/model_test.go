@@ -50,7 +50,7 @@ func TestAPublishedModelHoldsADialog(t *testing.T) {
 	a, weights, err := hf.ReadDirectory(dir)
 	require.NoError(t, err)
 	require.Equal(t, a.VocabSize, c.VocabSize())
-	decoder, err := native.New(native.Options{}).NewDecoder(a, weights)
+	decoder, err := native.New(native.Options{}).NewDecoder(model.Checkpoint{Architecture: a, Weights: weights})
 	require.NoError(t, err)
 	defer decoder.Close()
 

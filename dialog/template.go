@@ -170,8 +170,8 @@ func (c *template) offers(tools []Tool) error {
 	return nil
 }
 
-// spell writes tokens, but for some bytes at their end, with special ones by name,
-// and lists where the names of tokens that no text has are.
+// spell returns the text of tokens, without some bytes at its end. Special tokens appear
+// by name, and specials lists the names with their places.
 func (c *template) spell(tokens []int32, but int) (text string, specials []spelled) {
 	var b strings.Builder
 	plain := 0

@@ -179,8 +179,9 @@ func (c *template) turnEnd(messages []Message, sentinel string, tools []Tool, st
 	return 0, errors.New("the template ends the turn of an assistant without a special token")
 }
 
-// tryBridges reports why one of the tails can't be bridged. A bridge has to be the
-// same whatever was said before, and begin with a token that keeps to itself.
+// tryBridges reports why one of the tails can't be bridged. A bridge has to be the same
+// whatever was said before, and begin with a token that does not merge with the text
+// around it.
 func (c *template) tryBridges(tools []Tool, tails ...[]Message) error {
 	refuse := func(err error) error {
 		return fmt.Errorf("%w: this chat template can't be continued token by token, use history: template: %w", ErrDialog, err)

@@ -37,7 +37,7 @@ func (c *template) Demonstration(d Dialog) ([]int32, []bool, error) {
 	return l.ids, l.trained, nil
 }
 
-// lesson is a demonstration in the making.
+// lesson collects the tokens of a demonstration, turn by turn.
 type lesson struct {
 	c       *template
 	done    int    // bytes of the rendered dialog that are encoded
@@ -80,7 +80,7 @@ func (l *lesson) turn(d Dialog, i int, learn bool) error {
 	return nil
 }
 
-// given encodes text that nobody learns to say.
+// given appends the tokens of text that is not trained.
 func (l *lesson) given(text string) {
 	ids := l.c.vocabulary.EncodeGuarded(l.end+text, guardMark)
 	if l.end != "" {
@@ -115,10 +115,5 @@ func (c *template) readable(completion []int32, m Message, tools []Tool) error {
 	case len(got.ToolCalls) != len(m.ToolCalls):
 		return fmt.Errorf("%w: %d tool calls read as %d", ErrDialog, len(m.ToolCalls), len(got.ToolCalls))
 	}
-	for k := range m.ToolCalls {
-		if want := m.ToolCalls[k].Function; got.ToolCalls[k].Function.Name != want.Name || !equalJSON(got.ToolCalls[k].Function.Arguments, want.Arguments) {
-			return fmt.Errorf("%w: tool call %d does not fit the parameters of %q", ErrDialog, k, want.Name)
-		}
-	}
-	return nil
+	return sameCalls(got.ToolCalls, m.ToolCalls)
 }

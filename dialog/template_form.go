@@ -3,7 +3,6 @@ package dialog
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 
 	"github.com/fulgurite/fulgurite/dialog/schema"
 	"github.com/fulgurite/fulgurite/dialog/toolcall"
@@ -14,45 +13,14 @@ import (
 // the form asks for. A stop text ends a reply in its content, not in a thought or
 // in a call.
 func (c *template) Constrain(form model.Form) (model.Constraint, error) {
-	var within model.Constraint
-	if form.Masks() {
-		g, err := c.grammar(form)
-		if err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrForm, err)
+	grammar := func(b *schema.Builder) (schema.Expression, error) {
+		said, err := replies(b, form, func() (schema.Expression, error) { return c.callGrammar(b, form.Tools) })
+		if err == nil {
+			said, err = c.afterThought(b, said)
 		}
-		within = schema.NewConstraint(g, c.held())
+		return b.Sequence(said, b.Special(c.stop[0])), err
 	}
-	if within != nil && len(form.Stop) == 0 {
-		return within, nil
-	}
-	return newEndings(form.Stop, within, c.contentBytes(len(form.Tools) > 0)), nil
-}
-
-// grammar is the replies of a form that masks: text by the schema or a call of a
-// tool, or, where there is a schema and calls may be made, either; then the token
-// that ends a turn.
-func (c *template) grammar(form model.Form) (*schema.Grammar, error) {
-	b := schema.NewBuilder()
-	var replies []schema.Expression
-	if !form.Call {
-		text, err := b.Reply(form.Schema)
-		if err != nil {
-			return nil, fmt.Errorf("schema: %w", err)
-		}
-		replies = append(replies, text)
-	}
-	if form.Call || len(form.Tools) > 0 {
-		call, err := c.callGrammar(b, form.Tools)
-		if err != nil {
-			return nil, err
-		}
-		replies = append(replies, call)
-	}
-	said, err := c.afterThought(b, b.Choice(replies...))
-	if err != nil {
-		return nil, err
-	}
-	return b.Grammar(b.Sequence(said, b.Special(c.stop[0]))), nil
+	return constrain(form, grammar, c.held, c.contentBytes(len(form.Tools) > 0))
 }
 
 func (c *template) callGrammar(b *schema.Builder, offered []model.FormTool) (schema.Expression, error) {
@@ -61,7 +29,7 @@ func (c *template) callGrammar(b *schema.Builder, offered []model.FormTool) (sch
 	}
 	tools := make([]toolcall.Tool, len(offered))
 	for i, t := range offered {
-		tools[i] = toolcall.Tool{Name: t.Name, Parameters: t.Parameters}
+		tools[i] = toolcall.Tool(t)
 	}
 	return c.format.Grammar(b, tools, func(text string) schema.Expression { return c.mark(b, text) })
 }
@@ -92,8 +60,8 @@ func (c *template) afterThought(b *schema.Builder, said schema.Expression) (sche
 	return b.Choice(said, b.Sequence(c.mark(b, openThought), thinking)), nil
 }
 
-// constrained is the vocabulary as constraints see it. Added tokens have no bytes
-// in it: only where a grammar names them may they come.
+// constrained is the vocabulary as constraints see it. Added tokens have no bytes in it,
+// so they may come only where a grammar names them.
 func (c *template) constrained() *schema.Vocabulary {
 	texts := make([][]byte, c.size)
 	for id := range texts {
@@ -104,7 +72,8 @@ func (c *template) constrained() *schema.Vocabulary {
 	return schema.NewVocabulary(texts)
 }
 
-// contentBytes follows a reply and gives of each token the bytes that are content.
+// contentBytes returns a function that takes the tokens of a reply in order and returns
+// the bytes of each that are content.
 func (c *template) contentBytes(tools bool) func(token int32) string {
 	text, calling := "", false
 	return func(token int32) string {
@@ -120,7 +89,7 @@ func (c *template) contentBytes(tools bool) func(token int32) string {
 		if !sound {
 			return ""
 		}
-		// Where a call has begun, no letter more is certain to be content.
+		// Once a call has begun, no further letter is certain to be content.
 		if calling = tools && c.format != nil && c.format.Certain(rest+"x") < len(rest); calling {
 			return ""
 		}

@@ -81,8 +81,8 @@ func (r *renderer) turn(m Message) (jinja.Value, error) {
 	return jinja.Object(turn...), nil
 }
 
-// call gives a template the arguments as an object. Those of others that are none
-// stand in it as text.
+// call returns a tool call as templates read it, its arguments as an object. Arguments
+// that are not a JSON object, which histories of others may have, become a text in one.
 func (r *renderer) call(call ToolCall) (jinja.Value, error) {
 	arguments := json.RawMessage(call.Function.Arguments)
 	if !isObject(call.Function.Arguments) {

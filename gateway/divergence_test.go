@@ -120,9 +120,9 @@ func TestACallInFlightThatWasLostIsNoDivergence(t *testing.T) {
 		s.ask(t, 2, ask(q))
 	}
 	require.Equal(t, []int{0, 1, 1}, s.from(t, 2))
-	standing, err := d.Divergences(t.Context(), address.Run)
+	remaining, err := d.Divergences(t.Context(), address.Run)
 	require.NoError(t, err)
-	require.Empty(t, standing, "all that was recorded has been replayed")
+	require.Empty(t, remaining, "all that was recorded has been replayed")
 }
 
 func TestALostOccurrenceIsNoDivergence(t *testing.T) {

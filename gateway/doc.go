@@ -80,10 +80,11 @@
 // # Streams
 //
 // A stream sends text as it is sampled, as far as nothing that comes after can take it
-// back; its end, with tool calls, finish and usage, comes after the commit. But for
-// keepalives, the bytes of a stream are a function of the request and of the call that
-// answers it, whether this is sampled meanwhile, joined later, sampled once more after
-// a gateway died, or on record. A stream that can't be completed says so in its API's
+// back, and in writes that are at least 10 ms apart; its end, with tool calls, finish
+// and usage, comes after the commit and waits for no interval. But for keepalives, the
+// bytes of a stream are a function of the request and of the call that answers it,
+// whether this is sampled meanwhile, joined later, sampled once more after a gateway
+// died, or on record. A stream that can't be completed says so in its API's
 // words and is broken off, so that whoever resumes it can skip what was sent.
 //
 // # Failures

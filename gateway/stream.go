@@ -15,6 +15,11 @@ import (
 	"github.com/fulgurite/fulgurite/wire"
 )
 
+// flushInterval is the least time between two writes to a stream, but for its end:
+// tokens that come sooner go together. Nobody reads faster, and most of what a
+// streamed call costs is its writes.
+const flushInterval = 10 * time.Millisecond
+
 // streamWriter writes a reply as a stream of events. What it writes beside its
 // keepalives is a function of the request and of the calls that answer it, whether
 // these are sampled meanwhile or on record.
@@ -26,6 +31,7 @@ type streamWriter struct {
 	written bool   // the client has got the head of the reply
 	begun   bool   // and events
 	pending []byte // events that are not written yet
+	flushed time.Time
 	silence *time.Timer
 }
 
@@ -108,11 +114,15 @@ func (s *streamWriter) follow(ctx context.Context, choice int, slot *inflight.Sl
 	for slot.Call() == nil {
 		tokens, logprobs, more := slot.Since(len(c.transcript.Tokens()))
 		c.write(tokens, logprobs)
-		if err := s.flush(); err != nil {
+		var due <-chan time.Time
+		if left := flushInterval - time.Since(s.flushed); left > 0 && len(s.pending) > 0 {
+			more, due = nil, time.After(left)
+		} else if err := s.flush(); err != nil {
 			return nil, err
 		}
 		select {
 		case <-more:
+		case <-due:
 		case <-s.silence.C:
 			if err := s.keepalive(); err != nil {
 				return nil, err
@@ -162,6 +172,7 @@ func (s *streamWriter) flush() error {
 	}
 	err := writeFlushed(s.w, s.pending)
 	s.pending = s.pending[:0]
+	s.flushed = time.Now()
 	s.silence.Reset(s.config.Keepalive)
 	return err
 }

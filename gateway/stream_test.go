@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -133,13 +135,13 @@ func TestAStreamWhoseCallCannotBeRecordedBreaksOffWithoutItsEnd(t *testing.T) {
 		require.True(t, l.broken)
 		require.NotContains(t, broken, p.end)
 		require.NotContains(t, broken, "disk on fire")
-		told, _, failed := strings.Cut(broken, `"error"`)
+		sent, _, failed := strings.Cut(broken, `"error"`)
 		require.True(t, failed, "it says so in its own words: %s", broken)
-		told = told[:strings.LastIndex(told, "\n\n")+2]
+		sent = sent[:strings.LastIndex(sent, "\n\n")+2]
 
 		s.before = nil
 		again := listen(t.Context(), g, address, p.path, p.streaming("q"), exchange, "e1", retry, "1")
-		require.True(t, strings.HasPrefix(again.all(), told), "%s\n\n%s", told, again)
+		require.True(t, strings.HasPrefix(again.all(), sent), "%s\n\n%s", sent, again)
 		require.Contains(t, again.String(), p.end)
 		require.Len(t, s.recorded(t), 1)
 	})
@@ -279,4 +281,34 @@ func TestAttemptsThatEndMidStreamBreakItOff(t *testing.T) {
 	require.Contains(t, l.all(), "attempt_fenced")
 	require.True(t, l.broken)
 	require.NotContains(t, l.String(), p.end)
+}
+
+// flushTimes notes when what was written is sent.
+type flushTimes struct {
+	*httptest.ResponseRecorder
+	at []time.Time
+}
+
+func (w *flushTimes) Flush() { w.at = append(w.at, time.Now()) }
+
+func TestTokensThatComeTogetherAreSentTogether(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const each, interval = 3 * time.Millisecond, 10 * time.Millisecond
+		s := newUnservedEnv(nil)
+		s.beforeToken = func(context.Context, int) error { time.Sleep(each); return nil }
+		tokens := say("24 tokens are said here", tokenizer.End)
+		s.replies = [][]int32{tokens}
+		p := protocols()[0]
+		w, began := &flushTimes{ResponseRecorder: httptest.NewRecorder()}, time.Now()
+		gateway.New(s.config).ServeHTTP(w, chatRequest(t.Context(), p.streaming("q")))
+		require.Equal(t, "24 tokens are said here", p.streamedText(t, w.Body.String()))
+		require.Equal(t, each, w.at[0].Sub(began), "the first waits for nothing")
+		last := len(w.at) - 1
+		require.Equal(t, time.Duration(len(tokens))*each, w.at[last].Sub(began), "nor does the end")
+		for i := 1; i < last; i++ {
+			require.GreaterOrEqual(t, w.at[i].Sub(w.at[i-1]), interval)
+		}
+		require.GreaterOrEqual(t, last, 5, "the text comes as it is sampled")
+	})
 }

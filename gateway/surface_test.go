@@ -162,13 +162,13 @@ func TestLogprobsAreToldOnRequestWholeAndStreamed(t *testing.T) {
 	s.replies = [][]int32{say("12", tokenizer.End)}
 	const asked = `"logprobs":true,"messages":[{"role":"user","content":"q"}]}`
 	streamed := s.chat(t, `{"stream":true,`+asked, exchange, "e1")
-	var told []string
+	var tokens []string
 	for _, e := range events(t, streamed.body) {
 		if token := textAt(e, "choices", 0, "logprobs", "content", 0, "token"); token != "" {
-			told = append(told, token)
+			tokens = append(tokens, token)
 		}
 	}
-	require.Equal(t, []string{"1", "2"}, told)
+	require.Equal(t, []string{"1", "2"}, tokens)
 	whole := s.chat(t, `{`+asked, exchange, "e1", retry, "1")
 	require.Contains(t, whole.body, `"token":"2","logprob":-1`)
 	require.NotContains(t, s.chat(t, ask("q")).body, `"token"`)
@@ -192,17 +192,17 @@ func FuzzEveryAPI(f *testing.F) {
 			return listen(t.Context(), gateway.New(s.config), address, p.path, string(body), headers...)
 		}
 		first := send(exchange, "e1")
-		told := first.all()
+		sent := first.all()
 		if first.status != http.StatusOK {
-			require.GreaterOrEqual(t, first.status, 400, told)
-			require.Less(t, first.status, 500, told)
+			require.GreaterOrEqual(t, first.status, 400, sent)
+			require.Less(t, first.status, 500, sent)
 			require.Empty(t, s.recorded(t))
 			return
 		}
-		require.False(t, first.broken, told)
+		require.False(t, first.broken, sent)
 		require.NotEmpty(t, s.recorded(t))
 		sampled := len(s.requests())
-		require.Equal(t, told, send(exchange, "e1", retry, "1").all(), "read back, it is the same")
+		require.Equal(t, sent, send(exchange, "e1", retry, "1").all(), "read back, it is the same")
 		require.Len(t, s.requests(), sampled)
 	})
 }

@@ -6,8 +6,9 @@ import (
 )
 
 // Architecture describes a decoder-only transformer: RMSNorm, rotary position
-// embedding, grouped-query attention and SwiGLU. It covers Llama 3, Qwen2,
-// Qwen2.5 and Qwen3; model/hf reads it from their config.json.
+// embedding, grouped-query attention and SwiGLU. It covers Llama 3 to 3.2, SmolLM2,
+// Mistral without a sliding window, Qwen2, Qwen2.5 and Qwen3; model/hf reads it from
+// their config.json.
 type Architecture struct {
 	VocabSize    int     `json:"vocab_size"`
 	HiddenSize   int     `json:"hidden_size"`
@@ -22,10 +23,20 @@ type Architecture struct {
 	Tied         bool    `json:"tied_embeddings"` // the output layer is the embedding
 	QKVBias      bool    `json:"qkv_bias,omitempty"`
 	QKNorm       bool    `json:"qk_norm,omitempty"`
+	// RopeScaling changes the frequencies that RopeTheta gives; zero is none.
+	RopeScaling RopeScaling `json:"rope_scaling,omitzero"`
 	// ValueHead marks a critic: one value for each position instead of logits, so
 	// that Tied says nothing.
 	ValueHead bool `json:"value_head,omitempty"`
 }
+
+// Bounds far above any published model. They keep the number of parameters and the
+// size of tables within 64 bits.
+const (
+	mostUnits     = 1 << 24 // of one dimension of a tensor
+	mostLayers    = 1 << 12
+	mostPositions = 1 << 28
+)
 
 // ErrArchitecture is wrapped by every error of Check.
 var ErrArchitecture = errors.New("bad architecture")
@@ -41,15 +52,22 @@ func Tiny(vocab int) Architecture {
 // Check reports what makes a impossible, naming the field.
 func (a Architecture) Check() error {
 	for _, f := range []struct {
-		name string
-		n    int
+		name    string
+		n, most int
 	}{
-		{"vocab_size", a.VocabSize}, {"hidden_size", a.HiddenSize}, {"layers", a.Layers}, {"heads", a.Heads},
-		{"kv_heads", a.KVHeads}, {"head_dim", a.HeadDim}, {"feed_forward", a.FeedForward}, {"max_positions", a.MaxPositions},
+		{"vocab_size", a.VocabSize, mostUnits}, {"hidden_size", a.HiddenSize, mostUnits}, {"layers", a.Layers, mostLayers},
+		{"heads", a.Heads, mostUnits}, {"kv_heads", a.KVHeads, mostUnits}, {"head_dim", a.HeadDim, mostUnits},
+		{"feed_forward", a.FeedForward, mostUnits}, {"max_positions", a.MaxPositions, mostPositions},
 	} {
 		if f.n < 1 {
 			return fmt.Errorf("%w: %s is %d, want at least 1", ErrArchitecture, f.name, f.n)
 		}
+		if f.n > f.most {
+			return fmt.Errorf("%w: %s is %d, want at most %d", ErrArchitecture, f.name, f.n, f.most)
+		}
+	}
+	if n := a.Heads * a.HeadDim; n > mostUnits {
+		return fmt.Errorf("%w: heads times head_dim is %d, want at most %d", ErrArchitecture, n, mostUnits)
 	}
 	if a.Heads%a.KVHeads != 0 {
 		return fmt.Errorf("%w: heads (%d) is no multiple of kv_heads (%d)", ErrArchitecture, a.Heads, a.KVHeads)
@@ -60,5 +78,8 @@ func (a Architecture) Check() error {
 	if a.RopeTheta <= 0 || a.NormEpsilon <= 0 {
 		return fmt.Errorf("%w: rope_theta and norm_epsilon must be positive", ErrArchitecture)
 	}
-	return nil
+	if !(a.RopeTheta <= 1e15 && a.NormEpsilon <= 1) {
+		return fmt.Errorf("%w: rope_theta is %v and norm_epsilon %v, want at most 1e15 and 1", ErrArchitecture, a.RopeTheta, a.NormEpsilon)
+	}
+	return a.RopeScaling.check()
 }

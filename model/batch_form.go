@@ -6,15 +6,15 @@ import (
 	"slices"
 )
 
-// BatchForm is the form that Length tokens of a row from Start on, one completion,
-// were held to while they were sampled.
+// BatchForm is the form of one completion in a row: the Length tokens from Start on were
+// held to it while they were sampled.
 type BatchForm struct {
 	Start, Length int
 	Form          Form
 }
 
-// checkForms wants the forms of a row one after the other, each of them one that
-// masks.
+// checkForms reports forms of a row that overlap, that are not in order, or that mask
+// nothing.
 func (r BatchRow) checkForms() error {
 	end := 1 // the first token is context
 	for i, f := range r.Forms {

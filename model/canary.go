@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 )
 
 // CanaryFormat names the layout of a version's canary; docs/formats.md describes
@@ -43,6 +44,9 @@ type CanaryRow struct {
 	Prompt   []int32   `json:"prompt"`
 	Tokens   []int32   `json:"tokens"`
 	Logprobs []float32 `json:"logprobs"`
+	// Base is what the log-probabilities are without the version's adapter; empty where
+	// that is not known.
+	Base []float32 `json:"base,omitempty"`
 }
 
 const (
@@ -103,17 +107,20 @@ func (c Canary) Check() error {
 		if len(r.Prompt) == 0 || len(r.Tokens) == 0 || len(r.Logprobs) != len(r.Tokens) {
 			return fmt.Errorf("%w: row %d has %d prompt tokens, %d tokens, %d log-probabilities", ErrCanary, i, len(r.Prompt), len(r.Tokens), len(r.Logprobs))
 		}
-		for j, l := range r.Logprobs {
+		if len(r.Base) > 0 && len(r.Base) != len(r.Tokens) {
+			return fmt.Errorf("%w: row %d has %d tokens and %d log-probabilities of the base", ErrCanary, i, len(r.Tokens), len(r.Base))
+		}
+		for j, l := range slices.Concat(r.Logprobs, r.Base) {
 			if !finite(float64(l)) {
-				return fmt.Errorf("%w: row %d token %d has log-probability %v", ErrCanary, i, j, l)
+				return fmt.Errorf("%w: row %d token %d has log-probability %v", ErrCanary, i, j%len(r.Tokens), l)
 			}
 		}
 	}
 	return nil
 }
 
-// Verify has d, a decoder of e, go through the rows. It is ErrWrongWeights, with
-// the place and both numbers, where d arrives at something else.
+// Verify scores the rows with d, a decoder of e. It returns ErrWrongWeights, with the
+// place and both numbers, if d computes other log-probabilities.
 func (c Canary) Verify(ctx context.Context, e Engine, d Decoder) error {
 	if len(c.Rows) == 0 {
 		return nil

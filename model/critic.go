@@ -40,13 +40,14 @@ const (
 
 // CriticOf makes the critic of a policy: the policy's trunk under a value head of
 // zeros, so that it begins with a value of 0 everywhere. Moments are fresh. It
-// shares the policy's numbers.
+// shares the policy's numbers. The critic of a policy with an adapter has an adapter of
+// its own, on the same base, that begins as the policy's.
 func CriticOf(policy Checkpoint) (Checkpoint, error) {
 	a := policy.Architecture
 	if err := a.CheckPolicy(); err != nil {
 		return Checkpoint{}, fmt.Errorf("critic of a policy: %w", err)
 	}
-	if err := a.Match(policy.Weights); err != nil {
+	if err := policy.Check(); err != nil {
 		return Checkpoint{}, fmt.Errorf("critic of a policy: %w", err)
 	}
 	a.ValueHead = true
@@ -55,10 +56,11 @@ func CriticOf(policy Checkpoint) (Checkpoint, error) {
 		{Name: valueWeight, Shape: []int{1, a.HiddenSize}, Data: make([]float32, a.HiddenSize)},
 		{Name: valueBias, Shape: []int{1}, Data: make([]float32, 1)},
 	}
-	return Checkpoint{Architecture: a, Weights: append(trunk, head...)}, nil
+	return Checkpoint{Architecture: a, Adapter: policy.Adapter, Weights: append(trunk, head...)}, nil
 }
 
-// CheckPolicy is Check for what has to choose tokens.
+// CheckPolicy is Check, and refuses an architecture with a value head, which chooses no
+// tokens.
 func (a Architecture) CheckPolicy() error {
 	if a.ValueHead {
 		return fmt.Errorf("%w: value_head is true: a critic chooses no tokens", ErrArchitecture)
@@ -66,7 +68,8 @@ func (a Architecture) CheckPolicy() error {
 	return a.Check()
 }
 
-// CheckCritic is Check for what has to estimate values.
+// CheckCritic is Check, and refuses an architecture without a value head, which estimates
+// nothing.
 func (a Architecture) CheckCritic() error {
 	if !a.ValueHead {
 		return fmt.Errorf("%w: value_head is false: a policy estimates no values", ErrArchitecture)

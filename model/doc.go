@@ -5,7 +5,7 @@
 // policy's attempts will earn; it is versioned beside the policy, as a policy
 // of its own.
 //
-// It holds no arithmetic on tensors; model/native and model/gomlx do that, both
+// It holds no arithmetic on tensors; model/native, model/gomlx and model/torch do that, all
 // behind [Engine]. Shapes are row-major, names and layouts are those of Hugging
 // Face checkpoints ([out, in] for linear layers), so a version's weights are an
 // ordinary safetensors file.

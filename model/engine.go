@@ -21,14 +21,18 @@ type Engine interface {
 	// NewCritic takes the checkpoint of an architecture with a value head; it copies
 	// what it keeps. The other two refuse one.
 	NewCritic(Checkpoint) (Critic, error)
-	// NewDecoder prepares weights for sampling; it copies what it keeps.
-	NewDecoder(Architecture, Weights) (Decoder, error)
+	// NewDecoder prepares a checkpoint for sampling, which needs neither Updates nor
+	// moments; it copies what it keeps.
+	NewDecoder(Checkpoint) (Decoder, error)
 }
 
-// Checkpoint is everything that training a policy goes on from.
+// Checkpoint is everything that training a policy goes on from. Weights, Mean and
+// Variance are those of Tensors: of the whole model, or of its adapter alone.
 type Checkpoint struct {
 	Architecture Architecture
-	Weights      Weights
+	// Adapter, if not nil, is what is trained; the rest of the model is its Base.
+	Adapter *Adapter
+	Weights Weights
 	// Updates is the number of optimizer updates made; with 0, Mean and Variance
 	// may be nil.
 	Updates  int
@@ -70,6 +74,11 @@ type AdamW struct {
 // ErrDiverged is returned by Update, which then changes nothing, when a
 // gradient is not finite.
 var ErrDiverged = errors.New("gradient is not finite")
+
+// ErrEngineLost is wrapped when the program that an engine computes in has ended or gives
+// no sign of life. Whatever it held is gone, also an update whose end nobody saw: go on
+// from a stored version or progress, for which the engine starts the program again.
+var ErrEngineLost = errors.New("the program of the engine is gone")
 
 // Trainer holds one policy's weights and optimizer state. It is used by one
 // goroutine at a time.

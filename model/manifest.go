@@ -1,6 +1,7 @@
 package model
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,10 @@ import (
 // describes it.
 const ManifestFormat = "fulgurite.version/1"
 
+// AdapterManifestFormat is that of a version whose weights are an adapter over a base
+// that other versions share.
+const AdapterManifestFormat = "fulgurite.version/2"
+
 // The files of a version. Config and Weights are what Hugging Face loaders
 // expect under these names; a version without OptimizerFile can be sampled but
 // its training starts with fresh moments.
@@ -19,6 +24,10 @@ const (
 	ConfigFile    = "config.json"
 	WeightsFile   = "model.safetensors"
 	OptimizerFile = "optimizer.safetensors"
+	// AdapterFile and AdapterConfigFile are in the place of WeightsFile where an
+	// adapter is trained, under the names that PEFT expects.
+	AdapterFile       = "adapter_model.safetensors"
+	AdapterConfigFile = "adapter_config.json"
 	// CanaryFile is optional: what a sampler of the version has to reproduce.
 	CanaryFile = "canary.json"
 )
@@ -50,16 +59,20 @@ type Manifest struct {
 	Fingerprint  string       `json:"fingerprint"`
 	// Batch is the digest of the batch that made the version of its parent; empty
 	// for version 0.
-	Batch   string             `json:"batch,omitempty"`
-	Files   map[string]File    `json:"files"`
+	Batch string          `json:"batch,omitempty"`
+	Files map[string]File `json:"files"`
+	// LoRA and Base are there if an adapter is trained: its numbers, and the file with
+	// the weights of the policy that it adapts, which is frozen.
+	LoRA    *LoRA              `json:"lora,omitempty"`
+	Base    *File              `json:"base,omitempty"`
 	Metrics map[string]float64 `json:"metrics,omitempty"`
 }
 
 // Check reports what contradicts the format, naming the field.
 func (m Manifest) Check() error {
 	switch {
-	case m.Format != ManifestFormat:
-		return fmt.Errorf("%w: format is %q, want %q", ErrManifest, m.Format, ManifestFormat)
+	case m.Format != ManifestFormat && m.Format != AdapterManifestFormat:
+		return fmt.Errorf("%w: format is %q, want %q or %q", ErrManifest, m.Format, ManifestFormat, AdapterManifestFormat)
 	case m.Policy == "":
 		return fmt.Errorf("%w: policy is empty", ErrManifest)
 	case m.Number < 0 || m.Parent < -1 || m.Parent >= m.Number:
@@ -74,7 +87,10 @@ func (m Manifest) Check() error {
 	if err := m.Architecture.Check(); err != nil {
 		return fmt.Errorf("%w: %w", ErrManifest, err)
 	}
-	for _, name := range []string{ConfigFile, WeightsFile} {
+	if err := m.checkAdapter(); err != nil {
+		return fmt.Errorf("%w: %w", ErrManifest, err)
+	}
+	for _, name := range m.required() {
 		if _, ok := m.Files[name]; !ok {
 			return fmt.Errorf("%w: file %s is absent", ErrManifest, name)
 		}
@@ -93,6 +109,54 @@ func (m Manifest) Check() error {
 		}
 	}
 	return nil
+}
+
+func (m Manifest) required() []string {
+	if m.Format == AdapterManifestFormat {
+		return []string{ConfigFile, AdapterFile, AdapterConfigFile}
+	}
+	return []string{ConfigFile, WeightsFile}
+}
+
+// checkAdapter wants an adapter's numbers and base in its format alone.
+func (m Manifest) checkAdapter() error {
+	if m.Format != AdapterManifestFormat {
+		if m.LoRA != nil || m.Base != nil {
+			return fmt.Errorf("format %q has no lora and no base", m.Format)
+		}
+		return nil
+	}
+	if m.LoRA == nil || m.Base == nil {
+		return fmt.Errorf("format %q without lora and base", m.Format)
+	}
+	if !validDigest(m.Base.Digest) || m.Base.Size < 1 {
+		return fmt.Errorf("base has digest %q and size %d", m.Base.Digest, m.Base.Size)
+	}
+	return m.LoRA.Check()
+}
+
+// Weights identifies the version's weights: the digest of their file, or, of an
+// adapter, that of a text which names its base and both of its files.
+func (m Manifest) Weights() string {
+	if m.Format != AdapterManifestFormat {
+		return m.Files[WeightsFile].Digest
+	}
+	text := fmt.Sprintf("%s\nbase %s\n%s %s\n%s %s\n", AdapterManifestFormat, m.Base.Digest,
+		AdapterConfigFile, m.Files[AdapterConfigFile].Digest, AdapterFile, m.Files[AdapterFile].Digest)
+	return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(text)))
+}
+
+// Blobs are the digests of all blobs that the version is made of, but for its manifest
+// and its batch, without order.
+func (m Manifest) Blobs() []string {
+	var all []string
+	for _, f := range m.Files {
+		all = append(all, f.Digest)
+	}
+	if m.Base != nil {
+		all = append(all, m.Base.Digest)
+	}
+	return all
 }
 
 // Encode checks m and returns its JSON; equal manifests give equal bytes.

@@ -45,9 +45,9 @@ func GumbelChoose(logits []float32, scale float32, seed uint64, index int) int {
 	return chosen
 }
 
-// GumbelChooseAmong is GumbelChoose among some tokens alone, logits[i] being that
-// of tokens[i], which ascend; it returns the place of the chosen one. The noise of a
-// token is the same whichever others there are.
+// GumbelChooseAmong is GumbelChoose among some tokens alone: logits[i] is the logit of
+// tokens[i], which ascend. It returns the index of the chosen token in tokens. The noise
+// of a token does not depend on the others.
 func GumbelChooseAmong(tokens []int32, logits []float32, scale float32, seed uint64, index int) int {
 	state, likely := noiseState(seed, index), likeliest(logits)
 	floor := float32(logits[likely]*scale) + gumbel(noiseBits(state, int(tokens[likely])))

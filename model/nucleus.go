@@ -5,11 +5,10 @@ import (
 	"slices"
 )
 
-// Nucleus keeps of tokens, which ascend, the most likely ones that together have
-// at least the probability p (Holtzman et al., 2020, arXiv:1904.09751): as few as
-// that takes, at least one. chances[i] is the probability of tokens[i]; of equally
-// likely tokens the lower number comes first. It returns them ascending, in the
-// memory of tokens.
+// Nucleus returns the most likely of tokens: the fewest whose probabilities have at least
+// the sum p, and at least one (Holtzman et al., 2020, arXiv:1904.09751). chances[i] is
+// the probability of tokens[i]. Of equally likely tokens the one with the lower number
+// comes first. Both tokens and the result ascend; the result uses the memory of tokens.
 func Nucleus(tokens []int32, chances []float32, p float64) []int32 {
 	order := make([]int, len(tokens))
 	for i := range order {

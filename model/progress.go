@@ -1,8 +1,8 @@
 package model
 
-// Progress is how far the updates towards a version have come: a state that
-// whoever makes the version may go on from. It is a hint and no version: whoever
-// begins anew arrives at the same weights.
+// Progress is how far the updates towards a version have come: a state from which its
+// trainer may go on. It is not a version. A trainer that begins anew arrives at the same
+// weights.
 type Progress struct {
 	VersionID
 	// Basis is a digest of everything that decides the updates, so that nobody

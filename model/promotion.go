@@ -28,8 +28,8 @@ type Decision struct {
 	ApprovedBy string `json:"approved_by,omitempty"`
 }
 
-// rounding is the part of a reward's size by which a difference has to be wrong
-// before it is one: sums of rewards that are equal need not be so to the bit.
+// rounding is the largest difference of two rewards, as a part of their size, that counts
+// as none: sums of equal rewards may differ in their last bits.
 const rounding = 1e-12
 
 // Decide accepts a candidate whose mean reward on the gate split exceeds the

@@ -2,6 +2,7 @@ package model
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -36,7 +37,13 @@ type Version struct {
 	Fingerprint string             `json:"fingerprint"`
 	Metrics     map[string]float64 `json:"metrics,omitempty"`
 	Created     time.Time          `json:"created"`
+	// Collected is when its files were given up to save space, zero while they are
+	// kept. The row, its metrics and its manifest stay.
+	Collected time.Time `json:"collected,omitzero"`
 }
+
+// ErrCollected says that the files of a version were given up to save space.
+var ErrCollected = errors.New("the version was collected, its weights are gone")
 
 // Sampler answers for any version of any run, loading what it needs.
 type Sampler interface {

@@ -117,9 +117,20 @@ func (a Architecture) Init(seed uint64) Weights {
 	return w
 }
 
+// Tensor returns the tensor of that name.
+func (w Weights) Tensor(name string) (Tensor, error) {
+	for _, t := range w {
+		if t.Name == name {
+			return t, nil
+		}
+	}
+	return Tensor{}, fmt.Errorf("%w: tensor %s is absent", ErrArchitecture, name)
+}
+
 // Match reports where w differs from a's tensors in name, shape or length.
-func (a Architecture) Match(w Weights) error {
-	want := a.Tensors()
+func (a Architecture) Match(w Weights) error { return match(a.Tensors(), w) }
+
+func match(want, w Weights) error {
 	if len(w) != len(want) {
 		return fmt.Errorf("%w: %d tensors, want %d", ErrArchitecture, len(w), len(want))
 	}

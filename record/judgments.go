@@ -22,7 +22,7 @@ type Judgment struct {
 	Key    string    `json:"key"` // SHA-256 of all that the judge was told, hex
 	Model  string    `json:"model"`
 	Scores []float64 `json:"scores"`
-	// Run, Policy and Step are for whom it was asked.
+	// Run, Policy and Step say for whom it was asked.
 	Run    string    `json:"run"`
 	Policy string    `json:"policy"`
 	Step   int       `json:"step"`

@@ -19,7 +19,7 @@ const (
 var ErrLeaseLost = errors.New("lease lost")
 
 // Lease says that a process serves a role at a URL, until Expires unless it is
-// renewed. Of two leases the one with the greater Epoch was taken later; epochs
+// renewed. The lease with the greater Epoch was taken later; epochs
 // of a role are never used twice. Key: Role, Name.
 type Lease struct {
 	Role    Role      `json:"role"`

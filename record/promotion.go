@@ -65,6 +65,14 @@ func Before(history []Promotion) (version int, ok bool) {
 	return path[len(path)-2], true
 }
 
+// Holdings are what decides which versions of a policy are needed.
+type Holdings struct {
+	Versions   []int // whose files are kept, by number
+	Promotions []Promotion
+	Undecided  []int // evaluated on the gate split, and not decided on yet
+	InUse      []int // that attempts under way are bound to
+}
+
 // Decision is a decision about a candidate that moved nothing: it was refused, a
 // person rejected it, or the pointer was pinned or elsewhere by then. Key: Run,
 // Policy, DecisionID, which no Promotion has too.

@@ -1,9 +1,8 @@
-// Package record holds what is kept of a run beside its attempts, where package trace
-// holds what happened inside one: the run
-// itself, its batches, steps, evaluations and quarantined tasks, and how its
-// promoted pointer moved. They are plain values that package store keeps and
-// everything else reads; each has a natural key, named in its comment, under
-// which writing it twice changes nothing.
+// Package record holds what is kept of a run beside its attempts: the run itself, its
+// batches, steps, evaluations and quarantined tasks, and how its promoted pointer moved.
+// Package trace holds what happened inside an attempt. Records are plain values that
+// package store keeps and everything else reads; each has a natural key, named in its
+// comment, under which writing it twice changes nothing.
 package record
 
 import (

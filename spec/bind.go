@@ -258,7 +258,7 @@ func exemplar() Spec {
 // complete is a spec in which every key with a default has an effect.
 func complete() Spec {
 	return Spec{
-		Model:  Model{WarmStart: &WarmStart{}},
+		Model:  Model{LoRA: &LoRA{}, WarmStart: &WarmStart{}},
 		Agent:  Agent{Command: []string{"-"}},
 		Tasks:  Tasks{Gate: "-", Test: "-"},
 		Grader: Grader{Type: GraderCommand, Minimum: new(float64)},

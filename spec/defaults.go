@@ -20,7 +20,7 @@ func (s Spec) WithDefaults() Spec {
 	}
 	s.Model = s.Model.withDefaults()
 	s.Agent = s.Agent.withDefaults()
-	if s.Grader.Type == GraderCommand {
+	if s.Grader.Type == GraderCommand || s.Grader.Type == GraderSQL {
 		s.Grader.Seconds = cmp.Or(s.Grader.Seconds, 10)
 	}
 	s.Grader.Limit = cmp.Or(s.Grader.Limit, 1e6)
@@ -63,6 +63,10 @@ func (m Model) withDefaults() Model {
 		m.Context = cmp.Or(m.Context, 64)
 	}
 	m.Codec = cmp.Or(m.Codec, CodecCompact)
+	if m.LoRA != nil {
+		l := m.LoRA.withDefaults() // the caller's stays as it is
+		m.LoRA = &l
+	}
 	if m.WarmStart != nil {
 		w := *m.WarmStart // the caller's stays as it is
 		w.Batch = cmp.Or(w.Batch, 64)
@@ -88,6 +92,11 @@ func (t Training) withDefaults() Training {
 	t.SamplesPerTask = cmp.Or(t.SamplesPerTask, 8)
 	t.Passes = cmp.Or(t.Passes, 1)
 	t.Minibatches = cmp.Or(t.Minibatches, 1)
+	if t.Keep != nil {
+		keep := *t.Keep // the caller's stays as it is
+		keep.Last = cmp.Or(keep.Last, 2)
+		t.Keep = &keep
+	}
 	o := &t.Optimizer
 	o.LearningRate = cmp.Or(o.LearningRate, 5e-4)
 	o.Schedule = cmp.Or(o.Schedule, "cosine")

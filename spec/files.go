@@ -10,51 +10,70 @@ import (
 	"strings"
 )
 
+// eachPath visits the paths of s by their keys, so that visit may change them. Names of
+// generators and of built-in models, and of programs without a slash, are none.
+func (s *Spec) eachPath(visit func(key string, path *string)) {
+	one := func(key string, path *string) {
+		if *path != "" {
+			visit(key, path)
+		}
+	}
+	source := func(key string, text *string) {
+		if parsed, err := ParseSource(*text); err == nil && parsed.Path != "" {
+			one(key, &parsed.Path)
+			*text = parsed.String()
+		}
+	}
+	program := func(key string, command []string) {
+		if len(command) > 0 && strings.ContainsRune(command[0], '/') {
+			one(key, &command[0])
+		}
+	}
+	source("tasks.train", &s.Tasks.Train)
+	source("tasks.gate", &s.Tasks.Gate)
+	source("tasks.test", &s.Tasks.Test)
+	if s.Model.Base != BaseTiny {
+		one("model.base", &s.Model.Base)
+	}
+	one("model.template", &s.Model.Template)
+	if s.Model.WarmStart != nil {
+		source("model.warm_start.demonstrations", &s.Model.WarmStart.Demonstrations)
+	}
+	program("agent.command", s.Agent.Command)
+	one("agent.directory", &s.Agent.Directory)
+	program("agent.before", s.Agent.Before)
+	program("agent.after", s.Agent.After)
+	if s.Sampling.Server != nil {
+		one("sampling.server.directory", &s.Sampling.Server.Directory)
+	}
+	program("grader.command", s.Grader.Command)
+	one("grader.directory", &s.Grader.Directory)
+}
+
 // Resolve makes every relative path of s absolute under directory: task files,
 // demonstrations, the base model, working directories, and programs whose name
 // has a slash. Working directories that are not given become directory. Names of
 // generators and of built-in models stay as they are.
 func (s Spec) Resolve(directory string) Spec {
-	under := func(path string) string {
-		if path == "" || filepath.IsAbs(path) {
-			return path
-		}
-		return filepath.Join(directory, path)
-	}
-	source := func(text string) string {
-		if parsed, err := ParseSource(text); err != nil || parsed.Family != "" {
-			return text
-		}
-		return under(text)
-	}
-	program := func(command []string) []string {
-		if len(command) == 0 || !strings.ContainsRune(command[0], '/') {
-			return command
-		}
-		command = slices.Clone(command)
-		command[0] = under(command[0])
-		return command
-	}
-	s.Tasks = Tasks{Train: source(s.Tasks.Train), Gate: source(s.Tasks.Gate), Test: source(s.Tasks.Test)}
-	if s.Model.Base != BaseTiny {
-		s.Model.Base = under(s.Model.Base)
-	}
 	if s.Model.WarmStart != nil {
 		w := *s.Model.WarmStart
-		w.Demonstrations = source(w.Demonstrations)
 		s.Model.WarmStart = &w
 	}
-	s.Agent.Command, s.Agent.Directory = program(s.Agent.Command), under(s.Agent.Directory)
+	if s.Sampling.Server != nil {
+		server := *s.Sampling.Server
+		s.Sampling.Server = &server
+	}
+	for _, command := range []*[]string{&s.Agent.Command, &s.Agent.Before, &s.Agent.After, &s.Grader.Command} {
+		*command = slices.Clone(*command)
+	}
+	s.eachPath(func(_ string, path *string) {
+		if !filepath.IsAbs(*path) {
+			*path = filepath.Join(directory, *path)
+		}
+	})
 	if len(s.Agent.Command) > 0 && s.Agent.Directory == "" {
 		s.Agent.Directory = directory
 	}
-	s.Agent.Before, s.Agent.After = program(s.Agent.Before), program(s.Agent.After)
-	if s.Sampling.Server != nil {
-		server := *s.Sampling.Server
-		server.Directory = under(server.Directory)
-		s.Sampling.Server = &server
-	}
-	s.Grader.Command, s.Grader.Directory = program(s.Grader.Command), under(s.Grader.Directory)
 	if len(s.Grader.Command) > 0 && s.Grader.Directory == "" {
 		s.Grader.Directory = directory
 	}
@@ -65,39 +84,11 @@ func (s Spec) Resolve(directory string) Spec {
 // that is not a file has no directory that they could be relative to.
 func (s Spec) CheckAbsolute() error {
 	f := &Faults{}
-	path := func(key, text string) {
-		if text != "" && !filepath.IsAbs(text) {
-			f.add(key, "give an absolute path", "%q is relative, and a workflow's input is no file that it could be relative to", text)
+	s.eachPath(func(key string, path *string) {
+		if !filepath.IsAbs(*path) {
+			f.add(key, "give an absolute path", "%q is relative, and a workflow's input is no file that it could be relative to", *path)
 		}
-	}
-	source := func(key, text string) {
-		if parsed, err := ParseSource(text); err == nil && parsed.Family == "" {
-			path(key, text)
-		}
-	}
-	program := func(key string, command []string) {
-		if len(command) > 0 && strings.ContainsRune(command[0], '/') {
-			path(key, command[0])
-		}
-	}
-	source("tasks.train", s.Tasks.Train)
-	source("tasks.gate", s.Tasks.Gate)
-	source("tasks.test", s.Tasks.Test)
-	if s.Model.Base != BaseTiny {
-		path("model.base", s.Model.Base)
-	}
-	if s.Model.WarmStart != nil {
-		source("model.warm_start.demonstrations", s.Model.WarmStart.Demonstrations)
-	}
-	program("agent.command", s.Agent.Command)
-	path("agent.directory", s.Agent.Directory)
-	program("agent.before", s.Agent.Before)
-	program("agent.after", s.Agent.After)
-	if s.Sampling.Server != nil {
-		path("sampling.server.directory", s.Sampling.Server.Directory)
-	}
-	program("grader.command", s.Grader.Command)
-	path("grader.directory", s.Grader.Directory)
+	})
 	return f.err()
 }
 
@@ -121,6 +112,9 @@ func (s Spec) CheckFiles() error {
 				f.file("model.base", filepath.Join(base, name))
 			}
 		}
+	}
+	if s.Model.Template != "" {
+		f.file("model.template", s.Model.Template)
 	}
 	if w := s.Model.WarmStart; w != nil {
 		f.sourceFile("model.warm_start.demonstrations", w.Demonstrations)

@@ -19,6 +19,8 @@ func write(t *testing.T, path, text string) {
 const withFiles = `
 model:
   base: models/start
+  codec: template
+  template: chat.jinja
   warm_start: {demonstrations: demos.jsonl, updates: 2}
 agent: {command: [./agent.sh, agent.py], environment: {PATH_LIKE: ./x}}
 tasks: {train: data/train.jsonl, gate: "arithmetic:gate", test: /data/test.jsonl}
@@ -34,6 +36,7 @@ func TestRelativePathsAreRelativeToTheSpecFile(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, filepath.Join(dir, "models/start"), s.Model.Base)
 	require.Equal(t, filepath.Join(dir, "demos.jsonl"), s.Model.WarmStart.Demonstrations)
+	require.Equal(t, filepath.Join(dir, "chat.jinja"), s.Model.Template)
 	require.Equal(t, []string{filepath.Join(dir, "agent.sh"), "agent.py"}, s.Agent.Command)
 	require.Equal(t, dir, s.Agent.Directory)
 	require.Equal(t, "./x", s.Agent.Environment["PATH_LIKE"])
@@ -50,6 +53,18 @@ func TestResolveLeavesTheOriginalAlone(t *testing.T) {
 	require.Equal(t, parse(t, withFiles), s)
 }
 
+func TestRelativePathsOfAWorkflowsInputAreReported(t *testing.T) {
+	t.Parallel()
+	var f *spec.Faults
+	require.ErrorAs(t, parse(t, withFiles).CheckAbsolute(), &f)
+	var keys []string
+	for _, fault := range f.List {
+		keys = append(keys, fault.Key)
+	}
+	require.Equal(t, []string{"tasks.train", "model.base", "model.template", "model.warm_start.demonstrations", "agent.command"}, keys)
+	require.NoError(t, parse(t, withFiles).Resolve("/somewhere").CheckAbsolute())
+}
+
 func TestMissingFilesAreReportedTogether(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -64,7 +79,7 @@ func TestMissingFilesAreReportedTogether(t *testing.T) {
 	for _, fault := range f.List {
 		keys = append(keys, fault.Key)
 	}
-	require.Equal(t, []string{"model.base", "model.warm_start.demonstrations", "agent.command", "tasks.train", "tasks.test", "grader.command"}, keys)
+	require.Equal(t, []string{"model.base", "model.template", "model.warm_start.demonstrations", "agent.command", "tasks.train", "tasks.test", "grader.command"}, keys)
 	require.ErrorContains(t, err, filepath.Join(dir, "models/start/model.safetensors")+": no such file or directory")
 	require.ErrorContains(t, err, "demos.jsonl is a directory")
 	require.ErrorContains(t, err, "program no-such-program-anywhere is not in PATH")
@@ -83,7 +98,7 @@ func TestAgentOfAnotherQueueMayLiveElsewhere(t *testing.T) {
 func TestFilesThatExistAreNoFault(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	for _, name := range []string{"models/start/config.json", "models/start/model.safetensors", "demos.jsonl", "data/train.jsonl", "test.jsonl"} {
+	for _, name := range []string{"models/start/config.json", "models/start/model.safetensors", "demos.jsonl", "chat.jinja", "data/train.jsonl", "test.jsonl"} {
 		write(t, filepath.Join(dir, name), "{}")
 	}
 	write(t, filepath.Join(dir, "agent.sh"), "#!/bin/sh\n")

@@ -22,6 +22,10 @@ func (s Spec) Trainable() error {
 	return f.err()
 }
 
+// defaultMismatch is five times what BF16 does to the log-probability of a token of text
+// under SmolLM2-135M, on average (0.04), and a fraction of what wrong weights do.
+const defaultMismatch = 0.2
+
 // defaultVersions is how the type of server changes weights.
 func (s Server) defaultVersions() string {
 	switch s.Type {
@@ -65,7 +69,14 @@ func (s Server) check(f *Faults, all Spec) {
 	if t := all.Sampling.Temperature; t != nil && *t > 2 && s.Type != ServerSGLang {
 		f.add("sampling.temperature", "give at most 2", "a server of type %s takes no %g", s.Type, *t)
 	}
+	f.number(at+"tolerance", s.Tolerance, bounds{low: 0, high: 100})
+	f.unused(at+"tolerance", s.Tolerance != 0 && s.Versions != VersionsAdapters, `only sampling.server.versions "adapters" is compared with the trainer`)
+	f.number(at+"mismatch", s.Mismatch, bounds{low: 0, high: 100})
+	f.number(at+"worst_mismatch", s.WorstMismatch, bounds{low: 0, high: 1000})
 	if s.Versions == VersionsNone {
+		const untrained = `nothing is trained with sampling.server.versions "none"`
+		f.unused(at+"mismatch", s.Mismatch != 0, untrained)
+		f.unused(at+"worst_mismatch", s.WorstMismatch != 0, untrained)
 		f.unused(at+"directory", s.Directory != "", `sampling.server.versions "none" loads nothing`)
 	} else if s.Directory == "" {
 		f.add(at+"directory", "give a directory that the servers can read", "missing")
@@ -78,4 +89,12 @@ func (f *Faults) url(key, address string) {
 	if address == "" || err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		f.add(key, "give an address such as http://127.0.0.1:8000", "%q is no HTTP address", address)
 	}
+}
+
+// MismatchMean is the limit of train/mismatch in a run with that lag; 0 is none.
+func (s Server) MismatchMean(lag int) float64 {
+	if s.Mismatch == 0 && lag == 0 {
+		return defaultMismatch
+	}
+	return s.Mismatch
 }

@@ -10,22 +10,64 @@ import (
 // Arithmetic is the family of generated tasks.
 const Arithmetic = "arithmetic"
 
+// Families of published data sets, whose files are read in their own layouts.
+const (
+	Spider   = "spider"
+	GSM8K    = "gsm8k"
+	MuSiQue  = "musique"
+	HotpotQA = "hotpotqa"
+	TwoWiki  = "2wikimultihopqa"
+)
+
+// DataSets are the families of published data sets.
+func DataSets() []string { return []string{Spider, GSM8K, MuSiQue, HotpotQA, TwoWiki} }
+
 // Source is where tasks or demonstrations come from: a file, or a generator.
-// The generator's text is "arithmetic:<split>[:<count>]" for tasks, and
-// "arithmetic" for demonstrations. A file of such a name is written "./arithmetic".
+// A file of tasks may be one of a data set, "<family>:<path>". The generator's
+// text is "arithmetic:<split>[:<count>]" for tasks, and "arithmetic" for
+// demonstrations. A file of such a name is written "./arithmetic".
 type Source struct {
 	Path   string // of the file; empty for a generator
-	Family string // of the generator; empty for a file
-	Split  string // "train", "gate" or "test"; empty for demonstrations
-	Count  int    // of tasks; 0 leaves it to the family
+	Family string // of the generator or the data set; empty for a file of our own format
+	Split  string // of the generator: "train", "gate" or "test"; empty for demonstrations
+	Count  int    // of generated tasks; 0 leaves it to the family
+}
+
+// Generated reports whether a generator makes the tasks.
+func (s Source) Generated() bool { return s.Path == "" && s.Family != "" }
+
+// String is the text that ParseSource reads.
+func (s Source) String() string {
+	switch {
+	case s.Family == "":
+		return s.Path
+	case s.Path != "":
+		return s.Family + ":" + s.Path
+	case s.Split == "":
+		return s.Family
+	case s.Count == 0:
+		return s.Family + ":" + s.Split
+	}
+	return fmt.Sprintf("%s:%s:%d", s.Family, s.Split, s.Count)
 }
 
 // ParseSource reads the text of a source. It doesn't look for the file.
 func ParseSource(text string) (Source, error) {
-	parts := strings.Split(text, ":")
-	if parts[0] != Arithmetic {
+	family, path, named := strings.Cut(text, ":")
+	if named && slices.Contains(DataSets(), family) {
+		if path == "" {
+			return Source{Family: family}, fmt.Errorf("%q names no file: want %s:FILE", text, family)
+		}
+		return Source{Family: family, Path: path}, nil
+	}
+	if family != Arithmetic {
 		return Source{Path: text}, nil
 	}
+	return parseGenerator(text)
+}
+
+func parseGenerator(text string) (Source, error) {
+	parts := strings.Split(text, ":")
 	source := Source{Family: parts[0]}
 	if len(parts) > 3 {
 		return source, fmt.Errorf(`generator %q has more than "arithmetic:<split>:<count>"`, text)
@@ -63,11 +105,15 @@ func (f *Faults) source(key, text string, demonstrations bool) {
 	}
 	source, err := ParseSource(text)
 	switch {
+	case err != nil && source.Family != Arithmetic:
+		f.add(key, "give the path of the data set's file", "%v", err)
 	case err != nil:
 		f.add(key, `a generator is "arithmetic:<split>" or "arithmetic:<split>:<count>"`, "%v", err)
+	case demonstrations && source.Path != "" && source.Family != "":
+		f.add(key, "give the path of a JSONL file of dialogs", "%s holds tasks, no demonstrations", text)
 	case demonstrations && source.Split != "":
 		f.add(key, `give "arithmetic"`, "demonstrations always come from the train split")
-	case !demonstrations && source.Family != "" && source.Split == "":
+	case !demonstrations && source.Generated() && source.Split == "":
 		split := strings.TrimPrefix(key, "tasks.")
 		f.add(key, fmt.Sprintf(`give "%s:%s"`, text, split), "%q names no split", text)
 	}

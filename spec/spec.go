@@ -39,7 +39,7 @@ type Spec struct {
 
 // Model says what is trained, and from where it starts.
 type Model struct {
-	// Engine is "native" or "gomlx".
+	// Engine is "native", "gomlx" or "torch".
 	Engine string `json:"engine,omitempty"`
 	// Base is the start: "tiny" (the built-in architecture, random weights) or a
 	// directory with config.json and model.safetensors.
@@ -53,8 +53,29 @@ type Model struct {
 	// ToolParser reads tool calls where Codec is "template"; the template's own
 	// by default.
 	ToolParser string `json:"tool_parser,omitempty"`
+	// Template is a file with a chat template that takes the place of the base model's,
+	// where Codec is "template".
+	Template string `json:"template,omitempty"`
+	// LoRA trains a low-rank adapter over the frozen base instead of the whole model:
+	// a version is then the adapter alone.
+	LoRA *LoRA `json:"lora,omitempty"`
 	// WarmStart trains on demonstrations before anything else.
 	WarmStart *WarmStart `json:"warm_start,omitempty"`
+}
+
+// LoRA is a low-rank adapter: a linear layer W computes Wx + alpha/rank · B(Ax), and
+// A and B alone are trained (Hu et al., 2021).
+type LoRA struct {
+	// Rank is the number of rows of A.
+	Rank int `json:"rank,omitempty"`
+	// Alpha, divided by Rank, is what the adapter's product is multiplied by.
+	Alpha float64 `json:"alpha,omitempty"`
+	// Targets are the linear layers that are adapted: q_proj, k_proj, v_proj, o_proj,
+	// gate_proj, up_proj and down_proj. All of them by default.
+	Targets []string `json:"targets,omitempty"`
+	// BasePrecision is how the base's matrices are rounded, once, and held in memory:
+	// f32 (the default, nothing is rounded), bf16 or q8_0.
+	BasePrecision string `json:"base_precision,omitempty"`
 }
 
 // WarmStart is supervised training on demonstrations by cross-entropy.
@@ -137,7 +158,8 @@ type AgentLimits struct {
 	IdleSeconds float64 `json:"idle_seconds,omitempty"`
 }
 
-// Tasks are the splits. Each is a JSONL file, or "arithmetic:<split>" or
+// Tasks are the splits. Each is a JSONL file, "<data set>:<path>" for a file in the
+// layout of spider, gsm8k, musique, hotpotqa or 2wikimultihopqa, "arithmetic:<split>" or
 // "arithmetic:<split>:<count>" for problems of the built-in generator, whose
 // splits are train, gate and test. A file of such a name is "./arithmetic".
 type Tasks struct {
@@ -151,8 +173,8 @@ type Tasks struct {
 
 // Grader turns what an agent returned into a reward.
 type Grader struct {
-	// Type is "exact", "numeric", "contains", "command", or "agent" when the
-	// agent itself reports its reward.
+	// Type is "exact", "numeric", "contains", "qa", "sql", "command", or "agent" when
+	// the agent itself reports its reward.
 	Type string `json:"type"`
 	// Tolerance of "numeric", absolute.
 	Tolerance float64 `json:"tolerance,omitempty"`
@@ -160,8 +182,13 @@ type Grader struct {
 	Command []string `json:"command,omitempty"`
 	// Directory is the command's working directory; the spec file's by default.
 	Directory string `json:"directory,omitempty"`
-	// Seconds that a command may take.
+	// Seconds that a command, or each query of "sql", may take.
 	Seconds float64 `json:"seconds,omitempty"`
+	// Metric of "qa" is "f1", which is the default, or "exact".
+	Metric string `json:"metric,omitempty"`
+	// KeepDistinct has "sql" compare queries with the word DISTINCT in them, which the
+	// official evaluation of Spider removes.
+	KeepDistinct bool `json:"keep_distinct,omitempty"`
 	// Limit is the largest magnitude of a reward; what is beyond it is refused.
 	Limit float64 `json:"limit,omitempty"`
 	// Minimum is the smallest reward that a "command" or an "agent" may give; what is
@@ -200,6 +227,15 @@ type Server struct {
 	Key string `json:"key,omitempty"`
 	// Directory is where versions are written for the server to read.
 	Directory string `json:"directory,omitempty"`
+	// Tolerance is how far, in nats, a server's log-probabilities of a version's canary
+	// may be from the trainer's, as the root of the mean square over its tokens; 0 is 0.3.
+	Tolerance float64 `json:"tolerance,omitempty"`
+	// Mismatch is the largest train/mismatch, in nats, that a step is trained with. 0 is
+	// 0.2 without a lag, and no limit with one.
+	Mismatch float64 `json:"mismatch,omitempty"`
+	// WorstMismatch is the largest train/mismatch_max, that of a single token, in nats; 0
+	// is no limit.
+	WorstMismatch float64 `json:"worst_mismatch,omitempty"`
 }
 
 // Training says how much, and how an update is made.
@@ -224,6 +260,21 @@ type Training struct {
 	Minibatches int `json:"minibatches,omitempty"`
 	// Optimizer is AdamW with a schedule.
 	Optimizer Optimizer `json:"optimizer,omitzero"`
+	// Keep says which versions keep their files; without it all do.
+	Keep *Keep `json:"keep,omitempty"`
+}
+
+// Keep says of which versions the weights and the optimizer's moments are kept while a
+// run goes on. Beside those, version 0, the newest, the promoted one, the one promoted
+// before it, and all that rollouts, evaluations or a person's decision are about keep
+// them in any case.
+type Keep struct {
+	// Last is how many of the newest versions.
+	Last int `json:"last,omitempty"`
+	// Every keeps each version whose number it divides; 0 keeps none for its number.
+	Every int `json:"every,omitempty"`
+	// Promoted keeps every version that was ever promoted.
+	Promoted bool `json:"promoted,omitempty"`
 }
 
 // Optimizer is AdamW with a schedule.

@@ -26,11 +26,19 @@ const (
 	GraderExact      = "exact"
 	GraderNumeric    = "numeric"
 	GraderContains   = "contains"
+	GraderQA         = "qa"
+	GraderSQL        = "sql"
 	GraderCommand    = "command"
 	GraderAgent      = "agent"
 	ScheduleConstant = "constant"
 	ScheduleLinear   = "linear"
 	ScheduleCosine   = "cosine"
+)
+
+// Names of what the grader "qa" measures.
+const (
+	MetricF1    = "f1"
+	MetricExact = "exact"
 )
 
 // Names of what becomes of several rewards.
@@ -43,9 +51,11 @@ const (
 func choices(key string) []string {
 	switch key {
 	case "model.engine":
-		return []string{"native", "gomlx"}
+		return []string{"native", "gomlx", "torch"}
 	case "model.codec":
 		return []string{CodecCompact, CodecTemplate, CodecMessages}
+	case "model.lora.base_precision":
+		return []string{"f32", "bf16", "q8_0"}
 	case "model.tool_parser":
 		return []string{"hermes", "llama3_json", "pythonic", "qwen3_xml"}
 	case "sampling.history":
@@ -55,7 +65,9 @@ func choices(key string) []string {
 	case "sampling.server.versions":
 		return []string{VersionsAdapters, VersionsReload, VersionsNone}
 	case "grader.type":
-		return []string{GraderExact, GraderNumeric, GraderContains, GraderCommand, GraderAgent}
+		return []string{GraderExact, GraderNumeric, GraderContains, GraderQA, GraderSQL, GraderCommand, GraderAgent}
+	case "grader.metric":
+		return []string{MetricF1, MetricExact}
 	case "training.optimizer.schedule":
 		return []string{ScheduleConstant, ScheduleLinear, ScheduleCosine}
 	case "algorithm":
@@ -111,6 +123,9 @@ func (s Spec) check(f *Faults) {
 	s.checkAlgorithm(f)
 	f.number("seed", float64(s.Seed), bounds{low: 1, high: math.Inf(1)})
 	s.Model.check(f)
+	if s.Model.LoRA != nil {
+		s.Model.LoRA.check(f, s)
+	}
 	s.Agent.check(f)
 	s.Tasks.check(f)
 	s.Grader.check(f)
@@ -156,6 +171,7 @@ func (m Model) check(f *Faults) {
 		f.choice("model.tool_parser", m.ToolParser)
 		f.unused("model.tool_parser", !strings.HasPrefix(m.Codec, CodecTemplate), `only model.codec "template" has one`)
 	}
+	f.unused("model.template", m.Template != "" && !strings.HasPrefix(m.Codec, CodecTemplate), `only model.codec "template" has one`)
 	w := m.WarmStart
 	if w == nil {
 		return
@@ -197,13 +213,21 @@ func (g Grader) check(f *Faults) {
 	f.number("grader.limit", g.Limit, positive(math.Inf(1)))
 	if g.Minimum != nil {
 		f.number("grader.minimum", *g.Minimum, bounds{low: math.Inf(-1), high: math.Inf(1)})
-		f.unused("grader.minimum", !g.free(), "grader.type "+g.Type+" gives 1 or 0")
+		f.unused("grader.minimum", !g.free(), "grader.type "+g.Type+" gives nothing below 0")
+	}
+	if g.Metric != "" {
+		f.choice("grader.metric", g.Metric)
+	}
+	f.unused("grader.metric", g.Metric != "" && g.Type != GraderQA, `only grader.type "qa" has one`)
+	f.unused("grader.keep_distinct", g.KeepDistinct && g.Type != GraderSQL, `only grader.type "sql" compares queries`)
+	if g.Type == GraderSQL {
+		f.number("grader.seconds", g.Seconds, positive(24*3600))
 	}
 	if g.Type != GraderCommand {
 		const why = `only grader.type "command" runs one`
 		f.unused("grader.command", len(g.Command) > 0, why)
 		f.unused("grader.directory", g.Directory != "", why)
-		f.unused("grader.seconds", g.Seconds != 0, why)
+		f.unused("grader.seconds", g.Seconds != 0 && g.Type != GraderSQL, `only grader.type "command" and "sql" have a limit`)
 		return
 	}
 	if len(g.Command) == 0 {
@@ -248,6 +272,10 @@ func (t Training) check(f *Faults) {
 	f.whole("training.minibatches", t.Minibatches, 1, 1000)
 	if t.Minibatches > t.TasksPerStep {
 		f.add("training.minibatches", "give at most training.tasks_per_step", "%d of %d groups: some would be empty", t.Minibatches, t.TasksPerStep)
+	}
+	if t.Keep != nil {
+		f.whole("training.keep.last", t.Keep.Last, 1, 1e9)
+		f.whole("training.keep.every", t.Keep.Every, 0, 1e9)
 	}
 	o := t.Optimizer
 	f.choice("training.optimizer.schedule", o.Schedule)

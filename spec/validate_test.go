@@ -31,15 +31,36 @@ func TestImpossibleSpecsAreRefusedByKey(t *testing.T) {
 	}{
 		"bad name":            {func(s *spec.Spec) { s.Name = "A run" }, "name: "},
 		"name with dash last": {func(s *spec.Spec) { s.Name = "run-" }, "name: "},
-		"unknown engine":      {func(s *spec.Spec) { s.Model.Engine = "cuda" }, `model.engine: unknown name "cuda"; give native or gomlx`},
+		"unknown engine":      {func(s *spec.Spec) { s.Model.Engine = "cuda" }, `model.engine: unknown name "cuda"; give native or gomlx or torch`},
 		"near engine":         {func(s *spec.Spec) { s.Model.Engine = "nativ" }, "did you mean native?"},
 		"unknown codec":       {func(s *spec.Spec) { s.Model.Codec = "chatml" }, "model.codec: "},
 		"template of tiny":    {func(s *spec.Spec) { s.Model.Codec = "template" }, "model.codec: the built-in model has no chat template"},
 		"parser of compact":   {func(s *spec.Spec) { s.Model.ToolParser = "hermes" }, "model.tool_parser: unused key"},
+		"template of compact": {func(s *spec.Spec) { s.Model.Template = "/t.jinja" }, "model.template: unused key"},
 		"no context":          {func(s *spec.Spec) { s.Model.Context = 1 }, "model.context: 1 is not possible"},
 		"context of a base":   {func(s *spec.Spec) { s.Model.Base, s.Model.Context = "/m", 64 }, "model.context: unused key"},
-		"service and func":    {func(s *spec.Spec) { s.Agent.Service = &spec.Service{URL: "http://a"} }, "agent: both func and service"},
-		"service nowhere":     {func(s *spec.Spec) { s.Agent = spec.Agent{Service: &spec.Service{URL: "a:b"}} }, `agent.service.url: "a:b" is no HTTP address`},
+		"adapter of gomlx":    {func(s *spec.Spec) { s.Model.Engine, s.Model.LoRA = "gomlx", &spec.LoRA{} }, "model.lora: engine gomlx trains whole models only"},
+		"adapter of no rank":  {func(s *spec.Spec) { s.Model.LoRA = &spec.LoRA{Rank: -1} }, "model.lora.rank: -1 is not possible"},
+		"adapter of alpha":    {func(s *spec.Spec) { s.Model.LoRA = &spec.LoRA{Alpha: -1} }, "model.lora.alpha: "},
+		"adapter of the head": {func(s *spec.Spec) { s.Model.LoRA = &spec.LoRA{Targets: []string{"lm_head"}} }, `model.lora.targets: "lm_head" is no linear layer`},
+		"precision of a base": {func(s *spec.Spec) { s.Model.LoRA = &spec.LoRA{BasePrecision: "q4_0"} }, `model.lora.base_precision: unknown name "q4_0"`},
+		"layer twice":         {func(s *spec.Spec) { s.Model.LoRA = &spec.LoRA{Targets: []string{"q_proj", "q_proj"}} }, `model.lora.targets: "q_proj" is there twice`},
+		"adapter of a server": {func(s *spec.Spec) {
+			s.Model.LoRA = &spec.LoRA{}
+			s.Sampling.Server = &spec.Server{Type: "sglang", URLs: []string{"http://a"}, Model: "m", Directory: "/d"}
+		}, "model.lora: a server of type sglang loads whole models only"},
+		"adapter of a rank that vllm lacks": {func(s *spec.Spec) {
+			s.Model.LoRA = &spec.LoRA{Rank: 600}
+			s.Sampling.Server = &spec.Server{Type: "vllm", URLs: []string{"http://a"}, Model: "m", Directory: "/d"}
+		}, "model.lora.rank: 600 is more than a server of type vllm can be started with"},
+		"tolerance of nothing": {func(s *spec.Spec) {
+			s.Sampling.Server = &spec.Server{Type: "sglang", URLs: []string{"http://a"}, Model: "m", Directory: "/d", Tolerance: 1}
+		}, `sampling.server.tolerance: unused key; only sampling.server.versions "adapters"`},
+		"mismatch without training": {func(s *spec.Spec) {
+			s.Sampling.Server = &spec.Server{Type: "vllm", URLs: []string{"http://a"}, Model: "m", Versions: "none", Mismatch: 1}
+		}, `sampling.server.mismatch: unused key; nothing is trained`},
+		"service and func": {func(s *spec.Spec) { s.Agent.Service = &spec.Service{URL: "http://a"} }, "agent: both func and service"},
+		"service nowhere":  {func(s *spec.Spec) { s.Agent = spec.Agent{Service: &spec.Service{URL: "a:b"}} }, `agent.service.url: "a:b" is no HTTP address`},
 		"bad header": {func(s *spec.Spec) {
 			s.Agent = spec.Agent{Service: &spec.Service{URL: "http://a", Headers: map[string]string{"A:": "b"}}}
 		}, "agent.service.headers.A:: no header"},
@@ -99,6 +120,11 @@ func TestImpossibleSpecsAreRefusedByKey(t *testing.T) {
 		"command of exact":       {func(s *spec.Spec) { s.Grader.Command = []string{"g"} }, "grader.command: unused key"},
 		"seconds of exact":       {func(s *spec.Spec) { s.Grader.Seconds = 1 }, "grader.seconds: unused key"},
 		"grader without command": {func(s *spec.Spec) { s.Grader = spec.Grader{Type: "command"} }, "grader.command: missing"},
+		"metric of exact":        {func(s *spec.Spec) { s.Grader.Metric = "f1" }, "grader.metric: unused key"},
+		"unknown metric":         {func(s *spec.Spec) { s.Grader = spec.Grader{Type: "qa", Metric: "bleu"} }, "grader.metric: unknown name"},
+		"distinct of exact":      {func(s *spec.Spec) { s.Grader.KeepDistinct = true }, "grader.keep_distinct: unused key"},
+		"negative seconds":       {func(s *spec.Spec) { s.Grader = spec.Grader{Type: "sql", Seconds: -1} }, "grader.seconds: -1"},
+		"minimum of qa":          {func(s *spec.Spec) { s.Grader = spec.Grader{Type: "qa", Minimum: float(0)} }, "grader.minimum: unused key"},
 		"greedy":                 {func(s *spec.Spec) { s.Sampling.Temperature = float(0) }, "sampling.temperature: training at temperature 0"},
 		"negative temperature":   {func(s *spec.Spec) { s.Sampling.Temperature = float(-1) }, "sampling.temperature: -1 is not possible"},
 		"no temperature":         {func(s *spec.Spec) { s.Sampling.Temperature = float(math.NaN()) }, "sampling.temperature: NaN"},

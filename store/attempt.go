@@ -10,6 +10,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store/database"
 	"github.com/fulgurite/fulgurite/trace"
 )
@@ -29,7 +30,8 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, '', '', '', 0, 0, $12, 0)`
 ON r.run = a.run AND r.kind = a.kind AND r.step = a.step AND r.task = a.task AND r.sample = a.sample` + atAttempt
 	lastAttempt = `SELECT a.attempt, a.outcome, a.policy, a.version FROM attempts a JOIN rollouts r
 ON r.run = a.run AND r.kind = a.kind AND r.step = a.step AND r.task = a.task AND r.sample = a.sample AND r.attempt = a.attempt` + atRollout
-	sealAttempt = `UPDATE attempts SET outcome = $7, reward = $8, result = $9, error = $10, ended = $11, failure = $12, stdout = $13, stderr = $14, lines_before = $15
+	selectStatus = `SELECT status FROM runs WHERE name = $1`
+	sealAttempt  = `UPDATE attempts SET outcome = $7, reward = $8, result = $9, error = $10, ended = $11, failure = $12, stdout = $13, stderr = $14, lines_before = $15
 WHERE run = $1 AND kind = $2 AND step = $3 AND task = $4 AND sample = $5 AND attempt = $6`
 
 	// A grader that decides after the seal leaves its reward among the rewards.
@@ -54,7 +56,8 @@ func (s *Store) BeginAttempt(ctx context.Context, id trace.RolloutID, taskID str
 
 // BeginUnlessEnded is BeginAttempt for a rollout that is not to be attempted again
 // once it has an outcome. If its latest attempt was sealed as completed or failed
-// under the same policy and version, that attempt is returned and none begins.
+// under the same policy and version, that attempt is returned and none begins. In a run
+// that has ended none begins either: that is trace.ErrFenced until the run is reopened.
 func (s *Store) BeginUnlessEnded(ctx context.Context, id trace.RolloutID, taskID string, terms trace.Terms, keyHash string) (a trace.Address, ended bool, err error) {
 	return s.beginAttempt(ctx, id, taskID, terms, keyHash, true)
 }
@@ -76,6 +79,9 @@ func (s *Store) beginAttempt(ctx context.Context, id trace.RolloutID, taskID str
 			if number, ended, err = lastEnd(t, id, terms); err != nil || ended {
 				return err
 			}
+			if err := underWay(t, id.Run); err != nil {
+				return err
+			}
 		}
 		if number, err = database.One(t.Ctx, t, database.Scalar[int], nextAttempt, rolloutKey(id)...); err != nil {
 			return err
@@ -87,6 +93,19 @@ func (s *Store) beginAttempt(ctx context.Context, id trace.RolloutID, taskID str
 		return trace.Address{}, false, fmt.Errorf("begin attempt at %s: %w", id, err)
 	}
 	return trace.Address{RolloutID: id, Attempt: number}, ended, nil
+}
+
+// underWay makes sure that a run on record has not ended. It does not end before the
+// transaction does, so that FinishRun seals every attempt that has begun.
+func underWay(t database.Tx, run string) error {
+	status, err := database.One(t.Ctx, t, database.Scalar[record.Status], selectStatus+t.ForShare, run)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return nil
+	case err == nil && status != record.Running:
+		return fmt.Errorf("%w: the run has ended: it is %s", trace.ErrFenced, status)
+	}
+	return err
 }
 
 // lastEnd finds the latest attempt and whether it ended the rollout under these
@@ -193,6 +212,15 @@ func lockAttempt(t database.Tx, a trace.Address) (attemptState, error) {
 		return st, err
 	}, selectState+t.ForUpdate, attemptKey(a)...)
 	return st, notFound(err)
+}
+
+// openAttempt is lockAttempt for an attempt that has to be open.
+func openAttempt(t database.Tx, a trace.Address) error {
+	st, err := lockAttempt(t, a)
+	if err != nil {
+		return err
+	}
+	return st.open(a)
 }
 
 // current is trace.ErrFenced for an attempt that a later one replaced.

@@ -171,6 +171,37 @@ func TestSealedAttemptTakesNoMoreWrites(t *testing.T) {
 	})
 }
 
+// Whether a call is new, on record already, or at odds with the record: an attempt that
+// is over says that it is over, and keeps what it had.
+func TestAClosedAttemptRefusesEveryKindOfCall(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *store.Store) {
+		sealed, replaced := begin(t, s, rollout(0, 0)), begin(t, s, rollout(0, 1))
+		for _, a := range []trace.Address{sealed, replaced} {
+			recorded := call(a, 0, []int32{1}, []int32{2})
+			appendCalls(t, s, recorded)
+			if a == sealed {
+				require.NoError(t, s.SealAttempt(t.Context(), trace.Attempt{Address: a, Outcome: trace.Completed}))
+			} else {
+				begin(t, s, a.RolloutID)
+			}
+			fresh, otherNumber, otherCall := call(a, 1, []int32{3}, []int32{4}), recorded, recorded
+			fresh.Key, otherNumber.Seq, otherCall.ID = "other", 1, "other"
+			for _, c := range []trace.Exchange{fresh, recorded, otherNumber, otherCall} {
+				require.ErrorIs(t, s.AppendCall(t.Context(), &c), trace.ErrFenced)
+			}
+			got, err := s.Exchanges(t.Context(), a)
+			require.NoError(t, err)
+			requireEqual(t, []trace.Exchange{recorded}, got)
+			attempt, err := s.Attempt(t.Context(), a)
+			require.NoError(t, err)
+			require.Equal(t, 1, attempt.Calls)
+		}
+		nowhere := call(trace.Address{RolloutID: rollout(9, 9), Attempt: 1}, 0, []int32{1}, []int32{2})
+		require.ErrorIs(t, s.AppendCall(t.Context(), &nowhere), trace.ErrNotFound)
+	})
+}
+
 func TestSealIsIdempotentAndFinal(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *store.Store) {

@@ -79,9 +79,9 @@ func (r *recent) move(ctx context.Context, t *sql.Tx, c trace.Exchange) error {
 		return err
 	}
 	x := pack(c.Address, c.Seq, c.Request, c.Response, bases)
-	if err := x.insert(database.Tx{Ctx: ctx, Querier: t}, true); err != nil {
+	if _, err := x.insert(database.Tx{Ctx: ctx, Querier: t}); err != nil {
 		return err
 	}
-	r.put(c.Address, &bodies{c.Seq, x.cost, c.Request, c.Response})
+	r.put(c.Address, &bodies{seq: c.Seq, cost: x.cost, request: c.Request, response: c.Response})
 	return nil
 }

@@ -53,30 +53,48 @@ func (s *Store) appendCall(ctx context.Context, c trace.Exchange) error {
 	// The write may outlive the caller's context.
 	request, response := append([]byte{}, c.Request...), append([]byte{}, c.Response...)
 	x := pack(c.Address, c.Seq, request, response, bases)
-	err = s.db.Write(ctx, database.SurvivesKill, func(t database.Tx) error {
-		st, err := lockAttempt(t, r.call.Address)
-		if err != nil {
-			return err
-		}
-		if err := st.open(r.call.Address); err != nil {
-			return err
-		}
-		added, err := r.insert(t)
-		if err != nil {
-			return err
-		}
-		return x.insert(t, added)
-	})
+	err = s.db.Write(ctx, database.SurvivesKill, func(t database.Tx) error { return appendRows(t, &r, &x) })
 	if err == nil {
-		s.recent.put(c.Address, &bodies{c.Seq, x.cost, request, response})
+		s.recent.put(c.Address, &bodies{c.Seq, x.cost, request, response, r.link})
 	}
 	return err
+}
+
+// appendRows writes a call and its bodies. Almost always it is a new one, which takes one
+// statement a table: the bodies' key refuses a second call of the same number, and to
+// count the call shows whether the attempt is open.
+func appendRows(t database.Tx, r *callRow, x *exchangeRow) error {
+	if t.ForUpdate != "" { // else nobody writes until the commit
+		if err := openAttempt(t, x.address); err != nil {
+			return err
+		}
+	}
+	added, err := x.insert(t)
+	if err != nil {
+		return err
+	}
+	if added {
+		if err := r.insert(t); err != nil {
+			return err
+		}
+		return r.count(t)
+	}
+	if err := openAttempt(t, x.address); err != nil {
+		return err
+	}
+	if err := r.same(t); err != nil {
+		return err
+	}
+	return x.same(t)
 }
 
 // link is what the parent of c hands on, the zero link if it has none.
 func (s *Store) link(ctx context.Context, c trace.Call) (link, error) {
 	if c.Parent < 0 {
 		return link{}, nil
+	}
+	if b := s.recent.get(c.Address, c.Parent); b != nil && b.link.extent > 0 {
+		return b.link, nil
 	}
 	parent, err := database.One(ctx, s.db.Read(), func(row database.Scan) (l link, err error) {
 		err = row(&l.extent, &l.chain)

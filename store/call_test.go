@@ -57,8 +57,8 @@ func TestAnotherCallUnderTheSameNumberIsAConflict(t *testing.T) {
 		begin(t, s, rollout(0, 0))
 		a := begin(t, s, rollout(0, 0))
 		root := call(a, 0, []int32{1}, []int32{2})
-		standing := after(root, 1, []int32{3}, []int32{4, 5})
-		appendCalls(t, s, root, standing)
+		recorded := after(root, 1, []int32{3}, []int32{4, 5})
+		appendCalls(t, s, root, recorded)
 		for name, change := range map[string]func(*trace.Exchange){
 			"id":          func(c *trace.Exchange) { c.ID = "other" },
 			"parent":      func(c *trace.Exchange) { c.Parent = -1 },
@@ -84,13 +84,13 @@ func TestAnotherCallUnderTheSameNumberIsAConflict(t *testing.T) {
 			"provenance":  func(c *trace.Exchange) { c.ReplayedFrom = 1 },
 			"exchange":    func(c *trace.Exchange) { c.Exchange = "e2" },
 		} {
-			c := standing
+			c := recorded
 			change(&c)
 			require.ErrorIs(t, s.AppendCall(t.Context(), &c), trace.ErrConflict, name)
 		}
 		got, err := s.Exchanges(t.Context(), a)
 		require.NoError(t, err)
-		requireEqual(t, []trace.Exchange{root, standing}, got)
+		requireEqual(t, []trace.Exchange{root, recorded}, got)
 	})
 }
 

@@ -68,8 +68,10 @@ var calls = database.NewTable("calls c", append(addressed(func(r *callRow) *trac
 var (
 	insertCall  = calls.Insert()
 	selectCalls = calls.From()
-	countCall   = `UPDATE attempts SET calls = calls + 1, tokens = tokens + $7
-WHERE run = $1 AND kind = $2 AND step = $3 AND task = $4 AND sample = $5 AND attempt = $6`
+	// countCall counts a call of an attempt that is current and open.
+	countCall = `UPDATE attempts SET calls = calls + 1, tokens = tokens + $7
+WHERE run = $1 AND kind = $2 AND step = $3 AND task = $4 AND sample = $5 AND attempt = $6 AND outcome = ''
+AND attempt = (SELECT r.attempt FROM rollouts r WHERE r.run = $1 AND r.kind = $2 AND r.step = $3 AND r.task = $4 AND r.sample = $5)`
 )
 
 // newCallRow finds what c adds to its parent, whose link is the zero one if it has
@@ -96,31 +98,41 @@ func newCallRow(c trace.Call, parent link) (callRow, error) {
 	return r, nil
 }
 
-// insert adds the row to an attempt that is locked and open, unless it is there.
-func (r *callRow) insert(t database.Tx) (added bool, err error) {
-	c, key := &r.call, attemptKey(r.call.Address)
-	old, err := database.List(t.Ctx, t, calls.Read, selectCalls+ofAttempt+` AND c.seq = $7`, append(key, c.Seq)...)
-	if err != nil {
-		return false, err
-	}
-	// When and how long is loose: a gateway that lost the answer to a write may have
-	// to sample again, which gives the same tokens at another time.
-	if len(old) > 0 && !calls.Same(r, &old[0]) {
-		return false, fmt.Errorf("%w: call %d is another one", trace.ErrConflict, c.Seq)
-	}
-	if len(old) > 0 {
-		return false, nil
-	}
+// insert adds the row, whose number no other call has.
+func (r *callRow) insert(t database.Tx) error {
+	c := &r.call
 	c.Recorded = time.Now()
 	n, err := t.Exec(insertCall, calls.Fields(r)...)
-	if err != nil {
-		return false, err
+	if err != nil || n == 1 {
+		return err
 	}
-	if n == 0 {
-		return false, fmt.Errorf("%w: request %s, occurrence %d, is on record under another number", trace.ErrConflict, c.Key, c.Occurrence)
+	if err := openAttempt(t, c.Address); err != nil {
+		return err
 	}
-	_, err = t.Exec(countCall, append(attemptKey(c.Address), tokens.Count(r.completion))...)
-	return true, err
+	return fmt.Errorf("%w: request %s, occurrence %d, is on record under another number", trace.ErrConflict, c.Key, c.Occurrence)
+}
+
+// count adds the call to the count of its attempt, which has to be open.
+func (r *callRow) count(t database.Tx) error {
+	n, err := t.Exec(countCall, append(attemptKey(r.call.Address), tokens.Count(r.completion))...)
+	if err != nil || n == 1 {
+		return err
+	}
+	if err := openAttempt(t, r.call.Address); err != nil {
+		return err
+	}
+	return fmt.Errorf("count call %d: the attempt is open, but was not found", r.call.Seq)
+}
+
+// same makes sure that the call on record under the row's number is the same.
+func (r *callRow) same(t database.Tx) error {
+	old, err := database.One(t.Ctx, t, calls.Read, selectCalls+ofAttempt+` AND c.seq = $7`, append(attemptKey(r.call.Address), r.call.Seq)...)
+	// When and how long is loose: a gateway that lost the answer to a write may have
+	// to sample again, which gives the same tokens at another time.
+	if err == nil && !calls.Same(r, &old) {
+		err = fmt.Errorf("%w: call %d is another one", trace.ErrConflict, r.call.Seq)
+	}
+	return err
 }
 
 // readCalls reads the calls that a query selects, attempt by attempt, in each by seq.

@@ -24,20 +24,20 @@ func TestADivergenceStandsUntilAllThatWasRecordedIsReplayed(t *testing.T) {
 		calls, err := s.Exchanges(t.Context(), two)
 		require.NoError(t, err)
 		requireEqual(t, []trace.Exchange{other}, calls)
-		standing := func() []trace.Divergence {
+		remaining := func() []trace.Divergence {
 			found, err := s.Divergences(t.Context(), "demo")
 			require.NoError(t, err)
 			return found
 		}
-		requireEqual(t, []trace.Divergence{*other.Divergence}, standing())
+		requireEqual(t, []trace.Divergence{*other.Divergence}, remaining())
 		late := replayed(first, two)
 		late.Seq = 1
 		appendCalls(t, s, late)
-		require.Len(t, standing(), 1, "one of two")
+		require.Len(t, remaining(), 1, "one of two")
 		late = replayed(second, two)
 		late.Seq = 2
 		appendCalls(t, s, late)
-		require.Empty(t, standing())
+		require.Empty(t, remaining())
 		none, err := s.Divergences(t.Context(), "another")
 		require.NoError(t, err)
 		require.Empty(t, none)

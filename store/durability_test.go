@@ -74,8 +74,8 @@ func runAndKill(t *testing.T, url string, lines int) []string {
 func requireRecorded(t *testing.T, s *store.Store, line string) {
 	t.Helper()
 	verb, rest, _ := strings.Cut(line, " ")
-	place, seqText, _ := strings.Cut(rest, " ")
-	a, err := trace.ParseAddress(place)
+	address, seqText, _ := strings.Cut(rest, " ")
+	a, err := trace.ParseAddress(address)
 	require.NoError(t, err, line)
 	if verb == "sealed" {
 		got, err := s.Attempt(t.Context(), a)

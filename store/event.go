@@ -27,11 +27,7 @@ func (s *Store) PutEvent(ctx context.Context, e trace.Event) error {
 	}
 	happened := database.Nanos(orNow(e.At))
 	err = s.db.Write(ctx, database.SurvivesKill, func(t database.Tx) error {
-		st, err := lockAttempt(t, e.Address)
-		if err != nil {
-			return err
-		}
-		if err := st.open(e.Address); err != nil {
+		if err := openAttempt(t, e.Address); err != nil {
 			return err
 		}
 		same, err := database.One(t.Ctx, t, database.Scalar[int], sameEvents, append(attemptKey(e.Address), e.Name, fields, happened)...)

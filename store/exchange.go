@@ -64,6 +64,7 @@ AND x.sample = below.sample AND x.attempt = below.attempt AND x.seq = below.seq 
 type bodies struct {
 	seq, cost         int
 	request, response []byte
+	link              link // of the call, if this process recorded it
 }
 
 // text is what deltas are made to; requests of children begin as from there on.
@@ -109,7 +110,7 @@ func digestOf(request, response []byte) []byte {
 func unpack(rows []exchangeRow) (map[int]*bodies, error) {
 	out := make(map[int]*bodies, len(rows))
 	for _, r := range rows {
-		b := &bodies{r.seq, r.cost, r.request, r.response}
+		b := &bodies{seq: r.seq, cost: r.cost, request: r.request, response: r.response}
 		if r.base >= 0 {
 			base, ok := out[r.base]
 			if !ok {
@@ -129,13 +130,14 @@ func unpack(rows []exchangeRow) (map[int]*bodies, error) {
 	return out, nil
 }
 
-// insert adds the row of a call that was just added; of one that was there before it
-// makes sure that its bodies are the same.
-func (r *exchangeRow) insert(t database.Tx, added bool) error {
-	if added {
-		_, err := t.Exec(insertExchange, exchanges.Fields(r)...)
-		return err
-	}
+// insert adds the row unless the attempt has a call of that number.
+func (r *exchangeRow) insert(t database.Tx) (added bool, err error) {
+	n, err := t.Exec(insertExchange, exchanges.Fields(r)...)
+	return n == 1, err
+}
+
+// same makes sure that the bodies on record under the row's number are the same.
+func (r *exchangeRow) same(t database.Tx) error {
 	old, err := database.One(t.Ctx, t, exchanges.Read, selectExchanges+ofExchanges+` AND x.seq = $7`, append(attemptKey(r.address), r.seq)...)
 	if err == nil && !exchanges.Same(r, &old) {
 		err = fmt.Errorf("%w: call %d has other bodies", trace.ErrConflict, r.seq)

@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"encoding/json"
+	"errors"
 	"math"
 	"sync/atomic"
 	"testing"
@@ -134,9 +135,43 @@ func TestAttemptsEndWithTheirRun(t *testing.T) {
 			require.Equal(t, want, a.Outcome, address)
 		}
 		require.ErrorIs(t, s.PutReward(t.Context(), trace.Reward{Address: open, Name: "final", Value: 1}), trace.ErrFenced)
+		_, _, err = s.BeginUnlessEnded(t.Context(), rollout(0, 2), "t", terms, "c0ffee")
+		require.ErrorIs(t, err, trace.ErrFenced)
+		require.ErrorContains(t, err, "terminated")
+		run, err := s.Run(t.Context(), "demo")
+		require.NoError(t, err)
+		require.NoError(t, s.ReopenRun(t.Context(), run))
 		_, ended, err := s.BeginUnlessEnded(t.Context(), rollout(0, 0), "t", terms, "c0ffee")
 		require.NoError(t, err)
 		require.False(t, ended, "a run that goes on attempts it again")
+	})
+}
+
+// An attempt that begins while its run ends is sealed with the others, or never begins.
+func TestNoAttemptGoesOnOnceItsRunHasEnded(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *store.Store) {
+		_, _, err := s.CreateRun(t.Context(), record.Run{Name: "demo"})
+		require.NoError(t, err)
+		var g errgroup.Group
+		for i := range 40 {
+			g.Go(func() error {
+				if i == 20 {
+					return s.FinishRun(t.Context(), "demo", record.Terminated, nil)
+				}
+				_, _, err := s.BeginUnlessEnded(t.Context(), rollout(0, i), "t", terms, "c0ffee")
+				if errors.Is(err, trace.ErrFenced) {
+					return nil
+				}
+				return err
+			})
+		}
+		require.NoError(t, g.Wait())
+		all, err := s.Attempts(t.Context(), "demo", trace.Train, rollout(0, 0).Step)
+		require.NoError(t, err)
+		for _, a := range all {
+			require.Equal(t, trace.InfraFault, a.Outcome, a.Address)
+		}
 	})
 }
 

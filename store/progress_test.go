@@ -17,7 +17,7 @@ func TestProgressOnlyGoesForwardOnOneBasis(t *testing.T) {
 		_, err := s.Progress(t.Context(), id)
 		require.ErrorIs(t, err, trace.ErrNotFound)
 		for _, c := range []struct {
-			put, stands model.Progress
+			put, want model.Progress
 		}{
 			{model.Progress{VersionID: id, Basis: "a", Updates: 4, Manifest: "m4"}, model.Progress{VersionID: id, Basis: "a", Updates: 4, Manifest: "m4"}},
 			{model.Progress{VersionID: id, Basis: "a", Updates: 7, Manifest: "m7"}, model.Progress{VersionID: id, Basis: "a", Updates: 7, Manifest: "m7"}},
@@ -27,7 +27,7 @@ func TestProgressOnlyGoesForwardOnOneBasis(t *testing.T) {
 			require.NoError(t, s.PutProgress(t.Context(), c.put))
 			got, err := s.Progress(t.Context(), id)
 			require.NoError(t, err)
-			require.Equal(t, c.stands, got)
+			require.Equal(t, c.want, got)
 		}
 	})
 }

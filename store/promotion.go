@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store/database"
 	"github.com/fulgurite/fulgurite/trace"
@@ -84,6 +85,13 @@ func promote(t database.Tx, p record.Promotion) error {
 		return err
 	}
 	if err := movable(t, p, version); err != nil {
+		return err
+	}
+	target, err := database.One(t.Ctx, t, readVersion, selectVersion, p.Run, p.Policy, p.Version)
+	if err == nil && !target.Collected.IsZero() {
+		return fmt.Errorf("%w: %w on %s", trace.ErrConflict, model.ErrCollected, target.Collected.Format(time.DateTime))
+	}
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return err
 	}
 	if _, err := t.Exec(movePointer, p.Run, p.Policy, p.Version, seq+1); err != nil {

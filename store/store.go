@@ -15,6 +15,10 @@ import (
 // Store keeps runs. It is safe for concurrent use, and by many processes at
 // once. Make one with Open.
 type Store struct {
+	// Files, if not nil, are where the files of versions are: a version that lacks one
+	// is not put on record. Set it before the first use.
+	Files Files
+
 	db     database.DB
 	log    *zap.Logger
 	recent *recent
@@ -32,7 +36,7 @@ func Open(ctx context.Context, url string, log *zap.Logger) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Store{db, log, &recent{}}, nil
+	return &Store{db: db, log: log, recent: &recent{}}, nil
 }
 
 // Migrate brings the schema up to date. Several processes may do so at once.

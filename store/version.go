@@ -13,13 +13,14 @@ import (
 const (
 	insertVersion = `INSERT INTO versions (run, policy, number, parent, manifest, weights, batch, fingerprint, metrics, created)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT DO NOTHING`
-	selectVersions = `SELECT run, policy, number, parent, manifest, weights, batch, fingerprint, metrics, created FROM versions WHERE run = $1 AND policy = $2`
+	selectVersions = `SELECT run, policy, number, parent, manifest, weights, batch, fingerprint, metrics, created, collected FROM versions WHERE run = $1 AND policy = $2`
 	selectVersion  = selectVersions + ` AND number = $3`
 )
 
 // PutVersion stores v unless there is a version of its id, and returns the one of that
 // id and whether this call made it. Whether another's version will do (the same
-// weights, or any) is for the caller to decide. Progress towards the version is forgotten. An absent Created is the present.
+// weights, or any) is for the caller to decide. Progress towards the version is forgotten. A version
+// that lacks a file is ErrFileGone. An absent Created is the present.
 func (s *Store) PutVersion(ctx context.Context, v model.Version) (model.Version, bool, error) {
 	metrics, err := encode("metrics", v.Metrics)
 	if err != nil {
@@ -32,9 +33,16 @@ func (s *Store) PutVersion(ctx context.Context, v model.Version) (model.Version,
 		stored, created, err = database.InsertOrFind(t, insertVersion, args, func() (model.Version, error) {
 			return database.One(t.Ctx, t, readVersion, selectVersion, v.Run, v.Policy, v.Number)
 		})
-		if err == nil {
-			_, err = t.Exec(deleteUpdates, v.Run, v.Policy, v.Number)
+		if err == nil && created {
+			err = s.complete(t.Ctx, v)
 		}
+		if err != nil {
+			return err
+		}
+		if _, err := t.Exec(supersedeUpdates, v.Run, v.Policy, v.Number); err != nil {
+			return err
+		}
+		_, err = t.Exec(deleteUpdates, v.Run, v.Policy, v.Number)
 		return err
 	})
 	if err != nil {
@@ -62,7 +70,7 @@ func (s *Store) Versions(ctx context.Context, run, policy string) ([]model.Versi
 }
 
 func readVersion(row database.Scan) (v model.Version, err error) {
-	err = row(&v.Run, &v.Policy, &v.Number, &v.Parent, &v.Manifest, &v.Weights, &v.Batch, &v.Fingerprint, inJSON{&v.Metrics}, at(&v.Created))
+	err = row(&v.Run, &v.Policy, &v.Number, &v.Parent, &v.Manifest, &v.Weights, &v.Batch, &v.Fingerprint, inJSON{&v.Metrics}, at(&v.Created), at(&v.Collected))
 	return v, err
 }
 
@@ -70,19 +78,42 @@ const (
 	upsertUpdates = `INSERT INTO progress (run, policy, number, basis, updates, manifest) VALUES ($1, $2, $3, $4, $5, $6)
 ON CONFLICT (run, policy, number) DO UPDATE SET basis = excluded.basis, updates = excluded.updates, manifest = excluded.manifest
 WHERE progress.basis <> excluded.basis OR progress.updates < excluded.updates`
-	selectUpdates = `SELECT run, policy, number, basis, updates, manifest FROM progress WHERE run = $1 AND policy = $2 AND number = $3`
-	deleteUpdates = `DELETE FROM progress WHERE run = $1 AND policy = $2 AND number = $3`
+	selectUpdates    = `SELECT run, policy, number, basis, updates, manifest FROM progress WHERE run = $1 AND policy = $2 AND number = $3`
+	deleteUpdates    = `DELETE FROM progress WHERE run = $1 AND policy = $2 AND number = $3`
+	supersedeUpdates = `INSERT INTO superseded (manifest) SELECT manifest FROM progress
+WHERE run = $1 AND policy = $2 AND number = $3 ON CONFLICT DO NOTHING`
+	insertSuperseded = `INSERT INTO superseded (manifest) VALUES ($1) ON CONFLICT DO NOTHING`
 )
 
 // PutProgress replaces the progress towards a version by p, unless the stored one is
-// further on the same basis, or the version exists.
+// further on the same basis, or the version exists. What is not stored, or no longer, is
+// superseded: see CollectSuperseded.
 func (s *Store) PutProgress(ctx context.Context, p model.Progress) error {
 	err := s.db.Write(ctx, database.SurvivesKill, func(t database.Tx) error {
 		_, err := database.One(t.Ctx, t, readVersion, selectVersion, p.Run, p.Policy, p.Number)
-		if !errors.Is(err, sql.ErrNoRows) {
+		switch {
+		case err == nil:
+			_, err = t.Exec(insertSuperseded, p.Manifest)
+			return err
+		case !errors.Is(err, sql.ErrNoRows):
 			return err
 		}
-		_, err = t.Exec(upsertUpdates, p.Run, p.Policy, p.Number, p.Basis, p.Updates, p.Manifest)
+		old, err := database.One(t.Ctx, t, readProgress, selectUpdates, p.Run, p.Policy, p.Number)
+		if err != nil && !errors.Is(err, sql.ErrNoRows) {
+			return err
+		}
+		changed, err := t.Exec(upsertUpdates, p.Run, p.Policy, p.Number, p.Basis, p.Updates, p.Manifest)
+		if err != nil {
+			return err
+		}
+		gone, recorded := old.Manifest, p.Manifest
+		if changed == 0 {
+			gone, recorded = recorded, gone
+		}
+		if gone == "" || gone == recorded {
+			return nil
+		}
+		_, err = t.Exec(insertSuperseded, gone)
 		return err
 	})
 	if err != nil {

@@ -35,6 +35,8 @@ func OpenDemonstrations(source string, seed uint64, updates int) (Demonstrations
 		return nil, err
 	case s.Split != "":
 		return nil, fmt.Errorf("demonstrations %q: write %q, they come from the train split", source, s.Family)
+	case s.Family != "" && s.Path != "":
+		return nil, fmt.Errorf("demonstrations %q: %s holds tasks, no dialogs", source, s.Family)
 	case s.Family != "":
 		return arithmetic.Demonstrations{Seed: seed, Updates: updates}, nil
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -17,15 +18,20 @@ var ErrAnswer = errors.New("unusable answer")
 var ErrGrader = errors.New("unknown grader")
 
 // Grade compares what an agent returned with the task's answer and gives reward
-// 1 if it is right, else 0. White space around either doesn't count.
+// 1 if it is right, else 0; qa gives anything between them too. White space around
+// either doesn't count.
 //
 //   - exact: the result is the answer, byte for byte.
-//   - numeric: both are decimal numbers, such as -12, 0.5 or 1e3, without
-//     separators or units, and differ by at most the tolerance. They are compared
-//     as float64. A result that is no number is wrong.
+//   - numeric: both are decimal numbers, such as -12, 0.5, 1e3 or 1,080, without
+//     units, and differ by at most the tolerance. They are compared as float64. In a
+//     result with "####" the number is what follows, as in GSM8K. A result that is no
+//     number is wrong.
 //   - contains: the result contains the answer, in the same case.
+//   - qa: the F1 of the words that result and answer share, or with the metric
+//     "exact" whether all words agree. Case, punctuation and articles don't count. Of
+//     an answer that is a JSON list of texts the best counts.
 //
-// The graders "command" and "agent" decide elsewhere, and are ErrGrader here.
+// The graders "command", "agent" and "sql" decide elsewhere, and are ErrGrader here.
 func Grade(g spec.Grader, t Task, result string) (float64, error) {
 	result, answer := strings.TrimSpace(result), strings.TrimSpace(t.Answer)
 	if err := checkAnswer(g, t); err != nil {
@@ -39,10 +45,12 @@ func Grade(g spec.Grader, t Task, result string) (float64, error) {
 		right = strings.Contains(result, answer)
 	case spec.GraderNumeric:
 		want, _ := decimal(answer)
-		got, ok := decimal(result)
+		got, ok := finalNumber(result)
 		right = ok && math.Abs(got-want) <= g.Tolerance
+	case spec.GraderQA:
+		return gradeAnswers(g.Metric, answer, result), nil
 	default:
-		return 0, fmt.Errorf("%w %q for task %s: want %s, %s or %s", ErrGrader, g.Type, t.ID, spec.GraderExact, spec.GraderNumeric, spec.GraderContains)
+		return 0, fmt.Errorf("%w %q for task %s: want %s, %s, %s or %s", ErrGrader, g.Type, t.ID, spec.GraderExact, spec.GraderNumeric, spec.GraderContains, spec.GraderQA)
 	}
 	if right {
 		return 1, nil
@@ -74,7 +82,7 @@ func CheckAnswers(g spec.Grader, list []Task) error {
 func checkAnswer(g spec.Grader, t Task) error {
 	answer := strings.TrimSpace(t.Answer)
 	switch g.Type {
-	case spec.GraderExact, spec.GraderContains, spec.GraderNumeric:
+	case spec.GraderExact, spec.GraderContains, spec.GraderNumeric, spec.GraderQA, spec.GraderSQL:
 		if answer == "" {
 			return fmt.Errorf("task %s: %w: grader %q needs one, and there is none", t.ID, ErrAnswer, g.Type)
 		}
@@ -84,15 +92,52 @@ func checkAnswer(g spec.Grader, t Task) error {
 			return fmt.Errorf("task %s: %w: grader %q needs a number, not %q", t.ID, ErrAnswer, g.Type, answer)
 		}
 	}
+	if g.Type == spec.GraderQA && slices.ContainsFunc(splitAnswers(answer), func(one string) bool { return strings.TrimSpace(one) == "" }) {
+		return fmt.Errorf("task %s: %w: one of its texts is empty", t.ID, ErrAnswer)
+	}
+	if g.Type == spec.GraderSQL {
+		if _, err := t.Database(); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
-// decimal is the number that text is. Hexadecimal, underscores, infinities and
-// NaN, which strconv also reads, are none.
+// finalNumber is the number that a result is, or, where there is a "####", the one
+// that follows the first, up to whatever comes after it.
+func finalNumber(result string) (float64, bool) {
+	if _, after, marked := strings.Cut(result, answerMark); marked {
+		after = strings.TrimPrefix(strings.TrimSpace(after), "$")
+		result = after[:len(after)-len(strings.TrimLeft(after, "0123456789+-.,eE"))]
+		result = strings.TrimRight(result, ".,eE+-")
+	}
+	return decimal(result)
+}
+
+// decimal is the number that text is, perhaps with commas before each three digits.
+// Hexadecimal, underscores, infinities and NaN, which strconv also reads, are none.
 func decimal(text string) (float64, bool) {
-	if strings.Trim(text, "0123456789+-.eE") != "" {
+	text, ok := withoutSeparators(text)
+	if !ok || strings.Trim(text, "0123456789+-.eE") != "" {
 		return 0, false
 	}
 	v, err := strconv.ParseFloat(text, 64)
 	return v, err == nil
+}
+
+// withoutSeparators leaves out the commas of a number, and reports whether they stand
+// where they separate thousands.
+func withoutSeparators(text string) (string, bool) {
+	whole, rest := text, ""
+	if dot := strings.IndexAny(text, ".eE"); dot >= 0 {
+		whole, rest = text[:dot], text[dot:]
+	}
+	groups := strings.Split(whole, ",")
+	for i, group := range groups {
+		digits := strings.TrimLeft(group, "+-")
+		if len(groups) > 1 && (i > 0 && len(group) != 3 || i == 0 && (len(digits) == 0 || len(digits) > 3)) {
+			return text, false
+		}
+	}
+	return strings.Join(groups, "") + rest, true
 }

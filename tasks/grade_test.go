@@ -15,6 +15,7 @@ func TestGradersCompareAsDocumented(t *testing.T) {
 	t.Parallel()
 	exact, contains := spec.Grader{Type: spec.GraderExact}, spec.Grader{Type: spec.GraderContains}
 	numeric, near := spec.Grader{Type: spec.GraderNumeric}, spec.Grader{Type: spec.GraderNumeric, Tolerance: 0.01}
+	words, strict := spec.Grader{Type: spec.GraderQA}, spec.Grader{Type: spec.GraderQA, Metric: spec.MetricExact}
 	for _, c := range []struct {
 		grader         spec.Grader
 		answer, result string
@@ -24,13 +25,17 @@ func TestGradersCompareAsDocumented(t *testing.T) {
 		{exact, "a b", "A b", 0}, {exact, "33", "", 0}, {exact, "33", "the answer is 33", 0},
 		{contains, "33", "the answer is 33.", 1}, {contains, "Paris", "paris", 0}, {contains, "33", "", 0}, {contains, " 33 ", "x33y", 1},
 		{numeric, "33", "33.0", 1}, {numeric, "33", "3.3e1", 1}, {numeric, "-0.5", "-.5", 1}, {numeric, "33", "+33", 1},
-		{numeric, "3000", "3,000", 0}, {numeric, "33", "33 apples", 0}, {numeric, "33", "34", 0}, {numeric, "33", "0x21", 0},
+		{numeric, "3000", "3,000", 1}, {numeric, "3000", "30,00", 0}, {numeric, "3000", ",3000", 0}, {numeric, "1234567.5", "-1,234,567.5", 0}, {numeric, "-1234567.5", "-1,234,567.5", 1},
+		{numeric, "72", "48+24 = 72 clips.\n#### 72", 1}, {numeric, "1080", "#### 1,080 dollars", 1}, {numeric, "18", "####$18.", 1}, {numeric, "72", "72 #### 71", 0}, {numeric, "72", "####", 0}, {numeric, "72", "#### none 72", 0}, {numeric, "72", "#### 72, 73", 1}, {numeric, "33", "33 apples", 0}, {numeric, "33", "34", 0}, {numeric, "33", "0x21", 0},
 		{numeric, "33", "NaN", 0}, {numeric, "33", "inf", 0}, {numeric, "33", "", 0}, {numeric, "33", "1e999", 0}, {numeric, "33", "3_3", 0},
+		{words, "The Beatles", "beatles!", 1}, {words, `["G. Stanley Hall","Stanley Hall"]`, "stanley hall", 1}, {words, "a an the", "", 1}, {words, "Hall", "", 0},
+		{words, "Granville Stanley Hall", "Hall", 0.5}, {words, "to be or not to be", "to to to be", 0.6}, {words, "[sic]", "sic", 1}, {words, "a–b", "b", 0}, {words, "theory", "ory", 0},
+		{strict, "The Beatles", "beatles!", 1}, {strict, "Granville Stanley Hall", "Hall", 0}, {strict, `["x y","z"]`, "Z.", 1},
 		{near, "33", "33.009", 1}, {near, "33", "33.02", 0}, {near, "33", "32.995", 1},
 	} {
 		got, err := tasks.Grade(c.grader, tasks.Task{ID: "t", Answer: c.answer}, c.result)
 		require.NoError(t, err)
-		require.InDelta(t, c.want, got, 0, "%s: %q for %q", c.grader.Type, c.result, c.answer)
+		require.InDelta(t, c.want, got, 1e-12, "%s: %q for %q", c.grader.Type, c.result, c.answer)
 	}
 }
 

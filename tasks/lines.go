@@ -14,25 +14,26 @@ import (
 // shownFaults is how many bad lines an error lists.
 const shownFaults = 20
 
-// LineFault is a bad line of a JSONL file.
+// LineFault is a bad line of a JSONL file, or a bad row of a JSON array.
 type LineFault struct {
-	Line   int // from 1
+	Line   int // from 1; a row's number from 0
 	Reason string
 }
 
-// FileError is a JSONL file that can't be used.
+// FileError is a file of tasks or demonstrations that can't be used.
 type FileError struct {
 	Name string
+	unit string // what Line counts, if it isn't lines
 	// Faults are the first of the bad lines, and More counts those beyond them.
 	Faults []LineFault
 	More   int
 }
 
-// Error lists the faults, one on a line, as file:line: reason.
+// Error lists the faults, one on a line, as file:line: reason or file:row n: reason.
 func (e *FileError) Error() string {
 	var lines []string
 	for _, f := range e.Faults {
-		lines = append(lines, fmt.Sprintf("%s:%d: %s", e.Name, f.Line, f.Reason))
+		lines = append(lines, fmt.Sprintf("%s:%s%d: %s", e.Name, e.unit, f.Line, f.Reason))
 	}
 	if e.More > 0 {
 		lines = append(lines, fmt.Sprintf("and %d more", e.More))

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 
 	"github.com/fulgurite/fulgurite/spec"
@@ -28,16 +29,25 @@ func generatedCount(split arithmetic.Split) int {
 }
 
 // Open reads the tasks of a source as a spec writes it: the path of a JSONL file
-// (see ReadJSONL), or "arithmetic:<split>" or "arithmetic:<split>:<count>" for
-// problems of the built-in generator. The splits train, gate and test share no
-// problem. Without a count there are 1024, 128 and 256 of them.
+// (see ReadJSONL), "<family>:<path>" for a file of a published data set in its own
+// layout (spider, gsm8k, musique, hotpotqa, 2wikimultihopqa), or "arithmetic:<split>"
+// or "arithmetic:<split>:<count>" for problems of the built-in generator. The
+// generator's splits train, gate and test share no problem. Without a count there
+// are 1024, 128 and 256 of them.
 func Open(source string) ([]Task, error) {
 	s, err := spec.ParseSource(source)
 	if err != nil {
 		return nil, err
 	}
-	if s.Family != "" {
+	switch s.Family {
+	case spec.Arithmetic:
 		return generate(s)
+	case spec.Spider:
+		return readSpider(s.Path)
+	case spec.GSM8K:
+		return readTasks(s.Path, parseGSM8K)
+	case spec.MuSiQue, spec.HotpotQA, spec.TwoWiki:
+		return readTasks(s.Path, parseMultiHop)
 	}
 	f, err := os.Open(s.Path)
 	if err != nil {
@@ -64,4 +74,23 @@ func generate(s spec.Source) ([]Task, error) {
 		}
 	}
 	return list, nil
+}
+
+// Task is one item to attempt.
+type Task struct {
+	ID    string `json:"id"`
+	Input string `json:"input"` // text; JSON of another type is kept as its text
+	// Answer is what graders compare with. Agents never see it.
+	Answer   string         `json:"answer,omitempty"`
+	Metadata map[string]any `json:"metadata,omitempty"`
+}
+
+// Database is the path of the SQLite database that the task is about, from its
+// metadata. Without an absolute path there the error wraps ErrAnswer.
+func (t Task) Database() (string, error) {
+	path, ok := t.Metadata[MetadataDatabase].(string)
+	if !ok || !filepath.IsAbs(path) {
+		return "", fmt.Errorf("task %s: %w: metadata.%s must be the absolute path of an SQLite file", t.ID, ErrAnswer, MetadataDatabase)
+	}
+	return path, nil
 }

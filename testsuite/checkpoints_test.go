@@ -32,7 +32,7 @@ func TestEnginesAgreeWithAnotherImplementation(t *testing.T) {
 				Logprobs []float32 `json:"logprobs"`
 			}
 			require.NoError(t, json.Unmarshal(text, &want))
-			both(t, model.Checkpoint{Architecture: a, Weights: w}, func(engine string, tr model.Trainer) {
+			both(t, engines(t), model.Checkpoint{Architecture: a, Weights: w}, func(engine string, tr model.Trainer) {
 				got, _, err := tr.Score(t.Context(), []model.Row{{Tokens: want.Tokens}})
 				require.NoError(t, err)
 				require.InDeltaSlice(t, want.Logprobs, got[0], logprobTolerance, engine)

@@ -57,7 +57,7 @@ func benchmarkUpdate(b *testing.B, e model.Engine, a model.Architecture) {
 
 func benchmarkDecode(b *testing.B, e model.Engine, a model.Architecture, requests int) {
 	const tokens = 40
-	decoder, err := e.NewDecoder(a, a.Init(1))
+	decoder, err := e.NewDecoder(model.Checkpoint{Architecture: a, Weights: a.Init(1)})
 	require.NoError(b, err)
 	defer decoder.Close()
 	round := func(seed uint64) {

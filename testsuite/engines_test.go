@@ -3,6 +3,7 @@ package testsuite_test
 import (
 	"fmt"
 	"math"
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -10,11 +11,13 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/gomlx"
 	"github.com/fulgurite/fulgurite/model/native"
+	"github.com/fulgurite/fulgurite/model/torch"
 )
 
-// The two engines share the architecture's definition and nothing else: one is
-// written by hand, the other is graphs with automatic derivatives. Where they
-// agree, both are right.
+// The engines share the architecture's definition and nothing else: one is written by
+// hand, one is graphs with automatic derivatives, and one is a model of transformers in
+// PyTorch. Where they agree, they are right. PyTorch takes part where FULGURITE_TORCH names
+// a Python that has it.
 //
 // Tolerances. float32 has 1.2e-7 of relative precision and the engines sum in
 // different orders. The bounds leave a factor of three to ten above the largest
@@ -112,14 +115,39 @@ func (s *some) Accept(int32) bool {
 }
 
 // both runs f on a trainer of each engine.
-func both(t *testing.T, c model.Checkpoint, f func(engine string, tr model.Trainer)) {
+func both(t *testing.T, engines []model.Engine, c model.Checkpoint, f func(engine string, tr model.Trainer)) {
 	t.Helper()
-	for _, e := range engines(t) {
+	for _, e := range engines {
 		tr, err := e.NewTrainer(c)
 		require.NoError(t, err)
 		f(e.Name(), tr)
 		tr.Close()
 	}
+}
+
+// eachPair runs f for the engine native beside each of the others.
+func eachPair(t *testing.T, f func(t *testing.T, engines []model.Engine)) {
+	t.Helper()
+	t.Run("gomlx", func(t *testing.T) {
+		t.Parallel()
+		f(t, engines(t))
+	})
+	t.Run("torch", func(t *testing.T) {
+		t.Parallel()
+		f(t, []model.Engine{native.New(native.Options{}), torchEngine(t)})
+	})
+}
+
+// torchEngine is PyTorch on the CPU.
+func torchEngine(t *testing.T) *torch.Engine {
+	t.Helper()
+	if os.Getenv(torch.EnvPython) == "" {
+		t.Skip("FULGURITE_TORCH names no Python with PyTorch: make torch")
+	}
+	e, err := torch.New(torch.Options{Device: "cpu", Threads: 1})
+	require.NoError(t, err)
+	t.Cleanup(e.Close)
+	return e
 }
 
 func engines(t *testing.T) []model.Engine {
@@ -132,22 +160,24 @@ func engines(t *testing.T) []model.Engine {
 func TestEnginesAgreeOnLogProbabilitiesAndEntropies(t *testing.T) {
 	t.Parallel()
 	skipShort(t, "arithmetic")
-	for name, a := range architectures() {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			var logprobs, entropies [][][]float32
-			both(t, randomCheckpoint(a), func(_ string, tr model.Trainer) {
-				lp, ent, err := tr.Score(t.Context(), ragged(a))
-				require.NoError(t, err)
-				logprobs, entropies = append(logprobs, lp), append(entropies, ent)
+	eachPair(t, func(t *testing.T, engines []model.Engine) {
+		for name, a := range architectures() {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				var logprobs, entropies [][][]float32
+				both(t, engines, randomCheckpoint(a), func(_ string, tr model.Trainer) {
+					lp, ent, err := tr.Score(t.Context(), ragged(a))
+					require.NoError(t, err)
+					logprobs, entropies = append(logprobs, lp), append(entropies, ent)
+				})
+				for i, r := range ragged(a) {
+					require.Len(t, logprobs[0][i], len(r.Tokens)-1)
+					require.InDeltaSlice(t, logprobs[0][i], logprobs[1][i], logprobTolerance, "row %d", i)
+					require.InDeltaSlice(t, entropies[0][i], entropies[1][i], entropyTolerance, "row %d", i)
+				}
 			})
-			for i, r := range ragged(a) {
-				require.Len(t, logprobs[0][i], len(r.Tokens)-1)
-				require.InDeltaSlice(t, logprobs[0][i], logprobs[1][i], logprobTolerance, "row %d", i)
-				require.InDeltaSlice(t, entropies[0][i], entropies[1][i], entropyTolerance, "row %d", i)
-			}
-		})
-	}
+		}
+	})
 }
 
 // objective is the policy gradient of made-up advantages, partly masked, with an
@@ -168,24 +198,26 @@ func objective(row int, logprobs, entropies, gradient, entropyGradient []float32
 func TestEnginesAgreeOnGradients(t *testing.T) {
 	t.Parallel()
 	skipShort(t, "arithmetic")
-	for name, a := range architectures() {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			var norms []float64
-			var gradients []model.Weights
-			both(t, randomCheckpoint(a), func(_ string, tr model.Trainer) {
-				norm, err := tr.Update(t.Context(), ragged(a), objective, model.AdamW{LearningRate: 1e-3, Epsilon: 1e-8})
-				require.NoError(t, err)
-				norms, gradients = append(norms, norm), append(gradients, tr.Checkpoint().Mean)
+	eachPair(t, func(t *testing.T, engines []model.Engine) {
+		for name, a := range architectures() {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				var norms []float64
+				var gradients []model.Weights
+				both(t, engines, randomCheckpoint(a), func(_ string, tr model.Trainer) {
+					norm, err := tr.Update(t.Context(), ragged(a), objective, model.AdamW{LearningRate: 1e-3, Epsilon: 1e-8})
+					require.NoError(t, err)
+					norms, gradients = append(norms, norm), append(gradients, tr.Checkpoint().Mean)
+				})
+				require.InEpsilon(t, norms[0], norms[1], gradientTolerance)
+				for i, g := range gradients[0] {
+					length, difference := distance(g.Data, nil), distance(g.Data, gradients[1][i].Data)
+					require.Positive(t, length, g.Name)
+					require.Less(t, difference, gradientTolerance*length, g.Name)
+				}
 			})
-			require.InEpsilon(t, norms[0], norms[1], gradientTolerance)
-			for i, g := range gradients[0] {
-				length, difference := distance(g.Data, nil), distance(g.Data, gradients[1][i].Data)
-				require.Positive(t, length, g.Name)
-				require.Less(t, difference, gradientTolerance*length, g.Name)
-			}
-		})
-	}
+		}
+	})
 }
 
 // distance is the Euclidean distance, from zero if b is nil.
@@ -205,39 +237,41 @@ func TestEnginesAgreeAfterUpdates(t *testing.T) {
 	t.Parallel()
 	skipShort(t, "arithmetic")
 	opt := model.AdamW{LearningRate: 1e-3, Beta1: 0.9, Beta2: 0.98, Epsilon: 1e-6, WeightDecay: 0.1, ClipNorm: 0.05}
-	for name, a := range architectures() {
-		for _, updates := range []int{1, 10} {
-			t.Run(fmt.Sprint(name, " ", updates), func(t *testing.T) {
-				t.Parallel()
-				var after []model.Checkpoint
-				var logprobs [][][]float32
-				both(t, randomCheckpoint(a), func(engine string, tr model.Trainer) {
-					for range updates {
-						norm, err := tr.Update(t.Context(), ragged(a), objective, opt)
+	eachPair(t, func(t *testing.T, engines []model.Engine) {
+		for name, a := range architectures() {
+			for _, updates := range []int{1, 10} {
+				t.Run(fmt.Sprint(name, " ", updates), func(t *testing.T) {
+					t.Parallel()
+					var after []model.Checkpoint
+					var logprobs [][][]float32
+					both(t, engines, randomCheckpoint(a), func(engine string, tr model.Trainer) {
+						for range updates {
+							norm, err := tr.Update(t.Context(), ragged(a), objective, opt)
+							require.NoError(t, err)
+							require.Greater(t, norm, opt.ClipNorm, "%s does not clip", engine)
+						}
+						lp, _, err := tr.Score(t.Context(), ragged(a))
 						require.NoError(t, err)
-						require.Greater(t, norm, opt.ClipNorm, "%s does not clip", engine)
+						after, logprobs = append(after, tr.Checkpoint()), append(logprobs, lp)
+					})
+					require.Equal(t, updates, after[0].Updates)
+					require.Equal(t, updates, after[1].Updates)
+					bound := weightTolerance * opt.LearningRate
+					for i, w := range after[0].Weights {
+						other := after[1].Weights[i].Data
+						mean := 0.0
+						for j := range w.Data {
+							mean += math.Abs(float64(w.Data[j])-float64(other[j])) / float64(len(other))
+						}
+						require.Less(t, mean, bound, w.Name)
 					}
-					lp, _, err := tr.Score(t.Context(), ragged(a))
-					require.NoError(t, err)
-					after, logprobs = append(after, tr.Checkpoint()), append(logprobs, lp)
+					for i := range logprobs[0] {
+						require.InDeltaSlice(t, logprobs[0][i], logprobs[1][i], trainedTolerance, "row %d", i)
+					}
 				})
-				require.Equal(t, updates, after[0].Updates)
-				require.Equal(t, updates, after[1].Updates)
-				bound := weightTolerance * opt.LearningRate
-				for i, w := range after[0].Weights {
-					other := after[1].Weights[i].Data
-					mean := 0.0
-					for j := range w.Data {
-						mean += math.Abs(float64(w.Data[j])-float64(other[j])) / float64(len(other))
-					}
-					require.Less(t, mean, bound, w.Name)
-				}
-				for i := range logprobs[0] {
-					require.InDeltaSlice(t, logprobs[0][i], logprobs[1][i], trainedTolerance, "row %d", i)
-				}
-			})
+			}
 		}
-	}
+	})
 }
 
 // Greedy decoding takes the largest logit, and sampling the largest with noise
@@ -252,7 +286,7 @@ func TestEnginesDecodeTheSameTokens(t *testing.T) {
 			c := randomCheckpoint(a)
 			var decoders []model.Decoder
 			for _, e := range engines(t) {
-				d, err := e.NewDecoder(a, c.Weights)
+				d, err := e.NewDecoder(model.Checkpoint{Architecture: a, Weights: c.Weights})
 				require.NoError(t, err)
 				defer d.Close()
 				decoders = append(decoders, d)

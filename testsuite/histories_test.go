@@ -39,9 +39,9 @@ var recordHistories = flag.String("record", "", "record the histories of these `
 // shape is a story whose histories are kept.
 type shape struct {
 	name string
-	// tell lives through it and returns which workflow's history to keep under
+	// train lives through it and returns which workflow's history to keep under
 	// which name.
-	tell func(ctx context.Context, t *testing.T) (st *stack.Stack, keep map[string]string)
+	train func(ctx context.Context, t *testing.T) (st *stack.Stack, keep map[string]string)
 }
 
 func shapes() []shape {
@@ -151,9 +151,9 @@ func shapes() []shape {
 			require.NoError(t, err)
 			return st, map[string]string{"training-abandoned": "retried " + firstExecution(ctx, t, st.Client, "retried"), "training-retried": "retried"}
 		}},
-		{"approval", tellApproval},
-		{"steered", tellSteered},
-		{"killed", tellKilled},
+		{"approval", trainApproval},
+		{"steered", trainSteered},
+		{"killed", trainKilled},
 		{"continued", func(ctx context.Context, t *testing.T) (*stack.Stack, map[string]string) {
 			st, err := stack.Start(ctx, stack.Options{
 				Dir: t.TempDir(), Agents: agent.Registry{"calculator": calculate}, Log: zap.NewNop(), HistoryEvents: 100,
@@ -181,7 +181,7 @@ func mustTrain(ctx context.Context, t *testing.T, st *stack.Stack, name string, 
 	return result
 }
 
-func tellApproval(ctx context.Context, t *testing.T) (*stack.Stack, map[string]string) {
+func trainApproval(ctx context.Context, t *testing.T) (*stack.Stack, map[string]string) {
 	st := start(ctx, t, t.TempDir())
 	s := small(4)
 	s.Promotion.Approval, s.Promotion.Significance, s.Training.Optimizer.LearningRate = true, 1, 2e-3
@@ -200,7 +200,7 @@ func tellApproval(ctx context.Context, t *testing.T) (*stack.Stack, map[string]s
 	}
 }
 
-func tellSteered(ctx context.Context, t *testing.T) (*stack.Stack, map[string]string) {
+func trainSteered(ctx context.Context, t *testing.T) (*stack.Stack, map[string]string) {
 	st := start(ctx, t, t.TempDir())
 	ended := inBackground(ctx, st, "steered", small(6))
 	update(ctx, t, st, "steered", workflows.UpdateSet, workflows.SetInput{By: "ada", Values: map[string]float64{"training.optimizer.learning_rate": 1e-3}})
@@ -211,8 +211,8 @@ func tellSteered(ctx context.Context, t *testing.T) (*stack.Stack, map[string]st
 	return st, map[string]string{"training-steered": "steered"}
 }
 
-// tellKilled kills the whole stack while rollouts are under way.
-func tellKilled(ctx context.Context, t *testing.T) (*stack.Stack, map[string]string) {
+// trainKilled kills the whole stack while rollouts are under way.
+func trainKilled(ctx context.Context, t *testing.T) (*stack.Stack, map[string]string) {
 	dir := t.TempDir()
 	process := exec.CommandContext(ctx, os.Args[0], "-test.run=^$")
 	process.Env = append(os.Environ(), victimVariable+"="+dir, kindVariable+"=slow")
@@ -285,7 +285,7 @@ func TestHistoriesAreRecorded(t *testing.T) {
 		if *recordHistories != "all" && !strings.Contains(","+*recordHistories+",", ","+s.name+",") {
 			continue
 		}
-		st, kept := s.tell(t.Context(), t)
+		st, kept := s.train(t.Context(), t)
 		for file, id := range kept {
 			id, run, _ := strings.Cut(id, " ")
 			keep(t, st.Client, file, id, run)

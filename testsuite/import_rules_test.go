@@ -19,7 +19,7 @@ func within(p string, packages ...string) bool {
 
 // edges touch the world: disks, networks, processes, devices.
 func edges() []string {
-	return []string{"store", "gateway", "agent", "web", "model/native", "model/gomlx", "model/remote", "model/upstream"}
+	return []string{"store", "gateway", "agent", "web", "model/native", "model/gomlx", "model/torch", "model/remote", "model/upstream"}
 }
 
 func TestImportsFollowTheDesign(t *testing.T) {

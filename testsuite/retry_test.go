@@ -135,7 +135,7 @@ func TestATerminatedRunIsClosedAndGoesOnWhenRetried(t *testing.T) {
 	require.NoError(t, err)
 	require.NotEmpty(t, attempts)
 	for _, a := range attempts {
-		require.NotEqual(t, trace.Running, a.Outcome, "no attempt goes on")
+		require.NotEqual(t, trace.Running, a.Outcome, "%s goes on", a.Address)
 	}
 	close(g.open)
 	got, err := retry(ctx, st, "run")

@@ -52,7 +52,7 @@ func start(ctx context.Context, t testing.TB, dir string) *stack.Stack {
 
 func startWith(ctx context.Context, t testing.TB, dir string, agents agent.Registry) *stack.Stack {
 	t.Helper()
-	st, err := stack.Start(ctx, stack.Options{Dir: dir, Agents: agents, Log: zap.NewNop()})
+	st, err := stack.Start(ctx, stack.Options{Dir: dir, Agents: agents, Log: zap.NewNop(), Reconcile: 100 * time.Millisecond})
 	require.NoError(t, err)
 	return st
 }

@@ -40,6 +40,8 @@ func privateWords() map[string]string {
 		"calm ripe fickle moody":           "baseline, what it is",
 		"outset unstick settle settles":    "what it is",
 		"laboratory":                       "compare",
+		"standing stands":                  "promoted, recorded, remaining",
+		"told tell tells":                  "sent, asked, streamed, or what it is",
 	} {
 		for word := range strings.FieldsSeq(list) {
 			words[word] = use

@@ -60,7 +60,7 @@ type Attempt struct {
 	Reward *float64 `json:"reward,omitempty"`
 	Result string   `json:"result,omitempty"` // what the agent returned, cut to 64 KiB
 	// Failure says in one word how the agent failed, for example "timeout"; Error
-	// says it to people. A fault has one where the agent may be what is at fault:
+	// says it to people. A fault has one if the agent may have caused it:
 	// "hang" and "killed".
 	Failure string `json:"failure,omitempty"`
 	Error   string `json:"error,omitempty"`

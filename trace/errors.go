@@ -2,8 +2,8 @@ package trace
 
 import "errors"
 
-// The ways in which what was asked of an attempt can be refused. Who keeps the
-// trace wraps them; who asks tells them apart with errors.Is.
+// These errors refuse what was asked of an attempt. A store wraps them; its callers tell
+// them apart with errors.Is.
 var (
 	// ErrNotFound says that no run, attempt, call or version has that name.
 	ErrNotFound = errors.New("not found")

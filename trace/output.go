@@ -1,7 +1,7 @@
 package trace
 
-// Output is what an agent that is a program printed, in bounds: of each stream the
-// beginning and the end, with a line between them that says how many bytes are left
+// Output is what an agent that is a program printed, in bounds: the beginning
+// and the end of each stream, with a line between them that says how many bytes are left
 // out. It explains an attempt and is no part of what counts.
 type Output struct {
 	Stdout string `json:"stdout,omitempty"`

@@ -23,7 +23,7 @@ type Sequence struct {
 	Origin []int
 	// Temperature is the one under which all its calls were sampled.
 	Temperature float64
-	// Forms says of each call that was held to a form where its completion lies.
+	// Forms says where the completion of each call lies that was held to a form.
 	Forms []SequenceForm
 }
 
@@ -50,12 +50,12 @@ func (s Sequence) Trained() int {
 // extends, the longest if several do; otherwise it begins a new one. A prompt
 // that is only part of a sequence does not join it. Calls that were sampled at
 // another temperature never share a sequence, since the loss rebuilds the
-// distribution that sampled. Those that were held to other forms do: a form goes
-// with its own tokens.
+// distribution that sampled. Calls that were held to different forms may share one: a
+// form goes with its own tokens.
 //
-// Calls are taken by length of prompt and then by seed, so that it does not matter
-// in which order calls that an agent made at once happened to be recorded: equal
-// calls give equal sequences in equal order, and so, summed up, equal gradients.
+// Calls are taken by length of prompt and then by seed, so that the order in which an
+// agent's simultaneous calls were recorded does not matter: equal calls give equal
+// sequences in equal order, and so, summed up, equal gradients.
 func Merge(calls []Call) []Sequence {
 	order := make([]int, len(calls))
 	for i := range order {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/checkpoint"
 	"github.com/fulgurite/fulgurite/model/hf"
 	"github.com/fulgurite/fulgurite/spec"
 )
@@ -16,7 +17,14 @@ import (
 // last saved update, with the same result to the bit.
 func (m *Maker) FirstPolicy(ctx context.Context, t Target, run Run, codec dialog.Codec) (v model.Version, err error) {
 	s := run.Spec
-	begin := func(context.Context) (learner, error) {
+	begin := func(ctx context.Context) (learner, error) {
+		if s.Model.LoRA != nil {
+			start, err := m.adapt(ctx, s, codec)
+			if err != nil {
+				return learner{}, fmt.Errorf("base of version %s: %w", t.ID, err)
+			}
+			return m.use(run.Engine, t.ID, start, "")
+		}
 		start, err := base(s, codec)
 		if err != nil {
 			return learner{}, Invalid(fmt.Errorf("model.base %s: %w", s.Model.Base, err))
@@ -34,9 +42,16 @@ func (m *Maker) FirstPolicy(ctx context.Context, t Target, run Run, codec dialog
 		return v, err
 	}
 	// The reinforcement learning begins with fresh moments.
-	start := l.checkpoint()
+	start, err := l.checkpoint(ctx)
+	if err != nil {
+		return v, fmt.Errorf("version %s: %w", t.ID, err)
+	}
 	start.Updates, start.Mean, start.Variance = 0, nil, nil
-	v, made, err := m.commit(ctx, t, run.Engine, l.policy, start, model.Manifest{Codec: s.Model.Codec, Metrics: metrics})
+	canary, err := m.canary(ctx, t, run.Engine, l.policy, start, canaryOf(run.Spec, model.Batch{}))
+	if err != nil {
+		return v, err
+	}
+	v, made, err := m.commit(ctx, t, run.Engine, canary, start, model.Manifest{Codec: s.Model.Codec, Metrics: metrics})
 	if err != nil {
 		return v, err
 	}
@@ -50,16 +65,66 @@ func (m *Maker) FirstPolicy(ctx context.Context, t Target, run Run, codec dialog
 
 // base is the model that the spec starts from.
 func base(s spec.Spec, codec dialog.Codec) (model.Checkpoint, error) {
-	if s.Model.Base == "tiny" {
-		a := model.Tiny(codec.VocabSize())
-		a.MaxPositions = cmp.Or(s.Model.Context, a.MaxPositions)
-		return model.Checkpoint{Architecture: a, Weights: a.Init(s.Seed)}, nil
+	if s.Model.Base == spec.BaseTiny {
+		return tiny(s, codec), nil
 	}
 	a, w, err := hf.ReadDirectory(s.Model.Base)
-	if err == nil && a.VocabSize < codec.VocabSize() {
-		err = fmt.Errorf("vocabulary of %d tokens, but codec %s has %d", a.VocabSize, codec.Name(), codec.VocabSize())
+	if err == nil {
+		err = checkVocabulary(a, codec)
 	}
 	return model.Checkpoint{Architecture: a, Weights: w}, err
+}
+
+func tiny(s spec.Spec, codec dialog.Codec) model.Checkpoint {
+	a := model.Tiny(codec.VocabSize())
+	a.MaxPositions = cmp.Or(s.Model.Context, a.MaxPositions)
+	return model.Checkpoint{Architecture: a, Weights: a.Init(s.Seed)}
+}
+
+func checkVocabulary(a model.Architecture, codec dialog.Codec) error {
+	if a.VocabSize < codec.VocabSize() {
+		return fmt.Errorf("vocabulary of %d tokens, but codec %s has %d", a.VocabSize, codec.Name(), codec.VocabSize())
+	}
+	return nil
+}
+
+// adapt stores the model that the spec starts from as the base that all versions of a
+// run share, a tensor at a time, and returns it with a new adapter, which changes nothing
+// yet.
+func (m *Maker) adapt(ctx context.Context, s spec.Spec, codec dialog.Codec) (start model.Checkpoint, err error) {
+	l := model.LoRA{
+		Rank: s.Model.LoRA.Rank, Alpha: s.Model.LoRA.Alpha, Targets: s.Model.LoRA.Targets,
+		BasePrecision: model.Precision(s.Model.LoRA.BasePrecision),
+	}
+	if l.BasePrecision == model.F32 {
+		l.BasePrecision = "" // as where the spec says nothing
+	}
+	var tensor func(name string) (model.Tensor, error)
+	if s.Model.Base == spec.BaseTiny {
+		start = tiny(s, codec)
+		tensor = start.Weights.Tensor
+	} else {
+		stored, err := hf.OpenDirectory(s.Model.Base)
+		if err == nil {
+			defer func() { _ = stored.Close() }() // only read
+			start.Architecture, tensor = stored.Architecture, stored.Tensor
+			err = checkVocabulary(stored.Architecture, codec)
+		}
+		if err != nil {
+			return start, Invalid(fmt.Errorf("model.base %s: %w", s.Model.Base, err))
+		}
+	}
+	if err := l.Precision().Check(start.Architecture); err != nil {
+		return start, Invalid(fmt.Errorf("model.lora.base_precision: %w", err))
+	}
+	base, err := checkpoint.SaveBase(ctx, m.blobs(), start.Architecture, l.Precision(), tensor)
+	if err != nil {
+		return start, err
+	}
+	return model.Checkpoint{
+		Architecture: start.Architecture, Adapter: &model.Adapter{LoRA: l, Base: base},
+		Weights: start.Architecture.InitAdapter(l, s.Seed),
+	}, nil
 }
 
 // FirstCritic makes version 0 of a policy's critic: version 0 of the policy under a
@@ -69,7 +134,7 @@ func (m *Maker) FirstCritic(ctx context.Context, t Target, policy string, run Ru
 	if err != nil {
 		return v, fmt.Errorf("read the policy of version %s: %w", t.ID, err)
 	}
-	start, err := m.loadCheckpoint(ctx, v)
+	start, err := m.loadWeights(ctx, v)
 	if err != nil {
 		return v, fmt.Errorf("load the policy of version %s: %w", t.ID, unreadable(err, t.ID))
 	}

@@ -1,6 +1,7 @@
 package update
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/fulgurite/fulgurite/model"
@@ -27,4 +28,13 @@ func unreadable(err error, id model.VersionID) error {
 		remedy = fmt.Sprintf("start another run from the newest version that is whole, from %s on down (fulgurite export, then model.base)", id)
 	}
 	return fmt.Errorf("%w; put a copy of the file back, and it goes on by itself; without one, %s", err, remedy)
+}
+
+// engineError marks err, met when an engine was given a model, as one that trying again
+// can't mend, unless the engine was lost: it then starts again.
+func engineError(err error) error {
+	if errors.Is(err, model.ErrEngineLost) {
+		return err
+	}
+	return Invalid(err)
 }

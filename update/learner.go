@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/fulgurite/fulgurite/internal/memory"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/checkpoint"
 )
@@ -14,11 +15,19 @@ type learner struct {
 	critic model.Critic
 }
 
-func (l learner) checkpoint() model.Checkpoint {
+// checkpoint is the present state, to be saved before the next update.
+func (l learner) checkpoint(ctx context.Context) (model.Checkpoint, error) {
+	var of interface{ Checkpoint() model.Checkpoint } = l.policy
 	if l.critic != nil {
-		return l.critic.Checkpoint()
+		of = l.critic
 	}
-	return l.policy.Checkpoint()
+	switch of := of.(type) {
+	case model.Saver:
+		return of.Save(ctx)
+	case model.Viewer:
+		return of.View(), nil
+	}
+	return of.Checkpoint(), nil
 }
 
 func (l learner) close() {
@@ -35,6 +44,7 @@ func (m *Maker) load(ctx context.Context, engine model.Engine, v model.Version) 
 	if m.manifest != "" && m.manifest == v.Manifest {
 		return m.resident, nil
 	}
+	m.drop() // before there is another: both may not fit
 	c, err := m.loadCheckpoint(ctx, v)
 	if err != nil {
 		return learner{}, err
@@ -42,15 +52,37 @@ func (m *Maker) load(ctx context.Context, engine model.Engine, v model.Version) 
 	return m.use(engine, v.VersionID, c, v.Manifest)
 }
 
+// size is what the tensors of c take, in bytes.
+func size(c model.Checkpoint) int64 {
+	sets := 1
+	if c.Updates > 0 {
+		sets = 3 // weights and two moments
+	}
+	return int64(sets) * int64(c.Architecture.Parameters()) * 4
+}
+
 // loadCheckpoint reads a version's blobs, and refuses a manifest of another version.
 func (m *Maker) loadCheckpoint(ctx context.Context, v model.Version) (model.Checkpoint, error) {
-	c, mf, err := checkpoint.Load(ctx, m.blobs(), v.Manifest)
+	return m.loaded(ctx, v, checkpoint.Load)
+}
+
+// loadWeights is loadCheckpoint without the moments.
+func (m *Maker) loadWeights(ctx context.Context, v model.Version) (model.Checkpoint, error) {
+	c, err := m.loaded(ctx, v, checkpoint.LoadWeights)
+	c.Updates = 0
+	return c, err
+}
+
+func (m *Maker) loaded(
+	ctx context.Context, v model.Version, load func(context.Context, checkpoint.Blobs, string) (model.Checkpoint, model.Manifest, error),
+) (model.Checkpoint, error) {
+	c, mf, err := load(ctx, m.blobs(), v.Manifest)
 	if err != nil {
 		return c, err
 	}
-	if mf.Policy != v.Policy || mf.Number != v.Number || mf.Parent != v.Parent || (v.Batch != "" && mf.Batch != v.Batch) || mf.Files[model.WeightsFile].Digest != v.Weights {
+	if mf.Policy != v.Policy || mf.Number != v.Number || mf.Parent != v.Parent || (v.Batch != "" && mf.Batch != v.Batch) || mf.Weights() != v.Weights {
 		return c, fmt.Errorf("%w: manifest %s is that of version %d of policy %s, parent %d, batch %q, weights %s",
-			checkpoint.ErrCorrupt, v.Manifest, mf.Number, mf.Policy, mf.Parent, mf.Batch, mf.Files[model.WeightsFile].Digest)
+			checkpoint.ErrCorrupt, v.Manifest, mf.Number, mf.Policy, mf.Parent, mf.Batch, mf.Weights())
 	}
 	return c, nil
 }
@@ -58,7 +90,7 @@ func (m *Maker) loadCheckpoint(ctx context.Context, v model.Version) (model.Chec
 // use makes a learner of c the resident one, for the policy or critic of id. manifest
 // is that of the version that c is, empty if it is none.
 func (m *Maker) use(engine model.Engine, id model.VersionID, c model.Checkpoint, manifest string) (l learner, err error) {
-	m.drop() // before there is another: both may not fit
+	m.drop()
 	critic := id.Policy == model.CriticPolicy
 	switch {
 	case c.Architecture.ValueHead != critic:
@@ -70,9 +102,10 @@ func (m *Maker) use(engine model.Engine, id model.VersionID, c model.Checkpoint,
 		l.policy, err = engine.NewTrainer(c)
 	}
 	if err != nil {
-		return learner{}, Invalid(fmt.Errorf("engine %s: %w", engine.Name(), err))
+		return learner{}, engineError(fmt.Errorf("engine %s: %w", engine.Name(), err))
 	}
-	m.resident, m.manifest = l, manifest
+	m.resident, m.manifest, m.held = l, manifest, size(c)
 	m.work.Add(1)
+	memory.Dropped(size(c)) // the engine has copied it
 	return l, nil
 }

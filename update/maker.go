@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/fulgurite/fulgurite/internal/memory"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/checkpoint"
 	"github.com/fulgurite/fulgurite/spec"
@@ -57,6 +58,7 @@ type Maker struct {
 	work     atomic.Uint64
 	resident learner
 	manifest string        // of the version that resident is; empty when it is none
+	held     int64         // bytes of the weights and moments of resident
 	saving   time.Duration // what the last save took
 	// reference is scored by steps whose loss has a KL term.
 	reference reference
@@ -75,6 +77,17 @@ func (m *Maker) Close() {
 func (m *Maker) drop() {
 	m.resident.close()
 	m.resident, m.manifest = learner{}, ""
+	memory.Dropped(m.held)
+	m.held = 0
+}
+
+// ForgetLost frees what is in memory if err says that the engine was lost: what the engine held
+// is gone, and the next attempt loads it again. A caller does so after each method that
+// returns an error.
+func (m *Maker) ForgetLost(err error) {
+	if errors.Is(err, model.ErrEngineLost) {
+		m.Close()
+	}
 }
 
 // Existing returns the version of t if it is on record already.
@@ -93,20 +106,14 @@ func Existing(ctx context.Context, versions Versions, t Target) (model.Version, 
 // first, its version counts; a deterministic engine must then have made the same
 // weights. commit returns the version on record and the manifest of what was saved,
 // which differs from the version's if anything in them differs. A policy's version
-// gets the canary of policy; samplers never load a critic's, whose policy is nil.
-func (m *Maker) commit(ctx context.Context, t Target, engine model.Engine, policy model.Trainer, c model.Checkpoint, mf model.Manifest) (recorded model.Version, manifest string, err error) {
-	var canary model.Canary
-	if policy != nil {
-		if canary, err = model.NewCanary(ctx, engine, c.Architecture, policy); err != nil {
-			return recorded, "", fmt.Errorf("version %s: %w", t.ID, err)
-		}
-	}
+// gets a canary; samplers never load a critic's, whose canary is nil.
+func (m *Maker) commit(ctx context.Context, t Target, engine model.Engine, canary *model.Canary, c model.Checkpoint, mf model.Manifest) (recorded model.Version, manifest string, err error) {
 	mf.Policy, mf.Number, mf.Parent, mf.Batch = t.ID.Policy, t.ID.Number, t.Parent, t.Batch
 	mf.Engine, mf.Fingerprint = engine.Name(), engine.Fingerprint()
 	began := time.Now()
 	var weights string
-	if policy != nil {
-		manifest, weights, err = checkpoint.SaveVersion(ctx, m.blobs(), c, mf, canary)
+	if canary != nil {
+		manifest, weights, err = checkpoint.SaveVersion(ctx, m.blobs(), c, mf, *canary)
 	} else {
 		manifest, weights, err = checkpoint.Save(ctx, m.blobs(), c, mf)
 	}
@@ -129,22 +136,4 @@ func (m *Maker) commit(ctx context.Context, t Target, engine model.Engine, polic
 			t.ID, recorded.Weights, weights, mf.Fingerprint))
 	}
 	return recorded, manifest, nil
-}
-
-// counted are blobs whose reads and writes are pieces of work.
-type counted struct {
-	checkpoint.Blobs
-	work *atomic.Uint64
-}
-
-func (m *Maker) blobs() checkpoint.Blobs { return counted{m.Blobs, &m.work} }
-
-func (c counted) Put(ctx context.Context, data []byte) (string, error) {
-	defer c.work.Add(1)
-	return c.Blobs.Put(ctx, data)
-}
-
-func (c counted) Get(ctx context.Context, digest string) ([]byte, error) {
-	defer c.work.Add(1)
-	return c.Blobs.Get(ctx, digest)
 }

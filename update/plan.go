@@ -28,6 +28,7 @@ type updatePlan struct {
 	codec   string
 	basis   string // of everything that decides the updates; see the function basis
 	updates int
+	canary  canaryText // what the version's has beside random tokens
 	// begin loads the learner that the first update starts from.
 	begin func(context.Context) (learner, error)
 	// update makes update u, counted from 0, and describes it.
@@ -44,7 +45,17 @@ func (m *Maker) execute(ctx context.Context, p updatePlan, rate string, metrics 
 	if err != nil {
 		return model.Version{}, fmt.Errorf("version %s: %w", p.ID, err)
 	}
-	v, made, err := m.commit(ctx, p.Target, p.engine, l.policy, l.checkpoint(), model.Manifest{Codec: p.codec, Metrics: metrics(done)})
+	state, err := l.checkpoint(ctx)
+	if err != nil {
+		return model.Version{}, fmt.Errorf("version %s: %w", p.ID, err)
+	}
+	var canary *model.Canary
+	if l.policy != nil {
+		if canary, err = m.canary(ctx, p.Target, p.engine, l.policy, state, p.canary); err != nil {
+			return model.Version{}, err
+		}
+	}
+	v, made, err := m.commit(ctx, p.Target, p.engine, canary, state, model.Manifest{Codec: p.codec, Metrics: metrics(done)})
 	if err != nil {
 		return model.Version{}, err
 	}
@@ -111,7 +122,11 @@ func (m *Maker) loadProgress(ctx context.Context, p updatePlan) (l learner, done
 // the sums of the tally.
 func (m *Maker) saveProgress(ctx context.Context, p updatePlan, l learner, done tally) error {
 	began := time.Now()
-	manifest, _, err := checkpoint.Save(ctx, m.blobs(), l.checkpoint(), model.Manifest{
+	c, err := l.checkpoint(ctx)
+	if err != nil {
+		return fmt.Errorf("save update %d of %d: %w", done.updates, p.updates, err)
+	}
+	manifest, _, err := checkpoint.Save(ctx, m.blobs(), c, model.Manifest{
 		Policy: p.ID.Policy, Number: p.ID.Number, Parent: p.Parent, Batch: p.Batch, Codec: p.codec,
 		Engine: p.engine.Name(), Fingerprint: p.engine.Fingerprint(), Metrics: done.sums,
 	})

@@ -24,6 +24,7 @@ type policyUpdate struct {
 	proximal, reference [][]float32
 	// refers says that ScoreReference needs the reference, though the objective does not.
 	refers bool
+	limits mismatchLimits
 	work   *atomic.Uint64
 }
 
@@ -50,6 +51,11 @@ func (p *policyUpdate) update(ctx context.Context, l learner, u int) (map[string
 	var sum credit.Stats
 	for _, s := range stats { // in order of rows, so that metrics repeat to the bit
 		sum.Add(s)
+	}
+	if u == 0 { // later ones differ from the sampler by what was trained meanwhile
+		if err := p.limits.check(sum); err != nil {
+			return nil, Invalid(err)
+		}
 	}
 	metrics := p.describe(sum)
 	metrics["train/gradient_norm"], metrics[learningRate] = norm, p.adamW.LearningRate
@@ -92,6 +98,9 @@ func (p *policyUpdate) describe(s credit.Stats) map[string]float64 {
 		"train/loss": s.Loss, "train/entropy": s.Entropy / n, "train/ratio": s.Ratio / n, "train/ratio_max": s.RatioMax,
 		"train/clip_fraction": s.Clipped() / n, "train/clip_fraction_low": s.ClippedLow / n, "train/clip_fraction_high": s.ClippedHigh / n,
 		"train/kl": s.KL / n, "train/mismatch": s.Gap / n,
+	}
+	if p.limits.served {
+		metrics["train/mismatch_max"] = s.GapMax
 	}
 	if p.reference != nil {
 		metrics["train/kl_ref"] = s.Reference / n

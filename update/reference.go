@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/fulgurite/fulgurite/internal/memory"
 	"github.com/fulgurite/fulgurite/model"
 )
 
@@ -33,17 +34,17 @@ func (m *Maker) loadReference(ctx context.Context, id model.VersionID, engine mo
 	if m.reference.scorer != nil && m.reference.manifest == v.Manifest {
 		return m.reference.scorer, nil
 	}
-	m.reference.drop() // before there is another: both may not fit
-	c, err := m.loadCheckpoint(ctx, v)
+	m.reference.drop()              // before there is another: both may not fit
+	c, err := m.loadWeights(ctx, v) // nothing will be trained
 	if err != nil {
 		return nil, fmt.Errorf("load the reference %s: %w", first, unreadable(err, id))
 	}
-	c.Updates, c.Mean, c.Variance = 0, nil, nil // nothing will be trained
 	scorer, err := engine.NewTrainer(c)
 	if err != nil {
-		return nil, Invalid(fmt.Errorf("reference %s: engine %s: %w", first, engine.Name(), err))
+		return nil, engineError(fmt.Errorf("reference %s: engine %s: %w", first, engine.Name(), err))
 	}
 	m.reference = reference{scorer, v.Manifest}
 	m.work.Add(1)
+	memory.Dropped(size(c)) // the engine has copied it
 	return scorer, nil
 }

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bytes"
 	"encoding/json"
 
 	"github.com/fulgurite/fulgurite/dialog"
@@ -84,7 +85,12 @@ func (r *Request) chatLogprobs(tokens []Token) *chatLogprobs {
 type chatWriter struct {
 	request *Request
 	head    Reply
+	text    *chatText // nil until there was one
 }
+
+// chatText is an event with text of the first choice and nothing else, before and after
+// its text. Almost all events of a stream are such.
+type chatText struct{ before, after []byte }
 
 // chatChunk is the JSON of a piece of a chat completion.
 type chatChunk struct {
@@ -137,7 +143,25 @@ func (s *chatWriter) content(e *events, choice int, text string, logprobs []Toke
 	if text == "" && len(logprobs) == 0 {
 		return
 	}
-	s.add(e, nil, chatPiece{Index: choice, Delta: chatDelta{Content: &text}, Logprobs: s.request.chatLogprobs(logprobs)})
+	if choice > 0 || s.request.Logprobs {
+		s.add(e, nil, chatPiece{Index: choice, Delta: chatDelta{Content: &text}, Logprobs: s.request.chatLogprobs(logprobs)})
+		return
+	}
+	if s.text == nil {
+		s.text = s.newText()
+	}
+	e.Write(s.text.before)
+	e.json(text)
+	e.Write(s.text.after)
+}
+
+// newText takes an event with an empty text apart.
+func (s *chatWriter) newText() *chatText {
+	const field, empty = `"content":`, `""`
+	e := newEvents()
+	s.add(e, nil, chatPiece{Delta: chatDelta{Content: new("")}})
+	at := bytes.Index(e.Bytes(), []byte(field+empty)) + len(field) // JSON escapes quotes within values
+	return &chatText{e.Bytes()[:at:at], e.Bytes()[at+len(empty):]}
 }
 
 func (s *chatWriter) end(e *events, reply Reply) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"encoding/json/jsontext"
+	jsonv2 "encoding/json/v2"
 	"errors"
 	"fmt"
 	"net/http"
@@ -19,17 +20,29 @@ import (
 // *Failure.
 func Decode(api API, body []byte) (*Request, error) {
 	r := &Request{API: api, Body: slices.Clone(body), N: 1}
-	decode := map[API]func(*Request, []byte) error{
-		Chat: (*Request).decodeChat, Completions: (*Request).decodeCompletions,
-		Responses: (*Request).decodeResponses, Messages: (*Request).decodeMessages,
-	}[api]
+	decode := r.decoder()
 	if decode == nil {
 		return nil, &Failure{Status: http.StatusNotFound, Code: "unknown_url", Message: fmt.Sprintf("there is no API %q", api)}
 	}
-	if err := decode(r, body); err != nil {
+	if err := decode(body); err != nil {
 		return nil, err
 	}
 	return r, nil
+}
+
+// decoder is what decodes the requests of the API; nil if there is no such API.
+func (r *Request) decoder() func(body []byte) error {
+	switch r.API {
+	case Chat:
+		return r.decodeChat
+	case Completions:
+		return r.decodeCompletions
+	case Responses:
+		return r.decodeResponses
+	case Messages:
+		return r.decodeMessages
+	}
+	return nil
 }
 
 // checkText refuses a body that is not UTF-8.
@@ -40,12 +53,17 @@ func checkText(body []byte) error {
 	return &Failure{Status: http.StatusBadRequest, Code: "invalid_json", Message: "the request's body is not UTF-8"}
 }
 
-// Unmarshal decodes a JSON object into v and blames the field that does not fit, or
-// that is given twice.
+// Unmarshal decodes a JSON object into v, which is empty, and blames the field that does
+// not fit, or that is given twice. It looks piece by piece only at what does not
+// fit at once.
 func Unmarshal(body []byte, v any) error {
 	if err := checkText(body); err != nil {
 		return err
 	}
+	if jsonv2.Unmarshal(body, v, json.DefaultOptionsV1(), jsontext.AllowDuplicateNames(false)) == nil {
+		return nil
+	}
+	reflect.ValueOf(v).Elem().SetZero()
 	err := json.Unmarshal(body, v)
 	var mistyped *json.UnmarshalTypeError
 	switch {
@@ -126,6 +144,8 @@ func isObject(raw []byte) bool {
 // stringOf is the string that raw holds, or nothing.
 func stringOf(raw json.RawMessage) string {
 	var s string
-	_ = json.Unmarshal(raw, &s) // anything else is no string
+	if given(raw) {
+		_ = json.Unmarshal(raw, &s) // anything else is no string
+	}
 	return s
 }

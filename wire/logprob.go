@@ -54,8 +54,8 @@ func (t Token) characters() int {
 	return n
 }
 
-// textLogprobs are the log-probabilities of Completions. Of the alternatives to a
-// token only itself is known.
+// textLogprobs are the log-probabilities of Completions. The only known
+// alternative to a token is itself.
 type textLogprobs struct {
 	Tokens        []string             `json:"tokens"`
 	TokenLogprobs []float32            `json:"token_logprobs"`

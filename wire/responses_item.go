@@ -86,8 +86,7 @@ func addMessage(turns []turn, i item, field string) ([]turn, error) {
 	role := dialog.Role(i.Role)
 	switch role {
 	case dialog.Assistant:
-		// What is said twice is two turns; what comes after calls is said to
-		// their results.
+		// Two texts are two turns; a text after calls is said to their results.
 		turns, t := ofAssistant(turns, func(t turn) bool { return t.hasContent || len(t.ToolCalls) > 0 })
 		t.Content, t.hasContent = text, true
 		return turns, nil

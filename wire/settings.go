@@ -39,7 +39,7 @@ func (r *Request) readSettings(s settings) {
 }
 
 // CheckSampling refuses sampling settings that can't be obeyed. Decode lets them
-// pass: where the terms of an attempt override them they do no harm.
+// pass: they do no harm where the terms of an attempt override them.
 func (r *Request) CheckSampling() error {
 	switch {
 	case r.Temperature != nil && (*r.Temperature < 0 || *r.Temperature > maxTemperature):

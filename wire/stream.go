@@ -2,6 +2,8 @@ package wire
 
 import (
 	"bytes"
+	"encoding/json"
+	jsonv2 "encoding/json/v2"
 	"errors"
 	"fmt"
 	"slices"
@@ -9,9 +11,9 @@ import (
 	"unicode/utf8"
 )
 
-// Stream writes a reply piece by piece. What each method returns is whole events, or
-// nothing, to be sent in that order; put together, they say what the body of the
-// same reply says. The events are a function of the request and of the calls made
+// Stream writes a reply piece by piece. Each method returns whole events, or nothing,
+// which are sent in that order; together they say what the body of the same reply says.
+// The events are a function of the request and of the calls made
 // alone. A stream is not safe for concurrent use.
 type Stream struct {
 	request *Request
@@ -26,7 +28,7 @@ type Stream struct {
 type replyWriter interface {
 	begin(*events)
 	// reasoning and content continue a choice: thoughts, or text with the
-	// log-probabilities of its tokens. Text that is empty opens what text is in.
+	// log-probabilities of its tokens. Empty text opens what text is in.
 	reasoning(e *events, choice int, text string)
 	content(e *events, choice int, text string, logprobs []Token)
 	// end writes what comes after all text.
@@ -63,11 +65,11 @@ func (r *Request) Open(head Reply) *Stream {
 	return s
 }
 
-// Begin is what comes before all text. Where it is not called, the first other
-// piece begins with it.
+// Begin is what comes before all text. The first other piece begins with it if it was
+// not called.
 func (s *Stream) Begin() []byte {
-	var e events
-	s.begin(&e)
+	e := newEvents()
+	s.begin(e)
 	return e.Bytes()
 }
 
@@ -88,11 +90,11 @@ func (s *Stream) Reasoning(choice int, text string) []byte {
 		s.misuse(fmt.Errorf("choice %d thinks after it has hasContent", choice))
 		return nil
 	}
-	var e events
-	s.begin(&e)
+	e := newEvents()
+	s.begin(e)
 	// Thoughts are cut between characters by whoever hands them out.
 	p.reasoning += text
-	s.writer.reasoning(&e, choice, text)
+	s.writer.reasoning(e, choice, text)
 	return e.Bytes()
 }
 
@@ -112,9 +114,9 @@ func (s *Stream) Content(choice int, text string, logprobs []Token) []byte {
 	if text == "" {
 		return nil
 	}
-	var e events
-	s.begin(&e)
-	s.write(&e, choice, text, p.logprobs[p.shown:])
+	e := newEvents()
+	s.begin(e)
+	s.write(e, choice, text, p.logprobs[p.shown:])
 	return e.Bytes()
 }
 
@@ -134,23 +136,23 @@ func (s *Stream) End(reply Reply) ([]byte, error) {
 	}
 	s.ended = true
 	reply = s.request.onlyAsked(reply)
-	var e events
-	s.begin(&e)
+	e := newEvents()
+	s.begin(e)
 	for i, c := range reply.Choices {
 		p := &s.choices[i]
 		late := p.written > 0
 		if !late {
-			s.writeReasoning(&e, i, c.Message.Reasoning)
+			s.writeReasoning(e, i, c.Message.Reasoning)
 		}
 		text, logprobs := c.Message.Content[p.written:], c.Logprobs[min(p.shown, len(c.Logprobs)):]
 		if text != "" || len(logprobs) > 0 || p.written == 0 && c.hasText() {
-			s.write(&e, i, text, logprobs)
+			s.write(e, i, text, logprobs)
 		}
 		if late {
-			s.writeReasoning(&e, i, c.Message.Reasoning)
+			s.writeReasoning(e, i, c.Message.Reasoning)
 		}
 	}
-	s.writer.end(&e, reply)
+	s.writer.end(e, reply)
 	return e.Bytes(), nil
 }
 
@@ -189,20 +191,20 @@ func (s *Stream) mayEnd(reply Reply) error {
 
 // Keepalive is an event without meaning, for a client that has waited long.
 func (s *Stream) Keepalive() []byte {
-	var e events
+	e := newEvents()
 	if !s.begun {
 		e.comment("keepalive") // clients of Messages want message_start first
 		return e.Bytes()
 	}
-	s.writer.keepalive(&e)
+	s.writer.keepalive(e)
 	return e.Bytes()
 }
 
 // Fail ends the stream with an error.
 func (s *Stream) Fail(f *Failure) []byte {
 	s.ended = true
-	var e events
-	s.writer.fail(&e, f)
+	e := newEvents()
+	s.writer.fail(e, f)
 	return e.Bytes()
 }
 
@@ -240,14 +242,28 @@ func whole(text string) int {
 // events are server-sent events in the making.
 type events struct{ bytes.Buffer }
 
+// newEvents has room for an event of one token.
+func newEvents() *events {
+	var e events
+	e.Grow(256)
+	return &e
+}
+
 // add writes an event; Chat and Completions give theirs no name.
 func (e *events) add(name string, v any) {
 	if name != "" {
 		e.WriteString("event: " + name + "\n")
 	}
 	e.WriteString("data: ")
-	e.Write(marshal(v)) // one line: JSON escapes those within texts
+	e.json(v)
 	e.WriteString("\n\n")
+}
+
+// json writes v in one line: JSON escapes those within texts.
+func (e *events) json(v any) {
+	if err := jsonv2.MarshalWrite(&e.Buffer, v, json.DefaultOptionsV1()); err != nil {
+		panic(fmt.Errorf("encode %T: %w", v, err)) // unreachable
+	}
 }
 
 // done says that nothing follows, as Chat and Completions do.

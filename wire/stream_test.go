@@ -1,8 +1,10 @@
 package wire_test
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
@@ -22,7 +24,7 @@ func TestAStreamSaysWhatTheBodySays(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				reply := anyReply(t, r)
 				late := rapid.Bool().Draw(t, "late thoughts")
-				want, got := whole(t, r, reply), bodyOf(t, api, told(t, r, reply, late))
+				want, got := whole(t, r, reply), bodyOf(t, api, streamed(t, r, reply, late))
 				alike(want)
 				alike(got)
 				if late {
@@ -35,8 +37,8 @@ func TestAStreamSaysWhatTheBodySays(t *testing.T) {
 	}
 }
 
-// told streams a reply in pieces that chance decides.
-func told(t *rapid.T, r *wire.Request, reply wire.Reply, late bool) string {
+// streamed streams a reply in pieces that chance decides.
+func streamed(t *rapid.T, r *wire.Request, reply wire.Reply, late bool) string {
 	head := reply
 	head.Choices = nil
 	s := r.Open(head)
@@ -107,7 +109,7 @@ func sortThoughts(api wire.API, body object) {
 func TestEqualPiecesAreEqualBytes(t *testing.T) {
 	t.Parallel()
 	for api, r := range minimal(t) {
-		tell := func() string {
+		stream := func() string {
 			reply := plain("m", "hello there")
 			reply.Choices = append(reply.Choices, reply.Choices...)[:r.N]
 			s := r.Open(reply)
@@ -116,7 +118,7 @@ func TestEqualPiecesAreEqualBytes(t *testing.T) {
 			require.NoError(t, err, api)
 			return all + string(end)
 		}
-		require.Equal(t, tell(), tell(), api)
+		require.Equal(t, stream(), stream(), api)
 	}
 }
 
@@ -243,5 +245,28 @@ func TestCountsComeOnlyIfAskedFor(t *testing.T) {
 		require.NoError(t, err)
 		require.Contains(t, string(end), `"choices":[],"usage":{"prompt_tokens":6,"completion_tokens":2,"total_tokens":8}`)
 		require.Contains(t, string(end), `"usage":null`)
+	}
+}
+
+func TestTextIsSentAsTheEventThatSaysIt(t *testing.T) {
+	t.Parallel()
+	for usage, options := range map[string]string{"": "", `,"usage":null`: `,"stream_options":{"include_usage":true}`} {
+		r := decode(t, wire.Chat, `{"model":"m","stream":true`+options+`,`+hi+`}`)
+		rapid.Check(t, func(t *rapid.T) {
+			encode := func(text string) string {
+				encoded, err := json.Marshal(text)
+				require.NoError(t, err)
+				return string(encoded)
+			}
+			model := rapid.SampledFrom([]string{"m", `"content":""`, "<&>\u2028", rapid.String().Draw(t, "any model")}).Draw(t, "model")
+			s := r.Open(wire.Reply{ID: "1f", Created: time.Unix(1795176000, 0), Model: "x" + model})
+			s.Begin()
+			for range 3 {
+				text := rapid.StringN(1, -1, 9).Draw(t, "text")
+				require.Equal(t, `data: {"id":"chatcmpl-1f","object":"chat.completion.chunk","created":1795176000,"model":`+encode("x"+model)+
+					`,"choices":[{"index":0,"delta":{"content":`+encode(text)+`},"logprobs":null,"finish_reason":null}]`+usage+"}\n\n",
+					string(s.Content(0, text, nil)))
+			}
+		})
 	}
 }

@@ -5,8 +5,8 @@
 // between them ends here. The package is about bytes alone: it samples nothing, keeps
 // nothing and opens no connection.
 //
-// One may rely on this. Whatever a body holds, reading it ends in a request or in a
-// [Failure] that names the field at fault; nothing panics. A reply has the full shape
+// One may rely on this. Reading a body ends in a request or in a [Failure] that names
+// the field at fault, whatever the body holds; nothing panics. A reply has the full shape
 // that clients of its API expect, and arguments of tool calls that are JSON objects.
 // A stream says what the body of the same reply says, in however many pieces it is
 // handed out.
@@ -35,8 +35,8 @@ const (
 type Request struct {
 	API   API
 	Model string
-	// Dialog is all that was said, instructions first. With Previous it continues
-	// the dialog of that reply, whose instructions do not carry over.
+	// Dialog is all that was said, instructions first. It continues the dialog of
+	// the reply that Previous names, whose instructions do not carry over.
 	Dialog []dialog.Message
 	// Text and Tokens are the prompt of Completions, which has no dialog: one of
 	// them is given.
@@ -64,8 +64,8 @@ type Request struct {
 	// Previous is the id of the reply that this request continues (Responses).
 	Previous string
 	// References are the ids of items of earlier replies that the input names instead of
-	// repeating them (Responses). Until ResolveItems has put them in, the dialog lacks
-	// them.
+	// repeating them (Responses). The dialog lacks them until ResolveItems has put them
+	// in.
 	References []string
 	// Forget asks not to keep the reply for later requests (Responses).
 	Forget bool
@@ -84,8 +84,8 @@ type Request struct {
 type ToolChoice struct {
 	None     bool
 	Required bool
-	// Names are the tools that may be called; nil is all on offer. With Required,
-	// one of them has to be.
+	// Names are the tools that may be called; nil is all on offer. Required
+	// says that one of them has to be.
 	Names []string
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/gateway"
 	"github.com/fulgurite/fulgurite/internal/fleet"
+	"github.com/fulgurite/fulgurite/internal/memory"
 	"github.com/fulgurite/fulgurite/internal/protocol"
 	"github.com/fulgurite/fulgurite/record"
 )
@@ -38,6 +39,7 @@ func (c *gatewayCommand) Run(ctx context.Context, stderr io.Writer) error {
 }
 
 func (c *gatewayCommand) setUp(ctx context.Context, p *process) error {
+	memory.Pace(ctx)
 	records, err := p.open(ctx, c.database)
 	if err != nil {
 		return err

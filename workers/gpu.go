@@ -17,14 +17,14 @@ type gpuCommand struct {
 	temporal `embed:""`
 	health   `embed:""`
 
-	Engines []string `help:"Engines to train with, of those compiled in: native, gomlx." name:"engine" default:"native,gomlx" env:"FULGURITE_ENGINES"`
+	Engines []string `help:"Engines to train with, of those compiled in: native, gomlx, torch." name:"engine" default:"native,gomlx,torch" env:"FULGURITE_ENGINES"`
 }
 
 // Validate is called by kong.
 func (c *gpuCommand) Validate() error {
 	for _, name := range c.Engines {
 		if !slices.Contains(fleet.EngineNames(), name) {
-			return fmt.Errorf("engine %q is not compiled in: there are %s", name, strings.Join(fleet.EngineNames(), " and "))
+			return fmt.Errorf("engine %q is not compiled in: there are %s", name, strings.Join(fleet.EngineNames(), ", "))
 		}
 	}
 	return nil

@@ -3,6 +3,7 @@ package workers_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -19,7 +21,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/internal/build"
 	"github.com/fulgurite/fulgurite/internal/builtin"
+	"github.com/fulgurite/fulgurite/model/native/kernel"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store"
 	"github.com/fulgurite/fulgurite/workers"
@@ -222,4 +226,16 @@ func TestASecondSignalEndsAProcessThatDrains(t *testing.T) {
 	require.Error(t, process.Wait())
 	require.Equal(t, syscall.SIGTERM, process.ProcessState.Sys().(syscall.WaitStatus).Signal())
 	require.NotContains(t, log.String(), `"msg":"ended"`)
+}
+
+func TestAProcessSaysWhatItWasBuiltFrom(t *testing.T) {
+	t.Parallel()
+	command := exec.CommandContext(t.Context(), os.Args[0], "version", "--json")
+	command.Env = append(os.Environ(), asCommand+"=1")
+	text, err := command.Output()
+	require.NoError(t, err)
+	var b build.Build
+	require.NoError(t, json.Unmarshal(text, &b))
+	require.Equal(t, build.This(kernel.Best().Name()).Kernels, b.Kernels)
+	require.Equal(t, runtime.Version(), b.Go)
 }

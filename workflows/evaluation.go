@@ -94,6 +94,7 @@ func evaluateRange(ctx workflow.Context, in EvaluationInput, perTask, from int, 
 		}
 		rewards[i] = *r.Reward
 		*done++
+		workflow.SetCurrentDetails(ctx, fmt.Sprintf("%d of %d rollouts", *done, in.Tasks*perTask))
 		return nil
 	})
 }

@@ -162,10 +162,10 @@ func (fake *fakeActivities) environmentOf(s spec.Spec, train int) *testsuite.Tes
 	})
 	env.OnActivity(c.PromoteVersion, mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.PromoteVersionInput) (activities.PromoteVersionResult, error) {
 		if fake.movedTo != nil {
-			return activities.PromoteVersionResult{Standing: *fake.movedTo, Reason: "pinned"}, nil
+			return activities.PromoteVersionResult{Promoted: *fake.movedTo, Reason: "pinned"}, nil
 		}
 		fake.locked(func() { fake.promoted, fake.pointer = append(fake.promoted, in), in.Version })
-		return activities.PromoteVersionResult{Moved: true, Standing: in.Version}, nil
+		return activities.PromoteVersionResult{Moved: true, Promoted: in.Version}, nil
 	})
 	env.OnActivity(c.FinishRun, mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.FinishRunInput) error {
 		fake.locked(func() { fake.finished = append(fake.finished, in) })

@@ -31,7 +31,7 @@ func attributes() (run temporal.SearchAttributeKeyKeyword, step, promoted tempor
 
 // enter sets what the run is doing, for the query and for Temporal's Web UI.
 func (t *trainingRun) enter(ctx workflow.Context, phase Phase, subject string) {
-	t.phase, t.subject = phase, subject
+	t.phase, t.subject, t.entered = phase, subject, workflow.Now(ctx)
 	workflow.SetCurrentDetails(ctx, t.details())
 }
 
@@ -41,10 +41,52 @@ func (t *trainingRun) progress() (Progress, error) {
 		Before: t.Before, After: t.After, Curve: t.Curve, Failed: t.Failed, Calls: t.Calls, Tokens: t.Tokens,
 		Started: t.started(), Paused: t.Paused, Pending: t.Pending, Quarantined: len(t.Quarantined),
 	}
+	if t.phase == PhaseUpdate {
+		p.Since, p.UpdateSeconds = t.entered, t.updating.Seconds()
+	}
 	if t.phase == PhaseRollouts && len(t.inFlight) > 0 {
-		p.Rollouts = t.inFlight[0].count
+		g := t.inFlight[0]
+		p.Rollouts, p.StepTokens, p.Since, p.UpdateSeconds = g.count, g.tokens, g.began, t.updating.Seconds()
 	}
 	return p, nil
+}
+
+// Pace is how many tokens a second the step under way samples, and how long it will be
+// until its version is made, if groups go on to come in as they did and the update
+// takes as long as the last; 0 says that nothing is known yet.
+func (p Progress) Pace(now time.Time) (tokensPerSecond float64, left time.Duration) {
+	elapsed, update := now.Sub(p.Since), time.Duration(p.UpdateSeconds*float64(time.Second))
+	switch {
+	case p.Since.IsZero() || elapsed <= 0:
+		return 0, 0
+	case p.Phase == PhaseUpdate:
+		return 0, max(0, update-elapsed)
+	case p.Rollouts.Done == 0:
+		return 0, 0
+	}
+	waiting := float64(p.Rollouts.Total-p.Rollouts.Done) / float64(p.Rollouts.Done)
+	return float64(p.StepTokens) / elapsed.Seconds(), time.Duration(waiting*float64(elapsed)) + update
+}
+
+// PaceText is what Pace says, for people; empty where nothing is known.
+func (p Progress) PaceText(now time.Time) string {
+	var parts []string
+	rate, left := p.Pace(now)
+	if rate > 0 {
+		parts = append(parts, fmt.Sprintf("%.0f tokens/s", rate))
+	}
+	if left >= time.Second {
+		parts = append(parts, fmt.Sprintf("next version in %s", left.Round(time.Second)))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// showRollouts renews the details when a group of the step under way has come in. That
+// makes no command: it is what a query of Temporal's Web UI is answered with.
+func (t *trainingRun) showRollouts(ctx workflow.Context, g *stepGroups) {
+	if t.phase == PhaseRollouts && len(t.inFlight) > 0 && t.inFlight[0] == g {
+		workflow.SetCurrentDetails(ctx, t.details())
+	}
 }
 
 // detailRows is how many of the last steps the details show.
@@ -54,6 +96,15 @@ const detailRows = 20
 func (t *trainingRun) details() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "**%s**: %s (%s). Step %d of %d, promoted version %d.\n\n", t.Run, t.phase, t.subject, t.Step, t.last(), t.Promoted)
+	if t.phase == PhaseRollouts && len(t.inFlight) > 0 {
+		g := t.inFlight[0]
+		p, _ := t.progress() // it has no error
+		fmt.Fprintf(&b, "%d of %d rollouts, %d tokens", g.count.Done, g.count.Total, g.tokens)
+		if pace := p.PaceText(g.seen); pace != "" {
+			fmt.Fprintf(&b, ": %s at %s", pace, g.seen.UTC().Format(time.TimeOnly))
+		}
+		b.WriteString("\n\n")
+	}
 	if t.Before != nil {
 		fmt.Fprintf(&b, "Test reward before: %.3f ± %.3f\n\n", t.Before.Mean, t.Before.StdError)
 	}

@@ -93,7 +93,7 @@ func (t *trainingRun) recordDecision(ctx workflow.Context, d model.Decision, ver
 	}).Get(ctx, &r)
 	if r.Verdict != "" {
 		workflow.GetLogger(ctx).Warn("version was decided on before", "version", d.Candidate, "verdict", r.Verdict)
-		t.Promoted = r.Standing
+		t.Promoted = r.Promoted
 	}
 	return err
 }
@@ -107,7 +107,7 @@ func (t *trainingRun) promote(ctx workflow.Context, d model.Decision) error {
 		Run: t.Run, Policy: model.DefaultPolicy, DecisionID: activities.DecisionID(d.Candidate),
 		Version: d.Candidate, Previous: d.Promoted, Decision: d,
 	})
-	r := activities.PromoteVersionResult{Moved: true, Standing: d.Candidate}
+	r := activities.PromoteVersionResult{Moved: true, Promoted: d.Candidate}
 	var err error
 	if t.usesPairedTest(ctx) {
 		err = moving.Get(ctx, &r)
@@ -117,7 +117,7 @@ func (t *trainingRun) promote(ctx workflow.Context, d model.Decision) error {
 	if err != nil {
 		return err
 	}
-	t.Promoted = r.Standing
+	t.Promoted = r.Promoted
 	if r.Moved {
 		t.Gate = d.Reward
 	} else {

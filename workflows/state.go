@@ -3,6 +3,7 @@ package workflows
 import (
 	"maps"
 	"strings"
+	"time"
 	"unicode"
 
 	"github.com/fulgurite/fulgurite/activities"
@@ -101,16 +102,21 @@ type CurvePoint struct {
 
 // Progress answers the query "progress".
 type Progress struct {
-	Run      string    `json:"run"`
-	Phase    Phase     `json:"phase"`
-	Subject  string    `json:"subject"` // what the phase is about; of an evaluation its workflow id
-	Step     int       `json:"step"`    // steps finished
-	Steps    int       `json:"steps"`
-	Promoted int       `json:"promoted"`
-	Rollouts Count     `json:"rollouts"` // of the step under way
-	Started  int       `json:"started"`  // the last step whose rollouts have begun
-	Paused   bool      `json:"paused,omitempty"`
-	Pending  *Approval `json:"pending,omitempty"`
+	Run      string `json:"run"`
+	Phase    Phase  `json:"phase"`
+	Subject  string `json:"subject"` // what the phase is about; of an evaluation its workflow id
+	Step     int    `json:"step"`    // steps finished
+	Steps    int    `json:"steps"`
+	Promoted int    `json:"promoted"`
+	Rollouts Count  `json:"rollouts"` // of the step under way
+	// StepTokens are those that its rollouts have sampled, Since is when these or its
+	// update began, and UpdateSeconds what the update before took.
+	StepTokens    int       `json:"step_tokens,omitempty"`
+	Since         time.Time `json:"since,omitzero"`
+	UpdateSeconds float64   `json:"update_seconds,omitempty"`
+	Started       int       `json:"started"` // the last step whose rollouts have begun
+	Paused        bool      `json:"paused,omitempty"`
+	Pending       *Approval `json:"pending,omitempty"`
 	// Quarantined counts tasks that later steps leave out.
 	Quarantined int                    `json:"quarantined,omitempty"`
 	Before      *activities.Evaluation `json:"before,omitempty"`

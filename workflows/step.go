@@ -22,10 +22,12 @@ func (t *trainingRun) step(ctx workflow.Context) error {
 		return g.err
 	}
 	t.enter(ctx, PhaseUpdate, fmt.Sprintf("step %d", step))
+	began := workflow.Now(ctx)
 	batch, v, err := t.update(ctx, g)
 	if err != nil {
 		return err
 	}
+	t.updating = workflow.Now(ctx).Sub(began)
 	if err := t.publish(ctx, step); err != nil {
 		return err
 	}

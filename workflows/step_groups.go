@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"go.temporal.io/sdk/workflow"
 
@@ -28,6 +29,9 @@ type stepGroups struct {
 	isFlat      []bool             // by position
 	metrics     map[string]float64 // of the step, beside those of its batch and update
 	count       Count
+	tokens      int       // sampled by the groups that are in
+	began       time.Time // of the rollouts
+	seen        time.Time // when the last group came in
 	done        bool
 	err         error
 }
@@ -52,7 +56,7 @@ func (t *trainingRun) startSteps(ctx workflow.Context) {
 		g := &stepGroups{
 			step: step, cursor: t.Cursor + len(t.inFlight)*tr.TasksPerStep, samples: tr.SamplesPerTask,
 			results: make([]RolloutResult, tr.TasksPerStep), isFlat: make([]bool, tr.TasksPerStep),
-			count: Count{Total: tr.TasksPerStep * tr.SamplesPerTask},
+			count: Count{Total: tr.TasksPerStep * tr.SamplesPerTask}, began: workflow.Now(ctx),
 		}
 		t.inFlight = append(t.inFlight, g)
 		workflow.Go(ctx, func(ctx workflow.Context) {
@@ -106,6 +110,8 @@ func (t *trainingRun) runGroups(ctx workflow.Context, g *stepGroups, todo []grou
 		if r.Quarantine == "" {
 			g.count.Done += g.samples
 		}
+		g.tokens, g.seen = g.tokens+r.Tokens, workflow.Now(ctx)
+		t.showRollouts(ctx, g)
 		return nil
 	})
 }

@@ -2,6 +2,7 @@ package workflows
 
 import (
 	"fmt"
+	"time"
 
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
@@ -34,6 +35,9 @@ type trainingRun struct {
 	*TrainingState
 	phase   Phase
 	subject string
+	// entered is when the phase began, updating what the last update took.
+	entered  time.Time
+	updating time.Duration
 	// inFlight are the steps whose rollouts have begun, from Step+1 on.
 	inFlight []*stepGroups
 	children workflow.Semaphore // bounds the children of all steps in flight

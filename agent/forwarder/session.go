@@ -2,14 +2,18 @@ package forwarder
 
 import (
 	"context"
+	"crypto/sha256"
+	"crypto/subtle"
 	"errors"
 	"fmt"
+	"net/http"
 	"sync"
 	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/internal/protocol"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -225,4 +229,11 @@ func (s *Session) setTaint(fault error) {
 		s.taint = fmt.Errorf("fault in sight of the agent: %w", fault)
 		s.log.Warn("attempt tainted", zap.Error(fault))
 	}
+}
+
+// authorizes reports whether the request holds the key of the session. A session without
+// a key authorizes nothing.
+func (s *Session) authorizes(r *http.Request) bool {
+	got, want := sha256.Sum256([]byte(protocol.PresentedKey(r))), sha256.Sum256([]byte(s.key))
+	return subtle.ConstantTimeCompare(got[:], want[:]) == 1 && s.key != ""
 }

@@ -66,9 +66,18 @@ func isFile(f *os.File, name string) bool {
 	return err == nil && os.SameFile(held, named)
 }
 
-// Record writes down which shim a later attempt has to end. It is an error if one has
-// taken the home over already.
-func (h *Home) Record(s *Shim) error { return h.record(s.cmd.Process.Pid) }
+// Record writes down which shim a later attempt has to end, and then has the shim start
+// the agent. It is an error if a later attempt has taken the home over already: then no
+// agent starts.
+func (h *Home) Record(s *Shim) error {
+	if err := h.record(s.cmd.Process.Pid); err != nil {
+		return err
+	}
+	if _, err := s.lifeline.Write([]byte{0}); err != nil {
+		return fmt.Errorf("have shim start agent: %w", err)
+	}
+	return nil
+}
 
 // record writes down who owns the home; shim is a process id, 0 if there is none yet.
 func (h *Home) record(shim int) error {

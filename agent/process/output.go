@@ -1,8 +1,12 @@
 package process
 
 import (
+	"bytes"
+	"fmt"
 	"io"
+	"strings"
 
+	"github.com/fulgurite/fulgurite/internal/truncate"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -42,4 +46,88 @@ func (o *Output) StderrEnd() string { return o.stderrEnd.tail() }
 // Record is the beginning and the end of both outputs.
 func (o *Output) Record() trace.Output {
 	return trace.Output{Stdout: o.stdout.text(), Stderr: o.stderr.text()}
+}
+
+// headTail keeps the beginning and the end of what is written, as many bytes as it says.
+// It is written to by one goroutine.
+type headTail struct {
+	headBytes, tailBytes int
+
+	first   []byte
+	last    []byte // what came after first, the newest of it
+	dropped int64  // bytes between them
+}
+
+func (h *headTail) Write(p []byte) (int, error) {
+	n := len(p)
+	if room := h.headBytes - len(h.first); room > 0 {
+		took := min(room, len(p))
+		h.first, p = append(h.first, p[:took]...), p[took:]
+	}
+	if surplus := len(h.last) + len(p) - h.tailBytes; surplus > 0 {
+		h.dropped += int64(surplus)
+		gone := min(surplus, len(h.last))
+		h.last = append(h.last[:0], h.last[gone:]...)
+		p = p[surplus-gone:]
+	}
+	h.last = append(h.last, p...)
+	return n, nil
+}
+
+// text says between the two how much is missing.
+func (h *headTail) text() string {
+	if h.dropped == 0 {
+		return strings.ToValidUTF8(string(h.first)+string(h.last), "\uFFFD")
+	}
+	// A character that was cut at either side of the gap is left out.
+	return fmt.Sprintf("%s\n[%d bytes left out]\n%s", bytes.ToValidUTF8(h.first, nil), h.dropped, h.tail())
+}
+
+// tail is what came after the beginning, without a character that was cut at its start
+// and all else that isn't UTF-8.
+func (h *headTail) tail() string { return string(bytes.ToValidUTF8(h.last, nil)) }
+
+// LineBytes is the most of the last line that is kept.
+const LineBytes = 64 << 10
+
+// lastLine keeps the last line with anything in it, however much is written.
+// It is written to by one goroutine.
+type lastLine struct {
+	last    []byte // the last complete line that isn't blank
+	current []byte // what has come of the line after it
+	lines   int    // complete ones that aren't blank
+}
+
+func (l *lastLine) Write(p []byte) (int, error) {
+	rest := p
+	for {
+		line, after, ended := bytes.Cut(rest, []byte{'\n'})
+		if room := LineBytes + 1 - len(l.current); room > 0 {
+			l.current = append(l.current, line[:min(room, len(line))]...)
+		}
+		if !ended {
+			return len(p), nil
+		}
+		if len(bytes.TrimSpace(l.current)) > 0 {
+			l.last, l.current = l.current, l.last
+			l.lines++
+		}
+		l.current, rest = l.current[:0], after
+	}
+}
+
+func (l *lastLine) text() string {
+	line := bytes.TrimSpace(l.current)
+	if len(line) == 0 {
+		line = bytes.TrimSpace(l.last)
+	}
+	return truncate.Head(string(line), LineBytes)
+}
+
+// before is how many lines that aren't blank stand before the one that is the text.
+func (l *lastLine) before() int {
+	if len(bytes.TrimSpace(l.current)) > 0 {
+		return l.lines
+	}
+	return max(0, l.lines-1)
 }

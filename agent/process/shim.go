@@ -20,7 +20,7 @@ const shimCommand = "agent-shim"
 
 // The files that a shim is started with, beside the agent's standard ones.
 const (
-	lifelineFD = 3 // ends when the worker closes it, or dies
+	lifelineFD = 3 // gives a byte once the shim is on record; ends when the worker closes it, or dies
 	reportFD   = 4 // takes the shim's reports
 	lockFD     = 5 // the lock on the home, which an open file keeps
 )
@@ -45,7 +45,8 @@ type Report struct {
 // one; otherwise it does nothing. It must come first in the main function of
 // every program (and TestMain of every test) that launches commands.
 //
-// A shim starts the agent in a process group of its own, and ends it together
+// A shim waits until it is on record (see Home.Record), so that a later attempt can
+// end it. It then starts the agent in a process group of its own, and ends it together
 // with all its descendants when the agent has ended or taken too much memory, or
 // when the worker closes the lifeline, which it also does by dying.
 func ShimMain() {
@@ -65,6 +66,9 @@ func shim(memory int64, args []string) int {
 	}
 	lifeline := os.NewFile(lifelineFD, "lifeline")
 	reports := json.NewEncoder(os.NewFile(reportFD, "reports"))
+	if _, err := io.ReadFull(lifeline, make([]byte, 1)); err != nil {
+		return 1 // the attempt has lost its home, or its worker has died
+	}
 
 	// The kernel ends the agent with the thread that started it: this one stays.
 	runtime.LockOSThread()

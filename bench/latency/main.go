@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/signal"
 	"time"
+
+	"github.com/fulgurite/fulgurite/internal/memory"
 )
 
 // settings are the flags.
@@ -18,10 +20,14 @@ type settings struct {
 	durable  bool
 	dir      string
 
-	litellm string
-	seconds float64
-	most    float64
-	open    int
+	litellm    string
+	seconds    float64
+	most       float64
+	open       int
+	against    string
+	rounds     int
+	concurrent float64
+	profile    string
 }
 
 func main() {
@@ -35,6 +41,10 @@ func main() {
 	flag.Float64Var(&s.seconds, "seconds", 10, "how long each load lasts")
 	flag.Float64Var(&s.most, "most", 1000, "most requests a second: a load of more calls at once has a slower upstream")
 	flag.IntVar(&s.open, "open", 0, "hold this many calls open at once for a minute, and say what that takes")
+	flag.StringVar(&s.against, "against", "", "another build of this program: compare the processor time of its gateway with this one's, in turns")
+	flag.IntVar(&s.rounds, "rounds", 6, "how many turns each build gets")
+	flag.Float64Var(&s.concurrent, "concurrent", 100, "how many calls at once the builds are compared with")
+	flag.StringVar(&s.profile, "profile", "", "with -against, begin of the names of files for CPU profiles; for the gateway, the file")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -49,11 +59,18 @@ func (s settings) run(ctx context.Context) error {
 	case "upstream":
 		return announce(upstream(s.delay))
 	case "gateway":
+		memory.Pace(ctx) // as the gateway's own process does
 		handler, err := newGateway(ctx, s.upstream, s.dir, s.durable)
 		if err != nil {
 			return err
 		}
+		if err := profileTo(s.profile); err != nil {
+			return err
+		}
 		return announce(handler)
+	}
+	if s.against != "" {
+		return s.compare(ctx)
 	}
 	if s.open > 0 {
 		return s.holdOpen(ctx)
@@ -133,11 +150,24 @@ func (s settings) measureAt(ctx context.Context, concurrent int, delay time.Dura
 
 // gateway starts a gateway with an empty store.
 func (s settings) gateway(ctx context.Context, up *process, durable bool) (*process, string, error) {
+	program, err := os.Executable()
+	if err != nil {
+		return nil, "", err
+	}
+	return s.gatewayOf(ctx, program, up, durable)
+}
+
+// gatewayOf starts the gateway of a build of this program.
+func (s settings) gatewayOf(ctx context.Context, program string, up *process, durable bool) (*process, string, error) {
 	directory, err := os.MkdirTemp(s.dir, "latency")
 	if err != nil {
 		return nil, "", err
 	}
-	g, err := self(ctx, "-role", "gateway", "-upstream", up.url, "-dir", directory, fmt.Sprintf("-durable=%t", durable))
+	arguments := []string{"-role", "gateway", "-upstream", up.url, "-dir", directory, fmt.Sprintf("-durable=%t", durable)}
+	if s.profile != "" {
+		arguments = append(arguments, "-profile", s.profile)
+	}
+	g, err := start(ctx, program, arguments...)
 	return g, directory, err
 }
 

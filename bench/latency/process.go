@@ -9,10 +9,14 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
+	"runtime/pprof"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/fulgurite/fulgurite/bench/memory"
 )
 
 // process is one of the programs that are measured together.
@@ -27,6 +31,11 @@ func self(ctx context.Context, arguments ...string) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
+	return start(ctx, program, arguments...)
+}
+
+// start starts a build of this program and waits for its address.
+func start(ctx context.Context, program string, arguments ...string) (*process, error) {
 	cmd := exec.CommandContext(ctx, program, arguments...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
@@ -41,6 +50,29 @@ func self(ctx context.Context, arguments ...string) (*process, error) {
 		return nil, fmt.Errorf("%s did not start: %w", arguments, err)
 	}
 	return &process{strings.TrimSpace(line), cmd}, nil
+}
+
+// profileTo writes a CPU profile from now until the process is told to end; without a
+// path it does nothing.
+func profileTo(path string) error {
+	if path == "" {
+		return nil
+	}
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	if err := pprof.StartCPUProfile(file); err != nil {
+		return err
+	}
+	terminate := make(chan os.Signal, 1)
+	signal.Notify(terminate, syscall.SIGTERM)
+	go func() {
+		<-terminate
+		pprof.StopCPUProfile()
+		os.Exit(0)
+	}()
+	return nil
 }
 
 // announce serves a handler on a free port and prints its address.
@@ -114,21 +146,9 @@ func (p *process) cpu() time.Duration {
 }
 
 // resident is the process's memory in MB: now, and at most so far.
-func (p *process) resident() (now, peak float64) {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
-	if err != nil {
-		return 0, 0
-	}
-	for line := range strings.Lines(string(status)) {
-		fields := strings.Fields(line)
-		switch {
-		case len(fields) > 1 && fields[0] == "VmRSS:":
-			now, _ = strconv.ParseFloat(fields[1], 64)
-		case len(fields) > 1 && fields[0] == "VmHWM:":
-			peak, _ = strconv.ParseFloat(fields[1], 64)
-		}
-	}
-	return now / 1024, peak / 1024
+func (p *process) resident() (now, most float64) {
+	resident, peak := memory.Of(strconv.Itoa(p.cmd.Process.Pid))
+	return float64(resident) / (1 << 20), float64(peak) / (1 << 20)
 }
 
 func freePort() (int, error) {

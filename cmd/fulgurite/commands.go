@@ -5,13 +5,16 @@ import (
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/chat"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/control"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/demo"
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/models"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/plan"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/results"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/serve"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/status"
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/taskset"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/training"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/trial"
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/version"
 )
 
 // commands is the command line. The help lists them in this order.
@@ -24,6 +27,8 @@ type commands struct {
 	Train     training.Command `cmd:"" help:"Start the run of a spec and follow it."`
 	Plan      plan.Command     `cmd:"" help:"Print what a spec will run, without starting anything."`
 	Try       trial.Command    `cmd:"" help:"Run a few tasks of a spec and show every call, token and reward."`
+	Tasks     taskset.Show     `cmd:"" help:"Show, count and check the tasks of sources, and what they share."`
+	Grade     taskset.Grade    `cmd:"" help:"Grade results of tasks, without a run."`
 	Status    status.Command   `cmd:"" help:"Show where a run stands."`
 	Runs      status.List      `cmd:"" help:"List the runs."`
 	Report    results.Report   `cmd:"" help:"Account for every prompt, attempt and promotion of a run."`
@@ -41,8 +46,10 @@ type commands struct {
 	Retry     control.Retry    `cmd:"" help:"Let a run go on that failed or was ended, once the cause is mended."`
 	Set       control.Set      `cmd:"" help:"Give keys of a run's spec other numbers, from the next step on."`
 	Chat      chat.Command     `cmd:"" help:"Ask a version something, through the run's own agent."`
-	Export    results.Export   `cmd:"" help:"Write a version as a Hugging Face directory."`
+	Import    models.Import    `cmd:"" help:"Make a directory to train from of a GGUF file, a Hugging Face directory or a model on the hub."`
+	Export    results.Export   `cmd:"" help:"Write a version as a Hugging Face directory or a GGUF file."`
 	Data      results.Data     `cmd:"" help:"Write what a run was trained on as JSONL or Parquet, for other trainers."`
 	WarmStart trial.WarmStart  `cmd:"" help:"Make the warm start of a spec alone, as a Hugging Face directory."`
 	Schema    plan.Schema      `cmd:"" help:"Print the JSON Schema of specs."`
+	Version   version.Command  `cmd:"" help:"Print what this program was built from and for."`
 }

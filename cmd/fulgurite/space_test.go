@@ -71,7 +71,7 @@ func TestARunWaitsForSpaceAndGoesOn(t *testing.T) {
 	require.NoError(t, unpack(base))
 	spec := filepath.Join(t.TempDir(), "full.yaml")
 	require.NoError(t, os.WriteFile(spec, []byte("name: full\nmodel: {base: "+base+"}\nagent: {func: calculator}\n"+
-		"tasks: {train: \"arithmetic:train:64\"}\ngrader: {type: exact}\ntraining: {steps: 100000, tasks_per_step: 4, samples_per_task: 2}\n"), 0o600))
+		"tasks: {train: \"arithmetic:train:64\"}\ngrader: {type: exact}\ntraining: {steps: 100000, tasks_per_step: 4, samples_per_task: 2, keep: {last: 2}}\n"), 0o600))
 	text, err := tool("train", spec, "--detach").CombinedOutput()
 	require.NoError(t, err, string(text))
 

@@ -14,15 +14,15 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-const tellsTool = `{"role":"assistant","content":null,"tool_calls":[{"id":"call_0123456789abcdef01234567_0","type":"function","function":{"name":"count","arguments":"{\"text\": \"Rivers run.\"}"}}]}`
+const toolCall = `{"role":"assistant","content":null,"tool_calls":[{"id":"call_0123456789abcdef01234567_0","type":"function","function":{"name":"count","arguments":"{\"text\": \"Rivers run.\"}"}}]}`
 
 // graph are the calls of the graph in examples/openinference, as the gateway has them.
 func graph() []trace.Exchange {
 	var out []trace.Exchange
 	for i, c := range [][2]string{
 		{`{"role":"system","content":"Write a line about the topic."},{"role":"user","content":"rivers"}`, `{"role":"assistant","content":"Rivers run."}`},
-		{`{"role":"system","content":"Count the words, then say whether the line is good."},{"role":"user","content":"Rivers run."}`, tellsTool},
-		{`{"role":"system","content":"Count the words, then say whether the line is good."},{"role":"user","content":"Rivers run."},` + tellsTool +
+		{`{"role":"system","content":"Count the words, then say whether the line is good."},{"role":"user","content":"Rivers run."}`, toolCall},
+		{`{"role":"system","content":"Count the words, then say whether the line is good."},{"role":"user","content":"Rivers run."},` + toolCall +
 			`,{"role":"tool","tool_call_id":"call_0123456789abcdef01234567_0","content":"2"}`, `{"role":"assistant","content":"two, good"}`},
 		{`{"role":"system","content":"Write this line better."},{"role":"user","content":"Rivers run."}`, `{"role":"assistant","content":"Rivers run to the sea."}`},
 	} {

@@ -2,6 +2,7 @@ package jinja
 
 import (
 	"math/big"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -54,193 +55,95 @@ func (r *run) element(of, key any) any {
 		}
 		return nil
 	}
-	index := toNumber(key)
-	i, is := index.(int64)
+	i, is := toNumber(key).(int64)
 	if !is {
 		return nil
 	}
 	switch of := of.(type) {
 	case *list:
-		return at(of.items, i)
-	case *tuple:
-		return at(of.items, i)
+		if n := int64(len(of.items)); !of.isView() && -n <= i && i < n {
+			return of.items[(i+n)%n]
+		}
 	case string:
-		return r.character(of, i)
+		n := int64(utf8.RuneCountInString(of))
+		if -n <= i && i < n {
+			r.step(len(of) / 64)
+			if i = (i + n) % n; int(n) == len(of) {
+				return of[i : i+1]
+			}
+			return string([]rune(of)[i])
+		}
 	case markup:
 		r.refuse("a character of a string that is marked as safe")
-	case *interval:
-		n := of.len()
-		if i < 0 {
-			i += n
-		}
-		if i >= 0 && i < n {
-			return of.start + i*of.step
-		}
 	}
 	return nil
 }
 
-func at(items []any, i int64) any {
-	if i < 0 {
-		i += int64(len(items))
-	}
-	if i < 0 || i >= int64(len(items)) {
-		return nil
-	}
-	return items[i]
-}
-
-// character is the i-th character of a string, or nil.
-func (r *run) character(s string, i int64) any {
-	r.step(len(s) / 64)
-	n := int64(len(s))
-	ascii := isASCII(s)
-	if !ascii {
-		n = int64(utf8.RuneCountInString(s))
-	}
-	if i < 0 {
-		i += n
-	}
-	if i < 0 || i >= n {
-		return nil
-	}
-	if ascii {
-		return s[i : i+1]
-	}
-	for ; i > 0; i-- {
-		_, size := utf8.DecodeRuneInString(s)
-		s = s[size:]
-	}
-	_, size := utf8.DecodeRuneInString(s)
-	return s[:size]
-}
-
 func isASCII(s string) bool {
-	for i := range len(s) {
-		if s[i] >= utf8.RuneSelf {
-			return false
-		}
-	}
-	return true
+	return !strings.ContainsFunc(s, func(c rune) bool { return c >= utf8.RuneSelf })
 }
 
 // member is an attribute that the type of a value has; nil where there is none.
 func (r *run) member(of any, name string) any {
+	changing, foreign := false, false
 	switch of := of.(type) {
 	case *undefined:
 		r.undefined(of)
 	case *namespace:
-		if v, found := of.get(name); found {
-			return v
-		}
-		return nil
+		v, _ := of.get(name)
+		return v
 	case *loopContext:
 		if strings.HasPrefix(name, "_") {
 			r.refuse("attribute %s of loop", name)
 		}
 		return of.attribute(name)
+	case string, markup:
+		if m := r.methodOf[name]; m != nil {
+			return &function{call: func(r *run, a actual) any { return m(r, of, a) }}
+		}
+		foreign = listed(name, "casefold center encode expandtabs format_map isdecimal isidentifier isnumeric "+
+			"isprintable istitle ljust maketrans rjust swapcase translate zfill")
+	case *dict:
+		switch name {
+		case "get", "items", "keys", "values":
+			return &function{call: func(r *run, a actual) any { return r.dictMethod(of, name, a) }}
+		case "clear", "pop", "popitem", "setdefault", "update":
+			changing = true
+		case "copy", "fromkeys":
+			foreign = true
+		}
+	case *list:
+		switch own := name == "count" || name == "index"; {
+		case own && of.joins():
+			return &function{call: func(r *run, a actual) any { return r.listMethod(of.items, name, a) }}
+		case of.kind == listKind:
+			changing, foreign = listed(name, "append clear extend insert pop remove reverse sort"), name == "copy"
+		case of.kind != tupleKind:
+			foreign = otherAttribute(name)
+		}
+	case bool, int64, *big.Int, float64:
+		foreign = listed(name, "as_integer_ratio bit_count bit_length conjugate denominator from_bytes from_number "+
+			"fromhex hex imag is_integer numerator real to_bytes")
+	case *generator, *function:
+		foreign = otherAttribute(name)
 	}
-	switch kindOfAttribute(of, name) {
-	case changing:
+	if changing {
 		return &undefined{what: "method " + name + " of a " + typeName(of), unsafe: true}
-	case ours:
-		return &method{of, name}
-	case foreign:
+	}
+	if foreign {
 		r.refuse("attribute %s of a %s", name, typeName(of))
 	}
 	return nil
 }
 
-// attributeKind is that of a name among the attributes that a type has in Python.
-type attributeKind int
+func listed(name, list string) bool { return slices.Contains(strings.Fields(list), name) }
 
-const (
-	nothing  attributeKind = iota
-	ours                   // a method that this package knows
-	changing               // a method that would change the value: the sandbox hides it
-	foreign                // anything else
-)
-
-func kindOfAttribute(v any, name string) attributeKind {
-	switch v.(type) {
-	case string, markup:
-		return textAttribute(name)
-	case *dict:
-		return dictAttribute(name)
-	case *list:
-		return listAttribute(name)
-	case *tuple:
-		if name == "count" || name == "index" {
-			return ours
-		}
-	case bool, int64, *big.Int, float64:
-		return numberAttribute(name)
-	case *interval, *view, *generator, *closure, *builtin, *method:
-		return otherAttribute(name)
-	}
-	return nothing
-}
-
-func textAttribute(name string) attributeKind {
-	switch name {
-	case "casefold", "center", "encode", "expandtabs", "format_map", "isdecimal", "isidentifier", "isnumeric",
-		"isprintable", "istitle", "ljust", "maketrans", "rjust", "swapcase", "translate", "zfill":
-		return foreign
-	case "capitalize", "count", "endswith", "find", "format", "index", "isalnum", "isalpha", "isascii", "isdigit",
-		"islower", "isspace", "isupper", "join", "lower", "lstrip", "partition", "removeprefix", "removesuffix",
-		"replace", "rfind", "rindex", "rpartition", "rsplit", "rstrip", "split", "splitlines", "startswith",
-		"strip", "title", "upper":
-		return ours
-	}
-	return nothing
-}
-
-func dictAttribute(name string) attributeKind {
-	switch name {
-	case "get", "items", "keys", "values":
-		return ours
-	case "clear", "pop", "popitem", "setdefault", "update":
-		return changing
-	case "copy", "fromkeys":
-		return foreign
-	}
-	return nothing
-}
-
-func listAttribute(name string) attributeKind {
-	switch name {
-	case "count", "index":
-		return ours
-	case "append", "clear", "extend", "insert", "pop", "remove", "reverse", "sort":
-		return changing
-	case "copy":
-		return foreign
-	}
-	return nothing
-}
-
-func numberAttribute(name string) attributeKind {
-	switch name {
-	case "as_integer_ratio", "bit_count", "bit_length", "conjugate", "denominator", "from_bytes", "from_number",
-		"fromhex", "hex", "imag", "is_integer", "numerator", "real", "to_bytes":
-		return foreign
-	}
-	return nothing
-}
-
-func otherAttribute(name string) attributeKind {
-	switch name {
-	case "count", "index", "start", "step", "stop", // of a range
-		"isdisjoint", "mapping", // of a view
-		"close", "send", "throw", // of a generator, with gi_…
-		"arguments", "caller", "catch_kwargs", "catch_varargs", "explicit_caller", "name", // of a macro
-		"fromkeys", "mro": // of a global
-		return foreign
-	}
-	if strings.HasPrefix(name, "_") || strings.HasPrefix(name, "gi_") {
-		return foreign
-	}
-	return nothing
+// otherAttribute says whether a range, a view, a generator, a macro or a global may
+// have an attribute.
+func otherAttribute(name string) bool {
+	return strings.HasPrefix(name, "_") || strings.HasPrefix(name, "gi_") ||
+		listed(name, "count index start step stop isdisjoint mapping close send throw arguments caller catch_kwargs "+
+			"catch_varargs explicit_caller name fromkeys mro")
 }
 
 // slice is value[from:to:step]; nil stands for what is left out.
@@ -253,14 +156,29 @@ func (r *run) slice(of any, bounds [3]any) any {
 	case markup:
 		r.refuse("a slice of a string that is marked as safe")
 	case *list:
-		return &list{r.sliceItems(of.items, bounds)}
-	case *tuple:
-		return &tuple{r.sliceItems(of.items, bounds)}
-	case *interval:
-		r.refuse("a slice of a range")
+		switch of.kind {
+		case listKind, tupleKind:
+			start, step, count := r.bounds(len(of.items), bounds)
+			if step == 1 {
+				return &list{items: of.items[start : start+count : start+count], kind: of.kind}
+			}
+			r.make(valueSize * count)
+			r.step(count)
+			return &list{items: every(of.items, start, step, count), kind: of.kind}
+		case rangeKind:
+			r.refuse("a slice of a range")
+		}
 	}
 	r.wrong("a slice of a %s", typeName(of))
 	return nil
+}
+
+func every[T any](items []T, start, step, count int) []T {
+	all := make([]T, count)
+	for i := range all {
+		all[i] = items[start+i*step]
+	}
+	return all
 }
 
 // bounds are those of a slice of n items: it takes count items from start on.
@@ -314,20 +232,6 @@ func (r *run) bound(v any) (i int, given bool) {
 	return 0, false
 }
 
-func (r *run) sliceItems(items []any, bounds [3]any) []any {
-	start, step, count := r.bounds(len(items), bounds)
-	if step == 1 {
-		return items[start : start+count : start+count]
-	}
-	r.make(valueSize * count)
-	r.step(count)
-	all := make([]any, count)
-	for i := range all {
-		all[i] = items[start+i*step]
-	}
-	return all
-}
-
 func (r *run) sliceText(s string, bounds [3]any) any {
 	r.make(len(s))
 	r.step(len(s) / 16)
@@ -336,17 +240,9 @@ func (r *run) sliceText(s string, bounds [3]any) any {
 		if step == 1 {
 			return s[start : start+count]
 		}
-		all := make([]byte, count)
-		for i := range all {
-			all[i] = s[start+i*step]
-		}
-		return string(all)
+		return string(every([]byte(s), start, step, count))
 	}
 	characters := []rune(s)
 	start, step, count := r.bounds(len(characters), bounds)
-	all := make([]rune, count)
-	for i := range all {
-		all[i] = characters[start+i*step]
-	}
-	return string(all)
+	return string(every(characters, start, step, count))
 }

@@ -57,18 +57,17 @@ func (r *run) same(a, b any, depth int) bool {
 		return is
 	case *list:
 		y, is := b.(*list)
-		return is && r.sameItems(x.items, y.items, depth)
-	case *tuple:
-		y, is := b.(*tuple)
-		return is && r.sameItems(x.items, y.items, depth)
+		if is && (x.isView() && y.isView() || x.kind == rangeKind && y.kind == rangeKind) {
+			r.refuse("== of a %s and a %s", x.kind, y.kind)
+		}
+		return is && x.kind == y.kind && r.sameItems(x.items, y.items, depth)
 	case *dict:
 		y, is := b.(*dict)
 		return is && r.sameMembers(x, y, depth)
-	case *interval, *view, *method, *builtin:
-		if typeName(a) == typeName(b) {
-			r.refuse("== of two values that are a %s", typeName(a))
+	case *function:
+		if y, is := b.(*function); is && !x.macro && !y.macro {
+			r.refuse("== of two functions")
 		}
-		return false
 	}
 	return a == b
 }
@@ -141,17 +140,13 @@ func (r *run) order(op string, a, b any, depth int) int {
 	if xIs && yIs {
 		return strings.Compare(x, y)
 	}
-	switch x := a.(type) {
-	case *list:
-		if y, is := b.(*list); is {
+	if x, is := a.(*list); is {
+		if x.isView() {
+			r.refuse("%s with a view of a dict", op)
+		}
+		if y, is := b.(*list); is && x.kind == y.kind && x.kind != rangeKind {
 			return r.orderItems(op, x.items, y.items, depth)
 		}
-	case *tuple:
-		if y, is := b.(*tuple); is {
-			return r.orderItems(op, x.items, y.items, depth)
-		}
-	case *view:
-		r.refuse("%s with a view of a dict", op)
 	}
 	if u, is := b.(*undefined); is {
 		r.undefined(u)
@@ -171,18 +166,22 @@ func (r *run) orderItems(op string, a, b []any, depth int) int {
 
 // contains is Python's in.
 func (r *run) contains(in, v any) bool {
+	if whole, is := plain(in); is {
+		part, is := plain(v)
+		if !is {
+			r.wrong("a %s in a string", typeName(v))
+		}
+		r.step(len(whole) / 64)
+		return strings.Contains(whole, part)
+	}
 	switch in := in.(type) {
-	case string:
-		return r.containsText(in, v)
-	case markup:
-		return r.containsText(string(in), v)
 	case *dict:
 		return r.hasKey(in, v)
-	case *view:
-		if in.part == "keys" {
-			return r.hasKey(in.of, v)
+	case *list:
+		if in.kind == viewKind+"keys" {
+			r.hashable(v)
 		}
-	case *list, *tuple, *undefined, *generator, *interval:
+	case *undefined, *generator:
 	default:
 		r.wrong("in a %s", typeName(in))
 	}
@@ -193,26 +192,4 @@ func (r *run) contains(in, v any) bool {
 		}
 	}
 	return false
-}
-
-func (r *run) containsText(in string, v any) bool {
-	part, is := plain(v)
-	if !is {
-		r.wrong("a %s in a string", typeName(v))
-	}
-	r.step(len(in) / 64)
-	return strings.Contains(in, part)
-}
-
-func (r *run) hasKey(d *dict, v any) bool {
-	switch v.(type) {
-	case *list, *dict:
-		r.wrong("a %s can't be a key", typeName(v))
-	}
-	key, can := keyOf(v)
-	if !can {
-		return false
-	}
-	_, found := d.get(key)
-	return found
 }

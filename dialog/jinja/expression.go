@@ -5,6 +5,18 @@ import (
 	"strings"
 )
 
+// expression is a part of a template that has a value.
+type expression interface {
+	eval(r *run) any
+}
+
+// code is an expression as a function.
+type code func(r *run) any
+
+func (c code) eval(r *run) any { return c(r) }
+
+func constant(v any) expression { return code(func(*run) any { return v }) }
+
 // tupleForm says where a tuple without brackets may stand.
 type tupleForm struct {
 	conditions bool     // "a if b else c" may be an item
@@ -38,35 +50,45 @@ func (p *parser) tuple(form tupleForm) expression {
 	if len(items) == 0 && !form.brackets {
 		fail(ErrSyntax, p.peek().pos, "%s where an expression is expected", p.peek())
 	}
-	return &tupleLiteral{items}
+	return code(func(r *run) any { return &list{items: r.values(items), kind: tupleKind} })
 }
 
 func (p *parser) expression() expression {
 	defer p.nest()()
+	unknown := len(p.unknown)
 	e := p.or()
-	for p.peek().is(name, "if") {
-		c := &conditional{pos: p.next().pos, then: e}
-		c.test = p.or()
+	for p.skip(name, "if") {
+		then, test := e, p.or()
+		var otherwise expression = code(func(*run) any { return &undefined{what: "the value of an if without else"} })
 		if p.skip(name, "else") {
-			c.otherwise = p.expression()
+			otherwise = p.expression()
 		}
-		e = c
+		p.unknown = p.unknown[:unknown] // errors where they are used
+		e = code(func(r *run) any {
+			if r.truth(r.value(test)) {
+				return r.value(then)
+			}
+			return r.value(otherwise)
+		})
 	}
 	return e
 }
 
-func (p *parser) or() expression {
-	e := p.and()
-	for p.skip(name, "or") {
-		e = &choice{false, e, p.and()}
-	}
-	return e
-}
+func (p *parser) or() expression { return p.choice("or", p.and) }
 
-func (p *parser) and() expression {
-	e := p.not()
-	for p.skip(name, "and") {
-		e = &choice{true, e, p.not()}
+func (p *parser) and() expression { return p.choice("and", p.not) }
+
+// choice reads "and" or "or": its value is that of one of its sides.
+func (p *parser) choice(word string, side func() expression) expression {
+	e := side()
+	for p.skip(name, word) {
+		left, right := e, side()
+		e = code(func(r *run) any {
+			if v := r.value(left); r.truth(v) != (word == "and") {
+				return v
+			}
+			return r.value(right)
+		})
 	}
 	return e
 }
@@ -74,14 +96,24 @@ func (p *parser) and() expression {
 func (p *parser) not() expression {
 	if p.skip(name, "not") {
 		defer p.nest()()
-		return &negation{p.not()}
+		return negation(p.not())
 	}
 	return p.comparison()
 }
 
+func negation(of expression) expression {
+	return code(func(r *run) any { return !r.truth(r.value(of)) })
+}
+
+// comparison reads a chain: 1 < x <= 3.
 func (p *parser) comparison() expression {
-	c := &comparison{pos: p.peek().pos, first: p.sum()}
-	for {
+	type compared struct {
+		op string
+		to expression
+	}
+	var rest []compared
+	var pos int
+	for first := p.sum(); ; {
 		t := p.peek()
 		switch {
 		case t.kind == operator && slices.Contains([]string{"==", "!=", "<", "<=", ">", ">="}, t.text), t.is(name, "in"):
@@ -90,13 +122,24 @@ func (p *parser) comparison() expression {
 			p.next()
 			p.next()
 			t.text = "not in"
-		case len(c.rest) == 0:
-			return c.first
+		case len(rest) == 0:
+			return first
 		default:
-			return c
+			return code(func(r *run) any {
+				left := r.value(first)
+				for _, c := range rest {
+					right := r.value(c.to)
+					r.pos = pos
+					if !r.compare(c.op, left, right) {
+						return false
+					}
+					left = right
+				}
+				return true
+			})
 		}
-		c.pos = t.pos
-		c.rest = append(c.rest, compared{t.text, p.sum()})
+		pos = t.pos
+		rest = append(rest, compared{t.text, p.sum()})
 	}
 }
 
@@ -104,8 +147,13 @@ func (p *parser) comparison() expression {
 func (p *parser) chain(operand func() expression, operators ...string) expression {
 	e := operand()
 	for p.peek().kind == operator && slices.Contains(operators, p.peek().text) {
-		t := p.next()
-		e = &binary{t.pos, t.text, e, operand()}
+		t, first := p.next(), e
+		second := operand()
+		e = code(func(r *run) any {
+			left, right := r.value(first), r.value(second)
+			r.pos = t.pos
+			return r.arithmetic(t.text, left, right)
+		})
 	}
 	return e
 }
@@ -120,7 +168,13 @@ func (p *parser) concatenation() expression {
 	if len(parts) == 1 {
 		return parts[0]
 	}
-	return &concatenation{parts}
+	return code(func(r *run) any {
+		var texts []string
+		for _, part := range r.values(parts) {
+			texts = append(texts, r.str(part))
+		}
+		return r.glue(texts, "")
+	})
 }
 
 func (p *parser) product() expression { return p.chain(p.power, "*", "/", "//", "%") }
@@ -134,7 +188,12 @@ func (p *parser) unary(filters bool) expression {
 	var e expression
 	if t := p.peek(); t.is(operator, "-") || t.is(operator, "+") {
 		p.next()
-		e = &unary{t.pos, t.text, p.unary(false)}
+		of := p.unary(false)
+		e = code(func(r *run) any {
+			v := r.value(of)
+			r.pos = t.pos
+			return r.signed(t.text, v)
+		})
 	} else {
 		e = p.primary()
 	}
@@ -151,21 +210,22 @@ func (p *parser) primary() expression {
 	case name:
 		switch t.text {
 		case "true", "True":
-			return &constant{true}
+			return constant(true)
 		case "false", "False":
-			return &constant{false}
+			return constant(false)
 		case "none", "None":
-			return &constant{none{}}
+			return constant(none{})
 		}
-		return &variable{pos: t.pos, name: t.text}
+		p.read(t)
+		return code(func(r *run) any { return r.lookUp(t) })
 	case text:
 		s := t.value.(string)
 		for p.peek().kind == text {
 			s += p.next().value.(string)
 		}
-		return &constant{s}
+		return constant(s)
 	case integer, float:
-		return &constant{t.value}
+		return constant(t.value)
 	}
 	switch {
 	case t.is(operator, "("):
@@ -173,7 +233,11 @@ func (p *parser) primary() expression {
 		p.expect(operator, ")")
 		return e
 	case t.is(operator, "["):
-		return &listLiteral{p.list("]")}
+		var items []expression
+		for p.more(len(items), "]") {
+			items = append(items, p.expression())
+		}
+		return code(func(r *run) any { return &list{items: r.values(items), kind: listKind} })
 	case t.is(operator, "{"):
 		return p.dict(t)
 	}
@@ -181,34 +245,23 @@ func (p *parser) primary() expression {
 	return nil
 }
 
-func (p *parser) list(closing string) []expression {
-	var items []expression
-	for !p.skip(operator, closing) {
-		if len(items) > 0 {
-			p.expect(operator, ",")
-			if p.skip(operator, closing) {
-				break
-			}
-		}
-		items = append(items, p.expression())
-	}
-	return items
-}
-
 func (p *parser) dict(t token) expression {
-	d := &dictLiteral{pos: t.pos}
-	for !p.skip(operator, "}") {
-		if len(d.keys) > 0 {
-			p.expect(operator, ",")
-			if p.skip(operator, "}") {
-				break
-			}
-		}
-		d.keys = append(d.keys, p.expression())
+	var keys, values []expression
+	for p.more(len(keys), "}") {
+		keys = append(keys, p.expression())
 		p.expect(operator, ":")
-		d.values = append(d.values, p.expression())
+		values = append(values, p.expression())
 	}
-	return d
+	return code(func(r *run) any {
+		r.make(2 * valueSize * len(keys))
+		d := &dict{}
+		for i := range keys {
+			key, v := r.value(keys[i]), r.value(values[i])
+			r.pos = t.pos
+			d.put(r.key(key), v)
+		}
+		return d
+	})
 }
 
 func (p *parser) postfix(e expression) expression {
@@ -232,13 +285,25 @@ func (p *parser) member(dot token, of expression) expression {
 	t := p.next()
 	switch {
 	case t.kind == integer:
-		return &item{dot.pos, of, &constant{t.value}}
+		return item(dot, of, constant(t.value))
 	case t.kind != name:
 		fail(ErrSyntax, t.pos, "%s where the name of an attribute is expected", t)
 	case strings.HasPrefix(t.text, "__"):
 		fail(ErrUnsupported, t.pos, "attribute %s", t.text)
 	}
-	return &attribute{dot.pos, of, t.text}
+	return code(func(r *run) any {
+		v := r.value(of)
+		r.pos = dot.pos
+		return r.attribute(v, t.text)
+	})
+}
+
+func item(t token, of, key expression) expression {
+	return code(func(r *run) any {
+		v, k := r.value(of), r.value(key)
+		r.pos = t.pos
+		return r.item(v, k)
+	})
 }
 
 func (p *parser) subscript(t token, of expression) expression {
@@ -263,125 +328,20 @@ func (p *parser) subscript(t token, of expression) expression {
 	}
 	p.next()
 	if colons == 0 && len(parts) == 1 {
-		return &item{t.pos, of, parts[0]}
+		return item(t, of, parts[0])
 	}
 	if colons == 0 {
 		fail(ErrSyntax, t.pos, "an empty subscript")
 	}
-	parts = append(parts, nil, nil, nil)
-	return &slice{t.pos, of, parts[0], parts[1], parts[2]}
-}
-
-// filtersAndTests reads "| filter" and "is test" behind an expression.
-func (p *parser) filtersAndTests(e expression) expression {
-	for {
-		switch t := p.peek(); {
-		case t.is(operator, "|"):
-			e = p.filters(e)
-		case t.is(name, "is"):
-			p.next()
-			e = p.test(t, e)
-		case t.is(operator, "("):
-			e = &call{t.pos, e, p.arguments()}
-		default:
-			return e
-		}
-	}
-}
-
-// filters reads filters, of which the first begins behind the next token.
-func (p *parser) filters(e expression) expression {
-	for first := true; first || p.peek().is(operator, "|"); first = false {
-		p.next()
-		pos, word := p.dotted()
-		f := &filter{pos: pos, of: e, name: word}
-		f.apply = filterOf(f.name)
-		if p.peek().is(operator, "(") {
-			f.arguments = p.arguments()
-		}
-		e = f
-	}
-	return e
-}
-
-// dotted reads the name of a filter or a test. No known one has a dot, but names with
-// dots are not an error where they aren't used.
-func (p *parser) dotted() (pos int, word string) {
-	t := p.expect(name, "")
-	word = t.text
-	for p.skip(operator, ".") {
-		word += "." + p.expect(name, "").text
-	}
-	return t.pos, word
-}
-
-func (p *parser) test(is token, of expression) expression {
-	not := p.skip(name, "not")
-	_, word := p.dotted()
-	t := &test{pos: is.pos, of: of, name: word}
-	t.apply = testOf(t.name)
-	switch next := p.peek(); {
-	case next.is(operator, "("):
-		t.arguments = p.arguments()
-	case next.is(name, "is"):
-		fail(ErrSyntax, next.pos, "one test behind another")
-	case p.atOperand():
-		t.positional = []expression{p.postfix(p.primary())}
-	}
-	if not {
-		return &negation{t}
-	}
-	return t
-}
-
-// atOperand says whether what comes is the operand of a test without brackets.
-func (p *parser) atOperand() bool {
-	switch t := p.peek(); t.kind {
-	case name:
-		return !slices.Contains([]string{"else", "or", "and"}, t.text)
-	case text, integer, float:
-		return true
-	case operator:
-		return t.text == "[" || t.text == "{"
-	}
-	return false
-}
-
-func (p *parser) arguments() arguments {
-	defer p.nest()()
-	var a arguments
-	p.expect(operator, "(")
-	for first := true; !p.skip(operator, ")"); first = false {
-		if !first {
-			p.expect(operator, ",")
-			if p.skip(operator, ")") {
-				break
+	return code(func(r *run) any {
+		v := r.value(of)
+		bounds := [3]any{}
+		for i, part := range parts {
+			if part != nil {
+				bounds[i] = r.value(part)
 			}
 		}
-		p.argument(&a)
-	}
-	return a
-}
-
-func (p *parser) argument(a *arguments) {
-	t := p.peek()
-	switch {
-	case t.is(operator, "**"), t.is(operator, "*") && len(a.named) > 0:
-		fail(ErrUnsupported, t.pos, "an argument with %s", t.text)
-	case a.spread != nil:
-		fail(ErrUnsupported, t.pos, "an argument behind one with *")
-	case p.skip(operator, "*"):
-		a.spread = p.expression()
-	case t.kind == name && p.ahead().is(operator, "="):
-		p.next()
-		p.next()
-		if slices.ContainsFunc(a.named, func(other namedArgument) bool { return other.name == t.text }) {
-			fail(ErrSyntax, t.pos, "two arguments %s", t.text)
-		}
-		a.named = append(a.named, namedArgument{t.text, p.expression()})
-	case len(a.named) > 0:
-		fail(ErrSyntax, t.pos, "an argument without a name behind one that has a name")
-	default:
-		a.positional = append(a.positional, p.expression())
-	}
+		r.pos = t.pos
+		return r.slice(v, bounds)
+	})
 }

@@ -7,60 +7,60 @@ import (
 	"strings"
 )
 
-// filterOf is the filter of a name, or nil.
-func filterOf(name string) applied {
-	switch name {
-	case "default", "d":
-		return (*run).filterDefault
-	case "length", "count":
-		return func(r *run, v any, a actual) any { r.bind("length", a); return r.length(v) }
-	case "string":
-		return func(r *run, v any, a actual) any { r.bind("string", a); return r.soft(v) }
-	case "safe":
-		return func(r *run, v any, a actual) any { r.bind("safe", a); return markup(r.str(v)) }
-	case "trim":
-		return (*run).filterTrim
-	case "upper", "lower", "capitalize", "title":
-		return func(r *run, v any, a actual) any { r.bind(name, a); return r.recase(name, v) }
-	case "replace":
-		return (*run).filterReplace
-	case "indent":
-		return (*run).filterIndent
-	case "tojson":
-		return (*run).filterJSON
-	case "int":
-		return (*run).filterInt
-	case "float":
-		return (*run).filterFloat
-	case "abs":
-		return (*run).filterAbs
-	case "round":
-		return (*run).filterRound
+// valueFilters are the filters of texts and numbers.
+func valueFilters() definitions {
+	return definitions{
+		"default d":    {"default_value? boolean?", (*run).filterDefault},
+		"length count": {"", func(r *run, v any, _ []any) any { return r.length(v) }},
+		"string": {"", func(r *run, v any, _ []any) any {
+			if m, is := v.(markup); is {
+				return m
+			}
+			return r.str(v)
+		}},
+		"safe":       {"", func(r *run, v any, _ []any) any { return markup(r.str(v)) }},
+		"upper":      {"", func(r *run, v any, _ []any) any { return r.upper(r.softText("upper", v)) }},
+		"lower":      {"", func(r *run, v any, _ []any) any { return r.lower(r.softText("lower", v)) }},
+		"capitalize": {"", func(r *run, v any, _ []any) any { return r.capitalize(r.softText("capitalize", v)) }},
+		"title": {"", func(r *run, v any, _ []any) any {
+			return r.title(r.softText("title", v), func(before byte) bool {
+				return strings.IndexByte("-({[<", before) >= 0 || isSpace(rune(before))
+			})
+		}},
+		"trim": {"chars?", func(r *run, v any, args []any) any { return r.strip("strip", r.softText("trim", v), args[0]) }},
+		"replace": {"old new count?", func(r *run, v any, args []any) any {
+			count := int64(-1)
+			if !omitted(args[2]) {
+				count = r.whole("replace", args[2], -1)
+			}
+			return r.replace(r.str(v), r.str(args[0]), r.str(args[1]), count)
+		}},
+		"indent": {"width? first? blank?", (*run).filterIndent},
+		"tojson": {"ensure_ascii? indent? separators? sort_keys?", (*run).filterJSON},
+		"int":    {"default? base?", (*run).filterInt},
+		"float":  {"default?", (*run).filterFloat},
+		"abs":    {"", (*run).filterAbs},
+		"round":  {"precision? method?", (*run).filterRound},
 	}
-	return collectionFilterOf(name)
 }
 
-func (r *run) filterDefault(v any, a actual) any {
-	args := r.bind("default", a, "default_value?", "boolean?")
+func (r *run) filterDefault(v any, args []any) any {
 	_, undefined := v.(*undefined)
 	if !undefined && (!r.optional(args[1]) || r.truth(v)) {
 		return v
 	}
-	if args[0] == nil {
-		return ""
-	}
-	return args[0]
+	return otherwise(args[0], "")
 }
 
-// soft is str, but leaves a string that is marked as safe what it is.
-func (r *run) soft(v any) any {
-	if m, is := v.(markup); is {
-		return m
+// otherwise is an argument, or v where it was left out.
+func otherwise(argument, v any) any {
+	if argument == nil {
+		return v
 	}
-	return r.str(v)
+	return argument
 }
 
-// softText is soft where only plain text goes on.
+// softText is str where only plain text goes on.
 func (r *run) softText(what string, v any) string {
 	if _, is := v.(markup); is {
 		r.refuse("%s of a string that is marked as safe", what)
@@ -68,42 +68,12 @@ func (r *run) softText(what string, v any) string {
 	return r.str(v)
 }
 
-func (r *run) filterTrim(v any, a actual) any {
-	args := r.bind("trim", a, "chars?")
-	return r.strip("strip", r.softText("trim", v), args[0])
-}
-
-func (r *run) recase(name string, v any) any {
-	s := r.softText(name, v)
-	switch name {
-	case "upper":
-		return r.upper(s)
-	case "lower":
-		return r.lower(s)
-	case "capitalize":
-		return r.capitalize(s)
-	}
-	return r.titleFilter(s)
-}
-
-func (r *run) filterReplace(v any, a actual) any {
-	args := r.bind("replace", a, "old", "new", "count?")
-	count := int64(-1)
-	if args[2] != nil && args[2] != any(none{}) {
-		count = r.whole("replace", args[2], -1)
-	}
-	return r.replace(r.str(v), r.str(args[0]), r.str(args[1]), count)
-}
-
 // filterIndent puts space before each line but the first; before empty lines and
 // the first it does so on demand.
-func (r *run) filterIndent(v any, a actual) any {
-	args := r.bind("indent", a, "width?", "first?", "blank?")
-	by := "    "
-	if s, is := args[0].(string); is {
-		by = s
-	} else if args[0] != nil {
-		n := r.whole("indent", args[0], 0)
+func (r *run) filterIndent(v any, args []any) any {
+	by, is := args[0].(string)
+	if !is {
+		n := r.whole("indent", args[0], 4)
 		r.make(int(min(max(n, 0), mostBytes)))
 		by = strings.Repeat(" ", int(max(n, 0)))
 	}
@@ -120,37 +90,32 @@ func (r *run) filterIndent(v any, a actual) any {
 
 // filterInt is Python's int of numbers and of decimal text; what is none of them
 // becomes the default.
-func (r *run) filterInt(v any, a actual) any {
-	args := r.bind("int", a, "default?", "base?")
+func (r *run) filterInt(v any, args []any) any {
 	if args[1] != nil {
 		r.refuse("int with a base")
 	}
-	switch n := toNumber(v).(type) {
-	case int64, *big.Int:
-		return n
+	switch v := v.(type) {
+	case bool, int64, *big.Int:
+		return toNumber(v)
 	case float64:
-		return r.truncate(n)
-	}
-	if s, is := v.(string); is {
-		s = strings.TrimFunc(s, isSpace)
+		return truncate(v)
+	case string:
+		s := strings.TrimFunc(v, isSpace)
 		if i, ok := new(big.Int).SetString(s, 10); ok {
 			return whole64(i)
 		}
 		if f, ok := r.parseFloat(s); ok {
-			return r.truncate(f)
+			return truncate(f)
 		}
-	} else if m, is := v.(markup); is {
-		r.refuse("int of %q, which is marked as safe", string(m))
-	} else if u, is := v.(*undefined); is {
-		r.undefined(u)
+	case markup:
+		r.refuse("int of %q, which is marked as safe", string(v))
+	case *undefined:
+		r.undefined(v)
 	}
-	if args[0] == nil {
-		return int64(0)
-	}
-	return args[0]
+	return otherwise(args[0], int64(0))
 }
 
-func (r *run) truncate(f float64) any {
+func truncate(f float64) any {
 	i, _ := big.NewFloat(f).Int(nil)
 	return whole64(i)
 }
@@ -172,8 +137,7 @@ func (r *run) parseFloat(s string) (float64, bool) {
 	return 0, false
 }
 
-func (r *run) filterFloat(v any, a actual) any {
-	args := r.bind("float", a, "default?")
+func (r *run) filterFloat(v any, args []any) any {
 	if n := toNumber(v); n != nil {
 		return r.toFloat(n)
 	}
@@ -185,14 +149,10 @@ func (r *run) filterFloat(v any, a actual) any {
 	case *undefined:
 		r.undefined(v)
 	}
-	if args[0] == nil {
-		return 0.0
-	}
-	return args[0]
+	return otherwise(args[0], 0.0)
 }
 
-func (r *run) filterAbs(v any, a actual) any {
-	r.bind("abs", a)
+func (r *run) filterAbs(v any, _ []any) any {
 	switch n := toNumber(v).(type) {
 	case int64:
 		if n < 0 {
@@ -207,8 +167,7 @@ func (r *run) filterAbs(v any, a actual) any {
 }
 
 // filterRound rounds to the nearest, to even where two are near.
-func (r *run) filterRound(v any, a actual) any {
-	args := r.bind("round", a, "precision?", "method?")
+func (r *run) filterRound(v any, args []any) any {
 	if args[1] != nil && args[1] != any("common") {
 		r.refuse("round with a method")
 	}

@@ -64,7 +64,9 @@ func TestSnippetsRenderAsInPython(t *testing.T) {
 
 func TestChatTemplatesRenderAsInPython(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, 8, compareFolder(t, filepath.Join("golden", "templates")))
+	templates := filepath.Join("golden", "templates")
+	require.Equal(t, 8, compareFolder(t, templates, filepath.Join(templates, "expected.json")))
+	require.Equal(t, 1, compareFolder(t, filepath.Join("..", "..", "examples", "templates"), filepath.Join("golden", "examples.json")))
 }
 
 // fetched is where golden/fetch.sh puts the templates of published models, which
@@ -80,7 +82,8 @@ func fetched(t *testing.T) string {
 
 func TestFetchedChatTemplatesRenderAsInPython(t *testing.T) {
 	t.Parallel()
-	require.Positive(t, compareFolder(t, fetched(t)))
+	folder := fetched(t)
+	require.Positive(t, compareFolder(t, folder, filepath.Join(folder, "expected.json")))
 }
 
 // What Python made of some published templates is kept, under the digests of their
@@ -104,12 +107,12 @@ func TestPublishedChatTemplatesRenderAsOnRecord(t *testing.T) {
 	}
 }
 
-// compareFolder compares what the templates of a folder render to, and gives their
-// number.
-func compareFolder(t *testing.T, folder string) int {
+// compareFolder compares what the templates of a folder render to with what a file
+// expects, and gives their number.
+func compareFolder(t *testing.T, folder, file string) int {
 	t.Helper()
 	var expected map[string][]*string
-	readJSON(t, filepath.Join(folder, "expected.json"), &expected)
+	readJSON(t, file, &expected)
 	same, both := 0, 0
 	for name, digests := range expected {
 		source, err := os.ReadFile(filepath.Join(folder, name+".jinja"))

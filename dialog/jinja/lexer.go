@@ -2,15 +2,23 @@ package jinja
 
 import (
 	"fmt"
+	"math/big"
+	"regexp"
+	"strconv"
 	"strings"
+	"sync"
 	"unicode"
 	"unicode/utf8"
 )
+
+// allPatterns are made once: they take longer than a template does to be read.
+var allPatterns = sync.OnceValue(newPatterns)
 
 // lexer cuts a source into tokens, with the rules of trim_blocks (the line end
 // after a block or comment goes) and lstrip_blocks (so does the white space before
 // one, where nothing else is on its line).
 type lexer struct {
+	*patterns
 	source string
 	at     int
 	tokens []token
@@ -21,16 +29,43 @@ type lexer struct {
 	open []byte
 }
 
-// normalize makes all line ends "\n" and drops the one at the end of the source.
-func normalize(source string) string {
-	source = strings.ReplaceAll(source, "\r\n", "\n")
-	source = strings.ReplaceAll(source, "\r", "\n")
-	return strings.TrimSuffix(source, "\n")
+// patterns match at the begin of what they are given, but for tag, rawEnd and escape.
+type patterns struct {
+	tag, rawBegin, rawEnd, blockEnd, variableEnd *regexp.Regexp
+	float, integer, text, name, operator, escape *regexp.Regexp
 }
 
-// lex reads all tokens. It panics with an *Error.
+func newPatterns() *patterns {
+	const (
+		space  = `[\t-\r\x1c-\x20\x{85}\x{a0}\p{Z}]*` // as isSpace
+		digits = `[0-9](?:_?[0-9])*`
+	)
+	return &patterns{
+		tag:         regexp.MustCompile(`\{[%{#][-+]?`),
+		rawBegin:    regexp.MustCompile(`^` + space + `raw` + space + `(-?)%\}`),
+		rawEnd:      regexp.MustCompile(`\{%([-+]?)` + space + `endraw` + space + `([-+]?)%\}`),
+		blockEnd:    regexp.MustCompile(`^([-+]?)%\}`),
+		variableEnd: regexp.MustCompile(`^(-?)\}\}`),
+		float:       regexp.MustCompile(`^` + digits + `(?:\.` + digits + `(?:[eE][+-]?` + digits + `)?|[eE][+-]?` + digits + `)`),
+		integer:     regexp.MustCompile(`^(?i:0x(?:_?[0-9a-f])+|0o(?:_?[0-7])+|0b(?:_?[01])+|0(?:_?0)*|` + digits + `)`),
+		text:        regexp.MustCompile(`^(?s:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")`),
+		name:        regexp.MustCompile(`^\w+`),
+		operator:    regexp.MustCompile(`^(?://|\*\*|[=!<>]=|[-+/*%~<>=.:|,;()\[\]{}])`),
+		escape:      regexp.MustCompile(`(?s)\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[0-7]{1,3}|.)`),
+	}
+}
+
+// normalize makes all line ends "\n" and drops the one at the end of the source.
+func normalize(source string) string {
+	return strings.TrimSuffix(strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(source), "\n")
+}
+
+// isSpace is Python's str.isspace for one character.
+func isSpace(r rune) bool { return unicode.IsSpace(r) || 0x1c <= r && r <= 0x1f }
+
+// lex reads all tokens. It panics with a *fault.
 func lex(source string) []token {
-	l := &lexer{source: source, lineStarting: true}
+	l := &lexer{patterns: allPatterns(), source: source, lineStarting: true}
 	for l.at < len(l.source) {
 		l.root()
 	}
@@ -39,74 +74,41 @@ func lex(source string) []token {
 
 // root reads text up to the next tag, and the tag.
 func (l *lexer) root() {
-	start := l.at
-	tag := nextTag(l.source, start)
-	if tag < 0 {
-		l.add(data, l.source[start:], start)
+	start, rest := l.at, l.source[l.at:]
+	at := l.tag.FindStringIndex(rest)
+	if at == nil {
+		l.add(data, rest, start)
 		l.at = len(l.source)
 		return
 	}
-	l.at = tag + 2
-	sign := l.sign()
-	l.add(data, l.before(l.source[start:tag], sign, l.source[tag+1] == '{'), start)
+	tag := start + at[0]
+	l.at = start + at[1]
+	begin, sign := rest[at[0]:at[0]+2], rest[at[0]+2:at[1]]
+	l.add(data, l.before(rest[:at[0]], sign, begin == "{{"), start)
 	l.lineStarting = false
-	switch l.source[tag+1] {
-	case '#':
+	switch {
+	case begin == "{#":
 		l.comment(tag)
-	case '{':
-		l.add(variableBegin, "{{", tag)
-		l.expression(tag, variableEnd)
-	default:
-		if l.raw(tag) {
-			return
-		}
-		l.add(blockBegin, "{%", tag)
-		l.expression(tag, blockEnd)
+	case begin == "{{":
+		l.add(variableBegin, begin, tag)
+		l.inside(tag, variableEnd, l.variableEnd)
+	case !l.raw(tag):
+		l.add(blockBegin, begin, tag)
+		l.inside(tag, blockEnd, l.blockEnd)
 	}
 }
 
-func nextTag(source string, from int) int {
-	for i := from; ; i++ {
-		j := strings.IndexByte(source[i:], '{')
-		if j < 0 || i+j+1 >= len(source) {
-			return -1
-		}
-		i += j
-		if c := source[i+1]; c == '%' || c == '{' || c == '#' {
-			return i
-		}
-	}
-}
-
-// sign reads the sign behind the begin of a tag, if there is one.
-func (l *lexer) sign() byte {
-	if l.at < len(l.source) && (l.source[l.at] == '-' || l.source[l.at] == '+') {
-		l.at++
-		return l.source[l.at-1]
-	}
-	return 0
-}
-
-// before is what remains of the text before a tag.
-func (l *lexer) before(text string, sign byte, variable bool) string {
-	if sign == '-' {
+// before is what remains of the text before a tag with a sign.
+func (l *lexer) before(text, sign string, variable bool) string {
+	if sign == "-" {
 		return strings.TrimRightFunc(text, isSpace)
 	}
-	if sign == '+' || variable {
-		return text
-	}
 	line := strings.LastIndexByte(text, '\n') + 1
-	if line == 0 && !l.lineStarting {
-		return text
-	}
-	if strings.TrimLeftFunc(text[line:], isSpace) == "" {
+	if sign == "" && !variable && (line > 0 || l.lineStarting) && strings.TrimLeftFunc(text[line:], isSpace) == "" {
 		return text[:line]
 	}
 	return text
 }
-
-// isSpace is Python's str.isspace for one character.
-func isSpace(r rune) bool { return unicode.IsSpace(r) || 0x1c <= r && r <= 0x1f }
 
 func (l *lexer) add(k kind, text string, pos int) {
 	if k != data || text != "" {
@@ -116,27 +118,23 @@ func (l *lexer) add(k kind, text string, pos int) {
 
 // comment skips a comment whose begin was read.
 func (l *lexer) comment(tag int) {
-	i := strings.Index(l.source[l.at:], "#}")
+	text, _, found := strings.Cut(l.source[l.at:], "#}")
 	if l.at == len(l.source) {
 		return // Jinja doesn't mind
 	}
-	if i < 0 {
+	if !found {
 		fail(ErrSyntax, tag, "the comment has no end")
 	}
-	sign := byte(0)
-	if i > 0 {
-		sign = l.source[l.at+i-1]
-	}
-	l.at += i + 2
-	l.after(sign)
+	l.at += len(text) + 2
+	l.after(text[max(0, len(text)-1):])
 }
 
 // after skips what white space control drops behind the end of a block or comment.
-func (l *lexer) after(sign byte) {
+func (l *lexer) after(sign string) {
 	switch {
-	case sign == '-':
+	case sign == "-":
 		l.skipSpace()
-	case sign != '+' && strings.HasPrefix(l.source[l.at:], "\n"):
+	case sign != "+" && strings.HasPrefix(l.source[l.at:], "\n"):
 		l.at++
 	}
 	l.lineStarting = l.source[l.at-1] == '\n'
@@ -150,134 +148,92 @@ func (l *lexer) skipSpace() {
 // raw reads {% raw %}…{% endraw %}, if the tag whose begin was read is that. No
 // line end is dropped behind {% raw %}.
 func (l *lexer) raw(tag int) bool {
-	sign, from := l.wholeTag(l.at, "raw")
-	if from < 0 || sign == '+' {
+	begin := l.rawBegin.FindStringSubmatch(l.source[l.at:])
+	if begin == nil {
 		return false
 	}
-	l.at = from
-	if sign == '-' {
+	if l.at += len(begin[0]); begin[1] == "-" {
 		l.skipSpace()
 	}
 	l.lineStarting = l.source[l.at-1] == '\n'
-	start := l.at
-	for i := start; ; i += 2 {
-		j := strings.Index(l.source[i:], "{%")
-		if start == len(l.source) {
-			return true // Jinja doesn't mind
-		}
-		if j < 0 {
-			fail(ErrSyntax, tag, "raw has no endraw")
-		}
-		i += j
-		l.at = i + 2
-		sign := l.sign()
-		endSign, behind := l.wholeTag(l.at, "endraw")
-		if behind < 0 {
-			continue
-		}
-		l.add(data, l.before(l.source[start:i], sign, false), start)
-		l.at = behind
-		l.after(endSign)
-		return true
+	rest := l.source[l.at:]
+	if rest == "" {
+		return true // Jinja doesn't mind
 	}
+	end := l.rawEnd.FindStringSubmatchIndex(rest)
+	if end == nil {
+		fail(ErrSyntax, tag, "raw has no endraw")
+	}
+	l.add(data, l.before(rest[:end[0]], rest[end[2]:end[3]], false), l.at)
+	l.at += end[1]
+	l.after(rest[end[4]:end[5]])
+	return true
 }
 
-// wholeTag finds the rest of a tag that is one word; it gives the sign before its
-// end and the offset behind it, or −1.
-func (l *lexer) wholeTag(from int, word string) (sign byte, behind int) {
-	rest := strings.TrimLeftFunc(l.source[from:], isSpace)
-	rest, found := strings.CutPrefix(rest, word)
-	if !found {
-		return 0, -1
-	}
-	rest = strings.TrimLeftFunc(rest, isSpace)
-	if rest != "" && (rest[0] == '-' || rest[0] == '+') {
-		sign, rest = rest[0], rest[1:]
-	}
-	if !strings.HasPrefix(rest, "%}") {
-		return 0, -1
-	}
-	return sign, len(l.source) - len(rest) + 2
-}
-
-// expression reads the tokens of a block or variable up to and with its end.
-func (l *lexer) expression(tag int, until kind) {
+// inside reads the tokens of a block or variable up to and with its end.
+func (l *lexer) inside(tag int, k kind, end *regexp.Regexp) {
 	l.open = l.open[:0]
 	for {
-		if len(l.open) == 0 && l.end(until) {
+		rest := l.source[l.at:]
+		if at := end.FindStringSubmatch(rest); at != nil && len(l.open) == 0 {
+			l.add(k, at[0][len(at[1]):], l.at)
+			l.at += len(at[0])
+			if at[1] == "" && k == variableEnd {
+				at[1] = "+" // trim_blocks is not for variables
+			}
+			l.after(at[1])
 			return
-		}
-		rest := strings.TrimLeftFunc(l.source[l.at:], isSpace)
-		if spaces := len(l.source) - l.at - len(rest); spaces > 0 {
-			l.at += spaces
-			continue
 		}
 		if rest == "" {
 			fail(ErrSyntax, tag, "the tag has no end")
 		}
-		l.word(rest)
+		if c, size := utf8.DecodeRuneInString(rest); isSpace(c) {
+			l.at += size
+		} else {
+			l.word(rest, c)
+		}
 	}
-}
-
-// end reads the end of a block or variable, if it is here.
-func (l *lexer) end(k kind) bool {
-	rest, mark, sign := l.source[l.at:], "%}", byte(0)
-	if k == variableEnd {
-		mark = "}}"
-	}
-	if rest != "" && (rest[0] == '-' || rest[0] == '+' && k == blockEnd) {
-		sign, rest = rest[0], rest[1:]
-	}
-	if !strings.HasPrefix(rest, mark) {
-		return false
-	}
-	l.add(k, mark, l.at)
-	l.at = len(l.source) - len(rest) + 2
-	if k == variableEnd && sign == 0 {
-		sign = '+' // trim_blocks is not for variables
-	}
-	l.after(sign)
-	return true
 }
 
 // word reads a literal, a name or an operator at the begin of rest.
-func (l *lexer) word(rest string) {
-	switch c := rest[0]; {
-	case '0' <= c && c <= '9':
-		l.number(rest)
-	case c == '\'' || c == '"':
-		l.literal(rest)
-	case isNameByte(c):
-		n := 1
-		for n < len(rest) && isNameByte(rest[n]) {
-			n++
+func (l *lexer) word(rest string, first rune) {
+	t := token{pos: l.at}
+	switch {
+	case l.match(&t, float, l.float, rest) && !strings.HasSuffix(l.source[:l.at], "."):
+		f, err := strconv.ParseFloat(strings.ReplaceAll(t.text, "_", ""), 64)
+		if err != nil {
+			fail(ErrUnsupported, l.at, "number %s", t.text)
 		}
-		l.take(name, n, nil)
-	case c >= utf8.RuneSelf:
-		r, _ := utf8.DecodeRuneInString(rest)
-		fail(ErrUnsupported, l.at, "character %q in a tag", r)
+		t.value = f
+	case l.match(&t, integer, l.integer, rest):
+		i, ok := new(big.Int).SetString(t.text, 0)
+		if !ok || len(t.text) > 1000 {
+			fail(ErrUnsupported, l.at, "number %.40s", t.text)
+		}
+		t.value = whole64(i)
+	case l.match(&t, text, l.text, rest):
+		t.value = l.unescape(t.text[1 : len(t.text)-1])
+	case l.match(&t, name, l.name, rest):
+	case first == '"' || first == '\'':
+		fail(ErrSyntax, l.at, "the string has no end")
+	case first >= utf8.RuneSelf:
+		fail(ErrUnsupported, l.at, "character %q in a tag", first)
+	case !l.match(&t, operator, l.operator, rest):
+		fail(ErrSyntax, l.at, "unexpected %q", first)
 	default:
-		l.operator(rest)
+		l.brackets(t.text[0])
 	}
+	l.tokens = append(l.tokens, t)
+	l.at += len(t.text)
 }
 
-func isNameByte(c byte) bool {
-	return c == '_' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
+func (l *lexer) match(t *token, k kind, pattern *regexp.Regexp, rest string) bool {
+	t.kind, t.text = k, pattern.FindString(rest)
+	return t.text != ""
 }
 
-func (l *lexer) take(k kind, n int, value any) {
-	l.tokens = append(l.tokens, token{k, l.source[l.at : l.at+n], value, l.at})
-	l.at += n
-}
-
-func (l *lexer) operator(rest string) {
-	for _, two := range []string{"//", "**", "==", "!=", ">=", "<="} {
-		if strings.HasPrefix(rest, two) {
-			l.take(operator, 2, nil)
-			return
-		}
-	}
-	switch c := rest[0]; c {
+func (l *lexer) brackets(c byte) {
+	switch c {
 	case '(', '[', '{':
 		l.open = append(l.open, c)
 	case ')', ']', '}':
@@ -286,12 +242,34 @@ func (l *lexer) operator(rest string) {
 			fail(ErrSyntax, l.at, "%q closes nothing", c)
 		}
 		l.open = l.open[:len(l.open)-1]
-	default:
-		if !strings.ContainsRune("+-/*%~><=.:|,;", rune(c)) {
-			fail(ErrSyntax, l.at, "unexpected %q", c)
-		}
 	}
-	l.take(operator, 1, nil)
+}
+
+// unescape gives a string literal the meaning that Python gives it. An unknown
+// escape is left as it is.
+func (l *lexer) unescape(s string) string {
+	return l.escape.ReplaceAllStringFunc(s, func(e string) string {
+		c, digits, base := e[1], e[2:], 16
+		switch i := strings.IndexByte(`\'"abfnrtv`, c); {
+		case i >= 0:
+			return "\\'\"\a\b\f\n\r\t\v"[i : i+1]
+		case c == '\n':
+			return ""
+		case c == 'N':
+			fail(ErrUnsupported, l.at, `escape \N`)
+		case '0' <= c && c <= '7':
+			digits, base = e[1:], 8
+		case !strings.ContainsRune("xuU", rune(c)):
+			return e
+		case digits == "":
+			fail(ErrSyntax, l.at, "bad escape %s", e)
+		}
+		r, _ := strconv.ParseUint(digits, base, 32) // the pattern has it
+		if !utf8.ValidRune(rune(r)) {
+			fail(ErrUnsupported, l.at, "escape %s, which is no character", e)
+		}
+		return string(rune(r))
+	})
 }
 
 // kind says what a token is.
@@ -330,10 +308,8 @@ func (t token) String() string {
 		return "the end of the template"
 	case data:
 		return "text"
-	case variableEnd:
-		return "}}"
-	case blockEnd:
-		return "%}"
+	case variableEnd, blockEnd:
+		return t.text
 	}
 	return fmt.Sprintf("%q", t.text)
 }

@@ -1,48 +1,27 @@
 package jinja
 
 import (
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
 
-// method calls a method.
-func (r *run) method(m *method, a actual) any {
-	r.step(1)
-	switch of := m.of.(type) {
-	case string:
-		return r.textMethod(of, m.name, a)
-	case markup:
-		r.refuse("method %s of a string that is marked as safe", m.name)
-	case *dict:
-		return r.dictMethod(of, m.name, a)
-	case *list:
-		return r.listMethod(of.items, m.name, a)
-	case *tuple:
-		return r.listMethod(of.items, m.name, a)
-	}
-	r.refuse("method %s of a %s", m.name, typeName(m.of))
-	return nil
-}
-
 func (r *run) dictMethod(d *dict, name string, a actual) any {
 	if name != "get" {
-		r.bindPositional(name, a)
-		return &view{d, name}
+		r.bind(name, a, "/")
+		return r.view(d, name)
 	}
-	args := r.bindPositional(name, a, "key", "default?")
+	args := r.bind(name, a, "key", "default?", "/")
 	if r.hasKey(d, args[0]) {
 		key, _ := keyOf(args[0])
 		v, _ := d.get(key)
 		return v
 	}
-	if args[1] == nil {
-		return none{}
-	}
-	return args[1]
+	return otherwise(args[1], none{})
 }
 
 func (r *run) listMethod(items []any, name string, a actual) any {
-	v := r.bindPositional(name, a, "value")[0]
+	v := r.bind(name, a, "value", "/")[0]
 	n := int64(0)
 	for i, one := range items {
 		if !r.equal(one, v) {
@@ -59,53 +38,68 @@ func (r *run) listMethod(items []any, name string, a actual) any {
 	return n
 }
 
-// textMethod calls a method of a string.
-func (r *run) textMethod(s, name string, a actual) any {
-	switch name {
-	case "split", "rsplit":
-		args := r.bind(name, a, "sep?", "maxsplit?")
+// textMethods are the methods of strings.
+func textMethods() definitions {
+	all := definitions{}
+	add := func(names, parameters string, f func(r *run, name, s string, args []any) any) {
+		for _, name := range strings.Fields(names) {
+			all[name] = definition{parameters, func(r *run, v any, args []any) any {
+				s, is := v.(string)
+				if !is {
+					r.refuse("method %s of a string that is marked as safe", name)
+				}
+				r.step(1 + len(s)/16)
+				return f(r, name, s, args)
+			}}
+		}
+	}
+	add("split rsplit", "sep? maxsplit?", func(r *run, name, s string, args []any) any {
 		return r.split(name, s, args[0], int(r.whole(name, args[1], -1)))
-	case "splitlines":
-		args := r.bind(name, a, "keepends?")
-		return r.lines(s, r.optional(args[0]))
-	case "strip", "lstrip", "rstrip":
-		return r.strip(name, s, r.bindPositional(name, a, "chars?")[0])
-	case "startswith", "endswith":
-		return r.begins(name, s, r.bindPositional(name, a, "prefix")[0])
-	case "replace":
-		args := r.bindPositional(name, a, "old", "new", "count?")
+	})
+	add("splitlines", "keepends?", func(r *run, _, s string, args []any) any {
+		return r.strings(splitLines(s, r.optional(args[0])))
+	})
+	add("strip lstrip rstrip", "chars? /", func(r *run, name, s string, args []any) any { return r.strip(name, s, args[0]) })
+	add("startswith endswith", "prefix /", func(r *run, name, s string, args []any) any { return r.begins(name, s, args[0]) })
+	add("replace", "old new count? /", func(r *run, name, s string, args []any) any {
 		return r.replace(s, r.text(name, args[0]), r.text(name, args[1]), r.whole(name, args[2], -1))
-	case "join":
-		return r.joined(s, r.bindPositional(name, a, "iterable")[0])
-	case "format":
-		return r.format(s, a)
-	case "count", "find", "rfind", "index", "rindex":
-		return r.find(name, s, r.text(name, r.bindPositional(name, a, "sub")[0]))
-	case "partition", "rpartition":
-		return r.partition(name, s, r.text(name, r.bindPositional(name, a, "sep")[0]))
-	case "removeprefix":
-		return strings.TrimPrefix(s, r.text(name, r.bindPositional(name, a, "prefix")[0]))
-	case "removesuffix":
-		return strings.TrimSuffix(s, r.text(name, r.bindPositional(name, a, "suffix")[0]))
+	})
+	add("join", "iterable /", func(r *run, name, s string, args []any) any {
+		var parts []string
+		for _, one := range r.all(args[0]) {
+			parts = append(parts, r.text(name, one))
+		}
+		return r.glue(parts, s)
+	})
+	add("format", lazy, func(r *run, _, s string, args []any) any { return r.format(s, args[0].(actual)) })
+	add("count find rfind index rindex", "sub /", func(r *run, name, s string, args []any) any {
+		return r.find(name, s, r.text(name, args[0]))
+	})
+	add("partition rpartition", "sep /", func(r *run, name, s string, args []any) any {
+		return r.partition(name, s, r.text(name, args[0]))
+	})
+	add("removeprefix", "prefix /", func(r *run, name, s string, args []any) any {
+		return strings.TrimPrefix(s, r.text(name, args[0]))
+	})
+	add("removesuffix", "suffix /", func(r *run, name, s string, args []any) any {
+		return strings.TrimSuffix(s, r.text(name, args[0]))
+	})
+	for name, f := range map[string]func(r *run, s string) string{
+		"upper": (*run).upper, "lower": (*run).lower, "capitalize": (*run).capitalize,
+		"title": func(r *run, s string) string { return r.title(s, func(before byte) bool { return !isLetter(before) }) },
+	} {
+		add(name, "/", func(r *run, _, s string, _ []any) any { return f(r, s) })
 	}
-	r.bindPositional(name, a)
-	switch name {
-	case "upper":
-		return r.upper(s)
-	case "lower":
-		return r.lower(s)
-	case "capitalize":
-		return r.capitalize(s)
-	case "title":
-		return r.title(s)
-	}
-	return r.kindOf(name, s)
+	add("isalnum isalpha isascii isdigit islower isspace isupper", "/", func(r *run, name, s string, _ []any) any {
+		return r.kindOf(name, s)
+	})
+	return all
 }
 
 func (r *run) strings(parts []string) *list {
 	r.make(valueSize * 2 * len(parts))
 	r.step(len(parts))
-	l := &list{make([]any, len(parts))}
+	l := &list{items: make([]any, len(parts)), kind: listKind}
 	for i, part := range parts {
 		l.items[i] = part
 	}
@@ -114,86 +108,55 @@ func (r *run) strings(parts []string) *list {
 
 // split is split or rsplit; most is the number of cuts, negative for all.
 func (r *run) split(name, s string, sep any, most int) any {
-	r.step(len(s) / 16)
-	right := name == "rsplit"
-	if sep == nil || sep == any(none{}) {
-		return r.strings(fields(s, most, right))
-	}
-	cut := r.text(name, sep)
-	if cut == "" {
-		r.wrong("%s at an empty string", name)
-	}
 	if most < 0 {
-		return r.strings(strings.Split(s, cut))
+		most = len(s)
+	}
+	right := name == "rsplit"
+	next, trim := strings.Index, strings.TrimLeftFunc
+	if right {
+		next, trim = strings.LastIndex, strings.TrimRightFunc
+	}
+	width := 0
+	cut := func() (at int) {
+		if !omitted(sep) {
+			between := r.text(name, sep)
+			if width = len(between); width == 0 {
+				r.wrong("%s at an empty string", name)
+			}
+			return next(s, between)
+		}
+		at = strings.IndexFunc(s, isSpace)
+		if right {
+			at = strings.LastIndexFunc(s, isSpace)
+		}
+		_, width = utf8.DecodeRuneInString(s[max(at, 0):])
+		return at
 	}
 	var parts []string
-	for i := 0; i < most; i++ {
-		at := strings.Index(s, cut)
-		if right {
-			at = strings.LastIndex(s, cut)
+	for {
+		if omitted(sep) {
+			if s = trim(s, isSpace); s == "" {
+				break
+			}
 		}
-		if at < 0 {
+		at := cut()
+		if at < 0 || len(parts) == most {
+			parts = append(parts, s)
 			break
 		}
+		before, behind := s[:at], s[at+width:]
 		if right {
-			parts = append(parts, s[at+len(cut):])
-			s = s[:at]
-		} else {
-			parts = append(parts, s[:at])
-			s = s[at+len(cut):]
+			before, behind = behind, before
 		}
+		parts, s = append(parts, before), behind
 	}
-	parts = append(parts, s)
 	if right {
-		reverse(parts)
+		slices.Reverse(parts)
 	}
 	return r.strings(parts)
 }
 
-// fields splits at white space.
-func fields(s string, most int, right bool) []string {
-	if most < 0 {
-		return strings.FieldsFunc(s, isSpace)
-	}
-	var parts []string
-	if right {
-		for s = strings.TrimRightFunc(s, isSpace); s != "" && len(parts) < most; s = strings.TrimRightFunc(s, isSpace) {
-			at := strings.LastIndexFunc(s, isSpace)
-			_, size := utf8.DecodeRuneInString(s[max(at, 0):])
-			if at < 0 {
-				at, size = 0, 0
-			}
-			parts = append(parts, s[at+size:])
-			s = s[:at]
-		}
-	} else {
-		for s = strings.TrimLeftFunc(s, isSpace); s != "" && len(parts) < most; s = strings.TrimLeftFunc(s, isSpace) {
-			at := strings.IndexFunc(s, isSpace)
-			if at < 0 {
-				at = len(s)
-			}
-			parts = append(parts, s[:at])
-			s = s[at:]
-		}
-	}
-	if s != "" {
-		parts = append(parts, s)
-	}
-	if right {
-		reverse(parts)
-	}
-	return parts
-}
-
-func reverse[T any](all []T) {
-	for i, j := 0, len(all)-1; i < j; i, j = i+1, j-1 {
-		all[i], all[j] = all[j], all[i]
-	}
-}
-
-// lines splits at line ends, of which Python knows many.
-func (r *run) lines(s string, keep bool) any { return r.strings(splitLines(s, keep)) }
-
+// splitLines splits at line ends, of which Python knows many.
 func splitLines(s string, keep bool) []string {
 	var lines []string
 	for s != "" {
@@ -218,7 +181,7 @@ func splitLines(s string, keep bool) []string {
 func (r *run) strip(name, s string, chars any) string {
 	r.step(len(s) / 64)
 	drop := isSpace
-	if chars != nil && chars != any(none{}) {
+	if !omitted(chars) {
 		set := r.text(name, chars)
 		drop = func(c rune) bool { return strings.ContainsRune(set, c) }
 	}
@@ -236,15 +199,16 @@ func (r *run) begins(name, s string, with any) bool {
 	if name == "endswith" {
 		test = strings.HasSuffix
 	}
-	if t, is := with.(*tuple); is {
-		for _, one := range t.items {
-			if test(s, r.text(name, one)) {
-				return true
-			}
-		}
-		return false
+	parts := []any{with}
+	if l, is := with.(*list); is && l.kind == tupleKind {
+		parts = l.items
 	}
-	return test(s, r.text(name, with))
+	for _, one := range parts {
+		if test(s, r.text(name, one)) {
+			return true
+		}
+	}
+	return false
 }
 
 func (r *run) replace(s, old, by string, count int64) string {
@@ -261,15 +225,7 @@ func (r *run) replace(s, old, by string, count int64) string {
 	return strings.Replace(s, old, by, int(n))
 }
 
-// joined is Python's s.join(v): of strings alone.
-func (r *run) joined(s string, v any) string {
-	var parts []string
-	for _, one := range r.all(v) {
-		parts = append(parts, r.text("join", one))
-	}
-	return r.glue(parts, s)
-}
-
+// glue joins texts and counts the memory.
 func (r *run) glue(parts []string, s string) string {
 	r.step(len(parts))
 	for _, part := range parts {
@@ -279,7 +235,6 @@ func (r *run) glue(parts []string, s string) string {
 }
 
 func (r *run) find(name, s, sub string) any {
-	r.step(len(s) / 16)
 	at := strings.Index(s, sub)
 	switch name {
 	case "count":
@@ -300,14 +255,14 @@ func (r *run) partition(name, s, sep string) any {
 	if sep == "" {
 		r.wrong("%s at an empty string", name)
 	}
+	parts := []any{s, "", ""}
 	at := strings.Index(s, sep)
 	if name == "rpartition" {
-		if at = strings.LastIndex(s, sep); at < 0 {
-			return &tuple{[]any{"", "", s}}
-		}
+		parts = []any{"", "", s}
+		at = strings.LastIndex(s, sep)
 	}
-	if at < 0 {
-		return &tuple{[]any{s, "", ""}}
+	if at >= 0 {
+		parts = []any{s[:at], sep, s[at+len(sep):]}
 	}
-	return &tuple{[]any{s[:at], sep, s[at+len(sep):]}}
+	return &list{items: parts, kind: tupleKind}
 }

@@ -3,7 +3,7 @@ package jinja
 import (
 	"math"
 	"math/big"
-	"math/bits"
+	"slices"
 	"strings"
 )
 
@@ -22,6 +22,29 @@ func toNumber(v any) any {
 	case int64, *big.Int, float64:
 		return v
 	}
+	return nil
+}
+
+// signed is a number behind + or -.
+func (r *run) signed(sign string, v any) any {
+	if u, is := v.(*undefined); is {
+		r.undefined(u)
+	}
+	switch n := toNumber(v).(type) {
+	case int64:
+		if sign == "+" {
+			return n
+		}
+		return r.integers("-", 0, n)
+	case float64:
+		if sign == "-" {
+			n = -n
+		}
+		return n
+	case nil:
+		r.wrong("%s before a %s", sign, typeName(v))
+	}
+	r.refuse("arithmetic with integers beyond 64 bits")
 	return nil
 }
 
@@ -70,65 +93,41 @@ func (r *run) toFloat(v any) float64 {
 }
 
 func (r *run) integers(op string, a, b int64) any {
-	fits := true
-	var c int64
+	x, y, c := big.NewInt(a), big.NewInt(b), new(big.Int)
+	if b == 0 && (op == "/" || op == "//" || op == "%") {
+		r.wrong("division by zero")
+	}
 	switch op {
 	case "+":
-		c = a + b
-		fits = (c > a) == (b > 0)
+		c.Add(x, y)
 	case "-":
-		c = a - b
-		fits = (c < a) == (b > 0)
+		c.Sub(x, y)
 	case "*":
-		c, fits = multiply(a, b)
-	case "//", "%":
-		return r.floor(op, a, b)
+		c.Mul(x, y)
 	case "/":
-		if b == 0 {
-			r.wrong("division by zero")
-		}
 		return r.toFloat(a) / r.toFloat(b)
+	case "//", "%": // Python rounds down
+		rest := new(big.Int)
+		if c.QuoRem(x, y, rest); rest.Sign() == -y.Sign() {
+			c.Sub(c, big.NewInt(1))
+			rest.Add(rest, y)
+		}
+		if op == "%" {
+			c = rest
+		}
 	case "**":
 		if b < 0 {
 			r.refuse("a negative power")
 		}
-		c = 1
-		for ; b > 0 && fits && c != 0; b-- {
-			r.step(1)
-			c, fits = multiply(c, a)
+		if b > 63 && max(a, -a) > 1 {
+			r.refuse("arithmetic with integers beyond 64 bits")
 		}
+		c.Exp(x, y, nil)
 	}
-	if !fits {
+	if !c.IsInt64() {
 		r.refuse("arithmetic with integers beyond 64 bits")
 	}
-	return c
-}
-
-func multiply(a, b int64) (product int64, fits bool) {
-	if a == math.MinInt64 || b == math.MinInt64 {
-		return 0, false
-	}
-	high, low := bits.Mul64(uint64(max(a, -a)), uint64(max(b, -b)))
-	return a * b, high == 0 && low <= math.MaxInt64
-}
-
-// floor is Python's division of integers, which rounds down.
-func (r *run) floor(op string, a, b int64) any {
-	if b == 0 {
-		r.wrong("division by zero")
-	}
-	if a == math.MinInt64 {
-		r.refuse("arithmetic with integers beyond 64 bits")
-	}
-	quotient, rest := a/b, a%b
-	if rest != 0 && (rest < 0) != (b < 0) {
-		quotient--
-		rest += b
-	}
-	if op == "%" {
-		return rest
-	}
-	return quotient
+	return c.Int64()
 }
 
 func (r *run) floats(op string, x, y float64) float64 {
@@ -171,22 +170,33 @@ func (r *run) floats(op string, x, y float64) float64 {
 
 // sequences adds or repeats strings and lists.
 func (r *run) sequences(op string, left, right any) any {
-	switch op {
-	case "+":
-		if joined := r.join(left, right); joined != nil {
-			return joined
+	if op == "*" {
+		if toNumber(left) != nil {
+			left, right = right, left
 		}
-	case "*":
 		if n, is := toNumber(right).(int64); is {
-			return r.repeat(left, n, right)
+			return r.repeat(left, n)
 		}
-		if n, is := toNumber(left).(int64); is {
-			return r.repeat(right, n, left)
-		}
+	}
+	a, aIs := left.(string)
+	b, bIs := right.(string)
+	if op == "+" && aIs && bIs {
+		r.make(len(a) + len(b))
+		return a + b
+	}
+	x, xIs := left.(*list)
+	y, yIs := right.(*list)
+	if op == "+" && xIs && yIs && x.kind == y.kind && x.joins() {
+		r.make(valueSize * (len(x.items) + len(y.items)))
+		r.step((len(x.items) + len(y.items)) / 8)
+		return &list{items: slices.Concat(x.items, y.items), kind: x.kind}
 	}
 	r.wrong("%s %s %s", typeName(left), op, typeName(right))
 	return nil
 }
+
+// joins says whether lists of this kind can be added and repeated.
+func (l *list) joins() bool { return l.kind == listKind || l.kind == tupleKind }
 
 // addSafe adds a string to one that is marked as safe, which escapes it for HTML. It
 // gives nil where none is.
@@ -215,33 +225,7 @@ func escaped(v any) (string, bool) {
 	return "", false
 }
 
-// join adds two of the same type; it gives nil for others.
-func (r *run) join(left, right any) any {
-	switch a := left.(type) {
-	case string:
-		if b, is := right.(string); is {
-			r.make(len(a) + len(b))
-			return a + b
-		}
-	case *list:
-		if b, is := right.(*list); is {
-			return &list{r.chained(a.items, b.items)}
-		}
-	case *tuple:
-		if b, is := right.(*tuple); is {
-			return &tuple{r.chained(a.items, b.items)}
-		}
-	}
-	return nil
-}
-
-func (r *run) chained(a, b []any) []any {
-	r.make(valueSize * (len(a) + len(b)))
-	r.step((len(a) + len(b)) / 8)
-	return append(append(make([]any, 0, len(a)+len(b)), a...), b...)
-}
-
-func (r *run) repeat(of any, n int64, number any) any {
+func (r *run) repeat(of any, n int64) any {
 	times := func(size int) int {
 		if n <= 0 || size == 0 {
 			return 0
@@ -256,18 +240,10 @@ func (r *run) repeat(of any, n int64, number any) any {
 	case string:
 		return strings.Repeat(v, times(len(v)))
 	case *list:
-		return &list{repeated(v.items, times(valueSize*len(v.items)))}
-	case *tuple:
-		return &tuple{repeated(v.items, times(valueSize*len(v.items)))}
+		if v.joins() {
+			return &list{items: slices.Repeat(v.items, times(valueSize*len(v.items))), kind: v.kind}
+		}
 	}
-	r.wrong("%s * %s", typeName(of), typeName(number))
+	r.wrong("%s * int", typeName(of))
 	return nil
-}
-
-func repeated(items []any, n int) []any {
-	all := make([]any, 0, n*len(items))
-	for range n {
-		all = append(all, items...)
-	}
-	return all
 }

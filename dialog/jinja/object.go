@@ -2,6 +2,7 @@ package jinja
 
 import (
 	"math/big"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -11,10 +12,15 @@ import (
 type (
 	none struct{}
 	// markup is a string that the filter safe marked. Nothing is escaped here, but
-	// Python escapes what is added to it, so it isn't added to.
+	// Python escapes what is added to it.
 	markup string
-	list   struct{ items []any }
-	tuple  struct{ items []any }
+	// list is a list, a tuple, a range or a view of a dict; kind is Python's name of
+	// the type, and text what Python writes of a range.
+	list struct {
+		items []any
+		kind  string
+		text  string
+	}
 	// dict keeps the order of its keys, which are string or int64. index is there from
 	// the ninth key on.
 	dict struct {
@@ -30,23 +36,24 @@ type (
 		// unsafe says that there is a value, but Jinja's sandbox hides it.
 		unsafe bool
 	}
-	// view is keys(), values() or items() of a dict.
-	view struct {
-		of   *dict
-		part string
-	}
-	// interval is a range.
-	interval struct{ start, stop, step int64 }
 	// generator is what some filters give: items to be seen once.
 	generator struct{ next iterator }
-	// method is a method of a value, not called yet.
-	method struct {
-		of   any
-		name string
+	// function is a macro, a global function or a method of a value.
+	function struct {
+		macro bool
+		call  func(*run, actual) any
 	}
-	// builtin is a global function.
-	builtin struct{ name string }
 )
+
+// Kinds of lists. Those of views begin with viewKind.
+const (
+	listKind  = "list"
+	tupleKind = "tuple"
+	rangeKind = "range"
+	viewKind  = "dict_"
+)
+
+func (l *list) isView() bool { return strings.HasPrefix(l.kind, viewKind) }
 
 // iterator gives one item after the other, and false at the end.
 type iterator func() (any, bool)
@@ -64,46 +71,61 @@ func over(items []any) iterator {
 
 const indexFrom = 9
 
-func (d *dict) get(key any) (any, bool) {
+func (d *dict) at(key any) int {
 	if d.index != nil {
-		i, found := d.index[key]
-		if !found {
-			return nil, false
+		if i, found := d.index[key]; found {
+			return i
 		}
-		return d.values[i], true
+		return -1
 	}
 	for i, k := range d.keys {
 		if k == key {
-			return d.values[i], true
+			return i
 		}
+	}
+	return -1
+}
+
+func (d *dict) get(key any) (any, bool) {
+	if i := d.at(key); i >= 0 {
+		return d.values[i], true
 	}
 	return nil, false
 }
 
 // put sets the value of a key: at its place if it is there, else at the end.
 func (d *dict) put(key any, v any) {
-	if d.index == nil && len(d.keys)+1 >= indexFrom {
-		d.index = make(map[any]int, 2*indexFrom)
-		for i, k := range d.keys {
-			d.index[k] = i
-		}
-	}
-	if d.index != nil {
-		if i, found := d.index[key]; found {
-			d.values[i] = v
-			return
-		}
-		d.index[key] = len(d.keys)
-	} else {
-		for i, k := range d.keys {
-			if k == key {
-				d.values[i] = v
-				return
-			}
-		}
+	if i := d.at(key); i >= 0 {
+		d.values[i] = v
+		return
 	}
 	d.keys = append(d.keys, key)
 	d.values = append(d.values, v)
+	if n := len(d.keys); n >= indexFrom {
+		if d.index == nil {
+			d.index = make(map[any]int, 2*n)
+			for i, k := range d.keys {
+				d.index[k] = i
+			}
+		}
+		d.index[key] = n - 1
+	}
+}
+
+// view is what keys(), values() and items() give.
+func (r *run) view(d *dict, part string) *list {
+	l := &list{items: d.keys, kind: viewKind + part}
+	if part == "values" {
+		l.items = d.values
+	}
+	if part == "items" {
+		r.make(3 * valueSize * len(d.keys))
+		l.items = make([]any, len(d.keys))
+		for i := range d.keys {
+			l.items[i] = &list{items: []any{d.keys[i], d.values[i]}, kind: tupleKind}
+		}
+	}
+	return l
 }
 
 // keyOf is the key in a dict that equals a value; false where there can't be one.
@@ -123,7 +145,30 @@ func keyOf(v any) (key any, can bool) {
 	return nil, false
 }
 
-func (d *dict) pair(i int) *tuple { return &tuple{[]any{d.keys[i], d.values[i]}} }
+// key is the key of an object that a template makes.
+func (r *run) key(v any) any {
+	switch v := v.(type) {
+	case string, int64:
+		return v
+	}
+	r.hashable(v)
+	r.refuse("a %s as a key", typeName(v))
+	return nil
+}
+
+// hashable refuses what can't be a key in Python.
+func (r *run) hashable(v any) {
+	_, is := v.(*dict)
+	if l, isList := v.(*list); is || isList && l.kind == listKind {
+		r.wrong("a %s can't be a key", typeName(v))
+	}
+}
+
+func (r *run) hasKey(d *dict, v any) bool {
+	r.hashable(v)
+	key, can := keyOf(v)
+	return can && d.at(key) >= 0
+}
 
 func (n *namespace) set(r *run, name string, v any) {
 	if name[0] == '_' {
@@ -136,16 +181,6 @@ func (n *namespace) set(r *run, name string, v any) {
 // valueSize is about what one value takes in a list.
 const valueSize = 16
 
-func (i *interval) len() int64 {
-	switch {
-	case i.step > 0 && i.stop > i.start:
-		return (i.stop-i.start-1)/i.step + 1
-	case i.step < 0 && i.stop < i.start:
-		return (i.start-i.stop-1)/-i.step + 1
-	}
-	return 0
-}
-
 func whole64(i *big.Int) any {
 	if i.IsInt64() {
 		return i.Int64()
@@ -155,7 +190,7 @@ func whole64(i *big.Int) any {
 
 // typeName is Python's name of the type of a value.
 func typeName(v any) string {
-	switch v.(type) {
+	switch v := v.(type) {
 	case none:
 		return "NoneType"
 	case bool:
@@ -169,23 +204,15 @@ func typeName(v any) string {
 	case markup:
 		return "Markup"
 	case *list:
-		return "list"
-	case *tuple:
-		return "tuple"
+		return v.kind
 	case *dict:
 		return "dict"
 	case *namespace:
 		return "Namespace"
 	case *undefined:
 		return "Undefined"
-	case *view:
-		return "view of a dict"
-	case *interval:
-		return "range"
 	case *generator:
 		return "generator"
-	case *closure:
-		return "macro"
 	case *loopContext:
 		return "loop"
 	}
@@ -197,38 +224,19 @@ func (r *run) iterate(v any) iterator {
 	switch v := v.(type) {
 	case *list:
 		return over(v.items)
-	case *tuple:
-		return over(v.items)
 	case *dict:
-		return r.iterate(&view{v, "keys"})
-	case *view:
-		return v.iterate()
+		return over(v.keys)
 	case *undefined:
 		return over(nil)
 	case *generator:
 		return v.next
-	case *interval:
-		at, left := v.start, v.len()
-		return func() (any, bool) {
-			if left == 0 {
-				return nil, false
-			}
-			left--
-			at += v.step
-			return at - v.step, true
-		}
-	case string:
-		return characters(v)
-	case markup:
-		return characters(string(v))
 	case *loopContext:
 		r.refuse("a loop over the variable loop")
 	}
-	r.wrong("a %s has no items", typeName(v))
-	return nil
-}
-
-func characters(s string) iterator {
+	s, is := plain(v)
+	if !is {
+		r.wrong("a %s has no items", typeName(v))
+	}
 	return func() (any, bool) {
 		if s == "" {
 			return nil, false
@@ -240,30 +248,10 @@ func characters(s string) iterator {
 	}
 }
 
-func (v *view) iterate() iterator {
-	i := 0
-	return func() (any, bool) {
-		if i >= len(v.of.keys) {
-			return nil, false
-		}
-		i++
-		switch v.part {
-		case "keys":
-			return v.of.keys[i-1], true
-		case "values":
-			return v.of.values[i-1], true
-		}
-		return v.of.pair(i - 1), true
-	}
-}
-
 // all gives all items of a value.
 func (r *run) all(v any) []any {
-	switch v := v.(type) {
-	case *list:
-		return v.items
-	case *tuple:
-		return v.items
+	if l, is := v.(*list); is {
+		return l.items
 	}
 	var items []any
 	next := r.iterate(v)
@@ -278,22 +266,15 @@ func (r *run) all(v any) []any {
 // lengthIfKnown is the length of a value, or −1 where it has none.
 func (r *run) lengthIfKnown(v any) int {
 	switch v := v.(type) {
-	case string:
-		return utf8.RuneCountInString(v)
-	case markup:
-		return utf8.RuneCountInString(string(v))
 	case *list:
-		return len(v.items)
-	case *tuple:
 		return len(v.items)
 	case *dict:
 		return len(v.keys)
-	case *view:
-		return len(v.of.keys)
-	case *interval:
-		return int(v.len())
 	case *undefined:
 		return 0
+	}
+	if s, is := plain(v); is {
+		return utf8.RuneCountInString(s)
 	}
 	return -1
 }
@@ -319,16 +300,16 @@ func (r *run) truth(v any) bool {
 		return false
 	case int64:
 		return v != 0
-	case *big.Int:
-		return true // 0 is an int64
 	case float64:
 		return v != 0
 	case string:
 		return v != ""
 	case markup:
 		return v != ""
-	case *list, *tuple, *dict, *view, *interval:
-		return r.lengthIfKnown(v) > 0
+	case *list:
+		return len(v.items) > 0
+	case *dict:
+		return len(v.keys) > 0
 	}
-	return true
+	return true // a *big.Int is never 0
 }

@@ -5,11 +5,17 @@ import "slices"
 // deepest is how deep tags and brackets may nest in a source.
 const deepest = 150
 
-// parser makes a tree of tokens. It panics with an *Error.
+// parser makes statements of tokens. It panics with a *fault.
 type parser struct {
-	tokens []token
-	at     int
-	depth  int
+	*functions
+	tokens   []token
+	at       int
+	depth    int
+	scope    *names   // of the body that is read
+	scopes   []*names // all of the template
+	mentions []mention
+	unknown  []*fault // filters and tests that are unknown, where Python might not mind
+	loose    []loose
 }
 
 func (p *parser) peek() token { return p.tokens[p.at] }
@@ -43,6 +49,19 @@ func (p *parser) expect(k kind, text string) token {
 	return t
 }
 
+// more says whether another item of a list comes, up to the closing bracket, which
+// it skips. An item but the first stands behind a comma.
+func (p *parser) more(n int, closing string) bool {
+	if p.skip(operator, closing) {
+		return false
+	}
+	if n > 0 {
+		p.expect(operator, ",")
+		return !p.skip(operator, closing)
+	}
+	return true
+}
+
 // nest counts how deep the source nests; call what it gives on the way out.
 func (p *parser) nest() func() {
 	if p.depth++; p.depth > deepest {
@@ -60,16 +79,16 @@ func (p *parser) body(until ...string) (block, string) {
 		t := p.next()
 		switch t.kind {
 		case data:
-			body = append(body, &plainText{t.text})
+			body = append(body, func(r *run) flow { r.write(t.text); return onward })
 		case variableBegin:
-			body = append(body, &output{t.pos, p.tuple(tupleForm{conditions: true})})
+			body = append(body, output(t.pos, p.tuple(tupleForm{conditions: true})))
 			p.expect(variableEnd, "")
 		case blockBegin:
 			if word := p.peek(); word.kind == name && slices.Contains(until, word.text) {
 				p.next()
 				return body, word.text
 			}
-			body = append(body, p.statement()...)
+			body = append(body, p.statement())
 			p.expect(blockEnd, "")
 		default:
 			if len(until) > 0 {
@@ -87,35 +106,46 @@ func (p *parser) inside(until ...string) (block, string) {
 	return p.body(until...)
 }
 
-func (p *parser) statement() []statement {
+// scoped is inside for a body with variables of its own.
+func (p *parser) scoped(n *names, until ...string) (block, string) {
+	outside, unknown := p.scope, len(p.unknown)
+	p.scope = n
+	body, word := p.inside(until...)
+	p.scope = outside
+	p.refuse(unknown)
+	return body, word
+}
+
+func (p *parser) statement() statement {
 	t := p.expect(name, "")
 	switch t.text {
 	case "set":
-		return []statement{p.set(t)}
+		return p.set(t)
 	case "if":
-		return []statement{p.branches()}
+		return p.branches()
 	case "for":
-		return []statement{p.loop(t)}
+		return p.loop(t)
 	case "macro":
-		return []statement{p.macro(t)}
+		return p.macro(t)
 	case "call":
-		return []statement{p.callBlock(t)}
+		return p.callBlock(t)
 	case "generation":
-		body, _ := p.inside("endgeneration")
-		return []statement{&callBlock{pos: t.pos, body: &macro{pos: t.pos, body: body}}}
+		m := &macro{names: p.names()}
+		m.names.inLoop = false
+		m.body, _ = p.scoped(m.names, "endgeneration")
+		return func(r *run) flow { r.write(r.invoke(m, r.scope, actual{})); return onward }
 	case "filter":
-		p.at-- // a filter begins behind a word
-		filtered := p.filters(&captured{})
-		body, _ := p.inside("endfilter")
-		return []statement{&filterBlock{filtered: filtered, body: body}}
+		return p.filterBlock()
 	case "with":
-		return []statement{p.with()}
+		return p.with()
 	case "print":
 		return p.print(t)
-	case "break":
-		return []statement{&leave{t.pos, breaking}}
-	case "continue":
-		return []statement{&leave{t.pos, continuing}}
+	case "break", "continue":
+		if !p.scope.inLoop {
+			fail(ErrSyntax, t.pos, "there is no loop to leave or to continue")
+		}
+		f := map[string]flow{"break": breaking, "continue": continuing}[t.text]
+		return func(*run) flow { return f }
 	case "block", "extends", "include", "import", "from", "autoescape":
 		fail(ErrUnsupported, t.pos, "{%% %s %%}", t.text)
 	}
@@ -123,119 +153,153 @@ func (p *parser) statement() []statement {
 	return nil
 }
 
+func output(pos int, e expression) statement {
+	return func(r *run) flow {
+		v := r.value(e)
+		r.pos = pos
+		r.write(r.str(v))
+		return onward
+	}
+}
+
+func (p *parser) print(t token) statement {
+	var all block
+	for p.peek().kind != blockEnd {
+		if len(all) > 0 {
+			p.expect(operator, ",")
+		}
+		all = append(all, output(t.pos, p.expression()))
+	}
+	return all.run
+}
+
 func (p *parser) set(t token) statement {
 	to := p.target(true)
 	if p.skip(operator, "=") {
-		return &assignment{t.pos, to, p.tuple(tupleForm{conditions: true})}
+		value := p.tuple(tupleForm{conditions: true})
+		p.scope.assign(&to)
+		return func(r *run) flow {
+			r.spaces(&to)
+			v := r.value(value)
+			r.pos = t.pos
+			r.assign(&to, v)
+			return onward
+		}
 	}
-	var filtered expression
+	p.scope.assign(&to)
+	n := p.names()
+	unknown := len(p.unknown)
+	filtered := expression(captured())
 	if p.peek().is(operator, "|") {
-		filtered = p.filters(&captured{})
+		outside := p.scope
+		p.scope = &names{outer: n} // Python looks no name up for these filters
+		filtered = p.filters(filtered)
+		p.scope = outside
 	}
-	body, _ := p.inside("endset")
-	return &captureAssignment{target: to, filtered: filtered, body: body}
+	p.refuse(unknown)
+	body, _ := p.scoped(n, "endset")
+	return func(r *run) flow {
+		var v any
+		f := r.filtered(n, body, filtered, func(text any) { v = text })
+		if f == onward {
+			r.spaces(&to)
+			r.assign(&to, v)
+		}
+		return f
+	}
+}
+
+// captured is the text of a block, to which filters are applied.
+func captured() code { return func(r *run) any { return r.captured } }
+
+func (p *parser) filterBlock() statement {
+	p.at-- // a filter begins behind a word
+	unknown := len(p.unknown)
+	filtered := p.filters(captured())
+	p.refuse(unknown)
+	n := p.names()
+	body, _ := p.scoped(n, "endfilter")
+	return func(r *run) flow {
+		return r.filtered(n, body, filtered, func(v any) { r.write(r.str(v)) })
+	}
+}
+
+// filtered runs a body, and use with what filters make of its text.
+func (r *run) filtered(n *names, body block, filters expression, use func(any)) flow {
+	var text string
+	var f flow
+	r.within(n, func() {
+		if text, f = r.capture(body); f == onward {
+			r.captured = text
+			v := r.value(filters)
+			use(v)
+		}
+	})
+	return f
 }
 
 func (p *parser) branches() statement {
-	s := &branches{}
+	type branch struct {
+		test expression
+		body block
+	}
+	unknown := len(p.unknown)
+	p.scope.conditional++
+	var all []branch
+	var otherwise block
 	for word := "elif"; word == "elif"; {
-		s.tests = append(s.tests, p.tuple(tupleForm{}))
-		var body block
-		if body, word = p.inside("elif", "else", "endif"); word == "else" {
-			s.otherwise, _ = p.inside("endif")
-		}
-		s.bodies = append(s.bodies, body)
-	}
-	return s
-}
-
-func (p *parser) loop(t token) statement {
-	s := &loop{pos: t.pos, target: p.target(false, "in")}
-	p.expect(name, "in")
-	s.of = p.tuple(tupleForm{until: []string{"recursive"}})
-	if p.skip(name, "if") {
-		s.test = p.expression()
-	}
-	if r := p.peek(); r.is(name, "recursive") {
-		fail(ErrUnsupported, r.pos, "a recursive loop")
-	}
-	var word string
-	if s.body, word = p.inside("endfor", "else"); word == "else" {
-		s.fallback, _ = p.inside("endfor")
-	}
-	return s
-}
-
-func (p *parser) macro(t token) statement {
-	m := &macro{pos: t.pos, name: p.expect(name, "").text}
-	m.parameters = p.signature()
-	m.body, _ = p.inside("endmacro")
-	return m
-}
-
-// signature reads the parameters of a macro or of a call block.
-func (p *parser) signature() []parameter {
-	var all []parameter
-	p.expect(operator, "(")
-	for !p.peek().is(operator, ")") {
-		if len(all) > 0 {
-			p.expect(operator, ",")
-		}
-		t := p.expect(name, "")
-		one := parameter{name: t.text}
-		if t.text == "caller" || t.text == "varargs" || t.text == "kwargs" {
-			fail(ErrUnsupported, t.pos, "parameter %s", t.text)
-		}
-		if slices.ContainsFunc(all, func(other parameter) bool { return other.name == one.name }) {
-			fail(ErrSyntax, t.pos, "two parameters %s", one.name)
-		}
-		if p.skip(operator, "=") {
-			one.fallback = p.expression()
-		} else if len(all) > 0 && all[len(all)-1].fallback != nil {
-			fail(ErrSyntax, t.pos, "parameter %s has no default and stands behind one that has", t.text)
+		one := branch{test: p.tuple(tupleForm{})}
+		if one.body, word = p.inside("elif", "else", "endif"); word == "else" {
+			otherwise, _ = p.inside("endif")
 		}
 		all = append(all, one)
 	}
-	p.next()
-	return all
-}
-
-func (p *parser) callBlock(t token) statement {
-	m := &macro{pos: t.pos, name: "caller"}
-	if p.peek().is(operator, "(") {
-		m.parameters = p.signature()
+	p.scope.conditional--
+	p.unknown = p.unknown[:unknown] // errors where they are used
+	return func(r *run) flow {
+		for _, one := range all {
+			if r.truth(r.value(one.test)) {
+				return one.body.run(r)
+			}
+		}
+		return otherwise.run(r)
 	}
-	of, ok := p.expression().(*call)
-	if !ok {
-		fail(ErrSyntax, t.pos, "{%% call %%} calls nothing")
-	}
-	m.body, _ = p.inside("endcall")
-	return &callBlock{t.pos, of, m}
 }
 
 func (p *parser) with() statement {
-	s := &withBlock{}
+	var targets []target
+	var values []expression
+	n := p.names()
 	for p.peek().kind != blockEnd {
-		if len(s.targets) > 0 {
+		if len(targets) > 0 {
 			p.expect(operator, ",")
 		}
-		s.targets = append(s.targets, p.target(false))
+		targets = append(targets, p.target(false))
+		n.assign(&targets[len(targets)-1])
 		p.expect(operator, "=")
-		s.values = append(s.values, p.expression())
+		values = append(values, p.expression())
 	}
-	s.body, _ = p.inside("endwith")
-	return s
+	body, _ := p.scoped(n, "endwith")
+	return func(r *run) (f flow) {
+		given := r.values(values)
+		r.within(n, func() {
+			for i := range targets {
+				r.assign(&targets[i], given[i])
+			}
+			f = body.run(r)
+		})
+		return f
+	}
 }
 
-func (p *parser) print(t token) []statement {
-	var all []statement
-	for p.peek().kind != blockEnd {
-		if len(all) > 0 {
-			p.expect(operator, ",")
-		}
-		all = append(all, &output{t.pos, p.expression()})
-	}
-	return all
+// target is what is assigned to: a variable, an attribute of a namespace or, with
+// parts, a tuple of targets.
+type target struct {
+	pos       int
+	name      string
+	attribute string
+	tuple     bool
+	parts     []target
 }
 
 // target reads what is assigned to; a comma makes it a tuple. until are words that
@@ -272,5 +336,6 @@ func (p *parser) onePart(attributes bool) target {
 	if attributes && p.skip(operator, ".") {
 		one.attribute = p.expect(name, "").text
 	}
+	p.mentions = append(p.mentions, mention{t.text, one.attribute == ""})
 	return one
 }

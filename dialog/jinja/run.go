@@ -16,9 +16,10 @@ const (
 
 // run is one rendering.
 type run struct {
+	*functions
 	variables *dict
 	now       time.Time
-	frame     *frame
+	scope     *scope
 	out       []byte
 	captured  string
 	steps     int
@@ -35,24 +36,31 @@ type fault struct {
 	message string
 }
 
+func newFault(kind error, pos int, format string, args ...any) *fault {
+	return &fault{kind, pos, fmt.Sprintf(format, args...)}
+}
+
 // fail ends parsing or rendering. Parse and Render catch it.
 func fail(kind error, pos int, format string, args ...any) {
-	panic(&fault{kind, pos, fmt.Sprintf(format, args...)})
+	panic(newFault(kind, pos, format, args...))
 }
 
-// fail reports what Python refuses, too.
-func (r *run) fail(pos int, format string, args ...any) {
-	fail(ErrRender, pos, format, args...)
-}
-
-// refuse reports what this package doesn't know; it happens where r.pos is.
+// refuse reports, at r.pos, what this package doesn't know.
 func (r *run) refuse(format string, args ...any) {
 	fail(ErrUnsupported, r.pos, format, args...)
 }
 
-// wrong reports what Python refuses, too; it happens where r.pos is.
+// wrong reports, at r.pos, what Python refuses, too.
 func (r *run) wrong(format string, args ...any) {
 	fail(ErrRender, r.pos, format, args...)
+}
+
+// undefined reports that something was done with what has no value.
+func (r *run) undefined(u *undefined) {
+	if u.unsafe {
+		r.wrong("the sandbox hides %s", u.what)
+	}
+	r.wrong("%s is undefined", u.what)
 }
 
 // step counts work.
@@ -69,6 +77,13 @@ func (r *run) make(bytes int) {
 	}
 }
 
+// deep checks how deep lists and objects are nested.
+func (r *run) deep(depth int) {
+	if depth > deepestSet {
+		fail(ErrLimit, r.pos, "lists and objects nest deeper than %d", deepestSet)
+	}
+}
+
 // value evaluates an expression.
 func (r *run) value(e expression) any {
 	r.step(1)
@@ -80,16 +95,39 @@ func (r *run) value(e expression) any {
 	return v
 }
 
+func (r *run) values(all []expression) []any {
+	r.make(valueSize * len(all))
+	values := make([]any, len(all))
+	for i, e := range all {
+		values[i] = r.value(e)
+	}
+	return values
+}
+
 func (r *run) write(s string) {
 	r.make(len(s))
 	r.out = append(r.out, s...)
 }
 
-// do carries out statements until one of them leaves the body.
-func (r *run) do(body block) flow {
-	for _, s := range body {
+// statement carries something out and says how that ended.
+type statement func(r *run) flow
+
+type flow int
+
+const (
+	onward flow = iota
+	breaking
+	continuing
+)
+
+// block is a sequence of statements.
+type block []statement
+
+// run carries out statements until one of them leaves the body.
+func (b block) run(r *run) flow {
+	for _, s := range b {
 		r.step(1)
-		if f := s.exec(r); f != onward {
+		if f := s(r); f != onward {
 			return f
 		}
 	}
@@ -100,77 +138,81 @@ func (r *run) do(body block) flow {
 func (r *run) capture(body block) (string, flow) {
 	before := r.out
 	r.out = nil
-	f := r.do(body)
+	f := body.run(r)
 	text := string(r.out)
 	r.out = before
 	return text, f
 }
 
-// frame holds the variables of one run of a function. A slot that is nil has no
-// value: the variable is undefined.
-type frame struct {
-	slots []any
-	outer *frame
+// scope holds the variables of one run of a body. A nil value is undefined.
+type scope struct {
+	outer *scope
+	bound []binding
+	ended bool
 }
 
-// location is where a variable is: so many functions outwards, in that slot.
-type location struct{ hops, slot int }
+type binding struct {
+	name  string
+	value any
+}
 
-func (f *frame) at(p location) *any {
-	for range p.hops {
-		f = f.outer
+// within does something in a new scope.
+func (r *run) within(n *names, do func()) {
+	s := &scope{outer: r.scope}
+	r.scope = s
+	s.begin(n)
+	do()
+	s.ended = true
+	r.scope = s.outer
+}
+
+// begin makes the variables of a scope what they are where its body is entered.
+func (s *scope) begin(n *names) {
+	s.bound = s.bound[:0]
+	for _, name := range n.unset {
+		s.bound = append(s.bound, binding{name: name})
 	}
-	return &f.slots[p.slot]
 }
 
-// layout says what the variables of a body are when it is entered.
-type layout struct{ entries []entry }
-
-type entry struct {
-	slot int
-	load
-}
-
-func (r *run) enter(l *layout) {
-	for i := range l.entries {
-		e := &l.entries[i]
-		switch e.origin {
-		case lookedUp:
-			r.frame.slots[e.slot] = r.lookUp(e.name)
-		case copied:
-			r.frame.slots[e.slot] = *r.frame.at(e.outer)
-		case unset:
-			r.frame.slots[e.slot] = nil
+func (s *scope) find(name string) *any {
+	for i := range s.bound {
+		if s.bound[i].name == name {
+			return &s.bound[i].value
 		}
-	}
-}
-
-func (r *run) leave(l *layout) {
-	for i := range l.entries {
-		r.frame.slots[l.entries[i].slot] = nil
-	}
-}
-
-// lookUp finds a name in what the caller gave and in the globals.
-func (r *run) lookUp(name string) any {
-	if v, found := r.variables.get(name); found {
-		return v
-	}
-	if isGlobal(name) {
-		return &builtin{name}
 	}
 	return nil
 }
 
-func (e *variable) eval(r *run) any {
-	if v := *r.frame.at(e.location); v != nil {
+func (s *scope) set(name string, v any) {
+	if at := s.find(name); at != nil {
+		*at = v
+		return
+	}
+	s.bound = append(s.bound, binding{name, v})
+}
+
+// lookUp finds a variable: in the scopes, in what the caller gave, in the globals.
+func (r *run) lookUp(t token) any {
+	for s := r.scope; s != nil; s = s.outer {
+		v := s.find(t.text)
+		switch {
+		case v == nil:
+			continue
+		case s.ended:
+			// Python might show its own mark for what is missing.
+			fail(ErrUnsupported, t.pos, "variable %s of a loop that has ended", t.text)
+		case *v == nil:
+			return &undefined{what: t.text}
+		}
+		return *v
+	}
+	if v, found := r.variables.get(t.text); found {
 		return v
 	}
-	if e.assigned {
-		// Python would show its own mark for what is missing.
-		fail(ErrUnsupported, e.pos, "variable %s of a loop that has ended", e.name)
+	if call := globalOf(t.text); call != nil {
+		return &function{call: call}
 	}
-	return &undefined{what: e.name}
+	return &undefined{what: t.text}
 }
 
 // assign gives a target a value; values are unpacked for a tuple.
@@ -184,14 +226,14 @@ func (r *run) assign(t *target, v any) {
 	case t.attribute != "":
 		r.space(t).set(r, t.attribute, v)
 	default:
-		*r.frame.at(t.location) = v
+		r.scope.set(t.name, v)
 	}
 }
 
 func (r *run) space(t *target) *namespace {
-	n, is := (*r.frame.at(t.location)).(*namespace)
+	n, is := r.lookUp(token{text: t.name, pos: t.pos}).(*namespace)
 	if !is {
-		r.fail(t.pos, "can't assign attribute %s of %s, which is no namespace", t.attribute, t.name)
+		fail(ErrRender, t.pos, "can't assign attribute %s of %s, which is no namespace", t.attribute, t.name)
 	}
 	return n
 }
@@ -211,12 +253,12 @@ func (r *run) unpack(t *target, v any) []any {
 	items := make([]any, 0, len(t.parts))
 	for one, more := next(); more; one, more = next() {
 		if len(items) == len(t.parts) {
-			r.fail(t.pos, "too many values for %d names", len(t.parts))
+			fail(ErrRender, t.pos, "too many values for %d names", len(t.parts))
 		}
 		items = append(items, one)
 	}
 	if len(items) < len(t.parts) {
-		r.fail(t.pos, "%d values for %d names", len(items), len(t.parts))
+		fail(ErrRender, t.pos, "%d values for %d names", len(items), len(t.parts))
 	}
 	return items
 }

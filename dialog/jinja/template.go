@@ -15,10 +15,9 @@ const longestSource = 1 << 20
 // may render it at once.
 type Template struct {
 	source string // with "\n" at the end of each line
-	body   block
-	layout layout
-	slots  int
-	asked  []string
+	*functions
+	names *names
+	body  block
 }
 
 // Parse reads a template. Its error is an [*Error].
@@ -31,9 +30,12 @@ func Parse(source string) (t *Template, err error) {
 	if i := invalid(t.source); i >= 0 {
 		fail(ErrSyntax, i, "the template is no UTF-8")
 	}
-	p := &parser{tokens: lex(t.source)}
+	t.functions = allFunctions()
+	p := &parser{functions: t.functions, tokens: lex(t.source)}
+	p.scope = p.names()
+	t.names = p.scope
 	t.body, _ = p.body()
-	t.layout, t.slots, t.asked = resolve(t.body)
+	p.resolve()
 	return t, nil
 }
 
@@ -45,11 +47,11 @@ func invalid(s string) int {
 	return len(s) - len(s[len(strings.ToValidUTF8(s, "")):])
 }
 
-// Render runs the template. variables is an object; its members are the
-// template's variables. apply_chat_template always gives messages, tools, documents
-// and add_generation_prompt, none where there are none, and the special tokens that
-// the tokenizer has (bos_token, eos_token, …); templates can tell none from what is
-// not given. now is the time that strftime_now tells, in its own location. The error is an
+// Render runs the template. variables is an object; its members are the template's
+// variables. apply_chat_template always gives messages, tools, documents and
+// add_generation_prompt, as none if there are none, and the special tokens that the
+// tokenizer has (bos_token, eos_token, …); a template can tell none from a variable that
+// is not given. strftime_now formats now, in the location of now. The error is an
 // [*Error].
 func (t *Template) Render(variables Value, now time.Time) (text string, err error) {
 	defer t.catch(&err)
@@ -57,22 +59,9 @@ func (t *Template) Render(variables Value, now time.Time) (text string, err erro
 	if !is {
 		fail(ErrRender, 0, "the variables are a %s, not an object", typeName(variables.inside()))
 	}
-	r := &run{variables: given, now: now, frame: &frame{slots: make([]any, t.slots)}}
-	r.enter(&t.layout)
-	r.do(t.body)
+	r := &run{functions: t.functions, variables: given, now: now}
+	r.within(t.names, func() { t.body.run(r) })
 	return string(r.out), nil
-}
-
-// Variables lists the names that the template may look up in what it is given, in
-// alphabetical order: those it reads and doesn't always set before.
-func (t *Template) Variables() []string {
-	var names []string
-	for _, name := range t.asked {
-		if !isGlobal(name) {
-			names = append(names, name)
-		}
-	}
-	return names
 }
 
 // catch makes an error of a fault.

@@ -38,7 +38,7 @@ func String(s string) Value { return Value{strings.ToValidUTF8(s, "\uFFFD")} }
 
 // List is a list of items.
 func List(items ...Value) Value {
-	l := &list{make([]any, len(items))}
+	l := &list{items: make([]any, len(items)), kind: listKind}
 	for i, one := range items {
 		l.items[i] = one.inside()
 	}
@@ -53,17 +53,6 @@ func Object(members ...Member) Value {
 		o.put(strings.ToValidUTF8(m.Key, "\uFFFD"), m.Value.inside())
 	}
 	return Value{o}
-}
-
-// Member is the member of an object by its key; it is none and false where v is
-// no object or has no such member.
-func (v Value) Member(key string) (Value, bool) {
-	if o, is := v.of.(*dict); is {
-		if one, found := o.get(key); found {
-			return Value{one}, true
-		}
-	}
-	return Value{}, false
 }
 
 // inside is the value as a run sees it.
@@ -104,19 +93,42 @@ func read(d *json.Decoder, depth int) (any, error) {
 	switch t := t.(type) {
 	case nil:
 		return none{}, nil
-	case bool:
-		return t, nil
-	case string:
+	case bool, string:
 		return t, nil
 	case json.Number:
 		return number(t.String())
 	case json.Delim:
-		if t == '[' {
-			return readList(d, depth)
-		}
-		return readObject(d, depth)
+		return readInside(d, t == '[', depth)
 	}
 	return nil, fmt.Errorf("unexpected %v", t)
+}
+
+// readInside reads a list or an object up to its end.
+func readInside(d *json.Decoder, isList bool, depth int) (any, error) {
+	l, o := &list{kind: listKind}, &dict{}
+	for d.More() {
+		var key any
+		var err error
+		if !isList {
+			if key, err = d.Token(); err != nil {
+				return nil, err
+			}
+		}
+		v, err := read(d, depth+1)
+		if err != nil {
+			return nil, err
+		}
+		if isList {
+			l.items = append(l.items, v)
+		} else {
+			o.put(key, v)
+		}
+	}
+	_, err := d.Token()
+	if isList {
+		return l, err
+	}
+	return o, err
 }
 
 func number(s string) (any, error) {
@@ -135,34 +147,4 @@ func number(s string) (any, error) {
 		return nil, fmt.Errorf("number %.40s… is too long", s)
 	}
 	return i, nil
-}
-
-func readList(d *json.Decoder, depth int) (any, error) {
-	l := &list{}
-	for d.More() {
-		v, err := read(d, depth+1)
-		if err != nil {
-			return nil, err
-		}
-		l.items = append(l.items, v)
-	}
-	_, err := d.Token()
-	return l, err
-}
-
-func readObject(d *json.Decoder, depth int) (any, error) {
-	o := &dict{}
-	for d.More() {
-		key, err := d.Token()
-		if err != nil {
-			return nil, err
-		}
-		v, err := read(d, depth+1)
-		if err != nil {
-			return nil, err
-		}
-		o.put(key.(string), v)
-	}
-	_, err := d.Token()
-	return o, err
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// Tables beyond these sizes, or larger ones where they are needed, are begun anew. Matchers keep the nodes that they
-// stand on; what is lost is only what had been worked out.
+// A table that is full is cleared. Matchers keep their nodes, so only results that can be
+// computed again are lost. A grammar that needs more gets larger tables, see forget.
 const (
 	fewestNodes = 1 << 17
 	mostRows    = 1 << 12 // of 2 KiB
@@ -49,7 +49,7 @@ func newAutomaton() *automaton {
 	return a
 }
 
-// forget begins all tables anew. A grammar that fills them at once gets larger ones.
+// forget clears all tables. A grammar that fills them at once gets larger ones.
 func (a *automaton) forget() {
 	if a.rows < mostRows/8 {
 		a.mostNodes = max(fewestNodes, 2*a.mostNodes)
@@ -62,7 +62,7 @@ func (a *automaton) forget() {
 	a.rows = 0
 }
 
-// take is where a byte leads from n, or nil.
+// take returns the node to which a byte leads from n, or nil.
 func (a *automaton) take(n *node, b byte) *node {
 	if n.row == nil || n.generation != a.generation {
 		if len(a.nodes) > a.mostNodes || a.rows > mostRows {
@@ -88,8 +88,8 @@ func (a *automaton) take(n *node, b byte) *node {
 	return to
 }
 
-// alike leaves those bytes in the set that lead from n to where b does, as no set
-// and no text in n, where it begins, tells them from b.
+// alike removes from the set the bytes that may lead from n elsewhere than b does: those
+// that a set, or a text, with which n begins tells from b.
 func (a *automaton) alike(n *node, b byte, set *ByteSet) {
 	switch n.kind {
 	case bytesIn:
@@ -106,7 +106,8 @@ func (a *automaton) alike(n *node, b byte, set *ByteSet) {
 	a.heads(n, func(head *node) { a.alike(head, b, set) })
 }
 
-// derive is what may follow a symbol: the texts of n that begin with it, without it.
+// derive returns the derivative of n by a symbol: the texts of n that begin with it,
+// without it.
 func (a *automaton) derive(n *node, symbol int32) *node {
 	switch n.kind {
 	case empty:

@@ -7,8 +7,8 @@ import (
 
 const mostAlternatives = 512 // of anyOf, multiplied out, in one place
 
-// conjunction is schemas that all have to hold, in the order of their ids. Of each
-// only what it says itself counts; what it refers to is in the conjunction too.
+// conjunction lists schemas that all have to hold, in the order of their ids. Only what a
+// schema says itself counts: the schemas that it refers to are in the conjunction, too.
 type conjunction []*document
 
 func (c conjunction) key() string {
@@ -65,10 +65,8 @@ func (c *compiler) resolve(d *document) ([]conjunction, error) {
 		switch m.name {
 		case "$ref":
 			all, err = c.refer(all, m.value)
-		case "allOf":
-			all, err = c.every(all, m.value)
-		case "anyOf", "oneOf":
-			all, err = c.some(all, m.value)
+		case "allOf", "anyOf", "oneOf":
+			all, err = c.combine(all, m)
 		}
 		if err != nil {
 			return nil, err
@@ -92,33 +90,25 @@ func (c *compiler) refer(all []conjunction, reference *document) ([]conjunction,
 	return c.product(all, found, reference)
 }
 
-func (c *compiler) every(all []conjunction, list *document) ([]conjunction, error) {
-	if list.kind != '[' || len(list.items) == 0 {
-		return nil, list.refuse("want a list of schemas")
-	}
-	for _, one := range list.items {
-		found, err := c.alternatives(one)
-		if err != nil {
-			return nil, err
-		}
-		if all, err = c.product(all, found, list); err != nil {
-			return nil, err
-		}
-	}
-	return all, nil
-}
-
-func (c *compiler) some(all []conjunction, list *document) ([]conjunction, error) {
+// combine adds every one, or any one, of a list of schemas.
+func (c *compiler) combine(all []conjunction, m member) ([]conjunction, error) {
+	list := m.value
 	if list.kind != '[' || len(list.items) == 0 {
 		return nil, list.refuse("want a list of schemas")
 	}
 	var union []conjunction
 	for _, one := range list.items {
 		found, err := c.alternatives(one)
+		if err == nil && m.name == "allOf" {
+			all, err = c.product(all, found, list)
+		}
 		if err != nil {
 			return nil, err
 		}
 		union = append(union, found...)
+	}
+	if m.name == "allOf" {
+		return all, nil
 	}
 	return c.product(all, distinct(union), list)
 }

@@ -1,18 +1,5 @@
 package schema
 
-// words are values that need no quotation marks.
-type words []string
-
-func (words) cost([]*rule) int { return 0 }
-
-func (w words) node(a *automaton, _ int) *node {
-	var options []*node
-	for _, word := range w {
-		options = append(options, a.literal(word))
-	}
-	return a.choice(options...)
-}
-
 // constants are the values of enum and const.
 type constants []*document
 

@@ -21,8 +21,7 @@ const (
 	mostNesting = 128     // of brackets in a schema
 )
 
-// document is JSON with the order of its members, and what can be told of a place
-// in it.
+// document is a JSON value that keeps the order of its members and knows its place.
 type document struct {
 	// kind is 'n', 't', 'f', '0', '"', '[' or '{'.
 	kind    byte

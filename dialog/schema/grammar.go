@@ -30,8 +30,8 @@ type Matcher struct {
 	at *node // nil once the text has left the grammar
 }
 
-// Allowed is the set of bytes that may come next. Whatever is chosen of them, the
-// text can be completed.
+// Allowed returns the bytes that may come next. After any of them the text can be
+// completed.
 func (m *Matcher) Allowed() ByteSet {
 	var s ByteSet
 	if m.at != nil {
@@ -42,26 +42,21 @@ func (m *Matcher) Allowed() ByteSet {
 	return s
 }
 
-// Step takes the next byte and reports whether it was allowed. After one that was
-// not, none is.
-func (m *Matcher) Step(b byte) bool {
-	if m.at == nil {
-		return false
-	}
-	m.a.mu.Lock()
-	defer m.a.mu.Unlock()
-	m.at = m.a.take(m.at, b)
-	return m.at != nil
-}
+// Step takes the next byte and reports whether it was allowed. After a byte that was not
+// allowed, none is.
+func (m *Matcher) Step(b byte) bool { return m.step(func() *node { return m.a.take(m.at, b) }) }
 
 // StepSpecial takes a special token, as Step does a byte.
 func (m *Matcher) StepSpecial(token int32) bool {
-	if m.at == nil {
-		return false
+	return m.step(func() *node { return m.a.derive(m.at, specialSymbol(token)) })
+}
+
+func (m *Matcher) step(to func() *node) bool {
+	if m.at != nil {
+		m.a.mu.Lock()
+		defer m.a.mu.Unlock()
+		m.at = to()
 	}
-	m.a.mu.Lock()
-	defer m.a.mu.Unlock()
-	m.at = m.a.derive(m.at, specialSymbol(token))
 	return m.at != nil
 }
 

@@ -25,40 +25,18 @@ const (
 
 // typesNamed are the types of a keyword "type".
 func typesNamed(name string) types {
-	switch name {
-	case "null":
-		return null
-	case "boolean":
-		return boolean
-	case "integer":
-		return integer
-	case "number":
-		return number
-	case "string":
-		return text
-	case "array":
-		return array
-	case "object":
-		return object
-	}
-	return 0
+	return map[string]types{
+		"null": null, "boolean": boolean, "integer": integer, "number": number, "string": text, "array": array, "object": object,
+	}[name]
 }
 
 // restricts reports whether a schema says anything itself, apart from what it refers
 // to.
 func (d *document) restricts() bool {
-	return slices.ContainsFunc(d.members, func(m member) bool { return held(m.name) || refused(m.name) != 0 })
-}
-
-// held reports whether a keyword is one that facts reads.
-func held(keyword string) bool {
-	switch keyword {
-	case "type", "enum", "const", "pattern", "format",
+	held := []string{"type", "enum", "const", "pattern", "format",
 		"minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum", "minLength", "maxLength", "minItems", "maxItems",
-		"properties", "required", "additionalProperties", "prefixItems", "items", "additionalItems":
-		return true
-	}
-	return false
+		"properties", "required", "additionalProperties", "prefixItems", "items", "additionalItems"}
+	return slices.ContainsFunc(d.members, func(m member) bool { return slices.Contains(held, m.name) || refused(m.name) != 0 })
 }
 
 // refused are the keywords that restrict values and can't be held, by the types of

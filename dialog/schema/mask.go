@@ -1,14 +1,22 @@
 package schema
 
-import "github.com/fulgurite/fulgurite/model"
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"slices"
 
-// maskOf names what a set of tokens was worked out for.
+	"github.com/fulgurite/fulgurite/model"
+)
+
+// maskOf is the key of a set of tokens: the vocabulary, and the state in which they may
+// come.
 type maskOf struct {
 	v    *Vocabulary
 	from uint32
 }
 
-// inside is the short tokens that a scalar may go on with, whatever follows it.
+// inside has the short tokens with which a scalar may go on, whatever follows it.
 type inside struct {
 	tokens model.TokenSet
 	exits  []int32 // branches behind which the scalar may be over
@@ -43,8 +51,9 @@ func (a *automaton) mask(v *Vocabulary, from *node) model.TokenSet {
 	return set
 }
 
-// inside is worked out once for all strings that are alike as far as short tokens
-// can tell. Strings are the dear states: most tokens are allowed in them.
+// inside computes the short tokens of a string once for all strings that short tokens
+// can't tell apart. Masks of strings take the most time, because most tokens are allowed
+// in them.
 func (a *automaton) inside(v *Vocabulary, n *node) inside {
 	v.mu.Lock()
 	in, known := v.kept[*n.likeness()]
@@ -102,9 +111,93 @@ func (w *walk) from(n *node, after int32) (exits []int32) {
 	return exits
 }
 
-// behind adds the tokens that go on with rest behind the exits of what was before.
+// behind adds the tokens that end the scalar at one of its exits and go on with rest.
 func (w *walk) behind(exits []int32, rest *node) {
 	for _, exit := range exits {
 		w.from(rest, exit)
 	}
+}
+
+// Constraint holds a reply to a grammar token by token. It implements
+// model.Constraint.
+type Constraint struct {
+	v *Vocabulary
+	m Matcher
+}
+
+// NewConstraint begins a reply. It ends where the grammar leaves no way on.
+func NewConstraint(g *Grammar, v *Vocabulary) *Constraint { return &Constraint{v, g.Matcher()} }
+
+// Allowed implements model.Constraint. After a token that was not allowed, none is.
+func (c *Constraint) Allowed(set model.TokenSet) bool {
+	if c.m.at != nil {
+		c.m.a.mu.Lock()
+		defer c.m.a.mu.Unlock()
+		copy(set, c.m.a.mask(c.v, c.m.at))
+	}
+	return true
+}
+
+// Accept implements model.Constraint.
+func (c *Constraint) Accept(token int32) (done bool) {
+	switch {
+	case token < 0 || int(token) >= c.v.Size():
+		c.m.at = nil
+	case len(c.v.bytes[token]) == 0:
+		c.m.StepSpecial(token)
+	default:
+		for _, b := range c.v.bytes[token] {
+			c.m.Step(b)
+		}
+	}
+	return c.m.Final()
+}
+
+// Clone is a constraint of the same reply that goes on separately.
+func (c *Constraint) Clone() *Constraint {
+	clone := *c
+	return &clone
+}
+
+// likeness is equal for expressions, also of different grammars, that short tokens
+// can't tell apart: a repeat that goes on for longer than a short token may as well
+// go on for ever.
+type likeness [sha256.Size]byte
+
+func (n *node) likeness() *likeness {
+	if n.alike == nil {
+		l := likeness(sha256.Sum256(n.describe()))
+		n.alike = &l
+	}
+	return n.alike
+}
+
+func (n *node) describe() []byte {
+	text := []byte{byte(n.kind)}
+	switch n.kind {
+	case bytesIn:
+		for _, word := range n.set {
+			text = binary.LittleEndian.AppendUint64(text, word)
+		}
+	case literal, except:
+		text = append(text, n.text...)
+	case special:
+		text = binary.AppendVarint(text, int64(n.min))
+	case value:
+		panic("a value is no part of a string") // its rule has a meaning in one grammar only
+	case repeat:
+		most := min(uint(n.max), longToken) // unbounded is the largest of all
+		text = append(text, byte(min(n.min, longToken)), byte(most))
+	}
+	var parts [][]byte
+	for _, option := range n.options {
+		parts = append(parts, option.likeness()[:])
+	}
+	slices.SortFunc(parts, bytes.Compare)
+	for _, part := range []*node{n.a, n.b} {
+		if part != nil {
+			parts = append(parts, part.likeness()[:])
+		}
+	}
+	return append(text, bytes.Join(parts, nil)...)
 }

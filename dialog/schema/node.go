@@ -38,7 +38,7 @@ type node struct {
 	options  []*node
 	without  []string // of an except, sorted
 
-	// row[b] is where byte b leads, once that was asked for.
+	// row[b] is where byte b leads; nil if nobody has asked yet.
 	row        *[256]*node
 	generation uint32
 	alike      *likeness
@@ -114,8 +114,8 @@ func (a *automaton) except(n *node, without []string) *node {
 	})
 }
 
-// sequence leans to the right, so that the head of a state, the part at which bytes
-// are taken, is near, however deep the brackets are.
+// sequence nests to the right, so that few steps lead to the first part of a state,
+// however deep the brackets are.
 func (a *automaton) sequence(parts ...*node) *node {
 	all := a.empty()
 	for _, part := range slices.Backward(parts) {

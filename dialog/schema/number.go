@@ -150,8 +150,9 @@ func (a *automaton) between(low, high *magnitude, whole bool) *node {
 	return a.choice(options...)
 }
 
-// wholeDigits is what follows digit i of length, where the digits so far are those
-// of low and of high; of one that is nil they are not, and it is no limit any more.
+// wholeDigits makes the expression of what follows digit i of length. low is nil if the
+// digits so far are above the lower limit's, which then limits nothing more; else they
+// are equal. high is the same for the upper limit.
 func (a *automaton) wholeDigits(length, i int, low, high *magnitude, whole bool) *node {
 	if i == length {
 		if whole {
@@ -224,8 +225,8 @@ func (a *automaton) fractionDigits(n int, low, high *magnitude) *node {
 	return a.choice(options...)
 }
 
-// after is what is left of a limit behind digit d of a fraction: nothing if d
-// decides. It reports whether d is beyond the limit, which lies in direction.
+// after returns what is left of a limit after digit d of a fraction, or nil if d decides.
+// beyond is true if d is beyond the limit, which lies in direction.
 func (m *magnitude) after(d byte, direction int) (rest *magnitude, beyond bool) {
 	if m == nil {
 		return nil, false

@@ -119,40 +119,35 @@ func lengthOf(re *syntax.Regexp) count {
 	case syntax.OpStar, syntax.OpPlus, syntax.OpQuest, syntax.OpRepeat:
 		least, most := repeats(re)
 		one := lengthOf(re.Sub[0])
-		all := count{one.least * least, unbounded}
-		switch {
-		case one.most == 0 || most == 0:
+		all := count{one.least * least, bounded(one.most, most, one.most*most)}
+		if one.most == 0 || most == 0 {
 			all.most = 0
-		case one.most != unbounded && most != unbounded:
-			all.most = one.most * most
 		}
 		return all
 	case syntax.OpAlternate:
 		all := lengthOf(re.Sub[0])
 		for _, sub := range re.Sub[1:] {
 			one := lengthOf(sub)
-			all.least = min(all.least, one.least)
-			if all.most == unbounded || one.most == unbounded {
-				all.most = unbounded
-			} else {
-				all.most = max(all.most, one.most)
-			}
+			all = count{min(all.least, one.least), bounded(all.most, one.most, max(all.most, one.most))}
 		}
 		return all
 	case syntax.OpConcat:
 		all := count{}
 		for _, sub := range re.Sub {
 			one := lengthOf(sub)
-			all.least += one.least
-			if all.most == unbounded || one.most == unbounded {
-				all.most = unbounded
-			} else {
-				all.most += one.most
-			}
+			all = count{all.least + one.least, bounded(all.most, one.most, all.most+one.most)}
 		}
 		return all
 	}
 	return count{}
+}
+
+// bounded is both, or unbounded where one of two is.
+func bounded(one, other, both int) int {
+	if one == unbounded || other == unbounded {
+		return unbounded
+	}
+	return both
 }
 
 func repeats(re *syntax.Regexp) (least, most int) {
@@ -212,4 +207,41 @@ func spellings(r rune, flags syntax.Flags) []rune {
 		}
 	}
 	return ranges
+}
+
+// The formats that are held. Days fit their months.
+const (
+	datePattern = `(?:[0-9]{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)` +
+		`|02-(?:0[1-9]|1[0-9]|2[0-8]))` +
+		`|(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)-02-29)`
+	timePattern = `(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,9})?(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])`
+	hexPattern  = `[0-9a-fA-F]`
+	namePattern = `[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,30}[a-zA-Z0-9])?`
+	bytePattern = `(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])`
+)
+
+// formatPattern returns an expression for strings of a format. It leaves out the rare
+// spellings of some formats.
+func formatPattern(format string) (re *syntax.Regexp, known bool) {
+	var expression string
+	switch format {
+	case "date":
+		expression = datePattern
+	case "time":
+		expression = timePattern
+	case "date-time":
+		expression = datePattern + "T" + timePattern
+	case "uuid":
+		expression = hexPattern + "{8}(?:-" + hexPattern + "{4}){3}-" + hexPattern + "{12}"
+	case "email":
+		expression = `[a-zA-Z0-9_+-]{1,32}(?:\.[a-zA-Z0-9_+-]{1,15}){0,2}@` + namePattern + `(?:\.` + namePattern + `){1,3}`
+	case "hostname":
+		expression = namePattern + `(?:\.` + namePattern + `){0,3}`
+	case "ipv4":
+		expression = bytePattern + `(?:\.` + bytePattern + `){3}`
+	default:
+		return nil, false
+	}
+	re, err := syntax.Parse(expression, syntax.Perl)
+	return re, err == nil
 }

@@ -58,7 +58,7 @@ type pending struct {
 	of   []conjunction
 }
 
-// compile returns the rule of the root, which is within every one of besides too.
+// compile returns the rule of the root. Its values satisfy every one of besides, too.
 func (a *automaton) compile(root *document, besides ...*document) (int, error) {
 	c := &compiler{automaton: a, root: root, resolved: map[*document][]conjunction{}, known: map[string]int{}}
 	first := len(a.rules)
@@ -127,8 +127,8 @@ func (c *compiler) shapes(f *facts) ([]shape, error) {
 		of    types
 		shape func(*facts) (shape, error)
 	}{
-		{null, func(*facts) (shape, error) { return words{"null"}, nil }},
-		{boolean, func(*facts) (shape, error) { return words{"true", "false"}, nil }},
+		{null, func(*facts) (shape, error) { return constants{{kind: 'n'}}, nil }},
+		{boolean, func(*facts) (shape, error) { return constants{{kind: 't'}, {kind: 'f'}}, nil }},
 		{number, c.newNumbers},
 		{text, func(f *facts) (shape, error) { return c.newTexts(f) }},
 		{array, c.newArrays},
@@ -146,8 +146,8 @@ func (c *compiler) shapes(f *facts) ([]shape, error) {
 	return all, nil
 }
 
-// priceFrom works out the costs of the rules from one on. Costs only fall, and each
-// round settles those of one more level.
+// priceFrom works out the costs of the rules from one on. Costs only fall, and each round
+// makes final those of one more level.
 func (a *automaton) priceFrom(first int) {
 	rules := a.rules[first:]
 	for _, r := range rules {

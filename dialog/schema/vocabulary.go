@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// longToken is the number of bytes from which on a token is long. What the others
-// may be within a string is nearly the same in all strings, and kept.
+// longToken is the least number of bytes of a long token. The short tokens that may come
+// within a string are nearly the same for all strings, so they are kept.
 const longToken = 16
 
 // mostKept is how many states of strings a vocabulary keeps the tokens of, 19 KiB

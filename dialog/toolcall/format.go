@@ -42,8 +42,8 @@ type Format interface {
 	Name() string
 	// Parse reads a reply in which the tools, at least one, may be called.
 	Parse(text string, tools []Tool) Reply
-	// Certain is how much of a text that is still being sampled will begin the
-	// content whatever follows.
+	// Certain returns how many bytes at the beginning of an unfinished text belong to the
+	// content, whatever follows.
 	Certain(text string) int
 	// Marks are the texts that a vocabulary may have as special tokens and that
 	// belong to calls.
@@ -69,7 +69,7 @@ func Named(name string) (Format, error) {
 	return nil, fmt.Errorf("%w %q: want one of %s", ErrFormat, name, strings.Join(names, ", "))
 }
 
-// malformed is the reply that text is when it looks like a call and is none.
+// malformed is the reply for a text that looks like a call and is none.
 func malformed(text, format string, args ...any) Reply {
 	return Reply{Content: text, Problem: fmt.Sprintf(format, args...)}
 }

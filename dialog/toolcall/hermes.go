@@ -1,6 +1,7 @@
 package toolcall
 
 import (
+	"errors"
 	"strings"
 
 	"github.com/fulgurite/fulgurite/dialog/schema"
@@ -25,25 +26,33 @@ func (hermes) Marks() []string { return []string{openCall, closeCall} }
 func (hermes) Certain(text string) int { return before(text, openCall) }
 
 func (hermes) Parse(text string, tools []Tool) Reply {
+	return tagged(text, func(rest string) (Call, string, error) {
+		members, after, err := readObject(rest)
+		if err != nil {
+			return Call{}, "", err
+		}
+		call, err := readCall(members, tools, "arguments")
+		after, closed := strings.CutPrefix(strings.TrimLeft(after, space), closeCall)
+		if err == nil && !closed {
+			err = errors.New("no " + closeCall + " after it")
+		}
+		return call, after, err
+	})
+}
+
+// tagged reads content and the calls behind it, which begin with openCall; read reads
+// the rest of one and its end.
+func tagged(text string, read func(rest string) (Call, string, error)) Reply {
 	content, rest, found := strings.Cut(text, openCall)
 	reply := Reply{Content: text}
 	for found {
 		reply.Content = strings.TrimRight(content, space)
-		members, after, err := readObject(rest)
+		call, after, err := read(rest)
 		if err != nil {
 			return malformed(text, "tool call %d: %v", len(reply.Calls), err)
-		}
-		call, err := readCall(members, tools, "arguments")
-		if err != nil {
-			return malformed(text, "tool call %d: %v", len(reply.Calls), err)
-		}
-		after = strings.TrimLeft(after, space)
-		if !strings.HasPrefix(after, closeCall) {
-			return malformed(text, "tool call %d: no %s after it", len(reply.Calls), closeCall)
 		}
 		reply.Calls = append(reply.Calls, call)
-		after = strings.TrimLeft(after[len(closeCall):], space)
-		if after == "" {
+		if after = strings.TrimLeft(after, space); after == "" {
 			break
 		}
 		if rest, found = strings.CutPrefix(after, openCall); !found {

@@ -2,6 +2,7 @@ package toolcall
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 
 	"github.com/fulgurite/fulgurite/dialog/schema"
@@ -21,7 +22,7 @@ func (llama3) Name() string { return "llama3_json" }
 
 func (llama3) Marks() []string { return []string{pythonTag} }
 
-// Certain lets nothing through that begins as a call does.
+// Certain is 0 for a text that begins as a call does.
 func (llama3) Certain(text string) int {
 	begin := strings.TrimLeft(text, space)
 	if begin == "" || begin[0] == '{' || strings.HasPrefix(begin, pythonTag) || strings.HasPrefix(pythonTag, begin) {
@@ -33,16 +34,13 @@ func (llama3) Certain(text string) int {
 func (llama3) Parse(text string, tools []Tool) Reply {
 	rest, tagged := strings.CutPrefix(strings.TrimLeft(text, space), pythonTag)
 	rest = strings.TrimLeft(rest, space)
-	if !tagged && !strings.HasPrefix(rest, "{") {
-		return Reply{Content: text}
-	}
-	if !tagged && !strings.Contains(rest, `"name"`) {
+	if !tagged && (!strings.HasPrefix(rest, "{") || !strings.Contains(rest, `"name"`)) {
 		return Reply{Content: text}
 	}
 	var reply Reply
 	for {
 		members, after, err := readObject(rest)
-		if err == nil && len(reply.Calls) == 0 && !tagged && !named(members) && json.Valid([]byte(rest)) {
+		if err == nil && len(reply.Calls) == 0 && !tagged && !slices.ContainsFunc(members, func(m member) bool { return m.key == "name" }) && json.Valid([]byte(rest)) {
 			return Reply{Content: text}
 		}
 		var call Call
@@ -61,16 +59,6 @@ func (llama3) Parse(text string, tools []Tool) Reply {
 		}
 		rest = strings.TrimLeft(rest[1:], space)
 	}
-}
-
-// named says whether an object has a name.
-func named(members []member) bool {
-	for _, m := range members {
-		if m.key == "name" {
-			return true
-		}
-	}
-	return false
 }
 
 func (llama3) Grammar(b *schema.Builder, tools []Tool, _ func(string) schema.Expression) (schema.Expression, error) {

@@ -9,8 +9,8 @@ import (
 	"github.com/fulgurite/fulgurite/dialog/schema"
 )
 
-// objectSchema is the schema of a tool's arguments where each is written by
-// itself.
+// objectSchema is the schema of a tool's arguments, for a format that writes each
+// argument by itself.
 type objectSchema struct {
 	order      []string
 	properties map[string]json.RawMessage

@@ -51,8 +51,7 @@ func (p *python) want(word string) {
 	}
 }
 
-// list says whether the text begins as a list of calls does, and stays where it
-// is.
+// list reports whether the text begins as a list of calls does. It consumes nothing.
 func (p *python) list() bool {
 	ahead := *p
 	ahead.want("[")

@@ -23,7 +23,7 @@ const (
 
 func (pythonic) Marks() []string { return []string{pythonOpen, pythonClose} }
 
-// Certain lets nothing through that begins as a list does.
+// Certain is 0 for a text that begins as a list does.
 func (pythonic) Certain(text string) int {
 	begin := strings.TrimLeft(text, space)
 	if begin == "" || begin[0] == '[' || strings.HasPrefix(begin, pythonOpen) || strings.HasPrefix(pythonOpen, begin) {

@@ -36,23 +36,7 @@ func (qwenXML) Marks() []string { return []string{openCall, closeCall} }
 func (qwenXML) Certain(text string) int { return before(text, openCall) }
 
 func (q qwenXML) Parse(text string, tools []Tool) Reply {
-	content, rest, found := strings.Cut(text, openCall)
-	reply := Reply{Content: text}
-	for found {
-		reply.Content = strings.TrimRight(content, space)
-		call, after, err := q.call(rest, tools)
-		if err != nil {
-			return malformed(text, "tool call %d: %v", len(reply.Calls), err)
-		}
-		reply.Calls = append(reply.Calls, call)
-		if after = strings.TrimLeft(after, space); after == "" {
-			break
-		}
-		if rest, found = strings.CutPrefix(after, openCall); !found {
-			return malformed(text, "text after a tool call")
-		}
-	}
-	return reply
+	return tagged(text, func(rest string) (Call, string, error) { return q.call(rest, tools) })
 }
 
 // call reads what follows the opening of a call, and its end.
@@ -159,8 +143,8 @@ func (p parameter) written(value string) (string, error) {
 	return "", fmt.Errorf("%.40q is not of type %s", value, strings.Join(p.types, " or "))
 }
 
-// asType is value as JSON of a type. Templates write what is no text as Python
-// does, and so do the models that learned from them.
+// asType returns value as JSON of a type. It takes Python's spellings, too: templates
+// write values that are not text in them, and models learned that from templates.
 func asType(kind, value string) (string, bool) {
 	switch value {
 	case "True", "False":

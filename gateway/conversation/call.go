@@ -23,7 +23,7 @@ type Call struct {
 	Parsed
 	Created time.Time
 
-	// What package inflight knows of its delivery, guarded by the attempt's lock.
+	// Package inflight knows this of its delivery; the attempt's lock guards it.
 	Writers   int  // requests that are being answered with it
 	Delivered bool // its response was written whole once, as far as known
 
@@ -54,8 +54,8 @@ func (c *Call) parse(r *Request) {
 	}
 }
 
-// restore makes a call of its record, and the request that it answered. With an error,
-// the call is still good for all but to be continued.
+// restore makes a call of its record, and the request that it answered. A call
+// with an error is still good for all but to be continued.
 func (a *Attempt) restore(record *trace.Exchange) (*Call, *Request, error) {
 	c := &Call{Exchange: *record, Stem: Stem(record.Seed), Created: CreatedOf(record), Delivered: true}
 	c.Request = nil
@@ -115,7 +115,7 @@ func (a *Attempt) Append(ctx context.Context, r *Request, form Canonical, record
 	return c, nil
 }
 
-// api is the API of the call; before there were others, it was Chat.
+// api is the API of the call; one recorded before there were others is of Chat.
 func (c *Call) api() wire.API {
 	if c.API == "" {
 		return wire.Chat

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	jsonv2 "encoding/json/v2"
 	"fmt"
 	"slices"
 	"strings"
@@ -52,7 +53,7 @@ type turnForm struct {
 	// Of is the call that a tool's result answers, as turn.call, or the
 	// client's own id if no turn has such a call.
 	Of string `json:"of,omitempty"`
-	// Thoughts are in the form only of a turn that no recorded call said.
+	// Thoughts are left out if a recorded call said the turn.
 	Thoughts string `json:"thoughts,omitempty"`
 }
 
@@ -66,7 +67,8 @@ type callForm struct {
 // preferred to its like.
 func canonicalize(r *wire.Request, setting settingForm, ignore patterns, recorded *tree, named *Call) Canonical {
 	c := Canonical{setting: setting, tools: toolForms(r.Tools)}
-	exact := link(digest{}, c.tools)
+	var chain chainWriter
+	exact := chain.link(digest{}, c.tools)
 	kept := exact
 	c.chain = []digest{exact}
 	positions := map[string]string{}
@@ -77,7 +79,7 @@ func canonicalize(r *wire.Request, setting settingForm, ignore patterns, recorde
 			positions[tc.ID] = fmt.Sprintf("%d.%d", i, k)
 		}
 		form := formOf(m, positions)
-		end := link(exact, form)
+		end := chain.link(exact, form)
 		var node *Call
 		if m.Role == dialog.Assistant {
 			node = recorded.find(end, m, before, named)
@@ -85,19 +87,19 @@ func canonicalize(r *wire.Request, setting settingForm, ignore patterns, recorde
 		if node != nil {
 			m.Content, m.Reasoning, before = node.Message.Content, node.Message.Reasoning, node
 		} else if form.Thoughts = strings.TrimSpace(m.Reasoning); form.Thoughts != "" {
-			end = link(exact, form)
+			end = chain.link(exact, form)
 		}
 		exact = end
 		c.turns, c.nodes, c.chain = append(c.turns, m), append(c.nodes, node), append(c.chain, exact)
 		if len(ignore) > 0 {
 			form = ignore.drop(form)
-			kept = link(kept, form)
+			kept = chain.link(kept, form)
 		} else {
 			kept = exact
 		}
 		c.forms = append(c.forms, form)
 	}
-	key := link(kept, setting)
+	key := chain.link(kept, setting)
 	c.Key = hex.EncodeToString(key[:])
 	return c
 }
@@ -142,11 +144,15 @@ func normalJSON(text string) string {
 	return string(normal)
 }
 
-// link continues a chain of digests.
-func link(before digest, v any) digest {
-	var b bytes.Buffer
-	b.Write(before[:])
+// chainWriter makes chains of digests. The zero value is ready.
+type chainWriter struct{ text bytes.Buffer }
+
+// link continues a chain.
+func (w *chainWriter) link(before digest, v any) digest {
+	w.text.Reset()
+	w.text.Write(before[:])
 	// The forms above hold nothing that JSON can't express.
-	_ = json.NewEncoder(&b).Encode(v)
-	return sha256.Sum256(b.Bytes())
+	_ = jsonv2.MarshalWrite(&w.text, v, json.DefaultOptionsV1())
+	w.text.WriteByte('\n') // what is on record ends so
+	return sha256.Sum256(w.text.Bytes())
 }

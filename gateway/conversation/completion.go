@@ -17,9 +17,9 @@ type Parsed struct {
 	Cut     bool   // the tool calls are whole, but one after them was cut off
 }
 
-// Parse reads a completion; the ids of its tool calls share the stem. Where the
-// request wants one tool call at most, what comes after the first is dropped. It
-// stays in the tokens: the policy said it, and goes on from there.
+// Parse reads a completion; the ids of its tool calls share the stem. It
+// drops the calls after the first if the request wants one at most. They stay in the
+// tokens: the policy said them, and goes on from there.
 func (r *Request) Parse(completion []int32, stem string) Parsed {
 	var p Parsed
 	if r.BareText() {

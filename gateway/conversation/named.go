@@ -9,8 +9,8 @@ import (
 	"github.com/fulgurite/fulgurite/wire"
 )
 
-// Resume puts before a request's dialog that of the reply which it continues by
-// name, whose instructions do not carry over. The caller holds the lock.
+// Resume puts the dialog of the reply that a request continues by name before the
+// request's own. Its instructions do not carry over. The caller holds the lock.
 func (a *Attempt) Resume(r *Request) error {
 	if err := r.ResolveItems(a.replied); err != nil {
 		return err

@@ -15,8 +15,8 @@ func Relays(codec dialog.Codec) bool {
 // Relayed reports whether the server that samples reads the dialog itself, see Relays.
 func (r *Request) Relayed() bool { return Relays(r.Codec) }
 
-// relayedForm adds what such a server has to be told. A choice of tools need not be
-// forced to matter there: the server decides what is a call.
+// relayedForm adds what such a server has to be told. The server decides what is a call,
+// so a choice of tools matters there even if it is not forced.
 func (r *Request) relayedForm(form model.Form) model.Form {
 	form.Strict = r.Format.Strict
 	form.NoCall = r.Choice.None && len(r.Tools) > 0

@@ -8,7 +8,7 @@ import (
 	"github.com/fulgurite/fulgurite/wire"
 )
 
-// Reply is the reply of which the calls are the choices.
+// Reply is the reply whose choices are the calls.
 func (r *Request) Reply(calls ...*Call) wire.Reply {
 	reply := r.Head(calls[0].Stem, calls[0].Created, calls[0].Prompt)
 	for _, c := range calls {

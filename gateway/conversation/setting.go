@@ -7,8 +7,8 @@ import (
 	"github.com/fulgurite/fulgurite/wire"
 )
 
-// settingForm is what decides a reply beside the dialog. What came later than the
-// first three is absent from requests that do without, so that these have the keys
+// settingForm is what decides a reply beside the dialog. Fields after
+// the first three came later: requests that do without leave them out, and keep the keys
 // that they always had.
 type settingForm struct {
 	Agent       string `json:"agent"`

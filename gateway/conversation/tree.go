@@ -26,7 +26,8 @@ func (t *tree) add(c *Call, request Canonical) {
 		return
 	}
 	c.before = request.last()
-	end := link(request.chain[len(request.turns)], formOf(c.Message, map[string]string{}))
+	var chain chainWriter
+	end := chain.link(request.chain[len(request.turns)], formOf(c.Message, map[string]string{}))
 	t.heads[end] = append(t.heads[end], c)
 }
 
@@ -49,11 +50,11 @@ func (t *tree) asIssued(m dialog.Message) dialog.Message {
 }
 
 // find returns the call that said m at the end of a dialog, nil if there is none.
-// Of several that said the same it is the one whose tool calls are named, else the
-// one that the request names, else one that continues the same call as the dialog
-// does, else the last: of equal samples for one request that is the last sampled, in
-// whichever order calls in flight together were recorded. Thoughts that the client
-// leaves out match any.
+// If several said the same, it is the one whose tool calls are named, else the one that
+// the request names, else one that continues the same call as the dialog does, else the
+// last. The last of equal samples for one request is the last sampled, in whichever
+// order calls in flight together were recorded. Thoughts that the client leaves out
+// match any.
 func (t *tree) find(end digest, m dialog.Message, before, named *Call) *Call {
 	var best *Call
 	thoughts := strings.TrimSpace(m.Reasoning)

@@ -1,6 +1,7 @@
 package conversation
 
-// What a thing takes in memory beside its tokens, texts and bodies, in bytes, about.
+// These are about the bytes that a thing takes in memory beside its tokens, texts and
+// bodies.
 const (
 	attemptWeight = 4 << 10
 	callWeight    = 2 << 10 // with its places in the attempt's maps

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/checkpoint"
@@ -126,27 +127,40 @@ func (c Catalog) Spec(ctx context.Context, run string) (spec.Spec, error) {
 }
 
 // Load implements the sampler's source.
-func (c Catalog) Load(ctx context.Context, id model.VersionID) (model.Architecture, model.Weights, string, error) {
-	v, err := c.Store.Version(ctx, id)
+func (c Catalog) Load(ctx context.Context, id model.VersionID) (model.Checkpoint, string, error) {
+	v, err := c.kept(ctx, id)
 	if err != nil {
-		return model.Architecture{}, nil, "", fmt.Errorf("find version %s: %w", id, err)
+		return model.Checkpoint{}, "", err
 	}
 	k, m, err := checkpoint.LoadWeights(ctx, c.Blobs, v.Manifest)
 	if err != nil {
-		return model.Architecture{}, nil, "", err
+		return model.Checkpoint{}, "", err
 	}
-	if got := m.Files[model.WeightsFile].Digest; got != v.Weights {
-		return model.Architecture{}, nil, "", fmt.Errorf("%w: version %s has weights %s, its manifest %s", checkpoint.ErrCorrupt, id, v.Weights, got)
+	if got := m.Weights(); got != v.Weights {
+		return model.Checkpoint{}, "", fmt.Errorf("%w: version %s has weights %s, its manifest %s", checkpoint.ErrCorrupt, id, v.Weights, got)
 	}
-	return k.Architecture, k.Weights, v.Weights, nil
+	return k, v.Weights, nil
 }
 
 // Canary implements the sampler's source: what version id's weights have to
 // reproduce, nil where nothing was written down.
 func (c Catalog) Canary(ctx context.Context, id model.VersionID) (*model.Canary, error) {
-	v, err := c.Store.Version(ctx, id)
+	v, err := c.kept(ctx, id)
 	if err != nil {
-		return nil, fmt.Errorf("find version %s: %w", id, err)
+		return nil, err
 	}
 	return checkpoint.LoadCanary(ctx, c.Blobs, v.Manifest)
+}
+
+// kept finds a version whose files are kept.
+func (c Catalog) kept(ctx context.Context, id model.VersionID) (model.Version, error) {
+	v, err := c.Store.Version(ctx, id)
+	if err != nil {
+		return v, fmt.Errorf("find version %s: %w", id, err)
+	}
+	if !v.Collected.IsZero() {
+		return v, fmt.Errorf("%w: %s: %w since %s, as training.keep of its run says; `fulgurite versions %s` lists those that are kept",
+			trace.ErrNotFound, id, model.ErrCollected, v.Collected.Local().Format(time.DateTime), id.Run)
+	}
+	return v, nil
 }

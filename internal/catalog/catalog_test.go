@@ -116,12 +116,12 @@ func TestWhatIsListedCanBeAskedFor(t *testing.T) {
 func TestLoadedWeightsAreThoseOfTheVersion(t *testing.T) {
 	t.Parallel()
 	s := newFakeRecords(t)
-	a, w, digest, err := s.Load(t.Context(), id(1))
+	c, digest, err := s.Load(t.Context(), id(1))
 	require.NoError(t, err)
-	require.Equal(t, architecture(), a)
+	require.Equal(t, architecture(), c.Architecture)
 	require.Equal(t, s.versions[1].Weights, digest)
-	require.Empty(t, cmp.Diff(a.Init(1), w))
-	_, _, _, err = s.Load(t.Context(), id(7))
+	require.Empty(t, cmp.Diff(architecture().Init(1), c.Weights))
+	_, _, err = s.Load(t.Context(), id(7))
 	require.ErrorIs(t, err, trace.ErrNotFound)
 }
 
@@ -129,7 +129,7 @@ func TestAVersionWhoseManifestHasOtherWeightsIsNotLoaded(t *testing.T) {
 	t.Parallel()
 	s := newFakeRecords(t)
 	s.put(t, model.Version{VersionID: id(2), Parent: 1, Manifest: s.versions[1].Manifest, Weights: s.versions[0].Weights})
-	_, _, _, err := s.Load(t.Context(), id(2))
+	_, _, err := s.Load(t.Context(), id(2))
 	require.ErrorIs(t, err, checkpoint.ErrCorrupt)
 	require.ErrorContains(t, err, "demo@2")
 }

@@ -16,6 +16,10 @@ import (
 // ErrInUse says that another server has the directory.
 var ErrInUse = errors.New("directory is in use by another server")
 
+// ErrLost says that the directory was removed, or replaced by another one, while the
+// server had it. What the server writes from then on nobody will find.
+var ErrLost = errors.New("directory was removed or replaced while the server had it")
+
 const lockFile = "temporal.lock"
 
 // lock takes dir for this server. The lock is the kernel's and ends with the
@@ -71,6 +75,27 @@ func Holder(dir string) (_ string, err error) {
 		return holder(f), nil
 	}
 	return "", err
+}
+
+// CheckDirectory is nil while the directory is the one that this server has locked, and
+// ErrLost from when it was removed or replaced. It is for a server that was not stopped;
+// one without a directory can lose none.
+func (s *Server) CheckDirectory() error {
+	if s.lock == nil {
+		return nil
+	}
+	locked, err := s.lock.Stat()
+	if err != nil {
+		return fmt.Errorf("look at the lock of %s: %w", s.options.Dir, err)
+	}
+	there, err := os.Stat(filepath.Join(s.options.Dir, lockFile))
+	switch {
+	case errors.Is(err, fs.ErrNotExist), err == nil && !os.SameFile(locked, there):
+		return fmt.Errorf("%s: %w", s.options.Dir, ErrLost)
+	case err != nil:
+		return fmt.Errorf("look at the lock of %s: %w", s.options.Dir, err)
+	}
+	return nil
 }
 
 // holder reads who has the lock. It can be empty for the instant between the

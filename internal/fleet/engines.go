@@ -4,31 +4,65 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/gomlx"
 	"github.com/fulgurite/fulgurite/model/native"
+	"github.com/fulgurite/fulgurite/model/torch"
 )
 
 // EngineNames are the engines that are compiled in.
-func EngineNames() []string { return []string{"native", "gomlx"} }
+func EngineNames() []string { return []string{"native", "gomlx", "torch"} }
 
-// Engines finds an engine by its name in a spec.
+// Engines opens an engine by its name in a spec. One that has a method Close has a process
+// of its own, which ends with this one's at the latest.
 func Engines(name string) (model.Engine, error) {
 	switch name {
 	case "native":
 		return native.New(native.Options{}), nil
 	case "gomlx":
 		return gomlx.New(gomlx.Options{})
+	case "torch":
+		return openTorch()
 	}
-	return nil, fmt.Errorf("engine %q: there are %s", name, strings.Join(EngineNames(), " and "))
+	return nil, fmt.Errorf("engine %q: there are %s", name, strings.Join(EngineNames(), ", "))
+}
+
+// openTorch keeps a nil pointer from becoming an engine.
+func openTorch() (model.Engine, error) {
+	e, err := torch.New(torch.Options{})
+	if err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// opened keeps engines that have a process of their own, so that a trainer starts one.
+type opened struct {
+	mu      sync.Mutex
+	engines map[string]model.Engine
+}
+
+// open is an engine that was kept, or one that find opens.
+func (o *opened) open(name string, find func(name string) (model.Engine, error)) (model.Engine, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if e, ok := o.engines[name]; ok {
+		return e, nil
+	}
+	e, err := find(name)
+	if _, ok := e.(interface{ Close() }); ok && err == nil {
+		o.engines[name] = e
+	}
+	return e, err
 }
 
 // OnlyEngines is Engines for a process that has but some of them.
 func OnlyEngines(names []string) func(name string) (model.Engine, error) {
 	return func(name string) (model.Engine, error) {
 		if !slices.Contains(names, name) {
-			return nil, fmt.Errorf("engine %q: this worker has %s", name, strings.Join(names, " and "))
+			return nil, fmt.Errorf("engine %q: this worker has %s", name, strings.Join(names, ", "))
 		}
 		return Engines(name)
 	}

@@ -11,9 +11,9 @@ import (
 
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/agent"
-	"github.com/fulgurite/fulgurite/agent/forwarder"
 	"github.com/fulgurite/fulgurite/gateway"
 	"github.com/fulgurite/fulgurite/internal/catalog"
+	"github.com/fulgurite/fulgurite/internal/retention"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/native"
 	"github.com/fulgurite/fulgurite/model/serve"
@@ -28,6 +28,9 @@ type Records struct {
 	Blobs   *blob.Store
 	Catalog catalog.Catalog
 	Codecs  *Codecs
+	// engine samples and trains in this process. It keeps one copy of a base that
+	// adapters share, so there is one engine.
+	engine *native.Engine
 }
 
 // Open opens the store at a URL and the directory of blobs. It leaves the schema
@@ -41,7 +44,8 @@ func Open(ctx context.Context, storeURL, blobs string, log *zap.Logger) (Records
 	if err != nil {
 		return Records{}, errors.Join(err, s.Close())
 	}
-	return Records{s, b, catalog.Catalog{Store: s, Blobs: b}, NewCodecs(b)}, nil
+	s.Files = b
+	return Records{s, b, catalog.Catalog{Store: s, Blobs: b}, NewCodecs(b), native.New(native.Options{})}, nil
 }
 
 // Close closes the store.
@@ -50,7 +54,7 @@ func (r Records) Close() error { return r.Store.Close() }
 // Sampler samples in this process, with the native engine, and keeps resident
 // versions in memory.
 func (r Records) Sampler(resident int) *serve.Sampler {
-	s := serve.New(native.New(native.Options{}), r.Catalog, resident)
+	s := serve.New(r.engine, r.Catalog, resident)
 	s.Constrain = r.Codecs.Constrain
 	return s
 }
@@ -72,11 +76,12 @@ func (r Records) Coordinator(c client.Client, namespace string, publisher activi
 	return &activities.Coordinator{
 		Runs: r.Store, Ledger: r.Store, Attempts: r.Store, Blobs: r.Blobs, Publisher: publisher,
 		Cluster: Cluster{c, namespace}, Codecs: r.Codecs.Named, Directory: directory,
+		Collector: &retention.Collector{Store: r.Store, Blobs: r.Blobs},
 	}, nil
 }
 
 // Runner has the activities of the rollout queues.
-func (r Records) Runner(forwarder *forwarder.Forwarder, functions agent.Registry) *activities.Runner {
+func (r Records) Runner(forwarder activities.Forwarder, functions agent.Registry) *activities.Runner {
 	return &activities.Runner{
 		Runs: r.Store, Attempts: r.Store, Blobs: r.Blobs, Forwarder: forwarder, Launchers: Launchers(functions),
 	}
@@ -84,8 +89,16 @@ func (r Records) Runner(forwarder *forwarder.Forwarder, functions agent.Registry
 
 // Trainer has the activities of the queue "train-gpu".
 func (r Records) Trainer(engines func(name string) (model.Engine, error)) *activities.Trainer {
+	kept := &opened{engines: map[string]model.Engine{}}
+	shared := func(name string) (model.Engine, error) {
+		e, err := kept.open(name, engines)
+		if err == nil && name == r.engine.Name() {
+			return r.engine, nil
+		}
+		return e, err
+	}
 	return &activities.Trainer{
 		Runs: r.Store, Versions: r.Store, Attempts: r.Store, Blobs: r.Blobs,
-		Engines: engines, Codecs: r.Codecs.Named, Constrain: r.Codecs.Constrain,
+		Engines: shared, Codecs: r.Codecs.Named, Constrain: r.Codecs.Constrain,
 	}
 }

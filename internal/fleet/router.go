@@ -45,6 +45,10 @@ func (r *Router) Sample(ctx context.Context, v model.VersionID, request model.De
 
 // Publish makes a version ready where its run is sampled.
 func (r *Router) Publish(ctx context.Context, v model.VersionID) error {
+	on, err := r.records.Store.Version(ctx, v)
+	if err == nil && !on.Collected.IsZero() {
+		return nil // a run that was reset to before: all that it sampled of v is on record
+	}
 	s, err := r.samplerOf(ctx, v.Run)
 	if err != nil {
 		return fmt.Errorf("publish %s: %w", v, err)
@@ -96,7 +100,8 @@ func (r *Router) open(sp spec.Spec) (remote.Sampler, error) {
 		*spec.Server
 		Base        string
 		Temperature *float64
-	}{server, sp.Model.Base, sp.Sampling.Temperature})
+		Lag         int
+	}{server, sp.Model.Base, sp.Sampling.Temperature, sp.Training.Lag})
 	if err != nil {
 		return nil, err
 	}
@@ -110,6 +115,7 @@ func (r *Router) open(sp spec.Spec) (remote.Sampler, error) {
 	s, err := upstream.New(upstream.Options{
 		Temperature: temperature,
 		Type:        server.Type, URLs: server.URLs, Model: server.Model, Versions: server.Versions, Key: server.Key, Directory: server.Directory,
+		Lag: sp.Training.Lag, Tolerance: server.Tolerance, Adapter: r.adapter,
 		Write: func(ctx context.Context, v model.VersionID, directory string) (string, error) {
 			return r.write(ctx, v, sp.Model.Base, directory)
 		},
@@ -121,10 +127,25 @@ func (r *Router) open(sp spec.Spec) (remote.Sampler, error) {
 	return s, nil
 }
 
+// adapter finds the adapter of a version, nil if it was trained as a whole.
+func (r *Router) adapter(ctx context.Context, v model.VersionID) (*upstream.Adapter, error) {
+	c, digest, err := r.records.Catalog.Load(ctx, v)
+	if err != nil || c.Adapter == nil {
+		return nil, err
+	}
+	canary, err := r.records.Catalog.Canary(ctx, v)
+	if err != nil {
+		return nil, err
+	}
+	return &upstream.Adapter{Weights: digest, Rank: c.Adapter.Rank, Canary: canary, Write: func(directory string) error {
+		return hf.WritePEFT(directory, c, c.Adapter.Base.Digest)
+	}}, nil
+}
+
 // write writes a version for a server to load: its own weights, with everything else,
 // such as the tokenizer, from the base model.
 func (r *Router) write(ctx context.Context, v model.VersionID, base, directory string) (string, error) {
-	architecture, weights, digest, err := r.records.Catalog.Load(ctx, v)
+	c, digest, err := r.records.Catalog.Load(ctx, v)
 	if err != nil {
 		return "", err
 	}
@@ -147,5 +168,5 @@ func (r *Router) write(ctx context.Context, v model.VersionID, base, directory s
 			return "", errors.Join(fmt.Errorf("copy %s", f.Name()), err)
 		}
 	}
-	return digest, hf.WriteDirectory(directory, architecture, weights)
+	return digest, hf.WriteDirectory(directory, c.Architecture, c.Weights)
 }

@@ -46,7 +46,12 @@ func newBars(w io.Writer) *bars {
 	b.work = bar(
 		func(s state) string { return s.work },
 		func(s state) string { return fraction(s.done, s.total) },
-		func(state) string { return "" })
+		func(s state) string {
+			if s.speed == "" {
+				return ""
+			}
+			return " " + s.speed
+		})
 	b.trend = b.progress.New(0, mpb.NopStyle(), mpb.PrependDecorators(show(state.trend)))
 	return b
 }

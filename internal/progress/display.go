@@ -23,6 +23,8 @@ type state struct {
 	rollouts    int       // of a step
 	rewards     []float64 // in the order of steps
 	rewardStep  int       // of the last reward; 0 before the first
+	speed       string    // of the work
+	said        time.Time // when the last line was written, without a terminal
 	firstStep   int
 	began       time.Time // of firstStep
 }
@@ -63,7 +65,34 @@ func (d *Display) Evaluation(done, total int) { d.count("evaluation", done, tota
 func (d *Display) Phase(name string) { d.count(name, 0, 0) }
 
 func (d *Display) count(work string, done, total int) {
-	d.change(func(s *state) { s.work, s.done, s.total = work, done, total })
+	d.change(func(s *state) {
+		if s.work != work {
+			s.speed = ""
+		}
+		s.work, s.done, s.total = work, done, total
+	})
+}
+
+// quiet is how long a display without a terminal says nothing of a step.
+const quiet = 30 * time.Second
+
+// Pace says how fast the work under way goes and when it will be done, in words that
+// are shown behind it. Without a terminal a step that takes long is said so now and
+// then.
+func (d *Display) Pace(text string) {
+	d.change(func(s *state) {
+		s.speed = text
+		if d.bars != nil || text == "" {
+			return
+		}
+		if s.said.IsZero() {
+			s.said = time.Now()
+		}
+		if time.Since(s.said) >= quiet {
+			s.said = time.Now()
+			d.line(s.underWay())
+		}
+	})
 }
 
 // Reward is the mean reward of a step's rollouts, which finishes the step for
@@ -76,6 +105,7 @@ func (d *Display) Reward(step int, mean float64) {
 		s.rewardStep, s.rewards = step, append(s.rewards, mean)
 		if d.bars == nil {
 			d.line(s.finished(step, mean))
+			s.said = time.Now()
 		}
 	})
 }
@@ -127,6 +157,15 @@ func (s *state) finished(step int, mean float64) string {
 		text += fmt.Sprintf("  rollouts %d", s.rollouts)
 	}
 	return text + "\n"
+}
+
+// underWay is the line of a step that takes long.
+func (s *state) underWay() string {
+	text := fmt.Sprintf("step %s  %s", fraction(s.step, s.steps), s.work)
+	if s.total > 0 {
+		text += " " + fraction(s.done, s.total)
+	}
+	return text + "  " + s.speed + "\n"
 }
 
 // remaining is how long the steps to come take if they are as long as those this

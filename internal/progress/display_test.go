@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"math"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -71,4 +73,26 @@ func TestAnyGoroutineMayTell(t *testing.T) {
 		showTwoSteps(d) // late callers do no harm
 		require.Contains(t, out.String(), "done")
 	}
+}
+
+func TestAStepThatTakesLongIsSaidNowAndThen(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		d := progress.New(&out, false)
+		d.Step(3, 20)
+		for i := range 8 { // 70 s
+			d.Rollouts(8*i, 64)
+			d.Pace("54 tokens/s, next version in 41s")
+			time.Sleep(10 * time.Second)
+		}
+		d.Phase("update")
+		d.Pace("")
+		d.Reward(3, 0.5)
+		d.Close()
+		require.Equal(t, `step 3/20  rollouts 24/64  54 tokens/s, next version in 41s
+step 3/20  rollouts 48/64  54 tokens/s, next version in 41s
+step 3/20  reward 0.500  rollouts 64
+`, out.String())
+	})
 }

@@ -61,7 +61,7 @@ func TestOnATerminalBarsShowTheLastState(t *testing.T) {
 
 func TestWorkUnderWayHasOneBar(t *testing.T) {
 	t.Parallel()
-	for want, tell := range map[string]func(*progress.Display){
+	for want, show := range map[string]func(*progress.Display){
 		`^  rollouts +4/8  █{20}░{20}$`:    func(d *progress.Display) { d.Rollouts(4, 8) },
 		`^  evaluation +8/16  █{20}░{20}$`: func(d *progress.Display) { d.Evaluation(8, 16) },
 		`^  warm start +10/2000  ░{40}$`:   func(d *progress.Display) { d.WarmStart(10, 2000) },
@@ -72,7 +72,7 @@ func TestWorkUnderWayHasOneBar(t *testing.T) {
 		d := progress.New(tty, true)
 		d.Step(1, 2)
 		d.Evaluation(3, 4)
-		tell(d)
+		show(d)
 		d.Close()
 		require.NoError(t, tty.Close())
 		text, err := seen()

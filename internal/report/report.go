@@ -30,7 +30,8 @@ type Report struct {
 	Divergences   []Divergence            `json:"divergences"`
 	Refusals      []Refusal               `json:"refusals"` // of model calls, by code
 	Versions      int                     `json:"versions"`
-	Promoted      *int                    `json:"promoted"` // null before the first promotion
+	Collected     []int                   `json:"collected"` // versions that gave up their files
+	Promoted      *int                    `json:"promoted"`  // null before the first promotion
 	Pinned        bool                    `json:"pinned"`
 	Pointer       map[record.Source]int   `json:"pointer_moves"` // by what moved it
 	Promotions    []record.Promotion      `json:"promotions"`
@@ -62,6 +63,11 @@ func Of(ctx context.Context, s Store, blobs Blobs, run, policy string) (Report, 
 		Quarantines: m.quarantines, Versions: len(m.versions), Promotions: m.promotions, Decisions: m.decisions, Evaluations: m.evaluations,
 		Refusals: Refusals(m.refusals), Pointer: map[record.Source]int{}, ByKind: map[trace.Kind]Attempts{},
 	}
+	for _, v := range m.versions {
+		if !v.Collected.IsZero() {
+			r.Collected = append(r.Collected, v.Number)
+		}
+	}
 	for _, p := range m.promotions {
 		r.Pointer[p.Source]++
 		r.Promoted, r.Pinned = &p.Version, p.Pinned()
@@ -82,6 +88,7 @@ func (r *Report) fill() {
 	r.ByStep = append([]Step{}, r.ByStep...)
 	r.Quarantines = append([]record.Quarantine{}, r.Quarantines...)
 	r.Divergences = append([]Divergence{}, r.Divergences...)
+	r.Collected = append([]int{}, r.Collected...)
 	r.Promotions = append([]record.Promotion{}, r.Promotions...)
 	r.Decisions = append([]record.Decision{}, r.Decisions...)
 	r.Evaluations = append([]record.Evaluation{}, r.Evaluations...)

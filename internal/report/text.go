@@ -5,6 +5,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -126,11 +127,34 @@ func (p *page) writeQuarantines(r Report) {
 
 func (p *page) writePointer(r Report) {
 	p.line("\nVersions: %d", r.Versions)
+	if text := CollectedText(r.Collected); text != "" {
+		p.line("  %s", text)
+	}
 	lines := History(r.Promotions, r.Decisions)
 	p.lines(len(lines), func(i int) { p.line("  %s  %s", lines[i].At.Local().Format(time.DateTime), lines[i].Text) })
 	if r.Pinned {
 		p.line("  version %d is pinned", *r.Promoted)
 	}
+}
+
+// CollectedText says in a line which versions, in ascending order, gave up their files.
+// It is empty where none did.
+func CollectedText(versions []int) string {
+	var ranges []string
+	for i := 0; i < len(versions); {
+		first := i
+		for i++; i < len(versions) && versions[i] == versions[i-1]+1; i++ {
+		}
+		text := strconv.Itoa(versions[first])
+		if last := versions[i-1]; last != versions[first] {
+			text += "–" + strconv.Itoa(last)
+		}
+		ranges = append(ranges, text)
+	}
+	if len(ranges) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("collected, as training.keep says, so that their weights are gone: %s", strings.Join(ranges, ", "))
 }
 
 func (p *page) writeEvaluations(r Report) {

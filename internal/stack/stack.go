@@ -10,6 +10,7 @@ package stack
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -19,6 +20,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"strings"
 	"time"
 
 	"go.temporal.io/sdk/client"
@@ -240,6 +242,11 @@ func (s *Stack) WorkflowURL(id string) string {
 	return fmt.Sprintf("%s/namespaces/%s/workflows/%s", s.temporal.UIURL(), s.temporal.Namespace(), id)
 }
 
+// CheckDirectory is nil while the directory is the one that the stack was started on,
+// and devserver.ErrLost from when it was removed or replaced. It is for a stack that was
+// not closed.
+func (s *Stack) CheckDirectory() error { return s.temporal.CheckDirectory() }
+
 // closeTimeout bounds what Close waits for.
 const closeTimeout = 20 * time.Second
 
@@ -263,4 +270,35 @@ func listen(ctx context.Context, port int) (net.Listener, error) {
 		return lc.Listen(ctx, "tcp", "127.0.0.1:0")
 	}
 	return l, err
+}
+
+// workerPrefix begins the identity of every stack's workers. None but a stack's own
+// have it, and a directory has one stack at a time: with the prefix and another name,
+// a worker is of a stack that has ended.
+const workerPrefix = "fulgurite-stack/"
+
+// workerIdentity names the workers of this process. Its process id alone would not
+// do: in a container it is the same at every start.
+func workerIdentity() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return fmt.Sprintf("%s%s %d@%s", workerPrefix, rand.Text(), os.Getpid(), host)
+}
+
+// recover begins again what the workers of the stack before this one had begun.
+// Temporal would find out by its timeouts, ten seconds and more after they died.
+func (s *Stack) recover(ctx context.Context, own string) {
+	done, err := s.temporal.Recover(ctx, func(identity string) bool {
+		return identity != own && strings.HasPrefix(identity, workerPrefix)
+	})
+	if err != nil {
+		// Timeouts find what is left.
+		s.log.Warn("not all that the last stack had begun is begun again at once", zap.Error(err))
+	}
+	if done.Workflows > 0 {
+		s.log.Info("open workflows go on", zap.Int("workflows", done.Workflows), zap.Int("activities", done.Activities),
+			zap.Int("delayed_activities", done.Delayed), zap.Int("workflow_tasks", done.WorkflowTasks))
+	}
 }

@@ -8,10 +8,10 @@
 package checkpoint
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -20,10 +20,16 @@ import (
 	"github.com/fulgurite/fulgurite/model/hf"
 )
 
-// Blobs keeps content under its digest.
+// Blobs keeps content under its digest. Put and Get are for small files; those with
+// tensors are streams, so that no file of a version is ever in memory as a whole.
 type Blobs interface {
 	Put(ctx context.Context, data []byte) (digest string, err error)
 	Get(ctx context.Context, digest string) ([]byte, error)
+	// PutFrom keeps what r gives up to its end, and nothing if r fails.
+	PutFrom(ctx context.Context, r io.Reader) (digest string, err error)
+	// Open returns the content and its size in bytes. The Read at the end of content
+	// that is not what the digest stands for is an error other than io.EOF.
+	Open(ctx context.Context, digest string) (content io.ReadCloser, size int64, err error)
 }
 
 // ErrCorrupt is wrapped when the files of a version contradict its manifest.
@@ -36,7 +42,9 @@ const (
 )
 
 // Save stores c under m, whose Format, Updates, Architecture and Files it fills
-// in. A checkpoint that Load could not read back is refused. It returns the digests of the manifest and of the weights.
+// in. A checkpoint that Load could not read back is refused. It returns the digests of
+// the manifest and of the weights. An adapter's base has to be stored before: see
+// SaveBase.
 func Save(ctx context.Context, blobs Blobs, c model.Checkpoint, m model.Manifest) (manifest, weights string, err error) {
 	return save(ctx, blobs, c, m, nil)
 }
@@ -57,19 +65,18 @@ func save(ctx context.Context, blobs Blobs, c model.Checkpoint, m model.Manifest
 		files = map[string][]byte{}
 	}
 	m.Format, m.Updates, m.Architecture, m.Files = model.ManifestFormat, c.Updates, c.Architecture, map[string]model.File{}
+	m.LoRA, m.Base = nil, nil
 	if err := complete(c); err != nil {
 		return "", "", err
 	}
 	if files[model.ConfigFile], err = hf.WriteConfig(c.Architecture); err != nil {
 		return "", "", fmt.Errorf("encode %s: %w", model.ConfigFile, err)
 	}
-	if files[model.WeightsFile], err = encode(c.Weights); err != nil {
-		return "", "", fmt.Errorf("encode %s: %w", model.WeightsFile, err)
-	}
-	if c.Updates > 0 {
-		moments := append(prefixed(meanPrefix, c.Mean), prefixed(variancePrefix, c.Variance)...)
-		if files[model.OptimizerFile], err = encode(moments); err != nil {
-			return "", "", fmt.Errorf("encode %s: %w", model.OptimizerFile, err)
+	weightsFile, tensors := model.WeightsFile, c.Weights
+	if c.Adapter != nil {
+		weightsFile, tensors = model.AdapterFile, hf.PEFTTensors(c.Weights)
+		if files[model.AdapterConfigFile], err = describeAdapter(&m, c); err != nil {
+			return "", "", err
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(files)) {
@@ -79,6 +86,15 @@ func save(ctx context.Context, blobs Blobs, c model.Checkpoint, m model.Manifest
 		}
 		m.Files[name] = model.File{Digest: digest, Size: int64(len(files[name]))}
 	}
+	if m.Files[weightsFile], err = writeTensors(ctx, blobs, weightsFile, tensors); err != nil {
+		return "", "", err
+	}
+	if c.Updates > 0 {
+		moments := append(prefixed(meanPrefix, c.Mean), prefixed(variancePrefix, c.Variance)...)
+		if m.Files[model.OptimizerFile], err = writeTensors(ctx, blobs, model.OptimizerFile, moments); err != nil {
+			return "", "", err
+		}
+	}
 	text, err := m.Encode()
 	if err != nil {
 		return "", "", err
@@ -87,21 +103,21 @@ func save(ctx context.Context, blobs Blobs, c model.Checkpoint, m model.Manifest
 	if err != nil {
 		return "", "", fmt.Errorf("store the manifest of version %d: %w", m.Number, err)
 	}
-	return manifest, m.Files[model.WeightsFile].Digest, nil
+	return manifest, m.Weights(), nil
 }
 
 // complete refuses what could not be read back.
 func complete(c model.Checkpoint) error {
-	if err := c.Architecture.Match(c.Weights); err != nil {
+	if err := c.Check(); err != nil {
 		return fmt.Errorf("weights: %w", err)
 	}
 	if c.Updates == 0 {
 		return nil
 	}
-	if err := c.Architecture.Match(c.Mean); err != nil {
+	if err := c.Match(c.Mean); err != nil {
 		return fmt.Errorf("means after %d updates: %w", c.Updates, err)
 	}
-	if err := c.Architecture.Match(c.Variance); err != nil {
+	if err := c.Match(c.Variance); err != nil {
 		return fmt.Errorf("variances after %d updates: %w", c.Updates, err)
 	}
 	return nil
@@ -117,25 +133,31 @@ func Load(ctx context.Context, blobs Blobs, manifest string) (model.Checkpoint, 
 	if err != nil {
 		return c, m, err
 	}
-	if c.Mean, err = pick(moments, meanPrefix, c.Architecture); err != nil {
+	if c.Mean, err = pick(moments, meanPrefix, c); err != nil {
 		return c, m, err
 	}
-	c.Variance, err = pick(moments, variancePrefix, c.Architecture)
+	c.Variance, err = pick(moments, variancePrefix, c)
 	return c, m, err
 }
 
-// LoadWeights reads what sampling needs: everything but the optimizer.
+// LoadWeights reads what sampling needs: everything but the optimizer. The base of an
+// adapter is read when an engine asks for it.
 func LoadWeights(ctx context.Context, blobs Blobs, manifest string) (model.Checkpoint, model.Manifest, error) {
 	m, err := readManifest(ctx, blobs, manifest)
 	if err != nil {
 		return model.Checkpoint{}, m, err
 	}
+	if m.LoRA != nil {
+		c, err := loadAdapter(ctx, blobs, m)
+		return c, m, err
+	}
+	c := model.Checkpoint{Architecture: m.Architecture, Updates: m.Updates}
 	tensors, err := readTensors(ctx, blobs, m, model.WeightsFile)
 	if err != nil {
-		return model.Checkpoint{}, m, err
+		return c, m, err
 	}
-	weights, err := pick(tensors, "", m.Architecture)
-	return model.Checkpoint{Architecture: m.Architecture, Weights: weights, Updates: m.Updates}, m, err
+	c.Weights, err = pick(tensors, "", c)
+	return c, m, err
 }
 
 // LoadCanary reads the canary of the version whose manifest has the given digest;
@@ -186,20 +208,8 @@ func readFile(ctx context.Context, blobs Blobs, m model.Manifest, name string) (
 	return data, nil
 }
 
-func readTensors(ctx context.Context, blobs Blobs, m model.Manifest, name string) (model.Weights, error) {
-	data, err := readFile(ctx, blobs, m, name)
-	if err != nil {
-		return nil, err
-	}
-	tensors, _, err := hf.ReadSafetensors(bytes.NewReader(data), int64(len(data)))
-	if err != nil {
-		return nil, fmt.Errorf("%w: read %s of version %d: %w", ErrCorrupt, name, m.Number, err)
-	}
-	return tensors, nil
-}
-
-// pick orders the tensors under prefix as the architecture does.
-func pick(tensors model.Weights, prefix string, a model.Architecture) (model.Weights, error) {
+// pick orders the tensors under prefix as those that c trains.
+func pick(tensors model.Weights, prefix string, c model.Checkpoint) (model.Weights, error) {
 	var out model.Weights
 	for _, t := range tensors {
 		if name, ok := strings.CutPrefix(t.Name, prefix); ok {
@@ -207,7 +217,11 @@ func pick(tensors model.Weights, prefix string, a model.Architecture) (model.Wei
 			out = append(out, t)
 		}
 	}
-	out, err := hf.Arrange(a, out)
+	arrange := func(w model.Weights) (model.Weights, error) { return hf.Arrange(c.Architecture, w) }
+	if c.Adapter != nil {
+		arrange = func(w model.Weights) (model.Weights, error) { return hf.ArrangeTensors(c.Tensors(), w) }
+	}
+	out, err := arrange(out)
 	if err != nil {
 		return nil, fmt.Errorf("%w: tensors %q: %w", ErrCorrupt, prefix, err)
 	}
@@ -221,10 +235,4 @@ func prefixed(prefix string, w model.Weights) model.Weights {
 		out[i] = t
 	}
 	return out
-}
-
-func encode(w model.Weights) ([]byte, error) {
-	var b bytes.Buffer
-	err := hf.WriteSafetensors(&b, w, map[string]string{"format": "pt"})
-	return b.Bytes(), err
 }

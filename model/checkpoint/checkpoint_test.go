@@ -4,7 +4,11 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
+	"io"
+	"os"
+	"runtime/metrics"
 	"strings"
 	"testing"
 
@@ -47,6 +51,12 @@ func (o *ordered) Put(ctx context.Context, data []byte) (string, error) {
 	return digest, err
 }
 
+func (o *ordered) PutFrom(ctx context.Context, r io.Reader) (string, error) {
+	digest, err := o.Store.PutFrom(ctx, r)
+	o.digests = append(o.digests, digest)
+	return digest, err
+}
+
 func blobs(t *testing.T) *ordered {
 	t.Helper()
 	s, err := blob.Open(t.TempDir())
@@ -85,6 +95,88 @@ func TestEqualStatesHaveEqualBlobsAndTheManifestIsLast(t *testing.T) {
 	require.Equal(t, a, b)
 	require.ElementsMatch(t, one.digests, other.digests)
 	require.Equal(t, a, one.digests[len(one.digests)-1])
+}
+
+// The files of a version are those that other tools write: nothing of how they are
+// streamed is in their bytes.
+func TestStreamedFilesHaveTheBytesOfWholeOnes(t *testing.T) {
+	t.Parallel()
+	b, c := blobs(t), state(2)
+	digest, weights, err := checkpoint.Save(t.Context(), b, c, manifest(3))
+	require.NoError(t, err)
+	require.Equal(t, "sha256:6736740deba64cc95686be27969849bcb951924f9410e8739173ec60cae12992", weights)
+	require.Equal(t, "sha256:2001ef574555e2cb5bcd5348d1923760d970c35795dfa21c3f7c041de9a590e6", digest)
+	var whole bytes.Buffer
+	require.NoError(t, hf.WriteSafetensors(&whole, c.Weights, map[string]string{"format": "pt"}))
+	got, err := b.Get(t.Context(), weights)
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(whole.Bytes(), got))
+}
+
+// A model of 16 MB is saved with a part of it in memory beside it, and loaded once.
+//
+//nolint:paralleltest // it counts what the process allocates
+func TestSavingAndLoadingMakeNoCopies(t *testing.T) {
+	a := model.Architecture{
+		VocabSize: 4096, HiddenSize: 512, Layers: 2, Heads: 8, KVHeads: 4, HeadDim: 64,
+		FeedForward: 512, MaxPositions: 16, RopeTheta: 10000, NormEpsilon: 1e-6, Tied: true,
+	}
+	w := a.Init(1)
+	size, b := uint64(4*a.Parameters()), blobs(t)
+	c := model.Checkpoint{Architecture: a, Weights: w, Updates: 1, Mean: w, Variance: w}
+	before := allocated()
+	digest, _, err := checkpoint.Save(t.Context(), b, c, manifest(3))
+	require.NoError(t, err)
+	require.Less(t, allocated()-before, size/4)
+	before = allocated()
+	_, _, err = checkpoint.Load(t.Context(), b, digest)
+	require.NoError(t, err)
+	require.Less(t, allocated()-before, 3*size+size/4)
+}
+
+// allocated is what the process has allocated so far, in bytes.
+func allocated() uint64 {
+	s := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
+	metrics.Read(s)
+	return s[0].Value.Uint64()
+}
+
+// breaking fails in the middle of what it stores, without reading on.
+type breaking struct{ *ordered }
+
+var errBroken = errors.New("the disk is gone")
+
+func (breaking) PutFrom(_ context.Context, r io.Reader) (string, error) {
+	_, err := io.CopyN(io.Discard, r, 100)
+	return "", errors.Join(errBroken, err)
+}
+
+func TestAWriteThatFailsInTheMiddleSavesNoManifest(t *testing.T) {
+	t.Parallel()
+	b := breaking{blobs(t)}
+	_, _, err := checkpoint.Save(t.Context(), b, state(2), manifest(3))
+	require.ErrorIs(t, err, errBroken)
+	require.ErrorContains(t, err, model.WeightsFile)
+	require.Len(t, b.digests, 1, "config.json alone")
+}
+
+func TestADamagedFileIsSaidToBeDamaged(t *testing.T) {
+	t.Parallel()
+	for _, at := range []int64{0, 9, -1} { // in the length, in the header, in the data
+		b := blobs(t)
+		digest, weights, err := checkpoint.Save(t.Context(), b, state(2), manifest(3))
+		require.NoError(t, err)
+		path, err := b.Path(weights)
+		require.NoError(t, err)
+		require.NoError(t, os.Chmod(path, 0o644))
+		data, err := os.ReadFile(path)
+		require.NoError(t, err)
+		data[(at+int64(len(data)))%int64(len(data))] ^= 0xff
+		require.NoError(t, os.WriteFile(path, data, 0o644))
+		_, _, err = checkpoint.Load(t.Context(), b, digest)
+		require.ErrorIs(t, err, blob.ErrCorrupt)
+		require.ErrorContains(t, err, path)
+	}
 }
 
 func TestAStateThatCouldNotBeReadBackIsNotSaved(t *testing.T) {

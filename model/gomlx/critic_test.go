@@ -103,7 +103,7 @@ func TestAHeadOfTheOtherKindIsRefused(t *testing.T) {
 	e, c := engine(t, gomlx.Options{}), criticCheckpoint(t, small())
 	_, err := e.NewTrainer(c)
 	require.ErrorIs(t, err, model.ErrArchitecture)
-	_, err = e.NewDecoder(c.Architecture, c.Weights)
+	_, err = e.NewDecoder(model.Checkpoint{Architecture: c.Architecture, Weights: c.Weights})
 	require.ErrorIs(t, err, model.ErrArchitecture)
 	_, err = e.NewCritic(model.Checkpoint{Architecture: small(), Weights: weights(small())})
 	require.ErrorIs(t, err, model.ErrArchitecture)

@@ -117,7 +117,7 @@ func (d *decoder) run() {
 	free(d.weights)
 }
 
-// admit takes the requests that wait, and waits for one if there is nothing else
+// admit takes waiting requests into free rows, and waits for one if there is nothing else
 // to do. It reports false when the decoder is to close.
 func (d *decoder) admit() bool {
 	for i, r := range d.rows {
@@ -340,8 +340,8 @@ func (d *decoder) resize() error {
 	return nil
 }
 
-// moved returns the caches with row from[i] as row i; rows that have no old one
-// are written before they are read.
+// moved returns the caches with row from[i] as row i. A new row has no old one; it is
+// written before it is read.
 func (d *decoder) moved(from []int32, length int) (caches []*tensors.Tensor, err error) {
 	defer caught(&err)
 	a := d.graphs.arch

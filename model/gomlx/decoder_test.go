@@ -14,7 +14,7 @@ import (
 
 func decoder(t *testing.T, o gomlx.Options, a model.Architecture) model.Decoder {
 	t.Helper()
-	d, err := engine(t, o).NewDecoder(a, weights(a))
+	d, err := engine(t, o).NewDecoder(model.Checkpoint{Architecture: a, Weights: weights(a)})
 	require.NoError(t, err)
 	t.Cleanup(d.Close)
 	return d

@@ -107,7 +107,7 @@ func (e *Engine) Fingerprint() string {
 
 // NewTrainer implements model.Engine.
 func (e *Engine) NewTrainer(c model.Checkpoint) (model.Trainer, error) {
-	if err := c.Architecture.CheckPolicy(); err != nil {
+	if err := errors.Join(c.Architecture.CheckPolicy(), whole(c)); err != nil {
 		return nil, fmt.Errorf("new trainer: %w", err)
 	}
 	t, err := e.newTrainer(c)
@@ -119,7 +119,7 @@ func (e *Engine) NewTrainer(c model.Checkpoint) (model.Trainer, error) {
 
 // NewCritic implements model.Engine.
 func (e *Engine) NewCritic(c model.Checkpoint) (model.Critic, error) {
-	if err := c.Architecture.CheckCritic(); err != nil {
+	if err := errors.Join(c.Architecture.CheckCritic(), whole(c)); err != nil {
 		return nil, fmt.Errorf("new critic: %w", err)
 	}
 	t, err := e.newTrainer(c)
@@ -153,15 +153,23 @@ func (e *Engine) newTrainer(c model.Checkpoint) (*trainer, error) {
 }
 
 // NewDecoder implements model.Engine.
-func (e *Engine) NewDecoder(a model.Architecture, w model.Weights) (model.Decoder, error) {
-	if err := a.CheckPolicy(); err != nil {
+func (e *Engine) NewDecoder(c model.Checkpoint) (model.Decoder, error) {
+	if err := errors.Join(c.Architecture.CheckPolicy(), whole(c)); err != nil {
 		return nil, fmt.Errorf("new decoder: %w", err)
 	}
-	g, err := e.compiled(a, w)
+	g, err := e.compiled(c.Architecture, c.Weights)
 	if err != nil {
 		return nil, fmt.Errorf("new decoder: %w", err)
 	}
-	return newDecoder(g, w, e.options.Capacity)
+	return newDecoder(g, c.Weights, e.options.Capacity)
+}
+
+// whole refuses adapters.
+func whole(c model.Checkpoint) error {
+	if c.Adapter != nil {
+		return fmt.Errorf("%w: engine gomlx trains whole models only; for LoRA take engine native", model.ErrAdapter)
+	}
+	return nil
 }
 
 // compiled returns the graphs of a, shared by all its versions: weights are

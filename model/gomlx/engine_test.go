@@ -334,7 +334,7 @@ func TestInputsThatCannotBeAreRefused(t *testing.T) {
 	require.ErrorIs(t, err, model.ErrArchitecture)
 	_, err = e.NewTrainer(model.Checkpoint{Architecture: a, Weights: weights(a), Updates: 1})
 	require.ErrorContains(t, err, "mean")
-	_, err = e.NewDecoder(model.Architecture{}, nil)
+	_, err = e.NewDecoder(model.Checkpoint{Architecture: model.Architecture{}, Weights: nil})
 	require.ErrorIs(t, err, model.ErrArchitecture)
 	_, err = gomlx.New(gomlx.Options{Backend: "abacus"})
 	require.ErrorContains(t, err, "abacus")

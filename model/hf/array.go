@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+
+	"github.com/fulgurite/fulgurite/model/half"
 )
 
 // Element is a type of number that an Array can hold.
@@ -40,44 +42,49 @@ func Find[E Element](arrays []Array, name string) ([]E, error) {
 	return nil, fmt.Errorf("%w: array %s is absent", ErrFormat, name)
 }
 
-// dtype is how a file spells a type of number.
-type dtype string
+// DType is how a file spells a type of number.
+type DType string
 
+// The types of a model's weights, and bytes.
 const (
-	f64  dtype = "F64"
-	f32  dtype = "F32"
-	f16  dtype = "F16"
-	bf16 dtype = "BF16"
-	i32  dtype = "I32"
-	u8   dtype = "U8"
+	F32  DType = "F32"
+	F16  DType = "F16"
+	BF16 DType = "BF16"
+	U8   DType = "U8"
+)
+
+// Other types that arrays have.
+const (
+	f64 DType = "F64"
+	i32 DType = "I32"
 )
 
 // width is the number of bytes of one number, 0 for a type that is not read.
-func (d dtype) width() int {
+func (d DType) width() int {
 	switch d {
 	case f64:
 		return 8
-	case f32, i32:
+	case F32, i32:
 		return 4
-	case f16, bf16:
+	case F16, BF16:
 		return 2
-	case u8:
+	case U8:
 		return 1
 	}
 	return 0
 }
 
 // dtype is how a is written, and how many numbers it has.
-func (a Array) dtype() (dtype, int, error) {
+func (a Array) dtype() (DType, int, error) {
 	switch data := a.Data.(type) {
 	case []float64:
 		return f64, len(data), nil
 	case []float32:
-		return f32, len(data), nil
+		return F32, len(data), nil
 	case []int32:
 		return i32, len(data), nil
 	case []uint8:
-		return u8, len(data), nil
+		return U8, len(data), nil
 	}
 	return "", 0, fmt.Errorf("%w: array %s holds %T", ErrFormat, a.Name, a.Data)
 }
@@ -105,20 +112,20 @@ func (a Array) encode(b []byte, from, to int) []byte {
 
 // makeData allocates n numbers of the type that d is read into: half precision
 // is widened, which is exact.
-func makeData(d dtype, n int) any {
+func makeData(d DType, n int) any {
 	switch d {
 	case f64:
 		return make([]float64, n)
 	case i32:
 		return make([]int32, n)
-	case u8:
+	case U8:
 		return make([]uint8, n)
 	}
 	return make([]float32, n)
 }
 
 // decode fills data, from number at on, with what b holds as d.
-func decode(d dtype, data any, at int, b []byte) {
+func decode(d DType, data any, at int, b []byte) {
 	switch data := data.(type) {
 	case []float64:
 		for i := range len(b) / 8 {
@@ -135,31 +142,19 @@ func decode(d dtype, data any, at int, b []byte) {
 	}
 }
 
-func decodeFloats(d dtype, out []float32, b []byte) {
+func decodeFloats(d DType, out []float32, b []byte) {
 	switch d {
-	case f32:
+	case F32:
 		for i := range len(b) / 4 {
 			out[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
 		}
-	case bf16:
+	case BF16:
 		for i := range len(b) / 2 {
-			out[i] = math.Float32frombits(uint32(binary.LittleEndian.Uint16(b[2*i:])) << 16)
+			out[i] = half.FromBF16(binary.LittleEndian.Uint16(b[2*i:]))
 		}
-	case f16:
+	case F16:
 		for i := range len(b) / 2 {
-			out[i] = fromHalf(binary.LittleEndian.Uint16(b[2*i:]))
+			out[i] = half.FromF16(binary.LittleEndian.Uint16(b[2*i:]))
 		}
 	}
-}
-
-// fromHalf widens an IEEE 754 binary16: 1 sign, 5 exponent and 10 fraction bits.
-func fromHalf(h uint16) float32 {
-	sign, exponent, fraction := uint32(h>>15)<<31, uint32(h>>10)&0x1f, uint32(h)&0x3ff
-	switch exponent {
-	case 0x1f: // infinity, or a NaN whose payload is kept
-		return math.Float32frombits(sign | 0x7f800000 | fraction<<13)
-	case 0: // zero, or subnormal: fraction · 2^-24, exact in float32
-		return math.Float32frombits(sign | math.Float32bits(float32(fraction)*0x1p-24))
-	}
-	return math.Float32frombits(sign | (exponent+127-15)<<23 | fraction<<13)
 }

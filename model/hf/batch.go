@@ -153,7 +153,7 @@ func readArray[E Element](arrays []Array, name string, to *[]E) (err error) {
 	return err
 }
 
-// check makes slicing by offsets safe; what the numbers mean is Batch.Check's.
+// check makes slicing by offsets safe. Batch.Check judges what the numbers mean.
 func (f *flat) check() error {
 	n, rows := len(f.tokens), len(f.offsets)-1
 	if rows < 0 || len(f.trajectories) != rows || len(f.temperatures) != rows {

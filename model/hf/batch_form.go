@@ -49,7 +49,7 @@ func (f forms) arrays() []Array {
 	}
 }
 
-// readForms gives rows their forms; what they mean is Batch.Check's.
+// readForms sets the forms of rows. Batch.Check judges what they mean.
 func readForms(arrays []Array, distinct []json.RawMessage, rows []model.BatchRow) error {
 	if !has(arrays, formArray) {
 		if len(distinct) > 0 {

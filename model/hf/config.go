@@ -12,12 +12,17 @@ import (
 // model.Architecture cannot, naming the setting.
 var ErrUnsupported = errors.New("unsupported model")
 
-// The model types that are read and written.
+// The model types that are read. A Mistral without a sliding window computes what a
+// Llama does and is written as one.
 const (
-	llama = "llama"
-	qwen2 = "qwen2"
-	qwen3 = "qwen3"
+	llama   = "llama"
+	mistral = "mistral"
+	qwen2   = "qwen2"
+	qwen3   = "qwen3"
 )
+
+// mistralWindow is the sliding_window of a Mistral whose config.json has none.
+const mistralWindow = 4096
 
 // config are the fields of a config.json that decide what a model computes.
 // Pointers tell absence and null, which mean a default, from zero.
@@ -39,6 +44,7 @@ type config struct {
 	AttentionBias       bool            `json:"attention_bias"`
 	MLPBias             bool            `json:"mlp_bias"`
 	UseSlidingWindow    bool            `json:"use_sliding_window"`
+	SlidingWindow       json.RawMessage `json:"sliding_window"`
 	LayerTypes          []string        `json:"layer_types"`
 	PretrainingTP       *int            `json:"pretraining_tp"`
 	PartialRotaryFactor *float64        `json:"partial_rotary_factor"`
@@ -47,19 +53,12 @@ type config struct {
 	QuantizationConfig  json.RawMessage `json:"quantization_config"`
 	RopeScaling         *rope           `json:"rope_scaling"`
 	RopeParameters      *rope           `json:"rope_parameters"`
+	OriginalPositions   *int            `json:"original_max_position_embeddings"`
 	head
 }
 
-// rope is how transformers writes rotary embeddings: rope_scaling up to
-// version 4, rope_parameters from 5 on.
-type rope struct {
-	Type      string   `json:"rope_type"`
-	OldType   string   `json:"type"`
-	RopeTheta *float64 `json:"rope_theta"`
-	Partial   *float64 `json:"partial_rotary_factor"`
-}
-
-// ReadConfig reads the config.json of a Llama, Qwen2 (and 2.5) or Qwen3 model.
+// ReadConfig reads the config.json of a Llama, SmolLM2, Mistral, Qwen2 (and 2.5) or
+// Qwen3 model.
 func ReadConfig(text []byte) (model.Architecture, error) {
 	var c config
 	if err := json.Unmarshal(text, &c); err != nil {
@@ -71,7 +70,7 @@ func ReadConfig(text []byte) (model.Architecture, error) {
 	a := model.Architecture{
 		VocabSize: c.VocabSize, HiddenSize: c.HiddenSize, Layers: c.NumHiddenLayers,
 		Heads: c.NumAttentionHeads, KVHeads: c.NumAttentionHeads, FeedForward: c.IntermediateSize,
-		MaxPositions: c.MaxPositionEmbeddings, RopeTheta: 10000, NormEpsilon: 1e-6, Tied: c.TieWordEmbeddings,
+		MaxPositions: c.MaxPositionEmbeddings, NormEpsilon: 1e-6, Tied: c.TieWordEmbeddings,
 		QKVBias: c.ModelType == qwen2, QKNorm: c.ModelType == qwen3,
 	}
 	switch {
@@ -91,12 +90,10 @@ func ReadConfig(text []byte) (model.Architecture, error) {
 	if c.RMSNormEps != nil {
 		a.NormEpsilon = *c.RMSNormEps
 	}
-	if c.RopeTheta != nil {
-		a.RopeTheta = *c.RopeTheta
-	} else if c.RopeParameters != nil && c.RopeParameters.RopeTheta != nil {
-		a.RopeTheta = *c.RopeParameters.RopeTheta
-	}
 	var err error
+	if a.RopeTheta, a.RopeScaling, err = c.rotary(); err != nil {
+		return model.Architecture{}, err
+	}
 	if a.ValueHead, err = c.valueHead(); err != nil {
 		return model.Architecture{}, err
 	}
@@ -113,21 +110,16 @@ func (c config) supported() error {
 	}
 	switch c.ModelType {
 	case llama, qwen2, qwen3:
+	case mistral:
+		if why := c.window(); why != "" {
+			return refuse("%s", why)
+		}
 	default:
-		return refuse("model_type %q is none of llama, qwen2, qwen3", c.ModelType)
+		return refuse("model_type %q is none of llama, mistral, qwen2, qwen3", c.ModelType)
 	}
-	for _, r := range []struct {
-		field string
-		*rope
-	}{{"rope_scaling", c.RopeScaling}, {"rope_parameters", c.RopeParameters}} {
-		if r.rope == nil {
-			continue
-		}
-		if kind := r.Type + r.OldType; kind != "" && kind != "default" && kind != "defaultdefault" {
-			return refuse("%s of type %q", r.field, kind)
-		}
-		if r.Partial != nil && *r.Partial != 1 {
-			return refuse("%s with partial_rotary_factor %v", r.field, *r.Partial)
+	for _, r := range c.ropes() {
+		if why := r.refused(); why != "" {
+			return refuse("%s", why)
 		}
 	}
 	for _, kind := range c.LayerTypes {
@@ -156,6 +148,24 @@ func (c config) supported() error {
 	return nil
 }
 
+// window says what is wrong with the sliding_window of a Mistral: its last positions
+// would not see beyond it. It is empty for a window that holds all positions. A Qwen has
+// a window only with use_sliding_window, a Llama never.
+func (c config) window() string {
+	window := mistralWindow
+	if text := string(c.SlidingWindow); text == "null" {
+		return ""
+	} else if text != "" {
+		if err := json.Unmarshal(c.SlidingWindow, &window); err != nil {
+			return fmt.Sprintf("sliding_window is %s, want a whole number or null", text)
+		}
+	}
+	if window < c.MaxPositionEmbeddings {
+		return fmt.Sprintf("sliding_window is %d, below max_position_embeddings (%d)", window, c.MaxPositionEmbeddings)
+	}
+	return ""
+}
+
 // written is a config.json as transformers reads it. Special tokens are null:
 // a version's codec knows them.
 type written struct {
@@ -179,6 +189,10 @@ type written struct {
 	TorchDtype            string   `json:"torch_dtype"`
 	BOSTokenID            *int     `json:"bos_token_id"`
 	EOSTokenID            *int     `json:"eos_token_id"`
+	// Two names for one thing: transformers 4 and most servers read the first,
+	// transformers 5 either.
+	RopeScaling    *rope `json:"rope_scaling,omitempty"`
+	RopeParameters *rope `json:"rope_parameters,omitempty"`
 	labels
 }
 
@@ -199,11 +213,12 @@ func WriteConfig(a model.Architecture) ([]byte, error) {
 		kind, class = qwen3, "Qwen3"
 	}
 	suffix, labels := headOf(a)
+	scaling, parameters := ropesOf(a)
 	text, err := json.MarshalIndent(written{
 		Architectures: []string{class + suffix}, ModelType: kind, VocabSize: a.VocabSize, HiddenSize: a.HiddenSize,
 		NumHiddenLayers: a.Layers, NumAttentionHeads: a.Heads, NumKeyValueHeads: a.KVHeads, HeadDim: a.HeadDim,
 		IntermediateSize: a.FeedForward, MaxPositionEmbeddings: a.MaxPositions, RopeTheta: a.RopeTheta,
-		RMSNormEps: a.NormEpsilon, TieWordEmbeddings: a.Tied, HiddenAct: "silu", TorchDtype: "float32", labels: labels,
+		RMSNormEps: a.NormEpsilon, TieWordEmbeddings: a.Tied, HiddenAct: "silu", TorchDtype: "float32", RopeScaling: scaling, RopeParameters: parameters, labels: labels,
 	}, "", "  ")
 	if err != nil {
 		return nil, fmt.Errorf("write config.json: %w", err)

@@ -60,6 +60,59 @@ func TestPublishedConfigsAreRead(t *testing.T) {
 	}
 }
 
+// scaling is the rope_scaling of Llama 3.1 with one number changed.
+func scaling(field string, value float64) map[string]any {
+	all := map[string]any{
+		"rope_type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4, "original_max_position_embeddings": 8192,
+	}
+	all[field] = value
+	return all
+}
+
+// Llama 3.2 as published for transformers 4, and as transformers 5 writes it.
+func TestScaledRotaryEmbeddingIsReadInBothForms(t *testing.T) {
+	t.Parallel()
+	want, err := hf.ReadConfig([]byte(llama3))
+	require.NoError(t, err)
+	want.RopeScaling = model.RopeScaling{Factor: 32, LowFrequencyFactor: 1, HighFrequencyFactor: 4, OriginalPositions: 8192}
+	parameters := scaling("factor", 32)
+	parameters["rope_theta"] = 500000.0
+	for name, fields := range map[string]map[string]any{
+		"rope_scaling":    {"rope_scaling": scaling("factor", 32)},
+		"rope_parameters": {"rope_parameters": parameters, "rope_theta": nil},
+		"both":            {"rope_scaling": scaling("factor", 32), "rope_parameters": parameters},
+	} {
+		got, err := hf.ReadConfig(with(t, llama3, fields))
+		require.NoError(t, err, name)
+		require.Equal(t, want, got, name)
+	}
+	text, err := hf.WriteConfig(want)
+	require.NoError(t, err)
+	var c map[string]any
+	require.NoError(t, json.Unmarshal(text, &c))
+	require.Equal(t, map[string]any{
+		"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192.0,
+	}, c["rope_scaling"])
+	require.InDelta(t, 500000, c["rope_parameters"].(map[string]any)["rope_theta"], 0)
+}
+
+func TestAMistralWithoutAWindowIsALlama(t *testing.T) {
+	t.Parallel()
+	want, err := hf.ReadConfig([]byte(llama3))
+	require.NoError(t, err)
+	for _, fields := range []map[string]any{
+		{"sliding_window": json.RawMessage("null")}, {"sliding_window": 8192}, {"max_position_embeddings": 4096},
+	} {
+		fields["model_type"] = "mistral"
+		got, err := hf.ReadConfig(with(t, llama3, fields))
+		require.NoError(t, err, fields)
+		got.MaxPositions = want.MaxPositions
+		require.Equal(t, want, got)
+	}
+	_, err = hf.ReadConfig(with(t, llama3, map[string]any{"model_type": "mistral", "sliding_window": json.RawMessage("null"), "num_key_value_heads": nil}))
+	require.ErrorContains(t, err, "num_key_value_heads is absent")
+}
+
 // with is qwen25 or another config with fields replaced; nil removes one.
 func with(t *testing.T, config string, fields map[string]any) []byte {
 	t.Helper()
@@ -90,24 +143,28 @@ func TestUnsupportedSettingsAreRefusedByName(t *testing.T) {
 		config string
 		fields map[string]any
 	}{
-		`model_type "mistral"`:           {llama3, map[string]any{"model_type": "mistral"}},
-		`model_type "qwen3_moe"`:         {qwen3, map[string]any{"model_type": "qwen3_moe"}},
-		`model_type ""`:                  {qwen3, map[string]any{"model_type": nil}},
-		`rope_scaling of type "llama3"`:  {llama3, map[string]any{"rope_scaling": map[string]any{"rope_type": "llama3", "factor": 8.0}}},
-		`rope_scaling of type "yarn"`:    {qwen25, map[string]any{"rope_scaling": map[string]any{"type": "yarn"}}},
-		`rope_parameters of type "yarn"`: {qwen3, map[string]any{"rope_parameters": map[string]any{"rope_type": "yarn"}}},
-		"partial_rotary_factor 0.5":      {qwen3, map[string]any{"rope_parameters": map[string]any{"partial_rotary_factor": 0.5}}},
-		"partial_rotary_factor is 0.25":  {llama3, map[string]any{"partial_rotary_factor": 0.25}},
-		"use_sliding_window":             {qwen25, map[string]any{"use_sliding_window": true}},
-		`layer_types has "sliding_att`:   {qwen3, map[string]any{"layer_types": []string{"sliding_attention"}}},
-		"attention_bias":                 {llama3, map[string]any{"attention_bias": true}},
-		"mlp_bias":                       {llama3, map[string]any{"mlp_bias": true}},
-		`hidden_act is "gelu"`:           {qwen25, map[string]any{"hidden_act": "gelu"}},
-		"pretraining_tp is 2":            {llama3, map[string]any{"pretraining_tp": 2}},
-		"mixture of experts":             {qwen3, map[string]any{"num_experts": 8}},
-		"Classification with 2 labels":   {qwen3, map[string]any{"architectures": []string{"Qwen3ForTokenClassification"}}},
-		"Classification with 3 labels":   {qwen3, map[string]any{"architectures": []string{"Qwen3ForTokenClassification"}, "num_labels": 3}},
-		"quantization_config":            {qwen25, map[string]any{"quantization_config": map[string]any{"bits": 4}}},
+		`model_type "mixtral"`: {llama3, map[string]any{"model_type": "mixtral"}},
+		"sliding_window is 4096, below max_position_embeddings (8192)": {llama3, map[string]any{"model_type": "mistral"}},
+		"sliding_window is 8191, below max_position_embeddings":        {llama3, map[string]any{"model_type": "mistral", "sliding_window": 8191}},
+		`sliding_window is "wide"`:                                     {llama3, map[string]any{"model_type": "mistral", "sliding_window": "wide"}},
+		`model_type "qwen3_moe"`:                                       {qwen3, map[string]any{"model_type": "qwen3_moe"}},
+		`model_type ""`:                                                {qwen3, map[string]any{"model_type": nil}},
+		`rope_scaling of type "linear"`:                                {llama3, map[string]any{"rope_scaling": map[string]any{"rope_type": "linear", "factor": 8.0}}},
+		`rope_type "llama3" and type "y`:                               {llama3, map[string]any{"rope_scaling": map[string]any{"rope_type": "llama3", "type": "yarn"}}},
+		`rope_scaling of type "yarn"`:                                  {qwen25, map[string]any{"rope_scaling": map[string]any{"type": "yarn"}}},
+		`rope_parameters of type "yarn"`:                               {qwen3, map[string]any{"rope_parameters": map[string]any{"rope_type": "yarn"}}},
+		"partial_rotary_factor 0.5":                                    {qwen3, map[string]any{"rope_parameters": map[string]any{"partial_rotary_factor": 0.5}}},
+		"partial_rotary_factor is 0.25":                                {llama3, map[string]any{"partial_rotary_factor": 0.25}},
+		"use_sliding_window":                                           {qwen25, map[string]any{"use_sliding_window": true}},
+		`layer_types has "sliding_att`:                                 {qwen3, map[string]any{"layer_types": []string{"sliding_attention"}}},
+		"attention_bias":                                               {llama3, map[string]any{"attention_bias": true}},
+		"mlp_bias":                                                     {llama3, map[string]any{"mlp_bias": true}},
+		`hidden_act is "gelu"`:                                         {qwen25, map[string]any{"hidden_act": "gelu"}},
+		"pretraining_tp is 2":                                          {llama3, map[string]any{"pretraining_tp": 2}},
+		"mixture of experts":                                           {qwen3, map[string]any{"num_experts": 8}},
+		"Classification with 2 labels":                                 {qwen3, map[string]any{"architectures": []string{"Qwen3ForTokenClassification"}}},
+		"Classification with 3 labels":                                 {qwen3, map[string]any{"architectures": []string{"Qwen3ForTokenClassification"}, "num_labels": 3}},
+		"quantization_config":                                          {qwen25, map[string]any{"quantization_config": map[string]any{"bits": 4}}},
 	} {
 		_, err := hf.ReadConfig(with(t, c.config, c.fields))
 		require.ErrorIs(t, err, hf.ErrUnsupported, want)
@@ -148,12 +205,27 @@ func TestACriticIsAModelThatClassifiesTokens(t *testing.T) {
 func TestBrokenConfigsAreRefused(t *testing.T) {
 	t.Parallel()
 	for want, config := range map[string][]byte{
-		"unexpected end":      []byte(`{`),
-		"hidden_size is 0":    with(t, llama3, map[string]any{"hidden_size": nil}),
-		"heads is 0":          with(t, llama3, map[string]any{"num_attention_heads": 0, "num_key_value_heads": nil}),
-		"is no multiple":      with(t, llama3, map[string]any{"num_key_value_heads": 5}),
-		"head_dim (7) is odd": with(t, qwen3, map[string]any{"head_dim": 7}),
-		"num_key_value_heads": with(t, qwen25, map[string]any{"num_key_value_heads": nil}),
+		"unexpected end":                        []byte(`{`),
+		"hidden_size is 0":                      with(t, llama3, map[string]any{"hidden_size": nil}),
+		"heads is 0":                            with(t, llama3, map[string]any{"num_attention_heads": 0, "num_key_value_heads": nil}),
+		"is no multiple":                        with(t, llama3, map[string]any{"num_key_value_heads": 5}),
+		"head_dim (7) is odd":                   with(t, qwen3, map[string]any{"head_dim": 7}),
+		"num_key_value_heads":                   with(t, qwen25, map[string]any{"num_key_value_heads": nil}),
+		"lacks one of factor":                   with(t, llama3, map[string]any{"rope_scaling": map[string]any{"rope_type": "llama3", "factor": 8.0}}),
+		"factor is 0.5":                         with(t, llama3, map[string]any{"rope_scaling": scaling("factor", 0.5)}),
+		"factor is 1 and":                       with(t, llama3, map[string]any{"rope_scaling": scaling("high_freq_factor", 1)}),
+		"original_max_position_embeddings is 0": with(t, llama3, map[string]any{"rope_scaling": scaling("original_max_position_embeddings", 0)}),
+		"original_max_position_embeddings is 5, but 8192":               with(t, llama3, map[string]any{"rope_scaling": scaling("factor", 8), "original_max_position_embeddings": 5}),
+		"rope_scaling and rope_parameters differ":                       with(t, llama3, map[string]any{"rope_scaling": scaling("factor", 8), "rope_parameters": scaling("factor", 4)}),
+		"rope_theta is 500000 in rope_theta, but 10 in rope_parameters": with(t, llama3, map[string]any{"rope_parameters": map[string]any{"rope_theta": 10}}),
+		"layers is 1000000":                 with(t, llama3, map[string]any{"num_hidden_layers": 1_000_000}),
+		"vocab_size is 4611686018427387904": with(t, llama3, map[string]any{"vocab_size": 1 << 62}),
+		"heads times head_dim is":           with(t, llama3, map[string]any{"head_dim": 1 << 23}),
+		"max_positions is 1099511627776":    with(t, llama3, map[string]any{"max_position_embeddings": 1 << 40}),
+		"rope_theta is 1e+300":              with(t, llama3, map[string]any{"rope_theta": 1e300}),
+		"norm_epsilon 1e+06":                with(t, llama3, map[string]any{"rms_norm_eps": 1e6}),
+		"norm_epsilon must be positive":     with(t, llama3, map[string]any{"rms_norm_eps": -1}),
+		"cannot unmarshal":                  with(t, llama3, map[string]any{"hidden_size": 1.5}),
 	} {
 		_, err := hf.ReadConfig(config)
 		require.ErrorIs(t, err, hf.ErrFormat, want)
@@ -167,11 +239,16 @@ func drawArchitecture(t *rapid.T) model.Architecture {
 	n := func(name string, lo, hi int) int { return rapid.IntRange(lo, hi).Draw(t, name) }
 	kv := n("kv_heads", 1, 3)
 	extra := n("extra", 0, 2) // nothing, biases or norms
+	var scaling model.RopeScaling
+	if rapid.Bool().Draw(t, "scaled") {
+		low := rapid.Float64Range(0.1, 9).Draw(t, "low")
+		scaling = model.RopeScaling{Factor: rapid.Float64Range(1, 64).Draw(t, "factor"), LowFrequencyFactor: low, HighFrequencyFactor: low + 1, OriginalPositions: n("original", 1, 99)}
+	}
 	return model.Architecture{
 		VocabSize: n("vocab", 1, 9), HiddenSize: n("hidden", 1, 9), Layers: n("layers", 1, 3), KVHeads: kv, Heads: kv * n("group", 1, 3),
 		HeadDim: 2 * n("half", 1, 3), FeedForward: n("feed_forward", 1, 9), MaxPositions: n("positions", 1, 99),
 		RopeTheta: rapid.Float64Range(1, 1e7).Draw(t, "theta"), NormEpsilon: rapid.Float64Range(1e-9, 1e-2).Draw(t, "epsilon"),
-		Tied: rapid.Bool().Draw(t, "tied"), QKVBias: extra == 1, QKNorm: extra == 2, ValueHead: rapid.Bool().Draw(t, "critic"),
+		Tied: rapid.Bool().Draw(t, "tied"), QKVBias: extra == 1, QKNorm: extra == 2, RopeScaling: scaling, ValueHead: rapid.Bool().Draw(t, "critic"),
 	}
 }
 
@@ -184,5 +261,24 @@ func TestWrittenConfigsReadTheSame(t *testing.T) {
 		got, err := hf.ReadConfig(b)
 		require.NoError(t, err)
 		require.Equal(t, a, got)
+	})
+}
+
+// Whatever a config.json says, what is read of it can be written and reads the same.
+func FuzzReadConfig(f *testing.F) {
+	for _, config := range []string{llama3, qwen25, qwen3} {
+		f.Add([]byte(config))
+	}
+	f.Add([]byte(`{"model_type":"mistral","rope_scaling":{"rope_type":"llama3","factor":1e308},"hidden_size":-1,"sliding_window":{}}`))
+	f.Fuzz(func(t *testing.T, config []byte) {
+		a, err := hf.ReadConfig(config)
+		if err != nil {
+			return
+		}
+		text, err := hf.WriteConfig(a)
+		require.NoError(t, err)
+		again, err := hf.ReadConfig(text)
+		require.NoError(t, err)
+		require.Equal(t, a, again)
 	})
 }

@@ -97,6 +97,13 @@ func readFile(path string) (model.Weights, error) {
 // but for two things that checkpoints carry along: a copy of tied embeddings and
 // the rotary frequencies of old Llama files.
 func Arrange(a model.Architecture, tensors model.Weights) (model.Weights, error) {
+	carried := func(t model.Tensor) bool { return ignored(a, t.Name) }
+	return ArrangeTensors(a.Tensors(), slices.DeleteFunc(slices.Clone(tensors), carried))
+}
+
+// ArrangeTensors puts tensors into the order of w, whose names and shapes they must
+// have.
+func ArrangeTensors(w, tensors model.Weights) (model.Weights, error) {
 	byName := make(map[string]model.Tensor, len(tensors))
 	for _, t := range tensors {
 		if _, ok := byName[t.Name]; ok {
@@ -104,7 +111,6 @@ func Arrange(a model.Architecture, tensors model.Weights) (model.Weights, error)
 		}
 		byName[t.Name] = t
 	}
-	w := a.Tensors()
 	for i, want := range w {
 		t, ok := byName[want.Name]
 		if !ok {
@@ -117,9 +123,6 @@ func Arrange(a model.Architecture, tensors model.Weights) (model.Weights, error)
 		delete(byName, want.Name)
 	}
 	for _, name := range slices.Sorted(maps.Keys(byName)) {
-		if (a.Tied && name == "lm_head.weight") || strings.HasSuffix(name, ".rotary_emb.inv_freq") {
-			continue
-		}
 		return nil, fmt.Errorf("%w: tensor %s belongs to no part of the architecture", ErrFormat, name)
 	}
 	return w, nil

@@ -8,8 +8,9 @@
 //
 // It is not a model hub: it downloads nothing, and it reads no tokenizer. It
 // supports what model.Architecture can say and refuses, by name, what it cannot
-// (scaled rotary embedding, sliding windows, mixtures of experts, quantized
-// weights), because a setting that is ignored gives a model that is almost right.
+// (rotary embedding scaled otherwise than Llama 3.1 does, sliding windows, mixtures
+// of experts, quantized weights), because a setting that is ignored gives a model
+// that is almost right.
 //
 // You may rely on this: equal inputs are written as equal bytes, so their
 // SHA-256 can name them; a file that is truncated, inconsistent or hostile is

@@ -23,7 +23,7 @@ const (
 // entry is one tensor of a header. Offsets count from the end of the header.
 type entry struct {
 	name    string
-	Dtype   dtype   `json:"dtype"`
+	Dtype   DType   `json:"dtype"`
 	Shape   []int64 `json:"shape"`
 	Offsets []int64 `json:"data_offsets"`
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -30,7 +29,18 @@ func WriteArrays(w io.Writer, arrays []Array, metadata map[string]string) error 
 		}
 		return db.width() - da.width()
 	})
-	text, err := encodeHeader(sorted, metadata)
+	layouts := make([]Layout, len(sorted))
+	for i, a := range sorted {
+		d, n, err := a.dtype()
+		if err != nil {
+			return err
+		}
+		layouts[i] = Layout{a.Name, d, a.Shape}
+		if size, ok := layouts[i].size(); ok && size != n {
+			return fmt.Errorf("%w: array %s has shape %v and %d numbers", ErrFormat, a.Name, a.Shape, n)
+		}
+	}
+	text, err := encodeHeader(layouts, metadata)
 	if err != nil {
 		return err
 	}
@@ -60,9 +70,9 @@ func (a Array) write(w io.Writer, buffer []byte) error {
 	return nil
 }
 
-// encodeHeader spells the JSON in the arrays' order, which a map would lose, and
+// encodeHeader spells the JSON in the layouts' order, which a map would lose, and
 // pads it with spaces to a multiple of 8 bytes.
-func encodeHeader(arrays []Array, metadata map[string]string) ([]byte, error) {
+func encodeHeader(layouts []Layout, metadata map[string]string) ([]byte, error) {
 	var b bytes.Buffer
 	b.WriteByte('{')
 	if len(metadata) > 0 {
@@ -79,25 +89,22 @@ func encodeHeader(arrays []Array, metadata map[string]string) ([]byte, error) {
 		b.WriteByte('}')
 	}
 	seen, end := map[string]bool{metadataKey: true}, 0
-	for _, a := range arrays {
-		d, n, err := a.dtype()
-		if err != nil {
-			return nil, err
+	for _, l := range layouts {
+		n, ok := l.size()
+		if !ok || l.DType.width() == 0 {
+			return nil, fmt.Errorf("%w: array %s has shape %v of %q", ErrFormat, l.Name, l.Shape, l.DType)
 		}
-		if size, ok := a.size(); !ok || size != n {
-			return nil, fmt.Errorf("%w: array %s has shape %v and %d numbers", ErrFormat, a.Name, a.Shape, n)
+		if seen[l.Name] || !utf8.ValidString(l.Name) {
+			return nil, fmt.Errorf("%w: array name %q is taken or not UTF-8", ErrFormat, l.Name)
 		}
-		if seen[a.Name] || !utf8.ValidString(a.Name) {
-			return nil, fmt.Errorf("%w: array name %q is taken or not UTF-8", ErrFormat, a.Name)
-		}
-		seen[a.Name] = true
+		seen[l.Name] = true
 		if b.Len() > 1 {
 			b.WriteByte(',')
 		}
 		begin := end
-		end += n * d.width()
-		shape := strings.ReplaceAll(strings.Trim(fmt.Sprint(a.Shape), "[]"), " ", ",")
-		fmt.Fprintf(&b, `%s:{"dtype":"%s","shape":[%s],"data_offsets":[%d,%d]}`, quote(a.Name), d, shape, begin, end)
+		end += n * l.DType.width()
+		shape := strings.ReplaceAll(strings.Trim(fmt.Sprint(l.Shape), "[]"), " ", ",")
+		fmt.Fprintf(&b, `%s:{"dtype":"%s","shape":[%s],"data_offsets":[%d,%d]}`, quote(l.Name), l.DType, shape, begin, end)
 	}
 	b.WriteByte('}')
 	for b.Len()%8 != 0 {
@@ -107,17 +114,6 @@ func encodeHeader(arrays []Array, metadata map[string]string) ([]byte, error) {
 		return nil, fmt.Errorf("%w: header of %d bytes, the limit is %d", ErrFormat, b.Len(), maxHeader)
 	}
 	return b.Bytes(), nil
-}
-
-func (a Array) size() (n int, ok bool) {
-	n = 1
-	for _, d := range a.Shape {
-		if d < 0 || d > maxDimension || (d > 0 && n > math.MaxInt/d) {
-			return 0, false
-		}
-		n *= d
-	}
-	return n, true
 }
 
 // quote is s, which is UTF-8, as JSON.

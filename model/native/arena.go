@@ -1,19 +1,30 @@
 package native
 
-import "github.com/fulgurite/fulgurite/model/native/kernel"
+import (
+	"github.com/fulgurite/fulgurite/model/native/kernel"
+	"github.com/fulgurite/fulgurite/model/native/memory"
+)
 
-// arena lends slices until the next reset. After the first rounds it has grown
-// to what is needed and allocates no more. What it lends is not zeroed.
+// arena lends slices until it is laid out anew. It grows to what the largest layout
+// needs and then allocates no more. What it lends is not zeroed.
 type arena struct {
+	held *memory.Floats
 	data []float32
 	used int
 }
 
-func (a *arena) reset() {
-	if a.used > len(a.data) {
-		a.data = make([]float32, a.used)
-	}
+// layOut runs take, whose calls of alloc share the memory: twice where it has to
+// grow, and alloc returns nil the first time. take must not look into what it gets.
+func (a *arena) layOut(take func()) {
 	a.used = 0
+	take()
+	if a.used <= len(a.data) {
+		return
+	}
+	a.free()
+	a.held = memory.New(a.used)
+	a.data, a.used = a.held.Data(), 0
+	take()
 }
 
 func (a *arena) alloc(n int) []float32 {
@@ -21,7 +32,12 @@ func (a *arena) alloc(n int) []float32 {
 	from := a.used
 	a.used += n
 	if a.used > len(a.data) {
-		return make([]float32, n)
+		return nil
 	}
 	return a.data[from:a.used:a.used]
+}
+
+func (a *arena) free() {
+	a.data = nil
+	a.held.Free()
 }

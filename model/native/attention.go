@@ -1,5 +1,7 @@
 package native
 
+import "github.com/fulgurite/fulgurite/model/native/kernel"
+
 const (
 	// attentionBlock is how many queries are multiplied at once. Keys beyond a
 	// block's last query are not touched, so about half the work is saved.
@@ -17,118 +19,134 @@ const (
 // of them.
 func (q *sequence) piece() int {
 	if q.attention >= 0 {
-		return q.n
+		return q.Own
 	}
 	return max(1, pieceNumbers/q.width/attentionBlock) * attentionBlock
 }
 
-// attend mixes the values of one sequence: causal soft-max attention, where
-// query heads in groups share a key and a value head.
-func (s *shard) attend(a *activations, q sequence) {
-	if q.n == 0 {
-		return
-	}
-	at := q.first * s.q
-	for kv := range s.KVHeads {
-		key := at + s.o + kv*s.h
-		value := key + s.KVHeads*s.h
-		transpose(s.transposed, a.qkv[key:], s.layout, q)
-		for head := kv * s.group; head < (kv+1)*s.group; head++ {
-			for r := 0; r < q.n; r += attentionBlock {
-				p, m := s.probabilities, min(attentionBlock, q.n-r)
-				if q.attention >= 0 {
-					p = a.attention[q.attention+(head*q.n+r)*q.width:]
-				}
-				s.distribute(p, s.transposed, a, q, head, r, m)
-				s.MatMul(a.mixed[(q.first+r)*s.o+head*s.h:], s.o, p, q.width, 1, a.qkv[value:], s.q, m, s.h, min(r+attentionBlock, q.n), false)
+// attend mixes the values of one sequence for its own positions: causal soft-max
+// attention, where query heads in groups share a key and a value head, here kv.
+func (s *shard) attend(thread *shardThread, a *activations, q *sequence, kv int) {
+	key := s.o + kv*s.h
+	value := key + s.KVHeads*s.h
+	s.transpose(thread.transposed, a.qkv[key:], q)
+	for head := kv * s.group; head < (kv+1)*s.group; head++ {
+		for r := 0; r < q.Own; r += attentionBlock {
+			p, m := thread.probabilities, min(attentionBlock, q.Own-r)
+			if q.attention >= 0 {
+				p = a.attention[q.attention+(head*q.Own+r)*q.width:]
 			}
+			s.distribute(p, thread.transposed, a, q, head, r, m)
+			s.alongPath(a.mixed[(q.First()+r)*s.o+head*s.h:], s.o, p, a.qkv[value:], q, r, m)
 		}
 	}
 }
 
+// alongPath sets to, m rows of a head, to the product of p, a row for each of the own
+// positions from r on, and the rows of a head of all positions up to them.
+func (s *shard) alongPath(to []float32, toRow int, p, rows []float32, q *sequence, r, m int) {
+	for _, part := range q.Path {
+		if n := part.Below(q.Depth() + r + m); n > 0 {
+			s.MatMul(to, toRow, p[part.At:], q.width, 1, rows[part.First*s.q:], s.q, m, s.h, n, part.At > 0)
+		}
+	}
+}
+
+// columns is the keys, padded, that a block of m queries from r on sees.
+func (q *sequence) columns(r, m int) int { return kernel.Pad(q.Depth() + r + m) }
+
 // distribute sets p to the probabilities that a block of m queries from r on gives
 // to keys.
-func (s *shard) distribute(p, keys []float32, a *activations, q sequence, head, r, m int) {
-	columns := r + attentionBlock
-	s.MatMul(p, q.width, a.qkv[(q.first+r)*s.q+head*s.h:], s.q, 1, keys, q.width, m, columns, s.h, false)
+func (s *shard) distribute(p, keys []float32, a *activations, q *sequence, head, r, m int) {
+	columns := q.columns(r, m)
+	s.MatMul(p, q.width, a.qkv[(q.First()+r)*s.q+head*s.h:], s.q, 1, keys, q.width, m, columns, s.h, false)
 	for t := range m {
-		s.Softmax(p[t*q.width:t*q.width+columns], r+t+1, s.scale)
+		s.Softmax(p[t*q.width:t*q.width+columns], q.Depth()+r+t+1, s.scale)
 	}
 }
 
 // transpose sets to to the H×width transpose of a head's rows. The columns beyond
 // the sequence are zeroed, lest something not finite lies there.
-func transpose(to, rows []float32, l *layout, q sequence) {
-	for t := range q.n {
-		for i, x := range rows[t*l.q : t*l.q+l.h] {
-			to[i*q.width+t] = x
-		}
+func (s *shard) transpose(to, rows []float32, q *sequence) {
+	for _, part := range q.Path {
+		s.Transpose(to[part.At:], q.width, rows[part.First*s.q:], s.q, part.N, s.h)
 	}
-	for i := range l.h {
-		clear(to[i*q.width+q.n : (i+1)*q.width])
+	for i := range s.h {
+		clear(to[i*q.width+q.N : (i+1)*q.width])
 	}
 }
 
-// attendBackward turns s.dmixed into s.dqkv for one sequence.
-func (s *shard) attendBackward(a *activations, q sequence) {
-	if q.n == 0 {
-		return
+// attendBackward turns s.dmixed into s.dqkv for the own positions of one sequence and
+// the heads that share the key head kv. What it adds to the keys and values of shared
+// positions was begun by the sequence whose own they are.
+func (s *shard) attendBackward(thread *shardThread, a *activations, q *sequence, kv int) {
+	key := s.o + kv*s.h
+	value := key + s.KVHeads*s.h
+	s.transpose(thread.transposed, a.qkv[value:], q)
+	if q.attention < 0 {
+		s.transpose(thread.keys, a.qkv[key:], q)
 	}
-	at := q.first * s.q
-	for kv := range s.KVHeads {
-		key := at + s.o + kv*s.h
-		value := key + s.KVHeads*s.h
-		transpose(s.transposed, a.qkv[value:], s.layout, q)
-		if q.attention < 0 {
-			transpose(s.keys, a.qkv[key:], s.layout, q)
-		}
-		for head := kv * s.group; head < (kv+1)*s.group; head++ {
-			for from := 0; from < q.n; from += q.piece() {
-				to := min(from+q.piece(), q.n)
-				p := s.recall(a, q, head, from, to)
-				s.queryBackward(p, a, q, head, key, from, to)
-				s.keyBackward(p, a, q, head, key, value, from, to)
-			}
+	for head := kv * s.group; head < (kv+1)*s.group; head++ {
+		for from := 0; from < q.Own; from += q.piece() {
+			to := min(from+q.piece(), q.Own)
+			p := s.recall(thread, a, q, head, from, to)
+			s.queryBackward(thread, p, a, q, head, key, from, to)
+			s.sharedBackward(thread, p, a, q, head, key, value, from, to)
+			s.keyBackward(thread, p, a, q, head, key, value, from, to)
 		}
 	}
 }
 
 // recall returns the probabilities of some queries of a head: those that the
 // forward pass kept, or the same computed again.
-func (s *shard) recall(a *activations, q sequence, head, from, to int) []float32 {
+func (s *shard) recall(thread *shardThread, a *activations, q *sequence, head, from, to int) []float32 {
 	if q.attention >= 0 {
-		return a.attention[q.attention+(head*q.n+from)*q.width:]
+		return a.attention[q.attention+(head*q.Own+from)*q.width:]
 	}
 	for r := from; r < to; r += attentionBlock {
-		s.distribute(s.probabilities[(r-from)*q.width:], s.keys, a, q, head, r, min(attentionBlock, to-r))
+		s.distribute(thread.probabilities[(r-from)*q.width:], thread.keys, a, q, head, r, min(attentionBlock, to-r))
 	}
-	return s.probabilities
+	return thread.probabilities
 }
 
-// queryBackward computes the gradients of a head's scores, in s.dattention, and
+// queryBackward computes the gradients of a head's scores, in the thread's memory, and
 // of its queries, from one to another.
-func (s *shard) queryBackward(p []float32, a *activations, q sequence, head, key, from, to int) {
+func (s *shard) queryBackward(thread *shardThread, p []float32, a *activations, q *sequence, head, key, from, to int) {
 	for r := from; r < to; r += attentionBlock {
 		m := min(attentionBlock, to-r)
-		columns := r + attentionBlock
-		p, dp := p[(r-from)*q.width:], s.dattention[(r-from)*q.width:]
-		s.MatMul(dp, q.width, s.dmixed[(q.first+r)*s.o+head*s.h:], s.o, 1, s.transposed, q.width, m, columns, s.h, false)
+		columns := q.columns(r, m)
+		p, dp := p[(r-from)*q.width:], thread.dattention[(r-from)*q.width:]
+		s.MatMul(dp, q.width, s.dmixed[(q.First()+r)*s.o+head*s.h:], s.o, 1, thread.transposed, q.width, m, columns, s.h, false)
 		for t := range m {
 			s.SoftmaxBackward(p[t*q.width:], dp[t*q.width:], columns, s.scale)
 		}
-		s.MatMul(s.dqkv[(q.first+r)*s.q+head*s.h:], s.q, dp, q.width, 1, a.qkv[key:], s.q, m, s.h, min(columns, q.n), false)
+		s.alongPath(s.dqkv[(q.First()+r)*s.q+head*s.h:], s.q, dp, a.qkv[key:], q, r, m)
 	}
 }
 
-// keyBackward adds the share of some queries of one head to the gradients of keys
-// and values; the first queries of a group to see a key set them.
-func (s *shard) keyBackward(p []float32, a *activations, q sequence, head, key, value, from, to int) {
-	dp := s.dattention
+// sharedBackward adds the share of some queries of one head to the gradients of keys
+// and values of the positions before the sequence's own.
+func (s *shard) sharedBackward(thread *shardThread, p []float32, a *activations, q *sequence, head, key, value, from, to int) {
+	queries, mixed := a.qkv[(q.First()+from)*s.q+head*s.h:], s.dmixed[(q.First()+from)*s.o+head*s.h:]
+	for _, part := range q.Path {
+		if part.At == q.Depth() {
+			return
+		}
+		row := part.First * s.q
+		s.MatMul(s.dqkv[row+key:], s.q, thread.dattention[part.At:], 1, q.width, queries, s.q, part.N, s.h, to-from, true)
+		s.MatMul(s.dqkv[row+value:], s.q, p[part.At:], 1, q.width, mixed, s.o, part.N, s.h, to-from, true)
+	}
+}
+
+// keyBackward adds the share of some queries of one head to the gradients of the
+// sequence's own keys and values; the first queries of a group to see a key set them.
+func (s *shard) keyBackward(thread *shardThread, p []float32, a *activations, q *sequence, head, key, value, from, to int) {
+	dp := thread.dattention
 	for j := 0; j < to; j += attentionBlock {
-		first := max(j, from)
-		m, k, corner := min(attentionBlock, q.n-j), to-first, (first-from)*q.width+j
+		first, row := max(j, from), (q.First()+j)*s.q
+		m, k, corner := min(attentionBlock, q.Own-j), to-first, (first-from)*q.width+q.Depth()+j
 		more := head%s.group > 0 || first > j
-		s.MatMul(s.dqkv[key+j*s.q:], s.q, dp[corner:], 1, q.width, a.qkv[(q.first+first)*s.q+head*s.h:], s.q, m, s.h, k, more)
-		s.MatMul(s.dqkv[value+j*s.q:], s.q, p[corner:], 1, q.width, s.dmixed[(q.first+first)*s.o+head*s.h:], s.o, m, s.h, k, more)
+		s.MatMul(s.dqkv[row+key:], s.q, dp[corner:], 1, q.width, a.qkv[(q.First()+first)*s.q+head*s.h:], s.q, m, s.h, k, more)
+		s.MatMul(s.dqkv[row+value:], s.q, p[corner:], 1, q.width, s.dmixed[(q.First()+first)*s.o+head*s.h:], s.o, m, s.h, k, more)
 	}
 }

@@ -7,8 +7,16 @@ import "slices"
 // prompt that a step takes.
 const (
 	unitRows     = 32
-	unitRowsLess = 8 // the least that a unit is filled to
+	unitRowsWide = 128 // of a wide model, whose weights each unit reads
+	unitRowsLess = 8   // the least that a unit is filled to
 )
+
+func (l *layout) unitRows() int {
+	if l.wide() {
+		return unitRowsWide
+	}
+	return unitRows
+}
 
 // unit is a part of a step: some requests, with rows in all.
 type unit struct {
@@ -29,10 +37,11 @@ type batch struct {
 }
 
 func newBatch(p *pass, threads, capacity int) *batch {
-	b := &batch{pass: p, threadPool: newThreadPool(threads), capacity: capacity, pages: newPages(p.layout)}
-	for range threads {
-		b.workers = append(b.workers, newWorker(p))
+	b := &batch{pass: p, threadPool: newThreadPool(threads, p.wide()), capacity: capacity, pages: newPages(p.layout)}
+	if p.wide() {
+		p.split = b.threadPool
 	}
+	b.workers = newWorkers(p, threads)
 	b.decode = func(worker, i int) { b.workers[worker].run(&b.units[i]) }
 	return b
 }
@@ -40,7 +49,13 @@ func newBatch(p *pass, threads, capacity int) *batch {
 // step takes each running request on by one token, or by a piece of its prompt.
 func (b *batch) step() {
 	b.plan()
-	b.threadPool.run(len(b.units), b.decode)
+	if b.split == nil {
+		b.threadPool.run(len(b.units), b.decode)
+	} else {
+		for i := range b.units {
+			b.decode(0, i)
+		}
+	}
 	b.running = slices.DeleteFunc(b.running, b.finish)
 }
 
@@ -49,7 +64,7 @@ func (b *batch) step() {
 func (b *batch) plan() {
 	rows, longest := 0, 0
 	for _, q := range b.running {
-		q.feed = min(q.remaining(), unitRows)
+		q.feed = min(q.remaining(), b.unitRows())
 		q.pages = b.pages.reserve(q.pages, q.cached+q.feed)
 		rows += q.feed
 		longest = max(longest, q.cached+q.feed)
@@ -60,6 +75,9 @@ func (b *batch) plan() {
 	}
 	share := (rows + b.threadPool.threads - 1) / b.threadPool.threads
 	fill := min(max(unitRowsLess, (share+7)/8*8), unitRows)
+	if b.split != nil {
+		fill = b.unitRows()
+	}
 	b.units = b.units[:0]
 	for _, q := range b.running {
 		if n := len(b.units); n > 0 && b.units[n-1].rows+q.feed <= fill {
@@ -69,7 +87,7 @@ func (b *batch) plan() {
 		if len(b.units) < cap(b.units) { // keep the memory of an old unit
 			b.units = b.units[:len(b.units)+1]
 		} else {
-			b.units = append(b.units, unit{requests: make([]*request, 0, unitRows)})
+			b.units = append(b.units, unit{requests: make([]*request, 0, b.unitRows())})
 		}
 		last := &b.units[len(b.units)-1]
 		last.requests, last.rows = last.requests[:0], 0
@@ -80,6 +98,15 @@ func (b *batch) plan() {
 func (u *unit) add(q *request) {
 	u.requests = append(u.requests, q)
 	u.rows += q.feed
+}
+
+// free gives memory back when no request runs any more.
+func (b *batch) free() {
+	b.pass.free()
+	b.pages.trim(0)
+	for _, w := range b.workers {
+		w.memory.free()
+	}
 }
 
 // finish releases the pages of a request that has finished and answers it.

@@ -8,8 +8,8 @@ import (
 	"github.com/fulgurite/fulgurite/model/native/kernel"
 )
 
-// choice is the tokens that one position may choose among, ascending, and their
-// logits end to end: a soft-max over them alone is that of a smaller vocabulary.
+// choice has the tokens that one position may choose among, ascending, and their logits
+// one after the other. A soft-max over these logits is that of a smaller vocabulary.
 type choice struct {
 	tokens  []int32
 	logits  []float32 // with room for padding

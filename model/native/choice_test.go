@@ -178,8 +178,8 @@ func setOf(a model.Architecture, tokens []int32) model.TokenSet {
 	return set
 }
 
-// trained is the bits of weights after one update.
-func trained(t *testing.T, a model.Architecture, kernelName string, batch []model.Row) [][]uint32 {
+// trained are the bits of weights after one update.
+func trained(t *testing.T, a model.Architecture, kernelName string, batch []model.Row) []string {
 	tr := trainer(t, engine(kernelName, 2), a, weights(a, 1))
 	_, err := tr.Update(t.Context(), batch, weighted, adamW())
 	require.NoError(t, err)

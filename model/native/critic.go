@@ -23,21 +23,42 @@ func (c critic) Update(ctx context.Context, rows []model.Row, objective model.Va
 	}, opt)
 }
 
-// values are the first column of the output and the bias.
-func (s *shard) values() {
-	bias := s.flat[s.valueBias]
-	for r := range s.rows {
-		s.logprobs[r] = s.logits[r*s.v] + bias
+// values of some rows are the first column of the output and the bias.
+func (s *shard) values(first, rows int) {
+	bias := s.bias()
+	for r := range rows {
+		for _, to := range s.readers.of(first + r) {
+			s.logprobs[to.answer()] = s.logits[r*s.v] + bias
+		}
 	}
 	clear(s.entropies)
 }
 
-// valuesGradient makes the output its gradient, and adds the bias's to g.
-func (s *shard) valuesGradient(g []float32) {
-	for r := range s.rows {
-		x := s.logits[r*s.v : (r+1)*s.v]
+// bias of the value head.
+func (s *shard) bias() float32 {
+	if s.trainsHead() {
+		return s.adapter.flat[s.adapter.valueBias]
+	}
+	return s.weights[s.valueBias]
+}
+
+// valuesGradient makes the output of some rows its gradient, and adds the bias's to g.
+func (s *shard) valuesGradient(g, logits []float32, first, rows int) {
+	bias := s.valueBias
+	if s.trainsHead() {
+		bias = s.adapter.valueBias
+	}
+	for r := range rows {
+		x := logits[r*s.v : (r+1)*s.v]
 		clear(x)
-		x[0] = s.gradient[r]
-		g[s.valueBias] += s.gradient[r]
+		for i, of := range s.readers.of(first + r) {
+			d := s.gradient[of.answer()]
+			if i == 0 {
+				x[0] = d
+			} else {
+				x[0] += d
+			}
+			g[bias] += d
+		}
 	}
 }

@@ -258,7 +258,7 @@ func TestAHeadOfTheOtherKindIsRefused(t *testing.T) {
 	e, c := engine("", 1), criticCheckpoint(t, a, 1)
 	_, err := e.NewTrainer(c)
 	require.ErrorIs(t, err, model.ErrArchitecture)
-	_, err = e.NewDecoder(c.Architecture, c.Weights)
+	_, err = e.NewDecoder(c)
 	require.ErrorIs(t, err, model.ErrArchitecture)
 	_, err = e.NewCritic(model.Checkpoint{Architecture: a, Weights: weights(a, 1)})
 	require.ErrorIs(t, err, model.ErrArchitecture)

@@ -22,22 +22,15 @@ type decoder struct {
 	gone    chan struct{} // closed when the owner has returned
 }
 
-func (e *Engine) newDecoder(a model.Architecture, w model.Weights) (*decoder, error) {
-	if err := e.check(a); err != nil {
+func (e *Engine) newDecoder(c model.Checkpoint) (*decoder, error) {
+	p, err := e.newPass(c)
+	if err != nil {
 		return nil, err
 	}
-	if err := checkWeights(a, w); err != nil {
-		return nil, err
-	}
-	l := newLayout(a)
 	d := &decoder{
-		batch: newBatch(&pass{
-			parameters: &parameters{layout: l, flat: l.read(w), forward: make([]float32, l.size)},
-			Set:        e.kernels, angles: newRotary(l),
-		}, e.threads, e.maxBatch),
+		batch:   newBatch(p, e.threads, e.maxBatch),
 		changed: make(chan struct{}, 1), gone: make(chan struct{}),
 	}
-	d.pack(d.threadPool)
 	go d.own()
 	return d, nil
 }
@@ -131,9 +124,11 @@ func (d *decoder) notify() {
 // own runs the batch until Close.
 func (d *decoder) own() {
 	defer close(d.gone)
+	defer d.free()
 	defer d.threadPool.close()
 	for {
 		if len(d.running) == 0 {
+			d.pages.trim(idlePages)
 			<-d.changed
 		}
 		if d.admit() {

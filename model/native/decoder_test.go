@@ -171,7 +171,7 @@ func TestCloseEndsRequests(t *testing.T) {
 	t.Parallel()
 	a := architectures()["tiny"]
 	a.MaxPositions = 1 << 20
-	d, err := native.New(native.Options{MaxBatch: 2}).NewDecoder(a, weights(a, 1))
+	d, err := native.New(native.Options{MaxBatch: 2}).NewDecoder(model.Checkpoint{Architecture: a, Weights: weights(a, 1)})
 	require.NoError(t, err)
 	errs := make(chan error, 5)
 	for range cap(errs) {

@@ -44,6 +44,7 @@ type Engine struct {
 	kernels  *kernel.Set
 	threads  int
 	maxBatch int
+	bases    bases
 	err      error // of Options, reported by NewTrainer and NewDecoder
 }
 
@@ -97,8 +98,9 @@ func (e *Engine) Fingerprint() string {
 // "avx512" from "avx2".
 func (e *Engine) Kernel() string { return e.kernels.Name() }
 
-// NewTrainer copies the checkpoint. It refuses weights and moments that do not
-// match the architecture or are not finite.
+// NewTrainer copies the checkpoint, but for the base of an adapter: all trainers, critics
+// and decoders of the engine share one copy of it. It refuses weights and moments that do
+// not match the architecture or are not finite.
 func (e *Engine) NewTrainer(c model.Checkpoint) (model.Trainer, error) {
 	if err := c.Architecture.CheckPolicy(); err != nil {
 		return nil, fmt.Errorf("new native trainer: %w", err)
@@ -110,7 +112,7 @@ func (e *Engine) NewTrainer(c model.Checkpoint) (model.Trainer, error) {
 	return t, nil
 }
 
-// NewCritic copies the checkpoint, as NewTrainer does.
+// NewCritic copies the checkpoint as NewTrainer does.
 func (e *Engine) NewCritic(c model.Checkpoint) (model.Critic, error) {
 	if err := c.Architecture.CheckCritic(); err != nil {
 		return nil, fmt.Errorf("new native critic: %w", err)
@@ -122,36 +124,38 @@ func (e *Engine) NewCritic(c model.Checkpoint) (model.Critic, error) {
 	return critic{t}, nil
 }
 
-// NewDecoder copies the weights and starts the goroutines that Close ends. It
-// refuses weights that do not match the architecture or are not finite.
-func (e *Engine) NewDecoder(a model.Architecture, w model.Weights) (model.Decoder, error) {
-	if err := a.CheckPolicy(); err != nil {
+// NewDecoder copies the weights, but for the base of an adapter, and starts the
+// goroutines that Close ends. It refuses weights that do not match the architecture or
+// are not finite.
+func (e *Engine) NewDecoder(c model.Checkpoint) (model.Decoder, error) {
+	if err := c.Architecture.CheckPolicy(); err != nil {
 		return nil, fmt.Errorf("new native decoder: %w", err)
 	}
-	d, err := e.newDecoder(a, w)
+	d, err := e.newDecoder(c)
 	if err != nil {
 		return nil, fmt.Errorf("new native decoder: %w", err)
 	}
 	return d, nil
 }
 
-func (e *Engine) check(a model.Architecture) error {
-	if e.err != nil {
-		return e.err
-	}
-	return a.Check()
-}
-
-// checkWeights reports the first tensor that is not as a wants it.
-func checkWeights(a model.Architecture, w model.Weights) error {
-	if err := a.Match(w); err != nil {
+// checkTensors reports the first tensor that is not one of those that c trains, or not
+// finite.
+func checkTensors(c model.Checkpoint, w model.Weights) error {
+	if err := c.Match(w); err != nil {
 		return err
 	}
 	for _, t := range w {
-		for i, x := range t.Data {
-			if math.IsNaN(float64(x)) || math.IsInf(float64(x), 0) {
-				return fmt.Errorf("tensor %s: number %d is %v: %w", t.Name, i, x, ErrNotFinite)
-			}
+		if err := checkFinite(t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkFinite(t model.Tensor) error {
+	for i, x := range t.Data {
+		if math.IsNaN(float64(x)) || math.IsInf(float64(x), 0) {
+			return fmt.Errorf("tensor %s: number %d is %v: %w", t.Name, i, x, ErrNotFinite)
 		}
 	}
 	return nil

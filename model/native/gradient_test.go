@@ -138,6 +138,9 @@ func slopeAlong(t *testing.T, a model.Architecture, w model.Weights, i int, g []
 // Single numbers, not only whole tensors: a gradient may not be of the right
 // length in a wrong direction.
 func TestGradientOfSingleWeights(t *testing.T) {
+	if testing.Short() {
+		t.Skip("arithmetic")
+	}
 	t.Parallel()
 	a := architectures()["everything"]
 	w, batch := weights(a, 3), rows(a, 7, 36, 4)

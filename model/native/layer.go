@@ -11,7 +11,10 @@ import (
 type pass struct {
 	*parameters
 	*kernel.Set
-	angles *rotary
+	angles  *rotary
+	adapter *adapter    // nil where the whole model is trained
+	base    *base       // of the adapter, held so that it stays
+	split   *threadPool // of a wide model: its threads share each step; else nil
 }
 
 // activations are what a layer computes for R positions, and what its backward
@@ -30,33 +33,30 @@ type activations struct {
 	normed2   []float32 // R·D
 	gateUp    []float32 // R·2F
 	act       []float32 // R·F
+	low       []float32 // R·(adapted matrices · rank), the scaled products with the A of an adapter
 }
 
-func (l *layout) takeActivations(a *arena, rows int) activations {
-	raw, inverse := 0, 0
-	if l.QKNorm {
-		raw, inverse = rows*l.q, rows*(l.Heads+l.KVHeads)
+func (p *pass) takeActivations(a *arena, rows int) activations {
+	raw, inverse, low := 0, 0, 0
+	if p.adapter != nil {
+		low = rows * p.adapter.width
+	}
+	if p.QKNorm {
+		raw, inverse = rows*p.q, rows*(p.Heads+p.KVHeads)
 	}
 	return activations{
-		x: a.alloc(rows * l.d), inverse1: a.alloc(rows), normed1: a.alloc(rows * l.d),
-		raw: a.alloc(raw), inverseQK: a.alloc(inverse), qkv: a.alloc(rows * l.q), mixed: a.alloc(rows * l.o),
-		middle: a.alloc(rows * l.d), inverse2: a.alloc(rows), normed2: a.alloc(rows * l.d),
-		gateUp: a.alloc(rows * 2 * l.f), act: a.alloc(rows * l.f),
+		x: a.alloc(rows * p.d), inverse1: a.alloc(rows), normed1: a.alloc(rows * p.d),
+		raw: a.alloc(raw), inverseQK: a.alloc(inverse), qkv: a.alloc(rows * p.q), mixed: a.alloc(rows * p.o),
+		middle: a.alloc(rows * p.d), inverse2: a.alloc(rows), normed2: a.alloc(rows * p.d),
+		gateUp: a.alloc(rows * 2 * p.f), act: a.alloc(rows * p.f),
+		low: a.alloc(low),
 	}
-}
-
-// vectorAt is the weights of n numbers at offset.
-func (p *parameters) vectorAt(offset, n int) []float32 { return p.flat[offset : offset+n] }
-
-// embedding is the row of a token.
-func (p *parameters) embedding(token int32) []float32 {
-	return p.vectorAt(p.embed+int(token)*p.d, p.d)
 }
 
 // project computes queries, keys and values, before the rotary embedding.
 func (p *pass) project(layer int, a *activations, rows int) {
 	at := &p.layers[layer]
-	p.Norm(a.normed1, a.x, p.vectorAt(at.norm1, p.d), a.inverse1, rows, p.HiddenSize, p.epsilon)
+	p.norm(at.norm1, a.normed1, a.x, a.inverse1, rows)
 	to := a.qkv
 	if p.QKNorm {
 		to = a.raw
@@ -67,7 +67,8 @@ func (p *pass) project(layer int, a *activations, rows int) {
 			copy(to[r*p.q:], bias)
 		}
 	}
-	p.MatMulPacked(to, p.q, a.normed1, p.d, p.forward[at.qkv:], rows, p.q, p.d, p.QKVBias)
+	p.linear(at.qkv, to, a.normed1, rows, p.QKVBias)
+	p.adapt(layer, adaptedQKV, a, to, a.normed1, rows)
 	if !p.QKNorm {
 		return
 	}
@@ -87,23 +88,35 @@ func (p *pass) rotate(qkv []float32, r, position int) {
 	p.Rotate(qkv[r*p.q:(r+1)*p.q], cos, sin, p.Heads+p.KVHeads)
 }
 
-// feedForward adds the mixed values to the residual stream, then the feed-forward
-// layer; next becomes the stream after the layer and may be a.x.
+// feedForward adds the mixed values to the residual stream, then the feed-forward layer.
+// next becomes the stream after the layer and may be a.x; if it is nil, that stream is not
+// computed.
 func (p *pass) feedForward(layer int, a *activations, next []float32, rows int) {
 	at, n := &p.layers[layer], rows*p.d
 	copy(a.middle[:n], a.x)
-	p.MatMulPacked(a.middle, p.d, a.mixed, p.o, p.forward[at.out:], rows, p.d, p.o, true)
-	p.Norm(a.normed2, a.middle, p.vectorAt(at.norm2, p.d), a.inverse2, rows, p.HiddenSize, p.epsilon)
-	p.MatMulPacked(a.gateUp, 2*p.f, a.normed2, p.d, p.forward[at.gateUp:], rows, 2*p.f, p.d, false)
-	p.SwiGLU(a.gateUp, a.act, rows, p.f)
+	p.linear(at.out, a.middle, a.mixed, rows, true)
+	p.adapt(layer, adaptedOut, a, a.middle, a.mixed, rows)
+	p.norm(at.norm2, a.normed2, a.middle, a.inverse2, rows)
+	p.linear(at.gateUp, a.gateUp, a.normed2, rows, false)
+	p.adapt(layer, adaptedGateUp, a, a.gateUp, a.normed2, rows)
+	p.activate(a.gateUp, a.act, rows)
+	if next == nil {
+		p.adapt(layer, adaptedDown, a, nil, a.act, rows)
+		return
+	}
 	copy(next[:n], a.middle)
-	p.MatMulPacked(next, p.d, a.act, p.f, p.forward[at.down:], rows, p.d, p.f, true)
+	p.linear(at.down, next, a.act, rows, true)
+	p.adapt(layer, adaptedDown, a, next, a.act, rows)
 }
 
-// output turns the stream into logits.
-func (p *pass) output(logits, normed, x, inverse []float32, rows int) {
-	p.Norm(normed, x, p.vectorAt(p.norm, p.d), inverse, rows, p.HiddenSize, p.epsilon)
-	p.MatMulPacked(logits, p.v, normed, p.d, p.forward[p.head:], rows, p.v, p.d, false)
+// output turns rows of the normed stream into logits, or into values without their
+// bias.
+func (p *pass) output(logits, normed []float32, rows int) {
+	if p.trainsHead() {
+		p.adapter.values(p.Set, logits, normed, rows)
+		return
+	}
+	p.linear(p.head, logits, normed, rows, false)
 }
 
 // outcome is what a position's logits say of one token.
@@ -116,10 +129,16 @@ type outcome struct {
 func (p *pass) tokenOutcome(logits []float32, n, at int, scale float32) outcome {
 	most, sum, weighted := p.LogSumExp(logits, n, scale)
 	logSum := float32(math.Log(float64(sum)))
-	return outcome{
-		logprob: float32((logits[at]-most)*scale) - logSum,
+	o := outcome{
 		// Rounding may take a certain token's entropy below 0.
 		entropy: max(0, logSum-weighted/sum),
 		most:    most, logSum: logSum,
 	}
+	o.logprob = o.logprobOf(logits[at], scale)
+	return o
+}
+
+// logprobOf is the log-probability of a token with that logit.
+func (o outcome) logprobOf(logit, scale float32) float32 {
+	return float32((logit-o.most)*scale) - o.logSum
 }

@@ -7,27 +7,36 @@ import (
 	"github.com/fulgurite/fulgurite/model/native/kernel"
 )
 
-// layout places an architecture's tensors, padded, in one flat slice. Padding is
-// zero and stays so.
+// placement places tensors, padded, in one flat slice. Padding is zero and stays so.
+type placement struct {
+	size    int          // numbers in all
+	tensors []tensorSpan // in the order of the tensors
+}
+
+// layout places an architecture's tensors.
 type layout struct {
 	model.Architecture
+	placement
 	d, f, h, v int // padded hidden size, feed-forward size, head and width of the output
 	q, o       int // all heads of a position; its query heads
 	group      int // query heads that share a key head
 	scale      float32
 	epsilon    float32
-	size       int // numbers in all
 	embed      int // offsets
-	norm, head int // head is embed where embeddings are tied
-	valueBias  int // of a critic
+	norm       int
+	head       matrix // lies at embed where embeddings are tied
+	valueBias  int    // of a critic
 	layers     []layerLayout
-	tensors    []tensorSpan // in the order of Architecture.Tensors
 }
 
-// layerLayout holds the offsets of one layer's tensors. qkv is the three
-// projections one after the other, and so is bias; gateUp is two.
+// matrix is the weights of a linear layer, [out, in] at an offset.
+type matrix struct{ offset, out, in int }
+
+// layerLayout places one layer's tensors. qkv is the three projections one after
+// the other, and so is bias; gateUp is two.
 type layerLayout struct {
-	norm1, qkv, bias, qNorm, kNorm, out, norm2, gateUp, down int
+	qkv, out, gateUp, down           matrix
+	norm1, bias, qNorm, kNorm, norm2 int // offsets
 }
 
 // tensorSpan says where the elements of a tensor lie: element (i, j) of its Data is
@@ -55,14 +64,14 @@ func newLayout(a model.Architecture) *layout {
 	for range a.Layers {
 		var at layerLayout
 		at.norm1 = l.vector(scalar, hidden, l.d)
-		at.qkv = l.matrix(query, l.o, hidden, l.d)
+		at.qkv = matrix{l.matrix(query, l.o, hidden, l.d), l.q, l.d}
 		l.matrix(key, a.KVHeads*h, hidden, l.d)
 		l.matrix(key, a.KVHeads*h, hidden, l.d)
-		at.out = l.matrix(hidden, l.d, query, l.o)
+		at.out = matrix{l.matrix(hidden, l.d, query, l.o), l.d, l.o}
 		at.norm2 = l.vector(scalar, hidden, l.d)
-		at.gateUp = l.matrix(feed, l.f, hidden, l.d)
+		at.gateUp = matrix{l.matrix(feed, l.f, hidden, l.d), 2 * l.f, l.d}
 		l.matrix(feed, l.f, hidden, l.d)
-		at.down = l.matrix(hidden, l.d, feed, l.f)
+		at.down = matrix{l.matrix(hidden, l.d, feed, l.f), l.d, l.f}
 		if a.QKVBias {
 			at.bias = l.vector(scalar, query, l.o)
 			l.vector(scalar, key, a.KVHeads*h)
@@ -75,14 +84,14 @@ func newLayout(a model.Architecture) *layout {
 		l.layers = append(l.layers, at)
 	}
 	l.norm = l.vector(scalar, hidden, l.d)
-	l.head = l.embed
+	l.head = matrix{l.embed, l.v, l.d}
 	switch {
 	case a.ValueHead:
 		l.v = kernel.Pad(1)
-		l.head = l.matrix(scalar, l.v, hidden, l.d)
+		l.head = matrix{l.matrix(scalar, l.v, hidden, l.d), l.v, l.d}
 		l.valueBias = l.vector(scalar, scalar, l.v)
 	case !a.Tied:
-		l.head = l.matrix(vocab, words, hidden, l.d)
+		l.head.offset = l.matrix(vocab, words, hidden, l.d)
 	}
 	return l
 }
@@ -108,45 +117,77 @@ func (l *layout) heads(n int) []int {
 	return index
 }
 
-func (l *layout) matrix(rows []int, paddedRows int, cols []int, paddedCols int) int {
-	return l.put(tensorSpan{rows: rows, cols: cols, stride: paddedCols, size: paddedRows * paddedCols, decays: true})
+func (p *placement) matrix(rows []int, paddedRows int, cols []int, paddedCols int) int {
+	return p.put(tensorSpan{rows: rows, cols: cols, stride: paddedCols, size: paddedRows * paddedCols, decays: true})
 }
 
-func (l *layout) vector(row, cols []int, padded int) int {
-	return l.put(tensorSpan{rows: row, cols: cols, stride: padded, size: padded})
+func (p *placement) vector(row, cols []int, padded int) int {
+	return p.put(tensorSpan{rows: row, cols: cols, stride: padded, size: padded})
 }
 
-func (l *layout) put(p tensorSpan) int {
-	p.offset = l.size
-	l.tensors = append(l.tensors, p)
-	l.size += p.size
-	return p.offset
+func (p *placement) put(s tensorSpan) int {
+	s.offset = p.size
+	p.tensors = append(p.tensors, s)
+	p.size += s.size
+	return s.offset
 }
 
-// read copies w, which matches the architecture, into a flat slice.
-func (l *layout) read(w model.Weights) []float32 {
-	flat := make([]float32, l.size)
-	for t, p := range l.tensors {
-		for i, row := range p.rows {
-			to := flat[p.offset+row*p.stride:]
-			for j, col := range p.cols {
-				to[col] = w[t].Data[i*len(p.cols)+j]
+// read copies w, which matches the tensors, into a flat slice of zeros.
+func (p *placement) read(flat []float32, w model.Weights) {
+	for t, s := range p.tensors {
+		for i, row := range s.rows {
+			to := flat[s.offset+row*s.stride:]
+			for j, col := range s.cols {
+				to[col] = w[t].Data[i*len(s.cols)+j]
 			}
 		}
 	}
-	return flat
 }
 
-// write returns a flat slice's numbers as tensors.
-func (l *layout) write(flat []float32) model.Weights {
-	w := l.Zeros()
-	for t, p := range l.tensors {
-		for i, row := range p.rows {
-			from := flat[p.offset+row*p.stride:]
-			for j, col := range p.cols {
-				w[t].Data[i*len(p.cols)+j] = from[col]
+// write sets the Data of w, which has the tensors' names and shapes, to copies of a
+// flat slice's numbers.
+func (p *placement) write(flat []float32, w model.Weights) model.Weights {
+	for t, s := range p.tensors {
+		w[t].Data = make([]float32, w[t].Size())
+		for i, row := range s.rows {
+			from := flat[s.offset+row*s.stride:]
+			for j, col := range s.cols {
+				w[t].Data[i*len(s.cols)+j] = from[col]
 			}
 		}
 	}
 	return w
+}
+
+// view is write, but for tensors that lie in flat as they are: those are parts of it.
+func (p *placement) view(flat []float32, w model.Weights) model.Weights {
+	for t, s := range p.tensors {
+		n := len(s.rows) * len(s.cols)
+		if s.isDense() {
+			w[t].Data = flat[s.offset : s.offset+n : s.offset+n]
+			continue
+		}
+		w[t].Data = make([]float32, 0, n)
+		for _, row := range s.rows {
+			from := flat[s.offset+row*s.stride:]
+			for _, col := range s.cols {
+				w[t].Data = append(w[t].Data, from[col])
+			}
+		}
+	}
+	return w
+}
+
+// isDense reports whether the tensor lies without padding.
+func (p tensorSpan) isDense() bool {
+	return isStraight(p.rows) && isStraight(p.cols) && (len(p.rows) == 1 || p.stride == len(p.cols))
+}
+
+func isStraight(index []int) bool {
+	for i, at := range index {
+		if at != i {
+			return false
+		}
+	}
+	return true
 }

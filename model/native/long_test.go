@@ -58,7 +58,7 @@ func BenchmarkLongDecode(b *testing.B) {
 	for _, n := range []int{250, 1000, 3000} {
 		b.Run(fmt.Sprintf("prompt=%d", n), func(b *testing.B) {
 			before := heap()
-			d, err := engine("", 0).NewDecoder(a, a.Init(1))
+			d, err := engine("", 0).NewDecoder(model.Checkpoint{Architecture: a, Weights: a.Init(1)})
 			require.NoError(b, err)
 			defer d.Close()
 			for b.Loop() {

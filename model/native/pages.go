@@ -1,7 +1,12 @@
 package native
 
+import "github.com/fulgurite/fulgurite/model/native/memory"
+
 // pagePositions is the number of positions of a page.
 const pagePositions = 32
+
+// idlePages is how many numbers the free pages of an idle decoder may hold: 64 MiB.
+const idlePages = 16 << 20
 
 // pages lends memory for keys and values in pieces of pagePositions positions,
 // for all layers. A piece holds, for each layer and key head, the keys as an
@@ -11,7 +16,7 @@ type pages struct {
 	block int // numbers of one layer's head, keys or values
 	heads int
 	size  int
-	free  [][]float32
+	free  []*memory.Floats
 }
 
 func newPages(l *layout) pages {
@@ -20,19 +25,28 @@ func newPages(l *layout) pages {
 }
 
 // reserve adds pages to held until they cover n positions.
-func (p *pages) reserve(held [][]float32, n int) [][]float32 {
+func (p *pages) reserve(held []*memory.Floats, n int) []*memory.Floats {
 	for len(held)*pagePositions < n {
 		if last := len(p.free) - 1; last >= 0 {
 			held = append(held, p.free[last])
 			p.free = p.free[:last]
 			continue
 		}
-		held = append(held, make([]float32, p.size))
+		held = append(held, memory.New(p.size))
 	}
 	return held
 }
 
-func (p *pages) release(held [][]float32) { p.free = append(p.free, held...) }
+func (p *pages) release(held []*memory.Floats) { p.free = append(p.free, held...) }
+
+// trim gives free pages back to the system until they hold at most n numbers.
+func (p *pages) trim(n int) {
+	for last := len(p.free) - 1; last >= 0 && len(p.free)*p.size > n; last-- {
+		p.free[last].Free()
+		p.free[last] = nil
+		p.free = p.free[:last]
+	}
+}
 
 // keys and values of a layer's head in one page.
 func (p *pages) keys(page []float32, layer, head int) []float32 {

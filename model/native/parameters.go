@@ -1,40 +1,196 @@
 package native
 
-import "github.com/fulgurite/fulgurite/model/native/kernel"
+import (
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/native/kernel"
+	"github.com/fulgurite/fulgurite/model/native/memory"
+)
 
-// parameters are a model's weights, flat, with packed copies of the matrices.
+// parameters are a model's weights, kept once: vectors, and an embedding that is not
+// the head too, lie as the layout says; each matrix that products use is packed by
+// kernel.PackRows, at the matrix's offset.
 type parameters struct {
 	*layout
-	flat []float32
-	// forward holds each matrix packed for the product with its input, at the
-	// matrix's offset; backward, of trainers only, for that with the gradient of
-	// its output.
-	forward, backward []float32
+	// weights are all numbers in float32. Of a base that is held in fewer bits they are
+	// the vectors alone, each at its place in vectors, by its offset.
+	weights []float32
+	vectors map[int]int
+	panels  kernel.Panels  // the matrices and the embedding, at their offsets
+	tied    bool           // the embedding is the head too, and packed
+	held    *memory.Floats // what all of it lies in; nil if that is another's
 }
 
-// matrices calls f with each matrix that products use: its offset and its sizes
-// [out, in].
-func (l *layout) matrices(f func(offset, out, in int)) {
-	for _, at := range l.layers {
-		f(at.qkv, l.q, l.d)
-		f(at.out, l.d, l.o)
-		f(at.gateUp, 2*l.f, l.d)
-		f(at.down, l.d, l.f)
+// newParameters copies w, which matches the architecture.
+func newParameters(l *layout, w model.Weights) *parameters {
+	p := zeroParameters(l, model.F32)
+	for i, s := range l.tensors {
+		p.put(s, w[i].Data)
 	}
-	f(l.head, l.v, l.d)
+	return p
 }
 
-// pack renews the packed copies after flat has changed.
-func (p *parameters) pack(c *threadPool) {
-	type matrix struct{ offset, out, in int }
-	var all []matrix
-	p.matrices(func(offset, out, in int) { all = append(all, matrix{offset, out, in}) })
-	c.run(len(all), func(_, i int) {
-		m := all[i]
-		end := m.offset + m.out*m.in
-		kernel.PackRows(p.forward[m.offset:end], p.flat[m.offset:end], m.out, m.in)
-		if p.backward != nil {
-			kernel.PackColumns(p.backward[m.offset:end], p.flat[m.offset:end], m.out, m.in)
+// zeroParameters has room for weights whose matrices are held so.
+func zeroParameters(l *layout, precision model.Precision) *parameters {
+	p := &parameters{layout: l, tied: l.head.offset == l.embed}
+	if precision == model.F32 {
+		p.held = memory.New(l.size)
+		p.weights = p.held.Data()
+		p.panels.F32 = p.weights
+		return p
+	}
+	p.vectors = map[int]int{}
+	vectors := 0
+	for _, s := range l.tensors {
+		if !s.decays { // of rank 1
+			p.vectors[s.offset] = vectors
+			vectors += s.size
 		}
-	})
+	}
+	if precision == model.BF16 {
+		p.held = memory.New(vectors + (l.size+1)/2)
+		p.weights = p.held.Data()[:vectors]
+		p.panels.BF16 = memory.Halves(p.held.Data()[vectors:])
+		return p
+	}
+	factors := l.size/kernel.QuantBlock + 1
+	p.held = memory.New(vectors + factors + (l.size+3)/4)
+	p.weights = p.held.Data()[:vectors]
+	p.panels.Factors = p.held.Data()[vectors : vectors+factors]
+	p.panels.Q8 = memory.Quarters(p.held.Data()[vectors+factors:])
+	return p
+}
+
+// put sets the numbers of a tensor, rounded to what holds them.
+func (p *parameters) put(s tensorSpan, numbers []float32) {
+	switch {
+	case p.vectors == nil:
+		p.eachPiece(s, func(at, step int, cols []int, element int) {
+			from := numbers[element : element+len(cols)]
+			for j, col := range cols {
+				p.weights[at+col*step] = from[j]
+			}
+		})
+	case s.decays:
+		p.putMatrix(s, numbers)
+	default:
+		to := p.weights[p.vectors[s.offset]:]
+		for j, col := range s.cols {
+			to[col] = numbers[j]
+		}
+	}
+}
+
+// putMatrix goes through blocks of rows and columns, so that what it writes stays in the
+// first-level cache.
+func (p *parameters) putMatrix(s tensorSpan, numbers []float32) {
+	dense := isStraight(s.cols)
+	m, packed := p.matrixAt(s.offset)
+	if !packed {
+		m = matrix{s.offset, len(s.rows), s.stride}
+	}
+	before := (s.offset - m.offset) / m.in // rows of other tensors
+	for first := 0; first < len(s.rows); first += kernel.PanelWidth {
+		rows := s.rows[first:min(first+kernel.PanelWidth, len(s.rows))]
+		for from := 0; from < len(s.cols); from += kernel.QuantBlock {
+			to := min(from+kernel.QuantBlock, len(s.cols))
+			for i, row := range rows {
+				x := numbers[(first+i)*len(s.cols)+from : (first+i)*len(s.cols)+to]
+				at, step, factor := m.place(packed, before+row, from)
+				if dense {
+					p.panels.Put(at+from*step, step, factor, x)
+					continue
+				}
+				for j, col := range s.cols[from:to] { // never of eight bits
+					p.panels.Put(at+col*step, step, factor, x[j:j+1])
+				}
+			}
+		}
+	}
+}
+
+// place says where a row of a matrix lies: its first number at at, each next one step
+// further, and the factor of column col, if it has one, at factor.
+func (m matrix) place(packed bool, row, col int) (at, step, factor int) {
+	if !packed {
+		at = m.offset + row*m.in
+		return at, 1, (at + col) / kernel.QuantBlock
+	}
+	at, step = m.row(row)
+	panel := row / kernel.PanelWidth * kernel.PanelWidth
+	return at, step, (m.offset+panel*m.in)/kernel.QuantBlock + col/kernel.QuantBlock*step + row - panel
+}
+
+// free gives the memory back. Nobody may use the weights after it.
+func (p *parameters) free() {
+	p.weights, p.panels = nil, kernel.Panels{}
+	p.held.Free()
+}
+
+// eachPiece calls do for short pieces of all rows of a tensor: its element number
+// element and those that follow lie at at + col·step, for each of cols. Pieces of rows
+// that are packed together come one after the other.
+func (l *layout) eachPiece(s tensorSpan, do func(at, step int, cols []int, element int)) {
+	m, packed := l.matrixAt(s.offset)
+	for first := 0; first < len(s.rows); first += kernel.PanelWidth {
+		rows := s.rows[first:min(first+kernel.PanelWidth, len(s.rows))]
+		for from := 0; from < len(s.cols); from += kernel.Lanes {
+			cols := s.cols[from:min(from+kernel.Lanes, len(s.cols))]
+			for i, row := range rows {
+				at, step := s.offset+row*s.stride, 1
+				if packed {
+					at, step = m.row((s.offset-m.offset)/m.in + row)
+				}
+				do(at, step, cols, (first+i)*len(s.cols)+from)
+			}
+		}
+	}
+}
+
+// matrixAt is the matrix that an offset belongs to, if it is one that products use.
+func (l *layout) matrixAt(offset int) (matrix, bool) {
+	for _, m := range l.matrices() {
+		if offset >= m.offset && offset < m.offset+m.out*m.in {
+			return m, true
+		}
+	}
+	return matrix{}, false
+}
+
+// row says where a row of a packed matrix lies: its first number at at, each next one
+// step further.
+func (m matrix) row(i int) (at, step int) {
+	panel := i / kernel.PanelWidth * kernel.PanelWidth
+	return m.offset + panel*m.in + i - panel, min(kernel.PanelWidth, m.out-panel)
+}
+
+// matrices are those that products use.
+func (l *layout) matrices() []matrix {
+	var all []matrix
+	for _, at := range l.layers {
+		all = append(all, at.qkv, at.out, at.gateUp, at.down)
+	}
+	return append(all, l.head)
+}
+
+// vectorAt is the weights of n numbers at offset, of a vector.
+func (p *parameters) vectorAt(offset, n int) []float32 {
+	if p.vectors != nil {
+		offset = p.vectors[offset]
+	}
+	return p.weights[offset : offset+n]
+}
+
+// embedToken sets to to the embedding of a token.
+func (p *parameters) embedToken(to []float32, token int32) {
+	if p.vectors == nil && !p.tied {
+		copy(to, p.weights[p.embed+int(token)*p.d:][:p.d])
+		return
+	}
+	m := matrix{p.embed, kernel.Pad(p.VocabSize), p.d}
+	for first := 0; first < p.d; first += kernel.QuantBlock {
+		at, step, factor := m.place(p.tied, int(token), first)
+		for i := first; i < min(first+kernel.QuantBlock, p.d); i++ {
+			to[i] = p.panels.Number(at+i*step, factor)
+		}
+	}
 }

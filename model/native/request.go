@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/native/memory"
 )
 
 // errAbandoned marks a request whose caller has gone.
@@ -16,12 +17,13 @@ var errAbandoned = errors.New("abandoned")
 // step, the thread that has it may touch it, until done is closed.
 type request struct {
 	model.DecodeRequest
-	limit  int     // most tokens to sample
-	scale  float32 // of the logits, for log-probabilities and, unless greedy, for sampling
-	cached int     // tokens whose keys and values are in pages
-	feed   int     // tokens that the present step adds
-	pages  [][]float32
-	given  []int32 // tokens to take instead of sampling; empty, or limit of them
+	limit    int     // most tokens to sample
+	scale    float32 // of the logits, for log-probabilities and, unless greedy, for sampling
+	cached   int     // tokens whose keys and values are in pages
+	feed     int     // tokens that the present step adds
+	sampling bool    // the present step samples a token
+	pages    []*memory.Floats
+	given    []int32 // tokens to take instead of sampling; empty, or limit of them
 	// samples takes each token to whoever waits for the request and wants to be told;
 	// it has room for all of them. nil where nobody wants to.
 	samples chan sample

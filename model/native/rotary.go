@@ -5,8 +5,8 @@ import "math"
 // rotary holds the cosines and sines of rotary embedding, position after
 // position, for as many positions as were needed so far.
 type rotary struct {
-	half     int // padded
-	inverse  []float64
+	half     int       // padded
+	inverse  []float64 // radians a position
 	cos, sin []float32
 	rows     int
 }
@@ -16,7 +16,7 @@ func newRotary(l *layout) *rotary {
 	pairs := l.HeadDim / 2
 	root, power := root(l.RopeTheta, pairs), 1.0
 	for range pairs {
-		r.inverse = append(r.inverse, 1/power)
+		r.inverse = append(r.inverse, l.RopeScaling.Frequency(1/power))
 		power *= root
 	}
 	return r

@@ -1,109 +1,150 @@
 package native
 
 import (
+	"slices"
+
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/native/kernel"
 )
-
-// shardPositions is how many positions a shard gathers before the next begins:
-// few enough that a small model's activations stay in the second-level cache.
-const shardPositions = 256
-
-// sequence is a row of a batch in a shard. Its n positions predict tokens[1:].
-type sequence struct {
-	row       int // of the batch
-	tokens    []int32
-	allowed   []model.TokenSet
-	n         int
-	scale     float32 // 1/temperature
-	first     int     // its first position in the shard
-	attention int     // its offset in activations.attention; -1 if it is computed again
-	width     int     // of a row of attention
-}
-
-// restricted reports whether position t chooses among some tokens alone.
-func (q *sequence) restricted(t int) bool { return q.allowed != nil && q.allowed[t] != nil }
-
-// cut distributes rows over shards, in their order, by their lengths alone.
-func (l *layout) cut(rows []model.Row) ([][]sequence, error) {
-	var shards [][]sequence
-	positions, attention := 0, 0
-	for i, row := range rows {
-		scale, err := l.checkRow(row)
-		if err != nil {
-			return nil, rowError(i, err)
-		}
-		n := len(row.Tokens) - 1
-		if len(shards) == 0 || positions > 0 && positions+n > shardPositions {
-			shards, positions, attention = append(shards, nil), 0, 0
-		}
-		s := sequence{row: i, tokens: row.Tokens, allowed: row.Allowed, n: n, scale: scale, first: positions, attention: attention, width: kernel.Pad(n)}
-		if n > keepPositions {
-			s.attention = -1
-		} else {
-			attention += l.Heads * n * s.width
-		}
-		last := len(shards) - 1
-		shards[last] = append(shards[last], s)
-		positions += n
-	}
-	return shards, nil
-}
 
 // shard runs some sequences forward and back. Its memory is used again for the
 // next.
 type shard struct {
 	*pass
 	sequences []sequence
+	trees     []int // the sequences that share nothing with those before them
 	rows      int
-	states    []activations
-	x         []float32 // R·D, after the last layer
-	inverse   []float32 // R
-	normed    []float32 // R·D
-	logits    []float32 // R·V; the backward pass makes them their gradient
-	outcomes  []outcome
+	readers   readers
+	training  bool          // a backward pass follows
+	again     bool          // it computes activations again; only each layer's x is kept
+	states    []activations // of the layers; where they are not kept, all but x is one memory
+	x         []float32     // R·D, after the last layer
+	inverse   []float32     // R
+	normed    []float32     // R·D
+	// logits are those of a chunk of positions, chunk·V; the backward pass makes them
+	// their gradient. Where there are several chunks it computes them again.
+	logits   []float32
+	chunk    int
+	outcomes []outcome
 
-	logprobs, entropies              []float32 // R; of a critic, values and zeros
-	gradient, entropyGradient        []float32 // R
+	logprobs, entropies              []float32 // of all sequences' positions; of a critic, values and zeros
+	gradient, entropyGradient        []float32 // likewise
 	dx, dh, dqkv, draw, dact, dmixed []float32
-	transposed, keys                 []float32 // heads that lie across
-	probabilities, dattention        []float32 // pieces of attention
+	dlow                             []float32 // like activations.low
 
-	choice choice
-	memory arena
+	threads []shardThread // one for each that works on the shard
+
+	keepNumbers, logitNumbers int // the constants
+	memory                    arena
 }
 
-// load lays out memory for sequences.
-func (s *shard) load(sequences []sequence) {
-	s.memory.reset()
-	s.sequences = sequences
-	last := sequences[len(sequences)-1]
-	s.rows = last.first + last.n
-	widest, attention, again := 0, 0, 0
-	for _, q := range sequences {
-		widest = max(widest, q.width)
-		if q.attention < 0 {
-			again = max(again, q.piece()*q.width)
-		} else {
-			attention = q.attention + s.Heads*q.n*q.width
+// shardThread is the memory of one thread.
+type shardThread struct {
+	transposed, keys          []float32 // heads that lie across
+	probabilities, dattention []float32 // pieces of attention
+	buffer                    []float32 // of MatMulPanelsRows
+	across                    []float32 // some columns of a gradient, transposed
+	unused                    []float32 // where gradients of frozen vectors go
+	choice                    choice
+	// sum and part are gradients of logits; they are made where a position's readers
+	// choose differently.
+	sum, part []float32
+}
+
+const (
+	// keepNumbers is how many numbers of activations are kept for the backward pass.
+	// Where a shard has more, which only long sequences of large models have, each layer
+	// computes its own again, to the same bits.
+	keepNumbers = 1 << 27
+	// logitNumbers is about how many logits exist at once.
+	logitNumbers = 1 << 24
+)
+
+func newShard(p *pass) *shard {
+	s := &shard{
+		pass: p, states: make([]activations, p.Layers), threads: make([]shardThread, 1),
+		keepNumbers: keepNumbers, logitNumbers: logitNumbers,
+	}
+	if p.split != nil {
+		s.threads = make([]shardThread, p.split.threads)
+	}
+	return s
+}
+
+// load lays out memory for sequences; training says that a backward pass follows.
+func (s *shard) load(sequences []sequence, training bool) {
+	s.sequences, s.training = sequences, training
+	s.rows, s.trees = 0, s.trees[:0]
+	attention := 0
+	for i, q := range sequences {
+		s.rows += q.Own
+		if q.Depth() == 0 {
+			s.trees = append(s.trees, i)
+		}
+		if q.attention >= 0 {
+			attention = q.attention + s.Heads*q.Own*q.width
 		}
 	}
-	if s.states == nil {
-		s.states = make([]activations, s.Layers)
-	}
+	s.chunk = min(s.rows, max(kernel.Lanes, s.logitNumbers/s.v))
+	var one arena // of one layer, only counted
+	s.takeActivations(&one, s.rows)
+	s.again = training && s.Layers*(one.used+attention) > s.keepNumbers
+	s.memory.layOut(func() { s.takeMemory(attention) })
+	s.outcomes = slices.Grow(s.outcomes[:0], s.answers())[:s.answers()]
+	s.readers.load(sequences, s.rows)
+}
+
+// answers is how many positions the sequences have, each with its shared ones.
+func (s *shard) answers() int { return s.sequences[len(s.sequences)-1].end() }
+
+// takeMemory takes what load lays out.
+func (s *shard) takeMemory(attention int) {
+	a, rows := &s.memory, s.rows
 	for l := range s.states {
-		s.states[l] = s.takeActivations(&s.memory, s.rows)
-		s.states[l].attention = s.memory.alloc(attention)
+		switch {
+		case l == 0 || s.training && !s.again:
+			s.states[l] = s.takeActivations(a, rows)
+			s.states[l].attention = a.alloc(attention)
+		default:
+			s.states[l] = s.states[0]
+			if s.training {
+				s.states[l].x = a.alloc(rows * s.d)
+			}
+		}
 	}
-	s.x, s.inverse, s.normed = s.memory.alloc(s.rows*s.d), s.memory.alloc(s.rows), s.memory.alloc(s.rows*s.d)
-	s.logits = s.memory.alloc(s.rows * s.v)
-	s.logprobs, s.entropies = s.memory.alloc(s.rows), s.memory.alloc(s.rows)
-	s.gradient, s.entropyGradient = s.memory.alloc(s.rows), s.memory.alloc(s.rows)
-	s.transposed, s.probabilities = s.memory.alloc(s.h*widest), s.memory.alloc(again)
-	if cap(s.outcomes) < s.rows {
-		s.outcomes = make([]outcome, s.rows)
+	s.x, s.inverse, s.normed = a.alloc(rows*s.d), a.alloc(rows), a.alloc(rows*s.d)
+	s.logits = a.alloc(s.chunk * s.v)
+	answers := s.answers()
+	s.logprobs, s.entropies = a.alloc(answers), a.alloc(answers)
+	s.gradient, s.entropyGradient = a.alloc(answers), a.alloc(answers)
+	widest, piece, again := 0, 0, 0
+	for _, q := range s.sequences {
+		widest, piece = max(widest, q.width), max(piece, q.piece()*q.width)
+		if q.attention < 0 {
+			again = max(again, q.piece()*q.width)
+		}
 	}
-	s.outcomes = s.outcomes[:s.rows]
+	for i := range s.threads {
+		t := &s.threads[i]
+		t.transposed, t.probabilities = a.alloc(s.h*widest), a.alloc(again)
+		if s.training {
+			t.keys, t.dattention = a.alloc(s.h*widest), a.alloc(piece)
+			t.buffer, t.across = a.alloc(kernel.RowsBuffer), a.alloc(gradientRows*rows)
+			if s.adapter != nil {
+				t.unused = a.alloc(max(s.d, s.h))
+			}
+		}
+	}
+	if s.training {
+		s.dx, s.dh, s.dqkv = a.alloc(rows*s.d), a.alloc(rows*s.d), a.alloc(rows*s.q)
+		s.dact, s.dmixed = a.alloc(rows*s.f), a.alloc(rows*s.o)
+		if s.QKNorm {
+			s.draw = a.alloc(rows * s.q)
+		}
+		if s.adapter != nil {
+			s.dlow = a.alloc(rows * s.adapter.width)
+		}
+	}
 }
 
 // forward computes log-probabilities and entropies, or else values, of all
@@ -112,47 +153,127 @@ func (s *shard) forward() {
 	if s.rows == 0 {
 		return
 	}
-	for _, q := range s.sequences {
-		for t := range q.n {
-			copy(s.states[0].x[(q.first+t)*s.d:], s.embedding(q.tokens[t]))
-		}
-	}
+	s.eachPlace(func(r int, at reader) { s.embedToken(s.states[0].x[r*s.d:], at.q.tokens[at.t]) })
 	for l := range s.states {
-		a, next := &s.states[l], s.x
+		next := s.x
 		if l+1 < len(s.states) {
 			next = s.states[l+1].x
 		}
-		s.project(l, a, s.rows)
-		for _, q := range s.sequences {
-			for t := range q.n {
-				s.rotate(a.qkv, q.first+t, t)
-			}
-			s.attend(a, q)
-		}
-		s.feedForward(l, a, next, s.rows)
+		s.layer(l, next)
 	}
-	s.output(s.logits, s.normed, s.x, s.inverse, s.rows)
-	if s.ValueHead {
-		s.values()
+	s.norm(s.parameters.norm, s.normed, s.x, s.inverse, s.rows)
+	for first := 0; first < s.rows; first += s.chunk {
+		rows := min(s.chunk, s.rows-first)
+		s.output(first, rows)
+		if s.ValueHead {
+			s.values(first, rows)
+			continue
+		}
+		s.eachPosition(s.logits, first, rows, s.read)
+	}
+}
+
+// layer runs one layer; next becomes the stream after it, or is nil.
+func (s *shard) layer(l int, next []float32) {
+	a := &s.states[l]
+	s.project(l, a, s.rows)
+	s.eachPlace(func(r int, at reader) { s.rotate(a.qkv, r, at.t) })
+	s.eachHead(func(thread *shardThread, q *sequence, kv int) { s.attend(thread, a, q, kv) })
+	s.feedForward(l, a, next, s.rows)
+}
+
+// output computes the logits of some rows.
+func (s *shard) output(first, rows int) {
+	s.pass.output(s.logits, s.normed[first*s.d:], rows)
+}
+
+// eachPlace calls do for each position of the shard with the first of its readers.
+func (s *shard) eachPlace(do func(r int, at reader)) {
+	s.eachRange(0, s.rows, func(_ *shardThread, first, last int) {
+		for r := first; r < last; r++ {
+			do(r, s.readers.of(r)[0])
+		}
+	})
+}
+
+// eachRange calls do for ranges of positions that cover those from first to last.
+func (s *shard) eachRange(first, last int, do func(thread *shardThread, first, last int)) {
+	if s.split == nil {
+		do(&s.threads[0], first, last)
 		return
 	}
-	for _, q := range s.sequences {
-		for t := range q.n {
-			r := q.first + t
-			s.outcomes[r] = s.outcome(&q, t, s.logits[r*s.v:(r+1)*s.v])
-			s.logprobs[r], s.entropies[r] = s.outcomes[r].logprob, s.outcomes[r].entropy
+	s.eachRows(last-first, func(worker, from, to int) { do(&s.threads[worker], first+from, first+to) })
+}
+
+// eachHead calls do for each key head of each sequence.
+func (s *shard) eachHead(do func(thread *shardThread, q *sequence, kv int)) {
+	s.each(len(s.sequences)*s.KVHeads, func(thread *shardThread, i int) {
+		if q := &s.sequences[i/s.KVHeads]; q.Own > 0 {
+			do(thread, q, i%s.KVHeads)
 		}
+	})
+}
+
+// eachTreesHead is eachHead, but that one thread takes the sequences that share
+// positions, in their order.
+func (s *shard) eachTreesHead(do func(thread *shardThread, q *sequence, kv int)) {
+	s.each(len(s.trees)*s.KVHeads, func(thread *shardThread, i int) {
+		first, last := s.trees[i/s.KVHeads], len(s.sequences)
+		if next := i/s.KVHeads + 1; next < len(s.trees) {
+			last = s.trees[next]
+		}
+		for j := first; j < last; j++ {
+			if q := &s.sequences[j]; q.Own > 0 {
+				do(thread, q, i%s.KVHeads)
+			}
+		}
+	})
+}
+
+// each calls do for each part below n.
+func (s *shard) each(n int, do func(thread *shardThread, part int)) {
+	if s.split != nil {
+		s.split.run(n, func(worker, i int) { do(&s.threads[worker], i) })
+		return
+	}
+	for i := range n {
+		do(&s.threads[0], i)
+	}
+}
+
+// eachPosition calls do for each of some rows, with its logits.
+func (s *shard) eachPosition(logits []float32, first, rows int, do func(thread *shardThread, r int, logits []float32)) {
+	s.eachRange(first, first+rows, func(thread *shardThread, from, to int) {
+		for r := from; r < to; r++ {
+			do(thread, r, logits[(r-first)*s.v:(r-first+1)*s.v])
+		}
+	})
+}
+
+// read computes the outcomes of position r for each of its readers.
+func (s *shard) read(thread *shardThread, r int, logits []float32) {
+	readers := s.readers.of(r)
+	for i, to := range readers {
+		var o outcome
+		if i > 0 && to.choosesLike(readers[i-1]) {
+			o = s.outcomes[readers[i-1].answer()]
+			o.logprob = o.logprobOf(logits[to.q.tokens[to.t+1]], to.q.scale)
+		} else {
+			o = s.outcome(thread, to.q, to.t, logits)
+		}
+		at := to.answer()
+		s.outcomes[at], s.logprobs[at], s.entropies[at] = o, o.logprob, o.entropy
 	}
 }
 
 // outcome is what the logits of position t say of the token that follows.
-func (s *shard) outcome(q *sequence, t int, logits []float32) outcome {
+func (s *shard) outcome(thread *shardThread, q *sequence, t int, logits []float32) outcome {
 	token := q.tokens[t+1]
 	if !q.restricted(t) {
 		return s.tokenOutcome(logits, s.VocabSize, int(token), q.scale)
 	}
-	n := s.choice.among(q.allowed[t], s.VocabSize)
-	return s.tokenOutcome(s.choice.gather(logits), n, s.choice.indexOf(token), q.scale)
+	n := thread.choice.among(q.allowed[t], s.VocabSize)
+	return s.tokenOutcome(thread.choice.gather(logits), n, thread.choice.indexOf(token), q.scale)
 }
 
 // ask has the objective write the gradients of all positions.
@@ -160,7 +281,7 @@ func (s *shard) ask(objective model.Objective) {
 	clear(s.gradient)
 	clear(s.entropyGradient)
 	for _, q := range s.sequences {
-		from, to := q.first, q.first+q.n
-		objective(q.row, s.logprobs[from:to:to], s.entropies[from:to:to], s.gradient[from:to:to], s.entropyGradient[from:to:to])
+		from, to := q.answers, q.end()
+		objective(q.Index, s.logprobs[from:to:to], s.entropies[from:to:to], s.gradient[from:to:to], s.entropyGradient[from:to:to])
 	}
 }

@@ -51,7 +51,7 @@ func BenchmarkDecode(b *testing.B) {
 	for name, a := range benchmarkArchitectures() {
 		for _, requests := range []int{1, 32, 64, 128} {
 			b.Run(fmt.Sprintf("%s/requests=%d", name, requests), func(b *testing.B) {
-				d, err := engine("", 0).NewDecoder(a, a.Init(1))
+				d, err := engine("", 0).NewDecoder(model.Checkpoint{Architecture: a, Weights: a.Init(1)})
 				require.NoError(b, err)
 				defer d.Close()
 				b.ReportAllocs()

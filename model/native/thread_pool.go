@@ -1,18 +1,29 @@
 package native
 
 import (
+	"runtime"
 	"sync"
 	"sync/atomic"
 )
+
+// spinRounds is how often a thread that waits looks again before it sleeps. The
+// parts of one layer follow each other by microseconds; to sleep and wake between
+// them would take longer than some of them do.
+const spinRounds = 200
 
 // threadPool is a fixed number of threads that share the parts of a job. Which thread
 // does which part is chance; no result may depend on it.
 type threadPool struct {
 	threads int
+	spins   int           // rounds of waiting before sleep; 0 where jobs are rare
 	jobs    chan struct{} // one token wakes one goroutine
 	done    sync.WaitGroup
 	gone    sync.WaitGroup
 	once    sync.Once
+
+	tickets  atomic.Int64 // goroutines that the present job has room for
+	asleep   atomic.Int64 // goroutines that wait at jobs, or will in a moment
+	finished atomic.Int64 // goroutines that have left the present job
 
 	next atomic.Int64
 	n    int
@@ -20,12 +31,17 @@ type threadPool struct {
 }
 
 // newThreadPool starts threads-1 goroutines; the caller of run is the last thread.
-func newThreadPool(threads int) *threadPool {
+// Threads that spin wait a moment for the next job before they sleep.
+func newThreadPool(threads int, spin bool) *threadPool {
 	c := &threadPool{threads: threads, jobs: make(chan struct{}, threads)}
+	if spin {
+		c.spins = spinRounds
+	}
 	for worker := 1; worker < threads; worker++ {
 		c.gone.Go(func() {
-			for range c.jobs {
+			for c.wait() {
 				c.work(worker)
+				c.finished.Add(1)
 				c.done.Done()
 			}
 		})
@@ -34,19 +50,83 @@ func newThreadPool(threads int) *threadPool {
 }
 
 // run calls do for each part below n and returns when all calls have. worker is
-// below threads and no two calls at once have the same. It does not allocate.
+// below threads and no two calls at once have the same. It does not allocate. A call
+// from within do is not allowed.
 func (c *threadPool) run(n int, do func(worker, part int)) {
-	c.next.Store(0)
-	c.n, c.do = n, do
-	wake := min(c.threads, n) - 1
-	if wake > 0 {
-		c.done.Add(wake)
-		for range wake {
-			c.jobs <- struct{}{}
+	wake := int64(min(c.threads, n) - 1)
+	if wake <= 0 {
+		for part := range n {
+			do(0, part)
 		}
+		return
+	}
+	c.next.Store(0)
+	c.finished.Store(0)
+	c.n, c.do = n, do
+	c.done.Add(int(wake))
+	c.tickets.Store(wake)
+	for range wake {
+		if !takeOne(&c.asleep) {
+			break
+		}
+		c.jobs <- struct{}{}
 	}
 	c.work(0)
+	// Whoever has not come by now is not waited for.
+	late := c.tickets.Swap(0)
+	c.done.Add(int(-late))
+	c.spin(func() bool { return c.finished.Load() == wake-late })
 	c.done.Wait()
+}
+
+// wait returns true when the goroutine has a place in a job, false when the pool is
+// closed.
+func (c *threadPool) wait() bool {
+	for {
+		if c.spin(func() bool { return takeOne(&c.tickets) }) {
+			return true
+		}
+		c.asleep.Add(1)
+		if takeOne(&c.tickets) { // a job began meanwhile
+			if !takeOne(&c.asleep) {
+				<-c.jobs // its token is on the way
+			}
+			return true
+		}
+		if _, open := <-c.jobs; !open {
+			return false
+		}
+		if takeOne(&c.tickets) {
+			return true
+		}
+	}
+}
+
+// spin looks until ready says true, for as long as spins allow, and reports whether
+// it did.
+func (c *threadPool) spin(ready func() bool) bool {
+	for range c.spins {
+		for range 32 {
+			if ready() {
+				return true
+			}
+		}
+		runtime.Gosched() // others may need the processor more
+	}
+	return false
+}
+
+// takeOne lowers n by one unless it is 0, which it reports by false.
+func takeOne(n *atomic.Int64) bool {
+	for {
+		old := n.Load()
+		if old <= 0 {
+			return false
+		}
+		if n.CompareAndSwap(old, old-1) {
+			return true
+		}
+	}
 }
 
 func (c *threadPool) work(worker int) {

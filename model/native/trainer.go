@@ -7,102 +7,186 @@ import (
 	"math"
 
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/native/memory"
+)
+
+var (
+	_ model.Viewer = (*trainer)(nil)
+	_ model.Viewer = critic{}
 )
 
 // trainer implements model.Trainer.
 type trainer struct {
 	*pass
+	// Updates change the numbers that changes places: those of the model, or of its
+	// adapter. Gradients and moments lie as it says.
+	changes        *placement
 	mean, variance []float32
 	updates        int
-	spans          []span
+	of             model.Checkpoint // architecture and adapter alone
+	spans          []span           // for the norm
+	stretches      []stretch        // for the update
+	shares         bool             // rows of an update have what they begin with in common
 
 	threadPool *threadPool
-	shards     []*shard    // one for each thread
+	shards     []*shard    // one for each thread, or one in all of a wide model
 	lanes      [][]float32 // gradients; see laneLimit
+	panels     [][]float32 // for each thread, some columns of a panel
+	held       []*memory.Floats
 }
 
 // The gradient is added up in lanes: shard i into lane i mod lanes, and then lane
 // after lane. More lanes let more threads work at once; their number depends on
-// the architecture alone, so that the order of sums does.
+// the architecture alone, so that the order of sums does. A wide model, whose shards
+// come one after the other, has one.
 const (
 	mostLanes   = 16
-	laneNumbers = 1 << 25 // in all lanes together, where two lanes hold fewer
+	laneNumbers = 1 << 25 // in all lanes together
 )
 
-func (l *layout) laneLimit() int { return min(mostLanes, max(2, laneNumbers/l.size)) }
+// laneLimit is the most lanes that an update uses.
+func (t *trainer) laneLimit() int {
+	if t.wide() {
+		return 1
+	}
+	return min(mostLanes, max(2, laneNumbers/t.changes.size))
+}
 
 func (e *Engine) newTrainer(c model.Checkpoint) (*trainer, error) {
-	if err := e.check(c.Architecture); err != nil {
-		return nil, err
-	}
-	if err := checkWeights(c.Architecture, c.Weights); err != nil {
-		return nil, err
-	}
 	if c.Updates < 0 {
 		return nil, fmt.Errorf("%d updates", c.Updates)
 	}
-	l := newLayout(c.Architecture)
+	p, err := e.newPass(c)
+	if err != nil {
+		return nil, err
+	}
 	t := &trainer{
-		pass: &pass{
-			parameters: &parameters{layout: l, flat: l.read(c.Weights), forward: make([]float32, l.size), backward: make([]float32, l.size)},
-			Set:        e.kernels, angles: newRotary(l),
-		},
-		updates: c.Updates, spans: l.spans(),
+		pass: p, changes: &p.layout.placement, updates: c.Updates,
+		of:         model.Checkpoint{Architecture: c.Architecture, Adapter: c.Adapter},
+		threadPool: newThreadPool(e.threads, p.wide()),
 	}
-	var err error
-	if t.mean, err = l.readMoments("means", c.Mean, c.Updates); err != nil {
-		return nil, err
+	if p.adapter != nil {
+		t.changes, t.shares = &p.adapter.placement, true
+	} else {
+		t.stretches = p.stretches()
 	}
-	if t.variance, err = l.readMoments("variances", c.Variance, c.Updates); err != nil {
-		return nil, err
+	t.spans = t.changes.spans()
+	shards := e.threads
+	if p.wide() {
+		t.split, shards = t.threadPool, 1
 	}
-	t.threadPool = newThreadPool(e.threads)
+	for range shards {
+		t.shards = append(t.shards, newShard(p))
+	}
 	for range e.threads {
-		t.shards = append(t.shards, &shard{pass: t.pass})
+		t.panels = append(t.panels, make([]float32, spanNumbers))
 	}
-	t.pack(t.threadPool)
+	if t.mean, err = t.readMoments("means", c.Mean); err == nil {
+		t.variance, err = t.readMoments("variances", c.Variance)
+	}
+	if err != nil {
+		t.Close()
+		return nil, err
+	}
 	return t, nil
 }
 
 // readMoments are zero where no updates were made and none are given.
-func (l *layout) readMoments(kind string, w model.Weights, updates int) ([]float32, error) {
-	if w == nil && updates == 0 {
-		return make([]float32, l.size), nil
+func (t *trainer) readMoments(kind string, w model.Weights) ([]float32, error) {
+	if w == nil && t.updates == 0 {
+		return t.numbers(t.changes.size), nil
 	}
-	if err := checkWeights(l.Architecture, w); err != nil {
-		return nil, fmt.Errorf("%s after %d updates: %w", kind, updates, err)
+	if err := checkTensors(t.of, w); err != nil {
+		return nil, fmt.Errorf("%s after %d updates: %w", kind, t.updates, err)
 	}
-	return l.read(w), nil
+	flat := t.numbers(t.changes.size)
+	t.changes.read(flat, w)
+	return flat, nil
 }
 
-// Close ends the trainer's goroutines. The trainer must not be used after it.
-func (t *trainer) Close() { t.threadPool.close() }
+// numbers are n zeros that live as long as the trainer.
+func (t *trainer) numbers(n int) []float32 {
+	f := memory.New(n)
+	t.held = append(t.held, f)
+	return f.Data()
+}
+
+// run calls do for each part, by several threads unless they share each part.
+func (t *trainer) run(n int, do func(worker, part int)) {
+	if t.split == nil {
+		t.threadPool.run(n, do)
+		return
+	}
+	for part := range n {
+		do(0, part)
+	}
+}
+
+// Close ends the trainer's goroutines and gives its memory back. The trainer must not
+// be used after it.
+func (t *trainer) Close() {
+	t.threadPool.close()
+	t.pass.free()
+	for _, s := range t.shards {
+		s.memory.free()
+	}
+	for _, f := range t.held {
+		f.Free()
+	}
+	t.mean, t.variance, t.lanes = nil, nil, nil
+}
 
 // Checkpoint returns a copy of the state.
-func (t *trainer) Checkpoint() model.Checkpoint {
-	return model.Checkpoint{
-		Architecture: t.Architecture, Weights: t.write(t.flat), Updates: t.updates,
-		Mean: t.write(t.mean), Variance: t.write(t.variance),
+func (t *trainer) Checkpoint() model.Checkpoint { return t.state(t.changes.write) }
+
+// View implements model.Viewer.
+func (t *trainer) View() model.Checkpoint { return t.state(t.changes.view) }
+
+// state is the present state, tensors giving flat slices the shapes of those of w.
+func (t *trainer) state(tensors func(flat []float32, w model.Weights) model.Weights) model.Checkpoint {
+	c := t.of
+	c.Updates = t.updates
+	c.Weights = tensors(t.trained(), t.of.Tensors())
+	c.Mean, c.Variance = tensors(t.mean, t.of.Tensors()), tensors(t.variance, t.of.Tensors())
+	return c
+}
+
+// trained are the numbers that updates change, as changes places them, until the next
+// update: those of a whole model, which are packed, borrow the memory of its gradient.
+func (t *trainer) trained() []float32 {
+	if t.adapter != nil {
+		return t.adapter.flat
 	}
+	flat := t.reserveLanes(1)[0]
+	t.threadPool.run(len(t.stretches), func(_, i int) {
+		s := t.stretches[i]
+		if s.width == 0 {
+			copy(flat[s.from:s.to], t.weights[s.from:s.to])
+			return
+		}
+		in := (s.to - s.from) / s.width
+		t.Transpose(flat[s.from:], in, t.weights[s.from:], s.width, in, s.width)
+	})
+	return flat
 }
 
 // Score implements model.Trainer.
 func (t *trainer) Score(ctx context.Context, rows []model.Row) (logprobs, entropies [][]float32, err error) {
-	shards, err := t.plan(rows)
+	shards, err := t.plan(rows, true)
 	if err != nil {
 		return nil, nil, fmt.Errorf("score: %w", err)
 	}
 	logprobs, entropies = make([][]float32, len(rows)), make([][]float32, len(rows))
-	t.threadPool.run(len(shards), func(worker, i int) {
+	t.run(len(shards), func(worker, i int) {
 		if ctx.Err() != nil {
 			return
 		}
 		s := t.shards[worker]
-		s.load(shards[i])
+		s.load(shards[i], false)
 		s.forward()
 		for _, q := range s.sequences {
-			logprobs[q.row] = append(make([]float32, 0, q.n), s.logprobs[q.first:q.first+q.n]...)
-			entropies[q.row] = append(make([]float32, 0, q.n), s.entropies[q.first:q.first+q.n]...)
+			logprobs[q.Index] = append(make([]float32, 0, q.N), s.logprobs[q.answers:q.end()]...)
+			entropies[q.Index] = append(make([]float32, 0, q.N), s.entropies[q.answers:q.end()]...)
 		}
 	})
 	if err := ctx.Err(); err != nil {
@@ -124,7 +208,7 @@ func (t *trainer) update(ctx context.Context, rows []model.Row, objective model.
 	if err := checkAdamW(opt); err != nil {
 		return 0, err
 	}
-	shards, err := t.plan(rows)
+	shards, err := t.plan(rows, t.shares)
 	if err != nil {
 		return 0, err
 	}
@@ -132,14 +216,14 @@ func (t *trainer) update(ctx context.Context, rows []model.Row, objective model.
 		return 0, errors.New("no rows")
 	}
 	lanes := t.reserveLanes(min(len(shards), t.laneLimit()))
-	t.threadPool.run(len(lanes), func(worker, lane int) {
+	t.run(len(lanes), func(worker, lane int) {
 		clear(lanes[lane])
 		for i := lane; i < len(shards); i += len(lanes) {
 			if ctx.Err() != nil {
 				return
 			}
 			s := t.shards[worker]
-			s.load(shards[i])
+			s.load(shards[i], true)
 			s.forward()
 			s.ask(objective)
 			s.backward(lanes[lane])
@@ -158,18 +242,19 @@ func (t *trainer) update(ctx context.Context, rows []model.Row, objective model.
 
 func (t *trainer) reserveLanes(n int) [][]float32 {
 	for len(t.lanes) < n {
-		t.lanes = append(t.lanes, make([]float32, t.size))
+		t.lanes = append(t.lanes, t.numbers(t.changes.size))
 	}
 	return t.lanes[:n]
 }
 
-// plan checks rows and cuts them into shards.
-func (t *trainer) plan(rows []model.Row) ([][]sequence, error) {
+// plan checks rows and cuts them into shards. Those of a whole model's update share
+// nothing: its gradient is added up row by row.
+func (t *trainer) plan(rows []model.Row, share bool) ([][]sequence, error) {
 	longest := 0
 	for _, r := range rows {
 		longest = max(longest, len(r.Tokens))
 	}
-	shards, err := t.cut(rows)
+	shards, err := t.cut(rows, share)
 	if err != nil {
 		return nil, err
 	}

@@ -124,7 +124,7 @@ func TestCancelledUpdateChangesNothing(t *testing.T) {
 func TestMaskedTokensDoNotTrain(t *testing.T) {
 	t.Parallel()
 	a := architectures()["qwen3"]
-	after := func(last int32) [][]uint32 {
+	after := func(last int32) []string {
 		tr := trainer(t, engine("", 1), a, weights(a, 3))
 		batch := []model.Row{{Tokens: []int32{1, 2, 3, 4, last}}, {Tokens: []int32{5, 6, 7}}}
 		_, err := tr.Update(t.Context(), batch, func(row int, logprobs, _, gradient, _ []float32) {
@@ -217,7 +217,7 @@ func TestBadCheckpointIsRefused(t *testing.T) {
 		_, err := engine("", 1).NewTrainer(c)
 		require.Error(t, err, name)
 	}
-	_, err := engine("", 1).NewDecoder(a, bad)
+	_, err := engine("", 1).NewDecoder(model.Checkpoint{Architecture: a, Weights: bad})
 	require.ErrorContains(t, err, bad[3].Name)
 	_, err = engine("sse", 1).NewTrainer(model.Checkpoint{Architecture: a, Weights: a.Init(1)})
 	require.ErrorContains(t, err, "sse")

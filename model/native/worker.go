@@ -8,10 +8,12 @@ import (
 	"github.com/fulgurite/fulgurite/model/native/kernel"
 )
 
-// worker is one thread's memory for decoding, enough for a unit.
+// worker is one thread's memory for decoding, enough for a unit. The threads of a
+// wide model share the memory of the first for a unit's rows.
 type worker struct {
 	*pass
 	pages   pages // for its layout only
+	team    []*worker
 	state   activations
 	final   []float32 // rows that sample, R·D
 	normed  []float32
@@ -20,15 +22,26 @@ type worker struct {
 	scores  []float32 // query heads of a group × width
 	width   int
 	choice  choice
+	memory  arena
 }
 
-func newWorker(p *pass) *worker {
-	var memory arena // lends without having been grown: each slice is its own
-	return &worker{
-		pass: p, pages: newPages(p.layout), state: p.takeActivations(&memory, unitRows),
-		final: memory.alloc(unitRows * p.d), normed: memory.alloc(unitRows * p.d), inverse: memory.alloc(unitRows),
-		logits: memory.alloc(unitRows * p.v),
+func newWorkers(p *pass, threads int) []*worker {
+	workers := make([]*worker, threads)
+	for i := range workers {
+		workers[i] = &worker{pass: p, pages: newPages(p.layout), team: workers}
+		if i == 0 || p.split == nil {
+			workers[i].takeMemory(p.unitRows())
+		}
 	}
+	return workers
+}
+
+func (b *worker) takeMemory(rows int) {
+	b.memory.layOut(func() {
+		b.state = b.takeActivations(&b.memory, rows)
+		b.final, b.normed, b.inverse = b.memory.alloc(rows*b.d), b.memory.alloc(rows*b.d), b.memory.alloc(rows)
+		b.logits = b.memory.alloc(rows * b.v)
+	})
 }
 
 // reserve makes room for attention to positions below n.
@@ -47,7 +60,7 @@ func (b *worker) run(u *unit) {
 	row := 0
 	for _, q := range u.requests {
 		for t := range q.feed {
-			copy(a.x[row*b.d:], b.embedding(q.token(q.cached+t)))
+			b.embedToken(a.x[row*b.d:], q.token(q.cached+t))
 			row++
 		}
 	}
@@ -56,11 +69,9 @@ func (b *worker) run(u *unit) {
 		row = 0
 		for _, q := range u.requests {
 			b.remember(q, layer, row)
-			for t := range q.feed {
-				b.attend(q, layer, row+t, q.cached+t+1)
-			}
 			row += q.feed
 		}
+		b.attendAll(u, layer)
 		b.feedForward(layer, a, a.x, u.rows)
 	}
 	b.sample(u)
@@ -72,7 +83,7 @@ func (b *worker) remember(q *request, layer, row int) {
 	for t := range q.feed {
 		position := q.cached + t
 		b.rotate(b.state.qkv, row+t, position)
-		page, at := q.pages[position/pagePositions], position%pagePositions
+		page, at := q.pages[position/pagePositions].Data(), position%pagePositions
 		qkv := b.state.qkv[(row+t)*b.q:]
 		for kv := range b.KVHeads {
 			key := b.o + kv*b.h
@@ -86,30 +97,54 @@ func (b *worker) remember(q *request, layer, row int) {
 	}
 }
 
-// attend mixes the values of the first n positions for one row: the chains of
-// shard.attend, cut at pages.
-func (b *worker) attend(q *request, layer, row, n int) {
-	for kv := range b.KVHeads {
-		queries := b.state.qkv[row*b.q+kv*b.group*b.h:]
-		for i, page := range q.pages {
-			from := i * pagePositions
-			if from >= n {
-				break
+// attendAll mixes the values of all rows of a unit.
+func (b *worker) attendAll(u *unit, layer int) {
+	if b.split == nil {
+		row := 0
+		for _, q := range u.requests {
+			for t := range q.feed {
+				for kv := range b.KVHeads {
+					b.attend(b.scores, q, layer, row+t, q.cached+t+1, kv)
+				}
 			}
-			columns := min(pagePositions, kernel.Pad(n-from))
-			b.MatMul(b.scores[from:], b.width, queries, b.h, 1, b.pages.keys(page, layer, kv), pagePositions, b.group, columns, b.h, false)
+			row += q.feed
 		}
-		for head := range b.group {
-			b.Softmax(b.scores[head*b.width:head*b.width+kernel.Pad(n)], n, b.scale)
-		}
-		mixed := b.state.mixed[row*b.o+kv*b.group*b.h:]
-		for i, page := range q.pages {
-			from := i * pagePositions
-			if from >= n {
-				break
+		return
+	}
+	b.split.run(u.rows*b.KVHeads, func(thread, i int) {
+		row, first := i/b.KVHeads, 0
+		for _, q := range u.requests {
+			if t := row - first; t < q.feed {
+				b.attend(b.team[thread].scores, q, layer, row, q.cached+t+1, i%b.KVHeads)
+				return
 			}
-			b.MatMul(mixed, b.h, b.scores[from:], b.width, 1, b.pages.values(page, layer, kv), b.h, b.group, b.h, min(pagePositions, n-from), i > 0)
+			first += q.feed
 		}
+	})
+}
+
+// attend mixes the values of the first n positions for one row and the heads that share
+// a key head: the chains of shard.attend, cut at pages.
+func (b *worker) attend(scores []float32, q *request, layer, row, n, kv int) {
+	queries := b.state.qkv[row*b.q+kv*b.group*b.h:]
+	for i, page := range q.pages {
+		from := i * pagePositions
+		if from >= n {
+			break
+		}
+		columns := min(pagePositions, kernel.Pad(n-from))
+		b.MatMul(scores[from:], b.width, queries, b.h, 1, b.pages.keys(page.Data(), layer, kv), pagePositions, b.group, columns, b.h, false)
+	}
+	for head := range b.group {
+		b.Softmax(scores[head*b.width:head*b.width+kernel.Pad(n)], n, b.scale)
+	}
+	mixed := b.state.mixed[row*b.o+kv*b.group*b.h:]
+	for i, page := range q.pages {
+		from := i * pagePositions
+		if from >= n {
+			break
+		}
+		b.MatMul(mixed, b.h, scores[from:], b.width, 1, b.pages.values(page.Data(), layer, kv), b.h, b.group, b.h, min(pagePositions, n-from), i > 0)
 	}
 }
 
@@ -119,7 +154,7 @@ func (b *worker) sample(u *unit) {
 	for _, q := range u.requests {
 		row += q.feed
 		q.cached += q.feed
-		if q.remaining() == 0 {
+		if q.sampling = q.remaining() == 0; q.sampling {
 			copy(b.final[n*b.d:(n+1)*b.d], b.state.x[(row-1)*b.d:])
 			n++
 		}
@@ -127,11 +162,27 @@ func (b *worker) sample(u *unit) {
 	if n == 0 {
 		return
 	}
-	b.output(b.logits, b.normed, b.final, b.inverse, n)
-	n = 0
-	for _, q := range u.requests {
-		if q.remaining() == 0 {
-			b.choose(q, b.logits[n*b.v:(n+1)*b.v])
+	b.norm(b.parameters.norm, b.normed, b.final, b.inverse, n)
+	b.output(b.logits, b.normed, n)
+	if b.split == nil {
+		b.chooseAll(b, u.requests, 0, n)
+		return
+	}
+	b.eachRows(n, func(thread, first, last int) { b.chooseAll(b.team[thread], u.requests, first, last) })
+}
+
+// chooseAll has a worker choose for those that sample, from the one numbered first
+// to the one before last.
+func (b *worker) chooseAll(by *worker, requests []*request, first, last int) {
+	n := 0
+	for _, q := range requests {
+		if n == last {
+			return
+		}
+		if q.sampling {
+			if n >= first {
+				by.choose(q, b.logits[n*b.v:(n+1)*b.v])
+			}
 			n++
 		}
 	}

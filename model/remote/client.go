@@ -108,7 +108,7 @@ func whole(out any) func(io.Reader) error {
 	}
 }
 
-// post has read read what answers in.
+// post sends in as JSON and has read read the body of the reply.
 func (c *Client) post(ctx context.Context, path string, in any, read func(io.Reader) error) error {
 	body, err := json.Marshal(in)
 	if err != nil {

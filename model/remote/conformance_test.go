@@ -34,10 +34,10 @@ func eachSampler(t *testing.T, f func(t *testing.T, s model.Sampler)) {
 // source has one small model for all versions, with room for long replies.
 type source struct{}
 
-func (source) Load(context.Context, model.VersionID) (model.Architecture, model.Weights, string, error) {
+func (source) Load(context.Context, model.VersionID) (model.Checkpoint, string, error) {
 	a := model.Tiny(64)
 	a.MaxPositions = 1 << 20
-	return a, a.Init(3), "sha256:weights", nil
+	return model.Checkpoint{Architecture: a, Weights: a.Init(3)}, "sha256:weights", nil
 }
 
 func (source) Canary(context.Context, model.VersionID) (*model.Canary, error) { return nil, nil }

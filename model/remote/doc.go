@@ -7,8 +7,8 @@
 // seeds are strings of their 64 bits, floating-point numbers are written with as
 // many digits as it takes to read the same number back.
 //
-// It does not choose between samplers, does not repeat requests and keeps no
-// state; the caller does the one and the gateway's journal the other.
+// It neither chooses between samplers nor repeats requests nor keeps state: that is up to
+// the caller and to the gateway's journal.
 //
 // What one may rely on:
 //

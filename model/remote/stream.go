@@ -13,6 +13,9 @@ import (
 // something else than the lines before it.
 var errBrokenStream = errors.New("broken stream")
 
+// lineBytes is about how long most lines are, a few of them together.
+const lineBytes = 512
+
 // line is any line of a streamed reply.
 type line struct {
 	Token   *int32     `json:"token"`
@@ -23,8 +26,9 @@ type line struct {
 
 // readStream tells emit of each token and returns the whole reply.
 func readStream(body io.Reader, emit func(token int32, logprob float32)) (sampleReply, error) {
-	lines := bufio.NewReader(io.LimitReader(body, 2*replyBytes)) // tokens come twice
+	lines := bufio.NewReaderSize(io.LimitReader(body, 2*replyBytes), lineBytes) // tokens come twice
 	var received sampleReply
+	var l line
 	for {
 		text, err := lines.ReadBytes('\n')
 		if errors.Is(err, io.EOF) {
@@ -33,7 +37,7 @@ func readStream(body io.Reader, emit func(token int32, logprob float32)) (sample
 		if err != nil {
 			return sampleReply{}, fmt.Errorf("read stream after %d tokens: %w", len(received.Tokens), err)
 		}
-		var l line
+		l = line{}
 		if err := json.Unmarshal(text, &l); err != nil {
 			return sampleReply{}, fmt.Errorf("%w: decode line %d: %w", errBrokenStream, len(received.Tokens)+1, err)
 		}

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -20,12 +21,16 @@ import (
 // speaker emits some tokens before it answers.
 type speaker struct {
 	sampler
-	says  int
-	spoke func() // after that
+	says        int
+	beforeToken func()
+	spoke       func() // after that
 }
 
 func (s *speaker) Sample(ctx context.Context, v model.VersionID, r model.DecodeRequest) (model.Completion, string, error) {
 	for i := range s.says {
+		if s.beforeToken != nil {
+			s.beforeToken()
+		}
 		r.Emit(int32(i), -float32(i)/3)
 	}
 	if s.spoke != nil {
@@ -148,7 +153,36 @@ func TestSamplingDoesNotWaitForTheClient(t *testing.T) {
 	remote.NewServer(s, nil).ServeHTTP(w, request)
 	require.Equal(t, s.says+1, bytes.Count(w.Body.Bytes(), []byte("\n")))
 	require.Equal(t, "application/x-ndjson", w.Header().Get("Content-Type"))
-	require.True(t, w.Flushed)
+}
+
+// flushTimes notes when what was written is sent.
+type flushTimes struct {
+	*httptest.ResponseRecorder
+	at []time.Time
+}
+
+func (w *flushTimes) Flush() { w.at = append(w.at, time.Now()) }
+
+func TestTokensThatComeTogetherAreSentTogether(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const each, interval = 3 * time.Millisecond, 20 * time.Millisecond
+		s := &speaker{says: 30, spoke: func() { time.Sleep(each) }}
+		s.beforeToken = func() { time.Sleep(each) }
+		for i := range s.says {
+			s.reply.Tokens, s.reply.Logprobs = append(s.reply.Tokens, int32(i)), append(s.reply.Logprobs, -float32(i)/3)
+		}
+		w, began := &flushTimes{ResponseRecorder: httptest.NewRecorder()}, time.Now()
+		request := httptest.NewRequest(http.MethodPost, "/sample", strings.NewReader(`{"prompt":[1],"max_tokens":30,"seed":"1","stream":true}`))
+		remote.NewServer(s, nil).ServeHTTP(w, request)
+		require.Equal(t, time.Duration(s.says+1)*each, time.Since(began), "the end waits for nothing")
+		require.Equal(t, s.says+1, bytes.Count(w.Body.Bytes(), []byte("\n")))
+		require.Equal(t, each, w.at[0].Sub(began), "nor does the first token")
+		require.Len(t, w.at, 5)
+		for i := 1; i < len(w.at); i++ {
+			require.GreaterOrEqual(t, w.at[i].Sub(w.at[i-1]), interval)
+		}
+	})
 }
 
 func TestNumbersThatCannotBeWrittenBreakTheStream(t *testing.T) {

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/http"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/fulgurite/fulgurite/model"
 )
@@ -12,94 +14,94 @@ import (
 // streamType is the content type of streamed replies: a JSON value a line.
 const streamType = "application/x-ndjson"
 
+// flushInterval is the least time between two writes of tokens: those that come sooner
+// go together, since a write and its read cost more than what they carry. The end of a
+// stream waits for nothing.
+const flushInterval = 20 * time.Millisecond
+
 // tokenWriter writes tokens to a client as they are sampled. Sampling never waits for the
 // client: what it has not taken yet is kept.
 type tokenWriter struct {
 	w     http.ResponseWriter
-	begun bool // something was written; not to be read before during has returned
+	ended chan struct{} // closed when all tokens were put
 
-	mu      sync.Mutex
-	tokens  []tokenLine
-	ended   bool
-	changed chan struct{} // holds a token if tokens or ended changed
+	mu     sync.Mutex
+	tokens []tokenLine   // that were not written yet
+	some   chan struct{} // holds a value if there are some
+	begun  bool          // a token was put
 }
 
 func newTokenWriter(w http.ResponseWriter) *tokenWriter {
-	return &tokenWriter{w: w, changed: make(chan struct{}, 1)}
+	return &tokenWriter{w: w, some: make(chan struct{}, 1), ended: make(chan struct{})}
 }
 
 // put hands on a token; it does not block.
 func (tw *tokenWriter) put(token int32, logprob float32) {
 	tw.mu.Lock()
 	defer tw.mu.Unlock()
-	tw.tokens = append(tw.tokens, tokenLine{token, logprob})
-	tw.notify()
-}
-
-func (tw *tokenWriter) end() {
-	tw.mu.Lock()
-	defer tw.mu.Unlock()
-	tw.ended = true
-	tw.notify()
-}
-
-func (tw *tokenWriter) notify() {
+	tw.tokens, tw.begun = append(tw.tokens, tokenLine{token, logprob}), true
 	select {
-	case tw.changed <- struct{}{}:
+	case tw.some <- struct{}{}:
 	default:
 	}
 }
 
-// during writes what is put while sample runs, and returns when all of it is
-// written.
+// during runs sample and writes the tokens that are put meanwhile. last writes the rest.
 func (tw *tokenWriter) during(sample func() (model.Completion, string, error)) (model.Completion, string, error) {
 	var writer sync.WaitGroup
 	writer.Go(tw.write)
 	defer writer.Wait()
-	defer tw.end()
+	defer close(tw.ended)
 	return sample()
 }
 
 func (tw *tokenWriter) write() {
-	for {
-		tw.mu.Lock()
-		tokens, ended := tw.tokens, tw.ended
-		tw.tokens = nil
-		tw.mu.Unlock()
-		switch {
-		case len(tokens) > 0:
-			var lines bytes.Buffer
-			encoder := json.NewEncoder(&lines)
-			for _, t := range tokens {
-				if encoder.Encode(t) != nil {
-					return // not finite; neither can the whole reply be written
-				}
-			}
-			tw.send(lines.Bytes())
-		case ended:
+	for sent := (time.Time{}); ; sent = time.Now() {
+		select {
+		case <-tw.some:
+		case <-tw.ended:
 			return
-		default:
-			<-tw.changed
+		}
+		if left := flushInterval - time.Since(sent); left > 0 {
+			select {
+			case <-time.After(left):
+			case <-tw.ended:
+				return
+			}
+		}
+		if tw.send(tw.lines()) == nil {
+			_ = http.NewResponseController(tw.w).Flush() // who left does not read it
 		}
 	}
 }
 
-// last writes the end of the stream.
+// lines takes the tokens that were not written yet.
+func (tw *tokenWriter) lines() []byte {
+	tw.mu.Lock()
+	tokens := tw.tokens
+	tw.tokens = nil
+	tw.mu.Unlock()
+	var lines bytes.Buffer
+	encoder := json.NewEncoder(&lines)
+	for _, t := range tokens {
+		if encoder.Encode(t) != nil {
+			break // not finite; neither can the whole reply be written
+		}
+	}
+	return lines.Bytes()
+}
+
+// last writes the end of the stream, which the server sends when its handler returns.
 func (tw *tokenWriter) last(v any) {
 	line, err := json.Marshal(v)
 	if err != nil {
 		line = []byte(unwritable)
 	}
-	tw.send(append(line, '\n'))
+	_ = tw.send(slices.Concat(tw.lines(), line, []byte{'\n'})) // who left does not read it
 }
 
-func (tw *tokenWriter) send(lines []byte) {
-	if !tw.begun {
-		tw.begun = true
-		tw.w.Header().Set("Content-Type", streamType)
-	}
-	if _, err := tw.w.Write(lines); err != nil {
-		return // who left does not read it
-	}
-	_ = http.NewResponseController(tw.w).Flush()
+func (tw *tokenWriter) send(lines []byte) error {
+	tw.w.Header().Set("Content-Type", streamType) // the first time
+	_, err := tw.w.Write(lines)
+	return err
 }

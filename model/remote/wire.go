@@ -94,7 +94,8 @@ type wireError struct {
 	Positions int `json:"positions,omitempty"`
 }
 
-// codeFault is the code of what is no fault of the request.
+// codeFault is the code of every error that is a fault of the machinery and has no code
+// of its own.
 const codeFault = "fault"
 
 // kind is an error that keeps its meaning on the way.
@@ -119,7 +120,7 @@ func kinds() []kind {
 // asked, so that another sampler, or the same one later, may well answer.
 func IsFault(err error) bool { return err != nil && classify(err).fault }
 
-// classify is how err is written.
+// classify returns the kind of err, by which it is written.
 func classify(err error) kind {
 	for _, k := range kinds() {
 		if errors.Is(err, k.err) {
@@ -129,7 +130,7 @@ func classify(err error) kind {
 	return kind{codeFault, http.StatusServiceUnavailable, err, true}
 }
 
-// errorOf is the error that was written so; it wraps what classify found.
+// errorOf returns the error that a reply says. It wraps the error of its kind.
 func errorOf(e wireError) error {
 	for _, k := range kinds() {
 		switch {
@@ -142,7 +143,7 @@ func errorOf(e wireError) error {
 	return fmt.Errorf("sampler: %s", e.Message)
 }
 
-// peerError says what the peer said, word for word, and means cause.
+// peerError has the peer's own message and wraps cause.
 type peerError struct {
 	message string
 	cause   error

@@ -28,12 +28,12 @@ type vault struct {
 	spoil func(number int, w model.Weights) model.Weights
 }
 
-func (v *vault) Load(_ context.Context, id model.VersionID) (model.Architecture, model.Weights, string, error) {
+func (v *vault) Load(_ context.Context, id model.VersionID) (model.Checkpoint, string, error) {
 	w := small().Init(uint64(id.Number))
 	if v.spoil != nil {
 		w = v.spoil(id.Number, w)
 	}
-	return small(), w, "sha256:right", nil
+	return model.Checkpoint{Architecture: small(), Weights: w}, "sha256:right", nil
 }
 
 func (v *vault) Canary(ctx context.Context, id model.VersionID) (*model.Canary, error) {
@@ -132,9 +132,9 @@ func (d *demo) canary(b *testing.B) {
 	}
 }
 
-func (d demo) Load(context.Context, model.VersionID) (model.Architecture, model.Weights, string, error) {
+func (d demo) Load(context.Context, model.VersionID) (model.Checkpoint, string, error) {
 	a := model.Tiny(512)
-	return a, a.Init(1), "", nil
+	return model.Checkpoint{Architecture: a, Weights: a.Init(1)}, "", nil
 }
 
 func (d demo) Canary(context.Context, model.VersionID) (*model.Canary, error) { return d.kept, nil }

@@ -1,5 +1,6 @@
 // Package serve is the built-in sampler: it answers for any version of any run,
-// and keeps the few versions in memory that were asked for last.
+// and keeps the few versions in memory that were asked for last: of large models
+// those that are in use.
 //
 // It has no state that a crash could lose. A request names a version; what is
 // not resident is loaded from the source. It does not decide which version to
@@ -21,16 +22,26 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
+	"github.com/fulgurite/fulgurite/internal/memory"
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// Source loads a version's weights and says their digest.
+// Source loads what sampling a version needs and says the digest of its weights.
 type Source interface {
-	Load(ctx context.Context, v model.VersionID) (model.Architecture, model.Weights, string, error)
+	Load(ctx context.Context, v model.VersionID) (model.Checkpoint, string, error)
 	// Canary is what the weights have to reproduce; nil where the version has none.
 	Canary(ctx context.Context, v model.VersionID) (*model.Canary, error)
 }
+
+const (
+	// heavy is how many bytes of weights may be resident though nobody samples from
+	// them; what is more is kept for idle, in case that there are other requests on the
+	// way. Loading a version takes about a second for each gigabyte.
+	heavy = 256 << 20
+	idle  = 10 * time.Second
+)
 
 // ErrClosed is returned once the sampler was closed.
 var ErrClosed = errors.New("sampler is closed")
@@ -62,8 +73,10 @@ type replica struct {
 	ready   chan struct{}
 	decoder model.Decoder
 	weights string
+	bytes   int64 // of its weights
 	err     error
 	users   int
+	left    time.Time // when the last user went
 	evicted bool
 }
 
@@ -177,7 +190,8 @@ func (s *Sampler) load(ctx context.Context, e *list.Element) {
 	defer context.AfterFunc(s.ctx, cancel)()
 	rep := e.Value.(*replica)
 	var err error
-	rep.decoder, rep.weights, err = s.newDecoder(ctx, rep.version)
+	err = s.newDecoder(ctx, rep)
+	memory.Dropped(rep.bytes) // the engine has copied them
 	if err != nil && s.ctx.Err() != nil {
 		err = ErrClosed
 	}
@@ -200,47 +214,72 @@ func (s *Sampler) load(ctx context.Context, e *list.Element) {
 	}
 }
 
-// newDecoder makes a decoder that reproduces the version's canary.
-func (s *Sampler) newDecoder(ctx context.Context, v model.VersionID) (model.Decoder, string, error) {
-	canary, err := s.source.Canary(ctx, v)
+// newDecoder makes rep's decoder, which reproduces the version's canary.
+func (s *Sampler) newDecoder(ctx context.Context, rep *replica) error {
+	canary, err := s.source.Canary(ctx, rep.version)
 	if err != nil {
-		return nil, "", err
+		return err
 	}
-	arch, weights, digest, err := s.source.Load(ctx, v)
+	c, digest, err := s.source.Load(ctx, rep.version)
 	if err != nil {
-		return nil, "", err
+		return err
 	}
-	decoder, err := s.engine.NewDecoder(arch, weights)
-	if err != nil || canary == nil {
-		return decoder, digest, err
+	decoder, err := s.engine.NewDecoder(c)
+	if err != nil {
+		return err
 	}
-	if err := canary.Verify(ctx, s.engine, decoder); err != nil {
-		decoder.Close()
-		return nil, "", fmt.Errorf("%w: it is not served; a new load is tried when it is asked for again", err)
+	if canary != nil {
+		if err := canary.Verify(ctx, s.engine, decoder); err != nil {
+			decoder.Close()
+			return fmt.Errorf("%w: it is not served; a new load is tried when it is asked for again", err)
+		}
 	}
-	return decoder, digest, nil
+	rep.decoder, rep.weights = decoder, digest
+	for _, t := range c.Weights {
+		rep.bytes += 4 * int64(t.Size())
+	}
+	return nil
 }
 
-// evict forgets the least recently used versions beyond the limit and returns
-// those that nobody uses. The caller holds mu.
+// evict forgets the least recently used versions beyond the limit, and heavy ones that
+// nobody uses any more, and returns those that are idle. The caller holds mu.
 func (s *Sampler) evict() []*replica {
-	var idle []*replica
-	for s.recent.Len() > s.resident {
-		e := s.recent.Back()
-		rep := e.Value.(*replica)
-		s.recent.Remove(e)
+	var surplus []*replica
+	for e := s.recent.Back(); e != nil; {
+		at, rep := e, e.Value.(*replica)
+		e = e.Prev()
+		if s.recent.Len() <= s.resident && (rep.users > 0 || time.Since(rep.left) <= idle || s.bytes() <= heavy) {
+			continue
+		}
+		s.recent.Remove(at)
 		delete(s.loaded, rep.version)
 		rep.evicted = true
 		if rep.users == 0 && rep.isReady() {
-			idle = append(idle, rep)
+			surplus = append(surplus, rep)
 		}
 	}
-	return idle
+	return surplus
+}
+
+// bytes are those of all resident weights. One that is being loaded counts as much as
+// the largest. The caller holds mu.
+func (s *Sampler) bytes() (sum int64) {
+	largest, unknown := int64(0), int64(0)
+	for e := s.recent.Front(); e != nil; e = e.Next() {
+		rep := e.Value.(*replica)
+		if !rep.isReady() {
+			unknown++
+			continue
+		}
+		sum, largest = sum+rep.bytes, max(largest, rep.bytes)
+	}
+	return sum + unknown*largest
 }
 
 func (s *Sampler) release(rep *replica) {
 	s.mu.Lock()
 	rep.users--
+	rep.left = time.Now()
 	last := rep.evicted && rep.users == 0 && rep.isReady()
 	s.mu.Unlock()
 	if last {

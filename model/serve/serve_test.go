@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -23,9 +25,9 @@ func (*engine) Deterministic() bool                                { return true
 func (*engine) NewTrainer(model.Checkpoint) (model.Trainer, error) { return nil, errors.ErrUnsupported }
 func (*engine) NewCritic(model.Checkpoint) (model.Critic, error)   { return nil, errors.ErrUnsupported }
 
-func (e *engine) NewDecoder(_ model.Architecture, w model.Weights) (model.Decoder, error) {
+func (e *engine) NewDecoder(c model.Checkpoint) (model.Decoder, error) {
 	e.open.Add(1)
-	return &decoder{engine: e, token: int32(w[0].Data[0])}, nil
+	return &decoder{engine: e, token: int32(c.Weights[0].Data[0])}, nil
 }
 
 type decoder struct {
@@ -45,12 +47,12 @@ type source struct{ loads atomic.Int32 }
 
 var errUnlucky = errors.New("unlucky")
 
-func (s *source) Load(_ context.Context, v model.VersionID) (model.Architecture, model.Weights, string, error) {
+func (s *source) Load(_ context.Context, v model.VersionID) (model.Checkpoint, string, error) {
 	s.loads.Add(1)
 	if v.Number == 13 {
-		return model.Architecture{}, nil, "", errUnlucky
+		return model.Checkpoint{}, "", errUnlucky
 	}
-	return model.Architecture{}, model.Weights{{Data: []float32{float32(v.Number)}}}, "sha256:x", nil
+	return model.Checkpoint{Weights: model.Weights{{Data: []float32{float32(v.Number)}}}}, "sha256:x", nil
 }
 
 // Canary has nothing to say: the engine of these tests can't score.
@@ -115,11 +117,11 @@ type slow struct {
 	late    atomic.Bool
 }
 
-func (s *slow) Load(ctx context.Context, v model.VersionID) (model.Architecture, model.Weights, string, error) {
+func (s *slow) Load(ctx context.Context, v model.VersionID) (model.Checkpoint, string, error) {
 	s.loading <- struct{}{}
 	<-ctx.Done()
 	s.late.Store(s.closed.Load())
-	return model.Architecture{}, nil, "", ctx.Err()
+	return model.Checkpoint{}, "", ctx.Err()
 }
 
 func TestCloseBreaksOffLoadsAndWaitsForThem(t *testing.T) {
@@ -155,6 +157,50 @@ func TestALoadThatNobodyWaitsForEndsWithTheSampler(t *testing.T) {
 	require.False(t, src.late.Load())
 }
 
+// large is a source of versions of 200 MB, of which this test has no byte.
+type large struct{ source }
+
+func (l *large) Load(ctx context.Context, v model.VersionID) (model.Checkpoint, string, error) {
+	c, digest, err := l.source.Load(ctx, v)
+	c.Weights[0].Shape = []int{50_000, 1_000}
+	return c, digest, err
+}
+
+func TestLargeVersionsThatNobodyAsksForMakeRoom(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e, src := &engine{}, &large{}
+		s := serve.New(e, src, 4)
+		defer s.Close()
+		for i := range 3 { // all asked for within seconds: rollouts and evaluations of three versions
+			require.NoError(t, s.Publish(t.Context(), version(i)))
+			time.Sleep(time.Second)
+		}
+		require.Equal(t, int32(3), e.open.Load())
+		time.Sleep(time.Minute)
+		require.NoError(t, s.Publish(t.Context(), version(2)))
+		require.Equal(t, int32(1), e.open.Load(), "the newest is in use, the others are idle")
+		require.NoError(t, s.Publish(t.Context(), version(0)))
+		require.Equal(t, int32(4), src.loads.Load(), "what is asked for again is loaded again")
+		require.Equal(t, int32(2), e.open.Load())
+	})
+}
+
+func TestSmallVersionsStayHoweverLongNobodyAsks(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e, src := &engine{}, &source{}
+		s := serve.New(e, src, 4)
+		defer s.Close()
+		for i := range 4 {
+			require.NoError(t, s.Publish(t.Context(), version(i)))
+			time.Sleep(time.Hour)
+		}
+		require.NoError(t, s.Publish(t.Context(), version(0)))
+		require.Equal(t, int32(4), src.loads.Load())
+	})
+}
+
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // busy is an engine whose decoders answer nothing until they are closed.
@@ -172,8 +218,8 @@ type busyDecoder struct {
 
 var errDecoderClosed = errors.New("decoder closed")
 
-func (b *busy) NewDecoder(a model.Architecture, w model.Weights) (model.Decoder, error) {
-	d, err := b.engine.NewDecoder(a, w)
+func (b *busy) NewDecoder(c model.Checkpoint) (model.Decoder, error) {
+	d, err := b.engine.NewDecoder(c)
 	return &busyDecoder{Decoder: d, engine: b, closed: make(chan struct{})}, err
 }
 

@@ -19,7 +19,8 @@ type addedToken struct {
 	Special    bool   `json:"special"`
 }
 
-// addedTokens finds tokens in text, of those that begin at one place the longest.
+// addedTokens finds tokens in text. Where several begin at one place it takes the
+// longest.
 type addedTokens struct {
 	byFirst [256][]addedToken // by first byte, longest first
 	any     bool

@@ -6,19 +6,23 @@ import (
 	"unicode/utf8"
 )
 
-// BPE is a byte-level vocabulary that was published as a tokenizer.json; FromJSON
-// makes one. Text is cut into pieces by a pattern, and the bytes of each piece are
-// merged pair by pair (Sennrich et al., 2016, arXiv:1508.07909) as far as the
-// vocabulary's merges go.
+// BPE is a vocabulary that was published as a tokenizer.json; FromJSON makes one. Text
+// is cut into pieces by a pattern, and the symbols of each piece are merged pair by
+// pair (Sennrich et al., 2016, arXiv:1508.07909) as far as the vocabulary's merges go.
+// The symbols are bytes, or characters with byte fallback: a character that is no token
+// becomes the tokens of its bytes.
 type BPE struct {
 	texts []string // the bytes of each token, by id
 	kinds []kind
-	bytes [256]int32 // the token of each byte
-	pairs map[uint64]merge
+	bytes [256]int32 // the token of each byte, -1 for none
+	// characters, if not nil, are the tokens of single characters; else bytes are the
+	// symbols.
+	characters map[rune]int32
+	pairs      map[uint64]merge
 	// whole, if not nil, are pieces that are a token without any merge.
 	whole     map[string]int32
 	splitters []splitter
-	nfc       bool
+	changes   []change
 	// early are found in the text as it is, late in the normalized text.
 	early, late *addedTokens
 	ids         map[string]int32 // added tokens by their text
@@ -50,9 +54,8 @@ func (b *BPE) EncodeSpecial(text string) []int32 { return b.encode(text, "", tru
 // across a mark: a mark inside the name of a special token makes it ordinary text.
 func (b *BPE) EncodeGuarded(text, mark string) []int32 { return b.encode(text, mark, true) }
 
-// Decode gives the bytes of ids. Of tokens that are not special, added or not,
-// nothing is left out. Where the tokenizer has a normalizer, it is the normalized
-// text that comes back.
+// Decode gives the bytes of ids. It leaves special tokens out, and all others in. If the
+// tokenizer has a normalizer, the result is the normalized text.
 func (b *BPE) Decode(ids []int32) string {
 	var text strings.Builder
 	for _, id := range ids {
@@ -114,25 +117,29 @@ func (b *BPE) kind(id int32) kind {
 }
 
 func (b *BPE) encode(text, mark string, special bool) []int32 {
-	ids := make([]int32, 0, len(text)/3+1)
-	token := func(id int32) { ids = append(ids, id) }
+	ids, first := make([]int32, 0, len(text)/3+1), true
+	token := func(id int32) { ids, first = append(ids, id), false }
 	m := merger{pairs: b.pairs}
 	piece := func(p string) { ids = b.piece(&m, ids, p) }
 	ordinary := func(part string) {
-		if mark != "" {
-			part = strings.ReplaceAll(part, mark, "")
-		}
-		if part != "" {
-			splitAll(b.splitters, part, piece)
+		if part = unmarked(part, mark); part != "" {
+			splitAll(b.splitters, part, first, piece)
+			first = false
 		}
 	}
 	b.early.split(text, special, func(part string) {
-		if b.nfc {
-			part = nfc(part)
+		if unmarked(part, mark) != "" { // else a normalizer could make something of nothing
+			b.late.split(b.normalize(part), special, ordinary, token)
 		}
-		b.late.split(part, special, ordinary, token)
 	}, token)
 	return ids
+}
+
+func unmarked(text, mark string) string {
+	if mark == "" {
+		return text
+	}
+	return strings.ReplaceAll(text, mark, "")
 }
 
 // piece appends the tokens of one piece to ids.
@@ -140,13 +147,37 @@ func (b *BPE) piece(m *merger, ids []int32, text string) []int32 {
 	if id, ok := b.whole[text]; ok {
 		return append(ids, id)
 	}
-	if len(text) == 1 {
-		return append(ids, b.bytes[text[0]])
-	}
 	m.symbols = m.symbols[:0]
-	for i := range len(text) {
-		m.symbols = append(m.symbols, symbol{b.bytes[text[i]], int32(i) - 1, int32(i) + 1})
+	if b.characters != nil {
+		b.spell(m, text)
+	} else {
+		for i := range len(text) {
+			m.add(b.bytes[text[i]])
+		}
 	}
-	m.symbols[len(text)-1].next = -1
 	return m.run(ids)
+}
+
+// spell puts the characters of text in, or the bytes of those that are no token. A
+// character one of whose bytes is no token is left out.
+func (b *BPE) spell(m *merger, text string) {
+	for len(text) > 0 {
+		r, n := utf8.DecodeRuneInString(text)
+		id, ok := b.characters[r]
+		if r == utf8.RuneError && n == 1 {
+			ok = false
+		}
+		before := len(m.symbols)
+		for i := 0; !ok && i < n; i++ {
+			if b.bytes[text[i]] < 0 {
+				m.symbols = m.symbols[:before]
+				break
+			}
+			m.add(b.bytes[text[i]])
+		}
+		if ok {
+			m.add(id)
+		}
+		text = text[n:]
+	}
 }

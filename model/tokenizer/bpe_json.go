@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"unicode/utf8"
 )
 
 // ErrFormat is wrapped when a tokenizer.json is not one.
@@ -22,17 +23,13 @@ type file struct {
 	Added        []addedToken    `json:"added_tokens"`
 	Normalizer   *normalizer     `json:"normalizer"`
 	PreTokenizer json.RawMessage `json:"pre_tokenizer"`
-	Decoder      *struct {
-		Type     string `json:"type"`
-		Decoders []struct {
-			Type string `json:"type"`
-		} `json:"decoders"`
-	} `json:"decoder"`
-	Model struct {
+	Decoder      *decoder        `json:"decoder"`
+	Model        struct {
 		Type         string           `json:"type"`
 		Dropout      *float64         `json:"dropout"`
 		Prefix       *string          `json:"continuing_subword_prefix"`
 		Suffix       *string          `json:"end_of_word_suffix"`
+		Unknown      *string          `json:"unk_token"`
 		ByteFallback bool             `json:"byte_fallback"`
 		IgnoreMerges bool             `json:"ignore_merges"`
 		Vocab        map[string]int32 `json:"vocab"`
@@ -71,42 +68,39 @@ func (m *merges) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-type normalizer struct {
-	Type     string       `json:"type"`
-	Sequence []normalizer `json:"normalizers"`
-}
-
-// FromJSON reads the tokenizer.json of a byte-level BPE, the kind that GPT-2,
-// Llama 3, Qwen and most models since have. Another kind, or a setting that it
-// does not know, is an error that wraps ErrUnsupported: ids are those of the
-// tokenizer's makers or there are none.
+// FromJSON reads the tokenizer.json of a BPE: of bytes, the kind that GPT-2, Llama 3,
+// Qwen and most models since have, or of characters with byte fallback, the kind of
+// Llama 2 and Mistral. Another kind, or a setting that it does not know, is an error
+// that wraps ErrUnsupported: ids are those of the tokenizer's makers or there are none.
 func FromJSON(text []byte) (*BPE, error) {
 	var f file
 	if err := json.Unmarshal(text, &f); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrFormat, err)
 	}
-	if err := f.supported(); err != nil {
-		return nil, err
-	}
-	b := &BPE{ids: map[string]int32{}}
-	var err error
-	if b.splitters, err = readSplitters(f.PreTokenizer); err != nil {
-		return nil, err
-	}
-	if b.nfc, err = f.Normalizer.nfc(); err != nil {
-		return nil, err
-	}
-	if err = b.fill(&f); err == nil {
-		err = b.readMerges(&f)
-	}
+	splitters, byteLevel, err := readSplitters(f.PreTokenizer)
 	if err != nil {
 		return nil, err
+	}
+	if err := f.supported(byteLevel); err != nil {
+		return nil, err
+	}
+	b := &BPE{ids: map[string]int32{}, splitters: splitters}
+	if b.changes, err = f.Normalizer.changes(); err != nil {
+		return nil, err
+	}
+	if !byteLevel {
+		b.characters = map[rune]int32{}
+	}
+	for _, fill := range []func(*file) error{b.fill, b.complete, b.add, b.readMerges} {
+		if err := fill(&f); err != nil {
+			return nil, err
+		}
 	}
 	return b, nil
 }
 
 // supported refuses what would give other ids.
-func (f *file) supported() error {
+func (f *file) supported(byteLevel bool) error {
 	refuse := func(format string, args ...any) error {
 		return fmt.Errorf("%w: %s", ErrUnsupported, fmt.Sprintf(format, args...))
 	}
@@ -120,44 +114,13 @@ func (f *file) supported() error {
 		return refuse("model.continuing_subword_prefix is %q", *m.Prefix)
 	case m.Suffix != nil && *m.Suffix != "":
 		return refuse("model.end_of_word_suffix is %q", *m.Suffix)
-	case m.ByteFallback:
-		return refuse("model.byte_fallback is true: a SentencePiece vocabulary, not a byte-level one")
-	case len(f.PreTokenizer) == 0 || string(f.PreTokenizer) == "null":
-		return refuse("pre_tokenizer is absent, want ByteLevel")
-	case f.Decoder == nil:
-		return refuse("decoder is absent, want ByteLevel")
+	case !byteLevel && !m.ByteFallback:
+		return refuse("pre_tokenizer is no ByteLevel and model.byte_fallback is false: there are texts without tokens")
 	}
-	decoders := f.Decoder.Decoders
-	if f.Decoder.Type != "ByteLevel" && (f.Decoder.Type != "Sequence" || len(decoders) != 1 || decoders[0].Type != "ByteLevel") {
-		return refuse("decoder is of type %q, want ByteLevel", f.Decoder.Type)
-	}
-	return nil
+	return f.Decoder.supported(byteLevel)
 }
 
-// nfc says whether text is normalized to form C, the only normalizer known.
-func (n *normalizer) nfc() (bool, error) {
-	switch {
-	case n == nil:
-		return false, nil
-	case n.Type == "NFC":
-		return true, nil
-	case n.Type != "Sequence":
-		return false, fmt.Errorf("%w: normalizer of type %q, want NFC or none", ErrUnsupported, n.Type)
-	}
-	for i := range n.Sequence {
-		if one, err := n.Sequence[i].nfc(); one || err != nil {
-			// Normalizing again changes nothing, but the rest has to be known too.
-			rest := normalizer{Type: "Sequence", Sequence: n.Sequence[i+1:]}
-			if err == nil {
-				_, err = rest.nfc()
-			}
-			return true, err
-		}
-	}
-	return false, nil
-}
-
-// fill puts the vocabulary and the added tokens in.
+// fill puts the vocabulary in.
 func (b *BPE) fill(f *file) error {
 	alphabet := spelled()
 	for i := range b.bytes {
@@ -166,43 +129,84 @@ func (b *BPE) fill(f *file) error {
 	if f.Model.IgnoreMerges {
 		b.whole = make(map[string]int32, len(f.Model.Vocab))
 	}
+	most := f.most()
 	for token, id := range f.Model.Vocab {
-		raw := unspell(token, alphabet)
-		if err := b.put(id, raw, merged); err != nil {
+		var raw string
+		piece := token
+		if b.characters == nil {
+			raw = unspell(token, alphabet)
+			piece = raw
+			if len(raw) == 1 {
+				b.bytes[raw[0]] = id
+			}
+		} else {
+			raw = spellPlain(token)
+			if value, ok := fallbackByte(token); ok && token == fmt.Sprintf("<0x%02X>", value) {
+				b.bytes[value] = id
+			}
+			if r, n := utf8.DecodeRuneInString(token); n == len(token) && n > 0 {
+				b.characters[r] = id
+			}
+		}
+		if err := b.put(id, most, raw, merged); err != nil {
 			return err
 		}
-		if len(raw) == 1 {
-			b.bytes[raw[0]] = id
-		}
 		if b.whole != nil {
-			b.whole[raw] = id
+			b.whole[piece] = id
 		}
 	}
+	return nil
+}
+
+// complete refuses a vocabulary that may encode text as its unknown token, which is often
+// the token that ends texts. In a vocabulary without an unknown token, a byte that has no
+// token is left out, as other tokenizers do.
+func (b *BPE) complete(f *file) error {
+	missing := 0
 	for i, id := range b.bytes {
-		if id < 0 {
-			return fmt.Errorf("%w: model.vocab has no token for the byte 0x%02x", ErrUnsupported, i)
+		if id >= 0 {
+			continue
 		}
+		if unknown := f.Model.Unknown; unknown != nil || b.characters == nil && f.Model.ByteFallback {
+			return fmt.Errorf("%w: model.vocab has no token for the byte 0x%02x, which would become model.unk_token: set that to null", ErrUnsupported, i)
+		}
+		missing++
 	}
+	if missing == len(b.bytes) {
+		return fmt.Errorf("%w: model.vocab has no token for any byte", ErrUnsupported)
+	}
+	return nil
+}
+
+// add puts the added tokens in.
+func (b *BPE) add(f *file) error {
 	var early, late []addedToken
+	most := f.most()
 	for _, t := range f.Added {
-		if t.Content == "" {
+		if t.Content == "" || t.Normalized && b.normalize(t.Content) == "" {
 			return fmt.Errorf("%w: added_tokens: token %d is empty", ErrFormat, t.ID)
 		}
 		if id, ok := f.Model.Vocab[t.Content]; ok && id != t.ID || !ok && b.kind(t.ID) != absent {
 			return fmt.Errorf("%w: added_tokens: the id %d of %q is that of another token", ErrFormat, t.ID, t.Content)
 		}
-		if t.Normalized && b.nfc {
-			t.Content = nfc(t.Content)
+		b.ids[t.Content] = t.ID
+		form, k := t.Content, added
+		if t.Normalized {
+			form = b.normalize(form)
 		}
-		k := added
 		if t.Special {
 			k = special
+			delete(b.whole, t.Content) // no text becomes it
+			if !strings.HasSuffix(form, t.Content) {
+				return fmt.Errorf("%w: added_tokens: the normalizer changes the special token %q into %q", ErrUnsupported, t.Content, form)
+			}
+		} else if t.Content = form; b.characters != nil {
+			t.Content = spellPlain(form)
 		}
-		if err := b.put(t.ID, t.Content, k); err != nil {
+		if err := b.put(t.ID, most, t.Content, k); err != nil {
 			return err
 		}
-		b.ids[t.Content] = t.ID
-		if t.Normalized {
+		if t.Content = form; t.Normalized {
 			late = append(late, t)
 		} else {
 			early = append(early, t)
@@ -212,9 +216,15 @@ func (b *BPE) fill(f *file) error {
 	return nil
 }
 
-func (b *BPE) put(id int32, text string, k kind) error {
-	if id < 0 || id >= mostTokens {
-		return fmt.Errorf("%w: id %d of token %q, want 0 to %d", ErrFormat, id, text, mostTokens-1)
+// most is the number of ids that are believed: some more than there are tokens, so that
+// a small file can't ask for much memory.
+func (f *file) most() int {
+	return min(mostTokens, 1<<16+4*(len(f.Model.Vocab)+len(f.Added)))
+}
+
+func (b *BPE) put(id int32, most int, text string, k kind) error {
+	if id < 0 || int(id) >= most {
+		return fmt.Errorf("%w: id %d of token %q, want 0 to %d", ErrFormat, id, text, most-1)
 	}
 	for int(id) >= len(b.texts) {
 		b.texts, b.kinds = append(b.texts, ""), append(b.kinds, absent)
@@ -237,6 +247,9 @@ func (b *BPE) readMerges(f *file) error {
 				return fmt.Errorf("%w: model.merges, line %d: model.vocab lacks %q", ErrFormat, rank, token)
 			}
 			of[i] = id
+		}
+		if b.kinds[of[2]] == special {
+			return fmt.Errorf("%w: model.merges, line %d: texts would become the special token %q", ErrUnsupported, rank, m[0]+m[1])
 		}
 		b.pairs[pair(of[0], of[1])] = merge{int32(rank), of[2]}
 	}

@@ -42,6 +42,31 @@ func TestInvalidTextIsEncodedWithoutNormalizingIt(t *testing.T) {
 	}
 }
 
+// SmolLM2's vocabulary lacks bytes like these. What stands around one may merge.
+func TestBytesWithoutATokenAreLeftOut(t *testing.T) {
+	t.Parallel()
+	b := read(t, "testdata/lacking.json")
+	for text, want := range map[string]string{"\x04": "", "a\x04b": "ab", "the\x1d \xffquick\xc0": "the quick"} {
+		require.Equal(t, want, b.Decode(b.Encode(text)))
+	}
+	require.Equal(t, b.Encode("ab"), b.Encode("\x04ab\x16"))
+	require.Empty(t, b.EncodeGuarded("\x04\ufdd0", "\ufdd0"))
+}
+
+func TestCharactersWithoutATokenBecomeTheirBytes(t *testing.T) {
+	t.Parallel()
+	b := read(t, "testdata/mistral.json")
+	for _, text := range []string{"\U000c0000", "a\xffb", "\xed\xa0\x80", "\x00\x04"} {
+		ids := b.Encode(text)
+		require.Equal(t, " "+text, b.Decode(ids))
+	}
+	require.Equal(t, "0xff", b.Name(b.Encode("\xff")[1]))
+	require.Equal(t, "<0xFF>", b.Decode(b.Encode("<0xFF>"))[1:], "the name of a byte is ordinary text")
+	end, _ := b.ID("</s>")
+	require.Equal(t, "</s>", b.Decode(b.EncodeGuarded("<\ufdd0/s>", "\ufdd0"))[1:])
+	require.Equal(t, []int32{end}, b.EncodeGuarded("\ufdd0</s>\ufdd0", "\ufdd0"), "a mark alone is no text to put a space before")
+}
+
 func TestOnlyTemplatesMakeSpecialTokens(t *testing.T) {
 	t.Parallel()
 	b := read(t, "testdata/qwen.json")
@@ -156,39 +181,50 @@ func TestWhatWouldGiveOtherIDsIsRefusedByName(t *testing.T) {
 		set   func(map[string]any, any)
 		value any
 	}{
-		`model.type is "Unigram"`:                          {within("model", "type"), "Unigram"},
-		"model.dropout is 0.1":                             {within("model", "dropout"), 0.1},
-		`model.continuing_subword_prefix is "##"`:          {within("model", "continuing_subword_prefix"), "##"},
-		`model.end_of_word_suffix is "</w>"`:               {within("model", "end_of_word_suffix"), "</w>"},
-		"model.byte_fallback is true":                      {within("model", "byte_fallback"), true},
+		`model.type is "Unigram"`:                 {within("model", "type"), "Unigram"},
+		"model.dropout is 0.1":                    {within("model", "dropout"), 0.1},
+		`model.continuing_subword_prefix is "##"`: {within("model", "continuing_subword_prefix"), "##"},
+		`model.end_of_word_suffix is "</w>"`:      {within("model", "end_of_word_suffix"), "</w>"},
+		"which would become model.unk_token": {func(s map[string]any, _ any) {
+			model := s["model"].(map[string]any)
+			model["merges"], model["unk_token"] = []any{}, "<|endoftext|>"
+			delete(model["vocab"].(map[string]any), "Ä")
+		}, nil},
+		`would become the special token "he"`: {func(s map[string]any, _ any) {
+			id := s["model"].(map[string]any)["vocab"].(map[string]any)["he"]
+			s["added_tokens"] = []any{object("id", id, "content", "he", "special", true)}
+		}, nil},
 		`normalizer of type "Lowercase"`:                   {within("normalizer"), object("type", "Lowercase")},
 		`normalizer of type "NFKC"`:                        {within("normalizer"), object("type", "Sequence", "normalizers", []any{object("type", "NFC"), object("type", "NFKC")})},
-		"pre_tokenizer is absent":                          {within("pre_tokenizer"), nil},
-		"does not end with ByteLevel":                      {within("pre_tokenizer"), object("type", "Metaspace")},
+		"model.byte_fallback is false":                     {within("pre_tokenizer"), nil},
+		"does not end with ByteLevel and is no Metaspace":  {within("pre_tokenizer"), object("type", "Sequence", "pretokenizers", []any{byteLevel, object("type", "Metaspace")})},
+		`Metaspace with replacement "_"`:                   {within("pre_tokenizer"), object("type", "Metaspace", "replacement", "_")},
+		`prepend_scheme "first", add_prefix_space false`:   {within("pre_tokenizer"), object("type", "Metaspace", "prepend_scheme", "first", "add_prefix_space", false)},
+		"Replace of something else than a String":          {within("normalizer"), object("type", "Replace", "pattern", object("Regex", " +"), "content", "x")},
 		"has ByteLevel before its end":                     {within("pre_tokenizer"), object("type", "Sequence", "pretokenizers", []any{byteLevel, byteLevel})},
 		`step 0: unsupported tokenizer: type "Whitespace"`: {within("pre_tokenizer"), object("type", "Sequence", "pretokenizers", []any{object("type", "Whitespace"), byteLevel})},
 		"Split by something else than a Regex": {within("pre_tokenizer"), object("type", "Sequence", "pretokenizers", []any{
 			object("type", "Split", "pattern", object("String", " "), "behavior", "Isolated"), byteLevel})},
 		`behavior "MergedWithNext"`: {within("pre_tokenizer"), object("type", "Sequence", "pretokenizers", []any{
 			object("type", "Split", "pattern", object("Regex", "x"), "behavior", "MergedWithNext"), byteLevel})},
-		`at byte 0: '^'`:                      {within("pre_tokenizer"), split(`^a`)},
-		"repeated group":                      {within("pre_tokenizer"), split(`(?:a)+`)},
-		"want (?:, (?i: or (?!":               {within("pre_tokenizer"), split(`(a)`)},
-		"repetition of a repetition":          {within("pre_tokenizer"), split(`a+*`)},
-		"it matches the empty text":           {within("pre_tokenizer"), split(`a*|b`)},
-		"a class in a class":                  {within("pre_tokenizer"), split(`[a&&b]`)},
-		`\p{Han}: want one of`:                {within("pre_tokenizer"), split(`\p{Han}`)},
-		"something else than contractions":    {within("pre_tokenizer"), split(`(?i:ff)`)},
-		`\d`:                                  {within("pre_tokenizer"), split(`\d`)},
-		"want {n}, {n,} or {n,m}":             {within("pre_tokenizer"), split(`a{2,1}`)},
-		"bad range":                           {within("pre_tokenizer"), split(`[z-a]`)},
-		"unpaired )":                          {within("pre_tokenizer"), split(`a)`)},
-		"decoder is absent":                   {within("decoder"), nil},
-		`decoder is of type "WordPiece"`:      {within("decoder"), object("type", "WordPiece")},
-		"model.merges, line 0":                {within("model", "merges"), []any{"a b c"}},
-		"model.merges, line 1":                {within("model", "merges"), []any{[]string{"i", "n"}, []string{"i", "n", "g"}}},
-		`model.vocab lacks "zz"`:              {within("model", "merges"), []any{"z z"}},
-		"model.vocab has no token for the by": {within("model", "vocab"), object("a", 1)},
+		`at byte 0: '^'`:                        {within("pre_tokenizer"), split(`^a`)},
+		"repeated group":                        {within("pre_tokenizer"), split(`(?:a)+`)},
+		"want (?:, (?i: or (?!":                 {within("pre_tokenizer"), split(`(a)`)},
+		"repetition of a repetition":            {within("pre_tokenizer"), split(`a+*`)},
+		"it matches the empty text":             {within("pre_tokenizer"), split(`a*|b`)},
+		"a class in a class":                    {within("pre_tokenizer"), split(`[a&&b]`)},
+		`\p{Han}: want one of`:                  {within("pre_tokenizer"), split(`\p{Han}`)},
+		"something else than contractions":      {within("pre_tokenizer"), split(`(?i:ff)`)},
+		`\d`:                                    {within("pre_tokenizer"), split(`\d`)},
+		"want {n}, {n,} or {n,m}":               {within("pre_tokenizer"), split(`a{2,1}`)},
+		"bad range":                             {within("pre_tokenizer"), split(`[z-a]`)},
+		"unpaired )":                            {within("pre_tokenizer"), split(`a)`)},
+		"decoder is absent":                     {within("decoder"), nil},
+		`decoder is of type "WordPiece"`:        {within("decoder"), object("type", "WordPiece")},
+		"model.merges, line 0":                  {within("model", "merges"), []any{"a b c"}},
+		"model.merges, line 1":                  {within("model", "merges"), []any{[]string{"i", "n"}, []string{"i", "n", "g"}}},
+		`model.vocab lacks "zz"`:                {within("model", "merges"), []any{"z z"}},
+		"model.vocab has no token for any byte": {within("model", "vocab"), object("ab", 1)},
 		"tokens": {func(s map[string]any, _ any) {
 			vocab := s["model"].(map[string]any)["vocab"].(map[string]any)
 			vocab["q"] = vocab["z"]
@@ -196,6 +232,7 @@ func TestWhatWouldGiveOtherIDsIsRefusedByName(t *testing.T) {
 		"is that of another token": {within("added_tokens"), []any{object("id", 5, "content", "<x>", "special", true)}},
 		"token 9000 is empty":      {within("added_tokens"), []any{object("id", 9000, "content", "")}},
 		"id 4194304 of token":      {within("added_tokens"), []any{object("id", 1<<22, "content", "<x>")}},
+		"id 1000000 of token":      {within("added_tokens"), []any{object("id", 1_000_000, "content", "<x>")}}, // of a file with 700
 	} {
 		t.Run(want, func(t *testing.T) {
 			t.Parallel()
@@ -255,7 +292,7 @@ func TestCharactersAreSortedAsTheReferenceDoes(t *testing.T) {
 }
 
 func FuzzFromJSON(f *testing.F) {
-	for _, name := range []string{"qwen", "llama3", "gpt2"} {
+	for _, name := range []string{"qwen", "llama3", "gpt2", "lacking", "llama2-normalized", "mistral", "metaspace"} {
 		f.Add(change(f, name, func(s map[string]any) {
 			s["model"].(map[string]any)["merges"] = []any{[]string{"i", "n"}, []string{"Ġ", "t"}}
 		}), "don't <mask> e\u0301 12\n")

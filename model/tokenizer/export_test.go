@@ -6,6 +6,6 @@ func CutBy(source, text string) (pieces []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	p.isolate(text, func(piece string) { pieces = append(pieces, piece) })
+	p.isolate(text, true, func(piece string) { pieces = append(pieces, piece) })
 	return pieces, nil
 }

@@ -1,7 +1,7 @@
 package tokenizer
 
-// merge is what two neighbouring tokens become; of those that are possible the
-// one of the lowest rank comes first.
+// merge is the token that two neighbouring tokens become. The merge of the lowest rank is
+// made first.
 type merge struct {
 	rank, id int32
 }
@@ -33,8 +33,20 @@ func (c candidate) before(d candidate) bool {
 	return c.rank < d.rank || c.rank == d.rank && c.at < d.at
 }
 
+// add puts a token at the end of the piece; of a byte that has none, nothing.
+func (m *merger) add(id int32) {
+	if id >= 0 {
+		n := int32(len(m.symbols))
+		m.symbols = append(m.symbols, symbol{id, n - 1, n + 1})
+	}
+}
+
 // run merges the symbols until nothing can be and appends what is left to ids.
 func (m *merger) run(ids []int32) []int32 {
+	if len(m.symbols) == 0 {
+		return ids
+	}
+	m.symbols[len(m.symbols)-1].next = -1
 	m.queue = m.queue[:0]
 	for i := range len(m.symbols) - 1 {
 		m.consider(int32(i))

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// nfc normalizes text to form C as the tokenizers of others do, whose tables are
-// those of Unicode 10: what came later is no mark to them and does not compose.
+// nfc normalizes text to form C as the tokenizers of others do. Their tables are those of
+// Unicode 10: a character that came later is no mark and does not compose.
 func nfc(text string) string {
 	if norm.NFC.IsNormalString(text) {
 		return text

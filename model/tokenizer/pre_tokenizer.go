@@ -3,59 +3,68 @@ package tokenizer
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"unicode"
 )
 
 // gpt2Pattern is the pattern of a ByteLevel step that has use_regex.
 const gpt2Pattern = `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
 
-// splitter passes the pieces of a piece to out, in order.
-type splitter func(piece string, out func(string))
+// splitter passes the pieces of a piece to out, in order; first says that the piece
+// begins the text.
+type splitter func(piece string, first bool, out func(string))
 
 // preTokenizer is the setting of that name in a tokenizer.json.
 type preTokenizer struct {
 	Type     string         `json:"type"`
 	Sequence []preTokenizer `json:"pretokenizers"`
 	// Split
-	Pattern struct {
-		Regex  *string `json:"Regex"`
-		String *string `json:"String"`
-	} `json:"pattern"`
-	Behavior string `json:"behavior"`
-	Invert   bool   `json:"invert"`
+	Pattern  textPattern `json:"pattern"`
+	Behavior string      `json:"behavior"`
+	Invert   bool        `json:"invert"`
 	// ByteLevel; use_regex is true where it is absent.
-	AddPrefixSpace bool  `json:"add_prefix_space"`
+	AddPrefixSpace *bool `json:"add_prefix_space"`
 	UseRegex       *bool `json:"use_regex"`
+	// Metaspace; split is true where it is absent.
+	Replacement   string `json:"replacement"`
+	PrependScheme string `json:"prepend_scheme"`
+	Split         *bool  `json:"split"`
 	// Digits
 	IndividualDigits bool `json:"individual_digits"`
 }
 
-// readSplitters lists the steps that split a text into pieces. One of them, and
-// only one, has to be ByteLevel, the last.
-func readSplitters(text json.RawMessage) ([]splitter, error) {
+// readSplitters lists the steps that split a text into pieces. ByteLevel has to be the
+// last of them, and Metaspace stands alone; byteLevel says which of the two it is.
+func readSplitters(text json.RawMessage) (splitters []splitter, byteLevel bool, err error) {
+	if len(text) == 0 || string(text) == "null" {
+		return nil, false, nil
+	}
 	var p preTokenizer
 	if err := json.Unmarshal(text, &p); err != nil {
-		return nil, fmt.Errorf("%w: pre_tokenizer: %w", ErrFormat, err)
+		return nil, false, fmt.Errorf("%w: pre_tokenizer: %w", ErrFormat, err)
 	}
 	steps := p.Sequence
 	if p.Type != "Sequence" {
 		steps = []preTokenizer{p}
 	}
-	if len(steps) == 0 || steps[len(steps)-1].Type != "ByteLevel" {
-		return nil, fmt.Errorf("%w: pre_tokenizer does not end with ByteLevel", ErrUnsupported)
+	if len(steps) == 1 && steps[0].Type == "Metaspace" {
+		s, err := steps[0].metaspace()
+		return []splitter{s}, false, err
 	}
-	var splitters []splitter
+	if len(steps) == 0 || steps[len(steps)-1].Type != "ByteLevel" {
+		return nil, false, fmt.Errorf("%w: pre_tokenizer does not end with ByteLevel and is no Metaspace", ErrUnsupported)
+	}
 	for i, s := range steps {
 		if s.Type == "ByteLevel" && i < len(steps)-1 {
-			return nil, fmt.Errorf("%w: pre_tokenizer has ByteLevel before its end", ErrUnsupported)
+			return nil, false, fmt.Errorf("%w: pre_tokenizer has ByteLevel before its end", ErrUnsupported)
 		}
 		more, err := s.splitters()
 		if err != nil {
-			return nil, fmt.Errorf("pre_tokenizer, step %d: %w", i, err)
+			return nil, false, fmt.Errorf("pre_tokenizer, step %d: %w", i, err)
 		}
 		splitters = append(splitters, more...)
 	}
-	return splitters, nil
+	return splitters, true, nil
 }
 
 func (s preTokenizer) splitters() ([]splitter, error) {
@@ -70,7 +79,7 @@ func (s preTokenizer) splitters() ([]splitter, error) {
 		return []splitter{digits.isolate}, nil
 	case "ByteLevel":
 		var splitters []splitter
-		if s.AddPrefixSpace {
+		if s.AddPrefixSpace != nil && *s.AddPrefixSpace {
 			splitters = append(splitters, beginWithSpace)
 		}
 		if s.UseRegex == nil || *s.UseRegex {
@@ -103,7 +112,7 @@ func (s preTokenizer) split() ([]splitter, error) {
 }
 
 // isolate makes pieces of each match and of what is between matches.
-func (p *pattern) isolate(piece string, out func(string)) {
+func (p *pattern) isolate(piece string, _ bool, out func(string)) {
 	for from := 0; from < len(piece); {
 		begin, end := p.find(piece, from)
 		if from < begin {
@@ -118,7 +127,7 @@ func (p *pattern) isolate(piece string, out func(string)) {
 
 // matches makes a piece of each match and drops what is between matches. Patterns
 // that are used so match everything.
-func (p *pattern) matches(piece string, out func(string)) {
+func (p *pattern) matches(piece string, _ bool, out func(string)) {
 	for from := 0; from < len(piece); {
 		begin, end := p.find(piece, from)
 		if begin < end {
@@ -128,18 +137,51 @@ func (p *pattern) matches(piece string, out func(string)) {
 	}
 }
 
-func beginWithSpace(piece string, out func(string)) {
+func beginWithSpace(piece string, _ bool, out func(string)) {
 	if piece[0] != ' ' {
 		piece = " " + piece
 	}
 	out(piece)
 }
 
+// metaspace writes spaces as another character, puts one before the text if its scheme
+// says so, and cuts before each of them.
+func (s preTokenizer) metaspace() (splitter, error) {
+	scheme, added := s.PrependScheme, s.AddPrefixSpace == nil || *s.AddPrefixSpace
+	switch {
+	case scheme == "" && added:
+		scheme = "always"
+	case scheme == "" || scheme == "never":
+		scheme = "never"
+	case !added || scheme != "always" && scheme != "first":
+		return nil, fmt.Errorf("%w: Metaspace with prepend_scheme %q, add_prefix_space %v", ErrUnsupported, scheme, added)
+	}
+	if s.Replacement != space {
+		return nil, fmt.Errorf("%w: Metaspace with replacement %q, want %q", ErrUnsupported, s.Replacement, space)
+	}
+	cut := s.Split == nil || *s.Split
+	return func(piece string, first bool, out func(string)) {
+		piece = strings.ReplaceAll(piece, " ", space)
+		if (scheme == "always" || scheme == "first" && first) && !strings.HasPrefix(piece, space) {
+			piece = space + piece
+		}
+		for cut {
+			end := strings.Index(piece[1:], space)
+			if end < 0 {
+				break
+			}
+			out(piece[:end+1])
+			piece = piece[end+1:]
+		}
+		out(piece)
+	}, nil
+}
+
 // splitAll applies splitters one after the other.
-func splitAll(splitters []splitter, piece string, out func(string)) {
+func splitAll(splitters []splitter, piece string, first bool, out func(string)) {
 	if len(splitters) == 0 {
 		out(piece)
 		return
 	}
-	splitters[0](piece, func(p string) { splitAll(splitters[1:], p, out) })
+	splitters[0](piece, first, func(p string) { splitAll(splitters[1:], p, first, out) })
 }

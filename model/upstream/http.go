@@ -75,7 +75,7 @@ func (s *Sampler) post(ctx context.Context, url string, in any) (*http.Response,
 		return nil, fmt.Errorf("encode request: %w", err)
 	}
 	for n := 1; ; n++ {
-		response, err := s.postOnce(ctx, url, body)
+		response, err := s.ask(ctx, http.MethodPost, url, body)
 		var r *refusal
 		busy := errors.As(err, &r) && (r.status == http.StatusTooManyRequests || r.status == http.StatusServiceUnavailable)
 		if !busy || n == tries {
@@ -101,9 +101,9 @@ func pause(ctx context.Context, response *http.Response, n int) error {
 	return nil
 }
 
-// postOnce asks once. A reply that is not 200 is a refusal, its body read and closed.
-func (s *Sampler) postOnce(ctx context.Context, url string, body []byte) (*http.Response, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
+// ask asks once. A reply that is not 200 is a refusal, its body read and closed.
+func (s *Sampler) ask(ctx context.Context, method, url string, body []byte) (*http.Response, error) {
+	request, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
 	if err != nil {
 		return nil, fmt.Errorf("make request: %w", err)
 	}
@@ -128,6 +128,12 @@ func (s *Sampler) postOnce(ctx context.Context, url string, body []byte) (*http.
 		return response, fmt.Errorf("%w: %w", model.ErrPromptTooLong, r)
 	}
 	return response, r
+}
+
+// isUnknown reports whether a server does not know the model that it was asked for.
+func isUnknown(err error) bool {
+	var r *refusal
+	return errors.As(err, &r) && r.status == http.StatusNotFound
 }
 
 // tooLong recognises how servers say that a prompt does not fit.

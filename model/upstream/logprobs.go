@@ -31,8 +31,9 @@ func (s *Sampler) checkLogprobs(ctx context.Context, at *replica, name string, t
 	return nil
 }
 
-// appliesTemperature implements protocol. Where one token alone is allowed, it is certain, unless
-// the server tells what it would be without what is done to the distribution.
+// appliesTemperature implements protocol. It allows one token alone, which then has the
+// log-probability 0, unless the server reports those of the distribution before it is
+// changed.
 func (p vllm) appliesTemperature(ctx context.Context, s *Sampler, at *replica, name string) (bool, error) {
 	in, err := p.request(name, model.DecodeRequest{Prompt: []int32{0}, MaxTokens: 1, Temperature: 1})
 	if err != nil {
@@ -57,8 +58,8 @@ func (p vllm) appliesTemperature(ctx context.Context, s *Sampler, at *replica, n
 	return out.completion.Logprobs[0] > -1e-3, nil
 }
 
-// appliesTemperature implements protocol. At a temperature that makes all tokens about equally
-// likely, they have to have about the same log-probability.
+// appliesTemperature implements protocol. It samples at a temperature that makes all
+// tokens about equally likely, so their log-probabilities have to be about the same.
 func (p sglang) appliesTemperature(ctx context.Context, s *Sampler, at *replica, name string) (bool, error) {
 	const hot, tokens, spread = 1e4, 16, 0.1
 	got, err := p.sample(ctx, s, at, name, model.DecodeRequest{Prompt: []int32{0}, MaxTokens: tokens, Temperature: hot})

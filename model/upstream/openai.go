@@ -19,8 +19,8 @@ import (
 // replies go back in them.
 type openAI struct {
 	mu sync.Mutex
-	// omitted are the fields that the server has refused. Whatever depends on them was
-	// tried without, so each costs one refused request.
+	// omitted are the fields that the server has refused. All later requests leave them
+	// out, so each costs one refused request.
 	omitted []string
 }
 
@@ -145,7 +145,8 @@ func (p *openAI) sample(ctx context.Context, s *Sampler, at *replica, name strin
 	return out.end()
 }
 
-// ask asks until the server takes the request, without what it refuses to know.
+// ask repeats the request without the fields that the server refuses, until the server
+// takes it.
 func (p *openAI) ask(ctx context.Context, s *Sampler, url string, in openAIRequest) (*http.Response, error) {
 	for {
 		p.mu.Lock()
@@ -171,7 +172,7 @@ func (p *openAI) ask(ctx context.Context, s *Sampler, url string, in openAIReque
 	}
 }
 
-// refusedField is the field that the server blames, if the request can do without.
+// refusedField returns the field that the server blames, or "" if the request needs it.
 func refusedField(message string, omitted []string) string {
 	for _, f := range optionalFields {
 		if strings.Contains(message, f) && !slices.Contains(omitted, f) {

@@ -63,7 +63,7 @@ func (o *openAIReply) add(data []byte) error {
 	return nil
 }
 
-// text is the first that is there.
+// text returns the first of texts that is not nil, or "".
 func text(texts ...*string) string {
 	for _, t := range texts {
 		if t != nil && *t != "" {

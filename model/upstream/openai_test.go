@@ -116,11 +116,11 @@ func TestMessagesAreAskedAndTextComesBack(t *testing.T) {
 		at.answer = streamedText(events...)
 		var emitted []int32
 		r.Emit = func(token int32, _ float32) { emitted = append(emitted, token) }
-		told, _, err := at.sampler(t).Sample(t.Context(), version, r)
+		streamed, _, err := at.sampler(t).Sample(t.Context(), version, r)
 		require.NoError(t, err)
-		require.Empty(t, cmp.Diff(all, told), "streamed or whole, it is one reply")
-		require.Equal(t, told.Tokens, emitted)
-		require.NotContains(t, told.Forced, false)
+		require.Empty(t, cmp.Diff(all, streamed), "streamed or whole, it is one reply")
+		require.Equal(t, streamed.Tokens, emitted)
+		require.NotContains(t, streamed.Forced, false)
 	}
 	at := newTexts(t, wholeText(wholeReply))
 	got, _, err := at.sampler(t).Sample(t.Context(), version, messagesRequest(t, measure))

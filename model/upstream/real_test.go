@@ -18,19 +18,19 @@ import (
 
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/convert"
+	"github.com/fulgurite/fulgurite/model/gguf"
 	"github.com/fulgurite/fulgurite/model/hf"
 	"github.com/fulgurite/fulgurite/model/native"
 	"github.com/fulgurite/fulgurite/model/upstream"
 )
 
 // The tests of this file run real servers, which .ci/servers installs: they want the
-// path of a Python that has vLLM, and those of llama.cpp's server and of a Python that
-// writes its files. These serve a small model with random weights, of which the built-in
+// path of a Python that has vLLM, and that of llama.cpp's server. These serve a small model with random weights, of which the built-in
 // engine knows what it should say.
 const (
 	vllmVariable        = "FULGURITE_VLLM"
 	llamaServerVariable = "FULGURITE_LLAMA_SERVER"
-	ggufVariable        = "FULGURITE_GGUF"
 )
 
 const (
@@ -64,7 +64,7 @@ func published(t *testing.T) (dir string, codec dialog.Codec, decoder model.Deco
 	require.NoError(t, err)
 	codec, err = bundle.Codec("template:real")
 	require.NoError(t, err)
-	decoder, err = native.New(native.Options{}).NewDecoder(a, weights)
+	decoder, err = native.New(native.Options{}).NewDecoder(model.Checkpoint{Architecture: a, Weights: weights})
 	require.NoError(t, err)
 	t.Cleanup(func() { decoder.Close() })
 	return dir, codec, decoder
@@ -89,12 +89,21 @@ func startVLLM(t *testing.T, dir string, more ...string) string {
 			"--enable-auto-tool-choice", "--tool-call-parser", "hermes"}, more...)...)
 }
 
-// startLlamaServer is startVLLM with llama.cpp.
+// startLlamaServer is startVLLM with llama.cpp, which has its own file of the model.
 func startLlamaServer(t *testing.T, dir string) string {
 	t.Helper()
+	a, weights, err := hf.ReadDirectory(dir)
+	require.NoError(t, err)
+	bundle, err := dialog.ReadBundle(dir)
+	require.NoError(t, err)
 	file := filepath.Join(t.TempDir(), "tiny.gguf")
-	out, err := exec.CommandContext(t.Context(), variable(t, ggufVariable), filepath.Join("testdata", "write_gguf.py"), dir, file).CombinedOutput()
-	require.NoError(t, err, "%s", out)
+	require.NoError(t, convert.ToGGUF(file, realName, a, weights, bundle, gguf.F32))
+	return serveGGUF(t, file)
+}
+
+// serveGGUF serves a file until the test ends, and returns the server's address.
+func serveGGUF(t *testing.T, file string) string {
+	t.Helper()
 	return startServer(t, nil, variable(t, llamaServerVariable), "--model", file, "--alias", realName, "--jinja", "--ctx-size", "2048", "--parallel", "1",
 		"--top-k", "0", "--min-p", "0")
 }

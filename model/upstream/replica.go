@@ -26,11 +26,20 @@ type replica struct {
 	retryAt  time.Time     // when it may be tried again, if it failed
 	retrying bool          // one request finds out whether it is back
 	checked  bool          // its log-probabilities are known to be those at the temperature
+	probed   bool          // it is known to sample from what it says alone
+	loaded   map[model.VersionID]served
 
 	// loading is held, for reading, by whoever samples, and for writing by whoever
 	// changes the weights.
 	loading sync.RWMutex
-	loaded  map[model.VersionID]string // digests of the versions that it serves
+	// admitting is held by whoever adds an adapter.
+	admitting sync.Mutex
+}
+
+// served is a version that a replica serves.
+type served struct {
+	name    string // of the model in requests for it
+	weights string // their digest
 }
 
 // affinity is how many tokens of a prompt decide where it goes: dialogs keep their
@@ -62,8 +71,8 @@ func (s *Sampler) choose(prompt []int32) (*replica, error) {
 	return nil, fmt.Errorf("%w: all %d replicas failed lately", ErrAway, len(order))
 }
 
-// mayBeAsked reports whether the replica may be asked. Of those that ask one which failed,
-// one is let through.
+// mayBeAsked reports whether the caller may send a request to the replica. After a
+// failure one caller may, when the time for it has come; no other may before its result.
 func (r *replica) mayBeAsked() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -77,7 +86,8 @@ func (r *replica) mayBeAsked() bool {
 	return true
 }
 
-// noteResult notes how a request ended. One that its asker gave up says nothing.
+// noteResult notes how a request ended. A request that its caller gave up says nothing
+// about the replica.
 func (r *replica) noteResult(err error, givenUp bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -91,7 +101,7 @@ func (r *replica) noteResult(err error, givenUp bool) {
 			r.backoff, r.retryAt = 0, time.Time{} // it answered
 		}
 	default:
-		r.checked = false
+		r.checked, r.probed = false, false
 		r.backoff = min(max(r.retry, 2*r.backoff), longestRetry)
 		r.retryAt = time.Now().Add(r.backoff)
 	}
@@ -104,28 +114,48 @@ func (r *replica) forgetVersions() {
 	r.loaded = nil
 }
 
-func (r *replica) has(v model.VersionID) (weights string, ok bool) {
+// forget makes the next request for v load it again.
+func (r *replica) forget(v model.VersionID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	weights, ok = r.loaded[v]
-	return weights, ok
+	delete(r.loaded, v)
 }
 
-// acquire makes the replica serve a version and keeps it from serving another until
-// release is called. name is the model's name in requests for the version.
-func (s *Sampler) acquire(ctx context.Context, at *replica, v model.VersionID) (name, weights string, release func(), err error) {
-	name = s.nameOf(v)
-	if s.options.Versions == None {
-		return name, "server:" + s.options.Model, func() {}, nil
+func (r *replica) has(v model.VersionID) (on served, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	on, ok = r.loaded[v]
+	return on, ok
+}
+
+// add notes that the replica serves a version beside others.
+func (r *replica) add(v model.VersionID, on served) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.loaded == nil {
+		r.loaded = map[model.VersionID]served{}
+	}
+	r.loaded[v] = on
+}
+
+// acquire makes the replica serve a version and, where it serves one at a time, keeps it
+// from serving another until release is called.
+func (s *Sampler) acquire(ctx context.Context, at *replica, v model.VersionID) (on served, release func(), err error) {
+	switch s.options.Versions {
+	case None:
+		return served{s.options.Model, "server:" + s.options.Model}, func() {}, nil
+	case Adapters:
+		on, err = s.admit(ctx, at, v)
+		return on, func() {}, err
 	}
 	for {
 		at.loading.RLock()
-		if weights, ok := at.has(v); ok {
-			return name, weights, at.loading.RUnlock, nil
+		if on, ok := at.has(v); ok {
+			return on, at.loading.RUnlock, nil
 		}
 		at.loading.RUnlock()
 		if err := s.switchTo(ctx, at, v); err != nil {
-			return "", "", nil, err
+			return served{}, nil, err
 		}
 	}
 }
@@ -137,15 +167,11 @@ func (s *Sampler) switchTo(ctx context.Context, at *replica, v model.VersionID) 
 	if _, ok := at.has(v); ok || ctx.Err() != nil {
 		return ctx.Err()
 	}
-	weights, err := s.loadVersion(ctx, at, v)
+	on, err := s.loadVersion(ctx, at, v)
 	if err != nil {
 		return err
 	}
-	at.mu.Lock()
-	defer at.mu.Unlock()
-	if s.options.Versions == Reload || at.loaded == nil {
-		at.loaded = map[model.VersionID]string{}
-	}
-	at.loaded[v] = weights
+	at.forgetVersions()
+	at.add(v, on)
 	return nil
 }

@@ -53,6 +53,15 @@ type Options struct {
 	// Write writes a version as a Hugging Face directory and returns the digest of its
 	// weights. It is needed with Reload.
 	Write func(ctx context.Context, v model.VersionID, directory string) (weights string, err error)
+	// Adapter finds a version's adapter, with Adapters. Where it is nil or returns nil, a
+	// trainer of others leaves adapters in Directory.
+	Adapter func(ctx context.Context, v model.VersionID) (*Adapter, error)
+	// Lag is how many steps the version that samples may be behind the newest. Adapters
+	// further behind are unloaded.
+	Lag int
+	// Tolerance is how far, in nats, the log-probabilities of a server may be from the
+	// trainer's: the root of the mean square over a canary's tokens. 0 is 0.3.
+	Tolerance float64
 	// Retry is the shortest time that a replica which failed is left alone; 0 is a
 	// second. It doubles up to a minute.
 	Retry time.Duration
@@ -108,6 +117,9 @@ func New(o Options) (*Sampler, error) {
 	if s.options.Retry == 0 {
 		s.options.Retry = time.Second
 	}
+	if s.options.Tolerance == 0 {
+		s.options.Tolerance = defaultTolerance
+	}
 	for _, u := range o.URLs {
 		s.replicas = append(s.replicas, &replica{url: strings.TrimSuffix(u, "/"), retry: s.options.Retry})
 	}
@@ -122,6 +134,9 @@ func (s *Sampler) Sample(ctx context.Context, v model.VersionID, r model.DecodeR
 	}
 	c, weights, err := s.sampleAt(ctx, replica, v, r)
 	replica.noteResult(err, ctx.Err() != nil)
+	if err != nil && s.options.Versions == Adapters && ctx.Err() == nil && isFault(err) {
+		replica.forgetVersions() // it may come back without them
+	}
 	if err != nil {
 		return model.Completion{}, "", fmt.Errorf("sample %s at %s: %w", v, replica.url, err)
 	}
@@ -129,15 +144,24 @@ func (s *Sampler) Sample(ctx context.Context, v model.VersionID, r model.DecodeR
 }
 
 func (s *Sampler) sampleAt(ctx context.Context, at *replica, v model.VersionID, r model.DecodeRequest) (model.Completion, string, error) {
-	name, weights, release, err := s.acquire(ctx, at, v)
+	on, release, err := s.acquire(ctx, at, v)
 	if err != nil {
 		return model.Completion{}, "", err
 	}
 	defer release()
-	if err := s.checkLogprobs(ctx, at, name, r.Temperature); err != nil {
+	if err := s.checkLogprobs(ctx, at, on.name, r.Temperature); err != nil {
 		return model.Completion{}, "", err
 	}
-	got, err := s.protocol.sample(ctx, s, at, name, r)
+	got, err := s.protocol.sample(ctx, s, at, on.name, r)
+	if isUnknown(err) && s.options.Versions == Adapters {
+		at.forgetVersions() // it was started again, or somebody unloaded the adapter
+		if on, err = s.admit(ctx, at, v); err != nil {
+			return model.Completion{}, "", err
+		}
+		if got, err = s.protocol.sample(ctx, s, at, on.name, r); isUnknown(err) {
+			err = forgotten(err)
+		}
+	}
 	if err == nil && !got.relayed {
 		err = got.check(r, s.expected(v))
 	}
@@ -153,24 +177,41 @@ func (s *Sampler) sampleAt(ctx context.Context, at *replica, v model.VersionID, 
 			got.completion.Forced[i] = true
 		}
 	}
-	return got.completion, weights, nil
+	return got.completion, on.weights, nil
 }
 
-// Publish makes a version ready at every replica.
+// Publish makes a version ready at every replica. With Adapters, those that no step
+// samples from any more are then unloaded.
 func (s *Sampler) Publish(ctx context.Context, v model.VersionID) error {
+	if err := s.atEach(func(at *replica) error {
+		on, release, err := s.acquire(ctx, at, v)
+		if err == nil {
+			defer release()
+			err = s.checkLogprobs(ctx, at, on.name, s.options.Temperature)
+		}
+		if err != nil {
+			return fmt.Errorf("publish %s at %s: %w", v, at.url, err)
+		}
+		return nil
+	}); err != nil || s.options.Versions != Adapters {
+		return err
+	}
+	if err := s.atEach(func(at *replica) error {
+		if err := s.unloadBehind(ctx, at, v); err != nil {
+			return fmt.Errorf("unload what is behind %s at %s: %w", v, at.url, err)
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	return s.removeBehind(v)
+}
+
+// atEach does something at all replicas at once.
+func (s *Sampler) atEach(do func(at *replica) error) error {
 	var all errgroup.Group
 	for _, at := range s.replicas {
-		all.Go(func() error {
-			name, _, release, err := s.acquire(ctx, at, v)
-			if err == nil {
-				defer release()
-				err = s.checkLogprobs(ctx, at, name, s.options.Temperature)
-			}
-			if err != nil {
-				return fmt.Errorf("publish %s at %s: %w", v, at.url, err)
-			}
-			return nil
-		})
+		all.Go(func() error { return do(at) })
 	}
 	return all.Wait()
 }

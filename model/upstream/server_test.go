@@ -51,6 +51,12 @@ func newServer(t *testing.T) *server {
 		w.Header().Set("Content-Type", "application/json")
 		fmt.Fprint(w, `{"success":true,"message":"ok"}`)
 	}))
+	for path, text := range map[string]string{"/v1/models": `{"data":[]}`, "/metrics": ""} {
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprint(w, text)
+		})
+	}
 	s.Server = httptest.NewServer(mux)
 	t.Cleanup(s.Close)
 	return s

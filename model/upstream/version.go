@@ -2,11 +2,7 @@ package upstream
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 
 	"github.com/fulgurite/fulgurite/model"
@@ -25,15 +21,6 @@ func versionName(v model.VersionID) string {
 	return fmt.Sprintf("%s-%s-v%d", v.Run, v.Policy, v.Number)
 }
 
-// nameOf is the model's name in requests for a version. Version 0 of an adapter is
-// the model without one.
-func (s *Sampler) nameOf(v model.VersionID) string {
-	if s.options.Versions == Adapters && v.Number > 0 {
-		return versionName(v)
-	}
-	return s.options.Model
-}
-
 // expected is the version that a reply has to name, if it names one.
 func (s *Sampler) expected(v model.VersionID) string {
 	if s.options.Versions == Reload {
@@ -42,35 +29,12 @@ func (s *Sampler) expected(v model.VersionID) string {
 	return ""
 }
 
-// loadVersion has a replica load a version and returns the digest of its weights.
-func (s *Sampler) loadVersion(ctx context.Context, at *replica, v model.VersionID) (weights string, err error) {
-	if s.options.Versions == Adapters {
-		return s.loadAdapter(ctx, at, v)
-	}
+// loadVersion has a replica load a version in the place of another.
+func (s *Sampler) loadVersion(ctx context.Context, at *replica, v model.VersionID) (served, error) {
 	directory := s.directoryOf(v)
-	if weights, err = s.options.Write(ctx, v, directory); err != nil {
-		return "", fmt.Errorf("write %s: %w", directory, err)
-	}
-	return weights, s.protocol.load(ctx, s, at, versionName(v), directory)
-}
-
-// loadAdapter loads an adapter that an external trainer left in the directory.
-func (s *Sampler) loadAdapter(ctx context.Context, at *replica, v model.VersionID) (string, error) {
-	if v.Number == 0 {
-		return "server:" + s.options.Model, nil
-	}
-	directory := s.directoryOf(v)
-	config, err := os.ReadFile(filepath.Join(directory, "adapter_config.json"))
-	if errors.Is(err, os.ErrNotExist) {
-		return "", fmt.Errorf("%w: there is no adapter in %s: the trainer has to leave adapter_config.json and adapter_model.safetensors there", ErrVersion, directory)
-	}
+	weights, err := s.options.Write(ctx, v, directory)
 	if err != nil {
-		return "", fmt.Errorf("read adapter: %w", err)
+		return served{}, fmt.Errorf("write %s: %w", directory, err)
 	}
-	file, err := os.ReadFile(filepath.Join(directory, "adapter_model.safetensors"))
-	if err != nil {
-		return "", fmt.Errorf("read adapter: %w", err)
-	}
-	sum := sha256.Sum256(append(config, file...))
-	return "sha256:" + hex.EncodeToString(sum[:]), s.protocol.load(ctx, s, at, versionName(v), directory)
+	return served{s.options.Model, weights}, s.protocol.load(ctx, s, at, versionName(v), directory)
 }

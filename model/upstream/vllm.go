@@ -26,7 +26,9 @@ type vllmRequest struct {
 	Seed      int64 `json:"seed"`
 	Stream    bool  `json:"stream,omitempty"`
 	// Logprobs 0 is that of the sampled token alone.
-	Logprobs       int      `json:"logprobs"`
+	Logprobs int `json:"logprobs"`
+	// PromptLogprobs asks for those of the prompt's tokens, and of as many likelier ones.
+	PromptLogprobs *int     `json:"prompt_logprobs,omitempty"`
 	ReturnTokenIDs bool     `json:"return_token_ids"`
 	StopTokenIDs   []int32  `json:"stop_token_ids,omitempty"`
 	Stop           []string `json:"stop,omitempty"`
@@ -51,8 +53,12 @@ type vllmReply struct {
 	PromptTokenIDs []int32 `json:"prompt_token_ids"`
 	Choices        []struct {
 		PromptTokenIDs []int32 `json:"prompt_token_ids"`
-		TokenIDs       []int32 `json:"token_ids"`
-		Logprobs       *struct {
+		// PromptLogprobs are by token id; the first token has none.
+		PromptLogprobs []map[string]struct {
+			Logprob float64 `json:"logprob"`
+		} `json:"prompt_logprobs"`
+		TokenIDs []int32 `json:"token_ids"`
+		Logprobs *struct {
 			Tokens []*float64 `json:"token_logprobs"`
 		} `json:"logprobs"`
 		FinishReason string `json:"finish_reason"`

@@ -80,6 +80,9 @@ func TestContentIsNamedByItsDigest(t *testing.T) {
 	got, err := s.Get(t.Context(), digest)
 	require.NoError(t, err)
 	require.Equal(t, "hello", string(got))
+	got, err = stream(t, s, digest)
+	require.NoError(t, err)
+	require.Equal(t, "hello", string(got))
 	path, err := s.Path(digest)
 	require.NoError(t, err)
 	require.Equal(t, []string{path}, files(t, directory), "one file, and no remains")
@@ -102,6 +105,8 @@ func TestAbsentBlobIsNotFound(t *testing.T) {
 	t.Parallel()
 	s, _ := open(t)
 	_, err := s.Get(t.Context(), helloDigest)
+	require.ErrorIs(t, err, blob.ErrNotFound)
+	_, _, err = s.Open(t.Context(), helloDigest)
 	require.ErrorIs(t, err, blob.ErrNotFound)
 	has, err := s.Has(t.Context(), helloDigest)
 	require.NoError(t, err)
@@ -290,6 +295,27 @@ func child(t *testing.T, task, directory string) *exec.Cmd {
 	return c
 }
 
+// stream reads a blob as a stream, in pieces of three bytes.
+func stream(t *testing.T, s *blob.Store, digest string) ([]byte, error) {
+	t.Helper()
+	content, size, err := s.Open(t.Context(), digest)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, content.Close()) }()
+	var out []byte
+	for piece := make([]byte, 3); ; {
+		n, err := content.Read(piece)
+		out = append(out, piece[:n]...)
+		if err == nil {
+			continue
+		}
+		require.EqualValues(t, len(out), size)
+		if errors.Is(err, io.EOF) {
+			err = nil
+		}
+		return out, err
+	}
+}
+
 // Whatever is cut off a file or flipped in it is noticed, wherever.
 func TestNoCutAndNoFlippedBitGoesUnnoticed(t *testing.T) {
 	t.Parallel()
@@ -305,6 +331,9 @@ func TestNoCutAndNoFlippedBitGoesUnnoticed(t *testing.T) {
 		require.NoError(t, os.WriteFile(path, data, 0o644))
 		_, err := s.Get(t.Context(), digest)
 		require.ErrorIs(t, err, blob.ErrCorrupt)
+		_, err = stream(t, s, digest)
+		require.ErrorIs(t, err, blob.ErrCorrupt)
+		require.ErrorContains(t, err, path)
 	}
 	for n := range content {
 		spoilt(content[:n])

@@ -8,11 +8,12 @@
 // One may rely on this: what Put returned survives kill -9 and loss of power
 // (content is synced before the file has its name, and then the directory); a
 // name never holds part of its content, whatever happens while it is written;
-// Get never returns other bytes than the digest stands for; any number of
+// Get never returns other bytes than the digest stands for, and a stream of
+// Open doesn't end without an error if they were others; any number of
 // processes may put the same content at once. A file that rotted is replaced by
 // the next Put of its content, or by a person who puts a copy back under its name.
 // A full disk is ErrFull and leaves what was there.
 //
-// It is not a cache: nothing is ever deleted here but the remains of writes
-// that never ended. The directory must be on a file system with hard links.
+// It is not a cache: nothing is ever deleted here but what somebody names to
+// Remove, and the remains of writes that never ended. The directory must be on a file system with hard links.
 package blob

@@ -25,6 +25,8 @@ const (
 	// stale is the age, by last modification, of a temporary file that nobody
 	// writes any more.
 	stale = time.Hour
+	// chunk is how many bytes are copied at a time.
+	chunk = 1 << 18
 )
 
 // Errors of this package. ErrNotFound is the same that package store wraps.
@@ -138,10 +140,4 @@ func (s *Store) Path(digest string) (string, error) {
 func (s *Store) path(digest string) string {
 	name := strings.TrimPrefix(digest, prefix)
 	return filepath.Join(s.directory, name[:2], name)
-}
-
-// intact reports whether digest's content is there already.
-func (s *Store) intact(ctx context.Context, digest string) bool {
-	_, err := s.Get(ctx, digest)
-	return err == nil
 }

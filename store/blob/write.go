@@ -27,7 +27,7 @@ func (s *Store) put(ctx context.Context, r io.Reader) (digest string, err error)
 		err = errors.Join(err, f.Close(), os.Remove(f.Name()))
 	}()
 	sum := sha256.New()
-	if _, err := io.Copy(io.MultiWriter(f, sum), &reader{ctx, r}); err != nil {
+	if _, err := io.CopyBuffer(io.MultiWriter(f, sum), &reader{ctx, r}, make([]byte, chunk)); err != nil {
 		return "", fmt.Errorf("write %s: %w", f.Name(), err)
 	}
 	if err := f.Chmod(0o444); err != nil {
@@ -70,6 +70,19 @@ func (s *Store) replace(file, target string) error {
 		return err
 	}
 	return os.Rename(second, target)
+}
+
+// Remove deletes the content of digest; absent content is no error. Who reads it as a
+// stream may go on. Whether anybody needs it is for the caller to know.
+func (s *Store) Remove(_ context.Context, digest string) error {
+	path, err := s.Path(digest)
+	if err != nil {
+		return err
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove blob %s: %w", digest, err)
+	}
+	return nil
 }
 
 // syncName makes sure that digest's name survives loss of power, whoever gave it,

@@ -58,7 +58,7 @@ func (p *postgres) once(ctx context.Context, op func(Tx) error) error {
 	if err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
-	if err := op(Tx{Ctx: ctx, Querier: t, ForUpdate: " FOR UPDATE"}); err != nil {
+	if err := op(Tx{Ctx: ctx, Querier: t, ForUpdate: " FOR UPDATE", ForShare: " FOR SHARE"}); err != nil {
 		_ = t.Rollback() // the cause is what counts, and a broken connection rolls back too
 		return err
 	}

@@ -24,6 +24,8 @@ type Tx struct {
 	// ForUpdate ends a SELECT whose rows must not change until the commit. It
 	// is empty for SQLite, which has one writer at a time anyway.
 	ForUpdate string
+	// ForShare is the same, but others may read such rows for share, too.
+	ForShare string
 }
 
 // Scan reads the columns of one row into pointers.
@@ -91,19 +93,39 @@ func InsertOrFind[T any](t Tx, insert string, args []any, find func() (T, error)
 func bind(args []any) []any {
 	out := make([]any, len(args))
 	for i, a := range args {
-		v := reflect.ValueOf(a)
-		for v.Kind() == reflect.Pointer && !v.IsNil() {
-			v = v.Elem()
-			a = v.Interface()
+		switch v := a.(type) { // the commonest, without reflection
+		case *int:
+			out[i] = int64(*v)
+		case *[]byte:
+			out[i] = *v
+		case *string:
+			out[i] = ValidText(*v)
+		case string:
+			out[i] = ValidText(v)
+		case int:
+			out[i] = int64(v)
+		default:
+			out[i] = reflected(a)
 		}
-		if w, ok := a.(driver.Valuer); ok {
-			a, _ = w.Value() // ours alone, which never fail
-		} else if v.Kind() == reflect.String {
-			a = ValidText(v.String())
-		}
-		out[i] = a
 	}
 	return out
+}
+
+// reflected binds an argument of any type.
+func reflected(a any) any {
+	v := reflect.ValueOf(a)
+	for v.Kind() == reflect.Pointer && !v.IsNil() {
+		v = v.Elem()
+	}
+	if v.IsValid() {
+		a = v.Interface()
+	}
+	if w, ok := a.(driver.Valuer); ok {
+		a, _ = w.Value() // ours alone, which never fail
+	} else if v.Kind() == reflect.String {
+		a = ValidText(v.String())
+	}
+	return a
 }
 
 // ValidText returns s as valid UTF-8 without NUL.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"hash"
 	"math"
+	"slices"
 )
 
 var errTokens = errors.New("bad token bytes")
@@ -106,7 +107,7 @@ func NewChain() *Chain { return &Chain{hash: sha256.New()} }
 
 // Add lays tokens behind those before.
 func (c *Chain) Add(tokens []int32) *Chain {
-	c.buffer = c.buffer[:0]
+	c.buffer = slices.Grow(c.buffer[:0], 4*len(tokens))
 	for _, t := range tokens {
 		c.buffer = binary.LittleEndian.AppendUint32(c.buffer, uint32(t))
 	}

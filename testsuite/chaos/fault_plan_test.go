@@ -49,9 +49,9 @@ func TestTheCommandLineIsChecked(t *testing.T) {
 		_, err := parse(bad, t.Output())
 		require.Error(t, err, "%v", bad)
 	}
-	o, err := parse([]string{"-store", "sqlite", "-scenarios", "critic,plain"}, t.Output())
+	o, err := parse([]string{"-store", "sqlite", "-scenarios", "critic,plain,lora"}, t.Output())
 	require.NoError(t, err)
-	require.Equal(t, []string{"critic", "plain"}, []string{o.scenarios[0].name, o.scenarios[1].name})
+	require.Equal(t, []string{"critic", "plain", "lora"}, []string{o.scenarios[0].name, o.scenarios[1].name, o.scenarios[2].name})
 	victims, err := o.victims()
 	require.NoError(t, err)
 	require.Equal(t, []processes.Role{processes.Gateway, processes.Sampler, processes.CPU1, processes.CPU2, processes.GPU, processes.Temporal}, victims)

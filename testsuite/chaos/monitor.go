@@ -2,7 +2,11 @@ package main
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -102,6 +106,31 @@ func (m *monitor) recoveries() map[processes.Role][]time.Duration {
 	out := map[processes.Role][]time.Duration{}
 	for role, times := range m.over {
 		out[role] = slices.Sorted(slices.Values(times))
+	}
+	return out
+}
+
+// children are the processes that a process has started, as /proc tells.
+func children(pid int) []int {
+	files, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil || pid == 0 {
+		return nil
+	}
+	var out []int
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			continue // it has ended
+		}
+		// pid (name) state parent …, where the name may hold anything.
+		_, rest, _ := strings.Cut(string(text)[strings.LastIndexByte(string(text), ')')+1:], " ")
+		fields := strings.Fields(rest)
+		if len(fields) < 2 || fields[1] != strconv.Itoa(pid) {
+			continue
+		}
+		if child, err := strconv.Atoi(filepath.Base(filepath.Dir(file))); err == nil {
+			out = append(out, child)
+		}
 	}
 	return out
 }

@@ -51,6 +51,9 @@ func trainingSpec(c scenario, name string, o options) (spec.Spec, error) {
 	if c.critic {
 		s.Credit, s.Critic = spec.Credit{Assignment: credit.TurnGAE}, &spec.Critic{}
 	}
+	if c.lora {
+		s.Model.LoRA = &spec.LoRA{}
+	}
 	if c.judge {
 		s.Credit = spec.Credit{Assignment: credit.Judge, Judge: &spec.Judge{URL: o.judge, Model: "random", Rubric: name}}
 	}

@@ -20,22 +20,25 @@ type scenario struct {
 	critic bool
 	// judge scores the calls.
 	judge bool
+	// lora trains an adapter over a frozen base.
+	lora bool
 }
 
 // plain is the scenario with nothing special.
 var plain = scenario{name: "plain"}
 
-// scenariosNamed are those whose names are given, separated by commas, or all.
+// scenariosNamed are those whose names are given, separated by commas, or all but lora.
 func scenariosNamed(names string) ([]scenario, error) {
 	all := []scenario{plain, {name: "judge", judge: true}, {name: "lag", lag: 1, dynamicSampling: 2, parallel: true}, {name: "critic", lag: 1, critic: true}}
 	if names == "" {
 		return all, nil
 	}
+	all = append(all, scenario{name: "lora", lora: true, critic: true})
 	var chosen []scenario
 	for name := range strings.SplitSeq(names, ",") {
 		i := slices.IndexFunc(all, func(c scenario) bool { return c.name == name })
 		if i < 0 {
-			return nil, fmt.Errorf("-scenarios %q: there are plain, judge, lag and critic", name)
+			return nil, fmt.Errorf("-scenarios %q: there are plain, judge, lag, critic and lora", name)
 		}
 		chosen = append(chosen, all[i])
 	}

@@ -64,9 +64,9 @@ func refusedByPlan() []setup {
 		{name: "tasks-empty", files: map[string]string{"tasks.jsonl": "\n"}, refused: []string{"tasks.train: ", "tasks.jsonl"}},
 		{name: "tasks-twice", files: map[string]string{"tasks.jsonl": twoTasks + twoTasks}, refused: []string{`tasks.jsonl:3: id "a" stands in line 1 already`}},
 		{name: "tasks-without-answers", sections: map[string]string{"grader": "{type: exact}"}, files: map[string]string{"tasks.jsonl": `{"id": "a", "input": "one"}`},
-			refused: []string{"tasks.train: task a", "and there is none"}},
+			refused: []string{"tasks.train: ", "tasks.jsonl: task a", "and there is none"}},
 		{name: "answers-no-numbers", sections: map[string]string{"grader": "{type: numeric}"}, files: map[string]string{"tasks.jsonl": `{"id": "a", "input": "one", "answer": "one"}`},
-			refused: []string{"tasks.train: task a", "needs a number"}},
+			refused: []string{"tasks.train: ", "tasks.jsonl: task a", "needs a number"}},
 		{name: "tasks-shared", sections: map[string]string{"tasks": "{train: tasks.jsonl, gate: tasks.jsonl}"}, refused: []string{"tasks.gate: the same tasks as tasks.train"}},
 		{name: "group-of-one", sections: map[string]string{"training": "{steps: 1, tasks_per_step: 2, samples_per_task: 1}"}, refused: []string{"training.samples_per_task: a group of 1"}},
 		{name: "greedy", sections: map[string]string{"sampling": "{temperature: 0}"}, refused: []string{"sampling.temperature: training at temperature 0"}},
@@ -90,5 +90,141 @@ func refusedModels() []setup {
 			refused: []string{"model.warm_start.demonstrations: ", "dialog 1 has", "the model has 8 positions"}},
 		{name: "server-without-tokens", sections: map[string]string{"model": "", "sampling": `{server: {type: openai, urls: ["{{unreachable}}"], model: m}}`},
 			refused: []string{"sampling.server.type: a server of type openai says no token ids"}},
+	}
+}
+
+// silentAgents never reach their model.
+func silentAgents() []setup {
+	return []setup{
+		{name: "no-call", agent: `
+print(sample % 2)
+`, stopped: []string{"no model call was recorded: the agent does not use the base URL that it is given (OPENAI_BASE_URL)"}, train: trainingFails, because: []string{"no model call was recorded"}},
+		{name: "dead-before-first-call", agent: `
+import no_such_module
+`, stopped: []string{"the agent ended before its first model call in all 8 attempts: exit: exit code 1: ModuleNotFoundError: No module named 'no_such_module'"},
+			train: trainingFails, because: []string{"No module named 'no_such_module'"}},
+		{name: "func-unknown", sections: map[string]string{"agent": "{func: nobody}"}, stopped: []string{"a run would end before its first update: ", "nobody"}, train: trainingFails, because: []string{"nobody"}},
+	}
+}
+
+// refusedCalls reach the gateway, which refuses all they ask or what matters of it.
+func refusedCalls() []setup {
+	return []setup{
+		{name: "context-too-short", sections: map[string]string{"model": "{context: 16}"}, agent: `
+chat([system("You help with whatever there is to help with."), user(task["input"])])
+print(sample % 2)
+`, stopped: []string{"no model call was answered: all 8 were refused", "8 calls were refused: context_length_exceeded", "raise model.context (16)"}},
+		{name: "tools-unreadable", model: withoutTools, sections: map[string]string{"model": "{base: model, codec: template}"}, agent: `
+chat([user(task["input"])], tools=[tool("look_up")])
+print(sample % 2)
+`, stopped: []string{"no model call was answered: all 8 were refused", "set model.tool_parser"}},
+		{name: "tools-unseen", model: promisesTools, sections: map[string]string{"model": "{base: model, codec: template}"}, agent: `
+chat([user(task["input"])], tools=[tool("look_up")])
+print(sample % 2)
+`, stopped: []string{"8 of 8 calls offer tools that the model never sees", "the chat template leaves them out"}},
+		{name: "parameter-refused", agent: `
+chat([user(task["input"])], max_tokens=-1)
+print(sample % 2)
+`, stopped: []string{"no model call was answered: all 8 were refused", "max_tokens"}},
+		{name: "calls-used-up", sections: map[string]string{"agent": "{command: [python3, agent.py], limits: {calls: 2}}"}, agent: `
+for turn in range(3):
+    chat([user("%s %d" % (task["input"], turn))])
+print(sample % 2)
+`, stopped: []string{"the agent failed in all 8 attempts"}, printed: []string{"8 calls were refused: call_limit", "raise agent.limits.calls (2)"}},
+	}
+}
+
+// failingAgents call their model and fail.
+func failingAgents() []setup {
+	return []setup{
+		{name: "all-crash", agent: `
+chat([user(task["input"])])
+sys.exit("lost my way")
+`, stopped: []string{"the agent failed in all 8 attempts, so that all have agent.failure_reward 0; for example: exit: exit code 1: lost my way"}, train: learnsNothing},
+		{name: "all-too-slow", sections: map[string]string{"agent": "{command: [python3, agent.py], limits: {seconds: 3}}"}, agent: `
+chat([user(task["input"])])
+time.sleep(60)
+`, stopped: []string{"in all 8 attempts", "timeout: still running after"}},
+		{name: "all-talk-too-much", sections: map[string]string{"agent": "{command: [python3, agent.py], limits: {output_bytes: 1000}}"}, agent: `
+chat([user(task["input"])])
+print("word " * 1000)
+`, stopped: []string{"the agent failed in all 8 attempts", "output_limit: wrote more than 1000 bytes"}},
+		{name: "service-refuses", sections: map[string]string{"agent": `{service: {url: "{{broken service}}"}}`}, stopped: []string{"the agent ended before its first model call in all 8 attempts", "no such agent"}},
+	}
+}
+
+// badRewards are setups without usable rewards.
+func badRewards() []setup {
+	silent := `
+chat([user(task["input"])])
+print("done")
+`
+	return []setup{
+		{name: "reward-missing", agent: silent, stopped: []string{"the agent failed in all 8 attempts", "no_reward: the agent reported no reward"}},
+		{name: "reward-beyond-limit", sections: map[string]string{"grader": "{type: agent, limit: 10}"}, agent: `
+chat([user(task["input"])])
+print(100 * (sample + 1))
+`, stopped: []string{"the agent failed in all 8 attempts", "bad_reward: "}},
+		{name: "reward-of-no-name", sections: map[string]string{"credit": "{rewards: {final: 1, style: 0.5}}"},
+			stopped: []string{"the credit of these attempts can't be assigned", "style"}, train: trainingFails, because: []string{"style"}},
+		{name: "grader-beyond-limit", agent: silent, sections: map[string]string{"grader": "{type: command, command: [./grade.sh], limit: 10}"},
+			files: map[string]string{"grade.sh": "#!/bin/sh\necho 100\n"}, stopped: []string{"no task can be trained on, for example: grader of attempt", "returned 100, beyond grader.limit 10"}},
+		{name: "grader-crashes", agent: silent, sections: map[string]string{"grader": "{type: command, command: [./grade.sh]}", "training": oneTask},
+			files: map[string]string{"grade.sh": "#!/bin/sh\necho out of order >&2\nexit 3\n"}, stopped: []string{"no task can be trained on, for example: ", "out of order"}},
+		{name: "grader-talks-nonsense", agent: silent, sections: map[string]string{"grader": "{type: command, command: [./grade.sh]}", "training": oneTask},
+			files: map[string]string{"grade.sh": "#!/bin/sh\necho quite good\n"}, stopped: []string{"no task can be trained on, for example: ", "quite good"}},
+	}
+}
+
+// oneTask is enough where each takes its time.
+const oneTask = "{steps: 1, tasks_per_step: 1, samples_per_task: 2}"
+
+// badCredit are setups whose rewards reach no token.
+func badCredit() []setup {
+	return []setup{
+		{name: "agents-unmatched", sections: map[string]string{"credit": "{train_agents: writer}"},
+			stopped: []string{"the credit of these attempts can't be assigned", `credit.train_agents "writer" matches none of agent-`}, train: trainingFails, because: []string{`credit.train_agents "writer" matches none of`}},
+		{name: "agents-by-time", sections: map[string]string{"credit": "{per_agent: true}"}, agent: `
+chat([system("It is %d." % time.time_ns()), user(task["input"])])
+print(sample % 2)
+`, stopped: []string{"credit.per_agent compares each agent with itself, and all advantages are 0 whatever the rewards are: 8 of 8 agents", "/n/NAME/v1", "replay.ignore"}, train: learnsNothing},
+		{name: "agents-by-number", sections: map[string]string{"credit": "{per_agent: true}"}, agent: `
+chat([user(task["input"])], agent="writer-%d" % sample)
+print(sample % 2)
+`, stopped: []string{"credit.per_agent compares each agent with itself, and all advantages are 0 whatever the rewards are: 8 of 8 agents (writer-0"}, train: learnsNothing},
+		{name: "agents-in-one-attempt", sections: map[string]string{"credit": "{train_agents: writer-0}"}, agent: `
+chat([user(task["input"])], agent="writer-%d" % sample)
+print(sample % 2)
+`, stopped: []string{`credit.train_agents "writer-0" matches calls of one attempt in each group alone`}, train: learnsNothing},
+		{name: "all-forced", agent: `
+only = {"type": "json_schema", "json_schema": {"name": "only", "strict": True, "schema": {"const": 7}}}
+chat([user(task["input"])], response_format=only)
+print(sample % 2)
+`, stopped: []string{"no token of the 8 calls would be trained, and a run would end in its first step: no token of it had an alternative"}},
+	}
+}
+
+// absentParts are setups of which something is not there, so that they try it again
+// and again.
+func absentParts() []setup {
+	return []setup{
+		{name: "service-unreachable", sections: map[string]string{"agent": `{service: {url: "{{unreachable}}"}}`, "training": oneTask}, args: []string{"--tasks", "1"},
+			stopped: []string{"a run would try this for ever: RunAgent was tried 5 times without success", "connection refused"}},
+		{name: "worker-absent", sections: map[string]string{"agent": "{temporal: {workflow: Mine, queue: mine}}", "training": oneTask}, args: []string{"--tasks", "1"},
+			stopped: []string{"BeginAttempt was tried 5 times without success", `no worker polls the task queue "mine" of agent.temporal`}},
+		{name: "judge-unreachable", sections: map[string]string{"credit": `{assignment: judge, judge: {url: "{{unreachable}}/v1", model: judge}}`},
+			stopped: []string{"JudgeCalls was tried 4 times without success", "connection refused"}},
+		{name: "judge-babbles", sections: map[string]string{"credit": `{assignment: judge, judge: {url: "{{nonsense judge}}/v1", model: judge}}`},
+			stopped: []string{"the credit of these attempts can't be assigned", "change credit.judge"}},
+		{name: "judge-key-unset", sections: map[string]string{"credit": `{assignment: judge, judge: {url: "{{judge}}/v1", model: judge, key: FULGURITE_NO_SUCH_KEY}}`},
+			stopped: []string{"JudgeCalls was tried 4 times without success", "FULGURITE_NO_SUCH_KEY is not set"}},
+		{name: "server-unreachable", sections: map[string]string{"model": "{base: model, codec: template}",
+			"sampling": `{max_tokens: 4, server: {type: vllm, urls: ["{{unreachable}}"], model: m, directory: adapters}}`}, model: withTools,
+			stopped: []string{"sampling.server.urls: no server can be reached", "connection refused"}},
+		{name: "server-broken", sections: map[string]string{"model": "{base: model, codec: template}", "training": oneTask,
+			"sampling": `{max_tokens: 4, server: {type: vllm, urls: ["{{broken}}"], model: m, directory: adapters}}`}, model: withTools, args: []string{"--tasks", "1"},
+			stopped: []string{"a run would try this for ever: PublishVersion was tried", "out of order", "look at the servers of sampling.server"}},
+		{name: "before-fails", sections: map[string]string{"agent": "{command: [python3, agent.py], before: [./prepare.sh]}", "training": oneTask}, args: []string{"--tasks", "1"},
+			files: map[string]string{"prepare.sh": "#!/bin/sh\necho no room >&2\nexit 1\n"}, stopped: []string{"no task can be trained on, for example: ", "no room"}},
 	}
 }

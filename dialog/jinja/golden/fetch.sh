@@ -19,5 +19,5 @@ for origin in trl llamacpp; do
 		cp "$file" "fetched/$origin-$(basename "$file")"
 	done
 done
-"$work/venv/bin/python" render.py fetched
+"$work/venv/bin/python" render.py fetched fetched/expected.json
 echo "$(ls fetched/*.jinja | wc -l) templates; go test ./dialog ./dialog/jinja compares them"

@@ -1,12 +1,13 @@
 """Renders templates with Jinja2, set up as transformers' apply_chat_template does.
 
-    render.py FOLDER        renders FOLDER/*.jinja with every case of cases.json
-                            and writes FOLDER/expected.json: for each template a
-                            list with, for each case, the first 16 hexadecimal
-                            digits of the SHA-256 of the text, or null where
-                            Python refuses to render it
-    render.py FOLDER TEXTS  writes the texts, too, as TEXTS/template.json
-    render.py SNIPPETS.json writes what each snippet renders to into the file
+    render.py FOLDER EXPECTED.json        renders FOLDER/*.jinja with every case of
+                                          cases.json and writes for each template a
+                                          list with, for each case, the first 16
+                                          hexadecimal digits of the SHA-256 of the
+                                          text, or null where Python refuses it
+    render.py FOLDER EXPECTED.json TEXTS  writes the texts, too, as TEXTS/template.json
+    render.py SNIPPETS.json               writes what each snippet renders to into
+                                          the file
 """
 
 import copy
@@ -96,7 +97,7 @@ def digest(text):
     return None if isinstance(text, Exception) else hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def render_folder(folder, texts):
+def render_folder(folder, expected, texts):
     here = pathlib.Path(__file__).parent
     cases = {c["name"]: c["variables"] for c in json.loads((here / "cases.json").read_text(encoding="utf-8"))}
     lines = []
@@ -107,7 +108,7 @@ def render_folder(folder, texts):
         if texts:
             shown = {n: {"error": f"{type(t).__name__}: {t}"} if isinstance(t, Exception) else t for n, t in made.items()}
             (texts / f"{path.stem}.json").write_text(json.dumps(shown, ensure_ascii=False, indent=1), encoding="utf-8")
-    (folder / "expected.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    expected.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
 def render_snippets(path):
@@ -129,7 +130,7 @@ def render_snippets(path):
 def main():
     target = pathlib.Path(sys.argv[1])
     if target.is_dir():
-        render_folder(target, pathlib.Path(sys.argv[2]) if len(sys.argv) > 2 else None)
+        render_folder(target, pathlib.Path(sys.argv[2]), pathlib.Path(sys.argv[3]) if len(sys.argv) > 3 else None)
     else:
         render_snippets(target)
 

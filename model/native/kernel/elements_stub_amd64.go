@@ -68,6 +68,17 @@ func avx512SumSquares(sums *float64, x *float32, n int)
 //go:noescape
 func avx512AdamW(p *float32, gradient *float32, m *float32, v *float32, n int, rate float32, scale float32, decay float32, epsilon float32, beta1 float32, rest1 float32, correct1 float32, beta2 float32, rest2 float32, correct2 float32)
 
+// avx512WidenBF16 sets to to the numbers of from.
+//
+//go:noescape
+func avx512WidenBF16(to *float32, from *uint16, n int)
+
+// avx512WidenQ8 sets to to the numbers of from times their factors: 32 rows of n vectors,
+// whose columns have one factor each.
+//
+//go:noescape
+func avx512WidenQ8(to *float32, from *int8, factors *float32, n int)
+
 // avx2Softmax replaces x by the soft-max of scale·x.
 //
 //go:noescape
@@ -131,3 +142,14 @@ func avx2SumSquares(sums *float64, x *float32, n int)
 //
 //go:noescape
 func avx2AdamW(p *float32, gradient *float32, m *float32, v *float32, n int, rate float32, scale float32, decay float32, epsilon float32, beta1 float32, rest1 float32, correct1 float32, beta2 float32, rest2 float32, correct2 float32)
+
+// avx2WidenBF16 sets to to the numbers of from.
+//
+//go:noescape
+func avx2WidenBF16(to *float32, from *uint16, n int)
+
+// avx2WidenQ8 sets to to the numbers of from times their factors: 32 rows of n vectors,
+// whose columns have one factor each.
+//
+//go:noescape
+func avx2WidenQ8(to *float32, from *int8, factors *float32, n int)

@@ -28,7 +28,7 @@ func everything(set *kernel.Set, seed uint64, n, rows int) map[string][]float32 
 	x = logits()
 	most, sum, weighted := set.LogSumExp(x, n, 1.3)
 	out["logSumExp"] = []float32{most, sum, weighted}
-	set.LogitsGradient(x, n, 1.3, most, float32(math.Log(float64(sum))), 0.9, -0.4, 0.2)
+	set.LogitsGradient(x, n, 1.3, most, 2.5, 0.9, -0.4, 0.2)
 	out["logitsGradient"] = x
 
 	p, dp := logits(), random(width, seed+1)

@@ -13,6 +13,10 @@ func plainSet() *Set {
 	return &Set{
 		name: "go", arithmetic: "rounded",
 		narrow:          [4]tile{nil, plainTile4, nil, plainTile1},
+		narrowBF16:      [4]tileBF16{nil, plainBF16Tile4, nil, plainBF16Tile1},
+		narrowQ8:        [4]tileQ8{nil, plainQ8Tile4, nil, plainQ8Tile1},
+		widenBF16:       plainWidenBF16,
+		widenQ8:         plainWidenQ8,
 		softmax:         plainSoftmax,
 		logSumExp:       plainLogSumExp,
 		logitsGradient:  plainLogitsGradient,

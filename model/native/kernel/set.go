@@ -6,6 +6,12 @@ import (
 	"strings"
 )
 
+//go:generate go run ./generate
+
+// fused is the arithmetic of the assembly: products are added without rounding,
+// rows are summed in sixteen lanes that are folded 8, 4, 2 and 1 apart.
+const fused = "fused16"
+
 // Lanes is the number of float32 in a vector; lengths are multiples of it.
 const Lanes = 16
 
@@ -15,6 +21,13 @@ var ErrUnknown = errors.New("unknown kernel set")
 // tile multiplies a fixed number of rows by a fixed number of columns; strides
 // are in bytes, add is 0 or 1.
 type tile func(c *float32, cRow int, a *float32, aRow, aStep int, b *float32, bRow, k, add int)
+
+// Those of B in narrow numbers: of bfloat16, and of eight bits with factors, where k
+// counts blocks of QuantBlock.
+type (
+	tileBF16 func(c *float32, cRow int, a *float32, aRow, aStep int, b *uint16, bRow, k, add int)
+	tileQ8   func(c *float32, cRow int, a *float32, aRow, aStep int, b *int8, bRow, k, add int, factors *float32)
+)
 
 // tileRows are the heights of the tiles in wide and narrow.
 var tileRows = [4]int{8, 4, 2, 1}
@@ -27,7 +40,13 @@ type Set struct {
 
 	wide   [4]tile // 32 columns; nil where there is none
 	narrow [4]tile // 16 columns
+	// Tiles of the same sizes for other forms of B.
+	wideBF16, narrowBF16 [4]tileBF16
+	wideQ8, narrowQ8     [4]tileQ8
 
+	widenBF16       func(to *float32, from *uint16, n int)
+	widenQ8         func(to *float32, from *int8, factors *float32, n int)
+	transpose       func(to *float32, toRow int, from *float32, fromRow, blocks int) // nil where there is none
 	softmax         func(x *float32, n int, scale float32)
 	logSumExp       func(x *float32, n int, scale float32) (most, sum, weighted float32)
 	logitsGradient  func(x *float32, n int, scale, most, logSum, entropy, a, b float32)
@@ -61,7 +80,7 @@ func Named(name string) (*Set, error) {
 	return nil, fmt.Errorf("%w %q: this processor and build have %s", ErrUnknown, name, strings.Join(names, ", "))
 }
 
-// Name is "avx512", "avx2" or "go".
+// Name is "avx512", "avx2", "neon" or "go".
 func (s *Set) Name() string { return s.name }
 
 // Arithmetic names the rounding and the order of sums: sets with equal

@@ -69,3 +69,146 @@ func avx2Tile2x16(c *float32, cRow int, a *float32, aRow int, aStep int, b *floa
 //
 //go:noescape
 func avx2Tile1x16(c *float32, cRow int, a *float32, aRow int, aStep int, b *float32, bRow int, k int, add int)
+
+// avx512BF16Tile8x32 sets (add = 0) or adds to (add = 1) 8 rows by 32 columns of C
+// the product of A and B; k is at least 1, strides are in bytes.
+//
+//go:noescape
+func avx512BF16Tile8x32(c *float32, cRow int, a *float32, aRow int, aStep int, b *uint16, bRow int, k int, add int)
+
+// avx512BF16Tile4x32 sets (add = 0) or adds to (add = 1) 4 rows by 32 columns of C
+// the product of A and B; k is at least 1, strides are in bytes.
+//
+//go:noescape
+func avx512BF16Tile4x32(c *float32, cRow int, a *float32, aRow int, aStep int, b *uint16, bRow int, k int, add int)
+
+// avx512BF16Tile2x32 sets (add = 0) or adds to (add = 1) 2 rows by 32 columns of C
+// the product of A and B; k is at least 1, strides are in bytes.
+//
+//go:noescape
+func avx512BF16Tile2x32(c *float32, cRow int, a *float32, aRow int, aStep int, b *uint16, bRow int, k int, add int)
+
+// avx512BF16Tile1x32 sets (add = 0) or adds to (add = 1) 1 rows by 32 columns of C
+// the product of A and B; k is at least 1, strides are in bytes.
+//
+//go:noescape
+func avx512BF16Tile1x32(c *float32, cRow int, a *float32, aRow int, aStep int, b *uint16, bRow int, k int, add int)
+
+// avx512BF16Tile8x16 sets (add = 0) or adds to (add = 1) 8 rows by 16 columns of C
+// the product of A and B; k is at least 1, strides are in bytes.
+//
+//go:noescape
+func avx512BF16Tile8x16(c *float32, cRow int, a *float32, aRow int, aStep int, b *uint16, bRow int, k int, add int)
+
+// avx512BF16Tile4x16 sets (add = 0) or adds to (add = 1) 4 rows by 16 columns of C
+// the product of A and B; k is at least 1, strides are in bytes.
+//
+//go:noescape
+func avx512BF16Tile4x16(c *float32, cRow int, a *float32, aRow int, aStep int, b *uint16, bRow int, k int, add int)
+
+// avx512BF16Tile2x16 sets (add = 0) or adds to (add = 1) 2 rows by 16 columns of C
+// the product of A and B; k is at least 1, strides are in bytes.
+//
+//go:noescape
+func avx512BF16Tile2x16(c *float32, cRow int, a *float32, aRow int, aStep int, b *uint16, bRow int, k int, add int)
+
+// avx512BF16Tile1x16 sets (add = 0) or adds to (add = 1) 1 rows by 16 columns of C
+// the product of A and B; k is at least 1, strides are in bytes.
+//
+//go:noescape
+func avx512BF16Tile1x16(c *float32, cRow int, a *float32, aRow int, aStep int, b *uint16, bRow int, k int, add int)
+
+// avx2BF16Tile4x16 sets (add = 0) or adds to (add = 1) 4 rows by 16 columns of C
+// the product of A and B; k is at least 1, strides are in bytes.
+//
+//go:noescape
+func avx2BF16Tile4x16(c *float32, cRow int, a *float32, aRow int, aStep int, b *uint16, bRow int, k int, add int)
+
+// avx2BF16Tile2x16 sets (add = 0) or adds to (add = 1) 2 rows by 16 columns of C
+// the product of A and B; k is at least 1, strides are in bytes.
+//
+//go:noescape
+func avx2BF16Tile2x16(c *float32, cRow int, a *float32, aRow int, aStep int, b *uint16, bRow int, k int, add int)
+
+// avx2BF16Tile1x16 sets (add = 0) or adds to (add = 1) 1 rows by 16 columns of C
+// the product of A and B; k is at least 1, strides are in bytes.
+//
+//go:noescape
+func avx2BF16Tile1x16(c *float32, cRow int, a *float32, aRow int, aStep int, b *uint16, bRow int, k int, add int)
+
+// avx512Q8Tile8x32 sets (add = 0) or adds to (add = 1) 8 rows by 32 columns of C
+// the product of A and B; k is at least 1, strides are in bytes.
+// k counts blocks of 32; factors has a row for each, as long as one of B.
+//
+//go:noescape
+func avx512Q8Tile8x32(c *float32, cRow int, a *float32, aRow int, aStep int, b *int8, bRow int, k int, add int, factors *float32)
+
+// avx512Q8Tile4x32 sets (add = 0) or adds to (add = 1) 4 rows by 32 columns of C
+// the product of A and B; k is at least 1, strides are in bytes.
+// k counts blocks of 32; factors has a row for each, as long as one of B.
+//
+//go:noescape
+func avx512Q8Tile4x32(c *float32, cRow int, a *float32, aRow int, aStep int, b *int8, bRow int, k int, add int, factors *float32)
+
+// avx512Q8Tile2x32 sets (add = 0) or adds to (add = 1) 2 rows by 32 columns of C
+// the product of A and B; k is at least 1, strides are in bytes.
+// k counts blocks of 32; factors has a row for each, as long as one of B.
+//
+//go:noescape
+func avx512Q8Tile2x32(c *float32, cRow int, a *float32, aRow int, aStep int, b *int8, bRow int, k int, add int, factors *float32)
+
+// avx512Q8Tile1x32 sets (add = 0) or adds to (add = 1) 1 rows by 32 columns of C
+// the product of A and B; k is at least 1, strides are in bytes.
+// k counts blocks of 32; factors has a row for each, as long as one of B.
+//
+//go:noescape
+func avx512Q8Tile1x32(c *float32, cRow int, a *float32, aRow int, aStep int, b *int8, bRow int, k int, add int, factors *float32)
+
+// avx512Q8Tile8x16 sets (add = 0) or adds to (add = 1) 8 rows by 16 columns of C
+// the product of A and B; k is at least 1, strides are in bytes.
+// k counts blocks of 32; factors has a row for each, as long as one of B.
+//
+//go:noescape
+func avx512Q8Tile8x16(c *float32, cRow int, a *float32, aRow int, aStep int, b *int8, bRow int, k int, add int, factors *float32)
+
+// avx512Q8Tile4x16 sets (add = 0) or adds to (add = 1) 4 rows by 16 columns of C
+// the product of A and B; k is at least 1, strides are in bytes.
+// k counts blocks of 32; factors has a row for each, as long as one of B.
+//
+//go:noescape
+func avx512Q8Tile4x16(c *float32, cRow int, a *float32, aRow int, aStep int, b *int8, bRow int, k int, add int, factors *float32)
+
+// avx512Q8Tile2x16 sets (add = 0) or adds to (add = 1) 2 rows by 16 columns of C
+// the product of A and B; k is at least 1, strides are in bytes.
+// k counts blocks of 32; factors has a row for each, as long as one of B.
+//
+//go:noescape
+func avx512Q8Tile2x16(c *float32, cRow int, a *float32, aRow int, aStep int, b *int8, bRow int, k int, add int, factors *float32)
+
+// avx512Q8Tile1x16 sets (add = 0) or adds to (add = 1) 1 rows by 16 columns of C
+// the product of A and B; k is at least 1, strides are in bytes.
+// k counts blocks of 32; factors has a row for each, as long as one of B.
+//
+//go:noescape
+func avx512Q8Tile1x16(c *float32, cRow int, a *float32, aRow int, aStep int, b *int8, bRow int, k int, add int, factors *float32)
+
+// avx2Q8Tile4x16 sets (add = 0) or adds to (add = 1) 4 rows by 16 columns of C
+// the product of A and B; k is at least 1, strides are in bytes.
+// k counts blocks of 32; factors has a row for each, as long as one of B.
+//
+//go:noescape
+func avx2Q8Tile4x16(c *float32, cRow int, a *float32, aRow int, aStep int, b *int8, bRow int, k int, add int, factors *float32)
+
+// avx2Q8Tile2x16 sets (add = 0) or adds to (add = 1) 2 rows by 16 columns of C
+// the product of A and B; k is at least 1, strides are in bytes.
+// k counts blocks of 32; factors has a row for each, as long as one of B.
+//
+//go:noescape
+func avx2Q8Tile2x16(c *float32, cRow int, a *float32, aRow int, aStep int, b *int8, bRow int, k int, add int, factors *float32)
+
+// avx2Q8Tile1x16 sets (add = 0) or adds to (add = 1) 1 rows by 16 columns of C
+// the product of A and B; k is at least 1, strides are in bytes.
+// k counts blocks of 32; factors has a row for each, as long as one of B.
+//
+//go:noescape
+func avx2Q8Tile1x16(c *float32, cRow int, a *float32, aRow int, aStep int, b *int8, bRow int, k int, add int, factors *float32)

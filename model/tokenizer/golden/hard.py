@@ -46,7 +46,20 @@ def character(r):
             return chr(c)
 
 
-def draw(r):
+# Of vocabularies with byte fallback, and what looks like their tokens.
+MORE_TOKENS = TOKENS + [
+    "<s>", "</s>", "<unk>", "[INST]", "[/INST]", "<0x41>", "<0x0A>", "\u2581", "\u2581\u2581", " \u2581", "<s", "[tool]", "<\u00e9>",
+]
+
+MORE_FIXED = [
+    "\u2581", " \u2581 ", "\u2581a", "a\u2581 b", "<0x41>", "<0xFF>", "<s>", "<s>a", "a<s> b", " <s>", "<s> <s>", "<s></s>a</s>",
+    "[INST] a [/INST] b </s>", "<unk>", "a <unk>b", "[tool] x", "x [tool]", "x[tool]y", "caf\u00e9 <\u00e9> <e\u0301>",
+    "\x04", "a\x04b", "\x06\x13\x14\x16\x1d", "th\x04e", "th\x16e the", " \x04 ", "\U000c0000", "\U00100000", "\u0000",
+    "1\x0423", "the\x1dquick", "\x04<|im_end|>\x04", "\U0001f9ff\U0001f9ffx", "a\n\n b", "x\ty", "  two  spaces  ",
+]
+
+
+def draw(r, TOKENS=TOKENS):
     kind = r.random()
     if kind < 0.25:
         return "".join(r.choice(r.choice(POOLS)) for _ in range(r.randint(1, 24)))
@@ -63,3 +76,16 @@ def draw(r):
 def strings(n):
     r = random.Random(7)
     return FIXED + [draw(r) for _ in range(n - len(FIXED))]
+
+
+def more(n):
+    """Others, in which there are tokens of more kinds and bytes that few vocabularies have."""
+    r = random.Random(11)
+    all = FIXED + MORE_FIXED
+    while len(all) < n:
+        s = draw(r, MORE_TOKENS)
+        if r.random() < 0.2:
+            at = r.randint(0, len(s))
+            s = s[:at] + r.choice(["\x04", "\x06", "\x1d", "\U000c0001", "\u2581", " ", "  "]) + s[at:]
+        all.append(s)
+    return all

@@ -67,15 +67,19 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 	if err != nil {
 		return err
 	}
-	defer s.RemoveAddresses()
-	result, err := c.train(ctx, t, st, sp)
+	held, release := serve.WhileHeld(ctx, st)
+	defer release()
+	result, err := c.train(held, t, st, sp)
 	if err != nil && ctx.Err() != nil {
 		t.Printf("\nStopped. The same command goes on with the run.\n")
 	}
 	if err == nil {
-		err = c.report(ctx, s, t, st, result, began)
+		err = c.report(held, s, t, st, result, began)
 	}
-	return errors.Join(err, st.Close())
+	if lost := serve.Lost(held); lost != nil {
+		err = lost
+	}
+	return errors.Join(err, serve.Close(s, st))
 }
 
 // spec is the example's own, with what the flags change.
@@ -180,9 +184,9 @@ func (c *Command) report(ctx context.Context, s *state.Flags, t *terminal.Termin
 	}
 	checkpoint := filepath.Join(dir, "promoted")
 	id := model.VersionID{Run: r.Run, Policy: model.DefaultPolicy, Number: r.Promoted}
-	architecture, weights, _, err := st.Catalog.Load(ctx, id)
+	k, _, err := st.Catalog.Load(ctx, id)
 	if err == nil {
-		err = hf.WriteDirectory(checkpoint, architecture, weights)
+		err = hf.WriteDirectory(checkpoint, k.Architecture, k.Weights)
 	}
 	if err != nil {
 		return fmt.Errorf("export version %s: %w", id, err)

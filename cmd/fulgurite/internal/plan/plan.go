@@ -3,6 +3,7 @@ package plan
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/fulgurite/fulgurite/model/hf"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks"
+	"github.com/fulgurite/fulgurite/tasks/grading"
 	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workflows"
 )
@@ -36,13 +38,14 @@ type Plan struct {
 	Rollouts   int                `json:"rollouts"` // that are trained on
 	Gates      int                `json:"gate_evaluations"`
 	Queues     []string           `json:"queues"`
+	Sizes      Sizes              `json:"sizes"`
 	// Warnings are what may stand in the way of learning.
 	Warnings []string `json:"warnings"`
 }
 
 // Run prints the plan of a spec.
-func (c *Command) Run(_ context.Context, t *terminal.Terminal) error {
-	p, err := Make(c.Spec)
+func (c *Command) Run(ctx context.Context, t *terminal.Terminal) error {
+	p, err := Make(ctx, c.Spec)
 	if err != nil {
 		return err
 	}
@@ -57,13 +60,13 @@ func (c *Command) Run(_ context.Context, t *terminal.Terminal) error {
 }
 
 // Make reads everything that a run would read and starts nothing.
-func Make(path string) (Plan, error) {
+func Make(ctx context.Context, path string) (Plan, error) {
 	sp, err := loadSpec(path)
 	if err != nil {
 		return Plan{}, err
 	}
 	p := Plan{Digest: spec.Digest(sp), Spec: sp, Tasks: map[trace.Kind]int{}}
-	if err := p.readTasks(); err != nil {
+	if err := p.readTasks(ctx); err != nil {
 		return p, terminal.Usage(err)
 	}
 	codec, err := planCodec(sp.Model)
@@ -73,12 +76,22 @@ func Make(path string) (Plan, error) {
 	architecture := model.Tiny(codec.VocabSize())
 	architecture.MaxPositions = sp.Model.Context
 	if sp.Model.Base != "tiny" {
-		if architecture, _, err = hf.ReadDirectory(sp.Model.Base); err != nil {
+		stored, err := hf.OpenDirectory(sp.Model.Base)
+		if err != nil {
+			return p, terminal.Usage(fmt.Errorf("model.base: %w", err))
+		}
+		architecture = stored.Architecture
+		if err := stored.Close(); err != nil {
 			return p, terminal.Usage(fmt.Errorf("model.base: %w", err))
 		}
 		if architecture.VocabSize < codec.VocabSize() {
 			return p, terminal.Usagef("model.base: %s has a vocabulary of %d tokens, but codec %s has %d: give the model's own codec (model.codec)",
-				sp.Model.Base, architecture.VocabSize, codec.Name(), codec.VocabSize())
+				sp.Model.Base, architecture.VocabSize, sp.Model.Codec, codec.VocabSize())
+		}
+	}
+	if l := sp.Model.LoRA; l != nil {
+		if err := precisionOf(*l).Check(architecture); err != nil {
+			return p, terminal.Usage(fmt.Errorf("model.lora.base_precision: %w", err))
 		}
 	}
 	if err := checkDemonstrations(sp.Model, codec, architecture.MaxPositions); err != nil {
@@ -88,6 +101,9 @@ func Make(path string) (Plan, error) {
 	if err != nil {
 		return p, terminal.Usage(err)
 	}
+	if e, ok := engine.(interface{ Close() }); ok {
+		defer e.Close()
+	}
 	tr := sp.Training
 	p.Parameters, p.Engine = architecture.Parameters(), engine.Fingerprint()
 	p.Steps = tr.Total(p.Tasks[trace.Train])
@@ -96,6 +112,7 @@ func Make(path string) (Plan, error) {
 	if p.Tasks[trace.Gate] > 0 {
 		p.Gates = 1 + (p.Steps+sp.Evaluation.Every-1)/sp.Evaluation.Every
 	}
+	p.Sizes = newSizes(sp, architecture, p.Steps, p.Gates)
 	p.Queues = []string{workflows.QueueTraining, sp.Agent.Queue, workflows.QueueTrainGPU}
 	p.Warnings = p.warnings()
 	return p, nil
@@ -106,36 +123,35 @@ func planCodec(m spec.Model) (dialog.Codec, error) {
 	if m.Codec != spec.CodecTemplate {
 		return dialog.Named(m.Codec)
 	}
-	bundle, err := dialog.ReadBundle(m.Base)
-	if err != nil {
-		return nil, fmt.Errorf("model.codec: %w", err)
-	}
-	bundle.ToolParser = m.ToolParser
-	codec, err := bundle.Codec(m.Codec)
-	if err == nil {
-		err = dialog.CheckTools(codec, m.ToolParser)
-	}
+	codec, _, err := dialog.ReadCodec(m.Base, m.Template, m.ToolParser)
 	return codec, err
 }
 
 // readTasks counts the tasks of each split, and reports the mistakes of all splits
 // together.
-func (p *Plan) readTasks() error {
+func (p *Plan) readTasks(ctx context.Context) error {
 	var faults []error
-	for _, split := range []struct {
+	var graders grading.Graders
+	defer graders.Close()
+	splits := []struct {
 		kind   trace.Kind
 		source string
-	}{{trace.Train, p.Spec.Tasks.Train}, {trace.Gate, p.Spec.Tasks.Gate}, {trace.Test, p.Spec.Tasks.Test}} {
+	}{{trace.Train, p.Spec.Tasks.Train}, {trace.Gate, p.Spec.Tasks.Gate}, {trace.Test, p.Spec.Tasks.Test}}
+	lists := make([][]tasks.Task, len(splits))
+	for i, split := range splits {
 		if split.source == "" {
 			continue
 		}
-		list, err := tasks.Open(split.source)
-		if err == nil {
-			err = tasks.CheckAnswers(p.Spec.Grader, list)
+		list, err := graders.Open(ctx, p.Spec.Grader, split.source)
+		for k, earlier := range splits[:i] {
+			if err == nil && lists[k] != nil {
+				err = tasks.CheckLeak(earlier.source, split.source, lists[k], list)
+			}
 		}
 		if err != nil {
 			faults = append(faults, fmt.Errorf("tasks.%s: %w", split.kind, err))
 		}
+		lists[i] = list
 		p.Tasks[split.kind] = len(list)
 	}
 	return errors.Join(faults...)
@@ -146,17 +162,22 @@ func (p Plan) print(t *terminal.Terminal) {
 	line := func(label, format string, args ...any) { t.Printf("%-12s %s\n", label, fmt.Sprintf(format, args...)) }
 	line("spec", "%s", p.Digest)
 	line("seed", "%d", s.Seed)
-	line("model", "%s, %d parameters, codec %s", s.Model.Base, p.Parameters, s.Model.Codec)
+	line("model", "%s, %d parameters, codec %s%s", s.Model.Base, p.Parameters, s.Model.Codec, templateOf(s.Model))
+	if l := s.Model.LoRA; l != nil {
+		line("adapter", "rank %d, alpha %g, of %s", l.Rank, l.Alpha, strings.Join(l.Targets, ", "))
+	}
+	if l := s.Model.LoRA; l != nil {
+		line("adapter", "rank %d, alpha %g, on %s; %d trained parameters", l.Rank, l.Alpha, strings.Join(l.Targets, ", "), p.Sizes.Weights/number)
+		if precision := precisionOf(*l); precision != model.F32 {
+			line("base", "its matrices are rounded to %s once, and stay so in memory", precision)
+		}
+	}
 	line("engine", "%s", p.Engine)
 	if w := s.Model.WarmStart; w != nil {
 		line("warm start", "%d updates of %d dialogs from %s, learning rate %g", w.Updates, w.Batch, w.Demonstrations, w.LearningRate)
 	}
 	line("tasks", "train %d, gate %d, test %d", p.Tasks[trace.Train], p.Tasks[trace.Gate], p.Tasks[trace.Test])
-	agent := "function " + s.Agent.Func
-	if s.Agent.Func == "" {
-		agent = "command " + strings.Join(s.Agent.Command, " ")
-	}
-	line("agent", "%s; at most %s", agent, limitsOf(s.Agent.Limits))
+	line("agent", "%s; at most %s", agentOf(s.Agent), limitsOf(s.Agent.Limits))
 	line("grader", "%s", s.Grader.Type)
 	line("sampling", "temperature %g, at most %d tokens a reply", *s.Sampling.Temperature, s.Sampling.MaxTokens)
 	if sv := s.Sampling.Server; sv != nil {
@@ -177,10 +198,38 @@ func (p Plan) print(t *terminal.Terminal) {
 	} else {
 		line("promotion", "none: without tasks.gate nothing is evaluated, and version 0 stays promoted")
 	}
+	for _, l := range p.Sizes.lines() {
+		line(l.label, "%s", l.text)
+	}
 	line("queues", "%s", strings.Join(p.Queues, ", "))
 	for _, w := range p.Warnings {
 		line("warning", "%s", w)
 	}
+}
+
+// agentOf says what makes the model calls.
+func agentOf(a spec.Agent) string {
+	switch {
+	case a.Service != nil:
+		return "service " + a.Service.URL
+	case a.Temporal != nil:
+		kind, name := "workflow", a.Temporal.Workflow
+		if name == "" {
+			kind, name = "activity", a.Temporal.Activity
+		}
+		return fmt.Sprintf("%s %s on queue %s", kind, name, a.Temporal.Queue)
+	case a.Func != "":
+		return "function " + a.Func
+	}
+	return "command " + strings.Join(a.Command, " ")
+}
+
+// templateOf names a chat template that is not the model's own.
+func templateOf(m spec.Model) string {
+	if m.Template == "" {
+		return ""
+	}
+	return " with the chat template " + m.Template
 }
 
 // limitsOf says what an attempt may use.
@@ -218,4 +267,39 @@ func (p Plan) evidence() string {
 		out += fmt.Sprintf(", and a person must approve within %g hours", promotion.ApprovalHours)
 	}
 	return out
+}
+
+// loadSpec reads a spec file completely: defaults filled in, everything checked.
+func loadSpec(path string) (spec.Spec, error) {
+	sp, err := spec.Load(path)
+	if err != nil {
+		return sp, terminal.Usage(err)
+	}
+	sp = sp.WithDefaults()
+	if err := sp.Check(); err != nil {
+		return sp, terminal.Usage(fmt.Errorf("%s: %w", path, err))
+	}
+	return sp, nil
+}
+
+// Input is a spec as the input of TrainingWorkflow.
+func Input(s spec.Spec) (workflows.TrainingInput, error) {
+	data, err := json.Marshal(s)
+	if err != nil {
+		return workflows.TrainingInput{}, fmt.Errorf("encode spec: %w", err)
+	}
+	return workflows.TrainingInput{Spec: data}, nil
+}
+
+// Schema is `fulgurite schema`.
+type Schema struct{}
+
+// Run prints the JSON Schema of specs.
+func (Schema) Run(t *terminal.Terminal) error {
+	schema, err := spec.Schema()
+	if err != nil {
+		return err
+	}
+	t.Printf("%s", schema)
+	return nil
 }

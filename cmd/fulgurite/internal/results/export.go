@@ -5,6 +5,7 @@ package results
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"strings"
 
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
@@ -12,13 +13,17 @@ import (
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/checkpoint"
+	"github.com/fulgurite/fulgurite/model/convert"
+	"github.com/fulgurite/fulgurite/model/gguf"
 	"github.com/fulgurite/fulgurite/model/hf"
 )
 
 // Export is `fulgurite export`.
 type Export struct {
 	Version   string `arg:"" help:"RUN@NUMBER, RUN@promoted, RUN@newest, or RUN: the promoted version, or the newest where nothing is evaluated."`
-	Directory string `arg:"" help:"Where to write config.json, model.safetensors and, if the model has them, its tokenizer and chat template." type:"path"`
+	Directory string `arg:"" help:"Where to write the files." type:"path"`
+	Format    string `help:"hf: config.json, model.safetensors and, if the model has them, its tokenizer and chat template, an adapter merged into its base (merged is the same); peft: the adapter alone, as PEFT loads it; gguf: one file for llama.cpp, Ollama and others." enum:"hf,merged,peft,gguf" default:"hf"`
+	Type      string `help:"Type of the matrices in a GGUF file: f16, q8_0 or f32." enum:"f16,q8_0,f32" default:"f16"`
 
 	Records state.RecordFlags `embed:""`
 }
@@ -38,9 +43,16 @@ func (c *Export) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) 
 	if err != nil {
 		return err
 	}
-	architecture, weights, digest, err := records.Catalog.Load(ctx, v.VersionID)
-	if err == nil {
-		err = WriteModel(ctx, records.Blobs, c.Directory, recorded.Model.Codec, architecture, weights)
+	k, digest, err := records.Catalog.Load(ctx, v.VersionID)
+	where := c.Directory
+	switch {
+	case err != nil:
+	case c.Format == "gguf":
+		where, err = c.writeGGUF(ctx, records.Blobs, v.String(), recorded.Model.Codec, k)
+	case c.Format == "peft":
+		err = hf.WritePEFT(c.Directory, k, recorded.Model.Base)
+	default:
+		err = WriteModel(ctx, records.Blobs, c.Directory, recorded.Model.Codec, k)
 	}
 	if err != nil {
 		return fmt.Errorf("export %s: %w", v.VersionID, err)
@@ -49,25 +61,61 @@ func (c *Export) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) 
 	if choice.Unevaluated() {
 		name = fmt.Sprintf("%s (%s)", name, choice)
 	}
-	t.Printf("%s (%s) is in %s\n", name, digest, c.Directory)
+	t.Printf("%s (%s) is in %s\n", name, digest, where)
 	return nil
 }
 
 // WriteModel writes a model as a Hugging Face directory, with its tokenizer and chat
-// template if it has some.
-func WriteModel(ctx context.Context, blobs checkpoint.Blobs, dir, codec string, a model.Architecture, w model.Weights) error {
-	if digest, ok := strings.CutPrefix(codec, dialog.TemplatePrefix); ok {
-		encoded, err := blobs.Get(ctx, digest)
-		if err != nil {
-			return fmt.Errorf("read codec: %w", err)
-		}
-		bundle, err := dialog.DecodeBundle(encoded)
-		if err != nil {
-			return err
-		}
+// template if it has some. An adapter is merged into its base.
+func WriteModel(ctx context.Context, blobs checkpoint.Blobs, dir, codec string, c model.Checkpoint) error {
+	weights, err := c.Merged()
+	if err != nil {
+		return err
+	}
+	bundle, published, err := readBundle(ctx, blobs, codec)
+	if err != nil {
+		return err
+	}
+	if published {
 		if err := bundle.WriteDirectory(dir); err != nil {
 			return err
 		}
 	}
-	return hf.WriteDirectory(dir, a, w)
+	return hf.WriteDirectory(dir, c.Architecture, weights)
+}
+
+// writeGGUF writes a model as one file, and returns its path.
+func (c *Export) writeGGUF(ctx context.Context, blobs checkpoint.Blobs, name, codec string, k model.Checkpoint) (string, error) {
+	bundle, published, err := readBundle(ctx, blobs, codec)
+	if err != nil {
+		return "", err
+	}
+	if !published {
+		return "", fmt.Errorf("codec %s is no tokenizer that llama.cpp has: --format gguf needs a model with a published one", codec)
+	}
+	matrices, err := gguf.ParseType(c.Type)
+	if err != nil {
+		return "", err
+	}
+	weights, err := k.Merged()
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(c.Directory, "model-"+c.Type+".gguf")
+	return path, convert.ToGGUF(path, name, k.Architecture, weights, bundle, matrices)
+}
+
+// readBundle reads what the codec of a published model is made of; published says whether
+// it is one.
+func readBundle(ctx context.Context, blobs checkpoint.Blobs, codec string) (b dialog.Bundle, published bool, err error) {
+	digest, published := strings.CutPrefix(codec, dialog.TemplatePrefix)
+	if !published {
+		return b, false, nil
+	}
+	encoded, err := blobs.Get(ctx, digest)
+	if err != nil {
+		return b, true, fmt.Errorf("read codec: %w", err)
+	}
+	b, err = dialog.DecodeBundle(encoded)
+	return b, true, err
 }

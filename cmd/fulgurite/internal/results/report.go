@@ -2,11 +2,13 @@ package results
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/status"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
+	"github.com/fulgurite/fulgurite/internal/dataset"
 	"github.com/fulgurite/fulgurite/internal/report"
 	"github.com/fulgurite/fulgurite/model"
 )
@@ -38,4 +40,37 @@ func (c *Report) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) 
 		err = fmt.Errorf("run %s: %d faults, %d prompts skipped, %d duplicated", c.Run_, len(r.Faults), r.Prompts.Skipped, r.Prompts.Duplicated)
 	}
 	return err
+}
+
+// Data is `fulgurite data`.
+type Data struct {
+	Run_ string `arg:"" name:"run" help:"Name of the run."`
+	File string `arg:"" help:"Where to write; the name ends in .jsonl or .parquet." type:"path"`
+	Rows string `help:"What a row is: ${enum}." enum:"transitions,sequences" default:"transitions"`
+
+	Records state.RecordFlags `embed:""`
+}
+
+// Run writes what a run was trained on for other trainers.
+func (c *Data) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
+	records, err := s.OpenRecords(ctx, t, c.Records)
+	if err != nil {
+		return err
+	}
+	defer records.Close()
+	source := dataset.Source{Store: records.Store, Blobs: records.Blobs, Run: c.Run_, Policy: model.DefaultPolicy}
+	var rows int
+	if c.Rows == "sequences" {
+		rows, err = dataset.WriteFile(ctx, c.File, source.Sequences)
+	} else {
+		rows, err = dataset.WriteFile(ctx, c.File, source.Transitions)
+	}
+	switch {
+	case errors.Is(err, dataset.ErrFormat):
+		return terminal.Usage(err)
+	case err != nil:
+		return err
+	}
+	t.Printf("%d %s of %s are in %s\n", rows, c.Rows, c.Run_, c.File)
+	return nil
 }

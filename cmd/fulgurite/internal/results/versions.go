@@ -23,14 +23,16 @@ type Versions struct {
 
 // versionLine is one version as it is listed.
 type versionLine struct {
-	Version  int                `json:"version"`
-	Weights  string             `json:"weights"`
-	Promoted bool               `json:"promoted"`
-	Pinned   bool               `json:"pinned,omitempty"`
-	Newest   bool               `json:"newest,omitempty"`
-	Gate     *float64           `json:"gate,omitempty"`
-	Test     *float64           `json:"test,omitempty"`
-	Metrics  map[string]float64 `json:"metrics,omitempty"`
+	Version  int    `json:"version"`
+	Weights  string `json:"weights"`
+	Promoted bool   `json:"promoted"`
+	Pinned   bool   `json:"pinned,omitempty"`
+	Newest   bool   `json:"newest,omitempty"`
+	// Collected says that its weights are gone.
+	Collected bool               `json:"collected,omitempty"`
+	Gate      *float64           `json:"gate,omitempty"`
+	Test      *float64           `json:"test,omitempty"`
+	Metrics   map[string]float64 `json:"metrics,omitempty"`
 }
 
 // Run lists the versions, and for people how the promoted pointer moved.
@@ -51,7 +53,7 @@ func (c *Versions) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal
 	if c.JSON {
 		return t.JSON(lines)
 	}
-	t.Printf("%8s  %-8s  %6s  %6s  %s\n", "version", "", "gate", "test", "weights")
+	t.Printf("%8s  %-9s  %6s  %6s  %s\n", "version", "", "gate", "test", "weights")
 	for _, l := range lines {
 		mark := ""
 		switch {
@@ -61,8 +63,10 @@ func (c *Versions) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal
 			mark = "promoted"
 		case l.Newest && unevaluated:
 			mark = "newest"
+		case l.Collected:
+			mark = "collected"
 		}
-		t.Printf("%8d  %-8s  %6s  %6s  %s\n", l.Version, mark, optional(l.Gate), optional(l.Test), short(l.Weights))
+		t.Printf("%8d  %-9s  %6s  %6s  %s\n", l.Version, mark, optional(l.Gate), optional(l.Test), short(l.Weights))
 	}
 	if unevaluated && len(lines) > 1 {
 		t.Printf("\nNothing was evaluated, since the spec has no tasks.gate: %s alone means the newest version, %s@promoted the start.\n", c.Run_, c.Run_)
@@ -90,7 +94,7 @@ func versionLines(ctx context.Context, db *store.Store, run string) ([]versionLi
 	lines := make([]versionLine, len(versions))
 	for i, v := range versions {
 		promoted := v.Number == current
-		lines[i] = versionLine{Version: v.Number, Weights: v.Weights, Promoted: promoted, Pinned: promoted && pinned, Metrics: v.Metrics, Newest: i == len(versions)-1}
+		lines[i] = versionLine{Version: v.Number, Weights: v.Weights, Promoted: promoted, Pinned: promoted && pinned, Metrics: v.Metrics, Newest: i == len(versions)-1, Collected: !v.Collected.IsZero()}
 		for _, e := range evaluations {
 			switch {
 			case e.Version != v.Number:

@@ -30,10 +30,11 @@ func (c *Dev) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) err
 		t.Printf("  Spans      %s (gRPC)\n\n", at)
 	}
 	t.Printf("Start a run in another terminal:  fulgurite train spec.yaml%s\nCtrl-C stops; runs go on at the next start.\n", s.DirFlag())
-	defer s.RemoveAddresses()
-	<-ctx.Done()
+	held, release := WhileHeld(ctx, st)
+	defer release()
+	<-held.Done()
 	t.Printf("\nStopping.\n")
-	return st.Close()
+	return errors.Join(Lost(held), Close(s, st))
 }
 
 // Start brings the stack of the directory up and writes its addresses.

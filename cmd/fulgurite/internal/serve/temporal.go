@@ -49,12 +49,16 @@ func (c *Temporal) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal
 		if err := state.WriteJSON(s.AddressFile(), state.Addresses{PID: os.Getpid(), Temporal: server.Address(), UI: server.UIURL()}); err != nil {
 			return errors.Join(err, server.Stop())
 		}
-		defer s.RemoveAddresses()
 	}
 	t.Printf("Temporal   %s\n", server.Address())
 	if c.UI {
 		t.Printf("Web UI     %s\n", server.UIURL())
 	}
-	<-ctx.Done()
-	return server.Stop()
+	held, release := WhileHeld(ctx, server)
+	defer release()
+	<-held.Done()
+	if o.Dir != "" && server.CheckDirectory() == nil {
+		s.RemoveAddresses()
+	}
+	return errors.Join(Lost(held), server.Stop())
 }

@@ -5,10 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"math"
 	"net"
+	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"go.temporal.io/sdk/client"
@@ -18,13 +21,15 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
+	"github.com/fulgurite/fulgurite/internal/fleet"
 )
 
 // errNoStack says that nobody has the directory.
 var errNoStack = errors.New("no stack runs")
 
-// startTimeout bounds the time from when a stack has its directory to when it answers.
-const startTimeout = time.Minute
+// startTimeout bounds the time from when a stack has its directory to when it answers:
+// the minute that Temporal is given to start, and what the other parts take.
+const startTimeout = 2 * time.Minute
 
 // Dial connects to Temporal: where TEMPORAL_ADDRESS or a profile of Temporal's own
 // configuration says, else to the stack of the directory, and to no other. A stack
@@ -90,7 +95,9 @@ func (s *Flags) await(ctx context.Context, t *terminal.Terminal) (string, error)
 		case <-ctx.Done():
 			return "", ctx.Err()
 		case <-deadline.C:
-			return "", fmt.Errorf("the stack of %s has not come up within %s", s.Dir, startTimeout)
+			holder, err := s.Layout().Holder()
+			return "", errors.Join(fmt.Errorf("the stack of %s (process %s) has not come up within %s: see what it printed, or end it and start `fulgurite dev%s` again",
+				s.Dir, cmp.Or(holder, "unknown"), startTimeout, s.DirFlag()), err)
 		case <-tick.C:
 		}
 	}
@@ -107,4 +114,35 @@ func (s *Flags) connect(ctx context.Context, _ string) (net.Conn, error) {
 	}
 	var d net.Dialer
 	return d.DialContext(ctx, "tcp", at)
+}
+
+// RecordFlags are of commands that work on the records of a fleet too.
+type RecordFlags struct {
+	Store string `help:"Store to use instead of that of --dir: postgres://… or the path of an SQLite file." env:"FULGURITE_STORE" placeholder:"URL"`
+	Blobs string `help:"Directory of blobs to use instead of that of --dir." env:"FULGURITE_BLOBS" placeholder:"DIR" type:"path"`
+}
+
+// OpenRecords opens a store and blobs, also while a stack runs. It brings the schema of
+// the directory's own store up to date, and leaves that of a fleet to the fleet.
+func (s *Flags) OpenRecords(ctx context.Context, t *terminal.Terminal, r RecordFlags) (fleet.Records, error) {
+	url, own := r.Store, r.Store == ""
+	if own {
+		url = s.Layout().Database()
+	}
+	if path := strings.TrimPrefix(url, "sqlite://"); !strings.Contains(path, "://") {
+		switch _, err := os.Stat(path); {
+		case errors.Is(err, fs.ErrNotExist) && own:
+			return fleet.Records{}, terminal.Usagef("no runs in %s: choose the directory with --dir, or start with `fulgurite demo`", s.Dir)
+		case errors.Is(err, fs.ErrNotExist):
+			return fleet.Records{}, terminal.Usagef("no store at %s", path) // opening it would make one
+		}
+	}
+	records, err := fleet.Open(ctx, url, cmp.Or(r.Blobs, s.Layout().Blobs()), s.Logger(ctx, t.Err))
+	if err != nil || !own {
+		return records, err
+	}
+	if err := records.Store.Migrate(ctx); err != nil {
+		return fleet.Records{}, errors.Join(err, records.Close())
+	}
+	return records, nil
 }

@@ -26,15 +26,18 @@ const (
 const spaceEvery = time.Second
 
 // space is how much is free where the state lies, or will lie.
-func (s *Flags) space() (int64, error) {
-	for dir := s.Dir; ; dir = filepath.Dir(dir) {
+func (s *Flags) space() (int64, error) { return FreeSpace(s.Dir) }
+
+// FreeSpace is how many bytes may be written where a path lies, or will lie.
+func FreeSpace(path string) (int64, error) {
+	for dir := path; ; dir = filepath.Dir(dir) {
 		var fsys syscall.Statfs_t
 		err := syscall.Statfs(dir, &fsys)
 		if errors.Is(err, fs.ErrNotExist) && dir != filepath.Dir(dir) {
 			continue // it is made at the start
 		}
 		if err != nil {
-			return 0, fmt.Errorf("look at the free space of %s: %w", s.Dir, err)
+			return 0, fmt.Errorf("look at the free space of %s: %w", path, err)
 		}
 		return int64(fsys.Bavail) * int64(fsys.Bsize), nil //nolint:unconvert // its type differs from system to system
 	}
@@ -47,6 +50,16 @@ func (s *Flags) CheckSpace() error {
 		err = terminal.Usagef("%s: %d MB are free, and at least %d are needed; make room, or choose another --dir", s.Dir, free>>20, spaceToStart>>20)
 	}
 	return err
+}
+
+// FreeForRun is how much is free for the runs of this directory's stack, in bytes.
+// known is false where another stack is asked, whose disk is not ours to see.
+func (s *Flags) FreeForRun() (free int64, known bool) {
+	if _, err := s.running(); errors.Is(err, errNoStack) {
+		return 0, false
+	}
+	free, err := s.space()
+	return free, err == nil
 }
 
 // SpaceWarning says that space is low or gone, and what that means; it is empty where

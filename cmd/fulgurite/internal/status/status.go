@@ -6,13 +6,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
-	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/client"
 
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
+	"github.com/fulgurite/fulgurite/internal/report"
 	"github.com/fulgurite/fulgurite/internal/runstate"
+	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workflows"
@@ -33,6 +35,8 @@ type Status struct {
 	Error string `json:"error,omitempty"`
 	// Progress is absent when Temporal can't be asked.
 	Progress *workflows.Progress `json:"progress,omitempty"`
+	// Collected are the versions that gave up their files.
+	Collected []int `json:"collected,omitempty"`
 	// Idle lists the queues that no worker polls.
 	Idle []string `json:"idle_queues,omitempty"`
 	// Blocked is what is tried again and again, with the reason.
@@ -58,6 +62,12 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 	}
 	if p := out.Progress; p != nil {
 		t.Printf("  %s (%s), step %d of %d, version %d is promoted\n", p.Phase, p.Subject, p.Step, p.Steps, p.Promoted)
+		if p.Phase == workflows.PhaseRollouts {
+			t.Printf("  %d of %d rollouts, %d tokens\n", p.Rollouts.Done, p.Rollouts.Total, p.StepTokens)
+		}
+		if pace := p.PaceText(time.Now()); pace != "" {
+			t.Printf("  %s\n", pace)
+		}
 		if n := len(p.Curve); n > 0 {
 			t.Printf("  reward of step %d: %.3f\n", p.Curve[n-1].Step, p.Curve[n-1].Reward)
 		}
@@ -71,6 +81,9 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 			t.Printf("  %d tasks are quarantined: `fulgurite report %s` says why\n", p.Quarantined, out.Run)
 		}
 		t.Printf("  %d model calls, %d sampled tokens, %d rollouts whose agent failed\n", p.Calls, p.Tokens, p.Failed)
+	}
+	if text := report.CollectedText(out.Collected); text != "" {
+		t.Printf("  versions %s\n", text)
 	}
 	for _, q := range out.Idle {
 		t.Printf("  no worker polls queue %s: the run waits until one does\n", q)
@@ -109,6 +122,9 @@ func read(ctx context.Context, s *state.Flags, t *terminal.Terminal, name string
 		defer temporal.Close()
 	}
 	out := Status{Run: name, Status: run.Status, Error: run.Failure().Error, Warning: doubt}
+	if out.Collected, err = records.Store.CollectedVersions(ctx, name, model.DefaultPolicy); err != nil {
+		return out, err
+	}
 	if run.Status != record.Running || doubt != "" {
 		return out, nil
 	}
@@ -164,28 +180,6 @@ func Unrecorded(ctx context.Context, c client.Client, name string) (record.Run, 
 		return record.Run{}, fmt.Errorf("%s is a %s, no run", name, kind)
 	}
 	return runstate.Of(ctx, c, record.Run{Name: name, WorkflowID: name, ExecutionID: d.WorkflowExecutionInfo.FirstRunId, Status: record.Running})
-}
-
-// idleQueues lists those of a run's queues that no worker polls.
-func idleQueues(ctx context.Context, c client.Client, agents string) ([]string, error) {
-	var idle []string
-	for _, q := range []struct {
-		name string
-		kind enums.TaskQueueType
-	}{
-		{workflows.QueueTraining, enums.TASK_QUEUE_TYPE_WORKFLOW},
-		{agents, enums.TASK_QUEUE_TYPE_ACTIVITY},
-		{workflows.QueueTrainGPU, enums.TASK_QUEUE_TYPE_ACTIVITY},
-	} {
-		d, err := c.DescribeTaskQueue(ctx, q.name, q.kind)
-		if err != nil {
-			return nil, fmt.Errorf("describe queue %s: %w", q.name, err)
-		}
-		if len(d.Pollers) == 0 {
-			idle = append(idle, q.name)
-		}
-	}
-	return idle, nil
 }
 
 // retriable reports whether `fulgurite retry` lets a run go on.

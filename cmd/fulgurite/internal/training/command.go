@@ -16,6 +16,7 @@ import (
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/status"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
+	"github.com/fulgurite/fulgurite/internal/memory"
 	"github.com/fulgurite/fulgurite/internal/progress"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/trace"
@@ -32,7 +33,7 @@ type Command struct {
 
 // Run starts the run of a spec, or attaches to it, and follows it.
 func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
-	p, err := plan.Make(c.Spec)
+	p, err := plan.Make(ctx, c.Spec)
 	if err != nil {
 		return err
 	}
@@ -49,6 +50,15 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 		return err
 	}
 	defer temporal.Close()
+	under, err := UnderWay(ctx, temporal, name)
+	if err != nil {
+		return err
+	}
+	if free, known := s.FreeForRun(); known && !under { // one that is under way has taken its part
+		if err := p.CheckRoom(free, memory.Total()); err != nil {
+			return err
+		}
+	}
 	run, err := Start(ctx, temporal, name, sp)
 	if err != nil {
 		return err

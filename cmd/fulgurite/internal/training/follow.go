@@ -85,6 +85,7 @@ func (v *viewer) show(ctx context.Context) {
 	switch p.Phase {
 	case workflows.PhaseRollouts:
 		v.display.Rollouts(p.Rollouts.Done, p.Rollouts.Total)
+		v.display.Pace(p.PaceText(time.Now()))
 	case workflows.PhaseEvaluation:
 		var n workflows.Count
 		if status.Query(ctx, v.client, p.Subject, &n) == nil {
@@ -94,6 +95,7 @@ func (v *viewer) show(ctx context.Context) {
 		v.showWarmStart(ctx)
 	default:
 		v.display.Phase(string(p.Phase))
+		v.display.Pace(p.PaceText(time.Now()))
 	}
 }
 

@@ -46,7 +46,7 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 	if c.Samples < 0 {
 		return terminal.Usagef("--samples %d: want at least 1", c.Samples)
 	}
-	p, err := plan.Make(c.Spec)
+	p, err := plan.Make(ctx, c.Spec)
 	if err != nil {
 		return err
 	}

@@ -65,7 +65,7 @@ func (v *verdict) endedEarly() bool {
 	switch {
 	case v.stuck != nil:
 		text := v.stuck.Failure
-		if v.stuck.Activity == "" && v.spec.Sampling.Server != nil {
+		if (v.stuck.Activity == "" || v.stuck.Activity == "PublishVersion") && v.spec.Sampling.Server != nil {
 			text += "; look at the servers of sampling.server, and what they log"
 		}
 		v.problem("a run would try this for ever: %s", text)

@@ -68,7 +68,7 @@ func (v *verdict) tools() {
 	case hidden == 0:
 	case v.spec.Model.Codec != dialog.CompactName:
 		v.problem("%d of %d calls offer tools that the model never sees, for example in %s: the chat template leaves them out; "+
-			"give the model's directory a template that writes `tools`", hidden, v.calls, offered)
+			"give one that writes `tools` as model.template", hidden, v.calls, offered)
 	default:
 		v.warning("codec compact writes no list of tools where a single one is offered (%d of %d calls): the model knows its tool from a warm start or not at all", hidden, v.calls)
 	}

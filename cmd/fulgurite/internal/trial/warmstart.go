@@ -23,7 +23,7 @@ type WarmStart struct {
 
 // Run makes version 0 of the spec in a stack that leaves nothing else behind.
 func (c *WarmStart) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
-	p, err := plan.Make(c.Spec)
+	p, err := plan.Make(ctx, c.Spec)
 	if err != nil {
 		return err
 	}
@@ -50,9 +50,9 @@ func (c *WarmStart) Run(ctx context.Context, s *state.Flags, t *terminal.Termina
 		if err != nil {
 			return err
 		}
-		architecture, weights, digest, err := st.Catalog.Load(ctx, model.VersionID{Run: trialRun, Policy: model.DefaultPolicy})
+		k, digest, err := st.Catalog.Load(ctx, model.VersionID{Run: trialRun, Policy: model.DefaultPolicy})
 		if err == nil {
-			err = results.WriteModel(ctx, st.Catalog.Blobs, c.Directory, recorded.Model.Codec, architecture, weights)
+			err = results.WriteModel(ctx, st.Catalog.Blobs, c.Directory, recorded.Model.Codec, k)
 		}
 		if err != nil {
 			return fmt.Errorf("export the warm start: %w", err)

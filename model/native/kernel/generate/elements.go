@@ -2,14 +2,14 @@ package main
 
 import "fmt"
 
-// printElements prints the element-wise programs. A count is always in vectors
-// of sixteen numbers and at least 1.
-func printElements(p *printer) {
-	for _, m := range machines() {
+// printElements prints the element-wise programs for each of machines. A count is
+// always in vectors of sixteen numbers and at least 1.
+func printElements(p *printer, machines []machine) {
+	for _, m := range machines {
 		for _, print := range []func(*program){
 			printSoftmax, printLogSumExp, printLogitsGradient, printSoftmaxBackward,
 			printNorm, printNormBackward, printSwiGLU, printSwiGLUBackward,
-			printRotate, printAdd, printSumSquares, printAdamW,
+			printRotate, printAdd, printSumSquares, printAdamW, printWidenBF16, printWidenQ8,
 		} {
 			print(&program{printer: p, machine: m, next: 6})
 		}
@@ -24,7 +24,29 @@ func printElements(p *printer) {
 type exponent struct{ low, high uniform }
 
 func (g *program) exponent() exponent {
+	if g.registers > 16 { // arithmetic with operands in memory takes a load there
+		g.hold("expLog2E", log2E)
+		g.hold("expLn2High", ln2High)
+		g.hold("expLn2Low", ln2Low)
+		for i, c := range coefficients() {
+			g.hold(fmt.Sprintf("exp%d", 7-i), c)
+		}
+	}
 	return exponent{g.fixed("expLow", -87), g.fixed("expHigh", 88)}
+}
+
+// ln2 has two parts, the first of few bits.
+const (
+	log2E   = 1.44269504088896341
+	ln2High = -0.693359375
+	ln2Low  = 2.12194440e-4
+)
+
+// coefficients are those of the polynomial, of x⁷ first.
+func coefficients() []float32 {
+	return []float32{
+		1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1,
+	}
 }
 
 func (g *program) clampLow(e exponent, r string) { g.op("VMAXPS %s, %s, %s", r, e.low, r) }
@@ -33,19 +55,16 @@ func (g *program) exp(e exponent) {
 	x, n, y, square := g.register(0), g.register(1), g.register(2), g.register(3)
 	g.clampLow(e, x)
 	g.op("VMINPS %s, %s, %s", x, e.high, x)
-	g.op("VMULPS %s, %s, %s", g.constant("expLog2E", 1.44269504088896341), x, n)
+	g.op("VMULPS %s, %s, %s", g.constant("expLog2E", log2E), x, n)
 	round := "VRNDSCALEPS"
-	if g.parts() == 2 {
+	if g.parts() > 1 {
 		round = "VROUNDPS"
 	}
 	g.op("%s $0, %s, %s", round, n, n)
-	// x - n·ln2, with ln2 in two parts, the first of few bits.
-	g.op("VFMADD231PS %s, %s, %s", g.constant("expLn2High", -0.693359375), n, x)
-	g.op("VFMADD231PS %s, %s, %s", g.constant("expLn2Low", 2.12194440e-4), n, x)
-	coefficients := []float32{
-		1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1,
-	}
-	for i, c := range coefficients {
+	// x - n·ln2
+	g.op("VFMADD231PS %s, %s, %s", g.constant("expLn2High", ln2High), n, x)
+	g.op("VFMADD231PS %s, %s, %s", g.constant("expLn2Low", ln2Low), n, x)
+	for i, c := range coefficients() {
 		operand := g.constant(fmt.Sprintf("exp%d", 7-i), c)
 		if i == 0 {
 			g.op("VMOVUPS %s, %s", operand, y)

@@ -3,16 +3,21 @@ package main
 import "fmt"
 
 // machine is an instruction set seen as one that has vectors of sixteen
-// float32, kept in one register or in two.
+// float32, kept in one register, in two or in four.
 type machine struct {
-	name  string // prefix of the functions
-	file  string // letter of its registers
-	bytes int    // of one register
+	name      string // prefix of the functions
+	file      string // letter of its registers
+	bytes     int    // of one register
+	registers int    // that programs may use
 }
 
-func machines() []machine {
-	return []machine{{"avx512", "Z", 64}, {"avx2", "Y", 32}}
+func avxMachines() []machine {
+	return []machine{{"avx512", "Z", 64, 16}, {"avx2", "Y", 32, 16}}
 }
+
+// neonMachine keeps V30 and V31 for what one instruction of AVX needs beside its
+// operands.
+func neonMachine() machine { return machine{"neon", "V", 16, 30} }
 
 // parts is the number of registers that make sixteen numbers.
 func (m machine) parts() int { return 64 / m.bytes }
@@ -32,6 +37,7 @@ type program struct {
 	*printer
 	machine
 	next int
+	held map[string]uniform // constants that are in registers
 }
 
 // uniform is a register whose lanes are all equal; vector holds sixteen numbers
@@ -42,7 +48,7 @@ type (
 )
 
 func (g *program) take() string {
-	if g.next > 15 {
+	if g.next >= g.registers {
 		panic("generate: out of registers")
 	}
 	g.next++
@@ -59,6 +65,22 @@ func (g *program) broadcast(operand string) uniform {
 func (g *program) given(name string) uniform { return g.broadcast(g.argument(name)) }
 
 func (g *program) fixed(name string, x float32) uniform { return g.broadcast(g.constant(name, x)) }
+
+// hold keeps a constant in a register for the whole program.
+func (g *program) hold(name string, x float32) {
+	if g.held == nil {
+		g.held = map[string]uniform{}
+	}
+	g.held[name] = g.fixed(name, x)
+}
+
+// constant is an operand of which each number is x.
+func (g *program) constant(name string, x float32) string {
+	if r, ok := g.held[name]; ok {
+		return string(r)
+	}
+	return g.printer.constant(name, x)
+}
 
 func (g *program) vector() vector {
 	v := make(vector, g.parts())
@@ -83,14 +105,21 @@ func (g *program) zero(registers ...string) {
 // returns. It spoils register 0.
 func (g *program) fold(instruction string, v vector) string {
 	n := v[0][1:]
-	if g.parts() == 1 {
+	switch g.parts() {
+	case 1:
 		g.op("VEXTRACTF64X4 $1, %s, Y0", v[0])
 		g.op("%s Y0, Y%s, Y%s", instruction, n, n)
-	} else {
+	case 2:
+		g.op("%s %s, %s, %s", instruction, v[1], v[0], v[0])
+	case 4:
+		g.op("%s %s, %s, %s", instruction, v[2], v[0], v[0])
+		g.op("%s %s, %s, %s", instruction, v[3], v[1], v[1])
 		g.op("%s %s, %s, %s", instruction, v[1], v[0], v[0])
 	}
-	g.op("VEXTRACTF128 $1, Y%s, X0", n)
-	g.op("%s X0, X%s, X%s", instruction, n, n)
+	if g.parts() < 4 {
+		g.op("VEXTRACTF128 $1, Y%s, X0", n)
+		g.op("%s X0, X%s, X%s", instruction, n, n)
+	}
 	for _, order := range []string{"$0x4E", "$0xB1"} {
 		g.op("VPERMILPS %s, X%s, X0", order, n)
 		g.op("%s X0, X%s, X%s", instruction, n, n)

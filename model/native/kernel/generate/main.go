@@ -3,10 +3,11 @@
 //
 //	go generate ./model/native/kernel
 //
-// Each element-wise program is written once, over vectors of sixteen numbers,
-// and printed twice: for processors with AVX-512, where such a vector is one
-// register, and for those with AVX2, where it is two. Both therefore do the same
-// operations on the same lanes and give the same bits.
+// Each element-wise program is written once, over vectors of sixteen numbers, and
+// printed three times: for processors with AVX-512, where such a vector is one
+// register, for those with AVX2, where it is two, and for those of arm64, where
+// NEON has four. All therefore do the same operations on the same lanes and give
+// the same bits.
 package main
 
 import (
@@ -25,13 +26,25 @@ func main() {
 
 // files are the generated files, by name.
 func files() map[string]string {
-	tiles, elements := newPrinter(), newPrinter()
-	printTiles(tiles)
-	printElements(elements)
-	return map[string]string{
-		"tiles_amd64.s":          tiles.assembly(),
-		"tiles_stub_amd64.go":    tiles.declarations(),
-		"elements_amd64.s":       elements.assembly(),
-		"elements_stub_amd64.go": elements.declarations(),
+	files := map[string]string{}
+	add := func(name string, p *printer) {
+		files[fmt.Sprintf("%s_%s.s", name, p.architecture)] = p.assembly()
+		files[fmt.Sprintf("%s_stub_%s.go", name, p.architecture)] = p.declarations()
 	}
+	tiles, elements := newPrinter("amd64"), newPrinter("amd64")
+	printTiles(tiles)
+	printElements(elements, avxMachines())
+	add("tiles", tiles)
+	add("elements", elements)
+	transpose := newPrinter("amd64")
+	printTranspose(transpose)
+	add("transpose", transpose)
+
+	neonTiles, neonElements := newPrinter("arm64"), newPrinter("arm64")
+	neonTiles.lower = nil // they are written in its own instructions
+	printNeonTiles(neonTiles)
+	printElements(neonElements, []machine{neonMachine()})
+	add("tiles", neonTiles)
+	add("elements", neonElements)
+	return files
 }

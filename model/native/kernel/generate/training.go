@@ -1,5 +1,7 @@
 package main
 
+import "fmt"
+
 func printNorm(g *program) {
 	g.begin("Norm", "sets h to x·inverse·w row by row, where inverse is 1/√(Σx²·part + epsilon).",
 		[]argument{
@@ -76,7 +78,8 @@ func printNormBackward(g *program) {
 }
 
 // printRotate works on vectors of eight, half the width of the others, because
-// heads of sixteen are usual in small models; so both machines print the same.
+// heads of sixteen are usual in small models; both machines of amd64 print the
+// same.
 func printRotate(g *program) {
 	g.begin("Rotate", "turns heads of 2·half vectors of eight by the angle whose cosines and sines are\n// given: forwards with direction 1, back with -1.",
 		[]argument{
@@ -85,22 +88,29 @@ func printRotate(g *program) {
 	g.load("x", "DI", "half", "CX", "heads", "BX")
 	g.op("MOVQ CX, R8")
 	g.op("SHLQ $5, R8")
-	g.op("VBROADCASTSS %s, Y7", g.argument("direction"))
+	file, bytes := "Y", 32
+	if g.bytes < bytes {
+		file, bytes = g.file, g.bytes
+	}
+	r := func(i int) string { return fmt.Sprintf("%s%d", file, i) }
+	g.op("VBROADCASTSS %s, %s", g.argument("direction"), r(7))
 	g.loop("BX", 0, nil, func() {
 		g.op("MOVQ CX, DX")
 		g.op("LEAQ (DI)(R8*1), R10")
 		g.load("cos", "SI", "sin", "R9")
 		g.loop("DX", 32, []string{"DI", "R10", "SI", "R9"}, func() {
-			g.op("VMOVUPS (DI), Y0")
-			g.op("VMOVUPS (R10), Y1")
-			g.op("VMOVUPS (SI), Y2")
-			g.op("VMULPS (R9), Y7, Y3")
-			g.op("VMULPS Y2, Y0, Y4")
-			g.op("VFNMADD231PS Y3, Y1, Y4")
-			g.op("VMOVUPS Y4, (DI)")
-			g.op("VMULPS Y2, Y1, Y4")
-			g.op("VFMADD231PS Y3, Y0, Y4")
-			g.op("VMOVUPS Y4, (R10)")
+			for offset := 0; offset < 32; offset += bytes {
+				g.op("VMOVUPS %d(DI), %s", offset, r(0))
+				g.op("VMOVUPS %d(R10), %s", offset, r(1))
+				g.op("VMOVUPS %d(SI), %s", offset, r(2))
+				g.op("VMULPS %d(R9), %s, %s", offset, r(7), r(3))
+				g.op("VMULPS %s, %s, %s", r(2), r(0), r(4))
+				g.op("VFNMADD231PS %s, %s, %s", r(3), r(1), r(4))
+				g.op("VMOVUPS %s, %d(DI)", r(4), offset)
+				g.op("VMULPS %s, %s, %s", r(2), r(1), r(4))
+				g.op("VFMADD231PS %s, %s, %s", r(3), r(0), r(4))
+				g.op("VMOVUPS %s, %d(R10)", r(4), offset)
+			}
 		})
 		g.op("MOVQ R10, DI")
 	})

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+)
+
+// server is one of somebody else's that decodes: llama.cpp's or vLLM's, already running.
+type server struct {
+	url   string // without a path
+	model string
+}
+
+// decodes are the new tokens a second of so many requests at once.
+func (s server) decodes(ctx context.Context, vocabulary, n int) (float64, error) {
+	one := func() error {
+		var wg sync.WaitGroup
+		errs := make([]error, n)
+		for i := range n {
+			wg.Go(func() { errs[i] = s.complete(ctx, tokens(vocabulary, i, prompt), i) })
+		}
+		wg.Wait()
+		return errors.Join(errs...)
+	}
+	return rate(n*reply, one)
+}
+
+// complete asks for a reply, which has to have all of its tokens.
+func (s server) complete(ctx context.Context, prompt []int32, seed int) error {
+	body, err := json.Marshal(map[string]any{
+		"model": s.model, "prompt": prompt, "max_tokens": reply, "temperature": 1, "seed": seed,
+		"ignore_eos": true, "cache_prompt": false, // each the server's own names
+	})
+	if err != nil {
+		return err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url+"/v1/completions", bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = response.Body.Close() }() // only read
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		return err
+	}
+	var answer struct {
+		Usage struct {
+			Completion int `json:"completion_tokens"`
+		} `json:"usage"`
+	}
+	if err := json.Unmarshal(text, &answer); err != nil || response.StatusCode != http.StatusOK || answer.Usage.Completion != reply {
+		return fmt.Errorf("%s answers %s, want a completion of %d tokens: %.300s", s.url, response.Status, reply, text)
+	}
+	return nil
+}

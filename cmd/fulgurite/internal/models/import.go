@@ -1,0 +1,140 @@
+// Package models holds the commands that bring models of others in.
+package models
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
+	"github.com/fulgurite/fulgurite/dialog"
+	"github.com/fulgurite/fulgurite/internal/progress"
+	"github.com/fulgurite/fulgurite/model/convert"
+	"github.com/fulgurite/fulgurite/model/hf"
+)
+
+// Import is `fulgurite import`.
+type Import struct {
+	Source    string `arg:"" help:"A GGUF file, a Hugging Face directory, or hf:OWNER/NAME[@REVISION][:FILE.gguf] on the hub (HF_ENDPOINT and HF_TOKEN are obeyed)."`
+	Directory string `arg:"" help:"Where to write the model: what a spec's model.base names." type:"path"`
+	DType     string `name:"dtype" help:"Type of all weights: f32, bf16 or f16. Without it they stay as they came, and quantized ones become f32." enum:",f32,bf16,f16" default:""`
+}
+
+// Run imports a model.
+func (c *Import) Run(ctx context.Context, t *terminal.Terminal) error {
+	if err := vacant(c.Directory); err != nil {
+		return terminal.Usage(err)
+	}
+	source, done, err := c.locate(ctx, t)
+	if err != nil {
+		return err
+	}
+	made, err := c.convert(t, source)
+	if err != nil {
+		return err
+	}
+	if err := done(); err != nil {
+		return err
+	}
+	c.report(t, made)
+	return nil
+}
+
+// vacant refuses a directory that has something in it.
+func vacant(dir string) error {
+	entries, err := os.ReadDir(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("import to %s: %w", dir, err)
+	case len(entries) > 0:
+		return fmt.Errorf("import to %s: the directory is not empty: it has %s", dir, entries[0].Name())
+	}
+	return nil
+}
+
+// locate gives the path of the source on this machine, and what to do when it is no
+// longer needed.
+func (c *Import) locate(ctx context.Context, t *terminal.Terminal) (source string, done func() error, err error) {
+	name, onHub := strings.CutPrefix(c.Source, "hf:")
+	if !onHub {
+		return c.Source, func() error { return nil }, nil
+	}
+	folder := filepath.Clean(c.Directory) + ".download"
+	if source, err = download(ctx, t, name, folder); err != nil {
+		return "", nil, err
+	}
+	return source, func() error { return os.RemoveAll(folder) }, nil
+}
+
+// convert writes beside the directory, which appears when it is whole.
+func (c *Import) convert(t *terminal.Terminal, source string) (convert.Result, error) {
+	stat, err := os.Stat(source)
+	if err != nil {
+		return convert.Result{}, fmt.Errorf("import: %w", err)
+	}
+	parent, base := filepath.Split(filepath.Clean(c.Directory))
+	if err := os.MkdirAll(filepath.Join(parent, "."), 0o755); err != nil {
+		return convert.Result{}, fmt.Errorf("import: %w", err)
+	}
+	folder, err := os.MkdirTemp(filepath.Join(parent, "."), base+".import-*")
+	if err != nil {
+		return convert.Result{}, fmt.Errorf("import: %w", err)
+	}
+	bar := progress.NewTransfer(t.Err, t.TTY, "weights")
+	options := convert.Options{
+		DType: hf.DType(strings.ToUpper(c.DType)), Progress: bar.Set,
+		Free: func() (int64, error) { return state.FreeSpace(folder) },
+	}
+	from := convert.FromGGUF
+	if stat.IsDir() {
+		from = convert.FromDirectory
+	}
+	made, err := from(source, folder, options)
+	bar.Close()
+	if err == nil {
+		err = os.Chmod(folder, 0o755)
+	}
+	if err == nil {
+		if err = os.Remove(c.Directory); errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+	}
+	if err == nil {
+		err = os.Rename(folder, c.Directory)
+	}
+	if err != nil {
+		return convert.Result{}, errors.Join(err, os.RemoveAll(folder))
+	}
+	return made, nil
+}
+
+// report says what the directory has, and what it lacks for a run.
+func (c *Import) report(t *terminal.Terminal, made convert.Result) {
+	var kinds []string
+	for _, kind := range slices.Sorted(maps.Keys(made.Source)) {
+		kinds = append(kinds, fmt.Sprintf("%d %s", made.Source[kind], kind))
+	}
+	a := made.Architecture
+	t.Printf("%s: %d layers, %.1f million parameters, %d tokens, %d positions; tensors: %s; %d MB of weights\n",
+		c.Directory, a.Layers, float64(a.Parameters())/1e6, a.VocabSize, a.MaxPositions, strings.Join(kinds, ", "), made.Bytes/1e6)
+	if !made.Template {
+		t.Printf("It has no chat template: name one as model.template in the spec.\n")
+		return
+	}
+	bundle, err := dialog.ReadBundle(c.Directory)
+	if err == nil {
+		_, err = bundle.Codec(dialog.TemplatePrefix)
+	}
+	if err != nil {
+		t.Printf("A run can't use its chat template as it is: %v\n", err)
+	}
+}

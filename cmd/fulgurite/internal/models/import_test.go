@@ -1,0 +1,165 @@
+package models_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/models"
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/hf"
+)
+
+const commit = "0123456789abcdef0123456789abcdef01234567"
+
+// published writes a model as one is published, its weights in two files.
+func published(t *testing.T) (dir string, a model.Architecture, w model.Weights) {
+	t.Helper()
+	dir = t.TempDir()
+	a = model.Tiny(707)
+	w = a.Init(1)
+	config, err := hf.WriteConfig(a)
+	require.NoError(t, err)
+	tokenizer, err := os.ReadFile("../../../../model/tokenizer/testdata/qwen.json")
+	require.NoError(t, err)
+	var parts [2]bytes.Buffer
+	require.NoError(t, hf.WriteSafetensors(&parts[0], w[3:], nil))
+	require.NoError(t, hf.WriteSafetensors(&parts[1], w[:3], nil))
+	for name, text := range map[string][]byte{
+		"config.json": config, "tokenizer.json": tokenizer, "README.md": []byte("# Tiny"),
+		"tokenizer_config.json":            []byte(`{"eos_token": "<|im_end|>"}`),
+		"model-00001-of-00002.safetensors": parts[0].Bytes(), "model-00002-of-00002.safetensors": parts[1].Bytes(),
+		"model.safetensors.index.json": []byte(`{"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}}`),
+	} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), text, 0o600))
+	}
+	return dir, a, w
+}
+
+func run(c models.Import) (string, error) {
+	var out bytes.Buffer
+	err := c.Run(context.Background(), &terminal.Terminal{Out: &out, Err: &out})
+	return out.String(), err
+}
+
+func requireModel(t *testing.T, dir string, a model.Architecture, w model.Weights) {
+	t.Helper()
+	gotA, gotW, err := hf.ReadDirectory(dir)
+	require.NoError(t, err)
+	require.Equal(t, a, gotA)
+	require.Empty(t, cmp.Diff(w, gotW))
+	require.FileExists(t, filepath.Join(dir, "model.safetensors"))
+	beside, err := os.ReadDir(filepath.Dir(dir))
+	require.NoError(t, err)
+	require.Len(t, beside, 1, "nothing temporary is left")
+}
+
+func TestADirectoryIsImported(t *testing.T) {
+	t.Parallel()
+	source, a, w := published(t)
+	dir := filepath.Join(t.TempDir(), "new", "tiny")
+	out, err := run(models.Import{Source: source, Directory: dir})
+	require.NoError(t, err)
+	require.Contains(t, out, "2 layers")
+	require.Contains(t, out, "It has no chat template")
+	requireModel(t, dir, a, w)
+
+	_, err = run(models.Import{Source: source, Directory: dir})
+	require.ErrorContains(t, err, "the directory is not empty: it has config.json")
+	requireModel(t, dir, a, w)
+}
+
+func TestAnImportThatFailsLeavesNothing(t *testing.T) {
+	t.Parallel()
+	source, _, _ := published(t)
+	part := filepath.Join(source, "model-00002-of-00002.safetensors")
+	text, err := os.ReadFile(part)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(part, text[:len(text)-1], 0o600))
+	parent := t.TempDir()
+	c := models.Import{Source: source, Directory: filepath.Join(parent, "tiny")}
+	_, err = run(c)
+	require.ErrorContains(t, err, "model-00002-of-00002.safetensors: bad model file")
+	require.NoError(t, os.WriteFile(part, text, 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(source, "tokenizer.json"), []byte(`{"model": {"type": "WordPiece"}}`), 0o600))
+	_, err = run(c)
+	require.ErrorContains(t, err, `tokenizer.json: unsupported tokenizer: model.type is "WordPiece"`)
+	entries, err := os.ReadDir(parent)
+	require.NoError(t, err)
+	require.Empty(t, entries)
+}
+
+// hub serves a directory as the Hugging Face hub does, and cuts off the first answer with
+// weights.
+func hub(t *testing.T, source string) {
+	t.Helper()
+	cut := true
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if name, ok := strings.CutPrefix(r.URL.Path, "/acme/tiny/resolve/"+commit+"/"); ok {
+			text, err := os.ReadFile(filepath.Join(source, name))
+			if err != nil {
+				http.NotFound(w, r)
+				return
+			}
+			if cut && strings.HasSuffix(name, ".safetensors") {
+				cut = false
+				w.Header().Set("Content-Length", "100000")
+				_, _ = w.Write(text[:1000])
+				panic(http.ErrAbortHandler)
+			}
+			http.ServeFile(w, r, filepath.Join(source, name)) // obeys Range
+			return
+		}
+		entries, _ := os.ReadDir(source)
+		var siblings []any
+		for _, e := range entries {
+			text, _ := os.ReadFile(filepath.Join(source, e.Name()))
+			sum := sha256.Sum256(text)
+			siblings = append(siblings, map[string]any{"rfilename": e.Name(), "size": len(text), "lfs": map[string]any{"sha256": hex.EncodeToString(sum[:])}})
+		}
+		_ = json.NewEncoder(w).Encode(map[string]any{"sha": commit, "siblings": siblings})
+	}))
+	t.Cleanup(server.Close)
+	t.Setenv("HF_ENDPOINT", server.URL)
+}
+
+func TestAModelOnTheHubIsImported(t *testing.T) {
+	source, a, w := published(t)
+	hub(t, source)
+	dir := filepath.Join(t.TempDir(), "tiny")
+	out, err := run(models.Import{Source: "hf:acme/tiny", Directory: dir})
+	require.NoError(t, err)
+	require.Contains(t, out, "acme/tiny@"+commit+": 6 files")
+	requireModel(t, dir, a, w)
+	require.NoFileExists(t, filepath.Join(dir, "README.md"))
+}
+
+func TestWhatTheHubLacksIsNamed(t *testing.T) {
+	source, _, _ := published(t)
+	hub(t, source)
+	dir := filepath.Join(t.TempDir(), "tiny")
+	_, err := run(models.Import{Source: "hf:acme/tiny:q4.gguf", Directory: dir})
+	require.ErrorContains(t, err, "acme/tiny@main has no file q4.gguf; it has these of its kind: none")
+	require.NoError(t, os.Remove(filepath.Join(source, "tokenizer.json")))
+	_, err = run(models.Import{Source: "hf:acme/tiny", Directory: dir})
+	require.ErrorContains(t, err, "has no tokenizer.json")
+	weights, err := filepath.Glob(filepath.Join(source, "model*"))
+	require.NoError(t, err)
+	for _, path := range weights {
+		require.NoError(t, os.Rename(path, path+".gguf"))
+	}
+	_, err = run(models.Import{Source: "hf:acme/tiny", Directory: dir})
+	require.ErrorContains(t, err, "name one of its GGUF files, as hf:acme/tiny:model-00001-of-00002.safetensors.gguf")
+}

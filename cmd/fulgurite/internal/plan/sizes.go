@@ -1,0 +1,171 @@
+package plan
+
+import (
+	"fmt"
+
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/spec"
+)
+
+// Sizes are what a run takes, in bytes, as far as its spec and its model decide that.
+type Sizes struct {
+	// Weights are those of version 0: of the whole model, or of its adapter.
+	Weights int64 `json:"weights"`
+	// Base is the frozen model under an adapter, which all versions and all parts of a
+	// process share; 0 without one.
+	Base int64 `json:"base,omitempty"`
+	// Version is what each later version adds on disk: weights and two moments.
+	Version int64 `json:"version"`
+	// Kept is how many versions keep their files at most at once, version 0 and those
+	// of a critic included, and Disk what they all take.
+	Kept int   `json:"versions_kept"`
+	Disk int64 `json:"disk"`
+	// Trainer holds weights, two moments and gradients, and what an update keeps of a
+	// batch; Sampler each version that rollouts may ask for, and one that is loaded.
+	Trainer int64 `json:"trainer_memory"`
+	Sampler int64 `json:"sampler_memory"`
+	// Token is what the keys and values of one token take while its reply is sampled.
+	Token int64 `json:"cache_per_token"`
+}
+
+const (
+	number = 4 // bytes: engines compute in float32
+	// moments are AdamW's two for each weight, gradient the one of a model large enough
+	// for its memory to matter.
+	moments, gradient = 2, 1
+	// positions are those of a batch whose activations are in memory at once.
+	positions = 256
+)
+
+// newSizes are those of a run of s with so many steps and evaluations of the gate split.
+func newSizes(s spec.Spec, a model.Architecture, steps, gates int) Sizes {
+	weights, base, held := int64(a.Parameters())*number, int64(0), int64(0)
+	if l := s.Model.LoRA; l != nil {
+		weights = int64(adapterParameters(*l, a)) * number
+		base, held = baseBytes(precisionOf(*l), a)
+	}
+	z := Sizes{Weights: weights, Base: base, Version: (1 + moments) * weights, Kept: kept(s.Training, steps, gates)}
+	z.Disk = z.Weights + int64(z.Kept-1)*z.Version
+	z.Trainer = (1+moments+gradient)*weights + activations(a)
+	z.Sampler = int64(2+s.Training.Lag) * weights
+	z.Token = int64(2*a.Layers*a.KVHeads*a.HeadDim) * number
+	if s.Sampling.Server != nil {
+		z.Sampler, z.Token = 0, 0
+	}
+	if s.Critic != nil { // trained in turns with the policy, under a head of its own
+		z.Disk, z.Kept = 2*z.Disk, 2*z.Kept
+	}
+	if s.Loss.KL != nil || s.Credit.KLInReward != nil {
+		z.Trainer += weights // the reference stays
+	}
+	z.Disk, z.Trainer = z.Disk+base, z.Trainer+held
+	return z
+}
+
+// precisionOf says how the base of an adapter is held.
+func precisionOf(l spec.LoRA) model.Precision {
+	return model.LoRA{BasePrecision: model.Precision(l.BasePrecision)}.Precision()
+}
+
+// baseBytes are what the base of adapters takes on disk, and what a process holds of it.
+func baseBytes(p model.Precision, a model.Architecture) (stored, held int64) {
+	matrices, vectors := int64(0), int64(0)
+	for _, t := range a.Tensors() {
+		if len(t.Shape) > 1 {
+			matrices += int64(t.Size())
+		} else {
+			vectors += int64(t.Size())
+		}
+	}
+	stored, held = p.Bytes(matrices)
+	return stored + vectors*number, held + vectors*number
+}
+
+// adapterParameters is the number of trained numbers of an adapter.
+func adapterParameters(l spec.LoRA, a model.Architecture) (n int) {
+	for _, t := range a.AdapterTensors(model.LoRA{Rank: l.Rank, Alpha: l.Alpha, Targets: l.Targets}) {
+		n += t.Size()
+	}
+	return n
+}
+
+// kept is how many versions of one policy keep their files at most at once, while a
+// step is being recorded.
+func kept(t spec.Training, steps, gates int) int {
+	if t.Keep == nil {
+		return 1 + steps
+	}
+	n := 1 + max(t.Keep.Last, t.Lag+2) + 1 // version 0, the newest, and one that is made
+	if t.Keep.Every > 0 {
+		n += steps / t.Keep.Every
+	}
+	if t.Keep.Promoted {
+		n += gates
+	} else {
+		n += min(gates, 2)
+	}
+	return min(n, 1+steps)
+}
+
+// activations are what an update keeps of the positions of a batch that it works on.
+func activations(a model.Architecture) int64 {
+	layer := 6*a.HiddenSize + 2*(a.Heads+2*a.KVHeads)*a.HeadDim + 3*a.FeedForward
+	return int64(positions) * int64(a.Layers*layer+a.VocabSize) * number
+}
+
+// Memory is what the process that samples and trains needs at least.
+func (z Sizes) Memory() int64 { return z.Trainer + z.Sampler }
+
+// lines say it to people.
+func (z Sizes) lines() []planLine {
+	disk := fmt.Sprintf("%s a version (weights %s, the optimizer's moments %s); at most %d are kept: %s",
+		size(z.Version), size(z.Weights), size(z.Version-z.Weights), z.Kept, size(z.Disk))
+	if z.Base > 0 {
+		disk += fmt.Sprintf(", with the base of %s that they share", size(z.Base))
+	}
+	ram := fmt.Sprintf("about %s to train", size(z.Trainer))
+	if z.Sampler > 0 {
+		ram += fmt.Sprintf(", %s to sample, and %s for each token of a request under way", size(z.Sampler), size(z.Token))
+	}
+	return []planLine{{"disk", disk}, {"memory", ram}}
+}
+
+// CheckRoom refuses a run that free bytes of disk, or the memory of this machine, can't
+// hold. total is that memory, 0 if it is not known.
+func (p Plan) CheckRoom(free, total int64) error {
+	z := p.Sizes
+	if z.Disk > free {
+		remedy := "make room"
+		switch {
+		case p.Spec.Training.Keep == nil:
+			remedy += ", or give training.keep, for example {last: 2, promoted: true}, so that old versions give up their files"
+		case p.Spec.Training.Keep.Every > 0 || p.Spec.Training.Keep.Promoted || p.Spec.Training.Keep.Last > 2:
+			remedy += ", or keep fewer versions (training.keep)"
+		}
+		return terminal.Usagef("the run needs %s of disk for %d versions of %s each, and %s are free: %s, or take a smaller model.base",
+			size(z.Disk), z.Kept, size(z.Version), size(free), remedy)
+	}
+	if least := z.Memory(); total > 0 && least > total {
+		remedy := "take a smaller model.base"
+		if p.Spec.Training.Lag > 0 {
+			remedy += ", or a smaller training.lag"
+		}
+		return terminal.Usagef("the run needs about %s of memory (%s to train, %s to sample), and the machine has %s: %s",
+			size(least), size(z.Trainer), size(z.Sampler), size(total), remedy)
+	}
+	return nil
+}
+
+// size is a number of bytes for people.
+func size(bytes int64) string {
+	for _, unit := range []struct {
+		bytes int64
+		name  string
+	}{{1e9, "GB"}, {1e6, "MB"}, {1e3, "kB"}} {
+		if bytes >= unit.bytes {
+			return fmt.Sprintf("%.3g %s", float64(bytes)/float64(unit.bytes), unit.name)
+		}
+	}
+	return fmt.Sprintf("%d B", bytes)
+}

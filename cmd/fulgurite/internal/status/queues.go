@@ -1,0 +1,71 @@
+package status
+
+import (
+	"context"
+	"fmt"
+
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/client"
+
+	"github.com/fulgurite/fulgurite/workflows"
+)
+
+// idleQueues lists those of a run's queues that no worker polls.
+func idleQueues(ctx context.Context, c client.Client, agents string) ([]string, error) {
+	var idle []string
+	for _, q := range []struct {
+		name string
+		kind enums.TaskQueueType
+	}{
+		{workflows.QueueTraining, enums.TASK_QUEUE_TYPE_WORKFLOW},
+		{agents, enums.TASK_QUEUE_TYPE_ACTIVITY},
+		{workflows.QueueTrainGPU, enums.TASK_QUEUE_TYPE_ACTIVITY},
+	} {
+		d, err := c.DescribeTaskQueue(ctx, q.name, q.kind)
+		if err != nil {
+			return nil, fmt.Errorf("describe queue %s: %w", q.name, err)
+		}
+		if len(d.Pollers) > 0 {
+			continue
+		}
+		if q.name == workflows.QueueTrainGPU {
+			busy, err := trainerWorks(ctx, c)
+			if err != nil {
+				return nil, err
+			}
+			if busy {
+				continue
+			}
+		}
+		idle = append(idle, q.name)
+	}
+	return idle, nil
+}
+
+// trainerWorks reports whether a worker has taken an activity of the training queue from
+// any run. A trainer takes one at a time and polls for no other meanwhile, so that
+// Temporal has forgotten it as a poller after five minutes.
+func trainerWorks(ctx context.Context, c client.Client) (bool, error) {
+	runs, err := c.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{
+		PageSize: lookedInto, Query: "WorkflowType = 'TrainingWorkflow' AND ExecutionStatus = 'Running'",
+	})
+	if err != nil {
+		return false, fmt.Errorf("list running workflows: %w", err)
+	}
+	for _, r := range runs.Executions {
+		d, err := c.DescribeWorkflowExecution(ctx, r.Execution.WorkflowId, r.Execution.RunId)
+		if err != nil {
+			return false, fmt.Errorf("describe workflow %s: %w", r.Execution.WorkflowId, err)
+		}
+		for _, a := range d.PendingActivities {
+			switch a.ActivityType.GetName() {
+			case "InitPolicy", "TrainStep", "TrainCritic", "ScoreBatch", "ScoreReference":
+				if a.State == enums.PENDING_ACTIVITY_STATE_STARTED {
+					return true, nil
+				}
+			}
+		}
+	}
+	return false, nil
+}

@@ -1,0 +1,206 @@
+package taskset
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
+	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/tasks"
+	"github.com/fulgurite/fulgurite/tasks/grading"
+)
+
+// Grade is `fulgurite grade`.
+type Grade struct {
+	Source       string  `arg:"" help:"Source of the tasks, as a spec names it, such as spider:DIR/dev.json."`
+	Results      string  `arg:"" help:"JSONL file of results, {\"id\": …, \"result\": …} on each line; - is standard input."`
+	Grader       string  `help:"exact, numeric, contains, qa or sql (default: the one of a data set)." placeholder:"TYPE"`
+	Metric       string  `help:"What qa measures: f1 or exact." enum:",f1,exact" default:""`
+	Tolerance    float64 `help:"Largest difference that numeric accepts."`
+	KeepDistinct bool    `help:"Have sql compare queries with DISTINCT, which Spider's evaluation removes."`
+	Seconds      float64 `help:"Most time that sql gives a query." default:"0" placeholder:"10"`
+}
+
+// result is a line to be graded.
+type result struct {
+	id   json.RawMessage // as it was written
+	task tasks.Task
+	text string
+}
+
+// Run prints {"id": …, "reward": …} for each result, in their order. Nothing is
+// printed if any line can't be graded.
+func (c *Grade) Run(ctx context.Context, t *terminal.Terminal) error {
+	grader, err := c.grader()
+	if err != nil {
+		return terminal.Usage(err)
+	}
+	var graders grading.Graders
+	defer graders.Close()
+	list, err := tasks.Open(c.Source)
+	if err == nil {
+		err = tasks.CheckAnswers(grader, list)
+	}
+	if err != nil {
+		return terminal.Usage(err)
+	}
+	results, err := c.read(list)
+	if err != nil {
+		return terminal.Usage(err)
+	}
+	rewards := make([]float64, len(results))
+	var all errgroup.Group
+	all.SetLimit(runtime.GOMAXPROCS(0))
+	for i, r := range results {
+		if ctx.Err() != nil {
+			break
+		}
+		all.Go(func() (err error) {
+			if rewards[i], err = graders.Grade(ctx, grader, r.task, r.text); err != nil {
+				return fmt.Errorf("%s: %w", c.Source, err)
+			}
+			return nil
+		})
+	}
+	if err := errors.Join(all.Wait(), ctx.Err()); err != nil {
+		return err
+	}
+	out := bufio.NewWriter(t.Out)
+	for i, r := range results {
+		line, err := json.Marshal(struct {
+			ID     json.RawMessage `json:"id"`
+			Reward float64         `json:"reward"`
+		}{r.id, rewards[i]})
+		if err != nil {
+			return err
+		}
+		_, _ = out.Write(append(line, '\n')) // Flush reports it
+	}
+	return out.Flush()
+}
+
+// checkType refuses graders that can't grade a result on their own.
+func checkType(name string) error {
+	known := []string{spec.GraderExact, spec.GraderNumeric, spec.GraderContains, spec.GraderQA, spec.GraderSQL}
+	if !slices.Contains(known, name) {
+		return fmt.Errorf("--grader %q: give one of %s", name, strings.Join(known, ", "))
+	}
+	return nil
+}
+
+// grader is the grader that the flags describe.
+func (c *Grade) grader() (spec.Grader, error) {
+	g := spec.Grader{Type: c.Grader, Metric: c.Metric, Tolerance: c.Tolerance, KeepDistinct: c.KeepDistinct, Seconds: c.Seconds}
+	if g.Type == "" {
+		g.Type = usualGrader(c.Source)
+	}
+	if g.Type == "" {
+		return g, errors.New("--grader is missing: the source is no data set, so give exact, numeric, contains, qa or sql")
+	}
+	if err := checkType(g.Type); err != nil {
+		return g, err
+	}
+	var fault string
+	switch {
+	case g.Metric != "" && g.Type != spec.GraderQA:
+		fault = "--metric is for qa alone"
+	case g.Tolerance != 0 && g.Type != spec.GraderNumeric:
+		fault = "--tolerance is for numeric alone"
+	case g.Tolerance < 0:
+		fault = "--tolerance can't be negative"
+	case g.KeepDistinct && g.Type != spec.GraderSQL:
+		fault = "--keep-distinct is for sql alone"
+	case g.Seconds != 0 && g.Type != spec.GraderSQL:
+		fault = "--seconds is for sql alone"
+	case g.Seconds < 0 || g.Seconds > 24*3600:
+		fault = "--seconds must be more than 0 and at most a day"
+	}
+	if fault != "" {
+		return g, errors.New(fault)
+	}
+	return g, nil
+}
+
+// shownFaults is how many bad lines an error lists.
+const shownFaults = 20
+
+// read reads the results and finds their tasks.
+func (c *Grade) read(list []tasks.Task) ([]result, error) {
+	byID := map[string]tasks.Task{}
+	for _, t := range list {
+		byID[t.ID] = t
+	}
+	file, name := io.Reader(os.Stdin), "standard input"
+	if c.Results != "-" {
+		f, err := os.Open(c.Results)
+		if err != nil {
+			return nil, fmt.Errorf("open results: %w", err)
+		}
+		defer f.Close()
+		file, name = f, c.Results
+	}
+	var results []result
+	var faults []error
+	reader := bufio.NewReader(file)
+	for number := 1; ; number++ {
+		text, end := reader.ReadBytes('\n')
+		if end != nil && !errors.Is(end, io.EOF) {
+			return nil, fmt.Errorf("read %s: %w", name, end)
+		}
+		if text = bytes.TrimSpace(text); len(text) > 0 {
+			r, err := parseResult(text, byID)
+			if err != nil && len(faults) < shownFaults {
+				faults = append(faults, fmt.Errorf("%s:%d: %w", name, number, err))
+			}
+			results = append(results, r)
+		}
+		if end != nil {
+			break
+		}
+	}
+	if len(results) == 0 {
+		return nil, fmt.Errorf("%s: no results", name)
+	}
+	return results, errors.Join(faults...)
+}
+
+// parseResult reads one line. An id may be text or a number, a result is text; one of
+// another type counts as its JSON.
+func parseResult(text []byte, byID map[string]tasks.Task) (result, error) {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(text, &fields); err != nil {
+		return result{}, fmt.Errorf(`no JSON object {"id": …, "result": …}: %w`, err)
+	}
+	for _, key := range []string{"id", "result"} {
+		if value, ok := fields[key]; !ok || string(value) == "null" {
+			return result{}, fmt.Errorf("no %s", key)
+		}
+	}
+	r := result{id: fields["id"]}
+	id := textOf(r.id)
+	var known bool
+	if r.task, known = byID[id]; !known {
+		return r, fmt.Errorf("no task has the id %q", id)
+	}
+	r.text = textOf(fields["result"])
+	return r, nil
+}
+
+func textOf(value json.RawMessage) string {
+	var text string
+	if json.Unmarshal(value, &text) == nil {
+		return text
+	}
+	return string(value)
+}

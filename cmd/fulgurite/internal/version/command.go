@@ -1,0 +1,23 @@
+// Package version is `fulgurite version`.
+package version
+
+import (
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
+	"github.com/fulgurite/fulgurite/internal/build"
+	"github.com/fulgurite/fulgurite/model/native/kernel"
+)
+
+// Command is `fulgurite version`.
+type Command struct {
+	JSON bool `help:"Print it as JSON." name:"json"`
+}
+
+// Run prints what this program was built from and for.
+func (c *Command) Run(t *terminal.Terminal) error {
+	b := build.This(kernel.Best().Name())
+	if c.JSON {
+		return t.JSON(b)
+	}
+	t.Printf("fulgurite %s\n", b)
+	return nil
+}

@@ -1,0 +1,12 @@
+package memory
+
+import "syscall"
+
+// Total is the machine's memory in bytes, 0 where that is not known.
+func Total() int64 {
+	var s syscall.Sysinfo_t
+	if syscall.Sysinfo(&s) != nil {
+		return 0
+	}
+	return int64(s.Totalram) * int64(s.Unit)
+}

@@ -1,0 +1,79 @@
+package checkpoint
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/hf"
+)
+
+// writeTensors stores w as the file of that name, a tensor at a time: while one part
+// of the file is hashed and written, the next is encoded.
+func writeTensors(ctx context.Context, blobs Blobs, name string, w model.Weights) (model.File, error) {
+	return writeFile(ctx, blobs, name, func(to io.Writer) error {
+		return hf.WriteSafetensors(to, w, map[string]string{"format": "pt"})
+	})
+}
+
+// writeFile stores what write writes as the file of that name, as it is written.
+func writeFile(ctx context.Context, blobs Blobs, name string, write func(io.Writer) error) (model.File, error) {
+	r, pipe := io.Pipe()
+	size, ended := counter{Writer: pipe}, make(chan struct{})
+	go func() {
+		defer close(ended)
+		pipe.CloseWithError(write(&size))
+	}()
+	digest, err := blobs.PutFrom(ctx, r)
+	_ = r.Close() // ends a writer that PutFrom left waiting; it has no error
+	<-ended
+	if err != nil {
+		return model.File{}, fmt.Errorf("store %s: %w", name, err)
+	}
+	return model.File{Digest: digest, Size: size.n}, nil
+}
+
+// counter counts the bytes that are written.
+type counter struct {
+	io.Writer
+	n int64
+}
+
+func (c *counter) Write(p []byte) (int, error) {
+	n, err := c.Writer.Write(p)
+	c.n += int64(n)
+	return n, err
+}
+
+// readTensors reads a file of a version a tensor at a time, and checks its digest on
+// the way.
+func readTensors(ctx context.Context, blobs Blobs, m model.Manifest, name string) (model.Weights, error) {
+	f, ok := m.Files[name]
+	if !ok {
+		return nil, fmt.Errorf("%w: version %d has no %s", ErrCorrupt, m.Number, name)
+	}
+	return readFileTensors(ctx, blobs, f, fmt.Sprintf("%s of version %d", name, m.Number))
+}
+
+// readFileTensors reads the tensors of f, which errors call by the name what.
+func readFileTensors(ctx context.Context, blobs Blobs, f model.File, what string) (model.Weights, error) {
+	content, size, err := blobs.Open(ctx, f.Digest)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", what, err)
+	}
+	defer func() { _ = content.Close() }() // only read
+	var tensors model.Weights
+	wrong := fmt.Errorf("it has %d bytes, its manifest says %d", size, f.Size)
+	if size == f.Size {
+		tensors, _, wrong = hf.StreamSafetensors(content, size)
+	}
+	// To the end also of a file that makes no sense: damage comes before nonsense.
+	if _, err := io.Copy(io.Discard, content); err != nil {
+		return nil, fmt.Errorf("read %s: %w", what, err)
+	}
+	if wrong != nil {
+		return nil, fmt.Errorf("%w: read %s: %w", ErrCorrupt, what, wrong)
+	}
+	return tensors, nil
+}

@@ -1,0 +1,91 @@
+package convert
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// preTokenizer is what a name of llama.cpp's key tokenizer.ggml.pre stands for: how the
+// text is cut into pieces before pairs are merged.
+type preTokenizer struct {
+	names []string // the first is written
+	// json is the pre_tokenizer of a tokenizer.json; nfc says that the text is
+	// normalized before, ignoreMerges that a piece that is a token is taken whole.
+	json              string
+	nfc, ignoreMerges bool
+	// begins says that a text begins with the token of its beginning unless the file
+	// says otherwise.
+	begins bool
+}
+
+// preTokenizers are those that are known. The patterns are those of the models' own
+// tokenizer.json files.
+func preTokenizers() []preTokenizer {
+	split := func(digits string) string {
+		pattern := `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|` + digits +
+			`| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+		text, err := json.Marshal(pattern)
+		if err != nil {
+			panic(err) // it is a string
+		}
+		return `{"type":"Sequence","pretokenizers":[{"type":"Split","pattern":{"Regex":` + string(text) +
+			`},"behavior":"Isolated","invert":false},{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":false}]}`
+	}
+	const gpt2 = `{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":true}`
+	return []preTokenizer{
+		{names: []string{"gpt-2"}, json: gpt2},
+		{names: []string{"smollm"}, json: `{"type":"Sequence","pretokenizers":[{"type":"Digits","individual_digits":true},` + gpt2 + `]}`},
+		{names: []string{"llama-bpe", "llama3", "llama-v3"}, json: split(`\p{N}{1,3}`), ignoreMerges: true, begins: true},
+		{names: []string{"qwen2", "deepseek-r1-qwen"}, json: split(`\p{N}`), nfc: true},
+	}
+}
+
+// namedPreTokenizer finds the one of a name.
+func namedPreTokenizer(name string) (preTokenizer, error) {
+	var known []string
+	for _, p := range preTokenizers() {
+		if slices.Contains(p.names, name) {
+			return p, nil
+		}
+		known = append(known, p.names...)
+	}
+	return preTokenizer{}, fmt.Errorf("%w: %s is %q, which is none of %s", ErrUnsupported, preKey, name, strings.Join(known, ", "))
+}
+
+// nameOfPreTokenizer finds the name of one in a tokenizer.json. Offsets do not matter.
+func nameOfPreTokenizer(text json.RawMessage, nfc, ignoreMerges bool) (preTokenizer, error) {
+	for _, p := range preTokenizers() {
+		if p.nfc == nfc && p.ignoreMerges == ignoreMerges && reflect.DeepEqual(withoutOffsets(text), withoutOffsets([]byte(p.json))) {
+			return p, nil
+		}
+	}
+	return preTokenizer{}, fmt.Errorf("%w: tokenizer.json: llama.cpp has no name that is known here for the pre_tokenizer %.300s (NFC: %t, ignore_merges: %t)",
+		ErrUnsupported, text, nfc, ignoreMerges)
+}
+
+// withoutOffsets is a pre_tokenizer without its settings of offsets.
+func withoutOffsets(text []byte) any {
+	var value any
+	if json.Unmarshal(text, &value) != nil {
+		return nil
+	}
+	var strip func(any)
+	strip = func(value any) {
+		switch v := value.(type) {
+		case map[string]any:
+			delete(v, "trim_offsets")
+			for _, inner := range v {
+				strip(inner)
+			}
+		case []any:
+			for _, inner := range v {
+				strip(inner)
+			}
+		}
+	}
+	strip(value)
+	return value
+}

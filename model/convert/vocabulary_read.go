@@ -1,0 +1,280 @@
+package convert
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/gguf"
+)
+
+// The keys of a vocabulary.
+const (
+	modelKey        = "tokenizer.ggml.model"
+	preKey          = "tokenizer.ggml.pre"
+	tokensKey       = "tokenizer.ggml.tokens"
+	kindsKey        = "tokenizer.ggml.token_type"
+	mergesKey       = "tokenizer.ggml.merges"
+	addBOSKey       = "tokenizer.ggml.add_bos_token"
+	bosKey          = "tokenizer.ggml.bos_token_id"
+	eosKey          = "tokenizer.ggml.eos_token_id"
+	eotKey          = "tokenizer.ggml.eot_token_id"
+	eomKey          = "tokenizer.ggml.eom_token_id"
+	unknownKey      = "tokenizer.ggml.unknown_token_id"
+	paddingKey      = "tokenizer.ggml.padding_token_id"
+	templateKey     = "tokenizer.chat_template"
+	templatesKey    = "tokenizer.chat_templates"
+	toolTemplateKey = "tokenizer.chat_template.tool_use"
+)
+
+// byteLevel is llama.cpp's name for byte-level BPE.
+const byteLevel = "gpt2"
+
+// The kinds of tokens.
+const (
+	normalToken  = 1
+	unknownToken = 2
+	controlToken = 3
+	userToken    = 4
+	unusedToken  = 5
+)
+
+// vocabulary is what a GGUF file says of text.
+type vocabulary struct {
+	tokens   []string
+	kinds    []int64
+	merges   []string
+	pre      preTokenizer
+	addBOS   bool
+	ids      map[string]int    // special tokens by their names in Hugging Face's files
+	stop     []int             // tokens that end a reply
+	template string            // "" is none
+	more     map[string]string // further templates by their files
+	text     []byte            // the tokenizer.json
+}
+
+// readVocabulary reads the tokenizer and the chat template of a model.
+func readVocabulary(m gguf.Metadata, a model.Architecture) (*vocabulary, error) {
+	v := &vocabulary{ids: map[string]int{}, more: map[string]string{}}
+	for _, read := range []func(gguf.Metadata) error{v.readTokens, v.readSpecial, v.readTemplates} {
+		if err := read(m); err != nil {
+			return nil, err
+		}
+	}
+	if len(v.tokens) > a.VocabSize {
+		return nil, fmt.Errorf("%w: %s has %d tokens, %s has %d rows", ErrFormat, tokensKey, len(v.tokens), embedding, a.VocabSize)
+	}
+	var err error
+	if v.text, err = v.json(); err != nil {
+		return nil, err
+	}
+	return v, checkTokenizer(v.text, a)
+}
+
+func (v *vocabulary) readTokens(m gguf.Metadata) error {
+	kind, err := m.String(modelKey)
+	if err != nil {
+		return err
+	}
+	if kind != byteLevel {
+		return fmt.Errorf("%w: %s is %q, want %q: a byte-level BPE", ErrUnsupported, modelKey, kind, byteLevel)
+	}
+	name, err := m.String(preKey)
+	if err != nil {
+		return err
+	}
+	if v.pre, err = namedPreTokenizer(name); err != nil {
+		return err
+	}
+	if v.tokens, err = m.Strings(tokensKey); err != nil {
+		return err
+	}
+	if v.merges, err = m.Strings(mergesKey); err != nil {
+		return err
+	}
+	if len(v.tokens) == 0 || len(v.merges) == 0 {
+		return fmt.Errorf("%w: %s has %d and %s has %d elements", ErrFormat, tokensKey, len(v.tokens), mergesKey, len(v.merges))
+	}
+	if v.kinds, err = m.Ints(kindsKey); err != nil {
+		return err
+	}
+	if v.kinds == nil {
+		v.kinds = slices.Repeat([]int64{normalToken}, len(v.tokens))
+	}
+	if len(v.kinds) != len(v.tokens) {
+		return fmt.Errorf("%w: %s has %d elements, %s has %d", ErrFormat, kindsKey, len(v.kinds), tokensKey, len(v.tokens))
+	}
+	v.addBOS = v.pre.begins
+	if m.Has(addBOSKey) {
+		v.addBOS, err = m.Bool(addBOSKey)
+	}
+	return err
+}
+
+func (v *vocabulary) readSpecial(m gguf.Metadata) error {
+	for _, s := range []struct {
+		name, key string
+		stops     bool
+	}{
+		{"bos_token", bosKey, false}, {"eos_token", eosKey, true}, {"", eotKey, true}, {"", eomKey, true},
+		{"unk_token", unknownKey, false}, {"pad_token", paddingKey, false},
+	} {
+		id, err := m.Int(s.key, -1)
+		if err != nil {
+			return err
+		}
+		if !m.Has(s.key) {
+			continue
+		}
+		if id < 0 || id >= len(v.tokens) {
+			return fmt.Errorf("%w: %s is %d of %d tokens", ErrFormat, s.key, id, len(v.tokens))
+		}
+		if s.name != "" {
+			v.ids[s.name] = id
+		}
+		if s.stops && !slices.Contains(v.stop, id) {
+			v.stop = append(v.stop, id)
+		}
+	}
+	return nil
+}
+
+func (v *vocabulary) readTemplates(m gguf.Metadata) error {
+	var err error
+	if v.template, err = m.String(templateKey); err != nil {
+		return err
+	}
+	tools, err := m.String(toolTemplateKey)
+	if tools != "" {
+		v.more[toolTemplateFile] = tools
+	}
+	return err
+}
+
+// addedToken is an entry of the added_tokens of a tokenizer.json.
+type addedToken struct {
+	ID         int    `json:"id"`
+	Content    string `json:"content"`
+	SingleWord bool   `json:"single_word"`
+	LStrip     bool   `json:"lstrip"`
+	RStrip     bool   `json:"rstrip"`
+	Normalized bool   `json:"normalized"`
+	Special    bool   `json:"special"`
+}
+
+// json is the tokenizer.json.
+func (v *vocabulary) json() ([]byte, error) {
+	ids, added := map[string]int{}, []addedToken{}
+	// Where all tokens of the vocabulary are behind us, tokenizers numbers those that are
+	// added one after the other. A gap ends that: what follows it stands in both lists.
+	tail := len(v.tokens)
+	for tail > 0 && (v.special(tail-1) || v.kinds[tail-1] == unusedToken) {
+		tail--
+	}
+	listed := false
+	for id, token := range v.tokens {
+		listed = listed || id >= tail && v.kinds[id] == unusedToken
+		switch {
+		case v.kinds[id] == unusedToken:
+			continue
+		case v.special(id):
+			added = append(added, addedToken{ID: id, Content: token, Special: v.kinds[id] != userToken})
+			if id >= tail && !listed {
+				continue
+			}
+		}
+		if other, ok := ids[token]; ok {
+			return nil, fmt.Errorf("%w: %s: tokens %d and %d are both %q", ErrFormat, tokensKey, other, id, token)
+		}
+		ids[token] = id
+	}
+	for i, merge := range v.merges {
+		if left, right, ok := strings.Cut(merge, " "); !ok || left == "" || right == "" || strings.Contains(right, " ") {
+			return nil, fmt.Errorf("%w: %s: element %d is %q, want two tokens", ErrFormat, mergesKey, i, merge)
+		}
+	}
+	file := map[string]any{
+		"version": "1.0", "truncation": nil, "padding": nil, "added_tokens": added, "normalizer": nil,
+		"pre_tokenizer":  json.RawMessage(v.pre.json),
+		"post_processor": nil,
+		"decoder":        map[string]any{"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true},
+		"model": map[string]any{
+			"type": "BPE", "dropout": nil, "unk_token": nil, "continuing_subword_prefix": nil, "end_of_word_suffix": nil,
+			"fuse_unk": false, "byte_fallback": false, "ignore_merges": v.pre.ignoreMerges, "vocab": ids, "merges": v.merges,
+		},
+	}
+	if v.pre.nfc {
+		file["normalizer"] = map[string]any{"type": "NFC"}
+	}
+	if bos, ok := v.ids["bos_token"]; ok && v.addBOS {
+		file["post_processor"] = beginsWith(v.tokens[bos], bos)
+	}
+	text, err := json.Marshal(file)
+	if err != nil {
+		return nil, fmt.Errorf("write tokenizer.json: %w", err)
+	}
+	return text, nil
+}
+
+func (v *vocabulary) special(id int) bool {
+	return v.kinds[id] == controlToken || v.kinds[id] == userToken || v.kinds[id] == unknownToken
+}
+
+// beginsWith puts a token before every text.
+func beginsWith(token string, id int) any {
+	first := map[string]any{"SpecialToken": map[string]any{"id": token, "type_id": 0}}
+	sequence := func(name string, kind int) any {
+		return map[string]any{"Sequence": map[string]any{"id": name, "type_id": kind}}
+	}
+	return map[string]any{
+		"type": "TemplateProcessing", "single": []any{first, sequence("A", 0)},
+		"pair":           []any{first, sequence("A", 0), sequence("B", 1)},
+		"special_tokens": map[string]any{token: map[string]any{"id": token, "ids": []int{id}, "tokens": []string{token}}},
+	}
+}
+
+// write puts the files of the vocabulary into dir.
+func (v *vocabulary) write(dir string) error {
+	settings := map[string]any{
+		// The class that takes tokenizer.json for what it is.
+		"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": false, "add_prefix_space": false,
+	}
+	for name, id := range v.ids {
+		settings[name] = v.tokens[id]
+	}
+	if err := createText(filepath.Join(dir, tokenizerFile), v.text); err != nil {
+		return err
+	}
+	if err := createJSON(filepath.Join(dir, "tokenizer_config.json"), settings); err != nil {
+		return err
+	}
+	if err := createJSON(filepath.Join(dir, "generation_config.json"), v.config()); err != nil {
+		return err
+	}
+	if v.template != "" {
+		v.more[templateFile] = v.template
+	}
+	for name, text := range v.more {
+		if err := createText(filepath.Join(dir, filepath.FromSlash(name)), []byte(text)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// config are the special tokens as config.json and generation_config.json have them.
+func (v *vocabulary) config() map[string]any {
+	settings := map[string]any{}
+	for name, id := range v.ids {
+		if name != "unk_token" {
+			settings[name+"_id"] = id
+		}
+	}
+	if len(v.stop) > 1 {
+		settings["eos_token_id"] = v.stop
+	}
+	return settings
+}

@@ -1,0 +1,117 @@
+package convert
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/fulgurite/fulgurite/dialog"
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/gguf"
+)
+
+// tokenizerJSON are the parts of a tokenizer.json that llama.cpp wants to know.
+type tokenizerJSON struct {
+	Added         []addedToken    `json:"added_tokens"`
+	Normalizer    json.RawMessage `json:"normalizer"`
+	PreTokenizer  json.RawMessage `json:"pre_tokenizer"`
+	PostProcessor struct {
+		Single []struct {
+			SpecialToken struct {
+				ID string `json:"id"`
+			}
+		} `json:"single"`
+	} `json:"post_processor"`
+	Model struct {
+		IgnoreMerges bool              `json:"ignore_merges"`
+		Vocab        map[string]int    `json:"vocab"`
+		Merges       []json.RawMessage `json:"merges"`
+	} `json:"model"`
+}
+
+// writeVocabulary is what llama.cpp wants to know of a model's text.
+func writeVocabulary(b dialog.Bundle, a model.Architecture) (gguf.Metadata, error) {
+	codec, err := b.Codec(dialog.TemplatePrefix) // which knows what ends a turn
+	if err != nil {
+		return nil, err
+	}
+	if err := checkTokenizer(b.Tokenizer, a); err != nil {
+		return nil, err
+	}
+	var f tokenizerJSON
+	if err := json.Unmarshal(b.Tokenizer, &f); err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrFormat, tokenizerFile, err)
+	}
+	// The only normalizer that checkTokenizer lets pass.
+	p, err := nameOfPreTokenizer(f.PreTokenizer, strings.Contains(string(f.Normalizer), `"NFC"`), f.Model.IgnoreMerges)
+	if err != nil {
+		return nil, err
+	}
+	tokens, kinds := f.tokens(a.VocabSize)
+	merges, err := f.merges()
+	if err != nil {
+		return nil, err
+	}
+	first := f.PostProcessor.Single
+	m := gguf.Metadata{
+		{Key: modelKey, Value: byteLevel}, {Key: preKey, Value: p.names[0]}, {Key: tokensKey, Value: tokens},
+		{Key: kindsKey, Value: kinds}, {Key: mergesKey, Value: merges},
+		{Key: addBOSKey, Value: len(first) > 0 && first[0].SpecialToken.ID != ""},
+	}
+	id := func(key, token string) {
+		if i := slices.Index(tokens, token); token != "" && i >= 0 {
+			m = append(m, gguf.Pair{Key: key, Value: uint32(i)})
+		}
+	}
+	turn := tokens[codec.Stop()[0]]
+	end := b.Special["eos_token"]
+	if !slices.Contains(tokens, end) {
+		end = turn
+	}
+	id(bosKey, b.Special["bos_token"])
+	id(eosKey, end)
+	id(eotKey, turn)
+	id(unknownKey, b.Special["unk_token"])
+	id(paddingKey, b.Special["pad_token"])
+	m = append(m, gguf.Pair{Key: templateKey, Value: b.Template})
+	if b.ToolTemplate != "" {
+		m = append(m, gguf.Pair{Key: templatesKey, Value: []string{"tool_use"}}, gguf.Pair{Key: toolTemplateKey, Value: b.ToolTemplate})
+	}
+	return m, nil
+}
+
+// tokens are the texts and kinds of all rows of the embedding. Rows without a token get a
+// text that is not used.
+func (f *tokenizerJSON) tokens(rows int) ([]string, []int32) {
+	tokens, kinds := make([]string, rows), make([]int32, rows)
+	for i := range tokens {
+		tokens[i], kinds[i] = fmt.Sprintf("[PAD%d]", i), unusedToken
+	}
+	for token, id := range f.Model.Vocab {
+		tokens[id], kinds[id] = token, normalToken
+	}
+	for _, t := range f.Added {
+		tokens[t.ID], kinds[t.ID] = t.Content, userToken
+		if t.Special {
+			kinds[t.ID] = controlToken
+		}
+	}
+	return tokens, kinds
+}
+
+// merges are lines of two tokens. A tokenizer.json has them so, or as lists of two.
+func (f *tokenizerJSON) merges() ([]string, error) {
+	lines := make([]string, len(f.Model.Merges))
+	for i, text := range f.Model.Merges {
+		var two [2]string
+		if json.Unmarshal(text, &lines[i]) == nil {
+			continue
+		}
+		if err := json.Unmarshal(text, &two); err != nil {
+			return nil, fmt.Errorf("%w: %s: model.merges, line %d: %w", ErrFormat, tokenizerFile, i, err)
+		}
+		lines[i] = two[0] + " " + two[1]
+	}
+	return lines, nil
+}

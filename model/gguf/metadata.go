@@ -1,0 +1,111 @@
+package gguf
+
+import (
+	"fmt"
+	"math"
+)
+
+// Pair is a key with its value. One that was read is a string, bool, int64, uint64,
+// float32, float64, or a list of strings, bools, int64 or float64: narrow numbers are
+// widened. One to write is a string, bool, uint32, float32, []string or []int32.
+type Pair struct {
+	Key   string
+	Value any
+}
+
+// Metadata are the pairs of a file, in its order.
+type Metadata []Pair
+
+// value is the value of a key, nil if there is none.
+func (m Metadata) value(key string) any {
+	for _, p := range m {
+		if p.Key == key {
+			return p.Value
+		}
+	}
+	return nil
+}
+
+// Has reports whether there is such a key.
+func (m Metadata) Has(key string) bool { return m.value(key) != nil }
+
+// String is the text of a key, "" if there is none.
+func (m Metadata) String(key string) (string, error) {
+	s, ok := m.value(key).(string)
+	if !ok && m.Has(key) {
+		return "", m.mistyped(key, "a string")
+	}
+	return s, nil
+}
+
+// Bool is the truth value of a key, false if there is none.
+func (m Metadata) Bool(key string) (bool, error) {
+	b, ok := m.value(key).(bool)
+	if !ok && m.Has(key) {
+		return false, m.mistyped(key, "a truth value")
+	}
+	return b, nil
+}
+
+// Int is the whole number of a key, otherwise if there is none.
+func (m Metadata) Int(key string, otherwise int) (int, error) {
+	var n int64
+	switch v := m.value(key).(type) {
+	case nil:
+		return otherwise, nil
+	case int64:
+		n = v
+	case uint64:
+		if v > math.MaxInt32 {
+			return 0, fmt.Errorf("%w: %s is %d", ErrFormat, key, v)
+		}
+		n = int64(v)
+	default:
+		return 0, m.mistyped(key, "a whole number")
+	}
+	if n < math.MinInt32 || n > math.MaxInt32 {
+		return 0, fmt.Errorf("%w: %s is %d", ErrFormat, key, n)
+	}
+	return int(n), nil
+}
+
+// Float is the number of a key, otherwise if there is none. One of 32 bits is the
+// shortest decimal that it stands for: a publisher's 1e-5 is not 9.999999747378752e-06.
+func (m Metadata) Float(key string, otherwise float64) (float64, error) {
+	x := otherwise
+	switch v := m.value(key).(type) {
+	case nil:
+	case float32:
+		x = shortest(v)
+	case float64:
+		x = v
+	default:
+		return 0, m.mistyped(key, "a number")
+	}
+	if math.IsNaN(x) || math.IsInf(x, 0) {
+		return 0, fmt.Errorf("%w: %s is %v", ErrFormat, key, x)
+	}
+	return x, nil
+}
+
+// Strings are the texts of a key, nil if there is none.
+func (m Metadata) Strings(key string) ([]string, error) {
+	s, ok := m.value(key).([]string)
+	if !ok && m.Has(key) {
+		return nil, m.mistyped(key, "a list of strings")
+	}
+	return s, nil
+}
+
+// Ints are the whole numbers of a key, nil if there is none.
+func (m Metadata) Ints(key string) ([]int64, error) {
+	list, ok := m.value(key).([]int64)
+	if !ok && m.Has(key) {
+		return nil, m.mistyped(key, "a list of whole numbers")
+	}
+	return list, nil
+}
+
+func (m Metadata) mistyped(key, want string) error {
+	return fmt.Errorf("%w: %s is %T, want %s", ErrFormat, key, m.value(key), want)
+}

@@ -1,0 +1,176 @@
+package hf
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/fulgurite/fulgurite/model"
+)
+
+// peftPrefix stands before the names of an adapter's tensors in PEFT's files.
+const peftPrefix = "base_model.model."
+
+// peftConfig is adapter_config.json as PEFT reads and writes it.
+type peftConfig struct {
+	Type             string   `json:"peft_type"`
+	Task             string   `json:"task_type"`
+	Base             string   `json:"base_model_name_or_path"`
+	Rank             int      `json:"r"`
+	Alpha            float64  `json:"lora_alpha"`
+	Dropout          float64  `json:"lora_dropout"`
+	Targets          []string `json:"target_modules"`
+	Saved            []string `json:"modules_to_save"`
+	Bias             string   `json:"bias"`
+	FanInFanOut      bool     `json:"fan_in_fan_out"`
+	InferenceMode    bool     `json:"inference_mode"`
+	RankStabilized   bool     `json:"use_rslora"`
+	WeightDecomposed bool     `json:"use_dora"`
+}
+
+// unsupportedPEFT are fields that change what an adapter computes, where they are there
+// and say anything.
+func unsupportedPEFT() []string {
+	return []string{"rank_pattern", "alpha_pattern", "layers_to_transform", "layer_replication", "exclude_modules", "trainable_token_indices", "target_parameters", "lora_bias", "alora_invocation_tokens"}
+}
+
+// WritePEFTConfig is the adapter_config.json of c's adapter. base names the base model
+// for those who read it: a directory, a name on the hub or a digest.
+func WritePEFTConfig(c model.Checkpoint, base string) ([]byte, error) {
+	if err := c.Adapter.LoRA.Check(); err != nil {
+		return nil, err
+	}
+	config := peftConfig{
+		Type: "LORA", Task: "CAUSAL_LM", Base: base, Rank: c.Adapter.Rank, Alpha: c.Adapter.Alpha, Bias: "none", InferenceMode: true,
+	}
+	for _, t := range model.LoRATargets() { // in one order, whatever the spec's
+		if slices.Contains(c.Adapter.Targets, t) {
+			config.Targets = append(config.Targets, t)
+		}
+	}
+	if c.Architecture.ValueHead {
+		config.Task, config.Saved = "TOKEN_CLS", []string{"score"}
+	}
+	text, err := json.MarshalIndent(config, "", "  ")
+	return append(text, '\n'), err
+}
+
+// ReadPEFTConfig reads an adapter_config.json, and the name of the base in it. What
+// would have to be computed in another way is refused by name.
+func ReadPEFTConfig(text []byte) (l model.LoRA, base string, err error) {
+	refuse := func(format string, args ...any) (model.LoRA, string, error) {
+		return model.LoRA{}, "", fmt.Errorf("%w: %s: %s", model.ErrAdapter, model.AdapterConfigFile, fmt.Sprintf(format, args...))
+	}
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(text, &fields); err != nil {
+		return refuse("%v", err)
+	}
+	if targets := fields["target_modules"]; len(targets) > 0 && targets[0] != '[' {
+		return refuse("target_modules is %s, want a list of names", targets)
+	}
+	var c peftConfig
+	if err := json.Unmarshal(text, &c); err != nil {
+		return refuse("%v", err)
+	}
+	for _, name := range unsupportedPEFT() {
+		if v := string(fields[name]); !slices.Contains([]string{"", "null", "{}", "[]", "false"}, v) {
+			return refuse("%s is %s, which is not supported", name, v)
+		}
+	}
+	head := c.Task == "TOKEN_CLS" && slices.Equal(c.Saved, []string{"score"})
+	switch {
+	case c.Type != "LORA":
+		return refuse(`peft_type is %q, want "LORA"`, c.Type)
+	case c.Bias != "none" && c.Bias != "":
+		return refuse(`bias is %q, want "none"`, c.Bias)
+	case c.RankStabilized, c.WeightDecomposed, c.FanInFanOut:
+		return refuse("use_rslora, use_dora or fan_in_fan_out is true, which is not supported")
+	case len(c.Saved) > 0 && !head:
+		return refuse("modules_to_save is %q, which is not supported", c.Saved)
+	}
+	l = model.LoRA{Rank: c.Rank, Alpha: c.Alpha, Targets: c.Targets}
+	if err := l.Check(); err != nil {
+		return model.LoRA{}, "", fmt.Errorf("%s: %w", model.AdapterConfigFile, err)
+	}
+	return l, c.Base, nil
+}
+
+// PEFTTensors are an adapter's tensors under PEFT's names.
+func PEFTTensors(w model.Weights) model.Weights {
+	out := slices.Clone(w)
+	for i := range out {
+		out[i].Name = peftPrefix + out[i].Name
+	}
+	return out
+}
+
+// ArrangePEFT puts tensors of PEFT's names into the order of c.Tensors.
+func ArrangePEFT(c model.Checkpoint, tensors model.Weights) (model.Weights, error) {
+	tensors = slices.Clone(tensors)
+	for i, t := range tensors {
+		name, ok := strings.CutPrefix(t.Name, peftPrefix)
+		if !ok {
+			return nil, fmt.Errorf("%w: tensor %s is none of an adapter: its name does not begin with %s", ErrFormat, t.Name, peftPrefix)
+		}
+		tensors[i].Name = name
+	}
+	return ArrangeTensors(c.Tensors(), tensors)
+}
+
+// WritePEFT writes the adapter of c as a directory that PEFT loads. The files appear
+// whole; adapter_config.json comes last.
+func WritePEFT(dir string, c model.Checkpoint, base string) error {
+	if c.Adapter == nil {
+		return fmt.Errorf("write adapter %s: %w: the model has none, it was trained as a whole", dir, model.ErrAdapter)
+	}
+	if err := c.Check(); err != nil {
+		return fmt.Errorf("write adapter %s: %w", dir, err)
+	}
+	text, err := WritePEFTConfig(c, base)
+	if err != nil {
+		return fmt.Errorf("write adapter %s: %w", dir, err)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("write adapter: %w", err)
+	}
+	if err := replace(filepath.Join(dir, model.AdapterFile), func(f *os.File) error {
+		return WriteSafetensors(f, PEFTTensors(c.Weights), map[string]string{"format": "pt"})
+	}); err != nil {
+		return fmt.Errorf("write adapter %s: %w", dir, err)
+	}
+	if err := replace(filepath.Join(dir, model.AdapterConfigFile), func(f *os.File) error {
+		_, err := f.Write(text)
+		return err
+	}); err != nil {
+		return fmt.Errorf("write adapter %s: %w", dir, err)
+	}
+	return nil
+}
+
+// ReadPEFT reads a directory of PEFT's as an adapter of base. One that names another
+// base by its digest is refused; so is one whose tensors don't fit.
+func ReadPEFT(dir string, base *model.Base) (model.Checkpoint, error) {
+	text, err := os.ReadFile(filepath.Join(dir, model.AdapterConfigFile))
+	if err != nil {
+		return model.Checkpoint{}, fmt.Errorf("read adapter: %w", err)
+	}
+	l, of, err := ReadPEFTConfig(text)
+	if err != nil {
+		return model.Checkpoint{}, fmt.Errorf("read adapter %s: %w", dir, err)
+	}
+	if strings.HasPrefix(of, "sha256:") && of != base.Digest {
+		return model.Checkpoint{}, fmt.Errorf("read adapter %s: %w: it was made for base %s, not for %s", dir, model.ErrAdapter, of, base.Digest)
+	}
+	c := model.Checkpoint{Architecture: base.Architecture, Adapter: &model.Adapter{LoRA: l, Base: base}}
+	tensors, err := readFile(filepath.Join(dir, model.AdapterFile))
+	if err != nil {
+		return model.Checkpoint{}, fmt.Errorf("read adapter %s: %w", dir, err)
+	}
+	if c.Weights, err = ArrangePEFT(c, tensors); err != nil {
+		return model.Checkpoint{}, fmt.Errorf("read adapter %s: %w: %w", dir, model.ErrAdapter, err)
+	}
+	return c, nil
+}

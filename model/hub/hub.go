@@ -1,0 +1,148 @@
+package hub
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// ErrRefused is wrapped when the hub does not give what was asked for, and would not if
+// it was asked again.
+var ErrRefused = errors.New("the hub refuses")
+
+const publicHub = "https://huggingface.co"
+
+// Hub is a server of models.
+type Hub struct {
+	Endpoint string // such as https://huggingface.co
+	Token    string // empty for what everybody may read
+	Client   *http.Client
+	// Wait passes before an attempt after one that got nothing.
+	Wait time.Duration
+}
+
+// FromEnvironment is the hub that HF_ENDPOINT names, or the public one, with the token
+// HF_TOKEN.
+func FromEnvironment() *Hub {
+	return &Hub{
+		Endpoint: strings.TrimRight(cmp.Or(os.Getenv("HF_ENDPOINT"), publicHub), "/"),
+		Token:    os.Getenv("HF_TOKEN"), Client: http.DefaultClient, Wait: 2 * time.Second,
+	}
+}
+
+// Name is what a person calls a model on the hub.
+type Name struct {
+	Repository string // OWNER/NAME
+	Revision   string // a branch, tag or commit
+	File       string // one file; empty for all that a model needs
+}
+
+var nameForm = regexp.MustCompile(`^([\w.-]+/[\w.-]+?)(?:@([\w./-]+?))?(?::([\w./ -]+))?$`)
+
+// ParseName reads OWNER/NAME[@REVISION][:FILE].
+func ParseName(text string) (Name, error) {
+	m := nameForm.FindStringSubmatch(text)
+	if m == nil {
+		return Name{}, fmt.Errorf("%q is no OWNER/NAME[@REVISION][:FILE]", text)
+	}
+	return Name{m[1], cmp.Or(m[2], "main"), m[3]}, nil
+}
+
+// File is a file of a commit.
+type File struct {
+	Path   string // with slashes
+	Size   int64
+	SHA256 string // of a large file, in hexadecimal
+	Blob   string // of a small one: the SHA-1 of git, in hexadecimal
+}
+
+// Commit is the state of a model.
+type Commit struct {
+	Repository, Hash string
+	Files            []File
+}
+
+// Commit asks what a revision has.
+func (h *Hub) Commit(ctx context.Context, n Name) (Commit, error) {
+	c, err := h.commit(ctx, n)
+	if err != nil {
+		return Commit{}, fmt.Errorf("read %s@%s from %s: %w", n.Repository, n.Revision, h.Endpoint, err)
+	}
+	return c, nil
+}
+
+func (h *Hub) commit(ctx context.Context, n Name) (Commit, error) {
+	response, err := h.get(ctx, "/api/models/"+n.Repository+"/revision/"+url.PathEscape(n.Revision)+"?blobs=true", 0)
+	if err != nil {
+		return Commit{}, err
+	}
+	defer func() { _ = response.Body.Close() }() // only read
+	var reply struct {
+		SHA      string `json:"sha"`
+		Siblings []struct {
+			Name string `json:"rfilename"`
+			Size int64  `json:"size"`
+			Blob string `json:"blobId"`
+			LFS  struct {
+				SHA256 string `json:"sha256"`
+			} `json:"lfs"`
+		} `json:"siblings"`
+	}
+	const mostText = 64 << 20
+	if err := json.NewDecoder(io.LimitReader(response.Body, mostText)).Decode(&reply); err != nil {
+		return Commit{}, fmt.Errorf("its answer: %w", err)
+	}
+	if !regexp.MustCompile(`^[0-9a-f]{40}$`).MatchString(reply.SHA) {
+		return Commit{}, fmt.Errorf("%w: its answer names the commit %q", ErrRefused, reply.SHA)
+	}
+	c := Commit{Repository: n.Repository, Hash: reply.SHA}
+	for _, s := range reply.Siblings {
+		// A name comes from elsewhere and must not reach out of the directory.
+		if s.Name != path.Clean(s.Name) || !filepath.IsLocal(filepath.FromSlash(s.Name)) || strings.ContainsRune(s.Name, '\\') {
+			return Commit{}, fmt.Errorf("%w: it has a file %q", ErrRefused, s.Name)
+		}
+		c.Files = append(c.Files, File{s.Name, s.Size, s.LFS.SHA256, s.Blob})
+	}
+	return c, nil
+}
+
+// get asks for a path, from a byte on.
+func (h *Hub) get(ctx context.Context, at string, from int64) (*http.Response, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, h.Endpoint+at, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	if h.Token != "" {
+		request.Header.Set("Authorization", "Bearer "+h.Token) // net/http drops it where another host is next
+	}
+	request.Header.Set("Accept-Encoding", "identity")
+	if from > 0 {
+		request.Header.Set("Range", fmt.Sprintf("bytes=%d-", from))
+	}
+	response, err := h.Client.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	switch code := response.StatusCode; {
+	case code == http.StatusOK, code == http.StatusPartialContent:
+		return response, nil
+	case code == http.StatusUnauthorized || code == http.StatusForbidden:
+		err = fmt.Errorf("%w: %s: there is no such model, or it wants a token of somebody who may read it in HF_TOKEN", ErrRefused, response.Status)
+	case code == http.StatusTooManyRequests || code >= http.StatusInternalServerError:
+		err = errors.New(response.Status)
+	default:
+		err = fmt.Errorf("%w: %s", ErrRefused, response.Status)
+	}
+	return nil, errors.Join(err, response.Body.Close())
+}

@@ -1,0 +1,262 @@
+package model
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+)
+
+// LoRA are the numbers of a low-rank adapter (Hu et al., 2021, arXiv:2106.09685):
+// a linear layer W that is adapted computes y = Wx + (Alpha/Rank)·B(Ax), where A is
+// [Rank, in] and B is [out, Rank]. W is frozen; A and B are trained.
+type LoRA struct {
+	Rank  int     `json:"rank"`
+	Alpha float64 `json:"alpha"`
+	// Targets are the linear layers that are adapted, in every layer of the model, by
+	// the names of LoRATargets. Their order says nothing.
+	Targets []string `json:"targets"`
+	// BasePrecision is how the base is rounded and held; empty stands for F32. The base
+	// that is stored is rounded already, so its digest depends on it.
+	BasePrecision Precision `json:"base_precision,omitempty"`
+}
+
+// Precision is BasePrecision, or its default.
+func (l LoRA) Precision() Precision { return cmp.Or(l.BasePrecision, F32) }
+
+// Adapter is what a Checkpoint trains instead of its base.
+type Adapter struct {
+	LoRA
+	Base *Base
+}
+
+// Base is a frozen policy that adapters share: all versions of a run, its critic and
+// its reference. Nobody changes it.
+type Base struct {
+	// Digest names the file with its weights: equal digests are equal weights, so that
+	// an engine needs one copy of them.
+	Digest       string
+	Size         int64 // of that file, in bytes
+	Architecture Architecture
+	// Each calls use for each tensor of the weights, in any order, and returns its error.
+	// Whoever reads them so needs memory for one at a time. An engine that holds a copy
+	// does not ask for them.
+	Each func(use func(Tensor) error) error
+}
+
+// Read returns the weights as a whole.
+func (b *Base) Read() (Weights, error) {
+	w, place := b.Architecture.Tensors(), map[string]int{}
+	for i, t := range w {
+		place[t.Name] = i
+	}
+	err := b.Each(func(t Tensor) error {
+		i, ok := place[t.Name]
+		if !ok {
+			return fmt.Errorf("%w: tensor %s belongs to no part of it", ErrArchitecture, t.Name)
+		}
+		w[i] = t
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return w, b.Architecture.Match(w)
+}
+
+// EachOf is Each of a Base whose weights read returns as a whole.
+func EachOf(read func() (Weights, error)) func(use func(Tensor) error) error {
+	return func(use func(Tensor) error) error {
+		w, err := read()
+		if err != nil {
+			return err
+		}
+		for _, t := range w {
+			if err := use(t); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// ErrAdapter is wrapped by every error of LoRA.Check, Checkpoint.Check and ReadPEFT.
+var ErrAdapter = errors.New("bad adapter")
+
+// The names of an adapter's tensors end so, after the name of the linear layer.
+const (
+	loraA = ".lora_A.weight" // [rank, in]
+	loraB = ".lora_B.weight" // [out, rank]
+)
+
+// LoRATargets are the linear layers that can be adapted: all but the embedding and
+// the output layer.
+func LoRATargets() []string {
+	return []string{"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
+}
+
+// MaxLoRARank is the largest rank that an adapter may have.
+const MaxLoRARank = 1024
+
+// Check reports what makes l impossible, naming the field.
+func (l LoRA) Check() error {
+	switch {
+	case l.Rank < 1 || l.Rank > MaxLoRARank:
+		return fmt.Errorf("%w: rank is %d, want 1 to %d", ErrAdapter, l.Rank, MaxLoRARank)
+	case !finite(l.Alpha) || l.Alpha <= 0 || l.Alpha > 1e6:
+		return fmt.Errorf("%w: alpha is %v, want a positive number of at most 1e6", ErrAdapter, l.Alpha)
+	case len(l.Targets) == 0:
+		return fmt.Errorf("%w: targets is empty", ErrAdapter)
+	}
+	for i, t := range l.Targets {
+		if !slices.Contains(LoRATargets(), t) {
+			return fmt.Errorf("%w: target %q: there are %s", ErrAdapter, t, strings.Join(LoRATargets(), ", "))
+		}
+		if slices.Contains(l.Targets[:i], t) {
+			return fmt.Errorf("%w: target %q is there twice", ErrAdapter, t)
+		}
+	}
+	return nil
+}
+
+// Equal reports whether two adapters of one base compute alike, given equal tensors.
+func (l LoRA) Equal(o LoRA) bool {
+	return l.Rank == o.Rank && l.Alpha == o.Alpha &&
+		slices.Equal(slices.Sorted(slices.Values(l.Targets)), slices.Sorted(slices.Values(o.Targets)))
+}
+
+// Scale is what the adapter's product is multiplied by.
+func (l LoRA) Scale() float32 { return float32(l.Alpha / float64(l.Rank)) }
+
+// AdapterTensors lists the names and shapes of what l trains of a, in the one order
+// that files use: A and B of each linear layer, in the order of Tensors. The value
+// head of a critic is trained as a whole. Data is nil.
+func (a Architecture) AdapterTensors(l LoRA) Weights {
+	var w Weights
+	for _, t := range a.Tensors() {
+		if t.Name == valueWeight || t.Name == valueBias {
+			w = append(w, t)
+			continue
+		}
+		module, ok := strings.CutSuffix(t.Name, ".weight")
+		if ok && slices.Contains(l.Targets, module[strings.LastIndexByte(module, '.')+1:]) {
+			w = append(w,
+				Tensor{Name: module + loraA, Shape: []int{l.Rank, t.Shape[1]}},
+				Tensor{Name: module + loraB, Shape: []int{t.Shape[0], l.Rank}})
+		}
+	}
+	return w
+}
+
+// InitAdapter draws the tensors of a new adapter from seed as PEFT does: A uniform
+// within 1/√in (He et al., 2015, with a = √5), B zero, so that it changes nothing yet.
+// A value head is zero.
+func (a Architecture) InitAdapter(l LoRA, seed uint64) Weights {
+	w := a.AdapterTensors(l)
+	r := rand.New(rand.NewPCG(seed, 0x6c6f7261))
+	for i := range w {
+		t := &w[i]
+		t.Data = make([]float32, t.Size())
+		if strings.HasSuffix(t.Name, loraA) {
+			bound := 1 / math.Sqrt(float64(t.Shape[1]))
+			for j := range t.Data {
+				t.Data[j] = float32((2*r.Float64() - 1) * bound)
+			}
+		}
+	}
+	return w
+}
+
+// Tensors lists the names and shapes of what c trains: all tensors of the
+// architecture, or those of its adapter. Data is nil.
+func (c Checkpoint) Tensors() Weights {
+	if c.Adapter == nil {
+		return c.Architecture.Tensors()
+	}
+	return c.Architecture.AdapterTensors(c.Adapter.LoRA)
+}
+
+// Match reports where w differs from Tensors in name, shape or length.
+func (c Checkpoint) Match(w Weights) error { return match(c.Tensors(), w) }
+
+// Check reports what makes c impossible: an architecture, an adapter that does not
+// fit its base, or weights that are not Tensors.
+func (c Checkpoint) Check() error {
+	if err := c.Architecture.Check(); err != nil {
+		return err
+	}
+	if c.Adapter != nil {
+		if err := c.Adapter.check(c.Architecture); err != nil {
+			return err
+		}
+	}
+	return c.Match(c.Weights)
+}
+
+func (a Adapter) check(of Architecture) error {
+	if err := a.LoRA.Check(); err != nil {
+		return err
+	}
+	if a.Base == nil || a.Base.Digest == "" || a.Base.Each == nil {
+		return fmt.Errorf("%w: it has no base", ErrAdapter)
+	}
+	if err := a.Precision().Check(of); err != nil {
+		return err
+	}
+	of.ValueHead = false
+	if of != a.Base.Architecture {
+		return fmt.Errorf("%w: it is one of another architecture than that of base %s: %+v, not %+v", ErrAdapter, a.Base.Digest, of, a.Base.Architecture)
+	}
+	return nil
+}
+
+// Merged returns the weights of a policy as a whole: c's own, or its base's with
+// W + (Alpha/Rank)·BA in the place of each W, rounded once. Those of a policy with an
+// adapter compute slightly other numbers than the two apart.
+func (c Checkpoint) Merged() (Weights, error) {
+	if c.Adapter == nil {
+		return c.Weights, nil
+	}
+	if err := errors.Join(c.Architecture.CheckPolicy(), c.Check()); err != nil {
+		return nil, err
+	}
+	base, err := c.Adapter.Base.Read()
+	if err != nil {
+		return nil, fmt.Errorf("read the base of an adapter: %w", err)
+	}
+	if err := c.Architecture.Match(base); err != nil {
+		return nil, fmt.Errorf("base of an adapter: %w", err)
+	}
+	of, merged := map[string]Tensor{}, slices.Clone(base)
+	for _, t := range c.Weights {
+		of[t.Name] = t
+	}
+	for i, t := range merged {
+		module := strings.TrimSuffix(t.Name, ".weight")
+		if a, ok := of[module+loraA]; ok {
+			merged[i].Data = mergeLinear(t, a, of[module+loraB], c.Adapter.Alpha/float64(c.Adapter.Rank))
+		}
+	}
+	return merged, nil
+}
+
+// mergeLinear is w + scale·ba in double precision.
+func mergeLinear(w, a, b Tensor, scale float64) []float32 {
+	in, rank := w.Shape[1], a.Shape[0]
+	out, row := make([]float32, len(w.Data)), make([]float64, in)
+	for i := range w.Shape[0] {
+		clear(row)
+		for k, x := range b.Data[i*rank : (i+1)*rank] {
+			for j, y := range a.Data[k*in : (k+1)*in] {
+				row[j] += float64(x) * float64(y)
+			}
+		}
+		for j, x := range w.Data[i*in : (i+1)*in] {
+			out[i*in+j] = float32(float64(x) + scale*row[j])
+		}
+	}
+	return out
+}

@@ -1,0 +1,128 @@
+package native
+
+import (
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"weak"
+
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/native/memory"
+)
+
+// bases keeps the weights that adapters share, prepared once for all trainers and
+// decoders of an engine.
+type bases struct {
+	mu sync.Mutex
+	// prepared are the bases in use. last is the base that was acquired last, which stays
+	// even while nobody uses it, because one closes a trainer before one makes its
+	// successor.
+	prepared map[baseKey]weak.Pointer[base]
+	last     *base
+}
+
+// baseKey is what a prepared base is a function of.
+type baseKey struct {
+	digest    string
+	precision model.Precision
+}
+
+// base is a frozen policy. What its slices hold never changes.
+type base struct{ parameters }
+
+// acquire returns a prepared copy of b, its matrices held so. It lives as long as
+// somebody holds it.
+func (s *bases) acquire(b *model.Base, precision model.Precision) (*base, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := baseKey{b.Digest, precision}
+	prepared := s.prepared[key].Value()
+	if prepared == nil {
+		p, err := prepare(b, precision)
+		if err != nil {
+			return nil, fmt.Errorf("base %s: %w", b.Digest, err)
+		}
+		prepared = &base{*p}
+		runtime.AddCleanup(prepared, func(held *memory.Floats) { held.Free() }, prepared.held)
+	}
+	s.keep(key, prepared)
+	return prepared, nil
+}
+
+// prepare reads a base a tensor at a time.
+func prepare(b *model.Base, precision model.Precision) (*parameters, error) {
+	l := newLayout(b.Architecture)
+	want, place := b.Architecture.Tensors(), map[string]int{}
+	for i, t := range want {
+		place[t.Name] = i
+	}
+	p := zeroParameters(l, precision)
+	err := b.Each(func(t model.Tensor) error {
+		i, ok := place[t.Name]
+		if !ok || !slices.Equal(t.Shape, want[i].Shape) || len(t.Data) != want[i].Size() {
+			return fmt.Errorf("%w: tensor %s %v with %d numbers is none of the architecture's, or there twice", model.ErrArchitecture, t.Name, t.Shape, len(t.Data))
+		}
+		delete(place, t.Name)
+		if err := checkFinite(t); err != nil {
+			return err
+		}
+		p.put(l.tensors[i], t.Data)
+		return nil
+	})
+	if err == nil && len(place) > 0 {
+		err = fmt.Errorf("%w: %d tensors of the architecture are absent", model.ErrArchitecture, len(place))
+	}
+	if err != nil {
+		p.free()
+		return nil, err
+	}
+	return p, nil
+}
+
+// keep forgets bases that nobody uses any more.
+func (s *bases) keep(key baseKey, b *base) {
+	for d, p := range s.prepared {
+		if p.Value() == nil {
+			delete(s.prepared, d)
+		}
+	}
+	if s.prepared == nil {
+		s.prepared = map[baseKey]weak.Pointer[base]{}
+	}
+	s.prepared[key], s.last = weak.Make(b), b
+}
+
+// newPass is what passes of c read.
+func (e *Engine) newPass(c model.Checkpoint) (*pass, error) {
+	if e.err != nil {
+		return nil, e.err
+	}
+	if err := c.Architecture.Check(); err != nil {
+		return nil, err
+	}
+	if err := c.Check(); err != nil {
+		return nil, err
+	}
+	if err := checkTensors(c, c.Weights); err != nil {
+		return nil, err
+	}
+	l := newLayout(c.Architecture)
+	p := &pass{Set: e.kernels, angles: newRotary(l)}
+	if c.Adapter == nil {
+		p.parameters = newParameters(l, c.Weights)
+		return p, nil
+	}
+	shared, err := e.bases.acquire(c.Adapter.Base, c.Adapter.Precision())
+	if err != nil {
+		return nil, err
+	}
+	// A critic's layout places all but the head as its base's does.
+	p.base = shared
+	p.parameters = &parameters{layout: l, weights: shared.weights, vectors: shared.vectors, panels: shared.panels, tied: shared.tied}
+	at := newAdapterLayout(l, c.Adapter.LoRA)
+	p.adapter = &adapter{adapterLayout: at, flat: make([]float32, at.size), packed: make([]float32, at.size)}
+	at.read(p.adapter.flat, c.Weights)
+	p.adapter.pack()
+	return p, nil
+}

@@ -1,0 +1,202 @@
+package main
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// The programs are written in the instructions of AVX. For arm64 each of them is
+// printed as the one to three of NEON that compute the same bits, four numbers at
+// a time. Fused multiply-adds, divisions and square roots are rounded alike by
+// both; a NaN may have another sign.
+
+// neonSpare holds a memory operand or a mask for one instruction; neonSpare2 does
+// where an instruction needs both. take gives neither away.
+const (
+	neonSpare  = "V31"
+	neonSpare2 = "V30"
+)
+
+// neonPointers are the registers of integers and pointers. R8 to R13 keep their
+// names.
+var neonPointers = map[string]string{"AX": "R0", "BX": "R1", "CX": "R2", "DX": "R3", "SI": "R4", "DI": "R5"}
+
+var (
+	vectorName  = regexp.MustCompile(`^[XYZV](\d+)$`)
+	inMemory    = regexp.MustCompile(`^(-?\d*)\((\w+)\)$`)
+	withIndex   = regexp.MustCompile(`^\((\w+)\)\((\w+)\*1\)$`)
+	neonBinary  = map[string]string{"VADDPS": "VFADD", "VSUBPS": "VFSUB", "VMULPS": "VFMUL", "VDIVPS": "VFDIV", "VMINPS": "VFMIN", "VPADDD": "VADD"}
+	neonDoubles = map[string]string{"VADDPD": "VFADD", "VFMADD231PD": "VFMLA"}
+	neonFused   = map[string]string{"VFMADD231PS": "VFMLA", "VFNMADD231PS": "VFMLS"}
+	neonUnary   = map[string]string{"VSQRTPS": "VFSQRT", "VCVTPS2DQ": "VFCVTZS", "VCVTDQ2PS": "VSCVTF"}
+	neonInteger = map[string]string{"MOVQ": "MOVD", "ADDQ": "ADD", "SHLQ": "LSL"}
+)
+
+// neonInstructions are those of NEON for one of AVX.
+func neonInstructions(line string) []string {
+	name, rest, _ := strings.Cut(line, " ")
+	var operands []string
+	if rest != "" {
+		operands = strings.Split(rest, ", ")
+	}
+	n := &neonLowering{}
+	n.lower(name, operands)
+	return n.lines
+}
+
+type neonLowering struct{ lines []string }
+
+func (n *neonLowering) op(format string, values ...any) {
+	n.lines = append(n.lines, fmt.Sprintf(format, values...))
+}
+
+func (n *neonLowering) lower(name string, o []string) {
+	switch {
+	case name == "VZEROUPPER": // arm64 has nothing of that kind
+	case name == "RET":
+		n.op("RET")
+	case name == "DECQ":
+		n.op("SUBS $1, %[1]s, %[1]s", neonOperand(o[0]))
+	case name == "JNZ":
+		n.op("BNE %s", o[0])
+	case name == "LEAQ":
+		both := withIndex.FindStringSubmatch(o[0])
+		n.op("ADD %s, %s, %s", neonOperand(both[2]), neonOperand(both[1]), neonOperand(o[1]))
+	case neonInteger[name] != "":
+		n.op("%s %s, %s", neonInteger[name], neonOperand(o[0]), neonOperand(o[1]))
+	case name == "VMOVUPS" || name == "VMOVAPS" || name == "VMOVUPD":
+		n.move(o[0], o[1])
+	case name == "VMOVSS":
+		n.op("FMOVS %s, %s", scalar(neonVector(o[0])), memory(o[1]))
+	case name == "VBROADCASTSS":
+		n.broadcast(o[0], neonVector(o[1]))
+	case name == "VXORPS":
+		n.op("VEOR %[1]s.B16, %[1]s.B16, %[1]s.B16", neonVector(o[2]))
+	case name == "VPSLLD":
+		n.op("VSHL %s, %s.S4, %s.S4", o[0], neonVector(o[1]), neonVector(o[2]))
+	case name == "VPERMILPS":
+		n.permute(o[0], neonVector(o[1]), neonVector(o[2]))
+	case name == "VROUNDPS": // to the nearest integer, halves to the even one
+		n.op("VFRINTN %s.S4, %s.S4", neonVector(o[1]), neonVector(o[2]))
+	case name == "VPMOVZXWD":
+		d := neonVector(o[1])
+		n.op("FMOVD %s, %s", memory(o[0]), scalar(d))
+		n.op("VUXTL %[1]s.H4, %[1]s.S4", d)
+	case name == "VPMOVSXBD":
+		d := neonVector(o[1])
+		n.op("FMOVS %s, %s", memory(o[0]), scalar(d))
+		n.op("VSXTL %[1]s.B8, %[1]s.H8", d)
+		n.op("VSXTL %[1]s.H4, %[1]s.S4", d)
+	case name == "VCVTPS2PD":
+		d := neonVector(o[1])
+		n.op("FMOVD %s, %s", memory(o[0]), scalar(d))
+		n.op("VFCVTL %[1]s.S2, %[1]s.D2", d)
+	default:
+		n.arithmetic(name, o)
+	}
+}
+
+func (n *neonLowering) arithmetic(name string, o []string) {
+	d := neonVector(o[len(o)-1])
+	switch {
+	case neonBinary[name] != "":
+		n.op("%s %s.S4, %s.S4, %s.S4", neonBinary[name], n.value(o[0]), neonVector(o[1]), d)
+	case neonUnary[name] != "":
+		n.op("%s %s.S4, %s.S4", neonUnary[name], neonVector(o[0]), d)
+	case neonFused[name] != "":
+		n.op("%s %s.S4, %s.S4, %s.S4", neonFused[name], n.value(o[0]), neonVector(o[1]), d)
+	case neonDoubles[name] != "":
+		n.op("%s %s.D2, %s.D2, %s.D2", neonDoubles[name], neonVector(o[0]), neonVector(o[1]), d)
+	case name == "VFMADD213PS": // d = o[1]·d + o[0], where NEON adds to the sum alone
+		n.move(o[0], neonSpare)
+		n.op("VFMLA %s.S4, %s.S4, %s.S4", d, neonVector(o[1]), neonSpare)
+		n.move(neonSpare, d)
+	case name == "VMAXPS":
+		n.larger(n.value(o[0]), neonVector(o[1]), d)
+	default:
+		panic("generate: no NEON for " + name)
+	}
+}
+
+// permute swaps the halves of x or the numbers of each half.
+func (n *neonLowering) permute(order, x, d string) {
+	switch order {
+	case "$0x4E":
+		n.op("VEXT $8, %[1]s.B16, %[1]s.B16, %[2]s.B16", x, d)
+	case "$0xB1":
+		n.op("VREV64 %s.S4, %s.S4", x, d)
+	default:
+		panic("generate: no NEON for the order " + order)
+	}
+}
+
+// larger sets d to b where b > x and to x otherwise, as VMAXPS does: NaN and
+// zeros of two signs don't compare. FMAX would give the positive zero.
+func (n *neonLowering) larger(x, b, d string) {
+	n.op("VFCMGT %s.S4, %s.S4, %s.S4", x, b, neonSpare2)
+	switch d {
+	case b:
+		n.op("VBIF %s.B16, %s.B16, %s.B16", neonSpare2, x, d)
+	case x:
+		n.op("VBIT %s.B16, %s.B16, %s.B16", neonSpare2, b, d)
+	default:
+		panic("generate: VMAXPS to a third register")
+	}
+}
+
+func (n *neonLowering) move(from, to string) {
+	switch {
+	case !isVector(from):
+		n.op("FMOVQ %s, %s", memory(from), scalar(neonVector(to)))
+	case !isVector(to):
+		n.op("FMOVQ %s, %s", scalar(neonVector(from)), memory(to))
+	default:
+		n.op("VMOV %s.B16, %s.B16", neonVector(from), neonVector(to))
+	}
+}
+
+func (n *neonLowering) broadcast(from, to string) {
+	if isVector(from) {
+		n.op("VDUP %s.S[0], %s.S4", neonVector(from), to)
+		return
+	}
+	n.op("FMOVS %s, %s", memory(from), scalar(to))
+	n.op("VDUP %[1]s.S[0], %[1]s.S4", to)
+}
+
+// value is the register of an operand, loaded first where it lies in memory.
+func (n *neonLowering) value(operand string) string {
+	if isVector(operand) {
+		return neonVector(operand)
+	}
+	n.move(operand, neonSpare)
+	return neonSpare
+}
+
+func isVector(operand string) bool { return vectorName.MatchString(operand) }
+
+func neonVector(name string) string {
+	if !isVector(name) {
+		panic("generate: no vector register " + name)
+	}
+	return "V" + name[1:]
+}
+
+// scalar is how loads and stores name a vector register.
+func scalar(v string) string { return "F" + v[1:] }
+
+func memory(operand string) string {
+	if m := inMemory.FindStringSubmatch(operand); m != nil {
+		return fmt.Sprintf("%s(%s)", m[1], neonOperand(m[2]))
+	}
+	return operand
+}
+
+// neonOperand is an integer operand: a register, an immediate or an argument.
+func neonOperand(operand string) string {
+	if r, ok := neonPointers[operand]; ok {
+		return r
+	}
+	return operand
+}

@@ -1,0 +1,22 @@
+//go:build unix
+
+package memory
+
+import (
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// mapFloats returns nil where the system refuses; the heap may have room then, or say
+// what is wrong.
+func mapFloats(n int) *Floats {
+	region, err := unix.Mmap(-1, 0, 4*n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	if err != nil {
+		return nil
+	}
+	preferHugePages(region)
+	return &Floats{data: unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(region))), n), mapped: region}
+}
+
+func unmap(region []byte) { _ = unix.Munmap(region) }

@@ -1,0 +1,13 @@
+package memory
+
+import "unsafe"
+
+// Halves is the memory of x as numbers of two bytes.
+func Halves(x []float32) []uint16 {
+	return unsafe.Slice((*uint16)(unsafe.Pointer(unsafe.SliceData(x))), 2*len(x))
+}
+
+// Quarters is the memory of x as numbers of one byte.
+func Quarters(x []float32) []int8 {
+	return unsafe.Slice((*int8)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x))
+}

@@ -1,0 +1,117 @@
+package prefix
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Span is some positions of a row that lie one after the other in a shard.
+type Span struct {
+	At    int // in the row, of the first
+	First int // in the shard, of the first
+	N     int
+}
+
+// Below is how many positions of the span come before position limit of the row.
+func (s Span) Below(limit int) int { return max(0, min(s.N, limit-s.At)) }
+
+// Row says where the positions of a row lie in a shard.
+type Row struct {
+	Index int // of the row
+	N     int // its positions
+	// Path covers them from the first on. All but the last Own of them lie where a row
+	// before it in the shard has them too; if Own is not 0, the last span is those.
+	Path []Span
+	Own  int
+}
+
+// Depth is how many positions the row shares with those before it.
+func (r Row) Depth() int { return r.N - r.Own }
+
+// First is where the row's own positions begin in the shard. It is defined where Own
+// is not 0.
+func (r Row) First() int { return r.Path[len(r.Path)-1].First }
+
+// InOrder places rows of so many positions in shards, in their order and without
+// sharing any. A shard has at most limit positions, or else one row that has some.
+func InOrder(lengths []int, limit int) [][]Row {
+	var shards [][]Row
+	used := 0
+	for i, n := range lengths {
+		if len(shards) == 0 || used > 0 && used+n > limit {
+			shards, used = append(shards, nil), 0
+		}
+		last := len(shards) - 1
+		shards[last] = append(shards[last], place(Row{Index: i, N: n, Own: n}, used))
+		used += n
+	}
+	return shards
+}
+
+// Shared places rows in shards, in the order of their tokens, so that each has as
+// much as possible in common with the one before it. A shard has at most limit
+// positions, or twice those of its last row if these are more: a long beginning is not
+// computed again for each few rows that go on from it.
+func Shared(rows [][]int32, limit int) [][]Row {
+	var shards [][]Row
+	used := 0
+	var before []int32 // the row before in the shard
+	for _, i := range sorted(rows) {
+		n := len(rows[i])
+		common := Common(before, rows[i])
+		if len(shards) == 0 || used > 0 && used+n-common > max(limit, 2*n) {
+			shards, used, common = append(shards, nil), 0, 0
+		}
+		last := len(shards) - 1
+		r := Row{Index: i, N: n, Own: n - common}
+		if common > 0 {
+			r.Path = cut(shards[last][len(shards[last])-1].Path, common)
+		}
+		shards[last] = append(shards[last], place(r, used))
+		used += r.Own
+		before = rows[i]
+	}
+	return shards
+}
+
+// Common is how many tokens a and b begin with alike.
+func Common(a, b []int32) int {
+	n := min(len(a), len(b))
+	for i := range n {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return n
+}
+
+// sorted is the order of rows by their tokens; equal rows stay in theirs.
+func sorted(rows [][]int32) []int {
+	order := make([]int, len(rows))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(i, j int) int {
+		return cmp.Or(slices.Compare(rows[i], rows[j]), cmp.Compare(i, j))
+	})
+	return order
+}
+
+// place adds the row's own positions, which lie from first on in the shard.
+func place(r Row, first int) Row {
+	if r.Own > 0 {
+		r.Path = append(r.Path, Span{At: r.Depth(), First: first, N: r.Own})
+	}
+	return r
+}
+
+// cut is the spans of the first n positions of a path.
+func cut(path []Span, n int) []Span {
+	var out []Span
+	for _, s := range path {
+		if s.N = s.Below(n); s.N > 0 {
+			out = append(out, s)
+		}
+	}
+	return out
+}

@@ -1,0 +1,102 @@
+package torch
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	"github.com/fulgurite/fulgurite/model"
+)
+
+// batch is some rows that go through the model together. It is laid out as [rows, longest],
+// with padding behind each row.
+type batch struct {
+	rows    []int // of the caller's
+	choices int   // tokens of all rows but the first of each
+	arrays  []array
+}
+
+// cut checks rows and groups those of similar length, at most limit tokens of a group, padding
+// included. Rows without a choice are in no group.
+func cut(a model.Architecture, rows []model.Row, limit int) ([]batch, error) {
+	order := make([]int, 0, len(rows))
+	for i, r := range rows {
+		if err := checkRow(a, r); err != nil {
+			return nil, fmt.Errorf("row %d: %w", i, err)
+		}
+		if len(r.Tokens) > 1 {
+			order = append(order, i)
+		}
+	}
+	slices.SortStableFunc(order, func(i, j int) int { return len(rows[j].Tokens) - len(rows[i].Tokens) })
+	var all []batch
+	for len(order) > 0 {
+		longest := len(rows[order[0]].Tokens)
+		n := min(len(order), max(1, limit/longest))
+		all = append(all, newBatch(a, rows, order[:n], longest))
+		order = order[n:]
+	}
+	return all, nil
+}
+
+func newBatch(a model.Architecture, rows []model.Row, indices []int, longest int) batch {
+	b := batch{rows: indices}
+	tokens, lengths := make([]int32, len(indices)*longest), make([]int32, len(indices))
+	var scale []float32
+	m := masks{bytes: (a.VocabSize + 63) / 64 * 8, numbers: map[string]int32{}}
+	for k, i := range indices {
+		r := rows[i]
+		copy(tokens[k*longest:], r.Tokens)
+		lengths[k] = int32(len(r.Tokens))
+		factor := float32(1)
+		if r.Temperature != 0 {
+			factor = float32(1 / r.Temperature)
+		}
+		for t := range len(r.Tokens) - 1 {
+			scale = append(scale, factor)
+			m.add(r, t)
+		}
+	}
+	b.choices = len(scale)
+	b.arrays = []array{
+		newArray("tokens", tokens, len(indices), longest), newArray("lengths", lengths, len(indices)), newArray("scale", scale, len(scale)),
+		newArray("bits", m.bits, len(m.numbers), m.bytes), newArray("mask", m.of, len(m.of)),
+	}
+	return b
+}
+
+// masks are the distinct sets that the choices of a batch are restricted to.
+type masks struct {
+	bytes   int // of a set: bit k of byte j is for token 8j+k
+	bits    []byte
+	numbers map[string]int32
+	of      []int32 // set of each choice, -1 where all tokens are allowed
+}
+
+func (m *masks) add(r model.Row, choice int) {
+	if r.Allowed == nil || r.Allowed[choice] == nil {
+		m.of = append(m.of, -1)
+		return
+	}
+	bits := make([]byte, m.bytes)
+	for i, word := range r.Allowed[choice] {
+		if 8*i < len(bits) {
+			binary.LittleEndian.PutUint64(bits[8*i:], word)
+		}
+	}
+	number, known := m.numbers[string(bits)]
+	if !known {
+		number = int32(len(m.numbers))
+		m.numbers[string(bits)] = number
+		m.bits = append(m.bits, bits...)
+	}
+	m.of = append(m.of, number)
+}
+
+// split gives each row of b its part of numbers, one for each choice.
+func (b batch) split(rows []model.Row, numbers []float32, to [][]float32) {
+	for _, i := range b.rows {
+		n := len(rows[i].Tokens) - 1
+		to[i], numbers = numbers[:n:n], numbers[n:]
+	}
+}

@@ -1,0 +1,39 @@
+// Package torch trains with PyTorch: a program in Python, which is embedded here, holds
+// the models, and the objective stays in Go.
+//
+// # How it works
+//
+// An Engine starts the program (folder program) under a Python that a person has
+// installed, with torch, transformers and peft in ranges of versions that the program
+// checks. It speaks with it over a pair of connected Unix sockets, in frames: a header in JSON
+// and the bytes of arrays. Weights and moments go through files of a temporary directory
+// in the safetensors format.
+//
+// An update is a sequence of requests. Rows are cut into batches of whole rows, at most
+// Options.Tokens each. For each batch, forward gives log-probabilities and entropies; the
+// objective turns them into coefficients; backward adds up the gradient of
+// Σ coefficient·logprob + Σ coefficient·entropy in float32. Logits are computed in
+// portions, forward and again backward. norm then tells the length of the gradient, and
+// step changes the weights only if that is finite. So every loss of package credit is
+// trained here as on the other engines.
+//
+// An adapter (model.LoRA) is one of PEFT over a base that all adapters of an engine share.
+// On a GPU the base and products are in bfloat16, and what is trained, its gradient and
+// its moments are in float32; on a CPU all is float32.
+//
+// # When the program dies
+//
+// Each request has a generation, which counts the program's starts, and a sequence number;
+// another reply than the one to it is an error. A program that ends, or shows no progress for
+// Options.Limit, is killed, and whatever was held in it answers with
+// model.ErrEngineLost and the last lines that the program wrote. A lost reply, also that to step, is
+// never asked for again: the caller loads the parent version, for which the program is
+// started anew. The program ends when the socket does, so it doesn't outlive this process.
+//
+// # What it is not
+//
+// It is not deterministic in the sense of model.Engine: sizes of batches move the last
+// bits, and so do versions of PyTorch, which Fingerprint names. It does not sample:
+// the built-in sampler of model/native does, or servers of others. It uses one device.
+// Only Unix has it.
+package torch

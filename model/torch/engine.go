@@ -1,0 +1,183 @@
+package torch
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/fulgurite/fulgurite/model"
+)
+
+// version is raised whenever a change here or in the program changes numbers.
+const version = 1
+
+// EnvPython and EnvDevice name the environment variables that Options are read from.
+const (
+	EnvPython = "FULGURITE_TORCH"
+	EnvDevice = "FULGURITE_TORCH_DEVICE"
+)
+
+const (
+	defaultTokens = 8192
+	defaultLimit  = 2 * time.Minute
+)
+
+// Options choose the program's Python and device. The zero value works where a Python
+// with torch is called python3.
+type Options struct {
+	// Python is the interpreter with torch, transformers and peft; empty stands for what
+	// FULGURITE_TORCH names, else python3.
+	Python string
+	// Device is "cpu", "cuda", "cuda:1" and so on, or "auto", a GPU if there is one. Empty
+	// stands for what FULGURITE_TORCH_DEVICE names, else "auto".
+	Device string
+	// Threads of the CPU; 0 stands for GOMAXPROCS.
+	Threads int
+	// Tokens is the most tokens, padding included, of one forward and backward pass (8192).
+	// Memory grows with it. A longer row is a pass of its own.
+	Tokens int
+	// Limit is how long the program may show no progress before it counts as hanging
+	// (2 minutes). A layer of a transformer is progress.
+	Limit time.Duration
+}
+
+func (o Options) withDefaults() Options {
+	o.Python = cmp.Or(o.Python, os.Getenv(EnvPython), "python3")
+	o.Device = cmp.Or(o.Device, os.Getenv(EnvDevice), "auto")
+	o.Threads = cmp.Or(o.Threads, runtime.GOMAXPROCS(0))
+	o.Tokens = cmp.Or(o.Tokens, defaultTokens)
+	o.Limit = cmp.Or(o.Limit, defaultLimit)
+	return o
+}
+
+// devices are the names that an engine takes.
+var devices = regexp.MustCompile(`^(auto|cpu|cuda|cuda:[0-9]+)$`)
+
+func (o Options) check() error {
+	if !devices.MatchString(o.Device) {
+		return fmt.Errorf("device %q: give auto, cpu, cuda or cuda:N", o.Device)
+	}
+	if o.Threads < 1 || o.Tokens < 1 || o.Limit <= 0 {
+		return fmt.Errorf("threads %d, tokens %d and limit %v must be positive", o.Threads, o.Tokens, o.Limit)
+	}
+	return nil
+}
+
+// Engine implements model.Engine. It is safe for concurrent use, but the program answers
+// one request at a time. One that is no longer needed is to be closed.
+type Engine struct {
+	options     Options
+	fingerprint string
+
+	mu      sync.Mutex
+	process *process
+	closed  bool
+}
+
+var _ model.Engine = (*Engine)(nil)
+
+// New starts the program, which takes some seconds, and reports what a person has to
+// change where it can't work: no Python, a library that is absent or of a version that is not
+// known to work, a device that is not there.
+func New(o Options) (*Engine, error) {
+	o = o.withDefaults()
+	if err := o.check(); err != nil {
+		return nil, fmt.Errorf("open engine torch: %w", err)
+	}
+	p, err := start(o, 1)
+	if err != nil {
+		return nil, fmt.Errorf("open engine torch with %s: %w", o.Python, err)
+	}
+	return &Engine{options: o, process: p, fingerprint: p.fingerprint()}, nil
+}
+
+// Name is "torch".
+func (e *Engine) Name() string { return "torch" }
+
+// Deterministic is false.
+func (e *Engine) Deterministic() bool { return false }
+
+// Fingerprint names versions, device, type of numbers, attention, threads and ranks.
+func (e *Engine) Fingerprint() string { return e.fingerprint }
+
+// Close ends the program. Trainers of the engine answer with an error from then on.
+func (e *Engine) Close() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.closed = true
+	e.process.close()
+}
+
+// running is the program, started again if it was lost.
+func (e *Engine) running() (*process, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.process.isLost() {
+		return e.process, nil
+	}
+	if e.closed {
+		return nil, errors.New("the engine is closed")
+	}
+	p, err := start(e.options, e.process.generation+1)
+	if err != nil {
+		return nil, fmt.Errorf("%w: start it again: %w", model.ErrEngineLost, err)
+	}
+	if f := p.fingerprint(); f != e.fingerprint {
+		p.close()
+		return nil, fmt.Errorf("the program was started again and is another: it was %s and is %s; start this process again", e.fingerprint, f)
+	}
+	e.process = p
+	return p, nil
+}
+
+// NewTrainer gives the checkpoint to the program.
+func (e *Engine) NewTrainer(c model.Checkpoint) (model.Trainer, error) {
+	if err := c.Architecture.CheckPolicy(); err != nil {
+		return nil, fmt.Errorf("new torch trainer: %w", err)
+	}
+	t, err := e.open(c)
+	if err != nil {
+		return nil, fmt.Errorf("new torch trainer: %w", err)
+	}
+	return t, nil
+}
+
+// NewCritic gives the checkpoint to the program.
+func (e *Engine) NewCritic(c model.Checkpoint) (model.Critic, error) {
+	if err := c.Architecture.CheckCritic(); err != nil {
+		return nil, fmt.Errorf("new torch critic: %w", err)
+	}
+	t, err := e.open(c)
+	if err != nil {
+		return nil, fmt.Errorf("new torch critic: %w", err)
+	}
+	return critic{t}, nil
+}
+
+// ErrNoDecoder is what NewDecoder returns.
+var ErrNoDecoder = errors.New("engine torch does not sample: the engine native samples what it trains, and servers do (sampling.server)")
+
+// NewDecoder returns ErrNoDecoder.
+func (e *Engine) NewDecoder(model.Checkpoint) (model.Decoder, error) { return nil, ErrNoDecoder }
+
+// open makes a trainer of c.
+func (e *Engine) open(c model.Checkpoint) (*trainer, error) {
+	if err := checkCheckpoint(c); err != nil {
+		return nil, err
+	}
+	p, err := e.running()
+	if err != nil {
+		return nil, err
+	}
+	t := &trainer{process: p, tokens: e.options.Tokens, updates: c.Updates, of: model.Checkpoint{Architecture: c.Architecture, Adapter: c.Adapter}}
+	if err := t.open(context.Background(), c); err != nil {
+		return nil, err
+	}
+	return t, nil
+}

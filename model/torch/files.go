@@ -1,0 +1,166 @@
+package torch
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/hf"
+)
+
+// opening is the body of the verb open.
+type opening struct {
+	Config json.RawMessage `json:"config"` // config.json
+	Critic bool            `json:"critic,omitempty"`
+	LoRA   *model.LoRA     `json:"lora,omitempty"`
+	Base   string          `json:"base,omitempty"` // digest
+	// Files of tensors; of the base, only where the program asks for it.
+	BaseFile string `json:"base_file,omitempty"`
+	Weights  string `json:"weights"`
+	Mean     string `json:"mean,omitempty"`
+	Variance string `json:"variance,omitempty"`
+}
+
+// saving is the body of the verb save: paths of the files to write.
+type saving struct {
+	Weights  string `json:"weights"`
+	Mean     string `json:"mean"`
+	Variance string `json:"variance"`
+}
+
+// open gives c to the program, and its base if the program does not have it.
+func (t *trainer) open(ctx context.Context, c model.Checkpoint) (err error) {
+	dir, err := os.MkdirTemp(t.process.dir, "open-")
+	if err != nil {
+		return t.missing(err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	config, err := hf.WriteConfig(c.Architecture)
+	if err != nil {
+		return err
+	}
+	body := opening{Config: config, Critic: c.Architecture.ValueHead}
+	files := map[string]*string{"weights": &body.Weights}
+	if c.Updates > 0 || c.Mean != nil {
+		files["mean"], files["variance"] = &body.Mean, &body.Variance
+	}
+	for name, w := range map[string]model.Weights{"weights": c.Weights, "mean": c.Mean, "variance": c.Variance} {
+		if path := files[name]; path != nil {
+			if *path, err = writeTensors(dir, name, w); err != nil {
+				return err
+			}
+		}
+	}
+	if c.Adapter != nil {
+		body.LoRA, body.Base = &c.Adapter.LoRA, c.Adapter.Base.Digest
+	}
+	var opened struct {
+		Handle  int  `json:"handle"`
+		Missing bool `json:"missing"`
+	}
+	if err := t.request(ctx, "open", body, &opened); err != nil {
+		return err
+	}
+	if opened.Missing {
+		if body.BaseFile, err = writeBase(dir, c.Adapter.Base); err != nil {
+			return err
+		}
+		if err := t.request(ctx, "open", body, &opened); err != nil {
+			return err
+		}
+	}
+	t.handle = opened.Handle
+	return nil
+}
+
+// missing is why the program's directory can't be used: a program that has ended removes it.
+func (t *trainer) missing(err error) error {
+	if errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("%w: its directory is gone", model.ErrEngineLost)
+	}
+	return err
+}
+
+func writeBase(dir string, b *model.Base) (string, error) {
+	w, err := b.Read()
+	if err != nil {
+		return "", fmt.Errorf("read base %s: %w", b.Digest, err)
+	}
+	if err := b.Architecture.Match(w); err != nil {
+		return "", fmt.Errorf("base %s: %w", b.Digest, err)
+	}
+	if err := checkFinite(w); err != nil {
+		return "", fmt.Errorf("base %s: %w", b.Digest, err)
+	}
+	return writeTensors(dir, "base", w)
+}
+
+// writeTensors writes a file for the program and returns its path.
+func writeTensors(dir, name string, w model.Weights) (path string, err error) {
+	path = filepath.Join(dir, name+".safetensors")
+	f, err := os.Create(path)
+	if err != nil {
+		return "", fmt.Errorf("write %s for the program: %w", name, err)
+	}
+	buffer := bufio.NewWriterSize(f, 1<<20)
+	err = errors.Join(hf.WriteSafetensors(buffer, w, nil), buffer.Flush(), f.Close())
+	if err != nil {
+		return "", fmt.Errorf("write %s for the program: %w", name, err)
+	}
+	return path, nil
+}
+
+// Save implements model.Saver.
+func (t *trainer) Save(ctx context.Context) (c model.Checkpoint, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("save after update %d: %w", t.updates, err)
+		}
+	}()
+	dir, err := os.MkdirTemp(t.process.dir, "save-")
+	if err != nil {
+		return c, t.missing(err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	c = t.of
+	c.Updates = t.updates
+	paths := saving{filepath.Join(dir, "weights"), filepath.Join(dir, "mean"), filepath.Join(dir, "variance")}
+	if err := t.request(ctx, "save", paths, nil); err != nil {
+		return model.Checkpoint{}, err
+	}
+	for path, to := range map[string]*model.Weights{paths.Weights: &c.Weights, paths.Mean: &c.Mean, paths.Variance: &c.Variance} {
+		if *to, err = t.readTensors(path); err != nil {
+			return model.Checkpoint{}, err
+		}
+	}
+	return c, nil
+}
+
+// readTensors reads what the program wrote.
+func (t *trainer) readTensors(path string) (model.Weights, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("read what the program saved: %w", t.missing(err))
+	}
+	defer func() { _ = f.Close() }() // only read
+	info, err := f.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("read what the program saved: %w", err)
+	}
+	w, _, err := hf.ReadSafetensors(f, info.Size())
+	if err == nil {
+		w, err = hf.ArrangeTensors(t.of.Tensors(), w)
+	}
+	if err == nil {
+		err = checkFinite(w)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read what the program saved: %w", err)
+	}
+	return w, nil
+}

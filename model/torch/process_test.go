@@ -1,0 +1,149 @@
+package torch_test
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/torch"
+)
+
+// interrupted is an update that sends a signal to the program in the middle.
+func interrupted(t *testing.T, e *torch.Engine, tr model.Trainer, s syscall.Signal) error {
+	t.Helper()
+	sent := false
+	_, err := tr.Update(t.Context(), rows(), func(row int, logprobs, entropies, gradient, entropyGradient []float32) {
+		slopes(row, logprobs, entropies, gradient, entropyGradient)
+		if !sent {
+			sent = true
+			require.NoError(t, syscall.Kill(e.PID(), s))
+		}
+	}, adamW())
+	return err
+}
+
+func TestAKilledProgramIsLostAndItsUpdateIsMadeAnew(t *testing.T) {
+	t.Parallel()
+	e := engine(t, torch.Options{Tokens: 20})
+	c := adapter(start(small()), model.LoRA{Rank: 2, Alpha: 4, Targets: []string{"q_proj"}}, 3)
+	whole := trainer(t, e, c)
+	_, err := whole.Update(t.Context(), rows(), slopes, adamW())
+	require.NoError(t, err)
+	want := whole.Checkpoint()
+
+	tr, dir, pid := trainer(t, e, c), e.Dir(), e.PID()
+	err = interrupted(t, e, tr, syscall.SIGKILL)
+	require.ErrorIs(t, err, model.ErrEngineLost)
+	require.ErrorContains(t, err, "signal: killed")
+	for range 2 { // it stays lost
+		_, _, err = tr.Score(t.Context(), rows())
+		require.ErrorIs(t, err, model.ErrEngineLost)
+		_, err = tr.(model.Saver).Save(t.Context())
+		require.ErrorIs(t, err, model.ErrEngineLost)
+	}
+	require.NoDirExists(t, dir)
+
+	again := trainer(t, e, c)
+	require.NotEqual(t, pid, e.PID())
+	_, err = again.Update(t.Context(), rows(), slopes, adamW())
+	require.NoError(t, err)
+	require.Empty(t, cmp.Diff(want.Weights, again.Checkpoint().Weights))
+}
+
+func TestAHangingProgramIsNoticedAndKilled(t *testing.T) {
+	t.Parallel()
+	e := engine(t, torch.Options{Tokens: 20, Limit: 3 * time.Second})
+	tr := trainer(t, e, start(small()))
+	pid := e.PID()
+	err := interrupted(t, e, tr, syscall.SIGSTOP)
+	require.ErrorIs(t, err, model.ErrEngineLost)
+	require.ErrorContains(t, err, "no sign of life for 3s")
+	require.ErrorIs(t, syscall.Kill(pid, 0), syscall.ESRCH)
+}
+
+func TestTheProgramEndsWithItsParent(t *testing.T) {
+	t.Parallel()
+	engine(t, torch.Options{}).Close() // skips where there is none
+	parent := exec.Command(os.Args[0])
+	parent.Env = append(os.Environ(), envHold+"=1")
+	out, err := parent.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, parent.Start())
+	line, err := bufio.NewReader(out).ReadString('\n')
+	require.NoError(t, err)
+	var pid int
+	var dir string
+	_, err = fmt.Sscan(line, &pid, &dir)
+	require.NoError(t, err, line)
+	require.DirExists(t, dir)
+	require.NoError(t, syscall.Kill(pid, 0))
+	require.NoError(t, parent.Process.Kill())
+	_ = parent.Wait() // it was killed
+	require.Eventually(t, func() bool {
+		_, err := os.Stat(dir)
+		return syscall.Kill(pid, 0) != nil && os.IsNotExist(err)
+	}, 30*time.Second, 20*time.Millisecond, "the program outlives its parent")
+}
+
+func TestWhatIsAbsentIsNamedWithWhatToDo(t *testing.T) {
+	engine(t, torch.Options{}).Close() // skips where there is none
+	python := os.Getenv(torch.EnvPython)
+
+	_, err := torch.New(torch.Options{Python: "no-such-python"})
+	require.ErrorContains(t, err, "no-such-python")
+	require.ErrorContains(t, err, "install Python 3.10 or later")
+
+	// A virtual environment without packages.
+	bare := filepath.Join(t.TempDir(), "bare")
+	require.NoError(t, exec.Command(python, "-m", "venv", "--without-pip", bare).Run())
+	_, err = torch.New(torch.Options{Python: filepath.Join(bare, "bin", "python")})
+	require.ErrorContains(t, err, "torch is not installed; transformers is not installed")
+	require.ErrorContains(t, err, "-m pip install 'torch>=2.11,<3' 'transformers>=5.17,<6'")
+
+	// Metadata of another version, which comes first.
+	other := t.TempDir()
+	info := filepath.Join(other, "transformers-4.1.0.dist-info")
+	require.NoError(t, os.Mkdir(info, 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(info, "METADATA"), []byte("Metadata-Version: 2.1\nName: transformers\nVersion: 4.1.0\n"), 0o600))
+	t.Setenv("PYTHONPATH", other)
+	_, err = torch.New(torch.Options{})
+	require.ErrorContains(t, err, "transformers is 4.1.0, want at least 5.17 and below 6")
+
+	_, err = torch.New(torch.Options{Device: "tpu"})
+	require.ErrorContains(t, err, `device "tpu": give auto, cpu, cuda or cuda:N`)
+}
+
+func TestADeviceThatIsNotThereIsAnError(t *testing.T) {
+	t.Parallel()
+	e := engine(t, torch.Options{})
+	require.Contains(t, e.Fingerprint(), " cpu ")
+	require.Contains(t, e.Fingerprint(), " float32 ")
+	if exec.Command("nvidia-smi").Run() == nil {
+		t.Skip("this machine has a GPU")
+	}
+	_, err := torch.New(torch.Options{Device: "cuda"})
+	require.ErrorContains(t, err, "device cuda is asked for, but torch")
+}
+
+func TestAClosedEngineSaysSo(t *testing.T) {
+	t.Parallel()
+	e := engine(t, torch.Options{})
+	tr := trainer(t, e, start(small()))
+	dir := e.Dir()
+	e.Close()
+	e.Close()
+	_, _, err := tr.Score(t.Context(), rows())
+	require.ErrorContains(t, err, "the engine is closed")
+	_, err = e.NewTrainer(start(small()))
+	require.ErrorContains(t, err, "the engine is closed")
+	require.NoDirExists(t, dir)
+}

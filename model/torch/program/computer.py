@@ -1,0 +1,103 @@
+"""What the program holds and the verbs that the engine asks for."""
+
+import math
+import os
+
+import torch
+
+import learner
+import trunk
+from connection import Refused
+from versions import Unfit
+
+
+class Computer:
+    def __init__(self, link, device, threads):
+        if device == "auto":
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+        if device.startswith("cuda") and not torch.cuda.is_available():
+            raise Unfit(
+                f"device {device} is asked for, but torch {torch.__version__} sees none: install a build of torch with CUDA"
+                " and a driver that it supports, or take device cpu"
+            )
+        if threads > 0:
+            torch.set_num_threads(threads)
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # or its products are not repeatable
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        torch.backends.cuda.matmul.allow_tf32 = False
+        self.link, self.device = link, torch.device(device)
+        # Products are in BF16 on a GPU; what is trained, its gradient and its moments are F32 everywhere.
+        self.dtype = torch.float32 if device == "cpu" else torch.bfloat16
+        self.bases = {}  # trunk.Trunk by digest
+        self.learners, self.handles = {}, 0
+
+    def describe(self):
+        name = torch.backends.cpu.get_cpu_capability() if self.device.type == "cpu" else torch.cuda.get_device_name(self.device)
+        return {
+            "device": str(self.device), "processor": name, "threads": torch.get_num_threads(),
+            "dtype": str(self.dtype).removeprefix("torch."), "attention": trunk.ATTENTION, "pid": os.getpid(),
+        }
+
+    def answer(self, verb, handle, body, arrays):
+        """The result of a request, and pairs of names and arrays that go with it."""
+        if verb == "open":
+            return self.open(body), ()
+        held = self.learners.get(handle)
+        if held is None:
+            raise Refused(f"no model has handle {handle}")
+        match verb:
+            case "free":
+                held.free()
+                del self.learners[handle]
+                if self.device.type == "cuda":
+                    torch.cuda.empty_cache()
+                return {}, ()
+            case "begin_update":
+                held.begin()
+                return {}, ()
+            case "forward":
+                first, second = held.forward(arrays, body["train"])
+                return {}, (("logprobs", first), ("entropies", second))
+            case "backward":
+                held.backward(arrays)
+                return {}, ()
+            case "norm":
+                norm = held.norm()
+                return {"norm": norm if math.isfinite(norm) else None}, ()
+            case "step":
+                held.step(body)
+                return {}, ()
+            case "abort":
+                held.abort()
+                return {}, ()
+            case "save":
+                held.save(body)
+                return {}, ()
+        raise Refused(f"no verb {verb}")
+
+    def open(self, body):
+        """Makes a model of files. A base that other models share is asked for if it is not here."""
+        config = trunk.config(body["config"])
+        lora, digest = body.get("lora"), body.get("base", "")
+        if digest and digest not in self.bases:
+            if not body.get("base_file"):
+                return {"missing": True}
+            used = {held.trunk for held in self.learners.values()}
+            self.bases = {d: t for d, t in self.bases.items() if t in used}  # before there is another
+            made = trunk.Trunk(config, self.device, self.dtype, self.link.tick)
+            made.load(trunk.read(body["base_file"]))
+            made.freeze()
+            self.bases[digest] = made
+        self.handles += 1
+        held = learner.Learner(f"adapter{self.handles}", bool(body.get("critic")), self.device, self.dtype)
+        try:
+            if digest:
+                held.adapt(self.bases[digest], lora, trunk.read(body["weights"]))
+            else:
+                held.whole(trunk.Trunk(config, self.device, torch.float32, self.link.tick), trunk.read(body["weights"]))
+            held.moments(body.get("mean"), body.get("variance"))
+        except BaseException:
+            held.free()
+            raise
+        self.learners[self.handles] = held
+        return {"handle": self.handles}

@@ -1,0 +1,146 @@
+"""A policy or a critic that is trained, with AdamW."""
+
+import safetensors.torch
+import torch
+
+from choices import Choices
+from connection import Refused
+
+TYPES = {"f4": torch.float32, "i4": torch.int32, "u1": torch.uint8}  # of arrays in frames
+SCORE_WEIGHT, SCORE_BIAS = "score.weight", "score.bias"  # the value head of a critic
+
+
+class Learner:
+    """The numbers that are trained lie in trained, by their names in files; they, their gradients and their moments
+    are F32. An update goes begin, then forward and backward for each part of a batch, norm, step; abort ends it at any
+    point with nothing changed."""
+
+    def __init__(self, name, critic, device, dtype):
+        self.name, self.critic, self.device, self.dtype = name, critic, device, dtype
+        self.trunk, self.adapted = None, False
+        self.trained, self.mean, self.variance = {}, {}, {}
+        self.outputs = None  # of the forward pass that waits for its gradient
+        self.updating, self.normed = False, False
+
+    def whole(self, trunk, tensors):
+        """Trains all weights."""
+        self.trunk = trunk
+        rest = self.take_head(tensors)
+        self.trained = {**trunk.load(tensors), **rest}
+
+    def adapt(self, trunk, lora, tensors):
+        """Trains an adapter of a base that others may share."""
+        self.trunk, self.adapted = trunk, True
+        rest = self.take_head(tensors)
+        self.trained = {**trunk.adapt(self.name, lora, tensors), **rest}
+        odd = sorted(self.trained.keys() ^ (tensors.keys() | rest.keys()))
+        if odd:
+            raise Refused(f"the adapter's tensors are not those of its layers: {', '.join(odd[:4])}")
+
+    def take_head(self, tensors):
+        if not self.critic:
+            return {}
+        return {
+            name: torch.nn.Parameter(tensors.pop(name).to(self.device, torch.float32, copy=True))
+            for name in (SCORE_WEIGHT, SCORE_BIAS)
+        }
+
+    def moments(self, mean, variance):
+        for path, to in ((mean, self.mean), (variance, self.variance)):
+            read = safetensors.torch.load_file(path) if path else {}
+            for name, p in self.trained.items():
+                to[name] = read[name].to(self.device, torch.float32, copy=True) if path else torch.zeros_like(p)
+
+    def free(self):
+        if self.adapted:
+            self.trunk.remove(self.name)
+        self.abort()
+
+    def begin(self):
+        self.abort()
+        self.updating = True
+
+    def abort(self):
+        self.outputs, self.updating, self.normed = None, False, False
+        for p in self.trained.values():
+            p.grad = None
+
+    def forward(self, arrays, train):
+        """Log-probabilities and entropies, or values and zeros, of the choices of rows, one row after the other."""
+        if train and not self.updating:
+            raise Refused("forward of an update that has not begun")
+        self.activate()
+        with torch.set_grad_enabled(train):
+            outputs = self.compute(arrays, train)
+        self.outputs = outputs if train else None
+        return tuple(x.detach().float().cpu().numpy() for x in outputs)
+
+    def activate(self):
+        if self.adapted:
+            self.trunk.activate(self.name)
+
+    def compute(self, arrays, train):
+        tokens = self.tensor(arrays["tokens"]).long()  # [B, S], padding last
+        lengths = self.tensor(arrays["lengths"]).long()
+        mixed = self.dtype != torch.float32 and not self.adapted
+        with torch.autocast(self.device.type, self.dtype, enabled=mixed):
+            hidden = self.trunk.hidden(tokens[:, :-1], train)
+        chosen = torch.arange(tokens.shape[1] - 1, device=self.device)[None] < lengths[:, None] - 1
+        hidden = hidden[chosen]
+        if self.critic:
+            values = hidden.float() @ self.trained[SCORE_WEIGHT][0] + self.trained[SCORE_BIAS]
+            return values, torch.zeros_like(values)
+        return Choices.apply(
+            hidden, self.trunk.output(), tokens[:, 1:][chosen], self.tensor(arrays["scale"]),
+            self.tensor(arrays["bits"]), self.tensor(arrays["mask"]).long(), self.dtype,
+        )
+
+    def tensor(self, array):
+        """An array of a frame on the device."""
+        kind, shape, data = array
+        made = torch.frombuffer(data, dtype=TYPES[kind]) if len(data) else torch.empty(0, dtype=TYPES[kind])
+        return made.reshape(shape).to(self.device)
+
+    def backward(self, arrays):
+        """Adds the gradient of Σ by_logprob·logprob + by_entropy·entropy of the rows of the last forward."""
+        if self.outputs is None:
+            raise Refused("backward without a forward of the same update")
+        outputs, self.outputs = self.outputs, None
+        self.activate()
+        gradients = [self.tensor(arrays["by_logprob"]), self.tensor(arrays["by_entropy"])]
+        if self.critic:
+            outputs, gradients = outputs[:1], gradients[:1]
+        torch.autograd.backward(outputs, gradients)
+        self.normed = False
+
+    def norm(self):
+        if not self.updating or self.outputs is not None:
+            raise Refused("norm in the middle of an update")
+        squares = [p.grad.double().square().sum() for p in self.trained.values() if p.grad is not None]
+        self.normed = True
+        return torch.stack(squares).sum().sqrt().item() if squares else 0.0
+
+    @torch.no_grad()
+    def step(self, o):
+        """One update of AdamW (arXiv:1711.05101). Weight decay spares tensors of rank 1."""
+        if not self.normed:
+            raise Refused("step before norm")
+        for name, p in self.trained.items():
+            g = torch.zeros_like(p) if p.grad is None else p.grad * o["scale"]
+            m, v = self.mean[name], self.variance[name]
+            m.mul_(o["beta1"]).add_(g, alpha=o["rest1"])
+            v.mul_(o["beta2"]).add_(g * g, alpha=o["rest2"])
+            root = (v * o["correct2"]).sqrt_().add_(o["epsilon"])
+            change = (m * o["correct1"]).div_(root)
+            if p.dim() > 1:
+                change.add_(p, alpha=o["decay"])
+            p.sub_(change, alpha=o["rate"])
+        self.abort()
+
+    def save(self, paths):
+        """Writes the weights, and the moments if they are asked for, to files."""
+        for kind, tensors in (("weights", self.trained), ("mean", self.mean), ("variance", self.variance)):
+            if paths.get(kind):
+                held = {name: t.detach().to("cpu").contiguous() for name, t in tensors.items()}
+                safetensors.torch.save_file(held, paths[kind])
+                self.trunk.tick()

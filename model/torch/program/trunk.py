@@ -1,0 +1,112 @@
+"""A transformer without its head, as transformers makes it of a config.json."""
+
+import safetensors.torch
+import torch
+from peft import LoraConfig, inject_adapter_in_model
+from peft.tuners.tuners_utils import BaseTunerLayer
+from transformers import CONFIG_MAPPING, AutoModel
+
+from connection import Refused
+
+ATTENTION = "sdpa"
+PREFIX = "model."  # of a trunk's tensors in files
+HEAD = "lm_head.weight"
+# Where a batch's activations would take more bytes than this, each layer's are computed again in the backward pass.
+# A layer keeps about KEPT numbers for each of a token's hidden ones.
+MOST_KEPT = 2 << 30
+KEPT = 40
+
+
+def config(text):
+    kind = text.get("model_type")
+    if kind not in CONFIG_MAPPING:
+        raise Refused(f"model_type {kind!r}: this version of transformers has no such model")
+    made = CONFIG_MAPPING[kind].from_dict(text)
+    made.attention_dropout = 0.0
+    made.use_cache = False
+    return made
+
+
+def read(path):
+    """The tensors of a file by name."""
+    return safetensors.torch.load_file(path)
+
+
+class Trunk:
+    def __init__(self, config, device, dtype, tick):
+        with torch.device(device):
+            self.module = AutoModel.from_config(config, dtype=dtype, attn_implementation=ATTENTION)
+        self.config, self.device, self.tick = config, device, tick
+        self.head = None  # the output layer of a base, if its embeddings are not tied
+        self.dtype = dtype
+        for layer in self.module.layers:
+            layer.register_forward_hook(self.passed)
+
+    def passed(self, module, inputs, output):
+        """Says that a layer is done, and has the backward pass say so."""
+        self.tick()
+        hidden = output[0] if isinstance(output, tuple) else output
+        if hidden.requires_grad:
+            hidden.register_hook(lambda gradient: self.tick())
+
+    def load(self, tensors):
+        own = {PREFIX + name: p for name, p in self.module.named_parameters()}
+        if HEAD in tensors:
+            own[HEAD] = self.head = torch.nn.Parameter(torch.empty(tensors[HEAD].shape, device=self.device, dtype=self.dtype))
+        if own.keys() != tensors.keys():
+            odd = sorted(own.keys() ^ tensors.keys())
+            raise Refused(f"the weights and {self.config.model_type} of transformers differ in tensors: {', '.join(odd[:4])}")
+        with torch.no_grad():
+            for name, p in own.items():
+                if p.shape != tensors[name].shape:
+                    raise Refused(f"tensor {name} has shape {list(tensors[name].shape)}, the model wants {list(p.shape)}")
+                p.copy_(tensors[name])
+                self.tick()
+        return own
+
+    def freeze(self):
+        self.module.requires_grad_(False)
+        if self.head is not None:
+            self.head.requires_grad_(False)
+
+    def output(self):
+        """The weights of the output layer, [vocabulary, hidden]."""
+        return self.module.embed_tokens.weight if self.head is None else self.head
+
+    def adapt(self, name, lora, tensors):
+        """Adds an adapter and gives its parameters by the names of files, [rank, in] and [out, rank]."""
+        shape = LoraConfig(
+            r=lora["rank"], lora_alpha=lora["alpha"], target_modules=list(lora["targets"]), lora_dropout=0.0, bias="none"
+        )
+        inject_adapter_in_model(shape, self.module, adapter_name=name)
+        own = {}
+        for module_name, module in self.module.named_modules():
+            if not isinstance(module, BaseTunerLayer) or name not in module.lora_A:
+                continue
+            for part, layer in (("lora_A", module.lora_A[name]), ("lora_B", module.lora_B[name])):
+                key = f"{PREFIX}{module_name}.{part}.weight"
+                if key not in tensors or tensors[key].shape != layer.weight.shape:
+                    raise Refused(f"tensor {key} is absent or has another shape than {list(layer.weight.shape)}")
+                layer.weight.data = tensors[key].to(self.device, torch.float32, copy=True)
+                own[key] = layer.weight
+        return own
+
+    def activate(self, name):
+        """Has the adapter of that name, and no other, take part in what is computed and trained."""
+        for module in self.module.modules():
+            if isinstance(module, BaseTunerLayer):
+                module.set_adapter([name])
+
+    def remove(self, name):
+        for module in self.module.modules():
+            if isinstance(module, BaseTunerLayer) and name in module.lora_A:
+                module.delete_adapter(name)
+
+    def hidden(self, tokens, train):
+        """The last hidden states [B, S, D] of tokens [B, S]. Padding comes last, so that causal attention never sees it."""
+        kept = tokens.numel() * self.config.num_hidden_layers * self.config.hidden_size * KEPT * 4
+        recompute = train and kept > MOST_KEPT
+        if recompute and not self.module.is_gradient_checkpointing:
+            self.module.gradient_checkpointing_enable({"use_reentrant": False})
+        self.module.train(recompute)  # nothing is dropped: this decides alone whether layers are computed again
+        return self.module(input_ids=tokens, use_cache=False).last_hidden_state

@@ -1,0 +1,269 @@
+package upstream
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/fulgurite/fulgurite/model"
+)
+
+// Adapter is a version that servers load beside others, over the base that they were
+// started with.
+type Adapter struct {
+	Weights string // digest of the version's weights
+	Rank    int
+	// Canary is what a server has to reproduce; nil where the trainer wrote none.
+	Canary *model.Canary
+	// Write writes the adapter as PEFT's files.
+	Write func(directory string) error
+}
+
+// placed is an adapter that lies where servers read it. One without a directory is the
+// base itself.
+type placed struct {
+	served
+	directory string
+	rank      int // 0 if it is not known
+	canary    *model.Canary
+}
+
+// ranks are those that vLLM can be started with.
+var ranks = []int{1, 8, 16, 32, 64, 128, 256, 320, 512}
+
+// digits is how many hexadecimal digits of the digest stand in an adapter's name.
+const digits = 12
+
+// admit has a replica serve a version beside those that it serves. While it loads one,
+// it answers for the others.
+func (s *Sampler) admit(ctx context.Context, at *replica, v model.VersionID) (served, error) {
+	if on, ok := at.has(v); ok {
+		return on, nil
+	}
+	at.admitting.Lock()
+	defer at.admitting.Unlock()
+	if on, ok := at.has(v); ok || ctx.Err() != nil {
+		return on, ctx.Err()
+	}
+	a, err := s.place(ctx, v)
+	if err != nil {
+		return served{}, err
+	}
+	if a.directory != "" {
+		if err := s.loadAdapter(ctx, at, a); err != nil {
+			return served{}, err
+		}
+	}
+	at.add(v, a.served)
+	return a.served, nil
+}
+
+// place finds the adapter of a version, and writes it if it is of ours. Its name and its
+// directory have the digest of its weights, so that what they stand for never changes.
+func (s *Sampler) place(ctx context.Context, v model.VersionID) (placed, error) {
+	if s.options.Adapter != nil {
+		a, err := s.options.Adapter(ctx, v)
+		if err != nil {
+			return placed{}, err
+		}
+		if a != nil {
+			name := adapterName(v, a.Weights)
+			p := placed{served{name, a.Weights}, filepath.Join(s.options.Directory, name), a.Rank, a.Canary}
+			if err := a.Write(p.directory); err != nil {
+				return placed{}, fmt.Errorf("write %s: %w", p.directory, err)
+			}
+			return p, nil
+		}
+	}
+	if v.Number == 0 {
+		return placed{served: served{s.options.Model, "server:" + s.options.Model}}, nil
+	}
+	directory := s.directoryOf(v)
+	weights, err := readAdapter(directory)
+	if err != nil {
+		return placed{}, err
+	}
+	return placed{served: served{adapterName(v, weights), weights}, directory: directory}, nil
+}
+
+func adapterName(v model.VersionID, weights string) string {
+	return versionName(v) + "-" + strings.TrimPrefix(weights, "sha256:")[:digits]
+}
+
+// loadAdapter loads an adapter and admits it if it is the right one. It has a name of its
+// own and is never loaded again under it, since a server may have cached what its
+// weights made of prompts.
+func (s *Sampler) loadAdapter(ctx context.Context, at *replica, a placed) error {
+	if err := s.protocol.load(ctx, s, at, a.name, a.directory); err != nil {
+		return explain(err, a)
+	}
+	err := s.verify(ctx, at, a)
+	if isUnknown(err) {
+		err = forgotten(err)
+	}
+	if errors.Is(err, model.ErrWrongWeights) {
+		// Its files may be mended, and are then loaded anew.
+		err = errors.Join(err, s.unload(context.WithoutCancel(ctx), at, a.name))
+	}
+	return err
+}
+
+// verify reports what keeps an adapter that was loaded from being sampled.
+func (s *Sampler) verify(ctx context.Context, at *replica, a placed) error {
+	if a.canary == nil || len(a.canary.Rows) == 0 {
+		return s.checkSlots(ctx, at)
+	}
+	if err := s.probe(ctx, at, a.name, a.canary.Rows[0].Prompt); err != nil {
+		return err
+	}
+	if err := s.verifyCanary(ctx, at, a.name, *a.canary); err != nil {
+		return err
+	}
+	return s.checkSlots(ctx, at)
+}
+
+// forgotten says what to do about a server that does not know an adapter which it has
+// just loaded.
+func forgotten(err error) error {
+	return fmt.Errorf("%w: it forgot an adapter that it had just loaded (%w): start it with one API server process (--api-server-count 1), and give each data-parallel server a URL of its own", ErrVersion, err)
+}
+
+// explain says what to do where a server refuses to load an adapter.
+func explain(err error, a placed) error {
+	var r *refusal
+	if !errors.As(err, &r) {
+		return err
+	}
+	var needs string
+	switch message := r.message; {
+	case strings.Contains(message, "max_lora_rank"):
+		needs = "start it with --max-lora-rank " + neededRank(a.rank)
+	case strings.Contains(message, "No adapter found"):
+		needs = fmt.Sprintf("it can't read %s: sampling.server.directory has to be the same directory, under the same path, for the server and for fulgurite", a.directory)
+	case r.status == http.StatusNotFound:
+		needs = "it can't load adapters while it runs: start vLLM with --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True in its environment"
+	case strings.Contains(message, "LoRA is not enabled"), strings.Contains(message, "enable_lora"), strings.Contains(message, "enable-lora"):
+		needs = "start it with --enable-lora"
+	default:
+		return err
+	}
+	return fmt.Errorf("%w: %s (%w)", ErrVersion, needs, err)
+}
+
+// neededRank is the smallest --max-lora-rank that has room for a rank.
+func neededRank(rank int) string {
+	if i, _ := slices.BinarySearch(ranks, rank); rank > 0 && i < len(ranks) {
+		return strconv.Itoa(ranks[i])
+	}
+	return "as large as the adapter's r"
+}
+
+// slots finds --max-loras in a server's metrics.
+var slots = regexp.MustCompile(`^vllm:lora_requests_info\{.*max_lora="(\d+)"`)
+
+// checkSlots refuses a server that can't sample from as many adapters at once as there
+// are steps under way, so that calls of one would wait for those of another. A server
+// that does not say how many is believed.
+func (s *Sampler) checkSlots(ctx context.Context, at *replica) error {
+	response, err := s.ask(ctx, http.MethodGet, at.url+"/metrics", nil)
+	if err != nil {
+		if isUnknown(err) {
+			return nil
+		}
+		return err
+	}
+	defer func() { _ = response.Body.Close() }()
+	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
+		m := slots.FindStringSubmatch(lines.Text())
+		if m == nil {
+			continue
+		}
+		if n, err := strconv.Atoi(m[1]); err == nil && n < s.options.Lag+1 {
+			return fmt.Errorf("%w: it samples from %d adapters at once, and with training.lag %d it has to from %d: start it with --max-loras %d", ErrVersion, n, s.options.Lag, s.options.Lag+1, s.options.Lag+1)
+		}
+	}
+	return nil
+}
+
+// adapterForm is a name that adapterName makes.
+var adapterForm = regexp.MustCompile(`^(.+)-v(\d+)-[0-9a-f]{12}$`)
+
+// isBehind reports whether a name is that of an adapter which no step samples from once
+// newest is published, and the version that it is of.
+func (s *Sampler) isBehind(name string, newest model.VersionID) (model.VersionID, bool) {
+	m := adapterForm.FindStringSubmatch(name)
+	if m == nil {
+		return model.VersionID{}, false
+	}
+	v := newest
+	var err error
+	v.Number, err = strconv.Atoi(m[2])
+	return v, err == nil && strings.HasPrefix(name, versionName(v)+"-") && v.Number < newest.Number-s.options.Lag
+}
+
+// unloadBehind has a replica give up what no step samples from once newest is
+// published. Whoever asks for such a version again has it loaded again. Calls under way
+// end as they would have.
+func (s *Sampler) unloadBehind(ctx context.Context, at *replica, newest model.VersionID) error {
+	response, err := s.ask(ctx, http.MethodGet, at.url+"/v1/models", nil) //nolint:bodyclose // readJSON closes it
+	if err != nil {
+		return fmt.Errorf("list adapters: %w", err)
+	}
+	var list struct {
+		Data []struct {
+			ID string `json:"id"`
+		} `json:"data"`
+	}
+	if err := readJSON(response, &list); err != nil {
+		return fmt.Errorf("list adapters: %w", err)
+	}
+	for _, on := range list.Data {
+		v, behind := s.isBehind(on.ID, newest)
+		if !behind {
+			continue
+		}
+		at.forget(v)
+		if err := s.unload(ctx, at, on.ID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Sampler) unload(ctx context.Context, at *replica, name string) error {
+	response, err := s.post(ctx, at.url+"/v1/unload_lora_adapter", map[string]any{"lora_name": name})
+	if isUnknown(err) {
+		return nil // somebody else was quicker
+	}
+	if err != nil {
+		return fmt.Errorf("unload adapter %s: %w", name, err)
+	}
+	return response.Body.Close()
+}
+
+// removeBehind removes the files of adapters that no server has any more.
+func (s *Sampler) removeBehind(newest model.VersionID) error {
+	files, err := os.ReadDir(s.options.Directory)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // nothing was written yet
+	}
+	if err != nil {
+		return fmt.Errorf("list adapters: %w", err)
+	}
+	for _, f := range files {
+		if _, behind := s.isBehind(f.Name(), newest); behind && f.IsDir() {
+			if err := os.RemoveAll(filepath.Join(s.options.Directory, f.Name())); err != nil {
+				return fmt.Errorf("remove adapter: %w", err)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,120 @@
+package upstream_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fulgurite/fulgurite/dialog"
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/convert"
+	"github.com/fulgurite/fulgurite/model/gguf"
+	"github.com/fulgurite/fulgurite/model/hf"
+	"github.com/fulgurite/fulgurite/model/native"
+)
+
+// TestARealLlamaServerSaysWhatExportedModelsSay compares greedy tokens. The server rounds
+// what it multiplies to the type of the matrices, so that the comparison of one reply ends
+// where no token is clearly the most likely.
+func TestARealLlamaServerSaysWhatExportedModelsSay(t *testing.T) {
+	const likely = -0.5 // nats
+	plain := model.Architecture{
+		VocabSize: 708, HiddenSize: 128, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 32, FeedForward: 128,
+		MaxPositions: 2048, RopeTheta: 1e5, NormEpsilon: 1e-5, Tied: true,
+	}
+	scaled, biased, normed := plain, plain, plain
+	scaled.RopeScaling = model.RopeScaling{Factor: 8, LowFrequencyFactor: 1, HighFrequencyFactor: 4, OriginalPositions: 256}
+	biased.QKVBias, biased.Tied, normed.QKNorm = true, false, true
+	for name, a := range map[string]model.Architecture{"llama": plain, "llama3": scaled, "qwen2": biased, "qwen3": normed} {
+		for _, kind := range []gguf.Type{gguf.F32, gguf.F16, gguf.Q8_0} {
+			t.Run(name+" "+kind.String(), func(t *testing.T) {
+				file := filepath.Join(t.TempDir(), "tiny.gguf")
+				require.NoError(t, convert.ToGGUF(file, realName, a, loud(a), qwenBundle(t), kind))
+				url, decoder := serveGGUF(t, file), decoderOf(t, file)
+				compared := 0
+				for start := range int32(20) {
+					prompt := make([]int32, 40)
+					for i := range prompt {
+						prompt[i] = (start*97 + int32(i*i)*31) % 700
+					}
+					want, err := decoder.Decode(t.Context(), model.DecodeRequest{Prompt: prompt, MaxTokens: 16})
+					require.NoError(t, err)
+					said := complete(t, url, prompt)
+					for i := 0; i < len(said) && want.Logprobs[i] > likely; i++ {
+						require.Equal(t, want.Tokens[i], said[i], "prompt %d, token %d", start, i)
+						compared++
+					}
+				}
+				t.Log(compared, "tokens are equal")
+				require.Greater(t, compared, 30)
+			})
+		}
+	}
+}
+
+// loud are random weights whose logits differ clearly, and follow from what the layers
+// compute more than from the last token.
+func loud(a model.Architecture) model.Weights {
+	w := a.Init(3)
+	for _, t := range w {
+		scale := float32(1)
+		switch {
+		case strings.HasSuffix(t.Name, "embed_tokens.weight"), strings.HasSuffix(t.Name, "lm_head.weight"):
+			scale = 24
+		case strings.HasSuffix(t.Name, "o_proj.weight"), strings.HasSuffix(t.Name, "down_proj.weight"):
+			scale = 30
+		}
+		for i := range t.Data {
+			t.Data[i] *= scale
+		}
+	}
+	return w
+}
+
+func qwenBundle(t *testing.T) dialog.Bundle {
+	t.Helper()
+	tokenizer, err := os.ReadFile(filepath.Join("..", "tokenizer", "testdata", "qwen.json"))
+	require.NoError(t, err)
+	template, err := os.ReadFile(filepath.Join("..", "..", "dialog", "testdata", "templates", "hermes.jinja"))
+	require.NoError(t, err)
+	return dialog.Bundle{Tokenizer: tokenizer, Template: string(template), Special: map[string]string{"eos_token": "<|im_end|>"}}
+}
+
+// decoderOf samples from the file's own weights.
+func decoderOf(t *testing.T, file string) model.Decoder {
+	t.Helper()
+	dir := t.TempDir()
+	_, err := convert.FromGGUF(file, dir, convert.Options{})
+	require.NoError(t, err)
+	a, w, err := hf.ReadDirectory(dir)
+	require.NoError(t, err)
+	d, err := native.New(native.Options{}).NewDecoder(model.Checkpoint{Architecture: a, Weights: w})
+	require.NoError(t, err)
+	t.Cleanup(d.Close)
+	return d
+}
+
+// complete asks the server for its most likely tokens.
+func complete(t *testing.T, url string, prompt []int32) []int32 {
+	t.Helper()
+	ask, err := json.Marshal(map[string]any{"prompt": prompt, "n_predict": 16, "temperature": 0, "return_tokens": true, "cache_prompt": false, "samplers": []string{"temperature"}})
+	require.NoError(t, err)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/completion", bytes.NewReader(ask))
+	require.NoError(t, err)
+	request.Header.Set("Content-Type", "application/json")
+	response, err := http.DefaultClient.Do(request)
+	require.NoError(t, err)
+	defer response.Body.Close()
+	require.Equal(t, http.StatusOK, response.StatusCode)
+	var reply struct {
+		Tokens []int32 `json:"tokens"`
+	}
+	require.NoError(t, json.NewDecoder(response.Body).Decode(&reply))
+	return reply.Tokens
+}

@@ -1,0 +1,51 @@
+package spec
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// mostServedRank is the largest --max-lora-rank of vLLM.
+const mostServedRank = 512
+
+// LoRATargets are the linear layers that an adapter can adapt, and by default does.
+func LoRATargets() []string {
+	return []string{"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
+}
+
+func (l LoRA) withDefaults() LoRA {
+	l.Rank = cmp.Or(l.Rank, 8)
+	l.Alpha = cmp.Or(l.Alpha, 16)
+	if len(l.Targets) == 0 {
+		l.Targets = LoRATargets()
+	}
+	return l
+}
+
+func (l LoRA) check(f *Faults, all Spec) {
+	f.whole("model.lora.rank", l.Rank, 1, 1024)
+	f.number("model.lora.alpha", l.Alpha, positive(1e6))
+	for i, t := range l.Targets {
+		if !slices.Contains(LoRATargets(), t) {
+			f.add("model.lora.targets", "give some of "+strings.Join(LoRATargets(), ", "), "%q is no linear layer of a model", t)
+		} else if slices.Contains(l.Targets[:i], t) {
+			f.add("model.lora.targets", "name each layer once", "%q is there twice", t)
+		}
+	}
+	if l.BasePrecision != "" {
+		f.choice("model.lora.base_precision", l.BasePrecision)
+	}
+	if all.Model.Engine == "gomlx" {
+		f.add("model.lora", `leave it out, or give model.engine "native" or "torch"`, "engine %s trains whole models only", all.Model.Engine)
+	}
+	if server := all.Sampling.Server; server != nil {
+		if server.Versions == VersionsReload {
+			f.add("model.lora", `leave it out, or give sampling.server.type "vllm"`, "a server of type %s loads whole models only", server.Type)
+		}
+		if server.Versions == VersionsAdapters && l.Rank > mostServedRank {
+			f.add("model.lora.rank", fmt.Sprintf("give at most %d", mostServedRank), "%d is more than a server of type %s can be started with", l.Rank, server.Type)
+		}
+	}
+}

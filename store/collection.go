@@ -1,0 +1,186 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"time"
+
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/store/database"
+)
+
+const (
+	markCollected = `UPDATE versions SET collected = $4 WHERE run = $1 AND policy = $2 AND number = $3 AND collected = 0`
+	// Attempts that are under way may ask for the version that they are bound to.
+	versionsInUse = `SELECT DISTINCT version FROM attempts WHERE run = $1 AND policy = $2 AND outcome = ''`
+	manifestsKept = `SELECT manifest FROM versions WHERE collected = 0 UNION SELECT manifest FROM progress`
+
+	selectCollected = `SELECT number FROM versions WHERE run = $1 AND policy = $2 AND collected <> 0 ORDER BY number`
+
+	selectSuperseded = `SELECT manifest FROM superseded ORDER BY manifest`
+	deleteSuperseded = `DELETE FROM superseded`
+)
+
+// MarkCollected puts on record that the files of some versions of a policy are given
+// up: those that choose picks of what the policy holds. While it chooses, no version of
+// the policy can be promoted. The rows stay.
+func (s *Store) MarkCollected(ctx context.Context, run, policy string, choose func(record.Holdings) []int) error {
+	err := s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) error {
+		if _, _, err := lockPointer(t, run, policy); err != nil {
+			return err
+		}
+		h, err := holdings(t, run, policy)
+		if err != nil {
+			return err
+		}
+		now := database.Nanos(time.Now())
+		for _, number := range choose(h) {
+			if _, err := t.Exec(markCollected, run, policy, number, now); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("mark versions of %s/%s as collected: %w", run, policy, err)
+	}
+	return nil
+}
+
+// CollectedVersions are the numbers of a policy's versions that gave up their files,
+// ascending.
+func (s *Store) CollectedVersions(ctx context.Context, run, policy string) ([]int, error) {
+	numbers, err := database.List(ctx, s.db.Read(), database.Scalar[int], selectCollected, run, policy)
+	if err != nil {
+		return nil, fmt.Errorf("list collected versions of %s/%s: %w", run, policy, err)
+	}
+	return numbers, nil
+}
+
+func holdings(t database.Tx, run, policy string) (h record.Holdings, err error) {
+	versions, err := database.List(t.Ctx, t, readVersion, selectVersions+` ORDER BY number`, run, policy)
+	if err != nil {
+		return h, err
+	}
+	for _, v := range versions {
+		if v.Collected.IsZero() {
+			h.Versions = append(h.Versions, v.Number)
+		}
+	}
+	if h.Promotions, err = database.List(t.Ctx, t, readPromotion, selectPromotions+` ORDER BY seq`, run, policy); err != nil {
+		return h, err
+	}
+	evaluations, err := database.List(t.Ctx, t, readEvaluation, selectEvaluations+` AND policy = $2 AND kind = 'gate'`, run, policy)
+	if err != nil {
+		return h, err
+	}
+	decisions, err := database.List(t.Ctx, t, readDecision, selectDecisions, run, policy)
+	if err != nil {
+		return h, err
+	}
+	for _, e := range evaluations {
+		decided := slices.ContainsFunc(decisions, func(d record.Decision) bool { return d.Candidate == e.Version }) ||
+			slices.ContainsFunc(h.Promotions, func(p record.Promotion) bool { return p.Version == e.Version })
+		if !decided {
+			h.Undecided = append(h.Undecided, e.Version)
+		}
+	}
+	h.InUse, err = database.List(t.Ctx, t, database.Scalar[int], versionsInUse, run, policy)
+	return h, err
+}
+
+// WhileUnchanged calls f with the manifests of all versions of all runs that are not
+// collected, and of saved progress. Until f returns no other version is put on record.
+func (s *Store) WhileUnchanged(ctx context.Context, f func(manifests []string) error) error {
+	err := s.db.Write(ctx, database.SurvivesKill, func(t database.Tx) error {
+		if t.ForUpdate != "" { // SQLite has one writer at a time anyway
+			if _, err := t.Exec(`LOCK TABLE versions IN SHARE ROW EXCLUSIVE MODE`); err != nil {
+				return err
+			}
+		}
+		manifests, err := database.List(t.Ctx, t, database.Scalar[string], manifestsKept)
+		if err != nil {
+			return err
+		}
+		return f(manifests)
+	})
+	if err != nil {
+		return fmt.Errorf("read which files versions need: %w", err)
+	}
+	return nil
+}
+
+// CollectSuperseded calls f, if any saved progress of any run was superseded, with the
+// manifests of it, and forgets them once f has given up their files. The other manifests
+// are those of WhileUnchanged, and until f returns they stay all; whatever files one of
+// them names are needed. A collector that dies within f is asked for the same again.
+func (s *Store) CollectSuperseded(ctx context.Context, f func(superseded, kept []string) error) error {
+	some, err := database.List(ctx, s.db.Read(), database.Scalar[string], selectSuperseded+` LIMIT 1`)
+	if err == nil && len(some) == 0 {
+		return nil // without a transaction that others wait for
+	}
+	if err == nil {
+		err = s.db.Write(ctx, database.SurvivesKill, func(t database.Tx) error {
+			if t.ForUpdate != "" {
+				if _, err := t.Exec(`LOCK TABLE versions, progress, superseded IN SHARE ROW EXCLUSIVE MODE`); err != nil {
+					return err
+				}
+			}
+			superseded, err := database.List(t.Ctx, t, database.Scalar[string], selectSuperseded)
+			if err != nil {
+				return err
+			}
+			kept, err := database.List(t.Ctx, t, database.Scalar[string], manifestsKept)
+			if err != nil {
+				return err
+			}
+			if err := f(superseded, kept); err != nil {
+				return err
+			}
+			_, err = t.Exec(deleteSuperseded)
+			return err
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("read which saved progress was superseded: %w", err)
+	}
+	return nil
+}
+
+// Files says which blobs are there.
+type Files interface {
+	Get(ctx context.Context, digest string) ([]byte, error)
+	Has(ctx context.Context, digest string) (bool, error)
+}
+
+// ErrFileGone says that a file of a version was collected, as another version's, before
+// the version was on record. Whoever made it makes it again.
+var ErrFileGone = errors.New("a file of the version is gone")
+
+var digests = regexp.MustCompile(`sha256:[0-9a-f]{64}`)
+
+// complete reports a file that v's manifest names and that is not there. It is asked
+// within the transaction that makes v's row, and WhileUnchanged waits for that to end:
+// from then on the row protects the files.
+func (s *Store) complete(ctx context.Context, v model.Version) error {
+	if s.Files == nil {
+		return nil
+	}
+	text, err := s.Files.Get(ctx, v.Manifest)
+	if err != nil {
+		return fmt.Errorf("read the manifest: %w", err)
+	}
+	for _, digest := range digests.FindAllString(string(text), -1) {
+		switch has, err := s.Files.Has(ctx, digest); {
+		case err != nil:
+			return err
+		case !has:
+			return fmt.Errorf("%w: %s", ErrFileGone, digest)
+		}
+	}
+	return nil
+}

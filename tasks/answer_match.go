@@ -1,0 +1,82 @@
+package tasks
+
+import (
+	"strings"
+	"unicode"
+
+	"github.com/fulgurite/fulgurite/spec"
+)
+
+// gradeAnswers is the best score of a result over the answers that a task accepts:
+// the F1 of its words, or 1 for the same words and else 0.
+func gradeAnswers(metric, answer, result string) float64 {
+	best := 0.0
+	got := answerWords(result)
+	for _, one := range splitAnswers(answer) {
+		want := answerWords(one)
+		score := 0.0
+		switch {
+		case strings.Join(want, " ") == strings.Join(got, " "):
+			score = 1
+		case metric != spec.MetricExact:
+			score = wordF1(want, got)
+		}
+		best = max(best, score)
+	}
+	return best
+}
+
+// answerWords are the words of an answer as the evaluations of SQuAD, HotpotQA and
+// MuSiQue compare them: in lower case, without ASCII punctuation and without articles.
+func answerWords(text string) []string {
+	text = strings.Map(func(r rune) rune {
+		if r < unicode.MaxASCII && (unicode.IsPunct(r) || unicode.IsSymbol(r)) {
+			return -1
+		}
+		return r
+	}, strings.ToLower(text))
+	var b strings.Builder
+	for text != "" {
+		n := strings.IndexFunc(text, func(r rune) bool { return !wordRune(r) })
+		if n < 0 {
+			n = len(text)
+		}
+		switch word := text[:n]; word {
+		case "a", "an", "the":
+			b.WriteByte(' ')
+		default:
+			b.WriteString(word)
+		}
+		text = text[n:]
+		n = strings.IndexFunc(text, wordRune)
+		if n < 0 {
+			n = len(text)
+		}
+		b.WriteString(text[:n])
+		text = text[n:]
+	}
+	return strings.Fields(b.String())
+}
+
+func wordRune(r rune) bool { return unicode.IsLetter(r) || unicode.IsNumber(r) }
+
+// wordF1 is the harmonic mean of precision and recall of the words of a result,
+// counted as often as they stand there.
+func wordF1(want, got []string) float64 {
+	left := map[string]int{}
+	for _, word := range want {
+		left[word]++
+	}
+	common := 0
+	for _, word := range got {
+		if left[word] > 0 {
+			left[word]--
+			common++
+		}
+	}
+	if common == 0 {
+		return 0
+	}
+	precision, recall := float64(common)/float64(len(got)), float64(common)/float64(len(want))
+	return 2 * precision * recall / (precision + recall)
+}

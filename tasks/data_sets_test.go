@@ -1,0 +1,104 @@
+package tasks_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fulgurite/fulgurite/tasks"
+)
+
+// write makes the files of a data set and returns its folder.
+func write(t *testing.T, files map[string]string) string {
+	t.Helper()
+	folder := t.TempDir()
+	for name, text := range files {
+		path := filepath.Join(folder, name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	}
+	return folder
+}
+
+func TestDataSetsAreReadInTheirOwnLayouts(t *testing.T) {
+	t.Parallel()
+	folder := write(t, map[string]string{
+		"spider.json": `[
+{"db_id": "pets", "question": "How many pets?", "query": "SELECT count(*) FROM pets", "sql": {"select": []}, "query_toks": ["SELECT"]},
+{"db_id": "zoo", "question": "Which animals?", "query": "SELECT name FROM animals"}]`,
+		"bird.jsonl":                        `{"question_id": 7, "db_id": "zoo", "question": "Who?", "SQL": "SELECT 1", "evidence": "who is 1"}` + "\n\n",
+		"database/pets/pets.sqlite":         "",
+		"dev_databases/zoo/zoo.sqlite":      "",
+		"dev_databases/zoo/description.csv": "",
+		"gsm8k.jsonl": `{"question": "6*7?", "answer": "6*7=<<6*7=42>>42\n#### 42"}
+{"question": "999+81?", "answer": "#### 1,080"}`,
+		"musique.jsonl": `{"id": "2hop__12_34", "question": "Who founded it?", "answer": "G. S. Hall", "answer_aliases": ["Hall"], "answerable": true, "paragraphs": [], "question_decomposition": [{"id": 12}, {"id": "34"}]}`,
+		"hotpot.json":   "\ufeff" + ` [{"_id": "5a8b", "question": "Same place?", "answer": "yes", "context": [["A", ["a."]]], "supporting_facts": []}]`,
+		"2wiki.json":    `[{"_id": "c8c1", "question": "Who is older?", "answer": "[sic]", "evidences": []}]`,
+		"empty.json":    `[]`,
+	})
+	database := func(where, name string) map[string]any {
+		return map[string]any{"db_id": name, "database": filepath.Join(folder, where, name, name+".sqlite")}
+	}
+	bird := database("dev_databases", "zoo")
+	bird["evidence"] = "who is 1"
+	for source, want := range map[string][]tasks.Task{
+		"spider:" + folder + "/spider.json": {
+			{ID: "0", Input: "How many pets?", Answer: "SELECT count(*) FROM pets", Metadata: database("database", "pets")},
+			{ID: "1", Input: "Which animals?", Answer: "SELECT name FROM animals", Metadata: database("dev_databases", "zoo")},
+		},
+		"spider:" + folder + "/bird.jsonl":          {{ID: "0", Input: "Who?", Answer: "SELECT 1", Metadata: bird}},
+		"gsm8k:" + folder + "/gsm8k.jsonl":          {{ID: "0", Input: "6*7?", Answer: "42"}, {ID: "1", Input: "999+81?", Answer: "1080"}},
+		"musique:" + folder + "/musique.jsonl":      {{ID: "2hop__12_34", Input: "Who founded it?", Answer: `["G. S. Hall","Hall"]`, Metadata: map[string]any{"single_hops": []any{"12", "34"}}}},
+		"hotpotqa:" + folder + "/hotpot.json":       {{ID: "5a8b", Input: "Same place?", Answer: "yes"}},
+		"2wikimultihopqa:" + folder + "/2wiki.json": {{ID: "c8c1", Input: "Who is older?", Answer: `["[sic]"]`}},
+	} {
+		list, err := tasks.Open(source)
+		require.NoError(t, err, source)
+		require.Equal(t, want, list, source)
+		data, err := tasks.Encode(list)
+		require.NoError(t, err)
+		again, err := tasks.Decode(data)
+		require.NoError(t, err)
+		require.Equal(t, list, again, "a snapshot of %s", source)
+	}
+	_, err := tasks.Open("hotpotqa:" + folder + "/empty.json")
+	require.ErrorIs(t, err, tasks.ErrEmpty)
+}
+
+func TestBadRowsOfDataSetsAreNamed(t *testing.T) {
+	t.Parallel()
+	const pets = `"db_id": "pets", "question": "q", "query": "SELECT 1"`
+	for name, c := range map[string]struct{ family, text, want string }{
+		"no database":           {"spider", `[{` + pets + `}, {"db_id": "none", "question": "q", "query": "SELECT 1"}]`, `data:row 1: no database "none": want `},
+		"a path as database":    {"spider", `[{"db_id": "../pets", "question": "q", "query": "SELECT 1"}]`, `row 0: db_id "../pets" can't be`},
+		"no query":              {"spider", `[{"db_id": "pets", "question": "q"}]`, "row 0: no query"},
+		"a query that is none":  {"spider", `[{"db_id": "pets", "question": "q", "query": 3}]`, "row 0: query is no text"},
+		"no question":           {"spider", `[{"db_id": "pets", "question": " ", "query": "SELECT 1"}]`, "row 0: empty question"},
+		"no object":             {"spider", `[3]`, "row 0: a JSON number where an object is expected"},
+		"the middle of a row":   {"spider", `[{` + pets + `}, {"db_id"`, "row 1: no JSON"},
+		"the middle of a file":  {"spider", `[{` + pets + `}`, "row 1: no JSON"},
+		"another bracket":       {"spider", `[{` + pets + `}}`, "the array does not end after row 0"},
+		"more than the array":   {"spider", `[{` + pets + `}] []`, "something follows the array"},
+		"no mark":               {"gsm8k", `{"question": "q", "answer": "42"}`, `data:1: the answer has no "#### <number>"`},
+		"no number":             {"gsm8k", `{"question": "q", "answer": "#### many"}`, `data:1: the answer ends in "many"`},
+		"no answer":             {"musique", `{"id": "a", "question": "q"}`, "data:1: question a: no answer"},
+		"unanswerable":          {"musique", `{"id": "a", "question": "q", "answer": "x", "answerable": false}`, "question a: it can't be answered"},
+		"a duplicate":           {"musique", `{"id": "a", "question": "q", "answer": "x"}` + "\n" + `{"id": "a", "question": "r", "answer": "x"}`, `data:2: id "a" stands in row 0 already`},
+		"no id":                 {"hotpotqa", `[{"question": "q", "answer": "x"}]`, "row 0: no id"},
+		"aliases that are none": {"musique", `{"id": "a", "question": "q", "answer": "x", "answer_aliases": "y"}`, "answer_aliases is no list of texts"},
+		"hops that are none":    {"musique", `{"id": "a", "question": "q", "answer": "x", "question_decomposition": 2}`, "question_decomposition is no list"},
+		"no UTF-8":              {"hotpotqa", "[{\"_id\": \"a\", \"question\": \"\xff\", \"answer\": \"x\"}]", "row 0: no valid UTF-8"},
+	} {
+		folder := write(t, map[string]string{"data": c.text, "database/pets/pets.sqlite": ""})
+		_, err := tasks.Open(c.family + ":" + filepath.Join(folder, "data"))
+		require.ErrorContains(t, err, c.want, name)
+		require.ErrorContains(t, err, filepath.Join(folder, "data"), name)
+	}
+	_, err := tasks.Open("spider:")
+	require.ErrorContains(t, err, `"spider:" names no file`)
+	_, err = tasks.OpenDemonstrations("gsm8k:train.jsonl", 1, 1)
+	require.ErrorContains(t, err, "holds tasks, no dialogs")
+}

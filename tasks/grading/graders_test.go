@@ -1,0 +1,97 @@
+package grading_test
+
+import (
+	"database/sql"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	_ "modernc.org/sqlite" // the databases of the tests
+
+	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/tasks"
+	"github.com/fulgurite/fulgurite/tasks/grading"
+	"github.com/fulgurite/fulgurite/tasks/sqlmatch"
+)
+
+// zoo makes a data set in Spider's layout with these gold queries.
+func zoo(t *testing.T, queries ...string) (source, database string) {
+	t.Helper()
+	folder := t.TempDir()
+	database = filepath.Join(folder, "database", "zoo", "zoo.sqlite")
+	require.NoError(t, os.MkdirAll(filepath.Dir(database), 0o755))
+	db, err := sql.Open("sqlite", database)
+	require.NoError(t, err)
+	defer db.Close()
+	_, err = db.Exec("CREATE TABLE animal (name TEXT, legs INT); INSERT INTO animal VALUES ('owl', 2), ('cat', 4), ('dog', 4)")
+	require.NoError(t, err)
+	var rows []string
+	for i, query := range queries {
+		rows = append(rows, fmt.Sprintf(`{"db_id": "zoo", "question": "question %d", "query": %q}`, i, query))
+	}
+	path := filepath.Join(folder, "train.json")
+	require.NoError(t, os.WriteFile(path, []byte("["+strings.Join(rows, ",\n")+"]"), 0o600))
+	return "spider:" + path, database
+}
+
+func TestQueriesAreGradedByWhatTheyReturn(t *testing.T) {
+	t.Parallel()
+	source, database := zoo(t, "SELECT name FROM animal WHERE legs = 4", "SELECT DISTINCT legs FROM animal")
+	var graders grading.Graders
+	defer graders.Close()
+	grader := spec.Grader{Type: spec.GraderSQL}
+	list, err := graders.Open(t.Context(), grader, source)
+	require.NoError(t, err)
+	for result, want := range map[string][2]float64{
+		"SELECT name FROM animal WHERE legs > 2 ORDER BY name DESC;": {1, 0},
+		"SELECT legs FROM animal":                                    {0, 1},
+		"DROP TABLE animal":                                          {0, 0},
+		"I don't know":                                               {0, 0},
+		"":                                                           {0, 0},
+	} {
+		for i, task := range list {
+			got, err := graders.Grade(t.Context(), grader, task, result)
+			require.NoError(t, err)
+			require.InDelta(t, want[i], got, 0, "%d: %s", i, result)
+		}
+	}
+	strict := spec.Grader{Type: spec.GraderSQL, KeepDistinct: true}
+	got, err := graders.Grade(t.Context(), strict, list[1], "SELECT legs FROM animal")
+	require.NoError(t, err)
+	require.Zero(t, got)
+	require.NoError(t, os.Remove(database))
+	_, err = graders.Grade(t.Context(), grader, list[0], "SELECT 1")
+	require.ErrorIs(t, err, sqlmatch.ErrDatabase)
+	require.ErrorContains(t, err, "task 0")
+}
+
+func TestOtherGradersGradeAsTasksDo(t *testing.T) {
+	t.Parallel()
+	var graders grading.Graders
+	got, err := graders.Grade(t.Context(), spec.Grader{Type: spec.GraderQA}, tasks.Task{ID: "a", Answer: "the owl"}, "Owl.")
+	require.NoError(t, err)
+	require.InDelta(t, 1, got, 0)
+	list, err := graders.Open(t.Context(), spec.Grader{Type: spec.GraderNumeric}, "arithmetic:gate:3")
+	require.NoError(t, err)
+	require.Len(t, list, 3)
+}
+
+func TestTasksThatCantBeGradedAreNamed(t *testing.T) {
+	t.Parallel()
+	var graders grading.Graders
+	defer graders.Close()
+	source, database := zoo(t, "SELECT 1", "SELECT wings FROM animal", "SELECT 2", "PRAGMA user_version")
+	_, err := graders.Open(t.Context(), spec.Grader{Type: spec.GraderSQL}, source)
+	require.ErrorIs(t, err, sqlmatch.ErrGold)
+	require.ErrorContains(t, err, source+": task 1: unusable gold query on "+database+": no such column: wings")
+	require.ErrorContains(t, err, "\ntask 3: unusable gold query")
+	path := filepath.Join(t.TempDir(), "plain.jsonl")
+	require.NoError(t, os.WriteFile(path, []byte(`{"id": "a", "input": "i", "answer": "SELECT 1"}`+"\n"+`{"id": "b", "input": "i", "answer": "SELECT 1", "metadata": {"database": "zoo.sqlite"}}`), 0o600))
+	_, err = graders.Open(t.Context(), spec.Grader{Type: spec.GraderSQL}, path)
+	require.ErrorIs(t, err, tasks.ErrAnswer)
+	require.ErrorContains(t, err, "task a: unusable answer: metadata.database must be the absolute path")
+	require.ErrorContains(t, err, "task b: ")
+}

@@ -1,0 +1,114 @@
+package tasks
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// metadataHops is the key of a task's metadata that has the ids of the single
+// questions which MuSiQue composed its question of.
+const metadataHops = "single_hops"
+
+// parseMultiHop reads a question that several paragraphs answer, in the layout of
+// MuSiQue (https://github.com/StonyBrookNLP/musique), of HotpotQA
+// (https://hotpotqa.github.io) or of 2WikiMultihopQA
+// (https://github.com/Alab-NII/2wikimultihop): id (in the latter two _id), question,
+// answer and, in MuSiQue, answer_aliases. The paragraphs are no part of the task:
+// they are a corpus for a tool. A task's answer is the text, or, where it has aliases,
+// a JSON list of all of them. A question that MuSiQue calls unanswerable is an error.
+func parseMultiHop(fields row, _ int) (Task, error) {
+	key := "id"
+	if !fields.has(key) {
+		key = "_id"
+	}
+	if !fields.has(key) {
+		return Task{}, errors.New("no id")
+	}
+	name, err := id(fields[key])
+	if err != nil {
+		return Task{}, err
+	}
+	fault := func(err error) (Task, error) { return Task{}, fmt.Errorf("question %s: %w", name, err) }
+	question, err := fields.text("question")
+	if err != nil {
+		return fault(err)
+	}
+	var answerable *bool
+	if fields.has("answerable") && json.Unmarshal(fields["answerable"], &answerable) == nil && !*answerable {
+		return fault(errors.New("it can't be answered: leave such rows out, as MuSiQue-Ans does"))
+	}
+	answers, err := answersOf(fields)
+	if err != nil {
+		return fault(err)
+	}
+	t := Task{ID: name, Input: question, Answer: joinAnswers(answers)}
+	hops, err := singleHops(fields)
+	if err != nil {
+		return fault(err)
+	}
+	if len(hops) > 0 {
+		t.Metadata = map[string]any{metadataHops: hops}
+	}
+	return t, nil
+}
+
+func answersOf(fields row) ([]string, error) {
+	answer, err := fields.text("answer")
+	if err != nil {
+		return nil, err
+	}
+	answers := []string{answer}
+	if fields.has("answer_aliases") {
+		var aliases []string
+		if json.Unmarshal(fields["answer_aliases"], &aliases) != nil {
+			return nil, errors.New("answer_aliases is no list of texts")
+		}
+		answers = append(answers, aliases...)
+	}
+	return answers, nil
+}
+
+// joinAnswers is the answer of a task that has several. splitAnswers undoes it.
+func joinAnswers(answers []string) string {
+	if len(answers) == 1 && !strings.HasPrefix(strings.TrimSpace(answers[0]), "[") {
+		return answers[0]
+	}
+	text, err := json.Marshal(answers)
+	if err != nil {
+		panic(err) // texts can be written as JSON
+	}
+	return string(text)
+}
+
+// splitAnswers are the answers that a task accepts: those of a JSON list of texts,
+// or the one text.
+func splitAnswers(answer string) []string {
+	var answers []string
+	if strings.HasPrefix(strings.TrimSpace(answer), "[") && json.Unmarshal([]byte(answer), &answers) == nil {
+		return answers
+	}
+	return []string{answer}
+}
+
+// singleHops are the ids of question_decomposition as JSON has them, as snapshots
+// do: a list of any values.
+func singleHops(fields row) ([]any, error) {
+	if !fields.has("question_decomposition") {
+		return nil, nil
+	}
+	var parts []struct {
+		ID json.RawMessage `json:"id"`
+	}
+	if json.Unmarshal(fields["question_decomposition"], &parts) != nil {
+		return nil, errors.New("question_decomposition is no list of questions")
+	}
+	var hops []any
+	for _, part := range parts {
+		if len(part.ID) > 0 {
+			hops = append(hops, textOf(part.ID))
+		}
+	}
+	return hops, nil
+}

@@ -1,0 +1,86 @@
+package tasks
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Paragraph is a piece of a corpus.
+type Paragraph struct {
+	Title string `json:"title"` // may be empty
+	Text  string `json:"text"`
+}
+
+// ReadParagraphs reads the paragraphs of a file: those of all questions of MuSiQue
+// (paragraphs), HotpotQA or 2WikiMultihopQA (context), or one on each row of a corpus of
+// one's own (title, text). A file without any is ErrEmpty; other errors are those of
+// Open.
+func ReadParagraphs(path string) ([]Paragraph, error) {
+	rows, err := readRows(path, func(fields row, _ int) ([]Paragraph, error) { return paragraphsOf(fields) })
+	if err != nil {
+		return nil, err
+	}
+	out := slices.Concat(rows...)
+	if len(out) == 0 {
+		return nil, fmt.Errorf("read %s: no paragraphs: %w", path, ErrEmpty)
+	}
+	return out, nil
+}
+
+func paragraphsOf(fields row) ([]Paragraph, error) {
+	switch {
+	case fields.has("paragraphs"):
+		return ofMuSiQue(fields["paragraphs"])
+	case fields.has("context"):
+		return ofHotpotQA(fields["context"])
+	case fields.has("text"):
+		text, err := fields.text("text")
+		p := Paragraph{Text: text}
+		if fields.has("title") {
+			p.Title = textOf(fields["title"])
+		}
+		return []Paragraph{p}, err
+	}
+	return nil, errors.New("neither paragraphs (MuSiQue) nor context (HotpotQA) nor text")
+}
+
+func ofMuSiQue(raw json.RawMessage) ([]Paragraph, error) {
+	var list []struct {
+		Title string `json:"title"`
+		Text  string `json:"paragraph_text"`
+	}
+	if json.Unmarshal(raw, &list) != nil {
+		return nil, errors.New("paragraphs is no list of {title, paragraph_text}")
+	}
+	out := make([]Paragraph, len(list))
+	for i, p := range list {
+		if strings.TrimSpace(p.Text) == "" {
+			return nil, fmt.Errorf("paragraphs[%d]: no paragraph_text", i)
+		}
+		out[i] = Paragraph(p)
+	}
+	return out, nil
+}
+
+// ofHotpotQA reads a list of [title, [sentences]].
+func ofHotpotQA(raw json.RawMessage) ([]Paragraph, error) {
+	var list [][2]json.RawMessage
+	if json.Unmarshal(raw, &list) != nil {
+		return nil, errors.New("context is no list of [title, sentences]")
+	}
+	var out []Paragraph
+	for i, pair := range list {
+		var title string
+		var sentences []string
+		if json.Unmarshal(pair[0], &title) != nil || json.Unmarshal(pair[1], &sentences) != nil {
+			return nil, fmt.Errorf("context[%d] is no [title, sentences]", i)
+		}
+		if text := strings.TrimSpace(strings.Join(sentences, "")); text != "" {
+			out = append(out, Paragraph{Title: title, Text: text})
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,283 @@
+package sqlmatch
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unsafe"
+
+	"modernc.org/libc"
+	_ "modernc.org/sqlite" // it prepares the library below for Go
+	sqlite3 "modernc.org/sqlite/lib"
+)
+
+// Limits of every query.
+const (
+	// longestValue is the most bytes of one value, also inside of a query: functions
+	// can take the square of it in time.
+	longestValue = 128 << 10
+	longestQuery = 64 << 10
+	// mostRows and mostBytes are what a gold query may return. What is compared with it
+	// is read only as far as it can be equal.
+	mostRows  = 200_000
+	mostBytes = 64 << 20
+	// cacheKB is what a query keeps in memory for each of its tables and sorters; the
+	// rest goes to temporary files.
+	cacheKB = 4096
+	// stepsPerSecond turns a limit of seconds into one of steps of SQLite's machine,
+	// which is reached after the same step on every machine. Most do more in a second.
+	stepsPerSecond = 20_000_000
+	// stepsPerCheck is how many steps lie between two looks at the limits.
+	stepsPerCheck = 1000
+)
+
+// Reasons why a query was ended.
+var (
+	errSteps   = errors.New("too many steps")
+	errTime    = errors.New("too much time")
+	errRows    = errors.New("more rows than can be equal")
+	errColumns = errors.New("another number of columns")
+	errSeveral = errors.New("more than one statement")
+	errNothing = errors.New("no statement")
+	errNUL     = errors.New("a character of code 0")
+	errRefused = errors.New("a statement that doesn't only select")
+)
+
+// sqliteError is what SQLite says of a query or of a file.
+type sqliteError struct {
+	code int32
+	text string
+}
+
+func (e sqliteError) Error() string { return fmt.Sprintf("%s (code %d)", e.text, e.code) }
+
+// broken reports whether the file is at fault, or the machine, rather than the query.
+func (e sqliteError) broken() bool {
+	switch e.code & 0xff {
+	case sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB,
+		sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PERM:
+		return true
+	}
+	return false
+}
+
+// connection reads one database. It serves one query at a time.
+type connection struct {
+	tls     *libc.TLS
+	db      uintptr
+	scratch uintptr // room for two pointers
+
+	// The library calls these; here they are kept from the garbage collector.
+	progress  func(*libc.TLS, uintptr) int32
+	authorize func(tls *libc.TLS, arg uintptr, action int32, a, b, database, trigger uintptr) int32
+
+	ctx      context.Context // of the query under way
+	deadline time.Time
+	checks   int   // that are left
+	ended    error // why the query was ended
+}
+
+// open opens a database for reading.
+func open(path string) (*connection, error) {
+	c := &connection{tls: libc.NewTLS(), ctx: context.Background()}
+	c.scratch = libc.Xmalloc(c.tls, 16)
+	name, err := libc.CString(path)
+	if err != nil || c.scratch == 0 {
+		return nil, errors.Join(err, c.close())
+	}
+	defer libc.Xfree(c.tls, name)
+	code := sqlite3.Xsqlite3_open_v2(c.tls, name, c.scratch, sqlite3.SQLITE_OPEN_READONLY|sqlite3.SQLITE_OPEN_NOMUTEX, 0)
+	c.db = c.pointer(0)
+	if code != sqlite3.SQLITE_OK {
+		return nil, errors.Join(c.failure(code), c.close())
+	}
+	c.prepareLimits()
+	for _, pragma := range []string{"query_only=1", "trusted_schema=0", "mmap_size=0", "temp_store=1", fmt.Sprintf("cache_size=-%d", cacheKB), "cell_size_check=1"} {
+		c.allow(context.Background(), time.Minute)
+		if _, err := c.query("PRAGMA "+pragma, bounds{rows: mostRows, bytes: mostBytes, columns: -1}); err != nil {
+			return nil, errors.Join(fmt.Errorf("set %s: %w", pragma, err), c.close())
+		}
+	}
+	c.authorize = onlySelect
+	sqlite3.Xsqlite3_set_authorizer(c.tls, c.db, *(*uintptr)(unsafe.Pointer(&c.authorize)), 0)
+	return c, nil
+}
+
+func (c *connection) prepareLimits() {
+	for id, most := range map[int32]int32{
+		sqlite3.SQLITE_LIMIT_LENGTH:              longestValue,
+		sqlite3.SQLITE_LIMIT_SQL_LENGTH:          longestQuery,
+		sqlite3.SQLITE_LIMIT_EXPR_DEPTH:          500,
+		sqlite3.SQLITE_LIMIT_COMPOUND_SELECT:     100,
+		sqlite3.SQLITE_LIMIT_VDBE_OP:             1 << 20,
+		sqlite3.SQLITE_LIMIT_ATTACHED:            0,
+		sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 1000,
+		sqlite3.SQLITE_LIMIT_WORKER_THREADS:      0,
+	} {
+		sqlite3.Xsqlite3_limit(c.tls, c.db, id, most)
+	}
+	c.progress = func(*libc.TLS, uintptr) int32 { return c.check() }
+	sqlite3.Xsqlite3_progress_handler(c.tls, c.db, stepsPerCheck, *(*uintptr)(unsafe.Pointer(&c.progress)), 0)
+}
+
+// onlySelect refuses whatever a SELECT does not need.
+func onlySelect(_ *libc.TLS, _ uintptr, action int32, _, name, _, _ uintptr) int32 {
+	switch action {
+	case sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE:
+		return sqlite3.SQLITE_OK
+	case sqlite3.SQLITE_FUNCTION:
+		if name != 0 && strings.EqualFold(libc.GoString(name), "load_extension") {
+			return sqlite3.SQLITE_DENY
+		}
+		return sqlite3.SQLITE_OK
+	}
+	return sqlite3.SQLITE_DENY
+}
+
+// allow gives the next query its time and its steps.
+func (c *connection) allow(ctx context.Context, most time.Duration) {
+	c.ctx, c.deadline, c.ended = ctx, time.Now().Add(most), nil
+	c.checks = int(most.Seconds() * stepsPerSecond / stepsPerCheck)
+}
+
+// check ends a query that is over a limit.
+func (c *connection) check() int32 {
+	c.checks--
+	switch {
+	case c.ctx.Err() != nil:
+		c.ended = c.ctx.Err()
+	case c.checks < 0:
+		c.ended = errSteps
+	case time.Now().After(c.deadline):
+		c.ended = errTime
+	default:
+		return 0
+	}
+	return 1
+}
+
+// bounds are what a query may return.
+type bounds struct {
+	rows, bytes int
+	columns     int // -1 for any number
+}
+
+// query executes one statement, in the limits of allow.
+func (c *connection) query(text string, b bounds) (table, error) {
+	statement, err := c.compile(text)
+	if err != nil {
+		return table{}, err
+	}
+	defer sqlite3.Xsqlite3_finalize(c.tls, statement)
+	out := table{columns: int(sqlite3.Xsqlite3_column_count(c.tls, statement))}
+	if b.columns >= 0 && out.columns != b.columns {
+		return out, errColumns
+	}
+	for {
+		switch code := sqlite3.Xsqlite3_step(c.tls, statement); {
+		case code == sqlite3.SQLITE_DONE:
+			return out, nil
+		case code != sqlite3.SQLITE_ROW:
+			return out, c.failure(code)
+		case len(out.rows) == b.rows:
+			return out, errRows
+		}
+		values, size := c.row(statement, out.columns)
+		out.rows = append(out.rows, values)
+		if out.bytes += size; out.bytes > b.bytes {
+			return out, errRows
+		}
+	}
+}
+
+// compile compiles a text that is one statement.
+func (c *connection) compile(text string) (uintptr, error) {
+	if strings.ContainsRune(text, 0) {
+		return 0, errNUL
+	}
+	if len(text) > longestQuery {
+		return 0, sqliteError{sqlite3.SQLITE_TOOBIG, "the query is too long"}
+	}
+	if expanded(text) > mostExpanded {
+		return 0, errSteps
+	}
+	source, err := libc.CString(text)
+	if err != nil {
+		return 0, err
+	}
+	defer libc.Xfree(c.tls, source)
+	if code := sqlite3.Xsqlite3_prepare_v2(c.tls, c.db, source, -1, c.scratch, c.scratch+8); code != sqlite3.SQLITE_OK {
+		return 0, c.failure(code)
+	}
+	statement, rest := c.pointer(0), c.pointer(8)
+	switch {
+	case statement == 0:
+		return 0, errNothing
+	case !onlyBlank(libc.GoString(rest)):
+		sqlite3.Xsqlite3_finalize(c.tls, statement)
+		return 0, errSeveral
+	}
+	return statement, nil
+}
+
+// row is the row that a statement is at, and how many bytes its texts and blobs have.
+func (c *connection) row(statement uintptr, columns int) ([]any, int) {
+	values, size := make([]any, columns), 0
+	for i := range values {
+		at := int32(i)
+		switch sqlite3.Xsqlite3_column_type(c.tls, statement, at) {
+		case sqlite3.SQLITE_INTEGER:
+			values[i] = sqlite3.Xsqlite3_column_int64(c.tls, statement, at)
+		case sqlite3.SQLITE_FLOAT:
+			values[i] = sqlite3.Xsqlite3_column_double(c.tls, statement, at)
+		case sqlite3.SQLITE_TEXT:
+			text := sqlite3.Xsqlite3_column_text(c.tls, statement, at)
+			raw := libc.GoBytes(text, int(sqlite3.Xsqlite3_column_bytes(c.tls, statement, at)))
+			values[i] = strings.ToValidUTF8(string(raw), "") // as the official evaluation reads it
+			size += len(raw)
+		case sqlite3.SQLITE_BLOB:
+			data := sqlite3.Xsqlite3_column_blob(c.tls, statement, at)
+			raw := libc.GoBytes(data, int(sqlite3.Xsqlite3_column_bytes(c.tls, statement, at)))
+			values[i] = blob(raw)
+			size += len(raw)
+		}
+	}
+	return values, size
+}
+
+// failure is the error of a code: why the query was ended, or what SQLite says.
+func (c *connection) failure(code int32) error {
+	switch {
+	case c.ended != nil:
+		return c.ended
+	case code&0xff == sqlite3.SQLITE_AUTH, code&0xff == sqlite3.SQLITE_READONLY:
+		return errRefused
+	case c.db == 0:
+		return sqliteError{code, "out of memory"}
+	}
+	return sqliteError{code, libc.GoString(sqlite3.Xsqlite3_errmsg(c.tls, c.db))}
+}
+
+// pointer is the one that the library has written to the scratch room.
+func (c *connection) pointer(offset uintptr) uintptr {
+	raw := libc.GoBytes(c.scratch+offset, int(unsafe.Sizeof(offset)))
+	if len(raw) == 4 {
+		return uintptr(binary.NativeEndian.Uint32(raw))
+	}
+	return uintptr(binary.NativeEndian.Uint64(raw))
+}
+
+func (c *connection) close() error {
+	var err error
+	if c.db != 0 {
+		if code := sqlite3.Xsqlite3_close_v2(c.tls, c.db); code != sqlite3.SQLITE_OK {
+			err = fmt.Errorf("close database: code %d", code)
+		}
+	}
+	libc.Xfree(c.tls, c.scratch)
+	c.tls.Close()
+	return err
+}

@@ -1,0 +1,223 @@
+package sqlmatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// ErrDatabase is wrapped when a database can't be read on this machine.
+var ErrDatabase = errors.New("unusable database")
+
+// ErrGold is wrapped when a gold query fails on its database, or is over a limit.
+var ErrGold = errors.New("unusable gold query")
+
+// Comparison is what Match compares.
+type Comparison struct {
+	Database string // path of the SQLite file
+	Gold     string // the query that is right
+	Query    string // the query in question
+	// KeepDistinct has the word DISTINCT count, which the official evaluation removes.
+	KeepDistinct bool
+	// Most is how long each query may take; it also limits the steps of each, so that
+	// verdicts hardly depend on the machine. 0 is 10 seconds.
+	Most time.Duration
+}
+
+const (
+	defaultMost = 10 * time.Second
+	// mostIdle is how many connections are kept open for the next query.
+	mostIdle = 64
+	// mostGolds is how many cells of results of gold queries are remembered.
+	mostGolds = 4 << 20
+)
+
+// Databases compare queries on databases. They keep connections and the results of
+// gold queries for the next comparison, as long as the file stays the same. The zero
+// value is ready, and may be used by several goroutines.
+type Databases struct {
+	patterns patterns
+
+	mu    sync.Mutex
+	idle  []idleConnection // the one that was used last comes last
+	golds map[goldQuery]table
+	cells int // in golds
+}
+
+// file is one state of a database's file.
+type file struct {
+	path     string
+	size     int64
+	modified time.Time
+}
+
+type idleConnection struct {
+	file file
+	*connection
+}
+
+type goldQuery struct {
+	file file
+	text string // prepared
+}
+
+// Match reports whether a query returns what the gold query does. Errors wrap
+// ErrDatabase or ErrGold, or are that of ctx; whatever is wrong with the query itself
+// makes it a wrong one.
+func (d *Databases) Match(ctx context.Context, c Comparison) (bool, error) {
+	if c.Most == 0 {
+		c.Most = defaultMost
+	}
+	gold, query := d.patterns.prepare(c.Gold, c.KeepDistinct), d.patterns.prepare(c.Query, c.KeepDistinct)
+	files, err := testSuite(c.Database)
+	if err != nil {
+		return false, err
+	}
+	for _, path := range files {
+		right, err := d.matchOn(ctx, path, gold, query, d.patterns.ordered(gold), c.Most)
+		if err != nil || !right {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// CheckGold reports, with the errors of Match, whether a gold query can be compared
+// with.
+func (d *Databases) CheckGold(ctx context.Context, c Comparison) error {
+	c.Query = c.Gold
+	_, err := d.Match(ctx, c)
+	return err
+}
+
+// testSuite are the databases that a query must be right on: all of a folder that has
+// the database's name, which is how a test suite of Spider lies on disk, or the one.
+func testSuite(path string) ([]string, error) {
+	folder := filepath.Dir(path)
+	if filepath.Base(folder) != strings.TrimSuffix(filepath.Base(path), ".sqlite") {
+		return []string{path}, nil
+	}
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrDatabase, err)
+	}
+	var files []string
+	for _, e := range entries {
+		if strings.HasSuffix(e.Name(), ".sqlite") {
+			files = append(files, filepath.Join(folder, e.Name()))
+		}
+	}
+	if !slices.Contains(files, path) {
+		files = append(files, path) // opening it says what is wrong
+	}
+	return files, nil
+}
+
+func (d *Databases) matchOn(ctx context.Context, path, gold, query string, ordered bool, most time.Duration) (bool, error) {
+	stat, err := os.Stat(path)
+	if err != nil {
+		return false, fmt.Errorf("%w: %w", ErrDatabase, err)
+	}
+	f := file{path, stat.Size(), stat.ModTime()}
+	c, err := d.take(f)
+	if err != nil {
+		return false, fmt.Errorf("%w: open %s: %w", ErrDatabase, path, err)
+	}
+	defer d.give(f, c)
+	want, err := d.gold(ctx, f, c, gold, most)
+	if err != nil {
+		return false, err
+	}
+	b := bounds{rows: len(want.rows), bytes: want.bytes, columns: want.columns}
+	if len(want.rows) == 0 {
+		b.columns = -1 // without rows, columns don't count
+	}
+	c.allow(ctx, most)
+	got, err := c.query(query, b)
+	var failure sqliteError
+	switch {
+	case err == nil:
+		return equal(want, got, ordered), nil
+	case ctx.Err() != nil:
+		return false, ctx.Err()
+	case errors.As(err, &failure) && failure.broken():
+		return false, fmt.Errorf("%w: read %s: %w", ErrDatabase, path, err)
+	}
+	return false, nil
+}
+
+// gold is what a gold query returns.
+func (d *Databases) gold(ctx context.Context, f file, c *connection, text string, most time.Duration) (table, error) {
+	key := goldQuery{f, text}
+	d.mu.Lock()
+	t, known := d.golds[key]
+	d.mu.Unlock()
+	if known {
+		return t, nil
+	}
+	c.allow(ctx, most)
+	t, err := c.query(text, bounds{rows: mostRows, bytes: mostBytes, columns: -1})
+	var failure sqliteError
+	switch {
+	case err == nil:
+	case ctx.Err() != nil:
+		return t, ctx.Err()
+	case errors.As(err, &failure) && failure.broken():
+		return t, fmt.Errorf("%w: read %s: %w", ErrDatabase, f.path, err)
+	default:
+		return t, fmt.Errorf("%w on %s: %w", ErrGold, f.path, err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	size := 1 + len(t.rows)*t.columns + t.bytes/16
+	if d.cells += size; d.golds == nil || d.cells > mostGolds {
+		d.golds, d.cells = map[goldQuery]table{}, size
+	}
+	d.golds[key] = t
+	return t, nil
+}
+
+// take returns a connection that nobody else uses.
+func (d *Databases) take(f file) (*connection, error) {
+	d.mu.Lock()
+	for i := len(d.idle) - 1; i >= 0; i-- {
+		if one := d.idle[i]; one.file == f {
+			d.idle = slices.Delete(d.idle, i, i+1)
+			d.mu.Unlock()
+			return one.connection, nil
+		}
+	}
+	d.mu.Unlock()
+	return open(f.path)
+}
+
+// give keeps a connection for later, and closes the one that was not used for longest
+// if there are too many.
+func (d *Databases) give(f file, c *connection) {
+	c.allow(context.Background(), 0) // lets go of the query's context
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.idle = append(d.idle, idleConnection{f, c})
+	if len(d.idle) > mostIdle {
+		_ = d.idle[0].close() // it was only read
+		d.idle = slices.Delete(d.idle, 0, 1)
+	}
+}
+
+// Close closes what no comparison uses.
+func (d *Databases) Close() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var faults []error
+	for _, one := range d.idle {
+		faults = append(faults, one.close())
+	}
+	d.idle = nil
+	return errors.Join(faults...)
+}
