@@ -32,9 +32,9 @@ type settings struct {
 
 func main() {
 	var s settings
-	flag.StringVar(&s.role, "role", "", "what this process is: upstream, gateway, or nothing for the whole measurement")
+	flag.StringVar(&s.role, "role", "", "what this process is: upstream, proxy, gateway, or nothing for the whole measurement")
 	flag.DurationVar(&s.delay, "delay", 100*time.Millisecond, "how long the upstream takes")
-	flag.StringVar(&s.upstream, "upstream", "", "address of the upstream, for the gateway")
+	flag.StringVar(&s.upstream, "upstream", "", "address of the upstream, for the proxy and the gateway")
 	flag.BoolVar(&s.durable, "durable", true, "commit calls before they are answered, for the gateway")
 	flag.StringVar(&s.dir, "dir", "", "directory for the store; a temporary one by default")
 	flag.StringVar(&s.litellm, "litellm", "", "program of LiteLLM's proxy, to be measured beside")
@@ -58,6 +58,13 @@ func (s settings) run(ctx context.Context) error {
 	switch s.role {
 	case "upstream":
 		return announce(upstream(s.delay))
+	case "proxy":
+		memory.Pace(ctx)
+		handler, err := proxy(s.upstream)
+		if err != nil {
+			return err
+		}
+		return announce(handler)
 	case "gateway":
 		memory.Pace(ctx) // as the gateway's own process does
 		handler, err := newGateway(ctx, s.upstream, s.dir, s.durable)
@@ -118,6 +125,9 @@ func (s settings) measureAt(ctx context.Context, concurrent int, delay time.Dura
 	for _, stream := range []bool{false, true} {
 		row(up, direct, stream)
 	}
+	if err := s.throughProxy(ctx, up, row); err != nil {
+		return err
+	}
 	for _, durable := range []bool{true, false} {
 		g, directory, err := s.gateway(ctx, up, durable)
 		if err != nil {
@@ -143,6 +153,19 @@ func (s settings) measureAt(ctx context.Context, concurrent int, delay time.Dura
 	}
 	defer p.stop()
 	t := target{"LiteLLM proxy", func(int) string { return p.url + "/v1/chat/completions" }}
+	row(p, t, false)
+	row(p, t, true)
+	return nil
+}
+
+// throughProxy measures a proxy that reads and keeps nothing.
+func (s settings) throughProxy(ctx context.Context, up *process, row func(*process, target, bool)) error {
+	p, err := self(ctx, "-role", "proxy", "-upstream", up.url)
+	if err != nil {
+		return err
+	}
+	defer p.stop()
+	t := target{"standard library's proxy", func(int) string { return p.url + "/v1/chat/completions" }}
 	row(p, t, false)
 	row(p, t, true)
 	return nil
