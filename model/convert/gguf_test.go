@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -32,19 +33,26 @@ type golden struct {
 // unpacked is a golden GGUF file, and what transformers finds in it.
 func unpacked(t *testing.T, name string) (path string, g golden) {
 	t.Helper()
-	packed, err := os.Open(filepath.Join("testdata", name+".gguf.gz"))
+	path = unpackedFile(t, name+".gguf")
+	text, err := os.ReadFile(filepath.Join("testdata", name+".json"))
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(text, &g))
+	return path, g
+}
+
+// unpackedFile is a file of testdata without its compression.
+func unpackedFile(t *testing.T, name string) string {
+	t.Helper()
+	packed, err := os.Open(filepath.Join("testdata", name+".gz"))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = packed.Close() })
 	r, err := gzip.NewReader(packed)
 	require.NoError(t, err)
 	file, err := io.ReadAll(r)
 	require.NoError(t, err)
-	path = filepath.Join(t.TempDir(), name+".gguf")
+	path := filepath.Join(t.TempDir(), name)
 	require.NoError(t, os.WriteFile(path, file, 0o600))
-	text, err := os.ReadFile(filepath.Join("testdata", name+".json"))
-	require.NoError(t, err)
-	require.NoError(t, json.Unmarshal(text, &g))
-	return path, g
+	return path
 }
 
 func digest(t *testing.T, numbers []float32) string {
@@ -162,6 +170,32 @@ func requireTypes(t *testing.T, dir, name string, want map[hf.DType]int) {
 	require.Equal(t, name, config.DType)
 }
 
+func TestAVocabularyOfSentencePieceGivesItsTokens(t *testing.T) {
+	t.Parallel()
+	path := unpackedFile(t, "sentencepiece.gguf")
+	dir := t.TempDir()
+	_, err := convert.FromGGUF(path, dir, convert.Options{})
+	require.NoError(t, err)
+	text, err := os.ReadFile(filepath.Join(dir, "tokenizer.json"))
+	require.NoError(t, err)
+	b, err := tokenizer.FromJSON(text)
+	require.NoError(t, err)
+	var said [][2]json.RawMessage
+	golden, err := os.ReadFile(unpackedFile(t, "sentencepiece-golden.json"))
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(golden, &said))
+	require.Greater(t, len(said), 1000)
+	for _, pair := range said {
+		var text string
+		var want []int32
+		require.NoError(t, json.Unmarshal(pair[0], &text))
+		require.NoError(t, json.Unmarshal(pair[1], &want))
+		if got := b.Encode(text); !slices.Equal(want, got) {
+			t.Errorf("%q: %d, want %d", text, got, want)
+		}
+	}
+}
+
 func TestWhatDoesNotFitIsNotBegun(t *testing.T) {
 	t.Parallel()
 	path, _ := unpacked(t, "llama")
@@ -174,7 +208,7 @@ func TestWhatDoesNotFitIsNotBegun(t *testing.T) {
 // lie is a golden file in which something is overwritten wherever it stands.
 func lie(t *testing.T, name, old, lie string) string {
 	t.Helper()
-	path, _ := unpacked(t, name)
+	path := unpackedFile(t, name+".gguf")
 	file, err := os.ReadFile(path)
 	require.NoError(t, err)
 	require.Len(t, lie, len(old))
@@ -198,6 +232,7 @@ func TestFilesThatLieAreRefusedByName(t *testing.T) {
 		"tensor's name": {lie(t, "llama", "blk.1.attn_k.weight", "blk.1.attn_z.weight"), "tensor blk.1.attn_k.weight is absent"},
 		"pre-tokenizer": {lie(t, "llama", "llama-bpe", "llama-spm"), `tokenizer.ggml.pre is "llama-spm", which is none of gpt-2, smollm`},
 		"tokenizer":     {lie(t, "llama", "gpt2", "t5xx"), `tokenizer.ggml.model is "t5xx"`},
+		"scores":        {lie(t, "sentencepiece", "tokenizer.ggml.scores", "tokenizer.ggml.scorez"), "tokenizer.ggml.scores has 0 elements, tokenizer.ggml.tokens has 1536"},
 		"end":           {lie(t, "llama", "eos_token_id"+number(0xbd)[:5]+"\x02", "eos_token_id"+number(0xbd)[:5]+"\x05"), "tokenizer.ggml.eos_token_id is 1469 of 712 tokens"},
 	} {
 		t.Run(name, func(t *testing.T) {

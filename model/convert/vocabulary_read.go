@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/gguf"
@@ -30,8 +29,11 @@ const (
 	toolTemplateKey = "tokenizer.chat_template.tool_use"
 )
 
-// byteLevel is llama.cpp's name for byte-level BPE.
-const byteLevel = "gpt2"
+// llama.cpp's names for byte-level BPE and for BPE of SentencePiece.
+const (
+	byteLevel     = "gpt2"
+	sentencePiece = "llama"
+)
 
 // The kinds of tokens.
 const (
@@ -40,14 +42,14 @@ const (
 	controlToken = 3
 	userToken    = 4
 	unusedToken  = 5
+	byteToken    = 6
 )
 
 // vocabulary is what a GGUF file says of text.
 type vocabulary struct {
 	tokens   []string
 	kinds    []int64
-	merges   []string
-	pre      preTokenizer
+	bpe      bpe
 	addBOS   bool
 	ids      map[string]int    // special tokens by their names in Hugging Face's files
 	stop     []int             // tokens that end a reply
@@ -74,29 +76,35 @@ func readVocabulary(m gguf.Metadata, a model.Architecture) (*vocabulary, error) 
 	return v, checkTokenizer(v.text, a)
 }
 
+// bpe is the part of a vocabulary in which the two kinds of BPE differ.
+type bpe interface {
+	// read takes from the metadata what belongs to the kind alone, and says whether a
+	// text begins with the token of its beginning unless the file says otherwise.
+	read(m gguf.Metadata, v *vocabulary) (begins bool, err error)
+	// inVocabulary reports whether a special token stands among the others, too.
+	inVocabulary(v *vocabulary, id int) bool
+	// describe fills in a tokenizer.json.
+	describe(file, model map[string]any, v *vocabulary)
+}
+
 func (v *vocabulary) readTokens(m gguf.Metadata) error {
 	kind, err := m.String(modelKey)
 	if err != nil {
 		return err
 	}
-	if kind != byteLevel {
-		return fmt.Errorf("%w: %s is %q, want %q: a byte-level BPE", ErrUnsupported, modelKey, kind, byteLevel)
-	}
-	name, err := m.String(preKey)
-	if err != nil {
-		return err
-	}
-	if v.pre, err = namedPreTokenizer(name); err != nil {
-		return err
+	switch kind {
+	case byteLevel:
+		v.bpe = &byteLevelBPE{}
+	case sentencePiece:
+		v.bpe = &sentencePieceBPE{}
+	default:
+		return fmt.Errorf("%w: %s is %q, want %q, a byte-level BPE, or %q, a BPE of SentencePiece", ErrUnsupported, modelKey, kind, byteLevel, sentencePiece)
 	}
 	if v.tokens, err = m.Strings(tokensKey); err != nil {
 		return err
 	}
-	if v.merges, err = m.Strings(mergesKey); err != nil {
-		return err
-	}
-	if len(v.tokens) == 0 || len(v.merges) == 0 {
-		return fmt.Errorf("%w: %s has %d and %s has %d elements", ErrFormat, tokensKey, len(v.tokens), mergesKey, len(v.merges))
+	if len(v.tokens) == 0 {
+		return fmt.Errorf("%w: %s is empty", ErrFormat, tokensKey)
 	}
 	if v.kinds, err = m.Ints(kindsKey); err != nil {
 		return err
@@ -107,7 +115,9 @@ func (v *vocabulary) readTokens(m gguf.Metadata) error {
 	if len(v.kinds) != len(v.tokens) {
 		return fmt.Errorf("%w: %s has %d elements, %s has %d", ErrFormat, kindsKey, len(v.kinds), tokensKey, len(v.tokens))
 	}
-	v.addBOS = v.pre.begins
+	if v.addBOS, err = v.bpe.read(m, v); err != nil {
+		return err
+	}
 	if m.Has(addBOSKey) {
 		v.addBOS, err = m.Bool(addBOSKey)
 	}
@@ -168,21 +178,13 @@ type addedToken struct {
 // json is the tokenizer.json.
 func (v *vocabulary) json() ([]byte, error) {
 	ids, added := map[string]int{}, []addedToken{}
-	// Where all tokens of the vocabulary are behind us, tokenizers numbers those that are
-	// added one after the other. A gap ends that: what follows it stands in both lists.
-	tail := len(v.tokens)
-	for tail > 0 && (v.special(tail-1) || v.kinds[tail-1] == unusedToken) {
-		tail--
-	}
-	listed := false
 	for id, token := range v.tokens {
-		listed = listed || id >= tail && v.kinds[id] == unusedToken
 		switch {
 		case v.kinds[id] == unusedToken:
 			continue
 		case v.special(id):
 			added = append(added, addedToken{ID: id, Content: token, Special: v.kinds[id] != userToken})
-			if id >= tail && !listed {
+			if !v.bpe.inVocabulary(v, id) {
 				continue
 			}
 		}
@@ -191,24 +193,15 @@ func (v *vocabulary) json() ([]byte, error) {
 		}
 		ids[token] = id
 	}
-	for i, merge := range v.merges {
-		if left, right, ok := strings.Cut(merge, " "); !ok || left == "" || right == "" || strings.Contains(right, " ") {
-			return nil, fmt.Errorf("%w: %s: element %d is %q, want two tokens", ErrFormat, mergesKey, i, merge)
-		}
+	model := map[string]any{
+		"type": "BPE", "dropout": nil, "unk_token": nil, "continuing_subword_prefix": nil, "end_of_word_suffix": nil,
+		"fuse_unk": false, "byte_fallback": false, "ignore_merges": false, "vocab": ids,
 	}
 	file := map[string]any{
 		"version": "1.0", "truncation": nil, "padding": nil, "added_tokens": added, "normalizer": nil,
-		"pre_tokenizer":  json.RawMessage(v.pre.json),
-		"post_processor": nil,
-		"decoder":        map[string]any{"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true},
-		"model": map[string]any{
-			"type": "BPE", "dropout": nil, "unk_token": nil, "continuing_subword_prefix": nil, "end_of_word_suffix": nil,
-			"fuse_unk": false, "byte_fallback": false, "ignore_merges": v.pre.ignoreMerges, "vocab": ids, "merges": v.merges,
-		},
+		"pre_tokenizer": nil, "post_processor": nil, "model": model,
 	}
-	if v.pre.nfc {
-		file["normalizer"] = map[string]any{"type": "NFC"}
-	}
+	v.bpe.describe(file, model, v)
 	if bos, ok := v.ids["bos_token"]; ok && v.addBOS {
 		file["post_processor"] = beginsWith(v.tokens[bos], bos)
 	}

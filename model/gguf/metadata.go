@@ -106,6 +106,15 @@ func (m Metadata) Ints(key string) ([]int64, error) {
 	return list, nil
 }
 
+// Floats are the numbers of a key, nil if there is none.
+func (m Metadata) Floats(key string) ([]float64, error) {
+	list, ok := m.value(key).([]float64)
+	if !ok && m.Has(key) {
+		return nil, m.mistyped(key, "a list of numbers")
+	}
+	return list, nil
+}
+
 func (m Metadata) mistyped(key, want string) error {
 	return fmt.Errorf("%w: %s is %T, want %s", ErrFormat, key, m.value(key), want)
 }

@@ -1,0 +1,105 @@
+package convert
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/fulgurite/fulgurite/model/gguf"
+)
+
+// The keys of a vocabulary of SentencePiece.
+const (
+	scoresKey   = "tokenizer.ggml.scores"
+	addSpaceKey = "tokenizer.ggml.add_space_prefix"
+)
+
+// wordStart stands for a space.
+const wordStart = "\u2581"
+
+// sentencePieceBPE is a vocabulary whose tokens have scores: of all neighbours whose texts
+// together are a token, those are merged whose token has the highest score. Characters
+// without a token become bytes.
+type sentencePieceBPE struct {
+	scores   []float64
+	addSpace bool // before a text
+}
+
+func (s *sentencePieceBPE) read(m gguf.Metadata, v *vocabulary) (bool, error) {
+	var err error
+	if s.scores, err = m.Floats(scoresKey); err != nil {
+		return false, err
+	}
+	if len(s.scores) != len(v.tokens) {
+		return false, fmt.Errorf("%w: %s has %d elements, %s has %d", ErrFormat, scoresKey, len(s.scores), tokensKey, len(v.tokens))
+	}
+	for i, score := range s.scores {
+		if math.IsNaN(score) {
+			return false, fmt.Errorf("%w: %s: element %d is no number", ErrFormat, scoresKey, i)
+		}
+	}
+	s.addSpace = true
+	if m.Has(addSpaceKey) {
+		s.addSpace, err = m.Bool(addSpaceKey)
+	}
+	return true, err
+}
+
+// inVocabulary: SentencePiece numbers all tokens together.
+func (s *sentencePieceBPE) inVocabulary(*vocabulary, int) bool { return true }
+
+func (s *sentencePieceBPE) describe(file, model map[string]any, v *vocabulary) {
+	spaces := map[string]any{"type": "Replace", "pattern": map[string]any{"String": " "}, "content": wordStart}
+	normalizers := []any{spaces}
+	decoders := []any{
+		map[string]any{"type": "Replace", "pattern": map[string]any{"String": wordStart}, "content": " "},
+		map[string]any{"type": "ByteFallback"}, map[string]any{"type": "Fuse"},
+	}
+	if s.addSpace {
+		normalizers = []any{map[string]any{"type": "Prepend", "prepend": wordStart}, spaces}
+		decoders = append(decoders, map[string]any{"type": "Strip", "content": " ", "start": 1, "stop": 0})
+	}
+	file["normalizer"] = map[string]any{"type": "Sequence", "normalizers": normalizers}
+	file["decoder"] = map[string]any{"type": "Sequence", "decoders": decoders}
+	if unknown := slices.Index(v.kinds, unknownToken); unknown >= 0 {
+		model["unk_token"], model["fuse_unk"] = v.tokens[unknown], true
+	}
+	model["byte_fallback"], model["merges"] = slices.Contains(v.kinds, byteToken), s.merges(v)
+}
+
+// merges are all pairs of tokens that are a token together, that of the highest score
+// first.
+func (s *sentencePieceBPE) merges(v *vocabulary) [][2]string {
+	scores := map[string]float64{}
+	for id, token := range v.tokens {
+		if v.kinds[id] == normalToken {
+			scores[token] = s.scores[id]
+		}
+	}
+	type merge struct {
+		pair  [2]string
+		id    int
+		score float64
+	}
+	var all []merge
+	for id, token := range v.tokens {
+		if v.kinds[id] != normalToken {
+			continue
+		}
+		for at := range token {
+			left, right := token[:at], token[at:]
+			_, isLeft := scores[left]
+			if _, isRight := scores[right]; isLeft && isRight {
+				all = append(all, merge{[2]string{left, right}, id, scores[token]})
+			}
+		}
+	}
+	// Two tokens of equal scores are merged in the order of their numbers.
+	slices.SortStableFunc(all, func(a, b merge) int { return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(a.id, b.id)) })
+	pairs := make([][2]string, len(all))
+	for i, m := range all {
+		pairs[i] = m.pair
+	}
+	return pairs
+}
