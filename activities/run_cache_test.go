@@ -69,12 +69,12 @@ func TestRunAgentReportsThatItLivesWhileItsStoreIsSlow(t *testing.T) {
 	w := newTestEnv(t)
 	w.prepare(w.spec())
 	synctest.Test(t, func(t *testing.T) {
-		began, heard := time.Now(), &keepAlive{}
+		began, received := time.Now(), &heartbeats{}
 		runner := &activities.Runner{Runs: slowRuns{w.store, "demo", make(chan struct{}, 1), make(chan struct{})}}
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		defer cancel()
-		_, err := do[activities.RunAgentResult](t, runner.RunAgent, rollout(0, 0), under(ctx), heard.hear(began))
+		_, err := do[activities.RunAgentResult](t, runner.RunAgent, rollout(0, 0), under(ctx), received.receive(began))
 		require.ErrorContains(t, err, "deadline exceeded")
-		require.Greater(t, heard.last, 2*time.Minute-throttle)
+		require.Greater(t, received.latest().at, 2*time.Minute-throttle)
 	})
 }
