@@ -1,6 +1,10 @@
 package native
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/fulgurite/fulgurite/model/native/kvcache"
+)
 
 // Rows of a step are cut into units that threads take. A request's rows of one
 // step lie in one unit, so a unit has no fewer rows than the largest share of a
@@ -30,14 +34,18 @@ type batch struct {
 	threadPool *threadPool
 	capacity   int
 	running    []*request
-	pages      pages
+	pages      *kvcache.Pages
+	kept       *kvcache.Kept
+	alone      bool      // share nothing
+	computed   int       // positions so far
 	workers    []*worker // one for each thread
 	units      []unit
 	decode     func(worker, i int) // a method value, made once because that allocates
 }
 
 func newBatch(p *pass, threads, capacity int) *batch {
-	b := &batch{pass: p, threadPool: newThreadPool(threads, p.wide()), capacity: capacity, pages: newPages(p.layout)}
+	b := &batch{pass: p, threadPool: newThreadPool(threads, p.wide()), capacity: capacity, pages: &kvcache.Pages{Shape: p.pageShape()}}
+	b.kept = newKept(b.pages)
 	if p.wide() {
 		p.split = b.threadPool
 	}
@@ -56,19 +64,23 @@ func (b *batch) step() {
 			b.decode(0, i)
 		}
 	}
-	b.running = slices.DeleteFunc(b.running, b.finish)
+	b.remove()
 }
 
 // plan cuts the step into units and reserves what they need. How it cuts changes
 // no result.
 func (b *batch) plan() {
 	rows, longest := 0, 0
-	for _, q := range b.running {
+	for i, q := range b.running {
+		if q.feed = 0; b.share(q, b.running[:i]) {
+			continue
+		}
 		q.feed = min(q.remaining(), b.unitRows())
-		q.pages = b.pages.reserve(q.pages, q.cached+q.feed)
+		q.pages = b.pages.Reserve(q.pages, q.cached+q.feed)
 		rows += q.feed
 		longest = max(longest, q.cached+q.feed)
 	}
+	b.computed += rows
 	b.angles.reserve(longest)
 	for _, worker := range b.workers {
 		worker.reserve(longest)
@@ -80,6 +92,9 @@ func (b *batch) plan() {
 	}
 	b.units = b.units[:0]
 	for _, q := range b.running {
+		if q.feed == 0 {
+			continue
+		}
 		if n := len(b.units); n > 0 && b.units[n-1].rows+q.feed <= fill {
 			b.units[n-1].add(q)
 			continue
@@ -103,30 +118,31 @@ func (u *unit) add(q *request) {
 // free gives memory back when no request runs any more.
 func (b *batch) free() {
 	b.pass.free()
-	b.pages.trim(0)
+	b.kept.Clear()
+	b.pages.Trim(0)
 	for _, w := range b.workers {
 		w.memory.free()
 	}
 }
 
-// finish releases the pages of a request that has finished and answers it.
+// finish gives up the pages of a request that has finished and answers it.
 func (b *batch) finish(q *request) bool {
 	if !q.finished() {
 		return false
 	}
-	b.pages.release(q.pages)
-	q.pages = nil
+	b.keep(q)
+	q.pages, q.leader = nil, nil
 	close(q.done)
 	return true
 }
 
 func (b *batch) dropAbandoned() {
-	b.running = slices.DeleteFunc(b.running, func(q *request) bool {
+	for _, q := range b.running {
 		if q.abandoned.Load() {
 			q.err = errAbandoned
 		}
-		return b.finish(q)
-	})
+	}
+	b.remove()
 }
 
 // fail answers all running requests with err.

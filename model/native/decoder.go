@@ -5,8 +5,17 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/fulgurite/fulgurite/model"
+)
+
+const (
+	// idlePages is how many numbers the free pages of an idle decoder may hold: 64 MiB.
+	idlePages = 16 << 20
+	// keptIdle is for how long a decoder without requests keeps what it computed: the
+	// next turns of its dialogs may be on the way.
+	keptIdle = 10 * time.Second
 )
 
 var _ model.Scorer = (*decoder)(nil)
@@ -128,8 +137,7 @@ func (d *decoder) own() {
 	defer d.threadPool.close()
 	for {
 		if len(d.running) == 0 {
-			d.pages.trim(idlePages)
-			<-d.changed
+			d.rest()
 		}
 		if d.admit() {
 			d.fail(ErrClosed)
@@ -140,6 +148,23 @@ func (d *decoder) own() {
 			d.step()
 		}
 	}
+}
+
+// rest waits for requests. What is kept of earlier ones goes after a while without any.
+func (d *decoder) rest() {
+	d.pages.Trim(idlePages)
+	if !d.kept.IsEmpty() {
+		timer := time.NewTimer(keptIdle)
+		defer timer.Stop()
+		select {
+		case <-d.changed:
+			return
+		case <-timer.C:
+		}
+		d.kept.Clear()
+		d.pages.Trim(idlePages)
+	}
+	<-d.changed
 }
 
 // admit moves waiting requests into the batch; closed tells to stop.

@@ -38,3 +38,12 @@ func PositionsOf(t model.Trainer, rows []model.Row) (positions int) {
 	}
 	return positions
 }
+
+// ShareNothingOfDecoder has a decoder compute all of each prompt.
+func ShareNothingOfDecoder(d model.Decoder) { d.(*decoder).alone = true }
+
+// KeepPages sets how many pages of finished requests a decoder keeps, before its first.
+func KeepPages(d model.Decoder, most int) { d.(*decoder).kept.Limit(most) }
+
+// Computed is how many positions a decoder without requests has computed.
+func Computed(d model.Decoder) int { return d.(*decoder).computed }

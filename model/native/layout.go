@@ -5,6 +5,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/native/kernel"
+	"github.com/fulgurite/fulgurite/model/native/kvcache"
 )
 
 // placement places tensors, padded, in one flat slice. Padding is zero and stays so.
@@ -94,6 +95,11 @@ func newLayout(a model.Architecture) *layout {
 		l.head.offset = l.matrix(vocab, words, hidden, l.d)
 	}
 	return l
+}
+
+// pageShape is that of pages of keys and values.
+func (l *layout) pageShape() kvcache.Shape {
+	return kvcache.Shape{Layers: l.Layers, Heads: l.KVHeads, HeadSize: l.h}
 }
 
 // straight is the index of an axis that is padded at its end.

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/fulgurite/fulgurite/model"
-	"github.com/fulgurite/fulgurite/model/native/memory"
+	"github.com/fulgurite/fulgurite/model/native/kvcache"
 )
 
 // errAbandoned marks a request whose caller has gone.
@@ -22,7 +22,10 @@ type request struct {
 	cached   int     // tokens whose keys and values are in pages
 	feed     int     // tokens that the present step adds
 	sampling bool    // the present step samples a token
-	pages    []*memory.Floats
+	pages    []*kvcache.Page
+	sought   bool     // whether others' pages were looked through for what the prompt begins with
+	leader   *request // computes the first shared tokens of the prompt, for which the request waits; nil where it does not wait
+	shared   int
 	given    []int32 // tokens to take instead of sampling; empty, or limit of them
 	// samples takes each token to whoever waits for the request and wants to be told;
 	// it has room for all of them. nil where nobody wants to.

@@ -6,13 +6,14 @@ import (
 
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/native/kernel"
+	"github.com/fulgurite/fulgurite/model/native/kvcache"
 )
 
 // worker is one thread's memory for decoding, enough for a unit. The threads of a
 // wide model share the memory of the first for a unit's rows.
 type worker struct {
 	*pass
-	pages   pages // for its layout only
+	shape   kvcache.Shape // of pages
 	team    []*worker
 	state   activations
 	final   []float32 // rows that sample, R·D
@@ -28,7 +29,7 @@ type worker struct {
 func newWorkers(p *pass, threads int) []*worker {
 	workers := make([]*worker, threads)
 	for i := range workers {
-		workers[i] = &worker{pass: p, pages: newPages(p.layout), team: workers}
+		workers[i] = &worker{pass: p, shape: p.pageShape(), team: workers}
 		if i == 0 || p.split == nil {
 			workers[i].takeMemory(p.unitRows())
 		}
@@ -49,7 +50,7 @@ func (b *worker) reserve(n int) {
 	if n <= b.width {
 		return
 	}
-	b.width = (max(n, 2*b.width) + pagePositions - 1) / pagePositions * pagePositions
+	b.width = (max(n, 2*b.width) + kvcache.PagePositions - 1) / kvcache.PagePositions * kvcache.PagePositions
 	b.scores = make([]float32, b.group*b.width)
 }
 
@@ -83,16 +84,16 @@ func (b *worker) remember(q *request, layer, row int) {
 	for t := range q.feed {
 		position := q.cached + t
 		b.rotate(b.state.qkv, row+t, position)
-		page, at := q.pages[position/pagePositions].Data(), position%pagePositions
+		page, at := q.pages[position/kvcache.PagePositions].Data(), position%kvcache.PagePositions
 		qkv := b.state.qkv[(row+t)*b.q:]
 		for kv := range b.KVHeads {
 			key := b.o + kv*b.h
 			value := key + b.KVHeads*b.h
-			keys := b.pages.keys(page, layer, kv)
+			keys := b.shape.Keys(page, layer, kv)
 			for i, x := range qkv[key : key+b.h] {
-				keys[i*pagePositions+at] = x
+				keys[i*kvcache.PagePositions+at] = x
 			}
-			copy(b.pages.values(page, layer, kv)[at*b.h:], qkv[value:value+b.h])
+			copy(b.shape.Values(page, layer, kv)[at*b.h:], qkv[value:value+b.h])
 		}
 	}
 }
@@ -128,23 +129,23 @@ func (b *worker) attendAll(u *unit, layer int) {
 func (b *worker) attend(scores []float32, q *request, layer, row, n, kv int) {
 	queries := b.state.qkv[row*b.q+kv*b.group*b.h:]
 	for i, page := range q.pages {
-		from := i * pagePositions
+		from := i * kvcache.PagePositions
 		if from >= n {
 			break
 		}
-		columns := min(pagePositions, kernel.Pad(n-from))
-		b.MatMul(scores[from:], b.width, queries, b.h, 1, b.pages.keys(page.Data(), layer, kv), pagePositions, b.group, columns, b.h, false)
+		columns := min(kvcache.PagePositions, kernel.Pad(n-from))
+		b.MatMul(scores[from:], b.width, queries, b.h, 1, b.shape.Keys(page.Data(), layer, kv), kvcache.PagePositions, b.group, columns, b.h, false)
 	}
 	for head := range b.group {
 		b.Softmax(scores[head*b.width:head*b.width+kernel.Pad(n)], n, b.scale)
 	}
 	mixed := b.state.mixed[row*b.o+kv*b.group*b.h:]
 	for i, page := range q.pages {
-		from := i * pagePositions
+		from := i * kvcache.PagePositions
 		if from >= n {
 			break
 		}
-		b.MatMul(mixed, b.h, scores[from:], b.width, 1, b.pages.values(page.Data(), layer, kv), b.h, b.group, b.h, min(pagePositions, n-from), i > 0)
+		b.MatMul(mixed, b.h, scores[from:], b.width, 1, b.shape.Values(page.Data(), layer, kv), b.h, b.group, b.h, min(kvcache.PagePositions, n-from), i > 0)
 	}
 }
 

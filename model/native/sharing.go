@@ -1,0 +1,106 @@
+package native
+
+import (
+	"slices"
+
+	"github.com/fulgurite/fulgurite/model/native/kvcache"
+	"github.com/fulgurite/fulgurite/model/native/prefix"
+)
+
+const (
+	// leastShared is how many tokens prompts have to begin with alike for one to take
+	// them over from another: to wait for fewer costs more than to compute them.
+	leastShared = 8
+	// keptNumbers and keptPages are how much of finished requests is kept: 256 MiB, and
+	// no more positions than are worth it for a small model, which computes them fast.
+	keptNumbers = 64 << 20
+	keptPages   = 1024
+)
+
+func newKept(pages *kvcache.Pages) *kvcache.Kept {
+	return kvcache.NewKept(pages, min(keptPages, keptNumbers/pages.Numbers()))
+}
+
+// share has q take over what finished requests, or those before it in the batch, have
+// computed of what its prompt begins with, or wait for one that is about to compute
+// it. It reports whether q waits. Whom q waits for is always before it, so the first
+// request of a batch never waits.
+func (b *batch) share(q *request, before []*request) (waits bool) {
+	if !q.sought {
+		q.sought = true
+		b.seek(q, before)
+	}
+	b.follow(q)
+	return q.leader != nil
+}
+
+// seek finds who has, or will have, the most of q's prompt. The last token of a prompt
+// is always fed, because the first token of the completion comes from it.
+func (b *batch) seek(q *request, before []*request) {
+	most := len(q.Prompt) - 1
+	least := max(leastShared, q.cached+1)
+	if b.alone || most < least {
+		return
+	}
+	n, pages := b.kept.Longest(q.Prompt[:most])
+	for _, other := range before {
+		if n == most {
+			break
+		}
+		if common := min(prefix.Common(other.Prompt, q.Prompt), most); common > n {
+			n, q.leader, q.shared = common, other, common
+		}
+	}
+	switch {
+	case n < least:
+		q.leader = nil
+	case q.leader == nil:
+		b.adopt(q, pages, n)
+	}
+}
+
+// follow has q take over what its leader has computed, once that is all that they share.
+// If the leader ends before, q seeks another for the rest.
+func (b *batch) follow(q *request) {
+	if q.leader == nil {
+		return
+	}
+	ready := min(q.shared, q.leader.cached)
+	if ready < q.shared && !q.leader.finished() {
+		return
+	}
+	if ready > q.cached {
+		b.adopt(q, q.leader.pages, ready)
+	}
+	q.sought, q.leader = ready == q.shared, nil
+}
+
+// adopt gives q the first n positions of pages.
+func (b *batch) adopt(q *request, pages []*kvcache.Page, n int) {
+	shared := b.pages.Share(pages, n)
+	b.pages.Release(q.pages)
+	q.pages, q.cached = shared, n
+}
+
+// remove answers requests that have finished, after those that wait for them took over
+// what they have.
+func (b *batch) remove() {
+	for _, q := range b.running {
+		if !q.finished() {
+			b.follow(q)
+		}
+	}
+	b.running = slices.DeleteFunc(b.running, b.finish)
+}
+
+// keep has the pages of a request that has finished, or was abandoned, kept for those
+// that go on from it.
+func (b *batch) keep(q *request) {
+	if b.alone {
+		b.pages.Release(q.pages)
+		return
+	}
+	tokens := make([]int32, q.cached)
+	copy(tokens[copy(tokens, q.Prompt):], q.completion.Tokens)
+	b.kept.Keep(tokens, q.pages)
+}
