@@ -152,6 +152,7 @@ func (d *decoder) own() {
 
 // rest waits for requests. What is kept of earlier ones goes after a while without any.
 func (d *decoder) rest() {
+	d.kept.Shrink()
 	d.pages.Trim(idlePages)
 	if !d.kept.IsEmpty() {
 		timer := time.NewTimer(keptIdle)

@@ -21,6 +21,8 @@
 //     numbers, not on the number of threads.
 //   - What rows begin with alike is computed once for all of them where a score is
 //     asked for, or an update of an adapter. It changes no bit of a row's results.
+//   - What the prompts of a decoder's requests begin with alike is computed once, for
+//     a group and from turn to turn of a dialog. It changes no bit of a completion.
 //
 // They hold because each number is one chain of operations in an order fixed by
 // the architecture: matrix products run with ascending inner index (see package
@@ -47,7 +49,10 @@
 // so that its gradient and its activations exist once and its weights are read once
 // for all of them. What a trainer of N numbers holds is 4·4·N bytes: weights, gradient
 // and two moments; a decoder 4·N and the keys and values of its requests. Both lie outside the
-// garbage-collected heap (package memory) until Close.
+// garbage-collected heap (package memory) until Close. Of finished requests a decoder
+// keeps keys and values (package kvcache) in the memory that others do not need just now,
+// and in 1,024 pages of 32 positions, but at most 256 MiB, beyond. Those alone stay when it
+// has no request, and go after ten seconds or when it is closed.
 //
 // Activations of a shard come on top: all layers' for an update, one layer's for a
 // score. Where a shard has more than keepNumbers of them, only each layer's input is kept,

@@ -1,6 +1,9 @@
 package native
 
-import "github.com/fulgurite/fulgurite/model"
+import (
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/native/kvcache"
+)
 
 // KeepActivations sets how many numbers of activations a trainer's shards keep.
 func KeepActivations(t model.Trainer, numbers int) {
@@ -42,8 +45,11 @@ func PositionsOf(t model.Trainer, rows []model.Row) (positions int) {
 // ShareNothingOfDecoder has a decoder compute all of each prompt.
 func ShareNothingOfDecoder(d model.Decoder) { d.(*decoder).alone = true }
 
-// KeepPages sets how many pages of finished requests a decoder keeps, before its first.
-func KeepPages(d model.Decoder, most int) { d.(*decoder).kept.Limit(most) }
+// KeepPages sets for how many pages of finished requests the memory of a decoder grows,
+// before its first.
+func KeepPages(d model.Decoder, stay int) {
+	d.(*decoder).kept = kvcache.NewKept(d.(*decoder).pages, stay)
+}
 
 // Computed is how many positions a decoder without requests has computed.
 func Computed(d model.Decoder) int { return d.(*decoder).computed }

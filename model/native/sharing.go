@@ -11,8 +11,9 @@ const (
 	// leastShared is how many tokens prompts have to begin with alike for one to take
 	// them over from another: to wait for fewer costs more than to compute them.
 	leastShared = 8
-	// keptNumbers and keptPages are how much of finished requests is kept: 256 MiB, and
-	// no more positions than are worth it for a small model, which computes them fast.
+	// keptNumbers and keptPages are how much of finished requests memory may grow for, and
+	// stays in a decoder without requests: 256 MiB, and no more positions than are worth it
+	// for a small model, which computes them fast.
 	keptNumbers = 64 << 20
 	keptPages   = 1024
 )

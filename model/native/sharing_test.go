@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/native/kvcache"
 )
 
 func tinyCheckpoint() model.Checkpoint {
@@ -58,7 +59,7 @@ func TestAPromptIsComputedOnceForAGroup(t *testing.T) {
 	t.Parallel()
 	for _, kept := range []int{0, 1, keptPages} {
 		b := stepped(t)
-		b.kept.Limit(kept)
+		b.kept = kvcache.NewKept(b.pages, kept)
 		for range 6 {
 			b.join(t, 100)
 		}
@@ -97,7 +98,6 @@ func TestAGroupOutlivesTheOneThatComputesItsPrompt(t *testing.T) {
 	require.Equal(t, 100, alone.finishAll())
 	for steps := range 4 {
 		b := stepped(t)
-		b.kept.Limit(0)
 		leader := b.join(t, 100)
 		var others []*request
 		for range 4 {
@@ -108,6 +108,7 @@ func TestAGroupOutlivesTheOneThatComputesItsPrompt(t *testing.T) {
 		}
 		leader.abandoned.Store(true)
 		b.dropAbandoned()
+		b.kept.Clear()
 		require.Len(t, b.running, 4)
 		b.finishAll()
 		require.Equal(t, 100+3, b.computed, "%d steps", steps)

@@ -6,11 +6,12 @@ import (
 	"github.com/fulgurite/fulgurite/model/native/prefix"
 )
 
-// Kept are the pages of finished sequences. The least recently used ones are given up
-// first.
+// Kept are the pages of finished sequences. They go, the least recently used sequence
+// first, when a page is needed that nobody else has ready, but for as many as may stay.
+// So memory grows by no more than those above what requests once held at the same time.
 type Kept struct {
 	pages     *Pages
-	most      int         // pages
+	stay      int         // pages
 	held      int         // pages, each counted once
 	sequences []*sequence // in the order of their tokens, none of them the beginning of another
 	uses      int
@@ -23,13 +24,12 @@ type sequence struct {
 	used   int // counts uses
 }
 
-// NewKept returns an empty store that keeps at most so many of the pages.
-func NewKept(pages *Pages, most int) *Kept { return &Kept{pages: pages, most: most} }
-
-// Limit changes how many pages are kept at most.
-func (k *Kept) Limit(most int) {
-	k.most = most
-	k.shrink()
+// NewKept returns an empty store of pages, of which so many may stay though others are
+// needed.
+func NewKept(pages *Pages, stay int) *Kept {
+	k := &Kept{pages: pages, stay: stay}
+	pages.kept = k
+	return k
 }
 
 // IsEmpty reports whether nothing is kept.
@@ -39,6 +39,13 @@ func (k *Kept) IsEmpty() bool { return len(k.sequences) == 0 }
 func (k *Kept) Clear() {
 	for len(k.sequences) > 0 {
 		k.drop(len(k.sequences) - 1)
+	}
+}
+
+// Shrink gives up sequences until no more pages are kept than may stay.
+func (k *Kept) Shrink() {
+	for k.held > k.stay {
+		k.dropOldest()
 	}
 }
 
@@ -61,11 +68,9 @@ func (k *Kept) Longest(tokens []int32) (n int, pages []*Page) {
 
 // Keep takes over pages that were held for tokens.
 func (k *Kept) Keep(tokens []int32, held []*Page) {
-	n := min(len(tokens), k.most*PagePositions)
-	tokens = tokens[:n]
-	covered := (n + PagePositions - 1) / PagePositions
+	covered := (len(tokens) + PagePositions - 1) / PagePositions
 	k.pages.Release(held[covered:])
-	if n == 0 {
+	if len(tokens) == 0 {
 		return
 	}
 	held = held[:covered]
@@ -87,7 +92,6 @@ func (k *Kept) Keep(tokens []int32, held []*Page) {
 	}
 	k.use(s)
 	k.sequences = slices.Insert(k.sequences, at, s)
-	k.shrink()
 }
 
 // begins reports whether tokens begin with all of those.
@@ -106,17 +110,15 @@ func (k *Kept) use(s *sequence) {
 	s.used = k.uses
 }
 
-// shrink drops the least recently used sequences until the pages are few enough.
-func (k *Kept) shrink() {
-	for k.held > k.most {
-		oldest := 0
-		for i, s := range k.sequences {
-			if s.used < k.sequences[oldest].used {
-				oldest = i
-			}
+// dropOldest drops the least recently used sequence.
+func (k *Kept) dropOldest() {
+	oldest := 0
+	for i, s := range k.sequences {
+		if s.used < k.sequences[oldest].used {
+			oldest = i
 		}
-		k.drop(oldest)
 	}
+	k.drop(oldest)
 }
 
 func (k *Kept) drop(at int) {

@@ -70,18 +70,36 @@ func TestWhatOthersBeginWithIsNotKeptTwice(t *testing.T) {
 func TestTheLeastRecentlyUsedIsGivenUpFirst(t *testing.T) {
 	t.Parallel()
 	p := &kvcache.Pages{Shape: shape()}
-	k := kvcache.NewKept(p, 3)
+	k := kvcache.NewKept(p, 2)
 	for first := range int32(3) {
 		tokens := []int32{first, 1}
 		k.Keep(tokens, filled(p, nil, 0, tokens))
 	}
 	k.Longest([]int32{0})
+	require.Equal(t, 3, k.Held(), "no page is needed yet")
 	k.Keep([]int32{3, 1}, filled(p, nil, 0, []int32{3, 1}))
 	require.Equal(t, [][]int32{{0, 1}, {2, 1}, {3, 1}}, k.Sequences())
-	k.Keep(count(200), filled(p, nil, 0, count(200)))
-	require.Equal(t, [][]int32{count(3 * kvcache.PagePositions)}, k.Sequences(), "of a long one the beginning stays")
-	k.Limit(0)
-	k.Keep([]int32{1}, filled(p, nil, 0, []int32{1}))
+	running := p.Reserve(nil, 3*kvcache.PagePositions)
+	require.Equal(t, [][]int32{{0, 1}, {3, 1}}, k.Sequences(), "two may stay")
+	p.Release(running)
+	k.Keep(count(90), p.Reserve(nil, 90))
+	require.Equal(t, 4, k.Held(), "it took the place of {0, 1}, with which it begins")
+	k.Shrink()
+	require.True(t, k.IsEmpty(), "the last one is more than may stay")
+	require.Equal(t, 5, p.Free())
+}
+
+// What running requests hold is not given up for them.
+func TestPagesThatRequestsHoldAreNotReclaimed(t *testing.T) {
+	t.Parallel()
+	p := &kvcache.Pages{Shape: shape()}
+	k := kvcache.NewKept(p, 0)
+	k.Keep(count(64), filled(p, nil, 0, count(64)))
+	n, pages := k.Longest(count(40))
+	running := p.Share(pages, n)
+	require.Equal(t, count(40), written(running, n), "the copy is of a page that was given up for it")
+	running = filled(p, running, 40, count(100))
+	require.Equal(t, count(100), written(running, 100))
 	require.True(t, k.IsEmpty())
 }
 
@@ -90,7 +108,7 @@ func TestKeptPagesHoldWhatTheirTokensSay(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		p := &kvcache.Pages{Shape: shape()}
-		k := kvcache.NewKept(p, rapid.IntRange(0, 12).Draw(t, "most"))
+		k := kvcache.NewKept(p, rapid.IntRange(0, 12).Draw(t, "stay"))
 		rows := [][]int32{nil}
 		type request struct {
 			tokens []int32

@@ -41,6 +41,7 @@ type Page struct {
 type Pages struct {
 	Shape
 	free []*Page
+	kept *Kept // may be nil
 }
 
 // Reserve adds pages to held until they cover n positions.
@@ -53,6 +54,9 @@ func (p *Pages) Reserve(held []*Page, n int) []*Page {
 
 // take lends a page, a free one first. Its numbers are arbitrary.
 func (p *Pages) take() *Page {
+	for k := p.kept; k != nil && len(p.free) == 0 && k.held > k.stay; {
+		k.dropOldest()
+	}
 	last := len(p.free) - 1
 	if last < 0 {
 		return &Page{Floats: memory.New(p.Numbers()), holders: 1}
@@ -65,7 +69,8 @@ func (p *Pages) take() *Page {
 }
 
 // Share returns pages with the first n positions of from: those that the positions fill
-// are the same, the rest of the positions is in a copy.
+// are the same, the rest of the positions is in a copy. To make it, what from belongs to
+// may be given up: its numbers remain until its page is lent, if not as the copy itself.
 func (p *Pages) Share(from []*Page, n int) []*Page {
 	held := make([]*Page, n/PagePositions, (n+PagePositions-1)/PagePositions+1)
 	copy(held, from)
