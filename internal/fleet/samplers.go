@@ -20,16 +20,24 @@ import (
 var ErrNoSampler = errors.New("no sampler is up")
 
 // Samplers are all samplers that hold a lease, as one. Requests go round robin to those
-// that did not fail lately. It retries nothing itself: the gateway reports a failure as
-// a fault, and the forwarder asks again.
+// that did not fail lately, but for one that begins with a prompt that was sent before: it
+// goes to the same sampler, which has computed that, unless that is much busier than
+// another. It retries nothing itself: the gateway reports a failure as a fault, and the
+// forwarder asks again.
 type Samplers struct {
 	finder *Finder
 
 	mu      sync.Mutex
 	clients map[string]*remote.Client // by URL
 	failed  map[leaseID]time.Time
+	prompts *prompts
+	running map[string]int // requests, by URL
 	next    int
 }
+
+// spareRequests is how many more requests than twice those of the least busy sampler
+// another may have and still get those that go on from what it has computed.
+const spareRequests = 8
 
 // leaseID tells a sampler from a later one of the same name.
 type leaseID struct {
@@ -44,15 +52,17 @@ func NewSamplers(leases Lister, log *zap.Logger) *Samplers {
 	return &Samplers{
 		finder:  NewFinder(leases, record.Sampler, log),
 		clients: map[string]*remote.Client{}, failed: map[leaseID]time.Time{},
+		prompts: newPrompts(), running: map[string]int{},
 	}
 }
 
 // Sample implements model.Sampler.
 func (s *Samplers) Sample(ctx context.Context, v model.VersionID, r model.DecodeRequest) (model.Completion, string, error) {
-	lease, err := s.choose(s.finder.Live(ctx))
+	lease, err := s.begin(s.finder.Live(ctx), v, r.Prompt)
 	if err != nil {
 		return model.Completion{}, "", fmt.Errorf("sample %s: %w", v, err)
 	}
+	defer s.end(lease)
 	c, weights, err := s.client(lease.URL).Sample(ctx, v, r)
 	if remote.IsFault(err) && ctx.Err() == nil {
 		s.markFailed(lease)
@@ -84,9 +94,8 @@ func (s *Samplers) Close() {
 	}
 }
 
-// choose takes the next of those that did not fail lately; if all did, the one that
-// failed first, which has had the longest time to recover.
-func (s *Samplers) choose(live []record.Lease) (record.Lease, error) {
+// begin chooses a sampler for a request and counts it there until end.
+func (s *Samplers) begin(live []record.Lease, v model.VersionID, prompt []int32) (record.Lease, error) {
 	if len(live) == 0 {
 		s.finder.Invalidate()
 		return record.Lease{}, ErrNoSampler
@@ -94,19 +103,59 @@ func (s *Samplers) choose(live []record.Lease) (record.Lease, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.prune(live)
+	l, ok := s.chooseByPrompt(live, v, prompt)
+	if !ok {
+		l = s.chooseNext(live)
+	}
+	s.prompts.remember(v, prompt, l.URL)
+	s.running[l.URL]++
+	return l, nil
+}
+
+func (s *Samplers) end(l record.Lease) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.running[l.URL]--; s.running[l.URL] == 0 {
+		delete(s.running, l.URL)
+	}
+}
+
+// chooseByPrompt takes the sampler that was sent what the prompt begins with, if it is
+// well and not too busy.
+func (s *Samplers) chooseByPrompt(live []record.Lease, v model.VersionID, prompt []int32) (found record.Lease, ok bool) {
+	url := s.prompts.find(v, prompt)
+	if url == "" {
+		return found, false
+	}
+	least := s.running[url]
+	for _, l := range live {
+		if _, failed := s.failed[leaseIDOf(l)]; failed {
+			continue
+		}
+		least = min(least, s.running[l.URL])
+		if l.URL == url {
+			found, ok = l, true
+		}
+	}
+	return found, ok && s.running[url] <= 2*least+spareRequests
+}
+
+// chooseNext takes the next of those that did not fail lately; if all did, the one that
+// failed first, which has had the longest time to recover. The caller holds mu.
+func (s *Samplers) chooseNext(live []record.Lease) record.Lease {
 	s.next++
 	first, longest := live[0], time.Now()
 	for i := range live {
 		l := live[(s.next+i)%len(live)]
 		at, failed := s.failed[leaseIDOf(l)]
 		if !failed {
-			return l, nil
+			return l
 		}
 		if at.Before(longest) {
 			first, longest = l, at
 		}
 	}
-	return first, nil
+	return first
 }
 
 // prune forgets samplers that are gone, and failures from before the last TTL.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http/httptest"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -25,6 +26,8 @@ type sampler struct {
 	absent    atomic.Bool // it has no version
 	requested atomic.Int32
 	published atomic.Int32
+	arrived   chan struct{} // takes a token for each request, if it is not nil
+	goOn      chan struct{} // which then waits until this is closed
 	lease     record.Lease
 }
 
@@ -42,6 +45,10 @@ func (s *sampler) fault() error {
 
 func (s *sampler) Sample(context.Context, model.VersionID, model.DecodeRequest) (model.Completion, string, error) {
 	s.requested.Add(1)
+	if s.arrived != nil {
+		s.arrived <- struct{}{}
+		<-s.goOn
+	}
 	return model.Completion{Tokens: []int32{s.token}, Logprobs: []float32{0}}, "w", s.fault()
 }
 
@@ -88,6 +95,73 @@ func TestSamplersTakeTurns(t *testing.T) {
 	}
 	require.Equal(t, int32(5), a.requested.Load())
 	require.Equal(t, int32(5), b.requested.Load())
+}
+
+// dialogOf is a prompt of so many tokens, which begins with those of a shorter one.
+func dialogOf(number int32, tokens int) []int32 {
+	prompt := make([]int32, tokens)
+	for i := range prompt {
+		prompt[i] = number + int32(i*i)%7
+	}
+	return prompt
+}
+
+func TestADialogStaysWithItsSampler(t *testing.T) {
+	t.Parallel()
+	l := newLeases(t)
+	a, b := serve(t, l, "a", 1), serve(t, l, "b", 2)
+	all := newSamplers(t, l)
+	turn := func(version, number int32, tokens int) int32 {
+		c, _, err := all.Sample(t.Context(), model.VersionID{Run: "demo", Number: int(version)}, model.DecodeRequest{Prompt: dialogOf(number, tokens)})
+		require.NoError(t, err)
+		return c.Tokens[0]
+	}
+	var with []int32
+	for number := range int32(4) {
+		with = append(with, turn(1, number*10, 100))
+	}
+	require.ElementsMatch(t, []int32{1, 1, 2, 2}, with, "those that begin take turns")
+	for tokens := 100; tokens < 130; tokens += 10 {
+		for number := range int32(4) {
+			require.Equal(t, with[number], turn(1, number*10, tokens))
+		}
+	}
+	require.NotEqual(t, turn(2, 0, 130), turn(3, 0, 130), "other versions have computed nothing of it")
+
+	// One that fails loses its dialogs to the other.
+	a.ill.Store(true)
+	for number := range int32(4) {
+		eventually(t, func() bool {
+			c, _, err := all.Sample(t.Context(), model.VersionID{Run: "demo", Number: 1}, model.DecodeRequest{Prompt: dialogOf(number*10, 140)})
+			require.True(t, err == nil || remote.IsFault(err))
+			return err == nil && c.Tokens[0] == b.token
+		}, "the other one answers")
+	}
+}
+
+// A group that is too large for one sampler is spread.
+func TestABusySamplerSharesItsGroup(t *testing.T) {
+	t.Parallel()
+	l := newLeases(t)
+	a, b := serve(t, l, "a", 1), serve(t, l, "b", 2)
+	a.arrived, a.goOn = make(chan struct{}), make(chan struct{})
+	b.arrived, b.goOn = a.arrived, a.goOn
+	all := newSamplers(t, l)
+	var done sync.WaitGroup
+	for range 40 {
+		done.Go(func() {
+			_, _, err := all.Sample(t.Context(), model.VersionID{Run: "demo"}, model.DecodeRequest{Prompt: dialogOf(1, 100)})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		<-a.arrived
+	}
+	most, least := max(a.requested.Load(), b.requested.Load()), min(a.requested.Load(), b.requested.Load())
+	require.GreaterOrEqual(t, most, int32(9), "the group began at one of them")
+	require.LessOrEqual(t, most, 2*least+9)
+	close(a.goOn)
+	done.Wait()
 }
 
 func TestASamplerThatFailedIsLeftAloneUntilItComesBack(t *testing.T) {
