@@ -164,9 +164,6 @@ func (p Plan) print(t *terminal.Terminal) {
 	line("seed", "%d", s.Seed)
 	line("model", "%s, %d parameters, codec %s%s", s.Model.Base, p.Parameters, s.Model.Codec, templateOf(s.Model))
 	if l := s.Model.LoRA; l != nil {
-		line("adapter", "rank %d, alpha %g, of %s", l.Rank, l.Alpha, strings.Join(l.Targets, ", "))
-	}
-	if l := s.Model.LoRA; l != nil {
 		line("adapter", "rank %d, alpha %g, on %s; %d trained parameters", l.Rank, l.Alpha, strings.Join(l.Targets, ", "), p.Sizes.Weights/number)
 		if precision := precisionOf(*l); precision != model.F32 {
 			line("base", "its matrices are rounded to %s once, and stay so in memory", precision)
