@@ -24,8 +24,9 @@ const (
 )
 
 const (
-	defaultTokens = 8192
-	defaultLimit  = 2 * time.Minute
+	defaultTokens    = 8192
+	defaultSequences = 128
+	defaultLimit     = 2 * time.Minute
 )
 
 // Options choose the program's Python and device. The zero value works where a Python
@@ -42,6 +43,9 @@ type Options struct {
 	// Tokens is the most tokens, padding included, of one forward and backward pass (8192).
 	// Memory grows with it. A longer row is a pass of its own.
 	Tokens int
+	// Sequences is the most that a decoder samples at once (128); more wait in the order of
+	// their arrival. Where the device has too little memory for them, it takes fewer.
+	Sequences int
 	// Limit is how long the program may show no progress before it counts as hanging
 	// (2 minutes). A layer of a transformer is progress.
 	Limit time.Duration
@@ -52,6 +56,7 @@ func (o Options) withDefaults() Options {
 	o.Device = cmp.Or(o.Device, os.Getenv(EnvDevice), "auto")
 	o.Threads = cmp.Or(o.Threads, runtime.GOMAXPROCS(0))
 	o.Tokens = cmp.Or(o.Tokens, defaultTokens)
+	o.Sequences = cmp.Or(o.Sequences, defaultSequences)
 	o.Limit = cmp.Or(o.Limit, defaultLimit)
 	return o
 }
@@ -63,8 +68,8 @@ func (o Options) check() error {
 	if !devices.MatchString(o.Device) {
 		return fmt.Errorf("device %q: give auto, cpu, cuda or cuda:N", o.Device)
 	}
-	if o.Threads < 1 || o.Tokens < 1 || o.Limit <= 0 {
-		return fmt.Errorf("threads %d, tokens %d and limit %v must be positive", o.Threads, o.Tokens, o.Limit)
+	if o.Threads < 1 || o.Tokens < 1 || o.Sequences < 1 || o.Limit <= 0 {
+		return fmt.Errorf("threads %d, tokens %d, sequences %d and limit %v must be positive", o.Threads, o.Tokens, o.Sequences, o.Limit)
 	}
 	return nil
 }
@@ -160,14 +165,24 @@ func (e *Engine) NewCritic(c model.Checkpoint) (model.Critic, error) {
 	return critic{t}, nil
 }
 
-// ErrNoDecoder is what NewDecoder returns.
-var ErrNoDecoder = errors.New("engine torch does not sample: the engine native samples what it trains, and servers do (sampling.server)")
-
-// NewDecoder returns ErrNoDecoder.
-func (e *Engine) NewDecoder(model.Checkpoint) (model.Decoder, error) { return nil, ErrNoDecoder }
+// NewDecoder gives the weights to the program, which samples from them. A base that
+// adapters of trainers and decoders share is there once.
+func (e *Engine) NewDecoder(c model.Checkpoint) (model.Decoder, error) {
+	if err := c.Architecture.CheckPolicy(); err != nil {
+		return nil, fmt.Errorf("new torch decoder: %w", err)
+	}
+	held, err := e.load(model.Checkpoint{Architecture: c.Architecture, Adapter: c.Adapter, Weights: c.Weights}, true)
+	if err != nil {
+		return nil, fmt.Errorf("new torch decoder: %w", err)
+	}
+	return newDecoder(held, e.options.Sequences), nil
+}
 
 // open makes a trainer of c.
-func (e *Engine) open(c model.Checkpoint) (*trainer, error) {
+func (e *Engine) open(c model.Checkpoint) (*trainer, error) { return e.load(c, false) }
+
+// load gives c to the program, for sampling alone or for training.
+func (e *Engine) load(c model.Checkpoint, sampling bool) (*trainer, error) {
 	if err := checkCheckpoint(c); err != nil {
 		return nil, err
 	}
@@ -176,7 +191,7 @@ func (e *Engine) open(c model.Checkpoint) (*trainer, error) {
 		return nil, err
 	}
 	t := &trainer{process: p, tokens: e.options.Tokens, updates: c.Updates, of: model.Checkpoint{Architecture: c.Architecture, Adapter: c.Adapter}}
-	if err := t.open(context.Background(), c); err != nil {
+	if err := t.open(context.Background(), c, sampling); err != nil {
 		return nil, err
 	}
 	return t, nil
