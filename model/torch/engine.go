@@ -24,6 +24,7 @@ const (
 )
 
 const (
+	halfTolerance    = 0.5 // nats; see CanaryTolerance
 	defaultTokens    = 8192
 	defaultSequences = 128
 	defaultLimit     = 2 * time.Minute
@@ -85,7 +86,10 @@ type Engine struct {
 	closed  bool
 }
 
-var _ model.Engine = (*Engine)(nil)
+var (
+	_ model.Engine      = (*Engine)(nil)
+	_ model.Approximate = (*Engine)(nil)
+)
 
 // New starts the program, which takes some seconds, and reports what a person has to
 // change where it can't work: no Python, a library that is absent or of a version that is not
@@ -110,6 +114,18 @@ func (e *Engine) Deterministic() bool { return false }
 
 // Fingerprint names versions, device, type of numbers, attention, threads and ranks.
 func (e *Engine) Fingerprint() string { return e.fingerprint }
+
+// CanaryTolerance implements model.Approximate: on a GPU products are in bfloat16, which
+// moves the log-probability of a token by some hundredths of a nat and, rarely, by tenths.
+// There, the canary finds damaged weights and those of others, but not adjacent versions.
+func (e *Engine) CanaryTolerance() float64 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.process.about.DType == "float32" {
+		return 0
+	}
+	return halfTolerance
+}
 
 // Close ends the program. Trainers of the engine answer with an error from then on.
 func (e *Engine) Close() {
