@@ -59,6 +59,13 @@ const (
 	canaryTolerance = 1e-3
 )
 
+// Approximate is implemented by engines whose log-probabilities may be further from those
+// of other engines than sums in another order make them.
+type Approximate interface {
+	// CanaryTolerance is how far, in nats, a right sampler's may be, for each token.
+	CanaryTolerance() float64
+}
+
 // Scorer is a decoder that can say how likely given tokens are, by the path that
 // samples: log p(tokens[i] | prompt, tokens[:i]) for each i, at temperature 1.
 type Scorer interface {
@@ -71,6 +78,9 @@ func NewCanary(ctx context.Context, e Engine, a Architecture, t Trainer) (Canary
 	c := Canary{
 		Format: CanaryFormat, Fingerprint: e.Fingerprint(), Exact: e.Deterministic(), Tolerance: canaryTolerance,
 		Rows: []CanaryRow{},
+	}
+	if of, ok := e.(Approximate); ok {
+		c.Tolerance = max(c.Tolerance, of.CanaryTolerance())
 	}
 	n := min(canaryTokens, a.MaxPositions)
 	if n < 2 {

@@ -30,6 +30,9 @@ func (s Spec) WithDefaults() Spec {
 	}
 	s.Sampling.MaxTokens = cmp.Or(s.Sampling.MaxTokens, 24)
 	s.Sampling.History = cmp.Or(s.Sampling.History, "append")
+	if s.Sampling.Server == nil && s.Model.Engine == EngineTorch {
+		s.Sampling.Engine = cmp.Or(s.Sampling.Engine, EngineTorch)
+	}
 	if s.Sampling.Server != nil {
 		server := *s.Sampling.Server // the caller's stays as it is
 		server.Versions = cmp.Or(server.Versions, server.defaultVersions())
@@ -57,7 +60,7 @@ func (s Spec) WithDefaults() Spec {
 }
 
 func (m Model) withDefaults() Model {
-	m.Engine = cmp.Or(m.Engine, "native")
+	m.Engine = cmp.Or(m.Engine, EngineNative)
 	m.Base = cmp.Or(m.Base, BaseTiny)
 	if m.Base == BaseTiny {
 		m.Context = cmp.Or(m.Context, 64)

@@ -8,6 +8,19 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 )
 
+// Runs of before sampling.engine have no such key in their stored specs, and keep their digest.
+func TestTheSamplingEngineFollowsTorchAlone(t *testing.T) {
+	t.Parallel()
+	for written, want := range map[string]string{
+		"": "", "model: {engine: gomlx}\n": "", "model: {engine: torch}\n": "torch",
+	} {
+		s := parse(t, minimal+written).WithDefaults()
+		require.Equal(t, want, s.Sampling.Engine, written)
+	}
+	s := parse(t, minimal+"model: {engine: torch}\nsampling: {engine: native}\n").WithDefaults()
+	require.Equal(t, "native", s.Sampling.Engine)
+}
+
 func TestDigestIsOfTheMeaning(t *testing.T) {
 	t.Parallel()
 	want := spec.Digest(parse(t, minimal))

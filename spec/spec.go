@@ -205,6 +205,10 @@ type Sampling struct {
 	// History says how a dialog is continued: "append" keeps the tokens of earlier
 	// calls, "template" renders it anew as a plain server would.
 	History string `json:"history,omitempty"`
+	// Engine of the built-in sampler: "native", on the CPU, or "torch", in the same program
+	// that trains with model.engine "torch". It follows model.engine where it is empty and no
+	// Server samples; in runs on record, empty is "native".
+	Engine string `json:"engine,omitempty"`
 	// Server samples instead of the built-in sampler.
 	Server *Server `json:"server,omitempty"`
 }

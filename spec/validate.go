@@ -13,6 +13,8 @@ import (
 
 // Names that decide which other keys have an effect.
 const (
+	EngineNative     = "native"
+	EngineTorch      = "torch"
 	BaseTiny         = "tiny"
 	CodecCompact     = "compact"
 	CodecTemplate    = "template"
@@ -51,13 +53,15 @@ const (
 func choices(key string) []string {
 	switch key {
 	case "model.engine":
-		return []string{"native", "gomlx", "torch"}
+		return []string{EngineNative, "gomlx", EngineTorch}
 	case "model.codec":
 		return []string{CodecCompact, CodecTemplate, CodecMessages}
 	case "model.lora.base_precision":
 		return []string{"f32", "bf16", "q8_0"}
 	case "model.tool_parser":
 		return []string{"hermes", "llama3_json", "pythonic", "qwen3_xml"}
+	case "sampling.engine":
+		return []string{EngineNative, EngineTorch}
 	case "sampling.history":
 		return []string{"append", "template"}
 	case "sampling.server.type":
@@ -246,6 +250,10 @@ func (s Spec) checkSampling(f *Faults) {
 	}
 	f.whole("sampling.max_tokens", s.Sampling.MaxTokens, 1, 1e7)
 	f.choice("sampling.history", s.Sampling.History)
+	if s.Sampling.Engine != "" {
+		f.choice("sampling.engine", s.Sampling.Engine)
+		f.unused("sampling.engine", s.Sampling.Server != nil, "sampling.server samples in place of the built-in sampler")
+	}
 	if s.Sampling.Server != nil {
 		s.Sampling.Server.check(f, s)
 	} else if s.Model.Codec == CodecMessages {

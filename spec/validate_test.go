@@ -68,10 +68,15 @@ func TestImpossibleSpecsAreRefusedByKey(t *testing.T) {
 		"temporal with both": {func(s *spec.Spec) {
 			s.Agent = spec.Agent{Temporal: &spec.Temporal{Workflow: "a", Activity: "b", Queue: "q"}}
 		}, "agent.temporal: both"},
-		"temporal without queue": {func(s *spec.Spec) { s.Agent = spec.Agent{Temporal: &spec.Temporal{Workflow: "a"}} }, "agent.temporal.queue: missing"},
-		"empty hook":             {func(s *spec.Spec) { s.Agent.Before = []string{""} }, "agent.before[0]: empty"},
-		"unknown history":        {func(s *spec.Spec) { s.Sampling.History = "all" }, "sampling.history: unknown name"},
-		"server nowhere":         {func(s *spec.Spec) { s.Sampling.Server = &spec.Server{Type: "vllm", Model: "m", Versions: "none"} }, "sampling.server.urls: missing"},
+		"temporal without queue":  {func(s *spec.Spec) { s.Agent = spec.Agent{Temporal: &spec.Temporal{Workflow: "a"}} }, "agent.temporal.queue: missing"},
+		"empty hook":              {func(s *spec.Spec) { s.Agent.Before = []string{""} }, "agent.before[0]: empty"},
+		"unknown sampling engine": {func(s *spec.Spec) { s.Sampling.Engine = "gomlx" }, "sampling.engine: unknown name"},
+		"sampling engine beside a server": {func(s *spec.Spec) {
+			s.Sampling.Engine = "torch"
+			s.Sampling.Server = &spec.Server{Type: "vllm", URLs: []string{"http://a"}, Model: "m", Directory: "/d"}
+		}, "sampling.engine: unused key; sampling.server samples"},
+		"unknown history": {func(s *spec.Spec) { s.Sampling.History = "all" }, "sampling.history: unknown name"},
+		"server nowhere":  {func(s *spec.Spec) { s.Sampling.Server = &spec.Server{Type: "vllm", Model: "m", Versions: "none"} }, "sampling.server.urls: missing"},
 		"server without model": {func(s *spec.Spec) {
 			s.Sampling.Server = &spec.Server{Type: "vllm", URLs: []string{"http://a"}, Versions: "none"}
 		}, "sampling.server.model: missing"},

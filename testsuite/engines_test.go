@@ -280,31 +280,35 @@ func TestEnginesAgreeAfterUpdates(t *testing.T) {
 func TestEnginesDecodeTheSameTokens(t *testing.T) {
 	t.Parallel()
 	skipShort(t, "arithmetic")
-	for name, a := range architectures() {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c := randomCheckpoint(a)
-			var decoders []model.Decoder
-			for _, e := range engines(t) {
-				d, err := e.NewDecoder(model.Checkpoint{Architecture: a, Weights: c.Weights})
-				require.NoError(t, err)
-				defer d.Close()
-				decoders = append(decoders, d)
-			}
-			for i, r := range ragged(a)[:4] {
-				for _, temperature := range []float64{0, 1, 0.6} {
-					request := model.DecodeRequest{Prompt: r.Tokens, MaxTokens: 20, Temperature: temperature, Stop: []int32{1}, Seed: uint64(i)}
-					requireSameTokens(t, decoders, func() model.DecodeRequest { return request })
-					request.TopP = 0.7
-					requireSameTokens(t, decoders, func() model.DecodeRequest {
-						request.Constraint = &some{vocab: a.VocabSize}
-						return request
-					})
-					request.Constraint = nil
-					requireSameTokens(t, decoders, func() model.DecodeRequest { return request })
-				}
-			}
-		})
+	eachPair(t, func(t *testing.T, engines []model.Engine) {
+		for name, a := range architectures() {
+			t.Run(name, func(t *testing.T) { requireSameReplies(t, engines, a) })
+		}
+	})
+}
+
+func requireSameReplies(t *testing.T, engines []model.Engine, a model.Architecture) {
+	t.Parallel()
+	c := randomCheckpoint(a)
+	var decoders []model.Decoder
+	for _, e := range engines {
+		d, err := e.NewDecoder(model.Checkpoint{Architecture: a, Weights: c.Weights})
+		require.NoError(t, err)
+		defer d.Close()
+		decoders = append(decoders, d)
+	}
+	for i, r := range ragged(a)[:4] {
+		for _, temperature := range []float64{0, 1, 0.6} {
+			request := model.DecodeRequest{Prompt: r.Tokens, MaxTokens: 20, Temperature: temperature, Stop: []int32{1}, Seed: uint64(i)}
+			requireSameTokens(t, decoders, func() model.DecodeRequest { return request })
+			request.TopP = 0.7
+			requireSameTokens(t, decoders, func() model.DecodeRequest {
+				request.Constraint = &some{vocab: a.VocabSize}
+				return request
+			})
+			request.Constraint = nil
+			requireSameTokens(t, decoders, func() model.DecodeRequest { return request })
+		}
 	}
 }
 

@@ -38,7 +38,7 @@ func openTorch() (model.Engine, error) {
 	return e, nil
 }
 
-// opened keeps engines that have a process of their own, so that a trainer starts one.
+// opened keeps engines that have a process of their own, so that there is one of each.
 type opened struct {
 	mu      sync.Mutex
 	engines map[string]model.Engine
@@ -56,6 +56,16 @@ func (o *opened) open(name string, find func(name string) (model.Engine, error))
 		o.engines[name] = e
 	}
 	return e, err
+}
+
+// close ends the processes of all.
+func (o *opened) close() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for name, e := range o.engines {
+		e.(interface{ Close() }).Close() // or it would not have been kept
+		delete(o.engines, name)
+	}
 }
 
 // OnlyEngines is Engines for a process that has but some of them.

@@ -31,6 +31,8 @@ type Records struct {
 	// engine samples and trains in this process. It keeps one copy of a base that
 	// adapters share, so there is one engine.
 	engine *native.Engine
+	// engines are those with a process of their own, which sampler and trainer share.
+	engines *opened
 }
 
 // Open opens the store at a URL and the directory of blobs. It leaves the schema
@@ -45,16 +47,26 @@ func Open(ctx context.Context, storeURL, blobs string, log *zap.Logger) (Records
 		return Records{}, errors.Join(err, s.Close())
 	}
 	s.Files = b
-	return Records{s, b, catalog.Catalog{Store: s, Blobs: b}, NewCodecs(b), native.New(native.Options{})}, nil
+	return Records{s, b, catalog.Catalog{Store: s, Blobs: b}, NewCodecs(b), native.New(native.Options{}), &opened{engines: map[string]model.Engine{}}}, nil
 }
 
-// Close closes the store.
-func (r Records) Close() error { return r.Store.Close() }
+// Close ends engines that have a process of their own, and closes the store.
+func (r Records) Close() error {
+	r.engines.close()
+	return r.Store.Close()
+}
 
-// Sampler samples in this process, with the native engine, and keeps resident
-// versions in memory.
-func (r Records) Sampler(resident int) *serve.Sampler {
-	s := serve.New(r.engine, r.Catalog, resident)
+// Sampler samples in this process, with the engine that the spec of a run names, and keeps
+// resident versions of each engine in memory.
+func (r Records) Sampler(resident int) *Builtin {
+	return &Builtin{
+		records: r, resident: resident, native: r.sampler(r.engine, resident),
+		others: map[string]*serve.Sampler{}, engines: map[string]string{},
+	}
+}
+
+func (r Records) sampler(e model.Engine, resident int) *serve.Sampler {
+	s := serve.New(e, r.Catalog, resident)
 	s.Constrain = r.Codecs.Constrain
 	return s
 }
@@ -89,9 +101,8 @@ func (r Records) Runner(forwarder activities.Forwarder, functions agent.Registry
 
 // Trainer has the activities of the queue "train-gpu".
 func (r Records) Trainer(engines func(name string) (model.Engine, error)) *activities.Trainer {
-	kept := &opened{engines: map[string]model.Engine{}}
 	shared := func(name string) (model.Engine, error) {
-		e, err := kept.open(name, engines)
+		e, err := r.engines.open(name, engines)
 		if err == nil && name == r.engine.Name() {
 			return r.engine, nil
 		}

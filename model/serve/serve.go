@@ -11,6 +11,9 @@
 // decoder that would sample scores given tokens and has to arrive at what the
 // trainer wrote down. A version without a canary is served as it is.
 //
+// A version whose decoder was lost (model.ErrEngineLost) is loaded again by the request that
+// comes next; the one that was under way fails, and whoever asked asks again.
+//
 // A request with a form is held to it, or refused with model.ErrForm.
 package serve
 
@@ -101,6 +104,9 @@ func (s *Sampler) Sample(ctx context.Context, v model.VersionID, r model.DecodeR
 	}
 	defer s.release(rep)
 	c, err := rep.decoder.Decode(ctx, r)
+	if errors.Is(err, model.ErrEngineLost) {
+		s.forget(rep)
+	}
 	if err != nil {
 		return model.Completion{}, "", fmt.Errorf("sample %s: %w", v, err)
 	}
@@ -239,6 +245,18 @@ func (s *Sampler) newDecoder(ctx context.Context, rep *replica) error {
 		rep.bytes += 4 * int64(t.Size())
 	}
 	return nil
+}
+
+// forget has the next request for the version of rep, whose decoder was lost with what it
+// computed in, load it again.
+func (s *Sampler) forget(rep *replica) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	rep.evicted = true
+	if e := s.loaded[rep.version]; e != nil && e.Value.(*replica) == rep {
+		delete(s.loaded, rep.version)
+		s.recent.Remove(e)
+	}
 }
 
 // evict forgets the least recently used versions beyond the limit, and heavy ones that

@@ -3,6 +3,7 @@ package serve_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -122,6 +123,42 @@ func (s *slow) Load(ctx context.Context, v model.VersionID) (model.Checkpoint, s
 	<-ctx.Done()
 	s.late.Store(s.closed.Load())
 	return model.Checkpoint{}, "", ctx.Err()
+}
+
+// lossy loses the decoder of a version once, at the second request for it.
+type lossy struct {
+	*decoder
+	requests *atomic.Int32
+}
+
+func (d lossy) Decode(ctx context.Context, r model.DecodeRequest) (model.Completion, error) {
+	if d.requests.Add(1) == 2 {
+		return model.Completion{}, fmt.Errorf("decode: %w", model.ErrEngineLost)
+	}
+	return d.decoder.Decode(ctx, r)
+}
+
+type lossyEngine struct {
+	*engine
+	requests atomic.Int32
+}
+
+func (e *lossyEngine) NewDecoder(c model.Checkpoint) (model.Decoder, error) {
+	d, err := e.engine.NewDecoder(c)
+	return lossy{d.(*decoder), &e.requests}, err
+}
+
+func TestAVersionWhoseDecoderWasLostIsLoadedAgain(t *testing.T) {
+	t.Parallel()
+	e, src := &lossyEngine{engine: &engine{}}, &source{}
+	s := serve.New(e, src, 2)
+	t.Cleanup(s.Close)
+	for i, want := range []error{nil, model.ErrEngineLost, nil, nil} {
+		_, _, err := s.Sample(t.Context(), version(1), model.DecodeRequest{})
+		require.ErrorIs(t, err, want, "request %d", i)
+	}
+	require.Equal(t, int32(2), src.loads.Load())
+	require.Equal(t, int32(1), e.open.Load(), "the one that was lost is closed")
 }
 
 func TestCloseBreaksOffLoadsAndWaitsForThem(t *testing.T) {

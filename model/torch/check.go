@@ -56,10 +56,8 @@ func checkRow(a model.Architecture, r model.Row) error {
 	if len(r.Tokens) == 0 || len(r.Tokens) > a.MaxPositions {
 		return fmt.Errorf("%w: %d tokens, want 1 to %d", ErrRow, len(r.Tokens), a.MaxPositions)
 	}
-	for i, t := range r.Tokens {
-		if t < 0 || int(t) >= a.VocabSize {
-			return fmt.Errorf("%w: token %d is %d, outside the vocabulary of %d", ErrRow, i, t, a.VocabSize)
-		}
+	if err := checkTokens(a, r.Tokens); err != nil {
+		return err
 	}
 	if r.Allowed != nil && len(r.Allowed) != len(r.Tokens)-1 {
 		return fmt.Errorf("%w: %d allowed sets for %d tokens, want %d", ErrRow, len(r.Allowed), len(r.Tokens), len(r.Tokens)-1)
@@ -69,7 +67,24 @@ func checkRow(a model.Architecture, r model.Row) error {
 			return fmt.Errorf("%w: token %d is %d, which is not in the set that it was chosen from", ErrRow, i+1, token)
 		}
 	}
-	if t := r.Temperature; t != 0 && !(t >= 1e-6 && t <= 1e6) { // NaN is not
+	return checkTemperature(r.Temperature)
+}
+
+// checkTokens reports what keeps tokens from being run through a.
+func checkTokens(a model.Architecture, tokens []int32) error {
+	if len(tokens) == 0 {
+		return fmt.Errorf("%w: no tokens", ErrRow)
+	}
+	for i, t := range tokens {
+		if t < 0 || int(t) >= a.VocabSize {
+			return fmt.Errorf("%w: token %d is %d, outside the vocabulary of %d", ErrRow, i, t, a.VocabSize)
+		}
+	}
+	return nil
+}
+
+func checkTemperature(t float64) error {
+	if t != 0 && !(t >= 1e-6 && t <= 1e6) { // NaN is not
 		return fmt.Errorf("%w: temperature is %v, want 0 or 1e-6 to 1e6", ErrRow, t)
 	}
 	return nil

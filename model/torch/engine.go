@@ -24,8 +24,10 @@ const (
 )
 
 const (
-	defaultTokens = 8192
-	defaultLimit  = 2 * time.Minute
+	halfTolerance    = 0.5 // nats; see CanaryTolerance
+	defaultTokens    = 8192
+	defaultSequences = 128
+	defaultLimit     = 2 * time.Minute
 )
 
 // Options choose the program's Python and device. The zero value works where a Python
@@ -42,6 +44,9 @@ type Options struct {
 	// Tokens is the most tokens, padding included, of one forward and backward pass (8192).
 	// Memory grows with it. A longer row is a pass of its own.
 	Tokens int
+	// Sequences is the most that a decoder samples at once (128); more wait in the order of
+	// their arrival. Where the device has too little memory for them, it takes fewer.
+	Sequences int
 	// Limit is how long the program may show no progress before it counts as hanging
 	// (2 minutes). A layer of a transformer is progress.
 	Limit time.Duration
@@ -52,6 +57,7 @@ func (o Options) withDefaults() Options {
 	o.Device = cmp.Or(o.Device, os.Getenv(EnvDevice), "auto")
 	o.Threads = cmp.Or(o.Threads, runtime.GOMAXPROCS(0))
 	o.Tokens = cmp.Or(o.Tokens, defaultTokens)
+	o.Sequences = cmp.Or(o.Sequences, defaultSequences)
 	o.Limit = cmp.Or(o.Limit, defaultLimit)
 	return o
 }
@@ -63,8 +69,8 @@ func (o Options) check() error {
 	if !devices.MatchString(o.Device) {
 		return fmt.Errorf("device %q: give auto, cpu, cuda or cuda:N", o.Device)
 	}
-	if o.Threads < 1 || o.Tokens < 1 || o.Limit <= 0 {
-		return fmt.Errorf("threads %d, tokens %d and limit %v must be positive", o.Threads, o.Tokens, o.Limit)
+	if o.Threads < 1 || o.Tokens < 1 || o.Sequences < 1 || o.Limit <= 0 {
+		return fmt.Errorf("threads %d, tokens %d, sequences %d and limit %v must be positive", o.Threads, o.Tokens, o.Sequences, o.Limit)
 	}
 	return nil
 }
@@ -80,7 +86,10 @@ type Engine struct {
 	closed  bool
 }
 
-var _ model.Engine = (*Engine)(nil)
+var (
+	_ model.Engine      = (*Engine)(nil)
+	_ model.Approximate = (*Engine)(nil)
+)
 
 // New starts the program, which takes some seconds, and reports what a person has to
 // change where it can't work: no Python, a library that is absent or of a version that is not
@@ -105,6 +114,18 @@ func (e *Engine) Deterministic() bool { return false }
 
 // Fingerprint names versions, device, type of numbers, attention, threads and ranks.
 func (e *Engine) Fingerprint() string { return e.fingerprint }
+
+// CanaryTolerance implements model.Approximate: on a GPU products are in bfloat16, which
+// moves the log-probability of a token by some hundredths of a nat and, rarely, by tenths.
+// There, the canary finds damaged weights and those of others, but not adjacent versions.
+func (e *Engine) CanaryTolerance() float64 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.process.about.DType == "float32" {
+		return 0
+	}
+	return halfTolerance
+}
 
 // Close ends the program. Trainers of the engine answer with an error from then on.
 func (e *Engine) Close() {
@@ -160,14 +181,24 @@ func (e *Engine) NewCritic(c model.Checkpoint) (model.Critic, error) {
 	return critic{t}, nil
 }
 
-// ErrNoDecoder is what NewDecoder returns.
-var ErrNoDecoder = errors.New("engine torch does not sample: the engine native samples what it trains, and servers do (sampling.server)")
-
-// NewDecoder returns ErrNoDecoder.
-func (e *Engine) NewDecoder(model.Checkpoint) (model.Decoder, error) { return nil, ErrNoDecoder }
+// NewDecoder gives the weights to the program, which samples from them. A base that
+// adapters of trainers and decoders share is there once.
+func (e *Engine) NewDecoder(c model.Checkpoint) (model.Decoder, error) {
+	if err := c.Architecture.CheckPolicy(); err != nil {
+		return nil, fmt.Errorf("new torch decoder: %w", err)
+	}
+	held, err := e.load(model.Checkpoint{Architecture: c.Architecture, Adapter: c.Adapter, Weights: c.Weights}, true)
+	if err != nil {
+		return nil, fmt.Errorf("new torch decoder: %w", err)
+	}
+	return newDecoder(held, e.options.Sequences), nil
+}
 
 // open makes a trainer of c.
-func (e *Engine) open(c model.Checkpoint) (*trainer, error) {
+func (e *Engine) open(c model.Checkpoint) (*trainer, error) { return e.load(c, false) }
+
+// load gives c to the program, for sampling alone or for training.
+func (e *Engine) load(c model.Checkpoint, sampling bool) (*trainer, error) {
 	if err := checkCheckpoint(c); err != nil {
 		return nil, err
 	}
@@ -176,7 +207,7 @@ func (e *Engine) open(c model.Checkpoint) (*trainer, error) {
 		return nil, err
 	}
 	t := &trainer{process: p, tokens: e.options.Tokens, updates: c.Updates, of: model.Checkpoint{Architecture: c.Architecture, Adapter: c.Adapter}}
-	if err := t.open(context.Background(), c); err != nil {
+	if err := t.open(context.Background(), c, sampling); err != nil {
 		return nil, err
 	}
 	return t, nil

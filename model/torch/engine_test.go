@@ -276,8 +276,6 @@ func TestWhatCannotBeIsRefused(t *testing.T) {
 	require.ErrorContains(t, err, "no rows")
 	_, err = e.NewCritic(c)
 	require.ErrorIs(t, err, model.ErrArchitecture)
-	_, err = e.NewDecoder(c)
-	require.ErrorIs(t, err, torch.ErrNoDecoder)
 	c.Weights[0].Data[0] = float32(math.Inf(1))
 	_, err = e.NewTrainer(c)
 	require.ErrorIs(t, err, torch.ErrNotFinite)

@@ -17,8 +17,10 @@ import (
 type opening struct {
 	Config json.RawMessage `json:"config"` // config.json
 	Critic bool            `json:"critic,omitempty"`
-	LoRA   *model.LoRA     `json:"lora,omitempty"`
-	Base   string          `json:"base,omitempty"` // digest
+	// Decoder has no moments, and samples.
+	Decoder bool        `json:"decoder,omitempty"`
+	LoRA    *model.LoRA `json:"lora,omitempty"`
+	Base    string      `json:"base,omitempty"` // digest
 	// Files of tensors; of the base, only where the program asks for it.
 	BaseFile string `json:"base_file,omitempty"`
 	Weights  string `json:"weights"`
@@ -33,8 +35,9 @@ type saving struct {
 	Variance string `json:"variance"`
 }
 
-// open gives c to the program, and its base if the program does not have it.
-func (t *trainer) open(ctx context.Context, c model.Checkpoint) (err error) {
+// open gives c to the program, for sampling alone or for training, and its base if the
+// program does not have it.
+func (t *trainer) open(ctx context.Context, c model.Checkpoint, sampling bool) (err error) {
 	dir, err := os.MkdirTemp(t.process.dir, "open-")
 	if err != nil {
 		return t.missing(err)
@@ -44,7 +47,7 @@ func (t *trainer) open(ctx context.Context, c model.Checkpoint) (err error) {
 	if err != nil {
 		return err
 	}
-	body := opening{Config: config, Critic: c.Architecture.ValueHead}
+	body := opening{Config: config, Critic: c.Architecture.ValueHead, Decoder: sampling}
 	files := map[string]*string{"weights": &body.Weights}
 	if c.Updates > 0 || c.Mean != nil {
 		files["mean"], files["variance"] = &body.Mean, &body.Variance

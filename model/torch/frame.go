@@ -54,6 +54,16 @@ func (a array) floats(n int) ([]float32, error) {
 	return out, err
 }
 
+// integers are the numbers of an array that must have n of them.
+func (a array) integers(n int) ([]int32, error) {
+	if a.Type != "i4" || len(a.data) != 4*n {
+		return nil, fmt.Errorf("%w: array %s is of type %s with %d bytes, want %d of type i4", errFrame, a.Name, a.Type, len(a.data), 4*n)
+	}
+	out := make([]int32, n)
+	_, err := binary.Decode(a.data, binary.LittleEndian, out)
+	return out, err
+}
+
 // request is the header of a frame to the program.
 type request struct {
 	Verb       string  `json:"verb"`

@@ -216,13 +216,16 @@ func (p *process) extend(ctx context.Context) error {
 	return nil
 }
 
+// errMemory is wrapped where a request needs more memory than the device has.
+var errMemory = errors.New("the device has too little memory")
+
 // failure is the error that a reply tells.
 func failure(verb string, r reply) error {
 	switch {
 	case r.Error == "":
 		return nil
 	case r.Kind == "memory":
-		return fmt.Errorf("%s: the device has too little memory: train an adapter (model.lora), lower its rank, or take a smaller model: %s", verb, r.Error)
+		return fmt.Errorf("%s: %w: train an adapter (model.lora), lower its rank, or take a smaller model: %s", verb, errMemory, r.Error)
 	}
 	return fmt.Errorf("%s: %s", verb, r.Error)
 }

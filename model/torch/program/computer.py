@@ -3,8 +3,10 @@
 import math
 import os
 
+import numpy
 import torch
 
+import decoding
 import learner
 import trunk
 from connection import Refused
@@ -29,7 +31,7 @@ class Computer:
         # Products are in BF16 on a GPU; what is trained, its gradient and its moments are F32 everywhere.
         self.dtype = torch.float32 if device == "cpu" else torch.bfloat16
         self.bases = {}  # trunk.Trunk by digest
-        self.learners, self.handles = {}, 0
+        self.learners, self.decoders, self.handles = {}, {}, 0
 
     def describe(self):
         name = torch.backends.cpu.get_cpu_capability() if self.device.type == "cpu" else torch.cuda.get_device_name(self.device)
@@ -49,9 +51,12 @@ class Computer:
             case "free":
                 held.free()
                 del self.learners[handle]
+                self.decoders.pop(handle, None)
                 if self.device.type == "cuda":
                     torch.cuda.empty_cache()
                 return {}, ()
+            case "decode":
+                return {}, sampled(self.decoders[handle].decode(body, arrays))
             case "begin_update":
                 held.begin()
                 return {}, ()
@@ -95,9 +100,19 @@ class Computer:
                 held.adapt(self.bases[digest], lora, trunk.read(body["weights"]))
             else:
                 held.whole(trunk.Trunk(config, self.device, torch.float32, self.link.tick), trunk.read(body["weights"]))
-            held.moments(body.get("mean"), body.get("variance"))
+            if not body.get("decoder"):
+                held.moments(body.get("mean"), body.get("variance"))
         except BaseException:
             held.free()
             raise
         self.learners[self.handles] = held
+        if body.get("decoder"):
+            self.decoders[self.handles] = decoding.Decoder(held)
         return {"handle": self.handles}
+
+
+def sampled(choices):
+    """Arrays of what a decoder sampled."""
+    columns = zip(*choices) if choices else ((),) * 4
+    kinds = (("ids", "i4"), ("tokens", "i4"), ("logprobs", "f4"), ("only", "u1"))
+    return tuple((name, numpy.array(column, dtype=kind)) for (name, kind), column in zip(kinds, columns))

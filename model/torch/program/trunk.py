@@ -110,3 +110,10 @@ class Trunk:
             self.module.gradient_checkpointing_enable({"use_reentrant": False})
         self.module.train(recompute)  # nothing is dropped: this decides alone whether layers are computed again
         return self.module(input_ids=tokens, use_cache=False).last_hidden_state
+
+    def extend(self, tokens, positions, mask, cache):
+        """The last hidden states of tokens [B, S] at positions [B, S] that see what mask [B, 1, S, T] allows of a cache's."""
+        self.module.train(False)
+        return self.module(
+            input_ids=tokens, position_ids=positions, attention_mask=mask, past_key_values=cache, use_cache=True
+        ).last_hidden_state

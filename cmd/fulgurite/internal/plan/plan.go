@@ -104,6 +104,9 @@ func Make(ctx context.Context, path string) (Plan, error) {
 	if e, ok := engine.(interface{ Close() }); ok {
 		defer e.Close()
 	}
+	if err := checkSampler(sp); err != nil {
+		return p, terminal.Usage(err)
+	}
 	tr := sp.Training
 	p.Parameters, p.Engine = architecture.Parameters(), engine.Fingerprint()
 	p.Steps = tr.Total(p.Tasks[trace.Train])
@@ -116,6 +119,22 @@ func Make(ctx context.Context, path string) (Plan, error) {
 	p.Queues = []string{workflows.QueueTraining, sp.Agent.Queue, workflows.QueueTrainGPU}
 	p.Warnings = p.warnings()
 	return p, nil
+}
+
+// checkSampler reports an engine that samples and can't be opened here. One that trains too
+// was opened.
+func checkSampler(s spec.Spec) error {
+	if s.Sampling.Engine != spec.EngineTorch || s.Model.Engine == spec.EngineTorch {
+		return nil
+	}
+	e, err := fleet.Engines(s.Sampling.Engine)
+	if err != nil {
+		return fmt.Errorf("sampling.engine: %w", err)
+	}
+	if e, ok := e.(interface{ Close() }); ok {
+		e.Close()
+	}
+	return nil
 }
 
 // planCodec is the codec that a run would store and use.
@@ -177,6 +196,9 @@ func (p Plan) print(t *terminal.Terminal) {
 	line("agent", "%s; at most %s", agentOf(s.Agent), limitsOf(s.Agent.Limits))
 	line("grader", "%s", s.Grader.Type)
 	line("sampling", "temperature %g, at most %d tokens a reply", *s.Sampling.Temperature, s.Sampling.MaxTokens)
+	if e := s.Sampling.Engine; e != "" {
+		line("sampler", "built in, engine %s", e)
+	}
 	if sv := s.Sampling.Server; sv != nil {
 		line("server", "%s at %s, model %s, versions: %s", sv.Type, strings.Join(sv.URLs, ", "), sv.Model, sv.Versions)
 	}

@@ -1,0 +1,115 @@
+package fleet
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/remote"
+	"github.com/fulgurite/fulgurite/model/serve"
+	"github.com/fulgurite/fulgurite/spec"
+)
+
+// Builtin is the built-in sampler: it samples each run with the engine that its spec names
+// (sampling.engine). An engine with a process of its own is started when a run first needs
+// it, and is the one that trains in this process.
+type Builtin struct {
+	records  Records
+	resident int
+	native   *serve.Sampler
+
+	opening sync.Mutex // one at a time starts an engine
+	mu      sync.Mutex
+	closed  bool
+	others  map[string]*serve.Sampler // by engine
+	engines map[string]string         // by run
+}
+
+var _ remote.Sampler = (*Builtin)(nil)
+
+// Sample implements model.Sampler.
+func (b *Builtin) Sample(ctx context.Context, v model.VersionID, r model.DecodeRequest) (model.Completion, string, error) {
+	s, err := b.samplerOf(ctx, v.Run)
+	if err != nil {
+		return model.Completion{}, "", fmt.Errorf("sample %s: %w", v, err)
+	}
+	return s.Sample(ctx, v, r)
+}
+
+// Publish loads a version, so that the first request for it does not wait.
+func (b *Builtin) Publish(ctx context.Context, v model.VersionID) error {
+	s, err := b.samplerOf(ctx, v.Run)
+	if err != nil {
+		return fmt.Errorf("publish %s: %w", v, err)
+	}
+	return s.Publish(ctx, v)
+}
+
+// Close ends all decoders; requests under way fail. Engines go on.
+func (b *Builtin) Close() {
+	b.mu.Lock()
+	b.closed = true
+	all := []*serve.Sampler{b.native}
+	for _, s := range b.others {
+		all = append(all, s)
+	}
+	b.mu.Unlock()
+	for _, s := range all {
+		s.Close()
+	}
+}
+
+// samplerOf is the sampler of a run. A run's spec never changes, so it is read once.
+func (b *Builtin) samplerOf(ctx context.Context, run string) (*serve.Sampler, error) {
+	engine, err := b.engineOf(ctx, run)
+	if err != nil {
+		return nil, err
+	}
+	if engine == spec.EngineNative {
+		return b.native, nil
+	}
+	b.opening.Lock()
+	defer b.opening.Unlock()
+	b.mu.Lock()
+	s, ok := b.others[engine]
+	b.mu.Unlock()
+	if ok {
+		return s, nil
+	}
+	e, err := b.records.engines.open(engine, Engines)
+	if err != nil {
+		return nil, fmt.Errorf("sampling.engine of run %s: %w", run, err)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return nil, serve.ErrClosed
+	}
+	s = b.records.sampler(e, b.resident)
+	b.others[engine] = s
+	return s, nil
+}
+
+// engineOf is the name of the engine that samples a run.
+func (b *Builtin) engineOf(ctx context.Context, run string) (string, error) {
+	b.mu.Lock()
+	engine, ok := b.engines[run]
+	b.mu.Unlock()
+	if ok {
+		return engine, nil
+	}
+	on, err := b.records.Store.Run(ctx, run)
+	if err != nil {
+		return "", fmt.Errorf("read run %s: %w", run, err)
+	}
+	sp, err := spec.Stored(on.Spec)
+	if err != nil {
+		return "", fmt.Errorf("spec of run %s: %w", run, err)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.engines[run] = cmp.Or(sp.Sampling.Engine, spec.EngineNative)
+	return b.engines[run], nil
+}
