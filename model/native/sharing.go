@@ -3,6 +3,7 @@ package native
 import (
 	"slices"
 
+	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/native/kvcache"
 	"github.com/fulgurite/fulgurite/model/native/prefix"
 )
@@ -19,7 +20,16 @@ const (
 )
 
 func newKept(pages *kvcache.Pages) *kvcache.Kept {
-	return kvcache.NewKept(pages, min(keptPages, keptNumbers/pages.Numbers()))
+	return kvcache.NewKept(pages, pagesToStay(pages.Shape))
+}
+
+func pagesToStay(s kvcache.Shape) int { return min(keptPages, keptNumbers/s.Numbers()) }
+
+// KeptBytes is how much more memory a decoder takes at most than requests that run at
+// the same time: keys and values of earlier ones, for those that go on from them.
+func KeptBytes(a model.Architecture) int64 {
+	s := newLayout(a).pageShape()
+	return 4 * int64(pagesToStay(s)*s.Numbers())
 }
 
 // share has q take over what finished requests, or those before it in the batch, have

@@ -5,6 +5,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/native"
 	"github.com/fulgurite/fulgurite/spec"
 )
 
@@ -25,8 +26,10 @@ type Sizes struct {
 	// batch; Sampler each version that rollouts may ask for, and one that is loaded.
 	Trainer int64 `json:"trainer_memory"`
 	Sampler int64 `json:"sampler_memory"`
-	// Token is what the keys and values of one token take while its reply is sampled.
+	// Token is what the keys and values of one token take while its reply is sampled, and
+	// Cache what the sampler keeps at most of requests that have ended.
 	Token int64 `json:"cache_per_token"`
+	Cache int64 `json:"cache_kept"`
 }
 
 const (
@@ -50,8 +53,9 @@ func newSizes(s spec.Spec, a model.Architecture, steps, gates int) Sizes {
 	z.Trainer = (1+moments+gradient)*weights + activations(a)
 	z.Sampler = int64(2+s.Training.Lag) * weights
 	z.Token = int64(2*a.Layers*a.KVHeads*a.HeadDim) * number
+	z.Cache = native.KeptBytes(a)
 	if s.Sampling.Server != nil {
-		z.Sampler, z.Token = 0, 0
+		z.Sampler, z.Token, z.Cache = 0, 0, 0
 	}
 	if s.Critic != nil { // trained in turns with the policy, under a head of its own
 		z.Disk, z.Kept = 2*z.Disk, 2*z.Kept
@@ -126,7 +130,8 @@ func (z Sizes) lines() []planLine {
 	}
 	ram := fmt.Sprintf("about %s to train", size(z.Trainer))
 	if z.Sampler > 0 {
-		ram += fmt.Sprintf(", %s to sample, and %s for each token of a request under way", size(z.Sampler), size(z.Token))
+		ram += fmt.Sprintf(", %s to sample, %s for each token of a request under way, and up to %s for those that go on from earlier ones",
+			size(z.Sampler), size(z.Token), size(z.Cache))
 	}
 	return []planLine{{"disk", disk}, {"memory", ram}}
 }

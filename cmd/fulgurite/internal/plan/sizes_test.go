@@ -28,10 +28,12 @@ func TestSizesOfALanguageModel(t *testing.T) {
 	require.Equal(t, int64(2*30*3*64*4), z.Token)
 	require.InDelta(t, 2.5e9, z.Trainer, 0.1e9)
 	require.Equal(t, 2*z.Weights, z.Sampler)
+	require.InDelta(t, 256<<20, z.Cache, 2<<20)
 
 	lines := z.lines()
 	require.Equal(t, "1.61 GB a version (weights 538 MB, the optimizer's moments 1.08 GB); at most 21 are kept: 32.8 GB", lines[0].text)
 	require.Contains(t, lines[1].text, "46.1 kB for each token")
+	require.Contains(t, lines[1].text, "up to 268 MB for those that go on from earlier ones")
 }
 
 func TestVersionsOfAnAdapterShareTheirBase(t *testing.T) {
