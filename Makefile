@@ -146,6 +146,10 @@ examples: build ## Install and run the agents of other frameworks; ONLY="langgra
 	@$(GOBUILD) -o .examples/frameworks ./testsuite/frameworks
 	@.examples/frameworks $(ONLY)
 
+.PHONY: gpu-bench
+gpu-bench: ## Make dist/gpu-bench.tar.gz, which measures engine torch on a machine with a GPU and no Go or network (docs/benchmarks.md)
+	GO="$(GO)" bench/gpu/pack
+
 .PHONY: bench
 bench: ## Measure; BENCH=regexp chooses, BENCH_PACKAGES says where
 	CGO_ENABLED=0 $(GO) test -run '^$$' -bench '$(BENCH)' -benchmem $(BENCH_PACKAGES)

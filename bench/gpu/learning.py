@@ -1,0 +1,99 @@
+"""Makes a whole run of a small model on the engine torch, sampled and trained: learning.py HERE STATE SIZE [killed].
+
+With "killed" the engine's program is killed by kill -9 in the middle of a step and of replies, and the worker in the
+middle of a step. Prints a line of JSON with the reward of each step.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+here, state, size = sys.argv[1:4]
+killed = sys.argv[4:] == ["killed"]
+steps, tasks, samples = (3, 2, 4) if size == "tiny" else (20, 8, 16)
+program = os.path.join(here, "fulgurite")
+os.makedirs(state)
+
+
+def write(name, text):
+    with open(os.path.join(state, name), "w") as f:
+        f.write(text)
+    return f.name
+
+
+def lines(split):
+    return write(split + ".jsonl", "".join(json.dumps({"id": f"{split} {i}", "input": f"{split} {i}"}) + "\n" for i in range(8)))
+
+
+spec = write("spec.json", json.dumps({
+    "model": {"engine": "torch"},
+    "agent": {"command": [sys.executable, os.path.join(here, "agent.py")], "limits": {"calls": 1, "seconds": 300}},
+    "tasks": {"train": lines("train"), "gate": lines("gate")},
+    "grader": {"type": "command", "command": [sys.executable, os.path.join(here, "letters.py")], "seconds": 60},
+    "sampling": {"max_tokens": 16}, "loss": {"entropy": 0.001},
+    "training": {"steps": steps, "tasks_per_step": tasks, "samples_per_task": samples, "optimizer": {"learning_rate": 3e-3}},
+    "evaluation": {"every": steps, "samples": 4}, "promotion": {"significance": 0.25},
+}))
+environment = dict(os.environ)
+count = os.path.join(state, "count")
+if killed:
+    environment |= {
+        "FULGURITE_TORCH": os.path.join(here, "killed.py"), "KILLED_PYTHON": os.environ["FULGURITE_TORCH"], "KILLED_COUNT": count,
+        "KILLED_PROGRAM": "2", "KILLED_WORKER": "4", "KILLED_REPLIES": "20",
+    }
+
+
+class Server:
+    """Everything in one process, with its state in a folder."""
+
+    def __enter__(self):
+        self.log = open(os.path.join(state, "log"), "ab+")
+        at = self.log.seek(0, os.SEEK_END)
+        command = [program, "dev", "--dir", os.path.join(state, "s"), "--port", "0", "--ui-port", "0", "--gateway-port", "0"]
+        self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log, env=environment)
+        while True:
+            self.log.seek(at)
+            if b"Temporal   " in self.log.read():
+                return self
+            if self.process.poll() is not None:
+                sys.exit("fulgurite dev does not come up: " + open(self.log.name).read()[-500:])
+            time.sleep(0.2)
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        self.process.wait()
+        self.log.close()
+
+
+def ask(*command):
+    done = subprocess.run([program, *command, "--dir", os.path.join(state, "s"), "--json"], capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"{command}: {done.stdout[-300:]} {done.stderr[-300:]}")
+    return json.loads(done.stdout) if done.stdout.strip() else None
+
+
+began = time.monotonic()
+deaths = 0
+if killed:
+    with Server() as server:
+        subprocess.run([program, "train", spec, "--name", "run", "--dir", os.path.join(state, "s"), "--detach"], check=True, stdout=sys.stderr)
+        deaths = server.process.wait()  # the worker is killed
+with Server():
+    result = ask("train", spec, "--name", "run")
+    report = ask("report", "run")
+    versions = ask("versions", "run")
+rewards = [round(v["metrics"]["reward/mean"], 4) for v in versions if "reward/mean" in (v.get("metrics") or {})]
+prompts = report["prompts"]
+once = prompts["trained"] == prompts["issued"] and not prompts["duplicated"]
+out = {
+    "seconds": time.monotonic() - began, "rewards": rewards, "promoted": result["promoted"], "steps": result["steps"], "each_prompt_once": once,
+}
+verdict = f"{result['steps']} steps in {out['seconds']:.0f} s, mean reward of each: {rewards}; promoted: version {result['promoted']}; each prompt trained once: {once}"
+if killed:
+    sampled, passes = os.path.getsize(count + ".replies"), os.path.getsize(count)
+    if deaths != -9 or sampled <= 20 or passes < steps + 2:
+        sys.exit(f"nothing was killed: the worker ended with {deaths}, {sampled} tokens of replies, {passes} backward passes")
+    verdict = f"program killed in a step and in replies, worker in a step: {passes - steps} passes made again; " + verdict
+print(json.dumps(out | {"verdict": verdict}))
