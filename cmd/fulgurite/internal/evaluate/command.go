@@ -32,7 +32,7 @@ type Command struct {
 	Model       string            `help:"What to evaluate: a version (RUN@12, RUN@promoted, RUN@newest, RUN), a model's directory, or the URL of a server with OpenAI's API (default: the model that the spec starts from)." placeholder:"MODEL"`
 	ServerModel string            `help:"Name of the model at the server, where it serves several." placeholder:"NAME"`
 	ServerKey   string            `help:"Environment variable, of the process that samples, with the server's API key." placeholder:"NAME"`
-	Split       string            `help:"Split of the spec: ${enum} (default: test, or else gate)." enum:"train,gate,test," default:""`
+	Split       string            `help:"Split of the spec: train, gate or test (default: test, or else gate)." enum:"train,gate,test," default:""`
 	Samples     int               `help:"Attempts at each task; from 2 on they give pass@k (default: the spec's evaluation.samples)." placeholder:"N"`
 	Name        string            `help:"Name of the evaluation (default: made of spec, split and model)."`
 	Detach      bool              `help:"Return once the evaluation is started."`
