@@ -79,6 +79,9 @@ func (c *Coordinator) create(ctx context.Context, in PrepareRunInput) (record.Ru
 		return record.Run{}, err
 	}
 	digest := spec.Digest(s)
+	if s.Model, err = c.sourceModel(ctx, s.Model); err != nil {
+		return record.Run{}, err
+	}
 	if s.Model.Codec, err = c.storeCodec(ctx, s.Model); err != nil {
 		return record.Run{}, err
 	}

@@ -11,10 +11,17 @@ import (
 // InitPolicy makes version 0: the base model, warm-started on demonstrations if
 // the spec says so. A warm start that was cut off continues from its last saved
 // update, with the same result to the bit. Where the spec has a critic, its version
-// 0 is made too.
+// 0 is made too. Where the spec names a version of another run, that is version 0.
 func (t *Trainer) InitPolicy(ctx context.Context, in InitPolicyInput) (_ InitPolicyResult, err error) {
 	defer temporalError(&err)
 	target := update.Target{ID: model.VersionID{Run: in.Run, Policy: in.Policy}, Parent: -1}
+	_, s, err := readSpec(ctx, t.Runs, in.Run)
+	if err != nil {
+		return InitPolicyResult{}, err
+	}
+	if s.Model.Version != "" {
+		return t.copyVersion(ctx, target, s.Model.Version)
+	}
 	v, err := t.once(ctx, target, func(ctx context.Context, m *update.Maker, run update.Run) (model.Version, error) {
 		codec, err := t.Codecs.named(run.Spec.Model.Codec)
 		if err != nil {
@@ -25,17 +32,16 @@ func (t *Trainer) InitPolicy(ctx context.Context, in InitPolicyInput) (_ InitPol
 	if err != nil {
 		return InitPolicyResult{}, err
 	}
+	if s.Critic == nil {
+		return v, nil
+	}
 	return v, t.initCritic(ctx, in)
 }
 
-// initCritic makes version 0 of the critic, if the spec has one.
+// initCritic makes version 0 of the critic.
 func (t *Trainer) initCritic(ctx context.Context, in InitPolicyInput) error {
-	_, s, err := readSpec(ctx, t.Runs, in.Run)
-	if err != nil || s.Critic == nil {
-		return err
-	}
 	target := update.Target{ID: model.VersionID{Run: in.Run, Policy: model.CriticPolicy}, Parent: -1}
-	_, err = t.once(ctx, target, func(ctx context.Context, m *update.Maker, run update.Run) (model.Version, error) {
+	_, err := t.once(ctx, target, func(ctx context.Context, m *update.Maker, run update.Run) (model.Version, error) {
 		return m.FirstCritic(ctx, target, in.Policy, run)
 	})
 	return err

@@ -264,6 +264,6 @@ func complete() Spec {
 		Grader: Grader{Type: GraderCommand, Minimum: new(float64)},
 		Credit: Credit{Assignment: credit.GiGPO, Overlong: &Overlong{}, KLInReward: &KL{}, Judge: &Judge{}},
 		Loss:   Loss{Aggregation: credit.Constant, Correction: credit.MIS, KL: &KL{}},
-		Critic: &Critic{},
+		Critic: &Critic{}, Evaluation: Evaluation{Success: new(float64)},
 	}.WithDefaults()
 }

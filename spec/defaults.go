@@ -46,14 +46,14 @@ func (s Spec) WithDefaults() Spec {
 		critic = critic.withDefaults()
 		s.Critic = &critic
 	}
-	if s.Tasks.Gate != "" {
+	if s.Tasks.Gate != "" && s.Evaluation.Only == "" {
 		s.Evaluation.Every = cmp.Or(s.Evaluation.Every, 5)
 		s.Promotion.Significance = cmp.Or(s.Promotion.Significance, 0.1)
 		if s.Promotion.Approval {
 			s.Promotion.ApprovalHours = cmp.Or(s.Promotion.ApprovalHours, 24)
 		}
 	}
-	if s.Tasks.Gate != "" || s.Tasks.Test != "" {
+	if s.Tasks.Gate != "" || s.Tasks.Test != "" || s.Evaluation.Only != "" {
 		s.Evaluation.Samples = cmp.Or(s.Evaluation.Samples, 1)
 	}
 	return s

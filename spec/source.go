@@ -88,6 +88,15 @@ func parseGenerator(text string) (Source, error) {
 	return source, nil
 }
 
+// ParseVersion reads RUN@NUMBER, a version of a run.
+func ParseVersion(text string) (run string, number int, err error) {
+	run, digits, _ := strings.Cut(text, "@")
+	if number, err = strconv.Atoi(digits); err != nil || run == "" || number < 0 || strconv.Itoa(number) != digits {
+		return "", 0, fmt.Errorf("%q is no version", text)
+	}
+	return run, number, nil
+}
+
 // sameTasks reports whether two sources surely share tasks.
 func sameTasks(a, b string) bool {
 	x, errX := ParseSource(a)

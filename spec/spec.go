@@ -19,7 +19,7 @@ type Spec struct {
 	// Sampling is forced on the calls of rollouts that are trained or gated.
 	Sampling Sampling `json:"sampling,omitzero"`
 	// Training says how much, and how an update is made.
-	Training Training `json:"training"`
+	Training Training `json:"training,omitzero"`
 	// Algorithm is a preset, such as "grpo": it sets the parts of credit, loss and
 	// critic that are not given.
 	Algorithm string `json:"algorithm,omitempty"`
@@ -61,6 +61,9 @@ type Model struct {
 	LoRA *LoRA `json:"lora,omitempty"`
 	// WarmStart trains on demonstrations before anything else.
 	WarmStart *WarmStart `json:"warm_start,omitempty"`
+	// Version is a version of another run, RUN@NUMBER, which takes the place of everything
+	// else here. Only with evaluation.only: nothing is trained from it.
+	Version string `json:"version,omitempty"`
 }
 
 // LoRA is a low-rank adapter: a linear layer W computes Wx + alpha/rank · B(Ax), and
@@ -164,11 +167,24 @@ type AgentLimits struct {
 // splits are train, gate and test. A file of such a name is "./arithmetic".
 type Tasks struct {
 	// Train is the split that is learned from.
-	Train string `json:"train"`
+	Train string `json:"train,omitempty"`
 	// Gate is the split that promotion looks at.
 	Gate string `json:"gate,omitempty"`
 	// Test is only reported: before, and once at the end.
 	Test string `json:"test,omitempty"`
+}
+
+// Named is the source of a split by its name: train, gate or test.
+func (t Tasks) Named(split string) (source string, ok bool) {
+	switch split {
+	case "train":
+		return t.Train, true
+	case "gate":
+		return t.Gate, true
+	case "test":
+		return t.Test, true
+	}
+	return "", false
 }
 
 // Grader turns what an agent returned into a reward.
@@ -306,8 +322,22 @@ type Optimizer struct {
 type Evaluation struct {
 	// Every so many steps the gate split is evaluated.
 	Every int `json:"every,omitempty"`
-	// Samples per task of the gate split.
+	// Samples per task of the split.
 	Samples int `json:"samples,omitempty"`
+	// Success is the least reward that counts as a success, where pass@k is shown; 1
+	// without it.
+	Success *float64 `json:"success,omitempty"`
+	// Only is the split, train, gate or test, of a run that trains nothing: it evaluates
+	// version 0 on that split and ends.
+	Only string `json:"only,omitempty"`
+}
+
+// SuccessThreshold is the least reward that counts as a success.
+func (e Evaluation) SuccessThreshold() float64 {
+	if e.Success == nil {
+		return 1
+	}
+	return *e.Success
 }
 
 // Promotion is the rule by which a version becomes the promoted one.

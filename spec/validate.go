@@ -74,6 +74,8 @@ func choices(key string) []string {
 		return []string{MetricF1, MetricExact}
 	case "training.optimizer.schedule":
 		return []string{ScheduleConstant, ScheduleLinear, ScheduleCosine}
+	case "evaluation.only":
+		return []string{"train", "gate", "test"}
 	case "algorithm":
 		return Algorithms()
 	case "credit.combine":
@@ -131,16 +133,17 @@ func (s Spec) check(f *Faults) {
 		s.Model.LoRA.check(f, s)
 	}
 	s.Agent.check(f)
-	s.Tasks.check(f)
+	s.Tasks.check(f, s.Evaluation.Only)
 	s.Grader.check(f)
 	s.checkSampling(f)
-	s.Training.check(f)
+	s.Training.check(f, s.Evaluation.Only != "")
 	s.Credit.check(f, s.Training)
 	s.checkMean(f)
 	s.checkDynamicSampling(f)
 	s.checkLoss(f)
 	s.checkCritic(f)
 	s.checkEvaluation(f)
+	s.checkOnly(f)
 	s.checkPromotion(f)
 	s.Replay.check(f)
 }
@@ -190,8 +193,8 @@ func (m Model) check(f *Faults) {
 	f.number("model.warm_start.learning_rate", w.LearningRate, positive(1))
 }
 
-func (t Tasks) check(f *Faults) {
-	if t.Train == "" {
+func (t Tasks) check(f *Faults, only string) {
+	if t.Train == "" && only == "" {
 		f.add("tasks.train", `give the path of a JSONL file, or "arithmetic:train"`, "missing")
 	}
 	splits := []struct{ key, source string }{{"tasks.train", t.Train}, {"tasks.gate", t.Gate}, {"tasks.test", t.Test}}
@@ -261,8 +264,11 @@ func (s Spec) checkSampling(f *Faults) {
 	}
 }
 
-func (t Training) check(f *Faults) {
+func (t Training) check(f *Faults, nothing bool) {
 	switch {
+	case nothing:
+		f.unused("training.steps", t.Steps != 0, untrained)
+		f.unused("training.epochs", t.Epochs != 0, untrained)
 	case t.Steps == 0 && t.Epochs == 0:
 		f.add("training.steps", "give training.steps or training.epochs", "missing")
 	case t.Steps != 0 && t.Epochs != 0:
@@ -298,22 +304,58 @@ func (t Training) check(f *Faults) {
 }
 
 func (s Spec) checkEvaluation(f *Faults) {
-	gate, test := s.Tasks.Gate != "", s.Tasks.Test != ""
+	only := s.Evaluation.Only != ""
+	gate, test := s.Tasks.Gate != "" && !only, s.Tasks.Test != ""
 	if gate {
 		f.whole("evaluation.every", s.Evaluation.Every, 1, 1e9)
 	} else {
 		f.unused("evaluation.every", s.Evaluation.Every != 0, "there is no tasks.gate to evaluate")
 	}
-	if gate || test {
+	if s.Evaluation.Success != nil {
+		f.number("evaluation.success", *s.Evaluation.Success, bounds{low: math.Inf(-1), high: math.Inf(1)})
+	}
+	if gate || test || only {
 		f.whole("evaluation.samples", s.Evaluation.Samples, 1, 1e4)
 	} else {
 		f.unused("evaluation.samples", s.Evaluation.Samples != 0, "there is neither tasks.gate nor tasks.test")
 	}
 }
 
+// untrained is why keys have no effect beside evaluation.only.
+const untrained = "with evaluation.only nothing is trained"
+
+// checkOnly checks a run that trains nothing: what it evaluates, and where that comes from.
+func (s Spec) checkOnly(f *Faults) {
+	if v := s.Model.Version; v != "" {
+		if _, _, err := ParseVersion(v); err != nil {
+			f.add("model.version", "give RUN@NUMBER, such as demo@12", "%v", err)
+		}
+		const own = "model.version has its own"
+		f.unused("model.base", s.Model.Base != BaseTiny, own)
+		f.unused("model.lora", s.Model.LoRA != nil, own)
+		f.unused("model.warm_start", s.Model.WarmStart != nil, own)
+		f.unused("model.template", s.Model.Template != "", own)
+		if s.Evaluation.Only == "" {
+			f.add("model.version", "give evaluation.only, or the directory that `fulgurite export` writes as model.base", "nothing is trained from a version of another run")
+		}
+		if server := s.Sampling.Server; server != nil && server.Versions == VersionsNone {
+			f.add("sampling.server.versions", "give adapters or reload, or leave sampling.server out", "the server would never sample from model.version")
+		}
+	}
+	only := s.Evaluation.Only
+	if only == "" {
+		return
+	}
+	f.choice("evaluation.only", only)
+	if source, named := s.Tasks.Named(only); named && source == "" {
+		f.add("tasks."+only, "give the split that evaluation.only names", "missing")
+	}
+	f.unused("critic", s.Critic != nil, untrained)
+}
+
 func (s Spec) checkPromotion(f *Faults) {
 	p := s.Promotion
-	if s.Tasks.Gate == "" {
+	if s.Tasks.Gate == "" || s.Evaluation.Only != "" {
 		const without = "promotion has no split to look at"
 		for _, key := range []struct {
 			name  string

@@ -21,6 +21,41 @@ func valid() spec.Spec {
 	}
 }
 
+func TestARunThatOnlyEvaluatesNeedsItsSplitAlone(t *testing.T) {
+	t.Parallel()
+	only := func(change func(*spec.Spec)) error {
+		s := spec.Spec{
+			Agent: spec.Agent{Func: "calculator"}, Tasks: spec.Tasks{Gate: "arithmetic:gate"}, Grader: spec.Grader{Type: "exact"},
+			Evaluation: spec.Evaluation{Only: "gate", Samples: 4},
+		}
+		change(&s)
+		return s.Validate()
+	}
+	require.NoError(t, only(func(*spec.Spec) {}))
+	require.NoError(t, only(func(s *spec.Spec) { s.Model.Version = "demo@12" }))
+	for want, change := range map[string]func(*spec.Spec){
+		"tasks.test: missing":                                                 func(s *spec.Spec) { s.Evaluation.Only = "test" },
+		`evaluation.only: unknown name "tets"`:                                func(s *spec.Spec) { s.Evaluation.Only = "tets" },
+		"training.steps: unused key; with evaluation.only nothing is trained": func(s *spec.Spec) { s.Training.Steps = 1 },
+		"training.epochs: unused key":                                         func(s *spec.Spec) { s.Training.Epochs = 1 },
+		"evaluation.every: unused key":                                        func(s *spec.Spec) { s.Evaluation.Every = 1 },
+		"promotion.margin: promotion has no split":                            func(s *spec.Spec) { s.Promotion.Margin = 1 },
+		"critic: unused key":                                                  func(s *spec.Spec) { s.Critic = &spec.Critic{} },
+		`model.version: "demo" is no version; give RUN@NUMBER`:                func(s *spec.Spec) { s.Model.Version = "demo" },
+		"model.base: unused key; model.version has its own":                   func(s *spec.Spec) { s.Model.Version, s.Model.Base = "demo@1", "/m" },
+		"evaluation.success: NaN is not possible":                             func(s *spec.Spec) { nan := math.NaN(); s.Evaluation.Success = &nan },
+		"the server would never sample from model.version": func(s *spec.Spec) {
+			s.Model = spec.Model{Version: "demo@1", Codec: "messages"}
+			s.Sampling.Server = &spec.Server{Type: "openai", URLs: []string{"http://a"}, Model: "m"}
+		},
+	} {
+		require.ErrorContains(t, only(change), want)
+	}
+	s := valid()
+	s.Model.Version = "demo@1"
+	require.ErrorContains(t, s.Validate(), "model.version: nothing is trained from a version of another run; give evaluation.only")
+}
+
 func TestImpossibleSpecsAreRefusedByKey(t *testing.T) {
 	t.Parallel()
 	require.NoError(t, valid().Validate())

@@ -91,6 +91,9 @@ func awaitHandlers(ctx workflow.Context) error {
 }
 
 func (t *trainingRun) checkUnderWay() error {
+	if t.Spec.Evaluation.Only != "" {
+		return errors.New("the run trains nothing and has no steps; cancel its workflow to end it")
+	}
 	if t.StopAfter != nil {
 		return fmt.Errorf("the run stops after step %d already", *t.StopAfter)
 	}

@@ -141,6 +141,8 @@ type TrainingResult struct {
 	Weights  string                 `json:"weights"` // digest of the last version's weights
 	Before   *activities.Evaluation `json:"before,omitempty"`
 	After    *activities.Evaluation `json:"after,omitempty"`
+	// Evaluation is that of a run which trains nothing.
+	Evaluation *activities.Evaluation `json:"evaluation,omitempty"`
 }
 
 // steps is how many updates the spec asks for.

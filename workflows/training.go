@@ -60,6 +60,9 @@ func (t *trainingRun) run(ctx workflow.Context, in TrainingInput) (TrainingResul
 		if err := t.prepare(ctx, in); err != nil {
 			return TrainingResult{}, err
 		}
+		if t.Spec.Evaluation.Only != "" {
+			return t.evaluateOnly(ctx)
+		}
 		if err := t.Spec.Trainable(); err != nil {
 			return TrainingResult{}, temporal.NewNonRetryableApplicationError(err.Error(), activities.ErrTypeInvalid, err)
 		}
@@ -192,15 +195,7 @@ func (t *trainingRun) finish(ctx workflow.Context) (TrainingResult, error) {
 		t.After = e
 	}
 	out := TrainingResult{Run: t.Run, Steps: t.Step, Promoted: t.Promoted, Weights: t.Weights, Before: t.Before, After: t.After}
-	t.enter(ctx, PhaseFinished, fmt.Sprintf("version %d is promoted", t.Promoted))
-	var c *activities.Coordinator
-	err := workflow.ExecuteActivity(coordination(ctx, "close the record"), c.FinishRun, activities.FinishRunInput{
-		Run: t.Run, ExecutionID: workflow.GetInfo(ctx).FirstRunID, Status: record.Completed, Result: mustJSON(out),
-	}).Get(ctx, nil)
-	if err != nil {
-		return out, err
-	}
-	return out, awaitHandlers(ctx)
+	return t.closeRecord(ctx, out)
 }
 
 // abandon closes the record of a run that failed or was cancelled. If that fails too,

@@ -5,6 +5,7 @@ import (
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/chat"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/control"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/demo"
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/evaluate"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/models"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/plan"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/results"
@@ -27,6 +28,8 @@ type commands struct {
 	Train     training.Command `cmd:"" help:"Start the run of a spec and follow it."`
 	Plan      plan.Command     `cmd:"" help:"Print what a spec will run, without starting anything."`
 	Try       trial.Command    `cmd:"" help:"Run a few tasks of a spec and show every call, token and reward."`
+	Evaluate  evaluate.Command `cmd:"" help:"Evaluate a version, a model or a server on the tasks of a spec, without training."`
+	Compare   evaluate.Compare `cmd:"" help:"Compare two evaluations on the same tasks."`
 	Tasks     taskset.Show     `cmd:"" help:"Show, count and check the tasks of sources, and what they share."`
 	Grade     taskset.Grade    `cmd:"" help:"Grade results of tasks, without a run."`
 	Status    status.Command   `cmd:"" help:"Show where a run stands."`

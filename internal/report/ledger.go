@@ -90,7 +90,7 @@ func newLedger(m records) *ledger {
 		l.made[v.Number] = v
 	}
 	for _, t := range m.trials {
-		if t.Kind == trace.Train || t.Kind == trace.Reserve {
+		if evaluates := m.spec.Evaluation.Only != ""; !evaluates && (t.Kind == trace.Train || t.Kind == trace.Reserve) {
 			l.add(t)
 		}
 	}

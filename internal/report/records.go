@@ -20,6 +20,7 @@ type Store interface {
 	Batches(ctx context.Context, run, policy string) ([]record.Batch, error)
 	Versions(ctx context.Context, run, policy string) ([]model.Version, error)
 	Evaluations(ctx context.Context, run string) ([]record.Evaluation, error)
+	Scores
 	Promotions(ctx context.Context, run, policy string) ([]record.Promotion, error)
 	Decisions(ctx context.Context, run, policy string) ([]record.Decision, error)
 	Quarantines(ctx context.Context, run, policy string) ([]record.Quarantine, error)
@@ -27,6 +28,11 @@ type Store interface {
 	Replays(ctx context.Context, run, policy string) ([]record.Replayed, error)
 	Divergences(ctx context.Context, run string) ([]trace.Divergence, error)
 	RefusalsOfRun(ctx context.Context, run, policy string) ([]trace.RefusalCount, error)
+}
+
+// Scores reads the rewards of a step, or of the evaluation of a version.
+type Scores interface {
+	Scores(ctx context.Context, run, policy string, kind trace.Kind, step int) ([]record.Score, error)
 }
 
 // Blobs keeps content under its digest.

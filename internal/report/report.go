@@ -2,9 +2,12 @@ package report
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
+	"github.com/fulgurite/fulgurite/internal/evaluation"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -36,13 +39,23 @@ type Report struct {
 	Pointer       map[record.Source]int   `json:"pointer_moves"` // by what moved it
 	Promotions    []record.Promotion      `json:"promotions"`
 	Decisions     []record.Decision       `json:"decisions"` // those that moved nothing
-	Evaluations   []record.Evaluation     `json:"evaluations"`
+	Evaluations   []Evaluation            `json:"evaluations"`
+	// Only is the split of a run that trains nothing, and Evaluates the model that it is
+	// about, where that is not the run's own.
+	Only      trace.Kind `json:"evaluation_only,omitempty"`
+	Evaluates string     `json:"evaluates,omitempty"`
 	// Faults say what is wrong with the run, one a line.
 	Faults []string `json:"faults"`
 }
 
 // OK reports whether nothing is wrong: every prompt is accounted for.
 func (r Report) OK() bool { return len(r.Faults) == 0 }
+
+// Evaluation is one on record, with pass@k where it has several samples of each task.
+type Evaluation struct {
+	record.Evaluation
+	Pass *evaluation.Passes `json:"pass,omitempty"`
+}
 
 // Divergence is where an attempt did not repeat what an earlier one had recorded.
 type Divergence struct {
@@ -60,7 +73,7 @@ func Of(ctx context.Context, s Store, blobs Blobs, run, policy string) (Report, 
 	}
 	r := Report{
 		Run: run, Policy: policy, Status: m.run.Status, Error: m.run.Failure().Error, Steps: len(m.steps), Planned: m.spec.Training.Total(len(m.tasks)),
-		Quarantines: m.quarantines, Versions: len(m.versions), Promotions: m.promotions, Decisions: m.decisions, Evaluations: m.evaluations,
+		Quarantines: m.quarantines, Versions: len(m.versions), Promotions: m.promotions, Decisions: m.decisions, Only: trace.Kind(m.spec.Evaluation.Only), Evaluates: evaluation.ModelOf(m.spec),
 		Refusals: Refusals(m.refusals), Pointer: map[record.Source]int{}, ByKind: map[trace.Kind]Attempts{},
 	}
 	for _, v := range m.versions {
@@ -75,12 +88,33 @@ func Of(ctx context.Context, s Store, blobs Blobs, run, policy string) (Report, 
 	for _, d := range m.divergences {
 		r.Divergences = append(r.Divergences, Divergence{d.Address.String(), d.Seq, d})
 	}
+	if r.Evaluations, err = Evaluations(ctx, s, m.evaluations, m.spec); err != nil {
+		return Report{}, fmt.Errorf("report on run %s: %w", run, err)
+	}
 	r.countAttempts(m)
 	if err := r.accountForPrompts(ctx, m, blobs); err != nil {
 		return Report{}, fmt.Errorf("report on run %s: %w", run, err)
 	}
 	r.fill()
 	return r, nil
+}
+
+// Evaluations adds pass@k to evaluations of a run, of all that have several samples of
+// each task. One that lacks rewards has none.
+func Evaluations(ctx context.Context, s Scores, all []record.Evaluation, of spec.Spec) ([]Evaluation, error) {
+	var out []Evaluation
+	for _, e := range all {
+		one := Evaluation{Evaluation: e}
+		if e.Rollouts > e.Tasks {
+			rewards, err := evaluation.Rewards(ctx, s, e)
+			if err != nil && !errors.Is(err, evaluation.ErrIncomplete) {
+				return nil, err
+			}
+			one.Pass = evaluation.PassesOf(rewards, of.Evaluation.SuccessThreshold())
+		}
+		out = append(out, one)
+	}
+	return out, nil
 }
 
 // fill makes lists of nothing lists, for who reads the JSON.
@@ -91,6 +125,6 @@ func (r *Report) fill() {
 	r.Collected = append([]int{}, r.Collected...)
 	r.Promotions = append([]record.Promotion{}, r.Promotions...)
 	r.Decisions = append([]record.Decision{}, r.Decisions...)
-	r.Evaluations = append([]record.Evaluation{}, r.Evaluations...)
+	r.Evaluations = append([]Evaluation{}, r.Evaluations...)
 	r.Faults = append([]string{}, r.Faults...)
 }

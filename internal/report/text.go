@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -10,17 +11,26 @@ import (
 	"time"
 )
 
+// mostPasses is of how many evaluations a text shows pass@k, the newest ones.
+const mostPasses = 4
+
 // mostLines is how many lines a list of a text has; the JSON has all.
 const mostLines = 20
 
 // WriteText writes the report for people.
 func (r Report) WriteText(w io.Writer) error {
 	p := &page{w: w}
-	p.line("Run %s: %s, %d of %d steps finished", r.Run, r.Status, r.Steps, r.Planned)
+	if r.Only != "" {
+		p.line("Evaluation %s: %s, of %s on the %s split", r.Run, r.Status, cmp.Or(r.Evaluates, "version 0"), r.Only)
+	} else {
+		p.line("Run %s: %s, %d of %d steps finished", r.Run, r.Status, r.Steps, r.Planned)
+	}
 	if r.Error != "" {
 		p.line("  %s", r.Error)
 	}
-	p.writePrompts(r)
+	if r.Only == "" {
+		p.writePrompts(r)
+	}
 	p.writeAttempts(r)
 	p.writeQuarantines(r)
 	p.writePointer(r)
@@ -169,9 +179,22 @@ func (p *page) writeEvaluations(r Report) {
 		}
 		p.line("%8d  %-5s  %6.3f  %6.3f  %8d  %6s", e.Version, e.Kind, e.Mean, e.StdError, e.Rollouts, greedy)
 	}
+	shown := slices.DeleteFunc(slices.Clone(r.Evaluations), func(e Evaluation) bool { return e.Pass == nil })
+	for _, e := range shown[max(0, len(shown)-mostPasses):] {
+		p.line("\nVersion %d on the %s split", e.Version, e.Kind)
+		if p.err == nil {
+			p.err = e.Pass.WriteText(p.w, "  ")
+		}
+	}
+	if more := len(shown) - mostPasses; more > 0 {
+		p.line("  … and of %d evaluations before; --json has all", more)
+	}
 }
 
 func (p *page) writeFaults(r Report) {
+	if r.OK() && r.Only != "" {
+		return
+	}
 	if r.OK() {
 		p.line("\nEvery prompt is accounted for.")
 		return

@@ -65,6 +65,11 @@ func Make(ctx context.Context, path string) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
+	return Of(ctx, sp)
+}
+
+// Of is Make of a spec that was read and checked, with its defaults filled in.
+func Of(ctx context.Context, sp spec.Spec) (Plan, error) {
 	p := Plan{Digest: spec.Digest(sp), Spec: sp, Tasks: map[trace.Kind]int{}}
 	if err := p.readTasks(ctx); err != nil {
 		return p, terminal.Usage(err)
@@ -111,13 +116,17 @@ func Make(ctx context.Context, path string) (Plan, error) {
 	p.Parameters, p.Engine = architecture.Parameters(), engine.Fingerprint()
 	p.Steps = tr.Total(p.Tasks[trace.Train])
 	p.Rollouts = p.Steps * tr.TasksPerStep * tr.SamplesPerTask
-	p.Epochs = float64(p.Steps*tr.TasksPerStep) / float64(p.Tasks[trace.Train])
-	if p.Tasks[trace.Gate] > 0 {
+	if n := p.Tasks[trace.Train]; n > 0 { // a run that only evaluates may have none
+		p.Epochs = float64(p.Steps*tr.TasksPerStep) / float64(n)
+	}
+	if p.Tasks[trace.Gate] > 0 && sp.Evaluation.Only == "" {
 		p.Gates = 1 + (p.Steps+sp.Evaluation.Every-1)/sp.Evaluation.Every
 	}
 	p.Sizes = newSizes(sp, architecture, p.Steps, p.Gates)
 	p.Queues = []string{workflows.QueueTraining, sp.Agent.Queue, workflows.QueueTrainGPU}
-	p.Warnings = p.warnings()
+	if sp.Evaluation.Only == "" {
+		p.Warnings = p.warnings()
+	}
 	return p, nil
 }
 

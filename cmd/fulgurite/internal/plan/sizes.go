@@ -51,6 +51,9 @@ func newSizes(s spec.Spec, a model.Architecture, steps, gates int) Sizes {
 	z := Sizes{Weights: weights, Base: base, Version: (1 + moments) * weights, Kept: kept(s.Training, steps, gates)}
 	z.Disk = z.Weights + int64(z.Kept-1)*z.Version
 	z.Trainer = (1+moments+gradient)*weights + activations(a)
+	if s.Evaluation.Only != "" {
+		z.Trainer = weights // nothing is trained
+	}
 	z.Sampler = int64(2+s.Training.Lag) * weights
 	z.Token = int64(2*a.Layers*a.KVHeads*a.HeadDim) * number
 	z.Cache = native.KeptBytes(a)

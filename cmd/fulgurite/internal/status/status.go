@@ -12,6 +12,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
+	"github.com/fulgurite/fulgurite/internal/fleet"
 	"github.com/fulgurite/fulgurite/internal/report"
 	"github.com/fulgurite/fulgurite/internal/runstate"
 	"github.com/fulgurite/fulgurite/model"
@@ -35,8 +36,14 @@ type Status struct {
 	Error string `json:"error,omitempty"`
 	// Progress is absent when Temporal can't be asked.
 	Progress *workflows.Progress `json:"progress,omitempty"`
+	// Only is the split of a run that trains nothing, and Evaluated what has been done of
+	// its evaluation while it is under way.
+	Only      string           `json:"evaluation_only,omitempty"`
+	Evaluated *workflows.Count `json:"evaluated,omitempty"`
 	// Collected are the versions that gave up their files.
 	Collected []int `json:"collected,omitempty"`
+	// Evaluations are those on record, with pass@k where they have several samples.
+	Evaluations []report.Evaluation `json:"evaluations,omitempty"`
 	// Idle lists the queues that no worker polls.
 	Idle []string `json:"idle_queues,omitempty"`
 	// Blocked is what is tried again and again, with the reason.
@@ -61,7 +68,11 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 		t.Printf("  once the cause is mended: `fulgurite retry%s %s`\n", s.DirFlag(), out.Run)
 	}
 	if p := out.Progress; p != nil {
-		t.Printf("  %s (%s), step %d of %d, version %d is promoted\n", p.Phase, p.Subject, p.Step, p.Steps, p.Promoted)
+		if out.Only != "" && out.Evaluated != nil {
+			t.Printf("  %s (%s), %d of %d rollouts\n", p.Phase, p.Subject, out.Evaluated.Done, out.Evaluated.Total)
+		} else {
+			t.Printf("  %s (%s), step %d of %d, version %d is promoted\n", p.Phase, p.Subject, p.Step, p.Steps, p.Promoted)
+		}
 		if p.Phase == workflows.PhaseRollouts {
 			t.Printf("  %d of %d rollouts, %d tokens\n", p.Rollouts.Done, p.Rollouts.Total, p.StepTokens)
 		}
@@ -80,7 +91,18 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 		if p.Quarantined > 0 {
 			t.Printf("  %d tasks are quarantined: `fulgurite report %s` says why\n", p.Quarantined, out.Run)
 		}
-		t.Printf("  %d model calls, %d sampled tokens, %d rollouts whose agent failed\n", p.Calls, p.Tokens, p.Failed)
+		if out.Only == "" {
+			t.Printf("  %d model calls, %d sampled tokens, %d rollouts whose agent failed\n", p.Calls, p.Tokens, p.Failed)
+		}
+	}
+	if n := len(out.Evaluations); n > 0 {
+		e := out.Evaluations[n-1]
+		t.Printf("  version %d on the %s split: %.3f ± %.3f\n", e.Version, e.Kind, e.Mean, e.StdError)
+		if e.Pass != nil {
+			if err := e.Pass.WriteText(t.Out, "    "); err != nil {
+				return err
+			}
+		}
 	}
 	if text := report.CollectedText(out.Collected); text != "" {
 		t.Printf("  versions %s\n", text)
@@ -125,6 +147,9 @@ func read(ctx context.Context, s *state.Flags, t *terminal.Terminal, name string
 	if out.Collected, err = records.Store.CollectedVersions(ctx, name, model.DefaultPolicy); err != nil {
 		return out, err
 	}
+	if err := out.readEvaluations(ctx, records, run); err != nil {
+		return out, err
+	}
 	if run.Status != record.Running || doubt != "" {
 		return out, nil
 	}
@@ -145,7 +170,31 @@ func read(ctx context.Context, s *state.Flags, t *terminal.Terminal, name string
 		return out, nil
 	}
 	out.Progress = &p
+	if out.Only != "" {
+		out.Evaluated = &workflows.Count{}
+		if p.Phase == workflows.PhaseEvaluation {
+			_ = Query(ctx, temporal, p.Subject, out.Evaluated) // one that has just ended leaves it at nothing
+		}
+	}
 	return out, nil
+}
+
+// readEvaluations fills in what was evaluated.
+func (s *Status) readEvaluations(ctx context.Context, records fleet.Records, run record.Run) error {
+	if run.Status == record.Refused {
+		return nil // its spec may be anything
+	}
+	sp, err := records.Catalog.Spec(ctx, run.Name)
+	if err != nil {
+		return err
+	}
+	s.Only = sp.Evaluation.Only
+	all, err := records.Store.Evaluations(ctx, run.Name)
+	if err != nil {
+		return err
+	}
+	s.Evaluations, err = report.Evaluations(ctx, records.Store, all, sp)
+	return err
 }
 
 // unrecorded is the status of a run that Temporal knows and the store does not: one that

@@ -8,17 +8,12 @@ import (
 	"path/filepath"
 	"strings"
 
-	"go.temporal.io/sdk/client"
 	sdk "go.temporal.io/sdk/temporal"
 
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/plan"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
-	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/status"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
-	"github.com/fulgurite/fulgurite/internal/memory"
-	"github.com/fulgurite/fulgurite/internal/progress"
-	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workflows"
 )
@@ -45,44 +40,10 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 	if err != nil {
 		return err
 	}
-	temporal, err := s.Dial(ctx, t)
-	if err != nil {
+	e := Execution{Name: name, Plan: p, Detach: c.Detach, JSON: c.JSON}
+	result, err := e.Run(ctx, s, t)
+	if err != nil || c.Detach {
 		return err
-	}
-	defer temporal.Close()
-	under, err := UnderWay(ctx, temporal, name)
-	if err != nil {
-		return err
-	}
-	if free, known := s.FreeForRun(); known && !under { // one that is under way has taken its part
-		if err := p.CheckRoom(free, memory.Total()); err != nil {
-			return err
-		}
-	}
-	run, err := Start(ctx, temporal, name, sp)
-	if err != nil {
-		return err
-	}
-	if c.Detach {
-		if c.JSON {
-			return t.JSON(map[string]string{"run": name})
-		}
-		t.Printf("Run %s is under way: fulgurite status %s\n", name, name)
-		return nil
-	}
-	out := t
-	if c.JSON {
-		out = &terminal.Terminal{Out: t.Err, Err: t.Err}
-	}
-	display := progress.New(out.Out, out.TTY)
-	result, err := followThrough(ctx, temporal, run, sp, display, fmt.Sprintf("; `fulgurite dev%s` starts it again", s.DirFlag()), s.SpaceWarning)
-	display.Close()
-	if err != nil && ctx.Err() != nil {
-		out.Printf("Run %s goes on without this terminal: fulgurite status %s\n", name, name)
-		return err
-	}
-	if err != nil {
-		return c.failed(ctx, s, t, temporal, name, err)
 	}
 	if c.JSON {
 		return t.JSON(trainResult{result, result.Steps, sp.Tasks.Gate != ""})
@@ -98,23 +59,6 @@ type trainResult struct {
 	// Evaluated is whether versions were compared on a gate split: else nothing but the
 	// start was promoted.
 	Evaluated bool `json:"evaluated"`
-}
-
-// failed tells how a run ended that did not complete, and what can be done.
-func (c *Command) failed(ctx context.Context, s *state.Flags, t *terminal.Terminal, temporal client.Client, name string, cause error) error {
-	out := status.Status{Run: name, Status: record.Failed, Error: workflows.Reason(cause)}
-	if ended, err := status.Unrecorded(ctx, temporal, name); err == nil && ended.Status != record.Running && ended.Status != record.Completed {
-		out.Status, out.Error = ended.Status, ended.Failure().Error
-	}
-	if c.JSON {
-		if err := t.JSON(out); err != nil {
-			return err
-		}
-	}
-	if refused(cause) {
-		return terminal.Usage(fmt.Errorf("run %s: %s", name, out.Error))
-	}
-	return fmt.Errorf("run %s %s: %s\nOnce the cause is mended: fulgurite retry%s %s", name, out.Status, out.Error, s.DirFlag(), name)
 }
 
 // refused reports whether a run ended because its spec was refused.

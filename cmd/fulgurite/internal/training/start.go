@@ -31,6 +31,9 @@ func Start(ctx context.Context, c client.Client, name string, s spec.Spec) (clie
 		StaticSummary:                            fmt.Sprintf("training run %s", name),
 		Memo:                                     map[string]any{memoDigest: spec.Digest(s)},
 	}
+	if s.Evaluation.Only != "" {
+		options.StaticSummary = fmt.Sprintf("evaluation %s", name)
+	}
 	r, err := c.ExecuteWorkflow(ctx, options, "TrainingWorkflow", input)
 	var started *serviceerror.WorkflowExecutionAlreadyStarted
 	if errors.As(err, &started) && wasRefused(ctx, c, name) {

@@ -1,0 +1,215 @@
+// Package evaluate is `fulgurite evaluate`, a model on the tasks of a spec without
+// training, and `fulgurite compare`, two evaluations on the same tasks.
+package evaluate
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/plan"
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/training"
+	"github.com/fulgurite/fulgurite/internal/evaluation"
+	"github.com/fulgurite/fulgurite/internal/fleet"
+	"github.com/fulgurite/fulgurite/internal/report"
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/tasks"
+	"github.com/fulgurite/fulgurite/tasks/grading"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// Command is `fulgurite evaluate`.
+type Command struct {
+	Spec        string            `arg:"" help:"Spec file, YAML or JSON. Its agent, tasks, grader, sampling and seed are used." type:"path"`
+	Model       string            `help:"What to evaluate: a version (RUN@12, RUN@promoted, RUN@newest, RUN), a model's directory, or the URL of a server with OpenAI's API (default: the model that the spec starts from)." placeholder:"MODEL"`
+	ServerModel string            `help:"Name of the model at the server, where it serves several." placeholder:"NAME"`
+	ServerKey   string            `help:"Environment variable, of the process that samples, with the server's API key." placeholder:"NAME"`
+	Split       string            `help:"Split of the spec: train, gate or test (default: test, or else gate)." enum:"train,gate,test," default:""`
+	Samples     int               `help:"Attempts at each task; from 2 on they give pass@k (default: the spec's evaluation.samples)." placeholder:"N"`
+	Name        string            `help:"Name of the evaluation (default: made of spec, split and model)."`
+	Detach      bool              `help:"Return once the evaluation is started."`
+	JSON        bool              `help:"Print the result as JSON, and no progress." name:"json"`
+	Records     state.RecordFlags `embed:""`
+}
+
+// result is what an evaluation came to.
+type result struct {
+	Model string `json:"model"`
+	report.Evaluation
+}
+
+// Run evaluates, goes on with an evaluation that is under way, or prints the one that is
+// on record.
+func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
+	if c.Samples < 0 {
+		return terminal.Usagef("--samples %d: want at least 1", c.Samples)
+	}
+	sp, err := spec.Load(c.Spec)
+	if err != nil {
+		return terminal.Usage(err)
+	}
+	records, err := s.OpenRecords(ctx, t, c.Records)
+	if err != nil {
+		return err
+	}
+	defer records.Close()
+	label, err := c.prepare(ctx, records, &sp)
+	if err != nil {
+		return err
+	}
+	name, err := c.name(sp, label)
+	if err != nil {
+		return err
+	}
+	p, err := plan.Of(ctx, sp)
+	if err != nil {
+		return err
+	}
+	done, err := c.recorded(ctx, t, records, name, sp)
+	if err != nil {
+		return err
+	}
+	if !done {
+		e := training.Execution{Name: name, Plan: p, Detach: c.Detach, JSON: c.JSON}
+		if _, err := e.Run(ctx, s, t); err != nil || c.Detach {
+			return err
+		}
+	}
+	return c.print(ctx, t, records, name)
+}
+
+// prepare makes a spec that evaluates of one that trains, complete and checked, and
+// returns a word for the model.
+func (c *Command) prepare(ctx context.Context, records fleet.Records, sp *spec.Spec) (label string, err error) {
+	split := cmp.Or(c.Split, sp.Evaluation.Only)
+	if split == "" {
+		split = string(trace.Test)
+		if sp.Tasks.Test == "" && sp.Tasks.Gate != "" {
+			split = string(trace.Gate)
+		}
+	}
+	source, _ := sp.Tasks.Named(split)
+	if source == "" {
+		return "", terminal.Usagef("%s: tasks.%s is missing: give it, or another --split", c.Spec, split)
+	}
+	sp.Tasks = spec.Tasks{}
+	switch trace.Kind(split) {
+	case trace.Train:
+		sp.Tasks.Train = source
+	case trace.Gate:
+		sp.Tasks.Gate = source
+	default:
+		sp.Tasks.Test = source
+	}
+	sp.Evaluation = spec.Evaluation{Only: split, Samples: cmp.Or(c.Samples, sp.Evaluation.Samples), Success: sp.Evaluation.Success}
+	sp.Training, sp.Algorithm, sp.Credit, sp.Loss, sp.Critic, sp.Promotion = spec.Training{}, "", spec.Credit{}, spec.Loss{}, nil, spec.Promotion{}
+	if label, err = c.choose(ctx, records, sp); err != nil {
+		return "", err
+	}
+	*sp = sp.WithDefaults()
+	if err := sp.Check(); err != nil {
+		return "", terminal.Usage(fmt.Errorf("%s: %w", c.Spec, err))
+	}
+	return label, nil
+}
+
+// name is the one that was asked for, or one that says what is evaluated.
+func (c *Command) name(sp spec.Spec, label string) (string, error) {
+	name := c.Name
+	if name == "" {
+		file := strings.TrimSuffix(filepath.Base(c.Spec), filepath.Ext(c.Spec))
+		name = plainName(fmt.Sprintf("%s-%s-%s", cmp.Or(sp.Name, file), sp.Evaluation.Only, label))
+	}
+	if err := trace.CheckRunName(name); err != nil {
+		return "", terminal.Usage(fmt.Errorf("--name: %w", err))
+	}
+	return name, nil
+}
+
+// plainName makes the name of a run of a text.
+func plainName(text string) string {
+	const most = 63
+	name := strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= '0' && r <= '9', r == '.', r == '_':
+			return r
+		}
+		return '-'
+	}, strings.ToLower(text))
+	return strings.Trim(name[:min(most, len(name))], "._-")
+}
+
+// recorded reports whether the same evaluation is complete on record. Its tasks have to be
+// those of today.
+func (c *Command) recorded(ctx context.Context, t *terminal.Terminal, records fleet.Records, name string, sp spec.Spec) (bool, error) {
+	run, err := records.Store.Run(ctx, name)
+	if errors.Is(err, trace.ErrNotFound) {
+		return false, nil
+	}
+	if err != nil || run.Status != record.Completed || run.SpecDigest != spec.Digest(sp) {
+		return false, err // a run of another kind is refused by whoever starts this one
+	}
+	kind := trace.Kind(sp.Evaluation.Only)
+	digest, err := digestOf(ctx, sp)
+	if err != nil {
+		return false, err
+	}
+	if recorded := run.Splits[kind].Digest; recorded != digest {
+		return false, terminal.Usagef("the tasks of tasks.%s have changed since evaluation %s: give --name to evaluate again", kind, name)
+	}
+	fmt.Fprintf(t.Err, "Evaluation %s is on record since %s; --name evaluates again under another name.\n", name, run.Finished.Local().Format(time.DateTime))
+	return true, nil
+}
+
+// digestOf is what names the tasks of the split that a spec evaluates.
+func digestOf(ctx context.Context, sp spec.Spec) (string, error) {
+	source, _ := sp.Tasks.Named(sp.Evaluation.Only)
+	var graders grading.Graders
+	defer graders.Close()
+	list, err := graders.Open(ctx, sp.Grader, source)
+	if err != nil {
+		return "", err
+	}
+	text, err := tasks.Encode(list)
+	return fmt.Sprintf("sha256:%x", sha256.Sum256(text)), err
+}
+
+// print shows the evaluation on record.
+func (c *Command) print(ctx context.Context, t *terminal.Terminal, records fleet.Records, name string) error {
+	all, err := records.Store.Evaluations(ctx, name)
+	if err != nil {
+		return err
+	}
+	sp, err := records.Catalog.Spec(ctx, name)
+	if err != nil {
+		return err
+	}
+	shown, err := report.Evaluations(ctx, records.Store, all, sp)
+	if err != nil {
+		return err
+	}
+	if len(shown) != 1 {
+		return fmt.Errorf("evaluation %s: %d evaluations are on record in this store, want one: --store says where it is", name, len(shown))
+	}
+	e := result{Model: cmp.Or(evaluation.ModelOf(sp), "the start of the spec"), Evaluation: shown[0]}
+	if c.JSON {
+		return t.JSON(e)
+	}
+	t.Printf("Evaluation %s: %s on the %s split, %d tasks\n", name, e.Model, e.Kind, e.Tasks)
+	t.Printf("  reward %.3f ± %.3f over %d rollouts\n", e.Mean, e.StdError, e.Rollouts)
+	if e.Greedy != nil {
+		t.Printf("  reward %.3f at temperature 0\n", *e.Greedy)
+	}
+	if e.Pass != nil {
+		return e.Pass.WriteText(t.Out, "  ")
+	}
+	return nil
+}

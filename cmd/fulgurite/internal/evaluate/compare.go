@@ -1,0 +1,57 @@
+package evaluate
+
+import (
+	"context"
+	"errors"
+
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
+	"github.com/fulgurite/fulgurite/internal/evaluation"
+	"github.com/fulgurite/fulgurite/internal/fleet"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// Compare is `fulgurite compare`.
+type Compare struct {
+	A       string            `arg:"" help:"An evaluation: the name of one, or RUN@NUMBER of a version that its run evaluated."`
+	B       string            `arg:"" help:"The one to compare with it, on the same tasks."`
+	Split   string            `help:"Which evaluations are meant, where versions have several: train, gate or test." enum:"train,gate,test," default:""`
+	JSON    bool              `help:"Print JSON." name:"json"`
+	Records state.RecordFlags `embed:""`
+}
+
+// Run compares two evaluations on record.
+func (c *Compare) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
+	records, err := s.OpenRecords(ctx, t, c.Records)
+	if err != nil {
+		return err
+	}
+	defer records.Close()
+	a, err := c.load(ctx, records, c.A)
+	if err != nil {
+		return err
+	}
+	b, err := c.load(ctx, records, c.B)
+	if err != nil {
+		return err
+	}
+	comparison, err := evaluation.Compare(a, b)
+	if errors.Is(err, evaluation.ErrIncomparable) {
+		return terminal.Usage(err)
+	}
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return t.JSON(comparison)
+	}
+	return comparison.WriteText(t.Out)
+}
+
+func (c *Compare) load(ctx context.Context, records fleet.Records, reference string) (evaluation.Set, error) {
+	e, err := evaluation.Find(ctx, records.Store, reference, trace.Kind(c.Split))
+	if err != nil {
+		return evaluation.Set{}, terminal.Usage(err)
+	}
+	return evaluation.Load(ctx, records.Store, records.Blobs, e)
+}

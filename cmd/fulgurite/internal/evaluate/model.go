@@ -1,0 +1,153 @@
+package evaluate
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
+	"github.com/fulgurite/fulgurite/internal/fleet"
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+const (
+	// listTimeout is how long a server may take to list its models, and listBytes how
+	// much it may answer.
+	listTimeout = 30 * time.Second
+	listBytes   = 1 << 20
+)
+
+// choose puts what --model names into the spec, and returns a word for it.
+func (c *Command) choose(ctx context.Context, records fleet.Records, sp *spec.Spec) (label string, err error) {
+	served := strings.HasPrefix(c.Model, "http://") || strings.HasPrefix(c.Model, "https://")
+	if !served && (c.ServerModel != "" || c.ServerKey != "") {
+		return "", terminal.Usagef("--server-model and --server-key are of a server: give its URL as --model")
+	}
+	if served {
+		return c.chooseServer(ctx, sp)
+	}
+	if c.Model == "" {
+		if v := sp.Model.Version; v != "" {
+			return v, nil
+		}
+		return "start", nil
+	}
+	stat, err := os.Stat(c.Model)
+	switch {
+	case err == nil && stat.IsDir():
+		return c.chooseDirectory(sp)
+	case err == nil:
+		return "", terminal.Usagef("--model %s is a file: `fulgurite import` makes a directory of it", c.Model)
+	case strings.ContainsRune(c.Model, '/') || strings.HasPrefix(c.Model, "."):
+		return "", terminal.Usagef("--model %s: no such directory", c.Model)
+	}
+	return c.chooseVersion(ctx, records, sp)
+}
+
+// chooseVersion takes a version of a run, with the model that the run has.
+func (c *Command) chooseVersion(ctx context.Context, records fleet.Records, sp *spec.Spec) (string, error) {
+	v, _, err := records.Catalog.Choose(ctx, c.Model)
+	if errors.Is(err, trace.ErrNotFound) {
+		return "", terminal.Usage(fmt.Errorf("--model %s: %w; want RUN@NUMBER, RUN@promoted, RUN@newest, a directory or a URL", c.Model, err))
+	}
+	if err != nil {
+		return "", fmt.Errorf("--model %s: %w", c.Model, err)
+	}
+	if !v.Collected.IsZero() {
+		return "", terminal.Usage(fmt.Errorf("--model %s: %w", c.Model, model.ErrCollected))
+	}
+	if server := sp.Sampling.Server; server != nil && sp.WithDefaults().Sampling.Server.Versions == spec.VersionsNone {
+		sp.Sampling.Server = nil // it would never sample from the version
+	}
+	sp.Model = spec.Model{Engine: sp.Model.Engine, Version: v.String()}
+	return fmt.Sprintf("%s-%d", v.Run, v.Number), nil
+}
+
+// chooseDirectory takes a model's directory, with its own tokenizer where it has one. The
+// built-in sampler loads it: a server would sample from the model that it was started with.
+func (c *Command) chooseDirectory(sp *spec.Spec) (string, error) {
+	directory, err := filepath.Abs(c.Model)
+	if err != nil {
+		return "", err
+	}
+	m := &sp.Model
+	m.Base, m.Context, m.WarmStart, m.Version = directory, 0, nil, ""
+	sp.Sampling.Server = nil
+	switch _, err := os.Stat(filepath.Join(directory, "tokenizer.json")); {
+	case err == nil:
+		m.Codec = spec.CodecTemplate
+	case m.Codec == spec.CodecTemplate || m.Codec == spec.CodecMessages:
+		m.Codec = ""
+	}
+	if m.Codec != spec.CodecTemplate {
+		m.ToolParser, m.Template = "", ""
+	}
+	return filepath.Base(directory), nil
+}
+
+// chooseServer takes what a server of OpenAI's API serves.
+func (c *Command) chooseServer(ctx context.Context, sp *spec.Spec) (string, error) {
+	address := strings.TrimSuffix(strings.TrimRight(c.Model, "/"), "/v1")
+	if u, err := url.Parse(address); err != nil || u.Host == "" {
+		return "", terminal.Usagef("--model %s: want an address such as http://127.0.0.1:8000/v1", c.Model)
+	}
+	name := c.ServerModel
+	if name == "" {
+		var err error
+		if name, err = onlyModel(ctx, address, c.ServerKey); err != nil {
+			return "", err
+		}
+	}
+	sp.Model = spec.Model{}
+	sp.Sampling.Server = &spec.Server{Type: spec.ServerOpenAI, URLs: []string{address}, Model: name, Key: c.ServerKey}
+	return name, nil
+}
+
+// onlyModel is the name of the model that a server lists, if it lists one.
+func onlyModel(ctx context.Context, address, key string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address+"/v1/models", nil)
+	if err != nil {
+		return "", terminal.Usage(err)
+	}
+	if secret := os.Getenv(key); key != "" && secret != "" {
+		request.Header.Set("Authorization", "Bearer "+secret)
+	}
+	const remedy = "give --server-model"
+	reply, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return "", fmt.Errorf("list the models of %s: %w", address, err)
+	}
+	defer reply.Body.Close()
+	var list struct {
+		Data []struct {
+			ID string `json:"id"`
+		} `json:"data"`
+	}
+	if reply.StatusCode != http.StatusOK {
+		return "", fmt.Errorf("list the models of %s: %s; %s", address, reply.Status, remedy)
+	}
+	if err := json.NewDecoder(io.LimitReader(reply.Body, listBytes)).Decode(&list); err != nil {
+		return "", fmt.Errorf("list the models of %s: %w; %s", address, err, remedy)
+	}
+	var names []string
+	for _, m := range list.Data {
+		names = append(names, m.ID)
+	}
+	if len(names) != 1 {
+		return "", terminal.Usagef("--model %s serves %s: %s", address, cmp.Or(strings.Join(names, ", "), "nothing that it lists"), remedy)
+	}
+	return names[0], nil
+}

@@ -1,0 +1,86 @@
+package training
+
+import (
+	"context"
+	"fmt"
+
+	"go.temporal.io/sdk/client"
+
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/plan"
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/status"
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
+	"github.com/fulgurite/fulgurite/internal/memory"
+	"github.com/fulgurite/fulgurite/internal/progress"
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/workflows"
+)
+
+// Execution is a run to start, or to attach to, and to follow.
+type Execution struct {
+	Name   string
+	Plan   plan.Plan
+	Detach bool // return once it is started
+	JSON   bool // standard output is for JSON alone
+}
+
+// Run follows the run to its end and returns what it came to, nothing with Detach.
+func (e Execution) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) (result workflows.TrainingResult, err error) {
+	temporal, err := s.Dial(ctx, t)
+	if err != nil {
+		return result, err
+	}
+	defer temporal.Close()
+	under, err := UnderWay(ctx, temporal, e.Name)
+	if err != nil {
+		return result, err
+	}
+	if free, known := s.FreeForRun(); known && !under { // one that is under way has taken its part
+		if err := e.Plan.CheckRoom(free, memory.Total()); err != nil {
+			return result, err
+		}
+	}
+	run, err := Start(ctx, temporal, e.Name, e.Plan.Spec)
+	if err != nil {
+		return result, err
+	}
+	if e.Detach {
+		if e.JSON {
+			return result, t.JSON(map[string]string{"run": e.Name})
+		}
+		t.Printf("Run %s is under way: fulgurite status %s\n", e.Name, e.Name)
+		return result, nil
+	}
+	out := t
+	if e.JSON {
+		out = &terminal.Terminal{Out: t.Err, Err: t.Err}
+	}
+	display := progress.New(out.Out, out.TTY)
+	result, err = followThrough(ctx, temporal, run, e.Plan.Spec, display, fmt.Sprintf("; `fulgurite dev%s` starts it again", s.DirFlag()), s.SpaceWarning)
+	display.Close()
+	if err != nil && ctx.Err() != nil {
+		out.Printf("Run %s goes on without this terminal: fulgurite status %s\n", e.Name, e.Name)
+		return result, err
+	}
+	if err != nil {
+		return result, e.failed(ctx, s, t, temporal, err)
+	}
+	return result, nil
+}
+
+// failed tells how a run ended that did not complete, and what can be done.
+func (e Execution) failed(ctx context.Context, s *state.Flags, t *terminal.Terminal, temporal client.Client, cause error) error {
+	out := status.Status{Run: e.Name, Status: record.Failed, Error: workflows.Reason(cause)}
+	if ended, err := status.Unrecorded(ctx, temporal, e.Name); err == nil && ended.Status != record.Running && ended.Status != record.Completed {
+		out.Status, out.Error = ended.Status, ended.Failure().Error
+	}
+	if e.JSON {
+		if err := t.JSON(out); err != nil {
+			return err
+		}
+	}
+	if refused(cause) {
+		return terminal.Usage(fmt.Errorf("run %s: %s", e.Name, out.Error))
+	}
+	return fmt.Errorf("run %s %s: %s\nOnce the cause is mended: fulgurite retry%s %s", e.Name, out.Status, out.Error, s.DirFlag(), e.Name)
+}

@@ -1,0 +1,145 @@
+package evaluation
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// ErrIncomparable is wrapped when two evaluations are not of the same tasks, graded in
+// the same way, with as many samples each.
+var ErrIncomparable = errors.New("can't be compared")
+
+// Comparison is a paired comparison of two evaluations, task by task. The keys of its
+// JSON are a public contract.
+type Comparison struct {
+	A       Side `json:"a"`
+	B       Side `json:"b"`
+	Tasks   int  `json:"tasks"`
+	Samples int  `json:"samples"` // of each task, on either side
+	// Difference is the mean over tasks of B's reward less A's, with its interval of
+	// Level; StdError is its standard error, with tasks as clusters.
+	Difference Estimate `json:"difference"`
+	Level      float64  `json:"level"`
+	StdError   float64  `json:"std_error"`
+	// PValue is of the two-sided sign-flip test: how likely a difference at least as
+	// large, in either direction, would be if A and B were alike.
+	PValue float64 `json:"p_value"`
+	// Wins are the tasks on which B earns more than A, Losses those on which it earns
+	// less.
+	Wins   int `json:"wins"`
+	Losses int `json:"losses"`
+	Ties   int `json:"ties"`
+	// ByTask are all tasks, those that changed most first.
+	ByTask []TaskChange `json:"by_task"`
+	// Remarks say what else differs between the two, such as the temperature.
+	Remarks []string `json:"remarks"`
+}
+
+// Side is one of the evaluations.
+type Side struct {
+	Run     string     `json:"run"`
+	Version int        `json:"version"`
+	Split   trace.Kind `json:"split"`
+	Mean    float64    `json:"mean"`
+	// Model is the version or the server that was evaluated, where it is not the run's own.
+	Model string  `json:"model,omitempty"`
+	Pass  *Passes `json:"pass,omitempty"`
+}
+
+// TaskChange is what a task earned on both sides, on average over its samples.
+type TaskChange struct {
+	ID         string  `json:"id"`
+	A          float64 `json:"a"`
+	B          float64 `json:"b"`
+	Difference float64 `json:"difference"` // b − a
+}
+
+// Compare compares evaluation b with evaluation a.
+func Compare(a, b Set) (Comparison, error) {
+	if why := incomparable(a, b); why != "" {
+		return Comparison{}, fmt.Errorf("%s and %s %w: %s", a.Name(), b.Name(), ErrIncomparable, why)
+	}
+	c := Comparison{
+		A: a.side(), B: b.side(), Tasks: len(a.Rewards), Samples: len(a.Rewards[0]), Level: Level, Remarks: remarks(a, b),
+	}
+	before, after := a.means(), b.means()
+	// The promotion's test is one-sided: twice the smaller of both directions is two-sided.
+	up, err := model.DecidePaired(b.Version, a.Version, after, before, 0, 1)
+	if err != nil {
+		return c, err
+	}
+	down, err := model.DecidePaired(a.Version, b.Version, before, after, 0, 1)
+	if err != nil {
+		return c, err
+	}
+	c.StdError, c.PValue = up.StdError, min(1, 2*min(up.PValue, down.PValue))
+	counts, differences := make([]int, c.Tasks), make([]float64, c.Tasks)
+	for i := range before {
+		d := change(before[i], after[i])
+		counts[i], differences[i] = 1, d
+		c.ByTask = append(c.ByTask, TaskChange{a.Tasks[i].ID, before[i], after[i], d})
+		switch {
+		case d > 0:
+			c.Wins++
+		case d < 0:
+			c.Losses++
+		default:
+			c.Ties++
+		}
+	}
+	c.Difference = estimates(counts, [][]float64{differences})[0]
+	slices.SortStableFunc(c.ByTask, func(x, y TaskChange) int { return cmp.Compare(math.Abs(y.Difference), math.Abs(x.Difference)) })
+	return c, nil
+}
+
+// change is b − a, and 0 where the two differ only by how sums are rounded.
+func change(a, b float64) float64 {
+	if d := b - a; math.Abs(d) > 1e-12*max(math.Abs(a), math.Abs(b)) {
+		return d
+	}
+	return 0
+}
+
+// means are the mean rewards of the tasks.
+func (s Set) means() []float64 {
+	out := make([]float64, len(s.Rewards))
+	for i, samples := range s.Rewards {
+		for _, r := range samples {
+			out[i] += r / float64(len(samples))
+		}
+	}
+	return out
+}
+
+func (s Set) side() Side {
+	return Side{
+		Run: s.Run, Version: s.Version, Split: s.Kind, Mean: s.Mean, Model: ModelOf(s.Spec),
+		Pass: PassesOf(s.Rewards, s.Spec.Evaluation.SuccessThreshold()),
+	}
+}
+
+// incomparable says why two evaluations are not of the same thing; empty if they are.
+func incomparable(a, b Set) string {
+	if len(a.Tasks) != len(b.Tasks) {
+		return fmt.Sprintf("%d tasks against %d", len(a.Tasks), len(b.Tasks))
+	}
+	for i, task := range a.Tasks {
+		if !reflect.DeepEqual(task, b.Tasks[i]) {
+			return fmt.Sprintf("other tasks: number %d is %s against %s, with other content", i, task.ID, b.Tasks[i].ID)
+		}
+	}
+	if !reflect.DeepEqual(a.Spec.Grader, b.Spec.Grader) {
+		return fmt.Sprintf("other graders: %s against %s", graderText(a), graderText(b))
+	}
+	if x, y := len(a.Rewards[0]), len(b.Rewards[0]); x != y {
+		return fmt.Sprintf("%d samples of each task against %d; evaluate again with --samples", x, y)
+	}
+	return ""
+}

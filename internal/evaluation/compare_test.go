@@ -1,0 +1,105 @@
+package evaluation_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fulgurite/fulgurite/internal/evaluation"
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/tasks"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// set is an evaluation with these rewards by task and sample.
+func set(run string, rewards ...[]float64) evaluation.Set {
+	s := evaluation.Set{Spec: spec.Spec{Grader: spec.Grader{Type: spec.GraderExact}}.WithDefaults(), Rewards: rewards}
+	s.Run, s.Kind, s.Policy = run, trace.Test, "main"
+	for i := range rewards {
+		s.Tasks = append(s.Tasks, tasks.Task{ID: fmt.Sprintf("t%d", i)})
+	}
+	return s
+}
+
+func TestAComparisonIsPairedByTask(t *testing.T) {
+	t.Parallel()
+	a := set("a", []float64{0, 0}, []float64{1, 0}, []float64{1, 1}, []float64{0, 0}, []float64{0, 1})
+	b := set("b", []float64{1, 1}, []float64{1, 1}, []float64{1, 1}, []float64{1, 0}, []float64{1, 0})
+	c, err := evaluation.Compare(a, b)
+	require.NoError(t, err)
+	require.Equal(t, []int{3, 0, 2}, []int{c.Wins, c.Losses, c.Ties})
+	require.InDelta(t, 2.0/5, c.Difference.Mean, 1e-12) // (1 + ½ + 0 + ½ + 0) / 5
+	require.InDelta(t, 2*1.0/8, c.PValue, 1e-12)        // all of three differences have one sign, in either direction
+	require.Equal(t, evaluation.TaskChange{ID: "t0", A: 0, B: 1, Difference: 1}, c.ByTask[0])
+	require.Equal(t, "t1", c.ByTask[1].ID, "equal changes keep the order of the tasks")
+	require.LessOrEqual(t, c.Difference.Low, c.Difference.Mean)
+	require.GreaterOrEqual(t, c.Difference.High, c.Difference.Mean)
+
+	back, err := evaluation.Compare(b, a)
+	require.NoError(t, err)
+	require.InDelta(t, -c.Difference.Mean, back.Difference.Mean, 1e-12)
+	require.InDelta(t, c.PValue, back.PValue, 1e-12)
+	require.Equal(t, []int{0, 3}, []int{back.Wins, back.Losses})
+
+	same, err := evaluation.Compare(a, a)
+	require.NoError(t, err)
+	require.InDelta(t, 1, same.PValue, 0)
+	require.Equal(t, 5, same.Ties)
+
+	var text bytes.Buffer
+	require.NoError(t, c.WriteText(&text))
+	require.Contains(t, text.String(), "B is better on 3 tasks, worse on 0, equal on 2")
+}
+
+func TestWhatCannotBeComparedIsRefusedByName(t *testing.T) {
+	t.Parallel()
+	a := set("a", []float64{0}, []float64{1})
+	refused := func(b evaluation.Set, why string) {
+		t.Helper()
+		_, err := evaluation.Compare(a, b)
+		require.ErrorIs(t, err, evaluation.ErrIncomparable)
+		require.ErrorContains(t, err, "a@0 on test and b@0 on test can't be compared: "+why)
+	}
+	refused(set("b", []float64{0}), "2 tasks against 1")
+	refused(set("b", []float64{0, 1}, []float64{1, 1}), "1 samples of each task against 2")
+	other := set("b", []float64{0}, []float64{1})
+	other.Tasks[1].Input = "another question"
+	refused(other, "other tasks: number 1 is t1 against t1, with other content")
+	other = set("b", []float64{0}, []float64{1})
+	other.Spec.Grader.Type = spec.GraderNumeric
+	refused(other, `other graders: {"type":"exact"`)
+}
+
+func TestWhatElseDiffersIsRemarked(t *testing.T) {
+	t.Parallel()
+	a, b := set("a", []float64{0}), set("b", []float64{1})
+	cold := 0.5
+	b.Spec.Sampling.Temperature, b.Spec.Agent.Func = &cold, "another"
+	c, err := evaluation.Compare(a, b)
+	require.NoError(t, err)
+	require.Equal(t, []string{"sampling.temperature: 1 against 0.5", "agent: the two are not run in the same way"}, c.Remarks)
+}
+
+// scores are the rewards of one evaluation.
+type scores []record.Score
+
+func (s scores) Scores(context.Context, string, string, trace.Kind, int) ([]record.Score, error) {
+	return s, nil
+}
+
+func TestRewardsAreCompleteAndWithoutGreedyOnes(t *testing.T) {
+	t.Parallel()
+	var e record.Evaluation
+	e.Run, e.Kind, e.Tasks, e.Rollouts = "a", trace.Test, 2, 4
+	all := scores{{Task: 0, Sample: 0, Reward: 1}, {Task: 0, Sample: 1}, {Task: 0, Sample: 2, Reward: 9}, {Task: 1, Sample: 0}, {Task: 1, Sample: 1, Reward: 1}}
+	rewards, err := evaluation.Rewards(t.Context(), all, e)
+	require.NoError(t, err)
+	require.Equal(t, [][]float64{{1, 0}, {0, 1}}, rewards)
+	_, err = evaluation.Rewards(t.Context(), all[:4], e)
+	require.ErrorIs(t, err, evaluation.ErrIncomplete)
+	require.ErrorContains(t, err, "3 of 4 are on record")
+}

@@ -1,0 +1,155 @@
+package evaluation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/tasks"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// ErrNoEvaluation is wrapped when a reference names no evaluation on record.
+var ErrNoEvaluation = errors.New("no evaluation")
+
+// ErrIncomplete is wrapped when an evaluation lacks rewards: somebody removed them, or
+// its attempts came from another program.
+var ErrIncomplete = errors.New("rewards are missing")
+
+// Scores reads the rewards of the evaluation of a version, which is a step to it.
+type Scores interface {
+	Scores(ctx context.Context, run, policy string, kind trace.Kind, step int) ([]record.Score, error)
+}
+
+// Store is what the package reads of a store.
+type Store interface {
+	Run(ctx context.Context, name string) (record.Run, error)
+	Evaluations(ctx context.Context, run string) ([]record.Evaluation, error)
+	Scores
+}
+
+// Blobs keeps content under its digest.
+type Blobs interface {
+	Get(ctx context.Context, digest string) ([]byte, error)
+}
+
+// Set is an evaluation on record with every reward of it.
+type Set struct {
+	record.Evaluation
+	Spec    spec.Spec
+	Tasks   []tasks.Task
+	Rewards [][]float64 // by task and sample, without those at temperature 0
+}
+
+// Name is how people write the evaluation, such as "demo@12 on test".
+func (s Set) Name() string { return fmt.Sprintf("%s@%d on %s", s.Run, s.Version, s.Kind) }
+
+// Rewards reads those of an evaluation by task and sample, without those at temperature
+// 0. They are complete, or an error says what is missing.
+func Rewards(ctx context.Context, s Scores, e record.Evaluation) ([][]float64, error) {
+	scores, err := s.Scores(ctx, e.Run, e.Policy, e.Kind, e.Version)
+	if err != nil {
+		return nil, err
+	}
+	if e.Tasks < 1 || e.Rollouts < e.Tasks || e.Rollouts%e.Tasks != 0 {
+		return nil, fmt.Errorf("evaluation of %s@%d on %s: %w: %d rollouts of %d tasks", e.Run, e.Version, e.Kind, ErrIncomplete, e.Rollouts, e.Tasks)
+	}
+	samples, found := e.Rollouts/e.Tasks, 0
+	out := make([][]float64, e.Tasks)
+	for i := range out {
+		out[i] = make([]float64, samples)
+	}
+	for _, r := range scores {
+		if r.Task < e.Tasks && r.Sample < samples {
+			out[r.Task][r.Sample] = r.Reward
+			found++
+		}
+	}
+	if found != e.Rollouts {
+		return nil, fmt.Errorf("evaluation of %s@%d on %s: %w: %d of %d are on record", e.Run, e.Version, e.Kind, ErrIncomplete, found, e.Rollouts)
+	}
+	return out, nil
+}
+
+// Find reads a reference and returns the evaluation of the default policy that it means:
+// RUN@NUMBER that of a version, and RUN alone the only one of its run. split says which
+// if there are several, and may be empty.
+func Find(ctx context.Context, s Store, reference string, split trace.Kind) (record.Evaluation, error) {
+	run, number, numbered := strings.Cut(reference, "@")
+	all, err := s.Evaluations(ctx, run)
+	if err != nil {
+		return record.Evaluation{}, err
+	}
+	version := -1
+	if numbered {
+		if version, err = strconv.Atoi(number); err != nil || version < 0 {
+			return record.Evaluation{}, fmt.Errorf("%w %q: want RUN@NUMBER, or the name of an evaluation", ErrNoEvaluation, reference)
+		}
+	}
+	found := slices.DeleteFunc(slices.Clone(all), func(e record.Evaluation) bool {
+		return e.Policy != model.DefaultPolicy || version >= 0 && e.Version != version || split != "" && e.Kind != split
+	})
+	switch {
+	case len(found) == 1:
+		return found[0], nil
+	case len(found) > 1:
+		return found[0], fmt.Errorf("%s means several evaluations, %s: give RUN@NUMBER, and --split", reference, list(found))
+	case len(all) > 0:
+		return record.Evaluation{}, fmt.Errorf("%w %s%s: of run %s there are %s", ErrNoEvaluation, reference, on(split), run, list(all))
+	}
+	if _, err := s.Run(ctx, run); err != nil {
+		return record.Evaluation{}, fmt.Errorf("run %s: %w", run, err)
+	}
+	return record.Evaluation{}, fmt.Errorf("%w %s: run %s has none on record", ErrNoEvaluation, reference, run)
+}
+
+func on(split trace.Kind) string {
+	if split == "" {
+		return ""
+	}
+	return fmt.Sprintf(" on %s", split)
+}
+
+// list names evaluations of a run.
+func list(all []record.Evaluation) string {
+	const most = 8
+	var names []string
+	for _, e := range all[:min(most, len(all))] {
+		names = append(names, fmt.Sprintf("%s@%d on %s", e.Run, e.Version, e.Kind))
+	}
+	if len(all) > most {
+		names = append(names, fmt.Sprintf("%d more", len(all)-most))
+	}
+	return strings.Join(names, ", ")
+}
+
+// Load reads an evaluation with its rewards, its spec and its tasks.
+func Load(ctx context.Context, s Store, blobs Blobs, e record.Evaluation) (Set, error) {
+	out := Set{Evaluation: e}
+	run, err := s.Run(ctx, e.Run)
+	if err != nil {
+		return out, fmt.Errorf("run %s: %w", e.Run, err)
+	}
+	if out.Spec, err = spec.Stored(run.Spec); err != nil {
+		return out, fmt.Errorf("decode the spec of run %s: %w", e.Run, err)
+	}
+	out.Spec = out.Spec.WithDefaults()
+	text, err := blobs.Get(ctx, run.Splits[e.Kind].Digest)
+	if err != nil {
+		return out, fmt.Errorf("read the tasks of %s: %w", out.Name(), err)
+	}
+	if out.Tasks, err = tasks.Decode(text); err != nil {
+		return out, fmt.Errorf("decode the tasks of %s: %w", out.Name(), err)
+	}
+	if len(out.Tasks) != e.Tasks {
+		return out, fmt.Errorf("%s has %d tasks, its split has %d", out.Name(), e.Tasks, len(out.Tasks))
+	}
+	out.Rewards, err = Rewards(ctx, s, e)
+	return out, err
+}

@@ -1,0 +1,73 @@
+package evaluation
+
+import (
+	"fmt"
+	"io"
+)
+
+// mostChanges is how many tasks a text lists; the JSON has all.
+const mostChanges = 10
+
+// page keeps the first error of writing lines.
+type page struct {
+	w   io.Writer
+	err error
+}
+
+func (p *page) line(format string, args ...any) {
+	if p.err == nil {
+		_, p.err = fmt.Fprintf(p.w, format+"\n", args...)
+	}
+}
+
+// String is the mean and its interval.
+func (e Estimate) String() string { return fmt.Sprintf("%.3f [%.3f, %.3f]", e.Mean, e.Low, e.High) }
+
+// WriteText writes a table for people, each line behind an indent.
+func (p *Passes) WriteText(w io.Writer, indent string) error {
+	out := &page{w: w}
+	out.line("%s%d tasks × %d samples, success is a reward of at least %g; intervals of %g %%, by resampling tasks",
+		indent, p.Tasks, p.Samples, p.Success, 100*p.Level)
+	out.line("%s%4s  %-22s  %-22s", indent, "k", "pass@k, one of k", "pass^k, all of k")
+	for _, k := range p.ByK {
+		out.line("%s%4d  %-22s  %-22s", indent, k.K, k.At, k.All)
+	}
+	return out.err
+}
+
+// WriteText writes the comparison for people.
+func (c Comparison) WriteText(w io.Writer) error {
+	p := &page{w: w}
+	p.line("A  %s", c.A)
+	p.line("B  %s", c.B)
+	p.line("\nB − A over %d tasks × %d samples: %+.3f, %g %% interval [%+.3f, %+.3f], standard error %.3f",
+		c.Tasks, c.Samples, c.Difference.Mean, 100*c.Level, c.Difference.Low, c.Difference.High, c.StdError)
+	p.line("p = %.3g, two-sided, by flipping the signs of the tasks' differences", c.PValue)
+	p.line("B is better on %d tasks, worse on %d, equal on %d", c.Wins, c.Losses, c.Ties)
+	for _, r := range c.Remarks {
+		p.line("differs too: %s", r)
+	}
+	if changed := c.Wins + c.Losses; changed > 0 {
+		p.line("\n%8s  %8s  %8s  task", "A", "B", "B − A")
+		for _, t := range c.ByTask[:min(changed, mostChanges)] {
+			p.line("%8.3f  %8.3f  %+8.3f  %s", t.A, t.B, t.Difference, t.ID)
+		}
+		if changed > mostChanges {
+			p.line("  … and %d more; --json has all", changed-mostChanges)
+		}
+	}
+	return p.err
+}
+
+// String names the side and its mean.
+func (s Side) String() string {
+	text := fmt.Sprintf("%s@%d on %s: %.3f", s.Run, s.Version, s.Split, s.Mean)
+	if s.Model != "" {
+		text += " (" + s.Model + ")"
+	}
+	if s.Pass != nil {
+		k := s.Pass.ByK[len(s.Pass.ByK)-1]
+		text += fmt.Sprintf(", pass@%d %.3f, pass^%d %.3f", k.K, k.At.Mean, k.K, k.All.Mean)
+	}
+	return text
+}
