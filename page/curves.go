@@ -21,7 +21,7 @@ func curvesOf(steps []record.Step, lags map[int]float64, evaluations []record.Ev
 		}
 	}
 	figures := []figure{
-		{Title: "Reward", Lines: []curve{metric(steps, "reward", "reward/mean")}, Marks: marks},
+		{Title: "Reward", Lines: []curve{metric(steps, "reward", "reward/mean")}, Marks: marks, Note: "mean of the step's rollouts"},
 		{Title: "Evaluations", Unit: "version", Lines: evaluationCurves(evaluations), Marks: marks, Note: "bars: 95 % intervals"},
 		{Title: "Entropy", Lines: []curve{metric(steps, "entropy", "train/entropy")}, Note: "nats a token"},
 		klFigure(steps),

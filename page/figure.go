@@ -6,6 +6,7 @@ import (
 	"html"
 	"html/template"
 	"math"
+	"strconv"
 	"strings"
 
 	"github.com/fulgurite/fulgurite/internal/chart"
@@ -16,7 +17,7 @@ const (
 	figureWidth, figureHeight = 360.0, 150.0
 	figureLeft, figureRight   = 40.0, 350.0
 	figureTop, figureBottom   = 10.0, 122.0
-	figureTicks               = 4
+	figureTicks               = 6
 	// mostPoints of a line are drawn; of more, each is the mean of several.
 	mostPoints = 400
 )
@@ -141,7 +142,7 @@ func (f figure) scales() axes {
 	if low == high && low == 0 {
 		high = 1
 	}
-	return axes{chart.NewAxis(left, right, figureTicks+2), chart.NewAxis(low, high, figureTicks)}
+	return axes{chart.NewAxis(left, right, figureTicks), chart.NewAxis(low, high, figureTicks)}
 }
 
 // Data is what the script shows under the pointer: the lines, and the ends of the x axis.
@@ -195,7 +196,7 @@ func (d *drawing) figure(f figure) {
 		if i == len(ticks)-1 {
 			anchor = "end"
 		}
-		d.text(x, figureBottom+15, anchor, t.Label)
+		d.text(x, figureBottom+15, anchor, strconv.FormatFloat(t.Value, 'f', 0, 64))
 	}
 	d.marks(f.Marks, a)
 	for i, l := range f.Lines {
@@ -238,7 +239,7 @@ func (d *drawing) line(l curve, i int, a axes) {
 			d.add(`<circle class="dot line%d" cx="%.1f" cy="%.1f" r="2.4"/>`, i, x, y)
 		}
 	}
-	if len(points) > 1 {
+	if len(points) > 1 && !l.Dots {
 		d.add(`<path class="line line%d" d="%s"/>`, i, path.String())
 	}
 }

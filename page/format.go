@@ -19,10 +19,18 @@ const dash = "–"
 // functions are those that templates call.
 func functions() template.FuncMap {
 	return template.FuncMap{
-		"clean": clean, "line": firstLine, "count": count, "fixed": fixed, "optional": optional, "signed": signed,
-		"moment": moment, "exact": exact, "took": took, "status": statusText, "outcome": outcomeText, "digest": shortDigest,
-		"add": func(a, b int) int { return a + b },
+		"clean": shown, "line": firstLine, "count": count, "fixed": fixed, "optional": optional, "signed": signed,
+		"moment": moment, "exact": exact, "took": took, "status": statusText, "outcome": outcomeText, "digest": shortDigest, "whole": whole,
 	}
+}
+
+// shown is a text of somebody else's in the middle of ours.
+func shown(text string) string {
+	c := clip(text, mostOfResult)
+	if c.More > 0 {
+		c.Text += fmt.Sprintf(" … %s more bytes", count(c.More))
+	}
+	return c.Text
 }
 
 // count writes a number with a thin space between thousands.
@@ -62,6 +70,14 @@ func optional(v *float64) string {
 		return dash
 	}
 	return fixed(*v)
+}
+
+// whole is a number that counts something.
+func whole(v *float64) string {
+	if v == nil || math.Abs(*v) > 1e15 {
+		return dash
+	}
+	return count(int(math.Round(*v)))
 }
 
 // signed is optional with a plus before what is not negative.

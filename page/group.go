@@ -22,6 +22,7 @@ type groupBody struct {
 	Kind    trace.Kind
 	Step    int
 	TaskID  string
+	Name    string
 	Input   clipped
 	Answer  clipped
 	Rewards spread
@@ -81,9 +82,6 @@ func (s *Server) group(r *http.Request) (view, error) {
 			}
 		}
 	}
-	if len(b.Samples) == 0 {
-		return view{}, fmt.Errorf("%w: %s-%d of run %s has no task %d", trace.ErrNotFound, at.Kind, at.Step, run.Name, at.Task)
-	}
 	b.Rewards = spreadOf(rewards)
 	if task, ok := s.task(ctx, run, at.Kind, b.TaskID); ok {
 		b.Input, b.Answer = clip(task.Input, mostOfMessage), clip(task.Answer, mostOfResult)
@@ -97,10 +95,22 @@ func (s *Server) group(r *http.Request) (view, error) {
 			b.Reason = clip(q.Reason, mostOfResult).Text
 		}
 	}
+	if len(b.Samples) == 0 && b.Reason == "" {
+		return view{}, fmt.Errorf("%w: %s-%d of run %s has no task %d", trace.ErrNotFound, at.Kind, at.Step, run.Name, at.Task)
+	}
+	b.Name = taskName(b.TaskID, at.Task)
 	v := runView("group", run, "Steps", link{Text: "Steps", Path: runPath(run.Name) + "/steps"},
-		link{Text: stepName(at.Kind, at.Step), Path: stepPath(run.Name, at.Kind, at.Step)}, link{Text: "Task " + clip(b.TaskID, mostOfLine).Text})
+		link{Text: stepName(at.Kind, at.Step), Path: stepPath(run.Name, at.Kind, at.Step)}, link{Text: b.Name})
 	v.Body = b
 	return v, nil
+}
+
+// taskName is what people call a task; its place will do where nothing was tried.
+func taskName(id string, place int) string {
+	if id == "" {
+		return fmt.Sprintf("Task %d", place)
+	}
+	return "Task " + clip(id, mostOfLine).Text
 }
 
 func (s *Server) sampleCard(ctx context.Context, t record.Trial, credit map[string]credited) (sampleCard, error) {

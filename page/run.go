@@ -35,7 +35,7 @@ type runBody struct {
 	After     *record.Evaluation
 	Events    []report.Line
 	Earlier   int // events that are not shown
-	Spec      string
+	Spec      clipped
 }
 
 func (s *Server) run(r *http.Request) (view, error) {
@@ -62,9 +62,11 @@ func (s *Server) run(r *http.Request) (view, error) {
 			return view{}, err
 		}
 	}
-	if b.Spec, err = specText(run.Spec); err != nil {
-		b.Spec = "its spec can't be read: " + err.Error()
+	text, err := specText(run.Spec)
+	if err != nil {
+		text = "its spec can't be read: " + err.Error()
 	}
+	b.Spec = clip(text, mostOfSpec)
 	v := runView("run", run, "Overview")
 	v.Body = b
 	return v, nil

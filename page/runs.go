@@ -30,15 +30,15 @@ type runsBody struct {
 // runRow is a run in the list.
 type runRow struct {
 	record.Run
-	Path        string
+	Path          string
 	Step, Planned int
-	Reward      *float64
-	Spark       template.HTML
-	Promoted    *int
-	Pinned      bool
-	Took        time.Duration
-	Notes       []string // what keeps it from going on, or why it ended
-	Doing       string
+	Reward        *float64
+	Spark         template.HTML
+	Promoted      *int
+	Pinned        bool
+	Took          time.Duration
+	Notes         []string // what keeps it from going on, or why it ended
+	Doing         string
 }
 
 func (s *Server) runs(r *http.Request) (view, error) {

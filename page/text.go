@@ -12,6 +12,7 @@ const (
 	mostOfMessage = 8 << 10
 	mostOfResult  = 2 << 10 // of one among several beside each other
 	mostOfLine    = 200
+	mostOfSpec    = 64 << 10
 )
 
 // clipped is what is shown of a text that somebody else wrote.

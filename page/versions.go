@@ -124,7 +124,7 @@ func (l lineage) row(v model.Version) versionRow {
 	}
 	for _, d := range l.decisions {
 		if d.Candidate == v.Number {
-			row.Verdict = clean(fmt.Sprintf("%s: %s", d.Verdict, d.Reason))
+			row.Verdict = shown(fmt.Sprintf("%s: %s", d.Verdict, d.Reason))
 		}
 	}
 	return row
