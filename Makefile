@@ -154,6 +154,14 @@ gpu-bench: ## Make dist/gpu-bench.tar.gz, which measures engine torch on a machi
 bench: ## Measure; BENCH=regexp chooses, BENCH_PACKAGES says where
 	CGO_ENABLED=0 $(GO) test -run '^$$' -bench '$(BENCH)' -benchmem $(BENCH_PACKAGES)
 
+# The browser of `make page`; Debian's by default.
+BROWSER ?= $(shell command -v chromium || command -v chromium-browser || command -v google-chrome)
+
+.PHONY: page
+page: ## Look at every page in a real browser: complaints, layout shift, light, dark and narrow (Debian's chromium)
+	@[ -n "$(BROWSER)" ] || { echo "make page needs a browser: apt-get install chromium, or BROWSER=/path/to/chrome"; exit 1; }
+	CGO_ENABLED=0 FULGURITE_BROWSER=$(BROWSER) $(GO) test -count=1 -run Browser ./page
+
 .PHONY: vet
 vet: ## Look for mistakes that the compiler lets pass
 	CGO_ENABLED=0 $(GO) vet ./...

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -142,4 +143,17 @@ func CheckTools(c Codec, parser string) error {
 			"give a template that writes `tools` as model.template, or leave model.tool_parser out and let the agent describe its tools", ErrBundle, parser)
 	}
 	return nil
+}
+
+// Shared is how many messages a dialog begins with that are those of the one before it,
+// and its reply.
+func Shared(before, now []Message) int {
+	n := 0
+	for n < len(before) && n < len(now) && reflect.DeepEqual(before[n], now[n]) {
+		n++
+	}
+	if n == len(before) && n < len(now) && now[n].Role == Assistant {
+		n++
+	}
+	return n
 }

@@ -28,3 +28,17 @@ type Replayed struct {
 	Calls  int
 	Tokens int
 }
+
+// TaskResult is how the attempts at a task came out that count, over all steps of a kind.
+type TaskResult struct {
+	Kind     trace.Kind
+	TaskID   string
+	Attempts int
+	Graded   int // that have a reward
+	// Mean, Min and Max are of the rewards; 0 without any.
+	Mean, Min, Max float64
+	Passed         int // rewards that are at least what was asked for
+	Failed         int // attempts whose agent failed
+	// Step and Task name the newest group.
+	Step, Task int
+}

@@ -171,6 +171,37 @@ func (s *Store) Exchanges(ctx context.Context, address trace.Address) ([]trace.E
 	return out, nil
 }
 
+const selectWindow = ofAttempt + ` AND c.seq >= $7 AND c.seq < $8 ORDER BY c.seq`
+
+// ExchangesBetween returns the calls of an attempt from one Seq up to, and without,
+// another, with their bodies. Unlike that of Exchanges, their Prompt is only what follows
+// the tokens of the parent, so that a few calls of a long attempt cost what a few cost.
+func (s *Store) ExchangesBetween(ctx context.Context, address trace.Address, from, to int) ([]trace.Exchange, error) {
+	rows, err := database.List(ctx, s.db.Read(), calls.Read, selectCalls+selectWindow, append(attemptKey(address), from, to)...)
+	if err != nil {
+		return nil, fmt.Errorf("read calls %d to %d of %s: %w", from, to, address, err)
+	}
+	out := make([]trace.Exchange, len(rows))
+	read := recent{} // whose calls are written is no matter of who reads
+	for i, r := range rows {
+		c := r.call
+		if _, err := r.tokens(&c, nil); err != nil {
+			return nil, fmt.Errorf("decode call %d of %s: %w", c.Seq, address, err)
+		}
+		if r.divergence.Earlier > 0 {
+			d := r.divergence
+			d.Address, d.Seq = c.Address, c.Seq
+			c.Divergence = &d
+		}
+		b, err := read.bodiesOf(ctx, s.db.Read(), address, c.Seq)
+		if err != nil {
+			return nil, fmt.Errorf("read bodies of call %d of %s: %w", c.Seq, address, notFound(err))
+		}
+		out[i] = trace.Exchange{Call: c, Request: body(b.request), Response: body(b.response)}
+	}
+	return out, nil
+}
+
 // body is nil for none.
 func body(b []byte) json.RawMessage {
 	if len(b) == 0 {

@@ -1,8 +1,10 @@
 package store_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -127,4 +129,31 @@ func TestDamagedBodiesAreNotRead(t *testing.T) {
 			require.Len(t, calls, 3)
 		})
 	}
+}
+
+func TestAFewCallsOfAnAttemptAreReadAlone(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *store.Store) {
+		a := begin(t, s, rollout(0, 0))
+		var prompt []int32
+		for seq := range 6 {
+			c := call(a, seq, append(prompt, int32(10+seq)), []int32{1})
+			c.Parent = seq - 1
+			c.Request = json.RawMessage(fmt.Sprintf(`{"turns":%q}`, strings.Repeat("said before. ", 400*(seq+1))))
+			appendCalls(t, s, c)
+			prompt = append(append([]int32{}, c.Prompt...), c.Completion...)
+		}
+		all, err := s.Exchanges(t.Context(), a)
+		require.NoError(t, err)
+		some, err := s.ExchangesBetween(t.Context(), a, 3, 5)
+		require.NoError(t, err)
+		for i, want := range all[3:5] {
+			want.Prompt = []int32{int32(13 + i)}
+			requireEqual(t, want, some[i])
+		}
+		require.Len(t, some, 2)
+		none, err := s.ExchangesBetween(t.Context(), a, 6, 99)
+		require.NoError(t, err)
+		require.Empty(t, none)
+	})
 }

@@ -42,12 +42,53 @@ func (s *Store) PutStep(ctx context.Context, r record.Step) error {
 
 // Steps returns the finished steps of a policy in order; none is no error.
 func (s *Store) Steps(ctx context.Context, run, policy string) ([]record.Step, error) {
-	all, err := database.List(ctx, s.db.Read(), func(row database.Scan) (r record.Step, err error) {
-		err = row(&r.Run, &r.Policy, &r.Step, &r.Batch, inJSON{&r.Metrics}, at(&r.At))
-		return r, err
-	}, selectSteps+` ORDER BY step`, run, policy)
+	all, err := database.List(ctx, s.db.Read(), readStep, selectSteps+` ORDER BY step`, run, policy)
 	if err != nil {
 		return nil, fmt.Errorf("list steps of %s/%s: %w", run, policy, err)
 	}
 	return all, nil
+}
+
+// StepsAfter returns the finished steps of a policy with numbers above one, in order, so
+// that who has read the first ones reads only what is new.
+func (s *Store) StepsAfter(ctx context.Context, run, policy string, after int) ([]record.Step, error) {
+	all, err := database.List(ctx, s.db.Read(), readStep, selectSteps+` AND step > $3 ORDER BY step`, run, policy, after)
+	if err != nil {
+		return nil, fmt.Errorf("list steps of %s/%s after %d: %w", run, policy, after, err)
+	}
+	return all, nil
+}
+
+// LastStep returns the newest finished step of a policy, or trace.ErrNotFound.
+func (s *Store) LastStep(ctx context.Context, run, policy string) (record.Step, error) {
+	r, err := database.One(ctx, s.db.Read(), readStep, selectSteps+` ORDER BY step DESC LIMIT 1`, run, policy)
+	if err != nil {
+		return record.Step{}, fmt.Errorf("read the last step of %s/%s: %w", run, policy, notFound(err))
+	}
+	return r, nil
+}
+
+func readStep(row database.Scan) (r record.Step, err error) {
+	err = row(&r.Run, &r.Policy, &r.Step, &r.Batch, inJSON{&r.Metrics}, at(&r.At))
+	return r, err
+}
+
+const selectLags = `SELECT a.step, AVG(a.step - 1 - a.version) FROM attempts a WHERE a.run = $1 AND a.kind = 'train' AND a.step > $2 AND a.policy = $3
+GROUP BY a.step ORDER BY a.step`
+
+// Lags returns for each training step above one how many steps the versions that sampled
+// it were behind the one that was trained, on average over its attempts.
+func (s *Store) Lags(ctx context.Context, run, policy string, after int) (map[int]float64, error) {
+	lags := map[int]float64{}
+	_, err := database.List(ctx, s.db.Read(), func(row database.Scan) (none struct{}, err error) {
+		var step int
+		var lag float64
+		err = row(&step, &lag)
+		lags[step] = lag
+		return none, err
+	}, selectLags, run, after, policy)
+	if err != nil {
+		return nil, fmt.Errorf("read lags of %s/%s after %d: %w", run, policy, after, err)
+	}
+	return lags, nil
 }

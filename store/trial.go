@@ -12,8 +12,10 @@ import (
 
 // Trials are read once for a whole run, however many attempts it has.
 const (
-	selectTrials = `SELECT a.kind, a.step, a.task, a.sample, a.attempt, a.task_id, a.outcome, a.failure, COALESCE(a.reward, g.value),
-a.calls, a.tokens, a.begun FROM attempts a` + joinGrade + ` WHERE a.run = $1 AND a.policy = $2 ORDER BY a.kind, a.step, a.task, a.sample, a.attempt`
+	trialColumns = `SELECT a.kind, a.step, a.task, a.sample, a.attempt, a.task_id, a.outcome, a.failure, COALESCE(a.reward, g.value),
+a.calls, a.tokens, a.begun FROM attempts a` + joinGrade
+	selectTrials       = trialColumns + ` WHERE a.run = $1 AND a.policy = $2 ORDER BY a.kind, a.step, a.task, a.sample, a.attempt`
+	selectTrialsOfStep = trialColumns + ` WHERE a.run = $1 AND a.kind = $2 AND a.step = $3 ORDER BY a.task, a.sample, a.attempt`
 
 	// Attempts that were cut off are few, so that theirs are looked up in the
 	// table given for %s, and nobody else's read.
@@ -27,11 +29,7 @@ GROUP BY a.kind, a.step, a.task, a.sample, a.attempt`
 // Trials returns what became of every attempt of a run, by kind, step, task,
 // sample and attempt; none is no error.
 func (s *Store) Trials(ctx context.Context, run, policy string) ([]record.Trial, error) {
-	all, err := database.List(ctx, s.db.Read(), func(row database.Scan) (record.Trial, error) {
-		t := record.Trial{Address: addressIn(run)}
-		err := row(&t.Kind, &t.Step, &t.Task, &t.Sample, &t.Attempt, &t.TaskID, &t.Outcome, &t.Failure, &t.Reward, &t.Calls, &t.Tokens, at(&t.Begun))
-		return t, err
-	}, selectTrials, run, policy)
+	all, err := database.List(ctx, s.db.Read(), readTrial(run), selectTrials, run, policy)
 	if err != nil {
 		return nil, fmt.Errorf("list trials of %s/%s: %w", run, policy, err)
 	}
@@ -43,6 +41,54 @@ func (s *Store) Trials(ctx context.Context, run, policy string) ([]record.Trial,
 		if at, ok := progress[all[i].Address]; ok {
 			all[i].Progress = at
 		}
+	}
+	return all, nil
+}
+
+// TrialsOfStep returns what became of every attempt of a step, of all policies, by task,
+// sample and attempt, without Progress; none is no error.
+func (s *Store) TrialsOfStep(ctx context.Context, run string, kind trace.Kind, step int) ([]record.Trial, error) {
+	all, err := database.List(ctx, s.db.Read(), readTrial(run), selectTrialsOfStep, run, kind, step)
+	if err != nil {
+		return nil, fmt.Errorf("list trials of %s/%s-%d: %w", run, kind, step, err)
+	}
+	return all, nil
+}
+
+func readTrial(run string) func(database.Scan) (record.Trial, error) {
+	return func(row database.Scan) (record.Trial, error) {
+		t := record.Trial{Address: addressIn(run)}
+		err := row(&t.Kind, &t.Step, &t.Task, &t.Sample, &t.Attempt, &t.TaskID, &t.Outcome, &t.Failure, &t.Reward, &t.Calls, &t.Tokens, at(&t.Begun))
+		return t, err
+	}
+}
+
+// The place of the newest group holds its step and its task in one number, since a
+// maximum is of one.
+const (
+	placeOfTask   = 1 << 32
+	selectResults = `SELECT a.kind, a.task_id, COUNT(*), COUNT(COALESCE(a.reward, g.value)), AVG(COALESCE(a.reward, g.value)),
+MIN(COALESCE(a.reward, g.value)), MAX(COALESCE(a.reward, g.value)),
+SUM(CASE WHEN COALESCE(a.reward, g.value) >= $3 THEN 1 ELSE 0 END), SUM(CASE WHEN a.outcome = 'agent_failed' THEN 1 ELSE 0 END),
+MAX(a.step * 4294967296 + a.task) FROM attempts a` + joinGrade + ` WHERE a.run = $1 AND a.policy = $2 AND a.outcome IN ('completed', 'agent_failed')
+GROUP BY a.kind, a.task_id ORDER BY a.kind, a.task_id`
+)
+
+// TaskResults returns how the attempts of a run at each task came out, by kind and task.
+// It reads all attempts of the run: who asks often keeps the answer.
+func (s *Store) TaskResults(ctx context.Context, run, policy string, pass float64) ([]record.TaskResult, error) {
+	all, err := database.List(ctx, s.db.Read(), func(row database.Scan) (r record.TaskResult, err error) {
+		var mean, low, high *float64
+		var place int
+		err = row(&r.Kind, &r.TaskID, &r.Attempts, &r.Graded, &mean, &low, &high, &r.Passed, &r.Failed, &place)
+		if mean != nil {
+			r.Mean, r.Min, r.Max = *mean, *low, *high
+		}
+		r.Step, r.Task = place/placeOfTask, place%placeOfTask
+		return r, err
+	}, selectResults, run, policy, pass)
+	if err != nil {
+		return nil, fmt.Errorf("read results of tasks of %s/%s: %w", run, policy, err)
 	}
 	return all, nil
 }

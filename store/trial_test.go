@@ -81,3 +81,74 @@ func TestBatchesAreListedByStep(t *testing.T) {
 		requireEqual(t, want, got)
 	})
 }
+
+func TestTheTrialsOfAStepAreOfItAlone(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *store.Store) {
+		first, second := begin(t, s, rollout(0, 0)), begin(t, s, rollout(0, 0))
+		require.NoError(t, s.SealAttempt(t.Context(), trace.Attempt{Address: second, Outcome: trace.AgentFailed, Failure: "timeout", Reward: number(-1)}))
+		other := rollout(0, 0)
+		other.Step++
+		begin(t, s, other)
+		got, err := s.TrialsOfStep(t.Context(), "demo", first.Kind, first.Step)
+		require.NoError(t, err)
+		for i := range got {
+			got[i].Begun = time.Time{}
+		}
+		requireEqual(t, []record.Trial{
+			{Address: first, TaskID: "task-x"},
+			{Address: second, TaskID: "task-x", Outcome: trace.AgentFailed, Failure: "timeout", Reward: number(-1)},
+		}, got)
+	})
+}
+
+func TestResultsOfTasksAreThoseOfAttemptsThatCount(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *store.Store) {
+		begin(t, s, rollout(0, 0)) // lost
+		for sample, reward := range []*float64{number(1), number(0), nil} {
+			a := begin(t, s, rollout(3, sample))
+			outcome := map[bool]trace.Outcome{true: trace.Completed, false: trace.AgentFailed}[sample < 2]
+			require.NoError(t, s.SealAttempt(t.Context(), trace.Attempt{Address: a, Outcome: outcome, Reward: reward}))
+		}
+		later := rollout(1, 0)
+		later.Step += 2
+		a := begin(t, s, later)
+		require.NoError(t, s.SealAttempt(t.Context(), trace.Attempt{Address: a, Outcome: trace.Completed}))
+		require.NoError(t, s.PutReward(t.Context(), trace.Reward{Address: a, Name: "final", Value: 2, Source: store.Grader}))
+		got, err := s.TaskResults(t.Context(), "demo", "main", 1)
+		require.NoError(t, err)
+		requireEqual(t, []record.TaskResult{{
+			Kind: later.Kind, TaskID: "task-x", Attempts: 4, Graded: 3, Mean: 1, Min: 0, Max: 2, Passed: 2, Failed: 1, Step: later.Step, Task: 1,
+		}}, got)
+		got, err = s.TaskResults(t.Context(), "demo", "critic", 1)
+		require.NoError(t, err)
+		require.Empty(t, got)
+	})
+}
+
+func TestStepsAndLagsAreReadFromOneOn(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *store.Store) {
+		_, err := s.LastStep(t.Context(), "demo", "main")
+		require.ErrorIs(t, err, trace.ErrNotFound)
+		for step := 1; step <= 3; step++ {
+			require.NoError(t, s.PutStep(t.Context(), record.Step{Run: "demo", Policy: "main", Step: step, Metrics: map[string]float64{"reward/mean": float64(step)}}))
+			for sample := range 2 {
+				id := trace.RolloutID{Run: "demo", Kind: trace.Train, Step: step, Sample: sample}
+				_, err := s.BeginAttempt(t.Context(), id, "task-x", trace.Terms{Policy: "main", Version: max(0, step-1-sample)}, "key")
+				require.NoError(t, err)
+			}
+		}
+		last, err := s.LastStep(t.Context(), "demo", "main")
+		require.NoError(t, err)
+		require.Equal(t, 3, last.Step)
+		steps, err := s.StepsAfter(t.Context(), "demo", "main", 1)
+		require.NoError(t, err)
+		require.Len(t, steps, 2)
+		require.Equal(t, map[string]float64{"reward/mean": 2}, steps[0].Metrics)
+		lags, err := s.Lags(t.Context(), "demo", "main", 1)
+		require.NoError(t, err)
+		require.Equal(t, map[int]float64{2: 0.5, 3: 0.5}, lags)
+	})
+}

@@ -19,7 +19,7 @@ func within(p string, packages ...string) bool {
 
 // edges touch the world: disks, networks, processes, devices.
 func edges() []string {
-	return []string{"store", "gateway", "agent", "web", "model/native", "model/gomlx", "model/torch", "model/remote", "model/upstream"}
+	return []string{"store", "gateway", "agent", "page", "model/native", "model/gomlx", "model/torch", "model/remote", "model/upstream"}
 }
 
 func TestImportsFollowTheDesign(t *testing.T) {
@@ -36,7 +36,7 @@ func TestImportsFollowTheDesign(t *testing.T) {
 			}
 		}
 	}
-	for _, one := range []string{"spec", "trace", "credit", "update", "workflows", "store", "gateway", "agent", "model", "cmd", "internal"} {
+	for _, one := range []string{"spec", "trace", "credit", "update", "workflows", "store", "gateway", "agent", "model", "page", "cmd", "internal"} {
 		require.True(t, seen[one], "the rules speak of %s, which is not there", one)
 	}
 }
@@ -59,6 +59,8 @@ func forbidden(folder, p string) string {
 		return "credit does no I/O and knows no clock and no chance"
 	case within(folder, "update") && within(p, "go.temporal.io", "store", "record", "database"):
 		return "updates need neither Temporal nor rows of a database"
+	case within(folder, "page") && within(p, "go.temporal.io", "workflows", "activities", "database"):
+		return "the page reads records, and asks Temporal through an interface"
 	case within(folder, "gateway/conversation", "gateway/inflight") && (within(p, "net", "os") || p == module+"gateway"):
 		return "conversations and calls in flight know no HTTP"
 	case within(folder, "workflows") && ours && within(p, edges()...):
@@ -108,7 +110,10 @@ func TestImportsAgainstTheDesignAreNoticed(t *testing.T) {
 		{"cmd/fulgurite-worker", module + "internal/stack"},
 		{"store", module + "internal/pgtest"},
 		{"internal/fleet", module + "testsuite/chaos/processes"},
-		{"web", module + "cmd/fulgurite"},
+		{"page", module + "store"},
+		{"page", module + "workflows"},
+		{"page", "go.temporal.io/sdk/client"},
+		{"page", module + "cmd/fulgurite"},
 	} {
 		require.NotEmpty(t, forbidden(c[0], c[1]), "%s imports %s", c[0], c[1])
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/demo"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/evaluate"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/models"
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/page"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/plan"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/results"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/serve"
@@ -34,6 +35,7 @@ type commands struct {
 	Grade     taskset.Grade    `cmd:"" help:"Grade results of tasks, without a run."`
 	Status    status.Command   `cmd:"" help:"Show where a run stands."`
 	Runs      status.List      `cmd:"" help:"List the runs."`
+	Page      page.Command     `cmd:"" help:"Show the runs on a page in the browser: curves, groups, conversations and tokens."`
 	Report    results.Report   `cmd:"" help:"Account for every prompt, attempt and promotion of a run."`
 	Calls     calls.Command    `cmd:"" help:"Show the model calls of an attempt: who made them, and what became of them."`
 	Credit    results.Credit   `cmd:"" help:"Compare ways to assign credit on the rollouts of a step."`

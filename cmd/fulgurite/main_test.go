@@ -32,7 +32,7 @@ const toolVariable = "FULGURITE_TEST_TOOL"
 func TestMain(m *testing.M) {
 	agent.ShimMain()
 	// Stacks that start at once would race for the usual ports.
-	for _, name := range []string{"FULGURITE_PORT", "FULGURITE_UI_PORT", "FULGURITE_GATEWAY_PORT"} {
+	for _, name := range []string{"FULGURITE_PORT", "FULGURITE_UI_PORT", "FULGURITE_GATEWAY_PORT", "FULGURITE_PAGE_PORT"} {
 		if os.Getenv(name) == "" {
 			_ = os.Setenv(name, "0") // the name is plain
 		}

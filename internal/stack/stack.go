@@ -237,6 +237,9 @@ func (s *Stack) TemporalAddress() string { return s.temporal.Address() }
 // UIURL is the Web UI's address, empty without one.
 func (s *Stack) UIURL() string { return s.temporal.UIURL() }
 
+// Namespace is the one of Temporal's that runs are in.
+func (s *Stack) Namespace() string { return s.temporal.Namespace() }
+
 // WorkflowURL is the page of a workflow in the Web UI.
 func (s *Stack) WorkflowURL(id string) string {
 	return fmt.Sprintf("%s/namespaces/%s/workflows/%s", s.temporal.UIURL(), s.temporal.Namespace(), id)

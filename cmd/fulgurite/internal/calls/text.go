@@ -65,23 +65,10 @@ func (a *attemptCalls) addText(ctx context.Context, batches *batchReader, seen s
 		bySeq[c.Seq] = r
 		text.Messages, text.Text, text.Tools = r.Dialog, r.Text, r.Tools
 		if parent := bySeq[c.Parent]; parent != nil {
-			text.new = sharedMessages(parent.Dialog, r.Dialog)
+			text.new = dialog.Shared(parent.Dialog, r.Dialog)
 		}
 	}
 	return nil
-}
-
-// sharedMessages is how many messages a dialog has in common with the one before it, and its
-// reply.
-func sharedMessages(before, now []dialog.Message) int {
-	n := 0
-	for n < len(before) && n < len(now) && reflect.DeepEqual(before[n], now[n]) {
-		n++
-	}
-	if n == len(before) && n < len(now) && now[n].Role == dialog.Assistant {
-		n++
-	}
-	return n
 }
 
 // printText prints an attempt for people. Whatever agents and models wrote is escaped.

@@ -6,6 +6,9 @@ import (
 	"context"
 	"errors"
 
+	"go.temporal.io/sdk/client"
+
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/page"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/internal/builtin"
@@ -14,9 +17,10 @@ import (
 
 // Dev is `fulgurite dev`.
 type Dev struct {
-	Ports  `embed:""`
-	Queues []string `help:"Task queues to run agents for, beside rollout-cpu." name:"queue"`
-	Agents int      `help:"Most agents that run at once (0: 32 a core)." default:"0"`
+	Ports    `embed:""`
+	PagePort *int     `help:"The page's port (0: any; default: 8235, or a free one)." env:"FULGURITE_PAGE_PORT" placeholder:"PORT"`
+	Queues   []string `help:"Task queues to run agents for, beside rollout-cpu." name:"queue"`
+	Agents   int      `help:"Most agents that run at once (0: 32 a core)." default:"0"`
 }
 
 // Run keeps the stack up until a signal comes.
@@ -25,7 +29,14 @@ func (c *Dev) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) err
 	if err != nil {
 		return err
 	}
-	t.Printf("Fulgurite is up. State lies in %s\n\n  Temporal   %s\n  Web UI     %s\n  Gateway    %s\n\n", s.Dir, st.TemporalAddress(), st.UIURL(), st.GatewayURL())
+	p, err := page.Serve(ctx, st.Records, func(context.Context) (client.Client, string, error) {
+		c, err := client.NewClientFromExisting(st.Client, client.Options{})
+		return c, page.UI(st.UIURL(), st.Namespace()), err
+	}, c.PagePort, s.Logger(ctx, t.Err))
+	if err != nil {
+		return errors.Join(err, Close(s, st))
+	}
+	t.Printf("Fulgurite is up. State lies in %s\n\n  Page       %s\n  Temporal   %s\n  Web UI     %s\n  Gateway    %s\n\n", s.Dir, p.URL(), st.TemporalAddress(), st.UIURL(), st.GatewayURL())
 	if at := st.TraceAddress(); at != "" {
 		t.Printf("  Spans      %s (gRPC)\n\n", at)
 	}
@@ -34,7 +45,7 @@ func (c *Dev) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) err
 	defer release()
 	<-held.Done()
 	t.Printf("\nStopping.\n")
-	return errors.Join(Lost(held), Close(s, st))
+	return errors.Join(Lost(held), p.Close(), Close(s, st))
 }
 
 // Start brings the stack of the directory up and writes its addresses.

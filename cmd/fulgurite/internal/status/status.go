@@ -158,25 +158,38 @@ func read(ctx context.Context, s *state.Flags, t *terminal.Terminal, name string
 	if err != nil {
 		return out, err
 	}
-	if out.Idle, err = idleQueues(ctx, temporal, sp.Agent.Queue); err != nil {
+	var failed error
+	if out.Progress, out.Idle, out.Blocked, failed, err = Ask(ctx, temporal, name, sp.Agent.Queue); err != nil {
 		return out, err
 	}
-	if out.Blocked, err = Blockages(ctx, temporal, name); err != nil {
-		return out, err
-	}
-	var p workflows.Progress
-	if err := Query(ctx, temporal, name, &p); err != nil {
-		out.Warning = fmt.Sprintf("the run does not answer: %v", err)
+	if failed != nil {
+		out.Warning = fmt.Sprintf("the run does not answer: %v", failed)
 		return out, nil
 	}
-	out.Progress = &p
 	if out.Only != "" {
 		out.Evaluated = &workflows.Count{}
-		if p.Phase == workflows.PhaseEvaluation {
-			_ = Query(ctx, temporal, p.Subject, out.Evaluated) // one that has just ended leaves it at nothing
+		if out.Progress.Phase == workflows.PhaseEvaluation {
+			_ = Query(ctx, temporal, out.Progress.Subject, out.Evaluated) // one that has just ended leaves it at nothing
 		}
 	}
 	return out, nil
+}
+
+// Ask asks Temporal what a run under way does, which of its queues nobody polls, and what
+// of it is blocked. Without an answer of the run itself progress is nil, and unanswered
+// says why. agents is the queue of the run's agents.
+func Ask(ctx context.Context, c client.Client, run, agents string) (progress *workflows.Progress, idle []string, blocked []Blockage, unanswered, err error) {
+	if idle, err = idleQueues(ctx, c, agents); err != nil {
+		return nil, nil, nil, nil, err
+	}
+	if blocked, err = Blockages(ctx, c, run); err != nil {
+		return nil, nil, nil, nil, err
+	}
+	var p workflows.Progress
+	if unanswered = Query(ctx, c, run, &p); unanswered == nil {
+		progress = &p
+	}
+	return progress, idle, blocked, unanswered, nil
 }
 
 // readEvaluations fills in what was evaluated.

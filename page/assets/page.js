@@ -1,0 +1,165 @@
+"use strict";
+// Three things that a page can't do without a script: values under the pointer, tokens by
+// the arrow keys, and following a run. Without it everything else is still there.
+
+// number writes a value as the server does.
+function number(v) {
+  const size = Math.abs(v);
+  const text = size >= 1e6 || (size > 0 && size < 0.0005) ? v.toPrecision(3) : v.toFixed(3);
+  return text.replace("-", "−");
+}
+
+// figure shows the values of a curve where the pointer is, or where the arrow keys led.
+function figure(element) {
+  const data = JSON.parse(element.dataset.figure);
+  const svg = element.querySelector("svg");
+  const cursor = element.querySelector(".cursor");
+  const output = element.querySelector("output");
+  const note = element.querySelector("small");
+  const before = [output.textContent, note.textContent];
+  const left = 40, right = 350, width = 360; // as the server draws
+  const xs = [...new Set(data.lines.flatMap((l) => l.points.map((p) => p.x)))].sort((a, b) => a - b);
+  let at = -1;
+
+  function show(i) {
+    at = Math.max(0, Math.min(i, xs.length - 1));
+    const x = xs[at];
+    const place = left + ((x - data.from) / (data.to - data.from)) * (right - left);
+    cursor.setAttribute("x1", place);
+    cursor.setAttribute("x2", place);
+    element.classList.add("active");
+    const parts = [];
+    for (const line of data.lines) {
+      const p = line.points.find((p) => p.x === x);
+      if (!p) continue;
+      let text = (data.lines.length > 1 ? line.name + " " : "") + number(p.y);
+      if (p.low !== undefined && p.low !== p.high) text += " (" + number(p.low) + " – " + number(p.high) + ")";
+      parts.push(text);
+    }
+    const marks = (data.marks || []).filter((m) => m.x === x).map((m) => m.text);
+    output.textContent = data.unit + " " + x;
+    note.textContent = [parts.join(", "), ...marks].join(" · ");
+  }
+  function hide() {
+    at = -1;
+    element.classList.remove("active");
+    [output.textContent, note.textContent] = before;
+  }
+  svg.addEventListener("pointermove", (e) => {
+    const box = svg.getBoundingClientRect();
+    const x = data.from + (((e.clientX - box.left) / box.width) * width - left) / (right - left) * (data.to - data.from);
+    let best = 0;
+    xs.forEach((v, i) => { if (Math.abs(v - x) < Math.abs(xs[best] - x)) best = i; });
+    show(best);
+  });
+  svg.addEventListener("pointerleave", hide);
+  element.addEventListener("blur", hide);
+  element.addEventListener("keydown", (e) => {
+    const move = { ArrowLeft: -1, ArrowRight: 1 }[e.key];
+    if (e.key === "Escape") hide();
+    if (!move) return;
+    e.preventDefault();
+    show(at < 0 ? (move < 0 ? xs.length - 1 : 0) : at + move);
+  });
+}
+
+// tokens shows what is on record of a token.
+function tokens(box, readout) {
+  let chosen = null;
+  function choose(token) {
+    if (!token || !token.dataset.t) return;
+    if (chosen) chosen.classList.remove("chosen");
+    chosen = token;
+    chosen.classList.add("chosen");
+    const [id, logprob, advantage, mask, version] = token.dataset.t.split("|");
+    const parts = [JSON.stringify(token.textContent)];
+    if (id !== "-1") parts.push("token " + id);
+    if (logprob !== "") parts.push("log-probability " + logprob.replace("-", "−"), "probability " + (Math.exp(Number(logprob)) * 100).toPrecision(3) + " %");
+    if (advantage !== "") parts.push("advantage " + advantage.replace("-", "−"));
+    parts.push(mask, "version " + version);
+    readout.textContent = parts.join(" · ");
+  }
+  box.addEventListener("pointerover", (e) => choose(e.target.closest(".t")));
+  box.addEventListener("click", (e) => choose(e.target.closest(".t")));
+  box.addEventListener("keydown", (e) => {
+    const next = { ArrowRight: "nextElementSibling", ArrowLeft: "previousElementSibling" }[e.key];
+    if (!next) return;
+    e.preventDefault();
+    choose(chosen && box.contains(chosen) ? chosen[next] : box.firstElementChild);
+    if (chosen) chosen.scrollIntoView({ block: "nearest" });
+  });
+}
+
+// enliven gives a part of the page what it needs.
+function enliven(part) {
+  part.querySelectorAll("[data-figure]").forEach(figure);
+  const readout = document.getElementById("readout");
+  part.querySelectorAll(".tokens").forEach((box) => tokens(box, readout));
+}
+
+// renew loads the page again and puts what has changed in place. What has the focus or is
+// open stays as it is until the next time.
+let renewing = false, again = false;
+async function renew() {
+  if (renewing) {
+    again = true;
+    return;
+  }
+  renewing = true;
+  try {
+    const reply = await fetch(location.href);
+    if (!reply.ok) return;
+    const fresh = new DOMParser().parseFromString(await reply.text(), "text/html");
+    document.querySelectorAll("[data-part]").forEach((part) => {
+      const now = fresh.querySelector('[data-part="' + part.dataset.part + '"]');
+      if (!now || part.contains(document.activeElement) || part.querySelector("details[open]")) return;
+      if (now.outerHTML === part.dataset.was || now.innerHTML === part.innerHTML) return;
+      part.replaceChildren(...now.childNodes);
+      enliven(part);
+    });
+    wait();
+  } catch {
+    // the server is away: the events say when it is back
+  } finally {
+    renewing = false;
+    if (again) {
+      again = false;
+      renew();
+    }
+  }
+}
+
+// wait asks again while the server still counts.
+function wait() {
+  if (document.querySelector("[data-again]")) setTimeout(renew, 1000);
+}
+
+// follow renews the page whenever its run went on, as long as somebody looks.
+function follow(path) {
+  const status = document.getElementById("follow");
+  let source = null, last = "";
+  function open() {
+    if (source || document.hidden) return;
+    source = new EventSource(path);
+    source.addEventListener("begin", (e) => {
+      if (last !== "" && last !== e.data) renew();
+      last = e.data;
+      status.textContent = "following";
+    });
+    source.addEventListener("change", (e) => {
+      last = e.data;
+      renew();
+    });
+    source.onerror = () => { status.textContent = "not following: the server is away"; };
+  }
+  document.addEventListener("visibilitychange", () => {
+    if (!document.hidden) return open();
+    if (source) source.close();
+    source = null;
+  });
+  open();
+}
+
+enliven(document);
+wait();
+if (document.body.dataset.follow) follow(document.body.dataset.follow);

@@ -1,0 +1,169 @@
+package page
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+const (
+	// callsPerPage and tokensPerPage bound what a browser has to lay out.
+	callsPerPage  = 20
+	tokensPerPage = 2500
+)
+
+// attemptBody is the page of an attempt.
+type attemptBody struct {
+	trace.Attempt
+	Error     clipped
+	Took      time.Duration
+	Advantage *float64
+	Trained   int
+	Attempts  []link // at the same rollout
+	Replaced  bool   // by a later attempt
+	Task      string // the page of the group
+	Rewards   []trace.Reward
+	Tools     []trace.Span
+	MoreTools int
+	Refusals  []trace.Refusal
+	Result    clipped
+	Stdout    clipped
+	Stderr    clipped
+
+	Calls  []callBlock
+	Codec  string // why tokens are shown as numbers
+	First  int    // number of the first call that is shown, from 1
+	Last   int
+	Before string // earlier calls
+	After  string // later calls, or the rest of this one
+	// Scale is the largest magnitude of an advantage that is shown.
+	Scale float64
+}
+
+func (s *Server) attempt(r *http.Request) (view, error) {
+	ctx := r.Context()
+	run, err := s.find(r)
+	if err != nil {
+		return view{}, err
+	}
+	at, err := placeOf(run.Name, r.PathValue("step"), r.PathValue("task"), r.PathValue("sample"), r.PathValue("attempt"))
+	if err != nil {
+		return view{}, err
+	}
+	b := attemptBody{Task: groupPath(at.RolloutID)}
+	if b.Attempt, err = s.Records.Attempt(ctx, at); err != nil {
+		return view{}, err
+	}
+	if b.Took = b.Ended.Sub(b.Begun); b.Ended.IsZero() {
+		b.Took = 0
+	}
+	if err := s.around(ctx, &b); err != nil {
+		return view{}, err
+	}
+	credit, err := s.tokenCredit(ctx, at)
+	if err != nil {
+		return view{}, err
+	}
+	if credit != nil {
+		b.Advantage, b.Trained = &credit.advantage, credit.trained
+	}
+	if err := s.conversation(ctx, &b, credit, number(r, "call"), number(r, "token")); err != nil {
+		return view{}, err
+	}
+	v := runView("attempt", run, "Steps", link{Text: "Steps", Path: runPath(run.Name) + "/steps"},
+		link{Text: stepName(at.Kind, at.Step), Path: stepPath(run.Name, at.Kind, at.Step)},
+		link{Text: "Task " + clip(b.TaskID, mostOfLine).Text, Path: b.Task}, link{Text: fmt.Sprintf("Sample %d, attempt %d", at.Sample, at.Attempt)})
+	v.Body = b
+	return v, nil
+}
+
+// number is a parameter of a request that counts something, 0 where it is none.
+func number(r *http.Request, name string) int {
+	n, err := strconv.Atoi(r.URL.Query().Get(name))
+	if err != nil || n < 0 || n > 1<<30 {
+		return 0
+	}
+	return n
+}
+
+// around reads what is on record of an attempt beside its calls.
+func (s *Server) around(ctx context.Context, b *attemptBody) error {
+	at := b.Address
+	trials, err := s.Records.TrialsOfStep(ctx, at.Run, at.Kind, at.Step)
+	if err != nil {
+		return err
+	}
+	for _, t := range trials {
+		if t.RolloutID == at.RolloutID {
+			b.Attempts = append(b.Attempts, link{Text: fmt.Sprintf("%d, %s", t.Address.Attempt, outcomeText(t.Outcome)), Path: attemptPath(t.Address), Here: t.Address == at})
+			b.Replaced = t.Address.Attempt > at.Attempt
+		}
+	}
+	if b.Rewards, err = s.Records.Rewards(ctx, at); err != nil {
+		return err
+	}
+	if b.Refusals, err = s.Records.Refusals(ctx, at); err != nil {
+		return err
+	}
+	spans, err := s.Records.Spans(ctx, at)
+	if err != nil {
+		return err
+	}
+	b.Tools = slices.DeleteFunc(spans, func(one trace.Span) bool { return one.Kind != trace.ToolSpan })
+	if n := len(b.Tools); n > groupsPerPage {
+		b.Tools, b.MoreTools = b.Tools[:groupsPerPage], n-groupsPerPage
+	}
+	output, err := s.Records.Output(ctx, at)
+	b.Error, b.Result = clip(b.Attempt.Error, mostOfMessage), clip(b.Attempt.Result, mostOfMessage)
+	b.Stdout, b.Stderr = clip(output.Stdout, mostOfMessage), clip(output.Stderr, mostOfMessage)
+	return err
+}
+
+// conversation reads the calls from one on, as many as a page has room for.
+func (s *Server) conversation(ctx context.Context, b *attemptBody, credit *credited, from, token int) error {
+	total := b.Attempt.Calls
+	from = min(from, max(0, total-1))
+	calls, err := s.Records.ExchangesBetween(ctx, b.Address, from, from+callsPerPage)
+	if err != nil {
+		return err
+	}
+	c := conversation{page: s, attempt: b, credit: credit, room: tokensPerPage}
+	codec, err := s.Codecs(b.Terms.Codec)
+	if err != nil {
+		b.Codec = clip(err.Error(), mostOfLine).Text
+	} else {
+		c.codec = codec
+	}
+	if err := c.read(ctx, calls); err != nil {
+		return err
+	}
+	b.First, b.Last = from+1, from
+	for i := range calls {
+		offset := 0
+		if i == 0 {
+			offset = token
+		}
+		rest := c.add(i, offset)
+		b.Last = calls[i].Seq + 1
+		if rest > 0 {
+			b.After = fmt.Sprintf("?call=%d&token=%d", calls[i].Seq, rest)
+			break
+		}
+		if c.room == 0 && b.Last < total {
+			break
+		}
+	}
+	if b.After == "" && b.Last < total && len(calls) > 0 {
+		b.After = fmt.Sprintf("?call=%d", b.Last)
+	}
+	if from > 0 || token > 0 {
+		b.Before = fmt.Sprintf("?call=%d", max(0, from-callsPerPage))
+	}
+	b.scale()
+	return nil
+}

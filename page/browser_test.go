@@ -1,0 +1,189 @@
+package page_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fulgurite/fulgurite/model"
+)
+
+// browserVariable names the browser that the tests drive; without it they are skipped.
+const browserVariable = "FULGURITE_BROWSER"
+
+// browser is a page in a real browser, and what it complained of.
+type browser struct {
+	t          *testing.T
+	ctx        context.Context
+	mu         sync.Mutex
+	complaints []string
+}
+
+func openBrowser(t *testing.T) *browser {
+	t.Helper()
+	program := os.Getenv(browserVariable)
+	if program == "" {
+		t.Skip(browserVariable + " does not name a browser: `make page` does")
+	}
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(program), chromedp.NoSandbox, chromedp.Flag("disable-dev-shm-usage", true), chromedp.WSURLReadTimeout(2*time.Minute))
+	allocator, end := chromedp.NewExecAllocator(t.Context(), options...)
+	t.Cleanup(end)
+	ctx, leave := chromedp.NewContext(allocator)
+	t.Cleanup(leave)
+	b := &browser{t: t, ctx: ctx}
+	require.NoError(t, chromedp.Listen(ctx, b.hear))
+	_, err := chromedp.Call(ctx, network.Enable, network.EnableParams{})
+	require.NoError(t, err)
+	_, err = chromedp.Call(ctx, log.Enable, cdp.Empty{})
+	require.NoError(t, err)
+	return b
+}
+
+// hear keeps what a page complained of.
+func (b *browser) hear(event any) {
+	complaint := ""
+	switch e := event.(type) {
+	case *runtime.EventExceptionThrown:
+		complaint = e.ExceptionDetails.Text
+		if e.ExceptionDetails.Exception != nil {
+			complaint += " " + e.ExceptionDetails.Exception.Description
+		}
+	case *runtime.EventConsoleAPICalled:
+		complaint = fmt.Sprintf("console %s: %v", e.Type, e.Args)
+	case *log.EventEntryAdded:
+		complaint = e.Entry.Text + " " + e.Entry.URL
+	case *network.EventLoadingFailed:
+		if !e.Canceled { // events end where a page is left
+			complaint = e.ErrorText
+		}
+	}
+	if complaint != "" {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.complaints = append(b.complaints, complaint)
+	}
+}
+
+// quiet makes sure that no page complained so far.
+func (b *browser) quiet(what string) {
+	b.t.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	require.Empty(b.t, b.complaints, what)
+}
+
+func (b *browser) run(actions ...chromedp.Action[chromedp.Void]) {
+	b.t.Helper()
+	require.NoError(b.t, chromedp.Do(b.ctx, actions...))
+}
+
+// value is what an action finds in the page.
+func value[T any](b *browser, action chromedp.Action[T]) T {
+	b.t.Helper()
+	v, err := chromedp.Run(b.ctx, action)
+	require.NoError(b.t, err)
+	return v
+}
+
+// look sets the size of the window and the colours.
+func (b *browser) look(scheme string, width, height int64) {
+	b.t.Helper()
+	b.run(chromedp.EmulateViewport(width, height))
+	_, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
+	require.NoError(b.t, err)
+}
+
+// shifts adds up by how much the layout moved since the page began, as Chromium does, once
+// two frames were drawn after everything is loaded.
+const shifts = `new Promise((done) => {
+  let sum = 0;
+  const observer = new PerformanceObserver((list) => list.getEntries().forEach((e) => { sum += e.value; }));
+  observer.observe({ type: "layout-shift", buffered: true });
+  requestAnimationFrame(() => requestAnimationFrame(() => {
+    observer.takeRecords().forEach((e) => { sum += e.value; });
+    done(sum);
+  }));
+})`
+
+func TestBrowserShowsEveryPageWithoutComplaint(t *testing.T) {
+	b := openBrowser(t)
+	r := newRecorded(t, hostile)
+	server := r.serve(nil)
+	for _, look := range []struct {
+		scheme        string
+		width, height int64
+	}{{"light", 1600, 900}, {"dark", 1280, 800}, {"dark", 360, 740}} {
+		b.look(look.scheme, look.width, look.height)
+		for _, path := range []string{
+			"/", "/runs/demo", "/runs/demo/steps", "/runs/demo/train-1", "/runs/demo/train-1/0", "/runs/demo/train-1/0/0/2", "/runs/demo/versions", "/runs/demo/tasks",
+		} {
+			what := fmt.Sprintf("%s, %s, %d px", path, look.scheme, look.width)
+			b.run(chromedp.Navigate(server.URL + path))
+			title, wide := value(b, chromedp.Title()), value(b, chromedp.Evaluate[int64](`document.documentElement.scrollWidth`))
+			ground := value(b, chromedp.Evaluate[string](`getComputedStyle(document.body).backgroundColor`))
+			moved := value(b, chromedp.Evaluate[float64](shifts, chromedp.EvalAwaitPromise))
+			require.True(t, strings.HasSuffix(title, " · Fulgurite"), "%s: %s", what, title)
+			require.LessOrEqual(t, wide, look.width, "%s is wider than its window", what)
+			require.Zero(t, moved, "%s moves while it loads", what)
+			require.Equal(t, map[string]string{"light": "rgb(251, 250, 248)", "dark": "rgb(17, 19, 21)"}[look.scheme], ground, what)
+			b.quiet(what)
+			b.keep(path, look.scheme, look.width)
+		}
+	}
+}
+
+// keep writes what the page looks like to the folder that a person names.
+func (b *browser) keep(path, scheme string, width int64) {
+	b.t.Helper()
+	folder := os.Getenv("FULGURITE_SCREENSHOTS")
+	if folder == "" {
+		return
+	}
+	name := fmt.Sprintf("%s-%s-%d.png", strings.Trim(strings.ReplaceAll(path, "/", "-"), "-"), scheme, width)
+	require.NoError(b.t, os.WriteFile(filepath.Join(folder, name), value(b, chromedp.FullScreenshot(100)), 0o644))
+}
+
+func TestBrowserShowsValuesByPointerAndKeys(t *testing.T) {
+	b := openBrowser(t)
+	r := newRecorded(t, "plain")
+	server := r.serve(nil)
+	b.run(chromedp.Navigate(server.URL+"/runs/demo"), chromedp.Focus(chromedp.CSS(".figure")), chromedp.KeyEvent(kb.ArrowRight))
+	require.Equal(t, "step 1", value(b, chromedp.Text(chromedp.CSS(".figure output"))))
+	note := value(b, chromedp.Text(chromedp.CSS(".figure small")))
+	require.Contains(t, note, "0.500")
+	require.Contains(t, note, "version 1 promoted")
+
+	b.run(chromedp.Navigate(server.URL+"/runs/demo/train-1/0/0/2"), chromedp.Focus(chromedp.CSS(".tokens")), chromedp.KeyEvent(kb.ArrowRight+kb.ArrowRight))
+	readout := value(b, chromedp.Text(chromedp.CSS("#readout")))
+	require.Contains(t, readout, "log-probability −0.5000 · probability 60.7 % · advantage")
+	require.Contains(t, readout, "trained · version 0")
+	b.run(chromedp.Click(chromedp.CSS("#by-advantage")))
+	require.NotEqual(t, "rgba(0, 0, 0, 0)", value(b, chromedp.Evaluate[string](`getComputedStyle(document.querySelector(".t")).backgroundColor`)))
+	b.quiet("values")
+}
+
+func TestBrowserFollowsARun(t *testing.T) {
+	b := openBrowser(t)
+	r := newRecorded(t, "plain")
+	server := r.serve(nil)
+	b.run(chromedp.Navigate(server.URL+"/runs/demo"), chromedp.WaitVisible(`//p[@id="follow"][contains(., "following")]`))
+	batch, err := r.store.Batch(t.Context(), "demo", model.DefaultPolicy, 2)
+	require.NoError(t, err)
+	r.finish(3, batch.Digest)
+	b.run(chromedp.WaitVisible(`//td/a[@href="/runs/demo/train-3"]`))
+	b.quiet("following")
+}

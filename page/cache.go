@@ -1,0 +1,72 @@
+package page
+
+import (
+	"context"
+	"sync"
+)
+
+// cache keeps the last few values that were expensive to make. A value is made once,
+// while everybody who asks for it waits; an error is forgotten.
+type cache[V any] struct {
+	most int
+
+	mu    sync.Mutex
+	order []string // the latest last
+	made  map[string]*made[V]
+}
+
+// made is a value, once done is closed.
+type made[V any] struct {
+	done  chan struct{}
+	value V
+	err   error
+}
+
+// of returns the value of a key. Who waits for another's gives up when ctx ends.
+func (c *cache[V]) of(ctx context.Context, key string, create func(context.Context) (V, error)) (V, error) {
+	c.mu.Lock()
+	m, found := c.made[key]
+	if !found {
+		m = &made[V]{done: make(chan struct{})}
+		if c.made == nil {
+			c.made = map[string]*made[V]{}
+		}
+		c.made[key] = m
+		c.order = append(c.order, key)
+		if len(c.order) > c.most {
+			delete(c.made, c.order[0])
+			c.order = c.order[1:]
+		}
+	}
+	c.mu.Unlock()
+	if !found {
+		m.value, m.err = create(context.WithoutCancel(ctx)) // others may wait for it
+		if m.err != nil {
+			c.forget(key, m)
+		}
+		close(m.done)
+		return m.value, m.err
+	}
+	select {
+	case <-m.done:
+		return m.value, m.err
+	case <-ctx.Done():
+		var none V
+		return none, ctx.Err()
+	}
+}
+
+func (c *cache[V]) forget(key string, m *made[V]) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.made[key] != m {
+		return
+	}
+	delete(c.made, key)
+	for i, k := range c.order {
+		if k == key {
+			c.order = append(c.order[:i:i], c.order[i+1:]...)
+			return
+		}
+	}
+}

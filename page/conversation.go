@@ -1,0 +1,215 @@
+package page
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/fulgurite/fulgurite/credit/attribution"
+	"github.com/fulgurite/fulgurite/dialog"
+	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/wire"
+)
+
+const (
+	// mostMessages of a request are shown, the newest ones.
+	mostMessages = 40
+	// mostBases are calls before the page that its own calls continue.
+	mostBases = 4
+)
+
+// callBlock is a model call of an attempt: what was new in its request, and its reply.
+type callBlock struct {
+	Seq      int
+	ID       string
+	Agent    string
+	API      string
+	Version  int
+	Prompt   int // tokens that follow those of the call that it continues
+	Sampled  int
+	Finish   string
+	Took     time.Duration
+	Replayed int    // the attempt that sampled it, 0 for this one
+	Border   string // what begins with this call, empty where nothing does
+	Drift    bool
+	Problem  string
+	After    int // messages before that are those of call Parent and its reply
+	Parent   int
+	Skipped  int // messages that are not shown
+	Messages []messageBlock
+	Text     clipped // of completions
+	Tools    []toolBlock
+	Exact    clipped // the new tokens of the prompt as text
+	Tokens   []tokenMark
+	From     int // the first token that is shown
+	Rest     int // tokens that are not
+	Replies  []messageBlock
+	Unread   clipped // the request, where it can't be read
+	Mean     *float64
+}
+
+// messageBlock is a message of a dialog.
+type messageBlock struct {
+	Role      string
+	Name      string
+	Content   clipped
+	Reasoning clipped
+	Calls     []toolCall
+}
+
+// toolCall is a tool that a message asks for, and toolBlock one that is offered.
+type (
+	toolCall  struct{ Name, Arguments string }
+	toolBlock struct {
+		Name        string
+		Description string
+	}
+)
+
+// conversation makes blocks of the calls of an attempt.
+type conversation struct {
+	page    *Server
+	attempt *attemptBody
+	credit  *credited
+	codec   dialog.Codec // nil where there is none
+	room    int          // for tokens
+
+	calls    []trace.Exchange
+	requests map[int]*wire.Request // by Seq, nil where one can't be read
+	names    []attribution.Name
+	offered  string // the tools of the call before
+}
+
+// read decodes the requests of calls and of those that they continue.
+func (c *conversation) read(ctx context.Context, calls []trace.Exchange) error {
+	c.calls, c.requests = calls, map[int]*wire.Request{}
+	requests := attribution.Requests(calls)
+	for i, r := range requests {
+		c.requests[calls[i].Seq] = r
+	}
+	c.names = attribution.OfRequests(calls, requests, nil, c.attempt.Terms.Ignore)
+	bases := 0
+	for i, call := range calls {
+		base := call.Parent
+		if i == 0 && base < 0 {
+			base = call.Seq - 1
+		}
+		if _, known := c.requests[base]; known || base < 0 || bases == mostBases {
+			continue
+		}
+		bases++
+		before, err := c.page.Records.ExchangesBetween(ctx, c.attempt.Address, base, base+1)
+		if err != nil {
+			return err
+		}
+		for k, r := range attribution.Requests(before) {
+			c.requests[before[k].Seq] = r
+		}
+	}
+	return nil
+}
+
+// add makes the block of a call and returns the first of its tokens that the page has no
+// room for, 0 if it has room for all.
+func (c *conversation) add(i, offset int) (rest int) {
+	call := c.calls[i]
+	b := callBlock{
+		Seq: call.Seq, ID: call.ID, Agent: firstLine(c.names[i].Agent), API: call.API, Version: call.Version, Prompt: len(call.Prompt),
+		Sampled: len(call.Completion), Finish: call.Finish, Took: call.Duration, Replayed: call.ReplayedFrom, Drift: call.Drift,
+		Problem: firstLine(call.ParseError), Parent: call.Parent,
+	}
+	if b.API == "" {
+		b.API = "chat"
+	}
+	b.Border = c.border(i)
+	if offset == 0 {
+		c.messages(&b, call)
+		if c.codec != nil {
+			b.Exact = clip(c.codec.Text(call.Prompt), mostOfMessage)
+		}
+	}
+	marks := c.marks(call)
+	for _, t := range marks {
+		if t.Logprob != nil {
+			if b.Mean == nil {
+				b.Mean = new(float64)
+			}
+			*b.Mean += *t.Logprob / float64(len(marks))
+		}
+	}
+	b.From = min(offset, len(marks))
+	end := min(b.From+c.room, len(marks))
+	b.Tokens, b.Rest = marks[b.From:end], len(marks)-end
+	c.room -= end - b.From
+	if b.Rest > 0 {
+		rest = end
+	} else {
+		for _, m := range attribution.Replies(call.Response) {
+			b.Replies = append(b.Replies, messageOf(m))
+		}
+	}
+	c.attempt.Calls = append(c.attempt.Calls, b)
+	return rest
+}
+
+// border says where calls of one attempt end and those of another begin.
+func (c *conversation) border(i int) string {
+	call := c.calls[i]
+	number := c.attempt.Address.Attempt
+	switch {
+	case call.Divergence != nil:
+		return fmt.Sprintf("From here on attempt %d went its own way: it did not repeat call %d of attempt %d. %s",
+			number, call.Divergence.EarlierSeq, call.Divergence.Earlier, firstLine(call.Divergence.Difference))
+	case i == 0 && call.ReplayedFrom > 0:
+		return fmt.Sprintf("From the record of attempt %d", call.ReplayedFrom)
+	case i == 0 || call.ReplayedFrom == c.calls[i-1].ReplayedFrom:
+		return ""
+	case call.ReplayedFrom > 0:
+		return fmt.Sprintf("From the record of attempt %d", call.ReplayedFrom)
+	}
+	return fmt.Sprintf("Attempt %d sampled from here on", number)
+}
+
+// messages fills in what is new in a request.
+func (c *conversation) messages(b *callBlock, call trace.Exchange) {
+	r := c.requests[call.Seq]
+	if r == nil {
+		b.Unread = clip(string(call.Request), mostOfMessage)
+		return
+	}
+	b.Text = clip(r.Text, mostOfMessage)
+	base := call.Parent
+	if base < 0 {
+		base = call.Seq - 1
+	}
+	if before := c.requests[base]; before != nil {
+		b.After, b.Parent = dialog.Shared(before.Dialog, r.Dialog), base
+	}
+	fresh := r.Dialog[b.After:]
+	if n := len(fresh); n > mostMessages {
+		b.Skipped, fresh = n-mostMessages, fresh[n-mostMessages:]
+	}
+	for _, m := range fresh {
+		b.Messages = append(b.Messages, messageOf(m))
+	}
+	var names []string
+	for _, t := range r.Tools {
+		names = append(names, t.Name+string(t.Parameters))
+		b.Tools = append(b.Tools, toolBlock{firstLine(t.Name), clip(t.Description, mostOfResult).Text})
+	}
+	if offered := strings.Join(names, "\x00"); offered == c.offered {
+		b.Tools = nil
+	} else {
+		c.offered = offered
+	}
+	b.Tools = b.Tools[:min(len(b.Tools), mostMessages)]
+}
+
+func messageOf(m dialog.Message) messageBlock {
+	b := messageBlock{Role: firstLine(string(m.Role)), Name: firstLine(m.Name), Content: clip(m.Content, mostOfMessage), Reasoning: clip(m.Reasoning, mostOfMessage)}
+	for _, call := range m.ToolCalls[:min(len(m.ToolCalls), mostMessages)] {
+		b.Calls = append(b.Calls, toolCall{firstLine(call.Function.Name), clip(call.Function.Arguments, mostOfResult).Text})
+	}
+	return b
+}

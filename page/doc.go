@@ -1,0 +1,15 @@
+// Package page is the web page on which people read runs: their curves, the account of
+// their prompts, groups, conversations token by token, versions and tasks.
+//
+// It is one handler, [Server], with templates, style and script embedded; nothing is
+// fetched from elsewhere and nothing has to be built for it. It reads the same records as
+// the tool, and only reads: it has no action, changes nothing, and may be killed at any
+// time. What Temporal says of a run comes through [Live], which may be nil: then a run is
+// shown as its record has it.
+//
+// One may rely on three things. Only loopback is answered, by name and by address, since
+// nobody logs in. Whatever agents, models and graders wrote is text: escaped for HTML,
+// with control characters made visible, cut to a length that a browser bears. And what a
+// page costs does not grow with its run, but for the account of a run and the results of
+// its tasks, which are counted once for each state of the run and then kept.
+package page

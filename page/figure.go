@@ -1,0 +1,280 @@
+package page
+
+import (
+	"encoding/json"
+	"fmt"
+	"html"
+	"html/template"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/fulgurite/fulgurite/internal/chart"
+)
+
+// The drawing's places in its own coordinates; a browser scales it.
+const (
+	figureWidth, figureHeight = 360.0, 150.0
+	figureLeft, figureRight   = 40.0, 350.0
+	figureTop, figureBottom   = 10.0, 122.0
+	figureTicks               = 6
+	// mostPoints of a line are drawn; of more, each is the mean of several.
+	mostPoints = 400
+)
+
+// figure is one or more curves over steps or versions.
+type figure struct {
+	Title string
+	Unit  string // of x, "step" or "version"
+	Lines []curve
+	Marks []mark
+	// Note says what is not to be seen, for example that nothing is on record.
+	Note string
+}
+
+// curve is a line; its class is its place.
+type curve struct {
+	Name   string  `json:"name"`
+	Points []point `json:"points"`
+	// Dots are drawn alone, without a line between them.
+	Dots bool `json:"-"`
+}
+
+// point is a value, with its interval if Low and High differ.
+type point struct {
+	X    float64 `json:"x"`
+	Y    float64 `json:"y"`
+	Low  float64 `json:"low,omitempty"`
+	High float64 `json:"high,omitempty"`
+}
+
+// mark says that something was decided about a version.
+type mark struct {
+	X        float64 `json:"x"`
+	Text     string  `json:"text"`
+	Promoted bool    `json:"promoted"`
+}
+
+// axes are the scales of a figure.
+type axes struct{ x, y chart.Axis }
+
+func (a axes) place(x, y float64) (float64, float64) {
+	return figureLeft + a.x.At(x)*(figureRight-figureLeft), figureBottom - a.y.At(y)*(figureBottom-figureTop)
+}
+
+// thin replaces neighbours by their mean where there are more points than can be seen.
+func thin(points []point) []point {
+	k := (len(points) + mostPoints - 1) / mostPoints
+	if k < 2 {
+		return points
+	}
+	var out []point
+	for i := 0; i < len(points); i += k {
+		piece := points[i:min(i+k, len(points))]
+		m := point{X: piece[len(piece)-1].X}
+		for _, p := range piece {
+			m.Y += p.Y / float64(len(piece))
+		}
+		out = append(out, m)
+	}
+	return out
+}
+
+// finite leaves out what can't be drawn.
+func finite(points []point) []point {
+	out := make([]point, 0, len(points))
+	for _, p := range points {
+		if math.Abs(p.Y) <= 1e150 && math.Abs(p.Low) <= 1e150 && math.Abs(p.High) <= 1e150 { // false for what is no number
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// Empty reports whether there is nothing to draw.
+func (f figure) Empty() bool {
+	for _, l := range f.Lines {
+		if len(finite(l.Points)) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// Last is the newest value of the first line.
+func (f figure) Last() string {
+	if len(f.Lines) == 0 || len(f.Lines[0].Points) == 0 {
+		return dash
+	}
+	return fixed(f.Lines[0].Points[len(f.Lines[0].Points)-1].Y)
+}
+
+// Summary says in words what a figure shows.
+func (f figure) Summary() string {
+	var parts []string
+	for _, l := range f.Lines {
+		if points := finite(l.Points); len(points) > 0 {
+			first, last := points[0], points[len(points)-1]
+			parts = append(parts, fmt.Sprintf("%s from %s at %s %g to %s at %s %g", l.Name, fixed(first.Y), f.Unit, first.X, fixed(last.Y), f.Unit, last.X))
+		}
+	}
+	return f.Title + ": " + strings.Join(parts, "; ")
+}
+
+// scales cover all points of the figure.
+func (f figure) scales() axes {
+	left, right, low, high := math.Inf(1), math.Inf(-1), math.Inf(1), math.Inf(-1)
+	for _, l := range f.Lines {
+		for _, p := range finite(l.Points) {
+			left, right = min(left, p.X), max(right, p.X)
+			low, high = min(low, p.Y), max(high, p.Y)
+			if p.Low != p.High {
+				low, high = min(low, p.Low), max(high, p.High)
+			}
+		}
+	}
+	for _, m := range f.Marks {
+		left, right = min(left, m.X), max(right, m.X)
+	}
+	if low > 0 && low <= high/2 { // a height means something only beside zero
+		low = 0
+	}
+	if low == high && low == 0 {
+		high = 1
+	}
+	return axes{chart.NewAxis(left, right, figureTicks), chart.NewAxis(low, high, figureTicks)}
+}
+
+// Data is what the script shows under the pointer: the lines, and the ends of the x axis.
+func (f figure) Data() (string, error) {
+	x := f.scales().x.Ticks()
+	lines := make([]curve, len(f.Lines))
+	for i, l := range f.Lines {
+		lines[i] = curve{Name: l.Name, Points: thin(finite(l.Points))}
+	}
+	text, err := json.Marshal(map[string]any{
+		"unit": f.Unit, "lines": lines, "marks": f.Marks, "from": x[0].Value, "to": x[len(x)-1].Value,
+	})
+	return string(text), err
+}
+
+// SVG draws the figure. All colours are classes of the page's style.
+func (f figure) SVG() template.HTML {
+	d := drawing{}
+	d.add(`<svg viewBox="0 0 %g %g" role="img" aria-label="%s">`, figureWidth, figureHeight, html.EscapeString(f.Summary()))
+	if f.Empty() {
+		d.text((figureLeft+figureRight)/2, (figureTop+figureBottom)/2, "middle", "nothing on record")
+	} else {
+		d.figure(f)
+	}
+	d.add(`</svg>`)
+	return template.HTML(d.String()) //nolint:gosec // all text in it is escaped
+}
+
+type drawing struct{ strings.Builder }
+
+func (d *drawing) add(format string, arguments ...any) { fmt.Fprintf(d, format, arguments...) }
+
+func (d *drawing) text(x, y float64, anchor, text string) {
+	d.add(`<text x="%.1f" y="%.1f" text-anchor="%s">%s</text>`, x, y, anchor, html.EscapeString(text))
+}
+
+func (d *drawing) figure(f figure) {
+	a := f.scales()
+	for _, t := range a.y.Ticks() {
+		_, y := a.place(0, t.Value)
+		d.add(`<line class="grid" x1="%g" x2="%g" y1="%.1f" y2="%.1f"/>`, figureLeft, figureRight, y, y)
+		d.text(figureLeft-6, y+3.5, "end", minus(t.Label))
+	}
+	ticks := a.x.Ticks()
+	for i, t := range ticks {
+		if t.Value != math.Trunc(t.Value) {
+			continue // there is no half step
+		}
+		x, _ := a.place(t.Value, 0)
+		anchor := "middle"
+		if i == len(ticks)-1 {
+			anchor = "end"
+		}
+		d.text(x, figureBottom+15, anchor, strconv.FormatFloat(t.Value, 'f', 0, 64))
+	}
+	d.marks(f.Marks, a)
+	for i, l := range f.Lines {
+		d.line(l, i, a)
+	}
+	d.add(`<line class="cursor" x1="0" x2="0" y1="%g" y2="%g"/>`, figureTop, figureBottom)
+	d.text(figureRight, figureHeight-2, "end", f.Unit)
+}
+
+func (d *drawing) marks(marks []mark, a axes) {
+	for _, m := range marks {
+		x, _ := a.place(m.X, 0)
+		title := html.EscapeString(m.Text)
+		if m.Promoted {
+			d.add(`<g class="promoted"><title>%s</title><line x1="%.1f" x2="%.1f" y1="%g" y2="%g"/><path d="M%.1f %gl3.5 6h-7z"/></g>`,
+				title, x, x, figureTop, figureBottom, x, figureBottom-6)
+			continue
+		}
+		y := figureBottom - 3.0
+		d.add(`<g class="refused"><title>%s</title><path d="M%.1f %.1fl5 5m0 -5l-5 5"/></g>`, title, x-2.5, y-2.5)
+	}
+}
+
+func (d *drawing) line(l curve, i int, a axes) {
+	points := thin(finite(l.Points))
+	var path strings.Builder
+	for k, p := range points {
+		x, y := a.place(p.X, p.Y)
+		command := "L"
+		if k == 0 {
+			command = "M"
+		}
+		fmt.Fprintf(&path, "%s%.1f %.1f", command, x, y)
+		if p.Low != p.High {
+			_, low := a.place(p.X, p.Low)
+			_, high := a.place(p.X, p.High)
+			d.add(`<path class="interval line%d" d="M%.1f %.1fV%.1fM%.1f %.1fh4M%.1f %.1fh4"/>`, i, x, low, high, x-2, low, x-2, high)
+		}
+		if l.Dots || len(points) == 1 {
+			d.add(`<circle class="dot line%d" cx="%.1f" cy="%.1f" r="2.4"/>`, i, x, y)
+		}
+	}
+	if len(points) > 1 && !l.Dots {
+		d.add(`<path class="line line%d" d="%s"/>`, i, path.String())
+	}
+}
+
+// sparkline is a curve without axes.
+func sparkline(values []float64) template.HTML {
+	const width, height = 120.0, 28.0
+	points := make([]point, len(values))
+	for i, v := range values {
+		points[i] = point{X: float64(i), Y: v}
+	}
+	points = thin(finite(points))
+	d := drawing{}
+	d.add(`<svg class="spark" viewBox="0 0 %g %g" aria-hidden="true">`, width, height)
+	if n := len(points); n > 0 {
+		low, high := points[0].Y, points[0].Y
+		for _, p := range points {
+			low, high = min(low, p.Y), max(high, p.Y)
+		}
+		x, y := 0.0, 0.0
+		command := "M"
+		d.add(`<path class="line line0" d="`)
+		for i, p := range points {
+			x, y = width-4, height/2
+			if n > 1 {
+				x = 2 + float64(i)/float64(n-1)*(width-6)
+			}
+			if high > low {
+				y = height - 4 - (p.Y-low)/(high-low)*(height-8)
+			}
+			d.add(`%s%.1f %.1f`, command, x, y)
+			command = "L"
+		}
+		d.add(`"/><circle class="dot line0" cx="%.1f" cy="%.1f" r="2.4"/>`, x, y)
+	}
+	d.add(`</svg>`)
+	return template.HTML(d.String()) //nolint:gosec // it has numbers alone
+}

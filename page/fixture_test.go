@@ -1,0 +1,237 @@
+package page_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fulgurite/fulgurite/activities"
+	"github.com/fulgurite/fulgurite/dialog"
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/page"
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/store"
+	"github.com/fulgurite/fulgurite/store/blob"
+	"github.com/fulgurite/fulgurite/tasks"
+	"github.com/fulgurite/fulgurite/tasks/stream"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+const (
+	seed    = 7
+	perStep = 2
+	samples = 4
+)
+
+// hostile is what an agent could write to take over the page, the terminal beside it, or
+// the reader's eyes.
+const hostile = "<script>document.title='taken'</script>\"><img src=x onerror=\"document.title='taken'\">{{.}} \x1b[31mred\x1b[0m \u202eback\x07 \xff\xfe &amp; javascript:alert(1)"
+
+// recorded is a real store with the run "demo": two finished steps whose credit was
+// assigned as in any run, one under way, evaluations, promotions, a quarantine.
+type recorded struct {
+	t     testing.TB
+	store *store.Store
+	blobs *blob.Store
+	tasks []tasks.Task
+	text  string // what agents say
+}
+
+func newRecorded(t testing.TB, text string) *recorded {
+	t.Helper()
+	r := &recorded{t: t, text: text}
+	dir := t.TempDir()
+	var err error
+	r.store, err = store.Open(t.Context(), filepath.Join(dir, "store.db"), nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, r.store.Close()) })
+	require.NoError(t, r.store.Migrate(t.Context()))
+	r.blobs, err = blob.Open(filepath.Join(dir, "blobs"))
+	require.NoError(t, err)
+	for i := range 5 {
+		r.tasks = append(r.tasks, tasks.Task{ID: fmt.Sprintf("task-%d %s", i, printable(text)), Input: strings.ToValidUTF8(text, "?"), Answer: "2"})
+	}
+	r.createRun()
+	for step := 1; step <= 2; step++ {
+		r.step(step)
+	}
+	r.begin(trace.RolloutID{Run: "demo", Kind: trace.Train, Step: 3, Task: 2 * perStep})
+	r.decide()
+	return r
+}
+
+// printable is what a task file may have in an id.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return -1
+	}, strings.ToValidUTF8(text, "?"))
+}
+
+func (r *recorded) createRun() {
+	r.t.Helper()
+	sp := spec.Spec{
+		Seed: seed, Training: spec.Training{Steps: 4, TasksPerStep: perStep, SamplesPerTask: samples}, Credit: spec.Credit{Std: "none"},
+		Agent: spec.Agent{Command: []string{"agent", r.text}, Environment: map[string]string{"API_KEY": "very-secret"}},
+	}.WithDefaults()
+	text, err := json.Marshal(sp)
+	require.NoError(r.t, err)
+	data, err := tasks.Encode(r.tasks)
+	require.NoError(r.t, err)
+	digest, err := r.blobs.Put(r.t.Context(), data)
+	require.NoError(r.t, err)
+	split := record.Split{Digest: digest, Count: len(r.tasks)}
+	_, _, err = r.store.CreateRun(r.t.Context(), record.Run{
+		Name: "demo", WorkflowID: "demo", ExecutionID: "e", Spec: text, Splits: map[trace.Kind]record.Split{trace.Train: split, trace.Gate: split},
+	})
+	require.NoError(r.t, err)
+}
+
+// step runs the groups of a step, gives them credit and finishes it.
+func (r *recorded) step(step int) {
+	r.t.Helper()
+	ctx := r.t.Context()
+	in := activities.AssignCreditInput{Run: "demo", Policy: model.DefaultPolicy, Step: step}
+	for i := range perStep {
+		g := activities.Group{Task: (step-1)*perStep + i}
+		for sample := range samples {
+			reward := float64((sample + i) % 2)
+			id := trace.RolloutID{Run: "demo", Kind: trace.Train, Step: step, Task: g.Task, Sample: sample}
+			g.Attempts, g.Rewards = append(g.Attempts, r.rollout(id, reward)), append(g.Rewards, reward)
+		}
+		in.Groups = append(in.Groups, g)
+	}
+	coordinator := activities.Coordinator{Runs: r.store, Ledger: r.store, Attempts: r.store, Blobs: r.blobs, Codecs: dialog.Named}
+	_, err := coordinator.AssignCredit(ctx, in)
+	require.NoError(r.t, err)
+	batch, err := r.store.Batch(ctx, "demo", model.DefaultPolicy, step)
+	require.NoError(r.t, err)
+	_, _, err = r.store.PutVersion(ctx, model.Version{
+		VersionID: model.VersionID{Run: "demo", Policy: model.DefaultPolicy, Number: step}, Parent: step - 1, Weights: fmt.Sprintf("sha256:%064d", step), Batch: batch.Digest,
+	})
+	require.NoError(r.t, err)
+	r.finish(step, batch.Digest)
+}
+
+func (r *recorded) finish(step int, batch string) {
+	r.t.Helper()
+	require.NoError(r.t, r.store.PutStep(r.t.Context(), record.Step{Run: "demo", Policy: model.DefaultPolicy, Step: step, Batch: batch, Metrics: map[string]float64{
+		"reward/mean": 0.5, "reward/std": 0.5, "train/entropy": 1 / float64(step), "train/gradient_norm": 1, "train/kl": 0.001, "train/mismatch": 0, "batch/trained_tokens": 64, "batch/rollouts": 8,
+	}}))
+}
+
+func (r *recorded) begin(id trace.RolloutID) trace.Address {
+	r.t.Helper()
+	index, _ := stream.At(seed, len(r.tasks), id.Task)
+	a, err := r.store.BeginAttempt(r.t.Context(), id, r.tasks[index].ID, trace.Terms{Policy: model.DefaultPolicy, Version: max(0, id.Step-1), Codec: dialog.CompactName, Temperature: 1}, "c0ffee")
+	require.NoError(r.t, err)
+	return a
+}
+
+// rollout is an attempt of two calls. That of the first sample of all was lost after its
+// first call, which the second attempt replayed.
+func (r *recorded) rollout(id trace.RolloutID, reward float64) int {
+	r.t.Helper()
+	a := r.begin(id)
+	first := r.call(a, 0, -1, nil)
+	if id.Step == 1 && id.Task == 0 && id.Sample == 0 {
+		require.NoError(r.t, r.store.AppendCall(r.t.Context(), &first))
+		a = r.begin(id)
+		first.Address, first.ReplayedFrom = a, 1
+	}
+	second := r.call(a, 1, 0, append(append([]int32{}, first.Prompt...), first.Completion...))
+	require.NoError(r.t, r.store.AppendCall(r.t.Context(), &first))
+	require.NoError(r.t, r.store.AppendCall(r.t.Context(), &second))
+	end := trace.Attempt{Address: a, Outcome: trace.Completed, Reward: &reward, Result: r.text, Output: trace.Output{Stdout: r.text, Stderr: r.text}}
+	if id.Sample == 1 && id.Task%2 == 0 {
+		end.Outcome, end.Failure, end.Error = trace.AgentFailed, "timeout", r.text
+	}
+	require.NoError(r.t, r.store.PutSpans(r.t.Context(), a, []trace.Span{{
+		Trace: "t", ID: "1", Kind: trace.ToolSpan, Tool: r.text, Failed: true, Message: r.text, Started: time.Unix(15, 0), Ended: time.Unix(16, 0),
+	}}))
+	require.NoError(r.t, r.store.SealAttempt(r.t.Context(), end))
+	return a.Attempt
+}
+
+func (r *recorded) call(a trace.Address, seq, parent int, before []int32) trace.Exchange {
+	r.t.Helper()
+	codec := dialog.Compact()
+	messages := []map[string]any{{"role": "user", "content": strings.ToValidUTF8(r.text, "?")}}
+	if seq > 0 {
+		messages = append(messages, map[string]any{"role": "assistant", "content": "4"}, map[string]any{"role": "tool", "tool_call_id": "c", "content": r.text})
+	}
+	request, err := json.Marshal(map[string]any{"model": "m", "messages": messages, "tools": []any{map[string]any{
+		"type": "function", "function": map[string]any{"name": "calculator", "description": r.text, "parameters": map[string]any{"type": "object"}},
+	}}})
+	require.NoError(r.t, err)
+	completion := codec.Encode(fmt.Sprintf("4*%d+%d", a.Sample+1, a.Step))
+	logprobs := make([]float32, len(completion))
+	for i := range logprobs {
+		logprobs[i] = -float32(i) / 2
+	}
+	reply, err := json.Marshal(map[string]any{"choices": []any{map[string]any{"message": map[string]any{"role": "assistant", "content": r.text, "tool_calls": []any{
+		map[string]any{"id": "c", "type": "function", "function": map[string]any{"name": "calculator", "arguments": r.text}},
+	}}}}})
+	require.NoError(r.t, err)
+	return trace.Exchange{Call: trace.Call{
+		Address: a, Seq: seq, ID: fmt.Sprintf("chatcmpl-%d", seq), Parent: parent, Agent: "solo", Policy: model.DefaultPolicy, Version: a.Step - 1, Key: fmt.Sprint(seq),
+		Prompt: append(before, codec.Encode("1+1")...), Completion: completion, Logprobs: logprobs, Temperature: 1, Finish: "stop", ParseError: strings.ToValidUTF8(r.text, "?"), Started: time.Unix(int64(10*seq), 0),
+	}, Request: request, Response: reply}
+}
+
+// decide evaluates versions and moves the promoted pointer.
+func (r *recorded) decide() {
+	r.t.Helper()
+	ctx := r.t.Context()
+	_, _, err := r.store.PutVersion(ctx, model.Version{VersionID: model.VersionID{Run: "demo", Policy: model.DefaultPolicy}, Parent: -1, Weights: fmt.Sprintf("sha256:%064d", 9)})
+	require.NoError(r.t, err)
+	for version := range 3 {
+		a := r.begin(trace.RolloutID{Run: "demo", Kind: trace.Gate, Step: version})
+		require.NoError(r.t, r.store.SealAttempt(ctx, trace.Attempt{Address: a, Outcome: trace.Completed, Reward: new(float64)}))
+		require.NoError(r.t, r.store.PutEvaluation(ctx, record.Evaluation{Run: "demo", Policy: model.DefaultPolicy, EvaluationResult: record.EvaluationResult{
+			Kind: trace.Gate, Version: version, Tasks: 5, Rollouts: 5, Mean: 0.25 * float64(version+1), StdError: 0.05,
+		}}))
+	}
+	require.NoError(r.t, r.store.Promote(ctx, record.Promotion{Run: "demo", Policy: model.DefaultPolicy, DecisionID: "gate-0", Version: 0, Previous: -1, Source: record.SourceGate, Reason: "it is the first"}))
+	require.NoError(r.t, r.store.Promote(ctx, record.Promotion{Run: "demo", Policy: model.DefaultPolicy, DecisionID: "gate-1", Version: 1, Previous: 0, Source: record.SourceGate, Reason: r.text}))
+	require.NoError(r.t, r.store.PutDecision(ctx, record.Decision{Run: "demo", Policy: model.DefaultPolicy, DecisionID: "gate-2", Candidate: 2, Promoted: 1, Verdict: "refused", Reason: r.text}))
+	require.NoError(r.t, r.store.PutQuarantine(ctx, record.Quarantine{Run: "demo", Policy: model.DefaultPolicy, Step: 3, Kind: trace.Train, Task: 5, Index: 1, Reason: r.text}))
+}
+
+// serve is the page of the store.
+func (r *recorded) serve(live page.Live) *httptest.Server {
+	r.t.Helper()
+	p, err := page.New(page.Options{Records: r.store, Blobs: r.blobs, Codecs: dialog.Named, Live: live, Poll: time.Millisecond})
+	require.NoError(r.t, err)
+	server := httptest.NewServer(p)
+	r.t.Cleanup(func() {
+		p.Close()
+		server.Close()
+	})
+	return server
+}
+
+// get is a page, and its status.
+func get(t testing.TB, address string) (string, *http.Response) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
+	require.NoError(t, err)
+	reply, err := http.DefaultClient.Do(request)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, reply.Body.Close()) }()
+	body, err := io.ReadAll(reply.Body)
+	require.NoError(t, err)
+	return string(body), reply
+}

@@ -1,0 +1,233 @@
+package page
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/hf"
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/tasks"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// mostSamples of a group are shown beside each other.
+const mostSamples = 64
+
+// groupBody is the page of a group.
+type groupBody struct {
+	Kind    trace.Kind
+	Step    int
+	TaskID  string
+	Name    string
+	Input   clipped
+	Answer  clipped
+	Rewards spread
+	Reason  string // why the task was quarantined
+	Samples []sampleCard
+	Hidden  int // samples that are not shown
+}
+
+// sampleCard is one sample of a group, by its latest attempt.
+type sampleCard struct {
+	trace.Attempt
+	Path      string
+	Advantage *float64
+	Trained   int // tokens
+	Result    clipped
+	Error     string
+	Earlier   []link // attempts that it replaced
+}
+
+func (s *Server) group(r *http.Request) (view, error) {
+	ctx := r.Context()
+	run, err := s.find(r)
+	if err != nil {
+		return view{}, err
+	}
+	at, err := placeOf(run.Name, r.PathValue("step"), r.PathValue("task"), "0", "1")
+	if err != nil {
+		return view{}, err
+	}
+	trials, err := s.Records.TrialsOfStep(ctx, run.Name, at.Kind, at.Step)
+	if err != nil {
+		return view{}, err
+	}
+	credit, err := s.credit(ctx, at)
+	if err != nil {
+		return view{}, err
+	}
+	b := groupBody{Kind: at.Kind, Step: at.Step}
+	var rewards []float64
+	var earlier []link
+	for i, t := range trials {
+		switch {
+		case t.Task != at.Task:
+		case i+1 < len(trials) && trials[i+1].RolloutID == t.RolloutID:
+			earlier = append(earlier, link{Text: strconv.Itoa(t.Attempt), Path: attemptPath(t.Address)})
+		case len(b.Samples) == mostSamples:
+			b.Hidden++
+		default:
+			card, err := s.sampleCard(ctx, t, credit)
+			if err != nil {
+				return view{}, err
+			}
+			card.Earlier, earlier = earlier, nil
+			b.TaskID, b.Samples = t.TaskID, append(b.Samples, card)
+			if card.Reward != nil {
+				rewards = append(rewards, *card.Reward)
+			}
+		}
+	}
+	b.Rewards = spreadOf(rewards)
+	if task, ok := s.task(ctx, run, at.Kind, b.TaskID); ok {
+		b.Input, b.Answer = clip(task.Input, mostOfMessage), clip(task.Answer, mostOfResult)
+	}
+	quarantined, err := s.quarantined(ctx, run.Name, at.Kind, at.Step)
+	if err != nil {
+		return view{}, err
+	}
+	for _, q := range quarantined {
+		if q.Task == at.Task {
+			b.Reason = clip(q.Reason, mostOfResult).Text
+		}
+	}
+	if len(b.Samples) == 0 && b.Reason == "" {
+		return view{}, fmt.Errorf("%w: %s-%d of run %s has no task %d", trace.ErrNotFound, at.Kind, at.Step, run.Name, at.Task)
+	}
+	b.Name = taskName(b.TaskID, at.Task)
+	v := runView("group", run, "Steps", link{Text: "Steps", Path: runPath(run.Name) + "/steps"},
+		link{Text: stepName(at.Kind, at.Step), Path: stepPath(run.Name, at.Kind, at.Step)}, link{Text: b.Name})
+	v.Body = b
+	return v, nil
+}
+
+// taskName is what people call a task; its place will do where nothing was tried.
+func taskName(id string, place int) string {
+	if id == "" {
+		return fmt.Sprintf("Task %d", place)
+	}
+	return "Task " + clip(id, mostOfLine).Text
+}
+
+func (s *Server) sampleCard(ctx context.Context, t record.Trial, credit map[string]credited) (sampleCard, error) {
+	a, err := s.Records.Attempt(ctx, t.Address)
+	if err != nil {
+		return sampleCard{}, err
+	}
+	card := sampleCard{Attempt: a, Path: attemptPath(a.Address), Result: clip(a.Result, mostOfResult), Error: firstLine(a.Error)}
+	if c, ok := credit[a.Address.String()]; ok {
+		card.Advantage, card.Trained = &c.advantage, c.trained
+	}
+	return card, nil
+}
+
+// task finds a task of a run by its id; it is not there where its split is not kept.
+func (s *Server) task(ctx context.Context, run record.Run, kind trace.Kind, id string) (tasks.Task, bool) {
+	if kind == trace.Reserve || kind == trace.Try {
+		kind = trace.Train
+	}
+	split := run.Splits[kind]
+	if split.Digest == "" {
+		return tasks.Task{}, false
+	}
+	all, err := s.splits.of(ctx, split.Digest, func(ctx context.Context) (map[string]tasks.Task, error) {
+		data, err := s.Blobs.Get(ctx, split.Digest)
+		if err != nil {
+			return nil, err
+		}
+		list, err := tasks.Decode(data)
+		out := make(map[string]tasks.Task, len(list))
+		for _, t := range list {
+			out[t.ID] = t
+		}
+		return out, err
+	})
+	t, ok := all[id]
+	return t, ok && err == nil
+}
+
+// credited is what the batch of a step made of an attempt.
+type credited struct {
+	advantage float64
+	trained   int
+	// calls are the tokens of each call in the batch, by Seq, in order.
+	calls map[int]callCredit
+}
+
+// callCredit is what a batch says of the tokens of a call.
+type callCredit struct {
+	advantages []float32
+	sampled    []bool
+}
+
+// batch is the one of the step of an attempt; nil where none was made.
+func (s *Server) batch(ctx context.Context, a trace.Address) (*model.Batch, error) {
+	if a.Kind != trace.Train && a.Kind != trace.Reserve {
+		return nil, nil
+	}
+	entry, err := s.Records.Batch(ctx, a.Run, model.DefaultPolicy, a.Step)
+	if errors.Is(err, trace.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	batch, err := s.batches.of(ctx, entry.Digest, func(ctx context.Context) (model.Batch, error) {
+		data, err := s.Blobs.Get(ctx, entry.Digest)
+		if err != nil {
+			return model.Batch{}, fmt.Errorf("read the batch of step %d of %s: %w", a.Step, a.Run, err)
+		}
+		return hf.DecodeBatch(data)
+	})
+	return &batch, err
+}
+
+// credit is what the batch of the step of an attempt made of all its attempts, by address.
+func (s *Server) credit(ctx context.Context, a trace.Address) (map[string]credited, error) {
+	batch, err := s.batch(ctx, a)
+	if err != nil || batch == nil {
+		return nil, err
+	}
+	out := make(map[string]credited, len(batch.Trajectories))
+	for _, t := range batch.Trajectories {
+		out[t.Attempt] = credited{advantage: t.Advantage, trained: t.Trained}
+	}
+	return out, nil
+}
+
+// tokenCredit is what the batch made of one attempt, token by token; nil where it was not
+// trained.
+func (s *Server) tokenCredit(ctx context.Context, a trace.Address) (*credited, error) {
+	batch, err := s.batch(ctx, a)
+	if err != nil || batch == nil {
+		return nil, err
+	}
+	var one *credited
+	for i, t := range batch.Trajectories {
+		if t.Attempt == a.String() {
+			one = &credited{advantage: t.Advantage, trained: t.Trained, calls: map[int]callCredit{}}
+			one.add(batch.Rows, i)
+		}
+	}
+	return one, nil
+}
+
+func (c *credited) add(rows []model.BatchRow, trajectory int) {
+	for _, row := range rows {
+		if row.Trajectory != trajectory {
+			continue
+		}
+		for i, seq := range row.Calls {
+			if seq < 0 {
+				continue
+			}
+			call := c.calls[int(seq)]
+			call.advantages, call.sampled = append(call.advantages, row.Advantages[i]), append(call.sampled, row.Sampled[i])
+			c.calls[int(seq)] = call
+		}
+	}
+}

@@ -1,0 +1,145 @@
+package page
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+const (
+	// mostFollowing is how many pages may follow runs at once.
+	mostFollowing = 64
+	// stateEvery is how long an answer of Temporal is used, and stateTimeout how long one
+	// is waited for: it is asked about many workflows at once.
+	stateEvery   = 3 * time.Second
+	stateTimeout = 2 * time.Second
+	// silence is after how many looks without news a comment keeps the connection open.
+	silence = 15
+)
+
+// stateAnswer is what Temporal said of a run, or why it did not.
+type stateAnswer struct {
+	State
+	err error
+}
+
+// state asks Temporal what a run under way does. It is nil where nobody can be asked.
+func (s *Server) state(ctx context.Context, run record.Run) (*State, string) {
+	if s.Live == nil || run.Status != record.Running {
+		return nil, ""
+	}
+	key := run.Name + " " + strconv.FormatInt(time.Now().UnixNano()/int64(stateEvery), 10)
+	answer, err := s.states.of(ctx, key, func(ctx context.Context) (stateAnswer, error) {
+		ctx, cancel := context.WithTimeout(ctx, stateTimeout)
+		defer cancel()
+		state, err := s.Live.State(ctx, run.Name)
+		return stateAnswer{state, err}, nil // an error is an answer, too, until the next time
+	})
+	if err == nil {
+		err = answer.err
+	}
+	if err != nil {
+		return nil, clip(err.Error(), mostOfMessage).Text
+	}
+	return &answer.State, ""
+}
+
+// liveRuns corrects the status of runs by what Temporal says, if it answers soon.
+func (s *Server) liveRuns(ctx context.Context, runs []record.Run) ([]record.Run, error) {
+	ctx, cancel := context.WithTimeout(ctx, stateTimeout)
+	defer cancel()
+	corrected, err := s.Live.Runs(ctx, runs)
+	if err != nil || len(corrected) != len(runs) {
+		return runs, err
+	}
+	return corrected, nil
+}
+
+// live sends an event whenever a run has something new to show, until it ends or the
+// reader leaves.
+func (s *Server) live(w http.ResponseWriter, r *http.Request) {
+	select {
+	case s.following <- struct{}{}:
+		defer func() { <-s.following }()
+	default:
+		http.Error(w, "too many pages follow runs: close some", http.StatusServiceUnavailable)
+		return
+	}
+	s.work.Add(1)
+	defer s.work.Done()
+	last, err := s.progress(r)
+	if errors.Is(err, trace.ErrNotFound) {
+		http.Error(w, err.Error(), http.StatusNotFound)
+		return
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	c := http.NewResponseController(w)
+	send := func(text string) bool {
+		_, err := fmt.Fprint(w, text)
+		return err == nil && c.Flush() == nil
+	}
+	if !send("retry: 3000\n\nevent: begin\ndata: " + last + "\n\n") {
+		return
+	}
+	tick := time.NewTicker(s.Poll)
+	defer tick.Stop()
+	for quiet := 0; ; quiet++ {
+		select {
+		case <-r.Context().Done():
+			return
+		case <-s.ctx.Done():
+			return
+		case <-tick.C:
+		}
+		now, err := s.progress(r)
+		switch {
+		case err != nil || now == last: // the store may be back at the next look
+			if quiet%silence == silence-1 && !send(": still here\n\n") {
+				return
+			}
+			continue
+		case !send("event: change\ndata: " + now + "\n\n"):
+			return
+		}
+		last = now
+	}
+}
+
+// progress is how far a run came, as a text that changes when there is something new to
+// show. It costs the same however long the run is.
+func (s *Server) progress(r *http.Request) (string, error) {
+	ctx := r.Context()
+	run, err := s.find(r)
+	if err != nil {
+		return "", err
+	}
+	step, err := s.lastStep(ctx, run.Name)
+	if err != nil {
+		return "", err
+	}
+	move, err := s.Records.Promoted(ctx, run.Name, model.DefaultPolicy)
+	if err != nil && !errors.Is(err, trace.ErrNotFound) {
+		return "", err
+	}
+	text := fmt.Sprintf("%s %d %q", run.Status, step, move.DecisionID)
+	if state, _ := s.state(ctx, run); state != nil {
+		text += fmt.Sprintf(" %s %s %d %d %v %d %d %d", state.Phase, clean(state.Subject), state.Done, state.Total, state.Paused, state.Pending, len(state.Idle), len(state.Blocked))
+	}
+	return firstLine(text), nil
+}
+
+// lastStep is the number of the newest finished step, 0 for none.
+func (s *Server) lastStep(ctx context.Context, run string) (int, error) {
+	step, err := s.Records.LastStep(ctx, run, model.DefaultPolicy)
+	if errors.Is(err, trace.ErrNotFound) {
+		return 0, nil
+	}
+	return step.Step, err
+}

@@ -1,0 +1,85 @@
+package page_test
+
+import (
+	"bufio"
+	"context"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/fulgurite/fulgurite/model"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("internal/poll.runtime_pollWait"))
+}
+
+// follow opens the events of the run and returns their names as they come.
+func follow(t *testing.T, ctx context.Context, address string) func() string {
+	t.Helper()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	require.NoError(t, err)
+	reply, err := http.DefaultClient.Do(request)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = reply.Body.Close() })
+	require.Equal(t, "text/event-stream", reply.Header.Get("Content-Type"))
+	lines := bufio.NewScanner(reply.Body)
+	return func() string {
+		for lines.Scan() {
+			if name, ok := strings.CutPrefix(lines.Text(), "event: "); ok {
+				return name
+			}
+		}
+		return "end"
+	}
+}
+
+func TestAPageHearsOfAFinishedStep(t *testing.T) {
+	t.Parallel()
+	r := newRecorded(t, "plain")
+	server := r.serve(nil)
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	next := follow(t, ctx, server.URL+"/runs/demo/live")
+	require.Equal(t, "begin", next())
+	batch, err := r.store.Batch(t.Context(), "demo", model.DefaultPolicy, 2)
+	require.NoError(t, err)
+	r.finish(3, batch.Digest)
+	require.Equal(t, "change", next())
+	body, _ := get(t, server.URL+"/runs/demo/steps")
+	require.Contains(t, body, "/runs/demo/train-3")
+	leave()
+	require.Equal(t, "end", next())
+}
+
+func TestManyReadersAtOnce(t *testing.T) {
+	t.Parallel()
+	r := newRecorded(t, "plain")
+	server := r.serve(nil)
+	var readers sync.WaitGroup
+	for range 8 {
+		readers.Go(func() {
+			for _, path := range []string{"/", "/runs/demo", "/runs/demo/train-1/0/0/2", "/runs/demo/train-2/2", "/runs/demo/tasks"} {
+				request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+path, nil)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				reply, err := http.DefaultClient.Do(request)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				_ = reply.Body.Close()
+				if reply.StatusCode != http.StatusOK {
+					t.Errorf("%s: %s", path, reply.Status)
+				}
+			}
+		})
+	}
+	readers.Wait()
+}

@@ -1,0 +1,255 @@
+package page_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/net/html"
+
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/page"
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// crawl follows all links from the list of runs on, and returns the pages by their paths.
+func crawl(t testing.TB, at string) map[string]string {
+	t.Helper()
+	pages := map[string]string{}
+	for queue := []string{"/"}; len(queue) > 0; queue = queue[1:] {
+		path := queue[0]
+		if _, seen := pages[path]; seen {
+			continue
+		}
+		body, reply := get(t, at+path)
+		require.Equal(t, http.StatusOK, reply.StatusCode, path)
+		pages[path] = body
+		for _, link := range links(t, body) {
+			if strings.HasPrefix(link, "?") {
+				link, _, _ = strings.Cut(path, "?")
+				continue
+			}
+			if strings.HasPrefix(link, "/") && !strings.HasPrefix(link, "/assets/") {
+				queue = append(queue, link)
+			}
+		}
+	}
+	return pages
+}
+
+// links are the targets of the links of a page.
+func links(t testing.TB, body string) []string {
+	t.Helper()
+	var out []string
+	for _, n := range elements(t, body) {
+		if n.Data != "a" {
+			continue
+		}
+		for _, a := range n.Attr {
+			if a.Key == "href" {
+				out = append(out, a.Val)
+			}
+		}
+	}
+	return out
+}
+
+func elements(t testing.TB, body string) []*html.Node {
+	t.Helper()
+	root, err := html.Parse(strings.NewReader(body))
+	require.NoError(t, err)
+	var out []*html.Node
+	for n := range root.Descendants() {
+		if n.Type == html.ElementNode {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+func TestEveryPageOfARunIsShown(t *testing.T) {
+	t.Parallel()
+	r := newRecorded(t, "plain words")
+	pages := crawl(t, r.serve(nil).URL)
+	for path, want := range map[string][]string{
+		"/":                        {"demo", "running", ` / 4`, `class="spark"`},
+		"/runs/demo":               {"accounted for", "trained once", "Gradient norm", "not promoted", "Show the spec", "(not shown)"},
+		"/runs/demo/steps":         {"Step 3</a> is under way", "95 % interval", "0.652 – 0.848"},
+		"/runs/demo/train-1":       {"Groups by spread of rewards", "timeout", "agent failed"},
+		"/runs/demo/train-1/0":     {"Sample 3", "+0.500", "−0.500", "plain words"},
+		"/runs/demo/train-1/0/0/2": {"replayed from attempt 1", "From the record of attempt 1", "Attempt 2 sampled from here on", "after the 2 messages of call 0 and its reply", "attempt 1, running"},
+		"/runs/demo/train-1/0/1/1": {"timeout", "mean log-probability", "|trained|0"},
+		"/runs/demo/versions":      {"promoted</span>", "not promoted", "it is the first", "the start"},
+		"/runs/demo/tasks":         {"Hardest", "Pass rate", "Quarantine", "plain words"},
+		"/runs/demo/train-3/4/0/1": {"No call is on record", "running"},
+		"/runs/demo/train-1/0/0/1": {"A later attempt took its place"},
+	} {
+		require.Contains(t, pages, path)
+		for _, text := range want {
+			require.Contains(t, html.UnescapeString(pages[path]), text, path)
+		}
+	}
+	require.NotContains(t, pages["/runs/demo"], "very-secret")
+	require.GreaterOrEqual(t, len(pages), 6+3+5+18)
+}
+
+func TestWhatIsNotThereIsSaid(t *testing.T) {
+	t.Parallel()
+	server := newRecorded(t, "plain").serve(nil)
+	for _, path := range []string{
+		"/nowhere", "/runs/other", "/runs/other/versions", "/runs/other/live", "/runs/demo/train-9", "/runs/demo/sideways-1", "/runs/demo/train-1/77",
+		"/runs/demo/train-1/0/0/9", "/runs/demo/train-1/0/00/1", "/runs/demo/train-01", "/assets/0000/page.css",
+	} {
+		body, reply := get(t, server.URL+path)
+		require.Equal(t, http.StatusNotFound, reply.StatusCode, path)
+		require.NotContains(t, body, "panic", path)
+	}
+	for _, path := range []string{"/?from=-1", "/?from=x", "/runs/demo/steps?to=0", "/runs/demo/train-1?from=99", "/runs/demo/versions?from=99", "/runs/demo/train-1/0/0/2?call=99&token=99999"} {
+		_, reply := get(t, server.URL+path)
+		require.Equal(t, http.StatusOK, reply.StatusCode, path)
+	}
+}
+
+func TestOnlyThisMachineIsAnswered(t *testing.T) {
+	t.Parallel()
+	p, err := page.New(page.Options{Records: newRecorded(t, "plain").store})
+	require.NoError(t, err)
+	defer p.Close()
+	ask := func(method, host, from string) int {
+		request := httptest.NewRequestWithContext(t.Context(), method, "/", nil)
+		request.Host, request.RemoteAddr = host, from
+		reply := httptest.NewRecorder()
+		p.ServeHTTP(reply, request)
+		return reply.Code
+	}
+	const here = "127.0.0.1:5000"
+	for _, host := range []string{"localhost", "localhost:8235", "LOCALHOST:1", "127.0.0.1:8235", "127.1.2.3", "[::1]:8235", "[::1]"} {
+		require.Equal(t, http.StatusOK, ask(http.MethodGet, host, here), host)
+	}
+	require.Equal(t, http.StatusOK, ask(http.MethodHead, "localhost", "[::1]:9"))
+	for _, host := range []string{"", "evil.example", "localhost.evil.example", "evil.example:8235", "127.0.0.1.evil.example", "10.0.0.1:8235", "0.0.0.0:8235", "[::]:8235", "[::ffff:10.0.0.1]:1"} {
+		require.Equal(t, http.StatusForbidden, ask(http.MethodGet, host, here), host)
+	}
+	for _, from := range []string{"10.0.0.1:5000", "[2001:db8::1]:5000", "", "@"} {
+		require.Equal(t, http.StatusForbidden, ask(http.MethodGet, "localhost", from), from)
+	}
+	for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodOptions} {
+		require.Equal(t, http.StatusMethodNotAllowed, ask(method, "localhost", here), method)
+	}
+}
+
+func TestTheContentSecurityPolicyIsKept(t *testing.T) {
+	t.Parallel()
+	server := newRecorded(t, "plain").serve(nil)
+	body, reply := get(t, server.URL+"/runs/demo/train-1/0/0/2")
+	require.Contains(t, reply.Header.Get("Content-Security-Policy"), "default-src 'none'; script-src 'self'; style-src 'self';")
+	require.Equal(t, "nosniff", reply.Header.Get("X-Content-Type-Options"))
+	loaded := 0
+	for _, n := range elements(t, body) {
+		require.NotEqual(t, "style", n.Data)
+		for _, a := range n.Attr {
+			require.NotEqual(t, "style", a.Key, n.Data)
+			require.False(t, strings.HasPrefix(a.Key, "on"), "%s has %s", n.Data, a.Key)
+			if a.Key == "src" || n.Data == "link" && a.Key == "href" {
+				loaded++
+				require.Regexp(t, `^/assets/[0-9a-f]{16}/`, a.Val)
+				_, reply := get(t, server.URL+a.Val)
+				require.Equal(t, http.StatusOK, reply.StatusCode)
+				require.Contains(t, reply.Header.Get("Cache-Control"), "immutable")
+			}
+		}
+		if n.Data == "script" {
+			require.Nil(t, n.FirstChild, "a script in the page")
+		}
+	}
+	require.Equal(t, 3, loaded)
+}
+
+// asked is a Temporal that says what a test wants.
+type asked struct {
+	state page.State
+	err   error
+}
+
+func (a asked) Runs(_ context.Context, runs []record.Run) ([]record.Run, error) { return runs, a.err }
+
+func (a asked) State(context.Context, string) (page.State, error) { return a.state, a.err }
+
+func (a asked) WorkflowURL(id string) string { return "http://127.0.0.1:8233/workflows/" + id }
+
+func TestWhatKeepsARunFromGoingOnIsShown(t *testing.T) {
+	t.Parallel()
+	r := newRecorded(t, "plain")
+	server := r.serve(asked{state: page.State{
+		Phase: "rollouts", Done: 3, Total: 8, Pending: 2, Idle: []string{"gpu-queue"}, Paused: true,
+		Blocked: []page.Blockage{{Workflow: "demo/train-3", Activity: "RunAgent", Attempt: 7, Failure: "no <b>such</b> program"}},
+	}})
+	for _, path := range []string{"/", "/runs/demo"} {
+		body, _ := get(t, server.URL+path)
+		for _, want := range []string{
+			"rollouts, 3 of 8 rollouts", "no worker polls queue gpu-queue", "RunAgent of demo/train-3 is blocked, attempt 7: no &lt;b&gt;such&lt;/b&gt; program",
+			"version 2 waits for", "paused",
+		} {
+			require.Contains(t, body, want, path)
+		}
+	}
+	body, _ := get(t, server.URL+"/runs/demo")
+	require.Contains(t, links(t, body), "http://127.0.0.1:8233/workflows/demo")
+
+	server = r.serve(asked{err: errors.New("no Temporal there")})
+	body, _ = get(t, server.URL+"/runs/demo")
+	require.Contains(t, body, "Temporal does not say what it does: no Temporal there")
+}
+
+func TestFaultsOfARunStandOut(t *testing.T) {
+	t.Parallel()
+	r := newRecorded(t, "plain")
+	batch, err := r.store.Batch(t.Context(), "demo", model.DefaultPolicy, 1)
+	require.NoError(t, err)
+	r.finish(3, batch.Digest) // trained on what was trained before
+	require.NoError(t, r.store.FinishRun(t.Context(), "demo", record.Failed, record.Failure{Error: "the disk is full"}.Result()))
+	body, _ := get(t, r.serve(nil).URL+"/runs/demo")
+	require.Regexp(t, regexp.MustCompile(`\d+ faults: something is wrong with this run`), body)
+	require.Contains(t, body, "the disk is full")
+	require.Contains(t, body, "was trained more than once")
+}
+
+func TestAnAttemptIsShownOnPagesThatABrowserBears(t *testing.T) {
+	t.Parallel()
+	r := newRecorded(t, "plain")
+	ctx := t.Context()
+	a := r.begin(trace.RolloutID{Run: "demo", Kind: trace.Try, Step: 1})
+	const calls, tokens = 25, 1100
+	for seq := range calls {
+		call := r.call(a, seq, -1, nil)
+		call.ParseError, call.Completion, call.Logprobs = "", slices.Repeat([]int32{5}, tokens), make([]float32, tokens)
+		require.NoError(t, r.store.AppendCall(ctx, &call))
+	}
+	server := r.serve(nil)
+	path := "/runs/demo/try-1/0/0/1"
+	shown, pages := 0, 0
+	for query := ""; ; pages++ {
+		body, reply := get(t, server.URL+path+query)
+		require.Equal(t, http.StatusOK, reply.StatusCode)
+		require.Less(t, len(elements(t, body)), 4000)
+		shown += strings.Count(body, "data-t=")
+		query = ""
+		for _, link := range links(t, body) {
+			if strings.HasPrefix(link, "?call=") {
+				query = link // the last one leads on
+			}
+		}
+		if !strings.Contains(body, "Later calls") {
+			break
+		}
+	}
+	require.Equal(t, calls*tokens, shown)
+	require.GreaterOrEqual(t, pages, 10)
+}

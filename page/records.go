@@ -1,0 +1,70 @@
+package page
+
+import (
+	"context"
+
+	"github.com/fulgurite/fulgurite/dialog"
+	"github.com/fulgurite/fulgurite/internal/report"
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// Records is what the page reads of a store.
+type Records interface {
+	report.Store
+	Runs(ctx context.Context) ([]record.Run, error)
+	LastStep(ctx context.Context, run, policy string) (record.Step, error)
+	StepsAfter(ctx context.Context, run, policy string, after int) ([]record.Step, error)
+	Lags(ctx context.Context, run, policy string, after int) (map[int]float64, error)
+	Batch(ctx context.Context, run, policy string, step int) (record.Batch, error)
+	Promoted(ctx context.Context, run, policy string) (record.Promotion, error)
+	TrialsOfStep(ctx context.Context, run string, kind trace.Kind, step int) ([]record.Trial, error)
+	TaskResults(ctx context.Context, run, policy string, pass float64) ([]record.TaskResult, error)
+	Attempt(ctx context.Context, address trace.Address) (trace.Attempt, error)
+	ExchangesBetween(ctx context.Context, address trace.Address, from, to int) ([]trace.Exchange, error)
+	Rewards(ctx context.Context, address trace.Address) ([]trace.Reward, error)
+	Spans(ctx context.Context, address trace.Address) ([]trace.Span, error)
+	Refusals(ctx context.Context, address trace.Address) ([]trace.Refusal, error)
+	Output(ctx context.Context, address trace.Address) (trace.Output, error)
+}
+
+// Blobs keeps content under its digest.
+type Blobs interface {
+	Get(ctx context.Context, digest string) ([]byte, error)
+}
+
+// Codecs finds a codec by its name in the terms of an attempt.
+type Codecs func(name string) (dialog.Codec, error)
+
+// Live is what Temporal says of runs.
+type Live interface {
+	// Runs corrects the status of runs. Where Temporal can't be asked it returns them as
+	// they are, and the error.
+	Runs(ctx context.Context, runs []record.Run) ([]record.Run, error)
+	// State says what a run under way is doing.
+	State(ctx context.Context, run string) (State, error)
+	// WorkflowURL is where a workflow can be seen in Temporal's Web UI, empty without one.
+	WorkflowURL(id string) string
+}
+
+// State is what a run under way is doing, and what keeps it from going on.
+type State struct {
+	Phase   string // what it does, for example "rollouts"
+	Subject string // with what
+	Done    int    // rollouts of the step under way
+	Total   int
+	Pace    string // tokens a second and the time that is left, for people; empty if unknown
+	Paused  bool
+	// Pending is the version that waits for approval, -1 for none.
+	Pending int
+	Idle    []string // queues that no worker polls
+	Blocked []Blockage
+}
+
+// Blockage is an activity that is tried again and again.
+type Blockage struct {
+	Workflow string
+	Activity string
+	Attempt  int
+	Failure  string
+}

@@ -1,0 +1,181 @@
+package page
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"github.com/fulgurite/fulgurite/internal/report"
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// eventsShown are the newest of the pointer's moves and decisions on the page of a run,
+// stepsShown its newest steps.
+const (
+	eventsShown = 8
+	stepsShown  = 10
+)
+
+// runBody is the page of a run.
+type runBody struct {
+	runRow
+	Failure   record.Failure
+	Doubt     string
+	Workflow  string // its page in Temporal's Web UI
+	Account   *report.Report
+	Uncounted string // why there is no account
+	Figures   []figure
+	Steps     []stepRow
+	Before    *record.Evaluation
+	After     *record.Evaluation
+	Events    []report.Line
+	Earlier   int // events that are not shown
+	Spec      clipped
+}
+
+func (s *Server) run(r *http.Request) (view, error) {
+	ctx := r.Context()
+	run, err := s.find(r)
+	if err != nil {
+		return view{}, err
+	}
+	b := runBody{Failure: run.Failure()}
+	if b.runRow, err = s.runRow(ctx, run); err != nil {
+		return view{}, err
+	}
+	b.Notes = nil // the page has room for each
+	state, doubt := s.state(ctx, run)
+	b.Doubt = doubt
+	if state != nil {
+		b.Notes = state.obstacles()
+	}
+	if s.Live != nil {
+		b.Workflow = s.Live.WorkflowURL(run.WorkflowID)
+	}
+	if run.Status != record.Refused {
+		if err := s.accountOf(r, run, &b); err != nil {
+			return view{}, err
+		}
+	}
+	text, err := specText(run.Spec)
+	if err != nil {
+		text = "its spec can't be read: " + err.Error()
+	}
+	b.Spec = clip(text, mostOfSpec)
+	v := runView("run", run, "Overview")
+	v.Body = b
+	return v, nil
+}
+
+// accountOf fills in curves, decisions and the account.
+func (s *Server) accountOf(r *http.Request, run record.Run, b *runBody) error {
+	ctx := r.Context()
+	steps, lags, err := s.history(ctx, run)
+	if err != nil {
+		return err
+	}
+	evaluations, err := s.Records.Evaluations(ctx, run.Name)
+	if err != nil {
+		return err
+	}
+	evaluations = slices.DeleteFunc(evaluations, func(e record.Evaluation) bool { return e.Policy != model.DefaultPolicy })
+	moves, err := s.Records.Promotions(ctx, run.Name, model.DefaultPolicy)
+	if err != nil {
+		return err
+	}
+	decisions, err := s.Records.Decisions(ctx, run.Name, model.DefaultPolicy)
+	if err != nil {
+		return err
+	}
+	b.Figures = curvesOf(steps, lags, evaluations, marksOf(moves, decisions))
+	b.Events = report.History(moves, decisions)
+	slices.Reverse(b.Events)
+	if n := len(b.Events); n > eventsShown {
+		b.Events, b.Earlier = b.Events[:eventsShown], n-eventsShown
+	}
+	b.Steps = stepRows(run, steps[max(0, len(steps)-stepsShown):])
+	b.Before, b.After = tested(evaluations)
+	if b.Account, err = s.account(ctx, run, b.Step); err != nil {
+		b.Uncounted = err.Error()
+	}
+	return nil
+}
+
+// tested are the first and the last evaluation on the test split.
+func tested(all []record.Evaluation) (before, after *record.Evaluation) {
+	for _, e := range all {
+		if e.Kind != trace.Test {
+			continue
+		}
+		if before == nil {
+			before = &e
+		} else {
+			after = &e
+		}
+	}
+	return before, after
+}
+
+// specText is a spec for people. What agents and their servers may be given in confidence
+// is left out.
+func specText(raw json.RawMessage) (string, error) {
+	sp, err := spec.Stored(raw)
+	if err != nil {
+		return "", err
+	}
+	for _, secrets := range []map[string]string{sp.Agent.Environment, headersOf(sp)} {
+		for name := range secrets {
+			secrets[name] = "(not shown)"
+		}
+	}
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false) // the template does
+	e.SetIndent("", "  ")
+	if err := e.Encode(sp); err != nil {
+		return "", fmt.Errorf("encode the spec: %w", err)
+	}
+	return b.String(), nil
+}
+
+func headersOf(sp spec.Spec) map[string]string {
+	if sp.Agent.Service == nil {
+		return nil
+	}
+	return sp.Agent.Service.Headers
+}
+
+// stepRow is a finished step in a list.
+type stepRow struct {
+	record.Step
+	Path     string
+	Reward   *float64
+	Spread   *float64
+	Flat     *float64 // groups that taught nothing
+	Entropy  *float64
+	Gradient *float64
+	Tokens   *float64
+}
+
+// stepRows are those of steps, the newest first.
+func stepRows(run record.Run, steps []record.Step) []stepRow {
+	var out []stepRow
+	for _, s := range slices.Backward(steps) {
+		of := func(key string) *float64 {
+			if v, ok := s.Metrics[key]; ok {
+				return &v
+			}
+			return nil
+		}
+		out = append(out, stepRow{
+			Step: s, Path: stepPath(run.Name, trace.Train, s.Step), Reward: of("reward/mean"), Spread: of("reward/std"),
+			Flat: of("batch/zero_variance_groups"), Entropy: of("train/entropy"), Gradient: of("train/gradient_norm"), Tokens: of("batch/trained_tokens"),
+		})
+	}
+	return out
+}

@@ -1,0 +1,152 @@
+package page
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"html/template"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// runsPerPage is how many runs a list has.
+const runsPerPage = 50
+
+// runsBody is the list of runs.
+type runsBody struct {
+	Runs   []runRow
+	Doubt  string // why Temporal could not be asked
+	Newer  string
+	Older  string
+	Number int
+}
+
+// runRow is a run in the list.
+type runRow struct {
+	record.Run
+	Path          string
+	Step, Planned int
+	Reward        *float64
+	Spark         template.HTML
+	Promoted      *int
+	Pinned        bool
+	Took          time.Duration
+	Notes         []string // what keeps it from going on, or why it ended
+	Doing         string
+}
+
+func (s *Server) runs(r *http.Request) (view, error) {
+	ctx := r.Context()
+	all, err := s.Records.Runs(ctx)
+	if err != nil {
+		return view{}, err
+	}
+	from, _ := strconv.Atoi(r.URL.Query().Get("from")) // what is no number begins at the newest
+	from = min(max(from, 0), max(len(all)-1, 0))
+	shown := all[from:min(from+runsPerPage, len(all))]
+	b := runsBody{Number: len(all)}
+	if from > 0 {
+		b.Newer = fmt.Sprintf("/?from=%d", max(0, from-runsPerPage))
+	}
+	if from+runsPerPage < len(all) {
+		b.Older = fmt.Sprintf("/?from=%d", from+runsPerPage)
+	}
+	if s.Live != nil {
+		if shown, err = s.liveRuns(ctx, shown); err != nil {
+			b.Doubt = clip(err.Error(), mostOfMessage).Text
+		}
+	}
+	for _, run := range shown {
+		row, err := s.runRow(ctx, run)
+		if err != nil {
+			return view{}, err
+		}
+		b.Runs = append(b.Runs, row)
+	}
+	return view{template: "runs", Title: "Runs", Body: b}, nil
+}
+
+func (s *Server) runRow(ctx context.Context, run record.Run) (runRow, error) {
+	row := runRow{Run: run, Path: runPath(run.Name), Took: time.Since(run.Created)}
+	if !run.Finished.IsZero() {
+		row.Took = run.Finished.Sub(run.Created)
+	}
+	if text := run.Failure().Error; text != "" {
+		row.Notes = append(row.Notes, firstLine(text))
+	}
+	if sp, err := spec.Stored(run.Spec); err == nil { // one that was refused may be anything
+		row.Planned = sp.WithDefaults().Training.Total(run.Splits[trace.Train].Count)
+	}
+	steps, _, err := s.history(ctx, run)
+	if err != nil {
+		return row, err
+	}
+	rewards := make([]float64, 0, len(steps))
+	for _, step := range steps {
+		if v, ok := step.Metrics["reward/mean"]; ok {
+			rewards = append(rewards, v)
+			row.Reward = &v
+		}
+		row.Step = step.Step
+	}
+	row.Spark = sparkline(rewards)
+	if row.Promoted, row.Pinned, err = s.promoted(ctx, run.Name); err != nil {
+		return row, err
+	}
+	state, doubt := s.state(ctx, run)
+	if doubt != "" {
+		row.Notes = append(row.Notes, "Temporal does not say what it does: "+firstLine(doubt))
+	}
+	if state != nil {
+		row.Doing = state.text()
+		row.Notes = append(row.Notes, state.obstacles()...)
+	}
+	return row, nil
+}
+
+// promoted is the version that is promoted, nil for none.
+func (s *Server) promoted(ctx context.Context, run string) (*int, bool, error) {
+	p, err := s.Records.Promoted(ctx, run, model.DefaultPolicy)
+	if errors.Is(err, trace.ErrNotFound) {
+		return nil, false, nil
+	}
+	return &p.Version, p.Pinned(), err
+}
+
+// text says what a run does.
+func (s State) text() string {
+	text := clean(s.Phase)
+	if s.Total > 0 {
+		text += fmt.Sprintf(", %d of %d rollouts", s.Done, s.Total)
+	} else if s.Subject != "" {
+		text += ": " + firstLine(s.Subject)
+	}
+	if s.Pace != "" {
+		text += ", " + s.Pace
+	}
+	return text
+}
+
+// obstacles are what keeps a run from going on, for people.
+func (s State) obstacles() []string {
+	var out []string
+	if s.Paused {
+		out = append(out, "paused: `fulgurite resume` goes on")
+	}
+	if s.Pending >= 0 {
+		out = append(out, fmt.Sprintf("version %d waits for `fulgurite approve` or `fulgurite reject`", s.Pending))
+	}
+	for _, q := range s.Idle {
+		out = append(out, "no worker polls queue "+clean(q)+": the run waits until one does")
+	}
+	for _, b := range s.Blocked {
+		out = append(out, fmt.Sprintf("%s of %s is blocked, attempt %d: %s", clean(b.Activity), clean(b.Workflow), b.Attempt, firstLine(b.Failure)))
+	}
+	return out
+}

@@ -1,0 +1,288 @@
+package page
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"html/template"
+	"maps"
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// groupsPerPage is how many groups a step shows at once.
+const groupsPerPage = 100
+
+// stepBody is the page of a step or of an evaluation.
+type stepBody struct {
+	Kind         trace.Kind
+	Step         int
+	Previous     string // pages of the steps beside it
+	Next         string
+	Groups       []groupRow
+	More         string
+	Number       int // of groups
+	Attempts     int
+	Flat         int
+	Rewards      spread
+	Failures     []tally
+	Outcomes     []tally
+	Quarantined  []record.Quarantine
+	Metrics      []tallyOf
+	Reserve      string
+	ReserveCount int
+}
+
+// tally is how often something was, and its share of the most frequent.
+type tally struct {
+	Name  string
+	Count int
+	Share float64
+}
+
+// tallyOf is a number with a name.
+type tallyOf struct {
+	Name  string
+	Value float64
+}
+
+// spread are rewards in figures.
+type spread struct {
+	Count     int
+	Mean, Std float64
+	Low, High float64
+}
+
+// groupRow is a group of a step.
+type groupRow struct {
+	Task     int
+	TaskID   string
+	Path     string
+	Rewards  spread
+	Bars     template.HTML
+	Samples  int
+	Attempts int
+	Tokens   int // of the attempts that count, on average
+	Reason   string
+	Flat     bool
+}
+
+func (s *Server) step(r *http.Request) (view, error) {
+	ctx := r.Context()
+	run, err := s.find(r)
+	if err != nil {
+		return view{}, err
+	}
+	id, err := placeOf(run.Name, r.PathValue("step"), "0", "0", "1")
+	if err != nil {
+		return view{}, err
+	}
+	trials, err := s.Records.TrialsOfStep(ctx, run.Name, id.Kind, id.Step)
+	if err != nil {
+		return view{}, err
+	}
+	if len(trials) == 0 {
+		return view{}, fmt.Errorf("%w: run %s has no attempt of %s-%d", trace.ErrNotFound, run.Name, id.Kind, id.Step)
+	}
+	b := stepBody{Kind: id.Kind, Step: id.Step, Attempts: len(trials)}
+	if err := s.beside(ctx, run, &b); err != nil {
+		return view{}, err
+	}
+	b.count(trials)
+	groups := groupsOf(trials, b.Rewards)
+	if b.Quarantined, err = s.quarantined(ctx, run.Name, id.Kind, id.Step); err != nil {
+		return view{}, err
+	}
+	for i, g := range groups {
+		for _, q := range b.Quarantined {
+			if q.Task == g.Task {
+				groups[i].Reason = firstLine(q.Reason)
+			}
+		}
+		if g.Flat {
+			b.Flat++
+		}
+	}
+	slices.SortStableFunc(groups, func(a, c groupRow) int {
+		return cmp.Or(cmp.Compare(c.Rewards.Std, a.Rewards.Std), cmp.Compare(a.Rewards.Mean, c.Rewards.Mean), cmp.Compare(a.Task, c.Task))
+	})
+	b.Number = len(groups)
+	from, _ := strconv.Atoi(r.URL.Query().Get("from")) // what is no number begins at the first
+	from = min(max(from, 0), len(groups))
+	b.Groups = groups[from:min(from+groupsPerPage, len(groups))]
+	if from+groupsPerPage < len(groups) {
+		b.More = fmt.Sprintf("?from=%d", from+groupsPerPage)
+	}
+	v := runView("step", run, "Steps", link{Text: "Steps", Path: runPath(run.Name) + "/steps"}, link{Text: stepName(id.Kind, id.Step)})
+	v.Body = b
+	return v, nil
+}
+
+// stepName is what people call a step or an evaluation.
+func stepName(kind trace.Kind, step int) string {
+	switch kind {
+	case trace.Train:
+		return fmt.Sprintf("Step %d", step)
+	case trace.Reserve:
+		return fmt.Sprintf("Step %d, reserve", step)
+	}
+	return fmt.Sprintf("Version %d on %s", step, kind)
+}
+
+// placeOf reads the parts of an address after the run.
+func placeOf(run string, parts ...string) (trace.Address, error) {
+	return trace.ParseAddress(run + "/" + strings.Join(parts, "/"))
+}
+
+// beside fills in what is on record of the step and of those beside it.
+func (s *Server) beside(ctx context.Context, run record.Run, b *stepBody) error {
+	if b.Kind != trace.Train {
+		return nil
+	}
+	steps, _, err := s.history(ctx, run)
+	if err != nil {
+		return err
+	}
+	if b.Step > 1 {
+		b.Previous = stepPath(run.Name, trace.Train, b.Step-1)
+	}
+	for _, one := range steps {
+		if one.Step == b.Step {
+			for _, name := range slices.Sorted(maps.Keys(one.Metrics)) {
+				b.Metrics = append(b.Metrics, tallyOf{name, one.Metrics[name]})
+			}
+			b.Next = stepPath(run.Name, trace.Train, b.Step+1)
+		}
+	}
+	if n := len(steps); n > 0 && b.Step == steps[n-1].Step && run.Status != record.Running {
+		b.Next = ""
+	}
+	reserve, err := s.Records.TrialsOfStep(ctx, run.Name, trace.Reserve, b.Step)
+	if len(reserve) > 0 {
+		b.Reserve, b.ReserveCount = stepPath(run.Name, trace.Reserve, b.Step), len(reserve)
+	}
+	return err
+}
+
+func (s *Server) quarantined(ctx context.Context, run string, kind trace.Kind, step int) ([]record.Quarantine, error) {
+	all, err := s.Records.Quarantines(ctx, run, model.DefaultPolicy)
+	return slices.DeleteFunc(all, func(q record.Quarantine) bool { return q.Kind != kind || q.Step != step }), err
+}
+
+// count fills in rewards, outcomes and failures.
+func (b *stepBody) count(trials []record.Trial) {
+	outcomes, failures := map[string]int{}, map[string]int{}
+	var rewards []float64
+	for i, t := range trials {
+		outcomes[outcomeText(t.Outcome)]++
+		if t.Failure != "" {
+			failures[clean(t.Failure)]++
+		} else if t.Outcome == trace.AgentFailed {
+			failures["unknown"]++
+		}
+		if last := i+1 == len(trials) || trials[i+1].RolloutID != t.RolloutID; last && t.Reward != nil {
+			rewards = append(rewards, *t.Reward)
+		}
+	}
+	b.Rewards, b.Outcomes, b.Failures = spreadOf(rewards), tallies(outcomes), tallies(failures)
+}
+
+// tallies are counts, the largest first.
+func tallies(counts map[string]int) []tally {
+	var out []tally
+	most := 0
+	for name, n := range counts {
+		out, most = append(out, tally{Name: name, Count: n}), max(most, n)
+	}
+	for i := range out {
+		out[i].Share = float64(out[i].Count) / float64(most)
+	}
+	slices.SortFunc(out, func(a, b tally) int { return cmp.Or(b.Count-a.Count, strings.Compare(a.Name, b.Name)) })
+	return out
+}
+
+// Bar is a share as a bar.
+func (t tally) Bar() template.HTML {
+	d := drawing{}
+	d.add(`<svg class="share" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true"><rect width="%.1f" height="8"/></svg>`, 100*t.Share)
+	return template.HTML(d.String()) //nolint:gosec // it has numbers alone
+}
+
+func spreadOf(values []float64) spread {
+	s := spread{Count: len(values)}
+	if s.Count == 0 {
+		return s
+	}
+	s.Low, s.High = values[0], values[0]
+	for _, v := range values {
+		s.Mean += v / float64(s.Count)
+		s.Low, s.High = min(s.Low, v), max(s.High, v)
+	}
+	for _, v := range values {
+		s.Std += (v - s.Mean) * (v - s.Mean) / float64(s.Count)
+	}
+	s.Std = math.Sqrt(s.Std)
+	return s
+}
+
+// groupsOf lays attempts, which come in order, out by their groups. The bars of all groups
+// have the scale of the step.
+func groupsOf(trials []record.Trial, scale spread) []groupRow {
+	var out []groupRow
+	for i := 0; i < len(trials); {
+		first := trials[i]
+		g := groupRow{Task: first.Task, TaskID: clip(first.TaskID, mostOfLine).Text, Path: groupPath(first.RolloutID)}
+		var rewards []float64
+		var counted []record.Trial
+		for ; i < len(trials) && trials[i].Task == first.Task; i++ {
+			g.Attempts++
+			if i+1 < len(trials) && trials[i+1].RolloutID == trials[i].RolloutID {
+				continue // a later attempt took its place
+			}
+			counted = append(counted, trials[i])
+			g.Tokens += trials[i].Tokens
+			if trials[i].Reward != nil {
+				rewards = append(rewards, *trials[i].Reward)
+			}
+		}
+		g.Samples, g.Rewards = len(counted), spreadOf(rewards)
+		g.Tokens /= max(1, g.Samples)
+		g.Flat = g.Rewards.Count == g.Samples && g.Samples > 1 && g.Rewards.Low == g.Rewards.High
+		g.Bars = bars(counted, scale)
+		out = append(out, g)
+	}
+	return out
+}
+
+// mostBars are drawn of a group.
+const mostBars = 64
+
+// bars are the rewards of the samples of a group, one beside the other.
+func bars(counted []record.Trial, scale spread) template.HTML {
+	const height, width = 22.0, 6.0
+	shown := counted[:min(len(counted), mostBars)]
+	d := drawing{}
+	d.add(`<svg class="bars" viewBox="0 0 %g %g" width="%g" height="%g" aria-hidden="true">`, width*float64(len(shown)), height, width*float64(len(shown)), height)
+	low, high := min(scale.Low, 0), max(scale.High, 0)
+	for i, t := range shown {
+		x := float64(i)*width + 1
+		switch {
+		case t.Reward == nil:
+			d.add(`<rect class="none" x="%.0f" y="%.1f" width="4" height="2"/>`, x, height-2)
+		case high > low:
+			h := 2 + (*t.Reward-low)/(high-low)*(height-2)
+			d.add(`<rect x="%.0f" y="%.1f" width="4" height="%.1f"/>`, x, height-h, h)
+		default:
+			d.add(`<rect x="%.0f" y="%.1f" width="4" height="2"/>`, x, height-2)
+		}
+	}
+	d.add(`</svg>`)
+	return template.HTML(d.String()) //nolint:gosec // it has numbers alone
+}

@@ -1,0 +1,91 @@
+package page
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// stepsPerPage is how many steps a list has.
+const stepsPerPage = 100
+
+// stepsBody is the list of a run's steps and evaluations.
+type stepsBody struct {
+	Steps        []stepRow
+	Newer, Older string
+	// UnderWay is the step that has begun and is not finished, 0 for none.
+	UnderWay     int
+	UnderWayPath string
+	Evaluations  []evaluationRow
+}
+
+// evaluationRow is an evaluation and where its attempts are.
+type evaluationRow struct {
+	record.Evaluation
+	Path      string
+	Low, High float64
+}
+
+func (s *Server) steps(r *http.Request) (view, error) {
+	ctx := r.Context()
+	run, err := s.find(r)
+	if err != nil {
+		return view{}, err
+	}
+	steps, _, err := s.history(ctx, run)
+	if err != nil {
+		return view{}, err
+	}
+	last := 0
+	if n := len(steps); n > 0 {
+		last = steps[n-1].Step
+	}
+	to := last
+	if n, err := strconv.Atoi(r.URL.Query().Get("to")); err == nil && n > 0 && n < last {
+		to = n
+	}
+	var b stepsBody
+	first := slices.IndexFunc(steps, func(one record.Step) bool { return one.Step > to-stepsPerPage })
+	end := slices.IndexFunc(steps, func(one record.Step) bool { return one.Step > to })
+	if end < 0 {
+		end = len(steps)
+	}
+	if first >= 0 {
+		b.Steps = stepRows(run, steps[first:end])
+	}
+	if to < last {
+		b.Newer = fmt.Sprintf("?to=%d", to+stepsPerPage)
+	}
+	if to-stepsPerPage > 0 {
+		b.Older = fmt.Sprintf("?to=%d", to-stepsPerPage)
+	}
+	under, err := s.Records.TrialsOfStep(ctx, run.Name, trace.Train, last+1)
+	if err != nil {
+		return view{}, err
+	}
+	if len(under) > 0 && to == last {
+		b.UnderWay, b.UnderWayPath = last+1, stepPath(run.Name, trace.Train, last+1)
+	}
+	if b.Evaluations, err = s.evaluations(r, run); err != nil {
+		return view{}, err
+	}
+	v := runView("steps", run, "Steps", link{Text: "Steps"})
+	v.Body = b
+	return v, nil
+}
+
+func (s *Server) evaluations(r *http.Request, run record.Run) ([]evaluationRow, error) {
+	all, err := s.Records.Evaluations(r.Context(), run.Name)
+	if err != nil {
+		return nil, err
+	}
+	var out []evaluationRow
+	for _, e := range slices.Backward(all) {
+		out = append(out, evaluationRow{e, stepPath(run.Name, e.Kind, e.Version), e.Mean - z*e.StdError, e.Mean + z*e.StdError})
+	}
+	return out, nil
+}

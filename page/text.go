@@ -1,0 +1,75 @@
+package page
+
+import (
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// What is shown of a text, in bytes.
+const (
+	mostOfMessage = 8 << 10
+	mostOfResult  = 2 << 10 // of one among several beside each other
+	mostOfLine    = 200
+	mostOfSpec    = 64 << 10
+)
+
+// clipped is what is shown of a text that somebody else wrote.
+type clipped struct {
+	Text string
+	More int // bytes that are left out
+}
+
+// clip cuts a text to a number of bytes and makes it clean.
+func clip(text string, most int) clipped {
+	kept := text
+	if len(kept) > most {
+		kept = kept[:most]
+		for i := 0; i < utf8.UTFMax-1 && len(kept) > 0 && !utf8.ValidString(kept[max(0, len(kept)-utf8.UTFMax):]); i++ {
+			if r, size := utf8.DecodeLastRuneInString(kept); r != utf8.RuneError || size != 1 {
+				break
+			}
+			kept = kept[:len(kept)-1]
+		}
+	}
+	return clipped{clean(kept), len(text) - len(kept)}
+}
+
+// clean makes what a browser would obey, hide or turn around visible, as Go writes it:
+// escape sequences, other control characters, marks of direction, bytes that are no UTF-8.
+// Line feeds and tabs stay.
+func clean(text string) string {
+	plain := true
+	for i := 0; i < len(text) && plain; i++ {
+		plain = text[i] >= ' ' && text[i] < utf8.RuneSelf-1 || text[i] == '\n' || text[i] == '\t'
+	}
+	if plain {
+		return text
+	}
+	var b strings.Builder
+	for len(text) > 0 {
+		r, size := utf8.DecodeRuneInString(text)
+		switch {
+		case r == utf8.RuneError && size == 1:
+			b.WriteString(`\x` + strconv.FormatUint(uint64(text[0])|0x100, 16)[1:])
+		case r == '\n' || r == '\t' || r == ' ' || unicode.IsPrint(r):
+			b.WriteRune(r)
+		case r == '\r' && strings.HasPrefix(text, "\r\n"):
+		default:
+			b.WriteString(strings.Trim(strconv.QuoteRuneToASCII(r), "'"))
+		}
+		text = text[size:]
+	}
+	return b.String()
+}
+
+// firstLine is the beginning of a text that fits into a table.
+func firstLine(text string) string {
+	line, rest, _ := strings.Cut(strings.TrimSpace(text), "\n")
+	c := clip(line, mostOfLine)
+	if c.More > 0 || rest != "" {
+		c.Text += " …"
+	}
+	return c.Text
+}

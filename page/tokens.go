@@ -1,0 +1,149 @@
+package page
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/fulgurite/fulgurite/dialog"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// tokenMark is a sampled token and what is on record of it.
+type tokenMark struct {
+	Text      string
+	ID        int32
+	Logprob   *float64
+	Advantage *float64
+	// Trained is false for a token that the loss does not see; Batch says whether that is
+	// known from the batch, or only that the token had no alternative.
+	Trained, Batch bool
+	Version        int
+	// Class and Data are for style and script; scale fills them in.
+	Class string
+	Data  string
+}
+
+// marks are the tokens of a call's completion.
+func (c *conversation) marks(call trace.Exchange) []tokenMark {
+	if relay, ok := c.codec.(dialog.Relay); ok {
+		var out []tokenMark
+		for _, p := range relay.Pieces(call.Completion, call.Logprobs) {
+			l := float64(p.Logprob)
+			out = append(out, tokenMark{Text: visible(p.Text), ID: -1, Logprob: &l, Version: call.Version})
+		}
+		return out
+	}
+	out := make([]tokenMark, len(call.Completion))
+	given, inBatch := callCredit{}, false
+	if c.credit != nil {
+		given, inBatch = c.credit.calls[call.Seq]
+	}
+	for i, id := range call.Completion {
+		t := tokenMark{Text: c.spell(id), ID: id, Version: call.Version, Trained: c.credit != nil}
+		if i < len(call.Logprobs) {
+			l := float64(call.Logprobs[i])
+			t.Logprob = &l
+		}
+		if call.Untrained != nil && call.Untrained[i] {
+			t.Trained = false
+		}
+		if inBatch && i < len(given.advantages) {
+			a := float64(given.advantages[i])
+			t.Batch, t.Trained = true, given.sampled[i]
+			if t.Trained {
+				t.Advantage = &a
+			}
+		} else {
+			t.Trained = false
+		}
+		out[i] = t
+	}
+	return out
+}
+
+// spell is the text of a token.
+func (c *conversation) spell(id int32) string {
+	switch codec := c.codec.(type) {
+	case nil:
+		return strconv.Itoa(int(id)) + " "
+	case dialog.Speller:
+		return visible(string(codec.Bytes(id)))
+	default:
+		return visible(codec.Text([]int32{id}))
+	}
+}
+
+// visible is clean, with a sign for what has no width.
+func visible(text string) string {
+	if text == "" {
+		return "∅"
+	}
+	return strings.ReplaceAll(clip(text, mostOfLine).Text, "\n", "↵\n")
+}
+
+// scale fills in what depends on all tokens that are shown.
+func (b *attemptBody) scale() {
+	for _, c := range b.Calls {
+		for _, t := range c.Tokens {
+			if t.Advantage != nil {
+				b.Scale = max(b.Scale, math.Abs(*t.Advantage))
+			}
+		}
+	}
+	for _, c := range b.Calls {
+		for i := range c.Tokens {
+			t := &c.Tokens[i]
+			t.Class = t.classes(b.Scale)
+			t.Data = t.data()
+		}
+	}
+}
+
+// bounds are log-probabilities at which the next shade begins: 99, 90, 61, 37, 14 and 2 %.
+func bounds() []float64 { return []float64{-0.01, -0.1, -0.5, -1, -2, -4} }
+
+func (t tokenMark) classes(scale float64) string {
+	class := "t"
+	if t.Logprob != nil {
+		shade := 0
+		for _, b := range bounds() {
+			if *t.Logprob < b {
+				shade++
+			}
+		}
+		class += fmt.Sprintf(" p%d", shade)
+	}
+	if t.Advantage != nil && scale > 0 {
+		switch level := int(math.Ceil(math.Abs(*t.Advantage) / scale * 3)); {
+		case level == 0:
+		case *t.Advantage > 0:
+			class += fmt.Sprintf(" up%d", level)
+		default:
+			class += fmt.Sprintf(" down%d", level)
+		}
+	}
+	if t.Trained {
+		class += " on"
+	}
+	return class + fmt.Sprintf(" v%d", t.Version%4)
+}
+
+// data is what the script shows of a token: id, log-probability, advantage, mask, version.
+func (t tokenMark) data() string {
+	fields := []string{strconv.Itoa(int(t.ID)), "", "", "not in the batch", strconv.Itoa(t.Version)}
+	if t.Logprob != nil {
+		fields[1] = strconv.FormatFloat(*t.Logprob, 'f', 4, 64)
+	}
+	if t.Advantage != nil {
+		fields[2] = strconv.FormatFloat(*t.Advantage, 'g', 4, 64)
+	}
+	switch {
+	case t.Trained:
+		fields[3] = "trained"
+	case t.Batch:
+		fields[3] = "masked"
+	}
+	return strings.Join(fields, "|")
+}
