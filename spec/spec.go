@@ -107,6 +107,10 @@ type Agent struct {
 	Before []string `json:"before,omitempty"`
 	// After is a command that runs after each attempt, however it ended.
 	After []string `json:"after,omitempty"`
+	// ToolServers are addresses that answer GET with a status of success while the
+	// servers of the agent's tools are up. An attempt during which one was away does
+	// not count.
+	ToolServers []string `json:"tool_servers,omitempty"`
 	// Directory is the command's working directory; the spec file's by default.
 	Directory string `json:"directory,omitempty"`
 	// Environment is added to the agent's otherwise scrubbed environment.

@@ -69,6 +69,7 @@ func TestImpossibleSpecsAreRefusedByKey(t *testing.T) {
 			s.Agent = spec.Agent{Temporal: &spec.Temporal{Workflow: "a", Activity: "b", Queue: "q"}}
 		}, "agent.temporal: both"},
 		"temporal without queue":  {func(s *spec.Spec) { s.Agent = spec.Agent{Temporal: &spec.Temporal{Workflow: "a"}} }, "agent.temporal.queue: missing"},
+		"no tool server":          {func(s *spec.Spec) { s.Agent.ToolServers = []string{"http://a/healthz", "b"} }, `agent.tool_servers[1]: "b" is no HTTP address`},
 		"empty hook":              {func(s *spec.Spec) { s.Agent.Before = []string{""} }, "agent.before[0]: empty"},
 		"unknown sampling engine": {func(s *spec.Spec) { s.Sampling.Engine = "gomlx" }, "sampling.engine: unknown name"},
 		"sampling engine beside a server": {func(s *spec.Spec) {
