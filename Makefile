@@ -146,6 +146,10 @@ examples: build ## Install and run the agents of other frameworks; ONLY="langgra
 	@$(GOBUILD) -o .examples/frameworks ./testsuite/frameworks
 	@.examples/frameworks $(ONLY)
 
+.PHONY: tasks
+tasks: ## Install, run and train the agents of Spider's, MuSiQue's and GSM8K's tasks, on small ones of their own
+	@$(MAKE) examples ONLY="sql questions math"
+
 .PHONY: bench
 bench: ## Measure; BENCH=regexp chooses, BENCH_PACKAGES says where
 	CGO_ENABLED=0 $(GO) test -run '^$$' -bench '$(BENCH)' -benchmem $(BENCH_PACKAGES)
