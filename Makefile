@@ -150,6 +150,10 @@ examples: build ## Install and run the agents of other frameworks; ONLY="langgra
 gpu-bench: ## Make dist/gpu-bench.tar.gz, which measures engine torch on a machine with a GPU and no Go or network (docs/benchmarks.md)
 	GO="$(GO)" bench/gpu/pack
 
+.PHONY: tasks
+tasks: ## Install, run and train the agents of Spider's, MuSiQue's and GSM8K's tasks, on small ones of their own
+	@$(MAKE) examples ONLY="sql questions math"
+
 .PHONY: bench
 bench: ## Measure; BENCH=regexp chooses, BENCH_PACKAGES says where
 	CGO_ENABLED=0 $(GO) test -run '^$$' -bench '$(BENCH)' -benchmem $(BENCH_PACKAGES)

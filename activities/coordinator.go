@@ -194,7 +194,7 @@ func (c *Coordinator) snapshot(ctx context.Context, s spec.Spec) (map[trace.Kind
 		if sources[kind] == "" {
 			continue
 		}
-		list, err := graders.Open(ctx, s.Grader, sources[kind])
+		list, err := graders.Open(ctx, s.Tasks, s.Grader, sources[kind])
 		if errors.Is(err, sqlmatch.ErrDatabase) || ctx.Err() != nil {
 			return nil, fmt.Errorf("tasks.%s: %w", kind, err)
 		}

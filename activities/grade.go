@@ -31,7 +31,7 @@ func (r *Runner) grade(ctx context.Context, s spec.Spec, task tasks.Task, result
 		return nil
 	}
 	switch s.Grader.Type {
-	case spec.GraderCommand: // an activity of its own decides
+	case spec.GraderCommand, spec.GraderTasks: // an activity of its own decides
 		return nil
 	case spec.GraderAgent:
 		return r.selfGraded(ctx, s, result, a)
@@ -120,7 +120,7 @@ func (r *Runner) gradeRollout(ctx context.Context, in GradeRolloutInput) (GradeR
 	if err != nil {
 		return GradeRolloutResult{}, fmt.Errorf("read attempt %s: %w", in.Address, err)
 	}
-	reward, err := tasks.GradeCommand(ctx, v.spec.Grader, task, a.Result)
+	reward, err := r.gradeByCommand(ctx, v.spec, task, a.Result)
 	if err != nil {
 		return r.graderFailed(ctx, in.Address, fmt.Errorf("grade attempt %s: %w", in.Address, err))
 	}
@@ -137,12 +137,23 @@ func (r *Runner) gradeRollout(ctx context.Context, in GradeRolloutInput) (GradeR
 	return GradeRolloutResult{Reward: reward}, err
 }
 
+func (r *Runner) gradeByCommand(ctx context.Context, s spec.Spec, task tasks.Task, result string) (float64, error) {
+	if s.Grader.Type == spec.GraderTasks {
+		return r.graders.GradeByProgram(ctx, s.Tasks, s.Grader, task, result)
+	}
+	return tasks.GradeCommand(ctx, s.Grader, task, result)
+}
+
 // graderFailed counts a failure of the grader command. That it could not be started,
-// or was ended with its worker, says nothing about the task.
+// was ended with its worker, or says that the machine is at fault, says nothing about the
+// task. One that says that the task is at fault is not asked again.
 func (r *Runner) graderFailed(ctx context.Context, address trace.Address, failure error) (GradeRolloutResult, error) {
 	var command *tasks.CommandError
-	if !errors.As(failure, &command) || errors.Is(failure, tasks.ErrGraderStart) {
+	if !errors.As(failure, &command) || errors.Is(failure, tasks.ErrGraderStart) || errors.Is(failure, tasks.ErrMachine) {
 		return GradeRolloutResult{}, failure
+	}
+	if errors.Is(failure, tasks.ErrTask) {
+		return GradeRolloutResult{TaskFault: truncate.Ellipsis(failure.Error(), failureBytes)}, nil
 	}
 	tries, err := r.Attempts.PutGradingFailure(ctx, address, failure.Error())
 	if err != nil {

@@ -77,6 +77,8 @@ func play(role []string) {
 	case "suicide":
 		must(syscall.Kill(os.Getpid(), syscall.SIGKILL))
 		select {}
+	case "tools":
+		playTools(role[1])
 	case "eat":
 		eat(role[1], role[2])
 	case "share":

@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"fmt"
 	"math"
 	"strings"
 )
@@ -24,6 +25,9 @@ func (a Agent) check(f *Faults) {
 	f.program("agent.command", a.Command)
 	f.program("agent.before", a.Before)
 	f.program("agent.after", a.After)
+	for i, address := range a.ToolServers {
+		f.url(fmt.Sprintf("agent.tool_servers[%d]", i), address)
+	}
 	if a.Service != nil {
 		a.Service.check(f)
 	}
@@ -31,6 +35,7 @@ func (a Agent) check(f *Faults) {
 		a.Temporal.check(f)
 		f.unused("agent.limits.idle_seconds", a.Limits.IdleSeconds != 0 && a.Temporal.Activity == "", "a workflow shows no signs of life")
 		f.unused("agent.before", len(a.Before) > 0, "agent.temporal runs in your own worker")
+		f.unused("agent.tool_servers", len(a.ToolServers) > 0, "agent.temporal runs in your own worker")
 		f.unused("agent.after", len(a.After) > 0, "agent.temporal runs in your own worker")
 	}
 	for _, name := range sortedKeys(a.Environment) {

@@ -23,6 +23,9 @@ func (s Spec) WithDefaults() Spec {
 	if s.Grader.Type == GraderCommand || s.Grader.Type == GraderSQL {
 		s.Grader.Seconds = cmp.Or(s.Grader.Seconds, 10)
 	}
+	if s.Grader.Type == GraderTasks {
+		s.Grader.Seconds = cmp.Or(s.Grader.Seconds, 60)
+	}
 	s.Grader.Limit = cmp.Or(s.Grader.Limit, 1e6)
 	if s.Sampling.Temperature == nil {
 		one := 1.0

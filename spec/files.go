@@ -32,6 +32,8 @@ func (s *Spec) eachPath(visit func(key string, path *string)) {
 	source("tasks.train", &s.Tasks.Train)
 	source("tasks.gate", &s.Tasks.Gate)
 	source("tasks.test", &s.Tasks.Test)
+	program("tasks.command", s.Tasks.Command)
+	one("tasks.directory", &s.Tasks.Directory)
 	if s.Model.Base != BaseTiny {
 		one("model.base", &s.Model.Base)
 	}
@@ -63,7 +65,7 @@ func (s Spec) Resolve(directory string) Spec {
 		server := *s.Sampling.Server
 		s.Sampling.Server = &server
 	}
-	for _, command := range []*[]string{&s.Agent.Command, &s.Agent.Before, &s.Agent.After, &s.Grader.Command} {
+	for _, command := range []*[]string{&s.Agent.Command, &s.Agent.Before, &s.Agent.After, &s.Tasks.Command, &s.Grader.Command} {
 		*command = slices.Clone(*command)
 	}
 	s.eachPath(func(_ string, path *string) {
@@ -73,6 +75,9 @@ func (s Spec) Resolve(directory string) Spec {
 	})
 	if len(s.Agent.Command) > 0 && s.Agent.Directory == "" {
 		s.Agent.Directory = directory
+	}
+	if len(s.Tasks.Command) > 0 && s.Tasks.Directory == "" {
+		s.Tasks.Directory = directory
 	}
 	if len(s.Grader.Command) > 0 && s.Grader.Directory == "" {
 		s.Grader.Directory = directory
@@ -128,6 +133,8 @@ func (s Spec) CheckFiles() error {
 	f.sourceFile("tasks.train", s.Tasks.Train)
 	f.sourceFile("tasks.gate", s.Tasks.Gate)
 	f.sourceFile("tasks.test", s.Tasks.Test)
+	f.directory("tasks.directory", s.Tasks.Directory)
+	f.executable("tasks.command", s.Tasks.Command)
 	f.directory("grader.directory", s.Grader.Directory)
 	f.executable("grader.command", s.Grader.Command)
 	return f.err()

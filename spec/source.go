@@ -19,17 +19,20 @@ const (
 	TwoWiki  = "2wikimultihopqa"
 )
 
+// Command is the family of tasks that the program of tasks.command lists.
+const Command = "command"
+
 // DataSets are the families of published data sets.
 func DataSets() []string { return []string{Spider, GSM8K, MuSiQue, HotpotQA, TwoWiki} }
 
 // Source is where tasks or demonstrations come from: a file, or a generator.
 // A file of tasks may be one of a data set, "<family>:<path>". The generator's
 // text is "arithmetic:<split>[:<count>]" for tasks, and "arithmetic" for
-// demonstrations. A file of such a name is written "./arithmetic".
+// demonstrations. "command:<split>" are tasks that a program lists. A file of such a name is written "./arithmetic".
 type Source struct {
 	Path   string // of the file; empty for a generator
 	Family string // of the generator or the data set; empty for a file of our own format
-	Split  string // of the generator: "train", "gate" or "test"; empty for demonstrations
+	Split  string // of the generator: "train", "gate" or "test"; empty for demonstrations; of a program any name
 	Count  int    // of generated tasks; 0 leaves it to the family
 }
 
@@ -59,6 +62,9 @@ func ParseSource(text string) (Source, error) {
 			return Source{Family: family}, fmt.Errorf("%q names no file: want %s:FILE", text, family)
 		}
 		return Source{Family: family, Path: path}, nil
+	}
+	if named && family == Command {
+		return Source{Family: Command, Split: path}, nil
 	}
 	if family != Arithmetic {
 		return Source{Path: text}, nil
@@ -120,10 +126,12 @@ func (f *Faults) source(key, text string, demonstrations bool) {
 		f.add(key, `a generator is "arithmetic:<split>" or "arithmetic:<split>:<count>"`, "%v", err)
 	case demonstrations && source.Path != "" && source.Family != "":
 		f.add(key, "give the path of a JSONL file of dialogs", "%s holds tasks, no demonstrations", text)
+	case demonstrations && source.Family == Command:
+		f.add(key, "give the path of a JSONL file of dialogs", "a program lists tasks, no demonstrations")
 	case demonstrations && source.Split != "":
 		f.add(key, `give "arithmetic"`, "demonstrations always come from the train split")
 	case !demonstrations && source.Generated() && source.Split == "":
 		split := strings.TrimPrefix(key, "tasks.")
-		f.add(key, fmt.Sprintf(`give "%s:%s"`, text, split), "%q names no split", text)
+		f.add(key, fmt.Sprintf(`give "%s:%s"`, source.Family, split), "%q names no split", text)
 	}
 }

@@ -21,12 +21,14 @@ func TestASourceIsItsText(t *testing.T) {
 		"musique":               {Path: "musique"},
 		"hotpotqa:/h":           {Family: spec.HotpotQA, Path: "/h"},
 		"2wikimultihopqa:a.txt": {Family: spec.TwoWiki, Path: "a.txt"},
+		"command:held out:1":    {Family: spec.Command, Split: "held out:1"},
+		"./command:x":           {Path: "./command:x"},
 	} {
 		got, err := spec.ParseSource(text)
 		require.NoError(t, err, text)
 		require.Equal(t, want, got, text)
 		require.Equal(t, text, got.String())
-		require.Equal(t, want.Family == spec.Arithmetic, got.Generated())
+		require.Equal(t, want.Path == "", got.Generated())
 	}
 }
 

@@ -110,6 +110,10 @@ type Agent struct {
 	Before []string `json:"before,omitempty"`
 	// After is a command that runs after each attempt, however it ended.
 	After []string `json:"after,omitempty"`
+	// ToolServers are addresses that answer GET with a status of success while the
+	// servers of the agent's tools are up. An attempt during which one was away does
+	// not count.
+	ToolServers []string `json:"tool_servers,omitempty"`
 	// Directory is the command's working directory; the spec file's by default.
 	Directory string `json:"directory,omitempty"`
 	// Environment is added to the agent's otherwise scrubbed environment.
@@ -172,6 +176,11 @@ type Tasks struct {
 	Gate string `json:"gate,omitempty"`
 	// Test is only reported: before, and once at the end.
 	Test string `json:"test,omitempty"`
+	// Command is a program that lists the tasks of sources "command:<split>", and that
+	// grades with grader.type "tasks": program and arguments.
+	Command []string `json:"command,omitempty"`
+	// Directory is that command's working directory; the spec file's by default.
+	Directory string `json:"directory,omitempty"`
 }
 
 // Named is the source of a split by its name: train, gate or test.
@@ -189,8 +198,8 @@ func (t Tasks) Named(split string) (source string, ok bool) {
 
 // Grader turns what an agent returned into a reward.
 type Grader struct {
-	// Type is "exact", "numeric", "contains", "qa", "sql", "command", or "agent" when
-	// the agent itself reports its reward.
+	// Type is "exact", "numeric", "contains", "qa", "sql", "command", "tasks" when
+	// tasks.command grades, or "agent" when the agent itself reports its reward.
 	Type string `json:"type"`
 	// Tolerance of "numeric", absolute.
 	Tolerance float64 `json:"tolerance,omitempty"`
@@ -198,7 +207,7 @@ type Grader struct {
 	Command []string `json:"command,omitempty"`
 	// Directory is the command's working directory; the spec file's by default.
 	Directory string `json:"directory,omitempty"`
-	// Seconds that a command, or each query of "sql", may take.
+	// Seconds that a command, an answer of "tasks" or each query of "sql" may take.
 	Seconds float64 `json:"seconds,omitempty"`
 	// Metric of "qa" is "f1", which is the default, or "exact".
 	Metric string `json:"metric,omitempty"`
@@ -207,7 +216,7 @@ type Grader struct {
 	KeepDistinct bool `json:"keep_distinct,omitempty"`
 	// Limit is the largest magnitude of a reward; what is beyond it is refused.
 	Limit float64 `json:"limit,omitempty"`
-	// Minimum is the smallest reward that a "command" or an "agent" may give; what is
+	// Minimum is the smallest reward that a "command", "tasks" or an "agent" may give; what is
 	// below it is refused. Without one it is -Limit.
 	Minimum *float64 `json:"minimum,omitempty"`
 }

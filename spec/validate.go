@@ -31,6 +31,7 @@ const (
 	GraderQA         = "qa"
 	GraderSQL        = "sql"
 	GraderCommand    = "command"
+	GraderTasks      = "tasks"
 	GraderAgent      = "agent"
 	ScheduleConstant = "constant"
 	ScheduleLinear   = "linear"
@@ -69,7 +70,7 @@ func choices(key string) []string {
 	case "sampling.server.versions":
 		return []string{VersionsAdapters, VersionsReload, VersionsNone}
 	case "grader.type":
-		return []string{GraderExact, GraderNumeric, GraderContains, GraderQA, GraderSQL, GraderCommand, GraderAgent}
+		return []string{GraderExact, GraderNumeric, GraderContains, GraderQA, GraderSQL, GraderCommand, GraderTasks, GraderAgent}
 	case "grader.metric":
 		return []string{MetricF1, MetricExact}
 	case "training.optimizer.schedule":
@@ -133,7 +134,7 @@ func (s Spec) check(f *Faults) {
 		s.Model.LoRA.check(f, s)
 	}
 	s.Agent.check(f)
-	s.Tasks.check(f, s.Evaluation.Only)
+	s.Tasks.check(f, s.Grader, s.Evaluation.Only)
 	s.Grader.check(f)
 	s.checkSampling(f)
 	s.Training.check(f, s.Evaluation.Only != "")
@@ -193,7 +194,21 @@ func (m Model) check(f *Faults) {
 	f.number("model.warm_start.learning_rate", w.LearningRate, positive(1))
 }
 
-func (t Tasks) check(f *Faults, only string) {
+func (t Tasks) check(f *Faults, g Grader, only string) {
+	f.program("tasks.command", t.Command)
+	lists := slices.ContainsFunc([]string{t.Train, t.Gate, t.Test}, func(source string) bool { return strings.HasPrefix(source, Command+":") })
+	if len(t.Command) == 0 {
+		const remedy = "give the program and its arguments"
+		switch {
+		case lists:
+			f.add("tasks.command", remedy, `missing, and it has to list the tasks of "command:…"`)
+		case g.Type == GraderTasks:
+			f.add("tasks.command", remedy, `missing, and with grader.type "tasks" it grades`)
+		}
+		f.unused("tasks.directory", t.Directory != "", "only tasks.command has one")
+	} else if !lists {
+		f.unused("tasks.command", g.Type != GraderTasks, `no source is "command:…", and grader.type is not "tasks"`)
+	}
 	if t.Train == "" && only == "" {
 		f.add("tasks.train", `give the path of a JSONL file, or "arithmetic:train"`, "missing")
 	}
@@ -227,14 +242,14 @@ func (g Grader) check(f *Faults) {
 	}
 	f.unused("grader.metric", g.Metric != "" && g.Type != GraderQA, `only grader.type "qa" has one`)
 	f.unused("grader.keep_distinct", g.KeepDistinct && g.Type != GraderSQL, `only grader.type "sql" compares queries`)
-	if g.Type == GraderSQL {
+	if g.Type == GraderSQL || g.Type == GraderTasks {
 		f.number("grader.seconds", g.Seconds, positive(24*3600))
 	}
 	if g.Type != GraderCommand {
 		const why = `only grader.type "command" runs one`
 		f.unused("grader.command", len(g.Command) > 0, why)
 		f.unused("grader.directory", g.Directory != "", why)
-		f.unused("grader.seconds", g.Seconds != 0 && g.Type != GraderSQL, `only grader.type "command" and "sql" have a limit`)
+		f.unused("grader.seconds", g.Seconds != 0 && g.Type != GraderSQL && g.Type != GraderTasks, `only grader.type "command", "tasks" and "sql" have a limit`)
 		return
 	}
 	if len(g.Command) == 0 {

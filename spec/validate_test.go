@@ -103,7 +103,16 @@ func TestImpossibleSpecsAreRefusedByKey(t *testing.T) {
 		"temporal with both": {func(s *spec.Spec) {
 			s.Agent = spec.Agent{Temporal: &spec.Temporal{Workflow: "a", Activity: "b", Queue: "q"}}
 		}, "agent.temporal: both"},
-		"temporal without queue":  {func(s *spec.Spec) { s.Agent = spec.Agent{Temporal: &spec.Temporal{Workflow: "a"}} }, "agent.temporal.queue: missing"},
+		"temporal without queue": {func(s *spec.Spec) { s.Agent = spec.Agent{Temporal: &spec.Temporal{Workflow: "a"}} }, "agent.temporal.queue: missing"},
+		"tasks of no program":    {func(s *spec.Spec) { s.Tasks.Train = "command:train" }, "tasks.command: missing, and it has to list"},
+		"grades of no program":   {func(s *spec.Spec) { s.Grader.Type = "tasks" }, "tasks.command: missing, and with grader.type"},
+		"program without use":    {func(s *spec.Spec) { s.Tasks.Command = []string{"p"} }, `tasks.command: unused key; no source is "command:…"`},
+		"directory of nothing":   {func(s *spec.Spec) { s.Tasks.Directory = "/d" }, "tasks.directory: unused key"},
+		"nameless split":         {func(s *spec.Spec) { s.Tasks = spec.Tasks{Command: []string{"p"}, Train: "command:"} }, `tasks.train: "command:" names no split; give "command:train"`},
+		"the same split twice": {func(s *spec.Spec) {
+			s.Tasks = spec.Tasks{Command: []string{"p"}, Train: "command:a", Gate: "command:a"}
+		}, "tasks.gate: the same tasks as tasks.train"},
+		"no tool server":          {func(s *spec.Spec) { s.Agent.ToolServers = []string{"http://a/healthz", "b"} }, `agent.tool_servers[1]: "b" is no HTTP address`},
 		"empty hook":              {func(s *spec.Spec) { s.Agent.Before = []string{""} }, "agent.before[0]: empty"},
 		"unknown sampling engine": {func(s *spec.Spec) { s.Sampling.Engine = "gomlx" }, "sampling.engine: unknown name"},
 		"sampling engine beside a server": {func(s *spec.Spec) {

@@ -69,6 +69,7 @@ func (c *cpuCommand) setUp(ctx context.Context, p *process, agents agent.Registr
 	}
 	tuning, runner := p.tuning(c.Concurrency), records.Runner(forwarder, agents)
 	runner.Workers = fleet.Workers{Client: temporal}
+	p.OnClose(func(context.Context) error { return runner.Close() })
 	var list []worker.Worker
 	queues := c.Queues
 	if !c.Only {

@@ -26,8 +26,12 @@ type HomeLaunchers struct {
 // Launcher implements activities.Launchers.
 func (l HomeLaunchers) Launcher(s spec.Spec) (agent.Launcher, error) {
 	inner, err := l.inner(s.Agent)
-	if err != nil || len(s.Agent.Before)+len(s.Agent.After) == 0 {
-		return inner, err
+	if err != nil {
+		return nil, err
+	}
+	inner = agent.WithToolServers(inner, s.Agent.ToolServers)
+	if len(s.Agent.Before)+len(s.Agent.After) == 0 {
+		return inner, nil
 	}
 	return agent.Around(inner, agent.HookCommands(s.Agent.Before, s.Agent.After), l.Scratch), nil
 }

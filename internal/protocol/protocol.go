@@ -32,6 +32,9 @@ const (
 	// ExchangeHeader on a request names the one request of the agent that is asked
 	// for, however often: two that are alike have two names.
 	ExchangeHeader = HeaderPrefix + "Exchange"
+	// InstanceHeader on what a server of tools answers a probe with says which process
+	// it is.
+	InstanceHeader = HeaderPrefix + "Instance"
 	// SDKRetryHeader is what the common SDKs send when they ask again. The forwarder
 	// adds its own count to it.
 	SDKRetryHeader = "X-Stainless-Retry-Count"

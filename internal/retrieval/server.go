@@ -2,6 +2,7 @@ package retrieval
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -9,6 +10,9 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"go.uber.org/zap"
+
+	"github.com/fulgurite/fulgurite/internal/health"
+	"github.com/fulgurite/fulgurite/internal/protocol"
 )
 
 // longestBody is the most bytes of a request.
@@ -32,13 +36,15 @@ type server struct {
 }
 
 // NewServer serves an index: GET and POST /search with query and limit, /mcp with the
-// tool "search" by the Model Context Protocol's streamable HTTP, and /healthz.
+// tool "search" by the Model Context Protocol's streamable HTTP, and /healthz, which says
+// in a header which process this is.
 func NewServer(index *Index, version string, log *zap.Logger) http.Handler {
 	s := server{index, log}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /search", s.get)
 	mux.HandleFunc("POST /search", s.post)
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
+	instance := rand.Text()
+	mux.HandleFunc("GET "+health.Path, func(w http.ResponseWriter, _ *http.Request) { w.Header().Set(protocol.InstanceHeader, instance) })
 	tools := mcp.NewServer(&mcp.Implementation{Name: "fulgurite-tools", Version: version}, nil)
 	mcp.AddTool(tools, &mcp.Tool{Name: "search", Description: "Finds the paragraphs that fit a query best."},
 		func(ctx context.Context, _ *mcp.CallToolRequest, q question) (*mcp.CallToolResult, answer, error) {

@@ -19,6 +19,7 @@ import (
 // goroutines.
 type Graders struct {
 	databases sqlmatch.Databases
+	programs  tasks.Programs
 }
 
 // Grade is the reward of what an agent returned, as tasks.Grade gives it or, for the
@@ -44,11 +45,18 @@ func (g *Graders) Grade(ctx context.Context, grader spec.Grader, t tasks.Task, r
 	return 0, nil
 }
 
+// GradeByProgram is the reward that the program of tasks.command gives. Its errors are
+// those of tasks.Programs.
+func (g *Graders) GradeByProgram(ctx context.Context, of spec.Tasks, grader spec.Grader, t tasks.Task, result string) (float64, error) {
+	return g.programs.Grade(ctx, of, grader.Seconds, t, result)
+}
+
 // Open reads the tasks of a source and makes sure that the grader can grade them:
 // answers are as it needs them, and gold queries run on their databases. The error
-// names the source and up to 20 tasks.
-func (g *Graders) Open(ctx context.Context, grader spec.Grader, source string) ([]tasks.Task, error) {
-	list, err := tasks.Open(source)
+// names the source and up to 20 tasks. A source "command:<split>" is asked of the command
+// in of.
+func (g *Graders) Open(ctx context.Context, of spec.Tasks, grader spec.Grader, source string) ([]tasks.Task, error) {
+	list, err := tasks.OpenSplit(ctx, of, source)
 	if err != nil {
 		return nil, err
 	}
@@ -62,8 +70,8 @@ func (g *Graders) Open(ctx context.Context, grader spec.Grader, source string) (
 	return list, nil
 }
 
-// Close closes the databases.
-func (g *Graders) Close() error { return g.databases.Close() }
+// Close closes the databases and ends the programs.
+func (g *Graders) Close() error { return errors.Join(g.databases.Close(), g.programs.Close()) }
 
 func comparison(grader spec.Grader, t tasks.Task) (sqlmatch.Comparison, error) {
 	path, err := t.Database()

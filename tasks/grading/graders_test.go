@@ -43,7 +43,7 @@ func TestQueriesAreGradedByWhatTheyReturn(t *testing.T) {
 	var graders grading.Graders
 	defer graders.Close()
 	grader := spec.Grader{Type: spec.GraderSQL}
-	list, err := graders.Open(t.Context(), grader, source)
+	list, err := graders.Open(t.Context(), spec.Tasks{}, grader, source)
 	require.NoError(t, err)
 	for result, want := range map[string][2]float64{
 		"SELECT name FROM animal WHERE legs > 2 ORDER BY name DESC;": {1, 0},
@@ -74,7 +74,7 @@ func TestOtherGradersGradeAsTasksDo(t *testing.T) {
 	got, err := graders.Grade(t.Context(), spec.Grader{Type: spec.GraderQA}, tasks.Task{ID: "a", Answer: "the owl"}, "Owl.")
 	require.NoError(t, err)
 	require.InDelta(t, 1, got, 0)
-	list, err := graders.Open(t.Context(), spec.Grader{Type: spec.GraderNumeric}, "arithmetic:gate:3")
+	list, err := graders.Open(t.Context(), spec.Tasks{}, spec.Grader{Type: spec.GraderNumeric}, "arithmetic:gate:3")
 	require.NoError(t, err)
 	require.Len(t, list, 3)
 }
@@ -84,13 +84,13 @@ func TestTasksThatCantBeGradedAreNamed(t *testing.T) {
 	var graders grading.Graders
 	defer graders.Close()
 	source, database := zoo(t, "SELECT 1", "SELECT wings FROM animal", "SELECT 2", "PRAGMA user_version")
-	_, err := graders.Open(t.Context(), spec.Grader{Type: spec.GraderSQL}, source)
+	_, err := graders.Open(t.Context(), spec.Tasks{}, spec.Grader{Type: spec.GraderSQL}, source)
 	require.ErrorIs(t, err, sqlmatch.ErrGold)
 	require.ErrorContains(t, err, source+": task 1: unusable gold query on "+database+": no such column: wings")
 	require.ErrorContains(t, err, "\ntask 3: unusable gold query")
 	path := filepath.Join(t.TempDir(), "plain.jsonl")
 	require.NoError(t, os.WriteFile(path, []byte(`{"id": "a", "input": "i", "answer": "SELECT 1"}`+"\n"+`{"id": "b", "input": "i", "answer": "SELECT 1", "metadata": {"database": "zoo.sqlite"}}`), 0o600))
-	_, err = graders.Open(t.Context(), spec.Grader{Type: spec.GraderSQL}, path)
+	_, err = graders.Open(t.Context(), spec.Tasks{}, spec.Grader{Type: spec.GraderSQL}, path)
 	require.ErrorIs(t, err, tasks.ErrAnswer)
 	require.ErrorContains(t, err, "task a: unusable answer: metadata.database must be the absolute path")
 	require.ErrorContains(t, err, "task b: ")

@@ -21,6 +21,8 @@ type example struct {
 	Folder string `yaml:"-"`
 	// Spec is the spec of a training run, if there is one.
 	Spec string `yaml:"spec"`
+	// Server is up while the programs run, if they need one.
+	Server *toolServer `yaml:"server"`
 	// Walks run a program against replies that are written down.
 	Walks []walk `yaml:"walks"`
 }
@@ -31,6 +33,8 @@ type walk struct {
 	Command []string `yaml:"command"`
 	// Input is the task's.
 	Input string `yaml:"input"`
+	// Metadata is the task's.
+	Metadata map[string]any `yaml:"metadata"`
 	// Environment is added to what each agent gets.
 	Environment map[string]string `yaml:"environment"`
 	// API is the one that all calls come by.
@@ -50,6 +54,9 @@ type walk struct {
 	Tools  []string `yaml:"tools"`
 	// GRPC has the exporter send its spans by gRPC.
 	GRPC bool `yaml:"grpc"`
+	// KillServerAt has the example's server killed before the reply to that call of a
+	// further attempt, which then must be a fault and no result.
+	KillServerAt int `yaml:"kill_server_at"`
 	// Fresh says, with the reason, that a second attempt does not repeat the
 	// requests of the first.
 	Fresh string `yaml:"fresh"`
@@ -100,6 +107,9 @@ func readExample(folder string) (example, error) {
 	}
 	if len(e.Walks) == 0 {
 		return example{}, fmt.Errorf("%s: walks is empty: name a program and its replies", exampleFile)
+	}
+	if s := e.Server; s != nil && (len(s.Command) == 0 || s.Variable == "") {
+		return example{}, fmt.Errorf("%s: server needs command and variable", exampleFile)
 	}
 	for i := range e.Walks {
 		if err := e.Walks[i].check(); err != nil {

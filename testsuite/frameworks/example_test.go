@@ -35,7 +35,7 @@ func TestEveryExampleIsComplete(t *testing.T) {
 		require.Equal(t, e.Name, s.Name)
 		source, err := spec.ParseSource(s.Tasks.Train)
 		require.NoError(t, err)
-		if source.Path != "" {
+		if source.Path != "" && !strings.Contains(source.Path, "/.examples/") { // what an example makes is tested by itself
 			require.FileExists(t, source.Path)
 		}
 	}

@@ -19,12 +19,17 @@ type script struct {
 	replies []reply
 	// abort ends the walk: the gateway would take an error for a fault that passes,
 	// and ask again.
-	abort  func(error)
+	abort func(error)
+	// before, if not nil, runs before each reply.
+	before func()
 	tokens tokenizer.Bytes
 }
 
 // Sample implements model.Sampler.
 func (s *script) Sample(_ context.Context, _ model.VersionID, r model.DecodeRequest) (model.Completion, string, error) {
+	if s.before != nil {
+		s.before()
+	}
 	prompt := s.show(r.Prompt)
 	for _, reply := range s.replies {
 		if reply.answers(prompt) {

@@ -36,12 +36,11 @@ func (s *testEnv) openTraces(ctx context.Context, g *gateway.Gateway) error {
 
 // environment is that of the walk, and where gRPC listens.
 func (s *testEnv) environment() map[string]string {
-	out := maps.Clone(s.walk.Environment)
+	out := map[string]string{}
+	maps.Copy(out, s.walk.Environment)
+	maps.Copy(out, s.tools.environment())
 	if s.traces == nil {
 		return out
-	}
-	if out == nil {
-		out = map[string]string{}
 	}
 	url := "http://" + s.traces.Address()
 	out["OTEL_EXPORTER_OTLP_PROTOCOL"], out["OTEL_EXPORTER_OTLP_ENDPOINT"], out["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"] = "grpc", url, url

@@ -40,8 +40,19 @@ func (t *trainer) train(ctx context.Context, e example) (r result) {
 	if r.err = t.start(ctx); r.err != nil {
 		return r
 	}
+	tools, err := e.Server.start(ctx, e.Folder)
+	if err != nil {
+		r.err = err
+		return r
+	}
+	defer tools.kill()
+	file, err := tools.specFor(e, t.dir)
+	if err != nil {
+		r.err = err
+		return r
+	}
 	began := time.Now()
-	cmd := exec.CommandContext(ctx, t.command, "train", filepath.Join(e.Folder, e.Spec), "--dir", t.dir, "--name", e.Name, "--json")
+	cmd := exec.CommandContext(ctx, t.command, "train", file, "--dir", t.dir, "--name", e.Name, "--json")
 	if output, err := cmd.CombinedOutput(); err != nil {
 		r.err = fmt.Errorf("train: %w\n%s", err, output)
 		return r

@@ -43,6 +43,7 @@ type testEnv struct {
 	script    *script
 	recorder  *recorder
 	forwarder *forwarder.Forwarder
+	tools     *runningServer
 	traces    *fleet.TraceServer // nil unless the walk wants it
 	closers   []func() error
 }
@@ -90,7 +91,31 @@ func runWalk(ctx context.Context, e example, number int, w walk, show bool) (r r
 	if err := first.checkReplay(second); err != nil {
 		return r, fmt.Errorf("second attempt: %w", err)
 	}
-	return r, nil
+	return r, s.killTools(ctx)
+}
+
+// killTools makes an attempt at another sample during which the server of tools is killed,
+// where the walk says when. It has to be a fault, whatever the program makes of it.
+func (s *testEnv) killTools(ctx context.Context) error {
+	if s.walk.KillServerAt == 0 {
+		return nil
+	}
+	s.rollout.Sample++
+	asked := 0
+	s.script.before = func() {
+		if asked++; asked == s.walk.KillServerAt {
+			s.tools.kill()
+		}
+	}
+	address, err := s.begin(ctx)
+	if err != nil {
+		return err
+	}
+	result, err := s.launch(ctx, address)
+	if !errors.Is(err, agent.ErrToolServer) {
+		return fmt.Errorf("the server of tools was killed at call %d, and that is no fault: result %q, failure %q, error %v", s.walk.KillServerAt, result.Text, result.Failure, err)
+	}
+	return s.store.SealAttempt(ctx, trace.Attempt{Address: address, Outcome: trace.InfraFault, Error: err.Error()})
 }
 
 // open brings up a store, a gateway and a forwarder.
@@ -99,6 +124,10 @@ func (s *testEnv) open(ctx context.Context) (err error) {
 		return err
 	}
 	s.closers = append(s.closers, func() error { return os.RemoveAll(s.scratch) })
+	if s.tools, err = s.example.Server.start(ctx, s.example.Folder); err != nil {
+		return err
+	}
+	s.closers = append(s.closers, func() error { s.tools.kill(); return nil })
 	if s.store, err = store.Open(ctx, filepath.Join(s.scratch, "journal.db"), zap.NewNop()); err != nil {
 		return err
 	}
@@ -133,12 +162,17 @@ func (s *testEnv) close() error {
 	return errors.Join(all...)
 }
 
-// attempt launches the program once and holds it to what the walk says.
-func (s *testEnv) attempt(ctx context.Context) (attemptRecord, error) {
+// begin allocates an attempt.
+func (s *testEnv) begin(ctx context.Context) (trace.Address, error) {
 	hash := sha256.Sum256([]byte(walkKey))
-	address, err := s.store.BeginAttempt(ctx, s.rollout, "walk", trace.Terms{
+	return s.store.BeginAttempt(ctx, s.rollout, "walk", trace.Terms{
 		Policy: model.DefaultPolicy, RunSeed: 1, Codec: dialog.CompactName, Temperature: 1, MaxTokens: 8192, Graded: true,
 	}, hex.EncodeToString(hash[:]))
+}
+
+// attempt launches the program once and holds it to what the walk says.
+func (s *testEnv) attempt(ctx context.Context) (attemptRecord, error) {
+	address, err := s.begin(ctx)
 	if err != nil {
 		return attemptRecord{}, err
 	}
@@ -169,8 +203,9 @@ func (s *testEnv) launch(ctx context.Context, address trace.Address) (agent.Resu
 		return agent.Result{}, err
 	}
 	defer session.Close()
-	result, err := agent.Command{Args: s.walk.Command, Scratch: filepath.Join(s.scratch, "homes")}.Launch(ctx, agent.Job{
-		Address: address, Task: agent.Task{ID: "walk", Input: s.walk.Input},
+	command := agent.Command{Args: s.walk.Command, Scratch: filepath.Join(s.scratch, "homes")}
+	result, err := agent.WithToolServers(command, s.tools.probes()).Launch(ctx, agent.Job{
+		Address: address, Task: agent.Task{ID: "walk", Input: s.walk.Input, Metadata: s.walk.Metadata},
 		BaseURL: session.BaseURL(), Key: walkKey, Directory: s.example.Folder, Environment: s.environment(),
 		Limits: agent.Limits{Time: walkTime, OutputBytes: 1 << 20},
 	})

@@ -174,7 +174,7 @@ func digestOf(ctx context.Context, sp spec.Spec) (string, error) {
 	source, _ := sp.Tasks.Named(sp.Evaluation.Only)
 	var graders grading.Graders
 	defer graders.Close()
-	list, err := graders.Open(ctx, sp.Grader, source)
+	list, err := graders.Open(ctx, sp.Tasks, sp.Grader, source)
 	if err != nil {
 		return "", err
 	}

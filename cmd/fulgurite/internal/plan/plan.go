@@ -170,7 +170,7 @@ func (p *Plan) readTasks(ctx context.Context) error {
 		if split.source == "" {
 			continue
 		}
-		list, err := graders.Open(ctx, p.Spec.Grader, split.source)
+		list, err := graders.Open(ctx, p.Spec.Tasks, p.Spec.Grader, split.source)
 		for k, earlier := range splits[:i] {
 			if err == nil && lists[k] != nil {
 				err = tasks.CheckLeak(earlier.source, split.source, lists[k], list)

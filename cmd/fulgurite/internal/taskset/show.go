@@ -95,7 +95,7 @@ func (c *Show) read(ctx context.Context, source string) (contents, error) {
 	}
 	var graders grading.Graders
 	defer graders.Close()
-	list, err := graders.Open(ctx, grader, source)
+	list, err := graders.Open(ctx, spec.Tasks{}, grader, source)
 	if err != nil {
 		return one, err
 	}

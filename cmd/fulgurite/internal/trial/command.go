@@ -51,7 +51,7 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 		return err
 	}
 	input := workflows.TryInput{Tasks: c.Tasks, Samples: c.Samples, Twice: c.Twice}
-	if input.Indices, err = c.chosen(p.Spec); err != nil {
+	if input.Indices, err = c.chosen(ctx, p.Spec); err != nil {
 		return err
 	}
 	if input.Training, err = plan.Input(p.Spec); err != nil {
@@ -80,11 +80,11 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 }
 
 // chosen are the indices of the tasks that were asked for by id.
-func (c *Command) chosen(sp spec.Spec) ([]int, error) {
+func (c *Command) chosen(ctx context.Context, sp spec.Spec) ([]int, error) {
 	if len(c.Task) == 0 {
 		return nil, nil
 	}
-	list, err := tasks.Open(sp.Tasks.Train)
+	list, err := tasks.OpenSplit(ctx, sp.Tasks, sp.Tasks.Train)
 	if err != nil {
 		return nil, terminal.Usage(fmt.Errorf("tasks.train: %w", err))
 	}

@@ -1,0 +1,96 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/fulgurite/fulgurite/internal/health"
+	"github.com/fulgurite/fulgurite/internal/protocol"
+)
+
+// toolServerPatience is how long a server of tools may leave its probe unanswered.
+const toolServerPatience = 10 * time.Second
+
+// ErrToolServer is wrapped when a server of tools was away before or after an attempt,
+// or was another process by then.
+var ErrToolServer = errors.New("server of tools")
+
+// WithToolServers is a launcher of agents that need servers of tools. Each URL is asked
+// by GET, without a proxy, before the agent is launched and again when it has ended, and
+// has to answer with a status of success. A server that does not is a fault, whatever
+// the agent came to: it may have seen an error of its tool, and guessed.
+//
+// A server that dies and is started again while the agent runs would not be noticed by
+// that. So a server may say in the header X-Fulgurite-Instance which process it is: any
+// text that another process would not send. One that is another in the end is a fault.
+func WithToolServers(l Launcher, urls []string) Launcher {
+	if len(urls) == 0 {
+		return l
+	}
+	return toolUser{l, urls}
+}
+
+type toolUser struct {
+	inner Launcher
+	urls  []string
+}
+
+// Launch implements Launcher.
+func (t toolUser) Launch(ctx context.Context, job Job) (Result, error) {
+	before, err := t.instances(ctx)
+	if err != nil {
+		return Result{}, job.infrastructure(fmt.Errorf("before the attempt: %w", err))
+	}
+	result, err := t.inner.Launch(ctx, job)
+	if err != nil {
+		return result, err
+	}
+	after, err := t.instances(ctx)
+	for i, url := range t.urls {
+		if err == nil && before[i] != after[i] {
+			err = fmt.Errorf("%w %s was started anew", ErrToolServer, url)
+		}
+	}
+	if err != nil {
+		return Result{Output: result.Output}, job.infrastructure(fmt.Errorf("the agent may have seen a fault of its tools: %w", err))
+	}
+	return result, nil
+}
+
+// instances are what the servers say of which process they are; empty where they say
+// nothing.
+func (t toolUser) instances(ctx context.Context) ([]string, error) {
+	out := make([]string, len(t.urls))
+	for i, url := range t.urls {
+		var err error
+		if out[i], err = instance(ctx, url); err != nil {
+			return nil, fmt.Errorf("%w %s: %w", ErrToolServer, url, err)
+		}
+	}
+	return out, nil
+}
+
+func instance(ctx context.Context, url string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, toolServerPatience)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return "", err
+	}
+	transport := health.NewTransport()
+	transport.DisableKeepAlives = true // a connection that is kept could outlive the server's listener
+	response, err := transport.RoundTrip(request)
+	if err != nil {
+		return "", err
+	}
+	_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, serviceBytes)) // what it says doesn't matter
+	_ = response.Body.Close()
+	if response.StatusCode < 200 || response.StatusCode > 299 {
+		return "", fmt.Errorf("answered %s", response.Status)
+	}
+	return response.Header.Get(protocol.InstanceHeader), nil
+}

@@ -1,0 +1,244 @@
+package tasks
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/fulgurite/fulgurite/spec"
+)
+
+// longestAnswer is the most bytes of a line that a program answers.
+const longestAnswer = 1 << 20
+
+// Programs grade with the programs of tasks.command, which are kept for the next result.
+// The zero value is ready, and may be used by several goroutines.
+type Programs struct {
+	mu    sync.Mutex
+	idle  map[string][]*programProcess
+	slots chan struct{} // one for each program that runs
+}
+
+// Grade has the program grade a result. It reads {"id": …, "grade": {"task": …, "result": …}} as
+// a line of standard input and answers with a line: {"id": …, "reward": number}, or {"id":
+// …, "fault": …, "message": text}. Errors about the program are a *CommandError, of which ErrTask
+// and ErrMachine are named by the program. One that fails is ended, and another is
+// started for the next result.
+func (p *Programs) Grade(ctx context.Context, t spec.Tasks, seconds float64, task Task, result string) (float64, error) {
+	if len(t.Command) == 0 {
+		return 0, &CommandError{Task: task.ID, Cause: fmt.Errorf("%w: no tasks.command", ErrGraderStart)}
+	}
+	if seconds == 0 {
+		seconds = programSeconds
+	}
+	release, err := p.claim(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("grade task %s: %w", task.ID, err)
+	}
+	defer release()
+	limited, cancel := context.WithTimeout(ctx, time.Duration(seconds*float64(time.Second)))
+	defer cancel()
+	request := programRequest{Grade: &graderInput{task, result}}
+	answer, stderr, err := p.ask(limited, t, request)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return 0, fmt.Errorf("grade task %s: %w", task.ID, ctx.Err())
+	case err != nil && limited.Err() != nil:
+		err = fmt.Errorf("%w of %g seconds", ErrGraderTime, seconds)
+	}
+	reward := 0.0
+	if err == nil {
+		reward, err = answer.reward()
+	}
+	if err != nil {
+		return 0, &CommandError{Task: task.ID, Cause: err, Stderr: stderr}
+	}
+	return reward, nil
+}
+
+// claim waits until another program may run: twice as many as there are processors, since
+// a program may wait for others. That time is not the program's.
+func (p *Programs) claim(ctx context.Context) (release func(), err error) {
+	p.mu.Lock()
+	if p.slots == nil {
+		p.slots = make(chan struct{}, 2*runtime.GOMAXPROCS(0))
+	}
+	slots := p.slots
+	p.mu.Unlock()
+	select {
+	case slots <- struct{}{}:
+		return func() { <-slots }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// ask asks an idle program, or one that it starts. One that was idle may have ended since:
+// then another is asked.
+func (p *Programs) ask(ctx context.Context, t spec.Tasks, request programRequest) (programAnswer, string, error) {
+	key := strings.Join(append([]string{t.Directory}, t.Command...), "\x00")
+	for {
+		process, fresh := p.take(key), false
+		if process == nil {
+			var err error
+			if process, err = startProgram(t); err != nil {
+				return programAnswer{}, "", err
+			}
+			fresh = true
+		}
+		answer, err := process.ask(ctx, request)
+		if err == nil {
+			p.put(key, process)
+			return answer, "", nil
+		}
+		stderr := process.end()
+		if fresh || ctx.Err() != nil {
+			return programAnswer{}, stderr, err
+		}
+	}
+}
+
+func (p *Programs) take(key string) *programProcess {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	list := p.idle[key]
+	if len(list) == 0 {
+		return nil
+	}
+	last := list[len(list)-1]
+	p.idle[key] = list[:len(list)-1]
+	return last
+}
+
+func (p *Programs) put(key string, process *programProcess) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.idle == nil {
+		p.idle = map[string][]*programProcess{}
+	}
+	p.idle[key] = append(p.idle[key], process)
+}
+
+// Close ends the programs that nobody waits for.
+func (p *Programs) Close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, list := range p.idle {
+		for _, process := range list {
+			process.end()
+		}
+	}
+	p.idle = nil
+	return nil
+}
+
+// programProcess is a program that was started. It ends when its standard input does, so
+// also when this process is killed.
+type programProcess struct {
+	command *exec.Cmd
+	in      io.WriteCloser
+	out     *bufio.Reader
+	stderr  *tail // complete once the process has ended
+	asked   int
+}
+
+func startProgram(t spec.Tasks) (*programProcess, error) {
+	p := &programProcess{command: exec.Command(t.Command[0], t.Command[1:]...), stderr: &tail{size: keptError}}
+	p.command.Dir, p.command.Stderr = t.Directory, p.stderr
+	p.command.WaitDelay = grace
+	ownGroup(p.command)
+	p.command.Cancel = nil // no context ends it
+	in, err := p.command.StdinPipe()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrGraderStart, err)
+	}
+	out, err := p.command.StdoutPipe()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrGraderStart, err)
+	}
+	p.in, p.out = in, bufio.NewReader(out)
+	if err := p.command.Start(); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrGraderStart, err)
+	}
+	return p, nil
+}
+
+// ask writes a request and reads the answer. When ctx ends, the program is killed.
+func (p *programProcess) ask(ctx context.Context, request programRequest) (answer programAnswer, err error) {
+	killed := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(killed)
+		killGroup(p.command)
+	})
+	defer func() {
+		if !stop() {
+			<-killed
+		}
+	}()
+	p.asked++
+	request.ID = strconv.Itoa(p.asked)
+	text, err := json.Marshal(request)
+	if err != nil {
+		return answer, fmt.Errorf("encode request: %w", err)
+	}
+	if _, err := p.in.Write(append(text, '\n')); err != nil {
+		return answer, fmt.Errorf("%w: it reads no request: %w", ErrGraderExit, err)
+	}
+	line, err := p.line()
+	if err != nil {
+		return answer, err
+	}
+	if err := json.Unmarshal(line, &answer); err != nil {
+		return answer, fmt.Errorf("%w: it answered %.60q, which is no JSON object of an answer: %w", ErrGraderReward, line, err)
+	}
+	if answer.ID != request.ID {
+		return answer, fmt.Errorf("%w: it answered %.60q, which does not repeat the id %q of the request", ErrGraderReward, line, request.ID)
+	}
+	return answer, nil
+}
+
+// line is the next line that is not blank.
+func (p *programProcess) line() ([]byte, error) {
+	var line []byte
+	for {
+		part, err := p.out.ReadSlice('\n')
+		line = append(line, part...)
+		switch {
+		case len(line) > longestAnswer:
+			return nil, fmt.Errorf("%w: it answered with more than %d bytes", ErrGraderReward, longestAnswer)
+		case errors.Is(err, bufio.ErrBufferFull):
+		case err != nil && len(strings.TrimSpace(string(line))) == 0:
+			return nil, fmt.Errorf("%w: it ended without an answer", ErrGraderExit)
+		case err != nil || len(strings.TrimSpace(string(line))) > 0:
+			return line, nil
+		default:
+			line = line[:0]
+		}
+	}
+}
+
+// end kills the program and what it started, and returns the end of what it wrote to
+// standard error.
+func (p *programProcess) end() string {
+	_ = p.in.Close()
+	killGroup(p.command)
+	_ = p.command.Wait()
+	return p.stderr.String()
+}
+
+// wrote quotes what a program wrote to standard error, if anything.
+func wrote(stderr *tail) string {
+	if text := strings.TrimSpace(stderr.String()); text != "" {
+		return "; it wrote: " + text
+	}
+	return ""
+}
