@@ -204,6 +204,9 @@ func TestAServerThatCannotLoadAnAdapterIsToldWhatItNeeds(t *testing.T) {
 		"sampling.server.directory has to be the same directory, under the sam": func(s *adapterServer, _ *adapters, _ *upstream.Options) {
 			s.disabled, s.status = "No adapter found for x", 404
 		},
+		"are cut off or damaged where it reads them": func(s *adapterServer, _ *adapters, _ *upstream.Options) {
+			s.disabled, s.status = "Call to add_lora method failed: Worker failed with error 'Error while deserializing header: invalid header length'", 500
+		},
 	} {
 		at, a := newAdapterServer(t), learned()
 		s := connectAdapters(t, a, func(o *upstream.Options) {
