@@ -2,140 +2,45 @@ package testsuite_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"net"
-	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/agent"
-	"github.com/fulgurite/fulgurite/internal/wait"
+	"github.com/fulgurite/fulgurite/internal/report"
+	"github.com/fulgurite/fulgurite/internal/stack"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/hf"
+	"github.com/fulgurite/fulgurite/model/native"
+	"github.com/fulgurite/fulgurite/model/torch"
 	"github.com/fulgurite/fulgurite/model/upstream"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// realVLLM is a server of the real vLLM at one address, which can be killed and started
-// again.
-type realVLLM struct {
-	python, dir, url, log string
+const servedLag = 1
 
-	mu      sync.Mutex
-	process *exec.Cmd
-	ended   chan struct{}
-}
-
-// startRealVLLM serves a model until the test ends. .ci/servers says where the Python is
-// that has vLLM; without one the test is skipped.
-func startRealVLLM(t *testing.T, dir string) *realVLLM {
-	t.Helper()
-	python := os.Getenv("FULGURITE_VLLM")
-	if python == "" {
-		t.Skip("no FULGURITE_VLLM")
-	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	v := &realVLLM{python: python, dir: dir, url: "http://" + listener.Addr().String(), log: filepath.Join(t.TempDir(), "log")}
-	require.NoError(t, listener.Close())
-	require.NoError(t, v.start(t.Context()))
-	t.Cleanup(func() {
-		v.kill()
-		if t.Failed() {
-			text, _ := os.ReadFile(v.log)
-			t.Logf("%s", text[max(0, len(text)-6000):])
-		}
-	})
-	return v
-}
-
-// start starts the server and waits until it answers.
-func (v *realVLLM) start(ctx context.Context) error {
-	log, err := os.OpenFile(v.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = log.Close() }()
-	process := exec.Command(v.python, "-m", "vllm.entrypoints.openai.api_server", "--model", v.dir, "--served-model-name", "tiny",
-		"--dtype", "float32", "--max-model-len", "512", "--max-num-seqs", "8", "--enforce-eager",
-		"--enable-lora", "--max-lora-rank", "8", "--max-loras", "2", "--host", "127.0.0.1", "--port", v.url[strings.LastIndexByte(v.url, ':')+1:])
-	process.Env = append(os.Environ(), "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True", "VLLM_CPU_KVCACHE_SPACE=1", "HF_HUB_OFFLINE=1", "VLLM_NO_USAGE_STATS=1")
-	process.Stdout, process.Stderr = log, log
-	process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := process.Start(); err != nil {
-		return err
-	}
-	ended := make(chan struct{})
-	v.mu.Lock()
-	v.process, v.ended = process, ended
-	v.mu.Unlock()
-	go func() {
-		defer close(ended)
-		_ = process.Wait() // it is killed
-	}()
-	for {
-		response, err := http.Get(v.url + "/health")
-		if err == nil {
-			_ = response.Body.Close()
-			if response.StatusCode == http.StatusOK {
-				return nil
-			}
-		}
-		select {
-		case <-ended:
-			return fmt.Errorf("the server ended, see %s", v.log)
-		default:
-		}
-		if !wait.For(ctx, time.Second) {
-			return ctx.Err()
-		}
-	}
-}
-
-// kill is kill -9 of the server and all that it started.
-func (v *realVLLM) kill() {
-	v.mu.Lock()
-	process, ended := v.process, v.ended
-	v.mu.Unlock()
-	_ = syscall.Kill(-process.Process.Pid, syscall.SIGKILL)
-	<-ended
-}
-
-// adapters are the names of the adapters that the server has.
-func (v *realVLLM) adapters(t *testing.T) []string {
-	t.Helper()
-	response, err := http.Get(v.url + "/v1/models")
-	require.NoError(t, err)
-	defer response.Body.Close()
-	var list struct {
-		Data []struct {
-			ID string `json:"id"`
-		} `json:"data"`
-	}
-	require.NoError(t, json.NewDecoder(response.Body).Decode(&list))
-	var names []string
-	for _, m := range list.Data {
-		if m.ID != "tiny" {
-			names = append(names, m.ID)
-		}
-	}
-	return names
+// served is a run of three steps whose adapters the server samples from.
+func served(dir, adapters, url, engine string) spec.Spec {
+	return spec.Spec{
+		Model: spec.Model{Base: dir, Codec: "template", LoRA: &spec.LoRA{}, Engine: engine},
+		// The agents outlive the restart, however slow the machine.
+		Agent: spec.Agent{Func: "talk", Limits: spec.AgentLimits{Seconds: 4 * 3600}},
+		Tasks: spec.Tasks{Train: "arithmetic:train:8"}, Grader: spec.Grader{Type: "agent"},
+		Sampling: spec.Sampling{Server: &spec.Server{Type: spec.ServerVLLM, URLs: []string{url}, Model: "tiny", Directory: adapters}},
+		Training: spec.Training{Steps: 3, TasksPerStep: 2, SamplesPerTask: 4, Lag: servedLag, Optimizer: spec.Optimizer{LearningRate: 0.02}},
+	}.WithDefaults()
 }
 
 // TestARealVLLMSamplesFromAdapters trains three versions of an adapter while vLLM samples
 // from those before, with a lag, so that adapters change under calls. vLLM is killed in
-// the middle of a step and started again.
+// the middle of the step that samples from the first of them, and started again.
 func TestARealVLLMSamplesFromAdapters(t *testing.T) {
 	dir := published(t)
 	a := model.Architecture{
@@ -146,24 +51,24 @@ func TestARealVLLMSamplesFromAdapters(t *testing.T) {
 	server := startRealVLLM(t, dir)
 	ctx := t.Context()
 
-	var tries atomic.Int64
+	var second, third atomic.Int64
 	restarted := make(chan error, 1)
 	st := startWith(ctx, t, t.TempDir(), agent.Registry{"talk": func(ctx context.Context, task agent.Task, env agent.Env) (string, error) {
-		if tries.Add(1) == 12 { // in the second step
+		switch {
+		case strings.Contains(env.BaseURL, "/train-2/") && second.Add(1) == 1:
+			server.holds(ctx, "served-v1-") // and goes on beside it, at version 0
+		case strings.Contains(env.BaseURL, "/train-3/") && third.Add(1) == 4:
 			server.kill()
 			go func() { restarted <- server.start(context.WithoutCancel(ctx)) }()
 		}
 		return talk(ctx, task, env)
 	}})
 	defer func() { require.NoError(t, st.Close()) }()
-	const lag = 1
-	s := spec.Spec{
-		Model: spec.Model{Base: dir, Codec: "template", LoRA: &spec.LoRA{}}, Agent: spec.Agent{Func: "talk", Limits: spec.AgentLimits{Seconds: 900}},
-		Tasks: spec.Tasks{Train: "arithmetic:train:8"}, Grader: spec.Grader{Type: "agent"},
-		Sampling: spec.Sampling{Server: &spec.Server{Type: spec.ServerVLLM, URLs: []string{server.url}, Model: "tiny", Directory: t.TempDir()}},
-		Training: spec.Training{Steps: 3, TasksPerStep: 2, SamplesPerTask: 4, Lag: lag, Optimizer: spec.Optimizer{LearningRate: 0.02}},
-	}.WithDefaults()
-	result, err := train(ctx, st, "served", s)
+	engine := "native"
+	if os.Getenv(torch.EnvPython) != "" {
+		engine = "torch"
+	}
+	result, err := train(ctx, st, "served", served(dir, t.TempDir(), server.url, engine))
 	require.NoError(t, err)
 	require.Equal(t, 3, result.Steps)
 	require.NoError(t, <-restarted)
@@ -172,50 +77,146 @@ func TestARealVLLMSamplesFromAdapters(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, versions, 4)
 	for step := 1; step <= 3; step++ {
-		attempts, err := st.Store.Attempts(ctx, "served", trace.Train, step)
-		require.NoError(t, err)
-		for _, at := range attempts {
-			calls, err := st.Store.Calls(ctx, at.Address)
-			require.NoError(t, err)
-			for _, c := range calls {
-				require.Equal(t, versions[max(0, step-1-lag)].Weights, c.Weights, "step %d", step)
-			}
-		}
+		sampledByVersion(ctx, t, st, step, versions[max(0, step-1-servedLag)])
 		t.Logf("step %d: mismatch %.3g, worst token %.3g", step, versions[step].Metrics["train/mismatch"], versions[step].Metrics["train/mismatch_max"])
 	}
 	require.Less(t, versions[1].Metrics["train/mismatch_max"], 1e-2, "the version that sampled is the one that is trained")
-	require.ElementsMatch(t, []string{adapterName(versions[2]), adapterName(versions[3])}, server.adapters(t), "what no step samples from is unloaded")
+	account, err := report.Of(ctx, st.Store, st.Blobs, "served", "main")
+	require.NoError(t, err)
+	require.Empty(t, account.Faults)
 
-	t.Run("a wrong adapter is refused", func(t *testing.T) {
-		right, digest, err := st.Catalog.Load(ctx, versions[3].VersionID)
+	loads := server.loads(t)
+	require.Len(t, loads, 2, "it was started twice")
+	for _, loaded := range loads {
+		require.Contains(t, loaded, adapterName(versions[1]), "the version that sampled when it was killed is loaded each time")
+	}
+	names, err := server.adapters()
+	require.NoError(t, err)
+	require.ElementsMatch(t, []string{adapterName(versions[2]), adapterName(versions[3])}, names, "what no step samples from is unloaded")
+
+	refusesWrongAdapters(ctx, t, st, server, versions[3].VersionID)
+}
+
+// scorer knows what the built-in engine says of weights.
+type scorer struct {
+	model.Decoder
+
+	worst float32 // of all that was compared, in nats
+}
+
+func scorerOf(t *testing.T, c model.Checkpoint) *scorer {
+	t.Helper()
+	d, err := native.New(native.Options{}).NewDecoder(c)
+	require.NoError(t, err)
+	t.Cleanup(d.Close)
+	return &scorer{Decoder: d}
+}
+
+// requireNear requires that log-probabilities are those of the weights.
+func (s *scorer) requireNear(ctx context.Context, t *testing.T, prompt, tokens []int32, logprobs []float32) {
+	t.Helper()
+	of, ok := s.Decoder.(interface {
+		Score(ctx context.Context, prompt, tokens []int32) ([]float32, error)
+	})
+	require.True(t, ok)
+	want, err := of.Score(ctx, prompt, tokens)
+	require.NoError(t, err)
+	require.InDeltaSlice(t, want, logprobs, 2e-3)
+	for i, p := range logprobs {
+		s.worst = max(s.worst, p-want[i], want[i]-p)
+	}
+}
+
+// sampledByVersion requires of a step that each of its rollouts has one attempt, of two
+// calls, and that the server sampled them from a version: the weights' digest is on
+// record, and the log-probabilities are those of the built-in engine.
+func sampledByVersion(ctx context.Context, t *testing.T, st *stack.Stack, step int, v model.Version) {
+	t.Helper()
+	c, _, err := st.Catalog.Load(ctx, v.VersionID)
+	require.NoError(t, err)
+	weights := scorerOf(t, c)
+	attempts, err := st.Store.Attempts(ctx, "served", trace.Train, step)
+	require.NoError(t, err)
+	require.Len(t, attempts, 8)
+	rollouts := map[trace.RolloutID]bool{}
+	for _, at := range attempts {
+		rollouts[at.RolloutID] = true
+		require.Equal(t, 1, at.Attempt, "agents wait for the server")
+		require.Equal(t, trace.Completed, at.Outcome)
+		calls, err := st.Store.Calls(ctx, at.Address)
 		require.NoError(t, err)
-		canary, err := st.Catalog.Canary(ctx, versions[3].VersionID)
-		require.NoError(t, err)
-		for name, number := range map[string]int{"none": 0, "right": 3} {
-			wrong, _, err := st.Catalog.Load(ctx, versions[number].VersionID)
-			require.NoError(t, err)
+		require.Len(t, calls, 2)
+		for _, call := range calls {
+			require.Equal(t, v.Weights, call.Weights, "step %d", step)
+			weights.requireNear(ctx, t, call.Prompt, call.Completion, call.Logprobs)
+		}
+	}
+	require.Len(t, rollouts, 8)
+	t.Logf("step %d: sampled from version %d, worst token %.3g nats from the built-in engine", step, v.Number, weights.worst)
+}
+
+// refusesWrongAdapters publishes a version with adapters that are none, damaged or
+// cut off in the place of its own.
+func refusesWrongAdapters(ctx context.Context, t *testing.T, st *stack.Stack, server *realVLLM, id model.VersionID) {
+	t.Helper()
+	right, digest, err := st.Catalog.Load(ctx, id)
+	require.NoError(t, err)
+	canary, err := st.Catalog.Canary(ctx, id)
+	require.NoError(t, err)
+	first := id
+	first.Number = 0
+	none, _, err := st.Catalog.Load(ctx, first)
+	require.NoError(t, err)
+	turned := right
+	turned.Weights = slices.Clone(right.Weights)
+	for i, w := range turned.Weights {
+		if strings.Contains(w.Name, "lora_B") {
+			w.Data = slices.Clone(w.Data)
+			for j := range w.Data {
+				w.Data[j] = -w.Data[j]
+			}
+			turned.Weights[i] = w
+		}
+	}
+	for name, test := range map[string]struct {
+		written model.Checkpoint
+		cut     bool
+		is      error
+		says    string
+	}{
+		"right":  {written: right},
+		"none":   {written: none, is: model.ErrWrongWeights, says: "does 0 % of what it does at the trainer"},
+		"turned": {written: turned, is: model.ErrWrongWeights, says: "% of what it does at the trainer"},
+		"cut":    {written: right, cut: true, is: upstream.ErrVersion, says: "are cut off or damaged"},
+	} {
+		t.Run("an adapter that is "+name, func(t *testing.T) {
 			sampler, err := upstream.New(upstream.Options{
-				Type: upstream.VLLM, URLs: []string{server.url}, Model: "tiny", Versions: upstream.Adapters, Directory: t.TempDir(), Lag: lag,
+				Type: upstream.VLLM, URLs: []string{server.url}, Model: "tiny", Versions: upstream.Adapters, Directory: t.TempDir(), Lag: servedLag,
 				Adapter: func(context.Context, model.VersionID) (*upstream.Adapter, error) {
 					return &upstream.Adapter{Weights: digest, Rank: right.Adapter.Rank, Canary: canary, Write: func(directory string) error {
-						return hf.WritePEFT(directory, wrong, "tiny")
+						if err := hf.WritePEFT(directory, test.written, "tiny"); err != nil || !test.cut {
+							return err
+						}
+						return os.Truncate(filepath.Join(directory, model.AdapterFile), 1000)
 					}}, nil
 				},
 			})
 			require.NoError(t, err)
 			defer sampler.Close()
-			other := versions[3].VersionID
+			other := id
 			other.Run = "other-" + name
 			err = sampler.Publish(ctx, other)
-			if number == 3 {
+			if test.is == nil {
 				require.NoError(t, err)
-				continue
+				return
 			}
-			require.ErrorIs(t, err, model.ErrWrongWeights)
-			require.ErrorContains(t, err, "does 0 % of what it does at the trainer")
-			require.NotContains(t, strings.Join(server.adapters(t), " "), other.Run)
-		}
-	})
+			require.ErrorIs(t, err, test.is)
+			require.ErrorContains(t, err, test.says)
+			names, listed := server.adapters()
+			require.NoError(t, listed)
+			require.NotContains(t, strings.Join(names, " "), other.Run)
+		})
+	}
 }
 
 func adapterName(v model.Version) string {

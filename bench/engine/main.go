@@ -4,18 +4,20 @@
 //
 //	go run ./bench/engine -base DIR
 //	go run ./bench/engine -base DIR -python /path/to/venv/bin/python
-//	go run ./bench/engine -base DIR -precision q8_0 -only decode -server http://127.0.0.1:8080
+//	go run ./bench/engine -base DIR -precision q8_0 -only decode -llama /path/to/llama-server
 //
 // Each figure is of a process of its own, with two threads by default. Scores and updates
 // are of 16 rows of 128 tokens, the mean of some after the first; decoding makes 64 tokens
 // after prompts of 64, prompts included in the time. Python needs torch and transformers,
 // and peft for the adapter (torch_engine.py). With a precision the base of adapters is held
-// so, and decoding is through an adapter over it, too. A server, llama.cpp's or vLLM's, runs
-// already, with as many threads and room for 32 requests at once, and has the model in the
-// precision that it is to be compared in:
+// so, and decoding is through an adapter over it, too.
 //
-//	fulgurite export RUN@0 out --format gguf --type q8_0
-//	llama-server --model out/model-q8_0.gguf --threads 2 --threads-batch 2 --parallel 32 --ctx-size 8192 --port 8080
+// -llama starts llama.cpp's server with the same weights in the same precision, -vllm
+// names a Python that has vLLM; either decodes without an adapter, for as many requests at
+// once, over HTTP. -server is one that runs already, in a precision and with threads that
+// nobody here can know. Tokens a second depend on what else the machine does, tokens a
+// second of processor time far less, most of all with -threads 1, where no thread waits
+// for another.
 package main
 
 import (
@@ -31,6 +33,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/hf"
@@ -41,12 +44,24 @@ var script []byte
 
 // figure is what one process says of itself.
 type figure struct {
-	Tokens float64 `json:"tokens"` // a second
-	Peak   int64   `json:"peak"`   // bytes
+	Tokens    float64 `json:"tokens"`    // a second
+	Processor float64 `json:"processor"` // tokens a second of a processor; 0 if nobody counted
+	Peak      int64   `json:"peak"`      // bytes
+}
+
+// String is the figure as three cells of a table.
+func (f figure) String() string {
+	cells := []string{"–", "–", "–"}
+	for i, x := range []float64{f.Tokens, f.Processor, float64(f.Peak >> 20)} {
+		if x > 0 {
+			cells[i] = strconv.FormatFloat(x, 'f', 0, 64)
+		}
+	}
+	return strings.Join(cells, " | ")
 }
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx)
 	stop()
 	if err != nil {
@@ -62,7 +77,9 @@ func run(ctx context.Context) (err error) {
 	rank := flag.Int("rank", 8, "rank of the adapter")
 	precision := flag.String("precision", "", "how the base of adapters is held: f32, bf16 or q8_0; decoding then goes through one")
 	address := flag.String("server", "", "address of a server that decodes the same model, to be measured beside")
-	name := flag.String("model", "default", "the model's name at the server")
+	name := flag.String("model", servedName, "the model's name at that server")
+	llama := flag.String("llama", "", "llama.cpp's server, to be started and measured beside")
+	vllm := flag.String("vllm", "", "Python with vLLM, whose server is to be started and measured beside")
 	only := flag.String("only", "", "kinds of work that begin so, for example decode")
 	work := flag.String("work", "", "what this process measures; by default it starts others for all")
 	flag.Parse()
@@ -80,8 +97,6 @@ func run(ctx context.Context) (err error) {
 	if err := config.Close(); err != nil {
 		return err
 	}
-	fmt.Println("| | native, tokens/s | PyTorch, tokens/s | server, tokens/s | native, peak MB | PyTorch, peak MB |")
-	fmt.Println("| --- | ---: | ---: | ---: | ---: | ---: |")
 	dir, err := os.MkdirTemp("", "engine-")
 	if err != nil {
 		return err
@@ -91,33 +106,65 @@ func run(ctx context.Context) (err error) {
 	if err := os.WriteFile(file, script, 0o600); err != nil {
 		return err
 	}
+	theirs := other{server: server{*address, *name}}
+	switch {
+	case *llama != "":
+		theirs.program, err = startLlama(ctx, *llama, *base, dir, model.Precision(*precision), *threads)
+	case *vllm != "":
+		theirs.program, err = startVLLM(ctx, *vllm, *base, dir, model.Precision(*precision), *threads)
+	}
+	if err != nil {
+		return err
+	}
+	if theirs.program != nil {
+		defer theirs.program.stop()
+	}
+	fmt.Println("| | native, tokens/s | a processor second | peak MB | PyTorch, tokens/s | a processor second | peak MB | server, tokens/s | a processor second | peak MB |")
+	fmt.Println("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
 	for _, work := range []string{"score", "update", "adapter", "decode 1", "decode 8", "decode 32"} {
 		if !strings.HasPrefix(work, *only) {
 			continue
 		}
-		ours, err := start(ctx, os.Args[0], "-base", *base, "-threads", strconv.Itoa(*threads), "-rank", strconv.Itoa(*rank), "-precision", *precision, "-work", work)
+		native, err := start(ctx, os.Args[0], "-base", *base, "-threads", strconv.Itoa(*threads), "-rank", strconv.Itoa(*rank), "-precision", *precision, "-work", work)
 		if err != nil {
 			return fmt.Errorf("%s: %w", work, err)
 		}
-		var theirs figure
+		var pytorch figure
 		if *python != "" {
-			if theirs, err = start(ctx, *python, file, *base, work, strconv.Itoa(*threads), strconv.Itoa(*rank)); err != nil {
+			if pytorch, err = start(ctx, *python, file, *base, work, strconv.Itoa(*threads), strconv.Itoa(*rank)); err != nil {
 				return fmt.Errorf("%s with PyTorch: %w", work, err)
 			}
 		}
-		served := 0.0
-		if number, ok := strings.CutPrefix(work, "decode "); ok && *address != "" {
-			n, err := strconv.Atoi(number)
-			if err == nil {
-				served, err = server{*address, *name}.decodes(ctx, vocabulary, n)
-			}
-			if err != nil {
-				return fmt.Errorf("%s by the server: %w", work, err)
-			}
+		served, err := theirs.measure(ctx, work, vocabulary)
+		if err != nil {
+			return fmt.Errorf("%s by the server: %w", work, err)
 		}
-		fmt.Printf("| %s | %.0f | %.0f | %.0f | %d | %d |\n", work, ours.Tokens, theirs.Tokens, served, ours.Peak>>20, theirs.Peak>>20)
+		fmt.Printf("| %s | %s | %s | %s |\n", work, native, pytorch, served)
 	}
 	return nil
+}
+
+// other is the server to measure beside: one that was started here, one that ran already,
+// or none.
+type other struct {
+	program *program
+	server  server
+}
+
+// measure measures the server where the work is to decode.
+func (o other) measure(ctx context.Context, work string, vocabulary int) (figure, error) {
+	number, decode := strings.CutPrefix(work, "decode ")
+	if !decode || o.program == nil && o.server.url == "" {
+		return figure{}, nil
+	}
+	n, err := strconv.Atoi(number)
+	if err != nil {
+		return figure{}, err
+	}
+	if o.program != nil {
+		return o.program.decodes(ctx, vocabulary, n, o.program.used)
+	}
+	return o.server.decodes(ctx, vocabulary, n, nil)
 }
 
 // start runs a process whose last line is a figure.

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/fulgurite/fulgurite/bench/memory"
@@ -33,9 +34,9 @@ func measure(ctx context.Context, dir, work string, threads, rank int, precision
 	}
 	var f figure
 	if decode {
-		f.Tokens, err = decodes(ctx, e, c, n)
+		f.Tokens, f.Processor, err = decodes(ctx, e, c, n)
 	} else {
-		f.Tokens, err = trains(ctx, e, c, work)
+		f.Tokens, f.Processor, err = trains(ctx, e, c, work)
 	}
 	if err != nil {
 		return err
@@ -73,11 +74,11 @@ func read(dir string, rank int, precision model.Precision, adapter bool) (model.
 	}, nil
 }
 
-// trains are the tokens a second of scores or updates.
-func trains(ctx context.Context, e *native.Engine, c model.Checkpoint, work string) (float64, error) {
+// trains are the tokens a second, and a second of a processor, of scores or updates.
+func trains(ctx context.Context, e *native.Engine, c model.Checkpoint, work string) (wall, processor float64, err error) {
 	t, err := e.NewTrainer(c)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	defer t.Close()
 	rows := make([]model.Row, batchRows)
@@ -97,18 +98,18 @@ func trains(ctx context.Context, e *native.Engine, c model.Checkpoint, work stri
 		}
 		return err
 	}
-	return rate(batchRows*rowTokens, one)
+	return rate(batchRows*rowTokens, one, used)
 }
 
-// decodes are the new tokens a second of so many requests at once.
-func decodes(ctx context.Context, e *native.Engine, c model.Checkpoint, number string) (float64, error) {
+// decodes are the new tokens a second, and a second of a processor, of so many requests at once.
+func decodes(ctx context.Context, e *native.Engine, c model.Checkpoint, number string) (wall, processor float64, err error) {
 	n, err := strconv.Atoi(number)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	d, err := e.NewDecoder(c)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	defer d.Close()
 	one := func() error {
@@ -129,22 +130,35 @@ func decodes(ctx context.Context, e *native.Engine, c model.Checkpoint, number s
 		}
 		return nil
 	}
-	return rate(n*reply, one)
+	return rate(n*reply, one, used)
 }
 
-// rate is how many tokens a second f takes, after a first time that does not count.
-func rate(tokens int, f func() error) (float64, error) {
+// rate is how many tokens f takes in a second, and in a second of a processor, after a
+// first time that does not count. used is what was used of processors so far.
+func rate(tokens int, f func() error, used func() time.Duration) (wall, processor float64, err error) {
 	if err := f(); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	times, began := 0, time.Now()
-	for times < 2 || time.Since(began) < 5*time.Second {
+	times, began, before := 0, time.Now(), used()
+	for times == 0 || time.Since(began) < 5*time.Second {
 		if err := f(); err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 		times++
 	}
-	return float64(tokens*times) / time.Since(began).Seconds(), nil
+	all := float64(tokens * times)
+	wall = all / time.Since(began).Seconds()
+	if took := used() - before; took > 0 {
+		processor = all / took.Seconds()
+	}
+	return wall, processor, nil
+}
+
+// used is what this process used of processors.
+func used() time.Duration {
+	var u syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // it has no way to go wrong
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // tokens are n of a vocabulary, others for each i.

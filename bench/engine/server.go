@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"sync"
+	"time"
 )
 
 // server is one of somebody else's that decodes: llama.cpp's or vLLM's, already running.
@@ -17,8 +18,9 @@ type server struct {
 	model string
 }
 
-// decodes are the new tokens a second of so many requests at once.
-func (s server) decodes(ctx context.Context, vocabulary, n int) (float64, error) {
+// decodes measures so many requests at once. used is what the server used so far, nil
+// where nobody knows its processes.
+func (s server) decodes(ctx context.Context, vocabulary, n int, used func() (time.Duration, int64)) (f figure, err error) {
 	one := func() error {
 		var wg sync.WaitGroup
 		errs := make([]error, n)
@@ -28,14 +30,24 @@ func (s server) decodes(ctx context.Context, vocabulary, n int) (float64, error)
 		wg.Wait()
 		return errors.Join(errs...)
 	}
-	return rate(n*reply, one)
+	if used == nil {
+		f.Tokens, _, err = rate(n*reply, one, func() time.Duration { return 0 })
+		return f, err
+	}
+	f.Tokens, f.Processor, err = rate(n*reply, one, func() time.Duration {
+		processor, _ := used()
+		return processor
+	})
+	_, f.Peak = used()
+	return f, err
 }
 
 // complete asks for a reply, which has to have all of its tokens.
 func (s server) complete(ctx context.Context, prompt []int32, seed int) error {
 	body, err := json.Marshal(map[string]any{
 		"model": s.model, "prompt": prompt, "max_tokens": reply, "temperature": 1, "seed": seed,
-		"ignore_eos": true, "cache_prompt": false, // each the server's own names
+		// What follows has the servers' own names. Both sample from the whole distribution.
+		"ignore_eos": true, "cache_prompt": false, "samplers": []string{"temperature"}, "top_k": 0,
 	})
 	if err != nil {
 		return err

@@ -70,7 +70,7 @@ func TestMatricesAreExportedInTheTypeAskedFor(t *testing.T) {
 	t.Parallel()
 	a := small() // whose rows of 48 numbers are no whole blocks
 	w, b := a.Init(7), bundle(t, "qwen", "hermes", "<|im_end|>")
-	for kind, off := range map[gguf.Type]float64{gguf.F16: 1e-3, gguf.Q8_0: 0.02} {
+	for kind, off := range map[gguf.Type]float64{gguf.F16: 1e-3, gguf.BF16: 4e-3, gguf.Q8_0: 0.02} {
 		path := filepath.Join(t.TempDir(), "model.gguf")
 		require.NoError(t, convert.ToGGUF(path, "tiny", a, w, b, kind))
 		f, err := os.Open(path)
@@ -84,7 +84,7 @@ func TestMatricesAreExportedInTheTypeAskedFor(t *testing.T) {
 			types[tensor.Type]++
 		}
 		require.NoError(t, f.Close())
-		want := map[gguf.Type]int{gguf.F32: 5, gguf.F16: 15}
+		want := map[gguf.Type]int{gguf.F32: 5, kind: 15}
 		if kind == gguf.Q8_0 {
 			want = map[gguf.Type]int{gguf.F32: 5, gguf.F16: 11, gguf.Q8_0: 4} // o_proj and down_proj
 		}

@@ -11,9 +11,9 @@ import (
 )
 
 // ToGGUF writes a model as a GGUF file that llama.cpp loads, its matrices as matrices, one
-// of F32, F16 and Q8_0. A matrix whose rows are no whole blocks of Q8_0 becomes F16, as in
-// llama.cpp; norms and biases stay F32. name is what the file calls the model. A tokenizer
-// that llama.cpp has no name for, and a critic, are refused.
+// of F32, F16, BF16 and Q8_0. A matrix whose rows are no whole blocks of Q8_0 becomes F16,
+// as in llama.cpp; norms and biases stay F32. name is what the file calls the model. A
+// tokenizer that llama.cpp has no name for, and a critic, are refused.
 func ToGGUF(path, name string, a model.Architecture, w model.Weights, b dialog.Bundle, matrices gguf.Type) error {
 	if err := a.Match(w); err != nil {
 		return fmt.Errorf("export %s: %w", path, err)
@@ -81,7 +81,7 @@ func kindOf(a model.Architecture) (string, error) {
 // general are the pairs that every file has; the numbers of file types are those of
 // llama.h.
 func general(name, kind string, matrices gguf.Type) gguf.Metadata {
-	fileType := map[gguf.Type]uint32{gguf.F32: 0, gguf.F16: 1, gguf.Q8_0: 7}[matrices]
+	fileType := map[gguf.Type]uint32{gguf.F32: 0, gguf.F16: 1, gguf.Q8_0: 7, gguf.BF16: 32}[matrices]
 	return gguf.Metadata{
 		{Key: architectureKey, Value: kind}, {Key: "general.type", Value: "model"}, {Key: "general.name", Value: name},
 		{Key: "general.file_type", Value: fileType}, {Key: "general.quantization_version", Value: uint32(2)},

@@ -41,6 +41,7 @@ type adapterServer struct {
 	moves   map[string]float64
 	order   []string // loads and unloads
 	asked   []string // the models of completions that were answered
+	salts   []string // by which these kept what is cached of their prompts apart
 	during  func()   // is called while a completion is sampled
 	unknown int      // requests for models that are not there
 }
@@ -156,6 +157,7 @@ func (s *adapterServer) complete(w http.ResponseWriter, r *http.Request) {
 		Prompt    []int32 `json:"prompt"`
 		MaxTokens int     `json:"max_tokens"`
 		Scores    *int    `json:"prompt_logprobs"`
+		Salt      string  `json:"cache_salt"`
 	}
 	if json.NewDecoder(r.Body).Decode(&in) != nil {
 		refuse(w, http.StatusBadRequest, "not expected")
@@ -173,7 +175,7 @@ func (s *adapterServer) complete(w http.ResponseWriter, r *http.Request) {
 	case s.ignores:
 		moves = 0
 	}
-	s.asked = append(s.asked, in.Model)
+	s.asked, s.salts = append(s.asked, in.Model), append(s.salts, in.Salt)
 	s.mu.Unlock()
 	if during != nil && in.Scores == nil {
 		during()

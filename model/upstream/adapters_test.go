@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -179,6 +180,15 @@ func TestAWrongAdapterIsUnloadedSoThatAMendedOneIsLoaded(t *testing.T) {
 	require.NoError(t, s.Publish(t.Context(), numbered(3)))
 	order, _ := at.seen()
 	require.Equal(t, []string{"load " + nameOf(3), "unload " + nameOf(3), "load " + nameOf(3)}, order)
+
+	_, _, err := s.Sample(t.Context(), numbered(3), lengthRequest())
+	require.NoError(t, err)
+	at.mu.Lock()
+	defer at.mu.Unlock()
+	checks := at.salts[:len(at.salts)-1]
+	require.NotContains(t, checks, "", "nothing that the wrong one made of a prompt is cached for those who sample")
+	require.Len(t, slices.Compact(slices.Sorted(slices.Values(checks))), len(checks))
+	require.Empty(t, at.salts[len(checks)], "replies share what is cached")
 }
 
 // The power of a canary is stated; what is below it is admitted by its name.
@@ -203,6 +213,9 @@ func TestAServerThatCannotLoadAnAdapterIsToldWhatItNeeds(t *testing.T) {
 		"(--api-server-count 1), and give each data-parallel server a URL":   func(s *adapterServer, _ *adapters, _ *upstream.Options) {},
 		"sampling.server.directory has to be the same directory, under the sam": func(s *adapterServer, _ *adapters, _ *upstream.Options) {
 			s.disabled, s.status = "No adapter found for x", 404
+		},
+		"are cut off or damaged where it reads them": func(s *adapterServer, _ *adapters, _ *upstream.Options) {
+			s.disabled, s.status = "Call to add_lora method failed: Worker failed with error 'Error while deserializing header: invalid header length'", 500
 		},
 	} {
 		at, a := newAdapterServer(t), learned()

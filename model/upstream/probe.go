@@ -27,7 +27,15 @@ func (s *Sampler) probe(ctx context.Context, at *replica, name string, prompt []
 	if at.isProbed() {
 		return nil
 	}
-	got, err := s.protocol.sample(ctx, s, at, name, model.DecodeRequest{Prompt: prompt, MaxTokens: probeTokens})
+	in, err := vllm{}.request(name, model.DecodeRequest{Prompt: prompt, MaxTokens: probeTokens})
+	if err != nil {
+		return fmt.Errorf("probe what it samples: %w", err)
+	}
+	all, err := s.askApart(ctx, at, in)
+	var got reply
+	if err == nil {
+		err = all.addTo(&got, nil)
+	}
 	if err != nil {
 		return fmt.Errorf("probe what it samples: %w", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 
@@ -20,12 +21,8 @@ func (s *Sampler) score(ctx context.Context, at *replica, name string, prompt, t
 	}
 	in.PromptLogprobs = new(int)
 	*in.PromptLogprobs = 1
-	response, err := s.post(ctx, at.url+"/v1/completions", in) //nolint:bodyclose // readJSON closes it
+	all, err := s.askApart(ctx, at, in)
 	if err != nil {
-		return nil, nil, err
-	}
-	var all vllmReply
-	if err := readJSON(response, &all); err != nil {
 		return nil, nil, err
 	}
 	if len(all.Choices) == 0 || len(all.Choices[0].PromptLogprobs) != len(text) {
@@ -44,4 +41,16 @@ func (s *Sampler) score(ctx context.Context, at *replica, name string, prompt, t
 		logprobs, best = append(logprobs, float32(of.Logprob)), append(best, float32(highest))
 	}
 	return logprobs, best, nil
+}
+
+// askApart asks a server about an adapter that nobody samples from yet. If it is a wrong
+// one, and a mended one is loaded under its name, nothing that its weights made of a
+// prompt may be left in the server's cache for those who sample.
+func (s *Sampler) askApart(ctx context.Context, at *replica, in vllmRequest) (all vllmReply, err error) {
+	in.CacheSalt = strconv.FormatUint(rand.Uint64(), 36)
+	response, err := s.post(ctx, at.url+"/v1/completions", in) //nolint:bodyclose // readJSON closes it
+	if err != nil {
+		return all, err
+	}
+	return all, readJSON(response, &all)
 }

@@ -38,6 +38,8 @@ type vllmRequest struct {
 	// IgnoreEnd leaves StopTokenIDs alone to end a reply, not what the server's
 	// generation_config.json names as well.
 	IgnoreEnd bool `json:"ignore_eos"`
+	// CacheSalt keeps what the server caches of this prompt from other requests.
+	CacheSalt string `json:"cache_salt,omitempty"`
 	// Structured holds the text to a JSON Schema.
 	Structured *vllmStructured `json:"structured_outputs,omitempty"`
 	// Allowed are the only tokens that may be sampled; none is all.

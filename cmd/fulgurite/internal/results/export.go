@@ -23,7 +23,7 @@ type Export struct {
 	Version   string `arg:"" help:"RUN@NUMBER, RUN@promoted, RUN@newest, or RUN: the promoted version, or the newest where nothing is evaluated."`
 	Directory string `arg:"" help:"Where to write the files." type:"path"`
 	Format    string `help:"hf: config.json, model.safetensors and, if the model has them, its tokenizer and chat template, an adapter merged into its base (merged is the same); peft: the adapter alone, as PEFT loads it; gguf: one file for llama.cpp, Ollama and others." enum:"hf,merged,peft,gguf" default:"hf"`
-	Type      string `help:"Type of the matrices in a GGUF file: f16, q8_0 or f32." enum:"f16,q8_0,f32" default:"f16"`
+	Type      string `help:"Type of the matrices in a GGUF file: f16, bf16, q8_0 or f32." enum:"f16,bf16,q8_0,f32" default:"f16"`
 
 	Records state.RecordFlags `embed:""`
 }
