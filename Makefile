@@ -72,7 +72,7 @@ release: ## Build archives for linux and macOS, amd64 and arm64, with SHA256SUMS
 
 .PHONY: clean
 clean: ## Remove what was built or installed; runs and their data stay
-	rm -rf bin dist .examples .parity .tokenizers
+	rm -rf bin dist .examples .parity .tokenizers .torch
 
 ##@ Check
 
