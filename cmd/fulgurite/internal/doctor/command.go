@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"go.temporal.io/api/enums/v1"
@@ -23,6 +24,7 @@ import (
 type Command struct {
 	Spec         string            `arg:"" optional:"" help:"Spec file, YAML or JSON: say what it still needs." type:"path"`
 	JSON         bool              `help:"Print JSON." name:"json"`
+	For          string            `help:"What this machine is for: all, or in a fleet stack (all but training) or gpu (training alone)." enum:"all,stack,gpu" default:"all"`
 	InstallTorch bool              `help:"Install the Python packages of engine torch first (some 5 GB), into torch below --dir." name:"install-torch"`
 	TorchDir     string            `help:"Install them there instead." name:"torch-dir" placeholder:"DIR" type:"path"`
 	Limit        time.Duration     `help:"How long each thing that is looked at may take." default:"60s"`
@@ -50,7 +52,7 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 			return err
 		}
 	}
-	r := newReport(append(findAll(ctx, c.Limit, c.probes(s, sp)), findings...))
+	r := newReport(c.concerning(append(findAll(ctx, c.Limit, c.probes(s, sp)), findings...)))
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -68,13 +70,24 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 	return nil
 }
 
+// concerning has nothing missing that another machine is for.
+func (c *Command) concerning(findings []Finding) []Finding {
+	for i, f := range findings {
+		others := c.For == "gpu" && (f.Subject == "server" || f.Subject == "agent" || strings.HasPrefix(f.Text, "agent.") || strings.HasPrefix(f.Text, "grader."))
+		if others && f.State == Missing {
+			findings[i].State = Absent
+		}
+	}
+	return findings
+}
+
 // probes are what to look at, for sp if there is one.
 func (c *Command) probes(s *state.Flags, sp *spec.Spec) []probe {
 	agents := queue{workflows.QueueRollout, enums.TASK_QUEUE_TYPE_ACTIVITY}
 	var programs []string
 	trains := false
 	if sp != nil {
-		agents, programs, trains = agentQueue(*sp), programNames(*sp), sp.Model.Engine == "torch"
+		agents, programs, trains = agentQueue(*sp), programNames(*sp), sp.Model.Engine == "torch" && c.For != "stack"
 	}
 	install := "fulgurite doctor --install-torch" + s.DirFlag()
 	engine := torchProbe{needed: trains, install: install, limit: c.Limit}

@@ -1,7 +1,7 @@
 package doctor
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,7 +33,7 @@ func output(ctx context.Context, name string, args ...string) (string, error) {
 	case ctx.Err() != nil:
 		return "", ctx.Err()
 	case err != nil:
-		return "", fmt.Errorf("%w%s", err, lastLine(problems.String()+"\n"+out.String()))
+		return "", fmt.Errorf("%w%s", err, cmp.Or(lastLine(problems.String()), lastLine(out.String())))
 	}
 	return out.String(), nil
 }
@@ -59,9 +59,11 @@ func shortened(text string) string {
 }
 
 // limited keeps the beginning of what is written to it.
-type limited struct{ bytes.Buffer }
+type limited struct{ kept []byte }
 
 func (l *limited) Write(p []byte) (int, error) {
-	l.Buffer.Write(p[:min(len(p), outputBytes-l.Len())])
+	l.kept = append(l.kept, p[:min(len(p), outputBytes-len(l.kept))]...)
 	return len(p), nil
 }
+
+func (l *limited) String() string { return string(l.kept) }

@@ -10,6 +10,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"github.com/fulgurite/fulgurite/model/upstream"
 )
 
 // Server is a sampler of others that answered.
@@ -19,6 +21,8 @@ type Server struct {
 	Version string `json:"version,omitempty"`
 	// Models are the names that it serves, adapters among them.
 	Models []ServedModel `json:"models"`
+	// Adapters is how many vLLM samples from at once, 0 where it does not say.
+	Adapters int `json:"adapters,omitempty"`
 }
 
 // ServedModel is one of a server's.
@@ -48,40 +52,53 @@ func askServer(ctx context.Context, url, key string) (Server, error) {
 	if askJSON(ctx, s.URL+"/version", key, &about) == nil { // only vLLM has it
 		s.Version = about.Version
 	}
+	if metrics, err := askText(ctx, s.URL+"/metrics", key); err == nil {
+		s.Adapters = upstream.AdapterSlots(strings.NewReader(metrics))
+	}
 	return s, nil
 }
 
 func askJSON(ctx context.Context, url, key string, to any) error {
+	text, err := askText(ctx, url, key)
+	if err == nil && json.Unmarshal([]byte(text), to) != nil {
+		err = fmt.Errorf("%s answered %q, which is not what was asked", url, shortened(text))
+	}
+	return err
+}
+
+// askText is the beginning of what is at url.
+func askText(ctx context.Context, url, key string) (string, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return fmt.Errorf("make request: %w", err)
+		return "", fmt.Errorf("make request: %w", err)
 	}
 	if key != "" {
 		request.Header.Set("Authorization", "Bearer "+os.Getenv(key))
 	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return fmt.Errorf("ask: %w", err)
+		return "", err // it names the address
 	}
 	defer func() { _ = response.Body.Close() }()
 	body, err := io.ReadAll(io.LimitReader(response.Body, answerBytes))
 	switch {
 	case err != nil:
-		return fmt.Errorf("ask %s: %w", url, err)
+		return "", fmt.Errorf("ask %s: %w", url, err)
 	case response.StatusCode == http.StatusUnauthorized && key == "":
-		return fmt.Errorf("%s wants an API key: name the environment variable that holds it in sampling.server.key", url)
+		return "", fmt.Errorf("%s wants an API key: name the environment variable that holds it in sampling.server.key", url)
 	case response.StatusCode != http.StatusOK:
-		return fmt.Errorf("%s answered %s", url, response.Status)
-	case json.Unmarshal(body, to) != nil:
-		return fmt.Errorf("%s answered %q, which is not what was asked", url, shortened(string(body)))
+		return "", fmt.Errorf("%s answered %s", url, response.Status)
 	}
-	return nil
+	return string(body), nil
 }
 
 func (s Server) text() string {
 	text := s.URL
 	if s.Version != "" {
 		text += ", vLLM " + s.Version
+	}
+	if s.Adapters > 0 {
+		text += ", " + count(s.Adapters, "adapter") + " at once"
 	}
 	const shown = 5
 	for i, m := range s.Models {

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/fulgurite/fulgurite/model/upstream"
 	"github.com/fulgurite/fulgurite/spec"
 )
 
@@ -133,7 +134,7 @@ func (v VLLM) lacks(s spec.Spec) []string {
 		out = append(out, "--enable-lora")
 	}
 	if number("--max-lora-rank", vllmRank) < l.Rank {
-		out = append(out, fmt.Sprintf("--max-lora-rank %d (model.lora.rank is %d)", serverRank(l.Rank), l.Rank))
+		out = append(out, fmt.Sprintf("--max-lora-rank %s (model.lora.rank is %d)", upstream.NeededRank(l.Rank), l.Rank))
 	}
 	if least := s.Training.Lag + 1; number("--max-loras", vllmAdapters) < least {
 		out = append(out, fmt.Sprintf("--max-loras %d (training.lag is %d)", least, s.Training.Lag))
@@ -142,16 +143,6 @@ func (v VLLM) lacks(s spec.Spec) []string {
 		out = append(out, updatesVariable+"=True")
 	}
 	return out
-}
-
-// serverRank is the least rank that vLLM takes for adapters of that rank.
-func serverRank(rank int) int {
-	for _, r := range []int{8, 16, 32, 64, 128, 256, 320, 512} {
-		if r >= rank {
-			return r
-		}
-	}
-	return rank
 }
 
 // serveCommand starts a server of vLLM's that s can sample from, at address.
@@ -167,7 +158,7 @@ func serveCommand(s spec.Spec, address string) string {
 		line += " --logprobs-mode processed_logprobs"
 	}
 	if l := s.Model.LoRA; l != nil && s.Sampling.Server.Versions == spec.VersionsAdapters {
-		line = updatesVariable + "=True " + line + fmt.Sprintf(" --enable-lora --max-lora-rank %d --max-loras %d", serverRank(l.Rank), s.Training.Lag+2)
+		line = updatesVariable + "=True " + line + fmt.Sprintf(" --enable-lora --max-lora-rank %s --max-loras %d", upstream.NeededRank(l.Rank), s.Training.Lag+1)
 	}
 	return line
 }
@@ -209,9 +200,11 @@ func findServer(s spec.Spec, address string) func(context.Context) []Finding {
 		f := Finding{Subject: "server", State: Found, Text: got.text(), Facts: got}
 		switch {
 		case err != nil:
-			f.State, f.Text, f.Facts = Missing, fmt.Sprintf("sampling.server.urls: %s: %v", address, err), nil
+			f.State, f.Text, f.Facts = Missing, "sampling.server.urls: "+err.Error(), nil
 		case !got.serves(server.Model):
 			f.State, f.Text = Missing, fmt.Sprintf("%s serves no model %q (sampling.server.model)", got.text(), server.Model)
+		case server.Versions == spec.VersionsAdapters && got.Adapters > 0 && got.Adapters <= s.Training.Lag:
+			f.State, f.Text = Missing, fmt.Sprintf("%s: too few adapters at once (--max-loras) for training.lag %d", got.text(), s.Training.Lag)
 		}
 		if server.Type != spec.ServerVLLM {
 			return []Finding{f}
