@@ -42,6 +42,9 @@ func wheel(t *testing.T, dir, version string) string {
 
 // The real venv and pip, with a package that takes a second instead of torch.
 func TestAnEnvironmentIsWholeOrNotThere(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes seconds and starts no goroutine")
+	}
 	if exec.Command("python3", "-c", "import venv, ensurepip, sys; sys.exit(sys.version_info < (3, 10))").Run() != nil {
 		t.Skip("no python3 that makes virtual environments")
 	}
