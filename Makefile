@@ -72,7 +72,7 @@ release: ## Build archives for linux and macOS, amd64 and arm64, with SHA256SUMS
 
 .PHONY: clean
 clean: ## Remove what was built or installed; runs and their data stay
-	rm -rf bin dist .examples .parity .tokenizers
+	rm -rf bin dist .examples .parity .tokenizers .torch
 
 ##@ Check
 
@@ -122,7 +122,7 @@ parity: ## Compare the engines with transformers on small models that it makes a
 	CGO_ENABLED=0 GO="$(GO)" testsuite/parity/golden/run
 
 .PHONY: torch
-torch: build ## Hold engine torch to the other engines on the CPU, and kill it in the middle of a step (python3 with venv; 6 GB)
+torch: build ## Hold engine torch to the other engines on the CPU, and kill it in the middle of a step (python3 with venv; 4 GB)
 	GO="$(GO)" model/torch/check/run
 
 .PHONY: tokenizers

@@ -5,6 +5,7 @@ import (
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/chat"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/control"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/demo"
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/doctor"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/evaluate"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/models"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/page"
@@ -25,6 +26,7 @@ type commands struct {
 
 	Demo      demo.Command     `cmd:"" help:"Train a tool-using calculator agent, from nothing to a promoted version."`
 	Dev       serve.Dev        `cmd:"" help:"Keep Temporal, store, gateway and workers up in this process."`
+	Doctor    doctor.Command   `cmd:"" help:"Say what this machine has, what a spec still needs, and how to get it."`
 	Temporal  serve.Temporal   `cmd:"" help:"Keep the embedded Temporal server up alone, for the processes of a fleet."`
 	Train     training.Command `cmd:"" help:"Start the run of a spec and follow it."`
 	Plan      plan.Command     `cmd:"" help:"Print what a spec will run, without starting anything."`

@@ -62,7 +62,9 @@ func run(ctx context.Context, args []string, t *terminal.Terminal) int {
 		fmt.Fprintf(t.Err, "fulgurite: %v\nRun `fulgurite --help` for usage.\n", err)
 		return exitUsage
 	}
-	err = parsed.Run(&c.Shared)
+	if err = c.Shared.UseTorch(); err == nil {
+		err = parsed.Run(&c.Shared)
+	}
 	var usage terminal.UsageError
 	var faults *spec.Faults
 	switch {

@@ -13,4 +13,6 @@
 // A gateway has some megabytes in use and makes as many of garbage in a tenth of a
 // second, and each collection looks at the stacks of all its goroutines. With [Pace] it
 // collects when there are 64 MB of garbage.
+//
+// [Total] is the machine's memory, [Limit] what processes may take of it in a container.
 package memory

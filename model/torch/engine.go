@@ -99,7 +99,7 @@ func New(o Options) (*Engine, error) {
 	if err := o.check(); err != nil {
 		return nil, fmt.Errorf("open engine torch: %w", err)
 	}
-	p, err := start(o, 1)
+	p, err := start(o, 1, startLimit)
 	if err != nil {
 		return nil, fmt.Errorf("open engine torch with %s: %w", o.Python, err)
 	}
@@ -145,7 +145,7 @@ func (e *Engine) running() (*process, error) {
 	if e.closed {
 		return nil, errors.New("the engine is closed")
 	}
-	p, err := start(e.options, e.process.generation+1)
+	p, err := start(e.options, e.process.generation+1, startLimit)
 	if err != nil {
 		return nil, fmt.Errorf("%w: start it again: %w", model.ErrEngineLost, err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"os"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -14,17 +15,46 @@ import (
 	"github.com/fulgurite/fulgurite/model/torch"
 )
 
-// engine is the real program on the CPU.
-func engine(t *testing.T, o torch.Options) *torch.Engine {
+// python is the Python with PyTorch that somebody has named.
+func python(t *testing.T) string {
 	t.Helper()
-	if os.Getenv(torch.EnvPython) == "" {
+	named := os.Getenv(torch.EnvPython)
+	if named == "" {
 		t.Skip("FULGURITE_TORCH names no Python with PyTorch: make torch")
 	}
+	return named
+}
+
+// engine is the real program on the CPU, of this test alone: it may be killed.
+func engine(t *testing.T, o torch.Options) *torch.Engine {
+	t.Helper()
+	python(t)
 	o.Device, o.Threads = "cpu", 1
 	e, err := torch.New(o)
 	require.NoError(t, err)
 	t.Cleanup(e.Close)
 	return e
+}
+
+// common is the engine of all tests that do their engine no harm: loading the libraries
+// takes longer than any of them. TestMain closes it.
+var common struct {
+	sync.Mutex
+	*torch.Engine
+}
+
+// shared is the program on the CPU that other tests use at the same time.
+func shared(t *testing.T) *torch.Engine {
+	t.Helper()
+	python(t)
+	common.Lock()
+	defer common.Unlock()
+	if common.Engine == nil {
+		var err error
+		common.Engine, err = torch.New(torch.Options{Device: "cpu", Threads: 1})
+		require.NoError(t, err)
+	}
+	return common.Engine
 }
 
 func small() model.Architecture {
@@ -124,7 +154,7 @@ func closeTo(t *testing.T, a, b model.Weights, part float64) {
 // Two adapters of other shapes are trained by turns over one base, beside a whole model.
 func TestAdaptersOverOneBaseAgreeWithTheEngineNative(t *testing.T) {
 	t.Parallel()
-	e, other := engine(t, torch.Options{}), native.New(native.Options{Threads: 1})
+	e, other := shared(t), native.New(native.Options{Threads: 1})
 	base := start(small())
 	all := []model.Checkpoint{
 		adapter(base, model.LoRA{Rank: 3, Alpha: 6, Targets: model.LoRATargets()}, 3),
@@ -172,7 +202,7 @@ func TestACriticWithAnAdapterAgreesWithTheEngineNative(t *testing.T) {
 	}
 	var values [][][]float32
 	var gradients []model.Weights
-	for _, e := range []model.Engine{native.New(native.Options{Threads: 1}), engine(t, torch.Options{})} {
+	for _, e := range []model.Engine{native.New(native.Options{Threads: 1}), shared(t)} {
 		critic, err := e.NewCritic(c)
 		require.NoError(t, err)
 		defer critic.Close()
@@ -193,8 +223,9 @@ func TestACriticWithAnAdapterAgreesWithTheEngineNative(t *testing.T) {
 func TestAnUpdateIsTheSameHoweverItsBatchIsCut(t *testing.T) {
 	t.Parallel()
 	var after []model.Checkpoint
-	for _, tokens := range []int{1, 20, 0} {
-		tr := trainer(t, engine(t, torch.Options{Tokens: tokens}), start(small()))
+	for _, tokens := range []int{1, 20, 8192} {
+		tr := trainer(t, shared(t), start(small()))
+		torch.SetTokens(tr, tokens)
 		_, err := tr.Update(t.Context(), rows(), slopes, adamW())
 		require.NoError(t, err)
 		after = append(after, tr.Checkpoint())
@@ -205,7 +236,7 @@ func TestAnUpdateIsTheSameHoweverItsBatchIsCut(t *testing.T) {
 
 func TestTrainingGoesOnFromACheckpoint(t *testing.T) {
 	t.Parallel()
-	e := engine(t, torch.Options{})
+	e := shared(t)
 	for _, c := range []model.Checkpoint{start(small()), adapter(start(small()), model.LoRA{Rank: 2, Alpha: 4, Targets: []string{"q_proj"}}, 3)} {
 		straight := trainer(t, e, c)
 		for range 3 {
@@ -250,7 +281,7 @@ func TestLogitsThatOverflowAreAnError(t *testing.T) {
 			}
 		}
 	}
-	tr := trainer(t, engine(t, torch.Options{}), c)
+	tr := trainer(t, shared(t), c)
 	_, _, err := tr.Score(t.Context(), rows())
 	require.ErrorIs(t, err, torch.ErrNotFinite)
 	require.ErrorContains(t, err, "choice 0 comes out as NaN")
@@ -260,7 +291,7 @@ func TestLogitsThatOverflowAreAnError(t *testing.T) {
 
 func TestWhatCannotBeIsRefused(t *testing.T) {
 	t.Parallel()
-	e := engine(t, torch.Options{})
+	e := shared(t)
 	c := start(small())
 	tr := trainer(t, e, c)
 	for _, r := range []model.Row{

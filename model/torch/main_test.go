@@ -18,7 +18,19 @@ func TestMain(m *testing.M) {
 	if os.Getenv(envHold) != "" {
 		hold()
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(afterwards{m})
+}
+
+// afterwards closes the engine that tests share.
+type afterwards struct{ *testing.M }
+
+func (a afterwards) Run() int {
+	defer func() {
+		if common.Engine != nil {
+			common.Close()
+		}
+	}()
+	return a.M.Run()
 }
 
 func hold() {

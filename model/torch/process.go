@@ -41,26 +41,16 @@ type process struct {
 	conn       net.Conn
 	stderr     tail
 	ended      chan struct{} // closed when the program has ended
-	about      about
+	about      About
 
 	mu       sync.Mutex // one request at a time
 	sequence int
 	lost     error // why nothing more can be asked
 }
 
-// about is how the program describes itself.
-type about struct {
-	Versions  map[string]string `json:"versions"`
-	Device    string            `json:"device"`
-	Processor string            `json:"processor"`
-	Threads   int               `json:"threads"`
-	DType     string            `json:"dtype"`
-	Attention string            `json:"attention"`
-	PID       int               `json:"pid"`
-}
-
-// start starts the program and waits until it has loaded its libraries.
-func start(o Options, generation int) (*process, error) {
+// start starts the program and waits until it has loaded its libraries, for at most
+// within.
+func start(o Options, generation int, within time.Duration) (*process, error) {
 	dir, err := os.MkdirTemp("", "fulgurite-torch-")
 	if err != nil {
 		return nil, fmt.Errorf("make a directory for the program: %w", err)
@@ -69,7 +59,7 @@ func start(o Options, generation int) (*process, error) {
 	if err := p.launch(o); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
-	if err := p.greet(); err != nil {
+	if err := p.greet(within); err != nil {
 		p.kill()
 		return nil, err
 	}
@@ -94,6 +84,7 @@ func (p *process) launch(o Options) error {
 	p.cmd.Env = append(os.Environ(), "HF_HUB_OFFLINE=1", "TRANSFORMERS_OFFLINE=1", "TOKENIZERS_PARALLELISM=false", "PYTHONDONTWRITEBYTECODE=1")
 	p.cmd.ExtraFiles = []*os.File{theirs}
 	p.cmd.Stdout, p.cmd.Stderr = &p.stderr, &p.stderr
+	p.cmd.WaitDelay = leave // what the program started may hold these open
 	if err := p.cmd.Start(); err != nil {
 		return errors.Join(fmt.Errorf("start Python: %w: install Python 3.10 or later with torch, or name one that has it by %s", err, EnvPython), p.conn.Close())
 	}
@@ -139,8 +130,8 @@ func socketPair() (ours, theirs *os.File, err error) {
 }
 
 // greet reads what the program says of itself, or why it can't work.
-func (p *process) greet() error {
-	if err := p.conn.SetReadDeadline(time.Now().Add(startLimit)); err != nil {
+func (p *process) greet(within time.Duration) error {
+	if err := p.conn.SetReadDeadline(time.Now().Add(within)); err != nil {
 		return p.lose(err)
 	}
 	hello, err := readFrame(p.conn)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -145,7 +146,7 @@ func explain(err error, a placed) error {
 	var needs string
 	switch message := r.message; {
 	case strings.Contains(message, "max_lora_rank"):
-		needs = "start it with --max-lora-rank " + neededRank(a.rank)
+		needs = "start it with --max-lora-rank " + NeededRank(a.rank)
 	case strings.Contains(message, "No adapter found"):
 		needs = fmt.Sprintf("it can't read %s: sampling.server.directory has to be the same directory, under the same path, for the server and for fulgurite", a.directory)
 	case strings.Contains(message, "deserializing"):
@@ -160,8 +161,8 @@ func explain(err error, a placed) error {
 	return fmt.Errorf("%w: %s (%w)", ErrVersion, needs, err)
 }
 
-// neededRank is the smallest --max-lora-rank that has room for a rank.
-func neededRank(rank int) string {
+// NeededRank is the smallest --max-lora-rank of vLLM's that has room for a rank.
+func NeededRank(rank int) string {
 	if i, _ := slices.BinarySearch(ranks, rank); rank > 0 && i < len(ranks) {
 		return strconv.Itoa(ranks[i])
 	}
@@ -183,16 +184,25 @@ func (s *Sampler) checkSlots(ctx context.Context, at *replica) error {
 		return err
 	}
 	defer func() { _ = response.Body.Close() }()
-	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
+	if n := AdapterSlots(response.Body); n > 0 && n < s.options.Lag+1 {
+		return fmt.Errorf("%w: it samples from %d adapters at once, and with training.lag %d it has to from %d: start it with --max-loras %d", ErrVersion, n, s.options.Lag, s.options.Lag+1, s.options.Lag+1)
+	}
+	return nil
+}
+
+// AdapterSlots is how many adapters a server samples from at once (--max-loras), as its
+// metrics say; 0 where they don't.
+func AdapterSlots(metrics io.Reader) int {
+	for lines := bufio.NewScanner(metrics); lines.Scan(); {
 		m := slots.FindStringSubmatch(lines.Text())
 		if m == nil {
 			continue
 		}
-		if n, err := strconv.Atoi(m[1]); err == nil && n < s.options.Lag+1 {
-			return fmt.Errorf("%w: it samples from %d adapters at once, and with training.lag %d it has to from %d: start it with --max-loras %d", ErrVersion, n, s.options.Lag, s.options.Lag+1, s.options.Lag+1)
+		if n, err := strconv.Atoi(m[1]); err == nil {
+			return n
 		}
 	}
-	return nil
+	return 0
 }
 
 // adapterForm is a name that adapterName makes.

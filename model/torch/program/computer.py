@@ -38,6 +38,7 @@ class Computer:
         return {
             "device": str(self.device), "processor": name, "threads": torch.get_num_threads(),
             "dtype": str(self.dtype).removeprefix("torch."), "attention": trunk.ATTENTION, "pid": os.getpid(),
+            "cuda": torch.version.cuda or "",
         }
 
     def answer(self, verb, handle, body, arrays):

@@ -59,7 +59,8 @@ func (c *Command) Run(ctx context.Context, t *terminal.Terminal) error {
 	return nil
 }
 
-// Make reads everything that a run would read and starts nothing.
+// Make reads everything that a run would read, opens its engines, and starts nothing
+// else.
 func Make(ctx context.Context, path string) (Plan, error) {
 	sp, err := loadSpec(path)
 	if err != nil {
@@ -70,6 +71,26 @@ func Make(ctx context.Context, path string) (Plan, error) {
 
 // Of is Make of a spec that was read and checked, with its defaults filled in.
 func Of(ctx context.Context, sp spec.Spec) (Plan, error) {
+	p, err := Read(ctx, sp)
+	if err != nil {
+		return p, err
+	}
+	engine, err := fleet.Engines(sp.Model.Engine)
+	if err != nil {
+		return p, terminal.Usage(err)
+	}
+	if e, ok := engine.(interface{ Close() }); ok {
+		defer e.Close()
+	}
+	if err := checkSampler(sp); err != nil {
+		return p, terminal.Usage(err)
+	}
+	p.Engine = engine.Fingerprint()
+	return p, nil
+}
+
+// Read is Of without the engines: what the files say that a spec names.
+func Read(ctx context.Context, sp spec.Spec) (Plan, error) {
 	p := Plan{Digest: spec.Digest(sp), Spec: sp, Tasks: map[trace.Kind]int{}}
 	if err := p.readTasks(ctx); err != nil {
 		return p, terminal.Usage(err)
@@ -102,18 +123,8 @@ func Of(ctx context.Context, sp spec.Spec) (Plan, error) {
 	if err := checkDemonstrations(sp.Model, codec, architecture.MaxPositions); err != nil {
 		return p, terminal.Usage(fmt.Errorf("model.warm_start.demonstrations: %w", err))
 	}
-	engine, err := fleet.Engines(sp.Model.Engine)
-	if err != nil {
-		return p, terminal.Usage(err)
-	}
-	if e, ok := engine.(interface{ Close() }); ok {
-		defer e.Close()
-	}
-	if err := checkSampler(sp); err != nil {
-		return p, terminal.Usage(err)
-	}
 	tr := sp.Training
-	p.Parameters, p.Engine = architecture.Parameters(), engine.Fingerprint()
+	p.Parameters = architecture.Parameters()
 	p.Steps = tr.Total(p.Tasks[trace.Train])
 	p.Rollouts = p.Steps * tr.TasksPerStep * tr.SamplesPerTask
 	if n := p.Tasks[trace.Train]; n > 0 { // a run that only evaluates may have none

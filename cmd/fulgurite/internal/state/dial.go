@@ -24,8 +24,8 @@ import (
 	"github.com/fulgurite/fulgurite/internal/fleet"
 )
 
-// errNoStack says that nobody has the directory.
-var errNoStack = errors.New("no stack runs")
+// ErrNoStack says that nobody has the directory.
+var ErrNoStack = errors.New("no stack runs")
 
 // startTimeout bounds the time from when a stack has its directory to when it answers:
 // the minute that Temporal is given to start, and what the other parts take.
@@ -60,7 +60,20 @@ func (s *Flags) DialNamespace(ctx context.Context, t *terminal.Terminal) (client
 	return c, cmp.Or(options.Namespace, client.DefaultNamespace), nil
 }
 
-// running is the address of the Temporal that runs on the directory: errNoStack
+// TemporalAddress is where Dial connects to: empty where nobody says where, and no stack
+// of the directory has come up.
+func (s *Flags) TemporalAddress() string {
+	if options, err := envconfig.LoadDefaultClientOptions(); err != nil || options.HostPort != "" {
+		return options.HostPort
+	}
+	at, err := s.running()
+	if err != nil {
+		return ""
+	}
+	return at
+}
+
+// running is the address of the Temporal that runs on the directory: ErrNoStack
 // without one, and empty while it comes up.
 func (s *Flags) running() (string, error) {
 	holder, err := s.Layout().Holder()
@@ -68,7 +81,7 @@ func (s *Flags) running() (string, error) {
 		return "", fmt.Errorf("find out who has %s: %w", s.Dir, err)
 	}
 	if holder == "" {
-		return "", fmt.Errorf("%w in %s: start `fulgurite dev%s` in another terminal, or set TEMPORAL_ADDRESS to use another Temporal", errNoStack, s.Dir, s.DirFlag())
+		return "", fmt.Errorf("%w in %s: start `fulgurite dev%s` in another terminal, or set TEMPORAL_ADDRESS to use another Temporal", ErrNoStack, s.Dir, s.DirFlag())
 	}
 	a, err := s.Addresses()
 	if err != nil || strconv.Itoa(a.PID) != holder {

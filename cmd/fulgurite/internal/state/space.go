@@ -55,7 +55,7 @@ func (s *Flags) CheckSpace() error {
 // FreeForRun is how much is free for the runs of this directory's stack, in bytes.
 // known is false where another stack is asked, whose disk is not ours to see.
 func (s *Flags) FreeForRun() (free int64, known bool) {
-	if _, err := s.running(); errors.Is(err, errNoStack) {
+	if _, err := s.running(); errors.Is(err, ErrNoStack) {
 		return 0, false
 	}
 	free, err := s.space()

@@ -36,7 +36,7 @@ func (e Execution) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal
 		return result, err
 	}
 	if free, known := s.FreeForRun(); known && !under { // one that is under way has taken its part
-		if err := e.Plan.CheckRoom(free, memory.Total()); err != nil {
+		if err := e.Plan.CheckRoom(free, memory.Limit()); err != nil {
 			return result, err
 		}
 	}

@@ -1,0 +1,136 @@
+// Package doctor looks at what this machine has for training, compares it with what a
+// spec needs, and says how to get what is missing. It changes nothing but where it is
+// asked to install the Python environment of engine torch. That a run will learn is for
+// `fulgurite plan` and `fulgurite try` to say.
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"go.temporal.io/api/enums/v1"
+
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
+	"github.com/fulgurite/fulgurite/model/torch"
+	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/workflows"
+)
+
+// Command is `fulgurite doctor`.
+type Command struct {
+	Spec         string            `arg:"" optional:"" help:"Spec file, YAML or JSON: say what it still needs." type:"path"`
+	JSON         bool              `help:"Print JSON." name:"json"`
+	For          string            `help:"What this machine is for: all, or in a fleet stack (all but training) or gpu (training alone)." enum:"all,stack,gpu" default:"all"`
+	InstallTorch bool              `help:"Install the Python packages of engine torch first (some 5 GB), into torch below --dir." name:"install-torch"`
+	TorchDir     string            `help:"Install them there instead." name:"torch-dir" placeholder:"DIR" type:"path"`
+	Limit        time.Duration     `help:"How long each thing that is looked at may take." default:"60s"`
+	Records      state.RecordFlags `embed:""`
+}
+
+// Run prints what is here, and fails where something is missing.
+func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
+	if c.Limit <= 0 {
+		return terminal.Usagef("--limit %s: want a time above 0, such as 60s", c.Limit)
+	}
+	if c.TorchDir != "" && !c.InstallTorch {
+		return terminal.Usagef("--torch-dir says where --install-torch installs: give both")
+	}
+	var sp *spec.Spec
+	var findings []Finding
+	if c.Spec != "" {
+		var err error
+		if sp, findings, err = readSpec(c.Spec); err != nil {
+			return err
+		}
+	}
+	if c.InstallTorch {
+		if err := c.install(ctx, s, t); err != nil {
+			return err
+		}
+	}
+	r := newReport(c.concerning(append(findAll(ctx, c.Limit, c.probes(s, sp)), findings...)))
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if c.JSON {
+		if err := t.JSON(r); err != nil {
+			return err
+		}
+		return r.err()
+	}
+	r.print(t)
+	if err := r.err(); err != nil || c.Spec == "" {
+		return err
+	}
+	t.Printf("Nothing is missing to train %s.\n", c.Spec)
+	return nil
+}
+
+// concerning has nothing missing that another machine is for.
+func (c *Command) concerning(findings []Finding) []Finding {
+	for i, f := range findings {
+		others := c.For == "gpu" && (f.Subject == "server" || f.Subject == "agent" || strings.HasPrefix(f.Text, "agent.") || strings.HasPrefix(f.Text, "grader."))
+		if others && f.State == Missing {
+			findings[i].State = Absent
+		}
+	}
+	return findings
+}
+
+// probes are what to look at, for sp if there is one.
+func (c *Command) probes(s *state.Flags, sp *spec.Spec) []probe {
+	agents := queue{workflows.QueueRollout, enums.TASK_QUEUE_TYPE_ACTIVITY}
+	var programs []string
+	trains := false
+	if sp != nil {
+		agents, programs, trains = agentQueue(*sp), programNames(*sp), sp.Model.Engine == "torch" && c.For != "stack"
+	}
+	install := "fulgurite doctor --install-torch" + s.DirFlag()
+	engine := torchProbe{needed: trains, install: install, limit: c.Limit}
+	out := []probe{
+		{"cpu", false, findCPU},
+		{"memory", false, findMemory},
+		{"disk", true, findDisk(s)},
+		{"gpu", false, findGPUs},
+		{"python", false, findPythons(programs)},
+		{"torch", trains, engine.find},
+		{"vllm", false, findVLLM},
+		{"temporal", false, findTemporal(s, agents)},
+		{"store", c.Records.Store != "", findStore(s, c.Records)},
+	}
+	if sp == nil {
+		return out
+	}
+	if server := sp.Sampling.Server; server != nil {
+		for _, address := range server.URLs {
+			out = append(out, probe{"server", true, findServer(*sp, address)})
+		}
+	}
+	return append(out, probe{"agent", true, findAgent(*sp)}, probe{"spec", true, findSpec(s, c.Spec, *sp)})
+}
+
+// install makes the environment of engine torch, and has this process use it.
+func (c *Command) install(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
+	dir := s.TorchDir()
+	if c.TorchDir != "" {
+		dir = c.TorchDir
+	}
+	e := environment{dir: dir, requirements: torch.Requirements(), space: torchSpace, log: t.Err, check: func(python string) error {
+		_, err := torch.Describe(torch.Options{Python: python}, max(c.Limit, installedLimit))
+		return err
+	}}
+	if err := e.install(ctx); err != nil {
+		return err
+	}
+	if dir != s.TorchDir() {
+		fmt.Fprintf(t.Err, "For commands and workers that are to use it:\n  export %s=%s\n", torch.EnvPython, quoted(e.python()))
+	}
+	if err := os.Setenv(torch.EnvPython, e.python()); err != nil {
+		return fmt.Errorf("name the Python of engine torch: %w", err)
+	}
+	return nil
+}

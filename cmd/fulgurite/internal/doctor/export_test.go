@@ -1,0 +1,57 @@
+package doctor
+
+import (
+	"context"
+	"io"
+	"time"
+
+	"github.com/fulgurite/fulgurite/spec"
+)
+
+// Environment is environment, with its fields exported.
+type Environment struct {
+	Dir, Requirements string
+	Space             int64
+	Check             func(python string) error
+	Log               io.Writer
+}
+
+func (e Environment) inner() environment {
+	return environment{dir: e.Dir, requirements: e.Requirements, space: e.Space, check: e.Check, log: e.Log}
+}
+
+func (e Environment) Install(ctx context.Context) error { return e.inner().install(ctx) }
+
+// Lock is the lock of an install that goes on.
+func (e Environment) Lock() (io.Closer, error) { return e.inner().lock() }
+
+func ParseGPUs(text string) ([]GPU, error) { return parseGPUs(text) }
+
+func ParseVLLM(args, environment []string) VLLM { return parseVLLM(args, environment) }
+
+func ServesVLLM(args []string) bool { return servesVLLM(args) }
+
+func (v VLLM) Lacks(s spec.Spec) []string { return v.lacks(s) }
+
+func ServeCommand(s spec.Spec, address string) string { return serveCommand(s, address) }
+
+func FindServer(ctx context.Context, s spec.Spec, address string) []Finding {
+	return findServer(s, address)(ctx)
+}
+
+func WithoutCUDA(python, cuda, driver string) []string { return withoutCUDA(python, cuda, driver) }
+
+func Quoted(word string) string { return quoted(word) }
+
+func Output(ctx context.Context, name string, args ...string) (string, error) {
+	return output(ctx, name, args...)
+}
+
+// FindAll asks probes that are functions.
+func FindAll(ctx context.Context, limit time.Duration, finds ...func(context.Context) []Finding) []Finding {
+	var probes []probe
+	for _, f := range finds {
+		probes = append(probes, probe{"probe", true, f})
+	}
+	return findAll(ctx, limit, probes)
+}

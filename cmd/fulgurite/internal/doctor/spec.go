@@ -1,0 +1,144 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/plan"
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
+	"github.com/fulgurite/fulgurite/internal/memory"
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/spec"
+)
+
+// Room is what a run takes, in bytes, beside what there is.
+type Room struct {
+	Disk   int64 `json:"disk"`
+	Memory int64 `json:"memory"`
+	// Device is what engine torch keeps on a GPU at least: weights, gradients and moments.
+	// What it computes with a batch comes on top.
+	Device int64 `json:"device,omitempty"`
+}
+
+// readSpec reads a spec with its defaults. What is wrong with its text are findings, and
+// then there is no spec; a file that can't be read is a mistake in calling this.
+func readSpec(path string) (*spec.Spec, []Finding, error) {
+	s, err := spec.Load(path)
+	var faults *spec.Faults
+	switch {
+	case errors.As(err, &faults):
+		return nil, findFaults(faults, spec.Spec{}), nil
+	case err != nil:
+		return nil, nil, terminal.Usage(err)
+	}
+	s = s.WithDefaults()
+	return &s, nil, nil
+}
+
+// findSpec checks a spec as `fulgurite plan` does, and that its run has room here.
+func findSpec(s *state.Flags, path string, sp spec.Spec) func(context.Context) []Finding {
+	return func(ctx context.Context) []Finding {
+		var faults *spec.Faults
+		if err := sp.Check(); errors.As(err, &faults) {
+			return findFaults(faults, sp)
+		}
+		p, err := plan.Read(ctx, sp)
+		if err == nil {
+			err = p.Spec.Trainable()
+		}
+		if errors.As(err, &faults) {
+			return findFaults(faults, sp)
+		}
+		if err != nil {
+			return []Finding{{Subject: "spec", State: Missing, Text: err.Error()}}
+		}
+		out := []Finding{{Subject: "spec", State: Found, Text: fmt.Sprintf("%s: %s, %d parameters, engine %s", filepath.Base(path), sp.Model.Base, p.Parameters, sp.Model.Engine)}}
+		return append(out, findRoom(ctx, s, p))
+	}
+}
+
+// findRoom compares what a run takes with what is free here.
+func findRoom(ctx context.Context, s *state.Flags, p plan.Plan) Finding {
+	r := Room{Disk: p.Sizes.Disk, Memory: p.Sizes.Memory()}
+	f := Finding{Subject: "room", State: Found, Text: fmt.Sprintf("the run takes %s of disk and about %s of memory", bytesText(r.Disk), bytesText(r.Memory))}
+	free, err := state.FreeSpace(s.Dir)
+	if err == nil {
+		err = p.CheckRoom(free, memory.Limit())
+	}
+	if p.Spec.Model.Engine == "torch" {
+		r.Device = deviceBytes(p)
+		f.Text += fmt.Sprintf("; of a GPU at least %s, and what it computes with a batch", bytesText(r.Device))
+		if found, problem := gpus(ctx); err == nil && problem == nil {
+			err = roomOn(found, r.Device)
+		}
+	}
+	if err != nil {
+		f.State, f.Text = Missing, err.Error()
+	}
+	f.Facts = r
+	return f
+}
+
+// deviceBytes is what engine torch keeps of a model on a GPU: the base of an adapter in
+// BF16, and weights that are trained, with gradient and two moments, in F32.
+func deviceBytes(p plan.Plan) int64 {
+	const half, trained = 2, 4 * 4
+	if p.Spec.Model.LoRA == nil {
+		return int64(p.Parameters) * trained
+	}
+	return int64(p.Parameters)*half + p.Sizes.Weights/4*trained
+}
+
+// roomOn refuses a model that the largest GPU can't hold. Engine torch uses one.
+func roomOn(found []GPU, bytes int64) error {
+	largest := int64(0)
+	for _, g := range found {
+		largest = max(largest, g.Memory)
+	}
+	if largest == 0 || bytes < largest {
+		return nil
+	}
+	return fmt.Errorf("training keeps at least %s on a GPU, and the largest here has %s: train an adapter (model.lora), or take a smaller model.base",
+		bytesText(bytes), bytesText(largest))
+}
+
+// findFaults are a spec's faults, with the commands that mend them.
+func findFaults(faults *spec.Faults, s spec.Spec) []Finding {
+	var out []Finding
+	for _, fault := range faults.List {
+		out = append(out, Finding{Subject: "spec", State: Missing, Text: fault.String(), Fix: fixFault(fault, s)})
+	}
+	return out
+}
+
+func fixFault(fault spec.Fault, s spec.Spec) []string {
+	if command, known := commandsOf(s)[fault.Key]; known {
+		directory := s.Agent.Directory
+		if strings.HasPrefix(fault.Key, "grader.") {
+			directory = s.Grader.Directory
+		}
+		return installProgram(command[0], directory)
+	}
+	if fault.Key == "model.base" && s.Model.Base != "" {
+		return importBase(s.Model.Base)
+	}
+	return nil
+}
+
+// importBase is the command that makes the directory of a base model.
+func importBase(dir string) []string {
+	if isFile(filepath.Join(dir, model.WeightsFile+".index.json")) || isFile(filepath.Join(dir, "config.json")) {
+		return []string{fmt.Sprintf("fulgurite import %s %s-imported # and name that directory in model.base", quoted(dir), quoted(dir))}
+	}
+	name := filepath.Base(dir)
+	for _, owner := range [][2]string{{"Qwen", "Qwen"}, {"SmolLM", "HuggingFaceTB"}, {"Llama-", "meta-llama"}, {"Mistral-", "mistralai"}} {
+		if strings.HasPrefix(name, owner[0]) {
+			return []string{fmt.Sprintf("fulgurite import hf:%s/%s %s", owner[1], name, quoted(dir))}
+		}
+	}
+	return []string{fmt.Sprintf("fulgurite import hf:OWNER/NAME %s # or a GGUF file, or another Hugging Face directory", quoted(dir))}
+}

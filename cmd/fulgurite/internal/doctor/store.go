@@ -1,0 +1,57 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
+	"github.com/fulgurite/fulgurite/store"
+)
+
+// findStore opens the store that somebody named, and looks at the directory of blobs.
+// Those of a data directory are made when they are first needed.
+func findStore(s *state.Flags, r state.RecordFlags) func(context.Context) []Finding {
+	return func(ctx context.Context) []Finding {
+		out := []Finding{{Subject: "store", State: Found, Text: "SQLite, in " + s.Dir}}
+		if r.Store != "" {
+			out = []Finding{openStore(ctx, r.Store)}
+		}
+		if r.Blobs == "" {
+			return out
+		}
+		f := Finding{Subject: "blobs", State: Found, Text: r.Blobs}
+		if stat, err := os.Stat(r.Blobs); err != nil || !stat.IsDir() || !writable(r.Blobs) {
+			f.State, f.Text = Missing, r.Blobs+" is no directory that can be written here"
+			f.Fix = []string{"mount the directory of blobs that all machines share there, or make it: mkdir -p " + quoted(r.Blobs)}
+		}
+		return append(out, f)
+	}
+}
+
+// openStore asks the store at url for its runs.
+func openStore(ctx context.Context, url string) Finding {
+	kind, fix := "SQLite", "fulgurite-worker migrate # makes it; or correct --store or FULGURITE_STORE"
+	path := strings.TrimPrefix(url, "sqlite://")
+	switch _, err := os.Stat(path); {
+	case strings.Contains(path, "://"):
+		kind, fix = "PostgreSQL", "start PostgreSQL, or correct the address in --store or FULGURITE_STORE; the password belongs into PGPASSWORD"
+	case errors.Is(err, fs.ErrNotExist): // opening would make one
+		return Finding{Subject: "store", State: Missing, Text: "no SQLite store at " + path, Fix: []string{fix}}
+	}
+	f := Finding{Subject: "store", State: Missing, Fix: []string{fix}}
+	opened, err := store.Open(ctx, url, nil)
+	if err != nil {
+		f.Text = err.Error()
+		return f
+	}
+	defer func() { _ = opened.Close() }() // nothing was written
+	runs, err := opened.Runs(ctx)
+	if err != nil {
+		f.Text, f.Fix = kind+": "+err.Error(), []string{"fulgurite-worker migrate # makes its tables, or brings them up to date"}
+		return f
+	}
+	return Finding{Subject: "store", State: Found, Text: kind + " answers, with " + count(len(runs), "run")}
+}

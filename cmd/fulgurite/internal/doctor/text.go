@@ -1,0 +1,36 @@
+package doctor
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+)
+
+// bytesText is a number of bytes for people.
+func bytesText(n int64) string {
+	if n >= 1e9 {
+		return fmt.Sprintf("%.3g GB", float64(n)/1e9)
+	}
+	return fmt.Sprintf("%.3g MB", float64(n)/1e6)
+}
+
+// count is a number of things: "1 core", "2 cores".
+func count(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
+// quoted is a word of a shell's command line.
+func quoted(word string) string {
+	plain := func(r rune) bool {
+		return strings.ContainsRune("-_./:@%+,=~", r) || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z'
+	}
+	if word != "" && strings.IndexFunc(word, func(r rune) bool { return !plain(r) }) < 0 {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
+func parentOf(path string) string { return filepath.Dir(path) }
