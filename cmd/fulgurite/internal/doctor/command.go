@@ -87,7 +87,7 @@ func (c *Command) probes(s *state.Flags, sp *spec.Spec) []probe {
 	var programs []string
 	trains := false
 	if sp != nil {
-		agents, programs, trains = agentQueue(*sp), programNames(*sp), sp.Model.Engine == "torch" && c.For != "stack"
+		agents, programs, trains = agentQueue(*sp), programNames(*sp), usesTorch(*sp) && c.For != "stack"
 	}
 	install := "fulgurite doctor --install-torch" + s.DirFlag()
 	engine := torchProbe{needed: trains, install: install, limit: c.Limit}

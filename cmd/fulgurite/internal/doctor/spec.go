@@ -39,6 +39,11 @@ func readSpec(path string) (*spec.Spec, []Finding, error) {
 	return &s, nil, nil
 }
 
+// usesTorch reports whether engine torch trains or samples.
+func usesTorch(s spec.Spec) bool {
+	return s.Model.Engine == spec.EngineTorch || s.Sampling.Engine == spec.EngineTorch
+}
+
 // findSpec checks a spec as `fulgurite plan` does, and that its run has room here.
 func findSpec(s *state.Flags, path string, sp spec.Spec) func(context.Context) []Finding {
 	return func(ctx context.Context) []Finding {
@@ -47,7 +52,7 @@ func findSpec(s *state.Flags, path string, sp spec.Spec) func(context.Context) [
 			return findFaults(faults, sp)
 		}
 		p, err := plan.Read(ctx, sp)
-		if err == nil {
+		if err == nil && sp.Evaluation.Only == "" {
 			err = p.Spec.Trainable()
 		}
 		if errors.As(err, &faults) {
@@ -69,7 +74,7 @@ func findRoom(ctx context.Context, s *state.Flags, p plan.Plan) Finding {
 	if err == nil {
 		err = p.CheckRoom(free, memory.Limit())
 	}
-	if p.Spec.Model.Engine == "torch" {
+	if p.Spec.Model.Engine == spec.EngineTorch {
 		r.Device = deviceBytes(p)
 		f.Text += fmt.Sprintf("; of a GPU at least %s, and what it computes with a batch", bytesText(r.Device))
 		if found, problem := gpus(ctx); err == nil && problem == nil {

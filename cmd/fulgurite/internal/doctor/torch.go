@@ -48,7 +48,7 @@ func (p torchProbe) find(ctx context.Context) []Finding {
 	if err != nil {
 		return absent(err.Error())
 	}
-	f := Finding{Subject: "torch", State: Found, Text: fmt.Sprintf("torch %s, transformers %s, peft %s; trains on %s (%s), in %s",
+	f := Finding{Subject: "torch", State: Found, Text: fmt.Sprintf("torch %s, transformers %s, peft %s; computes on %s (%s), in %s",
 		about.Versions["torch"], about.Versions["transformers"], about.Versions["peft"], about.Device, about.Processor, about.DType), Facts: Torch{path, about}}
 	if about.Device == "cpu" && os.Getenv(torch.EnvDevice) != "cpu" {
 		if found, err := gpus(ctx); err == nil {
