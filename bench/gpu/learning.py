@@ -6,6 +6,7 @@ middle of a step. Prints a line of JSON with the reward of each step.
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -34,7 +35,7 @@ spec = write("spec.json", json.dumps({
     "grader": {"type": "command", "command": [sys.executable, os.path.join(here, "letters.py")], "seconds": 60},
     "sampling": {"max_tokens": 16}, "loss": {"entropy": 0.001},
     "training": {"steps": steps, "tasks_per_step": tasks, "samples_per_task": samples, "optimizer": {"learning_rate": 3e-3}},
-    "evaluation": {"every": steps, "samples": 4}, "promotion": {"significance": 0.25},
+    "evaluation": {"every": steps, "samples": 4}, "promotion": {"significance": 0.5},
 }))
 environment = dict(os.environ)
 count = os.path.join(state, "count")
@@ -68,10 +69,11 @@ class Server:
 
 
 def ask(*command):
+    """The JSON that a command prints, and what it says beside."""
     done = subprocess.run([program, *command, "--dir", os.path.join(state, "s"), "--json"], capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"{command}: {done.stdout[-300:]} {done.stderr[-300:]}")
-    return json.loads(done.stdout) if done.stdout.strip() else None
+    return json.loads(done.stdout), done.stderr
 
 
 began = time.monotonic()
@@ -81,10 +83,10 @@ if killed:
         subprocess.run([program, "train", spec, "--name", "run", "--dir", os.path.join(state, "s"), "--detach"], check=True, stdout=sys.stderr)
         deaths = server.process.wait()  # the worker is killed
 with Server():
-    result = ask("train", spec, "--name", "run")
-    report = ask("report", "run")
-    versions = ask("versions", "run")
-rewards = [round(v["metrics"]["reward/mean"], 4) for v in versions if "reward/mean" in (v.get("metrics") or {})]
+    result, said = ask("train", spec, "--name", "run")
+    report, _ = ask("report", "run")
+rewards = {int(step): float(reward) for step, reward in re.findall(r"step (\d+)/\d+ +reward ([0-9.]+)", said)}
+rewards = list(rewards.values())  # in a run that was attached to late, those of the last steps
 prompts = report["prompts"]
 once = prompts["trained"] == prompts["issued"] and not prompts["duplicated"]
 out = {

@@ -39,6 +39,7 @@ class Trunk:
         self.config, self.device, self.tick = config, device, tick
         self.head = None  # the output layer of a base, if its embeddings are not tied
         self.dtype = dtype
+        self.active = None  # the name of the adapter that takes part; None is not known
         for layer in self.module.layers:
             layer.register_forward_hook(self.passed)
 
@@ -78,6 +79,7 @@ class Trunk:
         shape = LoraConfig(
             r=lora["rank"], lora_alpha=lora["alpha"], target_modules=list(lora["targets"]), lora_dropout=0.0, bias="none"
         )
+        self.active = None
         inject_adapter_in_model(shape, self.module, adapter_name=name)
         own = {}
         for module_name, module in self.module.named_modules():
@@ -93,11 +95,15 @@ class Trunk:
 
     def activate(self, name):
         """Has the adapter of that name, and no other, take part in what is computed and trained."""
+        if self.active == name:  # walking all modules takes longer than a token of a small model
+            return
         for module in self.module.modules():
             if isinstance(module, BaseTunerLayer):
                 module.set_adapter([name])
+        self.active = name
 
     def remove(self, name):
+        self.active = None
         for module in self.module.modules():
             if isinstance(module, BaseTunerLayer) and name in module.lora_A:
                 module.delete_adapter(name)

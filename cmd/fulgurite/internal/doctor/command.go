@@ -85,19 +85,19 @@ func (c *Command) concerning(findings []Finding) []Finding {
 func (c *Command) probes(s *state.Flags, sp *spec.Spec) []probe {
 	agents := queue{workflows.QueueRollout, enums.TASK_QUEUE_TYPE_ACTIVITY}
 	var programs []string
-	trains := false
+	computes := false // in PyTorch
 	if sp != nil {
-		agents, programs, trains = agentQueue(*sp), programNames(*sp), usesTorch(*sp) && c.For != "stack"
+		agents, programs, computes = agentQueue(*sp), programNames(*sp), usesTorch(*sp) && c.For != "stack"
 	}
 	install := "fulgurite doctor --install-torch" + s.DirFlag()
-	engine := torchProbe{needed: trains, install: install, limit: c.Limit}
+	engine := torchProbe{needed: computes, install: install, limit: c.Limit}
 	out := []probe{
 		{"cpu", false, findCPU},
 		{"memory", false, findMemory},
 		{"disk", true, findDisk(s)},
 		{"gpu", false, findGPUs},
 		{"python", false, findPythons(programs)},
-		{"torch", trains, engine.find},
+		{"torch", computes, engine.find},
 		{"vllm", false, findVLLM},
 		{"temporal", false, findTemporal(s, agents)},
 		{"store", c.Records.Store != "", findStore(s, c.Records)},
