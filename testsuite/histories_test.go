@@ -151,6 +151,12 @@ func shapes() []shape {
 			require.NoError(t, err)
 			return st, map[string]string{"training-abandoned": "retried " + firstExecution(ctx, t, st.Client, "retried"), "training-retried": "retried"}
 		}},
+		{"evaluated", func(ctx context.Context, t *testing.T) (*stack.Stack, map[string]string) {
+			st := start(ctx, t, t.TempDir())
+			mustTrain(ctx, t, st, "base", evaluating(""))
+			mustTrain(ctx, t, st, "evaluated", evaluating("base@0"))
+			return st, map[string]string{"training-evaluated": "evaluated"}
+		}},
 		{"approval", trainApproval},
 		{"steered", trainSteered},
 		{"killed", trainKilled},
@@ -337,6 +343,7 @@ func TestHistoriesHoldTheShapesTheyAreNamedFor(t *testing.T) {
 		"training-sampled":            {`"name":"JudgeCalls"`, "sampled/reserve-"},
 		"training-sampled-2":          {`"name":"JudgeCalls"`, `"name":"ScoreReference"`},
 		"training-flat":               {`"name":"FlatGroups"`, change("flat-by-credit"), "flat/reserve-"},
+		"training-evaluated":          {`"name":"PromoteVersion"`, "evaluated/gate-0", "WORKFLOW_EXECUTION_COMPLETED"},
 		"training-approval":           {"WORKFLOW_EXECUTION_UPDATE_ACCEPTED", `"name":"approve"`, "TIMER_STARTED"},
 		"training-steered":            {`"name":"set"`, `"name":"pause"`, `"name":"resume"`, `"name":"stop"`},
 		"training-continued":          {"WORKFLOW_EXECUTION_CONTINUED_AS_NEW"},

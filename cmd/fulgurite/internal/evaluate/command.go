@@ -61,7 +61,7 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 		return err
 	}
 	defer records.Close()
-	label, err := c.prepare(ctx, records, &sp)
+	label, err := c.prepare(ctx, t, records, &sp)
 	if err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 
 // prepare makes a spec that evaluates of one that trains, complete and checked, and
 // returns a word for the model.
-func (c *Command) prepare(ctx context.Context, records fleet.Records, sp *spec.Spec) (label string, err error) {
+func (c *Command) prepare(ctx context.Context, t *terminal.Terminal, records fleet.Records, sp *spec.Spec) (label string, err error) {
 	split := cmp.Or(c.Split, sp.Evaluation.Only)
 	if split == "" {
 		split = string(trace.Test)
@@ -111,7 +111,7 @@ func (c *Command) prepare(ctx context.Context, records fleet.Records, sp *spec.S
 	}
 	sp.Evaluation = spec.Evaluation{Only: split, Samples: cmp.Or(c.Samples, sp.Evaluation.Samples), Success: sp.Evaluation.Success}
 	sp.Training, sp.Algorithm, sp.Credit, sp.Loss, sp.Critic, sp.Promotion = spec.Training{}, "", spec.Credit{}, spec.Loss{}, nil, spec.Promotion{}
-	if label, err = c.choose(ctx, records, sp); err != nil {
+	if label, err = c.choose(ctx, t, records, sp); err != nil {
 		return "", err
 	}
 	*sp = sp.WithDefaults()

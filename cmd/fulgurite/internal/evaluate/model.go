@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,13 +30,13 @@ const (
 )
 
 // choose puts what --model names into the spec, and returns a word for it.
-func (c *Command) choose(ctx context.Context, records fleet.Records, sp *spec.Spec) (label string, err error) {
+func (c *Command) choose(ctx context.Context, t *terminal.Terminal, records fleet.Records, sp *spec.Spec) (label string, err error) {
 	served := strings.HasPrefix(c.Model, "http://") || strings.HasPrefix(c.Model, "https://")
 	if !served && (c.ServerModel != "" || c.ServerKey != "") {
 		return "", terminal.Usagef("--server-model and --server-key are of a server: give its URL as --model")
 	}
 	if served {
-		return c.chooseServer(ctx, sp)
+		return c.chooseServer(ctx, t, sp)
 	}
 	if c.Model == "" {
 		if v := sp.Model.Version; v != "" {
@@ -97,38 +98,45 @@ func (c *Command) chooseDirectory(sp *spec.Spec) (string, error) {
 }
 
 // chooseServer takes what a server of OpenAI's API serves.
-func (c *Command) chooseServer(ctx context.Context, sp *spec.Spec) (string, error) {
+func (c *Command) chooseServer(ctx context.Context, t *terminal.Terminal, sp *spec.Spec) (string, error) {
 	address := strings.TrimSuffix(strings.TrimRight(c.Model, "/"), "/v1")
 	if u, err := url.Parse(address); err != nil || u.Host == "" {
 		return "", terminal.Usagef("--model %s: want an address such as http://127.0.0.1:8000/v1", c.Model)
 	}
 	name := c.ServerModel
-	if name == "" {
-		var err error
-		if name, err = onlyModel(ctx, address, c.ServerKey); err != nil {
-			return "", err
-		}
+	names, err := servedModels(ctx, address, c.ServerKey)
+	switch {
+	case err != nil && name != "":
+		fmt.Fprintf(t.Err, "fulgurite: %v; the evaluation waits for what does not answer\n", err)
+	case err != nil:
+		return "", fmt.Errorf("%w; give --server-model", err)
+	case name == "" && len(names) != 1:
+		return "", terminal.Usagef("--model %s serves %s: give --server-model", c.Model, cmp.Or(strings.Join(names, ", "), "nothing that it lists"))
+	case name == "":
+		name = names[0]
+	case !slices.Contains(names, name):
+		fmt.Fprintf(t.Err, "fulgurite: %s does not list a model %s, but %s; the evaluation waits for what does not answer\n",
+			c.Model, name, cmp.Or(strings.Join(names, ", "), "none"))
 	}
 	sp.Model = spec.Model{}
 	sp.Sampling.Server = &spec.Server{Type: spec.ServerOpenAI, URLs: []string{address}, Model: name, Key: c.ServerKey}
 	return name, nil
 }
 
-// onlyModel is the name of the model that a server lists, if it lists one.
-func onlyModel(ctx context.Context, address, key string) (string, error) {
+// servedModels are the names of the models that a server lists.
+func servedModels(ctx context.Context, address, key string) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address+"/v1/models", nil)
 	if err != nil {
-		return "", terminal.Usage(err)
+		return nil, terminal.Usage(err)
 	}
 	if secret := os.Getenv(key); key != "" && secret != "" {
 		request.Header.Set("Authorization", "Bearer "+secret)
 	}
-	const remedy = "give --server-model"
 	reply, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return "", fmt.Errorf("list the models of %s: %w", address, err)
+		return nil, fmt.Errorf("list the models of %s: %w", address, err)
 	}
 	defer reply.Body.Close()
 	var list struct {
@@ -137,17 +145,14 @@ func onlyModel(ctx context.Context, address, key string) (string, error) {
 		} `json:"data"`
 	}
 	if reply.StatusCode != http.StatusOK {
-		return "", fmt.Errorf("list the models of %s: %s; %s", address, reply.Status, remedy)
+		return nil, fmt.Errorf("list the models of %s: %s", address, reply.Status)
 	}
 	if err := json.NewDecoder(io.LimitReader(reply.Body, listBytes)).Decode(&list); err != nil {
-		return "", fmt.Errorf("list the models of %s: %w; %s", address, err, remedy)
+		return nil, fmt.Errorf("list the models of %s: %w", address, err)
 	}
 	var names []string
 	for _, m := range list.Data {
 		names = append(names, m.ID)
 	}
-	if len(names) != 1 {
-		return "", terminal.Usagef("--model %s serves %s: %s", address, cmp.Or(strings.Join(names, ", "), "nothing that it lists"), remedy)
-	}
-	return names[0], nil
+	return names, nil
 }

@@ -1,0 +1,59 @@
+package testsuite_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/workflows"
+)
+
+// evaluating is a run that evaluates a version of another on four tasks, without training.
+func evaluating(version string) spec.Spec {
+	return spec.Spec{
+		Seed:       7,
+		Model:      spec.Model{Version: version},
+		Agent:      spec.Agent{Func: "calculator"},
+		Tasks:      spec.Tasks{Gate: "arithmetic:gate:4"},
+		Grader:     spec.Grader{Type: "exact"},
+		Evaluation: spec.Evaluation{Only: "gate", Samples: 2},
+	}.WithDefaults()
+}
+
+func TestAnEvaluationResetAnywhereComesToTheSame(t *testing.T) {
+	t.Parallel()
+	skipShort(t, "it shows nothing of goroutines that trainings don't")
+	ctx := t.Context()
+	st := start(ctx, t, t.TempDir())
+	defer func() { require.NoError(t, st.Close()) }()
+	base := evaluating("")
+	mustTrain(ctx, t, st, "base", base)
+	want := mustTrain(ctx, t, st, "evaluated", evaluating("base@0"))
+	require.NotNil(t, want.Evaluation)
+	require.Equal(t, 8, want.Evaluation.Rollouts)
+	before, err := st.Store.Attempts(ctx, "evaluated", trace.Gate, 0)
+	require.NoError(t, err)
+
+	first := firstExecution(ctx, t, st.Client, "evaluated")
+	ids, kinds := points(eventsOf(ctx, t, st.Client, "evaluated"))
+	var seen []string
+	for _, event := range ids {
+		if slices.Contains(seen, kinds[event]) {
+			continue
+		}
+		seen = append(seen, kinds[event])
+		run, err := reset(ctx, st.Client, "evaluated", first, event)
+		require.NoError(t, err)
+		var got workflows.TrainingResult
+		require.NoError(t, st.Client.GetWorkflow(ctx, "evaluated", run).Get(ctx, &got), "reset to event %d: %s", event, kinds[event])
+		require.Equal(t, want, got, "reset to event %d: %s", event, kinds[event])
+		requireWhole(ctx, t, st, "evaluated")
+	}
+	require.Subset(t, seen, []string{"PrepareRun", "InitPolicy", "PublishVersion", "PromoteVersion", "EvaluationWorkflow", "FinishRun"})
+	after, err := st.Store.Attempts(ctx, "evaluated", trace.Gate, 0)
+	require.NoError(t, err)
+	require.Len(t, after, len(before), "nothing is attempted again")
+}
