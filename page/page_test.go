@@ -76,6 +76,9 @@ func elements(t testing.TB, body string) []*html.Node {
 
 func TestEveryPageOfARunIsShown(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("it reads much and shows nothing of goroutines")
+	}
 	r := newRecorded(t, "plain words")
 	pages := crawl(t, r.serve(nil).URL)
 	for path, want := range map[string][]string{
@@ -223,6 +226,9 @@ func TestFaultsOfARunStandOut(t *testing.T) {
 
 func TestAnAttemptIsShownOnPagesThatABrowserBears(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("it reads much and shows nothing of goroutines")
+	}
 	r := newRecorded(t, "plain")
 	ctx := t.Context()
 	a := r.begin(trace.RolloutID{Run: "demo", Kind: trace.Try, Step: 1})
