@@ -53,9 +53,8 @@ func (s *Server) account(ctx context.Context, run record.Run, step int) (*report
 		}
 	}
 	due := entry.state != state && (entry.made.IsZero() || run.Status != record.Running || time.Since(entry.made) > accountShare*entry.took)
-	if due && entry.making == nil && s.ctx.Err() == nil {
+	if due && entry.making == nil && s.begin() {
 		entry.making, entry.state = make(chan struct{}), state
-		s.work.Add(1)
 		go s.makeAccount(entry, run)
 	}
 	making := entry.making

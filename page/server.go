@@ -62,9 +62,10 @@ type Server struct {
 	results   cache[[]record.TaskResult]
 	states    cache[stateAnswer]
 
-	ctx    context.Context // ends with Close
-	cancel context.CancelFunc
-	work   sync.WaitGroup
+	ctx     context.Context // ends with Close
+	cancel  context.CancelFunc
+	closing sync.Mutex // held while work begins, and while it is cancelled
+	work    sync.WaitGroup
 	// following is how many pages follow a run.
 	following chan struct{}
 }
@@ -113,8 +114,21 @@ func New(o Options) (*Server, error) {
 
 // Close breaks off what follows a run and waits for work under way.
 func (s *Server) Close() {
+	s.closing.Lock()
 	s.cancel()
+	s.closing.Unlock()
 	s.work.Wait()
+}
+
+// begin counts work that Close waits for, unless that has begun.
+func (s *Server) begin() bool {
+	s.closing.Lock()
+	defer s.closing.Unlock()
+	if s.ctx.Err() != nil {
+		return false
+	}
+	s.work.Add(1)
+	return true
 }
 
 // ServeHTTP answers requests of this machine alone: it refuses others, and names that are
