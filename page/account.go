@@ -12,8 +12,6 @@ import (
 )
 
 const (
-	// accountPatience is how long a page waits for an account before it is shown without.
-	accountPatience = 500 * time.Millisecond
 	// accountShare is the part of the time that is spent on accounts of a run that goes
 	// on: after one that took a second the next begins twenty seconds later.
 	accountShare = 20
@@ -55,15 +53,14 @@ func (s *Server) account(ctx context.Context, run record.Run, step int) (*report
 		}
 	}
 	due := entry.state != state && (entry.made.IsZero() || run.Status != record.Running || time.Since(entry.made) > accountShare*entry.took)
-	if due && entry.making == nil && s.ctx.Err() == nil {
+	if due && entry.making == nil && s.begin() {
 		entry.making, entry.state = make(chan struct{}), state
-		s.work.Add(1)
 		go s.makeAccount(entry, run)
 	}
 	making := entry.making
 	a.mu.Unlock()
 	if making != nil {
-		patience := time.NewTimer(accountPatience)
+		patience := time.NewTimer(s.Patience)
 		defer patience.Stop()
 		select {
 		case <-making:

@@ -213,7 +213,7 @@ func (r *recorded) decide() {
 // serve is the page of the store.
 func (r *recorded) serve(live page.Live) *httptest.Server {
 	r.t.Helper()
-	p, err := page.New(page.Options{Records: r.store, Blobs: r.blobs, Codecs: dialog.Named, Live: live, Poll: time.Millisecond})
+	p, err := page.New(page.Options{Records: r.store, Blobs: r.blobs, Codecs: dialog.Named, Live: live, Poll: time.Millisecond, Patience: time.Hour})
 	require.NoError(r.t, err)
 	server := httptest.NewServer(p)
 	r.t.Cleanup(func() {
@@ -223,8 +223,14 @@ func (r *recorded) serve(live page.Live) *httptest.Server {
 	return server
 }
 
-// get is a page, and its status.
-func get(t testing.TB, address string) (string, *http.Response) {
+// answer is what a request got.
+type answer struct {
+	StatusCode int
+	Header     http.Header
+}
+
+// get is a page, and what came with it.
+func get(t testing.TB, address string) (string, answer) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
 	require.NoError(t, err)
@@ -233,5 +239,5 @@ func get(t testing.TB, address string) (string, *http.Response) {
 	defer func() { require.NoError(t, reply.Body.Close()) }()
 	body, err := io.ReadAll(reply.Body)
 	require.NoError(t, err)
-	return string(body), reply
+	return string(body), answer{reply.StatusCode, reply.Header}
 }

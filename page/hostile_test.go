@@ -16,6 +16,9 @@ import (
 
 func TestWhatAgentsWriteIsText(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("it reads much and shows nothing of goroutines")
+	}
 	for path, body := range crawl(t, newRecorded(t, hostile).serve(nil).URL) {
 		require.True(t, utf8.ValidString(body), path)
 		for _, r := range body {
@@ -38,6 +41,9 @@ func TestWhatAgentsWriteIsText(t *testing.T) {
 
 func TestLinesOfAMegabyteAreCut(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("it reads much and shows nothing of goroutines")
+	}
 	r := newRecorded(t, "plain")
 	r.text = strings.Repeat("<\xff\x1b", 1<<20/3)
 	r.rollout(trace.RolloutID{Run: "demo", Kind: trace.Try, Step: 1, Sample: 1}, 1)

@@ -72,7 +72,10 @@ func (s *Server) live(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "too many pages follow runs: close some", http.StatusServiceUnavailable)
 		return
 	}
-	s.work.Add(1)
+	if !s.begin() {
+		http.Error(w, "the page is being closed", http.StatusServiceUnavailable)
+		return
+	}
 	defer s.work.Done()
 	last, err := s.progress(r)
 	if errors.Is(err, trace.ErrNotFound) {

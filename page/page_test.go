@@ -76,6 +76,9 @@ func elements(t testing.TB, body string) []*html.Node {
 
 func TestEveryPageOfARunIsShown(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("it reads much and shows nothing of goroutines")
+	}
 	r := newRecorded(t, "plain words")
 	pages := crawl(t, r.serve(nil).URL)
 	for path, want := range map[string][]string{
@@ -84,7 +87,7 @@ func TestEveryPageOfARunIsShown(t *testing.T) {
 		"/runs/demo/steps":         {"Step 3</a> is under way", "95 % interval", "0.652 – 0.848"},
 		"/runs/demo/train-1":       {"Groups by spread of rewards", "timeout", "agent failed"},
 		"/runs/demo/train-1/0":     {"Sample 3", "+0.500", "−0.500", "plain words"},
-		"/runs/demo/train-1/0/0/2": {"replayed from attempt 1", "From the record of attempt 1", "Attempt 2 sampled from here on", "after the 2 messages of call 0 and its reply", "attempt 1, running"},
+		"/runs/demo/train-1/0/0/2": {"replayed from attempt 1", "From the record of attempt 1", "Attempt 2 sampled from here on", "after 2 messages, which are those of call 0 and its reply", "attempt 1, running"},
 		"/runs/demo/train-1/0/1/1": {"timeout", "mean log-probability", "|trained|0"},
 		"/runs/demo/versions":      {"promoted</span>", "not promoted", "it is the first", "the start"},
 		"/runs/demo/tasks":         {"Hardest", "Pass rate", "Quarantine", "plain words"},
@@ -223,6 +226,9 @@ func TestFaultsOfARunStandOut(t *testing.T) {
 
 func TestAnAttemptIsShownOnPagesThatABrowserBears(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("it reads much and shows nothing of goroutines")
+	}
 	r := newRecorded(t, "plain")
 	ctx := t.Context()
 	a := r.begin(trace.RolloutID{Run: "demo", Kind: trace.Try, Step: 1})

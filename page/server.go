@@ -25,6 +25,9 @@ import (
 // policy is that of all pages.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
+// defaultPatience is how long a page waits for an account.
+const defaultPatience = 500 * time.Millisecond
+
 // defaultPoll is how often a page that is being looked at asks whether its run went on.
 const defaultPoll = time.Second
 
@@ -38,7 +41,10 @@ type Options struct {
 	// Poll is how often the records are looked at for each page that follows a run; 0 is a
 	// second.
 	Poll time.Duration
-	Log  *zap.Logger // nil is silent
+	// Patience is how long a page waits for an account before it is shown without one,
+	// which it asks for again; 0 is half a second.
+	Patience time.Duration
+	Log      *zap.Logger // nil is silent
 }
 
 // Server is the page. It is safe for concurrent use. Make one with New and end it with
@@ -56,9 +62,10 @@ type Server struct {
 	results   cache[[]record.TaskResult]
 	states    cache[stateAnswer]
 
-	ctx    context.Context // ends with Close
-	cancel context.CancelFunc
-	work   sync.WaitGroup
+	ctx     context.Context // ends with Close
+	cancel  context.CancelFunc
+	closing sync.Mutex // held while work begins, and while it is cancelled
+	work    sync.WaitGroup
 	// following is how many pages follow a run.
 	following chan struct{}
 }
@@ -67,6 +74,9 @@ type Server struct {
 func New(o Options) (*Server, error) {
 	if o.Poll == 0 {
 		o.Poll = defaultPoll
+	}
+	if o.Patience == 0 {
+		o.Patience = defaultPatience
 	}
 	if o.Log == nil {
 		o.Log = zap.NewNop()
@@ -104,8 +114,21 @@ func New(o Options) (*Server, error) {
 
 // Close breaks off what follows a run and waits for work under way.
 func (s *Server) Close() {
+	s.closing.Lock()
 	s.cancel()
+	s.closing.Unlock()
 	s.work.Wait()
+}
+
+// begin counts work that Close waits for, unless that has begun.
+func (s *Server) begin() bool {
+	s.closing.Lock()
+	defer s.closing.Unlock()
+	if s.ctx.Err() != nil {
+		return false
+	}
+	s.work.Add(1)
+	return true
 }
 
 // ServeHTTP answers requests of this machine alone: it refuses others, and names that are

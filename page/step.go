@@ -212,7 +212,7 @@ func tallies(counts map[string]int) []tally {
 func (t tally) Bar() template.HTML {
 	d := drawing{}
 	d.add(`<svg class="share" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true"><rect width="%.1f" height="8"/></svg>`, 100*t.Share)
-	return template.HTML(d.String()) //nolint:gosec // it has numbers alone
+	return template.HTML(d.String()) // it has numbers alone
 }
 
 func spreadOf(values []float64) spread {
@@ -284,5 +284,5 @@ func bars(counted []record.Trial, scale spread) template.HTML {
 		}
 	}
 	d.add(`</svg>`)
-	return template.HTML(d.String()) //nolint:gosec // it has numbers alone
+	return template.HTML(d.String()) // it has numbers alone
 }

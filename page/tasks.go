@@ -156,5 +156,5 @@ func histogram(counts []int) template.HTML {
 		}
 	}
 	d.add(`</svg>`)
-	return template.HTML(d.String()) //nolint:gosec // it has numbers alone
+	return template.HTML(d.String()) // it has numbers alone
 }

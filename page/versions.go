@@ -141,5 +141,5 @@ func intervalOf(e *record.Evaluation, low, high float64) template.HTML {
 		d.add(`<path class="line0" d="M%.1f 7H%.1f"/><circle class="dot line0" cx="%.1f" cy="7" r="3"/>`, at(e.Mean-z*e.StdError), at(e.Mean+z*e.StdError), at(e.Mean))
 	}
 	d.add(`</svg>`)
-	return template.HTML(d.String()) //nolint:gosec // it has numbers alone
+	return template.HTML(d.String()) // it has numbers alone
 }

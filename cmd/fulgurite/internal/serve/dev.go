@@ -25,6 +25,11 @@ type Dev struct {
 
 // Run keeps the stack up until a signal comes.
 func (c *Dev) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
+	if holder, err := s.Layout().Holder(); err == nil && holder == "" { // else the start says who has the directory
+		if err := (port{"the page", "page-port", c.PagePort, page.DefaultPort}).free(); err != nil {
+			return err
+		}
+	}
 	st, err := Start(ctx, s, t, c.Ports, c.Queues, c.Agents)
 	if err != nil {
 		return err
