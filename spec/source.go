@@ -135,3 +135,12 @@ func (f *Faults) source(key, text string, demonstrations bool) {
 		f.add(key, fmt.Sprintf(`give "%s:%s"`, source.Family, split), "%q names no split", text)
 	}
 }
+
+// Program is t without its splits, and with its program only if that lists the source or
+// grades.
+func (t Tasks) Program(g Grader, source string) Tasks {
+	if g.Type != GraderTasks && !strings.HasPrefix(source, Command+":") {
+		return Tasks{}
+	}
+	return Tasks{Command: t.Command, Directory: t.Directory}
+}
