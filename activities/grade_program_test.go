@@ -30,7 +30,7 @@ func (w *testEnv) graded(fields string) (activities.GradeRolloutResult, error) {
 	w.t.Helper()
 	w.start(w.programmed(fields))
 	runner := w.runner(w.serve(w.gateway()), answers("42"))
-	w.t.Cleanup(func() { require.NoError(w.t, runner.Close()) })
+	w.t.Cleanup(runner.Close)
 	run, err := do[activities.RunAgentResult](w.t, runner.RunAgent, rollout(0, 0))
 	require.NoError(w.t, err)
 	require.Nil(w.t, run.Reward, "an activity of its own decides")
@@ -57,7 +57,7 @@ func TestAFaultThatAProgramNamesIsOneOfTheTaskOrOfTheMachine(t *testing.T) {
 	_, err = w.graded(`"fault": "machine", "message": "no disk"`)
 	requireRetryable(t, err, "no disk")
 	runner := w.runner(w.serve(w.gateway()), answers("42"))
-	t.Cleanup(func() { require.NoError(t, runner.Close()) })
+	t.Cleanup(runner.Close)
 	for range activities.GraderTries + 1 {
 		_, err = do[activities.GradeRolloutResult](t, runner.GradeRollout, activities.GradeRolloutInput{Address: at(rollout(0, 0), 1)})
 		requireRetryable(t, err, "no disk") // however often

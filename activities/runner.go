@@ -37,8 +37,9 @@ type Runner struct {
 	ending time.Duration
 }
 
-// Close ends what grades: databases and programs. No activity runs any more.
-func (r *Runner) Close() error { return r.graders.Close() }
+// Close ends what grades: databases and programs. No activity runs any more. It returns
+// nothing, so that it is no activity itself.
+func (r *Runner) Close() { _ = r.graders.Close() }
 
 // endingTime is how long a worker may take beyond an agent's own limit to end the
 // agent and to find out whether its gateway was there. A worker that takes longer

@@ -135,3 +135,30 @@ func (f *Faults) source(key, text string, demonstrations bool) {
 		f.add(key, fmt.Sprintf(`give "%s:%s"`, source.Family, split), "%q names no split", text)
 	}
 }
+
+// checkProgram checks what lists tasks and grades.
+func (t Tasks) checkProgram(f *Faults, g Grader) {
+	f.program("tasks.command", t.Command)
+	lists := slices.ContainsFunc([]string{t.Train, t.Gate, t.Test}, func(source string) bool { return strings.HasPrefix(source, Command+":") })
+	if len(t.Command) == 0 {
+		const remedy = "give the program and its arguments"
+		switch {
+		case lists:
+			f.add("tasks.command", remedy, `missing, and it has to list the tasks of "command:…"`)
+		case g.Type == GraderTasks:
+			f.add("tasks.command", remedy, `missing, and with grader.type "tasks" it grades`)
+		}
+		f.unused("tasks.directory", t.Directory != "", "only tasks.command has one")
+	} else if !lists {
+		f.unused("tasks.command", g.Type != GraderTasks, `no source is "command:…", and grader.type is not "tasks"`)
+	}
+}
+
+// Program is t without its splits, and with its program only if that lists the source or
+// grades.
+func (t Tasks) Program(g Grader, source string) Tasks {
+	if g.Type != GraderTasks && !strings.HasPrefix(source, Command+":") {
+		return Tasks{}
+	}
+	return Tasks{Command: t.Command, Directory: t.Directory}
+}

@@ -32,6 +32,15 @@ func TestASourceIsItsText(t *testing.T) {
 	}
 }
 
+func TestASplitAloneKeepsTheProgramThatItNeeds(t *testing.T) {
+	t.Parallel()
+	all := spec.Tasks{Command: []string{"p"}, Directory: "/d", Train: "command:a", Test: "test.jsonl"}
+	program := spec.Tasks{Command: []string{"p"}, Directory: "/d"}
+	require.Equal(t, program, all.Program(spec.Grader{Type: spec.GraderExact}, all.Train))
+	require.Equal(t, program, all.Program(spec.Grader{Type: spec.GraderTasks}, all.Test))
+	require.Equal(t, spec.Tasks{}, all.Program(spec.Grader{Type: spec.GraderExact}, all.Test))
+}
+
 func TestPathsOfDataSetsAreResolved(t *testing.T) {
 	t.Parallel()
 	s := spec.Spec{Tasks: spec.Tasks{Train: "spider:data/train.json", Gate: "gsm8k:/g", Test: "arithmetic:test"}}

@@ -195,20 +195,7 @@ func (m Model) check(f *Faults) {
 }
 
 func (t Tasks) check(f *Faults, g Grader, only string) {
-	f.program("tasks.command", t.Command)
-	lists := slices.ContainsFunc([]string{t.Train, t.Gate, t.Test}, func(source string) bool { return strings.HasPrefix(source, Command+":") })
-	if len(t.Command) == 0 {
-		const remedy = "give the program and its arguments"
-		switch {
-		case lists:
-			f.add("tasks.command", remedy, `missing, and it has to list the tasks of "command:…"`)
-		case g.Type == GraderTasks:
-			f.add("tasks.command", remedy, `missing, and with grader.type "tasks" it grades`)
-		}
-		f.unused("tasks.directory", t.Directory != "", "only tasks.command has one")
-	} else if !lists {
-		f.unused("tasks.command", g.Type != GraderTasks, `no source is "command:…", and grader.type is not "tasks"`)
-	}
+	t.checkProgram(f, g)
 	if t.Train == "" && only == "" {
 		f.add("tasks.train", `give the path of a JSONL file, or "arithmetic:train"`, "missing")
 	}

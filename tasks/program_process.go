@@ -2,6 +2,7 @@ package tasks
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"io"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -23,6 +25,9 @@ const longestAnswer = 1 << 20
 // Programs grade with the programs of tasks.command, which are kept for the next result.
 // The zero value is ready, and may be used by several goroutines.
 type Programs struct {
+	// Idle is how long a program is kept without a result to grade; 0 is a minute.
+	Idle time.Duration
+
 	mu    sync.Mutex
 	idle  map[string][]*programProcess
 	slots chan struct{} // one for each program that runs
@@ -116,7 +121,21 @@ func (p *Programs) take(key string) *programProcess {
 	}
 	last := list[len(list)-1]
 	p.idle[key] = list[:len(list)-1]
+	last.expiry.Stop() // if it is too late for that, expire finds the program gone from the list
 	return last
+}
+
+// expire ends a program that was idle for too long.
+func (p *Programs) expire(key string, process *programProcess) {
+	p.mu.Lock()
+	at := slices.Index(p.idle[key], process)
+	if at >= 0 {
+		p.idle[key] = slices.Delete(p.idle[key], at, at+1)
+	}
+	p.mu.Unlock()
+	if at >= 0 {
+		process.end()
+	}
 }
 
 func (p *Programs) put(key string, process *programProcess) {
@@ -126,6 +145,7 @@ func (p *Programs) put(key string, process *programProcess) {
 		p.idle = map[string][]*programProcess{}
 	}
 	p.idle[key] = append(p.idle[key], process)
+	process.expiry = time.AfterFunc(cmp.Or(p.Idle, time.Minute), func() { p.expire(key, process) })
 }
 
 // Close ends the programs that nobody waits for.
@@ -134,6 +154,7 @@ func (p *Programs) Close() error {
 	defer p.mu.Unlock()
 	for _, list := range p.idle {
 		for _, process := range list {
+			process.expiry.Stop()
 			process.end()
 		}
 	}
@@ -149,6 +170,7 @@ type programProcess struct {
 	out     *bufio.Reader
 	stderr  *tail // complete once the process has ended
 	asked   int
+	expiry  *time.Timer // while it is idle
 }
 
 func startProgram(t spec.Tasks) (*programProcess, error) {

@@ -7,7 +7,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -122,6 +124,22 @@ func TestAnAnswerToAnotherRequestIsNone(t *testing.T) {
 		require.NoError(t, err, "a program that was kept and answers wrongly is started again")
 		require.InDelta(t, 1, got, 0)
 	}
+}
+
+func TestAProgramWithoutWorkIsEnded(t *testing.T) {
+	t.Parallel()
+	p := programs(t)
+	p.Idle = time.Nanosecond
+	fifo := filepath.Join(t.TempDir(), "alive")
+	require.NoError(t, syscall.Mkfifo(fifo, 0o600))
+	ended := make(chan error, 1)
+	go func() {
+		_, err := os.ReadFile(fifo) // to the end of the program, which has it open
+		ended <- err
+	}()
+	_, err := grade(t, p, program("exec 3> '"+fifo+"'; "+answering(`"reward": 1`)))
+	require.NoError(t, err)
+	require.NoError(t, <-ended)
 }
 
 func TestAProgramOverItsTimeIsEnded(t *testing.T) {

@@ -69,7 +69,7 @@ func (c *cpuCommand) setUp(ctx context.Context, p *process, agents agent.Registr
 	}
 	tuning, runner := p.tuning(c.Concurrency), records.Runner(forwarder, agents)
 	runner.Workers = fleet.Workers{Client: temporal}
-	p.OnClose(func(context.Context) error { return runner.Close() })
+	p.OnClose(func(context.Context) error { runner.Close(); return nil })
 	var list []worker.Worker
 	queues := c.Queues
 	if !c.Only {

@@ -67,7 +67,7 @@ func Rollout(c client.Client, queue string, runner *activities.Runner, t Tuning)
 	o.DisableWorkflowWorker = true
 	o.MaxConcurrentActivityExecutionSize = t.Concurrent
 	w := worker.New(c, queue, o)
-	w.RegisterActivity(runner)
+	w.RegisterActivityWithOptions(runner, activity.RegisterOptions{SkipInvalidStructFunctions: true}) // Close is no activity
 	return w
 }
 

@@ -206,7 +206,7 @@ func (s *Stack) startWorkers(ctx context.Context, o Options, sampler *fleet.Rout
 	list := []worker.Worker{workers.Training(s.Client, coordinator, tuning), workers.TrainGPU(s.Client, trainer, tuning)}
 	runner := s.Runner(forwarder, o.Agents)
 	runner.Workers, runner.Launchers = fleet.Workers{Client: s.Client}, fleet.HomeLaunchers{Functions: o.Agents, Scratch: o.Scratch}
-	s.closers.OnClose(func(context.Context) error { return runner.Close() })
+	s.closers.OnClose(func(context.Context) error { runner.Close(); return nil })
 	for _, queue := range append([]string{workflows.QueueRollout}, o.Queues...) {
 		list = append(list, workers.Rollout(s.Client, queue, runner, tuning))
 	}

@@ -100,7 +100,7 @@ func (c *Command) prepare(ctx context.Context, t *terminal.Terminal, records fle
 	if source == "" {
 		return "", terminal.Usagef("%s: tasks.%s is missing: give it, or another --split", c.Spec, split)
 	}
-	sp.Tasks = spec.Tasks{}
+	sp.Tasks = sp.Tasks.Program(sp.Grader, source)
 	switch trace.Kind(split) {
 	case trace.Train:
 		sp.Tasks.Train = source
