@@ -19,7 +19,7 @@ func TestMain(m *testing.M) {
 }
 
 // follow opens the events of the run and returns their names as they come.
-func follow(t *testing.T, ctx context.Context, address string) func() string {
+func follow(ctx context.Context, t *testing.T, address string) func() string {
 	t.Helper()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	require.NoError(t, err)
@@ -44,7 +44,7 @@ func TestAPageHearsOfAFinishedStep(t *testing.T) {
 	server := r.serve(nil)
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
-	next := follow(t, ctx, server.URL+"/runs/demo/live")
+	next := follow(ctx, t, server.URL+"/runs/demo/live")
 	require.Equal(t, "begin", next())
 	batch, err := r.store.Batch(t.Context(), "demo", model.DefaultPolicy, 2)
 	require.NoError(t, err)
