@@ -1,4 +1,4 @@
-// Program contract holds engine torch on whatever device it finds to the engine native on
+// Command contract holds engine torch on whatever device it finds to the engine native on
 // the CPU: log-probabilities, gradients, replies, and the canary of a version. It prints a
 // line of JSON and ends with 1 where a bound is broken. In float32 the bounds are those of
 // the tests; in bfloat16 they are what its eight bits leave of a small model.
