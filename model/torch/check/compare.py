@@ -29,10 +29,6 @@ if passes < least + 2:
     sys.exit(f"{passes} backward passes, but two updates were cut off and made again, so that there are at least {least + 2}")
 if sampled <= killed_at:
     sys.exit(f"{sampled} tokens of replies, but the program was to be killed at number {killed_at}")
-for name in ("whole", "killed"):
-    promoted = read(name, "result")["promoted"]
-    if promoted != killed["steps"]:
-        sys.exit(f"{name}: version {promoted} is promoted, and not the last one, {killed['steps']}")
 print(
     f"torch: passed in {seconds} s: {killed['prompts']['trained']} prompts trained once each in {killed['steps']} steps, program and worker"
     f" killed in mid-step, the program in mid-reply too, {passes - least} passes made again, weights {'equal to the bit' if same else 'not equal to the bit'}"
