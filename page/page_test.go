@@ -32,9 +32,9 @@ func crawl(t testing.TB, at string) map[string]string {
 		require.Equal(t, http.StatusOK, reply.StatusCode, path)
 		pages[path] = body
 		for _, link := range links(t, body) {
-			if strings.HasPrefix(link, "?") {
-				link, _, _ = strings.Cut(path, "?")
-				continue
+			if strings.HasPrefix(link, "?") { // more of the same page
+				here, _, _ := strings.Cut(path, "?")
+				link = here + link
 			}
 			if strings.HasPrefix(link, "/") && !strings.HasPrefix(link, "/assets/") {
 				queue = append(queue, link)

@@ -113,7 +113,7 @@ func (s *testEnv) killTools(ctx context.Context) error {
 	}
 	result, err := s.launch(ctx, address)
 	if !errors.Is(err, agent.ErrToolServer) {
-		return fmt.Errorf("the server of tools was killed at call %d, and that is no fault: result %q, failure %q, error %v", s.walk.KillServerAt, result.Text, result.Failure, err)
+		return fmt.Errorf("the server of tools was killed at call %d, and that is no fault: result %q, failure %q, error %s", s.walk.KillServerAt, result.Text, result.Failure, fmt.Sprint(err))
 	}
 	return s.store.SealAttempt(ctx, trace.Attempt{Address: address, Outcome: trace.InfraFault, Error: err.Error()})
 }
