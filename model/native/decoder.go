@@ -32,16 +32,24 @@ type decoder struct {
 }
 
 func (e *Engine) newDecoder(c model.Checkpoint) (*decoder, error) {
+	d, err := e.prepareDecoder(c)
+	if err != nil {
+		return nil, err
+	}
+	go d.own()
+	return d, nil
+}
+
+// prepareDecoder returns a decoder whose goroutine has not started.
+func (e *Engine) prepareDecoder(c model.Checkpoint) (*decoder, error) {
 	p, err := e.newPass(c)
 	if err != nil {
 		return nil, err
 	}
-	d := &decoder{
+	return &decoder{
 		batch:   newBatch(p, e.threads, e.maxBatch),
 		changed: make(chan struct{}, 1), gone: make(chan struct{}),
-	}
-	go d.own()
-	return d, nil
+	}, nil
 }
 
 // Decode implements model.Decoder. When ctx ends it returns at once; the request

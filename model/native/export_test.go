@@ -42,13 +42,26 @@ func PositionsOf(t model.Trainer, rows []model.Row) (positions int) {
 	return positions
 }
 
-// ShareNothingOfDecoder has a decoder compute all of each prompt.
-func ShareNothingOfDecoder(d model.Decoder) { d.(*decoder).alone = true }
+// NewDecoderWithoutSharing returns a decoder that computes all of each prompt.
+func NewDecoderWithoutSharing(e *Engine, c model.Checkpoint) (model.Decoder, error) {
+	return e.newDecoderWith(c, func(b *batch) { b.alone = true })
+}
 
-// KeepPages sets for how many pages of finished requests the memory of a decoder grows,
-// before its first.
-func KeepPages(d model.Decoder, stay int) {
-	d.(*decoder).kept = kvcache.NewKept(d.(*decoder).pages, stay)
+// NewDecoderWithRoom returns a decoder whose memory grows for so many pages of finished
+// requests.
+func NewDecoderWithRoom(e *Engine, c model.Checkpoint, stay int) (model.Decoder, error) {
+	return e.newDecoderWith(c, func(b *batch) { b.kept = kvcache.NewKept(b.pages, stay) })
+}
+
+// newDecoderWith changes a decoder before its goroutine starts.
+func (e *Engine) newDecoderWith(c model.Checkpoint, change func(*batch)) (model.Decoder, error) {
+	d, err := e.prepareDecoder(c)
+	if err != nil {
+		return nil, err
+	}
+	change(d.batch)
+	go d.own()
+	return d, nil
 }
 
 // Computed is how many positions a decoder without requests has computed.

@@ -97,15 +97,13 @@ func requireSharingChangesNothing(t *testing.T, e *native.Engine, a model.Archit
 		for i := range c.Weights[0].Data {
 			c.Weights[0].Data[i] += float32(version)
 		}
-		open := func() model.Decoder {
-			d, err := e.NewDecoder(c)
+		opened := func(d model.Decoder, err error) model.Decoder {
 			require.NoError(t, err)
 			t.Cleanup(d.Close)
 			return d
 		}
-		alone, roomy, narrow := open(), open(), open()
-		native.ShareNothingOfDecoder(alone)
-		native.KeepPages(narrow, 3)
+		alone := opened(native.NewDecoderWithoutSharing(e, c))
+		roomy, narrow := opened(e.NewDecoder(c)), opened(native.NewDecoderWithRoom(e, c, 3))
 		first := groups(a, 5+version, lengths...)
 		var want [2][]model.Completion
 		turns := [2][]model.DecodeRequest{first}

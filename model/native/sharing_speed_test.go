@@ -32,12 +32,13 @@ func benchmarkSharing(b *testing.B, name string, dialogs, tokens, turns int) {
 	e, c := engine("", 0), over(a, model.F32)
 	for _, share := range []bool{true, false} {
 		b.Run(fmt.Sprintf("%s/shared=%v", name, share), func(b *testing.B) {
-			d, err := e.NewDecoder(c)
+			open := e.NewDecoder
+			if !share {
+				open = func(c model.Checkpoint) (model.Decoder, error) { return native.NewDecoderWithoutSharing(e, c) }
+			}
+			d, err := open(c)
 			require.NoError(b, err)
 			defer d.Close()
-			if !share {
-				native.ShareNothingOfDecoder(d)
-			}
 			startPeak(b)
 			began, steps := processorTime(b), int32(0)
 			for b.Loop() {
