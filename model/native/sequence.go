@@ -118,7 +118,7 @@ func (rs *readers) load(sequences []sequence, rows int) {
 	}
 	each(func(_ *sequence, r, _ int) { rs.ends[r]++ })
 	total := 0
-	for r, n := range rs.ends { // for now, where they begin
+	for r, n := range rs.ends { // where they begin, until the next loop adds to it
 		rs.ends[r] = total
 		total += n
 	}
