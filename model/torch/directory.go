@@ -98,10 +98,7 @@ func (t *trainer) openFiles(ctx context.Context, c model.Checkpoint, what purpos
 		body.LoRA, body.Base = &c.Adapter.LoRA, c.Adapter.Base.Digest
 	}
 	t.handle = t.process.newHandle()
-	var opened struct {
-		Missing bool     `json:"missing"`
-		Targets []string `json:"targets"`
-	}
+	var opened opened
 	if err := t.request(ctx, "open", body, &opened); err != nil {
 		return err
 	}
@@ -113,6 +110,7 @@ func (t *trainer) openFiles(ctx context.Context, c model.Checkpoint, what purpos
 			return err
 		}
 	}
+	t.tokens = opened.most(t.tokens)
 	if c.Adapter != nil { // the names that it has, where the checkpoint stands for all
 		adapter := *c.Adapter
 		adapter.Targets = opened.Targets

@@ -10,7 +10,8 @@
 // in the safetensors format.
 //
 // An update is a sequence of requests. Rows are cut into batches of whole rows, at most
-// Options.Tokens each. For each batch, forward gives log-probabilities and entropies; the
+// Options.Tokens each, and no more than the device can keep activations of: to compute those
+// again in the backward pass takes longer than to run more passes. For each batch, forward gives log-probabilities and entropies; the
 // objective turns them into coefficients; backward adds up the gradient of
 // Σ coefficient·logprob + Σ coefficient·entropy in float32. Logits are computed in
 // portions, forward and again backward. norm then tells the length of the gradient, and

@@ -50,8 +50,9 @@ type Options struct {
 	Ranks string
 	// Threads of the CPU for each rank; 0 stands for a fair part of GOMAXPROCS.
 	Threads int
-	// Tokens is the most tokens, padding included, of one forward and backward pass (8192).
-	// Memory grows with it. A longer row is a pass of its own.
+	// Tokens is the most tokens, padding included, of one forward and backward pass (8192), fewer
+	// where the activations of so many would take much of the device's memory. A longer row is a
+	// pass of its own.
 	Tokens int
 	// Sequences is the most that a decoder samples at once (128); more wait in the order of
 	// their arrival. Where the device has too little memory for them, it takes fewer.

@@ -67,9 +67,7 @@ func (t *trainer) open(ctx context.Context, c model.Checkpoint, what purpose) (e
 		body.LoRA, body.Base = &c.Adapter.LoRA, c.Adapter.Base.Digest
 	}
 	t.handle = t.process.newHandle()
-	var opened struct {
-		Missing bool `json:"missing"`
-	}
+	var opened opened
 	if err := t.request(ctx, "open", body, &opened); err != nil {
 		return err
 	}
@@ -81,7 +79,25 @@ func (t *trainer) open(ctx context.Context, c model.Checkpoint, what purpose) (e
 			return err
 		}
 	}
+	t.tokens = opened.most(t.tokens)
 	return nil
+}
+
+// opened is the program's reply to the verb open.
+type opened struct {
+	Missing bool     `json:"missing"` // the base; nothing was opened
+	Targets []string `json:"targets"`
+	// Tokens is the most tokens of a pass whose activations the program can keep, 0 if those
+	// would be too few for a pass: it computes them twice then, and any number will do.
+	Tokens int `json:"tokens"`
+}
+
+// most is the most tokens of a pass, at most limit.
+func (o opened) most(limit int) int {
+	if o.Tokens == 0 {
+		return limit
+	}
+	return min(o.Tokens, limit)
 }
 
 // missing is why the program's directory can't be used: a program that has ended removes it.

@@ -17,10 +17,10 @@ from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from cache import Cache
-from choices import masked, parts, products
+from choices import NONE, entropy, masked, parts, taken
 from connection import Refused
 from ranks import Alone
-from trunk import KEPT, MOST_KEPT
+from trunk import room
 
 transformers.utils.logging.disable_progress_bar()
 USUAL = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]  # what a spec without targets has
@@ -151,6 +151,7 @@ class Causal:
         if odd:
             raise Refused(f"the weights and {made.model_type} of transformers differ in tensors: {', '.join(odd[:4])}")
         self.trunk = separate(self.module)
+        self.room = room(device, dtype, getattr(made, "num_hidden_layers", 1), getattr(made, "hidden_size", 1))
         self.names = linear(self.module)
         for m in self.module.modules():
             if isinstance(m, torch.nn.Dropout):
@@ -268,8 +269,7 @@ class Causal:
 
     def hidden(self, tokens, train):
         """The last hidden states [B, S, D] of tokens [B, S]. Padding comes last, so that no token sees it."""
-        layers, width = getattr(self.config, "num_hidden_layers", 1), getattr(self.config, "hidden_size", 1)
-        recompute = train and tokens.numel() * layers * width * KEPT * 4 > MOST_KEPT and self.module.supports_gradient_checkpointing
+        recompute = train and tokens.numel() > self.room and self.module.supports_gradient_checkpointing
         if recompute and not self.module.is_gradient_checkpointing:
             self.module.gradient_checkpointing_enable({"use_reentrant": False})
         self.module.train(recompute)  # nothing is dropped: this decides alone whether layers are computed again
@@ -320,7 +320,8 @@ class Causal:
             with self.mixed(dtype):
                 z = self.logits(hidden)
             log = torch.log_softmax(masked(z.float() * scale[:, None], bits, mask), -1)
-            return log.gather(-1, target[:, None])[:, 0], -products(log.masked_fill(log == float("-inf"), -1e9)).sum(-1)
+            log = log.masked_fill(log == float("-inf"), NONE)  # by a mask, or by the model's own code
+            return taken(log, target), entropy(log)
 
         made = []
         for part in parts(hidden, self.config.vocab_size):

@@ -3,6 +3,7 @@
 import torch
 
 MOST_LOGITS = 1 << 25  # at a time
+NONE = -1e9  # a log-probability whose product with its probability, 0, is 0, as that of -inf is not
 
 
 class Choices(torch.autograd.Function):
@@ -13,17 +14,18 @@ class Choices(torch.autograd.Function):
     mask is [n], the number of a position's mask, or -1 where all tokens are allowed.
 
     With z the scaled logits, p their soft-max and H its entropy, the derivatives are
-    ∂ log p(t)/∂z_v = [v = t] − p_v and ∂H/∂z_v = −p_v (log p_v + H).
+    ∂ log p(t)/∂z_v = [v = t] − p_v and ∂H/∂z_v = −p_v (log p_v + H). Memory passes over logits are what this costs
+    beside its products, so that it makes few of them; an entropy without a gradient costs none in the backward pass.
     """
 
     @staticmethod
     def forward(ctx, hidden, weight, target, scale, bits, mask, dtype):
+        ctx.set_materialize_grads(False)
         logprobs, entropies = [], []
         for part in parts(hidden, weight.shape[0]):
-            z = logits(hidden[part], weight, scale[part], bits, mask[part], dtype)
-            log = torch.log_softmax(z, -1)
-            logprobs.append(log.gather(-1, target[part, None])[:, 0])
-            entropies.append(-products(log).sum(-1))
+            log = logs(hidden[part], weight, scale[part], bits, mask[part], dtype)
+            logprobs.append(taken(log, target[part]))
+            entropies.append(entropy(log))
         logprobs, entropies = torch.cat(logprobs), torch.cat(entropies)
         ctx.save_for_backward(hidden, weight, target, scale, bits, mask, entropies)
         ctx.dtype = dtype
@@ -36,12 +38,14 @@ class Choices(torch.autograd.Function):
         by_weight = torch.zeros_like(weight, dtype=torch.float32) if ctx.needs_input_grad[1] else None
         cast = weight.to(ctx.dtype)
         for part in parts(hidden, weight.shape[0]):
-            z = logits(hidden[part], weight, scale[part], bits, mask[part], ctx.dtype)
-            log = torch.log_softmax(z, -1)
-            p = log.exp()
-            g = -by_entropy[part, None] * (products(log) + p * entropies[part, None]) - by_logprob[part, None] * p
-            g.scatter_add_(-1, target[part, None], by_logprob[part, None])
-            g = (g * scale[part, None]).to(ctx.dtype)
+            log = logs(hidden[part], weight, scale[part], bits, mask[part], ctx.dtype)
+            by_target = scale[part, None] * by_logprob[part, None]
+            if by_entropy is None:
+                g = log.exp_().mul_(-by_target)
+            else:
+                by = scale[part, None] * by_entropy[part, None]
+                g = log.exp().mul_(log.mul_(-by).sub_(by * entropies[part, None] + by_target))
+            g = g.scatter_add_(-1, target[part, None], by_target).to(ctx.dtype)
             by_hidden[part] = (g @ cast).to(hidden.dtype)
             if by_weight is not None:
                 by_weight += (g.T @ hidden[part].to(ctx.dtype)).float()
@@ -55,7 +59,23 @@ def parts(hidden, vocabulary):
 
 
 def logits(hidden, weight, scale, bits, mask, dtype):
-    return masked((hidden.to(dtype) @ weight.to(dtype).T).float() * scale[:, None], bits, mask)
+    return masked((hidden.to(dtype) @ weight.to(dtype).T).float().mul_(scale[:, None]), bits, mask)
+
+
+def logs(hidden, weight, scale, bits, mask, dtype):
+    """Log-probabilities [n, V] of all tokens; NONE for those that masks don't allow."""
+    log = torch.log_softmax(logits(hidden, weight, scale, bits, mask, dtype), -1)
+    return log if bits.shape[0] == 0 else log.clamp_(min=NONE)
+
+
+def taken(log, target):
+    """The log-probability of each target, which is -inf if its mask does not allow it."""
+    log = log.gather(-1, target[:, None])[:, 0]
+    return log.masked_fill(log == NONE, float("-inf"))
+
+
+def entropy(log):
+    return -torch.linalg.vecdot(log.exp(), log)
 
 
 def masked(z, bits, mask):
@@ -65,8 +85,3 @@ def masked(z, bits, mask):
     shifts = torch.arange(8, device=bits.device, dtype=torch.uint8)
     allowed = (bits[mask.clamp(min=0)][:, :, None] >> shifts & 1).flatten(1)[:, : z.shape[1]].bool()
     return z.masked_fill((mask >= 0)[:, None] & ~allowed, float("-inf"))
-
-
-def products(log):
-    """p·log p, which is 0 where p is."""
-    return torch.where(log == float("-inf"), 0.0, log.exp() * log)

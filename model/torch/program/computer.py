@@ -132,7 +132,7 @@ class Computer:
         self.learners[handle] = held
         if body.get("decoder"):
             self.decoders[handle] = decoding.Decoder(held)
-        return {}
+        return {"tokens": held.tokens()}
 
     def open_files(self, handle, body):
         """Makes a policy of any causal model, whose weights lie in directories as transformers and PEFT have them."""
@@ -160,7 +160,7 @@ class Computer:
         self.learners[handle] = held
         if body.get("decoder"):
             self.decoders[handle] = decoding.Decoder(held)
-        result = {}
+        result = {"tokens": held.tokens()}
         if digest:
             result["targets"] = causal.chosen(held.trunk.names, lora["targets"])
         return result

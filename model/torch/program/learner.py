@@ -6,10 +6,21 @@ import torch
 from connection import Refused
 from moments import Moments, portions, rows
 from offload import Offload
+from trunk import LEAST
 
 TYPES = {"f4": torch.float32, "i4": torch.int32, "u1": torch.uint8}  # of arrays in frames
 MOST_RANKS = 64
 SCORE_WEIGHT, SCORE_BIAS = "score.weight", "score.bias"  # the value head of a critic
+
+
+def numbers(kind, data):
+    return torch.frombuffer(data, dtype=TYPES[kind]) if len(data) else torch.empty(0, dtype=TYPES[kind])
+
+
+def any_of(array):
+    """Whether a number of an array of a frame is not zero."""
+    kind, _, data = array
+    return bool(numbers(kind, data).any())
 
 
 class Learner:
@@ -68,6 +79,10 @@ class Learner:
                 to.begin(name, own, p, eight, None if values is None else self.trunk.ranks.rows(values, p))
                 self.trunk.tick()
 
+    def tokens(self):
+        """The most tokens of a pass that the engine should ask for, 0 if it is free to choose."""
+        return self.trunk.room if self.trunk.room >= LEAST else 0
+
     def free(self):
         if self.adapted:
             self.trunk.remove(self.name)
@@ -119,8 +134,7 @@ class Learner:
     def tensor(self, array):
         """An array of a frame on the device."""
         kind, shape, data = array
-        made = torch.frombuffer(data, dtype=TYPES[kind]) if len(data) else torch.empty(0, dtype=TYPES[kind])
-        return made.reshape(shape).to(self.device)
+        return numbers(kind, data).reshape(shape).to(self.device)
 
     def backward(self, arrays):
         """Adds the gradient of Σ by_logprob·logprob + by_entropy·entropy of the rows of the last forward."""
@@ -128,9 +142,10 @@ class Learner:
             raise Refused("backward without a forward of the same update")
         outputs, self.outputs = self.outputs, None
         self.activate()
-        gradients = [self.tensor(arrays["by_logprob"]), self.tensor(arrays["by_entropy"])]
-        if self.critic:
-            outputs, gradients = outputs[:1], gradients[:1]
+        names = ["by_logprob"]
+        if not self.critic and any_of(arrays["by_entropy"]):
+            names.append("by_entropy")
+        outputs, gradients = outputs[: len(names)], [self.tensor(arrays[name]) for name in names]
         torch.autograd.backward(outputs, gradients)
         self.normed = False
 

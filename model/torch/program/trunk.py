@@ -13,10 +13,21 @@ ATTENTION = "sdpa"
 PREFIX = "model."  # of a trunk's tensors in files
 HEAD = "lm_head.weight"
 OUTPUT = "output_layer"  # its name among a module's parameters
-# Where a batch's activations would take more bytes than this, each layer's are computed again in the backward pass.
-# A layer keeps about KEPT numbers for each of a token's hidden ones.
-MOST_KEPT = 2 << 30
+# A layer keeps about KEPT numbers for each of a token's hidden ones until the backward pass. They may take MOST_KEPT bytes
+# on a CPU, and this part of a GPU's memory. Where fewer than LEAST tokens fit, passes are larger than that, and each
+# layer's numbers are computed again in the backward pass, which takes a third more time.
 KEPT = 40
+MOST_KEPT = 2 << 30
+PART_KEPT = 1 / 8
+LEAST = 512
+
+
+def room(device, dtype, layers, width):
+    """The most tokens of a pass whose activations are kept."""
+    most = MOST_KEPT
+    if device.type == "cuda":
+        most = torch.cuda.get_device_properties(device).total_memory * PART_KEPT
+    return int(most / (layers * width * KEPT * dtype.itemsize))
 
 
 def config(text):
@@ -45,6 +56,7 @@ class Trunk:
             self.module.register_parameter(OUTPUT, None)  # the output layer, if embeddings are not tied
         self.config, self.device, self.tick, self.ranks = config, device, tick, among
         self.dtype, self.products, self.offload = dtype, products, offload
+        self.room = room(device, products or dtype, config.num_hidden_layers, config.hidden_size)
         self.active = None  # the name of the adapter that takes part; None is not known
         for layer in self.module.layers:
             layer.register_forward_hook(self.passed)
@@ -117,8 +129,7 @@ class Trunk:
 
     def hidden(self, tokens, train):
         """The last hidden states [B, S, D] of tokens [B, S]. Padding comes last, so that causal attention never sees it."""
-        kept = tokens.numel() * self.config.num_hidden_layers * self.config.hidden_size * KEPT * 4
-        recompute = train and kept > MOST_KEPT
+        recompute = train and tokens.numel() > self.room
         if recompute and not self.module.is_gradient_checkpointing:
             self.module.gradient_checkpointing_enable({"use_reentrant": False})
         self.module.train(recompute)  # nothing is dropped: this decides alone whether layers are computed again
