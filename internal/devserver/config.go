@@ -80,6 +80,10 @@ func hosts(p ports) map[primitives.ServiceName]static.Hosts {
 	}
 }
 
+// rememberedWorkflows is of how many workflows the history service keeps the state in
+// memory, about 50 KB each.
+const rememberedWorkflows = 512
+
 // dynamic holds the settings that differ from the server's defaults. Limits are
 // not among them: what a cluster would refuse is to be refused here.
 func dynamic(o Options) dynamicconfig.StaticClient {
@@ -93,6 +97,10 @@ func dynamic(o Options) dynamicconfig.StaticClient {
 		dynamicconfig.MatchingNumTaskqueueWritePartitions.Key(): 1,
 		// `temporal operator search-attribute create` takes effect at once.
 		dynamicconfig.ForceSearchAttributesCacheRefreshOnRead.Key(): true,
+		// By default the server remembers 128,000 workflows, most of them long closed, so
+		// that its memory would grow with every rollout of a run. What is not remembered
+		// is read from the database.
+		dynamicconfig.HistoryCacheHostLevelMaxSize.Key(): rememberedWorkflows,
 	}
 	if o.HistoryEvents > 0 {
 		values[dynamicconfig.HistoryCountSuggestContinueAsNew.Key()] = o.HistoryEvents
