@@ -68,7 +68,7 @@ func fulgurite(ctx context.Context, w work, dir string) (err error) {
 		}
 	}
 	bytes, err := size(st.Layout.Blobs())
-	fmt.Printf("\n%s: %.1f MB on disk for %d versions and their batches\n", w.side("fulgurite"), float64(bytes)/1e6, w.steps+1)
+	fmt.Printf("\n%s: %.1f MB on disk after %d versions and their batches\n", w.side("fulgurite"), float64(bytes)/1e6, w.steps+1)
 	return err
 }
 
@@ -113,16 +113,20 @@ func (w work) spec() map[string]any {
 	if w.rank > 0 {
 		of["lora"] = map[string]any{"rank": w.rank, "alpha": 2 * w.rank}
 	}
+	training := map[string]any{
+		"steps": w.steps, "tasks_per_step": w.tasks, "samples_per_task": w.samples,
+		"optimizer": map[string]any{"learning_rate": 2e-5, "clip_norm": 1},
+	}
+	if w.keep > 0 {
+		training["keep"] = map[string]any{"last": w.keep}
+	}
 	return map[string]any{
 		"name": name, "model": of,
 		"agent":    map[string]any{"func": "ask", "limits": map[string]any{"calls": 1, "seconds": 600}},
 		"tasks":    map[string]any{"train": w.problems},
 		"grader":   map[string]any{"type": "contains"},
 		"sampling": map[string]any{"max_tokens": w.tokens},
-		"training": map[string]any{
-			"steps": w.steps, "tasks_per_step": w.tasks, "samples_per_task": w.samples,
-			"optimizer": map[string]any{"learning_rate": 2e-5, "clip_norm": 1},
-		},
+		"training": training,
 	}
 }
 

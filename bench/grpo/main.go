@@ -20,6 +20,7 @@ type work struct {
 	tasks, samples int // of a step
 	rank           int // of LoRA; 0 trains all weights
 	tokens         int // most of a reply
+	keep           int // how many of the newest versions keep their files; 0 for all
 	problems       string
 	heap           string // directory of heap profiles; empty for none
 }
@@ -49,6 +50,7 @@ func run(ctx context.Context) (err error) {
 	flag.IntVar(&w.tasks, "tasks", 8, "tasks of a step")
 	flag.IntVar(&w.samples, "samples", 8, "samples of a task")
 	flag.IntVar(&w.rank, "rank", 0, "rank of LoRA; 0 trains all weights")
+	flag.IntVar(&w.keep, "keep", 0, "how many of the newest versions keep their files (training.keep.last); 0 is all")
 	flag.StringVar(&python, "python", "", "Python with trl, to be measured beside")
 	flag.StringVar(&w.heap, "heap", "", "directory for a profile of the heap after every tenth step")
 	flag.IntVar(&limit, "limit", 0, "MB of memory that this process may take; 0 is no limit")
