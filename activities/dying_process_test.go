@@ -254,10 +254,14 @@ func eachDeathOf(t *testing.T, template *testEnv, id model.VersionID, saveEvery 
 	require.NoError(t, err)
 	recorded, err := undisturbed.store.Version(t.Context(), id)
 	require.NoError(t, err)
+	step := 1
+	if testing.Short() { // for races alone
+		step = 4
+	}
 	for how, least := range map[death]int{half: 7, after: 16} {
 		t.Run(string(how), func(t *testing.T) {
 			t.Parallel()
-			for at, over := 1, false; !over; at++ {
+			for at, over := 1, false; !over; at += step {
 				w := template.copied(t)
 				dyingProcess := &dyingProcess{testEnv: w, at: at, how: how}
 				_, err := finish(dyingProcess.trainer())

@@ -95,10 +95,28 @@ func greedyAgent() {
 	}
 }
 
+// scripts are those of testdata/script. Short tests look for races alone: they run the
+// scripts in which processes are killed, serve several clients or lose each other.
+func scripts(t *testing.T) []string {
+	t.Helper()
+	dir := filepath.Join("testdata", "script")
+	if testing.Short() {
+		var files []string
+		for _, name := range []string{"away", "calls", "chat", "killed", "ports", "runs"} {
+			files = append(files, filepath.Join(dir, name+".txtar"))
+		}
+		return files
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*.txtar"))
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	return files
+}
+
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	testscript.Run(t, testscript.Params{
-		Dir:                filepath.Join("testdata", "script"),
+		Files:              scripts(t),
 		RequireUniqueNames: true,
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("HOME", e.WorkDir)

@@ -88,6 +88,7 @@ func TestLogprobsWithAnAdapterAreThoseOfTheMergedWeights(t *testing.T) {
 }
 
 func TestGradientsOfAnAdapterMatchFiniteDifferences(t *testing.T) {
+	arithmetic(t)
 	t.Parallel()
 	eachModel(t, func(t *testing.T, a model.Architecture, kernelName string) {
 		requireAdapterGradients(t, adapted(a, lora(), 3), kernelName, rows(a, 7, 36, 4))

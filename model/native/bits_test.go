@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/model"
-	"github.com/fulgurite/fulgurite/model/native/kernel"
 )
 
 // bitsOf are the digests, by arithmetic and architecture, of what the first
@@ -45,7 +44,7 @@ func TestBitsAreThoseOfTheFirstRelease(t *testing.T) {
 	}
 	for name, a := range architectures() {
 		a.MaxPositions = 700
-		for _, set := range kernel.Sets() {
+		for _, set := range kernels() {
 			t.Run(name+"/"+set.Name(), func(t *testing.T) {
 				t.Parallel()
 				e := engine(set.Name(), 2)

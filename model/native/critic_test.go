@@ -85,6 +85,7 @@ func weightedValues(row int, values, gradient []float32) {
 }
 
 func TestValueGradientsMatchFiniteDifferences(t *testing.T) {
+	arithmetic(t)
 	t.Parallel()
 	eachModel(t, func(t *testing.T, a model.Architecture, kernelName string) {
 		start, batch := criticCheckpoint(t, a, 3), rows(a, 7, 36, 4)

@@ -56,6 +56,7 @@ func gradients(t *testing.T, a model.Architecture, w model.Weights, kernelName s
 // For each tensor the derivative along its own gradient must be the gradient's
 // length. Sequences are ragged, temperatures mixed.
 func TestGradientsMatchFiniteDifferences(t *testing.T) {
+	arithmetic(t)
 	t.Parallel()
 	eachModel(t, func(t *testing.T, a model.Architecture, kernelName string) {
 		requireGradients(t, a, kernelName, rows(a, 7, 36, 4))
@@ -63,6 +64,7 @@ func TestGradientsMatchFiniteDifferences(t *testing.T) {
 }
 
 func TestGradientsUnderMasksMatchFiniteDifferences(t *testing.T) {
+	arithmetic(t)
 	t.Parallel()
 	eachModel(t, func(t *testing.T, a model.Architecture, kernelName string) {
 		requireGradients(t, a, kernelName, masked(a, rows(a, 7, 36, 4), 5))
@@ -72,6 +74,7 @@ func TestGradientsUnderMasksMatchFiniteDifferences(t *testing.T) {
 // A long sequence computes its attention again for the backward pass, in two
 // pieces.
 func TestGradientsOfALongSequenceMatchFiniteDifferences(t *testing.T) {
+	arithmetic(t)
 	t.Parallel()
 	a := architectures()["everything"]
 	a.MaxPositions = 600
@@ -138,9 +141,7 @@ func slopeAlong(t *testing.T, a model.Architecture, w model.Weights, i int, g []
 // Single numbers, not only whole tensors: a gradient may not be of the right
 // length in a wrong direction.
 func TestGradientOfSingleWeights(t *testing.T) {
-	if testing.Short() {
-		t.Skip("arithmetic")
-	}
+	arithmetic(t)
 	t.Parallel()
 	a := architectures()["everything"]
 	w, batch := weights(a, 3), rows(a, 7, 36, 4)

@@ -70,9 +70,26 @@ func rows(a model.Architecture, count, longest int, seed uint64) []model.Row {
 	return out
 }
 
+// kernels are the sets to test. Short tests look for races alone, and goroutines are the same
+// whatever they compute with.
+func kernels() []*kernel.Set {
+	if testing.Short() {
+		return kernel.Sets()[:1]
+	}
+	return kernel.Sets()
+}
+
+// arithmetic skips a test that takes long and shows nothing of goroutines.
+func arithmetic(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("arithmetic")
+	}
+}
+
 // eachKernel runs f once for each kernel set of this processor.
 func eachKernel(t *testing.T, f func(t *testing.T, kernelName string)) {
-	for _, set := range kernel.Sets() {
+	for _, set := range kernels() {
 		t.Run(set.Name(), func(t *testing.T) {
 			t.Parallel()
 			f(t, set.Name())
@@ -84,7 +101,7 @@ func eachKernel(t *testing.T, f func(t *testing.T, kernelName string)) {
 // others for the one that has every option.
 func eachModel(t *testing.T, f func(t *testing.T, a model.Architecture, kernelName string)) {
 	for name, a := range architectures() {
-		for i, set := range kernel.Sets() {
+		for i, set := range kernels() {
 			if i > 0 && name != "everything" {
 				continue
 			}

@@ -8,7 +8,6 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/half"
 	"github.com/fulgurite/fulgurite/model/native"
-	"github.com/fulgurite/fulgurite/model/native/kernel"
 )
 
 // blocked are architectures whose matrices are whole blocks of Q8_0.
@@ -66,7 +65,7 @@ func inPrecision(a model.Architecture, p model.Precision) (narrow, wide model.Ch
 func TestABaseOfFewerBitsComputesWithTheNumbersItStandsFor(t *testing.T) {
 	t.Parallel()
 	for name, a := range blocked() {
-		for _, set := range kernel.Sets() {
+		for _, set := range kernels() {
 			kernelName := set.Name()
 			if name == "wide" && kernelName == "go" {
 				continue // seconds each, of the same code

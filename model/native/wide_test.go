@@ -143,9 +143,7 @@ func TestThreadsShareTheAdapterOfAWideModel(t *testing.T) {
 }
 
 func TestGradientsOfAWideAdapterMatchFiniteDifferences(t *testing.T) {
-	if testing.Short() {
-		t.Skip("arithmetic")
-	}
+	arithmetic(t)
 	t.Parallel()
 	c := adapted(wideModel(), model.LoRA{Rank: 3, Alpha: 5, Targets: []string{"k_proj", "down_proj"}}, 1)
 	requireAdapterGradients(t, c, "", rows(c.Architecture, 2, 20, 4))
