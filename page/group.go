@@ -28,6 +28,7 @@ type groupBody struct {
 	Answer  format.Clipped
 	Rewards spread
 	Reason  string // why the task was quarantined
+	Chosen  string // why a curriculum chose it, empty without one
 	Samples []sampleCard
 	Hidden  int // samples that are not shown
 }
@@ -94,6 +95,11 @@ func (s *Server) group(r *http.Request) (view, error) {
 		if q.Task == at.Task {
 			b.Reason = format.Clip(q.Reason, format.MostOfResult).Text
 		}
+	}
+	if c, ok, err := s.choice(ctx, at); err != nil {
+		return view{}, err
+	} else if d := c.DrawOf(at.Kind, at.Task); ok && d.Task >= 0 {
+		b.Chosen = format.Clip(c.Because(d), format.MostOfResult).Text
 	}
 	if len(b.Samples) == 0 && b.Reason == "" {
 		return view{}, fmt.Errorf("%w: %s-%d of run %s has no task %d", trace.ErrNotFound, at.Kind, at.Step, run.Name, at.Task)

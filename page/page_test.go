@@ -2,6 +2,7 @@ package page_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -264,6 +265,33 @@ func TestAnAttemptIsShownOnPagesThatABrowserBears(t *testing.T) {
 	}
 	require.Equal(t, calls*tokens, shown)
 	require.GreaterOrEqual(t, pages, 10)
+}
+
+func TestWhyACurriculumChoseATaskIsShown(t *testing.T) {
+	t.Parallel()
+	r := newRecorded(t, "plain")
+	rate, stage := 0.4167, "<b>\x1b[1m"
+	for step, c := range map[int]record.Choice{
+		1: {Settings: json.RawMessage(`{"type":"band"}`), Places: perStep, Draws: []record.Draw{{Task: 3, Why: record.ReasonBand, Rate: &rate}, {Task: 1, Why: record.ReasonExplored}}},
+		2: {Settings: json.RawMessage(`{"type":"stages"}`), Places: perStep, Draws: []record.Draw{{Task: 3, Why: record.ReasonStage}, {Task: 1, Why: record.ReasonStage}}, Title: stage, Moved: "step 2 is reached"},
+	} {
+		c.Run, c.Policy, c.Step = "demo", model.DefaultPolicy, step
+		_, err := r.store.PutChoice(t.Context(), c)
+		require.NoError(t, err)
+	}
+	server := r.serve(nil)
+	for path, want := range map[string]string{
+		"train-1":   "Chosen by the curriculum: 1 in the band, 1 explored.",
+		"train-1/0": "Chosen by the curriculum: in the band, pass rate about 0.417.",
+		"train-1/1": "Chosen by the curriculum: explored.",
+		"train-2":   `Chosen by the curriculum: 2 of stage &lt;b&gt;\x1b[1m; step 2 is reached.`,
+		"train-2/2": `Chosen by the curriculum: of stage &lt;b&gt;\x1b[1m.`,
+	} {
+		body, _ := get(t, server.URL+"/runs/demo/"+path)
+		require.Contains(t, body, want, path)
+	}
+	body, _ := get(t, server.URL+"/runs/demo/gate-1")
+	require.NotContains(t, body, "Chosen by")
 }
 
 func TestSettingsThatAPersonChangedAreMarked(t *testing.T) {

@@ -35,6 +35,7 @@ type Records interface {
 	StepsAfter(ctx context.Context, run, policy string, after int) ([]record.Step, error)
 	Lags(ctx context.Context, run, policy string, after int) (map[int]float64, error)
 	Batch(ctx context.Context, run, policy string, step int) (record.Batch, error)
+	Choice(ctx context.Context, run, policy string, step int) (record.Choice, error)
 	Promoted(ctx context.Context, run, policy string) (record.Promotion, error)
 	TrialsOfStep(ctx context.Context, run string, kind trace.Kind, step int) ([]record.Trial, error)
 	TaskResults(ctx context.Context, run, policy string, pass float64) ([]record.TaskResult, error)

@@ -3,6 +3,7 @@ package page
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"html/template"
 	"maps"
@@ -37,6 +38,7 @@ type stepBody struct {
 	Failures     []tally
 	Outcomes     []tally
 	Quarantined  []record.Quarantine
+	Chosen       string // by which curriculum's reasons, empty without one
 	Metrics      []tallyOf
 	Reserve      string
 	ReserveCount int
@@ -122,6 +124,11 @@ func (s *Server) step(r *http.Request) (view, error) {
 	if from+groupsPerPage < len(groups) {
 		b.More = fmt.Sprintf("?from=%d", from+groupsPerPage)
 	}
+	if c, ok, err := s.choice(ctx, id); err != nil {
+		return view{}, err
+	} else if ok {
+		b.Chosen = format.Clip(c.String(), format.MostOfResult).Text
+	}
 	v := runView("step", run, "Steps", link{Text: "Steps", Path: runPath(run.Name) + "/steps"}, link{Text: stepName(id.Kind, id.Step)})
 	v.Body = b
 	return v, nil
@@ -176,6 +183,18 @@ func (s *Server) beside(ctx context.Context, run record.Run, b *stepBody) error 
 func (s *Server) quarantined(ctx context.Context, run string, kind trace.Kind, step int) ([]record.Quarantine, error) {
 	all, err := s.Records.QuarantinesOfStep(ctx, run, model.DefaultPolicy, step)
 	return slices.DeleteFunc(all, func(q record.Quarantine) bool { return q.Kind != kind }), err
+}
+
+// choice is what a curriculum chose for the step of an attempt, if there is one.
+func (s *Server) choice(ctx context.Context, at trace.Address) (record.Choice, bool, error) {
+	if at.Kind != trace.Train && at.Kind != trace.Reserve {
+		return record.Choice{}, false, nil
+	}
+	c, err := s.Records.Choice(ctx, at.Run, model.DefaultPolicy, at.Step)
+	if errors.Is(err, trace.ErrNotFound) {
+		return record.Choice{}, false, nil
+	}
+	return c, err == nil, err
 }
 
 // count fills in rewards, outcomes and failures.

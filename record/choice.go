@@ -96,15 +96,9 @@ func (c Choice) Count(why Reason) int {
 // String says in a sentence what was chosen.
 func (c Choice) String() string {
 	var parts []string
-	for _, of := range []struct {
-		why  Reason
-		text string
-	}{
-		{ReasonBand, "in the band"}, {ReasonExplored, "explored"}, {ReasonNew, "new"}, {ReasonWidened, "next to the band"},
-		{ReasonEasy, fmt.Sprintf("of the %d easiest", c.Open)}, {ReasonHarder, "harder"}, {ReasonStage, "of stage " + c.Title},
-	} {
-		if n := c.Count(of.why); n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", n, of.text))
+	for _, why := range []Reason{ReasonBand, ReasonExplored, ReasonNew, ReasonWidened, ReasonEasy, ReasonHarder, ReasonStage} {
+		if n := c.Count(why); n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, c.phrase(why)))
 		}
 	}
 	text := strings.Join(parts, ", ")
@@ -114,6 +108,36 @@ func (c Choice) String() string {
 		}
 	}
 	return text
+}
+
+// Because says why a task was drawn, with the number by which it was judged if there is one.
+func (c Choice) Because(d Draw) string {
+	if d.Rate == nil {
+		return c.phrase(d.Why)
+	}
+	var settings struct {
+		Difficulty string `json:"difficulty"`
+	}
+	number := "pass rate about"
+	if json.Unmarshal(c.Settings, &settings) == nil && settings.Difficulty != "" {
+		number = settings.Difficulty
+	}
+	return fmt.Sprintf("%s, %s %.3g", c.phrase(d.Why), number, *d.Rate)
+}
+
+// phrase is what a reason means to people.
+func (c Choice) phrase(why Reason) string {
+	switch why {
+	case ReasonBand:
+		return "in the band"
+	case ReasonWidened:
+		return "next to the band"
+	case ReasonEasy:
+		return fmt.Sprintf("of the %d easiest", c.Open)
+	case ReasonStage:
+		return "of stage " + c.Title
+	}
+	return string(why)
 }
 
 // Metrics describe the choice beside the other numbers of its step.
