@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/fulgurite/fulgurite/model"
@@ -125,7 +126,11 @@ func History(moves []record.Promotion, decisions []record.Decision) []Line {
 		lines = append(lines, Line{p.At, Move(p)})
 	}
 	for _, d := range decisions {
-		lines = append(lines, Line{d.At, fmt.Sprintf("%s: %s", d.Verdict, d.Reason)})
+		text := d.Reason
+		if !strings.HasPrefix(text, fmt.Sprintf("version %d %s: ", d.Candidate, d.Verdict)) { // which says it
+			text = d.Verdict + ": " + text
+		}
+		lines = append(lines, Line{d.At, text})
 	}
 	slices.SortStableFunc(lines, func(a, b Line) int { return a.At.Compare(b.At) })
 	return lines
@@ -145,7 +150,7 @@ func Move(p record.Promotion) string {
 		text += " by " + p.By
 	}
 	if p.Reason != "" {
-		text += fmt.Sprintf(" (%s)", p.Reason)
+		text += fmt.Sprintf(" (%s)", strings.TrimPrefix(p.Reason, fmt.Sprintf("version %d promoted: ", p.Version)))
 	}
 	return text
 }
