@@ -1,4 +1,4 @@
 package activities
 
-// Work is how many pieces of work t has done.
-func Work(t *Trainer) uint64 { return t.maker.Work() }
+// Progress is what t's heartbeats carry.
+func Progress(t *Trainer) TrainerProgress { return t.progress() }

@@ -64,10 +64,20 @@ func (t *Trainer) Close() {
 	t.maker.Close()
 }
 
+// TrainerProgress is what heartbeats of a trainer's activities carry.
+type TrainerProgress struct {
+	Work    uint64 `json:"work"`    // pieces of work that were done, of any kind
+	Updates int    `json:"updates"` // of the version that is being made
+}
+
+func (t *Trainer) progress() TrainerProgress {
+	return TrainerProgress{Work: t.maker.Work(), Updates: t.maker.Updates()}
+}
+
 // alone makes a subject by f, one at a time. An execution that waits for the lock
 // sends heartbeats with the work of the one that has it.
 func alone[Result any](ctx context.Context, t *Trainer, subject string, f func(context.Context, *update.Maker) (Result, error)) (Result, error) {
-	b := beat{progress: func() any { return t.maker.Work() }, stall: cmp.Or(t.Stall, stall)}
+	b := beat{progress: func() any { return t.progress() }, stall: cmp.Or(t.Stall, stall)}
 	return beating(ctx, b, func(ctx context.Context) (made Result, err error) {
 		if err = t.lock.acquire(ctx); err != nil {
 			err = fmt.Errorf("wait to make %s: %w", subject, err)

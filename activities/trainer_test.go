@@ -98,11 +98,19 @@ func TestEachRowOfAnUpdateIsProgress(t *testing.T) {
 	w.prepare(w.warm())
 	trainer := w.trainer()
 	var steps []uint64
+	var updates []int
 	seen := watch(trainer, nil)
-	seen.row = func() { steps = append(steps, activities.Work(trainer)) } // of one thread
+	seen.row = func() { // of one thread
+		p := activities.Progress(trainer)
+		steps, updates = append(steps, p.Work), append(updates, p.Updates)
+	}
 	_, err := do[activities.VersionResult](t, trainer.InitPolicy, initPolicy())
 	require.NoError(t, err)
 	require.Len(t, steps, 2*warmUpdates)
+	for i, n := range updates {
+		require.Equal(t, i/2, n, "updates before row %d", i)
+	}
+	require.Equal(t, warmUpdates, activities.Progress(trainer).Updates)
 	_, err = do[activities.VersionResult](t, trainer.TrainStep, trainStep(1, w.groups(1, 4)))
 	require.NoError(t, err)
 	require.Len(t, steps, 2*warmUpdates+8)

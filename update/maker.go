@@ -54,11 +54,12 @@ type Run struct {
 // Maker makes versions. It keeps the policy or critic that it trained last in memory
 // and continues from there when the next version is made from it; otherwise it loads
 // the parent, with the same result to the bit. A loss with a KL term makes it keep
-// version 0 in memory as well. All methods but Work need exclusive use.
+// version 0 in memory as well. All methods but Work and Updates need exclusive use.
 type Maker struct {
 	Config
 
 	work     atomic.Uint64
+	updates  atomic.Int64
 	resident learner
 	manifest string        // of the version that resident is; empty when it is none
 	moments  string        // how resident holds its moments
@@ -71,6 +72,10 @@ type Maker struct {
 // Work counts the pieces of work that are done: rows, updates and blobs. Call it at
 // any time.
 func (m *Maker) Work() uint64 { return m.work.Load() }
+
+// Updates counts those of the version that is being made, or was made last. Call it at any
+// time.
+func (m *Maker) Updates() int { return int(m.updates.Load()) }
 
 // Close frees what is in memory.
 func (m *Maker) Close() {

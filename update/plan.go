@@ -74,6 +74,7 @@ func (m *Maker) resumeUpdates(ctx context.Context, p updatePlan) (learner, tally
 	if err != nil {
 		return learner{}, done, err
 	}
+	m.updates.Store(int64(done.updates))
 	m.manifest = "" // from here on, until it is committed, what is in memory is no version
 	pace := pace{every: m.SaveEvery, cost: m.saving, saved: time.Now()}
 	for done.updates < p.updates {
@@ -82,6 +83,7 @@ func (m *Maker) resumeUpdates(ctx context.Context, p updatePlan) (learner, tally
 			return learner{}, done, fmt.Errorf("update %d of %d: %w", done.updates+1, p.updates, err)
 		}
 		done.add(metrics)
+		m.updates.Store(int64(done.updates))
 		m.work.Add(1)
 		if done.updates < p.updates && pace.due() {
 			if err := m.saveProgress(ctx, p, l, done); err != nil {

@@ -8,6 +8,7 @@ import (
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/converter"
 
+	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/internal/progress"
 	"github.com/fulgurite/fulgurite/internal/runstate"
 	"github.com/fulgurite/fulgurite/spec"
@@ -129,16 +130,14 @@ func (v *viewer) showWarmStart(ctx context.Context) {
 		v.display.Phase("loading")
 		return
 	}
-	var beat struct {
-		Updates int `json:"updates"`
-	}
+	var beat activities.TrainerProgress
 	d, err := v.client.DescribeWorkflowExecution(ctx, v.run, "")
 	if err != nil {
 		return
 	}
 	for _, a := range d.PendingActivities {
 		if a.HeartbeatDetails != nil {
-			// Details of another form are another activity's.
+			// Details of another form are of another activity, or of an earlier release.
 			_ = converter.GetDefaultDataConverter().FromPayloads(a.HeartbeatDetails, &beat)
 		}
 	}
