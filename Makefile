@@ -151,8 +151,8 @@ gpu-bench: ## Make dist/gpu-bench.tar.gz, which measures engine torch on a machi
 	GO="$(GO)" bench/gpu/pack
 
 .PHONY: tasks
-tasks: ## Install, run and train the agents of Spider's, MuSiQue's and GSM8K's tasks, on small ones of their own
-	@$(MAKE) examples ONLY="sql questions math"
+tasks: ## Install, run and train the agents of each family of tasks, on small ones of their own
+	@$(MAKE) examples ONLY="sql questions math harbor"
 
 .PHONY: bench
 bench: ## Measure; BENCH=regexp chooses, BENCH_PACKAGES says where

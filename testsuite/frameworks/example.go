@@ -21,6 +21,9 @@ type example struct {
 	Folder string `yaml:"-"`
 	// Spec is the spec of a training run, if there is one.
 	Spec string `yaml:"spec"`
+	// Needs is a command that succeeds where the spec can be trained; elsewhere that is
+	// said, and only the walks are made.
+	Needs []string `yaml:"needs"`
 	// Server is up while the programs run, if they need one.
 	Server *toolServer `yaml:"server"`
 	// Walks run a program against replies that are written down.

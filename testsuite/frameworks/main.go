@@ -66,7 +66,7 @@ func (c *cli) run(ctx context.Context, out io.Writer) (err error) {
 	for i, e := range examples {
 		r := results[i]
 		if r.err == nil && e.Spec != "" && !c.WalkOnly {
-			r = r.with(t.train(ctx, e))
+			r = r.with(e.trainable(ctx, &t))
 		}
 		r.print(out, e.Name)
 		if r.err != nil {

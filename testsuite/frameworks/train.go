@@ -35,6 +35,16 @@ type trainer struct {
 	ended  chan error
 }
 
+// trainable trains an example with t where that is possible.
+func (e example) trainable(ctx context.Context, t *trainer) result {
+	if len(e.Needs) > 0 {
+		if out, err := exec.CommandContext(ctx, e.Needs[0], e.Needs[1:]...).CombinedOutput(); err != nil {
+			return result{remarks: []string{fmt.Sprintf("%s: not trained: `%s`: %v: %s", e.Name, strings.Join(e.Needs, " "), err, tail(string(out)))}}
+		}
+	}
+	return t.train(ctx, e)
+}
+
 // train makes the run of an example's spec and looks at what it left on record.
 func (t *trainer) train(ctx context.Context, e example) (r result) {
 	if r.err = t.start(ctx); r.err != nil {

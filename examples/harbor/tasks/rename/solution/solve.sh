@@ -1,0 +1,2 @@
+#!/bin/bash
+mv draft.md final.md
