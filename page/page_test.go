@@ -270,10 +270,10 @@ func TestAnAttemptIsShownOnPagesThatABrowserBears(t *testing.T) {
 func TestWhyACurriculumChoseATaskIsShown(t *testing.T) {
 	t.Parallel()
 	r := newRecorded(t, "plain")
-	rate, stage := 0.4167, "<b>\x1b[1m"
+	rate, title := 0.4167, "<b>\x1b[1m"
 	for step, c := range map[int]record.Choice{
 		1: {Settings: json.RawMessage(`{"type":"band"}`), Places: perStep, Draws: []record.Draw{{Task: 3, Why: record.ReasonBand, Rate: &rate}, {Task: 1, Why: record.ReasonExplored}}},
-		2: {Settings: json.RawMessage(`{"type":"stages"}`), Places: perStep, Draws: []record.Draw{{Task: 3, Why: record.ReasonStage}, {Task: 1, Why: record.ReasonStage}}, Title: stage, Moved: "step 2 is reached"},
+		2: {Settings: json.RawMessage(`{"type":"stages"}`), Places: perStep, Draws: []record.Draw{{Task: 3, Why: record.ReasonStage}, {Task: 1, Why: record.ReasonStage}}, Title: title, Moved: "step 2 is reached"},
 	} {
 		c.Run, c.Policy, c.Step = "demo", model.DefaultPolicy, step
 		_, err := r.store.PutChoice(t.Context(), c)
