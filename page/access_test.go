@@ -1,6 +1,7 @@
 package page_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"html"
@@ -191,6 +192,41 @@ func TestWhoMayReadSeesNoButtons(t *testing.T) {
 	code, _, to := reader.send(http.MethodGet, "/runs/demo", nil)
 	require.Equal(t, http.StatusSeeOther, code)
 	require.Equal(t, "/login?to=%2Fruns%2Fdemo", to, "the token has expired")
+}
+
+func TestWhoMayNotReadAnyMoreGetsNoNews(t *testing.T) {
+	t.Parallel()
+	g := newGuarded(t, "plain")
+	follow := func(secret string) *bufio.Reader {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, g.url+"/runs/demo/live", nil)
+		require.NoError(t, err)
+		request.Header.Set("Authorization", "Bearer "+secret)
+		reply, err := http.DefaultClient.Do(request)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, reply.Body.Close()) })
+		require.Equal(t, http.StatusOK, reply.StatusCode)
+		lines := bufio.NewReader(reply.Body)
+		for {
+			line, err := lines.ReadString('\n')
+			require.NoError(t, err)
+			if strings.HasPrefix(line, "event: begin") {
+				return lines
+			}
+		}
+	}
+	stays, goes := follow(g.token("ada", access.Read, time.Time{})), follow(g.token("bob", access.Read, time.Time{}))
+	require.NoError(t, g.tokens.Revoke("bob"))
+	g.finish(3, "")
+	rest, err := io.ReadAll(goes)
+	require.NoError(t, err)
+	require.NotContains(t, string(rest), "event: change")
+	for {
+		line, err := stays.ReadString('\n')
+		require.NoError(t, err)
+		if strings.HasPrefix(line, "event: change") {
+			break
+		}
+	}
 }
 
 func TestWhatAPersonDoesIsOnRecordUnderTheTokensName(t *testing.T) {

@@ -63,8 +63,8 @@ func (s *Server) liveRuns(ctx context.Context, runs []record.Run) ([]record.Run,
 	return corrected, nil
 }
 
-// live sends an event whenever a run has something new to show, until it ends or the
-// reader leaves.
+// live sends an event whenever a run has something new to show, until it ends, the
+// reader leaves or may not read any more.
 func (s *Server) live(w http.ResponseWriter, r *http.Request) {
 	select {
 	case s.following <- struct{}{}:
@@ -103,16 +103,19 @@ func (s *Server) live(w http.ResponseWriter, r *http.Request) {
 		case <-tick.C:
 		}
 		now, err := s.progress(r)
+		news := ": still here\n\n"
 		switch {
-		case err != nil || now == last: // the store may be back at the next look
-			if quiet%silence == silence-1 && !send(": still here\n\n") {
-				return
-			}
+		case err == nil && now != last:
+			last, news = now, "event: change\ndata: "+now+"\n\n"
+		case quiet%silence != silence-1: // the store may be back at the next look
 			continue
-		case !send("event: change\ndata: " + now + "\n\n"):
+		}
+		if _, err := s.Guard.Who(r); err != nil { // the token was revoked or has expired
 			return
 		}
-		last = now
+		if !send(news) {
+			return
+		}
 	}
 }
 
