@@ -30,6 +30,9 @@ type Fleet interface {
 	// Gateway is the address below which a gateway serves versions, ending in "/v1", or an
 	// error that says why there is none.
 	Gateway(ctx context.Context) (string, error)
+	// Here are the versions that the page's own process has in memory, and whether it
+	// samples at all.
+	Here() ([]model.VersionID, bool)
 	// Loaded are the versions that a sampler of a lease has in memory.
 	Loaded(ctx context.Context, sampler record.Lease) ([]model.VersionID, error)
 }
@@ -54,6 +57,8 @@ type fleetBody struct {
 	Doubt   string // why Temporal says nothing
 	Workers []workerRow
 	Leases  []leaseRow
+	Samples bool     // whether the page's own process does
+	Here    []string // versions that it has in memory
 	Lanes   figure.Lanes
 	Faults  []faultRow
 	Number  int // of the faults shown
@@ -95,6 +100,11 @@ func (s *Server) fleet(r *http.Request) (view, error) {
 		b.Doubt = format.FirstLine(err.Error())
 	} else {
 		b.queues(queues)
+	}
+	if s.Fleet != nil {
+		var here []model.VersionID
+		here, b.Samples = s.Fleet.Here()
+		b.Here = names(here)
 	}
 	for _, role := range []record.Role{record.Gateway, record.Sampler} {
 		leases, err := s.Records.Leases(r.Context(), role)
@@ -147,10 +157,16 @@ func (s *Server) leaseRow(ctx context.Context, l record.Lease) leaseRow {
 	if err != nil {
 		row.Doubt = format.FirstLine(err.Error())
 	}
-	for _, v := range loaded[:min(len(loaded), mostMessages)] {
-		row.Loaded = append(row.Loaded, format.FirstLine(v.String()))
-	}
+	row.Loaded = names(loaded)
 	return row
+}
+
+// names are those of the first versions.
+func names(versions []model.VersionID) (out []string) {
+	for _, v := range versions[:min(len(versions), mostMessages)] {
+		out = append(out, format.FirstLine(v.String()))
+	}
+	return out
 }
 
 // faults fills in what was interrupted of the newest runs.

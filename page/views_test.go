@@ -35,6 +35,7 @@ type beside struct {
 	gateway string
 	queues  []page.Queue
 	loaded  []model.VersionID
+	here    []model.VersionID // nil where the page's process samples nothing
 	err     error
 }
 
@@ -46,6 +47,8 @@ func (b beside) Gateway(context.Context) (string, error) {
 	}
 	return b.gateway, nil
 }
+
+func (b beside) Here() ([]model.VersionID, bool) { return b.here, b.here != nil }
 
 func (b beside) Loaded(context.Context, record.Lease) ([]model.VersionID, error) {
 	return b.loaded, b.err
@@ -187,6 +190,11 @@ func TestTheFleetShowsWhoDoesWhat(t *testing.T) {
 	for _, want := range []string{"9@&lt;host&gt;", `<td class="n">7</td>`, "nobody", "http://sampler:1", "demo@2", "/runs/demo/train-1/0/0/1", "lost, made again", "/runs/demo/train-1/0/0/2", `class="lanes"`} {
 		require.Contains(t, body, want)
 	}
+	require.NotContains(t, body, "In memory of the process")
+	body, _ = get(t, r.serveWith(beside{here: []model.VersionID{}}).URL+"/fleet")
+	require.Contains(t, body, "In memory of the process whose page this is: no version yet")
+	body, _ = get(t, r.serveWith(beside{here: []model.VersionID{{Run: "demo", Policy: model.DefaultPolicy, Number: 7}}}).URL+"/fleet")
+	require.Contains(t, body, `<span class="tag">demo@7</span>`)
 	body, _ = get(t, r.serve(nil).URL+"/fleet")
 	require.Contains(t, body, "this page shows a directory whose stack has ended")
 }

@@ -105,6 +105,14 @@ func (l *live) Gateway(ctx context.Context) (string, error) {
 	return leases[0].URL + "/v1", nil
 }
 
+// Here implements page.Fleet.
+func (l *live) Here() ([]model.VersionID, bool) {
+	if l.loaded == nil {
+		return nil, false
+	}
+	return l.loaded(), true
+}
+
 // Loaded implements page.Fleet.
 func (l *live) Loaded(ctx context.Context, sampler record.Lease) ([]model.VersionID, error) {
 	return remote.Loaded(ctx, sampler.URL)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/internal/fleet"
 	"github.com/fulgurite/fulgurite/internal/runstate"
+	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/page"
 	"github.com/fulgurite/fulgurite/record"
 )
@@ -42,6 +43,7 @@ type live struct {
 	records fleet.Records
 	dial    Dial
 	gateway func() string
+	loaded  func() []model.VersionID
 
 	mu         sync.Mutex
 	connection Connection // its Client is nil while there is none

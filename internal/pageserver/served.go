@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/fulgurite/fulgurite/internal/fleet"
+	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/page"
 	"github.com/fulgurite/fulgurite/page/actions"
 )
@@ -25,6 +26,8 @@ type Options struct {
 	// Gateway is where versions answer, ending in "/v1", or empty; nil is the one that holds
 	// the lease.
 	Gateway func() string
+	// Loaded are the versions that this process has in memory; nil where it samples nothing.
+	Loaded func() []model.VersionID
 	// Port is the one on loopback; nil is the usual one, or another.
 	Port      *int
 	Listening Listening
@@ -53,7 +56,7 @@ func Serve(ctx context.Context, o Options) (*Served, error) {
 	if err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
-	asked := &live{records: o.Records, dial: o.Dial, gateway: o.Gateway}
+	asked := &live{records: o.Records, dial: o.Dial, gateway: o.Gateway, loaded: o.Loaded}
 	acts := newOperate(asked)
 	shown := page.Options{
 		Records: o.Records.Store, Blobs: o.Records.Blobs, Codecs: o.Records.Codecs.Named, Live: asked, Fleet: asked, Log: o.Log, Guard: guard, Operator: acts,

@@ -35,6 +35,7 @@ import (
 	"github.com/fulgurite/fulgurite/internal/devserver"
 	"github.com/fulgurite/fulgurite/internal/fleet"
 	"github.com/fulgurite/fulgurite/internal/runstate"
+	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/workers"
 	"github.com/fulgurite/fulgurite/workflows"
 )
@@ -103,6 +104,7 @@ type Stack struct {
 	gatewayURL string
 	// traceAddress is where spans come in by gRPC, or empty.
 	traceAddress string
+	sampler      *fleet.Builtin
 	closers      fleet.Closers
 }
 
@@ -124,6 +126,7 @@ func Start(ctx context.Context, o Options) (_ *Stack, err error) {
 		return nil, err
 	}
 	builtin := s.Sampler(resident)
+	s.sampler = builtin
 	s.closers.OnClose(func(context.Context) error { builtin.Close(); return nil })
 	sampler := s.Route(builtin)
 	s.closers.OnClose(func(context.Context) error { sampler.Close(); return nil })
@@ -229,6 +232,9 @@ func (s *Stack) startReconciler(o Options) {
 
 // GatewayURL is where the OpenAI-compatible door listens, ending in "/v1".
 func (s *Stack) GatewayURL() string { return s.gatewayURL + "/v1" }
+
+// Loaded are the versions that its sampler has in memory, the last used first.
+func (s *Stack) Loaded() []model.VersionID { return s.sampler.Loaded() }
 
 // TraceAddress is host:port of the trace server, or empty without one.
 func (s *Stack) TraceAddress() string { return s.traceAddress }

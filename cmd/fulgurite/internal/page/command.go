@@ -13,6 +13,7 @@ import (
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/internal/fleet"
 	"github.com/fulgurite/fulgurite/internal/pageserver"
+	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/page/actions"
 )
 
@@ -33,7 +34,7 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 		return err
 	}
 	defer records.Close()
-	served, err := Serve(ctx, s, records, Stack{c.dial(s, t), c.gateway(s)}, c.Port, c.Listening, s.Logger(ctx, t.Err))
+	served, err := Serve(ctx, s, records, Stack{Dial: c.dial(s, t), Gateway: c.gateway(s)}, c.Port, c.Listening, s.Logger(ctx, t.Err))
 	if err != nil {
 		return err
 	}
@@ -77,6 +78,8 @@ type Stack struct {
 	Dial pageserver.Dial
 	// Gateway is where versions answer, ending in "/v1", or empty.
 	Gateway func() string
+	// Loaded are the versions that this process has in memory; nil where it samples nothing.
+	Loaded func() []model.VersionID
 }
 
 // Serve serves the page of records as the person who runs this process.
@@ -86,7 +89,7 @@ func Serve(ctx context.Context, s *state.Flags, records fleet.Records, beside St
 		return nil, fmt.Errorf("find the working directory: %w", err)
 	}
 	served, err := pageserver.Serve(ctx, pageserver.Options{
-		Records: records, Dial: beside.Dial, Gateway: beside.Gateway, Port: port, Listening: l, Local: state.Person(), Log: log.Named("page"),
+		Records: records, Dial: beside.Dial, Gateway: beside.Gateway, Loaded: beside.Loaded, Port: port, Listening: l, Local: state.Person(), Log: log.Named("page"),
 		Starter: func(o pageserver.Operate) actions.Starter { return starter{o, s, folder} },
 	})
 	return served, flags(err)

@@ -59,6 +59,7 @@ func Page(ctx context.Context, s *state.Flags, t *terminal.Terminal, st *stack.S
 			return pageserver.Connection{Client: c, Namespace: st.Namespace(), UI: pageserver.UI(st.UIURL(), st.Namespace())}, err
 		},
 		Gateway: st.GatewayURL,
+		Loaded:  st.Loaded,
 	}, port, pageserver.Listening{}, s.Logger(ctx, t.Err))
 }
 
