@@ -168,6 +168,13 @@ func shapes() []shape {
 			return st, map[string]string{"training-evaluated": "evaluated"}
 		}},
 		{"approval", trainApproval},
+		{"timed-out", func(ctx context.Context, t *testing.T) (*stack.Stack, map[string]string) {
+			st := start(ctx, t, t.TempDir())
+			s := learning(2)
+			s.Promotion.Approval, s.Promotion.ApprovalHours = true, 0.1/3600
+			require.Zero(t, mustTrain(ctx, t, st, "timed-out", s).Promoted)
+			return st, map[string]string{"training-timed-out": "timed-out"}
+		}},
 		{"steered", trainSteered},
 		{"killed", trainKilled},
 		{"continued", func(ctx context.Context, t *testing.T) (*stack.Stack, map[string]string) {
@@ -197,10 +204,17 @@ func mustTrain(ctx context.Context, t *testing.T, st *stack.Stack, name string, 
 	return result
 }
 
+// learning is a spec whose versions are better than version 0 from the first steps on.
+func learning(steps int) spec.Spec {
+	s := small(steps)
+	s.Promotion.Significance, s.Training.Optimizer.LearningRate = 1, 2e-3
+	return s
+}
+
 func trainApproval(ctx context.Context, t *testing.T) (*stack.Stack, map[string]string) {
 	st := start(ctx, t, t.TempDir())
-	s := small(4)
-	s.Promotion.Approval, s.Promotion.Significance, s.Training.Optimizer.LearningRate = true, 1, 2e-3
+	s := learning(4)
+	s.Promotion.Approval = true
 	ended := inBackground(ctx, st, "approval", s.WithDefaults())
 	update(ctx, t, st, "approval", workflows.UpdateApprove, workflows.VerdictInput{By: "ada"})
 	update(ctx, t, st, "approval", workflows.UpdateStop, workflows.ControlInput{By: "ada"})
@@ -337,10 +351,10 @@ func keep(t *testing.T, c client.Client, file, id, run string) {
 	require.NoError(t, os.WriteFile(path, data, 0o644))
 }
 
-// A history that lost what it is kept for would still replay.
 // change is how a history names a change of the workflows by its id.
 func change(id string) string { return base64.StdEncoding.EncodeToString([]byte(strconv.Quote(id))) }
 
+// A history that lost what it is kept for would still replay.
 func TestHistoriesHoldTheShapesTheyAreNamedFor(t *testing.T) {
 	t.Parallel()
 	for file, signs := range map[string][]string{
@@ -355,6 +369,8 @@ func TestHistoriesHoldTheShapesTheyAreNamedFor(t *testing.T) {
 		"training-flat":               {`"name":"FlatGroups"`, change("flat-by-credit"), "flat/reserve-"},
 		"training-evaluated":          {`"name":"PromoteVersion"`, "evaluated/gate-0", "WORKFLOW_EXECUTION_COMPLETED"},
 		"training-approval":           {"WORKFLOW_EXECUTION_UPDATE_ACCEPTED", `"name":"approve"`, "TIMER_STARTED"},
+		"training-timed-out":          {"TIMER_FIRED", `"name":"RecordDecision"`, "WORKFLOW_EXECUTION_COMPLETED"},
+		"training-timed-out-2":        {"TIMER_FIRED", change("await-decision"), "WORKFLOW_EXECUTION_COMPLETED"},
 		"training-steered":            {`"name":"set"`, `"name":"pause"`, `"name":"resume"`, `"name":"stop"`},
 		"training-continued":          {"WORKFLOW_EXECUTION_CONTINUED_AS_NEW"},
 		"training-resumed":            {`"continuedExecutionRunId"`, "WORKFLOW_EXECUTION_COMPLETED"},

@@ -66,8 +66,8 @@ func (t *trainingRun) decide(ctx workflow.Context, v int, mean float64) (activit
 	return r, err
 }
 
-// repeat makes a decision part of the state that is on record already: this execution
-// was reset to before it. Whoever was asked then is not asked again.
+// applyRecorded makes a decision part of the state that is on record already: this
+// execution was reset to before it. A person who was asked then is not asked again.
 func (t *trainingRun) applyRecorded(ctx workflow.Context, r activities.DecidePromotionResult) error {
 	if r.Moved() {
 		return t.promote(ctx, r.Decision)
@@ -75,12 +75,12 @@ func (t *trainingRun) applyRecorded(ctx workflow.Context, r activities.DecidePro
 	return t.recordDecision(ctx, r.Decision, r.Verdict)
 }
 
-// pairs is false for runs that began before promotion had a paired test.
+// usesPairedTest is false for runs that began before promotion had a paired test.
 func (t *trainingRun) usesPairedTest(ctx workflow.Context) bool {
 	return workflow.GetVersion(ctx, "paired-test", workflow.DefaultVersion, 1) >= 1
 }
 
-// decided puts a decision that moves nothing on record.
+// recordDecision puts a decision that moves nothing on record.
 func (t *trainingRun) recordDecision(ctx workflow.Context, d model.Decision, verdict string) error {
 	t.addDecision(d)
 	if !t.usesPairedTest(ctx) {
@@ -126,7 +126,8 @@ func (t *trainingRun) promote(ctx workflow.Context, d model.Decision) error {
 	return nil
 }
 
-// ask makes d the decision that waits for a person, in place of an older one.
+// requestApproval makes d the decision that waits for a person, in place of an older
+// one.
 func (t *trainingRun) requestApproval(ctx workflow.Context, d model.Decision) error {
 	if old := t.Pending; old != nil {
 		t.Pending = nil
@@ -140,7 +141,7 @@ func (t *trainingRun) requestApproval(ctx workflow.Context, d model.Decision) er
 	return nil
 }
 
-// expire refuses a when its deadline passes undecided.
+// refuseAtDeadline refuses a when its deadline passes undecided.
 func (t *trainingRun) refuseAtDeadline(ctx workflow.Context, a *Approval) {
 	workflow.Go(ctx, func(ctx workflow.Context) {
 		decided, err := workflow.AwaitWithTimeout(ctx, a.Deadline.Sub(workflow.Now(ctx)), func() bool { return t.Pending != a })
@@ -148,19 +149,33 @@ func (t *trainingRun) refuseAtDeadline(ctx workflow.Context, a *Approval) {
 			return // the run ends, or somebody decided
 		}
 		t.Pending = nil
+		if awaitsDecision(ctx) {
+			t.refusing++
+			defer func() { t.refusing-- }()
+		}
 		if err := t.recordDecision(ctx, a.Decision, "timed_out"); err != nil {
 			workflow.GetLogger(ctx).Error("record that nobody decided", "version", a.Decision.Candidate, "error", err)
 		}
 	})
 }
 
-// awaitApproval waits until no decision is pending.
+// awaitsDecision is false for runs that ended, or continued as new, while a decision
+// was being put on record.
+func awaitsDecision(ctx workflow.Context) bool {
+	return workflow.GetVersion(ctx, "await-decision", workflow.DefaultVersion, 1) >= 1
+}
+
+// awaitApproval waits until no decision is pending and each is on record.
 func (t *trainingRun) awaitApproval(ctx workflow.Context) error {
-	if t.Pending == nil {
+	switch {
+	case t.Pending != nil:
+		t.enter(ctx, PhaseApproval, fmt.Sprintf("version %d", t.Pending.Decision.Candidate))
+	case t.refusing == 0 && (workflow.AllHandlersFinished(ctx) || !awaitsDecision(ctx)):
 		return nil
 	}
-	t.enter(ctx, PhaseApproval, fmt.Sprintf("version %d", t.Pending.Decision.Candidate))
-	return workflow.Await(ctx, func() bool { return t.Pending == nil && workflow.AllHandlersFinished(ctx) })
+	return workflow.Await(ctx, func() bool {
+		return t.Pending == nil && t.refusing == 0 && workflow.AllHandlersFinished(ctx)
+	})
 }
 
 // evaluate runs a version on a split.

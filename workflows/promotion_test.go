@@ -60,6 +60,7 @@ func TestARejectedCandidateIsNotPromoted(t *testing.T) {
 	require.NoError(t, env.GetWorkflowResult(&out))
 	require.Zero(t, out.Promoted)
 	require.Equal(t, "version 4 rejected by ada: rude", rejected.result.Message)
+	require.Len(t, fake.decided, 2)
 	require.Equal(t, "rejected by ada: rude", fake.decided[1].Verdict)
 	require.Equal(t, record.Completed, fake.finished[0].Status)
 }
@@ -73,6 +74,7 @@ func TestACandidateThatNobodyDecidesOnIsRefusedInTime(t *testing.T) {
 	var out workflows.TrainingResult
 	require.NoError(t, env.GetWorkflowResult(&out))
 	require.Zero(t, out.Promoted)
+	require.Len(t, fake.decided, 2, "the run ends when the refusal is on record")
 	require.Equal(t, "timed_out", fake.decided[1].Verdict)
 	require.GreaterOrEqual(t, env.Now().Sub(began), 5*time.Hour)
 }

@@ -43,6 +43,9 @@ type trainingRun struct {
 	children workflow.Semaphore // bounds the children of all steps in flight
 	// pointer guards the promoted version while somebody decides on it.
 	pointer workflow.Mutex
+	// refusing counts the candidates whose refusal is being put on record, since
+	// their deadline has passed.
+	refusing int
 	// draining is set when no step may begin before a continue-as-new.
 	draining bool
 }
@@ -95,9 +98,10 @@ func (t *trainingRun) run(ctx workflow.Context, in TrainingInput) (TrainingResul
 }
 
 // continueAsNew carries the state into a fresh history. No child is pending
-// then, and no Update is half handled.
+// then, no Update is half handled and no refusal is off the record.
 func (t *trainingRun) continueAsNew(ctx workflow.Context) error {
-	if err := awaitHandlers(ctx); err != nil {
+	err := workflow.Await(ctx, func() bool { return t.refusing == 0 && workflow.AllHandlersFinished(ctx) })
+	if err != nil {
 		return err
 	}
 	return workflow.NewContinueAsNewError(ctx, TrainingWorkflow, TrainingInput{Resume: t.TrainingState})
