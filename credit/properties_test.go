@@ -91,7 +91,8 @@ func changed(groups [][]credit.Trajectory, final func(g int, r float64) float64,
 
 func same(x float64) float64 { return x }
 
-// tolerance of numbers that a division by a small deviation may have made large.
+// requireClose has a tolerance for numbers that a division by a small deviation may
+// have made large.
 func requireClose(t require.TestingT, want, got []float64, more ...any) {
 	require.Len(t, got, len(want))
 	for i := range want {

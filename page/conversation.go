@@ -59,9 +59,10 @@ type messageBlock struct {
 	Calls     []toolCall
 }
 
-// toolCall is a tool that a message asks for, and toolBlock one that is offered.
 type (
-	toolCall  struct{ Name, Arguments string }
+	// toolCall is a tool that a message asks for.
+	toolCall struct{ Name, Arguments string }
+	// toolBlock is a tool that is offered.
 	toolBlock struct {
 		Name        string
 		Description string

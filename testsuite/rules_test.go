@@ -2,6 +2,7 @@ package testsuite_test
 
 import (
 	"bytes"
+	"cmp"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -117,6 +118,35 @@ func TestEveryPackageSaysWhatItIs(t *testing.T) {
 			t.Errorf("%s has no package comment", folder)
 		}
 	}
+}
+
+// The comment of what was renamed must not keep the old name.
+func TestCommentsBeginWithTheNameThatTheyDescribe(t *testing.T) {
+	t.Parallel()
+	check := func(s source, name string, doc *ast.CommentGroup) {
+		first, _, _ := strings.Cut(doc.Text(), " ")
+		if first == strings.ToLower(first) && strings.TrimRight(first, ",") != name && first != "" && !isTestFunction(name) {
+			t.Errorf("%s: the comment of %s begins with %q", s, name, first)
+		}
+	}
+	for _, s := range sources(t) {
+		for _, d := range s.file.Decls {
+			switch d := d.(type) {
+			case *ast.FuncDecl:
+				check(s, d.Name.Name, d.Doc)
+			case *ast.GenDecl:
+				for _, spec := range d.Specs {
+					if typ, ok := spec.(*ast.TypeSpec); ok {
+						check(s, typ.Name.Name, cmp.Or(typ.Doc, d.Doc))
+					}
+				}
+			}
+		}
+	}
+}
+
+func isTestFunction(name string) bool {
+	return slices.ContainsFunc([]string{"Test", "Benchmark", "Fuzz", "Example"}, func(kind string) bool { return strings.HasPrefix(name, kind) })
 }
 
 func TestFilesAreShort(t *testing.T) {

@@ -53,7 +53,7 @@ func ours(t *testing.T) map[string]service {
 	return all
 }
 
-// read by the command, but not through a flag.
+// beside is what the command reads, but not through a flag.
 func beside() []string { return []string{"PGPASSWORD", workers.ServingKey} }
 
 func TestComposeRunsCommandsThatExist(t *testing.T) {

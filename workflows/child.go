@@ -67,7 +67,7 @@ func stoppedBy(err error) (word string, interrupted bool) {
 	return "", false
 }
 
-// restarts is false for runs that ended, before children were started again, because
+// restartsChildren is false for runs that ended, before children were started again, because
 // one was stopped.
 func restartsChildren(ctx workflow.Context) bool {
 	return workflow.GetVersion(ctx, "restart-children", workflow.DefaultVersion, 1) >= 1

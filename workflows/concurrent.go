@@ -4,7 +4,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 )
 
-// each runs f for 0 to n−1, one for each slot at once, and waits for all. After the
+// concurrently runs f for 0 to n−1, one for each slot at once, and waits for all. After the
 // first error it starts no other and cancels those under way: nothing that they come
 // to could be used. That error is the one it returns.
 func concurrently(ctx workflow.Context, limit workflow.Semaphore, n int, f func(ctx workflow.Context, i int) error) error {

@@ -85,7 +85,7 @@ func handle[In any](ctx workflow.Context, name string, do func(workflow.Context,
 	return workflow.SetUpdateHandlerWithOptions(ctx, name, do, workflow.UpdateHandlerOptions{Validator: check})
 }
 
-// handled waits until no Update is half handled.
+// awaitHandlers waits until no Update is half handled.
 func awaitHandlers(ctx workflow.Context) error {
 	return workflow.Await(ctx, func() bool { return workflow.AllHandlersFinished(ctx) })
 }

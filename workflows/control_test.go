@@ -12,7 +12,7 @@ import (
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
-// answer is how an Update ended.
+// updateCallback is how an Update ended.
 type updateCallback struct {
 	t        *testing.T
 	rejected error

@@ -104,7 +104,7 @@ func (g *stepGroups) stillFlat() int {
 	return n
 }
 
-// note adds to what describes the step.
+// addMetrics adds to what describes the step.
 func (g *stepGroups) addMetrics(metrics map[string]float64) {
 	if g.metrics == nil {
 		g.metrics = map[string]float64{}

@@ -45,7 +45,7 @@ func runExternalAgent(ctx workflow.Context, in sampleInput) (activities.RunAgent
 	}
 }
 
-// attempt begins one attempt, has the agent's workers make it, and ends it. It is
+// externalAttempt begins one attempt, has the agent's workers make it, and ends it. It is
 // ended also when the rollout is cancelled meanwhile.
 func externalAttempt(ctx workflow.Context, in sampleInput) (activities.EndAttemptResult, error) {
 	var runner *activities.Runner

@@ -85,7 +85,7 @@ func (fake *fakeActivities) environment(s spec.Spec) *testsuite.TestWorkflowEnvi
 	return fake.environmentOf(s, 50)
 }
 
-// small is an environment with that many training tasks.
+// environmentOf is an environment with that many training tasks.
 func (fake *fakeActivities) environmentOf(s spec.Spec, train int) *testsuite.TestWorkflowEnvironment {
 	env := quiet().NewTestWorkflowEnvironment()
 	env.SetTestTimeout(20 * time.Second)

@@ -58,7 +58,7 @@ func rollouts(ctx workflow.Context, agent spec.Agent, summary string) workflow.C
 	})
 }
 
-// around is for the short activities before and after an agent that runs runExternalAgent.
+// beginOrEnd is for the short activities before and after an agent that runs elsewhere.
 func beginOrEnd(ctx workflow.Context, agent spec.Agent, summary string) workflow.Context {
 	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		TaskQueue:           agent.Queue,

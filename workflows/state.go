@@ -189,7 +189,7 @@ func (s *TrainingState) evaluates(v int) bool {
 	return s.has(trace.Gate) && (v%s.specAt(v).Evaluation.Every == 0 || v == s.last())
 }
 
-// remember keeps the last decisions: the store has all.
+// addDecision keeps the last decisions: the store has all.
 func (s *TrainingState) addDecision(d model.Decision) {
 	s.Decisions = append(s.Decisions, d)
 	s.Decisions = s.Decisions[max(0, len(s.Decisions)-curveLength):]

@@ -17,7 +17,7 @@ import (
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
-// flat is an agent whose reward does not depend on the version.
+// constantScore is an agent whose reward does not depend on the version.
 func constantScore(int, trace.Kind) float64 { return 0.5 }
 
 func TestRolloutsSampleFromTheVersionThatTheLagSays(t *testing.T) {

@@ -16,8 +16,8 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// shelf has run "demo" with a gate split and with versions 0 and 1, of which 0 is
-// promoted, and run "fresh" without any.
+// fakeRecords has run "demo" with a gate split and with versions 0 and 1, of which 0
+// is promoted, and run "fresh" without any.
 type fakeRecords struct {
 	catalog.Catalog
 	store    *store.Store

@@ -224,7 +224,7 @@ func (s *testEnv) checkResult(r agent.Result) error {
 	return nil
 }
 
-// end is the last of what a program wrote, where it says why it failed.
+// tail is the last of what a program wrote, where it says why it failed.
 func tail(text string) string {
 	const most = 1500
 	return text[max(0, len(text)-most):]

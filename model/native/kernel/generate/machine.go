@@ -40,11 +40,11 @@ type program struct {
 	held map[string]uniform // constants that are in registers
 }
 
-// uniform is a register whose lanes are all equal; vector holds sixteen numbers
-// from one iteration to the next.
 type (
+	// uniform is a register whose lanes are all equal.
 	uniform string
-	vector  []string
+	// vector holds sixteen numbers from one iteration to the next.
+	vector []string
 )
 
 func (g *program) take() string {
