@@ -61,7 +61,7 @@ func (s Service) Launch(ctx context.Context, job Job) (Result, error) {
 func (s Service) ask(ctx context.Context, job Job) (Result, error) {
 	body, err := json.Marshal(job.Invocation())
 	if err != nil {
-		return Result{}, fmt.Errorf("encode brief: %w", err)
+		return Result{}, fmt.Errorf("encode invocation: %w", err)
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL, bytes.NewReader(body))
 	if err != nil {
