@@ -30,10 +30,13 @@ func (v VersionID) String() string {
 // blobs; docs/formats.md describes what is in them.
 type Version struct {
 	VersionID
-	Parent      int                `json:"parent"`   // -1 for version 0
-	Manifest    string             `json:"manifest"` // blob with the Manifest's JSON
-	Weights     string             `json:"weights"`  // blob with the safetensors of the weights
-	Batch       string             `json:"batch,omitempty"`
+	Parent   int    `json:"parent"`   // -1 for version 0
+	Manifest string `json:"manifest"` // blob with the Manifest's JSON
+	Weights  string `json:"weights"`  // blob with the safetensors of the weights
+	Batch    string `json:"batch,omitempty"`
+	// Scores is the blob of what its trainer gave the tokens of the batch; empty of version
+	// 0, of critics and of other trainers.
+	Scores      string             `json:"scores,omitempty"`
 	Fingerprint string             `json:"fingerprint"`
 	Metrics     map[string]float64 `json:"metrics,omitempty"`
 	Created     time.Time          `json:"created"`

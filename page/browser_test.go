@@ -206,8 +206,11 @@ func TestBrowserShowsValuesByPointerAndKeys(t *testing.T) {
 	readout := value(b, chromedp.Text(chromedp.CSS("#readout")))
 	require.Contains(t, readout, "log-probability −0.5000 · probability 60.7 % · advantage")
 	require.Contains(t, readout, "trained · version 0")
-	b.run(chromedp.Click(chromedp.CSS("#by-advantage")))
-	require.NotEqual(t, "rgba(0, 0, 0, 0)", value(b, chromedp.Evaluate[string](`getComputedStyle(document.querySelector(".t")).backgroundColor`)))
+	require.Contains(t, readout, "entropy 1.5 · trainer − sampler 0.125")
+	for _, overlay := range []string{"advantage", "entropy", "difference"} {
+		b.run(chromedp.Click(chromedp.CSS("#by-" + overlay)))
+		require.NotEqual(t, "rgba(0, 0, 0, 0)", value(b, chromedp.Evaluate[string](`getComputedStyle(document.querySelectorAll(".t")[1]).backgroundColor`)), overlay)
+	}
 	b.quiet("values")
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -17,6 +18,7 @@ import (
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/hf"
 	"github.com/fulgurite/fulgurite/page"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
@@ -118,11 +120,39 @@ func (r *recorded) step(step int) {
 	require.NoError(r.t, err)
 	batch, err := r.store.Batch(ctx, "demo", model.DefaultPolicy, step)
 	require.NoError(r.t, err)
-	_, _, err = r.store.PutVersion(ctx, model.Version{
+	v := model.Version{
 		VersionID: model.VersionID{Run: "demo", Policy: model.DefaultPolicy, Number: step}, Parent: step - 1, Weights: fmt.Sprintf("sha256:%064d", step), Batch: batch.Digest,
-	})
+	}
+	if step == 1 { // the trainer of the other is of a release that kept none
+		v.Scores = r.scores(batch.Digest)
+	}
+	_, _, err = r.store.PutVersion(ctx, v)
 	require.NoError(r.t, err)
 	r.finish(step, batch.Digest)
+}
+
+// scores are those of a trainer that read all tokens of a batch but the first: it found
+// them likelier than the sampler by an eighth of a nat.
+func (r *recorded) scores(batch string) string {
+	r.t.Helper()
+	data, err := r.blobs.Get(r.t.Context(), batch)
+	require.NoError(r.t, err)
+	b, err := hf.DecodeBatch(data)
+	require.NoError(r.t, err)
+	s := model.Scores{Batch: batch}
+	for _, row := range b.Rows {
+		for i, sampled := range row.Sampled {
+			if sampled {
+				s.Logprobs, s.Entropies = append(s.Logprobs, row.Logprobs[i]+0.125), append(s.Entropies, 1.5)
+			}
+		}
+	}
+	s.Logprobs[0], s.Entropies[0] = float32(math.NaN()), float32(math.NaN())
+	file, err := hf.EncodeScores(s)
+	require.NoError(r.t, err)
+	digest, err := r.blobs.Put(r.t.Context(), file)
+	require.NoError(r.t, err)
+	return digest
 }
 
 func (r *recorded) finish(step int, batch string) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"strconv"
 
@@ -164,10 +165,12 @@ type credited struct {
 	calls map[int]callCredit
 }
 
-// callCredit is what a batch says of the tokens of a call.
+// callCredit is what a batch, and who trained on it, say of the tokens of a call. Scores
+// are NaN where they are not known.
 type callCredit struct {
-	advantages []float32
-	sampled    []bool
+	advantages         []float32
+	sampled            []bool
+	trainer, entropies []float32
 }
 
 // batch is the one of the step of an attempt; nil where none was made.
@@ -212,28 +215,74 @@ func (s *Server) tokenCredit(ctx context.Context, a trace.Address) (*credited, e
 	if err != nil || batch == nil {
 		return nil, err
 	}
+	scores, err := s.trainerScores(ctx, a, batch)
+	if err != nil {
+		return nil, err
+	}
 	var one *credited
 	for i, t := range batch.Trajectories {
 		if t.Attempt == a.String() {
 			one = &credited{advantage: t.Advantage, trained: t.Trained, calls: map[int]callCredit{}}
-			one.add(batch.Rows, i)
+			one.add(batch.Rows, i, scores)
 		}
 	}
 	return one, nil
 }
 
-func (c *credited) add(rows []model.BatchRow, trajectory int) {
+// trainerScores are what the trainer of the step of an attempt gave the trained tokens of
+// its batch; none where no version of ours was made of it, or the blob is gone.
+func (s *Server) trainerScores(ctx context.Context, a trace.Address, batch *model.Batch) (model.Scores, error) {
+	version, err := s.Records.Version(ctx, model.VersionID{Run: a.Run, Policy: model.DefaultPolicy, Number: a.Step})
+	if errors.Is(err, trace.ErrNotFound) || err == nil && version.Scores == "" {
+		return model.Scores{}, nil
+	}
+	if err != nil {
+		return model.Scores{}, err
+	}
+	scores, err := s.scores.Of(ctx, version.Scores, func(ctx context.Context) (model.Scores, error) {
+		data, err := s.Blobs.Get(ctx, version.Scores)
+		if err != nil {
+			return model.Scores{}, fmt.Errorf("read the scores of version %s: %w", version.VersionID, err)
+		}
+		return hf.DecodeScores(data)
+	})
+	trained := 0
+	for _, r := range batch.Rows {
+		trained += r.Trained()
+	}
+	if errors.Is(err, trace.ErrNotFound) || err == nil && (scores.Batch != version.Batch || len(scores.Logprobs) != trained) {
+		return model.Scores{}, nil
+	}
+	return scores, err
+}
+
+// add takes the tokens of a trajectory out of the rows of its batch.
+func (c *credited) add(rows []model.BatchRow, trajectory int, scores model.Scores) {
+	first := 0 // trained token of the row
 	for _, row := range rows {
-		if row.Trajectory != trajectory {
+		next := first + row.Trained()
+		if row.Trajectory == trajectory {
+			c.addRow(row, scores, first)
+		}
+		first = next
+	}
+}
+
+func (c *credited) addRow(row model.BatchRow, scores model.Scores, trained int) {
+	for i, seq := range row.Calls {
+		trainer, entropy := float32(math.NaN()), float32(math.NaN())
+		if row.Sampled[i] {
+			if len(scores.Logprobs) > 0 {
+				trainer, entropy = scores.Logprobs[trained], scores.Entropies[trained]
+			}
+			trained++
+		}
+		if seq < 0 {
 			continue
 		}
-		for i, seq := range row.Calls {
-			if seq < 0 {
-				continue
-			}
-			call := c.calls[int(seq)]
-			call.advantages, call.sampled = append(call.advantages, row.Advantages[i]), append(call.sampled, row.Sampled[i])
-			c.calls[int(seq)] = call
-		}
+		call := c.calls[int(seq)]
+		call.advantages, call.sampled = append(call.advantages, row.Advantages[i]), append(call.sampled, row.Sampled[i])
+		call.trainer, call.entropies = append(call.trainer, trainer), append(call.entropies, entropy)
+		c.calls[int(seq)] = call
 	}
 }

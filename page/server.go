@@ -76,6 +76,7 @@ type Server struct {
 	opened    cache.Background[*compare.Step]
 	lagging   cache.Background[map[int]float64]
 	batches   cache.Cache[model.Batch]
+	scores    cache.Cache[model.Scores]
 	splits    cache.Cache[map[string]tasks.Task]
 	drawn     cache.Cache[[]figure.Drawn]
 	looks     cache.Cache[string]
@@ -106,7 +107,7 @@ func New(o Options) (*Server, error) {
 	s := &Server{Options: o, mux: http.NewServeMux(), following: make(chan struct{}, mostFollowing), replying: make(chan struct{}, mostReplies)}
 	s.client = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	s.histories.Most, s.batches.Most, s.splits.Most, s.states.Most, s.looks.Most, s.drawn.Most = 64, 2, 8, 256, 256, 64
+	s.histories.Most, s.batches.Most, s.scores.Most, s.splits.Most, s.states.Most, s.looks.Most, s.drawn.Most = 64, 2, 2, 8, 256, 256, 64
 	s.accounts.Most, s.accounts.Begin, s.accounts.Done = mostAccounts, s.begin, s.work.Done
 	s.results.Most, s.results.Begin, s.results.Done = mostAccounts, s.begin, s.work.Done
 	s.opened.Most, s.opened.Begin, s.opened.Done = 2, s.begin, s.work.Done

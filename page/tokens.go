@@ -17,6 +17,9 @@ type tokenMark struct {
 	ID        int32
 	Logprob   *float64
 	Advantage *float64
+	// Entropy and Trainer are of the trainer, before its first update with the token: of the
+	// distribution, and the log-probability, in nats.
+	Entropy, Trainer *float64
 	// Trained is false for a token that the loss does not see; Batch says whether that is
 	// known from the batch, or only that the token had no alternative.
 	Trained, Batch bool
@@ -55,6 +58,7 @@ func (c *conversation) marks(call trace.Exchange) []tokenMark {
 			t.Batch, t.Trained = true, given.sampled[i]
 			if t.Trained {
 				t.Advantage = &a
+				t.Entropy, t.Trainer = known(given.entropies[i]), known(given.trainer[i])
 			}
 		} else {
 			t.Trained = false
@@ -62,6 +66,15 @@ func (c *conversation) marks(call trace.Exchange) []tokenMark {
 		out[i] = t
 	}
 	return out
+}
+
+// known is nil for a number that is not on record.
+func known(x float32) *float64 {
+	v := float64(x)
+	if math.IsNaN(v) {
+		return nil
+	}
+	return &v
 }
 
 // spell is the text of a token.
@@ -94,19 +107,44 @@ func (b *attemptBody) scale() {
 	}
 }
 
-// bounds are log-probabilities at which the next shade begins: 99, 90, 61, 37, 14 and 2 %.
-func bounds() []float64 { return []float64{-0.01, -0.1, -0.5, -1, -2, -4} }
+// The next shade begins above each of these, in nats: of surprise, which is the negative
+// log-probability (99, 90, 61, 37, 14 and 2 %), of entropy, and of the difference between
+// trainer and sampler.
+func surpriseBounds() []float64   { return []float64{0.01, 0.1, 0.5, 1, 2, 4} }
+func entropyBounds() []float64    { return []float64{0.01, 0.1, 0.5, 1, 2, 4} }
+func differenceBounds() []float64 { return []float64{1e-5, 1e-4, 1e-3, 0.01, 0.1, 1} }
+
+// shade counts the bounds below x.
+func shade(x float64, bounds []float64) int {
+	n := 0
+	for _, b := range bounds {
+		if x > b {
+			n++
+		}
+	}
+	return n
+}
+
+// difference is how much likelier the trainer found a token than its sampler did, in nats;
+// nil where one of both is not on record.
+func (t tokenMark) difference() *float64 {
+	if t.Logprob == nil || t.Trainer == nil {
+		return nil
+	}
+	d := *t.Trainer - *t.Logprob
+	return &d
+}
 
 func (t tokenMark) classes(scale float64) string {
 	class := "t"
 	if t.Logprob != nil {
-		shade := 0
-		for _, b := range bounds() {
-			if *t.Logprob < b {
-				shade++
-			}
-		}
-		class += fmt.Sprintf(" p%d", shade)
+		class += fmt.Sprintf(" p%d", shade(-*t.Logprob, surpriseBounds()))
+	}
+	if t.Entropy != nil {
+		class += fmt.Sprintf(" e%d", shade(*t.Entropy, entropyBounds()))
+	}
+	if d := t.difference(); d != nil {
+		class += fmt.Sprintf(" d%d", shade(math.Abs(*d), differenceBounds()))
 	}
 	if t.Advantage != nil && scale > 0 {
 		switch level := int(math.Ceil(math.Abs(*t.Advantage) / scale * 3)); {
@@ -123,14 +161,21 @@ func (t tokenMark) classes(scale float64) string {
 	return class + fmt.Sprintf(" v%d", t.Version%4)
 }
 
-// data is what the script shows of a token: id, log-probability, advantage, mask, version.
+// data is what the script shows of a token: id, log-probability, advantage, mask, version,
+// entropy, and trainer against sampler.
 func (t tokenMark) data() string {
-	fields := []string{strconv.Itoa(int(t.ID)), "", "", "not in the batch", strconv.Itoa(t.Version)}
+	fields := []string{strconv.Itoa(int(t.ID)), "", "", "not in the batch", strconv.Itoa(t.Version), "", ""}
 	if t.Logprob != nil {
 		fields[1] = strconv.FormatFloat(*t.Logprob, 'f', 4, 64)
 	}
 	if t.Advantage != nil {
 		fields[2] = strconv.FormatFloat(*t.Advantage, 'g', 4, 64)
+	}
+	if t.Entropy != nil {
+		fields[5] = strconv.FormatFloat(*t.Entropy, 'g', 4, 64)
+	}
+	if d := t.difference(); d != nil {
+		fields[6] = strconv.FormatFloat(*d, 'g', 3, 64)
 	}
 	switch {
 	case t.Trained:

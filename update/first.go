@@ -52,7 +52,7 @@ func (m *Maker) FirstPolicy(ctx context.Context, t Target, run Run, codec dialog
 	if err != nil {
 		return v, err
 	}
-	v, made, err := m.commit(ctx, t, run.Engine, canary, start, model.Manifest{Codec: s.Model.Codec, Metrics: metrics})
+	v, made, err := m.commit(ctx, t, run.Engine, outcome{state: start, manifest: model.Manifest{Codec: s.Model.Codec, Metrics: metrics}, canary: canary})
 	if err != nil {
 		return v, err
 	}
@@ -183,6 +183,6 @@ func (m *Maker) FirstCritic(ctx context.Context, t Target, policy string, run Ru
 	if start, err = model.CriticOf(start); err != nil {
 		return v, Invalid(fmt.Errorf("version %s: %w", t.ID, err))
 	}
-	v, _, err = m.commit(ctx, t, run.Engine, nil, start, model.Manifest{Codec: run.Spec.Model.Codec})
+	v, _, err = m.commit(ctx, t, run.Engine, outcome{state: start, manifest: model.Manifest{Codec: run.Spec.Model.Codec}})
 	return v, err
 }

@@ -111,27 +111,36 @@ func Existing(ctx context.Context, versions Versions, t Target) (model.Version, 
 	return v, true, t.check(v)
 }
 
+// outcome is what is to be a version.
+type outcome struct {
+	state    model.Checkpoint
+	manifest model.Manifest
+	// canary is nil of a critic, whose versions samplers never load.
+	canary *model.Canary
+	scores string // as in model.Version
+}
+
 // commit writes the blobs of a version and then its row. If another executor was
 // first, its version counts; a deterministic engine must then have made the same
 // weights. commit returns the version on record and the manifest of what was saved,
-// which differs from the version's if anything in them differs. A policy's version
-// gets a canary; samplers never load a critic's, whose canary is nil.
-func (m *Maker) commit(ctx context.Context, t Target, engine model.Engine, canary *model.Canary, c model.Checkpoint, mf model.Manifest) (recorded model.Version, manifest string, err error) {
+// which differs from the version's if anything in them differs.
+func (m *Maker) commit(ctx context.Context, t Target, engine model.Engine, o outcome) (recorded model.Version, manifest string, err error) {
+	mf := o.manifest
 	mf.Policy, mf.Number, mf.Parent, mf.Batch = t.ID.Policy, t.ID.Number, t.Parent, t.Batch
 	mf.Engine, mf.Fingerprint = engine.Name(), engine.Fingerprint()
 	began := time.Now()
 	var weights string
-	if canary != nil {
-		manifest, weights, err = checkpoint.SaveVersion(ctx, m.noted(t.ID), c, mf, *canary)
+	if o.canary != nil {
+		manifest, weights, err = checkpoint.SaveVersion(ctx, m.noted(t.ID), o.state, mf, *o.canary)
 	} else {
-		manifest, weights, err = checkpoint.Save(ctx, m.noted(t.ID), c, mf)
+		manifest, weights, err = checkpoint.Save(ctx, m.noted(t.ID), o.state, mf)
 	}
 	if err != nil {
 		return recorded, "", fmt.Errorf("save version %s: %w", t.ID, err)
 	}
 	m.saving = time.Since(began)
 	recorded, created, err := m.Versions.PutVersion(ctx, model.Version{
-		VersionID: t.ID, Parent: mf.Parent, Manifest: manifest, Weights: weights, Batch: mf.Batch,
+		VersionID: t.ID, Parent: mf.Parent, Manifest: manifest, Weights: weights, Batch: mf.Batch, Scores: o.scores,
 		Fingerprint: mf.Fingerprint, Metrics: mf.Metrics, Created: time.Now(),
 	})
 	if err != nil {

@@ -29,6 +29,8 @@ type updatePlan struct {
 	basis   string // of everything that decides the updates; see the function basis
 	updates int
 	canary  canaryText // what the version's has beside random tokens
+	// scores is what the updates collect; nil without.
+	scores *tokenScores
 	// begin loads the learner that the first update starts from.
 	begin func(context.Context) (learner, error)
 	// update makes update u, counted from 0, and describes it.
@@ -50,13 +52,18 @@ func (m *Maker) execute(ctx context.Context, p updatePlan, rate string, metrics 
 		return model.Version{}, fmt.Errorf("version %s: %w", p.ID, err)
 	}
 	defer state.Release()
-	var canary *model.Canary
+	o := outcome{state: state, manifest: model.Manifest{Codec: p.codec, Metrics: metrics(done)}}
 	if l.policy != nil {
-		if canary, err = m.canary(ctx, p.Target, p.run.Engine, l.policy, state, p.canary); err != nil {
+		if o.canary, err = m.canary(ctx, p.Target, p.run.Engine, l.policy, state, p.canary); err != nil {
 			return model.Version{}, err
 		}
 	}
-	v, made, err := m.commit(ctx, p.Target, p.run.Engine, canary, state, model.Manifest{Codec: p.codec, Metrics: metrics(done)})
+	if p.scores != nil {
+		if o.scores, err = p.scores.save(ctx, m); err != nil {
+			return model.Version{}, fmt.Errorf("version %s: %w", p.ID, err)
+		}
+	}
+	v, made, err := m.commit(ctx, p.Target, p.run.Engine, o)
 	if err != nil {
 		return model.Version{}, err
 	}

@@ -69,7 +69,7 @@ func (m *Maker) policyPlan(t Target, run Run, parent model.Version, batch model.
 		batch: batch, objective: o, adamW: adamW(s.Training.Optimizer, t.ID.Number, steps),
 		updates: minibatches(batch, s.Training, s.Seed, t.ID.Number), work: &m.work,
 		aggregation: s.Loss.Aggregation, length: s.Loss.Length, refers: s.Credit.KLInReward != nil,
-		limits: limitsOf(s),
+		limits: limitsOf(s), scores: newTokenScores(t.Batch, batch),
 	}
 	if len(u.updates) == 0 {
 		return updatePlan{}, nil, Invalid(fmt.Errorf("batch %s of version %s has no trained token", t.Batch, t.ID))
@@ -83,7 +83,7 @@ func (m *Maker) policyPlan(t Target, run Run, parent model.Version, batch model.
 	}{run.Engine.Name(), run.Engine.Fingerprint(), parent.Manifest, t.Batch, s.Seed, t.ID.Number, steps, s.Training, s.Loss})
 	return updatePlan{
 		Target: t, run: run, codec: s.Model.Codec, basis: key, updates: len(u.updates), update: u.update,
-		begin: m.beginFrom(parent, t, run), canary: canaryOf(s, batch),
+		begin: m.beginFrom(parent, t, run), canary: canaryOf(s, batch), scores: u.scores,
 	}, u, err
 }
 

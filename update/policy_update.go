@@ -25,6 +25,7 @@ type policyUpdate struct {
 	// refers says that ScoreReference needs the reference, though the objective does not.
 	refers bool
 	limits mismatchLimits
+	scores *tokenScores
 	work   *atomic.Uint64
 }
 
@@ -38,6 +39,7 @@ func (p *policyUpdate) update(ctx context.Context, l learner, u int) (map[string
 	}
 	stats := make([]credit.Stats, len(rows))
 	norm, err := l.policy.Update(ctx, rows, func(i int, logprobs, entropies, gradient, entropyGradient []float32) {
+		p.scores.add(m.rows[i], logprobs, entropies)
 		tokens := p.tokens(m.rows[i], logprobs, entropies)
 		p.weigh(tokens, m, m.rows[i])
 		stats[i] = p.objective.Evaluate(tokens)

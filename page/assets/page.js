@@ -103,11 +103,13 @@ function tokens(box, readout) {
     if (chosen) chosen.classList.remove("chosen");
     chosen = token;
     chosen.classList.add("chosen");
-    const [id, logprob, advantage, mask, version] = token.dataset.t.split("|");
+    const [id, logprob, advantage, mask, version, entropy, difference] = token.dataset.t.split("|");
     const parts = [JSON.stringify(token.textContent)];
     if (id !== "-1") parts.push("token " + id);
     if (logprob !== "") parts.push("log-probability " + logprob.replace("-", "−"), "probability " + (Math.exp(Number(logprob)) * 100).toPrecision(3) + " %");
     if (advantage !== "") parts.push("advantage " + advantage.replace("-", "−"));
+    if (entropy !== "") parts.push("entropy " + entropy);
+    if (difference !== "") parts.push("trainer − sampler " + difference.replaceAll("-", "−"));
     parts.push(mask, "version " + version);
     readout.textContent = parts.join(" · ");
   }

@@ -1,0 +1,34 @@
+package model
+
+import (
+	"errors"
+	"fmt"
+)
+
+// ScoresFormat names the layout of a trainer's scores; docs/formats.md describes it,
+// model/hf reads and writes it.
+const ScoresFormat = "fulgurite.scores/1"
+
+// ErrScores is wrapped by every error of Scores.Check.
+var ErrScores = errors.New("bad scores")
+
+// Scores are what the trainer of a step gave the trained tokens of a batch, in the order of
+// the batch's rows. Each is of the first update that read the token, before that update;
+// NaN where no update did, or where its trainer died before the version was on record.
+// Nothing depends on them: people compare them with what the sampler recorded.
+type Scores struct {
+	Batch     string    `json:"batch"` // its digest
+	Logprobs  []float32 `json:"-"`     // of the tokens, in nats
+	Entropies []float32 `json:"-"`     // of the distributions that they were drawn from, in nats
+}
+
+// Check reports what no trainer could have written.
+func (s Scores) Check() error {
+	if s.Batch == "" {
+		return fmt.Errorf("%w: batch is empty", ErrScores)
+	}
+	if len(s.Logprobs) != len(s.Entropies) {
+		return fmt.Errorf("%w: %d log-probabilities with %d entropies", ErrScores, len(s.Logprobs), len(s.Entropies))
+	}
+	return nil
+}

@@ -1,0 +1,59 @@
+package update
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/hf"
+)
+
+// tokenScores collects what the trainer gives the trained tokens of a batch.
+type tokenScores struct {
+	model.Scores
+	batch model.Batch
+	first []int // where the tokens of each row begin
+}
+
+func newTokenScores(digest string, b model.Batch) *tokenScores {
+	s := &tokenScores{Scores: model.Scores{Batch: digest}, batch: b, first: make([]int, len(b.Rows))}
+	n := 0
+	for i, r := range b.Rows {
+		s.first[i] = n
+		n += r.Trained()
+	}
+	s.Logprobs, s.Entropies = make([]float32, n), make([]float32, n)
+	for i := range n {
+		s.Logprobs[i], s.Entropies[i] = float32(math.NaN()), float32(math.NaN())
+	}
+	return s
+}
+
+// add takes the numbers of a row of the batch, for each of its tokens but the first, unless
+// an earlier update has read the row. It may be called for several rows at once.
+func (s *tokenScores) add(row int, logprobs, entropies []float32) {
+	at := s.first[row]
+	for i, sampled := range s.batch.Rows[row].Sampled[1:] {
+		if !sampled {
+			continue
+		}
+		if math.IsNaN(float64(s.Entropies[at])) {
+			s.Logprobs[at], s.Entropies[at] = logprobs[i], entropies[i]
+		}
+		at++
+	}
+}
+
+// save stores what was collected and returns its digest.
+func (s *tokenScores) save(ctx context.Context, m *Maker) (string, error) {
+	file, err := hf.EncodeScores(s.Scores)
+	if err != nil {
+		return "", err
+	}
+	digest, err := m.blobs().Put(ctx, file)
+	if err != nil {
+		return "", fmt.Errorf("keep the scores of batch %s: %w", s.Batch, err)
+	}
+	return digest, nil
+}
