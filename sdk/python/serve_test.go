@@ -33,9 +33,9 @@ func interpreter(t *testing.T) string {
 	if err != nil {
 		t.Skip("there is no python3 to run agents with")
 	}
-	real, err := exec.CommandContext(t.Context(), python, "-c", "import sys; print(sys.executable)").Output()
+	resolved, err := exec.CommandContext(t.Context(), python, "-c", "import sys; print(sys.executable)").Output()
 	require.NoError(t, err)
-	return strings.TrimSpace(string(real)) // what stands before it may set variables
+	return strings.TrimSpace(string(resolved)) // what stands before it may set variables
 }
 
 // serve starts the server on a program of that text, with modules beside it.
