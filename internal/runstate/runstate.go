@@ -140,42 +140,61 @@ func closing(ctx context.Context, c client.Client, id, execution string) (*histo
 // endedRun is r closed in the way that its last execution ended, which is d.
 func endedRun(ctx context.Context, c client.Client, r record.Run, d *workflowservice.DescribeWorkflowExecutionResponse) (record.Run, error) {
 	if d == nil {
-		r.Status, r.Finished = record.Deleted, time.Now()
-		r.Result = record.Failure{Error: "its workflow is not in Temporal any more: somebody deleted it, or it was kept no longer"}.Result()
+		r.Status, r.Finished, r.Result = record.Deleted, time.Now(), deleted()
 		return r, nil
 	}
 	info := d.WorkflowExecutionInfo
-	r.Finished = info.CloseTime.AsTime()
 	last, err := closing(ctx, c, r.WorkflowID, info.Execution.RunId)
 	if err != nil {
 		return r, fmt.Errorf("ask Temporal how run %s ended: %w", r.Name, err)
 	}
-	var f record.Failure
-	switch info.Status {
+	r.Finished = info.CloseTime.AsTime()
+	r.Status, r.Result = end(info.Status, last)
+	return r, nil
+}
+
+// deleted is the result of a run whose workflow is gone.
+func deleted() json.RawMessage {
+	return record.Failure{Error: "its workflow is not in Temporal any more: somebody deleted it, or it was kept no longer"}.Result()
+}
+
+// Temporal terminates a workflow that is deleted while it runs in this name and for this
+// reason, and removes it a moment later.
+const (
+	deletedBy     = "history-service"
+	deletedReason = "Delete workflow execution"
+)
+
+// end tells the status and the result of a run whose last execution ended in a status,
+// with last as the last event of its history.
+func end(s enums.WorkflowExecutionStatus, last *history.HistoryEvent) (record.Status, json.RawMessage) {
+	switch s {
 	case enums.WORKFLOW_EXECUTION_STATUS_COMPLETED:
 		var result json.RawMessage
-		r.Status = record.Completed
-		if err := converter.GetDefaultDataConverter().FromPayloads(last.GetWorkflowExecutionCompletedEventAttributes().GetResult(), &result); err == nil {
-			r.Result = result
+		if err := converter.GetDefaultDataConverter().FromPayloads(last.GetWorkflowExecutionCompletedEventAttributes().GetResult(), &result); err != nil {
+			return record.Completed, nil
 		}
-		return r, nil
+		return record.Completed, result
 	case enums.WORKFLOW_EXECUTION_STATUS_TERMINATED:
 		a := last.GetWorkflowExecutionTerminatedEventAttributes()
-		r.Status, f.By = record.Terminated, a.GetIdentity()
-		f.Error = "terminated by " + cmp.Or(f.By, "somebody") + ": " + cmp.Or(a.GetReason(), "no reason was given")
+		if a.GetIdentity() == deletedBy && a.GetReason() == deletedReason {
+			return record.Deleted, deleted()
+		}
+		return record.Terminated, record.Failure{
+			By:    a.GetIdentity(),
+			Error: "terminated by " + cmp.Or(a.GetIdentity(), "somebody") + ": " + cmp.Or(a.GetReason(), "no reason was given"),
+		}.Result()
 	case enums.WORKFLOW_EXECUTION_STATUS_TIMED_OUT:
-		r.Status, f.Error = record.TimedOut, "its workflow took longer than the limit that it was started with"
+		return record.TimedOut, record.Failure{Error: "its workflow took longer than the limit that it was started with"}.Result()
 	case enums.WORKFLOW_EXECUTION_STATUS_CANCELED:
-		r.Status, f.Error = record.Cancelled, "cancelled"
+		return record.Cancelled, record.Failure{Error: "cancelled"}.Result()
 	default:
 		failure := temporal.GetDefaultFailureConverter().FailureToError(last.GetWorkflowExecutionFailedEventAttributes().GetFailure())
-		r.Status, f.Error = record.Failed, "failed"
-		if failure != nil {
-			f = record.Failure{Error: workflows.Reason(failure), Detail: failure.Error()}
+		if failure == nil {
+			return record.Failed, record.Failure{Error: "failed"}.Result()
 		}
+		return record.Failed, record.Failure{Error: workflows.Reason(failure), Detail: failure.Error()}.Result()
 	}
-	r.Result = f.Result()
-	return r, nil
 }
 
 // stuck reports whether an execution waits for ever for a child: one that had ended when

@@ -1,0 +1,37 @@
+package runstate_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/history/v1"
+
+	"github.com/fulgurite/fulgurite/internal/runstate"
+	"github.com/fulgurite/fulgurite/record"
+)
+
+func terminated(by, reason string) *history.HistoryEvent {
+	return &history.HistoryEvent{Attributes: &history.HistoryEvent_WorkflowExecutionTerminatedEventAttributes{
+		WorkflowExecutionTerminatedEventAttributes: &history.WorkflowExecutionTerminatedEventAttributes{Identity: by, Reason: reason},
+	}}
+}
+
+// Temporal terminates what it deletes, and takes a moment to remove it: whoever asks
+// within that moment must not take the run for one that can go on.
+func TestARunThatIsBeingDeletedIsDeletedAndNotTerminated(t *testing.T) {
+	t.Parallel()
+	status, result := runstate.End(enums.WORKFLOW_EXECUTION_STATUS_TERMINATED, terminated("history-service", "Delete workflow execution"))
+	require.Equal(t, record.Deleted, status)
+	require.Contains(t, record.Run{Result: result}.Failure().Error, "not in Temporal any more")
+}
+
+func TestWhoTerminatedARunAndWhyIsInItsResult(t *testing.T) {
+	t.Parallel()
+	status, result := runstate.End(enums.WORKFLOW_EXECUTION_STATUS_TERMINATED, terminated("ada@laptop", "Delete workflow execution"))
+	require.Equal(t, record.Terminated, status)
+	require.Equal(t, record.Failure{By: "ada@laptop", Error: "terminated by ada@laptop: Delete workflow execution"}, record.Run{Result: result}.Failure())
+	status, result = runstate.End(enums.WORKFLOW_EXECUTION_STATUS_TERMINATED, terminated("", ""))
+	require.Equal(t, record.Terminated, status)
+	require.Equal(t, "terminated by somebody: no reason was given", record.Run{Result: result}.Failure().Error)
+}

@@ -1,0 +1,4 @@
+package runstate
+
+// End is end, for tests.
+var End = end
