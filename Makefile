@@ -81,13 +81,17 @@ test: ## Run all tests as users build: without C
 	CGO_ENABLED=0 $(GOTEST) ./...
 
 # Under an emulator a test takes fifty times as long: these are the ones that compare bits and references.
-ARM64TESTS := Kept|Agree|Softmax|Rotate|NotANumber|MatMul|Reference|DecodedLogprobs|ResumedTraining|EqualFingerprints|GreedyTakes
+KERNELTESTS := Kept|Agree|Softmax|Rotate|NotANumber|MatMul|Reference|DecodedLogprobs|ResumedTraining|EqualFingerprints|GreedyTakes
 
 .PHONY: arm64
 arm64: ## Test the kernels of arm64 in an emulator (Debian's qemu-user-static), build for linux/arm64 and macOS
 	GOARCH=arm64 CGO_ENABLED=0 $(GO) vet ./model/native/...
 	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 $(GO) build -o /dev/null ./model/native/...
-	GOARCH=arm64 CGO_ENABLED=0 $(GO) test -exec qemu-aarch64-static -run '$(ARM64TESTS)' ./model/native/...
+	GOARCH=arm64 CGO_ENABLED=0 $(GO) test -exec qemu-aarch64-static -run '$(KERNELTESTS)' ./model/native/...
+
+.PHONY: purego
+purego: ## Test the CPU engine as it is on processors for which there is no assembly
+	CGO_ENABLED=0 $(GO) test -tags purego -run '$(KERNELTESTS)' ./model/native/...
 
 .PHONY: race
 race: ## Run the tests where goroutines meet with the race detector, in another order each time (needs a C compiler)

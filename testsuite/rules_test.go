@@ -65,7 +65,7 @@ func sources(t *testing.T) []source {
 		}
 		if entry.IsDir() {
 			hidden := p != "." && strings.HasPrefix(entry.Name(), ".")
-			if hidden || slices.Contains([]string{"bin", "testdata", "tools"}, entry.Name()) {
+			if hidden || slices.Contains([]string{"bin", "testdata"}, entry.Name()) {
 				return fs.SkipDir
 			}
 			return nil

@@ -88,7 +88,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	f.StringVar(&o.bin, "bin", "bin", "directory of fulgurite and fulgurite-worker")
 	f.StringVar(&o.dir, "dir", "", "directory of all state, kept afterwards (default: a temporary one, removed unless something is wrong)")
 	f.StringVar(&o.roles, "roles", "", "whom to kill, separated by commas (default: everybody)")
-	chosen := f.String("scenarios", "", "scenarios of the runs, in turn, separated by commas (default: plain,judge,lag,critic; there is lora, too)")
+	chosen := f.String("scenarios", "", "scenarios of the runs, in turn, separated by commas (default: plain,judge,lag,critic; there are lora, band and stages, too)")
 	f.BoolVar(&o.detect, "detect", true, "measure first how long it takes until a hang is noticed")
 	f.BoolVar(&o.expectFailure, "expect-failure", false, "succeed only if recorded calls were sampled again and nothing else is wrong")
 	f.DurationVar(&o.limit, "limit", time.Hour, "how long everything may take")
