@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-TRAIN, TEST, DEMONSTRATIONS = 48, 24, 160  # tasks, tasks, dialogs
+TRAIN, TEST, DEMONSTRATIONS = 48, 40, 160  # tasks, tasks, dialogs
 
 
 def lines(path: Path) -> list[dict]:
