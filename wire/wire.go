@@ -5,11 +5,10 @@
 // between them ends here. The package is about bytes alone: it samples nothing, keeps
 // nothing and opens no connection.
 //
-// One may rely on this. Reading a body ends in a request or in a [Failure] that names
-// the field at fault, whatever the body holds; nothing panics. A reply has the full shape
-// that clients of its API expect, and arguments of tool calls that are JSON objects.
-// A stream says what the body of the same reply says, in however many pieces it is
-// handed out.
+// Guarantees: Reading a body ends in a request or in a [Failure] that names the field at
+// fault, whatever the body holds; nothing panics. A reply has the full shape that clients
+// of its API expect, and arguments of tool calls that are JSON objects. A stream says
+// what the body of the same reply says, in however many pieces it is handed out.
 package wire
 
 import (

@@ -4,8 +4,8 @@
 // It reads and writes nothing. Who asks brings the recorded results and puts the choice
 // on record, package activities for a run, package report to check a run.
 //
-// One may rely on this: a choice depends on nothing but its input, and is the same on
-// every machine; no task is drawn twice in a step while another one is left; what a step
-// draws depends only on steps that were certainly finished when it began, whatever the
-// lag; and what it had to do otherwise than it was asked is in the choice's note.
+// Guarantees: a choice depends on nothing but its input, and is the same on every
+// machine; no task is drawn twice in a step while another one is left; what a step draws
+// depends only on steps that were certainly finished when it began, whatever the lag; and
+// what it had to do otherwise than it was asked is in the choice's note.
 package curriculum

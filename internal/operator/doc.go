@@ -5,9 +5,9 @@
 // It decides nothing: a run's workflow validates what it is asked (an Update), and package
 // pointer what may be promoted. It starts no runs.
 //
-// One may rely on two things. What is asked is on record in the store before it is done,
-// with who asked and why, and again with the answer; without a store it is in Temporal's
-// history alone. And one id is done once: the id of an action is that of Temporal's Update
-// and part of that of the pointer's move, and an action that has an answer gets the same
-// one again, whoever was killed in between.
+// Guarantees: What is asked is on record in the store before it is done, with who asked
+// and why, and again with the answer; without a store it is in Temporal's history alone.
+// And one id is done once: the id of an action is that of Temporal's Update and part of
+// that of the pointer's move, and an action that has an answer gets the same one again,
+// whoever was killed in between.
 package operator
