@@ -12,8 +12,8 @@ import (
 	"github.com/fulgurite/fulgurite/internal/protocol"
 )
 
-// toolServerPatience is how long a server of tools may leave its probe unanswered.
-const toolServerPatience = 10 * time.Second
+// toolServerTimeout is how long a tool server may take to answer its probe.
+const toolServerTimeout = 10 * time.Second
 
 // ErrToolServer is wrapped when a server of tools was away before or after an attempt,
 // or was another process by then.
@@ -75,7 +75,7 @@ func (t toolUser) instances(ctx context.Context) ([]string, error) {
 }
 
 func instance(ctx context.Context, url string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, toolServerPatience)
+	ctx, cancel := context.WithTimeout(ctx, toolServerTimeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {

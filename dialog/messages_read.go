@@ -57,7 +57,7 @@ func (a *Asked) add(mark int32, said []int32, last bool) error {
 	case !ok:
 		return fmt.Errorf("%w: token %d begins no turn", ErrDialog, mark)
 	}
-	u, err := hear(said)
+	u, err := parseTurn(said)
 	if err != nil {
 		return err
 	}
@@ -73,17 +73,17 @@ func (a *Asked) add(mark int32, said []int32, last bool) error {
 	return nil
 }
 
-// utterance is a turn taken apart.
-type utterance struct {
+// turnParts are the parts of a turn.
+type turnParts struct {
 	words, thoughts string
 	calls           []ToolCall
 	note            string // JSON
 	raw             string // all but the note, as a person reads it
 }
 
-// hear takes the tokens of a turn apart, up to its end.
-func hear(tokens []int32) (utterance, error) {
-	var u utterance
+// parseTurn separates the parts of a turn, up to its end.
+func parseTurn(tokens []int32) (turnParts, error) {
+	var u turnParts
 	var words, thoughts, note, call []byte
 	into := &words
 	var problem error

@@ -96,7 +96,7 @@ func (s *Speaker) put(token int32, logprob float32) {
 
 // Parse implements Codec.
 func (messages) Parse(completion []int32, tools []Tool, callID func(k int) string) (Message, string) {
-	u, err := hear(completion)
+	u, err := parseTurn(completion)
 	m := Message{Role: Assistant, Content: u.words, Reasoning: u.thoughts}
 	if err == nil {
 		err = callable(u.calls, tools)
@@ -172,7 +172,7 @@ func unfinished(text []byte) int {
 
 // Counted implements Relay.
 func (messages) Counted(completion []int32) (Usage, bool) {
-	u, err := hear(completion)
+	u, err := parseTurn(completion)
 	var facts Facts
 	if err != nil || json.Unmarshal([]byte(u.note), &facts) != nil || facts.Usage == nil {
 		return Usage{}, false

@@ -135,8 +135,8 @@ func (t *trainingRun) requestApproval(ctx workflow.Context, d model.Decision) er
 			return err
 		}
 	}
-	patience := time.Duration(t.Spec.Promotion.ApprovalHours * float64(time.Hour))
-	t.Pending = &Approval{Decision: d, Deadline: workflow.Now(ctx).Add(patience)}
+	wait := time.Duration(t.Spec.Promotion.ApprovalHours * float64(time.Hour))
+	t.Pending = &Approval{Decision: d, Deadline: workflow.Now(ctx).Add(wait)}
 	t.refuseAtDeadline(ctx, t.Pending)
 	return nil
 }

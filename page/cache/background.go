@@ -45,8 +45,8 @@ type Answer[V any] struct {
 }
 
 // Of returns the value of a key, made for a state or for one before. It waits for one that
-// is being made as long as patience lasts. What goes on is not made anew all the time.
-func (b *Background[V]) Of(ctx context.Context, key, state string, goesOn bool, patience time.Duration, create func() (V, error)) Answer[V] {
+// is being made at most maxWait. What goes on is not made anew all the time.
+func (b *Background[V]) Of(ctx context.Context, key, state string, goesOn bool, maxWait time.Duration, create func() (V, error)) Answer[V] {
 	b.mu.Lock()
 	e := b.entry(key)
 	due := e.state != state && (e.made.IsZero() || !goesOn || time.Since(e.made) > share*e.took)
@@ -57,7 +57,7 @@ func (b *Background[V]) Of(ctx context.Context, key, state string, goesOn bool, 
 	making := e.making
 	b.mu.Unlock()
 	if making != nil {
-		timer := time.NewTimer(patience)
+		timer := time.NewTimer(maxWait)
 		defer timer.Stop()
 		select {
 		case <-making:

@@ -87,7 +87,7 @@ func (l *watcher) hopeless(ctx context.Context) *runstate.Blockage {
 			continue // the trial's own end is what tells
 		}
 		for _, b := range all {
-			if b.Attempt >= patienceWith(b.Activity) {
+			if b.Attempt >= hopelessAttempt(b.Activity) {
 				b.Failure = fmt.Sprintf("%s was tried %d times without success: %s", b.Activity, b.Attempt-1, b.Failure)
 				return &b
 			}
@@ -98,8 +98,8 @@ func (l *watcher) hopeless(ctx context.Context) *runstate.Blockage {
 	}
 }
 
-// patienceWith is the attempt from which on an activity is given up.
-func patienceWith(activity string) int {
+// hopelessAttempt is the first attempt of an activity at which the trial gives it up.
+func hopelessAttempt(activity string) int {
 	switch activity {
 	case "RunAgent", "BeginAttempt", "EndAttempt", "GradeRollout":
 		return agentHopelessAfter
