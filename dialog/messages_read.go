@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Asked is what a prompt of Messages says: a dialog, or a text to go on with.
+// Asked is a decoded prompt of Messages: a dialog, or a text to continue.
 type Asked struct {
 	Dialog
 	Text string
@@ -152,9 +152,9 @@ func nameCalls(all []Message) {
 	}
 }
 
-// resultOf returns the id of the result of call k. That is the id that ends in the call's
-// number, as the gateway's ids do. If no id ends in the number of a call, it is that of
-// result k. It is empty if there is none.
+// resultOf returns the id of the result of call k: the id that ends in the call's number,
+// as the gateway's ids do. If no id ends in the number of a call, it returns the id of
+// result k, and if there is none, "".
 func resultOf(k, calls int, results []string) string {
 	at := func(k int) int {
 		return slices.IndexFunc(results, func(id string) bool { return strings.HasSuffix(id, "_"+strconv.Itoa(k)) })

@@ -9,10 +9,10 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// Facts are what a server says of its reply beside the words.
+// Facts are a server's statements about its reply, beside the text.
 type Facts struct {
 	ID     string `json:"id,omitempty"`
-	Model  string `json:"model,omitempty"`         // that really replied
+	Model  string `json:"model,omitempty"`         // the model that really replied
 	Finish string `json:"finish_reason,omitempty"` // in the server's words
 	Usage  *Usage `json:"usage,omitempty"`
 }
@@ -65,7 +65,7 @@ func (s *Speaker) Call(f Function) {
 	s.spell(string(text), 0)
 }
 
-// End gives the whole reply. None of its tokens can be trained.
+// End returns the whole reply. None of its tokens can be trained.
 func (s *Speaker) End(facts Facts) model.Completion {
 	note, _ := json.Marshal(facts) // strings and numbers always encode
 	s.spell(string(note), noted)
@@ -110,7 +110,7 @@ func (messages) Parse(completion []int32, tools []Tool, callID func(k int) strin
 	for k, c := range u.calls {
 		c.ID = callID(k)
 		if c.Function.Arguments == "" {
-			c.Function.Arguments = "{}" // servers differ in how they spell none
+			c.Function.Arguments = "{}" // servers write absent arguments in different ways
 		}
 		m.ToolCalls = append(m.ToolCalls, c)
 	}

@@ -150,7 +150,7 @@ func placeOf(run string, parts ...string) (trace.Address, error) {
 	return trace.ParseAddress(run + "/" + strings.Join(parts, "/"))
 }
 
-// beside fills in what is on record of the step and of those beside it.
+// beside fills in the records of the step and of its neighbours.
 func (s *Server) beside(ctx context.Context, run record.Run, b *stepBody) error {
 	if b.Kind != trace.Train {
 		return nil

@@ -13,7 +13,7 @@ import (
 	"github.com/fulgurite/fulgurite/model/torch"
 )
 
-// Torch is what the engine torch has here.
+// Torch describes engine torch on this machine.
 type Torch struct {
 	Python string `json:"python"`
 	torch.About

@@ -11,7 +11,7 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 )
 
-// Sizes are what a run takes, in bytes, as far as its spec and its model decide that.
+// Sizes are the bytes that a run takes, as far as its spec and its model decide them.
 type Sizes struct {
 	// Weights are those of version 0: of the whole model, or of its adapter.
 	Weights int64 `json:"weights"`
@@ -21,7 +21,7 @@ type Sizes struct {
 	// Packed is what the file takes on disk that the native engine keeps beside the base
 	// and maps into memory; 0 where there is none.
 	Packed int64 `json:"packed_base,omitempty"`
-	// Version is what each later version adds on disk: weights and two moments.
+	// Version is the size of each later version on disk: weights and two moments.
 	Version int64 `json:"version"`
 	// Kept is how many versions keep their files at most at once, version 0 and those
 	// of a critic included, and Disk what they all take.
@@ -158,7 +158,7 @@ func activations(a model.Architecture) int64 {
 	return int64(positions) * int64(a.Layers*layer+a.VocabSize) * number
 }
 
-// Memory is what the process that samples and trains needs at least.
+// Memory is the least memory of the process that samples and trains.
 func (z Sizes) Memory() int64 { return z.Trainer + z.Sampler }
 
 // lines say it to people.

@@ -19,13 +19,13 @@ import (
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
-// report is what `fulgurite try` found.
+// report has the findings of `fulgurite try`.
 type report struct {
 	Attempts []attempt `json:"attempts"`
-	// Problems are what stops learning for certain, and Warnings what may.
+	// Problems certainly prevent learning, and Warnings may.
 	Problems []string `json:"problems"`
 	Warnings []string `json:"warnings"`
-	// Twice is what --twice found.
+	// Twice has the findings of --twice.
 	Twice *replays `json:"twice,omitempty"`
 	// Kept is the directory of a trial that was kept.
 	Kept string `json:"kept,omitempty"`
@@ -78,7 +78,7 @@ func (r *report) eachCall() iter.Seq2[string, call] {
 	}
 }
 
-// trialReader reads what a trial left on record.
+// trialReader reads the records of a trial.
 type trialReader struct {
 	st    *stack.Stack
 	spec  spec.Spec
