@@ -20,7 +20,7 @@ import (
 	"github.com/fulgurite/fulgurite/store"
 )
 
-// What a page may cost.
+// The limits on the cost of a page.
 const (
 	mostFirstByte = 50 * time.Millisecond
 	mostBytes     = 300 << 10

@@ -140,7 +140,7 @@ func write(path string, k Key, numbers []float32) (held *memory.Floats, err erro
 	if err != nil {
 		return nil, err
 	}
-	// What a killed process left may be protected.
+	// Files that a killed process left may be protected.
 	if err := os.Remove(path + written); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
