@@ -38,7 +38,7 @@ type Versions interface {
 	List(ctx context.Context) ([]string, error)
 }
 
-// Config is what a gateway works with. Journal and Sampler are required.
+// Config is the configuration of a gateway. Journal and Sampler are required.
 type Config struct {
 	Journal Journal
 	Sampler model.Sampler

@@ -112,7 +112,7 @@ func (s *Server) group(r *http.Request) (view, error) {
 	return v, nil
 }
 
-// taskName is what people call a task; its place will do where nothing was tried.
+// taskName is the title of a task; its place, if nothing was tried.
 func taskName(id string, place int) string {
 	if id == "" {
 		return fmt.Sprintf("Task %d", place)

@@ -66,7 +66,7 @@ func (s *Server) history(ctx context.Context, run record.Run) ([]record.Step, er
 	return h.steps, nil
 }
 
-// lags are those of the finished steps of a run.
+// lags returns the lags of the finished steps of a run.
 func (s *Server) lags(ctx context.Context, run record.Run) (map[int]float64, error) {
 	steps, err := s.history(ctx, run)
 	if err != nil || len(steps) == 0 {

@@ -102,7 +102,7 @@ func (s *Server) version(r *http.Request) (view, error) {
 	return v, nil
 }
 
-// ancestors are those that a version was made of, the parent first.
+// ancestors returns the versions that a version was made of, the parent first.
 func (s *Server) ancestors(ctx context.Context, v model.Version) (out []link, more bool, err error) {
 	for parent := v.Parent; parent >= 0 && !more; {
 		if more = len(out) == ancestorsShown; more {

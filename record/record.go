@@ -52,7 +52,7 @@ type Split struct {
 	Parts []int `json:"parts,omitempty"`
 }
 
-// Batch is what a step trains on. Key: Run, Policy, Step.
+// Batch is the batch that a step trains on. Key: Run, Policy, Step.
 type Batch struct {
 	Run       string             `json:"run"`
 	Policy    string             `json:"policy"`

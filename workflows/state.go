@@ -14,7 +14,7 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// Phase is what a run is doing.
+// Phase is the current activity of a run.
 type Phase string
 
 // The phases.

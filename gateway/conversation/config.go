@@ -24,7 +24,7 @@ type Journal interface {
 	EarlierExchanges(ctx context.Context, address trace.Address) ([]trace.Exchange, error)
 }
 
-// Config is what attempts are read with. All of it is required.
+// Config is the configuration of attempts. All of it is required.
 type Config struct {
 	Journal Journal
 	// Codecs finds a codec by its name in a spec.

@@ -8,7 +8,7 @@
 // characters with byte fallback. Both stand behind one interface, [Tokenizer].
 // Vocabularies of other kinds (WordPiece, Unigram) are refused.
 //
-// Guarantees: Any text can be encoded. Decoding gives the same bytes back, but for what a
+// Guarantees: any text can be encoded. Decoding gives the same bytes back, but for what a
 // published tokenizer itself changes: its normalizer, the space that some put before a
 // text, the character U+2581 that some write spaces with, and bytes for which the
 // vocabulary has no token, which are left out. No text ever becomes a special token, so

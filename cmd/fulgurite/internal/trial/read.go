@@ -141,7 +141,7 @@ func (r *trialReader) attempts(ctx context.Context, out *report) error {
 	return nil
 }
 
-// rollouts are those of the trial of a spec, in order of tasks and samples.
+// rollouts returns the rollouts of the trial of a spec, in order of tasks and samples.
 func (r *trialReader) rollouts(s spec.Spec) []trace.RolloutID {
 	samples := s.Training.SamplesPerTask
 	if r.input.Samples > 0 {
@@ -156,7 +156,7 @@ func (r *trialReader) rollouts(s spec.Spec) []trace.RolloutID {
 	return out
 }
 
-// tasks are those of the trial, by their indices in the train split.
+// tasks returns the tasks of the trial, by their indices in the train split.
 func (r *trialReader) tasks() []int {
 	if len(r.input.Indices) > 0 {
 		return r.input.Indices
