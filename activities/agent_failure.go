@@ -11,21 +11,22 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// The failures of agents that only grading shows; the others are package agent's.
+// Failures of agents that only grading shows; package agent has the others.
 const (
-	noReward  agent.Failure = "no_reward"  // it had to report its reward, and did not
-	badReward agent.Failure = "bad_reward" // what it reported last is no reward
+	noReward  agent.Failure = "no_reward"  // the agent had to report its reward and did not
+	badReward agent.Failure = "bad_reward" // the agent's last report is no reward
 )
 
-// beforeFails is for attempts whose agent was not launched, since the command before
-// it failed. They are faults, as long as another try may help.
+// beforeFails is the failure of attempts whose agent was not launched, because the
+// command before it failed. It counts as a fault as long as another try may help.
 const beforeFails agent.Failure = "before"
 
-// testsFail is for attempts whose tests gave no reward. They are faults, too.
+// testsFail is the failure of attempts whose tests gave no reward. It counts as a fault,
+// too.
 const testsFail agent.Failure = "tests"
 
-// unclearTries is how often a rollout is tried when its agent fails in a way that
-// may be the machine's. After that it is the agent's.
+// unclearTries is how often a rollout is tried when its agent fails in a way that may be
+// the machine's fault. After that it counts as the agent's failure.
 const unclearTries = 5
 
 // classify decides about a failure that may be the agent's or the machine's. An error
@@ -50,8 +51,8 @@ func (r *Runner) classify(ctx context.Context, address trace.Address, result *ag
 	return fmt.Errorf("it may not be the agent's fault, trying again: %s", describe(*result))
 }
 
-// splitProgress finds the progress of an attempt in that of its rollout, and the earlier attempts
-// that failed in the same way.
+// splitProgress separates the progress of an attempt from that of the rollout's earlier
+// attempts that failed in the same way.
 func splitProgress(progress []trace.Progress, attempt int, failure string) (now trace.Progress, before []trace.Progress) {
 	for _, p := range progress {
 		switch {
@@ -70,12 +71,12 @@ func failAttempt(a *trace.Attempt, s spec.Spec, result agent.Result) {
 	a.Outcome, a.Reward, a.Failure, a.Error = trace.AgentFailed, &reward, string(result.Failure), describe(result)
 }
 
-// describe is a failure in words, with the end of what the agent wrote.
+// describe puts a failure into words, with the end of the agent's output.
 func describe(result agent.Result) string {
 	return strings.TrimSpace(fmt.Sprintf("%s: %s\n%s\n%s", result.Failure, result.Message, strings.TrimSpace(result.Stderr), result.Note))
 }
 
-// outcome is the result of a sealed attempt.
+// outcome returns the result of a sealed attempt.
 func (r *Runner) outcome(ctx context.Context, address trace.Address) (RunAgentResult, error) {
 	a, err := r.Attempts.Attempt(ctx, address)
 	if err != nil {
@@ -88,6 +89,6 @@ func (r *Runner) outcome(ctx context.Context, address trace.Address) (RunAgentRe
 	return out, nil
 }
 
-// failureBytes is the most of an error that goes through Temporal; the whole is in the
-// store.
+// failureBytes bounds the part of an error that goes through Temporal; the store has all
+// of it.
 const failureBytes = 1 << 10

@@ -7,12 +7,12 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// AttemptTerms are the terms under which RunAgent begins an attempt of a run with
-// version v: for code that runs the run's agent elsewhere and wants the same answers to
-// its calls.
+// AttemptTerms returns the terms under which RunAgent begins an attempt of a run with
+// version v. Code that runs the run's agent elsewhere uses them to get the same answers
+// to its calls.
 func AttemptTerms(s spec.Spec, v model.VersionID) trace.Terms {
 	return terms(s, RunAgentInput{Policy: v.Policy, Version: v.Number})
 }
 
-// AttemptLimits are the limits under which RunAgent launches the agent of a run.
+// AttemptLimits returns the limits under which RunAgent launches the agent of a run.
 func AttemptLimits(s spec.Spec) agent.Limits { return limitsOf(s) }

@@ -11,26 +11,26 @@ import (
 	"github.com/fulgurite/fulgurite/tasks"
 )
 
-// largestTask is the most of a task, in bytes of JSON, that goes to an agent through
-// Temporal, which takes 2 MiB with all that is around it.
+// largestTask bounds a task, in bytes of JSON, that goes to an agent through Temporal,
+// which takes 2 MiB with everything around it.
 const largestTask = 1 << 20
 
-// lendFor is how long an attempt may take beyond the agent's own limit before its
-// session at the forwarder is given up: most of it waiting for a worker.
+// lendFor is how long an attempt may take beyond the agent's own limit before the
+// forwarder closes its session. Most of that time is waiting for a worker.
 const lendFor = 24 * time.Hour
 
-// BeginAttemptResult is an attempt that has begun, for an agent that is somebody's
-// workflow or activity.
+// BeginAttemptResult describes an attempt that has begun, for an agent that is a workflow
+// or an activity of a user's own.
 type BeginAttemptResult struct {
 	Attempt int              `json:"attempt,omitempty"`
-	Brief   agent.Invocation `json:"brief,omitzero"` // what the agent is told
-	// Ended is what the rollout came to if it has ended: then nothing has begun.
+	Brief   agent.Invocation `json:"brief,omitzero"` // the agent's argument
+	// Ended is the outcome of the rollout if it has ended: then no attempt has begun.
 	Ended *RunAgentResult `json:"ended,omitempty"`
 }
 
-// BeginAttempt begins an attempt for an agent that RolloutWorkflow starts itself,
-// and lends it a session at this worker's forwarder: EndAttempt settles it, on any
-// worker. None begins while nobody works on the agent's queue.
+// BeginAttempt begins an attempt for an agent that RolloutWorkflow starts itself, and
+// opens a session for it at this worker's forwarder. EndAttempt closes the session, on
+// any worker. No attempt begins while no worker polls the agent's queue.
 func (r *Runner) BeginAttempt(ctx context.Context, in RunAgentInput) (_ BeginAttemptResult, err error) {
 	defer temporalError(&err)
 	v, task, err := r.task(ctx, in.Rollout, in.Index)

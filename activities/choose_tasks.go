@@ -12,19 +12,20 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// ChooseTasksInput asks which tasks a step attempts under a curriculum: those at places
-// First to First+Count-1 of its choice, of which the batch's come before the reserves.
+// ChooseTasksInput asks which tasks a step attempts under a curriculum. It wants the
+// places First to First+Count-1 of the step's choice; the batch's places come before the
+// reserves.
 type ChooseTasksInput struct {
 	Run    string `json:"run"`
 	Policy string `json:"policy"`
 	Step   int    `json:"step"`
 	First  int    `json:"first"`
 	Count  int    `json:"count"`
-	// Set are the spec's keys that were set to other numbers on the way.
+	// Set has the keys of the spec that were changed during the run, with their values.
 	Set map[string]float64 `json:"set,omitempty"`
 }
 
-// ChooseTasksResult names them by their index in the train split.
+// ChooseTasksResult has the tasks by their index in the train split.
 type ChooseTasksResult struct {
 	Tasks []int `json:"tasks"`
 	// Text says in a sentence what the step's curriculum chose.
@@ -33,8 +34,8 @@ type ChooseTasksResult struct {
 }
 
 // ChooseTasks decides which tasks a step attempts, from the results that were on record
-// when it began, and puts that on record with the reason for each. Asked again, it returns
-// what is on record, whatever was set or attempted since.
+// when it began, and records the choice with the reason for each task. Asked again, it
+// returns the recorded choice, whatever was set or attempted since.
 func (c *Coordinator) ChooseTasks(ctx context.Context, in ChooseTasksInput) (_ ChooseTasksResult, err error) {
 	defer temporalError(&err)
 	choice, err := c.Ledger.Choice(ctx, in.Run, in.Policy, in.Step)
@@ -51,7 +52,7 @@ func (c *Coordinator) ChooseTasks(ctx context.Context, in ChooseTasksInput) (_ C
 	return out, nil
 }
 
-// choose makes the choice of a step and returns the one that is then on record.
+// choose makes the choice of a step and returns the recorded one.
 func (c *Coordinator) choose(ctx context.Context, in ChooseTasksInput) (record.Choice, error) {
 	run, err := readRun(ctx, in.Run, c.Runs, c.Blobs)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// Runs keeps runs. CreateRun returns the run on record under the name, and
-// whether this call made it.
+// Runs keeps runs. CreateRun returns the run on record under the name, and whether this
+// call made it.
 type Runs interface {
 	CreateRun(ctx context.Context, r record.Run) (record.Run, bool, error)
 	Run(ctx context.Context, name string) (record.Run, error)
@@ -23,8 +23,8 @@ type Runs interface {
 	ReopenRun(ctx context.Context, r record.Run) error
 }
 
-// Ledger keeps what a run produced. Every Put returns what is on record under the
-// natural key.
+// Ledger keeps what a run produced. Every Put returns the row on record under the natural
+// key.
 type Ledger interface {
 	PutBatch(ctx context.Context, b record.Batch) (record.Batch, bool, error)
 	Batch(ctx context.Context, run, policy string, step int) (record.Batch, error)
@@ -38,16 +38,17 @@ type Ledger interface {
 	Pointer
 }
 
-// Choices keeps which tasks steps attempt under a curriculum, and has what that depends on.
+// Choices keeps which tasks steps attempt under a curriculum, and reads the results from
+// which they are chosen.
 type Choices interface {
-	// PutChoice returns the choice that is then on record.
+	// PutChoice returns the recorded choice, which is c or an earlier one.
 	PutChoice(ctx context.Context, c record.Choice) (record.Choice, error)
 	Choice(ctx context.Context, run, policy string, step int) (record.Choice, error)
 	StepScores(ctx context.Context, run, policy string, first, last int) ([]record.StepScore, error)
 	Evaluations(ctx context.Context, run string) ([]record.Evaluation, error)
 }
 
-// Pointer keeps what is promoted, and what was decided about it.
+// Pointer keeps the promoted version and the decisions about it.
 type Pointer interface {
 	Promote(ctx context.Context, p record.Promotion) error
 	Promoted(ctx context.Context, run, policy string) (record.Promotion, error)
@@ -85,13 +86,14 @@ type Blobs interface {
 // Codecs finds a codec by its name in a spec.
 type Codecs func(name string) (dialog.Codec, error)
 
-// Collector gives up the files of a run's versions that nobody needs, as its spec says.
+// Collector deletes the files of a run's versions that nobody needs, as its spec says.
 type Collector interface {
 	Collect(ctx context.Context, run string) error
 }
 
-// Sleeper has the servers that sample a run on the trainer's GPU give up its memory. What it
-// returns wakes them; it is nil where there are none. Both may be done again.
+// Sleeper has the servers that sample a run on the trainer's GPU give up its memory. The
+// function that it returns wakes them, and is nil if there are none. Both may be called
+// again.
 type Sleeper interface {
 	Sleep(ctx context.Context, run string) (wake func(context.Context) error, err error)
 }
@@ -120,11 +122,10 @@ type Forwarder interface {
 	OpenExternal(address trace.Address, key string, limit time.Duration) (*forwarder.Session, error)
 }
 
-// Workers knows about workers that are not ours: those of agents that are workflows
-// or activities.
+// Workers knows about workers of users: those of agents that are workflows or activities.
 type Workers interface {
-	// Polled reports whether a worker has asked for the workflows, or else the
-	// activities, of a queue lately.
+	// Polled reports whether a worker has recently polled a queue for workflows, or else
+	// for activities.
 	Polled(ctx context.Context, queue string, workflows bool) (bool, error)
 	// Waits reports whether a workflow waits for a worker, or did when it ended.
 	Waits(ctx context.Context, workflowID string) (bool, error)

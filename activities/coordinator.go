@@ -31,13 +31,13 @@ type Coordinator struct {
 	Publisher Publisher
 	Cluster   Cluster
 	Codecs    Codecs
-	// Collector gives up files that nobody needs once a step is on record; nil keeps all.
+	// Collector deletes files that nobody needs once a step is on record; nil keeps all.
 	Collector Collector
-	// Directory is where commands run that a workflow's input gives no directory.
+	// Directory is where commands run if a workflow's input gives no directory.
 	Directory string
 }
 
-// ErrRunExists is wrapped when a run of that name was started before.
+// ErrRunExists is wrapped if a run of that name was started before.
 var ErrRunExists = errors.New("run exists")
 
 // PrepareRun makes everything that a run reads immutable: it checks the spec,
@@ -69,7 +69,7 @@ func (c *Coordinator) PrepareRun(ctx context.Context, in PrepareRunInput) (_ Pre
 	return PrepareRunResult{Spec: s.WithoutSecrets(), Splits: run.Splits, SearchAttributes: attributes}, err
 }
 
-// create writes the run's row and returns the one that is then on record.
+// create writes the run's row and returns the recorded one.
 func (c *Coordinator) create(ctx context.Context, in PrepareRunInput) (record.Run, error) {
 	s, err := parseInput(in.Spec, c.Directory)
 	if err != nil {
@@ -97,8 +97,8 @@ func (c *Coordinator) create(ctx context.Context, in PrepareRunInput) (record.Ru
 	return run, err
 }
 
-// refuse records a run as refused if err is invalid, and types the error as refused:
-// the name of such a run stays free. Other errors are returned as they are.
+// refuse records a run as refused if err is invalid, and types the error as refused. The
+// name of such a run stays free. Other errors are returned unchanged.
 func (c *Coordinator) refuse(ctx context.Context, in PrepareRunInput, err error) error {
 	var refusal update.InvalidError
 	if !errors.As(err, &refusal) {
@@ -118,9 +118,9 @@ func (c *Coordinator) refuse(ctx context.Context, in PrepareRunInput, err error)
 	return temporal.NewNonRetryableApplicationError(err.Error(), ErrTypeRefused, nil)
 }
 
-// storeCodec stores what the codec of a published model is made of, so that every
-// process reads it alike and a directory that changes later changes nothing. It
-// returns the codec's name.
+// storeCodec stores the files of a published model's codec, so that every process reads
+// the same codec and later changes of a directory have no effect. It returns the codec's
+// name.
 func (c *Coordinator) storeCodec(ctx context.Context, m spec.Model) (string, error) {
 	if m.Codec != spec.CodecTemplate {
 		return m.Codec, nil
@@ -136,13 +136,13 @@ func (c *Coordinator) storeCodec(ctx context.Context, m spec.Model) (string, err
 }
 
 // parseInput reads a workflow's input, in which every path is absolute. Working
-// directories that are not given are directory.
+// directories that the input does not give become directory.
 func parseInput(data []byte, directory string) (spec.Spec, error) {
 	s, err := spec.Parse(data, "workflow input.json")
 	var faults *spec.Faults
 	if errors.As(err, &faults) {
 		var rest spec.Spec
-		_ = json.Unmarshal(data, &rest) // what can't be read is among the faults
+		_ = json.Unmarshal(data, &rest) // faults lists what can't be read
 		var relative *spec.Faults
 		if errors.As(rest.CheckAbsolute(), &relative) {
 			faults.List = append(faults.List, relative.List...)
@@ -158,7 +158,7 @@ func parseInput(data []byte, directory string) (spec.Spec, error) {
 	if !errors.As(s.CheckAbsolute(), &relative) {
 		return resolved, err
 	}
-	// Who started the workflow can't know where this process was started.
+	// The person who started the workflow can't know this process's directory.
 	relative.Name = "workflow input.json"
 	if errors.As(err, &faults) {
 		relative.List = append(relative.List, unknown(faults.List, relative.List)...)
@@ -166,8 +166,8 @@ func parseInput(data []byte, directory string) (spec.Spec, error) {
 	return resolved, relative
 }
 
-// missing are the files that s names and this machine lacks, but for those of
-// keys that have a fault already.
+// missing lists the files that s names and this machine lacks, except those of keys that
+// have a fault already.
 func missing(s spec.Spec, known []spec.Fault) []spec.Fault {
 	var faults *spec.Faults
 	if !errors.As(s.CheckFiles(), &faults) {
@@ -176,14 +176,14 @@ func missing(s spec.Spec, known []spec.Fault) []spec.Fault {
 	return unknown(faults.List, known)
 }
 
-// unknown are the faults of keys that have none in known.
+// unknown lists the faults of keys that have none in known.
 func unknown(faults, known []spec.Fault) []spec.Fault {
 	return slices.DeleteFunc(faults, func(f spec.Fault) bool {
 		return slices.ContainsFunc(known, func(k spec.Fault) bool { return k.Key == f.Key })
 	})
 }
 
-// snapshot stores the tasks of each split, if those of all can be used.
+// snapshot stores the tasks of each split, if all splits can be used.
 func (c *Coordinator) snapshot(ctx context.Context, s spec.Spec) (map[trace.Kind]record.Split, error) {
 	sources := map[trace.Kind]string{trace.Train: s.Tasks.Train, trace.Gate: s.Tasks.Gate, trace.Test: s.Tasks.Test}
 	lists := map[trace.Kind][]tasks.Task{}
@@ -278,8 +278,8 @@ func (c *Coordinator) RecordStep(ctx context.Context, in RecordStepInput) (err e
 	return finalConflict(err)
 }
 
-// collect gives up the files of versions that the run keeps no longer. Without success
-// the step stands all the same: the next one tries again.
+// collect deletes the files of versions that the run keeps no longer. The step stays
+// recorded if that does not succeed: the next step tries again.
 func (c *Coordinator) collect(ctx context.Context, run string) {
 	if c.Collector == nil {
 		return
@@ -297,9 +297,9 @@ func (c *Coordinator) RecordEvaluation(ctx context.Context, in RecordEvaluationI
 	}))
 }
 
-// FinishRun closes a run's record. A workflow that was refused its name or its spec
-// leaves things as they are. One that was reset closes the record again, in the way
-// that it ended last.
+// FinishRun closes a run's record. It changes nothing if the workflow was refused its
+// name or its spec. A workflow that was reset closes the record again, with its last
+// outcome.
 func (c *Coordinator) FinishRun(ctx context.Context, in FinishRunInput) (err error) {
 	defer temporalError(&err)
 	run, err := c.Runs.Run(ctx, in.Run)

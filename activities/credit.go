@@ -19,9 +19,9 @@ import (
 // ErrGroup means that a group does not have one reward for each attempt.
 var ErrGroup = errors.New("bad group")
 
-// AssignCredit makes the batch of a step from the attempts that count: rewards
-// become advantages, calls become sequences, and both one immutable blob. The first
-// batch of a step that was recorded counts.
+// AssignCredit makes the batch of a step from the attempts that count: rewards become
+// advantages, calls become sequences, and both become one immutable blob. The first
+// recorded batch of a step counts.
 func (c *Coordinator) AssignCredit(ctx context.Context, in AssignCreditInput) (_ AssignCreditResult, err error) {
 	defer temporalError(&err)
 	recorded, err := c.Ledger.Batch(ctx, in.Run, in.Policy, in.Step)
@@ -74,12 +74,13 @@ func (c *Coordinator) AssignCredit(ctx context.Context, in AssignCreditInput) (_
 	return AssignCreditResult{Batch: recorded.Digest, Metrics: recorded.Metrics}, nil
 }
 
-// source reads what is on record of a policy.
+// source gives credit assignment access to the records of a policy.
 func (c *Coordinator) source(of StepGroups) assign.Source {
 	return assign.Source{Attempts: c.Attempts, Batches: c.Ledger, Blobs: c.Blobs, Run: of.Run, Policy: of.Policy}
 }
 
-// samples are the attempts of a step with what its credit reads of their records.
+// samples returns the attempts of a step with the parts of their records that its credit
+// reads.
 func (c *Coordinator) samples(ctx context.Context, s spec.Spec, of StepGroups) ([][]assign.Sample, error) {
 	for _, g := range of.Groups {
 		if len(g.Attempts) != len(g.Rewards) {
@@ -115,7 +116,7 @@ func (c *Coordinator) samples(ctx context.Context, s spec.Spec, of StepGroups) (
 	return groups, nil
 }
 
-// addScores adds to groups what the critic, version 0 and the judge say of them.
+// addScores adds to groups the scores of the critic, version 0 and the judge.
 func (c *Coordinator) addScores(ctx context.Context, in AssignCreditInput, groups [][]assign.Sample) error {
 	if in.Values != "" {
 		if err := c.addValues(ctx, groups, "the critic's values", in.Values, assign.SetValues); err != nil {
@@ -133,7 +134,7 @@ func (c *Coordinator) addScores(ctx context.Context, in AssignCreditInput, group
 	return nil
 }
 
-// addValues adds a model's numbers, which are in a blob, to the tokens of groups.
+// addValues adds a model's numbers, which a blob holds, to the tokens of groups.
 func (c *Coordinator) addValues(ctx context.Context, groups [][]assign.Sample, name, digest string, add func([][]assign.Sample, model.Values) error) error {
 	data, err := c.Blobs.Get(ctx, digest)
 	if err != nil {
@@ -149,7 +150,7 @@ func (c *Coordinator) addValues(ctx context.Context, groups [][]assign.Sample, n
 	return nil
 }
 
-// addJudgments adds the judge's scores, which are in a blob, to the calls of groups.
+// addJudgments adds the judge's scores, which a blob holds, to the calls of groups.
 func (c *Coordinator) addJudgments(ctx context.Context, groups [][]assign.Sample, digest string) error {
 	data, err := c.Blobs.Get(ctx, digest)
 	if err != nil {

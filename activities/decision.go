@@ -10,14 +10,14 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// verdictPromoted is that of a decision by which the pointer moved.
+// verdictPromoted is the verdict of a decision by which the pointer moved.
 const verdictPromoted = "promoted"
 
 // DecisionID names the decision about a candidate.
 func DecisionID(candidate int) string { return fmt.Sprintf("gate-%d", candidate) }
 
-// recordedDecision reads the decision about a candidate from the record. A workflow
-// that was reset asks again for what was decided; nothing is decided twice.
+// recordedDecision reads the decision about a candidate from the record. A workflow that
+// was reset asks again about a decision; nothing is decided twice.
 func (c *Coordinator) recordedDecision(ctx context.Context, run, policy string, candidate int) (DecidePromotionResult, bool, error) {
 	id := DecisionID(candidate)
 	p, err := c.Ledger.Promotion(ctx, run, policy, id)
@@ -38,7 +38,7 @@ func (c *Coordinator) recordedDecision(ctx context.Context, run, policy string, 
 	return DecidePromotionResult{evidence(r.Evidence, model.Unpaired(r.Candidate, r.Promoted, r.Reason)), r.Verdict}, true, nil
 }
 
-// evidence reads a decision from the record, or is what else is known of it.
+// evidence decodes a recorded decision, or returns otherwise if it can't be decoded.
 func evidence(text json.RawMessage, otherwise model.Decision) model.Decision {
 	var d model.Decision
 	if json.Unmarshal(text, &d) != nil {
@@ -47,8 +47,8 @@ func evidence(text json.RawMessage, otherwise model.Decision) model.Decision {
 	return d
 }
 
-// Moved reports whether the decision is on record as one that PromoteVersion was
-// asked to carry out, whether or not the pointer moved.
+// Moved reports whether PromoteVersion was asked to carry out the recorded decision,
+// whether or not the pointer moved.
 func (r DecidePromotionResult) Moved() bool {
 	return r.Verdict == verdictPromoted || r.Verdict == verdictPinned || r.Verdict == verdictMoved
 }

@@ -1,6 +1,14 @@
-// Package activities holds the side effects of the story that package workflows
-// tells: preparing a run, running agents, grading, assigning credit, updating the
-// policy and its critic, publishing, promoting.
+// Package activities has the Temporal activities that package workflows calls, which do
+// all work outside the workflows themselves: preparing a run, running agents, grading,
+// assigning credit, updating the policy and its critic, publishing, promoting.
+//
+// A worker registers the type of its queue. The collaborators are interfaces, so that a
+// test or a program of your own can bring others:
+//
+//	w := worker.New(client, "training", worker.Options{})
+//	w.RegisterActivity(&activities.Coordinator{ /* collaborators */ })
+//
+// Package workers does this for the commands.
 //
 // # Activities and queues
 //
@@ -8,7 +16,7 @@
 // a worker holds only what its queue needs:
 //
 //	Coordinator  training     PrepareRun, AssignCredit, FlatGroups, JudgeCalls, PublishVersion,
-//	                          DecidePromotion, PromoteVersion, FinishRun and what records
+//	                          DecidePromotion, PromoteVersion, FinishRun and the Record… activities
 //	Runner       rollout-cpu  RunAgent, BeginAttempt, EndAttempt, GradeRollout
 //	Trainer      train-gpu    InitPolicy, ScoreBatch, ScoreReference, TrainStep, TrainCritic
 //
@@ -28,13 +36,13 @@
 //
 // # Errors
 //
-// An error says what happens next. A non-retryable application error of type
+// The type of an error decides what happens next. A non-retryable application error of type
 // [ErrTypeInvalid] means that a person has to change something; every other error is
 // tried again for as long as the workflow asks. A missing or damaged file ends no run:
 // the step names it and waits until a person has restored it.
 //
-// What goes wrong in an attempt is one of three things:
-//   - A fault of the infrastructure, or what may be one, is an error and never a reward.
+// Three things can go wrong in an attempt:
+//   - A fault of the infrastructure, or a possible one, is an error and never a reward.
 //   - A failure of the agent is a result with the spec's failure reward.
 //   - A failure of the task (an agent that fails before its first model call, a grader
 //     that can't grade it) is a result with a TaskFault, and says nothing about the

@@ -18,12 +18,12 @@ type Ending string
 
 // The endings.
 const (
-	Returned   Ending = ""           // with a result
-	Raised     Ending = "error"      // with an error of its own
-	Panicked   Ending = "panic"      // likewise
-	TimedOut   Ending = "timeout"    // its time went by, or its worker was lost
-	Terminated Ending = "terminated" // somebody ended it
-	Cancelled  Ending = "cancelled"  // somebody cancelled it, and meant its task
+	Returned   Ending = ""           // the agent returned a result
+	Raised     Ending = "error"      // the agent returned an error of its own
+	Panicked   Ending = "panic"      // the agent panicked
+	TimedOut   Ending = "timeout"    // its time ran out, or its worker was lost
+	Terminated Ending = "terminated" // somebody terminated it
+	Cancelled  Ending = "cancelled"  // somebody cancelled it, and thereby its task
 	Missing    Ending = "missing"    // it could not be started
 )
 
@@ -31,26 +31,26 @@ const (
 type EndAttemptInput struct {
 	Address trace.Address `json:"address"`
 	Index   int           `json:"index"`
-	BaseURL string        `json:"base_url"` // of the session that was lent
+	BaseURL string        `json:"base_url"` // of the session that BeginAttempt opened
 	Key     string        `json:"api_key"`
 	Ending  Ending        `json:"ending,omitempty"`
-	Reply   string        `json:"reply,omitempty"` // what was returned, as JSON or text
+	Reply   string        `json:"reply,omitempty"` // the agent's result, as JSON or text
 	Message string        `json:"message,omitempty"`
-	// Workflow is the agent's, if it is one.
+	// Workflow is the id of the agent's workflow, if it is one.
 	Workflow string `json:"workflow,omitempty"`
 }
 
 // EndAttemptResult is the result of the attempt.
 type EndAttemptResult struct {
 	RunAgentResult
-	// Fault says why the attempt does not count and is to be made again; empty if it
+	// Fault says why the attempt does not count and has to be repeated; empty if it
 	// counts.
 	Fault string `json:"fault,omitempty"`
 }
 
-// EndAttempt ends what BeginAttempt began: it asks the forwarder for faults that the
-// agent could have seen, grades what it returned and seals the attempt. An attempt counts only
-// if the forwarder is there to say that no fault was in sight.
+// EndAttempt ends an attempt that BeginAttempt began: it asks the forwarder for faults
+// that the agent could have seen, grades the agent's result and seals the attempt. The
+// attempt counts only if the forwarder confirms that there was no such fault.
 func (r *Runner) EndAttempt(ctx context.Context, in EndAttemptInput) (_ EndAttemptResult, err error) {
 	defer temporalError(&err)
 	v, task, err := r.task(ctx, in.Address.RolloutID, in.Index)
@@ -91,8 +91,8 @@ func (r *Runner) EndAttempt(ctx context.Context, in EndAttemptInput) (_ EndAttem
 	return r.ended(ctx, a, task)
 }
 
-// cancelled ends an attempt whose agent somebody cancelled: that person meant the task,
-// which is not tried again.
+// cancelled ends an attempt whose agent somebody cancelled. That person meant the task,
+// so it is not tried again.
 func (r *Runner) cancelled(ctx context.Context, in EndAttemptInput, a trace.Attempt) (EndAttemptResult, error) {
 	_, _ = forwarder.CloseExternal(ctx, in.BaseURL, in.Key) // what the agent could have seen doesn't matter, and a session ends by itself
 	if a.Outcome == trace.Running {
@@ -104,7 +104,7 @@ func (r *Runner) cancelled(ctx context.Context, in EndAttemptInput, a trace.Atte
 	return EndAttemptResult{RunAgentResult: RunAgentResult{Attempt: in.Address.Attempt, Outcome: trace.InfraFault, TaskFault: truncate.Ellipsis(in.Message, failureBytes)}}, nil
 }
 
-// ended is the result of a sealed attempt.
+// ended returns the result of a sealed attempt.
 func (r *Runner) ended(ctx context.Context, a trace.Attempt, task tasks.Task) (EndAttemptResult, error) {
 	if a.Outcome == trace.InfraFault {
 		return EndAttemptResult{Fault: truncate.Ellipsis(a.Error, failureBytes)}, nil
@@ -114,7 +114,7 @@ func (r *Runner) ended(ctx context.Context, a trace.Attempt, task tasks.Task) (E
 	return EndAttemptResult{RunAgentResult: out}, err
 }
 
-// assess is the result of the agent, or an error where a fault may be the reason.
+// assess returns the agent's result, or an error if a fault may be the reason for it.
 func (r *Runner) assess(ctx context.Context, in EndAttemptInput, g spec.Grader) (agent.Result, error) {
 	settled, err := forwarder.CloseExternal(ctx, in.BaseURL, in.Key)
 	switch {
@@ -143,9 +143,9 @@ func (r *Runner) assess(ctx context.Context, in EndAttemptInput, g spec.Grader) 
 	return agent.Result{}, fmt.Errorf("%s: %s", in.Ending, in.Message)
 }
 
-// timedOut is the result of an agent that gave none in its time. That is a fault if no
-// worker had it. Otherwise the agent hung or its worker was lost, which look the same
-// from here.
+// timedOut returns the result of an agent that returned nothing in its time. If no worker
+// had taken it, that is a fault. Otherwise the agent hung or its worker was lost, which
+// look the same from here.
 func (r *Runner) timedOut(ctx context.Context, in EndAttemptInput) (agent.Result, error) {
 	if r.Workers != nil && in.Workflow != "" {
 		waiting, err := r.Workers.Waits(ctx, in.Workflow)
@@ -159,7 +159,7 @@ func (r *Runner) timedOut(ctx context.Context, in EndAttemptInput) (agent.Result
 	return agent.Result{Failure: agent.Hang, Message: in.Message}, nil
 }
 
-// attended is an error while no worker polls the queue of an agent.
+// attended returns an error while no worker polls the queue of an agent.
 func (r *Runner) attended(ctx context.Context, a spec.Temporal) error {
 	if r.Workers == nil {
 		return nil

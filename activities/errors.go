@@ -9,8 +9,8 @@ import (
 	"github.com/fulgurite/fulgurite/update"
 )
 
-// invalid marks err as one that trying again cannot mend, however it is wrapped
-// on its way out of the activity.
+// invalid marks err as an error that another try cannot mend, however it is wrapped on
+// its way out of the activity.
 func invalid(err error) error { return update.Invalid(err) }
 
 // temporalError turns an invalid error into a non-retryable error of Temporal. Every
@@ -24,8 +24,8 @@ func temporalError(err *error) {
 	}
 }
 
-// named finds a codec. An unknown codec ends the run; one that the store holds and that
-// can't be read now is read later.
+// named finds a codec. An unknown codec ends the run; a codec of the store that can't be
+// read now is read later.
 func (c Codecs) named(name string) (dialog.Codec, error) {
 	codec, err := c(name)
 	if errors.Is(err, dialog.ErrCodec) {

@@ -55,7 +55,7 @@ type suspended struct{ reached, wake chan struct{} }
 func newSuspended() *suspended { return &suspended{make(chan struct{}), make(chan struct{})} }
 
 // once sleeps the first time only, whatever its context says: a process that was
-// stopped does not hear of it.
+// stopped does not learn of it.
 func (a *suspended) once() func(context.Context) error {
 	var once sync.Once
 	return func(context.Context) error {

@@ -206,12 +206,12 @@ func TestAnAttemptElsewhereThatSawAFaultDoesNotCount(t *testing.T) {
 	door.down.Store(true)
 	runner, in := w.runner(w.serve(door), nil), rollout(0, 0)
 	b, end := w.beginAttempt(runner, in)
-	patience, leave := context.WithCancel(t.Context())
+	client, leave := context.WithCancel(t.Context())
 	go func() {
 		<-door.again
 		leave()
 	}()
-	require.Error(t, askAs(patience, b.Brief)) // it gives up and guesses
+	require.Error(t, askAs(client, b.Brief)) // it gives up and guesses
 	end.Reply = `"42"`
 	got, err := do[activities.EndAttemptResult](t, runner.EndAttempt, end)
 	require.NoError(t, err)

@@ -17,8 +17,8 @@ import (
 
 // How long tests wait for what must happen, and how often they look.
 const (
-	patience = 30 * time.Second
-	tick     = 5 * time.Millisecond
+	testTimeout = 30 * time.Second
+	tick        = 5 * time.Millisecond
 )
 
 // begin begins an attempt as another worker would, after Temporal has given up on
@@ -149,7 +149,7 @@ func TestReplacedCommandIsKilled(t *testing.T) {
 	require.Eventually(t, func() bool {
 		a, err := w.store.Attempt(t.Context(), at(in, 1))
 		return err == nil && a.Calls > 0
-	}, patience, tick)
+	}, testTimeout, tick)
 	w.begin(in)
 	requireRetryable(t, <-end, "attempt is fenced")
 	left, err := os.ReadDir(filepath.Join(w.dir, "scratch"))
@@ -171,7 +171,7 @@ func TestNewAttemptBesideTheOldOneGoesAhead(t *testing.T) {
 		_, err := do[activities.RunAgentResult](t, zombie.RunAgent, in)
 		end <- err
 	}()
-	require.Eventually(t, func() bool { _, err := os.Stat(ran); return err == nil }, patience, tick)
+	require.Eventually(t, func() bool { _, err := os.Stat(ran); return err == nil }, testTimeout, tick)
 	got, err := do[activities.RunAgentResult](t, w.worker().RunAgent, in)
 	require.NoError(t, err)
 	require.Equal(t, 2, got.Attempt)

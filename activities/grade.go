@@ -53,8 +53,8 @@ func (r *Runner) grade(ctx context.Context, s spec.Spec, task tasks.Task, result
 	return nil
 }
 
-// selfGraded fills in the reward that the agent gave itself: the one that it posted,
-// else the one that it returned, else the one on the last line of its result.
+// selfGraded fills in the reward that the agent gave itself: the posted one, else the
+// returned one, else the one on the last line of its result.
 func (r *Runner) selfGraded(ctx context.Context, s spec.Spec, result agent.Result, a *trace.Attempt) error {
 	posted, ok, err := r.posted(ctx, a.Address)
 	if err != nil {
@@ -81,7 +81,7 @@ func (r *Runner) selfGraded(ctx context.Context, s spec.Spec, result agent.Resul
 	return nil
 }
 
-// posted is the final reward on record.
+// posted returns the recorded final reward, if there is one.
 func (r *Runner) posted(ctx context.Context, address trace.Address) (float64, bool, error) {
 	rewards, err := r.Attempts.Rewards(ctx, address)
 	if err != nil {
@@ -95,15 +95,15 @@ func (r *Runner) posted(ctx context.Context, address trace.Address) (float64, bo
 	return 0, false, nil
 }
 
-// GraderTries is how often a grader command is asked about one attempt: one that
-// gives no reward in as many tries is broken, or its task is.
+// GraderTries is how often a grader command is asked about one attempt. If it gives no
+// reward in as many tries, the command or the task is broken.
 const GraderTries = 5
 
-// GradeRollout lets the spec's grader command decide the reward of an attempt. The
-// first reward that was recorded counts, so a grader is not asked twice. One that
-// can't be started is an error, as a store is that can't be read: they say nothing
-// of the task. One that gives no reward in GraderTries, or an absurd one, is a fault
-// of the task. The store counts the tries, since Temporal's count has outages in it.
+// GradeRollout lets the spec's grader command decide the reward of an attempt. The first
+// recorded reward counts, so a grader is not asked twice. A command that can't be started
+// and a store that can't be read are errors: they say nothing about the task. A command
+// that gives no reward in GraderTries tries, or an absurd one, is a fault of the task.
+// The store counts the tries, since Temporal's count includes outages.
 func (r *Runner) GradeRollout(ctx context.Context, in GradeRolloutInput) (_ GradeRolloutResult, err error) {
 	defer temporalError(&err)
 	alive := beat{progress: func() any { return nil }} // its own limit ends it, or Temporal's
@@ -150,9 +150,9 @@ func (r *Runner) gradeByCommand(ctx context.Context, s spec.Spec, task tasks.Tas
 	return tasks.GradeCommand(ctx, s.Grader, task, result)
 }
 
-// graderFailed counts a failure of the grader command. That it could not be started,
-// was ended with its worker, or says that the machine is at fault, says nothing about the
-// task. One that says that the task is at fault is not asked again.
+// graderFailed counts a failure of the grader command. A command that could not be
+// started, was ended with its worker, or reports a fault of the machine says nothing
+// about the task. A command that reports a fault of the task is not asked again.
 func (r *Runner) graderFailed(ctx context.Context, address trace.Address, failure error) (GradeRolloutResult, error) {
 	var command *tasks.CommandError
 	if !errors.As(failure, &command) || errors.Is(failure, tasks.ErrGraderStart) || errors.Is(failure, tasks.ErrMachine) {

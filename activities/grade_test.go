@@ -154,7 +154,7 @@ func (w *testEnv) grading(command ...string) (activities.GradeRolloutResult, err
 	var suite testsuite.WorkflowTestSuite
 	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
 	env := suite.NewTestWorkflowEnvironment()
-	env.SetTestTimeout(patience)
+	env.SetTestTimeout(testTimeout)
 	env.RegisterActivityWithOptions(runner, activity.RegisterOptions{SkipInvalidStructFunctions: true}) // Close is no activity
 	env.ExecuteWorkflow(func(ctx workflow.Context) (got activities.GradeRolloutResult, err error) {
 		ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{

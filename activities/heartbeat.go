@@ -11,7 +11,7 @@ import (
 	"go.temporal.io/sdk/activity"
 )
 
-// heartbeatEvery is the time between two heartbeats; the SDK drops those that the
+// heartbeatEvery is the time between two heartbeats; the SDK drops the ones that the
 // timeout does not need.
 const heartbeatEvery = time.Second
 
@@ -20,19 +20,19 @@ var errStalled = errors.New("activity makes no progress")
 
 // beat says how an activity sends heartbeats while it works.
 type beat struct {
-	// progress is what a heartbeat carries. It has to be another value after each
-	// piece of the work, and must be quick and safe for concurrent use.
+	// progress returns the details of a heartbeat. The value has to change with each
+	// piece of the work. It must be quick and safe for concurrent use.
 	progress func() any
-	// stall is how long progress may stay the same. After that nothing is sent, so
-	// that Temporal times the activity out and has it tried elsewhere: a goroutine
-	// that lives is no progress. 0 is no limit.
+	// stall is how long progress may stay the same. After that no heartbeat is sent, so
+	// Temporal times the activity out and has it tried elsewhere, although its goroutine
+	// lives. 0 is no limit.
 	stall time.Duration
 }
 
-// beating runs f and sends Temporal its progress until f ends. The context that f
-// gets ends with errStalled when progress has been the same for too long. If f
-// continues all the same, so do the heartbeats, and Temporal's answer says whether
-// another attempt has replaced it.
+// beating runs f and sends heartbeats with its progress until f ends. The context of f
+// ends with errStalled when progress has been the same for too long. If f continues
+// nevertheless, so do the heartbeats, and Temporal's answer says whether another attempt
+// has replaced it.
 func beating[T any](ctx context.Context, b beat, f func(context.Context) (T, error)) (T, error) {
 	resume := silence(ctx)
 	defer func() { resume(b.progress()) }()
@@ -67,12 +67,12 @@ func beating[T any](ctx context.Context, b beat, f func(context.Context) (T, err
 	return f(working)
 }
 
-// keepAliveKey is where the context of an activity has its KeepAlive.
+// keepAliveKey is the key under which an activity's context has its KeepAlive.
 type keepAliveKey struct{}
 
-// KeepAlive sends heartbeats for an activity that sends none itself. While the activity
-// sends its own, a KeepAlive is silent: it would hide that the activity hangs, and its
-// heartbeats have no details and would replace those that do.
+// KeepAlive sends heartbeats for an activity that sends none itself. It is silent while
+// the activity sends its own: otherwise it would hide that the activity hangs, and
+// replace the details of its heartbeats by none.
 type KeepAlive struct {
 	mu      sync.Mutex
 	silent  int // calls of beating under way

@@ -16,7 +16,7 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// JudgeCallsInput asks what the calls of a step were worth.
+// JudgeCallsInput asks for the worth of a step's calls.
 type JudgeCallsInput struct {
 	StepGroups
 }
@@ -27,15 +27,16 @@ type JudgeCallsResult struct {
 	Metrics   map[string]float64 `json:"metrics"`
 }
 
-// judgeSlack is what one answer of a judge may take beyond its own limit until it
-// counts as no progress: time for the store.
+// judgeSlack is how long one answer of a judge may take beyond its own limit before it
+// counts as no progress. The store needs this time.
 const judgeSlack = 20 * time.Second
 
-// JudgeCalls has the spec's judge score every call of the attempts that count. What
-// was judged before, by an earlier execution or for another run, is not judged again.
-// A judge that is away is an error that passes. Unreadable answers, and more requests
-// than the spec allows, end the run. No attempt gets a made-up score instead: which ones
-// would depend on what was judged before, and so equal runs would learn different things.
+// JudgeCalls has the spec's judge score every call of the attempts that count. Calls that
+// were judged before, by an earlier execution or for another run, are not judged again. A
+// judge that can't be reached is an error that is tried again. Unreadable answers, and
+// more requests than the spec allows, end the run. No attempt gets a made-up score
+// instead: which attempts got one would depend on earlier judgments, so equal runs would
+// learn different things.
 func (c *Coordinator) JudgeCalls(ctx context.Context, in JudgeCallsInput) (_ JudgeCallsResult, err error) {
 	defer temporalError(&err)
 	attempts, s, err := c.evidence(ctx, in)
@@ -59,7 +60,7 @@ func (c *Coordinator) JudgeCalls(ctx context.Context, in JudgeCallsInput) (_ Jud
 	return c.storeJudgments(ctx, in, scores)
 }
 
-// evidence is what the judge reads of each attempt.
+// evidence returns the parts of each attempt that the judge reads.
 func (c *Coordinator) evidence(ctx context.Context, in JudgeCallsInput) ([]judge.Attempt, spec.Spec, error) {
 	r, err := readRun(ctx, in.Run, c.Runs, c.Blobs)
 	if err != nil {
@@ -101,9 +102,9 @@ func (c *Coordinator) evidence(ctx context.Context, in JudgeCallsInput) ([]judge
 	return out, r.spec, nil
 }
 
-// taskOf is the task that a group of a step tries: the one at the group's ordinal in
-// its stream. The groups of a trial are in no stream: their ordinals are those of
-// their tasks in the split.
+// taskOf returns the task of a group of a step: the task at the group's ordinal in its
+// stream. The groups of a trial are in no stream: their ordinals are their tasks' indices
+// in the split.
 func (r *cachedRun) taskOf(g Group, step int) (tasks.Task, error) {
 	if g.Kind == trace.Try {
 		return r.task(g.Kind, g.Task)
@@ -119,8 +120,8 @@ func (r *cachedRun) taskOf(g Group, step int) (tasks.Task, error) {
 	return r.task(trace.Train, index)
 }
 
-// judgeOptions reads the spec's judge. A key that is not there is an error that
-// passes: the person who starts the worker can set one.
+// judgeOptions reads the spec's judge. A missing key is an error that is tried again: the
+// person who starts the worker can set one.
 func judgeOptions(c spec.Credit) (judge.Options, error) {
 	of := c.Judge
 	o := judge.Options{
@@ -161,7 +162,7 @@ func (c *Coordinator) storeJudgments(ctx context.Context, in JudgeCallsInput, sc
 	return JudgeCallsResult{Judgments: digest, Metrics: map[string]float64{
 		"judge/score":       sum / float64(max(1, calls)),
 		"judge/calls":       float64(calls),
-		"judge/requests":    float64(judgments + len(nonsense)), // of this step; what was judged before needed none
+		"judge/requests":    float64(judgments + len(nonsense)), // of this step; earlier judgments needed none
 		"judge/asked_again": float64(len(nonsense)),
 	}}, nil
 }

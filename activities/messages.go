@@ -9,14 +9,14 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// ErrTypeInvalid is the type of the application errors that trying again cannot mend.
+// ErrTypeInvalid is the type of application errors that another try cannot mend.
 const ErrTypeInvalid = "Invalid"
 
 // ErrTypeRefused is the type of the error of a run whose spec was refused, before
 // anything began under its name.
 const ErrTypeRefused = "Refused"
 
-// PrepareRunInput is the spec as it was given, and who asks.
+// PrepareRunInput is the spec as the user gave it, and the execution that asks.
 type PrepareRunInput struct {
 	Spec        json.RawMessage `json:"spec"`
 	Run         string          `json:"run"`
@@ -24,7 +24,7 @@ type PrepareRunInput struct {
 	ExecutionID string          `json:"execution_id"` // of the first execution of the chain
 }
 
-// PrepareRunResult is the run as everything later reads it.
+// PrepareRunResult is the prepared run, as all later activities read it.
 type PrepareRunResult struct {
 	Spec   spec.Spec                   `json:"spec"` // with defaults, paths absolute
 	Splits map[trace.Kind]record.Split `json:"splits"`
@@ -70,12 +70,12 @@ type RunAgentInput struct {
 type RunAgentResult struct {
 	Attempt int           `json:"attempt"`
 	Outcome trace.Outcome `json:"outcome"`
-	// Reward is nil when a grader of its own has yet to decide.
+	// Reward is nil while a grader of its own has yet to decide.
 	Reward *float64 `json:"reward,omitempty"`
 	Calls  int      `json:"calls"`
 	Tokens int      `json:"tokens"`
-	// TaskFault says that and why the attempt failed for the task's own reasons
-	// and not for the policy's.
+	// TaskFault says why the attempt failed for reasons of the task and not of the
+	// policy; empty if it did not.
 	TaskFault string `json:"task_fault,omitempty"`
 	// Title is the beginning of the task, for people; of the first sample only.
 	Title string `json:"title,omitempty"`
@@ -94,7 +94,7 @@ type GradeRolloutResult struct {
 	TaskFault string `json:"task_fault,omitempty"`
 }
 
-// Group is the results of the samples of one task. Slices have one entry a sample.
+// Group has the results of the samples of one task. Slices have one entry per sample.
 type Group struct {
 	// Kind is trace.Reserve for the group of a reserve, else empty.
 	Kind     trace.Kind `json:"kind,omitempty"`
@@ -114,17 +114,17 @@ type StepGroups struct {
 // AssignCreditInput asks for the batch of a step.
 type AssignCreditInput struct {
 	StepGroups
-	// Values is the blob of the critic's; empty without a critic.
+	// Values is the blob of the critic's values; empty without a critic.
 	Values string `json:"values,omitempty"`
-	// Judgments is the blob of what a judge thinks of the calls, a record.Judgments;
-	// empty without a judge.
+	// Judgments is the blob of the judge's scores of the calls, a record.Judgments; empty
+	// without a judge.
 	Judgments string `json:"judgments,omitempty"`
-	// Reference is the blob of what ScoreReference found; empty without
+	// Reference is the blob of ScoreReference's log-probabilities; empty without
 	// credit.kl_in_reward.
 	Reference string `json:"reference,omitempty"`
 }
 
-// AssignCreditResult names the batch and says what is in it.
+// AssignCreditResult names the batch and describes its content.
 type AssignCreditResult struct {
 	Batch   string             `json:"batch"`
 	Metrics map[string]float64 `json:"metrics"`
@@ -135,7 +135,7 @@ type FlatGroupsInput struct {
 	StepGroups
 }
 
-// FlatGroupsResult says it of each group, in their order.
+// FlatGroupsResult says for each group whether it is flat, in their order.
 type FlatGroupsResult struct {
 	Flat []bool `json:"flat"`
 }
@@ -146,7 +146,7 @@ type TrainStepInput struct {
 	Policy string `json:"policy"`
 	Step   int    `json:"step"`
 	Batch  string `json:"batch"`
-	// Set are the spec's keys that were set to other numbers on the way.
+	// Set has the keys of the spec that were changed during the run, with their values.
 	Set map[string]float64 `json:"set,omitempty"`
 }
 
@@ -179,7 +179,7 @@ type TrainCriticInput struct {
 	Policy string `json:"policy"` // whose critic it is, and whose batch
 	Step   int    `json:"step"`
 	Batch  string `json:"batch"`
-	// Set are the spec's keys that were set to other numbers on the way.
+	// Set has the keys of the spec that were changed during the run, with their values.
 	Set map[string]float64 `json:"set,omitempty"`
 }
 
@@ -227,15 +227,15 @@ type DecidePromotionInput struct {
 	Run       string `json:"run"`
 	Policy    string `json:"policy"`
 	Candidate int    `json:"candidate"`
-	// Set are the spec's keys that were set to other numbers on the way.
+	// Set has the keys of the spec that were changed during the run, with their values.
 	Set map[string]float64 `json:"set,omitempty"`
 }
 
 // DecidePromotionResult is that decision; nothing has moved yet.
 type DecidePromotionResult struct {
 	Decision model.Decision `json:"decision"`
-	// Verdict is what came of the decision, if it was on record already: "promoted",
-	// or one that RecordDecision or PromoteVersion put there.
+	// Verdict is the outcome of the decision, if it was on record already: "promoted", or
+	// the verdict that RecordDecision or PromoteVersion recorded.
 	Verdict string `json:"verdict,omitempty"`
 }
 
@@ -247,9 +247,9 @@ type RecordDecisionInput struct {
 	Verdict  string         `json:"verdict"` // "refused", "rejected by …", "timed_out", "superseded by …"
 }
 
-// RecordDecisionResult is empty where the decision is now on record.
+// RecordDecisionResult is empty if the decision is now on record.
 type RecordDecisionResult struct {
-	// Verdict is what was on record instead.
+	// Verdict is the verdict on record, if it is another one.
 	Verdict string `json:"verdict,omitempty"`
 	// Promoted is the version that is promoted then, -1 for none.
 	Promoted int `json:"standing,omitempty"`
@@ -266,7 +266,7 @@ type RecordQuarantineInput struct {
 	Reason  string `json:"reason"`
 }
 
-// FinishRunInput ends the record of a run, if it is that of the execution given.
+// FinishRunInput ends the record of a run, if the record belongs to the execution given.
 type FinishRunInput struct {
 	Run         string          `json:"run"`
 	ExecutionID string          `json:"execution_id"`

@@ -199,7 +199,7 @@ func (w *testEnv) temporal() *testsuite.TestWorkflowEnvironment {
 	var suite testsuite.WorkflowTestSuite
 	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
 	env := suite.NewTestWorkflowEnvironment()
-	env.SetTestTimeout(2 * patience)
+	env.SetTestTimeout(2 * testTimeout)
 	env.SetStartWorkflowOptions(client.StartWorkflowOptions{ID: "demo", TaskQueue: workflows.QueueTraining})
 	env.RegisterWorkflow(workflows.RolloutWorkflow)
 	env.RegisterWorkflow(workflows.EvaluationWorkflow)

@@ -22,10 +22,10 @@ const (
 	verdictMoved  = "moved"
 )
 
-// DecidePromotion compares a candidate with the version that the pointer is
-// at, task by task on the gate split. Nothing moves. A candidate that can't be
-// compared is refused: an evaluation that lacks a rollout never promotes. A decision
-// that is on record is returned as it promoted.
+// DecidePromotion compares a candidate with the promoted version, task by task on the
+// gate split. It moves nothing. It refuses a candidate that can't be compared: an
+// evaluation that lacks a rollout never promotes. It returns a recorded decision without
+// deciding again.
 func (c *Coordinator) DecidePromotion(ctx context.Context, in DecidePromotionInput) (_ DecidePromotionResult, err error) {
 	defer temporalError(&err)
 	if before, ok, err := c.recordedDecision(ctx, in.Run, in.Policy, in.Candidate); ok || err != nil {
@@ -67,10 +67,10 @@ func (c *Coordinator) DecidePromotion(ctx context.Context, in DecidePromotionInp
 	return DecidePromotionResult{Decision: d}, nil
 }
 
-// gate is what a whole evaluation on the gate split has.
+// gate says how many tasks and samples a whole evaluation on the gate split has.
 type gate struct{ tasks, samples int }
 
-// gateRewards are the mean rewards of a version by task, or why it has none.
+// gateRewards returns the mean rewards of a version by task, or why there are none.
 func (c *Coordinator) gateRewards(ctx context.Context, in DecidePromotionInput, g gate, version int) (means []float64, obstacle string, err error) {
 	scores, err := c.Ledger.Scores(ctx, in.Run, in.Policy, trace.Gate, version)
 	if err != nil {
@@ -93,9 +93,9 @@ func (c *Coordinator) gateRewards(ctx context.Context, in DecidePromotionInput, 
 	return means, "", nil
 }
 
-// PromoteVersion moves the promoted pointer by compare-and-swap, once for each
-// decision. If a person pinned it or moved it elsewhere since the decision, it
-// stays there, and that is on record.
+// PromoteVersion moves the promoted pointer by compare-and-swap, once for each decision.
+// If a person pinned it or moved it elsewhere since the decision, it stays there, and
+// PromoteVersion records that.
 func (c *Coordinator) PromoteVersion(ctx context.Context, in PromoteVersionInput) (_ PromoteVersionResult, err error) {
 	defer temporalError(&err)
 	evidence, err := json.Marshal(in.Decision)
@@ -128,8 +128,8 @@ func (c *Coordinator) PromoteVersion(ctx context.Context, in PromoteVersionInput
 	return r, nil
 }
 
-// promotionRefused puts on record that p found the pointer held or elsewhere. A
-// retry finds the record and not a pointer that may have come free.
+// promotionRefused records that p found the pointer pinned or elsewhere. A retry reads
+// this record, and not a pointer that may have come free.
 func (c *Coordinator) promotionRefused(ctx context.Context, p record.Promotion, cause error) (PromoteVersionResult, error) {
 	promoted, err := c.Ledger.Promoted(ctx, p.Run, p.Policy)
 	if errors.Is(err, trace.ErrNotFound) {
@@ -154,8 +154,8 @@ func (c *Coordinator) promotionRefused(ctx context.Context, p record.Promotion, 
 	return PromoteVersionResult{Promoted: promoted.Version, Reason: d.Reason}, err
 }
 
-// RecordDecision puts a decision on record that moves nothing. A decision about the
-// candidate that is on record already is kept, and is returned if it is another one.
+// RecordDecision records a decision that moves nothing. If a decision about the candidate
+// is on record already, it is kept, and returned if it is another one.
 func (c *Coordinator) RecordDecision(ctx context.Context, in RecordDecisionInput) (_ RecordDecisionResult, err error) {
 	defer temporalError(&err)
 	d, verdict := in.Decision, in.Verdict
@@ -185,8 +185,8 @@ func (c *Coordinator) RecordDecision(ctx context.Context, in RecordDecisionInput
 	return RecordDecisionResult{Verdict: before.Verdict, Promoted: promoted.Version}, err
 }
 
-// RecordQuarantine puts on record that a task can't be trained on. Why it was found
-// so for the first time stays on record.
+// RecordQuarantine records that a task can't be trained on. The first recorded reason is
+// kept.
 func (c *Coordinator) RecordQuarantine(ctx context.Context, in RecordQuarantineInput) (err error) {
 	defer temporalError(&err)
 	kind := trace.Train

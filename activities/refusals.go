@@ -8,9 +8,9 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// addRefusals adds the calls that the gateway refused to the error of an attempt
-// that failed: they are often why, and the agent itself may not have said so. They
-// go to the first line, which is shown where there is room for one.
+// addRefusals adds the calls that the gateway refused to the error of a failed attempt.
+// They are often the reason, and the agent may not have reported it. They go to the first
+// line, which is shown where there is room for one.
 func (r *Runner) addRefusals(ctx context.Context, a *trace.Attempt) error {
 	if a.Outcome != trace.AgentFailed {
 		return nil

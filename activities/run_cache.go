@@ -72,7 +72,7 @@ func (c *runCache) get(ctx context.Context, name string, runs Runs, blobs Blobs)
 	return e.run, nil
 }
 
-// entry returns that of a run. A new one may replace the oldest.
+// entry returns the entry of a run. A new one may replace the oldest.
 func (c *runCache) entry(name string) *cacheEntry {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -110,7 +110,7 @@ func readRun(ctx context.Context, name string, runs Runs, blobs Blobs) (*cachedR
 	return r, nil
 }
 
-// task is the task at index of the split that kind reads.
+// task returns the task at index of the split that kind reads.
 func (r *cachedRun) task(kind trace.Kind, index int) (tasks.Task, error) {
 	if kind == trace.Try || kind == trace.Reserve {
 		kind = trace.Train

@@ -28,7 +28,7 @@ type Runner struct {
 	Blobs     Blobs
 	Launchers Launchers
 	Forwarder Forwarder
-	// Workers knows of workers that are not ours; nil skips what it is asked.
+	// Workers knows of users' workers; nil skips the questions to it.
 	Workers Workers
 
 	runs    runCache
@@ -37,7 +37,7 @@ type Runner struct {
 	ending time.Duration
 }
 
-// Close ends what grades: databases and programs. No activity runs any more. It returns
+// Close ends databases and programs that grade. No activity may be running. It returns
 // nothing, so that it is no activity itself.
 func (r *Runner) Close() { _ = r.graders.Close() }
 
@@ -46,13 +46,13 @@ func (r *Runner) Close() { _ = r.graders.Close() }
 // hangs.
 const endingTime = 30 * time.Second
 
-// RunAgent makes one attempt at a rollout: it allocates the attempt, runs the
-// agent behind the worker's forwarder, grades what it returns and seals the
-// attempt. Faults of the infrastructure are errors, tried again as a new
-// attempt; so are failures that may as well be the machine's, until they repeat.
-// Other failures of the agent are results with the spec's failure reward. A command
-// before the attempt that fails each time is a fault of the task. A rollout
-// that has ended is not attempted again: its recorded outcome is returned.
+// RunAgent makes one attempt at a rollout: it allocates the attempt, runs the agent
+// behind the worker's forwarder, grades its result and seals the attempt. Faults of the
+// infrastructure are errors, and Temporal's retry makes a new attempt. So are failures
+// that may be the machine's, until they repeat. Other failures of the agent are results
+// with the spec's failure reward. A command before the attempt that fails each time is a
+// fault of the task. A rollout that has ended is not attempted again: RunAgent returns
+// its recorded outcome.
 func (r *Runner) RunAgent(ctx context.Context, in RunAgentInput) (_ RunAgentResult, err error) {
 	defer temporalError(&err)
 	o, err := beating(ctx, recordBeat(), func(ctx context.Context) (begunAttempt, error) { return r.startAttempt(ctx, in) })
@@ -70,14 +70,15 @@ func (r *Runner) RunAgent(ctx context.Context, in RunAgentInput) (_ RunAgentResu
 // its worker counts as hanging. A slow store needs minutes.
 const recordStall = 5 * time.Minute
 
-// recordBeat has an activity send heartbeats while it asks the store: if the store is
-// slower than a heartbeat may be late, Temporal must not have another worker begin a
-// later attempt beside this one.
+// recordBeat makes an activity send heartbeats while it waits for the store. Otherwise a
+// store that is slower than the heartbeat timeout would have Temporal begin a later
+// attempt on another worker beside this one.
 func recordBeat() beat {
 	return beat{progress: func() any { return nil }, stall: recordStall}
 }
 
-// begunAttempt is an attempt that has begun, or what the rollout came to if it has ended.
+// begunAttempt is an attempt that has begun, or the outcome of the rollout if it has
+// ended.
 type begunAttempt struct {
 	ended    *RunAgentResult
 	run      *cachedRun
@@ -115,7 +116,7 @@ func (r *Runner) startAttempt(ctx context.Context, in RunAgentInput) (begunAttem
 	return o, nil
 }
 
-// task returns a rollout's run and task, which is at index of its split.
+// task returns the run of a rollout, and its task by index in its split.
 func (r *Runner) task(ctx context.Context, id trace.RolloutID, index int) (*cachedRun, tasks.Task, error) {
 	run, err := r.runs.get(ctx, id.Run, r.Runs, r.Blobs)
 	if err != nil {
@@ -125,7 +126,8 @@ func (r *Runner) task(ctx context.Context, id trace.RolloutID, index int) (*cach
 	return run, task, err
 }
 
-// finishAttempt records what became of an attempt, whose agent gave a result or met err.
+// finishAttempt records the outcome of an attempt whose agent returned a result or an
+// error.
 func (r *Runner) finishAttempt(ctx context.Context, o begunAttempt, result agent.Result, err error) (RunAgentResult, error) {
 	a := trace.Attempt{Address: o.address, TaskID: o.task.ID, Output: result.Output}
 	if err == nil && result.Failure.Unclear() {
@@ -146,11 +148,11 @@ func (r *Runner) finishAttempt(ctx context.Context, o begunAttempt, result agent
 	return out, err
 }
 
-// titleBytes is the most of a task that Temporal is shown.
+// titleBytes bounds the part of a task that Temporal shows.
 const titleBytes = 120
 
-// titleOf is the beginning of a task in printable characters, for the first sample of
-// a group: Temporal shows it beside the group's workflow.
+// titleOf returns the beginning of a task in printable characters, for the first sample
+// of a group: Temporal shows it beside the group's workflow.
 func titleOf(t tasks.Task, address trace.Address) string {
 	if address.Sample > 0 {
 		return ""
@@ -167,11 +169,12 @@ func titleOf(t tasks.Task, address trace.Address) string {
 	return truncate.Ellipsis(strings.Join(strings.Fields(plain), " "), titleBytes)
 }
 
-// sealFault seals an attempt that met a fault, and returns that fault for Temporal to
-// try again. But when the command before it, or the tests after it, fail each time, the task is
-// at fault.
+// sealFault seals an attempt that met a fault, and returns that fault so that Temporal
+// tries again. But when the command before it, or the tests after it, fail each time, the
+// task is at fault.
 func (r *Runner) sealFault(ctx context.Context, a trace.Attempt, fault error) (RunAgentResult, error) {
-	// A command that this worker lacks, or that was ended with it, says nothing about the task.
+	// A command that this worker lacks, or that ended with it, says nothing about the
+	// task.
 	if !errors.Is(fault, agent.ErrNotStarted) && ctx.Err() == nil {
 		switch {
 		case errors.Is(fault, agent.ErrBefore):
@@ -181,7 +184,7 @@ func (r *Runner) sealFault(ctx context.Context, a trace.Attempt, fault error) (R
 		}
 	}
 	a.Outcome, a.Error = trace.InfraFault, fault.Error()
-	// The worker may be stopping; the record is worth a moment more.
+	// The worker may be stopping; wait a moment more for the record.
 	seal, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	err := r.Attempts.SealAttempt(seal, a)
@@ -198,9 +201,9 @@ func (r *Runner) sealFault(ctx context.Context, a trace.Attempt, fault error) (R
 	return RunAgentResult{Attempt: a.Attempt, Outcome: a.Outcome, TaskFault: truncate.Ellipsis(a.Error, failureBytes)}, nil
 }
 
-// begin begins an attempt, unless the rollout has ended: then a worker could not report
-// the end to Temporal any more, or one that was cut off starts late. Trials are attempted
-// as often as they are asked for.
+// begin begins an attempt, unless the rollout has ended: an earlier worker could not
+// report the end to Temporal, or an interrupted one starts late. Trials are attempted as
+// often as they are asked for.
 func (r *Runner) begin(ctx context.Context, in RunAgentInput, taskID string, terms trace.Terms, keyHash string) (trace.Address, bool, error) {
 	if in.Rollout.Kind != trace.Try {
 		return r.Attempts.BeginUnlessEnded(ctx, in.Rollout, taskID, terms, keyHash)
@@ -273,7 +276,7 @@ func limitsOf(s spec.Spec) agent.Limits {
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// terms are the conditions under which the attempt's calls are answered.
+// terms returns the terms under which the gateway answers the attempt's calls.
 func terms(s spec.Spec, in RunAgentInput) trace.Terms {
 	t := trace.Terms{
 		Policy: in.Policy, Version: in.Version, RunSeed: s.Seed, Codec: s.Model.Codec, Temperature: *s.Sampling.Temperature,
@@ -289,7 +292,7 @@ func terms(s spec.Spec, in RunAgentInput) trace.Terms {
 	return t
 }
 
-// newKey is a random key for one attempt; only its hash is stored.
+// newKey returns a random key for one attempt; only its hash is stored.
 func newKey() string { return "sk-fulgurite-" + rand.Text() }
 
 func hashKey(key string) string {

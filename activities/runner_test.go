@@ -163,16 +163,16 @@ func TestAFaultThatTheAgentSawYieldsNoReward(t *testing.T) {
 			_, err := ask(ctx, env, task.Input)
 			return "42", err
 		}
-		patience, leave := context.WithCancel(ctx)
+		client, leave := context.WithCancel(ctx)
 		defer leave()
 		go func() {
 			select {
 			case <-door.again:
 				leave()
-			case <-patience.Done():
+			case <-client.Done():
 			}
 		}()
-		_, _ = ask(patience, env, task.Input) // it gives up and guesses
+		_, _ = ask(client, env, task.Input) // it gives up and guesses
 		return "42", nil
 	})
 	in := rollout(0, 0)

@@ -9,9 +9,9 @@ import (
 	"github.com/fulgurite/fulgurite/update"
 )
 
-// ScoreBatch has the critic, as it is before the step, estimate what the attempts
-// of a step would still earn, before each token of their completions. Done again it
-// comes to the same values, and where the engine is deterministic to the same bits.
+// ScoreBatch has version Step−1 of the critic estimate, before each sampled token of the
+// step's attempts, the return that is still to come. A repeated call gives the same
+// values, to the bit if the engine is deterministic.
 func (t *Trainer) ScoreBatch(ctx context.Context, in ScoreBatchInput) (_ ScoreBatchResult, err error) {
 	defer temporalError(&err)
 	id := model.VersionID{Run: in.Run, Policy: model.CriticPolicy, Number: in.Step - 1}
@@ -22,10 +22,10 @@ func (t *Trainer) ScoreBatch(ctx context.Context, in ScoreBatchInput) (_ ScoreBa
 	return ScoreBatchResult{Values: digest}, err
 }
 
-// ScoreReference has version 0 of a policy give its log-probabilities of what the
-// attempts of a step sampled. They are part of the rewards where the spec has
-// credit.kl_in_reward. Done again it comes to the same, and where the engine is
-// deterministic to the same bits.
+// ScoreReference computes the log-probabilities of the attempts' sampled tokens under
+// version 0 of a policy. They are part of the rewards if the spec has
+// credit.kl_in_reward. A repeated call gives the same values, to the bit if the engine is
+// deterministic.
 func (t *Trainer) ScoreReference(ctx context.Context, in ScoreReferenceInput) (_ ScoreReferenceResult, err error) {
 	defer temporalError(&err)
 	id := model.VersionID{Run: in.Run, Policy: in.Policy}
@@ -38,7 +38,8 @@ func (t *Trainer) ScoreReference(ctx context.Context, in ScoreReferenceInput) (_
 	return ScoreReferenceResult{Reference: digest}, err
 }
 
-// score stores the numbers that a version gives the attempts of a step.
+// score stores the values or log-probabilities that a version computes for the attempts
+// of a step.
 func (t *Trainer) score(ctx context.Context, numbers string, of StepGroups, by model.VersionID, f func(context.Context, *update.Maker, update.Run, []trace.Trajectory) ([]byte, error)) (string, error) {
 	subject := fmt.Sprintf("%s of step %d by %s", numbers, of.Step, by)
 	return alone(ctx, t, subject, func(ctx context.Context, m *update.Maker) (string, error) {

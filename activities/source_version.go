@@ -12,9 +12,9 @@ import (
 	"github.com/fulgurite/fulgurite/update"
 )
 
-// sourceModel is the model of a spec that names a version of another run: what that run
-// has on record, so that its version speaks the codec that it was trained with. The
-// engine stays the spec's own. Other specs keep their model.
+// sourceModel returns the model of a spec that names a version of another run: the model
+// that the other run has on record, so that the version keeps the codec that it was
+// trained with. The engine stays the spec's own. Other specs keep their model.
 func (c *Coordinator) sourceModel(ctx context.Context, m spec.Model) (spec.Model, error) {
 	if m.Version == "" {
 		return m, nil
@@ -35,8 +35,8 @@ func (c *Coordinator) sourceModel(ctx context.Context, m spec.Model) (spec.Model
 	return source, nil
 }
 
-// copyVersion makes a version of another run version 0 of this one: the same files,
-// under a manifest that gives them their new number.
+// copyVersion makes a version of another run version 0 of this one: the same files, under
+// a manifest with their new number.
 func (t *Trainer) copyVersion(ctx context.Context, target update.Target, reference string) (InitPolicyResult, error) {
 	v, ok, err := update.Existing(ctx, t.Versions, target)
 	if !ok && err == nil {

@@ -8,10 +8,10 @@ import (
 	"github.com/fulgurite/fulgurite/update"
 )
 
-// InitPolicy makes version 0: the base model, warm-started on demonstrations if
-// the spec says so. A warm start that was cut off continues from its last saved
-// update, with the same result to the bit. Where the spec has a critic, its version
-// 0 is made too. Where the spec names a version of another run, that is version 0.
+// InitPolicy makes version 0: the base model, warm-started on demonstrations if the spec
+// says so, or the version of another run that the spec names. A warm start that was
+// interrupted continues from its last saved update, with the same result to the bit. If
+// the spec has a critic, InitPolicy makes the critic's version 0, too.
 func (t *Trainer) InitPolicy(ctx context.Context, in InitPolicyInput) (_ InitPolicyResult, err error) {
 	defer temporalError(&err)
 	target := update.Target{ID: model.VersionID{Run: in.Run, Policy: in.Policy}, Parent: -1}
@@ -47,8 +47,8 @@ func (t *Trainer) initCritic(ctx context.Context, in InitPolicyInput) error {
 	return err
 }
 
-// TrainStep makes version Step of version Step−1 from the step's batch. A version
-// that exists already is returned as it is. A step that was cut off continues from its
+// TrainStep makes version Step of version Step−1 from the step's batch. If the version
+// exists already, TrainStep returns it. A step that was interrupted continues from its
 // last saved update, with the same result to the bit.
 func (t *Trainer) TrainStep(ctx context.Context, in TrainStepInput) (_ TrainStepResult, err error) {
 	defer temporalError(&err)
@@ -76,7 +76,7 @@ func (t *Trainer) TrainCritic(ctx context.Context, in TrainCriticInput) (_ Train
 	})
 }
 
-// set gives keys of the run's spec the numbers that they were set to on the way.
+// set applies the changes of the run's spec that were made during the run.
 func set(run update.Run, numbers map[string]float64) (_ update.Run, err error) {
 	if len(numbers) == 0 {
 		return run, nil

@@ -31,22 +31,22 @@ type Trainer struct {
 	Blobs    checkpoint.Blobs
 	Engines  Engines
 	Codecs   Codecs
-	// Attempts are what a critic's values are about.
+	// Attempts reads the attempts that a critic scores.
 	Attempts Trajectories
-	// Constrain rebuilds what samplers could choose from under a form; without it
-	// batches with forms are refused.
+	// Constrain rebuilds the tokens that samplers could choose from under a form; without
+	// it the Trainer refuses batches with forms.
 	Constrain model.Constrain
-	// Sleeper frees the GPU for the time of an update, where a server shares it; nil is
-	// none. A server that nobody woke is woken by who publishes the next version.
+	// Sleeper frees the GPU during an update if a server shares it; nil if none does. If
+	// a server was not woken, the publication of the next version wakes it.
 	Sleeper Sleeper
-	// SaveEvery is after how many updates towards one version its state is saved,
-	// for the executor that continues after a crash. 0 saves as often as costs little.
+	// SaveEvery is the number of updates between two saves of the state, for an executor
+	// that continues after a crash. 0 saves as often as costs little.
 	SaveEvery int
-	// Stall is how long no piece of the work may come to an end before the work
-	// counts as hanging; 0 is the constant stall.
+	// Stall is how long the work may go without finishing a piece before it counts as
+	// hanging; 0 is the constant stall.
 	Stall time.Duration
 
-	lock  lock // guards maker, but for its Work
+	lock  lock // guards maker, except for its Work
 	maker update.Maker
 }
 
@@ -59,12 +59,12 @@ const stall = 5 * time.Minute
 
 // Close frees what is in memory.
 func (t *Trainer) Close() {
-	_ = t.lock.acquire(context.Background()) // it has no end
+	_ = t.lock.acquire(context.Background()) // the context never ends, so there is no error
 	defer t.lock.release()
 	t.maker.Close()
 }
 
-// TrainerProgress is what heartbeats of a trainer's activities carry.
+// TrainerProgress has the details of the heartbeats of a trainer's activities.
 type TrainerProgress struct {
 	Work    uint64 `json:"work"`    // pieces of work that were done, of any kind
 	Updates int    `json:"updates"` // of the version that is being made
@@ -74,8 +74,8 @@ func (t *Trainer) progress() TrainerProgress {
 	return TrainerProgress{Work: t.maker.Work(), Updates: t.maker.Updates()}
 }
 
-// alone makes a subject by f, one at a time. An execution that waits for the lock
-// sends heartbeats with the work of the one that has it.
+// alone makes a subject by f, one at a time. While an execution waits for the lock, it
+// sends heartbeats with the work of the one that holds it.
 func alone[Result any](ctx context.Context, t *Trainer, subject string, f func(context.Context, *update.Maker) (Result, error)) (Result, error) {
 	b := beat{progress: func() any { return t.progress() }, stall: cmp.Or(t.Stall, stall)}
 	return beating(ctx, b, func(ctx context.Context) (made Result, err error) {
@@ -125,8 +125,8 @@ func (t *Trainer) once(ctx context.Context, target update.Target, produce func(c
 	return VersionResult{Number: v.Number, Weights: v.Weights, Metrics: v.Metrics}, nil
 }
 
-// sleep has the servers on this GPU give up its memory until wake is called. What m holds is
-// then given up, too: the next update loads it again.
+// sleep has the servers on this GPU give up its memory until wake is called. It also
+// frees what m holds: the next update loads it again.
 func (t *Trainer) sleep(ctx context.Context, m *update.Maker, run string) (wake func(), err error) {
 	if t.Sleeper == nil {
 		return func() {}, nil
@@ -142,13 +142,13 @@ func (t *Trainer) sleep(ctx context.Context, m *update.Maker, run string) (wake 
 		m.Close()
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), wakeLimit)
 		defer cancel()
-		if err := up(ctx); err != nil { // who publishes the version wakes them, and fails if that can't be
+		if err := up(ctx); err != nil { // publishing the version wakes them, and fails if that is not possible
 			activity.GetLogger(ctx).Warn("a server on this GPU was not woken", "run", run, "error", err)
 		}
 	}, nil
 }
 
-// run reads what an update needs to know of a run.
+// run reads the parts of a run that an update needs.
 func (t *Trainer) run(ctx context.Context, name string) (update.Run, error) {
 	run, s, err := readSpec(ctx, t.Runs, name)
 	if err != nil {

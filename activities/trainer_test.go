@@ -14,8 +14,8 @@ import (
 	"github.com/fulgurite/fulgurite/activities"
 )
 
-// heard tells when an activity beats for the first time.
-func heard(beat chan<- struct{}) setup {
+// firstBeat reports when an activity beats for the first time.
+func firstBeat(beat chan<- struct{}) setup {
 	var once sync.Once
 	return func(env *testsuite.TestActivityEnvironment) {
 		env.SetOnActivityHeartbeatListener(func(*activity.Info, converter.EncodedValues) { once.Do(func() { close(beat) }) })
@@ -34,9 +34,11 @@ func TestWhoWaitsForItsTurnBeatsToo(t *testing.T) {
 	results, errs := make([]activities.VersionResult, 2), make([]error, 2)
 	first, second := make(chan struct{}), make(chan struct{})
 	var done sync.WaitGroup
-	done.Go(func() { results[0], errs[0] = do[activities.VersionResult](t, trainer.TrainStep, in, heard(first)) })
+	done.Go(func() { results[0], errs[0] = do[activities.VersionResult](t, trainer.TrainStep, in, firstBeat(first)) })
 	<-sleep.reached
-	done.Go(func() { results[1], errs[1] = do[activities.VersionResult](t, trainer.TrainStep, in, heard(second)) })
+	done.Go(func() {
+		results[1], errs[1] = do[activities.VersionResult](t, trainer.TrainStep, in, firstBeat(second))
+	})
 	<-first
 	<-second
 	close(sleep.wake)
@@ -62,7 +64,7 @@ func TestWhoWaitsForItsTurnMayGiveUp(t *testing.T) {
 		<-beat
 		cancel()
 	})
-	_, err := do[activities.VersionResult](t, trainer.TrainStep, in, under(ctx), heard(beat))
+	_, err := do[activities.VersionResult](t, trainer.TrainStep, in, under(ctx), firstBeat(beat))
 	close(sleep.wake)
 	done.Wait()
 	require.ErrorContains(t, err, "wait to make version demo@1")

@@ -25,8 +25,8 @@ var ErrNotStarted = process.ErrNotStarted
 //
 // It finds its task as JSON on standard input (and in FULGURITE_TASK, up to
 // 96 KiB), and the address and key of its model in the variables that the usual
-// clients read. Its result is the last line of standard output that isn't
-// blank; an exit code other than 0 is a failure. What it leaves running is ended.
+// clients read. Its result is the last line of standard output that isn't blank; an exit
+// code other than 0 is a failure. Processes that it leaves running are ended.
 //
 // The program using Command must call ShimMain first in its main function.
 type Command struct {
@@ -65,7 +65,8 @@ func (c Command) Launch(ctx context.Context, job Job) (Result, error) {
 		if err != nil {
 			return Result{}, job.infrastructure(err)
 		}
-		// What can't be removed doesn't change the result; the next attempt meets it.
+		// A home that can't be removed doesn't change the result; the next attempt
+		// reports it.
 		defer func() { _ = home.Close() }()
 	}
 	result, err := c.run(ctx, job, home, task)
@@ -135,9 +136,10 @@ func (c Command) run(ctx context.Context, job Job, home *process.Home, task []by
 	return Result{Text: output.LastLine(), Stderr: output.StderrEnd(), Output: trace.Output{LinesBefore: output.LinesBefore()}}, nil
 }
 
-// wrapped are the words of a command with those of the job before them. Whatever starts the
-// command then may see files at other paths and begin in another directory, so the program
-// is looked for here, and arguments that name files of the job's directory become absolute.
+// wrapped returns the command line of a job with the words that its workspace puts before
+// it. The command may then see files at other paths and begin in another directory. So
+// the program is looked up here, and arguments that name files of the job's directory
+// become absolute.
 func wrapped(args []string, job Job) ([]string, error) {
 	if len(job.Wrap) == 0 {
 		return args, nil
@@ -157,9 +159,9 @@ func wrapped(args []string, job Job) ([]string, error) {
 	return out, nil
 }
 
-// signalFailure says whose failure it is that a signal ended the agent, when it was not
-// ours. Some are sent by the program's own faults, others by people and by a kernel
-// that is short of memory.
+// signalFailure classifies the end of an agent by a signal that was not ours. Some
+// signals come from the program's own faults, others from people and from a kernel that
+// is short of memory.
 func signalFailure(s syscall.Signal) Failure {
 	switch s {
 	case syscall.SIGKILL, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP:

@@ -11,19 +11,19 @@
 //	func mine(ctx context.Context, task agent.Task, env agent.Env) (string, error) { … }
 //
 // All of them find their model at the base URL and under the key of their attempt, and
-// return what is to be graded. External agents, which somebody else starts, are told the
-// same in an [Invocation].
+// return the result to grade. External agents, which somebody else starts, get the same
+// in an [Invocation].
 //
 // # Jobs and results
 //
 // A [Job] says what to run, where its model calls go and its [Limits]; a [Result] says
-// what came of it. [Around] adds [Hooks], which prepare an attempt and clear it away.
+// how it ended. [Around] adds [Hooks], which prepare an attempt and clean up after it.
 //
 // An agent that fails by itself is a result like any other, with a [Failure]. Faults of
 // the machinery are errors, since they must never teach a policy anything. Some failures
-// may as well be the machine's ([Failure.Unclear]): an agent that hangs, or is killed by
-// a signal that nobody here sent. The package knows nothing of the worth of rewards, of
-// retries or of the store.
+// may be the machine's as well ([Failure.Unclear]): an agent that hangs, or is killed by
+// a signal from outside. The package knows nothing of the worth of rewards, of retries or
+// of the store.
 //
 // # Where the rest is
 //
@@ -32,12 +32,12 @@
 //
 // # Promises
 //
-// After Launch returns, nothing of the agent runs, but for a function that ignores its
-// context, and for services. A command sees only the environment built for it, nothing
-// of the worker's. Every attempt at a rollout sees the same home, time zone and
-// variables, but for the attempt's address and key.
+// After Launch returns, nothing of the agent runs, except services and functions that
+// ignore their context. A command sees only the environment built for it, nothing of the
+// worker's. Every attempt at a rollout sees the same home, time zone and variables,
+// except for the attempt's address and key.
 //
-// Agents that are commands run as the worker's user, and see of each other what any two
-// processes of a user do, their environment and so their keys too. Only the worker
-// itself can be kept from them ([Conceal]).
+// Agents that are commands run as the worker's user. They see of each other what any two
+// processes of a user see, which includes their environment and keys. Only the worker
+// itself can be hidden from them ([Conceal]).
 package agent

@@ -13,13 +13,13 @@ import (
 // standard input only, since Linux refuses variables of 128 KiB.
 const taskVariable = 96 << 10
 
-// environment is everything a command sees: nothing of the worker's but PATH,
-// and nothing that differs between attempts at a rollout but the attempt's
-// address (in URLs) and key. What the job gives wins. Variables are sorted.
+// environment returns everything that a command sees. PATH is all that it has of the
+// worker's. Between attempts at a rollout only the attempt's address (in URLs) and key
+// differ. The job's own variables win. Variables are sorted.
 func environment(job Job, home string, task []byte) []string {
 	vars := map[string]string{}
 	tables := []map[string]string{baseVariables(home), modelClients(job), tracers(job), privacy(), lightning(job), ownVariables(job, home, task), job.Environment}
-	if job.BaseURL == "" { // what grades an attempt has no model of it
+	if job.BaseURL == "" { // a grader has no model
 		tables = []map[string]string{baseVariables(home), privacy(), job.Environment}
 	}
 	for _, table := range tables {
@@ -32,7 +32,7 @@ func environment(job Job, home string, task []byte) []string {
 	return env
 }
 
-// baseVariables are what a program expects of any machine.
+// baseVariables returns the variables that programs expect on any machine.
 func baseVariables(home string) map[string]string {
 	return map[string]string{
 		"PATH":   searchPath(),
@@ -87,7 +87,7 @@ func privacy() map[string]string {
 	}
 }
 
-// ownVariables are those that only agents of ours know.
+// ownVariables returns the variables that only agents for Fulgurite know.
 func ownVariables(job Job, home string, task []byte) map[string]string {
 	vars := map[string]string{
 		"FULGURITE_ROLLOUT":    job.Address.RolloutID.String(),
@@ -109,9 +109,9 @@ func searchPath() string {
 	return "/usr/local/bin:/usr/bin:/bin"
 }
 
-// lightning are the variables of Agent Lightning 1.0, so that an agent which was
-// written for it runs as it is: where the model is, the key, and where the reward is
-// posted. Its tasks reach an agent as the fields of one JSON object.
+// lightning returns the variables of Agent Lightning 1.0, so that an agent that was
+// written for it runs unchanged: the model's address, the key, and the URL for the
+// reward. Such an agent reads its task as the fields of one JSON object.
 func lightning(job Job) map[string]string {
 	vars := map[string]string{
 		"AGL_OPENAI_BASE_URL": job.BaseURL,

@@ -17,15 +17,15 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// Func is an agent written as a Go function that runs inside the worker. It
-// returns what is to be graded. A panic of its own goroutine becomes a Failure;
-// one in a goroutine that it starts ends the worker, as in any Go program.
+// Func is an agent written as a Go function that runs inside the worker. It returns the
+// result to grade. A panic of its own goroutine becomes a Failure; a panic in a goroutine
+// that it starts ends the worker, as in any Go program.
 //
-// A function must return soon after its context ends. One that doesn't is left
-// behind after two seconds, and runs on with nobody waiting for it.
+// A function must return soon after its context ends. After two seconds nobody waits for
+// it any more, and it runs on.
 type Func func(ctx context.Context, task Task, env Env) (string, error)
 
-// Env is what a function knows of its attempt.
+// Env is a function's access to its attempt.
 type Env struct {
 	BaseURL   string // for model calls, ends in "/v1"
 	Key       string
@@ -36,15 +36,15 @@ type Env struct {
 	Rollout   trace.RolloutID
 	// Home is the attempt's own directory if hooks run around it, else empty.
 	Home string
-	// Variables are those of the job's Environment.
+	// Variables has the job's Environment.
 	Variables map[string]string
 
 	report *rewardReport
 }
 
-// Reward reports the attempt's reward; the last report counts. It must be a finite
-// number, not beyond the limit of the job's rewards. One that is refused counts as
-// a report too: where the agent decides on its reward, ending with it is a failure.
+// Reward reports the attempt's reward; the last report counts. It must be a finite number
+// within the limit of the job's rewards. A refused report counts, too: if the agent
+// decides on its reward and its last report was refused, that is a failure.
 func (e Env) Reward(value float64) error {
 	if e.report == nil {
 		return errors.New("report reward: not in an attempt")
@@ -54,7 +54,7 @@ func (e Env) Reward(value float64) error {
 
 // rewardReport is the last reward that a function reported.
 type rewardReport struct {
-	limit float64 // 0 is none
+	limit float64 // 0 is no limit
 
 	mu      sync.Mutex
 	value   *float64

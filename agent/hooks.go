@@ -18,9 +18,9 @@ const HookLimit = 5 * time.Minute
 // ErrBefore is wrapped when Hooks.Before failed, so that the agent was not launched.
 var ErrBefore = errors.New("before the attempt")
 
-// Hooks run in the worker around each attempt, for example to bring up what the
-// agent needs and to clear it away. Both see the job, and the attempt's own
-// directory as its Home. Nil is nothing to do.
+// Hooks run in the worker around each attempt, for example to start what the agent needs
+// and to clean up. Both see the job, with the attempt's own directory as its Home. A nil
+// hook does nothing.
 type Hooks struct {
 	// Before runs first. When it fails, the agent is not launched, and the attempt
 	// is a fault.
@@ -86,8 +86,8 @@ func (h hooked) Launch(ctx context.Context, job Job) (Result, error) {
 	return result, err
 }
 
-// openHome gives the job its home, unless it has one. The function that it returns releases
-// what it made.
+// openHome gives the job its home, unless it has one. closeHome releases the home that
+// openHome made.
 func (j *Job) openHome(ctx context.Context, scratch string) (closeHome func(), err error) {
 	if j.home != nil {
 		return func() {}, nil
@@ -97,7 +97,8 @@ func (j *Job) openHome(ctx context.Context, scratch string) (closeHome func(), e
 		return nil, j.infrastructure(err)
 	}
 	j.home, j.Home = home, home.Path
-	// What can't be removed doesn't change the result; the next attempt meets it.
+	// A home that can't be removed doesn't change the result; the next attempt reports
+	// it.
 	return func() { _ = home.Close() }, nil
 }
 
@@ -110,8 +111,7 @@ func (h hooked) launch(ctx context.Context, job Job) (Result, error) {
 	return h.inner.Launch(ctx, job)
 }
 
-// after also runs when ctx has ended, since what was brought up has to be cleared
-// away.
+// after also runs when ctx has ended, so that everything is cleaned up.
 func (h hooked) after(ctx context.Context, job Job, result Result, err error) error {
 	if h.hooks.After == nil {
 		return nil

@@ -10,12 +10,12 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// DefaultModel is the model name that an agent is told when its job has none.
-// Gateways accept any name.
+// DefaultModel is the model name that an agent gets when its job has none. Gateways
+// accept any name.
 const DefaultModel = "fulgurite"
 
-// Task is what an agent gets to see of a task: everything but the answer. Its
-// JSON form is the agent's standard input.
+// Task is the part of a task that an agent sees: everything but the answer. Its JSON form
+// is the agent's standard input.
 type Task struct {
 	ID       string         `json:"id"`
 	Input    string         `json:"input"`
@@ -35,8 +35,8 @@ type Limits struct {
 	// MemoryBytes is resident memory of a command and all its descendants, looked
 	// at ten times a second; only Linux tells.
 	MemoryBytes int64
-	// Reward is the largest magnitude of a reward that a function may report. What
-	// commands post is bounded where they post it.
+	// Reward is the largest magnitude of a reward that a function may report. The gateway
+	// bounds the rewards that commands post.
 	Reward float64
 }
 
@@ -59,8 +59,8 @@ type Job struct {
 	// Wrap are words before a command: a program that runs its last arguments as a command, in
 	// another place than this one.
 	Wrap []string
-	// Home is the attempt's own directory, where there is one before the launch: with
-	// hooks or a workspace. A command has one in any case.
+	// Home is the attempt's own directory, if there is one before the launch: with hooks
+	// or a workspace. A command gets one in any case.
 	Home string
 	home *process.Home
 	// Environment is added to the environment of a command, and wins.
@@ -79,7 +79,7 @@ type Job struct {
 // root is the attempt's own part of the gateway.
 func (j Job) root() string { return strings.TrimSuffix(j.BaseURL, "/v1") }
 
-// rewardURL and eventURL take what an agent reports about its attempt.
+// rewardURL and eventURL are the addresses to which an agent posts rewards and events.
 func (j Job) rewardURL() string { return j.root() + "/rewards" }
 func (j Job) eventURL() string  { return j.root() + "/events" }
 

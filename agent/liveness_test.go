@@ -15,8 +15,8 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// patience is the longest that a test waits for what must happen.
-const patience = 30 * time.Second
+// testTimeout is the longest that a test waits for what must happen.
+const testTimeout = 30 * time.Second
 
 func job(run string) agent.Job {
 	return agent.Job{
@@ -47,7 +47,7 @@ func newLiveness(t *testing.T) liveness {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	require.NoError(t, listener.(*net.TCPListener).SetDeadline(time.Now().Add(patience)))
+	require.NoError(t, listener.(*net.TCPListener).SetDeadline(time.Now().Add(testTimeout)))
 	t.Cleanup(func() { _ = listener.Close() })
 	return liveness{listener: listener}
 }
@@ -65,7 +65,7 @@ func (w liveness) await(t *testing.T, n int) map[string]alive {
 		conn, err := w.listener.Accept()
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = conn.Close() })
-		require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
+		require.NoError(t, conn.SetDeadline(time.Now().Add(testTimeout)))
 		var l alive
 		_, err = fmt.Fscanln(bufio.NewReader(conn), &l.name, &l.parent)
 		require.NoError(t, err)

@@ -9,9 +9,9 @@ import (
 	"github.com/fulgurite/fulgurite/internal/truncate"
 )
 
-// ReadReply reads what an external agent returned: an object with a result and
-// perhaps a reward, any other JSON, or plain text. A reward that is no number, or
-// beyond limit (0 is none), is refused in Result.RewardError.
+// ReadReply reads the result of an external agent: an object with a result and perhaps a
+// reward, any other JSON, or plain text. A reward that is not a number, or beyond limit
+// (0 is no limit), is reported in Result.RewardError.
 func ReadReply(body []byte, limit float64) Result {
 	body = bytes.TrimSpace(body)
 	var fields map[string]json.RawMessage
@@ -30,7 +30,7 @@ func ReadReply(body []byte, limit float64) Result {
 	return out
 }
 
-// plain is the text of a JSON string, nothing for null, and else what it is.
+// plain returns the text of a JSON string, nothing for null, and other JSON unchanged.
 func plain(value []byte) string {
 	if string(value) == "null" {
 		return ""

@@ -30,19 +30,19 @@ const (
 	Killed      Failure = "killed"                // a command was ended by a signal from outside
 )
 
-// Unclear reports whether a failure may as well be the machine's as the agent's,
-// so that another try is what tells: an agent hangs, or is killed, for reasons of
-// its own or because of what else runs beside it.
+// Unclear reports whether a failure may be the machine's as well as the agent's, so that
+// only another try can tell: an agent hangs or is killed for reasons of its own, or
+// because of other load on its machine.
 func (f Failure) Unclear() bool { return f == Hang || f == Killed }
 
-// Result is what became of an attempt.
+// Result is the outcome of an attempt.
 type Result struct {
 	// Text is what the agent returned or answered, or the last line of its standard output
 	// that isn't blank, cut to 64 KiB. Empty when it failed.
 	Text string
-	// Reward is what a function reported through Env.Reward, or an external agent
-	// returned beside its result; nil if it did not. Others post their rewards, or
-	// end on one (LastReward).
+	// Reward is the reward that a function reported through Env.Reward, or that an
+	// external agent returned beside its result; nil if there is none. Other agents post
+	// their rewards, or end their output with one (LastReward).
 	Reward *float64
 	// RewardError says why the last reward of that kind was refused; empty if it was
 	// not.
@@ -53,10 +53,10 @@ type Result struct {
 	Message string
 	// Stderr is the end of a command's standard error, at most 8 KiB.
 	Stderr string
-	// Output is what a command printed, in bounds, however it ended. It is known of
-	// attempts that ended by a fault, too, once they had begun.
+	// Output is what a command printed, in bounds, however it ended. Attempts that began
+	// and ended by a fault have it, too.
 	Output trace.Output
-	// Note says what went wrong around the attempt without changing what it came to.
+	// Note says what went wrong around the attempt without changing its result.
 	Note string
 	// ExitCode is a command's, 128 plus the number of the signal that ended it.
 	ExitCode int

@@ -72,7 +72,7 @@ func (s Service) ask(ctx context.Context, job Job) (Result, error) {
 	for name, value := range s.Headers {
 		request.Header.Set(name, value)
 	}
-	// A connection of its own: on one that is kept a request could be sent twice.
+	// A connection of its own: on a reused one, a request could be sent twice.
 	transport := health.NewTransport()
 	transport.Proxy, transport.DisableKeepAlives = http.ProxyFromEnvironment, true
 	response, err := transport.RoundTrip(request)
@@ -88,7 +88,7 @@ func (s Service) ask(ctx context.Context, job Job) (Result, error) {
 	return answer(response, text, job.Limits.Reward)
 }
 
-// answer is what a service's answer comes to.
+// answer turns a service's answer into a result.
 func answer(response *http.Response, text []byte, limit float64) (Result, error) {
 	switch status := response.StatusCode; {
 	case status == http.StatusTooManyRequests, status == http.StatusBadGateway,

@@ -202,7 +202,7 @@ func within[T any](t *testing.T, c <-chan T) T {
 	select {
 	case v := <-c:
 		return v
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		require.FailNow(t, "nothing came")
 		panic("unreachable")
 	}

@@ -12,21 +12,22 @@ import (
 	"github.com/fulgurite/fulgurite/internal/protocol"
 )
 
-// toolServerPatience is how long a server of tools may leave its probe unanswered.
-const toolServerPatience = 10 * time.Second
+// toolServerTimeout is how long a tool server may take to answer its probe.
+const toolServerTimeout = 10 * time.Second
 
 // ErrToolServer is wrapped when a server of tools was away before or after an attempt,
 // or was another process by then.
 var ErrToolServer = errors.New("server of tools")
 
-// WithToolServers is a launcher of agents that need servers of tools. Each URL is asked
-// by GET, without a proxy, before the agent is launched and again when it has ended, and
-// has to answer with a status of success. A server that does not is a fault, whatever
-// the agent came to: it may have seen an error of its tool, and guessed.
+// WithToolServers wraps a launcher of agents that need tool servers. Before the agent is
+// launched and after it has ended, each URL has to answer a GET, sent without a proxy,
+// with a status of success. Otherwise the attempt is a fault, whatever its result: the
+// agent may have seen an error of its tool, and guessed.
 //
-// A server that dies and is started again while the agent runs would not be noticed by
-// that. So a server may say in the header X-Fulgurite-Instance which process it is: any
-// text that another process would not send. One that is another in the end is a fault.
+// That alone would not notice a server that dies and restarts while the agent runs. So a
+// server may name its process in the header X-Fulgurite-Instance, by any text that
+// another process would not send. If this text has changed at the end, that is a fault,
+// too.
 func WithToolServers(l Launcher, urls []string) Launcher {
 	if len(urls) == 0 {
 		return l
@@ -61,8 +62,7 @@ func (t toolUser) Launch(ctx context.Context, job Job) (Result, error) {
 	return result, nil
 }
 
-// instances are what the servers say of which process they are; empty where they say
-// nothing.
+// instances returns the processes that the servers name, "" for a server that names none.
 func (t toolUser) instances(ctx context.Context) ([]string, error) {
 	out := make([]string, len(t.urls))
 	for i, url := range t.urls {
@@ -75,7 +75,7 @@ func (t toolUser) instances(ctx context.Context) ([]string, error) {
 }
 
 func instance(ctx context.Context, url string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, toolServerPatience)
+	ctx, cancel := context.WithTimeout(ctx, toolServerTimeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
@@ -87,7 +87,7 @@ func instance(ctx context.Context, url string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, serviceBytes)) // what it says doesn't matter
+	_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, serviceBytes)) // the body doesn't matter
 	_ = response.Body.Close()
 	if response.StatusCode < 200 || response.StatusCode > 299 {
 		return "", fmt.Errorf("answered %s", response.Status)

@@ -8,22 +8,22 @@ import (
 	"time"
 )
 
-// ErrTests is wrapped when the tests of a workspace gave no reward. That is a fault, since
-// nobody knows what the agent came to.
+// ErrTests is wrapped when the tests of a workspace gave no reward. That is a fault,
+// since nobody knows how well the agent did.
 var ErrTests = errors.New("tests of the workspace")
 
 // Workspace is where an agent works in one attempt, and where tests find its reward.
 type Workspace interface {
-	// Wrap are the words before a command that has to run in it; none is as it is.
+	// Wrap returns the words to put before a command so that it runs in the workspace.
 	Wrap() []string
 	// Environment are variables for the agent.
 	Environment() (map[string]string, error)
-	// Limit is the most time that the task gives an agent; 0 is none.
+	// Limit is the most time that the task gives an agent; 0 is no limit.
 	Limit() time.Duration
 	// Tests are the command that runs the tests, in the workspace, with its environment and the
 	// most time it may take. The agent has ended.
 	Tests(ctx context.Context) (command []string, environment map[string]string, limit time.Duration, err error)
-	// Reward is what the tests came to.
+	// Reward returns the reward that the tests give.
 	Reward(ctx context.Context) (float64, error)
 	// Close releases what isn't in the attempt's home.
 	Close() error

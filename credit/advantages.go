@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Advantages are those that a Plan gives to a batch. Skipped calls have advantage 0,
-// and zeros for their tokens, also in Returns: they are not learned.
+// Advantages has the advantages that a Plan gives to a batch. Skipped calls have
+// advantage 0, and zeros for their tokens, also in Returns: they are not trained.
 type Advantages struct {
 	// Trajectory is the scalar that is reported, by group and sample: Normalization of
 	// the reward and all that the trained calls earned, before Assignment spreads it; 0
@@ -19,7 +19,7 @@ type Advantages struct {
 	Token [][][][]float64
 	// Baselines are Plan.Baselines after the batch; nil unless the plan has running ones.
 	Baselines map[string]float64
-	// Returns are what a critic is to learn, shaped like Token; nil without one.
+	// Returns are the targets of a critic, shaped like Token; nil without a critic.
 	Returns [][][][]float64
 }
 

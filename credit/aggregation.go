@@ -16,8 +16,8 @@ const (
 	Constant Aggregation = "constant"
 )
 
-// Denominators are counted over the whole batch before any mask or rejection, and
-// a trajectory without a trained token is none.
+// Denominators are counted over the whole batch before any mask or rejection. A
+// trajectory without a trained token does not count.
 type Denominators struct {
 	// Trajectory is the number of trained tokens of each trajectory.
 	Trajectory []int

@@ -23,7 +23,7 @@ const (
 	TurnGAE Assignment = "turn_gae"
 	// ValueDifference gives each call the change of estimated success that it made.
 	ValueDifference Assignment = "value_difference"
-	// Judge adds to it what a judge thinks of the call.
+	// Judge adds the judge's score of the call to it.
 	Judge Assignment = "judge"
 )
 

@@ -17,7 +17,7 @@ type path struct {
 	reward  float64
 }
 
-// earned is the sum of what the trained calls earned by themselves.
+// earned is the sum of the trained calls' own rewards.
 func (t path) earned() float64 {
 	sum := 0.0
 	for _, k := range t.trained {
@@ -57,7 +57,7 @@ func (p Plan) newBatch(groups [][]Trajectory, rewards [][][]float64, of func(Cal
 	return b
 }
 
-// agents are those with a trained call, sorted.
+// agents returns the agents that have a trained call, sorted.
 func (b batch) agents() []string {
 	seen := map[string]bool{}
 	for _, t := range b.paths {

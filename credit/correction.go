@@ -2,8 +2,8 @@ package credit
 
 import "math"
 
-// CorrectionKind names what is done about a sampler that is not the policy which
-// the batch's first update starts from.
+// CorrectionKind names how a loss accounts for a sampler that differs from the policy
+// from which the batch's first update starts.
 type CorrectionKind string
 
 // The corrections, all by ρ = π_prox/μ, which is a constant for derivatives. An empty
@@ -48,10 +48,10 @@ type importance struct {
 	capped, rejected bool
 }
 
-// importances are those of a row's tokens.
+// importances returns the importance weight of each of a row's tokens.
 func (c Correction) importances(t Tokens, all calls) []importance {
 	stale := func(i int) float64 { return t.Proximal[i] - t.Sampled[i] }
-	var of func(token int) float64 // what decides about a token
+	var of func(token int) float64 // the ratio or divergence that decides the weight of a token
 	switch c.Kind {
 	case Sequence:
 		of = exponential(all.spread(all.sums(stale)))
@@ -76,10 +76,10 @@ func exponential(x []float64) func(token int) float64 {
 	return func(i int) float64 { return math.Exp(x[i]) }
 }
 
-// importance is that of a token about which x decides.
+// importance returns the weight of a token whose ratio or divergence is x.
 func (c Correction) importance(x float64) importance {
 	truncates := c.Kind == Decoupled || c.Kind == Sequence
-	within := x >= c.Floor && x <= c.Cap // a number that is none is not
+	within := x >= c.Floor && x <= c.Cap // false for NaN
 	switch {
 	case truncates && x > c.Cap:
 		return importance{weight: c.Cap, capped: true}

@@ -13,12 +13,12 @@
 //
 // The example Grpo goes through all of them, from rewards to the gradient of a loss.
 //
-// A [Trajectory] is all that credit knows of an attempt. Estimates come from
-// elsewhere: a critic's values, a judge's scores, or [FitValues], which learns from
-// the run's own calls what their attempts will come to. Statistics are over
-// trajectories, each of which weighs alike, and not over calls; only whitening and the
-// comparison of equal states count calls or their tokens. Sums run in the order of
-// the batch, so equal batches get equal bits.
+// A [Trajectory] is everything that credit reads of an attempt. Estimates come from
+// elsewhere: a critic's values, a judge's scores, or [FitValues], which learns from the
+// run's own calls to predict the rewards of attempts. Statistics are over trajectories,
+// each with equal weight, and not over calls; only whitening and the comparison of equal
+// states count calls or their tokens. Sums run in the order of the batch, so equal
+// batches get equal bits.
 //
 // A loss is a pure function from per-token log-probabilities, advantages and
 // weights to a value and its derivative by each log-probability. Weights carry
@@ -37,10 +37,10 @@
 // to extend each other. Aggregation alone is about trajectories, whose lengths no
 // merging changes.
 //
-// Notation in this package: i counts trajectories of a group, t tokens of a
-// trajectory; G is the size of a group; r is the ratio of the current to the
-// sampling probability of a token, or, with a correction, to the proximal one; ρ that
-// of the proximal to the sampling one; A an advantage; sg[x] is x, but a constant
-// for derivatives. π_θ is the current policy, μ the one that sampled, π_prox the
-// proximal one: what the batch's first update started from; π_ref the reference.
+// Notation in this package: i counts trajectories of a group, t tokens of a trajectory; G
+// is the size of a group; r is the ratio of the current to the sampling probability of a
+// token, or, with a correction, of the current to the proximal probability; ρ is the
+// ratio of the proximal to the sampling probability; A an advantage; sg[x] is x, but a
+// constant for derivatives. π_θ is the current policy, μ the one that sampled, π_prox the
+// proximal one, from which the batch's first update started; π_ref the reference.
 package credit

@@ -1,16 +1,16 @@
 package credit
 
-// byTurn is generalized advantage estimation over calls (turn-PPO,
-// arXiv:2512.17008), with V_k for the critic's value before the first token of
-// call k and r_k for what it earned, to which the last call adds the reward:
+// byTurn is generalized advantage estimation over calls (turn-PPO, arXiv:2512.17008). V_k
+// is the critic's value before the first token of call k. r_k is the call's own reward;
+// the last call adds the reward of the trajectory:
 //
 //	δ_k = r_k + γ·V_(k+1) − V_k,  A_k = δ_k + γλ·A_(k+1)
 //
-// After the last call V and A are 0: an attempt has an end. Calls that are skipped
-// are passed through, as tokens of observations are in PPO: neither discount nor
-// reward, and the next trained call is what follows. So are calls without a token,
-// which have no value, but what they earned falls to the trained call before them.
-// The critic learns A_k + V_k at every token of the call.
+// After the last call V and A are 0: an attempt has an end. Skipped calls are passed
+// over, as tokens of observations are in PPO: they neither discount nor add a reward, and
+// the next trained call is the successor. So are calls without a token, which have no
+// value, but their own rewards go to the trained call before them. The critic's target is
+// A_k + V_k at every token of the call.
 func (p Plan) byTurn(b batch, out Advantages) {
 	for _, t := range b.paths {
 		var next estimate
@@ -38,10 +38,10 @@ func (p Plan) byTurn(b batch, out Advantages) {
 //
 //	δ_t = r_t + γ·V_(t+1) − V_t,  Â_t = δ_t + γλ·Â_(t+1),  return Â_t + V_t
 //
-// The last token of a call has what the call earned as its reward, a token with a
-// penalty has that, and the last token of all adds the reward of the trajectory. Tokens
-// of observations and of skipped calls are passed through: V and Â of what follows reach
-// the token before them unchanged. The advantage of a call is the mean of its tokens'.
+// The last token of a call has the call's own reward, a token with a penalty has the
+// penalty, and the last token of all adds the reward of the trajectory. Tokens of
+// observations and of skipped calls are passed over: V and Â of the successor reach the
+// token before them unchanged. The advantage of a call is the mean of its tokens'.
 func (p Plan) byToken(b batch, out Advantages) {
 	for _, t := range b.paths {
 		var next estimate
@@ -77,13 +77,13 @@ func (e estimate) before(value, reward, discount, lambda float64) estimate {
 	return estimate{value, delta + discount*lambda*e.advantage}
 }
 
-// byDifference gives each call the change of the estimated reward that it made, and
-// what it earned by itself:
+// byDifference gives each call its own reward and the change of the estimated reward that
+// it made:
 //
 //	A_k = e_k + V̂_(k+1) − V̂_k,  after the last call the reward itself
 //
-// The sum over a trajectory is its reward and all that its calls earned, less the
-// estimate before its first trained call. Skipped calls are passed through.
+// The sum over a trajectory is its reward and all rewards of its calls, less the estimate
+// before its first trained call. Skipped calls are passed over.
 func byDifference(b batch, out Advantages) {
 	for _, t := range b.paths {
 		after := t.reward

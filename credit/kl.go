@@ -17,8 +17,8 @@ const (
 	KL1 Estimator = "k1"
 	// KL2 is d²/2 → −d. Its derivative is right in the mean, its value biased.
 	KL2 Estimator = "k2"
-	// KL3 is e^d − 1 − d → 1 − e^d. Its value is right in the mean, its derivative that
-	// of KL(π_ref ‖ π_θ).
+	// KL3 is e^d − 1 − d → 1 − e^d. Its value is unbiased, and its derivative is the
+	// derivative of KL(π_ref ‖ π_θ).
 	KL3 Estimator = "k3"
 	// Unbiased is KL3 times π_θ/μ, which is no constant for the derivative
 	// (DeepSeek-V3.2, arXiv:2512.02556): → −d·π_θ/μ. Value and derivative are right in
@@ -31,7 +31,7 @@ const (
 // multiplies it, and a token that one rejects still has it.
 type KL struct {
 	Estimator Estimator
-	Weight    float64 // 0 is none
+	Weight    float64 // 0 is no penalty
 }
 
 // Estimate is the estimate of KL(μ ‖ π_ref) from a token that μ sampled, by its
@@ -62,16 +62,16 @@ func (k KL) term(t Tokens, i int) (value, derivative float64) {
 	return k3(d), -math.Expm1(d)
 }
 
-// penalized are the groups with what their trained tokens lose for leaving the
-// reference: token t of a call has the reward
+// penalized returns the groups with a penalty for leaving the reference: token t of a
+// call has the reward
 //
 //	−Weight·kl_t,  kl_t an estimate of KL(μ ‖ π_ref) by log μ_t − log π_ref,t
 //
-// beside all else (PPO of Ouyang et al., 2022, arXiv:2203.02155; RLOO,
-// arXiv:2402.14740; REINFORCE++, arXiv:2501.03262). Where tokens have advantages of
-// their own (GAE), a penalty is the reward of its token. Elsewhere those of a call add
-// up to what it earned by itself, and what a trajectory's calls earned is part of its
-// reward before that is compared with others. Calls that are skipped lose nothing.
+// beside all other rewards (PPO of Ouyang et al., 2022, arXiv:2203.02155; RLOO,
+// arXiv:2402.14740; REINFORCE++, arXiv:2501.03262). If tokens have advantages of their
+// own (GAE), a penalty is the reward of its token. Otherwise the penalties of a call are
+// added to its own reward, and the rewards of a trajectory's calls are part of its reward
+// before it is compared with others. Skipped calls have no penalty.
 func (p Plan) penalized(groups [][]Trajectory) [][]Trajectory {
 	if p.KL.Weight == 0 {
 		return groups

@@ -20,9 +20,9 @@ type Tokens struct {
 	Advantage []float64
 	// Weight of the token in the batch's loss, 0 where it is not trained.
 	Weight []float64
-	// Call tells tokens of one call from those of another, by any numbers; nil means
-	// that all are of one. A call lies in one row whole. What a token that is not
-	// trained has there is not read.
+	// Call tells tokens of one call from tokens of another, by any numbers; nil means
+	// that all are of one call. A call lies in one row completely. The entries of
+	// untrained tokens are not read.
 	Call []int32
 	// Gradient receives the derivative of the loss by Current.
 	Gradient []float64
@@ -37,7 +37,7 @@ type Stats struct {
 	Ratio       float64 // of r
 	RatioMax    float64 // the greatest r, no sum
 	ClippedLow  float64 // tokens whose r was below the lower bound, and the bound decided
-	ClippedHigh float64 // likewise above the upper one, that of a dual clip included
+	ClippedHigh float64 // likewise above the upper bound, including a dual clip
 	KL          float64 // k3 estimate of KL(sampling ‖ current): r − 1 − log r
 	Gap         float64 // |log r|, the mismatch between sampler and trainer
 	GapMax      float64 // the greatest |log r|, no sum
@@ -93,17 +93,17 @@ type Loss interface {
 // ValueLoss is the loss of a critic: half the squared difference of its value from the
 // return, for one token.
 type ValueLoss struct {
-	// Clip is how far the value may move from what it was before the step until the
-	// loss stops rewarding it, as the policy's ratio does (PPO's implementation;
+	// Clip is how far the value may move from its value before the step before the loss
+	// stops rewarding the move, as the policy's ratio does (PPO's implementation;
 	// Engstrom et al., 2020, arXiv:2005.12729, §3). 0 does not clip.
 	Clip float64
 }
 
-// Evaluate is the loss of a value and its derivative by that value; old is what
-// the value was before the step. With a Clip the loss is the larger of that of the
-// value and that of the value held within Clip of old. The two are one as long as the
-// value is within the bound: that decides, since their rounded squares differ even
-// there. At a corner the gradient is that of one of the sides.
+// Evaluate returns the loss of a value and its derivative by that value; old is the value
+// before the step. With a Clip the loss is the larger of two: the loss of the value, and
+// the loss of the value held within Clip of old. Within the bound the two are equal, and
+// the first is used without comparing them, since their rounded squares may differ. At a
+// corner the gradient is that of one of the sides.
 func (l ValueLoss) Evaluate(value, old, target float64) (loss, gradient float64) {
 	d := value - target
 	if l.Clip <= 0 || math.Abs(value-old) <= l.Clip {
@@ -121,9 +121,9 @@ func (l ValueLoss) Evaluate(value, old, target float64) (loss, gradient float64)
 	return d * d / 2, d
 }
 
-// ExplainedVariance is 1 − Var(target − value) / Var(target): 1 where values are
-// the targets up to a constant, 0 for any constant, less for what is worse than
-// that. It is 0 where the targets do not vary, since nothing is to be explained.
+// ExplainedVariance is 1 − Var(target − value) / Var(target): 1 if values equal the
+// targets up to a constant, 0 for any constant, less for worse values. It is 0 if the
+// targets do not vary, since there is nothing to explain.
 func ExplainedVariance(values, targets []float64) float64 {
 	rest := make([]float64, len(targets))
 	for i, t := range targets {
@@ -139,7 +139,7 @@ func ExplainedVariance(values, targets []float64) float64 {
 	return 1 - variance(rest)/all
 }
 
-// variance divides by the number of xs; of none it is 0.
+// variance divides by the number of xs; it is 0 if there are none.
 func variance(xs []float64) float64 {
 	if len(xs) == 0 {
 		return 0

@@ -6,7 +6,7 @@ import (
 	"math"
 )
 
-// Level says over what a mean or deviation is taken.
+// Level is the set over which a mean or deviation is taken.
 type Level string
 
 // The levels. An empty Level is None.
@@ -14,7 +14,7 @@ const (
 	None  Level = "none"
 	Group Level = "group"
 	Batch Level = "batch"
-	// Running, of a mean, is that of the steps before; see Plan.Baselines.
+	// Running, for a mean, is the running mean of the steps before; see Plan.Baselines.
 	Running Level = "running"
 	// ByMean, of a deviation, divides by the mean in its place.
 	ByMean Level = "mean"
@@ -80,8 +80,8 @@ func (n Normalization) Advantages(groups [][]float64) ([][]float64, error) {
 	return n.advantages(groups, deviations{}), nil
 }
 
-// deviations are added to those of the rewards: how much else varies that shares
-// their scale. The zero value is none.
+// deviations are added to the deviations of the rewards: other numbers that share their
+// scale. The zero value adds nothing.
 type deviations struct {
 	group []float64
 	batch float64
@@ -115,7 +115,7 @@ func (n Normalization) advantages(groups [][]float64, beside deviations) [][]flo
 	return out
 }
 
-// centred is one reward of a group of count, less its baseline.
+// centred returns one reward of a group of count, less its baseline.
 func (n Normalization) centred(r float64, count int, group, batch moments) float64 {
 	switch {
 	case n.Mean == Group && n.LeaveOneOut && count > 1:

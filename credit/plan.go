@@ -46,11 +46,11 @@ type Plan struct {
 	// Whiten brings the advantages of the batch's trained tokens to mean 0 and
 	// deviation 1.
 	Whiten bool
-	// Rewards are the weights of the named rewards; none at all is {"final": 1}.
+	// Rewards are the weights of the named rewards; an empty map is {"final": 1}.
 	Rewards map[string]float64
-	// Separate normalizes each named reward by itself and adds them up weighted
-	// (GDPO, arXiv:2601.05242), so that none drowns in the variance of another. The
-	// earnings of calls are one more, of weight 1.
+	// Separate normalizes each named reward by itself and adds them up weighted (GDPO,
+	// arXiv:2601.05242), so that none drowns in the variance of another. The calls' own
+	// rewards are one more, of weight 1.
 	Separate bool
 	// Baselines are compared with rewards at level Running, by AllAgents and OfAgent:
 	// Advantages.Baselines after the batch before. A missing key is 0.
@@ -153,14 +153,15 @@ func (p Plan) critic() bool { return p.Assignment == TurnGAE || p.Tokens == GAE 
 // estimates reports whether an estimate of the return is the baseline.
 func (p Plan) estimates() bool { return p.critic() || p.Assignment == ValueDifference }
 
-// kind is the assignment, Identical where none is given.
+// kind is the assignment, by default Identical.
 func (p Plan) kind() Assignment { return cmp.Or(p.Assignment, Identical) }
 
 // runningDecay is the weight of a running baseline beside a new reward (SPIRAL,
 // arXiv:2506.24119).
 const runningDecay = 0.95
 
-// AllAgents is the key of Plan.Baselines for all agents together; OfAgent that of one.
+// AllAgents is the key of Plan.Baselines for all agents together; OfAgent returns the key
+// of one agent.
 const AllAgents = "all"
 
 // OfAgent is the key of an agent's baseline.
@@ -180,7 +181,7 @@ func (p Plan) withBaseline(key string) Plan {
 //
 //	b ← 0.95·b + 0.05·R
 //
-// where R is the reward and what the trained calls earned.
+// where R is the sum of the reward and of the trained calls' own rewards.
 func (b batch) updated(baseline float64) float64 {
 	for _, t := range b.paths {
 		if len(t.trained) > 0 {

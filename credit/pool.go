@@ -41,12 +41,12 @@ func (n Normalization) credit(pools []pool, weight float64) {
 //
 //	A_k = A^E + ω·A^S,  A^S = (G_k − mean_S)/F,  G_k = Σ_{j≥k} γ^(j−k)·r_j
 //
-// where r_j is what call j earned, to which the last adds the reward, and F is 1 or
-// the deviation of the calls compared. A state met once teaches nothing, nor does
-// an empty one. A^E is Normalization's, over trajectories: the authors' code takes
-// its mean and deviation over calls unless told otherwise, so that long attempts
-// decide about the baseline; here an attempt is one sample of its task, however
-// long. Calls of one attempt that come back to a state are all compared.
+// where r_j is call j's own reward, to which the last call adds the trajectory's, and F
+// is 1 or the deviation of the calls compared. A state that occurs once teaches nothing,
+// nor does an empty one. A^E is Normalization's, over trajectories. The authors' code
+// takes its mean and deviation over calls unless told otherwise, so long attempts decide
+// about the baseline; here an attempt is one sample of its task, however long. Calls of
+// one attempt that come back to a state are all compared.
 func (p Plan) anchored(b batch, out Advantages) {
 	returns := b.ahead(p.Discount)
 	var pools []pool
@@ -72,14 +72,14 @@ func (p Plan) anchored(b batch, out Advantages) {
 	p.Normalization.credit(pools, p.StepWeight)
 }
 
-// judged adds what a judge thinks of the calls, normalized over the trained calls
-// of their group:
+// judged adds the judge's scores of the calls, normalized over the trained calls of their
+// group:
 //
 //	A_k = A + (J_k − mean J)/F
 //
-// with F as for GiGPO. The scores of a group add up to nothing (without
-// LeaveOneOut or with it), so the sum of A_k over a group is that of Identical; a
-// trajectory whose calls please more than others gains at their cost.
+// with F as for GiGPO. The normalized scores of a group add up to 0 (with or without
+// LeaveOneOut), so the sum of A_k over a group is the same as for Identical; a trajectory
+// with better scores gains at the cost of the others.
 func (p Plan) judged(b batch, out Advantages) {
 	pools := make([]pool, len(b.counted))
 	for g, counted := range b.counted {

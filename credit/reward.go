@@ -46,7 +46,7 @@ func (p Plan) read(groups [][]Trajectory) ([][][]float64, error) {
 	return out, nil
 }
 
-// names are those of the rewards that have a weight, sorted.
+// names returns the names of the rewards that have a weight, sorted.
 func (p Plan) names() []string {
 	if len(p.Rewards) == 0 {
 		return []string{Final}

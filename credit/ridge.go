@@ -38,8 +38,9 @@ func lengthOf(rows []row) float64 {
 	return float64(n) / float64(len(rows))
 }
 
-// solve minimizes Σ(x·w − (y − mean))² + strength·length·|w|², length that of the mean
-// row, by conjugate gradients from 0.
+// solve minimizes Σ(x·w − (y − mean))² + strength·length·
+// w
+// ² by conjugate gradients from 0, where length is the length of the mean row.
 func solve(rows []row, mean, strength float64, size int) []float64 {
 	strength *= lengthOf(rows)
 	w := make([]float64, size)

@@ -24,7 +24,7 @@ func (p Plan) assign(b batch, out Advantages) {
 	}
 }
 
-// spread gives the calls what the assignment makes of their trajectory's advantage.
+// spread distributes each trajectory's advantage over its calls, as the assignment says.
 func (p Plan) spread(b batch, a Assignment, advantages []float64, out Advantages) {
 	for i, t := range b.paths {
 		for j, k := range t.trained {
@@ -33,17 +33,17 @@ func (p Plan) spread(b batch, a Assignment, advantages []float64, out Advantages
 	}
 }
 
-// byReturn is Discounted where calls earned something by themselves. With e_k for
-// what call k earned, E_k = Σ_{j≥k} γ^{j−k}·e_j and n calls,
+// byReturn is Discounted for calls with rewards of their own. With e_k for call k's own
+// reward, E_k = Σ_{j≥k} γ^{j−k}·e_j and n calls,
 //
 //	A_k = γ^(n−1−k)·(R − mean R)/s + (E_k − mean E_k)/s
 //
 // The mean of E_k is over the k-th calls of the trajectories that have one, as the
-// return still ahead depends on how far a trajectory has come: against one mean for
-// all, late calls would look bad wherever every call earns something. The deviation
-// s is that of R plus that of E, no less than that of their sum. That of the sum
-// itself would not do: where the parts cancel it is next to nothing, and its
-// quotients have no bound.
+// remaining return depends on how far a trajectory has come: with one mean for all, late
+// calls would look bad wherever every call has a reward. s is the deviation of R plus the
+// deviation of E, which is no less than the deviation of their sum. The deviation of the
+// sum itself would not do: if the parts cancel, it is close to 0, and its quotients have
+// no bound.
 func (p Plan) byReturn(b batch, out Advantages) {
 	n := p.Normalization
 	ahead := b.ahead(p.Discount)
@@ -97,8 +97,8 @@ func (b batch) byPosition(n Normalization, numbers [][]float64) [][]float64 {
 	return out
 }
 
-// deviations are those of numbers by position from the mean of their position,
-// over trajectories: each weighs alike, however many calls it has.
+// deviations returns the deviations of numbers from the mean of their position, over
+// trajectories: each has equal weight, however many calls it has.
 func (b batch) deviations(level Level, numbers [][]float64) deviations {
 	if level != Group && level != Batch {
 		return deviations{}
@@ -132,9 +132,9 @@ func unbiased(squares float64, count int) float64 {
 	return math.Sqrt(squares / float64(count-1))
 }
 
-// divisors are, by group, what differences of the earnings ahead are divided by: the
-// same that rewards are, or, where rewards are separate, their own. A mean that is next
-// to nothing beside those earnings divides none of them.
+// divisors returns, by group, the numbers that divide differences of remaining rewards:
+// the divisors of the rewards, or, if rewards are separate, their own. A mean that is
+// close to 0 beside those rewards divides none of them.
 func (p Plan) divisors(b batch, beside deviations, ahead [][]float64) []float64 {
 	numbers := b.each(func(t path) float64 { return t.reward })
 	if p.Separate {

@@ -5,13 +5,13 @@ import "math"
 // Surrogate is the part of an objective that advantages enter. It is one of the
 // types below; r is π_θ/π_old, where π_old is μ, or with a correction π_prox.
 type Surrogate interface {
-	// byCall reports whether r is that of the whole call.
+	// byCall reports whether r is the ratio of the whole call.
 	byCall() bool
 	// term is the loss of a token and its derivative by log π_θ.
 	term(token) term
 }
 
-// token is what a surrogate sees of one.
+// token has the numbers of one token that a surrogate reads.
 type token struct {
 	current, old float64 // log-probabilities
 	ratio        float64
@@ -36,7 +36,7 @@ type term struct {
 // and beyond that the derivative is 0.
 type PPOClip struct {
 	Low, High float64
-	Dual      float64 // 0 is none
+	Dual      float64 // 0 is no dual clip
 }
 
 func (p PPOClip) byCall() bool { return false }
@@ -44,7 +44,7 @@ func (p PPOClip) byCall() bool { return false }
 func (p PPOClip) term(t token) term {
 	free := t.ratio * t.advantage
 	clipped := math.Min(math.Max(t.ratio, 1-p.Low), 1+p.High) * t.advantage
-	unclipped := free <= clipped // which a product that is no number is not
+	unclipped := free <= clipped // false for NaN
 	switch {
 	case unclipped && p.Dual > 0 && t.advantage < 0 && t.ratio > p.Dual:
 		return term{loss: -p.Dual * t.advantage, high: true}
@@ -60,9 +60,9 @@ func (p PPOClip) term(t token) term {
 //	s   = exp(1/n · Σ_t log r_t)
 //	L_t = −min(s_t·A, clip(s_t, 1−Low, 1+High)·A),  s_t = sg[s]·π_θ/sg[π_θ]
 //
-// Its derivative by log π_θ of the token is −s·A or 0, as that of PPOClip. Where the
-// tokens of a call have one advantage and one weight, that is the derivative of
-// the form for sequences too.
+// Its derivative by log π_θ of the token is −s·A or 0, as for PPOClip. If the tokens of a
+// call have one advantage and one weight, this is also the derivative of the form for
+// sequences.
 type GSPO struct {
 	Low, High float64
 }
@@ -154,8 +154,8 @@ func LossTypes() []LossType {
 	return []LossType{LossPPOClip, LossGSPO, LossCISPO, LossDPPO, LossImportanceSampling, LossCrossEntropy}
 }
 
-// Surrogate is the surrogate that l names, with those of the bounds that it has; nil
-// for an unknown name.
+// Surrogate returns the surrogate that l names, with the bounds that it uses; nil for an
+// unknown name.
 func (l LossType) Surrogate(low, high, dual float64) Surrogate {
 	switch l {
 	case LossPPOClip:

@@ -20,7 +20,7 @@ var (
 	ErrNothingToTrain = errors.New("nothing to train")
 )
 
-// Trajectory is what credit sees of one attempt. It is read, never changed.
+// Trajectory is credit's input about one attempt. It is read, never changed.
 type Trajectory struct {
 	// Name is the attempt's address, for errors.
 	Name string
@@ -31,18 +31,18 @@ type Trajectory struct {
 	Calls []Call
 }
 
-// Call is what credit sees of one call.
+// Call is credit's input about one call.
 type Call struct {
 	Agent string
-	// State names what the policy saw. Calls of a group with equal states are
-	// compared (GiGPO); an empty one is like no other.
+	// State names the state in which the policy acted. Calls of a group with equal states
+	// are compared (GiGPO); an empty state is like no other.
 	State string
-	// Reward is what the call earned by itself: signals and emitted rewards, weighted.
+	// Reward is the call's own reward: signals and emitted rewards, weighted.
 	Reward float64
 	// Tokens is the number of trained tokens of its completion.
 	Tokens int
-	// Skip marks a call of an agent that is not trained: it gets no credit, and what
-	// it earned counts for nobody.
+	// Skip marks a call of an agent that is not trained: it gets no credit, and its own
+	// reward counts for nobody.
 	Skip bool
 	// Sampled and Reference are the log-probabilities of each trained token under the
 	// policy that sampled it and under the reference; nil for plans without KL.
@@ -111,7 +111,7 @@ func (t Trajectory) check(p Plan) error {
 	return nil
 }
 
-// finite is false for what is not a number, too.
+// finite is false for NaN, too.
 func finite(x float64) bool { return math.Abs(x) <= math.MaxFloat64 }
 
 // infinite is the index of the first number that is not finite, or −1.

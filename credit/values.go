@@ -15,10 +15,10 @@ const (
 // ridges are the strengths to choose from; of equally good ones the strongest.
 func ridges() []float64 { return []float64{100, 10, 1, 0.1, 0.01} }
 
-// Example is one call: what was known before it, and the reward of its attempt.
+// Example is one call: features of its context, and the reward of its attempt.
 type Example struct {
-	// Features are hashes of what was seen: tokens, pairs of them, the number of the
-	// call. Repeated features count once.
+	// Features are hashes of the call's context: tokens, pairs of tokens, the number of
+	// the call. Repeated features count once.
 	Features []uint64
 	Outcome  float64
 }

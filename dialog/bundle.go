@@ -20,9 +20,9 @@ const TemplatePrefix = "template:"
 // codec, saying what to change.
 var ErrBundle = errors.New("bad codec bundle")
 
-// Bundle is what the codec of a published model is made of: everything of its
-// directory that decides which tokens a dialog becomes, in one piece that can be
-// stored under the digest of its bytes.
+// Bundle is the content of a published model's codec: everything in its directory that
+// decides the tokens of a dialog, in one piece that can be stored under the digest of its
+// bytes.
 type Bundle struct {
 	// Tokenizer is the tokenizer.json.
 	Tokenizer json.RawMessage `json:"tokenizer"`
@@ -39,7 +39,8 @@ type Bundle struct {
 	// VocabSize is the number of rows of the model's embedding, which may be more
 	// than the tokenizer has tokens; 0 is the tokenizer's number.
 	VocabSize int `json:"vocab_size,omitempty"`
-	// ToolParser names the format of tool calls; empty is what the template shows.
+	// ToolParser names the format of tool calls; empty means the format that the template
+	// shows.
 	ToolParser string `json:"tool_parser,omitempty"`
 	// Variables is an object of further variables for the template, such as
 	// enable_thinking.
@@ -101,7 +102,7 @@ func ReadCodec(dir, template, parser string) (codec Codec, encoded []byte, err e
 	return codec, encoded, nil
 }
 
-// toolFormat is the format that the bundle names, or else the one that its template
+// toolFormat returns the format that the bundle names, or else the one that its template
 // shows; nil if it shows none.
 //
 // A template shows qwen3_xml if it writes "<function=" and "<parameter=", hermes if

@@ -192,7 +192,7 @@ func (b Bundle) writeDirectory(dir string) error {
 	}
 	stop := codec.Stop()
 	tokenizer := map[string]any{
-		// The class that takes tokenizer.json for what it is.
+		// The class that uses tokenizer.json unchanged.
 		"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": false, "add_prefix_space": false,
 	}
 	for name, token := range b.Special {

@@ -52,7 +52,7 @@ type Cutter interface {
 	WholeCalls(completion []int32) []int32
 }
 
-// Speller is a Codec that knows the bytes of each token, of which several may make one
+// Speller is a Codec that knows the bytes of each token. Several tokens may form one
 // character.
 type Speller interface {
 	Codec

@@ -12,9 +12,8 @@ import (
 	"github.com/fulgurite/fulgurite/model/tokenizer"
 )
 
-// call spells a tool call. One that does not fit the tools on offer, which
-// happens in histories that others wrote, is spelled with its name and the
-// arguments as they are.
+// call encodes a tool call. A call that does not fit the offered tools, which happens in
+// histories from elsewhere, is encoded with its name and its arguments unchanged.
 func (c compact) call(f Function, tools []Tool) []int32 {
 	var ids []int32
 	if len(tools) != 1 || tools[0].Name != f.Name {

@@ -9,11 +9,11 @@
 // [Bundle], read from the directory of a published model, makes a codec of that
 // model's own tokenizer and chat template.
 //
-// One may rely on this: a dialog never has to be encoded twice. Prompt, the
-// sampled completion and Bridge are the next prompt token by token, whatever
-// was sampled, and where the completion is one that the codec would have written
-// itself, that equals Prompt of the whole dialog, unless a chat template lays earlier
-// turns out anew. Parse never yields a tool call whose arguments are not a JSON
-// object; what is not a call stays text. What Partial has handed out is never taken
-// back. No text of a user, a tool or a tool's schema becomes a special token.
+// Guarantees: a dialog never has to be encoded twice. Prompt, the sampled completion and
+// Bridge are the next prompt token by token, whatever was sampled, and where the
+// completion is one that the codec would have written itself, that equals Prompt of the
+// whole dialog, unless a chat template lays earlier turns out anew. Parse never yields a
+// tool call whose arguments are not a JSON object; what is not a call stays text. What
+// Partial has handed out is never taken back. No text of a user, a tool or a tool's
+// schema becomes a special token.
 package dialog

@@ -22,16 +22,15 @@ const (
 	ToolReply Role = "tool"
 )
 
-// Message is one turn of a dialog. Its JSON is that of an OpenAI chat message.
+// Message is one turn of a dialog. Its JSON has the form of an OpenAI chat message.
 type Message struct {
 	Role    Role   `json:"role"`
 	Content string `json:"content"`
-	// Reasoning is what a model thought before it spoke, where its codec tells the
-	// two apart.
+	// Reasoning is the model's text before its answer, if its codec separates the two.
 	Reasoning  string     `json:"reasoning_content,omitempty"`
 	ToolCalls  []ToolCall `json:"tool_calls,omitempty"`
 	ToolCallID string     `json:"tool_call_id,omitempty"`
-	// Name is the speaker's, where there is one.
+	// Name is the name of the speaker, if there is one.
 	Name string `json:"name,omitempty"`
 	// Weight 0 keeps an assistant message of a demonstration out of the loss, as
 	// in OpenAI's fine-tuning files; nil means 1.
@@ -51,7 +50,7 @@ type Function struct {
 	Arguments string `json:"arguments"`
 }
 
-// Tool is what a request offers to the assistant.
+// Tool is a tool that a request offers to the assistant.
 type Tool struct {
 	Name        string          `json:"name"`
 	Description string          `json:"description,omitempty"`
@@ -145,8 +144,8 @@ func CheckTools(c Codec, parser string) error {
 	return nil
 }
 
-// Shared is how many messages a dialog begins with that are those of the one before it,
-// and its reply.
+// Shared counts the messages at the beginning of a dialog that come from the dialog
+// before it, including its reply.
 func Shared(before, now []Message) int {
 	n := 0
 	for n < len(before) && n < len(now) && reflect.DeepEqual(before[n], now[n]) {

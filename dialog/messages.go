@@ -11,9 +11,9 @@ import (
 // MessagesName is the name of Messages in a spec.
 const MessagesName = "messages"
 
-// noted is the token of byte 0 of a note. The vocabulary of Messages has the bytes of
-// what is said, the same bytes again for what is noted beside it, and marks. The ids are
-// on record and never change.
+// noted is the token of byte 0 of a note. The vocabulary of Messages has the bytes of the
+// text, the same bytes again for notes beside the text, and marks. The ids are on record
+// and never change.
 const noted int32 = 256
 
 const (
@@ -24,8 +24,8 @@ const (
 	toolsMark                       // begins the list of tools, as JSON
 	endMark                         // ends a turn, and the list
 	callMark                        // begins a tool call, as JSON
-	thoughtMark                     // what follows are thoughts
-	wordMark                        // what follows is said again
+	thoughtMark                     // reasoning follows
+	wordMark                        // text follows again
 	pieceMark                       // ends a token of the server, with its log-probability
 	breakMark                       // ends a piece of text whose log-probability is not known
 	messagesSize                    // how many there are
@@ -37,16 +37,16 @@ const (
 //	dialog = { turn } <tools> JSON <end> <assistant>
 //	turn   = ( <system> | <user> | <tool> | <assistant> ) { text | <thoughts> text <words> | <call> JSON } [ note ] <end>
 //
-// Its tokens are the bytes of what was said. Nothing can be trained on them: they exist
-// so that calls of such servers are recorded, replayed and continued like all others.
-// The tools stand right before the reply, since each request brings its own.
+// Its tokens are the bytes of the text. Nothing can be trained on them: they exist so
+// that calls of such servers are recorded, replayed and continued like all others. The
+// tools stand right before the reply, since each request brings its own.
 func Messages() Relay { return messages{} }
 
-// Relay is a codec of servers that give text. Beside the words, a completion says what
-// the server counted and how probable its own tokens were.
+// Relay is a codec of servers that return text. Beside the text, a completion has the
+// server's token counts and the log-probabilities of its own tokens.
 type Relay interface {
 	Codec
-	// Counted is what the server counted for the completion; false if it did not say.
+	// Counted returns the server's counts for the completion; false if it sent none.
 	Counted(completion []int32) (Usage, bool)
 	// Pieces returns the tokens of the server's text that it gave log-probabilities for.
 	Pieces(completion []int32, logprobs []float32) []Piece
@@ -58,7 +58,7 @@ type Usage struct {
 	Completion int `json:"completion_tokens"`
 }
 
-// Piece is a token of another vocabulary, of which only the text is known.
+// Piece is a token of an unknown vocabulary: only its text is known.
 type Piece struct {
 	Text    string
 	Logprob float32

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Asked is what a prompt of Messages says: a dialog, or a text to go on with.
+// Asked is a decoded prompt of Messages: a dialog, or a text to continue.
 type Asked struct {
 	Dialog
 	Text string
@@ -57,7 +57,7 @@ func (a *Asked) add(mark int32, said []int32, last bool) error {
 	case !ok:
 		return fmt.Errorf("%w: token %d begins no turn", ErrDialog, mark)
 	}
-	u, err := hear(said)
+	u, err := parseTurn(said)
 	if err != nil {
 		return err
 	}
@@ -73,17 +73,17 @@ func (a *Asked) add(mark int32, said []int32, last bool) error {
 	return nil
 }
 
-// utterance is a turn taken apart.
-type utterance struct {
+// turnParts are the parts of a turn.
+type turnParts struct {
 	words, thoughts string
 	calls           []ToolCall
 	note            string // JSON
 	raw             string // all but the note, as a person reads it
 }
 
-// hear takes the tokens of a turn apart, up to its end.
-func hear(tokens []int32) (utterance, error) {
-	var u utterance
+// parseTurn separates the parts of a turn, up to its end.
+func parseTurn(tokens []int32) (turnParts, error) {
+	var u turnParts
 	var words, thoughts, note, call []byte
 	into := &words
 	var problem error
@@ -152,9 +152,9 @@ func nameCalls(all []Message) {
 	}
 }
 
-// resultOf returns the id of the result of call k. That is the id that ends in the call's
-// number, as the gateway's ids do. If no id ends in the number of a call, it is that of
-// result k. It is empty if there is none.
+// resultOf returns the id of the result of call k: the id that ends in the call's number,
+// as the gateway's ids do. If no id ends in the number of a call, it returns the id of
+// result k, and if there is none, "".
 func resultOf(k, calls int, results []string) string {
 	at := func(k int) int {
 		return slices.IndexFunc(results, func(id string) bool { return strings.HasSuffix(id, "_"+strconv.Itoa(k)) })

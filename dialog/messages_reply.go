@@ -9,10 +9,10 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// Facts are what a server says of its reply beside the words.
+// Facts are a server's statements about its reply, beside the text.
 type Facts struct {
 	ID     string `json:"id,omitempty"`
-	Model  string `json:"model,omitempty"`         // that really replied
+	Model  string `json:"model,omitempty"`         // the model that really replied
 	Finish string `json:"finish_reason,omitempty"` // in the server's words
 	Usage  *Usage `json:"usage,omitempty"`
 }
@@ -65,7 +65,7 @@ func (s *Speaker) Call(f Function) {
 	s.spell(string(text), 0)
 }
 
-// End gives the whole reply. None of its tokens can be trained.
+// End returns the whole reply. None of its tokens can be trained.
 func (s *Speaker) End(facts Facts) model.Completion {
 	note, _ := json.Marshal(facts) // strings and numbers always encode
 	s.spell(string(note), noted)
@@ -96,7 +96,7 @@ func (s *Speaker) put(token int32, logprob float32) {
 
 // Parse implements Codec.
 func (messages) Parse(completion []int32, tools []Tool, callID func(k int) string) (Message, string) {
-	u, err := hear(completion)
+	u, err := parseTurn(completion)
 	m := Message{Role: Assistant, Content: u.words, Reasoning: u.thoughts}
 	if err == nil {
 		err = callable(u.calls, tools)
@@ -110,7 +110,7 @@ func (messages) Parse(completion []int32, tools []Tool, callID func(k int) strin
 	for k, c := range u.calls {
 		c.ID = callID(k)
 		if c.Function.Arguments == "" {
-			c.Function.Arguments = "{}" // servers differ in how they spell none
+			c.Function.Arguments = "{}" // servers write absent arguments in different ways
 		}
 		m.ToolCalls = append(m.ToolCalls, c)
 	}
@@ -172,7 +172,7 @@ func unfinished(text []byte) int {
 
 // Counted implements Relay.
 func (messages) Counted(completion []int32) (Usage, bool) {
-	u, err := hear(completion)
+	u, err := parseTurn(completion)
 	var facts Facts
 	if err != nil || json.Unmarshal([]byte(u.note), &facts) != nil || facts.Usage == nil {
 		return Usage{}, false

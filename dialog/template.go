@@ -16,15 +16,15 @@ import (
 	"github.com/fulgurite/fulgurite/model/tokenizer"
 )
 
-// template is the codec of a published model. Its tokens are those that the
-// model's own template and tokenizer make; how it continues a dialog is worked out
-// from the template when the codec is made.
+// template is the codec of a published model. Its tokens are those of the model's own
+// template and tokenizer. How it continues a dialog is derived from the template when the
+// codec is made.
 type template struct {
 	name       string
 	vocabulary *tokenizer.BPE
 	size       int
 	render     *renderer
-	// format reads tool calls; nil if the template shows none that is known.
+	// format reads tool calls; nil if the template shows no known format.
 	format toolcall.Format
 	stop   []int32 // the first is the one with which the template ends a turn
 	// thinks says that the template knows reasoning, opened that it opens it where
@@ -36,8 +36,8 @@ type template struct {
 	held func() *schema.Vocabulary
 }
 
-// Codec makes the codec of the bundle under a name. It parses the tokenizer,
-// which takes a second for a large one: keep what it returns.
+// Codec makes the codec of the bundle under a name. It parses the tokenizer, which takes
+// a second for a large one: keep the result.
 func (b Bundle) Codec(name string) (Codec, error) {
 	c, err := b.codec(name)
 	if err != nil {

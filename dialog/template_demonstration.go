@@ -47,7 +47,7 @@ type lesson struct {
 	trained []bool
 }
 
-// turn encodes what comes before the reply i, and the reply.
+// turn encodes the messages before reply i, and the reply.
 func (l *lesson) turn(d Dialog, i int, learn bool) error {
 	prompt, err := l.c.render.dialog(d.Messages[:i], d.Tools, true)
 	if err != nil {

@@ -42,8 +42,8 @@ func (c *template) mark(b *schema.Builder, text string) schema.Expression {
 	return b.Literal(text)
 }
 
-// afterThought lets a thought come before what is said, if the template knows
-// thoughts. No thought has "</" in it, so that none ends before its end.
+// afterThought allows reasoning before the form's reply, if the template knows reasoning.
+// The reasoning may not contain "</", so that it can't end early.
 func (c *template) afterThought(b *schema.Builder, said schema.Expression) (schema.Expression, error) {
 	if !c.thinks {
 		return said, nil

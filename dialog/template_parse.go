@@ -14,8 +14,8 @@ const (
 	blank        = " \t\r\n"
 )
 
-// Parse reads reasoning, then tool calls, then content. What comes after sound
-// reasoning is content as a whole if a tool call in it is malformed.
+// Parse reads reasoning, then tool calls, then content. If a tool call is malformed,
+// everything after the reasoning is content.
 func (c *template) Parse(completion []int32, tools []Tool, callID func(k int) string) (Message, string) {
 	body := completion
 	if i := slices.IndexFunc(body, c.stops); i >= 0 {

@@ -126,9 +126,9 @@ func (r *renderer) offer(tools []Tool) (jinja.Value, error) {
 
 func (r *renderer) text(s string) jinja.Value { return jinja.String(r.guard.text(s)) }
 
-// guardMark is a noncharacter, which has no meaning in any text. Inside the name of
-// a special token it keeps what a user or a tool wrote from becoming that token;
-// the tokenizer drops it.
+// guardMark is a noncharacter, which has no meaning in any text. Inserted into the name
+// of a special token, it keeps text of a user or a tool from becoming that token; the
+// tokenizer drops it.
 const guardMark = "\ufdd0"
 
 // guard puts marks into texts.

@@ -15,7 +15,7 @@ import (
 // maxAgent is the most bytes of an agent's name in a path.
 const maxAgent = 128
 
-// inAttempt lets requests in that hold the key of the attempt in their path.
+// inAttempt admits requests that present the key of the attempt in their path.
 func (g *Gateway) inAttempt(handle func(http.ResponseWriter, *http.Request, *inflight.Attempt) error) func(http.ResponseWriter, *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		var parts []string
@@ -43,12 +43,12 @@ func (g *Gateway) inAttempt(handle func(http.ResponseWriter, *http.Request, *inf
 	}
 }
 
-// outOfAttempt is a handler to which it is all the same in which attempt it is asked.
+// outOfAttempt adapts a handler that does not depend on the attempt.
 func outOfAttempt(handle func(http.ResponseWriter, *http.Request) error) func(http.ResponseWriter, *http.Request, *inflight.Attempt) error {
 	return func(w http.ResponseWriter, r *http.Request, _ *inflight.Attempt) error { return handle(w, r) }
 }
 
-// serving lets requests in that hold the serving key, if there is one.
+// serving admits requests that present the serving key, if there is one.
 func (g *Gateway) serving(handle func(http.ResponseWriter, *http.Request) error) func(http.ResponseWriter, *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		if g.config.Versions == nil {
@@ -72,7 +72,7 @@ func missingKey() *wire.Failure {
 	}
 }
 
-// wrongKey refuses a key that is another's.
+// wrongKey refuses a key that does not belong to the attempt.
 func wrongKey() *wire.Failure {
 	return &wire.Failure{
 		Status: http.StatusUnauthorized, Code: protocol.CodeInvalidKey,

@@ -11,7 +11,7 @@ import (
 	"github.com/fulgurite/fulgurite/wire"
 )
 
-// ask answers the model calls that attempts make by an API.
+// ask returns the handler of an API's model calls in attempts.
 func (g *Gateway) ask(api wire.API) func(http.ResponseWriter, *http.Request, *inflight.Attempt) error {
 	return func(w http.ResponseWriter, r *http.Request, a *inflight.Attempt) error {
 		decoded, err := g.readRequest(w, r, api)
@@ -65,8 +65,8 @@ func answerOnce(w http.ResponseWriter, r *http.Request, request *conversation.Re
 		}
 	}
 	w.Header().Set("X-Request-Id", calls[0].ID)
-	// Writing to a client that left can succeed, and one that has its reply may
-	// leave at once: only who was there before counts.
+	// A write to a client that has left can succeed, and a client may leave as soon as it
+	// has its reply. So only a client that was there before the write counts.
 	there := r.Context().Err() == nil
 	err = write(w, http.StatusOK, body)
 	delivered = there && err == nil
@@ -84,7 +84,7 @@ func waitAll(ctx context.Context, slots []inflight.Slot) ([]*conversation.Call, 
 	return calls, nil
 }
 
-// countTokens tells how many tokens the prompt of a Messages request would have.
+// countTokens returns the number of tokens in the prompt of a Messages request.
 func (g *Gateway) countTokens(w http.ResponseWriter, r *http.Request, a *inflight.Attempt) error {
 	decoded, err := g.readRequest(w, r, wire.Messages)
 	if err != nil {
@@ -99,7 +99,7 @@ func (g *Gateway) countTokens(w http.ResponseWriter, r *http.Request, a *infligh
 	if err != nil {
 		return err
 	}
-	_ = write(w, http.StatusOK, wire.Count(n)) // who left does not need it
+	_ = write(w, http.StatusOK, wire.Count(n)) // an error means that the client has left
 	return nil
 }
 

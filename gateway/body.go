@@ -16,13 +16,13 @@ import (
 )
 
 const (
-	// mostBody is the most bytes of a request unless the configuration says.
+	// mostBody is the most bytes of a request if the configuration does not say.
 	mostBody = 32 << 20
-	// bodyTimeout is how long a client may keep the rest of its request to itself.
+	// bodyTimeout is how long a client may pause while it sends a request.
 	bodyTimeout = time.Minute
 )
 
-// readBody reads a request, packed with gzip or not.
+// readBody reads a request, compressed with gzip or not.
 func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	limit := g.config.BodyBytes
 	if r.ContentLength > limit {
@@ -31,7 +31,7 @@ func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request) ([]byte, erro
 	}
 	connection := http.NewResponseController(w)
 	in := io.Reader(&deadlineReader{http.MaxBytesReader(w, r.Body, limit), connection})
-	// From then on reading means to notice that the client leaves.
+	// From here on, a read serves only to notice that the client has left.
 	defer func() { _ = connection.SetReadDeadline(time.Time{}) }()
 	switch encoding := r.Header.Get("Content-Encoding"); strings.ToLower(encoding) {
 	case "", "identity":
@@ -54,7 +54,7 @@ func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request) ([]byte, erro
 	_, err := buffer.ReadFrom(io.LimitReader(in, limit+1))
 	body := buffer.Bytes()
 	if err != nil {
-		w.Header().Set("Connection", "close") // what is left of it is not read
+		w.Header().Set("Connection", "close") // the rest of it is not read
 		return nil, unreadable(err, limit)
 	}
 	if int64(len(body)) > limit {
@@ -63,14 +63,15 @@ func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request) ([]byte, erro
 	return body, nil
 }
 
-// deadlineReader is a body of which some has to come within each bodyTimeout.
+// deadlineReader is a body of which at least one byte has to arrive within each
+// bodyTimeout.
 type deadlineReader struct {
 	io.Reader
 	connection *http.ResponseController
 }
 
 func (p *deadlineReader) Read(b []byte) (int, error) {
-	// Not every connection has deadlines; one without is waited for.
+	// Not every connection has deadlines; without one, reads wait.
 	_ = p.connection.SetReadDeadline(time.Now().Add(bodyTimeout))
 	return p.Reader.Read(b)
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/fulgurite/fulgurite/wire"
 )
 
-// Embeddings is a server of OpenAI's embeddings API, which is another model than
-// those that are trained or served here.
+// Embeddings is a server of OpenAI's embeddings API. Its model is none of those that are
+// trained or served here.
 type Embeddings struct {
 	// URL is its base URL, up to "/v1"; empty is none.
 	URL string
@@ -22,7 +22,7 @@ type Embeddings struct {
 	Key string
 	// Model replaces the name that clients ask for; empty leaves it.
 	Model string
-	// Client asks; nil is one that gives up after 5 minutes.
+	// Client sends the requests; nil is a client that gives up after 5 minutes.
 	Client *http.Client
 }
 
@@ -33,7 +33,7 @@ const (
 	embeddingsTimeout = 5 * time.Minute
 )
 
-// newEmbeddingsClient asks a server that may be on the other side of a proxy.
+// newEmbeddingsClient returns a client for a server that may be behind a proxy.
 func newEmbeddingsClient() *http.Client {
 	return &http.Client{
 		Timeout: embeddingsTimeout,
@@ -44,8 +44,7 @@ func newEmbeddingsClient() *http.Client {
 	}
 }
 
-// embeddings passes a request through. It is no call of the policy, so it is not
-// recorded.
+// embeddings passes a request on. It is no call of the policy, so it is not recorded.
 func (g *Gateway) embeddings(w http.ResponseWriter, r *http.Request) error {
 	e := g.config.Embeddings
 	if e.URL == "" {
@@ -84,11 +83,11 @@ func (g *Gateway) embeddings(w http.ResponseWriter, r *http.Request) error {
 	if after := response.Header.Get("Retry-After"); after != "" {
 		w.Header().Set("Retry-After", after)
 	}
-	_ = write(w, response.StatusCode, reply) // who left does not need it
+	_ = write(w, response.StatusCode, reply) // an error means that the client has left
 	return nil
 }
 
-// renamed is the body with the configured model.
+// renamed returns the body with the configured model.
 func (e *Embeddings) renamed(body []byte) ([]byte, error) {
 	var fields map[string]json.RawMessage
 	if err := wire.Unmarshal(body, &fields); err != nil {

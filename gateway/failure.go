@@ -15,7 +15,7 @@ import (
 	"github.com/fulgurite/fulgurite/wire"
 )
 
-// refuse writes a failure in the shape that clients of the API read.
+// refuse writes a failure in the shape of the API.
 func refuse(w http.ResponseWriter, api wire.API, f *wire.Failure) {
 	if f.Status >= http.StatusInternalServerError {
 		w.Header().Set(protocol.FaultHeader, protocol.CodeInfrastructure)
@@ -26,26 +26,26 @@ func refuse(w http.ResponseWriter, api wire.API, f *wire.Failure) {
 	if f.Code != "" {
 		w.Header().Set(protocol.CodeHeader, f.Code)
 	}
-	_ = write(w, f.Status, f.Body(api)) // who left does not read why
+	_ = write(w, f.Status, f.Body(api)) // an error means that the client has left
 }
 
-// fault is a failure of ours.
+// fault makes a failure that is ours.
 func fault(cause error) *wire.Failure {
 	return &wire.Failure{Status: http.StatusServiceUnavailable, Code: protocol.CodeInfrastructure, Message: "the gateway can't answer now", Cause: cause}
 }
 
-// fenced refuses an attempt that is over.
+// fenced refuses a request to an attempt that is over.
 func fenced(cause error) *wire.Failure {
 	return &wire.Failure{Status: http.StatusConflict, Code: protocol.CodeFenced, Message: "this attempt is over or replaced by a later one", Cause: cause}
 }
 
-// unknownURL refuses what is not served here.
+// unknownURL refuses a URL that is not served.
 func unknownURL(cause error, format string, arguments ...any) *wire.Failure {
 	return &wire.Failure{Status: http.StatusNotFound, Code: "unknown_url", Message: fmt.Sprintf(format, arguments...), Cause: cause}
 }
 
-// explain makes a failure of err, whoever it is to be blamed on. The API says what its
-// field of the dialog is called.
+// explain makes a failure of any err. The API determines the name of the field that holds
+// the dialog.
 func explain(api wire.API, err error) *wire.Failure {
 	var ours *conversation.Fault
 	var f *wire.Failure
@@ -86,8 +86,8 @@ func explain(api wire.API, err error) *wire.Failure {
 	return fault(err)
 }
 
-// detail is what err says after the words of what it wraps. What stands before them
-// says where in our machinery it came up.
+// detail returns the text of err after the text of the error that it wraps. The text
+// before says where in our code it came up.
 func detail(err, wrapped error) string {
 	text := err.Error()
 	if _, after, ok := strings.Cut(text, wrapped.Error()+": "); ok {
@@ -96,8 +96,8 @@ func detail(err, wrapped error) string {
 	return text
 }
 
-// promptTooLong says it in the words by which clients of the API know it, with the
-// numbers where they are known.
+// promptTooLong makes the failure whose text clients of the API recognize, with the
+// numbers if they are known.
 func promptTooLong(api wire.API, err error) *wire.Failure {
 	field := dialogField(api)
 	f := &wire.Failure{Status: http.StatusBadRequest, Code: "context_length_exceeded", Param: field, Cause: err}
@@ -113,7 +113,7 @@ func promptTooLong(api wire.API, err error) *wire.Failure {
 	return f
 }
 
-// unsupportedForm blames the field that wants a form of the reply.
+// unsupportedForm blames the field that asks for a form of the reply.
 func unsupportedForm(param, message string, cause error) *wire.Failure {
 	return &wire.Failure{Status: http.StatusBadRequest, Code: "unsupported_form", Param: param, Message: message, Cause: cause}
 }
@@ -133,8 +133,8 @@ func write(w http.ResponseWriter, status int, body []byte) error {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
-	// The flush shows an error of a short reply, which else would show only after
-	// the handler.
+	// The flush reports the error of a short reply, which would otherwise be seen only
+	// after the handler.
 	return writeFlushed(w, body)
 }
 

@@ -24,8 +24,8 @@ type Journal interface {
 	PutEvent(ctx context.Context, event trace.Event) error
 	// PutSpans takes spans of any attempt that ever began, each once.
 	PutSpans(ctx context.Context, address trace.Address, spans []trace.Span) error
-	// AddRefusal counts a call that was refused, of any attempt that ever began. It
-	// may fail: the call is refused all the same.
+	// AddRefusal counts a refused call of any attempt that ever began. If it fails, the
+	// call is refused all the same.
 	AddRefusal(ctx context.Context, refusal trace.Refusal) error
 }
 
@@ -38,7 +38,7 @@ type Versions interface {
 	List(ctx context.Context) ([]string, error)
 }
 
-// Config is what a gateway works with. Journal and Sampler are required.
+// Config is the configuration of a gateway. Journal and Sampler are required.
 type Config struct {
 	Journal Journal
 	Sampler model.Sampler
@@ -48,29 +48,29 @@ type Config struct {
 	ServingKey string
 	// Codecs finds a codec by its name in a spec; nil is dialog.Named.
 	Codecs func(name string) (dialog.Codec, error)
-	// Attempts bounds how many attempts without a request in flight are kept in
-	// memory; 0 is 4096. One that is needed again is read from the journal.
+	// Attempts bounds how many attempts without a request in flight are kept in memory; 0
+	// is 4096. An attempt that is needed again is read from the journal.
 	Attempts int
-	// Memory is the most bytes that attempts in memory may weigh; to keep below it,
-	// those without a request in flight are dropped as well. 0 is 1 GiB, or half of
-	// Go's memory limit (GOMEMLIMIT) if that is less.
+	// Memory is the most bytes that attempts in memory may take; above it, attempts
+	// without a request in flight are dropped. 0 is 1 GiB, or half of Go's memory limit
+	// (GOMEMLIMIT) if that is less.
 	Memory int64
-	// Idle is how long such an attempt is kept; 0 is 10 minutes.
+	// Idle is how long an attempt without a request in flight is kept; 0 is 10 minutes.
 	Idle time.Duration
 	// BodyBytes is the most bytes of a request; 0 is 32 MiB.
 	BodyBytes int64
-	// Keepalive is how long a stream may be silent before it says that it is alive;
+	// Keepalive is how long a stream may be silent before the gateway writes a keepalive;
 	// 0 is 10 seconds.
 	Keepalive time.Duration
-	// Embeddings is where requests for embeddings are passed on to.
+	// Embeddings is the server to which requests for embeddings are passed on.
 	Embeddings Embeddings
-	// NoReplay samples calls again that an earlier attempt recorded, and does not
-	// answer retries from the record. It breaks what the journal is for and exists
-	// to show that tests notice.
+	// NoReplay samples calls again that an earlier attempt recorded, and does not answer
+	// retries from the record. It breaks the journal's purpose, and exists so that tests
+	// can show that they notice.
 	NoReplay bool
 	// Now is the clock of records and logs; nil is time.Now.
 	Now func() time.Time
-	// Log gets faults of ours; nil drops them.
+	// Log receives faults of ours; nil drops them.
 	Log *zap.Logger
 }
 
@@ -126,8 +126,8 @@ func New(config Config) *Gateway {
 	return g
 }
 
-// routes lists what is served. A reply is an error in the shape of the API that the
-// route belongs to, if it belongs to one.
+// routes registers all routes. An error is written in the shape of the API that the route
+// belongs to, if it belongs to one.
 func (g *Gateway) routes() {
 	apis := []struct {
 		api  wire.API

@@ -12,19 +12,19 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// listener reads a stream as it is written. Each write is told to heard.
+// listener reads a stream as it is written. Each write is sent to received.
 type listener struct {
-	mu     sync.Mutex
-	header http.Header
-	status int
-	body   bytes.Buffer
-	heard  chan string
-	broken bool // the handler broke off
-	ended  chan struct{}
+	mu       sync.Mutex
+	header   http.Header
+	status   int
+	body     bytes.Buffer
+	received chan string
+	broken   bool // the handler broke off
+	ended    chan struct{}
 }
 
 func newListener() *listener {
-	return &listener{header: http.Header{}, heard: make(chan string, 4096), ended: make(chan struct{})}
+	return &listener{header: http.Header{}, received: make(chan string, 4096), ended: make(chan struct{})}
 }
 
 func (l *listener) Header() http.Header { return l.header }
@@ -38,7 +38,7 @@ func (l *listener) Flush() {}
 func (l *listener) Write(b []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.heard <- string(b)
+	l.received <- string(b)
 	return l.body.Write(b)
 }
 
@@ -53,7 +53,7 @@ func (l *listener) await(t *testing.T, what string) {
 	t.Helper()
 	for !strings.Contains(l.String(), what) {
 		select {
-		case <-l.heard:
+		case <-l.received:
 		case <-l.ended:
 			if !strings.Contains(l.String(), what) {
 				t.Fatalf("the stream ended without %q: %s", what, l)

@@ -11,8 +11,8 @@ import (
 	"github.com/fulgurite/fulgurite/wire"
 )
 
-// shapeOf is the API whose shape the client reads where the route does not tell:
-// clients of Messages say which version of it they speak.
+// shapeOf returns the API in whose shape to answer if the route does not tell: clients of
+// Messages send the version of it that they use.
 func shapeOf(r *http.Request) wire.API {
 	if r.Header.Get("Anthropic-Version") != "" || strings.HasPrefix(endpoint(r), "/v1/messages") {
 		return wire.Messages
@@ -24,14 +24,14 @@ func shapeOf(r *http.Request) wire.API {
 func (g *Gateway) attemptModels(w http.ResponseWriter, r *http.Request, a *inflight.Attempt) error {
 	terms := a.Begun().Terms
 	version := model.VersionID{Run: a.Address().Run, Policy: terms.Policy, Number: terms.Version}
-	_ = write(w, http.StatusOK, shapeOf(r).Models([]string{version.String()})) // who left does not need it
+	_ = write(w, http.StatusOK, shapeOf(r).Models([]string{version.String()})) // an error means that the client has left
 	return nil
 }
 
-// attemptModel finds any model: whatever name an agent uses, the attempt's
-// version answers.
+// attemptModel accepts any name: the attempt's version answers, whatever model an agent
+// names.
 func (g *Gateway) attemptModel(w http.ResponseWriter, r *http.Request, _ *inflight.Attempt) error {
-	_ = write(w, http.StatusOK, shapeOf(r).Model(r.PathValue("id"))) // who left does not need it
+	_ = write(w, http.StatusOK, shapeOf(r).Model(r.PathValue("id"))) // an error means that the client has left
 	return nil
 }
 
@@ -40,7 +40,7 @@ func (g *Gateway) models(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return fmt.Errorf("list versions: %w", err)
 	}
-	_ = write(w, http.StatusOK, shapeOf(r).Models(names)) // who left does not need it
+	_ = write(w, http.StatusOK, shapeOf(r).Models(names)) // an error means that the client has left
 	return nil
 }
 
@@ -49,11 +49,11 @@ func (g *Gateway) model(w http.ResponseWriter, r *http.Request) error {
 	if _, _, err := g.resolve(r, name); err != nil {
 		return err
 	}
-	_ = write(w, http.StatusOK, shapeOf(r).Model(name)) // who left does not need it
+	_ = write(w, http.StatusOK, shapeOf(r).Model(name)) // an error means that the client has left
 	return nil
 }
 
-// writeJSON answers with v. That the client left is no error to explain.
+// writeJSON answers with v. It ignores errors, which mean that the client has left.
 func writeJSON(w http.ResponseWriter, v any) error {
 	body, err := json.Marshal(v)
 	if err != nil {

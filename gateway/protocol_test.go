@@ -19,10 +19,10 @@ type protocol struct {
 	path string
 	// asking is a request for a reply to text, the rest of whose fields are more.
 	asking func(text, more string) string
-	// said is the text of a whole reply, heard that of one event.
-	said  func(t *testing.T, body string) string
-	heard func(event map[string]any) string
-	end   string // is in the last event alone
+	// said is the text of a whole reply, eventText that of one event.
+	said      func(t *testing.T, body string) string
+	eventText func(event map[string]any) string
+	end       string // is in the last event alone
 }
 
 func protocols() []protocol {
@@ -132,7 +132,7 @@ func (p protocol) streamedText(t *testing.T, stream string) string {
 	t.Helper()
 	var all strings.Builder
 	for _, e := range events(t, stream) {
-		all.WriteString(p.heard(e))
+		all.WriteString(p.eventText(e))
 	}
 	return all.String()
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/fulgurite/fulgurite/wire"
 )
 
-// refusalTimeout is how long a refused call waits to be counted before it is
-// answered.
+// refusalTimeout is how long the answer to a refused call waits for the journal to count
+// the call.
 const refusalTimeout = 250 * time.Millisecond
 
 // callError is an error of a call of an attempt, whose key was presented.
@@ -25,7 +25,7 @@ type callError struct {
 
 func (e *callError) Unwrap() error { return e.error }
 
-// inCall is inAttempt for model calls, of which refused ones are counted.
+// inCall is inAttempt for model calls; it also counts refused ones.
 func (g *Gateway) inCall(handle func(http.ResponseWriter, *http.Request, *inflight.Attempt) error) func(http.ResponseWriter, *http.Request) error {
 	return g.inAttempt(func(w http.ResponseWriter, r *http.Request, a *inflight.Attempt) error {
 		if err := handle(w, r, a); err != nil {
@@ -35,14 +35,14 @@ func (g *Gateway) inCall(handle func(http.ResponseWriter, *http.Request, *inflig
 	})
 }
 
-// counts reports whether f is a refusal of the call itself: not a fault of ours, which
-// is asked again, not the end of the attempt, and not an error of a client that left.
+// counts reports whether f refuses the call itself. Faults of ours, which are asked
+// again, the end of the attempt, and errors of a client that left do not count.
 func counts(r *http.Request, f *wire.Failure) bool {
 	return f.Status < http.StatusInternalServerError && f.Code != protocol.CodeFenced && r.Context().Err() == nil
 }
 
-// countRefusal puts a refused call on record. A journal that is slow or away neither
-// holds up the answer nor changes it. Whoever answers has to call wait afterwards.
+// countRefusal records a refused call. A slow or absent journal neither delays the answer
+// beyond refusalTimeout nor changes it. The caller has to call wait after its answer.
 func (g *Gateway) countRefusal(r *http.Request, address trace.Address, f *wire.Failure) (wait func()) {
 	done := make(chan struct{})
 	wait = inflight.GoSafely(func() {

@@ -9,7 +9,7 @@ import (
 	"github.com/fulgurite/fulgurite/wire"
 )
 
-// maxExchange is the most bytes of an exchange's name; longer ones are not looked at.
+// maxExchange is the most bytes of an exchange's name; longer names are ignored.
 const maxExchange = 64
 
 // readRequest reads and decodes a request of an API.
@@ -21,10 +21,11 @@ func (g *Gateway) readRequest(w http.ResponseWriter, r *http.Request, api wire.A
 	return wire.Decode(api, body)
 }
 
-// identify notes who asks, and for which time, as the headers and the path say.
+// identify notes which agent asks and whether it asks again, from the headers and the
+// path.
 func identify(r *http.Request, request *conversation.Request) {
 	count := func(name string) int {
-		n, _ := strconv.Atoi(r.Header.Get(name)) // absent or odd: never
+		n, _ := strconv.Atoi(r.Header.Get(name)) // absent or malformed: 0
 		return n
 	}
 	request.Agent = r.PathValue("agent")

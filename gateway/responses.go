@@ -9,7 +9,7 @@ import (
 	"github.com/fulgurite/fulgurite/wire"
 )
 
-// recalled answers what is asked of a recorded reply of Responses.
+// recalled answers requests about a recorded reply of Responses.
 func recalled(answer func(c *conversation.Call) []byte) func(http.ResponseWriter, *http.Request, *inflight.Attempt) error {
 	return func(w http.ResponseWriter, r *http.Request, a *inflight.Attempt) error {
 		id := r.PathValue("id")
@@ -20,7 +20,7 @@ func recalled(answer func(c *conversation.Call) []byte) func(http.ResponseWriter
 		case !known:
 			return &wire.Failure{Status: http.StatusNotFound, Code: "response_not_found", Param: "id", Message: fmt.Sprintf("the attempt has no reply %q", id)}
 		}
-		_ = write(w, http.StatusOK, body) // who left does not need it
+		_ = write(w, http.StatusOK, body) // an error means that the client has left
 		return nil
 	}
 }

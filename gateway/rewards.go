@@ -15,8 +15,8 @@ import (
 	"github.com/fulgurite/fulgurite/wire"
 )
 
-// reward takes a reward that an agent gives its own attempt:
-// {"name", "value", "call_id"}, or {"reward"} for the final one.
+// reward records a reward that an agent gives its own attempt: {"name", "value",
+// "call_id"}, or {"reward"} for the final one.
 func (g *Gateway) reward(w http.ResponseWriter, r *http.Request, a *inflight.Attempt) error {
 	body, err := g.readBody(w, r)
 	if err != nil {
@@ -51,8 +51,8 @@ func (g *Gateway) recordReward(w http.ResponseWriter, r *http.Request, a *inflig
 	return writeJSON(w, reward)
 }
 
-// event takes a fact that an agent reports: {"name", "fields"}, or as agents of Agent
-// Lightning do, {"event_type", "data"}, where the event "reward" is the final reward.
+// event records a fact that an agent reports: {"name", "fields"}, or {"event_type",
+// "data"} as Agent Lightning's agents write it, whose event "reward" is the final reward.
 func (g *Gateway) event(w http.ResponseWriter, r *http.Request, a *inflight.Attempt) error {
 	body, err := g.readBody(w, r)
 	if err != nil {
@@ -91,7 +91,7 @@ func noticeFence(a *inflight.Attempt, err error) error {
 	return err
 }
 
-// decodeReward reads a reward of at most limit, if that is not 0, in magnitude.
+// decodeReward reads a reward whose magnitude is at most limit; 0 is no limit.
 func decodeReward(body []byte, limit float64) (trace.Reward, error) {
 	var posted struct {
 		Name   *string         `json:"name"`
@@ -101,7 +101,7 @@ func decodeReward(body []byte, limit float64) (trace.Reward, error) {
 	}
 	field, raw := "value", &posted.Value
 	if err := wire.Unmarshal(body, &posted); err != nil {
-		// Python's JSON writes numbers that are none.
+		// Python's JSON encoder writes NaN and Infinity, which are not JSON.
 		if !json.Valid(body) && (bytes.Contains(body, []byte("NaN")) || bytes.Contains(body, []byte("Infinity"))) {
 			return trace.Reward{}, wire.Invalid(field, "%s is not a finite number", field)
 		}

@@ -12,8 +12,8 @@ import (
 	"github.com/fulgurite/fulgurite/wire"
 )
 
-// route adds a handler that leaves its errors to be explained in the shape of api, or
-// where that is empty of the one that the client speaks.
+// route adds a handler. It explains the handler's errors in the shape of api, or if api
+// is empty, of the API that the client speaks.
 func (g *Gateway) route(pattern string, api wire.API, handle func(http.ResponseWriter, *http.Request) error) {
 	g.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		shape := api
@@ -45,8 +45,8 @@ func (g *Gateway) answerError(w http.ResponseWriter, r *http.Request, shape wire
 	refuse(w, shape, f)
 }
 
-// answerPanic tells a client of a fault of ours. Where its reply has begun, the broken
-// connection tells it.
+// answerPanic reports a fault of ours to the client. If the reply has begun, it breaks
+// the connection.
 func (g *Gateway) answerPanic(w *trackedWriter, r *http.Request, shape wire.API, p any) {
 	if p == http.ErrAbortHandler { //nolint:errorlint // it is the value that was thrown
 		panic(p)
@@ -86,7 +86,7 @@ func postsOnly(w http.ResponseWriter, r *http.Request) error {
 	}
 }
 
-// unknownEndpoint refuses what is served nowhere.
+// unknownEndpoint refuses paths that are not served.
 func unknownEndpoint(_ http.ResponseWriter, r *http.Request) error {
 	at := endpoint(r)
 	if !strings.HasPrefix(at, "/v1/") {
@@ -95,7 +95,7 @@ func unknownEndpoint(_ http.ResponseWriter, r *http.Request) error {
 	return unknownURL(nil, "%s %s is not served here", r.Method, at)
 }
 
-// endpoint is the path of a request below the base URL of an attempt.
+// endpoint returns the path of a request below the base URL of its attempt.
 func endpoint(r *http.Request) string {
 	rest, ok := strings.CutPrefix(r.URL.Path, "/r/")
 	if !ok {

@@ -11,11 +11,11 @@ import (
 	"github.com/fulgurite/fulgurite/wire"
 )
 
-// servedTokens is the most tokens of a served reply unless the client says.
+// servedTokens is the most tokens of a served reply if the client does not say.
 const servedTokens = 1024
 
-// serve answers outside attempts, by an API, with the version and settings that
-// the client names.
+// serve answers requests outside attempts, with the version and the settings that the
+// client names.
 func (g *Gateway) serve(api wire.API) func(http.ResponseWriter, *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		decoded, err := g.readRequest(w, r, api)
@@ -37,7 +37,7 @@ func (g *Gateway) serve(api wire.API) func(http.ResponseWriter, *http.Request) e
 	}
 }
 
-// serveCount tells how many tokens the prompt of a Messages request would have.
+// serveCount returns the number of tokens in the prompt of a Messages request.
 func (g *Gateway) serveCount(w http.ResponseWriter, r *http.Request) error {
 	decoded, err := g.readRequest(w, r, wire.Messages)
 	if err != nil {
@@ -54,7 +54,7 @@ func (g *Gateway) serveCount(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	_ = write(w, http.StatusOK, wire.Count(len(prompt))) // who left does not need it
+	_ = write(w, http.StatusOK, wire.Count(len(prompt))) // an error means that the client has left
 	return nil
 }
 
@@ -79,7 +79,7 @@ func (g *Gateway) servedRequest(r *http.Request, decoded *wire.Request) (model.V
 	return version, request, err
 }
 
-// servedSettings are those of the client, or OpenAI's defaults.
+// servedSettings returns the client's sampling settings, with OpenAI's defaults.
 func servedSettings(request *wire.Request) (model.DecodeRequest, error) {
 	decode := model.DecodeRequest{MaxTokens: servedTokens, Temperature: 1, Seed: conversation.RandomNumber()}
 	if err := request.CheckSampling(); err != nil {

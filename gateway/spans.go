@@ -17,7 +17,7 @@ import (
 	"github.com/fulgurite/fulgurite/wire"
 )
 
-// exports adds a handler of trace exports, whose errors are those of OTLP.
+// exports adds a handler of trace exports, whose errors have OTLP's shape.
 func (g *Gateway) exports(pattern string, handle func(http.ResponseWriter, *http.Request) error) {
 	g.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		err := handle(w, r)
@@ -40,7 +40,7 @@ func writeExport(w http.ResponseWriter, status int, encoding otlp.Encoding, body
 	return writeFlushed(w, body)
 }
 
-// spans takes a trace export of an attempt.
+// spans records a trace export of the attempt in the path.
 func (g *Gateway) spans(w http.ResponseWriter, r *http.Request, a *inflight.Attempt) error {
 	encoding, batch, err := g.readExport(w, r)
 	if err != nil {
@@ -53,7 +53,7 @@ func (g *Gateway) spans(w http.ResponseWriter, r *http.Request, a *inflight.Atte
 	return writeExport(w, http.StatusOK, encoding, encoding.Reply(rejected, why))
 }
 
-// spansOfNamed takes a trace export that names its attempt itself.
+// spansOfNamed records a trace export that names its attempt itself.
 func (g *Gateway) spansOfNamed(w http.ResponseWriter, r *http.Request) error {
 	encoding, batch, err := g.readExport(w, r)
 	if err != nil {
@@ -82,9 +82,8 @@ func (g *Gateway) readExport(w http.ResponseWriter, r *http.Request) (otlp.Encod
 	return encoding, batch, nil
 }
 
-// RecordSpans records an export that names its attempt, for whoever holds the
-// attempt's key; it is how exports by gRPC come in. It returns how many rewards were
-// refused, and why.
+// RecordSpans records an export that names its attempt itself, if key is the attempt's.
+// Exports by gRPC use it. It returns how many rewards were refused, and why.
 func (g *Gateway) RecordSpans(ctx context.Context, key string, batch otlp.Batch) (rejected int, why string, err error) {
 	address, err := trace.ParseAddress(strings.Trim(batch.Rollout, "/"))
 	if err != nil {
@@ -125,8 +124,8 @@ func (g *Gateway) recordSpans(ctx context.Context, a *inflight.Attempt, batch ot
 	return rejected, why, nil
 }
 
-// recordSpanReward gives a span's reward to the attempt by the rules for posted ones. What
-// an exporter could not mend is a refusal and no error.
+// recordSpanReward gives a span's reward to the attempt by the rules for posted rewards.
+// It returns a refusal, and no error, if the exporter could not mend the problem.
 func (g *Gateway) recordSpanReward(ctx context.Context, a *inflight.Attempt, reward trace.Reward) (refusal string, err error) {
 	terms := a.Begun().Terms
 	switch {

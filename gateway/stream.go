@@ -15,29 +15,29 @@ import (
 	"github.com/fulgurite/fulgurite/wire"
 )
 
-// flushInterval is the least time between two writes to a stream, but for its end:
-// tokens that come sooner go together. Nobody reads faster, and most of what a
-// streamed call costs is its writes.
+// flushInterval is the least time between two writes to a stream, except for its end;
+// tokens that come sooner are written together. Nobody reads faster, and writes are most
+// of the cost of a streamed call.
 const flushInterval = 10 * time.Millisecond
 
-// streamWriter writes a reply as a stream of events. What it writes beside its
-// keepalives is a function of the request and of the calls that answer it, whether
-// these are sampled meanwhile or on record.
+// streamWriter writes a reply as a stream of events. Apart from keepalives, its bytes are
+// a function of the request and of the calls that answer it, whether these are being
+// sampled or on record.
 type streamWriter struct {
 	*Gateway
 	w       http.ResponseWriter
 	request *conversation.Request
 	stream  *wire.Stream
-	written bool   // the client has got the head of the reply
-	begun   bool   // and events
+	written bool   // the client has the head of the reply
+	begun   bool   // the client has events
 	pending []byte // events that are not written yet
 	flushed time.Time
 	silence *time.Timer
 }
 
-// stream streams the reply of a request. Until something was written, an error is left
-// to be explained; later, the stream ends with an event that tells of it, and the
-// connection is broken off, for whoever resumes streams to ask again.
+// stream streams the reply of a request. It returns an error if nothing was written yet;
+// later, it ends the stream with an event that reports the error, and breaks the
+// connection, so that the forwarder asks again.
 func (g *Gateway) stream(w http.ResponseWriter, r *http.Request, request *conversation.Request, calls inflight.Calls) error {
 	s := &streamWriter{Gateway: g, w: w, request: request, silence: time.NewTimer(g.config.Keepalive)}
 	defer s.silence.Stop()
@@ -58,21 +58,21 @@ func (g *Gateway) stream(w http.ResponseWriter, r *http.Request, request *conver
 	}
 }
 
-// errBrokenOff is an error that has been told to the client in its stream. What is
-// left to do is to break the connection off.
+// errBrokenOff is an error that the stream has already reported to the client. What
+// remains is to break the connection.
 var errBrokenOff = errors.New("the stream is broken off")
 
 // breakOff ends a stream that can't be completed.
 func (s *streamWriter) breakOff(r *http.Request, err error) error {
 	if r.Context().Err() == nil {
 		s.pending = append(s.pending, s.stream.Fail(explain(s.request.API, err))...)
-		_ = s.flush() // the broken connection says the rest
+		_ = s.flush() // an error changes nothing: the connection breaks anyway
 	}
 	return fmt.Errorf("%w: %w", errBrokenOff, err)
 }
 
-// logFault logs a fault of ours. A client that left can't be answered, and a call
-// that it gave up is no fault.
+// logFault logs a fault of ours. A client that left can't be answered, and its call is no
+// fault.
 func (g *Gateway) logFault(r *http.Request, f *wire.Failure, err error) {
 	if f.Status >= http.StatusInternalServerError && r.Context().Err() == nil {
 		g.config.Log.Warn("request failed", zap.String("path", r.URL.Path), zap.Error(err))
@@ -182,7 +182,7 @@ type choiceWriter struct {
 	*streamWriter
 	choice     int
 	transcript *inflight.Transcript
-	tokens     []int32   // whose text was not written yet
+	tokens     []int32   // not yet written as text
 	logprobs   []float32 // of these tokens
 	reasoned   bool      // the reasoning was written
 }

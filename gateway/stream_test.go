@@ -111,7 +111,7 @@ func TestTheEndOfAStreamIsToldAfterTheCallIsRecorded(t *testing.T) {
 		<-recording
 		l.await(t, `"2"`) // all text is out
 		select {
-		case more := <-l.heard:
+		case more := <-l.received:
 			require.NotContains(t, more, p.end)
 		default:
 		}
@@ -238,7 +238,7 @@ func TestASilentStreamSaysThatItIsAlive(t *testing.T) {
 		l.await(t, `"1"`)
 		spoken := l.String()
 		for l.String() == spoken { // and once more
-			<-l.heard
+			<-l.received
 		}
 		close(d)
 		kept := l.all()

@@ -9,12 +9,12 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// table is the attempts in memory. It drops the least recently used ones when they are
-// too many or too heavy or have been idle for long, but never an attempt with a request
-// inside, since two copies of it would count apart.
+// table holds the attempts in memory. It drops the least recently used ones when they are
+// too many, take too much memory, or have been idle for long. It never drops an attempt
+// with a request in flight: two copies of it would count calls apart.
 type table struct {
 	limit  int
-	memory int64 // the most that attempts may weigh
+	memory int64 // the most bytes that attempts may take
 	idle   time.Duration
 	open   func(trace.Address) *inflight.Attempt
 
@@ -28,14 +28,15 @@ type entry struct {
 	attempt *inflight.Attempt
 	users   int
 	used    time.Time
-	weight  int64 // when a request last came or went
+	weight  int64 // as it was when a request last began or ended
 }
 
 func newTable(limit int, memory int64, idle time.Duration, open func(trace.Address) *inflight.Attempt) *table {
 	return &table{limit: limit, memory: memory, idle: idle, open: open, entries: map[trace.Address]*list.Element{}, recent: list.New()}
 }
 
-// enter returns the attempt, which stays until leave is called as often.
+// enter returns the attempt, which stays in memory until leave has been called as often
+// as enter.
 func (t *table) enter(address trace.Address, now time.Time) *inflight.Attempt {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -66,7 +67,8 @@ func (t *table) update(p *entry) {
 	t.weight += p.weight
 }
 
-// leave ends what enter began; forget drops the attempt once nobody is inside.
+// leave ends what enter began; with forget, it drops the attempt once no request is in
+// flight.
 func (t *table) leave(address trace.Address, now time.Time, forget bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -23,7 +23,7 @@ type Architecture struct {
 	Tied         bool    `json:"tied_embeddings"` // the output layer is the embedding
 	QKVBias      bool    `json:"qkv_bias,omitempty"`
 	QKNorm       bool    `json:"qk_norm,omitempty"`
-	// RopeScaling changes the frequencies that RopeTheta gives; zero is none.
+	// RopeScaling changes the frequencies that RopeTheta gives; the zero value does not.
 	RopeScaling RopeScaling `json:"rope_scaling,omitzero"`
 	// ValueHead marks a critic: one value for each position instead of logits, so
 	// that Tied says nothing.
@@ -53,7 +53,7 @@ func Tiny(vocab int) Architecture {
 	}
 }
 
-// Check reports what makes a impossible, naming the field.
+// Check returns an error that names the field if the architecture is impossible.
 func (a Architecture) Check() error {
 	if a.Config != "" {
 		return fmt.Errorf("%w: model_type %q is none of llama, mistral, qwen2, qwen3: engine torch alone computes it", ErrArchitecture, a.ModelType())

@@ -32,8 +32,8 @@ type Batch struct {
 	Values string `json:"values,omitempty"`
 	// Judgments is the digest of a judge's scores of its calls; empty without one.
 	Judgments string `json:"judgments,omitempty"`
-	// Reference is the digest of the log-probabilities under version 0 that are in its
-	// rewards, a file of Values; empty where none are.
+	// Reference is the digest of the log-probabilities under version 0 that are part of
+	// its rewards, a file of Values; empty if none are.
 	Reference string `json:"reference,omitempty"`
 	// Baselines are running means of rewards after this step, from which the next goes
 	// on; nil without any.
@@ -41,7 +41,7 @@ type Batch struct {
 	Rows      []BatchRow         `json:"-"` // arrays, not JSON
 }
 
-// BatchDenominators are what a loss divides by.
+// BatchDenominators are the divisors of a loss.
 type BatchDenominators struct {
 	Tokens    int `json:"tokens"`    // trained tokens: the sum over the trajectories
 	Sequences int `json:"sequences"` // rows with a trained token
@@ -57,14 +57,14 @@ type BatchTrajectory struct {
 	Trained int `json:"trained"`
 }
 
-// BatchRow is one sequence. All its slices but Forms have the length of Tokens,
-// and element t describes Tokens[t].
+// BatchRow is one sequence. All its slices except Forms have the length of Tokens, and
+// element t describes Tokens[t].
 type BatchRow struct {
 	Row
 	// Sampled marks the tokens that are trained; never the first, which is
 	// context only.
 	Sampled []bool
-	// Logprobs is what was recorded where Sampled, 0 elsewhere.
+	// Logprobs has the recorded log-probability of each Sampled token, 0 elsewhere.
 	Logprobs []float32
 	// Advantages is 0 where not Sampled.
 	Advantages []float32
@@ -73,10 +73,10 @@ type BatchRow struct {
 	Calls []int32
 	// Trajectory is an index into Batch.Trajectories.
 	Trajectory int
-	// Returns is what a critic is to learn of each Sampled token, 0 elsewhere; nil
-	// without a critic, and then nil in all rows.
+	// Returns has the critic's target for each Sampled token, 0 elsewhere; nil in all
+	// rows without a critic.
 	Returns []float32
-	// Forms are those that masked what the policy could choose, by Start.
+	// Forms are the forms that masked tokens, by Start.
 	Forms []BatchForm
 }
 
@@ -147,7 +147,7 @@ func (b Batch) Check() error {
 	return b.checkDenominators()
 }
 
-// format is what Format has to be.
+// format returns the value that Format must have.
 func (b Batch) format() string {
 	for _, r := range b.Rows {
 		if len(r.Forms) > 0 {

@@ -29,10 +29,9 @@ func (r BatchRow) checkForms() error {
 	return nil
 }
 
-// Restrict sets Allowed of the rows that have forms, by walking each form's
-// constraint over the tokens that it held: what the sampler could choose from is
-// what the loss has to see. It is ErrBatch if the walk is not possible, naming the
-// row and the token.
+// Restrict sets Allowed of the rows that have forms. It walks each form's constraint over
+// the restricted tokens, so that the loss sees the same choices as the sampler had. It is
+// ErrBatch if the walk is not possible, naming the row and the token.
 func (b *Batch) Restrict(constrain Constrain) error {
 	seen := &sets{kept: map[string]TokenSet{}}
 	for i := range b.Rows {

@@ -17,19 +17,19 @@ const CanaryFormat = "fulgurite.canary/1"
 var (
 	// ErrCanary is wrapped by every error of Canary.Check and ParseCanary.
 	ErrCanary = errors.New("bad canary")
-	// ErrWrongWeights says that a sampler does not compute what the version's
-	// trainer computed: the weights it samples from are not the version's, or its
-	// arithmetic is broken. It must not serve that version.
+	// ErrWrongWeights says that a sampler does not compute the same numbers as the
+	// version's trainer: its weights are not the version's, or its arithmetic is broken.
+	// It must not serve that version.
 	ErrWrongWeights = errors.New("wrong weights")
 )
 
-// Canary is what the weights of a version make of a few fixed prompts, computed
-// by its trainer from the weights in its own memory. A sampler that loads the
-// version has to arrive at the same. That finds what digests can't: weights that
-// were stored, read, converted or placed wrongly though every byte is intact.
+// Canary has the log-probabilities of a few fixed prompts under a version, computed by
+// its trainer from the weights in memory. A sampler that loads the version has to compute
+// the same. This finds errors that digests can't: weights that were stored, read,
+// converted or placed wrongly although every byte is intact.
 type Canary struct {
 	Format string `json:"format"`
-	// Fingerprint is that of the trainer's engine.
+	// Fingerprint is the fingerprint of the trainer's engine.
 	Fingerprint string `json:"fingerprint"`
 	// Exact says that equal bits are to be expected within one Fingerprint.
 	Exact bool `json:"exact"`
@@ -44,8 +44,8 @@ type CanaryRow struct {
 	Prompt   []int32   `json:"prompt"`
 	Tokens   []int32   `json:"tokens"`
 	Logprobs []float32 `json:"logprobs"`
-	// Base is what the log-probabilities are without the version's adapter; empty where
-	// that is not known.
+	// Base has the log-probabilities without the version's adapter; empty if they are not
+	// known.
 	Base []float32 `json:"base,omitempty"`
 }
 
@@ -54,13 +54,13 @@ const (
 	canaryTokens = 16 // most of one row
 	canaryPrompt = 4  // of them
 	canarySeed   = 0x63616e617279
-	// canaryTolerance is some hundred times what other orders of float32 sums do to
-	// a log-probability, and a tenth of what one step of training does.
+	// canaryTolerance is some hundred times the effect of another order of float32 sums
+	// on a log-probability, and a tenth of the effect of one training step.
 	canaryTolerance = 1e-3
 )
 
-// Approximate is implemented by engines whose log-probabilities may be further from those
-// of other engines than sums in another order make them.
+// Approximate is implemented by engines whose log-probabilities may differ from other
+// engines' by more than another order of sums would explain.
 type Approximate interface {
 	// CanaryTolerance is how far, in nats, a right sampler's may be, for each token.
 	CanaryTolerance() float64

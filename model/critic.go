@@ -6,14 +6,14 @@ import (
 	"slices"
 )
 
-// CriticPolicy is the name of the policy that is the critic of a run's policy:
-// its versions are numbered as those of DefaultPolicy.
+// CriticPolicy is the policy name of the critic of a run's policy: its versions have the
+// same numbers as those of DefaultPolicy.
 const CriticPolicy = "critic"
 
-// Critic estimates what a sequence will still earn: a transformer with a value
-// head. It is a model of its own, with an optimizer of its own, and used by one
-// goroutine at a time. Rows are those of a Trainer; Temperature and Allowed have
-// no part in a value.
+// Critic estimates the remaining return of a sequence: a transformer with a value head.
+// It is a model of its own, with an optimizer of its own, and used by one goroutine at a
+// time. It reads the same rows as a Trainer, but a value does not depend on Temperature
+// and Allowed.
 type Critic interface {
 	// Values returns, for each row, len(Tokens)-1 values: number i is the return
 	// expected after Tokens[:i+1], so just before Tokens[i+1].

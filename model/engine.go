@@ -16,21 +16,21 @@ type Engine interface {
 	// then give a token the same log-probability.
 	Fingerprint() string
 	Deterministic() bool
-	// NewTrainer takes a checkpoint; it copies what it keeps.
+	// NewTrainer takes a checkpoint and copies the parts that it keeps.
 	NewTrainer(Checkpoint) (Trainer, error)
-	// NewCritic takes the checkpoint of an architecture with a value head; it copies
-	// what it keeps. The other two refuse one.
+	// NewCritic takes the checkpoint of an architecture with a value head and copies the
+	// parts that it keeps. The other two methods refuse such a checkpoint.
 	NewCritic(Checkpoint) (Critic, error)
 	// NewDecoder prepares a checkpoint for sampling, which needs neither Updates nor
-	// moments; it copies what it keeps.
+	// moments. It copies the parts that it keeps.
 	NewDecoder(Checkpoint) (Decoder, error)
 }
 
-// Checkpoint is everything that training a policy goes on from. Weights, Mean and
-// Variance are those of Tensors: of the whole model, or of its adapter alone.
+// Checkpoint is the complete state from which training continues. Weights, Mean and
+// Variance hold Tensors: those of the whole model, or of its adapter alone.
 type Checkpoint struct {
 	Architecture Architecture
-	// Adapter, if not nil, is what is trained; the rest of the model is its Base.
+	// Adapter, if not nil, is the trained part; the rest of the model is its Base.
 	Adapter *Adapter
 	Weights Weights
 	// Updates is the number of optimizer updates made; with 0, Mean and Variance
@@ -54,9 +54,9 @@ const (
 	MomentsInt8 = "int8"
 )
 
-// Row is one sequence to score or train, Tokens[0] being context only.
-// Logits are divided by Temperature before the soft-max, so that log-
-// probabilities are those of the distribution that sampled; 0 stands for 1.
+// Row is one sequence to score or train; Tokens[0] is only context. Logits are divided by
+// Temperature before the soft-max, so that log-probabilities are those of the sampling
+// distribution; 0 stands for 1.
 type Row struct {
 	Tokens      []int32
 	Temperature float64
@@ -119,9 +119,9 @@ type ScoringEngine interface {
 	NewRowScorer(Checkpoint) (RowScorer, error)
 }
 
-// Decoder samples from one version's weights, many sequences at once. It is
-// safe for concurrent use; requests in flight share batches. One that is a Scorer
-// too can prove that it holds the right weights.
+// Decoder samples from one version's weights, many sequences at once. It is safe for
+// concurrent use; requests in flight share batches. A Decoder that is also a Scorer can
+// prove that it holds the right weights.
 type Decoder interface {
 	Decode(ctx context.Context, r DecodeRequest) (Completion, error)
 	// Close ends requests under way. Closing again does nothing.
@@ -140,13 +140,13 @@ type DecodeRequest struct {
 	// Seed decides every choice: the noise of the i-th sampled token is a
 	// function of Seed and i alone.
 	Seed uint64
-	// TopP keeps only the most likely tokens that together have this probability,
-	// at Temperature and among those that Constraint allows (see Nucleus); 0 and 1 keep
-	// all, and where Temperature is 0 it says nothing. Log-probabilities are always
-	// those of the distribution that sampled.
+	// TopP keeps only the most likely tokens that together have this probability, at
+	// Temperature and among those that Constraint allows (see Nucleus). 0 and 1 keep all,
+	// and at Temperature 0 it has no effect. Log-probabilities are always those of the
+	// sampling distribution.
 	TopP float64
-	// Form restricts the reply; nil is no restriction. A sampler makes a Constraint
-	// of it, which is what decoders obey.
+	// Form restricts the reply; nil does not. A sampler makes the Constraint from it that
+	// decoders obey.
 	Form       *Form
 	Constraint Constraint
 	// Emit, if not nil, is called with each token once it is sampled, in order, by
@@ -155,13 +155,13 @@ type DecodeRequest struct {
 	Emit func(token int32, logprob float32)
 }
 
-// Completion is what was sampled.
+// Completion is a sampled completion.
 type Completion struct {
 	Tokens   []int32
 	Logprobs []float32
 	Finish   string // "stop", or "length" when MaxTokens or MaxPositions ended it
-	// Forced marks tokens that had no alternative, because Constraint and TopP left
-	// none; nil is none.
+	// Forced marks tokens that had no alternative under Constraint and TopP; nil marks
+	// none.
 	Forced []bool
 }
 
@@ -171,7 +171,7 @@ var ErrPromptTooLong = errors.New("prompt too long")
 // PromptTooLong is ErrPromptTooLong with its numbers, where they are known.
 type PromptTooLong struct {
 	Tokens    int // of the prompt
-	Positions int // of the model, one of which is for the reply at least
+	Positions int // of the model; the reply needs at least one of them
 }
 
 func (e *PromptTooLong) Error() string {
@@ -180,6 +180,5 @@ func (e *PromptTooLong) Error() string {
 
 func (e *PromptTooLong) Unwrap() error { return ErrPromptTooLong }
 
-// ErrRefused is wrapped when a server of others refuses what was asked, and would
-// again.
+// ErrRefused is wrapped when an external server refuses a request, and would again.
 var ErrRefused = errors.New("the server refuses the request")

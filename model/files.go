@@ -16,11 +16,11 @@ import (
 // Files are the weights of a checkpoint of a model that engine torch alone computes: no
 // process of ours reads the numbers.
 type Files struct {
-	// Weights are the files by name: those of the whole model as transformers loads them from
-	// a directory, or AdapterFile with PEFT's names.
+	// Weights are the files by name: the files of the whole model as transformers loads
+	// them from a directory, or AdapterFile with PEFT's names.
 	Weights map[string]Content
-	// Optimizer holds both moments, under "mean." and "variance." and the names of what is
-	// trained. Open is nil where Updates is 0.
+	// Optimizer holds both moments of the trained tensors, whose names it prefixes with
+	// "mean." and "variance.". Open is nil if Updates is 0.
 	Optimizer Content
 	// Release, if not nil, says that nobody will open the files again.
 	Release func()
@@ -82,8 +82,8 @@ func (a Architecture) ModelType() string {
 	return c.ModelType
 }
 
-// CheckConfig reports what makes an architecture with Config impossible, as far as that can be
-// seen here, naming the field.
+// CheckConfig returns an error that names the field if an architecture with Config is
+// impossible, as far as the config shows it.
 func (a Architecture) CheckConfig() error {
 	if a.ModelType() == "" {
 		return fmt.Errorf("%w: config names no model_type", ErrArchitecture)
@@ -105,8 +105,8 @@ func (a Architecture) CheckConfig() error {
 	return nil
 }
 
-// CheckFiles reports what makes a checkpoint of an architecture with Config impossible, as far
-// as that can be seen without its numbers.
+// CheckFiles returns an error if a checkpoint of an architecture with Config is
+// impossible, as far as that shows without its numbers.
 func (c Checkpoint) CheckFiles() error {
 	if err := c.Architecture.CheckConfig(); err != nil {
 		return err
@@ -163,8 +163,8 @@ func (c Checkpoint) Release() {
 // moduleName is a name that a linear layer may have.
 var moduleName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,63}$`)
 
-// CheckFor is Check for an architecture: where it has Config, any names may be those of linear
-// layers, and nothing is said of how the base is rounded.
+// CheckFor is Check for an architecture. If it has Config, any name may be that of a
+// linear layer, and the base's rounding is not checked.
 func (l LoRA) CheckFor(a Architecture) error {
 	if a.Config == "" {
 		return l.Check()

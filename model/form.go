@@ -10,15 +10,15 @@ import (
 // constraint of it, or no token of the vocabulary may come next.
 var ErrForm = errors.New("form can't be kept")
 
-// Form is what a reply has to look like, as data, so that a sampler in another
-// process can be held to it and a trainer can rebuild the distribution that sampled.
-// Its zero value restricts nothing. Codec says in which tokens the reply is spelled.
+// Form describes the required shape of a reply as data, so that a sampler in another
+// process can hold the reply to it and a trainer can rebuild the sampling distribution.
+// Its zero value restricts nothing. Codec names the encoding of the reply's tokens.
 type Form struct {
 	Codec string `json:"codec"`
 	// Schema is a JSON Schema that the reply's text satisfies; `{}` is any object.
 	Schema json.RawMessage `json:"schema,omitempty"`
-	// Tools are those that may be called. With Call the reply is a call of one of
-	// them, its arguments valid by the tool's schema; without, it is not restricted.
+	// Tools are the callable tools. With Call the reply is a call of one of them, its
+	// arguments valid by the tool's schema; without Call the reply is not restricted.
 	Tools []FormTool `json:"tools,omitempty"`
 	Call  bool       `json:"call,omitempty"`
 	// Stop are texts that end the reply, at the first token with which one of them
@@ -71,7 +71,7 @@ func (s TokenSet) Has(token int32) bool {
 	return word < len(s) && s[word]&(1<<(token&63)) != 0
 }
 
-// AppendTokens appends to tokens those of the set below vocab, ascending.
+// AppendTokens appends to tokens the elements of the set below vocab, ascending.
 func (s TokenSet) AppendTokens(tokens []int32, vocab int) []int32 {
 	for i, word := range s {
 		for ; word != 0; word &= word - 1 {

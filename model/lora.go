@@ -27,7 +27,7 @@ type LoRA struct {
 // Precision is BasePrecision, or its default.
 func (l LoRA) Precision() Precision { return cmp.Or(l.BasePrecision, F32) }
 
-// Adapter is what a Checkpoint trains instead of its base.
+// Adapter is the part that a Checkpoint trains instead of its base.
 type Adapter struct {
 	LoRA
 	Base *Base
@@ -42,12 +42,12 @@ type Base struct {
 	Size         int64 // of that file, in bytes
 	Architecture Architecture
 	// Each calls use for each tensor of the weights, in any order, and returns its error.
-	// Whoever reads them so needs memory for one at a time. An engine that holds a copy
-	// does not ask for them.
+	// A caller needs memory for one tensor at a time. An engine that holds a copy does
+	// not call Each.
 	Each func(use func(Tensor) error) error
-	// Beside, unless it is nil, is the path of a file of that name in which an engine may
-	// keep the weights as it computes with them. Its directory is there. Whoever removes
-	// the base removes what lies beside it.
+	// Beside, unless it is nil, returns the path of a file with that name, in an existing
+	// directory, in which an engine may keep the weights in its own layout. Whoever
+	// removes the base removes these files, too.
 	Beside func(name string) string
 	// Files are in the place of Each where the architecture has Config: those that hold the
 	// weights, by their names in the model's directory.
@@ -108,7 +108,7 @@ func LoRATargets() []string {
 // MaxLoRARank is the largest rank that an adapter may have.
 const MaxLoRARank = 1024
 
-// Check reports what makes l impossible, naming the field.
+// Check returns an error that names the field if l is impossible.
 func (l LoRA) Check() error {
 	switch {
 	case l.Rank < 1 || l.Rank > MaxLoRARank:
@@ -135,7 +135,7 @@ func (l LoRA) Equal(o LoRA) bool {
 		slices.Equal(slices.Sorted(slices.Values(l.Targets)), slices.Sorted(slices.Values(o.Targets)))
 }
 
-// Scale is what the adapter's product is multiplied by.
+// Scale is the factor of the adapter's product.
 func (l LoRA) Scale() float32 { return float32(l.Alpha / float64(l.Rank)) }
 
 // AdapterTensors lists the names and shapes of what l trains of a, in the one order
@@ -177,7 +177,7 @@ func (a Architecture) InitAdapter(l LoRA, seed uint64) Weights {
 	return w
 }
 
-// Tensors lists the names and shapes of what c trains: all tensors of the
+// Tensors lists the names and shapes of the trained tensors of c: all tensors of the
 // architecture, or those of its adapter. Data is nil.
 func (c Checkpoint) Tensors() Weights {
 	if c.Adapter == nil {
@@ -189,8 +189,8 @@ func (c Checkpoint) Tensors() Weights {
 // Match reports where w differs from Tensors in name, shape or length.
 func (c Checkpoint) Match(w Weights) error { return match(c.Tensors(), w) }
 
-// Check reports what makes c impossible: an architecture, an adapter that does not
-// fit its base, or weights that are not Tensors.
+// Check returns an error if c is impossible: its architecture is, its adapter does not
+// fit its base, or its weights differ from Tensors in name or shape.
 func (c Checkpoint) Check() error {
 	if err := c.Architecture.Check(); err != nil {
 		return err
@@ -220,9 +220,9 @@ func (a Adapter) check(of Architecture) error {
 	return nil
 }
 
-// Merged returns the weights of a policy as a whole: c's own, or its base's with
-// W + (Alpha/Rank)·BA in the place of each W, rounded once. Those of a policy with an
-// adapter compute slightly other numbers than the two apart.
+// Merged returns the weights of a policy as a whole: c's own, or its base's with W +
+// (Alpha/Rank)·BA in the place of each W, rounded once. The result computes slightly
+// other numbers than base and adapter apart.
 func (c Checkpoint) Merged() (Weights, error) {
 	if c.Adapter == nil {
 		return c.Weights, nil

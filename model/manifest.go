@@ -15,17 +15,18 @@ import (
 // describes it.
 const ManifestFormat = "fulgurite.version/1"
 
-// AdapterManifestFormat is that of a version whose weights are an adapter over a base
-// that other versions share.
+// AdapterManifestFormat is the format of a version whose weights are an adapter over a
+// base that other versions share.
 const AdapterManifestFormat = "fulgurite.version/2"
 
-// FilesManifestFormat is that of a version of a model that engine torch alone computes: its
-// weights, or those of an adapter and its base, lie in files that nothing here reads.
+// FilesManifestFormat is the format of a version of a model that only engine torch
+// computes: its weights, or those of an adapter and its base, lie in files that no Go
+// code reads.
 const FilesManifestFormat = "fulgurite.version/3"
 
-// The files of a version. Config and Weights are what Hugging Face loaders
-// expect under these names; a version without OptimizerFile can be sampled but
-// its training starts with fresh moments.
+// The files of a version. Hugging Face loaders expect Config and Weights under these
+// names. A version without OptimizerFile can be sampled, but its training starts with
+// fresh moments.
 const (
 	ConfigFile    = "config.json"
 	WeightsFile   = "model.safetensors"
@@ -36,7 +37,7 @@ const (
 	// adapter is trained, under the names that PEFT expects.
 	AdapterFile       = "adapter_model.safetensors"
 	AdapterConfigFile = "adapter_config.json"
-	// CanaryFile is optional: what a sampler of the version has to reproduce.
+	// CanaryFile is optional: the numbers that a sampler of the version has to reproduce.
 	CanaryFile = "canary.json"
 )
 
@@ -49,9 +50,9 @@ type File struct {
 	Size   int64  `json:"size"`   // in bytes
 }
 
-// Manifest lists what a version is made of. Its files hold neither a run's name
-// nor a clock, so equal training gives equal digests of files; the manifest
-// itself names the batch, and a batch names attempts.
+// Manifest lists the files of a version. They hold neither a run's name nor a clock, so
+// equal training gives equal digests of files; the manifest itself names the batch, and a
+// batch names attempts.
 type Manifest struct {
 	Format string `json:"format"`
 	Policy string `json:"policy"`
@@ -184,9 +185,9 @@ func IdentityOf(title string, files map[string]File) string {
 // weights.
 func BaseIdentity(files map[string]File) string { return IdentityOf("base", files) }
 
-// Weights identifies the version's weights: the digest of their file, or, of an
-// adapter, that of a text which names its base and both of its files. In
-// FilesManifestFormat it is IdentityOf all files that decide what the model computes.
+// Weights identifies the version's weights: the digest of their file, or for an adapter,
+// of a text which names its base and both of its files. In FilesManifestFormat it is
+// IdentityOf all files that decide the model's numbers.
 func (m Manifest) Weights() string {
 	if m.Format == FilesManifestFormat {
 		files := maps.Clone(m.Files)
@@ -205,8 +206,8 @@ func (m Manifest) Weights() string {
 	return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(text)))
 }
 
-// Blobs are the digests of all blobs that the version is made of, but for its manifest
-// and its batch, without order.
+// Blobs returns the digests of all blobs of the version, without its manifest and its
+// batch, in no order.
 func (m Manifest) Blobs() []string {
 	var all []string
 	for _, f := range m.Files {

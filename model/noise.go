@@ -25,12 +25,12 @@ func GumbelNoise(seed uint64, index int, out []float32) {
 	}
 }
 
-// GumbelChoose returns the token whose scale·logit + noise is the largest, the
-// lowest number of several: what one finds with GumbelNoise, but without the
+// GumbelChoose returns the token with the largest scale·logit + noise, and the lowest one
+// if there are several. It finds the same token as GumbelNoise would, but leaves out the
 // logarithms of tokens that cannot win.
 //
-// A token's noise is −log(−log u) ≤ −log(1−u), and how many bits 1−u begins with
-// bounds that from above. Beside the likeliest token few others remain.
+// A token's noise is −log(−log u) ≤ −log(1−u), which is bounded by the number of zero
+// bits with which 1−u begins. Few tokens have a bound above the likeliest token.
 func GumbelChoose(logits []float32, scale float32, seed uint64, index int) int {
 	state, likely := noiseState(seed, index), likeliest(logits)
 	floor := float32(logits[likely]*scale) + gumbel(noiseBits(state, likely))

@@ -51,8 +51,8 @@ func (p Precision) Check(a Architecture) error {
 	return nil
 }
 
-// Bytes are what n numbers of matrices take in a file and in memory, where factors are
-// float32.
+// Bytes returns how many bytes n numbers of matrices take in a file and in memory, where
+// factors are float32.
 func (p Precision) Bytes(n int64) (stored, held int64) {
 	switch p {
 	case BF16:

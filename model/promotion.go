@@ -8,7 +8,7 @@ import (
 // Decision is whether a candidate becomes the promoted version, and why.
 type Decision struct {
 	Candidate int     `json:"candidate"`
-	Promoted  int     `json:"promoted"` // the version promoted before, -1 for none
+	Promoted  int     `json:"promoted"` // the version promoted before, -1 if there was none
 	Reward    float64 `json:"reward"`   // candidate's mean on the gate split
 	Baseline  float64 `json:"baseline"` // the promoted version's mean there
 	Margin    float64 `json:"margin"`
@@ -28,8 +28,8 @@ type Decision struct {
 	ApprovedBy string `json:"approved_by,omitempty"`
 }
 
-// rounding is the largest difference of two rewards, as a part of their size, that counts
-// as none: sums of equal rewards may differ in their last bits.
+// rounding is the largest difference of two rewards, relative to their size, that counts
+// as 0: sums of equal rewards may differ in their last bits.
 const rounding = 1e-12
 
 // Decide accepts a candidate whose mean reward on the gate split exceeds the
@@ -44,10 +44,10 @@ func Decide(candidate, promoted int, reward, baseline, margin float64) Decision 
 // margin on average, and if the one-sided p-value of the paired differences is
 // at most significance; 1 accepts without a test.
 //
-// Tasks and not samples are what is drawn, so that samples of one task are one
-// observation (Miller 2024, "Adding Error Bars to Evals", arXiv:2411.00640, §2.2
-// on clusters and §4.2 on pairs). The test flips signs instead of assuming that
-// means are normal, which they are not with few tasks and rewards of 0 and 1.
+// The test draws tasks and not samples, so that samples of one task are one observation
+// (Miller 2024, "Adding Error Bars to Evals", arXiv:2411.00640, §2.2 on clusters and §4.2
+// on pairs). The test flips signs instead of assuming that means are normal, which they
+// are not with few tasks and rewards of 0 and 1.
 func DecidePaired(candidate, promoted int, rewards, baseline []float64, margin, significance float64) (Decision, error) {
 	d := Decision{Candidate: candidate, Promoted: promoted, Margin: margin, Significance: significance, Tasks: len(rewards)}
 	if len(rewards) == 0 || len(rewards) != len(baseline) {

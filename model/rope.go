@@ -20,8 +20,8 @@ type RopeScaling struct {
 	OriginalPositions   int     `json:"original_max_position_embeddings"`
 }
 
-// Frequency is what becomes of a frequency. The conversions keep a compiler from
-// fusing operations, which would give other bits on other processors.
+// Frequency returns the scaled frequency. The conversions keep a compiler from fusing
+// operations, which would give other bits on other processors.
 func (s RopeScaling) Frequency(f float64) float64 {
 	if s == (RopeScaling{}) {
 		return f

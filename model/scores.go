@@ -12,17 +12,17 @@ const ScoresFormat = "fulgurite.scores/1"
 // ErrScores is wrapped by every error of Scores.Check.
 var ErrScores = errors.New("bad scores")
 
-// Scores are what the trainer of a step gave the trained tokens of a batch, in the order of
-// the batch's rows. Each is of the first update that read the token, before that update;
-// NaN where no update did, or where its trainer died before the version was on record.
-// Nothing depends on them: people compare them with what the sampler recorded.
+// Scores are the trainer's numbers for the trained tokens of a step's batch, in the order
+// of the batch's rows. Each is from the first update that read the token, before that
+// update; NaN if there was none, or if its trainer died before the version was on record.
+// Nothing depends on them: people compare them with the sampler's numbers.
 type Scores struct {
 	Batch     string    `json:"batch"` // its digest
 	Logprobs  []float32 `json:"-"`     // of the tokens, in nats
 	Entropies []float32 `json:"-"`     // of the distributions that they were drawn from, in nats
 }
 
-// Check reports what no trainer could have written.
+// Check returns an error for scores that no trainer could have written.
 func (s Scores) Check() error {
 	if s.Batch == "" {
 		return fmt.Errorf("%w: batch is empty", ErrScores)

@@ -13,13 +13,13 @@ const signFlipSums = 1 << 16
 // signFlip is the one-sided p-value of Fisher's randomization test for paired
 // differences: how likely their sum would be at least as great as it is if each
 // difference were as likely to have the other sign (R. A. Fisher, The Design of
-// Experiments, 1935, §21). It assumes nothing of how rewards are distributed and
-// is exact but where signFlipSums binds; for rewards of 0 and 1 it is the sign test. Differences of 0 have no
-// say. One task alone proves nothing: its p-value is 1.
+// Experiments, 1935, §21). It assumes nothing about the distribution of rewards and is
+// exact unless signFlipSums limits it; for rewards of 0 and 1 it is the sign test.
+// Differences of 0 have no effect. One task alone proves nothing: its p-value is 1.
 //
-// The sum is as great as it is, or greater, exactly when the differences with a
-// minus sign add up to no more than they do. So the sums of subsets are counted,
-// difference by difference, up to that limit.
+// The sum is as great as it is, or greater, exactly if the differences with a minus sign
+// add up to no more than they do now. So the code counts the sums of subsets, difference
+// by difference, up to that limit.
 func signFlip(differences []float64) float64 {
 	var sizes []float64
 	limit, total := 0.0, 0.0

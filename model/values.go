@@ -24,7 +24,7 @@ type Values struct {
 	Calls [][][]float32 `json:"-"` // arrays, not JSON
 }
 
-// Check reports what no critic could have written, naming the token.
+// Check returns an error, naming the token, for values that no critic could have written.
 func (v Values) Check() error {
 	if v.Policy == "" {
 		return fmt.Errorf("%w: policy is empty", ErrValues)

@@ -26,8 +26,8 @@ func (v VersionID) String() string {
 	return fmt.Sprintf("%s/%s@%d", v.Run, v.Policy, v.Number)
 }
 
-// Version is an immutable state of a policy. Digests are "sha256:<hex>" names of
-// blobs; docs/formats.md describes what is in them.
+// Version is an immutable state of a policy. Digests are "sha256:<hex>" names of blobs;
+// docs/formats.md describes their content.
 type Version struct {
 	VersionID
 	Parent   int    `json:"parent"`   // -1 for version 0
@@ -48,7 +48,7 @@ type Version struct {
 // ErrCollected says that the files of a version were given up to save space.
 var ErrCollected = errors.New("the version was collected, its weights are gone")
 
-// Sampler answers for any version of any run, loading what it needs.
+// Sampler answers for any version of any run, and loads it if needed.
 type Sampler interface {
 	// Sample also returns the digest of the weights that sampled.
 	Sample(ctx context.Context, version VersionID, r DecodeRequest) (c Completion, weights string, err error)

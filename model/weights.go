@@ -20,8 +20,8 @@ const lmHead = "lm_head.weight"
 // Weights are a model's tensors in the order of Architecture.Tensors.
 type Weights []Tensor
 
-// Tensors lists the names and shapes of a's tensors, in the one order that
-// files and fingerprints use. Data is nil. A model with Config has none that are known here.
+// Tensors lists the names and shapes of a's tensors, in the one order that files and
+// fingerprints use. Data is nil. A model with Config has no tensors that are known here.
 func (a Architecture) Tensors() Weights {
 	if a.Config != "" {
 		return nil

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// callsPerPage and tokensPerPage bound what a browser has to lay out.
+	// callsPerPage and tokensPerPage bound the size of a page.
 	callsPerPage  = 20
 	tokensPerPage = 2500
 	callsAtOnce   = 10 // are read
@@ -101,7 +101,7 @@ func number(r *http.Request, name string) int {
 	return n
 }
 
-// around reads what is on record of an attempt beside its calls.
+// around reads the records of an attempt beside its calls.
 func (s *Server) around(ctx context.Context, b *attemptBody) error {
 	at := b.Address
 	trials, err := s.Records.TrialsOfGroup(ctx, at.Run, at.Kind, at.Step, at.Task)

@@ -46,7 +46,7 @@ func openBrowser(t *testing.T) *browser {
 	ctx, leave := chromedp.NewContext(allocator)
 	t.Cleanup(leave)
 	b := &browser{t: t, ctx: ctx}
-	require.NoError(t, chromedp.Listen(ctx, b.hear))
+	require.NoError(t, chromedp.Listen(ctx, b.onEvent))
 	_, err := chromedp.Call(ctx, network.Enable, network.EnableParams{})
 	require.NoError(t, err)
 	_, err = chromedp.Call(ctx, log.Enable, cdp.Empty{})
@@ -54,8 +54,8 @@ func openBrowser(t *testing.T) *browser {
 	return b
 }
 
-// hear keeps what a page complained of.
-func (b *browser) hear(event any) {
+// onEvent keeps what a page complained of.
+func (b *browser) onEvent(event any) {
 	complaint := ""
 	switch e := event.(type) {
 	case *runtime.EventExceptionThrown:

@@ -8,9 +8,9 @@
 // has it. What people do to runs is package actions; without an operator the page only
 // shows.
 //
-// One may rely on three things. Only loopback is answered, by name and by address, or who
-// has a token (package access). Whatever agents, models and graders wrote is text: escaped for HTML,
-// with control characters made visible, cut to a length that a browser bears. And what a
-// page costs does not grow with its run, but for the account of a run and the results of
-// its tasks, which are counted once for each state of the run and then kept.
+// Guarantees: only requests over loopback, by name and by address, or with a token (package
+// access) are answered. Whatever agents, models and graders wrote is text: escaped for HTML,
+// with control characters made visible, cut to a length that a browser bears. The cost of a
+// page does not grow with its run, except for the account of a run and the results of its
+// tasks, which are computed once for each state of the run and then kept.
 package page

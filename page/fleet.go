@@ -23,9 +23,10 @@ const (
 	fleetTimeout = 2 * time.Second
 )
 
-// Fleet is what the processes around a store say of themselves.
+// Fleet describes the processes around a store.
 type Fleet interface {
-	// Queues are those that the runs under way need, with who polls them.
+	// Queues returns the queues that the runs under way need, with the workers that poll
+	// them.
 	Queues(ctx context.Context) ([]Queue, error)
 	// Gateway is the address below which a gateway serves versions, ending in "/v1", or an
 	// error that says why there is none.
@@ -161,7 +162,7 @@ func (s *Server) leaseRow(ctx context.Context, l record.Lease) leaseRow {
 	return row
 }
 
-// names are those of the first versions.
+// names returns the names of the first versions.
 func names(versions []model.VersionID) (out []string) {
 	for _, v := range versions[:min(len(versions), mostMessages)] {
 		out = append(out, format.FirstLine(v.String()))

@@ -112,7 +112,7 @@ func (s *Server) group(r *http.Request) (view, error) {
 	return v, nil
 }
 
-// taskName is what people call a task; its place will do where nothing was tried.
+// taskName is the title of a task; its place, if nothing was tried.
 func taskName(id string, place int) string {
 	if id == "" {
 		return fmt.Sprintf("Task %d", place)
@@ -157,7 +157,7 @@ func (s *Server) task(ctx context.Context, run record.Run, kind trace.Kind, id s
 	return t, ok && err == nil
 }
 
-// credited is what the batch of a step made of an attempt.
+// credited is an attempt's part of its step's batch.
 type credited struct {
 	advantage float64
 	trained   int
@@ -173,7 +173,7 @@ type callCredit struct {
 	trainer, entropies []float32
 }
 
-// batch is the one of the step of an attempt; nil where none was made.
+// batch returns the batch of an attempt's step; nil if there is none.
 func (s *Server) batch(ctx context.Context, a trace.Address) (*model.Batch, error) {
 	if a.Kind != trace.Train && a.Kind != trace.Reserve {
 		return nil, nil
@@ -195,7 +195,8 @@ func (s *Server) batch(ctx context.Context, a trace.Address) (*model.Batch, erro
 	return &batch, err
 }
 
-// credit is what the batch of the step of an attempt made of all its attempts, by address.
+// credit returns, by address, the parts that attempts have in the batch of an attempt's
+// step.
 func (s *Server) credit(ctx context.Context, a trace.Address) (map[string]credited, error) {
 	batch, err := s.batch(ctx, a)
 	if err != nil || batch == nil {

@@ -17,8 +17,8 @@ import (
 // looked at for what came since the last time.
 const newest = 64
 
-// history is what is on record of the finished steps of a run. Steps are never changed, and
-// decisions and evaluations only added, so that each is read once.
+// history is the record of the finished steps of a run. Steps never change, and decisions
+// and evaluations are only added, so each is read once.
 type history struct {
 	mu    sync.Mutex
 	steps []record.Step
@@ -32,7 +32,7 @@ type history struct {
 	decisions   []record.Decision
 }
 
-// judged is what was found out about the versions of a run.
+// judged has the evaluations and decisions about the versions of a run.
 type judged struct {
 	evaluations []record.Evaluation // by version
 	moves       []record.Promotion  // in order
@@ -66,7 +66,7 @@ func (s *Server) history(ctx context.Context, run record.Run) ([]record.Step, er
 	return h.steps, nil
 }
 
-// lags are those of the finished steps of a run.
+// lags returns the lags of the finished steps of a run.
 func (s *Server) lags(ctx context.Context, run record.Run) (map[int]float64, error) {
 	steps, err := s.history(ctx, run)
 	if err != nil || len(steps) == 0 {

@@ -25,7 +25,7 @@ const (
 	silence = 15
 )
 
-// stateAnswer is what Temporal said of a run, or why it did not.
+// stateAnswer is Temporal's answer about a run, or the reason why there is none.
 type stateAnswer struct {
 	State
 	err error

@@ -11,7 +11,7 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// functions are those that templates call.
+// functions returns the functions that templates call.
 func functions() template.FuncMap {
 	return template.FuncMap{
 		"clean": format.Shown, "line": format.FirstLine, "count": format.Count, "fixed": format.Fixed, "optional": format.Optional, "signed": format.Signed,

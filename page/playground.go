@@ -135,7 +135,7 @@ type asked struct {
 	MaxTokens   int             `json:"max_tokens"`
 }
 
-// request is what the gateway is asked.
+// request returns the body for the gateway.
 func (a asked) request() ([]byte, error) {
 	var messages, tools []any
 	switch {

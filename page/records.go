@@ -10,7 +10,7 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// Records is what the page reads of a store.
+// Records is the part of a store that the page reads.
 type Records interface {
 	report.Store
 	Runs(ctx context.Context) ([]record.Run, error)
@@ -57,7 +57,7 @@ type Blobs interface {
 // Codecs finds a codec by its name in the terms of an attempt.
 type Codecs func(name string) (dialog.Codec, error)
 
-// Live is what Temporal says of runs.
+// Live is Temporal's view of runs.
 type Live interface {
 	// Runs corrects the status of runs. Where Temporal can't be asked it returns them as
 	// they are, and the error.
@@ -68,7 +68,7 @@ type Live interface {
 	WorkflowURL(id string) string
 }
 
-// State is what a run under way is doing, and what keeps it from going on.
+// State is the activity of a run that is under way, and its obstacles.
 type State struct {
 	Phase   string // what it does, for example "rollouts"
 	Subject string // with what

@@ -193,7 +193,7 @@ type stepRow struct {
 	Tokens   *float64
 }
 
-// stepRows are those of steps, the newest first.
+// stepRows returns the rows of steps, the newest first.
 func stepRows(run record.Run, steps []record.Step) []stepRow {
 	var out []stepRow
 	for _, s := range slices.Backward(steps) {

@@ -122,7 +122,7 @@ func (s *Server) promoted(ctx context.Context, run string) (*int, bool, error) {
 	return &p.Version, p.Pinned(), err
 }
 
-// text says what a run does.
+// text describes the state of a run.
 func (s State) text() string {
 	text := format.Clean(s.Phase)
 	if s.Total > 0 {
@@ -136,7 +136,7 @@ func (s State) text() string {
 	return text
 }
 
-// obstacles are what keeps a run from going on, for people.
+// obstacles describes what blocks a run, for people.
 func (s State) obstacles() []string {
 	var out []string
 	if s.Paused {

@@ -26,16 +26,16 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// policy is that of all pages.
+// policy is the content security policy of all pages.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 
-// defaultPatience is how long a page waits for an account.
-const defaultPatience = 25 * time.Millisecond
+// defaultWait is how long a page waits for an account.
+const defaultWait = 25 * time.Millisecond
 
 // defaultPoll is how often a page that is being looked at asks whether its run went on.
 const defaultPoll = time.Second / 2
 
-// Options say what a page shows.
+// Options configure a page.
 type Options struct {
 	Records Records
 	Blobs   Blobs
@@ -99,7 +99,7 @@ func New(o Options) (*Server, error) {
 		o.Poll = defaultPoll
 	}
 	if o.Patience == 0 {
-		o.Patience = defaultPatience
+		o.Patience = defaultWait
 	}
 	if o.Log == nil {
 		o.Log = zap.NewNop()
@@ -230,7 +230,7 @@ func failed(title string, err error) view {
 	return view{template: "error", Title: title, Body: err.Error()}
 }
 
-// view is what a template shows.
+// view is the data of a template.
 type view struct {
 	template string
 	Title    string

@@ -134,7 +134,7 @@ func (s *Server) step(r *http.Request) (view, error) {
 	return v, nil
 }
 
-// stepName is what people call a step or an evaluation.
+// stepName is the title of a step or an evaluation.
 func stepName(kind trace.Kind, step int) string {
 	switch kind {
 	case trace.Train:
@@ -150,7 +150,7 @@ func placeOf(run string, parts ...string) (trace.Address, error) {
 	return trace.ParseAddress(run + "/" + strings.Join(parts, "/"))
 }
 
-// beside fills in what is on record of the step and of those beside it.
+// beside fills in the records of the step and of its neighbours.
 func (s *Server) beside(ctx context.Context, run record.Run, b *stepBody) error {
 	if b.Kind != trace.Train {
 		return nil
@@ -185,7 +185,7 @@ func (s *Server) quarantined(ctx context.Context, run string, kind trace.Kind, s
 	return slices.DeleteFunc(all, func(q record.Quarantine) bool { return q.Kind != kind }), err
 }
 
-// choice is what a curriculum chose for the step of an attempt, if there is one.
+// choice returns the curriculum's choice for the step of an attempt, if there is one.
 func (s *Server) choice(ctx context.Context, at trace.Address) (record.Choice, bool, error) {
 	if at.Kind != trace.Train && at.Kind != trace.Reserve {
 		return record.Choice{}, false, nil

@@ -83,7 +83,8 @@ func (s *Server) steps(r *http.Request) (view, error) {
 	return v, nil
 }
 
-// evaluations are those of versions from one number up to, and without, another.
+// evaluations returns the evaluations of versions from number from up to, and without,
+// number to.
 func (s *Server) evaluations(r *http.Request, run record.Run, from, to int) ([]evaluationRow, error) {
 	all, err := s.Records.EvaluationsBetween(r.Context(), run.Name, model.DefaultPolicy, from, to)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// tokenMark is a sampled token and what is on record of it.
+// tokenMark is a sampled token and its records.
 type tokenMark struct {
 	Text      string
 	ID        int32

@@ -46,7 +46,7 @@ type fileRow struct {
 	Size         string
 }
 
-// canaryRow is what a sampler has to reproduce before it serves a version.
+// canaryRow is a canary row, which a sampler has to reproduce before it serves a version.
 type canaryRow struct {
 	Rows, Tokens int
 	Exact        bool
@@ -102,7 +102,7 @@ func (s *Server) version(r *http.Request) (view, error) {
 	return v, nil
 }
 
-// ancestors are those that a version was made of, the parent first.
+// ancestors returns the versions that a version was made of, the parent first.
 func (s *Server) ancestors(ctx context.Context, v model.Version) (out []link, more bool, err error) {
 	for parent := v.Parent; parent >= 0 && !more; {
 		if more = len(out) == ancestorsShown; more {
@@ -123,7 +123,7 @@ func (s *Server) ancestors(ctx context.Context, v model.Version) (out []link, mo
 	return out, more, nil
 }
 
-// readFiles fills in what the manifest says.
+// readFiles fills in the content of the manifest.
 func (s *Server) readFiles(ctx context.Context, b *versionBody) {
 	if b.Version.Manifest == "" {
 		b.Unread = "it has no manifest"
@@ -227,7 +227,7 @@ func (s *Server) pair(r *http.Request) (view, error) {
 	return v, nil
 }
 
-// expected reports whether an error says that what was asked for is not there.
+// expected reports whether an error says that the requested object does not exist.
 func expected(err error) bool {
 	for _, one := range []error{evaluation.ErrIncomparable, evaluation.ErrIncomplete, evaluation.ErrNoEvaluation, trace.ErrNotFound} {
 		if errors.Is(err, one) {
@@ -279,7 +279,7 @@ func (s *Server) compare(ctx context.Context, b *pairBody) error {
 	return nil
 }
 
-// sentence says what a comparison shows.
+// sentence describes the result of a comparison.
 func sentence(c evaluation.Comparison) string {
 	verdict := "The difference may be chance"
 	if c.PValue < 1-c.Level {

@@ -102,7 +102,7 @@ func (s *Server) versions(r *http.Request) (view, error) {
 	return v, nil
 }
 
-// lineage is what is on record of some of a run's versions beside them.
+// lineage has other records of some of a run's versions.
 type lineage struct {
 	run         string
 	evaluations []record.Evaluation

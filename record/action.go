@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// ActionName says what a person wants of a run.
+// ActionName names what a person wants to do to a run.
 type ActionName string
 
 // The actions. Those from ActionPause to ActionRetry are asked of the run's workflow, those
@@ -28,7 +28,7 @@ const (
 	ActionUnpin    ActionName = "unpin"
 )
 
-// ActionOutcome is what became of an action.
+// ActionOutcome is the outcome of an action.
 type ActionOutcome string
 
 // The outcomes. An action that is asked has no answer yet, or never got one: who asked was
@@ -39,7 +39,7 @@ const (
 	ActionRefused ActionOutcome = "refused"
 )
 
-// Action is what a person did to a run, or wanted to. Key: ID.
+// Action is what a person did, or wanted to do, to a run. Key: ID.
 type Action struct {
 	// ID is chosen by who asks. Asking twice with one id is asking once.
 	ID      string        `json:"id"`
@@ -53,21 +53,21 @@ type Action struct {
 	Outcome ActionOutcome `json:"outcome"`
 }
 
-// ActionInput is what an action is given beside its reason.
+// ActionInput has the parameters of an action, beside its reason.
 type ActionInput struct {
-	// Version is the one that is meant. nil leaves it to the action: the one that waits for
-	// approval, or the one that was promoted before.
+	// Version is the version meant. If nil, the action decides: the version that waits
+	// for approval, or the one promoted before.
 	Version *int `json:"version,omitempty"`
 	// Values are numbers for keys of the spec, by their path.
 	Values map[string]float64 `json:"values,omitempty"`
-	// Digest is that of the spec that a run is started with.
+	// Digest is the digest of the spec with which a run is started.
 	Digest string `json:"digest,omitempty"`
 }
 
 // ActionResult is the answer.
 type ActionResult struct {
 	Message string `json:"message,omitempty"`
-	// Step is the one from which on it holds, or after which it does.
+	// Step is the first step that the action affects, or the last step of the run.
 	Step int `json:"step,omitempty"`
 	// Execution is Temporal's id of the workflow that goes on.
 	Execution string `json:"execution,omitempty"`

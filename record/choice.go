@@ -38,15 +38,16 @@ type Choice struct {
 	Run    string `json:"run"`
 	Policy string `json:"policy"`
 	Step   int    `json:"step"`
-	// Settings are the curriculum as the step read it: what was set on the way is in it.
+	// Settings is the curriculum as the step read it, including changes made during the
+	// run.
 	Settings json.RawMessage `json:"settings"`
-	// Draws differ from each other. The first are those of the step's batch, Places in
-	// number; the others are reserves, in the order in which they replace groups.
+	// Draws has no task twice. The first Places draws are the step's batch; the others
+	// are reserves, in the order in which they replace groups.
 	Draws  []Draw `json:"draws"`
 	Places int    `json:"places"`
-	// Left are the tasks that are not quarantined, of the stage if there is one.
+	// Left counts the tasks that are not quarantined, within the stage if there is one.
 	Left int `json:"left"`
-	// Known are those with a result that counts, InBand those between the bounds.
+	// Known counts the tasks with a result that counts, InBand those between the bounds.
 	Known  int `json:"known,omitempty"`
 	InBand int `json:"in_band,omitempty"`
 	// Low and High are the bounds, or how far they were widened to fill the step.
@@ -54,19 +55,19 @@ type Choice struct {
 	High float64 `json:"high,omitempty"`
 	// Open are the easiest tasks, from which the step chose.
 	Open int `json:"open,omitempty"`
-	// Stage counts from 0, Since is its first step. Title is what it is called, and Moved
-	// why it began, of the step that begins it.
+	// Stage counts from 0, and Since is its first step. Title names it. Moved says why it
+	// began, in the step that begins it.
 	Stage int    `json:"stage,omitempty"`
 	Since int    `json:"since,omitempty"`
 	Title string `json:"title,omitempty"`
 	Moved string `json:"moved,omitempty"`
-	// Note says what the curriculum could not do as it was asked to.
+	// Note says which settings of the curriculum could not be followed.
 	Note string    `json:"note,omitempty"`
 	At   time.Time `json:"at"`
 }
 
-// Place is the draw of the k-th group that the step attempts, from 0: those of its
-// batch, then the reserves. Where fewer tasks are left they come again, in the same order.
+// Place returns the draw of the k-th group that the step attempts, from 0: the batch
+// first, then the reserves. If fewer tasks are left, they repeat in the same order.
 func (c Choice) Place(k int) Draw {
 	if len(c.Draws) == 0 || k < 0 {
 		return Draw{Task: -1} // no choice that is on record is empty
@@ -93,7 +94,7 @@ func (c Choice) Count(why Reason) int {
 	return n
 }
 
-// String says in a sentence what was chosen.
+// String describes the choice in a sentence.
 func (c Choice) String() string {
 	var parts []string
 	for _, why := range []Reason{ReasonBand, ReasonExplored, ReasonNew, ReasonWidened, ReasonEasy, ReasonHarder, ReasonStage} {
@@ -110,7 +111,7 @@ func (c Choice) String() string {
 	return text
 }
 
-// Because says why a task was drawn, with the number by which it was judged if there is one.
+// Because says why a task was drawn, with the number that decided, if there is one.
 func (c Choice) Because(d Draw) string {
 	if d.Rate == nil {
 		return c.phrase(d.Why)
@@ -125,7 +126,7 @@ func (c Choice) Because(d Draw) string {
 	return fmt.Sprintf("%s, %s %.3g", c.phrase(d.Why), number, *d.Rate)
 }
 
-// phrase is what a reason means to people.
+// phrase puts a reason into words.
 func (c Choice) phrase(why Reason) string {
 	switch why {
 	case ReasonBand:

@@ -2,27 +2,26 @@ package record
 
 import "time"
 
-// Judgments are what a judge thinks of the calls of a step, as the blob that
-// AssignCreditInput.Judgments names: this value as JSON.
+// Judgments has a judge's scores of the calls of a step. It is, as JSON, the content of
+// the blob that AssignCreditInput.Judgments names.
 //
-// Scores has one list for each attempt that counts, in the order of the step's
-// groups and their samples, which is that of the trajectories of the batch. Such a
-// list has one score for each call of the attempt, in the order of
-// trace.Trajectory.History, trained or not; it is empty, and never missing, for an
-// attempt without calls. A score is a number from 0, a call that did harm or
-// nothing, to 10; credit takes it as it is.
+// Scores has one list for each attempt that counts, in the order of the step's groups and
+// their samples, which is also the order of the batch's trajectories. Each list has one
+// score for each call of the attempt, in the order of trace.Trajectory.History, trained
+// or not; it is empty, and never missing, for an attempt without calls. A score is a
+// number from 0 (the call did harm or nothing) to 10; credit uses it unchanged.
 type Judgments struct {
 	Scores [][]float64 `json:"scores"`
 }
 
-// Judgment is what a judge once thought of the calls of an attempt, in order. The
-// first stands for good, so that whoever asks again, in this run or in another, gets
-// the same scores. Key: Key.
+// Judgment has a judge's scores of the calls of an attempt, in order. The first judgment
+// is final, so that a later request, in this run or another, gets the same scores. Key:
+// Key.
 type Judgment struct {
 	Key    string    `json:"key"` // SHA-256 of all that the judge was told, hex
 	Model  string    `json:"model"`
 	Scores []float64 `json:"scores"`
-	// Run, Policy and Step say for whom it was asked.
+	// Run, Policy and Step say which step asked for it.
 	Run    string    `json:"run"`
 	Policy string    `json:"policy"`
 	Step   int       `json:"step"`
@@ -35,7 +34,7 @@ type Nonsense struct {
 	Run      string `json:"run"`
 	Policy   string `json:"policy"`
 	Step     int    `json:"step"`
-	Judgment string `json:"judgment"` // the key of what was asked for
+	Judgment string `json:"judgment"` // the key of the judgment asked for
 	Try      int    `json:"try"`      // from 1
 	// Answer is how it begins, Reason why it is nonsense.
 	Answer string    `json:"answer"`

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Role is what a process of a fleet does for others.
+// Role is the service that a process of a fleet provides.
 type Role string
 
 // The roles that others look for.

@@ -10,7 +10,7 @@ import (
 // that a person pinned.
 var ErrPinned = errors.New("the promoted version is pinned")
 
-// Source is what moved the promoted pointer.
+// Source says what moved the promoted pointer.
 type Source string
 
 // The sources. A pin also holds the pointer where it is until the unpin, which
@@ -41,9 +41,9 @@ type Promotion struct {
 // Pinned reports whether p, as the last move of a pointer, holds it in place.
 func (p Promotion) Pinned() bool { return p.Source == SourcePin }
 
-// Before finds the version that was promoted before the one that a history ends
-// with: where a rollback leads. Going back twice leads two versions back, and
-// not to where the first rollback came from. There may be none.
+// Before returns the version promoted before the one with which a history ends: the
+// target of a rollback. Two rollbacks go two versions back, and not forth again. There
+// may be no such version.
 func Before(history []Promotion) (version int, ok bool) {
 	var path []int // the versions by which the pointer came to where it stands
 	for _, p := range history {
@@ -66,12 +66,12 @@ func Before(history []Promotion) (version int, ok bool) {
 	return path[len(path)-2], true
 }
 
-// Holdings are what decides which versions of a policy are needed.
+// Holdings lists what decides which versions of a policy are needed.
 type Holdings struct {
 	Versions   []int // whose files are kept, by number
 	Promotions []Promotion
 	Undecided  []int // evaluated on the gate split, and not decided on yet
-	InUse      []int // that attempts under way are bound to
+	InUse      []int // by attempts in flight
 }
 
 // Decision is a decision about a candidate that moved nothing: it was refused, a
@@ -82,7 +82,7 @@ type Decision struct {
 	Policy     string          `json:"policy"`
 	DecisionID string          `json:"decision_id"`
 	Candidate  int             `json:"candidate"`
-	Promoted   int             `json:"promoted"` // what it was compared with
+	Promoted   int             `json:"promoted"` // the version that it was compared with
 	Verdict    string          `json:"verdict"`
 	Reason     string          `json:"reason"`
 	Evidence   json.RawMessage `json:"evidence,omitempty"`

@@ -1,7 +1,7 @@
-// Package record holds what is kept of a run beside its attempts: the run itself, its
-// batches, steps, evaluations and quarantined tasks, and how its promoted pointer moved.
-// Package trace holds what happened inside an attempt. Records are plain values that
-// package store keeps and everything else reads; each has a natural key, named in its
+// Package record holds the records of a run beside its attempts: the run itself, its
+// batches, steps, evaluations and quarantined tasks, and the moves of its promoted
+// pointer. Package trace has the records of an attempt. Records are plain values that
+// package store keeps and all other packages read; each has a natural key, named in its
 // comment, under which writing it twice changes nothing.
 package record
 
@@ -23,8 +23,8 @@ const (
 	Cancelled Status = "cancelled"
 	// Refused is a run that never began: its spec was refused. Its name is free.
 	Refused Status = "refused"
-	// Terminated, TimedOut and Deleted are ends that a workflow can't put on record
-	// itself; whoever sees them in Temporal does.
+	// Terminated, TimedOut and Deleted are ends that a workflow can't record itself; a
+	// process that sees them in Temporal does.
 	Terminated Status = "terminated"
 	TimedOut   Status = "timed_out"
 	Deleted    Status = "deleted" // its workflow is not in Temporal any more
@@ -52,7 +52,7 @@ type Split struct {
 	Parts []int `json:"parts,omitempty"`
 }
 
-// Batch is what a step trains on. Key: Run, Policy, Step.
+// Batch is the batch that a step trains on. Key: Run, Policy, Step.
 type Batch struct {
 	Run       string             `json:"run"`
 	Policy    string             `json:"policy"`

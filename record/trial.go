@@ -6,18 +6,18 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// Trial is an attempt as accounts see it: not what it did, but what became of it.
+// Trial is a summary of an attempt: its outcome, not its calls.
 type Trial struct {
 	trace.Address
 	TaskID  string
 	Outcome trace.Outcome
 	Failure string   // in one word, how the agent failed
-	Reward  *float64 // by whoever graded it
+	Reward  *float64 // from the agent or a grader
 	Calls   int
 	Tokens  int // sampled ones of its calls, replayed ones too
 	Begun   time.Time
-	// Progress is when the attempt last got on, by what it left on record. Only
-	// attempts that a later one replaced before they came to a result have it.
+	// Progress is the time of the attempt's last record. Only attempts that a later one
+	// replaced before they had a result have it.
 	Progress time.Time
 }
 
@@ -44,10 +44,10 @@ type TaskResult struct {
 	Kind     trace.Kind
 	TaskID   string
 	Attempts int
-	Graded   int // that have a reward
+	Graded   int // with a reward
 	// Mean, Min and Max are of the rewards; 0 without any.
 	Mean, Min, Max float64
-	Passed         int // rewards that are at least what was asked for
+	Passed         int // rewards that are at least the pass mark
 	Failed         int // attempts whose agent failed
 	// Step and Task name the newest group.
 	Step, Task int

@@ -89,7 +89,7 @@ func (t Temporal) check(f *Faults) {
 	}
 }
 
-// Kind says what the agent is to Temporal.
+// Kind says whether the agent is a workflow or an activity.
 func (t Temporal) Kind() string {
 	if t.Activity != "" {
 		return "an activity"

@@ -16,9 +16,9 @@ type algorithm struct {
 // Algorithms lists the presets by name.
 func Algorithms() []string { return sortedKeys(algorithms()) }
 
-// algorithms are the presets. Each follows the paper that docs/credit.md names, but
-// for the KL to a reference, which no preset has; credit/golden/presets.py writes them
-// down once more.
+// algorithms returns the presets. Each follows the paper that docs/credit.md names,
+// except that no preset has a KL to a reference; credit/golden/presets.py has them once
+// more.
 func algorithms() map[string]algorithm {
 	grouped := Credit{Mean: credit.Group, Std: credit.Group}
 	centred := Credit{Mean: credit.Group, Std: credit.None}
@@ -45,7 +45,7 @@ func algorithms() map[string]algorithm {
 	}
 }
 
-// expanded fills in what the algorithm says and the spec does not.
+// expanded fills in the algorithm's settings where the spec has none.
 func (s Spec) expanded() Spec {
 	a, ok := algorithms()[s.Algorithm]
 	if !ok {

@@ -82,7 +82,7 @@ func (b *binder) mapping(target reflect.Value, n node, key string) {
 	target.Set(bound)
 }
 
-// expected is what an element of a list is, in a user's words.
+// expected describes an element of a list in a user's words.
 func expected(element reflect.Value) string {
 	if element.Kind() == reflect.Struct {
 		return "a mapping"
@@ -207,7 +207,7 @@ func setInt(target reflect.Value, value any) bool {
 	return true
 }
 
-// unknown reports a key that is none of names, below the path parent.
+// unknown reports a key below the path parent that is not one of names.
 func (b *binder) unknown(e entry, parent string, names []string) {
 	f := Fault{Key: join(parent, e.key), Line: e.line, Message: "unknown key", Remedy: "known here: " + strings.Join(names, ", ")}
 	if near, ok := nearest(e.key, names); ok {
@@ -228,8 +228,8 @@ func join(path, key string) string {
 	return path + "." + key
 }
 
-// defaultOf is the default of key, if there is one. Keys that only count beside others
-// are treated as if they did.
+// defaultOf returns the default of key, if there is one. Keys that have an effect only
+// beside others are treated as if they had one.
 func defaultOf(key string) (any, bool) {
 	v := reflect.ValueOf(exemplar())
 	for part := range strings.SplitSeq(key, ".") {
@@ -255,7 +255,7 @@ func defaultOf(key string) (any, bool) {
 	return v.Interface(), true
 }
 
-// exemplar has every default at once, and nothing that has none.
+// exemplar returns a spec with every default at once, and nothing that has no default.
 func exemplar() Spec {
 	s := complete()
 	s.Agent.Command, s.Tasks, s.Grader.Type = nil, Tasks{}, ""

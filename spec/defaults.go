@@ -37,7 +37,7 @@ func (s Spec) WithDefaults() Spec {
 		s.Sampling.Engine = cmp.Or(s.Sampling.Engine, EngineTorch)
 	}
 	if s.Sampling.Server != nil {
-		server := *s.Sampling.Server // the caller's stays as it is
+		server := *s.Sampling.Server // the caller's copy does not change
 		server.Versions = cmp.Or(server.Versions, server.defaultVersions())
 		s.Sampling.Server = &server
 	}
@@ -45,7 +45,7 @@ func (s Spec) WithDefaults() Spec {
 	s.Credit = s.Credit.withDefaults()
 	s.Loss = s.Loss.withDefaults(s.Training.Lag, cmp.Or(s.Agent.Limits.Tokens, s.Agent.Limits.Calls*s.Sampling.MaxTokens))
 	if s.Critic != nil || s.Credit.Critical() {
-		critic := *cmp.Or(s.Critic, &Critic{}) // the caller's stays as it is
+		critic := *cmp.Or(s.Critic, &Critic{}) // the caller's copy does not change
 		critic = critic.withDefaults()
 		s.Critic = &critic
 	}
@@ -70,11 +70,11 @@ func (m Model) withDefaults() Model {
 	}
 	m.Codec = cmp.Or(m.Codec, CodecCompact)
 	if m.LoRA != nil {
-		l := m.LoRA.withDefaults() // the caller's stays as it is
+		l := m.LoRA.withDefaults() // the caller's copy does not change
 		m.LoRA = &l
 	}
 	if m.WarmStart != nil {
-		w := *m.WarmStart // the caller's stays as it is
+		w := *m.WarmStart // the caller's copy does not change
 		w.Batch = cmp.Or(w.Batch, 64)
 		w.LearningRate = cmp.Or(w.LearningRate, 3e-3)
 		m.WarmStart = &w
@@ -100,7 +100,7 @@ func (t Training) withDefaults() Training {
 	t.Minibatches = cmp.Or(t.Minibatches, 1)
 	t.Curriculum = t.Curriculum.withDefaults()
 	if t.Keep != nil {
-		keep := *t.Keep // the caller's stays as it is
+		keep := *t.Keep // the caller's copy does not change
 		keep.Last = cmp.Or(keep.Last, 2)
 		t.Keep = &keep
 	}

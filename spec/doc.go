@@ -1,6 +1,6 @@
-// Package spec is the training spec: what a user writes to train an agent, and
-// the input of TrainingWorkflow. It holds the types, their defaults, validation
-// and the published JSON Schema.
+// Package spec defines the training spec: the file that a user writes to train an agent,
+// and the input of TrainingWorkflow. It holds the types, their defaults, validation and
+// the published JSON Schema.
 //
 // It is a leaf. It reads spec files but starts nothing: a spec that passes
 // [Spec.Validate] can still name a task file with a bad line, which package

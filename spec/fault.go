@@ -42,10 +42,10 @@ func (f Fault) String() string {
 
 // Faults are all that is wrong with a spec. It is the error of Parse, Load, Validate, CheckFiles and Check.
 type Faults struct {
-	// Name of the file, empty where there is none.
+	// Name of the file, empty if there is none.
 	Name string
 	List []Fault
-	// bounds are those of the numbers that were checked, by key.
+	// bounds has the bounds of the checked numbers, by key.
 	bounds map[string]bounds
 }
 

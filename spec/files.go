@@ -12,7 +12,7 @@ import (
 )
 
 // eachPath visits the paths of s by their keys, so that visit may change them. Names of
-// generators and of built-in models, and of programs without a slash, are none.
+// generators and of built-in models, and of programs without a slash, are not paths.
 func (s *Spec) eachPath(visit func(key string, path *string)) {
 	one := func(key string, path *string) {
 		if *path != "" {
@@ -59,9 +59,9 @@ func (s *Spec) eachPath(visit func(key string, path *string)) {
 }
 
 // Resolve makes every relative path of s absolute under directory: task files,
-// demonstrations, the base model, working directories, and programs whose name
-// has a slash. Working directories that are not given become directory. Names of
-// generators and of built-in models stay as they are.
+// demonstrations, the base model, working directories, and programs whose name has a
+// slash. Absent working directories become directory. Names of generators and of built-in
+// models stay as they are.
 func (s Spec) Resolve(directory string) Spec {
 	if s.Model.WarmStart != nil {
 		w := *s.Model.WarmStart

@@ -34,7 +34,7 @@ func (c Credit) FlatByCredit() bool {
 		c.TrainAgents != "" || c.PerAgent || c.Assignment == credit.GiGPO
 }
 
-// checkDynamicSampling refuses to replace flat groups where there are none.
+// checkDynamicSampling refuses to replace flat groups if the credit can have none.
 func (s Spec) checkDynamicSampling(f *Faults) {
 	if why := s.Credit.teachesFlat(); s.Training.DynamicSampling > 0 && why != "" {
 		f.unused("training.dynamic_sampling", s.Training.SamplesPerTask > 1, why)

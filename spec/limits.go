@@ -1,7 +1,7 @@
 package spec
 
-// Limits on what a step may be, so that no run dies at one of Temporal's in the middle
-// of it. testsuite's TestTheLargestSpecsRun runs these shapes.
+// Limits on the size of a step, so that no run fails at one of Temporal's limits
+// half-way. testsuite's TestTheLargestSpecsRun runs these shapes.
 const (
 	// mostSamples bounds the history of a group's workflow, which Temporal ends at
 	// 51,200 events: a sample takes up to 20, of an agent that is a workflow.

@@ -24,7 +24,7 @@ func Parse(data []byte, name string) (Spec, error) {
 	return s, nil
 }
 
-// parse also returns what it could read of a faulty spec.
+// parse also returns the readable parts of a faulty spec.
 func parse(data []byte, name string) (Spec, error) {
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	read := readYAML
@@ -55,9 +55,8 @@ func parse(data []byte, name string) (Spec, error) {
 	return s, &b.faults
 }
 
-// Load reads the spec file at path and resolves what is relative in it against
-// the file's directory. If Parse finds faults, files that are missing are
-// reported with them.
+// Load reads the spec file at path and resolves its relative paths against the file's
+// directory. If Parse finds faults, Load reports missing files with them.
 func Load(path string) (Spec, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -70,8 +69,8 @@ func Load(path string) (Spec, error) {
 	return LoadText(data, path, filepath.Dir(absolute))
 }
 
-// LoadText is Load of a text that comes from elsewhere than a file: what is relative in it
-// is resolved against a directory, and name is what errors call it.
+// LoadText is Load for a text that does not come from a file: its relative paths are
+// resolved against directory, and errors call it name.
 func LoadText(data []byte, name, directory string) (Spec, error) {
 	s, err := parse(data, name)
 	s = s.Resolve(directory)

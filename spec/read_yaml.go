@@ -29,9 +29,9 @@ func readYAML(data []byte) (node, error) {
 	return (&yamlReader{}).value(document.Content[0])
 }
 
-// yamlFault says what is wrong with the text and where. A quotation, list or mapping that
-// isn't closed has the line in which it begins: the reader misses its end only at the
-// end of the file.
+// yamlFault describes a fault of the text and its place. For a quotation, list or mapping
+// that isn't closed, the place is the line in which it begins: the parser misses its end
+// only at the end of the file.
 func yamlFault(err error) *Faults {
 	var e *yaml.LoadError
 	if !errors.As(err, &e) {
@@ -125,7 +125,7 @@ func (r *yamlReader) mapping(n *yaml.Node) ([]entry, error) {
 		}
 		entries = append(entries, e)
 	}
-	for _, m := range merged { // what is written, and what was merged first, wins
+	for _, m := range merged { // the text itself wins, then the one merged first
 		if !slices.ContainsFunc(entries, func(o entry) bool { return o.key == m.key }) {
 			entries = append(entries, m)
 		}

@@ -46,7 +46,7 @@ func Schema() ([]byte, error) {
 	return append(data, '\n'), nil
 }
 
-// refine adds to the properties below key what the Go types don't say.
+// refine adds to the properties below key the restrictions that Go types can't express.
 func refine(schema *jsonschema.Schema, key string, limits map[string]bounds) {
 	for pair := schema.Properties.Oldest(); pair != nil; pair = pair.Next() {
 		path, property := join(key, pair.Key), pair.Value
@@ -109,7 +109,7 @@ func comments() (map[string]string, error) {
 	return found, nil
 }
 
-// describe adds what the comments of a declaration of types say.
+// describe adds the comments of a declaration of types.
 func describe(found map[string]string, types *ast.GenDecl) {
 	text := func(group *ast.CommentGroup) string { return strings.Join(strings.Fields(group.Text()), " ") }
 	for _, s := range types.Specs {

@@ -94,7 +94,7 @@ func (f *Faults) url(key, address string) {
 	}
 }
 
-// MismatchMean is the limit of train/mismatch in a run with that lag; 0 is none.
+// MismatchMean is the limit of train/mismatch in a run with that lag; 0 is no limit.
 func (s Server) MismatchMean(lag int) float64 {
 	if s.Mismatch == 0 && lag == 0 {
 		return defaultMismatch

@@ -29,7 +29,7 @@ func (s Spec) Set(values map[string]float64) (Spec, error) {
 	return s, newer(before, s.Validate())
 }
 
-// SettableKeys are those that Set knows for this spec, sorted.
+// SettableKeys returns the keys that Set can change in this spec, sorted.
 func (s Spec) SettableKeys() []string {
 	s = s.WithDefaults()
 	return sortedKeys(s.settable())
@@ -50,8 +50,8 @@ func newer(before, after error) error {
 	return left.err()
 }
 
-// settable are the keys that Set knows. Those of parts that s does not have are not
-// among them.
+// settable returns the setters of the keys that Set can change. Parts that s does not
+// have are left out.
 func (s *Spec) settable() map[string]func(float64) {
 	number := func(field *float64) func(float64) { return func(v float64) { *field = v } }
 	keys := map[string]func(float64){
@@ -66,7 +66,7 @@ func (s *Spec) settable() map[string]func(float64) {
 		"loss.importance_floor":            number(&s.Loss.ImportanceFloor),
 		"promotion.margin":                 number(&s.Promotion.Margin),
 		"promotion.significance":           number(&s.Promotion.Significance),
-		// Validate refuses what a fraction of a step becomes.
+		// Validate refuses the integer that a fraction of a step becomes.
 		"evaluation.every": func(v float64) {
 			s.Evaluation.Every = int(v)
 			if v != float64(s.Evaluation.Every) {

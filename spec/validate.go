@@ -39,7 +39,7 @@ const (
 	MomentsInt8      = "int8"
 )
 
-// Names of what the grader "qa" measures.
+// The metrics of the grader "qa".
 const (
 	MetricF1    = "f1"
 	MetricExact = "exact"
@@ -165,7 +165,7 @@ func (s Spec) checkName(f *Faults) {
 
 func (m Model) check(f *Faults) {
 	f.choice("model.engine", m.Engine)
-	if !strings.HasPrefix(m.Codec, CodecTemplate+":") { // a run's own name for what it stored
+	if !strings.HasPrefix(m.Codec, CodecTemplate+":") { // a codec that this run stored
 		f.choice("model.codec", m.Codec)
 	}
 	if m.Base == BaseTiny {
@@ -330,7 +330,8 @@ func (s Spec) checkEvaluation(f *Faults) {
 // untrained is why keys have no effect beside evaluation.only.
 const untrained = "with evaluation.only nothing is trained"
 
-// checkOnly checks a run that trains nothing: what it evaluates, and where that comes from.
+// checkOnly checks a run that trains nothing: the version that it evaluates, and its
+// source.
 func (s Spec) checkOnly(f *Faults) {
 	if v := s.Model.Version; v != "" {
 		if _, _, err := ParseVersion(v); err != nil {

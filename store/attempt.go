@@ -54,10 +54,10 @@ func (s *Store) BeginAttempt(ctx context.Context, id trace.RolloutID, taskID str
 	return a, err
 }
 
-// BeginUnlessEnded is BeginAttempt for a rollout that is not to be attempted again
-// once it has an outcome. If its latest attempt was sealed as completed or failed
-// under the same policy and version, that attempt is returned and none begins. In a run
-// that has ended none begins either: that is trace.ErrFenced until the run is reopened.
+// BeginUnlessEnded is BeginAttempt for a rollout that must not be attempted again once it
+// has an outcome. If its latest attempt was sealed as completed or failed under the same
+// policy and version, it returns that attempt and begins none. In a run that has ended it
+// begins none either, and returns trace.ErrFenced until the run is reopened.
 func (s *Store) BeginUnlessEnded(ctx context.Context, id trace.RolloutID, taskID string, terms trace.Terms, keyHash string) (a trace.Address, ended bool, err error) {
 	return s.beginAttempt(ctx, id, taskID, terms, keyHash, true)
 }
@@ -153,8 +153,8 @@ func (s *Store) Attempts(ctx context.Context, run string, kind trace.Kind, step 
 	return all, nil
 }
 
-// AttemptProgress returns how far each attempt at a rollout came, by its number; none is no
-// error.
+// AttemptProgress returns how far each attempt at a rollout came, by its number. It is no
+// error if there are none.
 func (s *Store) AttemptProgress(ctx context.Context, id trace.RolloutID) ([]trace.Progress, error) {
 	all, err := database.List(ctx, s.db.Read(), func(row database.Scan) (p trace.Progress, err error) {
 		err = row(&p.Attempt, &p.Failure, &p.Calls, &p.Key, &p.Occurrence)
@@ -166,12 +166,12 @@ func (s *Store) AttemptProgress(ctx context.Context, id trace.RolloutID) ([]trac
 	return all, nil
 }
 
-// SealAttempt ends an attempt: its Outcome, Reward, Result, Failure, Error and Output are
-// kept, Result and Error cut to 64 KiB, each output to 8 KiB; counts and the beginning are the store's own,
-// an absent Ended is the present. Once it returns, the attempt and its calls
-// survive loss of power. Sealing again with the same values changes nothing,
-// with others, but for the output, it is trace.ErrConflict; an attempt that a later one replaced is
-// trace.ErrFenced.
+// SealAttempt ends an attempt. It keeps Outcome, Reward, Result, Failure, Error and
+// Output; Result and Error are cut to 64 KiB, each output to 8 KiB. The store fills in
+// the counts and the beginning; an absent Ended is the present. Once it returns, the
+// attempt and its calls survive loss of power. Sealing again with the same values, apart
+// from the output, changes nothing; with other values it is trace.ErrConflict. An attempt
+// that a later one replaced is trace.ErrFenced.
 func (s *Store) SealAttempt(ctx context.Context, a trace.Attempt) error {
 	if err := checkSeal(a); err != nil {
 		return fmt.Errorf("seal attempt %s: %w", a.Address, err)
@@ -240,7 +240,7 @@ func (s attemptState) open(a trace.Address) error {
 }
 
 func sameSeal(t database.Tx, a trace.Attempt) error {
-	// Without joinGrade: what a grader added later is no part of the seal.
+	// Without joinGrade: a grade that was added later is no part of the seal.
 	old, err := database.One(t.Ctx, t, func(row database.Scan) (old trace.Attempt, err error) {
 		err = row(&old.Outcome, &old.Reward, &old.Result, &old.Failure, &old.Error)
 		return old, err
@@ -321,7 +321,7 @@ func truncate(s string, n int) string {
 	return strings.Clone(s[:n])
 }
 
-// outputLimit is how many bytes are kept of what an attempt printed on one output.
+// outputLimit is how many bytes of each output of an attempt are kept.
 const outputLimit = 8 << 10
 
 const selectOutput = `SELECT a.stdout, a.stderr, a.lines_before FROM attempts a`

@@ -46,7 +46,7 @@ func (s *Store) Batch(ctx context.Context, run, policy string, step int) (record
 	return b, nil
 }
 
-// Batches returns the batches of a policy by step; none is no error.
+// Batches returns the batches of a policy by step. It is no error if there are none.
 func (s *Store) Batches(ctx context.Context, run, policy string) ([]record.Batch, error) {
 	all, err := database.List(ctx, s.db.Read(), readBatch, selectBatches+` ORDER BY step`, run, policy)
 	if err != nil {

@@ -40,8 +40,8 @@ const nextBodies = `SELECT c.run, c.kind, c.step, c.task, c.sample, c.attempt, c
 WHERE (c.run, c.kind, c.step, c.task, c.sample, c.attempt, c.seq) > ($1, $2, $3, $4, $5, $6, $7)
 ORDER BY c.run, c.kind, c.step, c.task, c.sample, c.attempt, c.seq LIMIT 1`
 
-// moveBodies moves bodies call by call, so that it holds those of a few calls in
-// memory, and all in one transaction.
+// moveBodies moves bodies call by call, all in one transaction, so that only the bodies
+// of a few calls are in memory.
 func moveBodies(ctx context.Context, t *sql.Tx) error {
 	if _, err := t.ExecContext(ctx, createExchanges); err != nil {
 		return fmt.Errorf("make table: %w", err)

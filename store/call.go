@@ -32,8 +32,7 @@ func (s *Store) AppendCall(ctx context.Context, call *trace.Exchange) error {
 	return nil
 }
 
-// appendCall looks at the parent outside the transaction: what is on record never
-// changes.
+// appendCall reads the parent outside the transaction: recorded calls never change.
 func (s *Store) appendCall(ctx context.Context, c trace.Exchange) error {
 	if err := checkCall(c.Call); err != nil {
 		return err
@@ -88,7 +87,7 @@ func appendRows(t database.Tx, r *callRow, x *exchangeRow) error {
 	return x.same(t)
 }
 
-// link is what the parent of c hands on, the zero link if it has none.
+// link returns the link to the parent of c, the zero link if it has no parent.
 func (s *Store) link(ctx context.Context, c trace.Call) (link, error) {
 	if c.Parent < 0 {
 		return link{}, nil
@@ -109,7 +108,7 @@ func (s *Store) link(ctx context.Context, c trace.Call) (link, error) {
 	return parent, nil
 }
 
-// Calls returns the calls of an attempt in order; none is no error.
+// Calls returns the calls of an attempt in order. It is no error if there are none.
 func (s *Store) Calls(ctx context.Context, address trace.Address) ([]trace.Call, error) {
 	calls, err := s.readCalls(ctx, selectCalls+ofAttempt+` ORDER BY c.seq`, attemptKey(address)...)
 	if err != nil {

@@ -19,14 +19,14 @@ var ErrChain = errors.New("call does not continue its parent")
 type callRow struct {
 	call trace.Call // without Prompt, Completion, Logprobs, Untrained and Divergence
 
-	prompt                          []byte // what follows the parent's prompt and completion
+	prompt                          []byte // after the parent's prompt and completion
 	completion, logprobs, untrained []byte
 	link                            link
-	divergence                      trace.Divergence // none if it has no Earlier
+	divergence                      trace.Divergence // zero if it has no Earlier
 }
 
-// link is what a child needs to know of its parent: how many tokens its prompt
-// and completion have, and their digest.
+// link describes the parent of a call: how many tokens its prompt and completion have,
+// and their digest.
 type link struct {
 	extent int
 	chain  []byte
@@ -74,8 +74,8 @@ WHERE run = $1 AND kind = $2 AND step = $3 AND task = $4 AND sample = $5 AND att
 AND attempt = (SELECT r.attempt FROM rollouts r WHERE r.run = $1 AND r.kind = $2 AND r.step = $3 AND r.task = $4 AND r.sample = $5)`
 )
 
-// newCallRow finds what c adds to its parent, whose link is the zero one if it has
-// none. The row shares no memory with the caller, since the write may outlive the
+// newCallRow finds the part of c that its parent does not have; without a parent, link is
+// zero. The row shares no memory with the caller, since the write may outlive the
 // caller's context.
 func newCallRow(c trace.Call, parent link) (callRow, error) {
 	if parent.extent > len(c.Prompt) {
@@ -152,8 +152,9 @@ func unchain(rows []callRow) ([]trace.Call, error) {
 	if err != nil {
 		return nil, err
 	}
-	// room is how many tokens the array of a call has: those of the longest of its
-	// first child's first child and so on. The first child writes behind its parent.
+	// room is how many tokens the array of a call needs: those of the longest call among
+	// its first child, that child's first child and so on. The first child writes behind
+	// its parent.
 	room, firstChild := make([]int, len(rows)), make([]int, len(rows))
 	for i := len(rows) - 1; i >= 0; i-- {
 		room[i] = max(room[i], rows[i].link.extent)
@@ -187,7 +188,7 @@ func unchain(rows []callRow) ([]trace.Call, error) {
 	return out, nil
 }
 
-// parentsOf gives the index of each row's parent, -1 for none.
+// parentsOf returns the index of each row's parent, -1 if there is none.
 func parentsOf(rows []callRow) ([]int, error) {
 	parents := make([]int, len(rows))
 	at := map[int]int{} // seq to index, in the attempt at hand
@@ -208,8 +209,8 @@ func parentsOf(rows []callRow) ([]int, error) {
 	return parents, nil
 }
 
-// tokens decodes what the row holds itself behind the tokens before it, and returns
-// all of them.
+// tokens decodes the row's own tokens behind the tokens before it, and returns all of
+// them.
 func (r *callRow) tokens(c *trace.Call, before []int32) (all []int32, err error) {
 	if all, err = tokens.Decode(before, r.prompt); err != nil {
 		return nil, err

@@ -37,8 +37,8 @@ OR EXISTS (SELECT 1 FROM runs r WHERE r.name = f.run AND r.status <> 'running'))
 	deleteAbandoned = `DELETE FROM pending_files AS f WHERE ` + over
 )
 
-// MarkCollected puts on record that the files of some versions of a policy are given
-// up: those that choose picks of what the policy holds. While it chooses, no version of
+// MarkCollected records that the files of some versions of a policy are deleted: the
+// versions that choose picks from the policy's holdings. While choose runs, no version of
 // the policy can be promoted. The rows stay.
 func (s *Store) MarkCollected(ctx context.Context, run, policy string, choose func(record.Holdings) []int) error {
 	err := s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) error {
@@ -126,10 +126,10 @@ func (s *Store) WhileUnchanged(ctx context.Context, f func(manifests []string) e
 	return nil
 }
 
-// CollectSuperseded calls f, if any saved progress of any run was superseded, with the
-// manifests of it, and forgets them once f has given up their files. The other manifests
-// are those of WhileUnchanged, and until f returns they stay all; whatever files one of
-// them names are needed. A collector that dies within f is asked for the same again.
+// If any saved progress of any run was superseded, CollectSuperseded calls f with its
+// manifests, and forgets them once f has deleted their files. kept has the same manifests
+// as WhileUnchanged, and all of them stay until f returns; files that one of them names
+// are needed. If the collector dies within f, the next call repeats the same manifests.
 func (s *Store) CollectSuperseded(ctx context.Context, f func(superseded, kept []string) error) error {
 	some, err := database.List(ctx, s.db.Read(), database.Scalar[string], selectSuperseded+` LIMIT 1`)
 	if err == nil && len(some) == 0 {
@@ -163,8 +163,8 @@ func (s *Store) CollectSuperseded(ctx context.Context, f func(superseded, kept [
 	return nil
 }
 
-// NoteFile puts on record that a file is about to be kept for a version that is not on
-// record yet, so that it is found if whoever writes it dies.
+// NoteFile records that a file is about to be kept for a version that is not on record
+// yet, so that the file is found if its writer dies.
 func (s *Store) NoteFile(ctx context.Context, id model.VersionID, digest string) error {
 	err := s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) error {
 		_, err := t.Exec(insertPending, id.Run, id.Policy, id.Number, digest, database.Nanos(time.Now()))
@@ -177,11 +177,11 @@ func (s *Store) NoteFile(ctx context.Context, id model.VersionID, digest string)
 }
 
 // CollectAbandoned calls f with the digests of files that were noted before a time, for
-// versions that nobody makes any more, and forgets them once f has given up those that
-// nothing needs; where there are none it does not call f. A file is needed if a kept
-// manifest names it, which are those of WhileUnchanged, or if it is pending for a version
-// that is being made. Until f returns no version, progress or file is put on record. A
-// collector that dies within f is asked for the same again.
+// versions that nobody makes any more, and forgets them once f has deleted those that
+// nothing needs. Without such files it does not call f. A file is needed if a kept
+// manifest names it (kept has the same manifests as WhileUnchanged), or if it is pending
+// for a version that is being made. Until f returns no version, progress or file is
+// recorded. If the collector dies within f, the next call repeats the same files.
 func (s *Store) CollectAbandoned(ctx context.Context, before time.Time, f func(abandoned, pending, kept []string) error) error {
 	until := database.Nanos(before)
 	some, err := database.List(ctx, s.db.Read(), database.Scalar[string], selectAbandoned+` LIMIT 1`, until)
@@ -237,14 +237,14 @@ type Files interface {
 }
 
 // ErrFileGone says that a file of a version was collected, as another version's, before
-// the version was on record. Whoever made it makes it again.
+// the version was on record. The version's maker has to make it again.
 var ErrFileGone = errors.New("a file of the version is gone")
 
 var digests = regexp.MustCompile(`sha256:[0-9a-f]{64}`)
 
-// complete returns the digests of the files that v's manifest names, or reports one that is
-// not there. It is asked within the transaction that makes v's row, and WhileUnchanged waits
-// for that to end: from then on the row protects the files.
+// complete returns the digests of the files that v's manifest names, or an error for one
+// that is not there. It runs within the transaction that makes v's row, and
+// WhileUnchanged waits for that to end: from then on the row protects the files.
 func (s *Store) complete(ctx context.Context, v model.Version) (named []string, err error) {
 	if s.Files == nil {
 		return nil, nil

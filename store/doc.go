@@ -1,15 +1,14 @@
-// Package store is the record of runs: who ran, what was sampled token by
-// token, how it was rewarded, which versions came of it and which one is
-// promoted. It is the only place with SQL. Weights, batches and task snapshots
-// are too large for it and live in package blob.
+// Package store is the record of runs: who ran, the sampled tokens, the rewards, the
+// versions made from them and the promoted one. It is the only place with SQL. Weights,
+// batches and task snapshots are too large for it and live in package blob.
 //
 // A store is an SQLite file (one machine, the default) or a PostgreSQL database
 // (fleets). Both keep the same promises:
 //
-//   - What a write acknowledged survives kill -9 of any process. What ends a
-//     piece of work (a sealed attempt, a version, a promotion, everything but
-//     calls, events and the agent's own rewards) also survives loss of power,
-//     and with it every write that the same process had acknowledged before.
+// - An acknowledged write survives kill -9 of any process. What ends a piece of work (a
+// sealed attempt, a version, a promotion, everything but calls, events and the agent's
+// own rewards) also survives loss of power, and with it every write that the same process
+// had acknowledged before.
 //   - Every write has a natural key. Writing the same thing again changes
 //     nothing and succeeds; writing another thing under the key is
 //     [trace.ErrConflict], or returns what is there where two executors may
@@ -29,9 +28,9 @@
 //   - A call says when its commit began, which attempt's record answered it if it
 //     was not sampled, and from where on an attempt's requests were others.
 //
-// It does not watch the meaning of what it keeps: that a version's blobs exist
-// or that a promotion was wise is the writer's business. When a context ends
-// while a write is under way, the write may or may not be on record; ask again.
+// It does not check the meaning of its rows: the writer is responsible for the existence
+// of a version's blobs and the wisdom of a promotion. When a context ends while a write
+// is under way, the write may or may not be on record; ask again.
 //
 // Text is kept as valid UTF-8 without NUL, which PostgreSQL insists on; other
 // bytes become U+FFFD. Requests and responses are kept byte by byte. Tokens are

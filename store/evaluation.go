@@ -32,8 +32,8 @@ func (s *Store) PutEvaluation(ctx context.Context, e record.Evaluation) error {
 	return nil
 }
 
-// Evaluations returns the evaluations of a run by policy, version and kind; none
-// is no error.
+// Evaluations returns the evaluations of a run by policy, version and kind. It is no
+// error if there are none.
 func (s *Store) Evaluations(ctx context.Context, run string) ([]record.Evaluation, error) {
 	all, err := database.List(ctx, s.db.Read(), readEvaluation, selectEvaluations+` ORDER BY policy, version, kind`, run)
 	if err != nil {
@@ -42,8 +42,8 @@ func (s *Store) Evaluations(ctx context.Context, run string) ([]record.Evaluatio
 	return all, nil
 }
 
-// EvaluationsBetween returns the evaluations of a policy's versions from one number up to,
-// and without, another, by version and kind; none is no error.
+// EvaluationsBetween returns the evaluations of a policy's versions from one number up
+// to, and without, another, by version and kind. It is no error if there are none.
 func (s *Store) EvaluationsBetween(ctx context.Context, run, policy string, from, to int) ([]record.Evaluation, error) {
 	all, err := database.List(ctx, s.db.Read(), readEvaluation, evaluationsBetween, run, policy, from, to)
 	if err != nil {

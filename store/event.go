@@ -47,7 +47,7 @@ func (s *Store) PutEvent(ctx context.Context, e trace.Event) error {
 	return nil
 }
 
-// Events returns the events of an attempt in order; none is no error.
+// Events returns the events of an attempt in order. It is no error if there are none.
 func (s *Store) Events(ctx context.Context, address trace.Address) ([]trace.Event, error) {
 	all, err := database.List(ctx, s.db.Read(), func(row database.Scan) (trace.Event, error) {
 		e := trace.Event{Address: address}

@@ -18,7 +18,7 @@ import (
 var ErrBodies = errors.New("bodies are damaged")
 
 const (
-	// deltaCost is what a delta costs beside its bytes: a row to keep and to read.
+	// deltaCost is the cost of a delta beside its bytes: a row to keep and to read.
 	deltaCost = 512
 	// neighbours is how many calls before one without a parent may be its base.
 	neighbours = 4
@@ -56,7 +56,7 @@ const (
 SELECT x.run, x.kind, x.step, x.task, x.sample, x.attempt, x.seq, x.base FROM exchanges x` + ofExchanges + ` AND x.seq = $7
 UNION ALL SELECT x.run, x.kind, x.step, x.task, x.sample, x.attempt, x.seq, x.base FROM below b JOIN exchanges x ON
 x.run = b.run AND x.kind = b.kind AND x.step = b.step AND x.task = b.task AND x.sample = b.sample AND x.attempt = b.attempt AND x.seq = b.base) `
-	// basesOfWindow are those of the bodies of several calls, each once.
+	// basesOfWindow selects the bases of the bodies of several calls, each once.
 	basesOfWindow = `WITH RECURSIVE below (run, kind, step, task, sample, attempt, seq, base) AS (
 SELECT x.run, x.kind, x.step, x.task, x.sample, x.attempt, x.seq, x.base FROM exchanges x` + ofExchanges + ` AND x.seq >= $7 AND x.seq < $8
 UNION SELECT x.run, x.kind, x.step, x.task, x.sample, x.attempt, x.seq, x.base FROM below b JOIN exchanges x ON
@@ -72,14 +72,15 @@ type bodies struct {
 	link              link // of the call, if this process recorded it
 }
 
-// text is what deltas are made to; requests of children begin as from there on.
+// text is the text against which deltas are made; requests of children begin like it,
+// from offset from on.
 func (b *bodies) text() (text []byte, from int) {
 	return append(append(make([]byte, 0, len(b.response)+len(b.request)), b.response...), b.request...), len(b.response)
 }
 
-// pack writes the request as what is new against the best of the bases, or whole
-// where reading it would otherwise take more than twice its own bytes. So what is
-// whole is paid for by the deltas before it, and an attempt grows with what is new.
+// pack encodes the request against the best of the bases, or whole if reading it would
+// otherwise take more than twice its own bytes. So the deltas before a whole request pay
+// for it, and an attempt grows with its new text.
 func pack(a trace.Address, seq int, request, response []byte, bases []*bodies) exchangeRow {
 	r := exchangeRow{
 		address: a, seq: seq, base: -1, cost: len(request) + len(response), request: request, response: response, digest: digestOf(request, response),
@@ -110,8 +111,7 @@ func digestOf(request, response []byte) []byte {
 	return d.Sum(nil)
 }
 
-// unpack lays out the bodies of rows that come by seq, bases before what is made of
-// them.
+// unpack decodes the bodies of rows that come by seq, each after its base.
 func unpack(rows []exchangeRow) (map[int]*bodies, error) {
 	out := make(map[int]*bodies, len(rows))
 	for _, r := range rows {
@@ -150,8 +150,8 @@ func (r *exchangeRow) same(t database.Tx) error {
 	return err
 }
 
-// Exchanges returns the calls of an attempt with their bodies, in order; none is no
-// error.
+// Exchanges returns the calls of an attempt with their bodies, in order. It is no error
+// if there are none.
 func (s *Store) Exchanges(ctx context.Context, address trace.Address) ([]trace.Exchange, error) {
 	calls, err := s.Calls(ctx, address)
 	if err != nil || len(calls) == 0 {
@@ -214,7 +214,7 @@ func (s *Store) ExchangesBetween(ctx context.Context, address trace.Address, fro
 	return out, nil
 }
 
-// body is nil for none.
+// body returns nil for an empty body.
 func body(b []byte) json.RawMessage {
 	if len(b) == 0 {
 		return nil

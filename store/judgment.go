@@ -48,7 +48,7 @@ func (s *Store) Judgment(ctx context.Context, key string) (record.Judgment, erro
 	return j, nil
 }
 
-// Judged counts the judgments that a step had made. What it found made already does
+// Judged counts the judgments that a step had made. Judgments that it found on record do
 // not count.
 func (s *Store) Judged(ctx context.Context, run, policy string, step int) (int, error) {
 	n, err := database.One(ctx, s.db.Read(), database.Scalar[int], countJudgments, run, policy, step)
@@ -71,8 +71,8 @@ func (s *Store) PutNonsense(ctx context.Context, n record.Nonsense) error {
 	return nil
 }
 
-// Nonsense returns the answers that a step got and that could not be read, by what
-// they were about and by number; none is no error.
+// Nonsense returns the answers that a step got and that could not be read, by what they
+// were about and by number. It is no error if there are none.
 func (s *Store) Nonsense(ctx context.Context, run, policy string, step int) ([]record.Nonsense, error) {
 	all, err := database.List(ctx, s.db.Read(), readNonsense, selectNonsense, run, policy, step)
 	if err != nil {

@@ -27,9 +27,9 @@ ON CONFLICT (role, name) DO UPDATE SET url = excluded.url, epoch = excluded.epoc
 	liveLeases  = `SELECT role, name, url, epoch, expires FROM leases WHERE role = $1 AND expires > %s ORDER BY epoch DESC`
 )
 
-// AcquireLease gives the role to l.Name at l.URL for ttl, with an epoch of its
-// own, whoever of that name held it before. If it is to be alone, all others of
-// the role lose theirs. The lease that comes back has Epoch and Expires set.
+// AcquireLease gives the role to l.Name at l.URL for ttl, with a new epoch, whichever
+// process held it under that name before. With alone, all others of the role lose their
+// leases. The returned lease has Epoch and Expires set.
 func (s *Store) AcquireLease(ctx context.Context, l record.Lease, ttl time.Duration, alone bool) (record.Lease, error) {
 	var taken record.Lease
 	err := s.db.Write(ctx, database.SurvivesKill, func(t database.Tx) error {
@@ -88,8 +88,8 @@ func (s *Store) ReleaseLease(ctx context.Context, l record.Lease) error {
 	return nil
 }
 
-// Leases returns the leases of a role that are not over, the latest first; none
-// is no error.
+// Leases returns the leases of a role that are not over, the latest first. It is no error
+// if there are none.
 func (s *Store) Leases(ctx context.Context, role record.Role) ([]record.Lease, error) {
 	all, err := database.List(ctx, s.db.Read(), readLease, s.timed(liveLeases), role)
 	if err != nil {

@@ -26,12 +26,12 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`
 	lastPromotion    = selectPromotions + ` ORDER BY seq DESC LIMIT 1`
 )
 
-// Promote moves a policy's promoted pointer from p.Previous (-1: there was
-// none) to p.Version. A decision moves it once: making it again changes
-// nothing, another move under its id is trace.ErrConflict, and so are an id that
-// PutDecision has and a pointer that is not at Previous. A pinned
-// pointer is record.ErrPinned to all but pins and unpins; those who unpin what
-// is not pinned find trace.ErrConflict. An absent At is the present.
+// Promote moves a policy's promoted pointer from p.Previous (-1: there was none) to
+// p.Version. A decision moves it once: repeating it changes nothing. It returns
+// trace.ErrConflict for another move under the same id, for an id that PutDecision has,
+// for a pointer that is not at Previous, and for an unpin of a pointer that is not
+// pinned. A pinned pointer returns record.ErrPinned except for pins and unpins. An absent
+// At is the present.
 func (s *Store) Promote(ctx context.Context, p record.Promotion) error {
 	err := s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) error { return promote(t, p) })
 	if err != nil {
@@ -60,7 +60,8 @@ func (s *Store) Promotion(ctx context.Context, run, policy, id string) (record.P
 	return p, nil
 }
 
-// Promotions returns all promotions of a policy in order; none is no error.
+// Promotions returns all promotions of a policy in order. It is no error if there are
+// none.
 func (s *Store) Promotions(ctx context.Context, run, policy string) ([]record.Promotion, error) {
 	all, err := database.List(ctx, s.db.Read(), readPromotion, selectPromotions+` ORDER BY seq`, run, policy)
 	if err != nil {
@@ -70,7 +71,7 @@ func (s *Store) Promotions(ctx context.Context, run, policy string) ([]record.Pr
 }
 
 // LatestPromotions returns the last moves of a policy's pointer, at most so many, the
-// latest first; none is no error.
+// latest first. It is no error if there are none.
 func (s *Store) LatestPromotions(ctx context.Context, run, policy string, most int) ([]record.Promotion, error) {
 	all, err := database.List(ctx, s.db.Read(), readPromotion, selectPromotions+` ORDER BY seq DESC LIMIT $3`, run, policy, most)
 	if err != nil {
@@ -79,8 +80,8 @@ func (s *Store) LatestPromotions(ctx context.Context, run, policy string, most i
 	return all, nil
 }
 
-// PromotionsBetween returns the moves of a policy's pointer to versions from one number up
-// to, and without, another, in order; none is no error.
+// PromotionsBetween returns the moves of a policy's pointer to versions from one number
+// up to, and without, another, in order. It is no error if there are none.
 func (s *Store) PromotionsBetween(ctx context.Context, run, policy string, from, to int) ([]record.Promotion, error) {
 	all, err := database.List(ctx, s.db.Read(), readPromotion, selectPromotions+` AND version >= $3 AND version < $4 ORDER BY seq`, run, policy, from, to)
 	if err != nil {
@@ -215,8 +216,8 @@ func (s *Store) Decision(ctx context.Context, run, policy, id string) (record.De
 	return d, nil
 }
 
-// Decisions returns the decisions about a policy that moved nothing, in order;
-// none is no error.
+// Decisions returns the decisions about a policy that moved nothing, in order. It is no
+// error if there are none.
 func (s *Store) Decisions(ctx context.Context, run, policy string) ([]record.Decision, error) {
 	all, err := database.List(ctx, s.db.Read(), readDecision, selectDecisions+` ORDER BY at, candidate`, run, policy)
 	if err != nil {
@@ -225,8 +226,8 @@ func (s *Store) Decisions(ctx context.Context, run, policy string) ([]record.Dec
 	return all, nil
 }
 
-// LatestDecisions returns the last decisions about a policy that moved nothing, at most so
-// many, the latest first; none is no error.
+// LatestDecisions returns the last decisions about a policy that moved nothing, at most
+// so many, the latest first. It is no error if there are none.
 func (s *Store) LatestDecisions(ctx context.Context, run, policy string, most int) ([]record.Decision, error) {
 	all, err := database.List(ctx, s.db.Read(), readDecision, selectDecisions+` ORDER BY at DESC, candidate DESC LIMIT $3`, run, policy, most)
 	if err != nil {
@@ -235,8 +236,8 @@ func (s *Store) LatestDecisions(ctx context.Context, run, policy string, most in
 	return all, nil
 }
 
-// DecisionsBetween returns the decisions that moved nothing about candidates from one number
-// up to, and without, another, in order; none is no error.
+// DecisionsBetween returns the decisions that moved nothing about candidates from one
+// number up to, and without, another, in order. It is no error if there are none.
 func (s *Store) DecisionsBetween(ctx context.Context, run, policy string, from, to int) ([]record.Decision, error) {
 	all, err := database.List(ctx, s.db.Read(), readDecision, selectDecisions+` AND candidate >= $3 AND candidate < $4 ORDER BY at, candidate`, run, policy, from, to)
 	if err != nil {

@@ -41,8 +41,8 @@ func (s *Store) PutQuarantine(ctx context.Context, q record.Quarantine) error {
 	return nil
 }
 
-// ForgetQuarantines takes back what a run found of tasks in steps that have no batch
-// yet: they are attempted again, and their attempts so far do not count.
+// ForgetQuarantines removes a run's quarantines of tasks in steps that have no batch yet:
+// the tasks are attempted again, and their attempts so far do not count.
 func (s *Store) ForgetQuarantines(ctx context.Context, run string) error {
 	err := s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) error {
 		if _, err := t.Exec(uncountQuarantined, run); err != nil {
@@ -57,8 +57,8 @@ func (s *Store) ForgetQuarantines(ctx context.Context, run string) error {
 	return nil
 }
 
-// Quarantines returns the quarantined tasks of a policy by step, those of the
-// training stream before those of the reserve; none is no error.
+// Quarantines returns the quarantined tasks of a policy by step, those of the training
+// stream before those of the reserve. It is no error if there are none.
 func (s *Store) Quarantines(ctx context.Context, run, policy string) ([]record.Quarantine, error) {
 	all, err := database.List(ctx, s.db.Read(), readQuarantine, selectQuarantines+` ORDER BY step, kind DESC, task`, run, policy)
 	if err != nil {
@@ -67,8 +67,8 @@ func (s *Store) Quarantines(ctx context.Context, run, policy string) ([]record.Q
 	return all, nil
 }
 
-// LatestQuarantines returns the quarantined tasks of a policy in its last steps, at most so
-// many, those of the latest steps first; none is no error.
+// LatestQuarantines returns the quarantined tasks of a policy in its last steps, at most
+// so many, those of the latest steps first. It is no error if there are none.
 func (s *Store) LatestQuarantines(ctx context.Context, run, policy string, most int) ([]record.Quarantine, error) {
 	all, err := database.List(ctx, s.db.Read(), readQuarantine, selectQuarantines+` ORDER BY step DESC, kind, task DESC LIMIT $3`, run, policy, most)
 	if err != nil {
@@ -78,7 +78,7 @@ func (s *Store) LatestQuarantines(ctx context.Context, run, policy string, most 
 }
 
 // QuarantinesOfStep returns the quarantined tasks of a step, those of the training stream
-// before those of the reserve; none is no error.
+// before those of the reserve. It is no error if there are none.
 func (s *Store) QuarantinesOfStep(ctx context.Context, run, policy string, step int) ([]record.Quarantine, error) {
 	all, err := database.List(ctx, s.db.Read(), readQuarantine, selectQuarantines+` AND step = $3 ORDER BY kind DESC, task`, run, policy, step)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 // recentBytes bounds the bodies that a store keeps in memory.
 const recentBytes = 64 << 20
 
-// recent holds the bodies of calls that were used last, since the next call of an
-// attempt is written as what it adds to them. They are on record and never change.
+// recent holds the most recently used bodies of calls, since the next call of an attempt
+// is encoded against them. They are on record and never change.
 type recent struct {
 	mu    sync.Mutex
 	bytes int

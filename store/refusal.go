@@ -62,8 +62,8 @@ func (s *Store) AddRefusal(ctx context.Context, r trace.Refusal) error {
 	return nil
 }
 
-// Refusals returns the refused calls of an attempt by code, in the order in which
-// the codes first came; none is no error.
+// Refusals returns the refused calls of an attempt by code, in the order in which the
+// codes first came. It is no error if there are none.
 func (s *Store) Refusals(ctx context.Context, address trace.Address) ([]trace.Refusal, error) {
 	all, err := database.List(ctx, s.db.Read(), func(row database.Scan) (trace.Refusal, error) {
 		r := trace.Refusal{Address: address}
@@ -76,8 +76,8 @@ func (s *Store) Refusals(ctx context.Context, address trace.Address) ([]trace.Re
 	return all, nil
 }
 
-// RefusalsOfRun returns the refused calls of all attempts of a policy by code, the
-// most frequent first; none is no error.
+// RefusalsOfRun returns the refused calls of all attempts of a policy by code, the most
+// frequent first. It is no error if there are none.
 func (s *Store) RefusalsOfRun(ctx context.Context, run, policy string) ([]trace.RefusalCount, error) {
 	all, err := database.List(ctx, s.db.Read(), func(row database.Scan) (trace.RefusalCount, error) {
 		r := trace.RefusalCount{Refusal: trace.Refusal{Address: addressIn(run)}}

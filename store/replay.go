@@ -45,8 +45,8 @@ func (s *Store) Divergences(ctx context.Context, run string) ([]trace.Divergence
 	return all, nil
 }
 
-// Replays returns how much of each attempt was replayed, by kind, step, task,
-// sample and attempt, without those that replayed nothing; none is no error.
+// Replays returns how much of each attempt was replayed, by kind, step, task, sample and
+// attempt, without those that replayed nothing. It is no error if there are none.
 func (s *Store) Replays(ctx context.Context, run, policy string) ([]record.Replayed, error) {
 	found := map[trace.Address]record.Replayed{}
 	_, err := database.List(ctx, s.db.Read(), func(row database.Scan) (struct{}, error) {

@@ -50,7 +50,7 @@ func (s *Store) PutReward(ctx context.Context, r trace.Reward) error {
 	return nil
 }
 
-// Rewards returns the rewards of an attempt by name; none is no error.
+// Rewards returns the rewards of an attempt by name. It is no error if there are none.
 func (s *Store) Rewards(ctx context.Context, address trace.Address) ([]trace.Reward, error) {
 	all, err := database.List(ctx, s.db.Read(), rewards.Read, selectRewards+rewardsOf+` ORDER BY w.name`, attemptKey(address)...)
 	if err != nil {
@@ -87,9 +87,9 @@ const selectScores = `SELECT a.task, a.sample, a.attempt, COALESCE(a.reward, g.v
 WHERE a.run = $1 AND a.kind = $2 AND a.step = $3 AND a.policy = $4 AND a.outcome IN ('completed', 'agent_failed')
 AND COALESCE(a.reward, g.value) IS NOT NULL ORDER BY a.task, a.sample, a.attempt`
 
-// Scores returns the rewards of a step by task and sample: of each sample the
-// last sealed attempt's, by whoever graded it. Samples without reward are left
-// out; none is no error.
+// Scores returns the rewards of a step by task and sample: of each sample the last sealed
+// attempt's, by whoever graded it. Samples without reward are left out. It is no error if
+// there are none.
 func (s *Store) Scores(ctx context.Context, run, policy string, kind trace.Kind, step int) ([]record.Score, error) {
 	all, err := database.List(ctx, s.db.Read(), func(row database.Scan) (r record.Score, err error) {
 		err = row(&r.Task, &r.Sample, &r.Attempt, &r.Reward)

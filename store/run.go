@@ -80,10 +80,9 @@ func (s *Store) Runs(ctx context.Context) ([]record.Run, error) {
 	return runs, nil
 }
 
-// FinishRun ends a run, and with it the attempts that are under way: they are sealed
-// as faults, so that what their agents still ask or report is refused. A finished run
-// stays as it is: ending it the same way again changes nothing but the time, another
-// way is trace.ErrConflict.
+// FinishRun ends a run and seals its attempts in flight as faults, so that later requests
+// and reports of their agents are refused. Ending a finished run again the same way
+// changes nothing but the time; another way is trace.ErrConflict.
 func (s *Store) FinishRun(ctx context.Context, name string, status record.Status, result []byte) error {
 	if status == record.Running || status == "" {
 		return fmt.Errorf("finish run %s: %q is no end", name, status)
@@ -112,15 +111,15 @@ func (s *Store) FinishRun(ctx context.Context, name string, status record.Status
 	return nil
 }
 
-// ReopenRun makes a run that ended one that is under way again. It is
-// trace.ErrConflict if the run has another execution, status or end by now than r says.
+// ReopenRun marks a run that ended as running again. It is trace.ErrConflict if the run's
+// execution, status or end differ from r by now.
 func (s *Store) ReopenRun(ctx context.Context, r record.Run) error {
 	return s.swap(ctx, "reopen", r, func(t database.Tx) (int64, error) {
 		return t.Exec(reopenRun, r.Name, r.ExecutionID, r.Status, database.Nanos(r.Finished))
 	})
 }
 
-// swap changes the row of r if it still is what r says.
+// swap changes the row of r if it is still equal to r.
 func (s *Store) swap(ctx context.Context, what string, r record.Run, change func(database.Tx) (int64, error)) error {
 	err := s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) error {
 		n, err := change(t)
@@ -154,9 +153,9 @@ func notFound(err error) error {
 	return err
 }
 
-// BeginAction puts on record what a person wants of a run, before it is done, and returns
-// what is on record under its id: the same action may have been asked for before, and have
-// an answer. Another action under the id is trace.ErrConflict. An absent At is the present.
+// BeginAction records an action on a run before it is done, and returns the action on
+// record under its id, which may have been asked for before and have an answer. Another
+// action under the id is trace.ErrConflict. An absent At is the present.
 func (s *Store) BeginAction(ctx context.Context, a record.Action) (record.Action, error) {
 	input, err := encode("input", a.Input)
 	if err != nil {
@@ -196,8 +195,8 @@ func (s *Store) EndAction(ctx context.Context, id string, outcome record.ActionO
 	return nil
 }
 
-// Actions returns the newest actions on a run, at most so many, the newest first; none is no
-// error.
+// Actions returns the newest actions on a run, at most so many, the newest first. It is
+// no error if there are none.
 func (s *Store) Actions(ctx context.Context, run string, most int) ([]record.Action, error) {
 	all, err := database.List(ctx, s.db.Read(), readAction, selectAction+` WHERE run = $1 ORDER BY at DESC, id LIMIT $2`, run, most)
 	if err != nil {

@@ -67,7 +67,8 @@ func (s *Store) PutSpans(ctx context.Context, address trace.Address, all []trace
 	return nil
 }
 
-// Spans returns the spans of an attempt by the time they began; none is no error.
+// Spans returns the spans of an attempt by the time they began. It is no error if there
+// are none.
 func (s *Store) Spans(ctx context.Context, address trace.Address) ([]trace.Span, error) {
 	all, err := database.List(ctx, s.db.Read(), func(row database.Scan) (trace.Span, error) {
 		r, err := spans.Read(row)

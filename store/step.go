@@ -41,7 +41,8 @@ func (s *Store) PutStep(ctx context.Context, r record.Step) error {
 	return nil
 }
 
-// Steps returns the finished steps of a policy in order; none is no error.
+// Steps returns the finished steps of a policy in order. It is no error if there are
+// none.
 func (s *Store) Steps(ctx context.Context, run, policy string) ([]record.Step, error) {
 	all, err := database.List(ctx, s.db.Read(), readStep, selectSteps+` ORDER BY step`, run, policy)
 	if err != nil {
@@ -50,8 +51,8 @@ func (s *Store) Steps(ctx context.Context, run, policy string) ([]record.Step, e
 	return all, nil
 }
 
-// StepsAfter returns the finished steps of a policy with numbers above one, in order, so
-// that who has read the first ones reads only what is new.
+// StepsAfter returns the finished steps of a policy with numbers above after, in order,
+// so that a reader of the first steps reads only the new ones.
 func (s *Store) StepsAfter(ctx context.Context, run, policy string, after int) ([]record.Step, error) {
 	all, err := database.List(ctx, s.db.Read(), readStep, selectSteps+` AND step > $3 ORDER BY step`, run, policy, after)
 	if err != nil {
@@ -99,8 +100,8 @@ const (
 	selectChoices = `SELECT choice, at FROM choices WHERE run = $1 AND policy = $2`
 )
 
-// PutChoice puts on record which tasks a step attempts, unless that is on record already,
-// and returns what is then. An absent At is the present.
+// PutChoice records which tasks a step attempts, unless that is on record already, and
+// returns the choice on record. An absent At is the present.
 func (s *Store) PutChoice(ctx context.Context, c record.Choice) (record.Choice, error) {
 	c.At = orNow(c.At)
 	text, err := encode("choice", c)
@@ -131,7 +132,7 @@ func (s *Store) Choice(ctx context.Context, run, policy string, step int) (recor
 }
 
 // Choices returns which tasks the steps of a policy attempt, in order, where a curriculum
-// chose them; none is no error.
+// chose them. It is no error if there are none.
 func (s *Store) Choices(ctx context.Context, run, policy string) ([]record.Choice, error) {
 	all, err := database.List(ctx, s.db.Read(), readChoice, selectChoices+` ORDER BY step`, run, policy)
 	if err != nil {
@@ -150,8 +151,9 @@ const selectStepScores = `SELECT a.kind, a.step, a.task_id, a.task, a.sample, a.
 WHERE a.run = $1 AND a.policy = $2 AND a.kind = $3 AND a.step >= $4 AND a.step <= $5 AND a.outcome IN ('completed', 'agent_failed')
 AND COALESCE(a.reward, g.value) IS NOT NULL ORDER BY a.step, a.task, a.sample, a.attempt`
 
-// StepScores returns the rewards of the groups that steps first to last attempted, those
-// of the batch and reserves: of each sample the last sealed attempt's, as Scores does.
+// StepScores returns the rewards of the groups that steps first to last attempted, of
+// batch and reserves: for each sample the reward of the last sealed attempt, as Scores
+// does.
 func (s *Store) StepScores(ctx context.Context, run, policy string, first, last int) ([]record.StepScore, error) {
 	var out []record.StepScore
 	for _, kind := range []trace.Kind{trace.Train, trace.Reserve} {

@@ -91,7 +91,7 @@ func (c inJSON) Scan(src any) error {
 // at is a time as its column has it.
 func at(t *time.Time) *database.Moment { return (*database.Moment)(t) }
 
-// raw is JSON text as a message, nil when there is none.
+// raw returns JSON text as a message, nil if it is empty.
 func raw(text string) json.RawMessage {
 	if text == "" {
 		return nil

@@ -13,7 +13,7 @@ import (
 // many numbers a statement carries.
 const trajectoryBatch = 128
 
-// stepOf is what the addresses of one query share.
+// stepOf is the part that the addresses of one query share.
 type stepOf struct {
 	run  string
 	kind trace.Kind

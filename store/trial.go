@@ -27,8 +27,8 @@ GROUP BY a.kind, a.step, a.task, a.sample, a.attempt`
 	lastActivity = `SELECT a.kind, a.step, a.task, a.sample, a.attempt, MAX(%s)` + cutOff
 )
 
-// Trials returns what became of every attempt of a run, by kind, step, task,
-// sample and attempt; none is no error.
+// Trials returns what became of every attempt of a run, by kind, step, task, sample and
+// attempt. It is no error if there are none.
 func (s *Store) Trials(ctx context.Context, run, policy string) ([]record.Trial, error) {
 	all, err := database.List(ctx, s.db.Read(), readTrial(run), selectTrials, run, policy)
 	if err != nil {
@@ -47,7 +47,7 @@ func (s *Store) Trials(ctx context.Context, run, policy string) ([]record.Trial,
 }
 
 // TrialsOfStep returns what became of every attempt of a step, of all policies, by task,
-// sample and attempt, without Progress; none is no error.
+// sample and attempt, without Progress. It is no error if there are none.
 func (s *Store) TrialsOfStep(ctx context.Context, run string, kind trace.Kind, step int) ([]record.Trial, error) {
 	all, err := database.List(ctx, s.db.Read(), readTrial(run), selectTrialsOfStep, run, kind, step)
 	if err != nil {
@@ -110,8 +110,8 @@ AND c.step = a.step AND c.task = a.task AND c.sample = a.sample AND c.attempt = 
 AND n.kind = a.kind AND n.step = a.step AND n.task = a.task AND n.sample = a.sample AND n.attempt = a.attempt + 1
 WHERE a.run = $1 AND a.outcome IN ('', 'infra_fault') ORDER BY a.begun DESC LIMIT $2`
 
-// LatestInterruptions returns the attempts of a run that a fault ended and another replaced,
-// at most so many, the latest first; none is no error.
+// LatestInterruptions returns the attempts of a run that a fault ended and another
+// replaced, at most so many, the latest first. It is no error if there are none.
 func (s *Store) LatestInterruptions(ctx context.Context, run string, most int) ([]record.Interruption, error) {
 	all, err := database.List(ctx, s.db.Read(), func(row database.Scan) (record.Interruption, error) {
 		i := record.Interruption{Address: addressIn(run)}

@@ -64,7 +64,7 @@ func (s *Store) Version(ctx context.Context, id model.VersionID) (model.Version,
 	return v, nil
 }
 
-// Versions returns the versions of a policy by number; none is no error.
+// Versions returns the versions of a policy by number. It is no error if there are none.
 func (s *Store) Versions(ctx context.Context, run, policy string) ([]model.Version, error) {
 	all, err := database.List(ctx, s.db.Read(), readVersion, selectVersions+` ORDER BY number`, run, policy)
 	if err != nil {
@@ -74,7 +74,7 @@ func (s *Store) Versions(ctx context.Context, run, policy string) ([]model.Versi
 }
 
 // VersionsBetween returns the versions of a policy from one number up to, and without,
-// another, in order; none is no error.
+// another, in order. It is no error if there are none.
 func (s *Store) VersionsBetween(ctx context.Context, run, policy string, from, to int) ([]model.Version, error) {
 	all, err := database.List(ctx, s.db.Read(), readVersion, selectVersions+` AND number >= $3 AND number < $4 ORDER BY number`, run, policy, from, to)
 	if err != nil {
@@ -109,8 +109,8 @@ WHERE run = $1 AND policy = $2 AND number = $3 ON CONFLICT DO NOTHING`
 )
 
 // PutProgress replaces the progress towards a version by p, unless the stored one is
-// further on the same basis, or the version exists. What is not stored, or no longer, is
-// superseded: see CollectSuperseded.
+// further on the same basis, or the version exists. Progress that is replaced or not
+// stored is superseded: see CollectSuperseded.
 func (s *Store) PutProgress(ctx context.Context, p model.Progress) error {
 	err := s.db.Write(ctx, database.SurvivesKill, func(t database.Tx) error {
 		_, err := database.One(t.Ctx, t, readVersion, selectVersion, p.Run, p.Policy, p.Number)

@@ -25,7 +25,7 @@ type Demonstrations interface {
 }
 
 // OpenDemonstrations reads the demonstrations of a source as a spec writes it:
-// "arithmetic" for those of the built-in calculator, or the path of a file (see
+// "arithmetic" for the built-in calculator's, or the path of a file (see
 // ReadDemonstrations). The seed orders each epoch of a file differently. updates is the
 // number of updates of the warm start.
 func OpenDemonstrations(source string, seed uint64, updates int) (Demonstrations, error) {
@@ -52,7 +52,7 @@ func OpenDemonstrations(source string, seed uint64, updates int) (Demonstrations
 	return repeated{dialogs, shuffle.Key(demonstrationDomain, seed)}, nil
 }
 
-// demonstrationDomain separates the order of demonstrations from that of tasks.
+// demonstrationDomain separates the order of demonstrations from the order of tasks.
 const demonstrationDomain = 0x64656d6f // "demo"
 
 // repeated repeats dialogs without end.

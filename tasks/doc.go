@@ -9,7 +9,7 @@
 // It doesn't run agents, keeps nothing, and makes no environment: a task is an
 // input and, for the graders that compare, an answer that no agent sees.
 //
-// One may rely on this: a source with any fault yields no tasks at all but an
-// error that names each bad line; snapshots, orders and generated tasks are the
-// same on every machine; and a reward is always finite.
+// Guarantees: a source with any fault yields no tasks at all but an error that names each
+// bad line; snapshots, orders and generated tasks are the same on every machine; and a
+// reward is always finite.
 package tasks

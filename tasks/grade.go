@@ -119,8 +119,8 @@ func finalNumber(result string) (float64, bool) {
 	return decimal(result)
 }
 
-// decimal is the number that text is, perhaps with commas before each three digits.
-// Hexadecimal, underscores, infinities and NaN, which strconv also reads, are none.
+// decimal returns the number in text, perhaps with commas before each three digits.
+// Hexadecimal, underscores, infinities and NaN, which strconv also reads, are refused.
 func decimal(text string) (float64, bool) {
 	text, ok := withoutSeparators(text)
 	if !ok || strings.Trim(text, "0123456789+-.eE") != "" {

@@ -27,7 +27,7 @@ var (
 type CommandError struct {
 	Task   string // its id
 	Cause  error  // wraps one of the sentinels above
-	Stderr string // the end of what the command wrote there
+	Stderr string // the end of the command's standard error
 }
 
 // Error names the task and the cause, and quotes the end of standard error.
@@ -53,7 +53,7 @@ const (
 	keptError  = 4 << 10  // of the end of standard error
 	// grace is how long a killed grader's children may keep its output open.
 	grace = time.Second
-	// commandSeconds is the limit of a grader that has none.
+	// commandSeconds is the default limit of a grader.
 	commandSeconds = 10
 )
 
@@ -104,7 +104,7 @@ func run(command *exec.Cmd) error {
 		return fmt.Errorf("%w: %w", ErrGraderStart, err)
 	}
 	err := command.Wait()
-	killGroup(command) // what it left behind
+	killGroup(command) // processes that it left behind
 	if err == nil || errors.Is(err, exec.ErrWaitDelay) {
 		return nil // a child that kept the output open is no fault of the reward
 	}

@@ -8,19 +8,19 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 )
 
-// Overlap is what two lists of tasks share.
+// Overlap describes the common parts of two lists of tasks.
 type Overlap struct {
 	// IDs are pairs of tasks with the same input, the first list's id first. Of tasks
 	// about a database, the database's name counts as a part of the input.
 	IDs [][2]string `json:"ids"`
 	// SingleHops are the ids of single questions that questions of both are composed of.
 	SingleHops []string `json:"single_hops"`
-	// Databases are those that tasks of both are about, by name.
+	// Databases are the databases of tasks in both lists, by name.
 	Databases []string `json:"databases"`
 }
 
-// Leaks reports whether what is learned from one list gives answers of the other away.
-// A shared database alone does not.
+// Leaks reports whether training on one list reveals answers of the other. A shared
+// database alone does not.
 func (o Overlap) Leaks() bool { return len(o.IDs) > 0 || len(o.SingleHops) > 0 }
 
 // String says how much is shared.
@@ -46,7 +46,7 @@ func (o Overlap) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// Overlaps is what two lists of tasks share. Its lists are in the order of a.
+// Overlaps returns the overlap of two lists of tasks, in the order of a.
 func Overlaps(a, b []Task) Overlap {
 	out := Overlap{IDs: [][2]string{}, SingleHops: []string{}, Databases: []string{}}
 	inputs, hops, databases := map[string]string{}, map[string]bool{}, map[string]bool{}
@@ -89,7 +89,7 @@ func CheckLeak(sourceA, sourceB string, a, b []Task) error {
 	return nil
 }
 
-// question is what is asked, and about which database.
+// question is the question and the database that it is about.
 func (t Task) question() string { return t.databaseName() + "\x00" + strings.TrimSpace(t.Input) }
 
 func (t Task) databaseName() string {

@@ -17,21 +17,22 @@ import (
 const (
 	// FaultTask: no result of this task can be graded.
 	FaultTask = "task"
-	// FaultMachine: what the program needs is away; it is asked again.
+	// FaultMachine says that something that the program needs is missing; it is asked
+	// again.
 	FaultMachine = "machine"
 )
 
 var (
 	// ErrTask is wrapped when a program says that a task can't be graded.
 	ErrTask = errors.New("the program says that the task is at fault")
-	// ErrMachine is wrapped when a program says that what it needs is away.
+	// ErrMachine is wrapped when a program says that something it needs is missing.
 	ErrMachine = errors.New("the program says that this machine is at fault")
 )
 
 const (
 	// listTime is the most that a program may take to list a split.
 	listTime = 10 * time.Minute
-	// programSeconds is the limit of an answer where the grader has none.
+	// programSeconds is the default limit of an answer.
 	programSeconds = 60
 )
 
@@ -103,7 +104,7 @@ func listTasks(ctx context.Context, t spec.Tasks, split string) ([]Task, error) 
 	return list, nil
 }
 
-// reward is the reward of an answer, or why there is none.
+// reward returns the reward of an answer, or why there is none.
 func (a programAnswer) reward() (float64, error) {
 	switch {
 	case a.Fault == FaultTask:

@@ -248,8 +248,7 @@ func (p *programProcess) line() ([]byte, error) {
 	}
 }
 
-// end kills the program and what it started, and returns the end of what it wrote to
-// standard error.
+// end kills the program and its children, and returns the end of its standard error.
 func (p *programProcess) end() string {
 	_ = p.in.Close()
 	killGroup(p.command)
@@ -257,7 +256,7 @@ func (p *programProcess) end() string {
 	return p.stderr.String()
 }
 
-// wrote quotes what a program wrote to standard error, if anything.
+// wrote quotes the standard error of a program, if it is not empty.
 func wrote(stderr *tail) string {
 	if text := strings.TrimSpace(stderr.String()); text != "" {
 		return "; it wrote: " + text

@@ -125,7 +125,7 @@ func (r row) has(key string) bool {
 	return ok && !bytes.Equal(value, []byte("null"))
 }
 
-// text is what stands at key, which must be text and not blank.
+// text returns the value at key, which must be text and not blank.
 func (r row) text(key string) (string, error) {
 	if !r.has(key) {
 		return "", fmt.Errorf("no %s", key)

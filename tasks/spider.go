@@ -62,10 +62,10 @@ func readSpider(path string) ([]Task, error) {
 // spiderDatabases are the databases beside a file of questions.
 type spiderDatabases struct {
 	folder string
-	found  map[string]string // path by name, empty for one that is missing
+	found  map[string]string // path by name, empty for a missing one
 }
 
-// path is that of the database of a name.
+// path returns the path of the database with a name.
 func (d spiderDatabases) path(name string) (string, error) {
 	if name == "." || name == ".." || strings.ContainsAny(name, `/\`) {
 		return "", fmt.Errorf("db_id %q can't be the name of a database", name)

@@ -42,10 +42,24 @@ func privateWords() map[string]string {
 		"laboratory":                       "compare",
 		"standing stands":                  "promoted, recorded, remaining",
 		"told tell tells":                  "sent, asked, streamed, or what it is",
+		"hear hears heard":                 "parse, received",
+		"utterance utterances":             "turn, its parts",
+		"patience":                         "limit, timeout, wait",
 	} {
 		for word := range strings.FieldsSeq(list) {
 			words[word] = use
 		}
+	}
+	return words
+}
+
+// privateInComments are those of the private words that have no ordinary meaning here, so
+// that a comment does not use them either.
+func privateInComments() map[string]string {
+	words := map[string]string{}
+	for word := range strings.FieldsSeq("seat seats vacate vacates vigil vigils errand errands shelf shelves " +
+		"fickle moody unstick laboratory utterance utterances") {
+		words[word] = privateWords()[word]
 	}
 	return words
 }
@@ -59,6 +73,8 @@ func owners() map[string][]string {
 		"brief":   {"activities"}, // a field of a result that histories hold
 		"excerpt": {"gateway/conversation"},
 		"wave":    {"model/gomlx"}, // of a sine
+		// an exported name that users' code may have
+		"patience": {"internal/health", "model/remote", "model/native/packed", "page"},
 		// of a curriculum, as papers call it
 		"stage": {"spec", "record", "internal/curriculum", "cmd/fulgurite/internal/plan", "testsuite/chaos/checker"},
 	}
@@ -97,6 +113,26 @@ func TestNamesAreOrdinaryWords(t *testing.T) {
 			}
 			return true
 		})
+	}
+}
+
+func TestCommentsAreOrdinaryWords(t *testing.T) {
+	t.Parallel()
+	words := privateInComments()
+	for word, use := range words {
+		require.NotEmpty(t, use, "%s is not among the private words", word)
+	}
+	for _, s := range sources(t) {
+		if s.String() == "testsuite/word_rules_test.go" {
+			continue // it lists them
+		}
+		for _, group := range s.file.Comments {
+			for word := range strings.FieldsFuncSeq(strings.ToLower(group.Text()), func(r rune) bool { return !unicode.IsLetter(r) }) {
+				if use, ok := words[word]; ok {
+					t.Errorf("%s: a comment speaks of %q: say %s", s, word, use)
+				}
+			}
+		}
 	}
 }
 

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Kind says what a rollout is for. Only rollouts of the kinds Train
-// and Reserve are trained on.
+// Kind says for what a rollout is made. Only rollouts of the kinds Train and Reserve are
+// trained on.
 type Kind string
 
 // The kinds of rollout.

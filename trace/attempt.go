@@ -21,19 +21,19 @@ type Terms struct {
 	// Graded is true when a grader decides the reward: rewards that the agent
 	// posts are then refused.
 	Graded bool `json:"graded"`
-	// RewardLimit is the largest magnitude of a reward that is taken; 0 is none.
+	// RewardLimit is the largest magnitude of an accepted reward; 0 is no limit.
 	RewardLimit float64 `json:"reward_limit,omitempty"`
-	// Ignore are regular expressions (RE2): what they match in a message does not
-	// tell two requests apart.
+	// Ignore are regular expressions (RE2): the text that they match in a message does
+	// not distinguish requests.
 	Ignore []string `json:"ignore,omitempty"`
 }
 
 // How the tokens of a continued dialog are made.
 const (
-	// HistoryAppend keeps the tokens of earlier calls and adds what is new.
+	// HistoryAppend keeps the tokens of earlier calls and appends the new turns.
 	HistoryAppend = "append"
-	// HistoryTemplate renders the whole dialog as a plain server would, which may
-	// leave out what was said before, such as thoughts.
+	// HistoryTemplate renders the whole dialog as a plain server would, which may leave
+	// out parts of earlier turns, such as reasoning.
 	HistoryTemplate = "template"
 )
 
@@ -49,16 +49,16 @@ const (
 	InfraFault  Outcome = "infra_fault"  // the agent could have seen a fault of ours
 )
 
-// Attempt is one try at a rollout, as the store knows it.
+// Attempt is the record of one try at a rollout.
 type Attempt struct {
 	Address
 	Terms   Terms   `json:"terms"`
 	KeyHash string  `json:"-"` // hex SHA-256 of the attempt's API key
 	TaskID  string  `json:"task_id"`
 	Outcome Outcome `json:"outcome"`
-	// Reward is what counts for training; nil until graded.
+	// Reward is the reward used in training; nil until graded.
 	Reward *float64 `json:"reward,omitempty"`
-	Result string   `json:"result,omitempty"` // what the agent returned, cut to 64 KiB
+	Result string   `json:"result,omitempty"` // returned by the agent, cut to 64 KiB
 	// Failure says in one word how the agent failed, for example "timeout"; Error
 	// says it to people. A fault has one if the agent may have caused it:
 	// "hang" and "killed".

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Call is one model request and its reply, token by token. What was said on the wire
-// is its Exchange.
+// Call is one model request and its reply, token by token. The HTTP bodies are in its
+// Exchange.
 type Call struct {
 	Address
 	// Seq numbers the calls of an attempt from 0 in the order they were recorded.
@@ -14,8 +14,8 @@ type Call struct {
 	// ID is the id in the reply ("chatcmpl-…"). It derives from the call's seed,
 	// so an attempt that repeats a call repeats its id.
 	ID string `json:"id"`
-	// Parent is the Seq of the call whose prompt and completion begin this
-	// prompt, or -1. The store keeps only what comes after it.
+	// Parent is the Seq of the call whose prompt and completion begin this prompt, or -1.
+	// The store keeps only the tokens after them.
 	Parent int `json:"parent"`
 	// API is the protocol that the request came by: "completions", "responses" or
 	// "messages"; empty is chat completions.
@@ -34,11 +34,11 @@ type Call struct {
 	Prompt     []int32   `json:"prompt"`
 	Completion []int32   `json:"completion"`
 	Logprobs   []float32 `json:"logprobs"` // one for each completion token
-	// Untrained marks completion tokens that had no alternative when sampled
-	// (loss mask 0). Nil means none.
+	// Untrained marks completion tokens that had no alternative when sampled (loss mask
+	// 0). Nil marks none.
 	Untrained []bool `json:"untrained,omitempty"`
-	// Form is what the reply was held to (a model.Form), where the request asked for
-	// one: the distribution that sampled can be rebuilt from it. Nil is free.
+	// Form is the form to which the reply was held (a model.Form), if the request asked
+	// for one: the sampling distribution can be rebuilt from it. Nil is free.
 	Form json.RawMessage `json:"form,omitempty"`
 	// Drift says that the dialog continues a recorded call, but that its text,
 	// rendered and tokenized anew, does not begin with that call's tokens.
@@ -66,9 +66,9 @@ type Call struct {
 	Recorded time.Time `json:"recorded,omitzero"`
 }
 
-// Exchange is a call with the bodies that went over the wire, byte by byte. Bodies are
-// long and each repeats the ones before it, so they are read apart from tokens, one
-// attempt at a time, by those who need what was said.
+// Exchange is a call with the HTTP bodies, byte by byte. Bodies are long and each repeats
+// the ones before it, so they are read apart from tokens, one attempt at a time, by code
+// that needs the text.
 type Exchange struct {
 	Call
 	Request  json.RawMessage `json:"request"`

@@ -1,12 +1,12 @@
 package trace
 
-// Divergence says from where on an attempt's requests were not those of an
-// earlier attempt at the same rollout, so that it could no longer be replayed.
-// It stands on record with the first such call, Seq of Address.
+// Divergence says where an attempt's requests began to differ from those of an earlier
+// attempt at the same rollout, so that it could no longer be replayed. It is recorded
+// with the first such call, Seq of Address.
 //
-// An agent with calls in flight together may make one that was lost with an
-// earlier attempt before it repeats the others: that is no divergence once all
-// that was recorded has been replayed.
+// An agent with several calls in flight may make one that was lost with an earlier
+// attempt before it repeats the others: that is no divergence once all recorded calls
+// have been replayed.
 type Divergence struct {
 	Address `json:"-"`
 	Seq     int `json:"-"`

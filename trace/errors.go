@@ -2,8 +2,8 @@ package trace
 
 import "errors"
 
-// These errors refuse what was asked of an attempt. A store wraps them; its callers tell
-// them apart with errors.Is.
+// These errors refuse an operation on an attempt. A store wraps them; its callers
+// distinguish them with errors.Is.
 var (
 	// ErrNotFound says that no run, attempt, call or version has that name.
 	ErrNotFound = errors.New("not found")

@@ -1,8 +1,8 @@
 package trace
 
-// Output is what an agent that is a program printed, in bounds: the beginning
+// Output is the printed output of an agent that is a program, in bounds: the beginning
 // and the end of each stream, with a line between them that says how many bytes are left
-// out. It explains an attempt and is no part of what counts.
+// out. It explains an attempt and has no effect on its outcome.
 type Output struct {
 	Stdout string `json:"stdout,omitempty"`
 	Stderr string `json:"stderr,omitempty"`

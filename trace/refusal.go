@@ -12,16 +12,16 @@ type Refusal struct {
 	Address `json:"-"`
 	// Code is the error's, for example "call_limit" or "context_length_exceeded".
 	Code string `json:"code"`
-	// Message is what the agent was told, the last time.
+	// Message is the text of the latest refusal.
 	Message string    `json:"message"`
 	Count   int       `json:"count"`
 	First   time.Time `json:"first"`
 	Last    time.Time `json:"last"`
 }
 
-// RefusalCount counts the refusals of a run with one code. Its Refusal has the Count
-// and the times of all its attempts together; the Address and the Message are those
-// of the latest.
+// RefusalCount counts the refusals of a run with one code. Its Refusal has the Count and
+// the times of all its attempts together; the Address and the Message are those of the
+// latest refusal.
 type RefusalCount struct {
 	Refusal
 	// Attempts is how many attempts were refused so.

@@ -21,7 +21,7 @@ type Sequence struct {
 	// Origin is Call, but names the call of tokens that are not trained as well: -1 is
 	// context alone.
 	Origin []int
-	// Temperature is the one under which all its calls were sampled.
+	// Temperature is the temperature of all its calls.
 	Temperature float64
 	// Forms says where the completion of each call lies that was held to a form.
 	Forms []SequenceForm

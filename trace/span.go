@@ -2,7 +2,7 @@ package trace
 
 import "time"
 
-// SpanKind is what a span tells of.
+// SpanKind is the kind of operation that a span describes.
 type SpanKind string
 
 // The kinds of span.
@@ -13,13 +13,13 @@ const (
 	OtherSpan SpanKind = "other"
 )
 
-// Span is an OpenTelemetry span that an agent sent about its attempt. An agent can
-// send what it likes: spans explain a trajectory, they are no part of it.
+// Span is an OpenTelemetry span that an agent sent about its attempt. An agent can send
+// anything: spans explain a trajectory and are no part of it.
 type Span struct {
 	Address `json:"-"`
-	// Trace, ID and Parent are the ids that the agent gave, hex. Parent is empty for
-	// a root. Trace and ID are unique within an attempt; one that is sent again is the
-	// same.
+	// Trace, ID and Parent are the ids that the agent gave, hex. Parent is empty for a
+	// root. Trace and ID identify a span within an attempt: a span that is sent again
+	// changes nothing.
 	Trace  string `json:"trace"`
 	ID     string `json:"id"`
 	Parent string `json:"parent,omitempty"`
@@ -41,6 +41,6 @@ type Span struct {
 	Tool       string `json:"tool,omitempty"`
 	ToolCallID string `json:"tool_call_id,omitempty"`
 
-	// Attributes are those of the span that say more, as far as they fit.
+	// Attributes are further attributes of the span, as far as they fit.
 	Attributes map[string]any `json:"attributes,omitempty"`
 }

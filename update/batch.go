@@ -16,10 +16,9 @@ import (
 // there is nothing to train on.
 var ErrNothingRecorded = errors.New("no model call was recorded")
 
-// NewBatch turns the rewards and calls of a step's groups into rows with advantages,
-// and describes them. b has what the batch says of the step: its policy, number,
-// vocabulary and the digests of what its credit was made of. baselines are those of
-// the step before.
+// NewBatch turns the rewards and calls of a step's groups into rows with advantages, and
+// describes them. b has the batch's policy, number, vocabulary and the digests of its
+// credit's inputs. baselines are the running baselines of the step before.
 func NewBatch(s spec.Spec, b model.Batch, baselines map[string]float64, groups [][]assign.Sample) (model.Batch, map[string]float64, error) {
 	samples, calls := 0, 0
 	for _, g := range groups {
@@ -51,11 +50,11 @@ func NewBatch(s spec.Spec, b model.Batch, baselines map[string]float64, groups [
 	return b, batchMetrics(s, b, groups, trajectories, given), nil
 }
 
-// shares are what the calls of one trajectory were given.
+// shares has what the calls of one trajectory were given.
 type shares struct {
 	calls  []float64
 	tokens [][]float64 // by call and trained token; nil where each has its call's
-	// returns, likewise, are what a critic is to learn; nil without one.
+	// returns has the critic's targets, likewise; nil without a critic.
 	returns [][]float64
 	skip    []bool // calls of agents that are not trained
 }
@@ -127,8 +126,8 @@ func (s shares) fill(r *model.BatchRow, i, call, k int) {
 	}
 }
 
-// forms are those of a sequence that decide how likely its tokens were: one that
-// only ended a reply does not.
+// forms returns the forms of a sequence that restricted its tokens. A form that only
+// ended a reply is left out.
 func forms(s trace.Sequence) ([]model.BatchForm, error) {
 	var out []model.BatchForm
 	for _, f := range s.Forms {

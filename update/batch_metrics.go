@@ -11,9 +11,9 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 )
 
-// batchMetrics describes a batch under names that training dashboards use. Rewards
-// are those that were given, before any shaping; advantages are counted by trained
-// token, as the loss meets them, and a group has no variance where all of them are 0.
+// batchMetrics describes a batch under names that training dashboards use. Rewards are
+// the given ones, before any shaping. Advantages are counted by trained token, as in the
+// loss, and a group has no variance if all its advantages are 0.
 func batchMetrics(s spec.Spec, b model.Batch, groups [][]assign.Sample, trajectories [][]credit.Trajectory, given credit.Advantages) map[string]float64 {
 	out := map[string]float64{}
 	rewards := make([]float64, len(b.Trajectories))
@@ -46,7 +46,7 @@ func batchMetrics(s spec.Spec, b model.Batch, groups [][]assign.Sample, trajecto
 	out["batch/calls"] = calls
 	out["batch/sequences"] = float64(len(b.Rows))
 	out["batch/tokens"] = tokens
-	// What training the calls one by one would read.
+	// The tokens that training the calls one by one would read.
 	out["batch/tokens_unmerged"] = unmerged
 	out["batch/trained_tokens"] = float64(b.Denominators.Tokens)
 	out["batch/zero_variance_groups"] = flat
@@ -89,8 +89,8 @@ func putAdvantages(out map[string]float64, b model.Batch) {
 	out["advantage/zero_fraction"] = zero / math.Max(1, float64(len(of)))
 }
 
-// putSignals counts the calls in which each weighted signal fired, and sums up what
-// it gave them.
+// putSignals counts the calls in which each weighted signal fired, and adds up the
+// weighted values.
 func putSignals(out map[string]float64, c spec.Credit, groups [][]assign.Sample, trajectories [][]credit.Trajectory) {
 	for name := range c.Signals {
 		out["signals/"+name], out["signals/"+name+"_sum"] = 0, 0
@@ -112,9 +112,9 @@ func putSignals(out map[string]float64, c spec.Credit, groups [][]assign.Sample,
 	}
 }
 
-// putReference measures how far what sampled was from version 0, where that is part of
-// rewards: the mean estimate of a trained token, and what it takes from a rollout's
-// reward on average.
+// putReference measures the divergence of the sampled policy from version 0, if it is
+// part of rewards: the mean estimate of a trained token, and the mean penalty of a
+// rollout.
 func putReference(out map[string]float64, kl credit.KL, trajectories [][]credit.Trajectory) {
 	if kl.Weight == 0 {
 		return
@@ -138,8 +138,8 @@ func putReference(out map[string]float64, kl credit.KL, trajectories [][]credit.
 	out["batch/kl_penalty"] = kl.Weight * sum / math.Max(1, rollouts)
 }
 
-// moments describe some numbers; the deviation is that of the numbers themselves,
-// not an estimate for others.
+// moments describe some numbers; the deviation is that of the numbers themselves, not an
+// estimate for a population.
 type moments struct{ mean, std, low, high float64 }
 
 func spread(of []float64) moments {

@@ -16,12 +16,12 @@ const (
 	recordedPrompt = 1024
 )
 
-// canaryText is what a canary has beside random tokens. Nil is nothing.
+// canaryText has the rows of a canary beside random tokens; nil if there are none.
 type canaryText *[]model.CanaryRow
 
-// canaryOf is recorded text for a server of others that samples from an adapter: it
-// computes by other arithmetic, and an adapter shows most in what it was trained on. The
-// built-in sampler needs none.
+// canaryOf returns recorded text for a canary of an external server that samples from an
+// adapter. Its arithmetic differs from the trainer's, and an adapter has most effect on
+// text that it was trained on. The built-in sampler needs no text.
 func canaryOf(s spec.Spec, b model.Batch) canaryText {
 	if s.Sampling.Server == nil || s.Model.LoRA == nil {
 		return nil
@@ -48,9 +48,9 @@ func canaryOf(s spec.Spec, b model.Batch) canaryText {
 	return &rows
 }
 
-// canary is what samplers of version t have to reproduce: what policy, which holds c,
-// makes of random tokens. Where text is not nil, it makes something of that too, and all
-// rows say what the base makes of them without the adapter.
+// canary makes the canary of version t, which samplers have to reproduce: the
+// log-probabilities of random tokens under policy, which holds c. If text is not nil, it
+// adds those of text, and for all rows those of the base without the adapter.
 func (m *Maker) canary(ctx context.Context, t Target, engine model.Engine, policy model.Trainer, c model.Checkpoint, text canaryText) (*model.Canary, error) {
 	canary, err := model.NewCanary(ctx, engine, c.Architecture, policy)
 	if err == nil && text != nil && c.Adapter != nil {
@@ -62,8 +62,8 @@ func (m *Maker) canary(ctx context.Context, t Target, engine model.Engine, polic
 	return &canary, nil
 }
 
-// scoreBase adds text to the canary, with what the policy makes of it, and has the base
-// score all rows without the adapter.
+// scoreBase adds text to the canary, scored by the policy, and has the base score all
+// rows without the adapter.
 func (m *Maker) scoreBase(ctx context.Context, canary *model.Canary, engine model.Engine, policy model.Trainer, c model.Checkpoint, text []model.CanaryRow) error {
 	scored, err := m.scoreCanary(ctx, policy, text)
 	if err != nil {
@@ -74,7 +74,7 @@ func (m *Maker) scoreBase(ctx context.Context, canary *model.Canary, engine mode
 		canary.Rows = append(canary.Rows, r)
 	}
 	bare, err := engine.NewTrainer(model.Checkpoint{
-		Architecture: c.Architecture, Adapter: c.Adapter, Weights: c.Architecture.InitAdapter(c.Adapter.LoRA, 0), // or, of files, none: it changes nothing
+		Architecture: c.Architecture, Adapter: c.Adapter, Weights: c.Architecture.InitAdapter(c.Adapter.LoRA, 0), // a model in files gets none: its adapter is new and changes nothing
 	})
 	if err != nil {
 		return fmt.Errorf("load the base: %w", err)

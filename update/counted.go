@@ -9,7 +9,7 @@ import (
 	"github.com/fulgurite/fulgurite/model/checkpoint"
 )
 
-// counted are blobs whose reads and writes are pieces of work: a small file is one, a
+// counted counts reads and writes of blobs as pieces of work: a small file is one, a
 // stream is one for each part of it.
 type counted struct {
 	checkpoint.Blobs
@@ -18,8 +18,7 @@ type counted struct {
 
 func (m *Maker) blobs() checkpoint.Blobs { return counted{m.Blobs, &m.work} }
 
-// noted are blobs that put on record, before a file of tensors is kept, that it is one of a
-// version.
+// noted records, before it keeps a file of tensors, that the file belongs to a version.
 type noted struct {
 	counted
 	versions Versions

@@ -59,8 +59,8 @@ func (c *criticUpdate) update(ctx context.Context, l learner, u int) (map[string
 	return map[string]float64{criticLoss: bounded(sum), criticGradient: bounded(norm)}, nil
 }
 
-// metrics describes the step: what the critic knew of the batch before it learned
-// from it, and the mean over the updates of what they are described by.
+// metrics describes the step: how well the critic predicted the batch before it learned
+// from it, and the mean of each metric over the updates.
 func (c *criticUpdate) metrics(done tally) map[string]float64 {
 	var values, returns []float64
 	mean := 0.0

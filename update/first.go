@@ -59,7 +59,7 @@ func (m *Maker) FirstPolicy(ctx context.Context, t Target, run Run, codec dialog
 	if s.Model.WarmStart == nil {
 		m.manifest = made
 	} else {
-		m.drop() // its moments are not those of the version
+		m.drop() // its moments do not belong to the version
 	}
 	return v, nil
 }

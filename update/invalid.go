@@ -18,9 +18,9 @@ func (e InvalidError) Unwrap() error { return e.error }
 // afterwards.
 func Invalid(err error) error { return InvalidError{err} }
 
-// unreadable adds to err, met when something that version id is made from was
-// read, what a person can do. It is no InvalidError: restoring the blob mends it, and
-// until then the step is seen to wait.
+// unreadable adds to err, which came from reading an input of version id, what a person
+// can do. It is no InvalidError: restoring the blob mends it, and until then the step
+// waits visibly.
 func unreadable(err error, id model.VersionID) error {
 	remedy := "start the run again under another name"
 	if id.Number > 0 {

@@ -39,12 +39,12 @@ func (l learner) close() {
 	}
 }
 
-// load makes version v the resident learner, unless it is that already, for a run.
+// load makes version v the resident learner for a run, unless it is that already.
 func (m *Maker) load(ctx context.Context, run Run, v model.Version) (learner, error) {
 	if m.manifest != "" && m.manifest == v.Manifest && m.moments == run.moments() {
 		return m.resident, nil
 	}
-	m.drop() // before there is another: both may not fit
+	m.drop() // before the next one is made: both may not fit in memory
 	c, err := m.loadCheckpoint(ctx, v)
 	if err != nil {
 		return learner{}, err
@@ -52,7 +52,7 @@ func (m *Maker) load(ctx context.Context, run Run, v model.Version) (learner, er
 	return m.use(run, v.VersionID, c, v.Manifest)
 }
 
-// size is what the tensors of c take, in bytes.
+// size returns the size of the tensors of c in bytes.
 func size(c model.Checkpoint) int64 {
 	sets := 1
 	if c.Updates > 0 {
@@ -95,8 +95,8 @@ func (r Run) moments() string {
 	return model.MomentsF32
 }
 
-// use makes a learner of c the resident one, for the policy or critic of id. manifest
-// is that of the version that c is, empty if it is none.
+// use makes a learner of c the resident one, for the policy or critic of id. manifest is
+// the manifest of c's version, empty if c is no version.
 func (m *Maker) use(run Run, id model.VersionID, c model.Checkpoint, manifest string) (l learner, err error) {
 	m.drop()
 	engine := run.Engine

@@ -28,7 +28,7 @@ type Versions interface {
 	NoteFile(ctx context.Context, id model.VersionID, digest string) error
 }
 
-// Config is what a Maker works with.
+// Config is the configuration of a Maker.
 type Config struct {
 	Versions Versions
 	Blobs    checkpoint.Blobs
@@ -43,7 +43,7 @@ type Config struct {
 	Warn func(ctx context.Context, message string, pairs ...any)
 }
 
-// Run is what an update needs to know of its run.
+// Run has the parts of a run that an update needs.
 type Run struct {
 	Name, SpecDigest string
 	Tasks            int // in the train split
@@ -61,10 +61,10 @@ type Maker struct {
 	work     atomic.Uint64
 	updates  atomic.Int64
 	resident learner
-	manifest string        // of the version that resident is; empty when it is none
+	manifest string        // manifest of the version that resident holds; empty if it is no version
 	moments  string        // how resident holds its moments
 	held     int64         // bytes of the weights and moments of resident
-	saving   time.Duration // what the last save took
+	saving   time.Duration // how long the last save took
 	// reference is scored by steps whose loss has a KL term.
 	reference reference
 }
@@ -73,11 +73,11 @@ type Maker struct {
 // any time.
 func (m *Maker) Work() uint64 { return m.work.Load() }
 
-// Updates counts those of the version that is being made, or was made last. Call it at any
-// time.
+// Updates counts the updates of the version that is being made, or was made last. Call it
+// at any time.
 func (m *Maker) Updates() int { return int(m.updates.Load()) }
 
-// Close frees what is in memory.
+// Close frees the memory of the resident learner.
 func (m *Maker) Close() {
 	m.drop()
 	m.reference.drop()
@@ -90,8 +90,8 @@ func (m *Maker) drop() {
 	m.held = 0
 }
 
-// ForgetLost frees what is in memory if err says that the engine was lost: what the engine held
-// is gone, and the next attempt loads it again. A caller does so after each method that
+// ForgetLost frees memory if err says that the engine was lost: the engine's state is
+// gone, and the next attempt loads it again. A caller calls it after each method that
 // returns an error.
 func (m *Maker) ForgetLost(err error) {
 	if errors.Is(err, model.ErrEngineLost) {
@@ -111,7 +111,7 @@ func Existing(ctx context.Context, versions Versions, t Target) (model.Version, 
 	return v, true, t.check(v)
 }
 
-// outcome is what is to be a version.
+// outcome is a version that is not yet recorded.
 type outcome struct {
 	state    model.Checkpoint
 	manifest model.Manifest
@@ -120,10 +120,10 @@ type outcome struct {
 	scores string // as in model.Version
 }
 
-// commit writes the blobs of a version and then its row. If another executor was
-// first, its version counts; a deterministic engine must then have made the same
-// weights. commit returns the version on record and the manifest of what was saved,
-// which differs from the version's if anything in them differs.
+// commit writes the blobs of a version and then its row. If another executor was first,
+// its version counts; a deterministic engine must then have made the same weights. commit
+// returns the recorded version and the manifest of the saved files, which differs from
+// the version's if any of the files differs.
 func (m *Maker) commit(ctx context.Context, t Target, engine model.Engine, o outcome) (recorded model.Version, manifest string, err error) {
 	mf := o.manifest
 	mf.Policy, mf.Number, mf.Parent, mf.Batch = t.ID.Policy, t.ID.Number, t.Parent, t.Batch

@@ -12,7 +12,7 @@ import (
 // minibatch is the part of a batch that one update learns from.
 type minibatch struct {
 	rows []int // of the batch, ascending
-	// denominators count the minibatch's trajectories alone; those of others are 0.
+	// denominators count only the minibatch's trajectories.
 	denominators credit.Denominators
 }
 

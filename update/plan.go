@@ -28,8 +28,8 @@ type updatePlan struct {
 	codec   string
 	basis   string // of everything that decides the updates; see the function basis
 	updates int
-	canary  canaryText // what the version's has beside random tokens
-	// scores is what the updates collect; nil without.
+	canary  canaryText // the version's canary rows beside random tokens
+	// scores collects the updates' scores of tokens; nil if they are not wanted.
 	scores *tokenScores
 	// begin loads the learner that the first update starts from.
 	begin func(context.Context) (learner, error)
@@ -82,7 +82,7 @@ func (m *Maker) resumeUpdates(ctx context.Context, p updatePlan) (learner, tally
 		return learner{}, done, err
 	}
 	m.updates.Store(int64(done.updates))
-	m.manifest = "" // from here on, until it is committed, what is in memory is no version
+	m.manifest = "" // until the commit, memory holds no version
 	pace := pace{every: m.SaveEvery, cost: m.saving, saved: time.Now()}
 	for done.updates < p.updates {
 		metrics, err := p.update(ctx, l, done.updates)

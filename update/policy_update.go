@@ -54,7 +54,7 @@ func (p *policyUpdate) update(ctx context.Context, l learner, u int) (map[string
 	for _, s := range stats { // in order of rows, so that metrics repeat to the bit
 		sum.Add(s)
 	}
-	if u == 0 { // later ones differ from the sampler by what was trained meanwhile
+	if u == 0 { // later updates differ from the sampler by the updates before
 		if err := p.limits.check(sum); err != nil {
 			return nil, Invalid(err)
 		}
@@ -67,7 +67,7 @@ func (p *policyUpdate) update(ctx context.Context, l learner, u int) (map[string
 	return metrics, nil
 }
 
-// tokens are those of a row of the batch as the objective sees them, but for their
+// tokens returns the tokens of a row of the batch in the objective's form, without their
 // weights.
 func (p *policyUpdate) tokens(row int, logprobs, entropies []float32) credit.Tokens {
 	r, t := p.batch.Rows[row], newTokens(logprobs)
@@ -81,7 +81,7 @@ func (p *policyUpdate) tokens(row int, logprobs, entropies []float32) credit.Tok
 	return t
 }
 
-// weigh sets what is trained of a row, and how much it counts in minibatch m.
+// weigh sets which tokens of a row are trained, and how much they count in minibatch m.
 func (p *policyUpdate) weigh(t credit.Tokens, m minibatch, row int) {
 	r := p.batch.Rows[row]
 	weight := m.denominators.Weight(p.aggregation, r.Trajectory)
@@ -117,8 +117,8 @@ func (p *policyUpdate) describe(s credit.Stats) map[string]float64 {
 	return metrics
 }
 
-// metrics describes the step: the mean of each number over its updates, or the
-// greatest, and with more than one update also what it was at the last.
+// metrics describes the step: the mean of each metric over its updates, or the maximum,
+// and with more than one update also its value at the last one.
 func (p *policyUpdate) metrics(done tally) map[string]float64 {
 	out := map[string]float64{"train/updates": float64(done.updates)}
 	for name := range done.last {
@@ -136,9 +136,9 @@ func (p *policyUpdate) metrics(done tally) map[string]float64 {
 
 const learningRate = "train/learning_rate"
 
-// largest is the greatest magnitude of a number that describes an update. A ratio
-// to what was next to impossible may overflow though the clip keeps the update
-// sound, and neither manifests nor JSON have room for infinity.
+// largest bounds the magnitude of an update's metrics. The ratio of a token that was
+// almost impossible may overflow although the clip keeps the update sound, and neither
+// manifests nor JSON can hold infinity.
 const largest = 1e300
 
 func bounded(v float64) float64 {

@@ -34,7 +34,7 @@ func (m *Maker) loadReference(ctx context.Context, id model.VersionID, engine mo
 	if m.reference.scorer != nil && m.reference.manifest == v.Manifest {
 		return m.reference.scorer, nil
 	}
-	m.reference.drop()              // before there is another: both may not fit
+	m.reference.drop()              // before the next one is made: both may not fit in memory
 	c, err := m.loadWeights(ctx, v) // nothing will be trained
 	if err != nil {
 		return nil, fmt.Errorf("load the reference %s: %w", first, unreadable(err, id))

@@ -10,8 +10,8 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// ScoreCritic has version id of the critic estimate what the trajectories of the step
-// after it would still earn, before each token of their completions. The result is an
+// ScoreCritic has version id of the critic estimate, before each token of the
+// completions, the remaining return of the next step's trajectories. The result is an
 // encoded model.Values.
 func (m *Maker) ScoreCritic(ctx context.Context, id model.VersionID, run Run, trajectories []trace.Trajectory) ([]byte, error) {
 	v, err := m.Versions.Version(ctx, id)
@@ -62,9 +62,9 @@ func (m *Maker) values(ctx context.Context, critic model.Critic, rows []model.Ro
 	})
 }
 
-// callValues finds the values of each call's completion in those of the sequences
-// that its trajectory was merged into. A value depends on nothing but the tokens
-// before it, so any sequence will do that begins with the call.
+// callValues picks the values of each call's completion from the values of the sequences
+// into which its trajectory was merged. A value depends only on the tokens before it, so
+// any sequence that begins with the call will do.
 func callValues(calls []trace.Call, sequences []trace.Sequence, values [][]float32) ([][]float32, error) {
 	out := make([][]float32, len(calls))
 	for i, c := range calls {
@@ -75,7 +75,7 @@ func callValues(calls []trace.Call, sequences []trace.Sequence, values [][]float
 		if at < 0 || from == 0 {
 			return nil, fmt.Errorf("call %d has a prompt of %d tokens and is in no sequence", c.Seq, from)
 		}
-		out[i] = values[at][from-1 : to-1] // value j is that before token j+1
+		out[i] = values[at][from-1 : to-1] // value j is the value before token j+1
 	}
 	return out, nil
 }

@@ -39,9 +39,9 @@ func (m *Maker) logprobs(ctx context.Context, policy model.RowScorer, b model.Ba
 	})
 }
 
-// ScoreReference has version 0 of a policy give its log-probabilities of what the
-// trajectories of the step towards version id have sampled, each under the temperature
-// and the forms that it was sampled under. The result is an encoded model.Values.
+// ScoreReference computes log-probabilities under version 0 of a policy, for the sampled
+// tokens of the step towards version id, with the temperature and the forms under which
+// they were sampled. The result is an encoded model.Values.
 func (m *Maker) ScoreReference(ctx context.Context, id model.VersionID, run Run, trajectories []trace.Trajectory) ([]byte, error) {
 	b := model.Batch{Policy: id.Policy, Step: id.Number}
 	for i, trajectory := range trajectories {
@@ -76,8 +76,8 @@ func (m *Maker) ScoreReference(ctx context.Context, id model.VersionID, run Run,
 	return data, nil
 }
 
-// callLogprobs are those of the completions of the calls of trajectory i, from those
-// of the rows that it was merged into; 0 for tokens that are not trained.
+// callLogprobs picks the log-probabilities of the completions of trajectory i from the
+// rows into which it was merged; 0 for tokens that are not trained.
 func callLogprobs(t trace.Trajectory, i int, rows []model.BatchRow, logprobs [][]float32) ([][]float32, error) {
 	out, index := make([][]float32, len(t.History)), map[int32]int{}
 	next := make([]int, len(t.History)) // token of each completion
@@ -97,7 +97,7 @@ func callLogprobs(t trace.Trajectory, i int, rows []model.BatchRow, logprobs [][
 			if next[k] == len(out[k]) {
 				return nil, fmt.Errorf("its rows have more tokens of call %d than it sampled", r.Calls[at])
 			}
-			out[k][next[k]] = logprobs[n][at-1] // number j is that of token j+1
+			out[k][next[k]] = logprobs[n][at-1] // number j belongs to token j+1
 			next[k]++
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/fulgurite/fulgurite/model/hf"
 )
 
-// tokenScores collects what the trainer gives the trained tokens of a batch.
+// tokenScores collects the trainer's scores of the trained tokens of a batch.
 type tokenScores struct {
 	model.Scores
 	batch model.Batch
@@ -45,7 +45,7 @@ func (s *tokenScores) add(row int, logprobs, entropies []float32) {
 	}
 }
 
-// save stores what was collected and returns its digest.
+// save stores the scores and returns their digest.
 func (s *tokenScores) save(ctx context.Context, m *Maker) (string, error) {
 	file, err := hf.EncodeScores(s.Scores)
 	if err != nil {

@@ -35,6 +35,6 @@ func (t *tally) value(name string) float64 {
 	return t.sums[name] / float64(t.updates)
 }
 
-// isMaximum reports whether a number is the greatest of what it describes, of which
-// a mean would say little. None of them is negative.
+// isMaximum reports whether a metric is a maximum, whose mean would say little. No such
+// metric is negative.
 func isMaximum(name string) bool { return strings.HasSuffix(name, "_max") }

@@ -9,7 +9,7 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// Target is a version to make, and what it is made from.
+// Target is a version to make, and its inputs.
 type Target struct {
 	ID     model.VersionID
 	Parent int    // -1 for version 0

@@ -57,8 +57,8 @@ func (m *Maker) warmStart(ctx context.Context, t Target, run Run, codec dialog.C
 
 const warmLoss = "warm_start/loss"
 
-// contentOf is the digest of the file that a source of demonstrations names, empty
-// where it names none: updates on another file are not continued.
+// contentOf returns the digest of the file that a source of demonstrations names, empty
+// if it names none. Updates on another file are not continued.
 func contentOf(source string) (string, error) {
 	s, err := spec.ParseSource(source)
 	if err != nil || s.Path == "" {

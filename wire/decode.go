@@ -30,7 +30,8 @@ func Decode(api API, body []byte) (*Request, error) {
 	return r, nil
 }
 
-// decoder is what decodes the requests of the API; nil if there is no such API.
+// decoder returns the function that decodes the API's requests; nil if there is no such
+// API.
 func (r *Request) decoder() func(body []byte) error {
 	switch r.API {
 	case Chat:
@@ -114,7 +115,7 @@ func fieldAt(path, separator string) string {
 	return field.String()
 }
 
-// wanted says in JSON's words what a Go type reads.
+// wanted names the JSON type that a Go type reads.
 func wanted(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.String:

@@ -74,7 +74,7 @@ func userBlocks(raw json.RawMessage, field string) ([]dialog.Message, error) {
 	return turns, nil
 }
 
-// result is what a tool answered. Its text says whether it failed.
+// result is the result of a tool. Its text says whether the tool failed.
 func (b block) result(field string) (dialog.Message, error) {
 	m := dialog.Message{Role: dialog.ToolReply, ToolCallID: b.ToolUseID}
 	if b.ToolUseID == "" {

@@ -33,7 +33,7 @@ type textBlock struct {
 type thinkingBlock struct {
 	Type     string `json:"type"` // "thinking"
 	Thinking string `json:"thinking"`
-	// Signature is there because clients drop thoughts that have none.
+	// Signature is there because clients drop reasoning that has none.
 	Signature string `json:"signature"`
 }
 

@@ -49,7 +49,7 @@ func (r *Request) check(reply Reply) error {
 // choices is the number of replies to the request.
 func (r *Request) choices() int { return max(r.N, 1) }
 
-// onlyAsked is the reply without what was not asked for.
+// onlyAsked returns the reply without the parts that the request did not ask for.
 func (r *Request) onlyAsked(reply Reply) Reply {
 	if reply.Model == "" {
 		reply.Model = r.Model
@@ -77,7 +77,7 @@ func (c Choice) finish() Finish {
 	return Stop
 }
 
-// tokens counts what was sampled for all choices.
+// tokens counts the sampled tokens of all choices.
 func (r Reply) tokens() int {
 	n := 0
 	for _, c := range r.Choices {
@@ -97,7 +97,7 @@ func (r Reply) usage() openUsage {
 	return openUsage{r.PromptTokens, r.tokens(), r.PromptTokens + r.tokens()}
 }
 
-// arguments are those of a call, as JSON.
+// arguments returns the arguments of a call, as JSON.
 func arguments(call dialog.ToolCall) json.RawMessage {
 	return json.RawMessage(call.Function.Arguments)
 }

@@ -110,8 +110,8 @@ func ofAssistant(turns []turn, over func(turn) bool) ([]turn, *turn) {
 	return turns, &turns[last]
 }
 
-// reasoning is the text of a reasoning item: what was thought, or what is said of
-// it.
+// reasoning returns the text of a reasoning item: its reasoning, or the summary if the
+// item has none.
 func (i item) reasoning() string {
 	if text, err := content(i.Content, "", "reasoning_text", "text"); err == nil && text != "" {
 		return text

@@ -43,8 +43,8 @@ type callItem struct {
 	Arguments string `json:"arguments"`
 }
 
-// items are the output of a reply. Thoughts come first, unless they came late: a
-// stream can't put them before what it has said.
+// items returns the output of a reply. Reasoning comes first, unless it came late: a
+// stream can't put it before text that it has sent.
 func items(reply Reply, late bool) []any {
 	c := reply.Choices[0]
 	all := []any{}

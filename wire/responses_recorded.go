@@ -11,8 +11,8 @@ import (
 )
 
 // ResolveItems completes the dialog of a request that refers to items of earlier replies.
-// The function says what the reply of an id such as resp_1 was, if there is one to
-// refer to. The error is a *Failure.
+// said returns the reply with an id such as resp_1, if there is one to refer to. The
+// error is a *Failure.
 func (r *Request) ResolveItems(said func(reply string) (dialog.Message, bool)) error {
 	if len(r.References) == 0 {
 		return nil
@@ -34,8 +34,8 @@ func (r *Request) ResolveItems(said func(reply string) (dialog.Message, bool)) e
 	return err
 }
 
-// itemID takes the id of an item apart: the id that all parts of its reply share,
-// and how the item is made of what the reply said.
+// itemID splits the id of an item into the id that all parts of its reply share, and the
+// function that makes the item from the reply.
 func itemID(id string) (stem string, of func(dialog.Message) (item, bool)) {
 	kind, stem, _ := strings.Cut(id, "_")
 	switch kind {
@@ -71,8 +71,8 @@ func Deleted(id string) []byte {
 	}{id, "response", true})
 }
 
-// InputItems is the body that lists what a request of Responses put in, the last
-// item first. Items that came without an id get one made of the reply's.
+// InputItems returns the body that lists the input of a request of Responses, the last
+// item first. Items that came without an id get one derived from the reply's.
 func (r *Request) InputItems(id string) []byte {
 	var asked struct {
 		Input json.RawMessage `json:"input"`

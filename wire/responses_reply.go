@@ -2,8 +2,8 @@ package wire
 
 import "encoding/json"
 
-// response is the JSON of a response. It holds what was sampled, and
-// repeats what its request asked for.
+// response is the JSON of a response. It holds the sampled reply and repeats the settings
+// of its request.
 type response struct {
 	ID                string             `json:"id"`
 	Object            string             `json:"object"`

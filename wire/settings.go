@@ -24,7 +24,7 @@ type settings struct {
 }
 
 func (r *Request) readSettings(s settings) {
-	r.Model, _ = s.Model.(string) // any name will do, so none will, too
+	r.Model, _ = s.Model.(string) // any name is accepted, also none
 	r.Stream = s.Stream != nil && *s.Stream
 	r.Temperature, r.TopP = s.Temperature, s.TopP
 	if !given(s.Seed) {
@@ -109,7 +109,7 @@ func (r *Request) readStops(name string, raw json.RawMessage) error {
 	return nil
 }
 
-// streamOptions are those of Chat and Completions.
+// streamOptions are the stream_options of Chat and Completions.
 type streamOptions struct {
 	IncludeUsage bool `json:"include_usage"`
 }

@@ -11,10 +11,10 @@ import (
 	"unicode/utf8"
 )
 
-// Stream writes a reply piece by piece. Each method returns whole events, or nothing,
-// which are sent in that order; together they say what the body of the same reply says.
-// The events are a function of the request and of the calls made
-// alone. A stream is not safe for concurrent use.
+// Stream writes a reply piece by piece. Each method returns whole events, or nothing;
+// they are sent in that order, and together have the content of the body of the same
+// reply. The events are a function of the request and of the calls made alone. A stream
+// is not safe for concurrent use.
 type Stream struct {
 	request *Request
 	writer  replyWriter
@@ -31,7 +31,7 @@ type replyWriter interface {
 	// log-probabilities of its tokens. Empty text opens what text is in.
 	reasoning(e *events, choice int, text string)
 	content(e *events, choice int, text string, logprobs []Token)
-	// end writes what comes after all text.
+	// end writes the events after all text.
 	end(*events, Reply)
 	keepalive(*events)
 	fail(*events, *Failure)
@@ -46,7 +46,7 @@ type progress struct {
 	shown     int // of the logprobs: they go with text
 }
 
-// Open begins a stream. The head is a reply but for its choices.
+// Open begins a stream. The head is a reply without its choices.
 func (r *Request) Open(head Reply) *Stream {
 	if head.Model == "" {
 		head.Model = r.Model
@@ -65,8 +65,8 @@ func (r *Request) Open(head Reply) *Stream {
 	return s
 }
 
-// Begin is what comes before all text. The first other piece begins with it if it was
-// not called.
+// Begin returns the events before all text. If it is not called, the first other piece
+// begins with them.
 func (s *Stream) Begin() []byte {
 	e := newEvents()
 	s.begin(e)
@@ -92,14 +92,14 @@ func (s *Stream) Reasoning(choice int, text string) []byte {
 	}
 	e := newEvents()
 	s.begin(e)
-	// Thoughts are cut between characters by whoever hands them out.
+	// The caller cuts reasoning between characters.
 	p.reasoning += text
 	s.writer.reasoning(e, choice, text)
 	return e.Bytes()
 }
 
-// Content goes on with a choice's text. The log-probabilities are those of tokens
-// that the text so far came from; they are sent with the next text.
+// Content adds text to a choice. The log-probabilities belong to the tokens of the text
+// so far; they are sent with the next text.
 func (s *Stream) Content(choice int, text string, logprobs []Token) []byte {
 	if !s.accepts(choice) {
 		return nil
@@ -127,9 +127,9 @@ func (s *Stream) write(e *events, choice int, text string, logprobs []Token) {
 	s.writer.content(e, choice, text, logprobs)
 }
 
-// End is all that was not written yet, to the last event. The reply has to go on from
-// what was written. Reasoning that nobody wrote before the text comes after
-// it.
+// End returns all events that were not written yet, to the last one. The reply has to
+// begin with the text that was written. Reasoning that was not written before the text
+// comes after it.
 func (s *Stream) End(reply Reply) ([]byte, error) {
 	if err := s.mayEnd(reply); err != nil {
 		return nil, fmt.Errorf("end stream %s: %w", s.request.API.ReplyID(reply.ID), err)
@@ -163,7 +163,7 @@ func (s *Stream) writeReasoning(e *events, choice int, all string) {
 	}
 }
 
-// mayEnd compares a reply with what was written of it.
+// mayEnd checks a reply against the text that was written.
 func (s *Stream) mayEnd(reply Reply) error {
 	if s.ended {
 		return errors.New("it is over")
@@ -219,7 +219,7 @@ func (s *Stream) accepts(choice int) bool {
 	return s.err == nil
 }
 
-// misuse keeps the first mistake of whoever hands out the pieces, for End.
+// misuse keeps the caller's first mistake, for End.
 func (s *Stream) misuse(err error) {
 	if s.err == nil {
 		s.err = err

@@ -47,8 +47,8 @@ func (r *Request) addTool(field string, t dialog.Tool) error {
 	return nil
 }
 
-// openChoice is a tool choice that is an object: one function by name, or those of
-// a list. Chat nests what Responses spells flat.
+// openChoice is a tool choice that is an object: one function by name, or a list of
+// functions. Chat nests the fields that Responses has flat.
 type openChoice struct {
 	Type string `json:"type"`
 	namedTool

@@ -5,11 +5,10 @@
 // between them ends here. The package is about bytes alone: it samples nothing, keeps
 // nothing and opens no connection.
 //
-// One may rely on this. Reading a body ends in a request or in a [Failure] that names
-// the field at fault, whatever the body holds; nothing panics. A reply has the full shape
-// that clients of its API expect, and arguments of tool calls that are JSON objects.
-// A stream says what the body of the same reply says, in however many pieces it is
-// handed out.
+// Guarantees: any body is decoded into a request, or refused with a [Failure] that names
+// the field at fault; nothing panics. A reply has the full shape that clients of its API
+// expect, and arguments of tool calls are JSON objects. A stream has the content of the
+// body of the same reply, in however many pieces it is written.
 package wire
 
 import (
@@ -98,7 +97,7 @@ type Format struct {
 	Strict bool
 }
 
-// Reply is what the model said.
+// Reply is the reply of a model.
 type Reply struct {
 	// ID is shared by all ids in the reply; each API puts its own prefix before it,
 	// see API.ReplyID.

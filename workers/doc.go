@@ -18,11 +18,10 @@
 //
 //	func main() { workers.Main(agent.Registry{"mine": mine}) }
 //
-// A SIGTERM or SIGINT drains: the process takes on nothing new, finishes what it
-// has begun within --drain, lets go of its lease and ends with code 0. A second
-// one ends it at once. A process that is killed loses nothing either; the others
-// notice it within seconds.
+// A SIGTERM or SIGINT drains: the process takes on nothing new, finishes its work within
+// --drain, gives up its lease and ends with code 0. A second signal ends it at once. A
+// process that is killed loses nothing either; the others notice it within seconds.
 //
-// Exit codes are 0 after a drain, 1 when something failed, 2 for bad usage. The
-// package never brings the embedded Temporal server.
+// Exit codes are 0 after a drain, 1 when something failed, 2 for bad usage. The package
+// never starts the embedded Temporal server.
 package workers

@@ -29,7 +29,7 @@ type gatewayCommand struct {
 
 // Environment variables with keys. They have no flags: flags are for everybody to see.
 const (
-	servingKey    = "FULGURITE_SERVING_KEY" // that clients of /v1 must present
+	servingKey    = "FULGURITE_SERVING_KEY" // clients of /v1 must present it
 	embeddingsKey = "FULGURITE_EMBEDDINGS_KEY"
 )
 

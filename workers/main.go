@@ -35,9 +35,9 @@ const (
 	exitUsage  = 2
 )
 
-// Main is the main function of a program whose cpu processes have these functions
-// for agents. It executes the program's command line and ends the program; nothing
-// may come before it but what an agent's shim can do without.
+// Main is the main function of a program whose cpu processes have these functions for
+// agents. It executes the program's command line and ends the program. Call it first: code
+// before it also runs in every agent's shim.
 func Main(agents agent.Registry) {
 	agent.ShimMain() // does not return where this process is to be an agent's shim
 	signalled, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

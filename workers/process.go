@@ -40,7 +40,7 @@ func defaultName() string {
 	return host + "-" + strconv.Itoa(os.Getpid())
 }
 
-// process is what a command runs in, and what the command has started.
+// process is the environment of a command, and everything that the command has started.
 type process struct {
 	common
 	fleet.Closers
@@ -62,7 +62,7 @@ func (c common) serve(ctx context.Context, stderr io.Writer, setUp func(context.
 	})
 }
 
-// do runs work and closes what it has started. An end by a signal is no error.
+// do runs work and closes everything that it has started. An end by a signal is no error.
 func (c common) do(ctx context.Context, stderr io.Writer, work func(context.Context, *process) error) error {
 	log := newLogger(stderr, c.LogLevel).With(zap.String("name", c.Name))
 	inner, fail := context.WithCancelCause(ctx)

@@ -25,7 +25,7 @@ type Tuning struct {
 	Fatal func(error)
 }
 
-// options are those of every worker.
+// options returns the options of every worker.
 func (t Tuning) options() worker.Options {
 	if t.Drain == 0 {
 		t.Drain = 5 * time.Second
@@ -33,7 +33,7 @@ func (t Tuning) options() worker.Options {
 	return worker.Options{WorkerStopTimeout: t.Drain, OnFatalError: t.Fatal}
 }
 
-// Registry takes workflows; a worker is one, and so is a replayer.
+// Registry registers workflows; a worker is one, and so is a replayer.
 type Registry interface {
 	RegisterWorkflowWithOptions(w any, options workflow.RegisterOptions)
 }

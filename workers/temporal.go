@@ -15,9 +15,9 @@ import (
 	"go.uber.org/zap/exp/zapslog"
 )
 
-// temporal are the flags that say where Temporal is. What they leave open, TLS
-// and keys among it, comes from Temporal's own variables (TEMPORAL_TLS,
-// TEMPORAL_API_KEY, TEMPORAL_PROFILE, …), as for the temporal CLI.
+// temporal has the flags for the connection to Temporal. Other settings, such as TLS and
+// keys, come from Temporal's own variables (TEMPORAL_TLS, TEMPORAL_API_KEY,
+// TEMPORAL_PROFILE, …), as for the temporal CLI.
 type temporal struct {
 	TemporalAddress string `help:"Temporal's frontend, host:port (default: localhost:7233)." env:"TEMPORAL_ADDRESS" placeholder:"ADDRESS"`
 	Namespace       string `help:"Temporal's namespace (default: default)." env:"TEMPORAL_NAMESPACE" placeholder:"NAME"`

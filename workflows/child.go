@@ -73,9 +73,9 @@ func restartsChildren(ctx workflow.Context) bool {
 	return workflow.GetVersion(ctx, "restart-children", workflow.DefaultVersion, 1) >= 1
 }
 
-// forChildren are the parts of a spec's agent and grader that the workflows of
-// rollouts read. Workers read the rest in the store, since it may hold secrets and
-// Temporal keeps the histories of children.
+// forChildren returns the parts of a spec's agent and grader that the workflows of
+// rollouts read. Workers read the rest in the store: it may hold secrets, and Temporal
+// keeps the histories of children.
 func forChildren(s spec.Spec) (spec.Agent, spec.Grader) {
 	limits := s.Agent.Limits
 	return spec.Agent{

@@ -11,8 +11,8 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// batchTasks are the tasks of a step's batch, by their index in the train split: those
-// that the stream has next, or those that the spec's curriculum chooses.
+// batchTasks returns the tasks of a step's batch by their index in the train split: the
+// next ones of the stream, or the ones that the spec's curriculum chooses.
 //
 // A curriculum chooses in the order of steps, also where steps overlap, since a stage may
 // depend on the stage of the step before. No spec from before there were curricula asks
@@ -37,7 +37,7 @@ func (t *trainingRun) batchTasks(ctx workflow.Context, g, before *stepGroups) ([
 	return indices, nil
 }
 
-// reserveTasks are the next reserves of a step, count in number, by their index in the
+// reserveTasks returns the next count reserve tasks of a step, by their index in the
 // train split.
 func (t *trainingRun) reserveTasks(ctx workflow.Context, g *stepGroups, count int) ([]int, error) {
 	if t.Spec.Training.Chooses() && count > 0 {
@@ -51,8 +51,8 @@ func (t *trainingRun) reserveTasks(ctx workflow.Context, g *stepGroups, count in
 	return indices, nil
 }
 
-// chooseTasks asks for places of the step's choice. The activity decides from what is on
-// record, which grows with the run, and its result stays small.
+// chooseTasks asks for count places of the step's choice, from first on. The activity
+// decides from what is on record, which grows with the run; its result stays small.
 func (t *trainingRun) chooseTasks(ctx workflow.Context, g *stepGroups, first, count int) ([]int, error) {
 	var c *activities.Coordinator
 	var out activities.ChooseTasksResult

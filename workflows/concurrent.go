@@ -4,9 +4,9 @@ import (
 	"go.temporal.io/sdk/workflow"
 )
 
-// concurrently runs f for 0 to n−1, one for each slot at once, and waits for all. After the
-// first error it starts no other and cancels those under way: nothing that they come
-// to could be used. That error is the one it returns.
+// concurrently runs f for 0 to n−1, as many at once as limit has slots, and waits for
+// all. After the first error it starts no other, cancels those under way, since their
+// results could not be used, and returns that error.
 func concurrently(ctx workflow.Context, limit workflow.Semaphore, n int, f func(ctx workflow.Context, i int) error) error {
 	running, cancel := workflow.WithCancel(ctx)
 	defer cancel()
@@ -37,7 +37,7 @@ func concurrently(ctx workflow.Context, limit workflow.Semaphore, n int, f func(
 	return first
 }
 
-// failsFast is false for workflows that failed under code which did not cancel the
+// failsFast is false when a history is replayed in which a failure did not yet cancel the
 // others.
 func failsFast(ctx workflow.Context) bool {
 	return workflow.GetVersion(ctx, "fail-fast", workflow.DefaultVersion, 1) >= 1

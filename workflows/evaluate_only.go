@@ -29,7 +29,7 @@ func (t *trainingRun) evaluateOnly(ctx workflow.Context) (TrainingResult, error)
 	return t.closeRecord(ctx, TrainingResult{Run: t.Run, Weights: t.Weights, Evaluation: &e})
 }
 
-// closeRecord puts on record what the run came to.
+// closeRecord records the outcome of the run.
 func (t *trainingRun) closeRecord(ctx workflow.Context, out TrainingResult) (TrainingResult, error) {
 	t.enter(ctx, PhaseFinished, fmt.Sprintf("version %d is promoted", t.Promoted))
 	var c *activities.Coordinator

@@ -203,16 +203,16 @@ func TestACancelledRolloutEndsItsAttemptElsewhere(t *testing.T) {
 	t.Parallel()
 	var p externalAgent
 	env := p.environment()
-	heard := false
+	cancelled := false
 	env.RegisterWorkflowWithOptions(func(ctx workflow.Context, _ json.RawMessage) (string, error) {
 		err := workflow.Sleep(ctx, time.Hour)
-		heard = temporal.IsCanceledError(err)
+		cancelled = temporal.IsCanceledError(err)
 		return "", err
 	}, workflow.RegisterOptions{Name: "MyAgent"})
 	env.RegisterDelayedCallback(env.CancelWorkflow, 10*time.Second)
 	env.ExecuteWorkflow(workflows.RolloutWorkflow, externalWorkflow())
 	require.Error(t, env.GetWorkflowError())
-	require.True(t, heard, "the agent hears of it")
+	require.True(t, cancelled, "the agent hears of it")
 	require.Len(t, p.ends, 1)
 	require.Equal(t, 1, p.begun, "and no other attempt begins")
 }

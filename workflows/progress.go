@@ -71,7 +71,7 @@ func (p Progress) Pace(now time.Time) (tokensPerSecond float64, left time.Durati
 	return float64(p.StepTokens) / elapsed.Seconds(), time.Duration(waiting*float64(elapsed)) + update
 }
 
-// PaceText is what Pace says, for people; empty where nothing is known.
+// PaceText is the result of Pace in words; empty where nothing is known.
 func (p Progress) PaceText(now time.Time) string {
 	var parts []string
 	rate, left := p.Pace(now)
@@ -84,8 +84,8 @@ func (p Progress) PaceText(now time.Time) string {
 	return strings.Join(parts, ", ")
 }
 
-// showRollouts renews the details when a group of the step under way has come in. That
-// makes no command: it is what a query of Temporal's Web UI is answered with.
+// showRollouts renews the details when a group of the step under way has come in. It
+// makes no command: Temporal's Web UI reads the details by a query.
 func (t *trainingRun) showRollouts(ctx workflow.Context, g *stepGroups) {
 	if t.phase == PhaseRollouts && len(t.inFlight) > 0 && t.inFlight[0] == g {
 		workflow.SetCurrentDetails(ctx, t.details())
@@ -148,7 +148,7 @@ func (t *trainingRun) publishAttributes(ctx workflow.Context) error {
 		reward.ValueSet(t.Curve[len(t.Curve)-1].Reward))
 }
 
-// merge joins the metrics of a step's stages; their names do not meet.
+// merge joins the metrics of a step's stages, which have no names in common.
 func merge(a, b map[string]float64) map[string]float64 {
 	out := maps.Clone(a)
 	if out == nil {
@@ -158,7 +158,7 @@ func merge(a, b map[string]float64) map[string]float64 {
 	return out
 }
 
-// mustJSON is for values of ours that always encode.
+// mustJSON encodes values of ours that always encode.
 func mustJSON(v any) json.RawMessage {
 	b, err := json.Marshal(v)
 	if err != nil {

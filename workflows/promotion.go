@@ -66,8 +66,8 @@ func (t *trainingRun) decide(ctx workflow.Context, v int, mean float64) (activit
 	return r, err
 }
 
-// applyRecorded makes a decision part of the state that is on record already: this
-// execution was reset to before it. A person who was asked then is not asked again.
+// applyRecorded takes over a decision that is on record already, because this execution
+// was reset to before it. A person who was asked then is not asked again.
 func (t *trainingRun) applyRecorded(ctx workflow.Context, r activities.DecidePromotionResult) error {
 	if r.Moved() {
 		return t.promote(ctx, r.Decision)
@@ -80,7 +80,7 @@ func (t *trainingRun) usesPairedTest(ctx workflow.Context) bool {
 	return workflow.GetVersion(ctx, "paired-test", workflow.DefaultVersion, 1) >= 1
 }
 
-// recordDecision puts a decision that moves nothing on record.
+// recordDecision records a decision that moves nothing.
 func (t *trainingRun) recordDecision(ctx workflow.Context, d model.Decision, verdict string) error {
 	t.addDecision(d)
 	if !t.usesPairedTest(ctx) {
@@ -135,8 +135,8 @@ func (t *trainingRun) requestApproval(ctx workflow.Context, d model.Decision) er
 			return err
 		}
 	}
-	patience := time.Duration(t.Spec.Promotion.ApprovalHours * float64(time.Hour))
-	t.Pending = &Approval{Decision: d, Deadline: workflow.Now(ctx).Add(patience)}
+	wait := time.Duration(t.Spec.Promotion.ApprovalHours * float64(time.Hour))
+	t.Pending = &Approval{Decision: d, Deadline: workflow.Now(ctx).Add(wait)}
 	t.refuseAtDeadline(ctx, t.Pending)
 	return nil
 }
@@ -159,8 +159,8 @@ func (t *trainingRun) refuseAtDeadline(ctx workflow.Context, a *Approval) {
 	})
 }
 
-// awaitsDecision is false for runs that ended, or continued as new, while a decision
-// was being put on record.
+// awaitsDecision is false for runs that ended, or continued as new, while a decision was
+// being recorded.
 func awaitsDecision(ctx workflow.Context) bool {
 	return workflow.GetVersion(ctx, "await-decision", workflow.DefaultVersion, 1) >= 1
 }
@@ -201,9 +201,8 @@ func (t *trainingRun) report(ctx workflow.Context, v int) (*activities.Evaluatio
 	return &e, err
 }
 
-// evaluationFailed reports whether err says that a version could not be
-// evaluated, or that a person did not want it to be, and not that the run is in
-// trouble.
+// evaluationFailed reports whether err means that a version could not be evaluated, or
+// that a person cancelled its evaluation. Other errors mean that the run is in trouble.
 func evaluationFailed(err error) bool {
 	var failure *temporal.ApplicationError
 	return evaluationStopped(err) || errors.As(err, &failure) && failure.Type() == ErrTypeEvaluation

@@ -24,7 +24,7 @@ type RolloutInput struct {
 	Grader  spec.Grader `json:"grader"`
 }
 
-// RolloutResult is the group, and what it took.
+// RolloutResult is the group and its counts.
 type RolloutResult struct {
 	Group  activities.Group `json:"group"`
 	Failed int              `json:"failed"` // attempts that counted although the agent failed
@@ -35,10 +35,10 @@ type RolloutResult struct {
 	Quarantine string `json:"quarantine,omitempty"`
 }
 
-// RolloutWorkflow runs all samples of one task, as many at once as the window lets
-// it. Each is retried alone; the group is whole or not at all. A task is to be quarantined if one of its
-// samples can't be graded, or if in all of them the agent failed before the
-// policy had a say.
+// RolloutWorkflow runs all samples of one task, as many at once as the window lets it.
+// Each is retried alone; the group is whole or not at all. A task is to be quarantined if
+// one of its samples can't be graded, or if the agent failed before its first model call
+// in all of them.
 func RolloutWorkflow(ctx workflow.Context, in RolloutInput) (RolloutResult, error) {
 	out := RolloutResult{Group: activities.Group{
 		Task: in.Task, Attempts: make([]int, in.Samples), Rewards: make([]float64, in.Samples),
@@ -75,8 +75,8 @@ func RolloutWorkflow(ctx workflow.Context, in RolloutInput) (RolloutResult, erro
 	return out, err
 }
 
-// atOnce is how many of that many samples run at once. Groups that began before there
-// was a window started all together.
+// atOnce is how many of a group's samples run at once. Groups that began before there was
+// a window started all together.
 func atOnce(ctx workflow.Context, samples int) int64 {
 	if samples > window && workflow.GetVersion(ctx, "window-samples", workflow.DefaultVersion, 1) < 1 {
 		return int64(samples)
@@ -84,7 +84,7 @@ func atOnce(ctx workflow.Context, samples int) int64 {
 	return window
 }
 
-// quarantine is the reason to quarantine a task with these samples, if any.
+// quarantine returns the reason to quarantine a task with these samples, or "".
 func quarantine(samples []activities.RunAgentResult) string {
 	early := 0
 	for _, r := range samples {
@@ -107,8 +107,8 @@ type sampleInput struct {
 	Grader spec.Grader
 }
 
-// runAgent runs one sample to a reward, or to a fault of its task that leaves it
-// without.
+// runAgent runs one sample until it has a reward or is found to have none by a fault of
+// its task.
 func runAgent(ctx workflow.Context, in sampleInput) (activities.RunAgentResult, error) {
 	var runner *activities.Runner
 	r, err := attempted(ctx, in)

@@ -11,8 +11,8 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// values has the critic score the attempts of a step; without a critic there are
-// none. The critic of step s is version s−1, whatever the lag.
+// values has the critic score the attempts of a step and returns the blob of the scores;
+// "" without a critic. The critic of step s is version s−1, whatever the lag.
 func (t *trainingRun) values(ctx workflow.Context, g *stepGroups) (string, error) {
 	if t.Spec.Critic == nil {
 		return "", nil

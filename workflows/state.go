@@ -14,7 +14,7 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// Phase is what a run is doing.
+// Phase is the current activity of a run.
 type Phase string
 
 // The phases.
@@ -109,8 +109,9 @@ type Progress struct {
 	Steps    int    `json:"steps"`
 	Promoted int    `json:"promoted"`
 	Rollouts Count  `json:"rollouts"` // of the step under way
-	// StepTokens are those that its rollouts have sampled, Since is when these or its
-	// update began, and UpdateSeconds what the update before took.
+	// StepTokens counts the tokens that the step's rollouts have sampled, Since is when
+	// the rollouts or the update began, and UpdateSeconds how long the previous update
+	// took.
 	StepTokens    int       `json:"step_tokens,omitempty"`
 	Since         time.Time `json:"since,omitzero"`
 	UpdateSeconds float64   `json:"update_seconds,omitempty"`
@@ -135,7 +136,7 @@ type Count struct {
 	Total int `json:"total"`
 }
 
-// TrainingResult is what a run came to.
+// TrainingResult is the outcome of a run.
 type TrainingResult struct {
 	Run      string                 `json:"run"`
 	Steps    int                    `json:"steps"`
@@ -143,7 +144,7 @@ type TrainingResult struct {
 	Weights  string                 `json:"weights"` // digest of the last version's weights
 	Before   *activities.Evaluation `json:"before,omitempty"`
 	After    *activities.Evaluation `json:"after,omitempty"`
-	// Evaluation is that of a run which trains nothing.
+	// Evaluation is the result of a run that trains nothing.
 	Evaluation *activities.Evaluation `json:"evaluation,omitempty"`
 }
 
@@ -158,7 +159,7 @@ func (s *TrainingState) last() int {
 	return s.steps()
 }
 
-// settingsOf is everything that was set for a step, nil for nothing.
+// settingsOf returns everything that was set for a step; nil if nothing was.
 func (s *TrainingState) settingsOf(step int) map[string]float64 {
 	var values map[string]float64
 	for _, setting := range s.Settings {

@@ -28,8 +28,8 @@ const (
 // errTooMany is for a request beyond those that may wait.
 var errTooMany = errors.New("too many requests at once")
 
-// acquireSlot waits until the session has a slot for a request. After an error it has
-// none; else done releases it.
+// acquireSlot waits until the session has a slot for a request. done releases the slot;
+// it is nil after an error.
 func (s *Session) acquireSlot(ctx context.Context) (done func(), err error) {
 	s.mu.Lock()
 	inFlight := s.inFlight
@@ -81,8 +81,9 @@ func (s *Session) readBody(w http.ResponseWriter, r *http.Request) ([]byte, erro
 	return body, nil
 }
 
-// brokenOff is why a request is broken off that the session's end met. An end that is
-// a fault is one that the agent could have seen.
+// brokenOff returns the error for a request that the session's end interrupts. If the
+// session did not end regularly, the agent could have seen a fault, and brokenOff taints
+// the session.
 func (s *Session) brokenOff() error {
 	cause := context.Cause(s.ctx)
 	if !endedRegularly(cause) {

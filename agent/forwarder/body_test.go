@@ -50,7 +50,7 @@ func (c *socket) send(text string) *socket {
 // reply reads one reply, and fails if it does not come in time.
 func (c *socket) reply() (status int, body string) {
 	c.t.Helper()
-	require.NoError(c.t, c.conn.SetReadDeadline(time.Now().Add(patience)))
+	require.NoError(c.t, c.conn.SetReadDeadline(time.Now().Add(testTimeout)))
 	response, err := http.ReadResponse(c.in, nil)
 	require.NoError(c.t, err)
 	text, err := io.ReadAll(response.Body)
@@ -62,7 +62,7 @@ func (c *socket) reply() (status int, body string) {
 // closed waits until the forwarder has broken the connection off.
 func (c *socket) closed() {
 	c.t.Helper()
-	require.NoError(c.t, c.conn.SetReadDeadline(time.Now().Add(patience)))
+	require.NoError(c.t, c.conn.SetReadDeadline(time.Now().Add(testTimeout)))
 	_, err := c.in.ReadByte()
 	require.Error(c.t, err)
 	require.NotErrorIs(c.t, err, os.ErrDeadlineExceeded, "the connection is still open")
@@ -71,7 +71,7 @@ func (c *socket) closed() {
 // awaitRequests waits until the session has n requests more than before.
 func awaitRequests(t *testing.T, s *forwarder.Session, n uint64) {
 	t.Helper()
-	require.Eventually(t, func() bool { return s.Progress() >= n }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return s.Progress() >= n }, testTimeout, time.Millisecond)
 }
 
 func closes(s *forwarder.Session) <-chan struct{} {

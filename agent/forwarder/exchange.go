@@ -42,10 +42,10 @@ type exchange struct {
 	body        []byte
 	ctx         context.Context // ends with the agent's connection and with the session
 	target      string          // that was asked last
-	name        string          // differs from that of every other exchange
+	name        string          // unique among exchanges
 	retries     int
 	headWritten bool
-	sent        *sentPrefix // what the agent has of a streamed reply
+	sent        *sentPrefix // the part of a streamed reply that the agent has
 	lastError   []byte      // the error event with which the last try broke off
 	lastRead    time.Time   // when something last came of the reply
 
@@ -117,7 +117,7 @@ func (x *exchange) stall(err error) {
 	x.session.stall(x.lastRead)
 }
 
-// gotReply notes that the agent gets what it waited for.
+// gotReply notes that the agent gets its reply.
 func (x *exchange) gotReply() {
 	if x.stalled {
 		x.session.resume(nil)

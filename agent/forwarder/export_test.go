@@ -8,8 +8,8 @@ import (
 )
 
 // Probe shortens the times after which a gateway is asked for its health and given up.
-func (f *Forwarder) Probe(every, patience time.Duration) {
-	f.probing.Every, f.probing.Patience = every, patience
+func (f *Forwarder) Probe(every, limit time.Duration) {
+	f.probing.Every, f.probing.Patience = every, limit
 }
 
 // SplitEvents reads a stream to its end and looks at each event as a forwarder does.

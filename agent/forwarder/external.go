@@ -17,9 +17,9 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// SessionReport is what a forwarder knows of an attempt whose agent has ended.
+// SessionReport is a forwarder's report on an attempt whose agent has ended.
 type SessionReport struct {
-	// Fault is what the agent could have seen of a fault of ours; empty is nothing.
+	// Fault is the fault of ours that the agent could have seen; empty if there was none.
 	Fault string `json:"fault,omitempty"`
 	// Failure is how the agent went too far, if it did.
 	Failure agent.Failure `json:"failure,omitempty"`
@@ -30,8 +30,8 @@ type SessionReport struct {
 
 // OpenExternal opens a session for an external agent, which somebody else starts. It
 // stays open until CloseExternal is called with the attempt's key, from any process, or
-// for so long. The end of the forwarder taints it like any other, and nobody answers what
-// an agent asks of a forwarder that is gone: both count as faults.
+// until long has passed. The end of the forwarder taints it like any other session.
+// Nobody answers requests to a forwarder that is gone. Both count as faults.
 func (f *Forwarder) OpenExternal(address trace.Address, key string, long time.Duration) (*Session, error) {
 	s := newSession(context.Background(), f, address, key)
 	s.external = true
@@ -62,15 +62,16 @@ func closeExternal(w http.ResponseWriter, r *http.Request, s *Session) {
 		out.Fault = fault.Error()
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(out) // who left asks in vain: then it counts as a fault
+	_ = json.NewEncoder(w).Encode(out) // if the client has left, it counts this as a fault
 }
 
 // closeTimeout is how long a forwarder may take to close a session: it may have to find out
 // that its gateway is gone.
 const closeTimeout = 30 * time.Second
 
-// CloseExternal closes the external session at baseURL. An error says that what the agent
-// saw can't be known, as when the worker that opened it is gone.
+// CloseExternal closes the external session at baseURL. An error means that it can't be
+// known whether the agent saw a fault, for example because the worker that opened the
+// session is gone.
 func CloseExternal(ctx context.Context, baseURL, key string) (SessionReport, error) {
 	ctx, cancel := context.WithTimeout(ctx, closeTimeout)
 	defer cancel()

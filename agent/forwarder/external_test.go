@@ -103,7 +103,7 @@ func TestExternalSessionEndsByItself(t *testing.T) {
 			again.Close()
 		}
 		return err == nil
-	}, patience, time.Millisecond, "it is forgotten")
+	}, testTimeout, time.Millisecond, "it is forgotten")
 	_, err = forwarder.CloseExternal(t.Context(), s.BaseURL(), "key")
 	require.Error(t, err)
 	require.False(t, errors.Is(err, context.DeadlineExceeded))

@@ -30,8 +30,7 @@ const (
 var (
 	errForwarderClosed = errors.New("forwarder closed")
 	errSessionClosed   = errors.New("session closed")
-	// errSilent is for a gateway that takes requests and answers none, not even
-	// whether it lives.
+	// errSilent says that a gateway accepts requests and answers none, not even a probe.
 	errSilent = errors.New("the gateway does not answer")
 	errHeldUp = errors.New("the gateway is away, and a request is held up")
 )
@@ -58,10 +57,9 @@ type Forwarder struct {
 	probing  health.Config
 }
 
-// New starts a forwarder to the gateway at target, a URL without the
-// "/r/…" part. Target is asked before every try, so that a gateway may move;
-// an empty string means that there is none at the moment. The forwarder serves
-// until Close, whatever becomes of ctx.
+// New starts a forwarder to the gateway at target, a URL without the "/r/…" part. It
+// calls target before every try, so that a gateway may move; an empty string means that
+// there is no gateway at the moment. The forwarder serves until Close, even if ctx ends.
 func New(ctx context.Context, target func() string, log *zap.Logger, options ...Option) (*Forwarder, error) {
 	var c config
 	for _, o := range options {
@@ -100,8 +98,8 @@ func New(ctx context.Context, target func() string, log *zap.Logger, options ...
 // URL is where agents reach the forwarder, without a path.
 func (f *Forwarder) URL() string { return "http://" + f.at }
 
-// Open passes on those of the attempt's requests that have its key, until the session
-// is closed or ctx ends. An attempt has at most one open session.
+// Open passes on the requests to the attempt that have its key, until the session is
+// closed or ctx ends. An attempt has at most one open session.
 func (f *Forwarder) Open(ctx context.Context, address trace.Address, key string) (*Session, error) {
 	return f.open(newSession(ctx, f, address, key))
 }
@@ -159,7 +157,7 @@ func (f *Forwarder) remove(s *Session) {
 	}
 }
 
-// proberOf is what finds out whether the gateway at target lives.
+// proberOf returns the prober of the gateway at target.
 func (f *Forwarder) proberOf(target string) *health.Prober {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -106,7 +106,7 @@ func TestAgentSeesAWaitAndNothingElseOfAFault(t *testing.T) {
 		"declared":         faulty,
 		"proxy":            says(http.StatusBadGateway, "<html>"),
 		"unavailable":      says(http.StatusServiceUnavailable, ""),
-		"proxy's patience": says(http.StatusGatewayTimeout, "<html>"),
+		"proxy's timeout":  says(http.StatusGatewayTimeout, "<html>"),
 		"no reply":         breaksOff,
 		"half a reply":     breaksOffHalfway,
 		"stream not begun": streams(closedAfter("!")),

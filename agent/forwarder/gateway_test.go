@@ -103,7 +103,7 @@ func newForwarder(t *testing.T, target func() string) *forwarder.Forwarder {
 	f, err := forwarder.New(t.Context(), target, zaptest.NewLogger(t))
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 		defer cancel()
 		require.NoError(t, f.Close(ctx))
 	})
@@ -155,7 +155,7 @@ func listen(t *testing.T, s *forwarder.Session) (lines <-chan string, end <-chan
 	l, e := make(chan string), make(chan error, 1)
 	go func() {
 		defer close(l)
-		client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
+		client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: testTimeout}
 		r, err := http.NewRequest(http.MethodPost, s.BaseURL()+"/chat/completions", strings.NewReader(`{"stream":true}`))
 		if err != nil {
 			e <- err
@@ -183,7 +183,7 @@ func within[T any](t *testing.T, c <-chan T) T {
 	select {
 	case v := <-c:
 		return v
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		require.FailNow(t, "nothing came")
 		panic("unreachable")
 	}

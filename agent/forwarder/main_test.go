@@ -11,8 +11,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience is the longest that a test waits for what must happen.
-const patience = 30 * time.Second
+// testTimeout is the longest that a test waits for what must happen.
+const testTimeout = 30 * time.Second
 
 func address(run string) trace.Address {
 	return trace.Address{RolloutID: trace.RolloutID{Run: run, Kind: trace.Train, Step: 3, Task: 17, Sample: 2}, Attempt: 1}

@@ -23,7 +23,7 @@ func (s *Session) noteRefusal(header http.Header, body []byte) error {
 	switch code := protocol.CodeOf(header, body); code {
 	case protocol.CodeFenced:
 		err := fmt.Errorf("gateway refused attempt %s: %w", s.address, trace.ErrFenced)
-		s.taintBy(err) // whoever sees the end sees the reason
+		s.taintBy(err) // a client that sees the end finds the reason, too
 		s.end(err)
 		return err
 	case protocol.CodeCallLimit, protocol.CodeTokenLimit:
@@ -41,8 +41,8 @@ func (s *Session) noteRefusal(header http.Header, body []byte) error {
 // errRefused is for a request that was answered with an error of the forwarder's own.
 var errRefused = errors.New("request refused")
 
-// refuseUnread refuses a request whose body nobody will read. What its client has not
-// sent soon is not waited for.
+// refuseUnread refuses a request without reading its body, and does not wait long for the
+// client to send it.
 func refuseUnread(w http.ResponseWriter, r *http.Request, status int, code, message string) {
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(refusalTimeout)) // connections over TCP have deadlines
 	refuse(w, r, status, code, message)
@@ -58,5 +58,5 @@ func refuse(w http.ResponseWriter, r *http.Request, status int, code, message st
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set(protocol.CodeHeader, code)
 	w.WriteHeader(status)
-	_, _ = w.Write((&wire.Failure{Status: status, Code: code, Message: message}).Body(api)) // who left does not read why
+	_, _ = w.Write((&wire.Failure{Status: status, Code: code, Message: message}).Body(api)) // an error means that the client has left
 }

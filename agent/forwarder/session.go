@@ -17,8 +17,8 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// Session is one attempt's use of a Forwarder, and what the forwarder knows
-// about it. All methods are safe for concurrent use.
+// Session is one attempt's use of a Forwarder, and its record of faults. All methods are
+// safe for concurrent use.
 type Session struct {
 	forwarder *Forwarder
 	address   trace.Address
@@ -27,7 +27,7 @@ type Session struct {
 	log       *zap.Logger
 	ctx       context.Context
 	cancel    context.CancelCauseFunc
-	requests  sync.WaitGroup // those in flight; Add only while holding mu and not closed
+	requests  sync.WaitGroup // requests in flight; Add only while holding mu and not closed
 	slots     chan struct{}  // one entry for each request that is read or forwarded
 
 	mu            sync.Mutex
@@ -42,7 +42,7 @@ type Session struct {
 	stalled       int       // requests that a fault holds up at the moment
 	stallBegan    time.Time // of the present stall
 	lastStallEnd  time.Time
-	stalledBefore time.Duration // what earlier stalls took together
+	stalledBefore time.Duration // the total of earlier stalls
 }
 
 func newSession(ctx context.Context, f *Forwarder, address trace.Address, key string) *Session {
@@ -53,7 +53,7 @@ func newSession(ctx context.Context, f *Forwarder, address trace.Address, key st
 	}
 }
 
-// BaseURL is what the agent is given as the address of its model:
+// BaseURL is the address of the model for the agent:
 // "http://127.0.0.1:port/r/<address>/v1".
 func (s *Session) BaseURL() string {
 	return s.forwarder.URL() + "/r/" + s.address.String() + "/v1"
@@ -106,8 +106,8 @@ func (s *Session) Waited() time.Duration {
 // whatever it did afterwards says nothing about it.
 func (s *Session) Tainted() bool { return s.Fault() != nil }
 
-// Fault is the first fault that the agent could have seen, or nil. While a
-// request is held up there is one: an agent that ends meanwhile has given up on
+// Fault returns the first fault that the agent could have seen, or nil. A request that
+// waits for the gateway counts as a fault: an agent that ends meanwhile has given up on
 // it.
 func (s *Session) Fault() error {
 	s.mu.Lock()
@@ -118,9 +118,9 @@ func (s *Session) Fault() error {
 	return s.taint
 }
 
-// Close breaks off what is in flight, requests that have not come whole too, and waits
-// for it. It is for when the agent has ended. It taints only if the gateway turns out to
-// be gone, which takes some seconds to find out. Later requests are refused. Closing
+// Close interrupts requests in flight, including incomplete ones, and waits for them.
+// Call it when the agent has ended. It taints the session only if the gateway turns out
+// to be gone, which takes some seconds to find out. Later requests are refused. Closing
 // again does nothing.
 func (s *Session) Close() {
 	s.mu.Lock()

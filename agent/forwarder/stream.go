@@ -18,9 +18,9 @@ import (
 // does not go on with. Asking again would not help.
 var errOtherBytes = errors.New("the gateway's reply is not the one that the agent has part of")
 
-// sentPrefix is what an agent has got of a streamed reply: its events, whole and in
-// order, but for keepalives. What a gateway writes depends on the request and on
-// the recorded call alone, so that any gateway has the rest.
+// sentPrefix is the part of a streamed reply that an agent has: its events, whole and in
+// order, without keepalives. A gateway's events depend on the request and on the recorded
+// call alone, so any gateway has the rest.
 type sentPrefix struct {
 	bytes  int64
 	digest hash.Hash
@@ -40,7 +40,7 @@ func (p *sentPrefix) same(other *sentPrefix) bool {
 type streaming struct {
 	*exchange
 	response   *http.Response
-	received   *sentPrefix // what came of the reply in this try
+	received   *sentPrefix // the part of the reply that this try received
 	catchingUp bool        // the agent has more of the reply than came of it in this try
 	// errorEvent is held back until it is clear whether the reply ends with it or
 	// breaks off.
@@ -129,7 +129,7 @@ func (s *streaming) write(event []byte) error {
 	return nil
 }
 
-// finish is for a reply that came whole; rest is what follows its last event.
+// finish ends a reply that arrived completely; rest is the text after its last event.
 func (s *streaming) finish(rest []byte) error {
 	if err := s.relayError(); err != nil {
 		return err

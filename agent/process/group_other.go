@@ -21,6 +21,6 @@ func killChildren()    {}
 // identifiesShims says that a shim is told from a later process of the same number.
 const identifiesShims = false
 
-// signalShim sends no signal, which might hit another process. It reports whether
-// there is one of that number.
+// signalShim sends no signal, which might hit another process. It reports whether a
+// process with that number exists.
 func signalShim(pid int, _ *os.File, _ syscall.Signal) bool { return syscall.Kill(pid, 0) == nil }

@@ -56,7 +56,7 @@ func OpenHome(ctx context.Context, scratch string, me Owner, rollout trace.Rollo
 	return h, nil
 }
 
-// isFile reports whether the open file is the one of that name.
+// isFile reports whether the open file is the one with that name.
 func isFile(f *os.File, name string) bool {
 	held, err := f.Stat()
 	if err != nil {
@@ -91,8 +91,8 @@ func (h *Home) record(shim int) error {
 	return nil
 }
 
-// trash is where a home goes before it is removed: what is removed entry by entry
-// must not be the home of the next attempt.
+// trash is the path to which a home moves before it is removed entry by entry, so that
+// the next attempt never sees a partly removed home.
 func (h *Home) trash() string { return h.Path + ".waste" }
 
 // Close removes the home and releases it, if it has not been taken over.
@@ -113,7 +113,7 @@ func removeAll(path string) error {
 	if os.RemoveAll(path) == nil {
 		return nil
 	}
-	// What this can't open, the second removal reports.
+	// Directories that this can't open are reported by the second removal.
 	_ = filepath.WalkDir(path, func(name string, d fs.DirEntry, _ error) error {
 		if d != nil && d.IsDir() {
 			_ = os.Chmod(name, 0o700) // before its entries are read

@@ -10,13 +10,12 @@ import (
 // hundred MiB at the most.
 const memoryEvery = 100 * time.Millisecond
 
-// overMemory watches this process's descendants until none is left, and sends once
-// how much resident memory they have when it is more than the limit. A limit of 0
-// is none.
+// overMemory watches this process's descendants until none is left. When their resident
+// memory exceeds the limit, it sends the number of bytes once. A limit of 0 is no limit.
 //
-// A limit of the kernel's on each process (RLIMIT_DATA, RLIMIT_AS) would be exact
-// and wrong: it counts what is reserved, and the runtimes that agents are written
-// in reserve a multiple of what they use.
+// A kernel limit on each process (RLIMIT_DATA, RLIMIT_AS) would be exact and wrong: it
+// counts reserved memory, and the runtimes in which agents are written reserve a multiple
+// of what they use.
 func overMemory(limit int64, empty <-chan struct{}) <-chan int64 {
 	over := make(chan int64, 1)
 	if limit <= 0 {
@@ -31,8 +30,8 @@ func overMemory(limit int64, empty <-chan struct{}) <-chan int64 {
 				return
 			case <-tick.C:
 			}
-			// What processes share counts for each in the quick figure; only when
-			// that is too much is the slow and just one asked for.
+			// The quick figure counts shared memory once for each process. Only if it is
+			// too high does the slow and exact figure decide.
 			if resident(os.Getpid(), residentSet) <= limit {
 				continue
 			}

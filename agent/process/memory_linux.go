@@ -16,8 +16,8 @@ func preferForOOM(pid int) {
 	_ = os.WriteFile("/proc/"+strconv.Itoa(pid)+"/oom_score_adj", []byte(outOfMemory), 0)
 }
 
-// resident is how many bytes of memory the descendants of a process have, each as
-// the given function says. Processes that end meanwhile count as none.
+// resident returns how many bytes of memory the descendants of a process have, measured
+// by of. Processes that end meanwhile count 0.
 func resident(pid int, of func(process string) int64) int64 {
 	sum := int64(0)
 	for _, child := range children(pid) {

@@ -13,13 +13,13 @@ import (
 // StderrBytes is the most of the end of standard error that is kept.
 const StderrBytes = 8 << 10
 
-// Output takes what a program writes, in bounded memory however much that is.
+// Output receives a program's output in bounded memory.
 type Output struct {
 	*Meter
 	result         lastLine
 	stderrEnd      headTail
 	stdout, stderr headTail
-	Stdout, Stderr io.Writer // what the program writes to
+	Stdout, Stderr io.Writer // the writers for the program
 }
 
 // NewOutput takes output of at most limit bytes on both outputs together; 0 is no
@@ -48,13 +48,13 @@ func (o *Output) Record() trace.Output {
 	return trace.Output{Stdout: o.stdout.text(), Stderr: o.stderr.text()}
 }
 
-// headTail keeps the beginning and the end of what is written, as many bytes as it says.
-// It is written to by one goroutine.
+// headTail keeps the first headBytes and the last tailBytes of its input. One goroutine
+// writes to it.
 type headTail struct {
 	headBytes, tailBytes int
 
 	first   []byte
-	last    []byte // what came after first, the newest of it
+	last    []byte // the newest bytes after first
 	dropped int64  // bytes between them
 }
 
@@ -83,8 +83,8 @@ func (h *headTail) text() string {
 	return fmt.Sprintf("%s\n[%d bytes left out]\n%s", bytes.ToValidUTF8(h.first, nil), h.dropped, h.tail())
 }
 
-// tail is what came after the beginning, without a character that was cut at its start
-// and all else that isn't UTF-8.
+// tail returns the text after the beginning, without invalid UTF-8, such as a cut
+// character at its start.
 func (h *headTail) tail() string { return string(bytes.ToValidUTF8(h.last, nil)) }
 
 // LineBytes is the most of the last line that is kept.
@@ -94,7 +94,7 @@ const LineBytes = 64 << 10
 // It is written to by one goroutine.
 type lastLine struct {
 	last    []byte // the last complete line that isn't blank
-	current []byte // what has come of the line after it
+	current []byte // the beginning of the line after it
 	lines   int    // complete ones that aren't blank
 }
 
@@ -124,7 +124,7 @@ func (l *lastLine) text() string {
 	return truncate.Head(string(line), LineBytes)
 }
 
-// before is how many lines that aren't blank stand before the one that is the text.
+// before counts the non-blank lines before the last one.
 func (l *lastLine) before() int {
 	if len(bytes.TrimSpace(l.current)) > 0 {
 		return l.lines

@@ -37,7 +37,7 @@ type Report struct {
 	Ended  bool   `json:"ended,omitempty"`
 	Code   int    `json:"code,omitempty"`   // exit code, if not ended by a signal
 	Signal int    `json:"signal,omitempty"` // signal that ended it
-	// Memory is what the agent took, if it was ended for taking too much.
+	// Memory is how much memory the agent took, if it was ended for taking too much.
 	Memory int64 `json:"memory,omitempty"`
 }
 
@@ -62,7 +62,7 @@ func ShimMain() {
 
 func shim(memory int64, args []string) int {
 	for _, fd := range []int{lifelineFD, reportFD, lockFD} {
-		syscall.CloseOnExec(fd) // the agent gets none of them
+		syscall.CloseOnExec(fd) // the agent inherits none of them
 	}
 	lifeline := os.NewFile(lifelineFD, "lifeline")
 	reports := json.NewEncoder(os.NewFile(reportFD, "reports"))
@@ -154,7 +154,7 @@ func endAgent(group int, ended <-chan syscall.WaitStatus) Report {
 	return outcome(<-ended)
 }
 
-// sweep ends what the agent left behind.
+// sweep ends the processes that the agent left behind.
 func sweep(group int, empty <-chan struct{}) {
 	_ = syscall.Kill(-group, syscall.SIGKILL)
 	deadline := time.Now().Add(sweepTime)

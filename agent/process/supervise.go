@@ -17,7 +17,7 @@ import (
 // isn't executable, on this machine.
 var ErrNotStarted = errors.New("agent not started")
 
-// Grace is what a program gets between being asked to end and being ended.
+// Grace is the time between asking a program to end and killing it.
 const Grace = 2 * time.Second
 
 // shimEnd is how long a shim may take to end an agent before it is itself ended.
@@ -72,7 +72,7 @@ func (s *Shim) Wait(ctx context.Context) (Report, error) {
 	}()
 	started, last, err := readReports(s.reports)
 	if err != nil && started.Group > 0 {
-		// The shim died, and the agent with it, but not what the agent started.
+		// The shim died, and the agent with it, but not the agent's own children.
 		_ = syscall.Kill(-started.Group, syscall.SIGKILL)
 	}
 	// Its own code tells nothing that the reports don't, and an output that is
@@ -106,7 +106,7 @@ func (s *Shim) watch(ctx context.Context, ended <-chan struct{}) {
 	}
 }
 
-// Meter adds up what a program wrote to both its outputs.
+// Meter counts the bytes that a program writes to both its outputs.
 type Meter struct {
 	limit      int64
 	began      time.Time
@@ -117,8 +117,8 @@ type Meter struct {
 	onExceeded func()
 }
 
-// NewMeter begins now. Progress is called at each write, exceeded once when more than
-// the limit was written; a limit of 0 is none.
+// NewMeter starts a meter. progress is called at each write, exceeded once when more than
+// limit bytes were written; a limit of 0 is no limit.
 func NewMeter(limit int64, progress, exceeded func()) *Meter {
 	return &Meter{limit: limit, began: time.Now(), onProgress: progress, onExceeded: exceeded}
 }

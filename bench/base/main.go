@@ -31,7 +31,7 @@ import (
 	"github.com/fulgurite/fulgurite/store/blob"
 )
 
-// options are those of every process.
+// options are the options of every process.
 type options struct {
 	base, shape, precision string
 	threads, rank          int
@@ -98,7 +98,7 @@ func (o options) store(ctx context.Context) error {
 	return err
 }
 
-// model is what the base is made of, a tensor at a time.
+// model generates the weights of the base, a tensor at a time.
 func (o options) model() (model.Architecture, func(name string) (model.Tensor, error), error) {
 	if o.base == "" {
 		a, ok := shapes.Of(o.shape)

@@ -10,7 +10,7 @@ import (
 	"os/exec"
 )
 
-// figure is what a process says of itself. Memory is in bytes.
+// figure is a process's report about itself. Memory is in bytes.
 type figure struct {
 	Loaded, Worked   float64 // seconds, and seconds of a processor
 	PeakLoaded, Peak int64

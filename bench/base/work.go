@@ -65,7 +65,7 @@ func (o options) measure(ctx context.Context) error {
 	return err
 }
 
-// used is what this process used of processors.
+// used returns the processor time of this process.
 func used() time.Duration {
 	var u syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // it has no way to go wrong

@@ -71,7 +71,7 @@ func run(ctx context.Context) error {
 	return nil
 }
 
-// outcome is what came of a run.
+// outcome is the outcome of a run.
 type outcome struct {
 	before, after float64 // mean reward on the gate split
 	rollouts      int     // until the first version that reached the goal, or -1

@@ -44,7 +44,7 @@ import (
 //go:embed torch_engine.py
 var script []byte
 
-// figure is what one process says of itself.
+// figure is the report of one process.
 type figure struct {
 	Tokens    float64 `json:"tokens"`    // a second
 	Processor float64 `json:"processor"` // tokens a second of a processor; 0 if nobody counted

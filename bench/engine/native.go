@@ -178,7 +178,7 @@ func rate(tokens int, f func() error, used func() time.Duration) (wall, processo
 	return wall, processor, nil
 }
 
-// used is what this process, and the program of an engine, used of processors.
+// used returns the processor time of this process and of an engine's program.
 func used() time.Duration {
 	var u syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // it has no way to go wrong

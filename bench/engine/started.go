@@ -148,8 +148,8 @@ func (p *program) used() (processor time.Duration, peak int64) {
 	return usedBy(func(_, group string) bool { return group == strconv.Itoa(p.command.Process.Pid) })
 }
 
-// usedBy is that of the processes that counts says, by the ids of their parent and of their
-// group.
+// usedBy returns processor time and peak memory of the processes that counts selects by
+// the ids of their parent and of their group.
 func usedBy(counts func(parent, group string) bool) (processor time.Duration, peak int64) {
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is a right one
 	for _, path := range stats {

@@ -13,7 +13,7 @@ import (
 	"github.com/fulgurite/fulgurite/bench/memory"
 )
 
-// work is what both sides do.
+// work is the work of both sides.
 type work struct {
 	base           string // a Hugging Face directory
 	steps          int
@@ -25,7 +25,7 @@ type work struct {
 	heap           string // directory of heap profiles; empty for none
 }
 
-// step is what one of them took. Memory is in bytes.
+// step is the cost of one of them. Memory is in bytes.
 type step struct {
 	seconds        float64
 	resident, peak int64

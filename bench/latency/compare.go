@@ -58,7 +58,8 @@ func (s settings) compareAt(ctx context.Context, up *process, l load, durable bo
 	return nil
 }
 
-// cpuOf is what a new gateway of a program uses for a call of a load, in milliseconds.
+// cpuOf returns the processor time of a program's new gateway for a call of a load, in
+// milliseconds.
 func (s settings) cpuOf(ctx context.Context, program string, up *process, l load, durable bool) (float64, error) {
 	if s.profile != "" {
 		s.profile = fmt.Sprintf("%s-stream-%t-durable-%t", s.profile, l.stream, durable)

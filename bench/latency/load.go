@@ -26,7 +26,7 @@ type load struct {
 	delay  time.Duration // that the upstream takes
 }
 
-// outcome is what became of a load.
+// outcome is the outcome of a load.
 type outcome struct {
 	added    []time.Duration // latency less delay, sorted
 	failures int

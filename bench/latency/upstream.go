@@ -13,7 +13,7 @@ import (
 	"github.com/fulgurite/fulgurite/model/remote"
 )
 
-// answer is what the upstream always says.
+// answer is the constant answer of the upstream.
 const answer = "twenty tokens long.."
 
 // canned is a sampler that takes its time and always says the same: the first token

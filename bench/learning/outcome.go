@@ -6,7 +6,7 @@ import (
 	"github.com/fulgurite/fulgurite/internal/chart"
 )
 
-// outcome is what became of the runs of one variant, one number for each seed.
+// outcome is the outcome of the runs of one variant, one number for each seed.
 type outcome struct {
 	all, last, test []float64
 	curves          [][]float64

@@ -15,7 +15,7 @@ func Of(process string) (resident, peak int64) {
 	return is["VmRSS:"], is["VmHWM:"]
 }
 
-// Own is what of a process's resident memory no file holds, in bytes.
+// Own is the part of a process's resident memory that no file backs, in bytes.
 func Own(process string) int64 { return lines(process, "status")["RssAnon:"] }
 
 // Share is what a process's resident memory comes to when each page is divided among the

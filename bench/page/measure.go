@@ -20,7 +20,7 @@ import (
 	"github.com/fulgurite/fulgurite/store"
 )
 
-// What a page may cost.
+// The limits on the cost of a page.
 const (
 	mostFirstByte = 50 * time.Millisecond
 	mostBytes     = 300 << 10
@@ -243,10 +243,10 @@ func (m measurement) following(ctx context.Context, s *store.Store, out io.Write
 	if err := events.until("change"); err != nil {
 		return err
 	}
-	heard := time.Since(began)
+	noticed := time.Since(began)
 	if _, _, err := m.get(ctx, "/runs/"+name); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "a finished step was heard of after %s, and shown after %s\n", ms(heard), ms(time.Since(began)))
+	fmt.Fprintf(out, "a finished step was heard of after %s, and shown after %s\n", ms(noticed), ms(time.Since(began)))
 	return nil
 }

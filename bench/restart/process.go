@@ -127,7 +127,7 @@ func read(ctx context.Context, db *sql.DB) (c count, err error) {
 // progressTimeout is how long progress may take before the benchmark gives up.
 const progressTimeout = 3 * time.Minute
 
-// progress waits until the rows are what is wanted.
+// progress waits until the number of rows is as wanted.
 func (p *process) progress(ctx context.Context, before count, wanted func(now, before count) bool) (count, error) {
 	ctx, cancel := context.WithTimeout(ctx, progressTimeout)
 	defer cancel()

@@ -9,7 +9,7 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// Names are those of all shapes.
+// Names returns the names of all shapes.
 func Names() []string { return []string{"small", "smollm2-135m", "qwen2.5-0.5b"} }
 
 // Of is the shape of that name.

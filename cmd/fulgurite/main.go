@@ -81,8 +81,8 @@ func run(ctx context.Context, args []string, t *terminal.Terminal) int {
 	}
 }
 
-// interrupted reports what a signal cut off. That it was cut off is no news: the
-// command has said what becomes of it.
+// interrupted reports an interruption. The command itself has already printed what
+// happens to its work.
 func interrupted(t *terminal.Terminal, err error) int {
 	var cut *serviceerror.Canceled // as Temporal says it
 	if !errors.Is(err, context.Canceled) && !errors.As(err, &cut) {

@@ -196,19 +196,19 @@ func lookUp(v any, key string) (any, bool) {
 	return v, true
 }
 
-// patience is how long a script waits for what another process does.
-const patience = 2 * time.Minute
+// scriptTimeout is how long a script waits for what another process does.
+const scriptTimeout = 2 * time.Minute
 
 // poll asks until the answer is yes.
 func poll(ts *testscript.TestScript, what string, done func() bool) {
-	deadline := time.NewTimer(patience)
+	deadline := time.NewTimer(scriptTimeout)
 	defer deadline.Stop()
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for !done() {
 		select {
 		case <-deadline.C:
-			ts.Fatalf("%s: not within %s", what, patience)
+			ts.Fatalf("%s: not within %s", what, scriptTimeout)
 		case <-tick.C:
 		}
 	}

@@ -34,7 +34,7 @@ type complaints struct {
 	list []string
 }
 
-func (c *complaints) hear(event any) {
+func (c *complaints) onEvent(event any) {
 	text := ""
 	switch e := event.(type) {
 	case *runtime.EventExceptionThrown:
@@ -68,7 +68,7 @@ func openTab(t *testing.T, url string) *tab {
 
 func (b *tab) listen() {
 	b.t.Helper()
-	require.NoError(b.t, chromedp.Listen(b.ctx, b.complaints.hear))
+	require.NoError(b.t, chromedp.Listen(b.ctx, b.complaints.onEvent))
 	_, err := chromedp.Call(b.ctx, log.Enable, cdp.Empty{})
 	require.NoError(b.t, err)
 }

@@ -29,8 +29,8 @@ func Advantages(s spec.Spec, baselines map[string]float64, groups [][]Sample) ([
 	return trajectories, given, err
 }
 
-// check refuses a sample that lacks what the credit is made of: package credit would
-// calculate with zeros.
+// check refuses a sample that lacks an input of the credit, which package credit would
+// take for zeros.
 func (s Sample) check(c spec.Credit) error {
 	switch {
 	case NeedsEstimates(c) && s.Before == nil:

@@ -6,7 +6,7 @@
 // trained on under another spec. The arithmetic is package credit's; package signals
 // reads what calls did; nothing here writes.
 //
-// One may rely on this: equal records and an equal spec give equal numbers to the
-// bit. An attempt that can't be given credit is an error that names it and wraps a
-// sentinel of package credit or of this one: it is never left out in silence.
+// Equal records and an equal spec give equal numbers to the bit. An attempt that can't be
+// given credit is an error that names it and wraps a sentinel of package credit or of
+// this one: it is never silently left out.
 package assign

@@ -72,7 +72,7 @@ func (s Source) Step(ctx context.Context, step int) ([][]Sample, model.Batch, er
 	return groups, b, nil
 }
 
-// batch is that of a step.
+// batch returns the batch of a step.
 func (s Source) batch(ctx context.Context, step int) (model.Batch, error) {
 	entry, err := s.Batches.Batch(ctx, s.Run, s.Policy, step)
 	if err != nil {
@@ -106,8 +106,8 @@ func (s Source) Earlier(ctx context.Context, step int) ([][]Sample, error) {
 	return all, nil
 }
 
-// Baselines are the running ones after the step before one, as its batch has them;
-// nil where the credit has none, and before the first step.
+// Baselines returns the running baselines before a step, from the batch of the step
+// before; nil if the credit has none, and for the first step.
 func (s Source) Baselines(ctx context.Context, c spec.Credit, step int) (map[string]float64, error) {
 	if c.Mean != credit.Running || step <= 1 {
 		return nil, nil

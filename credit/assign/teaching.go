@@ -10,11 +10,10 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// NeverTeaches reports whether no trained token of the groups gets an advantage,
-// whatever rewards their attempts get: for example because each call is compared with
-// those of its own agent, and each attempt has an agent of its own. It gives the
-// attempts other rewards, assigns credit and looks at the advantages. The samples
-// themselves do not change.
+// NeverTeaches reports whether no trained token of the groups gets an advantage, whatever
+// rewards their attempts get. One reason is that calls are compared only with calls of
+// the same agent, and each attempt has an agent of its own. NeverTeaches tries other
+// rewards, assigns credit and looks at the advantages. It does not change the samples.
 func NeverTeaches(s spec.Spec, groups [][]Sample) (bool, error) {
 	s.Grader.Limit = 0 // the rewards are no grader's
 	for _, pattern := range patterns() {

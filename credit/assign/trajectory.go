@@ -14,7 +14,7 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// Sentinels of what can't be given credit, beside those of package credit.
+// Sentinels for attempts that can't be given credit, beside those of package credit.
 var (
 	// ErrOutcome is wrapped when an attempt does not count.
 	ErrOutcome = errors.New("attempt does not count")
@@ -25,9 +25,9 @@ var (
 	ErrMinimum = errors.New("reward below grader.minimum")
 	// ErrAgents is wrapped when no call is of an agent that is trained.
 	ErrAgents = errors.New("no call of an agent that is trained")
-	// ErrValues is wrapped when a critic's values are not those of the step.
+	// ErrValues is wrapped when a critic's values belong to other attempts.
 	ErrValues = errors.New("values of other attempts")
-	// ErrJudgments is wrapped when a judge's scores are not those of the step.
+	// ErrJudgments is wrapped when a judge's scores belong to other attempts.
 	ErrJudgments = errors.New("judgments of other attempts")
 )
 
@@ -61,7 +61,7 @@ type builder struct {
 	agents   map[string]bool
 }
 
-// checkAgents refuses attempts with calls, but none by an agent that is trained.
+// checkAgents refuses attempts that have calls, but none by a trained agent.
 func (b *builder) checkAgents() error {
 	if b.calls == 0 || b.included > 0 {
 		return nil
@@ -143,9 +143,9 @@ func (b *builder) rewards(one Sample) (map[string]float64, error) {
 	return out, nil
 }
 
-// checkLimits refuses a reward with a weight that is beyond what the spec declares: any
-// beyond grader.limit, the final one below grader.minimum. agent.failure_reward is
-// declared too.
+// checkLimits refuses rewards with a weight that are beyond the spec's limits: any reward
+// beyond grader.limit, and a final one below grader.minimum. agent.failure_reward is
+// within the limits.
 func (b *builder) checkLimits(one Sample, rewards map[string]float64, failed bool) error {
 	limit := b.spec.Grader.Limit
 	counts := slices.Sorted(maps.Keys(b.spec.Credit.Rewards))
@@ -174,7 +174,7 @@ func trainedTokens(c trace.Call) int {
 	return n
 }
 
-// trainedValues are those before the trained tokens.
+// trainedValues returns the values before the trained tokens.
 func trainedValues(c trace.Call, values []float32) []float64 {
 	out := make([]float64, 0, len(values))
 	for i, v := range values {

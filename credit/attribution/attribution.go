@@ -173,7 +173,7 @@ func Compile(expressions []string) Patterns {
 	return all
 }
 
-// Without is text without what the patterns match.
+// Without returns the text without the parts that the patterns match.
 func (p Patterns) Without(text string) string {
 	for _, r := range p {
 		text = r.ReplaceAllLiteralString(text, "")
@@ -181,8 +181,8 @@ func (p Patterns) Without(text string) string {
 	return text
 }
 
-// fingerprint is the digest of the instructions, without what is ignored, and of the
-// names of the tools.
+// fingerprint is the digest of the instructions, without ignored text, and of the names
+// of the tools.
 func (p Patterns) fingerprint(r *wire.Request) string {
 	var b strings.Builder
 	for _, m := range r.Dialog {

@@ -13,10 +13,11 @@ import (
 // clockSlack is by how much the clocks of an agent and of the gateway may differ.
 const clockSlack = 100 * time.Millisecond
 
-// Join returns the spans, and gives spans of model calls that name no call the id of
-// theirs. A span joins a call that has its instructions, messages and reply, and that
-// lies within its time. It joins only if no other span and no other call could be
-// meant, or if all that could be are of one agent: a join that may be wrong is none.
+// Join returns the spans, and gives spans of model calls without a call's id the id of
+// their call. A span joins a call that has its instructions, messages and reply, and that
+// was under way at the span's time. It joins only if there is no other candidate among
+// spans and calls, or if all candidates are of one agent. Where it could be wrong, it
+// does not join.
 func Join(calls []trace.Exchange, requests []*wire.Request, spans []trace.Span) []trace.Span {
 	j := newCandidates(calls, requests, spans)
 	if len(j.spans) == 0 {
@@ -108,7 +109,7 @@ func oneAgent(group []int, spans []trace.Span) bool {
 	return name != "" && !slices.ContainsFunc(group, func(s int) bool { return around(spans[s], all) != name })
 }
 
-// fingerprints are those of the messages of one call.
+// fingerprints are the fingerprints of the messages of one call.
 type fingerprints struct{ instructions, dialog, reply string }
 
 func fingerprintsOfSpan(s trace.Span) fingerprints {
@@ -124,7 +125,7 @@ func fingerprintsOfCall(c trace.Exchange, r *wire.Request) fingerprints {
 	return fingerprints{dialog.Fingerprint(instructions), dialog.Fingerprint(rest), dialog.Fingerprint(Replies(c.Response))}
 }
 
-// same reports whether a span's fingerprints are those of a call. Not every span has
+// same reports whether a span's fingerprints match those of a call. Not every span has
 // instructions.
 func (f fingerprints) same(call fingerprints) bool {
 	return f.dialog == call.dialog && f.reply == call.reply && (f.instructions == "" || f.instructions == call.instructions)

@@ -36,8 +36,8 @@ type replyPart struct {
 	Summary   []replyPart     `json:"summary"`
 }
 
-// Replies are the messages of a recorded reply: one, or one for each choice. A reply
-// that can't be read has none.
+// Replies returns the messages of a recorded reply: one, or one for each choice, and none
+// if the reply can't be read.
 func Replies(response []byte) []dialog.Message {
 	var r recordedReply
 	if json.Unmarshal(response, &r) != nil {

@@ -19,7 +19,7 @@ type Calls struct {
 	List     []Call   `json:"calls"`
 }
 
-// Call is one of them.
+// Call is one call.
 type Call struct {
 	Number int `json:"call"`
 	signals.Call

@@ -6,7 +6,7 @@
 // only training shows. It says how far the advantages differ: how much of them is zero,
 // how they vary, whether they agree, and which calls of an attempt they reach.
 //
-// One may rely on this: the numbers are computed the same way as those that runs are
-// trained on (package assign), and the report says how far the run's own setting,
-// computed anew, is from the advantages in the batch.
+// The numbers are computed by the same code as those that runs are trained on (package
+// assign). The report says how far the run's own setting, computed anew, is from the
+// advantages in the batch.
 package compare

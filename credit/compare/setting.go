@@ -23,8 +23,8 @@ type Setting struct {
 	Spec spec.Spec
 }
 
-// assignments are the names of those of specs. The scores of a judge are those of the
-// run: where it had none, there is nothing to assign.
+// assignments returns the names of assignments in specs. The judge's assignment uses the
+// scores on record.
 func assignments() []string {
 	var all []string
 	for _, a := range credit.Assignments() {

@@ -16,7 +16,7 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// Store is what a comparison reads.
+// Store reads the records that a comparison needs.
 type Store interface {
 	assign.Attempts
 	assign.Batches

@@ -19,18 +19,18 @@ type Attempt struct {
 	Events  []trace.Event
 }
 
-// Call is what a call did by itself.
+// Call describes one call by itself.
 type Call struct {
 	// Agent is who made the call, as package attribution finds out.
 	Agent string `json:"agent"`
 	// State is equal for calls whose policy newly saw the same.
 	State string `json:"state"`
-	// Signals are those that fired, in the order of spec.Signals.
+	// Signals are the signals that fired, in the order of spec.Signals.
 	Signals []Signal `json:"signals"`
 }
 
-// Signal is one that fired. Value is the sum of the rewards that the agent emitted, and
-// 1 for the others.
+// Signal is a signal that fired. Value is the sum of the rewards that the agent emitted,
+// and 1 for other signals.
 type Signal struct {
 	Name  string  `json:"name"`
 	Value float64 `json:"value"`

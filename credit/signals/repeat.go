@@ -65,13 +65,13 @@ type message struct {
 	Text string      `json:"text"`
 }
 
-// state names what the policy of call i newly saw: the agent, and the messages after
-// the last of the assistant. Those are the environment's answer for an agent that
-// keeps its history, and the whole request for one that describes the state anew.
-// Earlier messages are left out, or no two states of agents with a history would be
-// equal; so is what the run's replay.ignore matches. The state of a prompt without
-// messages is its tokens. Spans do not count: those of one attempt may arrive when
-// those of another do not.
+// state names the state in which call i was made: the agent, and the messages after the
+// last one of the assistant. Those are the environment's answer for an agent that keeps
+// its history, and the whole request for one that describes the state anew. Earlier
+// messages are left out, since otherwise no two states of agents with a history would be
+// equal; so is text that the run's replay.ignore matches. The state of a prompt without
+// messages is its tokens. Spans are not part of it, because they arrive late for some
+// attempts.
 func (r *reader) state(i int) string {
 	h := sha256.New()
 	e := json.NewEncoder(h)

@@ -26,7 +26,7 @@ func toolCalls(response []byte) []toolCall {
 	return out
 }
 
-// normal sorts the keys of JSON and drops space; what is not JSON stays as it is.
+// normal sorts the keys of JSON and drops space; other text stays as it is.
 func normal(text string) string {
 	d := json.NewDecoder(strings.NewReader(text))
 	d.UseNumber() // 1 and 1.0 differ, and long integers keep their digits

@@ -181,7 +181,7 @@ func every[T any](items []T, start, step, count int) []T {
 	return all
 }
 
-// bounds are those of a slice of n items: it takes count items from start on.
+// bounds returns the bounds of a slice of n items: it takes count items from start on.
 func (r *run) bounds(n int, bounds [3]any) (start, step, count int) {
 	step = 1
 	if s, given := r.bound(bounds[2]); given {

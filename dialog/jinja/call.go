@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// arguments are those of a call, a filter or a test in the source.
+// arguments are the arguments of a call, a filter or a test in the source.
 type arguments struct {
 	positional []expression
 	named      []namedArgument

@@ -118,7 +118,8 @@ func (r *run) filterItems(v any, _ []any) any {
 	}}
 }
 
-// foldCase is what sorts compare: strings without regard to case, unless asked.
+// foldCase returns the key by which sorts compare: strings without regard to case, unless
+// asked.
 func (r *run) foldCase(sensitive any) func(any) any {
 	exact := r.optional(sensitive)
 	return func(v any) any {

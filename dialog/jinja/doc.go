@@ -8,12 +8,11 @@
 // inheritance, no escaping and no extensions. Templates see nothing but the
 // variables they are given.
 //
-// One may rely on this: a template renders to the bytes that Python would have
-// made of it, or there is an [Error] that names the construct with line and
-// column. What the package doesn't know is an error that wraps
-// [ErrUnsupported], at [Parse] where the source alone shows it, else at
-// [Template.Render]; it is never skipped or guessed. A template that would run
-// for ever, fill the memory or nest without end gets an error that wraps
-// [ErrLimit]. Rendering reads no clock, no environment and no file, so equal
-// variables and times give equal text.
+// Guarantees: a template renders to the bytes that Python would have made of it, or there
+// is an [Error] that names the construct with line and column. What the package doesn't
+// know is an error that wraps [ErrUnsupported], at [Parse] where the source alone shows
+// it, else at [Template.Render]; it is never skipped or guessed. A template that would
+// run for ever, fill the memory or nest without end gets an error that wraps [ErrLimit].
+// Rendering reads no clock, no environment and no file, so equal variables and times give
+// equal text.
 package jinja

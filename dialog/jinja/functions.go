@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// applied is what a filter, a test or a method does with a value.
+// applied applies a filter, a test or a method to a value.
 type applied func(r *run, v any, a actual) any
 
 // functions holds what templates find by name.
@@ -145,7 +145,7 @@ func (p *parser) atOperand() bool {
 	return false
 }
 
-// tests are those that compare.
+// tests are the tests that compare.
 func tests() definitions {
 	all := definitions{
 		"divisibleby": {"num", func(r *run, v any, args []any) any { return r.divides(args[0], v) }},
@@ -207,7 +207,7 @@ func isSequence(v any) bool {
 	return false
 }
 
-// longestRange is that of Jinja's sandbox.
+// longestRange is the limit of Jinja's sandbox.
 const longestRange = 100_000
 
 // globalOf is a function that every template sees, or nil.

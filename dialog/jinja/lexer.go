@@ -98,7 +98,7 @@ func (l *lexer) root() {
 	}
 }
 
-// before is what remains of the text before a tag with a sign.
+// before returns the rest of the text before a tag with a sign.
 func (l *lexer) before(text, sign string, variable bool) string {
 	if sign == "-" {
 		return strings.TrimRightFunc(text, isSpace)

@@ -10,7 +10,7 @@ import "slices"
 // up outwards from the innermost scope, which comes to the same as long as a scope
 // begins with the last kind bound to nothing.
 
-// names are those that one body mentions, without the bodies inside of it.
+// names are the names that one body mentions, without the bodies inside of it.
 type names struct {
 	outer *names
 	// known says of each name whether its first mention assigns it in any case; it is

@@ -30,7 +30,7 @@ type (
 	}
 	// namespace is the one thing that a template can change.
 	namespace struct{ dict }
-	// undefined is what has no value; what says which name or attribute.
+	// undefined is the value of a missing name or attribute; what names it.
 	undefined struct {
 		what string
 		// unsafe says that there is a value, but Jinja's sandbox hides it.
@@ -39,7 +39,7 @@ type (
 	// missing is what Python has for a variable without a value, where a template can get
 	// hold of it.
 	missing struct{}
-	// generator is what some filters give: items to be seen once.
+	// generator is the result of some filters: items that can be read once.
 	generator struct{ next iterator }
 	// function is a macro, a global function or a method of a value.
 	function struct {
@@ -115,7 +115,7 @@ func (d *dict) put(key any, v any) {
 	}
 }
 
-// view is what keys(), values() and items() give.
+// view is the result of keys(), values() and items().
 func (r *run) view(d *dict, part string) *list {
 	l := &list{items: d.keys, kind: viewKind + part}
 	if part == "values" {

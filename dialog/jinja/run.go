@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// What a run may use. The largest real templates, with long dialogs, take a
-// thousandth of it.
+// Limits on a run. The largest real templates, with long dialogs, need a thousandth of
+// them.
 const (
 	mostSteps  = 5_000_000 // nodes that are evaluated, items that are seen
 	mostBytes  = 256 << 20 // of text and lists that are made, the output included
@@ -25,7 +25,7 @@ type run struct {
 	steps     int
 	bytes     int
 	depth     int
-	// pos is the place in the source of what is being done, for errors.
+	// pos is the current place in the source, for errors.
 	pos int
 }
 
@@ -45,17 +45,17 @@ func fail(kind error, pos int, format string, args ...any) {
 	panic(newFault(kind, pos, format, args...))
 }
 
-// refuse reports, at r.pos, what this package doesn't know.
+// refuse reports, at r.pos, a construct that this package does not know.
 func (r *run) refuse(format string, args ...any) {
 	fail(ErrUnsupported, r.pos, format, args...)
 }
 
-// wrong reports, at r.pos, what Python refuses, too.
+// wrong reports, at r.pos, an error that Python reports, too.
 func (r *run) wrong(format string, args ...any) {
 	fail(ErrRender, r.pos, format, args...)
 }
 
-// undefined reports that something was done with what has no value.
+// undefined reports that a missing value was used.
 func (r *run) undefined(u *undefined) {
 	if u.unsafe {
 		r.wrong("the sandbox hides %s", u.what)
@@ -134,7 +134,7 @@ func (b block) run(r *run) flow {
 	return onward
 }
 
-// capture carries out statements and gives what they write.
+// capture executes statements and returns their output.
 func (r *run) capture(body block) (string, flow) {
 	before := r.out
 	r.out = nil

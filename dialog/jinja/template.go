@@ -87,15 +87,15 @@ func (t *Template) located(f *fault) *Error {
 	}
 }
 
-// What an [Error] wraps.
+// The errors that an [Error] wraps.
 var (
 	// ErrSyntax says that the source is no template; Python would refuse it too.
 	ErrSyntax = errors.New("syntax error")
 	// ErrUnsupported says that a construct is outside of the part of Jinja that
 	// this package knows. Python might render it.
 	ErrUnsupported = errors.New("not supported")
-	// ErrRender says that the template did what Python refuses while it renders,
-	// for example reading an attribute of what is undefined.
+	// ErrRender says that the template failed while it rendered, as it would in Python,
+	// for example by reading an attribute of an undefined value.
 	ErrRender = errors.New("render error")
 	// ErrRaised says that the template called raise_exception: it refuses these
 	// messages. Message is its text.
@@ -105,7 +105,7 @@ var (
 	ErrLimit = errors.New("limit exceeded")
 )
 
-// Error is what Parse and Render return.
+// Error is the error of Parse and Render.
 type Error struct {
 	// Kind is one of the sentinels above.
 	Kind error

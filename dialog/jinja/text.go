@@ -66,7 +66,7 @@ func (r *run) upper(s string) string { return strings.ToUpper(r.letters(s)) }
 
 func (r *run) lower(s string) string { return strings.ToLower(r.letters(s)) }
 
-// letters refuses what has no simple upper or lower case.
+// letters refuses characters without a simple upper or lower case.
 func (r *run) letters(s string) string {
 	r.make(len(s))
 	r.step(len(s) / 32)
@@ -91,7 +91,7 @@ func hasSpecialCase(c rune) bool {
 	return c >= 0xfb00 && c <= 0xfb17
 }
 
-// plainLetters refuses what is not ASCII.
+// plainLetters refuses characters that are not ASCII.
 func (r *run) plainLetters(what, s string) string {
 	r.make(len(s))
 	r.step(len(s) / 32)

@@ -12,7 +12,7 @@ import (
 	"unicode/utf8"
 )
 
-// str is Python's str: what a template writes of a value.
+// str is Python's str: the output of a value in a template.
 func (r *run) str(v any) string {
 	switch v := v.(type) {
 	case string:

@@ -8,8 +8,8 @@ type arrays struct {
 	size   count
 }
 
-// newArrays reads what a schema says of arrays. Where it lists first items and says
-// nothing of others, there are no others.
+// newArrays reads a schema's restrictions of arrays. If it lists first items and has no
+// restriction of others, there are no others.
 func (c *compiler) newArrays(f *facts) (shape, error) {
 	s := &arrays{size: f.size}
 	length, open := 0, false

@@ -14,9 +14,9 @@ const (
 	mostMasks   = 1 << 9  // of 19 KiB with 150,000 tokens
 )
 
-// automaton holds the nodes of one grammar and what is known of the steps between
-// them. It is worked out lazily, by derivatives of expressions (Brzozowski, 1964;
-// for grammars that refer to themselves Might, Darais and Spiewak, 2011).
+// automaton holds the nodes of one grammar and the known steps between them. Steps are
+// computed lazily, by derivatives of expressions (Brzozowski, 1964; for grammars that
+// refer to themselves Might, Darais and Spiewak, 2011).
 type automaton struct {
 	mu sync.Mutex
 
@@ -182,7 +182,7 @@ func (a *automaton) deriveCompound(n *node, symbol int32) *node {
 	}
 }
 
-// body is what a value's rule stands for.
+// body returns the expression of a value's rule.
 func (a *automaton) body(n *node) *node {
 	of := body{n.min, n.max}
 	b, known := a.bodies[of]

@@ -27,7 +27,8 @@ func (b *Builder) Value(schema json.RawMessage) (Expression, error) {
 	return Expression{b.a.value(rule, 0)}, nil
 }
 
-// Reply is what model.Form asks for: Value, except that `{}` is any object.
+// Reply accepts the reply for a schema of model.Form: as Value does, except that `{}` is
+// any object.
 func (b *Builder) Reply(schema json.RawMessage) (Expression, error) {
 	var members map[string]json.RawMessage
 	if json.Unmarshal(schema, &members) == nil && len(members) == 0 {
@@ -70,13 +71,13 @@ func (b *Builder) Text() Expression {
 	return Expression{b.a.repeat(b.a.anyRune(bare), 0, unbounded)}
 }
 
-// Literal is one text.
+// Literal accepts one text.
 func (b *Builder) Literal(text string) Expression { return Expression{b.a.literal(text)} }
 
 // Special is a special token, which has no bytes.
 func (b *Builder) Special(token int32) Expression { return Expression{b.a.special(token)} }
 
-// Sequence is one part after the other.
+// Sequence accepts its parts one after the other.
 func (b *Builder) Sequence(parts ...Expression) Expression {
 	return Expression{b.a.sequence(nodes(parts)...)}
 }

@@ -7,8 +7,8 @@ import (
 
 const mostAlternatives = 512 // of anyOf, multiplied out, in one place
 
-// conjunction lists schemas that all have to hold, in the order of their ids. Only what a
-// schema says itself counts: the schemas that it refers to are in the conjunction, too.
+// conjunction lists schemas that all have to hold, in the order of their ids. Each counts
+// without its references: the schemas that it refers to are in the conjunction, too.
 type conjunction []*document
 
 func (c conjunction) key() string {

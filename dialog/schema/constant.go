@@ -18,7 +18,7 @@ func (c constants) node(a *automaton, _ int) *node {
 	return a.choice(options...)
 }
 
-// bareTexts are the strings among the constants, as they are.
+// bareTexts returns the strings among the constants, without quotes or escapes.
 func (c constants) bareTexts(a *automaton) *node {
 	var options []*node
 	for _, v := range c {
@@ -59,7 +59,7 @@ func (c *compiler) constants(f *facts) ([]shape, error) {
 	return []shape{kept}, nil
 }
 
-// untouched refuses an array or object of which other keywords speak.
+// untouched refuses an array or object that other keywords restrict as well.
 func (f *facts) untouched(v *document) error {
 	plain := true
 	for _, part := range f.arrays {
@@ -74,7 +74,7 @@ func (f *facts) untouched(v *document) error {
 	return nil
 }
 
-// matches reports whether text is one of n's.
+// matches reports whether n accepts text.
 func (a *automaton) matches(n *node, text string) bool {
 	for i := 0; n != nil && i < len(text); i++ {
 		n = a.derive(n, int32(text[i]))
@@ -82,7 +82,7 @@ func (a *automaton) matches(n *node, text string) bool {
 	return n != nil && n.nullable
 }
 
-// constant is one value, its members in the order of the schema.
+// constant accepts one value, with its members in the order of the schema.
 func (a *automaton) constant(v *document) *node {
 	comma := a.literal("")
 	parts := []*node{}

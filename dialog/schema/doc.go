@@ -31,8 +31,8 @@
 // the error wraps [ErrSchema]. Keywords that nobody knows are annotations, and so is
 // nullable. References lead to places in the same schema.
 //
-// One may rely on this. A text of allowed bytes can always be completed, and a completed
-// text is valid UTF-8 and satisfies the schema. A schema of any origin soon gives a
-// grammar or an error. The sets depend on the schema and the text alone, so that a
-// trainer finds those that a sampler obeyed.
+// Guarantees: a text of allowed bytes can always be completed, and a completed text is
+// valid UTF-8 and satisfies the schema. A schema of any origin soon gives a grammar or an
+// error. The sets depend on the schema and the text alone, so that a trainer finds those
+// that a sampler obeyed.
 package schema

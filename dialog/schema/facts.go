@@ -2,12 +2,12 @@ package schema
 
 import "slices"
 
-// facts is what the schemas of a conjunction say together.
+// facts are the combined restrictions of the schemas of a conjunction.
 type facts struct {
 	types types
-	// values are those of enum and const; nil is any.
+	// values are the values of enum and const; nil is any.
 	values   []*document
-	limited  bool // there are values, perhaps none
+	limited  bool // there is an enum or const, perhaps with no value left
 	low      *limit
 	high     *limit
 	limits   []*document // where the limits stand
@@ -31,7 +31,7 @@ func (c *count) atMost(n int) {
 	}
 }
 
-// objectPart is what one schema says of objects.
+// objectPart has one schema's restrictions of objects.
 type objectPart struct {
 	place      *document
 	properties *document // nil if it lists none
@@ -48,7 +48,7 @@ func (p objectPart) of(name string) *document {
 	return p.additional
 }
 
-// arrayPart is what one schema says of arrays.
+// arrayPart has one schema's restrictions of arrays.
 type arrayPart struct {
 	prefix []*document
 	items  *document // nil if it says nothing
@@ -72,7 +72,7 @@ func (c conjunction) facts() (*facts, error) {
 	return f, f.check()
 }
 
-// read adds what one schema says.
+// read adds the restrictions of one schema.
 func (f *facts) read(d *document) error {
 	o := objectPart{place: d}
 	var a arrayPart

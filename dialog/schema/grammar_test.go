@@ -56,17 +56,17 @@ func validator(t failer, text string) func(value string) error {
 
 // wander draws a text of the grammar, byte by byte. After the given number of bytes
 // it closes what can be closed.
-func wander(t *rapid.T, g *schema.Grammar, patience int) string {
+func wander(t *rapid.T, g *schema.Grammar, maxLength int) string {
 	m := g.Matcher()
 	var text []byte
 	for {
 		allowed := m.Allowed()
-		if m.Complete() && (allowed.Len() == 0 || len(text) > patience || rapid.Bool().Draw(t, "end")) {
+		if m.Complete() && (allowed.Len() == 0 || len(text) > maxLength || rapid.Bool().Draw(t, "end")) {
 			return string(text)
 		}
 		require.NotZero(t, allowed.Len(), "stuck after %s", text)
-		require.Less(t, len(text), patience+5000, "no end of %.200s", text)
-		b := draw(t, allowed, len(text) > patience)
+		require.Less(t, len(text), maxLength+5000, "no end of %.200s", text)
+		b := draw(t, allowed, len(text) > maxLength)
 		require.True(t, m.Step(b))
 		text = append(text, b)
 	}

@@ -44,7 +44,7 @@ type node struct {
 	alike      *likeness
 }
 
-// identity is what makes two nodes one.
+// identity is the key under which equal nodes are one.
 type identity struct {
 	kind     kind
 	a, b     uint32

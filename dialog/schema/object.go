@@ -21,8 +21,8 @@ type property struct {
 	required bool
 }
 
-// newObjects reads what a schema says of objects. Where it lists properties and
-// says nothing of others, there are no others.
+// newObjects reads a schema's restrictions of objects. If it lists properties and has no
+// restriction of others, there are no others.
 func (c *compiler) newObjects(f *facts) (shape, error) {
 	o := &objects{}
 	open := false
@@ -122,7 +122,7 @@ func (o *objects) others(a *automaton, depth int) *node {
 	return a.sequence(name, a.colon(), a.affordable(o.rest, depth))
 }
 
-// soleText is the strings, as they are, that are enough as the only property.
+// soleText returns the texts that, without quotes, are enough as the only property.
 func (o *objects) soleText(a *automaton, name string) *node {
 	rule := o.rest
 	if o.closed {

@@ -7,7 +7,7 @@ import "slices"
 const MaxDepth = 32
 
 const (
-	never     = MaxDepth + 1 // the cost of what has no finite value
+	never     = MaxDepth + 1 // the cost of a rule without a finite value
 	mostRules = 1 << 12
 	mostWork  = 1 << 20
 )
@@ -48,7 +48,7 @@ type compiler struct {
 	*automaton
 	root     *document
 	resolved map[*document][]conjunction
-	known    map[string]int // rules by what they are the rule of
+	known    map[string]int // rules by the schemas that they stand for
 	pending  []pending
 	work     int
 }

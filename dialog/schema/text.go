@@ -8,11 +8,11 @@ import (
 type texts struct {
 	length  count
 	pattern *syntax.Regexp // of the whole string; nil is any
-	inner   *node          // its texts as they are; nil if there is none
+	inner   *node          // its texts without quotes and escapes; nil if there is none
 }
 
-// newTexts reads what a schema says of strings. A format restricts where the schema
-// says no more of the string; beside a pattern or a length it is an annotation.
+// newTexts reads a schema's restrictions of strings. A format restricts only if there is
+// neither a pattern nor a length; beside them it is an annotation.
 func (c *compiler) newTexts(f *facts) (*texts, error) {
 	t := &texts{length: f.length}
 	if f.pattern != nil {
@@ -42,7 +42,7 @@ func (t *texts) node(a *automaton, _ int) *node {
 	return a.scalar(a.sequence(quote, t.inside(a, quoted), quote))
 }
 
-// inside is what stands between the quotation marks.
+// inside accepts the text between the quotation marks.
 func (t *texts) inside(a *automaton, how spelling) *node {
 	switch {
 	case t.pattern != nil:

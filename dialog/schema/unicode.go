@@ -5,7 +5,7 @@ import (
 	"unicode/utf8"
 )
 
-// spelling is how the characters of a string are written: as they are, or as JSON.
+// spelling says how the characters of a string are written: unchanged, or as JSON.
 type spelling uint8
 
 const (
@@ -100,7 +100,7 @@ func (a *automaton) character() *node {
 	)
 }
 
-// escape is how JSON spells a character that can't stand in a string as it is.
+// escape returns JSON's escape for a character that can't stand in a string unescaped.
 func escape(r rune) (text string, escaped bool) {
 	const digits = "0123456789abcdef"
 	switch {

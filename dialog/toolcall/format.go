@@ -10,13 +10,13 @@ import (
 	"github.com/fulgurite/fulgurite/dialog/schema"
 )
 
-// space is what may stand between the parts of a call.
+// space has the characters allowed between the parts of a call.
 const space = " \t\r\n"
 
 // ErrFormat is wrapped by the error of Named.
 var ErrFormat = errors.New("unknown tool parser")
 
-// Tool is what a format needs of a tool on offer.
+// Tool has the parts of an offered tool that a format needs.
 type Tool struct {
 	Name       string
 	Parameters json.RawMessage // JSON Schema; may be absent
@@ -28,8 +28,8 @@ type Call struct {
 	Arguments string
 }
 
-// Reply is what a text says. If Problem is not empty, the text looks like a call
-// and is none: Content is then all of it.
+// Reply is a decoded text. If Problem is not empty, the text looks like a call and is not
+// one: Content is then all of it.
 type Reply struct {
 	Content string
 	Calls   []Call
@@ -69,7 +69,7 @@ func Named(name string) (Format, error) {
 	return nil, fmt.Errorf("%w %q: want one of %s", ErrFormat, name, strings.Join(names, ", "))
 }
 
-// malformed is the reply for a text that looks like a call and is none.
+// malformed returns the reply for a text that looks like a call and is not one.
 func malformed(text, format string, args ...any) Reply {
 	return Reply{Content: text, Problem: fmt.Sprintf(format, args...)}
 }

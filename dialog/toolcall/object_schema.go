@@ -57,9 +57,8 @@ func (o *objectSchema) read(text json.RawMessage) error {
 	return nil
 }
 
-// parameter is what the schema says of a parameter's type. A list of alternatives
-// is as good as the list of their types; an enumeration has the types of its
-// members.
+// parameter returns the types of a parameter by its schema. A list of alternatives counts
+// as the list of their types; an enumeration has the types of its members.
 func (o *objectSchema) parameter(name string) parameter {
 	var p parameter
 	o.add(&p, o.properties[name], 0)

@@ -10,7 +10,7 @@ import (
 	"github.com/fulgurite/fulgurite/dialog/schema"
 )
 
-// errNoGrammar says what a reply can't be held to.
+// errNoGrammar refuses to hold a reply to the pythonic format.
 var errNoGrammar = fmt.Errorf("%w: calls in the pythonic format can't be forced", schema.ErrSchema)
 
 // deepest is how deep Python literals may nest.

@@ -51,7 +51,7 @@ func (q qwenXML) call(text string, tools []Tool) (c Call, rest string, err error
 	}
 	var o objectSchema
 	if err := o.read(tool.parameters()); err != nil {
-		o = objectSchema{} // a schema that is none says nothing of types
+		o = objectSchema{} // an invalid schema gives no types
 	}
 	var members []string
 	seen := map[string]bool{}
@@ -120,7 +120,7 @@ func (q qwenXML) Grammar(b *schema.Builder, tools []Tool, mark func(string) sche
 	})
 }
 
-// parameter is what a schema says of one parameter.
+// parameter has the types of one parameter.
 type parameter struct {
 	types []string // empty if the schema names none
 }

@@ -12,7 +12,7 @@ import (
 // MaxMoves is how many moves a walk may take.
 const MaxMoves = 8
 
-// ErrTask is wrapped by errors about tasks that are none.
+// ErrTask is wrapped by errors about invalid tasks.
 var ErrTask = errors.New("bad task")
 
 // Agent walks.

@@ -46,7 +46,7 @@ func Next(cell byte, move string) byte {
 	return cell
 }
 
-// mark is what is drawn at a place; lines may end early.
+// mark is the character drawn at a place; lines may end early.
 func mark(line, column int) byte {
 	if line < len(rows) && column < len(rows[line]) {
 		return rows[line][column]

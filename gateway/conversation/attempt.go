@@ -14,43 +14,44 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// Attempt is what is known of an attempt: its terms, and the message tree of its
-// recorded calls, read from the journal. Its lock guards all but the address; it is
-// also held while a call is written, since calls are numbered in the order in which
-// they are recorded. Methods take the lock unless they say that the caller holds it.
+// Attempt is the gateway's knowledge of an attempt: its terms, and the message tree of
+// its recorded calls, read from the journal. Its lock guards everything but the address.
+// The lock is also held while a call is written, since calls are numbered in the order in
+// which they are recorded. Methods take the lock unless they say that the caller holds
+// it.
 type Attempt struct {
 	config  *Config
 	address trace.Address
 
 	mu     sync.Mutex
-	known  bool // what the terms decide is set; it never changes
-	loaded bool // what follows agrees with the journal
-	fenced bool // the journal accepts nothing more
+	known  bool // the fields that the terms decide are set; it never changes
+	loaded bool // the fields below agree with the journal
+	fenced bool // the journal accepts no more calls
 	begun  trace.Attempt
 	codec  dialog.Codec
 	ignore patterns
 
 	calls   []*Call
-	bytes   int // that they take in memory
-	tokens  int // sampled
+	bytes   int // that the calls take in memory
+	tokens  int // sampled by them
 	tree    tree
 	repeats map[string]*Repeats
 
 	earlier  *earlier // nil if there is nothing to replay
-	diverged bool     // a recorded call says from where on the requests differ
+	diverged bool     // a recorded call says where the requests begin to differ
 
 	weight atomic.Int64 // see Weight
 }
 
-// Repeats are the recorded calls of one and the same request.
+// Repeats are the recorded calls of equal requests.
 type Repeats struct {
 	Calls []*Call // in the order they were recorded
-	// Failed says that the last attempt to add a call failed, so that whoever repeats
-	// the request does not mean the call before.
+	// Failed says that the last try to add a call failed. A repeated request then does
+	// not mean the call before it.
 	Failed bool
 }
 
-// At is the call of an occurrence, or nil.
+// At returns the call of an occurrence, or nil.
 func (r *Repeats) At(occurrence int) *Call {
 	for _, c := range r.Calls {
 		if c.Occurrence == occurrence {
@@ -60,7 +61,7 @@ func (r *Repeats) At(occurrence int) *Call {
 	return nil
 }
 
-// New returns an attempt of which nothing was read yet.
+// New returns an attempt that has not read the journal yet.
 func New(config *Config, address trace.Address) *Attempt {
 	a := &Attempt{config: config, address: address}
 	a.weigh()
@@ -76,15 +77,15 @@ func (a *Attempt) Unlock() { a.mu.Unlock() }
 // Address names the attempt.
 func (a *Attempt) Address() trace.Address { return a.address }
 
-// Begun is the record of the attempt. It may be read without the lock once Enter has
-// returned.
+// Begun returns the record of the attempt. It may be called without the lock once Enter
+// has returned.
 func (a *Attempt) Begun() trace.Attempt { return a.begun }
 
-// Codec is that of the attempt's terms; see Begun.
+// Codec returns the codec of the attempt's terms; see Begun.
 func (a *Attempt) Codec() dialog.Codec { return a.codec }
 
-// Enter admits whoever holds the attempt's key, and reads the attempt from the journal
-// if it is not in memory.
+// Enter checks the attempt's key, and reads the attempt from the journal if it is not in
+// memory.
 func (a *Attempt) Enter(ctx context.Context, key string) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -113,7 +114,7 @@ func (a *Attempt) Enter(ctx context.Context, key string) error {
 	return a.Ready(ctx)
 }
 
-// Exists reports whether the journal was found to have the attempt.
+// Exists reports whether the journal has the attempt, as far as was read.
 func (a *Attempt) Exists() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -153,12 +154,12 @@ func (a *Attempt) load(ctx context.Context) error {
 		a.diverged = a.diverged || records[i].Divergence != nil
 		c, r, err := a.restore(&records[i])
 		if old, ok := known[c.ID]; ok {
-			// It knows whether it was delivered, and requests point to it.
+			// The old call knows whether it was delivered, and requests point to it.
 			old.before, c = nil, old
 		}
 		a.add(c)
-		// Requests were decoded before they were recorded. One that a later
-		// release no longer reads still counts, it just can't be continued.
+		// Requests were decoded before they were recorded. A request that this release
+		// can no longer read still counts, but can't be continued.
 		if err == nil {
 			a.tree.add(c, a.Canonicalize(r))
 		}
@@ -185,7 +186,7 @@ func (a *Attempt) add(c *Call) {
 	a.weigh()
 }
 
-// Repeats are the recorded calls of the requests with a key. The caller holds the
+// Repeats returns the recorded calls of the requests with a key. The caller holds the
 // lock.
 func (a *Attempt) Repeats(key string) *Repeats {
 	r, ok := a.repeats[key]
@@ -201,7 +202,7 @@ func (a *Attempt) Canonicalize(r *Request) Canonical {
 	return canonicalize(r.Request, a.setting(r.Request, r.Agent), a.ignore, &a.tree, r.named)
 }
 
-// Recorded is how many calls are on record, and how many tokens they sampled. The
+// Recorded returns how many calls are on record, and how many tokens they sampled. The
 // caller holds the lock.
 func (a *Attempt) Recorded() (calls, tokens int) { return len(a.calls), a.tokens }
 
@@ -222,7 +223,7 @@ func (a *Attempt) Fence() {
 	a.fence()
 }
 
-// fence drops what was kept for the attempt. The caller holds the lock.
+// fence frees the memory of the attempt. The caller holds the lock.
 func (a *Attempt) fence() {
 	a.fenced, a.loaded = true, false
 	// A call in flight still ends in its repeats.

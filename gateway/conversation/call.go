@@ -15,11 +15,11 @@ import (
 	"github.com/fulgurite/fulgurite/wire"
 )
 
-// Call is a sampled call and what it says: a recorded one of an attempt, or one that
-// was served outside.
+// Call is a sampled call and the content of its reply. It is a recorded call of an
+// attempt, or a served one outside attempts.
 type Call struct {
 	trace.Exchange        // as recorded, without the body of the request
-	Stem           string // what its ids share
+	Stem           string // the part that its ids share
 	Parsed
 	Created time.Time
 
@@ -28,25 +28,25 @@ type Call struct {
 	Delivered bool // its response was written whole once, as far as known
 
 	laid      []int32 // prompt and completion, with room for a call that continues it
-	continued bool    // one has the room
-	bytes     int     // that the call takes in memory, beside what it shares with its parent
+	continued bool    // a call that continues it uses the room
+	bytes     int     // that the call takes in memory, beyond what it shares with its parent
 
 	before *Call // the recorded call that its dialog goes on from
-	// Requests of Responses name what they continue: what was asked, and the dialog
-	// with the reply but without instructions.
+	// Requests of Responses name the reply that they continue. For them: the request, and
+	// the dialog with the reply but without instructions.
 	asked  *wire.Request
 	said   []dialog.Message
-	forgot bool // it can't be named any more
+	forgot bool // requests can't name it any more
 }
 
-// NewCall makes a call of its record, which answers the request.
+// NewCall makes a call from its record, which answers the request.
 func NewCall(record *trace.Exchange, stem string, r *Request, created time.Time) *Call {
 	c := &Call{Exchange: *record, Stem: stem, Created: created}
 	c.parse(r)
 	return c
 }
 
-// parse finds out what the call says.
+// parse decodes the completion.
 func (c *Call) parse(r *Request) {
 	c.Parsed = r.Parse(c.Completion, c.Stem)
 	if c.api() == wire.Responses {
@@ -54,8 +54,8 @@ func (c *Call) parse(r *Request) {
 	}
 }
 
-// restore makes a call of its record, and the request that it answered. A call
-// with an error is still good for all but to be continued.
+// restore makes a call from its record, and the request that it answered. A call returned
+// with an error can't be continued, but is otherwise good.
 func (a *Attempt) restore(record *trace.Exchange) (*Call, *Request, error) {
 	c := &Call{Exchange: *record, Stem: Stem(record.Seed), Created: CreatedOf(record), Delivered: true}
 	c.Request = nil
@@ -102,7 +102,7 @@ func (a *Attempt) Append(ctx context.Context, r *Request, form Canonical, record
 		a.fence()
 		return nil, err
 	case err != nil:
-		// It may have been committed all the same.
+		// The journal may have committed it nevertheless.
 		a.loaded = false
 		a.config.Log.Warn("call not recorded", zap.Stringer("rollout", a.address), zap.String("call", record.ID), zap.Error(err))
 		return nil, &Fault{fmt.Errorf("append call %s: %w", record.ID, err)}
@@ -115,7 +115,8 @@ func (a *Attempt) Append(ctx context.Context, r *Request, form Canonical, record
 	return c, nil
 }
 
-// api is the API of the call; one recorded before there were others is of Chat.
+// api returns the API of the call; calls recorded before there were other APIs are of
+// Chat.
 func (c *Call) api() wire.API {
 	if c.API == "" {
 		return wire.Chat
@@ -123,7 +124,7 @@ func (c *Call) api() wire.API {
 	return wire.API(c.API)
 }
 
-// RecordedAPI is how a call records its API.
+// RecordedAPI returns an API as calls record it.
 func RecordedAPI(api wire.API) string {
 	if api == wire.Chat {
 		return ""
@@ -131,14 +132,14 @@ func RecordedAPI(api wire.API) string {
 	return string(api)
 }
 
-// CreatedOf is when the reply of a call says that it was made, or when the call began
-// if it does not say.
+// CreatedOf returns the creation time in the reply of a call, or when the call began if
+// the reply has none.
 func CreatedOf(record *trace.Exchange) time.Time {
 	var says struct {
 		Created   float64 `json:"created"`
 		CreatedAt float64 `json:"created_at"`
 	}
-	// A response is ours; one that can't be read says nothing.
+	// A response is ours; if it can't be read, it has no time.
 	if err := json.Unmarshal(record.Response, &says); err != nil || says.Created+says.CreatedAt == 0 {
 		return record.Started
 	}

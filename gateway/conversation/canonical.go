@@ -17,25 +17,25 @@ import (
 // digest is a SHA-256.
 type digest = [sha256.Size]byte
 
-// Canonical is a request without what can't matter: ids that were issued are
-// positions, what a client reformatted of a recorded reply is as it was recorded.
+// Canonical is the form in which equal requests are equal. Issued ids are replaced by
+// positions, and a recorded reply that the client reformatted is as it was recorded.
 type Canonical struct {
 	turns []dialog.Message
-	// nodes[i] is the recorded call that said turn i; nil if none did.
+	// nodes[i] is the recorded call whose reply is turn i; nil if there is none.
 	nodes []*Call
-	// chain[i] stands for the tools and the first i turns.
+	// chain[i] is a digest of the tools and the first i turns.
 	chain []digest
-	// Key stands for all that decides the reply, hex. Unlike chain it leaves out
-	// what the run's ignored patterns match: two requests that differ in nothing
-	// else are one to the record, but what the policy reads is never changed.
+	// Key is a digest, in hex, of everything that decides the reply. Unlike chain it
+	// leaves out the text that the run's ignored patterns match. Two requests that differ
+	// only there are equal to the record, but the policy reads the text unchanged.
 	Key string
 
 	tools   []dialog.Tool
-	forms   []turnForm // what of the turns is in the key
+	forms   []turnForm // the parts of the turns that the key covers
 	setting settingForm
 }
 
-// last is the last recorded call in the dialog, nil if there is none.
+// last returns the last recorded call in the dialog, nil if there is none.
 func (c *Canonical) last() *Call {
 	for _, node := range slices.Backward(c.nodes) {
 		if node != nil {
@@ -45,15 +45,15 @@ func (c *Canonical) last() *Call {
 	return nil
 }
 
-// turnForm is what two equal turns have in common.
+// turnForm is the canonical form of a turn: equal turns have equal forms.
 type turnForm struct {
 	Role  dialog.Role `json:"role"`
 	Text  string      `json:"text"`
 	Calls []callForm  `json:"calls,omitempty"`
-	// Of is the call that a tool's result answers, as turn.call, or the
-	// client's own id if no turn has such a call.
+	// Of names the call that a tool's result answers, as turn.call, or by the client's
+	// own id if no turn has such a call.
 	Of string `json:"of,omitempty"`
-	// Thoughts are left out if a recorded call said the turn.
+	// Thoughts are left out if the turn is the reply of a recorded call.
 	Thoughts string `json:"thoughts,omitempty"`
 }
 
@@ -62,9 +62,8 @@ type callForm struct {
 	Arguments string `json:"arguments"`
 }
 
-// canonicalize brings a request into its canonical form, as seen from the calls
-// recorded so far. A call that the request names as the one that it continues is
-// preferred to its like.
+// canonicalize brings a request into its canonical form, given the calls recorded so far.
+// If several calls match a turn, it prefers the one that the request names.
 func canonicalize(r *wire.Request, setting settingForm, ignore patterns, recorded *tree, named *Call) Canonical {
 	c := Canonical{setting: setting, tools: toolForms(r.Tools)}
 	var chain chainWriter
@@ -118,7 +117,7 @@ func formOf(m dialog.Message, positions map[string]string) turnForm {
 	return f
 }
 
-// toolForms is the tools with their schemas in normal form.
+// toolForms returns the tools with their schemas in normal form.
 func toolForms(tools []dialog.Tool) []dialog.Tool {
 	forms := make([]dialog.Tool, len(tools))
 	for i, t := range tools {
@@ -132,7 +131,7 @@ func toolForms(tools []dialog.Tool) []dialog.Tool {
 // string.
 func normalJSON(text string) string {
 	d := json.NewDecoder(strings.NewReader(text))
-	d.UseNumber() // 1 and 1.0 are told apart, long integers kept
+	d.UseNumber() // tells 1 from 1.0 and keeps long integers
 	var value any
 	if !json.Valid([]byte(text)) || d.Decode(&value) != nil {
 		value = text
@@ -153,6 +152,6 @@ func (w *chainWriter) link(before digest, v any) digest {
 	w.text.Write(before[:])
 	// The forms above hold nothing that JSON can't express.
 	_ = jsonv2.MarshalWrite(&w.text, v, json.DefaultOptionsV1())
-	w.text.WriteByte('\n') // what is on record ends so
+	w.text.WriteByte('\n') // chains on record end so
 	return sha256.Sum256(w.text.Bytes())
 }

@@ -9,17 +9,17 @@ import (
 	"github.com/fulgurite/fulgurite/wire"
 )
 
-// Parsed is what a completion says.
+// Parsed is a decoded completion.
 type Parsed struct {
 	Message dialog.Message
 	Stopped string // the stop text that ended it, which is not part of the message
-	Problem string // why what looks like a tool call is none
+	Problem string // why text that looks like a tool call is not one
 	Cut     bool   // the tool calls are whole, but one after them was cut off
 }
 
-// Parse reads a completion; the ids of its tool calls share the stem. It
-// drops the calls after the first if the request wants one at most. They stay in the
-// tokens: the policy said them, and goes on from there.
+// Parse decodes a completion; the ids of its tool calls share the stem. If the request
+// wants at most one call, Parse drops the calls after the first. They stay in the tokens:
+// the policy sampled them, and continues from there.
 func (r *Request) Parse(completion []int32, stem string) Parsed {
 	var p Parsed
 	if r.BareText() {
@@ -39,8 +39,9 @@ func (r *Request) Parse(completion []int32, stem string) Parsed {
 	return p
 }
 
-// withWholeCalls is the result for a reply that had to call, and was cut off in one of
-// several calls: those before it are whole, and the agent needs not lose them.
+// withWholeCalls returns the result for a reply that had to call a tool and was cut off
+// in one of several calls. The calls before that one are whole, and the agent need not
+// lose them.
 func (r *Request) withWholeCalls(p Parsed, completion []int32, stem string) Parsed {
 	cutter, ok := r.Codec.(dialog.Cutter)
 	if !ok {
@@ -57,10 +58,10 @@ func (r *Request) withWholeCalls(p Parsed, completion []int32, stem string) Pars
 	return Parsed{Message: message, Problem: fmt.Sprintf("tool call %d cut off before its end", len(message.ToolCalls)), Cut: !r.Serial}
 }
 
-// BareText reports whether all tokens of a reply are text of its own.
+// BareText reports whether all tokens of a reply are text, without structure.
 func (r *Request) BareText() bool { return r.API == wire.Completions && !r.Relayed() }
 
-// Length is the number of tokens before the one that ended the completion.
+// Length returns the number of tokens before the one that ended the completion.
 func (r *Request) Length(completion []int32) int {
 	stop := r.Codec.Stop()
 	if n := slices.IndexFunc(completion, func(t int32) bool { return slices.Contains(stop, t) }); n >= 0 {
@@ -69,10 +70,10 @@ func (r *Request) Length(completion []int32) int {
 	return len(completion)
 }
 
-// Partial is the text of a completion that is not complete, as far as it is certain.
+// Partial returns the text of an incomplete completion, as far as it is certain.
 func (r *Request) Partial(completion []int32) string { return r.Codec.Partial(completion, r.callable) }
 
-// Reasoning is what a completion thinks before its text.
+// Reasoning returns the reasoning in a completion before its text.
 func (r *Request) Reasoning(completion []int32) string {
 	if r.API == wire.Completions {
 		return ""
@@ -81,7 +82,7 @@ func (r *Request) Reasoning(completion []int32) string {
 	return m.Reasoning
 }
 
-// FirstOf finds the stop text that comes first, at equal places the longest.
+// FirstOf finds the stop text that comes first; if several begin there, the longest.
 func FirstOf(text string, stops []string) (at int, stop string) {
 	at = -1
 	for _, s := range stops {

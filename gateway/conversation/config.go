@@ -24,7 +24,7 @@ type Journal interface {
 	EarlierExchanges(ctx context.Context, address trace.Address) ([]trace.Exchange, error)
 }
 
-// Config is what attempts are read with. All of it is required.
+// Config is the configuration of attempts. All of it is required.
 type Config struct {
 	Journal Journal
 	// Codecs finds a codec by its name in a spec.
@@ -34,7 +34,7 @@ type Config struct {
 	Log      *zap.Logger
 }
 
-// ErrWrongKey refuses a key that is another attempt's.
+// ErrWrongKey refuses a key that does not belong to the attempt.
 var ErrWrongKey = errors.New("the key is not that of this attempt")
 
 // Fault is an error of ours: the same request may be sent again, and the attempt must
@@ -45,8 +45,8 @@ func (f *Fault) Error() string { return f.Cause.Error() }
 
 func (f *Fault) Unwrap() error { return f.Cause }
 
-// LimitError refuses a call beyond what the attempt's terms allow: of calls, or of
-// tokens where Calls is 0.
+// LimitError refuses a call beyond the limits in the attempt's terms: on calls, or on
+// tokens if Calls is 0.
 type LimitError struct{ Calls, Tokens int }
 
 func (e *LimitError) Error() string {
@@ -56,9 +56,9 @@ func (e *LimitError) Error() string {
 	return fmt.Sprintf("the attempt has sampled all of its %d tokens", e.Tokens)
 }
 
-// FormError refuses a reply's form that the codec can't hold a reply to.
+// FormError refuses a form to which the codec can't hold a reply.
 type FormError struct {
-	Field string // of the request, that wants the form
+	Field string // of the request, that asks for the form
 	Err   error  // wraps dialog.ErrForm
 }
 

@@ -21,16 +21,16 @@ const (
 	excerptAfter  = 48
 )
 
-// divergence compares a request that no earlier attempt made with what they
-// recorded and this attempt has not asked for. It is nil if there is no such call
-// left, if one of the same request is, or if an earlier call of this attempt says
-// already from where on it is another. The caller holds the lock.
+// divergence describes how a request that no earlier attempt made differs from the
+// recorded ones that this attempt has not made yet. It is nil if no such call is left, if
+// one has the same request, or if an earlier call of this attempt has a divergence
+// already. The caller holds the lock.
 func (a *Attempt) divergence(ctx context.Context, now Canonical) *trace.Divergence {
 	e := a.earlier
 	if e == nil || e.left == 0 || a.diverged || len(e.calls[now.Key]) > 0 {
 		return nil
 	}
-	// Requests are long and this happens once at most, so they were not kept.
+	// Requests are long and this happens at most once, so they are not kept in memory.
 	records, err := a.config.Journal.EarlierExchanges(ctx, a.address)
 	if err != nil {
 		a.config.Log.Warn("divergence not described", zap.Stringer("rollout", a.address), zap.Error(err))
@@ -66,11 +66,10 @@ func (a *Attempt) divergence(ctx context.Context, now Canonical) *trace.Divergen
 	return d
 }
 
-// formsOf gives the canonical forms of recorded requests; one that can't be read
-// has none.
+// formsOf returns the canonical forms of recorded requests, leaving out those that can't
+// be read.
 func (a *Attempt) formsOf(records []trace.Exchange) []Canonical {
-	// They are added again, in the order in which they were made, to an attempt that
-	// is only there for that.
+	// The calls are added again, in their order, to an attempt that exists only for this.
 	then := &Attempt{begun: a.begun, codec: a.codec, ignore: a.ignore, tree: newTree()}
 	forms := make([]Canonical, len(records))
 	for i := range records {
@@ -84,7 +83,7 @@ func (a *Attempt) formsOf(records []trace.Exchange) []Canonical {
 	return forms
 }
 
-// alikeTurns counts the turns with which both requests begin.
+// alikeTurns counts the equal turns with which both requests begin.
 func alikeTurns(a, b Canonical) int {
 	n := 0
 	for n < min(len(a.forms), len(b.forms)) && sameTurn(a.forms[n], b.forms[n]) {
@@ -97,7 +96,7 @@ func sameTurn(a, b turnForm) bool {
 	return a.Role == b.Role && a.Text == b.Text && a.Of == b.Of && slices.Equal(a.Calls, b.Calls)
 }
 
-// difference is the first one between two requests, in the words of the wire.
+// difference describes the first difference between two requests by the API's names.
 func difference(before, now Canonical) string {
 	n := alikeTurns(before, now)
 	at := fmt.Sprintf("messages[%d]", n)
@@ -174,7 +173,7 @@ func turnDifference(at string, before, now turnForm) string {
 	return at + " differs"
 }
 
-// changed shows where two texts part.
+// changed shows where two texts begin to differ.
 func changed(at, before, now string) string {
 	n := 0
 	for n < min(len(before), len(now)) && before[n] == now[n] {
@@ -185,7 +184,7 @@ func changed(at, before, now string) string {
 
 func opening(text string) string { return excerpt(text, 0) }
 
-// excerpt quotes what of text is around byte n.
+// excerpt quotes the text around byte n.
 func excerpt(text string, n int) string {
 	from, to := max(0, n-excerptBefore), min(len(text), n+excerptAfter)
 	for from > 0 && !utf8.RuneStart(text[from]) {

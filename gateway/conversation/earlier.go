@@ -8,16 +8,16 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// earlier is what the attempts before this one sampled and this one has not
-// asked for yet. A nil one is empty.
+// earlier holds the calls that previous attempts sampled and this one has not asked for
+// yet. A nil earlier is empty.
 type earlier struct {
 	calls map[string][]*trace.Exchange // by key, attempt after attempt; without their requests
 	left  int
-	bytes int // that they take in memory
+	bytes int // that the calls take in memory
 }
 
-// readEarlier reads what earlier attempts recorded. They are fenced, so once is
-// enough. The caller holds the lock.
+// readEarlier reads the calls of earlier attempts. Those attempts are fenced, so reading
+// once is enough. The caller holds the lock.
 func (a *Attempt) readEarlier(ctx context.Context) error {
 	if a.address.Attempt == 1 || a.config.NoReplay || a.earlier != nil {
 		return nil
@@ -27,7 +27,7 @@ func (a *Attempt) readEarlier(ctx context.Context) error {
 		return fmt.Errorf("read calls before %s: %w", a.address, err)
 	}
 	e := &earlier{calls: map[string][]*trace.Exchange{}}
-	longest := map[*int32]int{} // what calls that continue each other share, once
+	longest := map[*int32]int{} // the tokens counted for each array that prompts share
 	for _, r := range records {
 		if !a.alike(&r) {
 			continue
@@ -46,13 +46,13 @@ func (a *Attempt) readEarlier(ctx context.Context) error {
 	return nil
 }
 
-// bytesOf is what an earlier call takes in memory beside its prompt.
+// bytesOf returns the memory that an earlier call takes beside its prompt.
 func bytesOf(r *trace.Exchange) int {
 	return callWeight + 4*len(r.Completion) + 4*cap(r.Logprobs) + cap(r.Untrained) + cap(r.Form) + cap(r.Response)
 }
 
-// alike reports whether the call was sampled under the attempt's own terms. The
-// longest reply is in the key.
+// alike reports whether the call was sampled under terms like this attempt's. The limit
+// on the reply's length is in the key.
 func (a *Attempt) alike(r *trace.Exchange) bool {
 	terms := a.begun.Terms
 	return r.Policy == terms.Policy && r.Version == terms.Version && r.Temperature == terms.Temperature &&
@@ -72,7 +72,7 @@ func (e *earlier) find(key string, occurrence int) *trace.Exchange {
 	return nil
 }
 
-// remove removes a call that this attempt has now.
+// remove removes a call that this attempt has asked for.
 func (e *earlier) remove(key string, occurrence int) {
 	if e == nil {
 		return
@@ -89,7 +89,7 @@ func (e *earlier) remove(key string, occurrence int) {
 		delete(e.calls, key)
 	}
 	if e.left == 0 {
-		e.bytes = 0 // prompts stay as long as one that shares them does
+		e.bytes = 0 // prompts stay in memory while one that shares them does
 	}
 }
 

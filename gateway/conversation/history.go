@@ -9,25 +9,26 @@ import (
 	"github.com/fulgurite/fulgurite/wire"
 )
 
-// History is the tokens to sample after, and how they come from what was recorded.
+// History has the tokens to sample after, and says how they continue the record.
 type History struct {
 	Prompt []int32
 	// Parent is the Seq of the recorded call that the prompt begins with, or -1.
 	Parent int
-	// Drifted reports whether the dialog goes on from a recorded call, but a full
-	// rendering of it would not begin with that call's tokens; nil if it can't be.
+	// Drifted reports whether the dialog continues a recorded call although a full
+	// rendering of the dialog would not begin with that call's tokens; nil if that can't
+	// happen.
 	Drifted func() bool
 }
 
-// History lays out a request as the attempt's terms want it. The caller holds the
-// lock.
+// History lays out a request by the method that the attempt's terms set. The caller holds
+// the lock.
 func (a *Attempt) History(r *Request, form Canonical) (History, error) {
 	switch {
 	case r.API == wire.Completions:
 		return a.bare(r)
 	case Relays(a.codec):
 		h, err := a.appended(r, form)
-		h.Drifted = nil // the server renders the dialog, whatever we keep of it
+		h.Drifted = nil // the server renders the dialog, whatever tokens we keep of it
 		return h, err
 	case a.begun.Terms.History == trace.HistoryTemplate:
 		return a.rendered(r, form)
@@ -35,7 +36,7 @@ func (a *Attempt) History(r *Request, form Canonical) (History, error) {
 	return a.appended(r, form)
 }
 
-// bare is a prompt that is no dialog.
+// bare lays out a prompt that is no dialog.
 func (a *Attempt) bare(r *Request) (History, error) {
 	ids, err := r.bare()
 	if err != nil {
@@ -44,8 +45,8 @@ func (a *Attempt) bare(r *Request) (History, error) {
 	return History{Prompt: ids, Parent: a.longestPrefix(ids)}, nil
 }
 
-// appended continues the call with which most of the turns were laid out already,
-// by its exact tokens and what is new.
+// appended continues the recorded call that covers most of the turns: its exact tokens,
+// then the new turns.
 func (a *Attempt) appended(r *Request, form Canonical) (History, error) {
 	for n, head := range slices.Backward(form.nodes) {
 		if head == nil {
@@ -69,8 +70,8 @@ func (a *Attempt) appended(r *Request, form Canonical) (History, error) {
 	return History{Prompt: ids, Parent: -1}, err
 }
 
-// rendered lays all turns out anew, as a server without a record would. It
-// continues the longest recorded call whose tokens come out of that again.
+// rendered renders all turns anew, as a server without a record would. It continues the
+// longest recorded call with whose tokens the result begins.
 func (a *Attempt) rendered(r *Request, form Canonical) (History, error) {
 	ids, err := a.codec.Prompt(form.turns, r.Tools)
 	if err != nil {
@@ -90,7 +91,7 @@ func (a *Attempt) rendered(r *Request, form Canonical) (History, error) {
 	return h, nil
 }
 
-// CountPrompt is how many tokens a request would be sampled after.
+// CountPrompt returns the number of tokens in the prompt of a request.
 func (a *Attempt) CountPrompt(ctx context.Context, r *Request) (int, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -5,7 +5,7 @@ import (
 	"regexp"
 )
 
-// patterns match what does not tell two requests apart, such as the time of day.
+// patterns match text that does not distinguish requests, such as the time of day.
 type patterns []*regexp.Regexp
 
 // compile reads the patterns of an attempt's terms.
@@ -21,7 +21,7 @@ func compile(expressions []string) (patterns, error) {
 	return all, nil
 }
 
-// drop returns the turn without what the patterns match in its text and in the
+// drop returns the turn without the text that the patterns match, in its text and in the
 // arguments of its tool calls.
 func (p patterns) drop(f turnForm) turnForm {
 	f.Text, f.Thoughts = p.without(f.Text), p.without(f.Thoughts)

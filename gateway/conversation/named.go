@@ -30,8 +30,8 @@ func (a *Attempt) Resume(r *Request) error {
 	return nil
 }
 
-// named is the recorded call of Responses with that id, nil if there is none or
-// if it is not to be named again. The caller holds the lock.
+// named returns the recorded call of Responses with that id; nil if there is none, or if
+// it was deleted.
 func (a *Attempt) named(id string) *Call {
 	for _, c := range slices.Backward(a.calls) {
 		if c.ID == id && c.api() == wire.Responses && !c.forgot {
@@ -41,8 +41,8 @@ func (a *Attempt) named(id string) *Call {
 	return nil
 }
 
-// replied is what the reply of Responses with that id was, for requests that refer
-// to its items. The caller holds the lock.
+// replied returns the reply of Responses with that id, for requests that refer to its
+// items. The caller holds the lock.
 func (a *Attempt) replied(id string) (dialog.Message, bool) {
 	c := a.named(id)
 	if c == nil {
@@ -51,18 +51,18 @@ func (a *Attempt) replied(id string) (dialog.Message, bool) {
 	return c.Message, true
 }
 
-// uninstructed is the request's dialog without the instructions.
+// uninstructed returns the request's dialog without the instructions.
 func (r *Request) uninstructed() []dialog.Message {
 	return slices.Clone(r.Dialog[instructions(r.Request):])
 }
 
-// instructions is how many messages of the dialog are the request's instructions
-// rather than its input.
+// instructions counts the messages of the dialog that are the request's instructions and
+// not its input.
 func instructions(r *wire.Request) int {
 	var body struct {
 		Instructions string `json:"instructions"`
 	}
-	// The request was decoded before; instructions that are no text are none.
+	// The request was decoded before; instructions that are not text count as none.
 	_ = json.Unmarshal(r.Body, &body)
 	if body.Instructions == "" || len(r.Dialog) == 0 || r.Dialog[0].Role != dialog.System || r.Dialog[0].Content != body.Instructions {
 		return 0
@@ -70,8 +70,8 @@ func instructions(r *wire.Request) int {
 	return 1
 }
 
-// Recalled answers what is asked of the recorded reply of Responses with that id; known
-// is false if there is none.
+// Recalled answers a request about the recorded reply of Responses with that id; known is
+// false if there is none.
 func (a *Attempt) Recalled(ctx context.Context, id string, answer func(c *Call) []byte) (body []byte, known bool, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -85,12 +85,12 @@ func (a *Attempt) Recalled(ctx context.Context, id string, answer func(c *Call) 
 	return answer(c), true, nil
 }
 
-// Forget lets nobody name the reply again, until a gateway reads the attempt from the
-// journal, of which nothing is deleted. It is for Recalled.
+// Forget deletes the reply for requests that name it, until a gateway reads the attempt
+// from the journal, from which nothing is deleted. It is for use by Recalled's answer.
 func (c *Call) Forget() { c.forgot = true }
 
-// Body is the body of the reply.
+// Body returns the body of the reply.
 func (c *Call) Body() []byte { return c.Response }
 
-// InputItems lists what the request of the call put in.
+// InputItems lists the input of the call's request.
 func (c *Call) InputItems() []byte { return c.asked.InputItems(c.Stem) }

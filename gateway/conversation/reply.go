@@ -8,7 +8,7 @@ import (
 	"github.com/fulgurite/fulgurite/wire"
 )
 
-// Reply is the reply whose choices are the calls.
+// Reply returns the reply whose choices are the calls.
 func (r *Request) Reply(calls ...*Call) wire.Reply {
 	reply := r.Head(calls[0].Stem, calls[0].Created, calls[0].Prompt)
 	for _, c := range calls {
@@ -30,7 +30,7 @@ func (r *Request) Reply(calls ...*Call) wire.Reply {
 	return reply
 }
 
-// Head is a reply without its choices.
+// Head returns a reply without its choices.
 func (r *Request) Head(stem string, created time.Time, prompt []int32) wire.Reply {
 	head := wire.Reply{ID: stem, Created: created, Model: r.Model, PromptTokens: len(prompt)}
 	if r.Relayed() {
@@ -39,7 +39,7 @@ func (r *Request) Head(stem string, created time.Time, prompt []int32) wire.Repl
 	return head
 }
 
-// Response is the body of the reply of one call.
+// Response returns the body of the reply of one call.
 func (r *Request) Response(c *Call) ([]byte, error) {
 	one := *r.Request
 	one.N = 1 // other choices are calls of their own
@@ -50,7 +50,7 @@ func (r *Request) Response(c *Call) ([]byte, error) {
 	return body, nil
 }
 
-// TokensOf are tokens with their log-probabilities, as clients see them.
+// TokensOf returns tokens with their log-probabilities, in the form that clients read.
 func (r *Request) TokensOf(tokens []int32, logprobs []float32) []wire.Token {
 	out := []wire.Token{}
 	if relay, ok := r.Codec.(dialog.Relay); ok {

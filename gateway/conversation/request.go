@@ -11,8 +11,8 @@ import (
 	"github.com/fulgurite/fulgurite/wire"
 )
 
-// Request is what an agent or a client asked: the decoded request, the codec that
-// spells its reply, what the reply is held to, and who asks for which time.
+// Request is a request of an agent or a client: the decoded request, the codec that
+// encodes its reply, the form of the reply, and who asks, and whether again.
 type Request struct {
 	*wire.Request
 	Codec dialog.Codec
@@ -25,10 +25,10 @@ type Request struct {
 
 	callable []dialog.Tool // that the reply may call
 	resumed  bool          // the dialog has what it continues by name
-	named    *Call         // that
+	named    *Call         // the call that it continues by name
 }
 
-// NewRequest refuses what the codec, which is called name, can't hold a reply to.
+// NewRequest refuses a form to which the codec, whose name is name, can't hold a reply.
 func NewRequest(name string, codec dialog.Codec, request *wire.Request) (*Request, error) {
 	r := Unchecked(codec, request)
 	if err := checkAlternatives(request); err != nil {
@@ -64,13 +64,13 @@ func NewRequest(name string, codec dialog.Codec, request *wire.Request) (*Reques
 	return r, nil
 }
 
-// Unchecked is a request whose reply is not held to any form.
+// Unchecked returns a request whose reply is not held to any form.
 func Unchecked(codec dialog.Codec, request *wire.Request) *Request {
 	return &Request{Request: request, Codec: codec, callable: callableTools(request)}
 }
 
-// recordedRequest is the request of a recorded call, whose reply was held to form.
-// Calls of releases that knew no forms have none, whatever their request says.
+// recordedRequest returns the request of a recorded call, whose reply was held to form.
+// Calls of releases without forms have none, whatever their request says.
 func recordedRequest(codec dialog.Codec, request *wire.Request, form json.RawMessage) (*Request, error) {
 	r := Unchecked(codec, request)
 	if len(form) == 0 {
@@ -83,8 +83,8 @@ func recordedRequest(codec dialog.Codec, request *wire.Request, form json.RawMes
 	return r, nil
 }
 
-// checkAlternatives refuses to tell what else could have been sampled, which is not
-// on record. Recorded requests may ask for it: earlier releases took no notice.
+// checkAlternatives refuses requests for the alternatives of a sampled token, which are
+// not on record. Recorded requests may ask for them: earlier releases ignored that.
 func checkAlternatives(r *wire.Request) error {
 	field, most, instead := "top_logprobs", 0, "leave it out, and the log-probabilities are those of the sampled tokens"
 	if r.API == wire.Completions { // 1 is the token itself
@@ -117,7 +117,7 @@ func (r *Request) formTools() []model.FormTool {
 	return tools
 }
 
-// formatField is what the API calls the form of a reply's text.
+// formatField returns the API's name for the form of a reply's text.
 func formatField(api wire.API) string {
 	switch api {
 	case wire.Responses:
@@ -128,7 +128,7 @@ func formatField(api wire.API) string {
 	return "response_format"
 }
 
-// EncodedForm is the form as a call records it.
+// EncodedForm returns the form as a call records it.
 func (r *Request) EncodedForm() (json.RawMessage, error) {
 	if r.Form == nil {
 		return nil, nil
@@ -140,7 +140,7 @@ func (r *Request) EncodedForm() (json.RawMessage, error) {
 	return encoded, nil
 }
 
-// Stops are the texts that end a reply.
+// Stops returns the texts that end a reply.
 func (r *Request) Stops() []string {
 	if r.Form == nil {
 		return nil
@@ -148,7 +148,7 @@ func (r *Request) Stops() []string {
 	return r.Form.Stop
 }
 
-// ExchangeOf is the name of the exchange for one of several choices.
+// ExchangeOf returns the name of the exchange for one of several choices.
 func (r *Request) ExchangeOf(choice int) string {
 	if choice == 0 || r.Exchange == "" {
 		return r.Exchange
@@ -156,7 +156,7 @@ func (r *Request) ExchangeOf(choice int) string {
 	return fmt.Sprintf("%s/%d", r.Exchange, choice)
 }
 
-// Prompt is the whole request in tokens, as it is sampled after outside attempts.
+// Prompt returns the tokens of the whole request, for sampling outside attempts.
 func (r *Request) Prompt() ([]int32, error) {
 	if r.API == wire.Completions {
 		return r.bare()
@@ -164,7 +164,7 @@ func (r *Request) Prompt() ([]int32, error) {
 	return r.Codec.Prompt(r.Dialog, r.Tools)
 }
 
-// bare is the prompt of a Completions request, which is no dialog.
+// bare returns the prompt of a Completions request, which is no dialog.
 func (r *Request) bare() ([]int32, error) {
 	ids := slices.Clone(r.Tokens)
 	if ids == nil {

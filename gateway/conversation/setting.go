@@ -7,9 +7,9 @@ import (
 	"github.com/fulgurite/fulgurite/wire"
 )
 
-// settingForm is what decides a reply beside the dialog. Fields after
-// the first three came later: requests that do without leave them out, and keep the keys
-// that they always had.
+// settingForm has everything that decides a reply beside the dialog. Fields after the
+// first three were added later. Requests that do not use them leave them out, so their
+// keys have not changed.
 type settingForm struct {
 	Agent       string `json:"agent"`
 	ForbidTools bool   `json:"forbid_tools"`
@@ -24,7 +24,7 @@ type settingForm struct {
 	OneCall bool        `json:"one_call,omitempty"`
 }
 
-// choiceForm is a choice of tools that is neither all nor none.
+// choiceForm is a tool choice other than "auto" and "none".
 type choiceForm struct {
 	Required bool     `json:"required"`
 	Names    []string `json:"names"`
@@ -40,8 +40,8 @@ func (c *choiceForm) String() string {
 	return fmt.Sprintf("free among %q", c.Names)
 }
 
-// setting is that of a request of the attempt. Sampling settings are not in it:
-// the terms decide them, and only calls under equal terms are compared.
+// setting returns the setting of a request of the attempt. Sampling settings are not part
+// of it: the terms decide them, and only calls under equal terms are compared.
 func (a *Attempt) setting(r *wire.Request, agent string) settingForm {
 	s := settingForm{
 		Agent: agent, ForbidTools: r.Choice.None, MaxTokens: a.ReplyLimit(r),
@@ -59,8 +59,8 @@ func (a *Attempt) setting(r *wire.Request, agent string) settingForm {
 	return s
 }
 
-// ReplyLimit is the most tokens of a reply: the attempt's terms, or less if the
-// client wants less.
+// ReplyLimit returns the most tokens of a reply: the limit of the attempt's terms, or the
+// client's if that is less.
 func (a *Attempt) ReplyLimit(r *wire.Request) int {
 	if limit := a.begun.Terms.MaxTokens; r.MaxTokens == 0 || r.MaxTokens > limit {
 		return limit

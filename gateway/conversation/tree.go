@@ -7,8 +7,8 @@ import (
 	"github.com/fulgurite/fulgurite/wire"
 )
 
-// tree is recorded calls by the dialogs that they end. Each is found again in a
-// request that goes on from it.
+// tree finds recorded calls by the dialogs that they end, so that a request that
+// continues one finds it.
 type tree struct {
 	heads  map[digest][]*Call
 	issued map[string]*Call // by the ids of its tool calls
@@ -31,7 +31,7 @@ func (t *tree) add(c *Call, request Canonical) {
 	t.heads[end] = append(t.heads[end], c)
 }
 
-// asIssued returns the recorded reply that m repeats by the ids of its tool calls,
+// asIssued returns the recorded reply that m repeats, found by the ids of its tool calls,
 // or m itself.
 func (t *tree) asIssued(m dialog.Message) dialog.Message {
 	if m.Role != dialog.Assistant || len(m.ToolCalls) == 0 {
@@ -49,12 +49,11 @@ func (t *tree) asIssued(m dialog.Message) dialog.Message {
 	return c.Message
 }
 
-// find returns the call that said m at the end of a dialog, nil if there is none.
-// If several said the same, it is the one whose tool calls are named, else the one that
-// the request names, else one that continues the same call as the dialog does, else the
-// last. The last of equal samples for one request is the last sampled, in whichever
-// order calls in flight together were recorded. Thoughts that the client leaves out
-// match any.
+// find returns the call whose reply m ended a dialog, nil if there is none. If several
+// calls had this reply, find prefers the one whose tool calls m names, then the one that
+// the request names, then one that continues the same call as the dialog, then the last.
+// Of equal samples for one request, the last is the last one sampled, in whichever order
+// they were recorded. Reasoning that the client leaves out matches any.
 func (t *tree) find(end digest, m dialog.Message, before, named *Call) *Call {
 	var best *Call
 	thoughts := strings.TrimSpace(m.Reasoning)

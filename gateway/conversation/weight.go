@@ -1,14 +1,13 @@
 package conversation
 
-// These are about the bytes that a thing takes in memory beside its tokens, texts and
-// bodies.
+// Approximate bytes that an object takes in memory beside its tokens, texts and bodies.
 const (
 	attemptWeight = 4 << 10
 	callWeight    = 2 << 10 // with its places in the attempt's maps
-	messageWeight = 256     // twice: in the request, and in what is said
+	messageWeight = 256     // twice: in the request, and in the reply
 )
 
-// Weight is about how many bytes the attempt takes in memory. It takes no lock.
+// Weight returns about how many bytes the attempt takes in memory. It takes no lock.
 func (a *Attempt) Weight() int64 { return a.weight.Load() }
 
 // weigh brings the weight up to date. The caller holds the lock.
@@ -20,17 +19,17 @@ func (a *Attempt) weigh() {
 	a.weight.Store(int64(weight))
 }
 
-// lay lays out the tokens of a call behind those of the call that it continues. The
-// first such call shares the array of its parent, so that a dialog's tokens grow with
-// what is new in it. Nobody else may know the call yet; the caller holds the lock.
+// lay stores the tokens of a call behind those of the call that it continues. The first
+// such call shares the array of its parent, so memory grows only with the new tokens of a
+// dialog. Nobody else may know the call yet; the caller holds the lock.
 func (a *Attempt) lay(c *Call) {
 	n, all := len(c.Prompt), len(c.Prompt)+len(c.Completion)
 	room, before := all, []int32(nil)
 	if c.Parent >= 0 && c.Parent < len(a.calls) && a.calls[c.Parent].begins(c.Prompt) {
 		if parent := a.calls[c.Parent]; !parent.continued {
 			parent.continued = true
-			// Twice the room, so that the arrays that a dialog outgrew take no more
-			// than the last.
+			// Twice the room, so that the arrays that a dialog has outgrown take no more
+			// memory than the last one.
 			room, before = 2*all, parent.laid
 		}
 	}

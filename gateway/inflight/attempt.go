@@ -7,27 +7,27 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// Attempt is an attempt with its calls in flight, which the lock of its conversation
-// guards as well.
+// Attempt is an attempt with its calls in flight. The lock of its conversation guards
+// these as well.
 type Attempt struct {
 	*conversation.Attempt
 	pending map[string][]*pendingCall // by the key of their requests
 	count   int                       // of them all
 }
 
-// NewAttempt returns an attempt of which nothing was read yet.
+// NewAttempt returns an attempt that has not read the journal yet.
 func (m *Maker) NewAttempt(address trace.Address) *Attempt {
 	return &Attempt{Attempt: conversation.New(&m.config.Config, address), pending: map[string][]*pendingCall{}}
 }
 
-// find returns the call with which a request is answered, or the pending call that it
-// has to wait for; neither, if it is a request for another sample. Other choices of it
-// are answered by what the slots have.
+// find returns the call that answers a request, or the pending call for which the request
+// has to wait. It returns neither if the request asks for another sample. Other choices
+// of the request have the calls in slots.
 //
-// A named exchange has its own call. Without a call of that name, the request means
-// one that was never delivered; then, if the client says that it asks again, one in
-// flight or else the last. inFlight leaves out what is recorded. The caller holds the
-// lock.
+// A named exchange has its own call. If no call has that name, the request means a call
+// that was never delivered. If there is none and the client says that it asks again, the
+// request means a call in flight, else the last one. inFlight leaves out recorded calls.
+// The caller holds the lock.
 func (a *Attempt) find(key, exchange string, again, inFlight bool, slots []Slot) (*conversation.Call, *pendingCall) {
 	repeats := a.Repeats(key)
 	calls, pending := repeats.Calls, a.pending[key]
@@ -49,7 +49,8 @@ func (a *Attempt) find(key, exchange string, again, inFlight bool, slots []Slot)
 	return nil, nil
 }
 
-// undelivered returns the call of an exchange that still asks, or one that nobody has.
+// undelivered returns the call of an exchange that still asks, or a call that was not
+// delivered.
 func undelivered(calls []*conversation.Call, exchange string) *conversation.Call {
 	for _, c := range calls {
 		if exchange != "" && c.Call.Exchange == exchange {
@@ -64,9 +65,8 @@ func undelivered(calls []*conversation.Call, exchange string) *conversation.Call
 	return nil
 }
 
-// joinable returns the pending call that the request has to wait for. An abandoned one
-// is waited for as well: it may yet be recorded, and its occurrence is reserved until
-// then.
+// joinable returns the pending call for which the request has to wait. This may be an
+// abandoned one: it may yet be recorded, and its occurrence is reserved until then.
 func joinable(pending []*pendingCall, exchange string, again bool) *pendingCall {
 	for _, p := range pending {
 		if exchange != "" && p.exchange == exchange {
@@ -81,8 +81,8 @@ func joinable(pending []*pendingCall, exchange string, again bool) *pendingCall 
 	return nil
 }
 
-// reserve begins a pending call, or refuses it for the attempt's limits. The caller
-// holds the lock.
+// reserve begins a pending call, or refuses it by the attempt's limits. The caller holds
+// the lock.
 func (a *Attempt) reserve(r *conversation.Request, form conversation.Canonical, exchange string) (*pendingCall, error) {
 	begun := a.Begun()
 	terms := begun.Terms
@@ -108,7 +108,7 @@ func (a *Attempt) reserve(r *conversation.Request, form conversation.Canonical, 
 		if p.history, err = a.History(r, form); err != nil {
 			return nil, err
 		}
-		// No clock: a call that is sampled again because it was lost is the same.
+		// There is no clock: a lost call that is sampled again is the same.
 		p.created = begun.Begun
 	}
 	a.Repeats(form.Key).Failed = false
@@ -117,7 +117,7 @@ func (a *Attempt) reserve(r *conversation.Request, form conversation.Canonical, 
 	return p, nil
 }
 
-// freeOccurrence is the lowest one that is neither recorded nor in flight.
+// freeOccurrence returns the lowest occurrence that is neither recorded nor in flight.
 func (a *Attempt) freeOccurrence(key string) int {
 	n, recorded, pending := 0, a.Repeats(key), a.pending[key]
 	for recorded.At(n) != nil || slices.ContainsFunc(pending, func(p *pendingCall) bool { return p.occurrence == n }) {

@@ -10,8 +10,8 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// feed is the tokens of a call in flight, from the sampler to however many requests
-// read along, each at its own pace. The zero value is empty.
+// feed passes the tokens of a call in flight from the sampler to any number of readers,
+// each at its own pace. The zero value is empty.
 type feed struct {
 	mu       sync.Mutex
 	tokens   []int32
@@ -19,9 +19,9 @@ type feed struct {
 	more     chan struct{} // closed with the next token; nil if nobody waits
 }
 
-// emitFor is where a sampler puts tokens as they come: nowhere if the request that it
-// samples for wants its reply whole, since events cost more than they carry. Whoever
-// joins and wants a stream gets it at the end.
+// emitFor returns the function that receives tokens from a sampler. It is nil if the
+// request wants its whole reply at once, since events cost more than the tokens are
+// worth. A request that joins such a call and wants a stream gets the tokens at the end.
 func (f *feed) emitFor(r *conversation.Request) func(int32, float32) {
 	if !r.Stream {
 		return nil
@@ -40,8 +40,8 @@ func (f *feed) add(token int32, logprob float32) {
 	}
 }
 
-// since returns what came after the first n tokens, and a channel that is closed
-// when there is more.
+// since returns the tokens after the first n, and a channel that is closed when there are
+// more.
 func (f *feed) since(n int) (tokens []int32, logprobs []float32, more <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -51,8 +51,8 @@ func (f *feed) since(n int) (tokens []int32, logprobs []float32, more <-chan str
 	return f.tokens[n:], f.logprobs[n:], f.more
 }
 
-// check makes sure that what was sampled begins with what was emitted meanwhile, and
-// that all is complete.
+// check verifies that the sampled completion begins with the emitted tokens, and that it
+// has a log-probability and, if any are forced, a mark for each token.
 func (f *feed) check(sampled model.Completion) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

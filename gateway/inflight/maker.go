@@ -8,7 +8,7 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// Config is what calls are made with. All of it is required.
+// Config is the configuration of a Maker. All of it is required.
 type Config struct {
 	conversation.Config
 	Sampler model.Sampler
@@ -25,27 +25,25 @@ type Maker struct {
 // New returns a maker of calls.
 func New(config Config) *Maker { return &Maker{config: config} }
 
-// Stats counts what a gateway did since it was made.
+// Stats counts the calls of a gateway since it was made.
 type Stats struct {
-	// Sampled counts replies that the sampler gave to attempts, Unrecorded those of
-	// them that this gateway could not commit: they were refused, or another gateway
-	// had committed the call meanwhile. What a gateway sampled when it was killed is
-	// in the sampler's own log only.
+	// Sampled counts replies that the sampler gave to attempts. Unrecorded counts those
+	// of them that this gateway could not commit: they were refused, or another gateway
+	// had committed the call meanwhile. Only the sampler's own log has the calls that a
+	// gateway was sampling when it was killed.
 	Sampled, Unrecorded int64
 	// Replayed counts calls answered from the record of an earlier attempt.
 	Replayed int64
-	// Rejoined counts requests answered with a call that another request began:
-	// retries.
+	// Rejoined counts retries: requests answered with a call that another request began.
 	Rejoined int64
-	// Drifted counts calls recorded whose dialog continues a recorded call although a
-	// full rendering of it would not begin with that call's tokens, see
-	// trace.Call.Drift.
+	// Drifted counts recorded calls whose dialog continues a recorded call although a
+	// full rendering of it would not begin with that call's tokens, see trace.Call.Drift.
 	Drifted int64
 }
 
 type counters struct{ sampled, unrecorded, replayed, rejoined, drifted atomic.Int64 }
 
-// Stats returns the counts of this moment.
+// Stats returns the current counts.
 func (m *Maker) Stats() Stats {
 	return Stats{
 		Sampled: m.count.sampled.Load(), Unrecorded: m.count.unrecorded.Load(),

@@ -10,19 +10,19 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// pendingCall is a call that is being sampled and recorded, and waited for by one
-// request or by several that ask the same.
+// pendingCall is a call that is being sampled and recorded. One request waits for it, or
+// several equal ones.
 type pendingCall struct {
 	request    *conversation.Request
-	exchange   string // of the one choice that it is for
+	exchange   string // of the one choice that the call is for
 	form       conversation.Canonical
 	occurrence int
 	seed       uint64
 	maxTokens  int
-	source     *trace.Exchange // what an earlier attempt sampled; else the history decides
+	source     *trace.Exchange // the call of an earlier attempt to replay; else the history decides
 	history    conversation.History
 
-	// What of the reply is known before there is any, beside the prompt.
+	// The parts of the reply that are known in advance, beside the prompt.
 	stem    string
 	created time.Time
 
@@ -31,14 +31,14 @@ type pendingCall struct {
 	committed bool // the journal has it
 	cancel    context.CancelFunc
 
-	// What follows is set before done is closed.
+	// The fields below are set before done is closed.
 	done chan struct{}
 	call *conversation.Call
 	err  error
 }
 
 // leave removes one of the requests that p will answer. It reports false if p has
-// completed with it. The caller holds the lock.
+// completed already. The caller holds the lock.
 func (p *pendingCall) leave() bool {
 	select {
 	case <-p.done:
@@ -51,7 +51,7 @@ func (p *pendingCall) leave() bool {
 	return true
 }
 
-// complete ends a pending call; the requests that wait for it now write its reply. The
+// complete ends a pending call; the requests that wait for it then write its reply. The
 // caller holds the lock.
 func (a *Attempt) complete(p *pendingCall, c *conversation.Call, err error) {
 	key := p.form.Key

@@ -43,7 +43,7 @@ func (m *Maker) sampleAndRecord(ctx context.Context, a *Attempt, p *pendingCall)
 		Key: p.form.Key, Occurrence: p.occurrence, Prompt: p.history.Prompt, Parent: p.history.Parent, Seed: p.seed, Temperature: terms.Temperature,
 		ID: r.API.ReplyID(p.stem), Exchange: p.exchange, Started: m.config.Now().UTC(),
 	}, Request: r.Body}
-	// This error remains if a sampler or a codec panics: nobody should wait forever.
+	// This error remains if a sampler or a codec panics, so that nobody waits forever.
 	var c *conversation.Call
 	var err error = &conversation.Fault{Cause: errors.New("call " + record.ID + " was interrupted")}
 	locked := false
@@ -74,11 +74,11 @@ func (m *Maker) sampleAndRecord(ctx context.Context, a *Attempt, p *pendingCall)
 	}
 	a.Lock()
 	locked = true
-	// What was sampled is recorded even if nobody waits for it any more.
+	// A sampled completion is recorded even if nobody waits for it any more.
 	c, err = m.record(ctx, a, p, record)
 }
 
-// sample samples what the record says into it.
+// sample samples a completion by the record and stores it there.
 func (m *Maker) sample(ctx context.Context, p *pendingCall, record *trace.Exchange) error {
 	version := model.VersionID{Run: record.Run, Policy: record.Policy, Number: record.Version}
 	sampled, weights, err := m.config.Sampler.Sample(ctx, version, model.DecodeRequest{
@@ -98,8 +98,8 @@ func (m *Maker) sample(ctx context.Context, p *pendingCall, record *trace.Exchan
 	return nil
 }
 
-// samplingError tells a prompt that can't be answered, or not in the form that is
-// wanted, from all else that keeps a sampler from answering, which is a fault of ours.
+// samplingError separates prompts and forms that can't be answered from other errors of a
+// sampler, which are faults of ours.
 func samplingError(err error, v model.VersionID) error {
 	if errors.Is(err, model.ErrPromptTooLong) || errors.Is(err, model.ErrForm) || errors.Is(err, model.ErrRefused) {
 		return err
@@ -107,9 +107,9 @@ func samplingError(err error, v model.VersionID) error {
 	return &conversation.Fault{Cause: fmt.Errorf("sample %s: %w", v, err)}
 }
 
-// replay answers p with what an earlier attempt sampled: same id, same tokens, same
-// bytes, now on record as a call of this attempt. The prompt is the recorded one, also
-// where the request differs in what is ignored.
+// replay answers p with the call that an earlier attempt sampled: same id, tokens and
+// bytes, now on record as a call of this attempt. The prompt is the recorded one, even if
+// the request differs in ignored text.
 func (m *Maker) replay(ctx context.Context, a *Attempt, p *pendingCall) {
 	record := *p.source
 	record.Address, record.ReplayedFrom, record.Request, record.Exchange = a.Address(), p.source.Attempt, p.request.Body, p.exchange
@@ -126,9 +126,9 @@ func (m *Maker) replay(ctx context.Context, a *Attempt, p *pendingCall) {
 	}
 }
 
-// record commits a call and adds it to the attempt. Where another gateway recorded
-// calls meanwhile, it is numbered anew, and given up if the attempt has the same call
-// or should have sampled it after other tokens. The caller holds the lock.
+// record commits a call and adds it to the attempt. If another gateway recorded calls
+// meanwhile, the call gets a new number. It is given up if the attempt has the same call,
+// or if it should have been sampled after other tokens. The caller holds the lock.
 func (m *Maker) record(ctx context.Context, a *Attempt, p *pendingCall, record *trace.Exchange) (*conversation.Call, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), RecordLimit)
 	defer cancel()
@@ -156,8 +156,8 @@ func (m *Maker) record(ctx context.Context, a *Attempt, p *pendingCall, record *
 	return nil, &conversation.Fault{Cause: fmt.Errorf("record call %s: %w", record.ID, conflict)}
 }
 
-// adopt answers p with the call that is on record in its place, if that is the same
-// request of the agent and not another like it.
+// adopt answers p with the call on record in its place, if that call is for the same
+// request of the agent and not for an equal one.
 func (m *Maker) adopt(c *conversation.Call, p *pendingCall) (*conversation.Call, error) {
 	if c.Call.Exchange != p.exchange && c.Call.Exchange != "" && p.exchange != "" {
 		return nil, ErrAgain
@@ -166,8 +166,8 @@ func (m *Maker) adopt(c *conversation.Call, p *pendingCall) (*conversation.Call,
 	return c, nil
 }
 
-// sameHistory reports whether p would be sampled after the same tokens by what is on
-// record now, and if so, tells the record which call these continue now. The caller
+// sameHistory reports whether p would be sampled after the same tokens given the calls
+// that are on record now. If so, it sets the parent in the record accordingly. The caller
 // holds the lock.
 func (a *Attempt) sameHistory(p *pendingCall, record *trace.Exchange) bool {
 	if p.source != nil {

@@ -9,8 +9,7 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// servedCalls are the calls for a request outside of attempts, of which nothing is
-// recorded.
+// servedCalls are the calls for a request outside attempts. They are not recorded.
 type servedCalls struct {
 	*Maker
 	request *conversation.Request
@@ -19,8 +18,8 @@ type servedCalls struct {
 	cancel  context.CancelFunc
 }
 
-// Served gives a request calls of a version, which are sampled as decode says and not
-// recorded.
+// Served returns the calls of a version for a request. They are sampled as decode says
+// and not recorded.
 func (m *Maker) Served(r *conversation.Request, version model.VersionID, decode model.DecodeRequest) Calls {
 	decode.Stop, decode.Form = r.Codec.Stop(), r.Form
 	return &servedCalls{Maker: m, request: r, version: version, decode: decode}

@@ -12,28 +12,28 @@ import (
 	"github.com/fulgurite/fulgurite/wire"
 )
 
-// ErrAgain sends a request back to Admit, since what it waited for was given up, or
+// ErrAgain sends a request back to Admit: the call that it waited for was given up, or
 // would be sampled after other tokens than those on record.
 var ErrAgain = errors.New("the attempt has changed")
 
 // Calls gives a request its calls. A request can be admitted anew once its slots are
 // released.
 type Calls interface {
-	// Admit gives one slot for each choice.
+	// Admit returns one slot for each choice.
 	Admit(ctx context.Context) ([]Slot, error)
-	// Release gives slots back, whose calls were delivered or not, and waits for what
-	// the request began.
+	// Release returns slots, and says whether their calls were delivered. It waits for
+	// everything that the request began.
 	Release(slots []Slot, delivered bool)
 }
 
 // Slot is where one choice of a request waits for its call.
 type Slot struct {
-	call    *conversation.Call // what it got
-	pending *pendingCall       // that it waits for; nil if the call was on record
+	call    *conversation.Call // the slot's call, once there is one
+	pending *pendingCall       // the call that the slot waits for; nil if the call was on record
 	counted bool               // the pending call answers this request
 	first   bool               // this request reserved the pending call
 	wait    func()             // returns when what this request began has ended
-	// joined counts the calls that others began.
+	// joined counts the calls that other requests began.
 	joined *atomic.Int64
 }
 
@@ -42,7 +42,7 @@ func has(slots []Slot, c *conversation.Call, p *pendingCall) bool {
 	return slices.ContainsFunc(slots, func(s Slot) bool { return c != nil && s.call == c || p != nil && s.pending == p })
 }
 
-// Head is what is known of the reply before it is there.
+// Head returns the parts of the reply that are known in advance.
 func (s *Slot) Head(r *conversation.Request) wire.Reply {
 	if s.pending == nil {
 		return r.Head(s.call.Stem, s.call.Created, s.call.Prompt)
@@ -50,14 +50,14 @@ func (s *Slot) Head(r *conversation.Request) wire.Reply {
 	return r.Head(s.pending.stem, s.pending.created, s.pending.history.Prompt)
 }
 
-// Call is the call that the slot has; nil if Wait has not returned one yet.
+// Call returns the call of the slot; nil if Wait has not returned one yet.
 func (s *Slot) Call() *conversation.Call { return s.call }
 
-// Done is closed when Wait will not have to wait.
+// Done returns a channel that is closed when Wait returns without waiting.
 func (s *Slot) Done() <-chan struct{} { return s.pending.done }
 
-// Since returns what was sampled after the first n tokens, and a channel that is closed
-// when there is more; nothing, if the call does not answer this request.
+// Since returns the tokens sampled after the first n, and a channel that is closed when
+// there are more. It returns nothing if the call does not answer this request.
 func (s *Slot) Since(n int) (tokens []int32, logprobs []float32, more <-chan struct{}) {
 	if !s.counted {
 		return nil, nil, nil
@@ -65,8 +65,7 @@ func (s *Slot) Since(n int) (tokens []int32, logprobs []float32, more <-chan str
 	return s.pending.feed.since(n)
 }
 
-// Wait waits for the call. A call that was abandoned answers nobody: then the error is
-// ErrAgain.
+// Wait waits for the call. If the call was abandoned, the error is ErrAgain.
 func (s *Slot) Wait(ctx context.Context) (*conversation.Call, error) {
 	if s.call != nil {
 		return s.call, nil
@@ -97,7 +96,7 @@ type attemptCalls struct {
 	reread  bool // the journal was read again for the request
 }
 
-// ForAttempt gives a request its calls in an attempt.
+// ForAttempt returns the calls of an attempt for a request.
 func (m *Maker) ForAttempt(a *Attempt, r *conversation.Request) Calls {
 	return &attemptCalls{Maker: m, attempt: a, request: r}
 }
@@ -139,8 +138,7 @@ func (h *attemptCalls) admitOnce(ctx context.Context) ([]Slot, error) {
 			return nil, err
 		}
 	}
-	// So that equal requests have their choices in one order, however they came by
-	// them.
+	// Equal requests get their choices in the same order, however they got them.
 	slices.SortStableFunc(slots, func(s, t Slot) int { return cmp.Compare(s.occurrence(), t.occurrence()) })
 	for i := range slots {
 		if s := &slots[i]; s.first {
@@ -157,8 +155,8 @@ func (s *Slot) occurrence() int {
 	return s.pending.occurrence
 }
 
-// claim counts the request among those that the slot's call answers, and reserves a
-// call if there is none. The caller holds the lock.
+// claim counts the request among those that the slot's call answers, and reserves a call
+// if there is none. The caller holds the lock.
 func (h *attemptCalls) claim(s *Slot, form conversation.Canonical, exchange string) error {
 	switch {
 	case s.call != nil:
@@ -193,8 +191,8 @@ func (h *attemptCalls) Release(slots []Slot, delivered bool) {
 	}
 }
 
-// release gives slots back. A call that was not started yet is not made. The caller
-// holds the lock.
+// release returns slots. A call that was not started yet is dropped. The caller holds the
+// lock.
 func (h *attemptCalls) release(slots []Slot, delivered bool) {
 	for _, s := range slots {
 		if s.first && s.wait == nil {

@@ -6,19 +6,19 @@ import (
 	"github.com/fulgurite/fulgurite/gateway/conversation"
 )
 
-// replacement stands for bytes that are no character, perhaps not yet.
+// replacement stands for bytes that do not form a character, or not yet.
 const replacement = "\uFFFD"
 
 // Transcript is the text of a completion while it is being sampled, as far as it is
-// certain. What it says, and at which token, is a function of the tokens alone, so
-// that every reader gets the same.
+// certain. Its text after each token is a function of the tokens alone, so that every
+// reader gets the same.
 type Transcript struct {
 	request *conversation.Request
 	tokens  []int32
 	written int  // bytes of the text that were returned
-	next    int  // how many tokens there have to be before it is worth to look again
+	next    int  // how many tokens there must be before the next decoding
 	ended   bool // by a stop text
-	// The first decoded tokens of a Completions call are this text, whatever comes.
+	// The first decoded tokens of a Completions call have this text, whatever follows.
 	decoded int
 	text    strings.Builder
 	longest int // of the stop texts
@@ -33,10 +33,10 @@ func NewTranscript(r *conversation.Request) *Transcript {
 	return t
 }
 
-// Tokens are those that were added.
+// Tokens returns the added tokens.
 func (t *Transcript) Tokens() []int32 { return t.tokens }
 
-// Add adds a token and returns what text has become certain with it.
+// Add adds a token and returns the text that has become certain with it.
 func (t *Transcript) Add(token int32) string {
 	t.tokens = append(t.tokens, token)
 	n := len(t.tokens)
@@ -61,10 +61,11 @@ func (t *Transcript) Add(token int32) string {
 	return added
 }
 
-// Reasoning is what was thought before the text, which begins once that is complete.
+// Reasoning returns the reasoning before the text. The text begins once the reasoning is
+// complete.
 func (t *Transcript) Reasoning() string { return t.request.Reasoning(t.tokens) }
 
-// bare is the text of all tokens, less a character at its end that is not complete.
+// bare returns the text of all tokens, without an incomplete character at its end.
 func (t *Transcript) bare() string {
 	n := t.request.Length(t.tokens)
 	rest := t.request.Codec.Text(t.tokens[t.decoded:n])
@@ -77,9 +78,9 @@ func (t *Transcript) bare() string {
 	return t.text.String() + whole
 }
 
-// certain is text up to a stop text, or up to what may become one.
+// certain returns the text up to a stop text, or up to what may become one.
 func (t *Transcript) certain(text string) string {
-	from := max(0, t.written-t.longest) // before that, none begins
+	from := max(0, t.written-t.longest) // no stop text begins before that
 	if at, _ := conversation.FirstOf(text[min(from, len(text)):], t.request.Stops()); at >= 0 {
 		t.ended = true
 		return text[:from+at]

@@ -13,8 +13,8 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// RolloutAttribute is the attribute of a resource that gives the address of the
-// attempt, for exporters whose URL can't have it.
+// RolloutAttribute is the resource attribute with the address of the attempt, for
+// exporters whose URL can't have it.
 const RolloutAttribute = "fulgurite.rollout"
 
 // Batch is one export. Spans and rewards have no address yet.
@@ -25,8 +25,8 @@ type Batch struct {
 	Rewards []trace.Reward
 }
 
-// read takes an export apart. A span without ids can't be told from others and is
-// an error, as are two addresses in one export.
+// read converts an export. A span without ids can't be told from others and is an error,
+// as are two addresses in one export.
 func read(request *collector.ExportTraceServiceRequest) (Batch, error) {
 	var b Batch
 	for _, resource := range request.GetResourceSpans() {
@@ -104,7 +104,7 @@ func exception(event *tracepb.Span_Event) string {
 	return kind + message
 }
 
-// at is a time of the wire; what no clock shows is none.
+// at converts a time; times outside a clock's range become the zero time.
 func at(nanos uint64) time.Time {
 	if nanos == 0 || nanos > math.MaxInt64 {
 		return time.Time{}
@@ -112,10 +112,10 @@ func at(nanos uint64) time.Time {
 	return time.Unix(0, int64(nanos)).UTC()
 }
 
-// deepest is how far values may be nested; what is further down is left out.
+// deepest is how deeply values may be nested; deeper ones are left out.
 const deepest = 8
 
-// value is an attribute's value as JSON has it.
+// value converts an attribute's value to the types of JSON.
 func value(v *common.AnyValue, depth int) any {
 	if depth > deepest {
 		return nil

@@ -56,13 +56,13 @@ func (e Encoding) Decode(body []byte) (Batch, error) {
 	return read(&request)
 }
 
-// Reply is the body of an export that was taken, but for some spans or rewards that
-// were not, and why.
+// Reply returns the body for an accepted export. It says how many spans or rewards were
+// rejected, and why.
 func (e Encoding) Reply(rejected int, why string) []byte {
 	return e.encode(reply(rejected, why))
 }
 
-// Failure is the body of an export that was not taken.
+// Failure returns the body for a refused export.
 func (e Encoding) Failure(code codes.Code, message string) []byte {
 	return e.encode(&status.Status{Code: int32(code), Message: message}) //nolint:gosec // codes are small
 }

@@ -24,10 +24,10 @@ var replyID = regexp.MustCompile(`\b(?:chatcmpl-|cmpl-|resp_|msg_)[0-9a-f]{24}\b
 // toolCallID matches the ids of tool calls in them.
 var toolCallID = regexp.MustCompile(`\bcall_[0-9a-f]{24}_[0-9]+\b`)
 
-// evidence is what a span's attributes say, by the names of several conventions.
+// evidence reads a span's attributes by the names of several conventions.
 type evidence struct{ attributes map[string]any }
 
-// text is the first of the attributes that is text and not empty.
+// text returns the first of the attributes that is non-empty text.
 func (e evidence) text(names ...string) string {
 	for _, name := range names {
 		if s, ok := e.attributes[name].(string); ok && s != "" {
@@ -54,7 +54,7 @@ func (e evidence) describe(s *trace.Span) {
 	e.addFingerprints(s)
 }
 
-// kind tells what the span is of; the first convention that speaks decides.
+// kind returns the kind of the span; the first convention that applies decides.
 func (e evidence) kind() trace.SpanKind {
 	for _, word := range []string{
 		e.text("openinference.span.kind"), e.text("gen_ai.operation.name"), e.text("traceloop.span.kind"), e.text("ai.operationId"), e.text("llm.request.type"),
@@ -83,8 +83,8 @@ func (e evidence) kind() trace.SpanKind {
 	return trace.OtherSpan
 }
 
-// callID finds the reply that the span tells of. Only model spans tell of one: an
-// agent's output may well quote several.
+// callID finds the id of the reply that the span describes. Only model spans describe
+// one: an agent's output may quote several.
 func (e evidence) callID(kind trace.SpanKind) string {
 	for _, name := range []string{"gen_ai.response.id", "llm.response.id", "ai.response.id"} {
 		if id := replyID.FindString(e.text(name)); id != "" {
@@ -109,8 +109,8 @@ func (e evidence) callID(kind trace.SpanKind) string {
 	return ""
 }
 
-// answered is the tool call that the span's result names, as LangChain's messages of
-// tools do. A tool that failed left no result.
+// answered returns the id of the tool call that the span's result names, as LangChain's
+// tool messages do. A tool that failed left no result.
 func (e evidence) answered() string {
 	for _, name := range []string{"output.value", "gen_ai.tool.call.result", "traceloop.entity.output"} {
 		if ids := toolCallID.FindAllString(e.text(name), -1); len(ids) > 0 && !slices.ContainsFunc(ids, func(id string) bool { return id != ids[0] }) {
@@ -120,7 +120,7 @@ func (e evidence) answered() string {
 	return ""
 }
 
-// agent is the name that the span gives to the agent or the node of a graph.
+// agent returns the name of the agent, or of the node of a graph, that the span has.
 func (e evidence) agent(kind trace.SpanKind) string {
 	if name := e.text("gen_ai.agent.name", "agent.name", "graph.node.id", "langgraph.node"); name != "" {
 		return name
@@ -140,8 +140,8 @@ func (e evidence) agent(kind trace.SpanKind) string {
 	return e.text("ai.telemetry.functionId")
 }
 
-// attributesToRecord are the attributes worth keeping, in bounds: not the dialog, which is on
-// record exactly.
+// attributesToRecord returns the attributes worth keeping, in bounds. They leave out the
+// dialog, which is on record exactly.
 func (e evidence) attributesToRecord() map[string]any {
 	names := make([]string, 0, len(e.attributes))
 	for name := range e.attributes {

@@ -9,8 +9,8 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// addFingerprints adds the fingerprints of what a span says was asked and answered. It adds
-// none unless it can read all of both: half of a dialog may be that of several calls.
+// addFingerprints adds the fingerprints of a span's request and reply. It adds none
+// unless it can read both completely: half of a dialog may belong to several calls.
 func (e evidence) addFingerprints(s *trace.Span) {
 	for _, name := range []string{trace.InstructionsFingerprint, trace.DialogFingerprint, trace.ReplyFingerprint} {
 		delete(s.Attributes, name)
@@ -35,7 +35,7 @@ func (e evidence) addFingerprints(s *trace.Span) {
 	}
 }
 
-// messages reads the messages by the first convention that the span speaks. It is false if
+// messages reads the messages by the first convention that the span uses. ok is false if
 // there is something that can't be read, such as an image.
 func (e evidence) messages() (asked, reply []dialog.Message, ok bool) {
 	if e.text("gen_ai.input.messages") != "" {
@@ -55,7 +55,7 @@ func (e evidence) messages() (asked, reply []dialog.Message, ok bool) {
 	return nil, nil, false
 }
 
-// indexed reads messages that are an attribute for each of their fields.
+// indexed reads messages that have one attribute for each field.
 func (e evidence) indexed(prefix, message string) ([]dialog.Message, bool) {
 	fields := map[string]map[string]any{} // by the number of the message
 	for name, v := range e.attributes {
@@ -113,7 +113,7 @@ func (e evidence) has(prefix string) bool {
 	return false
 }
 
-// genAIMessage is a message as OpenTelemetry has them, and a part of one.
+// genAIMessage is a message in OpenTelemetry's form, and messagePart a part of one.
 type genAIMessage struct {
 	Role  string        `json:"role"`
 	Parts []messagePart `json:"parts"`
@@ -166,7 +166,7 @@ func readMessages(all []genAIMessage) ([]dialog.Message, bool) {
 			case "tool_call_response":
 				m.ToolCallID = p.ID
 				text := string(p.Response)
-				_ = json.Unmarshal(p.Response, &text) // what is no text is its JSON
+				_ = json.Unmarshal(p.Response, &text) // a result that is not text stays JSON
 				m.Content += text
 			default:
 				return nil, false
@@ -177,7 +177,7 @@ func readMessages(all []genAIMessage) ([]dialog.Message, bool) {
 	return out, true
 }
 
-// roleOf is a role under the names that conventions and frameworks have for it.
+// roleOf returns the role for a name that conventions and frameworks use.
 func roleOf(name string) (dialog.Role, bool) {
 	switch name {
 	case "system", "developer":

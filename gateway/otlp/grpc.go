@@ -12,19 +12,19 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// RolloutHeader is the metadata key under which an exporter by gRPC, which has no
-// path, gives the attempt's address. A resource may have it instead.
+// RolloutHeader is the metadata key with the attempt's address for exporters by gRPC,
+// which have no path. A resource may have the address instead.
 const RolloutHeader = "x-fulgurite-rollout"
 
 // mostBytes is the largest export by gRPC.
 const mostBytes = 16 << 20
 
-// Take records an export of whoever holds key. It returns how many spans and rewards
-// were not taken, and why.
+// Take records an export that was sent with key. It returns how many spans and rewards
+// were rejected, and why.
 type Take func(ctx context.Context, key string, b Batch) (rejected int, why string, err error)
 
-// NewServer returns a server of OTLP's trace service. code says which code of gRPC an
-// error of take has.
+// NewServer returns a server of OTLP's trace service. code returns the gRPC code for an
+// error of take.
 func NewServer(take Take, code func(error) codes.Code) *grpc.Server {
 	server := grpc.NewServer(grpc.MaxRecvMsgSize(mostBytes))
 	collector.RegisterTraceServiceServer(server, &service{take: take, code: code})
@@ -54,7 +54,7 @@ func (s *service) Export(ctx context.Context, request *collector.ExportTraceServ
 	return reply(rejected, why), nil
 }
 
-// presented is the key in the metadata.
+// presented returns the key in the metadata.
 func presented(headers metadata.MD) string {
 	for _, v := range headers.Get("authorization") {
 		if scheme, key, ok := strings.Cut(v, " "); ok && strings.EqualFold(scheme, "Bearer") {

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// withBytes rewrites ids as Protobuf's own JSON has them: OTLP writes the bytes of
-// ids in hex, Protobuf those of all fields in base64.
+// withBytes rewrites ids into Protobuf's JSON form: OTLP writes the bytes of ids in hex,
+// Protobuf writes all bytes in base64.
 func withBytes(body []byte) ([]byte, error) {
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.UseNumber() // times are integers of 64 bits

@@ -16,8 +16,8 @@ const (
 	RewardNameAttribute = "fulgurite.reward.name" // "final" if absent
 )
 
-// rewards are those that the span gives: by our own attribute, or as emitters of
-// Agent Lightning write them ("agentlightning.reward.0.value" and ".name", or "reward"
+// rewards returns the rewards that the span gives: by our own attribute, or as emitters
+// of Agent Lightning write them ("agentlightning.reward.0.value" and ".name", or "reward"
 // on a span of that name).
 func (e evidence) rewards(s trace.Span) []trace.Reward {
 	var out []trace.Reward
@@ -48,7 +48,7 @@ func (e evidence) rewards(s trace.Span) []trace.Reward {
 	return out
 }
 
-// number reads a finite number, also out of text.
+// number reads a finite number, also from text.
 func number(v any) (float64, bool) {
 	switch v := v.(type) {
 	case float64:

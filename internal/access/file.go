@@ -20,7 +20,7 @@ var ErrToken = errors.New("no such change of the tokens")
 // File keeps tokens. Any number of processes may read and change it at once.
 type File string
 
-// content is what the file holds.
+// content is the content of the file.
 type content struct {
 	Tokens []Token `json:"tokens"`
 }

@@ -194,7 +194,7 @@ func (g *Guard) setCookie(w http.ResponseWriter, value string, age int) {
 	http.SetCookie(w, &http.Cookie{Name: g.Cookie, Value: value, Path: "/", MaxAge: age, HttpOnly: true, Secure: g.Secure, SameSite: http.SameSiteStrictMode})
 }
 
-// FormToken is what a form of this person has to send along.
+// FormToken returns the token that a form of this person has to send.
 func (g *Guard) FormToken(p Person) string {
 	h := hmac.New(sha256.New, g.key)
 	h.Write([]byte("form " + p.session))

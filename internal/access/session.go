@@ -14,13 +14,13 @@ const (
 	mostSessions = 1000
 )
 
-// session is what a browser that logged in has.
+// session is the session of a browser that logged in.
 type session struct {
 	digest string // of the token's secret
 	begun  time.Time
 }
 
-// sessions are those of one process, by the hash of the cookie's value.
+// sessions are the sessions of one process, by the hash of the cookie's value.
 type sessions struct {
 	mu   sync.Mutex
 	open map[[sha256.Size]byte]session

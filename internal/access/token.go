@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Right is what a token is good for.
+// Right says what a token allows.
 type Right string
 
 // The rights. Who may operate may read.
@@ -26,7 +26,7 @@ const (
 type Token struct {
 	Name   string  `json:"name"`
 	Rights []Right `json:"rights"`
-	// SHA256 is that of the secret, in hexadecimal.
+	// SHA256 is the digest of the secret, in hexadecimal.
 	SHA256  string    `json:"sha256"`
 	Created time.Time `json:"created"`
 	// Expires is when it ends; zero is never.

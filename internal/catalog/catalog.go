@@ -21,7 +21,7 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// Store is what the catalog reads of a store.
+// Store is the part of a store that the catalog reads.
 type Store interface {
 	Run(ctx context.Context, name string) (record.Run, error)
 	Runs(ctx context.Context) ([]record.Run, error)

@@ -18,7 +18,7 @@ type Choice string
 const (
 	// Numbered is the version of that number.
 	Numbered Choice = "as asked"
-	// Promoted is what the promotion rule or a person promoted.
+	// Promoted is the version that the promotion rule or a person promoted.
 	Promoted Choice = "promoted"
 	// PromotedUnevaluated is the start of a run in which nothing was compared with it.
 	PromotedUnevaluated Choice = "promoted from the start; nothing was evaluated, @newest is what was trained last"

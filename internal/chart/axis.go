@@ -19,7 +19,7 @@ func NewAxis(low, high float64, ticks int) Axis {
 // At is the place of v between the low end (0) and the high end (1).
 func (a Axis) At(v float64) float64 { return a.scale.at(v) }
 
-// Ticks are those of the axis, from the low end to the high one.
+// Ticks are the ticks of the axis, from the low end to the high one.
 func (a Axis) Ticks() []Tick {
 	ticks := make([]Tick, a.scale.count)
 	for i := range ticks {

@@ -11,8 +11,8 @@
 // those that are not finite are left out and interrupt the line. Drawing never
 // fails on what a plot holds: without points it says so.
 //
-// You may rely on this: equal plots and sizes give equal bytes; text has at most
-// the width asked for (and at least [LeastWidth]) and without colours no control
-// character other than the line feed; an SVG is well-formed whatever the names
-// hold, brings no script and fetches nothing.
+// Guarantees: equal plots and sizes give equal bytes; text has at most the width asked
+// for (and at least [LeastWidth]) and without colours no control character other than the
+// line feed; an SVG is well-formed whatever the names hold, brings no script and fetches
+// nothing.
 package chart

@@ -18,7 +18,7 @@ type Series struct {
 	Points []Point
 }
 
-// Plot is what to draw. It is only read.
+// Plot describes a drawing. It is only read.
 type Plot struct {
 	Title  string
 	XLabel string

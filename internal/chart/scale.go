@@ -72,7 +72,7 @@ func (s scale) label(i int) string {
 	return strconv.FormatFloat(v, 'f', decimals, 64)
 }
 
-// labels are those of all ticks, and the width of the widest in characters.
+// labels returns the labels of all ticks, and the width of the widest in characters.
 func (s scale) labels() (labels []string, width int) {
 	for i := range s.count {
 		labels = append(labels, s.label(i))

@@ -77,7 +77,7 @@ func (s Style) mark(i int) string {
 	return marks[i%len(marks)]
 }
 
-// colour is that of line i: all are legible on black and on white.
+// colour is the colour of line i: all are legible on black and on white.
 func (s Style) colour(i int) asciigraph.AnsiColor {
 	colours := []asciigraph.AnsiColor{asciigraph.Teal, asciigraph.Olive, asciigraph.Green, asciigraph.Purple, asciigraph.Maroon, asciigraph.Navy}
 	return colours[i%len(colours)]

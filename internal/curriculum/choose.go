@@ -12,7 +12,7 @@ import (
 // ErrNoTasks is returned when every task that a step could attempt is quarantined.
 var ErrNoTasks = errors.New("no task is left")
 
-// Input is what a choice depends on.
+// Input has everything on which a choice depends.
 type Input struct {
 	Curriculum spec.Curriculum // with its defaults, as the step reads it
 	Pool

@@ -11,7 +11,7 @@ import (
 	"github.com/fulgurite/fulgurite/tasks"
 )
 
-// Pool is what a curriculum chooses from.
+// Pool has the tasks from which a curriculum chooses.
 type Pool struct {
 	// Tasks is how many there are in the train split.
 	Tasks int

@@ -67,7 +67,7 @@ func weights(forget float64) []float64 {
 	return out
 }
 
-// estimate is what is known of a task's pass rate.
+// estimate is an estimate of a task's pass rate.
 type estimate struct {
 	rate float64
 	last int // step that attempted it last

@@ -15,7 +15,7 @@ import (
 // ErrRecords is wrapped where a batch was not made of the calls on record.
 var ErrRecords = errors.New("batch and calls disagree")
 
-// Store is what a dataset is read from.
+// Store is the part of a store that a dataset reads.
 type Store interface {
 	Run(ctx context.Context, name string) (record.Run, error)
 	Batches(ctx context.Context, run, policy string) ([]record.Batch, error)
@@ -111,7 +111,7 @@ func (s Source) batches(ctx context.Context, use func(digest string, b model.Bat
 	return nil
 }
 
-// attempts are what is on record of each trajectory of a batch.
+// attempts returns the records of each trajectory of a batch.
 func (s Source) attempts(ctx context.Context, b model.Batch) ([]attempt, error) {
 	addresses := make([]trace.Address, len(b.Trajectories))
 	for i, t := range b.Trajectories {

@@ -72,7 +72,7 @@ type Sequence struct {
 	Calls      []int32   `json:"calls" parquet:"calls"`   // whose completion the token is part of, -1 for context
 	Forced     []int32   `json:"forced" parquet:"forced"` // 1 is never trained: it had no alternative
 	Masked     []int32   `json:"masked" parquet:"masked"` // 1 where one of Forms restricted the soft-max
-	// Forms are those of the completions in the row, in their order.
+	// Forms are the forms of the completions in the row, in their order.
 	Forms []SequenceForm `json:"forms" parquet:"forms"`
 
 	Reward    float64 `json:"reward" parquet:"reward"`

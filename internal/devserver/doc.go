@@ -8,7 +8,7 @@
 // machine alone. Fleets run a Temporal of their own and never link this package,
 // which brings about 150 MB of machine code with it.
 //
-// You may rely on this:
+// Guarantees:
 //
 //   - With a directory, what the server acknowledged survives kill -9 of the
 //     process and loss of power: it is committed to a write-ahead log that was

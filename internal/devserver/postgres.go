@@ -83,7 +83,7 @@ func postgresDatabase(ctx context.Context, u url.URL, name string, p purpose) (*
 	return sql, nil
 }
 
-// PostgreSQL's codes for a database that is not there, and for one that is.
+// PostgreSQL's codes for a missing database, and for one that exists.
 const (
 	codeAbsent  = "3D000"
 	codePresent = "42P04"

@@ -57,7 +57,7 @@ func (s *Server) Address() string { return hostPort(s.ports.frontend) }
 // ListensAt reports whether the wish for a frontend's port was fulfilled.
 func (s *Server) ListensAt(port int) bool { return s.ports.frontend == port }
 
-// Namespace is the one that is registered.
+// Namespace is the name of the registered namespace.
 func (s *Server) Namespace() string { return s.options.Namespace }
 
 // UIURL is where the Web UI is, or empty without it.

@@ -53,7 +53,7 @@ type Side struct {
 	Pass  *Passes `json:"pass,omitempty"`
 }
 
-// TaskChange is what a task earned on both sides, on average over its samples.
+// TaskChange has the mean rewards of a task on both sides, over its samples.
 type TaskChange struct {
 	ID         string  `json:"id"`
 	A          float64 `json:"a"`

@@ -57,7 +57,7 @@ func estimates(counts []int, values [][]float64) []Estimate {
 	return out
 }
 
-// mean is that of the values of classes with so many tasks each.
+// mean is the mean of the values of classes with so many tasks each.
 func mean(counts []int, values []float64) float64 {
 	sum, n := 0.0, 0
 	for class, count := range counts {

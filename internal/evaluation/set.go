@@ -27,7 +27,7 @@ type Scores interface {
 	Scores(ctx context.Context, run, policy string, kind trace.Kind, step int) ([]record.Score, error)
 }
 
-// Store is what the package reads of a store.
+// Store is the part of a store that the package reads.
 type Store interface {
 	Run(ctx context.Context, name string) (record.Run, error)
 	Evaluations(ctx context.Context, run string) ([]record.Evaluation, error)

@@ -12,6 +12,6 @@
 // There may be any number of samplers. [Finder] and [Samplers] read leases every
 // second, and at once after a failure.
 //
-// One may rely on this: a killed process is no longer found after TTL and a drained
-// one at once; a process that hung is fenced by its own clock when it wakes up.
+// Guarantees: a killed process is no longer found after TTL and a drained one at once; a
+// process that hung is fenced by its own clock when it wakes up.
 package fleet

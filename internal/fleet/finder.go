@@ -38,7 +38,7 @@ func NewFinder(leases Lister, role record.Role, log *zap.Logger) *Finder {
 	return &Finder{leases: leases, role: role, log: log}
 }
 
-// URL is that of the latest lease, or empty without one.
+// URL is the URL of the latest lease, or empty without one.
 func (f *Finder) URL() string {
 	live := f.Live(context.Background())
 	if len(live) == 0 {

@@ -10,7 +10,7 @@ import (
 	"github.com/fulgurite/fulgurite/tasks/harbor"
 )
 
-// workspaces are those of tasks in Harbor's format.
+// workspaces makes the workspaces of tasks in Harbor's format.
 type workspaces struct{ spec spec.Spec }
 
 // Open implements agent.Workspaces.

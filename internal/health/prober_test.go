@@ -16,14 +16,14 @@ import (
 
 var errGone = errors.New("gone")
 
-// patience is longer than a busy machine lets an answer wait.
-const patience = time.Second
+// proberLimit is longer than a busy machine delays an answer.
+const proberLimit = time.Second
 
 func prober(t *testing.T, handler http.HandlerFunc, healthy func(int) bool) *health.Prober {
 	t.Helper()
 	server := httptest.NewServer(handler)
 	t.Cleanup(server.Close)
-	return health.New(health.Config{URL: server.URL + "/", Every: 20 * time.Millisecond, Patience: patience, Gone: errGone, Healthy: healthy})
+	return health.New(health.Config{URL: server.URL + "/", Every: 20 * time.Millisecond, Patience: proberLimit, Gone: errGone, Healthy: healthy})
 }
 
 func TestAPeerThatFallsSilentEndsEveryRequest(t *testing.T) {
@@ -39,7 +39,7 @@ func TestAPeerThatFallsSilentEndsEveryRequest(t *testing.T) {
 		<-guarded.Done()
 		require.ErrorIs(t, context.Cause(guarded), errGone)
 	}
-	require.GreaterOrEqual(t, time.Since(began), patience, "not before its patience ends")
+	require.GreaterOrEqual(t, time.Since(began), proberLimit, "not before its limit")
 }
 
 func TestAPeerThatAnswersIsWaitedFor(t *testing.T) {
@@ -55,7 +55,7 @@ func TestAPeerThatAnswersIsWaitedFor(t *testing.T) {
 		}
 	}, nil)
 	guarded, release := p.Guard(t.Context())
-	<-probes // for longer than its patience
+	<-probes // for longer than its limit
 	require.NoError(t, guarded.Err())
 	release()
 	require.ErrorIs(t, context.Cause(guarded), context.Canceled)

@@ -33,7 +33,7 @@ type Call struct {
 	// dialog where it continues no earlier call.
 	Asked    []Message `json:"asked"`
 	Answered Message   `json:"answered"`
-	// Problem says why an answer that looks like the call of a tool is none.
+	// Problem says why an answer that looks like the call of a tool is not one.
 	Problem string `json:"problem,omitempty"`
 }
 

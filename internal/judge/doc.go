@@ -11,8 +11,8 @@
 // run or in another, gets the stored one. A prompt does not depend on when, where or
 // under which name a run goes on: it has no address, id, clock or span.
 //
-// One may rely on this: there are scores for every call of every attempt, or an
-// error. No score is made up, and a step never makes more requests than it may.
-// Errors that wrap [ErrNonsense], [ErrRequests] or [ErrRefused] are final; with any
-// other, ask again: what was judged by then is stored.
+// Guarantees: there are scores for every call of every attempt, or an error. No score is
+// made up, and a step never makes more requests than it may. Errors that wrap
+// [ErrNonsense], [ErrRequests] or [ErrRefused] are final; with any other, ask again: what
+// was judged by then is stored.
 package judge

@@ -31,7 +31,7 @@ Answer with a JSON array of numbers, one for each call in their order, and with 
 // complaint answers a judge whose answer can't be read.
 const complaint = `That can't be used: %s. Answer with a JSON array of exactly %d numbers from 0 to 10, and with nothing else.`
 
-// prompt is what a judge reads about an attempt before it answers for the first time.
+// prompt is the text that a judge reads about an attempt before its first answer.
 type prompt struct {
 	calls            int
 	system, document string

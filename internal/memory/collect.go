@@ -35,7 +35,7 @@ func Dropped(bytes int64) {
 	}
 }
 
-// live is what the last collection found in use, in bytes.
+// live is the memory in use after the last collection, in bytes.
 func live() uint64 {
 	s := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	metrics.Read(s)

@@ -45,7 +45,7 @@ func groupLimit(root fs.FS) int64 {
 	return least
 }
 
-// readBytes is the number in a file, 0 where there is none, as for "max".
+// readBytes returns the number in a file, 0 if there is none, as for "max".
 func readBytes(root fs.FS, name string) int64 {
 	text, err := fs.ReadFile(root, name)
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
-// inputOf is what the Update of an action takes.
+// inputOf returns the input of an action's Update.
 func inputOf(a record.Action) any {
 	switch a.Name {
 	case record.ActionSet:

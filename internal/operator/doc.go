@@ -5,9 +5,9 @@
 // It decides nothing: a run's workflow validates what it is asked (an Update), and package
 // pointer what may be promoted. It starts no runs.
 //
-// One may rely on two things. What is asked is on record in the store before it is done,
-// with who asked and why, and again with the answer; without a store it is in Temporal's
-// history alone. And one id is done once: the id of an action is that of Temporal's Update
-// and part of that of the pointer's move, and an action that has an answer gets the same
-// one again, whoever was killed in between.
+// Guarantees: the store has each action before it is done, with the person and the reason,
+// and again with the answer; without a store only Temporal's history has it. An action
+// with one id is done once, also if a process dies in between: its id is the id of
+// Temporal's Update and part of the id of the pointer's move, and an action that has an
+// answer gets the same one again.
 package operator

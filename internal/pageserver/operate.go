@@ -13,7 +13,7 @@ import (
 	"github.com/fulgurite/fulgurite/record"
 )
 
-// Operate is what the page acts with: the commands' own code.
+// Operate has the code of the commands by which the page acts.
 type Operate struct {
 	operator.Operator
 	live *live

@@ -16,9 +16,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// patience is how long a server may take to answer: it took 2.5 s on two busy
+// startTimeout is how long a server may take to answer: it took 2.5 s on two busy
 // cores.
-const patience = time.Minute
+const startTimeout = time.Minute
 
 // supervise runs the server until standard input ends, which is when the test
 // binary does, however it ends. $1 is the server, $2 its directory.
@@ -111,7 +111,7 @@ func unprivileged(directory string) (*syscall.SysProcAttr, string, error) {
 
 // await returns when the server answers.
 func (s *server) await(log string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -124,7 +124,7 @@ func (s *server) await(log string) error {
 		case <-tick.C:
 		case <-ctx.Done():
 			text, _ := os.ReadFile(log) // what it says is only a hint
-			return fmt.Errorf("no answer within %v: %w: %s", patience, err, text)
+			return fmt.Errorf("no answer within %v: %w: %s", startTimeout, err, text)
 		}
 	}
 }

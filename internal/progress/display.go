@@ -15,7 +15,7 @@ type Display struct {
 	state state
 }
 
-// state is what the display was told last.
+// state is the latest state that the display received.
 type state struct {
 	work        string // what is under way
 	done, total int    // of it; no total where it can't be counted

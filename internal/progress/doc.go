@@ -6,7 +6,7 @@
 // nothing. What can't be written is dropped, since nobody's training should end
 // because a terminal closed.
 //
-// You may rely on this: methods may be called from any goroutine, also after
-// Close; without a terminal no control character is written; with one, what
-// Println writes stays above the bars.
+// Guarantees: methods may be called from any goroutine, also after Close; without a
+// terminal no control character is written; with one, what Println writes stays above the
+// bars.
 package progress

@@ -4,7 +4,7 @@
 // terminal would. It is for tests on Linux and no terminal emulator: it says
 // which bytes arrive, not what they would look like.
 //
-// You may rely on both ends being closed when the test ends.
+// Both ends are closed when the test ends.
 package ptytest
 
 import (

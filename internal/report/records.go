@@ -14,7 +14,7 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// Store is what a report reads.
+// Store is the part of a store that a report reads.
 type Store interface {
 	Run(ctx context.Context, name string) (record.Run, error)
 	Steps(ctx context.Context, run, policy string) ([]record.Step, error)

@@ -19,7 +19,7 @@ import (
 // settled is the default of Collector.Settled.
 const settled = time.Hour
 
-// Store is what the collector needs of a store.
+// Store is the part of a store that the collector needs.
 type Store interface {
 	Run(ctx context.Context, name string) (record.Run, error)
 	Versions(ctx context.Context, run, policy string) ([]model.Version, error)
@@ -29,7 +29,7 @@ type Store interface {
 	CollectAbandoned(ctx context.Context, before time.Time, f func(abandoned, pending, kept []string) error) error
 }
 
-// Blobs are what it needs of blobs.
+// Blobs is the part of a blob store that the collector needs.
 type Blobs interface {
 	Get(ctx context.Context, digest string) ([]byte, error)
 	Has(ctx context.Context, digest string) (bool, error)

@@ -5,6 +5,6 @@
 // It is no search engine for the web and has no embeddings. It knows nothing of runs:
 // what an agent searched is on record as the agent's own tool calls.
 //
-// One may rely on this: the same corpus and the same query give the same paragraphs in
-// the same order, whatever was asked before.
+// Guarantees: the same corpus and the same query give the same paragraphs in the same
+// order, whatever was asked before.
 package retrieval

@@ -18,13 +18,13 @@ import (
 // longestBody is the most bytes of a request.
 const longestBody = 1 << 20
 
-// question is what a search asks for.
+// question is the body of a search.
 type question struct {
 	Query string `json:"query" jsonschema:"words to look for"`
 	Limit int    `json:"limit,omitempty" jsonschema:"how many paragraphs at most, 1 to 50; 5 if left out"`
 }
 
-// answer is what a search found, the best first.
+// answer is the result of a search, the best first.
 type answer struct {
 	Paragraphs []Found `json:"paragraphs"`
 }

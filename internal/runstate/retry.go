@@ -206,7 +206,7 @@ func (c *command) step(run string) int {
 	return step
 }
 
-// eventSummary is what Point needs of a history.
+// eventSummary has the parts of a history that Point needs.
 type eventSummary struct {
 	first    int64 // workflow task that completed
 	last     int64 // of those before anybody asked to cancel

@@ -4,8 +4,8 @@ package truncate
 
 import "strings"
 
-// Head is the beginning of s, of at most n bytes. What it cuts is valid UTF-8
-// afterwards.
+// Head returns the first n bytes of s, or less so that no character is cut. A shorter s is
+// returned unchanged.
 func Head(s string, n int) string {
 	if len(s) <= n {
 		return s
@@ -13,7 +13,7 @@ func Head(s string, n int) string {
 	return strings.ToValidUTF8(s[:n], "")
 }
 
-// Ellipsis is Head, which says by "…" that there was more.
+// Ellipsis is like Head, and appends "…" if it cuts.
 func Ellipsis(s string, n int) string {
 	if len(s) <= n {
 		return s
@@ -21,7 +21,8 @@ func Ellipsis(s string, n int) string {
 	return Head(s, n) + "…"
 }
 
-// Tail is the end of s, of at most n bytes. What it cuts is valid UTF-8 afterwards.
+// Tail returns the last n bytes of s, or less so that no character is cut. A shorter s is
+// returned unchanged.
 func Tail(s string, n int) string {
 	if len(s) <= n {
 		return s

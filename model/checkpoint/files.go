@@ -62,7 +62,7 @@ func contentOf(blobs Blobs, name string, f model.File) model.Content {
 	}}
 }
 
-// saveFiles is what save does where the weights lie in files.
+// saveFiles does the same as save for weights that lie in files.
 func saveFiles(ctx context.Context, blobs Blobs, c model.Checkpoint, m *model.Manifest) error {
 	if c.Files == nil {
 		return fmt.Errorf("weights: %w: an adapter that has just begun has no files", model.ErrAdapter)

@@ -8,7 +8,7 @@
 // and tokenizers that the rest of this project cannot use are refused, by the name of the
 // key that asks for them.
 //
-// You may rely on this: numbers that are not quantized are copied to the bit and in their
-// type; quantized ones become the float32 that llama.cpp computes with; and memory stays
-// that of a few rows, whatever the model's size.
+// Guarantees: numbers that are not quantized are copied to the bit and in their type;
+// quantized ones become the float32 that llama.cpp computes with; and memory stays that
+// of a few rows, whatever the model's size.
 package convert

@@ -129,7 +129,7 @@ func (k *keys) supported() error {
 	return k.err
 }
 
-// nameOf is what llama.cpp calls a tensor of ours.
+// nameOf returns llama.cpp's name of a tensor of ours.
 func nameOf(name string) string {
 	switch name {
 	case "model.embed_tokens.weight":

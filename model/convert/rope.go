@@ -16,7 +16,7 @@ const (
 	highFrequencyFactor = 4
 )
 
-// ropeDivisors are what the scaling divides each frequency by.
+// ropeDivisors returns the numbers by which the scaling divides each frequency.
 func ropeDivisors(a model.Architecture) []float32 {
 	divisors := make([]float32, a.HeadDim/2)
 	for i := range divisors {

@@ -32,7 +32,7 @@ type Options struct {
 	Progress func(done, total int64)
 }
 
-// Result is what an import made.
+// Result describes the output of an import.
 type Result struct {
 	Architecture model.Architecture
 	// Source counts the tensors by the type that they came in.

@@ -45,7 +45,7 @@ const (
 	byteToken    = 6
 )
 
-// vocabulary is what a GGUF file says of text.
+// vocabulary has the text settings of a GGUF file.
 type vocabulary struct {
 	tokens   []string
 	kinds    []int64

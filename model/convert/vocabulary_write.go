@@ -31,7 +31,7 @@ type tokenizerJSON struct {
 	} `json:"model"`
 }
 
-// writeVocabulary is what llama.cpp wants to know of a model's text.
+// writeVocabulary writes the text settings that llama.cpp needs.
 func writeVocabulary(b dialog.Bundle, a model.Architecture) (gguf.Metadata, error) {
 	codec, err := b.Codec(dialog.TemplatePrefix) // which knows what ends a turn
 	if err != nil {
@@ -96,7 +96,7 @@ func (f *tokenizerJSON) tokens(rows int) ([]string, []int32) {
 	return tokens, kinds
 }
 
-// writeByteLevel is what llama.cpp wants to know of a byte-level BPE.
+// writeByteLevel writes llama.cpp's settings of a byte-level BPE.
 func (f *tokenizerJSON) writeByteLevel(tokens []string, kinds []int32) (gguf.Metadata, error) {
 	// The only normalizer that checkTokenizer lets pass.
 	p, err := nameOfPreTokenizer(f.PreTokenizer, strings.Contains(string(f.Normalizer), `"NFC"`), f.Model.IgnoreMerges)

@@ -7,9 +7,9 @@
 // mean: package llamacpp does. It quantizes to F16, BF16 and Q8_0 only, and reads the
 // types that Supported lists; another type is refused by name.
 //
-// You may rely on this: a tensor is read a few rows at a time, so that memory does not
-// grow with a file; numbers are, to the bit, those of llama.cpp's reference code; every
-// count, length, offset and dimension is checked against the file's size before anything
-// is allocated for it, so that a truncated, inconsistent or hostile file gives an error
-// that wraps [ErrFormat], without a panic.
+// Guarantees: a tensor is read a few rows at a time, so that memory does not grow with a
+// file; numbers are, to the bit, those of llama.cpp's reference code; every count,
+// length, offset and dimension is checked against the file's size before anything is
+// allocated for it, so that a truncated, inconsistent or hostile file gives an error that
+// wraps [ErrFormat], without a panic.
 package gguf

@@ -53,7 +53,7 @@ func (t Tensor) Rows() int {
 	return n
 }
 
-// RowBytes is what a row takes in the file.
+// RowBytes is the size of a row in the file.
 func (t Tensor) RowBytes() int {
 	form, _ := t.Type.form() // of a type that Open let pass
 	n, _ := form.row(int64(t.Width()))

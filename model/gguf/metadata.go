@@ -17,7 +17,7 @@ type Pair struct {
 // Metadata are the pairs of a file, in its order.
 type Metadata []Pair
 
-// value is the value of a key, nil if there is none.
+// value returns the value of a key, nil if there is none.
 func (m Metadata) value(key string) any {
 	for _, p := range m {
 		if p.Key == key {
@@ -30,7 +30,7 @@ func (m Metadata) value(key string) any {
 // Has reports whether there is such a key.
 func (m Metadata) Has(key string) bool { return m.value(key) != nil }
 
-// String is the text of a key, "" if there is none.
+// String returns the text of a key, "" if there is none.
 func (m Metadata) String(key string) (string, error) {
 	s, ok := m.value(key).(string)
 	if !ok && m.Has(key) {
@@ -39,7 +39,7 @@ func (m Metadata) String(key string) (string, error) {
 	return s, nil
 }
 
-// Bool is the truth value of a key, false if there is none.
+// Bool returns the truth value of a key, false if there is none.
 func (m Metadata) Bool(key string) (bool, error) {
 	b, ok := m.value(key).(bool)
 	if !ok && m.Has(key) {
@@ -48,7 +48,7 @@ func (m Metadata) Bool(key string) (bool, error) {
 	return b, nil
 }
 
-// Int is the whole number of a key, otherwise if there is none.
+// Int returns the whole number of a key, otherwise if there is none.
 func (m Metadata) Int(key string, otherwise int) (int, error) {
 	var n int64
 	switch v := m.value(key).(type) {
@@ -89,7 +89,7 @@ func (m Metadata) Float(key string, otherwise float64) (float64, error) {
 	return x, nil
 }
 
-// Strings are the texts of a key, nil if there is none.
+// Strings returns the texts of a key, nil if there is none.
 func (m Metadata) Strings(key string) ([]string, error) {
 	s, ok := m.value(key).([]string)
 	if !ok && m.Has(key) {
@@ -98,7 +98,7 @@ func (m Metadata) Strings(key string) ([]string, error) {
 	return s, nil
 }
 
-// Ints are the whole numbers of a key, nil if there is none.
+// Ints returns the whole numbers of a key, nil if there is none.
 func (m Metadata) Ints(key string) ([]int64, error) {
 	list, ok := m.value(key).([]int64)
 	if !ok && m.Has(key) {
@@ -107,7 +107,7 @@ func (m Metadata) Ints(key string) ([]int64, error) {
 	return list, nil
 }
 
-// Floats are the numbers of a key, nil if there is none.
+// Floats returns the numbers of a key, nil if there is none.
 func (m Metadata) Floats(key string) ([]float64, error) {
 	list, ok := m.value(key).([]float64)
 	if !ok && m.Has(key) {

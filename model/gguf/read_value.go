@@ -74,7 +74,7 @@ func (h *header) value(kind uint32) (any, error) {
 	return whole(kind, b), nil
 }
 
-// scalarWidth is the number of bytes of a value, 0 for one that is not a scalar.
+// scalarWidth returns the number of bytes of a scalar value, 0 for other values.
 func scalarWidth(kind uint32) int {
 	switch kind {
 	case valueU8, valueI8, valueBool:

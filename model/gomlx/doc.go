@@ -30,7 +30,7 @@
 // vocabulary, G key/value heads, R query heads for each of them, H the size of a
 // head.
 //
-// You may rely on this: GoMLX's panics come back as errors, an update that fails
-// or diverges before its last graph changes nothing, and a trainer whose last
-// graph failed says so at every later call.
+// Guarantees: GoMLX's panics come back as errors, an update that fails or diverges before
+// its last graph changes nothing, and a trainer whose last graph failed says so at every
+// later call.
 package gomlx

@@ -144,7 +144,7 @@ func (p *padded) restrict(position int, set model.TokenSet) {
 	}
 }
 
-// inputs are what score takes after the weights.
+// inputs returns score's inputs after the weights.
 func (p padded) inputs(r *rotary) (in []any, err error) {
 	defer caught(&err)
 	cos, sin := r.table(p.s)

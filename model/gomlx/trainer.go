@@ -12,7 +12,7 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// errClosed is what a closed trainer or decoder answers.
+// errClosed is the error of a closed trainer or decoder.
 var errClosed = errors.New("closed")
 
 // trainer implements model.Trainer.

@@ -12,7 +12,7 @@ import (
 // of all of them is one completion and the form that it was held to.
 const formArray = "form_rows"
 
-// forms are those of all rows of a batch, each kept once.
+// forms are the forms of all rows of a batch, each kept once.
 type forms struct {
 	distinct                     []json.RawMessage
 	rows, starts, lengths, which []int32

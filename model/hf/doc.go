@@ -12,8 +12,7 @@
 // of experts, quantized weights), because a setting that is ignored gives a model
 // that is almost right.
 //
-// You may rely on this: equal inputs are written as equal bytes, so their
-// SHA-256 can name them; a file that is truncated, inconsistent or hostile is
-// refused with an error that wraps [ErrFormat], without a panic and without
-// allocating more than a few times its size.
+// Guarantees: equal inputs are written as equal bytes, so their SHA-256 can name them; a
+// file that is truncated, inconsistent or hostile is refused with an error that wraps
+// [ErrFormat], without a panic and without allocating more than a few times its size.
 package hf

@@ -20,7 +20,7 @@ type Files struct {
 	Architecture model.Architecture
 	// Files hold the weights, by name, with the index of those that are cut into several.
 	Files map[string]model.Content
-	// Bytes is what the weights take on disk.
+	// Bytes is the size of the weights on disk.
 	Bytes int64
 	// Layouts are the tensors of all files.
 	Layouts []Layout

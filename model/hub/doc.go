@@ -5,7 +5,7 @@
 // model of them. It asks the hub's API for the commit of a revision, and for the size and
 // digest of each file, and takes the files of that commit.
 //
-// You may rely on this: a file that was cut off goes on where it ended, within a download
-// and in the next one; a file has its name only once its digest is right; the token goes
-// to the hub alone, not to the host that the hub redirects to.
+// Guarantees: a file that was cut off goes on where it ended, within a download and in
+// the next one; a file has its name only once its digest is right; the token goes to the
+// hub alone, not to the host that the hub redirects to.
 package hub

@@ -41,7 +41,7 @@ func FromEnvironment() *Hub {
 	}
 }
 
-// Name is what a person calls a model on the hub.
+// Name is a model's name on the hub.
 type Name struct {
 	Repository string // OWNER/NAME
 	Revision   string // a branch, tag or commit

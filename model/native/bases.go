@@ -24,7 +24,7 @@ type bases struct {
 	last     *base
 }
 
-// baseKey is what a prepared base is a function of.
+// baseKey has everything that a prepared base depends on.
 type baseKey struct {
 	digest    string
 	precision model.Precision
@@ -129,7 +129,7 @@ func (s *bases) keep(key baseKey, b *base) {
 	s.prepared[key], s.last = weak.Make(b), b
 }
 
-// newPass is what passes of c read.
+// newPass makes the state that passes of c read.
 func (e *Engine) newPass(c model.Checkpoint) (*pass, error) {
 	if e.err != nil {
 		return nil, e.err

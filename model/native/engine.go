@@ -174,7 +174,7 @@ func checkTokens(a model.Architecture, tokens []int32) error {
 	return nil
 }
 
-// inverseTemperature is what logits are multiplied by; 0 stands for 1.
+// inverseTemperature is the factor of logits; 0 stands for 1.
 func inverseTemperature(t float64) (float32, error) {
 	if t == 0 {
 		return 1, nil

@@ -119,7 +119,7 @@ func (p *pass) output(logits, normed []float32, rows int) {
 	p.linear(p.head, logits, normed, rows, false)
 }
 
-// outcome is what a position's logits say of one token.
+// outcome is the result of a position's logits for one token.
 type outcome struct {
 	logprob, entropy float32
 	most, logSum     float32 // the soft-max is e^(scale·(x-most) - logSum)

@@ -97,7 +97,7 @@ func newLayout(a model.Architecture) *layout {
 	return l
 }
 
-// pageShape is that of pages of keys and values.
+// pageShape is the shape of pages of keys and values.
 func (l *layout) pageShape() kvcache.Shape {
 	return kvcache.Shape{Layers: l.Layers, Heads: l.KVHeads, HeadSize: l.h}
 }

@@ -190,7 +190,7 @@ func (m matrix) row(i int) (at, step int) {
 	return m.offset + panel*m.in + i - panel, min(kernel.PanelWidth, m.out-panel)
 }
 
-// matrices are those that products use.
+// matrices are the matrices that products use.
 func (l *layout) matrices() []matrix {
 	var all []matrix
 	for _, at := range l.layers {

@@ -96,7 +96,7 @@ func (r reader) choosesLike(other reader) bool {
 	return r.q.scale == other.q.scale && !r.q.restricted(r.t) && !other.q.restricted(other.t)
 }
 
-// readers are those of all positions of a shard.
+// readers returns the readers of all positions of a shard.
 type readers struct {
 	all  []reader // by position, then by sequence
 	ends []int    // of each position's

@@ -266,7 +266,7 @@ func (s *shard) read(thread *shardThread, r int, logits []float32) {
 	}
 }
 
-// outcome is what the logits of position t say of the token that follows.
+// outcome is the outcome of position t's logits for the token that follows.
 func (s *shard) outcome(thread *shardThread, q *sequence, t int, logits []float32) outcome {
 	token := q.tokens[t+1]
 	if !q.restricted(t) {

@@ -72,7 +72,7 @@ func (c *threadPool) run(n int, do func(worker, part int)) {
 		c.jobs <- struct{}{}
 	}
 	c.work(0)
-	// Whoever has not come by now is not waited for.
+	// A thread that has not come by now is not waited for.
 	late := c.tickets.Swap(0)
 	c.done.Add(int(-late))
 	c.spin(func() bool { return c.finished.Load() == wake-late })

@@ -18,14 +18,14 @@ var (
 // trainer implements model.Trainer.
 type trainer struct {
 	*pass
-	// Updates change the numbers that changes places: those of the model, or of its
-	// adapter. Gradients and moments lie as it says.
+	// changes places the numbers that updates change: those of the model, or of its
+	// adapter. Gradients and moments have the same layout.
 	changes        *placement
 	mean, variance []float32
 	updates        int
 	of             model.Checkpoint // architecture and adapter alone
 	spans          []span           // for the norm
-	stretches      []stretch        // for the update
+	stretches      []stretch        // rows of an update share a common beginning
 	shares         bool             // rows of an update have what they begin with in common
 
 	threadPool *threadPool

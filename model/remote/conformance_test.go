@@ -122,40 +122,40 @@ func TestWhatIsHeardIsTheReply(t *testing.T) {
 		for _, r := range everyKindOfRequest() {
 			want, _, err := s.Sample(t.Context(), version(), r)
 			require.NoError(t, err)
-			var heard model.Completion
+			var received model.Completion
 			r.Emit = func(token int32, logprob float32) {
-				heard.Tokens, heard.Logprobs = append(heard.Tokens, token), append(heard.Logprobs, logprob)
+				received.Tokens, received.Logprobs = append(received.Tokens, token), append(received.Logprobs, logprob)
 			}
 			got, weights, err := s.Sample(t.Context(), version(), r)
 			require.NoError(t, err)
 			require.Equal(t, "sha256:weights", weights)
 			require.Equal(t, want, got)
-			require.Equal(t, got.Tokens, heard.Tokens)
-			require.Equal(t, bits(got.Logprobs), bits(heard.Logprobs))
+			require.Equal(t, got.Tokens, received.Tokens)
+			require.Equal(t, bits(got.Logprobs), bits(received.Logprobs))
 		}
 	})
 }
 
-// A reply that would take hours is heard from its first token on, and nothing is
-// heard after the listener has left.
+// A reply that would take hours is received from its first token on, and nothing is
+// received after the listener has left.
 func TestTokensAreHeardAsTheyAreSampled(t *testing.T) {
 	t.Parallel()
 	eachSampler(t, func(t *testing.T, s model.Sampler) {
 		ctx, cancel := context.WithCancel(t.Context())
-		heard, returned := 0, make(chan struct{})
+		received, returned := 0, make(chan struct{})
 		_, _, err := s.Sample(ctx, version(), model.DecodeRequest{Prompt: []int32{1}, MaxTokens: 1 << 19, Temperature: 1, Emit: func(int32, float32) {
 			select {
 			case <-returned:
-				panic("a token was heard after Sample had returned")
+				panic("a token was received after Sample had returned")
 			default:
 			}
-			if heard++; heard == 3 {
+			if received++; received == 3 {
 				cancel()
 			}
 		}})
 		close(returned)
 		require.ErrorIs(t, err, context.Canceled)
-		require.GreaterOrEqual(t, heard, 3)
+		require.GreaterOrEqual(t, received, 3)
 	})
 }
 

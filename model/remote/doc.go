@@ -10,7 +10,7 @@
 // It neither chooses between samplers nor repeats requests nor keeps state: that is up to
 // the caller and to the gateway's journal.
 //
-// What one may rely on:
+// Guarantees:
 //
 //   - Errors that mean something to the caller (model.ErrPromptTooLong,
 //     trace.ErrNotFound, model.ErrWrongWeights, checkpoint.ErrCorrupt) mean the

@@ -217,7 +217,7 @@ func TestASlowPeerIsWaitedFor(t *testing.T) {
 	c := connect(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.URL.Path != "/healthz":
-			for range 25 { // more than the patience
+			for range 25 { // more than the limit
 				select {
 				case <-probes:
 				case <-t.Context().Done(): // the test has failed; its end waits for this request

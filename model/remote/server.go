@@ -16,7 +16,7 @@ import (
 // requestBytes bounds a request: a million tokens and their commas.
 const requestBytes = 16 << 20
 
-// Sampler is what a server makes reachable.
+// Sampler is the sampler that a server makes reachable.
 type Sampler interface {
 	model.Sampler
 	// Publish makes a version ready, so that the first request does not wait.

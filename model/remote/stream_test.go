@@ -39,12 +39,12 @@ func (s *speaker) Sample(ctx context.Context, v model.VersionID, r model.DecodeR
 	return s.sampler.Sample(ctx, v, r)
 }
 
-func listen(t *testing.T, h http.Handler, o remote.Options) (heard []int32, err error) {
+func listen(t *testing.T, h http.Handler, o remote.Options) (received []int32, err error) {
 	t.Helper()
 	_, _, err = connect(t, h, o).Sample(t.Context(), version(), model.DecodeRequest{
-		Prompt: []int32{1}, Emit: func(token int32, _ float32) { heard = append(heard, token) },
+		Prompt: []int32{1}, Emit: func(token int32, _ float32) { received = append(received, token) },
 	})
-	return heard, err
+	return received, err
 }
 
 func TestARequestWithoutNewFieldsIsTheSameBytes(t *testing.T) {
@@ -84,7 +84,7 @@ func TestAStreamThatBreaksIsAFault(t *testing.T) {
 		"with marks of other tokens": token + strings.ReplaceAll(end, `"w"`, `"w","forced":[true,false]`),
 	} {
 		for _, abort := range []bool{false, true} {
-			heard, err := listen(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			received, err := listen(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if r.URL.Path != "/sample" {
 					return
 				}
@@ -96,22 +96,22 @@ func TestAStreamThatBreaksIsAFault(t *testing.T) {
 			}), remote.Options{})
 			require.Error(t, err, name)
 			require.True(t, remote.IsFault(err), name)
-			require.LessOrEqual(t, len(heard), 2)
+			require.LessOrEqual(t, len(received), 2)
 		}
 	}
-	heard, err := listen(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(token + end)) }), remote.Options{})
+	received, err := listen(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(token + end)) }), remote.Options{})
 	require.NoError(t, err, "the same, unbroken")
-	require.Equal(t, []int32{7}, heard)
+	require.Equal(t, []int32{7}, received)
 }
 
 func TestAnErrorInTheMiddleKeepsItsMeaning(t *testing.T) {
 	t.Parallel()
 	s := &speaker{says: 3}
 	s.err = fmt.Errorf("sample: %w", model.ErrForm)
-	heard, err := listen(t, remote.NewServer(s, nil), remote.Options{})
+	received, err := listen(t, remote.NewServer(s, nil), remote.Options{})
 	require.ErrorIs(t, err, model.ErrForm)
 	require.False(t, remote.IsFault(err))
-	require.Equal(t, []int32{0, 1, 2}, heard)
+	require.Equal(t, []int32{0, 1, 2}, received)
 }
 
 // Also of a peer that hangs after it has said something.
@@ -119,7 +119,7 @@ func TestAPeerThatHangsInTheMiddleIsNoticed(t *testing.T) {
 	t.Parallel()
 	ill := make(chan struct{})
 	silent := hung(ill)
-	heard, err := listen(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	received, err := listen(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/sample" {
 			_, _ = w.Write([]byte(`{"token":7,"logprob":-1}` + "\n"))
 			_ = http.NewResponseController(w).Flush()
@@ -128,7 +128,7 @@ func TestAPeerThatHangsInTheMiddleIsNoticed(t *testing.T) {
 		silent.ServeHTTP(w, r)
 	}), remote.Options{Probe: 100 * time.Millisecond, Patience: 500 * time.Millisecond})
 	require.ErrorIs(t, err, remote.ErrUnresponsive)
-	require.Equal(t, []int32{7}, heard)
+	require.Equal(t, []int32{7}, received)
 }
 
 // stuck is a client that takes nothing until it is released.
@@ -204,13 +204,13 @@ func FuzzReadStream(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, body string) {
-		var heard []int32
-		c, err := remote.ReadStream(strings.NewReader(body), func(token int32, _ float32) { heard = append(heard, token) })
+		var received []int32
+		c, err := remote.ReadStream(strings.NewReader(body), func(token int32, _ float32) { received = append(received, token) })
 		if err != nil {
 			return
 		}
 		require.NotEmpty(t, c.Tokens)
-		require.Equal(t, c.Tokens, heard)
+		require.Equal(t, c.Tokens, received)
 		require.Len(t, c.Logprobs, len(c.Tokens))
 		require.True(t, c.Forced == nil || len(c.Forced) == len(c.Tokens))
 	})

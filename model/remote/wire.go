@@ -66,7 +66,7 @@ func newSampleReply(c model.Completion, weights string) sampleReply {
 	return sampleReply{Tokens: c.Tokens, Logprobs: c.Logprobs, Finish: c.Finish, Weights: weights, Forced: c.Forced}
 }
 
-// completion is what the reply says, if it says everything.
+// completion returns the completion of the reply, if the reply is complete.
 func (r sampleReply) completion() (model.Completion, error) {
 	n := len(r.Tokens)
 	if n == 0 || len(r.Logprobs) != n || r.Weights == "" || (r.Forced != nil && len(r.Forced) != n) {
@@ -95,7 +95,7 @@ type errorReply struct {
 type wireError struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
-	// Those of model.PromptTooLong.
+	// The numbers of model.PromptTooLong.
 	Tokens    int `json:"tokens,omitempty"`
 	Positions int `json:"positions,omitempty"`
 }

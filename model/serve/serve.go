@@ -34,7 +34,8 @@ import (
 // Source loads what sampling a version needs and says the digest of its weights.
 type Source interface {
 	Load(ctx context.Context, v model.VersionID) (model.Checkpoint, string, error)
-	// Canary is what the weights have to reproduce; nil where the version has none.
+	// Canary has the numbers that the weights have to reproduce; nil if the version has
+	// none.
 	Canary(ctx context.Context, v model.VersionID) (*model.Canary, error)
 }
 

@@ -8,12 +8,12 @@
 // characters with byte fallback. Both stand behind one interface, [Tokenizer].
 // Vocabularies of other kinds (WordPiece, Unigram) are refused.
 //
-// One may rely on four things. Any text can be encoded. Decoding gives the same bytes
-// back, but for what a published tokenizer itself changes: its normalizer, the space that
-// some put before a text, the character U+2581 that some write spaces with, and bytes for
-// which the vocabulary has no token, which are left out. No text ever becomes a special
-// token, so that what a user or a tool writes can't end a turn or speak in another role;
-// only [BPE.EncodeSpecial] and [BPE.EncodeGuarded] make special tokens. And the ids of a
-// BPE are those of the reference implementation, or there is an error that names the
-// setting that is not known.
+// Guarantees: any text can be encoded. Decoding gives the same bytes back, but for what a
+// published tokenizer itself changes: its normalizer, the space that some put before a
+// text, the character U+2581 that some write spaces with, and bytes for which the
+// vocabulary has no token, which are left out. No text ever becomes a special token, so
+// that what a user or a tool writes can't end a turn or speak in another role; only
+// [BPE.EncodeSpecial] and [BPE.EncodeGuarded] make special tokens. And the ids of a BPE
+// are those of the reference implementation, or there is an error that names the setting
+// that is not known.
 package tokenizer

@@ -14,7 +14,7 @@ type normalizer struct {
 	Content  string       `json:"content"`
 }
 
-// textPattern is what a setting looks for: a regular expression or a text.
+// textPattern matches a regular expression or a text.
 type textPattern struct {
 	Regex  *string `json:"Regex"`
 	String *string `json:"String"`

@@ -18,7 +18,7 @@ func Requirements() string { return requirements }
 type About struct {
 	// Versions of the libraries, by their names on the Python index.
 	Versions map[string]string `json:"versions"`
-	// Device is what would train: "cpu", "cuda" or "cuda:N".
+	// Device is the device that would train: "cpu", "cuda" or "cuda:N".
 	Device string `json:"device"`
 	// Processor is the device's name, of a CPU its instruction set.
 	Processor string `json:"processor"`

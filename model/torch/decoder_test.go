@@ -198,9 +198,9 @@ func whoLeavesIsLetGo(t *testing.T, e *torch.Engine) {
 	a.MaxPositions = 1 << 20
 	d := decoder(t, e, start(a))
 	ctx, leave := context.WithCancel(t.Context())
-	heard := 0
+	received := 0
 	_, err := d.Decode(ctx, model.DecodeRequest{Prompt: []int32{1}, MaxTokens: 1 << 19, Temperature: 1, Emit: func(int32, float32) {
-		if heard++; heard == 20 {
+		if received++; received == 20 {
 			leave()
 		}
 	}})

@@ -33,7 +33,7 @@ type fileSaving struct {
 	Optimizer bool   `json:"optimizer"`
 }
 
-// Model is what the program says of a model by its config.json.
+// Model is the program's description of a model by its config.json.
 type Model struct {
 	// Parameters are the numbers of the whole model, Trained those that an update changes.
 	Parameters int64 `json:"parameters"`

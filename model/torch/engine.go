@@ -250,7 +250,7 @@ func withoutMoments(c model.Checkpoint) model.Checkpoint {
 	return model.Checkpoint{Architecture: c.Architecture, Adapter: c.Adapter, Weights: c.Weights, Files: c.Files, Seed: c.Seed}
 }
 
-// purpose is what a model is given to the program for.
+// purpose says for what the program gets a model.
 type purpose int
 
 const (

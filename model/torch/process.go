@@ -127,7 +127,7 @@ func (p *process) greet(within time.Duration) error {
 	return nil
 }
 
-// outcomes are what became of something that was done with several ranks.
+// outcomes are the results of an operation on several ranks.
 type outcomes struct {
 	errs  []error // of each rank
 	first int     // that failed first; -1 where none did

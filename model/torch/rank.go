@@ -69,7 +69,7 @@ func (r *rank) greet(within time.Duration) error {
 	return nil
 }
 
-// unfit is what a person has to change before a rank can work.
+// unfit is an error that a person has to mend before a rank can work.
 type unfit string
 
 func (u unfit) Error() string { return string(u) }

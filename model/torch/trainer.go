@@ -199,7 +199,7 @@ func (t *trainer) accumulate(ctx context.Context, pass []batch, rows []model.Row
 	return err
 }
 
-// numbers are those of the next update with a gradient of the given norm.
+// numbers returns the numbers of the next update with a gradient of the given norm.
 func (t *trainer) numbers(o model.AdamW, norm float64) adamW {
 	scale := 1.0
 	if o.ClipNorm > 0 && norm > o.ClipNorm {

@@ -22,7 +22,8 @@ import (
 type Adapter struct {
 	Weights string // digest of the version's weights
 	Rank    int
-	// Canary is what a server has to reproduce; nil where the trainer wrote none.
+	// Canary has the numbers that a server has to reproduce; nil if the trainer wrote
+	// none.
 	Canary *model.Canary
 	// Write writes the adapter as PEFT's files.
 	Write func(directory string) error
@@ -37,7 +38,7 @@ type placed struct {
 	canary    *model.Canary
 }
 
-// ranks are those that vLLM can be started with.
+// ranks are the ranks with which vLLM can be started.
 var ranks = []int{1, 8, 16, 32, 64, 128, 256, 320, 512}
 
 // digits is how many hexadecimal digits of the digest stand in an adapter's name.

@@ -12,7 +12,7 @@ const (
 	// defaultTolerance is nearly three times what BF16 does to the log-probabilities of
 	// random tokens under SmolLM2-135M (0.11), and a small part of what another base does.
 	defaultTolerance = 0.3
-	// leastNoise, in nats, is what a server is granted that computes in F32.
+	// leastNoise, in nats, is the difference allowed to a server that computes in F32.
 	leastNoise = 1e-3
 	// certain is how many standard errors lie between an adapter and none where a canary
 	// can tell them apart: with half of them to either side a right adapter is refused

@@ -40,7 +40,8 @@ func (r *refusal) Error() string {
 	return fmt.Sprintf("the server answered %d: %.300s", r.status, messageOf(r.message))
 }
 
-// messageOf is the message in the JSON of an error, or all of it where there is none.
+// messageOf returns the message in the JSON of an error, or all of the JSON if there is
+// none.
 func messageOf(body string) string {
 	var failure struct {
 		Message string          `json:"message"`

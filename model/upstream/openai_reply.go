@@ -73,7 +73,7 @@ func text(texts ...*string) string {
 	return ""
 }
 
-// addText adds text by the server's tokens, if they are those of the text.
+// addText adds text by the server's tokens, if these spell the text.
 func (o *openAIReply) addText(text string, logprobs json.RawMessage) {
 	tokens := openAITokens(logprobs)
 	var spelled []byte

@@ -32,7 +32,7 @@ type replica struct {
 	// loading is held, for reading, by whoever samples, and for writing by whoever
 	// changes the weights.
 	loading sync.RWMutex
-	// admitting is held by whoever adds an adapter.
+	// admitting is held while an adapter is added.
 	admitting sync.Mutex
 }
 

@@ -78,7 +78,7 @@ type Sampler struct {
 	client   *http.Client
 }
 
-// protocol is what differs between types of server.
+// protocol has the differences between types of server.
 type protocol interface {
 	// sample asks a server and reads its whole reply, with the ids of its prompt where
 	// it gives them.
@@ -90,12 +90,12 @@ type protocol interface {
 	appliesTemperature(ctx context.Context, s *Sampler, r *replica, name string) (bool, error)
 }
 
-// reply is what a server answered.
+// reply is the reply of a server.
 type reply struct {
 	prompt     []int32 // as the server understood it; nil if it does not say
 	completion model.Completion
 	version    string // that sampled; empty if it does not say
-	relayed    bool   // the tokens are those of dialog.Messages
+	relayed    bool   // the tokens belong to dialog.Messages
 }
 
 // New returns a sampler. It connects when it is first asked.

@@ -13,7 +13,7 @@ func (s *Sampler) directoryOf(v model.VersionID) string {
 	return filepath.Join(s.options.Directory, versionName(v))
 }
 
-// versionName is what a version is called at a server.
+// versionName returns a version's name at a server.
 func versionName(v model.VersionID) string {
 	if v.Policy == "" || v.Policy == model.DefaultPolicy {
 		return fmt.Sprintf("%s-v%d", v.Run, v.Number)

@@ -25,7 +25,7 @@ type vllmRequest struct {
 	MinTokens int   `json:"min_tokens"`
 	Seed      int64 `json:"seed"`
 	Stream    bool  `json:"stream,omitempty"`
-	// Logprobs 0 is that of the sampled token alone.
+	// Logprobs 0 asks for the sampled token's log-probability alone.
 	Logprobs int `json:"logprobs"`
 	// PromptLogprobs asks for those of the prompt's tokens, and of as many likelier ones.
 	PromptLogprobs *int     `json:"prompt_logprobs,omitempty"`

@@ -39,7 +39,7 @@ type formBody struct {
 	Problem  string
 }
 
-// form shows what an action will do and asks for what it needs. It changes nothing.
+// form shows the effect of an action and asks for its parameters. It changes nothing.
 func (p *Pages) form(w http.ResponseWriter, r *http.Request) {
 	if !p.operates(w, r, p.Operator != nil) {
 		return
@@ -51,7 +51,7 @@ func (p *Pages) form(w http.ResponseWriter, r *http.Request) {
 	p.ask(w, r, run, formBody{ID: newID(), Version: r.URL.Query().Get("version")}, http.StatusOK)
 }
 
-// ask shows the form with what was written into it so far.
+// ask shows the form with the values entered so far.
 func (p *Pages) ask(w http.ResponseWriter, r *http.Request, run record.Run, b formBody, code int) {
 	k, ok := kindOf(record.ActionName(r.PathValue("action")))
 	if !ok {
@@ -79,8 +79,8 @@ func (p *Pages) ask(w http.ResponseWriter, r *http.Request, run record.Run, b fo
 	p.show(w, r, Page{Title: k.Verb, Run: run, Code: code}, "form", b)
 }
 
-// submit does what a form asks for, once however often it is sent, and leads to where the
-// answer is shown.
+// submit carries out the action of a form, once however often it is sent, and redirects
+// to its answer.
 func (p *Pages) submit(w http.ResponseWriter, r *http.Request) {
 	if !p.operates(w, r, p.Operator != nil) {
 		return

@@ -9,7 +9,7 @@ import (
 	"github.com/fulgurite/fulgurite/record"
 )
 
-// kind is what people see of one sort of action.
+// kind describes one sort of action to people.
 type kind struct {
 	Name   record.ActionName
 	Verb   string // of the button, for example "Pause"
@@ -47,7 +47,7 @@ func kindOf(name record.ActionName) (kind, bool) {
 	return all[i], true
 }
 
-// State is what decides which actions a run is offered.
+// State has the facts that decide which actions a run is offered.
 type State struct {
 	Paused   bool
 	Pending  int  // version that waits for approval, -1 for none
@@ -56,7 +56,7 @@ type State struct {
 	Only     bool // it evaluates and has no steps
 }
 
-// Offer is what can be done to a run.
+// Offer is an action that a run can be given.
 type Offer struct {
 	Links []Link
 	// Why there is not more, for people.

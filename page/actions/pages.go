@@ -29,7 +29,7 @@ type Operator interface {
 	Reach(ctx context.Context) error
 }
 
-// Records is what the forms read of a store.
+// Records is the part of a store that the forms read.
 type Records interface {
 	Run(ctx context.Context, name string) (record.Run, error)
 	Promoted(ctx context.Context, run, policy string) (record.Promotion, error)
@@ -37,7 +37,7 @@ type Records interface {
 	Action(ctx context.Context, id string) (record.Action, error)
 }
 
-// Page is what is shown around a body.
+// Page is the frame of a body.
 type Page struct {
 	Title string
 	Run   record.Run // whose page it is; without a name it is none's

@@ -33,7 +33,7 @@ type Starter interface {
 	Folder() string
 }
 
-// Plan is what a spec will run.
+// Plan describes what a spec will run.
 type Plan struct {
 	Name   string // of the run
 	Digest string // of the spec

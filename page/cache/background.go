@@ -10,8 +10,8 @@ import (
 // one that took a second the next begins fifty seconds later.
 const share = 50
 
-// Background keeps the last values that take long to make. They are made beside those who
-// ask, once for each state of what they are about; until then the last one has to do.
+// Background caches values that take long to make. They are made in the background, once
+// for each state of their subject; until then callers get the previous value.
 type Background[V any] struct {
 	Most int // values that are kept
 	// Begin is asked before a value is made, and says no while everything ends. Done is
@@ -35,7 +35,7 @@ type entry[V any] struct {
 	made   time.Time
 }
 
-// Answer is what is known of a value.
+// Answer is a value, as far as it is known.
 type Answer[V any] struct {
 	Value V
 	Known bool // false until one was made
@@ -44,9 +44,10 @@ type Answer[V any] struct {
 	Err    error // why the last one could not be made
 }
 
-// Of returns the value of a key, made for a state or for one before. It waits for one that
-// is being made as long as patience lasts. What goes on is not made anew all the time.
-func (b *Background[V]) Of(ctx context.Context, key, state string, goesOn bool, patience time.Duration, create func() (V, error)) Answer[V] {
+// Of returns the value of a key, made for this state or an earlier one. It waits at most
+// maxWait for a value that is being made. The value of a subject that goes on changing is
+// not made anew each time.
+func (b *Background[V]) Of(ctx context.Context, key, state string, goesOn bool, maxWait time.Duration, create func() (V, error)) Answer[V] {
 	b.mu.Lock()
 	e := b.entry(key)
 	due := e.state != state && (e.made.IsZero() || !goesOn || time.Since(e.made) > share*e.took)
@@ -57,7 +58,7 @@ func (b *Background[V]) Of(ctx context.Context, key, state string, goesOn bool, 
 	making := e.making
 	b.mu.Unlock()
 	if making != nil {
-		timer := time.NewTimer(patience)
+		timer := time.NewTimer(maxWait)
 		defer timer.Stop()
 		select {
 		case <-making:

@@ -29,8 +29,8 @@ func newMaker() *maker {
 	return m
 }
 
-func (m *maker) of(key, state string, patience time.Duration) cache.Answer[int] {
-	return m.Of(context.Background(), key, state, false, patience, func() (int, error) {
+func (m *maker) of(key, state string, maxWait time.Duration) cache.Answer[int] {
+	return m.Of(context.Background(), key, state, false, maxWait, func() (int, error) {
 		v := <-m.next
 		if v < 0 {
 			return 0, errors.New("negative")

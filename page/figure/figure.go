@@ -162,7 +162,8 @@ func (f Figure) scales() axes {
 	return axes{chart.NewAxis(left, right, figureTicks), chart.NewAxis(low, high, figureTicks)}
 }
 
-// Data is what the script shows under the pointer: the lines, and the ends of the x axis.
+// Data returns the data that the script shows under the pointer: the lines, and the ends
+// of the x axis.
 func (f Figure) Data() (string, error) {
 	x := f.scales().x.Ticks()
 	lines := make([]drawnLine, len(f.Lines))

@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// What is shown of a text, in bytes.
+// The most that is shown of a text, in bytes.
 const (
 	MostOfMessage = 8 << 10
 	MostOfResult  = 2 << 10 // of one among several beside each other
@@ -15,7 +15,7 @@ const (
 	MostOfSpec    = 64 << 10
 )
 
-// Clipped is what is shown of a text that somebody else wrote.
+// Clipped is the shown part of a text that somebody else wrote.
 type Clipped struct {
 	Text string
 	More int // bytes that are left out

@@ -18,7 +18,7 @@ import (
 // mostOfLogin bounds what somebody who is not known may send, in bytes.
 const mostOfLogin = 4 << 10
 
-// Body is what the page shows on which a token is presented.
+// Body is the body of the page on which a token is presented.
 type Body struct {
 	To      string // where it leads
 	Problem string

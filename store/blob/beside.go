@@ -12,9 +12,9 @@ import (
 
 var besideForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.-]*$`)
 
-// Beside is the path of a file for what somebody makes of the content of digest, and can
-// make again; empty if digest is none. name has letters, digits, '-' and '.' alone. Files
-// there go with the content: Remove deletes them, and Open those whose content is gone.
+// Beside returns the path of a file derived from the content of digest that can be made
+// again; empty if digest is invalid. name has only letters, digits, '-' and '.'. Such
+// files are removed with the content: by Remove, or by Open if their content is gone.
 func (s *Store) Beside(digest, name string) string {
 	if !digestForm.MatchString(digest) || !besideForm.MatchString(name) {
 		return ""

@@ -12,10 +12,10 @@ import (
 	"os"
 )
 
-// Open returns the content of digest as a stream, and its size in bytes. What
-// was read may be relied on once Read has returned io.EOF: a file that holds other
-// content makes the Read at its end ErrCorrupt, with the file's name. Without such a
-// file Open is ErrNotFound. The caller closes the stream.
+// Open returns the content of digest as a stream, and its size in bytes. The content is
+// verified only once Read has returned io.EOF: if it does not match, that Read returns
+// ErrCorrupt, with the file's name. If there is no file, Open returns ErrNotFound. The
+// caller closes the stream.
 func (s *Store) Open(ctx context.Context, digest string) (content io.ReadCloser, size int64, err error) {
 	path, err := s.Path(digest)
 	if err != nil {

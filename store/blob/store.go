@@ -88,8 +88,8 @@ func (s *Store) PutFrom(ctx context.Context, r io.Reader) (string, error) {
 	return digest, nil
 }
 
-// Get returns the content of digest after verifying it. It is ErrNotFound when
-// there is none, ErrCorrupt, with the file's name, when it is another.
+// Get returns the content of digest after verifying it. It returns ErrNotFound if there
+// is none, and ErrCorrupt, with the file's name, if the content does not match.
 func (s *Store) Get(ctx context.Context, digest string) ([]byte, error) {
 	path, err := s.Path(digest)
 	if err != nil {

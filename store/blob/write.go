@@ -23,7 +23,7 @@ func (s *Store) put(ctx context.Context, r io.Reader) (digest string, err error)
 		return "", fmt.Errorf("create temporary file: %w", err)
 	}
 	defer func() {
-		// Linked or not, the temporary name goes. What stays behind is swept.
+		// The temporary name goes in either case. If it stays, a later sweep removes it.
 		err = errors.Join(err, f.Close(), os.Remove(f.Name()))
 	}()
 	sum := sha256.New()
@@ -89,8 +89,8 @@ func (s *Store) Remove(_ context.Context, digest string) error {
 	return nil
 }
 
-// syncName makes sure that digest's name survives loss of power, whoever gave it,
-// and whoever made the directory that it is in.
+// syncName makes sure that digest's name, and the directory that it is in, survive loss
+// of power, whichever process made them.
 func (s *Store) syncName(digest string) error {
 	if err := syncDirectory(filepath.Dir(s.path(digest))); err != nil {
 		return err

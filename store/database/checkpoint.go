@@ -54,7 +54,7 @@ func newCheckpointer(path string, logger *zap.Logger) (*checkpointer, error) {
 	return c, nil
 }
 
-// Close ends the copying. What is not copied stays in the log.
+// Close ends the copying. Pages that are not copied stay in the log.
 func (c *checkpointer) Close() error {
 	c.stop()
 	<-c.stopped

@@ -12,7 +12,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// DB is what the two databases do differently. It is safe for concurrent use.
+// DB is the interface to the operations in which the two databases differ. It is safe for
+// concurrent use.
 type DB interface {
 	// Read is where queries outside a transaction go.
 	Read() Querier
@@ -28,10 +29,10 @@ type DB interface {
 	Close() error
 }
 
-// Durability is what an acknowledged write survives.
+// Durability says which failures an acknowledged write survives.
 type Durability int
 
-// What a write survives.
+// The durabilities.
 const (
 	SurvivesKill      Durability = iota // of any process
 	SurvivesPowerLoss                   // of the machine, together with all earlier writes

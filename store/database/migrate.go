@@ -13,7 +13,7 @@ import (
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// applyMigrations runs what is pending and returns how many that were.
+// applyMigrations runs the pending migrations and returns how many there were.
 func applyMigrations(ctx context.Context, db *sql.DB, dialect goose.Dialect, coded []*goose.Migration, options ...goose.ProviderOption) (int, error) {
 	files, err := fs.Sub(migrations, "migrations")
 	if err != nil {

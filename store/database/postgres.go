@@ -59,7 +59,7 @@ func (p *postgres) once(ctx context.Context, op func(Tx) error) error {
 		return fmt.Errorf("begin: %w", err)
 	}
 	if err := op(Tx{Ctx: ctx, Querier: t, ForUpdate: " FOR UPDATE", ForShare: " FOR SHARE"}); err != nil {
-		_ = t.Rollback() // the cause is what counts, and a broken connection rolls back too
+		_ = t.Rollback() // the first error counts, and a broken connection rolls back too
 		return err
 	}
 	if err := t.Commit(); err != nil {

@@ -82,7 +82,8 @@ func firstConn(ctx context.Context, db *sql.DB) (*sql.Conn, error) {
 	}
 }
 
-// primaryCode are the bits of an error's code that say what it is; others say more.
+// primaryCode masks the bits of an error code that give its kind; the others give
+// details.
 const primaryCode = 0xff
 
 // sqliteDSN names path so that no character of it is taken for an option.

@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// Table is the one list of a table's columns, from which rows are written, read and
-// compared.
+// Table is the list of a table's columns, by which rows are written, read and compared.
 type Table[Row any] struct {
 	name    string // with the letter that queries call it by, "calls c"
 	columns []Column[Row]
@@ -47,7 +46,7 @@ func (t Table[Row]) Insert() string {
 	return "INSERT INTO " + name + " (" + strings.Join(names, ", ") + ") VALUES (" + strings.Join(places, ", ") + ") ON CONFLICT DO NOTHING"
 }
 
-// From selects rows of the table; before are what the table is joined to.
+// From selects rows of the table; before lists the tables that it is joined to.
 func (t Table[Row]) From(before ...string) string {
 	_, letter, _ := strings.Cut(t.name, " ")
 	names := make([]string, len(t.columns))
@@ -57,8 +56,7 @@ func (t Table[Row]) From(before ...string) string {
 	return "SELECT " + strings.Join(names, ", ") + " FROM " + strings.Join(append(before, t.name), " CROSS JOIN ")
 }
 
-// Fields are pointers to what a row holds, column by column: bind makes values of
-// them.
+// Fields returns pointers to a row's fields, column by column: bind makes values of them.
 func (t Table[Row]) Fields(r *Row) []any {
 	out := make([]any, len(t.columns))
 	for i, c := range t.columns {
@@ -73,7 +71,7 @@ func (t Table[Row]) Read(row Scan) (r Row, err error) {
 	return r, err
 }
 
-// Same reports whether two rows hold the same, but for what is loose.
+// Same reports whether two rows are equal, apart from loose columns.
 func (t Table[Row]) Same(a, b *Row) bool {
 	left, right := bind(t.Fields(a)), bind(t.Fields(b))
 	for i, c := range t.columns {
@@ -88,8 +86,8 @@ func (t Table[Row]) Same(a, b *Row) bool {
 	return true
 }
 
-// Moment is stored as nanoseconds since 1970, 0 for none. It and the types that follow
-// have columns of one kind in both databases.
+// Moment is stored as nanoseconds since 1970, 0 for the zero time. It and the types that
+// follow have columns of one kind in both databases.
 type Moment time.Time
 
 // Flag is 0 or 1.
@@ -98,7 +96,7 @@ type Flag bool
 // Unsigned is stored as its bits, signed.
 type Unsigned uint64
 
-// Optional is empty for none.
+// Optional is stored as empty if it is nil.
 type Optional []byte
 
 // Scan is for database/sql.

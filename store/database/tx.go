@@ -88,8 +88,8 @@ func InsertOrFind[T any](t Tx, insert string, args []any, find func() (T, error)
 	return v, n == 1, err
 }
 
-// bind makes arguments fit for both databases: pointers become what they point to,
-// text of any type valid.
+// bind converts arguments for both databases: it dereferences pointers and makes text of
+// any type valid.
 func bind(args []any) []any {
 	out := make([]any, len(args))
 	for i, a := range args {
@@ -133,7 +133,7 @@ func ValidText(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 }
 
-// Nanos is how times are stored: nanoseconds since 1970, 0 for none.
+// Nanos returns a time as it is stored: nanoseconds since 1970, 0 for the zero time.
 func Nanos(t time.Time) int64 {
 	if t.IsZero() {
 		return 0

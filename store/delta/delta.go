@@ -1,10 +1,10 @@
-// Package delta writes a text as what is new in it against another. It is made for
-// requests of one dialog: each repeats the one before it and adds to its middle, or
-// changes a word of it.
+// Package delta encodes a text as its differences from another. It is made for requests
+// of one dialog: each repeats the one before it and adds to its middle, or changes a word
+// of it.
 //
-// A delta is a sequence of pairs: bytes that are new, then a range of the base to
-// copy. Lengths and offsets are unsigned LEB128 varints: length of what is new, the
-// bytes, length of the range, its offset in the base (left out if the length is 0).
+// A delta is a sequence of pairs: new bytes, then a range of the base to copy. Lengths
+// and offsets are unsigned LEB128 varints: length of the new bytes, the bytes, length of
+// the range, its offset in the base (left out if the length is 0).
 package delta
 
 import (
@@ -28,7 +28,7 @@ func Encode(base []byte, from int, target []byte) []byte {
 	tail := sharedEnd(base[from+head:], target[head:])
 	var w writer
 	w.copy(from, head)
-	// What the ends have in common is not looked for again.
+	// The common beginning and end are not searched again.
 	w.match(newIndex(base, [2]int{0, from}, [2]int{from + head, len(base) - tail}), target[head:len(target)-tail])
 	w.copy(len(base)-tail, tail)
 	if len(w.fresh)+w.copied > 0 {
@@ -72,7 +72,7 @@ func length(b []byte, most int) (int, []byte, error) {
 // writer writes pairs. Ranges that follow each other become one.
 type writer struct {
 	out, fresh []byte
-	at, copied int // the range that follows what is fresh
+	at, copied int // the range that follows the fresh bytes
 }
 
 func (w *writer) add(b []byte) {
@@ -106,7 +106,7 @@ func (w *writer) flush() {
 	w.fresh, w.copied = w.fresh[:0], 0
 }
 
-// match writes text, of which it looks for ranges in the index.
+// match encodes text, for which it looks up ranges in the index.
 func (w *writer) match(x index, text []byte) {
 	begin, at := 0, 0 // text[begin:at] was not found
 	for h, fresh := uint32(0), true; len(x.slots) > 0 && at+block <= len(text); {

@@ -96,7 +96,7 @@ func DecodeMarks(b []byte) []bool {
 	return out
 }
 
-// Chain digests tokens as they are laid end to end.
+// Chain computes a digest of a growing list of tokens.
 type Chain struct {
 	hash   hash.Hash
 	buffer []byte
@@ -115,5 +115,5 @@ func (c *Chain) Add(tokens []int32) *Chain {
 	return c
 }
 
-// Digest is that of all tokens so far.
+// Digest returns the digest of all tokens so far.
 func (c *Chain) Digest() []byte { return c.hash.Sum(nil) }

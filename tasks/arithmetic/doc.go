@@ -11,8 +11,8 @@
 // are in the same one. About 8 in 10 problems are in [Train], 1 in [Gate] and 1
 // in [Test]. Demonstrations come from [Train] alone.
 //
-// It is not a benchmark of mathematics, and it reads no expression beyond its
-// own grammar. One may rely on this: everything here is a function of its
-// arguments, the same on every machine and in every version, since the tasks of
-// a finished run are known by their digest.
+// It is not a benchmark of mathematics, and it reads no expression beyond its own
+// grammar. Guarantees: everything here is a function of its arguments, the same on every
+// machine and in every version, since the tasks of a finished run are known by their
+// digest.
 package arithmetic

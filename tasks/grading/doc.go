@@ -4,7 +4,6 @@
 //
 // It doesn't run graders that are commands and asks no agent for its reward.
 //
-// One may rely on this: tasks that Open returns can be graded, as far as their
-// databases stay as they are; and what an agent returned never makes an error, only a
-// lower reward.
+// Guarantees: tasks that Open returns can be graded, as far as their databases stay as
+// they are; and what an agent returned never makes an error, only a lower reward.
 package grading

@@ -22,10 +22,10 @@ type Graders struct {
 	programs  tasks.Programs
 }
 
-// Grade is the reward of what an agent returned, as tasks.Grade gives it or, for the
-// grader "sql", 1 if the result is a query that returns what the task's answer does,
-// else 0. An error that wraps sqlmatch.ErrDatabase is about this machine, one of ctx
-// about nothing; others are faults of the grader or the task.
+// Grade returns the reward of an agent's result. It decides as tasks.Grade does; for the
+// grader "sql" the reward is 1 if the result is a query that returns the same as the
+// task's answer, else 0. An error that wraps sqlmatch.ErrDatabase is about this machine,
+// and an error of ctx is about neither; others are faults of the grader or the task.
 func (g *Graders) Grade(ctx context.Context, grader spec.Grader, t tasks.Task, result string) (float64, error) {
 	if grader.Type != spec.GraderSQL {
 		return tasks.Grade(grader, t, result)
@@ -45,8 +45,8 @@ func (g *Graders) Grade(ctx context.Context, grader spec.Grader, t tasks.Task, r
 	return 0, nil
 }
 
-// GradeByProgram is the reward that the program of tasks.command gives. Its errors are
-// those of tasks.Programs.
+// GradeByProgram returns the reward that the program of tasks.command gives. Its errors
+// are those of tasks.Programs.
 func (g *Graders) GradeByProgram(ctx context.Context, of spec.Tasks, grader spec.Grader, t tasks.Task, result string) (float64, error) {
 	return g.programs.Grade(ctx, of, grader.Seconds, t, result)
 }

@@ -11,8 +11,7 @@ import (
 	"github.com/BurntSushi/toml"
 )
 
-// Config is what a task.toml says, as far as it matters here. Keys that are not known are
-// left alone, as Harbor does.
+// Config has the supported keys of a task.toml. Unknown keys are ignored, as Harbor does.
 type Config struct {
 	Agent       Agent          `toml:"agent"`
 	Verifier    Verifier       `toml:"verifier"`
@@ -57,7 +56,7 @@ type Environment struct {
 	Network
 }
 
-// Network is what a phase may reach.
+// Network says which hosts a phase may reach.
 type Network struct {
 	Mode  string   `toml:"network_mode"`
 	Hosts []string `toml:"allowed_hosts"`

@@ -29,7 +29,7 @@ const (
 	// spareTime is how long a container lasts beyond the limits of agent and tests: it ends by
 	// itself if no worker of this machine comes back to remove it.
 	spareTime = time.Hour
-	// longestLife is that of a container whose agent has no limit.
+	// longestLife is the lifetime of a container whose agent has no limit.
 	longestLife = 24 * time.Hour
 )
 
@@ -109,8 +109,8 @@ func (c *container) workingDirectory(ctx context.Context, t Task) (string, error
 	return directory, nil
 }
 
-// image is the image of a task's environment. A Dockerfile's is named for what it is made of,
-// so that it is built once.
+// image returns the image of a task's environment. An image from a Dockerfile is named
+// for its content, so that it is built once.
 func (c *container) image(ctx context.Context, t Task) (string, error) {
 	if _, err := os.Stat(t.part(environmentName, dockerfileName)); err != nil {
 		return t.Config.Environment.Image, nil // run fetches it
@@ -141,7 +141,7 @@ func host() string {
 	return name
 }
 
-// sweep removes the containers of this home, and those of homes on this machine that nobody
+// sweep removes the containers of this home, and of homes on this machine that nobody
 // holds.
 func (c *container) sweep(ctx context.Context, home string) error {
 	out, err := c.output(ctx, commandTime, "ps", "--all", "--quiet", "--filter", "label="+labelTasks+"=harbor", "--filter", "label="+labelHost+"="+host())
@@ -171,7 +171,7 @@ func held(path string) bool {
 	return syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB) != nil
 }
 
-// clientVariables are those by which docker and podman find what runs containers.
+// clientVariables returns the variables by which docker and podman find their daemon.
 func clientVariables() []string {
 	var out []string
 	for _, name := range []string{"HOME", "XDG_RUNTIME_DIR", "DOCKER_HOST", "DOCKER_CONFIG", "DOCKER_CONTEXT", "DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH", "CONTAINER_HOST", "CONTAINERS_CONF"} {
@@ -196,8 +196,8 @@ func (c *container) exec(user string, variables map[string]string) []string {
 	return append(words, c.name)
 }
 
-// tests ends what the agent left running, puts the tests in their place and returns the command
-// that runs them.
+// tests ends the processes that the agent left running, puts the tests in their place and
+// returns the command that runs them.
 func (c *container) tests(ctx context.Context, t Task, variables map[string]string) ([]string, error) {
 	for _, args := range [][]string{
 		{"exec", "--user", "0", c.name, "sh", "-c", "kill -9 -1; true"}, // all but itself and the first
@@ -239,8 +239,8 @@ func (c *container) remove() error {
 	return nil
 }
 
-// output runs docker or podman and returns its standard output; the error ends in what it wrote
-// to standard error.
+// output runs docker or podman and returns its standard output; the error ends with its
+// standard error.
 func (c *container) output(ctx context.Context, most time.Duration, args ...string) (string, error) {
 	limited, cancel := context.WithTimeout(ctx, most)
 	defer cancel()

@@ -7,8 +7,8 @@
 // reads the reward that the task's tests leave there. It starts no agent and no tests: package
 // agent does, so that they end with their worker.
 //
-// One may rely on this: what a workspace can't be given, such as an image's packages without a
-// container, is refused by the name of its key or line before anything runs; a reward comes
-// from files that the tests wrote after the agent had ended; and nothing of a workspace
-// outlives the next one on the same machine, also when a worker was killed.
+// Guarantees: what a workspace can't be given, such as an image's packages without a
+// container, is refused by the name of its key or line before anything runs; a reward
+// comes from files that the tests wrote after the agent had ended; and nothing of a
+// workspace outlives the next one on the same machine, also when a worker was killed.
 package harbor

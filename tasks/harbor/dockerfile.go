@@ -15,13 +15,13 @@ import (
 // defaultDirectory is where agents work if neither the image nor task.toml says otherwise.
 const defaultDirectory = "/app"
 
-// layout is what an environment comes to without its image: files to copy and where.
+// layout is an environment without its image: files to copy and their places.
 type layout struct {
 	directory string // in which the agent works
 	copies    []copying
 	folders   []string // made empty
 	variables map[string]string
-	needs     []string // what only a container can do, each with its line
+	needs     []string // instructions that need a container, each with its line
 }
 
 // copying is a file or a directory of environment/ and its path in the workspace.

@@ -15,9 +15,9 @@ import (
 //go:embed view.sh
 var viewScript string
 
-// view are the words before a command that sees the workspace: this machine, read-only but
-// for what belongs to the attempt, with the workspace's directories over it. The tests are
-// hidden but for the command that runs them.
+// view returns the words to put before a command so that it sees the workspace: this
+// machine, read-only except for the attempt's own directories, with the workspace's
+// directories over it. The tests are visible only to the command that runs them.
 func (w *Workspace) view(tests bool) []string {
 	home := w.place.Home
 	words := []string{"unshare", "--user", "--map-root-user", "--mount", "/bin/sh", "-c", viewScript, "view", filepath.Join(home, viewName), home, w.layout.directory}
@@ -65,7 +65,7 @@ func checkNamespaces(ctx context.Context) error {
 	return nil
 }
 
-// copyAll copies a file or a directory, with links and modes as they are.
+// copyAll copies a file or a directory, with its links and modes.
 func copyAll(from, to string) error {
 	info, err := os.Lstat(from)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// ErrMachine is wrapped when what a workspace needs of this machine is missing or away: it
-// says nothing about the task.
+// ErrMachine is wrapped when this machine lacks something that a workspace needs: it says
+// nothing about the task.
 var ErrMachine = errors.New("this machine can't make workspaces")
 
 // ErrReward is wrapped when the tests left no usable reward.
@@ -112,8 +112,8 @@ func (w *Workspace) Directory() string {
 // Limit is how long the task lets an agent work; 0 is no limit.
 func (w *Workspace) Limit() time.Duration { return seconds(w.task.Config.Agent.Seconds) }
 
-// Wrap are the words before a command that has to run in the workspace: none where that is
-// a container, which agents reach by the program of FULGURITE_EXEC.
+// Wrap returns the words to put before a command that has to run in the workspace. A
+// container needs none: agents reach it by the program of FULGURITE_EXEC.
 func (w *Workspace) Wrap() []string {
 	if w.container != nil {
 		return nil
@@ -160,9 +160,9 @@ func (w *Workspace) writeExec() error {
 	return nil
 }
 
-// Tests are the command that runs the task's tests in the workspace, its environment, and how
-// long it may take. It is asked for when the agent has ended: what the agent left in the place
-// of the tests and of their reward is removed.
+// Tests returns the command that runs the task's tests in the workspace, its environment,
+// and how long it may take. Call it when the agent has ended: it removes the agent's
+// files in the place of the tests and of their reward.
 func (w *Workspace) Tests(ctx context.Context) (command []string, environment map[string]string, limit time.Duration, err error) {
 	environment, err = resolve("verifier.env", w.task.Config.Verifier.Environment)
 	if err != nil {
@@ -195,7 +195,8 @@ func (w *Workspace) Tests(ctx context.Context) (command []string, environment ma
 	return append(w.view(true), "bash", "/tests/"+testFile), variables, limit, nil
 }
 
-// Reward is what the tests wrote: /logs/verifier/reward.json, else reward.txt.
+// Reward returns the reward that the tests wrote: /logs/verifier/reward.json, else
+// reward.txt.
 func (w *Workspace) Reward(ctx context.Context) (float64, error) {
 	directory := filepath.Join(w.place.Home, logsName, "verifier")
 	if w.container != nil {

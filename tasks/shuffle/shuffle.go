@@ -2,10 +2,9 @@
 // the same whether n is ten or ten billion, and needs no memory. The order of tasks and
 // the choice of generated problems use it.
 //
-// It is not a source of randomness for statistics or secrets. One may rely on this: for
-// every key and n the result is a permutation, it depends on nothing but its
-// arguments, and it never changes, because running workflows replay it. A test checks
-// its values.
+// It is not a source of randomness for statistics or secrets. Guarantees: for every key
+// and n the result is a permutation, it depends on nothing but its arguments, and it
+// never changes, because running workflows replay it. A test checks its values.
 package shuffle
 
 import "math/bits"

@@ -20,8 +20,8 @@ const (
 	// can take the square of it in time.
 	longestValue = 128 << 10
 	longestQuery = 64 << 10
-	// mostRows and mostBytes are what a gold query may return. What is compared with it
-	// is read only as far as it can be equal.
+	// mostRows and mostBytes limit the result of a gold query. The result compared with
+	// it is read only as far as it can be equal.
 	mostRows  = 200_000
 	mostBytes = 64 << 20
 	// cacheKB is what a query keeps in memory for each of its tables and sorters; the
@@ -46,7 +46,7 @@ var (
 	errRefused = errors.New("a statement that doesn't only select")
 )
 
-// sqliteError is what SQLite says of a query or of a file.
+// sqliteError is an error of SQLite about a query or a file.
 type sqliteError struct {
 	code int32
 	text string
@@ -159,7 +159,7 @@ func (c *connection) check() int32 {
 	return 1
 }
 
-// bounds are what a query may return.
+// bounds limit the result of a query.
 type bounds struct {
 	rows, bytes int
 	columns     int // -1 for any number

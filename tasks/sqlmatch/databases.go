@@ -18,7 +18,7 @@ var ErrDatabase = errors.New("unusable database")
 // ErrGold is wrapped when a gold query fails on its database, or is over a limit.
 var ErrGold = errors.New("unusable gold query")
 
-// Comparison is what Match compares.
+// Comparison is the input of Match.
 type Comparison struct {
 	Database string // path of the SQLite file
 	Gold     string // the query that is right
@@ -67,9 +67,8 @@ type goldQuery struct {
 	text string // prepared
 }
 
-// Match reports whether a query returns what the gold query does. Errors wrap
-// ErrDatabase or ErrGold, or are that of ctx; whatever is wrong with the query itself
-// makes it a wrong one.
+// Match reports whether a query returns the same as the gold query. Errors wrap
+// ErrDatabase or ErrGold, or come from ctx; a query with an error of its own is wrong.
 func (d *Databases) Match(ctx context.Context, c Comparison) (bool, error) {
 	if c.Most == 0 {
 		c.Most = defaultMost
@@ -114,7 +113,7 @@ func testSuite(path string) ([]string, error) {
 		}
 	}
 	if !slices.Contains(files, path) {
-		files = append(files, path) // opening it says what is wrong
+		files = append(files, path) // opening it reports the error
 	}
 	return files, nil
 }
@@ -152,7 +151,7 @@ func (d *Databases) matchOn(ctx context.Context, path, gold, query string, order
 	return false, nil
 }
 
-// gold is what a gold query returns.
+// gold returns the result of a gold query.
 func (d *Databases) gold(ctx context.Context, f file, c *connection, text string, most time.Duration) (table, error) {
 	key := goldQuery{f, text}
 	d.mu.Lock()
@@ -210,7 +209,7 @@ func (d *Databases) give(f file, c *connection) {
 	}
 }
 
-// Close closes what no comparison uses.
+// Close closes the databases that no comparison uses.
 func (d *Databases) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

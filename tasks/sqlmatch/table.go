@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// table is what a query returns. A value is nil, int64, float64, string or blob.
+// table is the result of a query. A value is nil, int64, float64, string or blob.
 type table struct {
 	columns int
 	rows    [][]any
@@ -22,7 +22,7 @@ type blob string
 // larger one.
 const tolerance = 1e-9
 
-// equal reports whether two results are the same but for the order of columns and,
+// equal reports whether two results are the same apart from the order of columns and,
 // unless ordered, of rows. Two results without rows are the same.
 func equal(a, b table, ordered bool) bool {
 	switch {

@@ -30,7 +30,7 @@ type agentOptions struct {
 	parallel bool
 }
 
-// arguments are those that parseAgentOptions reads.
+// arguments returns the arguments that parseAgentOptions reads.
 func (m agentOptions) arguments() []string {
 	return []string{agentCommand, m.think.String(), strconv.FormatBool(m.parallel)}
 }

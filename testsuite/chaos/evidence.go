@@ -50,7 +50,7 @@ func (s *suite) evidence(ctx context.Context, name string) (checker.Evidence, er
 	return e, err
 }
 
-// answers are those of the judge so far.
+// answers returns the judge's answers so far.
 func (s *suite) answers() []checker.Answer {
 	var out []checker.Answer
 	for _, a := range s.judgeServer.Answers() {

@@ -8,7 +8,8 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 )
 
-// scenario is what is special about a run. The runs with faults go through them in turn.
+// scenario has the special settings of a run. The runs with faults go through them in
+// turn.
 type scenario struct {
 	name string
 	// lag is training.lag.

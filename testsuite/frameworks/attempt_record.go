@@ -13,7 +13,7 @@ import (
 	"github.com/fulgurite/fulgurite/wire"
 )
 
-// attemptRecord is what one attempt at a walk has on record.
+// attemptRecord is the record of one attempt at a walk.
 type attemptRecord struct {
 	exchanges []*exchange
 	calls     []trace.Exchange
@@ -131,7 +131,7 @@ func (a attemptRecord) continuations() (all, exact int) {
 	return all, exact
 }
 
-// result is what came of an example, or of a part of it.
+// result is the outcome of an example, or of a part of it.
 type result struct {
 	calls   int
 	trained int      // tokens that the loss sees

@@ -44,7 +44,7 @@ type walk struct {
 	API string `yaml:"api"`
 	// Stream says whether the calls are answered with event streams.
 	Stream bool `yaml:"stream"`
-	// Replies are what the sampler may say.
+	// Replies are the possible replies of the sampler.
 	Replies []reply `yaml:"replies"`
 	// Result is the agent's, and Calls how many calls it made for it.
 	Result string `yaml:"result"`

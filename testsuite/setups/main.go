@@ -69,7 +69,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// result is what became of a setup.
+// result is the outcome of a setup.
 type result struct {
 	seconds time.Duration
 	wrong   []string // empty if all is as claimed

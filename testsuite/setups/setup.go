@@ -38,7 +38,7 @@ type setup struct {
 	because []string
 }
 
-// outcome is what training comes to.
+// outcome is the outcome of training.
 type outcome string
 
 // The outcomes.

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// origin is what a binary was built from.
+// origin is the source of a binary.
 type origin struct {
 	version string
 	time    time.Time // of the commit

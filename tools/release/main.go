@@ -20,7 +20,7 @@ import (
 	"strings"
 )
 
-// targets are those that people have; others build from source.
+// targets are the platforms of released binaries; for others, build from source.
 const targets = "linux/amd64,linux/arm64,darwin/amd64,darwin/arm64"
 
 func main() {

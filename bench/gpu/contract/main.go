@@ -18,14 +18,14 @@ import (
 	"github.com/fulgurite/fulgurite/model/torch"
 )
 
-// report is what is printed.
+// report is the printed JSON.
 type report struct {
 	Fingerprint string  `json:"fingerprint"`
 	Models      []found `json:"models"`
 	Passed      bool    `json:"passed"`
 }
 
-// found is what one model showed. Differences are in nats.
+// found has the differences of one model, in nats.
 type found struct {
 	Model string `json:"model"`
 	// ScoreMean and ScoreMax are between the engines' log-probabilities.

@@ -8,7 +8,7 @@
 // gives others. [Set.Arithmetic] is equal exactly where bits are, but for the bits
 // of a NaN.
 //
-// What may be relied on: each element of a matrix product is one chain of
+// Guarantees: each element of a matrix product is one chain of
 // additions with ascending k that starts from 0 or from the element's old value.
 // Neither the number of rows or columns, nor how they are cut into tiles, nor
 // where an element lies changes it. Sums along a row depend on that row alone.

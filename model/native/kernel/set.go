@@ -62,7 +62,8 @@ type Set struct {
 		rate, scale, decay, epsilon, beta1, rest1, correct1, beta2, rest2, correct2 float32)
 }
 
-// Sets are those that run here, the fastest first. The last is always "go".
+// Sets returns the sets that run on this processor, the fastest first. The last is always
+// "go".
 func Sets() []*Set { return append(vectorSets(), plainSet()) }
 
 // Best is the fastest set that runs here.

@@ -49,8 +49,8 @@ const lockEvery = 20 * time.Millisecond
 
 // Lock takes the lock on an open file, which ends with the file, or the process. It waits
 // while another has it, at most for so long.
-func Lock(f *os.File, patience time.Duration) error {
-	for end := time.Now().Add(patience); ; time.Sleep(lockEvery) {
+func Lock(f *os.File, maxWait time.Duration) error {
+	for end := time.Now().Add(maxWait); ; time.Sleep(lockEvery) {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil {
 			return nil

@@ -121,11 +121,11 @@ func (f Files) lock(path string, k Key) (unlock func(), ok bool) {
 	if err != nil {
 		return nil, false
 	}
-	patience := f.Patience
-	if patience == 0 {
-		patience = time.Minute
+	maxWait := f.Patience
+	if maxWait == 0 {
+		maxWait = time.Minute
 	}
-	if err := memory.Lock(l, patience); err != nil {
+	if err := memory.Lock(l, maxWait); err != nil {
 		_ = l.Close() // nothing was written
 		return nil, false
 	}
@@ -140,7 +140,7 @@ func write(path string, k Key, numbers []float32) (held *memory.Floats, err erro
 	if err != nil {
 		return nil, err
 	}
-	// What a killed process left may be protected.
+	// Files that a killed process left may be protected.
 	if err := os.Remove(path + written); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}

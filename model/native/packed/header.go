@@ -28,7 +28,7 @@ type Key struct {
 	Numbers int `json:"numbers"`
 }
 
-// header is what a file says of itself.
+// header is the header of a file.
 type header struct {
 	Format string `json:"format"`
 	Key
@@ -46,17 +46,17 @@ func (h header) with(sum string) header {
 	return h
 }
 
-// Name is that of the file of k, among files made of the same base.
+// Name is the name of the file of k, among files made of the same base.
 func (k Key) Name() string {
 	h := fnv.New64a()
 	_ = json.NewEncoder(h).Encode(newHeader(k, nil)) // of numbers and strings
 	return fmt.Sprintf("native-%016x", h.Sum64())
 }
 
-// size is that of the file, in bytes.
+// size is the size of the file, in bytes.
 func (k Key) size() int64 { return headerSize + 4*int64(k.Numbers) }
 
-// Size is what a file of so many numbers takes, in bytes.
+// Size is the size of a file of so many numbers, in bytes.
 func Size(numbers int64) int64 { return headerSize + 4*numbers }
 
 func (h header) encode() ([]byte, error) {
@@ -70,7 +70,7 @@ func (h header) encode() ([]byte, error) {
 	return append(text, make([]byte, headerSize-len(text))...), nil
 }
 
-// parseHeader is the zero header where the text is none.
+// parseHeader returns the zero header if the text is no header.
 func parseHeader(text []byte) (h header) {
 	if json.Unmarshal(bytes.TrimRight(text, "\x00"), &h) != nil {
 		return header{}

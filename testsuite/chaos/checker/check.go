@@ -16,7 +16,7 @@ type Evidence struct {
 	WorkerHangs []Hang            // of those that ask the judge
 }
 
-// Findings are what a run's evidence comes to.
+// Findings are the result of checking a run's evidence.
 type Findings struct {
 	Run       string `json:"run"`
 	Completed bool   `json:"completed"`

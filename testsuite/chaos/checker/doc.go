@@ -8,6 +8,6 @@
 // It does not read what the product says about itself. It shares no type with
 // it either: a field that is renamed there is missed here.
 //
-// One may rely on this: each kind of loss, repetition or difference that it
-// names has a test in which it happens.
+// Guarantees: each kind of loss, repetition or difference that it names has a test in
+// which it happens.
 package checker

@@ -22,7 +22,7 @@ type Issued struct {
 	Quarantine string
 }
 
-// History is what Temporal's history tells of a run.
+// History is the part of Temporal's history of a run that the checker reads.
 type History struct {
 	Completed bool
 	Issued    []Issued

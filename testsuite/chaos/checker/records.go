@@ -62,7 +62,7 @@ type Quarantine struct {
 	Step, Task int
 }
 
-// Records are what the store has of a run.
+// Records are the store's records of a run.
 type Records struct {
 	Run         string
 	Status      string

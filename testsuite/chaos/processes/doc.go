@@ -13,9 +13,8 @@
 // at [Fleet.Store], Temporal at [Fleet.Temporal] and the sampler's log in
 // [Fleet.Generations].
 //
-// One may rely on this: everything of a fleet lies in its directory, each
-// process appends to a log of its own there, and no process outlives the one
-// that started it (on Linux; elsewhere, Close ends them). Addresses of PostgreSQL
-// and Temporal stay the same over restarts; gateway and sampler come back at
-// others, and are found through their leases.
+// Guarantees: everything of a fleet lies in its directory, each process appends to a log
+// of its own there, and no process outlives the one that started it (on Linux; elsewhere,
+// Close ends them). Addresses of PostgreSQL and Temporal stay the same over restarts;
+// gateway and sampler come back at others, and are found through their leases.
 package processes

@@ -13,7 +13,7 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// attemptCalls is what is on record of an attempt.
+// attemptCalls is the record of an attempt.
 type attemptCalls struct {
 	trace.Attempt
 	attemptText

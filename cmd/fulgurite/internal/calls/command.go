@@ -1,5 +1,5 @@
-// Package calls is `fulgurite calls`: the attempts of a run, their model calls and what
-// was said in them.
+// Package calls is `fulgurite calls`: the attempts of a run, their model calls and the
+// texts of these.
 package calls
 
 import (
@@ -104,7 +104,7 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 	return printRefusals(ctx, t, records.Store, p[0])
 }
 
-// trials are the attempts that are wanted; that there are none is an error.
+// trials returns the selected attempts; it is an error if there are none.
 func (c *Command) trials(ctx context.Context, db *store.Store, p prefix) ([]record.Trial, error) {
 	if _, err := db.Run(ctx, p[0]); err != nil {
 		return nil, err

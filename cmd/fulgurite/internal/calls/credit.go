@@ -12,7 +12,7 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// credited is what a batch made of an attempt.
+// credited is an attempt's part of a batch.
 type credited struct {
 	advantage float64
 	calls     map[int]spread // by Seq; a call that is not trained has none
@@ -33,8 +33,8 @@ func (s spread) String() string {
 	return fmt.Sprintf("%.4g (from %.4g to %.4g)", s.Mean, s.Min, s.Max)
 }
 
-// batchReader finds what the batch of its step made of an attempt. It keeps the last
-// batch that it read.
+// batchReader finds an attempt's part of its step's batch. It keeps the last batch that
+// it read.
 type batchReader struct {
 	db    *store.Store
 	blobs *blob.Store
@@ -42,8 +42,8 @@ type batchReader struct {
 	found map[string]credited // by address
 }
 
-// of is false for an attempt that no batch holds: none was made of its step, or it
-// was not trained.
+// of returns false for an attempt that is in no batch: its step has none, or it was not
+// trained.
 func (b *batchReader) of(ctx context.Context, a trace.Attempt) (credited, bool, error) {
 	if a.Kind != trace.Train {
 		return credited{}, false, nil

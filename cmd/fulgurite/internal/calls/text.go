@@ -15,7 +15,7 @@ import (
 	"github.com/fulgurite/fulgurite/wire"
 )
 
-// attemptText is what --text adds to an attempt.
+// attemptText has the fields that --text adds to an attempt.
 type attemptText struct {
 	// Advantage is the attempt's in the batch of its step, if that holds it.
 	Advantage *float64 `json:"advantage,omitempty"`
@@ -23,7 +23,7 @@ type attemptText struct {
 	Rewards []trace.Reward `json:"rewards,omitempty"`
 }
 
-// callText is what --text adds to a call.
+// callText has the fields that --text adds to a call.
 type callText struct {
 	// Parent is the Seq of the call whose tokens begin this one's, -1 for none.
 	Parent *int `json:"parent,omitempty"`
@@ -40,7 +40,7 @@ type callText struct {
 	request string // why the request can't be read
 }
 
-// addText reads what was said in the attempt.
+// addText reads the texts of the attempt.
 func (a *attemptCalls) addText(ctx context.Context, batches *batchReader, seen signals.Attempt) error {
 	a.Rewards = seen.Rewards
 	credit, trained, err := batches.of(ctx, a.Attempt)

@@ -25,7 +25,7 @@ type Command struct {
 
 // Run needs no stack: it samples from the records in this process, or from the servers
 // that the run's spec names. The run's agent gets an attempt's address, as in training;
-// what it does there is on no record afterwards.
+// the attempt's record is removed afterwards.
 func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
 	records, err := s.OpenRecords(ctx, t, c.Records)
 	if err != nil {
@@ -66,7 +66,7 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 	return nil
 }
 
-// print writes the answer, and for people what was chosen where they named no version.
+// print writes the answer, and for people the chosen version if they named none.
 func (c *Command) print(t *terminal.Terminal, version string, choice catalog.Choice, result agent.Result) error {
 	if c.JSON {
 		return t.JSON(map[string]string{"version": version, "choice": string(choice), "input": c.Input, "answer": result.Text})
@@ -82,7 +82,7 @@ func (c *Command) print(t *terminal.Terminal, version string, choice catalog.Cho
 	return nil
 }
 
-// printable replaces what a terminal would obey.
+// printable replaces control characters.
 func printable(r rune) rune {
 	if unicode.IsControl(r) && r != '\n' && r != '\t' {
 		return unicode.ReplacementChar

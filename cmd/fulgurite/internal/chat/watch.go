@@ -13,10 +13,10 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// callWatch notes what becomes of an agent's model calls, between the forwarder and the
-// gateway and between the gateway and the sampler. A run waits for a sampler that
-// fails; a person gets its error. The store has the refusals too, but neither their HTTP
-// status nor what the gateway answers for a fault of its own.
+// callWatch notes the outcome of an agent's model calls, between the forwarder and the
+// gateway and between the gateway and the sampler. A run waits for a sampler that fails;
+// a person gets its error. The store has the refusals too, but neither their HTTP status
+// nor the gateway's replies to its own faults.
 type callWatch struct {
 	sampler model.Sampler
 	// broken gets the reason why a call could not be answered for no fault of the agent's.
@@ -85,7 +85,7 @@ func (w *callWatch) String() string {
 	return fmt.Sprintf("%d of the agent's %d model calls were refused, the first with %s", len(w.refusals), w.calls, w.refusals[0])
 }
 
-// watchedReply keeps the status of a reply, and the body of one that is no success.
+// watchedReply keeps the status of a reply, and its body if it is not a success.
 type watchedReply struct {
 	http.ResponseWriter
 	status int

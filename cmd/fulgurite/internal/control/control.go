@@ -18,7 +18,7 @@ import (
 	"github.com/fulgurite/fulgurite/record"
 )
 
-// message is what every command has that tells a run something.
+// message has the flags of every command that sends a run an action.
 type message struct {
 	Run_    string            `arg:"" name:"run" help:"Name of the run."`
 	Reason  string            `help:"Why; it stays on record." placeholder:"TEXT"`
@@ -27,7 +27,7 @@ type message struct {
 	Records state.RecordFlags `embed:""`
 }
 
-// action is what the message asks for.
+// action returns the action that the message asks for.
 func (m message) action(name record.ActionName, input record.ActionInput) record.Action {
 	return record.Action{ID: operator.NewID(), Run: m.Run_, Name: name, By: cmp.Or(m.By, state.Person()), Reason: m.Reason, Input: input}
 }
@@ -112,7 +112,7 @@ func (c *Set) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) err
 	return c.Message.send(ctx, s, t, record.ActionSet, record.ActionInput{Values: values})
 }
 
-// updateResult is what these commands print as JSON.
+// updateResult is the JSON output of these commands.
 type updateResult struct {
 	Step    int    `json:"step"`
 	Message string `json:"message"`
@@ -155,7 +155,7 @@ func dial(s *state.Flags, t *terminal.Terminal) operator.Dial {
 	}
 }
 
-// explain says why a run did not do what it was told.
+// explain says why a run did not carry out an action.
 func (m message) explain(err error, a record.Action, s *state.Flags) error {
 	switch {
 	case errors.Is(err, operator.ErrNotUnderWay):

@@ -11,7 +11,7 @@ import (
 	"github.com/fulgurite/fulgurite/record"
 )
 
-// mover is what every command asks that moves the promoted pointer.
+// mover has the flags of every command that moves the promoted pointer.
 type mover struct {
 	By      string            `help:"Who does it (default: user@host)." placeholder:"NAME"`
 	Records state.RecordFlags `embed:""`

@@ -16,7 +16,7 @@ type Retry struct {
 	Message message `embed:""`
 }
 
-// retryResult is what `fulgurite retry --json` prints.
+// retryResult is the JSON output of `fulgurite retry --json`.
 type retryResult struct {
 	Run string `json:"run"`
 	// Execution is Temporal's run id of the workflow that goes on.

@@ -41,7 +41,7 @@ type Command struct {
 	Problems int `help:"Size of each split." hidden:"" default:"0"`
 }
 
-// demoResult is what `fulgurite demo --json` writes.
+// demoResult is the JSON output of `fulgurite demo --json`.
 type demoResult struct {
 	Seed         uint64  `json:"seed"`
 	RewardBefore float64 `json:"reward_before"` // test split, temperature 1, version 0
@@ -87,7 +87,7 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 	return errors.Join(err, p.Close(), serve.Close(s, st))
 }
 
-// spec is the example's own, with what the flags change.
+// spec returns the example's own spec, with the changes of the flags.
 func (c *Command) spec(s *state.Flags) (spec.Spec, error) {
 	sp, err := spec.Parse(calc.Spec, "examples/calc/spec.yaml")
 	if err != nil {
@@ -180,7 +180,7 @@ func (c *Command) next(ctx context.Context, st *stack.Stack, sp spec.Spec) (name
 	return demoPrefix + strconv.Itoa(last+1), false, nil
 }
 
-// report shows what the run came to and writes what stays.
+// report shows the outcome of the run and writes the files that stay.
 func (c *Command) report(ctx context.Context, s *state.Flags, t *terminal.Terminal, st *stack.Stack, r workflows.TrainingResult, began time.Time) error {
 	dir := st.Layout.Run(r.Run)
 	svg, err := drawCurve(ctx, t, st, r.Run, dir)

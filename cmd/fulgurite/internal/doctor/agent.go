@@ -19,7 +19,7 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 )
 
-// Program is what a spec starts agents or graders with.
+// Program is a program that a spec starts as an agent or a grader.
 type Program struct {
 	Key  string `json:"key"` // of the spec
 	Name string `json:"name"`
@@ -39,7 +39,7 @@ func commandsOf(s spec.Spec) map[string][]string {
 	return out
 }
 
-// programNames are what those commands start.
+// programNames returns the names of these programs.
 func programNames(s spec.Spec) []string {
 	var out []string
 	for _, command := range commandsOf(s) {

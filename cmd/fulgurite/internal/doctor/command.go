@@ -81,7 +81,7 @@ func (c *Command) concerning(findings []Finding) []Finding {
 	return findings
 }
 
-// probes are what to look at, for sp if there is one.
+// probes returns the probes to run, including those for sp if there is one.
 func (c *Command) probes(s *state.Flags, sp *spec.Spec) []probe {
 	agents := queue{workflows.QueueRollout, enums.TASK_QUEUE_TYPE_ACTIVITY}
 	var programs []string

@@ -7,7 +7,7 @@ import (
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 )
 
-// State is what a probe came to.
+// State is the result of a probe.
 type State string
 
 // The states of a finding.
@@ -22,13 +22,13 @@ const (
 	Unknown State = "unknown"
 )
 
-// Finding is one thing that was looked at.
+// Finding is the result of one check.
 type Finding struct {
-	// Subject is what it is about: cpu, memory, disk, gpu, python, torch, vllm, server,
-	// temporal, store, agent, spec or room.
+	// Subject is the subject of the check: cpu, memory, disk, gpu, python, torch, vllm,
+	// server, temporal, store, agent, spec or room.
 	Subject string `json:"subject"`
 	State   State  `json:"state"`
-	// Text says what was found to people.
+	// Text describes the result to people.
 	Text string `json:"text"`
 	// Fix are commands, or what else a person can do where something is not there.
 	Fix []string `json:"fix,omitempty"`
@@ -44,7 +44,7 @@ func unless(needed bool) State {
 	return Absent
 }
 
-// Report is what `fulgurite doctor --json` prints.
+// Report is the JSON output of `fulgurite doctor --json`.
 type Report struct {
 	// Ready is true where nothing is missing.
 	Ready    bool      `json:"ready"`
@@ -59,7 +59,7 @@ func newReport(findings []Finding) Report {
 	return r
 }
 
-// missing are the subjects of what is missing, each once.
+// missing returns the subjects of missing things, each once.
 func (r Report) missing() []string {
 	var out []string
 	for _, f := range r.Findings {

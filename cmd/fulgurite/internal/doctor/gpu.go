@@ -79,7 +79,7 @@ func parseGPUs(text string) ([]GPU, error) {
 	return out, nil
 }
 
-// mebibytes are bytes; what is written as "[N/A]" is 0.
+// mebibytes reads a number of mebibytes as bytes; "[N/A]" is 0.
 func mebibytes(text string) (int64, error) {
 	if strings.HasPrefix(text, "[") {
 		return 0, nil

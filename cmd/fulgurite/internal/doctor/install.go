@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// torchSpace is what torch, its libraries for GPUs and their archives take on disk.
+	// torchSpace is the disk space of torch, its libraries for GPUs and their archives.
 	torchSpace = 12 << 30
 	// installedLimit is how long a new environment may take to load its libraries: nothing
 	// of them is in memory yet.

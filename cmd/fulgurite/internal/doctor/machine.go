@@ -43,7 +43,7 @@ func findCPU(ctx context.Context) []Finding {
 	return []Finding{{Subject: "cpu", State: Found, Text: text, Facts: c}}
 }
 
-// processorName is what the processor calls itself.
+// processorName returns the processor's own name.
 func processorName(ctx context.Context) string {
 	if runtime.GOOS == "darwin" {
 		if out, err := output(ctx, "/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string"); err == nil {

@@ -55,7 +55,7 @@ func orUnknown(needed bool) State {
 	return Unknown
 }
 
-// silence is what is said of something that gave no answer within the limit.
+// silence is the error of a probe that gave no answer within the limit.
 type silence time.Duration
 
 func (s silence) Error() string {

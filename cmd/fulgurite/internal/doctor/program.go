@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// outputBytes is how much of what a program writes is kept.
+// outputBytes is how much of a program's output is kept.
 const outputBytes = 1 << 20
 
 // output is what a program writes to standard output. It is killed, with all that it
@@ -58,7 +58,7 @@ func shortened(text string) string {
 	return text
 }
 
-// limited keeps the beginning of what is written to it.
+// limited keeps the beginning of its input.
 type limited struct{ kept []byte }
 
 func (l *limited) Write(p []byte) (int, error) {

@@ -17,7 +17,7 @@ import (
 // Server is a sampler of others that answered.
 type Server struct {
 	URL string `json:"url"`
-	// Version is what vLLM says of itself, empty for others.
+	// Version is vLLM's version, empty for other servers.
 	Version string `json:"version,omitempty"`
 	// Models are the names that it serves, adapters among them.
 	Models []ServedModel `json:"models"`

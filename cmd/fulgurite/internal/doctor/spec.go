@@ -16,7 +16,7 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 )
 
-// Room is what a run takes, in bytes, beside what there is.
+// Room is the space that a run takes, in bytes, beside the free space.
 type Room struct {
 	Disk   int64 `json:"disk"`
 	Memory int64 `json:"memory"`

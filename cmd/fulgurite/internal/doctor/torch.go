@@ -13,7 +13,7 @@ import (
 	"github.com/fulgurite/fulgurite/model/torch"
 )
 
-// Torch is what the engine torch has here.
+// Torch describes engine torch on this machine.
 type Torch struct {
 	Python string `json:"python"`
 	torch.About
@@ -72,7 +72,7 @@ func cudaText(version string) string {
 	return "CUDA " + version
 }
 
-// withoutCUDA is what lets torch use a GPU with that driver.
+// withoutCUDA returns the commands that let torch use a GPU with that driver.
 func withoutCUDA(python, cuda, driver string) []string {
 	major, _ := strconv.Atoi(strings.SplitN(driver, ".", 2)[0]) // 0 is older than any
 	index := "https://download.pytorch.org/whl/cu130"

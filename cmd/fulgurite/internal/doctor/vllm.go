@@ -20,7 +20,7 @@ import (
 // VLLM is a server of vLLM's that runs on this machine, by its command line.
 type VLLM struct {
 	PID int `json:"pid"`
-	// Flags are those that matter here, with their values; a flag without one has "".
+	// Flags are the flags that matter here, with their values; a flag without one has "".
 	Flags map[string]string `json:"flags"`
 	// Updating is whether adapters may be loaded while it runs
 	// (VLLM_ALLOW_RUNTIME_LORA_UPDATING).

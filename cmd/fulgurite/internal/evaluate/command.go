@@ -40,7 +40,7 @@ type Command struct {
 	Records     state.RecordFlags `embed:""`
 }
 
-// result is what an evaluation came to.
+// result is the outcome of an evaluation.
 type result struct {
 	Model string `json:"model"`
 	report.Evaluation
@@ -169,7 +169,7 @@ func (c *Command) recorded(ctx context.Context, t *terminal.Terminal, records fl
 	return true, nil
 }
 
-// digestOf is what names the tasks of the split that a spec evaluates.
+// digestOf returns the digest of the tasks of the split that a spec evaluates.
 func digestOf(ctx context.Context, sp spec.Spec) (string, error) {
 	source, _ := sp.Tasks.Named(sp.Evaluation.Only)
 	var graders grading.Graders

@@ -59,7 +59,7 @@ func (c *Command) dial(s *state.Flags, t *terminal.Terminal) pageserver.Dial {
 	}
 }
 
-// gateway is that of the stack of the directory, while one runs.
+// gateway returns the address of the gateway of the directory's stack, while one runs.
 func (c *Command) gateway(s *state.Flags) func() string {
 	return func() string {
 		if holder, err := s.Layout().Holder(); err != nil || holder == "" {
@@ -73,7 +73,7 @@ func (c *Command) gateway(s *state.Flags) func() string {
 	}
 }
 
-// Stack is what runs beside a page.
+// Stack has the parts of a stack that run beside a page.
 type Stack struct {
 	Dial pageserver.Dial
 	// Gateway is where versions answer, ending in "/v1", or empty.

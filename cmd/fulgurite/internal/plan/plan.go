@@ -26,7 +26,7 @@ type Command struct {
 	JSON bool   `help:"Print JSON." name:"json"`
 }
 
-// Plan is what a spec will run.
+// Plan describes what a spec will run.
 type Plan struct {
 	Digest     string             `json:"digest"`
 	Spec       spec.Spec          `json:"spec"` // with defaults, paths absolute
@@ -39,7 +39,7 @@ type Plan struct {
 	Gates      int                `json:"gate_evaluations"`
 	Queues     []string           `json:"queues"`
 	Sizes      Sizes              `json:"sizes"`
-	// Warnings are what may stand in the way of learning.
+	// Warnings are possible obstacles to learning.
 	Warnings []string `json:"warnings"`
 	// Targets are the linear layers that an adapter of a model of another type adapts.
 	Targets []string `json:"targets,omitempty"`
@@ -111,7 +111,7 @@ func Of(ctx context.Context, sp spec.Spec) (Plan, error) {
 	return p, nil
 }
 
-// Read is Of without the engines: what the files say that a spec names.
+// Read is Of without the engines: it reads only the files that a spec names.
 func Read(ctx context.Context, sp spec.Spec) (Plan, error) {
 	p := Plan{Digest: spec.Digest(sp), Spec: sp, Tasks: map[trace.Kind]int{}}
 	if err := p.readTasks(ctx); err != nil {
@@ -278,7 +278,7 @@ func (p Plan) Print(t *terminal.Terminal) {
 	}
 }
 
-// agentOf says what makes the model calls.
+// agentOf names the program or function that makes the model calls.
 func agentOf(a spec.Agent) string {
 	switch {
 	case a.Service != nil:
@@ -303,7 +303,7 @@ func templateOf(m spec.Model) string {
 	return " with the chat template " + m.Template
 }
 
-// limitsOf says what an attempt may use.
+// limitsOf describes the limits of an attempt.
 func limitsOf(l spec.AgentLimits) string {
 	out := fmt.Sprintf("%d calls, %g s", l.Calls, l.Seconds)
 	if l.Tokens > 0 {

@@ -11,9 +11,9 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 )
 
-// Sizes are what a run takes, in bytes, as far as its spec and its model decide that.
+// Sizes are the bytes that a run takes, as far as its spec and its model decide them.
 type Sizes struct {
-	// Weights are those of version 0: of the whole model, or of its adapter.
+	// Weights is the size of version 0's weights: of the whole model, or of its adapter.
 	Weights int64 `json:"weights"`
 	// Base is the frozen model under an adapter, which all versions and all parts of a
 	// process share; 0 without one.
@@ -21,7 +21,7 @@ type Sizes struct {
 	// Packed is what the file takes on disk that the native engine keeps beside the base
 	// and maps into memory; 0 where there is none.
 	Packed int64 `json:"packed_base,omitempty"`
-	// Version is what each later version adds on disk: weights and two moments.
+	// Version is the size of each later version on disk: weights and two moments.
 	Version int64 `json:"version"`
 	// Kept is how many versions keep their files at most at once, version 0 and those
 	// of a critic included, and Disk what they all take.
@@ -42,11 +42,12 @@ const (
 	// moments are AdamW's two for each weight, gradient the one of a model large enough
 	// for its memory to matter.
 	moments, gradient = 2, 1
-	// positions are those of a batch whose activations are in memory at once.
+	// positions is how many positions of a batch have activations in memory at once.
 	positions = 256
 )
 
-// newSizes are those of a run of s with so many steps and evaluations of the gate split.
+// newSizes returns the sizes of a run of s with so many steps and evaluations of the gate
+// split.
 func newSizes(s spec.Spec, a model.Architecture, steps, gates int) Sizes {
 	weights, base, held := int64(a.Parameters())*number, int64(0), int64(0)
 	if l := s.Model.LoRA; l != nil {
@@ -60,7 +61,8 @@ func newSizes(s spec.Spec, a model.Architecture, steps, gates int) Sizes {
 	return sizesOf(s, weights, base, held, of, steps, gates)
 }
 
-// newFileSizes are those of a model that engine torch alone computes, as far as its files say.
+// newFileSizes returns the sizes of a model that only engine torch computes, as far as
+// its files say.
 func newFileSizes(s spec.Spec, f *hf.Files, steps, gates int) Sizes {
 	weights, base, held := f.Parameters()*number, int64(0), int64(0)
 	if l := s.Model.LoRA; l != nil {
@@ -112,7 +114,7 @@ func precisionOf(l spec.LoRA) model.Precision {
 	return model.LoRA{BasePrecision: model.Precision(l.BasePrecision)}.Precision()
 }
 
-// baseBytes are what the base of adapters takes on disk, and what a process holds of it.
+// baseBytes returns the size of an adapter's base on disk, and in a process.
 func baseBytes(p model.Precision, a model.Architecture) (stored, held int64) {
 	matrices, vectors := int64(0), int64(0)
 	for _, t := range a.Tensors() {
@@ -152,13 +154,13 @@ func kept(t spec.Training, steps, gates int) int {
 	return min(n, 1+steps)
 }
 
-// activations are what an update keeps of the positions of a batch that it works on.
+// activations returns the memory that an update keeps for the positions that it works on.
 func activations(a model.Architecture) int64 {
 	layer := 6*a.HiddenSize + 2*(a.Heads+2*a.KVHeads)*a.HeadDim + 3*a.FeedForward
 	return int64(positions) * int64(a.Layers*layer+a.VocabSize) * number
 }
 
-// Memory is what the process that samples and trains needs at least.
+// Memory is the least memory of the process that samples and trains.
 func (z Sizes) Memory() int64 { return z.Trainer + z.Sampler }
 
 // lines say it to people.

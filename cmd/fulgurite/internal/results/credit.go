@@ -24,7 +24,7 @@ type Credit struct {
 	Records state.RecordFlags `embed:""`
 }
 
-// creditReport is what the command prints as JSON.
+// creditReport is the JSON output of the command.
 type creditReport struct {
 	compare.Report
 	Attempt *compare.Calls `json:"attempt,omitempty"`

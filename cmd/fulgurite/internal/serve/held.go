@@ -14,7 +14,7 @@ import (
 // the same path takes longer than that to come up.
 const checkEvery = time.Second
 
-// directory is what WhileHeld looks at: a stack, or a server alone.
+// directory is checked by WhileHeld: a stack, or a server alone.
 type directory interface{ CheckDirectory() error }
 
 // WhileHeld is ctx until somebody removes or replaces the directory of d. Lost says then

@@ -26,7 +26,7 @@ type Flags struct {
 // Layout says where things lie in the directory.
 func (s *Flags) Layout() stack.Layout { return stack.Layout(s.Dir) }
 
-// DirFlag is what another command needs to find the directory.
+// DirFlag returns the flag by which another command finds the directory.
 func (s *Flags) DirFlag() string {
 	if usual, err := filepath.Abs(".fulgurite"); err == nil && s.Dir == usual {
 		return ""

@@ -14,7 +14,7 @@ import (
 
 // How much space there has to be where the state lies, in bytes.
 const (
-	// spaceToStart is what a stack needs to come up and to show anything.
+	// spaceToStart is the disk space that a stack needs to start and to show anything.
 	spaceToStart = 32 << 20
 	// spaceLow is when somebody should make room: minutes of a small run.
 	spaceLow = 16 << 20

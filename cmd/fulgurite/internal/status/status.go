@@ -28,7 +28,7 @@ type Command struct {
 	Records state.RecordFlags `embed:""`
 }
 
-// Status is what `fulgurite status` reports.
+// Status is the output of `fulgurite status`.
 type Status struct {
 	Run    string        `json:"run"`
 	Status record.Status `json:"status"`
@@ -46,7 +46,7 @@ type Status struct {
 	Evaluations []report.Evaluation `json:"evaluations,omitempty"`
 	// Idle lists the queues that no worker polls.
 	Idle []string `json:"idle_queues,omitempty"`
-	// Blocked is what is tried again and again, with the reason.
+	// Blocked has the activities that are tried again and again, with the reasons.
 	Blocked []runstate.Blockage `json:"blocked,omitempty"`
 	Warning string              `json:"warning,omitempty"`
 }

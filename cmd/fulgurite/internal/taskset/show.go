@@ -26,7 +26,7 @@ type Show struct {
 	JSON      bool     `help:"Print JSON, with all tasks." name:"json"`
 }
 
-// contents are what is known of a source.
+// contents describes a source.
 type contents struct {
 	Source    string `json:"source"`
 	Count     int    `json:"count"`
@@ -36,13 +36,13 @@ type contents struct {
 	Tasks []tasks.Task `json:"tasks"`
 }
 
-// shared is what two of the sources share.
+// shared describes the common tasks of two sources.
 type shared struct {
 	Sources [2]string `json:"sources"`
 	tasks.Overlap
 }
 
-// report is what the command prints.
+// report is the output of the command.
 type report struct {
 	Sources  []contents `json:"sources"`
 	Overlaps []shared   `json:"overlaps"` // of those that share anything

@@ -38,8 +38,8 @@ func (t *Terminal) JSON(v any) error {
 	return e.Encode(v)
 }
 
-// Escape writes what a terminal would obey, or not show, as Go does: agents and
-// models write what they like. Tabs stay.
+// Escape writes control characters and invisible ones as Go's escapes: texts of agents
+// and models may contain any. Tabs stay.
 func Escape(text string) string {
 	var b strings.Builder
 	for _, r := range text {
@@ -52,7 +52,7 @@ func Escape(text string) string {
 	return b.String()
 }
 
-// UsageError is a mistake in what was asked for, not in doing it.
+// UsageError is a mistake in the command line, not in its execution.
 type UsageError struct{ error }
 
 // Usage makes a usage error of err.

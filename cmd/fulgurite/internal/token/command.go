@@ -40,7 +40,7 @@ type create struct {
 	JSON    bool          `help:"Print JSON." name:"json"`
 }
 
-// created is what `fulgurite token create --json` prints.
+// created is the JSON output of `fulgurite token create --json`.
 type created struct {
 	Name   string `json:"name"`
 	Secret string `json:"secret"`

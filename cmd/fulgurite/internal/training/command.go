@@ -95,7 +95,7 @@ func passes(ctx context.Context, s *state.Flags, t *terminal.Terminal, r workflo
 	return before, after
 }
 
-// trainResult is what a run came to, with what its record alone does not say.
+// trainResult is the outcome of a run, with facts that its record alone does not have.
 type trainResult struct {
 	workflows.TrainingResult
 	Newest int `json:"newest"` // the version that was trained last
@@ -128,8 +128,8 @@ func runName(flag, inSpec, file string) (string, error) {
 	return name, nil
 }
 
-// summarize says what a run came to. Each step made a version, so that the number of
-// steps is that of the newest one.
+// summarize prints the outcome of a run. Each step made a version, so the number of steps
+// is the number of the newest version.
 func summarize(t *terminal.Terminal, r workflows.TrainingResult, evaluated bool) {
 	if evaluated {
 		t.Printf("Run %s: %s, version %d is promoted.\n", r.Run, count(r.Steps, "step"), r.Promoted)

@@ -38,7 +38,7 @@ type Command struct {
 // errTrial ends a trial that found what stops learning for certain.
 var errTrial = errors.New("the trial found what stops learning")
 
-// Run runs the trial and prints what it found.
+// Run runs the trial and prints its findings.
 func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
 	if c.Tasks < 1 {
 		return terminal.Usagef("--tasks %d: want at least 1", c.Tasks)
@@ -117,7 +117,7 @@ func (c *Command) checkKeep() error {
 	return nil
 }
 
-// try runs a trial and reads what it came to.
+// try runs a trial and reads its record.
 func try(ctx context.Context, st *stack.Stack, warnings *observer.ObservedLogs, sp spec.Spec, input workflows.TryInput) (report, error) {
 	out := report{Attempts: []attempt{}, Problems: []string{}, Warnings: []string{}}
 	if text := unreachable(ctx, sp); text != "" {

@@ -19,13 +19,13 @@ import (
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
-// report is what `fulgurite try` found.
+// report has the findings of `fulgurite try`.
 type report struct {
 	Attempts []attempt `json:"attempts"`
-	// Problems are what stops learning for certain, and Warnings what may.
+	// Problems certainly prevent learning, and Warnings may.
 	Problems []string `json:"problems"`
 	Warnings []string `json:"warnings"`
-	// Twice is what --twice found.
+	// Twice has the findings of --twice.
 	Twice *replays `json:"twice,omitempty"`
 	// Kept is the directory of a trial that was kept.
 	Kept string `json:"kept,omitempty"`
@@ -78,7 +78,7 @@ func (r *report) eachCall() iter.Seq2[string, call] {
 	}
 }
 
-// trialReader reads what a trial left on record.
+// trialReader reads the records of a trial.
 type trialReader struct {
 	st    *stack.Stack
 	spec  spec.Spec
@@ -141,7 +141,7 @@ func (r *trialReader) attempts(ctx context.Context, out *report) error {
 	return nil
 }
 
-// rollouts are those of the trial of a spec, in order of tasks and samples.
+// rollouts returns the rollouts of the trial of a spec, in order of tasks and samples.
 func (r *trialReader) rollouts(s spec.Spec) []trace.RolloutID {
 	samples := s.Training.SamplesPerTask
 	if r.input.Samples > 0 {
@@ -156,7 +156,7 @@ func (r *trialReader) rollouts(s spec.Spec) []trace.RolloutID {
 	return out
 }
 
-// tasks are those of the trial, by their indices in the train split.
+// tasks returns the tasks of the trial, by their indices in the train split.
 func (r *trialReader) tasks() []int {
 	if len(r.input.Indices) > 0 {
 		return r.input.Indices

@@ -35,7 +35,7 @@ func (v *verdict) refusals() {
 	}
 }
 
-// advice is what to do about calls that are refused with a code.
+// advice says how to mend calls that are refused with a code.
 func (v *verdict) advice(code string) string {
 	switch code {
 	case "call_limit":

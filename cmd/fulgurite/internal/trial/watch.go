@@ -33,7 +33,7 @@ const (
 	dialLimit = 10 * time.Second
 )
 
-// watcher watches a trial for what a run would try for ever.
+// watcher watches a trial for activities that a run would retry for ever.
 type watcher struct {
 	st       *stack.Stack
 	warnings *observer.ObservedLogs // of the stack
@@ -71,7 +71,7 @@ func (l *watcher) watch(ctx context.Context, input workflows.TryInput) (out work
 	return out, nil, nil
 }
 
-// hopeless waits for what is tried again and again until somebody steps in. It is nil
+// hopeless waits until an activity needs a person to go on, and returns it. It is nil
 // once ctx is done.
 func (l *watcher) hopeless(ctx context.Context) *runstate.Blockage {
 	tick := time.NewTicker(watchEvery)
@@ -87,7 +87,7 @@ func (l *watcher) hopeless(ctx context.Context) *runstate.Blockage {
 			continue // the trial's own end is what tells
 		}
 		for _, b := range all {
-			if b.Attempt >= patienceWith(b.Activity) {
+			if b.Attempt >= hopelessAttempt(b.Activity) {
 				b.Failure = fmt.Sprintf("%s was tried %d times without success: %s", b.Activity, b.Attempt-1, b.Failure)
 				return &b
 			}
@@ -98,8 +98,8 @@ func (l *watcher) hopeless(ctx context.Context) *runstate.Blockage {
 	}
 }
 
-// patienceWith is the attempt from which on an activity is given up.
-func patienceWith(activity string) int {
+// hopelessAttempt is the first attempt of an activity at which the trial gives it up.
+func hopelessAttempt(activity string) int {
 	switch activity {
 	case "RunAgent", "BeginAttempt", "EndAttempt", "GradeRollout":
 		return agentHopelessAfter

@@ -42,7 +42,7 @@ const (
 	ln2Low  = 2.12194440e-4
 )
 
-// coefficients are those of the polynomial, of x⁷ first.
+// coefficients are the coefficients of the polynomial, of x⁷ first.
 func coefficients() []float32 {
 	return []float32{
 		1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1,

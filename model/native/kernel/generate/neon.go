@@ -33,7 +33,7 @@ var (
 	neonInteger = map[string]string{"MOVQ": "MOVD", "ADDQ": "ADD", "SHLQ": "LSL"}
 )
 
-// neonInstructions are those of NEON for one of AVX.
+// neonInstructions returns the NEON instructions for one of AVX.
 func neonInstructions(line string) []string {
 	name, rest, _ := strings.Cut(line, " ")
 	var operands []string

@@ -15,7 +15,7 @@ import (
 	"github.com/fulgurite/fulgurite/testsuite/chaos/processes"
 )
 
-// report is what the program writes. Counts are sums over all runs.
+// report is the output of the program. Counts are sums over all runs.
 type report struct {
 	Kills                     int      `json:"kills"`
 	Hangs                     int      `json:"hangs"`

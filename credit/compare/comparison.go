@@ -19,10 +19,10 @@ type Report struct {
 	Step     int    `json:"step"`
 	Groups   int    `json:"groups"`
 	Attempts int    `json:"attempts"`
-	Calls    int    `json:"calls"`  // that are trained under the run's own setting
+	Calls    int    `json:"calls"`  // the calls that are trained under the run's own setting
 	Tokens   int    `json:"tokens"` // likewise
-	// Difference is how far the run's own setting, computed anew, is at most from
-	// what the step was trained on.
+	// Difference is the largest difference between the run's own setting, computed anew,
+	// and the batch that the step was trained on.
 	Difference float64 `json:"largest_difference"`
 	// Settings are the run's own and then those asked for.
 	Settings []Comparison `json:"settings"`
@@ -51,8 +51,8 @@ type Spread struct {
 	Opposite float64 `json:"sign_changes"`
 }
 
-// Compare assigns credit to the step by each setting, the first of which is the
-// run's own.
+// Compare assigns credit to the step by each setting, the first of which is the run's
+// own.
 func (s *Step) Compare(settings []Setting) (Report, error) {
 	r := Report{
 		Run: s.Run, Policy: s.Policy, Step: s.Number, Groups: len(s.groups), Attempts: len(s.batch.Trajectories), Remarks: []string{},
@@ -174,8 +174,7 @@ func (c Comparison) label() string {
 	return c.Name
 }
 
-// near is how far computing anew may be from what a batch has, whose numbers are of
-// 32 bits.
+// near is the largest rounding difference from a batch, whose numbers have 32 bits.
 const near = 1e-6
 
 // WriteText writes the report for people.
