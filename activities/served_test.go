@@ -1,10 +1,13 @@
 package activities_test
 
 import (
+	"log/slog"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/log"
+	"go.temporal.io/sdk/testsuite"
 
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/model"
@@ -136,6 +139,30 @@ func TestMismatchIsToldByServer(t *testing.T) {
 		if strings.HasPrefix(name, "train/mismatch/") {
 			require.Equal(t, v, metrics[1][name], "%s is that of the first update, whatever follows", name)
 			require.NotContains(t, metrics[1], "train/last_"+strings.TrimPrefix(name, "train/"))
+		}
+	}
+}
+
+func TestAStepThatEngineTorchSampledIsTrainedWithAWarning(t *testing.T) {
+	t.Parallel()
+	for logprob, warns := range map[float32]bool{sampledAt: false, sampledAt + 4.5: true} {
+		w := newTestEnv(t)
+		s := w.spec()
+		s.Model.Engine = spec.EngineTorch
+		w.start(s.WithDefaults())
+		var suite testsuite.WorkflowTestSuite
+		var logged strings.Builder
+		suite.SetLogger(log.NewStructuredLogger(slog.New(slog.NewTextHandler(&logged, nil))))
+		env, trainer := suite.NewTestActivityEnvironment(), w.trainer()
+		env.RegisterActivity(trainer.TrainStep)
+		_, err := env.ExecuteActivity(trainer.TrainStep, trainStep(1, w.batch(1, logprob)))
+		require.NoError(t, err)
+		v, err := w.version(1)
+		require.NoError(t, err)
+		require.Positive(t, v.Metrics["train/mismatch_max"])
+		require.Equal(t, warns, strings.Contains(logged.String(), "what sampled has other log-probabilities than the trainer"), logged.String())
+		if warns {
+			require.Contains(t, logged.String(), "version=demo@0")
 		}
 	}
 }

@@ -29,6 +29,7 @@ type policyUpdate struct {
 	servers servers
 	scores  *tokenScores
 	work    *atomic.Uint64
+	warn    func(ctx context.Context, message string, pairs ...any)
 }
 
 // update makes update u and describes it.
@@ -63,6 +64,9 @@ func (p *policyUpdate) update(ctx context.Context, l learner, u int) (map[string
 			return nil, Invalid(err)
 		}
 		putServers(metrics, servers)
+		if mean, warn := p.limits.unusual(sum); warn {
+			p.warn(ctx, "what sampled has other log-probabilities than the trainer", "version", p.limits.sampled.String(), "train/mismatch", mean, "usual", p.limits.usual)
+		}
 	}
 	metrics["train/gradient_norm"], metrics[learningRate] = norm, p.adamW.LearningRate
 	for name, v := range metrics {
@@ -105,7 +109,7 @@ func (p *policyUpdate) describe(s credit.Stats) map[string]float64 {
 		"train/clip_fraction": s.Clipped() / n, "train/clip_fraction_low": s.ClippedLow / n, "train/clip_fraction_high": s.ClippedHigh / n,
 		"train/kl": s.KL / n, "train/mismatch": s.Gap / n,
 	}
-	if p.limits.servers > 0 {
+	if p.limits.hasWorst() {
 		metrics["train/mismatch_max"] = s.GapMax
 	}
 	if p.reference != nil {
