@@ -197,7 +197,7 @@ func (r Room) tooLittle(memory int64) string {
 	case memory == 0 || r.Parameters == 0:
 		return "train an adapter (model.lora), lower its rank, or take a smaller model"
 	case r.Fits(memory):
-		return fmt.Sprintf("weights, gradient and moments take %s of %s, so the rest went to a batch, or to another program on the GPU: give shorter rows (model.context, sampling.max_tokens), end the other program, or take one of these: %s",
+		return fmt.Sprintf("weights, gradient and moments take %s of %s, so the rest went to a batch, or to another program on the GPU: give shorter rows (sampling.max_tokens, agent.limits), end the other program, or take one of these: %s",
 			gigabytes(r.Bytes()), gigabytes(memory), strings.Join(r.Advice(memory), "; "))
 	}
 	return fmt.Sprintf("weights, gradient and moments take %s of %s, and a batch comes on top; what would fit: %s",

@@ -22,7 +22,8 @@ class Unfit(Exception):
 def check():
     """The version of each library, all within their ranges."""
     if sys.version_info < PYTHON:
-        raise Unfit(f"{sys.executable} is Python {text(sys.version_info[:2])}, want {text(PYTHON)} or later: name another by FULGURITE_TORCH; {INSTALL}")
+        found_version = f"{sys.executable} is Python {text(sys.version_info[:2])}, want {text(PYTHON)} or later"
+        raise Unfit(f"{found_version}: name another by FULGURITE_TORCH; {INSTALL}")
     found, wrong = {}, []
     for name, (first, beyond) in RANGES.items():
         try:
