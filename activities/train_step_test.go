@@ -18,9 +18,9 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// batch stores a batch for step; logprob is what sampling is said to have
-// recorded for each token.
-func (w *testEnv) batch(step int, logprob float32) string {
+// batch stores a batch of two rows for step; logprobs are what sampling is said to have
+// recorded for each token of a row, the last of them of all further rows.
+func (w *testEnv) batch(step int, logprobs ...float32) string {
 	w.t.Helper()
 	b := model.Batch{
 		Format: model.BatchFormat, Policy: model.DefaultPolicy, Step: step, VocabSize: dialog.Compact().VocabSize(),
@@ -34,7 +34,7 @@ func (w *testEnv) batch(step int, logprob float32) string {
 			r.Sampled = append(r.Sampled, sampled)
 			r.Logprobs, r.Advantages, r.Calls = append(r.Logprobs, 0), append(r.Advantages, 0), append(r.Calls, -1)
 			if sampled {
-				r.Logprobs[k], r.Advantages[k], r.Calls[k] = logprob, float32(t.Advantage), 0
+				r.Logprobs[k], r.Advantages[k], r.Calls[k] = logprobs[min(i, len(logprobs)-1)], float32(t.Advantage), 0
 			}
 		}
 		b.Rows = append(b.Rows, r)

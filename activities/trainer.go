@@ -31,7 +31,7 @@ type Trainer struct {
 	Blobs    checkpoint.Blobs
 	Engines  Engines
 	Codecs   Codecs
-	// Attempts reads the attempts that a critic scores.
+	// Attempts reads the attempts that a critic scores, and says which servers sampled.
 	Attempts Trajectories
 	// Constrain rebuilds the tokens that samplers could choose from under a form; without
 	// it the Trainer refuses batches with forms.
@@ -84,7 +84,7 @@ func alone[Result any](ctx context.Context, t *Trainer, subject string, f func(c
 		} else {
 			defer t.lock.release()
 			t.maker.Config = update.Config{
-				Versions: t.Versions, Blobs: t.Blobs, Constrain: t.Constrain, SaveEvery: t.SaveEvery,
+				Versions: t.Versions, Blobs: t.Blobs, Attempts: t.Attempts, Constrain: t.Constrain, SaveEvery: t.SaveEvery,
 				Warn: func(ctx context.Context, message string, pairs ...any) {
 					activity.GetLogger(ctx).Warn(message, pairs...)
 				},

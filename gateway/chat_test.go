@@ -75,6 +75,7 @@ func TestAToolRoundTripReusesTheSampledTokens(t *testing.T) {
 	require.Equal(t, 0, calls[1].Parent)
 	require.Equal(t, first.ID, calls[0].ID)
 	require.Equal(t, "c0ffee", calls[0].Weights)
+	require.Equal(t, "gpu-1:8000", calls[0].Server, "who sampled it")
 	require.Len(t, trace.Merge(trace.Calls(calls)), 1, "both calls are one sequence")
 }
 

@@ -41,6 +41,7 @@ func (s *script) sampleTokens(ctx context.Context, r model.DecodeRequest, reply 
 			break
 		}
 	}
+	c.Server = "gpu-1:8000"
 	return c, "c0ffee", nil
 }
 

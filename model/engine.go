@@ -163,6 +163,8 @@ type Completion struct {
 	// Forced marks tokens that had no alternative under Constraint and TopP; nil marks
 	// none.
 	Forced []bool
+	// Server is which server of others sampled; empty for an engine.
+	Server string
 }
 
 // ErrPromptTooLong is wrapped when a prompt leaves no position to sample.

@@ -22,7 +22,7 @@ const (
 // AppendCall records a call of the current attempt with its bodies. Recording an
 // equal call again changes nothing; another call under the same Seq, or under the
 // same Policy, Key and Occurrence, is trace.ErrConflict. Calls that differ in
-// Started, Duration and Divergence alone are equal; Recorded is the store's own. A
+// Started, Duration, Server and Divergence alone are equal; Recorded is the store's own. A
 // sealed or replaced attempt is trace.ErrFenced, a Parent that is no recorded
 // beginning of the prompt ErrChain.
 func (s *Store) AppendCall(ctx context.Context, call *trace.Exchange) error {

@@ -21,6 +21,7 @@ func TestCallsAreReadAsTheyWereWritten(t *testing.T) {
 		first.Logprobs = []float32{-0.1, float32(math.Inf(-1)), math.SmallestNonzeroFloat32}
 		first.Untrained = []bool{false, true, false}
 		first.API, first.Form, first.Drift = "messages", json.RawMessage(`{"codec":"compact","call":true}`), true
+		first.Server = "gpu-1:8000"
 		second := after(first, 1, []int32{10}, []int32{11})
 		bare := trace.Exchange{Call: trace.Call{Address: a, Seq: 2, Parent: -1}}
 		branch := after(first, 3, nil, nil)
@@ -40,7 +41,7 @@ func TestAppendIsIdempotent(t *testing.T) {
 		second := after(first, 1, []int32{4}, []int32{5})
 		appendCalls(t, s, first, second)
 		again := second
-		again.Started, again.Duration = time.Now(), time.Hour
+		again.Started, again.Duration, again.Server = time.Now(), time.Hour, "gpu-2:8000"
 		appendCalls(t, s, again, first)
 		got, err := s.Exchanges(t.Context(), a)
 		require.NoError(t, err)

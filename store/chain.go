@@ -40,6 +40,7 @@ var calls = database.NewTable("calls c", append(addressed(func(r *callRow) *trac
 	database.Col("agent", func(r *callRow) any { return &r.call.Agent }),
 	database.Col("version", func(r *callRow) any { return &r.call.Version }),
 	database.Col("weights", func(r *callRow) any { return &r.call.Weights }),
+	database.Loose("server", func(r *callRow) any { return &r.call.Server }),
 	database.Col("key", func(r *callRow) any { return &r.call.Key }),
 	database.Col("occurrence", func(r *callRow) any { return &r.call.Occurrence }),
 	database.Col("prompt", func(r *callRow) any { return &r.prompt }),
@@ -127,8 +128,8 @@ func (r *callRow) count(t database.Tx) error {
 // same makes sure that the call on record under the row's number is the same.
 func (r *callRow) same(t database.Tx) error {
 	old, err := database.One(t.Ctx, t, calls.Read, selectCalls+ofAttempt+` AND c.seq = $7`, append(attemptKey(r.call.Address), r.call.Seq)...)
-	// When and how long is loose: a gateway that lost the answer to a write may have
-	// to sample again, which gives the same tokens at another time.
+	// When, how long and at which server is loose: a gateway that lost the answer to a write
+	// may have to sample again, which gives the same tokens at another time or place.
 	if err == nil && !calls.Same(r, &old) {
 		err = fmt.Errorf("%w: call %d is another one", trace.ErrConflict, r.call.Seq)
 	}

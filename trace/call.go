@@ -26,6 +26,9 @@ type Call struct {
 	Version int    `json:"version"`
 	// Weights is the SHA-256 of the weights that sampled, hex.
 	Weights string `json:"weights"`
+	// Server is which server of others sampled, as HOST:PORT with the path of its address;
+	// empty for the built-in sampler.
+	Server string `json:"server,omitempty"`
 	// Key is the SHA-256 of the canonical request, hex; Occurrence counts, from
 	// 0, how often the attempt made that same request before.
 	Key        string `json:"key"`

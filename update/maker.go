@@ -32,6 +32,8 @@ type Versions interface {
 type Config struct {
 	Versions Versions
 	Blobs    checkpoint.Blobs
+	// Attempts say which server sampled a call, where several did; nil is not known.
+	Attempts Attempts
 	// Constrain rebuilds what samplers could choose from under a form; without it
 	// batches with forms are refused.
 	Constrain model.Constrain

@@ -29,6 +29,11 @@ func (m *Maker) Policy(ctx context.Context, t Target, run Run) (model.Version, e
 	if err := m.scoreBatch(ctx, p, u); err != nil {
 		return model.Version{}, fmt.Errorf("version %s: %w", t.ID, err)
 	}
+	if u.limits.servers > 1 {
+		if u.servers, err = m.serversOf(ctx, batch); err != nil {
+			return model.Version{}, fmt.Errorf("version %s: %w", t.ID, err)
+		}
+	}
 	return m.execute(ctx, p, "training.optimizer.learning_rate", u.metrics)
 }
 
@@ -69,7 +74,7 @@ func (m *Maker) policyPlan(t Target, run Run, parent model.Version, batch model.
 		batch: batch, objective: o, adamW: adamW(s.Training.Optimizer, t.ID.Number, steps),
 		updates: minibatches(batch, s.Training, s.Seed, t.ID.Number), work: &m.work,
 		aggregation: s.Loss.Aggregation, length: s.Loss.Length, refers: s.Credit.KLInReward != nil,
-		limits: limitsOf(s), scores: newTokenScores(t.Batch, batch),
+		limits: limitsOf(s, t.ID), scores: newTokenScores(t.Batch, batch), warn: m.Warn,
 	}
 	if len(u.updates) == 0 {
 		return updatePlan{}, nil, Invalid(fmt.Errorf("batch %s of version %s has no trained token", t.Batch, t.ID))

@@ -25,8 +25,11 @@ type policyUpdate struct {
 	// refers says that ScoreReference needs the reference, though the objective does not.
 	refers bool
 	limits mismatchLimits
-	scores *tokenScores
-	work   *atomic.Uint64
+	// servers are where the batch's calls were sampled; nil unless there are several.
+	servers servers
+	scores  *tokenScores
+	work    *atomic.Uint64
+	warn    func(ctx context.Context, message string, pairs ...any)
 }
 
 // update makes update u and describes it.
@@ -54,12 +57,17 @@ func (p *policyUpdate) update(ctx context.Context, l learner, u int) (map[string
 	for _, s := range stats { // in order of rows, so that metrics repeat to the bit
 		sum.Add(s)
 	}
+	metrics := p.describe(sum)
 	if u == 0 { // later updates differ from the sampler by the updates before
-		if err := p.limits.check(sum); err != nil {
+		servers := p.scores.byServer(m.rows, p.servers)
+		if err := p.limits.check(sum, servers); err != nil {
 			return nil, Invalid(err)
 		}
+		putServers(metrics, servers)
+		if mean, warn := p.limits.unusual(sum); warn {
+			p.warn(ctx, "what sampled has other log-probabilities than the trainer", "version", p.limits.sampled.String(), "train/mismatch", mean, "usual", p.limits.usual)
+		}
 	}
-	metrics := p.describe(sum)
 	metrics["train/gradient_norm"], metrics[learningRate] = norm, p.adamW.LearningRate
 	for name, v := range metrics {
 		metrics[name] = bounded(v)
@@ -101,7 +109,7 @@ func (p *policyUpdate) describe(s credit.Stats) map[string]float64 {
 		"train/clip_fraction": s.Clipped() / n, "train/clip_fraction_low": s.ClippedLow / n, "train/clip_fraction_high": s.ClippedHigh / n,
 		"train/kl": s.KL / n, "train/mismatch": s.Gap / n,
 	}
-	if p.limits.served {
+	if p.limits.hasWorst() {
 		metrics["train/mismatch_max"] = s.GapMax
 	}
 	if p.reference != nil {
@@ -122,6 +130,9 @@ func (p *policyUpdate) describe(s credit.Stats) map[string]float64 {
 func (p *policyUpdate) metrics(done tally) map[string]float64 {
 	out := map[string]float64{"train/updates": float64(done.updates)}
 	for name := range done.last {
+		if strings.HasPrefix(name, ofServers) {
+			continue
+		}
 		if name == learningRate { // all updates have the step's
 			out[name] = p.adamW.LearningRate
 			continue
@@ -129,6 +140,11 @@ func (p *policyUpdate) metrics(done tally) map[string]float64 {
 		out[name] = done.value(name)
 		if done.updates > 1 {
 			out["train/last_"+strings.TrimPrefix(name, "train/")] = done.last[name]
+		}
+	}
+	for name, v := range done.sums {
+		if strings.HasPrefix(name, ofServers) { // of the first update alone
+			out[name] = v
 		}
 	}
 	return out

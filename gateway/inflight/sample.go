@@ -94,7 +94,7 @@ func (m *Maker) sample(ctx context.Context, p *pendingCall, record *trace.Exchan
 	m.count.sampled.Add(1)
 	record.Duration = m.config.Now().Sub(record.Started)
 	record.Completion, record.Logprobs, record.Untrained = sampled.Tokens, sampled.Logprobs, sampled.Forced
-	record.Finish, record.Weights = sampled.Finish, weights
+	record.Finish, record.Weights, record.Server = sampled.Finish, weights, sampled.Server
 	return nil
 }
 

@@ -275,7 +275,7 @@ func (e *Engine) load(c model.Checkpoint, what purpose) (*trainer, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &trainer{process: p, ranks: len(p.ranks), tokens: e.options.Tokens, updates: c.Updates, of: model.Checkpoint{Architecture: c.Architecture, Adapter: c.Adapter, Moments: c.Moments}}
+	t := &trainer{process: p, ranks: len(p.ranks), tokens: e.options.Tokens, updates: c.Updates, what: what, of: model.Checkpoint{Architecture: c.Architecture, Adapter: c.Adapter, Moments: c.Moments}}
 	if what == forSampling {
 		t.ranks = 1 // rank 0 holds what it samples from whole
 	}

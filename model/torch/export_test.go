@@ -35,3 +35,6 @@ func Damage(t model.Trainer, rows []model.Row) error {
 
 // SetTokens is the most tokens of one pass of a trainer.
 func SetTokens(t model.Trainer, n int) { t.(*trainer).tokens = n }
+
+// TooLittle is what a request says that ran out of so many bytes of memory.
+func (r Room) TooLittle(memory int64) string { return r.tooLittle(memory) }

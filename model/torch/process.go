@@ -259,7 +259,7 @@ func failure(verb string, r reply) error {
 	case r.Error == "":
 		return nil
 	case r.Kind == "memory":
-		return fmt.Errorf("%s: %w: train an adapter (model.lora), lower its rank, or take a smaller model: %s", verb, errMemory, r.Error)
+		return fmt.Errorf("%s: %w: %s", verb, errMemory, r.Error)
 	}
 	return fmt.Errorf("%s: %s", verb, r.Error)
 }

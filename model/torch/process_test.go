@@ -102,13 +102,14 @@ func TestWhatIsAbsentIsNamedWithWhatToDo(t *testing.T) {
 	python := python(t)
 	_, err := torch.New(torch.Options{Python: "no-such-python"})
 	require.ErrorContains(t, err, "no-such-python")
-	require.ErrorContains(t, err, "install Python 3.10 or later")
+	require.ErrorContains(t, err, "`fulgurite doctor --install-torch` makes an environment for engine torch of a Python 3.10 or later")
 
 	// A virtual environment without packages.
 	bare := filepath.Join(t.TempDir(), "bare")
 	require.NoError(t, exec.Command(python, "-m", "venv", "--without-pip", bare).Run())
 	_, err = torch.New(torch.Options{Python: filepath.Join(bare, "bin", "python")})
 	require.ErrorContains(t, err, "torch is not installed; transformers is not installed")
+	require.ErrorContains(t, err, "`fulgurite doctor --install-torch` makes an environment that has all")
 	require.ErrorContains(t, err, "-m pip install 'torch>=2.11,<3' 'transformers>=5.17,<6'")
 
 	// Metadata of another version, which comes first.

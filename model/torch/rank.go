@@ -42,7 +42,7 @@ func launch(o Options, dir string, number, count int) (*rank, error) {
 	r.cmd.Stdout, r.cmd.Stderr = &r.stderr, &r.stderr
 	r.cmd.WaitDelay = leave // what the program started may hold these open
 	if err := r.cmd.Start(); err != nil {
-		return nil, errors.Join(fmt.Errorf("start Python: %w: install Python 3.10 or later with torch, or name one that has it by %s", err, EnvPython), r.conn.Close())
+		return nil, errors.Join(fmt.Errorf("start Python: %w: `fulgurite doctor --install-torch` makes an environment for engine torch of a Python 3.10 or later; %s names another that has torch", err, EnvPython), r.conn.Close())
 	}
 	go func() {
 		defer close(r.ended)

@@ -22,7 +22,8 @@ type trainer struct {
 	handle  int
 	tokens  int // of one pass
 	updates int
-	of      model.Checkpoint // architecture and adapter alone
+	of      model.Checkpoint // architecture, adapter and moments' type alone
+	what    purpose
 }
 
 // adamW is the body of the verb step.
@@ -58,7 +59,25 @@ func (t *trainer) exchange(ctx context.Context, verb string, body any, arrays []
 	for i := range all {
 		all[i] = request{Verb: verb, Handle: t.handle, Body: body, Arrays: arrays[i]}
 	}
-	return t.process.ask(ctx, all)
+	replies, err := t.process.ask(ctx, all)
+	if errors.Is(err, errMemory) {
+		err = fmt.Errorf("%w; %s", err, t.room().tooLittle(t.process.about.Memory))
+	}
+	return replies, err
+}
+
+// room is what training this model takes; that of one which only samples or scores is not known.
+func (t *trainer) room() Room {
+	if t.what != forTraining {
+		return Room{}
+	}
+	var l *model.LoRA
+	if t.of.Adapter != nil {
+		l = &t.of.Adapter.LoRA
+	}
+	r := RoomOf(t.of.Architecture, l, t.of.Moments)
+	r.Ranks = t.ranks
+	return r
 }
 
 // Score implements model.Trainer.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"strings"
 	"time"
@@ -143,7 +144,18 @@ func (s *Sampler) Sample(ctx context.Context, v model.VersionID, r model.DecodeR
 	if err != nil {
 		return model.Completion{}, "", fmt.Errorf("sample %s at %s: %w", v, replica.url, err)
 	}
+	c.Server = ServerName(replica.url)
 	return c, weights, nil
+}
+
+// ServerName is what a server is called on record: its address without scheme, user and
+// password.
+func ServerName(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return ""
+	}
+	return u.Host + strings.TrimSuffix(u.Path, "/")
 }
 
 func (s *Sampler) sampleAt(ctx context.Context, at *replica, v model.VersionID, r model.DecodeRequest) (model.Completion, string, error) {

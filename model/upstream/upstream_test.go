@@ -36,6 +36,8 @@ func TestBothServersSampleByTokens(t *testing.T) {
 			}
 			got, weights, err := s.Sample(t.Context(), version, r)
 			require.NoError(t, err, kind)
+			require.Equal(t, upstream.ServerName(at.URL), got.Server)
+			got.Server = ""
 			require.Empty(t, cmp.Diff(want(), got), kind)
 			require.Regexp(t, "^sha256:", weights)
 			if streamed {

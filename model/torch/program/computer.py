@@ -47,11 +47,13 @@ class Computer:
         self.learners, self.decoders = {}, {}
 
     def describe(self):
-        name = torch.backends.cpu.get_cpu_capability() if self.device.type == "cpu" else torch.cuda.get_device_name(self.device)
+        cpu = self.device.type == "cpu"
+        name = torch.backends.cpu.get_cpu_capability() if cpu else torch.cuda.get_device_name(self.device)
         return {
             "device": str(self.device), "processor": name, "threads": torch.get_num_threads(),
             "dtype": str(self.dtype).removeprefix("torch."), "attention": trunk.ATTENTION, "pid": os.getpid(),
-            "cuda": torch.version.cuda or "", "gpus": torch.cuda.device_count() if self.device.type == "cuda" else 0,
+            "cuda": torch.version.cuda or "", "gpus": 0 if cpu else torch.cuda.device_count(),
+            "memory": 0 if cpu else torch.cuda.get_device_properties(self.device).total_memory,
         }
 
     def answer(self, verb, handle, body, arrays):

@@ -12,6 +12,7 @@ RANGES = {
     "safetensors": ((0, 4), (1,)),
 }
 PYTHON = (3, 10)
+INSTALL = "`fulgurite doctor --install-torch` makes an environment that has all"
 
 
 class Unfit(Exception):
@@ -21,7 +22,8 @@ class Unfit(Exception):
 def check():
     """The version of each library, all within their ranges."""
     if sys.version_info < PYTHON:
-        raise Unfit(f"{sys.executable} is Python {text(sys.version_info[:2])}, want {text(PYTHON)} or later")
+        found_version = f"{sys.executable} is Python {text(sys.version_info[:2])}, want {text(PYTHON)} or later"
+        raise Unfit(f"{found_version}: name another by FULGURITE_TORCH; {INSTALL}")
     found, wrong = {}, []
     for name, (first, beyond) in RANGES.items():
         try:
@@ -33,7 +35,7 @@ def check():
             wrong.append(f"{name} is {found[name]}, want at least {text(first)} and below {text(beyond)}")
     if wrong:
         wanted = " ".join(f"'{name}>={text(first)},<{text(beyond)}'" for name, (first, beyond) in RANGES.items())
-        raise Unfit(f"{'; '.join(wrong)}: {sys.executable} -m pip install {wanted}")
+        raise Unfit(f"{'; '.join(wrong)}: {INSTALL}; or, into this Python, {sys.executable} -m pip install {wanted}")
     return found
 
 

@@ -33,6 +33,7 @@ type namedCall struct {
 	API      string           `json:"api"`
 	Caller   attribution.Name `json:"caller"`
 	Version  int              `json:"version"`
+	Server   string           `json:"server,omitempty"` // of others, that sampled
 	Prompt   int              `json:"prompt_tokens"`
 	Sampled  int              `json:"sampled_tokens"`
 	Finish   string           `json:"finish"`
@@ -53,7 +54,7 @@ func (a *attemptCalls) fill(seen signals.Attempt) {
 			api = "chat"
 		}
 		a.List = append(a.List, namedCall{
-			ID: c.ID, Seq: c.Seq, API: api, Caller: names[i], Version: c.Version, Prompt: len(c.Prompt), Sampled: len(c.Completion),
+			ID: c.ID, Seq: c.Seq, API: api, Caller: names[i], Version: c.Version, Server: c.Server, Prompt: len(c.Prompt), Sampled: len(c.Completion),
 			Finish: c.Finish, Replayed: c.ReplayedFrom, Drift: c.Drift, Problem: c.ParseError, Signals: observed[i].Signals, Seconds: c.Duration.Seconds(),
 		})
 	}
@@ -95,6 +96,9 @@ func (a *attemptCalls) print(t *terminal.Terminal) error {
 	fmt.Fprintln(w, "call\tagent\tby\tapi\tversion\tprompt\tsampled\tfinish\tremarks")
 	for _, c := range a.List {
 		var remarks []string
+		if c.Server != "" {
+			remarks = append(remarks, "at "+c.Server)
+		}
 		if c.Replayed > 0 {
 			remarks = append(remarks, fmt.Sprintf("replayed from attempt %d", c.Replayed))
 		}

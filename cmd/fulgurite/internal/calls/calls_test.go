@@ -1,11 +1,14 @@
 package calls
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
+	"github.com/fulgurite/fulgurite/credit/signals"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/trace"
 )
@@ -45,4 +48,15 @@ func TestTheBeginningOfAnAddressIsAPrefix(t *testing.T) {
 		_, err := parsePrefix(bad, "")
 		require.Error(t, err)
 	}
+}
+
+func TestACallIsShownWithTheServerThatSampledIt(t *testing.T) {
+	t.Parallel()
+	var a attemptCalls
+	a.fill(signals.Attempt{History: []trace.Exchange{{Call: trace.Call{Server: "gpu-2:8000", ReplayedFrom: 1}}, {Call: trace.Call{Seq: 1}}}})
+	require.Equal(t, []string{"gpu-2:8000", ""}, []string{a.List[0].Server, a.List[1].Server})
+	var out strings.Builder
+	require.NoError(t, a.print(&terminal.Terminal{Out: &out}))
+	require.Contains(t, out.String(), "at gpu-2:8000; replayed from attempt 1\n")
+	require.Equal(t, 1, strings.Count(out.String(), " at "))
 }

@@ -5,6 +5,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/fulgurite/fulgurite/model/torch"
 	"github.com/fulgurite/fulgurite/spec"
 )
 
@@ -31,9 +32,19 @@ func ParseVLLM(args, environment []string) VLLM { return parseVLLM(args, environ
 
 func ServesVLLM(args []string) bool { return servesVLLM(args) }
 
-func (v VLLM) Lacks(s spec.Spec) []string { return v.lacks(s) }
+// Lacks and ServeCommand do not know the GPU's memory.
+func (v VLLM) Lacks(s spec.Spec) []string { return v.lacks(s, 0) }
 
-func ServeCommand(s spec.Spec, address string) string { return serveCommand(s, address) }
+func ServeCommand(s spec.Spec, address string) string { return serveCommand(s, address, 0) }
+
+// LacksBeside knows the memory of the GPU and of the base on it.
+func (v VLLM) LacksBeside(s spec.Spec, base, memory int64) []string {
+	return v.lacks(s, partBeside(base, memory))
+}
+
+func PartBeside(base, memory int64) float64 { return partBeside(base, memory) }
+
+func VLLMFlags() []string { return vllmFlags() }
 
 func FindServer(ctx context.Context, s spec.Spec, address string) []Finding {
 	return findServer(s, address)(ctx)
@@ -55,3 +66,5 @@ func FindAll(ctx context.Context, limit time.Duration, finds ...func(context.Con
 	}
 	return findAll(ctx, limit, probes)
 }
+
+func RoomOn(found []GPU, r torch.Room) (tight string, err error) { return roomOn(found, r) }

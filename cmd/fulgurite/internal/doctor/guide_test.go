@@ -2,6 +2,7 @@ package doctor_test
 
 import (
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -36,5 +37,33 @@ func TestTheGuideToAGPUHolds(t *testing.T) {
 		if s.Sampling.Server != nil {
 			require.Contains(t, string(guide), doctor.ServeCommand(s, s.Sampling.Server.URLs[0]))
 		}
+	}
+}
+
+// Each flag and variable that the documents start vLLM with is one that a server's command line
+// is compared by, and they have all that the command asks for which this program prints.
+func TestTheDocumentsStartVLLMAsThisCommandDoes(t *testing.T) {
+	t.Parallel()
+	word := regexp.MustCompile(`VLLM_[A-Z_]+|--[a-z][a-z-]+`)
+	documented := map[string]bool{}
+	for _, name := range []string{"gpu.md", "samplers.md"} {
+		text, err := os.ReadFile("../../../../docs/" + name)
+		require.NoError(t, err)
+		for line := range strings.Lines(string(text)) {
+			if !strings.Contains(line, "vllm serve") {
+				continue
+			}
+			for _, w := range word.FindAllString(line, -1) {
+				documented[w] = true
+				if !strings.HasPrefix(w, "VLLM_") {
+					require.Contains(t, doctor.VLLMFlags(), w, "%s: %s", name, line)
+				}
+			}
+		}
+	}
+	s := adapters("http://127.0.0.1:8004")
+	s.Sampling.Server.ShareGPU = true
+	for _, w := range word.FindAllString(doctor.ServeCommand(s, s.Sampling.Server.URLs[0]), -1) {
+		require.Contains(t, documented, w)
 	}
 }

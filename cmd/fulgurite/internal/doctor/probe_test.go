@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/doctor"
+	"github.com/fulgurite/fulgurite/model/torch"
 	"github.com/fulgurite/fulgurite/spec"
 )
 
@@ -85,6 +87,48 @@ func TestWhatAServerWasNotStartedWithIsNamed(t *testing.T) {
 		" --logprobs-mode processed_logprobs --enable-lora --max-lora-rank 32 --max-loras 3", line)
 }
 
+func TestAServerThatSharesTheGPUHasToSleepAndToLeaveRoom(t *testing.T) {
+	t.Parallel()
+	s := adapters("http://127.0.0.1:8000")
+	s.Sampling.Server.ShareGPU = true
+	require.Equal(t, "VLLM_SERVER_DEV_MODE=1 VLLM_ALLOW_RUNTIME_LORA_UPDATING=True vllm serve '/models/my model' --served-model-name qwen"+
+		" --enable-lora --max-lora-rank 32 --max-loras 3 --enable-sleep-mode --gpu-memory-utilization 0.7", doctor.ServeCommand(s, s.Sampling.Server.URLs[0]))
+	started := func(environment []string, more ...string) doctor.VLLM {
+		return doctor.ParseVLLM(append([]string{"vllm", "serve", "m", "--enable-lora", "--max-lora-rank", "32", "--max-loras", "3"}, more...), append(environment, "VLLM_ALLOW_RUNTIME_LORA_UPDATING=1"))
+	}
+	require.Equal(t, []string{
+		"VLLM_SERVER_DEV_MODE=1 (sampling.server.share_gpu)", "--enable-sleep-mode (sampling.server.share_gpu)",
+		"--gpu-memory-utilization 0.7, which leaves room for the trainer's base (sampling.server.share_gpu)",
+	}, started(nil).Lacks(s))
+	develops := []string{"VLLM_SERVER_DEV_MODE=1"}
+	good := started(develops, "--enable-sleep-mode", "--gpu-memory-utilization=0.8")
+	require.Empty(t, good.Lacks(s))
+	require.Empty(t, good.LacksBeside(s, 3.1e9, 24<<30), "0.8 of 25.8 GB leave 5.2 GB")
+	require.Equal(t, []string{"--gpu-memory-utilization 0.3, which leaves room for the trainer's base (sampling.server.share_gpu)"}, good.LacksBeside(s, 15.2e9, 24<<30))
+	require.Equal(t, 0.9, doctor.PartBeside(1e9, 80<<30), "vLLM's own")
+	require.Zero(t, doctor.PartBeside(0, 80<<30), "not known")
+	s.Sampling.Server.ShareGPU = false
+	require.Empty(t, started(nil).Lacks(s))
+}
+
+func TestAServerOfSeveralAPIServerProcessesIsNoneForAdapters(t *testing.T) {
+	t.Parallel()
+	s := adapters("http://127.0.0.1:8000")
+	for flags, want := range map[string]string{
+		"":                       "",
+		"--data-parallel-size 4": "--api-server-count 1 (of its 4 API server processes one alone gets an adapter)",
+		"-dp 4":                  "--api-server-count 1 (of its 4 API server processes one alone gets an adapter)",
+		"--api-server-count=2":   "--api-server-count 1 (of its 2 API server processes one alone gets an adapter)",
+		"--data-parallel-size 4 --api-server-count 1":   "",
+		"--data-parallel-size 4 -asc 1":                 "",
+		"--data_parallel_size 4 --data-parallel-rank 0": "",
+	} {
+		args := append([]string{"vllm", "serve", "m", "--enable-lora", "--max-lora-rank", "32", "--max-loras", "3"}, strings.Fields(flags)...)
+		got := doctor.ParseVLLM(args, []string{"VLLM_ALLOW_RUNTIME_LORA_UPDATING=True"}).Lacks(s)
+		require.Equal(t, want, strings.Join(got, ", "), flags)
+	}
+}
+
 func TestAServerHasToServeTheModel(t *testing.T) {
 	t.Parallel()
 	answers := map[string]string{
@@ -124,5 +168,23 @@ func TestWordsOfAShellAreQuoted(t *testing.T) {
 	t.Parallel()
 	for word, want := range map[string]string{"a/b-c.d": "a/b-c.d", "a b": "'a b'", "it's": `'it'\''s'`, "": "''", "$HOME": "'$HOME'"} {
 		require.Equal(t, want, doctor.Quoted(word))
+	}
+}
+
+func TestTooLittleMemoryOfAGPUIsToldWithWhatWouldFit(t *testing.T) {
+	t.Parallel()
+	qwen := torch.Room{Parameters: 1_543_714_304, Offered: 18_464_768, Samples: true} // Qwen2.5-1.5B
+	gpu := func(mebibytes int64) []doctor.GPU { return []doctor.GPU{{Memory: 1 << 20}, {Memory: mebibytes << 20}} }
+	_, err := doctor.RoomOn(gpu(23034), qwen)
+	require.EqualError(t, err, "training keeps at least 24.7 GB on a GPU, and the largest here has 24.2 GB; what would fit: "+
+		"an adapter in place of all weights: model.lora of rank 16 (3.38 GB); training.optimizer.moments: int8 (15.4 GB); "+
+		"2 such GPUs: FULGURITE_TORCH_RANKS=2 (18.5 GB); a model.base of at most about 1.29 billion parameters (9.42 billion with model.lora)")
+	tight, err := doctor.RoomOn(gpu(24564), qwen)
+	require.NoError(t, err)
+	require.Contains(t, tight, "the largest GPU here has 25.8 GB, which leaves a batch little room; what would fit: an adapter")
+	for _, found := range [][]doctor.GPU{gpu(81559), gpu(0)[1:], nil} { // it has room, or is not known
+		tight, err = doctor.RoomOn(found, qwen)
+		require.NoError(t, err)
+		require.Empty(t, tight)
 	}
 }

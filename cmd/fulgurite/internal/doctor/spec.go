@@ -81,14 +81,17 @@ func findRoom(ctx context.Context, s *state.Flags, p plan.Plan) Finding {
 	if p.Spec.Model.Engine == spec.EngineTorch {
 		found, problem := gpus(ctx)
 		r.Ranks = torch.RanksOf(len(found))
-		r.Device = deviceBytes(p, int64(r.Ranks))
+		device := p.Room(r.Ranks)
+		r.Device = device.Bytes()
 		each := "a GPU"
 		if r.Ranks > 1 {
 			each = fmt.Sprintf("the first of %d GPUs", r.Ranks)
 		}
 		f.Text += fmt.Sprintf("; of %s at least %s, and what it computes with a batch", each, bytesText(r.Device))
 		if err == nil && problem == nil {
-			err = roomOn(found, r.Device)
+			var tight string
+			tight, err = roomOn(found, device)
+			f.Text += tight
 		}
 	}
 	if err != nil {
@@ -98,40 +101,21 @@ func findRoom(ctx context.Context, s *state.Flags, p plan.Plan) Finding {
 	return f
 }
 
-// deviceBytes is what engine torch keeps of a model on a GPU: the base of an adapter in
-// BF16, and weights that are trained, with gradient and two moments, in F32 or, the moments, in 8
-// bits. Ranks share all but adapters; the first samples from whole weights of its own.
-func deviceBytes(p plan.Plan, ranks int64) int64 {
-	const half, number = 2, 4
-	trained, parameters := int64(4*number), int64(p.Parameters)
-	if p.Spec.Training.Optimizer.Moments == spec.MomentsInt8 {
-		trained = 2*number + 2
-	}
-	held, sampled := parameters*trained, parameters*number
-	if p.Spec.Model.LoRA != nil {
-		held, sampled = parameters*half, parameters*half
-	}
-	held /= ranks
-	if ranks > 1 && p.Spec.Sampling.Engine == spec.EngineTorch {
-		held += sampled
-	}
-	if p.Spec.Model.LoRA != nil {
-		held += p.Sizes.Weights / number * trained
-	}
-	return held
-}
-
-// roomOn refuses what the largest GPU can't hold.
-func roomOn(found []GPU, bytes int64) error {
+// roomOn says what would fit where the largest GPU has no room for training: an error where it
+// can't hold even what training keeps, and a remark where a batch has hardly any room beside it.
+func roomOn(found []GPU, r torch.Room) (tight string, err error) {
 	largest := int64(0)
 	for _, g := range found {
 		largest = max(largest, g.Memory)
 	}
-	if largest == 0 || bytes < largest {
-		return nil
+	if largest == 0 || r.Fits(largest) {
+		return "", nil
 	}
-	return fmt.Errorf("training keeps at least %s on a GPU, and the largest here has %s: spread it over several GPUs (%s), sample with a server (sampling.server), train an adapter (model.lora), or take a smaller model.base",
-		bytesText(bytes), bytesText(largest), torch.EnvRanks)
+	advice := "what would fit: " + strings.Join(r.Advice(largest), "; ")
+	if r.Bytes() < largest {
+		return fmt.Sprintf("; the largest GPU here has %s, which leaves a batch little room; %s", bytesText(largest), advice), nil
+	}
+	return "", fmt.Errorf("training keeps at least %s on a GPU, and the largest here has %s; %s", bytesText(r.Bytes()), bytesText(largest), advice)
 }
 
 // findFaults are a spec's faults, with the commands that mend them.

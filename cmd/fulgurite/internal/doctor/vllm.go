@@ -13,7 +13,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/fulgurite/fulgurite/model/upstream"
 	"github.com/fulgurite/fulgurite/spec"
 )
 
@@ -25,14 +24,30 @@ type VLLM struct {
 	// Updating is whether adapters may be loaded while it runs
 	// (VLLM_ALLOW_RUNTIME_LORA_UPDATING).
 	Updating bool `json:"runtime_lora_updating"`
+	// Developing is whether it has the routes that put it to sleep (VLLM_SERVER_DEV_MODE).
+	Developing bool `json:"server_dev_mode"`
 }
 
 // vllmFlags are the flags that are read. Others may hold secrets.
 func vllmFlags() []string {
 	return []string{
 		"--host", "--port", "--served-model-name", "--max-model-len", "--enable-lora", "--max-lora-rank", "--max-loras",
-		"--logprobs-mode", "--gpu-memory-utilization", "--tensor-parallel-size", "--dtype", "--quantization",
+		"--logprobs-mode", "--enable-sleep-mode", "--gpu-memory-utilization", "--tensor-parallel-size", "--data-parallel-size", "--api-server-count",
+		"--data-parallel-rank", "--data-parallel-external-lb", "--dtype", "--quantization",
 	}
+}
+
+// longFlag is the long form of a flag.
+func longFlag(name string) string {
+	switch name {
+	case "-tp":
+		return "--tensor-parallel-size"
+	case "-dp":
+		return "--data-parallel-size"
+	case "-asc":
+		return "--api-server-count"
+	}
+	return strings.ReplaceAll(name, "_", "-") // vLLM takes both
 }
 
 const (
@@ -40,6 +55,7 @@ const (
 	vllmRank        = 16
 	vllmAdapters    = 1
 	updatesVariable = "VLLM_ALLOW_RUNTIME_LORA_UPDATING"
+	sleepVariable   = "VLLM_SERVER_DEV_MODE"
 )
 
 // runningVLLM lists the servers of vLLM's on this machine, as far as Linux shows them to
@@ -84,7 +100,7 @@ func parseVLLM(args, environment []string) VLLM {
 	v := VLLM{Flags: map[string]string{}}
 	for i, a := range args {
 		name, value, given := strings.Cut(a, "=")
-		name = strings.ReplaceAll(name, "_", "-") // vLLM takes both
+		name = longFlag(name)
 		if !slices.Contains(vllmFlags(), name) {
 			continue
 		}
@@ -94,8 +110,12 @@ func parseVLLM(args, environment []string) VLLM {
 		v.Flags[name] = value
 	}
 	for _, e := range environment {
-		if name, value, _ := strings.Cut(e, "="); name == updatesVariable {
-			v.Updating = slices.Contains([]string{"1", "true"}, strings.ToLower(value))
+		name, value, _ := strings.Cut(e, "=")
+		switch on := slices.Contains([]string{"1", "true"}, strings.ToLower(value)); name {
+		case updatesVariable:
+			v.Updating = on
+		case sleepVariable:
+			v.Developing = on && value == "1" // vLLM reads it as a number
 		}
 	}
 	return v
@@ -111,56 +131,6 @@ func (v VLLM) text() string {
 		}
 	}
 	return text
-}
-
-// lacks says what a server of vLLM's was not started with that s needs.
-func (v VLLM) lacks(s spec.Spec) []string {
-	var out []string
-	number := func(name string, usual int) int {
-		n, err := strconv.Atoi(v.Flags[name])
-		if err != nil {
-			return usual
-		}
-		return n
-	}
-	if t := s.Sampling.Temperature; t != nil && *t != 1 && v.Flags["--logprobs-mode"] != "processed_logprobs" {
-		out = append(out, fmt.Sprintf("--logprobs-mode processed_logprobs (sampling.temperature is %g)", *t))
-	}
-	l := s.Model.LoRA
-	if l == nil || s.Sampling.Server.Versions != spec.VersionsAdapters {
-		return out
-	}
-	if _, given := v.Flags["--enable-lora"]; !given {
-		out = append(out, "--enable-lora")
-	}
-	if number("--max-lora-rank", vllmRank) < l.Rank {
-		out = append(out, fmt.Sprintf("--max-lora-rank %s (model.lora.rank is %d)", upstream.NeededRank(l.Rank), l.Rank))
-	}
-	if least := s.Training.Lag + 1; number("--max-loras", vllmAdapters) < least {
-		out = append(out, fmt.Sprintf("--max-loras %d (training.lag is %d)", least, s.Training.Lag))
-	}
-	if !v.Updating {
-		out = append(out, updatesVariable+"=True")
-	}
-	return out
-}
-
-// serveCommand starts a server of vLLM's that s can sample from, at address.
-func serveCommand(s spec.Spec, address string) string {
-	line, port := "vllm serve "+quoted(s.Model.Base)+" --served-model-name "+quoted(s.Sampling.Server.Model), vllmPort
-	if u, err := url.Parse(address); err == nil {
-		port = cmp.Or(u.Port(), port)
-	}
-	if port != vllmPort {
-		line += " --port " + port
-	}
-	if t := s.Sampling.Temperature; t != nil && *t != 1 {
-		line += " --logprobs-mode processed_logprobs"
-	}
-	if l := s.Model.LoRA; l != nil && s.Sampling.Server.Versions == spec.VersionsAdapters {
-		line = updatesVariable + "=True " + line + fmt.Sprintf(" --enable-lora --max-lora-rank %s --max-loras %d", upstream.NeededRank(l.Rank), s.Training.Lag+1)
-	}
-	return line
 }
 
 // isLocal reports whether an address is on this machine.
@@ -209,16 +179,20 @@ func findServer(s spec.Spec, address string) func(context.Context) []Finding {
 		if server.Type != spec.ServerVLLM {
 			return []Finding{f}
 		}
+		part := 0.0
+		if server.ShareGPU && isLocal(address) {
+			part = sharedPart(ctx, s)
+		}
 		if f.State == Found && isLocal(address) {
 			u, _ := url.Parse(address) // it is local, and so it is one
 			for _, v := range runningVLLM() {
-				if lacks := v.lacks(s); v.port() == cmp.Or(u.Port(), vllmPort) && len(lacks) > 0 {
+				if lacks := v.lacks(s, part); v.port() == cmp.Or(u.Port(), vllmPort) && len(lacks) > 0 {
 					f.State, f.Text = Missing, f.Text+"; it was started without "+strings.Join(lacks, ", ")
 				}
 			}
 		}
 		if f.State == Missing {
-			f.Fix = []string{serveCommand(s, address)}
+			f.Fix = []string{serveCommand(s, address, part)}
 			if err != nil && isSilent(err) && isLocal(address) && !hasVLLM(ctx) {
 				f.Fix = append([]string{"python3 -m venv vllm && vllm/bin/pip install vllm && export PATH=$PWD/vllm/bin:$PATH"}, f.Fix...)
 			}

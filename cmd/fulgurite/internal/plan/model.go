@@ -94,3 +94,23 @@ func (p *Plan) inspect(ctx context.Context, engine model.Engine) error {
 	p.Parameters, p.Targets = int(m.Parameters), m.Targets
 	return nil
 }
+
+// Room is what training takes of a GPU with engine torch as so many ranks.
+func (p *Plan) Room(ranks int) torch.Room {
+	var l *model.LoRA
+	if p.Spec.Model.LoRA != nil {
+		adapter := adapterOf(*p.Spec.Model.LoRA)
+		l = &adapter
+	}
+	r := torch.RoomOf(p.architecture, l, p.Spec.Training.Optimizer.Moments)
+	if r.Single { // its files say how large it is
+		r.Parameters = int64(p.Parameters)
+		if l == nil {
+			r.Offered = p.offered
+		} else {
+			r.Adapter = p.Sizes.Weights / number
+		}
+	}
+	r.Ranks, r.Samples = ranks, p.Spec.Sampling.Engine == spec.EngineTorch
+	return r
+}

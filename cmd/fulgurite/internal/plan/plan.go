@@ -13,6 +13,7 @@ import (
 	"github.com/fulgurite/fulgurite/internal/curriculum"
 	"github.com/fulgurite/fulgurite/internal/fleet"
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/torch"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks"
 	"github.com/fulgurite/fulgurite/tasks/grading"
@@ -44,7 +45,8 @@ type Plan struct {
 	// Targets are the linear layers that an adapter of a model of another type adapts.
 	Targets []string `json:"targets,omitempty"`
 
-	architecture model.Architecture // with Config, else zero
+	architecture model.Architecture // of the base
+	offered      int64              // numbers of an adapter that Room offers, of a base with Config
 	pool         curriculum.Pool
 }
 
@@ -138,8 +140,9 @@ func Read(ctx context.Context, sp spec.Spec) (Plan, error) {
 	if p.Tasks[trace.Gate] > 0 && sp.Evaluation.Only == "" {
 		p.Gates = 1 + (p.Steps+sp.Evaluation.Every-1)/sp.Evaluation.Every
 	}
+	p.architecture = architecture
 	if files != nil {
-		p.architecture, p.Parameters = architecture, int(files.Parameters())
+		p.Parameters, p.offered = int(files.Parameters()), files.AdapterParameters(torch.OfferedRank, nil)
 		p.Sizes = newFileSizes(sp, files, p.Steps, p.Gates)
 	} else {
 		p.Sizes = newSizes(sp, architecture, p.Steps, p.Gates)

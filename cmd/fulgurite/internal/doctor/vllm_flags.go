@@ -1,0 +1,156 @@
+package doctor
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/fulgurite/fulgurite/model/upstream"
+	"github.com/fulgurite/fulgurite/spec"
+)
+
+const (
+	// usualPart is the part of a GPU that a server may take which shares it, where nothing more
+	// is known.
+	usualPart = 0.7
+	// vllmPart is what vLLM takes by itself: the most that is asked for here.
+	vllmPart = 0.9
+	// besideBase is what the trainer takes beside its base while the server is awake: CUDA,
+	// and what the allocator keeps.
+	besideBase = 2e9
+)
+
+// sharedPart is the part of a GPU that a server may take which shares it with the trainer: while
+// it is awake the base of the adapters stays there, in BF16. 0 is not known.
+func sharedPart(ctx context.Context, s spec.Spec) float64 {
+	found, err := gpus(ctx)
+	if err != nil {
+		return 0
+	}
+	largest := int64(0)
+	for _, g := range found {
+		largest = max(largest, g.Memory)
+	}
+	files, err := filepath.Glob(filepath.Join(s.Model.Base, "*.safetensors"))
+	if err != nil {
+		return 0
+	}
+	base := int64(0)
+	for _, path := range files {
+		if about, err := os.Stat(path); err == nil {
+			base += about.Size()
+		}
+	}
+	return partBeside(base, largest)
+}
+
+// partBeside is the part of a GPU's memory that is left beside the trainer's base, in steps of a
+// twentieth.
+func partBeside(base, memory int64) float64 {
+	if base == 0 || memory == 0 {
+		return 0
+	}
+	left := math.Floor(float64(memory-base-besideBase)/float64(memory)*20) / 20
+	return max(0.05, min(left, vllmPart))
+}
+
+// lacks says what a server of vLLM's was not started with that s needs. Where it shares a GPU,
+// it may take part of it; 0 is not known.
+func (v VLLM) lacks(s spec.Spec, part float64) []string {
+	var out []string
+	if t := s.Sampling.Temperature; t != nil && *t != 1 && v.Flags["--logprobs-mode"] != "processed_logprobs" {
+		out = append(out, fmt.Sprintf("--logprobs-mode processed_logprobs (sampling.temperature is %g)", *t))
+	}
+	l := s.Model.LoRA
+	if l == nil || s.Sampling.Server.Versions != spec.VersionsAdapters {
+		return out
+	}
+	if !v.has("--enable-lora") {
+		out = append(out, "--enable-lora")
+	}
+	if v.number("--max-lora-rank", vllmRank) < l.Rank {
+		out = append(out, fmt.Sprintf("--max-lora-rank %s (model.lora.rank is %d)", upstream.NeededRank(l.Rank), l.Rank))
+	}
+	if least := s.Training.Lag + 1; v.number("--max-loras", vllmAdapters) < least {
+		out = append(out, fmt.Sprintf("--max-loras %d (training.lag is %d)", least, s.Training.Lag))
+	}
+	if !v.Updating {
+		out = append(out, updatesVariable+"=True")
+	}
+	if n := v.apiServers(); n > 1 {
+		out = append(out, fmt.Sprintf("--api-server-count 1 (of its %d API server processes one alone gets an adapter)", n))
+	}
+	if s.Sampling.Server.ShareGPU {
+		out = append(out, v.lacksForSleep(part)...)
+	}
+	return out
+}
+
+// lacksForSleep says what a server lacks that is to share its GPU.
+func (v VLLM) lacksForSleep(part float64) []string {
+	const why = " (sampling.server.share_gpu)"
+	var out []string
+	if !v.Developing {
+		out = append(out, sleepVariable+"=1"+why)
+	}
+	if !v.has("--enable-sleep-mode") {
+		out = append(out, "--enable-sleep-mode"+why)
+	}
+	is, err := strconv.ParseFloat(v.Flags["--gpu-memory-utilization"], 64)
+	if err != nil || part > 0 && is > part {
+		out = append(out, fmt.Sprintf("--gpu-memory-utilization %g, which leaves room for the trainer's base%s", cmp.Or(part, usualPart), why))
+	}
+	return out
+}
+
+func (v VLLM) has(flag string) bool {
+	_, given := v.Flags[flag]
+	return given
+}
+
+func (v VLLM) number(flag string, usual int) int {
+	n, err := strconv.Atoi(v.Flags[flag])
+	if err != nil {
+		return usual
+	}
+	return n
+}
+
+// apiServers is how many processes answer behind the server's port: as many as there are
+// data-parallel engines, unless each of these has a port of its own.
+func (v VLLM) apiServers() int {
+	usual := v.number("--data-parallel-size", 1)
+	if v.has("--data-parallel-rank") || v.has("--data-parallel-external-lb") {
+		usual = 1
+	}
+	return v.number("--api-server-count", usual)
+}
+
+// serveCommand starts a server of vLLM's that s can sample from, at address. Where it shares a
+// GPU, it may take part of it; 0 is not known.
+func serveCommand(s spec.Spec, address string, part float64) string {
+	line, port := "vllm serve "+quoted(s.Model.Base)+" --served-model-name "+quoted(s.Sampling.Server.Model), vllmPort
+	if u, err := url.Parse(address); err == nil {
+		port = cmp.Or(u.Port(), port)
+	}
+	if port != vllmPort {
+		line += " --port " + port
+	}
+	if t := s.Sampling.Temperature; t != nil && *t != 1 {
+		line += " --logprobs-mode processed_logprobs"
+	}
+	l := s.Model.LoRA
+	if l == nil || s.Sampling.Server.Versions != spec.VersionsAdapters {
+		return line
+	}
+	line = updatesVariable + "=True " + line + fmt.Sprintf(" --enable-lora --max-lora-rank %s --max-loras %d", upstream.NeededRank(l.Rank), s.Training.Lag+1)
+	if s.Sampling.Server.ShareGPU {
+		line = sleepVariable + "=1 " + line + fmt.Sprintf(" --enable-sleep-mode --gpu-memory-utilization %g", cmp.Or(part, usualPart))
+	}
+	return line
+}

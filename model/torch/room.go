@@ -1,0 +1,205 @@
+package torch
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/fulgurite/fulgurite/model"
+)
+
+// Bytes of one number in BF16, F32 and, of moments, in 8 bits.
+const (
+	halfBytes  = 2
+	floatBytes = 4
+	int8Bytes  = 1
+)
+
+const (
+	// partForBatch is the part of a GPU's memory that the activations of a pass may take
+	// (PART_KEPT of program/trunk.py), and reserve what CUDA itself takes.
+	partForBatch = 8
+	reserve      = 500e6
+	usualGPUs    = 8 // in a machine; ranks are processes of one
+)
+
+// OfferedRank is that of the adapter which Advice offers.
+const OfferedRank = 16
+
+// Room is what decides how much memory of a GPU training takes.
+//
+// The bytes of a parameter are those of the program: a weight that is trained has its value,
+// its gradient and AdamW's two moments (Kingma and Ba, 2015) in F32, which is 16, or the moments
+// in 8 bits (Dettmers et al., 2022), which is 10; a base that is not trained is in BF16, which is
+// 2 (program/learner.py, program/moments.py, program/trunk.py). Ranks share all but adapters, as
+// FSDP2 does. Scales of 8-bit moments, a thirtieth of a byte, are left out.
+type Room struct {
+	Parameters int64 // of the whole model
+	// Adapter are the numbers of the adapter that is trained; 0 where all weights are.
+	Adapter int64
+	// Offered are the numbers of an adapter of OfferedRank that could be trained in place of all
+	// weights; 0 is not known.
+	Offered int64
+	Int8    bool // moments
+	Ranks   int  // 0 is 1
+	// Samples says that rank 0 samples as well: where there are several, from weights of its
+	// own, of an adapter's base in BF16 and else in F32.
+	Samples bool
+	// Single says that the model is of a type that has neither several ranks nor 8-bit moments.
+	Single bool
+}
+
+// RoomOf is the room that training a model takes, by its config.json, with the adapter l if that
+// is not nil. Of a model of another type, with Config, the caller knows the numbers.
+func RoomOf(a model.Architecture, l *model.LoRA, moments string) Room {
+	r := Room{Int8: moments == model.MomentsInt8, Single: a.Config != ""}
+	if r.Single {
+		return r
+	}
+	r.Parameters = int64(a.Parameters())
+	if l != nil {
+		r.Adapter = size(a.AdapterTensors(*l))
+	} else {
+		r.Offered = size(a.AdapterTensors(model.LoRA{Rank: OfferedRank, Targets: model.LoRATargets()}))
+	}
+	return r
+}
+
+func size(w model.Weights) (n int64) {
+	for _, t := range w {
+		n += int64(t.Size())
+	}
+	return n
+}
+
+// Bytes is what training keeps on the first GPU, on which most is kept. What a batch takes
+// comes on top.
+func (r Room) Bytes() int64 {
+	held := r.Parameters * r.trained()
+	if r.Adapter > 0 {
+		held = r.Parameters * halfBytes
+	}
+	ranks := int64(max(1, r.Ranks))
+	held /= ranks
+	if ranks > 1 && r.Samples {
+		held += r.Parameters * r.sampled()
+	}
+	return held + r.Adapter*r.trained()
+}
+
+// trained is the bytes of a number that is trained.
+func (r Room) trained() int64 {
+	if r.Int8 {
+		return 2*floatBytes + 2*int8Bytes
+	}
+	return 4 * floatBytes
+}
+
+// sampled is the bytes of a parameter that rank 0 samples from.
+func (r Room) sampled() int64 {
+	if r.Adapter > 0 {
+		return halfBytes
+	}
+	return floatBytes
+}
+
+// Fits reports whether training and its batches have room on a GPU with so many bytes.
+func (r Room) Fits(memory int64) bool { return r.Bytes() <= budget(memory) }
+
+// budget is what is left of a GPU's memory beside a batch and CUDA.
+func budget(memory int64) int64 { return memory - memory/partForBatch - reserve }
+
+// Advice lists what would fit on GPUs with so many bytes, each with what it would keep on one,
+// in the order of what it costs the user: an adapter, 8-bit moments, more GPUs, a smaller model.
+func (r Room) Advice(memory int64) []string {
+	var out []string
+	offer := func(what string, of Room) bool {
+		if of.Fits(memory) {
+			out = append(out, fmt.Sprintf("%s (%s)", what, gigabytes(of.Bytes())))
+			return true
+		}
+		return false
+	}
+	small, adapts := r.adapter(), false
+	if r.Adapter == 0 && r.Offered > 0 {
+		adapts = offer(fmt.Sprintf("an adapter in place of all weights: model.lora of rank %d", OfferedRank), small)
+	}
+	if !r.Int8 && !r.Single {
+		of := r
+		of.Int8 = true
+		offer("training.optimizer.moments: int8", of)
+	}
+	if !r.Single {
+		r.spread(memory, "", offer)
+		if r.Adapter == 0 && r.Offered > 0 && !adapts {
+			small.spread(memory, " and model.lora", offer)
+		}
+	}
+	return append(out, fmt.Sprintf("a model.base of at most about %s parameters%s", billions(r.most(memory)), r.mostWithAdapter(memory)))
+}
+
+// adapter is r with the adapter that is offered.
+func (r Room) adapter() Room {
+	r.Adapter, r.Offered = r.Offered, 0
+	return r
+}
+
+// spread offers the least number of ranks that would do; without it, the least where servers
+// sample.
+func (r Room) spread(memory int64, besides string, offer func(string, Room) bool) {
+	for _, samples := range []bool{true, false} {
+		of, more := r, besides
+		if of.Samples = of.Samples && samples; of.Samples != r.Samples {
+			more = " and sampling.server" + besides
+		}
+		for of.Ranks = max(1, r.Ranks) + 1; of.Ranks <= usualGPUs; of.Ranks++ {
+			if offer(fmt.Sprintf("%d such GPUs: %s=%d%s", of.Ranks, EnvRanks, of.Ranks, more), of) {
+				return
+			}
+		}
+		if !r.Samples {
+			return
+		}
+	}
+}
+
+// most is the number of parameters that fit, where an adapter grows as the model does.
+func (r Room) most(memory int64) float64 {
+	of := r
+	of.Parameters, of.Adapter = 1e9, 0
+	if r.Adapter > 0 {
+		of.Adapter = max(1, int64(1e9*float64(r.Adapter)/float64(r.Parameters)))
+	}
+	return max(0, float64(budget(memory))/float64(of.Bytes()))
+}
+
+// mostWithAdapter says the same of an adapter, where all weights were to be trained.
+func (r Room) mostWithAdapter(memory int64) string {
+	if r.Adapter > 0 || r.Offered == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (%s with model.lora)", billions(r.adapter().most(memory)))
+}
+
+// billions is a number of parameters for people.
+func billions(n float64) string {
+	if n < 1 {
+		return fmt.Sprintf("%.3g million", n*1000)
+	}
+	return fmt.Sprintf("%.3g billion", n)
+}
+
+func gigabytes(n int64) string { return fmt.Sprintf("%.3g GB", float64(n)/1e9) }
+
+// tooLittle says what to do where a GPU with so many bytes, 0 where that is not known, ran out of
+// memory.
+func (r Room) tooLittle(memory int64) string {
+	switch {
+	case memory == 0 || r.Parameters == 0:
+		return "train an adapter (model.lora), lower its rank, or take a smaller model"
+	case r.Fits(memory):
+		return fmt.Sprintf("weights, gradient and moments take %s of %s, so the rest went to a batch, or to another program on the GPU: give shorter rows (sampling.max_tokens, agent.limits), end the other program, or take one of these: %s",
+			gigabytes(r.Bytes()), gigabytes(memory), strings.Join(r.Advice(memory), "; "))
+	}
+	return fmt.Sprintf("weights, gradient and moments take %s of %s, and a batch comes on top; what would fit: %s",
+		gigabytes(r.Bytes()), gigabytes(memory), strings.Join(r.Advice(memory), "; "))
+}
