@@ -16,7 +16,11 @@ import (
 // demonstrations if the spec says so. A warm start that was cut off continues from its
 // last saved update, with the same result to the bit.
 func (m *Maker) FirstPolicy(ctx context.Context, t Target, run Run, codec dialog.Codec) (v model.Version, err error) {
-	s := run.Spec
+	s, err := WithAdapter(run.Spec) // one that is on record has that already
+	if err != nil {
+		return v, err
+	}
+	run.Spec = s
 	begin := func(ctx context.Context) (learner, error) {
 		if s.Model.LoRA != nil {
 			start, err := m.adapt(ctx, t.ID, s, codec)
@@ -124,8 +128,8 @@ func checkVocabulary(a model.Architecture, codec dialog.Codec) error {
 }
 
 // adapt stores the model that the spec starts from as the base that all versions of a
-// run share, a tensor at a time, and returns it with a new adapter, which changes nothing
-// yet.
+// run share, a tensor at a time, and returns it with the adapter that the spec names, or with
+// a new one, which changes nothing yet.
 func (m *Maker) adapt(ctx context.Context, id model.VersionID, s spec.Spec, codec dialog.Codec) (start model.Checkpoint, err error) {
 	l := model.LoRA{
 		Rank: s.Model.LoRA.Rank, Alpha: s.Model.LoRA.Alpha, Targets: s.Model.LoRA.Targets,
@@ -163,10 +167,13 @@ func (m *Maker) adapt(ctx context.Context, id model.VersionID, s spec.Spec, code
 	if err != nil {
 		return start, err
 	}
-	return model.Checkpoint{
-		Architecture: start.Architecture, Adapter: &model.Adapter{LoRA: l, Base: base},
-		Weights: start.Architecture.InitAdapter(l, s.Seed),
-	}, nil
+	start = model.Checkpoint{Architecture: start.Architecture, Adapter: &model.Adapter{LoRA: l, Base: base}}
+	if s.Model.LoRA.Adapter != "" {
+		start.Weights, err = ReadAdapter(s.Model, base)
+	} else {
+		start.Weights = start.Architecture.InitAdapter(l, s.Seed)
+	}
+	return start, err
 }
 
 // FirstCritic makes version 0 of a policy's critic: version 0 of the policy under a

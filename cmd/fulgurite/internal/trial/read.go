@@ -21,6 +21,8 @@ import (
 
 // report is what `fulgurite try` found.
 type report struct {
+	// Adapter is what the model starts from, if the spec names one.
+	Adapter  string    `json:"adapter,omitempty"`
 	Attempts []attempt `json:"attempts"`
 	// Problems are what stops learning for certain, and Warnings what may.
 	Problems []string `json:"problems"`
