@@ -16,11 +16,7 @@ import (
 // demonstrations if the spec says so. A warm start that was cut off continues from its
 // last saved update, with the same result to the bit.
 func (m *Maker) FirstPolicy(ctx context.Context, t Target, run Run, codec dialog.Codec) (v model.Version, err error) {
-	s, err := WithAdapter(run.Spec) // one that is on record has that already
-	if err != nil {
-		return v, err
-	}
-	run.Spec = s
+	s := run.Spec
 	begin := func(ctx context.Context) (learner, error) {
 		if s.Model.LoRA != nil {
 			start, err := m.adapt(ctx, t.ID, s, codec)
@@ -131,6 +127,9 @@ func checkVocabulary(a model.Architecture, codec dialog.Codec) error {
 // run share, a tensor at a time, and returns it with the adapter that the spec names, or with
 // a new one, which changes nothing yet.
 func (m *Maker) adapt(ctx context.Context, id model.VersionID, s spec.Spec, codec dialog.Codec) (start model.Checkpoint, err error) {
+	if s, err = WithAdapter(s); err != nil { // its file may have changed since the run began
+		return start, err
+	}
 	l := model.LoRA{
 		Rank: s.Model.LoRA.Rank, Alpha: s.Model.LoRA.Alpha, Targets: s.Model.LoRA.Targets,
 		BasePrecision: model.Precision(s.Model.LoRA.BasePrecision),
