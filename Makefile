@@ -98,6 +98,21 @@ race: ## Run the tests where goroutines meet with the race detector, in another 
 	$(GOBUILD) -o bin/temporal-server ./internal/devserver/server
 	CGO_ENABLED=1 $(GOTEST) -race $(RACEFLAGS) -vet=off -short -shuffle=on -timeout=40m $$(.ci/raced)
 
+# How long `make fuzz` runs each target, and which: a regular expression of their names.
+T    ?= 30s
+FUZZ ?= .
+
+.PHONY: fuzz
+fuzz: ## Fuzz what reads the bytes of others, each target for T=30s beyond its seeds; FUZZ=regexp chooses
+	@failed=; \
+	for package in $$(git grep -l '^func Fuzz' -- '*_test.go' | xargs -n 1 dirname | sort -u); do \
+		for target in $$(git grep -ho '^func Fuzz[A-Za-z0-9]*' -- "$$package/*_test.go" ":!$$package/*/*" | cut -d ' ' -f 2 | grep -E '$(FUZZ)'); do \
+			echo "./$$package $$target"; \
+			CGO_ENABLED=0 $(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(T) ./$$package || failed="$$failed $$target"; \
+		done; \
+	done; \
+	if [ -n "$$failed" ]; then echo "failed:$$failed"; exit 1; fi
+
 .PHONY: replay
 replay: ## Replay the kept workflow histories: does new code still continue old runs?
 	CGO_ENABLED=0 $(GO) test -count=1 -run 'Replay' ./testsuite/...

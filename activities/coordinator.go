@@ -75,6 +75,9 @@ func (c *Coordinator) create(ctx context.Context, in PrepareRunInput) (record.Ru
 	if err != nil {
 		return record.Run{}, invalid(err)
 	}
+	if s, err = update.WithAdapter(s); err != nil {
+		return record.Run{}, err
+	}
 	splits, err := c.snapshot(ctx, s)
 	if err != nil {
 		return record.Run{}, err

@@ -44,6 +44,9 @@ func (s *Spec) eachPath(visit func(key string, path *string)) {
 		one("model.base", &s.Model.Base)
 	}
 	one("model.template", &s.Model.Template)
+	if s.Model.LoRA != nil {
+		one("model.lora.adapter", &s.Model.LoRA.Adapter)
+	}
 	if s.Model.WarmStart != nil {
 		source("model.warm_start.demonstrations", &s.Model.WarmStart.Demonstrations)
 	}
@@ -59,13 +62,17 @@ func (s *Spec) eachPath(visit func(key string, path *string)) {
 }
 
 // Resolve makes every relative path of s absolute under directory: task files,
-// demonstrations, the base model, working directories, and programs whose name has a
-// slash. Absent working directories become directory. Names of generators and of built-in
-// models stay as they are.
+// demonstrations, the base model and an adapter, working directories, and programs whose
+// name has a slash. Absent working directories become directory. Names of generators and
+// of built-in models stay as they are.
 func (s Spec) Resolve(directory string) Spec {
 	if s.Model.WarmStart != nil {
 		w := *s.Model.WarmStart
 		s.Model.WarmStart = &w
+	}
+	if s.Model.LoRA != nil {
+		l := *s.Model.LoRA
+		s.Model.LoRA = &l
 	}
 	if s.Sampling.Server != nil {
 		server := *s.Sampling.Server
@@ -126,6 +133,14 @@ func (s Spec) CheckFiles() error {
 		for _, name := range []string{"config.json", "model.safetensors"} {
 			if exists(base) {
 				f.file("model.base", filepath.Join(base, name))
+			}
+		}
+	}
+	if l := s.Model.LoRA; l != nil && l.Adapter != "" {
+		f.directory("model.lora.adapter", l.Adapter)
+		for _, name := range []string{"adapter_config.json", "adapter_model.safetensors"} {
+			if exists(l.Adapter) {
+				f.file("model.lora.adapter", filepath.Join(l.Adapter, name))
 			}
 		}
 	}

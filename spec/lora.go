@@ -14,12 +14,18 @@ const mostServedRank = 512
 // moduleName is the last part of the name of a layer, as PyTorch has them.
 var moduleName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,63}$`)
 
+// sha256Digest is how a digest is written.
+var sha256Digest = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+
 // LoRATargets are the linear layers that an adapter can adapt, and by default does.
 func LoRATargets() []string {
 	return []string{"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
 }
 
 func (l LoRA) withDefaults() LoRA {
+	if l.Adapter != "" {
+		return l // the adapter has its own
+	}
 	l.Rank = cmp.Or(l.Rank, 8)
 	l.Alpha = cmp.Or(l.Alpha, 16)
 	if len(l.Targets) == 0 {
@@ -29,8 +35,18 @@ func (l LoRA) withDefaults() LoRA {
 }
 
 func (l LoRA) check(f *Faults, all Spec) {
-	f.whole("model.lora.rank", l.Rank, 1, 1024)
-	f.number("model.lora.alpha", l.Alpha, positive(1e6))
+	if l.Adapter == "" || l.Rank != 0 {
+		f.whole("model.lora.rank", l.Rank, 1, 1024)
+	}
+	if l.Adapter == "" || l.Alpha != 0 {
+		f.number("model.lora.alpha", l.Alpha, positive(1e6))
+	}
+	if l.AdapterDigest != "" {
+		f.unused("model.lora.adapter_digest", l.Adapter == "", "there is no model.lora.adapter")
+		if !sha256Digest.MatchString(l.AdapterDigest) {
+			f.add("model.lora.adapter_digest", `give "sha256:" and 64 hex digits, or leave it out`, "%q is no digest", l.AdapterDigest)
+		}
+	}
 	for i, t := range l.Targets {
 		if all.Model.Engine == EngineTorch && moduleName.MatchString(t) {
 			if slices.Contains(l.Targets[:i], t) {

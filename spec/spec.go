@@ -80,6 +80,13 @@ type LoRA struct {
 	// BasePrecision is how the base's matrices are rounded, once, and held in memory:
 	// f32 (the default, nothing is rounded), bf16 or q8_0.
 	BasePrecision string `json:"base_precision,omitempty"`
+	// Adapter is a directory with adapter_config.json and adapter_model.safetensors, as PEFT
+	// writes them, that version 0 starts from. Rank, Alpha and Targets are then the adapter's,
+	// and have to agree with it where they are given.
+	Adapter string `json:"adapter,omitempty"`
+	// AdapterDigest is that of Adapter's adapter_model.safetensors, "sha256:" and 64 hex digits.
+	// A run puts it on record; one that is given has to be the file's.
+	AdapterDigest string `json:"adapter_digest,omitempty"`
 }
 
 // WarmStart is supervised training on demonstrations by cross-entropy.

@@ -2,6 +2,7 @@ package testsuite_test
 
 import (
 	"fmt"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -22,6 +23,19 @@ func lagging(lag, steps int) spec.Spec {
 		s.Training.Passes, s.Training.Minibatches = 2, 2
 	}
 	s.Loss = spec.Loss{}
+	return s.WithDefaults()
+}
+
+// adapting is a run that trains a low-rank adapter over the demo's warm-started model.
+func adapting(lag, steps int) spec.Spec {
+	base, err := filepath.Abs("../examples/calc/warm")
+	if err != nil {
+		panic(err) // without a working directory no test runs
+	}
+	s := small(steps)
+	s.Training.Lag, s.Training.Minibatches = lag, 2
+	s.Model = spec.Model{Base: base, LoRA: &spec.LoRA{Rank: 4}}
+	s.Training.Optimizer.LearningRate, s.Loss = 5e-3, spec.Loss{}
 	return s.WithDefaults()
 }
 
@@ -81,22 +95,30 @@ func TestEqualRunsUnderOtherNamesEndInTheSameBits(t *testing.T) {
 	st := start(ctx, t, t.TempDir())
 	defer func() { require.NoError(t, st.Close()) }()
 	const steps = 5 // enough for a version to be promoted with every lag
-	results := map[int][]workflows.TrainingResult{}
-	for lag := range 3 {
-		results[lag] = make([]workflows.TrainingResult, 2)
+	kinds := map[string]spec.Spec{"lag-0": lagging(0, steps), "lag-1": lagging(1, steps), "lag-2": lagging(2, steps), "lora": adapting(1, 3)}
+	results := map[string][]workflows.TrainingResult{}
+	for kind, of := range kinds {
+		pair := make([]workflows.TrainingResult, 2)
 		var g errgroup.Group
-		for i := range results[lag] {
+		for i := range pair {
 			g.Go(func() (err error) {
-				results[lag][i], err = train(ctx, st, fmt.Sprintf("lag-%d-%d", lag, i), lagging(lag, steps))
+				pair[i], err = train(ctx, st, fmt.Sprintf("%s-%d", kind, i), of)
 				return err
 			})
 		}
 		require.NoError(t, g.Wait())
+		results[kind] = pair
 	}
-	for lag, pair := range results {
-		require.Equal(t, pair[0].Weights, pair[1].Weights, "lag %d", lag)
-		require.Equal(t, pair[0].Promoted, pair[1].Promoted, "lag %d", lag)
-		require.Equal(t, pair[0].After.Mean, pair[1].After.Mean, "lag %d", lag)
+	for kind, pair := range results {
+		require.Equal(t, pair[0].Weights, pair[1].Weights, kind)
+		require.Equal(t, pair[0].Promoted, pair[1].Promoted, kind)
+		require.Equal(t, pair[0].After.Mean, pair[1].After.Mean, kind)
 	}
-	require.NotEqual(t, results[0][0].Weights, results[1][0].Weights, "a lag is another run")
+	require.NotEqual(t, results["lag-0"][0].Weights, results["lag-1"][0].Weights, "a lag is another run")
+	adapters, err := st.Store.Versions(ctx, "lora-0", model.DefaultPolicy)
+	require.NoError(t, err)
+	require.Len(t, adapters, 4)
+	for i, v := range adapters[1:] {
+		require.NotEqual(t, adapters[i].Weights, v.Weights, "%s: each step taught the adapter", v.VersionID)
+	}
 }

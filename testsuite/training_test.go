@@ -163,6 +163,8 @@ func victimSpec(kind string) spec.Spec {
 		return sampled(1, 6)
 	case "band":
 		return choosing(spec.CurriculumBand, 1, 6)
+	case "lora":
+		return adapting(1, 6)
 	case "slow":
 		s := small(2)
 		s.Agent.Func = "slow"
@@ -201,7 +203,7 @@ func victim(dir string) int {
 
 func TestARunKilledAnyNumberOfTimesEndsInTheSameWeights(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []string{"plain", "lag", "sampled", "band"} {
+	for _, kind := range []string{"plain", "lag", "sampled", "band", "lora"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			if kind != "sampled" {

@@ -124,9 +124,12 @@ func checkVocabulary(a model.Architecture, codec dialog.Codec) error {
 }
 
 // adapt stores the model that the spec starts from as the base that all versions of a
-// run share, a tensor at a time, and returns it with a new adapter, which changes nothing
-// yet.
+// run share, a tensor at a time, and returns it with the adapter that the spec names, or with
+// a new one, which changes nothing yet.
 func (m *Maker) adapt(ctx context.Context, id model.VersionID, s spec.Spec, codec dialog.Codec) (start model.Checkpoint, err error) {
+	if s, err = WithAdapter(s); err != nil { // its file may have changed since the run began
+		return start, err
+	}
 	l := model.LoRA{
 		Rank: s.Model.LoRA.Rank, Alpha: s.Model.LoRA.Alpha, Targets: s.Model.LoRA.Targets,
 		BasePrecision: model.Precision(s.Model.LoRA.BasePrecision),
@@ -163,10 +166,13 @@ func (m *Maker) adapt(ctx context.Context, id model.VersionID, s spec.Spec, code
 	if err != nil {
 		return start, err
 	}
-	return model.Checkpoint{
-		Architecture: start.Architecture, Adapter: &model.Adapter{LoRA: l, Base: base},
-		Weights: start.Architecture.InitAdapter(l, s.Seed),
-	}, nil
+	start = model.Checkpoint{Architecture: start.Architecture, Adapter: &model.Adapter{LoRA: l, Base: base}}
+	if s.Model.LoRA.Adapter != "" {
+		start.Weights, err = ReadAdapter(s.Model, base)
+	} else {
+		start.Weights = start.Architecture.InitAdapter(l, s.Seed)
+	}
+	return start, err
 }
 
 // FirstCritic makes version 0 of a policy's critic: version 0 of the policy under a

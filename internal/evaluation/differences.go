@@ -19,6 +19,9 @@ func ModelOf(s spec.Spec) string {
 		return fmt.Sprintf("%s at %s", server.Model, strings.Join(server.URLs, ", "))
 	}
 	if s.Evaluation.Only != "" && s.Model.WarmStart == nil {
+		if l := s.Model.LoRA; l != nil && l.Adapter != "" {
+			return s.Model.Base + " with " + l.Adapter
+		}
 		return s.Model.Base
 	}
 	return ""

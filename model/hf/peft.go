@@ -3,6 +3,7 @@ package hf
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -34,7 +35,7 @@ type peftConfig struct {
 // unsupportedPEFT are fields that change what an adapter computes, where they are there
 // and say anything.
 func unsupportedPEFT() []string {
-	return []string{"rank_pattern", "alpha_pattern", "layers_to_transform", "layer_replication", "exclude_modules", "trainable_token_indices", "target_parameters", "lora_bias", "alora_invocation_tokens"}
+	return []string{"use_rslora", "use_dora", "use_qalora", "fan_in_fan_out", "rank_pattern", "alpha_pattern", "layers_to_transform", "layer_replication", "exclude_modules", "trainable_token_indices", "target_parameters", "lora_bias", "alora_invocation_tokens"}
 }
 
 // WritePEFTConfig is the adapter_config.json of c's adapter. base names the base model
@@ -83,14 +84,16 @@ func ReadPEFTConfig(text []byte) (l model.LoRA, base string, err error) {
 			return refuse("%s is %s, which is not supported", name, v)
 		}
 	}
+	// Others, such as "pissa", are an adapter beside what they leave of the base.
+	if v := string(fields["init_lora_weights"]); !slices.Contains([]string{"", "null", "true", "false", `"gaussian"`, `"orthogonal"`, `"eva"`}, v) {
+		return refuse("init_lora_weights is %s, which changes the base", v)
+	}
 	head := c.Task == "TOKEN_CLS" && slices.Equal(c.Saved, []string{"score"})
 	switch {
 	case c.Type != "LORA":
 		return refuse(`peft_type is %q, want "LORA"`, c.Type)
 	case c.Bias != "none" && c.Bias != "":
 		return refuse(`bias is %q, want "none"`, c.Bias)
-	case c.RankStabilized, c.WeightDecomposed, c.FanInFanOut:
-		return refuse("use_rslora, use_dora or fan_in_fan_out is true, which is not supported")
 	case len(c.Saved) > 0 && !head:
 		return refuse("modules_to_save is %q, which is not supported", c.Saved)
 	}
@@ -153,27 +156,50 @@ func WritePEFT(dir string, c model.Checkpoint, base string) error {
 	return nil
 }
 
-// ReadPEFT reads a directory of PEFT's as an adapter of base. One that names another
-// base by its digest is refused; so is one whose tensors don't fit.
-func ReadPEFT(dir string, base *model.Base) (model.Checkpoint, error) {
+// ReadPEFTDirectory reads the adapter_config.json of a directory of PEFT's.
+func ReadPEFTDirectory(dir string) (l model.LoRA, base string, err error) {
 	text, err := os.ReadFile(filepath.Join(dir, model.AdapterConfigFile))
-	if err != nil {
-		return model.Checkpoint{}, fmt.Errorf("read adapter: %w", err)
+	if err == nil {
+		l, base, err = ReadPEFTConfig(text)
 	}
-	l, of, err := ReadPEFTConfig(text)
 	if err != nil {
-		return model.Checkpoint{}, fmt.Errorf("read adapter %s: %w", dir, err)
+		return l, base, fmt.Errorf("read adapter %s: %w", dir, err)
 	}
-	if strings.HasPrefix(of, "sha256:") && of != base.Digest {
-		return model.Checkpoint{}, fmt.Errorf("read adapter %s: %w: it was made for base %s, not for %s", dir, model.ErrAdapter, of, base.Digest)
+	return l, base, nil
+}
+
+// ReadPEFT reads a directory of PEFT's as an adapter of base. One that names another
+// base by its digest is refused, if base has one; so is one whose tensors don't fit.
+func ReadPEFT(dir string, base *model.Base) (model.Checkpoint, error) {
+	l, of, err := ReadPEFTDirectory(dir)
+	if err != nil {
+		return model.Checkpoint{}, err
+	}
+	if strings.HasPrefix(of, "sha256:") && base.Digest != "" && of != base.Digest {
+		return model.Checkpoint{}, fmt.Errorf("read adapter %s: %w: %s: base_model_name_or_path: it was made for base %s, not for %s",
+			dir, model.ErrAdapter, model.AdapterConfigFile, of, base.Digest)
 	}
 	c := model.Checkpoint{Architecture: base.Architecture, Adapter: &model.Adapter{LoRA: l, Base: base}}
 	tensors, err := readFile(filepath.Join(dir, model.AdapterFile))
-	if err != nil {
-		return model.Checkpoint{}, fmt.Errorf("read adapter %s: %w", dir, err)
+	if err == nil {
+		c.Weights, err = ArrangePEFT(c, tensors)
 	}
-	if c.Weights, err = ArrangePEFT(c, tensors); err != nil {
-		return model.Checkpoint{}, fmt.Errorf("read adapter %s: %w: %w", dir, model.ErrAdapter, err)
+	if err == nil {
+		err = checkFinite(c.Weights)
+	}
+	if err != nil {
+		return model.Checkpoint{}, fmt.Errorf("read adapter %s: %w: %s: %w", dir, model.ErrAdapter, model.AdapterFile, err)
 	}
 	return c, nil
+}
+
+func checkFinite(w model.Weights) error {
+	for _, t := range w {
+		for _, x := range t.Data {
+			if math.IsNaN(float64(x)) || math.IsInf(float64(x), 0) {
+				return fmt.Errorf("%w: tensor %s holds %v, want finite numbers", ErrFormat, t.Name, x)
+			}
+		}
+	}
+	return nil
 }

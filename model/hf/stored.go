@@ -175,6 +175,48 @@ func (s *Stored) Tensor(name string) (model.Tensor, error) {
 	return t, nil
 }
 
+// DifferentTensor is the name of a tensor that is not the same in two model directories, empty
+// where there is none. Numbers of other types are the same if they are equal once widened.
+func DifferentTensor(one, other string) (name string, err error) {
+	a, err := os.Stat(one)
+	if err != nil {
+		return "", err
+	}
+	if b, err := os.Stat(other); err != nil || os.SameFile(a, b) {
+		return "", err
+	}
+	x, err := OpenDirectory(one)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = x.Close() }() // only read
+	y, err := OpenDirectory(other)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = y.Close() }() // only read
+	for _, l := range x.Layouts {
+		if place, ok := y.places[l.Name]; !ok || !slices.Equal(place.Shape, l.Shape) {
+			return l.Name, nil
+		}
+		s, err := x.Tensor(l.Name)
+		if err != nil {
+			return "", err
+		}
+		t, err := y.Tensor(l.Name)
+		if err != nil {
+			return "", err
+		}
+		if !slices.Equal(s.Data, t.Data) {
+			return l.Name, nil
+		}
+	}
+	if len(y.Layouts) > len(x.Layouts) { // such as biases
+		return y.Layouts[slices.IndexFunc(y.Layouts, func(l Layout) bool { _, ok := x.places[l.Name]; return !ok })].Name, nil
+	}
+	return "", nil
+}
+
 // Close closes the files.
 func (s *Stored) Close() error {
 	var err error

@@ -183,7 +183,7 @@ func (c *Command) next(ctx context.Context, st *stack.Stack, sp spec.Spec) (name
 // report shows the outcome of the run and writes the files that stay.
 func (c *Command) report(ctx context.Context, s *state.Flags, t *terminal.Terminal, st *stack.Stack, r workflows.TrainingResult, began time.Time) error {
 	dir := st.Layout.Run(r.Run)
-	svg, err := drawCurve(ctx, t, st, r.Run, dir)
+	svg, err := training.DrawCurve(ctx, t, st.Store, r.Run, dir)
 	if err != nil {
 		return err
 	}

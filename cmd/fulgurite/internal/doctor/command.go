@@ -17,6 +17,7 @@ import (
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/model/torch"
 	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/update"
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
@@ -87,6 +88,9 @@ func (c *Command) probes(s *state.Flags, sp *spec.Spec) []probe {
 	var programs []string
 	computes := false // in PyTorch
 	if sp != nil {
+		if whole, err := update.WithAdapter(*sp); err == nil { // findSpec says what is wrong
+			sp = &whole
+		}
 		agents, programs, computes = agentQueue(*sp), programNames(*sp), usesTorch(*sp) && c.For != "stack"
 	}
 	install := "fulgurite doctor --install-torch" + s.DirFlag()

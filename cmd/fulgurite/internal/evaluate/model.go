@@ -84,6 +84,9 @@ func (c *Command) chooseDirectory(sp *spec.Spec) (string, error) {
 	}
 	m := &sp.Model
 	m.Base, m.Context, m.WarmStart, m.Version = directory, 0, nil, ""
+	if m.LoRA != nil && m.LoRA.Adapter != "" {
+		m.LoRA = nil // it is one of another model
+	}
 	sp.Sampling.Server = nil
 	switch _, err := os.Stat(filepath.Join(directory, "tokenizer.json")); {
 	case err == nil:

@@ -10,6 +10,7 @@ import (
 	"github.com/fulgurite/fulgurite/model/hf"
 	"github.com/fulgurite/fulgurite/model/torch"
 	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/update"
 )
 
 // readModel reads what the files of model.base say, of a model that engine torch alone computes
@@ -19,7 +20,7 @@ func (p *Plan) readModel(codec dialog.Codec) (a model.Architecture, files *hf.Fi
 	a = model.Tiny(codec.VocabSize())
 	a.MaxPositions = m.Context
 	if m.Base == spec.BaseTiny {
-		return a, nil, p.checkPrecision(a)
+		return a, nil, p.checkAdapter(a)
 	}
 	if m.Engine == spec.EngineTorch {
 		if files, err = hf.OpenFiles(m.Base); err != nil {
@@ -42,14 +43,24 @@ func (p *Plan) readModel(codec dialog.Codec) (a model.Architecture, files *hf.Fi
 		return a, nil, terminal.Usagef("model.base: %s has a vocabulary of %d tokens, but codec %s has %d: give the model's own codec (model.codec)",
 			m.Base, a.VocabSize, m.Codec, codec.VocabSize())
 	}
-	return a, files, p.checkPrecision(a)
+	return a, files, p.checkAdapter(a)
 }
 
-func (p *Plan) checkPrecision(a model.Architecture) error {
-	if l := p.Spec.Model.LoRA; l != nil && a.Config == "" {
-		if err := precisionOf(*l).Check(a); err != nil {
-			return terminal.Usage(fmt.Errorf("model.lora.base_precision: %w", err))
-		}
+// checkAdapter checks how the base of an adapter is rounded, and the adapter that version 0
+// starts from.
+func (p *Plan) checkAdapter(a model.Architecture) error {
+	l := p.Spec.Model.LoRA
+	if l == nil || a.Config != "" {
+		return nil
+	}
+	if err := precisionOf(*l).Check(a); err != nil {
+		return terminal.Usage(fmt.Errorf("model.lora.base_precision: %w", err))
+	}
+	if l.Adapter == "" {
+		return nil
+	}
+	if _, err := update.ReadAdapter(p.Spec.Model, &model.Base{Architecture: a}); err != nil {
+		return terminal.Usage(err)
 	}
 	return nil
 }

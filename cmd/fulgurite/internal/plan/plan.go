@@ -18,6 +18,7 @@ import (
 	"github.com/fulgurite/fulgurite/tasks"
 	"github.com/fulgurite/fulgurite/tasks/grading"
 	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/update"
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
@@ -115,6 +116,10 @@ func Of(ctx context.Context, sp spec.Spec) (Plan, error) {
 
 // Read is Of without the engines: it reads only the files that a spec names.
 func Read(ctx context.Context, sp spec.Spec) (Plan, error) {
+	sp, err := update.WithAdapter(sp)
+	if err != nil {
+		return Plan{}, terminal.Usage(err)
+	}
 	p := Plan{Digest: spec.Digest(sp), Spec: sp, Tasks: map[trace.Kind]int{}}
 	if err := p.readTasks(ctx); err != nil {
 		return p, terminal.Usage(err)
@@ -236,6 +241,9 @@ func (p Plan) Print(t *terminal.Terminal) {
 			targets = p.Targets
 		}
 		line("adapter", "rank %d, alpha %g, on %s; %d trained parameters", l.Rank, l.Alpha, strings.Join(targets, ", "), p.Sizes.Weights/number)
+		if l.Adapter != "" {
+			line("starts from", "%s (%s)", l.Adapter, l.AdapterDigest)
+		}
 		if precision := precisionOf(*l); precision != model.F32 {
 			line("base", "its matrices are rounded to %s once, and stay so in memory", precision)
 		}

@@ -18,7 +18,7 @@ func (p Plan) warnings() []string {
 	out := []string{}
 	warn := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	m := p.Spec.Model
-	if m.Base == spec.BaseTiny && m.WarmStart == nil {
+	if m.Base == spec.BaseTiny && m.WarmStart == nil && (m.LoRA == nil || m.LoRA.Adapter == "") {
 		warn("the built-in model starts from random weights and solves nothing by itself: give model.warm_start, or a directory as model.base")
 	}
 	if least := p.leastSignificance(); p.Tasks[trace.Gate] > 0 && p.Spec.Promotion.Significance < 1 && least > p.Spec.Promotion.Significance {

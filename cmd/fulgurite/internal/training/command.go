@@ -52,13 +52,35 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 	if c.JSON {
 		return t.JSON(trainResult{result, result.Steps, sp.Tasks.Gate != "", before, after})
 	}
+	svg := drawOwn(ctx, s, t, result)
 	summarize(t, result, sp.Tasks.Gate != "")
 	if before != nil && after != nil {
 		for i, p := range before.ByK {
 			t.Printf("  pass@%d: %s before, %s after.\n", p.K, p.At, after.ByK[i].At)
 		}
 	}
+	if svg != "" {
+		t.Printf("Reward curve: %s\n", svg)
+	}
 	return nil
+}
+
+// drawOwn draws the curve of a run that is on record in the directory, and returns the path of
+// its SVG. A run that is not, or a record that can't be read, has none.
+func drawOwn(ctx context.Context, s *state.Flags, t *terminal.Terminal, r workflows.TrainingResult) string {
+	if !s.Own() {
+		return ""
+	}
+	records, err := s.OpenRecords(ctx, t, state.RecordFlags{})
+	if err != nil {
+		return ""
+	}
+	defer records.Close()
+	svg, err := DrawCurve(ctx, t, records.Store, r.Run, s.Layout().Run(r.Run))
+	if err != nil {
+		fmt.Fprintf(t.Err, "fulgurite: draw the curve of run %s: %v\n", r.Run, err)
+	}
+	return svg
 }
 
 // passes are how often tasks of the test split are solved by several attempts, before and

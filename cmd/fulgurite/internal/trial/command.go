@@ -70,6 +70,9 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 			return err
 		}
 		report.Kept = c.Keep
+		if l := p.Spec.Model.LoRA; l != nil && l.Adapter != "" {
+			report.Adapter = fmt.Sprintf("%s (%s)", l.Adapter, l.AdapterDigest)
+		}
 		if c.JSON {
 			err = t.JSON(report)
 		} else {

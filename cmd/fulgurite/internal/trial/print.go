@@ -8,6 +8,9 @@ import (
 )
 
 func (r *report) print(t *terminal.Terminal) {
+	if r.Adapter != "" {
+		t.Printf("The model starts from the adapter %s.\n", r.Adapter)
+	}
 	for _, a := range r.Attempts {
 		t.Printf("%s  task %s  %s  reward %g  result %q\n", a.Attempt, visible(a.Task, ""), outcomeOf(a), a.Reward, a.Result)
 		if a.LinesBefore > 0 {

@@ -1,4 +1,4 @@
-package demo
+package training
 
 import (
 	"context"
@@ -8,19 +8,25 @@ import (
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/internal/chart"
-	"github.com/fulgurite/fulgurite/internal/stack"
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// drawCurve draws a run's reward over its steps in the terminal and as an SVG in
+// Curves are the records that a curve is drawn from.
+type Curves interface {
+	Steps(ctx context.Context, run, policy string) ([]record.Step, error)
+	Evaluations(ctx context.Context, run string) ([]record.Evaluation, error)
+}
+
+// DrawCurve draws a run's reward over its steps in the terminal and as an SVG in
 // dir, whose path it returns.
-func drawCurve(ctx context.Context, t *terminal.Terminal, st *stack.Stack, run, dir string) (string, error) {
-	steps, err := st.Store.Steps(ctx, run, model.DefaultPolicy)
+func DrawCurve(ctx context.Context, t *terminal.Terminal, records Curves, run, dir string) (string, error) {
+	steps, err := records.Steps(ctx, run, model.DefaultPolicy)
 	if err != nil {
 		return "", fmt.Errorf("read the steps of run %s: %w", run, err)
 	}
-	evaluations, err := st.Store.Evaluations(ctx, run)
+	evaluations, err := records.Evaluations(ctx, run)
 	if err != nil {
 		return "", fmt.Errorf("read the evaluations of run %s: %w", run, err)
 	}

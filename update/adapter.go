@@ -1,0 +1,138 @@
+package update
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/hf"
+	"github.com/fulgurite/fulgurite/spec"
+)
+
+// WithAdapter is s with what model.lora.adapter says of itself: rank, alpha, targets and
+// digest. Where s gives them they have to agree. A spec without an adapter stays as it is.
+// Errors are InvalidErrors.
+func WithAdapter(s spec.Spec) (spec.Spec, error) {
+	if s.Model.LoRA == nil || s.Model.LoRA.Adapter == "" || s.Model.Version != "" {
+		return s, nil
+	}
+	l := *s.Model.LoRA // the caller's stays as it is
+	if files, err := openFiles(s); err == nil && files != nil {
+		return s, Invalid(fmt.Errorf("model.lora.adapter: an adapter of a model of type %q can't be read here: leave it out, or take a model of type llama, mistral, qwen2 or qwen3",
+			files.Architecture.ModelType()))
+	}
+	err := describeAdapter(&l)
+	if err != nil {
+		return s, Invalid(fmt.Errorf("model.lora.adapter: %w", err))
+	}
+	s.Model.LoRA = &l
+	if err := s.Validate(); err != nil { // its rank may be too large for a server
+		return s, Invalid(err)
+	}
+	return s, nil
+}
+
+// describeAdapter fills in what l does not say of its adapter.
+func describeAdapter(l *spec.LoRA) error {
+	of, _, err := hf.ReadPEFTDirectory(l.Adapter)
+	if err != nil {
+		return err
+	}
+	disagree := func(field string, has any, key string, given any) error {
+		return fmt.Errorf("%s: %s: %s is %v, but model.lora.%s is %v: leave model.lora.%s out", l.Adapter, model.AdapterConfigFile, field, has, key, given, key)
+	}
+	targets := inOrder(of.Targets)
+	switch {
+	case l.Rank != 0 && l.Rank != of.Rank:
+		return disagree("r", of.Rank, "rank", l.Rank)
+	case l.Alpha != 0 && l.Alpha != of.Alpha:
+		return disagree("lora_alpha", of.Alpha, "alpha", l.Alpha)
+	case len(l.Targets) > 0 && !slices.Equal(inOrder(l.Targets), targets):
+		return disagree("target_modules", targets, "targets", l.Targets)
+	}
+	digest, err := fileDigest(filepath.Join(l.Adapter, model.AdapterFile))
+	if err != nil {
+		return fmt.Errorf("read adapter %s: %w", l.Adapter, err)
+	}
+	if l.AdapterDigest != "" && l.AdapterDigest != digest {
+		return fmt.Errorf("%s: %s has the digest %s, but model.lora.adapter_digest is %s: it is another file, or has changed since the run began",
+			l.Adapter, model.AdapterFile, digest, l.AdapterDigest)
+	}
+	l.Rank, l.Alpha, l.Targets, l.AdapterDigest = of.Rank, of.Alpha, targets, digest
+	return nil
+}
+
+// inOrder are names of layers in the order of model.LoRATargets.
+func inOrder(targets []string) []string {
+	all := model.LoRATargets()
+	return slices.SortedFunc(slices.Values(targets), func(a, b string) int { return slices.Index(all, a) - slices.Index(all, b) })
+}
+
+func fileDigest(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = f.Close() }() // only read
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("sha256:%x", h.Sum(nil)), nil
+}
+
+// ReadAdapter reads the adapter that m, which WithAdapter has seen, starts from: it is checked
+// against the shapes of base and against the base that it names. base needs no more than its
+// architecture, and is compared with the digest that the adapter names only if it has one.
+// Errors are InvalidErrors.
+func ReadAdapter(m spec.Model, base *model.Base) (model.Weights, error) {
+	c, err := hf.ReadPEFT(m.LoRA.Adapter, base)
+	if err == nil {
+		err = checkBaseName(m)
+	}
+	if err != nil {
+		return nil, Invalid(fmt.Errorf("model.lora.adapter: %w", err))
+	}
+	return c.Weights, nil
+}
+
+// checkBaseName refuses an adapter that names another base, as far as that can be decided on
+// this machine: the built-in model, or a directory whose weights differ. A name on a hub, or a
+// directory that is not there, says nothing.
+func checkBaseName(m spec.Model) error {
+	_, of, err := hf.ReadPEFTDirectory(m.LoRA.Adapter)
+	if err != nil {
+		return err
+	}
+	refuse := func(difference string) error {
+		return fmt.Errorf("%s: %s: base_model_name_or_path is %q, and model.base is %q%s: an adapter computes nothing of use over another base",
+			m.LoRA.Adapter, model.AdapterConfigFile, of, m.Base, difference)
+	}
+	if m.Base == of || of == "" {
+		return nil
+	}
+	if of == spec.BaseTiny {
+		return refuse("")
+	}
+	if !filepath.IsAbs(of) {
+		return nil
+	}
+	if _, err := os.Stat(of); err != nil {
+		return nil //nolint:nilerr // it is no directory of this machine
+	}
+	if m.Base == spec.BaseTiny {
+		return refuse("")
+	}
+	name, err := hf.DifferentTensor(of, m.Base)
+	if err != nil {
+		return nil //nolint:nilerr // whatever lies there now, nothing can be said of it
+	}
+	if name != "" {
+		return refuse(fmt.Sprintf(", whose tensor %s is another", name))
+	}
+	return nil
+}
