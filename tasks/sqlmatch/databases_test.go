@@ -171,7 +171,7 @@ func TestTemporaryFilesAreBounded(t *testing.T) {
 		rows + "SELECT 1 FROM (SELECT x, zeroblob(120000 + x % 2) AS b FROM c ORDER BY -x LIMIT 3000) WHERE length(b) < 0",
 		rows + "SELECT count(*) FROM (SELECT DISTINCT x, zeroblob(120000 + x % 2) FROM c)",
 	} {
-		err := d.CheckGold(t.Context(), sqlmatch.Comparison{Database: database, Gold: query, KeepDistinct: true, Most: time.Minute})
+		_, err := d.CheckGold(t.Context(), sqlmatch.Comparison{Database: database, Gold: query, KeepDistinct: true, Most: time.Minute})
 		require.ErrorIs(t, err, sqlmatch.ErrGold, query)
 		require.ErrorContains(t, err, "more than 256 MiB in temporary files", query)
 	}
@@ -182,6 +182,23 @@ func TestTemporaryFilesAreBounded(t *testing.T) {
 	got, err = d.Match(t.Context(), sqlmatch.Comparison{Database: database, Gold: "SELECT 300", Query: few, KeepDistinct: true, Most: time.Minute})
 	require.NoError(t, err)
 	require.True(t, got, "each query has the whole limit")
+}
+
+func TestGoldQueriesWithoutRowsAreFound(t *testing.T) {
+	t.Parallel()
+	database, d := school(t, "school"), newDatabases(t)
+	for gold, want := range map[string]bool{
+		"SELECT name FROM pupil WHERE age > 1000": true, "SELECT name FROM pupil": false, "SELECT NULL": false, "SELECT count(*) FROM pupil WHERE age > 1000": false,
+	} {
+		empty, err := d.CheckGold(t.Context(), sqlmatch.Comparison{Database: database, Gold: gold})
+		require.NoError(t, err)
+		require.Equal(t, want, empty, gold)
+	}
+	second := filepath.Join(filepath.Dir(database), "school_2.sqlite")
+	execute(t, second, "CREATE TABLE pupil (name, age); INSERT INTO pupil VALUES ('x', 2000)")
+	empty, err := d.CheckGold(t.Context(), sqlmatch.Comparison{Database: database, Gold: "SELECT name FROM pupil WHERE age > 1000"})
+	require.NoError(t, err)
+	require.False(t, empty, "another database of the suite has rows")
 }
 
 func TestDistinctCountsOnRequest(t *testing.T) {
@@ -247,7 +264,7 @@ func TestFaultsOfDatabasesAndGoldQueriesAreErrors(t *testing.T) {
 		"WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c": "too m",
 		"WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT x FROM c":        "",
 	} {
-		err := d.CheckGold(t.Context(), sqlmatch.Comparison{Database: database, Gold: gold, Most: 100 * time.Millisecond})
+		_, err := d.CheckGold(t.Context(), sqlmatch.Comparison{Database: database, Gold: gold, Most: 100 * time.Millisecond})
 		require.ErrorIs(t, err, sqlmatch.ErrGold, gold)
 		require.ErrorContains(t, err, database)
 		require.ErrorContains(t, err, want)
