@@ -151,7 +151,7 @@ func (t Task) hops() []string {
 	list, _ := t.Metadata[metadataHops].([]any)
 	var out []string
 	for _, hop := range list {
-		if text, ok := hop.(string); ok {
+		if text, ok := hop.(string); ok && !slices.Contains(out, text) {
 			out = append(out, text)
 		}
 	}

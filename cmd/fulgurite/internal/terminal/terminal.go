@@ -52,6 +52,14 @@ func Escape(text string) string {
 	return b.String()
 }
 
+// Count is a number of things: "1 task", "2 tasks".
+func Count(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
 // UsageError is a mistake in what was asked for, not in doing it.
 type UsageError struct{ error }
 
