@@ -170,7 +170,7 @@ gpu-bench: ## Make dist/gpu-bench.tar.gz, which measures engine torch on a machi
 	GO="$(GO)" bench/gpu/pack
 
 .PHONY: tasks
-tasks: ## Install, run and train the agents of each family of tasks, on small ones of their own
+tasks: ## Install, run and train the agents of SQL, questions, math and Harbor's tasks, on small data sets of their own
 	@$(MAKE) examples ONLY="sql questions math harbor"
 
 .PHONY: bench

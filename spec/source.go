@@ -28,6 +28,22 @@ const Command = "command"
 // DataSets are the families of published data sets.
 func DataSets() []string { return []string{Spider, GSM8K, MuSiQue, HotpotQA, TwoWiki} }
 
+// FamilyRemedy says of the path of a file that is missing which families there are, if it
+// begins like a source of another one: "spyder:dev.json". Of other paths it says nothing.
+func FamilyRemedy(path string) string {
+	before, _, named := strings.Cut(path, ":")
+	before = before[strings.LastIndexByte(before, '/')+1:] // a spec has made the path absolute
+	if !named || len(before) < 2 || strings.Trim(strings.ToLower(before), "abcdefghijklmnopqrstuvwxyz0123456789_-") != "" {
+		return ""
+	}
+	families := append(DataSets(), Harbor, Command, Arithmetic)
+	remedy := ""
+	if near, ok := nearest(before, families); ok {
+		remedy = fmt.Sprintf("did you mean %s:? ", near)
+	}
+	return fmt.Sprintf("no source is called %q: %sThere are %s, and the paths of JSONL files", before, remedy, strings.Join(families, ", "))
+}
+
 // Source is where tasks or demonstrations come from: a file, or a generator.
 // A file of tasks may be one of a data set, "<family>:<path>". The generator's
 // text is "arithmetic:<split>[:<count>]" for tasks, and "arithmetic" for

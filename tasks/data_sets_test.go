@@ -3,6 +3,7 @@ package tasks_test
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -72,32 +73,53 @@ func TestBadRowsOfDataSetsAreNamed(t *testing.T) {
 	t.Parallel()
 	const pets = `"db_id": "pets", "question": "q", "query": "SELECT 1"`
 	for name, c := range map[string]struct{ family, text, want string }{
-		"no database":           {"spider", `[{` + pets + `}, {"db_id": "none", "question": "q", "query": "SELECT 1"}]`, `data:row 1: no database "none": want `},
-		"a path as database":    {"spider", `[{"db_id": "../pets", "question": "q", "query": "SELECT 1"}]`, `row 0: db_id "../pets" can't be`},
-		"no query":              {"spider", `[{"db_id": "pets", "question": "q"}]`, "row 0: no query"},
-		"a query that is none":  {"spider", `[{"db_id": "pets", "question": "q", "query": 3}]`, "row 0: query is no text"},
-		"no question":           {"spider", `[{"db_id": "pets", "question": " ", "query": "SELECT 1"}]`, "row 0: empty question"},
-		"no object":             {"spider", `[3]`, "row 0: a JSON number where an object is expected"},
-		"the middle of a row":   {"spider", `[{` + pets + `}, {"db_id"`, "row 1: no JSON"},
-		"the middle of a file":  {"spider", `[{` + pets + `}`, "row 1: no JSON"},
-		"another bracket":       {"spider", `[{` + pets + `}}`, "the array does not end after row 0"},
-		"more than the array":   {"spider", `[{` + pets + `}] []`, "something follows the array"},
-		"no mark":               {"gsm8k", `{"question": "q", "answer": "42"}`, `data:1: the answer has no "#### <number>"`},
-		"no number":             {"gsm8k", `{"question": "q", "answer": "#### many"}`, `data:1: the answer ends in "many"`},
-		"no answer":             {"musique", `{"id": "a", "question": "q"}`, "data:1: question a: no answer"},
-		"unanswerable":          {"musique", `{"id": "a", "question": "q", "answer": "x", "answerable": false}`, "question a: it can't be answered"},
-		"a duplicate":           {"musique", `{"id": "a", "question": "q", "answer": "x"}` + "\n" + `{"id": "a", "question": "r", "answer": "x"}`, `data:2: id "a" stands in row 0 already`},
-		"no id":                 {"hotpotqa", `[{"question": "q", "answer": "x"}]`, "row 0: no id"},
-		"aliases that are none": {"musique", `{"id": "a", "question": "q", "answer": "x", "answer_aliases": "y"}`, "answer_aliases is no list of texts"},
-		"hops that are none":    {"musique", `{"id": "a", "question": "q", "answer": "x", "question_decomposition": 2}`, "question_decomposition is no list"},
-		"no UTF-8":              {"hotpotqa", "[{\"_id\": \"a\", \"question\": \"\xff\", \"answer\": \"x\"}]", "row 0: no valid UTF-8"},
+		"no database":             {"spider", `[{` + pets + `}, {"db_id": "none", "question": "q", "query": "SELECT 1"}]`, `data:row 1: no database "none": want `},
+		"a path as database":      {"spider", `[{"db_id": "../pets", "question": "q", "query": "SELECT 1"}]`, `row 0: db_id "../pets" can't be`},
+		"no query":                {"spider", `[{"db_id": "pets", "question": "q"}]`, "row 0: no query"},
+		"a query that is none":    {"spider", `[{"db_id": "pets", "question": "q", "query": 3}]`, "row 0: query is no text"},
+		"no question":             {"spider", `[{"db_id": "pets", "question": " ", "query": "SELECT 1"}]`, "row 0: empty question"},
+		"no object":               {"spider", `[3]`, "row 0: a JSON number where an object is expected"},
+		"the middle of a row":     {"spider", `[{` + pets + `}, {"db_id"`, "row 1: no JSON"},
+		"the middle of a file":    {"spider", `[{` + pets + `}`, "row 1: no JSON"},
+		"another bracket":         {"spider", `[{` + pets + `}}`, "the array does not end after row 0"},
+		"more than the array":     {"spider", `[{` + pets + `}] []`, "something follows the array"},
+		"no mark":                 {"gsm8k", `{"question": "q", "answer": "42"}`, `data:1: the answer has no "#### <number>"`},
+		"no number":               {"gsm8k", `{"question": "q", "answer": "#### many"}`, `data:1: the answer ends in "many"`},
+		"no answer":               {"musique", `{"id": "a", "question": "q"}`, "data:1: question a: no answer"},
+		"unanswerable":            {"musique", `{"id": "a", "question": "q", "answer": "x", "answerable": false}`, "question a: it can't be answered"},
+		"a duplicate":             {"musique", `{"id": "a", "question": "q", "answer": "x"}` + "\n" + `{"id": "a", "question": "r", "answer": "x"}`, `data:2: id "a" stands in line 1 already`},
+		"a duplicate in between":  {"hotpotqa", "\n\n" + `{"_id": "a", "question": "q", "answer": "x"}` + "\n\n" + `{"_id": "a", "question": "r", "answer": "x"}`, `data:5: id "a" stands in line 3 already`},
+		"a duplicate in an array": {"hotpotqa", `[{"_id": "a", "question": "q", "answer": "x"}, {"_id": "a", "question": "r", "answer": "x"}]`, `data:row 1: id "a" stands in row 0 already`},
+		"equal faults":            {"spider", strings.Repeat(`{"question": "q"}`+"\n", 30), "data:1: no query (also lines 2, 3, 4 and 26 more)"},
+		"another family":          {"spider", strings.Repeat(`{"question": "q", "answer": "#### 1"}`+"\n", 2), "data:1: no query (also line 2)\n"},
+		"no id":                   {"hotpotqa", `[{"question": "q", "answer": "x"}]`, "row 0: no id"},
+		"aliases that are none":   {"musique", `{"id": "a", "question": "q", "answer": "x", "answer_aliases": "y"}`, "answer_aliases is no list of texts"},
+		"hops that are none":      {"musique", `{"id": "a", "question": "q", "answer": "x", "question_decomposition": 2}`, "question_decomposition is no list"},
+		"no UTF-8":                {"hotpotqa", "[{\"_id\": \"a\", \"question\": \"\xff\", \"answer\": \"x\"}]", "row 0: no valid UTF-8"},
 	} {
 		folder := write(t, map[string]string{"data": c.text, "database/pets/pets.sqlite": ""})
 		_, err := tasks.Open(c.family + ":" + filepath.Join(folder, "data"))
 		require.ErrorContains(t, err, c.want, name)
 		require.ErrorContains(t, err, filepath.Join(folder, "data"), name)
 	}
-	_, err := tasks.Open("spider:")
+	folder := write(t, map[string]string{"gsm8k": `{"question": "q", "answer": "#### 1"}`, "spider.json": "[\n{" + pets + "}]", "numbers": "[3]", "empty.json": "[]", "note.txt": ""})
+	for source, want := range map[string]string{
+		"spider:" + folder + "/gsm8k":       "/gsm8k looks like a file of gsm8k: did you mean gsm8k:" + folder + "/gsm8k?",
+		folder + "/gsm8k":                   "did you mean gsm8k:" + folder + "/gsm8k?",
+		folder + "/spider.json":             "/spider.json: it is one JSON array; a file without a family before its name has a JSON object on each line\n" + folder + "/spider.json looks like a file of spider: did you mean spider:",
+		folder + "/numbers":                 "it is one JSON array; a file without a family before its name has a JSON object on each line; those of data sets are named with their family, as in spider:FILE",
+		"spyder:" + folder + "/x":           `no source is called "spyder": did you mean spider:? There are spider, gsm8k, musique, hotpotqa, 2wikimultihopqa, harbor, command, arithmetic`,
+		folder + "/spyder:x":                `no source is called "spyder"`,
+		"spider:" + folder:                  "open tasks: " + folder + " is a directory: name a file in it, such as spider:" + folder + "/empty.json or spider:" + folder + "/spider.json",
+		folder:                              "is a directory: name a file in it, or harbor:" + folder,
+		"musique:" + folder + "/empty.json": "read " + folder + "/empty.json: no tasks: it holds none",
+	} {
+		_, err := tasks.Open(source)
+		require.ErrorContains(t, err, want, source)
+	}
+	_, err := tasks.Open(folder + "/none:")
+	require.ErrorIs(t, err, os.ErrNotExist)
+	_, err = tasks.Open("spider:")
 	require.ErrorContains(t, err, `"spider:" names no file`)
 	_, err = tasks.OpenDemonstrations("gsm8k:train.jsonl", 1, 1)
 	require.ErrorContains(t, err, "holds tasks, no dialogs")

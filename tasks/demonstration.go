@@ -80,7 +80,7 @@ func (r repeated) Batch(update, size int) []dialog.Dialog {
 // parallel_tool_calls) are skipped; others are errors, as are dialogs that a
 // model can't learn from. Errors are those of ReadJSONL.
 func ReadDemonstrations(r io.Reader, name string) ([]dialog.Dialog, error) {
-	return readLines(r, name, func(text []byte, _ int) (dialog.Dialog, error) {
+	return readLines(r, name, "dialogs", func(text []byte, _ int) (dialog.Dialog, error) {
 		var w wireDialog
 		if err := decodeStrict(text, &w); err != nil {
 			return dialog.Dialog{}, err

@@ -35,7 +35,7 @@ var ErrGrader = errors.New("unknown grader")
 func Grade(g spec.Grader, t Task, result string) (float64, error) {
 	result, answer := strings.TrimSpace(result), strings.TrimSpace(t.Answer)
 	if err := checkAnswer(g, t); err != nil {
-		return 0, err
+		return 0, fmt.Errorf("task %s: %w", t.ID, err)
 	}
 	var right bool
 	switch g.Type {
@@ -59,49 +59,44 @@ func Grade(g spec.Grader, t Task, result string) (float64, error) {
 }
 
 // CheckAnswers reports the tasks whose answer is missing or that the grader
-// can't use: up to 20 of them, and how many more there are.
+// can't use, as a *ListError.
 func CheckAnswers(g spec.Grader, list []Task) error {
-	var faults []error
-	more := 0
+	if g.Type == spec.GraderSQL && !slices.ContainsFunc(list, func(t Task) bool { return t.Metadata[MetadataDatabase] != nil }) {
+		return fmt.Errorf("%w: grader %q needs tasks about a database, such as those of spider:FILE; none of these has metadata.%s", ErrAnswer, g.Type, MetadataDatabase)
+	}
+	faults := &ListError{}
 	for _, t := range list {
-		err := checkAnswer(g, t)
-		switch {
-		case err == nil:
-		case len(faults) < shownFaults:
-			faults = append(faults, err)
-		default:
-			more++
+		if err := checkAnswer(g, t); err != nil {
+			faults.Add(t.ID, err)
 		}
 	}
-	if more > 0 {
-		faults = append(faults, fmt.Errorf("and %d more", more))
-	}
-	return errors.Join(faults...)
+	return faults.OrNil()
 }
 
+// checkAnswer leaves it to its caller to name the task.
 func checkAnswer(g spec.Grader, t Task) error {
 	answer := strings.TrimSpace(t.Answer)
 	switch g.Type {
 	case spec.GraderExact, spec.GraderContains, spec.GraderNumeric, spec.GraderQA, spec.GraderSQL:
 		if answer == "" {
-			return fmt.Errorf("task %s: %w: grader %q needs one, and there is none", t.ID, ErrAnswer, g.Type)
+			return fmt.Errorf("%w: grader %q needs one, and there is none", ErrAnswer, g.Type)
 		}
 	}
 	if g.Type == spec.GraderNumeric {
 		if _, ok := decimal(answer); !ok {
-			return fmt.Errorf("task %s: %w: grader %q needs a number, not %q", t.ID, ErrAnswer, g.Type, answer)
+			return fmt.Errorf("%w: grader %q needs a number, not %q", ErrAnswer, g.Type, answer)
 		}
 	}
 	if g.Type == spec.GraderQA && slices.ContainsFunc(splitAnswers(answer), func(one string) bool { return strings.TrimSpace(one) == "" }) {
-		return fmt.Errorf("task %s: %w: one of its texts is empty", t.ID, ErrAnswer)
+		return fmt.Errorf("%w: one of its texts is empty", ErrAnswer)
 	}
 	if g.Type == spec.GraderHarbor {
 		if _, ok := t.Metadata[MetadataHarbor]; !ok {
-			return fmt.Errorf("task %s: %w: grader %q needs a directory in Harbor's format", t.ID, ErrAnswer, g.Type)
+			return fmt.Errorf("%w: grader %q needs a directory in Harbor's format", ErrAnswer, g.Type)
 		}
 	}
 	if g.Type == spec.GraderSQL {
-		if _, err := t.Database(); err != nil {
+		if _, err := t.database(); err != nil {
 			return err
 		}
 	}

@@ -26,7 +26,7 @@ const longestID = 200
 // are a *FileError, and a file without tasks is ErrEmpty.
 func ReadJSONL(r io.Reader, name string) ([]Task, error) {
 	first := map[string]int{}
-	return readLines(r, name, func(text []byte, number int) (Task, error) {
+	return readLines(r, name, "tasks", func(text []byte, number int) (Task, error) {
 		t, err := parseTask(text)
 		if err != nil {
 			return t, err

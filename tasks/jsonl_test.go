@@ -67,12 +67,27 @@ func TestBadLinesAreReportedTogether(t *testing.T) {
 
 func TestAtMostTwentyFaultsAreListed(t *testing.T) {
 	t.Parallel()
-	_, err := tasks.ReadJSONL(strings.NewReader(strings.Repeat("{}\n", 33)), "a.jsonl")
+	var text strings.Builder
+	for i := range 33 {
+		fmt.Fprintf(&text, "{\"key%d\": 1, \"id\": 1, \"input\": 1}\n", i)
+	}
+	_, err := tasks.ReadJSONL(strings.NewReader(text.String()), "a.jsonl")
 	var file *tasks.FileError
 	require.ErrorAs(t, err, &file)
-	require.Len(t, file.Faults, 20)
+	require.Len(t, file.List, 20)
 	require.Equal(t, 13, file.More)
-	require.True(t, strings.HasSuffix(err.Error(), "a.jsonl:20: no id; no input\nand 13 more"))
+	require.True(t, strings.HasSuffix(err.Error(), "a.jsonl:20: unknown key \"key19\"; put it under metadata\nand 13 more"), err)
+}
+
+func TestEqualFaultsAreListedOnce(t *testing.T) {
+	t.Parallel()
+	for n, want := range map[int]string{
+		1: "a.jsonl:1: no id; no input", 2: "a.jsonl:1: no id; no input (also line 2)", 4: "a.jsonl:1: no id; no input (also lines 2, 3 and 4)",
+		33: "a.jsonl:1: no id; no input (also lines 2, 3, 4 and 29 more)",
+	} {
+		_, err := tasks.ReadJSONL(strings.NewReader(strings.Repeat("{}\n", n)), "a.jsonl")
+		require.EqualError(t, err, want)
+	}
 }
 
 func TestFileWithoutTasksIsAnError(t *testing.T) {

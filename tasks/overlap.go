@@ -13,63 +13,113 @@ type Overlap struct {
 	// IDs are pairs of tasks with the same input, the first list's id first. Of tasks
 	// about a database, the database's name counts as a part of the input.
 	IDs [][2]string `json:"ids"`
-	// SingleHops are the ids of single questions that questions of both are composed of.
-	SingleHops []string `json:"single_hops"`
+	// SingleHops are single questions that questions of both are composed of.
+	SingleHops []SharedHop `json:"single_hops"`
 	// Databases are the databases of tasks in both lists, by name.
 	Databases []string `json:"databases"`
+	// Tasks are the ids of all tasks of each list that leak into the other.
+	Tasks [2][]string `json:"tasks"`
+}
+
+// SharedHop is a single question, and the tasks of each list that are composed of it.
+type SharedHop struct {
+	ID    string      `json:"id"`
+	Tasks [2][]string `json:"tasks"`
 }
 
 // Leaks reports whether training on one list reveals answers of the other. A shared
 // database alone does not.
 func (o Overlap) Leaks() bool { return len(o.IDs) > 0 || len(o.SingleHops) > 0 }
 
-// String says how much is shared.
+// String says how much is shared, and names the first tasks of each list.
 func (o Overlap) String() string {
-	var parts []string
-	add := func(n int, what, example string) {
-		if n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s (%s)", n, what, example))
+	var leaks []string
+	if n := len(o.IDs); n > 0 {
+		leaks = append(leaks, counted(n, "task")+" with the same input")
+	}
+	if n := len(o.SingleHops); n > 0 {
+		var ids []string
+		for _, hop := range o.SingleHops {
+			ids = append(ids, hop.ID)
 		}
+		leaks = append(leaks, fmt.Sprintf("%s (%s)", counted(n, "single question"), someOf(ids, 0)))
 	}
-	if len(o.IDs) > 0 {
-		add(len(o.IDs), "tasks with the same input", "ids "+o.IDs[0][0]+" and "+o.IDs[0][1])
+	var parts []string
+	if len(leaks) > 0 {
+		parts = append(parts, fmt.Sprintf("%s: %s of the first, %s of the second", strings.Join(leaks, " and "), named(o.Tasks[0]), named(o.Tasks[1])))
 	}
-	if len(o.SingleHops) > 0 {
-		add(len(o.SingleHops), "single questions", "id "+o.SingleHops[0])
-	}
-	if len(o.Databases) > 0 {
-		add(len(o.Databases), "databases", o.Databases[0])
+	if n := len(o.Databases); n > 0 {
+		parts = append(parts, fmt.Sprintf("%s (%s)", counted(n, "database"), someOf(o.Databases, 0)))
 	}
 	if len(parts) == 0 {
 		return "nothing"
 	}
-	return strings.Join(parts, ", ")
+	return strings.Join(parts, "; ")
+}
+
+// counted says how many things there are: "1 task", "2 tasks".
+func counted(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
+// named names the first of several tasks.
+func named(ids []string) string {
+	if len(ids) == 1 {
+		return "task " + ids[0]
+	}
+	return "tasks " + someOf(ids, 0)
 }
 
 // Overlaps returns the overlap of two lists of tasks, in the order of a.
 func Overlaps(a, b []Task) Overlap {
-	out := Overlap{IDs: [][2]string{}, SingleHops: []string{}, Databases: []string{}}
-	inputs, hops, databases := map[string]string{}, map[string]bool{}, map[string]bool{}
+	out := Overlap{IDs: [][2]string{}, SingleHops: []SharedHop{}, Databases: []string{}, Tasks: [2][]string{leaking(a, b), leaking(b, a)}}
+	inputs, hops, databases := map[string]string{}, map[string][]string{}, map[string]bool{}
 	for _, t := range b {
 		if _, known := inputs[t.question()]; !known {
 			inputs[t.question()] = t.ID
 		}
 		for _, hop := range t.hops() {
-			hops[hop] = true
+			hops[hop] = append(hops[hop], t.ID)
 		}
 		databases[t.databaseName()] = true
 	}
+	at := map[string]int{} // of single questions in out
 	for _, t := range a {
 		if other, shared := inputs[t.question()]; shared {
 			out.IDs = append(out.IDs, [2]string{t.ID, other})
 		}
 		for _, hop := range t.hops() {
-			if hops[hop] && !slices.Contains(out.SingleHops, hop) {
-				out.SingleHops = append(out.SingleHops, hop)
+			if hops[hop] == nil {
+				continue
 			}
+			i, known := at[hop]
+			if !known {
+				i, at[hop] = len(out.SingleHops), len(out.SingleHops)
+				out.SingleHops = append(out.SingleHops, SharedHop{ID: hop, Tasks: [2][]string{nil, hops[hop]}})
+			}
+			out.SingleHops[i].Tasks[0] = append(out.SingleHops[i].Tasks[0], t.ID)
 		}
 		if name := t.databaseName(); name != "" && databases[name] && !slices.Contains(out.Databases, name) {
 			out.Databases = append(out.Databases, name)
+		}
+	}
+	return out
+}
+
+// leaking are the ids of tasks in a that ask something which a task in b asks too.
+func leaking(a, b []Task) []string {
+	asked, out := map[string]bool{}, []string{}
+	for _, t := range b {
+		for _, key := range t.questions() {
+			asked[key] = true
+		}
+	}
+	for _, t := range a {
+		if slices.ContainsFunc(t.questions(), func(key string) bool { return asked[key] }) {
+			out = append(out, t.ID)
 		}
 	}
 	return out
@@ -84,7 +134,7 @@ func CheckLeak(sourceA, sourceB string, a, b []Task) error {
 		}
 	}
 	if o := Overlaps(a, b); o.Leaks() {
-		return fmt.Errorf("%s leaks into %s: they share %s; leave those tasks out of one of them", sourceA, sourceB, o)
+		return fmt.Errorf("%s leaks into %s: they share %s; `fulgurite tasks SPEC --write DIR` writes splits without those tasks", sourceA, sourceB, o)
 	}
 	return nil
 }
@@ -101,7 +151,7 @@ func (t Task) hops() []string {
 	list, _ := t.Metadata[metadataHops].([]any)
 	var out []string
 	for _, hop := range list {
-		if text, ok := hop.(string); ok {
+		if text, ok := hop.(string); ok && !slices.Contains(out, text) {
 			out = append(out, text)
 		}
 	}

@@ -19,7 +19,7 @@ type Paragraph struct {
 // one's own (title, text). A file without any is ErrEmpty; other errors are those of
 // Open.
 func ReadParagraphs(path string) ([]Paragraph, error) {
-	rows, err := readRows(path, func(fields row, _ int) ([]Paragraph, error) { return paragraphsOf(fields) })
+	rows, err := readRows(path, "paragraphs", func(fields row, _ place) ([]Paragraph, error) { return paragraphsOf(fields) })
 	if err != nil {
 		return nil, err
 	}

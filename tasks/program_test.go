@@ -46,7 +46,7 @@ func TestAProgramThatListsNoTasksIsNamed(t *testing.T) {
 	t.Parallel()
 	for script, want := range map[string]string{
 		"echo no data >&2; exit 3": "tasks.command, split train: sh: grader failed: exit status 3; it wrote: no data",
-		"true":                     "read tasks.command, split train: no lines",
+		"true":                     "read tasks.command, split train: no tasks: it holds none",
 		`echo '{"id": 1}'`:         "tasks.command, split train:1: no input",
 		"echo hello":               "tasks.command, split train:1: ",
 	} {

@@ -8,78 +8,109 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"unicode/utf8"
 )
+
+// place is where a row stands in its file.
+type place struct {
+	number int // from 0, without blank lines
+	line   int // from 1; -1 in a JSON array
+}
+
+// String is the place as errors about the file name it.
+func (p place) String() string {
+	if p.line < 0 {
+		return fmt.Sprintf("row %d", p.number)
+	}
+	return fmt.Sprintf("line %d", p.line)
+}
 
 // readTasks reads the tasks of a data set's file. Their ids differ from each other.
 // Errors are those of readRows.
 func readTasks(path string, parse func(fields row, number int) (Task, error)) ([]Task, error) {
-	first := map[string]int{}
-	return readRows(path, func(fields row, number int) (Task, error) {
-		t, err := parse(fields, number)
+	first := map[string]place{}
+	return readRows(path, "tasks", func(fields row, at place) (Task, error) {
+		t, err := parse(fields, at.number)
 		if err != nil {
 			return t, err
 		}
 		if earlier, ok := first[t.ID]; ok {
-			return t, fmt.Errorf("id %q stands in row %d already", t.ID, earlier)
+			return t, fmt.Errorf("id %q stands in %s already", t.ID, earlier)
 		}
-		first[t.ID] = number
+		first[t.ID] = at
 		return t, nil
 	})
 }
 
 // readRows reads the rows of a data set's file, which is one JSON array or has a
-// JSON object on each line. parse gets a row and its number, counted from 0. Errors
-// are those of readLines; in an array they name rows.
-func readRows[T any](path string, parse func(fields row, number int) (T, error)) ([]T, error) {
+// JSON object on each line. parse gets a row and its place. Errors are those of
+// readLines; in an array they name rows.
+func readRows[T any](path, noun string, parse func(fields row, at place) (T, error)) ([]T, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err // it names what was tried, and the file
 	}
 	defer f.Close()
+	r, array, err := contentsOf(f)
+	if err != nil {
+		return nil, err
+	}
 	number := -1
-	one := func(text []byte, _ int) (T, error) {
+	one := func(text []byte, line int) (T, error) {
 		number++
 		var fields row
 		if err := decode(text, &fields); err != nil {
 			var none T
 			return none, err
 		}
-		return parse(fields, number)
+		if array {
+			line = -1
+		}
+		return parse(fields, place{number, line})
 	}
-	r := bufio.NewReader(f)
+	if !array {
+		return readLines(r, path, noun, one)
+	}
+	return readArray(r, path, noun, one)
+}
+
+// contentsOf is what is in a file, and whether that is a JSON array.
+func contentsOf(f *os.File) (r *bufio.Reader, array bool, err error) {
+	if stat, err := f.Stat(); err == nil && stat.IsDir() {
+		return nil, false, fmt.Errorf("read %s: it is a directory: name a file in it", f.Name())
+	}
+	r = bufio.NewReader(f)
 	if begin, err := r.Peek(3); err == nil && string(begin) == "\ufeff" {
 		_, _ = r.Discard(len(begin)) // they are in the buffer
 	}
-	if array, err := beginsArray(r); err != nil || !array {
-		if err != nil {
-			return nil, fmt.Errorf("read %s: %w", path, err)
-		}
-		return readLines(r, path, one)
+	if array, err = beginsArray(r); err != nil {
+		return nil, false, fmt.Errorf("read %s: %w", f.Name(), err)
 	}
-	return readArray(r, path, one)
+	return r, array, nil
 }
 
 // beginsArray reports whether the first character that is no blank opens a JSON
-// array, and leaves it to be read.
+// array. Nothing is read of r, so that lines can still be counted.
 func beginsArray(r *bufio.Reader) (bool, error) {
-	for {
-		c, err := r.ReadByte()
+	for n := 1; ; n++ {
+		begin, err := r.Peek(n)
 		switch {
-		case errors.Is(err, io.EOF):
+		case errors.Is(err, io.EOF), errors.Is(err, bufio.ErrBufferFull):
 			return false, nil
 		case err != nil:
 			return false, err
-		case c != ' ' && c != '\n' && c != '\r' && c != '\t':
-			return c == '[', r.UnreadByte()
+		}
+		if c := begin[n-1]; c != ' ' && c != '\n' && c != '\r' && c != '\t' {
+			return c == '[', nil
 		}
 	}
 }
 
 // readArray reads a JSON array with parse, one element at a time.
-func readArray[T any](r io.Reader, name string, parse func(text []byte, number int) (T, error)) ([]T, error) {
+func readArray[T any](r io.Reader, name, noun string, parse func(text []byte, number int) (T, error)) ([]T, error) {
 	var list []T
-	faults := &FileError{Name: name, unit: "row "}
+	faults := &FileError{Name: name, rows: true}
 	d := json.NewDecoder(r)
 	if _, err := d.Token(); err != nil {
 		return nil, fmt.Errorf("read %s: %w", name, err)
@@ -91,12 +122,12 @@ func readArray[T any](r io.Reader, name string, parse func(text []byte, number i
 			return nil, fmt.Errorf("read %s: row %d: no JSON: %w", name, number, err)
 		}
 		if !utf8.Valid(text) {
-			faults.add(number, errUTF8)
+			faults.Add(strconv.Itoa(number), errUTF8)
 			continue
 		}
 		item, err := parse(text, number)
 		if err != nil {
-			faults.add(number, err)
+			faults.Add(strconv.Itoa(number), err)
 			continue
 		}
 		list = append(list, item)
@@ -107,11 +138,11 @@ func readArray[T any](r io.Reader, name string, parse func(text []byte, number i
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("read %s: something follows the array", name)
 	}
-	if err := faults.err(); err != nil {
-		return nil, err
+	if len(faults.List) > 0 {
+		return nil, faults
 	}
 	if len(list) == 0 {
-		return nil, fmt.Errorf("read %s: %w", name, ErrEmpty)
+		return nil, fmt.Errorf("read %s: no %s: %w", name, noun, ErrEmpty)
 	}
 	return list, nil
 }

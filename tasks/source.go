@@ -45,6 +45,17 @@ func Open(source string) ([]Task, error) {
 		return generate(s)
 	case spec.Harbor:
 		return readHarbor(s.Path, "")
+	}
+	list, err := openFile(s)
+	if err != nil {
+		return nil, withHint(s, err)
+	}
+	return list, nil
+}
+
+// openFile reads a file of tasks in the layout of a family.
+func openFile(s spec.Source) ([]Task, error) {
+	switch s.Family {
 	case spec.Spider:
 		return readSpider(s.Path)
 	case spec.GSM8K:
@@ -57,7 +68,14 @@ func Open(source string) ([]Task, error) {
 		return nil, fmt.Errorf("open tasks: %w", err)
 	}
 	defer f.Close()
-	return ReadJSONL(f, s.Path)
+	r, array, err := contentsOf(f)
+	switch {
+	case err != nil:
+		return nil, err
+	case array:
+		return nil, fmt.Errorf("read %s: %w", s.Path, errArray)
+	}
+	return ReadJSONL(r, s.Path)
 }
 
 func generate(s spec.Source) ([]Task, error) {
@@ -91,9 +109,17 @@ type Task struct {
 // Database is the path of the SQLite database that the task is about, from its
 // metadata. Without an absolute path there the error wraps ErrAnswer.
 func (t Task) Database() (string, error) {
+	path, err := t.database()
+	if err != nil {
+		return "", fmt.Errorf("task %s: %w", t.ID, err)
+	}
+	return path, nil
+}
+
+func (t Task) database() (string, error) {
 	path, ok := t.Metadata[MetadataDatabase].(string)
 	if !ok || !filepath.IsAbs(path) {
-		return "", fmt.Errorf("task %s: %w: metadata.%s must be the absolute path of an SQLite file", t.ID, ErrAnswer, MetadataDatabase)
+		return "", fmt.Errorf("%w: metadata.%s must be the absolute path of an SQLite file", ErrAnswer, MetadataDatabase)
 	}
 	return path, nil
 }

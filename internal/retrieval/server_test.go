@@ -139,7 +139,7 @@ func TestAgentsSearchOverMCP(t *testing.T) {
 func TestBadCorporaAreNamed(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		``: "no lines", `[]`: "no lines", `{"id": "a", "paragraphs": []}`: "no paragraphs",
+		``: "no paragraphs: it holds none", `[]`: "no paragraphs: it holds none", `{"id": "a", "paragraphs": []}`: "no paragraphs",
 		`{"id": "a"}`: ":1: neither paragraphs", `[{"context": [["a"]]}]`: "row 0: context[0] is no", `{"paragraphs": [{"title": "t"}]}`: ":1: paragraphs[0]: no paragraph_text",
 		`{"text": ""}`: ":1: empty text", `{"paragraphs": 3}`: "paragraphs is no list",
 	} {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -52,22 +51,28 @@ func (g *Graders) GradeByProgram(ctx context.Context, of spec.Tasks, grader spec
 }
 
 // Open reads the tasks of a source and makes sure that the grader can grade them:
-// answers are as it needs them, and gold queries run on their databases. The error
-// names the source and up to 20 tasks. A source "command:<split>" is asked of the command
+// answers are as it needs them, and gold queries run on their databases. Each line of the
+// error names the source and a task. A source "command:<split>" is asked of the command
 // in of.
 func (g *Graders) Open(ctx context.Context, of spec.Tasks, grader spec.Grader, source string) ([]tasks.Task, error) {
-	list, err := tasks.OpenSplit(ctx, of, source)
-	if err != nil {
-		return nil, err
+	list, _, err := g.OpenChecked(ctx, of, grader, source)
+	return list, err
+}
+
+// OpenChecked is Open, and also returns the ids of tasks whose gold query returns no rows:
+// whatever returns none is right for those.
+func (g *Graders) OpenChecked(ctx context.Context, of spec.Tasks, grader spec.Grader, source string) (list []tasks.Task, empty []string, err error) {
+	if list, err = tasks.OpenSplit(ctx, of, source); err != nil {
+		return nil, nil, err
 	}
 	err = tasks.CheckAnswers(grader, list)
 	if err == nil && grader.Type == spec.GraderSQL {
-		err = g.checkQueries(ctx, grader, list)
+		empty, err = g.checkQueries(ctx, grader, list)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", source, err)
+		return nil, nil, tasks.OfSource(source, err)
 	}
-	return list, nil
+	return list, empty, nil
 }
 
 // Close closes the databases and ends the programs.
@@ -81,32 +86,32 @@ func comparison(grader spec.Grader, t tasks.Task) (sqlmatch.Comparison, error) {
 	}, err
 }
 
-// shownFaults is how many tasks an error names.
-const shownFaults = 20
-
-// checkQueries runs the gold queries.
-func (g *Graders) checkQueries(ctx context.Context, grader spec.Grader, list []tasks.Task) error {
-	faults := make([]error, len(list))
+// checkQueries runs the gold queries, and returns the ids of those without rows.
+func (g *Graders) checkQueries(ctx context.Context, grader spec.Grader, list []tasks.Task) (empty []string, err error) {
+	faults, without := make([]error, len(list)), make([]bool, len(list))
 	var all errgroup.Group
 	all.SetLimit(runtime.GOMAXPROCS(0))
 	for i, t := range list {
 		all.Go(func() error {
 			c, err := comparison(grader, t)
 			if err == nil {
-				err = g.databases.CheckGold(ctx, c)
+				without[i], err = g.databases.CheckGold(ctx, c)
 			}
-			if err != nil {
-				faults[i] = fmt.Errorf("task %s: %w", t.ID, err)
-			}
+			faults[i] = err
 			return ctx.Err()
 		})
 	}
 	if err := all.Wait(); err != nil {
-		return err
+		return nil, err
 	}
-	faults = slices.DeleteFunc(faults, func(err error) bool { return err == nil })
-	if more := len(faults) - shownFaults; more > 0 {
-		faults = append(faults[:shownFaults], fmt.Errorf("and %d more", more))
+	named := &tasks.ListError{}
+	for i, t := range list {
+		if faults[i] != nil {
+			named.Add(t.ID, faults[i])
+		}
+		if without[i] {
+			empty = append(empty, t.ID)
+		}
 	}
-	return errors.Join(faults...)
+	return empty, named.OrNil()
 }

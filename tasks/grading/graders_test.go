@@ -87,11 +87,26 @@ func TestTasksThatCantBeGradedAreNamed(t *testing.T) {
 	_, err := graders.Open(t.Context(), spec.Tasks{}, spec.Grader{Type: spec.GraderSQL}, source)
 	require.ErrorIs(t, err, sqlmatch.ErrGold)
 	require.ErrorContains(t, err, source+": task 1: unusable gold query on "+database+": no such column: wings")
-	require.ErrorContains(t, err, "\ntask 3: unusable gold query")
+	require.ErrorContains(t, err, "\n"+source+": task 3: unusable gold query")
+	broken, file := zoo(t, "SELECT 1", "SELECT 2")
+	require.NoError(t, os.WriteFile(file, []byte(strings.Repeat("noise", 1000)), 0o600))
+	_, err = graders.Open(t.Context(), spec.Tasks{}, spec.Grader{Type: spec.GraderSQL}, broken)
+	require.EqualError(t, err, broken+": task 0: unusable database: open "+file+": the file is no SQLite database (also task 1)")
 	path := filepath.Join(t.TempDir(), "plain.jsonl")
 	require.NoError(t, os.WriteFile(path, []byte(`{"id": "a", "input": "i", "answer": "SELECT 1"}`+"\n"+`{"id": "b", "input": "i", "answer": "SELECT 1", "metadata": {"database": "zoo.sqlite"}}`), 0o600))
 	_, err = graders.Open(t.Context(), spec.Tasks{}, spec.Grader{Type: spec.GraderSQL}, path)
 	require.ErrorIs(t, err, tasks.ErrAnswer)
 	require.ErrorContains(t, err, "task a: unusable answer: metadata.database must be the absolute path")
-	require.ErrorContains(t, err, "task b: ")
+	require.ErrorContains(t, err, "(also task b)")
+}
+
+func TestGoldQueriesWithoutRowsAreNamed(t *testing.T) {
+	t.Parallel()
+	var graders grading.Graders
+	defer graders.Close()
+	source, _ := zoo(t, "SELECT name FROM animal WHERE legs = 3", "SELECT 1", "SELECT name FROM animal WHERE legs = 5")
+	list, empty, err := graders.OpenChecked(t.Context(), spec.Tasks{}, spec.Grader{Type: spec.GraderSQL}, source)
+	require.NoError(t, err)
+	require.Len(t, list, 3)
+	require.Equal(t, []string{"0", "2"}, empty)
 }

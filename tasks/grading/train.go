@@ -13,21 +13,29 @@ import (
 // those of Open; that two sources have a task of the same id is one too.
 func (g *Graders) OpenTrain(ctx context.Context, s spec.Spec) (list []tasks.Task, parts []int, err error) {
 	sources := s.TrainSources()
-	from := map[string]string{}
-	for _, source := range sources {
-		part, err := g.Open(ctx, s.Tasks, s.Grader, source)
-		if err != nil {
+	lists := make([][]tasks.Task, len(sources))
+	for i, source := range sources {
+		if lists[i], err = g.Open(ctx, s.Tasks, s.Grader, source); err != nil {
 			return nil, nil, err
 		}
-		for _, t := range part {
+	}
+	return Join(sources, lists)
+}
+
+// Join is the train split of several sources, whose tasks must have different ids, and how
+// many each has, nil where there is only one.
+func Join(sources []string, lists [][]tasks.Task) (list []tasks.Task, parts []int, err error) {
+	from := map[string]string{}
+	for i, source := range sources {
+		for _, t := range lists[i] {
 			if earlier, twice := from[t.ID]; twice {
 				return nil, nil, fmt.Errorf("%s: id %q is there, and in %s: ids of all stages differ; give one of the tasks another", source, t.ID, earlier)
 			}
 		}
-		for _, t := range part {
+		for _, t := range lists[i] {
 			from[t.ID] = source
 		}
-		list, parts = append(list, part...), append(parts, len(part))
+		list, parts = append(list, lists[i]...), append(parts, len(lists[i]))
 	}
 	if len(sources) == 1 {
 		parts = nil

@@ -27,6 +27,8 @@ const (
 	// cacheKB is what a query keeps in memory for each of its tables and sorters; the
 	// rest goes to temporary files.
 	cacheKB = 4096
+	// mostTemporary is how many bytes a query may write into all of its temporary files.
+	mostTemporary = 256 << 20
 	// stepsPerSecond turns a limit of seconds into one of steps of SQLite's machine,
 	// which is reached after the same step on every machine. Most do more in a second.
 	stepsPerSecond = 20_000_000
@@ -38,6 +40,7 @@ const (
 var (
 	errSteps   = errors.New("too many steps")
 	errTime    = errors.New("too much time")
+	errFiles   = fmt.Errorf("more than %d MiB in temporary files", mostTemporary>>20)
 	errRows    = errors.New("more rows than can be equal")
 	errColumns = errors.New("another number of columns")
 	errSeveral = errors.New("more than one statement")
@@ -45,6 +48,9 @@ var (
 	errNUL     = errors.New("a character of code 0")
 	errRefused = errors.New("a statement that doesn't only select")
 )
+
+// errNoDatabase is the error of opening a file that is something else.
+var errNoDatabase = errors.New("the file is no SQLite database")
 
 // sqliteError is an error of SQLite about a query or a file.
 type sqliteError struct {
@@ -58,7 +64,8 @@ func (e sqliteError) Error() string { return fmt.Sprintf("%s (code %d)", e.text,
 func (e sqliteError) broken() bool {
 	switch e.code & 0xff {
 	case sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB,
-		sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PERM:
+		sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PERM,
+		sqlite3.SQLITE_FULL: // of this machine's disk: errFiles says that a query met its limit
 		return true
 	}
 	return false
@@ -69,6 +76,7 @@ type connection struct {
 	tls     *libc.TLS
 	db      uintptr
 	scratch uintptr // room for two pointers
+	files   *temporaryFiles
 
 	// The library calls these; here they are kept from the garbage collector.
 	progress  func(*libc.TLS, uintptr) int32
@@ -77,6 +85,7 @@ type connection struct {
 	ctx      context.Context // of the query under way
 	deadline time.Time
 	checks   int   // that are left
+	written  int   // bytes in temporary files
 	ended    error // why the query was ended
 }
 
@@ -89,7 +98,11 @@ func open(path string) (*connection, error) {
 		return nil, errors.Join(err, c.close())
 	}
 	defer libc.Xfree(c.tls, name)
-	code := sqlite3.Xsqlite3_open_v2(c.tls, name, c.scratch, sqlite3.SQLITE_OPEN_READONLY|sqlite3.SQLITE_OPEN_NOMUTEX, 0)
+	if c.files, err = newTemporaryFiles(c.tls, c.mayWrite); err != nil {
+		return nil, errors.Join(err, c.close())
+	}
+	code := sqlite3.Xsqlite3_open_v2(c.tls, name, c.scratch, sqlite3.SQLITE_OPEN_READONLY|sqlite3.SQLITE_OPEN_NOMUTEX, c.files.name)
+	c.files.unregister(c.tls)
 	c.db = c.pointer(0)
 	if code != sqlite3.SQLITE_OK {
 		return nil, errors.Join(c.failure(code), c.close())
@@ -97,7 +110,13 @@ func open(path string) (*connection, error) {
 	c.prepareLimits()
 	for _, pragma := range []string{"query_only=1", "trusted_schema=0", "mmap_size=0", "temp_store=1", fmt.Sprintf("cache_size=-%d", cacheKB), "cell_size_check=1"} {
 		c.allow(context.Background(), time.Minute)
-		if _, err := c.query("PRAGMA "+pragma, bounds{rows: mostRows, bytes: mostBytes, columns: -1}); err != nil {
+		_, err := c.query("PRAGMA "+pragma, bounds{rows: mostRows, bytes: mostBytes, columns: -1})
+		var failure sqliteError
+		switch {
+		case err == nil:
+		case errors.As(err, &failure) && failure.code&0xff == sqlite3.SQLITE_NOTADB:
+			return nil, errors.Join(errNoDatabase, c.close())
+		default:
 			return nil, errors.Join(fmt.Errorf("set %s: %w", pragma, err), c.close())
 		}
 	}
@@ -139,7 +158,7 @@ func onlySelect(_ *libc.TLS, _ uintptr, action int32, _, name, _, _ uintptr) int
 
 // allow gives the next query its time and its steps.
 func (c *connection) allow(ctx context.Context, most time.Duration) {
-	c.ctx, c.deadline, c.ended = ctx, time.Now().Add(most), nil
+	c.ctx, c.deadline, c.written, c.ended = ctx, time.Now().Add(most), 0, nil
 	c.checks = int(most.Seconds() * stepsPerSecond / stepsPerCheck)
 }
 
@@ -157,6 +176,15 @@ func (c *connection) check() int32 {
 		return 0
 	}
 	return 1
+}
+
+// mayWrite counts what a query writes into temporary files, and ends one that is over the
+// limit.
+func (c *connection) mayWrite(size int) bool {
+	if c.written += size; c.written > mostTemporary {
+		c.ended = errFiles
+	}
+	return c.ended == nil
 }
 
 // bounds limit the result of a query.
@@ -276,6 +304,9 @@ func (c *connection) close() error {
 		if code := sqlite3.Xsqlite3_close_v2(c.tls, c.db); code != sqlite3.SQLITE_OK {
 			err = fmt.Errorf("close database: code %d", code)
 		}
+	}
+	if c.files != nil {
+		c.files.free(c.tls)
 	}
 	libc.Xfree(c.tls, c.scratch)
 	c.tls.Close()

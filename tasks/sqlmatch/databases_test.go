@@ -158,6 +158,49 @@ func TestHostileQueriesCostTheRewardAlone(t *testing.T) {
 	require.True(t, got, "the database is as good as before")
 }
 
+// TestTemporaryFilesAreBounded fails if a sorter, or a table that holds a result in
+// between, may write what it likes: both queries end by themselves.
+func TestTemporaryFilesAreBounded(t *testing.T) {
+	if testing.Short() {
+		t.Skip("writes 800 MB")
+	}
+	t.Parallel()
+	database, d := school(t, "school"), newDatabases(t)
+	const rows = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c LIMIT 3000) "
+	for _, query := range []string{
+		rows + "SELECT 1 FROM (SELECT x, zeroblob(120000 + x % 2) AS b FROM c ORDER BY -x LIMIT 3000) WHERE length(b) < 0",
+		rows + "SELECT count(*) FROM (SELECT DISTINCT x, zeroblob(120000 + x % 2) FROM c)",
+	} {
+		_, err := d.CheckGold(t.Context(), sqlmatch.Comparison{Database: database, Gold: query, KeepDistinct: true, Most: time.Minute})
+		require.ErrorIs(t, err, sqlmatch.ErrGold, query)
+		require.ErrorContains(t, err, "more than 256 MiB in temporary files", query)
+	}
+	got, err := d.Match(t.Context(), sqlmatch.Comparison{Database: database, Gold: "SELECT 1", Query: rows + "SELECT 1 FROM (SELECT DISTINCT x, zeroblob(120000 + x % 2) FROM c)", KeepDistinct: true, Most: time.Minute})
+	require.NoError(t, err, "a query over the limit is wrong, no fault")
+	require.False(t, got)
+	few := strings.ReplaceAll(rows, "3000", "300") + "SELECT count(*) FROM (SELECT DISTINCT x, zeroblob(120000) FROM c)"
+	got, err = d.Match(t.Context(), sqlmatch.Comparison{Database: database, Gold: "SELECT 300", Query: few, KeepDistinct: true, Most: time.Minute})
+	require.NoError(t, err)
+	require.True(t, got, "each query has the whole limit")
+}
+
+func TestGoldQueriesWithoutRowsAreFound(t *testing.T) {
+	t.Parallel()
+	database, d := school(t, "school"), newDatabases(t)
+	for gold, want := range map[string]bool{
+		"SELECT name FROM pupil WHERE age > 1000": true, "SELECT name FROM pupil": false, "SELECT NULL": false, "SELECT count(*) FROM pupil WHERE age > 1000": false,
+	} {
+		empty, err := d.CheckGold(t.Context(), sqlmatch.Comparison{Database: database, Gold: gold})
+		require.NoError(t, err)
+		require.Equal(t, want, empty, gold)
+	}
+	second := filepath.Join(filepath.Dir(database), "school_2.sqlite")
+	execute(t, second, "CREATE TABLE pupil (name, age); INSERT INTO pupil VALUES ('x', 2000)")
+	empty, err := d.CheckGold(t.Context(), sqlmatch.Comparison{Database: database, Gold: "SELECT name FROM pupil WHERE age > 1000"})
+	require.NoError(t, err)
+	require.False(t, empty, "another database of the suite has rows")
+}
+
 func TestDistinctCountsOnRequest(t *testing.T) {
 	t.Parallel()
 	c := sqlmatch.Comparison{Database: school(t, "school"), Gold: "SELECT DISTINCT age FROM pupil", Query: "SELECT age FROM pupil"}
@@ -213,13 +256,15 @@ func TestFaultsOfDatabasesAndGoldQueriesAreErrors(t *testing.T) {
 		require.ErrorIs(t, err, sqlmatch.ErrDatabase, path)
 		require.ErrorContains(t, err, path)
 	}
+	_, err := d.Match(t.Context(), sqlmatch.Comparison{Database: noise, Gold: "SELECT 1", Query: "SELECT 1"})
+	require.EqualError(t, err, "unusable database: open "+noise+": the file is no SQLite database")
 	for gold, want := range map[string]string{
 		"SELECT absent FROM pupil": "no such column: absent",
 		"DELETE FROM pupil":        "doesn't only select",
 		"WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c": "too m",
 		"WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT x FROM c":        "",
 	} {
-		err := d.CheckGold(t.Context(), sqlmatch.Comparison{Database: database, Gold: gold, Most: 100 * time.Millisecond})
+		_, err := d.CheckGold(t.Context(), sqlmatch.Comparison{Database: database, Gold: gold, Most: 100 * time.Millisecond})
 		require.ErrorIs(t, err, sqlmatch.ErrGold, gold)
 		require.ErrorContains(t, err, database)
 		require.ErrorContains(t, err, want)
@@ -227,7 +272,7 @@ func TestFaultsOfDatabasesAndGoldQueriesAreErrors(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	endless := "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c"
-	_, err := d.Match(ctx, sqlmatch.Comparison{Database: database, Gold: "SELECT 1", Query: endless})
+	_, err = d.Match(ctx, sqlmatch.Comparison{Database: database, Gold: "SELECT 1", Query: endless})
 	require.ErrorIs(t, err, context.Canceled, "what was cut off is no verdict")
 }
 

@@ -12,9 +12,9 @@
 // Queries come from models and may be hostile. They run on a connection that can
 // only read, under an authorizer that allows nothing but selecting from this one
 // database, with limits on steps, on time, on the rows that are kept, on the size of
-// values and on what stays in memory. A query that is refused, fails or goes beyond
-// a limit is wrong; it is no error. An error says that the database or the gold query
-// can't be used.
+// values, on what stays in memory and on what goes to temporary files. A query that is
+// refused, fails or goes beyond a limit is wrong; it is no error. An error says that the
+// database or the gold query can't be used.
 //
 // The package is no general access to SQLite: the store has its own. It calls the
 // library below the driver, since neither authorizers nor limits on steps are to be

@@ -30,6 +30,9 @@ func (p Plan) warnings() []string {
 			warn("the chat template leaves out tools that are offered: an agent that offers some runs without its model seeing them")
 		}
 	}
+	if text := unwatchedServers(p.Spec); text != "" {
+		warn("%s", text)
+	}
 	if text := failurePays(p.Spec); text != "" {
 		warn("%s", text)
 	}
@@ -38,6 +41,31 @@ func (p Plan) warnings() []string {
 
 // leastSignificance is the least p-value that the gate split can give.
 func (p Plan) leastSignificance() float64 { return math.Pow(0.5, float64(p.Tasks[trace.Gate])) }
+
+// unwatchedServers names variables of the agent that are addresses of servers, where none
+// is watched. Those of the model, of proxies and of telemetry decide no reward.
+func unwatchedServers(s spec.Spec) string {
+	if len(s.Agent.ToolServers) > 0 {
+		return ""
+	}
+	var names []string
+	for _, name := range slices.Sorted(maps.Keys(s.Agent.Environment)) {
+		value, upper := s.Agent.Environment[name], strings.ToUpper(name)
+		if !strings.HasPrefix(value, "http://") && !strings.HasPrefix(value, "https://") {
+			continue
+		}
+		ofModel := s.Sampling.Server != nil && slices.ContainsFunc(s.Sampling.Server.URLs, func(url string) bool { return strings.HasPrefix(value, url) })
+		other := strings.HasSuffix(upper, "_PROXY") || strings.HasPrefix(upper, "OTEL_") || strings.HasPrefix(upper, "OPENAI_") || strings.HasPrefix(upper, "ANTHROPIC_")
+		if !ofModel && !other {
+			names = append(names, "agent.environment."+name)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s names a server, and agent.tool_servers is missing: if the agent asks it anything, an attempt during which it is away is graded like any other; give an address there that answers GET while it is up",
+		strings.Join(names, " and "))
+}
 
 // failurePays says where an attempt that fails by itself may get more than one that
 // goes on, so that crashing is what a policy learns; empty where nothing can come to

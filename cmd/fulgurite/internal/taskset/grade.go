@@ -49,11 +49,11 @@ func (c *Grade) Run(ctx context.Context, t *terminal.Terminal) error {
 	var graders grading.Graders
 	defer graders.Close()
 	list, err := tasks.Open(c.Source)
-	if err == nil {
-		err = tasks.CheckAnswers(grader, list)
-	}
 	if err != nil {
 		return terminal.Usage(err)
+	}
+	if err := tasks.CheckAnswers(grader, list); err != nil {
+		return terminal.Usage(tasks.OfSource(c.Source, err))
 	}
 	results, err := c.read(list)
 	if err != nil {
@@ -180,6 +180,10 @@ func (c *Grade) read(list []tasks.Task) ([]result, error) {
 func parseResult(text []byte, byID map[string]tasks.Task) (result, error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(text, &fields); err != nil {
+		var kind *json.UnmarshalTypeError
+		if errors.As(err, &kind) {
+			return result{}, fmt.Errorf(`no JSON object {"id": …, "result": …} but a JSON %s`, kind.Value)
+		}
 		return result{}, fmt.Errorf(`no JSON object {"id": …, "result": …}: %w`, err)
 	}
 	for _, key := range []string{"id", "result"} {

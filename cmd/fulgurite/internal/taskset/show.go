@@ -16,11 +16,11 @@ import (
 
 // Show is `fulgurite tasks`.
 type Show struct {
-	Source    []string `arg:"" help:"Sources of tasks, as a spec names them: a JSONL file, spider:FILE, gsm8k:FILE, musique:FILE, hotpotqa:FILE, 2wikimultihopqa:FILE, harbor:DIRECTORY or arithmetic:SPLIT."`
-	Grader    string   `help:"Check the tasks for this grader: exact, numeric, contains, qa or sql (default: the one of a data set)." placeholder:"TYPE"`
+	Source    []string `arg:"" help:"Sources of tasks, as a spec names them: a JSONL file, spider:FILE, gsm8k:FILE, musique:FILE, hotpotqa:FILE, 2wikimultihopqa:FILE, harbor:DIRECTORY or arithmetic:SPLIT. Or one spec, YAML or JSON: all of its splits, those that its tasks.command lists too."`
+	Grader    string   `help:"Check the tasks for this grader: exact, numeric, contains, qa or sql (default: the one of a data set, or of the spec)." placeholder:"TYPE"`
 	Container string   `help:"For harbor:DIRECTORY: the program that will run their containers, docker or podman." enum:",docker,podman" default:""`
 	Show      int      `help:"How many tasks of each source to show." default:"3"`
-	Write     string   `help:"Directory for train.jsonl, gate.jsonl and test.jsonl: the sources, two or three, each without the tasks that leak into a later one; or the parts of one source (--split)." placeholder:"DIR" type:"path"`
+	Write     string   `help:"Directory for train.jsonl, gate.jsonl and test.jsonl: the splits of the spec, or two or three sources, each without the tasks that leak into a later one; or the parts of one source (--split)." placeholder:"DIR" type:"path"`
 	Split     []int    `help:"Part the one source into two or three by shares such as 8,1,1, so that no part leaks into another." placeholder:"SHARES"`
 	Seed      uint64   `help:"Which tasks --split puts where." default:"1"`
 	JSON      bool     `help:"Print JSON, with all tasks." name:"json"`
@@ -28,10 +28,13 @@ type Show struct {
 
 // contents describes a source.
 type contents struct {
+	Split     string `json:"split,omitempty"` // of the spec that names the source
 	Source    string `json:"source"`
 	Count     int    `json:"count"`
 	Grader    string `json:"grader,omitempty"`
 	Databases int    `json:"databases,omitempty"`
+	// EmptyGold are the ids of tasks whose gold query returns no rows.
+	EmptyGold []string `json:"empty_gold,omitempty"`
 	// Tasks have their answers, which no agent sees.
 	Tasks []tasks.Task `json:"tasks"`
 }
@@ -48,38 +51,42 @@ type report struct {
 	Overlaps []shared   `json:"overlaps"` // of those that share anything
 }
 
-// Run shows the tasks of sources. Sources that share questions are an error.
+// Run shows the tasks of sources, or of a spec. Sources that share questions are an error.
 func (c *Show) Run(ctx context.Context, t *terminal.Terminal) error {
 	if c.Show < 0 {
 		return terminal.Usagef("--show %d: give 0 or more", c.Show)
 	}
-	if len(c.Split) > 0 && (c.Write == "" || len(c.Source) > 1) {
+	ofSpec, err := c.isSpec()
+	if err != nil {
+		return terminal.Usage(err)
+	}
+	if len(c.Split) > 0 && (c.Write == "" || len(c.Source) > 1 || ofSpec) {
 		return terminal.Usagef("--split parts one source, into the directory of --write")
 	}
-	out := report{Sources: []contents{}, Overlaps: []shared{}}
-	var faults []error
-	for _, source := range c.Source {
-		one, err := c.read(ctx, source)
-		if err != nil {
-			faults = append(faults, err)
-		}
-		out.Sources = append(out.Sources, one)
+	out := report{Overlaps: []shared{}}
+	if ofSpec {
+		out.Sources, err = readSpec(ctx, c.Source[0])
+	} else {
+		out.Sources, err = c.readAll(ctx)
 	}
-	if err := errors.Join(faults...); err != nil {
+	if err != nil {
 		return terminal.Usage(err)
 	}
 	if c.Write != "" {
 		return c.write(t, out.Sources)
 	}
-	var leaks []error
+	var leaks error
 	for i, b := range out.Sources {
 		for _, a := range out.Sources[:i] {
+			if a.Split == b.Split && a.Split != "" {
+				continue // stages of one split
+			}
 			o := tasks.Overlaps(a.Tasks, b.Tasks)
 			if o.Leaks() || len(o.Databases) > 0 {
 				out.Overlaps = append(out.Overlaps, shared{[2]string{a.Source, b.Source}, o})
 			}
-			if o.Leaks() {
-				leaks = append(leaks, fmt.Errorf("%s and %s share %s", a.Source, b.Source, o))
+			if o.Leaks() && leaks == nil {
+				leaks = c.leak(a.Source, b.Source)
 			}
 		}
 	}
@@ -90,28 +97,59 @@ func (c *Show) Run(ctx context.Context, t *terminal.Terminal) error {
 	} else {
 		c.print(t, out)
 	}
-	return errors.Join(leaks...)
+	return leaks
+}
+
+// leak says how to mend what the report shows.
+func (c *Show) leak(a, b string) error {
+	sources := c.Source
+	if len(sources) > 3 {
+		sources = []string{a, b}
+	}
+	return fmt.Errorf("questions leak from one source into another: `fulgurite tasks %s --write DIR` writes files without those tasks", strings.Join(sources, " "))
+}
+
+// readAll reads and checks the tasks of all sources.
+func (c *Show) readAll(ctx context.Context) ([]contents, error) {
+	var out []contents
+	var faults []error
+	for _, source := range c.Source {
+		one, err := c.read(ctx, source)
+		if err != nil {
+			faults = append(faults, err)
+		}
+		out = append(out, one)
+	}
+	return out, errors.Join(faults...)
 }
 
 // read reads and checks the tasks of a source.
 func (c *Show) read(ctx context.Context, source string) (contents, error) {
-	one := contents{Source: source, Grader: c.Grader, Tasks: []tasks.Task{}}
-	if one.Grader == "" {
-		one.Grader = usualGrader(source)
+	grader := spec.Grader{Type: c.Grader}
+	if grader.Type == "" {
+		grader.Type = usualGrader(source)
 	}
-	grader := spec.Grader{Type: one.Grader}
-	if err := checkType(grader.Type); one.Grader != "" && one.Grader != usualGrader(source) && err != nil {
-		return one, err
+	if err := checkType(grader.Type); grader.Type != "" && grader.Type != usualGrader(source) && err != nil {
+		return contents{}, err
 	}
+	if s, err := spec.ParseSource(source); err == nil && s.Family == spec.Command {
+		return contents{}, fmt.Errorf("%s: only a spec says which program lists them: give the spec, with tasks.command", source)
+	}
+	return read(ctx, spec.Tasks{Harbor: &spec.Harbored{Container: c.Container}}, grader, source)
+}
+
+// read reads and checks the tasks of a source.
+func read(ctx context.Context, of spec.Tasks, grader spec.Grader, source string) (contents, error) {
+	one := contents{Source: source, Grader: grader.Type}
 	var graders grading.Graders
 	defer graders.Close()
-	list, err := graders.Open(ctx, spec.Tasks{Harbor: &spec.Harbored{Container: c.Container}}, grader, source)
-	if err != nil {
+	var err error
+	if one.Tasks, one.EmptyGold, err = graders.OpenChecked(ctx, of, grader, source); err != nil {
 		return one, err
 	}
-	one.Count, one.Tasks = len(list), list
+	one.Count = len(one.Tasks)
 	databases := map[any]bool{}
-	for _, t := range list {
+	for _, t := range one.Tasks {
 		if path, ok := t.Metadata[tasks.MetadataDatabase]; ok {
 			databases[path] = true
 		}
@@ -141,14 +179,24 @@ func usualGrader(source string) string {
 
 func (c *Show) print(t *terminal.Terminal, r report) {
 	for _, one := range r.Sources {
-		t.Printf("%s: %d tasks", one.Source, one.Count)
-		if one.Databases > 0 {
-			t.Printf(" about %d databases", one.Databases)
+		if one.Split != "" {
+			t.Printf("%s: ", one.Split)
 		}
-		if one.Grader != "" {
+		t.Printf("%s: %s", one.Source, terminal.Count(one.Count, "task"))
+		if one.Databases > 0 {
+			t.Printf(" about %s", terminal.Count(one.Databases, "database"))
+		}
+		switch one.Grader {
+		case "":
+		case spec.GraderTasks, spec.GraderCommand, spec.GraderAgent:
+			t.Printf(", for grader %q, which needs no answer", one.Grader)
+		default:
 			t.Printf(", all fit for grader %q", one.Grader)
 		}
 		t.Printf("\n")
+		if n := len(one.EmptyGold); n > 0 {
+			t.Printf("  warning: gold queries of %s return no rows, so a query that returns none is right: %s\n", terminal.Count(n, "task"), firstOf(one.EmptyGold))
+		}
 		for _, shown := range one.Tasks[:min(c.Show, len(one.Tasks))] {
 			t.Printf("  %s: %s\n", terminal.Escape(shown.ID), terminal.Escape(oneLine(shown.Input)))
 			if shown.Answer != "" {
@@ -162,6 +210,17 @@ func (c *Show) print(t *terminal.Terminal, r report) {
 	if len(r.Sources) > 1 && len(r.Overlaps) == 0 {
 		t.Printf("They share nothing.\n")
 	}
+}
+
+// shownIDs is how many ids a line lists.
+const shownIDs = 20
+
+// firstOf lists the first ids.
+func firstOf(ids []string) string {
+	if more := len(ids) - shownIDs; more > 0 {
+		return fmt.Sprintf("%s and %d more (--json has all)", strings.Join(ids[:shownIDs], ", "), more)
+	}
+	return strings.Join(ids, ", ")
 }
 
 // lineWidth is how much of a text is shown.

@@ -1,9 +1,11 @@
 package taskset
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/tasks"
@@ -11,48 +13,116 @@ import (
 
 // write writes splits that share no question. A file that is there is never replaced.
 func (c *Show) write(t *terminal.Terminal, sources []contents) error {
-	lists := make([][]tasks.Task, len(sources))
-	for i, one := range sources {
-		lists[i] = one.Tasks
-	}
-	left := make([]int, max(len(lists), len(c.Split)))
+	var parts []part
 	var err error
-	if len(c.Split) > 0 {
-		lists, err = tasks.Split(lists[0], c.Split, c.Seed)
-	} else {
-		lists, left = tasks.Disjoint(lists)
+	switch {
+	case len(c.Split) > 0:
+		parts, err = c.parted(sources[0])
+	case sources[0].Split != "":
+		parts, err = ofSpec(sources)
+	default:
+		parts, err = ofSources(sources)
 	}
 	if err != nil {
-		return terminal.Usage(fmt.Errorf("--split: %w", err))
+		return terminal.Usage(err)
 	}
-	names := map[int][]string{2: {"train", "test"}, 3: {"train", "gate", "test"}}[len(lists)]
-	if names == nil {
-		return terminal.Usagef("--write makes two or three splits: give as many sources, or --split")
-	}
-	for i, list := range lists {
-		if len(list) == 0 {
-			return terminal.Usagef("%s: all of its tasks leak into a later source", c.Source[i])
+	for _, p := range parts {
+		if len(p.tasks) == 0 {
+			return terminal.Usagef("%s: all of its tasks leak into a later source", p.source)
 		}
 	}
 	if err := os.MkdirAll(c.Write, 0o755); err != nil {
 		return err
 	}
-	for i, name := range names {
-		path := filepath.Join(c.Write, name+".jsonl")
-		text, err := tasks.Encode(lists[i])
+	for _, p := range parts {
+		path := filepath.Join(c.Write, p.name+".jsonl")
+		text, err := tasks.Encode(p.tasks)
 		if err != nil {
 			return err
 		}
 		if err := create(path, text); err != nil {
 			return err
 		}
-		t.Printf("%s: %d tasks", path, len(lists[i]))
-		if left[i] > 0 {
-			t.Printf(", %d that leak into a later split left out", left[i])
+		t.Printf("%s: %s", path, terminal.Count(len(p.tasks), "task"))
+		if p.left > 0 {
+			t.Printf(", without %d that would leak into a later split", p.left)
 		}
 		t.Printf("\n")
 	}
 	return nil
+}
+
+// part is a file to be written.
+type part struct {
+	name, source string
+	tasks        []tasks.Task
+	left         int // tasks that are left out
+}
+
+// named are the names of two or three parts.
+func named(parts []part) ([]part, error) {
+	names := map[int][]string{2: {"train", "test"}, 3: {"train", "gate", "test"}}[len(parts)]
+	if names == nil {
+		return nil, errors.New("--write makes two or three splits: give as many sources, or --split")
+	}
+	for i := range parts {
+		parts[i].name = names[i]
+	}
+	return parts, nil
+}
+
+// parted are the parts of one source.
+func (c *Show) parted(source contents) ([]part, error) {
+	lists, err := tasks.Split(source.Tasks, c.Split, c.Seed)
+	if err != nil {
+		return nil, fmt.Errorf("--split: %w", err)
+	}
+	var parts []part
+	for _, list := range lists {
+		parts = append(parts, part{source: source.Source, tasks: list})
+	}
+	return named(parts)
+}
+
+// ofSources are sources, each without what leaks into a later one.
+func ofSources(sources []contents) ([]part, error) {
+	var lists [][]tasks.Task
+	for _, one := range sources {
+		lists = append(lists, one.Tasks)
+	}
+	kept, left := tasks.Disjoint(lists)
+	var parts []part
+	for i, one := range sources {
+		parts = append(parts, part{source: one.Source, tasks: kept[i], left: left[i]})
+	}
+	return named(parts)
+}
+
+// ofSpec are the splits of a spec, each without what leaks into a later one. Stages of the
+// train split may share what they like, and get a file each.
+func ofSpec(sources []contents) ([]part, error) {
+	at := slices.IndexFunc(sources, func(one contents) bool { return one.Split != sources[0].Split })
+	if at < 0 {
+		return nil, errors.New("--write: the spec has one split, which leaks into no other")
+	}
+	var rest [][]tasks.Task
+	for _, one := range sources[at:] {
+		rest = append(rest, one.Tasks)
+	}
+	rest, left := tasks.Disjoint(rest)
+	var parts []part
+	for i, one := range sources[:at] {
+		kept, out := tasks.Disjoint(append([][]tasks.Task{one.Tasks}, rest...))
+		name := one.Split
+		if at > 1 {
+			name = fmt.Sprintf("%s-%d", one.Split, i+1)
+		}
+		parts = append(parts, part{name, one.Source, kept[0], out[0]})
+	}
+	for i, one := range sources[at:] {
+		parts = append(parts, part{one.Split, one.Source, rest[i], left[i]})
+	}
+	return parts, nil
 }
 
 func create(path string, text []byte) error {

@@ -52,6 +52,14 @@ func Escape(text string) string {
 	return b.String()
 }
 
+// Count says how many things there are: "1 task", "2 tasks".
+func Count(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
 // UsageError is a mistake in the command line, not in its execution.
 type UsageError struct{ error }
 

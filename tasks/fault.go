@@ -1,0 +1,144 @@
+package tasks
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+const (
+	// shownFaults is how many different faults an error lists.
+	shownFaults = 20
+	// shownPlaces is how many further places of a fault it names.
+	shownPlaces = 3
+)
+
+// Fault is what is wrong with a line, a row or a task.
+type Fault struct {
+	// Place is where that was found first: the number of a line or a row, or a task's id.
+	Place string
+	Cause error
+	// Also are further places with the same text, and More counts those beyond them.
+	Also []string
+	More int
+}
+
+// Faults are what is wrong with several: of each text the first place.
+type Faults struct {
+	List []Fault
+	More int // faults beyond those listed
+}
+
+// Add adds a fault. Of the same text at several places there is one.
+func (f *Faults) Add(place string, cause error) {
+	text := cause.Error()
+	for i := range f.List {
+		switch known := &f.List[i]; {
+		case known.Cause.Error() != text:
+			continue
+		case len(known.Also) < shownPlaces:
+			known.Also = append(known.Also, place)
+		default:
+			known.More++
+		}
+		return
+	}
+	if len(f.List) == shownFaults {
+		f.More++
+		return
+	}
+	f.List = append(f.List, Fault{Place: place, Cause: cause})
+}
+
+// Unwrap are the causes.
+func (f *Faults) Unwrap() []error {
+	var out []error
+	for _, one := range f.List {
+		out = append(out, one.Cause)
+	}
+	return out
+}
+
+// text lists the faults, one on a line. before precedes a place, noun is what a place is.
+func (f *Faults) text(before, noun string) string {
+	var lines []string
+	for _, one := range f.List {
+		lines = append(lines, fmt.Sprintf("%s%s: %v%s", before, one.Place, one.Cause, one.also(noun)))
+	}
+	if f.More > 0 {
+		lines = append(lines, fmt.Sprintf("and %d more", f.More))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// also names the other places, as " (also lines 2, 3, 4 and 7 more)".
+func (f Fault) also(noun string) string {
+	switch {
+	case len(f.Also) == 0:
+		return ""
+	case len(f.Also) == 1:
+		return fmt.Sprintf(" (also %s %s)", noun, f.Also[0])
+	}
+	return fmt.Sprintf(" (also %ss %s)", noun, someOf(f.Also, f.More))
+}
+
+// someOf lists the first places of several, of which more are not given: "2, 3, 4 and 7 more".
+func someOf(places []string, more int) string {
+	if beyond := len(places) - shownPlaces; beyond > 0 {
+		places, more = places[:shownPlaces], more+beyond
+	}
+	switch last := len(places) - 1; {
+	case more > 0:
+		return fmt.Sprintf("%s and %d more", strings.Join(places, ", "), more)
+	case last > 0:
+		return strings.Join(places[:last], ", ") + " and " + places[last]
+	}
+	return strings.Join(places, "")
+}
+
+// FileError is a file of tasks or demonstrations that can't be used.
+type FileError struct {
+	Name string
+	rows bool // of a JSON array, counted from 0; else lines, from 1
+	Faults
+}
+
+// Error lists the faults, one on a line, as file:line: reason or file:row n: reason.
+func (e *FileError) Error() string {
+	if e.rows {
+		return e.text(e.Name+":row ", "row")
+	}
+	return e.text(e.Name+":", "line")
+}
+
+// ListError is a list of tasks that a grader can't grade.
+type ListError struct {
+	Source string // empty if it is not known
+	Faults
+}
+
+// Error lists the faults, one on a line, as source: task id: reason.
+func (e *ListError) Error() string {
+	before := "task "
+	if e.Source != "" {
+		before = e.Source + ": task "
+	}
+	return e.text(before, "task")
+}
+
+// OrNil is e as an error, nil when there is no fault.
+func (e *ListError) OrNil() error {
+	if len(e.List) == 0 {
+		return nil
+	}
+	return e
+}
+
+// OfSource has an error about tasks name their source.
+func OfSource(source string, err error) error {
+	var list *ListError
+	if errors.As(err, &list) {
+		return &ListError{source, list.Faults}
+	}
+	return fmt.Errorf("%s: %w", source, err)
+}
