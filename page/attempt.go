@@ -12,6 +12,7 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/page/figure"
 	"github.com/fulgurite/fulgurite/page/format"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -26,9 +27,10 @@ const (
 type attemptBody struct {
 	trace.Attempt
 	Here      string // the page itself
+	Ending    string // how it ended, or that it runs
 	Error     format.Clipped
 	Took      time.Duration
-	Advantage *float64
+	Advantage *averaged
 	Trained   int
 	Attempts  []link // at the same rollout
 	Replaced  bool   // by a later attempt
@@ -72,7 +74,7 @@ func (s *Server) attempt(r *http.Request) (view, error) {
 	if b.Took = b.Ended.Sub(b.Begun); b.Ended.IsZero() {
 		b.Took = 0
 	}
-	if err := s.around(ctx, &b); err != nil {
+	if err := s.around(ctx, run, &b); err != nil {
 		return view{}, err
 	}
 	credit, err := s.tokenCredit(ctx, at)
@@ -80,7 +82,7 @@ func (s *Server) attempt(r *http.Request) (view, error) {
 		return view{}, err
 	}
 	if credit != nil {
-		b.Advantage, b.Trained, b.Credit = &credit.advantage, credit.trained, attemptPath(at)+"/credit"
+		b.Advantage, b.Trained, b.Credit = credit.advantage.known(), credit.trained, attemptPath(at)+"/credit"
 	}
 	if err := s.conversation(ctx, &b, credit, number(r, "call"), number(r, "token")); err != nil {
 		return view{}, err
@@ -102,18 +104,20 @@ func number(r *http.Request, name string) int {
 }
 
 // around reads what is on record of an attempt beside its calls.
-func (s *Server) around(ctx context.Context, b *attemptBody) error {
+func (s *Server) around(ctx context.Context, run record.Run, b *attemptBody) error {
 	at := b.Address
 	trials, err := s.Records.TrialsOfGroup(ctx, at.Run, at.Kind, at.Step, at.Task)
 	if err != nil {
 		return err
 	}
-	for _, t := range trials {
+	for i, t := range trials {
 		if t.RolloutID == at.RolloutID {
-			b.Attempts = append(b.Attempts, link{Text: fmt.Sprintf("%d, %s", t.Address.Attempt, outcomeText(t.Outcome)), Path: attemptPath(t.Address), Here: t.Address == at})
+			replaced := i+1 < len(trials) && trials[i+1].RolloutID == t.RolloutID
+			b.Attempts = append(b.Attempts, link{Text: fmt.Sprintf("%d, %s", t.Address.Attempt, outcomeText(t.Outcome, replaced, run.Status)), Path: attemptPath(t.Address), Here: t.Address == at})
 			b.Replaced = t.Address.Attempt > at.Attempt
 		}
 	}
+	b.Ending = outcomeText(b.Outcome, b.Replaced, run.Status)
 	if b.Rewards, err = s.Records.Rewards(ctx, at); err != nil {
 		return err
 	}

@@ -16,6 +16,8 @@ import (
 const (
 	// mostMessages of a request are shown, the newest ones.
 	mostMessages = 40
+	// mostRepeated are shown of a request that says nothing new.
+	mostRepeated = 4
 	// mostBases are calls before the page that its own calls continue.
 	mostBases = 4
 )
@@ -35,10 +37,11 @@ type callBlock struct {
 	Border   string // what begins with this call, empty where nothing does
 	Drift    bool
 	Problem  string
-	After    int // messages before that are those of call Parent and its reply
-	Parent   int
-	Skipped  int // messages that are not shown
-	Messages []messageBlock
+	// Continues says which messages come before those that are shown, or that the request
+	// has none that an earlier one has not.
+	Continues string
+	Skipped   int // messages that are not shown
+	Messages  []messageBlock
 	Text     format.Clipped // of completions
 	Tools    []toolBlock
 	Exact    format.Clipped // the new tokens of the prompt as text
@@ -119,7 +122,7 @@ func (c *conversation) add(i, offset int) (rest int) {
 	b := callBlock{
 		Seq: call.Seq, ID: call.ID, Agent: format.FirstLine(c.names[i].Agent), API: call.API, Version: call.Version, Prompt: len(call.Prompt),
 		Sampled: len(call.Completion), Finish: call.Finish, Took: call.Duration, Replayed: call.ReplayedFrom, Drift: call.Drift,
-		Problem: format.FirstLine(call.ParseError), Parent: call.Parent,
+		Problem: format.FirstLine(call.ParseError),
 	}
 	if b.API == "" {
 		b.API = "chat"
@@ -185,12 +188,16 @@ func (c *conversation) messages(b *callBlock, call trace.Exchange) {
 	if base < 0 {
 		base = call.Seq - 1
 	}
+	fresh, most := r.Dialog, mostMessages
 	if before := c.requests[base]; before != nil {
-		b.After, b.Parent = dialog.Shared(before.Dialog, r.Dialog), base
+		shared := dialog.Shared(before.Dialog, r.Dialog)
+		b.Continues = continues(base, shared, len(before.Dialog), len(r.Dialog))
+		if fresh = r.Dialog[shared:]; len(fresh) == 0 { // what it asks has been asked before
+			fresh, most = r.Dialog, mostRepeated
+		}
 	}
-	fresh := r.Dialog[b.After:]
-	if n := len(fresh); n > mostMessages {
-		b.Skipped, fresh = n-mostMessages, fresh[n-mostMessages:]
+	if n := len(fresh); n > most {
+		b.Skipped, fresh = n-most, fresh[n-most:]
 	}
 	for _, m := range fresh {
 		b.Messages = append(b.Messages, messageOf(m))
@@ -206,6 +213,32 @@ func (c *conversation) messages(b *callBlock, call trace.Exchange) {
 		c.offered = offered
 	}
 	b.Tools = b.Tools[:min(len(b.Tools), mostMessages)]
+}
+
+// continues says how a request of now messages continues that of a call, which had before
+// messages. It begins with shared ones of them and of the reply.
+func continues(call, shared, before, now int) string {
+	switch {
+	case shared == 0:
+		return ""
+	case shared == now && now == before:
+		return fmt.Sprintf("the same messages as call %d:", call)
+	case shared == now:
+		return fmt.Sprintf("nothing new: %s of call %d again:", counted(shared, "message", "the first "), call)
+	case shared > before:
+		return fmt.Sprintf("after %s of call %d and its reply", counted(before, "message", "the "), call)
+	case shared == before:
+		return fmt.Sprintf("after %s of call %d, without its reply", counted(before, "message", "the "), call)
+	}
+	return fmt.Sprintf("after %s of the %d of call %d", counted(shared, "message", "the first "), before, call)
+}
+
+// counted is a number of things, and of one the thing alone.
+func counted(n int, thing, before string) string {
+	if n == 1 {
+		return before + thing
+	}
+	return fmt.Sprintf("%s%d %ss", before, n, thing)
 }
 
 func messageOf(m dialog.Message) messageBlock {

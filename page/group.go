@@ -38,7 +38,8 @@ type groupBody struct {
 type sampleCard struct {
 	trace.Attempt
 	Path      string
-	Advantage *float64
+	Ending    string // how it ended, or that it runs
+	Advantage *averaged
 	Trained   int // tokens
 	Result    format.Clipped
 	Error     string
@@ -77,6 +78,7 @@ func (s *Server) group(r *http.Request) (view, error) {
 			if err != nil {
 				return view{}, err
 			}
+			card.Ending = outcomeText(card.Outcome, false, run.Status)
 			card.Earlier, earlier = earlier, nil
 			b.TaskID, b.Samples = t.TaskID, append(b.Samples, card)
 			if card.Reward != nil {
@@ -127,7 +129,7 @@ func (s *Server) sampleCard(ctx context.Context, t record.Trial, credit map[stri
 	}
 	card := sampleCard{Attempt: a, Path: attemptPath(a.Address), Result: format.Clip(a.Result, format.MostOfResult), Error: format.FirstLine(a.Error)}
 	if c, ok := credit[a.Address.String()]; ok {
-		card.Advantage, card.Trained = &c.advantage, c.trained
+		card.Advantage, card.Trained = c.advantage.known(), c.trained
 	}
 	return card, nil
 }
@@ -157,9 +159,45 @@ func (s *Server) task(ctx context.Context, run record.Run, kind trace.Kind, id s
 	return t, ok && err == nil
 }
 
+// averaged is the mean of what is given to each trained token, and between which values
+// that is: a critic, a judge or a signal gives each call or token its own.
+type averaged struct {
+	Mean, Low, High float64
+	Count           int
+}
+
+// add takes one more token into the mean.
+func (a *averaged) add(v float64) {
+	if a.Count == 0 {
+		a.Low, a.High = v, v
+	}
+	a.Count++
+	a.Mean += (v - a.Mean) / float64(a.Count)
+	a.Low, a.High = min(a.Low, v), max(a.High, v)
+}
+
+// known is nil where there is no token.
+func (a averaged) known() *averaged {
+	if a.Count == 0 {
+		return nil
+	}
+	return &a
+}
+
+// String is the mean for people.
+func (a averaged) String() string { return format.Signed(&a.Mean) }
+
+// Range says between which values the tokens are, and nothing where all have the same.
+func (a averaged) Range() string {
+	if a.High-a.Low < 0.0005 { // with three decimals they look the same
+		return ""
+	}
+	return format.Signed(&a.Low) + " to " + format.Signed(&a.High)
+}
+
 // credited is what the batch of a step made of an attempt.
 type credited struct {
-	advantage float64
+	advantage averaged // over its trained tokens
 	trained   int
 	// calls are the tokens of each call in the batch, by Seq, in order.
 	calls map[int]callCredit
@@ -195,17 +233,38 @@ func (s *Server) batch(ctx context.Context, a trace.Address) (*model.Batch, erro
 	return &batch, err
 }
 
-// credit is what the batch of the step of an attempt made of all its attempts, by address.
+// credit is what the batch of the step of an attempt made of the attempts of its group, by
+// address.
 func (s *Server) credit(ctx context.Context, a trace.Address) (map[string]credited, error) {
 	batch, err := s.batch(ctx, a)
 	if err != nil || batch == nil {
 		return nil, err
 	}
-	out := make(map[string]credited, len(batch.Trajectories))
-	for _, t := range batch.Trajectories {
-		out[t.Attempt] = credited{advantage: t.Advantage, trained: t.Trained}
+	group := make(map[int]*credited, mostSamples) // by trajectory
+	for i, t := range batch.Trajectories {
+		if one, err := trace.ParseAddress(t.Attempt); err == nil && one.Kind == a.Kind && one.Task == a.Task {
+			group[i] = &credited{trained: t.Trained}
+		}
+	}
+	for _, row := range batch.Rows {
+		if one := group[row.Trajectory]; one != nil {
+			one.average(row)
+		}
+	}
+	out := make(map[string]credited, len(group))
+	for i, one := range group {
+		out[batch.Trajectories[i].Attempt] = *one
 	}
 	return out, nil
+}
+
+// average takes the trained tokens of a row into the attempt's mean.
+func (c *credited) average(row model.BatchRow) {
+	for i, sampled := range row.Sampled {
+		if sampled {
+			c.advantage.add(float64(row.Advantages[i]))
+		}
+	}
 }
 
 // tokenCredit is what the batch made of one attempt, token by token; nil where it was not
@@ -222,7 +281,7 @@ func (s *Server) tokenCredit(ctx context.Context, a trace.Address) (*credited, e
 	var one *credited
 	for i, t := range batch.Trajectories {
 		if t.Attempt == a.String() {
-			one = &credited{advantage: t.Advantage, trained: t.Trained, calls: map[int]callCredit{}}
+			one = &credited{trained: t.Trained, calls: map[int]callCredit{}}
 			one.add(batch.Rows, i, scores)
 		}
 	}
@@ -262,6 +321,7 @@ func (c *credited) add(rows []model.BatchRow, trajectory int, scores model.Score
 	for _, row := range rows {
 		next := first + row.Trained()
 		if row.Trajectory == trajectory {
+			c.average(row)
 			c.addRow(row, scores, first)
 		}
 		first = next

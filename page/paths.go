@@ -15,17 +15,24 @@ import (
 func functions() template.FuncMap {
 	return template.FuncMap{
 		"clean": format.Shown, "line": format.FirstLine, "count": format.Count, "fixed": format.Fixed, "optional": format.Optional, "signed": format.Signed,
-		"moment": format.Moment, "exact": format.Exact, "took": format.Took, "status": statusText, "outcome": outcomeText, "digest": format.Digest, "whole": format.Whole,
+		"moment": format.Moment, "exact": format.Exact, "took": format.Took, "status": statusText, "digest": format.Digest, "whole": format.Whole,
 	}
 }
 
 func statusText(s record.Status) string { return strings.ReplaceAll(string(s), "_", " ") }
 
-func outcomeText(o trace.Outcome) string {
-	if o == trace.Running { // which is empty
-		return "running"
+// outcomeText says how an attempt ended. One without an outcome runs, unless a later attempt
+// took its place, which makes it lost, or its run ended before it did.
+func outcomeText(o trace.Outcome, replaced bool, run record.Status) string {
+	switch {
+	case o != trace.Running: // which is empty
+		return strings.ReplaceAll(string(o), "_", " ")
+	case replaced:
+		return "lost"
+	case run != record.Running:
+		return "unfinished"
 	}
-	return strings.ReplaceAll(string(o), "_", " ")
+	return "running"
 }
 
 // runPath is the path of a run, and stepPath that of a step of a kind, which with task,

@@ -99,7 +99,7 @@ func (s *Server) step(r *http.Request) (view, error) {
 	if err := s.beside(ctx, run, &b); err != nil {
 		return view{}, err
 	}
-	b.count(trials)
+	b.count(trials, run.Status)
 	groups := groupsOf(trials, b.Rewards)
 	if b.Quarantined, err = s.quarantined(ctx, run.Name, id.Kind, id.Step); err != nil {
 		return view{}, err
@@ -198,17 +198,18 @@ func (s *Server) choice(ctx context.Context, at trace.Address) (record.Choice, b
 }
 
 // count fills in rewards, outcomes and failures.
-func (b *stepBody) count(trials []record.Trial) {
+func (b *stepBody) count(trials []record.Trial, run record.Status) {
 	outcomes, failures := map[string]int{}, map[string]int{}
 	var rewards []float64
 	for i, t := range trials {
-		outcomes[outcomeText(t.Outcome)]++
+		last := i+1 == len(trials) || trials[i+1].RolloutID != t.RolloutID
+		outcomes[outcomeText(t.Outcome, !last, run)]++
 		if t.Failure != "" {
 			failures[format.Clean(t.Failure)]++
 		} else if t.Outcome == trace.AgentFailed {
 			failures["unknown"]++
 		}
-		if last := i+1 == len(trials) || trials[i+1].RolloutID != t.RolloutID; last && t.Reward != nil {
+		if last && t.Reward != nil {
 			rewards = append(rewards, *t.Reward)
 		}
 	}
