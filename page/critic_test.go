@@ -39,7 +39,7 @@ func (r *recorded) criticRun() {
 	scores := model.Scores{}
 	surprises, differences := []float32{0.005, 0.05, 0.3, 0.7, 1.5, 3, 5}, []float32{0, 2e-5, 2e-4, 2e-3, 0.02, 0.2, 2}
 	for seq, advantages := range [][]float32{
-		{-0.9, -0.9, -0.9, -0.9, -0.9, -0.9, -0.9}, {-0.3, -0.6, -0.3, -0.6, -0.3, -0.6, -0.3}, {0.3, 0.6, 0.9, 0.3, 0.6, 0.9, 0.6}, {0, 0.3, 0.3, 0.3, 0.3, 0.3, 0.3},
+		{-0.9, -0.9, -0.9, -0.9, -0.9, -0.9, -0.9}, {-0.2, -0.5, -0.2, -0.5, -0.2, -0.5, -0.2}, {0.2, 0.5, 0.9, 0.2, 0.5, 0.9, 0.5}, {0, 0.3, 0.3, 0.3, 0.3, 0.3, 0.3},
 	} {
 		call := r.call(a, seq, -1, nil)
 		call.Agent, call.Key, call.Version, call.Request = "", fmt.Sprint("critic", seq), seq, r.spoken(min(seq, 2))
@@ -116,12 +116,12 @@ func TestAdvantagesAreThoseOfTheTokens(t *testing.T) {
 	r := newRecorded(t, "plain")
 	r.criticRun()
 	server := r.serve(nil)
-	// The sum is −6.3 − 3 + 4.2 + 1.8 by calls, of 27 trained tokens.
-	const want = "−0.122 −0.900 to +0.900"
+	// The sum is −6.3 − 2.3 + 3.7 + 1.8 by calls, of 27 trained tokens.
+	const want = "−0.115 −0.900 to +0.900"
 	body, _ := get(t, server.URL+criticAttempt)
 	require.Contains(t, texts(t, body), "Advantage "+want)
 	body, _ = get(t, server.URL+"/runs/critic/train-1/0")
-	require.Contains(t, texts(t, body), "advantage −0.122 , −0.900 to +0.900")
+	require.Contains(t, texts(t, body), "advantage −0.115 , −0.900 to +0.900")
 	body, _ = get(t, server.URL+"/runs/demo/train-1/0/0/2")
 	require.Contains(t, texts(t, body), "Advantage −0.500 Version", "tokens that all have the same have no range")
 }
