@@ -3,6 +3,7 @@ package page
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -12,7 +13,10 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/page/figure"
 	"github.com/fulgurite/fulgurite/page/format"
+	"github.com/fulgurite/fulgurite/page/trained"
+	"github.com/fulgurite/fulgurite/page/verdict"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -28,9 +32,17 @@ type attemptBody struct {
 	trace.Attempt
 	Here      string // the page itself
 	Ending    string // how it ended, or that it runs
+	Failed    string // how the agent failed
+	Verdict   verdict.Verdict
+	Input     format.Clipped // of the task
+	Answer    format.Clipped
+	Returned  format.Clipped // the result, as much as the head has room for
+	Around    []link         // the samples beside it, and its group
+	Blamed    *link          // the call with the smallest advantage, and the largest
+	Credited  *link
 	Error     format.Clipped
 	Took      time.Duration
-	Advantage *averaged
+	Advantage *trained.Mean
 	Trained   int
 	Attempts  []link // at the same rollout
 	Replaced  bool   // by a later attempt
@@ -77,21 +89,77 @@ func (s *Server) attempt(r *http.Request) (view, error) {
 	if err := s.around(ctx, run, &b); err != nil {
 		return view{}, err
 	}
+	s.judge(ctx, run, &b)
 	credit, err := s.tokenCredit(ctx, at)
 	if err != nil {
 		return view{}, err
 	}
 	if credit != nil {
-		b.Advantage, b.Trained, b.Credit = credit.advantage.known(), credit.trained, attemptPath(at)+"/credit"
+		b.Advantage, b.Trained, b.Credit = credit.Advantage.Known(), credit.Tokens, attemptPath(at)+"/credit"
 	}
 	if err := s.conversation(ctx, &b, credit, number(r, "call"), number(r, "token")); err != nil {
 		return view{}, err
+	}
+	if credit != nil {
+		b.extremes(credit)
 	}
 	v := runView("attempt", run, "Steps", link{Text: "Steps", Path: runPath(run.Name) + "/steps"},
 		link{Text: stepName(at.Kind, at.Step), Path: stepPath(run.Name, at.Kind, at.Step)},
 		link{Text: "Task " + format.Clip(b.TaskID, format.MostOfLine).Text, Path: b.Task}, link{Text: fmt.Sprintf("Sample %d, attempt %d", at.Sample, at.Attempt)})
 	v.Body = b
 	return v, nil
+}
+
+// judge says why the attempt got its reward: what was asked, what was expected, what came.
+func (s *Server) judge(ctx context.Context, run record.Run, b *attemptBody) {
+	task, known := s.task(ctx, run, b.Kind, b.TaskID)
+	if known {
+		b.Input, b.Answer = format.Clip(task.Input, format.MostOfResult), format.Clip(task.Answer, format.MostOfResult)
+	}
+	b.Returned = format.Clip(b.Attempt.Result, format.MostOfResult)
+	if b.Outcome == trace.AgentFailed {
+		b.Failed = format.FirstLine(verdict.Failure(b.Failure))
+	}
+	if sp, err := spec.Stored(run.Spec); err == nil { // of one that can't be read the grader is not known
+		b.Verdict = verdict.Of(sp.WithDefaults().Grader, task, b.Attempt)
+		b.Verdict.Text = format.FirstLine(b.Verdict.Text)
+	}
+}
+
+// extremes finds the calls that got the most blame and the most credit. Where all calls got
+// the same, none did.
+func (b *attemptBody) extremes(credit *trained.Attempt) {
+	means := map[int]float64{}
+	for seq, c := range credit.Calls {
+		if mean := c.Advantage().Known(); mean != nil {
+			means[seq] = mean.Value
+		}
+	}
+	var least, most int
+	for i, seq := range slices.Sorted(maps.Keys(means)) {
+		if i == 0 || means[seq] < means[least] {
+			least = seq
+		}
+		if i == 0 || means[seq] > means[most] {
+			most = seq
+		}
+	}
+	to := func(seq int) *link {
+		mean, path := means[seq], fmt.Sprintf("?call=%d#call-%d", seq, seq)
+		if seq >= b.First-1 && seq < b.Last {
+			path = fmt.Sprintf("#call-%d", seq)
+		}
+		return &link{Text: fmt.Sprintf("call %d, %s", seq, format.Signed(&mean)), Path: path}
+	}
+	if len(means) < 2 || means[most]-means[least] < 0.0005 { // with three decimals they look the same
+		return
+	}
+	if means[least] < 0 {
+		b.Blamed = to(least)
+	}
+	if means[most] > 0 {
+		b.Credited = to(most)
+	}
 }
 
 // number is a parameter of a request that counts something, 0 where it is none.
@@ -110,6 +178,7 @@ func (s *Server) around(ctx context.Context, run record.Run, b *attemptBody) err
 	if err != nil {
 		return err
 	}
+	b.Around = neighbours(trials, at)
 	for i, t := range trials {
 		if t.RolloutID == at.RolloutID {
 			replaced := i+1 < len(trials) && trials[i+1].RolloutID == t.RolloutID
@@ -138,6 +207,27 @@ func (s *Server) around(ctx context.Context, run record.Run, b *attemptBody) err
 	return err
 }
 
+// neighbours are the last attempts of the samples beside an attempt's, and its group.
+func neighbours(trials []record.Trial, at trace.Address) []link {
+	var before, after *record.Trial
+	for i, t := range trials {
+		switch {
+		case t.Sample < at.Sample && (before == nil || t.Sample >= before.Sample):
+			before = &trials[i]
+		case t.Sample > at.Sample && (after == nil || t.Sample <= after.Sample):
+			after = &trials[i]
+		}
+	}
+	out := []link{{Text: "All samples", Path: groupPath(at.RolloutID)}}
+	if before != nil {
+		out = append([]link{{Text: fmt.Sprintf("Previous: sample %d", before.Sample), Path: attemptPath(before.Address)}}, out...)
+	}
+	if after != nil {
+		out = append(out, link{Text: fmt.Sprintf("Next: sample %d", after.Sample), Path: attemptPath(after.Address)})
+	}
+	return out
+}
+
 // calls reads those of a page, a few at a time: where they are long, few have room, and
 // each brings all that was said before.
 func (s *Server) calls(ctx context.Context, a trace.Address, from, token int) ([]trace.Exchange, error) {
@@ -159,7 +249,7 @@ func (s *Server) calls(ctx context.Context, a trace.Address, from, token int) ([
 }
 
 // conversation reads the calls from one on, as many as a page has room for.
-func (s *Server) conversation(ctx context.Context, b *attemptBody, credit *credited, from, token int) error {
+func (s *Server) conversation(ctx context.Context, b *attemptBody, credit *trained.Attempt, from, token int) error {
 	total := b.Attempt.Calls
 	from = min(from, max(0, total-1))
 	calls, err := s.calls(ctx, b.Address, from, token)

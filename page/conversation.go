@@ -9,6 +9,7 @@ import (
 	"github.com/fulgurite/fulgurite/credit/attribution"
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/page/format"
+	"github.com/fulgurite/fulgurite/page/trained"
 	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/wire"
 )
@@ -18,6 +19,8 @@ const (
 	mostMessages = 40
 	// mostRepeated are shown of a request that says nothing new.
 	mostRepeated = 4
+	// mostOfName is how many letters of instructions name an agent.
+	mostOfName = 40
 	// mostBases are calls before the page that its own calls continue.
 	mostBases = 4
 )
@@ -42,15 +45,17 @@ type callBlock struct {
 	Continues string
 	Skipped   int // messages that are not shown
 	Messages  []messageBlock
-	Text     format.Clipped // of completions
-	Tools    []toolBlock
-	Exact    format.Clipped // the new tokens of the prompt as text
-	Tokens   []tokenMark
-	From     int // the first token that is shown
-	Rest     int // tokens that are not
-	Replies  []messageBlock
-	Unread   format.Clipped // the request, where it can't be read
-	Mean     *float64
+	Text      format.Clipped // of completions
+	Tools     []toolBlock
+	Exact     format.Clipped // the new tokens of the prompt as text
+	Tokens    []tokenMark
+	From      int // the first token that is shown
+	Rest      int // tokens that are not
+	Replies   []messageBlock
+	Unread    format.Clipped // the request, where it can't be read
+	Mean      *float64
+	// Advantage is the mean of what its trained tokens got.
+	Advantage *trained.Mean
 }
 
 // messageBlock is a message of a dialog.
@@ -76,14 +81,14 @@ type (
 type conversation struct {
 	page    *Server
 	attempt *attemptBody
-	credit  *credited
+	credit  *trained.Attempt
 	codec   dialog.Codec // nil where there is none
 	room    int          // for tokens
 
 	calls    []trace.Exchange
 	requests map[int]*wire.Request // by Seq, nil where one can't be read
-	names    []attribution.Name
-	offered  string // the tools of the call before
+	names    []string              // of agents, for people
+	offered  string                // the tools of the call before
 }
 
 // read decodes the requests of calls and of those that they continue.
@@ -93,7 +98,7 @@ func (c *conversation) read(ctx context.Context, calls []trace.Exchange) error {
 	for i, r := range requests {
 		c.requests[calls[i].Seq] = r
 	}
-	c.names = attribution.OfRequests(calls, requests, nil, c.attempt.Terms.Ignore)
+	c.names = agentNames(attribution.OfRequests(calls, requests, nil, c.attempt.Terms.Ignore), requests)
 	bases := 0
 	for i, call := range calls {
 		base := call.Parent
@@ -120,12 +125,15 @@ func (c *conversation) read(ctx context.Context, calls []trace.Exchange) error {
 func (c *conversation) add(i, offset int) (rest int) {
 	call := c.calls[i]
 	b := callBlock{
-		Seq: call.Seq, ID: call.ID, Agent: format.FirstLine(c.names[i].Agent), API: call.API, Version: call.Version, Prompt: len(call.Prompt),
+		Seq: call.Seq, ID: call.ID, Agent: c.names[i], API: call.API, Version: call.Version, Prompt: len(call.Prompt),
 		Sampled: len(call.Completion), Finish: call.Finish, Took: call.Duration, Replayed: call.ReplayedFrom, Drift: call.Drift,
 		Problem: format.FirstLine(call.ParseError),
 	}
 	if b.API == "" {
 		b.API = "chat"
+	}
+	if c.credit != nil {
+		b.Advantage = c.credit.Calls[call.Seq].Advantage().Known()
 	}
 	b.Border = c.border(i)
 	if offset == 0 {
@@ -156,6 +164,34 @@ func (c *conversation) add(i, offset int) (rest int) {
 	}
 	c.attempt.Calls = append(c.attempt.Calls, b)
 	return rest
+}
+
+// agentNames are the names of the agents of calls, for people. Where there is only a digest
+// of instructions, their first words stand for it, if they tell the agents apart.
+func agentNames(names []attribution.Name, requests []*wire.Request) []string {
+	words, meant := map[string]string{}, map[string]string{} // words by name, and names by words
+	for i, n := range names {
+		if n.Source != attribution.Instructions || requests[i] == nil || words[n.Agent] != "" {
+			continue
+		}
+		for _, m := range requests[i].Dialog {
+			if m.Role == dialog.System && strings.TrimSpace(m.Content) != "" {
+				text := "“" + format.Words(m.Content, mostOfName) + "”"
+				if meant[text] != "" { // other tools, or other words later on
+					text += " " + format.FirstLine(n.Agent)
+				}
+				words[n.Agent], meant[text] = text, n.Agent
+				break
+			}
+		}
+	}
+	out := make([]string, len(names))
+	for i, n := range names {
+		if out[i] = words[n.Agent]; out[i] == "" {
+			out[i] = format.FirstLine(n.Agent)
+		}
+	}
+	return out
 }
 
 // border says where calls of one attempt end and those of another begin.

@@ -4,14 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"net/http"
 	"strconv"
 
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/hf"
 	"github.com/fulgurite/fulgurite/page/format"
+	"github.com/fulgurite/fulgurite/page/trained"
+	"github.com/fulgurite/fulgurite/page/verdict"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks"
 	"github.com/fulgurite/fulgurite/trace"
 )
@@ -31,7 +33,8 @@ type groupBody struct {
 	Reason  string // why the task was quarantined
 	Chosen  string // why a curriculum chose it, empty without one
 	Samples []sampleCard
-	Hidden  int // samples that are not shown
+	Hidden  int    // samples that are not shown
+	Around  []link // the groups beside it, and its step
 }
 
 // sampleCard is one sample of a group, by its latest attempt.
@@ -39,7 +42,8 @@ type sampleCard struct {
 	trace.Attempt
 	Path      string
 	Ending    string // how it ended, or that it runs
-	Advantage *averaged
+	Verdict   verdict.Verdict
+	Advantage *trained.Mean
 	Trained   int // tokens
 	Result    format.Clipped
 	Error     string
@@ -78,7 +82,9 @@ func (s *Server) group(r *http.Request) (view, error) {
 			if err != nil {
 				return view{}, err
 			}
-			card.Ending = outcomeText(card.Outcome, false, run.Status)
+			if card.Ending = outcomeText(card.Outcome, false, run.Status); card.Outcome == trace.AgentFailed {
+				card.Ending = format.FirstLine(verdict.Failure(card.Failure))
+			}
 			card.Earlier, earlier = earlier, nil
 			b.TaskID, b.Samples = t.TaskID, append(b.Samples, card)
 			if card.Reward != nil {
@@ -87,7 +93,14 @@ func (s *Server) group(r *http.Request) (view, error) {
 		}
 	}
 	b.Rewards = spreadOf(rewards)
-	if task, ok := s.task(ctx, run, at.Kind, b.TaskID); ok {
+	task, known := s.task(ctx, run, at.Kind, b.TaskID)
+	if sp, err := spec.Stored(run.Spec); err == nil { // of one that can't be read the grader is not known
+		g := sp.WithDefaults().Grader
+		for i := range b.Samples {
+			b.Samples[i].Verdict = verdict.Of(g, task, b.Samples[i].Attempt)
+		}
+	}
+	if known {
 		b.Input, b.Answer = format.Clip(task.Input, format.MostOfMessage), format.Clip(task.Answer, format.MostOfResult)
 	}
 	quarantined, err := s.quarantined(ctx, run.Name, at.Kind, at.Step)
@@ -108,10 +121,43 @@ func (s *Server) group(r *http.Request) (view, error) {
 		return view{}, fmt.Errorf("%w: %s-%d of run %s has no task %d", trace.ErrNotFound, at.Kind, at.Step, run.Name, at.Task)
 	}
 	b.Name = taskName(b.TaskID, at.Task)
+	if b.Around, err = s.groupsBeside(ctx, at); err != nil {
+		return view{}, err
+	}
 	v := runView("group", run, "Steps", link{Text: "Steps", Path: runPath(run.Name) + "/steps"},
 		link{Text: stepName(at.Kind, at.Step), Path: stepPath(run.Name, at.Kind, at.Step)}, link{Text: b.Name})
 	v.Body = b
 	return v, nil
+}
+
+// groupsBeside are the groups before and after one in its step, and the step.
+func (s *Server) groupsBeside(ctx context.Context, at trace.Address) ([]link, error) {
+	trials, err := s.Records.TrialsOfStep(ctx, at.Run, at.Kind, at.Step)
+	if err != nil {
+		return nil, err
+	}
+	before, after := -1, -1
+	for _, t := range trials { // by task
+		if t.Task < at.Task {
+			before = t.Task
+		}
+		if t.Task > at.Task && after < 0 {
+			after = t.Task
+		}
+	}
+	to := func(text string, task int) link {
+		id := at.RolloutID
+		id.Task = task
+		return link{Text: text, Path: groupPath(id)}
+	}
+	out := []link{{Text: "All groups", Path: stepPath(at.Run, at.Kind, at.Step)}}
+	if before >= 0 {
+		out = append([]link{to("Previous group", before)}, out...)
+	}
+	if after >= 0 {
+		out = append(out, to("Next group", after))
+	}
+	return out, nil
 }
 
 // taskName is what people call a task; its place will do where nothing was tried.
@@ -122,14 +168,14 @@ func taskName(id string, place int) string {
 	return "Task " + format.Clip(id, format.MostOfLine).Text
 }
 
-func (s *Server) sampleCard(ctx context.Context, t record.Trial, credit map[string]credited) (sampleCard, error) {
+func (s *Server) sampleCard(ctx context.Context, t record.Trial, credit map[string]trained.Attempt) (sampleCard, error) {
 	a, err := s.Records.Attempt(ctx, t.Address)
 	if err != nil {
 		return sampleCard{}, err
 	}
-	card := sampleCard{Attempt: a, Path: attemptPath(a.Address), Result: format.Clip(a.Result, format.MostOfResult), Error: format.FirstLine(a.Error)}
+	card := sampleCard{Attempt: a, Path: attemptPath(a.Address), Result: format.Clip(a.Result, format.MostOfResult), Error: format.FirstLine(verdict.Cause(a.Failure, a.Error))}
 	if c, ok := credit[a.Address.String()]; ok {
-		card.Advantage, card.Trained = c.advantage.known(), c.trained
+		card.Advantage, card.Trained = c.Advantage.Known(), c.Tokens
 	}
 	return card, nil
 }
@@ -159,58 +205,6 @@ func (s *Server) task(ctx context.Context, run record.Run, kind trace.Kind, id s
 	return t, ok && err == nil
 }
 
-// averaged is the mean of what is given to each trained token, and between which values
-// that is: a critic, a judge or a signal gives each call or token its own.
-type averaged struct {
-	Mean, Low, High float64
-	Count           int
-}
-
-// add takes one more token into the mean.
-func (a *averaged) add(v float64) {
-	if a.Count == 0 {
-		a.Low, a.High = v, v
-	}
-	a.Count++
-	a.Mean += (v - a.Mean) / float64(a.Count)
-	a.Low, a.High = min(a.Low, v), max(a.High, v)
-}
-
-// known is nil where there is no token.
-func (a averaged) known() *averaged {
-	if a.Count == 0 {
-		return nil
-	}
-	return &a
-}
-
-// String is the mean for people.
-func (a averaged) String() string { return format.Signed(&a.Mean) }
-
-// Range says between which values the tokens are, and nothing where all have the same.
-func (a averaged) Range() string {
-	if a.High-a.Low < 0.0005 { // with three decimals they look the same
-		return ""
-	}
-	return format.Signed(&a.Low) + " to " + format.Signed(&a.High)
-}
-
-// credited is what the batch of a step made of an attempt.
-type credited struct {
-	advantage averaged // over its trained tokens
-	trained   int
-	// calls are the tokens of each call in the batch, by Seq, in order.
-	calls map[int]callCredit
-}
-
-// callCredit is what a batch, and who trained on it, say of the tokens of a call. Scores
-// are NaN where they are not known.
-type callCredit struct {
-	advantages         []float32
-	sampled            []bool
-	trainer, entropies []float32
-}
-
 // batch is the one of the step of an attempt; nil where none was made.
 func (s *Server) batch(ctx context.Context, a trace.Address) (*model.Batch, error) {
 	if a.Kind != trace.Train && a.Kind != trace.Reserve {
@@ -235,41 +229,17 @@ func (s *Server) batch(ctx context.Context, a trace.Address) (*model.Batch, erro
 
 // credit is what the batch of the step of an attempt made of the attempts of its group, by
 // address.
-func (s *Server) credit(ctx context.Context, a trace.Address) (map[string]credited, error) {
+func (s *Server) credit(ctx context.Context, a trace.Address) (map[string]trained.Attempt, error) {
 	batch, err := s.batch(ctx, a)
 	if err != nil || batch == nil {
 		return nil, err
 	}
-	group := make(map[int]*credited, mostSamples) // by trajectory
-	for i, t := range batch.Trajectories {
-		if one, err := trace.ParseAddress(t.Attempt); err == nil && one.Kind == a.Kind && one.Task == a.Task {
-			group[i] = &credited{trained: t.Trained}
-		}
-	}
-	for _, row := range batch.Rows {
-		if one := group[row.Trajectory]; one != nil {
-			one.average(row)
-		}
-	}
-	out := make(map[string]credited, len(group))
-	for i, one := range group {
-		out[batch.Trajectories[i].Attempt] = *one
-	}
-	return out, nil
-}
-
-// average takes the trained tokens of a row into the attempt's mean.
-func (c *credited) average(row model.BatchRow) {
-	for i, sampled := range row.Sampled {
-		if sampled {
-			c.advantage.add(float64(row.Advantages[i]))
-		}
-	}
+	return trained.Group(batch, a), nil
 }
 
 // tokenCredit is what the batch made of one attempt, token by token; nil where it was not
 // trained.
-func (s *Server) tokenCredit(ctx context.Context, a trace.Address) (*credited, error) {
+func (s *Server) tokenCredit(ctx context.Context, a trace.Address) (*trained.Attempt, error) {
 	batch, err := s.batch(ctx, a)
 	if err != nil || batch == nil {
 		return nil, err
@@ -278,14 +248,7 @@ func (s *Server) tokenCredit(ctx context.Context, a trace.Address) (*credited, e
 	if err != nil {
 		return nil, err
 	}
-	var one *credited
-	for i, t := range batch.Trajectories {
-		if t.Attempt == a.String() {
-			one = &credited{trained: t.Trained, calls: map[int]callCredit{}}
-			one.add(batch.Rows, i, scores)
-		}
-	}
-	return one, nil
+	return trained.Of(batch, a, scores), nil
 }
 
 // trainerScores are what the trainer of the step of an attempt gave the trained tokens of
@@ -305,44 +268,12 @@ func (s *Server) trainerScores(ctx context.Context, a trace.Address, batch *mode
 		}
 		return hf.DecodeScores(data)
 	})
-	trained := 0
+	tokens := 0
 	for _, r := range batch.Rows {
-		trained += r.Trained()
+		tokens += r.Trained()
 	}
-	if errors.Is(err, trace.ErrNotFound) || err == nil && (scores.Batch != version.Batch || len(scores.Logprobs) != trained) {
+	if errors.Is(err, trace.ErrNotFound) || err == nil && (scores.Batch != version.Batch || len(scores.Logprobs) != tokens) {
 		return model.Scores{}, nil
 	}
 	return scores, err
-}
-
-// add takes the tokens of a trajectory out of the rows of its batch.
-func (c *credited) add(rows []model.BatchRow, trajectory int, scores model.Scores) {
-	first := 0 // trained token of the row
-	for _, row := range rows {
-		next := first + row.Trained()
-		if row.Trajectory == trajectory {
-			c.average(row)
-			c.addRow(row, scores, first)
-		}
-		first = next
-	}
-}
-
-func (c *credited) addRow(row model.BatchRow, scores model.Scores, trained int) {
-	for i, seq := range row.Calls {
-		trainer, entropy := float32(math.NaN()), float32(math.NaN())
-		if row.Sampled[i] {
-			if len(scores.Logprobs) > 0 {
-				trainer, entropy = scores.Logprobs[trained], scores.Entropies[trained]
-			}
-			trained++
-		}
-		if seq < 0 {
-			continue
-		}
-		call := c.calls[int(seq)]
-		call.advantages, call.sampled = append(call.advantages, row.Advantages[i]), append(call.sampled, row.Sampled[i])
-		call.trainer, call.entropies = append(call.trainer, trainer), append(call.entropies, entropy)
-		c.calls[int(seq)] = call
-	}
 }

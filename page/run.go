@@ -128,6 +128,9 @@ func (s *Server) accountOf(r *http.Request, run record.Run, b *runBody) error {
 		b.Events, b.Earlier = b.Events[:eventsShown], true
 	}
 	b.Steps = stepRows(run, steps[max(0, len(steps)-stepsShown):])
+	for i := range b.Steps {
+		b.Steps[i].Lag = lagOf(lags.Value, b.Steps[i].Step.Step)
+	}
 	b.Before, b.After = tested(j.evaluations)
 	return nil
 }
@@ -191,6 +194,7 @@ type stepRow struct {
 	Entropy  *float64
 	Gradient *float64
 	Tokens   *float64
+	Lag      *float64
 }
 
 // stepRows are those of steps, the newest first.
