@@ -1,6 +1,7 @@
 package page
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -50,6 +51,7 @@ type attemptBody struct {
 	Rewards   []trace.Reward
 	Tools     []trace.Span
 	MoreTools int
+	Spans     []trace.Span // all, the first ones
 	Refusals  []trace.Refusal
 	Result    format.Clipped
 	Stdout    format.Clipped
@@ -65,6 +67,8 @@ type attemptBody struct {
 	Credit string
 	// Lanes are the calls that are shown and the tools that ran, on one time axis.
 	Lanes figure.Lanes
+	// NotDrawn are calls and spans that the axis has no room for.
+	NotDrawn int
 	// Scale is the largest magnitude of an advantage that is shown.
 	Scale float64
 }
@@ -197,7 +201,8 @@ func (s *Server) around(ctx context.Context, run record.Run, b *attemptBody) err
 	if err != nil {
 		return err
 	}
-	b.Tools = slices.DeleteFunc(spans, func(one trace.Span) bool { return one.Kind != trace.ToolSpan })
+	b.Spans = spans[:min(len(spans), mostSpans)]
+	b.Tools = slices.DeleteFunc(slices.Clone(spans), func(one trace.Span) bool { return one.Kind != trace.ToolSpan })
 	if n := len(b.Tools); n > groupsPerPage {
 		b.Tools, b.MoreTools = b.Tools[:groupsPerPage], n-groupsPerPage
 	}
@@ -326,17 +331,38 @@ func (b *attemptBody) lanes(calls []trace.Exchange) {
 		}
 		add(name, figure.Bar{From: call.Started, To: end, Class: class, Path: fmt.Sprintf("#call-%d", c.Seq), Text: fmt.Sprintf("call %d, %s, %d tokens", c.Seq, format.Took(call.Duration), c.Sampled)})
 	}
-	for _, one := range b.Tools {
+	for _, one := range b.Spans {
 		if one.Ended.Before(from) || one.Started.After(to.Add(time.Minute)) && b.After != "" {
 			continue // it ran during calls of another page
 		}
-		class := "ran"
-		if one.Failed {
-			class = "failed"
-		}
-		add(strings.TrimSpace("tools "+format.FirstLine(one.Agent)), figure.Bar{From: one.Started, To: one.Ended, Class: class, Text: format.FirstLine(one.Tool) + ", " + format.Took(one.Ended.Sub(one.Started))})
+		lane, what, class := spanLane(one)
+		add(lane, figure.Bar{From: one.Started, To: one.Ended, Class: class, Text: what + ", " + format.Took(one.Ended.Sub(one.Started))})
+	}
+	if n := b.Lanes.Hidden(); n > 0 {
+		b.NotDrawn = n
 	}
 }
 
-// mostLanes are drawn.
-const mostLanes = 12
+// spanLane is the lane of a span, what it tells of, and the class of its bar.
+func spanLane(one trace.Span) (lane, what, class string) {
+	lane, what, class = "other spans", one.Name, "told"
+	switch one.Kind {
+	case trace.ToolSpan:
+		lane, what, class = "tools", one.Tool, "ran"
+	case trace.AgentSpan:
+		lane = "steps"
+	case trace.ModelSpan:
+		lane = "calls as told"
+	case trace.OtherSpan:
+	}
+	if one.Failed {
+		class = "failed"
+	}
+	return strings.TrimSpace(lane + " " + format.FirstLine(one.Agent)), format.FirstLine(cmp.Or(what, one.Name, "nameless")), class
+}
+
+const (
+	// mostLanes are drawn, and mostSpans on them.
+	mostLanes = 12
+	mostSpans = 300
+)

@@ -59,7 +59,7 @@ func (s *Server) run(r *http.Request) (view, error) {
 	state, doubt := s.state(ctx, run)
 	b.Doubt = doubt
 	if state != nil {
-		b.Notes = state.obstacles()
+		b.Notes = s.obstacles(ctx, run, *state)
 	}
 	sp, err := spec.Stored(run.Spec) // one that was refused may be anything
 	b.Offer = s.offer(ctx, run, b.runRow, state, err == nil && sp.Evaluation.Only != "")
