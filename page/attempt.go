@@ -51,7 +51,8 @@ type attemptBody struct {
 	Rewards   []trace.Reward
 	Tools     []trace.Span
 	MoreTools int
-	Spans     []trace.Span // all, the first ones
+	Spans     []trace.Span // of all kinds
+	MoreSpans int
 	Refusals  []trace.Refusal
 	Result    format.Clipped
 	Stdout    format.Clipped
@@ -202,6 +203,7 @@ func (s *Server) around(ctx context.Context, run record.Run, b *attemptBody) err
 		return err
 	}
 	b.Spans = spans[:min(len(spans), mostSpans)]
+	b.MoreSpans = len(spans) - len(b.Spans)
 	b.Tools = slices.DeleteFunc(slices.Clone(spans), func(one trace.Span) bool { return one.Kind != trace.ToolSpan })
 	if n := len(b.Tools); n > groupsPerPage {
 		b.Tools, b.MoreTools = b.Tools[:groupsPerPage], n-groupsPerPage
@@ -306,6 +308,7 @@ func (b *attemptBody) lanes(calls []trace.Exchange) {
 		i := slices.IndexFunc(b.Lanes.Rows, func(l figure.Lane) bool { return l.Name == name })
 		if i < 0 {
 			if len(b.Lanes.Rows) == mostLanes {
+				b.NotDrawn++
 				return
 			}
 			i, b.Lanes.Rows = len(b.Lanes.Rows), append(b.Lanes.Rows, figure.Lane{Name: name})
@@ -335,12 +338,14 @@ func (b *attemptBody) lanes(calls []trace.Exchange) {
 		if one.Ended.Before(from) || one.Started.After(to.Add(time.Minute)) && b.After != "" {
 			continue // it ran during calls of another page
 		}
+		if one.Started.IsZero() || !from.IsZero() && one.Ended.Sub(to) > spanSlack || !from.IsZero() && from.Sub(one.Started) > spanSlack {
+			b.NotDrawn++ // agents say what they like, and one such span would make the axis useless
+			continue
+		}
 		lane, what, class := spanLane(one)
 		add(lane, figure.Bar{From: one.Started, To: one.Ended, Class: class, Text: what + ", " + format.Took(one.Ended.Sub(one.Started))})
 	}
-	if n := b.Lanes.Hidden(); n > 0 {
-		b.NotDrawn = n
-	}
+	b.NotDrawn += b.Lanes.Hidden() + b.MoreSpans
 }
 
 // spanLane is the lane of a span, what it tells of, and the class of its bar.
@@ -365,4 +370,6 @@ const (
 	// mostLanes are drawn, and mostSpans on them.
 	mostLanes = 12
 	mostSpans = 300
+	// spanSlack is how far from the calls a span may be on the axis.
+	spanSlack = 24 * time.Hour
 )

@@ -277,10 +277,22 @@ func counted(n int, thing, before string) string {
 	return fmt.Sprintf("%s%d %ss", before, n, thing)
 }
 
-func messageOf(m dialog.Message) messageBlock {
-	b := messageBlock{Role: format.FirstLine(string(m.Role)), Name: format.FirstLine(m.Name), Content: format.Clip(m.Content, format.MostOfMessage), Reasoning: format.Clip(m.Reasoning, format.MostOfMessage)}
+func messageOf(m dialog.Message) messageBlock { return messageWithin(m, format.MostOfMessage) }
+
+// messageWithin is a message of which each part has room for so many bytes.
+func messageWithin(m dialog.Message, room int) messageBlock {
+	b := messageBlock{Role: format.FirstLine(string(m.Role)), Name: format.FirstLine(m.Name), Content: format.Clip(m.Content, min(room, format.MostOfMessage)), Reasoning: format.Clip(m.Reasoning, min(room, format.MostOfMessage))}
 	for _, call := range m.ToolCalls[:min(len(m.ToolCalls), mostMessages)] {
-		b.Calls = append(b.Calls, toolCall{format.FirstLine(call.Function.Name), format.Clip(call.Function.Arguments, format.MostOfResult).Text})
+		b.Calls = append(b.Calls, toolCall{format.FirstLine(call.Function.Name), format.Clip(call.Function.Arguments, min(room, format.MostOfResult)).Text})
 	}
 	return b
+}
+
+// size is how many bytes of text a message has.
+func (b messageBlock) size() int {
+	n := len(b.Content.Text) + len(b.Reasoning.Text)
+	for _, c := range b.Calls {
+		n += len(c.Name) + len(c.Arguments)
+	}
+	return n
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/hf"
 	"github.com/fulgurite/fulgurite/page/format"
+	"github.com/fulgurite/fulgurite/page/samples"
 	"github.com/fulgurite/fulgurite/page/trained"
 	"github.com/fulgurite/fulgurite/page/verdict"
 	"github.com/fulgurite/fulgurite/record"
@@ -18,8 +19,19 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// mostSamples of a group are shown beside each other.
-const mostSamples = 64
+const (
+	// mostSamples of a group are shown beside each other, and mostWithDialog of them with what
+	// was said, of their first callsCompared calls.
+	mostSamples    = 64
+	mostWithDialog = 32
+	callsCompared  = 6
+	// bytesCompared is how much of requests and replies is read for that.
+	bytesCompared = 2 << 20
+	// What all cards together have room for, in bytes of text and in messages; a card has
+	// its share, up to a bound of its own.
+	roomOfCards, roomOfCard   = 64 << 10, 4 << 10
+	linesOfCards, linesOfCard = 320, 12
+)
 
 // groupBody is the page of a group.
 type groupBody struct {
@@ -33,8 +45,11 @@ type groupBody struct {
 	Reason  string // why the task was quarantined
 	Chosen  string // why a curriculum chose it, empty without one
 	Samples []sampleCard
-	Hidden  int    // samples that are not shown
-	Around  []link // the groups beside it, and its step
+	Hidden  int // samples that are not shown
+	// Shared are the messages with which all samples begin.
+	Shared     []messageBlock
+	SharedMore int
+	Around     []link // the groups beside it, and its step
 }
 
 // sampleCard is one sample of a group, by its latest attempt.
@@ -44,7 +59,11 @@ type sampleCard struct {
 	Ending    string // how it ended, or that it runs
 	Verdict   verdict.Verdict
 	Advantage *trained.Mean
-	Trained   int // tokens
+	Trained   int            // tokens
+	Lines     []messageBlock // from where the samples differ on
+	LinesMore int            // messages and calls that are not shown
+	Compared  bool
+	Later     bool // it has calls that were not compared
 	Result    format.Clipped
 	Error     string
 	Earlier   []link // attempts that it replaced
@@ -93,6 +112,9 @@ func (s *Server) group(r *http.Request) (view, error) {
 		}
 	}
 	b.Rewards = spreadOf(rewards)
+	if err := s.compared(ctx, &b); err != nil {
+		return view{}, err
+	}
 	task, known := s.task(ctx, run, at.Kind, b.TaskID)
 	if sp, err := spec.Stored(run.Spec); err == nil { // of one that can't be read the grader is not known
 		g := sp.WithDefaults().Grader
@@ -128,6 +150,55 @@ func (s *Server) group(r *http.Request) (view, error) {
 		link{Text: stepName(at.Kind, at.Step), Path: stepPath(run.Name, at.Kind, at.Step)}, link{Text: b.Name})
 	v.Body = b
 	return v, nil
+}
+
+// compared lays what was said in the samples out from where they differ on.
+func (s *Server) compared(ctx context.Context, b *groupBody) error {
+	cards := b.Samples[:min(len(b.Samples), mostWithDialog)]
+	dialogs, read := make([][]samples.Line, len(cards)), 0
+	for i, card := range cards {
+		if card.Calls == 0 || read > bytesCompared {
+			continue
+		}
+		calls, err := s.Records.ExchangesBetween(ctx, card.Address, 0, callsCompared)
+		if err != nil {
+			return err
+		}
+		for _, call := range calls {
+			read += len(call.Request) + len(call.Response)
+		}
+		dialogs[i] = samples.Dialog(calls)
+	}
+	common := samples.Common(dialogs)
+	for i, lines := range dialogs {
+		if len(lines) == 0 {
+			continue
+		}
+		if b.Shared == nil {
+			b.Shared, b.SharedMore = blocks(lines[:common], linesOfCard, 4*roomOfCard)
+		}
+		card := &cards[i]
+		card.Compared, card.Later = true, card.Calls > callsCompared
+		card.Lines, card.LinesMore = blocks(lines[common:], min(linesOfCard, linesOfCards/len(cards)), min(roomOfCard, roomOfCards/len(cards)))
+	}
+	return nil
+}
+
+// blocks are the first lines of a dialog, as many as there is room for, and how many are
+// left out.
+func blocks(lines []samples.Line, most, room int) (out []messageBlock, more int) {
+	for i, l := range lines {
+		if i == most || room <= 0 {
+			return out, len(lines) - i
+		}
+		b := messageWithin(l.Message, room)
+		if l.Sampled {
+			b.Role = "sampled"
+		}
+		room -= b.size()
+		out = append(out, b)
+	}
+	return out, 0
 }
 
 // groupsBeside are the groups before and after one in its step, and the step.
@@ -173,7 +244,7 @@ func (s *Server) sampleCard(ctx context.Context, t record.Trial, credit map[stri
 	if err != nil {
 		return sampleCard{}, err
 	}
-	card := sampleCard{Attempt: a, Path: attemptPath(a.Address), Result: format.Clip(a.Result, format.MostOfResult), Error: format.FirstLine(verdict.Cause(a.Failure, a.Error))}
+	card := sampleCard{Attempt: a, Path: attemptPath(a.Address), Result: format.Clip(a.Result, format.MostOfResult/2), Error: format.FirstLine(verdict.Cause(a.Failure, a.Error))}
 	if c, ok := credit[a.Address.String()]; ok {
 		card.Advantage, card.Trained = c.Advantage.Known(), c.Tokens
 	}
