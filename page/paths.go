@@ -57,9 +57,9 @@ func attemptPath(a trace.Address) string {
 	return fmt.Sprintf("%s/%d/%d", groupPath(a.RolloutID), a.Sample, a.Attempt)
 }
 
-// elsewhere answers what no page is at. An address with a slash too many leads to the one
+// nowhere answers what no page is at. An address with a slash too many leads to the one
 // without.
-func (s *Server) elsewhere(w http.ResponseWriter, r *http.Request) {
+func (s *Server) nowhere(w http.ResponseWriter, r *http.Request) {
 	if short := strings.TrimRight(r.URL.Path, "/"); short != r.URL.Path && short != "" {
 		to := &url.URL{Path: "/" + strings.TrimLeft(short, "/"), RawQuery: r.URL.RawQuery} // of this site, whatever was asked for
 		probe := r.Clone(r.Context())
