@@ -1,8 +1,10 @@
 package page
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -12,6 +14,10 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/page/figure"
 	"github.com/fulgurite/fulgurite/page/format"
+	"github.com/fulgurite/fulgurite/page/trained"
+	"github.com/fulgurite/fulgurite/page/verdict"
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -26,9 +32,18 @@ const (
 type attemptBody struct {
 	trace.Attempt
 	Here      string // the page itself
+	Ending    string // how it ended, or that it runs
+	Failed    string // how the agent failed
+	Verdict   verdict.Verdict
+	Input     format.Clipped // of the task
+	Answer    format.Clipped
+	Returned  format.Clipped // the result, as much as the head has room for
+	Around    []link         // the samples beside it, and its group
+	Blamed    *link          // the call with the smallest advantage, and the largest
+	Credited  *link
 	Error     format.Clipped
 	Took      time.Duration
-	Advantage *float64
+	Advantage *trained.Mean
 	Trained   int
 	Attempts  []link // at the same rollout
 	Replaced  bool   // by a later attempt
@@ -36,6 +51,8 @@ type attemptBody struct {
 	Rewards   []trace.Reward
 	Tools     []trace.Span
 	MoreTools int
+	Spans     []trace.Span // of all kinds
+	MoreSpans int
 	Refusals  []trace.Refusal
 	Result    format.Clipped
 	Stdout    format.Clipped
@@ -51,6 +68,8 @@ type attemptBody struct {
 	Credit string
 	// Lanes are the calls that are shown and the tools that ran, on one time axis.
 	Lanes figure.Lanes
+	// NotDrawn are calls and spans that the axis has no room for.
+	NotDrawn int
 	// Scale is the largest magnitude of an advantage that is shown.
 	Scale float64
 }
@@ -72,24 +91,80 @@ func (s *Server) attempt(r *http.Request) (view, error) {
 	if b.Took = b.Ended.Sub(b.Begun); b.Ended.IsZero() {
 		b.Took = 0
 	}
-	if err := s.around(ctx, &b); err != nil {
+	if err := s.around(ctx, run, &b); err != nil {
 		return view{}, err
 	}
+	s.judge(ctx, run, &b)
 	credit, err := s.tokenCredit(ctx, at)
 	if err != nil {
 		return view{}, err
 	}
 	if credit != nil {
-		b.Advantage, b.Trained, b.Credit = &credit.advantage, credit.trained, attemptPath(at)+"/credit"
+		b.Advantage, b.Trained, b.Credit = credit.Advantage.Known(), credit.Tokens, attemptPath(at)+"/credit"
 	}
 	if err := s.conversation(ctx, &b, credit, number(r, "call"), number(r, "token")); err != nil {
 		return view{}, err
+	}
+	if credit != nil {
+		b.extremes(credit)
 	}
 	v := runView("attempt", run, "Steps", link{Text: "Steps", Path: runPath(run.Name) + "/steps"},
 		link{Text: stepName(at.Kind, at.Step), Path: stepPath(run.Name, at.Kind, at.Step)},
 		link{Text: "Task " + format.Clip(b.TaskID, format.MostOfLine).Text, Path: b.Task}, link{Text: fmt.Sprintf("Sample %d, attempt %d", at.Sample, at.Attempt)})
 	v.Body = b
 	return v, nil
+}
+
+// judge says why the attempt got its reward: what was asked, what was expected, what came.
+func (s *Server) judge(ctx context.Context, run record.Run, b *attemptBody) {
+	task, known := s.task(ctx, run, b.Kind, b.TaskID)
+	if known {
+		b.Input, b.Answer = format.Clip(task.Input, format.MostOfResult), format.Clip(task.Answer, format.MostOfResult)
+	}
+	b.Returned = format.Clip(b.Attempt.Result, format.MostOfResult)
+	if b.Outcome == trace.AgentFailed {
+		b.Failed = format.FirstLine(verdict.Failure(b.Failure))
+	}
+	if sp, err := spec.Stored(run.Spec); err == nil { // of one that can't be read the grader is not known
+		b.Verdict = verdict.Of(sp.WithDefaults().Grader, task, b.Attempt)
+		b.Verdict.Text = format.FirstLine(b.Verdict.Text)
+	}
+}
+
+// extremes finds the calls that got the most blame and the most credit. Where all calls got
+// the same, none did.
+func (b *attemptBody) extremes(credit *trained.Attempt) {
+	means := map[int]float64{}
+	for seq, c := range credit.Calls {
+		if mean := c.Advantage().Known(); mean != nil {
+			means[seq] = mean.Value
+		}
+	}
+	var least, most int
+	for i, seq := range slices.Sorted(maps.Keys(means)) {
+		if i == 0 || means[seq] < means[least] {
+			least = seq
+		}
+		if i == 0 || means[seq] > means[most] {
+			most = seq
+		}
+	}
+	to := func(seq int) *link {
+		mean, path := means[seq], fmt.Sprintf("?call=%d#call-%d", seq, seq)
+		if seq >= b.First-1 && seq < b.Last {
+			path = fmt.Sprintf("#call-%d", seq)
+		}
+		return &link{Text: fmt.Sprintf("call %d, %s", seq, format.Signed(&mean)), Path: path}
+	}
+	if len(means) < 2 || means[most]-means[least] < 0.0005 { // with three decimals they look the same
+		return
+	}
+	if means[least] < 0 {
+		b.Blamed = to(least)
+	}
+	if means[most] > 0 {
+		b.Credited = to(most)
+	}
 }
 
 // number is a parameter of a request that counts something, 0 where it is none.
@@ -102,18 +177,21 @@ func number(r *http.Request, name string) int {
 }
 
 // around reads the records of an attempt beside its calls.
-func (s *Server) around(ctx context.Context, b *attemptBody) error {
+func (s *Server) around(ctx context.Context, run record.Run, b *attemptBody) error {
 	at := b.Address
 	trials, err := s.Records.TrialsOfGroup(ctx, at.Run, at.Kind, at.Step, at.Task)
 	if err != nil {
 		return err
 	}
-	for _, t := range trials {
+	b.Around = neighbours(trials, at)
+	for i, t := range trials {
 		if t.RolloutID == at.RolloutID {
-			b.Attempts = append(b.Attempts, link{Text: fmt.Sprintf("%d, %s", t.Address.Attempt, outcomeText(t.Outcome)), Path: attemptPath(t.Address), Here: t.Address == at})
+			replaced := i+1 < len(trials) && trials[i+1].RolloutID == t.RolloutID
+			b.Attempts = append(b.Attempts, link{Text: fmt.Sprintf("%d, %s", t.Address.Attempt, outcomeText(t.Outcome, replaced, run.Status)), Path: attemptPath(t.Address), Here: t.Address == at})
 			b.Replaced = t.Address.Attempt > at.Attempt
 		}
 	}
+	b.Ending = outcomeText(b.Outcome, b.Replaced, run.Status)
 	if b.Rewards, err = s.Records.Rewards(ctx, at); err != nil {
 		return err
 	}
@@ -124,7 +202,9 @@ func (s *Server) around(ctx context.Context, b *attemptBody) error {
 	if err != nil {
 		return err
 	}
-	b.Tools = slices.DeleteFunc(spans, func(one trace.Span) bool { return one.Kind != trace.ToolSpan })
+	b.Spans = spans[:min(len(spans), mostSpans)]
+	b.MoreSpans = len(spans) - len(b.Spans)
+	b.Tools = slices.DeleteFunc(slices.Clone(spans), func(one trace.Span) bool { return one.Kind != trace.ToolSpan })
 	if n := len(b.Tools); n > groupsPerPage {
 		b.Tools, b.MoreTools = b.Tools[:groupsPerPage], n-groupsPerPage
 	}
@@ -132,6 +212,27 @@ func (s *Server) around(ctx context.Context, b *attemptBody) error {
 	b.Error, b.Result = format.Clip(b.Attempt.Error, format.MostOfMessage), format.Clip(b.Attempt.Result, format.MostOfMessage)
 	b.Stdout, b.Stderr = format.Clip(output.Stdout, format.MostOfMessage), format.Clip(output.Stderr, format.MostOfMessage)
 	return err
+}
+
+// neighbours are the last attempts of the samples beside an attempt's, and its group.
+func neighbours(trials []record.Trial, at trace.Address) []link {
+	var before, after *record.Trial
+	for i, t := range trials {
+		switch {
+		case t.Sample < at.Sample && (before == nil || t.Sample >= before.Sample):
+			before = &trials[i]
+		case t.Sample > at.Sample && (after == nil || t.Sample <= after.Sample):
+			after = &trials[i]
+		}
+	}
+	out := []link{{Text: "All samples", Path: groupPath(at.RolloutID)}}
+	if before != nil {
+		out = append([]link{{Text: fmt.Sprintf("Previous: sample %d", before.Sample), Path: attemptPath(before.Address)}}, out...)
+	}
+	if after != nil {
+		out = append(out, link{Text: fmt.Sprintf("Next: sample %d", after.Sample), Path: attemptPath(after.Address)})
+	}
+	return out
 }
 
 // calls reads those of a page, a few at a time: where they are long, few have room, and
@@ -155,7 +256,7 @@ func (s *Server) calls(ctx context.Context, a trace.Address, from, token int) ([
 }
 
 // conversation reads the calls from one on, as many as a page has room for.
-func (s *Server) conversation(ctx context.Context, b *attemptBody, credit *credited, from, token int) error {
+func (s *Server) conversation(ctx context.Context, b *attemptBody, credit *trained.Attempt, from, token int) error {
 	total := b.Attempt.Calls
 	from = min(from, max(0, total-1))
 	calls, err := s.calls(ctx, b.Address, from, token)
@@ -207,6 +308,7 @@ func (b *attemptBody) lanes(calls []trace.Exchange) {
 		i := slices.IndexFunc(b.Lanes.Rows, func(l figure.Lane) bool { return l.Name == name })
 		if i < 0 {
 			if len(b.Lanes.Rows) == mostLanes {
+				b.NotDrawn++
 				return
 			}
 			i, b.Lanes.Rows = len(b.Lanes.Rows), append(b.Lanes.Rows, figure.Lane{Name: name})
@@ -232,17 +334,42 @@ func (b *attemptBody) lanes(calls []trace.Exchange) {
 		}
 		add(name, figure.Bar{From: call.Started, To: end, Class: class, Path: fmt.Sprintf("#call-%d", c.Seq), Text: fmt.Sprintf("call %d, %s, %d tokens", c.Seq, format.Took(call.Duration), c.Sampled)})
 	}
-	for _, one := range b.Tools {
+	for _, one := range b.Spans {
 		if one.Ended.Before(from) || one.Started.After(to.Add(time.Minute)) && b.After != "" {
 			continue // it ran during calls of another page
 		}
-		class := "ran"
-		if one.Failed {
-			class = "failed"
+		if one.Started.IsZero() || !from.IsZero() && one.Ended.Sub(to) > spanSlack || !from.IsZero() && from.Sub(one.Started) > spanSlack {
+			b.NotDrawn++ // agents say what they like, and one such span would make the axis useless
+			continue
 		}
-		add(strings.TrimSpace("tools "+format.FirstLine(one.Agent)), figure.Bar{From: one.Started, To: one.Ended, Class: class, Text: format.FirstLine(one.Tool) + ", " + format.Took(one.Ended.Sub(one.Started))})
+		lane, what, class := spanLane(one)
+		add(lane, figure.Bar{From: one.Started, To: one.Ended, Class: class, Text: what + ", " + format.Took(one.Ended.Sub(one.Started))})
 	}
+	b.NotDrawn += b.Lanes.Hidden() + b.MoreSpans
 }
 
-// mostLanes are drawn.
-const mostLanes = 12
+// spanLane is the lane of a span, what it tells of, and the class of its bar.
+func spanLane(one trace.Span) (lane, what, class string) {
+	lane, what, class = "other spans", one.Name, "told"
+	switch one.Kind {
+	case trace.ToolSpan:
+		lane, what, class = "tools", one.Tool, "ran"
+	case trace.AgentSpan:
+		lane = "steps"
+	case trace.ModelSpan:
+		lane = "calls as told"
+	case trace.OtherSpan:
+	}
+	if one.Failed {
+		class = "failed"
+	}
+	return strings.TrimSpace(lane + " " + format.FirstLine(one.Agent)), format.FirstLine(cmp.Or(what, one.Name, "nameless")), class
+}
+
+const (
+	// mostLanes are drawn, and mostSpans on them.
+	mostLanes = 12
+	mostSpans = 300
+	// spanSlack is how far from the calls a span may be on the axis.
+	spanSlack = 24 * time.Hour
+)

@@ -87,6 +87,16 @@ func (b *browser) quiet(what string) {
 	require.Empty(b.t, b.complaints, what)
 }
 
+// expect makes sure that pages complained of nothing but what the test asked for.
+func (b *browser) expect(complaint string) {
+	b.t.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, one := range b.complaints {
+		require.Contains(b.t, one, complaint)
+	}
+}
+
 func (b *browser) run(actions ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
 	require.NoError(b.t, chromedp.Do(b.ctx, actions...))

@@ -9,6 +9,7 @@ import (
 	"github.com/fulgurite/fulgurite/credit/attribution"
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/page/format"
+	"github.com/fulgurite/fulgurite/page/trained"
 	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/wire"
 )
@@ -16,6 +17,10 @@ import (
 const (
 	// mostMessages of a request are shown, the newest ones.
 	mostMessages = 40
+	// mostRepeated are shown of a request that says nothing new.
+	mostRepeated = 4
+	// mostOfName is how many letters of instructions name an agent.
+	mostOfName = 40
 	// mostBases are calls before the page that its own calls continue.
 	mostBases = 4
 )
@@ -35,19 +40,22 @@ type callBlock struct {
 	Border   string // what begins with this call, empty where nothing does
 	Drift    bool
 	Problem  string
-	After    int // messages before that are those of call Parent and its reply
-	Parent   int
-	Skipped  int // messages that are not shown
-	Messages []messageBlock
-	Text     format.Clipped // of completions
-	Tools    []toolBlock
-	Exact    format.Clipped // the new tokens of the prompt as text
-	Tokens   []tokenMark
-	From     int // the first token that is shown
-	Rest     int // tokens that are not
-	Replies  []messageBlock
-	Unread   format.Clipped // the request, where it can't be read
-	Mean     *float64
+	// Continues says which messages come before those that are shown, or that the request
+	// has none that an earlier one has not.
+	Continues string
+	Skipped   int // messages that are not shown
+	Messages  []messageBlock
+	Text      format.Clipped // of completions
+	Tools     []toolBlock
+	Exact     format.Clipped // the new tokens of the prompt as text
+	Tokens    []tokenMark
+	From      int // the first token that is shown
+	Rest      int // tokens that are not
+	Replies   []messageBlock
+	Unread    format.Clipped // the request, where it can't be read
+	Mean      *float64
+	// Advantage is the mean of what its trained tokens got.
+	Advantage *trained.Mean
 }
 
 // messageBlock is a message of a dialog.
@@ -73,14 +81,14 @@ type (
 type conversation struct {
 	page    *Server
 	attempt *attemptBody
-	credit  *credited
+	credit  *trained.Attempt
 	codec   dialog.Codec // nil where there is none
 	room    int          // for tokens
 
 	calls    []trace.Exchange
 	requests map[int]*wire.Request // by Seq, nil where one can't be read
-	names    []attribution.Name
-	offered  string // the tools of the call before
+	names    []string              // of agents, for people
+	offered  string                // the tools of the call before
 }
 
 // read decodes the requests of calls and of those that they continue.
@@ -90,7 +98,7 @@ func (c *conversation) read(ctx context.Context, calls []trace.Exchange) error {
 	for i, r := range requests {
 		c.requests[calls[i].Seq] = r
 	}
-	c.names = attribution.OfRequests(calls, requests, nil, c.attempt.Terms.Ignore)
+	c.names = agentNames(attribution.OfRequests(calls, requests, nil, c.attempt.Terms.Ignore), requests)
 	bases := 0
 	for i, call := range calls {
 		base := call.Parent
@@ -117,12 +125,15 @@ func (c *conversation) read(ctx context.Context, calls []trace.Exchange) error {
 func (c *conversation) add(i, offset int) (rest int) {
 	call := c.calls[i]
 	b := callBlock{
-		Seq: call.Seq, ID: call.ID, Agent: format.FirstLine(c.names[i].Agent), API: call.API, Version: call.Version, Prompt: len(call.Prompt),
+		Seq: call.Seq, ID: call.ID, Agent: c.names[i], API: call.API, Version: call.Version, Prompt: len(call.Prompt),
 		Sampled: len(call.Completion), Finish: call.Finish, Took: call.Duration, Replayed: call.ReplayedFrom, Drift: call.Drift,
-		Problem: format.FirstLine(call.ParseError), Parent: call.Parent,
+		Problem: format.FirstLine(call.ParseError),
 	}
 	if b.API == "" {
 		b.API = "chat"
+	}
+	if c.credit != nil {
+		b.Advantage = c.credit.Calls[call.Seq].Advantage().Known()
 	}
 	b.Border = c.border(i)
 	if offset == 0 {
@@ -155,6 +166,34 @@ func (c *conversation) add(i, offset int) (rest int) {
 	return rest
 }
 
+// agentNames are the names of the agents of calls, for people. Where there is only a digest
+// of instructions, their first words stand for it, if they tell the agents apart.
+func agentNames(names []attribution.Name, requests []*wire.Request) []string {
+	words, meant := map[string]string{}, map[string]string{} // words by name, and names by words
+	for i, n := range names {
+		if n.Source != attribution.Instructions || requests[i] == nil || words[n.Agent] != "" {
+			continue
+		}
+		for _, m := range requests[i].Dialog {
+			if m.Role == dialog.System && strings.TrimSpace(m.Content) != "" {
+				text := "“" + format.Words(m.Content, mostOfName) + "”"
+				if meant[text] != "" { // other tools, or other words later on
+					text += " " + format.FirstLine(n.Agent)
+				}
+				words[n.Agent], meant[text] = text, n.Agent
+				break
+			}
+		}
+	}
+	out := make([]string, len(names))
+	for i, n := range names {
+		if out[i] = words[n.Agent]; out[i] == "" {
+			out[i] = format.FirstLine(n.Agent)
+		}
+	}
+	return out
+}
+
 // border says where calls of one attempt end and those of another begin.
 func (c *conversation) border(i int) string {
 	call := c.calls[i]
@@ -185,12 +224,16 @@ func (c *conversation) messages(b *callBlock, call trace.Exchange) {
 	if base < 0 {
 		base = call.Seq - 1
 	}
+	fresh, most := r.Dialog, mostMessages
 	if before := c.requests[base]; before != nil {
-		b.After, b.Parent = dialog.Shared(before.Dialog, r.Dialog), base
+		shared := dialog.Shared(before.Dialog, r.Dialog)
+		b.Continues = continues(base, shared, len(before.Dialog), len(r.Dialog))
+		if fresh = r.Dialog[shared:]; len(fresh) == 0 { // what it asks has been asked before
+			fresh, most = r.Dialog, mostRepeated
+		}
 	}
-	fresh := r.Dialog[b.After:]
-	if n := len(fresh); n > mostMessages {
-		b.Skipped, fresh = n-mostMessages, fresh[n-mostMessages:]
+	if n := len(fresh); n > most {
+		b.Skipped, fresh = n-most, fresh[n-most:]
 	}
 	for _, m := range fresh {
 		b.Messages = append(b.Messages, messageOf(m))
@@ -208,10 +251,48 @@ func (c *conversation) messages(b *callBlock, call trace.Exchange) {
 	b.Tools = b.Tools[:min(len(b.Tools), mostMessages)]
 }
 
-func messageOf(m dialog.Message) messageBlock {
-	b := messageBlock{Role: format.FirstLine(string(m.Role)), Name: format.FirstLine(m.Name), Content: format.Clip(m.Content, format.MostOfMessage), Reasoning: format.Clip(m.Reasoning, format.MostOfMessage)}
+// continues says how a request of now messages continues that of a call, which had before
+// messages. It begins with shared ones of them and of the reply.
+func continues(call, shared, before, now int) string {
+	switch {
+	case shared == 0:
+		return ""
+	case shared == now && now == before:
+		return fmt.Sprintf("the same messages as call %d:", call)
+	case shared == now:
+		return fmt.Sprintf("nothing new: %s of call %d again:", counted(shared, "message", "the first "), call)
+	case shared > before:
+		return fmt.Sprintf("after %s of call %d and its reply", counted(before, "message", "the "), call)
+	case shared == before:
+		return fmt.Sprintf("after %s of call %d, without its reply", counted(before, "message", "the "), call)
+	}
+	return fmt.Sprintf("after %s of the %d of call %d", counted(shared, "message", "the first "), before, call)
+}
+
+// counted is a number of things, and of one the thing alone.
+func counted(n int, thing, before string) string {
+	if n == 1 {
+		return before + thing
+	}
+	return fmt.Sprintf("%s%d %ss", before, n, thing)
+}
+
+func messageOf(m dialog.Message) messageBlock { return messageWithin(m, format.MostOfMessage) }
+
+// messageWithin is a message of which each part has room for so many bytes.
+func messageWithin(m dialog.Message, room int) messageBlock {
+	b := messageBlock{Role: format.FirstLine(string(m.Role)), Name: format.FirstLine(m.Name), Content: format.Clip(m.Content, min(room, format.MostOfMessage)), Reasoning: format.Clip(m.Reasoning, min(room, format.MostOfMessage))}
 	for _, call := range m.ToolCalls[:min(len(m.ToolCalls), mostMessages)] {
-		b.Calls = append(b.Calls, toolCall{format.FirstLine(call.Function.Name), format.Clip(call.Function.Arguments, format.MostOfResult).Text})
+		b.Calls = append(b.Calls, toolCall{format.FirstLine(call.Function.Name), format.Clip(call.Function.Arguments, min(room, format.MostOfResult)).Text})
 	}
 	return b
+}
+
+// size is how many bytes of text a message has.
+func (b messageBlock) size() int {
+	n := len(b.Content.Text) + len(b.Reasoning.Text)
+	for _, c := range b.Calls {
+		n += len(c.Name) + len(c.Arguments)
+	}
+	return n
 }

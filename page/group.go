@@ -4,20 +4,34 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"net/http"
 	"strconv"
 
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/hf"
 	"github.com/fulgurite/fulgurite/page/format"
+	"github.com/fulgurite/fulgurite/page/samples"
+	"github.com/fulgurite/fulgurite/page/trained"
+	"github.com/fulgurite/fulgurite/page/verdict"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// mostSamples of a group are shown beside each other.
-const mostSamples = 64
+const (
+	// mostSamples of a group are shown beside each other, and mostWithDialog of them with what
+	// was said, of their first callsCompared calls.
+	mostSamples    = 64
+	mostWithDialog = 32
+	callsCompared  = 6
+	// bytesCompared is how much of requests and replies is read for that.
+	bytesCompared = 2 << 20
+	// What all cards together have room for, in bytes of text and in messages; a card has
+	// its share, up to a bound of its own.
+	roomOfCards, roomOfCard   = 64 << 10, 4 << 10
+	linesOfCards, linesOfCard = 320, 12
+)
 
 // groupBody is the page of a group.
 type groupBody struct {
@@ -32,14 +46,24 @@ type groupBody struct {
 	Chosen  string // why a curriculum chose it, empty without one
 	Samples []sampleCard
 	Hidden  int // samples that are not shown
+	// Shared are the messages with which all samples begin.
+	Shared     []messageBlock
+	SharedMore int
+	Around     []link // the groups beside it, and its step
 }
 
 // sampleCard is one sample of a group, by its latest attempt.
 type sampleCard struct {
 	trace.Attempt
 	Path      string
-	Advantage *float64
-	Trained   int // tokens
+	Ending    string // how it ended, or that it runs
+	Verdict   verdict.Verdict
+	Advantage *trained.Mean
+	Trained   int            // tokens
+	Lines     []messageBlock // from where the samples differ on
+	LinesMore int            // messages and calls that are not shown
+	Compared  bool
+	Later     bool // it has calls that were not compared
 	Result    format.Clipped
 	Error     string
 	Earlier   []link // attempts that it replaced
@@ -77,6 +101,9 @@ func (s *Server) group(r *http.Request) (view, error) {
 			if err != nil {
 				return view{}, err
 			}
+			if card.Ending = outcomeText(card.Outcome, false, run.Status); card.Outcome == trace.AgentFailed {
+				card.Ending = format.FirstLine(verdict.Failure(card.Failure))
+			}
 			card.Earlier, earlier = earlier, nil
 			b.TaskID, b.Samples = t.TaskID, append(b.Samples, card)
 			if card.Reward != nil {
@@ -85,7 +112,17 @@ func (s *Server) group(r *http.Request) (view, error) {
 		}
 	}
 	b.Rewards = spreadOf(rewards)
-	if task, ok := s.task(ctx, run, at.Kind, b.TaskID); ok {
+	if err := s.compared(ctx, &b); err != nil {
+		return view{}, err
+	}
+	task, known := s.task(ctx, run, at.Kind, b.TaskID)
+	if sp, err := spec.Stored(run.Spec); err == nil { // of one that can't be read the grader is not known
+		g := sp.WithDefaults().Grader
+		for i := range b.Samples {
+			b.Samples[i].Verdict = verdict.Of(g, task, b.Samples[i].Attempt)
+		}
+	}
+	if known {
 		b.Input, b.Answer = format.Clip(task.Input, format.MostOfMessage), format.Clip(task.Answer, format.MostOfResult)
 	}
 	quarantined, err := s.quarantined(ctx, run.Name, at.Kind, at.Step)
@@ -106,10 +143,92 @@ func (s *Server) group(r *http.Request) (view, error) {
 		return view{}, fmt.Errorf("%w: %s-%d of run %s has no task %d", trace.ErrNotFound, at.Kind, at.Step, run.Name, at.Task)
 	}
 	b.Name = taskName(b.TaskID, at.Task)
+	if b.Around, err = s.groupsBeside(ctx, at); err != nil {
+		return view{}, err
+	}
 	v := runView("group", run, "Steps", link{Text: "Steps", Path: runPath(run.Name) + "/steps"},
 		link{Text: stepName(at.Kind, at.Step), Path: stepPath(run.Name, at.Kind, at.Step)}, link{Text: b.Name})
 	v.Body = b
 	return v, nil
+}
+
+// compared lays what was said in the samples out from where they differ on.
+func (s *Server) compared(ctx context.Context, b *groupBody) error {
+	cards := b.Samples[:min(len(b.Samples), mostWithDialog)]
+	dialogs, read := make([][]samples.Line, len(cards)), 0
+	for i, card := range cards {
+		if card.Calls == 0 || read > bytesCompared {
+			continue
+		}
+		calls, err := s.Records.ExchangesBetween(ctx, card.Address, 0, callsCompared)
+		if err != nil {
+			return err
+		}
+		for _, call := range calls {
+			read += len(call.Request) + len(call.Response)
+		}
+		dialogs[i] = samples.Dialog(calls)
+	}
+	common := samples.Common(dialogs)
+	for i, lines := range dialogs {
+		if len(lines) == 0 {
+			continue
+		}
+		if b.Shared == nil {
+			b.Shared, b.SharedMore = blocks(lines[:common], linesOfCard, 4*roomOfCard)
+		}
+		card := &cards[i]
+		card.Compared, card.Later = true, card.Calls > callsCompared
+		card.Lines, card.LinesMore = blocks(lines[common:], min(linesOfCard, linesOfCards/len(cards)), min(roomOfCard, roomOfCards/len(cards)))
+	}
+	return nil
+}
+
+// blocks are the first lines of a dialog, as many as there is room for, and how many are
+// left out.
+func blocks(lines []samples.Line, most, room int) (out []messageBlock, more int) {
+	for i, l := range lines {
+		if i == most || room <= 0 {
+			return out, len(lines) - i
+		}
+		b := messageWithin(l.Message, room)
+		if l.Sampled {
+			b.Role = "sampled"
+		}
+		room -= b.size()
+		out = append(out, b)
+	}
+	return out, 0
+}
+
+// groupsBeside are the groups before and after one in its step, and the step.
+func (s *Server) groupsBeside(ctx context.Context, at trace.Address) ([]link, error) {
+	trials, err := s.Records.TrialsOfStep(ctx, at.Run, at.Kind, at.Step)
+	if err != nil {
+		return nil, err
+	}
+	before, after := -1, -1
+	for _, t := range trials { // by task
+		if t.Task < at.Task {
+			before = t.Task
+		}
+		if t.Task > at.Task && after < 0 {
+			after = t.Task
+		}
+	}
+	to := func(text string, task int) link {
+		id := at.RolloutID
+		id.Task = task
+		return link{Text: text, Path: groupPath(id)}
+	}
+	out := []link{{Text: "All groups", Path: stepPath(at.Run, at.Kind, at.Step)}}
+	if before >= 0 {
+		out = append([]link{to("Previous group", before)}, out...)
+	}
+	if after >= 0 {
+		out = append(out, to("Next group", after))
+	}
+	return out, nil
 }
 
 // taskName is the title of a task; its place, if nothing was tried.
@@ -120,14 +239,14 @@ func taskName(id string, place int) string {
 	return "Task " + format.Clip(id, format.MostOfLine).Text
 }
 
-func (s *Server) sampleCard(ctx context.Context, t record.Trial, credit map[string]credited) (sampleCard, error) {
+func (s *Server) sampleCard(ctx context.Context, t record.Trial, credit map[string]trained.Attempt) (sampleCard, error) {
 	a, err := s.Records.Attempt(ctx, t.Address)
 	if err != nil {
 		return sampleCard{}, err
 	}
-	card := sampleCard{Attempt: a, Path: attemptPath(a.Address), Result: format.Clip(a.Result, format.MostOfResult), Error: format.FirstLine(a.Error)}
+	card := sampleCard{Attempt: a, Path: attemptPath(a.Address), Result: format.Clip(a.Result, format.MostOfResult/2), Error: format.FirstLine(verdict.Cause(a.Failure, a.Error))}
 	if c, ok := credit[a.Address.String()]; ok {
-		card.Advantage, card.Trained = &c.advantage, c.trained
+		card.Advantage, card.Trained = c.Advantage.Known(), c.Tokens
 	}
 	return card, nil
 }
@@ -157,22 +276,6 @@ func (s *Server) task(ctx context.Context, run record.Run, kind trace.Kind, id s
 	return t, ok && err == nil
 }
 
-// credited is an attempt's part of its step's batch.
-type credited struct {
-	advantage float64
-	trained   int
-	// calls are the tokens of each call in the batch, by Seq, in order.
-	calls map[int]callCredit
-}
-
-// callCredit is what a batch, and who trained on it, say of the tokens of a call. Scores
-// are NaN where they are not known.
-type callCredit struct {
-	advantages         []float32
-	sampled            []bool
-	trainer, entropies []float32
-}
-
 // batch returns the batch of an attempt's step; nil if there is none.
 func (s *Server) batch(ctx context.Context, a trace.Address) (*model.Batch, error) {
 	if a.Kind != trace.Train && a.Kind != trace.Reserve {
@@ -195,23 +298,19 @@ func (s *Server) batch(ctx context.Context, a trace.Address) (*model.Batch, erro
 	return &batch, err
 }
 
-// credit returns, by address, the parts that attempts have in the batch of an attempt's
-// step.
-func (s *Server) credit(ctx context.Context, a trace.Address) (map[string]credited, error) {
+// credit is what the batch of the step of an attempt made of the attempts of its group, by
+// address.
+func (s *Server) credit(ctx context.Context, a trace.Address) (map[string]trained.Attempt, error) {
 	batch, err := s.batch(ctx, a)
 	if err != nil || batch == nil {
 		return nil, err
 	}
-	out := make(map[string]credited, len(batch.Trajectories))
-	for _, t := range batch.Trajectories {
-		out[t.Attempt] = credited{advantage: t.Advantage, trained: t.Trained}
-	}
-	return out, nil
+	return trained.Group(batch, a), nil
 }
 
 // tokenCredit is what the batch made of one attempt, token by token; nil where it was not
 // trained.
-func (s *Server) tokenCredit(ctx context.Context, a trace.Address) (*credited, error) {
+func (s *Server) tokenCredit(ctx context.Context, a trace.Address) (*trained.Attempt, error) {
 	batch, err := s.batch(ctx, a)
 	if err != nil || batch == nil {
 		return nil, err
@@ -220,14 +319,7 @@ func (s *Server) tokenCredit(ctx context.Context, a trace.Address) (*credited, e
 	if err != nil {
 		return nil, err
 	}
-	var one *credited
-	for i, t := range batch.Trajectories {
-		if t.Attempt == a.String() {
-			one = &credited{advantage: t.Advantage, trained: t.Trained, calls: map[int]callCredit{}}
-			one.add(batch.Rows, i, scores)
-		}
-	}
-	return one, nil
+	return trained.Of(batch, a, scores), nil
 }
 
 // trainerScores are what the trainer of the step of an attempt gave the trained tokens of
@@ -247,43 +339,12 @@ func (s *Server) trainerScores(ctx context.Context, a trace.Address, batch *mode
 		}
 		return hf.DecodeScores(data)
 	})
-	trained := 0
+	tokens := 0
 	for _, r := range batch.Rows {
-		trained += r.Trained()
+		tokens += r.Trained()
 	}
-	if errors.Is(err, trace.ErrNotFound) || err == nil && (scores.Batch != version.Batch || len(scores.Logprobs) != trained) {
+	if errors.Is(err, trace.ErrNotFound) || err == nil && (scores.Batch != version.Batch || len(scores.Logprobs) != tokens) {
 		return model.Scores{}, nil
 	}
 	return scores, err
-}
-
-// add takes the tokens of a trajectory out of the rows of its batch.
-func (c *credited) add(rows []model.BatchRow, trajectory int, scores model.Scores) {
-	first := 0 // trained token of the row
-	for _, row := range rows {
-		next := first + row.Trained()
-		if row.Trajectory == trajectory {
-			c.addRow(row, scores, first)
-		}
-		first = next
-	}
-}
-
-func (c *credited) addRow(row model.BatchRow, scores model.Scores, trained int) {
-	for i, seq := range row.Calls {
-		trainer, entropy := float32(math.NaN()), float32(math.NaN())
-		if row.Sampled[i] {
-			if len(scores.Logprobs) > 0 {
-				trainer, entropy = scores.Logprobs[trained], scores.Entropies[trained]
-			}
-			trained++
-		}
-		if seq < 0 {
-			continue
-		}
-		call := c.calls[int(seq)]
-		call.advantages, call.sampled = append(call.advantages, row.Advantages[i]), append(call.sampled, row.Sampled[i])
-		call.trainer, call.entropies = append(call.trainer, trainer), append(call.entropies, entropy)
-		c.calls[int(seq)] = call
-	}
 }

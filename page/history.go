@@ -103,6 +103,26 @@ func (s *Server) lags(ctx context.Context, run record.Run) (map[int]float64, err
 	return all, nil
 }
 
+// lagsOf are the lags of the finished steps of a run, or the last ones before. They read all
+// attempts of the run, so they are made beside the page that asks for them.
+func (s *Server) lagsOf(ctx context.Context, run record.Run, steps []record.Step) (cache.Answer[map[int]float64], error) {
+	last := 0
+	if n := len(steps); n > 0 {
+		last = steps[n-1].Step
+	}
+	state := fmt.Sprintf("%s %s %d", run.ExecutionID, run.Status, last)
+	lags := s.lagging.Of(ctx, run.Name, state, run.Status == record.Running, s.Patience, func() (map[int]float64, error) { return s.lags(s.ctx, run) })
+	return lags, lags.Err
+}
+
+// lagOf is the lag of a step, nil where it is not known.
+func lagOf(lags map[int]float64, step int) *float64 {
+	if lag, ok := lags[step]; ok {
+		return &lag
+	}
+	return nil
+}
+
 // judged brings what was decided about the versions of a run up to date. Whoever gets it
 // must not change it.
 func (s *Server) judged(ctx context.Context, run record.Run) (judged, error) {

@@ -94,7 +94,7 @@ func TestEveryPageOfARunIsShown(t *testing.T) {
 		"/runs/demo/steps":         {"Step 3</a> is under way", "95 % interval", "0.652 – 0.848"},
 		"/runs/demo/train-1":       {"Groups by spread of rewards", "timeout", "agent failed"},
 		"/runs/demo/train-1/0":     {"Sample 3", "+0.500", "−0.500", "plain words"},
-		"/runs/demo/train-1/0/0/2": {"replayed from attempt 1", "From the record of attempt 1", "Attempt 2 sampled from here on", "after 2 messages, which are those of call 0 and its reply", "attempt 1, running", `|trained|0||"`},
+		"/runs/demo/train-1/0/0/2": {"replayed from attempt 1", "From the record of attempt 1", "Attempt 2 sampled from here on", "after the message of call 0 and its reply", "attempt 1, lost", `|trained|0||"`},
 		"/runs/demo/train-1/0/1/1": {"timeout", "mean log-probability", `|trained|0|1.5|0.125"`},
 		"/runs/demo/versions":      {"promoted</span>", "not promoted", "it is the first", "the start"},
 		"/runs/demo/tasks":         {"Hardest", "Pass rate", "Quarantine", "plain words"},

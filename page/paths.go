@@ -1,8 +1,10 @@
 package page
 
 import (
+	"cmp"
 	"fmt"
 	"html/template"
+	"net/http"
 	"net/url"
 	"strings"
 
@@ -15,17 +17,24 @@ import (
 func functions() template.FuncMap {
 	return template.FuncMap{
 		"clean": format.Shown, "line": format.FirstLine, "count": format.Count, "fixed": format.Fixed, "optional": format.Optional, "signed": format.Signed,
-		"moment": format.Moment, "exact": format.Exact, "took": format.Took, "status": statusText, "outcome": outcomeText, "digest": format.Digest, "whole": format.Whole,
+		"moment": format.Moment, "exact": format.Exact, "took": format.Took, "status": statusText, "digest": format.Digest, "whole": format.Whole,
 	}
 }
 
 func statusText(s record.Status) string { return strings.ReplaceAll(string(s), "_", " ") }
 
-func outcomeText(o trace.Outcome) string {
-	if o == trace.Running { // which is empty
-		return "running"
+// outcomeText says how an attempt ended. One without an outcome runs, unless a later attempt
+// took its place, which makes it lost, or its run ended before it did.
+func outcomeText(o trace.Outcome, replaced bool, run record.Status) string {
+	switch {
+	case o != trace.Running: // which is empty
+		return strings.ReplaceAll(string(o), "_", " ")
+	case replaced:
+		return "lost"
+	case run != record.Running:
+		return "unfinished"
 	}
-	return strings.ReplaceAll(string(o), "_", " ")
+	return "running"
 }
 
 // runPath is the path of a run, and stepPath that of a step of a kind, which with task,
@@ -46,4 +55,60 @@ func groupPath(r trace.RolloutID) string {
 
 func attemptPath(a trace.Address) string {
 	return fmt.Sprintf("%s/%d/%d", groupPath(a.RolloutID), a.Sample, a.Attempt)
+}
+
+// nowhere answers what no page is at. An address with a slash too many leads to the one
+// without.
+func (s *Server) nowhere(w http.ResponseWriter, r *http.Request) {
+	if short := strings.TrimRight(r.URL.Path, "/"); short != r.URL.Path && short != "" {
+		to := &url.URL{Path: "/" + strings.TrimLeft(short, "/"), RawQuery: r.URL.RawQuery} // of this site, whatever was asked for
+		probe := r.Clone(r.Context())
+		probe.URL = to
+		if _, pattern := s.mux.Handler(probe); pattern != "GET /" {
+			http.Redirect(w, r, to.String(), http.StatusMovedPermanently)
+			return
+		}
+	}
+	s.render(w, r, http.StatusNotFound, s.missing(r))
+}
+
+// errorBody says what went wrong, and where to go on.
+type errorBody struct {
+	Title, Text string
+	Links       []link
+}
+
+func failed(title, text string, links ...link) view {
+	return view{template: "error", Title: title, Body: errorBody{title, text, append(links, link{Text: "All runs", Path: "/"})}}
+}
+
+// missing says what there is not, in the reader's words rather than the store's.
+func (s *Server) missing(r *http.Request) view {
+	name := r.PathValue("run")
+	if name == "" {
+		return failed("There is no such page", "Nothing is at "+format.FirstLine(r.URL.Path)+".")
+	}
+	if _, err := s.Records.Run(r.Context(), name); err != nil {
+		return failed("There is no run "+format.FirstLine(name), "Its name may be misspelt, or it is in another store.")
+	}
+	there := link{Text: "Run " + format.FirstLine(name), Path: runPath(name)}
+	steps := link{Text: "Its steps", Path: runPath(name) + "/steps"}
+	if version := r.PathValue("version"); version != "" {
+		return failed(fmt.Sprintf("Run %s has no version %s", format.FirstLine(name), format.FirstLine(version)), "It may not have been made yet.", there, link{Text: "Its versions", Path: runPath(name) + "/versions"})
+	}
+	if r.PathValue("action") != "" {
+		return failed("There is no such action", "What can be done to run "+format.FirstLine(name)+" is on its page.", there)
+	}
+	at, err := placeOf(name, r.PathValue("step"), cmp.Or(r.PathValue("task"), "0"), cmp.Or(r.PathValue("sample"), "0"), cmp.Or(r.PathValue("attempt"), "1"))
+	if err != nil {
+		return failed("There is no such page", "Nothing of run "+format.FirstLine(name)+" is at "+format.FirstLine(r.URL.Path)+".", there)
+	}
+	what, step := stepName(at.Kind, at.Step), link{Text: stepName(at.Kind, at.Step), Path: stepPath(name, at.Kind, at.Step)}
+	switch {
+	case r.PathValue("attempt") != "":
+		return failed(fmt.Sprintf("There is no attempt %d at sample %d of task %d", at.Attempt, at.Sample, at.Task), fmt.Sprintf("Run %s has none in %s.", format.FirstLine(name), what), link{Text: "Its group", Path: groupPath(at.RolloutID)}, step, there)
+	case r.PathValue("task") != "":
+		return failed(fmt.Sprintf("%s has no task %d", what, at.Task), fmt.Sprintf("Run %s has no attempt at it.", format.FirstLine(name)), step, there)
+	}
+	return failed(fmt.Sprintf("Run %s has nothing of this: %s", format.FirstLine(name), what), "It may not have begun yet.", steps, there)
 }

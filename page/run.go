@@ -59,7 +59,7 @@ func (s *Server) run(r *http.Request) (view, error) {
 	state, doubt := s.state(ctx, run)
 	b.Doubt = doubt
 	if state != nil {
-		b.Notes = state.obstacles()
+		b.Notes = s.obstacles(ctx, run, *state)
 	}
 	sp, err := spec.Stored(run.Spec) // one that was refused may be anything
 	b.Offer = s.offer(ctx, run, b.runRow, state, err == nil && sp.Evaluation.Only != "")
@@ -128,6 +128,9 @@ func (s *Server) accountOf(r *http.Request, run record.Run, b *runBody) error {
 		b.Events, b.Earlier = b.Events[:eventsShown], true
 	}
 	b.Steps = stepRows(run, steps[max(0, len(steps)-stepsShown):])
+	for i := range b.Steps {
+		b.Steps[i].Lag = lagOf(lags.Value, b.Steps[i].Step.Step)
+	}
 	b.Before, b.After = tested(j.evaluations)
 	return nil
 }
@@ -191,6 +194,7 @@ type stepRow struct {
 	Entropy  *float64
 	Gradient *float64
 	Tokens   *float64
+	Lag      *float64
 }
 
 // stepRows returns the rows of steps, the newest first.

@@ -7,9 +7,12 @@ import (
 	"html/template"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
+	"github.com/fulgurite/fulgurite/internal/access"
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/page/actions"
 	"github.com/fulgurite/fulgurite/page/figure"
 	"github.com/fulgurite/fulgurite/page/format"
 	"github.com/fulgurite/fulgurite/record"
@@ -40,7 +43,7 @@ type runRow struct {
 	Promoted      *int
 	Pinned        bool
 	Took          time.Duration
-	Notes         []string // what keeps it from going on, or why it ended
+	Notes         []note // what keeps it from going on, or why it ended
 	Doing         string
 }
 
@@ -81,7 +84,7 @@ func (s *Server) runRow(ctx context.Context, run record.Run) (runRow, error) {
 		row.Took = run.Finished.Sub(run.Created)
 	}
 	if text := run.Failure().Error; text != "" {
-		row.Notes = append(row.Notes, format.FirstLine(text))
+		row.Notes = append(row.Notes, note{Text: format.FirstLine(text)})
 	}
 	if sp, err := spec.Stored(run.Spec); err == nil { // one that was refused may be anything
 		row.Planned = sp.WithDefaults().Training.Total(run.Splits[trace.Train].Count)
@@ -104,11 +107,11 @@ func (s *Server) runRow(ctx context.Context, run record.Run) (runRow, error) {
 	}
 	state, doubt := s.state(ctx, run)
 	if doubt != "" {
-		row.Notes = append(row.Notes, "Temporal does not say what it does: "+format.FirstLine(doubt))
+		row.Notes = append(row.Notes, note{Text: "Temporal does not say what it does: " + format.FirstLine(doubt)})
 	}
 	if state != nil {
 		row.Doing = state.text()
-		row.Notes = append(row.Notes, state.obstacles()...)
+		row.Notes = append(row.Notes, s.obstacles(ctx, run, *state)...)
 	}
 	return row, nil
 }
@@ -136,20 +139,36 @@ func (s State) text() string {
 	return text
 }
 
-// obstacles describes what blocks a run, for people.
-func (s State) obstacles() []string {
-	var out []string
-	if s.Paused {
-		out = append(out, "paused: `fulgurite resume` goes on")
+// note is a sentence about a run, and what can be done about it.
+type note struct {
+	Text  string
+	Links []link
+}
+
+// obstacles are what keeps a run from going on, for people. Who may act finds the forms
+// beside them.
+func (s *Server) obstacles(ctx context.Context, run record.Run, now State) []note {
+	var out []note
+	act := func(text string, path ...string) link {
+		return link{Text: text, Path: actions.Path(run.Name) + "/" + strings.Join(path, "")}
 	}
-	if s.Pending >= 0 {
-		out = append(out, fmt.Sprintf("version %d waits for `fulgurite approve` or `fulgurite reject`", s.Pending))
+	if now.Paused {
+		out = append(out, note{"paused until somebody resumes it", []link{act("Resume", "resume")}})
 	}
-	for _, q := range s.Idle {
-		out = append(out, "no worker polls queue "+format.Clean(q)+": the run waits until one does")
+	if now.Pending >= 0 {
+		query := fmt.Sprintf("?version=%d", now.Pending)
+		out = append(out, note{fmt.Sprintf("version %d waits for somebody to approve or reject it", now.Pending), []link{act("Approve", "approve", query), act("Reject", "reject", query)}})
 	}
-	for _, b := range s.Blocked {
-		out = append(out, fmt.Sprintf("%s of %s is blocked, attempt %d: %s", format.Clean(b.Activity), format.Clean(b.Workflow), b.Attempt, format.FirstLine(b.Failure)))
+	if s.Operator == nil || !access.Of(ctx).May(access.Operate) {
+		for i := range out {
+			out[i].Links = nil
+		}
+	}
+	for _, q := range now.Idle {
+		out = append(out, note{Text: "no worker polls queue " + format.Clean(q) + ": the run waits until one does"})
+	}
+	for _, b := range now.Blocked {
+		out = append(out, note{Text: fmt.Sprintf("%s of %s is blocked, attempt %d: %s", format.Clean(b.Activity), format.Clean(b.Workflow), b.Attempt, format.FirstLine(b.Failure))})
 	}
 	return out
 }

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"html/template"
 	"net/http"
 	"sync"
@@ -146,9 +145,7 @@ func New(o Options) (*Server, error) {
 	s.mux.HandleFunc("GET /runs/{run}/live", s.live)
 	s.mux.HandleFunc("GET /runs/{run}/{step}/{task}/{sample}/{attempt}/calls/{call}/{part}", s.exchange)
 	s.mux.HandleFunc("POST "+replyPath, s.reply)
-	s.mux.HandleFunc("GET /", s.page(func(*http.Request) (view, error) {
-		return view{}, fmt.Errorf("%w: there is no such page", trace.ErrNotFound)
-	}))
+	s.mux.HandleFunc("GET /", s.nowhere)
 	return s, s.serveActions()
 }
 
@@ -203,10 +200,10 @@ func (s *Server) page(show func(*http.Request) (view, error)) http.HandlerFunc {
 		case r.Context().Err() != nil:
 			return // nobody waits for it
 		case errors.Is(err, trace.ErrNotFound), errors.Is(err, trace.ErrAddress):
-			code, v = http.StatusNotFound, failed("Not found", err)
+			code, v = http.StatusNotFound, s.missing(r)
 		default:
 			s.Log.Error("page", zap.String("path", r.URL.Path), zap.Error(err))
-			code, v = http.StatusInternalServerError, failed("This page can't be shown", err)
+			code, v = http.StatusInternalServerError, failed("This page can't be shown", err.Error())
 		}
 		s.render(w, r, code, v)
 	}
@@ -226,18 +223,16 @@ func (s *Server) render(w http.ResponseWriter, r *http.Request, code int, v view
 	_, _ = w.Write(b.Bytes()) // a reader who left is no failure of ours
 }
 
-func failed(title string, err error) view {
-	return view{template: "error", Title: title, Body: err.Error()}
-}
-
 // view is the data of a template.
 type view struct {
 	template string
 	Title    string
 	// Crumbs lead to where the page is, from the list of runs on.
 	Crumbs []link
-	// Tabs are the pages of a run.
-	Tabs []link
+	// Tabs are the pages of a run. Whole says that this page is the one of its tab, rather
+	// than one below it.
+	Tabs  []link
+	Whole bool
 	// Follow is the path of events that say when to look again, empty for none.
 	Follow string
 	// Section is the path of the page among those of the store, and Script one more that it
@@ -277,6 +272,7 @@ func runView(template string, run record.Run, here string, crumbs ...link) view 
 	for _, t := range []link{{Text: "Overview"}, {Text: "Steps", Path: "/steps"}, {Text: "Versions", Path: "/versions"}, {Text: "Tasks", Path: "/tasks"}, {Text: "Actions", Path: "/actions"}} {
 		v.Tabs = append(v.Tabs, link{t.Text, runPath(run.Name) + t.Path, t.Text == here})
 	}
+	v.Whole = len(crumbs) == 0 || len(crumbs) == 1 && crumbs[0].Path == ""
 	v.Title = run.Name
 	for _, c := range crumbs {
 		v.Title = c.Text + " · " + v.Title
@@ -322,8 +318,12 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, code int, err erro
 	if code >= http.StatusInternalServerError {
 		s.Log.Error("act", zap.String("path", r.URL.Path), zap.Error(err))
 	}
-	title := map[int]string{http.StatusForbidden: "Not allowed", http.StatusNotFound: "Not found"}[code]
-	s.render(w, r, code, failed(cmp.Or(title, "This can't be done"), err))
+	if code == http.StatusNotFound {
+		s.render(w, r, code, s.missing(r))
+		return
+	}
+	title := map[int]string{http.StatusForbidden: "Not allowed"}[code]
+	s.render(w, r, code, failed(cmp.Or(title, "This can't be done"), err.Error()))
 }
 
 // find reads the run of a request, with the status that Temporal has.

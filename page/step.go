@@ -9,6 +9,7 @@ import (
 	"maps"
 	"math"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,12 +17,17 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/page/figure"
 	"github.com/fulgurite/fulgurite/page/format"
+	"github.com/fulgurite/fulgurite/page/verdict"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// groupsPerPage is how many groups a step shows at once.
-const groupsPerPage = 100
+const (
+	// groupsPerPage is how many groups a step shows at once.
+	groupsPerPage = 100
+	// mostPicked attempts are listed of those that ended in one way.
+	mostPicked = 100
+)
 
 // stepBody is the page of a step or of an evaluation.
 type stepBody struct {
@@ -42,11 +48,19 @@ type stepBody struct {
 	Metrics      []tallyOf
 	Reserve      string
 	ReserveCount int
+	Lag          *float64 // how many steps the versions that sampled it were behind
+	Again        bool     // the lag is still being counted
+	// Picked are the attempts that ended in the way that the reader asked for.
+	Picked     []link
+	PickedBy   string
+	PickedMore int
 }
 
 // tally is how often something was, and its share of the most frequent.
 type tally struct {
 	Name  string
+	Word  string // as it is on record, where the name says it in other words
+	Path  string // of the attempts
 	Count int
 	Share float64
 }
@@ -99,7 +113,8 @@ func (s *Server) step(r *http.Request) (view, error) {
 	if err := s.beside(ctx, run, &b); err != nil {
 		return view{}, err
 	}
-	b.count(trials)
+	b.count(trials, run.Status)
+	b.pick(trials, run.Status, r.URL.Query().Get("outcome"), r.URL.Query().Get("failure"))
 	groups := groupsOf(trials, b.Rewards)
 	if b.Quarantined, err = s.quarantined(ctx, run.Name, id.Kind, id.Step); err != nil {
 		return view{}, err
@@ -159,6 +174,11 @@ func (s *Server) beside(ctx context.Context, run record.Run, b *stepBody) error 
 	if err != nil {
 		return err
 	}
+	lags, err := s.lagsOf(ctx, run, steps)
+	if err != nil {
+		return err
+	}
+	b.Lag, b.Again = lagOf(lags.Value, b.Step), lags.Making
 	if b.Step > 1 {
 		b.Previous = stepPath(run.Name, trace.Train, b.Step-1)
 	}
@@ -198,21 +218,59 @@ func (s *Server) choice(ctx context.Context, at trace.Address) (record.Choice, b
 }
 
 // count fills in rewards, outcomes and failures.
-func (b *stepBody) count(trials []record.Trial) {
+func (b *stepBody) count(trials []record.Trial, run record.Status) {
 	outcomes, failures := map[string]int{}, map[string]int{}
 	var rewards []float64
 	for i, t := range trials {
-		outcomes[outcomeText(t.Outcome)]++
-		if t.Failure != "" {
-			failures[format.Clean(t.Failure)]++
-		} else if t.Outcome == trace.AgentFailed {
-			failures["unknown"]++
+		last := i+1 == len(trials) || trials[i+1].RolloutID != t.RolloutID
+		outcomes[outcomeText(t.Outcome, !last, run)]++
+		if word := failureOf(t); word != "" {
+			failures[word]++
 		}
-		if last := i+1 == len(trials) || trials[i+1].RolloutID != t.RolloutID; last && t.Reward != nil {
+		if last && t.Reward != nil {
 			rewards = append(rewards, *t.Reward)
 		}
 	}
 	b.Rewards, b.Outcomes, b.Failures = spreadOf(rewards), tallies(outcomes), tallies(failures)
+	for i := range b.Outcomes {
+		b.Outcomes[i].Path = "?outcome=" + url.QueryEscape(b.Outcomes[i].Name) + "#picked"
+	}
+	for i := range b.Failures {
+		f := &b.Failures[i]
+		f.Path = "?failure=" + url.QueryEscape(f.Name) + "#picked"
+		if words := verdict.Failure(f.Name); words != f.Name {
+			f.Name, f.Word = words, f.Name
+		}
+	}
+}
+
+// failureOf is the word for how an agent failed, empty where it did not.
+func failureOf(t record.Trial) string {
+	if t.Failure == "" && t.Outcome == trace.AgentFailed {
+		return "unknown"
+	}
+	return format.FirstLine(t.Failure)
+}
+
+// pick lists the attempts that ended in one way, if the reader asks for one.
+func (b *stepBody) pick(trials []record.Trial, run record.Status, outcome, failure string) {
+	if outcome == "" && failure == "" {
+		return
+	}
+	b.PickedBy = format.FirstLine(outcome)
+	if failure != "" {
+		b.PickedBy = verdict.Failure(format.FirstLine(failure))
+	}
+	for i, t := range trials {
+		replaced := i+1 < len(trials) && trials[i+1].RolloutID == t.RolloutID
+		switch {
+		case failure != "" && failureOf(t) != failure, failure == "" && outcomeText(t.Outcome, replaced, run) != outcome:
+		case len(b.Picked) == mostPicked:
+			b.PickedMore++
+		default:
+			b.Picked = append(b.Picked, link{Text: fmt.Sprintf("%s, sample %d, attempt %d", format.FirstLine(t.TaskID), t.Sample, t.Attempt), Path: attemptPath(t.Address)})
+		}
+	}
 }
 
 // tallies are counts, the largest first.

@@ -18,6 +18,7 @@ const stepsPerPage = 100
 type stepsBody struct {
 	Steps        []stepRow
 	Newer, Older string
+	Again        bool // the lags are still being counted
 	// UnderWay is the step that has begun and is not finished, 0 for none.
 	UnderWay     int
 	UnderWayPath string
@@ -57,6 +58,14 @@ func (s *Server) steps(r *http.Request) (view, error) {
 	}
 	if first >= 0 {
 		b.Steps = stepRows(run, steps[first:end])
+	}
+	lags, err := s.lagsOf(ctx, run, steps)
+	if err != nil {
+		return view{}, err
+	}
+	b.Again = lags.Making
+	for i := range b.Steps {
+		b.Steps[i].Lag = lagOf(lags.Value, b.Steps[i].Step.Step)
 	}
 	if to < last {
 		b.Newer = fmt.Sprintf("?to=%d", to+stepsPerPage)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/page/format"
+	"github.com/fulgurite/fulgurite/page/trained"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -40,9 +41,9 @@ func (c *conversation) marks(call trace.Exchange) []tokenMark {
 		return out
 	}
 	out := make([]tokenMark, len(call.Completion))
-	given, inBatch := callCredit{}, false
+	given, inBatch := trained.Call{}, false
 	if c.credit != nil {
-		given, inBatch = c.credit.calls[call.Seq]
+		given, inBatch = c.credit.Calls[call.Seq]
 	}
 	for i, id := range call.Completion {
 		t := tokenMark{Text: c.spell(id), ID: id, Version: call.Version, Trained: c.credit != nil}
@@ -53,12 +54,12 @@ func (c *conversation) marks(call trace.Exchange) []tokenMark {
 		if call.Untrained != nil && call.Untrained[i] {
 			t.Trained = false
 		}
-		if inBatch && i < len(given.advantages) {
-			a := float64(given.advantages[i])
-			t.Batch, t.Trained = true, given.sampled[i]
+		if inBatch && i < len(given.Advantages) {
+			a := float64(given.Advantages[i])
+			t.Batch, t.Trained = true, given.Sampled[i]
 			if t.Trained {
 				t.Advantage = &a
-				t.Entropy, t.Trainer = known(given.entropies[i]), known(given.trainer[i])
+				t.Entropy, t.Trainer = known(given.Entropies[i]), known(given.Trainer[i])
 			}
 		} else {
 			t.Trained = false

@@ -21,7 +21,7 @@ func (s Spec) Set(values map[string]float64) (Spec, error) {
 			f.add(key, "one of "+strings.Join(sortedKeys(numbers), ", "), "can't be set while this run is under way")
 			continue
 		}
-		number(values[key])
+		number.set(values[key])
 	}
 	if err := f.err(); err != nil {
 		return Spec{}, err
@@ -33,6 +33,22 @@ func (s Spec) Set(values map[string]float64) (Spec, error) {
 func (s Spec) SettableKeys() []string {
 	s = s.WithDefaults()
 	return sortedKeys(s.settable())
+}
+
+// SettableValues are the numbers that those keys have.
+func (s Spec) SettableValues() map[string]float64 {
+	s = s.WithDefaults()
+	out := map[string]float64{}
+	for key, number := range s.settable() {
+		out[key] = number.value()
+	}
+	return out
+}
+
+// settable is a number of a spec that Set can change.
+type settable struct {
+	value func() float64
+	set   func(float64)
 }
 
 // newer are the faults that a spec did not have before.
@@ -50,11 +66,13 @@ func newer(before, after error) error {
 	return left.err()
 }
 
-// settable returns the setters of the keys that Set can change. Parts that s does not
-// have are left out.
-func (s *Spec) settable() map[string]func(float64) {
-	number := func(field *float64) func(float64) { return func(v float64) { *field = v } }
-	keys := map[string]func(float64){
+// settable are the keys that Set knows. Those of parts that s does not have are not
+// among them.
+func (s *Spec) settable() map[string]settable {
+	number := func(field *float64) settable {
+		return settable{func() float64 { return *field }, func(v float64) { *field = v }}
+	}
+	keys := map[string]settable{
 		"training.optimizer.learning_rate": number(&s.Training.Optimizer.LearningRate),
 		"training.optimizer.weight_decay":  number(&s.Training.Optimizer.WeightDecay),
 		"training.optimizer.clip_norm":     number(&s.Training.Optimizer.ClipNorm),
@@ -66,13 +84,13 @@ func (s *Spec) settable() map[string]func(float64) {
 		"loss.importance_floor":            number(&s.Loss.ImportanceFloor),
 		"promotion.margin":                 number(&s.Promotion.Margin),
 		"promotion.significance":           number(&s.Promotion.Significance),
-		// Validate refuses the integer that a fraction of a step becomes.
-		"evaluation.every": func(v float64) {
+		// Validate refuses what a fraction of a step becomes.
+		"evaluation.every": {func() float64 { return float64(s.Evaluation.Every) }, func(v float64) {
 			s.Evaluation.Every = int(v)
 			if v != float64(s.Evaluation.Every) {
 				s.Evaluation.Every = -1
 			}
-		},
+		}},
 	}
 	if s.Loss.KL != nil {
 		keys["loss.kl.weight"] = number(&s.Loss.KL.Weight)

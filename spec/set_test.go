@@ -57,3 +57,13 @@ func TestSetRefusesWhatCannotChangeOrCannotBe(t *testing.T) {
 		require.ErrorContains(t, err, c.want, name)
 	}
 }
+
+func TestSettableValuesAreThoseThatSetGave(t *testing.T) {
+	t.Parallel()
+	s, err := valid().Set(map[string]float64{"training.optimizer.learning_rate": 1e-4, "evaluation.every": 2})
+	require.NoError(t, err)
+	values := s.SettableValues()
+	require.Len(t, values, len(s.SettableKeys()))
+	require.InDelta(t, 1e-4, values["training.optimizer.learning_rate"], 0)
+	require.InDelta(t, 2, values["evaluation.every"], 0)
+}

@@ -12,7 +12,6 @@ import (
 	"github.com/fulgurite/fulgurite/internal/access"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
-	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -35,7 +34,8 @@ type formBody struct {
 	Values   string
 	Why      string // the reason
 	Promoted *int
-	Keys     []string // that can be set
+	Settings []setting // that can be changed
+	Evidence evidence
 	Problem  string
 }
 
@@ -70,10 +70,16 @@ func (p *Pages) ask(w http.ResponseWriter, r *http.Request, run record.Run, b fo
 			p.Fail(w, r, http.StatusInternalServerError, err)
 			return
 		}
+		if b.Evidence, err = p.evidence(r.Context(), run.Name, k, b); err != nil {
+			p.Fail(w, r, http.StatusInternalServerError, err)
+			return
+		}
 	}
 	if k.TakesNumbers {
-		if sp, err := spec.Stored(run.Spec); err == nil { // one that can't be read has its keys checked by the run
-			b.Keys = sp.SettableKeys()
+		var err error
+		if b.Settings, err = p.settings(r.Context(), run); err != nil {
+			p.Fail(w, r, http.StatusInternalServerError, err)
+			return
 		}
 	}
 	p.show(w, r, Page{Title: k.Verb, Run: run, Code: code}, "form", b)

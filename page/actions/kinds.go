@@ -31,7 +31,7 @@ func kinds() []kind {
 		{Name: record.ActionSet, Verb: "Set", Effect: "Keys of the spec get other numbers, from the first step on that has not begun.", TakesNumbers: true},
 		{Name: record.ActionRetry, Verb: "Retry", Effect: "The run goes on where it ended. What is on record is not done again."},
 		{Name: record.ActionPromote, Verb: "Promote", Effect: "The version is served from now on. The run may promote another one later.", TakesVersion: true, NeedsVersion: true},
-		{Name: record.ActionRollback, Verb: "Roll back", Effect: "An earlier version is served again: the one promoted before, unless another is named.", TakesVersion: true, NeedsReason: true},
+		{Name: record.ActionRollback, Verb: "Roll back", Effect: "An earlier version is served again instead of the promoted one.", TakesVersion: true, NeedsReason: true},
 		{Name: record.ActionPin, Verb: "Pin", Effect: "The version is promoted and held: the run promotes no other until somebody unpins it.", TakesVersion: true, NeedsVersion: true},
 		{Name: record.ActionUnpin, Verb: "Unpin", Effect: "The promoted version stays, and the run may promote others again."},
 		{Name: record.ActionStop, Verb: "Stop", Effect: "The run ends after the steps that have begun, with the evaluations that follow the last step. It can't be resumed.", Heavy: true},

@@ -33,6 +33,8 @@ type Operator interface {
 type Records interface {
 	Run(ctx context.Context, name string) (record.Run, error)
 	Promoted(ctx context.Context, run, policy string) (record.Promotion, error)
+	Promotions(ctx context.Context, run, policy string) ([]record.Promotion, error)
+	EvaluationsBetween(ctx context.Context, run, policy string, from, to int) ([]record.Evaluation, error)
 	Actions(ctx context.Context, run string, most int) ([]record.Action, error)
 	Action(ctx context.Context, id string) (record.Action, error)
 }

@@ -113,13 +113,30 @@ function tokens(box, readout) {
     parts.push(mask, "version " + version);
     readout.textContent = parts.join(" · ");
   }
+  // beside is the token that is nearest on the line below or above.
+  function beside(token, step) {
+    const from = token.getClientRects()[0];
+    let best = null, line = null, distance = Infinity;
+    for (let t = token; (t = step > 0 ? t.nextElementSibling : t.previousElementSibling);) {
+      const r = t.getClientRects()[0];
+      if (!r || Math.abs(r.top - from.top) < r.height / 2) continue;
+      if (line === null) line = r.top;
+      if (Math.abs(r.top - line) >= r.height / 2) break;
+      if (Math.abs(r.left - from.left) < distance) [best, distance] = [t, Math.abs(r.left - from.left)];
+    }
+    return best;
+  }
   box.addEventListener("pointerover", (e) => choose(e.target.closest(".t")));
   box.addEventListener("click", (e) => choose(e.target.closest(".t")));
   box.addEventListener("keydown", (e) => {
-    const next = { ArrowRight: "nextElementSibling", ArrowLeft: "previousElementSibling" }[e.key];
-    if (!next) return;
+    const move = {
+      ArrowRight: (t) => t.nextElementSibling, ArrowLeft: (t) => t.previousElementSibling, ArrowDown: (t) => beside(t, 1), ArrowUp: (t) => beside(t, -1),
+      Home: () => box.firstElementChild, End: () => box.lastElementChild,
+    }[e.key];
+    if (!move || e.ctrlKey || e.metaKey || e.altKey) return;
     e.preventDefault();
-    choose(chosen && box.contains(chosen) ? chosen[next] : box.firstElementChild);
+    const inside = chosen && box.contains(chosen);
+    choose(inside || e.key === "End" ? move(chosen) : box.firstElementChild);
     if (chosen) chosen.scrollIntoView({ block: "nearest" });
   });
 }

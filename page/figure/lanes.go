@@ -48,6 +48,15 @@ func (l Lanes) Empty() bool {
 	return true
 }
 
+// Hidden is how many bars are not drawn.
+func (l Lanes) Hidden() int {
+	n := 0
+	for _, row := range l.Rows {
+		n += len(row.Bars)
+	}
+	return max(0, n-mostBars)
+}
+
 // ends are when the first bar begins and the last ends.
 func (l Lanes) ends() (from, to time.Time) {
 	for _, row := range l.Rows {
@@ -61,7 +70,7 @@ func (l Lanes) ends() (from, to time.Time) {
 		}
 	}
 	if !to.After(from) {
-		to = from.Add(time.Second)
+		to = from.Add(time.Millisecond)
 	}
 	return from, to
 }
@@ -70,7 +79,7 @@ func (l Lanes) ends() (from, to time.Time) {
 func (l Lanes) SVG() template.HTML {
 	d := Drawing{}
 	bottom := laneHeight * float64(len(l.Rows))
-	d.Add(`<svg class="lanes" viewBox="0 0 %g %g" role="img" aria-label="%s">`, lanesWidth, bottom+20, html.EscapeString(l.Title))
+	d.Add(`<svg class="lanes" viewBox="0 0 %g %g" role="group" aria-label="%s">`, lanesWidth, bottom+20, html.EscapeString(l.Title))
 	from, to := l.ends()
 	all := to.Sub(from)
 	at := func(t time.Time) float64 {
@@ -104,8 +113,12 @@ func (l Lanes) SVG() template.HTML {
 }
 
 func (d *Drawing) bar(b Bar, x, width, y float64) {
-	rect := fmt.Sprintf(`<rect class="bar %s" x="%.1f" y="%.1f" width="%.1f" height="%.1f" rx="2"><title>%s</title></rect>`,
-		html.EscapeString(b.Class), x, y+4, width, laneHeight-8, html.EscapeString(b.Text))
+	image := ""
+	if b.Path == "" { // a link has its own name
+		image = fmt.Sprintf(` role="img" aria-label="%s"`, html.EscapeString(b.Text))
+	}
+	rect := fmt.Sprintf(`<rect class="bar %s"%s x="%.1f" y="%.1f" width="%.1f" height="%.1f" rx="2"><title>%s</title></rect>`,
+		html.EscapeString(b.Class), image, x, y+4, width, laneHeight-8, html.EscapeString(b.Text))
 	if b.Path != "" {
 		rect = fmt.Sprintf(`<a href="%s" aria-label="%s">%s</a>`, html.EscapeString(b.Path), html.EscapeString(b.Text), rect)
 	}
@@ -120,7 +133,10 @@ func (l Lanes) tick(t, from time.Time, all time.Duration) string {
 		return t.Local().Format("15:04:05.000")
 	}
 	since := t.Sub(from)
-	if all < 10*time.Second {
+	switch {
+	case all < 5*time.Millisecond:
+		return fmt.Sprintf("%d µs", since.Microseconds())
+	case all < 10*time.Second:
 		return fmt.Sprintf("%d ms", since.Milliseconds())
 	}
 	return fmt.Sprintf("%.0f s", since.Seconds())

@@ -94,6 +94,8 @@ func Exact(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 // Took is a duration in its two largest units.
 func Took(d time.Duration) string {
 	switch {
+	case d > 0 && d < time.Millisecond:
+		return "under 1 ms"
 	case d < time.Second:
 		return fmt.Sprintf("%d ms", d.Milliseconds())
 	case d < time.Minute:

@@ -74,6 +74,20 @@ func FirstLine(text string) string {
 	return c.Text
 }
 
+// Words are the first words of a text's first line, in at most so many letters.
+func Words(text string, most int) string {
+	line := FirstLine(text)
+	letters := []rune(line)
+	if len(letters) <= most {
+		return line
+	}
+	cut := string(letters[:most-1])
+	if i := strings.LastIndexByte(cut, ' '); i > most/2 {
+		cut = cut[:i]
+	}
+	return cut + "…"
+}
+
 // Visible is Clean, with a sign for what has no width.
 func Visible(text string) string {
 	if text == "" {

@@ -1,0 +1,121 @@
+package actions
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// toEnds is how many standard errors a 95 % interval reaches to each side.
+const toEnds = 1.96
+
+// evidence is what is known of the versions between which somebody decides.
+type evidence struct {
+	Gates []gate
+	// Compare is the page that compares the version with the promoted one, empty where one of
+	// them is not known or was not evaluated.
+	Compare string
+	// Back is the version that a rollback leads to unless another is named, nil for none.
+	Back *int
+}
+
+// gate is a version and its evaluation on the gate split.
+type gate struct {
+	Version         int
+	Role            string // what it is to the decision
+	Known           bool   // it was evaluated
+	Mean, Low, High float64
+	Path            string // of the version
+}
+
+// setting is a key that can be set, and its value now.
+type setting struct {
+	Key   string
+	Value string
+}
+
+// evidence reads what is known of the version that is named and of the promoted one.
+func (p *Pages) evidence(ctx context.Context, run string, k kind, b formBody) (evidence, error) {
+	var out evidence
+	base := strings.TrimSuffix(Path(run), "/actions") + "/versions"
+	versions := []int{}
+	if v, err := strconv.Atoi(strings.TrimSpace(b.Version)); err == nil && v >= 0 && (b.Promoted == nil || v != *b.Promoted) {
+		versions = append(versions, v)
+	}
+	if k.Name == record.ActionRollback {
+		history, err := p.Records.Promotions(ctx, run, model.DefaultPolicy)
+		if err != nil {
+			return out, err
+		}
+		if v, ok := record.Before(history); ok {
+			out.Back = &v
+			if len(versions) == 0 {
+				versions = append(versions, v)
+			}
+		}
+	}
+	if b.Promoted != nil {
+		versions = append(versions, *b.Promoted)
+	}
+	known := 0
+	for _, v := range versions {
+		g := gate{Version: v, Role: "named", Path: fmt.Sprintf("%s/%d", base, v)}
+		switch {
+		case b.Promoted != nil && v == *b.Promoted:
+			g.Role = "promoted now"
+		case out.Back != nil && v == *out.Back:
+			g.Role = "the one before"
+		case k.Name == record.ActionApprove || k.Name == record.ActionReject:
+			g.Role = "waits for approval"
+		}
+		all, err := p.Records.EvaluationsBetween(ctx, run, model.DefaultPolicy, v, v+1)
+		if err != nil {
+			return out, err
+		}
+		for _, e := range all {
+			if e.Kind == trace.Gate {
+				g.Known, g.Mean, g.Low, g.High = true, e.Mean, e.Mean-toEnds*e.StdError, e.Mean+toEnds*e.StdError
+				known++
+			}
+		}
+		out.Gates = append(out.Gates, g)
+	}
+	if known == 2 {
+		out.Compare = fmt.Sprintf("%s/compare?a=%d&b=%d&split=%s", base, versions[1], versions[0], trace.Gate)
+	}
+	return out, nil
+}
+
+// settings are the keys of a run that can be set, with the values that the next step will
+// have as far as actions are on record.
+func (p *Pages) settings(ctx context.Context, run record.Run) ([]setting, error) {
+	sp, err := spec.Stored(run.Spec)
+	if err != nil {
+		return nil, nil // of a spec that can't be read the run checks the keys
+	}
+	acted, err := p.Records.Actions(ctx, run.Name, mostActions)
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range slices.Backward(acted) { // the oldest first
+		if a.Name != record.ActionSet || a.Outcome != record.ActionDone {
+			continue
+		}
+		if changed, err := sp.Set(a.Input.Values); err == nil {
+			sp = changed
+		}
+	}
+	values := sp.SettableValues()
+	var out []setting
+	for _, key := range sp.SettableKeys() {
+		out = append(out, setting{key, strconv.FormatFloat(values[key], 'g', -1, 64)})
+	}
+	return out, nil
+}

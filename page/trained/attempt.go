@@ -1,0 +1,110 @@
+package trained
+
+import (
+	"math"
+
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// Attempt is what the batch of a step made of an attempt.
+type Attempt struct {
+	Advantage Mean // of its trained tokens
+	Tokens    int  // trained
+	// Calls are by Seq.
+	Calls map[int]Call
+}
+
+// Call is what a batch, and who trained on it, say of the tokens of a call, in order. Scores
+// are NaN where they are not known.
+type Call struct {
+	Advantages         []float32
+	Sampled            []bool
+	Trainer, Entropies []float32
+}
+
+// Advantage is that of the trained tokens of the call on average.
+func (c Call) Advantage() Mean {
+	var m Mean
+	for i, sampled := range c.Sampled {
+		if sampled {
+			m.add(float64(c.Advantages[i]))
+		}
+	}
+	return m
+}
+
+// Group is what a batch made of the attempts at the task of a, by address and without their
+// calls.
+func Group(batch *model.Batch, a trace.Address) map[string]Attempt {
+	group := map[int]*Attempt{} // by trajectory
+	for i, t := range batch.Trajectories {
+		if one, err := trace.ParseAddress(t.Attempt); err == nil && one.Kind == a.Kind && one.Task == a.Task {
+			group[i] = &Attempt{Tokens: t.Trained}
+		}
+	}
+	for _, row := range batch.Rows {
+		if one := group[row.Trajectory]; one != nil {
+			one.average(row)
+		}
+	}
+	out := make(map[string]Attempt, len(group))
+	for i, one := range group {
+		out[batch.Trajectories[i].Attempt] = *one
+	}
+	return out
+}
+
+// Of is what a batch made of one attempt, token by token; nil where it is not in the batch.
+// Scores may be empty.
+func Of(batch *model.Batch, a trace.Address, scores model.Scores) *Attempt {
+	for i, t := range batch.Trajectories {
+		if t.Attempt == a.String() {
+			one := &Attempt{Tokens: t.Trained, Calls: map[int]Call{}}
+			one.add(batch.Rows, i, scores)
+			return one
+		}
+	}
+	return nil
+}
+
+// average takes the trained tokens of a row into the attempt's mean.
+func (a *Attempt) average(row model.BatchRow) {
+	for i, sampled := range row.Sampled {
+		if sampled {
+			a.Advantage.add(float64(row.Advantages[i]))
+		}
+	}
+}
+
+// add takes the tokens of a trajectory out of the rows of its batch.
+func (a *Attempt) add(rows []model.BatchRow, trajectory int, scores model.Scores) {
+	first := 0 // trained token of the row
+	for _, row := range rows {
+		next := first + row.Trained()
+		if row.Trajectory == trajectory {
+			a.average(row)
+			a.addRow(row, scores, first)
+		}
+		first = next
+	}
+}
+
+func (a *Attempt) addRow(row model.BatchRow, scores model.Scores, trained int) {
+	for i, seq := range row.Calls {
+		trainer, entropy := float32(math.NaN()), float32(math.NaN())
+		if row.Sampled[i] {
+			if len(scores.Logprobs) > 0 {
+				trainer, entropy = scores.Logprobs[trained], scores.Entropies[trained]
+			}
+			trained++
+		}
+		if seq < 0 {
+			continue
+		}
+		call := a.Calls[int(seq)]
+		call.Advantages, call.Sampled = append(call.Advantages, row.Advantages[i]), append(call.Sampled, row.Sampled[i])
+		call.Trainer, call.Entropies = append(call.Trainer, trainer), append(call.Entropies, entropy)
+		a.Calls[int(seq)] = call
+	}
+}

@@ -1,0 +1,102 @@
+package page_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+func TestAnAttemptSaysWhyItFailedAndWhichCallGotTheBlame(t *testing.T) {
+	t.Parallel()
+	r := newRecorded(t, "plain")
+	r.criticRun()
+	server := r.serve(nil)
+	body, _ := get(t, server.URL+criticAttempt)
+	text := texts(t, body)
+	for _, want := range []string{
+		"The answer differs. Task plain Expected 2 Returned 3", "Credit, call by call most blamed: call 0, −0.900 most credited: call 2, +0.529",
+		"advantage −0.900", "advantage +0.300", "“You are a careful planner of long…”",
+	} {
+		require.Contains(t, text, want)
+	}
+	require.NotRegexp(t, `agent-[0-9a-f]{8}`, text, "a digest says nothing to people")
+	require.Contains(t, links(t, body), "#call-0")
+	body, _ = get(t, server.URL+criticAttempt+"?call=2")
+	require.Contains(t, links(t, body), "?call=0#call-0", "it is on another page")
+	require.Contains(t, links(t, body), "#call-2")
+	body, _ = get(t, server.URL+"/runs/demo/train-1/0/0/2")
+	require.NotContains(t, body, "most blamed", "all calls got the same")
+}
+
+func TestAGroupSaysWhyItsSamplesFailed(t *testing.T) {
+	t.Parallel()
+	r := newRecorded(t, "plain")
+	a := r.begin(trace.RolloutID{Run: "demo", Kind: trace.Try, Step: 1, Sample: 1})
+	require.NoError(t, r.store.SealAttempt(t.Context(), trace.Attempt{
+		Address: a, Outcome: trace.AgentFailed, Failure: "exit", Reward: new(float64), Error: "exit: exit code 3\nTraceback (most recent call last):\n  File \"agent\"\nValueError: no <b>such</b> tool",
+	}))
+	server := r.serve(nil)
+	body, _ := get(t, server.URL+"/runs/demo/try-1/0")
+	text := texts(t, body)
+	require.Contains(t, text, "outcome ended with an error , exit")
+	require.Contains(t, text, "The agent ended with an error: that counts as 0. ValueError: no <b>such</b> tool")
+	require.NotContains(t, text, "Traceback")
+	body, _ = get(t, server.URL+"/runs/demo/try-1/0/1/1")
+	require.Contains(t, texts(t, body), "Outcome ended with an error exit")
+}
+
+func TestFailuresAndOutcomesLeadToTheirAttempts(t *testing.T) {
+	t.Parallel()
+	server := newRecorded(t, hostile).serve(nil)
+	body, _ := get(t, server.URL+"/runs/demo/train-1")
+	require.Contains(t, texts(t, body), "ran out of time timeout 1")
+	for query, want := range map[string][]string{
+		"?failure=timeout#picked":      {"/runs/demo/train-1/0/1/1"},
+		"?outcome=lost#picked":         {"/runs/demo/train-1/0/0/1"},
+		"?outcome=agent+failed#picked": {"/runs/demo/train-1/0/1/1"},
+	} {
+		require.Contains(t, links(t, body), query)
+		picked, reply := get(t, server.URL+"/runs/demo/train-1"+query)
+		require.Equal(t, http.StatusOK, reply.StatusCode)
+		for _, path := range want {
+			require.Contains(t, links(t, picked), path, query)
+			require.NotContains(t, links(t, body), path)
+		}
+	}
+	body, reply := get(t, server.URL+"/runs/demo/train-1?failure=%3Cscript%3E")
+	require.Equal(t, http.StatusOK, reply.StatusCode)
+	require.Contains(t, texts(t, body), "Attempts: <script> No attempt ended so.")
+}
+
+func TestSamplesAndGroupsLeadToThoseBesideThem(t *testing.T) {
+	t.Parallel()
+	server := newRecorded(t, "plain").serve(nil)
+	for path, want := range map[string][]string{
+		"/runs/demo/train-1/0/0/2": {"All samples", "Next: sample 1"},
+		"/runs/demo/train-1/0/1/1": {"Previous: sample 0", "All samples", "Next: sample 2"},
+		"/runs/demo/train-1/0":     {"All groups", "Next group"},
+		"/runs/demo/train-1/1":     {"Previous group", "All groups"},
+	} {
+		body, _ := get(t, server.URL+path)
+		for _, text := range want {
+			require.Contains(t, texts(t, body), text, path)
+		}
+	}
+	body, _ := get(t, server.URL+"/runs/demo/train-1/0/1/1")
+	require.Contains(t, links(t, body), "/runs/demo/train-1/0/0/2", "the last attempt of the sample before")
+	require.NotContains(t, links(t, body), "/runs/demo/train-1/0/0/1")
+}
+
+func TestTheLagOfAStepIsShown(t *testing.T) {
+	t.Parallel()
+	server := newRecorded(t, "plain").serve(nil)
+	body, _ := get(t, server.URL+"/runs/demo/train-2")
+	require.Contains(t, texts(t, body), "Lag 0.000 steps")
+	body, _ = get(t, server.URL+"/runs/demo/steps")
+	require.Contains(t, texts(t, body), "Lag Trained tokens Finished 2 0.500 0.500 – 0.500 1.000 0.000 64")
+	body, _ = get(t, server.URL+"/runs/demo/gate-1")
+	require.NotContains(t, texts(t, body), "Lag")
+}
