@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/fulgurite/fulgurite/page/curves"
 	"github.com/fulgurite/fulgurite/page/figure"
 	"github.com/fulgurite/fulgurite/page/format"
 	"github.com/fulgurite/fulgurite/record"
@@ -29,7 +30,7 @@ type compareBody struct {
 	Problem string
 	Runs    []comparedRun
 	Figures []figure.Figure
-	Range   span
+	Range   curves.Span
 	Keys    []keyRow
 	More    int // keys that are not shown
 	Equal   int // keys that all specs have alike
@@ -84,7 +85,7 @@ func (s *Server) compareRuns(r *http.Request) (view, error) {
 		q["run"] = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == run.Name })
 		b.Runs, last = append(b.Runs, comparedRun{row, i, "?" + q.Encode()}), max(last, row.Step)
 	}
-	b.Range = spanOf(r, last)
+	b.Range = curves.SpanOf(number(r, "from"), number(r, "to"), last)
 	if len(runs) > 0 {
 		if err := s.overlay(ctx, &b, runs); err != nil {
 			return view{}, err
@@ -105,7 +106,7 @@ func (s *Server) overlay(ctx context.Context, b *compareBody, runs []record.Run)
 		if err != nil {
 			return err
 		}
-		for i, f := range curvesOf(b.Range.steps(steps), nil, b.Range.evaluations(j.evaluations), nil) {
+		for i, f := range curves.Of(s.curveData(run, b.Range, steps, j.evaluations)) {
 			line := figure.Curve{Name: run.Name, Points: f.Lines[0].Points}
 			if len(b.Figures) <= i {
 				f.Lines = nil

@@ -19,7 +19,6 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/page/actions"
 	"github.com/fulgurite/fulgurite/page/cache"
-	"github.com/fulgurite/fulgurite/page/figure"
 	"github.com/fulgurite/fulgurite/page/login"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/tasks"
@@ -78,7 +77,7 @@ type Server struct {
 	batches   cache.Cache[model.Batch]
 	scores    cache.Cache[model.Scores]
 	splits    cache.Cache[map[string]tasks.Task]
-	drawn     cache.Cache[[]figure.Drawn]
+	drawn     cache.Cache[drawn]
 	looks     cache.Cache[string]
 	states    cache.Cache[stateAnswer]
 

@@ -118,7 +118,7 @@ func TestVersionsAreComparedAsTheToolDoes(t *testing.T) {
 			if version == 4 {
 				reward = 1
 			}
-			require.NoError(t, r.store.SealAttempt(ctx, trace.Attempt{Address: a, Outcome: trace.Completed, Reward: &reward}))
+			require.NoError(t, r.store.SealAttempt(ctx, trace.Attempt{Address: a, Outcome: trace.Completed, Reward: &reward, Result: fmt.Sprintf("said by version %d on %d", version, task)}))
 		}
 		require.NoError(t, r.store.PutEvaluation(ctx, record.Evaluation{Run: "demo", Policy: model.DefaultPolicy, EvaluationResult: record.EvaluationResult{
 			Kind: trace.Gate, Version: version, Tasks: len(r.tasks), Rollouts: len(r.tasks), Mean: 0.5,
@@ -127,9 +127,38 @@ func TestVersionsAreComparedAsTheToolDoes(t *testing.T) {
 	server := r.serve(nil)
 	body, _ := get(t, server.URL+"/runs/demo/versions/compare?a=3&b=demo%404&split=gate")
 	require.Contains(t, body, "B is better on 2 of 5 tasks, worse on 0, equal on 3")
-	require.Contains(t, body, "/runs/demo/gate-4/")
+	require.Contains(t, body, `<a href="/runs/demo/gate-4/1">task-1 plain words</a>`, "the task leads to B's group")
+	require.Contains(t, body, "On 3 tasks both earned the same; they are not listed.")
+	require.Equal(t, 2, strings.Count(body, `data-label="B − A">&#43;1.000</td>`), "only what changed")
+	require.NotContains(t, body, "Tasks on which B is worse")
+	require.Contains(t, body, "said by version 4 on 1")
+	require.Contains(t, body, "said by version 3 on 1")
+	require.Contains(t, body, `B was made of the other by one step. <a href="/runs/demo/train-4">step 4</a>`)
+	require.Contains(t, body, "Nobody changed a setting meanwhile.")
+	back, _ := get(t, server.URL+"/runs/demo/versions/compare?a=4&b=3")
+	require.Contains(t, back, "Tasks on which B is worse", "without a split it is the one that both have")
+	require.Contains(t, back, `<td class="n down" data-label="B − A">−1.000</td>`)
+	ticked, _ := get(t, server.URL+"/runs/demo/versions/compare?v=4&v=3")
+	require.Contains(t, ticked, `name="a" value="demo@3"`)
+	require.Contains(t, ticked, "B is better on 2 of 5 tasks")
+	list, _ := get(t, server.URL+"/runs/demo/versions")
+	require.Contains(t, list, `<input type="checkbox" name="v" value="2"`)
+
+	r.secondRun("other", `{"seed":9}`)
+	a := record.Action{ID: "setting-1", Run: "demo", Name: record.ActionSet, By: "ada", Input: record.ActionInput{Values: map[string]float64{"loss.clip_low": 0.1}}}
+	_, err := r.store.BeginAction(ctx, a)
+	require.NoError(t, err)
+	require.NoError(t, r.store.EndAction(ctx, a.ID, record.ActionDone, record.ActionResult{Step: 2}))
+	body, _ = get(t, server.URL+"/runs/demo/versions/compare?a=1&b=2")
+	require.Contains(t, body, "from step 2 on loss.clip_low=0.1, set by ada")
+	require.Contains(t, body, `<td>train/entropy</td><td class="n">1.000</td><td class="n">0.500</td><td class="n">−0.500</td>`)
+	body, _ = get(t, server.URL+"/runs/demo/versions/compare?a=1&b=other%401")
+	require.Contains(t, body, "The versions are of two runs, of whose specs")
+	require.Contains(t, body, "<code>seed</code>")
+	require.Contains(t, links(t, body), "/compare?run=demo&run=other")
 	for query, want := range map[string]string{
 		"":                        "Name two versions",
+		"?v=3":                    "1 versions are ticked",
 		"?a=0&b=4&split=gate":     "rewards are missing",
 		"?a=3&b=77&split=gate":    "no evaluation demo@77",
 		"?a=3&b=nobody%404":       "not found",

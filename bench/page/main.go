@@ -32,7 +32,12 @@ func run(ctx context.Context) (err error) {
 	dir := flag.String("dir", "", "directory of the store, kept and used again (default: a new one, removed)")
 	url := flag.String("store", "", "URL of an empty PostgreSQL database (default: SQLite in the directory)")
 	browser := flag.String("browser", "", "program of a browser, for what only one can tell")
+	watch := flag.String("watch", "", "name of a run that ten pages follow on the server of -at, instead of all else")
+	at := flag.String("at", "http://127.0.0.1:8235", "URL of the server of -watch")
 	flag.Parse()
+	if *watch != "" {
+		return measurement{at: *at}.watch(ctx, *watch, os.Stdout)
+	}
 	if *steps < 2 || *requests < 1 {
 		return errors.New("want at least -steps 2 and -requests 1")
 	}

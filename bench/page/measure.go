@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"text/tabwriter"
 	"time"
@@ -158,7 +160,10 @@ func (m measurement) open(ctx context.Context, s *store.Store, out io.Writer) er
 	var readers errgroup.Group
 	began := make(chan struct{}, pages)
 	for range pages {
-		readers.Go(func() error { return m.follow(ctx, began) })
+		var once sync.Once
+		readers.Go(func() error {
+			return m.follow(ctx, name, func() { once.Do(func() { began <- struct{}{} }) })
+		})
 	}
 	for range pages {
 		select {
@@ -183,8 +188,9 @@ func (m measurement) open(ctx context.Context, s *store.Store, out io.Writer) er
 	return nil
 }
 
-// follow is a page that follows the run, and is loaded again whenever something is new.
-func (m measurement) follow(ctx context.Context, began chan<- struct{}) error {
+// follow is a page that follows the run of that name, and is loaded again whenever something is
+// new. It calls loaded when it has begun to follow, and after each time that it was loaded.
+func (m measurement) follow(ctx context.Context, name string, loaded func()) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, m.at+"/runs/"+name+"/live", nil)
 	if err != nil {
 		return err
@@ -198,7 +204,7 @@ func (m measurement) follow(ctx context.Context, began chan<- struct{}) error {
 	if err := events.until("begin"); err != nil {
 		return err
 	}
-	began <- struct{}{}
+	loaded()
 	for {
 		if err := events.until("change"); err != nil {
 			return ctx.Err()
@@ -206,7 +212,32 @@ func (m measurement) follow(ctx context.Context, began chan<- struct{}) error {
 		if _, _, err := m.get(ctx, "/runs/"+name); err != nil {
 			return ctx.Err()
 		}
+		loaded()
 	}
+}
+
+// watch follows a run of a server by ten pages, from when it is there until it is gone.
+func (m measurement) watch(ctx context.Context, name string, out io.Writer) error {
+	for {
+		if _, _, err := m.get(ctx, "/runs/"+name); err == nil {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+	var loads atomic.Int64
+	var readers errgroup.Group
+	for range 10 {
+		readers.Go(func() error { return m.follow(ctx, name, func() { loads.Add(1) }) })
+	}
+	if err := readers.Wait(); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "ten pages were loaded %d times, for %.1f s of a processor on the readers' side\n", loads.Load(), processor().Seconds())
+	return nil
 }
 
 // finish puts another step on record.

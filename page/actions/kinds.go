@@ -65,8 +65,51 @@ type Offer struct {
 
 // Link leads to a form.
 type Link struct {
+	Name       record.ActionName
 	Text, Path string
 	Heavy      bool
+	version    int // that the form is filled in with, -1 for none
+}
+
+// About leaves what has one of some names.
+func (o Offer) About(names ...record.ActionName) Offer {
+	o.Links = slices.DeleteFunc(slices.Clone(o.Links), func(l Link) bool { return !slices.Contains(names, l.Name) })
+	return o
+}
+
+// OfVersion leaves what can be done to a version, with forms that name it. earlier says that
+// it was promoted before, now that it is.
+func (o Offer) OfVersion(number int, now, earlier bool) []Link {
+	var out []Link
+	for _, l := range o.Links {
+		switch l.Name {
+		case record.ActionPromote:
+			if now {
+				continue
+			}
+		case record.ActionRollback:
+			if now || !earlier {
+				continue
+			}
+			l.Text = "Roll back to it"
+		case record.ActionPin:
+		case record.ActionUnpin:
+			if now {
+				out = append(out, l)
+			}
+			continue
+		case record.ActionApprove, record.ActionReject:
+			if l.version == number {
+				out = append(out, l)
+			}
+			continue
+		default:
+			continue
+		}
+		l.Path += "?version=" + strconv.Itoa(number)
+		out = append(out, l)
+	}
+	return out
 }
 
 // Offer lists what can be done to a run at the moment. What is not listed the run would
@@ -87,10 +130,11 @@ func (p *Pages) Offer(ctx context.Context, run record.Run, s State) Offer {
 		if away != nil && !MovesPointer(k.Name) || !offered(k.Name, run, s) {
 			continue
 		}
-		link := Link{Text: k.Verb, Path: Path(run.Name) + "/" + string(k.Name), Heavy: k.Heavy}
+		link := Link{Name: k.Name, Text: k.Verb, Path: Path(run.Name) + "/" + string(k.Name), Heavy: k.Heavy, version: -1}
 		if k.Name == record.ActionApprove || k.Name == record.ActionReject {
 			link.Text += " version " + strconv.Itoa(s.Pending)
 			link.Path += "?version=" + strconv.Itoa(s.Pending)
+			link.version = s.Pending
 		}
 		out.Links = append(out.Links, link)
 	}
