@@ -1,9 +1,7 @@
 package page
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
@@ -12,8 +10,10 @@ import (
 	"github.com/fulgurite/fulgurite/internal/report"
 	"github.com/fulgurite/fulgurite/page/actions"
 	"github.com/fulgurite/fulgurite/page/curves"
+	"github.com/fulgurite/fulgurite/page/decisions"
 	"github.com/fulgurite/fulgurite/page/figure"
 	"github.com/fulgurite/fulgurite/page/format"
+	"github.com/fulgurite/fulgurite/page/specs"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
@@ -40,7 +40,7 @@ type runBody struct {
 	Steps     []stepRow
 	Before    *record.Evaluation
 	After     *record.Evaluation
-	Events    []event
+	Events    []decisions.Event
 	Earlier   bool // there are events that are not shown
 	Range     curves.Span
 	Again     bool // something is still being counted
@@ -73,7 +73,7 @@ func (s *Server) run(r *http.Request) (view, error) {
 			return view{}, err
 		}
 	}
-	text, err := specText(run.Spec)
+	text, err := specs.Text(run.Spec)
 	if err != nil {
 		text = "its spec can't be read: " + err.Error()
 	}
@@ -128,8 +128,8 @@ func (s *Server) accountOf(r *http.Request, run record.Run, b *runBody) error {
 		return err
 	}
 	b.Figures, b.Flat = shown.figures, shown.flat
-	moves, decisions := j.moves[max(0, len(j.moves)-newest):], j.decisions[max(0, len(j.decisions)-newest):]
-	b.Events = eventsOf(moves, decisions)
+	moves, decided := j.moves[max(0, len(j.moves)-newest):], j.decisions[max(0, len(j.decisions)-newest):]
+	b.Events = decisions.Events(moves, decided)
 	if len(b.Events) > eventsShown {
 		b.Events, b.Earlier = b.Events[:eventsShown], true
 	}
@@ -168,40 +168,6 @@ func tested(all []record.Evaluation) (before, after *record.Evaluation) {
 		}
 	}
 	return before, after
-}
-
-// specText is a spec for people. What agents and their servers may be given in confidence
-// is left out.
-func specText(raw json.RawMessage) (string, error) {
-	sp, err := spec.Stored(raw)
-	if err != nil {
-		return "", err
-	}
-	return specJSON(sp)
-}
-
-// specJSON is a spec as JSON, without what is confidential.
-func specJSON(sp spec.Spec) (string, error) {
-	for _, secrets := range []map[string]string{sp.Agent.Environment, headersOf(sp)} {
-		for name := range secrets {
-			secrets[name] = "(not shown)"
-		}
-	}
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false) // the template does
-	e.SetIndent("", "  ")
-	if err := e.Encode(sp); err != nil {
-		return "", fmt.Errorf("encode the spec: %w", err)
-	}
-	return b.String(), nil
-}
-
-func headersOf(sp spec.Spec) map[string]string {
-	if sp.Agent.Service == nil {
-		return nil
-	}
-	return sp.Agent.Service.Headers
 }
 
 // stepRow is a finished step in a list.

@@ -49,6 +49,8 @@ type Options struct {
 	// Why then says why, for people.
 	Operator actions.Operator
 	Starter  actions.Starter
+	// Exporter writes the files of versions; nil gives none out.
+	Exporter actions.Exporter
 	Why      string
 	// Poll is how often the records are looked at for each page that follows a run; 0 is half
 	// a second.
@@ -294,7 +296,7 @@ func (s *Server) serveActions() (err error) {
 	s.admitted = doors.Before(s.mux)
 	s.mux.HandleFunc("POST /logout", doors.LogOut)
 	s.actions, err = actions.New(actions.Options{
-		Records: s.Records, Operator: s.Operator, Starter: s.Starter, Guard: s.Guard, Why: s.Why, Find: s.find, Functions: functions(),
+		Records: s.Records, Operator: s.Operator, Starter: s.Starter, Exporter: s.Exporter, Guard: s.Guard, Why: s.Why, Find: s.find, Functions: functions(),
 		Show: func(w http.ResponseWriter, r *http.Request, p actions.Page) {
 			v := view{template: "raw", Title: p.Title}
 			switch {

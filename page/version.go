@@ -11,6 +11,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/page/actions"
+	"github.com/fulgurite/fulgurite/page/decisions"
 	"github.com/fulgurite/fulgurite/page/format"
 	"github.com/fulgurite/fulgurite/trace"
 )
@@ -26,7 +27,7 @@ type versionBody struct {
 	More        bool   // there are earlier ones
 	Step        string // the page of the step that made it
 	Evaluations []evaluationRow
-	Events      []event
+	Events      []decisions.Event
 	Files       []fileRow
 	Unread      string // why its manifest is not shown
 	Manifest    model.Manifest
@@ -73,7 +74,7 @@ func (s *Server) version(r *http.Request) (view, error) {
 		return view{}, err
 	}
 	acts := s.pointerActs(ctx, run)
-	b := versionBody{Version: found, Row: l.row(found), Acts: acts.OfVersion(n, n == l.promoted, l.row(found).Once), Why: acts.Why, Versions: runPath(run.Name) + "/versions"}
+	b := versionBody{Version: found, Row: l.row(found), Acts: acts.OfVersion(n, n == l.promoted, l.row(found).Once, found.Collected.IsZero()), Why: acts.Why, Versions: runPath(run.Name) + "/versions"}
 	if l.promoted >= 0 && l.promoted != n {
 		b.Promoted = &l.promoted
 	}
@@ -85,10 +86,10 @@ func (s *Server) version(r *http.Request) (view, error) {
 		b.Splits = append(b.Splits, e.Kind)
 	}
 	for _, p := range l.moves {
-		b.Events = append(b.Events, eventOfMove(p))
+		b.Events = append(b.Events, decisions.OfMove(p))
 	}
 	for _, d := range l.decisions {
-		b.Events = append(b.Events, eventOfDecision(d))
+		b.Events = append(b.Events, decisions.OfDecision(d))
 	}
 	if b.Ancestors, b.More, err = s.ancestors(ctx, found); err != nil {
 		return view{}, err

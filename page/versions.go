@@ -13,6 +13,7 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/page/actions"
 	"github.com/fulgurite/fulgurite/page/curves"
+	"github.com/fulgurite/fulgurite/page/decisions"
 	"github.com/fulgurite/fulgurite/page/figure"
 	"github.com/fulgurite/fulgurite/page/format"
 	"github.com/fulgurite/fulgurite/record"
@@ -28,8 +29,8 @@ type versionsBody struct {
 	Versions     []versionRow
 	Splits       []trace.Kind // on which versions were evaluated
 	Newer, Older string
-	History      []event // the newest ones
-	Earlier      bool    // there are more
+	History      []decisions.Event // the newest ones
+	Earlier      bool              // there are more
 	Pinned       bool
 	// Left are the versions of the page that are not shown because nobody evaluated them, All
 	// is the page with them, or without where All is asked for.
@@ -106,13 +107,13 @@ func (s *Server) versions(r *http.Request) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-	decisions, err := s.Records.LatestDecisions(ctx, run.Name, model.DefaultPolicy, versionsPerPage)
+	decided, err := s.Records.LatestDecisions(ctx, run.Name, model.DefaultPolicy, versionsPerPage)
 	if err != nil {
 		return view{}, err
 	}
 	b.Pinned = len(moves) > 0 && moves[0].Pinned()
-	b.History = eventsOf(moves, decisions)
-	b.Earlier = len(moves) == versionsPerPage || len(decisions) == versionsPerPage || len(b.History) > versionsPerPage
+	b.History = decisions.Events(moves, decided)
+	b.Earlier = len(moves) == versionsPerPage || len(decided) == versionsPerPage || len(b.History) > versionsPerPage
 	b.History = b.History[:min(len(b.History), versionsPerPage)]
 	v := runView("versions", run, "Versions", link{Text: "Versions"})
 	v.Body = b
@@ -190,7 +191,7 @@ func (l lineage) row(v model.Version) versionRow {
 	}
 	for _, d := range l.decisions {
 		if d.Candidate == v.Number {
-			row.Verdict = eventOfDecision(d).Why
+			row.Verdict = decisions.OfDecision(d).Why
 		}
 	}
 	return row

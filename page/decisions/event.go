@@ -1,4 +1,4 @@
-package page
+package decisions
 
 import (
 	"fmt"
@@ -10,29 +10,30 @@ import (
 	"github.com/fulgurite/fulgurite/record"
 )
 
-// event is what happened to the promoted pointer, or why nothing did: a sentence, and the
+// Event is what happened to the promoted pointer, or why nothing did: a sentence, and the
 // numbers behind it.
-type event struct {
+type Event struct {
 	At   time.Time
 	Text string
 	Why  string
 }
 
-// eventsOf lays moves and decisions that moved nothing out, the newest first.
-func eventsOf(moves []record.Promotion, decisions []record.Decision) []event {
-	out := make([]event, 0, len(moves)+len(decisions))
+// Events lays moves and decisions that moved nothing out, the newest first.
+func Events(moves []record.Promotion, decisions []record.Decision) []Event {
+	out := make([]Event, 0, len(moves)+len(decisions))
 	for _, p := range moves {
-		out = append(out, eventOfMove(p))
+		out = append(out, OfMove(p))
 	}
 	for _, d := range decisions {
-		out = append(out, eventOfDecision(d))
+		out = append(out, OfDecision(d))
 	}
-	slices.SortStableFunc(out, func(a, b event) int { return a.At.Compare(b.At) })
+	slices.SortStableFunc(out, func(a, b Event) int { return a.At.Compare(b.At) })
 	slices.Reverse(out)
 	return out
 }
 
-func eventOfMove(p record.Promotion) event {
+// OfMove says a move of the promoted pointer.
+func OfMove(p record.Promotion) Event {
 	text := fmt.Sprintf("version %d promoted in place of version %d", p.Version, p.Previous)
 	switch {
 	case p.Previous < 0:
@@ -46,15 +47,16 @@ func eventOfMove(p record.Promotion) event {
 	if p.By != "" {
 		text += " by " + p.By
 	}
-	return event{p.At, format.Shown(text), why(p.Reason, fmt.Sprintf("version %d promoted: ", p.Version))}
+	return Event{p.At, format.Shown(text), why(p.Reason, fmt.Sprintf("version %d promoted: ", p.Version))}
 }
 
-func eventOfDecision(d record.Decision) event {
+// OfDecision says why a version was not promoted.
+func OfDecision(d record.Decision) Event {
 	text := fmt.Sprintf("version %d not promoted", d.Candidate)
 	if d.Verdict != "refused" {
 		text += ", " + d.Verdict
 	}
-	return event{d.At, format.Shown(text), why(d.Reason, fmt.Sprintf("version %d %s: ", d.Candidate, d.Verdict), fmt.Sprintf("version %d refused: ", d.Candidate), fmt.Sprintf("version %d promoted: ", d.Candidate))}
+	return Event{d.At, format.Shown(text), why(d.Reason, fmt.Sprintf("version %d %s: ", d.Candidate, d.Verdict), fmt.Sprintf("version %d refused: ", d.Candidate), fmt.Sprintf("version %d promoted: ", d.Candidate))}
 }
 
 // why is a reason without what the sentence before it says.
