@@ -18,6 +18,7 @@ import (
 const (
 	// fleetRuns are those whose interruptions are shown, fleetFaults how many of each.
 	fleetRuns   = 6
+	fleetLooks  = 100 // newest runs, of which those under way come first
 	fleetFaults = 40
 	// fleetTimeout is how long the page waits for what others say of themselves.
 	fleetTimeout = 2 * time.Second
@@ -171,7 +172,7 @@ func names(versions []model.VersionID) (out []string) {
 
 // faults fills in what was interrupted of the newest runs.
 func (s *Server) faults(ctx context.Context, b *fleetBody) error {
-	runs, err := s.Records.Runs(ctx)
+	runs, err := s.Records.LatestRuns(ctx, 0, fleetLooks)
 	if err != nil {
 		return err
 	}

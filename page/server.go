@@ -73,7 +73,7 @@ type Server struct {
 
 	histories cache.Cache[*history]
 	accounts  cache.Background[*report.Report]
-	results   cache.Background[[]record.TaskResult]
+	results   cache.Background[[]splitTasks]
 	opened    cache.Background[*compare.Step]
 	lagging   cache.Background[map[int]float64]
 	batches   cache.Cache[model.Batch]

@@ -80,6 +80,16 @@ func (s *Store) Runs(ctx context.Context) ([]record.Run, error) {
 	return runs, nil
 }
 
+// LatestRuns returns the runs from a place in the list of all on, at most so many, the newest
+// first; none is no error.
+func (s *Store) LatestRuns(ctx context.Context, from, most int) ([]record.Run, error) {
+	runs, err := database.List(ctx, s.db.Read(), readRun, selectRuns+` ORDER BY created DESC, name LIMIT $1 OFFSET $2`, most, from)
+	if err != nil {
+		return nil, fmt.Errorf("list runs: %w", err)
+	}
+	return runs, nil
+}
+
 // FinishRun ends a run, and with it the attempts that are under way: they are sealed
 // as faults, so that what their agents still ask or report is refused. A finished run
 // stays as it is: ending it the same way again changes nothing but the time, another

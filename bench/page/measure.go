@@ -26,12 +26,15 @@ import (
 const (
 	mostFirstByte = 50 * time.Millisecond
 	mostBytes     = 300 << 10
+	mostElements  = 4000
+	mostTask      = 50 * time.Millisecond
 )
 
 // measurement asks for pages.
 type measurement struct {
 	at              string
 	steps, requests int
+	beyond          *[]string // what cost more than a page may
 }
 
 // paths are the pages, each at a place that depends on i.
@@ -57,6 +60,18 @@ func (m measurement) paths() []struct {
 		{"attempt of 200 turns", func(i int) string { return fmt.Sprintf("/runs/%s/try-1/0/0/1?call=%d", name, i%turns) }},
 		{"versions", func(i int) string { return fmt.Sprintf("/runs/%s/versions?from=%d", name, step(i)) }},
 		{"tasks", func(int) string { return "/runs/" + name + "/tasks" }},
+		{"version", func(i int) string { return fmt.Sprintf("/runs/%s/versions/%d", name, step(i)) }},
+		{"two versions", func(i int) string {
+			return fmt.Sprintf("/runs/%s/versions/compare?a=%d&b=%d&split=gate", name, (step(i)-1)/gateEvery*gateEvery, m.steps/gateEvery*gateEvery)
+		}},
+		{"two runs", func(i int) string { return fmt.Sprintf("/compare?run=%s&run=%s&to=%d", name, otherName, step(i)) }},
+		{"actions", func(int) string { return "/runs/" + name + "/actions" }},
+		{"fleet", func(int) string { return "/fleet" }},
+		{"playground", func(i int) string { return fmt.Sprintf("/playground?run=%s&version=%d", name, step(i)) }},
+		{"start", func(int) string { return "/start" }},
+		{"credit", func(i int) string {
+			return fmt.Sprintf("/runs/%s/train-%d/%d/%d/1/credit?with=rloo", name, step(i), task(i), i%samplesPerTask)
+		}},
 	}
 }
 
@@ -85,6 +100,7 @@ func (m measurement) pages(ctx context.Context, out io.Writer) error {
 		verdict := ""
 		if p95 > mostFirstByte || size > mostBytes {
 			verdict = "too much"
+			*m.beyond = append(*m.beyond, fmt.Sprintf("%s: %s at the 95th percentile, %.0f KiB", p.name, ms(p95), float64(size)/1024))
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%.0f\t%s\n", p.name, ms(cold), ms(times[len(times)/2]), ms(p95), ms(times[len(times)-1]), ms(each), float64(size)/1024, verdict)
 	}
