@@ -76,7 +76,7 @@ func (s *Server) runs(r *http.Request) (view, error) {
 		}
 		b.Runs = append(b.Runs, row)
 	}
-	return view{template: "runs", Title: "Runs", Body: b, Section: "/"}, nil
+	return view{template: "runs", Title: "Runs", Body: b, Section: "/", Every: renewEvery}, nil
 }
 
 // reachable says whether something runs that could take a run up.

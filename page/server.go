@@ -241,6 +241,9 @@ type view struct {
 	Tabs []link
 	// Follow is the path of events that say when to look again, empty for none.
 	Follow string
+	// Every is after how many milliseconds a page that follows no run is looked at again, 0 for
+	// never.
+	Every int
 	// Section is the path of the page among those of the store, and Script one more that it
 	// needs.
 	Section, Script string

@@ -216,9 +216,11 @@ func TestTheFleetShowsWhoDoesWhat(t *testing.T) {
 		loaded: []model.VersionID{{Run: "demo", Policy: model.DefaultPolicy, Number: 2}},
 	})
 	body, _ := get(t, server.URL+"/fleet")
-	for _, want := range []string{"9@&lt;host&gt;", `<td class="n">7</td>`, "nobody", "http://sampler:1", "demo@2", "/runs/demo/train-1/0/0/1", "lost, made again", "/runs/demo/train-1/0/0/2", `class="lanes"`} {
+	for _, want := range []string{"9@&lt;host&gt;", `<td class="n" data-label="Waiting">7</td>`, "nobody", "http://sampler:1", "demo@2", "/runs/demo/train-1/0/0/1", "lost, made again", "/runs/demo/train-1/0/0/2", `class="lanes"`} {
 		require.Contains(t, body, want)
 	}
+	require.Equal(t, 1, strings.Count(body, `class="bar interrupted"`))
+	require.Contains(t, body, `data-every="2000"`)
 	require.NotContains(t, body, "In memory of the process")
 	body, _ = get(t, r.serveWith(beside{here: []model.VersionID{}}).URL+"/fleet")
 	require.Contains(t, body, "In memory of the process whose page this is: no version yet")
@@ -390,4 +392,37 @@ func TestARangeOfStepsIsShownAlone(t *testing.T) {
 		_, reply := get(t, server.URL+"/runs/demo"+query)
 		require.Equal(t, http.StatusOK, reply.StatusCode, query)
 	}
+}
+
+func TestOneKillIsOneRowOfTheFleet(t *testing.T) {
+	t.Parallel()
+	body, _ := get(t, stores()["killed"](t).serve(nil).URL+"/fleet")
+	require.Contains(t, body, "<summary>8</summary>", "the attempts that the kill cut off")
+	require.Equal(t, 3, strings.Count(body, `class="bar interrupted"`), "beside two attempts that were lost alone")
+	require.Contains(t, body, `/runs/killed/train-3/5/3/2">made again</a> after`)
+}
+
+func TestWhatAPageOffersIsThere(t *testing.T) {
+	t.Parallel()
+	r := newRecorded(t, "plain")
+	server := r.serve(nil)
+	body, _ := get(t, server.URL+"/runs/demo")
+	require.Contains(t, body, "Speed: tokens a second from 8.000 at step 1 to 8.000 at step 2", "80 tokens in ten seconds")
+	require.Contains(t, body, "Zero in every step: Mismatch, Lag.")
+	require.Contains(t, body, "version 2 not promoted")
+	require.Equal(t, 5, strings.Count(body, `<g class="refused">`), "marked on reward, evaluations, entropy, KL and gradient norm")
+	body, _ = get(t, server.URL+"/runs/demo/tasks")
+	require.Contains(t, body, `aria-label="version 0: 0 of 1, version 2: 0 of 1"`)
+	require.Contains(t, body, `<details class="split" id="split-train" open>`)
+	body, _ = get(t, server.URL+"/runs/demo/versions")
+	require.NotContains(t, body, "Show all", "all were evaluated")
+	for number := 3; number <= 6; number++ {
+		r.savedVersion(number, false)
+	}
+	body, _ = get(t, server.URL+"/runs/demo/versions")
+	require.Contains(t, body, "3 versions were not evaluated.")
+	require.Contains(t, links(t, body), "?to=6&all")
+	require.NotContains(t, body, `name="v" value="4"`)
+	body, _ = get(t, server.URL+"/runs/demo/versions?to=6&all")
+	require.Contains(t, body, `name="v" value="4"`)
 }

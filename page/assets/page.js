@@ -219,3 +219,5 @@ function follow(path) {
 enliven(document);
 wait();
 if (document.body.dataset.follow) follow(document.body.dataset.follow);
+// Lists follow no run: they are looked at again and again, as long as somebody looks at them.
+if (document.body.dataset.every) setInterval(() => { if (!document.hidden) renew(); }, Number(document.body.dataset.every));
