@@ -155,6 +155,7 @@ func TestBrowserShowsEveryPageWithoutComplaint(t *testing.T) {
 	r := newRecorded(t, hostile)
 	r.secondRun("other", `{"seed":9}`)
 	r.savedVersion(3, true)
+	r.evaluated()
 	server := r.serveWith(beside{queues: []page.Queue{{Name: "training", Kind: "workflows", Pollers: []page.Poller{{Identity: "9@host"}}}}, gateway: "http://127.0.0.1:9/v1"})
 	for _, look := range []struct {
 		scheme        string
@@ -163,7 +164,7 @@ func TestBrowserShowsEveryPageWithoutComplaint(t *testing.T) {
 		b.look(look.scheme, look.width, look.height)
 		for _, path := range []string{
 			"/", "/runs/demo", "/runs/demo/steps", "/runs/demo/train-1", "/runs/demo/train-1/0", "/runs/demo/train-1/0/0/2", "/runs/demo/versions", "/runs/demo/tasks",
-			"/compare?run=demo&run=other", "/runs/demo/versions/3", "/runs/demo/versions/compare?a=0&b=2&split=gate", "/fleet", "/playground", "/runs/demo/train-1/0/0/2/credit?with=rloo",
+			"/compare?run=demo&run=other", "/runs/demo/versions/3", "/runs/demo/versions/compare?a=4&b=3&split=gate", "/fleet", "/playground", "/runs/demo/train-1/0/0/2/credit?with=rloo",
 		} {
 			b.looksRight(server.URL, path, look.scheme, look.width)
 		}

@@ -106,10 +106,11 @@ func TestRunsAreComparedKeyByKey(t *testing.T) {
 	}
 }
 
-func TestVersionsAreComparedAsTheToolDoes(t *testing.T) {
-	t.Parallel()
-	r := newRecorded(t, "plain words")
-	ctx := t.Context()
+// evaluated puts whole evaluations of versions 3 and 4 on record, which can be compared. Version
+// 4 is better on every other task, and worse on none.
+func (r *recorded) evaluated() {
+	r.t.Helper()
+	ctx, t := r.t.Context(), r.t
 	for version := 3; version <= 4; version++ {
 		for task := range r.tasks {
 			a, err := r.store.BeginAttempt(ctx, trace.RolloutID{Run: "demo", Kind: trace.Gate, Step: version, Task: task}, r.tasks[task].ID, trace.Terms{Policy: model.DefaultPolicy, Version: version}, "c")
@@ -124,6 +125,13 @@ func TestVersionsAreComparedAsTheToolDoes(t *testing.T) {
 			Kind: trace.Gate, Version: version, Tasks: len(r.tasks), Rollouts: len(r.tasks), Mean: 0.5,
 		}}))
 	}
+}
+
+func TestVersionsAreComparedAsTheToolDoes(t *testing.T) {
+	t.Parallel()
+	r := newRecorded(t, "plain words")
+	ctx := t.Context()
+	r.evaluated()
 	server := r.serve(nil)
 	body, _ := get(t, server.URL+"/runs/demo/versions/compare?a=3&b=demo%404&split=gate")
 	require.Contains(t, body, "B is better on 2 of 5 tasks, worse on 0, equal on 3")
