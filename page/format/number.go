@@ -90,7 +90,7 @@ func Chance(p float64) string {
 	case math.IsNaN(p):
 		return "not finite"
 	case p < 0.001:
-		return "less than 1 of 1\u2009000"
+		return "below 0.1 %"
 	}
 	return strconv.FormatFloat(100*p, 'g', 2, 64) + " %"
 }
