@@ -165,6 +165,7 @@ func TestBrowserShowsEveryPageWithoutComplaint(t *testing.T) {
 	r := newRecorded(t, hostile)
 	r.secondRun("other", `{"seed":9}`)
 	r.savedVersion(3, true)
+	r.evaluated()
 	server := r.serveWith(beside{queues: []page.Queue{{Name: "training", Kind: "workflows", Pollers: []page.Poller{{Identity: "9@host"}}}}, gateway: "http://127.0.0.1:9/v1"})
 	for _, look := range []struct {
 		scheme        string
@@ -173,20 +174,58 @@ func TestBrowserShowsEveryPageWithoutComplaint(t *testing.T) {
 		b.look(look.scheme, look.width, look.height)
 		for _, path := range []string{
 			"/", "/runs/demo", "/runs/demo/steps", "/runs/demo/train-1", "/runs/demo/train-1/0", "/runs/demo/train-1/0/0/2", "/runs/demo/versions", "/runs/demo/tasks",
-			"/compare?run=demo&run=other", "/runs/demo/versions/3", "/runs/demo/versions/compare?a=0&b=2&split=gate", "/fleet", "/playground", "/runs/demo/train-1/0/0/2/credit?with=rloo",
+			"/compare?run=demo&run=other", "/runs/demo/versions/3", "/runs/demo/versions/compare?a=4&b=3&split=gate", "/fleet", "/playground", "/runs/demo/train-1/0/0/2/credit?with=rloo",
 		} {
-			what := fmt.Sprintf("%s, %s, %d px", path, look.scheme, look.width)
-			b.run(chromedp.Navigate(server.URL + path))
-			title, wide := value(b, chromedp.Title()), value(b, chromedp.Evaluate[int64](`document.documentElement.scrollWidth`))
-			ground := value(b, chromedp.Evaluate[string](`getComputedStyle(document.body).backgroundColor`))
-			moved := value(b, chromedp.Evaluate[float64](shifts, chromedp.EvalAwaitPromise))
-			require.True(t, strings.HasSuffix(title, " · Fulgurite"), "%s: %s", what, title)
-			require.LessOrEqual(t, wide, look.width, "%s is wider than its window", what)
-			require.Zero(t, moved, "%s moves while it loads", what)
-			require.Equal(t, map[string]string{"light": "rgb(251, 250, 248)", "dark": "rgb(17, 19, 21)"}[look.scheme], ground, what)
-			require.Empty(t, value(b, chromedp.Evaluate[string](faint)), "%s is hard to read", what)
-			b.quiet(what)
-			b.keep(path, look.scheme, look.width)
+			b.looksRight(server.URL, path, look.scheme, look.width)
+		}
+	}
+}
+
+// looked is what a page has in a browser.
+type looked struct {
+	Title, Ground, Faint string
+	Wide, Elements       int64
+}
+
+// looksRight opens a page and makes sure that it does not move, fits its window, can be read
+// and complains of nothing.
+func (b *browser) looksRight(at, path, scheme string, width int64) {
+	t := b.t
+	t.Helper()
+	what := fmt.Sprintf("%s, %s, %d px", path, scheme, width)
+	b.run(chromedp.Navigate(at + path))
+	moved := value(b, chromedp.Evaluate[float64](shifts, chromedp.EvalAwaitPromise))
+	found := value(b, chromedp.Evaluate[looked](`({ title: document.title, wide: document.documentElement.scrollWidth, ground: getComputedStyle(document.body).backgroundColor,
+elements: document.getElementsByTagName("*").length, faint: `+faint+` })`))
+	require.True(t, strings.HasSuffix(found.Title, " · Fulgurite"), "%s: %s", what, found.Title)
+	require.LessOrEqual(t, found.Wide, width, "%s is wider than its window", what)
+	require.Zero(t, moved, "%s moves while it loads", what)
+	require.Equal(t, map[string]string{"light": "rgb(251, 250, 248)", "dark": "rgb(17, 19, 21)"}[scheme], found.Ground, what)
+	require.Empty(t, found.Faint, "%s is hard to read", what)
+	require.LessOrEqual(t, found.Elements, int64(mostElements), what)
+	b.quiet(what)
+	b.keep(path, scheme, width)
+}
+
+func TestBrowserShowsEveryKindOfStoreWithoutComplaint(t *testing.T) {
+	b := openBrowser(t)
+	// The pages on which a store of its kind has what others do not.
+	for name, paths := range map[string][]string{
+		"empty":  {"/", "/fleet", "/playground", "/compare"},
+		"maze":   {"/runs/maze", "/runs/maze/train-1", "/runs/maze/train-1/0/0/2", "/runs/maze/train-1/0/0/2/credit", "/runs/maze/versions/1"},
+		"agents": {"/runs/team/train-1/0", "/runs/team/train-1/0/1/1"},
+		"killed": {"/fleet", "/runs/killed", "/runs/killed/train-3/4/0/1"},
+		"failed": {"/", "/runs/failed", "/runs/refused", "/runs/failed/versions"},
+	} {
+		at := stores()[name](t).serve(nil).URL
+		for _, look := range []struct {
+			scheme string
+			width  int64
+		}{{"light", 1600}, {"dark", 360}} {
+			b.look(look.scheme, look.width, 900)
+			for _, path := range paths {
+				b.looksRight(at, path, look.scheme, look.width)
+			}
 		}
 	}
 }

@@ -2,18 +2,18 @@ package page
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"net/http"
 	"slices"
-	"strings"
 
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/page/curves"
 	"github.com/fulgurite/fulgurite/page/figure"
 	"github.com/fulgurite/fulgurite/page/format"
+	"github.com/fulgurite/fulgurite/page/specs"
 	"github.com/fulgurite/fulgurite/record"
-	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -29,8 +29,8 @@ type compareBody struct {
 	Problem string
 	Runs    []comparedRun
 	Figures []figure.Figure
-	Range   span
-	Keys    []keyRow
+	Range   curves.Span
+	Keys    []specs.Key
 	More    int // keys that are not shown
 	Equal   int // keys that all specs have alike
 }
@@ -40,12 +40,6 @@ type comparedRun struct {
 	runRow
 	Place int
 	Query string // the same page without the run
-}
-
-// keyRow is a key of the specs that not all runs have alike.
-type keyRow struct {
-	Key    string
-	Values []string
 }
 
 func (s *Server) compareRuns(r *http.Request) (view, error) {
@@ -84,12 +78,12 @@ func (s *Server) compareRuns(r *http.Request) (view, error) {
 		q["run"] = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == run.Name })
 		b.Runs, last = append(b.Runs, comparedRun{row, i, "?" + q.Encode()}), max(last, row.Step)
 	}
-	b.Range = spanOf(r, last)
+	b.Range = curves.SpanOf(number(r, "from"), number(r, "to"), last)
 	if len(runs) > 0 {
 		if err := s.overlay(ctx, &b, runs); err != nil {
 			return view{}, err
 		}
-		b.specs(runs)
+		b.Keys, b.More, b.Equal = specs.Differences(runs, mostKeys)
 	}
 	return view{template: "compare", Title: "Comparison", Crumbs: []link{{Text: "Comparison of runs"}}, Body: b}, nil
 }
@@ -105,7 +99,7 @@ func (s *Server) overlay(ctx context.Context, b *compareBody, runs []record.Run)
 		if err != nil {
 			return err
 		}
-		for i, f := range curvesOf(b.Range.steps(steps), nil, b.Range.evaluations(j.evaluations), nil) {
+		for i, f := range curves.Of(s.curveData(run, b.Range, steps, j.evaluations)) {
 			line := figure.Curve{Name: run.Name, Points: f.Lines[0].Points}
 			if len(b.Figures) <= i {
 				f.Lines = nil
@@ -118,77 +112,113 @@ func (s *Server) overlay(ctx context.Context, b *compareBody, runs []record.Run)
 	return nil
 }
 
-// specs compares the specs key by key.
-func (b *compareBody) specs(runs []record.Run) {
-	flat := make([]map[string]string, len(runs))
-	all := map[string]bool{}
-	for i, run := range runs {
-		flat[i] = flatSpec(run.Spec)
-		for key := range flat[i] {
-			all[key] = true
-		}
-	}
-	for _, key := range slices.Sorted(maps.Keys(all)) {
-		row := keyRow{Key: format.FirstLine(key)}
-		alike := true
-		for i := range flat {
-			value, ok := flat[i][key]
-			if !ok {
-				value = format.Dash
-			}
-			alike = alike && value == row.first(value)
-			row.Values = append(row.Values, value)
-		}
-		switch {
-		case alike:
-			b.Equal++
-		case len(b.Keys) == mostKeys:
-			b.More++
-		default:
-			b.Keys = append(b.Keys, row)
-		}
-	}
+// mostBetween are the settings, keys and metrics that are listed of each.
+const mostBetween = 60
+
+// between is what happened from one version to the other.
+type between struct {
+	Sentence string
+	// First and Last are the pages of the first and the last step, where both versions are of
+	// one run.
+	First, Last link
+	Settings    []string    // that a person changed
+	Keys        []specs.Key // of the specs, where the versions are of two runs
+	MoreKeys    int
+	Runs        string // the page that compares their runs
+	Metrics     []metricChange
 }
 
-func (k keyRow) first(otherwise string) string {
-	if len(k.Values) == 0 {
-		return otherwise
-	}
-	return k.Values[0]
+// metricChange is a metric of the steps that made two versions.
+type metricChange struct {
+	Name       string
+	A, B       float64
+	Difference *float64
 }
 
-// flatSpec is a spec as values by their paths, without what is confidential.
-func flatSpec(raw json.RawMessage) map[string]string {
-	sp, err := spec.Stored(raw)
+// between fills in what lies between two versions. What is not on record is left out.
+func (s *Server) between(ctx context.Context, b *pairBody) error {
+	a, okA := versionOf(b.A)
+	z, okB := versionOf(b.B)
+	if !okA || !okB {
+		return nil
+	}
+	var runs []record.Run
+	for _, id := range []model.VersionID{a, z} {
+		run, err := s.Records.Run(ctx, id.Run)
+		if errors.Is(err, trace.ErrNotFound) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		runs = append(runs, run)
+	}
+	if a.Run == z.Run {
+		if err := s.steppedBetween(ctx, &b.Between, a.Run, a.Number, z.Number); err != nil {
+			return err
+		}
+	} else {
+		keys, more, _ := specs.Differences(runs, mostBetween)
+		b.Between.Sentence = fmt.Sprintf("The versions are of two runs, of whose specs %d keys differ.", len(keys)+more)
+		b.Between.Keys, b.Between.MoreKeys = keys, more
+		b.Between.Runs = comparePath(a.Run, z.Run)
+	}
+	return s.metricsBetween(ctx, &b.Between, runs, a.Number, z.Number)
+}
+
+// steppedBetween says which steps of a run lie between two of its versions, and what a
+// person changed meanwhile.
+func (s *Server) steppedBetween(ctx context.Context, b *between, run string, a, z int) error {
+	low, high, later := a, z, "B"
+	if a > z {
+		low, high, later = z, a, "A"
+	}
+	switch high - low {
+	case 0:
+		b.Sentence = "Both are the same version."
+		return nil
+	case 1:
+		b.Sentence = fmt.Sprintf("%s was made of the other by one step.", later)
+	default:
+		b.Sentence = fmt.Sprintf("%s is %d steps further than the other.", later, high-low)
+	}
+	b.First = link{Text: fmt.Sprintf("step %d", low+1), Path: stepPath(run, trace.Train, low+1)}
+	if high > low+1 {
+		b.Last = link{Text: fmt.Sprintf("step %d", high), Path: stepPath(run, trace.Train, high)}
+	}
+	acted, err := s.Records.Actions(ctx, run, curves.MostMarks)
 	if err != nil {
-		return map[string]string{"(spec)": "can't be read"}
+		return err
 	}
-	text, err := specJSON(sp.WithDefaults())
-	var tree any
-	if err == nil {
-		err = json.Unmarshal([]byte(text), &tree)
+	for _, m := range curves.Settings(acted) {
+		if int(m.X) > low && int(m.X) <= high && len(b.Settings) < mostBetween {
+			b.Settings = append(b.Settings, m.Text)
+		}
 	}
-	if err != nil {
-		return map[string]string{"(spec)": "can't be read"}
-	}
-	out := map[string]string{}
-	flatten(out, "", tree)
-	return out
+	slices.Reverse(b.Settings) // the first one first
+	return nil
 }
 
-func flatten(out map[string]string, path string, v any) {
-	object, ok := v.(map[string]any)
-	if !ok || len(object) == 0 {
-		var text strings.Builder
-		e := json.NewEncoder(&text)
-		e.SetEscapeHTML(false) // the template does
-		if e.Encode(v) != nil {
-			return // what came from JSON always encodes
+// metricsBetween lays the metrics of the steps beside each other that made the versions.
+func (s *Server) metricsBetween(ctx context.Context, b *between, runs []record.Run, a, z int) error {
+	var metrics [2]map[string]float64
+	for i, number := range []int{a, z} {
+		steps, err := s.history(ctx, runs[i])
+		if err != nil {
+			return err
 		}
-		out[path] = format.FirstLine(strings.Trim(strings.TrimSpace(text.String()), `"`))
-		return
+		at, ok := slices.BinarySearchFunc(steps, number, func(one record.Step, step int) int { return one.Step - step })
+		if !ok {
+			return nil // version 0, or one of a step that is not finished
+		}
+		metrics[i] = steps[at].Metrics
 	}
-	for key, value := range object {
-		flatten(out, strings.TrimPrefix(path+"."+key, "."), value)
+	for _, name := range slices.Sorted(maps.Keys(metrics[0])) {
+		after, ok := metrics[1][name]
+		if before := metrics[0][name]; ok && len(b.Metrics) < mostBetween {
+			d := after - before
+			b.Metrics = append(b.Metrics, metricChange{format.FirstLine(name), before, after, &d})
+		}
 	}
+	return nil
 }

@@ -47,11 +47,30 @@ type recorded struct {
 	blobs *blob.Store
 	tasks []tasks.Task
 	text  string // what agents say
+	name  string // of the run
+	// turns are the calls of an attempt after the first, agents those who make them in turn.
+	turns  int
+	agents []string
+	critic bool
+	runs   int
 }
 
 func newRecorded(t testing.TB, text string) *recorded {
 	t.Helper()
-	r := &recorded{t: t, text: text}
+	r := newEmpty(t, text)
+	r.createRun()
+	for step := 1; step <= 2; step++ {
+		r.step(step)
+	}
+	r.begin(trace.RolloutID{Run: r.name, Kind: trace.Train, Step: 3, Task: 2 * perStep})
+	r.decide()
+	return r
+}
+
+// newEmpty is a store without runs.
+func newEmpty(t testing.TB, text string) *recorded {
+	t.Helper()
+	r := &recorded{t: t, text: text, name: "demo", turns: 1, agents: []string{"solo"}}
 	dir := t.TempDir()
 	var err error
 	r.store, err = store.Open(t.Context(), filepath.Join(dir, "store.db"), nil)
@@ -63,12 +82,6 @@ func newRecorded(t testing.TB, text string) *recorded {
 	for i := range 5 {
 		r.tasks = append(r.tasks, tasks.Task{ID: fmt.Sprintf("task-%d %s", i, printable(text)), Input: strings.ToValidUTF8(text, "?"), Answer: "2"})
 	}
-	r.createRun()
-	for step := 1; step <= 2; step++ {
-		r.step(step)
-	}
-	r.begin(trace.RolloutID{Run: "demo", Kind: trace.Train, Step: 3, Task: 2 * perStep})
-	r.decide()
 	return r
 }
 
@@ -87,7 +100,11 @@ func (r *recorded) createRun() {
 	sp := spec.Spec{
 		Seed: seed, Training: spec.Training{Steps: 4, TasksPerStep: perStep, SamplesPerTask: samples}, Credit: spec.Credit{Std: "none"},
 		Agent: spec.Agent{Command: []string{"agent", r.text}, Environment: map[string]string{"API_KEY": "very-secret"}},
-	}.WithDefaults()
+	}
+	if r.critic {
+		sp.Algorithm = "ppo"
+	}
+	sp = sp.WithDefaults()
 	text, err := json.Marshal(sp)
 	require.NoError(r.t, err)
 	data, err := tasks.Encode(r.tasks)
@@ -96,7 +113,7 @@ func (r *recorded) createRun() {
 	require.NoError(r.t, err)
 	split := record.Split{Digest: digest, Count: len(r.tasks)}
 	_, _, err = r.store.CreateRun(r.t.Context(), record.Run{
-		Name: "demo", WorkflowID: "demo", ExecutionID: "e", Spec: text, Splits: map[trace.Kind]record.Split{trace.Train: split, trace.Gate: split},
+		Name: r.name, WorkflowID: r.name, ExecutionID: "e", Spec: text, Splits: map[trace.Kind]record.Split{trace.Train: split, trace.Gate: split},
 	})
 	require.NoError(r.t, err)
 }
@@ -105,23 +122,26 @@ func (r *recorded) createRun() {
 func (r *recorded) step(step int) {
 	r.t.Helper()
 	ctx := r.t.Context()
-	in := activities.AssignCreditInput{Run: "demo", Policy: model.DefaultPolicy, Step: step}
+	in := activities.AssignCreditInput{Run: r.name, Policy: model.DefaultPolicy, Step: step}
 	for i := range perStep {
 		g := activities.Group{Task: (step-1)*perStep + i}
 		for sample := range samples {
 			reward := float64((sample + i) % 2)
-			id := trace.RolloutID{Run: "demo", Kind: trace.Train, Step: step, Task: g.Task, Sample: sample}
+			id := trace.RolloutID{Run: r.name, Kind: trace.Train, Step: step, Task: g.Task, Sample: sample}
 			g.Attempts, g.Rewards = append(g.Attempts, r.rollout(id, reward)), append(g.Rewards, reward)
 		}
 		in.Groups = append(in.Groups, g)
 	}
 	coordinator := activities.Coordinator{Runs: r.store, Ledger: r.store, Attempts: r.store, Blobs: r.blobs, Codecs: dialog.Named}
+	if r.critic {
+		in.Values = r.values(step)
+	}
 	_, err := coordinator.AssignCredit(ctx, in)
 	require.NoError(r.t, err)
-	batch, err := r.store.Batch(ctx, "demo", model.DefaultPolicy, step)
+	batch, err := r.store.Batch(ctx, r.name, model.DefaultPolicy, step)
 	require.NoError(r.t, err)
 	v := model.Version{
-		VersionID: model.VersionID{Run: "demo", Policy: model.DefaultPolicy, Number: step}, Parent: step - 1, Weights: fmt.Sprintf("sha256:%064d", step), Batch: batch.Digest,
+		VersionID: model.VersionID{Run: r.name, Policy: model.DefaultPolicy, Number: step}, Parent: step - 1, Weights: fmt.Sprintf("sha256:%064d", step), Batch: batch.Digest,
 	}
 	if step == 1 { // the trainer of the other is of a release that kept none
 		v.Scores = r.scores(batch.Digest)
@@ -157,9 +177,21 @@ func (r *recorded) scores(batch string) string {
 
 func (r *recorded) finish(step int, batch string) {
 	r.t.Helper()
-	require.NoError(r.t, r.store.PutStep(r.t.Context(), record.Step{Run: "demo", Policy: model.DefaultPolicy, Step: step, Batch: batch, Metrics: map[string]float64{
-		"reward/mean": 0.5, "reward/std": 0.5, "train/entropy": 1 / float64(step), "train/gradient_norm": 1, "train/kl": 0.001, "train/mismatch": 0, "batch/trained_tokens": 64, "batch/rollouts": 8,
-	}}))
+	metrics := map[string]float64{
+		"reward/min": 0, "reward/max": 1, "batch/tokens": 80, "reward/mean": 0.5, "reward/std": 0.5, "train/entropy": 1 / float64(step), "train/gradient_norm": 1, "train/kl": 0.001, "train/mismatch": 0, "batch/trained_tokens": 64, "batch/rollouts": 8,
+	}
+	if r.critic {
+		metrics["critic/loss"], metrics["critic/explained_variance"] = 0.1, 0.5
+	}
+	require.NoError(r.t, r.store.PutStep(r.t.Context(), record.Step{Run: r.name, Policy: model.DefaultPolicy, Step: step, Batch: batch, Metrics: metrics, At: r.at(step)}))
+}
+
+// at is when a step was finished: one every ten seconds since the run was created.
+func (r *recorded) at(step int) time.Time {
+	r.t.Helper()
+	run, err := r.store.Run(r.t.Context(), r.name)
+	require.NoError(r.t, err)
+	return run.Created.Add(time.Duration(step) * 10 * time.Second)
 }
 
 func (r *recorded) begin(id trace.RolloutID) trace.Address {
@@ -181,9 +213,11 @@ func (r *recorded) rollout(id trace.RolloutID, reward float64) int {
 		a = r.begin(id)
 		first.Address, first.ReplayedFrom = a, 1
 	}
-	second := r.call(a, 1, 0, append(append([]int32{}, first.Prompt...), first.Completion...))
 	require.NoError(r.t, r.store.AppendCall(r.t.Context(), &first))
-	require.NoError(r.t, r.store.AppendCall(r.t.Context(), &second))
+	for seq, last := 1, first; seq <= r.turns; seq++ {
+		last = r.call(a, seq, seq-1, append(append([]int32{}, last.Prompt...), last.Completion...))
+		require.NoError(r.t, r.store.AppendCall(r.t.Context(), &last))
+	}
 	end := trace.Attempt{Address: a, Outcome: trace.Completed, Reward: &reward, Result: r.text, Output: trace.Output{Stdout: r.text, Stderr: r.text}}
 	if id.Sample == 1 && id.Task%2 == 0 {
 		end.Outcome, end.Failure, end.Error = trace.AgentFailed, "timeout", r.text
@@ -216,7 +250,7 @@ func (r *recorded) call(a trace.Address, seq, parent int, before []int32) trace.
 	}}}}})
 	require.NoError(r.t, err)
 	return trace.Exchange{Call: trace.Call{
-		Address: a, Seq: seq, ID: fmt.Sprintf("chatcmpl-%d", seq), Parent: parent, Agent: "solo", Policy: model.DefaultPolicy, Version: a.Step - 1, Key: fmt.Sprint(seq),
+		Address: a, Seq: seq, ID: fmt.Sprintf("chatcmpl-%d", seq), Parent: parent, Agent: r.agents[seq%len(r.agents)], Policy: model.DefaultPolicy, Version: a.Step - 1, Key: fmt.Sprint(seq),
 		Prompt: append(before, codec.Encode("1+1")...), Completion: completion, Logprobs: logprobs, Temperature: 1, Finish: "stop", ParseError: strings.ToValidUTF8(r.text, "?"), Started: time.Unix(int64(10*seq), 0),
 	}, Request: request, Response: reply}
 }
@@ -225,19 +259,19 @@ func (r *recorded) call(a trace.Address, seq, parent int, before []int32) trace.
 func (r *recorded) decide() {
 	r.t.Helper()
 	ctx := r.t.Context()
-	_, _, err := r.store.PutVersion(ctx, model.Version{VersionID: model.VersionID{Run: "demo", Policy: model.DefaultPolicy}, Parent: -1, Weights: fmt.Sprintf("sha256:%064d", 9)})
+	_, _, err := r.store.PutVersion(ctx, model.Version{VersionID: model.VersionID{Run: r.name, Policy: model.DefaultPolicy}, Parent: -1, Weights: fmt.Sprintf("sha256:%064d", 9)})
 	require.NoError(r.t, err)
 	for version := range 3 {
-		a := r.begin(trace.RolloutID{Run: "demo", Kind: trace.Gate, Step: version})
+		a := r.begin(trace.RolloutID{Run: r.name, Kind: trace.Gate, Step: version})
 		require.NoError(r.t, r.store.SealAttempt(ctx, trace.Attempt{Address: a, Outcome: trace.Completed, Reward: new(float64)}))
-		require.NoError(r.t, r.store.PutEvaluation(ctx, record.Evaluation{Run: "demo", Policy: model.DefaultPolicy, EvaluationResult: record.EvaluationResult{
+		require.NoError(r.t, r.store.PutEvaluation(ctx, record.Evaluation{Run: r.name, Policy: model.DefaultPolicy, EvaluationResult: record.EvaluationResult{
 			Kind: trace.Gate, Version: version, Tasks: 5, Rollouts: 5, Mean: 0.25 * float64(version+1), StdError: 0.05,
 		}}))
 	}
-	require.NoError(r.t, r.store.Promote(ctx, record.Promotion{Run: "demo", Policy: model.DefaultPolicy, DecisionID: "gate-0", Version: 0, Previous: -1, Source: record.SourceGate, Reason: "it is the first"}))
-	require.NoError(r.t, r.store.Promote(ctx, record.Promotion{Run: "demo", Policy: model.DefaultPolicy, DecisionID: "gate-1", Version: 1, Previous: 0, Source: record.SourceGate, Reason: r.text}))
-	require.NoError(r.t, r.store.PutDecision(ctx, record.Decision{Run: "demo", Policy: model.DefaultPolicy, DecisionID: "gate-2", Candidate: 2, Promoted: 1, Verdict: "refused", Reason: r.text}))
-	require.NoError(r.t, r.store.PutQuarantine(ctx, record.Quarantine{Run: "demo", Policy: model.DefaultPolicy, Step: 3, Kind: trace.Train, Task: 5, Index: 1, Reason: r.text}))
+	require.NoError(r.t, r.store.Promote(ctx, record.Promotion{Run: r.name, Policy: model.DefaultPolicy, DecisionID: "gate-0", Version: 0, Previous: -1, Source: record.SourceGate, Reason: "it is the first"}))
+	require.NoError(r.t, r.store.Promote(ctx, record.Promotion{Run: r.name, Policy: model.DefaultPolicy, DecisionID: "gate-1", Version: 1, Previous: 0, Source: record.SourceGate, Reason: r.text}))
+	require.NoError(r.t, r.store.PutDecision(ctx, record.Decision{Run: r.name, Policy: model.DefaultPolicy, DecisionID: "gate-2", Candidate: 2, Promoted: 1, Verdict: "refused", Reason: r.text}))
+	require.NoError(r.t, r.store.PutQuarantine(ctx, record.Quarantine{Run: r.name, Policy: model.DefaultPolicy, Step: 3, Kind: trace.Train, Task: 5, Index: 1, Reason: r.text}))
 }
 
 // serve is the page of the store.

@@ -10,14 +10,17 @@ import (
 	"time"
 
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/page/faults"
 	"github.com/fulgurite/fulgurite/page/figure"
 	"github.com/fulgurite/fulgurite/page/format"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/trace"
 )
 
 const (
 	// fleetRuns are those whose interruptions are shown, fleetFaults how many of each.
 	fleetRuns   = 6
+	fleetLooks  = 100 // newest runs, of which those under way come first
 	fleetFaults = 40
 	// fleetTimeout is how long the page waits for what others say of themselves.
 	fleetTimeout = 2 * time.Second
@@ -62,7 +65,7 @@ type fleetBody struct {
 	Here    []string // versions that it has in memory
 	Lanes   figure.Lanes
 	Faults  []faultRow
-	Number  int // of the faults shown
+	Number  int // of the attempts that they cut off
 	Median  time.Duration
 	Longest time.Duration
 	Runs    []link
@@ -83,11 +86,17 @@ type leaseRow struct {
 	Doubt  string
 }
 
-// faultRow is an attempt that was cut off.
+// faultRow is a fault that cut attempts off.
 type faultRow struct {
-	record.Interruption
+	faults.Fault
+	Run   link
+	Pairs []cutOff
+}
+
+// cutOff is an attempt, and the one that replaced it.
+type cutOff struct {
+	Address    trace.Address
 	Path, Next string
-	Text       string
 	Lost       time.Duration // from its last sign of life until the next attempt began
 }
 
@@ -119,7 +128,7 @@ func (s *Server) fleet(r *http.Request) (view, error) {
 	if err := s.faults(r.Context(), &b); err != nil {
 		return view{}, err
 	}
-	return view{template: "fleet", Title: "Fleet", Crumbs: []link{{Text: "Fleet"}}, Body: b, Section: "/fleet"}, nil
+	return view{template: "fleet", Title: "Fleet", Crumbs: []link{{Text: "Fleet"}}, Body: b, Section: "/fleet", Every: renewEvery}, nil
 }
 
 // queues lists the queues, and the workers by what they poll.
@@ -172,7 +181,7 @@ func names(versions []model.VersionID) (out []string) {
 
 // faults fills in what was interrupted of the newest runs.
 func (s *Server) faults(ctx context.Context, b *fleetBody) error {
-	runs, err := s.Records.Runs(ctx)
+	runs, err := s.Records.LatestRuns(ctx, 0, fleetLooks)
 	if err != nil {
 		return err
 	}
@@ -183,40 +192,35 @@ func (s *Server) faults(ctx context.Context, b *fleetBody) error {
 		return 1
 	}
 	slices.SortStableFunc(runs, func(x, y record.Run) int { return ended(x) - ended(y) })
-	b.Lanes = figure.Lanes{Title: "Attempts that were cut off, by run", Clock: true}
-	var lost []time.Duration
+	b.Lanes = figure.Lanes{Title: "Faults that cut attempts off, by run", Clock: true}
+	var took []time.Duration
 	for _, run := range runs[:min(len(runs), fleetRuns)] {
-		b.Runs = append(b.Runs, link{Text: run.Name, Path: runPath(run.Name)})
+		at := link{Text: run.Name, Path: runPath(run.Name)}
+		b.Runs = append(b.Runs, at)
 		all, err := s.Records.LatestInterruptions(ctx, run.Name, fleetFaults)
 		if err != nil {
 			return err
 		}
 		lane := figure.Lane{Name: run.Name}
-		for _, i := range all {
-			row := faultOf(i)
-			lost, b.Faults = append(lost, row.Lost), append(b.Faults, row)
-			lane.Bars = append(lane.Bars, figure.Bar{From: i.Last, To: i.Again, Class: "interrupted", Path: row.Path, Text: fmt.Sprintf("%s: %s after %s", i.Address, row.Text, format.Took(row.Lost))})
+		for _, f := range faults.Group(all) {
+			row := faultRow{Fault: f, Run: at}
+			for _, i := range f.Attempts {
+				next := i.Address
+				next.Attempt++
+				row.Pairs = append(row.Pairs, cutOff{i.Address, attemptPath(i.Address), attemptPath(next), max(0, i.Again.Sub(i.Last))})
+			}
+			took, b.Faults, b.Number = append(took, f.Took()), append(b.Faults, row), b.Number+len(f.Attempts)
+			lane.Bars = append(lane.Bars, figure.Bar{From: f.From, To: f.To, Class: "interrupted", Path: row.Pairs[0].Path, Text: fmt.Sprintf("%s: %d attempts: %s, recovered after %s", run.Name, len(f.Attempts), f.Text, format.Took(f.Took()))})
 		}
 		if len(lane.Bars) > 0 {
 			b.Lanes.Rows = append(b.Lanes.Rows, lane)
 		}
 	}
-	slices.SortFunc(b.Faults, func(x, y faultRow) int { return y.Begun.Compare(x.Begun) })
-	b.Faults, b.Number = b.Faults[:min(len(b.Faults), fleetFaults)], len(b.Faults)
-	if len(lost) > 0 {
-		slices.Sort(lost)
-		b.Median, b.Longest = lost[len(lost)/2], lost[len(lost)-1]
+	slices.SortStableFunc(b.Faults, func(x, y faultRow) int { return y.From.Compare(x.From) })
+	b.Faults = b.Faults[:min(len(b.Faults), fleetFaults)]
+	if len(took) > 0 {
+		slices.Sort(took)
+		b.Median, b.Longest = took[len(took)/2], took[len(took)-1]
 	}
 	return nil
-}
-
-func faultOf(i record.Interruption) faultRow {
-	row := faultRow{Interruption: i, Path: attemptPath(i.Address), Lost: max(0, i.Again.Sub(i.Last)), Text: "lost, made again"}
-	next := i.Address
-	next.Attempt++
-	row.Next = attemptPath(next)
-	if i.Error != "" {
-		row.Text = format.FirstLine(i.Error)
-	}
-	return row
 }

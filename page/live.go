@@ -19,10 +19,13 @@ const (
 	mostFollowing = 64
 	// stateEvery is how long an answer of Temporal is used, and stateTimeout how long one
 	// is waited for: it is asked about many workflows at once.
-	stateEvery   = 3 * time.Second
+	stateEvery   = time.Second / 2
 	stateTimeout = 2 * time.Second
 	// silence is after how many looks without news a comment keeps the connection open.
 	silence = 15
+	// renewEvery is after how many milliseconds the lists of runs and of processes are looked at
+	// again, as long as somebody looks at them.
+	renewEvery = 2000
 )
 
 // stateAnswer is Temporal's answer about a run, or the reason why there is none.

@@ -17,7 +17,7 @@ import (
 func functions() template.FuncMap {
 	return template.FuncMap{
 		"clean": format.Shown, "line": format.FirstLine, "count": format.Count, "fixed": format.Fixed, "optional": format.Optional, "signed": format.Signed,
-		"moment": format.Moment, "exact": format.Exact, "took": format.Took, "status": statusText, "digest": format.Digest, "whole": format.Whole,
+		"moment": format.Moment, "exact": format.Exact, "took": format.Took, "status": statusText, "digest": format.Digest, "whole": format.Whole, "change": format.Change, "reason": format.Reason, "p": format.Chance,
 	}
 }
 
@@ -48,6 +48,9 @@ func stepPath(run string, kind trace.Kind, step int) string {
 func versionPath(run string, number int) string {
 	return fmt.Sprintf("%s/versions/%d", runPath(run), number)
 }
+
+// comparePath is where two runs are compared.
+func comparePath(a, b string) string { return "/compare?" + url.Values{"run": {a, b}}.Encode() }
 
 func groupPath(r trace.RolloutID) string {
 	return fmt.Sprintf("%s/%d", stepPath(r.Run, r.Kind, r.Step), r.Task)

@@ -44,7 +44,7 @@ type playgroundBody struct {
 
 func (s *Server) playground(r *http.Request) (view, error) {
 	ctx := r.Context()
-	runs, err := s.Records.Runs(ctx)
+	runs, err := s.Records.LatestRuns(ctx, 0, runsPerPage)
 	if err != nil {
 		return view{}, err
 	}

@@ -13,7 +13,7 @@ import (
 // Records is the part of a store that the page reads.
 type Records interface {
 	report.Store
-	Runs(ctx context.Context) ([]record.Run, error)
+	LatestRuns(ctx context.Context, from, most int) ([]record.Run, error)
 	Version(ctx context.Context, id model.VersionID) (model.Version, error)
 	LastVersion(ctx context.Context, run, policy string) (model.Version, error)
 	VersionsBetween(ctx context.Context, run, policy string, from, to int) ([]model.Version, error)
@@ -39,6 +39,7 @@ type Records interface {
 	Promoted(ctx context.Context, run, policy string) (record.Promotion, error)
 	TrialsOfStep(ctx context.Context, run string, kind trace.Kind, step int) ([]record.Trial, error)
 	TaskResults(ctx context.Context, run, policy string, pass float64) ([]record.TaskResult, error)
+	TaskMoments(ctx context.Context, run, policy string, pass float64, keep func(trace.Kind, string) bool) ([]record.TaskMoment, error)
 	Attempt(ctx context.Context, address trace.Address) (trace.Attempt, error)
 	ExchangesBetween(ctx context.Context, address trace.Address, from, to int) ([]trace.Exchange, error)
 	Rewards(ctx context.Context, address trace.Address) ([]trace.Reward, error)

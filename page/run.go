@@ -1,9 +1,7 @@
 package page
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
@@ -11,8 +9,11 @@ import (
 	"github.com/fulgurite/fulgurite/internal/access"
 	"github.com/fulgurite/fulgurite/internal/report"
 	"github.com/fulgurite/fulgurite/page/actions"
+	"github.com/fulgurite/fulgurite/page/curves"
+	"github.com/fulgurite/fulgurite/page/decisions"
 	"github.com/fulgurite/fulgurite/page/figure"
 	"github.com/fulgurite/fulgurite/page/format"
+	"github.com/fulgurite/fulgurite/page/specs"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
@@ -35,12 +36,13 @@ type runBody struct {
 	Account   *report.Report
 	Uncounted string // why there is no account
 	Figures   []figure.Drawn
+	Flat      []string // the titles of curves that are zero all along
 	Steps     []stepRow
 	Before    *record.Evaluation
 	After     *record.Evaluation
-	Events    []report.Line
+	Events    []decisions.Event
 	Earlier   bool // there are events that are not shown
-	Range     span
+	Range     curves.Span
 	Again     bool // something is still being counted
 	Spec      format.Clipped
 }
@@ -71,7 +73,7 @@ func (s *Server) run(r *http.Request) (view, error) {
 			return view{}, err
 		}
 	}
-	text, err := specText(run.Spec)
+	text, err := specs.Text(run.Spec)
 	if err != nil {
 		text = "its spec can't be read: " + err.Error()
 	}
@@ -102,28 +104,32 @@ func (s *Server) accountOf(r *http.Request, run record.Run, b *runBody) error {
 		return lags.Err
 	}
 	b.Again = account.Making || lags.Making
-	b.Range = spanOf(r, b.Step)
+	b.Range = curves.SpanOf(number(r, "from"), number(r, "to"), b.Step)
 	counted := 0
 	if account.Value != nil {
 		counted = account.Value.Steps
 	}
-	acted, err := s.Records.Actions(ctx, run.Name, mostMarks)
+	acted, err := s.Records.Actions(ctx, run.Name, curves.MostMarks)
 	if err != nil {
 		return err
 	}
-	set := settings(acted)
+	set := curves.Settings(acted)
 	// What curves show follows from how much of each is on record.
 	key := fmt.Sprintf("%s %s %v %d %d %d %d %d %d %v", run.Name, state, b.Range, len(steps), len(lags.Value), len(j.evaluations), len(j.moves), len(j.decisions), counted, set)
-	b.Figures, err = s.drawn.Of(ctx, key, func(context.Context) ([]figure.Drawn, error) {
-		marks := slices.Concat(marksOf(j.moves, j.decisions), interruptions(account.Value), set)
-		return figure.Draw(curvesOf(b.Range.steps(steps), lags.Value, b.Range.evaluations(j.evaluations), b.Range.marks(marks)))
+	shown, err := s.drawn.Of(ctx, key, func(context.Context) (drawn, error) {
+		marks := slices.Concat(curves.Decided(j.moves, j.decisions), curves.Interruptions(account.Value), set)
+		data := s.curveData(run, b.Range, steps, j.evaluations)
+		data.Lags, data.Marks = lags.Value, b.Range.Marks(marks)
+		rest, flat := curves.Flat(curves.Of(data))
+		figures, err := figure.Draw(rest)
+		return drawn{figures, flat}, err
 	})
 	if err != nil {
 		return err
 	}
-	moves, decisions := j.moves[max(0, len(j.moves)-newest):], j.decisions[max(0, len(j.decisions)-newest):]
-	b.Events = report.History(moves, decisions)
-	slices.Reverse(b.Events)
+	b.Figures, b.Flat = shown.figures, shown.flat
+	moves, decided := j.moves[max(0, len(j.moves)-newest):], j.decisions[max(0, len(j.decisions)-newest):]
+	b.Events = decisions.Events(moves, decided)
 	if len(b.Events) > eventsShown {
 		b.Events, b.Earlier = b.Events[:eventsShown], true
 	}
@@ -133,6 +139,23 @@ func (s *Server) accountOf(r *http.Request, run record.Run, b *runBody) error {
 	}
 	b.Before, b.After = tested(j.evaluations)
 	return nil
+}
+
+// drawn are the figures of a run, and the titles of those that would be zero all along.
+type drawn struct {
+	figures []figure.Drawn
+	flat    []string
+}
+
+// curveData is what the curves of a part of a run are drawn of.
+func (s *Server) curveData(run record.Run, part curves.Span, steps []record.Step, evaluations []record.Evaluation) curves.Data {
+	d := curves.Data{Steps: part.Steps(steps), Evaluations: part.Evaluations(evaluations), Before: run.Created, Fractions: curves.Fractions(steps)}
+	if len(d.Steps) > 0 {
+		if at, _ := slices.BinarySearchFunc(steps, d.Steps[0].Step, func(one record.Step, step int) int { return one.Step - step }); at > 0 {
+			d.Before = steps[at-1].At
+		}
+	}
+	return d
 }
 
 // tested are the first and the last evaluation on the test split.
@@ -148,40 +171,6 @@ func tested(all []record.Evaluation) (before, after *record.Evaluation) {
 		}
 	}
 	return before, after
-}
-
-// specText is a spec for people. What agents and their servers may be given in confidence
-// is left out.
-func specText(raw json.RawMessage) (string, error) {
-	sp, err := spec.Stored(raw)
-	if err != nil {
-		return "", err
-	}
-	return specJSON(sp)
-}
-
-// specJSON is a spec as JSON, without what is confidential.
-func specJSON(sp spec.Spec) (string, error) {
-	for _, secrets := range []map[string]string{sp.Agent.Environment, headersOf(sp)} {
-		for name := range secrets {
-			secrets[name] = "(not shown)"
-		}
-	}
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false) // the template does
-	e.SetIndent("", "  ")
-	if err := e.Encode(sp); err != nil {
-		return "", fmt.Errorf("encode the spec: %w", err)
-	}
-	return b.String(), nil
-}
-
-func headersOf(sp spec.Spec) map[string]string {
-	if sp.Agent.Service == nil {
-		return nil
-	}
-	return sp.Agent.Service.Headers
 }
 
 // stepRow is a finished step in a list.

@@ -23,13 +23,16 @@ import (
 // runsPerPage is how many runs a list has.
 const runsPerPage = 50
 
+// mostRuns is above the number of runs of every store.
+const mostRuns = 1 << 30
+
 // runsBody is the list of runs.
 type runsBody struct {
 	Runs   []runRow
 	Doubt  string // why Temporal could not be asked
 	Newer  string
 	Older  string
-	Number int
+	From   int
 	Starts bool // the reader may start one
 }
 
@@ -49,18 +52,19 @@ type runRow struct {
 
 func (s *Server) runs(r *http.Request) (view, error) {
 	ctx := r.Context()
-	all, err := s.Records.Runs(ctx)
+	from, _ := strconv.Atoi(r.URL.Query().Get("from")) // what is no number begins at the newest
+	from = min(max(from, 0), mostRuns)
+	shown, err := s.Records.LatestRuns(ctx, from, runsPerPage+1)
 	if err != nil {
 		return view{}, err
 	}
-	from, _ := strconv.Atoi(r.URL.Query().Get("from")) // what is no number begins at the newest
-	from = min(max(from, 0), max(len(all)-1, 0))
-	shown := all[from:min(from+runsPerPage, len(all))]
-	b := runsBody{Number: len(all), Starts: s.readerOf(r).Starts}
+	more := len(shown) > runsPerPage
+	shown = shown[:min(len(shown), runsPerPage)]
+	b := runsBody{Starts: s.readerOf(r).Starts && s.reachable(ctx), From: from}
 	if from > 0 {
 		b.Newer = fmt.Sprintf("/?from=%d", max(0, from-runsPerPage))
 	}
-	if from+runsPerPage < len(all) {
+	if more {
 		b.Older = fmt.Sprintf("/?from=%d", from+runsPerPage)
 	}
 	if s.Live != nil {
@@ -75,7 +79,12 @@ func (s *Server) runs(r *http.Request) (view, error) {
 		}
 		b.Runs = append(b.Runs, row)
 	}
-	return view{template: "runs", Title: "Runs", Body: b, Section: "/"}, nil
+	return view{template: "runs", Title: "Runs", Body: b, Section: "/", Every: renewEvery}, nil
+}
+
+// reachable says whether something runs that could take a run up.
+func (s *Server) reachable(ctx context.Context) bool {
+	return s.Operator != nil && s.Operator.Reach(ctx) == nil
 }
 
 func (s *Server) runRow(ctx context.Context, run record.Run) (runRow, error) {

@@ -18,7 +18,6 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/page/actions"
 	"github.com/fulgurite/fulgurite/page/cache"
-	"github.com/fulgurite/fulgurite/page/figure"
 	"github.com/fulgurite/fulgurite/page/login"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/tasks"
@@ -49,6 +48,8 @@ type Options struct {
 	// Why then says why, for people.
 	Operator actions.Operator
 	Starter  actions.Starter
+	// Exporter writes the files of versions; nil gives none out.
+	Exporter actions.Exporter
 	Why      string
 	// Poll is how often the records are looked at for each page that follows a run; 0 is half
 	// a second.
@@ -71,13 +72,13 @@ type Server struct {
 
 	histories cache.Cache[*history]
 	accounts  cache.Background[*report.Report]
-	results   cache.Background[[]record.TaskResult]
+	results   cache.Background[[]splitTasks]
 	opened    cache.Background[*compare.Step]
 	lagging   cache.Background[map[int]float64]
 	batches   cache.Cache[model.Batch]
 	scores    cache.Cache[model.Scores]
 	splits    cache.Cache[map[string]tasks.Task]
-	drawn     cache.Cache[[]figure.Drawn]
+	drawn     cache.Cache[drawn]
 	looks     cache.Cache[string]
 	states    cache.Cache[stateAnswer]
 
@@ -235,6 +236,9 @@ type view struct {
 	Whole bool
 	// Follow is the path of events that say when to look again, empty for none.
 	Follow string
+	// Every is after how many milliseconds a page that follows no run is looked at again, 0 for
+	// never.
+	Every int
 	// Section is the path of the page among those of the store, and Script one more that it
 	// needs.
 	Section, Script string
@@ -291,7 +295,7 @@ func (s *Server) serveActions() (err error) {
 	s.admitted = doors.Before(s.mux)
 	s.mux.HandleFunc("POST /logout", doors.LogOut)
 	s.actions, err = actions.New(actions.Options{
-		Records: s.Records, Operator: s.Operator, Starter: s.Starter, Guard: s.Guard, Why: s.Why, Find: s.find, Functions: functions(),
+		Records: s.Records, Operator: s.Operator, Starter: s.Starter, Exporter: s.Exporter, Guard: s.Guard, Why: s.Why, Find: s.find, Functions: functions(),
 		Show: func(w http.ResponseWriter, r *http.Request, p actions.Page) {
 			v := view{template: "raw", Title: p.Title}
 			switch {

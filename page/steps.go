@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/page/curves"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/trace"
 )
@@ -84,7 +85,7 @@ func (s *Server) steps(r *http.Request) (view, error) {
 	if to < last {
 		newest = to + 1
 	}
-	if b.Evaluations, err = s.evaluations(r, run, max(0, to+1-stepsPerPage), newest); err != nil {
+	if b.Evaluations, err = s.evaluations(r, run, curves.Fractions(steps), max(0, to+1-stepsPerPage), newest); err != nil {
 		return view{}, err
 	}
 	v := runView("steps", run, "Steps", link{Text: "Steps"})
@@ -94,18 +95,19 @@ func (s *Server) steps(r *http.Request) (view, error) {
 
 // evaluations returns the evaluations of versions from number from up to, and without,
 // number to.
-func (s *Server) evaluations(r *http.Request, run record.Run, from, to int) ([]evaluationRow, error) {
+func (s *Server) evaluations(r *http.Request, run record.Run, fraction bool, from, to int) ([]evaluationRow, error) {
 	all, err := s.Records.EvaluationsBetween(r.Context(), run.Name, model.DefaultPolicy, from, to)
 	if err != nil {
 		return nil, err
 	}
 	var out []evaluationRow
 	for _, e := range slices.Backward(all) {
-		out = append(out, rowOfEvaluation(run, e))
+		out = append(out, rowOfEvaluation(run, e, fraction))
 	}
 	return out, nil
 }
 
-func rowOfEvaluation(run record.Run, e record.Evaluation) evaluationRow {
-	return evaluationRow{e, stepPath(run.Name, e.Kind, e.Version), e.Mean - z*e.StdError, e.Mean + z*e.StdError}
+func rowOfEvaluation(run record.Run, e record.Evaluation, fraction bool) evaluationRow {
+	low, high := curves.Interval(e.Mean, e.StdError, fraction)
+	return evaluationRow{e, stepPath(run.Name, e.Kind, e.Version), low, high}
 }

@@ -2,10 +2,13 @@ package page
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"html/template"
+	"math"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/fulgurite/fulgurite/model"
@@ -51,6 +54,7 @@ type taskRow struct {
 	Path  string
 	Share float64 // of passed attempts
 	Bar   template.HTML
+	Cells template.HTML // pass rates from step to step
 }
 
 // quarantineRow is a task that was set apart.
@@ -73,19 +77,11 @@ func (s *Server) tasks(r *http.Request) (view, error) {
 	if run.Status == record.Running {
 		state += fmt.Sprintf(" %d", time.Now().UnixNano()/int64(resultsEvery))
 	}
-	counted := s.results.Of(ctx, run.Name, state, run.Status == record.Running, s.Patience, func() ([]record.TaskResult, error) {
-		return s.Records.TaskResults(s.ctx, run.Name, model.DefaultPolicy, pass)
-	})
+	counted := s.results.Of(ctx, run.Name, state, run.Status == record.Running, s.Patience, func() ([]splitTasks, error) { return s.splitsOf(s.ctx, run) })
 	if counted.Err != nil {
 		return view{}, counted.Err
 	}
-	results := counted.Value
-	b := tasksBody{Counting: !counted.Known}
-	for _, kind := range []trace.Kind{trace.Train, trace.Reserve, trace.Gate, trace.Test} {
-		if one, ok := splitOf(run, kind, results); ok {
-			b.Splits = append(b.Splits, one)
-		}
-	}
+	b := tasksBody{Counting: !counted.Known, Splits: counted.Value}
 	quarantines, err := s.Records.LatestQuarantines(ctx, run.Name, model.DefaultPolicy, groupsPerPage+1)
 	if err != nil {
 		return view{}, err
@@ -97,6 +93,83 @@ func (s *Server) tasks(r *http.Request) (view, error) {
 	v := runView("tasks", run, "Tasks", link{Text: "Tasks"})
 	v.Body = b
 	return v, nil
+}
+
+// splitsOf sums up the results of a run, and those of the tasks that are shown step by step.
+func (s *Server) splitsOf(ctx context.Context, run record.Run) ([]splitTasks, error) {
+	results, err := s.Records.TaskResults(ctx, run.Name, model.DefaultPolicy, pass)
+	if err != nil {
+		return nil, err
+	}
+	var out []splitTasks
+	type place struct {
+		kind trace.Kind
+		task string
+	}
+	rows := map[place]*taskRow{}
+	for _, kind := range []trace.Kind{trace.Train, trace.Reserve, trace.Gate, trace.Test} {
+		one, ok := splitOf(run, kind, results)
+		if !ok {
+			continue
+		}
+		out = append(out, one)
+		for _, list := range [][]taskRow{one.Hardest, one.Easiest} {
+			for i := range list {
+				rows[place{kind, list[i].TaskID}] = &list[i]
+			}
+		}
+	}
+	moments, err := s.Records.TaskMoments(ctx, run.Name, model.DefaultPolicy, pass, func(kind trace.Kind, task string) bool { return rows[place{kind, task}] != nil })
+	if err != nil {
+		return nil, err
+	}
+	byTask := map[place][]record.TaskMoment{}
+	for _, m := range moments {
+		byTask[place{m.Kind, m.TaskID}] = append(byTask[place{m.Kind, m.TaskID}], m)
+	}
+	for at, of := range byTask {
+		rows[at].Cells = cells(of)
+	}
+	return out, nil
+}
+
+// mostCells are drawn for a task; of more steps, each cell is several.
+const mostCells = 16
+
+// cells draws how a task came out step by step, the fuller the more attempts passed.
+func cells(moments []record.TaskMoment) template.HTML {
+	const width, height, shades = 112.0, 12.0, 4
+	size := (len(moments) + mostCells - 1) / mostCells
+	first, last := moments[0], moments[len(moments)-1]
+	unit := "step"
+	if first.Kind == trace.Gate || first.Kind == trace.Test {
+		unit = "version"
+	}
+	said := func(m record.TaskMoment) string {
+		return fmt.Sprintf("%s %d: %d of %d", unit, m.Step, m.Passed, m.Graded)
+	}
+	text := said(first)
+	if last.Step != first.Step {
+		text += ", " + said(last)
+	}
+	var paths [shades + 1]strings.Builder
+	for i := 0; i < len(moments); i += size {
+		graded, passed := 0, 0
+		for _, m := range moments[i:min(i+size, len(moments))] {
+			graded, passed = graded+m.Graded, passed+m.Passed
+		}
+		x := float64(i/size) * width / mostCells
+		fmt.Fprintf(&paths[int(math.Round(shades*float64(passed)/float64(graded)))], "M%.0f 0h6v%.0fh-6z", x, height)
+	}
+	d := figure.Drawing{}
+	d.Add(`<svg class="cells" viewBox="0 0 %g %g" role="img" aria-label="%s"><title>%s</title>`, width, height, text, text)
+	for shade := range paths {
+		if paths[shade].Len() > 0 {
+			d.Add(`<path class="share%d" d="%s"/>`, shade, paths[shade].String())
+		}
+	}
+	d.Add(`</svg>`)
+	return template.HTML(d.String()) // it has numbers alone
 }
 
 // splitOf sums up the results of one kind of rollout.
@@ -123,7 +196,7 @@ func splitOf(run record.Run, kind trace.Kind, results []record.TaskResult) (spli
 		case r.Graded:
 			out.Always++
 		}
-		rows = append(rows, taskRow{r, fmt.Sprintf("%s/%d", stepPath(run.Name, kind, r.Step), r.Task), share, tally{Share: share}.Bar()})
+		rows = append(rows, taskRow{TaskResult: r, Path: fmt.Sprintf("%s/%d", stepPath(run.Name, kind, r.Step), r.Task), Share: share, Bar: tally{Share: share}.Bar()})
 	}
 	if graded > 0 {
 		out.Passed, out.Mean = float64(passed)/float64(graded), sum/float64(graded)

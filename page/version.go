@@ -1,7 +1,6 @@
 package page
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,12 +8,11 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 
-	"github.com/fulgurite/fulgurite/internal/evaluation"
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/page/actions"
+	"github.com/fulgurite/fulgurite/page/decisions"
 	"github.com/fulgurite/fulgurite/page/format"
-	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -29,7 +27,7 @@ type versionBody struct {
 	More        bool   // there are earlier ones
 	Step        string // the page of the step that made it
 	Evaluations []evaluationRow
-	Events      []string
+	Events      []decisions.Event
 	Files       []fileRow
 	Unread      string // why its manifest is not shown
 	Manifest    model.Manifest
@@ -38,6 +36,8 @@ type versionBody struct {
 	Splits      []trace.Kind
 	Versions    string // the page of all
 	Promoted    *int
+	Acts        []actions.Link
+	Why         string // why there are not more
 }
 
 // fileRow is a file of a version.
@@ -69,11 +69,12 @@ func (s *Server) version(r *http.Request) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-	l, err := s.lineage(ctx, run.Name, n, n+1)
+	l, err := s.lineage(ctx, run, n, n+1)
 	if err != nil {
 		return view{}, err
 	}
-	b := versionBody{Version: found, Row: l.row(found), Versions: runPath(run.Name) + "/versions"}
+	acts := s.pointerActs(ctx, run)
+	b := versionBody{Version: found, Row: l.row(found), Acts: acts.OfVersion(n, n == l.promoted, l.row(found).Once, found.Collected.IsZero()), Why: acts.Why, Versions: runPath(run.Name) + "/versions"}
 	if l.promoted >= 0 && l.promoted != n {
 		b.Promoted = &l.promoted
 	}
@@ -81,14 +82,14 @@ func (s *Server) version(r *http.Request) (view, error) {
 		b.Step = stepPath(run.Name, trace.Train, n)
 	}
 	for _, e := range l.evaluations {
-		b.Evaluations = append(b.Evaluations, rowOfEvaluation(run, e))
+		b.Evaluations = append(b.Evaluations, rowOfEvaluation(run, e, l.fraction))
 		b.Splits = append(b.Splits, e.Kind)
 	}
 	for _, p := range l.moves {
-		b.Events = append(b.Events, fmt.Sprintf("%s: %s: %s", format.Moment(p.At), p.Source, format.Shown(p.Reason)))
+		b.Events = append(b.Events, decisions.OfMove(p))
 	}
 	for _, d := range l.decisions {
-		b.Events = append(b.Events, fmt.Sprintf("%s: %s: %s", format.Moment(d.At), format.Shown(d.Verdict), format.Shown(d.Reason)))
+		b.Events = append(b.Events, decisions.OfDecision(d))
 	}
 	if b.Ancestors, b.More, err = s.ancestors(ctx, found); err != nil {
 		return view{}, err
@@ -181,109 +182,4 @@ func bytesText(n int64) string {
 		return fmt.Sprintf("%d bytes", n)
 	}
 	return fmt.Sprintf("%.1f %s", v, units[i])
-}
-
-// pairBody compares two evaluations task by task.
-type pairBody struct {
-	A, B     string // references as they were given
-	Split    trace.Kind
-	Splits   []trace.Kind
-	Problem  string // why there is no comparison
-	Result   *evaluation.Comparison
-	Tasks    []pairTask
-	More     int // tasks that are not shown
-	Sentence string
-}
-
-// pairTask is a task on both sides.
-type pairTask struct {
-	evaluation.TaskChange
-	Before, After string // the groups
-}
-
-// pair compares two versions, of this run or of others, as `fulgurite compare` does.
-func (s *Server) pair(r *http.Request) (view, error) {
-	ctx := r.Context()
-	run, err := s.find(r)
-	if err != nil {
-		return view{}, err
-	}
-	q := r.URL.Query()
-	b := pairBody{A: reference(run, q.Get("a")), B: reference(run, q.Get("b")), Split: trace.Kind(q.Get("split")), Splits: []trace.Kind{trace.Gate, trace.Test, trace.Train}}
-	v := runView("pair", run, "Versions", link{Text: "Versions", Path: runPath(run.Name) + "/versions"}, link{Text: "Comparison"})
-	v.Follow = ""
-	switch {
-	case q.Get("a") == "" || q.Get("b") == "":
-		b.Problem = "Name two versions: their numbers, or RUN@NUMBER for one of another run."
-	default:
-		if err := s.compare(ctx, &b); err != nil {
-			if !expected(err) {
-				return view{}, err
-			}
-			b.Problem = format.Shown(err.Error())
-		}
-	}
-	v.Body = b
-	return v, nil
-}
-
-// expected reports whether an error says that the requested object does not exist.
-func expected(err error) bool {
-	for _, one := range []error{evaluation.ErrIncomparable, evaluation.ErrIncomplete, evaluation.ErrNoEvaluation, trace.ErrNotFound} {
-		if errors.Is(err, one) {
-			return true
-		}
-	}
-	return strings.Contains(err.Error(), "means several evaluations")
-}
-
-// reference is a version as `fulgurite compare` takes it; a number is of the run itself.
-func reference(run record.Run, text string) string {
-	text = strings.TrimSpace(text)
-	if _, err := strconv.Atoi(text); err == nil {
-		return run.Name + "@" + text
-	}
-	return format.FirstLine(text)
-}
-
-func (s *Server) compare(ctx context.Context, b *pairBody) error {
-	var sets [2]evaluation.Set
-	for i, reference := range []string{b.A, b.B} {
-		found, err := evaluation.Find(ctx, s.Records, reference, b.Split)
-		if err != nil {
-			return err
-		}
-		if sets[i], err = evaluation.Load(ctx, s.Records, s.Blobs, found); err != nil {
-			return err
-		}
-	}
-	c, err := evaluation.Compare(sets[0], sets[1])
-	if err != nil {
-		return err
-	}
-	b.Result, b.Split = &c, c.A.Split
-	b.Sentence = sentence(c)
-	places := map[string]int{}
-	for i, t := range sets[0].Tasks {
-		places[t.ID] = i
-	}
-	for _, t := range c.ByTask[:min(len(c.ByTask), groupsPerPage)] {
-		at := func(side evaluation.Side) string {
-			return fmt.Sprintf("%s/%d", stepPath(side.Run, side.Split, side.Version), places[t.ID])
-		}
-		one := pairTask{t, at(c.A), at(c.B)}
-		one.ID = format.FirstLine(t.ID)
-		b.Tasks = append(b.Tasks, one)
-	}
-	b.More = len(c.ByTask) - len(b.Tasks)
-	return nil
-}
-
-// sentence describes the result of a comparison.
-func sentence(c evaluation.Comparison) string {
-	verdict := "The difference may be chance"
-	if c.PValue < 1-c.Level {
-		verdict = cmp.Or(map[bool]string{true: "B is better", false: "A is better"}[c.Difference.Mean > 0], "")
-	}
-	return fmt.Sprintf("%s: B is better on %d of %d tasks, worse on %d, equal on %d.", verdict, c.Wins, c.Tasks, c.Losses, c.Ties)
 }

@@ -10,8 +10,10 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/fulgurite/fulgurite/internal/report"
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/page/actions"
+	"github.com/fulgurite/fulgurite/page/curves"
+	"github.com/fulgurite/fulgurite/page/decisions"
 	"github.com/fulgurite/fulgurite/page/figure"
 	"github.com/fulgurite/fulgurite/page/format"
 	"github.com/fulgurite/fulgurite/record"
@@ -27,9 +29,15 @@ type versionsBody struct {
 	Versions     []versionRow
 	Splits       []trace.Kind // on which versions were evaluated
 	Newer, Older string
-	History      []report.Line // the newest ones
-	Earlier      bool          // there are more
+	History      []decisions.Event // the newest ones
+	Earlier      bool              // there are more
 	Pinned       bool
+	// Left are the versions of the page that are not shown because nobody evaluated them, All
+	// is the page with them, or without where All is asked for.
+	Left int
+	All  string
+	Acts []actions.Link
+	Why  string // why there are not more
 }
 
 // versionRow is a version in the lineage.
@@ -64,19 +72,32 @@ func (s *Server) versions(r *http.Request) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-	l, err := s.lineage(ctx, run.Name, from, to+1)
+	l, err := s.lineage(ctx, run, from, to+1)
 	if err != nil {
 		return view{}, err
 	}
+	every, kept := r.URL.Query().Has("all"), ""
+	if every {
+		kept = "&all"
+	}
 	if to < last.Number {
-		b.Newer = "?to=" + strconv.Itoa(to+versionsPerPage)
+		b.Newer = "?to=" + strconv.Itoa(to+versionsPerPage) + kept
 	}
 	if from > 0 {
-		b.Older = "?to=" + strconv.Itoa(from-1)
+		b.Older = "?to=" + strconv.Itoa(from-1) + kept
 	}
 	for _, v := range slices.Backward(all) {
 		b.Versions = append(b.Versions, l.row(v))
 	}
+	if judged := slices.DeleteFunc(slices.Clone(b.Versions), func(row versionRow) bool { return !row.judged() && row.Number != last.Number }); len(judged) > 1 && len(judged) < len(b.Versions) {
+		b.All = fmt.Sprintf("?to=%d", to)
+		if !every {
+			b.Left, b.Versions = len(b.Versions)-len(judged), judged
+			b.All += "&all"
+		}
+	}
+	acts := s.pointerActs(ctx, run)
+	b.Acts, b.Why = acts.Links, acts.Why
 	for _, kind := range []trace.Kind{trace.Gate, trace.Test} {
 		if slices.ContainsFunc(l.evaluations, func(e record.Evaluation) bool { return e.Kind == kind }) {
 			b.Splits = append(b.Splits, kind)
@@ -86,20 +107,34 @@ func (s *Server) versions(r *http.Request) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-	decisions, err := s.Records.LatestDecisions(ctx, run.Name, model.DefaultPolicy, versionsPerPage)
+	decided, err := s.Records.LatestDecisions(ctx, run.Name, model.DefaultPolicy, versionsPerPage)
 	if err != nil {
 		return view{}, err
 	}
 	b.Pinned = len(moves) > 0 && moves[0].Pinned()
-	slices.Reverse(moves)
-	slices.Reverse(decisions)
-	b.History = report.History(moves, decisions)
-	slices.Reverse(b.History)
-	b.Earlier = len(moves) == versionsPerPage || len(decisions) == versionsPerPage || len(b.History) > versionsPerPage
+	b.History = decisions.Events(moves, decided)
+	b.Earlier = len(moves) == versionsPerPage || len(decided) == versionsPerPage || len(b.History) > versionsPerPage
 	b.History = b.History[:min(len(b.History), versionsPerPage)]
 	v := runView("versions", run, "Versions", link{Text: "Versions"})
 	v.Body = b
 	return v, nil
+}
+
+// judged reports whether a version was evaluated or decided on.
+func (r versionRow) judged() bool {
+	return r.Promoted || r.Once || r.Gate != nil || r.Test != nil || r.Verdict != ""
+}
+
+// pointerActs are the links to what moves the promoted pointer of a run.
+func (s *Server) pointerActs(ctx context.Context, run record.Run) actions.Offer {
+	var row runRow
+	var err error
+	if row.Promoted, row.Pinned, err = s.promoted(ctx, run.Name); err != nil {
+		return actions.Offer{Why: format.FirstLine(err.Error())}
+	}
+	state, _ := s.state(ctx, run)
+	offer := s.offer(ctx, run, row, state, false)
+	return offer.About(record.ActionPromote, record.ActionRollback, record.ActionPin, record.ActionUnpin, record.ActionApprove, record.ActionReject)
 }
 
 // lineage has other records of some of a run's versions.
@@ -108,11 +143,18 @@ type lineage struct {
 	evaluations []record.Evaluation
 	moves       []record.Promotion
 	decisions   []record.Decision
-	promoted    int // now, -1 for none
+	promoted    int  // now, -1 for none
+	fraction    bool // rewards lie between 0 and 1
 }
 
-func (s *Server) lineage(ctx context.Context, run string, from, to int) (l lineage, err error) {
+func (s *Server) lineage(ctx context.Context, of record.Run, from, to int) (l lineage, err error) {
+	run := of.Name
 	l = lineage{run: run, promoted: -1}
+	steps, err := s.history(ctx, of)
+	if err != nil {
+		return l, err
+	}
+	l.fraction = curves.Fractions(steps)
 	if l.evaluations, err = s.Records.EvaluationsBetween(ctx, run, model.DefaultPolicy, from, to); err != nil {
 		return l, err
 	}
@@ -133,7 +175,8 @@ func (l lineage) row(v model.Version) versionRow {
 	row := versionRow{Version: v, Path: versionPath(l.run, v.Number), Promoted: v.Number == l.promoted}
 	low, high := math.Inf(1), math.Inf(-1)
 	for _, e := range l.evaluations {
-		low, high = min(low, e.Mean-z*e.StdError), max(high, e.Mean+z*e.StdError)
+		from, to := curves.Interval(e.Mean, e.StdError, l.fraction)
+		low, high = min(low, from), max(high, to)
 		switch {
 		case e.Version != v.Number:
 		case e.Kind == trace.Gate:
@@ -142,13 +185,13 @@ func (l lineage) row(v model.Version) versionRow {
 			row.Test = &e
 		}
 	}
-	row.Interval = intervalOf(row.Gate, low, high)
+	row.Interval = intervalOf(row.Gate, l.fraction, low, high)
 	for _, p := range l.moves {
 		row.Once = row.Once || p.Version == v.Number
 	}
 	for _, d := range l.decisions {
 		if d.Candidate == v.Number {
-			row.Verdict = format.Shown(fmt.Sprintf("%s: %s", d.Verdict, d.Reason))
+			row.Verdict = decisions.OfDecision(d).Why
 		}
 	}
 	return row
@@ -156,13 +199,14 @@ func (l lineage) row(v model.Version) versionRow {
 
 // intervalOf draws the mean of an evaluation and its 95 % interval between the ends that all
 // versions have.
-func intervalOf(e *record.Evaluation, low, high float64) template.HTML {
+func intervalOf(e *record.Evaluation, fraction bool, low, high float64) template.HTML {
 	const width, height = 120.0, 14.0
 	d := figure.Drawing{}
 	d.Add(`<svg class="interval" viewBox="0 0 %g %g" aria-hidden="true">`, width, height)
 	if e != nil && high > low {
 		at := func(v float64) float64 { return 4 + (v-low)/(high-low)*(width-8) }
-		d.Add(`<path class="line0" d="M%.1f 7H%.1f"/><circle class="dot line0" cx="%.1f" cy="7" r="3"/>`, at(e.Mean-z*e.StdError), at(e.Mean+z*e.StdError), at(e.Mean))
+		from, to := curves.Interval(e.Mean, e.StdError, fraction)
+		d.Add(`<path class="line0" d="M%.1f 7H%.1f"/><circle class="dot line0" cx="%.1f" cy="7" r="3"/>`, at(from), at(to), at(e.Mean))
 	}
 	d.Add(`</svg>`)
 	return template.HTML(d.String()) // it has numbers alone

@@ -77,71 +77,6 @@ func (r *recorded) secondRun(name, spec string) {
 	}
 }
 
-func TestRunsAreComparedKeyByKey(t *testing.T) {
-	t.Parallel()
-	r := newRecorded(t, "plain")
-	r.secondRun("other", `{"seed":9,"training":{"steps":4},"agent":{"command":["<img>"],"environment":{"API_KEY":"other-secret"}}}`)
-	server := r.serve(nil)
-	body, _ := get(t, server.URL+"/")
-	require.Contains(t, body, `type="checkbox" name="run" value="other"`)
-	body, reply := get(t, server.URL+"/compare?run=demo&run=other")
-	require.Equal(t, http.StatusOK, reply.StatusCode)
-	require.Contains(t, body, "<code>seed</code>")
-	require.Contains(t, body, "&lt;img&gt;")
-	require.NotContains(t, body, "other-secret")
-	require.NotContains(t, body, "very-secret")
-	require.NotContains(t, body, "<code>training.steps</code>", "it is alike")
-	require.Regexp(t, `[1-9]\d* keys are alike`, body)
-	require.Contains(t, body, "Reward: demo from 0.500 at step 1 to 0.500 at step 2; other from 0.250 at step 1 to 0.750 at step 3")
-	require.Contains(t, html.UnescapeString(body), `"name":"other","points":[[1,0.25],`)
-	for query, want := range map[string]string{
-		"":                         "Tick two runs or more",
-		"?run=demo":                "Tick two runs or more",
-		"?run=demo&run=%3Cb%3E":    "There is no run &lt;b&gt;",
-		"?run=demo&run=other&to=1": `"to":1`,
-	} {
-		body, reply := get(t, server.URL+"/compare"+query)
-		require.Equal(t, http.StatusOK, reply.StatusCode, query)
-		require.Contains(t, html.UnescapeString(body)+body, want, query)
-	}
-}
-
-func TestVersionsAreComparedAsTheToolDoes(t *testing.T) {
-	t.Parallel()
-	r := newRecorded(t, "plain words")
-	ctx := t.Context()
-	for version := 3; version <= 4; version++ {
-		for task := range r.tasks {
-			a, err := r.store.BeginAttempt(ctx, trace.RolloutID{Run: "demo", Kind: trace.Gate, Step: version, Task: task}, r.tasks[task].ID, trace.Terms{Policy: model.DefaultPolicy, Version: version}, "c")
-			require.NoError(t, err)
-			reward := float64((task + version) % 2)
-			if version == 4 {
-				reward = 1
-			}
-			require.NoError(t, r.store.SealAttempt(ctx, trace.Attempt{Address: a, Outcome: trace.Completed, Reward: &reward}))
-		}
-		require.NoError(t, r.store.PutEvaluation(ctx, record.Evaluation{Run: "demo", Policy: model.DefaultPolicy, EvaluationResult: record.EvaluationResult{
-			Kind: trace.Gate, Version: version, Tasks: len(r.tasks), Rollouts: len(r.tasks), Mean: 0.5,
-		}}))
-	}
-	server := r.serve(nil)
-	body, _ := get(t, server.URL+"/runs/demo/versions/compare?a=3&b=demo%404&split=gate")
-	require.Contains(t, body, "B is better on 2 of 5 tasks, worse on 0, equal on 3")
-	require.Contains(t, body, "/runs/demo/gate-4/")
-	for query, want := range map[string]string{
-		"":                        "Name two versions",
-		"?a=0&b=4&split=gate":     "rewards are missing",
-		"?a=3&b=77&split=gate":    "no evaluation demo@77",
-		"?a=3&b=nobody%404":       "not found",
-		"?a=3&b=%3Cscript%3E":     "&lt;script&gt;",
-		"?a=3&b=4&split=sideways": "no evaluation",
-	} {
-		body, reply := get(t, server.URL+"/runs/demo/versions/compare"+query)
-		require.Equal(t, http.StatusOK, reply.StatusCode, query)
-		require.Contains(t, body, want, query)
-	}
-}
-
 // savedVersion puts a version with files on record. Its canary is of no model.
 func (r *recorded) savedVersion(number int, withCanary bool) model.Version {
 	r.t.Helper()
@@ -187,9 +122,11 @@ func TestTheFleetShowsWhoDoesWhat(t *testing.T) {
 		loaded: []model.VersionID{{Run: "demo", Policy: model.DefaultPolicy, Number: 2}},
 	})
 	body, _ := get(t, server.URL+"/fleet")
-	for _, want := range []string{"9@&lt;host&gt;", `<td class="n">7</td>`, "nobody", "http://sampler:1", "demo@2", "/runs/demo/train-1/0/0/1", "lost, made again", "/runs/demo/train-1/0/0/2", `class="lanes"`} {
+	for _, want := range []string{"9@&lt;host&gt;", `<td class="n" data-label="Waiting">7</td>`, "nobody", "http://sampler:1", "demo@2", "/runs/demo/train-1/0/0/1", "lost, made again", "/runs/demo/train-1/0/0/2", `class="lanes"`} {
 		require.Contains(t, body, want)
 	}
+	require.Equal(t, 1, strings.Count(body, `class="bar interrupted"`))
+	require.Contains(t, body, `data-every="2000"`)
 	require.NotContains(t, body, "In memory of the process")
 	body, _ = get(t, r.serveWith(beside{here: []model.VersionID{}}).URL+"/fleet")
 	require.Contains(t, body, "In memory of the process whose page this is: no version yet")

@@ -26,6 +26,8 @@ const (
 	ActionRollback ActionName = "rollback"
 	ActionPin      ActionName = "pin"
 	ActionUnpin    ActionName = "unpin"
+	// ActionExport gives the files of a version out, and changes nothing.
+	ActionExport ActionName = "export"
 )
 
 // ActionOutcome is the outcome of an action.
@@ -62,6 +64,8 @@ type ActionInput struct {
 	Values map[string]float64 `json:"values,omitempty"`
 	// Digest is the digest of the spec with which a run is started.
 	Digest string `json:"digest,omitempty"`
+	// Format is the one that a version is exported in.
+	Format string `json:"format,omitempty"`
 }
 
 // ActionResult is the answer.
@@ -99,8 +103,10 @@ func (a Action) Check() error {
 		return fmt.Errorf("values: %d keys, at most %d at once", len(a.Input.Values), mostValues)
 	case a.Name == ActionRollback && a.Reason == "":
 		return errors.New("reason: missing: say why it is rolled back")
-	case (a.Name == ActionPromote || a.Name == ActionPin) && a.Input.Version == nil:
-		return fmt.Errorf("version: missing: which one is to be %s?", map[ActionName]string{ActionPromote: "promoted", ActionPin: "pinned"}[a.Name])
+	case (a.Name == ActionPromote || a.Name == ActionPin || a.Name == ActionExport) && a.Input.Version == nil:
+		return fmt.Errorf("version: missing: which one is to be %s?", map[ActionName]string{ActionPromote: "promoted", ActionPin: "pinned", ActionExport: "exported"}[a.Name])
+	case a.Name == ActionExport && a.Input.Format == "":
+		return errors.New("format: missing: hf or peft")
 	case a.Input.Version != nil && *a.Input.Version < 0:
 		return fmt.Errorf("version: %d: versions count from 0", *a.Input.Version)
 	}
@@ -114,7 +120,7 @@ func (a Action) Check() error {
 
 // Same reports whether two actions ask for the same by the same person.
 func (a Action) Same(b Action) bool {
-	same := a.Run == b.Run && a.Name == b.Name && a.By == b.By && a.Reason == b.Reason && a.Input.Digest == b.Input.Digest && len(a.Input.Values) == len(b.Input.Values)
+	same := a.Run == b.Run && a.Name == b.Name && a.By == b.By && a.Reason == b.Reason && a.Input.Digest == b.Input.Digest && a.Input.Format == b.Input.Format && len(a.Input.Values) == len(b.Input.Values)
 	if v, w := a.Input.Version, b.Input.Version; (v == nil) != (w == nil) || v != nil && *v != *w {
 		return false
 	}

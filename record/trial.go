@@ -52,3 +52,13 @@ type TaskResult struct {
 	// Step and Task name the newest group.
 	Step, Task int
 }
+
+// TaskMoment is how the graded attempts at a task came out in one step, which for an
+// evaluation is the version.
+type TaskMoment struct {
+	Kind   trace.Kind
+	TaskID string
+	Step   int
+	Graded int
+	Passed int
+}

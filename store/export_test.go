@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"database/sql"
 
 	"github.com/fulgurite/fulgurite/store/database"
 )
@@ -11,6 +12,46 @@ func LastDurability(s *Store) func() database.Durability {
 	r := &recorder{DB: s.db}
 	s.db = r
 	return func() database.Durability { return r.last }
+}
+
+// Plans records what s reads, from now on, and returns a function that explains it: by each
+// query, what SQLite does for it.
+func Plans(s *Store) func(ctx context.Context) (map[string][]string, error) {
+	l := &listener{DB: s.db, heard: map[string][]any{}}
+	s.db = l
+	return func(ctx context.Context) (map[string][]string, error) {
+		out := map[string][]string{}
+		for query, args := range l.heard {
+			plan, err := database.List(ctx, l.DB.Read(), func(row database.Scan) (detail string, err error) {
+				var id, parent, unused int
+				err = row(&id, &parent, &unused, &detail)
+				return detail, err
+			}, "EXPLAIN QUERY PLAN "+query, args...)
+			if err != nil {
+				return nil, err
+			}
+			out[query] = plan
+		}
+		return out, nil
+	}
+}
+
+// listener is a database that keeps what it was asked by one goroutine.
+type listener struct {
+	database.DB
+	heard map[string][]any
+}
+
+func (l *listener) Read() database.Querier { return listening{l.DB.Read(), l.heard} }
+
+type listening struct {
+	database.Querier
+	heard map[string][]any
+}
+
+func (l listening) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	l.heard[query] = args
+	return l.Querier.QueryContext(ctx, query, args...)
 }
 
 // recorder is a database that one goroutine writes to.

@@ -80,6 +80,16 @@ func (s *Store) Runs(ctx context.Context) ([]record.Run, error) {
 	return runs, nil
 }
 
+// LatestRuns returns at most most runs, the newest first, without the first from of them.
+// None is no error.
+func (s *Store) LatestRuns(ctx context.Context, from, most int) ([]record.Run, error) {
+	runs, err := database.List(ctx, s.db.Read(), readRun, selectRuns+` ORDER BY created DESC, name LIMIT $1 OFFSET $2`, most, from)
+	if err != nil {
+		return nil, fmt.Errorf("list runs: %w", err)
+	}
+	return runs, nil
+}
+
 // FinishRun ends a run and seals its attempts in flight as faults, so that later requests
 // and reports of their agents are refused. Ending a finished run again the same way
 // changes nothing but the time; another way is trace.ErrConflict.

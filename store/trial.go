@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/fulgurite/fulgurite/record"
@@ -102,6 +103,23 @@ func (s *Store) TaskResults(ctx context.Context, run, policy string, pass float6
 		return nil, fmt.Errorf("read results of tasks of %s/%s: %w", run, policy, err)
 	}
 	return all, nil
+}
+
+const selectMoments = `SELECT a.kind, a.task_id, a.step, COUNT(COALESCE(a.reward, g.value)), SUM(CASE WHEN COALESCE(a.reward, g.value) >= $3 THEN 1 ELSE 0 END)
+FROM attempts a` + joinGrade + ` WHERE a.run = $1 AND a.policy = $2 AND a.outcome IN ('completed', 'agent_failed')
+GROUP BY a.kind, a.step, a.task_id ORDER BY a.kind, a.step, a.task_id`
+
+// TaskMoments returns how the graded attempts of a run at some tasks came out, step by step:
+// at those that keep takes, or at all where it is nil. It reads as much as TaskResults.
+func (s *Store) TaskMoments(ctx context.Context, run, policy string, pass float64, keep func(trace.Kind, string) bool) ([]record.TaskMoment, error) {
+	all, err := database.List(ctx, s.db.Read(), func(row database.Scan) (m record.TaskMoment, err error) {
+		err = row(&m.Kind, &m.TaskID, &m.Step, &m.Graded, &m.Passed)
+		return m, err
+	}, selectMoments, run, policy, pass)
+	if err != nil {
+		return nil, fmt.Errorf("read results of tasks of %s/%s by step: %w", run, policy, err)
+	}
+	return slices.DeleteFunc(all, func(m record.TaskMoment) bool { return m.Graded == 0 || keep != nil && !keep(m.Kind, m.TaskID) }), nil
 }
 
 const selectInterruptions = `SELECT a.kind, a.step, a.task, a.sample, a.attempt, a.outcome, a.error, a.begun, n.begun,

@@ -80,7 +80,12 @@ func (m measurement) browse(ctx context.Context, program string, out io.Writer) 
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(w, "%s\t%.0f ms\t%.0f\t%.0f ms\t%.3f\t\n", p.name, found[3], found[0], found[1], found[2])
+		verdict := ""
+		if found[0] > mostElements || found[1] > float64(mostTask.Milliseconds()) || found[2] > 0 {
+			verdict = "too much"
+			*m.beyond = append(*m.beyond, fmt.Sprintf("%s in a browser: %.0f elements, a task of %.0f ms, the layout moved by %.3f", p.name, found[0], found[1], found[2]))
+		}
+		fmt.Fprintf(w, "%s\t%.0f ms\t%.0f\t%.0f ms\t%.3f\t%s\n", p.name, found[3], found[0], found[1], found[2], verdict)
 	}
 	fmt.Fprintf(w, "complaints on the console: %d\n", complaints.Load())
 	return w.Flush()

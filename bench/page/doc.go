@@ -8,5 +8,6 @@
 // step, group or attempt, over HTTP on loopback, and prints when the first byte came and how
 // many bytes there were. With a browser it opens the long attempt and every page, counts
 // elements, tasks of the script above 50 ms while it scrolls, and shifts of the layout, and
-// checks contrasts. A directory that has been filled before is used again.
+// checks contrasts. Where a page costs more than it may, it names it and ends with 1, unless
+// -print is given. A directory that has been filled before is used again.
 package main

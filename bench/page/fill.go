@@ -22,6 +22,7 @@ import (
 
 const (
 	name           = "long"
+	otherName      = "other" // a run without attempts, to compare with
 	seed           = 7
 	tasksPerStep   = 16
 	samplesPerTask = 8
@@ -64,6 +65,11 @@ func (f *filler) fill(ctx context.Context) error {
 		err = errors.New("it was left half filled: give another -dir or -store")
 	}
 	if err != nil {
+		return err
+	}
+	other := run
+	other.Name, other.WorkflowID = otherName, otherName
+	if _, _, err := f.store.CreateRun(ctx, other); err != nil {
 		return err
 	}
 	if err := f.step(ctx); err != nil {

@@ -9,9 +9,12 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/page"
+	"github.com/fulgurite/fulgurite/page/actions"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store"
 	"github.com/fulgurite/fulgurite/store/blob"
 )
@@ -32,7 +35,13 @@ func run(ctx context.Context) (err error) {
 	dir := flag.String("dir", "", "directory of the store, kept and used again (default: a new one, removed)")
 	url := flag.String("store", "", "URL of an empty PostgreSQL database (default: SQLite in the directory)")
 	browser := flag.String("browser", "", "program of a browser, for what only one can tell")
+	watch := flag.String("watch", "", "name of a run that ten pages follow on the server of -at, instead of all else")
+	at := flag.String("at", "http://127.0.0.1:8235", "URL of the server of -watch")
+	only := flag.Bool("print", false, "end with 0 even where a page costs more than it may")
 	flag.Parse()
+	if *watch != "" {
+		return measurement{at: *at}.watch(ctx, *watch, os.Stdout)
+	}
 	if *steps < 2 || *requests < 1 {
 		return errors.New("want at least -steps 2 and -requests 1")
 	}
@@ -61,14 +70,14 @@ func run(ctx context.Context) (err error) {
 	if err := f.fill(ctx); err != nil {
 		return fmt.Errorf("fill the store: %w", err)
 	}
-	p, err := page.New(page.Options{Records: s, Blobs: blobs, Codecs: dialog.Named})
+	p, err := page.New(page.Options{Records: s, Blobs: blobs, Codecs: dialog.Named, Starter: nobody{}})
 	if err != nil {
 		return err
 	}
 	defer p.Close()
 	server := httptest.NewServer(p)
 	defer server.Close()
-	m := measurement{at: server.URL, steps: *steps, requests: *requests}
+	m := measurement{at: server.URL, steps: *steps, requests: *requests, beyond: new([]string)}
 	if err := m.pages(ctx, os.Stdout); err != nil {
 		return err
 	}
@@ -78,8 +87,26 @@ func run(ctx context.Context) (err error) {
 	if err := m.open(ctx, s, os.Stdout); err != nil {
 		return err
 	}
-	if *browser == "" {
-		return nil
+	if *browser != "" {
+		if err := m.browse(ctx, *browser, os.Stdout); err != nil {
+			return err
+		}
 	}
-	return m.browse(ctx, *browser, os.Stdout)
+	if len(*m.beyond) > 0 && !*only {
+		return fmt.Errorf("more than a page may cost (%s, %d KiB, %d elements, %s of a task):\n%s", mostFirstByte, mostBytes>>10, mostElements, mostTask, strings.Join(*m.beyond, "\n"))
+	}
+	return nil
 }
+
+// nobody plans and starts nothing: its form is what is measured.
+type nobody struct{}
+
+func (nobody) Plan(context.Context, []byte, string) (actions.Plan, error) {
+	return actions.Plan{}, errors.New("nothing is planned here")
+}
+
+func (nobody) Start(_ context.Context, a record.Action, _ []byte) (record.Action, error) {
+	return a, errors.New("nothing is started here")
+}
+
+func (nobody) Folder() string { return "/" }

@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"text/tabwriter"
 	"time"
@@ -24,12 +26,15 @@ import (
 const (
 	mostFirstByte = 50 * time.Millisecond
 	mostBytes     = 300 << 10
+	mostElements  = 4000
+	mostTask      = 50 * time.Millisecond
 )
 
 // measurement asks for pages.
 type measurement struct {
 	at              string
 	steps, requests int
+	beyond          *[]string // what cost more than a page may
 }
 
 // paths are the pages, each at a place that depends on i.
@@ -55,6 +60,18 @@ func (m measurement) paths() []struct {
 		{"attempt of 200 turns", func(i int) string { return fmt.Sprintf("/runs/%s/try-1/0/0/1?call=%d", name, i%turns) }},
 		{"versions", func(i int) string { return fmt.Sprintf("/runs/%s/versions?from=%d", name, step(i)) }},
 		{"tasks", func(int) string { return "/runs/" + name + "/tasks" }},
+		{"version", func(i int) string { return fmt.Sprintf("/runs/%s/versions/%d", name, step(i)) }},
+		{"two versions", func(i int) string {
+			return fmt.Sprintf("/runs/%s/versions/compare?a=%d&b=%d&split=gate", name, (step(i)-1)/gateEvery*gateEvery, m.steps/gateEvery*gateEvery)
+		}},
+		{"two runs", func(i int) string { return fmt.Sprintf("/compare?run=%s&run=%s&to=%d", name, otherName, step(i)) }},
+		{"actions", func(int) string { return "/runs/" + name + "/actions" }},
+		{"fleet", func(int) string { return "/fleet" }},
+		{"playground", func(i int) string { return fmt.Sprintf("/playground?run=%s&version=%d", name, step(i)) }},
+		{"start", func(int) string { return "/start" }},
+		{"credit", func(i int) string {
+			return fmt.Sprintf("/runs/%s/train-%d/%d/%d/1/credit?with=rloo", name, step(i), task(i), i%samplesPerTask)
+		}},
 	}
 }
 
@@ -83,6 +100,7 @@ func (m measurement) pages(ctx context.Context, out io.Writer) error {
 		verdict := ""
 		if p95 > mostFirstByte || size > mostBytes {
 			verdict = "too much"
+			*m.beyond = append(*m.beyond, fmt.Sprintf("%s: %s at the 95th percentile, %.0f KiB", p.name, ms(p95), float64(size)/1024))
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%.0f\t%s\n", p.name, ms(cold), ms(times[len(times)/2]), ms(p95), ms(times[len(times)-1]), ms(each), float64(size)/1024, verdict)
 	}
@@ -158,7 +176,10 @@ func (m measurement) open(ctx context.Context, s *store.Store, out io.Writer) er
 	var readers errgroup.Group
 	began := make(chan struct{}, pages)
 	for range pages {
-		readers.Go(func() error { return m.follow(ctx, began) })
+		var once sync.Once
+		readers.Go(func() error {
+			return m.follow(ctx, name, func() { once.Do(func() { began <- struct{}{} }) })
+		})
 	}
 	for range pages {
 		select {
@@ -183,8 +204,9 @@ func (m measurement) open(ctx context.Context, s *store.Store, out io.Writer) er
 	return nil
 }
 
-// follow is a page that follows the run, and is loaded again whenever something is new.
-func (m measurement) follow(ctx context.Context, began chan<- struct{}) error {
+// follow is a page that follows the run of that name, and is loaded again whenever something is
+// new. It calls loaded when it has begun to follow, and after each time that it was loaded.
+func (m measurement) follow(ctx context.Context, name string, loaded func()) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, m.at+"/runs/"+name+"/live", nil)
 	if err != nil {
 		return err
@@ -198,7 +220,7 @@ func (m measurement) follow(ctx context.Context, began chan<- struct{}) error {
 	if err := events.until("begin"); err != nil {
 		return err
 	}
-	began <- struct{}{}
+	loaded()
 	for {
 		if err := events.until("change"); err != nil {
 			return ctx.Err()
@@ -206,7 +228,32 @@ func (m measurement) follow(ctx context.Context, began chan<- struct{}) error {
 		if _, _, err := m.get(ctx, "/runs/"+name); err != nil {
 			return ctx.Err()
 		}
+		loaded()
 	}
+}
+
+// watch follows a run of a server by ten pages, from when it is there until it is gone.
+func (m measurement) watch(ctx context.Context, name string, out io.Writer) error {
+	for {
+		if _, _, err := m.get(ctx, "/runs/"+name); err == nil {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+	var loads atomic.Int64
+	var readers errgroup.Group
+	for range 10 {
+		readers.Go(func() error { return m.follow(ctx, name, func() { loads.Add(1) }) })
+	}
+	if err := readers.Wait(); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "ten pages were loaded %d times, for %.1f s of a processor on the readers' side\n", loads.Load(), processor().Seconds())
+	return nil
 }
 
 // finish puts another step on record.

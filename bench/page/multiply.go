@@ -172,11 +172,13 @@ func (f *filler) finished(ctx context.Context) error {
 			}
 		}
 		metrics := map[string]float64{"batch/trained_tokens": float64(entry.Trained), "batch/rollouts": tasksPerStep * samplesPerTask}
-		for i, key := range []string{"reward/mean", "reward/std", "train/entropy", "train/gradient_norm", "train/kl", "train/mismatch", "train/mismatch_max"} {
+		for i, key := range []string{"reward/mean", "reward/std", "batch/tokens", "train/entropy", "train/gradient_norm", "train/kl", "train/mismatch", "train/mismatch_max"} {
 			metrics[key] = float64((step*(i+3))%97) / 97
 		}
-		if err := f.store.PutStep(ctx, record.Step{Run: name, Policy: model.DefaultPolicy, Step: step, Batch: entry.Digest, Metrics: metrics, At: at(step)}); err != nil {
-			return err
+		for _, run := range []string{otherName, name} {
+			if err := f.store.PutStep(ctx, record.Step{Run: run, Policy: model.DefaultPolicy, Step: step, Batch: entry.Digest, Metrics: metrics, At: at(step)}); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

@@ -59,7 +59,7 @@ func Serve(ctx context.Context, o Options) (*Served, error) {
 	asked := &live{records: o.Records, dial: o.Dial, gateway: o.Gateway, loaded: o.Loaded}
 	acts := newOperate(asked)
 	shown := page.Options{
-		Records: o.Records.Store, Blobs: o.Records.Blobs, Codecs: o.Records.Codecs.Named, Live: asked, Fleet: asked, Log: o.Log, Guard: guard, Operator: acts,
+		Records: o.Records.Store, Blobs: o.Records.Blobs, Codecs: o.Records.Codecs.Named, Live: asked, Fleet: asked, Log: o.Log, Guard: guard, Operator: acts, Exporter: &exporter{records: o.Records, operator: acts.Operator},
 		Why: "this page starts no runs: `fulgurite train` does, and so does `fulgurite page`, where the files of the spec are",
 	}
 	if o.Starter != nil {

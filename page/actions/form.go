@@ -31,6 +31,7 @@ type formBody struct {
 	ID       string
 	Token    string
 	Version  string
+	Format   string
 	Values   string
 	Why      string // the reason
 	Promoted *int

@@ -68,6 +68,9 @@ func rowOf(a record.Action) row {
 	if a.Input.Version != nil {
 		what += " version " + strconv.Itoa(*a.Input.Version)
 	}
+	if a.Input.Format != "" {
+		what += " as " + a.Input.Format
+	}
 	keys := make([]string, 0, len(a.Input.Values))
 	for key, v := range a.Input.Values {
 		keys = append(keys, fmt.Sprintf("%s=%g", key, v))

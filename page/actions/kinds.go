@@ -19,6 +19,7 @@ type kind struct {
 	TakesNumbers               bool // for keys of the spec
 	NeedsReason                bool
 	Heavy                      bool // it can't be taken back by a click
+	TakesFormat                bool // of the files of a version
 }
 
 // kinds are all actions on a run, in the order in which they are offered.
@@ -35,6 +36,7 @@ func kinds() []kind {
 		{Name: record.ActionPin, Verb: "Pin", Effect: "The version is promoted and held: the run promotes no other until somebody unpins it.", TakesVersion: true, NeedsVersion: true},
 		{Name: record.ActionUnpin, Verb: "Unpin", Effect: "The promoted version stays, and the run may promote others again."},
 		{Name: record.ActionStop, Verb: "Stop", Effect: "The run ends after the steps that have begun, with the evaluations that follow the last step. It can't be resumed.", Heavy: true},
+		{Name: record.ActionExport, Verb: "Export", Effect: "The files of the version come as a tar archive, as `fulgurite export` writes them. Nothing about the run changes.", TakesVersion: true, NeedsVersion: true, TakesFormat: true},
 	}
 }
 
@@ -61,12 +63,65 @@ type Offer struct {
 	Links []Link
 	// Why there is not more, for people.
 	Why string
+	// export is the form that exports a version, empty where this page can't.
+	export string
 }
 
 // Link leads to a form.
 type Link struct {
+	Name       record.ActionName
 	Text, Path string
 	Heavy      bool
+	version    int // that the form is filled in with, -1 for none
+}
+
+// About leaves what has one of some names.
+func (o Offer) About(names ...record.ActionName) Offer {
+	o.Links = slices.DeleteFunc(slices.Clone(o.Links), func(l Link) bool { return !slices.Contains(names, l.Name) })
+	return o
+}
+
+// OfVersion leaves what can be done to a version, with forms that name it. earlier says that
+// it was promoted before, now that it is, and kept that its files are there.
+func (o Offer) OfVersion(number int, now, earlier, kept bool) []Link {
+	out := o.moves(number, now, earlier)
+	if kept && o.export != "" {
+		out = append(out, Link{Name: record.ActionExport, Text: "Export", Path: o.export + "?version=" + strconv.Itoa(number)})
+	}
+	return out
+}
+
+func (o Offer) moves(number int, now, earlier bool) []Link {
+	var out []Link
+	for _, l := range o.Links {
+		switch l.Name {
+		case record.ActionPromote:
+			if now {
+				continue
+			}
+		case record.ActionRollback:
+			if now || !earlier {
+				continue
+			}
+			l.Text = "Roll back to it"
+		case record.ActionPin:
+		case record.ActionUnpin:
+			if now {
+				out = append(out, l)
+			}
+			continue
+		case record.ActionApprove, record.ActionReject:
+			if l.version == number {
+				out = append(out, l)
+			}
+			continue
+		default:
+			continue
+		}
+		l.Path += "?version=" + strconv.Itoa(number)
+		out = append(out, l)
+	}
+	return out
 }
 
 // Offer lists what can be done to a run at the moment. What is not listed the run would
@@ -79,6 +134,9 @@ func (p *Pages) Offer(ctx context.Context, run record.Run, s State) Offer {
 		return Offer{}
 	}
 	var out Offer
+	if p.Exporter != nil {
+		out.export = Path(run.Name) + "/" + string(record.ActionExport)
+	}
 	away := p.Operator.Reach(ctx)
 	if away != nil {
 		out.Why = fmt.Sprintf("Its workflow can't be asked anything: %v", away)
@@ -87,10 +145,11 @@ func (p *Pages) Offer(ctx context.Context, run record.Run, s State) Offer {
 		if away != nil && !MovesPointer(k.Name) || !offered(k.Name, run, s) {
 			continue
 		}
-		link := Link{Text: k.Verb, Path: Path(run.Name) + "/" + string(k.Name), Heavy: k.Heavy}
+		link := Link{Name: k.Name, Text: k.Verb, Path: Path(run.Name) + "/" + string(k.Name), Heavy: k.Heavy, version: -1}
 		if k.Name == record.ActionApprove || k.Name == record.ActionReject {
 			link.Text += " version " + strconv.Itoa(s.Pending)
 			link.Path += "?version=" + strconv.Itoa(s.Pending)
+			link.version = s.Pending
 		}
 		out.Links = append(out.Links, link)
 	}

@@ -53,6 +53,7 @@ type Options struct {
 	Records  Records
 	Operator Operator // nil: nothing can be done, and Why says so
 	Starter  Starter  // nil: no run can be started
+	Exporter Exporter // nil: no version is given out
 	Guard    *access.Guard
 	// Why there is nothing to do without an operator.
 	Why string
@@ -85,6 +86,7 @@ func (p *Pages) Register(mux *http.ServeMux) {
 	mux.HandleFunc("GET /runs/{run}/actions", p.history)
 	mux.HandleFunc("GET /runs/{run}/actions/{action}", p.form)
 	mux.HandleFunc("POST /runs/{run}/actions/{action}", p.submit)
+	mux.HandleFunc("POST /runs/{run}/actions/export", p.export)
 	mux.HandleFunc("GET /start", p.startForm)
 	mux.HandleFunc("POST /start/plan", p.plan)
 	mux.HandleFunc("POST /start", p.start)

@@ -182,8 +182,11 @@ async function renew() {
     const fresh = new DOMParser().parseFromString(await reply.text(), "text/html");
     document.querySelectorAll("[data-part]").forEach((part) => {
       const now = fresh.querySelector('[data-part="' + part.dataset.part + '"]');
-      if (!now || part.contains(document.activeElement) || part.querySelector("details[open]")) return;
+      if (!now || part.contains(document.activeElement) || part.querySelector("details[open]:not([id])")) return;
       if (now.outerHTML === part.dataset.was || now.innerHTML === part.innerHTML) return;
+      // What a reader opened or ticked stays so.
+      part.querySelectorAll("details[id]").forEach((d) => { const same = now.querySelector("#" + CSS.escape(d.id)); if (same) same.open = d.open; });
+      part.querySelectorAll("input:checked").forEach((i) => now.querySelectorAll("input").forEach((n) => { if (n.name === i.name && n.value === i.value) n.checked = true; }));
       part.replaceChildren(...now.childNodes);
       enliven(part);
     });
@@ -233,3 +236,5 @@ function follow(path) {
 enliven(document);
 wait();
 if (document.body.dataset.follow) follow(document.body.dataset.follow);
+// Lists follow no run: they are looked at again and again, as long as somebody looks at them.
+if (document.body.dataset.every) setInterval(() => { if (!document.hidden) renew(); }, Number(document.body.dataset.every));

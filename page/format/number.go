@@ -3,6 +3,7 @@ package format
 import (
 	"fmt"
 	"math"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -78,6 +79,31 @@ func Signed(v *float64) string {
 		return "+" + Fixed(*v)
 	}
 	return Fixed(*v)
+}
+
+// Change is Fixed with a plus before what is above zero.
+func Change(v float64) string { return Signed(&v) }
+
+// Chance is a probability, and a bound for what is too small to say more of.
+func Chance(p float64) string {
+	switch {
+	case math.IsNaN(p):
+		return "not finite"
+	case p < 0.001:
+		return "below 0.1 %"
+	}
+	return strconv.FormatFloat(100*p, 'g', 2, 64) + " %"
+}
+
+var (
+	hyphened = regexp.MustCompile(`(^|[ (=])-(\d)`)
+	tiny     = regexp.MustCompile(`\bp = \d(\.\d+)?e-\d+`)
+)
+
+// Reason is a text of ours about numbers, with minus signs for hyphens and nothing in powers
+// of ten.
+func Reason(text string) string {
+	return hyphened.ReplaceAllString(tiny.ReplaceAllString(text, "p < 0.0001"), "$1−$2")
 }
 
 // Moment is a time for people.

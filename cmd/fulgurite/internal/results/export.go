@@ -4,19 +4,12 @@ package results
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"path/filepath"
-	"strings"
 
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
-	"github.com/fulgurite/fulgurite/dialog"
-	"github.com/fulgurite/fulgurite/model"
-	"github.com/fulgurite/fulgurite/model/checkpoint"
-	"github.com/fulgurite/fulgurite/model/convert"
-	"github.com/fulgurite/fulgurite/model/gguf"
-	"github.com/fulgurite/fulgurite/model/hf"
-	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/internal/export"
 )
 
 // Export is `fulgurite export`.
@@ -46,16 +39,11 @@ func (c *Export) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) 
 	}
 	k, digest, err := records.Catalog.Load(ctx, v.VersionID)
 	where := c.Directory
-	switch {
-	case err != nil:
-	case k.Files != nil:
-		err = c.writeFiles(ctx, records.Blobs, recorded.Model, k)
-	case c.Format == "gguf":
-		where, err = c.writeGGUF(ctx, records.Blobs, v.String(), recorded.Model.Codec, k)
-	case c.Format == "peft":
-		err = hf.WritePEFT(c.Directory, k, recorded.Model.Base)
-	default:
-		err = WriteModel(ctx, records.Blobs, c.Directory, recorded.Model.Codec, k)
+	if err == nil {
+		where, err = export.Version{Name: v.String(), Model: recorded.Model, Checkpoint: k, Blobs: records.Blobs}.Write(ctx, c.Directory, c.Format, c.Type)
+	}
+	if errors.Is(err, export.ErrFormat) {
+		err = terminal.Usage(err)
 	}
 	if err != nil {
 		return fmt.Errorf("export %s: %w", v.VersionID, err)
@@ -66,82 +54,4 @@ func (c *Export) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) 
 	}
 	t.Printf("%s (%s) is in %s\n", name, digest, where)
 	return nil
-}
-
-// WriteModel writes a model as a Hugging Face directory, with its tokenizer and chat
-// template if it has some. An adapter is merged into its base.
-func WriteModel(ctx context.Context, blobs checkpoint.Blobs, dir, codec string, c model.Checkpoint) error {
-	weights, err := c.Merged()
-	if err != nil {
-		return err
-	}
-	bundle, published, err := readBundle(ctx, blobs, codec)
-	if err != nil {
-		return err
-	}
-	if published {
-		if err := bundle.WriteDirectory(dir); err != nil {
-			return err
-		}
-	}
-	return hf.WriteDirectory(dir, c.Architecture, weights)
-}
-
-// writeFiles writes a model that engine torch alone computes, as its files are.
-func (c *Export) writeFiles(ctx context.Context, blobs checkpoint.Blobs, m spec.Model, k model.Checkpoint) error {
-	kind := k.Architecture.ModelType()
-	switch {
-	case c.Format == "gguf":
-		return terminal.Usagef("--format gguf: models of type %q are none that it is written for: take llama.cpp's own convert_hf_to_gguf.py on what --format hf writes", kind)
-	case k.Adapter != nil && c.Format != "peft":
-		return terminal.Usagef("--format %s: an adapter of a model of type %q is not merged here: take --format peft, and merge_and_unload of PEFT where one model is wanted", c.Format, kind)
-	case k.Adapter == nil && c.Format == "peft":
-		return terminal.Usagef("--format peft: the model was trained as a whole, and has no adapter")
-	}
-	bundle, published, err := readBundle(ctx, blobs, m.Codec)
-	if err != nil {
-		return err
-	}
-	if published && k.Adapter == nil {
-		if err := bundle.WriteDirectory(c.Directory); err != nil {
-			return err
-		}
-	}
-	return hf.WriteFiles(ctx, c.Directory, k, m.Base)
-}
-
-// writeGGUF writes a model as one file, and returns its path.
-func (c *Export) writeGGUF(ctx context.Context, blobs checkpoint.Blobs, name, codec string, k model.Checkpoint) (string, error) {
-	bundle, published, err := readBundle(ctx, blobs, codec)
-	if err != nil {
-		return "", err
-	}
-	if !published {
-		return "", fmt.Errorf("codec %s is no tokenizer that llama.cpp has: --format gguf needs a model with a published one", codec)
-	}
-	matrices, err := gguf.ParseType(c.Type)
-	if err != nil {
-		return "", err
-	}
-	weights, err := k.Merged()
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(c.Directory, "model-"+c.Type+".gguf")
-	return path, convert.ToGGUF(path, name, k.Architecture, weights, bundle, matrices)
-}
-
-// readBundle reads what the codec of a published model is made of; published says whether
-// it is one.
-func readBundle(ctx context.Context, blobs checkpoint.Blobs, codec string) (b dialog.Bundle, published bool, err error) {
-	digest, published := strings.CutPrefix(codec, dialog.TemplatePrefix)
-	if !published {
-		return b, false, nil
-	}
-	encoded, err := blobs.Get(ctx, digest)
-	if err != nil {
-		return b, true, fmt.Errorf("read codec: %w", err)
-	}
-	b, err = dialog.DecodeBundle(encoded)
-	return b, true, err
 }

@@ -7,9 +7,9 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/plan"
-	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/results"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
+	"github.com/fulgurite/fulgurite/internal/export"
 	"github.com/fulgurite/fulgurite/internal/stack"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/workflows"
@@ -52,7 +52,7 @@ func (c *WarmStart) Run(ctx context.Context, s *state.Flags, t *terminal.Termina
 		}
 		k, digest, err := st.Catalog.Load(ctx, model.VersionID{Run: trialRun, Policy: model.DefaultPolicy})
 		if err == nil {
-			err = results.WriteModel(ctx, st.Catalog.Blobs, c.Directory, recorded.Model.Codec, k)
+			err = export.Directory(ctx, st.Catalog.Blobs, c.Directory, recorded.Model.Codec, k)
 		}
 		if err != nil {
 			return fmt.Errorf("export the warm start: %w", err)

@@ -1,0 +1,138 @@
+package export
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/fulgurite/fulgurite/dialog"
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/checkpoint"
+	"github.com/fulgurite/fulgurite/model/convert"
+	"github.com/fulgurite/fulgurite/model/gguf"
+	"github.com/fulgurite/fulgurite/model/hf"
+	"github.com/fulgurite/fulgurite/spec"
+)
+
+// ErrFormat is wrapped when a version can't be written in a format. The text says which one
+// to take.
+var ErrFormat = errors.New("can't be written in this format")
+
+// The formats. Merged is the same as HF.
+const (
+	HF     = "hf"
+	Merged = "merged"
+	PEFT   = "peft"
+	GGUF   = "gguf"
+)
+
+// Version is what is written.
+type Version struct {
+	Name       string
+	Model      spec.Model // of its run's spec
+	Checkpoint model.Checkpoint
+	Blobs      checkpoint.Blobs
+}
+
+// Write writes the version into a directory and returns where it is. matrices is the type of
+// the matrices in a GGUF file.
+func (v Version) Write(ctx context.Context, dir, format, matrices string) (string, error) {
+	k := v.Checkpoint
+	switch {
+	case k.Files != nil:
+		return dir, v.writeFiles(ctx, dir, format)
+	case format == GGUF:
+		return v.writeGGUF(ctx, dir, matrices)
+	case format == PEFT:
+		return dir, hf.WritePEFT(dir, k, v.Model.Base)
+	}
+	return dir, Directory(ctx, v.Blobs, dir, v.Model.Codec, k)
+}
+
+// Directory writes a model as a Hugging Face directory, with its tokenizer and chat
+// template if it has some. An adapter is merged into its base.
+func Directory(ctx context.Context, blobs checkpoint.Blobs, dir, codec string, c model.Checkpoint) error {
+	weights, err := c.Merged()
+	if err != nil {
+		return err
+	}
+	bundle, published, err := readBundle(ctx, blobs, codec)
+	if err != nil {
+		return err
+	}
+	if published {
+		if err := bundle.WriteDirectory(dir); err != nil {
+			return err
+		}
+	}
+	return hf.WriteDirectory(dir, c.Architecture, weights)
+}
+
+// refuse is an error that wraps ErrFormat and says its own text alone.
+func refuse(format string, args ...any) error { return refusal{fmt.Errorf(format, args...)} }
+
+type refusal struct{ error }
+
+func (refusal) Is(target error) bool { return target == ErrFormat }
+
+// writeFiles writes a model that engine torch alone computes, as its files are.
+func (v Version) writeFiles(ctx context.Context, dir, format string) error {
+	k := v.Checkpoint
+	kind := k.Architecture.ModelType()
+	switch {
+	case format == GGUF:
+		return refuse("--format gguf: models of type %q are none that it is written for: take llama.cpp's own convert_hf_to_gguf.py on what --format hf writes", kind)
+	case k.Adapter != nil && format != PEFT:
+		return refuse("--format %s: an adapter of a model of type %q is not merged here: take --format peft, and merge_and_unload of PEFT where one model is wanted", format, kind)
+	case k.Adapter == nil && format == PEFT:
+		return refuse("--format peft: the model was trained as a whole, and has no adapter")
+	}
+	bundle, published, err := readBundle(ctx, v.Blobs, v.Model.Codec)
+	if err != nil {
+		return err
+	}
+	if published && k.Adapter == nil {
+		if err := bundle.WriteDirectory(dir); err != nil {
+			return err
+		}
+	}
+	return hf.WriteFiles(ctx, dir, k, v.Model.Base)
+}
+
+// writeGGUF writes a model as one file, and returns its path.
+func (v Version) writeGGUF(ctx context.Context, dir, matrices string) (string, error) {
+	bundle, published, err := readBundle(ctx, v.Blobs, v.Model.Codec)
+	if err != nil {
+		return "", err
+	}
+	if !published {
+		return "", fmt.Errorf("codec %s is no tokenizer that llama.cpp has: --format gguf needs a model with a published one", v.Model.Codec)
+	}
+	of, err := gguf.ParseType(matrices)
+	if err != nil {
+		return "", err
+	}
+	weights, err := v.Checkpoint.Merged()
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "model-"+matrices+".gguf")
+	return path, convert.ToGGUF(path, v.Name, v.Checkpoint.Architecture, weights, bundle, of)
+}
+
+// readBundle reads what the codec of a published model is made of; published says whether
+// it is one.
+func readBundle(ctx context.Context, blobs checkpoint.Blobs, codec string) (b dialog.Bundle, published bool, err error) {
+	digest, published := strings.CutPrefix(codec, dialog.TemplatePrefix)
+	if !published {
+		return b, false, nil
+	}
+	encoded, err := blobs.Get(ctx, digest)
+	if err != nil {
+		return b, true, fmt.Errorf("read codec: %w", err)
+	}
+	b, err = dialog.DecodeBundle(encoded)
+	return b, true, err
+}

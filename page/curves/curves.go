@@ -1,0 +1,170 @@
+package curves
+
+import (
+	"slices"
+	"time"
+
+	"github.com/fulgurite/fulgurite/page/figure"
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// z is how many standard errors an interval reaches to each side: 95 % of a normal
+// distribution.
+const z = 1.96
+
+// Interval is that of 95 % of a mean and its standard error. Where all rewards lie between 0
+// and 1 it ends there, as the mean does.
+func Interval(mean, stdError float64, fraction bool) (low, high float64) {
+	low, high = mean-z*stdError, mean+z*stdError
+	if fraction {
+		low, high = max(0, low), min(1, high)
+	}
+	return low, high
+}
+
+// Fractions says that the steps on record have rewards between 0 and 1 alone, as where a task
+// is solved or not. Without steps nobody knows.
+func Fractions(steps []record.Step) bool {
+	for _, s := range steps {
+		low, hasLow := s.Metrics["reward/min"]
+		high, hasHigh := s.Metrics["reward/max"]
+		if !hasLow || !hasHigh || low < 0 || high > 1 {
+			return false
+		}
+	}
+	return len(steps) > 0
+}
+
+// Data is what curves are drawn of.
+type Data struct {
+	Steps       []record.Step
+	Before      time.Time // when the run, or the step before the first of Steps, was done
+	Lags        map[int]float64
+	Evaluations []record.Evaluation
+	Marks       []figure.Mark
+	// Fractions says that no reward of the run is below 0 or above 1.
+	Fractions bool
+}
+
+// Of are the figures of a run. Those that are zero in every step come last, in flat.
+func Of(d Data) (figures []figure.Figure) {
+	steps, marks := d.Steps, d.Marks
+	lag := figure.Curve{Name: "lag"}
+	for _, s := range steps {
+		if v, ok := d.Lags[s.Step]; ok {
+			lag.Points = append(lag.Points, figure.Point{X: float64(s.Step), Y: v})
+		}
+	}
+	figures = []figure.Figure{
+		{Title: "Reward", Lines: []figure.Curve{metric(steps, "reward", "reward/mean")}, Marks: marks, Note: "mean of the step's rollouts"},
+		{Title: "Evaluations", Unit: "version", Lines: evaluationCurves(d.Evaluations, d.Fractions), Marks: decided(marks), Note: "bars: 95 % intervals"},
+		{Title: "Entropy", Lines: []figure.Curve{metric(steps, "entropy", "train/entropy")}, Marks: marks, Note: "nats a token"},
+		klFigure(steps, marks),
+		{Title: "Gradient norm", Lines: []figure.Curve{metric(steps, "gradient norm", "train/gradient_norm")}, Marks: marks, Note: "before clipping"},
+		{Title: "Mismatch", Lines: []figure.Curve{metric(steps, "mean", "train/mismatch"), metric(steps, "worst token", "train/mismatch_max")}, Note: "nats between sampler and trainer"},
+		{Title: "Lag", Lines: []figure.Curve{lag}, Note: "steps the sampler was behind"},
+		{Title: "Length", Lines: []figure.Curve{ratio(steps, "trained tokens", "batch/trained_tokens", "batch/rollouts")}, Note: "trained tokens a rollout"},
+		{Title: "Speed", Lines: []figure.Curve{speed(steps, d.Before)}, Note: "tokens of the batch a second, from step to step"},
+	}
+	for i, f := range figures {
+		if f.Unit == "" {
+			figures[i].Unit = "step"
+		}
+		figures[i].Lines, figures[i].Zoom = withPoints(f.Lines), true
+	}
+	return figures
+}
+
+// Flat takes out the figures whose values are all zero, and returns their titles.
+func Flat(figures []figure.Figure) (rest []figure.Figure, titles []string) {
+	for _, f := range figures {
+		zero := !f.Empty() && f.Title != "Reward" && f.Title != "Evaluations"
+		for _, l := range f.Lines {
+			zero = zero && !slices.ContainsFunc(l.Points, func(p figure.Point) bool { return p.Y != 0 })
+		}
+		if zero {
+			titles = append(titles, f.Title)
+		} else {
+			rest = append(rest, f)
+		}
+	}
+	return rest, titles
+}
+
+// speed is how many tokens were trained a second, between the end of one step and the end of
+// the next: whatever the run waited for is in it.
+func speed(steps []record.Step, before time.Time) figure.Curve {
+	c := figure.Curve{Name: "tokens a second"}
+	for _, s := range steps {
+		tokens, has := s.Metrics["batch/tokens"]
+		if took := s.At.Sub(before).Seconds(); has && !before.IsZero() && took > 0 {
+			c.Points = append(c.Points, figure.Point{X: float64(s.Step), Y: tokens / took})
+		}
+		before = s.At
+	}
+	return c
+}
+
+// decided are the marks about versions.
+func decided(marks []figure.Mark) []figure.Mark {
+	return slices.DeleteFunc(slices.Clone(marks), func(m figure.Mark) bool { return m.Kind == figure.Interrupted || m.Kind == figure.Set })
+}
+
+// withPoints leaves out lines of which nothing is on record, but for the first.
+func withPoints(lines []figure.Curve) []figure.Curve {
+	out := lines[:0:0]
+	for i, l := range lines {
+		if i == 0 || len(l.Points) > 0 {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// klFigure prefers the divergence from version 0, which only runs with that penalty have.
+func klFigure(steps []record.Step, marks []figure.Mark) figure.Figure {
+	for _, key := range []string{"train/kl_ref", "batch/kl_ref"} {
+		if c := metric(steps, "KL to version 0", key); len(c.Points) > 0 {
+			return figure.Figure{Title: "KL", Lines: []figure.Curve{c, metric(steps, "KL of the update", "train/kl")}, Marks: marks, Note: "nats a token"}
+		}
+	}
+	return figure.Figure{Title: "KL", Lines: []figure.Curve{metric(steps, "KL of the update", "train/kl")}, Marks: marks, Note: "nats a token, sampler to trainer"}
+}
+
+func metric(steps []record.Step, name, key string) figure.Curve {
+	c := figure.Curve{Name: name}
+	for _, s := range steps {
+		if v, ok := s.Metrics[key]; ok {
+			c.Points = append(c.Points, figure.Point{X: float64(s.Step), Y: v})
+		}
+	}
+	return c
+}
+
+func ratio(steps []record.Step, name, over, under string) figure.Curve {
+	c := figure.Curve{Name: name}
+	for _, s := range steps {
+		a, has := s.Metrics[over]
+		if b := s.Metrics[under]; has && b > 0 {
+			c.Points = append(c.Points, figure.Point{X: float64(s.Step), Y: a / b})
+		}
+	}
+	return c
+}
+
+// evaluationCurves are the means of the splits, with intervals.
+func evaluationCurves(all []record.Evaluation, fractions bool) []figure.Curve {
+	lines := []figure.Curve{{Name: "gate"}, {Name: "test", Dots: true}}
+	for _, e := range all {
+		i := 0
+		if e.Kind == trace.Test {
+			i = 1
+		} else if e.Kind != trace.Gate {
+			continue
+		}
+		low, high := Interval(e.Mean, e.StdError, fractions)
+		lines[i].Points = append(lines[i].Points, figure.Point{X: float64(e.Version), Y: e.Mean, Low: low, High: high})
+	}
+	return lines
+}

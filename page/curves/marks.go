@@ -1,0 +1,117 @@
+package curves
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fulgurite/fulgurite/internal/report"
+	"github.com/fulgurite/fulgurite/page/figure"
+	"github.com/fulgurite/fulgurite/page/format"
+	"github.com/fulgurite/fulgurite/record"
+)
+
+// MostMarks are drawn, the newest ones.
+const MostMarks = 200
+
+// Decided are the moves of the promoted pointer and the decisions that moved nothing.
+func Decided(moves []record.Promotion, decisions []record.Decision) []figure.Mark {
+	var out []figure.Mark
+	for _, p := range moves {
+		if p.Version == p.Previous {
+			continue // a pin or its end
+		}
+		out = append(out, figure.Mark{X: float64(p.Version), Kind: figure.Promoted, Text: format.FirstLine(fmt.Sprintf("%s: version %d promoted", strings.TrimSpace(string(p.Source)), p.Version))})
+	}
+	for _, d := range decisions {
+		out = append(out, figure.Mark{X: float64(d.Candidate), Kind: figure.Refused, Text: format.FirstLine(fmt.Sprintf("version %d %s: %s", d.Candidate, d.Verdict, d.Reason))})
+	}
+	return out
+}
+
+// Settings are the steps from which keys of the spec had the values that a person gave them.
+func Settings(actions []record.Action) []figure.Mark {
+	var out []figure.Mark
+	for _, a := range actions {
+		if a.Name != record.ActionSet || a.Outcome != record.ActionDone {
+			continue
+		}
+		var values []string
+		for _, key := range slices.Sorted(maps.Keys(a.Input.Values)) {
+			values = append(values, fmt.Sprintf("%s=%g", key, a.Input.Values[key]))
+		}
+		text := fmt.Sprintf("from step %d on %s, set by %s", a.Result.Step, strings.Join(values, ", "), a.By)
+		out = append(out, figure.Mark{X: float64(a.Result.Step), Kind: figure.Set, Text: format.FirstLine(text)})
+	}
+	return out
+}
+
+// Interruptions are the steps in which a fault ended attempts that were made again.
+func Interruptions(r *report.Report) []figure.Mark {
+	if r == nil {
+		return nil
+	}
+	var out []figure.Mark
+	for _, step := range r.ByStep {
+		if step.Interrupted > 0 {
+			out = append(out, figure.Mark{X: float64(step.Step), Kind: figure.Interrupted, Text: fmt.Sprintf(
+				"%d attempts cut off and made again, %s lost", step.Interrupted, format.Took(time.Duration(step.InterruptedSeconds*float64(time.Second))))})
+		}
+	}
+	return out
+}
+
+// Span is the range of steps that curves show.
+type Span struct {
+	From, To int
+	Last     int // step of the run
+	All      bool
+}
+
+// SpanOf is the range that a reader asks for, of a run that has come to a step; 0 asks for
+// nothing.
+func SpanOf(from, to, last int) Span {
+	out := Span{From: 0, To: last, Last: last, All: true}
+	if to > 0 && to < last {
+		out.To, out.All = to, false
+	}
+	if from > 0 && from <= out.To {
+		out.From, out.All = from, false
+	}
+	return out
+}
+
+func (s Span) holds(step int) bool { return s.All || step >= s.From && step <= s.To }
+
+// Steps are those of the range.
+func (s Span) Steps(all []record.Step) []record.Step {
+	first, _ := slices.BinarySearchFunc(all, s.From, func(one record.Step, step int) int { return one.Step - step })
+	end, _ := slices.BinarySearchFunc(all, s.To+1, func(one record.Step, step int) int { return one.Step - step })
+	return all[first:end]
+}
+
+// Evaluations are those of versions of the range.
+func (s Span) Evaluations(all []record.Evaluation) []record.Evaluation {
+	var out []record.Evaluation
+	for _, e := range all {
+		if s.holds(e.Version) {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// Marks are the newest of the range, in order.
+func (s Span) Marks(all []figure.Mark) []figure.Mark {
+	var out []figure.Mark
+	for _, m := range all {
+		if s.holds(int(m.X)) {
+			out = append(out, m)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b figure.Mark) int { return cmp.Compare(a.X, b.X) })
+	return out[max(0, len(out)-MostMarks):]
+}

@@ -1,0 +1,46 @@
+package faults
+
+import (
+	"slices"
+	"time"
+
+	"github.com/fulgurite/fulgurite/page/format"
+	"github.com/fulgurite/fulgurite/record"
+)
+
+// Fault cut attempts of one run off.
+type Fault struct {
+	Text     string // what ended them
+	Attempts []record.Interruption
+	// From is when the first of them last gave a sign of life, To when the last of those that
+	// replaced them began.
+	From, To time.Time
+}
+
+// Took is the time to recover: until every attempt had begun again.
+func (f Fault) Took() time.Duration { return max(0, f.To.Sub(f.From)) }
+
+// Group puts the interruptions of one run together whose times overlap and that ended with the
+// same words. The newest fault comes first, and in each the first attempt.
+func Group(all []record.Interruption) []Fault {
+	sorted := slices.Clone(all)
+	slices.SortStableFunc(sorted, func(a, b record.Interruption) int { return a.Last.Compare(b.Last) })
+	var out []Fault
+	for _, i := range sorted {
+		text := "lost, made again"
+		if i.Error != "" {
+			text = format.FirstLine(i.Error)
+		}
+		at := slices.IndexFunc(out, func(f Fault) bool { return f.Text == text && !i.Last.After(f.To) })
+		if at < 0 {
+			out, at = append(out, Fault{Text: text, From: i.Last}), len(out)
+		}
+		f := &out[at]
+		f.Attempts = append(f.Attempts, i)
+		if i.Again.After(f.To) {
+			f.To = i.Again
+		}
+	}
+	slices.Reverse(out)
+	return out
+}

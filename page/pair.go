@@ -1,0 +1,245 @@
+package page
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/fulgurite/fulgurite/internal/evaluation"
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/page/format"
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+const (
+	// mostChanged are the tasks that are listed of those that became worse, and of those that
+	// became better.
+	mostChanged = 50
+	// mostAnswered are the tasks of each of the two lists whose answers are shown, and
+	// mostOfAnswer bounds an answer, in bytes.
+	mostAnswered = 10
+	mostOfAnswer = 600
+)
+
+// pairBody compares two evaluations task by task.
+type pairBody struct {
+	A, B          string // references as they were given
+	Split         trace.Kind
+	Splits        []trace.Kind
+	Problem       string // why there is no comparison
+	Result        *evaluation.Comparison
+	Sentence      string
+	Worse, Better changes
+	Between       between
+}
+
+// changes are tasks on which one of the versions earns more.
+type changes struct {
+	Title, Name string
+	Tasks       []pairTask
+	More        int // tasks that are not shown
+}
+
+// pairTask is a task on both sides.
+type pairTask struct {
+	evaluation.TaskChange
+	Before, After string // the groups
+	Question      string
+	Said          bool // what the two answered is shown
+	SaidA, SaidB  format.Clipped
+}
+
+// Way is the class of the change: whether it is one for the better.
+func (t pairTask) Way() string {
+	if t.Difference < 0 {
+		return "down"
+	}
+	return "up"
+}
+
+// pair compares two versions, of this run or of others, as `fulgurite compare` does.
+func (s *Server) pair(r *http.Request) (view, error) {
+	ctx := r.Context()
+	run, err := s.find(r)
+	if err != nil {
+		return view{}, err
+	}
+	q := r.URL.Query()
+	a, b := q.Get("a"), q.Get("b")
+	ticked := slices.Compact(slices.Clone(q["v"]))
+	if len(ticked) == 2 { // the list has the newer one first
+		a, b = ticked[1], ticked[0]
+	}
+	body := pairBody{A: reference(run, a), B: reference(run, b), Split: trace.Kind(q.Get("split")), Splits: []trace.Kind{trace.Gate, trace.Test, trace.Train}}
+	v := runView("pair", run, "Versions", link{Text: "Versions", Path: runPath(run.Name) + "/versions"}, link{Text: "Comparison"})
+	v.Follow = ""
+	switch {
+	case a == "" || b == "":
+		body.A, body.B = a, b
+		body.Problem = "Name two versions: their numbers, or RUN@NUMBER for one of another run."
+		if len(q["v"]) > 0 {
+			body.Problem = fmt.Sprintf("%d versions are ticked: tick two, or name them here.", len(ticked))
+		}
+	default:
+		if err := s.between(ctx, &body); err != nil {
+			return view{}, err
+		}
+		if err := s.compare(ctx, &body); err != nil {
+			if !expected(err) {
+				return view{}, err
+			}
+			body.Problem = format.Shown(err.Error())
+		}
+	}
+	v.Body = body
+	return v, nil
+}
+
+// expected reports whether an error says that what was asked for is not there.
+func expected(err error) bool {
+	for _, one := range []error{evaluation.ErrIncomparable, evaluation.ErrIncomplete, evaluation.ErrNoEvaluation, trace.ErrNotFound} {
+		if errors.Is(err, one) {
+			return true
+		}
+	}
+	return strings.Contains(err.Error(), "means several evaluations")
+}
+
+// reference is a version as `fulgurite compare` takes it; a number is of the run itself.
+func reference(run record.Run, text string) string {
+	text = strings.TrimSpace(text)
+	if _, err := strconv.Atoi(text); err == nil {
+		return run.Name + "@" + text
+	}
+	return format.FirstLine(text)
+}
+
+// sets reads both evaluations. Without a split it takes the first that both versions were
+// evaluated on.
+func (s *Server) sets(ctx context.Context, b *pairBody) (sets [2]evaluation.Set, err error) {
+	splits := []trace.Kind{b.Split}
+	if b.Split == "" {
+		splits = []trace.Kind{trace.Gate, trace.Test, ""}
+	}
+	for _, split := range splits {
+		var found [2]record.Evaluation
+		for i, reference := range []string{b.A, b.B} {
+			if found[i], err = evaluation.Find(ctx, s.Records, reference, split); err != nil {
+				break
+			}
+		}
+		if err != nil {
+			continue
+		}
+		for i := range found {
+			if sets[i], err = evaluation.Load(ctx, s.Records, s.Blobs, found[i]); err != nil {
+				return sets, err
+			}
+		}
+		return sets, nil
+	}
+	return sets, err
+}
+
+func (s *Server) compare(ctx context.Context, b *pairBody) error {
+	sets, err := s.sets(ctx, b)
+	if err != nil {
+		return err
+	}
+	c, err := evaluation.Compare(sets[0], sets[1])
+	if err != nil {
+		return err
+	}
+	b.Result, b.Split = &c, c.A.Split
+	b.Sentence = sentence(c)
+	for i, text := range c.Remarks {
+		c.Remarks[i] = format.Reason(text)
+	}
+	places := map[string]int{}
+	for i, t := range sets[0].Tasks {
+		places[t.ID] = i
+	}
+	b.Worse, b.Better = changes{Title: "Tasks on which B is worse", Name: "worse"}, changes{Title: "Tasks on which B is better", Name: "better"}
+	for _, t := range c.ByTask { // those that changed most come first
+		list := &b.Better
+		switch {
+		case t.Difference == 0:
+			continue
+		case t.Difference < 0:
+			list = &b.Worse
+		}
+		if len(list.Tasks) == mostChanged {
+			list.More++
+			continue
+		}
+		place := places[t.ID]
+		at := func(side evaluation.Side) trace.RolloutID {
+			return trace.RolloutID{Run: side.Run, Kind: side.Split, Step: side.Version, Task: place}
+		}
+		one := pairTask{TaskChange: t, Before: groupPath(at(c.A)), After: groupPath(at(c.B)), Question: format.FirstLine(sets[0].Tasks[place].Input)}
+		one.ID = format.FirstLine(t.ID)
+		if one.Said = len(list.Tasks) < mostAnswered; one.Said {
+			if one.SaidA, err = s.answer(ctx, at(c.A)); err != nil {
+				return err
+			}
+			if one.SaidB, err = s.answer(ctx, at(c.B)); err != nil {
+				return err
+			}
+		}
+		list.Tasks = append(list.Tasks, one)
+	}
+	return nil
+}
+
+// answer is the result of the newest attempt at a rollout, or why it has none.
+func (s *Server) answer(ctx context.Context, id trace.RolloutID) (format.Clipped, error) {
+	trials, err := s.Records.TrialsOfGroup(ctx, id.Run, id.Kind, id.Step, id.Task)
+	if err != nil {
+		return format.Clipped{}, err
+	}
+	address := trace.Address{RolloutID: id}
+	for _, t := range trials {
+		if t.Sample == id.Sample {
+			address.Attempt = max(address.Attempt, t.Attempt)
+		}
+	}
+	attempt, err := s.Records.Attempt(ctx, address)
+	if errors.Is(err, trace.ErrNotFound) {
+		return format.Clipped{Text: "(not on record)"}, nil
+	}
+	if err != nil {
+		return format.Clipped{}, err
+	}
+	text := attempt.Result
+	if text == "" {
+		text = "(nothing)"
+		if attempt.Outcome == trace.AgentFailed {
+			text = "(failed: " + strings.TrimSpace(attempt.Failure) + ")"
+		}
+	}
+	return format.Clip(text, mostOfAnswer), nil
+}
+
+// sentence says what a comparison shows.
+func sentence(c evaluation.Comparison) string {
+	verdict := "The difference may be chance"
+	if c.PValue < 1-c.Level {
+		verdict = "A is better"
+		if c.Difference.Mean > 0 {
+			verdict = "B is better"
+		}
+	}
+	return fmt.Sprintf("%s: B is better on %d of %d tasks, worse on %d, equal on %d.", verdict, c.Wins, c.Tasks, c.Losses, c.Ties)
+}
+
+// versionOf reads a reference to a version by its number.
+func versionOf(reference string) (model.VersionID, bool) {
+	run, number, ok := strings.Cut(reference, "@")
+	n, err := strconv.Atoi(number)
+	return model.VersionID{Run: run, Policy: model.DefaultPolicy, Number: n}, ok && err == nil && n >= 0
+}

@@ -1,0 +1,131 @@
+package specs
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/fulgurite/fulgurite/page/format"
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/spec"
+)
+
+// Key is a key that not all specs have alike.
+type Key struct {
+	Key    string
+	Values []string
+}
+
+// Differences are the keys that not all specs of runs have alike, at most so many, how many
+// more there are, and how many keys are alike in all.
+func Differences(runs []record.Run, most int) (keys []Key, more, equal int) {
+	flat := make([]map[string]string, len(runs))
+	all := map[string]bool{}
+	for i, run := range runs {
+		flat[i] = flatSpec(run.Spec)
+		for key := range flat[i] {
+			all[key] = true
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		row := Key{Key: format.FirstLine(key)}
+		alike := true
+		for i := range flat {
+			value, ok := flat[i][key]
+			if !ok {
+				value = format.Dash
+			}
+			alike = alike && value == row.first(value)
+			row.Values = append(row.Values, value)
+		}
+		switch {
+		case alike:
+			equal++
+		case len(keys) == most:
+			more++
+		default:
+			keys = append(keys, row)
+		}
+	}
+	return keys, more, equal
+}
+
+func (k Key) first(otherwise string) string {
+	if len(k.Values) == 0 {
+		return otherwise
+	}
+	return k.Values[0]
+}
+
+// flatSpec is a spec as values by their paths, without what is confidential.
+func flatSpec(raw json.RawMessage) map[string]string {
+	sp, err := spec.Stored(raw)
+	if err != nil {
+		return map[string]string{"(spec)": "can't be read"}
+	}
+	shown, err := text(sp.WithDefaults())
+	var tree any
+	if err == nil {
+		err = json.Unmarshal([]byte(shown), &tree)
+	}
+	if err != nil {
+		return map[string]string{"(spec)": "can't be read"}
+	}
+	out := map[string]string{}
+	flatten(out, "", tree)
+	return out
+}
+
+func flatten(out map[string]string, path string, v any) {
+	object, ok := v.(map[string]any)
+	if !ok || len(object) == 0 {
+		var text strings.Builder
+		e := json.NewEncoder(&text)
+		e.SetEscapeHTML(false) // the template does
+		if e.Encode(v) != nil {
+			return // what came from JSON always encodes
+		}
+		out[path] = format.FirstLine(strings.Trim(strings.TrimSpace(text.String()), `"`))
+		return
+	}
+	for key, value := range object {
+		flatten(out, strings.TrimPrefix(path+"."+key, "."), value)
+	}
+}
+
+// Text is a spec for people. What agents and their servers may be given in confidence
+// is left out.
+func Text(raw json.RawMessage) (string, error) {
+	sp, err := spec.Stored(raw)
+	if err != nil {
+		return "", err
+	}
+	return text(sp)
+}
+
+// text is a spec as JSON, without what is confidential.
+func text(sp spec.Spec) (string, error) {
+	for _, secrets := range []map[string]string{sp.Agent.Environment, headersOf(sp)} {
+		for name := range secrets {
+			secrets[name] = "(not shown)"
+		}
+	}
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false) // the template does
+	e.SetIndent("", "  ")
+	if err := e.Encode(sp); err != nil {
+		return "", fmt.Errorf("encode the spec: %w", err)
+	}
+	return b.String(), nil
+}
+
+func headersOf(sp spec.Spec) map[string]string {
+	if sp.Agent.Service == nil {
+		return nil
+	}
+	return sp.Agent.Service.Headers
+}
