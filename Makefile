@@ -141,8 +141,8 @@ parity: ## Compare the engines with transformers on small models that it makes a
 	CGO_ENABLED=0 GO="$(GO)" testsuite/parity/golden/run
 
 .PHONY: torch
-torch: build ## Hold engine torch to the other engines on the CPU, and kill it in the middle of a step (python3 with venv; 4 GB)
-	GO="$(GO)" model/torch/check/run
+torch: ## Hold engine torch to the engine native on the CPU, run the GPU script with tiny shapes, kill it in mid-step (python3 with venv; 4 GB); LONG=1 for more
+	GO="$(GO)" GOTEST="$(GOTEST)" LONG="$(LONG)" model/torch/check/run
 
 .PHONY: tokenizers
 tokenizers: ## Compare N=100000 hard strings for each kind of vocabulary with the reference (python3 with venv; 93 MB)

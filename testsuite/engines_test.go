@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -138,16 +139,27 @@ func eachPair(t *testing.T, f func(t *testing.T, engines []model.Engine)) {
 	})
 }
 
+// sharedTorch is the engine of all tests that have PyTorch compute: loading its libraries takes
+// longer than most of them. TestMain closes it.
+var sharedTorch struct {
+	sync.Mutex
+	*torch.Engine
+}
+
 // torchEngine is PyTorch on the CPU.
 func torchEngine(t *testing.T) *torch.Engine {
 	t.Helper()
 	if os.Getenv(torch.EnvPython) == "" {
 		t.Skip("FULGURITE_TORCH names no Python with PyTorch: make torch")
 	}
-	e, err := torch.New(torch.Options{Device: "cpu", Threads: 1})
-	require.NoError(t, err)
-	t.Cleanup(e.Close)
-	return e
+	sharedTorch.Lock()
+	defer sharedTorch.Unlock()
+	if sharedTorch.Engine == nil {
+		var err error
+		sharedTorch.Engine, err = torch.New(torch.Options{Device: "cpu", Threads: 1})
+		require.NoError(t, err)
+	}
+	return sharedTorch.Engine
 }
 
 func engines(t *testing.T) []model.Engine {

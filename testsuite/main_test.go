@@ -26,5 +26,9 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv(victimVariable); dir != "" {
 		os.Exit(victim(dir))
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	if sharedTorch.Engine != nil {
+		sharedTorch.Close()
+	}
+	os.Exit(code)
 }

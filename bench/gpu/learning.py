@@ -1,12 +1,15 @@
 """Makes a whole run of a small model on the engine torch, sampled and trained: learning.py HERE STATE SIZE [killed].
 
 With "killed" the engine's program is killed by kill -9 in the middle of a step and of replies, and the worker in the
-middle of a step. Prints a line of JSON with the reward of each step.
+middle of a step. Prints a line of JSON with the reward of each step, what became of every prompt, how far sampler and
+trainer were apart, and, of a run that is not disturbed, what a step takes beside rollouts and update.
 """
 
 import json
 import os
 import re
+import sqlite3
+import statistics
 import subprocess
 import sys
 import time
@@ -37,13 +40,12 @@ spec = write("spec.json", json.dumps({
     "training": {"steps": steps, "tasks_per_step": tasks, "samples_per_task": samples, "optimizer": {"learning_rate": 3e-3}},
     "evaluation": {"every": steps, "samples": 4}, "promotion": {"significance": 0.5},
 }))
-environment = dict(os.environ)
-count = os.path.join(state, "count")
+notes = os.path.join(state, "notes")
+environment = dict(os.environ) | {
+    "FULGURITE_TORCH": os.path.join(here, "watched.py"), "WATCHED_PYTHON": os.environ["FULGURITE_TORCH"], "WATCHED_NOTES": notes,
+}
 if killed:
-    environment |= {
-        "FULGURITE_TORCH": os.path.join(here, "killed.py"), "KILLED_PYTHON": os.environ["FULGURITE_TORCH"], "KILLED_COUNT": count,
-        "KILLED_PROGRAM": "2", "KILLED_WORKER": "4", "KILLED_REPLIES": "20",
-    }
+    environment |= {"KILLED_PROGRAM": "2", "KILLED_WORKER": "4", "KILLED_REPLIES": "20"}
 
 
 class Server:
@@ -76,6 +78,30 @@ def ask(*command):
     return json.loads(done.stdout), done.stderr
 
 
+def outside():
+    """By step but the last, seconds outside of rollouts and update, and from the end of the update to the first call on
+    record that the new version answered. Grading is outside: an attempt has ended before it is graded."""
+    with open(notes + ".updates") as f:
+        updates = [tuple(map(float, line.split())) for line in f]
+    store = sqlite3.connect(os.path.join(state, "s", "fulgurite.db"))
+    rollouts = {
+        step: (begun / 1e9, ended / 1e9)
+        for step, begun, ended in store.execute("SELECT step, min(begun), max(ended) FROM attempts WHERE run = 'run' AND kind = 'train' GROUP BY step")
+    }
+    calls = {
+        version: recorded / 1e9
+        for version, recorded in store.execute("SELECT version, min(recorded) FROM calls WHERE run = 'run' AND kind = 'train' GROUP BY version")
+    }
+    store.close()
+    overhead, first = [], []
+    for step in range(1, steps):
+        begun, ended = rollouts[step]
+        update_begun, update_ended = updates[step - 1]
+        overhead.append(rollouts[step + 1][0] - begun - (ended - begun) - (update_ended - update_begun))
+        first.append(calls[step] - update_ended)
+    return {"step_overhead_seconds": overhead, "first_call_seconds": first}
+
+
 began = time.monotonic()
 deaths = 0
 if killed:
@@ -85,17 +111,28 @@ if killed:
 with Server():
     result, said = ask("train", spec, "--name", "run")
     report, _ = ask("report", "run")
+    versions, _ = ask("versions", "run")
 rewards = {int(step): float(reward) for step, reward in re.findall(r"step (\d+)/\d+ +reward ([0-9.]+)", said)}
 rewards = list(rewards.values())  # in a run that was attached to late, those of the last steps
 prompts = report["prompts"]
 once = prompts["trained"] == prompts["issued"] and not prompts["duplicated"]
 out = {
     "seconds": time.monotonic() - began, "rewards": rewards, "promoted": result["promoted"], "steps": result["steps"], "each_prompt_once": once,
+    "prompts": {key: prompts[key] for key in ("issued", "trained", "skipped", "duplicated", "unexpected", "under_way")},
+    "weights": [v["weights"] for v in versions], "mismatch": [v["metrics"]["train/mismatch"] for v in versions if v["version"] > 0],
 }
 verdict = f"{result['steps']} steps in {out['seconds']:.0f} s, mean reward of each: {rewards}; promoted: version {result['promoted']}; each prompt trained once: {once}"
 if killed:
-    sampled, passes = os.path.getsize(count + ".replies"), os.path.getsize(count)
+    sampled, passes = os.path.getsize(notes + ".replies"), os.path.getsize(notes + ".passes")
     if deaths != -9 or sampled <= 20 or passes < steps + 2:
         sys.exit(f"nothing was killed: the worker ended with {deaths}, {sampled} tokens of replies, {passes} backward passes")
+    out["passes_again"] = passes - steps
     verdict = f"program killed in a step and in replies, worker in a step: {passes - steps} passes made again; " + verdict
+else:
+    out |= outside()
+    verdict += (
+        f"; seconds of a step outside of rollouts and update: {statistics.median(out['step_overhead_seconds']):.2f} in the median; from the end of an"
+        f" update to the first call on record of its version: {statistics.median(out['first_call_seconds']):.2f}; mismatch without a lag:"
+        f" {max(out['mismatch']):.2g} nats in the worst step"
+    )
 print(json.dumps(out | {"verdict": verdict}))

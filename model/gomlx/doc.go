@@ -1,7 +1,7 @@
-// Package gomlx runs model.Architecture as GoMLX graphs. With the build tag xla
-// and a PJRT plugin it is the engine for GPUs; on GoMLX's portable Go backend,
-// the default, it is the independent reference that the hand-written engine of
-// model/native is checked against.
+// Package gomlx runs model.Architecture as GoMLX graphs on GoMLX's portable Go
+// backend. It is the independent reference that the hand-written engine of
+// model/native is checked against. GPUs are for package model/torch: XLA is not
+// among the backends here, and docs/architecture.md says why.
 //
 // It is not deterministic in the sense of model.Engine: sizes of batches and the
 // place of a sequence in its batch can move the last bits, so runs on it are

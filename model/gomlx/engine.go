@@ -16,18 +16,13 @@ import (
 )
 
 const (
-	defaultBackend  = "go"
+	backendName     = "go"
 	defaultTokens   = 16384
 	defaultCapacity = 64
 )
 
-// Options choose where and in what portions an engine computes. The zero value
-// works everywhere.
+// Options choose in what portions an engine computes. The zero value works everywhere.
 type Options struct {
-	// Backend is "go" (the default), or, in programs built with the tag xla,
-	// "xla:/path/to/plugin.so" with options of that backend after commas. XLA
-	// computes float32 products in full unless "tf32=true" is among them.
-	Backend string
 	// Tokens is the most tokens, padding included, that one graph scores or trains
 	// (16384). Memory grows with Tokens times the vocabulary; lower it where memory
 	// is short. A longer row is a graph of its own.
@@ -50,25 +45,21 @@ var _ model.Engine = (*Engine)(nil)
 
 // New opens the backend.
 func New(o Options) (*Engine, error) {
-	o.Backend = cmp.Or(o.Backend, defaultBackend)
 	o.Tokens = cmp.Or(o.Tokens, defaultTokens)
 	o.Capacity = cmp.Or(o.Capacity, defaultCapacity)
 	if o.Tokens < 1 || o.Capacity < 1 {
 		return nil, fmt.Errorf("open gomlx: tokens %d and capacity %d must be positive", o.Tokens, o.Capacity)
 	}
-	backend, err := open(o.Backend)
+	backend, err := open()
 	if err != nil {
-		return nil, fmt.Errorf("open gomlx backend %q: %w", o.Backend, err)
+		return nil, fmt.Errorf("open gomlx backend %q: %w", backendName, err)
 	}
 	return &Engine{backend: backend, options: o, graphs: map[model.Architecture]*graphs{}}, nil
 }
 
-func open(config string) (backend compute.Backend, err error) {
+func open() (backend compute.Backend, err error) {
 	defer caught(&err)
-	if strings.HasPrefix(config, "xla:") && !strings.Contains(config, "tf32=") {
-		config += ",tf32=false" // 10 bits of fraction are too few for ratios near 1
-	}
-	return compute.NewWithConfig(config)
+	return compute.NewWithConfig(backendName)
 }
 
 // caught turns a panic, which is how GoMLX reports errors of graph building,

@@ -33,6 +33,7 @@ const (
 	defaultLimit     = 2 * time.Minute
 	mostRanks        = 64
 	autoRanks        = "auto"
+	autoProducts     = "auto"
 )
 
 // Options choose the program's Python and device. The zero value works where a Python
@@ -60,6 +61,10 @@ type Options struct {
 	// Limit is how long the program may show no progress before it counts as hanging
 	// (2 minutes). A layer of a transformer is progress.
 	Limit time.Duration
+
+	// products is the type of products, "float32" or "bfloat16"; "auto", the default, is
+	// that of the device. Tests have what a GPU computes computed on a CPU.
+	products string
 }
 
 func (o Options) withDefaults() Options {
@@ -71,6 +76,7 @@ func (o Options) withDefaults() Options {
 	o.Tokens = cmp.Or(o.Tokens, defaultTokens)
 	o.Sequences = cmp.Or(o.Sequences, defaultSequences)
 	o.Limit = cmp.Or(o.Limit, defaultLimit)
+	o.products = cmp.Or(o.products, autoProducts)
 	return o
 }
 

@@ -33,6 +33,12 @@ func Damage(t model.Trainer, rows []model.Row) error {
 	return of.forward(context.Background(), passes[0], rows, false, make([][]float32, len(rows)), make([][]float32, len(rows)))
 }
 
+// InBF16 has the program compute products in bfloat16 on a CPU, as it does on a GPU.
+func (o Options) InBF16() Options {
+	o.products = "bfloat16"
+	return o
+}
+
 // SetTokens is the most tokens of one pass of a trainer.
 func SetTokens(t model.Trainer, n int) { t.(*trainer).tokens = n }
 

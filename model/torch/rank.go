@@ -36,7 +36,7 @@ func launch(o Options, dir string, number, count int) (*rank, error) {
 		return nil, fmt.Errorf("open a socket: %w", err)
 	}
 	r.cmd = exec.Command(o.Python, "-u", filepath.Join(dir, "program"),
-		strconv.Itoa(socketDescriptor), o.Device, strconv.Itoa(o.Threads), strconv.Itoa(number), strconv.Itoa(count))
+		strconv.Itoa(socketDescriptor), o.Device, strconv.Itoa(o.Threads), strconv.Itoa(number), strconv.Itoa(count), o.products)
 	r.cmd.Env = append(os.Environ(), "HF_HUB_OFFLINE=1", "TRANSFORMERS_OFFLINE=1", "TOKENIZERS_PARALLELISM=false", "PYTHONDONTWRITEBYTECODE=1")
 	r.cmd.ExtraFiles = []*os.File{theirs}
 	r.cmd.Stdout, r.cmd.Stderr = &r.stderr, &r.stderr

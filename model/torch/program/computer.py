@@ -17,7 +17,7 @@ from versions import Unfit
 
 
 class Computer:
-    def __init__(self, link, device, threads, rank, count):
+    def __init__(self, link, device, threads, rank, count, products="auto"):
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"
         if device.startswith("cuda") and not torch.cuda.is_available():
@@ -39,7 +39,9 @@ class Computer:
         torch.backends.cuda.matmul.allow_tf32 = False
         self.link, self.device = link, torch.device(device)
         # Products are in BF16 on a GPU; what is trained, its gradient and its moments are F32 everywhere.
-        self.dtype = torch.float32 if device == "cpu" else torch.bfloat16
+        if products == "auto":
+            products = "float32" if device == "cpu" else "bfloat16"
+        self.dtype = {"float32": torch.float32, "bfloat16": torch.bfloat16}[products]
         # Decoders are in one process, with whole tensors.
         self.alone = ranks.Alone()
         self.ranks = self.alone if count == 1 else ranks.Ranks(rank, count, self.device, link.own)
