@@ -17,11 +17,11 @@ func LastDurability(s *Store) func() database.Durability {
 // Plans records what s reads, from now on, and returns a function that explains it: by each
 // query, what SQLite does for it.
 func Plans(s *Store) func(ctx context.Context) (map[string][]string, error) {
-	l := &listener{DB: s.db, heard: map[string][]any{}}
+	l := &listener{DB: s.db, seen: map[string][]any{}}
 	s.db = l
 	return func(ctx context.Context) (map[string][]string, error) {
 		out := map[string][]string{}
-		for query, args := range l.heard {
+		for query, args := range l.seen {
 			plan, err := database.List(ctx, l.DB.Read(), func(row database.Scan) (detail string, err error) {
 				var id, parent, unused int
 				err = row(&id, &parent, &unused, &detail)
@@ -39,18 +39,18 @@ func Plans(s *Store) func(ctx context.Context) (map[string][]string, error) {
 // listener is a database that keeps what it was asked by one goroutine.
 type listener struct {
 	database.DB
-	heard map[string][]any
+	seen map[string][]any
 }
 
-func (l *listener) Read() database.Querier { return listening{l.DB.Read(), l.heard} }
+func (l *listener) Read() database.Querier { return listening{l.DB.Read(), l.seen} }
 
 type listening struct {
 	database.Querier
-	heard map[string][]any
+	seen map[string][]any
 }
 
 func (l listening) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
-	l.heard[query] = args
+	l.seen[query] = args
 	return l.Querier.QueryContext(ctx, query, args...)
 }
 
