@@ -109,9 +109,9 @@ func TestMismatchIsToldByServer(t *testing.T) {
 			return s
 		}
 	}
-	train := func(make func(*testEnv) spec.Spec) (*testEnv, error) {
+	train := func(specOf func(*testEnv) spec.Spec) (*testEnv, error) {
 		w := newTestEnv(t)
-		w.start(make(w))
+		w.start(specOf(w))
 		w.sampledBy(good, bad)
 		_, err := do[activities.VersionResult](t, w.trainer().TrainStep, trainStep(1, w.batch(1, sampledAt, sampledAt+4.5)))
 		return w, err

@@ -45,6 +45,17 @@ type changes struct {
 	More        int // tasks that are not shown
 }
 
+// Unread is the number of listed tasks whose answers are not shown.
+func (c changes) Unread() int {
+	n := 0
+	for _, t := range c.Tasks {
+		if !t.Said {
+			n++
+		}
+	}
+	return n
+}
+
 // pairTask is a task on both sides.
 type pairTask struct {
 	evaluation.TaskChange

@@ -126,7 +126,7 @@ func (s *Store) WhileUnchanged(ctx context.Context, f func(manifests []string) e
 	return nil
 }
 
-// If any saved progress of any run was superseded, CollectSuperseded calls f with its
+// CollectSuperseded calls f, if any saved progress of any run was superseded, with its
 // manifests, and forgets them once f has deleted their files. kept has the same manifests
 // as WhileUnchanged, and all of them stay until f returns; files that one of them names
 // are needed. If the collector dies within f, the next call repeats the same manifests.

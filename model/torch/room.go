@@ -129,9 +129,9 @@ func (r Room) Advice(memory int64) []string {
 		offer("training.optimizer.moments: int8", of)
 	}
 	if !r.Single {
-		r.spread(memory, "", offer)
+		r.spread("", offer)
 		if r.Adapter == 0 && r.Offered > 0 && !adapts {
-			small.spread(memory, " and model.lora", offer)
+			small.spread(" and model.lora", offer)
 		}
 	}
 	return append(out, fmt.Sprintf("a model.base of at most about %s parameters%s", billions(r.most(memory)), r.mostWithAdapter(memory)))
@@ -145,7 +145,7 @@ func (r Room) adapter() Room {
 
 // spread offers the least number of ranks that would do; without it, the least where servers
 // sample.
-func (r Room) spread(memory int64, besides string, offer func(string, Room) bool) {
+func (r Room) spread(besides string, offer func(string, Room) bool) {
 	for _, samples := range []bool{true, false} {
 		of, more := r, besides
 		if of.Samples = of.Samples && samples; of.Samples != r.Samples {

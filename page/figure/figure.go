@@ -118,12 +118,16 @@ func (f Figure) Empty() bool {
 	return true
 }
 
-// Last is the newest value of the first line.
+// Last is the newest value of the first line, without decimals from 100 on.
 func (f Figure) Last() string {
 	if len(f.Lines) == 0 || len(f.Lines[0].Points) == 0 {
 		return format.Dash
 	}
-	return format.Fixed(f.Lines[0].Points[len(f.Lines[0].Points)-1].Y)
+	y := f.Lines[0].Points[len(f.Lines[0].Points)-1].Y
+	if size := math.Abs(y); size >= 100 && size < 1e6 {
+		return format.Minus(strconv.FormatFloat(y, 'f', 0, 64))
+	}
+	return format.Fixed(y)
 }
 
 // Summary says in words what a figure shows.
