@@ -2,7 +2,6 @@ package pageserver
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/url"
 	"sync"
@@ -15,10 +14,15 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/page"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/workflows"
 )
 
-// askAgain is how long it is not tried to reach a Temporal that was away.
-const askAgain = 10 * time.Second
+const (
+	// askAgain is how long it is not tried to reach a Temporal that was away.
+	askAgain = 10 * time.Second
+	// obstaclesEvery is how long an answer about queues and blocked activities is used.
+	obstaclesEvery = 3 * time.Second
+)
 
 // Dial connects to Temporal.
 type Dial func(ctx context.Context) (Connection, error)
@@ -48,7 +52,8 @@ type live struct {
 	mu         sync.Mutex
 	connection Connection // its Client is nil while there is none
 	failed     error
-	after      time.Time // when it is tried again
+	after      time.Time            // when it is tried again
+	found      map[string]obstacles // by run
 }
 
 // reach is a connection. While one is made, others wait.
@@ -102,19 +107,20 @@ func (l *live) State(ctx context.Context, run string) (page.State, error) {
 	if err != nil {
 		return page.State{}, err
 	}
-	progress, idle, blocked, unanswered, err := runstate.Ask(ctx, c, run, sp.Agent.Queue)
+	found, err := l.obstacles(ctx, c, run, sp.Agent.Queue)
 	if err != nil {
 		return page.State{}, err
 	}
-	out := page.State{Phase: "running", Pending: -1, Idle: idle}
-	for _, b := range blocked {
+	out := page.State{Phase: "running", Pending: -1, Idle: found.idle}
+	for _, b := range found.blocked {
 		out.Blocked = append(out.Blocked, page.Blockage(b))
 	}
-	if progress == nil {
-		if len(idle)+len(blocked) > 0 {
-			unanswered = nil // these say why
+	var progress workflows.Progress
+	if err := runstate.Query(ctx, c, run, &progress); err != nil {
+		if len(found.idle)+len(found.blocked) > 0 {
+			err = nil // these say why
 		}
-		return out, errors.Join(unanswered)
+		return out, err
 	}
 	out.Phase, out.Subject, out.Done, out.Total = string(progress.Phase), progress.Subject, progress.Rollouts.Done, progress.Rollouts.Total
 	out.Pace, out.Paused = progress.PaceText(time.Now()), progress.Paused
@@ -122,6 +128,40 @@ func (l *live) State(ctx context.Context, run string) (page.State, error) {
 		out.Pending = progress.Pending.Decision.Candidate
 	}
 	return out, nil
+}
+
+// obstacles are the queues of a run that nobody polls and its blocked activities, as
+// Temporal said at a time.
+type obstacles struct {
+	idle    []string
+	blocked []runstate.Blockage
+	at      time.Time
+}
+
+// obstacles returns those of a run, at most obstaclesEvery old: to find them, Temporal is
+// asked about each queue and each child.
+func (l *live) obstacles(ctx context.Context, c client.Client, run, agents string) (obstacles, error) {
+	l.mu.Lock()
+	found := l.found[run]
+	l.mu.Unlock()
+	if time.Since(found.at) < obstaclesEvery {
+		return found, nil
+	}
+	found.at = time.Now()
+	var err error
+	if found.idle, err = runstate.IdleQueues(ctx, c, agents); err != nil {
+		return obstacles{}, err
+	}
+	if found.blocked, err = runstate.Blockages(ctx, c, run); err != nil {
+		return obstacles{}, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.found == nil {
+		l.found = map[string]obstacles{}
+	}
+	l.found[run] = found
+	return found, nil
 }
 
 // WorkflowURL implements page.Live.
