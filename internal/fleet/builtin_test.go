@@ -40,6 +40,6 @@ func TestEachRunIsSampledByTheEngineOfItsSpec(t *testing.T) {
 		}
 		require.ErrorContains(t, err, "sampling.engine of run torch")
 		require.ErrorContains(t, err, "no-such-python")
-		require.ErrorContains(t, published, "install Python 3.10 or later with torch")
+		require.ErrorContains(t, published, "doctor --install-torch")
 	}
 }
