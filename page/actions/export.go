@@ -36,13 +36,8 @@ func (p *Pages) export(w http.ResponseWriter, r *http.Request) {
 		p.Fail(w, r, http.StatusForbidden, errors.New("this page gives no files out: `fulgurite export` writes them"))
 		return
 	}
-	run, ok := p.run(w, r)
+	run, ok := p.posted(w, r)
 	if !ok {
-		return
-	}
-	r.Body = http.MaxBytesReader(w, r.Body, mostOfForm)
-	if err := r.ParseForm(); err != nil {
-		p.Fail(w, r, http.StatusBadRequest, fmt.Errorf("the form can't be read: %w", err))
 		return
 	}
 	person := access.Of(r.Context())

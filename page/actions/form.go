@@ -86,19 +86,29 @@ func (p *Pages) ask(w http.ResponseWriter, r *http.Request, run record.Run, b fo
 	p.show(w, r, Page{Title: k.Verb, Run: run, Code: code}, "form", b)
 }
 
+// posted reads the form of a request and the run that it is about. Without either it
+// answers the request and returns false.
+func (p *Pages) posted(w http.ResponseWriter, r *http.Request) (record.Run, bool) {
+	run, ok := p.run(w, r)
+	if !ok {
+		return run, false
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, mostOfForm)
+	if err := r.ParseForm(); err != nil {
+		p.Fail(w, r, http.StatusBadRequest, fmt.Errorf("the form can't be read: %w", err))
+		return run, false
+	}
+	return run, true
+}
+
 // submit carries out the action of a form, once however often it is sent, and redirects
 // to its answer.
 func (p *Pages) submit(w http.ResponseWriter, r *http.Request) {
 	if !p.operates(w, r, p.Operator != nil) {
 		return
 	}
-	run, ok := p.run(w, r)
+	run, ok := p.posted(w, r)
 	if !ok {
-		return
-	}
-	r.Body = http.MaxBytesReader(w, r.Body, mostOfForm)
-	if err := r.ParseForm(); err != nil {
-		p.Fail(w, r, http.StatusBadRequest, fmt.Errorf("the form can't be read: %w", err))
 		return
 	}
 	person := access.Of(r.Context())
