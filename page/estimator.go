@@ -107,7 +107,7 @@ func (s *Server) estimate(ctx context.Context, b *estimatorBody, at trace.Addres
 	opened := s.opened.Of(ctx, key, key, false, s.Patience, func() (*compare.Step, error) {
 		return compare.Open(s.ctx, oneBatch{s.Records, at}, s.Blobs, at.Run, model.DefaultPolicy, at.Step)
 	})
-	b.Making = opened.Making || !opened.Known && opened.Err == nil
+	b.Making = opened.Making
 	if opened.Err != nil {
 		b.Problem = format.Shown(opened.Err.Error())
 		return nil

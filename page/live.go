@@ -39,8 +39,7 @@ func (s *Server) state(ctx context.Context, run record.Run) (*State, string) {
 	if s.Live == nil || run.Status != record.Running {
 		return nil, ""
 	}
-	key := run.Name + " " + strconv.FormatInt(time.Now().UnixNano()/int64(stateEvery), 10)
-	answer, err := s.states.Of(ctx, key, func(ctx context.Context) (stateAnswer, error) {
+	answer, err := s.states.Of(ctx, moment(run.Name), func(ctx context.Context) (stateAnswer, error) {
 		ctx, cancel := context.WithTimeout(ctx, stateTimeout)
 		defer cancel()
 		state, err := s.Live.State(ctx, run.Name)
@@ -64,6 +63,25 @@ func (s *Server) liveRuns(ctx context.Context, runs []record.Run) ([]record.Run,
 		return runs, err
 	}
 	return corrected, nil
+}
+
+// liveRun is liveRuns of one run, for all who look at it within a moment.
+func (s *Server) liveRun(ctx context.Context, run record.Run) (record.Run, error) {
+	key := fmt.Sprintf("%s %s %s", moment(run.Name), run.Status, run.Finished)
+	return s.lives.Of(ctx, key, func(ctx context.Context) (record.Run, error) {
+		return s.liveRunNow(ctx, run), nil
+	})
+}
+
+// liveRunNow corrects the status of a run. Where Temporal does not answer, the record has to do.
+func (s *Server) liveRunNow(ctx context.Context, run record.Run) record.Run {
+	runs, _ := s.liveRuns(ctx, []record.Run{run})
+	return runs[0]
+}
+
+// moment is a key for what is asked of Temporal about a run: another one after stateEvery.
+func moment(run string) string {
+	return run + " " + strconv.FormatInt(time.Now().UnixNano()/int64(stateEvery), 10)
 }
 
 // live sends an event whenever a run has something new to show, until it ends, the
@@ -126,8 +144,7 @@ func (s *Server) live(w http.ResponseWriter, r *http.Request) {
 // show. It costs the same however long the run is.
 func (s *Server) progress(r *http.Request) (string, error) {
 	// Those who follow one run look together.
-	look := max(1, int64(s.Poll/2))
-	key := fmt.Sprintf("%s %d", r.PathValue("run"), time.Now().UnixNano()/look)
+	key := fmt.Sprintf("%s %d", r.PathValue("run"), s.now())
 	return s.looks.Of(r.Context(), key, func(ctx context.Context) (string, error) { return s.look(ctx, r) })
 }
 

@@ -4,14 +4,20 @@ import (
 	"bufio"
 	"context"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/page"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 func TestMain(m *testing.M) {
@@ -54,6 +60,43 @@ func TestAPageHearsOfAFinishedStep(t *testing.T) {
 	require.Contains(t, body, "/runs/demo/train-3")
 	leave()
 	require.Equal(t, "end", next())
+}
+
+// counted are records that count how often a run was looked for.
+type counted struct {
+	page.Records
+	looked atomic.Int64
+}
+
+func (c *counted) StepsAfter(ctx context.Context, run, policy string, step int) ([]record.Step, error) {
+	c.looked.Add(1)
+	return c.Records.StepsAfter(ctx, run, policy, step)
+}
+
+func TestReadersWhoAskTogetherGetOneDocument(t *testing.T) {
+	t.Parallel()
+	r := newRecorded(t, "plain")
+	records := &counted{Records: r.store}
+	p, err := page.New(page.Options{Records: records, Blobs: r.blobs, Codecs: dialog.Named, Poll: 240 * time.Hour, Patience: time.Hour})
+	require.NoError(t, err)
+	defer p.Close()
+	ask := func(method, path string) string {
+		request := httptest.NewRequestWithContext(t.Context(), method, "http://localhost"+path, nil)
+		request.RemoteAddr = "127.0.0.1:9"
+		reply := httptest.NewRecorder()
+		p.ServeHTTP(reply, request)
+		return reply.Body.String()
+	}
+	first := ask(http.MethodGet, "/runs/demo/steps")
+	once := records.looked.Load()
+	require.Equal(t, first, ask(http.MethodGet, "/runs/demo/steps"))
+	require.Equal(t, once, records.looked.Load())
+	require.NotEqual(t, first, ask(http.MethodGet, "/runs/demo/steps?to=1"), "another address")
+	twice := records.looked.Load()
+	require.Greater(t, twice, once)
+	ask(http.MethodPost, "/runs/demo/actions/pause")
+	ask(http.MethodGet, "/runs/demo/steps")
+	require.Greater(t, records.looked.Load(), twice, "somebody acted")
 }
 
 func TestManyReadersAtOnce(t *testing.T) {

@@ -5,9 +5,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"html/template"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -81,7 +83,10 @@ type Server struct {
 	drawn     cache.Cache[drawn]
 	looks     cache.Cache[string]
 	states    cache.Cache[stateAnswer]
+	lives     cache.Cache[record.Run]
+	documents cache.Cache[document]
 
+	acted   atomic.Int64    // counts what may have changed something
 	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc
 	closing sync.Mutex // held while work begins, and while it is cancelled
@@ -92,6 +97,9 @@ type Server struct {
 	replying chan struct{}
 	client   *http.Client // that asks the gateway
 }
+
+// mostDocuments are kept, of at most some 300 KiB each.
+const mostDocuments = 32
 
 // New makes a page.
 func New(o Options) (*Server, error) {
@@ -107,7 +115,8 @@ func New(o Options) (*Server, error) {
 	s := &Server{Options: o, mux: http.NewServeMux(), following: make(chan struct{}, mostFollowing), replying: make(chan struct{}, mostReplies)}
 	s.client = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	s.histories.Most, s.batches.Most, s.scores.Most, s.splits.Most, s.states.Most, s.looks.Most, s.drawn.Most = 64, 2, 2, 8, 256, 256, 64
+	s.histories.Most, s.batches.Most, s.scores.Most, s.splits.Most, s.states.Most, s.lives.Most, s.looks.Most, s.drawn.Most = 64, 2, 2, 8, 256, 256, 256, 64
+	s.documents.Most = mostDocuments
 	s.accounts.Most, s.accounts.Begin, s.accounts.Done = mostAccounts, s.begin, s.work.Done
 	s.results.Most, s.results.Begin, s.results.Done = mostAccounts, s.begin, s.work.Done
 	s.opened.Most, s.opened.Begin, s.opened.Done = 2, s.begin, s.work.Done
@@ -183,7 +192,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	switch r.Method {
-	case http.MethodGet, http.MethodHead, http.MethodPost:
+	case http.MethodGet, http.MethodHead:
+		s.admitted.ServeHTTP(w, r)
+	case http.MethodPost:
+		defer s.acted.Add(1)
 		s.admitted.ServeHTTP(w, r)
 	default:
 		h.Set("Allow", "GET, HEAD, POST")
@@ -191,37 +203,71 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// page renders what show returns, or the error.
+// page answers with what show returns, or the error. All readers who ask for the same within
+// a moment get the same answer: pages that follow a run ask together.
 func (s *Server) page(show func(*http.Request) (view, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		v, err := show(r)
-		code := http.StatusOK
-		switch {
-		case err == nil:
-		case r.Context().Err() != nil:
-			return // nobody waits for it
-		case errors.Is(err, trace.ErrNotFound), errors.Is(err, trace.ErrAddress):
-			code, v = http.StatusNotFound, s.missing(r)
-		default:
-			s.Log.Error("page", zap.String("path", r.URL.Path), zap.Error(err))
-			code, v = http.StatusInternalServerError, failed("This page can't be shown", err.Error())
+		d, err := s.documents.Of(r.Context(), s.documentKey(r), func(ctx context.Context) (document, error) { return s.document(r.WithContext(ctx), show), nil })
+		if err == nil { // else nobody waits for it
+			d.write(w)
 		}
-		s.render(w, r, code, v)
 	}
 }
 
-// render answers with a view.
-func (s *Server) render(w http.ResponseWriter, r *http.Request, code int, v view) {
+// documentKey is a key for documents that are the same: to one reader at one address, in a
+// moment in which nobody acted and the run was seen to be where it is. No document is
+// older than the event that announces it.
+func (s *Server) documentKey(r *http.Request) string {
+	p := access.Of(r.Context())
+	reached := ""
+	if r.PathValue("run") != "" {
+		reached, _ = s.progress(r) // the document says what is wrong
+	}
+	return fmt.Sprintf("%d %d %q %q %v %s %s", s.now(), s.acted.Load(), reached, p.Name, p.May(access.Operate), s.Guard.FormToken(p), r.URL)
+}
+
+// now is a number that changes twice between two looks at the records.
+func (s *Server) now() int64 { return time.Now().UnixNano() / max(1, int64(s.Poll/2)) }
+
+func (s *Server) document(r *http.Request, show func(*http.Request) (view, error)) document {
+	v, err := show(r)
+	code := http.StatusOK
+	switch {
+	case err == nil:
+	case errors.Is(err, trace.ErrNotFound), errors.Is(err, trace.ErrAddress):
+		code, v = http.StatusNotFound, s.missing(r)
+	default:
+		s.Log.Error("page", zap.String("path", r.URL.Path), zap.Error(err))
+		code, v = http.StatusInternalServerError, failed("This page can't be shown", err.Error())
+	}
+	return s.rendered(r, code, v)
+}
+
+// document is a page as it is sent.
+type document struct {
+	code int
+	html []byte
+}
+
+func (d document) write(w http.ResponseWriter) {
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(d.code)
+	_, _ = w.Write(d.html) // a reader who left is no failure of ours
+}
+
+func (s *Server) rendered(r *http.Request, code int, v view) document {
 	v.Reader = s.readerOf(r)
 	var b bytes.Buffer
 	if err := s.templates[v.template].ExecuteTemplate(&b, "layout", v); err != nil {
 		s.Log.Error("render", zap.String("path", r.URL.Path), zap.Error(err))
-		http.Error(w, "the page could not be rendered", http.StatusInternalServerError)
-		return
+		return document{http.StatusInternalServerError, []byte("the page could not be rendered")}
 	}
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	w.WriteHeader(code)
-	_, _ = w.Write(b.Bytes()) // a reader who left is no failure of ours
+	return document{code, b.Bytes()}
+}
+
+// render answers with a view.
+func (s *Server) render(w http.ResponseWriter, r *http.Request, code int, v view) {
+	s.rendered(r, code, v).write(w)
 }
 
 // view is the data of a template.
@@ -295,7 +341,7 @@ func (s *Server) serveActions() (err error) {
 	s.admitted = doors.Before(s.mux)
 	s.mux.HandleFunc("POST /logout", doors.LogOut)
 	s.actions, err = actions.New(actions.Options{
-		Records: s.Records, Operator: s.Operator, Starter: s.Starter, Exporter: s.Exporter, Guard: s.Guard, Why: s.Why, Find: s.find, Functions: functions(),
+		Records: s.Records, Operator: s.Operator, Starter: s.Starter, Exporter: s.Exporter, Guard: s.Guard, Why: s.Why, Find: s.findNow, Functions: functions(),
 		Show: func(w http.ResponseWriter, r *http.Request, p actions.Page) {
 			v := view{template: "raw", Title: p.Title}
 			switch {
@@ -330,14 +376,22 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, code int, err erro
 	s.render(w, r, code, failed(cmp.Or(title, "This can't be done"), err.Error()))
 }
 
-// find reads the run of a request, with the status that Temporal has.
+// find reads the run of a request, with the status that Temporal has or had a moment ago.
 func (s *Server) find(r *http.Request) (record.Run, error) {
 	run, err := s.Records.Run(r.Context(), r.PathValue("run"))
 	if err != nil || s.Live == nil {
 		return run, err
 	}
-	runs, _ := s.liveRuns(r.Context(), []record.Run{run}) // the record has to do where Temporal does not answer
-	return runs[0], nil
+	return s.liveRun(r.Context(), run)
+}
+
+// findNow is find for those who act: Temporal is asked for them.
+func (s *Server) findNow(r *http.Request) (record.Run, error) {
+	run, err := s.Records.Run(r.Context(), r.PathValue("run"))
+	if err != nil || s.Live == nil {
+		return run, err
+	}
+	return s.liveRunNow(r.Context(), run), nil
 }
 
 var _ report.Store = Records(nil)

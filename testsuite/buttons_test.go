@@ -28,7 +28,7 @@ func temporalCLI(t *testing.T, st *stack.Stack) func(args ...string) (string, er
 		path, err = named, nil
 	}
 	if err != nil {
-		t.Skip("no temporal on the PATH: go build -modfile=tools/temporal/go.mod github.com/temporalio/cli/cmd/temporal")
+		t.Skip("no temporal on the PATH: tools/temporal/build FILE")
 	}
 	return func(args ...string) (string, error) {
 		out, err := exec.CommandContext(t.Context(), path, append(args, "--address", st.TemporalAddress(), "--disable-config-file")...).CombinedOutput()

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -26,15 +27,19 @@ import (
 // again.
 type realVLLM struct {
 	python, dir, url, log string
+	sequences             int // that are sampled at once
 
 	mu      sync.Mutex
 	process *exec.Cmd
 	ended   chan struct{}
 }
 
+// servedModel is the name of the base model at the server.
+const servedModel = "base"
+
 // startRealVLLM serves a model until the test ends. .ci/servers says where the Python is
 // that has vLLM; without one the test is skipped.
-func startRealVLLM(t *testing.T, dir string) *realVLLM {
+func startRealVLLM(t *testing.T, dir string, sequences int) *realVLLM {
 	t.Helper()
 	python := os.Getenv("FULGURITE_VLLM")
 	if python == "" {
@@ -42,7 +47,7 @@ func startRealVLLM(t *testing.T, dir string) *realVLLM {
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	v := &realVLLM{python: python, dir: dir, url: "http://" + listener.Addr().String(), log: filepath.Join(t.TempDir(), "log")}
+	v := &realVLLM{python: python, dir: dir, url: "http://" + listener.Addr().String(), log: filepath.Join(t.TempDir(), "log"), sequences: sequences}
 	require.NoError(t, listener.Close())
 	require.NoError(t, v.start(t.Context()))
 	t.Cleanup(func() {
@@ -68,8 +73,8 @@ func (v *realVLLM) start(ctx context.Context) error {
 	if _, err := log.WriteString(started); err != nil {
 		return err
 	}
-	process := exec.Command(v.python, "-m", "vllm.entrypoints.openai.api_server", "--model", v.dir, "--served-model-name", "tiny",
-		"--dtype", "float32", "--max-model-len", "512", "--max-num-seqs", "8", "--enforce-eager",
+	process := exec.Command(v.python, "-m", "vllm.entrypoints.openai.api_server", "--model", v.dir, "--served-model-name", servedModel,
+		"--dtype", "float32", "--max-model-len", "512", "--max-num-seqs", strconv.Itoa(v.sequences), "--enforce-eager",
 		"--enable-lora", "--max-lora-rank", "8", "--max-loras", "2", "--host", "127.0.0.1", "--port", v.url[strings.LastIndexByte(v.url, ':')+1:])
 	process.Env = append(os.Environ(), "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True", "VLLM_CPU_KVCACHE_SPACE=1", "HF_HUB_OFFLINE=1", "VLLM_NO_USAGE_STATS=1")
 	process.Stdout, process.Stderr = log, log
@@ -130,7 +135,7 @@ func (v *realVLLM) adapters() ([]string, error) {
 	}
 	var names []string
 	for _, m := range list.Data {
-		if m.ID != "tiny" {
+		if m.ID != servedModel {
 			names = append(names, m.ID)
 		}
 	}

@@ -33,7 +33,7 @@ func served(dir, adapters, url, engine string) spec.Spec {
 		// The agents outlive the restart, however slow the machine.
 		Agent: spec.Agent{Func: "talk", Limits: spec.AgentLimits{Seconds: 4 * 3600}},
 		Tasks: spec.Tasks{Train: "arithmetic:train:8"}, Grader: spec.Grader{Type: "agent"},
-		Sampling: spec.Sampling{Server: &spec.Server{Type: spec.ServerVLLM, URLs: []string{url}, Model: "tiny", Directory: adapters}},
+		Sampling: spec.Sampling{Server: &spec.Server{Type: spec.ServerVLLM, URLs: []string{url}, Model: servedModel, Directory: adapters}},
 		Training: spec.Training{Steps: 3, TasksPerStep: 2, SamplesPerTask: 4, Lag: servedLag, Optimizer: spec.Optimizer{LearningRate: 0.02}},
 	}.WithDefaults()
 }
@@ -48,7 +48,7 @@ func TestARealVLLMSamplesFromAdapters(t *testing.T) {
 		MaxPositions: 512, RopeTheta: 1e6, NormEpsilon: 1e-6, Tied: true, QKVBias: true,
 	}
 	require.NoError(t, hf.WriteDirectory(dir, a, a.Init(1)))
-	server := startRealVLLM(t, dir)
+	server := startRealVLLM(t, dir, 8)
 	ctx := t.Context()
 
 	var second, third atomic.Int64
@@ -77,7 +77,7 @@ func TestARealVLLMSamplesFromAdapters(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, versions, 4)
 	for step := 1; step <= 3; step++ {
-		sampledByVersion(ctx, t, st, step, versions[max(0, step-1-servedLag)])
+		sampledByVersion(ctx, t, st, trace.RolloutID{Run: "served", Kind: trace.Train, Step: step}, versions[max(0, step-1-servedLag)], 8, 2)
 		t.Logf("step %d: mismatch %.3g, worst token %.3g", step, versions[step].Metrics["train/mismatch"], versions[step].Metrics["train/mismatch_max"])
 	}
 	require.Less(t, versions[1].Metrics["train/mismatch_max"], 1e-2, "the version that sampled is the one that is trained")
@@ -127,32 +127,32 @@ func (s *scorer) requireNear(ctx context.Context, t *testing.T, prompt, tokens [
 	}
 }
 
-// sampledByVersion requires of a step that each of its rollouts has one attempt, of two
+// sampledByVersion requires of a step that each of its rollouts has one attempt of so many
 // calls, and that the server sampled them from a version: the weights' digest is on
 // record, and the log-probabilities are those of the built-in engine.
-func sampledByVersion(ctx context.Context, t *testing.T, st *stack.Stack, step int, v model.Version) {
+func sampledByVersion(ctx context.Context, t *testing.T, st *stack.Stack, step trace.RolloutID, v model.Version, rollouts, calls int) {
 	t.Helper()
 	c, _, err := st.Catalog.Load(ctx, v.VersionID)
 	require.NoError(t, err)
 	weights := scorerOf(t, c)
-	attempts, err := st.Store.Attempts(ctx, "served", trace.Train, step)
+	attempts, err := st.Store.Attempts(ctx, step.Run, step.Kind, step.Step)
 	require.NoError(t, err)
-	require.Len(t, attempts, 8)
-	rollouts := map[trace.RolloutID]bool{}
+	require.Len(t, attempts, rollouts)
+	seen := map[trace.RolloutID]bool{}
 	for _, at := range attempts {
-		rollouts[at.RolloutID] = true
+		seen[at.RolloutID] = true
 		require.Equal(t, 1, at.Attempt, "agents wait for the server")
 		require.Equal(t, trace.Completed, at.Outcome)
-		calls, err := st.Store.Calls(ctx, at.Address)
+		list, err := st.Store.Calls(ctx, at.Address)
 		require.NoError(t, err)
-		require.Len(t, calls, 2)
-		for _, call := range calls {
-			require.Equal(t, v.Weights, call.Weights, "step %d", step)
+		require.Len(t, list, calls)
+		for _, call := range list {
+			require.Equal(t, v.Weights, call.Weights, "step %d", step.Step)
 			weights.requireNear(ctx, t, call.Prompt, call.Completion, call.Logprobs)
 		}
 	}
-	require.Len(t, rollouts, 8)
-	t.Logf("step %d: sampled from version %d, worst token %.3g nats from the built-in engine", step, v.Number, weights.worst)
+	require.Len(t, seen, rollouts)
+	t.Logf("step %d: sampled from version %d, worst token %.3g nats from the built-in engine", step.Step, v.Number, weights.worst)
 }
 
 // refusesWrongAdapters publishes a version with adapters that are none, damaged or
@@ -191,10 +191,10 @@ func refusesWrongAdapters(ctx context.Context, t *testing.T, st *stack.Stack, se
 	} {
 		t.Run("an adapter that is "+name, func(t *testing.T) {
 			sampler, err := upstream.New(upstream.Options{
-				Type: upstream.VLLM, URLs: []string{server.url}, Model: "tiny", Versions: upstream.Adapters, Directory: t.TempDir(), Lag: servedLag,
+				Type: upstream.VLLM, URLs: []string{server.url}, Model: servedModel, Versions: upstream.Adapters, Directory: t.TempDir(), Lag: servedLag,
 				Adapter: func(context.Context, model.VersionID) (*upstream.Adapter, error) {
 					return &upstream.Adapter{Weights: digest, Rank: right.Adapter.Rank, Canary: canary, Write: func(directory string) error {
-						if err := hf.WritePEFT(directory, test.written, "tiny"); err != nil || !test.cut {
+						if err := hf.WritePEFT(directory, test.written, servedModel); err != nil || !test.cut {
 							return err
 						}
 						return os.Truncate(filepath.Join(directory, model.AdapterFile), 1000)

@@ -20,8 +20,10 @@ import (
 const (
 	// askAgain is how long it is not tried to reach a Temporal that was away.
 	askAgain = 10 * time.Second
-	// obstaclesEvery is how long an answer about queues and blocked activities is used.
-	obstaclesEvery = 3 * time.Second
+	// obstaclesEvery is how long an answer about queues and blocked activities is used, and
+	// obstaclesMoving how long one that had none is, while the run gets on.
+	obstaclesEvery  = 3 * time.Second
+	obstaclesMoving = 30 * time.Second
 )
 
 // Dial connects to Temporal.
@@ -107,7 +109,9 @@ func (l *live) State(ctx context.Context, run string) (page.State, error) {
 	if err != nil {
 		return page.State{}, err
 	}
-	found, err := l.obstacles(ctx, c, run, sp.Agent.Queue)
+	var progress workflows.Progress
+	unknown := runstate.Query(ctx, c, run, &progress)
+	found, err := l.obstacles(ctx, c, run, sp.Agent.Queue, progress)
 	if err != nil {
 		return page.State{}, err
 	}
@@ -115,12 +119,11 @@ func (l *live) State(ctx context.Context, run string) (page.State, error) {
 	for _, b := range found.blocked {
 		out.Blocked = append(out.Blocked, page.Blockage(b))
 	}
-	var progress workflows.Progress
-	if err := runstate.Query(ctx, c, run, &progress); err != nil {
+	if unknown != nil {
 		if len(found.idle)+len(found.blocked) > 0 {
-			err = nil // these say why
+			unknown = nil // these say why
 		}
-		return out, err
+		return out, unknown
 	}
 	out.Phase, out.Subject, out.Done, out.Total = string(progress.Phase), progress.Subject, progress.Rollouts.Done, progress.Rollouts.Total
 	out.Pace, out.Paused = progress.PaceText(time.Now()), progress.Paused
@@ -136,15 +139,31 @@ type obstacles struct {
 	idle    []string
 	blocked []runstate.Blockage
 	at      time.Time
+	// moved is when the run was seen to have got on, and to where.
+	moved    time.Time
+	progress string
 }
 
-// obstacles returns those of a run, at most obstaclesEvery old: to find them, Temporal is
-// asked about each queue and each child.
-func (l *live) obstacles(ctx context.Context, c client.Client, run, agents string) (obstacles, error) {
+// every is how long they are used.
+func (o obstacles) every() time.Duration {
+	if len(o.idle)+len(o.blocked) == 0 && time.Since(o.moved) < obstaclesEvery {
+		return obstaclesMoving
+	}
+	return obstaclesEvery
+}
+
+// obstacles returns those of a run. To find them, Temporal is asked about each queue and each
+// child, so that a run that gets on is seldom asked about.
+func (l *live) obstacles(ctx context.Context, c client.Client, run, agents string, now workflows.Progress) (obstacles, error) {
+	progress := fmt.Sprint(now.Phase, now.Subject, now.Rollouts, now.StepTokens)
 	l.mu.Lock()
 	found := l.found[run]
+	if found.progress != progress {
+		found.progress, found.moved = progress, time.Now()
+		l.put(run, found)
+	}
 	l.mu.Unlock()
-	if time.Since(found.at) < obstaclesEvery {
+	if time.Since(found.at) < found.every() {
 		return found, nil
 	}
 	found.at = time.Now()
@@ -157,11 +176,16 @@ func (l *live) obstacles(ctx context.Context, c client.Client, run, agents strin
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.put(run, found)
+	return found, nil
+}
+
+// put notes the obstacles of a run, with l.mu held.
+func (l *live) put(run string, o obstacles) {
 	if l.found == nil {
 		l.found = map[string]obstacles{}
 	}
-	l.found[run] = found
-	return found, nil
+	l.found[run] = o
 }
 
 // WorkflowURL implements page.Live.

@@ -7,11 +7,11 @@ import (
 )
 
 // share is the part of the time that is spent on a value of something that goes on: after
-// one that took a second the next begins fifty seconds later.
-const share = 50
+// one that took a second the next begins a hundred seconds later.
+const share = 100
 
-// Background caches values that take long to make. They are made in the background, once
-// for each state of their subject; until then callers get the previous value.
+// Background caches values that take long to make. They are made in the background, one at a
+// time and once for each state of their subject; until then callers get the previous value.
 type Background[V any] struct {
 	Most int // values that are kept
 	// Begin is asked before a value is made, and says no while everything ends. Done is
@@ -19,7 +19,8 @@ type Background[V any] struct {
 	Begin func() bool
 	Done  func()
 
-	mu      sync.Mutex
+	turn    sync.Mutex // held while a value is made
+	mu      sync.Mutex // of what follows
 	entries map[string]*entry[V]
 	order   []string
 }
@@ -53,7 +54,7 @@ func (b *Background[V]) Of(ctx context.Context, key, state string, goesOn bool, 
 	due := e.state != state && (e.made.IsZero() || !goesOn || time.Since(e.made) > share*e.took)
 	if due && e.making == nil && b.Begin() {
 		e.making, e.state = make(chan struct{}), state
-		go b.create(e, create)
+		go b.create(key, e, create)
 	}
 	making := e.making
 	b.mu.Unlock()
@@ -68,7 +69,7 @@ func (b *Background[V]) Of(ctx context.Context, key, state string, goesOn bool, 
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return Answer[V]{e.value, e.known, e.making != nil, e.err}
+	return Answer[V]{e.value, e.known, e.making != nil || !e.known && e.err == nil, e.err}
 }
 
 func (b *Background[V]) entry(key string) *entry[V] {
@@ -88,17 +89,32 @@ func (b *Background[V]) entry(key string) *entry[V] {
 	return e
 }
 
-func (b *Background[V]) create(e *entry[V], create func() (V, error)) {
+// create makes the value of a key, unless the key was dropped before its turn came.
+func (b *Background[V]) create(key string, e *entry[V], create func() (V, error)) {
 	defer b.Done()
+	b.turn.Lock()
+	defer b.turn.Unlock()
 	began := time.Now()
-	value, err := create()
+	kept := b.kept(key, e)
+	var value V
+	var err error
+	if kept {
+		value, err = create()
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	close(e.making)
 	e.making, e.made, e.took, e.err = nil, time.Now(), time.Since(began), err
-	if err != nil {
+	if !kept || err != nil {
 		e.state = "" // it is tried again
 		return
 	}
 	e.value, e.known = value, true
+}
+
+// kept reports whether a key still has this entry.
+func (b *Background[V]) kept(key string, e *entry[V]) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.entries[key] == e
 }

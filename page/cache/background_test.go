@@ -66,6 +66,33 @@ func TestAnErrorIsTriedAgain(t *testing.T) {
 	require.Equal(t, cache.Answer[int]{Value: 9, Known: true}, m.of("a", "one", time.Hour))
 }
 
+func TestOneValueIsMadeAtATimeAndNoneOfADroppedKey(t *testing.T) {
+	t.Parallel()
+	m := newMaker()
+	for _, key := range []string{"a", "b", "c", "d"} {
+		require.Equal(t, cache.Answer[int]{Making: true}, m.of(key, "one", 0))
+	}
+	over := make(chan struct{})
+	made := make(chan int)
+	go func() {
+		n := 0
+		for {
+			select {
+			case m.next <- 1:
+				n++
+			case <-over:
+				made <- n
+				return
+			}
+		}
+	}()
+	m.work.Wait()
+	close(over)
+	require.LessOrEqual(t, <-made, 3, "two are kept, and one may have begun before it was dropped")
+	require.True(t, m.of("c", "one", time.Hour).Known)
+	require.True(t, m.of("d", "one", time.Hour).Known)
+}
+
 func TestOnlySoManyAreKept(t *testing.T) {
 	t.Parallel()
 	m := newMaker()
