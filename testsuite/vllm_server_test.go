@@ -75,7 +75,9 @@ func (v *realVLLM) start(ctx context.Context) error {
 	}
 	process := exec.Command(v.python, "-m", "vllm.entrypoints.openai.api_server", "--model", v.dir, "--served-model-name", servedModel,
 		"--dtype", "float32", "--max-model-len", "512", "--max-num-seqs", strconv.Itoa(v.sequences), "--enforce-eager",
-		"--enable-lora", "--max-lora-rank", "8", "--max-loras", "2", "--host", "127.0.0.1", "--port", v.url[strings.LastIndexByte(v.url, ':')+1:])
+		"--enable-lora", "--max-lora-rank", "8", "--max-loras", "2", "--host", "127.0.0.1", "--port", v.url[strings.LastIndexByte(v.url, ':')+1:],
+		// Without these the output layer is one of them, and a canary beside other calls ends vLLM.
+		"--lora-target-modules", "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 	process.Env = append(os.Environ(), "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True", "VLLM_CPU_KVCACHE_SPACE=1", "HF_HUB_OFFLINE=1", "VLLM_NO_USAGE_STATS=1")
 	process.Stdout, process.Stderr = log, log
 	process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

@@ -52,22 +52,43 @@ func main() {
 	}
 }
 
-// run walks through the examples, many at once, then trains them one after the
-// other. Each ends in one line; one that fails does not keep the others from running.
+// trainings is how many runs are trained at once: while one computes an update, the agents
+// of the other have the processors.
+const trainings = 2
+
+// run walks through the examples, many at once, then trains them. Each ends in one line; one
+// that fails does not keep the others from running.
 func (c *cli) run(ctx context.Context, out io.Writer) (err error) {
 	examples, err := readExamples(c.Folder, c.Names)
 	if err != nil {
 		return err
 	}
-	results := c.walk(ctx, examples)
+	walked := c.walk(ctx, examples)
 	t := trainer{command: c.Fulgurite, agents: c.Jobs}
 	defer func() { err = errors.Join(err, t.close()) }()
+	ended := make([]chan result, len(examples))
+	for i := range ended {
+		ended[i] = make(chan result, 1)
+	}
+	go func() {
+		var group errgroup.Group
+		group.SetLimit(trainings)
+		for i, e := range examples {
+			r := walked[i]
+			if r.err != nil || e.Spec == "" || c.WalkOnly {
+				ended[i] <- r
+				continue
+			}
+			group.Go(func() error {
+				ended[i] <- r.with(e.trainable(ctx, &t))
+				return nil
+			})
+		}
+		_ = group.Wait() // results carry the errors
+	}()
 	var failed []error
 	for i, e := range examples {
-		r := results[i]
-		if r.err == nil && e.Spec != "" && !c.WalkOnly {
-			r = r.with(e.trainable(ctx, &t))
-		}
+		r := <-ended[i]
 		r.print(out, e.Name)
 		if r.err != nil {
 			failed = append(failed, fmt.Errorf("%s: %w", e.Name, r.err))

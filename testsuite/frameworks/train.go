@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -29,7 +30,8 @@ type trainer struct {
 	command string
 	agents  int // most at once
 
-	dir    string // of all state
+	mu     sync.Mutex // held while dev comes up
+	dir    string     // of all state
 	dev    *exec.Cmd
 	output *bytes.Buffer // of dev, complete once drained is closed
 	ended  chan error
@@ -85,6 +87,8 @@ func (t *trainer) train(ctx context.Context, e example) (r result) {
 
 // start brings `fulgurite dev` up, once.
 func (t *trainer) start(ctx context.Context) (err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	if t.dev != nil {
 		return nil
 	}
