@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/store"
 )
 
@@ -53,5 +54,5 @@ func openStore(ctx context.Context, url string) Finding {
 		f.Text, f.Fix = kind+": "+err.Error(), []string{"fulgurite-worker migrate # makes its tables, or brings them up to date"}
 		return f
 	}
-	return Finding{Subject: "store", State: Found, Text: kind + " answers, with " + count(len(runs), "run")}
+	return Finding{Subject: "store", State: Found, Text: kind + " answers, with " + terminal.Count(len(runs), "run")}
 }

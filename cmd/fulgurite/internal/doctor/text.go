@@ -14,14 +14,6 @@ func bytesText(n int64) string {
 	return fmt.Sprintf("%.3g MB", float64(n)/1e6)
 }
 
-// count is a number of things: "1 core", "2 cores".
-func count(n int, thing string) string {
-	if n == 1 {
-		return "1 " + thing
-	}
-	return fmt.Sprintf("%d %ss", n, thing)
-}
-
 // quoted is a word of a shell's command line.
 func quoted(word string) string {
 	plain := func(r rune) bool {

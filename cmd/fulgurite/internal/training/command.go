@@ -154,23 +154,15 @@ func runName(flag, inSpec, file string) (string, error) {
 // is the number of the newest version.
 func summarize(t *terminal.Terminal, r workflows.TrainingResult, evaluated bool) {
 	if evaluated {
-		t.Printf("Run %s: %s, version %d is promoted.\n", r.Run, count(r.Steps, "step"), r.Promoted)
+		t.Printf("Run %s: %s, version %d is promoted.\n", r.Run, terminal.Count(r.Steps, "step"), r.Promoted)
 	} else {
 		t.Printf("Run %s: %s. Nothing was evaluated, since the spec has no tasks.gate: version %d is the newest, and version %d stays promoted.\n",
-			r.Run, count(r.Steps, "step"), r.Steps, r.Promoted)
+			r.Run, terminal.Count(r.Steps, "step"), r.Steps, r.Promoted)
 		t.Printf("Take the newest with:  fulgurite export %s@newest DIR\n", r.Run)
 	}
 	if r.Before != nil && r.After != nil {
 		t.Printf("Test reward: %s before, %s after.\n", Describe(*r.Before), Describe(*r.After))
 	}
-}
-
-// count is a number of things.
-func count(n int, thing string) string {
-	if n == 1 {
-		return "1 " + thing
-	}
-	return fmt.Sprintf("%d %ss", n, thing)
 }
 
 // Describe is an evaluation in a few words.
