@@ -15,18 +15,22 @@ func LastDurability(s *Store) func() database.Durability {
 }
 
 // Plans records what s reads, from now on, and returns a function that explains it: by each
-// query, what SQLite does for it.
-func Plans(s *Store) func(ctx context.Context) (map[string][]string, error) {
+// query, what the database does for it, as "EXPLAIN QUERY PLAN" of SQLite or "EXPLAIN" of
+// PostgreSQL says.
+func Plans(s *Store, explain string) func(ctx context.Context) (map[string][]string, error) {
 	l := &listener{DB: s.db, seen: map[string][]any{}}
 	s.db = l
 	return func(ctx context.Context) (map[string][]string, error) {
 		out := map[string][]string{}
 		for query, args := range l.seen {
 			plan, err := database.List(ctx, l.DB.Read(), func(row database.Scan) (detail string, err error) {
+				if explain == "EXPLAIN" {
+					return detail, row(&detail)
+				}
 				var id, parent, unused int
 				err = row(&id, &parent, &unused, &detail)
 				return detail, err
-			}, "EXPLAIN QUERY PLAN "+query, args...)
+			}, explain+" "+query, args...)
 			if err != nil {
 				return nil, err
 			}

@@ -4,11 +4,14 @@ import (
 	"context"
 	"path/filepath"
 	"reflect"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fulgurite/fulgurite/internal/pgtest"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/page"
 	"github.com/fulgurite/fulgurite/store"
@@ -38,13 +41,14 @@ func argument(of reflect.Type) reflect.Value {
 	return v
 }
 
-func TestNoPageReadsTheAttemptsOfOtherRuns(t *testing.T) {
-	t.Parallel()
-	s, err := store.Open(t.Context(), filepath.Join(t.TempDir(), "store.db"), nil)
+// plansOfPages are how a store answers each query that a page can make.
+func plansOfPages(t *testing.T, url, explain string) map[string][]string {
+	t.Helper()
+	s, err := store.Open(t.Context(), url, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	require.NoError(t, s.Migrate(t.Context()))
-	explain := store.Plans(s)
+	explained := store.Plans(s, explain)
 	records, asked := reflect.TypeFor[page.Records](), reflect.ValueOf(s)
 	for i := range records.NumMethod() {
 		method := asked.MethodByName(records.Method(i).Name)
@@ -55,16 +59,45 @@ func TestNoPageReadsTheAttemptsOfOtherRuns(t *testing.T) {
 		require.True(t, method.Type().In(0) == reflect.TypeFor[context.Context](), records.Method(i).Name)
 		method.Call(in) // what is not there is not found, and was asked for
 	}
-	plans, err := explain(t.Context())
+	plans, err := explained(t.Context())
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, len(plans), records.NumMethod()/2)
-	for query, plan := range plans {
+	return plans
+}
+
+func TestNoPageReadsTheAttemptsOfOtherRuns(t *testing.T) {
+	t.Parallel()
+	for query, plan := range plansOfPages(t, filepath.Join(t.TempDir(), "store.db"), "EXPLAIN QUERY PLAN") {
 		for _, step := range plan {
 			if table, scanned := strings.CutPrefix(step, "SCAN "); scanned && !strings.HasPrefix(table, "(subquery") {
 				// A run is a row, and a lease a process: these few are listed as a whole. The others are arguments and results of subqueries.
 				require.Contains(t, []string{"runs", "leases", "CONSTANT", "wanted", "latest", "below", "b"}, strings.Fields(table)[0], "%s\n%s", step, query)
 			}
 			require.NotContains(t, step, "AUTOMATIC", "%s\n%s", step, query)
+		}
+	}
+}
+
+// scanned finds the table of a step of PostgreSQL's plan that reads one.
+var scanned = regexp.MustCompile(`^[ >-]*(?:Parallel )?(Seq|Index|Index Only|Bitmap Heap) Scan .*?\bon ([a-z_]+)`)
+
+// In PostgreSQL each table but those few is read by a condition on an index, where it may
+// not be read as a whole for being small.
+func TestNoPageReadsTheAttemptsOfOtherRunsInPostgreSQL(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	separator := "?"
+	if strings.Contains(url, "?") {
+		separator = "&"
+	}
+	for query, plan := range plansOfPages(t, url+separator+"options=-c%20enable_seqscan%3Doff", "EXPLAIN") {
+		for i, step := range plan {
+			found := scanned.FindStringSubmatch(step)
+			if found == nil || slices.Contains([]string{"runs", "leases"}, found[2]) {
+				continue
+			}
+			require.NotEqual(t, "Seq", found[1], "%s\n%s", strings.Join(plan, "\n"), query)
+			require.Regexp(t, `(Index|Recheck) Cond: .*\b(run|name|id|digest)\b`, strings.Join(plan[i+1:min(len(plan), i+3)], " "), "%s\n%s", strings.Join(plan, "\n"), query)
 		}
 	}
 }

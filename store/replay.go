@@ -13,13 +13,14 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// e is a call that an earlier attempt sampled, n the same one in the attempt.
+// e is a call that an earlier attempt sampled, n the same one in the attempt. With EXISTS
+// instead, PostgreSQL may read the calls of all runs into a table to look n up.
 const selectDivergences = `SELECT c.kind, c.step, c.task, c.sample, c.attempt, c.seq, c.diverged_from, c.diverged_seq, c.difference
-FROM calls c WHERE c.run = $1 AND c.diverged_from > 0 AND EXISTS (SELECT 1 FROM calls e
+FROM calls c WHERE c.run = $1 AND c.diverged_from > 0 AND (SELECT 1 FROM calls e
 WHERE e.run = c.run AND e.kind = c.kind AND e.step = c.step AND e.task = c.task AND e.sample = c.sample AND e.attempt < c.attempt AND e.replayed_from = 0
-AND NOT EXISTS (SELECT 1 FROM calls n
+AND (SELECT 1 FROM calls n
 WHERE n.run = c.run AND n.kind = c.kind AND n.step = c.step AND n.task = c.task AND n.sample = c.sample AND n.attempt = c.attempt
-AND n.policy = e.policy AND n.key = e.key AND n.occurrence = e.occurrence))`
+AND n.policy = e.policy AND n.key = e.key AND n.occurrence = e.occurrence LIMIT 1) IS NULL LIMIT 1) IS NOT NULL`
 
 // Without ORDER BY: in SQLite it would choose the index of all calls over the
 // one of those that were replayed.
