@@ -55,6 +55,10 @@ func TestEachPassLearnsFromEachGroupOnceAndWhole(t *testing.T) {
 	w, v, b, seen := stepOf(t, func(s *spec.Spec) { s.Training.Passes, s.Training.Minibatches = 3, 2 })
 	require.Len(t, seen, 6)
 	require.InDelta(t, 6, v.Metrics["train/updates"], 0)
+	require.Positive(t, v.Metrics["train/kl"], "over all updates")
+	require.NotContains(t, v.Metrics, "train/last_mismatch")
+	_, once, _, _ := stepOf(t, func(s *spec.Spec) { s.Training.Minibatches = 2 })
+	require.Equal(t, once.Metrics["train/mismatch"], v.Metrics["train/mismatch"], "of the first update alone") //nolint:testifylint // the same bits
 	orders := map[string]bool{}
 	for pass := range 3 {
 		first, second := groupsOf(b, seen[2*pass]), groupsOf(b, seen[2*pass+1])

@@ -2,6 +2,7 @@ package update
 
 import (
 	"context"
+	"maps"
 	"math"
 	"strings"
 	"sync/atomic"
@@ -58,7 +59,9 @@ func (p *policyUpdate) update(ctx context.Context, l learner, u int) (map[string
 		sum.Add(s)
 	}
 	metrics := p.describe(sum)
-	if u == 0 { // later updates differ from the sampler by the updates before
+	if u > 0 { // it differs from the sampler by the updates before
+		maps.DeleteFunc(metrics, func(name string, _ float64) bool { return ofFirst(name) })
+	} else {
 		servers := p.scores.byServer(m.rows, p.servers)
 		if err := p.limits.check(sum, servers); err != nil {
 			return nil, Invalid(err)
@@ -130,7 +133,7 @@ func (p *policyUpdate) describe(s credit.Stats) map[string]float64 {
 func (p *policyUpdate) metrics(done tally) map[string]float64 {
 	out := map[string]float64{"train/updates": float64(done.updates)}
 	for name := range done.last {
-		if strings.HasPrefix(name, ofServers) {
+		if ofFirst(name) {
 			continue
 		}
 		if name == learningRate { // all updates have the step's
@@ -143,7 +146,7 @@ func (p *policyUpdate) metrics(done tally) map[string]float64 {
 		}
 	}
 	for name, v := range done.sums {
-		if strings.HasPrefix(name, ofServers) { // of the first update alone
+		if ofFirst(name) {
 			out[name] = v
 		}
 	}
@@ -151,6 +154,10 @@ func (p *policyUpdate) metrics(done tally) map[string]float64 {
 }
 
 const learningRate = "train/learning_rate"
+
+// ofFirst reports whether a metric is of a step's first update alone: how far the sampler was
+// from the trainer, as a whole and by server.
+func ofFirst(name string) bool { return strings.HasPrefix(name, "train/mismatch") }
 
 // largest bounds the magnitude of an update's metrics. The ratio of a token that was
 // almost impossible may overflow although the clip keeps the update sound, and neither
