@@ -37,7 +37,7 @@ func (f Failure) Unclear() bool { return f == Hang || f == Killed }
 
 // Result is the outcome of an attempt.
 type Result struct {
-	// Text is what the agent returned or answered, or the last line of its standard output
+	// Text is the agent's return value or answer, or the last line of its standard output
 	// that isn't blank, cut to 64 KiB. Empty when it failed.
 	Text string
 	// Reward is the reward that a function reported through Env.Reward, or that an
@@ -53,7 +53,7 @@ type Result struct {
 	Message string
 	// Stderr is the end of a command's standard error, at most 8 KiB.
 	Stderr string
-	// Output is what a command printed, in bounds, however it ended. Attempts that began
+	// Output is the output of a command, in bounds, however it ended. Attempts that began
 	// and ended by a fault have it, too.
 	Output trace.Output
 	// Note says what went wrong around the attempt without changing its result.

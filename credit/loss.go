@@ -103,7 +103,7 @@ type ValueLoss struct {
 // before the step. With a Clip the loss is the larger of two: the loss of the value, and
 // the loss of the value held within Clip of old. Within the bound the two are equal, and
 // the first is used without comparing them, since their rounded squares may differ. At a
-// corner the gradient is that of one of the sides.
+// corner it has the gradient of one of the sides.
 func (l ValueLoss) Evaluate(value, old, target float64) (loss, gradient float64) {
 	d := value - target
 	if l.Clip <= 0 || math.Abs(value-old) <= l.Clip {

@@ -16,7 +16,7 @@ import (
 	"github.com/fulgurite/fulgurite/model/tokenizer"
 )
 
-// template is the codec of a published model. Its tokens are those of the model's own
+// template is the codec of a published model. It has the tokens of the model's own
 // template and tokenizer. How it continues a dialog is derived from the template when the
 // codec is made.
 type template struct {

@@ -115,7 +115,7 @@ func (s *Server) overlay(ctx context.Context, b *compareBody, runs []record.Run)
 // mostBetween are the settings, keys and metrics that are listed of each.
 const mostBetween = 60
 
-// between is what happened from one version to the other.
+// between describes the time from one version to the other.
 type between struct {
 	Sentence string
 	// First and Last are the pages of the first and the last step, where both versions are of

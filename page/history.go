@@ -45,7 +45,7 @@ func (s *Server) historyOf(ctx context.Context, run record.Run) (*history, error
 	})
 }
 
-// history brings the steps of a run up to date and returns them. Whoever gets them must not
+// history brings the steps of a run up to date and returns them. The caller must not
 // change them.
 func (s *Server) history(ctx context.Context, run record.Run) ([]record.Step, error) {
 	h, err := s.historyOf(ctx, run)
@@ -123,7 +123,7 @@ func lagOf(lags map[int]float64, step int) *float64 {
 	return nil
 }
 
-// judged brings what was decided about the versions of a run up to date. Whoever gets it
+// judged brings what was decided about the versions of a run up to date. The caller
 // must not change it.
 func (s *Server) judged(ctx context.Context, run record.Run) (judged, error) {
 	h, err := s.historyOf(ctx, run)

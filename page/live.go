@@ -143,7 +143,7 @@ func (s *Server) live(w http.ResponseWriter, r *http.Request) {
 // progress is how far a run came, as a text that changes when there is something new to
 // show. It costs the same however long the run is.
 func (s *Server) progress(r *http.Request) (string, error) {
-	// Those who follow one run look together.
+	// Readers who follow one run look together.
 	key := fmt.Sprintf("%s %d", r.PathValue("run"), s.now())
 	return s.looks.Of(r.Context(), key, func(ctx context.Context) (string, error) { return s.look(ctx, r) })
 }

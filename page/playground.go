@@ -30,7 +30,7 @@ const (
 	mostReplies = 16
 )
 
-// versionReference is what the playground asks for.
+// versionReference names a version that the playground asks for.
 var versionReference = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}@([0-9]{1,9}|promoted|newest)$`)
 
 // playgroundBody is the page on which people talk to versions.

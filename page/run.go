@@ -147,7 +147,7 @@ type drawn struct {
 	flat    []string
 }
 
-// curveData is what the curves of a part of a run are drawn of.
+// curveData has the records that the curves of a part of a run are drawn of.
 func (s *Server) curveData(run record.Run, part curves.Span, steps []record.Step, evaluations []record.Evaluation) curves.Data {
 	d := curves.Data{Steps: part.Steps(steps), Evaluations: part.Evaluations(evaluations), Before: run.Created, Fractions: curves.Fractions(steps)}
 	if len(d.Steps) > 0 {

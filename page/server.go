@@ -70,7 +70,7 @@ type Server struct {
 	files     assets
 	templates map[string]*template.Template
 	actions   *actions.Pages
-	admitted  http.Handler // what whoever is known reaches
+	admitted  http.Handler // behind the check of who asks
 
 	histories cache.Cache[*history]
 	accounts  cache.Background[*report.Report]

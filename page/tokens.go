@@ -162,7 +162,7 @@ func (t tokenMark) classes(scale float64) string {
 	return class + fmt.Sprintf(" v%d", t.Version%4)
 }
 
-// data is what the script shows of a token: id, log-probability, advantage, mask, version,
+// data has the values that the script shows of a token: id, log-probability, advantage, mask, version,
 // entropy, and trainer against sampler.
 func (t tokenMark) data() string {
 	fields := []string{strconv.Itoa(int(t.ID)), "", "", "not in the batch", strconv.Itoa(t.Version), "", ""}

@@ -21,7 +21,7 @@
 //   - A call is kept as what it adds to its parent: its tokens, and apart from them
 //     its bodies ([trace.Exchange]). So an attempt's storage grows linearly with what
 //     is said in it, however many turns repeat it. What is read back is whole, and
-//     bodies are those that were written: each has a digest, or reading them is
+//     bodies are read as they were written: each has a digest, or reading them is
 //     [ErrBodies].
 //   - Reading tokens reads no body. Bodies are read one attempt at a time, and reading
 //     those of one call reads no more than twice its own bytes.

@@ -88,7 +88,7 @@ WHERE a.run = $1 AND a.kind = $2 AND a.step = $3 AND a.policy = $4 AND a.outcome
 AND COALESCE(a.reward, g.value) IS NOT NULL ORDER BY a.task, a.sample, a.attempt`
 
 // Scores returns the rewards of a step by task and sample: of each sample the last sealed
-// attempt's, by whoever graded it. Samples without reward are left out. It is no error if
+// attempt's, by its grader. Samples without reward are left out. It is no error if
 // there are none.
 func (s *Store) Scores(ctx context.Context, run, policy string, kind trace.Kind, step int) ([]record.Score, error) {
 	all, err := database.List(ctx, s.db.Read(), func(row database.Scan) (r record.Score, err error) {

@@ -78,7 +78,7 @@ func (r repeated) Batch(update, size int) []dialog.Dialog {
 // Content is text, null, or a list of text parts. An assistant message of weight
 // 0 is not learned. Keys that would change nothing here (name, refusal,
 // parallel_tool_calls) are skipped; others are errors, as are dialogs that a
-// model can't learn from. Errors are those of ReadJSONL.
+// model can't learn from. It has the errors of ReadJSONL.
 func ReadDemonstrations(r io.Reader, name string) ([]dialog.Dialog, error) {
 	return readLines(r, name, "dialogs", func(text []byte, _ int) (dialog.Dialog, error) {
 		var w wireDialog

@@ -1,4 +1,4 @@
-// Package tasks is what agents attempt: the tasks of a split, where they come
+// Package tasks has what agents attempt: the tasks of a split, where they come
 // from, and the graders that turn an answer into a reward.
 //
 // A source of tasks is a JSONL file or a generator ([Open]). Whatever it is, a

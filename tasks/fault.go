@@ -13,7 +13,7 @@ const (
 	shownPlaces = 3
 )
 
-// Fault is what is wrong with a line, a row or a task.
+// Fault describes what is wrong with a line, a row or a task.
 type Fault struct {
 	// Place is where that was found first: the number of a line or a row, or a task's id.
 	Place string
@@ -23,7 +23,7 @@ type Fault struct {
 	More int
 }
 
-// Faults are what is wrong with several: of each text the first place.
+// Faults has the faults of several, of each text the first place.
 type Faults struct {
 	List []Fault
 	More int // faults beyond those listed

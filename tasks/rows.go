@@ -27,7 +27,7 @@ func (p place) String() string {
 }
 
 // readTasks reads the tasks of a data set's file. Their ids differ from each other.
-// Errors are those of readRows.
+// It has the errors of readRows.
 func readTasks(path string, parse func(fields row, number int) (Task, error)) ([]Task, error) {
 	first := map[string]place{}
 	return readRows(path, "tasks", func(fields row, at place) (Task, error) {
@@ -44,7 +44,7 @@ func readTasks(path string, parse func(fields row, number int) (Task, error)) ([
 }
 
 // readRows reads the rows of a data set's file, which is one JSON array or has a
-// JSON object on each line. parse gets a row and its place. Errors are those of
+// JSON object on each line. parse gets a row and its place. It has the errors of
 // readLines; in an array they name rows.
 func readRows[T any](path, noun string, parse func(fields row, at place) (T, error)) ([]T, error) {
 	f, err := os.Open(path)
@@ -75,7 +75,7 @@ func readRows[T any](path, noun string, parse func(fields row, at place) (T, err
 	return readArray(r, path, noun, one)
 }
 
-// contentsOf is what is in a file, and whether that is a JSON array.
+// contentsOf returns the contents of a file, and whether they are a JSON array.
 func contentsOf(f *os.File) (r *bufio.Reader, array bool, err error) {
 	if stat, err := f.Stat(); err == nil && stat.IsDir() {
 		return nil, false, fmt.Errorf("read %s: it is a directory: name a file in it", f.Name())

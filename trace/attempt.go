@@ -64,7 +64,7 @@ type Attempt struct {
 	// "hang" and "killed".
 	Failure string `json:"failure,omitempty"`
 	Error   string `json:"error,omitempty"`
-	// Output is what the agent printed. It is written with the seal and read apart.
+	// Output is the agent's output. It is written with the seal and read apart.
 	Output Output    `json:"output,omitzero"`
 	Calls  int       `json:"calls"`
 	Tokens int       `json:"tokens"` // sampled tokens

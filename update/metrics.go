@@ -139,7 +139,7 @@ func putReference(out map[string]float64, kl credit.KL, trajectories [][]credit.
 	out["batch/kl_penalty"] = kl.Weight * sum / math.Max(1, rollouts)
 }
 
-// moments describe some numbers; the deviation is that of the numbers themselves, not an
+// moments describes some numbers; the deviation is of the numbers themselves, not an
 // estimate for a population.
 type moments struct{ mean, std, low, high float64 }
 

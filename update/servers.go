@@ -111,7 +111,7 @@ func putServers(out map[string]float64, all []mismatch) {
 // mostNamed is of how many servers an error tells.
 const mostNamed = 4
 
-// textOf is what an error says of servers.
+// textOf describes servers in an error.
 func textOf(all []mismatch) string {
 	var parts []string
 	for _, m := range all[:min(len(all), mostNamed)] {

@@ -28,7 +28,7 @@ func evaluationID(run string, kind trace.Kind, version int) string {
 	return fmt.Sprintf("%s/%s-%d", run, kind, version)
 }
 
-// rolloutSummary is what Temporal's Web UI shows beside the type of a rollout's
+// rolloutSummary is shown by Temporal's Web UI beside the type of a rollout's
 // workflow.
 func rolloutSummary(in RolloutInput) string {
 	what := fmt.Sprintf("step %d, task %d", in.Step, in.Task)

@@ -16,7 +16,7 @@
 //
 // # What systems can do
 //
-// Processes and signals are those of Unix. On Linux, the shim also finds and ends
+// It needs the processes and signals of Unix. On Linux, the shim also finds and ends
 // descendants that left the program's process group, limits the memory of all of them,
 // and [Conceal] hides the worker's secrets from them. On other systems only the group is
 // ended, memory isn't limited, and a later attempt waits for an earlier one.

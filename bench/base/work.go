@@ -18,7 +18,7 @@ import (
 	"github.com/fulgurite/fulgurite/store/blob"
 )
 
-// What a trainer and a sampler do.
+// The work of a trainer and of a sampler.
 const (
 	rowTokens               = 128
 	requests, prompt, reply = 8, 64, 32

@@ -18,7 +18,7 @@ func Of(process string) (resident, peak int64) {
 // Own is the part of a process's resident memory that no file backs, in bytes.
 func Own(process string) int64 { return lines(process, "status")["RssAnon:"] }
 
-// Share is what a process's resident memory comes to when each page is divided among the
+// Share is a process's resident memory when each page is divided among the
 // processes that have it, in bytes.
 func Share(process string) int64 { return lines(process, "smaps_rollup")["Pss:"] }
 

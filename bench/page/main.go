@@ -98,7 +98,7 @@ func run(ctx context.Context) (err error) {
 	return nil
 }
 
-// nobody plans and starts nothing: its form is what is measured.
+// nobody plans and starts nothing, so that the form of a run can be measured.
 type nobody struct{}
 
 func (nobody) Plan(context.Context, []byte, string) (actions.Plan, error) {

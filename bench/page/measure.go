@@ -110,8 +110,8 @@ func (m measurement) pages(ctx context.Context, out io.Writer) error {
 	return w.Flush()
 }
 
-// processor is how long this process has computed so far, which is what a page costs
-// however busy the machine is; who asks is in it too.
+// processor is how long this process has computed so far, its requests included: the cost of
+// a page, however busy the machine is.
 func processor() time.Duration {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {

@@ -193,8 +193,8 @@ func (p *parser) parameter(m *macro) {
 	m.parameters = append(m.parameters, one)
 }
 
-// macroDepth is what a call of a macro adds to the depth of a run; the statements
-// of its body aren't counted one by one.
+// macroDepth is added to the depth of a run by a call of a macro; the statements of the
+// macro's body aren't counted one by one.
 const macroDepth = 20
 
 // invoke runs a macro that was defined in a scope, and gives what it writes.

@@ -78,7 +78,7 @@ func (p *parser) or() expression { return p.choice("or", p.and) }
 
 func (p *parser) and() expression { return p.choice("and", p.not) }
 
-// choice reads "and" or "or": its value is that of one of its sides.
+// choice reads "and" or "or". It has the value of one of its sides.
 func (p *parser) choice(word string, side func() expression) expression {
 	e := side()
 	for p.skip(name, word) {

@@ -76,7 +76,7 @@ func (s *loop) run(r *run) (f flow) {
 	return f
 }
 
-// items are those of a loop that pass its test. The test of one is made when the
+// items iterates over the items of a loop that pass its test. An item is tested when the
 // loop comes to it.
 func (r *run) items(s *loop, of any) iterator {
 	next := r.iterate(of)

@@ -17,10 +17,10 @@ type names struct {
 	// nil for the filters of a {% set %} block.
 	known map[string]bool
 	unset []string // known, assigned first and unknown outside
-	// copied are the others that are assigned: they begin as what is outside.
+	// copied are the other assigned names. They begin with their value outside.
 	copied []string
-	// assigned are those that are assigned anywhere; given those that the body gives a
-	// value whenever it is entered.
+	// assigned has the names that are assigned anywhere, given those that get a value
+	// whenever the body is entered.
 	assigned, given map[string]bool
 	// level counts the bodies around this one. function says that Jinja makes a function
 	// of it, with variables that live as long as what refers to them.
@@ -43,7 +43,7 @@ type loose struct {
 	*names
 }
 
-// names begins a scope inside of the one that is read.
+// names begins a scope inside the current one.
 func (p *parser) names() *names {
 	n := &names{outer: p.scope, known: map[string]bool{}, assigned: map[string]bool{}, given: map[string]bool{}}
 	if p.scope != nil {

@@ -198,8 +198,8 @@ func (r *run) sequences(op string, left, right any) any {
 // joins says whether lists of this kind can be added and repeated.
 func (l *list) joins() bool { return l.kind == listKind || l.kind == tupleKind }
 
-// addSafe adds a string to one that is marked as safe, which escapes it for HTML. It
-// gives nil where none is.
+// addSafe adds two strings of which one is marked as safe; the other one is escaped for
+// HTML. It returns nil where neither is marked.
 func (r *run) addSafe(op string, left, right any) any {
 	_, leftIs := left.(markup)
 	_, rightIs := right.(markup)

@@ -36,8 +36,8 @@ type (
 		// unsafe says that there is a value, but Jinja's sandbox hides it.
 		unsafe bool
 	}
-	// missing is what Python has for a variable without a value, where a template can get
-	// hold of it.
+	// missing stands for Python's marker of a variable without a value, where a template can
+	// reach it.
 	missing struct{}
 	// generator is the result of some filters: items that can be read once.
 	generator struct{ next iterator }

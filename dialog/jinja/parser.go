@@ -293,7 +293,7 @@ func (p *parser) with() statement {
 	}
 }
 
-// target is what is assigned to: a variable, an attribute of a namespace or, with
+// target is the left side of an assignment: a variable, an attribute of a namespace or, with
 // parts, a tuple of targets.
 type target struct {
 	pos       int

@@ -84,7 +84,7 @@ func (r *run) lookUp(t token) any {
 	return &undefined{what: t.text}
 }
 
-// variable is what a name stands for in a scope, nil if for nothing.
+// variable returns the value of a name in a scope, nil where it has none.
 //
 // A macro may be kept longer than the body in which it was defined. Python then has nothing
 // for that body's variables; and as they are named for their level alone, a later body of

@@ -107,7 +107,7 @@ func (g *Guard) CheckRequest(r *http.Request) error {
 	return nil
 }
 
-// Who says who makes a request: ErrUnknown, ErrWrongToken or TooManyError where nobody is
+// Who returns who makes a request: ErrUnknown, ErrWrongToken or TooManyError where nobody is
 // known, and any other error where the tokens can't be read.
 func (g *Guard) Who(r *http.Request) (Person, error) {
 	if g.Tokens == "" {

@@ -1,6 +1,6 @@
 // Package chart draws curves: as text for a terminal and as an SVG for a page or
 // a README. It knows lines over a number axis with ticks, a title and a legend,
-// which is what the reward of a training needs, and nothing else.
+// as the reward of a training needs it, and nothing else.
 //
 // The graph of a text is drawn by asciigraph, which depends on nothing, with the ticks
 // of our scales. The SVG is written here: gonum/plot and go-analyze/charts paint one

@@ -7,7 +7,7 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// Evidence is what is on record of a run, as far as the choice of a step may depend on it.
+// Evidence is the part of a run's record that the choice of a step may depend on.
 // What steps brought that were not certainly finished when it began may be among it, and
 // does not matter.
 type Evidence struct {

@@ -16,7 +16,7 @@ type attempt struct {
 	trained []training // by call
 }
 
-// training is what a call's completion was trained with, token by token. Of a call
+// training has the numbers that a call's completion was trained with, token by token. Of a call
 // that was not trained everything is 0.
 type training struct {
 	mask       []int32

@@ -38,7 +38,7 @@ type Transition struct {
 	Forced        []int32   `json:"forced" parquet:"forced"`       // 1 is never trained: it had no alternative
 	Advantages    []float32 `json:"advantages" parquet:"advantages"`
 	Returns       []float32 `json:"returns" parquet:"returns"`
-	// Masked says that Logprobs are those of the soft-max over the tokens alone that
+	// Masked says that Logprobs come from a soft-max over the tokens alone that
 	// Form, a model.Form as JSON, allowed at each place.
 	Masked bool   `json:"masked" parquet:"masked"`
 	Form   string `json:"form" parquet:"form"` // empty unless Masked

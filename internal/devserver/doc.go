@@ -19,7 +19,7 @@
 //     kernel lets go of the lock when its holder dies, so none is ever stale.
 //   - What workers had begun that died with the server is begun again at once by
 //     Recover, which the caller tells whose those were.
-//   - Namespace, retention and search attributes are what the options say when
+//   - Namespace, retention and search attributes are as the options say when
 //     Start returns, also in a directory that an older program made. A search
 //     attribute is only ever added.
 //   - Start returns when the server answers, usually within a second, and Stop

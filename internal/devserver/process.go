@@ -14,7 +14,7 @@ import (
 	"sync/atomic"
 )
 
-// program is what the race detector's build starts in place of a server of its own:
+// program is started by the race detector's build in place of a server of its own:
 // ./server, built without the detector. The linker sets it.
 var program string
 

@@ -19,7 +19,7 @@ import (
 // recoverIdentity is who recovers, as histories tell it.
 const recoverIdentity = "fulgurite-recovery"
 
-// died is what failed a task of a dead worker. The delay makes the next try come
+// died is the failure of a task of a dead worker. The delay makes the next try come
 // at once, whatever the activity's own policy would have waited.
 func died(identity string) *failure.Failure {
 	return &failure.Failure{

@@ -33,7 +33,7 @@ const (
 	writeVersion = `INSERT INTO schema_version (version_partition, db_name, creation_time, curr_version, min_compatible_version) VALUES (0, $1, $2, $3, $3)`
 )
 
-// purpose is what one of the two databases is for: where its schema lies, and
+// purpose describes one of the two databases: where its schema lies, and
 // the version of that.
 type purpose struct{ folder, version string }
 

@@ -25,7 +25,7 @@ type Estimate struct {
 	High float64 `json:"high"`
 }
 
-// estimates are those of several values of tasks of n classes. counts are the tasks of
+// estimates estimates several values of tasks of n classes. counts are the tasks of
 // each class, and values[k][class] is the k-th value of a task of the class. All are
 // taken from the same draws.
 func estimates(counts []int, values [][]float64) []Estimate {

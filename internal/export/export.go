@@ -28,7 +28,7 @@ const (
 	GGUF   = "gguf"
 )
 
-// Version is what is written.
+// Version is the version to write.
 type Version struct {
 	Name       string
 	Model      spec.Model // of its run's spec

@@ -8,7 +8,7 @@ import (
 )
 
 // Launchers makes the launcher that a spec's agent section asks for. The functions of
-// this process are those that a spec may name.
+// this process can be named by a spec.
 type Launchers agent.Registry
 
 // Launcher implements activities.Launchers.

@@ -10,7 +10,7 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// Attempt is what a judge reads of an attempt. Its JSON is part of the keys of
+// Attempt is the part of an attempt that a judge reads. Its JSON is part of the keys of
 // judgments: a change of it needs another promptVersion.
 type Attempt struct {
 	// Address is for errors; the judge does not see it.

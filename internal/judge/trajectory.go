@@ -8,7 +8,7 @@ import (
 	"github.com/fulgurite/fulgurite/wire"
 )
 
-// Of makes what a judge reads from the record of an attempt. codec is that of its
+// Of makes a judge's Attempt from the record of an attempt. codec is that of its
 // policy. Spans are left out: one that came in later would change the prompt.
 func Of(t trace.Attempt, history []trace.Exchange, task tasks.Task, reward float64, codec dialog.Codec) Attempt {
 	a := Attempt{

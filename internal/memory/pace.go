@@ -40,7 +40,7 @@ func paceNext(ctx context.Context) {
 	runtime.AddCleanup(new(collection), paceNext, ctx)
 }
 
-// base is what Go takes percents of: what the last collection found in use, in bytes,
+// base is the heap that Go takes percents of: the bytes that the last collection found in use,
 // with stacks and globals.
 func base() uint64 {
 	s := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/stack:bytes"}, {Name: "/gc/scan/globals:bytes"}}

@@ -1,4 +1,4 @@
-// Package protocol is what the forwarder beside an agent and a gateway say to each
+// Package protocol has what the forwarder beside an agent and a gateway say to each
 // other on top of the APIs of models: headers, codes of refusals, and which errors are
 // faults of the machinery.
 //
@@ -35,7 +35,7 @@ const (
 	// InstanceHeader on what a server of tools answers a probe with says which process
 	// it is.
 	InstanceHeader = HeaderPrefix + "Instance"
-	// SDKRetryHeader is what the common SDKs send when they ask again. The forwarder
+	// SDKRetryHeader is sent by the common SDKs when they ask again. The forwarder
 	// adds its own count to it.
 	SDKRetryHeader = "X-Stainless-Retry-Count"
 )

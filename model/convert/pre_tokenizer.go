@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// preTokenizer is what a name of llama.cpp's key tokenizer.ggml.pre stands for: how the
+// preTokenizer is the meaning of a name in llama.cpp's key tokenizer.ggml.pre: how the
 // text is cut into pieces before pairs are merged.
 type preTokenizer struct {
 	names []string // the first is written
@@ -21,7 +21,7 @@ type preTokenizer struct {
 	begins bool
 }
 
-// preTokenizers are those that are known. The patterns are those of the models' own
+// preTokenizers has the known ones, with the patterns of the models' own
 // tokenizer.json files.
 func preTokenizers() []preTokenizer {
 	split := func(digits string) string {

@@ -11,7 +11,7 @@ import (
 // unusedScore is the score of a row without a token.
 const unusedScore = -1e6
 
-// writeSentencePiece is what llama.cpp wants to know of a BPE of SentencePiece. There are
+// writeSentencePiece writes what llama.cpp needs of a BPE of SentencePiece. There are
 // no merges in it: llama.cpp merges any two neighbours whose texts together are a token,
 // the highest score first. Merges that no scores stand for are refused.
 func (f *tokenizerJSON) writeSentencePiece(tokens []string, kinds []int32) (gguf.Metadata, error) {

@@ -129,7 +129,7 @@ func configWith(text []byte, changes map[string]any) (map[string]any, error) {
 	return all, nil
 }
 
-// dtypeName is what config.json calls the type of a model's matrices, the widest of them
+// dtypeName is the name in config.json of the type of a model's matrices, the widest of them
 // where they differ.
 func dtypeName(layouts []hf.Layout) string {
 	has := func(d hf.DType) bool {

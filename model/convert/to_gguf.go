@@ -12,7 +12,7 @@ import (
 
 // ToGGUF writes a model as a GGUF file that llama.cpp loads, its matrices as matrices, one
 // of F32, F16, BF16 and Q8_0. A matrix whose rows are no whole blocks of Q8_0 becomes F16,
-// as in llama.cpp; norms and biases stay F32. name is what the file calls the model. A
+// as in llama.cpp; norms and biases stay F32. name is the model's name in the file. A
 // tokenizer that llama.cpp has no name for, and a critic, are refused.
 func ToGGUF(path, name string, a model.Architecture, w model.Weights, b dialog.Bundle, matrices gguf.Type) error {
 	if err := a.Match(w); err != nil {
@@ -78,7 +78,7 @@ func kindOf(a model.Architecture) (string, error) {
 	return llama, nil
 }
 
-// general are the pairs that every file has; the numbers of file types are those of
+// general has the pairs that every file has; the numbers of file types come from
 // llama.h.
 func general(name, kind string, matrices gguf.Type) gguf.Metadata {
 	fileType := map[gguf.Type]uint32{gguf.F32: 0, gguf.F16: 1, gguf.Q8_0: 7, gguf.BF16: 32}[matrices]

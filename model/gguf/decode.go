@@ -7,7 +7,7 @@ import (
 	"github.com/fulgurite/fulgurite/model/half"
 )
 
-// The layouts of blocks are those of ggml's ggml-common.h, their arithmetic that of
+// The layouts of blocks follow ggml's ggml-common.h, their arithmetic
 // dequantize_row_* in its ggml-quants.c. Products are converted to float32 before they
 // are added to, because a compiler may fuse the two otherwise and give other bits.
 

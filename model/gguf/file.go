@@ -21,7 +21,7 @@ type File struct {
 }
 
 // Tensor describes a tensor. Shape is row-major, the reverse of how files list it: its
-// last dimension is that of a row.
+// last dimension is the length of a row.
 type Tensor struct {
 	Name  string
 	Shape []int
@@ -60,7 +60,7 @@ func (t Tensor) RowBytes() int {
 	return int(n)
 }
 
-// ReadRows fills raw, whose length is that of whole rows, with rows from first on as the
+// ReadRows fills raw, as long as some whole rows, with the rows from first on as the
 // file holds them.
 func (t Tensor) ReadRows(raw []byte, first int) error {
 	row := t.RowBytes()

@@ -36,7 +36,7 @@ func Open(r io.ReaderAt, size int64) (*File, error) {
 	return f, nil
 }
 
-// header reads the beginning of a file; left is what it may still have.
+// header reads the beginning of a file; left is how many bytes may be left of it.
 type header struct {
 	r    *bufio.Reader
 	left int64

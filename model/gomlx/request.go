@@ -19,8 +19,8 @@ type request struct {
 	fed     int     // tokens in the cache
 	done    model.Completion
 	answer  chan answer // buffered, so that answering never waits
-	// samples takes each token to whoever waits for the request and wants to be told;
-	// it has room for all of them. nil where nobody wants to.
+	// samples carries each token to the caller that waits for the request, if it listens; it
+	// has room for all of them. nil where nobody listens.
 	samples chan sample
 }
 

@@ -105,8 +105,8 @@ func (t *trainer) stepAdapter(gradient []float32, u kernel.AdamW, o model.AdamW)
 	t.adapter.pack()
 }
 
-// stretch is what one thread updates at a time: a span, or a panel of a packed matrix,
-// which is width rows of its gradient.
+// stretch is a piece that one thread updates at a time: a span, or a panel of a packed
+// matrix, which is width rows of its gradient.
 type stretch struct {
 	span
 	width int // 0 where weights lie like their gradient

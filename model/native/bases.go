@@ -106,8 +106,8 @@ func (p *parameters) read(b *model.Base) error {
 	return err
 }
 
-// PackedBytes is what the file takes on disk that a base is kept in beside its own, held
-// so; 0 where there is none.
+// PackedBytes is the size of the packed file that is kept beside a base of this precision; 0
+// where there is none.
 func PackedBytes(a model.Architecture, precision model.Precision) int64 {
 	n := parts(newLayout(a), precision).numbers()
 	if n < leastMapped || !memory.MapsFiles {

@@ -9,7 +9,7 @@ import (
 )
 
 // choice has the tokens that one position may choose among, ascending, and their logits
-// one after the other. A soft-max over these logits is that of a smaller vocabulary.
+// one after the other, so that a soft-max runs over a smaller vocabulary.
 type choice struct {
 	tokens  []int32
 	logits  []float32 // with room for padding

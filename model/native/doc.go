@@ -12,9 +12,9 @@
 //     value depends on the tokens before it alone.
 //   - A completion depends on its request and the weights alone: not on requests
 //     that share its batch, nor on when they join or leave it, nor on who listens.
-//   - The log-probabilities of a completion are those that Score gives for the
-//     same tokens at the same temperature and under the same masks, and those that
-//     Update hands to its objective.
+//   - Sampling, Score and Update (in what it hands to its objective) give the same
+//     tokens the same log-probabilities at the same temperature and under the same
+//     masks.
 //   - A mask is exact: what it excludes has the probability 0 and no gradient, and a
 //     mask that excludes nothing changes no bit.
 //   - An update depends on the rows in their order, on the objective and on AdamW's
@@ -68,8 +68,8 @@
 // (package packed), where the base says where such a file may lie. Every
 // product with a weight matrix is followed by those with A and B, which are added
 // to it; they are never merged. So all of the above holds for adapters too.
-// Gradients and moments are those of the adapter alone. The gradient of the output is
-// computed where a loss depends on it, and that of the embedding not at all.
+// Only the adapter has gradients and moments. The gradient of the output is computed
+// where a loss depends on it, and that of the embedding not at all.
 //
 // The base's matrices may be held in bfloat16 or in eight bits (model.Precision): each is
 // rounded once, when it is read, and products widen it exactly. An engine then computes

@@ -6,7 +6,7 @@ import (
 	"github.com/fulgurite/fulgurite/model/native/kernel"
 )
 
-// pass is what a forward pass reads: weights, kernels and angles. Training and
+// pass has everything that a forward pass reads: weights, kernels and angles. Training and
 // decoding share its steps, which is why their numbers are equal.
 type pass struct {
 	*parameters
@@ -17,8 +17,8 @@ type pass struct {
 	split   *threadPool // of a wide model: its threads share each step; else nil
 }
 
-// activations are what a layer computes for R positions, and what its backward
-// pass needs again.
+// activations are the results of a layer for R positions that its backward pass needs
+// again.
 type activations struct {
 	x         []float32 // R·D, the residual stream before the layer
 	inverse1  []float32 // R

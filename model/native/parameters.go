@@ -42,8 +42,8 @@ type heldParts struct{ vectors, factors, matrices int }
 
 func (h heldParts) numbers() int { return h.vectors + h.factors + h.matrices }
 
-// parts are those of weights whose matrices are held so. In float32 vectors lie among the
-// matrices.
+// parts counts the numbers of weights whose matrices are held in a precision. In float32
+// vectors lie among the matrices.
 func parts(l *layout, precision model.Precision) (h heldParts) {
 	if precision == model.F32 {
 		return heldParts{matrices: l.size}

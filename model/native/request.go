@@ -27,8 +27,8 @@ type request struct {
 	leader   *request // computes the first shared tokens of the prompt, for which the request waits; nil where it does not wait
 	shared   int
 	given    []int32 // tokens to take instead of sampling; empty, or limit of them
-	// samples takes each token to whoever waits for the request and wants to be told;
-	// it has room for all of them. nil where nobody wants to.
+	// samples carries each token to the caller that waits for the request, if it listens; it
+	// has room for all of them. nil where nobody listens.
 	samples chan sample
 
 	completion model.Completion

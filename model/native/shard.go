@@ -21,8 +21,8 @@ type shard struct {
 	x         []float32     // R·D, after the last layer
 	inverse   []float32     // R
 	normed    []float32     // R·D
-	// logits are those of a chunk of positions, chunk·V; the backward pass makes them
-	// their gradient. Where there are several chunks it computes them again.
+	// logits has the logits of a chunk of positions, chunk·V; the backward pass turns them
+	// into their gradient. Where there are several chunks it computes them again.
 	logits   []float32
 	chunk    int
 	outcomes []outcome

@@ -32,10 +32,10 @@ func KeptBytes(a model.Architecture) int64 {
 	return 4 * int64(pagesToStay(s)*s.Numbers())
 }
 
-// share has q take over what finished requests, or those before it in the batch, have
-// computed of what its prompt begins with, or wait for one that is about to compute
-// it. It reports whether q waits. Whom q waits for is always before it, so the first
-// request of a batch never waits.
+// share gives q the keys and values of its prompt's beginning that finished requests, or
+// requests before it in the batch, have computed, or has q wait for a request that is
+// about to compute them. It reports whether q waits. q only waits for a request before
+// it, so the first request of a batch never waits.
 func (b *batch) share(q *request, before []*request) (waits bool) {
 	if !q.sought {
 		q.sought = true

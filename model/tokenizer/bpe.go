@@ -97,7 +97,7 @@ func (b *BPE) SpecialTokens() map[int32]string {
 	return names
 }
 
-// Name is what a person calls the token id: its text, in hexadecimal if that is
+// Name is the token id for people: its text, in hexadecimal if that is
 // no text by itself, or "<300?>" for an id that is none.
 func (b *BPE) Name(id int32) string {
 	switch {

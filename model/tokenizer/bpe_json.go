@@ -71,7 +71,7 @@ func (m *merges) UnmarshalJSON(text []byte) error {
 // FromJSON reads the tokenizer.json of a BPE: of bytes, the kind that GPT-2, Llama 3,
 // Qwen and most models since have, or of characters with byte fallback, the kind of
 // Llama 2 and Mistral. Another kind, or a setting that it does not know, is an error
-// that wraps ErrUnsupported: ids are those of the tokenizer's makers or there are none.
+// that wraps ErrUnsupported: it gives the ids of the tokenizer's makers or none.
 func FromJSON(text []byte) (*BPE, error) {
 	var f file
 	if err := json.Unmarshal(text, &f); err != nil {

@@ -68,7 +68,7 @@ func (Bytes) Decode(ids []int32) string {
 // Special reports whether id is a special token.
 func (Bytes) Special(id int32) bool { return id >= 0 && id < firstCharacter }
 
-// Name is what a person calls the token id: "<user>", "7", "0x7f", or "<300?>"
+// Name is the token id for people: "<user>", "7", "0x7f", or "<300?>"
 // for an id outside the vocabulary.
 func (v Bytes) Name(id int32) string {
 	switch {

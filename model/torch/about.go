@@ -30,7 +30,7 @@ type About struct {
 	CUDA string `json:"cuda"`
 	// GPUs is how many the program sees; 0 where it computes on the CPU.
 	GPUs int `json:"gpus"`
-	// Memory is what the device has, in bytes; 0 of a CPU.
+	// Memory is the device's, in bytes; 0 for a CPU.
 	Memory int64 `json:"memory,omitempty"`
 	// Ranks is among how many processes, one for each GPU, a model is spread.
 	Ranks int `json:"ranks"`

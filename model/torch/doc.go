@@ -39,7 +39,7 @@
 // directory, and speak NCCL on GPUs and gloo on CPUs. FSDP2 (fully_shard) keeps in each the
 // rows of weights, base and moments that are its own; adapters and value heads are whole in each. Rows of
 // a batch are dealt to ranks by their lengths alone, an idle rank computes two tokens that count for nothing,
-// gradients are sums in float32, and the norm is that of all. A rank saves what it holds, and the
+// gradients are summed in float32, and the norm is taken over all of them. A rank saves what it holds, and the
 // files are put together here, so that a checkpoint is the same whatever number of ranks made it or
 // goes on from it. Rank 0 alone samples, from whole weights of its own.
 //

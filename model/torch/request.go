@@ -18,8 +18,8 @@ type decodeRequest struct {
 	limit  int     // most tokens to sample
 	given  []int32 // tokens to take instead of sampling; empty, or limit of them
 	joined bool    // the program has it
-	// samples takes each token to whoever waits for the request and wants to be told;
-	// it has room for all of them. nil where nobody wants to.
+	// samples carries each token to the caller that waits for the request, if it listens; it
+	// has room for all of them. nil where nobody listens.
 	samples chan sample
 	// restricted says that not every token may come next, and allowed which may; nil where
 	// only TopP says so.
@@ -123,7 +123,7 @@ type joining struct {
 	Stop        []int32 `json:"stop,omitempty"`
 }
 
-// join is what the program has to know of q. Its prompt is followed by what was sampled already.
+// join describes q to the program. The tokens that were sampled already follow its prompt.
 func (q *decodeRequest) join(prompts, given []int32) (joining, []int32, []int32) {
 	n := len(q.completion.Tokens)
 	j := joining{

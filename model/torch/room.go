@@ -22,12 +22,12 @@ const (
 	usualGPUs    = 8 // in a machine; ranks are processes of one
 )
 
-// OfferedRank is that of the adapter which Advice offers.
+// OfferedRank is the rank of the adapter that Advice offers.
 const OfferedRank = 16
 
-// Room is what decides how much memory of a GPU training takes.
+// Room has the sizes that decide how much memory of a GPU training takes.
 //
-// The bytes of a parameter are those of the program: a weight that is trained has its value,
+// The program takes so many bytes for a parameter: a weight that is trained has its value,
 // its gradient and AdamW's two moments (Kingma and Ba, 2015) in F32, which is 16, or the moments
 // in 8 bits (Dettmers et al., 2022), which is 10; a base that is not trained is in BF16, which is
 // 2 (program/learner.py, program/moments.py, program/trunk.py). Ranks share all but adapters, as
@@ -71,8 +71,8 @@ func size(w model.Weights) (n int64) {
 	return n
 }
 
-// Bytes is what training keeps on the first GPU, on which most is kept. What a batch takes
-// comes on top.
+// Bytes is the memory that training keeps on the first GPU, where it keeps most. The memory of a
+// batch comes on top.
 func (r Room) Bytes() int64 {
 	held := r.Parameters * r.trained()
 	if r.Adapter > 0 {
@@ -105,7 +105,7 @@ func (r Room) sampled() int64 {
 // Fits reports whether training and its batches have room on a GPU with so many bytes.
 func (r Room) Fits(memory int64) bool { return r.Bytes() <= budget(memory) }
 
-// budget is what is left of a GPU's memory beside a batch and CUDA.
+// budget is a GPU's memory without the parts for a batch and CUDA.
 func budget(memory int64) int64 { return memory - memory/partForBatch - reserve }
 
 // Advice lists what would fit on GPUs with so many bytes, each with what it would keep on one,

@@ -66,7 +66,8 @@ func (t *trainer) exchange(ctx context.Context, verb string, body any, arrays []
 	return replies, err
 }
 
-// room is what training this model takes; that of one which only samples or scores is not known.
+// room describes the memory that training this model takes. It is not known of a trainer that only
+// samples or scores.
 func (t *trainer) room() Room {
 	if t.what != forTraining {
 		return Room{}

@@ -209,8 +209,8 @@ func AdapterSlots(metrics io.Reader) int {
 // adapterForm is a name that adapterName makes.
 var adapterForm = regexp.MustCompile(`^(.+)-v(\d+)-[0-9a-f]{12}$`)
 
-// isBehind reports whether a name is that of an adapter which no step samples from once
-// newest is published, and the version that it is of.
+// isBehind returns the version of the adapter with a name, and reports whether no step
+// samples from it once newest is published.
 func (s *Sampler) isBehind(name string, newest model.VersionID) (model.VersionID, bool) {
 	m := adapterForm.FindStringSubmatch(name)
 	if m == nil {
@@ -222,9 +222,9 @@ func (s *Sampler) isBehind(name string, newest model.VersionID) (model.VersionID
 	return v, err == nil && strings.HasPrefix(name, versionName(v)+"-") && v.Number < newest.Number-s.options.Lag
 }
 
-// unloadBehind has a replica give up what no step samples from once newest is
-// published. Whoever asks for such a version again has it loaded again. Calls under way
-// end as they would have.
+// unloadBehind has a replica unload the adapters that no step samples from once newest is
+// published. A later call for such a version has it loaded again. Calls under way end as
+// they would have.
 func (s *Sampler) unloadBehind(ctx context.Context, at *replica, newest model.VersionID) error {
 	response, err := s.ask(ctx, http.MethodGet, at.url+"/v1/models", nil) //nolint:bodyclose // readJSON closes it
 	if err != nil {

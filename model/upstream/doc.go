@@ -2,11 +2,10 @@
 // prompt goes out as ids and comes back as ids with log-probabilities, so that text is
 // never tokenized again on the way.
 //
-// What a server answers is believed only as far as it can be checked: its ids of the
-// prompt must be those that were sent, its completion must have one finite
-// log-probability for each token and end as it says it does, and the version that
-// sampled must be the one that was asked for. Anything else is an error, which the
-// gateway reports as a fault and nothing records.
+// The answer of a server is checked: it must have the prompt's ids that were sent, one
+// finite log-probability for each token of the completion, the end that it claims, and
+// the version that was asked for. Anything else is an error, which the gateway reports
+// as a fault and does not record.
 //
 // Replicas share the load by the beginning of the prompt, so that a dialog stays where
 // its prefix is cached. One that fails is left alone for a while, and tried again with

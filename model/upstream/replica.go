@@ -29,8 +29,8 @@ type replica struct {
 	probed   bool          // it is known to sample from what it says alone
 	loaded   map[model.VersionID]served
 
-	// loading is held, for reading, by whoever samples, and for writing by whoever
-	// changes the weights.
+	// loading is held for reading while calls sample, and for writing while the weights
+	// change.
 	loading sync.RWMutex
 	// admitting is held while an adapter is added.
 	admitting sync.Mutex

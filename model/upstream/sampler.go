@@ -48,8 +48,8 @@ type Options struct {
 	Key      string   // the environment variable with the API key; empty for none
 	// Directory is where versions lie, or are written, for the servers to read.
 	Directory string
-	// Temperature is that of the run, for which Publish finds out whether the servers
-	// are good; 0 is 1.
+	// Temperature is the run's, at which Publish checks the log-probabilities of the
+	// servers; 0 is 1.
 	Temperature float64
 	// Write writes a version as a Hugging Face directory and returns the digest of its
 	// weights. It is needed with Reload.
@@ -86,8 +86,8 @@ type protocol interface {
 	sample(ctx context.Context, s *Sampler, r *replica, model string, request model.DecodeRequest) (reply, error)
 	// load has a server serve the version in the directory from now on, or beside others.
 	load(ctx context.Context, s *Sampler, r *replica, name, directory string) error
-	// appliesTemperature reports whether the log-probabilities of a server are those of the
-	// distribution that it samples from, also where the temperature is not 1.
+	// appliesTemperature reports whether a server gives the log-probabilities of the
+	// distribution that it samples from also where the temperature is not 1.
 	appliesTemperature(ctx context.Context, s *Sampler, r *replica, name string) (bool, error)
 }
 
@@ -148,7 +148,7 @@ func (s *Sampler) Sample(ctx context.Context, v model.VersionID, r model.DecodeR
 	return c, weights, nil
 }
 
-// ServerName is what a server is called on record: its address without scheme, user and
+// ServerName is the name of a server on record: its address without scheme, user and
 // password.
 func ServerName(address string) string {
 	u, err := url.Parse(address)
@@ -198,9 +198,9 @@ func (s *Sampler) sampleAt(ctx context.Context, at *replica, v model.VersionID, 
 	return got.completion, on.weights, nil
 }
 
-// Publish makes a version ready at every replica. With Adapters, those that no step
-// samples from any more are then unloaded. A replica that sleeps, because whoever trained
-// there is gone, is woken.
+// Publish makes a version ready at every replica. With Adapters, it then unloads the
+// adapters that no step samples from any more. It wakes a replica that was left asleep by
+// a trainer that is gone.
 func (s *Sampler) Publish(ctx context.Context, v model.VersionID) error {
 	if err := s.Wake(ctx); err != nil {
 		return fmt.Errorf("publish %s: %w", v, err)

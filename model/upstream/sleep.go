@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// longestSleep is how long a call waits for a server that sleeps. It is then a fault, and
-	// whoever called asks again.
+	// longestSleep is how long a call waits for a server that sleeps. The call is then a
+	// fault and is made again.
 	longestSleep = 30 * time.Minute
 	// glance is how often such a call looks whether the server is awake.
 	glance = 250 * time.Millisecond

@@ -16,7 +16,7 @@ import (
 // toEnds is how many standard errors a 95 % interval reaches to each side.
 const toEnds = 1.96
 
-// evidence is what is known of the versions between which somebody decides.
+// evidence is for a decision between versions: what is known of them.
 type evidence struct {
 	Gates []gate
 	// Compare is the page that compares the version with the promoted one, empty where one of

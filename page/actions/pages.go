@@ -62,7 +62,7 @@ type Options struct {
 	// Show answers with a page, Fail with an error.
 	Show func(w http.ResponseWriter, r *http.Request, p Page)
 	Fail func(w http.ResponseWriter, r *http.Request, code int, err error)
-	// Functions are those of templates; "clean" makes a text of somebody's harmless.
+	// Functions are the templates' functions; "clean" makes a text of somebody's harmless.
 	Functions template.FuncMap
 }
 

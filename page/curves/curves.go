@@ -13,7 +13,7 @@ import (
 // distribution.
 const z = 1.96
 
-// Interval is that of 95 % of a mean and its standard error. Where all rewards lie between 0
+// Interval is the 95 % interval of a mean and its standard error. Where all rewards lie between 0
 // and 1 it ends there, as the mean does.
 func Interval(mean, stdError float64, fraction bool) (low, high float64) {
 	low, high = mean-z*stdError, mean+z*stdError
@@ -36,7 +36,7 @@ func Fractions(steps []record.Step) bool {
 	return len(steps) > 0
 }
 
-// Data is what curves are drawn of.
+// Data has the records that curves are drawn of.
 type Data struct {
 	Steps       []record.Step
 	Before      time.Time // when the run, or the step before the first of Steps, was done

@@ -86,14 +86,14 @@ func SpanOf(from, to, last int) Span {
 
 func (s Span) holds(step int) bool { return s.All || step >= s.From && step <= s.To }
 
-// Steps are those of the range.
+// Steps returns the steps of the range.
 func (s Span) Steps(all []record.Step) []record.Step {
 	first, _ := slices.BinarySearchFunc(all, s.From, func(one record.Step, step int) int { return one.Step - step })
 	end, _ := slices.BinarySearchFunc(all, s.To+1, func(one record.Step, step int) int { return one.Step - step })
 	return all[first:end]
 }
 
-// Evaluations are those of versions of the range.
+// Evaluations returns the evaluations of versions in the range.
 func (s Span) Evaluations(all []record.Evaluation) []record.Evaluation {
 	var out []record.Evaluation
 	for _, e := range all {

@@ -10,7 +10,7 @@ import (
 	"github.com/fulgurite/fulgurite/record"
 )
 
-// Event is what happened to the promoted pointer, or why nothing did: a sentence, and the
+// Event is a move of the promoted pointer, or a refusal to move it: a sentence, and the
 // numbers behind it.
 type Event struct {
 	At   time.Time

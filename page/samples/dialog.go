@@ -16,7 +16,7 @@ type Line struct {
 	Sampled bool // by the policy
 }
 
-// Dialog is what was said in the calls of an attempt, in order: of each request what the
+// Dialog is the conversation of the calls of an attempt, in order: of each request what the
 // call before did not have, and each reply. A request that can't be read is left out.
 func Dialog(calls []trace.Exchange) []Line {
 	var out []Line

@@ -7,7 +7,7 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// Attempt is what the batch of a step made of an attempt.
+// Attempt is an attempt in the batch of a step.
 type Attempt struct {
 	Advantage Mean // of its trained tokens
 	Tokens    int  // trained
@@ -23,7 +23,7 @@ type Call struct {
 	Trainer, Entropies []float32
 }
 
-// Advantage is that of the trained tokens of the call on average.
+// Advantage is the mean advantage of the trained tokens of the call.
 func (c Call) Advantage() Mean {
 	var m Mean
 	for i, sampled := range c.Sampled {

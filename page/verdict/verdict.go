@@ -9,7 +9,7 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// Verdict is what came of an attempt, for people.
+// Verdict is the outcome of an attempt, for people.
 type Verdict struct {
 	Text string // empty where nothing is known beside the reward
 	Good bool
@@ -43,7 +43,7 @@ func Of(g spec.Grader, task tasks.Task, a trace.Attempt) Verdict {
 	return Verdict{}
 }
 
-// compared is what comparing a result with the answer says.
+// compared describes how a result and the answer differ.
 func compared(g spec.Grader, task tasks.Task, result string) Verdict {
 	share, err := tasks.Grade(g, task, result)
 	switch {

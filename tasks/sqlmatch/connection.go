@@ -24,7 +24,7 @@ const (
 	// it is read only as far as it can be equal.
 	mostRows  = 200_000
 	mostBytes = 64 << 20
-	// cacheKB is what a query keeps in memory for each of its tables and sorters; the
+	// cacheKB is the memory of a query for each of its tables and sorters; the
 	// rest goes to temporary files.
 	cacheKB = 4096
 	// mostTemporary is how many bytes a query may write into all of its temporary files.

@@ -133,7 +133,7 @@ func testSuite(path string) ([]string, error) {
 	return files, nil
 }
 
-// goldOn is what a gold query returns on one database.
+// goldOn is the result of a gold query on one database.
 func (d *Databases) goldOn(ctx context.Context, path, gold string, most time.Duration) (table, error) {
 	f, c, err := d.connect(path)
 	if err != nil {

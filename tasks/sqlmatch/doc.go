@@ -1,7 +1,7 @@
 // Package sqlmatch grades SQL: a query is right if it returns what the gold query
 // of a task returns, on the task's SQLite database.
 //
-// The rules are those of the official evaluation of Spider, its execution match
+// The rules follow the official evaluation of Spider, its execution match
 // (https://github.com/taoyds/test-suite-sql-eval; Zhong et al., "Semantic Evaluation
 // for Text-to-SQL with Distilled Test Suites", 2020): rows are a multiset, in order
 // only if the gold query has an ORDER BY; columns may stand in any order; DISTINCT is

@@ -115,5 +115,5 @@ func (t *temporaryFiles) free(tls *libc.TLS) {
 	}
 }
 
-// at is what lies in the library's memory.
+// at is the value at a place in the library's memory.
 func at[T any](address uintptr) *T { return *(**T)(unsafe.Pointer(&address)) }

@@ -11,7 +11,7 @@ import (
 	"github.com/fulgurite/fulgurite/testsuite/chaos/checker"
 )
 
-// productReport is what `fulgurite report RUN --json` says, as far as the checker has
+// productReport is the output of `fulgurite report RUN --json`, as far as the checker has
 // figures of its own to compare. A prompt there is a task with all its
 // samples.
 type productReport struct {

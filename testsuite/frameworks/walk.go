@@ -31,7 +31,7 @@ const (
 	walkKey = "sk-walk"
 )
 
-// testEnv is what one walk runs in: everything between the program and the sampler is
+// testEnv is the environment of one walk: everything between the program and the sampler is
 // real.
 type testEnv struct {
 	example example

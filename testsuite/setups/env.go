@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// testEnv is what setups run in: the tool, servers that some of them ask, and one stack
+// testEnv is the environment of setups: the tool, servers that some of them ask, and one stack
 // for all that is trained.
 type testEnv struct {
 	bin, dir  string

@@ -1,7 +1,7 @@
 package kernel
 
-// hidden is what padding lanes hold before a soft-max: far below any logit, and
-// far enough from the largest float32 to be scaled.
+// hidden is the value of padding lanes before a soft-max: far below any logit, and far
+// enough from the largest float32 to be scaled.
 const hidden = -1e30
 
 // hide fills x[n:] up to a multiple of Lanes and returns the number of vectors.

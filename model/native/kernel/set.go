@@ -22,8 +22,8 @@ var ErrUnknown = errors.New("unknown kernel set")
 // are in bytes, add is 0 or 1.
 type tile func(c *float32, cRow int, a *float32, aRow, aStep int, b *float32, bRow, k, add int)
 
-// Those of B in narrow numbers: of bfloat16, and of eight bits with factors, where k
-// counts blocks of QuantBlock.
+// Tiles whose B has narrow numbers: bfloat16, or eight bits with factors, where k counts
+// blocks of QuantBlock.
 type (
 	tileBF16 func(c *float32, cRow int, a *float32, aRow, aStep int, b *uint16, bRow, k, add int)
 	tileQ8   func(c *float32, cRow int, a *float32, aRow, aStep int, b *int8, bRow, k, add int, factors *float32)

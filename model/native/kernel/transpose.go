@@ -35,9 +35,9 @@ func plainTranspose(to []float32, toRow int, from []float32, fromRow, rows, cols
 }
 
 // MatMulPackedRows sets the columns of C from first to last (multiples of
-// PanelWidth, or last n) to those of the product of A (m×k) and W (k×n), where packed
-// is what PackRows made of W: the gradient of a linear layer's input, from that of its
-// output and the weights that its forward product reads. buffer has room for
+// PanelWidth, or last n) to those of the product of A (m×k) and W (k×n); packed is the
+// result of PackRows for W. It computes the gradient of a linear layer's input from that
+// of its output and the weights that its forward product reads. buffer has room for
 // BlockDepth·PanelWidth numbers. Each element is the chain that MatMul computes.
 func (s *Set) MatMulPackedRows(c []float32, cRow int, a []float32, aRow int, packed []float32, m, n, k, first, last int, buffer []float32) {
 	for p := 0; p < k; p += BlockDepth {

@@ -5,11 +5,11 @@
 //
 // # What may be relied on
 //
-// Numbers that Open returns are those that its caller would have made, to the bit: a file
-// names all that its content depends on, and is used only if its content has the SHA-256
-// that was written with it. A file that is damaged, cut off or of another layout is made
-// anew. A file gets its name when all of it is on the disk; who is killed before leaves a
-// file that nobody reads and that the next who makes one replaces.
+// Open returns the numbers that its caller would have computed, to the bit: a file names
+// all that its content depends on, and is used only if its content has the SHA-256 that
+// was written with it. A file that is damaged, cut off or of another layout is made anew.
+// A file gets its name when all of it is on the disk; a killed process leaves a file that
+// nobody reads and that the next writer replaces.
 //
 // A file is never needed. Where it can't be made, because the directory can't be written
 // to, has too little room or the system maps no files, the numbers are in this process's

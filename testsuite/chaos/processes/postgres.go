@@ -58,7 +58,7 @@ func (f *Fleet) startPostgres(ctx context.Context) (string, error) {
 	_, err = conn.Exec(ctx, "CREATE DATABASE fulgurite")
 	var present *pgconn.PgError
 	if errors.As(err, &present) && present.Code == "42P04" {
-		err = nil // the directory is that of an earlier fleet
+		err = nil // an earlier fleet left the directory
 	}
 	return url, errors.Join(err, conn.Close(ctx))
 }

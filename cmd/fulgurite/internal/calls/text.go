@@ -36,7 +36,7 @@ type callText struct {
 	// Advantages are of the call's trained tokens, if the batch of its step has any.
 	Advantages *spread `json:"advantages,omitempty"`
 
-	new     int    // the messages before that are those of the parent and its reply
+	new     int    // the messages before are the parent's and its reply
 	request string // why the request can't be read
 }
 

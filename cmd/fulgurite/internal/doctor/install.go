@@ -28,9 +28,9 @@ const (
 )
 
 // environment is a Python environment to make. dir is a link to the directory that holds
-// it, which is named for its requirements. The link is moved when all of it was installed
-// and checked, so that there is never half of one, and whoever uses the one before goes
-// on. What a kill leaves behind is made anew; what was downloaded is in pip's own cache.
+// it, which is named for its requirements. The link is moved once everything is installed
+// and checked: there is never half an environment, and processes that use the previous one
+// go on. After a kill it is made anew; pip's own cache keeps the downloads.
 type environment struct {
 	dir          string
 	requirements string // the text of pip's file

@@ -20,8 +20,8 @@ import (
 // CPU is this machine's processor.
 type CPU struct {
 	Model string `json:"model"`
-	// Cores are those of the machine that this process may run on, Threads how many a
-	// container's share lets it use.
+	// Cores is how many cores of the machine this process may run on; Threads is how many
+	// of them a container's share lets it use.
 	Cores   int `json:"cores"`
 	Threads int `json:"threads"`
 	// Kernels are the sets of the native engine that run here, the fastest first.

@@ -20,9 +20,9 @@ import (
 type Room struct {
 	Disk   int64 `json:"disk"`
 	Memory int64 `json:"memory"`
-	// Device is what engine torch keeps on a GPU at least: weights, gradients and moments. Where
-	// several GPUs train, it is for the first, on which it also samples. What it computes with a
-	// batch comes on top.
+	// Device is the least memory that engine torch takes of a GPU, for weights, gradients and
+	// moments; of the first GPU where several train, since it samples there too. The memory
+	// of a batch comes on top.
 	Device int64 `json:"device,omitempty"`
 	// Ranks is among how many processes, one for each GPU, engine torch spreads the model.
 	Ranks int `json:"ranks,omitempty"`

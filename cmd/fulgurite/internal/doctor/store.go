@@ -13,7 +13,7 @@ import (
 )
 
 // findStore opens the store that somebody named, and looks at the directory of blobs.
-// Those of a data directory are made when they are first needed.
+// In a data directory both are made when they are first needed.
 func findStore(s *state.Flags, r state.RecordFlags) func(context.Context) []Finding {
 	return func(ctx context.Context) []Finding {
 		out := []Finding{{Subject: "store", State: Found, Text: "SQLite, in " + s.Dir}}

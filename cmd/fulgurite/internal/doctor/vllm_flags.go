@@ -18,10 +18,10 @@ const (
 	// usualPart is the part of a GPU that a server may take which shares it, where nothing more
 	// is known.
 	usualPart = 0.7
-	// vllmPart is what vLLM takes by itself: the most that is asked for here.
+	// vllmPart is the part that vLLM takes by default, and the most that is asked for here.
 	vllmPart = 0.9
-	// besideBase is what the trainer takes beside its base while the server is awake: CUDA,
-	// and what the allocator keeps.
+	// besideBase is the memory of the trainer, besides its base, while the server is awake: of
+	// CUDA and the allocator.
 	besideBase = 2e9
 )
 

@@ -106,7 +106,7 @@ func (p *Plan) inspect(ctx context.Context, engine model.Engine) error {
 	return nil
 }
 
-// Room is what training takes of a GPU with engine torch as so many ranks.
+// Room describes the GPU memory that training with engine torch takes, as so many ranks.
 func (p *Plan) Room(ranks int) torch.Room {
 	var l *model.LoRA
 	if p.Spec.Model.LoRA != nil {

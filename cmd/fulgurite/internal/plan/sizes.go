@@ -18,8 +18,8 @@ type Sizes struct {
 	// Base is the frozen model under an adapter, which all versions and all parts of a
 	// process share; 0 without one.
 	Base int64 `json:"base,omitempty"`
-	// Packed is what the file takes on disk that the native engine keeps beside the base
-	// and maps into memory; 0 where there is none.
+	// Packed is the size of the file that the native engine keeps beside the base and maps
+	// into memory; 0 where there is none.
 	Packed int64 `json:"packed_base,omitempty"`
 	// Version is the size of each later version on disk: weights and two moments.
 	Version int64 `json:"version"`
@@ -27,12 +27,12 @@ type Sizes struct {
 	// of a critic included, and Disk what they all take.
 	Kept int   `json:"versions_kept"`
 	Disk int64 `json:"disk"`
-	// Trainer holds weights, two moments and gradients, and what an update keeps of a
-	// batch; Sampler each version that rollouts may ask for, and one that is loaded.
+	// Trainer is the memory of weights, two moments, gradients and the activations of a
+	// batch; Sampler that of each version that rollouts may ask for, and of one being loaded.
 	Trainer int64 `json:"trainer_memory"`
 	Sampler int64 `json:"sampler_memory"`
-	// Token is what the keys and values of one token take while its reply is sampled, and
-	// Cache what the sampler keeps at most of requests that have ended.
+	// Token is the memory of the keys and values of one token while its reply is sampled;
+	// Cache is the most that the sampler keeps of ended requests.
 	Token int64 `json:"cache_per_token"`
 	Cache int64 `json:"cache_kept"`
 }
@@ -76,8 +76,8 @@ func newFileSizes(s spec.Spec, f *hf.Files, steps, gates int) Sizes {
 	return sizesOf(s, weights, base, held, Sizes{Trainer: int64(positions*f.Architecture.VocabSize) * number}, steps, gates)
 }
 
-// sizesOf are those of a run whose versions and base take so many bytes. What of says of the
-// trainer is what an update keeps of a batch.
+// sizesOf returns the sizes of a run whose versions and base take so many bytes. The trainer's
+// memory in of is that of a batch's activations.
 func sizesOf(s spec.Spec, weights, base, held int64, of Sizes, steps, gates int) Sizes {
 	z := Sizes{Weights: weights, Base: base, Version: (1 + moments) * weights, Kept: kept(s.Training, steps, gates)}
 	if s.Training.Optimizer.Moments == spec.MomentsInt8 {

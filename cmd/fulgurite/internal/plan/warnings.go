@@ -12,8 +12,7 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// warnings are what may stand in the way of learning and does not have to: what has to
-// is refused.
+// warnings lists what may keep the run from learning. What certainly does is refused.
 func (p Plan) warnings() []string {
 	out := []string{}
 	warn := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
@@ -67,9 +66,9 @@ func unwatchedServers(s spec.Spec) string {
 		strings.Join(names, " and "))
 }
 
-// failurePays says where an attempt that fails by itself may get more than one that
-// goes on, so that crashing is what a policy learns; empty where nothing can come to
-// less than agent.failure_reward. s has its defaults.
+// failurePays says why an attempt that fails may earn more than one that goes on, so that
+// the policy would learn to crash; it is empty where no reward can fall below
+// agent.failure_reward. s has its defaults.
 func failurePays(s spec.Spec) string {
 	failure, c := s.Agent.FailureReward, s.Credit
 	var less []string

@@ -162,7 +162,7 @@ func mostSamples(lines []versionLine) int {
 	return most
 }
 
-// heading is that of the columns of a split: the mean reward, and with several attempts at
+// heading is the heading of the columns of a split: the mean reward, and with several attempts at
 // each task how many tasks one of them solves.
 func heading(split string, samples int) string {
 	if samples == 0 {

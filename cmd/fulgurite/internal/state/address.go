@@ -41,7 +41,7 @@ func (s *Flags) RemoveStaleAddresses() error {
 // RemoveAddresses removes the file of addresses.
 func (s *Flags) RemoveAddresses() { _ = os.Remove(s.AddressFile()) } // stale addresses only cost a failed connection
 
-// Addresses are what the file says, zero without one. A stack that was killed leaves
+// Addresses returns what the file says, zero without one. A stack that was killed leaves
 // its file behind: running says whether one runs.
 func (s *Flags) Addresses() (Addresses, error) {
 	var a Addresses

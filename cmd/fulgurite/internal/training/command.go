@@ -106,7 +106,7 @@ func passes(ctx context.Context, s *state.Flags, t *terminal.Terminal, r workflo
 		if e.Kind != trace.Test {
 			continue
 		}
-		// Another mean is that of another store's run of this name.
+		// A run of this name in another store has another mean.
 		if e.Version == 0 && e.Mean == r.Before.Mean {
 			before = e.Pass
 		}

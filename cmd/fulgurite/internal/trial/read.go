@@ -21,7 +21,7 @@ import (
 
 // report has the findings of `fulgurite try`.
 type report struct {
-	// Adapter is what the model starts from, if the spec names one.
+	// Adapter is the adapter that the model starts from, if the spec names one.
 	Adapter  string    `json:"adapter,omitempty"`
 	Attempts []attempt `json:"attempts"`
 	// Problems certainly prevent learning, and Warnings may.

@@ -21,7 +21,7 @@ const (
 	// hopelessAfter is the attempt from which on an activity of a trial counts as one
 	// that will not succeed: after four tries in seven seconds or more.
 	hopelessAfter = 5
-	// agentHopelessAfter is that of an agent's activities. What fails five times by
+	// agentHopelessAfter is hopelessAfter of an agent's activities. What fails five times by
 	// the agent's or its task's own fault comes to an end by itself.
 	agentHopelessAfter = 6
 	// unansweredAfter is how long no call of a trial is recorded, after one could not be

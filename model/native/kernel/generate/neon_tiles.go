@@ -2,9 +2,9 @@ package main
 
 import "fmt"
 
-// printNeonTiles prints the inner kernels of the matrix product for arm64, which
-// are those of printTiles in another form: rows of A advance by registers of
-// their own, and B is loaded once for all rows.
+// printNeonTiles prints the inner kernels of the matrix product for arm64. They compute
+// what those of printTiles compute; rows of A advance by registers of their own, and B
+// is loaded once for all rows.
 func printNeonTiles(p *printer) {
 	for _, f := range forms() {
 		for _, rows := range []int{4, 2, 1} {
