@@ -212,7 +212,8 @@ func (f *Fleet) path(parts ...string) string {
 func (f *Fleet) bin(name string) string { return filepath.Join(f.options.Bin, name) }
 
 // freePorts finds ports that nobody listens at. They lie below the ephemeral ones, so
-// that no connection takes a port while its process is down.
+// that no connection takes a port while its process is down, and apart from those of a
+// suite that was started at the same time.
 func freePorts(n int) ([]string, error) {
 	var open []net.Listener
 	defer func() {
@@ -221,7 +222,7 @@ func freePorts(n int) ([]string, error) {
 		}
 	}()
 	var ports []string
-	for port := 10000 + os.Getpid()%20000; len(ports) < n && port < 32768; port++ {
+	for port := 10000 + os.Getpid()%400*50; len(ports) < n && port < 32768; port++ {
 		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 		if err != nil {
 			continue
