@@ -16,9 +16,9 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// ErrNotStarted is wrapped when the program could not be started: it isn't there
-// or isn't executable, on this worker. No attempt can tell anything about the
-// agent then, so it is a fault and no failure.
+// ErrNotStarted is wrapped when the program could not be started: on this worker, it does
+// not exist or isn't executable. The attempt then says nothing about the agent, so this
+// is a fault and no failure.
 var ErrNotStarted = process.ErrNotStarted
 
 // Command is an agent that is a program, run once for each attempt.
@@ -33,8 +33,8 @@ type Command struct {
 	// Args are the program, found through PATH if it has no slash, and its
 	// arguments.
 	Args []string
-	// Scratch is the directory below which each rollout has its home; by
-	// default one of the user in the system's directory for temporary files.
+	// Scratch is the directory below which each rollout has its home. If it is empty,
+	// that is a directory of the user below the system's directory for temporary files.
 	Scratch string
 }
 
@@ -44,7 +44,7 @@ type Command struct {
 func ShimMain() { process.ShimMain() }
 
 // Conceal keeps other processes of the user, such as agents, from reading this one's
-// environment and memory, where keys and passwords are. Only Linux can.
+// environment and memory, where keys and passwords are. It works only on Linux.
 func Conceal() error { return process.Conceal() }
 
 // Launch runs the program under a shim.
@@ -103,7 +103,7 @@ func (c Command) run(ctx context.Context, job Job, home *process.Home, task []by
 		end(err)
 	}
 	report, err := shim.Wait(bounded)
-	// Nobody writes any more.
+	// The output is complete now.
 	defer func() {
 		printed := output.Record()
 		result.Output.Stdout, result.Output.Stderr = printed.Stdout, printed.Stderr

@@ -32,7 +32,7 @@ type launched struct {
 	err    error
 }
 
-// start launches while the test does something else.
+// start launches in the background, so that the test can do something else.
 func start(ctx context.Context, l agent.Launcher, j agent.Job) <-chan launched {
 	c := make(chan launched, 1)
 	go func() {

@@ -18,7 +18,7 @@ import (
 // nobody is a user without privileges: root may read everything.
 const nobody = 65534
 
-// playConceal says that it is ready, and ends with its input.
+// playConceal says that it is ready, and ends when its input ends.
 func playConceal(conceal bool) {
 	if conceal {
 		must(agent.Conceal())
@@ -27,7 +27,7 @@ func playConceal(conceal bool) {
 	_, _ = io.Copy(io.Discard, os.Stdin)
 }
 
-// playPeek says what it can read of another process of its user.
+// playPeek prints what it can read of another process of its user.
 func playPeek(pid string) {
 	for _, name := range []string{"environ", "mem"} {
 		_, err := os.Open(filepath.Join("/proc", pid, name))
@@ -40,7 +40,8 @@ func playPeek(pid string) {
 	fmt.Println("fd", err == nil)
 }
 
-// unprivileged is this binary in a role, as a user that may not trace others.
+// unprivileged returns a command that runs this binary in a role, as a user that may not
+// trace others.
 func unprivileged(role ...string) *exec.Cmd {
 	c := exec.Command("/proc/self/exe")
 	c.Args = append([]string{"agent.test", "play"}, role...)
@@ -74,8 +75,8 @@ func TestAProcessThatIsConcealedIsReadByNoOtherOfItsUser(t *testing.T) {
 	}
 }
 
-// A worker that is concealed launches its agents as any other, and hands their homes
-// from one to the next.
+// A worker that is concealed launches its agents like any other, and a later attempt
+// takes over the home of an earlier one.
 func TestAWorkerThatIsConcealedLaunchesAgents(t *testing.T) {
 	t.Parallel()
 	c := unprivileged("launch")

@@ -10,9 +10,9 @@
 //
 //	func mine(ctx context.Context, task agent.Task, env agent.Env) (string, error) { … }
 //
-// All of them find their model at the base URL and under the key of their attempt, and
-// return the result to grade. External agents, which somebody else starts, get the same
-// in an [Invocation].
+// All of them reach their model at the base URL of their attempt with the attempt's key,
+// and return the result to grade. External agents, which another program starts, get the
+// same in an [Invocation].
 //
 // # Jobs and results
 //
@@ -22,8 +22,8 @@
 // An agent that fails by itself is a result like any other, with a [Failure]. Faults of
 // the machinery are errors, since they must never teach a policy anything. Some failures
 // may be the machine's as well ([Failure.Unclear]): an agent that hangs, or is killed by
-// a signal from outside. The package knows nothing of the worth of rewards, of retries or
-// of the store.
+// a signal from outside. The package does not judge rewards, retries nothing, and does
+// not use the store.
 //
 // # Where the rest is
 //

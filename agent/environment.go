@@ -13,9 +13,9 @@ import (
 // standard input only, since Linux refuses variables of 128 KiB.
 const taskVariable = 96 << 10
 
-// environment returns everything that a command sees. PATH is all that it has of the
-// worker's. Between attempts at a rollout only the attempt's address (in URLs) and key
-// differ. The job's own variables win. Variables are sorted.
+// environment returns all variables that a command sees, sorted by name. Only PATH is the
+// worker's. Between attempts at a rollout, only the attempt's address (in URLs) and its
+// key differ. The job's own variables take precedence.
 func environment(job Job, home string, task []byte) []string {
 	vars := map[string]string{}
 	tables := []map[string]string{baseVariables(home), modelClients(job), tracers(job), privacy(), lightning(job), ownVariables(job, home, task), job.Environment}
@@ -40,12 +40,12 @@ func baseVariables(home string) map[string]string {
 		"TMPDIR": filepath.Join(home, "tmp"),
 		"LANG":   "C.UTF-8",
 		"TZ":     "UTC",
-		// Python's sets and dictionaries of strings in one order in each attempt.
+		// Python then orders sets and dictionaries of strings alike in each attempt.
 		"PYTHONHASHSEED": "0",
 	}
 }
 
-// modelClients are the names by which clients know where their model is.
+// modelClients returns the variables in which clients look for their model.
 func modelClients(job Job) map[string]string {
 	return map[string]string{
 		"OPENAI_BASE_URL":           job.BaseURL,
@@ -60,8 +60,8 @@ func modelClients(job Job) map[string]string {
 	}
 }
 
-// tracers are the names by which instrumentations know where spans go. Only spans
-// are taken, so exporters are told not to send the rest.
+// tracers returns the variables in which instrumentations look for where to send spans.
+// Only spans are accepted, so exporters are told not to send the rest.
 func tracers(job Job) map[string]string {
 	return map[string]string{
 		"OTEL_EXPORTER_OTLP_ENDPOINT":        job.spansURL(), // exporters add /v1/traces
@@ -76,7 +76,8 @@ func tracers(job Job) map[string]string {
 	}
 }
 
-// privacy keeps frameworks from telling third parties about a training run.
+// privacy returns variables that keep frameworks from telling third parties about a
+// training run.
 func privacy() map[string]string {
 	return map[string]string{
 		"OPENAI_AGENTS_DISABLE_TRACING":            "1",
@@ -101,7 +102,7 @@ func ownVariables(job Job, home string, task []byte) map[string]string {
 	return vars
 }
 
-// searchPath is where programs are found: the worker's own.
+// searchPath returns the path in which programs are found: the worker's own.
 func searchPath() string {
 	if p := os.Getenv("PATH"); p != "" {
 		return p

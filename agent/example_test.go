@@ -30,7 +30,7 @@ func ExampleFunc() {
 	// Output: HELLO 1 false
 }
 
-// What an agent does wrong is its own failure, and no error.
+// A mistake of an agent is its own failure, and no error.
 func ExampleFunc_failure() {
 	careless := agent.Func(func(context.Context, agent.Task, agent.Env) (string, error) {
 		return "", fmt.Errorf("no such tool")
@@ -75,7 +75,7 @@ func ExampleRegistry() {
 	// no such agent function: "parrot"; this worker has: echo
 }
 
-// Hooks bring up what an agent needs and clear it away.
+// Hooks start what an agent needs, and stop it afterwards.
 func ExampleAround() {
 	inner := agent.Func(func(context.Context, agent.Task, agent.Env) (string, error) { return "done", nil })
 	hooked := agent.Around(inner, agent.Hooks{

@@ -21,8 +21,8 @@ import (
 // result to grade. A panic of its own goroutine becomes a Failure; a panic in a goroutine
 // that it starts ends the worker, as in any Go program.
 //
-// A function must return soon after its context ends. After two seconds nobody waits for
-// it any more, and it runs on.
+// A function must return soon after its context ends. Launch waits two seconds for it,
+// and then leaves it running.
 type Func func(ctx context.Context, task Task, env Env) (string, error)
 
 // Env is a function's access to its attempt.
@@ -93,7 +93,7 @@ type callResult struct {
 	panicked string // value and stack
 }
 
-// Launch calls the function in a goroutine of its own.
+// Launch calls the function in a new goroutine.
 func (f Func) Launch(ctx context.Context, job Job) (Result, error) {
 	if err := ctx.Err(); err != nil {
 		return Result{}, job.infrastructure(context.Cause(ctx))
@@ -167,7 +167,7 @@ var ErrUnknownFunc = errors.New("no such agent function")
 // Registry holds the functions of a worker by the name that a spec gives.
 type Registry map[string]Func
 
-// Launcher is the function called name.
+// Launcher returns the function called name.
 func (r Registry) Launcher(name string) (Launcher, error) {
 	f, ok := r[name]
 	if !ok {

@@ -16,7 +16,7 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// worker is a process that launches attempt 1, which it leaves waiting.
+// worker starts a process that launches attempt 1 and leaves it waiting.
 func worker(t *testing.T, w liveness, scratch string) (*exec.Cmd, map[string]alive, *bufio.Reader) {
 	t.Helper()
 	args := acting("worker", scratch)
@@ -49,7 +49,7 @@ func TestLaterAttemptEndsTheEarlierOneOfAWorkerThatIsStopped(t *testing.T) {
 		l.requireDead(t)
 	}
 
-	// Awake again, the zombie leaves the home to whom it belongs now.
+	// When it wakes up, the zombie leaves the home to its new owner.
 	require.NoError(t, zombie.Process.Signal(syscall.SIGCONT))
 	line, err := said.ReadString('\n')
 	require.NoError(t, err)

@@ -25,12 +25,12 @@ type Hooks struct {
 	// Before runs first. When it fails, the agent is not launched, and the attempt
 	// is a fault.
 	Before func(ctx context.Context, job Job) error
-	// After runs in any case: after the agent, after a Before that failed, and
-	// when the attempt was ended from outside. How it ends changes no outcome.
+	// After runs in any case: after the agent, after a Before that failed, and when the
+	// attempt was ended from outside. Its error changes no outcome.
 	After func(ctx context.Context, job Job, outcome trace.Outcome) error
 }
 
-// HookCommands are hooks that are programs, run as Command runs an agent's, with its
+// HookCommands returns hooks that run programs as Command runs an agent's, with the same
 // environment. FULGURITE_HOME is the attempt's directory; after the attempt,
 // FULGURITE_OUTCOME says how it ended. An exit code other than 0 is a failure.
 func HookCommands(before, after []string) Hooks {
@@ -59,7 +59,7 @@ func runHook(ctx context.Context, args []string, job Job, more map[string]string
 	return err
 }
 
-// Around is a launcher with hooks around each attempt. Scratch is as Command's.
+// Around returns a launcher with hooks around each attempt. scratch is as in Command.
 func Around(l Launcher, h Hooks, scratch string) Launcher { return hooked{l, h, scratch} }
 
 type hooked struct {

@@ -14,7 +14,7 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// sh is a hook in the shell.
+// sh returns the command line of a hook in the shell.
 func sh(script string) []string { return []string{"sh", "-c", script} }
 
 func TestHooksRunAroundTheAgentInItsHome(t *testing.T) {

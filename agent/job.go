@@ -27,13 +27,13 @@ type Task struct {
 type Limits struct {
 	// Time is wall clock without what Job.Waited reports.
 	Time time.Duration
-	// Idle is how long an agent may show no sign of life: neither a model call
-	// under way nor, of a command, output.
+	// Idle is how long an agent may show no sign of life: no model call under way and,
+	// from a command, no output.
 	Idle time.Duration
 	// OutputBytes counts standard output and standard error of a command together.
 	OutputBytes int64
-	// MemoryBytes is resident memory of a command and all its descendants, looked
-	// at ten times a second; only Linux tells.
+	// MemoryBytes is resident memory of a command and all its descendants. It is measured
+	// ten times a second, and only on Linux.
 	MemoryBytes int64
 	// Reward is the largest magnitude of a reward that a function may report. The gateway
 	// bounds the rewards that commands post.
@@ -43,12 +43,12 @@ type Limits struct {
 // Job is one attempt to launch.
 type Job struct {
 	Address trace.Address
-	// Execution tells runs of one name apart. Of two attempts at a rollout of the
-	// same execution, the later one may end the earlier.
+	// Execution distinguishes runs of the same name. If two attempts at a rollout belong
+	// to the same execution, the later one may end the earlier.
 	Execution string
 	Task      Task
-	// BaseURL is where the agent's model calls go, ending in "/v1"; rewards and
-	// events go beside it. Key authenticates the attempt there.
+	// BaseURL is where the agent's model calls go, ending in "/v1". The URLs for rewards
+	// and events are next to it. Key authenticates the attempt there.
 	BaseURL string
 	Key     string
 	// Model is the name the agent asks for; DefaultModel when empty.
@@ -56,14 +56,14 @@ type Job struct {
 	// Directory is a command's working directory. When empty it is the
 	// attempt's own home, which is removed afterwards.
 	Directory string
-	// Wrap are words before a command: a program that runs its last arguments as a command, in
-	// another place than this one.
+	// Wrap are words to put before a command: a program that runs its last arguments as a
+	// command in another place.
 	Wrap []string
 	// Home is the attempt's own directory, if there is one before the launch: with hooks
 	// or a workspace. A command gets one in any case.
 	Home string
 	home *process.Home
-	// Environment is added to the environment of a command, and wins.
+	// Environment is added to the environment of a command, and takes precedence.
 	Environment map[string]string
 	Limits      Limits
 	// Progress, if not nil, is called when the agent shows a sign of life other
@@ -76,14 +76,14 @@ type Job struct {
 	Idle func() time.Duration
 }
 
-// root is the attempt's own part of the gateway.
+// root returns the URL of the attempt's own part of the gateway.
 func (j Job) root() string { return strings.TrimSuffix(j.BaseURL, "/v1") }
 
-// rewardURL and eventURL are the addresses to which an agent posts rewards and events.
+// rewardURL and eventURL return the addresses to which an agent posts rewards and events.
 func (j Job) rewardURL() string { return j.root() + "/rewards" }
 func (j Job) eventURL() string  { return j.root() + "/events" }
 
-// spansURL is the base under which spans are taken, at /v1/traces.
+// spansURL returns the base URL under which spans are accepted, at /v1/traces.
 func (j Job) spansURL() string { return j.root() + "/otlp" }
 
 func (j Job) model() string {
@@ -108,7 +108,7 @@ func (j Job) waited() time.Duration {
 
 func (j Job) idle() time.Duration {
 	if j.Idle == nil {
-		return math.MaxInt64 // nobody knows of model calls
+		return math.MaxInt64 // model calls are not known
 	}
 	return j.Idle()
 }

@@ -10,8 +10,8 @@ import (
 // recheck is the shortest wait between two looks at a clock that may stand still.
 const recheck = 20 * time.Millisecond
 
-// LimitError is the cause of a context that ends since the agent went beyond a limit:
-// its own failure, and no fault.
+// LimitError is the cause of a context that ends because the agent went beyond a limit,
+// which is its own failure and no fault.
 type LimitError struct {
 	Failure Failure
 	Message string
@@ -19,9 +19,9 @@ type LimitError struct {
 
 func (e *LimitError) Error() string { return string(e.Failure) + ": " + e.Message }
 
-// limited derives a context that ends with a *LimitError once the agent has used up
-// the job's time, or was idle for too long. A plain deadline would not do: time during
-// which the agent waited because of our faults does not count. Quiet is how long the
+// limited derives a context that ends with a *LimitError once the agent has used up the
+// job's time, or was idle for too long. A plain deadline would not do: time during which
+// the agent waited because of our faults does not count. quiet returns how long the
 // launcher has seen no sign of life. The returned function must be called.
 func limited(ctx context.Context, job Job, quiet func() time.Duration) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -47,7 +47,7 @@ func limited(ctx context.Context, job Job, quiet func() time.Duration) (context.
 	}
 }
 
-// outlasts waits until more than the limit is used. It is false if ctx ends first.
+// outlasts waits until more than the limit is used. It returns false if ctx ends first.
 func outlasts(ctx context.Context, limit time.Duration, used func() time.Duration) bool {
 	for left := limit; left > 0; left = limit - used() {
 		timer := time.NewTimer(max(left, recheck))

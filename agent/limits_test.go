@@ -13,7 +13,8 @@ import (
 	"github.com/fulgurite/fulgurite/agent/process"
 )
 
-// heldUntil gives back all time until up.
+// heldUntil returns a function that says how long faults held up an agent: all the time
+// until up.
 func heldUntil(up *atomic.Bool) func() time.Duration {
 	began, held := time.Now(), time.Duration(0)
 	return func() time.Duration {
@@ -91,7 +92,7 @@ func TestMemoryThatProcessesShareCountsOnce(t *testing.T) {
 	var up atomic.Bool
 	j.Waited = heldUntil(&up) // the second begins when all have it
 	end := start(t.Context(), agent.Command{Args: acting("share", "parent"), Scratch: t.TempDir()}, j)
-	w.await(t, 6) // 768 MiB, or 128, and what each takes itself
+	w.await(t, 6) // 768 MiB if each one's mapping counted, 128 MiB if it counts once
 	up.Store(true)
 	require.Equal(t, agent.Timeout, (<-end).result.Failure)
 }

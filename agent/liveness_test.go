@@ -30,8 +30,8 @@ func job(run string) agent.Job {
 	}
 }
 
-// liveness learns from processes that they live, and from their connections when
-// they no longer do.
+// liveness lets processes report that they are alive, and notices by their connections
+// when they end.
 type liveness struct {
 	listener net.Listener
 }

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// acting is the command line of this binary in one of its roles.
+// acting returns the command line of this binary in one of its roles.
 func acting(role ...string) []string {
 	self, err := os.Executable()
 	if err != nil {
@@ -114,8 +114,8 @@ func play(role []string) {
 	}
 }
 
-// playParent starts a child in its group and one in a session of its own, waits
-// until both have reported, and then returns or hangs.
+// playParent starts a child in its group and one in a new session, waits until both have
+// reported, and then returns or hangs.
 func playParent(then string) {
 	for _, name := range []string{"child", "runaway"} {
 		args := acting("child", name)
@@ -134,8 +134,8 @@ func playParent(then string) {
 	fmt.Println("done")
 }
 
-// playDaemon forks twice, each time into a session of its own, and leaves its
-// grandchild to nobody.
+// playDaemon forks twice, each time into a new session, and leaves its grandchild
+// orphaned.
 func playDaemon(generation string) {
 	if generation == "3" {
 		hang(reportAlive("daemon"))
@@ -146,7 +146,7 @@ func playDaemon(generation string) {
 	c := exec.Command(args[0], args[1:]...)
 	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if generation == "1" {
-		must(c.Run()) // until there is nobody between it and the grandchild
+		must(c.Run()) // until no process is left between it and the grandchild
 		hang(reportAlive("parent"))
 		return
 	}
@@ -205,7 +205,8 @@ func playWorker(scratch string) {
 	fmt.Println(err)
 }
 
-// reportAlive tells the test that this process lives, for as long as it does.
+// reportAlive tells the test that this process is alive, by a connection that ends with
+// it.
 func reportAlive(name string) net.Conn {
 	conn, err := net.Dial("tcp", os.Getenv("LIVENESS"))
 	must(err)

@@ -42,7 +42,7 @@ func plain(value []byte) string {
 	return strings.ToValidUTF8(string(value), "\uFFFD")
 }
 
-// LastReward is the reward that the last line of a result claims, if it is JSON
+// LastReward returns the reward that the last line of a result claims, if it is JSON
 // {"reward": number} or a bare number. A refusal says why a claim does not count.
 func LastReward(text string, limit float64) (reward *float64, refusal string) {
 	text = strings.TrimSpace(text)
@@ -71,6 +71,6 @@ func readReward(value json.RawMessage, limit float64) (reward *float64, refusal 
 		return nil, fmt.Sprintf("report reward: %s is not a number", truncate.Head(string(value), 80))
 	}
 	r := rewardReport{limit: limit}
-	_ = r.set(number) // last says it again
+	_ = r.set(number) // last returns the refusal again
 	return r.last()
 }

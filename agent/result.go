@@ -31,7 +31,7 @@ const (
 )
 
 // Unclear reports whether a failure may be the machine's as well as the agent's, so that
-// only another try can tell: an agent hangs or is killed for reasons of its own, or
+// only another try can tell: an agent hangs or is killed for its own reasons, or
 // because of other load on its machine.
 func (f Failure) Unclear() bool { return f == Hang || f == Killed }
 
@@ -41,7 +41,7 @@ type Result struct {
 	// that isn't blank, cut to 64 KiB. Empty when it failed.
 	Text string
 	// Reward is the reward that a function reported through Env.Reward, or that an
-	// external agent returned beside its result; nil if there is none. Other agents post
+	// external agent returned with its result; nil if there is none. Other agents post
 	// their rewards, or end their output with one (LastReward).
 	Reward *float64
 	// RewardError says why the last reward of that kind was refused; empty if it was

@@ -26,10 +26,10 @@ const (
 // of an Invocation as JSON, under an Idempotency-Key that is the attempt's address, and
 // answers with its result, as ReadReply reads it.
 //
-// A service that can't be reached, breaks off, or answers 429, 502, 503 or 504 is
-// not there or has no time: a fault, and no failure. Any other status that tells of
-// no success is the agent's failure. When a limit ends the attempt, the request is
-// given up; it is for the service to notice.
+// A service that can't be reached, breaks off, or answers 429, 502, 503 or 504 is away or
+// overloaded: that is a fault, and no failure. Any other status outside 200 to 299 is the
+// agent's failure. When a limit ends the attempt, the request is given up, which the
+// service has to notice by itself.
 type Service struct {
 	// URL takes the requests. Redirects are not followed.
 	URL string
@@ -72,7 +72,7 @@ func (s Service) ask(ctx context.Context, job Job) (Result, error) {
 	for name, value := range s.Headers {
 		request.Header.Set(name, value)
 	}
-	// A connection of its own: on a reused one, a request could be sent twice.
+	// Each request has a new connection: on a reused one, it could be sent twice.
 	transport := health.NewTransport()
 	transport.Proxy, transport.DisableKeepAlives = http.ProxyFromEnvironment, true
 	response, err := transport.RoundTrip(request)

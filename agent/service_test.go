@@ -17,7 +17,7 @@ import (
 	"github.com/fulgurite/fulgurite/agent"
 )
 
-// service is an agent behind HTTP that answers by handler.
+// service returns an agent behind HTTP that answers with handler.
 func service(t *testing.T, handler http.HandlerFunc) agent.Service {
 	t.Helper()
 	s := httptest.NewUnstartedServer(handler)
@@ -196,7 +196,7 @@ type asked struct {
 	body    string
 }
 
-// within waits for what must come.
+// within returns what c receives, and fails a test that would hang.
 func within[T any](t *testing.T, c <-chan T) T {
 	t.Helper()
 	select {
@@ -208,7 +208,7 @@ func within[T any](t *testing.T, c <-chan T) T {
 	}
 }
 
-// silent answers when its client leaves.
+// silent gives no answer, and waits until its client leaves.
 func silent(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 
 // says answers with a status and a body.
@@ -219,7 +219,7 @@ func says(status int, body string) http.HandlerFunc {
 	}
 }
 
-// refusing is an address where nobody listens.
+// refusing returns an address at which no server listens.
 func refusing(t *testing.T) string {
 	t.Helper()
 	s := httptest.NewServer(http.NotFoundHandler())

@@ -15,8 +15,8 @@ import (
 // toolServerTimeout is how long a tool server may take to answer its probe.
 const toolServerTimeout = 10 * time.Second
 
-// ErrToolServer is wrapped when a server of tools was away before or after an attempt,
-// or was another process by then.
+// ErrToolServer is wrapped when a tool server was away before or after an attempt, or was
+// another process after it.
 var ErrToolServer = errors.New("server of tools")
 
 // WithToolServers wraps a launcher of agents that need tool servers. Before the agent is

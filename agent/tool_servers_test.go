@@ -49,7 +49,7 @@ func (s *toolServer) start() {
 	s.address = strings.TrimSpace(line)
 }
 
-// kill is kill -9.
+// kill ends the process as kill -9 does.
 func (s *toolServer) kill() {
 	_ = s.process.Process.Kill()
 	_ = s.process.Wait()

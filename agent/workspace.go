@@ -9,7 +9,7 @@ import (
 )
 
 // ErrTests is wrapped when the tests of a workspace gave no reward. That is a fault,
-// since nobody knows how well the agent did.
+// since it is not known how well the agent did.
 var ErrTests = errors.New("tests of the workspace")
 
 // Workspace is where an agent works in one attempt, and where tests find its reward.
@@ -20,8 +20,8 @@ type Workspace interface {
 	Environment() (map[string]string, error)
 	// Limit is the most time that the task gives an agent; 0 is no limit.
 	Limit() time.Duration
-	// Tests are the command that runs the tests, in the workspace, with its environment and the
-	// most time it may take. The agent has ended.
+	// Tests returns the command that runs the tests in the workspace, its environment,
+	// and the most time that it may take. It is called after the agent has ended.
 	Tests(ctx context.Context) (command []string, environment map[string]string, limit time.Duration, err error)
 	// Reward returns the reward that the tests give.
 	Reward(ctx context.Context) (float64, error)
@@ -29,18 +29,19 @@ type Workspace interface {
 	Close() error
 }
 
-// Workspaces make the workspace of a job, which has its Home.
+// Workspaces opens the workspace of a job, which has its Home.
 type Workspaces interface {
 	Open(ctx context.Context, job Job) (Workspace, error)
-	// OfMachine reports whether an error says nothing of the task, since this machine is at
-	// fault.
+	// OfMachine reports whether an error is the fault of this machine, so that it says
+	// nothing about the task.
 	OfMachine(err error) bool
 }
 
-// InWorkspace is a launcher whose agents, which are commands, each work in a workspace of
-// their own. When an agent has ended by itself, tests give its Reward; an agent that failed is
-// not tested. Workspaces that can't be opened are ErrBefore, tests that give no reward ErrTests,
-// unless the machine is at fault. Scratch is as Command's.
+// InWorkspace returns a launcher whose agents, which are commands, each work in their own
+// workspace. When an agent has ended by itself, tests give its Reward; an agent that
+// failed is not tested. The error wraps ErrBefore if a workspace can't be opened, and
+// ErrTests if tests give no reward, unless the machine is at fault. scratch is as in
+// Command.
 func InWorkspace(l Launcher, w Workspaces, scratch string) Launcher {
 	return workspaceLauncher{l, w, scratch}
 }

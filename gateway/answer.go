@@ -65,8 +65,9 @@ func answerOnce(w http.ResponseWriter, r *http.Request, request *conversation.Re
 		}
 	}
 	w.Header().Set("X-Request-Id", calls[0].ID)
-	// A write to a client that has left can succeed, and a client may leave as soon as it
-	// has its reply. So only a client that was there before the write counts.
+	// A write can succeed although the client has left, and a client may leave as soon as
+	// it has its reply. So a reply counts as delivered only if the client was still there
+	// before the write.
 	there := r.Context().Err() == nil
 	err = write(w, http.StatusOK, body)
 	delivered = there && err == nil

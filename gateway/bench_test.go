@@ -25,8 +25,8 @@ import (
 )
 
 // BenchmarkSampledCall and BenchmarkReplayedCall measure a call through the whole
-// gateway onto a store on disk, with a sampler that takes no time: what recording
-// costs, and what answering from the record costs beside it.
+// gateway, with a store on disk and a sampler that takes no time. They show what
+// recording costs, and what answering from the record costs in comparison.
 func BenchmarkSampledCall(b *testing.B) { benchmarkCall(b, 0) }
 
 // BenchmarkReplayedCall: see BenchmarkSampledCall.
@@ -76,8 +76,9 @@ func benchmarkCall(b *testing.B, replayedFrom int) {
 	require.Equal(b, replayedFrom, got[0].ReplayedFrom)
 }
 
-// BenchmarkLongDialog measures a call that ends a dialog of 1 to 40 turns of 1 KB, all
-// of them on record, without a store: what finding out costs what the call continues.
+// BenchmarkLongDialog measures a call that ends a dialog of 1 to 40 turns of 1 KB, all of
+// them on record, without a store. It shows the cost of finding the call that a request
+// continues.
 func BenchmarkLongDialog(b *testing.B) {
 	const turns = 40
 	s := newUnservedEnv(nil)

@@ -31,7 +31,7 @@ func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request) ([]byte, erro
 	}
 	connection := http.NewResponseController(w)
 	in := io.Reader(&deadlineReader{http.MaxBytesReader(w, r.Body, limit), connection})
-	// From here on, a read serves only to notice that the client has left.
+	// After the body, a read only notices that the client has left, and has no deadline.
 	defer func() { _ = connection.SetReadDeadline(time.Time{}) }()
 	switch encoding := r.Header.Get("Content-Encoding"); strings.ToLower(encoding) {
 	case "", "identity":
@@ -63,8 +63,7 @@ func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request) ([]byte, erro
 	return body, nil
 }
 
-// deadlineReader is a body of which at least one byte has to arrive within each
-// bodyTimeout.
+// deadlineReader reads a body. A read fails if no byte arrives within bodyTimeout.
 type deadlineReader struct {
 	io.Reader
 	connection *http.ResponseController

@@ -66,7 +66,7 @@ func TestRequestsThatAreTooLargeAreRefusedInTheShapeOfTheirAPI(t *testing.T) {
 	})
 }
 
-// endless is a body of which no end is read.
+// endless is a body whose end must not be read.
 type endless struct{ read int }
 
 func (e *endless) Read(b []byte) (int, error) {
@@ -113,7 +113,7 @@ func TestAClientThatLeavesInTheMiddleOfItsRequestIsNoFault(t *testing.T) {
 	require.Empty(t, s.requests())
 }
 
-// deadlines is a connection that keeps count of them.
+// deadlines is a connection that counts the deadlines that are set.
 type deadlines struct {
 	*httptest.ResponseRecorder
 	set     int

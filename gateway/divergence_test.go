@@ -12,7 +12,7 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// divergences is what calls of an attempt say of one.
+// divergences returns the divergences that are recorded with the calls of an attempt.
 func (s *testEnv) divergences(t *testing.T, attempt int) []trace.Divergence {
 	t.Helper()
 	found := []trace.Divergence{}
@@ -113,7 +113,7 @@ func TestACallInFlightThatWasLostIsNoDivergence(t *testing.T) {
 	d := openDatabase(t)
 	s := newTestEnv(t, nil, func(c *gateway.Config) { c.Journal = d })
 	d.Begin(s.attempts[address])
-	s.ask(t, 1, ask("b")) // beside "a", which was lost
+	s.ask(t, 1, ask("b")) // at the same time as "a", which was lost
 	s.ask(t, 1, ask("c"))
 	s.next(t, 2)
 	for _, q := range []string{"a", "b", "c"} {

@@ -20,9 +20,9 @@
 // if there are several. The attempt's [trace.Terms] decide the version and the sampling
 // settings, whatever a request asks for.
 //
-// The path /v1 serves versions by name ("demo@promoted", "demo@12") under the client's own
-// settings, and records nothing. Requests for embeddings go to a server that is configured.
-// The gateway is no proxy for other models.
+// The path /v1 serves versions by name ("demo@promoted", "demo@12") under the client's
+// own settings, and records nothing. Requests for embeddings are passed on to a server
+// that the configuration names. The gateway is no proxy for other models.
 //
 // # The path of a call
 //

@@ -13,14 +13,14 @@ import (
 	"github.com/fulgurite/fulgurite/wire"
 )
 
-// Embeddings is a server of OpenAI's embeddings API. Its model is none of those that are
-// trained or served here.
+// Embeddings says where requests for embeddings are sent: to a server of OpenAI's
+// embeddings API. Its model is not one that is trained or served here.
 type Embeddings struct {
-	// URL is its base URL, up to "/v1"; empty is none.
+	// URL is the server's base URL, up to "/v1"; if it is empty, there is no server.
 	URL string
-	// Key is sent as Authorization: Bearer; empty sends none.
+	// Key is sent as Authorization: Bearer; if it is empty, nothing is sent.
 	Key string
-	// Model replaces the name that clients ask for; empty leaves it.
+	// Model replaces the model's name in requests; if it is empty, the name stays.
 	Model string
 	// Client sends the requests; nil is a client that gives up after 5 minutes.
 	Client *http.Client

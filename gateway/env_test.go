@@ -27,11 +27,12 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// sameCall compares calls but for what may differ between two writes of one.
+// sameCall compares calls, except for fields that may differ between two writes of the
+// same call.
 var sameCall = cmpopts.IgnoreFields(trace.Call{}, "Started", "Duration", "Recorded", "Divergence")
 
-// memory is a journal that keeps its promises until the process ends. It passes
-// the same contract as the ones that keep them longer.
+// memory is a journal that lasts until the process ends. It passes the same contract as
+// the durable ones.
 type memory struct {
 	mu       sync.Mutex
 	attempts map[trace.Address]trace.Attempt
@@ -40,11 +41,11 @@ type memory struct {
 	events   map[trace.Address][]trace.Event
 	spans    map[trace.Address][]trace.Span
 	refusals map[trace.Address][]trace.Refusal
-	// refuse is asked before each AddRefusal for an error to give.
+	// refuse is called before each AddRefusal, and may return an error for it.
 	refuse  func(context.Context) error
 	reads   int // of attempts
 	recalls int // of earlier attempts' calls
-	// before and after are asked around each AppendCall for an error to give.
+	// before and after are called around each AppendCall, and may return an error for it.
 	before, after func() error
 }
 
@@ -225,7 +226,8 @@ func (m *memory) Refusals(_ context.Context, address trace.Address) ([]trace.Ref
 	return slices.Clone(m.refusals[address]), nil
 }
 
-// script samples what it is told, or "<seed>" when it runs out.
+// script is a sampler that gives the replies that it was told, or "<seed>" when it has
+// none left.
 type script struct {
 	mu      sync.Mutex
 	replies [][]int32
@@ -322,7 +324,7 @@ func newUnservedEnv(change func(*trace.Attempt), configure ...func(*gateway.Conf
 	return s
 }
 
-// restart puts a new gateway, which knows nothing, before the same journal.
+// restart starts a new gateway, which has nothing in memory, on the same journal.
 func (s *testEnv) restart(t *testing.T) {
 	t.Helper()
 	s.serve(t, gateway.New(s.config))
@@ -373,7 +375,7 @@ func (s *testEnv) try(ctx context.Context, method, url, body string, headers ...
 	return answer{response.StatusCode, response.Header, string(b)}, errors.Join(err, response.Body.Close())
 }
 
-// recorded is what the journal has of the attempt.
+// recorded returns the calls of the attempt that the journal has.
 func (s *testEnv) recorded(t *testing.T) []trace.Exchange {
 	t.Helper()
 	calls, err := s.Exchanges(t.Context(), address)
@@ -381,7 +383,7 @@ func (s *testEnv) recorded(t *testing.T) []trace.Exchange {
 	return calls
 }
 
-// content is the text of a reply.
+// content returns the text of a reply.
 func content(t *testing.T, body string) string {
 	t.Helper()
 	var reply openai.ChatCompletionResponse

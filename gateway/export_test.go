@@ -1,6 +1,6 @@
 package gateway
 
-// Memory is what the attempts in memory weigh, and how many they are.
+// Memory returns the weight of the attempts in memory, and how many they are.
 func (g *Gateway) Memory() (bytes int64, attempts int) {
 	g.attempts.mu.Lock()
 	defer g.attempts.mu.Unlock()

@@ -29,7 +29,7 @@ func refuse(w http.ResponseWriter, api wire.API, f *wire.Failure) {
 	_ = write(w, f.Status, f.Body(api)) // an error means that the client has left
 }
 
-// fault makes a failure that is ours.
+// fault returns the failure for a fault of ours.
 func fault(cause error) *wire.Failure {
 	return &wire.Failure{Status: http.StatusServiceUnavailable, Code: protocol.CodeInfrastructure, Message: "the gateway can't answer now", Cause: cause}
 }
@@ -44,8 +44,8 @@ func unknownURL(cause error, format string, arguments ...any) *wire.Failure {
 	return &wire.Failure{Status: http.StatusNotFound, Code: "unknown_url", Message: fmt.Sprintf(format, arguments...), Cause: cause}
 }
 
-// explain makes a failure of any err. The API determines the name of the field that holds
-// the dialog.
+// explain returns the failure that reports err to the client. The API determines the name
+// of the field that holds the dialog.
 func explain(api wire.API, err error) *wire.Failure {
 	var ours *conversation.Fault
 	var f *wire.Failure
@@ -86,8 +86,8 @@ func explain(api wire.API, err error) *wire.Failure {
 	return fault(err)
 }
 
-// detail returns the text of err after the text of the error that it wraps. The text
-// before says where in our code it came up.
+// detail returns the part of err's text that follows the text of the error that it wraps.
+// The part before it says where in our code the error occurred.
 func detail(err, wrapped error) string {
 	text := err.Error()
 	if _, after, ok := strings.Cut(text, wrapped.Error()+": "); ok {

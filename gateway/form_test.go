@@ -21,7 +21,7 @@ const (
 	schema    = `{"type":"object","properties":{"a":{"type":"integer"}}}`
 )
 
-// formOf is what a call was held to.
+// formOf returns the form that a call was held to, nil if it was free.
 func formOf(t *testing.T, raw json.RawMessage) *model.Form {
 	t.Helper()
 	if raw == nil {
@@ -153,7 +153,7 @@ func TestOtherFormsAreOtherRequests(t *testing.T) {
 		keys[c.Key] = true
 	}
 	require.Len(t, keys, len(bodies))
-	// What can't matter is not in it: order, spaces, names, streaming.
+	// The key leaves out what can't matter: order, spaces, names, streaming.
 	s.chat(t, `{"stop":["x","y"],"stream":true,"stream_options":{"include_usage":true},"user":"u","metadata":{"a":"b"},"store":true,"parallel_tool_calls":true,"messages":[{"role":"user","content":"q"}]}`)
 	s.replies = [][]int32{say("{}", tokenizer.End)}
 	s.chat(t, `{"response_format":{"type":"json_schema","json_schema":{"name":"other","strict":true,"schema":{"properties": {"a":{"type":"integer"}}, "type":"object"}}},"messages":[{"role":"user","content":"q"}]}`)

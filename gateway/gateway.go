@@ -22,19 +22,19 @@ type Journal interface {
 	conversation.Journal
 	PutReward(ctx context.Context, reward trace.Reward) error
 	PutEvent(ctx context.Context, event trace.Event) error
-	// PutSpans takes spans of any attempt that ever began, each once.
+	// PutSpans records each span once. The attempt may be over.
 	PutSpans(ctx context.Context, address trace.Address, spans []trace.Span) error
-	// AddRefusal counts a refused call of any attempt that ever began. If it fails, the
+	// AddRefusal counts a refused call. The attempt may be over. If AddRefusal fails, the
 	// call is refused all the same.
 	AddRefusal(ctx context.Context, refusal trace.Refusal) error
 }
 
-// Versions names what can be served outside attempts.
+// Versions finds the versions that can be served outside attempts.
 type Versions interface {
 	// Resolve reads "RUN@promoted" or "RUN@12"; the error wraps
 	// trace.ErrNotFound if there is no such version.
 	Resolve(ctx context.Context, name string) (version model.VersionID, codec string, err error)
-	// List gives the names that Resolve would find and people would use.
+	// List returns the names that clients are meant to use. Resolve finds each of them.
 	List(ctx context.Context) ([]string, error)
 }
 
@@ -65,8 +65,8 @@ type Config struct {
 	// Embeddings is the server to which requests for embeddings are passed on.
 	Embeddings Embeddings
 	// NoReplay samples calls again that an earlier attempt recorded, and does not answer
-	// retries from the record. It breaks the journal's purpose, and exists so that tests
-	// can show that they notice.
+	// retries from the record. It defeats the purpose of the journal. It exists so that
+	// tests can show that they detect this.
 	NoReplay bool
 	// Now is the clock of records and logs; nil is time.Now.
 	Now func() time.Time

@@ -16,8 +16,8 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// zombie is a gateway over the journal of a testEnv, with a sampler and a clock of
-// its own, that doesn't know that it was replaced.
+// zombie is a gateway over the journal of a testEnv, with its own sampler and clock, that
+// doesn't know that it was replaced.
 type zombie struct {
 	*gateway.Gateway
 	*script
@@ -32,7 +32,7 @@ func (s *testEnv) zombie(late time.Duration) zombie {
 	return z
 }
 
-// asked is what the zombie answers.
+// asked returns the zombie's answer.
 func (z zombie) asked(t *testing.T, attempt int, body string, headers ...string) *httptest.ResponseRecorder {
 	t.Helper()
 	r := chatRequest(t.Context(), body)

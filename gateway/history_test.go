@@ -14,7 +14,7 @@ import (
 
 func byTemplate(a *trace.Attempt) { a.Terms.History = trace.HistoryTemplate }
 
-// thought is an assistant's turn as a client sends it back that keeps thoughts.
+// thought returns an assistant's turn as a client that keeps thoughts sends it back.
 func thought(reasoning, content string) string {
 	return fmt.Sprintf(`{"role":"assistant","reasoning_content":%q,"content":%q}`, reasoning, content)
 }
@@ -87,7 +87,7 @@ func TestRenderedHistoryContinuesWhatTheTemplateKeeps(t *testing.T) {
 	a := s.chat(t, `{`+tool+`"messages":[{"role":"user","content":"a"}]}`)
 	require.Equal(t, http.StatusOK, a.status, a.body)
 	id := textAt(object(t, a.body), "choices", 0, "message", "tool_calls", 0, "id")
-	// The client drops the thoughts; what is on record stands.
+	// The client drops the thoughts; the recorded ones are used.
 	s.chat(t, `{`+tool+`"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"1","tool_calls":[{"id":"`+id+`","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"`+id+`","content":"49"}]}`)
 	require.Equal(t, "<user>a<end><assistant>hm<arg>1<call>7<end><tool>49<end><assistant>", text(s.requests()[1].Prompt))
 	require.Equal(t, []int{-1, 0}, s.parents(t))

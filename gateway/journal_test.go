@@ -12,7 +12,7 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// journalUnderTest is a journal and the two things that only its owner does.
+// journalUnderTest is a journal with the methods that only its owner calls.
 type journalUnderTest interface {
 	gateway.Journal
 	Begin(trace.Attempt)
@@ -25,7 +25,7 @@ func TestTheDoubleKeepsTheContractOfAJournal(t *testing.T) {
 	testJournal(t, func() journalUnderTest { return newMemory() })
 }
 
-// testJournal is what the gateway relies on.
+// testJournal tests what the gateway relies on.
 func testJournal(t *testing.T, open func() journalUnderTest) {
 	begun := trace.Attempt{Address: address, Terms: terms, KeyHash: hash(key), TaskID: "t17"}
 	second := begun

@@ -48,7 +48,7 @@ func (l *listener) String() string {
 	return l.body.String()
 }
 
-// await returns when the stream has said what.
+// await returns when the stream contains what.
 func (l *listener) await(t *testing.T, what string) {
 	t.Helper()
 	for !strings.Contains(l.String(), what) {
@@ -65,7 +65,8 @@ func (l *listener) await(t *testing.T, what string) {
 	}
 }
 
-// listen sends a request of an attempt to a gateway and reads the reply meanwhile.
+// listen sends a request of an attempt to a gateway and reads the reply in the
+// background.
 func listen(ctx context.Context, g http.Handler, a trace.Address, path, body string, headers ...string) *listener {
 	return listenAt(ctx, g, "/r/"+a.String()+path, body, headers...)
 }
@@ -93,7 +94,7 @@ func listenAt(ctx context.Context, g http.Handler, path, body string, headers ..
 	return l
 }
 
-// all is the whole stream.
+// all returns the whole stream.
 func (l *listener) all() string {
 	<-l.ended
 	return l.String()

@@ -171,7 +171,7 @@ func TestAttemptsWeighWhatTheyTakeOfTheHeap(t *testing.T) { //nolint:paralleltes
 	runtime.KeepAlive(g)
 }
 
-// heap is how many bytes are reachable.
+// heap returns how many bytes are reachable.
 func heap() int64 {
 	var m runtime.MemStats
 	runtime.GC()

@@ -11,8 +11,8 @@ import (
 	"github.com/fulgurite/fulgurite/wire"
 )
 
-// shapeOf returns the API in whose shape to answer if the route does not tell: clients of
-// Messages send the version of it that they use.
+// shapeOf returns the API whose shape the answer gets if the route belongs to no API.
+// Clients of Messages send a header with the API's version.
 func shapeOf(r *http.Request) wire.API {
 	if r.Header.Get("Anthropic-Version") != "" || strings.HasPrefix(endpoint(r), "/v1/messages") {
 		return wire.Messages

@@ -17,12 +17,12 @@ import (
 type protocol struct {
 	api  wire.API
 	path string
-	// asking is a request for a reply to text, the rest of whose fields are more.
+	// asking returns a request for a reply to text, with more as its other fields.
 	asking func(text, more string) string
-	// said is the text of a whole reply, eventText that of one event.
+	// said returns the text of a whole reply, eventText that of one event.
 	said      func(t *testing.T, body string) string
 	eventText func(event map[string]any) string
-	end       string // is in the last event alone
+	end       string // text that only the last event has
 }
 
 func protocols() []protocol {
@@ -69,7 +69,7 @@ func protocols() []protocol {
 	}
 }
 
-// onProtocols holds a claim for each API.
+// onProtocols tests a claim for each API, except those in but.
 func onProtocols(t *testing.T, claim func(t *testing.T, p protocol), but ...wire.API) {
 	t.Helper()
 	for _, p := range protocols() {
@@ -92,7 +92,7 @@ func object(t *testing.T, body string) map[string]any {
 	return o
 }
 
-// textAt is the text at a path, or nothing.
+// textAt returns the text at a path, "" if there is none.
 func textAt(v any, path ...any) string {
 	for _, step := range path {
 		switch step := step.(type) {
@@ -111,7 +111,7 @@ func textAt(v any, path ...any) string {
 	return s
 }
 
-// events are the data of a stream, without keepalives.
+// events returns the data of a stream's events, without keepalives.
 func events(t *testing.T, stream string) []map[string]any {
 	t.Helper()
 	var all []map[string]any
@@ -127,7 +127,7 @@ func events(t *testing.T, stream string) []map[string]any {
 	return all
 }
 
-// streamedText is the text of a stream.
+// streamedText returns the text of a stream.
 func (p protocol) streamedText(t *testing.T, stream string) string {
 	t.Helper()
 	var all strings.Builder
@@ -137,8 +137,8 @@ func (p protocol) streamedText(t *testing.T, stream string) string {
 	return all.String()
 }
 
-// withoutKeepalives is what of a stream is promised to be the same whenever it is
-// asked for.
+// withoutKeepalives returns the part of a stream that is promised to be the same whenever
+// it is asked for.
 func withoutKeepalives(stream string) string {
 	var rest strings.Builder
 	for block := range strings.SplitAfterSeq(stream, "\n\n") {

@@ -17,7 +17,7 @@ import (
 // the call.
 const refusalTimeout = 250 * time.Millisecond
 
-// callError is an error of a call of an attempt, whose key was presented.
+// callError is an error of a model call that presented the key of its attempt.
 type callError struct {
 	attempt *inflight.Attempt
 	error
@@ -35,8 +35,9 @@ func (g *Gateway) inCall(handle func(http.ResponseWriter, *http.Request, *inflig
 	})
 }
 
-// counts reports whether f refuses the call itself. Faults of ours, which are asked
-// again, the end of the attempt, and errors of a client that left do not count.
+// counts reports whether f refuses the call itself. It is false for a fault of ours,
+// after which the client asks again, for a call after the end of the attempt, and if the
+// client has left.
 func counts(r *http.Request, f *wire.Failure) bool {
 	return f.Status < http.StatusInternalServerError && f.Code != protocol.CodeFenced && r.Context().Err() == nil
 }

@@ -163,7 +163,7 @@ func TestAttemptsThatAreOverTakeNoCalls(t *testing.T) {
 			require.Len(t, s.requests(), sampled, "a gateway that knows does not sample")
 			s.restart(t)
 			requireRefusal(t, s.chat(t, ask("c")), http.StatusConflict, "attempt_fenced", "")
-			if name == "sealed" { // of a replaced one only the journal's refusal tells
+			if name == "sealed" { // only the journal's refusal shows that an attempt was replaced
 				require.Len(t, s.requests(), sampled)
 			}
 			require.Len(t, s.recorded(t), 1)

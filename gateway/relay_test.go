@@ -17,8 +17,8 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// texts samples as a server of messages does: it calls the tool of a request once,
-// then repeats what it heard last.
+// texts is a sampler that behaves like a server of messages: it calls the tool of a
+// request once, and then repeats the last message.
 type texts struct {
 	mu     sync.Mutex
 	asked  []dialog.Asked
@@ -113,7 +113,7 @@ func TestARelayedDialogGoesOnAlsoAfterARestart(t *testing.T) {
 	require.NotEmpty(t, id)
 
 	s.restart(t)
-	// The client writes the arguments anew and asks for no more calls.
+	// The client changes the arguments and asks for no more calls.
 	second := s.chat(t, fmt.Sprintf(`{"model":"x",%s,"tool_choice":"none","logprobs":true,"messages":[{"role":"user","content":"7*3?"},
 		{"role":"assistant","content":"","tool_calls":[{"id":%q,"type":"function","function":{"name":"calculator","arguments":"{}"}}]},
 		{"role":"tool","tool_call_id":%q,"content":"21"}]}`, tools, id, id))

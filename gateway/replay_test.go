@@ -14,7 +14,7 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// owner is a journal and who begins attempts in it.
+// owner is a journal in which attempts can be begun.
 type owner interface {
 	gateway.Journal
 	Begin(trace.Attempt)
@@ -24,8 +24,8 @@ func at(attempt int) trace.Address {
 	return trace.Address{RolloutID: address.RolloutID, Attempt: attempt}
 }
 
-// next begins an attempt under the terms of the testEnv, behind a gateway that
-// knows nothing.
+// next begins an attempt under the terms of the testEnv, with a new gateway that has
+// nothing in memory.
 func (s *testEnv) next(t *testing.T, attempt int, change ...func(*trace.Terms)) {
 	t.Helper()
 	a := s.attempts[address]
@@ -43,7 +43,7 @@ func (s *testEnv) ask(t *testing.T, attempt int, body string, headers ...string)
 	return s.post(t, s.url+"/r/"+at(attempt).String()+"/v1/chat/completions", body, headers...)
 }
 
-// calls is what the journal has of an attempt.
+// calls returns the calls of an attempt that the journal has.
 func (s *testEnv) calls(t *testing.T, attempt int) []trace.Exchange {
 	t.Helper()
 	calls, err := s.config.Journal.Exchanges(t.Context(), at(attempt))
@@ -83,7 +83,7 @@ func request(messages ...string) string {
 	return `{"model":"m","messages":[` + strings.Join(messages, ",") + `]}`
 }
 
-// onJournals holds a claim on the double and on the store that runs use.
+// onJournals tests a claim on the journal in memory and on the store that runs use.
 func onJournals(t *testing.T, claim func(t *testing.T, s *testEnv)) {
 	t.Helper()
 	t.Run("memory", func(t *testing.T) {
@@ -99,7 +99,7 @@ func onJournals(t *testing.T, claim func(t *testing.T, s *testEnv)) {
 	})
 }
 
-// asSampled leaves out of a call what tells a replay from the sample.
+// asSampled removes from calls what distinguishes a replay from the sampled call.
 func asSampled(calls []trace.Exchange) []trace.Exchange {
 	for i := range calls {
 		c := &calls[i]

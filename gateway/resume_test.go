@@ -12,14 +12,14 @@ import (
 	"github.com/fulgurite/fulgurite/model/tokenizer"
 )
 
-// long is a reply with a character of several bytes and a tool call.
+// long returns a reply with a character of several bytes and a tool call.
 func long() []int32 {
 	return say("1+é=", tokenizer.ToolCall, "7*3", tokenizer.End)
 }
 
 const offer = `"stream":true,"tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object","properties":{"x":{"type":"string"}},"required":["x"]}}}],`
 
-// richly asks for a stream with tools where the API has them.
+// richly returns a request for a stream, with tools if the API has them.
 func (p protocol) richly(text string) string {
 	switch p.end {
 	case "response.completed":
@@ -76,7 +76,8 @@ func TestAStreamGoesOnWhereAGatewayDied(t *testing.T) {
 				for range died {
 					d <- struct{}{}
 				}
-				// Here nobody hears of the first gateway any more. The clock goes on.
+				// From here on, the first gateway is not heard of any more. The clock
+				// goes on.
 				z := s.zombie(time.Hour)
 				z.replies = [][]int32{long()}
 				whole := listen(t.Context(), z, address, p.path, p.richly("q"), exchange, "e1", retry, "1").all()

@@ -241,7 +241,7 @@ func TestAJoinedCallOutlivesTheRequestThatBeganIt(t *testing.T) {
 	require.Len(t, s.requests(), 1)
 }
 
-// watched is a context that tells when somebody waits for its end.
+// watched is a context that reports when something waits for its end.
 type watched struct {
 	context.Context
 	waiting chan struct{}

@@ -58,7 +58,7 @@ func (g *Gateway) answerPanic(w *trackedWriter, r *http.Request, shape wire.API,
 	refuse(w, shape, fault(fmt.Errorf("panic: %v", p)))
 }
 
-// trackedWriter knows whether a reply has begun.
+// trackedWriter records whether a reply has begun.
 type trackedWriter struct {
 	http.ResponseWriter
 	begun bool

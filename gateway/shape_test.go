@@ -22,8 +22,8 @@ import (
 	"github.com/fulgurite/fulgurite/wire"
 )
 
-// requireShape is an error as clients of the API know it, and says nothing of our
-// machinery.
+// requireShape requires an error in the shape of the API that says nothing about our
+// internals.
 func requireShape(t *testing.T, api wire.API, a answer, status int, kind string) {
 	t.Helper()
 	require.Equal(t, status, a.status, a.body)
@@ -125,7 +125,7 @@ func TestMessagesNameTheFieldOnce(t *testing.T) {
 	}
 }
 
-// A request is told below which path it was asked, not whose attempt it is.
+// The error names the path below the attempt's base URL, and not the attempt.
 func TestABaseURLWithoutItsEndIsExplained(t *testing.T) {
 	t.Parallel()
 	s := newTestEnv(t, nil)

@@ -104,8 +104,8 @@ func (g *Gateway) RecordSpans(ctx context.Context, key string, batch otlp.Batch)
 	return g.recordSpans(ctx, a, batch)
 }
 
-// recordSpans records spans and the rewards in them. Spans are taken also once the
-// attempt is over, since exporters send late; rewards are not.
+// recordSpans records spans and the rewards in them. Spans are accepted even after the
+// end of the attempt, since exporters send late; rewards are not.
 func (g *Gateway) recordSpans(ctx context.Context, a *inflight.Attempt, batch otlp.Batch) (rejected int, why string, err error) {
 	if len(batch.Spans) > 0 {
 		if err := g.config.Journal.PutSpans(ctx, a.Address(), batch.Spans); err != nil {
@@ -125,7 +125,7 @@ func (g *Gateway) recordSpans(ctx context.Context, a *inflight.Attempt, batch ot
 }
 
 // recordSpanReward gives a span's reward to the attempt by the rules for posted rewards.
-// It returns a refusal, and no error, if the exporter could not mend the problem.
+// If the exporter could do nothing about a problem, it returns a refusal and no error.
 func (g *Gateway) recordSpanReward(ctx context.Context, a *inflight.Attempt, reward trace.Reward) (refusal string, err error) {
 	terms := a.Begun().Terms
 	switch {
@@ -152,7 +152,7 @@ func (g *Gateway) recordSpanReward(ctx context.Context, a *inflight.Attempt, rew
 	return "", err
 }
 
-// SpanCode is the code of gRPC for an error of RecordSpans.
+// SpanCode returns the gRPC code for an error of RecordSpans.
 func SpanCode(err error) codes.Code { return codeOf(explain("", err).Status) }
 
 func codeOf(status int) codes.Code {

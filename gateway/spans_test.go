@@ -26,7 +26,7 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// traceExport is an export of one span that tells of a reply and gives a reward.
+// traceExport returns an export of one span that describes a reply and gives a reward.
 func traceExport(reply string, reward float64, rollout string) *collector.ExportTraceServiceRequest {
 	text := func(v string) *common.AnyValue {
 		return &common.AnyValue{Value: &common.AnyValue_StringValue{StringValue: v}}

@@ -15,9 +15,9 @@ import (
 	"github.com/fulgurite/fulgurite/wire"
 )
 
-// flushInterval is the least time between two writes to a stream, except for its end;
-// tokens that come sooner are written together. Nobody reads faster, and writes are most
-// of the cost of a streamed call.
+// flushInterval is the least time between two writes to a stream, except for its end.
+// Tokens that come sooner are written together: clients read no faster, and writes are
+// most of the cost of a streamed call.
 const flushInterval = 10 * time.Millisecond
 
 // streamWriter writes a reply as a stream of events. Apart from keepalives, its bytes are

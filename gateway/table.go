@@ -11,7 +11,8 @@ import (
 
 // table holds the attempts in memory. It drops the least recently used ones when they are
 // too many, take too much memory, or have been idle for long. It never drops an attempt
-// with a request in flight: two copies of it would count calls apart.
+// with a request in flight, because a second copy of the attempt would count calls
+// separately.
 type table struct {
 	limit  int
 	memory int64 // the most bytes that attempts may take
@@ -67,8 +68,8 @@ func (t *table) update(p *entry) {
 	t.weight += p.weight
 }
 
-// leave ends what enter began; with forget, it drops the attempt once no request is in
-// flight.
+// leave ends what enter began. With forget, it drops the attempt if no request is in
+// flight any more.
 func (t *table) leave(address trace.Address, now time.Time, forget bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

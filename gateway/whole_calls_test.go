@@ -10,7 +10,7 @@ import (
 	"github.com/fulgurite/fulgurite/wire"
 )
 
-// required is a request that has to be answered with calls.
+// required returns a request that has to be answered with calls.
 func required(api wire.API, more string) string {
 	const schema = `{"type":"object","properties":{"a":{"type":"integer"},"b":{"type":"integer"}}}`
 	switch api {

@@ -11,8 +11,9 @@ import (
 // ActionName names what a person wants to do to a run.
 type ActionName string
 
-// The actions. Those from ActionPause to ActionRetry are asked of the run's workflow, those
-// from ActionPromote on move the promoted pointer, for which the store is enough.
+// The actions. Those from ActionPause to ActionRetry concern the run's workflow. Those
+// from ActionPromote to ActionUnpin concern the promoted pointer, for which the store is
+// enough.
 const (
 	ActionStart    ActionName = "start"
 	ActionPause    ActionName = "pause"
@@ -26,15 +27,16 @@ const (
 	ActionRollback ActionName = "rollback"
 	ActionPin      ActionName = "pin"
 	ActionUnpin    ActionName = "unpin"
-	// ActionExport gives the files of a version out, and changes nothing.
+	// ActionExport exports the files of a version, and changes nothing.
 	ActionExport ActionName = "export"
 )
 
 // ActionOutcome is the outcome of an action.
 type ActionOutcome string
 
-// The outcomes. An action that is asked has no answer yet, or never got one: who asked was
-// killed, or Temporal did not answer. Asking again with the same id finds out.
+// The outcomes. ActionAsked means that there is no answer yet, or never was one: the
+// process that asked was killed, or Temporal did not answer. Asking again with the same
+// id finds out.
 const (
 	ActionAsked   ActionOutcome = "asked"
 	ActionDone    ActionOutcome = "done"
@@ -43,7 +45,7 @@ const (
 
 // Action is what a person did, or wanted to do, to a run. Key: ID.
 type Action struct {
-	// ID is chosen by who asks. Asking twice with one id is asking once.
+	// ID is chosen by the client that asks. Asking twice with one id is asking once.
 	ID      string        `json:"id"`
 	Run     string        `json:"run"`
 	Name    ActionName    `json:"name"`
@@ -55,7 +57,7 @@ type Action struct {
 	Outcome ActionOutcome `json:"outcome"`
 }
 
-// ActionInput has the parameters of an action, beside its reason.
+// ActionInput has the parameters of an action, except its reason.
 type ActionInput struct {
 	// Version is the version meant. If nil, the action decides: the version that waits
 	// for approval, or the one promoted before.
@@ -64,11 +66,11 @@ type ActionInput struct {
 	Values map[string]float64 `json:"values,omitempty"`
 	// Digest is the digest of the spec with which a run is started.
 	Digest string `json:"digest,omitempty"`
-	// Format is the one that a version is exported in.
+	// Format is the format in which a version is exported.
 	Format string `json:"format,omitempty"`
 }
 
-// ActionResult is the answer.
+// ActionResult is the answer to an action.
 type ActionResult struct {
 	Message string `json:"message,omitempty"`
 	// Step is the first step that the action affects, or the last step of the run.
@@ -86,7 +88,7 @@ const (
 
 var actionID = regexp.MustCompile(`^[0-9A-Za-z_-]{8,64}$`)
 
-// Check reports what can't be asked like this, naming the field.
+// Check returns an error that names the field if the action can't be asked like this.
 func (a Action) Check() error {
 	switch {
 	case !actionID.MatchString(a.ID):
@@ -118,7 +120,7 @@ func (a Action) Check() error {
 	return nil
 }
 
-// Same reports whether two actions ask for the same by the same person.
+// Same reports whether the same person asks for the same thing in both actions.
 func (a Action) Same(b Action) bool {
 	same := a.Run == b.Run && a.Name == b.Name && a.By == b.By && a.Reason == b.Reason && a.Input.Digest == b.Input.Digest && a.Input.Format == b.Input.Format && len(a.Input.Values) == len(b.Input.Values)
 	if v, w := a.Input.Version, b.Input.Version; (v == nil) != (w == nil) || v != nil && *v != *w {

@@ -15,20 +15,20 @@ type Reason string
 // The reasons.
 const (
 	ReasonBand     Reason = "band"     // its pass rate lies between the bounds
-	ReasonExplored Reason = "explored" // it was not attempted for longest
+	ReasonExplored Reason = "explored" // its last attempt was the longest ago
 	ReasonNew      Reason = "new"      // it has no result that counts, and the band has too few tasks
 	ReasonWidened  Reason = "widened"  // it lies next to the band, which has too few tasks
 	ReasonEasy     Reason = "easy"     // it is among the easiest, from which the step chooses
-	ReasonHarder   Reason = "harder"   // a reserve that is the easiest of those beyond
-	ReasonStage    Reason = "stage"    // it is of the stage
+	ReasonHarder   Reason = "harder"   // a reserve: the next easiest task after those
+	ReasonStage    Reason = "stage"    // it belongs to the stage
 )
 
 // Draw is a task that a step attempts, or may attempt in place of another.
 type Draw struct {
 	Task int    `json:"task"` // index in the train split
 	Why  Reason `json:"why"`
-	// Rate is its estimated pass rate, or its difficulty where the spec names one; absent
-	// where neither is known.
+	// Rate is the task's estimated pass rate, or its difficulty if the spec names one;
+	// nil if neither is known.
 	Rate *float64 `json:"rate,omitempty"`
 }
 
@@ -53,10 +53,10 @@ type Choice struct {
 	// Low and High are the bounds, or how far they were widened to fill the step.
 	Low  float64 `json:"low,omitempty"`
 	High float64 `json:"high,omitempty"`
-	// Open are the easiest tasks, from which the step chose.
+	// Open is how many of the easiest tasks the step chose from.
 	Open int `json:"open,omitempty"`
-	// Stage counts from 0, and Since is its first step. Title names it. Moved says why it
-	// began, in the step that begins it.
+	// Stage is the number of the stage, from 0. Since is its first step, and Title its
+	// name. Moved says why it began, in the step that begins it.
 	Stage int    `json:"stage,omitempty"`
 	Since int    `json:"since,omitempty"`
 	Title string `json:"title,omitempty"`
@@ -75,7 +75,8 @@ func (c Choice) Place(k int) Draw {
 	return c.Draws[k%len(c.Draws)]
 }
 
-// DrawOf is the draw of a group of the step, by the address that its attempts have.
+// DrawOf returns the draw of a group of the step. kind and task are those of the address
+// of its attempts.
 func (c Choice) DrawOf(kind trace.Kind, task int) Draw {
 	if kind == trace.Reserve {
 		return c.Place(c.Places + task)
@@ -83,7 +84,7 @@ func (c Choice) DrawOf(kind trace.Kind, task int) Draw {
 	return c.Place(task - (c.Step-1)*c.Places)
 }
 
-// Count is how many tasks of the batch were drawn for a reason.
+// Count returns how many tasks of the batch were drawn for a reason.
 func (c Choice) Count(why Reason) int {
 	n := 0
 	for k := range c.Places {
@@ -141,7 +142,7 @@ func (c Choice) phrase(why Reason) string {
 	return string(why)
 }
 
-// Metrics describe the choice beside the other numbers of its step.
+// Metrics returns the numbers that describe the choice among the metrics of its step.
 func (c Choice) Metrics() map[string]float64 {
 	out := map[string]float64{"curriculum/left": float64(c.Left)}
 	share := func(name string, why Reason) { out["curriculum/"+name] = float64(c.Count(why)) / float64(c.Places) }

@@ -6,13 +6,13 @@ import "encoding/json"
 type Failure struct {
 	// Error says why, in words for people.
 	Error string `json:"error"`
-	// Detail is the error as Temporal has it, where that says more.
+	// Detail is the error as Temporal has it, if that says more.
 	Detail string `json:"detail,omitempty"`
-	// By is who terminated the run, as Temporal knows them.
+	// By is the identity of whoever terminated the run, as Temporal has it.
 	By string `json:"by,omitempty"`
 }
 
-// Failure says why a run did not complete; it is empty for one that did or that is
+// Failure returns why a run did not complete. It is empty for a run that completed or is
 // under way.
 func (r Run) Failure() Failure {
 	var f Failure
@@ -22,7 +22,7 @@ func (r Run) Failure() Failure {
 	return f
 }
 
-// Result is f as the result of a run.
+// Result returns f as the result of a run.
 func (f Failure) Result() json.RawMessage {
 	text, err := json.Marshal(f)
 	if err != nil {

@@ -36,7 +36,7 @@ type Nonsense struct {
 	Step     int    `json:"step"`
 	Judgment string `json:"judgment"` // the key of the judgment asked for
 	Try      int    `json:"try"`      // from 1
-	// Answer is how it begins, Reason why it is nonsense.
+	// Answer is the beginning of the answer. Reason says why it could not be read.
 	Answer string    `json:"answer"`
 	Reason string    `json:"reason"`
 	At     time.Time `json:"at"`

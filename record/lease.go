@@ -14,8 +14,8 @@ const (
 	Sampler Role = "sampler" // any number
 )
 
-// ErrLeaseLost is wrapped when a lease is no longer its holder's: another took
-// the name, or the role.
+// ErrLeaseLost is wrapped when a lease no longer belongs to its holder, because another
+// process took the name or the role.
 var ErrLeaseLost = errors.New("lease lost")
 
 // Lease says that a process serves a role at a URL, until Expires unless it is

@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// ErrPinned is wrapped when somebody else than a person wants to move a pointer
-// that a person pinned.
+// ErrPinned is wrapped when a pointer that a person pinned would be moved by anything but
+// a person.
 var ErrPinned = errors.New("the promoted version is pinned")
 
 // Source says what moved the promoted pointer.
 type Source string
 
-// The sources. A pin also holds the pointer where it is until the unpin, which
-// moves nothing.
+// The sources. A pin also holds the pointer in place until the unpin, which moves
+// nothing.
 const (
 	SourceGate     Source = "gate" // the promotion rule
 	SourcePromote  Source = "promote"
@@ -41,11 +41,11 @@ type Promotion struct {
 // Pinned reports whether p, as the last move of a pointer, holds it in place.
 func (p Promotion) Pinned() bool { return p.Source == SourcePin }
 
-// Before returns the version promoted before the one with which a history ends: the
-// target of a rollback. Two rollbacks go two versions back, and not forth again. There
-// may be no such version.
+// Before returns the target of a rollback: the version that was promoted before the last
+// one of a history. Two rollbacks go back two versions; the second does not undo the
+// first. ok is false if there is no such version.
 func Before(history []Promotion) (version int, ok bool) {
-	var path []int // the versions by which the pointer came to where it stands
+	var path []int // the versions that led to the current one
 	for _, p := range history {
 		back := -1
 		if p.Source != SourceGate && p.Source != SourcePromote && p.Source != "" {
@@ -74,9 +74,9 @@ type Holdings struct {
 	InUse      []int // by attempts in flight
 }
 
-// Decision is a decision about a candidate that moved nothing: it was refused, a
-// person rejected it, or the pointer was pinned or elsewhere by then. Key: Run,
-// Policy, DecisionID, which no Promotion has too.
+// Decision is a decision about a candidate that moved nothing: it was refused, a person
+// rejected it, or the pointer had been pinned or moved by then. Key: Run, Policy,
+// DecisionID. No Promotion has the same key.
 type Decision struct {
 	Run        string          `json:"run"`
 	Policy     string          `json:"policy"`

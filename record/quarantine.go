@@ -12,7 +12,7 @@ type Quarantine struct {
 	Run    string     `json:"run"`
 	Policy string     `json:"policy"`
 	Step   int        `json:"step"`
-	Kind   trace.Kind `json:"kind"`  // trace.Train, or trace.Reserve for one that stood in
+	Kind   trace.Kind `json:"kind"`  // trace.Train, or trace.Reserve for a replacement
 	Task   int        `json:"task"`  // ordinal in its stream
 	Index  int        `json:"index"` // in the train split
 	Reason string     `json:"reason"`

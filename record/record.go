@@ -1,8 +1,8 @@
-// Package record holds the records of a run beside its attempts: the run itself, its
-// batches, steps, evaluations and quarantined tasks, and the moves of its promoted
-// pointer. Package trace has the records of an attempt. Records are plain values that
-// package store keeps and all other packages read; each has a natural key, named in its
-// comment, under which writing it twice changes nothing.
+// Package record holds the records of a run, except those of its attempts: the run
+// itself, its batches, steps, evaluations and quarantined tasks, and the moves of its
+// promoted pointer. Package trace has the records of an attempt. Records are plain values
+// that package store keeps and all other packages read. Each has a natural key, named in
+// its comment; writing a record twice under its key changes nothing.
 package record
 
 import (
@@ -12,10 +12,10 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// Status is where a run stands.
+// Status is the status of a run.
 type Status string
 
-// The statuses. All but Running are ends.
+// The statuses. All but Running mean that the run has ended.
 const (
 	Running   Status = "running"
 	Completed Status = "completed"
@@ -23,8 +23,8 @@ const (
 	Cancelled Status = "cancelled"
 	// Refused is a run that never began: its spec was refused. Its name is free.
 	Refused Status = "refused"
-	// Terminated, TimedOut and Deleted are ends that a workflow can't record itself; a
-	// process that sees them in Temporal does.
+	// Terminated, TimedOut and Deleted are ends that a workflow can't record itself. A
+	// process that sees them in Temporal records them.
 	Terminated Status = "terminated"
 	TimedOut   Status = "timed_out"
 	Deleted    Status = "deleted" // its workflow is not in Temporal any more
@@ -90,6 +90,6 @@ type EvaluationResult struct {
 	Rollouts int        `json:"rollouts"`
 	Mean     float64    `json:"mean"`
 	StdError float64    `json:"std_error"`
-	// Greedy is the mean at temperature 0, where it was asked for.
+	// Greedy is the mean at temperature 0, nil if it was not asked for.
 	Greedy *float64 `json:"greedy,omitempty"`
 }

@@ -16,8 +16,8 @@ type Trial struct {
 	Calls   int
 	Tokens  int // sampled ones of its calls, replayed ones too
 	Begun   time.Time
-	// Progress is the time of the attempt's last record. Only attempts that a later one
-	// replaced before they had a result have it.
+	// Progress is the time of the attempt's last record. It is set only if a later
+	// attempt replaced this one before it had a result.
 	Progress time.Time
 }
 
@@ -39,7 +39,7 @@ type Replayed struct {
 	Tokens int
 }
 
-// TaskResult is how the attempts at a task came out that count, over all steps of a kind.
+// TaskResult sums up the attempts at a task that count, over all steps of a kind.
 type TaskResult struct {
 	Kind     trace.Kind
 	TaskID   string
@@ -53,8 +53,8 @@ type TaskResult struct {
 	Step, Task int
 }
 
-// TaskMoment is how the graded attempts at a task came out in one step, which for an
-// evaluation is the version.
+// TaskMoment sums up the graded attempts at a task in one step. For an evaluation, Step
+// is the version.
 type TaskMoment struct {
 	Kind   trace.Kind
 	TaskID string

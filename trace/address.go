@@ -8,16 +8,17 @@ import (
 	"strings"
 )
 
-// Kind says for what a rollout is made. Only rollouts of the kinds Train and Reserve are
+// Kind says what a rollout is for. Only rollouts of the kinds Train and Reserve are
 // trained on.
 type Kind string
 
 // The kinds of rollout.
 const (
 	Train Kind = "train" // feeds a training step
-	// Reserve stands in for a group of a training step whose task was quarantined.
+	// Reserve replaces a group of a training step whose task was quarantined, or which
+	// would teach nothing.
 	Reserve Kind = "reserve"
-	Gate    Kind = "gate" // promotion looks at it
+	Gate    Kind = "gate" // decides about promotion
 	Test    Kind = "test" // reported before and after, never used to choose
 	Try     Kind = "try"  // made by `fulgurite try`
 )
@@ -45,7 +46,7 @@ type RolloutID struct {
 	Sample int    `json:"sample"`
 }
 
-// String is the rollout's path, for example "demo/train-3/17/2".
+// String returns the rollout's path, for example "demo/train-3/17/2".
 func (r RolloutID) String() string {
 	return fmt.Sprintf("%s/%s-%d/%d/%d", r.Run, r.Kind, r.Step, r.Task, r.Sample)
 }
@@ -57,7 +58,7 @@ type Address struct {
 	Attempt int `json:"attempt"`
 }
 
-// String is the attempt's path, for example "demo/train-3/17/2/1".
+// String returns the attempt's path, for example "demo/train-3/17/2/1".
 func (a Address) String() string { return a.RolloutID.String() + "/" + strconv.Itoa(a.Attempt) }
 
 // ParseAddress reads what Address.String wrote and nothing else.

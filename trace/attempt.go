@@ -59,12 +59,12 @@ type Attempt struct {
 	// Reward is the reward used in training; nil until graded.
 	Reward *float64 `json:"reward,omitempty"`
 	Result string   `json:"result,omitempty"` // returned by the agent, cut to 64 KiB
-	// Failure says in one word how the agent failed, for example "timeout"; Error
-	// says it to people. A fault has one if the agent may have caused it:
-	// "hang" and "killed".
+	// Failure says in one word how the agent failed, for example "timeout". Error says it
+	// in words for people. An InfraFault has a Failure only if the agent may have caused
+	// it: "hang" or "killed".
 	Failure string `json:"failure,omitempty"`
 	Error   string `json:"error,omitempty"`
-	// Output is the agent's output. It is written with the seal and read apart.
+	// Output is the agent's output. It is written with the seal, and read separately.
 	Output Output    `json:"output,omitzero"`
 	Calls  int       `json:"calls"`
 	Tokens int       `json:"tokens"` // sampled tokens

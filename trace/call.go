@@ -26,8 +26,8 @@ type Call struct {
 	Version int    `json:"version"`
 	// Weights is the SHA-256 of the weights that sampled, hex.
 	Weights string `json:"weights"`
-	// Server is which server of others sampled, as HOST:PORT with the path of its address;
-	// empty for the built-in sampler.
+	// Server is the external server that sampled, as HOST:PORT with the path of its
+	// address; empty for the built-in sampler.
 	Server string `json:"server,omitempty"`
 	// Key is the SHA-256 of the canonical request, hex; Occurrence counts, from
 	// 0, how often the attempt made that same request before.
@@ -43,8 +43,8 @@ type Call struct {
 	// Form is the form to which the reply was held (a model.Form), if the request asked
 	// for one: the sampling distribution can be rebuilt from it. Nil is free.
 	Form json.RawMessage `json:"form,omitempty"`
-	// Drift says that the dialog continues a recorded call, but that its text,
-	// rendered and tokenized anew, does not begin with that call's tokens.
+	// Drift says that the dialog continues a recorded call, but that its text, rendered
+	// and tokenized again, does not begin with that call's tokens.
 	Drift bool `json:"drift,omitempty"`
 
 	Seed        uint64  `json:"seed"`
@@ -55,11 +55,11 @@ type Call struct {
 	// ReplayedFrom is the attempt that sampled the call, if this one was answered
 	// from its record; 0 for a call that this attempt sampled itself.
 	ReplayedFrom int `json:"replayed_from,omitempty"`
-	// Divergence is set on an attempt's first call that no earlier attempt had
-	// made, if there was more of those to replay.
+	// Divergence is set on an attempt's first call that no earlier attempt had made, if
+	// calls of earlier attempts were left to replay.
 	Divergence *Divergence `json:"divergence,omitempty"`
-	// Exchange names the one request of the agent that the call answers, however
-	// often it was asked on the way; empty if the asker does not say.
+	// Exchange names the one request of the agent that the call answers, however often
+	// the request was repeated on the way; empty if the client does not say.
 	Exchange string `json:"exchange,omitempty"`
 
 	Started  time.Time     `json:"started"`
@@ -78,7 +78,7 @@ type Exchange struct {
 	Response json.RawMessage `json:"response"`
 }
 
-// Calls are exchanges without their bodies.
+// Calls returns the calls of exchanges, without their bodies.
 func Calls(exchanges []Exchange) []Call {
 	out := make([]Call, len(exchanges))
 	for i, x := range exchanges {

@@ -4,7 +4,7 @@ package trace
 // ours: fingerprints of the dialog, by which the call is found. The receiver replaces any
 // values that an agent sends under these names.
 const (
-	InstructionsFingerprint = "fulgurite.told.instructions" // system messages; absent if the span tells none
+	InstructionsFingerprint = "fulgurite.told.instructions" // system messages; absent if there are none
 	DialogFingerprint       = "fulgurite.told.dialog"       // the other messages of the request
 	ReplyFingerprint        = "fulgurite.told.reply"
 )

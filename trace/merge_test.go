@@ -9,7 +9,7 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// spans is a sequence's tokens from one call or from the context, piece by piece.
+// spans splits a sequence into pieces of one call or of the context.
 func spans(s trace.Sequence) (out []span) {
 	for i, token := range s.Tokens {
 		if n := len(out); n == 0 || out[n-1].call != s.Call[i] {
@@ -34,9 +34,9 @@ func long(n int) []int32 {
 	return out
 }
 
-// Whoever cuts prompts of merged calls to a limit must know which tokens are a
-// prompt. Here they are context however long they are, and if they left the model no
-// room, nothing of the call is trained.
+// Code that cuts the prompts of merged calls to a limit must know which tokens are a
+// prompt. Here they are context however long they are. If they left the model no room,
+// nothing of the call is trained.
 func TestALaterPromptIsContextHoweverLong(t *testing.T) {
 	t.Parallel()
 	first := call([]int32{1, 2}, []int32{3})
@@ -59,8 +59,8 @@ func TestAPromptThatAddsNothingGoesOn(t *testing.T) {
 	require.Equal(t, []span{{-1, []int32{1}}, {0, []int32{2, 3}}, {1, []int32{4}}, {2, []int32{5, 6}}}, spans(got[0]))
 }
 
-// What an agent throws away and samples again is part of a sequence, not an
-// extension of it, even where the new tokens are the old ones.
+// A prompt that goes back to within a sequence, to sample its tail again, does not extend
+// it, even if the new tokens are the old ones.
 func TestAShorterPromptThatIsSampledAgainDoesNotMerge(t *testing.T) {
 	t.Parallel()
 	whole := call([]int32{1, 2}, []int32{3, 4, 5})
@@ -95,7 +95,7 @@ func TestALateBreakKeepsItsTail(t *testing.T) {
 	require.Equal(t, []span{{-1, []int32{1, 2, 9, 4, 5, 6, 7}}, {3, []int32{8}}, {-1, []int32{10}}, {4, []int32{11, 12}}}, spans(got[1]))
 }
 
-// So a limit that every call kept is kept by every sequence.
+// So if all calls keep a limit, all sequences keep it, too.
 func TestASequenceIsNoLongerThanItsLongestCall(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

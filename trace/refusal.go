@@ -24,7 +24,7 @@ type Refusal struct {
 // latest refusal.
 type RefusalCount struct {
 	Refusal
-	// Attempts is how many attempts were refused so.
+	// Attempts is how many attempts had such a refusal.
 	Attempts int `json:"attempts"`
 }
 

@@ -18,12 +18,12 @@ type Sequence struct {
 	// Call is the index, in the calls given to Merge, of the call that produced
 	// the token, or -1 for context.
 	Call []int
-	// Origin is Call, but names the call of tokens that are not trained as well: -1 is
-	// context alone.
+	// Origin is like Call, but also names the call of sampled tokens that are not
+	// trained. Only context has -1.
 	Origin []int
 	// Temperature is the temperature of all its calls.
 	Temperature float64
-	// Forms says where the completion of each call lies that was held to a form.
+	// Forms holds the form, and its place, of each completion that was held to one.
 	Forms []SequenceForm
 }
 

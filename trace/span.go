@@ -32,9 +32,9 @@ type Span struct {
 	Failed  bool   `json:"failed,omitempty"`
 	Message string `json:"message,omitempty"`
 
-	// CallID is the id of the reply of the call that the span tells of.
+	// CallID is the id of the reply of the call that the span describes.
 	CallID string `json:"call_id,omitempty"`
-	// Agent names the agent or graph node that it speaks of.
+	// Agent names the agent or graph node that the span describes.
 	Agent string `json:"agent,omitempty"`
 	// Tool names the tool that ran; ToolCallID is the id of the tool call that asked
 	// for it.

@@ -87,7 +87,7 @@ func TestFormsGoWithTheTokensOfTheirCalls(t *testing.T) {
 	require.Nil(t, trace.Merge([]trace.Call{second})[0].Forms)
 }
 
-// An agent may make calls at once, and nobody decides which is recorded first.
+// An agent may make calls at once, and any of them may be recorded first.
 func TestTheOrderOfCallsDoesNotMatterToTheirSequences(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -121,7 +121,7 @@ func indices(n int) []int {
 	return out
 }
 
-// someCalls are calls of which some extend others.
+// someCalls returns calls of which some extend others.
 func someCalls(t *rapid.T) []trace.Call {
 	var calls []trace.Call
 	for i := range rapid.IntRange(1, 8).Draw(t, "calls") {

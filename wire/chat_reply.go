@@ -58,8 +58,8 @@ func (r *Request) chatReply(reply Reply) chatReply {
 	return body
 }
 
-// chatCalls are the calls of a choice in the form of its request: tool calls, or
-// the one call of a function.
+// chatCalls returns the calls of a choice in the form of its request: tool calls, or the
+// one call of a function.
 func (r *Request) chatCalls(c Choice) ([]dialog.ToolCall, *dialog.Function) {
 	if r.functions && len(c.Message.ToolCalls) > 0 {
 		return nil, &c.Message.ToolCalls[0].Function
@@ -88,8 +88,8 @@ type chatWriter struct {
 	text    *chatText // nil until there was one
 }
 
-// chatText is an event with text of the first choice and nothing else, before and after
-// its text. Almost all events of a stream are such.
+// chatText holds the bytes before and after the text in an event that has only text of
+// the first choice. Almost all events of a stream are of this kind.
 type chatText struct{ before, after []byte }
 
 // chatChunk is the JSON of a piece of a chat completion.
@@ -155,7 +155,7 @@ func (s *chatWriter) content(e *events, choice int, text string, logprobs []Toke
 	e.Write(s.text.after)
 }
 
-// newText takes an event with an empty text apart.
+// newText returns the two parts of an event around an empty text.
 func (s *chatWriter) newText() *chatText {
 	const field, empty = `"content":`, `""`
 	e := newEvents()

@@ -163,7 +163,7 @@ func (t chatTurn) message(field string) (dialog.Message, error) {
 	return m, nil
 }
 
-// call is the function's call under an id. Some clients send arguments as an
+// call returns a call of the function with an id. Some clients send arguments as an
 // object.
 func (f functionCall) call(id string) dialog.ToolCall {
 	arguments := stringOf(f.Arguments)

@@ -79,7 +79,8 @@ func (r *Request) readPrompt(raw json.RawMessage) error {
 	return nil
 }
 
-// promptOf takes a text or a list of token ids for the prompt, if raw is one.
+// promptOf sets the prompt if raw is a text or a list of token ids, and reports whether
+// it is.
 func (r *Request) promptOf(raw json.RawMessage) bool {
 	if raw[0] == '"' {
 		r.Text = stringOf(raw)

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// content reads the text of a message: a string, null, or a list of parts of the
-// kinds named, which is their texts without anything between.
+// content returns the text of a message. raw is a string, null, or a list of parts of the
+// given kinds, whose texts are joined without a separator.
 func content(raw json.RawMessage, field string, kinds ...string) (string, error) {
 	if !given(raw) {
 		return "", nil

@@ -54,9 +54,9 @@ func checkText(body []byte) error {
 	return &Failure{Status: http.StatusBadRequest, Code: "invalid_json", Message: "the request's body is not UTF-8"}
 }
 
-// Unmarshal decodes a JSON object into v, which is empty, and blames the field that does
-// not fit, or that is given twice. It looks piece by piece only at what does not
-// fit at once.
+// Unmarshal decodes a JSON object into v, which is empty. The error names the field that
+// does not fit or that is given twice. Only a body that can't be decoded at once is
+// decoded again to find that field.
 func Unmarshal(body []byte, v any) error {
 	if err := checkText(body); err != nil {
 		return err
@@ -83,7 +83,7 @@ func Unmarshal(body []byte, v any) error {
 // unambiguous refuses objects that give a name twice: readers differ in which of
 // the two they take.
 func unambiguous(body []byte) error {
-	// Half a surrogate pair, which JavaScript sends where it cut a text, reads as
+	// JavaScript may cut a text within a surrogate pair. The half that remains is read as
 	// U+FFFD.
 	_, err := jsontext.NewDecoder(bytes.NewBuffer(body), jsontext.AllowInvalidUTF8(true)).ReadValue()
 	var at *jsontext.SyntacticError
@@ -142,7 +142,7 @@ func isObject(raw []byte) bool {
 	return len(trimmed) > 0 && trimmed[0] == '{' && json.Valid(raw)
 }
 
-// stringOf is the string that raw holds, or nothing.
+// stringOf returns the string that raw holds, "" if it holds none.
 func stringOf(raw json.RawMessage) string {
 	var s string
 	if given(raw) {

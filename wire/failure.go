@@ -46,8 +46,7 @@ func (f *Failure) Error() string {
 
 func (f *Failure) Unwrap() error { return f.Cause }
 
-// Body is the failure in the shape that clients of an API read. The cause is not
-// in it.
+// Body returns the failure in the shape that clients of an API read, without the cause.
 func (f *Failure) Body(api API) []byte {
 	if api == Messages {
 		return marshal(f.ofMessages())
@@ -89,7 +88,7 @@ type messagesError struct {
 }
 
 func (f *Failure) ofMessages() messagesFailure {
-	// Clients of Messages see no field beside the message, so it says where.
+	// Clients of Messages see only the message, so it names the field.
 	message := f.Message
 	if f.Param != "" && !names(message, f.Param) {
 		message = f.Param + ": " + message
@@ -97,7 +96,7 @@ func (f *Failure) ofMessages() messagesFailure {
 	return messagesFailure{"error", messagesError{kindOf(f.Status), message}}
 }
 
-// names reports whether a message has the field in it, as a word of its own.
+// names reports whether a message contains the field as a separate word.
 func names(message, field string) bool {
 	for at := 0; ; at++ {
 		n := strings.Index(message[at:], field)
@@ -113,10 +112,10 @@ func names(message, field string) bool {
 	}
 }
 
-// ofName reports whether names of fields go on with r.
+// ofName reports whether r can be part of a field's name.
 func ofName(r rune) bool { return r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r) }
 
-// kindOf is Anthropic's word for a status.
+// kindOf returns Anthropic's error type for a status.
 func kindOf(status int) string {
 	switch status {
 	case http.StatusUnauthorized:
@@ -141,9 +140,9 @@ func kindOf(status int) string {
 }
 
 // ReadFailure reads an error in a body or in the data of an event, in the shape of any
-// API: OpenAI's {"error": …}, its events {"type": "error", …} and
-// {"type": "response.failed", …} of Responses, and Anthropic's {"type": "error",
-// "error": …}. Words are its types and codes. It is false for anything else.
+// API: OpenAI's {"error": …}, its events {"type": "error", …} and {"type":
+// "response.failed", …} of Responses, and Anthropic's {"type": "error", "error": …}.
+// words are the types and codes of the error. ok is false for anything else.
 func ReadFailure(data []byte) (words []string, ok bool) {
 	var f struct {
 		Type     string
@@ -176,7 +175,7 @@ func BlamesRequest(word string) bool {
 	return false
 }
 
-// nullable is null for the empty string.
+// nullable returns nil, the null of JSON, for the empty string.
 func nullable(s string) *string {
 	if s == "" {
 		return nil
@@ -184,8 +183,8 @@ func nullable(s string) *string {
 	return &s
 }
 
-// marshal encodes what always can be: structs of strings and numbers, and raw JSON
-// that was read before.
+// marshal encodes values that can always be encoded: structs of strings and numbers, and
+// raw JSON that was read before.
 func marshal(v any) []byte {
 	body, err := json.Marshal(v)
 	if err != nil {

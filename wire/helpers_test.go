@@ -13,7 +13,7 @@ import (
 	"github.com/fulgurite/fulgurite/wire"
 )
 
-// plain is a reply of one text.
+// plain returns a reply of one text.
 func plain(model, text string) wire.Reply {
 	return wire.Reply{
 		ID: "1f", Created: time.Unix(1795176000, 0), Model: model, PromptTokens: 6,
@@ -21,14 +21,14 @@ func plain(model, text string) wire.Reply {
 	}
 }
 
-// whole is the body of a reply.
+// whole returns the body of a reply.
 func whole(t require.TestingT, r *wire.Request, reply wire.Reply) object {
 	body, err := r.Encode(reply)
 	require.NoError(t, err)
 	return parse(t, string(body))
 }
 
-// minimal are requests of every API that ask for all that can be asked for.
+// minimal returns a request of every API that asks for all that can be asked for.
 func minimal(t testing.TB) map[wire.API]*wire.Request {
 	t.Helper()
 	return map[wire.API]*wire.Request{

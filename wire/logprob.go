@@ -5,7 +5,7 @@ import (
 	"unicode/utf8"
 )
 
-// leastLogprob stands for log-probabilities that JSON can't write.
+// leastLogprob replaces log-probabilities that JSON can't express.
 const leastLogprob = -9999
 
 // openLogprob is a token's log-probability in Chat and Responses.
@@ -27,7 +27,7 @@ func openLogprobs(tokens []Token) []openLogprob {
 	return all
 }
 
-// logprob is the token's, within what JSON can write.
+// logprob returns the token's log-probability, or leastLogprob if JSON can't express it.
 func (t Token) logprob() float32 {
 	if math.IsNaN(float64(t.Logprob)) || math.IsInf(float64(t.Logprob), 0) {
 		return leastLogprob
@@ -35,12 +35,12 @@ func (t Token) logprob() float32 {
 	return t.Logprob
 }
 
-// equal reports whether two tokens show the same.
+// equal reports whether two tokens look the same to a client.
 func (t Token) equal(u Token) bool {
 	return t.Text == u.Text && t.logprob() == u.logprob() && string(t.Bytes) == string(u.Bytes)
 }
 
-// characters counts those that begin in the token.
+// characters counts the characters that begin in the token.
 func (t Token) characters() int {
 	if t.Bytes == nil {
 		return utf8.RuneCountInString(t.Text)
@@ -63,8 +63,8 @@ type textLogprobs struct {
 	TextOffset    []int                `json:"text_offset"`
 }
 
-// textLogprobsOf begin at a character of the text; the next ones begin where it
-// returns.
+// textLogprobsOf returns the log-probabilities of tokens whose text begins at character
+// offset. It also returns the offset at which the next tokens begin.
 func textLogprobsOf(tokens []Token, offset int) (*textLogprobs, int) {
 	all := &textLogprobs{Tokens: []string{}, TokenLogprobs: []float32{}, TopLogprobs: []map[string]float32{}, TextOffset: []int{}}
 	for _, t := range tokens {

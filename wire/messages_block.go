@@ -42,8 +42,8 @@ func blocks(raw json.RawMessage, field string) ([]block, error) {
 	return all, nil
 }
 
-// userBlocks are the turns in a message of the user: each result of a tool, and
-// the text between them.
+// userBlocks returns the turns in a message of the user: one for each result of a tool,
+// and one for the text between two results.
 func userBlocks(raw json.RawMessage, field string) ([]dialog.Message, error) {
 	all, err := blocks(raw, field)
 	if err != nil {
@@ -74,7 +74,7 @@ func userBlocks(raw json.RawMessage, field string) ([]dialog.Message, error) {
 	return turns, nil
 }
 
-// result is the result of a tool. Its text says whether the tool failed.
+// result returns the turn of a tool's result. Only its text says whether the tool failed.
 func (b block) result(field string) (dialog.Message, error) {
 	m := dialog.Message{Role: dialog.ToolReply, ToolCallID: b.ToolUseID}
 	if b.ToolUseID == "" {
@@ -90,7 +90,7 @@ func (b block) result(field string) (dialog.Message, error) {
 	return m, nil
 }
 
-// assistantBlocks are the one turn in a message of the assistant.
+// assistantBlocks returns the one turn in a message of the assistant.
 func assistantBlocks(raw json.RawMessage, field string) ([]dialog.Message, error) {
 	all, err := blocks(raw, field)
 	if err != nil {
@@ -103,7 +103,7 @@ func assistantBlocks(raw json.RawMessage, field string) ([]dialog.Message, error
 			m.Content += b.Text
 		case "thinking":
 			m.Reasoning += b.Thinking
-		case "redacted_thinking": // nobody can read it
+		case "redacted_thinking": // it can't be read
 		case "tool_use":
 			call, err := b.call(at(field, i))
 			if err != nil {

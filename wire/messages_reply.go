@@ -33,7 +33,7 @@ type textBlock struct {
 type thinkingBlock struct {
 	Type     string `json:"type"` // "thinking"
 	Thinking string `json:"thinking"`
-	// Signature is there because clients drop reasoning that has none.
+	// Signature is written because clients drop reasoning that has none.
 	Signature string `json:"signature"`
 }
 
@@ -77,8 +77,8 @@ func messagesReplyOf(reply Reply) messagesReply {
 	return body
 }
 
-// hasText reports whether a choice has text, which may be empty if it has nothing
-// else to show: clients look for it there.
+// hasText reports whether a choice shows a text. A choice without tool calls shows one
+// even if it is empty, because clients look for it.
 func (c Choice) hasText() bool {
 	return c.Message.Content != "" || len(c.Message.ToolCalls) == 0
 }
@@ -91,7 +91,7 @@ func (c Choice) stopReason() (reason, sequence *string) {
 	return &why, sequence
 }
 
-// Count is the body that says how many tokens a prompt of Messages has.
+// Count returns the body that says how many tokens a prompt of Messages has.
 func Count(tokens int) []byte {
 	return marshal(struct {
 		InputTokens int `json:"input_tokens"`

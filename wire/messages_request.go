@@ -124,8 +124,8 @@ func (r *Request) readSystem(raw json.RawMessage) error {
 	return nil
 }
 
-// messagesDialog reads the turns. One message of the user may hold results of
-// tools and text, which are turns of their own; the assistant's blocks are one turn.
+// messagesDialog reads the turns. One message of the user may hold results of tools and
+// text, which become separate turns. The assistant's blocks are one turn.
 func (r *Request) messagesDialog(turns []messagesTurn) error {
 	for i, t := range turns {
 		field := at("messages", i)

@@ -2,7 +2,7 @@ package wire
 
 import "time"
 
-// owner is who all models belong to.
+// owner is the name of the owner of all models.
 const owner = "fulgurite"
 
 // openModel is the JSON of a model in OpenAI's APIs.
@@ -23,12 +23,12 @@ type messagesModel struct {
 
 func openModelOf(name string) openModel { return openModel{ID: name, Object: "model", OwnedBy: owner} }
 
-// messagesModelOf dates a model to the beginning of time, as openModelOf does.
+// messagesModelOf describes a model with the time 0 of Unix, as openModelOf does.
 func messagesModelOf(name string) messagesModel {
 	return messagesModel{"model", name, name, time.Unix(0, 0).UTC()}
 }
 
-// Model is the body that describes a model.
+// Model returns the body that describes a model.
 func (api API) Model(name string) []byte {
 	if api == Messages {
 		return marshal(messagesModelOf(name))
@@ -36,7 +36,7 @@ func (api API) Model(name string) []byte {
 	return marshal(openModelOf(name))
 }
 
-// Models is the body that lists models, all of them on one page.
+// Models returns the body that lists models, all of them on one page.
 func (api API) Models(names []string) []byte {
 	if api != Messages {
 		all := make([]openModel, len(names))

@@ -190,7 +190,7 @@ func closeBlock(t require.TestingT, block object) {
 	}
 }
 
-// readResponse puts a response together and holds the last event against it.
+// readResponse puts a response together and compares it with the last event.
 func readResponse(t require.TestingT, all []event) object {
 	var output []any
 	for i, e := range all {

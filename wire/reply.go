@@ -7,8 +7,9 @@ import (
 	"github.com/fulgurite/fulgurite/dialog"
 )
 
-// Encode is the body of a whole reply. It refuses one that clients could not read:
-// with tool calls that have no id or name, or arguments that are no JSON object.
+// Encode returns the body of a whole reply. It refuses a reply that clients could not
+// read, such as one with tool calls that have no id or name, or with arguments that are
+// no JSON object.
 func (r *Request) Encode(reply Reply) ([]byte, error) {
 	if err := r.check(reply); err != nil {
 		return nil, fmt.Errorf("encode reply %s: %w", r.API.ReplyID(reply.ID), err)
@@ -25,7 +26,7 @@ func (r *Request) Encode(reply Reply) ([]byte, error) {
 	return marshal(r.chatReply(reply)), nil
 }
 
-// check holds what every API expects of a reply.
+// check returns an error if a reply is not what every API expects.
 func (r *Request) check(reply Reply) error {
 	if len(reply.Choices) != r.choices() {
 		return fmt.Errorf("%d choices, want %d", len(reply.Choices), r.choices())
@@ -46,7 +47,7 @@ func (r *Request) check(reply Reply) error {
 	return nil
 }
 
-// choices is the number of replies to the request.
+// choices returns the number of replies to the request.
 func (r *Request) choices() int { return max(r.N, 1) }
 
 // onlyAsked returns the reply without the parts that the request did not ask for.
@@ -65,7 +66,7 @@ func (r *Request) onlyAsked(reply Reply) Reply {
 	return reply
 }
 
-// finish is why a choice ended as clients act on it: a choice with tool calls ended
+// finish returns why a choice ended, as clients act on it: a choice with tool calls ended
 // by them, unless one after them was cut off.
 func (c Choice) finish() Finish {
 	switch {
@@ -102,8 +103,8 @@ func arguments(call dialog.ToolCall) json.RawMessage {
 	return json.RawMessage(call.Function.Arguments)
 }
 
-// ReplyID is the id of a reply as clients see it, made of the id that all its parts
-// share.
+// ReplyID returns the id of a reply as clients see it, made from the id that all its
+// parts share.
 func (api API) ReplyID(id string) string {
 	switch api {
 	case Completions:

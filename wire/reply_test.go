@@ -14,7 +14,7 @@ import (
 	"github.com/fulgurite/fulgurite/wire"
 )
 
-// calling is a reply that thinks, hasText and calls two tools.
+// calling returns a reply with reasoning, text and two tool calls.
 func calling() wire.Reply {
 	reply := plain("m", "so <b>")
 	reply.Choices[0].Message.Reasoning = "hm"
@@ -29,7 +29,7 @@ func encode(t testing.TB, r *wire.Request, reply wire.Reply) string {
 	return string(body)
 }
 
-// Replies that are on record were written so.
+// Replies that are on record have these bytes.
 func TestAChatReplyIsByteForByteWhatItWas(t *testing.T) {
 	t.Parallel()
 	r := decode(t, wire.Chat, `{"model":"m",`+hi+`}`)
@@ -177,7 +177,7 @@ func TestTheModelIsTheOneThatWasAskedFor(t *testing.T) {
 	}
 }
 
-// What a client sends back of a reply is what was said.
+// A reply that a client sends back is read as the same turn.
 func TestARepliesWayBackIsTheSameTurn(t *testing.T) {
 	t.Parallel()
 	said := calling().Choices[0].Message

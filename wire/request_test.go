@@ -14,7 +14,7 @@ import (
 	"github.com/fulgurite/fulgurite/wire"
 )
 
-// recorded is a request as a client writes it, and the API that it is of.
+// recorded returns a request as a client writes it, and its API.
 func recorded(t testing.TB, name string) (wire.API, []byte) {
 	t.Helper()
 	body, err := os.ReadFile(filepath.Join("testdata", "requests", name+".json"))
@@ -43,7 +43,7 @@ func decode(t testing.TB, api wire.API, body string) *wire.Request {
 	return r
 }
 
-// refused is the failure of a body that is no request.
+// refused returns the failure of a body that is no request.
 func refused(t testing.TB, api wire.API, body string) *wire.Failure {
 	t.Helper()
 	_, err := wire.Decode(api, []byte(body))
@@ -59,7 +59,7 @@ func call(id, name, arguments string) dialog.ToolCall {
 	return dialog.ToolCall{ID: id, Type: "function", Function: dialog.Function{Name: name, Arguments: arguments}}
 }
 
-// loop is the dialog that most recorded requests are a form of.
+// loop returns the dialog that most recorded requests are a form of.
 func loop() []dialog.Message {
 	return []dialog.Message{
 		{Role: dialog.System, Content: "Be brief."},
@@ -120,7 +120,7 @@ func thinking(said []dialog.Message) []dialog.Message {
 }
 
 // claude has instructions in the middle, several blocks in a message and results
-// beside text.
+// next to text.
 func claude(said []dialog.Message) []dialog.Message {
 	said[0].Content = "x-anthropic-billing-header: cc_version=2.1.329.a1; cc_entrypoint=sdk-ts;Be brief."
 	assistant := thinking(said)[2]

@@ -7,7 +7,7 @@ import (
 	"github.com/fulgurite/fulgurite/dialog"
 )
 
-// reference is the type of an item that stands for one of an earlier reply.
+// reference is the type of an item that refers to an item of an earlier reply.
 const reference = "item_reference"
 
 // item is an item of the input of Responses, whichever its type.
@@ -28,7 +28,7 @@ type item struct {
 	} `json:"summary"`
 }
 
-// turn is a message in the making: several items of the assistant are one.
+// turn is a message that is being built: several items of the assistant form one.
 type turn struct {
 	dialog.Message
 	hasContent bool // it has content, which may be empty
@@ -50,7 +50,7 @@ func itemOf(raw json.RawMessage, field string, resolve func(id string) (item, bo
 	return resolved, nil
 }
 
-// addItem continues the turns by an item.
+// addItem adds an item to the turns.
 func addItem(turns []turn, i item, field string) ([]turn, error) {
 	switch {
 	case i.Type == reference:
@@ -86,7 +86,8 @@ func addMessage(turns []turn, i item, field string) ([]turn, error) {
 	role := dialog.Role(i.Role)
 	switch role {
 	case dialog.Assistant:
-		// Two texts are two turns; a text after calls is said to their results.
+		// A second text begins a second turn. So does a text after calls, since it
+		// responds to their results.
 		turns, t := ofAssistant(turns, func(t turn) bool { return t.hasContent || len(t.ToolCalls) > 0 })
 		t.Content, t.hasContent = text, true
 		return turns, nil
@@ -99,8 +100,8 @@ func addMessage(turns []turn, i item, field string) ([]turn, error) {
 	return append(turns, turn{Message: dialog.Message{Role: role, Content: text, Name: i.Name}}), nil
 }
 
-// ofAssistant is the last turn if it is the assistant's and not over, else a new
-// one.
+// ofAssistant returns the last turn if it is the assistant's and not over. Otherwise it
+// adds a new one and returns that.
 func ofAssistant(turns []turn, over func(turn) bool) ([]turn, *turn) {
 	last := len(turns) - 1
 	if last < 0 || turns[last].Role != dialog.Assistant || over(turns[last]) {

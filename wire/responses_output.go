@@ -83,7 +83,7 @@ func textOf(text string, logprobs []Token) outputText {
 	return outputText{"output_text", text, []any{}, listedLogprobs(logprobs)}
 }
 
-// listedLogprobs are log-probabilities whose bytes are always there.
+// listedLogprobs returns log-probabilities that always list their bytes.
 func listedLogprobs(tokens []Token) []openLogprob {
 	all := slices.Clone(tokens)
 	for i, t := range all {

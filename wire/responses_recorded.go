@@ -61,8 +61,8 @@ func itemID(id string) (stem string, of func(dialog.Message) (item, bool)) {
 	return "", nil
 }
 
-// Deleted is the body that confirms that the response of an id, such as resp_1, is
-// gone.
+// Deleted returns the body that confirms that the response with an id, such as resp_1,
+// was deleted.
 func Deleted(id string) []byte {
 	return marshal(struct {
 		ID      string `json:"id"`
@@ -101,7 +101,7 @@ func (r *Request) InputItems(id string) []byte {
 	return marshal(list)
 }
 
-// keptItem completes an item as it is shown, and returns its id.
+// keptItem completes an item for being listed, and returns its id.
 func keptItem(item map[string]any, id string) string {
 	if given, ok := item["id"].(string); ok && given != "" {
 		id = given

@@ -55,7 +55,7 @@ type outputDetails struct {
 	ReasoningTokens int `json:"reasoning_tokens"`
 }
 
-// responseHead is a response that nothing is known of yet.
+// responseHead returns a response whose result is not known yet.
 func (r *Request) responseHead(head Reply) response {
 	var asked map[string]json.RawMessage
 	_ = json.Unmarshal(r.Body, &asked) // a request that was made by hand has none
@@ -76,7 +76,7 @@ func (r *Request) responseHead(head Reply) response {
 	}
 }
 
-// response is a whole response with its items.
+// response returns a whole response with its items.
 func (r *Request) response(reply Reply, output []any) response {
 	body, c := r.responseHead(reply), reply.Choices[0]
 	body.Status, body.Output = "completed", output

@@ -71,7 +71,7 @@ func (r *Request) decodeResponses(body []byte) error {
 	return r.readInput(w.Input)
 }
 
-// checkStored refuses what would need something that is kept on OpenAI's servers.
+// checkStored refuses a request that needs something stored on OpenAI's servers.
 func (w *responsesRequest) checkStored() error {
 	switch {
 	case given(w.Conversation):
@@ -98,7 +98,7 @@ func (r *Request) readFlatTools(tools []flatTool) error {
 	return nil
 }
 
-// readInput reads a text, which the user says, or items.
+// readInput reads the input: a text of the user, or items.
 func (r *Request) readInput(raw json.RawMessage) error {
 	var items []json.RawMessage
 	switch {
@@ -119,7 +119,7 @@ func (r *Request) readInput(raw json.RawMessage) error {
 	})
 }
 
-// readItems makes the dialog of the input's items.
+// readItems builds the dialog from the input's items.
 func (r *Request) readItems(resolve func(id string) (item, bool)) error {
 	var turns []turn
 	for i, raw := range r.items {

@@ -12,7 +12,7 @@ type responsesWriter struct {
 
 	text, thoughts   strings.Builder
 	logprobs         []Token
-	hasContent, late bool // text came; thoughts came after it
+	hasContent, late bool // there was text; there was reasoning after it
 }
 
 // responseEvent is the JSON of an event of Responses; each type has some of the
@@ -47,12 +47,12 @@ func (s *responsesWriter) add(e *events, event responseEvent) {
 	e.add(event.Type, event)
 }
 
-// item is an event about the open item.
+// item writes an event about the open item.
 func (s *responsesWriter) item(e *events, kind string, item any) {
 	s.add(e, responseEvent{Type: "output_item." + kind, OutputIndex: new(s.index), Item: item})
 }
 
-// part is an event about the one part of the open item.
+// part writes an event about the one part of the open item.
 func (s *responsesWriter) part(e *events, event responseEvent) {
 	event.OutputIndex, event.ContentIndex = new(s.index), new(0)
 	event.ItemID = messageID(s.head.ID)
@@ -70,7 +70,7 @@ func (s *responsesWriter) begin(e *events) {
 
 func (s *responsesWriter) reasoning(e *events, _ int, text string) {
 	if s.hasContent {
-		s.late = true // written at the end: how the text ended is known then
+		s.late = true // it is written at the end, when it is known how the text ended
 		return
 	}
 	s.writeReasoning(e, text)

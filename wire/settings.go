@@ -52,7 +52,8 @@ func (r *Request) CheckSampling() error {
 	return nil
 }
 
-// readLimit reads the most tokens that a client wants: the field name, nil if not given.
+// readLimit reads the most tokens that a reply may have, from the field called name.
+// limit is nil if the client does not give it.
 func (r *Request) readLimit(name string, limit *float64) error {
 	if limit == nil {
 		return nil
@@ -114,7 +115,7 @@ type streamOptions struct {
 	IncludeUsage bool `json:"include_usage"`
 }
 
-// at is the path of an element of a list.
+// at returns the path of an element of a list.
 func at(list string, i int) string { return fmt.Sprintf("%s[%d]", list, i) }
 
 // jsonSchema is a form of text as all APIs describe it.
@@ -124,7 +125,7 @@ type jsonSchema struct {
 	Strict *bool           `json:"strict"`
 }
 
-// openFormat is a form of text as Chat nests it and as Responses spells it flat.
+// openFormat is a form of text, nested as in Chat or flat as in Responses.
 type openFormat struct {
 	Type   string      `json:"type"`
 	Nested *jsonSchema `json:"json_schema"`

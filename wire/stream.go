@@ -11,10 +11,10 @@ import (
 	"unicode/utf8"
 )
 
-// Stream writes a reply piece by piece. Each method returns whole events, or nothing;
-// they are sent in that order, and together have the content of the body of the same
-// reply. The events are a function of the request and of the calls made alone. A stream
-// is not safe for concurrent use.
+// Stream writes a reply piece by piece. Each method returns whole events, or nothing.
+// Sent in the order of the calls, the events have the content of the body of the same
+// reply. They depend only on the request and on the calls of these methods. A stream is
+// not safe for concurrent use.
 type Stream struct {
 	request *Request
 	writer  replyWriter
@@ -27,8 +27,8 @@ type Stream struct {
 // replyWriter writes a reply as an API streams it.
 type replyWriter interface {
 	begin(*events)
-	// reasoning and content continue a choice: thoughts, or text with the
-	// log-probabilities of its tokens. Empty text opens what text is in.
+	// reasoning and content add to a choice: its reasoning, or its text with the
+	// log-probabilities of its tokens. Empty text only opens the element that holds text.
 	reasoning(e *events, choice int, text string)
 	content(e *events, choice int, text string, logprobs []Token)
 	// end writes the events after all text.
@@ -41,9 +41,9 @@ type replyWriter interface {
 type progress struct {
 	reasoning string
 	content   strings.Builder
-	written   int // bytes of the content: a character is sent whole
+	written   int // bytes of the content that were written, without half a character
 	logprobs  []Token
-	shown     int // of the logprobs: they go with text
+	shown     int // how many of the logprobs were written: they are sent with text
 }
 
 // Open begins a stream. The head is a reply without its choices.
@@ -80,7 +80,7 @@ func (s *Stream) begin(e *events) {
 	}
 }
 
-// Reasoning goes on with a choice's thoughts, which come before its text.
+// Reasoning adds to a choice's reasoning, which comes before its text.
 func (s *Stream) Reasoning(choice int, text string) []byte {
 	if !s.accepts(choice) || text == "" {
 		return nil
@@ -189,7 +189,7 @@ func (s *Stream) mayEnd(reply Reply) error {
 	return nil
 }
 
-// Keepalive is an event without meaning, for a client that has waited long.
+// Keepalive returns an event without meaning, for a client that has waited long.
 func (s *Stream) Keepalive() []byte {
 	e := newEvents()
 	if !s.begun {
@@ -208,7 +208,7 @@ func (s *Stream) Fail(f *Failure) []byte {
 	return e.Bytes()
 }
 
-// accepts reports whether a choice may be gone on with.
+// accepts reports whether more may be added to a choice.
 func (s *Stream) accepts(choice int) bool {
 	switch {
 	case choice < 0 || choice >= len(s.choices):
@@ -226,7 +226,7 @@ func (s *Stream) misuse(err error) {
 	}
 }
 
-// whole is how much of a text does not end within a character.
+// whole returns the length of a text without an incomplete character at its end.
 func whole(text string) int {
 	for n := 1; n < utf8.UTFMax && n <= len(text); n++ {
 		if tail := text[len(text)-n:]; utf8.RuneStart(tail[0]) {
@@ -239,10 +239,10 @@ func whole(text string) int {
 	return len(text)
 }
 
-// events are server-sent events in the making.
+// events holds server-sent events that are being written.
 type events struct{ bytes.Buffer }
 
-// newEvents has room for an event of one token.
+// newEvents returns events with room for an event of one token.
 func newEvents() *events {
 	var e events
 	e.Grow(256)
@@ -259,15 +259,15 @@ func (e *events) add(name string, v any) {
 	e.WriteString("\n\n")
 }
 
-// json writes v in one line: JSON escapes those within texts.
+// json writes v in one line: JSON escapes line breaks within texts.
 func (e *events) json(v any) {
 	if err := jsonv2.MarshalWrite(&e.Buffer, v, json.DefaultOptionsV1()); err != nil {
 		panic(fmt.Errorf("encode %T: %w", v, err)) // unreachable
 	}
 }
 
-// done says that nothing follows, as Chat and Completions do.
+// done writes the event after which nothing follows in Chat and Completions.
 func (e *events) done() { e.WriteString("data: [DONE]\n\n") }
 
-// comment writes what clients skip.
+// comment writes a comment, which clients skip.
 func (e *events) comment(text string) { e.WriteString(": " + text + "\n\n") }

@@ -37,7 +37,7 @@ func TestAStreamSaysWhatTheBodySays(t *testing.T) {
 	}
 }
 
-// streamed streams a reply in pieces that chance decides.
+// streamed streams a reply in random pieces.
 func streamed(t *rapid.T, r *wire.Request, reply wire.Reply, late bool) string {
 	head := reply
 	head.Choices = nil
@@ -74,8 +74,8 @@ func streamed(t *rapid.T, r *wire.Request, reply wire.Reply, late bool) string {
 	return all.String() + string(end)
 }
 
-// alike takes out of a body what a stream can't tell apart: no text and null, no
-// log-probabilities and null.
+// alike removes from a body the differences that a stream can't show: between no text and
+// null, and between no log-probabilities and null.
 func alike(body object) {
 	choices, _ := body["choices"].([]any)
 	for _, c := range choices {

@@ -1,9 +1,9 @@
 // Package wire reads and writes the HTTP APIs by which agents call models: OpenAI's
 // chat completions, completions and responses, and Anthropic's messages.
 //
-// All of them become one [Request] and are answered with one [Reply]; what differs
-// between them ends here. The package is about bytes alone: it samples nothing, keeps
-// nothing and opens no connection.
+// The package reads all of them as one [Request] and answers them with one [Reply], so
+// that other packages need not deal with their differences. It is only about bytes: it
+// samples nothing, keeps nothing and opens no connection.
 //
 // Guarantees: any body is decoded into a request, or refused with a [Failure] that names
 // the field at fault; nothing panics. A reply has the full shape that clients of its API
@@ -72,10 +72,10 @@ type Request struct {
 	// Body is the request as it came. Replies of Responses repeat parts of it.
 	Body json.RawMessage
 
-	functions  bool   // tools came as the older functions, and calls go back so
+	functions  bool   // the tools came as functions, the older form, and calls are returned so
 	oddSeed    string // a seed that is no integer, see CheckSampling
 	items      []json.RawMessage
-	instructed int // messages of the dialog that are not of the items
+	instructed int // messages of the dialog that do not come from items
 }
 
 // ToolChoice says which tools a reply may or must call. Its zero value leaves it to
@@ -83,8 +83,8 @@ type Request struct {
 type ToolChoice struct {
 	None     bool
 	Required bool
-	// Names are the tools that may be called; nil is all on offer. Required
-	// says that one of them has to be.
+	// Names are the tools that may be called; nil means all that are offered. Required
+	// says that one of them has to be called.
 	Names []string
 }
 
@@ -103,7 +103,7 @@ type Reply struct {
 	// see API.ReplyID.
 	ID      string
 	Created time.Time
-	// Model is echoed: the name that the request asked for.
+	// Model is the name that the request asked for, repeated.
 	Model        string
 	PromptTokens int
 	Choices      []Choice // Request.N of them

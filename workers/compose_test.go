@@ -40,7 +40,7 @@ func services(t *testing.T) map[string]service {
 	return file.Services
 }
 
-// ours are the services that run this command.
+// ours returns the services that run this command.
 func ours(t *testing.T) map[string]service {
 	t.Helper()
 	all := services(t)
@@ -53,7 +53,7 @@ func ours(t *testing.T) map[string]service {
 	return all
 }
 
-// beside is what the command reads, but not through a flag.
+// beside returns the environment variables that the command reads without a flag.
 func beside() []string { return []string{"PGPASSWORD", workers.ServingKey} }
 
 func TestComposeRunsCommandsThatExist(t *testing.T) {

@@ -94,7 +94,7 @@ func (c *cpuCommand) setUp(ctx context.Context, p *process, agents agent.Registr
 	return p.serveHealth(ctx, c.health)
 }
 
-// leasesOr are the leases of the store, unless a URL is given.
+// leasesOr returns the leases of the store, or a fixed one if a URL is given.
 func leasesOr(r fleet.Records, url string) fleet.Lister {
 	if url != "" {
 		return fleet.Fixed(url)

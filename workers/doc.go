@@ -10,11 +10,11 @@
 //
 // # The command line
 //
-// [Main] has the subcommands cpu, gpu, sampler, gateway, migrate and health, configured
-// by flags or environment variables (docs/processes.md). The command fulgurite-worker is
-// nothing but Main with the agents that come with Fulgurite. A program of your own that
-// calls Main with other functions is the same command with these, and may take its place
-// in a fleet or run beside it:
+// [Main] has the subcommands cpu, gpu, sampler, gateway, tools, page, migrate, health and
+// version, configured by flags or environment variables (docs/processes.md). The command
+// fulgurite-worker is Main with the agents that come with Fulgurite. Your own program
+// that calls Main with other functions is the same command with these. It may take the
+// place of fulgurite-worker in a fleet, or run together with it:
 //
 //	func main() { workers.Main(agent.Registry{"mine": mine}) }
 //

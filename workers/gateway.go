@@ -27,7 +27,8 @@ type gatewayCommand struct {
 	NoReplay        bool   `help:"Answer no call from the record: for tests of what the record is good for." hidden:"" env:"FULGURITE_NO_REPLAY"`
 }
 
-// Environment variables with keys. They have no flags: flags are for everybody to see.
+// Environment variables with keys. They have no flags, since everyone on a machine can
+// see flags.
 const (
 	servingKey    = "FULGURITE_SERVING_KEY" // clients of /v1 must present it
 	embeddingsKey = "FULGURITE_EMBEDDINGS_KEY"

@@ -45,7 +45,7 @@ func (c *gpuCommand) setUp(ctx context.Context, p *process) error {
 		return err
 	}
 	trainer := records.Trainer(fleet.OnlyEngines(c.Engines))
-	router := records.Route(nil) // of servers on this GPU: nothing is sampled here
+	router := records.Route(nil) // for the servers on this GPU; nothing is sampled here
 	trainer.Sleeper = router
 	p.OnClose(func(context.Context) error { trainer.Close(); router.Close(); return nil })
 	if err := p.poll(TrainGPU(temporal, trainer, p.tuning(1))); err != nil {

@@ -15,11 +15,11 @@ import (
 // within the heartbeat timeout of those that coordinate.
 const keepAliveEvery = 2 * time.Second
 
-// keepAlive sends heartbeats for activities that are too short to report progress of
-// their own. They say that the worker lives and nothing of the activity: one that hangs
-// is found by its time from start to close. Without them nobody would learn until then
-// of a worker that died in the middle of a millisecond's work. It is silent while an
-// activity reports its own progress.
+// keepAlive sends heartbeats for activities that are too short to report progress
+// themselves. The heartbeats say only that the worker is alive: an activity that hangs is
+// found by its timeout from start to close. Without them, a worker that died during a
+// millisecond's work would be noticed only by that timeout, too. keepAlive is silent
+// while an activity reports its own progress.
 type keepAlive struct {
 	interceptor.WorkerInterceptorBase
 	every time.Duration // 0 is keepAliveEvery

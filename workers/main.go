@@ -39,11 +39,11 @@ const (
 // agents. It executes the program's command line and ends the program. Call it first: code
 // before it also runs in every agent's shim.
 func Main(agents agent.Registry) {
-	agent.ShimMain() // does not return where this process is to be an agent's shim
+	agent.ShimMain() // does not return if this process is to be an agent's shim
 	signalled, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	ctx, end := context.WithCancelCause(context.Background())
 	context.AfterFunc(signalled, func() {
-		stop() // a second signal does what signals do, from before anybody learns of the first
+		stop() // a second signal then ends the process, even if the first is not yet noticed
 		end(context.Cause(signalled))
 	})
 	code := run(ctx, agents, os.Args[1:], os.Stderr)
@@ -66,7 +66,7 @@ func parse(args []string, stderr io.Writer) (*kong.Context, error) {
 	return parser.Parse(args)
 }
 
-// program is the name by which this one was called.
+// program returns the name by which this program was called.
 func program() string { return filepath.Base(os.Args[0]) }
 
 // run executes one command line.
@@ -91,7 +91,7 @@ func run(ctx context.Context, agents agent.Registry, args []string, stderr io.Wr
 	}
 }
 
-// reportedError has been logged as the last thing that the process did.
+// reportedError is an error that was logged as the last thing that the process did.
 type reportedError struct{ error }
 
 // report logs what ended a process.

@@ -29,7 +29,7 @@ import (
 	"github.com/fulgurite/fulgurite/workers"
 )
 
-// asCommand makes this binary the command, for what takes a process of its own.
+// asCommand makes this binary the command, for tests that need a separate process.
 const asCommand = "FULGURITE_WORKER_TEST_MAIN"
 
 func TestMain(m *testing.M) {
@@ -84,7 +84,7 @@ func begin(t *testing.T, args ...string) *running {
 	return r
 }
 
-// state is a directory for a store and blobs, and the flags that name them.
+// state returns the database of a store, and the flags that name it and its blobs.
 func state(t *testing.T) (database string, flags []string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -101,7 +101,7 @@ func open(t *testing.T, url string) *store.Store {
 	return s
 }
 
-// leased is the URL of the one process of a role.
+// leased returns the URL of the one process of a role.
 func leased(t *testing.T, s *store.Store, role record.Role) string {
 	t.Helper()
 	list, err := s.Leases(t.Context(), role)

@@ -16,7 +16,7 @@ type migrateCommand struct {
 	temporal `embed:""`
 }
 
-// Run ends when both are ready. Several at once, and again, do no harm.
+// Run ends when both are ready. To run it again, or several at once, does no harm.
 func (c *migrateCommand) Run(ctx context.Context, stderr io.Writer) error {
 	return c.do(ctx, stderr, c.migrate)
 }

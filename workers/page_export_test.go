@@ -31,7 +31,7 @@ import (
 	"github.com/fulgurite/fulgurite/store/blob"
 )
 
-// tab is somebody's browser on a page.
+// tab is a person's browser on a page.
 type tab struct {
 	t    *testing.T
 	url  string

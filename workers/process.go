@@ -25,8 +25,8 @@ type common struct {
 	Drain    time.Duration `help:"How long a stopping process may finish what it has begun." default:"30s" env:"FULGURITE_DRAIN"`
 }
 
-// database are the flags that say where the records lie. Both have an environment
-// variable, in which a password is out of sight.
+// database holds the flags that say where the records lie. Both have an environment
+// variable, where a password can't be seen.
 type database struct {
 	Store string `help:"Store: an SQLite file or postgres://…" required:"" env:"FULGURITE_STORE" placeholder:"URL"`
 	Blobs string `help:"Directory of blobs, the same for every process." required:"" env:"FULGURITE_BLOBS" placeholder:"DIR" type:"path"`
@@ -48,8 +48,8 @@ type process struct {
 	fail context.CancelCauseFunc // ends the process because of an error
 }
 
-// serve runs a command's setup and keeps the process up until a signal comes or
-// something fails for good; then everything is closed.
+// serve runs a command's setup and keeps the process up until a signal comes or something
+// fails permanently; then everything is closed.
 func (c common) serve(ctx context.Context, stderr io.Writer, setUp func(context.Context, *process) error) error {
 	return c.do(ctx, stderr, func(ctx context.Context, p *process) error {
 		if err := setUp(ctx, p); err != nil {
@@ -75,7 +75,7 @@ func (c common) do(ctx context.Context, stderr io.Writer, work func(context.Cont
 	return report(log, errors.Join(err, p.close()))
 }
 
-// spare is how long closing may take beyond what work under way was given.
+// spare is how long closing may take in addition to the time that work under way gets.
 const spare = 5 * time.Second
 
 func (p *process) close() error {
@@ -84,7 +84,7 @@ func (p *process) close() error {
 	return p.Close(ctx)
 }
 
-// open opens the records and waits until their schema is there.
+// open opens the records and waits until their schema exists.
 func (p *process) open(ctx context.Context, d database) (fleet.Records, error) {
 	r, err := p.connect(ctx, d)
 	if err != nil {
@@ -151,7 +151,7 @@ func (p *process) await(ctx context.Context, what string, try func(context.Conte
 	}
 }
 
-// redacted is a URL without its password.
+// redacted returns a URL without its password.
 func redacted(text string) string {
 	if u, err := url.Parse(text); err == nil {
 		return u.Redacted()

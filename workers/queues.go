@@ -18,10 +18,11 @@ import (
 type Tuning struct {
 	// Concurrent is the most agents that run at once; 0 is Temporal's default.
 	Concurrent int
-	// Drain is how long a stopping worker lets activities finish, which go on
-	// elsewhere after it; 0 is 5 seconds.
+	// Drain is how long a stopping worker lets activities finish. After that they go on
+	// in other workers. 0 is 5 seconds.
 	Drain time.Duration
-	// Fatal is called with what ended a worker for good, such as a namespace that is gone.
+	// Fatal is called with the error that ended a worker permanently, such as a namespace
+	// that does not exist any more.
 	Fatal func(error)
 }
 
@@ -33,7 +34,7 @@ func (t Tuning) options() worker.Options {
 	return worker.Options{WorkerStopTimeout: t.Drain, OnFatalError: t.Fatal}
 }
 
-// Registry registers workflows; a worker is one, and so is a replayer.
+// Registry registers workflows; workers and replayers implement it.
 type Registry interface {
 	RegisterWorkflowWithOptions(w any, options workflow.RegisterOptions)
 }
@@ -50,7 +51,7 @@ func Workflows(r Registry) {
 	}
 }
 
-// Training polls the queue "training".
+// Training returns a worker for the queue "training".
 func Training(c client.Client, coordinator *activities.Coordinator, t Tuning) worker.Worker {
 	o := t.options()
 	o.Interceptors = []interceptor.WorkerInterceptor{&keepAlive{}}
@@ -60,8 +61,8 @@ func Training(c client.Client, coordinator *activities.Coordinator, t Tuning) wo
 	return w
 }
 
-// Rollout polls queue (workflows.QueueRollout unless a spec names its own) and
-// runs at most t.Concurrent agents at once.
+// Rollout returns a worker for queue (workflows.QueueRollout unless a spec names another)
+// that runs at most t.Concurrent agents at once.
 func Rollout(c client.Client, queue string, runner *activities.Runner, t Tuning) worker.Worker {
 	o := t.options()
 	o.DisableWorkflowWorker = true
@@ -71,8 +72,8 @@ func Rollout(c client.Client, queue string, runner *activities.Runner, t Tuning)
 	return w
 }
 
-// TrainGPU polls the queue "train-gpu": one activity at a time, since a card
-// holds one update, and no eager activities, which would go past that limit.
+// TrainGPU returns a worker for the queue "train-gpu". It runs one activity at a time,
+// since a card holds one update, and no eager activities, which would exceed that limit.
 func TrainGPU(c client.Client, trainer *activities.Trainer, t Tuning) worker.Worker {
 	o := t.options()
 	o.DisableWorkflowWorker = true

@@ -10,7 +10,7 @@ import (
 	"github.com/fulgurite/fulgurite/record"
 )
 
-// listening are the flags of what others connect to.
+// listening holds the flags of a process that others connect to.
 type listening struct {
 	Listen    string `help:"Address to listen on, host:port (port 0: any)." default:"127.0.0.1:0" env:"FULGURITE_LISTEN"`
 	Advertise string `help:"URL that others are told (default: made of the address)." env:"FULGURITE_ADVERTISE" placeholder:"URL"`

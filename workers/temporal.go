@@ -23,8 +23,8 @@ type temporal struct {
 	Namespace       string `help:"Temporal's namespace (default: default)." env:"TEMPORAL_NAMESPACE" placeholder:"NAME"`
 }
 
-// dial connects to Temporal and waits until its namespace is there. It also
-// returns the namespace's name.
+// dial connects to Temporal and waits until the namespace exists. It also returns the
+// namespace's name.
 func (p *process) dial(ctx context.Context, t temporal) (client.Client, string, error) {
 	o, err := envconfig.LoadDefaultClientOptions()
 	if err != nil {
@@ -57,7 +57,7 @@ func (p *process) dial(ctx context.Context, t temporal) (client.Client, string, 
 	})
 }
 
-// tuning of this process's workers.
+// tuning returns the tuning of this process's workers.
 func (p *process) tuning(concurrent int) Tuning {
 	return Tuning{Concurrent: concurrent, Drain: p.Drain, Fatal: p.fail}
 }

@@ -11,11 +11,12 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 )
 
-// childStarts is how often a child is started although somebody ends it each time. The
-// waits between come to half an hour; after that, ending it is taken for a decision.
+// childStarts is how often a child is started if it is terminated or times out each time.
+// The waits between the starts add up to half an hour. After that, ending the child
+// counts as a decision.
 const childStarts = 12
 
-// stoppedError says that a person stopped a child alone, and not its run.
+// stoppedError says that a person stopped only a child, and not its run.
 type stoppedError struct{ why string }
 
 // Error is the reason, for the record.
@@ -48,7 +49,7 @@ func runChild[Result any](ctx workflow.Context, id, summary string, child, in an
 	}
 }
 
-// stoppedBy says in a word how somebody stopped a child, and whether that only
+// stoppedBy says in a word how a child was stopped from outside, and whether that only
 // interrupted it. The word is empty if the child ended by itself. Only the error right
 // below the child's counts.
 func stoppedBy(err error) (word string, interrupted bool) {
@@ -67,8 +68,8 @@ func stoppedBy(err error) (word string, interrupted bool) {
 	return "", false
 }
 
-// restartsChildren is false for runs that ended, before children were started again, because
-// one was stopped.
+// restartsChildren reports whether children are started again. It is false for histories
+// from before that, in which a run ended when one of its children was stopped.
 func restartsChildren(ctx workflow.Context) bool {
 	return workflow.GetVersion(ctx, "restart-children", workflow.DefaultVersion, 1) >= 1
 }

@@ -18,8 +18,9 @@ import (
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
-// stopGroup has the group of task 1 of step 1 end with the errors given, one each time
-// it is started, and then as the others do. It returns how often it was started.
+// stopGroup makes the group of task 1 of step 1 end with the given errors, one each time
+// it is started. After that it ends as the others do. stopGroup returns how often it was
+// started.
 func stopGroup(env *testsuite.TestWorkflowEnvironment, with ...error) *int {
 	var mu sync.Mutex
 	started := new(int)
@@ -52,8 +53,8 @@ func TestAChildThatWasTerminatedOrTimedOutIsStartedAgain(t *testing.T) {
 	require.Empty(t, fake.quarantined)
 }
 
-// Somebody who ends a child again and again has decided something, and a workflow has
-// only so much history.
+// A person who ends a child again and again has made a decision, and the history of a
+// workflow is limited.
 func TestAChildThatIsTerminatedEachTimeIsGivenUp(t *testing.T) {
 	t.Parallel()
 	fake := &fakeActivities{score: constantScore}
@@ -107,8 +108,8 @@ func TestAnEvaluationThatAPersonCancelledPromotesAndReportsNothing(t *testing.T)
 	}
 }
 
-// What a doomed step still comes to can't be used, and its first error says why. In
-// this test nothing but the first rollout ever ends.
+// The results of a doomed step can't be used, and its first error says why. In this test
+// nothing but the first rollout ever ends.
 func TestAfterAFatalErrorNothingElseIsStartedOrAwaited(t *testing.T) {
 	t.Parallel()
 	for name, of := range map[string]struct {

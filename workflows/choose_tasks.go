@@ -14,9 +14,9 @@ import (
 // batchTasks returns the tasks of a step's batch by their index in the train split: the
 // next ones of the stream, or the ones that the spec's curriculum chooses.
 //
-// A curriculum chooses in the order of steps, also where steps overlap, since a stage may
-// depend on the stage of the step before. No spec from before there were curricula asks
-// for one, so no version of the workflow tells old histories apart.
+// A curriculum chooses in the order of steps, even if steps overlap, since a stage may
+// depend on the stage of the step before. Specs from before there were curricula ask for
+// none, so old histories need no version of the workflow.
 func (t *trainingRun) batchTasks(ctx workflow.Context, g, before *stepGroups) ([]int, error) {
 	if t.Spec.Training.Chooses() {
 		if before != nil {

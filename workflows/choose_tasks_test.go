@@ -15,10 +15,10 @@ import (
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
-// drawOf is the task at a place of a step's choice, in these tests.
+// drawOf returns the task at a place of a step's choice, in these tests.
 func drawOf(step, place int) int { return (7*step + place) % 50 }
 
-// choosing is a run of a curriculum, and what it asked for in order.
+// choosing executes a run with a curriculum and returns what it asked for, in order.
 func choosing(t *testing.T, fake *fakeActivities, lag int) (asked []activities.ChooseTasksInput) {
 	t.Helper()
 	s := testSpec()

@@ -37,8 +37,8 @@ func concurrently(ctx workflow.Context, limit workflow.Semaphore, n int, f func(
 	return first
 }
 
-// failsFast is false when a history is replayed in which a failure did not yet cancel the
-// others.
+// failsFast reports whether a failure cancels the others. It is false for histories from
+// before that.
 func failsFast(ctx workflow.Context) bool {
 	return workflow.GetVersion(ctx, "fail-fast", workflow.DefaultVersion, 1) >= 1
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// The Updates by which people steer a run. Each is validated before it enters
-// the history.
+// The Updates with which people steer a run. Each is validated before it enters the
+// history.
 const (
 	UpdatePause   = "pause"
 	UpdateResume  = "resume"
@@ -27,7 +27,7 @@ type ControlInput struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// SetInput gives other numbers to keys of the spec, by their path.
+// SetInput asks for other numbers in the spec. Values has them by the path of their key.
 type SetInput struct {
 	By     string             `json:"by"`
 	Values map[string]float64 `json:"values"`
@@ -35,7 +35,7 @@ type SetInput struct {
 
 // VerdictInput is a person's decision about the candidate that waits.
 type VerdictInput struct {
-	Version int    `json:"version,omitempty"` // 0: whichever waits
+	Version int    `json:"version,omitempty"` // 0 means the one that waits
 	By      string `json:"by"`
 	Reason  string `json:"reason,omitempty"`
 }
@@ -85,7 +85,7 @@ func handle[In any](ctx workflow.Context, name string, do func(workflow.Context,
 	return workflow.SetUpdateHandlerWithOptions(ctx, name, do, workflow.UpdateHandlerOptions{Validator: check})
 }
 
-// awaitHandlers waits until no Update is half handled.
+// awaitHandlers waits until no handler of an Update is running.
 func awaitHandlers(ctx workflow.Context) error {
 	return workflow.Await(ctx, func() bool { return workflow.AllHandlersFinished(ctx) })
 }

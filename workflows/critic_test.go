@@ -24,7 +24,7 @@ type fakeCriticActivities struct {
 	scored   []activities.ScoreBatchInput
 	learned  []activities.TrainCriticInput
 	order    []string
-	failures int // of the critic's training, to come
+	failures int // how many trainings of the critic still fail
 }
 
 func newFakeCriticActivities() (*fakeCriticActivities, spec.Spec) {

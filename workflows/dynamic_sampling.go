@@ -23,8 +23,7 @@ const reservesPerTask = 4
 // or delayed therefore replaces the same groups by the same tasks.
 //
 // This needs no version of the workflow: with dynamic_sampling 0, as in every spec from
-// before the key, the commands are those of older code. flatGroups has a version of its
-// own.
+// before the key, the commands are those of older code. flatGroups has its own version.
 func (t *trainingRun) replaceGroups(ctx workflow.Context, g *stepGroups, todo []groupTask) ([]groupTask, error) {
 	most := t.Spec.Training.DynamicSampling
 	if most > 0 {
@@ -67,8 +66,8 @@ func (t *trainingRun) replaceGroups(ctx workflow.Context, g *stepGroups, todo []
 }
 
 // flatGroups marks the groups that are flat: they would get no advantage. If the credit
-// compares nothing but final rewards, equal rewards decide. Otherwise an activity looks
-// at all that the credit is made of; runs from before that activity go on without it.
+// compares only final rewards, equal rewards decide. Otherwise an activity looks at
+// everything that the credit depends on. Runs from before that activity go on without it.
 func (t *trainingRun) flatGroups(ctx workflow.Context, g *stepGroups, todo []groupTask) error {
 	var positions []int
 	in := activities.FlatGroupsInput{Run: t.Run, Policy: model.DefaultPolicy, Step: g.step}
@@ -104,7 +103,7 @@ func (g *stepGroups) stillFlat() int {
 	return n
 }
 
-// addMetrics adds to what describes the step.
+// addMetrics adds to the metrics of the step.
 func (g *stepGroups) addMetrics(metrics map[string]float64) {
 	if g.metrics == nil {
 		g.metrics = map[string]float64{}

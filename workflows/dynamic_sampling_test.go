@@ -25,9 +25,9 @@ func randomReward(in activities.RunAgentInput) float64 {
 	return float64(sum[0] & 1)
 }
 
-// expectedGroups are what a step of a run of n tasks is to train on. It handles one task
-// after the other, those of the stream and then each reserve, where the workflow works
-// round by round.
+// expectedGroups returns the groups that a step of a run of n tasks has to train on. It
+// handles one task after the other, those of the stream and then each reserve, while the
+// workflow works round by round.
 func expectedGroups(s spec.Spec, n, step int, fake *fakeActivities) (groups []activities.Group, replaced int) {
 	type prompt struct {
 		position int
@@ -114,7 +114,7 @@ func TestWithoutDynamicSamplingFlatGroupsAreTrained(t *testing.T) {
 	}
 }
 
-// Which groups are replaced must not depend on which came in first.
+// Which groups are replaced must not depend on which ended first.
 func TestFlatGroupsAreReplacedInOrderOfPlace(t *testing.T) {
 	t.Parallel()
 	s := testSpec()
@@ -186,8 +186,8 @@ func TestDynamicSamplingSurvivesContinueAsNew(t *testing.T) {
 	require.Contains(t, fmt.Sprint(metricsOf(cut)), "batch/refilled_groups:2")
 }
 
-// Where more than the final reward makes the credit, equal final rewards say nothing:
-// what the credit of each group comes to decides.
+// If the credit depends on more than the final reward, equal final rewards say nothing:
+// the credit of each group decides.
 func TestCreditDecidesWhichGroupsAreFlat(t *testing.T) {
 	t.Parallel()
 	s := testSpec()

@@ -11,9 +11,9 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// evaluateOnly is a run that trains nothing: it makes version 0, evaluates it on the split
-// that the spec names, and closes the record. Unlike an evaluation on the way of a
-// training, one that fails ends the run: nothing else was asked for.
+// evaluateOnly executes a run that trains nothing: it makes version 0, evaluates it on
+// the split that the spec names, and closes the record. If the evaluation fails, the run
+// fails, unlike in a training: nothing else was asked for.
 func (t *trainingRun) evaluateOnly(ctx workflow.Context) (TrainingResult, error) {
 	if err := t.initPolicy(ctx); err != nil {
 		return TrainingResult{}, err

@@ -30,8 +30,8 @@ const replyBytes = 1 << 20
 // messageBytes bounds the agent's error in the store.
 const messageBytes = 8 << 10
 
-// runExternalAgent runs a sample whose agent is a workflow or an activity of a user's
-// own, attempt after attempt until one counts.
+// runExternalAgent runs a sample whose agent is a user's own workflow or activity,
+// attempt after attempt until one counts.
 func runExternalAgent(ctx workflow.Context, in sampleInput) (activities.RunAgentResult, error) {
 	for wait := firstRetry; ; wait = min(2*wait, longestRetry) {
 		out, err := externalAttempt(ctx, in)
@@ -45,8 +45,8 @@ func runExternalAgent(ctx workflow.Context, in sampleInput) (activities.RunAgent
 	}
 }
 
-// externalAttempt begins one attempt, has the agent's workers make it, and ends it. It is
-// ended also when the rollout is cancelled meanwhile.
+// externalAttempt begins one attempt, lets the agent's workers make it, and ends it. It
+// ends the attempt even if the rollout is cancelled meanwhile.
 func externalAttempt(ctx workflow.Context, in sampleInput) (activities.EndAttemptResult, error) {
 	var runner *activities.Runner
 	var begun activities.BeginAttemptResult
@@ -101,8 +101,8 @@ func callAgent(ctx workflow.Context, a spec.Agent, environment any, summary stri
 	end.Reply = strings.ToValidUTF8(string(reply.Payload().GetData()), "\uFFFD")
 }
 
-// endingOf tells from the error of a child or an activity how it ended. Only the error
-// right below counts; deeper ones are the agent's own. The exception is a timed-out
+// endingOf finds out from the error of a child or an activity how it ended. Only the
+// error right below counts; deeper ones are the agent's own. The exception is a timed-out
 // activity of the agent, whose worker may be lost.
 func endingOf(err error, limit time.Duration) (activities.Ending, string) {
 	var child *temporal.ChildWorkflowExecutionError

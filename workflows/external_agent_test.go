@@ -58,7 +58,7 @@ func (p *externalAgent) environment(registered ...func(*testsuite.TestWorkflowEn
 	return env
 }
 
-// counts is an attempt that counts.
+// counts returns the result of an attempt that counts.
 func counts(in activities.EndAttemptInput) activities.EndAttemptResult {
 	one := 1.0
 	return activities.EndAttemptResult{RunAgentResult: activities.RunAgentResult{Attempt: in.Address.Attempt, Outcome: trace.Completed, Reward: &one}}
@@ -248,8 +248,8 @@ func TestAGraderCommandDecidesOnAnAgentElsewhere(t *testing.T) {
 	require.Equal(t, []float64{0.25}, out.Group.Rewards)
 }
 
-// What an attempt without reward leaves to a grader does not concern a task that is
-// at fault before.
+// A grader decides about an attempt without reward, but not if the task was at fault
+// before.
 func TestATaskWhoseAttemptsCanNotBePreparedIsQuarantined(t *testing.T) {
 	t.Parallel()
 	env := quiet().NewTestWorkflowEnvironment()

@@ -32,7 +32,7 @@ type fakeActivities struct {
 	fatalError func(activities.RunAgentInput) error
 	// hasCredit, if not nil, says which groups are not flat if the credit decides.
 	hasCredit func(activities.Group) bool
-	// taskFaults says why a task fails for its own reasons, by index in its split.
+	// taskFaults says why a task itself is at fault, by index in its split.
 	taskFaults map[int]string
 	// attemptFault gives the fault of single attempts.
 	attemptFault func(activities.RunAgentInput) string
@@ -41,7 +41,8 @@ type fakeActivities struct {
 	// ungradedFrom is the first version that can't be graded on the gate split; 0
 	// for none.
 	ungradedFrom int
-	// movedTo is where somebody else moved the promoted pointer.
+	// movedTo is the version to which the promoted pointer was moved meanwhile; nil if it
+	// was not.
 	movedTo     *int
 	pointer     int
 	means       map[int]float64 // of versions on the gate split
@@ -73,19 +74,19 @@ func testSpec() spec.Spec {
 	return s
 }
 
-// quiet is a suite whose workflows do not log.
+// quiet returns a suite whose workflows do not log.
 func quiet() *testsuite.WorkflowTestSuite {
 	var suite testsuite.WorkflowTestSuite
 	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
 	return &suite
 }
 
-// environment is a test environment with w behind all activities.
+// environment returns a test environment with fake behind all activities.
 func (fake *fakeActivities) environment(s spec.Spec) *testsuite.TestWorkflowEnvironment {
 	return fake.environmentOf(s, 50)
 }
 
-// environmentOf is an environment with that many training tasks.
+// environmentOf returns an environment with that many training tasks.
 func (fake *fakeActivities) environmentOf(s spec.Spec, train int) *testsuite.TestWorkflowEnvironment {
 	env := quiet().NewTestWorkflowEnvironment()
 	env.SetTestTimeout(20 * time.Second)

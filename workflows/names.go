@@ -16,19 +16,19 @@ const (
 // QueryProgress answers with a Progress, in an evaluation with a Count.
 const QueryProgress = "progress"
 
-// rolloutID names the child that runs one task's group, for example
+// rolloutID returns the id of the child that runs one task's group, for example
 // "demo/train-3/17".
 func rolloutID(run string, kind trace.Kind, step, task int) string {
 	return fmt.Sprintf("%s/%s-%d/%d", run, kind, step, task)
 }
 
-// evaluationID names the child that evaluates a version, for example
+// evaluationID returns the id of the child that evaluates a version, for example
 // "demo/gate-5".
 func evaluationID(run string, kind trace.Kind, version int) string {
 	return fmt.Sprintf("%s/%s-%d", run, kind, version)
 }
 
-// rolloutSummary is shown by Temporal's Web UI beside the type of a rollout's
+// rolloutSummary returns what Temporal's Web UI shows next to the type of a rollout's
 // workflow.
 func rolloutSummary(in RolloutInput) string {
 	what := fmt.Sprintf("step %d, task %d", in.Step, in.Task)
@@ -41,7 +41,7 @@ func rolloutSummary(in RolloutInput) string {
 	return fmt.Sprintf("%s (line %d of the split), version %d, %d samples", what, in.Index+1, in.Version, in.Samples)
 }
 
-// evaluationSummary is likewise for an evaluation's.
+// evaluationSummary returns the same for an evaluation's workflow.
 func evaluationSummary(in EvaluationInput) string {
 	return fmt.Sprintf("version %d on the %s split, %d tasks", in.Version, in.Kind, in.Tasks)
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 )
 
-// forever retries without limit: an infrastructure that is away comes back, and giving
-// up would lose the run. Only errors end it that nothing but a change of the spec can
-// mend.
+// forever returns a policy that retries without limit: infrastructure that is away comes
+// back, and giving up would lose the run. Only errors that need a change of the spec end
+// the retries.
 func forever(first, longest time.Duration) *temporal.RetryPolicy {
 	return &temporal.RetryPolicy{
 		InitialInterval:        first,
@@ -23,23 +23,23 @@ func forever(first, longest time.Duration) *temporal.RetryPolicy {
 	}
 }
 
-// coordination is for the short activities on the training queue: database rows
-// and small files, mostly a matter of seconds.
+// coordination returns a context for the short activities on the training queue: database
+// rows and small files, mostly a matter of seconds.
 func coordination(ctx workflow.Context, summary string) workflow.Context {
 	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		TaskQueue:           QueueTraining,
 		StartToCloseTimeout: 10 * time.Minute,                              // a batch takes seconds; estimates from five steps of thousands of long attempts, minutes
-		HeartbeatTimeout:    10 * time.Second,                              // seconds lost when a worker dies; it beats by itself every two
+		HeartbeatTimeout:    10 * time.Second,                              // seconds lost when a worker dies; keepAlive beats every 2
 		RetryPolicy:         forever(200*time.Millisecond, 10*time.Second), // a database restarts within seconds
 		Summary:             summary,
 	})
 }
 
-// training is for the activities on the GPU queue.
+// training returns a context for the activities on the GPU queue.
 func training(ctx workflow.Context, summary string) workflow.Context {
 	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		TaskQueue:             QueueTrainGPU,
-		StartToCloseTimeout:   24 * time.Hour,   // an update of a large model may take long; the heartbeat finds the dead
+		StartToCloseTimeout:   24 * time.Hour,   // an update of a large model may take long; heartbeats show that it goes on
 		HeartbeatTimeout:      10 * time.Second, // seconds lost when a GPU worker dies; it beats every second
 		RetryPolicy:           forever(time.Second, 30*time.Second),
 		Summary:               summary,
@@ -47,7 +47,7 @@ func training(ctx workflow.Context, summary string) workflow.Context {
 	})
 }
 
-// rollouts is for one attempt of an agent.
+// rollouts returns a context for one attempt of an agent.
 func rollouts(ctx workflow.Context, agent spec.Agent, summary string) workflow.Context {
 	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		TaskQueue:           agent.Queue,
@@ -58,7 +58,8 @@ func rollouts(ctx workflow.Context, agent spec.Agent, summary string) workflow.C
 	})
 }
 
-// beginOrEnd is for the short activities before and after an agent that runs elsewhere.
+// beginOrEnd returns a context for the short activities before and after an external
+// agent.
 func beginOrEnd(ctx workflow.Context, agent spec.Agent, summary string) workflow.Context {
 	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		TaskQueue:           agent.Queue,
@@ -68,8 +69,8 @@ func beginOrEnd(ctx workflow.Context, agent spec.Agent, summary string) workflow
 	})
 }
 
-// agentWorkflow is for an agent that is a workflow. It is asked to end with its
-// rollout, so that it can clear up.
+// agentWorkflow returns a context for an agent that is a workflow. It is asked to end
+// with its rollout, so that it can clean up.
 func agentWorkflow(ctx workflow.Context, t spec.Temporal, id string, limit time.Duration, summary string) workflow.Context {
 	return workflow.WithChildOptions(ctx, workflow.ChildWorkflowOptions{
 		WorkflowID:               id,
@@ -80,9 +81,9 @@ func agentWorkflow(ctx workflow.Context, t spec.Temporal, id string, limit time.
 	})
 }
 
-// agentActivity is for an agent that is an activity. It is tried once, since each
-// try is an attempt, and waits for a worker without limit. One that may be idle for
-// a limited time has to send heartbeats.
+// agentActivity returns a context for an agent that is an activity. It is tried once,
+// since each try is an attempt, and waits for a worker without limit. An agent with a
+// limit on its idle time has to send heartbeats.
 func agentActivity(ctx workflow.Context, t spec.Temporal, limit, idle time.Duration, summary string) workflow.Context {
 	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		TaskQueue:           t.Queue,
@@ -93,8 +94,8 @@ func agentActivity(ctx workflow.Context, t spec.Temporal, limit, idle time.Durat
 	})
 }
 
-// grading is for a grader command. How often that may fail is counted in the store,
-// since no outage must use up the tries of a task.
+// grading returns a context for a grader command. The store counts how often the command
+// failed, since no outage must use up the tries of a task.
 func grading(ctx workflow.Context, agent spec.Agent, grader spec.Grader) workflow.Context {
 	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		TaskQueue:           agent.Queue,

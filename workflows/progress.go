@@ -12,8 +12,8 @@ import (
 	"go.temporal.io/sdk/workflow"
 )
 
-// SearchAttributes are the names and types that a run keeps up to date where a
-// cluster has them registered.
+// SearchAttributes returns the names and types of the search attributes that a run keeps
+// up to date, if the cluster has them registered.
 func SearchAttributes() map[string]enums.IndexedValueType {
 	run, step, promoted, reward := attributes()
 	return map[string]enums.IndexedValueType{
@@ -22,7 +22,7 @@ func SearchAttributes() map[string]enums.IndexedValueType {
 	}
 }
 
-// attributes are their typed keys; a function and not variables, since packages
+// attributes returns their typed keys. It is a function and not variables, since packages
 // here keep no state.
 func attributes() (run temporal.SearchAttributeKeyKeyword, step, promoted temporal.SearchAttributeKeyInt64, reward temporal.SearchAttributeKeyFloat64) {
 	return temporal.NewSearchAttributeKeyKeyword("FulguriteRun"), temporal.NewSearchAttributeKeyInt64("FulguriteStep"),
@@ -54,9 +54,9 @@ func (t *trainingRun) progress() (Progress, error) {
 	return p, nil
 }
 
-// Pace is how many tokens a second the step under way samples, and how long it will be
-// until its version is made, if groups go on to come in as they did and the update
-// takes as long as the last; 0 says that nothing is known yet.
+// Pace returns how many tokens a second the step under way samples, and how long it will
+// take until its version is made. This assumes that groups go on to end as before, and
+// that the update takes as long as the last one. 0 means that nothing is known yet.
 func (p Progress) Pace(now time.Time) (tokensPerSecond float64, left time.Duration) {
 	elapsed, update := now.Sub(p.Since), time.Duration(p.UpdateSeconds*float64(time.Second))
 	switch {
@@ -71,7 +71,7 @@ func (p Progress) Pace(now time.Time) (tokensPerSecond float64, left time.Durati
 	return float64(p.StepTokens) / elapsed.Seconds(), time.Duration(waiting*float64(elapsed)) + update
 }
 
-// PaceText is the result of Pace in words; empty where nothing is known.
+// PaceText returns the result of Pace in words, "" if nothing is known.
 func (p Progress) PaceText(now time.Time) string {
 	var parts []string
 	rate, left := p.Pace(now)
@@ -84,8 +84,8 @@ func (p Progress) PaceText(now time.Time) string {
 	return strings.Join(parts, ", ")
 }
 
-// showRollouts renews the details when a group of the step under way has come in. It
-// makes no command: Temporal's Web UI reads the details by a query.
+// showRollouts updates the details when a group of the step under way has ended. It
+// issues no command: Temporal's Web UI reads the details by a query.
 func (t *trainingRun) showRollouts(ctx workflow.Context, g *stepGroups) {
 	if t.phase == PhaseRollouts && len(t.inFlight) > 0 && t.inFlight[0] == g {
 		workflow.SetCurrentDetails(ctx, t.details())
@@ -95,7 +95,7 @@ func (t *trainingRun) showRollouts(ctx workflow.Context, g *stepGroups) {
 // detailRows is how many of the last steps the details show.
 const detailRows = 20
 
-// details is a table in Markdown.
+// details describes the run in Markdown, with a table of the last steps.
 func (t *trainingRun) details() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "**%s**: %s (%s). Step %d of %d, promoted version %d.\n\n", t.Run, t.phase, t.subject, t.Step, t.last(), t.Promoted)

@@ -75,7 +75,8 @@ func (t *trainingRun) applyRecorded(ctx workflow.Context, r activities.DecidePro
 	return t.recordDecision(ctx, r.Decision, r.Verdict)
 }
 
-// usesPairedTest is false for runs that began before promotion had a paired test.
+// usesPairedTest reports whether promotion uses a paired test. Runs that began before
+// there was one do not.
 func (t *trainingRun) usesPairedTest(ctx workflow.Context) bool {
 	return workflow.GetVersion(ctx, "paired-test", workflow.DefaultVersion, 1) >= 1
 }
@@ -98,8 +99,7 @@ func (t *trainingRun) recordDecision(ctx workflow.Context, d model.Decision, ver
 	return err
 }
 
-// promote moves the promoted pointer, unless somebody else moved or pinned it
-// since the decision.
+// promote moves the promoted pointer, unless it was moved or pinned since the decision.
 func (t *trainingRun) promote(ctx workflow.Context, d model.Decision) error {
 	t.addDecision(d)
 	var c *activities.Coordinator
@@ -146,7 +146,7 @@ func (t *trainingRun) refuseAtDeadline(ctx workflow.Context, a *Approval) {
 	workflow.Go(ctx, func(ctx workflow.Context) {
 		decided, err := workflow.AwaitWithTimeout(ctx, a.Deadline.Sub(workflow.Now(ctx)), func() bool { return t.Pending != a })
 		if err != nil || decided {
-			return // the run ends, or somebody decided
+			return // the run ends, or the decision was made
 		}
 		t.Pending = nil
 		if awaitsDecision(ctx) {
@@ -159,8 +159,9 @@ func (t *trainingRun) refuseAtDeadline(ctx workflow.Context, a *Approval) {
 	})
 }
 
-// awaitsDecision is false for runs that ended, or continued as new, while a decision was
-// being recorded.
+// awaitsDecision reports whether a run waits until its decisions are on record. It is
+// false for histories from before that, in which a run ended, or continued as new, while
+// a decision was being recorded.
 func awaitsDecision(ctx workflow.Context) bool {
 	return workflow.GetVersion(ctx, "await-decision", workflow.DefaultVersion, 1) >= 1
 }

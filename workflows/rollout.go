@@ -30,15 +30,15 @@ type RolloutResult struct {
 	Failed int              `json:"failed"` // attempts that counted although the agent failed
 	Calls  int              `json:"calls"`
 	Tokens int              `json:"tokens"`
-	// Quarantine says why the task can't be trained on, for reasons of its own and
-	// not the policy's; empty if it can.
+	// Quarantine says why the task can't be trained on, if the reason is the task and not
+	// the policy; empty if it can.
 	Quarantine string `json:"quarantine,omitempty"`
 }
 
 // RolloutWorkflow runs all samples of one task, as many at once as the window lets it.
-// Each is retried alone; the group is whole or not at all. A task is to be quarantined if
-// one of its samples can't be graded, or if the agent failed before its first model call
-// in all of them.
+// Each sample is retried separately; the group is complete or fails. The task has to be
+// quarantined if one of its samples can't be graded, or if the agent failed before its
+// first model call in all of them.
 func RolloutWorkflow(ctx workflow.Context, in RolloutInput) (RolloutResult, error) {
 	out := RolloutResult{Group: activities.Group{
 		Task: in.Task, Attempts: make([]int, in.Samples), Rewards: make([]float64, in.Samples),
@@ -75,8 +75,8 @@ func RolloutWorkflow(ctx workflow.Context, in RolloutInput) (RolloutResult, erro
 	return out, err
 }
 
-// atOnce is how many of a group's samples run at once. Groups that began before there was
-// a window started all together.
+// atOnce returns how many of a group's samples run at once. Groups that began before
+// there was a window started all their samples together.
 func atOnce(ctx workflow.Context, samples int) int64 {
 	if samples > window && workflow.GetVersion(ctx, "window-samples", workflow.DefaultVersion, 1) < 1 {
 		return int64(samples)
@@ -107,8 +107,8 @@ type sampleInput struct {
 	Grader spec.Grader
 }
 
-// runAgent runs one sample until it has a reward or is found to have none by a fault of
-// its task.
+// runAgent runs one sample until it has a reward, or until it can have none because of a
+// fault of its task.
 func runAgent(ctx workflow.Context, in sampleInput) (activities.RunAgentResult, error) {
 	var runner *activities.Runner
 	r, err := attempted(ctx, in)

@@ -11,7 +11,7 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// values has the critic score the attempts of a step and returns the blob of the scores;
+// values lets the critic score the attempts of a step and returns the blob of the scores,
 // "" without a critic. The critic of step s is version s−1, whatever the lag.
 func (t *trainingRun) values(ctx workflow.Context, g *stepGroups) (string, error) {
 	if t.Spec.Critic == nil {
@@ -25,8 +25,8 @@ func (t *trainingRun) values(ctx workflow.Context, g *stepGroups) (string, error
 	return r.Values, err
 }
 
-// trainCritic makes the critic's version of a step. There is one trainer,
-// so it follows the policy's update and does not run beside it.
+// trainCritic makes the critic's version of a step. There is one trainer, so this follows
+// the policy's update and does not run at the same time.
 func (t *trainingRun) trainCritic(ctx workflow.Context, g *stepGroups, batch string) (map[string]float64, error) {
 	if t.Spec.Critic == nil {
 		return nil, nil
@@ -39,9 +39,9 @@ func (t *trainingRun) trainCritic(ctx workflow.Context, g *stepGroups, batch str
 	return v.Metrics, err
 }
 
-// reference has version 0 score the attempts of a step, if that is part of their
-// rewards. No spec from before there was such a key asks for it, so no version of the
-// workflow tells old histories apart.
+// reference lets version 0 score the attempts of a step, if that is part of their
+// rewards. Specs from before there was such a key do not ask for it, so old histories
+// need no version of the workflow.
 func (t *trainingRun) reference(ctx workflow.Context, g *stepGroups) (string, error) {
 	if t.Spec.Credit.KLInReward == nil {
 		return "", nil
@@ -54,9 +54,9 @@ func (t *trainingRun) reference(ctx workflow.Context, g *stepGroups) (string, er
 	return r.Reference, err
 }
 
-// judge has the calls of a step judged, if the spec asks for it, and returns the
-// blob of the judgments. No spec from before there were judges asks for one, so no
-// version of the workflow tells old histories apart.
+// judge asks a judge about the calls of a step, if the spec wants that, and returns the
+// blob of the judgments. Specs from before there were judges ask for none, so old
+// histories need no version of the workflow.
 func (t *trainingRun) judge(ctx workflow.Context, g *stepGroups) (string, error) {
 	if t.Spec.Credit.Assignment != credit.Judge {
 		return "", nil
@@ -70,11 +70,11 @@ func (t *trainingRun) judge(ctx workflow.Context, g *stepGroups) (string, error)
 	return out.Judgments, err
 }
 
-// judging is for asking a judge about all attempts of a step.
+// judging returns a context for asking a judge about all attempts of a step.
 func judging(ctx workflow.Context, summary string) workflow.Context {
 	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		TaskQueue:           QueueTraining,
-		StartToCloseTimeout: 24 * time.Hour,   // thousands of slow answers, and the requests that the spec allows bound them
+		StartToCloseTimeout: 24 * time.Hour,   // for thousands of slow answers; the spec bounds the requests
 		HeartbeatTimeout:    10 * time.Second, // seconds lost when a worker dies; it beats every second
 		RetryPolicy:         forever(time.Second, 30*time.Second),
 		Summary:             summary,

@@ -39,7 +39,7 @@ const (
 	reasonBytes     = 100
 )
 
-// shortReason is a reason as the state carries it: one line of at most reasonBytes.
+// shortReason returns a reason as the state carries it: one line of at most reasonBytes.
 func shortReason(reason string) string {
 	reason = strings.Join(strings.FieldsFunc(reason, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }), " ")
 	return truncate.Ellipsis(reason, reasonBytes)
@@ -48,8 +48,7 @@ func shortReason(reason string) string {
 // curveLength bounds the curve in the state: the store has every step.
 const curveLength = 400
 
-// TrainingState is everything TrainingWorkflow knows; continue-as-new carries it
-// whole.
+// TrainingState is the whole state of TrainingWorkflow. continue-as-new carries it over.
 type TrainingState struct {
 	Run              string                      `json:"run"`
 	Spec             spec.Spec                   `json:"spec"`
@@ -69,7 +68,7 @@ type TrainingState struct {
 	// Gate is the promoted version's mean reward on the gate split.
 	Gate      float64                `json:"gate"`
 	Before    *activities.Evaluation `json:"before,omitempty"` // version 0 on the test split
-	After     *activities.Evaluation `json:"after,omitempty"`  // the promoted version there
+	After     *activities.Evaluation `json:"after,omitempty"`  // the promoted version, or the last one without a gate split
 	Curve     []CurvePoint           `json:"curve,omitempty"`
 	Decisions []model.Decision       `json:"decisions,omitempty"`
 	Failed    int                    `json:"failed"` // rollouts whose agent failed
@@ -79,14 +78,13 @@ type TrainingState struct {
 	Quarantined []Quarantine `json:"quarantined,omitempty"`
 	Settings    []Setting    `json:"settings,omitempty"`
 	Paused      bool         `json:"paused,omitempty"`
-	// StopAfter is the last step where somebody stopped the run.
+	// StopAfter is the last step of a run that was stopped; nil if it was not.
 	StopAfter *int `json:"stop_after,omitempty"`
-	// Pending waits for a person.
+	// Pending is the candidate that waits for a person; nil if none does.
 	Pending *Approval `json:"pending,omitempty"`
 }
 
-// Quarantine is a task that failed for reasons of its own. Later steps leave it
-// out.
+// Quarantine is a task that failed because of the task itself. Later steps leave it out.
 type Quarantine struct {
 	Index  int    `json:"index"` // in the train split
 	Step   int    `json:"step"`  // that found it
@@ -148,10 +146,10 @@ type TrainingResult struct {
 	Evaluation *activities.Evaluation `json:"evaluation,omitempty"`
 }
 
-// steps is how many updates the spec asks for.
+// steps returns how many steps the spec asks for.
 func (s *TrainingState) steps() int { return s.Spec.Training.Total(s.Splits[trace.Train].Count) }
 
-// last is the step after which the run ends.
+// last returns the step after which the run ends.
 func (s *TrainingState) last() int {
 	if s.StopAfter != nil {
 		return min(*s.StopAfter, s.steps())
@@ -174,7 +172,7 @@ func (s *TrainingState) settingsOf(step int) map[string]float64 {
 	return values
 }
 
-// specAt is the spec as a step reads it.
+// specAt returns the spec as a step reads it.
 func (s *TrainingState) specAt(step int) spec.Spec {
 	at, err := s.Spec.Set(s.settingsOf(step))
 	if err != nil {

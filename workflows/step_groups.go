@@ -14,9 +14,9 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// stepGroups are the rollouts of one step: one group for each position in the batch.
-// A group that can't be trained on, or whose rewards are all equal, is replaced by one
-// from the reserve.
+// stepGroups are the rollouts of one step: one group for each position in the batch. A
+// group that can't be trained on is replaced by one from the reserve. So are flat groups,
+// up to the spec's training.dynamic_sampling.
 type stepGroups struct {
 	step        int
 	cursor      int // ordinal of the first task in the stream
@@ -26,12 +26,12 @@ type stepGroups struct {
 	quarantined []Quarantine
 	replaced    []RolloutResult    // flat groups that others have replaced, in order
 	isFlat      []bool             // by position
-	metrics     map[string]float64 // of the step, beside those of its batch and update
+	metrics     map[string]float64 // of the step, in addition to those of its batch and update
 	count       Count
-	tokens      int       // sampled by the groups that are in
+	tokens      int       // sampled by the groups that have ended
 	began       time.Time // of the rollouts
-	seen        time.Time // when the last group came in
-	// chosen is set once a curriculum has chosen the tasks of the batch, text says how.
+	seen        time.Time // when the last group ended
+	// chosen is set once a curriculum has chosen the tasks of the batch; text says how.
 	chosen bool
 	text   string
 	done   bool
@@ -72,7 +72,7 @@ func (t *trainingRun) startSteps(ctx workflow.Context) {
 	}
 }
 
-// started is the last step whose rollouts have begun.
+// started returns the last step whose rollouts have begun.
 func (t *trainingRun) started() int { return t.Step + len(t.inFlight) }
 
 // runRollouts runs the tasks of a step, one child workflow each, and then the
@@ -141,12 +141,12 @@ func (t *trainingRun) runGroup(ctx workflow.Context, g *stepGroups, task groupTa
 	return r, err
 }
 
-// samplingVersion is the version that the rollouts of a step are sampled from.
+// samplingVersion returns the version that the rollouts of a step are sampled from.
 func samplingVersion(step int, tr spec.Training) int { return max(0, step-1-tr.Lag) }
 
-// quarantinedBefore are the tasks that a step must not use. They were found by steps
-// that were certainly finished when its rollouts began, whatever the lag. A later step
-// may or may not have found others by now; those must not matter.
+// quarantinedBefore returns the tasks that a step must not use: those found by steps that
+// were certainly finished when its rollouts began, whatever the lag. A later step may or
+// may not have found others by now; those must not matter.
 func (t *trainingRun) quarantinedBefore(step int) []Quarantine {
 	var out []Quarantine
 	for _, q := range t.Quarantined {
@@ -157,7 +157,7 @@ func (t *trainingRun) quarantinedBefore(step int) []Quarantine {
 	return out
 }
 
-// groups are the groups to train on, in order of position.
+// groups returns the groups to train on, in order of position.
 func (g *stepGroups) groups() []activities.Group {
 	out := make([]activities.Group, len(g.results))
 	for i, r := range g.results {
@@ -166,10 +166,10 @@ func (g *stepGroups) groups() []activities.Group {
 	return out
 }
 
-// all are the results of all rollouts of the step, replaced groups included.
+// all returns the results of all rollouts of the step, including replaced groups.
 func (g *stepGroups) all() []RolloutResult { return slices.Concat(g.results, g.replaced) }
 
-// mean is the mean reward over all rollouts of the step. Without the replaced groups
+// mean returns the mean reward over all rollouts of the step. Without the replaced groups
 // it would not say how good the policy is.
 func (g *stepGroups) mean() float64 {
 	sum := 0.0

@@ -107,7 +107,7 @@ func TestAQuarantinedGroupIsReplacedFromTheReserve(t *testing.T) {
 		s := testSpec()
 		s.Training.Lag = lag
 		bad, _ := stream.At(s.Seed, 50, 1)        // a task of step 1
-		worse := stream.Reserve(s.Seed, 50, 1, 0) // and the first that stands in for it
+		worse := stream.Reserve(s.Seed, 50, 1, 0) // and the first task that replaces it
 		require.NotEqual(t, bad, worse)
 		fake := &fakeActivities{score: constantScore, taskFaults: map[int]string{bad: "no input", worse: "no input either"}}
 		env := fake.environment(s)

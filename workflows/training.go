@@ -35,13 +35,13 @@ type trainingRun struct {
 	*TrainingState
 	phase   Phase
 	subject string
-	// entered is when the phase began, updating what the last update took.
+	// entered is when the phase began, updating how long the last update took.
 	entered  time.Time
 	updating time.Duration
 	// inFlight are the steps whose rollouts have begun, from Step+1 on.
 	inFlight []*stepGroups
 	children workflow.Semaphore // bounds the children of all steps in flight
-	// pointer guards the promoted version while somebody decides on it.
+	// pointer guards the promoted version while a decision about it is made.
 	pointer workflow.Mutex
 	// refusing counts the candidates whose refusal is being put on record, since
 	// their deadline has passed.
@@ -97,8 +97,8 @@ func (t *trainingRun) run(ctx workflow.Context, in TrainingInput) (TrainingResul
 	return t.finish(ctx)
 }
 
-// continueAsNew carries the state into a fresh history. No child is pending
-// then, no Update is half handled and no refusal is off the record.
+// continueAsNew carries the state into a fresh history. At that point no child is
+// pending, no handler of an Update is running, and every refusal is on record.
 func (t *trainingRun) continueAsNew(ctx workflow.Context) error {
 	err := workflow.Await(ctx, func() bool { return t.refusing == 0 && workflow.AllHandlersFinished(ctx) })
 	if err != nil {
@@ -175,8 +175,8 @@ func (t *trainingRun) publish(ctx workflow.Context, v int) error {
 	}).Get(ctx, nil)
 }
 
-// finish reports the promoted version on the test split and closes the record.
-// Without a gate split nothing could be promoted; then it is the last version.
+// finish reports the promoted version on the test split and closes the record. Without a
+// gate split nothing could be promoted, so it reports the last version.
 func (t *trainingRun) finish(ctx workflow.Context) (TrainingResult, error) {
 	if t.has(trace.Gate) && t.Evaluated < t.Step { // stopped when its last step was all but done
 		if _, err := t.gate(ctx, t.Step); err != nil {

@@ -9,16 +9,15 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// TryStep is the number of the step that a trial tries: that of its attempts and its
-// batch.
+// TryStep is the step number of a trial: that of its attempts and of its batch.
 const TryStep = 1
 
 // TryInput asks for a few groups of a spec without training.
 type TryInput struct {
 	Training TrainingInput `json:"training"`
 	Tasks    int           `json:"tasks"`
-	// Indices are the tasks to try by their indices in the train split; without any
-	// they are the first ones.
+	// Indices are the tasks to try, by index in the train split. If there are none, the
+	// first Tasks ones are tried.
 	Indices []int `json:"indices,omitempty"`
 	// Samples of each task; 0 is as many as the spec has.
 	Samples int `json:"samples,omitempty"`
@@ -35,9 +34,9 @@ type TryResult struct {
 	// Quarantined are the tasks of groups that could not be trained on.
 	Quarantined []Quarantine `json:"quarantined,omitempty"`
 	// Batch is the blob of the batch that a step of these groups would be trained on;
-	// empty where none could be made.
+	// empty if none could be made.
 	Batch string `json:"batch,omitempty"`
-	// Failure is the error that would end a run, and Phase where it came up.
+	// Failure is the error that would end a run, and Phase where it occurred.
 	Failure string   `json:"failure,omitempty"`
 	Phase   TryPhase `json:"phase,omitempty"`
 }
@@ -52,9 +51,9 @@ const (
 	TryCredit   TryPhase = "credit"
 )
 
-// TryWorkflow prepares a run as TrainingWorkflow does, runs the groups of some tasks
-// at version 0 and assigns their credit by the activities that a step of training
-// has: what `fulgurite try` shows. What would end a run is part of its result.
+// TryWorkflow prepares a run as TrainingWorkflow does, runs the groups of some tasks at
+// version 0 and assigns their credit with the activities of a training step. `fulgurite
+// try` shows the result. An error that would end a run is part of the result.
 func TryWorkflow(ctx workflow.Context, in TryInput) (TryResult, error) {
 	t := newTrainingRun(ctx, nil)
 	var out TryResult
@@ -115,7 +114,7 @@ func (t *trainingRun) tryGroups(ctx workflow.Context, in TryInput, out *TryResul
 	return g, nil
 }
 
-// try runs the group of a task, as the workflow of that name.
+// try runs the group of a task, as the workflow with the id name.
 func (t *trainingRun) try(ctx workflow.Context, name string, g *stepGroups, task int) (RolloutResult, error) {
 	in := RolloutInput{
 		Run: t.Run, Kind: trace.Try, Step: g.step, Task: task, Index: task, Policy: model.DefaultPolicy, Samples: g.samples,
@@ -126,7 +125,8 @@ func (t *trainingRun) try(ctx workflow.Context, name string, g *stepGroups, task
 	return r, err
 }
 
-// ended is the result of a trial that an error ended, unless somebody cancelled it.
+// ended returns the result of a trial that an error ended, unless the trial was
+// cancelled.
 func (r TryResult) ended(phase TryPhase, err error) (TryResult, error) {
 	if temporal.IsCanceledError(err) {
 		return r, err

@@ -40,7 +40,7 @@ func TestATrialRunsEachRolloutTwiceIfAsked(t *testing.T) {
 	}
 }
 
-// tried is the result of a trial in w.
+// tried returns the result of a trial with fake.
 func tried(t *testing.T, fake *fakeActivities, s spec.Spec, in workflows.TryInput) workflows.TryResult {
 	t.Helper()
 	env := fake.environment(s)

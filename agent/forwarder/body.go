@@ -15,8 +15,8 @@ import (
 const (
 	// bodyTimeout is how long a client may take to send the body of a request.
 	bodyTimeout = time.Minute
-	// refusalTimeout is how long the body of a request that is refused is read, so that
-	// its client, which sends it first, comes to see the refusal.
+	// refusalTimeout is how long the body of a refused request is still read. Its client
+	// sends the body before it reads the refusal.
 	refusalTimeout = time.Second
 	// maxConcurrent is how many requests of one session are read and forwarded at a time.
 	// It bounds the memory that one agent can fill with requests.
@@ -50,9 +50,9 @@ func (s *Session) acquireSlot(ctx context.Context) (done func(), err error) {
 	}
 }
 
-// readBody reads the body of a request. The end of the session and of the forwarder
-// cut it short: a client that does not send the rest delays neither. After an
-// error the request has been answered, or there is nobody to answer.
+// readBody reads the body of a request. It stops when the session or the forwarder ends,
+// so that a client that does not send the rest delays neither. After an error the request
+// has been answered, or no client is left to answer.
 func (s *Session) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	connection := http.NewResponseController(w)
 	_ = connection.SetReadDeadline(time.Now().Add(bodyTimeout)) // connections over TCP have deadlines
@@ -76,7 +76,7 @@ func (s *Session) readBody(w http.ResponseWriter, r *http.Request) ([]byte, erro
 	case err != nil:
 		return nil, errAgentLeft
 	}
-	// From then on reading means to notice that the client leaves.
+	// After the body, a read only notices that the client leaves.
 	_ = connection.SetReadDeadline(time.Time{})
 	return body, nil
 }

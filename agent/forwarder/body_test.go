@@ -19,7 +19,7 @@ import (
 	"github.com/fulgurite/fulgurite/agent/forwarder"
 )
 
-// socket is a client that says what it likes over its connection.
+// socket is a client that sends any bytes over its connection.
 type socket struct {
 	t    *testing.T
 	conn net.Conn
@@ -34,7 +34,7 @@ func dial(t *testing.T, f *forwarder.Forwarder) *socket {
 	return &socket{t: t, conn: conn, in: bufio.NewReader(conn)}
 }
 
-// head is the head of a request to the demo attempt whose body has 10 bytes.
+// head returns the head of a request to the demo attempt whose body has 10 bytes.
 func head(key string) string {
 	return "POST /r/demo/train-3/17/2/1/v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + key +
 		"\r\nContent-Type: application/json\r\nContent-Length: 10\r\n\r\n"
@@ -183,7 +183,7 @@ func TestClientThatTricklesIsBrokenOffByTheEnd(t *testing.T) {
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
-		for { // for as long as somebody takes it
+		for { // until the connection is broken off
 			if _, err := io.WriteString(c.conn, "x"); err != nil {
 				return
 			}
@@ -203,7 +203,8 @@ func TestExternalSessionIsClosedWhateverItsClientsDo(t *testing.T) {
 	got, err := forwarder.CloseExternal(t.Context(), s.BaseURL(), "key")
 	require.NoError(t, err)
 	require.Equal(t, forwarder.SessionReport{}, got)
-	// Nor does a request to close it that never comes whole.
+	// A request to close the session that never arrives completely does not delay it
+	// either.
 	openExternal(t, f)
 	status, _ := dial(t, f).send("DELETE /r/demo/train-3/17/2/1 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer key\r\nContent-Length: 10\r\n\r\n").reply()
 	require.Equal(t, http.StatusOK, status)
@@ -226,8 +227,8 @@ func TestForwarderDoesNotWaitForBodiesWhenItCloses(t *testing.T) {
 	require.ErrorContains(t, s.Fault(), "forwarder closed", "the agent could see it")
 }
 
-// An agent may ask for much at once. What is beyond waits, and takes nothing of what
-// other attempts have.
+// An agent may send many requests at once. Those beyond the limit wait, and take nothing
+// from other attempts.
 func TestRequestsBeyondTheConcurrentOnesWaitForASlot(t *testing.T) {
 	t.Parallel()
 	const most, more = 256, 8

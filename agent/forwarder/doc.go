@@ -1,16 +1,17 @@
-// Package forwarder stands in each worker between its agents and the gateway.
+// Package forwarder runs in each worker, between its agents and the gateway.
 //
 // # Sessions
 //
-// Each attempt has a [Session], under an address of its own ([Session.BaseURL]) and the
-// attempt's key. A request without that key changes nothing of the session. A session
-// also ends its agent: when the gateway says that a later attempt has begun, and when the
-// agent goes on asking beyond its limits. No client delays the end of a session: a
-// request has a minute to arrive completely, and is interrupted when the session ends.
+// Each attempt has a [Session] with its own address ([Session.BaseURL]) and the attempt's
+// key. A request without that key has no effect on the session. A session also ends its
+// agent: when the gateway says that a later attempt has begun, and when the agent goes on
+// asking beyond its limits. No client delays the end of a session: a request has a minute
+// to arrive completely, and is interrupted when the session ends.
 //
-// An external agent, which somebody else starts, asks through a session that stays open
-// until it is closed over HTTP ([Forwarder.OpenExternal], [CloseExternal]). A worker that
-// is gone can't say whether there was a fault, so its sessions count as faulty.
+// An external agent, which another program starts, sends its requests to a session that
+// stays open until it is closed over HTTP ([Forwarder.OpenExternal], [CloseExternal]). A
+// worker that is gone can't say whether there was a fault, so its sessions count as
+// faulty.
 //
 // # Faults
 //
@@ -21,6 +22,6 @@
 // continues an interrupted stream where the agent's copy ends: any gateway writes the
 // same reply, to the byte except for keepalives.
 //
-// Where a fault can't be hidden, the session is tainted and the attempt has to be made
+// If a fault can't be hidden, the session is tainted and the attempt has to be made
 // again: a fault of the machinery must never teach a policy anything.
 package forwarder

@@ -26,10 +26,10 @@ const (
 	longBackoff  = 5 * time.Second
 )
 
-// errAgentLeft is for an agent that stopped reading its reply.
+// errAgentLeft says that the agent stopped reading its reply.
 var errAgentLeft = errors.New("agent left")
 
-// faultStatus is a reply that speaks of a fault of ours.
+// faultStatus is the status of a reply that reports a fault of ours.
 type faultStatus int
 
 func (e faultStatus) Error() string { return "gateway answered " + strconv.Itoa(int(e)) }
@@ -41,16 +41,16 @@ type exchange struct {
 	r           *http.Request
 	body        []byte
 	ctx         context.Context // ends with the agent's connection and with the session
-	target      string          // that was asked last
+	target      string          // the gateway that was asked last
 	name        string          // unique among exchanges
 	retries     int
 	headWritten bool
 	sent        *sentPrefix // the part of a streamed reply that the agent has
 	lastError   []byte      // the error event with which the last try broke off
-	lastRead    time.Time   // when something last came of the reply
+	lastRead    time.Time   // when a part of the reply last arrived
 
 	stalled     bool // the agent waits because of a fault
-	failedTries int  // tries since it began to
+	failedTries int  // tries that failed since the agent began to wait
 }
 
 // forward answers the agent with the gateway's reply, asking for as long as it takes.
@@ -96,17 +96,17 @@ func (s *Session) forward(w http.ResponseWriter, r *http.Request) {
 	x.gotReply()
 	s.delivered()
 	if !usable() {
-		panic(http.ErrAbortHandler) // nobody else may get this connection
+		panic(http.ErrAbortHandler) // the connection must not be used again
 	}
 }
 
-// retryable reports whether asking again may help. The agent may have part of a
-// stream, since the rest of it can be had.
+// retryable reports whether asking again may help. It may even if the agent has part of a
+// stream, since the rest can still be fetched.
 func (x *exchange) retryable(err error) bool {
 	return x.ctx.Err() == nil && x.session.ctx.Err() == nil && !errors.Is(err, errAgentLeft) && !errors.Is(err, errOtherBytes)
 }
 
-// stall notes a try that failed. The agent waits since it last got something.
+// stall notes a try that failed. The agent counts as waiting since it last got something.
 func (x *exchange) stall(err error) {
 	x.failedTries++
 	if x.stalled {
@@ -132,10 +132,10 @@ func (x *exchange) pause() bool {
 	return wait.For(x.ctx, d-time.Duration(rand.Int64N(int64(d/2))))
 }
 
-// breakOff breaks off the agent's connection, for an exchange that can't be
-// completed. It taints the attempt if the agent waited because of a fault, or if neither
-// the attempt has ended nor the agent left. An agent may have left because nothing came:
-// then the gateway has to answer a probe.
+// breakOff breaks off the agent's connection, for an exchange that can't be completed. It
+// taints the attempt if the agent waited because of a fault, or if neither the attempt
+// has ended nor the agent left. An agent may have left because nothing came. So if it
+// left, the gateway has to answer a probe, or the attempt is tainted, too.
 func (x *exchange) breakOff(err error) {
 	if x.stalled {
 		x.session.resume(err)
@@ -154,8 +154,8 @@ func (x *exchange) breakOff(err error) {
 	panic(http.ErrAbortHandler)
 }
 
-// try asks once, for as long as the gateway is there. After an error nothing has been
-// written, unless x.headWritten.
+// try asks once, and waits for as long as the gateway is alive. After an error nothing
+// has been written, unless x.headWritten.
 func (x *exchange) try() error {
 	x.target = x.session.forwarder.target()
 	ctx, release := x.session.forwarder.proberOf(x.target).Guard(x.ctx)
@@ -189,7 +189,7 @@ func (x *exchange) roundTrip(ctx context.Context) error {
 	}
 }
 
-// request is the agent's request to the gateway of this moment.
+// request returns the agent's request, addressed to the current gateway.
 func (x *exchange) request(ctx context.Context) (*http.Request, error) {
 	if x.target == "" {
 		return nil, errors.New("no gateway known")
@@ -211,20 +211,20 @@ func (x *exchange) request(ctx context.Context) (*http.Request, error) {
 			delete(request.Header, name)
 		}
 	}
-	request.Header.Del("Accept-Encoding") // streams have to be read on their way
+	request.Header.Del("Accept-Encoding") // the forwarder has to read streams
 	if request.Header.Get("User-Agent") == "" {
 		request.Header["User-Agent"] = nil // don't add one
 	}
 	request.Header.Set(protocol.ExchangeHeader, x.name)
 	if x.retries > 0 {
 		request.Header.Set(protocol.RetryHeader, strconv.Itoa(x.retries))
-		asked, _ := strconv.Atoi(x.r.Header.Get(protocol.SDKRetryHeader)) // absent or odd: never
+		asked, _ := strconv.Atoi(x.r.Header.Get(protocol.SDKRetryHeader)) // absent or malformed: 0
 		request.Header.Set(protocol.SDKRetryHeader, strconv.Itoa(asked+x.retries))
 	}
 	return request, nil
 }
 
-// dropHopHeaders removes what concerns one connection only.
+// dropHopHeaders removes the headers that concern one connection only.
 func dropHopHeaders(h http.Header) {
 	for _, names := range h["Connection"] {
 		for name := range strings.SplitSeq(names, ",") {
@@ -257,11 +257,11 @@ func (x *exchange) relayWhole(response *http.Response) error {
 		}
 	}
 	x.writeHead(response)
-	_, _ = x.w.Write(body) // an agent that left doesn't want it
+	_, _ = x.w.Write(body) // an error means that the agent has left
 	return nil
 }
 
-// endRefused is for a reply that the agent can't be given any more, since it has the
+// endRefused handles a reply that can't be passed on any more, since the agent has the
 // beginning of a stream.
 func (x *exchange) endRefused(response *http.Response) error {
 	body, err := io.ReadAll(io.LimitReader(response.Body, 64<<10))

@@ -21,17 +21,18 @@ import (
 type SessionReport struct {
 	// Fault is the fault of ours that the agent could have seen; empty if there was none.
 	Fault string `json:"fault,omitempty"`
-	// Failure is how the agent went too far, if it did.
+	// Failure is the limit that the agent exceeded, if it did. Message describes it.
 	Failure agent.Failure `json:"failure,omitempty"`
 	Message string        `json:"message,omitempty"`
 	// Waited is how long the agent was held up by faults that it did not see.
 	Waited time.Duration `json:"waited,omitempty"`
 }
 
-// OpenExternal opens a session for an external agent, which somebody else starts. It
-// stays open until CloseExternal is called with the attempt's key, from any process, or
-// until long has passed. The end of the forwarder taints it like any other session.
-// Nobody answers requests to a forwarder that is gone. Both count as faults.
+// OpenExternal opens a session for an external agent, which another program starts. The
+// session stays open until CloseExternal is called with the attempt's key, from any
+// process, or until long has passed. If the forwarder is closed, the session is tainted
+// like any other. If the forwarder is gone, requests to it get no answer. Both count as
+// faults.
 func (f *Forwarder) OpenExternal(address trace.Address, key string, long time.Duration) (*Session, error) {
 	s := newSession(context.Background(), f, address, key)
 	s.external = true
@@ -57,7 +58,7 @@ func closeExternal(w http.ResponseWriter, r *http.Request, s *Session) {
 		out.Failure, out.Message = over.Failure, over.Message
 	}
 	out.Waited = s.Waited()
-	s.Close() // only now is all known that the agent could have seen
+	s.Close() // only after that is it known what the agent could have seen
 	if fault := s.Fault(); fault != nil {
 		out.Fault = fault.Error()
 	}

@@ -20,10 +20,11 @@ import (
 )
 
 const (
-	// requestBytes is the largest request that is forwarded, as large as gateways
-	// take by default; it is held in memory for as long as it may have to be asked again.
+	// requestBytes is the largest request that is forwarded, the same that gateways
+	// accept by default. The request is held in memory for as long as it may have to be
+	// sent again.
 	requestBytes = 32 << 20
-	// replyBytes is the largest reply that is held back until it is whole.
+	// replyBytes is the largest reply that is held back until it is complete.
 	replyBytes = 64 << 20
 )
 
@@ -77,7 +78,8 @@ func New(ctx context.Context, target func() string, log *zap.Logger, options ...
 		transport: health.NewTransport(),
 		served:    make(chan struct{}),
 		sessions:  map[trace.Address]*Session{},
-		// A proxy that has lost the gateway, and a gateway at fault, are no signs of life.
+		// An error of the server is no sign of life: the gateway is at fault, or a proxy
+		// has lost it.
 		probing: health.Config{Gone: errSilent, Healthy: func(status int) bool { return status < http.StatusInternalServerError }},
 	}
 	f.closing, f.close = context.WithCancel(context.WithoutCancel(ctx))
@@ -95,11 +97,11 @@ func New(ctx context.Context, target func() string, log *zap.Logger, options ...
 	return f, nil
 }
 
-// URL is where agents reach the forwarder, without a path.
+// URL returns where agents reach the forwarder, without a path.
 func (f *Forwarder) URL() string { return "http://" + f.at }
 
-// Open passes on the requests to the attempt that have its key, until the session is
-// closed or ctx ends. An attempt has at most one open session.
+// Open opens a session: requests to the attempt that have its key are passed on until the
+// session is closed or ctx ends. An attempt has at most one open session.
 func (f *Forwarder) Open(ctx context.Context, address trace.Address, key string) (*Session, error) {
 	return f.open(newSession(ctx, f, address, key))
 }
@@ -117,10 +119,10 @@ func (f *Forwarder) open(s *Session) (*Session, error) {
 	return s, nil
 }
 
-// Close stops listening and lets replies in flight finish until ctx ends, then
-// breaks them off. Requests that have not come whole are broken off at once. Sessions
-// that are still open are tainted, since their agents can no longer ask; closing them
-// first is the orderly way.
+// Close stops listening and lets replies in flight finish until ctx ends, then breaks
+// them off. Requests that have not arrived completely are broken off at once. Sessions
+// that are still open are tainted, since their agents can no longer ask. So close the
+// sessions first.
 func (f *Forwarder) Close(ctx context.Context) error {
 	f.mu.Lock()
 	f.closed = true
@@ -168,7 +170,7 @@ func (f *Forwarder) proberOf(target string) *health.Prober {
 	return f.prober
 }
 
-// answers reports whether the gateway at target is there at this moment.
+// answers reports whether the gateway at target answers at this moment.
 func (f *Forwarder) answers(target string) bool {
 	return target != "" && f.proberOf(target).Answers()
 }
@@ -179,8 +181,8 @@ func (f *Forwarder) session(address trace.Address) *Session {
 	return f.sessions[address]
 }
 
-// serve answers one request of an agent. Without the key of an attempt it touches
-// nothing of it.
+// serve answers one request of an agent. A request without the key of an attempt has no
+// effect on the attempt.
 func (f *Forwarder) serve(w http.ResponseWriter, r *http.Request) {
 	address, ok := pathAddress(r.URL)
 	if !ok {
@@ -204,8 +206,8 @@ func (f *Forwarder) serve(w http.ResponseWriter, r *http.Request) {
 	s.forward(w, r)
 }
 
-// pathAddress reads the address from "/r/run/kind-step/task/sample/attempt/…".
-// A path that climbs could mean another attempt's to the gateway.
+// pathAddress reads the address from "/r/run/kind-step/task/sample/attempt/…". It refuses
+// a path with "..", which the gateway could take for another attempt's.
 func pathAddress(u *url.URL) (trace.Address, bool) {
 	rest, ok := strings.CutPrefix(u.Path, "/r/")
 	if !ok {

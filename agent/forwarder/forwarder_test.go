@@ -181,7 +181,7 @@ func TestGatewayMayDieInTheMiddleOfACallAndComeBackElsewhere(t *testing.T) {
 	old.CloseClientConnections() // killed
 	_ = old.Listener.Close()
 	within(t, lookups)
-	within(t, lookups) // it has been found away
+	within(t, lookups) // the forwarder has noticed that it is away
 	nowhere := ""
 	at.Store(&nowhere)
 	within(t, lookups)
@@ -212,7 +212,7 @@ func TestAgentThatLeavesByItselfIsNotTainted(t *testing.T) {
 	within(t, g.asked)
 	cancel()
 	require.ErrorIs(t, within(t, answer).err, context.Canceled)
-	within(t, left) // the gateway hears of it
+	within(t, left) // the gateway notices
 	s.Close()
 	require.NoError(t, s.Fault())
 	require.Zero(t, s.Calls())

@@ -25,8 +25,8 @@ type asked struct {
 	body    string
 }
 
-// gateway is a server in the gateway's place that gives one reply after another,
-// the last one for ever.
+// gateway is a server in the gateway's place. It gives one reply after another, and
+// repeats the last one.
 type gateway struct {
 	*httptest.Server
 	probed func()      // if not nil, called when it is asked for its health
@@ -81,7 +81,7 @@ func breaksOffHalfway(w http.ResponseWriter, _ *http.Request) {
 	panic(http.ErrAbortHandler)
 }
 
-// silent answers nothing until it is left alone.
+// silent gives no answer, and waits until its client leaves.
 func silent(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 
 // streams sends a piece for each entry of the channel and breaks off after "!".

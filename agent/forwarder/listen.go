@@ -10,14 +10,14 @@ import (
 // Option changes a forwarder.
 type Option func(*config)
 
-// At has a forwarder listen on every interface and agents reach it at
-// address, a host or host:port; without a port, any free one. Agents on other
-// machines need it. Empty changes nothing.
+// At makes a forwarder listen on every interface, and agents reach it at address. The
+// address is a host or host:port; without a port, the forwarder listens on any free one.
+// Agents on other machines need this. An empty address changes nothing.
 func At(address string) Option { return func(c *config) { c.address = address } }
 
 type config struct{ address string }
 
-// listen also returns the host and port for agents.
+// listen returns a listener, and the host and port at which agents reach it.
 func (c config) listen(ctx context.Context) (net.Listener, string, error) {
 	var lc net.ListenConfig
 	if c.address == "" {

@@ -13,8 +13,8 @@ import (
 	"github.com/fulgurite/fulgurite/wire"
 )
 
-// maxRefusals is how many requests beyond its limit an agent may make. One that took
-// the first for an answer has ended by then; this one would go on for ever.
+// maxRefusals is how many requests beyond its limit an agent may make. An agent that
+// accepts a refusal has ended long before; one that gets here would go on forever.
 const maxRefusals = 100
 
 // noteRefusal looks for refusals that end the session. An error says that the agent must
@@ -38,7 +38,7 @@ func (s *Session) noteRefusal(header http.Header, body []byte) error {
 	return nil
 }
 
-// errRefused is for a request that was answered with an error of the forwarder's own.
+// errRefused says that the forwarder itself answered the request with an error.
 var errRefused = errors.New("request refused")
 
 // refuseUnread refuses a request without reading its body, and does not wait long for the

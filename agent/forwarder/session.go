@@ -38,7 +38,7 @@ type Session struct {
 	taint         error
 	inFlight      int       // requests
 	idleSince     time.Time // when inFlight last came to 0
-	refusals      int       // replies that told of a limit on calls or tokens
+	refusals      int       // replies that refused a call because of a limit on calls or tokens
 	stalled       int       // requests that a fault holds up at the moment
 	stallBegan    time.Time // of the present stall
 	lastStallEnd  time.Time
@@ -53,35 +53,35 @@ func newSession(ctx context.Context, f *Forwarder, address trace.Address, key st
 	}
 }
 
-// BaseURL is the address of the model for the agent:
+// BaseURL returns the address of the model for the agent:
 // "http://127.0.0.1:port/r/<address>/v1".
 func (s *Session) BaseURL() string {
 	return s.forwarder.URL() + "/r/" + s.address.String() + "/v1"
 }
 
-// Calls counts the replies that the agent was given whole, of any kind.
+// Calls returns how many replies, of any kind, the agent has got completely.
 func (s *Session) Calls() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.calls
 }
 
-// Progress is a counter for heartbeats: it grows with each request, reply,
-// piece of a streamed reply and renewed try, and stands still when the agent
-// asks for nothing or the gateway says nothing.
+// Progress returns a counter for heartbeats. It grows with each request, reply, piece of
+// a streamed reply and repeated try. It stands still when the agent asks for nothing or
+// the gateway sends nothing.
 func (s *Session) Progress() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.progress
 }
 
-// Context ends with the session: when it is closed, when the context that it was
-// opened in ends, when the gateway says that the attempt is fenced (the cause wraps
-// trace.ErrFenced), and when the agent asks for more although it has made all its
-// calls. An agent launched in it then ends, too.
+// Context returns a context that ends with the session: when it is closed, when the
+// context that it was opened in ends, when the gateway says that the attempt is fenced
+// (the cause wraps trace.ErrFenced), and when the agent asks for more although it has
+// made all its calls. An agent that was launched in it then ends, too.
 func (s *Session) Context() context.Context { return s.ctx }
 
-// Idle is how long the agent has had no request under way.
+// Idle returns how long the agent has had no request under way.
 func (s *Session) Idle() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,8 +91,8 @@ func (s *Session) Idle() time.Duration {
 	return time.Since(s.idleSince)
 }
 
-// Waited is how long at least one request of the agent has been held up by
-// faults, up to now. A try that came to nothing counts from its beginning.
+// Waited returns how long at least one request of the agent has been held up by faults,
+// up to now. A failed try counts from its beginning.
 func (s *Session) Waited() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -159,7 +159,7 @@ func (s *Session) startRequest() bool {
 }
 
 // endedRegularly reports whether a session's end is no fault: it was closed, or the agent
-// went too far.
+// exceeded a limit.
 func endedRegularly(cause error) bool {
 	var over *agent.LimitError
 	return errors.Is(cause, errSessionClosed) || errors.As(cause, &over)
@@ -203,7 +203,7 @@ func (s *Session) stall(began time.Time) {
 	s.stalled++
 }
 
-// resume ends a stall; an err says that there was no reply after it.
+// resume ends a stall. If err is not nil, there was no reply after it.
 func (s *Session) resume(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,8 +15,8 @@ import (
 	"github.com/fulgurite/fulgurite/internal/protocol"
 )
 
-// stopped is the address of a server that takes connections and never probes at
-// them, as one that got SIGSTOP does.
+// stopped returns the address of a server that gets connections and never accepts them,
+// like one that got SIGSTOP.
 func stopped(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -25,7 +25,7 @@ func stopped(t *testing.T) string {
 	return "http://" + listener.Addr().String()
 }
 
-// refusing is an address where nobody listens.
+// refusing returns an address at which no server listens.
 func refusing(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -34,7 +34,7 @@ func refusing(t *testing.T) string {
 	return "http://" + listener.Addr().String()
 }
 
-// moving leads the first n tries to one address and the others to another.
+// moving sends the first n tries to one address and the others to another.
 func moving(n int64, from, to string) func() string {
 	var tries atomic.Int64
 	return func() string {
@@ -45,7 +45,7 @@ func moving(n int64, from, to string) func() string {
 	}
 }
 
-// impatient gives gateways up after a moment.
+// impatient makes a forwarder give gateways up after a moment.
 func impatient(f *forwarder.Forwarder) *forwarder.Forwarder {
 	f.Probe(10*time.Millisecond, 100*time.Millisecond)
 	return f
@@ -136,7 +136,7 @@ func TestTimeThatTwoRequestsWaitedCountsOnce(t *testing.T) {
 	within(t, g.asked)
 	require.Equal(t, http.StatusOK, ask(t.Context(), s, "another").status) // after a wait
 	close(proceed)
-	require.Equal(t, http.StatusOK, within(t, slow).status) // whose try has come to nothing only now
+	require.Equal(t, http.StatusOK, within(t, slow).status) // its try failed only now
 	require.LessOrEqual(t, s.Waited(), time.Since(began))
 	require.Positive(t, s.Waited())
 }

@@ -14,13 +14,13 @@ import (
 	"github.com/fulgurite/fulgurite/internal/protocol"
 )
 
-// errOtherBytes is for a reply that the agent has part of and that the gateway
-// does not go on with. Asking again would not help.
+// errOtherBytes says that the agent has part of a reply, and that the gateway does not
+// continue it. Asking again would not help.
 var errOtherBytes = errors.New("the gateway's reply is not the one that the agent has part of")
 
-// sentPrefix is the part of a streamed reply that an agent has: its events, whole and in
-// order, without keepalives. A gateway's events depend on the request and on the recorded
-// call alone, so any gateway has the rest.
+// sentPrefix is the part of a streamed reply that an agent has: its events, complete and
+// in order, without keepalives. A gateway's events depend only on the request and on the
+// recorded call, so any gateway has the rest.
 type sentPrefix struct {
 	bytes  int64
 	digest hash.Hash
@@ -41,7 +41,7 @@ type streaming struct {
 	*exchange
 	response   *http.Response
 	received   *sentPrefix // the part of the reply that this try received
-	catchingUp bool        // the agent has more of the reply than came of it in this try
+	catchingUp bool        // the agent has more of the reply than this try has received
 	// errorEvent is held back until it is clear whether the reply ends with it or
 	// breaks off.
 	errorEvent []byte
@@ -83,8 +83,8 @@ func (s *streaming) handle(event []byte) error {
 	return s.relay(event)
 }
 
-// relayError passes on the error event that was held back, which is no sign of a fault
-// to hide: the gateway did not break off after it.
+// relayError passes on the error event that was held back, if there is one. The gateway
+// did not break off after it, so there is no fault that could be hidden.
 func (s *streaming) relayError() error {
 	event := s.errorEvent
 	if event == nil {
@@ -148,9 +148,9 @@ func (s *streaming) finish(rest []byte) error {
 	return nil
 }
 
-// interrupted is for a reply that did not. It is asked for again, and its error event
-// is not shown. But when the gateway blames the agent a second time, the agent
-// gets the error.
+// interrupted ends a try whose reply did not arrive completely. The reply is asked for
+// again, and its error event is not shown. But if the same error event blames the agent a
+// second time, the agent gets it.
 func (s *streaming) interrupted(err error) error {
 	if s.errorEvent != nil && protocol.BlamesAgent(s.errorEvent) && bytes.Equal(s.errorEvent, s.lastError) {
 		return s.finish(nil)
@@ -159,7 +159,7 @@ func (s *streaming) interrupted(err error) error {
 	return fmt.Errorf("read stream: %w", err)
 }
 
-// errFaultEvent is for a stream with an error event of a fault of ours.
+// errFaultEvent says that an error event in a stream reports a fault of ours.
 var errFaultEvent = errors.New("the gateway told of a fault in a stream")
 
 // events reads a stream of server-sent events.
@@ -167,11 +167,12 @@ type events struct{ in *bufio.Reader }
 
 func newEvents(r io.Reader) events { return events{bufio.NewReaderSize(r, 32<<10)} }
 
-// next returns the next event with the blank line that ends it. With io.EOF it
-// returns what stands after the last one; of an event that is broken off, nothing.
+// next returns the next event with the blank line that ends it. With io.EOF it returns
+// the text after the last event. With any other error it returns nothing of an unfinished
+// event.
 func (e events) next() ([]byte, error) {
 	var event []byte
-	begun := 0 // of the present line
+	begun := 0 // where the current line begins
 	for {
 		piece, err := e.in.ReadSlice('\n')
 		event = append(event, piece...)

@@ -17,7 +17,7 @@ import (
 	"github.com/fulgurite/fulgurite/internal/protocol"
 )
 
-// replyEvents is a streamed reply, event by event.
+// replyEvents returns a streamed reply, event by event.
 func replyEvents() []string {
 	return []string{
 		"data: {\"choices\":[{\"delta\":{\"role\":\"assistant\"}}],\"error\":null}\n\n",
@@ -36,7 +36,7 @@ const (
 // streamsWhole streams the pieces and then ends, or breaks off if the last one is "!".
 func streamsWhole(pieces ...string) http.HandlerFunc { return streams(closedAfter(pieces...)) }
 
-// withoutKeepalives is a stream without its keepalives.
+// withoutKeepalives returns a stream without its keepalives.
 func withoutKeepalives(stream string) string {
 	return strings.NewReplacer(comment, "", ping, "").Replace(stream)
 }
@@ -252,7 +252,7 @@ func TestAgentThatLeavesInTheMiddleOfAStreamIsNotTainted(t *testing.T) {
 	_, err = io.ReadFull(response.Body, make([]byte, len(replyEvents()[0])))
 	require.NoError(t, err)
 	cancel()
-	within(t, left) // the gateway hears of it
+	within(t, left) // the gateway notices
 	s.Close()
 	require.NoError(t, s.Fault())
 	require.Zero(t, s.Calls())
@@ -275,7 +275,7 @@ func TestAgentThatReadsNothingDoesNotHoldUpTheEnd(t *testing.T) {
 	response, err := http.DefaultClient.Do(request)
 	require.NoError(t, err)
 	defer func() { _ = response.Body.Close() }()
-	within(t, sent) // the forwarder has it, and nobody takes it
+	within(t, sent) // the forwarder has it, and the agent does not read it
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -284,7 +284,8 @@ func TestAgentThatReadsNothingDoesNotHoldUpTheEnd(t *testing.T) {
 	within(t, ended)
 }
 
-// Wherever a gateway dies, however often, and whatever keepalives it sends.
+// The stream is the same wherever and however often a gateway dies, and whatever
+// keepalives it sends.
 func TestAnyBreaksAndKeepalivesLeaveTheStreamAsItIs(t *testing.T) {
 	t.Parallel()
 	var replies []http.HandlerFunc

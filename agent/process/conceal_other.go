@@ -2,5 +2,5 @@
 
 package process
 
-// Conceal does nothing: elsewhere nothing like it is known to hold.
+// Conceal does nothing: no equivalent is known for other systems.
 func Conceal() error { return nil }

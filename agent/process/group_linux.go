@@ -9,10 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// executable names this process's executable even after the file was replaced.
+// executable returns a path of this process's executable that works even after the file
+// was replaced.
 func executable() (string, error) { return "/proc/self/exe", nil }
 
-// ownGroup is a process group for the agent, which dies with its shim.
+// ownGroup returns the attributes of an agent that has its own process group and dies
+// with its shim.
 func ownGroup() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
@@ -21,15 +23,15 @@ func ownGroup() *syscall.SysProcAttr {
 // that left the agent's group are found too.
 func becomeSubreaper() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 
-// killChildren kills every child of this process. Their own children are adopted
-// by that, and killed by the next call.
+// killChildren kills every child of this process. This process then adopts their
+// children, and the next call kills those.
 func killChildren() {
 	for _, pid := range childrenAmongAll(os.Getpid()) {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
 }
 
-// childrenAmongAll looks at every process of the machine.
+// childrenAmongAll looks for a process's children among all processes of the machine.
 func childrenAmongAll(parentOf int) []int {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -45,8 +47,8 @@ func childrenAmongAll(parentOf int) []int {
 	return all
 }
 
-// parent reads a process's parent from /proc/pid/stat: "pid (name) state ppid …",
-// where the name may hold anything. It is 0 when the process is gone.
+// parent reads a process's parent from /proc/pid/stat: "pid (name) state ppid …", where
+// the name may hold anything. It returns 0 if the process is gone.
 func parent(pid int) int {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
@@ -60,7 +62,8 @@ func parent(pid int) int {
 	return ppid
 }
 
-// identifiesShims says that a shim is told from a later process of the same number.
+// identifiesShims says whether a shim can be distinguished from a later process with the
+// same id.
 const identifiesShims = true
 
 // signalShim sends a signal to a process if it is a shim that holds the lock. It

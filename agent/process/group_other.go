@@ -7,18 +7,19 @@ import (
 	"syscall"
 )
 
-// executable names this process's executable.
+// executable returns the path of this process's executable.
 func executable() (string, error) { return os.Executable() }
 
-// ownGroup is a process group for the agent.
+// ownGroup returns the attributes of an agent that has its own process group.
 func ownGroup() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
-// becomeSubreaper and killChildren need Linux: elsewhere descendants that leave the
-// agent's group are not found.
+// becomeSubreaper and killChildren need Linux. On other systems, descendants that leave
+// the agent's group are not found.
 func becomeSubreaper() {}
 func killChildren()    {}
 
-// identifiesShims says that a shim is told from a later process of the same number.
+// identifiesShims says whether a shim can be distinguished from a later process with the
+// same id.
 const identifiesShims = false
 
 // signalShim sends no signal, which might hit another process. It reports whether a

@@ -16,10 +16,10 @@ import (
 // errHomeLost says that a later attempt at the rollout took the home over.
 var errHomeLost = errors.New("a later attempt took the rollout's home")
 
-// Home is the directory that belongs to a rollout while one of its attempts
-// runs on this machine: empty at the start, the same path for each attempt,
-// gone afterwards. A lock belongs to it, which the shim inherits, so that it
-// stays locked for as long as anything of the agent may still write there.
+// Home is the directory that belongs to a rollout while one of its attempts runs on this
+// machine. It is empty at the start, has the same path for each attempt, and is removed
+// afterwards. It has a lock, which the shim inherits. So it stays locked for as long as
+// anything of the agent may still write there.
 type Home struct {
 	Path  string
 	lock  *os.File
@@ -27,8 +27,8 @@ type Home struct {
 }
 
 // OpenHome makes the home of a rollout below scratch for an attempt. It waits for an
-// earlier attempt that has the home, or takes it over (see lockHome). An empty scratch is
-// a directory of the user's in the system's directory for temporary files.
+// earlier attempt that has the home, or takes it over (see lockHome). An empty scratch
+// means a directory of the user below the system's directory for temporary files.
 func OpenHome(ctx context.Context, scratch string, me Owner, rollout trace.RolloutID) (*Home, error) {
 	if scratch == "" {
 		scratch = filepath.Join(os.TempDir(), "fulgurite-"+strconv.Itoa(os.Getuid()))
@@ -66,8 +66,8 @@ func isFile(f *os.File, name string) bool {
 	return err == nil && os.SameFile(held, named)
 }
 
-// Record writes down which shim a later attempt has to end, and then has the shim start
-// the agent. It is an error if a later attempt has taken the home over already: then no
+// Record notes which shim a later attempt has to end, and then lets the shim start the
+// agent. If a later attempt has already taken the home over, it returns an error, and no
 // agent starts.
 func (h *Home) Record(s *Shim) error {
 	if err := h.record(s.cmd.Process.Pid); err != nil {
@@ -79,7 +79,7 @@ func (h *Home) Record(s *Shim) error {
 	return nil
 }
 
-// record writes down who owns the home; shim is a process id, 0 if there is none yet.
+// record notes who owns the home. shim is a process id, 0 if there is none yet.
 func (h *Home) record(shim int) error {
 	h.owner.Shim = shim
 	if err := h.owner.write(h.lock); err != nil {
@@ -91,8 +91,8 @@ func (h *Home) record(shim int) error {
 	return nil
 }
 
-// trash is the path to which a home moves before it is removed entry by entry, so that
-// the next attempt never sees a partly removed home.
+// trash returns the path to which a home moves before it is removed entry by entry, so
+// that the next attempt never sees a partly removed home.
 func (h *Home) trash() string { return h.Path + ".waste" }
 
 // Close removes the home and releases it, if it has not been taken over.
@@ -107,8 +107,8 @@ func (h *Home) Close() error {
 	return errors.Join(err, os.Remove(h.lock.Name()), h.lock.Close())
 }
 
-// removeAll also removes directories without write permission, such as those
-// that package managers leave.
+// removeAll removes a path. It also removes directories without write permission, such as
+// those that package managers leave.
 func removeAll(path string) error {
 	if os.RemoveAll(path) == nil {
 		return nil

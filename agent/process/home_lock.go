@@ -27,7 +27,7 @@ const (
 // errHomeInUse says that another attempt at the rollout still runs here.
 var errHomeInUse = errors.New("another attempt still holds the rollout's home")
 
-// Owner is the attempt that has a home, as the lock file says in JSON.
+// Owner is the attempt that has a home, as the lock file names it in JSON.
 type Owner struct {
 	Execution string `json:"execution"`
 	Attempt   int    `json:"attempt"`
@@ -46,20 +46,23 @@ func (o Owner) write(lock *os.File) error {
 	return err
 }
 
-// readOwner is false while the file says nothing, or not all of it.
+// readOwner reads the owner from the lock file. ok is false while the file is empty or
+// incomplete.
 func readOwner(lock *os.File) (o Owner, ok bool) {
 	text, err := io.ReadAll(io.NewSectionReader(lock, 0, 4<<10))
 	return o, err == nil && json.Unmarshal(text, &o) == nil
 }
 
-// lockHome takes the exclusive lock on a home for me.
+// lockHome takes the exclusive lock on a home for me. If another attempt has the lock,
+// the owner decides what happens:
 //
-// An earlier attempt of the same execution that has it was fenced by the
-// store, and its worker may be stopped for ever: its shim is asked to end it at
-// once, which takes the agent's grace period at most. If the lock isn't free
-// releaseTime after that, or after homeWait where there is no shim, the home is taken
-// over all the same. A later attempt that has it is trace.ErrFenced. Any other owner, such
-// as another run of that name, has homeWait to release it: else errHomeInUse.
+//   - An earlier attempt of the same execution was fenced by the store, and its worker
+//     may be stopped forever. Its shim is asked to end it at once, which takes at most
+//     the agent's grace period. If the lock isn't free releaseTime after that, or after
+//     homeWait if there is no shim, the home is taken over all the same.
+//   - If it is a later attempt of the same execution, the error is trace.ErrFenced.
+//   - Any other owner, such as another run of the same name, has homeWait to release the
+//     home. After that the error is errHomeInUse.
 func lockHome(ctx context.Context, name string, me Owner) (*os.File, error) {
 	w := homeWaiter{me: me, deadline: time.Now().Add(homeWait)}
 	for {
@@ -86,7 +89,7 @@ type homeWaiter struct {
 	ended     bool // and did
 }
 
-// act does what there is to do about the owner of the lock at this moment.
+// act deals with the present owner of the lock.
 func (w *homeWaiter) act(lock *os.File) error {
 	other, known := readOwner(lock)
 	late := time.Now().After(w.deadline)
@@ -110,8 +113,9 @@ func (w *homeWaiter) act(lock *os.File) error {
 	return nil
 }
 
-// tryLock opens the file and takes the exclusive lock on it, if that is free. The
-// owner may remove the file at any time: then the lock would be on nothing.
+// tryLock opens the file and takes the exclusive lock on it, if that is free. The owner
+// may remove the file at any time, so the lock counts only if the file still has its
+// name.
 func tryLock(name string) (f *os.File, free bool, err error) {
 	f, err = os.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -130,8 +134,8 @@ func tryLock(name string) (f *os.File, free bool, err error) {
 	return f, false, nil
 }
 
-// takeOver removes the lock file from under its owner, whose worker doesn't move.
-// A shim that lives after its time is killed, and the agent with it.
+// takeOver removes the lock file of an owner whose worker doesn't react. A shim that is
+// still alive is killed, and the agent with it.
 func takeOver(lock *os.File, o Owner) error {
 	if o.Shim != 0 && signalShim(o.Shim, lock, syscall.SIGKILL) && !identifiesShims {
 		return errHomeInUse

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// memoryEvery is how often a shim looks at what its agent has taken. In between an
-// agent can take a tenth of a second's worth of fresh pages more than it may, some
+// memoryEvery is how often a shim measures what its agent has taken. Between two looks an
+// agent can exceed its limit by the pages that it fills in a tenth of a second, some
 // hundred MiB at the most.
 const memoryEvery = 100 * time.Millisecond
 

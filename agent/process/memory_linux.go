@@ -10,8 +10,8 @@ import (
 // outOfMemory makes the kernel end a process before all others (proc(5)).
 const outOfMemory = "1000"
 
-// preferForOOM has the kernel end the agent, rather than the worker or what else
-// runs on the machine, when memory runs out.
+// preferForOOM makes the kernel end the agent when memory runs out, rather than the
+// worker or anything else on the machine.
 func preferForOOM(pid int) {
 	_ = os.WriteFile("/proc/"+strconv.Itoa(pid)+"/oom_score_adj", []byte(outOfMemory), 0)
 }
@@ -26,8 +26,8 @@ func resident(pid int, of func(process string) int64) int64 {
 	return sum
 }
 
-// children are the processes that the threads of a process started or adopted.
-// Kernels may be built without the lists of them.
+// children returns the processes that the threads of a process started or adopted.
+// Kernels may be built without lists of them; then it looks at all processes.
 func children(pid int) []int {
 	if _, err := os.Stat("/proc/thread-self/children"); err != nil {
 		return childrenAmongAll(pid)
@@ -48,7 +48,8 @@ func children(pid int) []int {
 	return all
 }
 
-// residentSet is a process's resident pages, the second field of its statm.
+// residentSet returns the bytes of a process's resident pages, from the second field of
+// its statm.
 func residentSet(process string) int64 {
 	statm, err := os.ReadFile(process + "/statm")
 	if err != nil {
@@ -62,7 +63,7 @@ func residentSet(process string) int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-// proportionalSet is a process's share of its resident pages ("Pss: 123 kB"): what n
+// proportionalSet returns a process's share of its resident pages ("Pss: 123 kB"): what n
 // processes have in common counts an n-th for each.
 func proportionalSet(process string) int64 {
 	rollup, err := os.ReadFile(process + "/smaps_rollup")

@@ -2,7 +2,7 @@
 
 package process
 
-// Elsewhere than on Linux nothing is known of what descendants take.
+// On systems other than Linux, the memory of descendants is not known.
 func preferForOOM(int) {}
 
 func resident(int, func(string) int64) int64 { return 0 }

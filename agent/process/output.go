@@ -22,8 +22,8 @@ type Output struct {
 	Stdout, Stderr io.Writer // the writers for the program
 }
 
-// NewOutput takes output of at most limit bytes on both outputs together; 0 is no
-// limit. Progress is called at each write, exceeded once when it is more.
+// NewOutput returns an Output for at most limit bytes on both outputs together; 0 is no
+// limit. progress is called at each write, exceeded once when there is more.
 func NewOutput(limit int64, progress, exceeded func()) *Output {
 	printed := headTail{headBytes: 1 << 10, tailBytes: 3 << 10}
 	o := &Output{
@@ -34,16 +34,16 @@ func NewOutput(limit int64, progress, exceeded func()) *Output {
 	return o
 }
 
-// LastLine is the last line of standard output that isn't blank.
+// LastLine returns the last line of standard output that isn't blank.
 func (o *Output) LastLine() string { return o.result.text() }
 
-// LinesBefore is how many lines that aren't blank stand before the last one.
+// LinesBefore returns how many lines that aren't blank come before the last one.
 func (o *Output) LinesBefore() int { return o.result.before() }
 
-// StderrEnd is the end of standard error.
+// StderrEnd returns the end of standard error.
 func (o *Output) StderrEnd() string { return o.stderrEnd.tail() }
 
-// Record is the beginning and the end of both outputs.
+// Record returns the beginning and the end of both outputs.
 func (o *Output) Record() trace.Output {
 	return trace.Output{Stdout: o.stdout.text(), Stderr: o.stderr.text()}
 }
@@ -74,7 +74,8 @@ func (h *headTail) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// text says between the two how much is missing.
+// text returns the beginning and the end, with a line between them that says how many
+// bytes are missing.
 func (h *headTail) text() string {
 	if h.dropped == 0 {
 		return strings.ToValidUTF8(string(h.first)+string(h.last), "\uFFFD")
@@ -90,8 +91,8 @@ func (h *headTail) tail() string { return string(bytes.ToValidUTF8(h.last, nil))
 // LineBytes is the most of the last line that is kept.
 const LineBytes = 64 << 10
 
-// lastLine keeps the last line with anything in it, however much is written.
-// It is written to by one goroutine.
+// lastLine keeps the last line that isn't blank, however much is written. One goroutine
+// writes to it.
 type lastLine struct {
 	last    []byte // the last complete line that isn't blank
 	current []byte // the beginning of the line after it

@@ -18,19 +18,19 @@ import (
 // "fulgurite-shim agent-shim memory program arguments…".
 const shimCommand = "agent-shim"
 
-// The files that a shim is started with, beside the agent's standard ones.
+// The files that a shim is started with, in addition to the agent's standard ones.
 const (
 	lifelineFD = 3 // gives a byte once the shim is on record; ends when the worker closes it, or dies
 	reportFD   = 4 // takes the shim's reports
-	lockFD     = 5 // the lock on the home, which an open file keeps
+	lockFD     = 5 // holds the lock on the home for as long as it is open
 )
 
 // sweepTime is how long a shim tries to end stragglers; only a process stuck in
 // the kernel takes longer than moments.
 const sweepTime = 5 * time.Second
 
-// Report is a line that a shim writes: first the process group once the agent
-// runs, or why it doesn't; then how it ended.
+// Report is a line that a shim writes. The first one has the process group once the agent
+// runs, or says why it doesn't run. The second one says how it ended.
 type Report struct {
 	Group  int    `json:"group,omitempty"`
 	Error  string `json:"error,omitempty"`
@@ -45,10 +45,10 @@ type Report struct {
 // one; otherwise it does nothing. It must come first in the main function of
 // every program (and TestMain of every test) that launches commands.
 //
-// A shim waits until it is on record (see Home.Record), so that a later attempt can
-// end it. It then starts the agent in a process group of its own, and ends it together
-// with all its descendants when the agent has ended or taken too much memory, or
-// when the worker closes the lifeline, which it also does by dying.
+// A shim waits until it is on record (see Home.Record), so that a later attempt can end
+// it. It then starts the agent in a separate process group. It ends the agent with all
+// its descendants when the agent has ended or taken too much memory, or when the worker
+// closes the lifeline, which also happens if the worker dies.
 func ShimMain() {
 	if len(os.Args) < 4 || os.Args[1] != shimCommand {
 		return
@@ -88,7 +88,7 @@ func shim(memory int64, args []string) int {
 	preferForOOM(group)
 	ended, empty := reap(group)
 	over := overMemory(memory, empty)
-	// Its input and outputs are the agent's alone, so that their ends are seen.
+	// Only the agent keeps its input and outputs open, so that their ends are noticed.
 	for _, f := range []*os.File{os.Stdin, os.Stdout, os.Stderr} {
 		_ = f.Close()
 	}
@@ -107,19 +107,19 @@ func shim(memory int64, args []string) int {
 	case <-signals:
 		last = endAgent(group, ended)
 	case taken := <-over:
-		// There may be no memory left to be polite in.
+		// There may be no memory left in which the agent could end by itself.
 		_ = syscall.Kill(-group, syscall.SIGKILL)
 		last = outcome(<-ended)
 		last.Memory = taken
 	}
 	sweep(group, empty)
 	if err := reports.Encode(last); err != nil {
-		return 1 // nobody is left to know
+		return 1 // no one is left to read it
 	}
 	return 0
 }
 
-// reap collects the agent and whatever descendants fall to the shim. The first
+// reap waits for the agent and for the descendants that the shim adopts. The first
 // channel gets the agent's status; the second is closed when no child is left.
 func reap(group int) (<-chan syscall.WaitStatus, <-chan struct{}) {
 	ended, empty := make(chan syscall.WaitStatus, 1), make(chan struct{})

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// ErrNotStarted is wrapped when the program could not be started: it isn't there or
-// isn't executable, on this machine.
+// ErrNotStarted is wrapped when the program could not be started: on this machine, it
+// does not exist or isn't executable.
 var ErrNotStarted = errors.New("agent not started")
 
 // Grace is the time between asking a program to end and killing it.
@@ -23,16 +23,16 @@ const Grace = 2 * time.Second
 // shimEnd is how long a shim may take to end an agent before it is itself ended.
 const shimEnd = Grace + sweepTime + 3*time.Second
 
-// Shim is a shim that runs.
+// Shim is a running shim.
 type Shim struct {
 	cmd      *exec.Cmd
 	lifeline *os.File // its write end
 	reports  *os.File // its read end
 }
 
-// Start starts a shim for a program and its arguments, which may take that much memory;
-// prepare fills in the rest. The program begins when Home.Record has put the shim on
-// record.
+// Start starts a shim for a program and its arguments. The program may take that many
+// bytes of memory; prepare fills in the rest of the command. The program begins when
+// Home.Record has put the shim on record.
 func Start(args []string, memory int64, home *Home, prepare func(*exec.Cmd)) (*Shim, error) {
 	program, err := executable()
 	if err != nil {
@@ -49,9 +49,9 @@ func Start(args []string, memory int64, home *Home, prepare func(*exec.Cmd)) (*S
 	cmd := exec.Command(program)
 	cmd.Args = append([]string{"fulgurite-shim", shimCommand, strconv.FormatInt(memory, 10)}, args...)
 	cmd.ExtraFiles = []*os.File{lifelineIn, reportsOut, home.lock}
-	// Out of reach of the terminal's signals to the worker.
+	// In its own session, the terminal's signals to the worker do not reach the shim.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	// Outputs that something still holds open don't hold up the end.
+	// An output that something still holds open delays the end no longer than this.
 	cmd.WaitDelay = Grace
 	prepare(cmd)
 	err = cmd.Start()
@@ -75,8 +75,8 @@ func (s *Shim) Wait(ctx context.Context) (Report, error) {
 		// The shim died, and the agent with it, but not the agent's own children.
 		_ = syscall.Kill(-started.Group, syscall.SIGKILL)
 	}
-	// Its own code tells nothing that the reports don't, and an output that is
-	// held open by what escaped has been cut off.
+	// The shim's exit code says nothing that the reports don't. An output that an escaped
+	// process holds open has been cut off.
 	_ = s.cmd.Wait()
 	close(ended)
 	<-watched
@@ -137,5 +137,5 @@ func (m *Meter) Write(p []byte) (int, error) {
 // Exceeded reports whether more than the limit was written.
 func (m *Meter) Exceeded() bool { return m.limit > 0 && m.written.Load() > m.limit }
 
-// Quiet is how long nothing has been written.
+// Quiet returns how long nothing has been written.
 func (m *Meter) Quiet() time.Duration { return time.Since(m.began) - time.Duration(m.last.Load()) }

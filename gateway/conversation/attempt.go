@@ -14,7 +14,7 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// Attempt is the gateway's knowledge of an attempt: its terms, and the message tree of
+// Attempt holds what the gateway knows of an attempt: its terms, and the message tree of
 // its recorded calls, read from the journal. Its lock guards everything but the address.
 // The lock is also held while a call is written, since calls are numbered in the order in
 // which they are recorded. Methods take the lock unless they say that the caller holds
@@ -24,7 +24,7 @@ type Attempt struct {
 	address trace.Address
 
 	mu     sync.Mutex
-	known  bool // the fields that the terms decide are set; it never changes
+	known  bool // the fields that depend on the terms are set; it stays true
 	loaded bool // the fields below agree with the journal
 	fenced bool // the journal accepts no more calls
 	begun  trace.Attempt
@@ -32,8 +32,8 @@ type Attempt struct {
 	ignore patterns
 
 	calls   []*Call
-	bytes   int // that the calls take in memory
-	tokens  int // sampled by them
+	bytes   int // memory that the calls take
+	tokens  int // tokens that the calls sampled
 	tree    tree
 	repeats map[string]*Repeats
 
@@ -46,8 +46,8 @@ type Attempt struct {
 // Repeats are the recorded calls of equal requests.
 type Repeats struct {
 	Calls []*Call // in the order they were recorded
-	// Failed says that the last try to add a call failed. A repeated request then does
-	// not mean the call before it.
+	// Failed reports that the last try to add a call failed. A request that is repeated
+	// then does not ask for the last recorded call.
 	Failed bool
 }
 
@@ -68,13 +68,13 @@ func New(config *Config, address trace.Address) *Attempt {
 	return a
 }
 
-// Lock guards several steps that belong together.
+// Lock takes the attempt's lock, so that several steps see one state.
 func (a *Attempt) Lock() { a.mu.Lock() }
 
-// Unlock ends what Lock began.
+// Unlock releases the attempt's lock.
 func (a *Attempt) Unlock() { a.mu.Unlock() }
 
-// Address names the attempt.
+// Address returns the address of the attempt.
 func (a *Attempt) Address() trace.Address { return a.address }
 
 // Begun returns the record of the attempt. It may be called without the lock once Enter
@@ -114,15 +114,16 @@ func (a *Attempt) Enter(ctx context.Context, key string) error {
 	return a.Ready(ctx)
 }
 
-// Exists reports whether the journal has the attempt, as far as was read.
+// Exists reports whether the attempt was found in the journal. It is false until then.
 func (a *Attempt) Exists() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.known
 }
 
-// Ready reports whether the attempt accepts calls. It reads the attempt again if a
-// failed write left in doubt what the journal holds. The caller holds the lock.
+// Ready returns an error if the attempt accepts no calls. It reads the calls from the
+// journal if they are not in memory, or if a failed write left unknown what the journal
+// holds. The caller holds the lock.
 func (a *Attempt) Ready(ctx context.Context) error {
 	switch {
 	case a.fenced:
@@ -226,7 +227,7 @@ func (a *Attempt) Fence() {
 // fence frees the memory of the attempt. The caller holds the lock.
 func (a *Attempt) fence() {
 	a.fenced, a.loaded = true, false
-	// A call in flight still ends in its repeats.
+	// A call in flight still writes to its Repeats when it completes.
 	a.calls, a.bytes, a.tree, a.earlier, a.repeats = nil, 0, tree{}, nil, map[string]*Repeats{}
 	a.weigh()
 }

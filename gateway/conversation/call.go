@@ -23,23 +23,25 @@ type Call struct {
 	Parsed
 	Created time.Time
 
-	// Package inflight knows this of its delivery; the attempt's lock guards it.
+	// Package inflight keeps these fields about the delivery; the attempt's lock guards
+	// them.
 	Writers   int  // requests that are being answered with it
-	Delivered bool // its response was written whole once, as far as known
+	Delivered bool // its response was once written completely, as far as known
 
 	laid      []int32 // prompt and completion, with room for a call that continues it
-	continued bool    // a call that continues it uses the room
-	bytes     int     // that the call takes in memory, beyond what it shares with its parent
+	continued bool    // another call already uses the room
+	bytes     int     // memory that the call takes, without what it shares with its parent
 
-	before *Call // the recorded call that its dialog goes on from
-	// Requests of Responses name the reply that they continue. For them: the request, and
-	// the dialog with the reply but without instructions.
+	before *Call // the recorded call that its dialog continues
+	// Requests of the Responses API may name the reply that they continue. For such
+	// requests the call keeps its own request, and the dialog with the reply but without
+	// instructions.
 	asked  *wire.Request
 	said   []dialog.Message
 	forgot bool // requests can't name it any more
 }
 
-// NewCall makes a call from its record, which answers the request.
+// NewCall returns the call of a record; r is the request that the call answers.
 func NewCall(record *trace.Exchange, stem string, r *Request, created time.Time) *Call {
 	c := &Call{Exchange: *record, Stem: stem, Created: created}
 	c.parse(r)
@@ -54,8 +56,8 @@ func (c *Call) parse(r *Request) {
 	}
 }
 
-// restore makes a call from its record, and the request that it answered. A call returned
-// with an error can't be continued, but is otherwise good.
+// restore returns the call of a record, and the request that it answered. A call that is
+// returned with an error can't be continued, but is otherwise valid.
 func (a *Attempt) restore(record *trace.Exchange) (*Call, *Request, error) {
 	c := &Call{Exchange: *record, Stem: Stem(record.Seed), Created: CreatedOf(record), Delivered: true}
 	c.Request = nil
@@ -115,8 +117,8 @@ func (a *Attempt) Append(ctx context.Context, r *Request, form Canonical, record
 	return c, nil
 }
 
-// api returns the API of the call; calls recorded before there were other APIs are of
-// Chat.
+// api returns the API of the call. Calls of Chat have none on record, see RecordedAPI:
+// the first releases had no other API.
 func (c *Call) api() wire.API {
 	if c.API == "" {
 		return wire.Chat
@@ -124,7 +126,7 @@ func (c *Call) api() wire.API {
 	return wire.API(c.API)
 }
 
-// RecordedAPI returns an API as calls record it.
+// RecordedAPI returns an API as calls record it: Chat as the empty string.
 func RecordedAPI(api wire.API) string {
 	if api == wire.Chat {
 		return ""

@@ -17,8 +17,9 @@ import (
 // digest is a SHA-256.
 type digest = [sha256.Size]byte
 
-// Canonical is the form in which equal requests are equal. Issued ids are replaced by
-// positions, and a recorded reply that the client reformatted is as it was recorded.
+// Canonical is the form of a request in which equal requests are equal. The ids of tool
+// calls are replaced by positions. A recorded reply has its recorded text, even if the
+// client reformatted it.
 type Canonical struct {
 	turns []dialog.Message
 	// nodes[i] is the recorded call whose reply is turn i; nil if there is none.
@@ -50,8 +51,8 @@ type turnForm struct {
 	Role  dialog.Role `json:"role"`
 	Text  string      `json:"text"`
 	Calls []callForm  `json:"calls,omitempty"`
-	// Of names the call that a tool's result answers, as turn.call, or by the client's
-	// own id if no turn has such a call.
+	// Of names the tool call that a tool's result answers: by the numbers TURN.CALL, or
+	// by the client's own id if no turn has such a call.
 	Of string `json:"of,omitempty"`
 	// Thoughts are left out if the turn is the reply of a recorded call.
 	Thoughts string `json:"thoughts,omitempty"`
@@ -131,7 +132,7 @@ func toolForms(tools []dialog.Tool) []dialog.Tool {
 // string.
 func normalJSON(text string) string {
 	d := json.NewDecoder(strings.NewReader(text))
-	d.UseNumber() // tells 1 from 1.0 and keeps long integers
+	d.UseNumber() // distinguishes 1 from 1.0 and keeps long integers
 	var value any
 	if !json.Valid([]byte(text)) || d.Decode(&value) != nil {
 		value = text
@@ -143,15 +144,15 @@ func normalJSON(text string) string {
 	return string(normal)
 }
 
-// chainWriter makes chains of digests. The zero value is ready.
+// chainWriter computes chains of digests. The zero value is ready to use.
 type chainWriter struct{ text bytes.Buffer }
 
-// link continues a chain.
+// link returns the digest of the chain that ends in before, continued with v.
 func (w *chainWriter) link(before digest, v any) digest {
 	w.text.Reset()
 	w.text.Write(before[:])
 	// The forms above hold nothing that JSON can't express.
 	_ = jsonv2.MarshalWrite(&w.text, v, json.DefaultOptionsV1())
-	w.text.WriteByte('\n') // chains on record end so
+	w.text.WriteByte('\n') // digests on record include it
 	return sha256.Sum256(w.text.Bytes())
 }

@@ -82,7 +82,8 @@ func (r *Request) Reasoning(completion []int32) string {
 	return m.Reasoning
 }
 
-// FirstOf finds the stop text that comes first; if several begin there, the longest.
+// FirstOf returns the first stop text in text and where it begins. If several begin
+// there, it returns the longest. If there is none, at is -1.
 func FirstOf(text string, stops []string) (at int, stop string) {
 	at = -1
 	for _, s := range stops {

@@ -58,7 +58,7 @@ func (e *LimitError) Error() string {
 
 // FormError refuses a form to which the codec can't hold a reply.
 type FormError struct {
-	Field string // of the request, that asks for the form
+	Field string // the field of the request that asks for the form
 	Err   error  // wraps dialog.ErrForm
 }
 

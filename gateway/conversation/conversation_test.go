@@ -102,7 +102,7 @@ func (e *testEnv) reply(t *testing.T, body, text string) *conversation.Call {
 	return c
 }
 
-// chat is a request whose messages alternate between user and assistant.
+// chat returns a request whose messages alternate between user and assistant.
 func chat(texts ...string) string {
 	var all []string
 	for i, text := range texts {

@@ -21,10 +21,10 @@ const (
 	excerptAfter  = 48
 )
 
-// divergence describes how a request that no earlier attempt made differs from the
-// recorded ones that this attempt has not made yet. It is nil if no such call is left, if
-// one has the same request, or if an earlier call of this attempt has a divergence
-// already. The caller holds the lock.
+// divergence describes how a request differs from the requests that earlier attempts
+// recorded and this attempt has not made yet. It returns nil if no such request is left,
+// if one of them is equal, or if an earlier call of this attempt already has a
+// divergence. The caller holds the lock.
 func (a *Attempt) divergence(ctx context.Context, now Canonical) *trace.Divergence {
 	e := a.earlier
 	if e == nil || e.left == 0 || a.diverged || len(e.calls[now.Key]) > 0 {
@@ -96,7 +96,7 @@ func sameTurn(a, b turnForm) bool {
 	return a.Role == b.Role && a.Text == b.Text && a.Of == b.Of && slices.Equal(a.Calls, b.Calls)
 }
 
-// difference describes the first difference between two requests by the API's names.
+// difference describes the first difference between two requests in the API's names.
 func difference(before, now Canonical) string {
 	n := alikeTurns(before, now)
 	at := fmt.Sprintf("messages[%d]", n)

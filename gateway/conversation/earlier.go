@@ -13,7 +13,7 @@ import (
 type earlier struct {
 	calls map[string][]*trace.Exchange // by key, attempt after attempt; without their requests
 	left  int
-	bytes int // that the calls take in memory
+	bytes int // memory that the calls take
 }
 
 // readEarlier reads the calls of earlier attempts. Those attempts are fenced, so reading
@@ -46,13 +46,13 @@ func (a *Attempt) readEarlier(ctx context.Context) error {
 	return nil
 }
 
-// bytesOf returns the memory that an earlier call takes beside its prompt.
+// bytesOf returns the memory that an earlier call takes, without its prompt.
 func bytesOf(r *trace.Exchange) int {
 	return callWeight + 4*len(r.Completion) + 4*cap(r.Logprobs) + cap(r.Untrained) + cap(r.Form) + cap(r.Response)
 }
 
-// alike reports whether the call was sampled under terms like this attempt's. The limit
-// on the reply's length is in the key.
+// alike reports whether the call was sampled under terms equal to this attempt's. The
+// limit on the reply's length is not compared, because it is part of the key.
 func (a *Attempt) alike(r *trace.Exchange) bool {
 	terms := a.begun.Terms
 	return r.Policy == terms.Policy && r.Version == terms.Version && r.Temperature == terms.Temperature &&
@@ -89,7 +89,7 @@ func (e *earlier) remove(key string, occurrence int) {
 		delete(e.calls, key)
 	}
 	if e.left == 0 {
-		e.bytes = 0 // prompts stay in memory while one that shares them does
+		e.bytes = 0 // prompts share memory, which is counted until the last call is gone
 	}
 }
 

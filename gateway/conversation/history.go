@@ -45,8 +45,8 @@ func (a *Attempt) bare(r *Request) (History, error) {
 	return History{Prompt: ids, Parent: a.longestPrefix(ids)}, nil
 }
 
-// appended continues the recorded call that covers most of the turns: its exact tokens,
-// then the new turns.
+// appended lays out a request as the exact tokens of the recorded call that covers most
+// of its turns, followed by the new turns.
 func (a *Attempt) appended(r *Request, form Canonical) (History, error) {
 	for n, head := range slices.Backward(form.nodes) {
 		if head == nil {
@@ -70,8 +70,8 @@ func (a *Attempt) appended(r *Request, form Canonical) (History, error) {
 	return History{Prompt: ids, Parent: -1}, err
 }
 
-// rendered renders all turns anew, as a server without a record would. It continues the
-// longest recorded call with whose tokens the result begins.
+// rendered renders all turns from the beginning, as a server without a record would. The
+// parent is the longest recorded call whose tokens begin the result.
 func (a *Attempt) rendered(r *Request, form Canonical) (History, error) {
 	ids, err := a.codec.Prompt(form.turns, r.Tools)
 	if err != nil {

@@ -9,8 +9,9 @@ import (
 	"github.com/fulgurite/fulgurite/wire"
 )
 
-// Resume puts the dialog of the reply that a request continues by name before the
-// request's own. Its instructions do not carry over. The caller holds the lock.
+// Resume completes a request that names the reply that it continues: it puts the dialog
+// of that reply before the request's own messages, without the old instructions. It also
+// resolves references to items of replies. The caller holds the lock.
 func (a *Attempt) Resume(r *Request) error {
 	if err := r.ResolveItems(a.replied); err != nil {
 		return err
@@ -70,8 +71,8 @@ func instructions(r *wire.Request) int {
 	return 1
 }
 
-// Recalled answers a request about the recorded reply of Responses with that id; known is
-// false if there is none.
+// Recalled returns what answer makes of the recorded Responses reply with that id. If
+// there is no such reply, known is false.
 func (a *Attempt) Recalled(ctx context.Context, id string, answer func(c *Call) []byte) (body []byte, known bool, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -85,8 +86,9 @@ func (a *Attempt) Recalled(ctx context.Context, id string, answer func(c *Call) 
 	return answer(c), true, nil
 }
 
-// Forget deletes the reply for requests that name it, until a gateway reads the attempt
-// from the journal, from which nothing is deleted. It is for use by Recalled's answer.
+// Forget hides the reply from later requests that name it. Nothing is deleted from the
+// journal, so a gateway that reads the attempt from it finds the reply again. Only the
+// answer function of Recalled may call Forget.
 func (c *Call) Forget() { c.forgot = true }
 
 // Body returns the body of the reply.

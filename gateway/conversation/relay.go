@@ -15,8 +15,9 @@ func Relays(codec dialog.Codec) bool {
 // Relayed reports whether the sampling server reads the dialog itself, see Relays.
 func (r *Request) Relayed() bool { return Relays(r.Codec) }
 
-// relayedForm adds the fields that such a server needs. The server decides whether text
-// is a tool call, so the choice of tools matters even if no call is forced.
+// relayedForm adds the fields that a server which reads dialogs needs, see Relays. The
+// server decides whether text is a tool call, so the choice of tools matters even if no
+// call is forced.
 func (r *Request) relayedForm(form model.Form) model.Form {
 	form.Strict = r.Format.Strict
 	form.NoCall = r.Choice.None && len(r.Tools) > 0
@@ -26,7 +27,7 @@ func (r *Request) relayedForm(form model.Form) model.Form {
 	return form
 }
 
-// sampledTokens returns how many tokens of a model a completion has.
+// sampledTokens returns how many of the model's tokens were sampled for a completion.
 func sampledTokens(codec dialog.Codec, completion []int32) int {
 	relay, ok := codec.(dialog.Relay)
 	if !ok {

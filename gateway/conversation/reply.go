@@ -34,7 +34,7 @@ func (r *Request) Reply(calls ...*Call) wire.Reply {
 func (r *Request) Head(stem string, created time.Time, prompt []int32) wire.Reply {
 	head := wire.Reply{ID: stem, Created: created, Model: r.Model, PromptTokens: len(prompt)}
 	if r.Relayed() {
-		head.PromptTokens = 0 // the server counts them, and says so at the end
+		head.PromptTokens = 0 // the server counts them, and reports the number at the end
 	}
 	return head
 }

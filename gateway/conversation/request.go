@@ -11,8 +11,8 @@ import (
 	"github.com/fulgurite/fulgurite/wire"
 )
 
-// Request is a request of an agent or a client: the decoded request, the codec that
-// encodes its reply, the form of the reply, and who asks, and whether again.
+// Request is a decoded request of an agent or a client, with the codec and the form of
+// its reply. It also holds which agent asks, and whether it asks again.
 type Request struct {
 	*wire.Request
 	Codec dialog.Codec
@@ -23,12 +23,13 @@ type Request struct {
 	Reasked  bool   // the forwarder repeats this exchange
 	Again    bool   // the client repeats an earlier request
 
-	callable []dialog.Tool // that the reply may call
-	resumed  bool          // the dialog has what it continues by name
-	named    *Call         // the call that it continues by name
+	callable []dialog.Tool // the tools that the reply may call
+	resumed  bool          // Resume has added the dialog of the reply that it names
+	named    *Call         // the call of the reply that it names
 }
 
-// NewRequest refuses a form to which the codec, whose name is name, can't hold a reply.
+// NewRequest returns a request with the form of its reply. It refuses a form that the
+// codec, which is called name, can't hold a reply to.
 func NewRequest(name string, codec dialog.Codec, request *wire.Request) (*Request, error) {
 	r := Unchecked(codec, request)
 	if err := checkAlternatives(request); err != nil {
@@ -117,7 +118,7 @@ func (r *Request) formTools() []model.FormTool {
 	return tools
 }
 
-// formatField returns the API's name for the form of a reply's text.
+// formatField returns the name of the API's field that asks for a form of the text.
 func formatField(api wire.API) string {
 	switch api {
 	case wire.Responses:

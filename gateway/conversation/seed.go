@@ -24,7 +24,7 @@ func Stem(seed uint64) string {
 	return hex.EncodeToString(sum[:12])
 }
 
-// toolCallIDs returns the ids of a reply's tool calls, by number.
+// toolCallIDs returns a function that returns the id of a reply's k-th tool call.
 func toolCallIDs(stem string) func(k int) string {
 	return func(k int) string { return fmt.Sprintf("call_%s_%d", stem, k) }
 }

@@ -7,15 +7,15 @@ import (
 	"github.com/fulgurite/fulgurite/wire"
 )
 
-// settingForm has everything that decides a reply beside the dialog. Fields after the
-// first three were added later. Requests that do not use them leave them out, so their
-// keys have not changed.
+// settingForm holds everything that decides a reply, except the dialog and its tools.
+// Fields after the first three were added later. Requests that do not use them leave them
+// out, so their keys have not changed.
 type settingForm struct {
 	Agent       string `json:"agent"`
 	ForbidTools bool   `json:"forbid_tools"`
 	MaxTokens   int    `json:"max_tokens"`
 
-	API     wire.API    `json:"api,omitempty"` // of others than Chat
+	API     wire.API    `json:"api,omitempty"` // empty for Chat
 	Text    string      `json:"text,omitempty"`
 	Tokens  []int32     `json:"tokens,omitempty"`
 	Stop    []string    `json:"stop,omitempty"`

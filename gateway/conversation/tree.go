@@ -7,8 +7,8 @@ import (
 	"github.com/fulgurite/fulgurite/wire"
 )
 
-// tree finds recorded calls by the dialogs that they end, so that a request that
-// continues one finds it.
+// tree finds a recorded call by the dialog that its reply ends, which is how a request
+// finds the call that it continues.
 type tree struct {
 	heads  map[digest][]*Call
 	issued map[string]*Call // by the ids of its tool calls
@@ -49,11 +49,12 @@ func (t *tree) asIssued(m dialog.Message) dialog.Message {
 	return c.Message
 }
 
-// find returns the call whose reply m ended a dialog, nil if there is none. If several
-// calls had this reply, find prefers the one whose tool calls m names, then the one that
-// the request names, then one that continues the same call as the dialog, then the last.
-// Of equal samples for one request, the last is the last one sampled, in whichever order
-// they were recorded. Reasoning that the client leaves out matches any.
+// find returns the recorded call whose reply is m and whose dialog, with the reply, has
+// the digest end. It returns nil if there is none. If there are several, find prefers the
+// one whose tool calls m names, then the one that the request names, then one that
+// continues the same call as the dialog, then the last. Of several samples for one
+// request, the last is the one with the highest occurrence, in whichever order they were
+// recorded. Reasoning that the client leaves out matches any.
 func (t *tree) find(end digest, m dialog.Message, before, named *Call) *Call {
 	var best *Call
 	thoughts := strings.TrimSpace(m.Reasoning)

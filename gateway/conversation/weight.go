@@ -1,9 +1,10 @@
 package conversation
 
-// Approximate bytes that an object takes in memory beside its tokens, texts and bodies.
+// Approximate bytes that an object takes in memory, not counting its tokens, texts and
+// bodies.
 const (
 	attemptWeight = 4 << 10
-	callWeight    = 2 << 10 // with its places in the attempt's maps
+	callWeight    = 2 << 10 // with its entries in the attempt's maps
 	messageWeight = 256     // twice: in the request, and in the reply
 )
 
@@ -19,9 +20,9 @@ func (a *Attempt) weigh() {
 	a.weight.Store(int64(weight))
 }
 
-// lay stores the tokens of a call behind those of the call that it continues. The first
+// lay stores the tokens of a call after those of the call that it continues. The first
 // such call shares the array of its parent, so memory grows only with the new tokens of a
-// dialog. Nobody else may know the call yet; the caller holds the lock.
+// dialog. No other goroutine may have the call yet. The caller holds the lock.
 func (a *Attempt) lay(c *Call) {
 	n, all := len(c.Prompt), len(c.Prompt)+len(c.Completion)
 	room, before := all, []int32(nil)
@@ -46,7 +47,7 @@ func (a *Attempt) lay(c *Call) {
 	for _, tc := range c.Message.ToolCalls {
 		c.bytes += messageWeight + len(tc.Function.Arguments)
 	}
-	if c.asked != nil { // its texts are those of its body
+	if c.asked != nil { // the body, and the texts that were decoded from it
 		c.bytes += 2*cap(c.asked.Body) + messageWeight*len(c.said)
 	}
 }

@@ -11,8 +11,8 @@ import (
 // these as well.
 type Attempt struct {
 	*conversation.Attempt
-	pending map[string][]*pendingCall // by the key of their requests
-	count   int                       // of them all
+	pending map[string][]*pendingCall // by the key of the request
+	count   int                       // the number of pending calls, of all keys
 }
 
 // NewAttempt returns an attempt that has not read the journal yet.
@@ -20,14 +20,15 @@ func (m *Maker) NewAttempt(address trace.Address) *Attempt {
 	return &Attempt{Attempt: conversation.New(&m.config.Config, address), pending: map[string][]*pendingCall{}}
 }
 
-// find returns the call that answers a request, or the pending call for which the request
-// has to wait. It returns neither if the request asks for another sample. Other choices
-// of the request have the calls in slots.
+// find returns the recorded call that answers a request, or the pending call that the
+// request has to wait for. It returns neither if the request asks for another sample. It
+// leaves out the calls in slots, which other choices of the request already have.
 //
-// A named exchange has its own call. If no call has that name, the request means a call
-// that was never delivered. If there is none and the client says that it asks again, the
-// request means a call in flight, else the last one. inFlight leaves out recorded calls.
-// The caller holds the lock.
+// In this order, find looks for the recorded call of the exchange, if it has a name; a
+// recorded call that was never delivered; the pending call of the exchange; and a pending
+// call that no request waits for. If the client says that it asks again, any pending call
+// will do, and otherwise the last recorded one. With inFlight, find leaves out all
+// recorded calls. The caller holds the lock.
 func (a *Attempt) find(key, exchange string, again, inFlight bool, slots []Slot) (*conversation.Call, *pendingCall) {
 	repeats := a.Repeats(key)
 	calls, pending := repeats.Calls, a.pending[key]
@@ -49,8 +50,8 @@ func (a *Attempt) find(key, exchange string, again, inFlight bool, slots []Slot)
 	return nil, nil
 }
 
-// undelivered returns the call of an exchange that still asks, or a call that was not
-// delivered.
+// undelivered returns the recorded call of the exchange, or else a recorded call that was
+// not delivered. It returns nil if there is neither.
 func undelivered(calls []*conversation.Call, exchange string) *conversation.Call {
 	for _, c := range calls {
 		if exchange != "" && c.Call.Exchange == exchange {
@@ -108,7 +109,8 @@ func (a *Attempt) reserve(r *conversation.Request, form conversation.Canonical, 
 		if p.history, err = a.History(r, form); err != nil {
 			return nil, err
 		}
-		// There is no clock: a lost call that is sampled again is the same.
+		// The time is not the clock's, so a lost call that is sampled again has the same
+		// reply.
 		p.created = begun.Begun
 	}
 	a.Repeats(form.Key).Failed = false

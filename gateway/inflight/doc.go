@@ -1,10 +1,13 @@
 // Package inflight makes model calls and lets requests wait for them.
 //
-// A request is admitted to one [Slot] for each choice that it wants. A slot has a
-// recorded call, or waits for a pending one: joined, if it is the same request as one
-// in flight, or else reserved for it. A pending call is started once all choices of its
-// request have theirs. It is sampled, recorded and completed whether or not its
-// requests still wait, and abandoned only if all of them left before it was sampled.
-// Released slots say whether the reply was delivered: a call whose reply was not is the
-// answer to the next equal request.
+// A request gets one [Slot] for each choice that it asks for. A slot has a recorded call,
+// or waits for a pending one. If the request repeats one in flight, the slot joins the
+// pending call of that one; otherwise it reserves a new pending call.
+//
+// The pending calls of a request are started once each of its choices has a call. A
+// pending call is sampled, recorded and completed even if its requests no longer wait. It
+// is abandoned only if all of them left before it was sampled.
+//
+// When slots are released, the request says whether the reply was delivered. A call whose
+// reply was not delivered answers the next equal request.
 package inflight

@@ -16,12 +16,12 @@ type feed struct {
 	mu       sync.Mutex
 	tokens   []int32
 	logprobs []float32
-	more     chan struct{} // closed with the next token; nil if nobody waits
+	more     chan struct{} // closed with the next token; nil if no reader waits
 }
 
 // emitFor returns the function that receives tokens from a sampler. It is nil if the
-// request wants its whole reply at once, since events cost more than the tokens are
-// worth. A request that joins such a call and wants a stream gets the tokens at the end.
+// request wants its whole reply at once, since passing on each token has a cost and no
+// use. A request that joins such a call and wants a stream gets the tokens at the end.
 func (f *feed) emitFor(r *conversation.Request) func(int32, float32) {
 	if !r.Stream {
 		return nil

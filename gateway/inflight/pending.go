@@ -19,15 +19,15 @@ type pendingCall struct {
 	occurrence int
 	seed       uint64
 	maxTokens  int
-	source     *trace.Exchange // the call of an earlier attempt to replay; else the history decides
+	source     *trace.Exchange // the call of an earlier attempt to replay; nil to sample
 	history    conversation.History
 
-	// The parts of the reply that are known in advance, beside the prompt.
+	// The parts of the reply, other than the prompt, that are known in advance.
 	stem    string
 	created time.Time
 
 	feed      feed
-	waiters   int  // requests to be answered; none left: abandoned
+	waiters   int  // requests that wait for it; at 0, it is abandoned
 	committed bool // the journal has it
 	cancel    context.CancelFunc
 

@@ -5,9 +5,9 @@ import (
 	"runtime/debug"
 )
 
-// GoSafely runs f in a goroutine of its own. The caller has to call wait before its
-// request ends: wait returns when f has returned, and panics if f did, where the server
-// can deal with it.
+// GoSafely runs f in a new goroutine. The caller has to call wait before its request
+// ends. wait returns when f has returned. If f panicked, wait panics in the goroutine of
+// the caller, where the server can handle it.
 func GoSafely(f func()) (wait func()) {
 	done := make(chan struct{})
 	var panicked any

@@ -16,12 +16,13 @@ const (
 	// RecordLimit is how long a commit may take before the call counts as not
 	// recorded.
 	RecordLimit = 30 * time.Second
-	// recordTries bounds how often a call is numbered anew because another gateway
+	// recordTries bounds how often a call gets a new number because another gateway
 	// records calls of the same attempt.
 	recordTries = 16
 )
 
-// start lets a call go on without the request that began it, since others may join.
+// start samples or replays a call in a new goroutine. The call goes on if the request
+// that began it ends, since other requests may join.
 func (m *Maker) start(ctx context.Context, a *Attempt, p *pendingCall) (wait func()) {
 	pending, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	p.cancel = cancel
@@ -43,7 +44,7 @@ func (m *Maker) sampleAndRecord(ctx context.Context, a *Attempt, p *pendingCall)
 		Key: p.form.Key, Occurrence: p.occurrence, Prompt: p.history.Prompt, Parent: p.history.Parent, Seed: p.seed, Temperature: terms.Temperature,
 		ID: r.API.ReplyID(p.stem), Exchange: p.exchange, Started: m.config.Now().UTC(),
 	}, Request: r.Body}
-	// This error remains if a sampler or a codec panics, so that nobody waits forever.
+	// This error remains if a sampler or a codec panics, so that no request waits forever.
 	var c *conversation.Call
 	var err error = &conversation.Fault{Cause: errors.New("call " + record.ID + " was interrupted")}
 	locked := false
@@ -74,11 +75,11 @@ func (m *Maker) sampleAndRecord(ctx context.Context, a *Attempt, p *pendingCall)
 	}
 	a.Lock()
 	locked = true
-	// A sampled completion is recorded even if nobody waits for it any more.
+	// A sampled completion is recorded even if no request waits for it any more.
 	c, err = m.record(ctx, a, p, record)
 }
 
-// sample samples a completion by the record and stores it there.
+// sample samples the completion that the record describes, and stores it in the record.
 func (m *Maker) sample(ctx context.Context, p *pendingCall, record *trace.Exchange) error {
 	version := model.VersionID{Run: record.Run, Policy: record.Policy, Number: record.Version}
 	sampled, weights, err := m.config.Sampler.Sample(ctx, version, model.DecodeRequest{

@@ -16,13 +16,13 @@ import (
 // would be sampled after other tokens than those on record.
 var ErrAgain = errors.New("the attempt has changed")
 
-// Calls gives a request its calls. A request can be admitted anew once its slots are
+// Calls gives a request its calls. A request can be admitted again once its slots are
 // released.
 type Calls interface {
 	// Admit returns one slot for each choice.
 	Admit(ctx context.Context) ([]Slot, error)
-	// Release returns slots, and says whether their calls were delivered. It waits for
-	// everything that the request began.
+	// Release gives slots back; delivered reports whether the reply reached the client.
+	// It waits for everything that the request began.
 	Release(slots []Slot, delivered bool)
 }
 
@@ -37,7 +37,7 @@ type Slot struct {
 	joined *atomic.Int64
 }
 
-// has reports whether the call or the pending call has one of the slots.
+// has reports whether the call or the pending call is in one of the slots.
 func has(slots []Slot, c *conversation.Call, p *pendingCall) bool {
 	return slices.ContainsFunc(slots, func(s Slot) bool { return c != nil && s.call == c || p != nil && s.pending == p })
 }
@@ -53,7 +53,7 @@ func (s *Slot) Head(r *conversation.Request) wire.Reply {
 // Call returns the call of the slot; nil if Wait has not returned one yet.
 func (s *Slot) Call() *conversation.Call { return s.call }
 
-// Done returns a channel that is closed when Wait returns without waiting.
+// Done returns a channel that is closed once Wait need not wait any more.
 func (s *Slot) Done() <-chan struct{} { return s.pending.done }
 
 // Since returns the tokens sampled after the first n, and a channel that is closed when
@@ -138,7 +138,7 @@ func (h *attemptCalls) admitOnce(ctx context.Context) ([]Slot, error) {
 			return nil, err
 		}
 	}
-	// Equal requests get their choices in the same order, however they got them.
+	// Equal requests get their choices in the same order, that of the occurrences.
 	slices.SortStableFunc(slots, func(s, t Slot) int { return cmp.Compare(s.occurrence(), t.occurrence()) })
 	for i := range slots {
 		if s := &slots[i]; s.first {

@@ -6,7 +6,7 @@ import (
 	"github.com/fulgurite/fulgurite/gateway/conversation"
 )
 
-// replacement stands for bytes that do not form a character, or not yet.
+// replacement is the text of bytes that do not form a character, or not yet.
 const replacement = "\uFFFD"
 
 // Transcript is the text of a completion while it is being sampled, as far as it is
@@ -18,10 +18,11 @@ type Transcript struct {
 	written int  // bytes of the text that were returned
 	next    int  // how many tokens there must be before the next decoding
 	ended   bool // by a stop text
-	// The first decoded tokens of a Completions call have this text, whatever follows.
+	// text is the text of the first decoded tokens of a Completions call. No token that
+	// follows can change it.
 	decoded int
 	text    strings.Builder
-	longest int // of the stop texts
+	longest int // bytes of the longest stop text
 }
 
 // NewTranscript returns the transcript of a completion that answers the request.

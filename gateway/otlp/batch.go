@@ -25,8 +25,8 @@ type Batch struct {
 	Rewards []trace.Reward
 }
 
-// read converts an export. A span without ids can't be told from others and is an error,
-// as are two addresses in one export.
+// read converts an export. A span without ids is an error, because it can't be
+// distinguished from others. So are two addresses in one export.
 func read(request *collector.ExportTraceServiceRequest) (Batch, error) {
 	var b Batch
 	for _, resource := range request.GetResourceSpans() {

@@ -1,6 +1,6 @@
-// Package otlp reads what agents report by OpenTelemetry: trace exports
-// of the OpenTelemetry protocol, as protobuf or JSON over HTTP or by gRPC, become
-// trace.Span values and rewards.
+// Package otlp reads what agents report through OpenTelemetry. It turns trace exports of
+// the OpenTelemetry protocol, as protobuf or JSON over HTTP or by gRPC, into trace.Span
+// values and rewards.
 //
 // Instrumentations name the same things differently. The package knows the GenAI
 // conventions of OpenTelemetry, old and new, OpenInference, OpenLLMetry (Traceloop)

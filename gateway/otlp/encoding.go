@@ -18,7 +18,7 @@ var ErrMalformed = errors.New("malformed trace export")
 // mostSpans is the most spans of one export.
 const mostSpans = 10_000
 
-// Encoding is how an export over HTTP is written; its reply is written likewise.
+// Encoding is how an export over HTTP is written; its reply is written in the same way.
 type Encoding string
 
 // The encodings, by content type.

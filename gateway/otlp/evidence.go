@@ -17,11 +17,11 @@ const (
 	mostKept  = 64      // attributes of a span
 )
 
-// replyID matches the ids of the gateway's replies, in whatever an instrumentation
-// wrote them into.
+// replyID matches the ids of the gateway's replies, wherever an instrumentation wrote
+// them.
 var replyID = regexp.MustCompile(`\b(?:chatcmpl-|cmpl-|resp_|msg_)[0-9a-f]{24}\b`)
 
-// toolCallID matches the ids of tool calls in them.
+// toolCallID matches the ids of tool calls in the gateway's replies.
 var toolCallID = regexp.MustCompile(`\bcall_[0-9a-f]{24}_[0-9]+\b`)
 
 // evidence reads a span's attributes by the names of several conventions.

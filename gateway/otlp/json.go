@@ -29,7 +29,7 @@ func withBytes(body []byte) ([]byte, error) {
 	return json.Marshal(export)
 }
 
-// eachID rewrites the ids in v and in what is in it.
+// eachID rewrites the ids in v and in all values that v contains.
 func eachID(v any) error {
 	switch v := v.(type) {
 	case map[string]any:

@@ -25,8 +25,8 @@ type content struct {
 	Tokens []Token `json:"tokens"`
 }
 
-// Tokens reads all tokens, in the order in which they were made. A file that is not there
-// is fs.ErrNotExist.
+// Tokens reads all tokens, in the order in which they were made. If the file does not
+// exist, the error wraps fs.ErrNotExist.
 func (f File) Tokens() ([]Token, error) {
 	data, err := os.ReadFile(string(f))
 	if err != nil {
@@ -34,7 +34,7 @@ func (f File) Tokens() ([]Token, error) {
 	}
 	var c content
 	d := json.NewDecoder(bytes.NewReader(data))
-	d.DisallowUnknownFields() // a word that is misspelt might be "expires"
+	d.DisallowUnknownFields() // a misspelt field might be "expires"
 	if err := d.Decode(&c); err != nil {
 		return nil, fmt.Errorf("read the tokens of %s: %w", f, err)
 	}
@@ -49,8 +49,8 @@ func (f File) Tokens() ([]Token, error) {
 	return c.Tokens, nil
 }
 
-// Create makes a token and returns its secret, which is nowhere else from then on. The
-// first one makes the file. A zero expires is never.
+// Create makes a token and returns its secret, which is stored nowhere. It makes the file
+// if there is none. If expires is zero, the token never expires.
 func (f File) Create(name string, rights []Right, now, expires time.Time) (secret string, err error) {
 	secret = newSecret()
 	t := Token{Name: name, Rights: rights, SHA256: digestOf(secret), Created: now.UTC().Truncate(time.Second), Expires: expires.UTC().Truncate(time.Second)}
@@ -71,7 +71,7 @@ func (f File) Create(name string, rights []Right, now, expires time.Time) (secre
 	})
 }
 
-// Revoke takes a token out of the file.
+// Revoke removes a token from the file.
 func (f File) Revoke(name string) error {
 	return f.change(func(all []Token) ([]Token, error) {
 		left := slices.DeleteFunc(slices.Clone(all), func(t Token) bool { return t.Name == name })
@@ -82,7 +82,8 @@ func (f File) Revoke(name string) error {
 	})
 }
 
-// change replaces the content as a whole, while no other process does.
+// change replaces the whole content of the file. A lock keeps other processes from
+// changing it at the same time.
 func (f File) change(edit func([]Token) ([]Token, error)) (err error) {
 	if err := os.MkdirAll(filepath.Dir(string(f)), 0o755); err != nil {
 		return fmt.Errorf("change the tokens of %s: %w", f, err)
@@ -91,7 +92,7 @@ func (f File) change(edit func([]Token) ([]Token, error)) (err error) {
 	if err != nil {
 		return fmt.Errorf("lock the tokens of %s: %w", f, err)
 	}
-	defer func() { err = errors.Join(err, lock.Close()) }() // which lets go of the lock too
+	defer func() { err = errors.Join(err, lock.Close()) }() // this also releases the lock
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
 		return fmt.Errorf("lock the tokens of %s: %w", f, err)
 	}
@@ -112,7 +113,8 @@ func (f File) change(edit func([]Token) ([]Token, error)) (err error) {
 	return nil
 }
 
-// replace writes a file that only its owner reads, and that is whole whatever happens.
+// replace writes a file that only its owner can read. Whatever happens, the file has all
+// of its old content or all of its new content.
 func replace(path string, data []byte) (err error) {
 	part, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*") // mode 0600
 	if err != nil {

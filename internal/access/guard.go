@@ -14,28 +14,30 @@ import (
 )
 
 var (
-	// ErrUnknown says that somebody has to present a token first.
+	// ErrUnknown says that a request has no session and no token: log in first.
 	ErrUnknown = errors.New("log in with a token first")
-	// ErrWrongToken says that what was presented is no token, was revoked, or has expired.
+	// ErrWrongToken says that no token has the presented secret, or that it has expired.
 	ErrWrongToken = errors.New("this is no token of this page, or it was revoked or has expired")
 	// ErrForm says that a form was made for another session, or by another process.
 	ErrForm = errors.New("this form was made before the page was started again, or for somebody else: nothing was done")
 )
 
-// TooManyError says that an address presented what is no token too often.
+// TooManyError says that an address presented wrong tokens too often, and how long it has
+// to wait.
 type TooManyError struct{ Wait time.Duration }
 
 func (e TooManyError) Error() string {
 	return fmt.Sprintf("too many tokens that are none: wait %s", e.Wait.Round(time.Second))
 }
 
-// Person is who makes a request.
+// Person is the sender of a request, with the rights of the presented token.
 type Person struct {
 	Name   string
 	Rights []Right
-	// Local is said of who needs no token, since the page answers this machine alone.
+	// Local says that no token is needed, since the page answers only this machine.
 	Local bool
-	// bearer presented the token with the request itself, which no other page can do.
+	// bearer says that the request itself presents the token, in a header. No other
+	// site's page can make a browser do that.
 	bearer  bool
 	session string
 }
@@ -45,25 +47,28 @@ func (p Person) May(need Right) bool { return Allows(p.Rights, need) }
 
 // Options say whom a guard admits.
 type Options struct {
-	// Tokens is empty where nobody logs in. Then only loopback may be answered.
+	// Tokens is the file of tokens. If it is empty, nobody logs in, and only loopback may
+	// be answered.
 	Tokens File
-	// Anywhere answers other machines too, and to other names than loopback's. It takes
-	// tokens.
+	// Anywhere answers other machines too, and requests to other host names than
+	// loopback's. It requires Tokens.
 	Anywhere bool
-	// Secure is whether browsers reach the page over TLS alone.
+	// Secure says that browsers reach the page only over TLS.
 	Secure bool
-	// Proxy is whether a proxy in front says, in X-Forwarded-For, where a request is from.
+	// Proxy says that a proxy in front of the page writes into X-Forwarded-For where a
+	// request comes from.
 	Proxy bool
-	// Local is the name of who needs no token.
+	// Local is the name of the person if no token is needed.
 	Local string
-	// Cookie tells the session's cookie from those of other ports of the same host.
+	// Cookie is the name of the session's cookie, which distinguishes it from those of
+	// other ports of the same host; empty is "fulgurite".
 	Cookie string
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
 }
 
-// Guard says who makes a request, and whether it may be answered at all. Make one with New;
-// it is safe for concurrent use.
+// Guard decides who makes a request, and whether it may be answered at all. Make one with
+// New; it is safe for concurrent use.
 type Guard struct {
 	Options
 	key      []byte
@@ -72,7 +77,7 @@ type Guard struct {
 	origin   *http.CrossOriginProtection
 }
 
-// New makes a guard.
+// New returns a guard.
 func New(o Options) (*Guard, error) {
 	if o.Anywhere && o.Tokens == "" {
 		return nil, errors.New("who answers other machines needs a file of tokens")
@@ -91,9 +96,9 @@ func New(o Options) (*Guard, error) {
 	return &Guard{Options: o, key: key, origin: http.NewCrossOriginProtection()}, nil
 }
 
-// CheckRequest refuses what nobody's own page sends: requests from other machines, or to
-// other names, unless they are to be answered, and changes that another site's page asks
-// for. The text is for whoever sent it.
+// CheckRequest refuses requests from other machines and to other host names, unless
+// Anywhere is set. It also refuses changes that another site's page asks for. The text of
+// the error is for the sender.
 func (g *Guard) CheckRequest(r *http.Request) error {
 	switch {
 	case !g.Anywhere && !fromLoopback(r.RemoteAddr):
@@ -107,8 +112,9 @@ func (g *Guard) CheckRequest(r *http.Request) error {
 	return nil
 }
 
-// Who returns who makes a request: ErrUnknown, ErrWrongToken or TooManyError where nobody is
-// known, and any other error where the tokens can't be read.
+// Who returns the person who makes a request. The error is ErrUnknown, ErrWrongToken or
+// TooManyError if the person is not known, and any other error if the tokens can't be
+// read.
 func (g *Guard) Who(r *http.Request) (Person, error) {
 	if g.Tokens == "" {
 		return Person{Name: g.Local, Rights: []Right{Operate}, Local: true}, nil
@@ -133,7 +139,8 @@ func (g *Guard) Who(r *http.Request) (Person, error) {
 	return Person{Name: t.Name, Rights: t.Rights, session: c.Value}, err
 }
 
-// present is the token of a secret that a request brings. What is none counts as a try.
+// present returns the token of the secret that a request presents. A wrong secret counts
+// as a try.
 func (g *Guard) present(r *http.Request, secret string) (Token, error) {
 	now, from := g.Now(), g.from(r)
 	if wait := g.tries.wait(from, now); wait > 0 {
@@ -161,14 +168,15 @@ func (g *Guard) token(digest string) (Token, error) {
 func (g *Guard) from(r *http.Request) string {
 	if g.Proxy {
 		if all := r.Header.Values("X-Forwarded-For"); len(all) > 0 {
-			last := all[len(all)-1] // what stands before it anybody can write
+			last := all[len(all)-1] // anyone can write what comes before it
 			return addressOf(strings.TrimSpace(last[strings.LastIndex(last, ",")+1:]))
 		}
 	}
 	return addressOf(r.RemoteAddr)
 }
 
-// LogIn begins a session for who presents a secret, and gives the browser its cookie.
+// LogIn begins a session for the person who presents a secret, and gives the browser its
+// cookie.
 func (g *Guard) LogIn(w http.ResponseWriter, r *http.Request, secret string) (Person, error) {
 	t, err := g.present(r, secret)
 	if err != nil {
@@ -201,8 +209,8 @@ func (g *Guard) FormToken(p Person) string {
 	return base64.RawURLEncoding.EncodeToString(h.Sum(nil))
 }
 
-// CheckForm is ErrForm unless a form sends the token that was made for this person. Who
-// presents the secret with each request needs none.
+// CheckForm returns ErrForm unless the form sends the token that was made for this
+// person. A request that presents the secret itself needs no form token.
 func (g *Guard) CheckForm(p Person, token string) error {
 	if p.bearer || hmac.Equal([]byte(token), []byte(g.FormToken(p))) {
 		return nil
@@ -212,12 +220,13 @@ func (g *Guard) CheckForm(p Person, token string) error {
 
 type personKey struct{}
 
-// With is ctx with who makes the request.
+// With returns ctx with the person who makes the request.
 func With(ctx context.Context, p Person) context.Context {
 	return context.WithValue(ctx, personKey{}, p)
 }
 
-// Of is who makes the request of a context; nobody may do nothing.
+// Of returns the person who makes the request of a context. If there is none, it returns
+// a person without rights.
 func Of(ctx context.Context) Person {
 	p, _ := ctx.Value(personKey{}).(Person)
 	return p

@@ -11,8 +11,8 @@ func fromLoopback(address string) bool {
 	return err == nil && a.Addr().Unmap().IsLoopback()
 }
 
-// loopbackHost reports whether a Host header names this machine and no other: a name of
-// somebody else's may lead here.
+// loopbackHost reports whether a Host header is a name of loopback. Any other name may be
+// another site's, although its address leads here.
 func loopbackHost(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -20,7 +20,7 @@ func loopbackHost(host string) bool {
 	return IsLoopback(strings.TrimSuffix(strings.TrimPrefix(host, "["), "]"))
 }
 
-// IsLoopback reports whether a host, without a port, is this machine to itself alone.
+// IsLoopback reports whether a host, without a port, is localhost or a loopback address.
 func IsLoopback(host string) bool {
 	if strings.EqualFold(host, "localhost") {
 		return true

@@ -10,7 +10,7 @@ import (
 const (
 	// sessionLife is how long a session lasts at most.
 	sessionLife = 12 * time.Hour
-	// mostSessions are kept; the oldest goes.
+	// mostSessions is how many sessions are kept; beyond it, the oldest is dropped.
 	mostSessions = 1000
 )
 
@@ -20,7 +20,7 @@ type session struct {
 	begun  time.Time
 }
 
-// sessions are the sessions of one process, by the hash of the cookie's value.
+// sessions holds the sessions of one process, by the hash of the cookie's value.
 type sessions struct {
 	mu   sync.Mutex
 	open map[[sha256.Size]byte]session
@@ -50,7 +50,8 @@ func (s *sessions) begin(digest string, now time.Time) string {
 	return id
 }
 
-// find is the digest of the token that a session was begun with.
+// find returns the digest of the token that a session was begun with, if the session
+// exists and has not ended.
 func (s *sessions) find(id string, now time.Time) (string, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

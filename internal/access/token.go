@@ -16,32 +16,33 @@ import (
 // Right says what a token allows.
 type Right string
 
-// The rights. Who may operate may read.
+// The rights. Operate includes Read.
 const (
 	Read    Right = "read"
 	Operate Right = "operate"
 )
 
-// Token is one as its file has it.
+// Token is a token as the file holds it.
 type Token struct {
 	Name   string  `json:"name"`
 	Rights []Right `json:"rights"`
 	// SHA256 is the digest of the secret, in hexadecimal.
 	SHA256  string    `json:"sha256"`
 	Created time.Time `json:"created"`
-	// Expires is when it ends; zero is never.
+	// Expires is when the token expires; zero means never.
 	Expires time.Time `json:"expires,omitzero"`
 }
 
-// prefix makes secrets recognizable, to people and to scanners of leaked ones.
+// prefix begins every secret, so that people, and scanners for leaked secrets, recognize
+// it.
 const prefix = "fulgurite_"
 
-// secretBytes are random.
+// secretBytes is the number of random bytes in a secret.
 const secretBytes = 32
 
 var tokenName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$`)
 
-// newSecret is the secret of a new token.
+// newSecret returns the secret of a new token.
 func newSecret() string {
 	b := make([]byte, secretBytes)
 	_, _ = rand.Read(b) // it never fails
@@ -53,7 +54,7 @@ func digestOf(secret string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Allows reports whether rights are enough for what needs one.
+// Allows reports whether rights include the right that is needed.
 func Allows(rights []Right, need Right) bool {
 	return slices.Contains(rights, need) || need == Read && slices.Contains(rights, Operate)
 }
@@ -79,8 +80,8 @@ func (t Token) Check() error {
 	return nil
 }
 
-// find is the token that has the digest, however many there are and whichever it is: the
-// time it takes says nothing.
+// find returns the token that has the digest. It compares all tokens, so the time that it
+// takes reveals nothing.
 func find(tokens []Token, digest string) (found Token, ok bool) {
 	for _, t := range tokens {
 		if subtle.ConstantTimeCompare([]byte(t.SHA256), []byte(digest)) == 1 {

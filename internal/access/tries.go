@@ -7,14 +7,14 @@ import (
 )
 
 const (
-	// mostTries is how often somebody may present what is no token within triesWindow.
+	// mostTries is how often an address may present a wrong token within triesWindow.
 	mostTries   = 10
 	triesWindow = time.Minute
-	// mostTriers bounds what is remembered.
+	// mostTriers bounds how many addresses are remembered.
 	mostTriers = 10_000
 )
 
-// tries counts what was presented in vain, by address.
+// tries counts the wrong tokens that were presented, by address.
 type tries struct {
 	mu   sync.Mutex
 	from map[string]vain
@@ -25,7 +25,7 @@ type vain struct {
 	since time.Time
 }
 
-// wait is how long an address has to wait before it is listened to again.
+// wait returns how long an address has to wait before it may present a token again.
 func (t *tries) wait(address string, now time.Time) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -36,7 +36,7 @@ func (t *tries) wait(address string, now time.Time) time.Duration {
 	return max(0, v.since.Add(triesWindow).Sub(now))
 }
 
-// fail counts one more.
+// fail counts one more wrong token.
 func (t *tries) fail(address string, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -57,8 +57,8 @@ func (t *tries) fail(address string, now time.Time) {
 	t.from[address] = v
 }
 
-// addressOf is where a request comes from, without its port; of IPv6 the network, since who
-// has one address has all of it.
+// addressOf returns the address that a request comes from, without its port. For IPv6 it
+// returns the /64 network, since a client that has one address has the whole network.
 func addressOf(remote string) string {
 	a, err := netip.ParseAddrPort(remote)
 	if err != nil {

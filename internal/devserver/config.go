@@ -14,7 +14,7 @@ import (
 
 const clusterName = "active"
 
-// The names under which the configuration speaks of the two databases.
+// The names of the two databases in the configuration.
 const (
 	historyStore    = "history"
 	visibilityStore = "visibility"
@@ -36,7 +36,7 @@ func configuration(p ports, d databases) *config.Config {
 		Persistence: config.Persistence{
 			DefaultStore:    historyStore,
 			VisibilityStore: visibilityStore,
-			// Shards let many hosts share the work; here is one.
+			// Shards let many hosts share the work; here there is only one host.
 			NumHistoryShards: 1,
 			DataStores:       map[string]config.DataStore{historyStore: {SQL: d.history}, visibilityStore: {SQL: d.visibility}},
 		},
@@ -70,7 +70,7 @@ func service(port int) config.Service {
 	return config.Service{RPC: config.RPC{GRPCPort: port, BindOnIP: loopback}}
 }
 
-// hosts tells each service where the others are, so that none has to ask around.
+// hosts returns the addresses of the services, so that none has to search for the others.
 func hosts(p ports) map[primitives.ServiceName]static.Hosts {
 	return map[primitives.ServiceName]static.Hosts{
 		primitives.FrontendService: static.SingleLocalHost(hostPort(p.frontend)),
@@ -80,17 +80,17 @@ func hosts(p ports) map[primitives.ServiceName]static.Hosts {
 	}
 }
 
-// rememberedWorkflows is of how many workflows the history service keeps the state in
-// memory, about 50 KB each.
+// rememberedWorkflows is how many workflows the history service keeps in memory, with
+// about 50 KB of state each.
 const rememberedWorkflows = 512
 
-// dynamic holds the settings that differ from the server's defaults. Limits are
-// not among them: what a cluster would refuse is to be refused here.
+// dynamic returns the settings that differ from the server's defaults. Limits are not
+// changed: what a cluster would refuse has to be refused here, too.
 func dynamic(o Options) dynamicconfig.StaticClient {
 	values := dynamicconfig.StaticClient{
-		// Runs share the workers; without fairness the first to come starves the others.
+		// Runs share the workers; without fairness the first run would starve the others.
 		dynamicconfig.MatchingEnableFairness.Key(): true,
-		// The server would otherwise report its version to its makers.
+		// The server would otherwise report its version to its vendor.
 		dynamicconfig.EnableServerVersionCheck.Key(): false,
 		// Partitions spread a queue over hosts; here they only delay.
 		dynamicconfig.MatchingNumTaskqueueReadPartitions.Key():  1,

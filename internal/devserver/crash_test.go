@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// startServer starts a server in a process of its own.
+// startServer starts a server in a separate process.
 func startServer(t *testing.T, dir string) (process *os.Process, address string) {
 	t.Helper()
 	command := exec.Command(os.Args[0])

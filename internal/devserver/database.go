@@ -17,13 +17,13 @@ import (
 	schema "go.temporal.io/server/schema/sqlite"
 )
 
-// databases are where the server keeps histories, and what it lists and counts.
-// With SQLite they are one.
+// databases holds the database of the histories, and the database of what the server
+// lists and counts. With SQLite they are the same.
 type databases struct {
 	history, visibility *config.SQL
 }
 
-// memoryDatabase is a database of its own for every call.
+// memoryDatabase returns a separate database in memory for each call.
 func memoryDatabase() *config.SQL {
 	return &config.SQL{
 		PluginName:   sqlite.PluginName,
@@ -33,8 +33,8 @@ func memoryDatabase() *config.SQL {
 	}
 }
 
-// fileDatabase is the database in dir, made if it is absent. The caller holds
-// the lock of dir.
+// fileDatabase returns the database in dir, which it makes if it is absent. The caller
+// holds the lock of dir.
 func fileDatabase(dir string) (*config.SQL, error) {
 	path := filepath.Join(dir, databaseFile)
 	_, err := os.Stat(path)
@@ -59,8 +59,8 @@ func fileDatabase(dir string) (*config.SQL, error) {
 	}, nil
 }
 
-// createDatabase makes the schema in a file beside path and then renames it: a
-// process that dies in between leaves no half of a schema for the next one.
+// createDatabase makes the schema in another file in the same directory and then renames
+// it to path. So a process that dies in between leaves no incomplete schema.
 func createDatabase(path string) error {
 	draft := path + ".new"
 	if err := os.Remove(draft); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -83,9 +83,9 @@ func createDatabase(path string) error {
 	return sync(filepath.Dir(path))
 }
 
-// schemaDB is as much of the server's administrative interface as making the
-// schema takes. The server's own implementation never closes its connection, and
-// the file is to be renamed.
+// schemaDB implements the part of the server's administrative interface that is needed to
+// make the schema. The server's own implementation never closes its connection, but the
+// file has to be renamed.
 type schemaDB struct {
 	sqlplugin.AdminDB
 	db *sql.DB

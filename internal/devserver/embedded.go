@@ -20,7 +20,7 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// inner is the server's own code in this process.
+// inner is the server, running in this process.
 type inner struct {
 	server temporal.Server
 	ui     *webUI // nil without UI
@@ -35,7 +35,7 @@ func (s *Server) start(ctx context.Context) error {
 	if err := register(ctx, d.history, s.options); err != nil {
 		return fmt.Errorf("register namespace %s: %w", s.options.Namespace, err)
 	}
-	// Between choosing ports and listening on them somebody else may take one.
+	// Between choosing ports and listening on them, another process may take one.
 	for range portTries {
 		if s.ports, err = choosePorts(s.options.FrontendPort, s.options.UIPort); err != nil {
 			return err
@@ -57,7 +57,7 @@ func (s *Server) start(ctx context.Context) error {
 	return nil
 }
 
-// portTries is how often other ports are tried where chosen ones were taken.
+// portTries is how often ports are chosen, if another process takes a chosen one.
 const portTries = 5
 
 // listen makes the server and starts it on the chosen ports.

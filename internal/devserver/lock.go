@@ -17,7 +17,7 @@ import (
 var ErrInUse = errors.New("directory is in use by another server")
 
 // ErrLost says that the directory was removed, or replaced by another one, while the
-// server had it. What the server writes from then on nobody will find.
+// server had it. What the server writes from then on can't be found any more.
 var ErrLost = errors.New("directory was removed or replaced while the server had it")
 
 const lockFile = "temporal.lock"
@@ -46,7 +46,8 @@ func lock(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// probeTime is how long a lock may be held by who only asks whether it is (Holder).
+// probeTime is how long the lock may be held by a process that only asks whether another
+// one has it (Holder).
 const probeTime = 200 * time.Millisecond
 
 // exclude takes the kernel's lock.
@@ -59,8 +60,8 @@ func exclude(f *os.File) error {
 	}
 }
 
-// Holder is the process id of the server that has a directory, "" where none has it,
-// and "unknown" in the instant before it has written its own.
+// Holder returns the process id of the server that has a directory. It returns "" if none
+// has it, and "unknown" in the instant before the server has written its id.
 func Holder(dir string) (_ string, err error) {
 	f, err := os.Open(filepath.Join(dir, lockFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -69,7 +70,7 @@ func Holder(dir string) (_ string, err error) {
 	if err != nil {
 		return "", err
 	}
-	defer func() { err = errors.Join(err, f.Close()) }() // which lets go of the lock too
+	defer func() { err = errors.Join(err, f.Close()) }() // this also releases the lock
 	err = syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
 		return holder(f), nil
@@ -77,9 +78,9 @@ func Holder(dir string) (_ string, err error) {
 	return "", err
 }
 
-// CheckDirectory is nil while the directory is the one that this server has locked, and
-// ErrLost from when it was removed or replaced. It is for a server that was not stopped;
-// one without a directory can lose none.
+// CheckDirectory returns nil while the directory is the one that this server has locked,
+// and ErrLost once it was removed or replaced. Call it only before Stop. For a server
+// without a directory it always returns nil.
 func (s *Server) CheckDirectory() error {
 	if s.lock == nil {
 		return nil

@@ -26,9 +26,9 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// register makes the namespace what the options say. It writes to the database
-// before the server starts: the server's own interface would do, but its caches
-// would refuse a new search attribute for some seconds.
+// register makes the namespace, or changes it to what the options say. It writes to the
+// database before the server starts. The server's own interface would also do, but the
+// server's caches would refuse a new search attribute for some seconds.
 func register(ctx context.Context, cfg *config.SQL, o Options) (err error) {
 	fresh, err := schema.NewNamespaceConfig(clusterName, o.Namespace, false, nil)
 	if err != nil {
@@ -48,7 +48,7 @@ func register(ctx context.Context, cfg *config.SQL, o Options) (err error) {
 	return update(ctx, db, o)
 }
 
-// update brings a namespace that may be older than the options up to them.
+// update changes a namespace, which may be older, to what the options say.
 func update(ctx context.Context, db sqlplugin.DB, o Options) error {
 	rows, err := db.SelectFromNamespace(ctx, sqlplugin.NamespaceFilter{Name: &o.Namespace})
 	if err != nil {

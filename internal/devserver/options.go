@@ -18,15 +18,16 @@ const (
 // Options say what to start. The zero value is a server in memory, without Web
 // UI, on a free port.
 type Options struct {
-	// Dir holds the database; it is made if it is absent. Empty keeps all in
-	// memory, or in Database.
+	// Dir holds the database; it is made if it is absent. If it is empty, everything is
+	// kept in memory, or in Database.
 	Dir string
-	// Database is a PostgreSQL server, postgres://…/NAME, to keep all in instead:
-	// in the databases NAME ("temporal" if there is none) and NAME_visibility,
-	// which are made if they are absent. One server at a time may run on them.
+	// Database is the URL of a PostgreSQL server, postgres://…/NAME, that keeps
+	// everything instead: in the databases NAME ("temporal" if the URL has none) and
+	// NAME_visibility, which are made if they are absent. One server at a time may run on
+	// them.
 	Database string
-	// FrontendPort and UIPort are wished for: where one is taken another free
-	// one is used. Zero wishes for none.
+	// FrontendPort and UIPort are the ports to listen on. If one is taken, another free
+	// one is used. Zero means any free port.
 	FrontendPort int
 	UIPort       int
 	// UI says whether to serve the Web UI.
@@ -36,10 +37,10 @@ type Options struct {
 	// Retention is how long the history of a closed workflow is kept; zero means
 	// DefaultRetention.
 	Retention time.Duration
-	// HistoryEvents is the length of a history from which on the server suggests
-	// to continue as new; zero is the server's own, 4,096.
+	// HistoryEvents is the length of a history from which on the server suggests to
+	// continue as new; zero is the server's default, 4,096.
 	HistoryEvents int
-	// SearchAttributes are registered in Namespace where they are absent.
+	// SearchAttributes are registered in Namespace if they are absent.
 	SearchAttributes map[string]enums.IndexedValueType
 	// Log receives the server's warnings and errors; nil drops them.
 	Log *zap.Logger

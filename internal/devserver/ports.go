@@ -12,14 +12,14 @@ import (
 // authorization.
 const loopback = "127.0.0.1"
 
-// ports are one for each service that listens.
+// ports holds one port for each service that listens.
 type ports struct {
 	frontend, http, history, matching, worker, ui int
 }
 
-// choosePorts finds free ports. All are held until all are found, so that no two
-// are the same; they are let go together just before the server takes them,
-// because it listens by number only.
+// choosePorts finds free ports. All are held until the last one is found, so that no two
+// are the same. They are released together just before the server takes them, because the
+// server can only be told their numbers.
 func choosePorts(frontend, ui int) (_ ports, err error) {
 	var held []net.Listener
 	defer func() {
@@ -38,7 +38,7 @@ func choosePorts(frontend, ui int) (_ ports, err error) {
 		held = append(held, l)
 		return l.Addr().(*net.TCPAddr).Port
 	}
-	// The wished-for ones come first, lest a free one be taken from them.
+	// The wanted ports come first, so that none of them is taken as a free one.
 	p := ports{frontend: choose(frontend), ui: choose(ui)}
 	p.http, p.history, p.matching, p.worker = choose(0), choose(0), choose(0), choose(0)
 	return p, err
@@ -50,8 +50,9 @@ func listen(wanted int) (net.Listener, error) {
 			return l, nil
 		}
 	}
-	// Not where the kernel takes the ports of connections from (32768 and up on
-	// Linux): one of those could take ours back before the server listens.
+	// From 32768 on (on Linux), the kernel gives ports to outgoing connections. One of
+	// these could take a port from us before the server listens, so we choose a lower
+	// one.
 	for range 100 {
 		if l, err := net.Listen("tcp", hostPort(lowestPort+rand.IntN(ephemeral-lowestPort))); err == nil {
 			return l, nil
@@ -64,7 +65,7 @@ func listen(wanted int) (net.Listener, error) {
 	return l, nil
 }
 
-// Free ports are looked for between these.
+// Free ports are searched from lowestPort up to ephemeral.
 const (
 	lowestPort = 10000
 	ephemeral  = 32768

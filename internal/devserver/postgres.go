@@ -19,14 +19,14 @@ import (
 )
 
 const (
-	// postgresName is the database of a URL that names none; what the server
-	// lists and counts lies beside it, in one named with visibilitySuffix.
+	// postgresName is the database of a URL that names none. What the server lists and
+	// counts is in a second database, named with visibilitySuffix.
 	postgresName     = "temporal"
 	visibilitySuffix = "_visibility"
 )
 
-// postgresDatabases are two databases of the server at a URL, made if they are
-// absent, with the newest schema.
+// postgresDatabases returns the two databases of the server at a URL, with the newest
+// schema. It makes them if they are absent.
 func postgresDatabases(ctx context.Context, serverURL string) (databases, error) {
 	u, err := url.Parse(serverURL)
 	if err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" {
@@ -47,7 +47,7 @@ func postgresDatabases(ctx context.Context, serverURL string) (databases, error)
 	return d, nil
 }
 
-// postgresDatabase prepares one database and says how the server connects to it.
+// postgresDatabase prepares one database and returns how the server connects to it.
 func postgresDatabase(ctx context.Context, u url.URL, name string, p purpose) (*config.SQL, error) {
 	u.Path = "/" + name
 	conn, err := pgx.Connect(ctx, u.String())
@@ -67,7 +67,7 @@ func postgresDatabase(ctx context.Context, u url.URL, name string, p purpose) (*
 	sql := &config.SQL{
 		PluginName: postgresql.PluginNamePGX, DatabaseName: name,
 		User: url.PathEscape(c.User), Password: c.Password, ConnectAttributes: map[string]string{},
-		MaxConns: 20, MaxIdleConns: 20, // each of several pools; PostgreSQL's usual limit is 100 for everybody
+		MaxConns: 20, MaxIdleConns: 20, // for each of several pools; PostgreSQL allows 100 by default
 	}
 	for key, values := range u.Query() {
 		sql.ConnectAttributes[key] = values[0]

@@ -15,8 +15,8 @@ import (
 	"github.com/fulgurite/fulgurite/internal/pgtest"
 )
 
-// freshDatabase is the URL of a database that does not exist yet. It and the one
-// beside it are dropped when the test ends.
+// freshDatabase returns the URL of a database that does not exist yet. It and the one for
+// visibility are dropped when the test ends.
 func freshDatabase(t *testing.T) string {
 	t.Helper()
 	existing := pgtest.URL(t)

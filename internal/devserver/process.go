@@ -14,18 +14,18 @@ import (
 	"sync/atomic"
 )
 
-// program is started by the race detector's build in place of a server of its own:
-// ./server, built without the detector. The linker sets it.
+// program is the server that a build with the race detector starts, instead of one in its
+// own process: ./server, built without the detector. The linker sets it.
 var program string
 
-// inner is the server in a process of its own, which ends with this one.
+// inner is the server in a separate process, which ends with this one.
 type inner struct {
 	process *exec.Cmd
 	control io.WriteCloser
 	silent  atomic.Bool
 }
 
-// start takes the directory for this process and starts the server in the other.
+// start locks the directory for this process and starts the server in the other one.
 func (s *Server) start(ctx context.Context) error {
 	o := s.options
 	o.Log = nil
@@ -56,7 +56,7 @@ func (s *Server) start(ctx context.Context) error {
 		s.inner.process = nil
 		return err
 	}
-	// A start that takes too long ends here: Stop closes the other end.
+	// A start that takes too long ends here: without control, the other process exits.
 	defer context.AfterFunc(ctx, func() { _ = s.inner.control.Close() })()
 	var at Ports
 	if err := json.NewDecoder(out).Decode(&at); err != nil {
@@ -66,7 +66,7 @@ func (s *Server) start(ctx context.Context) error {
 	return nil
 }
 
-// end has the other process stop as this one would.
+// end makes the other process stop as this one would.
 func (s *Server) end() (err error) {
 	if s.stopDraining != nil {
 		s.stopDraining()

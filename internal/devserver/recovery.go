@@ -22,20 +22,21 @@ import (
 
 // Recovery counts what Recover has begun again.
 type Recovery struct {
-	// Workflows are all that were looked at: those that have not ended.
+	// Workflows counts the workflows that were looked at: all that have not ended.
 	Workflows int
-	// Activities had been started by a worker that is dead.
+	// Activities counts those that had been started by a worker that is dead.
 	Activities int
-	// Delayed are activities that waited for their next try.
+	// Delayed counts the activities that waited for their next try.
 	Delayed int
-	// WorkflowTasks had been started by a worker that is dead. Those in a queue that
-	// only such a worker polled follow in the background and are not counted.
+	// WorkflowTasks counts those that had been started by a worker that is dead. Tasks in
+	// a queue that only such a worker polled follow in the background and are not
+	// counted.
 	WorkflowTasks int
 }
 
 const (
-	// recoverTimeout bounds Recover. The rest only takes longer: Temporal's own timeouts
-	// find it.
+	// recoverTimeout bounds Recover. What Recover does not reach only takes longer:
+	// Temporal's own timeouts find it.
 	recoverTimeout = 20 * time.Second
 	// recoverAtOnce is how many workflows are recovered at the same time: SQLite
 	// writes one after another.
@@ -45,17 +46,17 @@ const (
 	recoverMessage = 64 << 20
 )
 
-// Recover begins again what workers had begun that are dead: those whose identity
-// dead reports. Temporal can't know that they died and would wait for heartbeat and
-// task timeouts. Activities are failed, without a delay before their next try; those
-// that waited for their next try after such a worker get it now; workflow tasks are
-// failed, and workflows are no longer tied to such a worker's own queue. What other
-// workers do is left alone, and so is what a person paused.
+// Recover begins again what dead workers had begun. dead reports whether the worker of an
+// identity is dead. Temporal can't know that they died and would wait for heartbeat and
+// task timeouts. Activities are failed, without a delay before their next try. Activities
+// that waited for their next try after such a worker get it now. Workflow tasks are
+// failed, and workflows are no longer tied to the sticky queue of such a worker. What
+// other workers do is left alone, and so is what a person paused.
 //
 // Call it once after Start on a directory, before workers of the caller poll.
 func (s *Server) Recover(ctx context.Context, dead func(identity string) bool) (_ Recovery, err error) {
 	if s.options.Dir == "" {
-		return Recovery{}, nil // nothing survives in memory, and PostgreSQL has workers elsewhere
+		return Recovery{}, nil // nothing survives in memory; PostgreSQL has workers of others
 	}
 	ctx, cancel := context.WithTimeout(ctx, recoverTimeout)
 	defer cancel()
@@ -90,8 +91,8 @@ func uriPath(path string) string {
 	return (&url.URL{Path: path}).EscapedPath()
 }
 
-// openWorkflows lists what has not ended. It reads the database: visibility lags
-// behind, by as much as the dead process had not got to.
+// openWorkflows lists the workflows that have not ended. It reads the database, because
+// visibility lacks what the dead process had not yet written to it.
 func (s *Server) openWorkflows(ctx context.Context) (_ []*common.WorkflowExecution, err error) {
 	db, err := sql.Open("sqlite", "file:"+uriPath(filepath.Join(s.options.Dir, databaseFile))+"?"+url.Values{
 		"mode": {"ro"}, "_pragma": {"busy_timeout(10000)"},
@@ -152,7 +153,7 @@ func (r *recovery) workflow(ctx context.Context, w *common.WorkflowExecution) er
 	return nil
 }
 
-// workflowTask lets other workers have a workflow task of a dead one.
+// workflowTask lets other workers take a workflow task that a dead one has.
 func (r *recovery) workflowTask(ctx context.Context, w *common.WorkflowExecution, info *persistence.WorkflowExecutionInfo) error {
 	own := info.GetStickyTaskQueue()
 	pending := info.GetWorkflowTaskScheduledEventId() > 0

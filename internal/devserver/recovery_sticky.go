@@ -20,7 +20,7 @@ type stickyQueues struct {
 type stickyQueue struct {
 	normal   string // the queue that all workers of the workflow poll
 	identity string // of the dead worker
-	tasks    int    // at most
+	tasks    int    // most tasks that may lie in it
 }
 
 func (s *stickyQueues) add(own, normal, identity string) {
@@ -36,14 +36,14 @@ func (s *stickyQueues) add(own, normal, identity string) {
 }
 
 // drainTimeout is how long workflow tasks can lie in the queue of a worker before
-// Temporal itself moves them: the SDK's default, and some.
+// Temporal itself moves them: a little more than the SDK's default.
 const drainTimeout = 6 * time.Second
 
 // drain polls workflow tasks from the sticky queues of dead workers and fails them, so
-// that the next try goes to the workflow's normal queue. There is no other way: a
-// task that lies in such a queue is not moved when the workflow is untied from it.
-// It goes on in the background until Stop, since whether a task lies there shows only
-// when it comes.
+// that the next try goes to the workflow's normal queue. There is no other way: a task
+// that lies in such a queue is not moved when the workflow is untied from it. Whether
+// a task lies there shows only when a poll returns it, so drain goes on in the background
+// for drainTimeout, or until Stop.
 func (s *Server) drain(r *recovery, conn *grpc.ClientConn) {
 	ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
 	var all stdsync.WaitGroup

@@ -16,10 +16,10 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// recoverIdentity is who recovers, as histories tell it.
+// recoverIdentity is the identity of the recovery in histories.
 const recoverIdentity = "fulgurite-recovery"
 
-// died is the failure of a task of a dead worker. The delay makes the next try come
+// died returns the failure of a task of a dead worker. Its delay makes the next try come
 // at once, whatever the activity's own policy would have waited.
 func died(identity string) *failure.Failure {
 	return &failure.Failure{
@@ -30,8 +30,8 @@ func died(identity string) *failure.Failure {
 	}
 }
 
-// activity lets other workers have an activity of a dead one. The token is of the try
-// that was read: if another worker has begun one meanwhile, it goes on.
+// activity lets other workers take an activity that a dead one has. The token is of the
+// try that was read: if another worker has begun a try meanwhile, that one goes on.
 func (r *recovery) activity(ctx context.Context, w *common.WorkflowExecution, namespaceID string, a *persistence.ActivityInfo, now time.Time) error {
 	switch {
 	case a.GetPaused() || a.GetCancelRequested():
@@ -52,7 +52,7 @@ func (r *recovery) activity(ctx context.Context, w *common.WorkflowExecution, na
 	case 1:
 		return nil // it is not tried again; its timeout tells the workflow what became of it
 	default:
-		// Its tries are for its own failures.
+		// The allowed tries are for the activity's own failures, not for dead workers.
 		if err := r.reset(ctx, w, a); err != nil {
 			return err
 		}
@@ -72,7 +72,7 @@ func (r *recovery) activity(ctx context.Context, w *common.WorkflowExecution, na
 	return ignoreGone(err)
 }
 
-// reset has an activity counted from its first try, which comes at once if none is
+// reset makes an activity start over with its first try, which comes at once if none is
 // under way.
 func (r *recovery) reset(ctx context.Context, w *common.WorkflowExecution, a *persistence.ActivityInfo) error {
 	_, err := r.api.ResetActivity(ctx, &workflowservice.ResetActivityRequest{
@@ -83,7 +83,8 @@ func (r *recovery) reset(ctx context.Context, w *common.WorkflowExecution, a *pe
 	return ignoreGone(err)
 }
 
-// failWorkflowTask fails the one that was started, so that the next follows at once.
+// failWorkflowTask fails the workflow task that was started, so that the next follows at
+// once.
 func (r *recovery) failWorkflowTask(ctx context.Context, w *common.WorkflowExecution, info *persistence.WorkflowExecutionInfo, identity string) error {
 	token, err := tasktoken.NewSerializer().Serialize(tasktoken.NewWorkflowTaskToken(info.GetNamespaceId(), w.WorkflowId, w.RunId,
 		info.GetWorkflowTaskScheduledEventId(), info.GetWorkflowTaskStartedEventId(), nil, info.GetWorkflowTaskAttempt(), nil, info.GetWorkflowTaskVersion()))
@@ -107,8 +108,8 @@ func (r *recovery) respond(ctx context.Context, token []byte, identity string) e
 // recentEvents is how many events of a history are read at once, from its end.
 const recentEvents = 200
 
-// lastWorker is who took the workflow's last workflow task, as far as its history
-// tells it: tries of one task after the first leave no event.
+// lastWorker returns the identity of the worker that took the workflow's last workflow
+// task, as far as the history shows it: tries of one task after the first leave no event.
 func (r *recovery) lastWorker(ctx context.Context, w *common.WorkflowExecution) (string, error) {
 	var page []byte
 	for {
@@ -129,8 +130,7 @@ func (r *recovery) lastWorker(ctx context.Context, w *common.WorkflowExecution) 
 	}
 }
 
-// ignoreGone drops the error that says that a task or a workflow is no longer there
-// to be recovered.
+// ignoreGone drops the error that says that a task or a workflow does not exist any more.
 func ignoreGone(err error) error {
 	if status.Code(err) == codes.NotFound {
 		return nil

@@ -36,8 +36,8 @@ const (
 // occupied is printed when a task has been started that its worker won't end.
 const occupied = "occupied"
 
-// Hang starts and never ends in a process that is to die, not even between two
-// decisions; elsewhere it ends at once.
+// Hang never ends in a process that is to die, and does not even end its first workflow
+// task. In other processes it ends at once.
 func Hang(workflow.Context) error { return hang() }
 
 // HangingActivity does the same as an activity.
@@ -51,7 +51,7 @@ func hang() error {
 	select {}
 }
 
-// CallHanging calls HangingActivity, of which Temporal learns nothing for an hour.
+// CallHanging calls HangingActivity, for which Temporal waits an hour.
 func CallHanging(ctx workflow.Context) error {
 	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: time.Hour})
 	return workflow.ExecuteActivity(ctx, HangingActivity).Get(ctx, nil)
@@ -74,7 +74,7 @@ func FailingActivity(context.Context) error {
 	return fmt.Errorf("not here")
 }
 
-// CallForeign calls an activity of somebody else's worker and ends with what it
+// CallForeign calls an activity of another program's worker and ends with what it
 // returns.
 func CallForeign(ctx workflow.Context) (string, error) {
 	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{TaskQueue: foreignQueue, StartToCloseTimeout: time.Hour})
@@ -102,7 +102,7 @@ func recoveryWorker(c client.Client, identity string) worker.Worker {
 	return w
 }
 
-// workUntilKilled is the process of a worker.
+// workUntilKilled runs a worker in its own process.
 func workUntilKilled(address string) error {
 	identity := os.Getenv(workerKind) + "/1"
 	c, err := client.Dial(client.Options{HostPort: address, Identity: identity})
@@ -140,7 +140,7 @@ func startWorker(t *testing.T, kind, address string) workerProcess {
 	return workerProcess{command, bufio.NewScanner(out), in}
 }
 
-// awaitStarted reads up to the next task that it won't end.
+// awaitStarted waits until the worker has started the next task that it won't end.
 func (w workerProcess) awaitStarted(t *testing.T) {
 	t.Helper()
 	for w.lines.Scan() {
@@ -179,7 +179,7 @@ func TestTasksOfADeadWorkerAreBegunAgainAtOnce(t *testing.T) {
 	doomed.awaitStarted(t)
 	require.NoError(t, doomed.Process.Kill())
 	_ = doomed.Wait() // "signal: killed"
-	// The worker has a queue of its own, in which what is for this workflow waits now.
+	// The worker has its own queue, in which tasks for this workflow now wait.
 	require.NoError(t, c.SignalWorkflow(ctx, "tied", "", signal, "late"))
 	awaitBacklog(t, c, "tied")
 	c.Close()

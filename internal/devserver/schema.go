@@ -15,8 +15,8 @@ import (
 	newest "go.temporal.io/server/schema/postgresql/v12"
 )
 
-// versionTables are where the server looks for the version of its schema. They
-// are as the server's own schema tool makes them, so that it can go on from here.
+// versionTables are where the server looks for the version of its schema. They are as the
+// server's own schema tool makes them, so that the tool can continue from here.
 const versionTables = `
 CREATE TABLE IF NOT EXISTS schema_version (
 	version_partition INT NOT NULL, db_name VARCHAR(255) NOT NULL, creation_time TIMESTAMP,
@@ -27,23 +27,23 @@ CREATE TABLE IF NOT EXISTS schema_update_history (
 	PRIMARY KEY (version_partition, year, month, update_time));`
 
 const (
-	// schemaLock is any number that others don't lock in these databases.
+	// schemaLock takes a lock whose number no other program uses in these databases.
 	schemaLock   = `SELECT pg_advisory_xact_lock(7239173)`
 	readVersion  = `SELECT curr_version FROM schema_version WHERE version_partition = 0 AND db_name = $1`
 	writeVersion = `INSERT INTO schema_version (version_partition, db_name, creation_time, curr_version, min_compatible_version) VALUES (0, $1, $2, $3, $3)`
 )
 
-// purpose describes one of the two databases: where its schema lies, and
-// the version of that.
+// purpose describes one of the two databases: the folder of its schema, and the schema's
+// version.
 type purpose struct{ folder, version string }
 
 func histories() purpose { return purpose{"postgresql/v12/temporal", newest.Version} }
 
 func listings() purpose { return purpose{"postgresql/v12/visibility", newest.VisibilityVersion} }
 
-// createSchema makes the schema in a database that has none, in one transaction:
-// a process that dies in between leaves nothing of it. An older schema is left
-// to Temporal's own tool, since its updates can't be made in one.
+// createSchema makes the schema in a database that has none, in one transaction: a
+// process that dies in between leaves nothing of it. An older schema is left to
+// Temporal's own tool, since it can't be updated in one transaction.
 func createSchema(ctx context.Context, conn *pgx.Conn, database string, p purpose) error {
 	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, schemaLock); err != nil {

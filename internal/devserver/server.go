@@ -20,8 +20,8 @@ import (
 const (
 	// StopTimeout bounds Stop.
 	StopTimeout = 30 * time.Second
-	// startTimeout bounds Start. A laptop takes a second; a machine that builds
-	// beside it takes several.
+	// startTimeout bounds Start. A laptop takes a second; a machine that builds at the
+	// same time takes several.
 	startTimeout = time.Minute
 )
 
@@ -32,15 +32,15 @@ type Server struct {
 	ports   ports
 	lock    *os.File // nil in memory
 	inner   inner
-	// stopDraining ends what Recover left in the background; nil without.
+	// stopDraining ends what Recover left in the background; nil if there is nothing.
 	stopDraining func()
 	stopped      chan struct{}
 	claimed      atomic.Bool
 	err          error // of stopping; read after stopped
 }
 
-// Start starts a server and returns when it answers. The context bounds the
-// start alone; Stop ends the server.
+// Start starts a server and returns when it answers. The context bounds only the start;
+// Stop ends the server.
 func Start(ctx context.Context, options Options) (*Server, error) {
 	s := &Server{options: options.withDefaults(), stopped: make(chan struct{})}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
@@ -51,16 +51,16 @@ func Start(ctx context.Context, options Options) (*Server, error) {
 	return s, nil
 }
 
-// Address is where clients connect, host:port.
+// Address returns where clients connect, host:port.
 func (s *Server) Address() string { return hostPort(s.ports.frontend) }
 
-// ListensAt reports whether the wish for a frontend's port was fulfilled.
+// ListensAt reports whether the frontend listens at port.
 func (s *Server) ListensAt(port int) bool { return s.ports.frontend == port }
 
-// Namespace is the name of the registered namespace.
+// Namespace returns the name of the registered namespace.
 func (s *Server) Namespace() string { return s.options.Namespace }
 
-// UIURL is where the Web UI is, or empty without it.
+// UIURL returns the URL of the Web UI, or "" if there is none.
 func (s *Server) UIURL() string {
 	if !s.options.UI {
 		return ""
@@ -68,7 +68,7 @@ func (s *Server) UIURL() string {
 	return "http://" + hostPort(s.ports.ui)
 }
 
-// Client connects a client that the caller closes, before Stop.
+// Client connects a client. The caller has to close it before Stop.
 func (s *Server) Client(ctx context.Context) (client.Client, error) {
 	c, err := client.DialContext(ctx, client.Options{
 		HostPort:  s.Address(),
@@ -81,9 +81,9 @@ func (s *Server) Client(ctx context.Context) (client.Client, error) {
 	return c, nil
 }
 
-// Stop ends the server within StopTimeout and lets go of its directory. A second
-// call waits for the first and returns the same. An error means that the server
-// did not end in time; its data are safe, as they are against a crash.
+// Stop ends the server within StopTimeout and releases its directory. A second call waits
+// for the first and returns the same. An error means that the server did not end in time;
+// its data are safe, as they are against a crash.
 func (s *Server) Stop() error {
 	if s.claimed.CompareAndSwap(false, true) {
 		s.err = s.stop()
@@ -108,12 +108,12 @@ func (s *Server) stop() error {
 	}
 }
 
-// Ports are where a server of another process listens.
+// Ports are the ports of a server in another process.
 type Ports struct{ Frontend, UI int }
 
-// Serve is the server of another process, which has locked the directory: it writes
-// its Ports to out and stops when control says so. When control ends without a word
-// the other process is dead, and this one dies with it.
+// Serve runs the server for another process, which has locked the directory. It writes
+// its Ports to out and stops when control has a line. If control ends without one, the
+// other process is dead, and this one exits.
 func Serve(ctx context.Context, options []byte, control io.Reader, out io.Writer) error {
 	var o Options
 	if err := json.Unmarshal(options, &o); err != nil {

@@ -164,7 +164,7 @@ func TestLogIsQuiet(t *testing.T) {
 	require.NoError(t, run.Get(t.Context(), nil))
 	require.NoError(t, s.Stop())
 	for _, e := range entries.All() {
-		// The worker outlives the server here and says so; the rest is silence.
+		// Here the worker outlives the server and logs that. Nothing else may be logged.
 		if e.Message != "Started Worker" && e.Message != "Failed to poll for task." {
 			t.Errorf("%s %s %v", e.Level, e.Message, e.ContextMap())
 		}
@@ -183,8 +183,8 @@ func TestADirectoryHasOneServer(t *testing.T) {
 	start(t, devserver.Options{Dir: dir})
 }
 
-// A process that dies while it makes the schema leaves a draft behind; the
-// directory's name holds what a file URI would take for its own.
+// A process that dies while it makes the schema leaves a draft behind. The directory's
+// name has characters that have a meaning in file URIs.
 func TestDraftOfADatabaseIsReplaced(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "100% of what? #1")

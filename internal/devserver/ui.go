@@ -31,7 +31,7 @@ func newUI(p ports, namespace string) *webUI {
 			// The pages come by plain HTTP, over which some browsers keep no secure cookie.
 			CORS:     config.CORS{CookieInsecure: true},
 			HideLogs: true,
-			// No page of this machine asks others for news.
+			// Pages on this machine ask no other server for news.
 			DisableNewsFetch: true,
 		})),
 	}

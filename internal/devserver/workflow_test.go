@@ -15,14 +15,14 @@ const (
 	query  = "collected"
 )
 
-// AwaitSignal ends with what it is signalled.
+// AwaitSignal returns the text of the signal that it waits for.
 func AwaitSignal(ctx workflow.Context) (string, error) {
 	var text string
 	workflow.GetSignalChannel(ctx, signal).Receive(ctx, &text)
 	return text, nil
 }
 
-// CollectSignals ends with the first two texts it is signalled.
+// CollectSignals returns the texts of the first two signals.
 func CollectSignals(ctx workflow.Context) ([]string, error) {
 	var texts []string
 	if err := workflow.SetQueryHandler(ctx, query, func() ([]string, error) { return texts, nil }); err != nil {

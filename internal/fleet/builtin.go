@@ -14,15 +14,15 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 )
 
-// Builtin is the built-in sampler: it samples each run with the engine that its spec names
-// (sampling.engine). An engine with a process of its own is started when a run first needs
-// it, and is the one that trains in this process.
+// Builtin is the built-in sampler: it samples each run with the engine that its spec
+// names (sampling.engine). An engine with its own process is started when a run first
+// needs it. The trainer of this process uses the same one.
 type Builtin struct {
 	records  Records
 	resident int
 	native   *serve.Sampler
 
-	opening sync.Mutex // one at a time starts an engine
+	opening sync.Mutex // held while an engine is started
 	mu      sync.Mutex
 	closed  bool
 	others  map[string]*serve.Sampler // by engine
@@ -49,7 +49,7 @@ func (b *Builtin) Publish(ctx context.Context, v model.VersionID) error {
 	return s.Publish(ctx, v)
 }
 
-// Loaded are the versions that are in memory, of each engine the last used first.
+// Loaded returns the versions that are in memory, engine by engine, the last used first.
 func (b *Builtin) Loaded() []model.VersionID {
 	b.mu.Lock()
 	all := []*serve.Sampler{b.native}
@@ -78,7 +78,7 @@ func (b *Builtin) Close() {
 	}
 }
 
-// samplerOf is the sampler of a run. A run's spec never changes, so it is read once.
+// samplerOf returns the sampler of a run. A run's spec never changes, so it is read once.
 func (b *Builtin) samplerOf(ctx context.Context, run string) (*serve.Sampler, error) {
 	engine, err := b.engineOf(ctx, run)
 	if err != nil {
@@ -109,7 +109,7 @@ func (b *Builtin) samplerOf(ctx context.Context, run string) (*serve.Sampler, er
 	return s, nil
 }
 
-// engineOf is the name of the engine that samples a run.
+// engineOf returns the name of the engine that samples a run.
 func (b *Builtin) engineOf(ctx context.Context, run string) (string, error) {
 	b.mu.Lock()
 	engine, ok := b.engines[run]

@@ -13,8 +13,8 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// Without PyTorch, a run that samples with it can't be served, and says what to install;
-// the others go on, among them runs on record from before there was the key.
+// Without PyTorch, a run that samples with it can't be served, and says what to install.
+// The others go on, including runs on record from before the key existed.
 func TestEachRunIsSampledByTheEngineOfItsSpec(t *testing.T) {
 	t.Setenv("FULGURITE_TORCH", "no-such-python")
 	dir := t.TempDir()

@@ -25,8 +25,8 @@ func (c Cluster) HasSearchAttributes(ctx context.Context) (bool, error) {
 	return len(absent) == 0, err
 }
 
-// RegisterSearchAttributes adds those that are absent and returns their names.
-// Not every cluster lets its users do that.
+// RegisterSearchAttributes adds the search attributes that are absent and returns their
+// names. Not every cluster lets its users do that.
 func (c Cluster) RegisterSearchAttributes(ctx context.Context) ([]string, error) {
 	absent, err := c.absent(ctx)
 	if err != nil || len(absent) == 0 {

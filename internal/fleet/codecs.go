@@ -10,9 +10,9 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// Codecs finds codecs by the names in the terms of attempts: built-in ones, and those
-// of published models, made of the bundle that the run stored. Those take a second to
-// make, so they are cached.
+// Codecs finds codecs by the names in the terms of attempts: built-in ones, and those of
+// published models, which are made from the bundle that the run stored. Making one takes
+// a second, so they are cached.
 type Codecs struct {
 	blobs interface {
 		Get(ctx context.Context, digest string) ([]byte, error)
@@ -36,7 +36,7 @@ type madeCodec struct {
 	err   error
 }
 
-// Named returns the codec of a name.
+// Named returns the codec called name.
 func (c *Codecs) Named(name string) (dialog.Codec, error) {
 	if !strings.HasPrefix(name, dialog.TemplatePrefix) {
 		return dialog.Named(name)
@@ -71,7 +71,7 @@ func (c *Codecs) make(name string) (dialog.Codec, error) {
 	return bundle.Codec(name)
 }
 
-// Constrain makes the constraint of a form in the codec that it names.
+// Constrain returns the constraint of a form, made by the codec that the form names.
 func (c *Codecs) Constrain(form model.Form) (model.Constraint, error) {
 	codec, err := c.Named(form.Codec)
 	if err != nil {

@@ -2,8 +2,8 @@
 // fleet (cmd/fulgurite-worker) takes the parts it needs, and so does the one
 // process that has them all (package stack).
 //
-// It never brings the embedded Temporal server, and it decides nothing that a
-// flag should decide.
+// It never links the embedded Temporal server, and it decides nothing that a flag should
+// decide.
 //
 // Processes find each other through leases in the store. A [HeldLease] is renewed
 // every [Renewal] and ends [TTL] after the last renewal. Only one gateway has a lease,

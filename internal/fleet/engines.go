@@ -12,11 +12,11 @@ import (
 	"github.com/fulgurite/fulgurite/model/torch"
 )
 
-// EngineNames are the engines that are compiled in.
+// EngineNames returns the names of the engines that are compiled in.
 func EngineNames() []string { return []string{"native", "gomlx", "torch"} }
 
-// Engines opens an engine by its name in a spec. One that has a method Close has a process
-// of its own, which ends with this one's at the latest.
+// Engines opens an engine by its name in a spec. An engine with a method Close runs in
+// its own process, which ends with this process at the latest.
 func Engines(name string) (model.Engine, error) {
 	switch name {
 	case "native":
@@ -38,13 +38,13 @@ func openTorch() (model.Engine, error) {
 	return e, nil
 }
 
-// opened keeps engines that have a process of their own, so that there is one of each.
+// opened keeps the engines that have their own process, so that there is one of each.
 type opened struct {
 	mu      sync.Mutex
 	engines map[string]model.Engine
 }
 
-// open is an engine that was kept, or one that find opens.
+// open returns the engine that was kept, or one that find opens.
 func (o *opened) open(name string, find func(name string) (model.Engine, error)) (model.Engine, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -58,7 +58,7 @@ func (o *opened) open(name string, find func(name string) (model.Engine, error))
 	return e, err
 }
 
-// close ends the processes of all.
+// close ends the processes of all kept engines.
 func (o *opened) close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -68,7 +68,7 @@ func (o *opened) close() {
 	}
 }
 
-// OnlyEngines is Engines for a process that has but some of them.
+// OnlyEngines returns a function like Engines, for a process that has only some of them.
 func OnlyEngines(names []string) func(name string) (model.Engine, error) {
 	return func(name string) (model.Engine, error) {
 		if !slices.Contains(names, name) {

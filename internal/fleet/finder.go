@@ -38,7 +38,7 @@ func NewFinder(leases Lister, role record.Role, log *zap.Logger) *Finder {
 	return &Finder{leases: leases, role: role, log: log}
 }
 
-// URL is the URL of the latest lease, or empty without one.
+// URL returns the URL of the latest lease, or "" if there is none.
 func (f *Finder) URL() string {
 	live := f.Live(context.Background())
 	if len(live) == 0 {
@@ -47,7 +47,7 @@ func (f *Finder) URL() string {
 	return live[0].URL
 }
 
-// Live are the leases that are not over, the latest first.
+// Live returns the leases that are not over, the latest first.
 func (f *Finder) Live(ctx context.Context) []record.Lease {
 	f.mu.Lock()
 	defer f.mu.Unlock()

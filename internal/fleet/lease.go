@@ -22,7 +22,7 @@ const (
 	Renewal = TTL * 3 / 10
 )
 
-// Leases keeps leases; the store does.
+// Leases keeps leases; the store implements it.
 type Leases interface {
 	Lister
 	AcquireLease(ctx context.Context, l record.Lease, ttl time.Duration, alone bool) (record.Lease, error)
@@ -32,7 +32,7 @@ type Leases interface {
 
 // Lister reads leases.
 type Lister interface {
-	// Leases lists those of a role that are not over, the latest first.
+	// Leases lists the leases of a role that are not over, the latest first.
 	Leases(ctx context.Context, role record.Role) ([]record.Lease, error)
 }
 
@@ -49,8 +49,8 @@ type HeldLease struct {
 	until time.Time    // by this process's clock, never later than by the database's
 }
 
-// AcquireLease takes the lease: wanted.Role for wanted.Name at wanted.URL. If it is to
-// be alone, the others of the role lose theirs. ttl is TTL except in tests. Run renews
+// AcquireLease takes the lease: wanted.Role for wanted.Name at wanted.URL. With alone,
+// the other holders of the role lose their leases. ttl is TTL except in tests. Run renews
 // the lease.
 func AcquireLease(ctx context.Context, leases Leases, wanted record.Lease, alone bool, ttl time.Duration, log *zap.Logger) (*HeldLease, error) {
 	h := &HeldLease{leases: leases, wanted: wanted, alone: alone, ttl: ttl, log: log}
@@ -137,7 +137,8 @@ func (h *HeldLease) renew(ctx context.Context) error {
 	return nil
 }
 
-// regain takes the lease again, but never from a process that has it alone.
+// regain takes the lease again. A lease for one process alone is never taken from
+// another.
 func (h *HeldLease) regain(ctx context.Context) error {
 	if h.alone {
 		others, err := h.leases.Leases(ctx, h.wanted.Role)

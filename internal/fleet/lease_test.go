@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// leases are those of a real store, which a test may take away.
+// leases is a real store that a test may take away.
 type leases struct {
 	*store.Store
 	away atomic.Bool
@@ -130,7 +130,7 @@ func TestOneGatewayAnswersAtATimeAndTheNextTakesOver(t *testing.T) {
 	require.True(t, newer.Valid())
 	require.False(t, older.Valid())
 
-	stop() // as if killed: nothing is let go
+	stop() // as if killed: the lease is not released
 	eventually(t, older.Valid, "the older one is a standby")
 }
 

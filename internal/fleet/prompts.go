@@ -7,18 +7,18 @@ import (
 )
 
 const (
-	// leastPrompt is the number of tokens from which on a prompt is remembered: to compute
-	// fewer again costs less than samplers that are not equally busy.
+	// leastPrompt is the number of tokens from which on a prompt is remembered. Computing
+	// a shorter one again costs less than a load that is unequal among the samplers.
 	leastPrompt = 64
 	// rememberedPrompts is how many of the last prompts are remembered at least; at most
 	// are twice as many.
 	rememberedPrompts = 1 << 14
 )
 
-// prompts remembers which sampler was sent which prompt lately, for the sake of those
-// that begin with it: the other samples of a group, and the next turns of a dialog. It
-// knows prompts by a digest alone. If two had the same, a sampler would compute a prompt
-// that another has, and nothing else would happen.
+// prompts remembers which sampler was lately sent which prompt. A prompt that begins with
+// it should go to the same sampler: the other samples of a group, and the next turns of a
+// dialog. It keeps only digests of prompts. If two prompts had the same digest, a sampler
+// would compute a prompt that another has, and nothing else would happen.
 type prompts struct {
 	seed         maphash.Seed
 	newer, older map[uint64]string // URL by digest
@@ -41,7 +41,7 @@ func (p *prompts) find(v model.VersionID, prompt []int32) (url string) {
 	return url
 }
 
-// remember says that the sampler at url is sent a prompt.
+// remember notes that the sampler at url is sent a prompt.
 func (p *prompts) remember(v model.VersionID, prompt []int32, url string) {
 	if len(prompt) < leastPrompt {
 		return

@@ -31,7 +31,7 @@ type Records struct {
 	// engine samples and trains in this process. It keeps one copy of a base that
 	// adapters share, so there is one engine.
 	engine *native.Engine
-	// engines are those with a process of their own, which sampler and trainer share.
+	// engines are those with their own process, which sampler and trainer share.
 	engines *opened
 }
 
@@ -50,14 +50,14 @@ func Open(ctx context.Context, storeURL, blobs string, log *zap.Logger) (Records
 	return Records{s, b, catalog.Catalog{Store: s, Blobs: b}, NewCodecs(b), native.New(native.Options{}), &opened{engines: map[string]model.Engine{}}}, nil
 }
 
-// Close ends engines that have a process of their own, and closes the store.
+// Close ends the engines that have their own process, and closes the store.
 func (r Records) Close() error {
 	r.engines.close()
 	return r.Store.Close()
 }
 
-// Sampler samples in this process, with the engine that the spec of a run names, and keeps
-// resident versions of each engine in memory.
+// Sampler returns a sampler in this process. It samples with the engine that the spec of
+// a run names, and keeps resident versions of each engine in memory.
 func (r Records) Sampler(resident int) *Builtin {
 	return &Builtin{
 		records: r, resident: resident, native: r.sampler(r.engine, resident),
@@ -71,15 +71,15 @@ func (r Records) sampler(e model.Engine, resident int) *serve.Sampler {
 	return s
 }
 
-// Gateway answers the calls of agents. It completes a config by journal, versions and
-// codecs.
+// Gateway returns a gateway, which answers the calls of agents. It adds journal, versions
+// and codecs to the config.
 func (r Records) Gateway(c gateway.Config) *gateway.Gateway {
 	c.Journal, c.Versions, c.Codecs = r.Store, r.Catalog, r.Codecs.Named
 	return gateway.New(c)
 }
 
-// Coordinator has the activities of the training queue. Commands in a workflow's input
-// that have no directory run where this process was started.
+// Coordinator returns the activities of the training queue. Commands in a workflow's
+// input that have no directory run where this process was started.
 func (r Records) Coordinator(c client.Client, namespace string, publisher activities.Publisher) (*activities.Coordinator, error) {
 	directory, err := os.Getwd()
 	if err != nil {
@@ -92,14 +92,14 @@ func (r Records) Coordinator(c client.Client, namespace string, publisher activi
 	}, nil
 }
 
-// Runner has the activities of the rollout queues.
+// Runner returns the activities of the rollout queues.
 func (r Records) Runner(forwarder activities.Forwarder, functions agent.Registry) *activities.Runner {
 	return &activities.Runner{
 		Runs: r.Store, Attempts: r.Store, Blobs: r.Blobs, Forwarder: forwarder, Launchers: Launchers(functions),
 	}
 }
 
-// Trainer has the activities of the queue "train-gpu".
+// Trainer returns the activities of the queue "train-gpu".
 func (r Records) Trainer(engines func(name string) (model.Engine, error)) *activities.Trainer {
 	shared := func(name string) (model.Engine, error) {
 		e, err := r.engines.open(name, engines)

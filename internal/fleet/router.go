@@ -29,7 +29,7 @@ type Router struct {
 
 var _ remote.Sampler = (*Router)(nil)
 
-// Route returns a router in front of the built-in sampler, which may be nil where nothing is
+// Route returns a router in front of the built-in sampler, which may be nil if nothing is
 // sampled.
 func (r Records) Route(builtin remote.Sampler) *Router {
 	return &Router{builtin: builtin, records: r, runs: map[string]remote.Sampler{}, servers: map[string]*upstream.Sampler{}}
@@ -48,7 +48,7 @@ func (r *Router) Sample(ctx context.Context, v model.VersionID, request model.De
 func (r *Router) Publish(ctx context.Context, v model.VersionID) error {
 	on, err := r.records.Store.Version(ctx, v)
 	if err == nil && !on.Collected.IsZero() {
-		return nil // a run that was reset to before: all that it sampled of v is on record
+		return nil // the run was reset to before v: all that it sampled from v is on record
 	}
 	s, err := r.samplerOf(ctx, v.Run)
 	if err != nil {
@@ -57,8 +57,8 @@ func (r *Router) Publish(ctx context.Context, v model.VersionID) error {
 	return s.Publish(ctx, v)
 }
 
-// Sleep has the servers of a run that share the trainer's GPU give up its memory, and returns
-// what wakes them. It returns nil where there are none.
+// Sleep makes the servers of a run that share the trainer's GPU free its memory. It
+// returns a function that wakes them, or nil if there are no such servers.
 func (r *Router) Sleep(ctx context.Context, run string) (wake func(context.Context) error, err error) {
 	s, err := r.samplerOf(ctx, run)
 	if err != nil {
@@ -83,7 +83,7 @@ func (r *Router) Close() {
 	}
 }
 
-// samplerOf is the sampler of a run. A run's spec never changes, so it is read once.
+// samplerOf returns the sampler of a run. A run's spec never changes, so it is read once.
 func (r *Router) samplerOf(ctx context.Context, run string) (remote.Sampler, error) {
 	r.mu.Lock()
 	s, ok := r.runs[run]
@@ -108,7 +108,8 @@ func (r *Router) samplerOf(ctx context.Context, run string) (remote.Sampler, err
 	return s, nil
 }
 
-// open finds or makes the sampler of a spec. The caller holds mu.
+// open returns the sampler of a spec, which it makes if there is none. The caller holds
+// mu.
 func (r *Router) open(sp spec.Spec) (remote.Sampler, error) {
 	server := sp.Sampling.Server
 	if server == nil {
@@ -145,7 +146,8 @@ func (r *Router) open(sp spec.Spec) (remote.Sampler, error) {
 	return s, nil
 }
 
-// adapter finds the adapter of a version, nil if it was trained as a whole.
+// adapter returns the adapter of a version, nil if all weights of the version were
+// trained.
 func (r *Router) adapter(ctx context.Context, v model.VersionID) (*upstream.Adapter, error) {
 	c, digest, err := r.records.Catalog.Load(ctx, v)
 	if err != nil || c.Adapter == nil {

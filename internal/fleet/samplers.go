@@ -19,11 +19,11 @@ import (
 // ErrNoSampler is returned while no sampler holds a lease.
 var ErrNoSampler = errors.New("no sampler is up")
 
-// Samplers are all samplers that hold a lease, as one. Requests go round robin to those
-// that did not fail lately, but for one that begins with a prompt that was sent before: it
-// goes to the same sampler, which has computed that, unless that is much busier than
-// another. It retries nothing itself: the gateway reports a failure as a fault, and the
-// forwarder asks again.
+// Samplers makes all samplers that hold a lease look like one. Requests go round robin to
+// those that did not fail lately. But a request that begins with a prompt that was sent
+// before goes to the same sampler, which has computed that prompt, unless this one is
+// much busier than another. Samplers retries nothing itself: the gateway reports a
+// failure as a fault, and the forwarder asks again.
 type Samplers struct {
 	finder *Finder
 
@@ -35,11 +35,11 @@ type Samplers struct {
 	next    int
 }
 
-// spareRequests is how many more requests than twice those of the least busy sampler
-// another may have and still get those that go on from what it has computed.
+// spareRequests is how many requests beyond twice those of the least busy sampler another
+// one may have and still get the requests that continue what it has computed.
 const spareRequests = 8
 
-// leaseID tells a sampler from a later one of the same name.
+// leaseID distinguishes a sampler from a later one of the same name.
 type leaseID struct {
 	name  string
 	epoch int64
@@ -47,7 +47,7 @@ type leaseID struct {
 
 var _ remote.Sampler = (*Samplers)(nil)
 
-// NewSamplers finds samplers by their leases.
+// NewSamplers returns samplers that are found by their leases.
 func NewSamplers(leases Lister, log *zap.Logger) *Samplers {
 	return &Samplers{
 		finder:  NewFinder(leases, record.Sampler, log),
@@ -85,7 +85,7 @@ func (s *Samplers) Publish(ctx context.Context, v model.VersionID) error {
 	return all.Wait()
 }
 
-// Close lets go of idle connections.
+// Close closes idle connections.
 func (s *Samplers) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,8 +120,8 @@ func (s *Samplers) end(l record.Lease) {
 	}
 }
 
-// chooseByPrompt takes the sampler that was sent what the prompt begins with, if it is
-// well and not too busy.
+// chooseByPrompt returns the sampler that was sent what the prompt begins with, if it did
+// not fail lately and is not too busy.
 func (s *Samplers) chooseByPrompt(live []record.Lease, v model.VersionID, prompt []int32) (found record.Lease, ok bool) {
 	url := s.prompts.find(v, prompt)
 	if url == "" {
@@ -140,8 +140,9 @@ func (s *Samplers) chooseByPrompt(live []record.Lease, v model.VersionID, prompt
 	return found, ok && s.running[url] <= 2*least+spareRequests
 }
 
-// chooseNext takes the next of those that did not fail lately; if all did, the one that
-// failed first, which has had the longest time to recover. The caller holds mu.
+// chooseNext returns the next of the samplers that did not fail lately. If all did, it
+// returns the one that failed first, which has had the longest time to recover. The
+// caller holds mu.
 func (s *Samplers) chooseNext(live []record.Lease) record.Lease {
 	s.next++
 	first, longest := live[0], time.Now()

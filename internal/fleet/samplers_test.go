@@ -97,7 +97,8 @@ func TestSamplersTakeTurns(t *testing.T) {
 	require.Equal(t, int32(5), b.requested.Load())
 }
 
-// dialogOf is a prompt of so many tokens, which begins with those of a shorter one.
+// dialogOf returns a prompt of that many tokens, which begins with those of a shorter
+// one.
 func dialogOf(number int32, tokens int) []int32 {
 	prompt := make([]int32, tokens)
 	for i := range prompt {
@@ -180,7 +181,7 @@ func TestASamplerThatFailedIsLeftAloneUntilItComesBack(t *testing.T) {
 	require.Equal(t, 1, failures)
 	require.Equal(t, int32(9), b.requested.Load())
 
-	// Alone, it is asked all the same.
+	// If it is the only one, it is asked although it failed.
 	require.NoError(t, l.ReleaseLease(t.Context(), b.lease))
 	a.ill.Store(false)
 	eventually(t, func() bool {

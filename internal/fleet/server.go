@@ -45,7 +45,7 @@ func Listen(ctx context.Context, address string) (net.Listener, error) {
 	return l, nil
 }
 
-// URL is where the server can be reached. One that listens on every address is
+// URL returns where the server can be reached. A server that listens on every address is
 // reached by the machine's name.
 func (s *Server) URL() string {
 	host, port, err := net.SplitHostPort(s.address.String())

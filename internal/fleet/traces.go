@@ -30,7 +30,7 @@ func ServeTraces(listener net.Listener, g *gateway.Gateway, log *zap.Logger) *Tr
 	return s
 }
 
-// Address is host:port.
+// Address returns host:port.
 func (s *TraceServer) Address() string { return s.address.String() }
 
 // Close stops listening and lets exports under way finish until ctx ends, then breaks

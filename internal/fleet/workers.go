@@ -8,8 +8,8 @@ import (
 	"go.temporal.io/sdk/client"
 )
 
-// Workers asks Temporal about the workers of agents that are workflows or
-// activities of others.
+// Workers asks Temporal about the workers of external agents, which are workflows or
+// activities of other programs.
 type Workers struct{ Client client.Client }
 
 // Polled implements activities.Workers. Temporal remembers who polled for some
@@ -26,8 +26,8 @@ func (w Workers) Polled(ctx context.Context, queue string, workflows bool) (bool
 	return len(d.GetPollers()) > 0, nil
 }
 
-// Waits implements activities.Workers: the workflow has something to do that no
-// worker has taken up.
+// Waits implements activities.Workers: it reports whether the workflow has a workflow
+// task that no worker has taken.
 func (w Workers) Waits(ctx context.Context, workflowID string) (bool, error) {
 	waits := false
 	for it := w.Client.GetWorkflowHistory(ctx, workflowID, "", false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT); it.HasNext(); {

@@ -19,7 +19,8 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// greeting is a task in Harbor's format, of which single files may be replaced.
+// greeting returns the folder of a task in Harbor's format, of which single files may be
+// replaced.
 func greeting(t *testing.T, files map[string]string) string {
 	t.Helper()
 	folder := filepath.Join(t.TempDir(), "greeting")
@@ -162,8 +163,8 @@ func TestChangedFilesAreTheMachinesFault(t *testing.T) {
 	require.ErrorContains(t, err, "restore them")
 }
 
-// containers is the program for containers that FULGURITE_TEST_CONTAINERS names, with the
-// image that the tests start from.
+// containers returns the program for containers that FULGURITE_TEST_CONTAINERS names, and
+// the image that the tests start from.
 func containers(t *testing.T) (program, image string) {
 	t.Helper()
 	program, image, ok := strings.Cut(os.Getenv("FULGURITE_TEST_CONTAINERS"), " ")
@@ -221,7 +222,7 @@ func TestContainersOfDeadWorkersAreRemoved(t *testing.T) {
 	require.True(t, strings.HasPrefix(other, left[0]))
 }
 
-// running are the containers of workspaces.
+// running returns the ids of the containers of workspaces.
 func running(t *testing.T, program string) []string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

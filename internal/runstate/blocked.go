@@ -10,10 +10,10 @@ import (
 )
 
 const (
-	// blockedAfter is the attempt from which on an activity counts as blocked: the
-	// first ones are the ordinary price of a worker that went.
+	// blockedAfter is the attempt from which on an activity counts as blocked. The first
+	// attempts also fail when a worker merely goes away.
 	blockedAfter = 3
-	// lookedInto bounds how many of a run's children are asked.
+	// lookedInto bounds how many children of a run, and how many running runs, are asked.
 	lookedInto = 64
 )
 
@@ -29,7 +29,7 @@ func (b Blockage) String() string {
 	return fmt.Sprintf("%s of %s is blocked, attempt %d: %s", b.Activity, b.Workflow, b.Attempt, b.Failure)
 }
 
-// Blockages lists what of a workflow and of its children is blocked.
+// Blockages lists the blocked activities of a workflow and of its children.
 func Blockages(ctx context.Context, c client.Client, id string) ([]Blockage, error) {
 	out, children, err := blockagesOf(ctx, c, id)
 	if err != nil {

@@ -1,10 +1,10 @@
-// Package runstate tells the status of runs: that of the record, corrected by what
+// Package runstate finds out the status of runs: the status on record, corrected by what
 // Temporal says. A workflow closes the record of its run when it ends. A workflow that
-// was terminated, timed out or deleted can't, and one that was reset goes on although
-// its record is closed.
+// was terminated, timed out or deleted can't do that, and one that was reset goes on
+// although its record is closed.
 //
 // [Of] answers for one run and changes nothing. [Reconciler] corrects the record of all
-// runs at its start and from then on; it may run in any number of processes. [Retrier]
-// lets a run that ended go on. If Temporal does not answer, no workflow is taken for
-// gone.
+// runs, when it starts and regularly after that; it may run in any number of processes.
+// [Retrier] continues a run that has ended. If Temporal does not answer, no workflow is
+// assumed to be gone.
 package runstate

@@ -17,8 +17,8 @@ func terminated(by, reason string) *history.HistoryEvent {
 	}}
 }
 
-// Temporal terminates what it deletes, and takes a moment to remove it: whoever asks
-// within that moment must not take the run for one that can go on.
+// Temporal terminates what it deletes, and takes a moment to remove it. A process that
+// asks within that moment must not assume that the run can go on.
 func TestARunThatIsBeingDeletedIsDeletedAndNotTerminated(t *testing.T) {
 	t.Parallel()
 	status, result := runstate.End(enums.WORKFLOW_EXECUTION_STATUS_TERMINATED, terminated("history-service", "Delete workflow execution"))

@@ -13,7 +13,7 @@ import (
 	"github.com/fulgurite/fulgurite/internal/runstate"
 )
 
-// kept is a recorded history.
+// kept returns a recorded history.
 func kept(t *testing.T, file string) (run string, events []*history.HistoryEvent) {
 	t.Helper()
 	data, err := os.ReadFile("../../testsuite/histories/" + file + ".json")
@@ -28,7 +28,7 @@ func kept(t *testing.T, file string) (run string, events []*history.HistoryEvent
 	return r.WorkflowID, h.Events
 }
 
-// cut is what a history was when its workflow was terminated after n events.
+// cut returns a history as it was when its workflow was terminated after n events.
 func cut(events []*history.HistoryEvent, n int) []*history.HistoryEvent { return events[:n] }
 
 func TestNothingIsPendingInWhatARunGoesOnFrom(t *testing.T) {

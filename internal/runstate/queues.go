@@ -11,7 +11,7 @@ import (
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
-// IdleQueues lists those of a run's queues that no worker polls.
+// IdleQueues lists the queues of a run that no worker polls.
 func IdleQueues(ctx context.Context, c client.Client, agents string) ([]string, error) {
 	var idle []string
 	for _, q := range []struct {
@@ -43,9 +43,9 @@ func IdleQueues(ctx context.Context, c client.Client, agents string) ([]string, 
 	return idle, nil
 }
 
-// TrainerWorks reports whether a worker has taken an activity of the training queue from
-// any run. A trainer takes one at a time and polls for no other meanwhile, so that
-// Temporal has forgotten it as a poller after five minutes.
+// TrainerWorks reports whether a worker has taken an activity from the training queue,
+// for any run. A trainer takes one activity at a time and does not poll meanwhile, so
+// Temporal stops listing it as a poller after five minutes.
 func TrainerWorks(ctx context.Context, c client.Client) (bool, error) {
 	runs, err := c.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{
 		PageSize: lookedInto, Query: "WorkflowType = 'TrainingWorkflow' AND ExecutionStatus = 'Running'",
@@ -70,9 +70,9 @@ func TrainerWorks(ctx context.Context, c client.Client) (bool, error) {
 	return false, nil
 }
 
-// Ask asks Temporal what a run under way does, which of its queues nobody polls, and what
-// of it is blocked. Without an answer of the run itself progress is nil, and unanswered
-// says why. agents is the queue of the run's agents.
+// Ask asks Temporal for the progress of a run under way, for its queues that no worker
+// polls, and for its blocked activities. If the run itself does not answer, progress is
+// nil and unanswered says why. agents is the queue of the run's agents.
 func Ask(ctx context.Context, c client.Client, run, agents string) (progress *workflows.Progress, idle []string, blocked []Blockage, unanswered, err error) {
 	if idle, err = IdleQueues(ctx, c, agents); err != nil {
 		return nil, nil, nil, nil, err

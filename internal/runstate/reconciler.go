@@ -33,11 +33,11 @@ type Reconciler struct {
 	Every     time.Duration // 0 is the constant every
 }
 
-// every is how often Temporal is asked: one listing and a look at each run that is
-// under way.
+// every is the time between two rounds. A round lists the running workflows and looks at
+// each run that is under way.
 const every = 5 * time.Second
 
-// Run reconciles until ctx ends. That Temporal or the store is away is logged, and
+// Run reconciles until ctx ends. If Temporal or the store is away, it logs that and
 // changes nothing on record.
 func (r Reconciler) Run(ctx context.Context) {
 	tick := time.NewTicker(cmp.Or(r.Every, every))
@@ -96,11 +96,11 @@ func (r Reconciler) reconcile(ctx context.Context, run record.Run) error {
 	return err
 }
 
-// resetStuck resets a run again that was reset to where it waits for ever.
+// resetStuck resets a run further back if it was reset to where it waits forever.
 func (r Reconciler) resetStuck(ctx context.Context, run record.Run) error {
 	d, err := latest(ctx, r.Client, run)
 	if err != nil || d == nil || d.GetWorkflowExtendedInfo().GetLastResetTime() == nil {
-		return err // a run that was never reset learns of its children
+		return err // a run that was never reset hears of its children's ends
 	}
 	waits, err := stuck(ctx, r.Client, d)
 	if err != nil || !waits {
@@ -132,8 +132,8 @@ func (r Reconciler) close(ctx context.Context, was, now record.Run) error {
 	return r.endChildren(ctx, was)
 }
 
-// endChildren terminates what a run left running. Temporal does so itself, but for
-// children of an execution that was reset.
+// endChildren terminates the workflows that a run left running. Temporal does so itself,
+// except for children of an execution that was reset.
 func (r Reconciler) endChildren(ctx context.Context, run record.Run) error {
 	page, err := r.Client.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{
 		PageSize: 1000, Query: fmt.Sprintf("RootWorkflowId = '%s' AND ExecutionStatus = 'Running'", run.WorkflowID),

@@ -21,8 +21,8 @@ import (
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
-// Of is the run of a record: the record itself, or what it would say if the workflow
-// had been able to close it. An error is one of asking Temporal.
+// Of returns the run of a record: the record itself, or what it would say if the workflow
+// had been able to close it. An error means that Temporal could not be asked.
 //
 // A run is under way again if it was reset after it had ended.
 func Of(ctx context.Context, c client.Client, r record.Run) (record.Run, error) {
@@ -38,7 +38,7 @@ func Of(ctx context.Context, c client.Client, r record.Run) (record.Run, error) 
 	case r.Status == record.Running && !running:
 		return endedRun(ctx, c, r, d)
 	case r.Status != record.Running && running && resetSince(d, r):
-		// One that is just about to end has closed its record, too.
+		// resetSince excludes a workflow that has closed its record and is about to end.
 		r.Status, r.Result, r.Finished = record.Running, nil, time.Time{}
 	}
 	return r, nil
@@ -49,14 +49,14 @@ func resetSince(d *workflowservice.DescribeWorkflowExecutionResponse, r record.R
 	return d.GetWorkflowExtendedInfo().GetLastResetTime().AsTime().After(r.Finished)
 }
 
-// underWay reports whether a workflow has not ended. One that somebody paused in
-// Temporal has not.
+// underWay reports whether a workflow has not ended. A workflow that is paused in
+// Temporal has not ended.
 func underWay(s enums.WorkflowExecutionStatus) bool {
 	return s == enums.WORKFLOW_EXECUTION_STATUS_RUNNING || s == enums.WORKFLOW_EXECUTION_STATUS_PAUSED
 }
 
-// All is Of for all runs of a store, without a look at those that ended and are not
-// running again.
+// All returns what Of returns for all runs of a store. It does not look at runs that
+// ended and are not running again.
 func All(ctx context.Context, c client.Client, runs []record.Run) ([]record.Run, error) {
 	active, err := active(ctx, c)
 	if err != nil {
@@ -74,8 +74,8 @@ func All(ctx context.Context, c client.Client, runs []record.Run) ([]record.Run,
 	return out, nil
 }
 
-// active are the ids of the training workflows that are running. The list lags a
-// little behind, so that it only says where to look.
+// active returns the ids of the training workflows that are running. The list lags a
+// little, so it only says where to look.
 func active(ctx context.Context, c client.Client) (map[string]bool, error) {
 	out := map[string]bool{}
 	request := &workflowservice.ListWorkflowExecutionsRequest{PageSize: 1000, Query: "WorkflowType = 'TrainingWorkflow' AND ExecutionStatus = 'Running'"}
@@ -93,7 +93,7 @@ func active(ctx context.Context, c client.Client) (map[string]bool, error) {
 	}
 }
 
-// latest is the last execution of the chain that a run belongs to, nil if Temporal
+// latest returns the last execution of the chain that a run belongs to, nil if Temporal
 // does not have it. The workflow's id may belong to another chain by now.
 func latest(ctx context.Context, c client.Client, r record.Run) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
 	execution := ""
@@ -128,7 +128,7 @@ func latest(ctx context.Context, c client.Client, r record.Run) (*workflowservic
 	}
 }
 
-// closing is the last event of an execution that is closed.
+// closing returns the last event of an execution that is closed.
 func closing(ctx context.Context, c client.Client, id, execution string) (*history.HistoryEvent, error) {
 	it := c.GetWorkflowHistory(ctx, id, execution, false, enums.HISTORY_EVENT_FILTER_TYPE_CLOSE_EVENT)
 	if !it.HasNext() {
@@ -137,7 +137,8 @@ func closing(ctx context.Context, c client.Client, id, execution string) (*histo
 	return it.Next()
 }
 
-// endedRun is r closed in the way that its last execution ended, which is d.
+// endedRun returns r, closed in the way that its last execution d ended. If d is nil, the
+// workflow was deleted.
 func endedRun(ctx context.Context, c client.Client, r record.Run, d *workflowservice.DescribeWorkflowExecutionResponse) (record.Run, error) {
 	if d == nil {
 		r.Status, r.Finished, r.Result = record.Deleted, time.Now(), deleted()
@@ -153,20 +154,20 @@ func endedRun(ctx context.Context, c client.Client, r record.Run, d *workflowser
 	return r, nil
 }
 
-// deleted is the result of a run whose workflow is gone.
+// deleted returns the result of a run whose workflow is not in Temporal any more.
 func deleted() json.RawMessage {
 	return record.Failure{Error: "its workflow is not in Temporal any more: somebody deleted it, or it was kept no longer"}.Result()
 }
 
-// Temporal terminates a workflow that is deleted while it runs in this name and for this
+// If a running workflow is deleted, Temporal terminates it with this identity and this
 // reason, and removes it a moment later.
 const (
 	deletedBy     = "history-service"
 	deletedReason = "Delete workflow execution"
 )
 
-// end tells the status and the result of a run whose last execution ended in a status,
-// with last as the last event of its history.
+// end returns the status and the result of a run whose last execution ended with status
+// s. last is the last event of its history.
 func end(s enums.WorkflowExecutionStatus, last *history.HistoryEvent) (record.Status, json.RawMessage) {
 	switch s {
 	case enums.WORKFLOW_EXECUTION_STATUS_COMPLETED:
@@ -197,9 +198,9 @@ func end(s enums.WorkflowExecutionStatus, last *history.HistoryEvent) (record.St
 	}
 }
 
-// stuck reports whether an execution waits for ever for a child: one that had ended when
-// a reset made this execution of a history in which the child is still under way.
-// Temporal does not report that end again.
+// stuck reports whether an execution waits forever for a child. It does if a reset made
+// the execution from a history in which the child is still under way, but the child had
+// already ended. Temporal does not report that end again.
 func stuck(ctx context.Context, c client.Client, d *workflowservice.DescribeWorkflowExecutionResponse) (bool, error) {
 	for _, child := range d.PendingChildren {
 		if child.RunId == "" {

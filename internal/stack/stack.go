@@ -1,11 +1,11 @@
-// Package stack puts all of Fulgurite into one process: embedded Temporal with
-// its Web UI, the store, the sampler, the gateway, the forwarder and the workers
-// of all three queues. The demo, `fulgurite dev` and end-to-end tests run on it.
+// Package stack runs all of Fulgurite in one process: embedded Temporal with its Web UI,
+// the store, the sampler, the gateway, the forwarder and the workers of all three queues.
+// The demo, `fulgurite dev` and end-to-end tests run on it.
 //
-// Everything durable lies in one directory, laid out by [Layout]. A stack that
-// was killed goes on where it was when it is started on the same directory
-// again; only one may run there at a time. It is no cluster: for one, run the
-// same parts (package fleet) as processes of their own, with fulgurite-worker.
+// Everything durable lies in one directory, laid out by [Layout]. If a stack was killed,
+// a new one that is started on the same directory goes on where the old one was. Only one
+// stack may run on a directory at a time. A stack is no cluster: for a cluster, run the
+// same parts (package fleet) as separate processes, with fulgurite-worker.
 package stack
 
 import (
@@ -40,38 +40,39 @@ import (
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
-// Layout says where things lie in a stack's directory.
+// Layout is a stack's directory. Its methods say where things lie in it.
 type Layout string
 
-// Database is the store's file.
+// Database returns the path of the store's file.
 func (l Layout) Database() string { return filepath.Join(string(l), "fulgurite.db") }
 
-// Blobs holds tasks, batches and versions.
+// Blobs returns the directory of tasks, batches and versions.
 func (l Layout) Blobs() string { return filepath.Join(string(l), "blobs") }
 
-// Temporal holds the server's database.
+// Temporal returns the directory of the server's database.
 func (l Layout) Temporal() string { return filepath.Join(string(l), "temporal") }
 
-// Holder is the process id of the stack that runs on the directory, "" when none does.
+// Holder returns the process id of the stack that runs on the directory, "" if none does.
 func (l Layout) Holder() (string, error) { return devserver.Holder(l.Temporal()) }
 
-// Run holds what people look at of one run.
+// Run returns the directory of the files of one run that are for people to read.
 func (l Layout) Run(name string) string { return filepath.Join(string(l), "runs", name) }
 
-// Options say what to start. Ports are wishes: where one is taken another free
-// one is used; 0 wishes for none.
+// Options say what to start. If a port is taken, another free one is used instead; 0 asks
+// for no port in particular.
 type Options struct {
 	Dir         string
 	UI          bool
 	Frontend    int // Temporal's port
 	UIPort      int
 	GatewayPort int
-	// TracePort takes spans by gRPC; without it they come by HTTP alone.
+	// TracePort is where spans come in by gRPC; if it is 0, they come only by HTTP.
 	TracePort int
-	// Queues are polled for agents beside workflows.QueueRollout.
+	// Queues are polled for agents in addition to workflows.QueueRollout.
 	Queues []string
-	// Scratch is the directory below which rollouts have their homes; by default one
-	// that all stacks of the user share, where those of equal names wait for each other.
+	// Scratch is the directory below which rollouts have their homes. By default all
+	// stacks of the user share one directory, in which rollouts of equal names wait for
+	// each other.
 	Scratch string
 	// Agents are the functions that a spec may name.
 	Agents agent.Registry
@@ -79,18 +80,19 @@ type Options struct {
 	Concurrency int
 	Log         *zap.Logger
 	// HistoryEvents is the length of a history from which on Temporal suggests to
-	// continue as new; 0 is its own choice.
+	// continue as new; 0 leaves the choice to Temporal.
 	HistoryEvents int
 	// Reconcile is how often the record of runs is compared with Temporal; 0 is the
-	// usual pace.
+	// default of package runstate.
 	Reconcile time.Duration
-	// ServerLog receives what the embedded Temporal server says; nil drops it. It
-	// speaks of its own retries as errors, which nobody who runs an agent can use.
+	// ServerLog receives the log of the embedded Temporal server; nil drops it. The
+	// server logs its own retries as errors, which are of no use to people who run
+	// agents.
 	ServerLog *zap.Logger
 }
 
-// resident is how many versions the sampler keeps: the newest, the promoted one
-// and two that rollouts still on their way may ask for.
+// resident is how many versions the sampler keeps: the newest, the promoted one and two
+// that rollouts in flight may ask for.
 const resident = 4
 
 // Stack is a running stack.
@@ -102,13 +104,13 @@ type Stack struct {
 	log        *zap.Logger
 	temporal   *devserver.Server
 	gatewayURL string
-	// traceAddress is where spans come in by gRPC, or empty.
+	// traceAddress is the address at which spans come in by gRPC, or empty.
 	traceAddress string
 	sampler      *fleet.Builtin
 	closers      fleet.Closers
 }
 
-// Start brings everything up. What it started is stopped again when a part fails.
+// Start starts everything. If a part fails, it stops the parts that it has started.
 func Start(ctx context.Context, o Options) (_ *Stack, err error) {
 	s := &Stack{Layout: Layout(o.Dir), log: o.Log}
 	defer func() {
@@ -224,38 +226,37 @@ func (s *Stack) startWorkers(ctx context.Context, o Options, sampler *fleet.Rout
 	return nil
 }
 
-// startReconciler keeps the record of runs right about what Temporal did to them.
+// startReconciler corrects the record of runs by what Temporal did to them.
 func (s *Stack) startReconciler(o Options) {
 	r := runstate.Reconciler{Client: s.Client, Namespace: s.temporal.Namespace(), Store: s.Store, Log: o.Log.Named("runs"), Every: o.Reconcile}
 	s.closers.Background(r.Run)
 }
 
-// GatewayURL is where the OpenAI-compatible door listens, ending in "/v1".
+// GatewayURL returns the URL of the OpenAI-compatible gateway, ending in "/v1".
 func (s *Stack) GatewayURL() string { return s.gatewayURL + "/v1" }
 
-// Loaded are the versions that its sampler has in memory, the last used first.
+// Loaded returns the versions that the sampler has in memory, the last used first.
 func (s *Stack) Loaded() []model.VersionID { return s.sampler.Loaded() }
 
-// TraceAddress is host:port of the trace server, or empty without one.
+// TraceAddress returns host:port of the trace server, or "" if there is none.
 func (s *Stack) TraceAddress() string { return s.traceAddress }
 
-// TemporalAddress is host:port of Temporal's frontend.
+// TemporalAddress returns host:port of Temporal's frontend.
 func (s *Stack) TemporalAddress() string { return s.temporal.Address() }
 
-// UIURL is the Web UI's address, empty without one.
+// UIURL returns the Web UI's address, or "" if there is none.
 func (s *Stack) UIURL() string { return s.temporal.UIURL() }
 
-// Namespace is the one of Temporal's that runs are in.
+// Namespace returns the namespace of Temporal that runs are in.
 func (s *Stack) Namespace() string { return s.temporal.Namespace() }
 
-// WorkflowURL is the page of a workflow in the Web UI.
+// WorkflowURL returns the address of a workflow's page in the Web UI.
 func (s *Stack) WorkflowURL(id string) string {
 	return fmt.Sprintf("%s/namespaces/%s/workflows/%s", s.temporal.UIURL(), s.temporal.Namespace(), id)
 }
 
-// CheckDirectory is nil while the directory is the one that the stack was started on,
-// and devserver.ErrLost from when it was removed or replaced. It is for a stack that was
-// not closed.
+// CheckDirectory returns nil while the directory is the one that the stack was started
+// on, and devserver.ErrLost once it was removed or replaced. Call it only before Close.
 func (s *Stack) CheckDirectory() error { return s.temporal.CheckDirectory() }
 
 // closeTimeout bounds what Close waits for.
@@ -269,11 +270,12 @@ func (s *Stack) Close() error {
 	return s.closers.Close(ctx)
 }
 
-// withoutTraces keeps the SDK's own stacks out of the log: an activity that is tried
-// again is no fault of its, and its stack says nothing of the reason.
+// withoutTraces keeps stack traces of the SDK out of the log. The SDK logs one when an
+// activity is tried again, although it is not at fault and the trace says nothing about
+// the reason.
 var withoutTraces = zapslog.AddStacktraceAt(math.MaxInt)
 
-// listen takes the port, or a free one where it is taken.
+// listen listens on the port, or on a free one if it is taken.
 func listen(ctx context.Context, port int) (net.Listener, error) {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
@@ -283,13 +285,13 @@ func listen(ctx context.Context, port int) (net.Listener, error) {
 	return l, err
 }
 
-// workerPrefix begins the identity of every stack's workers. None but a stack's own
-// have it, and a directory has one stack at a time: with the prefix and another name,
-// a worker is of a stack that has ended.
+// workerPrefix begins the identity of every stack's workers, and of no others. A
+// directory has one stack at a time. So a worker with the prefix and another identity
+// belongs to a stack that has ended.
 const workerPrefix = "fulgurite-stack/"
 
-// workerIdentity names the workers of this process. Its process id alone would not
-// do: in a container it is the same at every start.
+// workerIdentity returns the identity of this process's workers. The process id alone
+// would not be enough: in a container it is the same at every start.
 func workerIdentity() string {
 	host, err := os.Hostname()
 	if err != nil {

@@ -1,6 +1,7 @@
-// Command server is the Temporal server of package devserver in a process of its
-// own. The race detector's build of tests starts it (make race): the server would take
-// longer to build and to run there than everything of ours, and is not ours to check.
+// Command server runs the Temporal server of package devserver in a separate process.
+// Tests that are built with the race detector start it (make race). With the detector,
+// the server would take longer to build and to run than all of our code, and it is not
+// ours to check.
 package main
 
 import (
