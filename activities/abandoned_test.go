@@ -24,8 +24,8 @@ import (
 
 var digestForm = regexp.MustCompile(`sha256:[0-9a-f]{64}`)
 
-// leftOver are the files of weights, moments and bases that nothing on record names, after
-// a collection.
+// leftOver collects files, and then returns the remaining files of weights, moments and
+// bases that no record names.
 func (w *testEnv) leftOver() (digests []string) {
 	w.t.Helper()
 	collector := &retention.Collector{Store: w.store, Blobs: w.blobs, Settled: time.Nanosecond}
@@ -52,7 +52,8 @@ func (w *testEnv) leftOver() (digests []string) {
 	return digests
 }
 
-// tensorFiles are the blobs that a save writes as streams: safetensors as PyTorch has them.
+// tensorFiles returns the blobs that a save writes as streams: safetensors as PyTorch has
+// them.
 func (w *testEnv) tensorFiles() (digests []string) {
 	w.t.Helper()
 	err := filepath.WalkDir(filepath.Join(w.dir, "blobs"), func(path string, e fs.DirEntry, err error) error {
@@ -69,15 +70,15 @@ func (w *testEnv) tensorFiles() (digests []string) {
 	return digests
 }
 
-// withAdapter is a run over a base.
+// withAdapter returns the spec of a run over a base.
 func (w *testEnv) withAdapter() spec.Spec {
 	s := w.several()
 	s.Model.LoRA = &spec.LoRA{Rank: 2, Alpha: 4, Targets: model.LoRATargets()}
 	return s
 }
 
-// A run whose first version was never made, because whoever made it was killed at some
-// point and the run then failed, leaves no base and no weights.
+// The process that made a run's first version was killed at some point, and then the run
+// failed. Neither a base nor weights remain.
 func TestARunThatFailedBeforeItsFirstVersionLeavesNothing(t *testing.T) {
 	t.Parallel()
 	template := newTestEnv(t)
@@ -109,15 +110,15 @@ func TestARunThatFailedBeforeItsFirstVersionLeavesNothing(t *testing.T) {
 	require.Greater(t, wrote, 6, "there was something to collect")
 }
 
-// collectAbandoned collects as a step does, but for the hour that it waits.
+// collectAbandoned collects files like a step does, but without waiting an hour.
 func (w *testEnv) collectAbandoned() {
 	w.t.Helper()
 	collector := &retention.Collector{Store: w.store, Blobs: w.blobs, Settled: time.Nanosecond}
 	require.NoError(w.t, collector.Collect(w.t.Context(), "demo"))
 }
 
-// The base of a run that failed stays while a run that uses an equal one is being made, and
-// after that, by the version.
+// The base of a failed run stays as long as another run uses an equal one to make its
+// first version.
 func TestABaseThatAnotherRunUsesStays(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)
@@ -143,7 +144,7 @@ func TestABaseThatAnotherRunUsesStays(t *testing.T) {
 	require.Equal(t, digest, save(demo), "a retry writes it again")
 }
 
-// noting are the blobs of a maker of a version.
+// noting is a store of blobs that notes the files of a version, as a maker does.
 type noting struct {
 	*blob.Store
 	store *store.Store

@@ -14,8 +14,9 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 )
 
-// A warm start that is cut off, steps by one trainer or by a new one each, one thread or
-// three, whose loss reads the reference too: the adapters are the same.
+// The adapters are the same whether or not the warm start is cut off, with one trainer or
+// a new one for each step, and with one thread or three. The loss also reads the
+// reference.
 func TestAdaptersAreTheSameHoweverTheirRunWasDisturbed(t *testing.T) {
 	t.Parallel()
 	for _, precision := range []model.Precision{model.F32, model.BF16} { // the model is too small for blocks of Q8_0

@@ -11,7 +11,8 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// Failures of agents that only grading shows; package agent has the others.
+// Failures of agents that appear only when an attempt is graded; package agent has the
+// others.
 const (
 	noReward  agent.Failure = "no_reward"  // the agent had to report its reward and did not
 	badReward agent.Failure = "bad_reward" // the agent's last report is no reward
@@ -29,9 +30,10 @@ const testsFail agent.Failure = "tests"
 // the machine's fault. After that it counts as the agent's failure.
 const unclearTries = 5
 
-// classify decides about a failure that may be the agent's or the machine's. An error
-// asks for another try. The failure is the agent's when it hangs where an earlier
-// attempt hung, or when the same has happened too often.
+// classify decides whether a failure is the agent's or the machine's, if it may be
+// either. It returns an error to ask for another try. The failure is the agent's if the
+// agent hangs where an earlier attempt hung, or if the same failure has happened too
+// often.
 func (r *Runner) classify(ctx context.Context, address trace.Address, result *agent.Result) error {
 	progress, err := r.Attempts.AttemptProgress(ctx, address.RolloutID)
 	if err != nil {
@@ -51,7 +53,7 @@ func (r *Runner) classify(ctx context.Context, address trace.Address, result *ag
 	return fmt.Errorf("it may not be the agent's fault, trying again: %s", describe(*result))
 }
 
-// splitProgress separates the progress of an attempt from that of the rollout's earlier
+// splitProgress returns the progress of an attempt, and that of the rollout's earlier
 // attempts that failed in the same way.
 func splitProgress(progress []trace.Progress, attempt int, failure string) (now trace.Progress, before []trace.Progress) {
 	for _, p := range progress {
@@ -65,13 +67,13 @@ func splitProgress(progress []trace.Progress, attempt int, failure string) (now 
 	return now, before
 }
 
-// failAttempt gives an attempt the failure reward.
+// failAttempt sets the failure reward of an attempt.
 func failAttempt(a *trace.Attempt, s spec.Spec, result agent.Result) {
 	reward := s.Agent.FailureReward
 	a.Outcome, a.Reward, a.Failure, a.Error = trace.AgentFailed, &reward, string(result.Failure), describe(result)
 }
 
-// describe puts a failure into words, with the end of the agent's output.
+// describe returns a description of a failure, with the end of the agent's output.
 func describe(result agent.Result) string {
 	return strings.TrimSpace(fmt.Sprintf("%s: %s\n%s\n%s", result.Failure, result.Message, strings.TrimSpace(result.Stderr), result.Note))
 }

@@ -8,8 +8,8 @@ import (
 )
 
 // AttemptTerms returns the terms under which RunAgent begins an attempt of a run with
-// version v. Code that runs the run's agent elsewhere uses them to get the same answers
-// to its calls.
+// version v. Code outside of RunAgent that runs the run's agent uses them to get the same
+// answers to its calls.
 func AttemptTerms(s spec.Spec, v model.VersionID) trace.Terms {
 	return terms(s, RunAgentInput{Policy: v.Policy, Version: v.Number})
 }

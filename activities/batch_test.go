@@ -14,7 +14,7 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// two are attempts of two calls each.
+// two returns attempts of two calls each.
 func two(rewards ...float64) []entry {
 	var out []entry
 	for _, r := range rewards {
@@ -23,8 +23,8 @@ func two(rewards ...float64) []entry {
 	return out
 }
 
-// The digests were made by the release that had these three ways alone: a run that
-// goes on under this one learns from the same bytes.
+// The digests are from a release that had only these three assignments: a run from then
+// that continues with this release learns from the same bytes.
 func TestOlderSpecsMakeTheBatchesThatTheyAlwaysMade(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -70,7 +70,8 @@ func TestOthersInADialogStayInItsRow(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t).credited(spec.Credit{TrainAgents: "write"})
 	in := w.record(1, []entry{{says: []string{"write: a"}, reward: 1}, {reward: 0}})
-	// A third call goes on from the first two, which another agent and the writer made.
+	// The third call continues the first two, of which one was made by another agent and
+	// one by the writer.
 	ctx := t.Context()
 	id := trace.RolloutID{Run: "demo", Kind: trace.Train, Step: 1, Task: 1}
 	a, err := w.store.BeginAttempt(ctx, id, "a", trace.Terms{Policy: model.DefaultPolicy, Temperature: 1}, "key")
@@ -92,7 +93,7 @@ func TestOthersInADialogStayInItsRow(t *testing.T) {
 	row := b.Rows[1]
 	require.Len(t, row.Tokens, 12, "three prompts of one new token and three completions")
 	require.Equal(t, 4, row.Trained())
-	for i := 4; i < 8; i++ { // what the other agent was asked and said
+	for i := 4; i < 8; i++ { // the prompt and completion of the other agent's call
 		require.False(t, row.Sampled[i])
 		require.Equal(t, int32(-1), row.Calls[i])
 		require.Zero(t, row.Logprobs[i])
@@ -149,7 +150,7 @@ func TestValuesOfAnotherStepAreRefused(t *testing.T) {
 	requireFinal(t, err, "bad estimate", "demo/train-1/0/0/1")
 }
 
-// judgments are a judge's scores as a blob.
+// judgments stores a judge's scores and returns their digest.
 func (w *testEnv) judgments(scores ...[]float64) string {
 	w.t.Helper()
 	data, err := json.Marshal(record.Judgments{Scores: scores})

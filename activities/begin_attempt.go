@@ -11,20 +11,21 @@ import (
 	"github.com/fulgurite/fulgurite/tasks"
 )
 
-// largestTask bounds a task, in bytes of JSON, that goes to an agent through Temporal,
-// which takes 2 MiB with everything around it.
+// largestTask limits the size, in bytes of JSON, of a task that goes to an agent through
+// Temporal. Temporal accepts 2 MiB for a whole message.
 const largestTask = 1 << 20
 
 // lendFor is how long an attempt may take beyond the agent's own limit before the
 // forwarder closes its session. Most of that time is waiting for a worker.
 const lendFor = 24 * time.Hour
 
-// BeginAttemptResult describes an attempt that has begun, for an agent that is a workflow
-// or an activity of a user's own.
+// BeginAttemptResult describes an attempt that has begun, for an agent that is a user's
+// workflow or activity.
 type BeginAttemptResult struct {
 	Attempt int              `json:"attempt,omitempty"`
 	Brief   agent.Invocation `json:"brief,omitzero"` // the agent's argument
-	// Ended is the outcome of the rollout if it has ended: then no attempt has begun.
+	// Ended is the outcome of the rollout if it had already ended. No attempt has begun
+	// then.
 	Ended *RunAgentResult `json:"ended,omitempty"`
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// withoutBodies is a store that has lost what was said.
+// withoutBodies is a store that has lost the bodies of calls.
 type withoutBodies struct{ *store.Store }
 
 var errNoBodies = errors.New("bodies were asked for")

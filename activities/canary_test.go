@@ -12,7 +12,7 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 )
 
-// sampler is the built-in one over all that was written.
+// sampler returns the built-in sampler of all versions that were written.
 func (w *testEnv) sampler() *serve.Sampler {
 	engine, err := engines("native")
 	require.NoError(w.t, err)
@@ -49,7 +49,7 @@ func TestEveryVersionHasCanariesThatItsSamplerReproduces(t *testing.T) {
 	}
 }
 
-// Blobs and digests are all in order; what is wrong is what they were written of.
+// All blobs and digests are valid, but they were made from the wrong weights.
 func TestAVersionWithTheWeightsOfAnotherIsNotServed(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)
@@ -73,7 +73,7 @@ func TestAVersionWithTheWeightsOfAnotherIsNotServed(t *testing.T) {
 	require.ErrorContains(t, err, "canary 0, token 0")
 }
 
-// A trainer whose memory and files differ is found out by whoever loads the files.
+// If a trainer's files differ from its memory, the process that loads the files notices.
 func TestWeightsThatAreNotThoseInTheTrainersMemoryAreNotServed(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)
@@ -88,7 +88,7 @@ func TestWeightsThatAreNotThoseInTheTrainersMemoryAreNotServed(t *testing.T) {
 	require.ErrorIs(t, w.sampler().Publish(t.Context(), id(1)), model.ErrWrongWeights)
 }
 
-// lossy is an engine whose checkpoints get one number wrong.
+// lossy is an engine whose checkpoints have one wrong number.
 type lossy struct{ model.Engine }
 
 func (f lossy) NewTrainer(c model.Checkpoint) (model.Trainer, error) {

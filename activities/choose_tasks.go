@@ -12,9 +12,9 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// ChooseTasksInput asks which tasks a step attempts under a curriculum. It wants the
-// places First to First+Count-1 of the step's choice; the batch's places come before the
-// reserves.
+// ChooseTasksInput asks which tasks a step attempts under a curriculum. It asks for the
+// places First to First+Count-1 of the step's choice. The places of the batch come before
+// those of the reserves.
 type ChooseTasksInput struct {
 	Run    string `json:"run"`
 	Policy string `json:"policy"`
@@ -28,7 +28,7 @@ type ChooseTasksInput struct {
 // ChooseTasksResult has the tasks by their index in the train split.
 type ChooseTasksResult struct {
 	Tasks []int `json:"tasks"`
-	// Text says in a sentence what the step's curriculum chose.
+	// Text describes in a sentence what the step's curriculum chose.
 	Text    string             `json:"text"`
 	Metrics map[string]float64 `json:"metrics"`
 }

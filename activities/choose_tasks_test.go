@@ -33,7 +33,7 @@ func (w *testEnv) choose(step int, set map[string]float64) activities.ChooseTask
 	return out
 }
 
-// attempted puts the results of a group on record.
+// attempted records the results of a group.
 func (w *testEnv) attempted(step, task int, id string, rewards ...float64) {
 	w.t.Helper()
 	for sample, reward := range rewards {
@@ -52,7 +52,7 @@ func TestAChoiceIsMadeOnceFromWhatIsOnRecord(t *testing.T) {
 	w.prepare(s)
 	first := w.choose(1, nil)
 	require.Equal(t, first, w.choose(1, nil))
-	for i, task := range first.Tasks { // one is learnable, one is not
+	for i, task := range first.Tasks { // the first is learnable, the second is not
 		w.attempted(1, i, fmt.Sprintf("a%d", task), float64(1-i), 0, float64(1-i), 0)
 		if i == 1 {
 			w.attempted(2, 9, fmt.Sprintf("a%d", task), 0, 0, 0, 0, 0, 0, 0, 0)

@@ -23,8 +23,8 @@ type Runs interface {
 	ReopenRun(ctx context.Context, r record.Run) error
 }
 
-// Ledger keeps what a run produced. Every Put returns the row on record under the natural
-// key.
+// Ledger stores what a run produces. Every Put returns the row that is recorded under the
+// natural key.
 type Ledger interface {
 	PutBatch(ctx context.Context, b record.Batch) (record.Batch, bool, error)
 	Batch(ctx context.Context, run, policy string, step int) (record.Batch, error)
@@ -67,7 +67,7 @@ type Attempts interface {
 	AttemptProgress(ctx context.Context, id trace.RolloutID) ([]trace.Progress, error)
 	PutReward(ctx context.Context, r trace.Reward) error
 	Rewards(ctx context.Context, a trace.Address) ([]trace.Reward, error)
-	// PutGradingFailure counts the failures of an attempt's grader.
+	// PutGradingFailure counts a failure of an attempt's grader.
 	PutGradingFailure(ctx context.Context, a trace.Address, reason string) (failures int, err error)
 	Trajectories(ctx context.Context, addresses []trace.Address) ([]trace.Trajectory, error)
 	// Exchanges reads the calls of an attempt with their bodies.
@@ -86,14 +86,15 @@ type Blobs interface {
 // Codecs finds a codec by its name in a spec.
 type Codecs func(name string) (dialog.Codec, error)
 
-// Collector deletes the files of a run's versions that nobody needs, as its spec says.
+// Collector deletes those files of a run's versions that are no longer needed under the
+// run's spec.
 type Collector interface {
 	Collect(ctx context.Context, run string) error
 }
 
-// Sleeper has the servers that sample a run on the trainer's GPU give up its memory. The
-// function that it returns wakes them, and is nil if there are none. Both may be called
-// again.
+// Sleeper puts to sleep the servers that sample a run on the trainer's GPU, so that they
+// free its memory. The returned function wakes them. It is nil if there are no such
+// servers. Both functions may be called again.
 type Sleeper interface {
 	Sleep(ctx context.Context, run string) (wake func(context.Context) error, err error)
 }
@@ -103,7 +104,7 @@ type Publisher interface {
 	Publish(ctx context.Context, v model.VersionID) error
 }
 
-// Cluster says what a Temporal cluster has registered.
+// Cluster reports what is registered in a Temporal cluster.
 type Cluster interface {
 	HasSearchAttributes(ctx context.Context) (bool, error)
 }
@@ -122,7 +123,8 @@ type Forwarder interface {
 	OpenExternal(address trace.Address, key string, limit time.Duration) (*forwarder.Session, error)
 }
 
-// Workers knows about workers of users: those of agents that are workflows or activities.
+// Workers has information about users' workers, which run agents that are workflows or
+// activities.
 type Workers interface {
 	// Polled reports whether a worker has recently polled a queue for workflows, or else
 	// for activities.

@@ -15,8 +15,8 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// steps trains versions from a step on, each by a trainer that knows nothing of the one
-// before and saves its state after each update.
+// steps trains the versions from one step to another. Each has a new trainer, which saves
+// its state after each update.
 func (w *testEnv) steps(from, to int) {
 	w.t.Helper()
 	for step := from; step <= to; step++ {
@@ -58,13 +58,13 @@ func TestARunThatKeepsFewVersionsEndsInTheSameWeights(t *testing.T) {
 	}
 	require.Len(t, all.superseded(), 15, "three of each step were saved, and nobody collected")
 	require.Empty(t, few.superseded())
-	// What is asked for again, by a run that was reset, is on record.
+	// A step that a reset run requests again is on record.
 	got, err := do[activities.VersionResult](t, few.trainer().TrainStep, trainStep(2, few.groups(2, 4)))
 	require.NoError(t, err)
 	require.Equal(t, 2, got.Number)
 }
 
-// superseded are the saved updates that wait for a collection.
+// superseded returns the manifests of saved updates that wait for a collection.
 func (w *testEnv) superseded() (manifests []string) {
 	w.t.Helper()
 	require.NoError(w.t, w.store.CollectSuperseded(w.t.Context(), func(superseded, _ []string) error {
@@ -74,7 +74,7 @@ func (w *testEnv) superseded() (manifests []string) {
 	return manifests
 }
 
-// recordStep puts a step on record, as a workflow has it done.
+// recordStep records a step like a workflow does.
 func (w *testEnv) recordStep(step int, batch string) error {
 	_, err := environment(w.coordinator.RecordStep, nil).ExecuteActivity(w.coordinator.RecordStep, activities.RecordStepInput{
 		Run: "demo", Policy: model.DefaultPolicy, Step: step, Batch: batch,

@@ -12,14 +12,14 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// off is how far log-probabilities on record are from those of the version that
-// trains, token after token: ratios on either side of every bound, none at one.
+// off returns how far recorded log-probabilities are from those of the version that
+// trains, token by token. The ratios are on either side of every bound, and on none.
 func off(token int) float32 {
 	return []float32{-0.45, 0.1, 0.31, -0.12, 0.02, -0.3, 0.55, 0.17}[token%8]
 }
 
-// conversation are the calls of one attempt, each of another length: three that
-// extend each other, and one that goes back to the first and takes another way.
+// conversation returns the calls of one attempt, with different lengths: three calls that
+// extend each other, and one that returns to the first and continues in another way.
 func (w *testEnv) conversation(seed int32, parent model.Trainer) []trace.Call {
 	w.t.Helper()
 	span := func(from, n int32) []int32 {
@@ -48,8 +48,8 @@ func (w *testEnv) conversation(seed int32, parent model.Trainer) []trace.Call {
 	return calls
 }
 
-// conversations stores two batches of step that hold the same calls: merged into
-// sequences, and each by itself.
+// conversations stores two batches of a step with the same calls: in one they are merged
+// into sequences, in the other each call is separate.
 func (w *testEnv) conversations(step int, e model.Engine) (merged, apart string) {
 	w.t.Helper()
 	c, _, err := checkpoint.Load(w.t.Context(), w.blobs, w.manifest(step-1))
@@ -84,8 +84,8 @@ func (w *testEnv) conversations(step int, e model.Engine) (merged, apart string)
 	return digests[0], digests[1]
 }
 
-// rowsOfCalls are the rows of calls; the advantage of a call depends on the attempt and
-// the call, and is of either sign.
+// rowsOfCalls returns the rows of calls. The advantage of a call depends on the attempt
+// and the call; some are positive and some negative.
 func rowsOfCalls(trajectory int, calls []trace.Call) []model.BatchRow {
 	var out []model.BatchRow
 	for _, s := range trace.Merge(calls) {

@@ -31,9 +31,10 @@ type Coordinator struct {
 	Publisher Publisher
 	Cluster   Cluster
 	Codecs    Codecs
-	// Collector deletes files that nobody needs once a step is on record; nil keeps all.
+	// Collector deletes files that are no longer needed when a step has been recorded.
+	// nil keeps all files.
 	Collector Collector
-	// Directory is where commands run if a workflow's input gives no directory.
+	// Directory is the working directory of commands if a workflow's input sets none.
 	Directory string
 }
 
@@ -100,8 +101,9 @@ func (c *Coordinator) create(ctx context.Context, in PrepareRunInput) (record.Ru
 	return run, err
 }
 
-// refuse records a run as refused if err is invalid, and types the error as refused. The
-// name of such a run stays free. Other errors are returned unchanged.
+// refuse records a run as refused if err is invalid, and gives the error the type for
+// refused runs. The name of such a run can be used again. Other errors are returned
+// unchanged.
 func (c *Coordinator) refuse(ctx context.Context, in PrepareRunInput, err error) error {
 	var refusal update.InvalidError
 	if !errors.As(err, &refusal) {
@@ -116,7 +118,7 @@ func (c *Coordinator) refuse(ctx context.Context, in PrepareRunInput, err error)
 		Result: record.Failure{Error: refusal.Error()}.Result(), Created: now, Finished: now,
 	})
 	if failure != nil {
-		return fmt.Errorf("record that run %s is refused: %w", in.Run, failure) // tried again, and refused again
+		return fmt.Errorf("record that run %s is refused: %w", in.Run, failure) // another try refuses the run again
 	}
 	return temporal.NewNonRetryableApplicationError(err.Error(), ErrTypeRefused, nil)
 }
@@ -138,8 +140,8 @@ func (c *Coordinator) storeCodec(ctx context.Context, m spec.Model) (string, err
 	return codec.Name(), nil
 }
 
-// parseInput reads a workflow's input, in which every path is absolute. Working
-// directories that the input does not give become directory.
+// parseInput reads a workflow's input, in which every path has to be absolute. Working
+// directories that the input does not set become directory.
 func parseInput(data []byte, directory string) (spec.Spec, error) {
 	s, err := spec.Parse(data, "workflow input.json")
 	var faults *spec.Faults
@@ -169,8 +171,8 @@ func parseInput(data []byte, directory string) (spec.Spec, error) {
 	return resolved, relative
 }
 
-// missing lists the files that s names and this machine lacks, except those of keys that
-// have a fault already.
+// missing returns the faults of files that s names and this machine does not have. It
+// leaves out keys that already have a fault.
 func missing(s spec.Spec, known []spec.Fault) []spec.Fault {
 	var faults *spec.Faults
 	if !errors.As(s.CheckFiles(), &faults) {
@@ -190,7 +192,7 @@ func unknown(faults, known []spec.Fault) []spec.Fault {
 func (c *Coordinator) snapshot(ctx context.Context, s spec.Spec) (map[trace.Kind]record.Split, error) {
 	sources := map[trace.Kind]string{trace.Train: s.Tasks.Train, trace.Gate: s.Tasks.Gate, trace.Test: s.Tasks.Test}
 	lists := map[trace.Kind][]tasks.Task{}
-	var parts []int // of the train split
+	var parts []int // numbers of tasks of the train split's sources
 	var faults []error
 	var graders grading.Graders
 	defer graders.Close()
@@ -259,7 +261,7 @@ func (c *Coordinator) PublishVersion(ctx context.Context, v PublishVersionInput)
 	return nil
 }
 
-// RecordStep puts a finished step on record, unless it is there with the same batch.
+// RecordStep records a finished step, unless it is already recorded with the same batch.
 func (c *Coordinator) RecordStep(ctx context.Context, in RecordStepInput) (err error) {
 	defer temporalError(&err)
 	err = c.Ledger.PutStep(ctx, record.Step{
@@ -281,8 +283,8 @@ func (c *Coordinator) RecordStep(ctx context.Context, in RecordStepInput) (err e
 	return finalConflict(err)
 }
 
-// collect deletes the files of versions that the run keeps no longer. The step stays
-// recorded if that does not succeed: the next step tries again.
+// collect deletes the files of versions that the run no longer keeps. If that fails, the
+// step stays recorded, and the next step tries again.
 func (c *Coordinator) collect(ctx context.Context, run string) {
 	if c.Collector == nil {
 		return
@@ -292,7 +294,7 @@ func (c *Coordinator) collect(ctx context.Context, run string) {
 	}
 }
 
-// RecordEvaluation puts an evaluation on record.
+// RecordEvaluation records an evaluation.
 func (c *Coordinator) RecordEvaluation(ctx context.Context, in RecordEvaluationInput) (err error) {
 	defer temporalError(&err)
 	return finalConflict(c.Ledger.PutEvaluation(ctx, record.Evaluation{
@@ -323,13 +325,13 @@ func (c *Coordinator) FinishRun(ctx context.Context, in FinishRunInput) (err err
 		return fmt.Errorf("read run %s: %w", in.Run, err)
 	}
 	if err := c.Runs.ReopenRun(ctx, run); err != nil {
-		return err // another executor closes it at this moment; this is tried again
+		return err // another executor is closing it, so this is tried again
 	}
 	return c.Runs.FinishRun(ctx, in.Run, in.Status, in.Result)
 }
 
-// finalConflict marks a conflict with what is on record as invalid: the record stays
-// as it is, however often it is tried.
+// finalConflict marks a conflict with the record as invalid: another try would not change
+// the record.
 func finalConflict(err error) error {
 	if errors.Is(err, trace.ErrConflict) {
 		return invalid(err)

@@ -67,7 +67,7 @@ func TestABadSpecIsRefusedWithAllItsFaults(t *testing.T) {
 			in.Spec = json.RawMessage(strings.ReplaceAll(c.input, "DIR", w.dir))
 			_, err := w.coordinator.PrepareRun(t.Context(), in)
 			require.Error(t, err)
-			if json.Valid(in.Spec) { // what is no JSON does not reach an activity
+			if json.Valid(in.Spec) { // an input that is not JSON does not reach an activity
 				_, err = do[activities.PrepareRunResult](t, w.coordinator.PrepareRun, in)
 			}
 			if json.Valid(in.Spec) {
@@ -90,7 +90,7 @@ func TestABadSpecIsRefusedWithAllItsFaults(t *testing.T) {
 	}
 }
 
-// requireRefused checks an error of a spec that was refused.
+// requireRefused requires the error of a refused spec.
 func requireRefused(t *testing.T, err error, words ...string) {
 	t.Helper()
 	var failure *temporal.ApplicationError
@@ -188,6 +188,6 @@ func TestARefusedRunIsNotFinished(t *testing.T) {
 	run, err := w.store.Run(t.Context(), "demo")
 	require.NoError(t, err)
 	require.Equal(t, record.Refused, run.Status)
-	first := w.prepare(w.spec()) // the same execution, reset once the cause was mended
+	first := w.prepare(w.spec()) // the same execution, reset after the cause was fixed
 	require.NotEmpty(t, first.Splits)
 }

@@ -134,7 +134,7 @@ func (c *Coordinator) addScores(ctx context.Context, in AssignCreditInput, group
 	return nil
 }
 
-// addValues adds a model's numbers, which a blob holds, to the tokens of groups.
+// addValues reads a model's numbers from a blob and adds them to the tokens of groups.
 func (c *Coordinator) addValues(ctx context.Context, groups [][]assign.Sample, name, digest string, add func([][]assign.Sample, model.Values) error) error {
 	data, err := c.Blobs.Get(ctx, digest)
 	if err != nil {
@@ -150,7 +150,7 @@ func (c *Coordinator) addValues(ctx context.Context, groups [][]assign.Sample, n
 	return nil
 }
 
-// addJudgments adds the judge's scores, which a blob holds, to the calls of groups.
+// addJudgments reads the judge's scores from a blob and adds them to the calls of groups.
 func (c *Coordinator) addJudgments(ctx context.Context, groups [][]assign.Sample, digest string) error {
 	data, err := c.Blobs.Get(ctx, digest)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/fulgurite/fulgurite/update"
 )
 
-// What can't be given credit ends in an error that names the rollout; there is no
-// batch, and trying again would not help.
+// If a step can't be given credit, the error names the rollout. There is no batch, and
+// another try would not help.
 func TestWhatCannotBeGivenCreditIsRefusedByName(t *testing.T) {
 	t.Parallel()
 	ok := entry{says: []string{"solo: a"}, reward: 1}

@@ -14,8 +14,8 @@ import (
 	"github.com/fulgurite/fulgurite/update"
 )
 
-// rollOut runs two samples of both tasks and says what they came to: group 0
-// varies, group 1 does not.
+// rollOut runs two samples of both tasks and returns their results: the rewards of group
+// 0 differ, those of group 1 do not.
 func (w *testEnv) rollOut(f agent.Func) activities.AssignCreditInput {
 	w.t.Helper()
 	runner := w.runner(w.serve(w.gateway()), f)
@@ -32,7 +32,7 @@ func (w *testEnv) rollOut(f agent.Func) activities.AssignCreditInput {
 	return in
 }
 
-// twoCalls asks twice, in dialogs of their own.
+// twoCalls makes two calls, in separate dialogs.
 func twoCalls(ctx context.Context, task agent.Task, env agent.Env) (string, error) {
 	if _, err := ask(ctx, env, task.Input); err != nil {
 		return "", err

@@ -21,7 +21,7 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// critical is a run with a critic and several updates to a step.
+// critical returns the spec of a run with a critic and several updates in a step.
 func (w *testEnv) critical() spec.Spec {
 	s := w.spec()
 	s.Credit.Tokens = credit.GAE
@@ -45,8 +45,8 @@ func trainCritic(step int, batch string) activities.TrainCriticInput {
 	return activities.TrainCriticInput{Run: "demo", Policy: model.DefaultPolicy, Step: step, Batch: batch}
 }
 
-// talks asks, and goes on in the same dialog, so that its calls are one sequence;
-// then it begins another.
+// talks makes calls that continue the same dialog, so that they are one sequence. Then it
+// begins another dialog.
 func talks(ctx context.Context, task agent.Task, env agent.Env) (string, error) {
 	first, err := ask(ctx, env, task.Input)
 	if err != nil {
@@ -71,7 +71,7 @@ func talks(ctx context.Context, task agent.Task, env agent.Env) (string, error) 
 	return "42", err
 }
 
-// attempts are those of a step, sampled by the version before it.
+// attempts returns the attempts of a step, sampled by the version before it.
 func (w *testEnv) attempts(step int) []activities.Group {
 	w.t.Helper()
 	sampling := w.gateway()
@@ -92,8 +92,8 @@ func (w *testEnv) attempts(step int) []activities.Group {
 	return groups
 }
 
-// criticStep is one step of a run with a critic, with some keys set; each activity gets
-// a trainer.
+// criticStep makes one step of a run with a critic, with some keys of the spec changed.
+// Each activity gets its own trainer.
 func (w *testEnv) criticStep(step int, trainer func() *activities.Trainer, set map[string]float64) (values string, policy, critic activities.VersionResult) {
 	w.t.Helper()
 	groups := w.attempts(step)
@@ -112,7 +112,7 @@ func (w *testEnv) criticStep(step int, trainer func() *activities.Trainer, set m
 	return scored.Values, policy, critic
 }
 
-// What is set on the way teaches what it would have from the start.
+// A number that is set during the run has the same effect as in the spec.
 func TestNumbersThatAreSetCountAsThoseOfTheSpec(t *testing.T) {
 	t.Parallel()
 	set := map[string]float64{"loss.entropy": 0.5, "loss.kl.weight": 2, "critic.learning_rate": 0.03, "critic.clip": 0.5}
@@ -177,7 +177,7 @@ func TestValuesAreThoseBeforeEachToken(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)
 	w.start(w.critical())
-	w.criticStep(1, w.trainer, nil) // a critic that knows nothing says 0 everywhere
+	w.criticStep(1, w.trainer, nil) // a critic that knows nothing estimates 0 everywhere
 	groups := w.attempts(2)
 	in := activities.ScoreBatchInput{Run: "demo", Step: 2, Groups: groups}
 	scored, err := do[activities.ScoreBatchResult](t, w.trainer().ScoreBatch, in)
@@ -222,8 +222,8 @@ func TestValuesAreThoseBeforeEachToken(t *testing.T) {
 	}
 }
 
-// The promise of equal bits, for a run with a critic: whoever executes which
-// activity, from memory or from blobs.
+// The promise of equal bits, for a run with a critic: it doesn't matter which trainer
+// executes which activity, and whether from memory or from blobs.
 func TestRunsWithACriticHaveTheSameBits(t *testing.T) {
 	t.Parallel()
 	steady, restarted := newTestEnv(t), newTestEnv(t)
@@ -261,8 +261,8 @@ func (w *testEnv) decoded(batch string) model.Batch {
 	return b
 }
 
-// returned is a batch of groups, the same ones in every step, with made-up returns:
-// a quarter of the count of small tokens before each.
+// returned stores a batch whose groups are the same in every step, with invented returns:
+// a quarter of the number of small tokens before each token.
 func (w *testEnv) returned(step int) string {
 	w.t.Helper()
 	b := w.decoded(w.groups(1, 4))
@@ -356,7 +356,7 @@ func TestWhatACriticCanNotLearnFromIsRefused(t *testing.T) {
 	_, err = do[activities.VersionResult](t, plain.trainer().TrainCritic, trainCritic(1, plain.returned(1)))
 	requireFinal(t, err, "no critic")
 
-	// A directory with a critic is no policy to start from.
+	// A directory with a critic can't be the base of a policy.
 	a, weights, err := hf.ReadDirectory(w.dir + "/base")
 	require.NoError(t, err)
 	c, err := model.CriticOf(model.Checkpoint{Architecture: a, Weights: weights})

@@ -10,14 +10,14 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// verdictPromoted is the verdict of a decision by which the pointer moved.
+// verdictPromoted is the verdict of a decision that moved the pointer.
 const verdictPromoted = "promoted"
 
-// DecisionID names the decision about a candidate.
+// DecisionID returns the id of the decision about a candidate.
 func DecisionID(candidate int) string { return fmt.Sprintf("gate-%d", candidate) }
 
-// recordedDecision reads the decision about a candidate from the record. A workflow that
-// was reset asks again about a decision; nothing is decided twice.
+// recordedDecision returns the recorded decision about a candidate, if there is one. A
+// workflow that was reset asks about a decision again, but nothing is decided twice.
 func (c *Coordinator) recordedDecision(ctx context.Context, run, policy string, candidate int) (DecidePromotionResult, bool, error) {
 	id := DecisionID(candidate)
 	p, err := c.Ledger.Promotion(ctx, run, policy, id)
@@ -47,8 +47,8 @@ func evidence(text json.RawMessage, otherwise model.Decision) model.Decision {
 	return d
 }
 
-// Moved reports whether PromoteVersion was asked to carry out the recorded decision,
-// whether or not the pointer moved.
+// Moved reports whether the recorded decision was passed to PromoteVersion, whether or
+// not the pointer moved.
 func (r DecidePromotionResult) Moved() bool {
 	return r.Verdict == verdictPromoted || r.Verdict == verdictPinned || r.Verdict == verdictMoved
 }

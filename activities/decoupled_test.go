@@ -20,8 +20,8 @@ func decoupled(s *spec.Spec) {
 	s.Loss.Correction, s.Loss.ImportanceCap = credit.Decoupled, capAt
 }
 
-// proximal scores the batch's rows with the version that the step started from,
-// apart from all that TrainStep does.
+// proximal scores the batch's rows by the version from which the step started,
+// independently of TrainStep.
 func (w *testEnv) proximal(b model.Batch) [][]float32 {
 	w.t.Helper()
 	c, _, err := checkpoint.Load(w.t.Context(), w.blobs, w.manifest(0))
@@ -108,7 +108,7 @@ func TestTheCorrectionChangesNothingWithoutLag(t *testing.T) {
 	require.Equal(t, weights[credit.Uncorrected], weights[credit.Decoupled])
 }
 
-// ownStep makes step 1 on a batch whose log-probabilities are the parent's own.
+// ownStep makes step 1 on a batch that has the parent's own log-probabilities.
 func (w *testEnv) ownStep() activities.VersionResult {
 	w.t.Helper()
 	data, err := w.blobs.Get(w.t.Context(), w.groups(1, 2))

@@ -23,7 +23,7 @@ import (
 	"github.com/fulgurite/fulgurite/store/blob"
 )
 
-// copied is the same testEnv in another folder. The caller discards it.
+// copied returns a copy of the testEnv in another folder. The caller discards it.
 func (w *testEnv) copied(t testing.TB) *testEnv {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "copy")
@@ -31,7 +31,7 @@ func (w *testEnv) copied(t testing.TB) *testEnv {
 	return open(t, dir)
 }
 
-// open opens what another process left in dir. The caller discards it.
+// open opens the files that another process left in dir. The caller discards the result.
 func open(t testing.TB, dir string) *testEnv {
 	t.Helper()
 	w := &testEnv{t: t, dir: dir}
@@ -44,15 +44,15 @@ func open(t testing.TB, dir string) *testEnv {
 	return w
 }
 
-// discard lets go of a copied testEnv.
+// discard closes a copied testEnv and removes its files.
 func (w *testEnv) discard() {
 	w.t.Helper()
 	require.NoError(w.t, w.store.Close())
 	require.NoError(w.t, os.RemoveAll(w.dir))
 }
 
-// death is how a process dies at an operation. Before an operation is after the
-// one before it, as far as what lasts is concerned.
+// death names how a process dies at an operation. Dying before an operation leaves the
+// same files as dying after the operation before it, so it is not tested separately.
 type death string
 
 const (
@@ -60,11 +60,11 @@ const (
 	after death = "after an operation, before its result is known"
 )
 
-// dyingProcess is what a process that dies at one of its operations sees of a testEnv.
-// Whatever it does afterwards leads nowhere.
+// dyingProcess is a testEnv for a process that dies at one of its operations. Everything
+// that the process does afterwards has no effect.
 type dyingProcess struct {
 	*testEnv
-	at  int // from 1
+	at  int // number of the operation, from 1
 	how death
 
 	mu   sync.Mutex
@@ -133,7 +133,7 @@ func (w dyingBlobs) Open(ctx context.Context, digest string) (content io.ReadClo
 	return content, size, err
 }
 
-// putWhole is PutFrom by the Put of blobs that count or spoil what is put.
+// putWhole implements PutFrom with the Put of blobs that count or spoil content.
 func putWhole(ctx context.Context, blobs activities.Blobs, r io.Reader) (string, error) {
 	data, err := io.ReadAll(r)
 	if err != nil {
@@ -187,7 +187,8 @@ func (w dyingStore) NoteFile(ctx context.Context, id model.VersionID, digest str
 	return w.operate(func() error { return w.Store.NoteFile(ctx, id, digest) }, nil)
 }
 
-// several is a run of four updates to a step, with all that a step can have.
+// several returns the spec of a run with four updates in a step and with everything that
+// a step can have.
 func (w *testEnv) several() spec.Spec {
 	s := w.spec()
 	s.Training.TasksPerStep = 4
@@ -196,7 +197,7 @@ func (w *testEnv) several() spec.Spec {
 	return s
 }
 
-// files are those of a version.
+// files returns the files of a version.
 func (w *testEnv) files(number int) map[string]model.File {
 	w.t.Helper()
 	text, err := w.blobs.Get(w.t.Context(), w.manifest(number))
@@ -206,8 +207,8 @@ func (w *testEnv) files(number int) map[string]model.File {
 	return m.Files
 }
 
-// groups stores a batch of count groups of two for step, sampled by another
-// version than the parent.
+// groups stores a batch with count groups of two attempts for a step. Another version
+// than the parent sampled them.
 func (w *testEnv) groups(step, count int) string {
 	w.t.Helper()
 	b := model.Batch{Format: model.BatchFormat, Policy: model.DefaultPolicy, Step: step, VocabSize: dialog.Compact().VocabSize()}
@@ -234,8 +235,8 @@ func (w *testEnv) groups(step, count int) string {
 	return digest
 }
 
-// eachDeath dies at every operation of what produce does, in every way, and has
-// another process make the version afterwards.
+// eachDeath runs produce in processes that die, one at each operation and in every way.
+// Each time another process makes the version afterwards.
 func eachDeath(t *testing.T, template *testEnv, number, saveEvery int, produce func(*activities.Trainer) (activities.VersionResult, error)) {
 	t.Helper()
 	eachDeathOf(t, template, model.VersionID{Run: "demo", Policy: model.DefaultPolicy, Number: number}, saveEvery, produce)
@@ -255,7 +256,7 @@ func eachDeathOf(t *testing.T, template *testEnv, id model.VersionID, saveEvery 
 	recorded, err := undisturbed.store.Version(t.Context(), id)
 	require.NoError(t, err)
 	step := 1
-	if testing.Short() { // for races alone
+	if testing.Short() { // with -short, only to find races
 		step = 4
 	}
 	for how, least := range map[death]int{half: 7, after: 16} {

@@ -19,15 +19,15 @@ type Ending string
 // The endings.
 const (
 	Returned   Ending = ""           // the agent returned a result
-	Raised     Ending = "error"      // the agent returned an error of its own
+	Raised     Ending = "error"      // the agent returned an error
 	Panicked   Ending = "panic"      // the agent panicked
 	TimedOut   Ending = "timeout"    // its time ran out, or its worker was lost
-	Terminated Ending = "terminated" // somebody terminated it
-	Cancelled  Ending = "cancelled"  // somebody cancelled it, and thereby its task
+	Terminated Ending = "terminated" // a person terminated it
+	Cancelled  Ending = "cancelled"  // a person cancelled it, and so its task
 	Missing    Ending = "missing"    // it could not be started
 )
 
-// EndAttemptInput says how the agent of an attempt ended.
+// EndAttemptInput describes how the agent of an attempt ended.
 type EndAttemptInput struct {
 	Address trace.Address `json:"address"`
 	Index   int           `json:"index"`
@@ -43,8 +43,8 @@ type EndAttemptInput struct {
 // EndAttemptResult is the result of the attempt.
 type EndAttemptResult struct {
 	RunAgentResult
-	// Fault says why the attempt does not count and has to be repeated; empty if it
-	// counts.
+	// Fault says why the attempt does not count and has to be repeated. It is empty if
+	// the attempt counts.
 	Fault string `json:"fault,omitempty"`
 }
 
@@ -64,7 +64,7 @@ func (r *Runner) EndAttempt(ctx context.Context, in EndAttemptInput) (_ EndAttem
 	if in.Ending == Cancelled {
 		return r.cancelled(ctx, in, before)
 	}
-	if before.Outcome != trace.Running { // a worker could not report it to Temporal any more
+	if before.Outcome != trace.Running { // the worker that sealed it could no longer report that to Temporal
 		return r.ended(ctx, before, task)
 	}
 	a := trace.Attempt{Address: in.Address, TaskID: task.ID}
@@ -91,10 +91,10 @@ func (r *Runner) EndAttempt(ctx context.Context, in EndAttemptInput) (_ EndAttem
 	return r.ended(ctx, a, task)
 }
 
-// cancelled ends an attempt whose agent somebody cancelled. That person meant the task,
-// so it is not tried again.
+// cancelled ends an attempt whose agent a person has cancelled. The person meant the
+// task, so it is not tried again.
 func (r *Runner) cancelled(ctx context.Context, in EndAttemptInput, a trace.Attempt) (EndAttemptResult, error) {
-	_, _ = forwarder.CloseExternal(ctx, in.BaseURL, in.Key) // what the agent could have seen doesn't matter, and a session ends by itself
+	_, _ = forwarder.CloseExternal(ctx, in.BaseURL, in.Key) // what the agent could have seen doesn't matter, and the session also ends without this call
 	if a.Outcome == trace.Running {
 		a = trace.Attempt{Address: a.Address, TaskID: a.TaskID, Outcome: trace.InfraFault, Error: in.Message}
 		if err := r.Attempts.SealAttempt(ctx, a); err != nil && !errors.Is(err, trace.ErrFenced) {
@@ -143,9 +143,9 @@ func (r *Runner) assess(ctx context.Context, in EndAttemptInput, g spec.Grader) 
 	return agent.Result{}, fmt.Errorf("%s: %s", in.Ending, in.Message)
 }
 
-// timedOut returns the result of an agent that returned nothing in its time. If no worker
-// had taken it, that is a fault. Otherwise the agent hung or its worker was lost, which
-// look the same from here.
+// timedOut returns the result of an agent that returned nothing in time. If no worker had
+// started it, that is a fault. Otherwise the agent hung or its worker was lost; these two
+// cases can't be told apart here.
 func (r *Runner) timedOut(ctx context.Context, in EndAttemptInput) (agent.Result, error) {
 	if r.Workers != nil && in.Workflow != "" {
 		waiting, err := r.Workers.Waits(ctx, in.Workflow)

@@ -19,8 +19,8 @@ import (
 	"github.com/fulgurite/fulgurite/store/blob"
 )
 
-// Two processes make the same step at the same time, both saving on the way, and
-// meet before each records its version.
+// Two processes make the same step at the same time, and both save on the way. They wait
+// for each other before they record their versions.
 func TestTwoTrainersThatRaceThroughAStepMakeOneVersion(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)
@@ -49,13 +49,14 @@ func TestTwoTrainersThatRaceThroughAStepMakeOneVersion(t *testing.T) {
 	requireSameManifest(t, undisturbed, w, 1)
 }
 
-// suspended is where a process is suspended, and what resumes it.
+// suspended has a channel that reports that a process is suspended, and one that resumes
+// it.
 type suspended struct{ reached, wake chan struct{} }
 
 func newSuspended() *suspended { return &suspended{make(chan struct{}), make(chan struct{})} }
 
-// once sleeps the first time only, whatever its context says: a process that was
-// stopped does not learn of it.
+// once returns a function that sleeps only the first time. It ignores its context,
+// because a process that is stopped doesn't notice that either.
 func (a *suspended) once() func(context.Context) error {
 	var once sync.Once
 	return func(context.Context) error {
@@ -94,7 +95,8 @@ func TestAZombieThatWakesUpReturnsTheVersionThatStands(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, before, after)
 
-	// What it has in memory is the version that stands, so it may build upon it.
+	// The weights in its memory are those of the recorded version, so it may continue
+	// from them.
 	next := trainStep(2, w.groups(2, 4))
 	other := w.copied(t)
 	defer other.discard()
@@ -116,7 +118,7 @@ func TestAVersionOfAnotherBatchIsNotReturned(t *testing.T) {
 	_, err = do[activities.VersionResult](t, w.trainer().TrainStep, other)
 	requireFinal(t, err, "version demo@1 stands", in.Batch, other.Batch)
 
-	// Nor when it is seen only as it is to be recorded.
+	// The same holds if the trainer sees the version only when it records its own.
 	trainer := w.trainer()
 	trainer.Versions = hidesVersion{w.store, 1}
 	_, err = do[activities.VersionResult](t, trainer.TrainStep, other)
@@ -150,8 +152,8 @@ func TestAParentWhoseManifestIsAnothersIsRefused(t *testing.T) {
 	w.requireNoVersion(3)
 }
 
-// Whatever is wrong with a file, the step says which, of what, and what to do;
-// and goes on by itself once the file is whole.
+// Whatever is wrong with a file, the step names the file, what it belongs to, and what to
+// do. It continues by itself when the file is restored.
 func TestASpoiltFileIsReportedAndMended(t *testing.T) {
 	t.Parallel()
 	template := newTestEnv(t)
@@ -204,7 +206,7 @@ func flipped(b []byte) []byte {
 	return b
 }
 
-// Who has the parent in memory does not need its files.
+// A trainer that has the parent in memory does not need its files.
 func TestACorruptedParentDoesNotStopWhoHasItInMemory(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)
@@ -223,7 +225,7 @@ func TestACorruptedParentDoesNotStopWhoHasItInMemory(t *testing.T) {
 	require.Equal(t, want, got)
 }
 
-// fullDisk is a disk on which nothing more can be written.
+// fullDisk is a disk on which nothing more can be written after some writes.
 type fullDisk struct {
 	*blob.Store
 	dir  string

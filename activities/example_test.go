@@ -10,7 +10,7 @@ import (
 	"github.com/fulgurite/fulgurite/activities"
 )
 
-// An error that a person has to mend is not tried again.
+// An error that a person has to fix is not tried again.
 func Example() {
 	var coordinator activities.Coordinator
 	_, err := coordinator.PrepareRun(context.Background(), activities.PrepareRunInput{Run: "my run"})

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// Hurry lets a worker take that long beyond an agent's own limit. It is no method,
-// since those are activities.
+// Hurry sets how long a worker may take beyond an agent's own limit. It is not a method,
+// because methods are registered as activities.
 func Hurry(r *Runner, ending time.Duration) { r.ending = ending }
 
-// Beating runs f as an activity that tells Temporal of its progress.
+// Beating runs f as an activity that reports its progress to Temporal.
 func Beating(ctx context.Context, progress func() any, stall time.Duration, f func(context.Context) error) error {
 	_, err := beating(ctx, beat{progress: progress, stall: stall}, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, f(ctx)

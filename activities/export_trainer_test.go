@@ -1,4 +1,4 @@
 package activities
 
-// Progress is what t's heartbeats carry.
+// Progress returns the details of t's heartbeats.
 func Progress(t *Trainer) TrainerProgress { return t.progress() }

@@ -20,9 +20,9 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// recordConversation records an attempt of four calls: the writer's, held to a schema; the writer's,
-// free, which extends it; the critic's, which extends both and is not trained; and one
-// of the writer apart.
+// recordConversation records an attempt of four calls. The first is the writer's and held
+// to a schema. The second is the writer's, free, and extends the first. The third is the
+// critic's; it extends both and is not trained. The fourth is the writer's and separate.
 func (w *testEnv) recordConversation(s *serve.Sampler, task, sample int) int {
 	w.t.Helper()
 	a, err := w.store.BeginAttempt(w.t.Context(), rollout(task, sample).Rollout, fmt.Sprint(task), trace.Terms{Temperature: 0.8}, fmt.Sprint(task, sample))
@@ -56,8 +56,8 @@ func (w *testEnv) recordConversation(s *serve.Sampler, task, sample int) int {
 	return a.Attempt
 }
 
-// newRecordedRun is a run with one step on record, in which the writer alone is trained, its
-// batch, and where its data can be read.
+// newRecordedRun returns a run with one recorded step in which only the writer is
+// trained, its batch, and the source of its data.
 func newRecordedRun(t *testing.T) (*testEnv, model.Batch, dataset.Source) {
 	t.Helper()
 	w := newTestEnv(t)
@@ -81,8 +81,7 @@ func newRecordedRun(t *testing.T) (*testEnv, model.Batch, dataset.Source) {
 	return w, b, dataset.Source{Store: w.store, Blobs: w.blobs, Run: "demo", Policy: model.DefaultPolicy}
 }
 
-// exported writes rows in the format and reads them with nothing of what wrote them but
-// the columns' names.
+// exported writes rows in the format. It reads them back knowing only the columns' names.
 func exported[T any](t *testing.T, format string, write func(path string) (int, error)) []T {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "rows"+format)
@@ -105,7 +104,8 @@ func exported[T any](t *testing.T, format string, write func(path string) (int, 
 	return rows
 }
 
-// allowed walks a form over a completion: the sets that its tokens were chosen from.
+// allowed returns the sets of tokens from which a form let the tokens of a completion be
+// chosen.
 func allowed(t *testing.T, form string, completion []int32, vocab int) []model.TokenSet {
 	t.Helper()
 	var f model.Form
@@ -123,7 +123,8 @@ func allowed(t *testing.T, form string, completion []int32, vocab int) []model.T
 	return sets
 }
 
-// rescored is what the version that sampled gives the tokens after the first.
+// rescored returns the log-probabilities of the tokens after the first, under the version
+// that sampled them.
 func (w *testEnv) rescored(tokens []int32, temperature float64, allowed []model.TokenSet) []float32 {
 	w.t.Helper()
 	return w.proximal(model.Batch{Rows: []model.BatchRow{{Row: model.Row{Tokens: tokens, Temperature: temperature, Allowed: allowed}}}})[0]

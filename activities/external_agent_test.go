@@ -20,7 +20,7 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// workersOf play what Temporal knows of the workers of others.
+// workersOf says what Temporal knows about users' workers.
 type workersOf struct{ polled, waits bool }
 
 func (w workersOf) Polled(_ context.Context, queue string, workflows bool) (bool, error) {
@@ -35,7 +35,7 @@ func (w *testEnv) externalSpec() spec.Spec {
 	return s
 }
 
-// beginAttempt begins an attempt and is what ends it.
+// beginAttempt begins an attempt and returns the input that ends it.
 func (w *testEnv) beginAttempt(runner *activities.Runner, in activities.RunAgentInput) (activities.BeginAttemptResult, activities.EndAttemptInput) {
 	w.t.Helper()
 	b, err := do[activities.BeginAttemptResult](w.t, runner.BeginAttempt, in)
@@ -120,7 +120,8 @@ func TestTemporalIsShownTheBeginningOfATask(t *testing.T) {
 	require.Empty(t, second.Title, "once for a group is enough")
 }
 
-// Who cancels an agent speaks about its task, and says so however often it is asked.
+// A person who cancels an agent means its task. The answer stays the same, however often
+// EndAttempt is called.
 func TestAnAgentElsewhereThatIsCancelledIsNotTriedAgain(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)
@@ -211,7 +212,7 @@ func TestAnAttemptElsewhereThatSawAFaultDoesNotCount(t *testing.T) {
 		<-door.again
 		leave()
 	}()
-	require.Error(t, askAs(client, b.Brief)) // it gives up and guesses
+	require.Error(t, askAs(client, b.Brief)) // the agent gives up and guesses
 	end.Reply = `"42"`
 	got, err := do[activities.EndAttemptResult](t, runner.EndAttempt, end)
 	require.NoError(t, err)
@@ -313,7 +314,7 @@ func TestPostedIsBeforeReturnedIsBeforeTheLastLine(t *testing.T) {
 	}
 }
 
-// only is one launcher, whatever the spec.
+// only returns one launcher for every spec.
 type only struct{ launcher agent.Launcher }
 
 func (o only) Launcher(spec.Spec) (agent.Launcher, error) { return o.launcher, nil }

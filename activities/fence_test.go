@@ -15,7 +15,7 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// How long tests wait for what must happen, and how often they look.
+// How long tests wait for an event, and how often they check for it.
 const (
 	testTimeout = 30 * time.Second
 	tick        = 5 * time.Millisecond
@@ -63,7 +63,7 @@ func TestReplacedWorkerLearnsItFromTheGatewayAndEnds(t *testing.T) {
 		require.NoError(t, err)
 		w.begin(in)
 
-		// At the gateway itself, with the key that was good a moment ago.
+		// The same at the gateway itself, with the key that was valid a moment ago.
 		base := url + "/r/" + at(in, 1).String()
 		for path, body := range map[string]string{
 			"/v1/chat/completions": `{"messages":[{"role":"user","content":"another"}]}`,
@@ -97,7 +97,7 @@ func TestReplacedAttemptCanNeitherFinishNorBeGraded(t *testing.T) {
 	in := rollout(0, 0)
 	zombie := w.runner("", func(context.Context, agent.Task, agent.Env) (string, error) {
 		w.begin(in)
-		return "42", nil // right, and too late
+		return "42", nil // correct, but too late
 	})
 	_, err := do[activities.RunAgentResult](t, zombie.RunAgent, in)
 	requireRetryable(t, err, "seal attempt "+at(in, 1).String(), "attempt is fenced")
@@ -106,8 +106,8 @@ func TestReplacedAttemptCanNeitherFinishNorBeGraded(t *testing.T) {
 	require.ErrorIs(t, err, trace.ErrFenced)
 }
 
-// A worker that was stopped while it waited for work finds its task when it is late
-// by a rollout.
+// A worker was suspended while it waited for work. When it gets its task, the rollout has
+// already ended.
 func TestRolloutThatHasEndedIsNotAttemptedAgain(t *testing.T) {
 	t.Parallel()
 	for name, err := range map[string]error{"completed": nil, "failed": errors.New("lost")} {
@@ -157,8 +157,8 @@ func TestReplacedCommandIsKilled(t *testing.T) {
 	require.Empty(t, left, "a home is removed when its last process is dead")
 }
 
-// The old attempt hangs without asking anything; its worker has been given up by
-// Temporal, and hears nothing. The new attempt is on the same machine.
+// The old attempt hangs and makes no calls. Temporal has given up on its worker, which
+// doesn't notice. The new attempt runs on the same machine.
 func TestNewAttemptBesideTheOldOneGoesAhead(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)

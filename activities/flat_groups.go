@@ -7,10 +7,10 @@ import (
 	"github.com/fulgurite/fulgurite/credit/assign"
 )
 
-// FlatGroups says which groups would get no advantage, so that others may replace them.
-// It assigns credit by the code of AssignCredit, from the same records, and writes
-// nothing. The run's history keeps its result, so a span that arrives later does not
-// change it.
+// FlatGroups reports which groups would get no advantage, so that others may replace
+// them. It assigns credit with the code of AssignCredit, from the same records, and
+// writes nothing. The run's history keeps the result, so a span that arrives later does
+// not change it.
 func (c *Coordinator) FlatGroups(ctx context.Context, in FlatGroupsInput) (_ FlatGroupsResult, err error) {
 	defer temporalError(&err)
 	_, s, err := readSpec(ctx, c.Runs, in.Run)

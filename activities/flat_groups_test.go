@@ -11,13 +11,13 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// attempt is one of a call with a reward named brevity.
+// attempt returns an attempt with a reward named brevity.
 func attempt(final, brevity float64, says ...string) entry {
 	return entry{says: append([]string{"solo: start"}, says...), reward: final, rewards: []trace.Reward{{Name: "brevity", Value: brevity}}}
 }
 
-// A group is flat where none of its tokens would get an advantage, whatever its final
-// rewards are, and the metric of a batch counts the same groups.
+// A group is flat if none of its tokens would get an advantage, whatever its final
+// rewards are. The metric of a batch counts the same groups.
 func TestAGroupIsFlatIfItsCreditIs(t *testing.T) {
 	t.Parallel()
 	weighed := map[string]float64{"final": 1, "brevity": 0.3}
@@ -61,7 +61,7 @@ func TestAGroupIsFlatIfItsCreditIs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newTestEnv(t).credited(c.credit)
-			// One more group can be trained whatever the others are.
+			// One more group, which can always be trained.
 			in := w.record(1, append(c.groups, []entry{{says: []string{"write: a"}, reward: 1, rewards: []trace.Reward{{Name: "brevity", Value: 1}}}, {says: []string{"write: a"}, rewards: []trace.Reward{{Name: "brevity"}}}})...)
 			got, err := do[activities.FlatGroupsResult](t, w.coordinator.FlatGroups, activities.FlatGroupsInput{
 				Run: "demo", Policy: model.DefaultPolicy, Step: 1, Groups: in.Groups,

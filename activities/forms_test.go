@@ -16,7 +16,8 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// everyFifthForced allows ten tokens, others at each place; at every fifth only one.
+// everyFifthForced allows ten tokens, which differ from place to place. At every fifth
+// place it allows only one.
 type everyFifthForced struct {
 	form model.Form
 	n    int
@@ -39,8 +40,8 @@ func (f *everyFifthForced) Accept(int32) bool {
 
 func fewTokens(f model.Form) (model.Constraint, error) { return &everyFifthForced{form: f}, nil }
 
-// sampleFormed records an attempt of three calls that extend each other: one held
-// to a schema, one free, one that a text may end.
+// sampleFormed records an attempt of three calls that extend each other: one is held to a
+// schema, one is free, and one may be ended by a stop text.
 func (w *testEnv) sampleFormed(s *serve.Sampler, task, sample int) int {
 	w.t.Helper()
 	a, err := w.store.BeginAttempt(w.t.Context(), rollout(task, sample).Rollout, fmt.Sprint(task), trace.Terms{Temperature: 0.8}, fmt.Sprint(task, sample))

@@ -15,8 +15,8 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// fillOutcome fills in how the attempt ended and, unless a grader command decides,
-// its reward.
+// fillOutcome sets how the attempt ended and its reward, unless a grader command decides
+// the reward.
 func (r *Runner) fillOutcome(ctx context.Context, s spec.Spec, task tasks.Task, result agent.Result, a *trace.Attempt) error {
 	if err := r.grade(ctx, s, task, result, a); err != nil {
 		return err
@@ -31,11 +31,11 @@ func (r *Runner) grade(ctx context.Context, s spec.Spec, task tasks.Task, result
 		return nil
 	}
 	switch s.Grader.Type {
-	case spec.GraderCommand, spec.GraderTasks: // an activity of its own decides
+	case spec.GraderCommand, spec.GraderTasks: // a separate activity decides
 		return nil
 	case spec.GraderAgent:
 		return r.selfGraded(ctx, s, result, a)
-	case spec.GraderHarbor: // its tests ran where the agent did
+	case spec.GraderHarbor: // the tests have already run where the agent did
 		a.Reward = result.Reward
 		if a.Reward == nil {
 			return invalid(fmt.Errorf("task %s: its tests did not run", task.ID))
@@ -45,7 +45,7 @@ func (r *Runner) grade(ctx context.Context, s spec.Spec, task tasks.Task, result
 	reward, err := r.graders.Grade(ctx, s.Grader, task, result.Text)
 	switch {
 	case errors.Is(err, sqlmatch.ErrDatabase), err != nil && ctx.Err() != nil:
-		return err // it says nothing of the task: another try or another worker may do better
+		return err // the error says nothing about the task, so another try or another worker may succeed
 	case err != nil:
 		return invalid(err)
 	}
@@ -100,13 +100,14 @@ func (r *Runner) posted(ctx context.Context, address trace.Address) (float64, bo
 const GraderTries = 5
 
 // GradeRollout lets the spec's grader command decide the reward of an attempt. The first
-// recorded reward counts, so a grader is not asked twice. A command that can't be started
-// and a store that can't be read are errors: they say nothing about the task. A command
-// that gives no reward in GraderTries tries, or an absurd one, is a fault of the task.
-// The store counts the tries, since Temporal's count includes outages.
+// recorded reward counts, so a grader is not asked twice. It returns an error if the
+// command can't be started or the store can't be read, because that says nothing about
+// the task. If the command gives no reward in GraderTries tries, or an absurd one, that
+// is a fault of the task. The store counts the tries, because Temporal's count includes
+// outages.
 func (r *Runner) GradeRollout(ctx context.Context, in GradeRolloutInput) (_ GradeRolloutResult, err error) {
 	defer temporalError(&err)
-	alive := beat{progress: func() any { return nil }} // its own limit ends it, or Temporal's
+	alive := beat{progress: func() any { return nil }} // the command's own limit or Temporal's ends it
 	return beating(ctx, alive, func(ctx context.Context) (GradeRolloutResult, error) { return r.gradeRollout(ctx, in) })
 }
 
@@ -151,8 +152,8 @@ func (r *Runner) gradeByCommand(ctx context.Context, s spec.Spec, task tasks.Tas
 }
 
 // graderFailed counts a failure of the grader command. A command that could not be
-// started, was ended with its worker, or reports a fault of the machine says nothing
-// about the task. A command that reports a fault of the task is not asked again.
+// started, was ended together with its worker, or reports a fault of the machine says
+// nothing about the task. A command that reports a fault of the task is not asked again.
 func (r *Runner) graderFailed(ctx context.Context, address trace.Address, failure error) (GradeRolloutResult, error) {
 	var command *tasks.CommandError
 	if !errors.As(failure, &command) || errors.Is(failure, tasks.ErrGraderStart) || errors.Is(failure, tasks.ErrMachine) {

@@ -12,8 +12,8 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 )
 
-// programmed has a program in the shell list two tasks and answer each request to grade
-// with the fields. What it was asked lies in the file asked.
+// programmed returns a spec with a shell program that lists two tasks and answers each
+// request to grade with the fields. The program writes its requests to the file asked.
 func (w *testEnv) programmed(fields string) spec.Spec {
 	s := w.spec()
 	script := fmt.Sprintf(`n=0; while read -r line; do case "$line" in
@@ -25,7 +25,7 @@ esac; done`, fields)
 	return s
 }
 
-// graded is what comes of grading one attempt.
+// graded returns the result of grading one attempt.
 func (w *testEnv) graded(fields string) (activities.GradeRolloutResult, error) {
 	w.t.Helper()
 	w.start(w.programmed(fields))
@@ -60,7 +60,7 @@ func TestAFaultThatAProgramNamesIsOneOfTheTaskOrOfTheMachine(t *testing.T) {
 	t.Cleanup(runner.Close)
 	for range activities.GraderTries + 1 {
 		_, err = do[activities.GradeRolloutResult](t, runner.GradeRollout, activities.GradeRolloutInput{Address: at(rollout(0, 0), 1)})
-		requireRetryable(t, err, "no disk") // however often
+		requireRetryable(t, err, "no disk") // however often it is asked
 	}
 }
 

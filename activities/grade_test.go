@@ -114,7 +114,8 @@ func TestAGraderCommandIsAskedOnce(t *testing.T) {
 		require.NoError(t, err)
 		require.InDelta(t, 1, got.Reward, 0)
 	}
-	// Another worker that had asked before the first reward was recorded finds it.
+	// Another worker asks the grader before the first reward is recorded. It gets the
+	// recorded reward.
 	other := w.runner("", answers("anything"))
 	other.Attempts = forgetful{w.store, new(int)}
 	got, err := do[activities.GradeRolloutResult](t, other.GradeRollout, question)
@@ -139,8 +140,8 @@ func (f forgetful) Rewards(ctx context.Context, a trace.Address) ([]trace.Reward
 	return f.Attempts.Rewards(ctx, a)
 }
 
-// grading runs an agent whose grader is a command, and asks that as Temporal does:
-// as often as it may, while it is an error.
+// grading runs an agent whose grader is a command. It tries to grade as often as Temporal
+// would, as long as the result is an error.
 func (w *testEnv) grading(command ...string) (activities.GradeRolloutResult, error) {
 	w.t.Helper()
 	s := w.spec()
@@ -155,7 +156,7 @@ func (w *testEnv) grading(command ...string) (activities.GradeRolloutResult, err
 	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
 	env := suite.NewTestWorkflowEnvironment()
 	env.SetTestTimeout(testTimeout)
-	env.RegisterActivityWithOptions(runner, activity.RegisterOptions{SkipInvalidStructFunctions: true}) // Close is no activity
+	env.RegisterActivityWithOptions(runner, activity.RegisterOptions{SkipInvalidStructFunctions: true}) // Close is not an activity
 	env.ExecuteWorkflow(func(ctx workflow.Context) (got activities.GradeRolloutResult, err error) {
 		ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 			StartToCloseTimeout: time.Minute,

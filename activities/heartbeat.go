@@ -15,24 +15,25 @@ import (
 // timeout does not need.
 const heartbeatEvery = time.Second
 
-// errStalled ends the context of an activity that makes no progress.
+// errStalled is the cause with which the context of an activity ends that makes no
+// progress.
 var errStalled = errors.New("activity makes no progress")
 
-// beat says how an activity sends heartbeats while it works.
+// beat describes how an activity sends heartbeats while it works.
 type beat struct {
 	// progress returns the details of a heartbeat. The value has to change with each
 	// piece of the work. It must be quick and safe for concurrent use.
 	progress func() any
 	// stall is how long progress may stay the same. After that no heartbeat is sent, so
-	// Temporal times the activity out and has it tried elsewhere, although its goroutine
-	// lives. 0 is no limit.
+	// Temporal times the activity out and tries it on another worker, although its
+	// goroutine still exists. 0 means no limit.
 	stall time.Duration
 }
 
-// beating runs f and sends heartbeats with its progress until f ends. The context of f
-// ends with errStalled when progress has been the same for too long. If f continues
-// nevertheless, so do the heartbeats, and Temporal's answer says whether another attempt
-// has replaced it.
+// beating runs f and sends heartbeats with its progress until f ends. If progress stays
+// the same for too long, the context of f ends with errStalled. If f makes progress again
+// nevertheless, the heartbeats continue, and Temporal's answer tells whether another
+// attempt has replaced it.
 func beating[T any](ctx context.Context, b beat, f func(context.Context) (T, error)) (T, error) {
 	resume := silence(ctx)
 	defer func() { resume(b.progress()) }()
@@ -67,7 +68,7 @@ func beating[T any](ctx context.Context, b beat, f func(context.Context) (T, err
 	return f(working)
 }
 
-// keepAliveKey is the key under which an activity's context has its KeepAlive.
+// keepAliveKey is the key of the KeepAlive in an activity's context.
 type keepAliveKey struct{}
 
 // KeepAlive sends heartbeats for an activity that sends none itself. It is silent while
@@ -75,7 +76,7 @@ type keepAliveKey struct{}
 // replace the details of its heartbeats by none.
 type KeepAlive struct {
 	mu      sync.Mutex
-	silent  int // calls of beating under way
+	silent  int // number of calls of beating that are running
 	details []any
 }
 
@@ -94,7 +95,7 @@ func (k *KeepAlive) Beat(ctx context.Context) {
 	}
 }
 
-// silence stops the KeepAlive in ctx, if there is one, until resume is called with the
+// silence silences the KeepAlive in ctx, if there is one. resume ends that, and takes the
 // last details of the activity.
 func silence(ctx context.Context) (resume func(details any)) {
 	k, ok := ctx.Value(keepAliveKey{}).(*KeepAlive)

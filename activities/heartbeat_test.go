@@ -16,8 +16,8 @@ import (
 	"github.com/fulgurite/fulgurite/activities"
 )
 
-// work is an activity that makes progress each second until it stops, and ends
-// later. The times are those of a synctest bubble.
+// work is an activity that makes progress each second until stop, and returns at end. The
+// times are those of a synctest bubble.
 type work struct {
 	stop, end, stall time.Duration
 }
@@ -29,7 +29,7 @@ type heartbeats struct {
 	heartbeat
 }
 
-// heartbeat is when one arrived and the progress that it reported.
+// heartbeat is the time of a heartbeat's arrival and the progress that it reported.
 type heartbeat struct {
 	at       time.Duration
 	progress int
@@ -74,7 +74,7 @@ func (w work) run(t *testing.T) (last heartbeat, cause error) {
 	return received.latest(), cause
 }
 
-// The SDK passes heartbeats on every half minute at most when no timeout is set.
+// The SDK sends a heartbeat at most every half minute if no timeout is set.
 const throttle = 31 * time.Second
 
 func TestHeartbeatsStopWhenProgressDoes(t *testing.T) {
@@ -103,7 +103,8 @@ func TestHeartbeatsWithoutALimitGoOn(t *testing.T) {
 	})
 }
 
-// Else a worker that lives would speak for an activity that stands still.
+// If it were not silent, a running worker would send heartbeats for an activity that
+// makes no progress.
 func TestTheKeepAliveIsSilentWhileAnActivityReportsItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const stall, hangs, after = time.Minute, 4 * time.Minute, 3 * time.Minute

@@ -23,7 +23,7 @@ const (
 `
 )
 
-// warm is a run that begins with demonstrations.
+// warm returns the spec of a run that begins with demonstrations.
 func (w *testEnv) warm() spec.Spec {
 	w.write("demonstrations.jsonl", demonstrations)
 	s := w.spec()
@@ -31,7 +31,7 @@ func (w *testEnv) warm() spec.Spec {
 	return s
 }
 
-// cutting ends a context as soon as a state was saved.
+// cutting is a store that ends a context as soon as a state is saved.
 type cutting struct {
 	*store.Store
 	breakingStreams context.CancelFunc
@@ -42,7 +42,7 @@ func (c cutting) PutProgress(ctx context.Context, p model.Progress) error {
 	return c.Store.PutProgress(ctx, p)
 }
 
-// counting counts updates.
+// counting is an engine that counts updates.
 type counting struct {
 	model.Engine
 	updates *atomic.Int64
@@ -116,7 +116,7 @@ func TestAWarmStartGoesOnFromNothingElse(t *testing.T) {
 			require.NoError(w.t, os.Remove(w.path(p.Manifest)))
 		},
 		"other demonstrations": func(w *testEnv, _ model.Progress, _ *activities.Trainer) {
-			w.write("demonstrations.jsonl", demonstrations+"\n") // they come to the same
+			w.write("demonstrations.jsonl", demonstrations+"\n") // another file with the same dialogs
 		},
 		"another machine's": func(_ *testEnv, _ model.Progress, t *activities.Trainer) {
 			within := t.Engines
@@ -152,7 +152,7 @@ func TestAWarmStartGoesOnFromNothingElse(t *testing.T) {
 	}
 }
 
-// otherMachine is an engine with the arithmetic of another machine.
+// otherMachine is an engine that computes like one on another machine.
 type otherMachine struct{ model.Engine }
 
 func (otherMachine) Fingerprint() string { return "another machine" }

@@ -16,7 +16,7 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// JudgeCallsInput asks for the worth of a step's calls.
+// JudgeCallsInput asks for a judge's scores of a step's calls.
 type JudgeCallsInput struct {
 	StepGroups
 }
@@ -31,12 +31,12 @@ type JudgeCallsResult struct {
 // counts as no progress. The store needs this time.
 const judgeSlack = 20 * time.Second
 
-// JudgeCalls has the spec's judge score every call of the attempts that count. Calls that
-// were judged before, by an earlier execution or for another run, are not judged again. A
-// judge that can't be reached is an error that is tried again. Unreadable answers, and
-// more requests than the spec allows, end the run. No attempt gets a made-up score
-// instead: which attempts got one would depend on earlier judgments, so equal runs would
-// learn different things.
+// JudgeCalls lets the spec's judge score every call of the attempts that count. Calls
+// that were judged before, by an earlier execution or for another run, are not judged
+// again. If the judge can't be reached, that is an error that is tried again. Unreadable
+// answers, and more requests than the spec allows, end the run. No attempt gets an
+// invented score instead: which attempts get one would depend on earlier judgments, so
+// equal runs would learn different things.
 func (c *Coordinator) JudgeCalls(ctx context.Context, in JudgeCallsInput) (_ JudgeCallsResult, err error) {
 	defer temporalError(&err)
 	attempts, s, err := c.evidence(ctx, in)
@@ -103,8 +103,8 @@ func (c *Coordinator) evidence(ctx context.Context, in JudgeCallsInput) ([]judge
 }
 
 // taskOf returns the task of a group of a step: the task at the group's ordinal in its
-// stream. The groups of a trial are in no stream: their ordinals are their tasks' indices
-// in the split.
+// stream. The groups of a trial belong to no stream: their ordinals are the indices of
+// their tasks in the split.
 func (r *cachedRun) taskOf(g Group, step int) (tasks.Task, error) {
 	if g.Kind == trace.Try {
 		return r.task(g.Kind, g.Task)
@@ -120,8 +120,8 @@ func (r *cachedRun) taskOf(g Group, step int) (tasks.Task, error) {
 	return r.task(trace.Train, index)
 }
 
-// judgeOptions reads the spec's judge. A missing key is an error that is tried again: the
-// person who starts the worker can set one.
+// judgeOptions returns the options of the spec's judge. A missing API key is an error
+// that is tried again, because the person who starts the worker can set one.
 func judgeOptions(c spec.Credit) (judge.Options, error) {
 	of := c.Judge
 	o := judge.Options{
@@ -162,7 +162,7 @@ func (c *Coordinator) storeJudgments(ctx context.Context, in JudgeCallsInput, sc
 	return JudgeCallsResult{Judgments: digest, Metrics: map[string]float64{
 		"judge/score":       sum / float64(max(1, calls)),
 		"judge/calls":       float64(calls),
-		"judge/requests":    float64(judgments + len(nonsense)), // of this step; earlier judgments needed none
+		"judge/requests":    float64(judgments + len(nonsense)), // requests of this execution; earlier judgments needed none
 		"judge/asked_again": float64(len(nonsense)),
 	}}, nil
 }

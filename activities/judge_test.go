@@ -22,7 +22,8 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// judgeServer is a judge behind HTTP, which says what says has it say.
+// judgeServer is an HTTP server that answers as a judge, with what the function says
+// returns.
 type judgeServer struct {
 	url   string
 	says  func(of judge.Attempt) (status int, text string)
@@ -60,8 +61,8 @@ func (b *judgeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// judged is a run whose calls b judges, and its first step: a task of the stream and
-// one of the reserve, two samples each.
+// judged prepares a run whose calls b judges, and returns its first step: a task of the
+// stream and one of the reserve, with two samples each.
 func (w *testEnv) judged(b *judgeServer, edit func(*spec.Judge)) activities.JudgeCallsInput {
 	w.t.Helper()
 	s := w.spec().WithDefaults()
@@ -89,7 +90,7 @@ func (w *testEnv) judged(b *judgeServer, edit func(*spec.Judge)) activities.Judg
 	return activities.JudgeCallsInput{Run: "demo", Policy: model.DefaultPolicy, Step: step, Groups: groups}
 }
 
-// byReward scores the first call with ten times the reward, the second with 3.
+// byReward gives the first call ten times the reward as its score, and the second call 3.
 func byReward(a judge.Attempt) (int, string) {
 	text, err := json.Marshal([]float64{10 * a.Reward, 3})
 	if err != nil {

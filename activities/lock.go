@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// lock is a mutex whose acquisition ends with a context. The zero value is free.
+// lock is a mutex. Waiting for it ends when the context ends. The zero value is unlocked.
 type lock struct {
 	once sync.Once
 	held chan struct{}

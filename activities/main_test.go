@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// grade gives each time another reward: how often it was asked, by the length of
+// grade gives another reward each time: how often it was asked, which is the length of
 // the file at path.
 func grade(path string) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)

@@ -18,8 +18,8 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// One iteration is a step of 128 groups of 8 attempts of 20 calls, each of whose
-// requests has 40 KB and 8,000 tokens, with plain GRPO.
+// Each iteration is a step with plain GRPO: 128 groups of 8 attempts of 20 calls. Each
+// request has 40 KB and 8,000 tokens.
 func BenchmarkAssignCredit(b *testing.B) {
 	const groups, samples, calls = 128, 8, 20
 	w := newTestEnv(b)
@@ -78,8 +78,8 @@ func (w *testEnv) longAttempt(task, sample, calls int) error {
 	return w.store.SealAttempt(w.t.Context(), trace.Attempt{Address: a, Outcome: trace.Completed, Reward: &reward})
 }
 
-// watchHeap begins to watch how much the heap holds; the function that it returns
-// ends that and gives the most that was seen above what there was.
+// watchHeap begins to watch the size of the heap. The returned function ends that and
+// returns by how much the largest observed size exceeded the first one.
 func watchHeap() func() uint64 {
 	read := func() uint64 {
 		s := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}

@@ -15,8 +15,8 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 )
 
-// mergedTolerance is of the length of the gradient. In float32 the same sum, taken
-// over other rows, came to within 2e-7 of it.
+// mergedTolerance is relative to the length of the gradient. In float32, the same sum
+// over other rows differed by at most 2e-7 of it.
 const mergedTolerance = 1e-5
 
 func objectives() map[string]spec.Loss {
@@ -33,8 +33,8 @@ func objectives() map[string]spec.Loss {
 	}
 }
 
-// A merged row holds several calls, and what a loss says of a call may not depend on
-// which others lie beside it.
+// A merged row holds several calls. The loss of a call must not depend on the other calls
+// in its row.
 func TestMergedCallsTeachWhatTheyTeachOneByOne(t *testing.T) {
 	t.Parallel()
 	g, err := gomlx.New(gomlx.Options{})
@@ -42,7 +42,7 @@ func TestMergedCallsTeachWhatTheyTeachOneByOne(t *testing.T) {
 	for _, e := range []model.Engine{native.New(native.Options{Threads: 1}), g} {
 		for name, loss := range objectives() {
 			if e.Name() != "native" && loss.Correction != "" {
-				continue // what a correction changes, no engine sees
+				continue // a correction changes nothing that an engine sees
 			}
 			t.Run(e.Name()+" "+name, func(t *testing.T) {
 				t.Parallel()
@@ -68,14 +68,14 @@ func TestMergedCallsTeachWhatTheyTeachOneByOne(t *testing.T) {
 	}
 }
 
-// updated is what one update did.
+// updated has the effects of one update.
 type updated struct {
 	gradient []float64
 	metrics  map[string]float64
 }
 
-// updateTwice makes version 2 of the same conversations twice, merged and call by call.
-// It is not version 1, whose parent is the reference itself.
+// updateTwice makes version 2 from the same conversations twice, with calls merged and
+// separate. Version 1 would not do, because its parent is the reference itself.
 func updateTwice(t *testing.T, e model.Engine, loss spec.Loss) (merged, apart updated) {
 	w := newTestEnv(t)
 	s := w.spec()
@@ -101,8 +101,8 @@ func updateTwice(t *testing.T, e model.Engine, loss spec.Loss) (merged, apart up
 	return one(of), one(by)
 }
 
-// gradient is that of the one update that made version number, but for a factor: what
-// it moved the optimizer's mean by.
+// gradient returns the gradient, up to a factor, of the one update that made a version.
+// It is computed from the change of the optimizer's mean.
 func (w *testEnv) gradient(number int) []float64 {
 	w.t.Helper()
 	s := w.spec().WithDefaults()
@@ -119,7 +119,7 @@ func (w *testEnv) gradient(number int) []float64 {
 	return out
 }
 
-// distance is |a − b| / |b|.
+// distance returns |a − b| / |b|.
 func distance(a, b []float64) float64 {
 	var apart, size float64
 	for i := range a {

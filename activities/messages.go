@@ -9,7 +9,7 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// ErrTypeInvalid is the type of application errors that another try cannot mend.
+// ErrTypeInvalid is the type of application errors that another try cannot fix.
 const ErrTypeInvalid = "Invalid"
 
 // ErrTypeRefused is the type of the error of a run whose spec was refused, before
@@ -24,11 +24,12 @@ type PrepareRunInput struct {
 	ExecutionID string          `json:"execution_id"` // of the first execution of the chain
 }
 
-// PrepareRunResult is the prepared run, as all later activities read it.
+// PrepareRunResult is the prepared run, in the form that all later activities read.
 type PrepareRunResult struct {
 	Spec   spec.Spec                   `json:"spec"` // with defaults, paths absolute
 	Splits map[trace.Kind]record.Split `json:"splits"`
-	// SearchAttributes is false where the cluster has not registered ours.
+	// SearchAttributes is false if Fulgurite's search attributes are not registered in
+	// the cluster.
 	SearchAttributes bool `json:"search_attributes"`
 }
 
@@ -70,14 +71,14 @@ type RunAgentInput struct {
 type RunAgentResult struct {
 	Attempt int           `json:"attempt"`
 	Outcome trace.Outcome `json:"outcome"`
-	// Reward is nil while a grader of its own has yet to decide.
+	// Reward is nil if a separate grader has not decided yet.
 	Reward *float64 `json:"reward,omitempty"`
 	Calls  int      `json:"calls"`
 	Tokens int      `json:"tokens"`
-	// TaskFault says why the attempt failed for reasons of the task and not of the
-	// policy; empty if it did not.
+	// TaskFault says why the attempt failed because of the task and not because of the
+	// policy. It is empty if it did not.
 	TaskFault string `json:"task_fault,omitempty"`
-	// Title is the beginning of the task, for people; of the first sample only.
+	// Title is the beginning of the task in readable form. Only the first sample has it.
 	Title string `json:"title,omitempty"`
 }
 
@@ -87,7 +88,7 @@ type GradeRolloutInput struct {
 	Index   int           `json:"index"`
 }
 
-// GradeRolloutResult is that reward.
+// GradeRolloutResult has that reward.
 type GradeRolloutResult struct {
 	Reward float64 `json:"reward"`
 	// TaskFault says why there is no reward.
@@ -114,13 +115,14 @@ type StepGroups struct {
 // AssignCreditInput asks for the batch of a step.
 type AssignCreditInput struct {
 	StepGroups
-	// Values is the blob of the critic's values; empty without a critic.
+	// Values is the digest of the blob with the critic's values. It is empty without a
+	// critic.
 	Values string `json:"values,omitempty"`
-	// Judgments is the blob of the judge's scores of the calls, a record.Judgments; empty
-	// without a judge.
+	// Judgments is the digest of the blob with the judge's scores of the calls, a
+	// record.Judgments. It is empty without a judge.
 	Judgments string `json:"judgments,omitempty"`
-	// Reference is the blob of ScoreReference's log-probabilities; empty without
-	// credit.kl_in_reward.
+	// Reference is the digest of the blob with ScoreReference's log-probabilities. It is
+	// empty without credit.kl_in_reward.
 	Reference string `json:"reference,omitempty"`
 }
 
@@ -135,12 +137,13 @@ type FlatGroupsInput struct {
 	StepGroups
 }
 
-// FlatGroupsResult says for each group whether it is flat, in their order.
+// FlatGroupsResult reports for each group, in their order, whether it is flat.
 type FlatGroupsResult struct {
 	Flat []bool `json:"flat"`
 }
 
-// TrainStepInput asks for one optimizer update: version Step−1 into version Step.
+// TrainStepInput asks for the update of a step, which makes version Step from version
+// Step−1.
 type TrainStepInput struct {
 	Run    string `json:"run"`
 	Policy string `json:"policy"`
@@ -153,7 +156,7 @@ type TrainStepInput struct {
 // ScoreBatchInput asks for a critic's values of the attempts of a step.
 type ScoreBatchInput struct {
 	Run    string  `json:"run"`
-	Step   int     `json:"step"` // its critic is version Step−1
+	Step   int     `json:"step"` // the critic that scores is version Step−1
 	Groups []Group `json:"groups"`
 }
 
@@ -176,14 +179,14 @@ type ScoreReferenceResult struct {
 // TrainCriticInput asks for version Step of the critic, from its version Step−1.
 type TrainCriticInput struct {
 	Run    string `json:"run"`
-	Policy string `json:"policy"` // whose critic it is, and whose batch
+	Policy string `json:"policy"` // the policy that the critic and the batch belong to
 	Step   int    `json:"step"`
 	Batch  string `json:"batch"`
 	// Set has the keys of the spec that were changed during the run, with their values.
 	Set map[string]float64 `json:"set,omitempty"`
 }
 
-// RecordStepInput puts a finished step on record.
+// RecordStepInput is a finished step to record.
 type RecordStepInput struct {
 	Run     string             `json:"run"`
 	Policy  string             `json:"policy"`
@@ -195,14 +198,15 @@ type RecordStepInput struct {
 // Evaluation is the mean reward of a version on a split.
 type Evaluation = record.EvaluationResult
 
-// RecordEvaluationInput puts an evaluation on record.
+// RecordEvaluationInput is an evaluation to record.
 type RecordEvaluationInput struct {
 	Run        string     `json:"run"`
 	Policy     string     `json:"policy"`
 	Evaluation Evaluation `json:"evaluation"`
 }
 
-// PromoteVersionInput moves the promoted pointer from Previous (-1: none) to Version.
+// PromoteVersionInput asks to move the promoted pointer from Previous (-1: none) to
+// Version.
 type PromoteVersionInput struct {
 	Run        string         `json:"run"`
 	Policy     string         `json:"policy"`
@@ -214,8 +218,8 @@ type PromoteVersionInput struct {
 
 // PromoteVersionResult says where the pointer is afterwards.
 type PromoteVersionResult struct {
-	// Moved is false if somebody else moved or pinned the pointer since the
-	// decision.
+	// Moved is false if the pointer was moved or pinned by another decision or a person
+	// after the decision was made.
 	Moved    bool   `json:"moved"`
 	Promoted int    `json:"standing"`
 	Reason   string `json:"reason,omitempty"`
@@ -231,7 +235,7 @@ type DecidePromotionInput struct {
 	Set map[string]float64 `json:"set,omitempty"`
 }
 
-// DecidePromotionResult is that decision; nothing has moved yet.
+// DecidePromotionResult is that decision. The pointer has not moved yet.
 type DecidePromotionResult struct {
 	Decision model.Decision `json:"decision"`
 	// Verdict is the outcome of the decision, if it was on record already: "promoted", or
@@ -239,7 +243,7 @@ type DecidePromotionResult struct {
 	Verdict string `json:"verdict,omitempty"`
 }
 
-// RecordDecisionInput puts a decision on record that moves nothing.
+// RecordDecisionInput is a decision to record that moves no pointer.
 type RecordDecisionInput struct {
 	Run      string         `json:"run"`
 	Policy   string         `json:"policy"`
@@ -249,13 +253,13 @@ type RecordDecisionInput struct {
 
 // RecordDecisionResult is empty if the decision is now on record.
 type RecordDecisionResult struct {
-	// Verdict is the verdict on record, if it is another one.
+	// Verdict is the recorded verdict if it differs.
 	Verdict string `json:"verdict,omitempty"`
 	// Promoted is the version that is promoted then, -1 for none.
 	Promoted int `json:"standing,omitempty"`
 }
 
-// RecordQuarantineInput puts on record that a task can't be trained on.
+// RecordQuarantineInput asks to record that a task can't be trained on.
 type RecordQuarantineInput struct {
 	Run     string `json:"run"`
 	Policy  string `json:"policy"`
@@ -266,7 +270,8 @@ type RecordQuarantineInput struct {
 	Reason  string `json:"reason"`
 }
 
-// FinishRunInput ends the record of a run, if the record belongs to the execution given.
+// FinishRunInput asks to close the record of a run, if the record belongs to the given
+// execution.
 type FinishRunInput struct {
 	Run         string          `json:"run"`
 	ExecutionID string          `json:"execution_id"`

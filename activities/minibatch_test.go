@@ -19,8 +19,8 @@ import (
 	"github.com/fulgurite/fulgurite/store"
 )
 
-// stepOf makes step 1 of a run of s on a batch of five groups and returns what
-// its updates saw.
+// stepOf makes step 1 of a run with the spec that s changed, on a batch of five groups.
+// It also returns what its updates saw.
 func stepOf(t *testing.T, s func(*spec.Spec)) (*testEnv, activities.VersionResult, model.Batch, []made) {
 	t.Helper()
 	w := newTestEnv(t)
@@ -40,8 +40,8 @@ func stepOf(t *testing.T, s func(*spec.Spec)) (*testEnv, activities.VersionResul
 	return w, v, b, seen.made
 }
 
-// groupsOf are the groups of the rows of an update, each row's tokens being its
-// own.
+// groupsOf returns the groups of the rows of an update. It recognizes a row by its
+// tokens, which no other row has.
 func groupsOf(b model.Batch, m made) (groups []int) {
 	for _, r := range m.rows {
 		i := slices.IndexFunc(b.Rows, func(x model.BatchRow) bool { return slices.Equal(x.Tokens, r.Tokens) })
@@ -200,7 +200,7 @@ func TestAStepThatWasCutOffMakesNoUpdateTwiceThatWasSaved(t *testing.T) {
 	}
 }
 
-// refusing records no more than so much progress, and then none.
+// refusing records the first progress up to a number, and then none.
 type refusing struct {
 	*store.Store
 	puts *int

@@ -11,14 +11,14 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 )
 
-// A token of an update, and the ratio of its call.
+// seenToken is a token of an update, with the ratio of its call.
 type seenToken struct {
 	current, sampled, advantage, call float64
 }
 
 func (s seenToken) ratio() float64 { return math.Exp(s.current - s.sampled) }
 
-// outside is 0 where a clip takes the gradient away, else slope.
+// outside returns 0 if a clip removes the gradient, else slope.
 func outside(ratio, advantage, low, high, slope float64) float64 {
 	if (advantage > 0 && ratio > high) || (advantage < 0 && ratio < low) {
 		return 0
@@ -26,8 +26,8 @@ func outside(ratio, advantage, low, high, slope float64) float64 {
 	return slope
 }
 
-// Each loss of the spec is the loss of that name: the gradients that an engine gets
-// are compared with formulas written down once more.
+// Each loss of the spec is really the loss with that name: the gradients that an engine
+// gets are compared with independent formulas.
 func TestTheSpecsLossIsTheOneThatIsTrained(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -87,7 +87,7 @@ func TestTheSpecsLossIsTheOneThatIsTrained(t *testing.T) {
 	}
 }
 
-// callRatio is GSPO's, of a row that is one call.
+// callRatio returns the ratio of GSPO for a row that is one call.
 func callRatio(r model.BatchRow, logprobs []float32) float64 {
 	sum, n := 0.0, 0.0
 	for j, l := range logprobs {
@@ -158,7 +158,7 @@ func TestRejectedTokensTeachNothingAndAreCounted(t *testing.T) {
 	rejected, weights, squares := 0.0, 0.0, 0.0
 	for i, r := range b.Rows {
 		for j, g := range seen[0].gradient[i] {
-			importance := math.Exp(float64(seen[0].logprobs[i][j]) - float64(r.Logprobs[j+1])) // the first update's policy is the proximal one
+			importance := math.Exp(float64(seen[0].logprobs[i][j]) - float64(r.Logprobs[j+1])) // the policy of the first update is the proximal one
 			if !r.Sampled[j+1] {
 				continue
 			}

@@ -24,7 +24,7 @@ import (
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
-// database is one on a PostgreSQL server, and who administers that.
+// database is a database on a PostgreSQL server, with the URL of its administrator.
 type database struct{ name, admin string }
 
 // close cuts all connections to the database and refuses others.
@@ -67,8 +67,8 @@ func (w *testEnv) onPostgres() database {
 	return d
 }
 
-// beatAsWorkersDo sends heartbeats for an activity until stop, as a worker does: to close a
-// database that others are busy with takes a while.
+// beatAsWorkersDo sends heartbeats for an activity until stop is called, as a worker
+// does. They are needed because closing a database that is in use takes a while.
 func beatAsWorkersDo(ctx context.Context) (_ context.Context, stop func()) {
 	var k activities.KeepAlive
 	ctx = activities.WithKeepAlive(ctx, &k)

@@ -33,12 +33,12 @@ import (
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
-// outageTries is how often each activity is tried while something is away: more often
-// than a task is given tries. What is tried without limit, the test environment tries
-// ten times.
+// outageTries is how often each activity is tried during an outage: more often than the
+// number of tries of a task. Activities that are tried without limit are tried ten times
+// by the test environment.
 const outageTries = 9
 
-// errRefused is what whoever asks for what is away gets.
+// errRefused is the error of every call during an outage.
 var errRefused = errors.New("connect: connection refused")
 
 type noBlobs struct{}
@@ -74,14 +74,14 @@ func (w *testEnv) processActivities(url string, a agent.Func) processActivities 
 	return c
 }
 
-// without is like c, but something is away.
+// without returns activities like c during an outage of one collaborator.
 func (w *testEnv) without(c processActivities, what string) processActivities {
 	coordinator := *c.Coordinator
 	runner := &activities.Runner{Runs: c.Runner.Runs, Attempts: c.Runner.Attempts, Blobs: c.Runner.Blobs, Forwarder: c.Runner.Forwarder, Launchers: c.Runner.Launchers, Workers: c.Runner.Workers}
 	trainer := w.trainer()
 	switch what {
 	case "store":
-		// Everything asked of a store that is closed is an error of its driver.
+		// Every request to a closed store is an error of its driver.
 		away, err := store.Open(w.t.Context(), filepath.Join(w.t.TempDir(), "away.db"), nil)
 		require.NoError(w.t, err)
 		require.NoError(w.t, away.Close())
@@ -97,8 +97,8 @@ func (w *testEnv) without(c processActivities, what string) processActivities {
 	return processActivities{&coordinator, runner, trainer}
 }
 
-// downtime has each execution of an activity go to one process, and once something has
-// come back to another. It counts the executions that failed meanwhile.
+// downtime sends the executions of each activity to one process during an outage, and to
+// another one after it. It counts the executions that failed during the outage.
 type downtime struct {
 	mu     sync.Mutex
 	failed map[string]int
@@ -111,7 +111,7 @@ func (o *downtime) register(env *testsuite.TestWorkflowEnvironment, before, afte
 		for m := range of.NumMethod() {
 			name, do := of.Type().Method(m).Name, of.Method(m)
 			if do.Type().NumIn() != 2 {
-				continue // no activity
+				continue // not an activity
 			}
 			fail := broken.Field(i).Method(m)
 			env.RegisterActivityWithOptions(reflect.MakeFunc(do.Type(), func(args []reflect.Value) []reflect.Value {
@@ -130,9 +130,9 @@ func (o *downtime) register(env *testsuite.TestWorkflowEnvironment, before, afte
 	}
 }
 
-// Nothing that is the infrastructure's fault uses up tries, however long it lasts:
-// each activity of a run is tried many times while something is away, and the run goes
-// on as if nothing had been.
+// A fault of the infrastructure uses up no tries, however long it lasts: each activity of
+// a run is tried many times during an outage, and the run continues as if there had been
+// none.
 func TestAnOutageOfAnyLengthEndsNoRunAndQuarantinesNoTask(t *testing.T) {
 	t.Parallel()
 	for kind, of := range map[string]struct {
@@ -194,7 +194,7 @@ func TestAnOutageOfAnyLengthEndsNoRunAndQuarantinesNoTask(t *testing.T) {
 	}
 }
 
-// temporal is Temporal, with a clock that skips every wait.
+// temporal returns a test environment of Temporal, with a clock that skips every wait.
 func (w *testEnv) temporal() *testsuite.TestWorkflowEnvironment {
 	var suite testsuite.WorkflowTestSuite
 	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))

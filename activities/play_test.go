@@ -27,8 +27,8 @@ func (c commands) Launcher(s spec.Spec) (agent.Launcher, error) {
 	return agent.Command{Args: s.Agent.Command, Scratch: string(c)}, nil
 }
 
-// play is a program that does wrong what its role says, but for the task "b", which
-// it solves. A role may begin with "ask": then it first makes a model call.
+// play is a program that fails in the way of its role, except for the task "b", which it
+// solves. If the role begins with "ask", it first makes a model call.
 func play(role []string) {
 	var task agent.Task
 	must(json.NewDecoder(os.Stdin).Decode(&task))
@@ -97,8 +97,8 @@ func play(role []string) {
 	}
 }
 
-// hang makes calls and then nothing: as many as it is told, or one more each time
-// that it runs if it is told a file.
+// hang makes calls and then does nothing more. calls is their number, or a file; with a
+// file it makes one more call each time that it runs.
 func hang(calls string) {
 	n, err := strconv.Atoi(calls)
 	if err != nil {
@@ -113,7 +113,7 @@ func hang(calls string) {
 	for i := range n {
 		must(askModel(strconv.Itoa(i)))
 	}
-	for { // an empty select would be a deadlock, and noticed
+	for { // the runtime would report an empty select as a deadlock
 		<-time.After(time.Hour)
 	}
 }
@@ -132,7 +132,7 @@ func closeSocketEarly() {
 		must(err)
 		_, err = io.ReadFull(conn, make([]byte, read))
 		must(err)
-		must(conn.(*net.TCPConn).SetLinger(0)) // a reset, and no polite end
+		must(conn.(*net.TCPConn).SetLinger(0)) // a reset, not an orderly end
 		must(conn.Close())
 	}
 }

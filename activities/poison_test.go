@@ -19,7 +19,7 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// playing is the spec of an agent that is this test's binary in a role.
+// playing returns the spec of an agent that is this test's binary in a role.
 func (w *testEnv) playing(role ...string) spec.Spec {
 	w.t.Helper()
 	self, err := os.Executable()
@@ -29,7 +29,7 @@ func (w *testEnv) playing(role ...string) spec.Spec {
 	return s
 }
 
-// worker runs commands behind a forwarder to a real gateway.
+// worker returns a Runner that runs commands with a forwarder to a real gateway.
 func (w *testEnv) worker() *activities.Runner {
 	r := w.runner(w.serve(w.gateway()), nil)
 	r.Launchers = commands(filepath.Join(w.dir, "scratch"))
@@ -41,7 +41,7 @@ func TestPoisonedAgentsHaveOneOutcomeAndTheWorkerLivesOn(t *testing.T) {
 	for name, c := range map[string]struct {
 		role    []string
 		change  func(*spec.Spec)
-		failure string // empty: completed
+		failure string // empty if the attempt is completed
 		says    string
 		early   bool // before its first model call
 	}{
@@ -127,7 +127,7 @@ func TestFuncThatReportsAnAbsurdRewardHasFailed(t *testing.T) {
 			w.prepare(s)
 			runner := w.runner("", func(_ context.Context, _ agent.Task, env agent.Env) (string, error) {
 				_ = env.Reward(0.5)
-				_ = env.Reward(c.reward) // it doesn't look
+				_ = env.Reward(c.reward) // the agent ignores the error
 				return "done", nil
 			})
 			in := rollout(0, 0)
@@ -141,7 +141,8 @@ func TestFuncThatReportsAnAbsurdRewardHasFailed(t *testing.T) {
 	}
 }
 
-// tries runs the agent as often as Temporal would, and returns how each ended.
+// tries runs the agent as often as Temporal would, and returns the last result and the
+// number of runs.
 func (w *testEnv) tries(worker *activities.Runner, in activities.RunAgentInput, most int) (activities.RunAgentResult, int) {
 	w.t.Helper()
 	for n := 1; n <= most; n++ {
@@ -201,7 +202,7 @@ func TestAnAgentThatIsKilledIsTriedAgainButNotForEver(t *testing.T) {
 func TestAnAgentThatFailsAfterItSawAFaultHasNotFailed(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)
-	w.start(w.playing("ask", "exit")) // it exits, too, when its call fails
+	w.start(w.playing("ask", "exit")) // it also exits if its call fails
 	sick := http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusInternalServerError) })
 	worker := w.runner(w.serve(sick), nil)
 	worker.Launchers = commands(filepath.Join(w.dir, "scratch"))
@@ -218,7 +219,7 @@ func TestEveryAttemptSeesTheSameSurroundings(t *testing.T) {
 	w := newTestEnv(t)
 	w.start(w.playing("surroundings"))
 	in := rollout(0, 0)
-	in.Rollout.Kind = trace.Try // tried as often as it is asked for
+	in.Rollout.Kind = trace.Try // tried as often as it is requested
 	look := func(attempt int) string {
 		_, err := do[activities.RunAgentResult](t, w.worker().RunAgent, in) // another worker each time
 		require.NoError(t, err)

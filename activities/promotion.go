@@ -24,8 +24,8 @@ const (
 
 // DecidePromotion compares a candidate with the promoted version, task by task on the
 // gate split. It moves nothing. It refuses a candidate that can't be compared: an
-// evaluation that lacks a rollout never promotes. It returns a recorded decision without
-// deciding again.
+// evaluation that lacks a rollout never leads to a promotion. If a decision is on record,
+// DecidePromotion returns it and does not decide again.
 func (c *Coordinator) DecidePromotion(ctx context.Context, in DecidePromotionInput) (_ DecidePromotionResult, err error) {
 	defer temporalError(&err)
 	if before, ok, err := c.recordedDecision(ctx, in.Run, in.Policy, in.Candidate); ok || err != nil {
@@ -67,10 +67,11 @@ func (c *Coordinator) DecidePromotion(ctx context.Context, in DecidePromotionInp
 	return DecidePromotionResult{Decision: d}, nil
 }
 
-// gate says how many tasks and samples a whole evaluation on the gate split has.
+// gate has the numbers of tasks and samples of a complete evaluation on the gate split.
 type gate struct{ tasks, samples int }
 
-// gateRewards returns the mean rewards of a version by task, or why there are none.
+// gateRewards returns the mean rewards of a version by task, or in obstacle the reason
+// why there are none.
 func (c *Coordinator) gateRewards(ctx context.Context, in DecidePromotionInput, g gate, version int) (means []float64, obstacle string, err error) {
 	scores, err := c.Ledger.Scores(ctx, in.Run, in.Policy, trace.Gate, version)
 	if err != nil {
@@ -94,8 +95,8 @@ func (c *Coordinator) gateRewards(ctx context.Context, in DecidePromotionInput, 
 }
 
 // PromoteVersion moves the promoted pointer by compare-and-swap, once for each decision.
-// If a person pinned it or moved it elsewhere since the decision, it stays there, and
-// PromoteVersion records that.
+// If the pointer was pinned, or moved to another version, after the decision, it stays
+// there, and PromoteVersion records that.
 func (c *Coordinator) PromoteVersion(ctx context.Context, in PromoteVersionInput) (_ PromoteVersionResult, err error) {
 	defer temporalError(&err)
 	evidence, err := json.Marshal(in.Decision)
@@ -122,14 +123,14 @@ func (c *Coordinator) PromoteVersion(ctx context.Context, in PromoteVersionInput
 		return PromoteVersionResult{}, err
 	}
 	r := PromoteVersionResult{Moved: promoted.Version == in.Version, Promoted: promoted.Version}
-	if !r.Moved { // this activity is a retry, and somebody was quicker
+	if !r.Moved { // this is a retry, and the pointer was moved or pinned before
 		r.Reason = fmt.Sprintf("version %d was promoted, and then version %d: %s", in.Version, promoted.Version, promoted.Reason)
 	}
 	return r, nil
 }
 
-// promotionRefused records that p found the pointer pinned or elsewhere. A retry reads
-// this record, and not a pointer that may have come free.
+// promotionRefused records that p found the pointer pinned or at another version. A retry
+// reads this record, and not the pointer, which may no longer be pinned then.
 func (c *Coordinator) promotionRefused(ctx context.Context, p record.Promotion, cause error) (PromoteVersionResult, error) {
 	promoted, err := c.Ledger.Promoted(ctx, p.Run, p.Policy)
 	if errors.Is(err, trace.ErrNotFound) {
@@ -154,19 +155,19 @@ func (c *Coordinator) promotionRefused(ctx context.Context, p record.Promotion, 
 	return PromoteVersionResult{Promoted: promoted.Version, Reason: d.Reason}, err
 }
 
-// RecordDecision records a decision that moves nothing. If a decision about the candidate
-// is on record already, it is kept, and returned if it is another one.
+// RecordDecision records a decision that moves no pointer. If a decision about the
+// candidate is already on record, that one is kept. It is returned if it differs.
 func (c *Coordinator) RecordDecision(ctx context.Context, in RecordDecisionInput) (_ RecordDecisionResult, err error) {
 	defer temporalError(&err)
 	d, verdict := in.Decision, in.Verdict
-	if why, ok := strings.CutPrefix(verdict, "refused: "); ok { // as workflows said it before Decision.Obstacle carried it
+	if why, ok := strings.CutPrefix(verdict, "refused: "); ok { // workflows wrote it like this before Decision.Obstacle existed
 		d.Obstacle, verdict = why, "refused"
 	}
 	evidence, err := json.Marshal(d)
 	if err != nil {
 		return RecordDecisionResult{}, fmt.Errorf("encode the decision about version %d: %w", d.Candidate, err)
 	}
-	d.Accept = false // as the reason says it
+	d.Accept = false // the reason says so
 	err = c.Ledger.PutDecision(ctx, record.Decision{
 		Run: in.Run, Policy: in.Policy, DecisionID: DecisionID(d.Candidate), Candidate: d.Candidate, Promoted: d.Promoted,
 		Verdict: verdict, Reason: d.Reason(), Evidence: evidence, At: time.Now(),

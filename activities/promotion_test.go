@@ -14,10 +14,10 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// gateTasks is how many tasks the gate split of a judged run has.
+// gateTasks is the number of tasks in the gate split of a judged run.
 const gateTasks = 5
 
-// judged is a run whose version 0 is promoted and solves no task of its gate.
+// judged returns a run whose version 0 is promoted and solves no task of its gate split.
 func judged(t *testing.T, change func(*spec.Spec)) *testEnv {
 	t.Helper()
 	w := newTestEnv(t)
@@ -115,7 +115,7 @@ func TestSamplesOfATaskAreOneObservation(t *testing.T) {
 	require.InDelta(t, 1.0/16, d.PValue, 1e-12)
 }
 
-// newTwoSampleEnv is a judged run with two samples a task.
+// newTwoSampleEnv returns a judged run with two samples per task.
 func newTwoSampleEnv(t *testing.T) *testEnv {
 	w := judged(t, func(s *spec.Spec) { s.Evaluation.Samples = 2 })
 	for task := range gateTasks {
@@ -274,7 +274,7 @@ func TestAPromotionOfWhatTheDecisionDidNotSayIsFinal(t *testing.T) {
 	requireFinal(t, err, "conflict")
 }
 
-// recordDecision puts a decision on record that moved nothing.
+// recordDecision records a decision that moved no pointer.
 func (w *testEnv) recordDecision(d model.Decision, verdict string) activities.RecordDecisionResult {
 	w.t.Helper()
 	r, err := do[activities.RecordDecisionResult](w.t, w.coordinator.RecordDecision, activities.RecordDecisionInput{

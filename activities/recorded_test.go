@@ -17,9 +17,9 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// entry is an attempt as it is put on record, without any agent.
+// entry is an attempt that is recorded without running an agent.
 type entry struct {
-	says    []string // what is said to each call's agent, "agent: observation"
+	says    []string // for each call the agent and what it observes, "agent: observation"
 	rewards []trace.Reward
 	spans   []trace.Span
 	outcome trace.Outcome // completed if empty
@@ -27,18 +27,19 @@ type entry struct {
 	open    bool // never sealed
 }
 
-// moment is a time of an attempt, in seconds.
+// moment returns a time of an attempt.
 func moment(second int) time.Time { return time.Date(2026, 11, 21, 10, 0, second, 0, time.UTC) }
 
-// callID is the id of a call that an entry records.
+// callID returns the id of a call that an entry records.
 func callID(seq int) string { return fmt.Sprintf("chatcmpl-%d", seq) }
 
-// failedTool is the span of a tool that failed after a call.
+// failedTool returns the span of a tool that failed after a call.
 func failedTool(seq int) trace.Span {
 	return trace.Span{Trace: "t", ID: fmt.Sprint(seq), Kind: trace.ToolSpan, Failed: true, Started: moment(10*seq + 5), Ended: moment(10*seq + 6)}
 }
 
-// record puts groups on record as step of the run and asks for their credit.
+// record records groups as a step of the run, and returns the input that asks for their
+// credit.
 func (w *testEnv) record(step int, groups ...[]entry) activities.AssignCreditInput {
 	w.t.Helper()
 	in := activities.AssignCreditInput{Run: "demo", Policy: model.DefaultPolicy, Step: step}
@@ -75,7 +76,7 @@ func (w *testEnv) put(id trace.RolloutID, p entry) (attempt int) {
 	if sealed.Outcome != trace.InfraFault {
 		stored := p.reward
 		if math.IsNaN(stored) || math.IsInf(stored, 0) {
-			stored = 0 // the store takes no such thing
+			stored = 0 // the store accepts no such numbers
 		}
 		sealed.Reward = &stored
 	}
@@ -83,8 +84,8 @@ func (w *testEnv) put(id trace.RolloutID, p entry) (attempt int) {
 	return a.Attempt
 }
 
-// callOf has a prompt of four tokens, of which the last are the observation's, and a
-// completion of three, of which the last had no alternative.
+// callOf returns a call. Its prompt has four tokens, of which the last ones depend on the
+// observation. Its completion has three tokens, of which the last had no alternative.
 func callOf(a trace.Address, seq int, said string) trace.Exchange {
 	var agent, observation string
 	for i := range said {
@@ -106,7 +107,7 @@ func callOf(a trace.Address, seq int, said string) trace.Exchange {
 	}, Request: request, Response: json.RawMessage(`{"choices":[{"message":{"content":"so"}}]}`)}
 }
 
-// made is what the credit of in comes to.
+// made assigns the credit of in and returns the batch.
 func (w *testEnv) made(in activities.AssignCreditInput) (model.Batch, activities.AssignCreditResult) {
 	w.t.Helper()
 	got, err := do[activities.AssignCreditResult](w.t, w.coordinator.AssignCredit, in)
@@ -118,7 +119,7 @@ func (w *testEnv) made(in activities.AssignCreditInput) (model.Batch, activities
 	return b, got
 }
 
-// given are the advantages of the calls of each trajectory; those without a trained
+// given returns the advantages of the calls of each trajectory. Calls without a trained
 // token are absent.
 func given(b model.Batch) []map[int32][]float32 {
 	out := make([]map[int32][]float32, len(b.Trajectories))
@@ -136,7 +137,7 @@ func given(b model.Batch) []map[int32][]float32 {
 	return out
 }
 
-// credited is a testEnv whose run assigns credit as c says.
+// credited prepares a run that assigns credit by c.
 func (w *testEnv) credited(c spec.Credit) *testEnv {
 	w.t.Helper()
 	s := w.spec()
@@ -145,7 +146,8 @@ func (w *testEnv) credited(c spec.Credit) *testEnv {
 	return w
 }
 
-// values are a critic's, each that of its token's place.
+// values stores a critic's values, each of which depends on its token's place, and
+// returns their digest.
 func (w *testEnv) values(in activities.AssignCreditInput, change func(*model.Values)) string {
 	w.t.Helper()
 	v := model.Values{Policy: "critic"}

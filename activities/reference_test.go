@@ -38,7 +38,7 @@ func TestTheReferenceIsVersionZero(t *testing.T) {
 	require.NoError(t, err)
 	b, err := hf.DecodeBatch(data)
 	require.NoError(t, err)
-	reference, sum := w.proximal(b), 0.0 // version 0, scored apart from all that TrainStep does
+	reference, sum := w.proximal(b), 0.0 // version 0, scored independently of TrainStep
 	for i, r := range b.Rows {
 		for j, g := range seen.made[1].gradient[i] {
 			if !r.Sampled[j+1] {
@@ -175,8 +175,8 @@ func TestAReferenceThatCantBeReadIsNamed(t *testing.T) {
 	require.NoError(t, err, "it goes on when the file is back")
 }
 
-// A penalty for leaving the reference compares distributions that a form left, not
-// ones that it did not.
+// A penalty for leaving the reference compares the distributions that remain under a
+// form, not the full ones.
 func TestTheReferenceSeesTheDistributionThatAFormLeft(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)

@@ -9,8 +9,8 @@ import (
 )
 
 // addRefusals adds the calls that the gateway refused to the error of a failed attempt.
-// They are often the reason, and the agent may not have reported it. They go to the first
-// line, which is shown where there is room for one.
+// They are often the reason, and the agent may not have reported it. They are added to
+// the first line, because some places show only that line.
 func (r *Runner) addRefusals(ctx context.Context, a *trace.Attempt) error {
 	if a.Outcome != trace.AgentFailed {
 		return nil

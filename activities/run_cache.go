@@ -38,7 +38,7 @@ type runCache struct {
 	order []string
 }
 
-// cacheEntry is one run in the cache, also while it is being read.
+// cacheEntry is one run in the cache. It exists while the run is being read, too.
 type cacheEntry struct {
 	lock lock
 	run  *cachedRun // nil until it was read
@@ -54,8 +54,8 @@ type cachedRun struct {
 // mostCachedRuns is how many runs a cache remembers.
 const mostCachedRuns = 16
 
-// get returns a run, and reads it from the store the first time. A caller that waits
-// for another's read may give up, and waits for no other run.
+// get returns a run. The first call reads it from the store. A caller that waits while
+// another one reads the run may give up, and no caller waits for another run.
 func (c *runCache) get(ctx context.Context, name string, runs Runs, blobs Blobs) (*cachedRun, error) {
 	e := c.entry(name)
 	if err := e.lock.acquire(ctx); err != nil {

@@ -12,7 +12,8 @@ import (
 	"github.com/fulgurite/fulgurite/record"
 )
 
-// slowRuns answers for one run only when it is told to, and for others at once.
+// slowRuns waits for release before it answers for one run. It answers for other runs
+// immediately.
 type slowRuns struct {
 	activities.Runs
 	slow    string
@@ -50,7 +51,7 @@ func TestARunThatIsSlowToReadHoldsUpNoOther(t *testing.T) {
 		ended <- err
 	}()
 	<-slow.asked
-	// Whoever waits for the same run may give up.
+	// A caller that waits for the same run may give up.
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
 		_, err := do[activities.RunAgentResult](t, runner.RunAgent, lostAgent, under(ctx))
@@ -64,7 +65,8 @@ func TestARunThatIsSlowToReadHoldsUpNoOther(t *testing.T) {
 	require.ErrorContains(t, <-ended, `read run slow`)
 }
 
-// Temporal has another worker begin a later attempt when one is silent for ten seconds.
+// Temporal starts a later attempt on another worker if this one sends no heartbeat for
+// ten seconds.
 func TestRunAgentReportsThatItLivesWhileItsStoreIsSlow(t *testing.T) {
 	w := newTestEnv(t)
 	w.prepare(w.spec())

@@ -15,8 +15,8 @@ import (
 	"github.com/fulgurite/fulgurite/model/serve"
 )
 
-// One iteration is a run of eight steps of a model of 20 million parameters, each of
-// whose versions a sampler loads. held-N-MB is what the process holds after step N.
+// Each iteration is a run of eight steps of a model of 20 million parameters. A sampler
+// loads each of its versions. held-N-MB is the memory of the process after step N.
 func BenchmarkRunMemory(b *testing.B) {
 	a := model.Architecture{
 		VocabSize: 4096, HiddenSize: 256, Layers: 24, Heads: 4, KVHeads: 2, HeadDim: 64,
@@ -42,7 +42,7 @@ func BenchmarkRunMemory(b *testing.B) {
 	}
 }
 
-// held is the memory that the process has from the system, in bytes.
+// held returns the memory, in bytes, that the process has from the system.
 func held() uint64 {
 	s := []metrics.Sample{{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
 	metrics.Read(s)

@@ -28,31 +28,32 @@ type Runner struct {
 	Blobs     Blobs
 	Launchers Launchers
 	Forwarder Forwarder
-	// Workers knows of users' workers; nil skips the questions to it.
+	// Workers has information about users' workers. If it is nil, that information is not
+	// used.
 	Workers Workers
 
 	runs    runCache
 	graders grading.Graders
-	// ending replaces endingTime where it is not 0.
+	// ending replaces endingTime if it is not 0.
 	ending time.Duration
 }
 
-// Close ends databases and programs that grade. No activity may be running. It returns
-// nothing, so that it is no activity itself.
+// Close ends the databases and programs that grade. No activity may be running. It
+// returns no error, because otherwise it would be registered as an activity itself.
 func (r *Runner) Close() { _ = r.graders.Close() }
 
-// endingTime is how long a worker may take beyond an agent's own limit to end the
-// agent and to find out whether its gateway was there. A worker that takes longer
-// hangs.
+// endingTime is how long a worker may take, beyond an agent's own limit, to end the agent
+// and to find out whether its gateway was available. A worker that takes longer counts as
+// hanging.
 const endingTime = 30 * time.Second
 
-// RunAgent makes one attempt at a rollout: it allocates the attempt, runs the agent
-// behind the worker's forwarder, grades its result and seals the attempt. Faults of the
-// infrastructure are errors, and Temporal's retry makes a new attempt. So are failures
-// that may be the machine's, until they repeat. Other failures of the agent are results
-// with the spec's failure reward. A command before the attempt that fails each time is a
-// fault of the task. A rollout that has ended is not attempted again: RunAgent returns
-// its recorded outcome.
+// RunAgent makes one attempt at a rollout: it allocates the attempt, runs the agent with
+// the worker's forwarder as its model server, grades its result and seals the attempt.
+// Faults of the infrastructure are errors, and Temporal's retry makes a new attempt. The
+// same holds for failures that may be the machine's, until they repeat. Other failures of
+// the agent are results with the spec's failure reward. If a command before the attempt
+// fails each time, that is a fault of the task. A rollout that has ended is not attempted
+// again: RunAgent returns its recorded outcome.
 func (r *Runner) RunAgent(ctx context.Context, in RunAgentInput) (_ RunAgentResult, err error) {
 	defer temporalError(&err)
 	o, err := beating(ctx, recordBeat(), func(ctx context.Context) (begunAttempt, error) { return r.startAttempt(ctx, in) })
@@ -66,13 +67,13 @@ func (r *Runner) RunAgent(ctx context.Context, in RunAgentInput) (_ RunAgentResu
 	return beating(ctx, recordBeat(), func(ctx context.Context) (RunAgentResult, error) { return r.finishAttempt(ctx, o, result, err) })
 }
 
-// recordStall is how long an attempt may take to begin or to be recorded, before
-// its worker counts as hanging. A slow store needs minutes.
+// recordStall is how long it may take to begin or to record an attempt before the worker
+// counts as hanging. A slow store needs minutes.
 const recordStall = 5 * time.Minute
 
-// recordBeat makes an activity send heartbeats while it waits for the store. Otherwise a
-// store that is slower than the heartbeat timeout would have Temporal begin a later
-// attempt on another worker beside this one.
+// recordBeat returns the heartbeats of an activity that waits for the store. Without
+// them, if the store is slower than the heartbeat timeout, Temporal would start a later
+// attempt on another worker while this one is still running.
 func recordBeat() beat {
 	return beat{progress: func() any { return nil }, stall: recordStall}
 }
@@ -116,7 +117,7 @@ func (r *Runner) startAttempt(ctx context.Context, in RunAgentInput) (begunAttem
 	return o, nil
 }
 
-// task returns the run of a rollout, and its task by index in its split.
+// task returns the run of a rollout and the task at index in the rollout's split.
 func (r *Runner) task(ctx context.Context, id trace.RolloutID, index int) (*cachedRun, tasks.Task, error) {
 	run, err := r.runs.get(ctx, id.Run, r.Runs, r.Blobs)
 	if err != nil {
@@ -173,8 +174,8 @@ func titleOf(t tasks.Task, address trace.Address) string {
 // tries again. But when the command before it, or the tests after it, fail each time, the
 // task is at fault.
 func (r *Runner) sealFault(ctx context.Context, a trace.Attempt, fault error) (RunAgentResult, error) {
-	// A command that this worker lacks, or that ended with it, says nothing about the
-	// task.
+	// If this worker lacks the command, or the command ended together with the worker,
+	// that says nothing about the task.
 	if !errors.Is(fault, agent.ErrNotStarted) && ctx.Err() == nil {
 		switch {
 		case errors.Is(fault, agent.ErrBefore):
@@ -184,7 +185,7 @@ func (r *Runner) sealFault(ctx context.Context, a trace.Attempt, fault error) (R
 		}
 	}
 	a.Outcome, a.Error = trace.InfraFault, fault.Error()
-	// The worker may be stopping; wait a moment more for the record.
+	// The worker may be stopping. This waits a few more seconds for the record.
 	seal, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	err := r.Attempts.SealAttempt(seal, a)
@@ -201,9 +202,9 @@ func (r *Runner) sealFault(ctx context.Context, a trace.Attempt, fault error) (R
 	return RunAgentResult{Attempt: a.Attempt, Outcome: a.Outcome, TaskFault: truncate.Ellipsis(a.Error, failureBytes)}, nil
 }
 
-// begin begins an attempt, unless the rollout has ended: an earlier worker could not
-// report the end to Temporal, or an interrupted one starts late. Trials are attempted as
-// often as they are asked for.
+// begin begins an attempt, unless the rollout has already ended. It may have: an earlier
+// worker could not report the end to Temporal, or this worker was interrupted and starts
+// late. Trials are attempted as often as they are requested.
 func (r *Runner) begin(ctx context.Context, in RunAgentInput, taskID string, terms trace.Terms, keyHash string) (trace.Address, bool, error) {
 	if in.Rollout.Kind != trace.Try {
 		return r.Attempts.BeginUnlessEnded(ctx, in.Rollout, taskID, terms, keyHash)
@@ -212,7 +213,7 @@ func (r *Runner) begin(ctx context.Context, in RunAgentInput, taskID string, ter
 	return a, false, err
 }
 
-// launch runs the agent behind the forwarder, with heartbeats.
+// launch runs the agent with a session of the forwarder, and sends heartbeats.
 func (r *Runner) launch(ctx context.Context, o begunAttempt) (agent.Result, error) {
 	v := o.run
 	session, err := r.Forwarder.Open(ctx, o.address, o.key)
@@ -243,7 +244,7 @@ func (r *Runner) launch(ctx context.Context, o begunAttempt) (agent.Result, erro
 			BaseURL: session.BaseURL(), Key: o.key, Directory: v.spec.Agent.Directory, Environment: v.spec.Agent.Environment,
 			Limits: limits, Progress: func() { signs.Add(1) }, Waited: session.Waited, Idle: session.Idle,
 		})
-		session.Close() // after this, no more faults of the session are found
+		session.Close() // the session finds no more faults after this
 		return result, err
 	})
 	if err == nil {
@@ -252,7 +253,8 @@ func (r *Runner) launch(ctx context.Context, o begunAttempt) (agent.Result, erro
 	return result, err
 }
 
-// workspaceTime is how long it may take to make a task's workspace and to run its tests.
+// workspaceTime returns how long it may take to make a task's workspace and to run its
+// tests.
 func workspaceTime(t tasks.Task) time.Duration {
 	one, err := tasks.HarborTask(t.ID, t.Metadata)
 	if err != nil {
@@ -261,7 +263,7 @@ func workspaceTime(t tasks.Task) time.Duration {
 	return one.Longest()
 }
 
-// agentTask is the part of a task that the agent sees.
+// agentTask returns the part of a task that the agent sees.
 func agentTask(t tasks.Task) agent.Task {
 	return agent.Task{ID: t.ID, Input: t.Input, Metadata: t.Metadata}
 }

@@ -123,7 +123,8 @@ func TestAnAgentThatFailsGetsTheFailureReward(t *testing.T) {
 	}
 }
 
-// requireFault holds that the attempt ended as a fault of ours and without a reward.
+// requireFault requires that the attempt ended as a fault of the infrastructure, without
+// a reward.
 func (w *testEnv) requireFault(a trace.Address) {
 	w.t.Helper()
 	sealed := w.attempt(a)
@@ -132,7 +133,7 @@ func (w *testEnv) requireFault(a trace.Address) {
 	require.NotEmpty(w.t, sealed.Error)
 }
 
-// outage is a gateway that tells of a fault for as long as it is down.
+// outage is a gateway that reports a fault while it is down.
 type outage struct {
 	http.Handler
 	down  atomic.Bool
@@ -172,7 +173,7 @@ func TestAFaultThatTheAgentSawYieldsNoReward(t *testing.T) {
 			case <-client.Done():
 			}
 		}()
-		_, _ = ask(client, env, task.Input) // it gives up and guesses
+		_, _ = ask(client, env, task.Input) // the agent gives up and guesses
 		return "42", nil
 	})
 	in := rollout(0, 0)

@@ -10,8 +10,8 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// Each agent is compared with what it has come to in the steps before, which the
-// batch of the step before says: a worker that begins anew goes on from there.
+// Each agent is compared with its own results in earlier steps. The batch of the step
+// before has them, so a worker that starts later continues from there.
 func TestAnAgentIsComparedWithItsOwnStepsBefore(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t).credited(spec.Credit{Mean: "running", PerAgent: true, Signals: map[string]float64{"emitted": 1}})

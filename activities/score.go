@@ -9,8 +9,8 @@ import (
 	"github.com/fulgurite/fulgurite/update"
 )
 
-// ScoreBatch has version Step−1 of the critic estimate, before each sampled token of the
-// step's attempts, the return that is still to come. A repeated call gives the same
+// ScoreBatch lets version Step−1 of the critic estimate the return that is still to come,
+// before each sampled token of the step's attempts. A repeated call gives the same
 // values, to the bit if the engine is deterministic.
 func (t *Trainer) ScoreBatch(ctx context.Context, in ScoreBatchInput) (_ ScoreBatchResult, err error) {
 	defer temporalError(&err)

@@ -21,8 +21,8 @@ func (w *testEnv) scoreReference(trainer *activities.Trainer, in activities.Assi
 	return in
 }
 
-// What leaves version 0 pays for it before rewards are compared: with leave-one-out,
-// of three attempts of one group.
+// Attempts that leave version 0 get a penalty before rewards are compared. Here with
+// leave-one-out, for three attempts of one group.
 func TestTheKLToVersionZeroIsPartOfRewards(t *testing.T) {
 	t.Parallel()
 	const beta = 0.25
@@ -101,8 +101,8 @@ func TestCreditWithoutTheReferenceIsRefused(t *testing.T) {
 	requireFinal(t, err, "the log-probabilities under version 0 sha256:")
 }
 
-// A run that pays for leaving version 0 scores it in every step, so it stays in memory
-// as it does for a loss with a KL.
+// A run with the KL in its rewards scores version 0 in every step, so version 0 stays in
+// memory, as for a loss with a KL.
 func TestTheReferenceOfRewardsStaysInMemory(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)

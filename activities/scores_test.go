@@ -11,7 +11,8 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 )
 
-// The second pass sees a policy that the first has changed; the scores are those before.
+// The second pass sees a policy that the first pass has changed. The scores are those
+// before the change.
 func TestAVersionKeepsWhatItsTrainerGaveEachTokenFirst(t *testing.T) {
 	t.Parallel()
 	w, _, b, _ := stepOf(t, func(s *spec.Spec) { s.Training.Passes = 2 })

@@ -16,7 +16,7 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// served is a run of adapters that vLLM samples from.
+// served returns the spec of a run of adapters from which vLLM samples.
 func (w *testEnv) served(change func(*spec.Server)) spec.Spec {
 	s := w.spec()
 	s.Model.LoRA = &spec.LoRA{Rank: 4}
@@ -84,7 +84,7 @@ func TestAStepIsNotTrainedOnLogprobsOfAnotherModel(t *testing.T) {
 	}
 }
 
-// sampledBy puts the attempts of a batch on record, each with a call that one server sampled.
+// sampledBy records the attempts of a batch. Each has a call that one server sampled.
 func (w *testEnv) sampledBy(servers ...string) {
 	w.t.Helper()
 	for sample, server := range servers {

@@ -34,7 +34,7 @@ func (s *sleeper) Sleep(_ context.Context, run string) (func(context.Context) er
 	return func(context.Context) error {
 		s.check()
 		s.note("wake")
-		return errors.New("it does not wake") // who publishes the version wakes it
+		return errors.New("it does not wake") // the publication of the version wakes it
 	}, nil
 }
 

@@ -35,8 +35,8 @@ func (c *Coordinator) sourceModel(ctx context.Context, m spec.Model) (spec.Model
 	return source, nil
 }
 
-// copyVersion makes a version of another run version 0 of this one: the same files, under
-// a manifest with their new number.
+// copyVersion makes a version of another run version 0 of this run: the same files, with
+// a manifest that has the new number.
 func (t *Trainer) copyVersion(ctx context.Context, target update.Target, reference string) (InitPolicyResult, error) {
 	v, ok, err := update.Existing(ctx, t.Versions, target)
 	if !ok && err == nil {

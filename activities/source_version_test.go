@@ -14,7 +14,8 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// evaluating asks for run "other", which evaluates a version of run "demo".
+// evaluating returns the input for the run "other", which evaluates a version of the run
+// "demo".
 func (w *testEnv) evaluating(version string) activities.PrepareRunInput {
 	w.t.Helper()
 	s := w.spec()
@@ -87,7 +88,7 @@ func TestAVersionThatIsNotThereIsRefused(t *testing.T) {
 	requireFinal(t, err, "model.version: run demo has no version 7")
 }
 
-// A collection that takes the files away between the look at the row and the copy leaves
+// If a collection removes the files between the reading of the row and the copy, there is
 // no version without files.
 func TestAVersionWhoseFilesAreGoneIsNotCopied(t *testing.T) {
 	t.Parallel()

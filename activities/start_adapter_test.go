@@ -33,7 +33,7 @@ func (w *testEnv) exportAdapter() (of model.Version, dir string) {
 	return of, dir
 }
 
-// startFrom is a run whose version 0 is the adapter of dir.
+// startFrom returns the input of a run whose version 0 is the adapter in dir.
 func (w *testEnv) startFrom(dir string) activities.PrepareRunInput {
 	w.t.Helper()
 	s := w.spec()
@@ -43,7 +43,8 @@ func (w *testEnv) startFrom(dir string) activities.PrepareRunInput {
 	return activities.PrepareRunInput{Spec: text, Run: "other", WorkflowID: "other", ExecutionID: "execution-2"}
 }
 
-// A canary has the log-probabilities of a version; Weights stand for base and adapter.
+// A canary has the log-probabilities of a version, and its Weights cover the base and the
+// adapter.
 func TestAnExportedAdapterIsVersion0OfAnotherRunToTheBit(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)
@@ -91,7 +92,7 @@ func TestAnAdapterOfAnotherBaseIsRefusedByItsDigest(t *testing.T) {
 	exported, dir := w.exportAdapter()
 	c, _, err := checkpoint.Load(t.Context(), w.blobs, exported.Manifest)
 	require.NoError(t, err)
-	require.NoError(t, hf.WritePEFT(dir, c, c.Adapter.Base.Digest)) // as a version names it
+	require.NoError(t, hf.WritePEFT(dir, c, c.Adapter.Base.Digest)) // the name that a version uses for its base
 	in := w.startFrom(dir)
 	var s spec.Spec
 	require.NoError(t, json.Unmarshal(in.Spec, &s))

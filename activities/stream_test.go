@@ -76,8 +76,8 @@ func streamed(ctx context.Context, env agent.Env, content string) (string, error
 	return string(text), err
 }
 
-// The gateway, the forwarder and the journal are real: what the agent gets of a
-// stream that breaks anywhere is what it gets of one that doesn't.
+// The gateway, the forwarder and the journal are real. An agent gets the same bytes from
+// a stream that breaks anywhere as from one that doesn't.
 func TestAStreamedReplyThatBreaksAnywhereIsTheSame(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)
@@ -113,7 +113,7 @@ type chunk struct {
 	Choices []struct{ Delta, Message struct{ Content string } }
 }
 
-// streamedText is the text that a stream spells out.
+// streamedText returns the text of a stream.
 func streamedText(t *testing.T, stream string) string {
 	t.Helper()
 	require.True(t, strings.HasSuffix(stream, "data: [DONE]\n\n"))
@@ -132,8 +132,8 @@ func streamedText(t *testing.T, stream string) string {
 	return text.String()
 }
 
-// Errors of Anthropic's API have no place for the code by which a forwarder knows
-// that an agent goes too far.
+// Errors of Anthropic's API have no field for the code by which a forwarder recognizes
+// that an agent exceeds a limit.
 func TestAgentThatNeverStopsAskingByMessagesIsEnded(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)

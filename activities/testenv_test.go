@@ -36,7 +36,8 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// testEnv is everything real that activities work with, but for Temporal.
+// testEnv has everything that activities work with. All of it is real except for
+// Temporal.
 type testEnv struct {
 	t           testing.TB
 	dir         string
@@ -70,7 +71,7 @@ func newTestEnv(t testing.TB) *testEnv {
 	return w
 }
 
-// cluster has registered the search attributes or not.
+// cluster is true if the search attributes are registered.
 type cluster bool
 
 func (c cluster) HasSearchAttributes(context.Context) (bool, error) { return bool(c), nil }
@@ -80,7 +81,7 @@ func (w *testEnv) write(name, content string) {
 	require.NoError(w.t, os.WriteFile(filepath.Join(w.dir, name), []byte(content), 0o600))
 }
 
-// spec is a run of a very small model.
+// spec returns the spec of a run of a very small model.
 func (w *testEnv) spec() spec.Spec {
 	return spec.Spec{
 		Model:    spec.Model{Base: "base"},
@@ -100,7 +101,7 @@ func (w *testEnv) trainer() *activities.Trainer {
 
 func engines(string) (model.Engine, error) { return native.New(native.Options{Threads: 1}), nil }
 
-// runner runs the agent behind a forwarder to the gateway at url.
+// runner returns a Runner whose agents use a forwarder to the gateway at url.
 func (w *testEnv) runner(url string, a agent.Func) *activities.Runner {
 	f, err := forwarder.New(w.t.Context(), func() string { return url }, zap.NewNop())
 	require.NoError(w.t, err)
@@ -133,7 +134,7 @@ func (w *testEnv) serve(h http.Handler) string {
 
 const execution = "execution-1"
 
-// prepare makes the run "demo" of s.
+// prepare prepares the run "demo" with the spec s.
 func (w *testEnv) prepare(s spec.Spec) activities.PrepareRunResult {
 	w.t.Helper()
 	r, err := do[activities.PrepareRunResult](w.t, w.coordinator.PrepareRun, w.request(s))
@@ -161,7 +162,7 @@ func initPolicy() activities.InitPolicyInput {
 	return activities.InitPolicyInput{Run: "demo", Policy: model.DefaultPolicy}
 }
 
-// rollout asks for the attempt of a sample of the task at index task.
+// rollout returns the input for an attempt at a sample of the task at index task.
 func rollout(task, sample int) activities.RunAgentInput {
 	return activities.RunAgentInput{
 		Rollout: trace.RolloutID{Run: "demo", Kind: trace.Train, Step: 1, Task: task, Sample: sample}, Index: task, Policy: model.DefaultPolicy,
@@ -203,7 +204,7 @@ func post(ctx context.Context, env agent.Env, url string, body []byte) (string, 
 // setup changes the environment that an activity runs in.
 type setup func(*testsuite.TestActivityEnvironment)
 
-// under runs an activity in ctx.
+// under runs an activity with ctx.
 func under(ctx context.Context) setup {
 	return func(env *testsuite.TestActivityEnvironment) {
 		env.SetWorkerOptions(worker.Options{BackgroundActivityContext: ctx})
@@ -232,8 +233,8 @@ func environment(activity any, setups []setup) *testsuite.TestActivityEnvironmen
 	return env
 }
 
-// requireFinal holds that Temporal will not try again after err. It decides by
-// the failure that the activity ended with, not by that one's causes.
+// requireFinal requires that Temporal does not try again after err. The outermost failure
+// decides that, not its causes.
 func requireFinal(t testing.TB, err error, words ...string) {
 	t.Helper()
 	failure := applicationError(t, err)
@@ -244,7 +245,7 @@ func requireFinal(t testing.TB, err error, words ...string) {
 	}
 }
 
-// requireRetryable holds that Temporal will try again after err.
+// requireRetryable requires that Temporal tries again after err.
 func requireRetryable(t testing.TB, err error, words ...string) {
 	t.Helper()
 	failure := applicationError(t, err)
@@ -255,7 +256,7 @@ func requireRetryable(t testing.TB, err error, words ...string) {
 	}
 }
 
-// applicationError is the outermost one; errors.As finds it first.
+// applicationError returns the outermost application error, which errors.As finds first.
 func applicationError(t testing.TB, err error) *temporal.ApplicationError {
 	t.Helper()
 	require.Error(t, err)

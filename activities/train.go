@@ -8,8 +8,8 @@ import (
 	"github.com/fulgurite/fulgurite/update"
 )
 
-// InitPolicy makes version 0: the base model, warm-started on demonstrations if the spec
-// says so, or the version of another run that the spec names. A warm start that was
+// InitPolicy makes version 0: the base model, with a warm start on demonstrations if the
+// spec has one, or the version of another run that the spec names. A warm start that was
 // interrupted continues from its last saved update, with the same result to the bit. If
 // the spec has a critic, InitPolicy makes the critic's version 0, too.
 func (t *Trainer) InitPolicy(ctx context.Context, in InitPolicyInput) (_ InitPolicyResult, err error) {
@@ -47,7 +47,7 @@ func (t *Trainer) initCritic(ctx context.Context, in InitPolicyInput) error {
 	return err
 }
 
-// TrainStep makes version Step of version Step−1 from the step's batch. If the version
+// TrainStep makes version Step from version Step−1 and the step's batch. If the version
 // exists already, TrainStep returns it. A step that was interrupted continues from its
 // last saved update, with the same result to the bit.
 func (t *Trainer) TrainStep(ctx context.Context, in TrainStepInput) (_ TrainStepResult, err error) {
@@ -62,8 +62,8 @@ func (t *Trainer) TrainStep(ctx context.Context, in TrainStepInput) (_ TrainStep
 	})
 }
 
-// TrainCritic makes version Step of the critic from its version Step−1 and the
-// returns in the step's batch. It is idempotent as TrainStep is.
+// TrainCritic makes version Step of the critic from its version Step−1 and the returns in
+// the step's batch. Like TrainStep it is idempotent.
 func (t *Trainer) TrainCritic(ctx context.Context, in TrainCriticInput) (_ TrainCriticResult, err error) {
 	defer temporalError(&err)
 	target := update.Target{ID: model.VersionID{Run: in.Run, Policy: model.CriticPolicy, Number: in.Step}, Parent: in.Step - 1, Batch: in.Batch}

@@ -18,8 +18,9 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// batch stores a batch of two rows for step; logprobs are what sampling is said to have
-// recorded for each token of a row, the last of them of all further rows.
+// batch stores a batch of two rows for a step. logprobs has one number for each row: the
+// recorded log-probability of each of its sampled tokens. The last number is for all
+// further rows.
 func (w *testEnv) batch(step int, logprobs ...float32) string {
 	w.t.Helper()
 	b := model.Batch{
@@ -47,7 +48,7 @@ func (w *testEnv) batch(step int, logprobs ...float32) string {
 	return digest
 }
 
-// sampledAt is about what a model that knows nothing gives each token.
+// sampledAt is about the log-probability of each token under an untrained model.
 const sampledAt = -5.66
 
 func trainStep(step int, batch string) activities.TrainStepInput {
@@ -85,7 +86,8 @@ func TestAStepExecutedTwiceMakesOneVersion(t *testing.T) {
 	require.Equal(t, 0, versions[1].Parent)
 }
 
-// meeting lets all who record a version wait for each other before they do.
+// meeting makes all processes that record a version wait for each other before they do
+// so.
 type meeting struct {
 	*store.Store
 	all *sync.WaitGroup
@@ -138,7 +140,7 @@ func TestARestartedTrainerMakesTheSameBits(t *testing.T) {
 	require.Len(t, seen, 3, "each step learned something")
 }
 
-// refusesFirst does not record the first version it is given.
+// refusesFirst does not record the first version that it gets.
 type refusesFirst struct {
 	*store.Store
 	refused *bool
@@ -229,7 +231,7 @@ func (w *testEnv) path(digest string) string {
 	return path
 }
 
-// overwrite puts other content under digest.
+// overwrite replaces the content under digest.
 func (w *testEnv) overwrite(digest string) {
 	require.NoError(w.t, os.Chmod(w.path(digest), 0o600))
 	require.NoError(w.t, os.WriteFile(w.path(digest), []byte("other content"), 0o600))
@@ -245,7 +247,7 @@ func TestADivergedGradientEndsTheRunWithARemedy(t *testing.T) {
 	requireFinal(t, err, "version demo@1", "not finite", "training.optimizer.learning_rate")
 	w.requireNoVersion(1)
 
-	// What is in memory then is not taken for version 0 by mistake.
+	// The weights in memory are then not mistaken for version 0.
 	got, err := do[activities.VersionResult](t, trainer.TrainStep, trainStep(1, w.batch(1, sampledAt)))
 	require.NoError(t, err)
 	other := newTestEnv(t)
@@ -255,7 +257,7 @@ func TestADivergedGradientEndsTheRunWithARemedy(t *testing.T) {
 	require.Equal(t, want, got)
 }
 
-// hidesVersion does not show a version until somebody tries to record it.
+// hidesVersion hides a version until it is about to be recorded.
 type hidesVersion struct {
 	*store.Store
 	number int
@@ -268,7 +270,7 @@ func (l hidesVersion) Version(ctx context.Context, id model.VersionID) (model.Ve
 	return l.Store.Version(ctx, id)
 }
 
-// recordForeignVersion records a version 1 with weights of its own.
+// recordForeignVersion records a version 1 with other weights.
 func (w *testEnv) recordForeignVersion(fingerprint string) model.Version {
 	w.t.Helper()
 	parent := w.parent()
@@ -313,7 +315,7 @@ func TestTrainingGoesOnFromTheVersionThatStands(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, recordForeignVersion.Weights, first.Weights)
 
-	// The trainer has other weights in memory; the parent is what is on record.
+	// The trainer has other weights in memory, but the parent is the recorded version.
 	trainer.Versions = w.store
 	second, err := do[activities.VersionResult](t, trainer.TrainStep, trainStep(2, w.batch(2, sampledAt)))
 	require.NoError(t, err)

@@ -31,19 +31,20 @@ type Trainer struct {
 	Blobs    checkpoint.Blobs
 	Engines  Engines
 	Codecs   Codecs
-	// Attempts reads the attempts that a critic scores, and says which servers sampled.
+	// Attempts reads the attempts that a critic scores, and which servers sampled them.
 	Attempts Trajectories
-	// Constrain rebuilds the tokens that samplers could choose from under a form; without
-	// it the Trainer refuses batches with forms.
+	// Constrain rebuilds the constraint of a form, that is, the tokens that samplers
+	// could choose from. Without it, the Trainer refuses batches with forms.
 	Constrain model.Constrain
-	// Sleeper frees the GPU during an update if a server shares it; nil if none does. If
-	// a server was not woken, the publication of the next version wakes it.
+	// Sleeper frees the GPU during an update if a server shares it. It is nil if no
+	// server does. If a server could not be woken, the publication of the next version
+	// wakes it.
 	Sleeper Sleeper
-	// SaveEvery is the number of updates between two saves of the state, for an executor
-	// that continues after a crash. 0 saves as often as costs little.
+	// SaveEvery is the number of updates between two saves of the state. After a crash,
+	// another executor continues from the last save. 0 saves as often as costs little.
 	SaveEvery int
-	// Stall is how long the work may go without finishing a piece before it counts as
-	// hanging; 0 is the constant stall.
+	// Stall is how long the work may take to finish one piece before it counts as
+	// hanging. 0 means the constant stall.
 	Stall time.Duration
 
 	lock  lock // guards maker, except for its Work
@@ -53,11 +54,11 @@ type Trainer struct {
 // wakeLimit is how long waking a server may take.
 const wakeLimit = 2 * time.Minute
 
-// stall leaves an engine the time to compile its graphs, and a disk to read the
+// stall is enough time for an engine to compile its graphs, and for a disk to read the
 // largest file of a checkpoint.
 const stall = 5 * time.Minute
 
-// Close frees what is in memory.
+// Close frees the memory of the models.
 func (t *Trainer) Close() {
 	_ = t.lock.acquire(context.Background()) // the context never ends, so there is no error
 	defer t.lock.release()
@@ -74,8 +75,8 @@ func (t *Trainer) progress() TrainerProgress {
 	return TrainerProgress{Work: t.maker.Work(), Updates: t.maker.Updates()}
 }
 
-// alone makes a subject by f, one at a time. While an execution waits for the lock, it
-// sends heartbeats with the work of the one that holds it.
+// alone runs f, which makes subject. Only one f runs at a time. While an execution waits
+// for the lock, it sends heartbeats with the progress of the one that holds it.
 func alone[Result any](ctx context.Context, t *Trainer, subject string, f func(context.Context, *update.Maker) (Result, error)) (Result, error) {
 	b := beat{progress: func() any { return t.progress() }, stall: cmp.Or(t.Stall, stall)}
 	return beating(ctx, b, func(ctx context.Context) (made Result, err error) {
@@ -125,8 +126,8 @@ func (t *Trainer) once(ctx context.Context, target update.Target, produce func(c
 	return VersionResult{Number: v.Number, Weights: v.Weights, Metrics: v.Metrics}, nil
 }
 
-// sleep has the servers on this GPU give up its memory until wake is called. It also
-// frees what m holds: the next update loads it again.
+// sleep makes the servers on this GPU free its memory until wake is called. It also frees
+// what m holds, so the next update loads it again.
 func (t *Trainer) sleep(ctx context.Context, m *update.Maker, run string) (wake func(), err error) {
 	if t.Sleeper == nil {
 		return func() {}, nil

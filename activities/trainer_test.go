@@ -14,7 +14,7 @@ import (
 	"github.com/fulgurite/fulgurite/activities"
 )
 
-// firstBeat reports when an activity beats for the first time.
+// firstBeat closes beat when an activity sends its first heartbeat.
 func firstBeat(beat chan<- struct{}) setup {
 	var once sync.Once
 	return func(env *testsuite.TestActivityEnvironment) {
@@ -22,8 +22,8 @@ func firstBeat(beat chan<- struct{}) setup {
 	}
 }
 
-// While one step is made, on the same worker another waits for its turn; neither
-// may be taken for dead.
+// While one step is made, another one on the same worker waits for its turn. Neither may
+// count as dead.
 func TestWhoWaitsForItsTurnBeatsToo(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)
@@ -71,7 +71,7 @@ func TestWhoWaitsForItsTurnMayGiveUp(t *testing.T) {
 	require.Len(t, seen.made, 1)
 }
 
-// hanging is an update that never comes to an end, but listens to its context.
+// hanging is an update that ends only when its context does.
 func hanging(ctx context.Context) error {
 	<-ctx.Done()
 	return ctx.Err()
@@ -102,7 +102,7 @@ func TestEachRowOfAnUpdateIsProgress(t *testing.T) {
 	var steps []uint64
 	var updates []int
 	seen := watch(trainer, nil)
-	seen.row = func() { // of one thread
+	seen.row = func() { // called on one thread
 		p := activities.Progress(trainer)
 		steps, updates = append(steps, p.Work), append(updates, p.Updates)
 	}

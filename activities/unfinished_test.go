@@ -26,7 +26,7 @@ func (w *testEnv) unfinished(base, key string) {
 	w.t.Cleanup(func() { _ = conn.Close() })
 	_, err = fmt.Fprintf(conn, "POST %s/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: 100\r\nExpect: 100-continue\r\n\r\n", u.Path, key)
 	require.NoError(w.t, err)
-	_, err = io.ReadFull(conn, make([]byte, len("HTTP/1.1 "))) // it has been read, and answered or asked for more
+	_, err = io.ReadFull(conn, make([]byte, len("HTTP/1.1 "))) // the request has been read: the server answers it or asks for the body
 	require.NoError(w.t, err)
 }
 

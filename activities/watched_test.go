@@ -8,12 +8,12 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// made is one update as the engine saw it.
+// made is one update in the form in which the engine saw it.
 type made struct {
 	rows     []model.Row
 	logprobs [][]float32
 	gradient [][]float32 // of the loss, by each row's log-probabilities
-	entropy  [][]float32 // likewise by each row's entropies
+	entropy  [][]float32 // of the loss, by each row's entropies
 	adamW    model.AdamW
 }
 
@@ -21,13 +21,13 @@ type made struct {
 type watched struct {
 	model.Engine
 	enter func(ctx context.Context) error // before each update; nil does nothing
-	row   func()                          // after each row of an update, likewise
+	row   func()                          // after each row of an update; nil does nothing
 
 	mu   sync.Mutex
 	made []made
 }
 
-// watch has trainer train with an engine that is looked at.
+// watch replaces the trainer's engine by one whose updates are recorded.
 func watch(trainer *activities.Trainer, enter func(ctx context.Context) error) *watched {
 	w := &watched{enter: enter}
 	trainer.Engines = func(name string) (model.Engine, error) {

@@ -5,21 +5,23 @@ import (
 	"slices"
 )
 
-// Advantages has the advantages that a Plan gives to a batch. Skipped calls have
-// advantage 0, and zeros for their tokens, also in Returns: they are not trained.
+// Advantages has the advantages that a Plan assigns to a batch. Skipped calls are not
+// trained: they have advantage 0, and zeros for their tokens, also in Returns.
 type Advantages struct {
-	// Trajectory is the scalar that is reported, by group and sample: Normalization of
-	// the reward and all that the trained calls earned, before Assignment spreads it; 0
-	// where all calls are skipped.
+	// Trajectory is the number that is reported for each trajectory, by group and sample:
+	// the normalized sum of the reward and of all that the trained calls earned, before
+	// Assignment spreads it. It is 0 if all calls are skipped.
 	Trajectory [][]float64
-	// Call is by group, sample and call; the mean over its tokens where they differ.
+	// Call is by group, sample and call. If the tokens of a call have different
+	// advantages, it is their mean.
 	Call [][][]float64
-	// Token is by group, sample, call and trained token; nil where every token has
-	// its call's.
+	// Token is by group, sample, call and trained token. It is nil if every token has the
+	// advantage of its call.
 	Token [][][][]float64
 	// Baselines are Plan.Baselines after the batch; nil unless the plan has running ones.
 	Baselines map[string]float64
-	// Returns are the targets of a critic, shaped like Token; nil without a critic.
+	// Returns are the targets of a critic, with the shape of Token. They are nil without
+	// a critic.
 	Returns [][][][]float64
 }
 
@@ -39,7 +41,7 @@ func (a Advantages) Teaches(groups [][]Trajectory, group int) bool {
 	return false
 }
 
-// empty has the shape of the groups.
+// empty returns Advantages of zeros with the shape of the groups.
 func (p Plan) empty(groups [][]Trajectory) Advantages {
 	out := Advantages{Trajectory: make([][]float64, len(groups)), Call: make([][][]float64, len(groups))}
 	for g, samples := range groups {
@@ -57,7 +59,8 @@ func (p Plan) empty(groups [][]Trajectory) Advantages {
 	return out
 }
 
-// byToken allocates the tokens of a trajectory in one piece of memory.
+// byToken returns zeros by group, sample, call and token. The tokens of a trajectory lie
+// in one piece of memory.
 func byToken(groups [][]Trajectory) [][][][]float64 {
 	out := make([][][][]float64, len(groups))
 	for g, samples := range groups {
@@ -77,7 +80,7 @@ func byToken(groups [][]Trajectory) [][][][]float64 {
 	return out
 }
 
-// check refuses numbers that overflowed, although the rewards were finite.
+// check returns an error for numbers that overflowed although the rewards were finite.
 func (a Advantages) check(groups [][]Trajectory) error {
 	for g, samples := range groups {
 		for i, t := range samples {

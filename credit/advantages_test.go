@@ -11,7 +11,7 @@ import (
 	"github.com/fulgurite/fulgurite/credit"
 )
 
-// goldenAdvantages is what golden/advantages.py wrote.
+// goldenAdvantages is the file that golden/advantages.py wrote.
 type goldenAdvantages struct {
 	Batches map[string][][]credit.Trajectory
 	Cases   []struct {
@@ -77,7 +77,8 @@ func requireNearTokens(t *testing.T, want, got [][][][]float64, g, i int) {
 	}
 }
 
-// requireNear is agreement to 1e-9, of numbers beyond 1 relative.
+// requireNear requires agreement to 1e-9: relative for numbers larger than 1, else
+// absolute.
 func requireNear(t *testing.T, want, got []float64) {
 	t.Helper()
 	require.Len(t, got, len(want))
@@ -100,7 +101,7 @@ func TestTheFormatPenaltyIsTakenOnce(t *testing.T) {
 	require.InDelta(t, -0.5, credit.FormatPenalty(7, 0.5), 0)
 }
 
-// The bits are those of the first release: runs that began under it go on under
+// The expected bits are those of the first release: runs that began with it continue with
 // this one and must end in the same weights.
 func TestAdvantagesOfTheFirstReleaseStayTheSameToTheBit(t *testing.T) {
 	t.Parallel()

@@ -1,6 +1,6 @@
 package credit
 
-// Aggregation says how token losses become one number.
+// Aggregation names how token losses become one number.
 type Aggregation string
 
 // The aggregations.
@@ -10,22 +10,22 @@ const (
 	// SequenceMean takes the mean over each trajectory's trained tokens first,
 	// then over trajectories (the original GRPO).
 	SequenceMean Aggregation = "sequence_mean"
-	// Constant divides each trajectory's sum by one constant instead of its own
-	// length, which would make long failures cheap, then takes the mean over
-	// trajectories (Dr. GRPO, arXiv:2503.20783).
+	// Constant divides each trajectory's sum by one constant, then takes the mean over
+	// trajectories (Dr. GRPO, arXiv:2503.20783). Dividing by the trajectory's own length
+	// would make long failures cheap.
 	Constant Aggregation = "constant"
 )
 
-// Denominators are counted over the whole batch before any mask or rejection. A
-// trajectory without a trained token does not count.
+// Denominators has the counts that losses are divided by. They cover the whole batch,
+// before any mask or rejection. A trajectory without a trained token does not count.
 type Denominators struct {
 	// Trajectory is the number of trained tokens of each trajectory.
 	Trajectory []int
-	// Length is the constant of Constant.
+	// Length is the constant that the aggregation Constant divides by.
 	Length int
 }
 
-// Weight is the weight of one trained token of trajectory i.
+// Weight returns the weight of one trained token of trajectory i.
 func (d Denominators) Weight(a Aggregation, i int) float64 {
 	switch a {
 	case SequenceMean:
@@ -36,7 +36,7 @@ func (d Denominators) Weight(a Aggregation, i int) float64 {
 	return 1 / float64(d.Tokens())
 }
 
-// Tokens is the number of trained tokens of the batch.
+// Tokens returns the number of trained tokens of the batch.
 func (d Denominators) Tokens() int {
 	n := 0
 	for _, t := range d.Trajectory {

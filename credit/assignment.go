@@ -17,17 +17,19 @@ const (
 	Discounted Assignment = "discounted"
 	// LastCall gives the last call the advantage and the others nothing.
 	LastCall Assignment = "last_call"
-	// GiGPO adds to it how the call did against others made in the same state.
+	// GiGPO adds to the trajectory's advantage how well the call did compared with other
+	// calls in the same state.
 	GiGPO Assignment = "gigpo"
 	// TurnGAE estimates advantages from a critic's value of each call.
 	TurnGAE Assignment = "turn_gae"
-	// ValueDifference gives each call the change of estimated success that it made.
+	// ValueDifference gives each call its own reward and the change of the estimated
+	// reward that the call made.
 	ValueDifference Assignment = "value_difference"
-	// Judge adds the judge's score of the call to it.
+	// Judge adds the judge's score of the call to the trajectory's advantage.
 	Judge Assignment = "judge"
 )
 
-// Assignments lists them.
+// Assignments returns all assignments.
 func Assignments() []Assignment {
 	return []Assignment{Identical, Discounted, LastCall, GiGPO, TurnGAE, ValueDifference, Judge}
 }
@@ -35,8 +37,8 @@ func Assignments() []Assignment {
 // ErrAssignment is wrapped when an assignment is not one of the above.
 var ErrAssignment = errors.New("unknown assignment")
 
-// Calls returns the advantage of each of n calls under Identical, Discounted and
-// LastCall, which need nothing else. The others are a Plan's.
+// Calls returns the advantage of each of n calls under Identical, Discounted or LastCall,
+// which need only the trajectory's advantage. The other assignments need a Plan.
 func (a Assignment) Calls(advantage float64, n int, discount float64) ([]float64, error) {
 	if a != Identical && a != Discounted && a != LastCall {
 		return nil, fmt.Errorf("%w %q", ErrAssignment, a)
@@ -48,7 +50,7 @@ func (a Assignment) Calls(advantage float64, n int, discount float64) ([]float64
 	return out, nil
 }
 
-// share is the share of the k-th call of n in an advantage.
+// share returns the advantage of the k-th call of n.
 func (a Assignment) share(advantage float64, k, n int, discount float64) float64 {
 	switch {
 	case a == Discounted:

@@ -9,15 +9,15 @@ import (
 type path struct {
 	group, sample int
 	calls         []Call
-	// trained are the indices of the calls that get credit; the others are passed
-	// through as observations are.
+	// trained are the indices of the calls that get credit. The others are passed over,
+	// as observations are.
 	trained []int
 	// rewards are the named ones in order of their names, reward their weighted sum.
 	rewards []float64
 	reward  float64
 }
 
-// earned is the sum of the trained calls' own rewards.
+// earned returns the sum of the trained calls' own rewards.
 func (t path) earned() float64 {
 	sum := 0.0
 	for _, k := range t.trained {
@@ -26,18 +26,19 @@ func (t path) earned() float64 {
 	return sum
 }
 
-// batch are the trajectories of all groups, in their order.
+// batch holds the trajectories of all groups, in their order.
 type batch struct {
 	paths []path
 	// counted are, by group, the paths that take part in baselines. An attempt without
-	// any call does, since an attempt at the task can end in its reward; an attempt
-	// whose calls are all skipped does not.
+	// any call takes part, because an attempt at the task can have such a result. An
+	// attempt whose calls are all skipped does not.
 	counted [][]int
 }
 
 func everyone(Call) bool { return true }
 
-// newBatch takes for trained the calls of the given agents that are not skipped.
+// newBatch makes a batch. The trained calls are those for which of returns true and that
+// are not skipped.
 func (p Plan) newBatch(groups [][]Trajectory, rewards [][][]float64, of func(Call) bool) batch {
 	b := batch{counted: make([][]int, len(groups))}
 	for g, samples := range groups {
@@ -68,14 +69,14 @@ func (b batch) agents() []string {
 	return slices.Sorted(maps.Keys(seen))
 }
 
-// earns reports whether any trained call earned something by itself.
+// earns reports whether any trained call has a reward of its own.
 func (b batch) earns() bool {
 	return slices.ContainsFunc(b.paths, func(t path) bool {
 		return slices.ContainsFunc(t.trained, func(k int) bool { return t.calls[k].earned() != 0 })
 	})
 }
 
-// each is a number of every path.
+// each returns a number of every path.
 func (b batch) each(number func(path) float64) []float64 {
 	out := make([]float64, len(b.paths))
 	for i, t := range b.paths {
@@ -84,7 +85,7 @@ func (b batch) each(number func(path) float64) []float64 {
 	return out
 }
 
-// grouped are the numbers of the paths that count, by group.
+// grouped returns the numbers of the paths that count, by group.
 func (b batch) grouped(numbers []float64) [][]float64 {
 	out := make([][]float64, len(b.counted))
 	for g, counted := range b.counted {

@@ -1,10 +1,10 @@
 package credit
 
-// calls are the trained tokens of a row by the calls that they are of, which are
-// numbered from 0 in order of their first token.
+// calls assigns the trained tokens of a row to their calls, which are numbered from 0 in
+// the order of their first tokens.
 type calls struct {
-	of     []int // of each token of the row; -1 where it is not trained
-	tokens []int // trained ones of each call
+	of     []int // the call of each token of the row; -1 if the token is not trained
+	tokens []int // number of trained tokens of each call
 }
 
 func newCalls(t Tokens) calls {
@@ -42,7 +42,7 @@ func (c calls) sums(x func(token int) float64) []float64 {
 	return out
 }
 
-// means are sums over numbers of tokens.
+// means returns the mean of x over the trained tokens of each call.
 func (c calls) means(x func(token int) float64) []float64 {
 	out := c.sums(x)
 	for call := range out {
@@ -51,7 +51,7 @@ func (c calls) means(x func(token int) float64) []float64 {
 	return out
 }
 
-// spread gives each token what its call has.
+// spread returns, for each trained token, the number of its call.
 func (c calls) spread(x []float64) []float64 {
 	out := make([]float64, len(c.of))
 	for i, call := range c.of {

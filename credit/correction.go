@@ -9,26 +9,27 @@ type CorrectionKind string
 // The corrections, all by ρ = π_prox/μ, which is a constant for derivatives. An empty
 // kind is Uncorrected.
 const (
-	// Uncorrected has no weight, and r is π_θ/μ.
+	// Uncorrected applies no weight; r is then π_θ/μ.
 	Uncorrected CorrectionKind = "none"
-	// Decoupled weighs each token by min(ρ, Cap): decoupled PPO (Hilton et al., 2021,
-	// arXiv:2110.00641), the weight truncated as in V-trace (Espeholt et al., 2018,
-	// arXiv:1802.01561). Others call it truncated importance sampling of tokens.
+	// Decoupled weighs each token by min(ρ, Cap). This is decoupled PPO (Hilton et al.,
+	// 2021, arXiv:2110.00641) with the weight truncated as in V-trace (Espeholt et al.,
+	// 2018, arXiv:1802.01561). It is also known as truncated importance sampling of
+	// tokens.
 	Decoupled CorrectionKind = "decoupled"
 	// MIS weighs a token by ρ and leaves it out where ρ is not within Floor and Cap
 	// (masked importance sampling; IcePop).
 	MIS CorrectionKind = "mis"
 	// Sequence weighs the tokens of a call by min(Πρ, Cap).
 	Sequence CorrectionKind = "sequence"
-	// Geometric leaves a call out unless exp(mean log ρ) is within Floor and Cap; it
-	// weighs nothing.
+	// Geometric leaves a call out unless exp(mean log ρ) is within Floor and Cap. All
+	// other weights are 1.
 	Geometric CorrectionKind = "geometric"
-	// K3 leaves a call out where mean(ρ − 1 − log ρ), the k3 estimate of KL(μ ‖ π_prox),
-	// is above Cap; it weighs nothing.
+	// K3 leaves a call out if mean(ρ − 1 − log ρ), the k3 estimate of KL(μ ‖ π_prox), is
+	// above Cap. All other weights are 1.
 	K3 CorrectionKind = "k3"
 )
 
-// Corrections lists them.
+// Corrections returns all kinds of correction.
 func Corrections() []CorrectionKind {
 	return []CorrectionKind{Uncorrected, Decoupled, MIS, Sequence, Geometric, K3}
 }
@@ -91,6 +92,6 @@ func (c Correction) importance(x float64) importance {
 	return importance{weight: 1}
 }
 
-// k3 is the third of Schulman's estimators of a divergence ("Approximating KL
-// divergence", 2020) at a log-ratio of d: e^d − 1 − d, never negative.
+// k3 returns the third of Schulman's estimators of a divergence ("Approximating KL
+// divergence", 2020) for a log-ratio d: e^d − 1 − d, which is never negative.
 func k3(d float64) float64 { return math.Expm1(d) - d }

@@ -15,8 +15,8 @@ const (
 	benchTokens  = 500
 )
 
-// benchBatch is 10,000 trajectories of 20 calls of 500 tokens; states come back now
-// and then. All calls share one slice of values, which credit only reads.
+// benchBatch returns 10,000 trajectories of 20 calls of 500 tokens. Some states occur
+// several times. All calls share one slice of values, which credit only reads.
 func benchBatch() [][]credit.Trajectory {
 	r := rand.New(rand.NewPCG(1, 1))
 	values := make([]float64, benchTokens)
@@ -68,8 +68,8 @@ func BenchmarkAdvantages(b *testing.B) {
 	}
 }
 
-// BenchmarkFitValues learns from 200,000 calls of 50 features, one in five of them
-// known to the whole batch.
+// BenchmarkFitValues learns from 200,000 calls of 50 features. One feature in five occurs
+// in the whole batch.
 func BenchmarkFitValues(b *testing.B) {
 	r := rand.New(rand.NewPCG(1, 1))
 	groups := make([][]credit.Example, benchGroups)

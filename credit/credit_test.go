@@ -47,7 +47,7 @@ func TestAGroupWithoutVarianceTeachesNothing(t *testing.T) {
 	}
 }
 
-// The mean of rewards that cancel is what rounding leaves of it.
+// The mean of rewards that cancel is only a rounding error.
 func TestAMeanNextToNothingDividesNothing(t *testing.T) {
 	t.Parallel()
 	maxrl := credit.Normalization{Mean: credit.Group, Std: credit.ByMean}

@@ -39,7 +39,7 @@ func TestWhitenedTokensHaveMeanZeroAndDeviationOne(t *testing.T) {
 		}
 		require.InDelta(t, 0, sum/float64(len(all)), 1e-6)
 		if squares == 0 {
-			return // nothing differed
+			return // nothing differs
 		}
 		deviation := math.Sqrt(squares / float64(len(all)-1))
 		require.LessOrEqual(t, deviation, 1+1e-9)
@@ -50,7 +50,8 @@ func TestWhitenedTokensHaveMeanZeroAndDeviationOne(t *testing.T) {
 	})
 }
 
-// spreadOf is the largest difference between trained calls, or tokens where they differ.
+// spreadOf returns the largest difference between the advantages of trained calls, or of
+// their tokens if these differ.
 func spreadOf(a credit.Advantages, groups [][]credit.Trajectory) float64 {
 	low, high := math.Inf(1), math.Inf(-1)
 	for g, samples := range groups {
@@ -65,8 +66,8 @@ func spreadOf(a credit.Advantages, groups [][]credit.Trajectory) float64 {
 	return high - low
 }
 
-// With λ = 1 and γ = 1 values cancel: what the critic learns is what was still to
-// come.
+// With λ = 1 and γ = 1 the values cancel: the critic's target is the sum of all rewards
+// that are still to come.
 func TestReturnsWithoutDiscountAreWhatWasStillToCome(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -93,8 +94,8 @@ func TestReturnsWithoutDiscountAreWhatWasStillToCome(t *testing.T) {
 	})
 }
 
-// With λ = 0 the value of what follows stands for all that comes, which is what a
-// difference of estimates is.
+// With λ = 0 the next value replaces all that follows, so the advantage is a difference
+// of estimates.
 func TestTurnGAEWithoutLambdaIsTheDifferenceOfValues(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -6,11 +6,11 @@ import (
 	"github.com/fulgurite/fulgurite/credit"
 )
 
-// GRPO from top to bottom: four attempts at one task, what each earned, and the
-// derivative of the loss by the log-probability of every token that was sampled.
+// GRPO from beginning to end: four attempts at one task with their rewards, and the
+// derivative of the loss by the log-probability of every sampled token.
 func Example_grpo() {
 	rewards := []float64{1, 0, 0, 1}
-	sampled := [][]float64{{-0.5, -1.2}, {-0.7, -0.9, -2.1}, {-0.4}, {-1.1, -0.3}} // when the tokens were sampled
+	sampled := [][]float64{{-0.5, -1.2}, {-0.7, -0.9, -2.1}, {-0.4}, {-1.1, -0.3}} // at the time of sampling
 	current := [][]float64{{-0.5, -1.1}, {-0.8, -0.9, -2.6}, {-0.4}, {-0.8, -0.3}} // under the policy that is trained
 
 	// Rewards are compared with those of the same task: A = (R − mean) / (deviation + 1e-6).

@@ -28,7 +28,7 @@ func ExampleNormalization() {
 	// [+3.000 -1.000 -1.000 -1.000]
 }
 
-// An attempt of three calls came to an advantage of 1.
+// The advantage of an attempt is 1, and it made three calls.
 func ExampleAssignment_Calls() {
 	for _, a := range []credit.Assignment{credit.Identical, credit.Discounted, credit.LastCall} {
 		calls, err := a.Calls(1, 3, 0.9)
@@ -43,8 +43,9 @@ func ExampleAssignment_Calls() {
 	// last_call  [0.00 0.00 1.00]
 }
 
-// Two attempts come to the same fork. GiGPO adds to the call that each made there how it
-// did against the other; the states after it were met once and add nothing.
+// Two attempts reach the same fork. Each makes a call there. GiGPO adds to that call how
+// well it did compared with the other one. The states after the fork occur once and add
+// nothing.
 func ExamplePlan_Advantages_gigpo() {
 	attempt := func(name string, reward float64, states ...string) credit.Trajectory {
 		t := credit.Trajectory{Name: name, Rewards: map[string]float64{credit.Final: reward}}
@@ -101,7 +102,8 @@ func ExamplePlan_Advantages_whiten() {
 	// +1.50 -0.50
 }
 
-// One token that became likelier, by a factor of e^0.5, and had been good.
+// The update has made a token with a positive advantage more likely, by a factor of
+// e^0.5.
 func ExampleLossType_Surrogate() {
 	for _, name := range credit.LossTypes() {
 		tokens := credit.Tokens{

@@ -1,16 +1,16 @@
 package credit
 
-// byTurn is generalized advantage estimation over calls (turn-PPO, arXiv:2512.17008). V_k
-// is the critic's value before the first token of call k. r_k is the call's own reward;
-// the last call adds the reward of the trajectory:
+// byTurn implements generalized advantage estimation over calls (turn-PPO,
+// arXiv:2512.17008). V_k is the critic's value before the first token of call k. r_k is
+// the call's own reward, to which the last call adds the reward of the trajectory:
 //
 //	δ_k = r_k + γ·V_(k+1) − V_k,  A_k = δ_k + γλ·A_(k+1)
 //
-// After the last call V and A are 0: an attempt has an end. Skipped calls are passed
-// over, as tokens of observations are in PPO: they neither discount nor add a reward, and
-// the next trained call is the successor. So are calls without a token, which have no
-// value, but their own rewards go to the trained call before them. The critic's target is
-// A_k + V_k at every token of the call.
+// After the last call V and A are 0, because an attempt ends there. Skipped calls are
+// passed over, as tokens of observations are in PPO: they neither discount nor add a
+// reward, and the next trained call is the successor. Calls without a token, which have
+// no value, are passed over as well, but their own rewards go to the trained call before
+// them. The critic's target is A_k + V_k at every token of the call.
 func (p Plan) byTurn(b batch, out Advantages) {
 	for _, t := range b.paths {
 		var next estimate
@@ -33,15 +33,16 @@ func (p Plan) byTurn(b batch, out Advantages) {
 	}
 }
 
-// byToken is generalized advantage estimation over the trained tokens of a
-// trajectory in their order (Schulman et al., 2015, arXiv:1506.02438; PPO):
+// byToken implements generalized advantage estimation over the trained tokens of a
+// trajectory, in their order (Schulman et al., 2015, arXiv:1506.02438; PPO):
 //
 //	δ_t = r_t + γ·V_(t+1) − V_t,  Â_t = δ_t + γλ·Â_(t+1),  return Â_t + V_t
 //
 // The last token of a call has the call's own reward, a token with a penalty has the
-// penalty, and the last token of all adds the reward of the trajectory. Tokens of
-// observations and of skipped calls are passed over: V and Â of the successor reach the
-// token before them unchanged. The advantage of a call is the mean of its tokens'.
+// penalty, and the last token of the trajectory adds the reward of the trajectory. Tokens
+// of observations and of skipped calls are passed over: V and Â of the successor reach
+// the token before them unchanged. The advantage of a call is the mean of those of its
+// tokens.
 func (p Plan) byToken(b batch, out Advantages) {
 	for _, t := range b.paths {
 		var next estimate
@@ -71,19 +72,20 @@ func (p Plan) byToken(b batch, out Advantages) {
 // after its end.
 type estimate struct{ value, advantage float64 }
 
-// before goes one point back.
+// before returns the estimate one point earlier in the trajectory.
 func (e estimate) before(value, reward, discount, lambda float64) estimate {
 	delta := reward + discount*e.value - value
 	return estimate{value, delta + discount*lambda*e.advantage}
 }
 
 // byDifference gives each call its own reward and the change of the estimated reward that
-// it made:
+// the call made:
 //
-//	A_k = e_k + V̂_(k+1) − V̂_k,  after the last call the reward itself
+//	A_k = e_k + V̂_(k+1) − V̂_k
 //
-// The sum over a trajectory is its reward and all rewards of its calls, less the estimate
-// before its first trained call. Skipped calls are passed over.
+// After the last call, the reward itself takes the place of the estimate. The sum over a
+// trajectory is its reward and all rewards of its calls, less the estimate before its
+// first trained call. Skipped calls are passed over.
 func byDifference(b batch, out Advantages) {
 	for _, t := range b.paths {
 		after := t.reward

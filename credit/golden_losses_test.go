@@ -66,7 +66,7 @@ func (g goldenLoss) tokens() credit.Tokens {
 	}
 }
 
-// noise is what no result may keep.
+// noise returns numbers that Evaluate has to overwrite.
 func noise(n int) []float64 {
 	out := make([]float64, n)
 	for i := range out {
@@ -85,7 +85,7 @@ func readGoldenLosses(t testing.TB) goldenLosses {
 	return g
 }
 
-// near is equal to 1e-9, absolute for what is small and relative for what is not.
+// near requires agreement to 1e-9: relative for numbers larger than 1, else absolute.
 func near(t testing.TB, want, got float64, name string) {
 	t.Helper()
 	require.InDelta(t, want, got, 1e-9*math.Max(1, math.Abs(want)), name)

@@ -13,29 +13,29 @@ type Estimator string
 // d = log π_ref − log π_θ and, after the arrow, the derivative by log π_θ.
 const (
 	// KL1 is −d → 1. As a loss it teaches nothing about the reference: its derivative
-	// does not depend on it, and is 0 in the mean over what π_θ samples.
+	// does not depend on the reference, and its mean over what π_θ samples is 0.
 	KL1 Estimator = "k1"
-	// KL2 is d²/2 → −d. Its derivative is right in the mean, its value biased.
+	// KL2 is d²/2 → −d. The mean of its derivative is right, but its value is biased.
 	KL2 Estimator = "k2"
 	// KL3 is e^d − 1 − d → 1 − e^d. Its value is unbiased, and its derivative is the
 	// derivative of KL(π_ref ‖ π_θ).
 	KL3 Estimator = "k3"
-	// Unbiased is KL3 times π_θ/μ, which is no constant for the derivative
-	// (DeepSeek-V3.2, arXiv:2512.02556): → −d·π_θ/μ. Value and derivative are right in
-	// the mean over what μ sampled, whichever version that was.
+	// Unbiased is KL3 times π_θ/μ, which is not a constant for the derivative
+	// (DeepSeek-V3.2, arXiv:2512.02556): → −d·π_θ/μ. The means of its value and of its
+	// derivative are right over what μ sampled, whichever version μ was.
 	Unbiased Estimator = "unbiased"
 )
 
-// KL is a penalty for leaving the reference. Its value is added to the loss of
-// each trained token, times Weight and the token's own weight; no correction
-// multiplies it, and a token that one rejects still has it.
+// KL is a penalty for leaving the reference. Its value is added to the loss of each
+// trained token, times Weight and the token's own weight. A correction does not multiply
+// it, and a token that a correction rejects still has it.
 type KL struct {
 	Estimator Estimator
-	Weight    float64 // 0 is no penalty
+	Weight    float64 // 0 means no penalty
 }
 
-// Estimate is the estimate of KL(μ ‖ π_ref) from a token that μ sampled, by its
-// log-probabilities: KL1, KL2 or KL3. Of Unbiased it is KL3, as the ratio is 1.
+// Estimate returns the estimate of KL(μ ‖ π_ref) from a token that μ sampled: KL1, KL2 or
+// KL3 of its log-probabilities. For Unbiased it is KL3, because the ratio is 1.
 func (k KL) Estimate(sampled, reference float64) float64 {
 	d := reference - sampled
 	switch k.Estimator {
@@ -47,7 +47,7 @@ func (k KL) Estimate(sampled, reference float64) float64 {
 	return k3(d)
 }
 
-// term is the estimate of token i, and its derivative by log π_θ.
+// term returns the estimate of token i and its derivative by log π_θ.
 func (k KL) term(t Tokens, i int) (value, derivative float64) {
 	d := t.Reference[i] - t.Current[i]
 	switch k.Estimator {
@@ -67,11 +67,11 @@ func (k KL) term(t Tokens, i int) (value, derivative float64) {
 //
 //	−Weight·kl_t,  kl_t an estimate of KL(μ ‖ π_ref) by log μ_t − log π_ref,t
 //
-// beside all other rewards (PPO of Ouyang et al., 2022, arXiv:2203.02155; RLOO,
-// arXiv:2402.14740; REINFORCE++, arXiv:2501.03262). If tokens have advantages of their
-// own (GAE), a penalty is the reward of its token. Otherwise the penalties of a call are
-// added to its own reward, and the rewards of a trajectory's calls are part of its reward
-// before it is compared with others. Skipped calls have no penalty.
+// in addition to all other rewards (PPO of Ouyang et al., 2022, arXiv:2203.02155; RLOO,
+// arXiv:2402.14740; REINFORCE++, arXiv:2501.03262). If each token has its own advantage
+// (GAE), the penalty is the reward of its token. Otherwise the penalties of a call are
+// added to its own reward, and the rewards of a trajectory's calls are part of the
+// trajectory's reward before it is compared with others. Skipped calls have no penalty.
 func (p Plan) penalized(groups [][]Trajectory) [][]Trajectory {
 	if p.KL.Weight == 0 {
 		return groups

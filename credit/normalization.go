@@ -16,24 +16,25 @@ const (
 	Batch Level = "batch"
 	// Running, for a mean, is the running mean of the steps before; see Plan.Baselines.
 	Running Level = "running"
-	// ByMean, of a deviation, divides by the mean in its place.
+	// ByMean, for a deviation, divides by the mean instead of the deviation.
 	ByMean Level = "mean"
 )
 
 // meanFloor is the smallest mean that ByMean divides by, as a share of the largest
-// magnitude among the numbers. One success in the largest group is well above it; a
-// smaller mean is the remainder of numbers that cancel.
+// magnitude among the numbers. The mean of the largest group with one success is well
+// above it. A smaller mean is only the rounding error of numbers that cancel.
 const meanFloor = 1e-6
 
-// stdEpsilon keeps the division finite; it is verl's, added to the deviation.
+// stdEpsilon is added to the deviation and keeps the quotient finite. The value is that
+// of verl.
 const stdEpsilon = 1e-6
 
 // ErrReward is wrapped when a reward cannot be trained on.
 var ErrReward = errors.New("bad reward")
 
-// Normalization makes rewards comparable: A = (R − mean) / (std + 1e-6), where
-// mean and std are taken over the level given, and None leaves them out. The
-// deviation is the unbiased one (n−1).
+// Normalization makes rewards comparable: A = (R − mean) / (std + 1e-6). mean and std are
+// taken over the given levels; None leaves one out. The deviation is the unbiased one
+// (n−1).
 //
 //	GRPO     (arXiv:2402.03300)  {Group, Group, false}
 //	Dr. GRPO (arXiv:2503.20783)  {Group, None,  false}
@@ -43,32 +44,33 @@ var ErrReward = errors.New("bad reward")
 //	REINFORCE++-baseline (the same)          {Group, None, false}, then Plan.Whiten
 //	GDPO     (arXiv:2601.05242)  {Group, Group, false}, Plan.Separate and Plan.Whiten
 //
-// Epsilon, its place beside the deviation and n−1 are verl's, whose GRPO most
-// published runs used; the paper has no epsilon and leaves n or n−1 open.
+// The epsilon, its addition to the deviation, and n−1 are as in verl, whose GRPO most
+// published runs used. The paper has no epsilon and does not say whether n or n−1.
 //
-// A group of one has no baseline: its mean at level Group is its own reward, so
-// its advantage is 0, as prime-rl has it. verl gives it the reward itself, which
-// would train every lone sample towards whatever it did. A group whose rewards are
-// all equal has advantage 0 exactly.
+// A group of one has no baseline: its mean at level Group is its own reward, so its
+// advantage is 0, as in prime-rl. verl uses the reward itself as the advantage, which
+// would train every single sample towards whatever it did. A group whose rewards are all
+// equal has advantage 0 exactly.
 //
-// ByMean is (R − mean)/mean without an epsilon, so that a group with success rate p
-// has advantages of 1/p − 1 and −1, as in MaxRL's estimator. It is made for rewards
-// that are not negative: where the mean is less than 1e-6 of the largest |R|, nothing
-// succeeded that could be weighed, and all advantages are 0.
+// ByMean is (R − mean)/mean without an epsilon. A group with success rate p then has
+// advantages of 1/p − 1 and −1, as in MaxRL's estimator. It is made for rewards that are
+// not negative: if the mean is less than 1e-6 of the largest |R|, no success is left that
+// could be weighed, and all advantages are 0.
 //
-// Std at level Group beside another Mean divides a group of equal rewards, which
-// still differ from that mean, by the epsilon alone. No published algorithm does so.
+// If Std is Group and Mean is another level, a group of equal rewards still differs from
+// that mean, and the difference is divided by the epsilon alone. No published algorithm
+// does this.
 type Normalization struct {
 	Mean Level
 	Std  Level
 	// LeaveOneOut leaves each sample out of its own group mean.
 	LeaveOneOut bool
 
-	baseline float64 // of Running
+	baseline float64 // the mean at level Running
 }
 
-// Advantages returns one advantage for each reward of each group. Rewards that
-// are not finite are refused with ErrReward, naming group and sample.
+// Advantages returns one advantage for each reward of each group. For a reward that is
+// not finite it returns an error that wraps ErrReward and names group and sample.
 func (n Normalization) Advantages(groups [][]float64) ([][]float64, error) {
 	for g, rewards := range groups {
 		for i, r := range rewards {
@@ -80,8 +82,8 @@ func (n Normalization) Advantages(groups [][]float64) ([][]float64, error) {
 	return n.advantages(groups, deviations{}), nil
 }
 
-// deviations are added to the deviations of the rewards: other numbers that share their
-// scale. The zero value adds nothing.
+// deviations are added to the deviations of the rewards. They come from other numbers
+// that are divided by the same divisor. The zero value adds nothing.
 type deviations struct {
 	group []float64
 	batch float64
@@ -130,7 +132,8 @@ func (n Normalization) centred(r float64, count int, group, batch moments) float
 	return r
 }
 
-// divisor divides the differences; 0 makes all of them 0.
+// divisor returns the number that divides the differences; 0 means that all of them
+// become 0.
 func (n Normalization) divisor(group, batch moments) float64 {
 	switch {
 	case n.Std == Group:
@@ -145,7 +148,7 @@ func (n Normalization) divisor(group, batch moments) float64 {
 	return 1
 }
 
-// byMean is the mean, or 0 where it is too small to divide by.
+// byMean returns the mean, or 0 if it is too small to divide by.
 func (m moments) byMean() float64 {
 	if m.mean < meanFloor*m.largest {
 		return 0
@@ -172,11 +175,11 @@ func constant(x []float64) bool {
 	return true
 }
 
-// moments are the mean, the unbiased deviation, 0 for fewer than two numbers, and the
-// largest magnitude.
+// moments are the mean, the unbiased deviation (0 for fewer than two numbers) and the
+// largest magnitude of some numbers.
 type moments struct{ mean, std, largest float64 }
 
-// newMoments adds to the deviation what varies beside the numbers.
+// newMoments returns the moments of x. It adds beside to the deviation.
 func newMoments(x []float64, beside float64) moments {
 	if len(x) == 0 {
 		return moments{std: beside}

@@ -11,15 +11,16 @@ import (
 // ErrObjective is wrapped by every error of Objective.Check.
 var ErrObjective = errors.New("bad objective")
 
-// Objective is a policy loss put together from its parts: for each trained token
+// Objective is a policy loss put together from its parts. The loss of each trained token
+// is
 //
 //	L_t = w·surrogate(r, A) + KL.Weight·kl − Entropy·H
 //
-// times the token's own weight, where w is the correction's. With a correction the
-// surrogate's ratio is π_θ/π_prox and w bridges from there to the policy that
-// sampled; without one it is π_θ/μ, and no gap is corrected twice. PPOClip with
-// Decoupled is decoupled PPO: a clip around μ would, with a lag, already bite before
-// the first update, where the two versions differ.
+// times the token's own weight. w is the weight of the correction. With a correction, the
+// surrogate's ratio is π_θ/π_prox, and w accounts for the difference between π_prox and
+// the policy that sampled. Without one the ratio is π_θ/μ. So no gap is corrected twice.
+// PPOClip with Decoupled is decoupled PPO. With a lag, a clip around μ would take effect
+// even before the first update, because the two versions already differ.
 type Objective struct {
 	Surrogate  Surrogate
 	Correction Correction
@@ -27,7 +28,7 @@ type Objective struct {
 	Entropy    float64 // weight of the bonus for entropy H
 }
 
-// Check refuses an objective that is no loss.
+// Check returns an error if the objective is not a valid loss.
 func (o Objective) Check() error {
 	c := o.Correction
 	switch {
@@ -55,7 +56,8 @@ func (o Objective) Evaluate(t Tokens) Stats {
 	return s
 }
 
-// surrogate writes the gradient of the part that advantages enter.
+// surrogate writes the gradient of the part that depends on advantages, and returns its
+// Stats.
 func (o Objective) surrogate(t Tokens) Stats {
 	var s Stats
 	old, all := t.Sampled, newCalls(t)
@@ -86,7 +88,7 @@ func (o Objective) surrogate(t Tokens) Stats {
 	return s
 }
 
-// ratios tells r of each token.
+// ratios returns a function that returns r of a token.
 func (o Objective) ratios(t Tokens, old []float64, all calls) func(token int) float64 {
 	apart := func(i int) float64 { return t.Current[i] - old[i] }
 	if o.Surrogate.byCall() {
@@ -95,7 +97,7 @@ func (o Objective) ratios(t Tokens, old []float64, all calls) func(token int) fl
 	return func(i int) float64 { return math.Exp(apart(i)) }
 }
 
-// regularize adds what does not depend on advantages.
+// regularize adds the parts that do not depend on advantages: KL and entropy.
 func (o Objective) regularize(t Tokens, s *Stats) {
 	for i, w := range t.Weight {
 		if w == 0 {
@@ -117,7 +119,7 @@ func (o Objective) regularize(t Tokens, s *Stats) {
 	}
 }
 
-// compare counts a trained token of ratio r.
+// compare adds a trained token with ratio r to the Stats.
 func (s *Stats) compare(t Tokens, i int, r float64) {
 	whole := t.Current[i] - t.Sampled[i]
 	s.Count++
@@ -128,7 +130,8 @@ func (s *Stats) compare(t Tokens, i int, r float64) {
 	s.GapMax = math.Max(s.GapMax, math.Abs(whole))
 }
 
-// weigh counts the weight of a token whose versions are apart by staleness nats.
+// weigh adds a token's importance weight to the Stats. staleness is the difference of its
+// log-probabilities under the two versions, in nats.
 func (s *Stats) weigh(w importance, staleness float64) {
 	s.Importance += w.weight
 	s.Squares += w.weight * w.weight

@@ -29,7 +29,7 @@ func corrections() []credit.Correction {
 	}
 }
 
-// someObjective draws one of every kind.
+// someObjective draws an objective, with any surrogate and any correction.
 func someObjective(t *rapid.T) credit.Objective {
 	return credit.Objective{
 		Surrogate:  surrogates()[rapid.SampledFrom(sortedNames()).Draw(t, "surrogate")],
@@ -65,7 +65,7 @@ func someTokens(t *rapid.T, first int32) credit.Tokens {
 	return in
 }
 
-// laid are rows end to end, their gradients included.
+// laid returns rows one after the other in one row, including their gradients.
 func laid(rows ...credit.Tokens) credit.Tokens {
 	var out credit.Tokens
 	for _, r := range rows {
@@ -78,7 +78,7 @@ func laid(rows ...credit.Tokens) credit.Tokens {
 	return out
 }
 
-// picked are the tokens of t at places.
+// picked returns the tokens of t at some places.
 func picked(t credit.Tokens, places []int) credit.Tokens {
 	one := func(i int) credit.Tokens {
 		return credit.Tokens{
@@ -94,8 +94,8 @@ func picked(t credit.Tokens, places []int) credit.Tokens {
 	return laid(out...)
 }
 
-// However a batch is cut into rows, packed and padded, and in whatever order its
-// tokens lie, each token has the same gradient: only a call must stay whole.
+// Each token has the same gradient, however a batch is cut into rows, packed and padded,
+// and in whatever order its tokens are. Only the tokens of a call must stay together.
 func TestRowsPackingPaddingAndOrderDoNotMatter(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -152,8 +152,8 @@ func TestWhatIsMaskedHasNoGradientAndNoPartInAnything(t *testing.T) {
 	})
 }
 
-// frozen is the loss with one log-probability moved by h, and what the formula
-// holds constant, the ratio of CISPO, left as it is.
+// frozen returns the loss after one log-probability has moved by h. What the formula
+// treats as a constant, such as the ratio of CISPO, does not move.
 func frozen(o credit.Objective, in credit.Tokens, i int, h float64) float64 {
 	moved := laid(in)
 	moved.Current[i] += h
@@ -170,10 +170,10 @@ func TestGradientsAreDerivativesOfTheLoss(t *testing.T) {
 		o, in := someObjective(t), someTokens(t, 0)
 		switch o.Surrogate.(type) {
 		case credit.CISPO:
-			if o.KL.Estimator == credit.Unbiased { // whose ratio is no constant
+			if o.KL.Estimator == credit.Unbiased { // its ratio is not a constant
 				o.KL.Weight = 0
 			}
-		case credit.GSPO: // both its forms have one derivative where a call has one advantage and weight
+		case credit.GSPO: // both forms have the same derivative if all tokens of a call have the same advantage and weight
 			spread(in)
 			if o.Correction.Kind == credit.Decoupled || o.Correction.Kind == credit.MIS {
 				o.Correction = credit.Correction{}
@@ -196,7 +196,7 @@ func TestGradientsAreDerivativesOfTheLoss(t *testing.T) {
 	})
 }
 
-// spread gives all trained tokens of a call one advantage and one weight.
+// spread gives all trained tokens of a call the same advantage and the same weight.
 func spread(in credit.Tokens) {
 	for i, c := range in.Call {
 		if c >= 0 {

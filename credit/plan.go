@@ -15,23 +15,23 @@ type Spread string
 const (
 	// Uniform gives every trained token of a call the call's advantage.
 	Uniform Spread = "uniform"
-	// GAE gives every trained token its own, from a critic's values (PPO).
+	// GAE gives every trained token its own advantage, from a critic's values (PPO).
 	GAE Spread = "gae"
 )
 
 // ErrPlan is wrapped when the parts of a plan do not fit each other.
 var ErrPlan = errors.New("bad plan of credit")
 
-// Plan is how the rewards of a batch become advantages. Its zero value gives
-// every call the final reward.
+// Plan describes how the rewards of a batch become advantages. With its zero value, every
+// call gets the final reward as its advantage.
 type Plan struct {
-	// Normalization compares rewards. It has to be empty where an estimate of the
-	// return is the baseline: TurnGAE, ValueDifference and GAE.
+	// Normalization compares rewards. It has to be empty if an estimate of the return is
+	// the baseline, as with TurnGAE, ValueDifference and GAE.
 	Normalization Normalization
-	// Assignment spreads credit over calls; empty is Identical, the only one that
-	// goes with GAE.
+	// Assignment spreads credit over calls. Empty means Identical, the only assignment
+	// that can be combined with GAE.
 	Assignment Assignment
-	// Tokens spreads it over the tokens of a call.
+	// Tokens spreads the credit of a call over its tokens.
 	Tokens Spread
 	// Discount is γ: per call, and per token under GAE.
 	Discount float64
@@ -39,33 +39,34 @@ type Plan struct {
 	Lambda float64
 	// StepWeight is ω of GiGPO.
 	StepWeight float64
-	// PerAgent compares an agent only with itself: credit is assigned for one agent
-	// after the other, as if only its calls were trained. So each has its own
-	// baselines, its own last call and its own earnings of calls.
+	// PerAgent compares an agent only with itself: credit is assigned to one agent after
+	// the other, as if only its calls were trained. So each agent has its own baselines,
+	// its own last call, and its own rewards of calls.
 	PerAgent bool
 	// Whiten brings the advantages of the batch's trained tokens to mean 0 and
 	// deviation 1.
 	Whiten bool
 	// Rewards are the weights of the named rewards; an empty map is {"final": 1}.
 	Rewards map[string]float64
-	// Separate normalizes each named reward by itself and adds them up weighted (GDPO,
-	// arXiv:2601.05242), so that none drowns in the variance of another. The calls' own
-	// rewards are one more, of weight 1.
+	// Separate normalizes each named reward separately and adds up the results with their
+	// weights (GDPO, arXiv:2601.05242), so that none drowns in the variance of another.
+	// The calls' own rewards count as one more reward, of weight 1.
 	Separate bool
-	// Baselines are compared with rewards at level Running, by AllAgents and OfAgent:
-	// Advantages.Baselines after the batch before. A missing key is 0.
+	// Baselines are what rewards are compared with at level Running. The keys are
+	// AllAgents and the results of OfAgent. They are Advantages.Baselines of the batch
+	// before; a missing key means 0.
 	Baselines map[string]float64
-	// KL is taken from the rewards of tokens: Weight times an estimate, KL1, KL2 or
-	// KL3, of the divergence of the sampler from the reference.
+	// KL is subtracted from the rewards of tokens: Weight times an estimate (KL1, KL2 or
+	// KL3) of the divergence of the sampler from the reference.
 	KL KL
 }
 
-// Advantages gives credit to the calls of a batch, by group and sample. Groups
-// may differ in size. An attempt without calls has nothing to train, but still
-// counts in the baseline of its group; an attempt whose calls are all skipped does
-// neither. Errors name the trajectory, and wrap ErrReward, ErrMissingReward,
-// ErrEstimate, ErrCall, ErrPlan or ErrNothingToTrain. A batch either gets finite
-// advantages throughout or an error.
+// Advantages assigns credit to the calls of a batch, by group and sample. Groups may
+// differ in size. An attempt without calls has nothing to train, but still counts in the
+// baseline of its group. An attempt whose calls are all skipped neither trains nor
+// counts. Errors name the trajectory, and wrap ErrReward, ErrMissingReward, ErrEstimate,
+// ErrCall, ErrPlan or ErrNothingToTrain. A batch gets either finite advantages throughout
+// or an error.
 func (p Plan) Advantages(groups [][]Trajectory) (Advantages, error) {
 	if err := p.check(); err != nil {
 		return Advantages{}, err
@@ -105,7 +106,7 @@ func (p Plan) Advantages(groups [][]Trajectory) (Advantages, error) {
 	return out, nil
 }
 
-// check refuses parts that do not fit.
+// check returns an error if the parts of the plan do not fit each other.
 func (p Plan) check() error {
 	if !slices.Contains(Assignments(), p.kind()) {
 		return fmt.Errorf("%w %q", ErrAssignment, p.Assignment)
@@ -153,31 +154,31 @@ func (p Plan) critic() bool { return p.Assignment == TurnGAE || p.Tokens == GAE 
 // estimates reports whether an estimate of the return is the baseline.
 func (p Plan) estimates() bool { return p.critic() || p.Assignment == ValueDifference }
 
-// kind is the assignment, by default Identical.
+// kind returns the assignment, by default Identical.
 func (p Plan) kind() Assignment { return cmp.Or(p.Assignment, Identical) }
 
-// runningDecay is the weight of a running baseline beside a new reward (SPIRAL,
-// arXiv:2506.24119).
+// runningDecay is the weight of a running baseline when a new reward is added to it
+// (SPIRAL, arXiv:2506.24119).
 const runningDecay = 0.95
 
 // AllAgents is the key of Plan.Baselines for all agents together; OfAgent returns the key
 // of one agent.
 const AllAgents = "all"
 
-// OfAgent is the key of an agent's baseline.
+// OfAgent returns the key of an agent's baseline.
 func OfAgent(name string) string { return "agent " + name }
 
 // running reports whether the plan compares rewards with running baselines.
 func (p Plan) running() bool { return p.Normalization.Mean == Running }
 
-// withBaseline is the plan with one of its baselines.
+// withBaseline returns the plan with one of its baselines.
 func (p Plan) withBaseline(key string) Plan {
 	p.Normalization.baseline = p.Baselines[key]
 	return p
 }
 
-// updated is a baseline after a batch: each attempt with a trained call changes it, one
-// after the other,
+// updated returns a baseline after a batch. Each attempt with a trained call changes it,
+// one after the other,
 //
 //	b ← 0.95·b + 0.05·R
 //

@@ -9,7 +9,7 @@ import (
 	"github.com/fulgurite/fulgurite/credit"
 )
 
-// attempt is a trajectory; calls without tokens get one.
+// attempt returns a trajectory. Calls without tokens get one token.
 func attempt(final float64, calls ...credit.Call) credit.Trajectory {
 	for k := range calls {
 		if calls[k].Tokens == 0 {
@@ -100,8 +100,8 @@ func TestRewardsThatOverflowAreRefused(t *testing.T) {
 	require.ErrorContains(t, err, "demo/train-1/0/0/1")
 }
 
-// An attempt that made no call is one of its group's outcomes; one in which only
-// other agents spoke says nothing about the agent that is trained.
+// An attempt without calls is one of its group's outcomes. An attempt in which only other
+// agents made calls says nothing about the agent that is trained.
 func TestAnAttemptWithoutCallsCountsAndOneOfOtherAgentsDoesNot(t *testing.T) {
 	t.Parallel()
 	plan := credit.Plan{Normalization: credit.Normalization{Mean: credit.Group}}
@@ -144,7 +144,7 @@ func TestGroupsWithoutSuccessTeachNothingByTheMean(t *testing.T) {
 	require.Equal(t, [][]float64{{0, 0}}, got.Trajectory)
 }
 
-// The mean of ten times 0.1 is not 0.1, in floating point.
+// In floating point the mean of ten times 0.1 is not 0.1.
 func TestEqualRewardsHaveNoAdvantageAtAll(t *testing.T) {
 	t.Parallel()
 	var samples []credit.Trajectory
@@ -174,8 +174,8 @@ func TestDiscountedCreditLooksAheadOnly(t *testing.T) {
 	require.Equal(t, []float64{14}, got.Trajectory[0], "all of it, undiscounted")
 }
 
-// The parts of two trajectories cancel but for what rounding leaves. A deviation of
-// the sums would be 1e-17, and quotients by it 1e5 and more.
+// The two parts of each trajectory cancel up to rounding. The deviation of the sums would
+// be 1e-17, and quotients by it 1e5 and more.
 func TestEarningsThatCancelDoNotExplode(t *testing.T) {
 	t.Parallel()
 	plan := credit.Plan{Normalization: grpo, Assignment: credit.Discounted, Discount: 0.9}
@@ -205,8 +205,8 @@ func TestGiGPOComparesOnlyEqualStatesOfAGroup(t *testing.T) {
 	require.Equal(t, [][]float64{{0}, {0}}, got.Call[1])
 }
 
-// What is skipped may be anything: the credit of the other calls is as if it were
-// not there.
+// A skipped call may contain anything: the credit of the other calls is the same as
+// without it.
 func TestSkippedCallsChangeNothing(t *testing.T) {
 	t.Parallel()
 	g := readAdvantages(t)
@@ -218,7 +218,7 @@ func TestSkippedCallsChangeNothing(t *testing.T) {
 		with := make([][]credit.Trajectory, len(groups))
 		for i, samples := range groups {
 			for _, t := range samples {
-				if len(t.Calls) > 0 { // an attempt without calls would stop counting
+				if len(t.Calls) > 0 { // an attempt that had no calls would no longer count
 					t.Calls = append(append([]credit.Call{stranger}, t.Calls...), stranger)
 				}
 				with[i] = append(with[i], t)

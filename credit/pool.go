@@ -2,10 +2,10 @@ package credit
 
 import "math"
 
-// pool are calls of one group that are compared with each other.
+// pool is a set of calls of one group that are compared with each other.
 type pool struct {
 	numbers []float64
-	// at is where the credit of each goes.
+	// at has, for each call, the place where its credit is added.
 	at []*float64
 }
 
@@ -13,8 +13,8 @@ func (p *pool) add(number float64, at *float64) {
 	p.numbers, p.at = append(p.numbers, number), append(p.at, at)
 }
 
-// local is the normalization inside a pool: against its own mean, and divided where
-// n divides.
+// local returns the normalization inside a pool: it subtracts the pool's own mean, and
+// divides if n divides.
 func (n Normalization) local() Normalization {
 	out := Normalization{Mean: Group, Std: n.Std, LeaveOneOut: n.LeaveOneOut}
 	if n.Std == Batch {
@@ -36,17 +36,17 @@ func (n Normalization) credit(pools []pool, weight float64) {
 	}
 }
 
-// anchored adds the step advantages of GiGPO (arXiv:2505.10978): calls of a group
-// that were made in the same state are compared by their discounted returns,
+// anchored adds the step advantages of GiGPO (arXiv:2505.10978). Calls of a group that
+// were made in the same state are compared by their discounted returns,
 //
 //	A_k = A^E + ω·A^S,  A^S = (G_k − mean_S)/F,  G_k = Σ_{j≥k} γ^(j−k)·r_j
 //
 // where r_j is call j's own reward, to which the last call adds the trajectory's, and F
-// is 1 or the deviation of the calls compared. A state that occurs once teaches nothing,
-// nor does an empty one. A^E is Normalization's, over trajectories. The authors' code
-// takes its mean and deviation over calls unless told otherwise, so long attempts decide
-// about the baseline; here an attempt is one sample of its task, however long. Calls of
-// one attempt that come back to a state are all compared.
+// is 1 or the deviation of the compared calls. A state that occurs once adds nothing, nor
+// does an empty one. A^E is the advantage by Normalization, over trajectories. The
+// authors' code by default takes its mean and deviation over calls, so that long attempts
+// decide about the baseline; here an attempt is one sample of its task, however long it
+// is. If one attempt returns to a state, all of its calls there are compared.
 func (p Plan) anchored(b batch, out Advantages) {
 	returns := b.ahead(p.Discount)
 	var pools []pool

@@ -12,7 +12,7 @@ import (
 	"github.com/fulgurite/fulgurite/credit"
 )
 
-// someGroups draws a batch with few states and, every so often, skipped calls.
+// someGroups draws a batch with few different states and some skipped calls.
 func someGroups(t *rapid.T, earning bool) [][]credit.Trajectory {
 	reward := rapid.OneOf(rapid.Float64Range(-3, 3), rapid.SampledFrom([]float64{0, 1}))
 	var groups [][]credit.Trajectory
@@ -42,7 +42,7 @@ func someGroups(t *rapid.T, earning bool) [][]credit.Trajectory {
 	return groups
 }
 
-// somePlan draws any plan that contradicts nothing.
+// somePlan draws any plan that is free of contradictions.
 func somePlan(t *rapid.T) credit.Plan {
 	p := credit.Plan{
 		Discount: rapid.Float64Range(0, 1).Draw(t, "discount"), Lambda: rapid.Float64Range(0, 1).Draw(t, "lambda"),
@@ -73,7 +73,7 @@ func must(t require.TestingT, p credit.Plan, groups [][]credit.Trajectory) credi
 	return a
 }
 
-// changed copies groups with another final reward and earnings.
+// changed returns a copy of groups with other final rewards and other rewards of calls.
 func changed(groups [][]credit.Trajectory, final func(g int, r float64) float64, earned func(e float64) float64) [][]credit.Trajectory {
 	out := make([][]credit.Trajectory, len(groups))
 	for g, samples := range groups {
@@ -91,8 +91,8 @@ func changed(groups [][]credit.Trajectory, final func(g int, r float64) float64,
 
 func same(x float64) float64 { return x }
 
-// requireClose has a tolerance for numbers that a division by a small deviation may
-// have made large.
+// requireClose allows for large numbers, which a division by a small deviation may
+// produce.
 func requireClose(t require.TestingT, want, got []float64, more ...any) {
 	require.Len(t, got, len(want))
 	for i := range want {
@@ -113,7 +113,7 @@ func TestCentredCreditSumsToZeroInEveryGroup(t *testing.T) {
 			}
 			require.InDelta(t, 0, sum, 1e-9*size)
 		}
-		// What a judge adds and what states add is centred as well.
+		// The parts that a judge and equal states add are centred as well.
 		plan.Normalization.Std = credit.None
 		before := total(must(t, plan, groups))
 		plan.Assignment, plan.StepWeight, plan.Discount = rapid.SampledFrom([]credit.Assignment{credit.Judge, credit.GiGPO}).Draw(t, "by"), 1, 0.9
@@ -121,7 +121,7 @@ func TestCentredCreditSumsToZeroInEveryGroup(t *testing.T) {
 	})
 }
 
-// total is the sum of the calls of each group.
+// total returns the sum of the advantages of each group's calls.
 func total(a credit.Advantages) []float64 {
 	out := make([]float64, len(a.Call))
 	for g, samples := range a.Call {
@@ -138,7 +138,7 @@ func TestAnotherZeroOfRewardsChangesNothingThatIsCentred(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		groups := someGroups(t, true)
-		for g := range groups { // what is compared must not only differ by rounding
+		for g := range groups { // differences must not consist of rounding alone
 			for i := range groups[g] {
 				groups[g][i].Rewards["final"] = math.Round(4*groups[g][i].Rewards["final"]) / 4
 				for k := range groups[g][i].Calls {
@@ -163,13 +163,13 @@ func TestAnotherZeroOfRewardsChangesNothingThatIsCentred(t *testing.T) {
 	})
 }
 
-// Without a deviation credit grows with the rewards; with one it does not, but for
-// the epsilon.
+// Without division by a deviation, credit grows with the rewards. With it, credit stays
+// the same up to the epsilon.
 func TestCreditScalesWithRewardsUnlessItIsDivided(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		groups := someGroups(t, true)
-		const by = 8 // a power of two: not a bit is rounded
+		const by = 8 // a power of two, so that nothing is rounded
 		scale := func(x float64) float64 { return by * x }
 		scaled := changed(groups, func(_ int, r float64) float64 { return by * r }, scale)
 		plan := credit.Plan{
@@ -197,8 +197,8 @@ func TestSamplesAndGroupsHaveNoOrder(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		groups, plan := someGroups(t, rapid.Bool().Draw(t, "earning")), somePlan(t)
-		// Of equal numbers sums in another order differ in the last bit, and a
-		// deviation of 1e-17 is not 0: keep them dyadic.
+		// Summed in another order, equal numbers give sums that differ in the last bit,
+		// and a deviation of 1e-17 is not 0. Multiples of 1/16 have exact sums.
 		dyadic := func(x float64) float64 { return math.Round(16*x) / 16 }
 		groups = changed(groups, func(_ int, r float64) float64 { return dyadic(r) }, dyadic)
 		type place struct{ g, i int }

@@ -7,12 +7,12 @@ import (
 	"slices"
 )
 
-// Final is the name of the reward that decides: the grader's, or the one that an
-// agent posts without a name.
+// Final is the name of the main reward: the grader's, or the one that an agent posts
+// without a name.
 const Final = "final"
 
-// Reward is the reward of a trajectory under the plan's weights, without what its
-// calls earned by themselves.
+// Reward returns the reward of a trajectory under the plan's weights, without the calls'
+// own rewards.
 func (p Plan) Reward(t Trajectory) (float64, error) {
 	named, err := p.named(t)
 	if err != nil {
@@ -21,8 +21,8 @@ func (p Plan) Reward(t Trajectory) (float64, error) {
 	return p.sum(named), nil
 }
 
-// read takes the named rewards out of the trajectories and refuses those that
-// cannot be trained on.
+// read returns the named rewards of the trajectories, and an error for those that cannot
+// be trained on.
 func (p Plan) read(groups [][]Trajectory) ([][][]float64, error) {
 	out := make([][][]float64, len(groups))
 	tokens, first := 0, ""
@@ -61,7 +61,8 @@ func (p Plan) weight(name string) float64 {
 	return p.Rewards[name]
 }
 
-// named are the rewards of a trajectory that have a weight, in order of names.
+// named returns the rewards of a trajectory that have a weight, in the order of their
+// names.
 func (p Plan) named(t Trajectory) ([]float64, error) {
 	var out []float64
 	for _, name := range p.names() {
@@ -77,7 +78,7 @@ func (p Plan) named(t Trajectory) ([]float64, error) {
 	return out, nil
 }
 
-// sum is the weighted sum of the named rewards.
+// sum returns the weighted sum of the named rewards.
 func (p Plan) sum(named []float64) float64 {
 	var sum float64
 	for i, name := range p.names() {
@@ -90,8 +91,8 @@ func (p Plan) sum(named []float64) float64 {
 	return sum
 }
 
-// outcomes are the advantages of whole trajectories: of the reward and all that
-// the calls earned.
+// outcomes returns the advantages of whole trajectories: of the reward and all that the
+// calls earned.
 func (p Plan) outcomes(b batch) []float64 {
 	earned := b.each(path.earned)
 	if !p.Separate {
@@ -110,7 +111,7 @@ func (p Plan) outcomes(b batch) []float64 {
 	return out
 }
 
-// finals are the advantages of the rewards alone.
+// finals returns the advantages of the rewards without the calls' own.
 func (p Plan) finals(b batch, beside deviations) []float64 {
 	if !p.Separate {
 		return b.compare(p.Normalization, b.each(func(t path) float64 { return t.reward }), beside)
@@ -128,21 +129,21 @@ func (p Plan) finals(b batch, beside deviations) []float64 {
 type Overlong struct {
 	// Tokens is the length that gets the whole penalty, L_max.
 	Tokens int
-	// Buffer is how many tokens before that the penalty begins to grow.
+	// Buffer is the number of tokens before that length over which the penalty grows.
 	Buffer int
-	// Penalty is the loss of the longest.
+	// Penalty is what an attempt of that length or a longer one loses.
 	Penalty float64
 }
 
-// Shape is the change of an attempt's reward for its number of sampled tokens:
+// Shape returns the change of an attempt's reward for its number of sampled tokens:
 //
 //	0                                    up to Tokens − Buffer
 //	−Penalty·(length − (Tokens − Buffer))/Buffer  from there to Tokens
 //	−Penalty                             beyond
 //
-// Without a buffer the penalty is a step right after Tokens. verl's code goes on
-// falling beyond Tokens, where its rollouts end; an attempt of several calls can be
-// longer, and the paper's formula stops at −Penalty.
+// Without a buffer the penalty is a step right after Tokens. In verl's code the penalty
+// keeps growing beyond Tokens, where its rollouts end. An attempt of several calls can be
+// longer than Tokens, and the paper's formula stops at −Penalty.
 func (o Overlong) Shape(length int) float64 {
 	over := length - (o.Tokens - o.Buffer)
 	switch {
@@ -154,9 +155,9 @@ func (o Overlong) Shape(length int) float64 {
 	return -o.Penalty * float64(over) / float64(o.Buffer)
 }
 
-// FormatPenalty is the change of an attempt's reward for replies that could not be
-// parsed: once the penalty, however many they were, so that an attempt does not gain by
-// ending early.
+// FormatPenalty returns the change of an attempt's reward for replies that could not be
+// parsed. The penalty counts once, however many such replies there are, so that an
+// attempt does not gain by ending early.
 func FormatPenalty(unparsed int, penalty float64) float64 {
 	if unparsed > 0 {
 		return -penalty

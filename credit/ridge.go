@@ -6,7 +6,7 @@ const (
 	solvePrecision = 1e-8
 )
 
-// row is an example with its features numbered; each is 1 where it is there.
+// row is an example with numbered features. A feature has the value 1 if it is present.
 type row struct {
 	features []int32
 	outcome  float64
@@ -20,7 +20,7 @@ func meanOf(rows []row) float64 {
 	return sum / float64(len(rows))
 }
 
-// dot is the product of weights with a row.
+// dot returns the product of weights and a row.
 func dot(weights []float64, features []int32) float64 {
 	sum := 0.0
 	for _, f := range features {
@@ -29,7 +29,7 @@ func dot(weights []float64, features []int32) float64 {
 	return sum
 }
 
-// lengthOf is the mean number of features.
+// lengthOf returns the mean number of features of a row.
 func lengthOf(rows []row) float64 {
 	n := 0
 	for _, r := range rows {
@@ -38,9 +38,8 @@ func lengthOf(rows []row) float64 {
 	return float64(n) / float64(len(rows))
 }
 
-// solve minimizes Σ(x·w − (y − mean))² + strength·length·
-// w
-// ² by conjugate gradients from 0, where length is the length of the mean row.
+// solve minimizes Σ(x·w − (y − mean))² + strength·length·|w|² by conjugate gradients that
+// start at w = 0. length is the mean number of features of a row.
 func solve(rows []row, mean, strength float64, size int) []float64 {
 	strength *= lengthOf(rows)
 	w := make([]float64, size)

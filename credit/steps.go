@@ -2,7 +2,7 @@ package credit
 
 import "math"
 
-// assign gives the trained calls of a batch their advantages.
+// assign computes the advantages of the trained calls of a batch.
 func (p Plan) assign(b batch, out Advantages) {
 	switch {
 	case p.Tokens == GAE:
@@ -33,17 +33,17 @@ func (p Plan) spread(b batch, a Assignment, advantages []float64, out Advantages
 	}
 }
 
-// byReturn is Discounted for calls with rewards of their own. With e_k for call k's own
+// byReturn is Discounted for calls that have their own rewards. With e_k for call k's own
 // reward, E_k = Σ_{j≥k} γ^{j−k}·e_j and n calls,
 //
 //	A_k = γ^(n−1−k)·(R − mean R)/s + (E_k − mean E_k)/s
 //
-// The mean of E_k is over the k-th calls of the trajectories that have one, as the
-// remaining return depends on how far a trajectory has come: with one mean for all, late
-// calls would look bad wherever every call has a reward. s is the deviation of R plus the
-// deviation of E, which is no less than the deviation of their sum. The deviation of the
-// sum itself would not do: if the parts cancel, it is close to 0, and its quotients have
-// no bound.
+// The mean of E_k is over the k-th calls of the trajectories that have one, because the
+// remaining return depends on how far a trajectory has come. With one mean for all calls,
+// late calls would look bad wherever every call has a reward. s is the deviation of R
+// plus the deviation of E, which is no less than the deviation of their sum. The
+// deviation of the sum itself is not suitable: if the parts cancel, it is close to 0, and
+// quotients by it have no bound.
 func (p Plan) byReturn(b batch, out Advantages) {
 	n := p.Normalization
 	ahead := b.ahead(p.Discount)
@@ -58,8 +58,8 @@ func (p Plan) byReturn(b batch, out Advantages) {
 	}
 }
 
-// ahead is, by path and trained call, the discounted sum of what this call and
-// those after it earned.
+// ahead returns, by path and trained call, the discounted sum of what this call and those
+// after it earned.
 func (b batch) ahead(discount float64) [][]float64 {
 	out := make([][]float64, len(b.paths))
 	for i, t := range b.paths {
@@ -73,7 +73,7 @@ func (b batch) ahead(discount float64) [][]float64 {
 	return out
 }
 
-// byPosition normalizes the j-th numbers of all paths that have one, for each j.
+// byPosition normalizes, for each j, the j-th numbers of all paths that have one.
 func (b batch) byPosition(n Normalization, numbers [][]float64) [][]float64 {
 	out, most := make([][]float64, len(numbers)), 0
 	for i, x := range numbers {
@@ -133,8 +133,9 @@ func unbiased(squares float64, count int) float64 {
 }
 
 // divisors returns, by group, the numbers that divide differences of remaining rewards:
-// the divisors of the rewards, or, if rewards are separate, their own. A mean that is
-// close to 0 beside those rewards divides none of them.
+// the divisors of the rewards or, if rewards are separate, those of the remaining
+// rewards. A mean that is close to 0 in comparison with those rewards divides none of
+// them.
 func (p Plan) divisors(b batch, beside deviations, ahead [][]float64) []float64 {
 	numbers := b.each(func(t path) float64 { return t.reward })
 	if p.Separate {

@@ -2,12 +2,12 @@ package credit
 
 import "math"
 
-// Surrogate is the part of an objective that advantages enter. It is one of the
-// types below; r is π_θ/π_old, where π_old is μ, or with a correction π_prox.
+// Surrogate is the part of an objective that depends on advantages. It is one of the
+// types below. r is π_θ/π_old, where π_old is μ or, with a correction, π_prox.
 type Surrogate interface {
 	// byCall reports whether r is the ratio of the whole call.
 	byCall() bool
-	// term is the loss of a token and its derivative by log π_θ.
+	// term returns the loss of a token and its derivative by log π_θ.
 	term(token) term
 }
 
@@ -24,19 +24,18 @@ type term struct {
 	low, high        bool // the lower or the upper bound decided
 }
 
-// PPOClip is the clipped surrogate of PPO (Schulman et al., 2017,
-// arXiv:1707.06347) with separate bounds below and above (DAPO,
-// arXiv:2503.14476):
+// PPOClip is the clipped surrogate of PPO (Schulman et al., 2017, arXiv:1707.06347) with
+// separate bounds below and above (DAPO, arXiv:2503.14476):
 //
 //	L_t = −min(r·A, clip(r, 1−Low, 1+High)·A)
 //
-// Its derivative by log π_θ is −r·A where the unclipped term is the smaller (or
-// they are equal), else 0. Where A is negative that leaves L_t without a bound
-// above; with Dual > 1 (Ye et al., 2020, arXiv:1912.09729) it is at most −Dual·A,
-// and beyond that the derivative is 0.
+// Its derivative by log π_θ is −r·A if the unclipped term is the smaller one (or both are
+// equal), else 0. If A is negative, L_t then has no upper bound. With Dual > 1 (Ye et
+// al., 2020, arXiv:1912.09729), L_t is at most −Dual·A, and the derivative is 0 where
+// this bound holds.
 type PPOClip struct {
 	Low, High float64
-	Dual      float64 // 0 is no dual clip
+	Dual      float64 // 0 means no dual clip
 }
 
 func (p PPOClip) byCall() bool { return false }
@@ -55,14 +54,14 @@ func (p PPOClip) term(t token) term {
 }
 
 // GSPO (Zheng et al., 2025, arXiv:2507.18071) clips the ratio of a whole call of n
-// tokens, in its form for single tokens:
+// tokens, here in its form for single tokens:
 //
 //	s   = exp(1/n · Σ_t log r_t)
 //	L_t = −min(s_t·A, clip(s_t, 1−Low, 1+High)·A),  s_t = sg[s]·π_θ/sg[π_θ]
 //
-// Its derivative by log π_θ of the token is −s·A or 0, as for PPOClip. If the tokens of a
-// call have one advantage and one weight, this is also the derivative of the form for
-// sequences.
+// Its derivative by log π_θ of the token is −s·A or 0, as for PPOClip. If all tokens of a
+// call have the same advantage and the same weight, this is also the derivative of the
+// form for sequences.
 type GSPO struct {
 	Low, High float64
 }
@@ -71,13 +70,13 @@ func (g GSPO) byCall() bool { return true }
 
 func (g GSPO) term(t token) term { return PPOClip{Low: g.Low, High: g.High}.term(t) }
 
-// CISPO (MiniMax, 2025, arXiv:2506.13585) clips the ratio, but no token's gradient
-// away:
+// CISPO (MiniMax, 2025, arXiv:2506.13585) clips the ratio, but every token keeps a
+// gradient:
 //
 //	L_t = −sg[clip(r, 1−Low, 1+High)]·A·log π_θ
 //
-// Its derivative is −clip(r)·A. With Low 1 there is no bound below, which is the
-// form of ScaleRL (arXiv:2510.13786), whose one bound is 1+High.
+// Its derivative is −clip(r)·A. If Low is 1 there is no lower bound; that is the form of
+// ScaleRL (arXiv:2510.13786), whose only bound is 1+High.
 type CISPO struct {
 	Low, High float64
 }
@@ -90,13 +89,13 @@ func (c CISPO) term(t token) term {
 	return term{loss: slope * t.current, derivative: slope, low: t.ratio < clipped, high: t.ratio > clipped}
 }
 
-// DPPO is DPPO with binary total variation (arXiv:2602.04879): a token goes on
-// being pushed while its probability moved by no more than a bound.
+// DPPO is DPPO with binary total variation (arXiv:2602.04879): a token has a gradient as
+// long as its probability has moved by no more than a bound.
 //
 //	L_t = −r·A, or 0 where A > 0 and π_θ − π_old > High, or A < 0 and π_old − π_θ > Low
 //
-// Its derivative is −r·A, or 0. Nothing is added that draws π_θ to π_old, as some
-// implementations do.
+// Its derivative is −r·A, or 0. Some implementations add a term that draws π_θ to π_old;
+// this one does not.
 type DPPO struct {
 	Low, High float64
 }
@@ -128,8 +127,8 @@ func (ImportanceSampling) term(t token) term {
 	return term{loss: -free, derivative: -free}
 }
 
-// CrossEntropy is −log π_θ of the tokens themselves, for training on
-// demonstrations; advantages are not read, and ratios enter Stats alone.
+// CrossEntropy is −log π_θ of the tokens, for training on demonstrations. It reads no
+// advantages, and ratios are used only for Stats.
 type CrossEntropy struct{}
 
 func (CrossEntropy) byCall() bool { return false }
@@ -149,13 +148,13 @@ const (
 	LossCrossEntropy       LossType = "cross_entropy"
 )
 
-// LossTypes lists them.
+// LossTypes returns all types of loss.
 func LossTypes() []LossType {
 	return []LossType{LossPPOClip, LossGSPO, LossCISPO, LossDPPO, LossImportanceSampling, LossCrossEntropy}
 }
 
-// Surrogate returns the surrogate that l names, with the bounds that it uses; nil for an
-// unknown name.
+// Surrogate returns the surrogate that l names, with those of the bounds that it uses. It
+// returns nil for an unknown name.
 func (l LossType) Surrogate(low, high, dual float64) Surrogate {
 	switch l {
 	case LossPPOClip:

@@ -9,7 +9,7 @@ import (
 	"github.com/fulgurite/fulgurite/credit"
 )
 
-// at are tokens of ratios r, all of weight 1.
+// at returns tokens with these ratios, all of weight 1.
 func at(advantage []float64, ratios ...float64) credit.Tokens {
 	n := len(ratios)
 	t := credit.Tokens{
@@ -44,7 +44,7 @@ func TestADualClipIsAboutBadTokensAlone(t *testing.T) {
 	require.InDeltaSlice(t, []float64{-1.2, 0}, in.Gradient, 1e-12)
 }
 
-// CISPO is about tokens whose gradient others take away.
+// CISPO keeps the gradient of tokens that other losses clip away.
 func TestCISPOKeepsTheGradientOfClippedTokens(t *testing.T) {
 	t.Parallel()
 	in := at([]float64{1, 1, -2}, 3, 0.1, 9)
@@ -69,8 +69,8 @@ func TestABoundIsWithin(t *testing.T) {
 	}
 }
 
-// A token that was next to impossible has ratios beyond all numbers. They are
-// clipped, truncated or rejected, and where the advantage is 0 they say nothing.
+// A token that was almost impossible has ratios that overflow. They are clipped,
+// truncated or rejected. If the advantage is 0, they change nothing.
 func TestRatiosThatOverflowLeaveNoTrace(t *testing.T) {
 	t.Parallel()
 	const impossible = -1e30

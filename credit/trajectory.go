@@ -6,8 +6,8 @@ import (
 	"math"
 )
 
-// Sentinels of trajectories that cannot be given credit. The errors that wrap
-// them name the trajectory, and the call where one is to blame.
+// Sentinels of trajectories that cannot be given credit. The errors that wrap them name
+// the trajectory, and the call if one call is the cause.
 var (
 	// ErrMissingReward is wrapped when a trajectory lacks a reward that has a weight.
 	ErrMissingReward = errors.New("missing reward")
@@ -20,24 +20,25 @@ var (
 	ErrNothingToTrain = errors.New("nothing to train")
 )
 
-// Trajectory is credit's input about one attempt. It is read, never changed.
+// Trajectory is what credit reads about one attempt. It is never changed.
 type Trajectory struct {
 	// Name is the attempt's address, for errors.
 	Name string
-	// Rewards are the named rewards of the whole attempt, "final" among them, to
-	// which shaping has been applied.
+	// Rewards are the named rewards of the whole attempt, including "final". Shaping has
+	// already been applied to them.
 	Rewards map[string]float64
 	// Calls are in the order of recording.
 	Calls []Call
 }
 
-// Call is credit's input about one call.
+// Call is what credit reads about one call.
 type Call struct {
 	Agent string
 	// State names the state in which the policy acted. Calls of a group with equal states
 	// are compared (GiGPO); an empty state is like no other.
 	State string
-	// Reward is the call's own reward: signals and emitted rewards, weighted.
+	// Reward is the call's own reward: the weighted sum of its signals and emitted
+	// rewards.
 	Reward float64
 	// Tokens is the number of trained tokens of its completion.
 	Tokens int
@@ -45,21 +46,21 @@ type Call struct {
 	// reward counts for nobody.
 	Skip bool
 	// Sampled and Reference are the log-probabilities of each trained token under the
-	// policy that sampled it and under the reference; nil for plans without KL.
+	// policy that sampled it and under the reference. They are nil for plans without KL.
 	Sampled, Reference []float64
-	// Values are a critic's estimates of the return before each trained token; nil
-	// without a critic.
+	// Values are a critic's estimates of the return before each trained token. They are
+	// nil without a critic.
 	Values []float64
-	// Before is the estimated reward of the attempt, as it looked before the call.
+	// Before is the estimated reward of the attempt before the call.
 	Before float64
 	// Judged is a judge's score of the call.
 	Judged float64
 
-	// penalties are added to the rewards of the trained tokens; nil without KL.
+	// penalties are added to the rewards of the trained tokens. They are nil without KL.
 	penalties []float64
 }
 
-// earned is the call's own reward less its penalties.
+// earned returns the sum of the call's own reward and its penalties, which are signed.
 func (c Call) earned() float64 {
 	sum := c.Reward
 	for _, p := range c.penalties {
@@ -68,7 +69,7 @@ func (c Call) earned() float64 {
 	return sum
 }
 
-// tokens is the number of tokens that are trained.
+// tokens returns the number of tokens that are trained.
 func (t Trajectory) tokens() int {
 	n := 0
 	for _, c := range t.Calls {
@@ -111,10 +112,10 @@ func (t Trajectory) check(p Plan) error {
 	return nil
 }
 
-// finite is false for NaN, too.
+// finite reports whether x is neither infinite nor NaN.
 func finite(x float64) bool { return math.Abs(x) <= math.MaxFloat64 }
 
-// infinite is the index of the first number that is not finite, or −1.
+// infinite returns the index of the first number that is not finite, or −1.
 func infinite(x []float64) int {
 	for i, v := range x {
 		if !finite(v) {

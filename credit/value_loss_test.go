@@ -10,7 +10,7 @@ import (
 	"github.com/fulgurite/fulgurite/credit"
 )
 
-// Values come from a grid too, so that they meet bounds, targets and corners. At a
+// Some values are drawn from a grid, so that they hit bounds, targets and corners. At a
 // corner the gradient lies between the slopes of its two sides.
 func TestValueGradientsAreDerivatives(t *testing.T) {
 	t.Parallel()
@@ -49,7 +49,7 @@ func TestAValueWithinItsBoundLearnsAsWithoutOne(t *testing.T) {
 	}
 }
 
-// The cases are worked by hand.
+// The expected numbers were computed by hand.
 func TestAClippedValueLearnsNothingFromGoingFurther(t *testing.T) {
 	t.Parallel()
 	l := credit.ValueLoss{Clip: 0.5}

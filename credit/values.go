@@ -8,11 +8,12 @@ import (
 const (
 	// valueFolds is the number of folds; each is estimated from the others.
 	valueFolds = 5
-	// defaultRidge is the strength where there are too few groups to choose one.
+	// defaultRidge is the strength if there are too few groups to choose one.
 	defaultRidge = 1
 )
 
-// ridges are the strengths to choose from; of equally good ones the strongest.
+// ridges returns the strengths to choose from, the strongest first. Of equally good ones
+// the strongest is chosen.
 func ridges() []float64 { return []float64{100, 10, 1, 0.1, 0.01} }
 
 // Example is one call: features of its context, and the reward of its attempt.
@@ -31,17 +32,17 @@ type Forecast struct {
 	low, high float64
 }
 
-// FitValues learns to estimate outcomes, for every group from other groups alone:
-// out[g] has seen no outcome of group g, not even to choose its settings. So an attempt
-// is never compared with an estimate that knows its own outcome.
+// FitValues learns to estimate outcomes. The estimates of each group are learned from
+// other groups alone: no outcome of group g has influenced out[g], not even the choice of
+// its settings. So an attempt is never compared with an estimate that knows its own
+// outcome.
 //
 // The model is ridge regression on the presence of features that occur in at least two
-// groups. Groups are dealt into five folds in order, and each fold is estimated from
-// the other four; every third group of those four decides on the strength of the ridge.
-// Sums run in a fixed order: the same examples give the same bits on one kind of
-// processor.
+// groups. Groups are dealt into five folds in order, and each fold is estimated from the
+// other four; every third group of those four decides on the strength of the ridge. Sums
+// run in a fixed order: the same examples give the same bits on one kind of processor.
 //
-// It needs two groups with examples, and wraps ErrEstimate without them.
+// FitValues needs two groups with examples; otherwise its error wraps ErrEstimate.
 func FitValues(groups [][]Example) ([]Forecast, error) {
 	filled := 0
 	for g, examples := range groups {
@@ -74,8 +75,8 @@ func FitValues(groups [][]Example) ([]Forecast, error) {
 	return out, nil
 }
 
-// Value estimates the outcome of an attempt with these features. It is never beyond the
-// outcomes of the examples.
+// Value returns the estimated outcome of an attempt with these features. It is never
+// outside of the range of the examples' outcomes.
 func (e Forecast) Value(features []uint64) float64 {
 	if e.weights == nil {
 		return 0
@@ -105,7 +106,8 @@ func shared(groups [][]Example) map[uint64]int32 {
 	return out
 }
 
-// known are the numbers of features, sorted, each once, the intercept first.
+// known returns the numbers of the features that have one, sorted and without repeats,
+// with the intercept first.
 func known(numbers map[uint64]int32, features []uint64) []int32 {
 	out := make([]int32, 1, len(features)+1)
 	for _, f := range features {
@@ -117,8 +119,7 @@ func known(numbers map[uint64]int32, features []uint64) []int32 {
 	return slices.Compact(out)
 }
 
-// deal gives each group its fold. Groups with examples take the folds one after the
-// other.
+// deal assigns each group to a fold. Groups with examples take the folds in turn.
 func deal(groups [][]Example, folds int) []int {
 	out, next := make([]int, len(groups)), 0
 	for g, examples := range groups {
@@ -130,7 +131,7 @@ func deal(groups [][]Example, folds int) []int {
 	return out
 }
 
-// fit learns from the groups that it is given.
+// fit learns from the groups for which given returns true.
 func fit(features map[uint64]int32, groups [][]row, given func(g int) bool) Forecast {
 	var all, most, rest []row
 	filled := 0
@@ -159,8 +160,8 @@ func fit(features map[uint64]int32, groups [][]row, given func(g int) bool) Fore
 	return e
 }
 
-// choose is the strength under which one part of the examples estimates the other
-// best.
+// choose returns the strength with which a model that is fitted to most estimates the
+// outcomes of rest best.
 func choose(most, rest []row, size int) float64 {
 	best, least := 0.0, 0.0
 	mean := meanOf(most)

@@ -62,7 +62,7 @@ func TestValuesRecoverAKnownFunction(t *testing.T) {
 	}
 }
 
-// Features that say nothing are not believed: the estimate is near the mean.
+// Features that carry no information get little weight: the estimate is near the mean.
 func TestValuesOfNoiseAreTheMean(t *testing.T) {
 	t.Parallel()
 	groups, _ := linear(3, 30, 8, 0)
@@ -85,7 +85,8 @@ func TestValuesOfNoiseAreTheMean(t *testing.T) {
 	require.Less(t, math.Sqrt(squares/float64(n)), 0.1)
 }
 
-// Attempts of four calls; whether the third sees that the second went well decides.
+// The attempts have four calls. The second call decides the outcome, and the features of
+// later calls show it.
 func TestValueDifferenceFindsTheCallThatDecided(t *testing.T) {
 	t.Parallel()
 	const decides = 1
@@ -133,8 +134,7 @@ func TestValueDifferenceFindsTheCallThatDecided(t *testing.T) {
 	require.Less(t, size[2], 0.1)
 }
 
-// The outcomes of a group may be anything: what is estimated for it stays the same
-// to the bit.
+// Whatever the outcomes of a group are, its own estimates stay the same to the bit.
 func TestNoGroupIsEstimatedFromItself(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

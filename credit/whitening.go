@@ -2,7 +2,8 @@ package credit
 
 import "math"
 
-// whitenEpsilon keeps the division finite; it is verl's, added to the variance.
+// whitenEpsilon is added to the variance and keeps the quotient finite. The value is that
+// of verl.
 const whitenEpsilon = 1e-8
 
 // whiten brings the advantages of all trained tokens of a batch to mean 0 and
@@ -30,8 +31,9 @@ func (a Advantages) whiten(b batch) {
 	}
 }
 
-// visit calls see with the advantages of the trained tokens of every call, each of
-// weight 1, or with the one advantage of the call, of the weight of its tokens.
+// visit calls see for every trained call. If tokens have their own advantages, it passes
+// those with weight 1; otherwise it passes the call's one advantage, with the number of
+// its tokens as the weight.
 func (a Advantages) visit(b batch, see func(x []float64, weight float64)) {
 	for _, t := range b.paths {
 		for _, k := range t.trained {
@@ -44,7 +46,7 @@ func (a Advantages) visit(b batch, see func(x []float64, weight float64)) {
 	}
 }
 
-// whitening are the sums over the numbers so far.
+// whitening holds the sums over the numbers so far.
 type whitening struct {
 	weight, sum, mean, squares float64
 	first                      float64

@@ -16,8 +16,8 @@ import (
 // encoded bundle follows.
 const TemplatePrefix = "template:"
 
-// ErrBundle is wrapped by errors about a model directory or a bundle that gives no
-// codec, saying what to change.
+// ErrBundle is wrapped by errors about a model directory or a bundle from which no codec
+// can be made. The message says what to change.
 var ErrBundle = errors.New("bad codec bundle")
 
 // Bundle is the content of a published model's codec: everything in its directory that
@@ -26,18 +26,18 @@ var ErrBundle = errors.New("bad codec bundle")
 type Bundle struct {
 	// Tokenizer is the tokenizer.json.
 	Tokenizer json.RawMessage `json:"tokenizer"`
-	// Template is the chat template; ToolTemplate, if not empty, takes its place
+	// Template is the chat template. If ToolTemplate is not empty, it is used instead
 	// where tools are offered.
 	Template     string `json:"template"`
 	ToolTemplate string `json:"tool_template,omitempty"`
-	// Special are the special tokens by the names that templates have for them, such
-	// as bos_token.
+	// Special maps the names that templates use for special tokens, such as bos_token, to
+	// the texts of these tokens.
 	Special map[string]string `json:"special_tokens,omitempty"`
-	// Stop are the tokens that end a completion, besides the one with which the
+	// Stop lists the tokens that end a completion, in addition to the one with which the
 	// template ends a turn.
 	Stop []int32 `json:"stop,omitempty"`
-	// VocabSize is the number of rows of the model's embedding, which may be more
-	// than the tokenizer has tokens; 0 is the tokenizer's number.
+	// VocabSize is the number of rows of the model's embedding, which may be larger than
+	// the tokenizer's number of tokens; 0 means that number.
 	VocabSize int `json:"vocab_size,omitempty"`
 	// ToolParser names the format of tool calls; empty means the format that the template
 	// shows.
@@ -45,12 +45,13 @@ type Bundle struct {
 	// Variables is an object of further variables for the template, such as
 	// enable_thinking.
 	Variables json.RawMessage `json:"variables,omitempty"`
-	// Date is the day, such as 2024-07-26, that templates are told it is. A codec
-	// has no clock: equal dialogs have equal tokens on any day.
+	// Date is the day, such as 2024-07-26, that templates get as the current date. A
+	// codec reads no clock, so equal dialogs have equal tokens on any day. Empty means
+	// 2024-07-26.
 	Date string `json:"date,omitempty"`
 }
 
-// Encode gives the bundle's bytes; equal bundles have equal ones.
+// Encode returns the bundle's bytes. Equal bundles have equal bytes.
 func (b Bundle) Encode() ([]byte, error) {
 	text, err := json.Marshal(b)
 	if err != nil {
@@ -70,16 +71,16 @@ func DecodeBundle(text []byte) (Bundle, error) {
 	return b, nil
 }
 
-// BundleName is the name of the codec that an encoded bundle makes.
+// BundleName returns the name of the codec of an encoded bundle.
 func BundleName(encoded []byte) string {
 	digest := sha256.Sum256(encoded)
 	return TemplatePrefix + "sha256:" + hex.EncodeToString(digest[:])
 }
 
-// ReadCodec makes the codec of a model's directory. template is the file of a chat
-// template and parser the name of a parser of tool calls, as in a spec's model.template
-// and model.tool_parser; where they are empty, the directory decides. encoded is the
-// codec's bundle. BundleName of it is the codec's name.
+// ReadCodec makes the codec of a model's directory. template is the path of a file with a
+// chat template, and parser is the name of a parser of tool calls, as in a spec's
+// model.template and model.tool_parser; where they are empty, the directory decides.
+// encoded is the codec's encoded bundle, and the codec's name is BundleName of it.
 func ReadCodec(dir, template, parser string) (codec Codec, encoded []byte, err error) {
 	key := "model.codec"
 	b, err := ReadBundleWith(dir, template)
@@ -103,12 +104,12 @@ func ReadCodec(dir, template, parser string) (codec Codec, encoded []byte, err e
 }
 
 // toolFormat returns the format that the bundle names, or else the one that its template
-// shows; nil if it shows none.
+// shows. It returns nil if the template shows none.
 //
-// A template shows qwen3_xml if it writes "<function=" and "<parameter=", hermes if
-// it writes "<tool_call>" and "arguments" without those, llama3_json if it writes
-// "parameters" beside "name" or a Python tag without a "<tool_call>", and pythonic if
-// it has calls such as func(name=value) in brackets.
+// A template shows qwen3_xml if it writes "<function=" and "<parameter="; hermes if it
+// writes "<tool_call>" and "arguments" but not those two; llama3_json if it writes
+// "parameters" and "name", or a Python tag, but no "<tool_call>"; and pythonic if it
+// writes "[func_name1(" or "<|python_start|>".
 func (b Bundle) toolFormat() (toolcall.Format, error) {
 	if b.ToolParser != "" {
 		f, err := toolcall.Named(b.ToolParser)

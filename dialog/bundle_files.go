@@ -13,16 +13,16 @@ import (
 	"github.com/fulgurite/fulgurite/dialog/jinja"
 )
 
-// ReadBundle reads the bundle of a model directory as Hugging Face tools lay it
-// out: tokenizer.json; the chat template from chat_template.jinja (and
-// additional_chat_templates/tool_use.jinja) or tokenizer_config.json; the special
-// tokens from tokenizer_config.json or special_tokens_map.json; the tokens that end
-// a completion from generation_config.json and config.json.
+// ReadBundle reads the bundle of a model directory in the layout of Hugging Face's tools.
+// The tokenizer is in tokenizer.json. The chat template is in chat_template.jinja (and
+// additional_chat_templates/tool_use.jinja) or in tokenizer_config.json. The special
+// tokens are in tokenizer_config.json or special_tokens_map.json. The tokens that end a
+// completion are in generation_config.json and config.json.
 func ReadBundle(dir string) (Bundle, error) { return ReadBundleWith(dir, "") }
 
-// ReadBundleWith is ReadBundle, but takes the chat template from the file at template
-// unless that is empty. The directory then needs no template of its own. An error about
-// the template has line and column.
+// ReadBundleWith works like ReadBundle, but takes the chat template from the file at
+// template unless that is empty. The directory then needs no template. An error about the
+// template has line and column.
 func ReadBundleWith(dir, template string) (Bundle, error) {
 	b, err := readBundle(dir, template)
 	if err != nil {
@@ -86,7 +86,7 @@ func readOptional(dir, name string, into any) error {
 	return nil
 }
 
-// tokenIDs are written as one id or as a list.
+// tokenIDs is a list of token ids, which JSON may also write as one id.
 type tokenIDs []int32
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -107,7 +107,8 @@ func (ids *tokenIDs) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// specialTokens are the settings named …_token, each a text or an object with one.
+// specialTokens returns the settings named …_token. Each setting is a text or an object
+// that has one.
 func specialTokens(settings map[string]json.RawMessage) map[string]string {
 	tokens := map[string]string{}
 	for name, value := range settings {
@@ -175,9 +176,9 @@ func (b *Bundle) readTemplates(dir string, setting json.RawMessage) error {
 	return nil
 }
 
-// WriteDirectory writes the bundle beside a model, in the files that ReadBundle and
-// other tools read: tokenizer.json, tokenizer_config.json, generation_config.json and
-// the chat templates. It makes dir if need be and replaces these files.
+// WriteDirectory writes the bundle into a model's directory, in the files that ReadBundle
+// and other tools read: tokenizer.json, tokenizer_config.json, generation_config.json and
+// the chat templates. It makes dir if it does not exist, and replaces these files.
 func (b Bundle) WriteDirectory(dir string) error {
 	if err := b.writeDirectory(dir); err != nil {
 		return fmt.Errorf("write codec to %s: %w", dir, err)

@@ -40,8 +40,8 @@ func TestAWrittenBundleIsReadAsTheSameCodec(t *testing.T) {
 	require.Error(t, dialog.Bundle{}.WriteDirectory(t.TempDir()), "there is nothing to write")
 }
 
-// It wants the path of a Python that has transformers in FULGURITE_TRANSFORMERS, which
-// .ci/servers installs.
+// The test needs the path of a Python that has transformers in FULGURITE_TRANSFORMERS.
+// .ci/servers installs one.
 func TestTransformersReadsAWrittenBundle(t *testing.T) {
 	t.Parallel()
 	python := os.Getenv("FULGURITE_TRANSFORMERS")

@@ -14,41 +14,41 @@ type Codec interface {
 	// Name is the codec's name in a spec, for example "compact".
 	Name() string
 	VocabSize() int
-	// Prompt renders messages up to the point where the assistant speaks.
+	// Prompt renders messages up to the point where the assistant's reply begins.
 	Prompt(messages []Message, tools []Tool) ([]int32, error)
-	// Bridge renders what follows a sampled completion that ended with a stop
-	// token: later messages, then the point where the assistant speaks again.
-	// prompt + completion + bridge is the exact continued prompt.
+	// Bridge renders what follows a sampled completion that ended with a stop token:
+	// later messages, then the beginning of the assistant's next turn. prompt +
+	// completion + bridge is the exact continued prompt.
 	Bridge(later []Message, tools []Tool) ([]int32, error)
-	// Demonstration renders a whole dialog; trained marks the tokens that the
-	// assistant should learn to say, its stop tokens included.
+	// Demonstration renders a whole dialog. trained marks the tokens that the assistant
+	// should learn to write, including its stop tokens.
 	Demonstration(d Dialog) (tokens []int32, trained []bool, err error)
 	// Stop lists the tokens that end a completion.
 	Stop() []int32
-	// Parse reads a completion. callID(k) gives the id of the k-th tool call. If
-	// what looks like a tool call is not one, the reply is the raw text as content and
-	// problem says why.
+	// Parse reads a completion. callID(k) returns the id of the k-th tool call. If
+	// something looks like a tool call but is not one, the reply is the raw text as
+	// content, and problem says why.
 	Parse(completion []int32, tools []Tool, callID func(k int) string) (reply Message, problem string)
-	// Partial returns the part of the reply's content that no later token changes, while
-	// the completion is still being sampled: the content of Parse begins with it. A
-	// longer completion never has less.
+	// Partial returns the beginning of the reply's content that later tokens can't
+	// change, while the completion is still being sampled: the content that Parse returns
+	// at the end begins with it. A longer completion never gives a shorter part.
 	Partial(completion []int32, tools []Tool) string
-	// Constrain makes the constraint that holds a completion to a form; an error
-	// that wraps ErrForm says what of the form is not supported.
+	// Constrain makes the constraint that holds a completion to a form. If the form is
+	// not supported, the error wraps ErrForm and says which part of it is not.
 	Constrain(form model.Form) (model.Constraint, error)
-	// Encode gives the tokens of bare text, without turns.
+	// Encode returns the tokens of bare text, without turns.
 	Encode(text string) []int32
-	// Text shows tokens to a person, special tokens by name.
+	// Text returns tokens as readable text, with special tokens by name.
 	Text(tokens []int32) string
 }
 
-// Cutter is a Codec whose replies may hold several tool calls where the request asks for
-// one.
+// Cutter is a Codec that can cut a reply after its last complete tool call. It serves
+// requests that ask for one tool call, where a reply may hold several.
 type Cutter interface {
 	Codec
-	// WholeCalls returns a completion that was cut off in one of its tool calls as it
-	// would be if it had ended before that call. It is nil if no call comes before that
-	// one.
+	// WholeCalls takes a completion that was cut off inside a tool call, and returns it
+	// as it would be if it had ended before that call. It returns nil if there is no call
+	// before that one.
 	WholeCalls(completion []int32) []int32
 }
 
@@ -63,7 +63,7 @@ type Speller interface {
 // ErrCodec is wrapped by the error of Named.
 var ErrCodec = errors.New("unknown codec")
 
-// Constrain makes the constraint of a form in the codec that it names.
+// Constrain makes the constraint of a form with the codec that the form names.
 func Constrain(form model.Form) (model.Constraint, error) {
 	codec, err := Named(form.Codec)
 	if err != nil {
@@ -72,8 +72,8 @@ func Constrain(form model.Form) (model.Constraint, error) {
 	return codec.Constrain(form)
 }
 
-// Named returns a codec by its name in a spec: Compact or Messages. A codec of a
-// published model needs its bundle, too.
+// Named returns the codec that a spec names: Compact or Messages. The codec of a
+// published model can't be made from its name alone; it needs its bundle.
 func Named(name string) (Codec, error) {
 	switch {
 	case name == CompactName:

@@ -14,17 +14,17 @@ const CompactName = "compact"
 // ErrDialog is wrapped by errors about a dialog that can't be laid out.
 var ErrDialog = errors.New("bad dialog")
 
-// Compact lays a dialog out in as few tokens of tokenizer.Bytes as are
-// unambiguous, so that a tool round trip fits a model with a context of 64:
+// Compact lays a dialog out in as few tokens of tokenizer.Bytes as are unambiguous, so
+// that a call of a tool and its result fit a model with a context of 64 tokens:
 //
 //	dialog    = [ <tools> name { <arg> name } <end> ] { turn } <assistant>
 //	turn      = ( <system> | <user> | <tool> ) text <end>
 //	          | <assistant> [ text ] { <call> call } <end>
 //	call      = [ name <arg> ] argument
 //
-// The list of tools is there when several are offered. A call leaves its name
-// out when exactly one is. The argument is the parameters' JSON object, or, if
-// the tool's only parameter is a required string, that string itself. Results
+// The list of tools is written only when several tools are offered. When exactly one is
+// offered, calls leave out its name. The argument is the JSON object of the parameters.
+// If the tool's only parameter is a required string, the argument is that string. Results
 // of tools follow in the order of the messages.
 func Compact() Codec { return compact{} }
 
@@ -48,8 +48,8 @@ func (c compact) Bridge(later []Message, tools []Tool) ([]int32, error) {
 	return c.untilReply(nil, later, tools)
 }
 
-// Demonstration refuses a dialog in which nothing would be learned, and tool
-// calls that Parse would not read back.
+// Demonstration returns an error for a dialog in which there is nothing to learn, and for
+// tool calls that Parse would not read back.
 func (c compact) Demonstration(d Dialog) ([]int32, []bool, error) {
 	ids := c.offer(d.Tools)
 	trained := make([]bool, len(ids))
@@ -66,7 +66,7 @@ func (c compact) Demonstration(d Dialog) ([]int32, []bool, error) {
 				return nil, nil, fmt.Errorf("demonstration message %d: %w", i, err)
 			}
 		}
-		trained = append(trained, false) // the role is given, not said
+		trained = append(trained, false) // the role's token belongs to the prompt
 		for range len(ids) - begin - 1 {
 			trained = append(trained, learn)
 		}
@@ -93,7 +93,7 @@ func (c compact) Text(tokens []int32) string {
 	return b.String()
 }
 
-// plain is the text of ids as it can stand in JSON.
+// plain returns the text of ids as valid UTF-8, which JSON can hold.
 func (c compact) plain(ids []int32) string {
 	return strings.ToValidUTF8(c.vocabulary.Decode(ids), "\uFFFD")
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/fulgurite/fulgurite/model/tokenizer"
 )
 
-// call encodes a tool call. A call that does not fit the offered tools, which happens in
-// histories from elsewhere, is encoded with its name and its arguments unchanged.
+// call encodes a tool call. A call that does not fit the offered tools, as in a history
+// that another model wrote, is encoded with its name and its arguments unchanged.
 func (c compact) call(f Function, tools []Tool) []int32 {
 	var ids []int32
 	if len(tools) != 1 || tools[0].Name != f.Name {
@@ -98,9 +98,9 @@ func (c compact) misplaced(ids []int32) string {
 	return ""
 }
 
-// Partial implements Codec. It leaves out the beginning of a character that is not whole
-// yet, and all from the first token on that is not text: only the end of the reply tells
-// whether that is a call or content.
+// Partial implements Codec. It leaves out an incomplete character at the end. It also
+// leaves out everything from the first token on that is not text, because only the end of
+// the reply decides whether that is a call or content.
 func (c compact) Partial(completion []int32, tools []Tool) string {
 	if slices.Contains(completion, tokenizer.End) {
 		reply, _ := c.Parse(completion, tools, func(int) string { return "" })
@@ -114,7 +114,7 @@ func (c compact) Partial(completion []int32, tools []Tool) string {
 	return c.plain(completion[:len(completion)-c.half(completion)])
 }
 
-// half is how many tokens at the end of ids may still become a character.
+// half returns how many tokens at the end of ids may still become a character.
 func (c compact) half(ids []int32) int {
 	end := c.vocabulary.Decode(ids[max(0, len(ids)-utf8.UTFMax):])
 	for n := 1; n <= len(end); n++ {
@@ -144,8 +144,8 @@ func split(ids []int32, separator int32) [][]int32 {
 	}
 }
 
-// soleText names the parameter of a tool that takes exactly one, a required
-// string.
+// soleText returns the name of a tool's parameter if the tool takes exactly one and that
+// is a required string.
 func soleText(t Tool) (parameter string, ok bool) {
 	var schema struct {
 		Properties map[string]struct {
@@ -162,8 +162,8 @@ func soleText(t Tool) (parameter string, ok bool) {
 	return parameter, ok
 }
 
-// textArgument is the string of parameter in arguments, or arguments themselves
-// if they are something else.
+// textArgument returns the string that arguments hold for the parameter, or arguments
+// unchanged if they are not an object of that one string.
 func textArgument(arguments, parameter string) string {
 	var object map[string]any
 	if json.Unmarshal([]byte(arguments), &object) == nil && len(object) == 1 {
@@ -183,8 +183,8 @@ func equalJSON(a, b string) bool {
 	return json.Unmarshal([]byte(a), &x) == nil && json.Unmarshal([]byte(b), &y) == nil && reflect.DeepEqual(x, y)
 }
 
-// objectOf is the JSON object of one string, without the escapes for HTML that
-// would make expressions unreadable.
+// objectOf returns a JSON object of one string. It does not escape characters for HTML,
+// which would make expressions unreadable.
 func objectOf(name, text string) string {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

@@ -13,9 +13,9 @@ import (
 // mostCalls is the largest number of tool calls in a reply that is held to a form.
 const mostCalls = 16
 
-// Constrain implements Codec. Where a form masks, a character is allowed in one
-// spelling, the one that Encode writes. A stop text ends a reply in its content,
-// not in the arguments of a call.
+// Constrain implements Codec. A form that masks allows each character in one spelling
+// only, the one that Encode writes. A stop text ends a reply in its content, not in the
+// arguments of a call.
 func (c compact) Constrain(form model.Form) (model.Constraint, error) {
 	grammar := func(b *schema.Builder) (schema.Expression, error) {
 		said, err := replies(b, form, func() (schema.Expression, error) { return c.calls(b, form) })
@@ -30,9 +30,9 @@ func (c compact) Constrain(form model.Form) (model.Constraint, error) {
 	})
 }
 
-// calls makes the grammar of calls of the form's tools. If the form does not ask for a
-// call, nobody was promised valid arguments: then a tool whose schema can't be held takes
-// any.
+// calls returns the grammar of calls of the form's tools. If a tool's schema is not
+// supported and the form does not require a call, the tool takes any arguments: such a
+// form does not promise valid ones.
 func (c compact) calls(b *schema.Builder, form model.Form) (schema.Expression, error) {
 	if len(form.Tools) == 0 {
 		return schema.Expression{}, errors.New("a tool call without tools")
@@ -55,8 +55,8 @@ func (c compact) calls(b *schema.Builder, form model.Form) (schema.Expression, e
 	return b.Repeat(b.Choice(options...), 1, mostCalls), nil
 }
 
-// argument makes the grammar of what Parse reads as arguments that are valid by the
-// tool's schema.
+// argument returns the grammar of the texts that Parse reads as arguments that are valid
+// by the tool's schema.
 func (c compact) argument(b *schema.Builder, t model.FormTool) (schema.Expression, error) {
 	if len(t.Parameters) == 0 || string(t.Parameters) == "null" {
 		return b.Literal("{}"), nil
@@ -67,7 +67,7 @@ func (c compact) argument(b *schema.Builder, t model.FormTool) (schema.Expressio
 	return b.Object(t.Parameters)
 }
 
-// canonical is the vocabulary in which each byte has one token.
+// canonical returns the vocabulary in which each byte has one token.
 func (c compact) canonical() *schema.Vocabulary {
 	texts := make([][]byte, c.VocabSize())
 	for b := range 256 {

@@ -15,7 +15,8 @@ import (
 	"github.com/fulgurite/fulgurite/model/tokenizer"
 )
 
-// parameters are schemas of tools, of each kind that the codec spells in its own way.
+// parameters are schemas of tools. There is one of each kind that the codec writes in a
+// different way.
 var parameters = []string{
 	`{"type":"object","properties":{"expression":{"type":"string"}},"required":["expression"]}`,
 	`{"type":"object","properties":{"unit":{"type":"string","enum":["m²","km"]}},"required":["unit"],"additionalProperties":false}`,
@@ -44,7 +45,8 @@ func drawForm(t *rapid.T) (model.Form, []dialog.Tool) {
 	return form, tools
 }
 
-// wander draws a reply of allowed tokens, and in the end those that end it.
+// wander draws a reply of allowed tokens. After a while it prefers tokens that end the
+// reply.
 func wander(t *rapid.T, c model.Constraint) []int32 {
 	var reply []int32
 	for done := false; !done; {

@@ -7,8 +7,8 @@ import (
 	"github.com/fulgurite/fulgurite/dialog"
 )
 
-// A codec lays a dialog out in tokens, reads the reply that was sampled, and goes on
-// from exactly those tokens.
+// A codec writes a dialog in tokens, reads the reply that was sampled, and continues the
+// dialog from exactly those tokens.
 func ExampleCodec() {
 	codec := dialog.Compact()
 	messages := []dialog.Message{{Role: dialog.User, Content: "2+3"}}

@@ -9,12 +9,12 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// ErrForm is wrapped by errors about forms that a codec can't hold a reply to.
+// ErrForm is wrapped by errors about forms that a codec does not support.
 var ErrForm = errors.New("unsupported form")
 
-// constrain makes the constraint that holds a reply to a form. A grammar over the tokens
-// of a vocabulary holds a form that masks. Stop texts end a reply in its content. content
-// returns the bytes of each token of the reply that are content.
+// constrain makes the constraint that holds a reply to a form. If the form masks, grammar
+// is built over the tokens of v. The form's stop texts end a reply in its content.
+// content returns, for each token of the reply, its bytes that are content.
 func constrain(form model.Form, grammar func(*schema.Builder) (schema.Expression, error), v func() *schema.Vocabulary,
 	content func(token int32) string) (model.Constraint, error) {
 	var within model.Constraint
@@ -32,7 +32,7 @@ func constrain(form model.Form, grammar func(*schema.Builder) (schema.Expression
 	return newEndings(form.Stop, within, content), nil
 }
 
-// replies makes the grammar of a form that masks: texts by the schema, calls, or either
+// replies returns the grammar of a form that masks: texts by the schema, calls, or either
 // of them if the form has a schema and tools.
 func replies(b *schema.Builder, form model.Form, calls func() (schema.Expression, error)) (schema.Expression, error) {
 	var all []schema.Expression

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// Role is who speaks.
+// Role is the role of a message's speaker.
 type Role string
 
 // The roles. "developer" is read as System.
@@ -63,10 +63,10 @@ type Dialog struct {
 	Tools    []Tool    `json:"tools,omitempty"`
 }
 
-// Fingerprint is a digest of who speaks in messages, of their texts without white space,
-// and of the ids and names of their tool calls. Equal fingerprints show that two records
-// are of the same dialog. Thoughts and the arguments of tool calls are left out, because
-// not every record has them. The fingerprint of no messages is empty.
+// Fingerprint returns a digest of the roles in messages, of their texts without white
+// space, and of the ids and names of their tool calls. Equal fingerprints show that two
+// records are of the same dialog. Thoughts and the arguments of tool calls are left out,
+// because not every record has them. The fingerprint of no messages is empty.
 func Fingerprint(messages []Message) string {
 	if len(messages) == 0 {
 		return ""
@@ -99,9 +99,9 @@ func Instructions(messages []Message) (instructions, rest []Message) {
 	return instructions, rest
 }
 
-// Latest returns the messages after the last one of the assistant. It returns all
-// messages of a dialog that ends with one of the assistant, which the assistant then
-// continues.
+// Latest returns the messages after the assistant's last one. If the dialog ends with a
+// message of the assistant, which the assistant then continues, Latest returns all
+// messages.
 func Latest(messages []Message) []Message {
 	for i := len(messages) - 1; i >= 0; i-- {
 		if messages[i].Role == Assistant && i < len(messages)-1 {
@@ -114,9 +114,9 @@ func Latest(messages []Message) []Message {
 	return messages
 }
 
-// HidesTools reports whether a codec shows a model nothing of the tools: the dialog has
-// the same tokens with and without them. It is false for a dialog that can't be rendered
-// without tools.
+// HidesTools reports whether a codec shows the tools to the model at all: it returns true
+// if the dialog has the same tokens with and without them. It returns false for a dialog
+// that can't be rendered with the tools, or without them.
 func HidesTools(c Codec, messages []Message, tools []Tool) bool {
 	with, err := c.Prompt(messages, tools)
 	if err != nil {
@@ -126,8 +126,8 @@ func HidesTools(c Codec, messages []Message, tools []Tool) bool {
 	return err == nil && slices.Equal(with, without)
 }
 
-// CheckTools returns an error if a parser of tool calls is named for a codec whose
-// template shows the model no tools. parser is its name, or empty.
+// CheckTools returns an error if a spec names a parser of tool calls, but the codec's
+// template shows the model no tools. parser is the parser's name, or empty.
 func CheckTools(c Codec, parser string) error {
 	if parser == "" {
 		return nil
@@ -145,7 +145,7 @@ func CheckTools(c Codec, parser string) error {
 }
 
 // Shared counts the messages at the beginning of a dialog that come from the dialog
-// before it, including its reply.
+// before it. The reply to that dialog counts, too.
 func Shared(before, now []Message) int {
 	n := 0
 	for n < len(before) && n < len(now) && reflect.DeepEqual(before[n], now[n]) {

@@ -11,9 +11,9 @@ import (
 // MessagesName is the name of Messages in a spec.
 const MessagesName = "messages"
 
-// noted is the token of byte 0 of a note. The vocabulary of Messages has the bytes of the
-// text, the same bytes again for notes beside the text, and marks. The ids are on record
-// and never change.
+// noted is the token of byte 0 of a note. The vocabulary of Messages has three parts: the
+// bytes of texts, the same bytes again for notes, and marks. A note holds facts that are
+// not part of the text. The ids are on record and never change.
 const noted int32 = 256
 
 const (
@@ -31,28 +31,29 @@ const (
 	messagesSize                    // how many there are
 )
 
-// Messages is the codec for servers that take messages, give text, and never name the
-// tokens of it:
+// Messages returns the codec for servers that take messages, return text, and never show
+// the text's tokens:
 //
 //	dialog = { turn } <tools> JSON <end> <assistant>
 //	turn   = ( <system> | <user> | <tool> | <assistant> ) { text | <thoughts> text <words> | <call> JSON } [ note ] <end>
 //
 // Its tokens are the bytes of the text. Nothing can be trained on them: they exist so
 // that calls of such servers are recorded, replayed and continued like all others. The
-// tools stand right before the reply, since each request brings its own.
+// list of tools stands right before the reply, because each request sends its own.
 func Messages() Relay { return messages{} }
 
-// Relay is a codec of servers that return text. Beside the text, a completion has the
-// server's token counts and the log-probabilities of its own tokens.
+// Relay is a codec of servers that return text. In addition to the text, a completion
+// holds the server's token counts and the log-probabilities of the server's own tokens.
 type Relay interface {
 	Codec
-	// Counted returns the server's counts for the completion; false if it sent none.
+	// Counted returns the server's counts for the completion, and false if the server
+	// sent none.
 	Counted(completion []int32) (Usage, bool)
-	// Pieces returns the tokens of the server's text that it gave log-probabilities for.
+	// Pieces returns those tokens of the server for which it sent log-probabilities.
 	Pieces(completion []int32, logprobs []float32) []Piece
 }
 
-// Usage is how many tokens a server counted.
+// Usage holds the numbers of tokens that a server counted.
 type Usage struct {
 	Prompt     int `json:"prompt_tokens"`
 	Completion int `json:"completion_tokens"`
@@ -101,13 +102,14 @@ func (messages) Bridge(later []Message, tools []Tool) ([]int32, error) {
 	return append(ids, endMark, replyMark), nil
 }
 
-// Demonstration implements Codec. There is nothing to learn from.
+// Demonstration implements Codec. It always returns an error, because nothing can be
+// trained with this codec.
 func (messages) Demonstration(Dialog) ([]int32, []bool, error) {
 	return nil, nil, fmt.Errorf("%w: codec %s has no tokens of a model, so nothing can be trained with it", ErrDialog, MessagesName)
 }
 
-// Constrain implements Codec. It restricts nothing: the server holds its replies to a
-// form.
+// Constrain implements Codec. The constraint allows everything: it is the server that
+// holds its replies to a form.
 func (messages) Constrain(model.Form) (model.Constraint, error) { return unconstrained{}, nil }
 
 type unconstrained struct{}

@@ -15,8 +15,8 @@ type Asked struct {
 	Text string
 }
 
-// ReadPrompt reads a prompt of Messages. Recorded replies hold no ids of tool calls, so
-// their calls get the ids that the results name.
+// ReadPrompt reads a prompt of Messages. The tool calls of recorded replies have no ids,
+// so they get the ids that their results name.
 func ReadPrompt(prompt []int32) (Asked, error) {
 	if len(prompt) == 0 || prompt[0] < noted {
 		if slices.ContainsFunc(prompt, func(id int32) bool { return id < 0 || id >= noted }) {
@@ -42,7 +42,8 @@ func ReadPrompt(prompt []int32) (Asked, error) {
 	return out, nil
 }
 
-// add adds a turn, or the list of tools if it is the last one, which is the request's.
+// add adds a turn. If the turn is a list of tools, add keeps it only if it is the last
+// turn: that list belongs to the request.
 func (a *Asked) add(mark int32, said []int32, last bool) error {
 	roles := map[int32]Role{systemMark: System, userMark: User, replyMark: Assistant, resultMark: ToolReply}
 	role, ok := roles[mark]
@@ -78,7 +79,7 @@ type turnParts struct {
 	words, thoughts string
 	calls           []ToolCall
 	note            string // JSON
-	raw             string // all but the note, as a person reads it
+	raw             string // the whole turn but the note, in readable form
 }
 
 // parseTurn separates the parts of a turn, up to its end.
@@ -153,8 +154,8 @@ func nameCalls(all []Message) {
 }
 
 // resultOf returns the id of the result of call k: the id that ends in the call's number,
-// as the gateway's ids do. If no id ends in the number of a call, it returns the id of
-// result k, and if there is none, "".
+// as the gateway's ids do. If no id ends in the number of any call, it returns the id of
+// result k, or "" if there is no such result.
 func resultOf(k, calls int, results []string) string {
 	at := func(k int) int {
 		return slices.IndexFunc(results, func(id string) bool { return strings.HasSuffix(id, "_"+strconv.Itoa(k)) })

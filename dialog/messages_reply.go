@@ -9,7 +9,7 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// Facts are a server's statements about its reply, beside the text.
+// Facts are what a server says about its reply, in addition to the text.
 type Facts struct {
 	ID     string `json:"id,omitempty"`
 	Model  string `json:"model,omitempty"`         // the model that really replied
@@ -17,8 +17,8 @@ type Facts struct {
 	Usage  *Usage `json:"usage,omitempty"`
 }
 
-// Speaker spells the reply of a server in tokens of Messages while it comes. Its zero
-// value is ready.
+// Speaker writes a server's reply in tokens of Messages while the reply arrives. Its zero
+// value is ready for use.
 type Speaker struct {
 	// Emit, if not nil, gets each token at once.
 	Emit func(token int32, logprob float32)
@@ -27,7 +27,7 @@ type Speaker struct {
 	thinking bool
 }
 
-// Think takes thoughts that the server shows.
+// Think adds reasoning that the server shows.
 func (s *Speaker) Think(text string) {
 	if text == "" {
 		return
@@ -42,7 +42,7 @@ func (s *Speaker) Think(text string) {
 // Say takes text, which may end in the middle of a character.
 func (s *Speaker) Say(text []byte) { s.say(text, breakMark, 0) }
 
-// SayToken takes the text of one token of the server and its log-probability.
+// SayToken adds the text of one token of the server, with its log-probability.
 func (s *Speaker) SayToken(text []byte, logprob float32) { s.say(text, pieceMark, logprob) }
 
 func (s *Speaker) say(text []byte, end int32, logprob float32) {
@@ -57,8 +57,8 @@ func (s *Speaker) say(text []byte, end int32, logprob float32) {
 	s.put(end, logprob)
 }
 
-// Call takes a whole tool call, after all text. The id is the server's own and is left
-// out: agents know the call by another.
+// Call adds a complete tool call, after all text. It leaves out the server's id of the
+// call, because agents see another one.
 func (s *Speaker) Call(f Function) {
 	text, _ := json.Marshal(ToolCall{Type: "function", Function: f}) // strings always encode
 	s.put(callMark, 0)
@@ -117,7 +117,7 @@ func (messages) Parse(completion []int32, tools []Tool, callID func(k int) strin
 	return m, ""
 }
 
-// callable reports which of the calls no client could read.
+// callable returns an error for the first call that a client could not read.
 func callable(calls []ToolCall, tools []Tool) error {
 	for k, c := range calls {
 		var arguments map[string]json.RawMessage
@@ -132,7 +132,8 @@ func callable(calls []ToolCall, tools []Tool) error {
 	return nil
 }
 
-// Partial implements Codec: the words up to the last whole piece, before any call.
+// Partial implements Codec. It returns the text up to the last whole piece, before any
+// call.
 func (messages) Partial(completion []int32, tools []Tool) string {
 	if slices.Contains(completion, endMark) {
 		m, _ := messages{}.Parse(completion, tools, func(int) string { return "" })
@@ -157,7 +158,7 @@ func (messages) Partial(completion []int32, tools []Tool) string {
 	return valid(words[:len(words)-unfinished(words)])
 }
 
-// unfinished is how many bytes at the end may still become a character.
+// unfinished returns how many bytes at the end of text may still become a character.
 func unfinished(text []byte) int {
 	for n := 1; n <= min(len(text), utf8.UTFMax); n++ {
 		if end := text[len(text)-n:]; utf8.RuneStart(end[0]) {

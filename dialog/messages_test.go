@@ -42,8 +42,8 @@ func TestMessagesComeBackAsTheyWere(t *testing.T) {
 	require.ErrorIs(t, err, dialog.ErrDialog)
 }
 
-// A dialog that goes on from a recorded reply has that reply's own tokens in its
-// prompt, where calls have no ids.
+// A dialog that continues a recorded reply has that reply's own tokens in its prompt.
+// Tool calls have no ids there.
 func TestARecordedReplyIsReadOutOfThePromptThatContinuesIt(t *testing.T) {
 	t.Parallel()
 	codec := dialog.Messages()
@@ -70,7 +70,7 @@ func TestARecordedReplyIsReadOutOfThePromptThatContinuesIt(t *testing.T) {
 	require.Equal(t, dialog.Usage{Prompt: 9, Completion: 4}, used)
 	require.Equal(t, []dialog.Piece{{Text: "Mo\xc3", Logprob: -0.5}, {Text: "\xa4", Logprob: -0.25}}, codec.Pieces(c.Tokens, c.Logprobs))
 
-	// The results come in another order, and no tools are on offer any more.
+	// The results come in another order, and tools are no longer offered.
 	bridge, err := codec.Bridge([]dialog.Message{
 		{Role: dialog.ToolReply, Content: "sun", ToolCallID: "call_a_1"}, {Role: dialog.ToolReply, Content: "rain", ToolCallID: "call_a_0"},
 	}, nil)
@@ -178,7 +178,8 @@ func TestABareTextIsAPromptOfItsOwn(t *testing.T) {
 	require.Equal(t, dialog.Asked{Text: "Once upön"}, asked)
 }
 
-// FuzzReadPrompt reads any tokens: an error, or a dialog that a prompt can be made of.
+// FuzzReadPrompt reads arbitrary tokens. ReadPrompt has to return an error, or a dialog
+// of which Prompt can make a prompt.
 func FuzzReadPrompt(f *testing.F) {
 	prompt, err := dialog.Messages().Prompt([]dialog.Message{{Role: dialog.User, Content: "hi"}}, []dialog.Tool{weather})
 	require.NoError(f, err)
@@ -188,7 +189,7 @@ func FuzzReadPrompt(f *testing.F) {
 	}
 	f.Add(seed)
 	f.Add([]byte{2, 6, 2, 5, 2, 2})
-	f.Add([]byte{2, 5, 2, 2}) // an end of nothing
+	f.Add([]byte{2, 5, 2, 2}) // an end without a turn
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var ids []int32
 		for i := 0; i+1 < len(data); i += 2 {

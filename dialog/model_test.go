@@ -14,8 +14,8 @@ import (
 	"github.com/fulgurite/fulgurite/model/native"
 )
 
-// modelDirectory is a directory as a Qwen3 model is published in, with random
-// weights and more rows of embedding than the tokenizer has tokens.
+// modelDirectory returns a directory like those in which Qwen3 models are published, with
+// random weights and with more rows in the embedding than the tokenizer has tokens.
 func modelDirectory(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()

@@ -10,10 +10,11 @@ import (
 	"github.com/fulgurite/fulgurite/dialog"
 )
 
-// chatML is the template that examples have for models whose own knows no tools.
+// chatML is the path of the template that examples use for models whose own template has
+// no tools.
 var chatML = filepath.Join("..", "examples", "templates", "chatml-tools.jinja")
 
-// withoutTemplate is the directory of a model that has no chat template.
+// withoutTemplate returns the directory of a model that has no chat template.
 func withoutTemplate(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()

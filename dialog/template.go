@@ -24,20 +24,21 @@ type template struct {
 	vocabulary *tokenizer.BPE
 	size       int
 	render     *renderer
-	// format reads tool calls; nil if the template shows no known format.
+	// format reads tool calls. It is nil if the template shows no known format.
 	format toolcall.Format
 	stop   []int32 // the first is the one with which the template ends a turn
-	// thinks says that the template knows reasoning, opened that it opens it where
-	// the assistant begins to speak.
+	// thinks is true if the template knows reasoning. opened is true if the template
+	// itself opens the reasoning where the assistant's reply begins.
 	thinks, opened bool
-	// unbridged says why replies, or replies with tool calls, can't be continued.
+	// unbridged and unbridgedCalls say why replies without and with tool calls can't be
+	// continued. They are nil if they can be.
 	unbridged, unbridgedCalls error
 	// held has the tokens as constraints see them.
 	held func() *schema.Vocabulary
 }
 
 // Codec makes the codec of the bundle under a name. It parses the tokenizer, which takes
-// a second for a large one: keep the result.
+// about a second for a large one, so keep the result.
 func (b Bundle) Codec(name string) (Codec, error) {
 	c, err := b.codec(name)
 	if err != nil {
@@ -71,8 +72,8 @@ func (b Bundle) codec(name string) (*template, error) {
 	return c, nil
 }
 
-// guarded are the special tokens that a text must not be taken for. The marks of
-// reasoning and tool calls are not among them: templates look for those.
+// guarded returns the special tokens that a text must not turn into. The marks of
+// reasoning and tool calls are not among them, because templates look for those in texts.
 func (c *template) guarded() []string {
 	open := []string{openThought, closeThought}
 	if c.format != nil {
@@ -162,7 +163,7 @@ func (c *template) Prompt(messages []Message, tools []Tool) ([]int32, error) {
 	return c.vocabulary.EncodeGuarded(text, guardMark), nil
 }
 
-// offers refuses tools whose calls could not be read.
+// offers returns an error if tools are offered whose calls could not be read.
 func (c *template) offers(tools []Tool) error {
 	if len(tools) > 0 && c.format == nil {
 		return fmt.Errorf("%w: tools are offered, but the chat template shows no known format of tool calls: set model.tool_parser", ErrDialog)
@@ -170,8 +171,8 @@ func (c *template) offers(tools []Tool) error {
 	return nil
 }
 
-// spell returns the text of tokens, without some bytes at its end. Special tokens appear
-// by name, and specials lists the names with their places.
+// spell returns the text of tokens without the last but bytes. Special tokens appear by
+// name, and specials lists these names and their places.
 func (c *template) spell(tokens []int32, but int) (text string, specials []spelled) {
 	var b strings.Builder
 	plain := 0

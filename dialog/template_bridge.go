@@ -9,12 +9,13 @@ import (
 	"github.com/fulgurite/fulgurite/dialog/jinja"
 )
 
-// A bridge is found by rendering the later messages behind a stand-in for the
-// conversation: one user turn and one assistant turn whose text, or whose calls, are
-// a sentinel. What follows the end of the assistant's turn is the bridge. It is
-// encoded from that end on, a special token, which no merge crosses.
+// A bridge is found by rendering the later messages after a stand-in for the
+// conversation: one user turn and one assistant turn whose text, or whose calls, are a
+// sentinel. The bridge is what follows in the rendered text, from the token on that ends
+// the assistant's turn. It is encoded from that token on. This gives the tokens of the
+// full text, because the token is special and no merge of the tokenizer crosses it.
 
-// standIn is a conversation behind which later messages are rendered.
+// standIn is a conversation after which later messages are rendered.
 type standIn struct {
 	ask, sentinel string
 }
@@ -98,8 +99,8 @@ func clash(sentinel string, later []Message, tools []Tool) bool {
 	})
 }
 
-// Bridge implements Codec. A template that can't be continued token by token
-// refuses.
+// Bridge implements Codec. It returns an error if the template can't be continued token
+// by token.
 func (c *template) Bridge(later []Message, tools []Tool) ([]int32, error) {
 	if err := c.offers(tools); err != nil {
 		return nil, err
@@ -155,13 +156,13 @@ func (c *template) probe(stop []int32) error {
 	return nil
 }
 
-// tried is a tool to try a template with. Some write a tool's parameters without asking
-// whether it has any.
+// tried returns a tool to try a template with. It has a list of parameters, because some
+// templates write the parameters without checking that there are any.
 func tried(name string) Tool {
 	return Tool{Name: name, Description: "Tries.", Parameters: []byte(`{"type":"object","properties":{}}`)}
 }
 
-// turnEnd is the token that ends the last turn, which has the sentinel in it.
+// turnEnd returns the token that ends the last turn, the one that has the sentinel in it.
 func (c *template) turnEnd(messages []Message, sentinel string, tools []Tool, stop []int32) (int32, error) {
 	text, err := c.render.dialog(messages, tools, false)
 	if err != nil {
@@ -179,9 +180,9 @@ func (c *template) turnEnd(messages []Message, sentinel string, tools []Tool, st
 	return 0, errors.New("the template ends the turn of an assistant without a special token")
 }
 
-// tryBridges reports why one of the tails can't be bridged. A bridge has to be the same
-// whatever was said before, and begin with a token that does not merge with the text
-// around it.
+// tryBridges returns why one of the tails can't be bridged, or nil. A bridge must not
+// depend on what was said before, and must begin with a token that does not merge with
+// the text around it.
 func (c *template) tryBridges(tools []Tool, tails ...[]Message) error {
 	refuse := func(err error) error {
 		return fmt.Errorf("%w: this chat template can't be continued token by token, use history: template: %w", ErrDialog, err)

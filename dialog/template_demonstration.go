@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// Demonstration refuses, besides what Compact refuses, a dialog that the template
-// lays out otherwise than turn by turn: a reply has to follow the prompt for it, as
-// it will when it is sampled.
+// Demonstration returns an error in the same cases as Compact's, and for a dialog that
+// the template does not write turn by turn: each reply has to follow its prompt, as it
+// will when it is sampled.
 func (c *template) Demonstration(d Dialog) ([]int32, []bool, error) {
 	if err := c.offers(d.Tools); err != nil {
 		return nil, nil, err
@@ -41,7 +41,7 @@ func (c *template) Demonstration(d Dialog) ([]int32, []bool, error) {
 type lesson struct {
 	c       *template
 	done    int    // bytes of the rendered dialog that are encoded
-	rest    string // what is not
+	rest    string // the part of the rendered dialog that is not encoded yet
 	end     string // the token that ended the last reply
 	ids     []int32
 	trained []bool
@@ -102,7 +102,7 @@ func (l *lesson) step(n int) {
 	l.rest = l.rest[n:]
 }
 
-// readable reports whether completion says m.
+// readable returns an error unless Parse reads completion as m.
 func (c *template) readable(completion []int32, m Message, tools []Tool) error {
 	got, problem := c.Parse(completion, tools, func(int) string { return "" })
 	switch {

@@ -9,8 +9,8 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// Constrain implements Codec. A model that thinks may think before it says what
-// the form asks for. A stop text ends a reply in its content, not in a thought or
+// Constrain implements Codec. A model that thinks may think before it writes the reply
+// that the form describes. A stop text ends a reply in its content, not in a thought or
 // in a call.
 func (c *template) Constrain(form model.Form) (model.Constraint, error) {
 	grammar := func(b *schema.Builder) (schema.Expression, error) {
@@ -34,7 +34,7 @@ func (c *template) callGrammar(b *schema.Builder, offered []model.FormTool) (sch
 	return c.format.Grammar(b, tools, func(text string) schema.Expression { return c.mark(b, text) })
 }
 
-// mark is a text that may be a token of its own.
+// mark returns the expression of a text that may be one token of the vocabulary.
 func (c *template) mark(b *schema.Builder, text string) schema.Expression {
 	if id, ok := c.vocabulary.ID(text); ok {
 		return b.Special(id)
@@ -60,8 +60,8 @@ func (c *template) afterThought(b *schema.Builder, said schema.Expression) (sche
 	return b.Choice(said, b.Sequence(c.mark(b, openThought), thinking)), nil
 }
 
-// constrained is the vocabulary as constraints see it. Added tokens have no bytes in it,
-// so they may come only where a grammar names them.
+// constrained returns the vocabulary as constraints see it. Added tokens have no bytes in
+// it, so they are allowed only where a grammar names them.
 func (c *template) constrained() *schema.Vocabulary {
 	texts := make([][]byte, c.size)
 	for id := range texts {
@@ -72,8 +72,8 @@ func (c *template) constrained() *schema.Vocabulary {
 	return schema.NewVocabulary(texts)
 }
 
-// contentBytes returns a function that takes the tokens of a reply in order and returns
-// the bytes of each that are content.
+// contentBytes returns a function that takes the tokens of a reply in order and returns,
+// for each token, its bytes that are content.
 func (c *template) contentBytes(tools bool) func(token int32) string {
 	text, calling := "", false
 	return func(token int32) string {
@@ -89,7 +89,8 @@ func (c *template) contentBytes(tools bool) func(token int32) string {
 		if !sound {
 			return ""
 		}
-		// Once a call has begun, no further letter is certain to be content.
+		// Once a call may have begun, it is no longer certain that the next letter is
+		// content.
 		if calling = tools && c.format != nil && c.format.Certain(rest+"x") < len(rest); calling {
 			return ""
 		}

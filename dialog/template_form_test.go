@@ -12,8 +12,8 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// walk samples a reply at random from what a constraint allows, and after a while
-// what brings it to its end.
+// walk samples a reply at random from the tokens that a constraint allows. After a while
+// it prefers tokens that bring the reply to its end.
 func walk(t *rapid.T, c dialog.Codec, held model.Constraint) (ids []int32, done bool) {
 	for range 200 {
 		set := model.NewTokenSet(c.VocabSize())
@@ -37,7 +37,8 @@ func walk(t *rapid.T, c dialog.Codec, held model.Constraint) (ids []int32, done 
 	return ids, false
 }
 
-// hasty is the token of those allowed that ends strings, thoughts and parameters.
+// hasty returns an allowed token that ends strings, thoughts or parameters, or other if
+// there is no such token.
 func hasty(c dialog.Codec, text string, allowed []int32, other int32) int32 {
 	wanted := []string{end(c), "</think>", "</tool_call>", `"`, "}"}
 	if _, value, found := strings.Cut(text, "<parameter="); found {
@@ -160,7 +161,7 @@ func TestStopTextsEndReplies(t *testing.T) {
 
 func TestStopTextsEndContentAlone(t *testing.T) {
 	t.Parallel()
-	for name, texts := range map[string][2]string{ // what goes on, what then ends
+	for name, texts := range map[string][2]string{ // a text after which the reply goes on, and one that then ends it
 		"hermes": {"<think>\nx;y</think>\n\n", "a;"},
 		"xml":    {"x;y</think>", "\n;"},
 	} {

@@ -50,8 +50,8 @@ func (c *template) Parse(completion []int32, tools []Tool, callID func(k int) st
 	return reply, read.Problem
 }
 
-// Partial implements Codec. It says nothing of a reply before its reasoning is
-// over, and keeps the bytes of a character until it is whole.
+// Partial implements Codec. It returns nothing before the reasoning has ended, and leaves
+// out an incomplete character at the end.
 func (c *template) Partial(completion []int32, tools []Tool) string {
 	body, ended := completion, false
 	if i := slices.IndexFunc(body, c.stops); i >= 0 {
@@ -100,14 +100,15 @@ func (c *template) halfCharacter(ids []int32) int {
 	return 0
 }
 
-// undecided says whether text may still turn out to begin with a thought.
+// undecided reports whether text, once it is longer, may turn out to begin with a
+// thought.
 func (c *template) undecided(text string) bool {
 	begin := strings.TrimLeft(text, blank)
 	return c.thinks && !c.opened && len(begin) < len(openThought) && strings.HasPrefix(openThought, begin)
 }
 
-// thought splits text into reasoning and the rest. It is unsound if the reasoning
-// has no end; all of the text is then the rest.
+// thought splits text into the reasoning and the rest. If the reasoning has no end, sound
+// is false and the rest is the whole text.
 func (c *template) thought(text string) (thought, rest string, sound bool) {
 	if !c.thinks {
 		return "", text, true
@@ -126,7 +127,8 @@ func (c *template) thought(text string) (thought, rest string, sound bool) {
 	return strings.Trim(thought, "\n"), strings.TrimLeft(rest, "\n"), true
 }
 
-// stray is the first special token that belongs to nothing that is read.
+// stray returns the first special token that is neither a mark of reasoning nor one of
+// the tool calls' format.
 func (c *template) stray(specials []spelled, tools []Tool) *spelled {
 	for i := range specials {
 		name := specials[i].name

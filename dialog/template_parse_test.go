@@ -56,8 +56,8 @@ func TestRepliesOfTemplatesAreRead(t *testing.T) {
 	}
 }
 
-// withSpecials encodes text as a model might sample it: special tokens by their
-// names are the tokens.
+// withSpecials encodes text as a model might sample it: the names of special tokens
+// become these tokens.
 func withSpecials(t testing.TB, family, text string) []int32 {
 	t.Helper()
 	c := codec(t, family)
@@ -81,8 +81,8 @@ func withSpecials(t testing.TB, family, text string) []int32 {
 	return ids
 }
 
-// Whatever is sampled, what Partial has said stays the beginning of the content,
-// and calls are sound.
+// Whatever is sampled, all that Partial has returned stays the beginning of the content,
+// and each call that is read is a valid one.
 func TestNothingSaidIsTakenBack(t *testing.T) {
 	t.Parallel()
 	pieces := map[string][]string{

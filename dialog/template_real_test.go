@@ -13,7 +13,7 @@ import (
 	"github.com/fulgurite/fulgurite/dialog"
 )
 
-// said is a tool call as the models of a parser are taught to write it.
+// said returns a tool call as it is written by the models that use this parser.
 func said(parser string) string {
 	switch parser {
 	case "qwen3_xml":
@@ -24,17 +24,17 @@ func said(parser string) string {
 	return "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Köln\"}}\n</tool_call>"
 }
 
-// toolTemplates are chat templates by what their names match: those that were written
-// here, and those that models are published with, of which the names begin with that of
-// the package that has them.
+// toolTemplates are chat templates, by a pattern that the file's name matches. Some were
+// written for this repository. The others belong to published models; their names begin
+// with the name of the package that they come from.
 var toolTemplates = map[string]struct {
 	parser     string
 	vocabulary string
-	// thinks says that replies begin with thoughts, which the template leaves out
-	// once the user has spoken again.
+	// thinks is true if replies begin with thoughts, which the template leaves out after
+	// the user's next message.
 	thinks bool
-	// rewrites says that the template writes a tool's result otherwise once it is
-	// not the last.
+	// rewrites is true if the template writes a tool's result differently once another
+	// message follows it.
 	rewrites bool
 }{
 	`^hermes\.`:                  {parser: "hermes"},
@@ -50,15 +50,16 @@ var toolTemplates = map[string]struct {
 	`Hermes-(2|3).*-tool_use\.`:  {parser: "hermes", rewrites: true},
 }
 
-// A tool dialog through chat templates, with a vocabulary of their family: what was said
-// is read, and the dialog goes on from its own tokens as the template would write it
-// anew.
+// The test takes a tool dialog through chat templates, each with a vocabulary of its
+// family. Every reply has to be read as it was written, and the dialog has to continue
+// from its own tokens as if the template had rendered all of it again.
 func TestTemplatesHoldAToolDialog(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, 3, toolDialogs(t, "templates"))
 }
 
-// Those of published models belong to others; make golden-templates fetches them.
+// The templates of published models belong to others, so they are not in the repository;
+// make golden-templates fetches them.
 func TestFetchedTemplatesHoldAToolDialog(t *testing.T) {
 	t.Parallel()
 	if _, err := os.Stat(filepath.Join("jinja", "golden", "fetched", "expected.json")); err != nil {
@@ -67,7 +68,8 @@ func TestFetchedTemplatesHoldAToolDialog(t *testing.T) {
 	require.GreaterOrEqual(t, toolDialogs(t, "fetched"), 8)
 }
 
-// toolDialogs counts the templates of a folder that are held to a dialog.
+// toolDialogs tests the templates of a folder with a tool dialog and returns their
+// number.
 func toolDialogs(t *testing.T, folder string) int {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join("jinja", "golden", folder, "*.jinja"))

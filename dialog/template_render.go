@@ -17,7 +17,8 @@ type renderer struct {
 	guard            guard
 }
 
-// dialog renders messages; with open up to the point where the assistant speaks.
+// dialog renders messages. If open is true, the text ends where the assistant's reply
+// begins.
 func (r *renderer) dialog(messages []Message, tools []Tool, open bool) (string, error) {
 	turns := make([]jinja.Value, len(messages))
 	for i, m := range messages {
@@ -81,8 +82,9 @@ func (r *renderer) turn(m Message) (jinja.Value, error) {
 	return jinja.Object(turn...), nil
 }
 
-// call returns a tool call as templates read it, its arguments as an object. Arguments
-// that are not a JSON object, which histories of others may have, become a text in one.
+// call returns a tool call in the form that templates read, with its arguments as an
+// object. Arguments that are not a JSON object, as a history from another source may
+// have, become a string in an object.
 func (r *renderer) call(call ToolCall) (jinja.Value, error) {
 	arguments := json.RawMessage(call.Function.Arguments)
 	if !isObject(call.Function.Arguments) {

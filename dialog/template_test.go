@@ -14,7 +14,7 @@ import (
 	"github.com/fulgurite/fulgurite/dialog"
 )
 
-// bundle is a bundle of one of the templates in testdata with one of the small
+// bundle returns a bundle of one of the templates in testdata and one of the small
 // vocabularies that package tokenizer has for its tests.
 func bundle(t testing.TB, name string) dialog.Bundle {
 	t.Helper()
@@ -38,10 +38,11 @@ func codec(t testing.TB, name string) dialog.Codec {
 
 func families() []string { return []string{"hermes", "llama", "xml", "pythonic"} }
 
-// end is the token that ends a turn.
+// end returns the name of the token that ends a turn.
 func end(c dialog.Codec) string { return c.Text(c.Stop()[:1]) }
 
-// special encodes a text whose special tokens are meant.
+// special encodes a text. If the text ends with the name of the token that ends a turn,
+// that name becomes the token.
 func special(t testing.TB, c dialog.Codec, text string) []int32 {
 	t.Helper()
 	var ids []int32
@@ -166,8 +167,9 @@ func TestBridgesContinueWhatWasSampled(t *testing.T) {
 	}
 }
 
-// A reply that the template would have written itself is continued to exactly the
-// prompt of the whole dialog, wherever the template keeps what it wrote.
+// After a reply that the template would have written itself, prompt, reply and bridge are
+// exactly the prompt of the whole dialog, wherever the template keeps what it wrote
+// before.
 func TestBridgesAreTheRestOfThePrompt(t *testing.T) {
 	t.Parallel()
 	tools := []dialog.Tool{calculator, search}

@@ -7,8 +7,9 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 )
 
-// gradeAnswers is the best score of a result over the answers that a task accepts:
-// the F1 of its words, or 1 for the same words and else 0.
+// gradeAnswers returns the best score of a result over the answers that a task accepts.
+// The score is the F1 of the words, or with the metric "exact" 1 if the words are the
+// same, else 0.
 func gradeAnswers(metric, answer, result string) float64 {
 	best := 0.0
 	got := answerWords(result)
@@ -26,8 +27,9 @@ func gradeAnswers(metric, answer, result string) float64 {
 	return best
 }
 
-// answerWords are the words of an answer as the evaluations of SQuAD, HotpotQA and
-// MuSiQue compare them: in lower case, without ASCII punctuation and without articles.
+// answerWords returns the words of an answer in the form in which the evaluations of
+// SQuAD, HotpotQA and MuSiQue compare them: in lower case, without ASCII punctuation and
+// without articles.
 func answerWords(text string) []string {
 	text = strings.Map(func(r rune) rune {
 		if r < unicode.MaxASCII && (unicode.IsPunct(r) || unicode.IsSymbol(r)) {
@@ -60,8 +62,8 @@ func answerWords(text string) []string {
 
 func wordRune(r rune) bool { return unicode.IsLetter(r) || unicode.IsNumber(r) }
 
-// wordF1 is the harmonic mean of precision and recall of the words of a result,
-// counted as often as they stand there.
+// wordF1 returns the harmonic mean of precision and recall of the words of a result. A
+// word that occurs several times counts as often.
 func wordF1(want, got []string) float64 {
 	left := map[string]int{}
 	for _, word := range want {

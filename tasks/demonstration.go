@@ -19,13 +19,13 @@ import (
 
 // Demonstrations are the dialogs of a warm start.
 type Demonstrations interface {
-	// Batch is the dialogs of one update, counted from 0: size of them, the same
-	// each time.
+	// Batch returns the dialogs of one update, counted from 0. There are size of them,
+	// and they are the same each time.
 	Batch(update, size int) []dialog.Dialog
 }
 
-// OpenDemonstrations reads the demonstrations of a source as a spec writes it:
-// "arithmetic" for the built-in calculator's, or the path of a file (see
+// OpenDemonstrations reads the demonstrations of a source, which is written as in a spec:
+// "arithmetic" for those of the built-in calculator, or the path of a file (see
 // ReadDemonstrations). The seed orders each epoch of a file differently. updates is the
 // number of updates of the warm start.
 func OpenDemonstrations(source string, seed uint64, updates int) (Demonstrations, error) {
@@ -55,7 +55,7 @@ func OpenDemonstrations(source string, seed uint64, updates int) (Demonstrations
 // demonstrationDomain separates the order of demonstrations from the order of tasks.
 const demonstrationDomain = 0x64656d6f // "demo"
 
-// repeated repeats dialogs without end.
+// repeated repeats dialogs endlessly.
 type repeated struct {
 	dialogs []dialog.Dialog
 	seed    uint64
@@ -70,15 +70,15 @@ func (r repeated) Batch(update, size int) []dialog.Dialog {
 	return batch
 }
 
-// ReadDemonstrations reads dialogs in the format of OpenAI's fine-tuning files,
-// one JSON object on a line:
+// ReadDemonstrations reads dialogs in the format of OpenAI's fine-tuning files, one JSON
+// object per line:
 //
 //	{"messages": [{"role": "user", "content": "2+2"}, {"role": "assistant", "content": "4"}], "tools": […]}
 //
-// Content is text, null, or a list of text parts. An assistant message of weight
-// 0 is not learned. Keys that would change nothing here (name, refusal,
-// parallel_tool_calls) are skipped; others are errors, as are dialogs that a
-// model can't learn from. It has the errors of ReadJSONL.
+// Content is text, null, or a list of text parts. An assistant message of weight 0 is not
+// learned. Keys that have no effect here (name, refusal, parallel_tool_calls) are
+// skipped. Other unknown keys are errors, and so are dialogs that a model can't learn
+// from. The errors are those of ReadJSONL.
 func ReadDemonstrations(r io.Reader, name string) ([]dialog.Dialog, error) {
 	return readLines(r, name, "dialogs", func(text []byte, _ int) (dialog.Dialog, error) {
 		var w wireDialog
@@ -89,8 +89,8 @@ func ReadDemonstrations(r io.Reader, name string) ([]dialog.Dialog, error) {
 	})
 }
 
-// The wire types have the fields of the file; json.RawMessage where a field may
-// be of several types or is skipped.
+// The wire types have the fields of the file. A field that may have several types, or
+// that is skipped, is a json.RawMessage.
 type wireDialog struct {
 	Messages          []wireMessage   `json:"messages"`
 	Tools             []wireTool      `json:"tools"`
@@ -185,7 +185,7 @@ func (m wireMessage) message(tools []dialog.Tool) (dialog.Message, error) {
 	return out, err
 }
 
-// content is the text of a message: a string, null, or parts of type text.
+// content returns the text of a message, which is a string, null, or parts of type text.
 func content(raw json.RawMessage) (string, error) {
 	var text string
 	if len(raw) == 0 || json.Unmarshal(raw, &text) == nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/fulgurite/fulgurite/tasks"
 )
 
-// A file of tasks has one JSON object on a line; faults name their lines.
+// A file of tasks has one JSON object per line. Errors name the lines of their faults.
 func ExampleReadJSONL() {
 	list, err := tasks.ReadJSONL(strings.NewReader(`{"id":"fr","input":"Capital of France?","answer":"Paris"}
 {"id":"sum","input":"2+3","answer":5}
@@ -30,7 +30,7 @@ func ExampleReadJSONL() {
 	// tasks.jsonl:2: no input
 }
 
-// Three graders look at one result.
+// Three graders grade the same result.
 func ExampleGrade() {
 	task := tasks.Task{ID: "sum", Input: "2+3", Answer: "5"}
 	for _, g := range []spec.Grader{{Type: spec.GraderExact}, {Type: spec.GraderNumeric, Tolerance: 0.1}, {Type: spec.GraderContains}} {

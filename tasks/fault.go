@@ -13,23 +13,26 @@ const (
 	shownPlaces = 3
 )
 
-// Fault describes what is wrong with a line, a row or a task.
+// Fault describes a fault of a line, a row or a task.
 type Fault struct {
-	// Place is where that was found first: the number of a line or a row, or a task's id.
+	// Place is the first place of the fault: the number of a line or a row, or a task's
+	// id.
 	Place string
 	Cause error
-	// Also are further places with the same text, and More counts those beyond them.
+	// Also are further places of a fault with the same text. More counts the places
+	// beyond those.
 	Also []string
 	More int
 }
 
-// Faults has the faults of several, of each text the first place.
+// Faults has the faults of several lines, rows or tasks. Faults with the same text are
+// one Fault, which has their places.
 type Faults struct {
 	List []Fault
 	More int // faults beyond those listed
 }
 
-// Add adds a fault. Of the same text at several places there is one.
+// Add adds a fault. If there is one with the same text, it adds the place to that.
 func (f *Faults) Add(place string, cause error) {
 	text := cause.Error()
 	for i := range f.List {
@@ -50,7 +53,7 @@ func (f *Faults) Add(place string, cause error) {
 	f.List = append(f.List, Fault{Place: place, Cause: cause})
 }
 
-// Unwrap are the causes.
+// Unwrap returns the causes.
 func (f *Faults) Unwrap() []error {
 	var out []error
 	for _, one := range f.List {
@@ -59,7 +62,8 @@ func (f *Faults) Unwrap() []error {
 	return out
 }
 
-// text lists the faults, one on a line. before precedes a place, noun is what a place is.
+// text lists the faults, one per line. before stands before each place, and noun is the
+// kind of place.
 func (f *Faults) text(before, noun string) string {
 	var lines []string
 	for _, one := range f.List {
@@ -71,7 +75,7 @@ func (f *Faults) text(before, noun string) string {
 	return strings.Join(lines, "\n")
 }
 
-// also names the other places, as " (also lines 2, 3, 4 and 7 more)".
+// also returns the further places, as in " (also lines 2, 3, 4 and 7 more)".
 func (f Fault) also(noun string) string {
 	switch {
 	case len(f.Also) == 0:
@@ -82,7 +86,8 @@ func (f Fault) also(noun string) string {
 	return fmt.Sprintf(" (also %ss %s)", noun, someOf(f.Also, f.More))
 }
 
-// someOf lists the first places of several, of which more are not given: "2, 3, 4 and 7 more".
+// someOf lists the first of several places, as in "2, 3, 4 and 7 more". more counts
+// places that are not in the list.
 func someOf(places []string, more int) string {
 	if beyond := len(places) - shownPlaces; beyond > 0 {
 		places, more = places[:shownPlaces], more+beyond
@@ -96,10 +101,10 @@ func someOf(places []string, more int) string {
 	return strings.Join(places, "")
 }
 
-// FileError is a file of tasks or demonstrations that can't be used.
+// FileError is the error of a file of tasks or demonstrations that can't be used.
 type FileError struct {
 	Name string
-	rows bool // of a JSON array, counted from 0; else lines, from 1
+	rows bool // places are rows of a JSON array, counted from 0; otherwise lines, from 1
 	Faults
 }
 
@@ -111,7 +116,7 @@ func (e *FileError) Error() string {
 	return e.text(e.Name+":", "line")
 }
 
-// ListError is a list of tasks that a grader can't grade.
+// ListError is the error of a list of tasks that a grader can't grade.
 type ListError struct {
 	Source string // empty if it is not known
 	Faults
@@ -126,7 +131,7 @@ func (e *ListError) Error() string {
 	return e.text(before, "task")
 }
 
-// OrNil is e as an error, nil when there is no fault.
+// OrNil returns e as an error, or nil if there is no fault.
 func (e *ListError) OrNil() error {
 	if len(e.List) == 0 {
 		return nil
@@ -134,7 +139,7 @@ func (e *ListError) OrNil() error {
 	return e
 }
 
-// OfSource has an error about tasks name their source.
+// OfSource adds the name of their source to an error about tasks.
 func OfSource(source string, err error) error {
 	var list *ListError
 	if errors.As(err, &list) {

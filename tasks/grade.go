@@ -11,27 +11,28 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 )
 
-// ErrAnswer is wrapped when a grader can't compare with a task's answer.
+// ErrAnswer is wrapped when a grader can't use a task's answer.
 var ErrAnswer = errors.New("unusable answer")
 
 // ErrGrader is wrapped when Grade does not know a grader.
 var ErrGrader = errors.New("unknown grader")
 
-// Grade compares what an agent returned with the task's answer and gives reward
-// 1 if it is right, else 0; qa gives anything between them too. White space around
-// either doesn't count.
+// Grade compares the result that an agent returned with the task's answer. The reward is
+// 1 if the result is right, else 0; qa also gives rewards between them. White space
+// around the result and the answer doesn't count.
 //
-//   - exact: the result is the answer, byte for byte.
+//   - exact: the result equals the answer, byte for byte.
 //   - numeric: both are decimal numbers, such as -12, 0.5, 1e3 or 1,080, without
-//     units, and differ by at most the tolerance. They are compared as float64. In a
-//     result with "####" the number is what follows, as in GSM8K. A result that is no
-//     number is wrong.
-//   - contains: the result contains the answer, in the same case.
-//   - qa: the F1 of the words that result and answer share, or with the metric
-//     "exact" whether all words agree. Case, punctuation and articles don't count. Of
-//     an answer that is a JSON list of texts the best counts.
+//     units, and differ by at most the tolerance. They are compared as float64. If the
+//     result contains "####", its number is what follows that, as in GSM8K. A result
+//     that is not a number is wrong.
+//   - contains: the result contains the answer; upper and lower case differ.
+//   - qa: the F1 of the words of result and answer or, with the metric "exact", 1 if
+//     all words agree. Case, punctuation and articles don't count. If the answer is a
+//     JSON list of texts, the best score over them counts.
 //
-// The graders "command", "agent", "harbor" and "sql" decide elsewhere, and are ErrGrader here.
+// For the graders "command", "agent", "harbor" and "sql" the error is ErrGrader: other
+// code runs them.
 func Grade(g spec.Grader, t Task, result string) (float64, error) {
 	result, answer := strings.TrimSpace(result), strings.TrimSpace(t.Answer)
 	if err := checkAnswer(g, t); err != nil {
@@ -58,8 +59,8 @@ func Grade(g spec.Grader, t Task, result string) (float64, error) {
 	return 0, nil
 }
 
-// CheckAnswers reports the tasks whose answer is missing or that the grader
-// can't use, as a *ListError.
+// CheckAnswers returns a *ListError with the tasks whose answer is missing or that the
+// grader can't use.
 func CheckAnswers(g spec.Grader, list []Task) error {
 	if g.Type == spec.GraderSQL && !slices.ContainsFunc(list, func(t Task) bool { return t.Metadata[MetadataDatabase] != nil }) {
 		return fmt.Errorf("%w: grader %q needs tasks about a database, such as those of spider:FILE; none of these has metadata.%s", ErrAnswer, g.Type, MetadataDatabase)
@@ -73,7 +74,7 @@ func CheckAnswers(g spec.Grader, list []Task) error {
 	return faults.OrNil()
 }
 
-// checkAnswer leaves it to its caller to name the task.
+// checkAnswer does not name the task in its error; its caller does.
 func checkAnswer(g spec.Grader, t Task) error {
 	answer := strings.TrimSpace(t.Answer)
 	switch g.Type {
@@ -103,8 +104,8 @@ func checkAnswer(g spec.Grader, t Task) error {
 	return nil
 }
 
-// finalNumber is the number that a result is, or, where there is a "####", the one
-// that follows the first, up to whatever comes after it.
+// finalNumber returns the number that a result consists of. If the result has a "####",
+// it returns the number after the first one, whatever follows that number.
 func finalNumber(result string) (float64, bool) {
 	if _, after, marked := strings.Cut(result, answerMark); marked {
 		after = strings.TrimPrefix(strings.TrimSpace(after), "$")
@@ -114,8 +115,8 @@ func finalNumber(result string) (float64, bool) {
 	return decimal(result)
 }
 
-// decimal returns the number in text, perhaps with commas before each three digits.
-// Hexadecimal, underscores, infinities and NaN, which strconv also reads, are refused.
+// decimal returns the number in text, in which commas may separate thousands. It refuses
+// hexadecimal numbers, underscores, infinities and NaN, which strconv accepts.
 func decimal(text string) (float64, bool) {
 	text, ok := withoutSeparators(text)
 	if !ok || strings.Trim(text, "0123456789+-.eE") != "" {
@@ -125,8 +126,8 @@ func decimal(text string) (float64, bool) {
 	return v, err == nil
 }
 
-// withoutSeparators leaves out the commas of a number, and reports whether they stand
-// where they separate thousands.
+// withoutSeparators removes the commas from a number. It reports whether they stand where
+// they separate thousands.
 func withoutSeparators(text string) (string, bool) {
 	whole, rest := text, ""
 	if dot := strings.IndexAny(text, ".eE"); dot >= 0 {

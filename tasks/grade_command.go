@@ -23,9 +23,9 @@ var (
 	ErrGraderReward = errors.New("grader printed no usable reward")
 )
 
-// CommandError is a grader command that gave no reward.
+// CommandError is the error of a grader command that gave no reward.
 type CommandError struct {
-	Task   string // its id
+	Task   string // the task's id
 	Cause  error  // wraps one of the sentinels above
 	Stderr string // the end of the command's standard error
 }
@@ -39,7 +39,7 @@ func (e *CommandError) Error() string {
 	return text
 }
 
-// Unwrap is the cause.
+// Unwrap returns the cause.
 func (e *CommandError) Unwrap() error { return e.Cause }
 
 // graderInput is the standard input of a grader command.
@@ -53,16 +53,16 @@ const (
 	keptError  = 4 << 10  // of the end of standard error
 	// grace is how long a killed grader's children may keep its output open.
 	grace = time.Second
-	// commandSeconds is the default limit of a grader.
+	// commandSeconds is a grader's default time limit.
 	commandSeconds = 10
 )
 
-// GradeCommand runs the grader's command with {"task": …, "result": …} as JSON on
-// standard input, in its directory and with the environment of this process. The
-// last line it prints that is not blank is the reward, a finite decimal number.
-// Errors about the command are a *CommandError. When ctx ends first the error is
-// that of ctx: then nothing is known about the command. The command and what it
-// started are killed at the end.
+// GradeCommand runs the grader's command in its directory, with the environment of this
+// process and with {"task": …, "result": …} as JSON on standard input. The last line that
+// the command prints and that is not blank is the reward, a finite decimal number. Errors
+// about the command are a *CommandError. If ctx ends first, the error is that of ctx,
+// which says nothing about the command. At the end, the command and the processes that it
+// started are killed.
 func GradeCommand(ctx context.Context, g spec.Grader, t Task, result string) (float64, error) {
 	input, err := json.Marshal(graderInput{t, result})
 	if err != nil {
@@ -104,9 +104,9 @@ func run(command *exec.Cmd) error {
 		return fmt.Errorf("%w: %w", ErrGraderStart, err)
 	}
 	err := command.Wait()
-	killGroup(command) // processes that it left behind
+	killGroup(command) // processes that the command left running
 	if err == nil || errors.Is(err, exec.ErrWaitDelay) {
-		return nil // a child that kept the output open is no fault of the reward
+		return nil // the reward is valid even if a child kept the output open
 	}
 	return fmt.Errorf("%w: %w", ErrGraderExit, err)
 }

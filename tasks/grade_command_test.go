@@ -80,7 +80,7 @@ func TestGraderOverItsTimeIsKilledWithItsChildren(t *testing.T) {
 	g.Seconds = 0.2
 	read := make(chan error, 1)
 	go func() {
-		_, err := os.ReadFile(fifo) // ends when nobody holds the other end open
+		_, err := os.ReadFile(fifo) // ends when no process has the other end open
 		read <- err
 	}()
 	_, err := tasks.GradeCommand(t.Context(), g, tasks.Task{ID: "t"}, "r")

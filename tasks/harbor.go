@@ -8,9 +8,11 @@ import (
 )
 
 const (
-	// MetadataHarbor is the key of a task's metadata that has its directory in Harbor's format.
+	// MetadataHarbor is the key in a task's metadata for its directory in Harbor's
+	// format.
 	MetadataHarbor = "harbor"
-	// metadataDigest is the key that has the digest of what lay there.
+	// metadataDigest is the key for the digest of the directory's content when it was
+	// read.
 	metadataDigest = "digest"
 )
 
@@ -35,9 +37,9 @@ func readHarbor(directory, container string) ([]Task, error) {
 	return out, nil
 }
 
-// HarborTask reads the directory of a task in Harbor's format anew. The error wraps
-// ErrAnswer if the metadata names none, and harbor.ErrMachine if the directory is not here as
-// it was when the task was read.
+// HarborTask reads the directory of a task in Harbor's format again. The error wraps
+// ErrAnswer if the metadata names no directory. It wraps harbor.ErrMachine if the
+// directory is not on this machine, or has changed since the task was read.
 func HarborTask(id string, metadata map[string]any) (harbor.Task, error) {
 	directory, ok := metadata[MetadataHarbor].(string)
 	if !ok || !filepath.IsAbs(directory) {

@@ -12,18 +12,18 @@ import (
 	"unicode"
 )
 
-// longestID is the most bytes that a task's id may have.
+// longestID is the largest number of bytes of a task's id.
 const longestID = 200
 
-// ReadJSONL reads tasks, one JSON object on a line:
+// ReadJSONL reads tasks, one JSON object per line:
 //
 //	{"id": "a1", "input": "12+7*3", "answer": "33", "metadata": {"operands": 3}}
 //
-// id and input are required. id, input and answer may be JSON of another type
-// and are then kept as its text; an id is text or a number. Ids differ from each
-// other. Other keys belong under metadata. Blank lines, a byte order mark and
-// carriage returns are skipped. name is the file's, for errors; those about lines
-// are a *FileError, and a file without tasks is ErrEmpty.
+// id and input are required. input and answer may be JSON of any type; JSON that is not a
+// string is kept as its text. An id is a string or a number, and no two tasks have the
+// same id. Other keys have to be under metadata. Blank lines, a byte order mark and
+// carriage returns are skipped. name is the file's name, for errors. Errors about lines
+// are a *FileError, and the error for a file without tasks wraps ErrEmpty.
 func ReadJSONL(r io.Reader, name string) ([]Task, error) {
 	first := map[string]int{}
 	return readLines(r, name, "tasks", func(text []byte, number int) (Task, error) {
@@ -77,8 +77,8 @@ func parseTask(text []byte) (Task, error) {
 	return t, nil
 }
 
-// decode reads one JSON value and refuses anything after it. Numbers in values
-// of any type keep their text.
+// decode reads one JSON value and returns an error if anything follows it. In values of
+// any type, numbers keep their text.
 func decode(text []byte, value any) error {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
@@ -119,8 +119,8 @@ func id(value json.RawMessage) (string, error) {
 	return text, nil
 }
 
-// textOf is the text of a JSON string, nothing for null, and the JSON itself,
-// without blanks, for anything else.
+// textOf returns the text of a JSON string, "" for null, and for anything else the JSON
+// without white space.
 func textOf(value json.RawMessage) string {
 	var text string
 	if json.Unmarshal(value, &text) == nil {
@@ -133,9 +133,8 @@ func textOf(value json.RawMessage) string {
 	return b.String()
 }
 
-// Encode writes tasks as canonical JSONL: equal tasks give equal bytes, so a
-// snapshot can be named by its digest. It fails only on metadata that JSON can't
-// carry.
+// Encode writes tasks as canonical JSONL. Equal tasks give equal bytes, so a snapshot can
+// be named by its digest. Encode fails only for metadata that JSON can't represent.
 func Encode(list []Task) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -148,5 +147,5 @@ func Encode(list []Task) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// Decode reads what Encode wrote.
+// Decode reads what Encode has written.
 func Decode(data []byte) ([]Task, error) { return ReadJSONL(bytes.NewReader(data), "snapshot") }

@@ -12,10 +12,11 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 )
 
-// errArray is wrapped when a file of one's own is a JSON array, as some data sets are.
+// errArray is wrapped when a file without a family is a JSON array, as the files of some
+// data sets are.
 var errArray = errors.New("it is one JSON array; a file without a family before its name has a JSON object on each line")
 
-// withHint says beside an error of reading a file what would have been right, as far as the
+// withHint adds a hint to an error of reading a file: what would have been right, if the
 // file shows that.
 func withHint(s spec.Source, err error) error {
 	stat, missing := os.Stat(s.Path)
@@ -39,14 +40,14 @@ func withHint(s spec.Source, err error) error {
 	return err
 }
 
-// directoryText says what to name instead of a directory.
+// directoryText returns an error text that says what to name instead of a directory.
 func directoryText(s spec.Source) string {
 	text := fmt.Sprintf("open tasks: %s is a directory: name a file in it", s.Path)
 	if s.Family == "" {
 		return text + fmt.Sprintf(", or %s:%s for tasks in Harbor's format", spec.Harbor, s.Path)
 	}
 	var found []string
-	entries, _ := os.ReadDir(s.Path) // without them nothing is proposed
+	entries, _ := os.ReadDir(s.Path) // without entries the text makes no proposal
 	for _, e := range entries {
 		if ext := filepath.Ext(e.Name()); !e.IsDir() && (ext == ".json" || ext == ".jsonl") && len(found) < shownPlaces {
 			found = append(found, s.Family+":"+filepath.Join(s.Path, e.Name()))
@@ -58,7 +59,7 @@ func directoryText(s spec.Source) string {
 	return text
 }
 
-// firstRow is the first row of a file, nil if that can't be had.
+// firstRow returns the first row of a file, or nil if it can't be read.
 func firstRow(path string) row {
 	f, err := os.Open(path)
 	if err != nil {
@@ -82,7 +83,7 @@ func firstRow(path string) row {
 	return fields
 }
 
-// layoutOf is the family of data sets whose rows have these fields, or nothing.
+// layoutOf returns the family of data sets whose rows have these fields, or "".
 func layoutOf(fields row) string {
 	switch {
 	case fields.has("db_id") && (fields.has("query") || fields.has("SQL")):

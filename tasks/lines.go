@@ -22,9 +22,9 @@ type line struct {
 	text   []byte
 }
 
-// linesOf yields the lines of r that are not blank, of any length. A byte order
-// mark and carriage returns at the ends of lines are left out. It stops at the
-// first error of r, which it yields.
+// linesOf yields the lines of r that are not blank. A line may have any length. A byte
+// order mark and carriage returns at the ends of lines are left out. It yields the first
+// error of r and then stops.
 func linesOf(r io.Reader) iter.Seq2[line, error] {
 	return func(yield func(line, error) bool) {
 		reader := bufio.NewReaderSize(r, 1<<16)
@@ -48,8 +48,8 @@ func linesOf(r io.Reader) iter.Seq2[line, error] {
 	}
 }
 
-// readLines reads each line of a JSONL file with parse, which gets the line's
-// number too, and collects what goes wrong. noun is what a file should hold.
+// readLines reads each line of a JSONL file with parse, which also gets the line's
+// number, and collects the faults. noun names the items that the file should have.
 func readLines[T any](r io.Reader, name, noun string, parse func(text []byte, number int) (T, error)) ([]T, error) {
 	var items []T
 	faults := &FileError{Name: name}

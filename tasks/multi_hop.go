@@ -7,17 +7,17 @@ import (
 	"strings"
 )
 
-// metadataHops is the key of a task's metadata that has the ids of the single
-// questions which MuSiQue composed its question of.
+// metadataHops is the key in a task's metadata for the ids of the single questions of
+// which MuSiQue composed its question.
 const metadataHops = "single_hops"
 
-// parseMultiHop reads a question that several paragraphs answer, in the layout of
-// MuSiQue (https://github.com/StonyBrookNLP/musique), of HotpotQA
+// parseMultiHop reads a question that needs several paragraphs to answer, in the layout
+// of MuSiQue (https://github.com/StonyBrookNLP/musique), of HotpotQA
 // (https://hotpotqa.github.io) or of 2WikiMultihopQA
-// (https://github.com/Alab-NII/2wikimultihop): id (in the latter two _id), question,
-// answer and, in MuSiQue, answer_aliases. The paragraphs are no part of the task:
-// they are a corpus for a tool. A task's answer is the text, or, where it has aliases,
-// a JSON list of all of them. A question that MuSiQue calls unanswerable is an error.
+// (https://github.com/Alab-NII/2wikimultihop). A row has id (_id in the latter two),
+// question, answer and, in MuSiQue, answer_aliases. The paragraphs are not part of the
+// task: they are a corpus for a tool. A task's answer is the text or, if it has aliases,
+// a JSON list of all of them. A question that MuSiQue marks as unanswerable is an error.
 func parseMultiHop(fields row, _ int) (Task, error) {
 	key := "id"
 	if !fields.has(key) {
@@ -70,20 +70,20 @@ func answersOf(fields row) ([]string, error) {
 	return answers, nil
 }
 
-// joinAnswers is the answer of a task that has several. splitAnswers undoes it.
+// joinAnswers returns the answer of a task that has several. splitAnswers is its inverse.
 func joinAnswers(answers []string) string {
 	if len(answers) == 1 && !strings.HasPrefix(strings.TrimSpace(answers[0]), "[") {
 		return answers[0]
 	}
 	text, err := json.Marshal(answers)
 	if err != nil {
-		panic(err) // texts can be written as JSON
+		panic(err) // strings always encode
 	}
 	return string(text)
 }
 
-// splitAnswers are the answers that a task accepts: those of a JSON list of texts,
-// or the one text.
+// splitAnswers returns the answers that a task accepts: those of a JSON list of texts, or
+// the one text.
 func splitAnswers(answer string) []string {
 	var answers []string
 	if strings.HasPrefix(strings.TrimSpace(answer), "[") && json.Unmarshal([]byte(answer), &answers) == nil {
@@ -92,8 +92,8 @@ func splitAnswers(answer string) []string {
 	return []string{answer}
 }
 
-// singleHops are the ids of question_decomposition as JSON has them, as snapshots
-// do: a list of any values.
+// singleHops returns the ids of question_decomposition in the form that JSON decodes to,
+// as in snapshots: a list of any values.
 func singleHops(fields row) ([]any, error) {
 	if !fields.has("question_decomposition") {
 		return nil, nil

@@ -8,12 +8,12 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 )
 
-// Overlap describes the common parts of two lists of tasks.
+// Overlap describes what two lists of tasks have in common.
 type Overlap struct {
-	// IDs are pairs of tasks with the same input, the first list's id first. Of tasks
-	// about a database, the database's name counts as a part of the input.
+	// IDs are pairs of ids of tasks with the same input, the first list's id first. For
+	// tasks about a database, the database's name is part of the input.
 	IDs [][2]string `json:"ids"`
-	// SingleHops are single questions that questions of both are composed of.
+	// SingleHops are the single questions that are part of questions in both lists.
 	SingleHops []SharedHop `json:"single_hops"`
 	// Databases are the databases of tasks in both lists, by name.
 	Databases []string `json:"databases"`
@@ -31,7 +31,7 @@ type SharedHop struct {
 // database alone does not.
 func (o Overlap) Leaks() bool { return len(o.IDs) > 0 || len(o.SingleHops) > 0 }
 
-// String says how much is shared, and names the first tasks of each list.
+// String returns how much is shared, and the first tasks of each list.
 func (o Overlap) String() string {
 	var leaks []string
 	if n := len(o.IDs); n > 0 {
@@ -57,7 +57,7 @@ func (o Overlap) String() string {
 	return strings.Join(parts, "; ")
 }
 
-// counted says how many things there are: "1 task", "2 tasks".
+// counted returns a number of things: "1 task", "2 tasks".
 func counted(n int, thing string) string {
 	if n == 1 {
 		return "1 " + thing
@@ -86,7 +86,7 @@ func Overlaps(a, b []Task) Overlap {
 		}
 		databases[t.databaseName()] = true
 	}
-	at := map[string]int{} // of single questions in out
+	at := map[string]int{} // index in out.SingleHops by id
 	for _, t := range a {
 		if other, shared := inputs[t.question()]; shared {
 			out.IDs = append(out.IDs, [2]string{t.ID, other})
@@ -109,7 +109,7 @@ func Overlaps(a, b []Task) Overlap {
 	return out
 }
 
-// leaking are the ids of tasks in a that ask something which a task in b asks too.
+// leaking returns the ids of the tasks in a that share a question with a task in b.
 func leaking(a, b []Task) []string {
 	asked, out := map[string]bool{}, []string{}
 	for _, t := range b {
@@ -125,8 +125,8 @@ func leaking(a, b []Task) []string {
 	return out
 }
 
-// CheckLeak reports that two splits of published data sets share questions. Of other
-// sources it says nothing: what their tasks share is their owner's choice.
+// CheckLeak returns an error if two splits of published data sets share questions. It
+// ignores other sources: their owner decides what their tasks may share.
 func CheckLeak(sourceA, sourceB string, a, b []Task) error {
 	for _, source := range []string{sourceA, sourceB} {
 		if s, err := spec.ParseSource(source); err != nil || s.Family == "" || s.Generated() {
@@ -139,7 +139,7 @@ func CheckLeak(sourceA, sourceB string, a, b []Task) error {
 	return nil
 }
 
-// question is the question and the database that it is about.
+// question returns the question together with the name of its database.
 func (t Task) question() string { return t.databaseName() + "\x00" + strings.TrimSpace(t.Input) }
 
 func (t Task) databaseName() string {

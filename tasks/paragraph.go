@@ -14,10 +14,10 @@ type Paragraph struct {
 	Text  string `json:"text"`
 }
 
-// ReadParagraphs reads the paragraphs of a file: those of all questions of MuSiQue
-// (paragraphs), HotpotQA or 2WikiMultihopQA (context), or one on each row of a corpus of
-// one's own (title, text). A file without any is ErrEmpty; other errors are those of
-// Open.
+// ReadParagraphs reads the paragraphs of a file. The file has the questions of MuSiQue
+// (with paragraphs), HotpotQA or 2WikiMultihopQA (with context), or is any corpus with
+// one paragraph per row (title, text). If there are no paragraphs, the error wraps
+// ErrEmpty; other errors are those of Open.
 func ReadParagraphs(path string) ([]Paragraph, error) {
 	rows, err := readRows(path, "paragraphs", func(fields row, _ place) ([]Paragraph, error) { return paragraphsOf(fields) })
 	if err != nil {

@@ -4,7 +4,7 @@ package tasks
 
 import "os/exec"
 
-// ownGroup does nothing: without process groups the command alone is killed.
+// ownGroup does nothing: without process groups, only the command itself is killed.
 func ownGroup(*exec.Cmd) {}
 
 func killGroup(*exec.Cmd) {}

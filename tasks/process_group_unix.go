@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// ownGroup starts the command in a process group of its own, which is killed as
-// a whole when the command's context ends.
+// ownGroup starts the command in its own process group. The whole group is killed when
+// the command's context ends.
 func ownGroup(command *exec.Cmd) {
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	command.Cancel = func() error {
@@ -17,8 +17,8 @@ func ownGroup(command *exec.Cmd) {
 	}
 }
 
-// killGroup kills whatever of the command's group is left. The group may be gone,
-// which is the usual case.
+// killGroup kills the remaining processes of the command's group. Usually there are none
+// left, so it ignores the error.
 func killGroup(command *exec.Cmd) {
 	_ = syscall.Kill(-command.Process.Pid, syscall.SIGKILL)
 }

@@ -17,26 +17,27 @@ import (
 const (
 	// FaultTask: no result of this task can be graded.
 	FaultTask = "task"
-	// FaultMachine says that something that the program needs is missing; it is asked
-	// again.
+	// FaultMachine means that something is missing that the program needs. The program is
+	// asked again.
 	FaultMachine = "machine"
 )
 
 var (
-	// ErrTask is wrapped when a program says that a task can't be graded.
+	// ErrTask is wrapped when a program reports that a task can't be graded.
 	ErrTask = errors.New("the program says that the task is at fault")
-	// ErrMachine is wrapped when a program says that something it needs is missing.
+	// ErrMachine is wrapped when a program reports that something is missing that it
+	// needs.
 	ErrMachine = errors.New("the program says that this machine is at fault")
 )
 
 const (
-	// listTime is the most that a program may take to list a split.
+	// listTime is the time limit for a program that lists a split.
 	listTime = 10 * time.Minute
 	// programSeconds is the default limit of an answer.
 	programSeconds = 60
 )
 
-// programRequest is a line that a program reads: one of the two is asked for.
+// programRequest is a line that a program reads. It has either List or Grade.
 type programRequest struct {
 	ID    string       `json:"id,omitempty"`   // the answer repeats it
 	List  string       `json:"list,omitempty"` // the name of a split
@@ -51,8 +52,8 @@ type programAnswer struct {
 	Message string   `json:"message"`
 }
 
-// OpenSplit is Open for the sources of a spec: it also reads "command:<split>", the
-// tasks that the program of tasks.command lists.
+// OpenSplit works like Open, but also reads "command:<split>": the tasks that the program
+// of tasks.command lists.
 func OpenSplit(ctx context.Context, t spec.Tasks, source string) ([]Task, error) {
 	s, err := spec.ParseSource(source)
 	if err != nil {
@@ -67,9 +68,9 @@ func OpenSplit(ctx context.Context, t spec.Tasks, source string) ([]Task, error)
 	return Open(source)
 }
 
-// listTasks asks the program for the tasks of a split: it reads {"list": split} on
-// standard input, which then ends, prints a task on each line as ReadJSONL wants it, and
-// exits with 0.
+// listTasks asks the program for the tasks of a split. The program reads {"list": split}
+// on standard input, which then ends. It prints one task per line, in the format of
+// ReadJSONL, and exits with 0.
 func listTasks(ctx context.Context, t spec.Tasks, split string) ([]Task, error) {
 	if len(t.Command) == 0 {
 		return nil, fmt.Errorf("list tasks of %q: tasks.command is missing", split)
@@ -104,7 +105,7 @@ func listTasks(ctx context.Context, t spec.Tasks, split string) ([]Task, error) 
 	return list, nil
 }
 
-// reward returns the reward of an answer, or why there is none.
+// reward returns the reward of an answer, or an error that says why there is none.
 func (a programAnswer) reward() (float64, error) {
 	switch {
 	case a.Fault == FaultTask:

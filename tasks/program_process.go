@@ -19,13 +19,13 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 )
 
-// longestAnswer is the most bytes of a line that a program answers.
+// longestAnswer is the largest number of bytes in a program's answer.
 const longestAnswer = 1 << 20
 
-// Programs grade with the programs of tasks.command, which are kept for the next result.
-// The zero value is ready, and may be used by several goroutines.
+// Programs grade results with the programs of tasks.command, and keep them running for
+// the next result. The zero value is ready for use, by several goroutines at once.
 type Programs struct {
-	// Idle is how long a program is kept without a result to grade; 0 is a minute.
+	// Idle is how long a program is kept without a result to grade. 0 means a minute.
 	Idle time.Duration
 
 	mu    sync.Mutex
@@ -33,11 +33,11 @@ type Programs struct {
 	slots chan struct{} // one for each program that runs
 }
 
-// Grade has the program grade a result. It reads {"id": …, "grade": {"task": …, "result": …}} as
-// a line of standard input and answers with a line: {"id": …, "reward": number}, or {"id":
-// …, "fault": …, "message": text}. Errors about the program are a *CommandError, of which ErrTask
-// and ErrMachine are named by the program. One that fails is ended, and another is
-// started for the next result.
+// Grade lets the program grade a result. The program reads {"id": …, "grade": {"task": …,
+// "result": …}} as a line on standard input. It answers with a line: {"id": …, "reward":
+// number}, or {"id": …, "fault": …, "message": text}. Errors about the program are a
+// *CommandError. Such an error wraps ErrTask or ErrMachine if the program reported that
+// fault. If a program fails, it is ended, and another one is started for the next result.
 func (p *Programs) Grade(ctx context.Context, t spec.Tasks, seconds float64, task Task, result string) (float64, error) {
 	if len(t.Command) == 0 {
 		return 0, &CommandError{Task: task.ID, Cause: fmt.Errorf("%w: no tasks.command", ErrGraderStart)}
@@ -70,8 +70,9 @@ func (p *Programs) Grade(ctx context.Context, t spec.Tasks, seconds float64, tas
 	return reward, nil
 }
 
-// claim waits until another program may run: twice as many as there are processors, since
-// a program may wait for others. That time is not the program's.
+// claim waits until another program may run. There may be twice as many as processors,
+// because a program may itself wait for something. The waiting does not count as the
+// program's time.
 func (p *Programs) claim(ctx context.Context) (release func(), err error) {
 	p.mu.Lock()
 	if p.slots == nil {
@@ -87,8 +88,8 @@ func (p *Programs) claim(ctx context.Context) (release func(), err error) {
 	}
 }
 
-// ask asks an idle program, or one that it starts. One that was idle may have ended since:
-// then another is asked.
+// ask asks an idle program or, if there is none, one that it starts. An idle program may
+// have ended in the meantime; then ask tries the next one.
 func (p *Programs) ask(ctx context.Context, t spec.Tasks, request programRequest) (programAnswer, string, error) {
 	key := strings.Join(append([]string{t.Directory}, t.Command...), "\x00")
 	for {
@@ -121,7 +122,7 @@ func (p *Programs) take(key string) *programProcess {
 	}
 	last := list[len(list)-1]
 	p.idle[key] = list[:len(list)-1]
-	last.expiry.Stop() // if it is too late for that, expire finds the program gone from the list
+	last.expiry.Stop() // if the timer has already fired, expire doesn't find the program in the list
 	return last
 }
 
@@ -148,7 +149,7 @@ func (p *Programs) put(key string, process *programProcess) {
 	process.expiry = time.AfterFunc(cmp.Or(p.Idle, time.Minute), func() { p.expire(key, process) })
 }
 
-// Close ends the programs that nobody waits for.
+// Close ends the programs that are idle.
 func (p *Programs) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -170,7 +171,7 @@ type programProcess struct {
 	out     *bufio.Reader
 	stderr  *tail // complete once the process has ended
 	asked   int
-	expiry  *time.Timer // while it is idle
+	expiry  *time.Timer // runs while the program is idle
 }
 
 func startProgram(t spec.Tasks) (*programProcess, error) {
@@ -178,7 +179,7 @@ func startProgram(t spec.Tasks) (*programProcess, error) {
 	p.command.Dir, p.command.Stderr = t.Directory, p.stderr
 	p.command.WaitDelay = grace
 	ownGroup(p.command)
-	p.command.Cancel = nil // no context ends it
+	p.command.Cancel = nil // the program is not tied to a context
 	in, err := p.command.StdinPipe()
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrGraderStart, err)
@@ -228,7 +229,7 @@ func (p *programProcess) ask(ctx context.Context, request programRequest) (answe
 	return answer, nil
 }
 
-// line is the next line that is not blank.
+// line returns the next line that is not blank.
 func (p *programProcess) line() ([]byte, error) {
 	var line []byte
 	for {
@@ -256,7 +257,7 @@ func (p *programProcess) end() string {
 	return p.stderr.String()
 }
 
-// wrote quotes the standard error of a program, if it is not empty.
+// wrote returns a text that quotes a program's standard error, or "" if that is empty.
 func wrote(stderr *tail) string {
 	if text := strings.TrimSpace(stderr.String()); text != "" {
 		return "; it wrote: " + text

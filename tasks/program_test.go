@@ -17,13 +17,13 @@ import (
 	"github.com/fulgurite/fulgurite/tasks"
 )
 
-// program is a program of tasks.command in the shell.
+// program returns tasks whose tasks.command is a shell script.
 func program(script string) spec.Tasks {
 	return spec.Tasks{Command: []string{"sh", "-c", script}}
 }
 
-// answering answers the n-th request of its process with a line of JSON, whose
-// variable $n is n and whose id is that of the request.
+// answering returns a script that answers each request with a line of JSON, which has the
+// request's id and these fields. In fields, $n is the number of the request.
 func answering(fields string) string {
 	return `n=0; while read -r line; do n=$((n+1)); echo "{\"id\": \"$n\", ` + strings.ReplaceAll(fields, `"`, `\"`) + `}"; done`
 }
@@ -59,7 +59,7 @@ func TestAProgramThatListsNoTasksIsNamed(t *testing.T) {
 	require.ErrorContains(t, err, "/no/such/program")
 }
 
-// grade has a program grade a result.
+// grade lets a program grade a result.
 func grade(t *testing.T, p *tasks.Programs, of spec.Tasks) (float64, error) {
 	t.Helper()
 	return p.Grade(t.Context(), of, 30, tasks.Task{ID: "t-42", Input: "2+2", Answer: "4"}, "say \"4\"\n")
@@ -114,7 +114,7 @@ func TestFaultsOfAProgramAreNamed(t *testing.T) {
 	require.ErrorIs(t, err, tasks.ErrGraderStart)
 }
 
-// What a library printed must not become the reward of the next result.
+// A line that a library printed must not become the reward of the next result.
 func TestAnAnswerToAnotherRequestIsNone(t *testing.T) {
 	t.Parallel()
 	p := programs(t)
@@ -134,7 +134,7 @@ func TestAProgramWithoutWorkIsEnded(t *testing.T) {
 	require.NoError(t, syscall.Mkfifo(fifo, 0o600))
 	ended := make(chan error, 1)
 	go func() {
-		_, err := os.ReadFile(fifo) // to the end of the program, which has it open
+		_, err := os.ReadFile(fifo) // ends when the program ends, which has the file open
 		ended <- err
 	}()
 	_, err := grade(t, p, program("exec 3> '"+fifo+"'; "+answering(`"reward": 1`)))

@@ -12,13 +12,13 @@ import (
 	"unicode/utf8"
 )
 
-// place is where a row stands in its file.
+// place is the place of a row in its file.
 type place struct {
 	number int // from 0, without blank lines
 	line   int // from 1; -1 in a JSON array
 }
 
-// String is the place as errors about the file name it.
+// String returns the place in the form that errors about the file use.
 func (p place) String() string {
 	if p.line < 0 {
 		return fmt.Sprintf("row %d", p.number)
@@ -26,8 +26,8 @@ func (p place) String() string {
 	return fmt.Sprintf("line %d", p.line)
 }
 
-// readTasks reads the tasks of a data set's file. Their ids differ from each other.
-// It has the errors of readRows.
+// readTasks reads the tasks of a data set's file. No two tasks may have the same id. Its
+// errors are those of readRows.
 func readTasks(path string, parse func(fields row, number int) (Task, error)) ([]Task, error) {
 	first := map[string]place{}
 	return readRows(path, "tasks", func(fields row, at place) (Task, error) {
@@ -43,13 +43,13 @@ func readTasks(path string, parse func(fields row, number int) (Task, error)) ([
 	})
 }
 
-// readRows reads the rows of a data set's file, which is one JSON array or has a
-// JSON object on each line. parse gets a row and its place. It has the errors of
-// readLines; in an array they name rows.
+// readRows reads the rows of a data set's file, which is one JSON array or has one JSON
+// object per line. parse gets a row and its place. Its errors are those of readLines; for
+// an array they name rows.
 func readRows[T any](path, noun string, parse func(fields row, at place) (T, error)) ([]T, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, err // it names what was tried, and the file
+		return nil, err // the error names the operation and the file
 	}
 	defer f.Close()
 	r, array, err := contentsOf(f)
@@ -82,7 +82,7 @@ func contentsOf(f *os.File) (r *bufio.Reader, array bool, err error) {
 	}
 	r = bufio.NewReader(f)
 	if begin, err := r.Peek(3); err == nil && string(begin) == "\ufeff" {
-		_, _ = r.Discard(len(begin)) // they are in the buffer
+		_, _ = r.Discard(len(begin)) // can't fail: the bytes are in the buffer
 	}
 	if array, err = beginsArray(r); err != nil {
 		return nil, false, fmt.Errorf("read %s: %w", f.Name(), err)
@@ -90,8 +90,8 @@ func contentsOf(f *os.File) (r *bufio.Reader, array bool, err error) {
 	return r, array, nil
 }
 
-// beginsArray reports whether the first character that is no blank opens a JSON
-// array. Nothing is read of r, so that lines can still be counted.
+// beginsArray reports whether the first character that is not blank opens a JSON array.
+// It consumes nothing of r, so that lines can still be counted.
 func beginsArray(r *bufio.Reader) (bool, error) {
 	for n := 1; ; n++ {
 		begin, err := r.Peek(n)
@@ -107,7 +107,7 @@ func beginsArray(r *bufio.Reader) (bool, error) {
 	}
 }
 
-// readArray reads a JSON array with parse, one element at a time.
+// readArray reads a JSON array, one element at a time, with parse.
 func readArray[T any](r io.Reader, name, noun string, parse func(text []byte, number int) (T, error)) ([]T, error) {
 	var list []T
 	faults := &FileError{Name: name, rows: true}
@@ -150,7 +150,7 @@ func readArray[T any](r io.Reader, name, noun string, parse func(text []byte, nu
 // row is an object of a data set's file.
 type row map[string]json.RawMessage
 
-// has reports whether the row has the key, and more than null there.
+// has reports whether the row has the key with a value other than null.
 func (r row) has(key string) bool {
 	value, ok := r[key]
 	return ok && !bytes.Equal(value, []byte("null"))

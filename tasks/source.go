@@ -11,12 +11,11 @@ import (
 	"github.com/fulgurite/fulgurite/tasks/arithmetic"
 )
 
-// generatorSeed is the seed of generated tasks. It does not follow the run's, so
-// that runs of other seeds are compared on the same tasks.
+// generatorSeed is the seed of generated tasks. It does not depend on the run's seed, so
+// that runs with different seeds are compared on the same tasks.
 const generatorSeed = 1
 
-// generatedCount is how many tasks a generator makes where its source gives no
-// number.
+// generatedCount returns how many tasks a generator makes if its source has no number.
 func generatedCount(split arithmetic.Split) int {
 	switch split {
 	case arithmetic.Train:
@@ -28,13 +27,15 @@ func generatedCount(split arithmetic.Split) int {
 	}
 }
 
-// Open reads the tasks of a source as a spec writes it: the path of a JSONL file
-// (see ReadJSONL), "<family>:<path>" for a file of a published data set in its own
-// layout (spider, gsm8k, musique, hotpotqa, 2wikimultihopqa), "harbor:<directory>"
-// for directories in Harbor's format, or "arithmetic:<split>"
-// or "arithmetic:<split>:<count>" for problems of the built-in generator. The
-// generator's splits train, gate and test share no problem. Without a count there
-// are 1024, 128 and 256 of them.
+// Open reads the tasks of a source, which is written as in a spec:
+//
+//   - the path of a JSONL file (see ReadJSONL);
+//   - "<family>:<path>" for a file of a published data set in its own layout (spider,
+//     gsm8k, musique, hotpotqa, 2wikimultihopqa);
+//   - "harbor:<directory>" for directories in Harbor's format;
+//   - "arithmetic:<split>" or "arithmetic:<split>:<count>" for problems of the built-in
+//     generator. Its splits train, gate and test share no problem. Without a count they
+//     have 1024, 128 and 256 problems.
 func Open(source string) ([]Task, error) {
 	s, err := spec.ParseSource(source)
 	if err != nil {
@@ -106,8 +107,8 @@ type Task struct {
 	Metadata map[string]any `json:"metadata,omitempty"`
 }
 
-// Database is the path of the SQLite database that the task is about, from its
-// metadata. Without an absolute path there the error wraps ErrAnswer.
+// Database returns the path of the SQLite database that the task is about, from its
+// metadata. If the metadata has no absolute path, the error wraps ErrAnswer.
 func (t Task) Database() (string, error) {
 	path, err := t.database()
 	if err != nil {

@@ -8,21 +8,21 @@ import (
 	"strings"
 )
 
-// MetadataDatabase is the key of a task's metadata that has the path of the SQLite
-// database which the task's question is about.
+// MetadataDatabase is the key in a task's metadata for the path of the SQLite database
+// that the task's question is about.
 const MetadataDatabase = "database"
 
-// databaseFolders are where the layouts of Spider and BIRD keep their databases,
-// beside the file of questions.
+// databaseFolders returns the names of the folders with databases in the layouts of
+// Spider and BIRD. They are next to the file of questions.
 func databaseFolders() []string {
 	return []string{"database", "databases", "train_databases", "dev_databases", "test_database"}
 }
 
 // readSpider reads questions about databases in the layout of Spider
-// (https://yale-lily.github.io/spider) or BIRD (https://bird-bench.github.io): rows
-// with db_id, question, query (in BIRD SQL) and in BIRD evidence, and each database
-// in database/<db_id>/<db_id>.sqlite beside the file. A task's id is the row's
-// number, its input the question, its answer the query; its metadata names the
+// (https://yale-lily.github.io/spider) or BIRD (https://bird-bench.github.io). A row has
+// db_id, question, query (SQL in BIRD) and, in BIRD, evidence. Each database is in
+// database/<db_id>/<db_id>.sqlite next to the file. The task's id is the row's number,
+// its input is the question, its answer is the query, and its metadata names the
 // database. A row without a database is an error.
 func readSpider(path string) ([]Task, error) {
 	absolute, err := filepath.Abs(path)
@@ -59,10 +59,10 @@ func readSpider(path string) ([]Task, error) {
 	})
 }
 
-// spiderDatabases are the databases beside a file of questions.
+// spiderDatabases finds the databases next to a file of questions.
 type spiderDatabases struct {
 	folder string
-	found  map[string]string // path by name, empty for a missing one
+	found  map[string]string // path by name; empty for a missing database
 }
 
 // path returns the path of the database with a name.

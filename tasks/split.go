@@ -7,9 +7,10 @@ import (
 	"github.com/fulgurite/fulgurite/tasks/shuffle"
 )
 
-// Disjoint leaves out of each list what leaks into a later one: tasks with the same input, and
-// tasks that are composed of a single question which a task there is composed of. The last
-// list stays whole. It reports how many tasks of each list were left out.
+// Disjoint removes from each list the tasks that leak into a later list: tasks with the
+// same input as a task there, and tasks that are composed of a single question that a
+// task there is composed of, too. The last list keeps all its tasks. left has the number
+// of tasks that were removed from each list.
 func Disjoint(lists [][]Task) (kept [][]Task, left []int) {
 	kept, left = make([][]Task, len(lists)), make([]int, len(lists))
 	known := map[string]bool{}
@@ -34,8 +35,8 @@ func Disjoint(lists [][]Task) (kept [][]Task, left []int) {
 	return kept, left
 }
 
-// questions are keys of all that a task asks: of itself, and of the single questions that it is
-// composed of.
+// questions returns keys of all that a task asks: of its own question, and of the single
+// questions that it is composed of.
 func (t Task) questions() []string {
 	out := []string{"input " + t.question()}
 	for _, hop := range t.hops() {
@@ -44,10 +45,11 @@ func (t Task) questions() []string {
 	return out
 }
 
-// Split parts a list into as many as there are shares, in an order that the seed decides, so
-// that none leaks into another: tasks that ask the same in any part, or that share a single
-// question through others, stay together. A part has its share of the tasks, as nearly as such
-// groups allow. It is an error if a part would be empty.
+// Split divides a list into as many parts as there are shares, in an order that the seed
+// decides. No part leaks into another: tasks with the same question stay together, and so
+// do tasks that are connected by single questions, also through other tasks. The sizes of
+// the parts follow the shares as closely as such groups allow. It is an error if a part
+// would be empty.
 func Split(list []Task, shares []int, seed uint64) ([][]Task, error) {
 	total := 0
 	for _, share := range shares {
@@ -60,7 +62,7 @@ func Split(list []Task, shares []int, seed uint64) ([][]Task, error) {
 	parts, done := make([][]Task, len(shares)), 0
 	for i := range groups {
 		group := groups[shuffle.Index(seed, len(groups), i)]
-		// The part that lacks most of its share takes the group.
+		// The group goes to the part that lacks most of its share.
 		most, lack := 0, 0.0
 		for p, share := range shares {
 			want := float64(share) / float64(total) * float64(done+len(group))
@@ -79,7 +81,8 @@ func Split(list []Task, shares []int, seed uint64) ([][]Task, error) {
 	return parts, nil
 }
 
-// together are the groups of tasks that share questions, in the order of their first tasks.
+// together returns the groups of tasks that share questions, in the order of their first
+// tasks.
 func together(list []Task) [][]Task {
 	parent := make([]int, len(list))
 	root := func(i int) int {

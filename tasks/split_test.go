@@ -10,8 +10,8 @@ import (
 	"github.com/fulgurite/fulgurite/tasks"
 )
 
-// TestSplitsShareNothing takes questions that are composed of few single ones, so that they
-// hang together in chains.
+// TestSplitsShareNothing uses questions that are composed of only a few single questions,
+// so that many of them are connected in chains.
 func TestSplitsShareNothing(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -13,14 +13,14 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 )
 
-// WithAdapter is s with what model.lora.adapter says of itself: rank, alpha, targets and
-// digest. Where s gives them they have to agree. A spec without an adapter stays as it is.
-// Errors are InvalidErrors.
+// WithAdapter returns s with the properties of the adapter that model.lora.adapter names:
+// rank, alpha, targets and digest. If s sets any of them, they have to agree. A spec
+// without an adapter is returned unchanged. Errors are InvalidErrors.
 func WithAdapter(s spec.Spec) (spec.Spec, error) {
 	if s.Model.LoRA == nil || s.Model.LoRA.Adapter == "" || s.Model.Version != "" {
 		return s, nil
 	}
-	l := *s.Model.LoRA // the caller's stays as it is
+	l := *s.Model.LoRA // a copy: the caller's spec does not change
 	if files, err := openFiles(s); err == nil && files != nil {
 		return s, Invalid(fmt.Errorf("model.lora.adapter: an adapter of a model of type %q can't be read here: leave it out, or take a model of type llama, mistral, qwen2 or qwen3",
 			files.Architecture.ModelType()))
@@ -36,7 +36,7 @@ func WithAdapter(s spec.Spec) (spec.Spec, error) {
 	return s, nil
 }
 
-// describeAdapter fills in what l does not say of its adapter.
+// describeAdapter sets those properties of the adapter that l does not set.
 func describeAdapter(l *spec.LoRA) error {
 	of, _, err := hf.ReadPEFTDirectory(l.Adapter)
 	if err != nil {
@@ -66,7 +66,7 @@ func describeAdapter(l *spec.LoRA) error {
 	return nil
 }
 
-// inOrder are names of layers in the order of model.LoRATargets.
+// inOrder returns names of layers in the order of model.LoRATargets.
 func inOrder(targets []string) []string {
 	all := model.LoRATargets()
 	return slices.SortedFunc(slices.Values(targets), func(a, b string) int { return slices.Index(all, a) - slices.Index(all, b) })
@@ -77,7 +77,7 @@ func fileDigest(path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = f.Close() }() // only read
+	defer func() { _ = f.Close() }() // nothing was written
 	h := sha256.New()
 	if _, err := io.Copy(h, f); err != nil {
 		return "", err
@@ -85,10 +85,10 @@ func fileDigest(path string) (string, error) {
 	return fmt.Sprintf("sha256:%x", h.Sum(nil)), nil
 }
 
-// ReadAdapter reads the adapter that m, which WithAdapter has seen, starts from: it is checked
-// against the shapes of base and against the base that it names. base needs no more than its
-// architecture, and is compared with the digest that the adapter names only if it has one.
-// Errors are InvalidErrors.
+// ReadAdapter reads the adapter that m starts from; WithAdapter must have processed m. It
+// checks the adapter against the shapes of base and against the base that it names. Of
+// base it needs only the architecture. If base has a digest, it is compared with the one
+// that the adapter names. Errors are InvalidErrors.
 func ReadAdapter(m spec.Model, base *model.Base) (model.Weights, error) {
 	c, err := hf.ReadPEFT(m.LoRA.Adapter, base)
 	if err == nil {
@@ -100,9 +100,9 @@ func ReadAdapter(m spec.Model, base *model.Base) (model.Weights, error) {
 	return c.Weights, nil
 }
 
-// checkBaseName refuses an adapter that names another base, as far as that can be decided on
-// this machine: the built-in model, or a directory whose weights differ. A name on a hub, or a
-// directory that is not there, says nothing.
+// checkBaseName returns an error if the adapter names another base and this machine can
+// tell: the name is the built-in model, or a directory whose weights differ. A name on a
+// hub, or a directory that does not exist here, proves nothing.
 func checkBaseName(m spec.Model) error {
 	_, of, err := hf.ReadPEFTDirectory(m.LoRA.Adapter)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 var ErrNothingRecorded = errors.New("no model call was recorded")
 
 // NewBatch turns the rewards and calls of a step's groups into rows with advantages, and
-// describes them. b has the batch's policy, number, vocabulary and the digests of its
-// credit's inputs. baselines are the running baselines of the step before.
+// returns the batch and its metrics. b has the batch's policy, number, vocabulary and the
+// digests of its credit's inputs. baselines are the running baselines of the step before.
 func NewBatch(s spec.Spec, b model.Batch, baselines map[string]float64, groups [][]assign.Sample) (model.Batch, map[string]float64, error) {
 	samples, calls := 0, 0
 	for _, g := range groups {
@@ -50,11 +50,12 @@ func NewBatch(s spec.Spec, b model.Batch, baselines map[string]float64, groups [
 	return b, batchMetrics(s, b, groups, trajectories, given), nil
 }
 
-// shares has what the calls of one trajectory were given.
+// shares has the credit of the calls of one trajectory.
 type shares struct {
 	calls  []float64
-	tokens [][]float64 // by call and trained token; nil where each has its call's
-	// returns has the critic's targets, likewise; nil without a critic.
+	tokens [][]float64 // by call and trained token; nil if each token has the advantage of its call
+	// returns has the critic's targets, by call and trained token. It is nil without a
+	// critic.
 	returns [][]float64
 	skip    []bool // calls of agents that are not trained
 }
@@ -73,12 +74,12 @@ func sharesOf(t credit.Trajectory, given credit.Advantages, group, sample int) s
 	return s
 }
 
-// rows are the merged sequences of a trajectory with the advantage of the call
-// that sampled each token. A call of an agent that is not trained is context, as the
-// results of tools are, and a sequence of nothing else is left out.
+// rows returns the merged sequences of a trajectory. Each sampled token has the advantage
+// of its call. A call of an agent that is not trained is context, as the results of tools
+// are; a sequence without any trained call is left out.
 func rows(t trace.Trajectory, ordinal int, given shares) ([]model.BatchRow, error) {
 	var out []model.BatchRow
-	next := make([]int, len(t.History)) // trained token of each call
+	next := make([]int, len(t.History)) // the next trained token of each call
 	for _, s := range trace.Merge(t.History) {
 		n := len(s.Tokens)
 		r := model.BatchRow{
@@ -115,7 +116,7 @@ func rows(t trace.Trajectory, ordinal int, given shares) ([]model.BatchRow, erro
 	return out, nil
 }
 
-// fill writes what trained token k of a call was given to token i of a row.
+// fill writes the credit of trained token k of a call to token i of a row.
 func (s shares) fill(r *model.BatchRow, i, call, k int) {
 	r.Advantages[i] = float32(s.calls[call])
 	if s.tokens != nil {
@@ -126,8 +127,8 @@ func (s shares) fill(r *model.BatchRow, i, call, k int) {
 	}
 }
 
-// forms returns the forms of a sequence that restricted its tokens. A form that only
-// ended a reply is left out.
+// forms returns the forms that restricted tokens of a sequence. A form that only ended a
+// reply is left out.
 func forms(s trace.Sequence) ([]model.BatchForm, error) {
 	var out []model.BatchForm
 	for _, f := range s.Forms {

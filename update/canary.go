@@ -9,14 +9,15 @@ import (
 )
 
 const (
-	// recordedRows and recordedTokens bound the recorded text in a canary, and
-	// recordedPrompt what stands before it.
+	// recordedRows and recordedTokens limit the recorded text in a canary. recordedPrompt
+	// limits the prompt before it.
 	recordedRows   = 4
 	recordedTokens = 64
 	recordedPrompt = 1024
 )
 
-// canaryText has the rows of a canary beside random tokens; nil if there are none.
+// canaryText has the rows of a canary that are added to the random tokens. It is nil if
+// no rows are added.
 type canaryText *[]model.CanaryRow
 
 // canaryOf returns recorded text for a canary of an external server that samples from an
@@ -41,7 +42,7 @@ func canaryOf(s spec.Spec, b model.Batch) canaryText {
 	}
 	if n := len(rows); n > recordedRows {
 		for i := range recordedRows {
-			rows[i] = rows[i*n/recordedRows] // of different groups
+			rows[i] = rows[i*n/recordedRows] // from different groups
 		}
 		rows = rows[:recordedRows]
 	}
@@ -50,7 +51,8 @@ func canaryOf(s spec.Spec, b model.Batch) canaryText {
 
 // canary makes the canary of version t, which samplers have to reproduce: the
 // log-probabilities of random tokens under policy, which holds c. If text is not nil, it
-// adds those of text, and for all rows those of the base without the adapter.
+// adds the log-probabilities of text and, for all rows, those under the base without the
+// adapter.
 func (m *Maker) canary(ctx context.Context, t Target, engine model.Engine, policy model.Trainer, c model.Checkpoint, text canaryText) (*model.Canary, error) {
 	canary, err := model.NewCanary(ctx, engine, c.Architecture, policy)
 	if err == nil && text != nil && c.Adapter != nil {
@@ -62,8 +64,8 @@ func (m *Maker) canary(ctx context.Context, t Target, engine model.Engine, polic
 	return &canary, nil
 }
 
-// scoreBase adds text to the canary, scored by the policy, and has the base score all
-// rows without the adapter.
+// scoreBase adds text to the canary, scored by the policy. Then it scores all rows by the
+// base without the adapter.
 func (m *Maker) scoreBase(ctx context.Context, canary *model.Canary, engine model.Engine, policy model.Trainer, c model.Checkpoint, text []model.CanaryRow) error {
 	scored, err := m.scoreCanary(ctx, policy, text)
 	if err != nil {
@@ -74,7 +76,7 @@ func (m *Maker) scoreBase(ctx context.Context, canary *model.Canary, engine mode
 		canary.Rows = append(canary.Rows, r)
 	}
 	bare, err := engine.NewTrainer(model.Checkpoint{
-		Architecture: c.Architecture, Adapter: c.Adapter, Weights: c.Architecture.InitAdapter(c.Adapter.LoRA, 0), // a model in files gets none: its adapter is new and changes nothing
+		Architecture: c.Architecture, Adapter: c.Adapter, Weights: c.Architecture.InitAdapter(c.Adapter.LoRA, 0), // a new adapter changes nothing; a model in files gets no weights here
 	})
 	if err != nil {
 		return fmt.Errorf("load the base: %w", err)
@@ -89,7 +91,7 @@ func (m *Maker) scoreBase(ctx context.Context, canary *model.Canary, engine mode
 	return canary.Check()
 }
 
-// scoreCanary are the log-probabilities of the tokens of each row.
+// scoreCanary returns the log-probabilities of the tokens of each row.
 func (m *Maker) scoreCanary(ctx context.Context, policy model.Trainer, text []model.CanaryRow) ([][]float32, error) {
 	rows := make([]model.Row, len(text))
 	for i, r := range text {

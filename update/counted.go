@@ -9,8 +9,8 @@ import (
 	"github.com/fulgurite/fulgurite/model/checkpoint"
 )
 
-// counted counts reads and writes of blobs as pieces of work: a small file is one, a
-// stream is one for each part of it.
+// counted counts reads and writes of blobs as work. A small file counts as one piece, and
+// each part of a stream counts as one.
 type counted struct {
 	checkpoint.Blobs
 	work *atomic.Uint64

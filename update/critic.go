@@ -10,8 +10,8 @@ import (
 )
 
 // Critic makes version t of a policy's critic from its parent and the returns in the
-// step's batch. Like Policy it continues where a step was cut off, with the same
-// result to the bit.
+// step's batch. Like Policy it continues a step that was cut off, with the same result to
+// the bit.
 func (m *Maker) Critic(ctx context.Context, t Target, policy string, run Run) (model.Version, error) {
 	if run.Spec.Critic == nil {
 		return model.Version{}, Invalid(fmt.Errorf("spec of run %s: it has no critic", run.Name))
@@ -28,7 +28,7 @@ func (m *Maker) Critic(ctx context.Context, t Target, policy string, run Run) (m
 	if err != nil {
 		return model.Version{}, err
 	}
-	start, err := p.begin(ctx) // also of a step that continues: its parent's values are the old ones
+	start, err := p.begin(ctx) // also if the step continues: the old values are those of the parent
 	if err == nil {
 		u.old, err = m.values(ctx, start.critic, batch.EngineRows())
 	}
@@ -38,7 +38,7 @@ func (m *Maker) Critic(ctx context.Context, t Target, policy string, run Run) (m
 	return m.execute(ctx, p, "critic.learning_rate", u.metrics)
 }
 
-// criticPlan is the updates from parent to version t.
+// criticPlan returns the updates from parent to version t.
 func (m *Maker) criticPlan(t Target, run Run, parent model.Version, batch model.Batch) (updatePlan, *criticUpdate, error) {
 	s, training := run.Spec, run.Spec.Training
 	training.Passes = s.Critic.Passes

@@ -8,7 +8,7 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// The names of what describes a step of the critic.
+// The names of the metrics of a critic's step.
 const (
 	criticLoss     = "critic/loss"
 	criticGradient = "critic/gradient_norm"
@@ -27,8 +27,8 @@ type criticUpdate struct {
 	work *atomic.Uint64
 }
 
-// update makes update number u: the mean of the loss over the trained tokens of
-// its part of the batch.
+// update makes update number u. Its loss is the mean over the trained tokens of its part
+// of the batch.
 func (c *criticUpdate) update(ctx context.Context, l learner, u int) (map[string]float64, error) {
 	m := c.updates[u]
 	rows := make([]model.Row, len(m.rows))
@@ -59,8 +59,8 @@ func (c *criticUpdate) update(ctx context.Context, l learner, u int) (map[string
 	return map[string]float64{criticLoss: bounded(sum), criticGradient: bounded(norm)}, nil
 }
 
-// metrics describes the step: how well the critic predicted the batch before it learned
-// from it, and the mean of each metric over the updates.
+// metrics returns the metrics of the step: how well the critic predicted the batch before
+// it learned from it, and the mean of each metric over the updates.
 func (c *criticUpdate) metrics(done tally) map[string]float64 {
 	var values, returns []float64
 	mean := 0.0

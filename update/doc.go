@@ -11,31 +11,32 @@
 //
 // A [Maker] does all but the first: [Maker.FirstPolicy] and [Maker.FirstCritic] make
 // version 0, [Maker.Policy] and [Maker.Critic] the version after a step.
-// [Maker.ScoreCritic] and [Maker.ScoreReference] come before the batch, where its
-// credit needs a critic's values or the log-probabilities of version 0.
+// [Maker.ScoreCritic] and [Maker.ScoreReference] are called before the batch is made, if
+// its credit needs a critic's values or the log-probabilities under version 0.
 //
-// The formulas of losses and advantages, with the papers that they are from, are in
-// package credit. Here are only: AdamW (Loshchilov and Hutter, 2019,
-// arXiv:1711.05101), which the engine computes, with a linear or cosine schedule
-// (Loshchilov and Hutter, 2017, arXiv:1608.03983) and a linear warm-up before the
-// updates on demonstrations; and the warm start itself, cross-entropy on the tokens
-// of the demonstrated replies.
+// The formulas of losses and advantages, and the papers that define them, are in package
+// credit. This package has only the optimizer and the warm start. The optimizer is AdamW
+// (Loshchilov and Hutter, 2019, arXiv:1711.05101), which the engine computes, with a
+// linear or cosine schedule (Loshchilov and Hutter, 2017, arXiv:1608.03983), and a linear
+// warm-up before the updates on demonstrations. The warm start is cross-entropy on the
+// tokens of the demonstrated replies.
 //
 // # What it promises
 //
-//   - A group is never divided between two minibatches, since its advantages are about
-//     one another. Which groups an update sees depends on seed, step and pass only.
+//   - A group is never divided between two minibatches, because its advantages are
+//     relative to each other. Which groups an update sees depends on seed, step and
+//     pass only.
 //   - Equal batches and parents make equal bits on a deterministic engine: sums run in
 //     the order of rows, and nothing depends on the clock.
-//   - While updates towards a version go on, their state is saved as often as costs
-//     little, under a digest of everything that decides them, its basis. A Maker that
-//     finds a state with the same basis continues from it, with the same result to the
-//     bit. A state that can't be read costs time only.
+//   - During the updates towards a version, their state is saved as often as costs
+//     little. It is saved under a digest of everything that decides the updates, the
+//     basis. A Maker that finds a state with the same basis continues from it, with the
+//     same result to the bit. If a state can't be read, only time is lost.
 //   - Blobs are written before the row that names them. The first row of a version
-//     counts; a later executor checks that it made the same weights.
-//   - A missing or damaged file is an error that passes when the file is restored. What
-//     a person has to change is an [InvalidError].
+//     counts; an executor that comes later checks that it made the same weights.
+//   - A missing or damaged file is an error that disappears when the file is restored.
+//     If a person has to change something, the error is an [InvalidError].
 //
-// The package knows neither Temporal nor the rows of a database: what it stores goes
+// The package knows neither Temporal nor the rows of a database: it stores everything
 // through [Versions] and a store of blobs.
 package update

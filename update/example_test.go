@@ -10,8 +10,8 @@ import (
 	"github.com/fulgurite/fulgurite/update"
 )
 
-// Two attempts at one task become two rows. GRPO gives their tokens advantages of
-// opposite signs.
+// Two attempts at one task become two rows. GRPO assigns advantages of opposite signs to
+// their tokens.
 func ExampleNewBatch() {
 	attempt := func(sample int, completion []int32, reward float64) assign.Sample {
 		return assign.Sample{Trajectory: trace.Trajectory{

@@ -12,8 +12,8 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 )
 
-// FirstPolicy makes version 0 of a policy: the base model, warm-started on
-// demonstrations if the spec says so. A warm start that was cut off continues from its
+// FirstPolicy makes version 0 of a policy: the base model, with a warm start on
+// demonstrations if the spec has one. A warm start that was cut off continues from its
 // last saved update, with the same result to the bit.
 func (m *Maker) FirstPolicy(ctx context.Context, t Target, run Run, codec dialog.Codec) (v model.Version, err error) {
 	s := run.Spec
@@ -64,7 +64,7 @@ func (m *Maker) FirstPolicy(ctx context.Context, t Target, run Run, codec dialog
 	return v, nil
 }
 
-// base is the model that the spec starts from.
+// base returns the model that the spec starts from.
 func base(s spec.Spec, codec dialog.Codec) (model.Checkpoint, error) {
 	if s.Model.Base == spec.BaseTiny {
 		return tiny(s, codec), nil
@@ -85,7 +85,8 @@ func base(s spec.Spec, codec dialog.Codec) (model.Checkpoint, error) {
 	return model.Checkpoint{Architecture: a, Weights: w}, err
 }
 
-// openFiles finds the files of a model that engine torch alone computes, if that is to train.
+// openFiles opens the files of a model that only engine torch computes. It returns nil
+// unless the spec's engine is torch.
 func openFiles(s spec.Spec) (*hf.Files, error) {
 	if s.Model.Engine != spec.EngineTorch {
 		return nil, nil
@@ -93,8 +94,8 @@ func openFiles(s spec.Spec) (*hf.Files, error) {
 	return hf.OpenFiles(s.Model.Base)
 }
 
-// adaptFiles stores the files of a model that engine torch alone computes as the base that all
-// versions of a run share.
+// adaptFiles stores the files of a model that only engine torch computes, as the base
+// that all versions of a run share.
 func (m *Maker) adaptFiles(ctx context.Context, id model.VersionID, s spec.Spec, l model.LoRA, stored *hf.Files, codec dialog.Codec) (model.Checkpoint, error) {
 	err := checkVocabulary(stored.Architecture, codec)
 	if err == nil {
@@ -123,9 +124,9 @@ func checkVocabulary(a model.Architecture, codec dialog.Codec) error {
 	return nil
 }
 
-// adapt stores the model that the spec starts from as the base that all versions of a
-// run share, a tensor at a time, and returns it with the adapter that the spec names, or with
-// a new one, which changes nothing yet.
+// adapt stores the model that the spec starts from as the base that all versions of a run
+// share, one tensor at a time. It returns the model with the adapter that the spec names
+// or, if it names none, with a new one, which changes nothing yet.
 func (m *Maker) adapt(ctx context.Context, id model.VersionID, s spec.Spec, codec dialog.Codec) (start model.Checkpoint, err error) {
 	if s, err = WithAdapter(s); err != nil { // its file may have changed since the run began
 		return start, err
@@ -135,7 +136,7 @@ func (m *Maker) adapt(ctx context.Context, id model.VersionID, s spec.Spec, code
 		BasePrecision: model.Precision(s.Model.LoRA.BasePrecision),
 	}
 	if l.BasePrecision == model.F32 {
-		l.BasePrecision = "" // as where the spec says nothing
+		l.BasePrecision = "" // the same as if the spec does not set it
 	}
 	var tensor func(name string) (model.Tensor, error)
 	if s.Model.Base == spec.BaseTiny {
@@ -151,7 +152,7 @@ func (m *Maker) adapt(ctx context.Context, id model.VersionID, s spec.Spec, code
 		}
 		stored, err := hf.OpenDirectory(s.Model.Base)
 		if err == nil {
-			defer func() { _ = stored.Close() }() // only read
+			defer func() { _ = stored.Close() }() // nothing was written
 			start.Architecture, tensor = stored.Architecture, stored.Tensor
 			err = checkVocabulary(stored.Architecture, codec)
 		}
@@ -175,8 +176,8 @@ func (m *Maker) adapt(ctx context.Context, id model.VersionID, s spec.Spec, code
 	return start, err
 }
 
-// FirstCritic makes version 0 of a policy's critic: version 0 of the policy under a
-// value head.
+// FirstCritic makes version 0 of a policy's critic: version 0 of the policy with a value
+// head.
 func (m *Maker) FirstCritic(ctx context.Context, t Target, policy string, run Run) (model.Version, error) {
 	v, err := m.Versions.Version(ctx, model.VersionID{Run: t.ID.Run, Policy: policy})
 	if err != nil {

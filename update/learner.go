@@ -15,7 +15,7 @@ type learner struct {
 	critic model.Critic
 }
 
-// checkpoint is the present state, to be saved before the next update.
+// checkpoint returns the current state. It has to be saved before the next update.
 func (l learner) checkpoint(ctx context.Context) (model.Checkpoint, error) {
 	var of interface{ Checkpoint() model.Checkpoint } = l.policy
 	if l.critic != nil {
@@ -44,7 +44,7 @@ func (m *Maker) load(ctx context.Context, run Run, v model.Version) (learner, er
 	if m.manifest != "" && m.manifest == v.Manifest && m.moments == run.moments() {
 		return m.resident, nil
 	}
-	m.drop() // before the next one is made: both may not fit in memory
+	m.drop() // before the next one is loaded, because both may not fit in memory
 	c, err := m.loadCheckpoint(ctx, v)
 	if err != nil {
 		return learner{}, err
@@ -61,12 +61,13 @@ func size(c model.Checkpoint) int64 {
 	return int64(sets) * int64(c.Architecture.Parameters()) * 4
 }
 
-// loadCheckpoint reads a version's blobs, and refuses a manifest of another version.
+// loadCheckpoint reads a version's blobs. It returns an error if the manifest belongs to
+// another version.
 func (m *Maker) loadCheckpoint(ctx context.Context, v model.Version) (model.Checkpoint, error) {
 	return m.loaded(ctx, v, checkpoint.Load)
 }
 
-// loadWeights is loadCheckpoint without the moments.
+// loadWeights works like loadCheckpoint, but without the moments.
 func (m *Maker) loadWeights(ctx context.Context, v model.Version) (model.Checkpoint, error) {
 	c, err := m.loaded(ctx, v, checkpoint.LoadWeights)
 	c.Updates = 0
@@ -87,7 +88,7 @@ func (m *Maker) loaded(
 	return c, nil
 }
 
-// moments is how the run has its engine hold moments.
+// moments returns the format in which the run's engine holds moments.
 func (r Run) moments() string {
 	if r.Spec.Training.Optimizer.Moments == model.MomentsInt8 {
 		return model.MomentsInt8
@@ -96,7 +97,7 @@ func (r Run) moments() string {
 }
 
 // use makes a learner of c the resident one, for the policy or critic of id. manifest is
-// the manifest of c's version, empty if c is no version.
+// the manifest of c's version. It is empty if c is not a version.
 func (m *Maker) use(run Run, id model.VersionID, c model.Checkpoint, manifest string) (l learner, err error) {
 	m.drop()
 	engine := run.Engine

@@ -19,12 +19,12 @@ import (
 type Versions interface {
 	PutVersion(ctx context.Context, v model.Version) (model.Version, bool, error)
 	Version(ctx context.Context, id model.VersionID) (model.Version, error)
-	// PutProgress and Progress keep how far the updates towards a version have come;
-	// nothing once the version is on record.
+	// PutProgress and Progress store how many of the updates towards a version are done.
+	// Progress returns nothing once the version is recorded.
 	PutProgress(ctx context.Context, p model.Progress) error
 	Progress(ctx context.Context, id model.VersionID) (model.Progress, error)
-	// NoteFile is called before a file is kept for a version that is not on record, so
-	// that it can be collected if the maker dies before the version is.
+	// NoteFile is called before a file is stored for a version that is not recorded yet.
+	// If the maker dies before it records the version, the file can be collected.
 	NoteFile(ctx context.Context, id model.VersionID, digest string) error
 }
 
@@ -32,16 +32,17 @@ type Versions interface {
 type Config struct {
 	Versions Versions
 	Blobs    checkpoint.Blobs
-	// Attempts say which server sampled a call, where several did; nil is not known.
+	// Attempts tell which of several servers sampled a call. nil means that this is not
+	// known.
 	Attempts Attempts
-	// Constrain rebuilds what samplers could choose from under a form; without it
-	// batches with forms are refused.
+	// Constrain rebuilds the constraint of a form, that is, the tokens that samplers
+	// could choose from. Without it, batches with forms are refused.
 	Constrain model.Constrain
-	// SaveEvery is after how many updates towards one version its state is saved.
-	// 0 saves as often as costs little.
+	// SaveEvery is the number of updates towards a version after which its state is
+	// saved. 0 saves as often as costs little.
 	SaveEvery int
-	// Warn gets a message, and pairs of keys and values, when saved progress can't be
-	// read.
+	// Warn gets a message and pairs of keys and values: when saved progress can't be
+	// read, and when the sampler's log-probabilities differ unusually from the trainer's.
 	Warn func(ctx context.Context, message string, pairs ...any)
 }
 
@@ -53,21 +54,22 @@ type Run struct {
 	Engine           model.Engine
 }
 
-// Maker makes versions. It keeps the policy or critic that it trained last in memory
-// and continues from there when the next version is made from it; otherwise it loads
-// the parent, with the same result to the bit. A loss with a KL term makes it keep
-// version 0 in memory as well. All methods but Work and Updates need exclusive use.
+// Maker makes versions. It keeps the policy or critic that it trained last in memory and
+// continues from there if the next version is made from it; otherwise it loads the
+// parent, with the same result to the bit. For a loss with a KL term, or rewards with
+// one, it keeps version 0 in memory as well. All methods but Work and Updates need
+// exclusive use.
 type Maker struct {
 	Config
 
 	work     atomic.Uint64
 	updates  atomic.Int64
 	resident learner
-	manifest string        // manifest of the version that resident holds; empty if it is no version
-	moments  string        // how resident holds its moments
+	manifest string        // manifest of the version that resident holds; empty if it holds none
+	moments  string        // the format of the moments in resident
 	held     int64         // bytes of the weights and moments of resident
 	saving   time.Duration // how long the last save took
-	// reference is scored by steps whose loss has a KL term.
+	// reference scores rows for steps whose loss or rewards have a KL term.
 	reference reference
 }
 
@@ -79,7 +81,7 @@ func (m *Maker) Work() uint64 { return m.work.Load() }
 // at any time.
 func (m *Maker) Updates() int { return int(m.updates.Load()) }
 
-// Close frees the memory of the resident learner.
+// Close frees the memory of the resident learner and of the reference.
 func (m *Maker) Close() {
 	m.drop()
 	m.reference.drop()
@@ -93,15 +95,15 @@ func (m *Maker) drop() {
 }
 
 // ForgetLost frees memory if err says that the engine was lost: the engine's state is
-// gone, and the next attempt loads it again. A caller calls it after each method that
-// returns an error.
+// gone, and the next attempt loads it again. Call it after each method that returns an
+// error.
 func (m *Maker) ForgetLost(err error) {
 	if errors.Is(err, model.ErrEngineLost) {
 		m.Close()
 	}
 }
 
-// Existing returns the version of t if it is on record already.
+// Existing returns the version of t, and whether it is on record.
 func Existing(ctx context.Context, versions Versions, t Target) (model.Version, bool, error) {
 	v, err := versions.Version(ctx, t.ID)
 	switch {
@@ -117,7 +119,7 @@ func Existing(ctx context.Context, versions Versions, t Target) (model.Version, 
 type outcome struct {
 	state    model.Checkpoint
 	manifest model.Manifest
-	// canary is nil of a critic, whose versions samplers never load.
+	// canary is nil for a critic, because samplers never load its versions.
 	canary *model.Canary
 	scores string // as in model.Version
 }

@@ -47,7 +47,7 @@ func batchMetrics(s spec.Spec, b model.Batch, groups [][]assign.Sample, trajecto
 	out["batch/calls"] = calls
 	out["batch/sequences"] = float64(len(b.Rows))
 	out["batch/tokens"] = tokens
-	// The tokens that training the calls one by one would read.
+	// The number of tokens that training would read without merging calls.
 	out["batch/tokens_unmerged"] = unmerged
 	out["batch/trained_tokens"] = float64(b.Denominators.Tokens)
 	out["batch/zero_variance_groups"] = flat
@@ -57,7 +57,7 @@ func batchMetrics(s spec.Spec, b model.Batch, groups [][]assign.Sample, trajecto
 	return out
 }
 
-// putNamed describes the rewards that have names of their own.
+// putNamed describes the named rewards.
 func putNamed(out map[string]float64, c spec.Credit, trajectories [][]credit.Trajectory) {
 	for _, name := range slices.Sorted(maps.Keys(c.Rewards)) {
 		var of []float64
@@ -90,8 +90,8 @@ func putAdvantages(out map[string]float64, b model.Batch) {
 	out["advantage/zero_fraction"] = zero / math.Max(1, float64(len(of)))
 }
 
-// putSignals counts the calls in which each weighted signal fired, and adds up the
-// weighted values.
+// putSignals counts, for each weighted signal, the calls in which it fired, and adds up
+// its weighted values.
 func putSignals(out map[string]float64, c spec.Credit, groups [][]assign.Sample, trajectories [][]credit.Trajectory) {
 	for name := range c.Signals {
 		out["signals/"+name], out["signals/"+name+"_sum"] = 0, 0
@@ -113,8 +113,8 @@ func putSignals(out map[string]float64, c spec.Credit, groups [][]assign.Sample,
 	}
 }
 
-// putReference measures the divergence of the sampled policy from version 0, if it is
-// part of rewards: the mean estimate of a trained token, and the mean penalty of a
+// putReference measures the divergence of the policy that sampled from version 0, if that
+// is part of rewards: the mean estimate per trained token, and the mean penalty per
 // rollout.
 func putReference(out map[string]float64, kl credit.KL, trajectories [][]credit.Trajectory) {
 	if kl.Weight == 0 {
@@ -161,7 +161,7 @@ func (m moments) put(out map[string]float64, name string) {
 	out[name+"/mean"], out[name+"/std"], out[name+"/min"], out[name+"/max"] = m.mean, m.std, m.low, m.high
 }
 
-// tally sums up the descriptions of the updates made so far.
+// tally sums up the metrics of the updates that are done.
 type tally struct {
 	updates int
 	sums    map[string]float64 // or the greatest; see isMaximum
@@ -183,7 +183,7 @@ func (t *tally) add(metrics map[string]float64) {
 	}
 }
 
-// value is the mean of a number over the updates, or the greatest.
+// value returns the mean of a metric over the updates, or its maximum.
 func (t *tally) value(name string) float64 {
 	if isMaximum(name) {
 		return t.sums[name]
@@ -191,6 +191,6 @@ func (t *tally) value(name string) float64 {
 	return t.sums[name] / float64(t.updates)
 }
 
-// isMaximum reports whether a metric is a maximum, whose mean would say little. No such
-// metric is negative.
+// isMaximum reports whether a metric is a maximum. The mean of maxima would tell little,
+// so their maximum is used. No such metric is negative.
 func isMaximum(name string) bool { return strings.HasSuffix(name, "_max") }

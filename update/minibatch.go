@@ -11,19 +11,19 @@ import (
 
 // minibatch is the part of a batch that one update learns from.
 type minibatch struct {
-	rows []int // of the batch, ascending
+	rows []int // indices of rows of the batch, ascending
 	// denominators count only the minibatch's trajectories.
 	denominators credit.Denominators
 }
 
-// minibatchDomain keeps the order of groups apart from whatever else a seed
+// minibatchDomain makes the order of groups independent of everything else that the seed
 // decides.
 const minibatchDomain = 0x6d696e69 // "mini"
 
-// minibatches are the updates of a step: t.Passes times the batch, each time in
-// t.Minibatches parts. A part holds whole groups, since the advantages of a group
-// are about one another. Which ones is decided anew for each pass, by seed, step
-// and pass. A part without a trained token is left out.
+// minibatches returns the updates of a step: t.Passes passes over the batch, each in
+// t.Minibatches parts. A part holds whole groups, because the advantages of a group are
+// relative to each other. Seed, step and pass decide which groups a part holds, so it
+// changes with each pass. A part without a trained token is left out.
 func minibatches(b model.Batch, t spec.Training, seed uint64, step int) []minibatch {
 	groups := map[int]int{} // ordinal of each group that occurs
 	for _, x := range b.Trajectories {

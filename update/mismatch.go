@@ -9,19 +9,20 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 )
 
-// mismatchLimits are how far, in nats, the log-probabilities that a server of others
-// recorded may be from the trainer's. 0 is no limit.
+// mismatchLimits has the limits, in nats, of how far the log-probabilities that an
+// external server recorded may be from the trainer's. 0 means no limit.
 type mismatchLimits struct {
-	servers     int // of others that sample; 0 where there is nothing to limit
+	servers     int // number of external servers that sample; 0 if there is nothing to limit
 	mean, worst float64
 	sampled     model.VersionID // the one version that a step samples from
-	// usual is how far the mean may be from 0 without a warning where engine torch samples. It
-	// ends no run: nobody has a server to mend, and each version was checked by its canary.
+	// usual is how far the mean may be from 0 without a warning if engine torch samples.
+	// A larger mean does not end the run: there is no server that could be repaired, and
+	// each version was checked with its canary.
 	usual float64
 	torch bool
 }
 
-// limitsOf are the limits of the step that makes version v.
+// limitsOf returns the limits of the step that makes version v.
 func limitsOf(s spec.Spec, v model.VersionID) mismatchLimits {
 	v.Number = max(0, v.Number-1-s.Training.Lag)
 	l := mismatchLimits{sampled: v}
@@ -34,12 +35,12 @@ func limitsOf(s spec.Spec, v model.VersionID) mismatchLimits {
 	return l
 }
 
-// hasWorst reports whether the worst token is of interest: engine native, which computes what it
-// trains to the bit, has none.
+// hasWorst reports whether the worst token is a useful metric. It is not with engine
+// native, which samples and trains with the same bits.
 func (l mismatchLimits) hasWorst() bool { return l.servers > 0 || l.torch }
 
-// unusual reports whether a step's first update is further from the sampler than rounding brings
-// it.
+// unusual returns the mean gap of a step's first update, and whether it is larger than
+// rounding explains.
 func (l mismatchLimits) unusual(s credit.Stats) (mean float64, warn bool) {
 	mean = meanGap(s)
 	return mean, l.usual > 0 && !(mean <= l.usual)
@@ -47,8 +48,8 @@ func (l mismatchLimits) unusual(s credit.Stats) (mean float64, warn bool) {
 
 func meanGap(s credit.Stats) float64 { return s.Gap / math.Max(1, float64(s.Count)) }
 
-// check reports what of a step's first update is beyond the limits, and what there is of that at
-// each server.
+// check returns an error if the first update of a step exceeds a limit. The error has the
+// gap of each server.
 func (l mismatchLimits) check(s credit.Stats, servers []mismatch) error {
 	mean := meanGap(s)
 	if l.mean > 0 && !(mean <= l.mean) {

@@ -19,26 +19,26 @@ const (
 	unsavedUpdates = 100
 )
 
-// updatePlan is the updates that lead to a version. An executor that is cut off leaves
-// the state that was saved last, and the next one continues from there with the same
-// result to the bit.
+// updatePlan describes the updates that lead to a version. If an executor is cut off, the
+// state that was saved last remains, and the next executor continues from it with the
+// same result to the bit.
 type updatePlan struct {
 	Target
 	run     Run
 	codec   string
-	basis   string // of everything that decides the updates; see the function basis
+	basis   string // digest of everything that decides the updates; see the function basis
 	updates int
-	canary  canaryText // the version's canary rows beside random tokens
-	// scores collects the updates' scores of tokens; nil if they are not wanted.
+	canary  canaryText // the version's canary rows in addition to random tokens
+	// scores collects the updates' scores of tokens. It is nil if they are not needed.
 	scores *tokenScores
 	// begin loads the learner that the first update starts from.
 	begin func(context.Context) (learner, error)
-	// update makes update u, counted from 0, and describes it.
+	// update makes update u, counted from 0, and returns its metrics.
 	update func(ctx context.Context, l learner, u int) (map[string]float64, error)
 }
 
-// execute makes the updates of p and then its version. rate is the spec's key that a
-// person has to lower when the updates diverge.
+// execute makes the updates of p and then the version. rate is the spec's key that a
+// person has to lower if the updates diverge.
 func (m *Maker) execute(ctx context.Context, p updatePlan, rate string, metrics func(tally) map[string]float64) (model.Version, error) {
 	l, done, err := m.resumeUpdates(ctx, p)
 	if errors.Is(err, model.ErrDiverged) {
@@ -71,8 +71,8 @@ func (m *Maker) execute(ctx context.Context, p updatePlan, rate string, metrics 
 	return v, nil
 }
 
-// resumeUpdates makes the updates of p that are not saved yet. The learner that it
-// returns is resident, but not yet a version's.
+// resumeUpdates makes the updates of p that are not saved yet. It returns a resident
+// learner that does not hold a version yet.
 func (m *Maker) resumeUpdates(ctx context.Context, p updatePlan) (learner, tally, error) {
 	l, done, err := m.loadProgress(ctx, p)
 	if err == nil && done.updates == 0 {
@@ -82,7 +82,7 @@ func (m *Maker) resumeUpdates(ctx context.Context, p updatePlan) (learner, tally
 		return learner{}, done, err
 	}
 	m.updates.Store(int64(done.updates))
-	m.manifest = "" // until the commit, memory holds no version
+	m.manifest = "" // until the commit, the learner in memory is not a version
 	pace := pace{every: m.SaveEvery, cost: m.saving, saved: time.Now()}
 	for done.updates < p.updates {
 		metrics, err := p.update(ctx, l, done.updates)
@@ -119,7 +119,7 @@ func (m *Maker) loadProgress(ctx context.Context, p updatePlan) (l learner, done
 		if ctx.Err() != nil {
 			return l, tally{}, err
 		}
-		// The beginning leads to the same weights.
+		// Starting from the first update leads to the same weights.
 		m.Warn(ctx, "saved progress can't be read, so the updates begin anew",
 			"version", p.ID.String(), "updates", saved.Updates, "error", err)
 		return l, tally{}, nil
@@ -152,10 +152,10 @@ func (m *Maker) saveProgress(ctx context.Context, p updatePlan, l learner, done 
 	return nil
 }
 
-// pace decides when a state is worth saving.
+// pace decides when the state is saved.
 type pace struct {
-	every   int           // updates; 0 decides by the clock
-	cost    time.Duration // of a save
+	every   int           // number of updates between saves; 0 decides by the clock
+	cost    time.Duration // duration of a save
 	saved   time.Time
 	pending int // updates since then
 }

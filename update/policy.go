@@ -9,10 +9,9 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 )
 
-// Policy makes version t of a policy from its parent and the step's batch: as many
-// optimizer updates as the spec has passes and minibatches, one by default. A step
-// that was cut off continues from its last saved update, with the same result to the
-// bit.
+// Policy makes version t of a policy from its parent and the step's batch. The step has
+// passes × minibatches optimizer updates, one by default. A step that was cut off
+// continues from its last saved update, with the same result to the bit.
 func (m *Maker) Policy(ctx context.Context, t Target, run Run) (model.Version, error) {
 	parent, err := m.parent(ctx, t)
 	if err != nil {
@@ -37,11 +36,11 @@ func (m *Maker) Policy(ctx context.Context, t Target, run Run) (model.Version, e
 	return m.execute(ctx, p, "training.optimizer.learning_rate", u.metrics)
 }
 
-// scoreBatch has those policies score the batch whose log-probabilities the objective
-// reads. A step that continues does it anew.
+// scoreBatch scores the batch by those policies whose log-probabilities the objective
+// reads. A step that continues does this again.
 func (m *Maker) scoreBatch(ctx context.Context, p updatePlan, u *policyUpdate) error {
 	switch {
-	case u.objective.KL.Weight == 0 && u.refers: // the next step asks for it again
+	case u.objective.KL.Weight == 0 && u.refers: // the next step needs the reference again
 	case u.objective.KL.Weight == 0:
 		m.reference.drop()
 	default:
@@ -63,7 +62,7 @@ func (m *Maker) scoreBatch(ctx context.Context, p updatePlan, u *policyUpdate) e
 	return err
 }
 
-// policyPlan is the updates from parent to version t.
+// policyPlan returns the updates from parent to version t.
 func (m *Maker) policyPlan(t Target, run Run, parent model.Version, batch model.Batch) (updatePlan, *policyUpdate, error) {
 	s, steps := run.Spec, run.Spec.Training.Total(run.Tasks)
 	o, err := s.Loss.Objective()
@@ -92,7 +91,7 @@ func (m *Maker) policyPlan(t Target, run Run, parent model.Version, batch model.
 	}, u, err
 }
 
-// parent reads the version that t is made from.
+// parent reads the version from which t is made.
 func (m *Maker) parent(ctx context.Context, t Target) (model.Version, error) {
 	id := t.ID
 	id.Number = t.Parent
@@ -103,7 +102,7 @@ func (m *Maker) parent(ctx context.Context, t Target) (model.Version, error) {
 	return v, nil
 }
 
-// beginFrom loads the parent of t when it is called.
+// beginFrom returns a function that loads the parent of t.
 func (m *Maker) beginFrom(parent model.Version, t Target, run Run) func(context.Context) (learner, error) {
 	return func(ctx context.Context) (learner, error) {
 		l, err := m.load(ctx, run, parent)
@@ -114,7 +113,7 @@ func (m *Maker) beginFrom(parent model.Version, t Target, run Run) func(context.
 	}
 }
 
-// batch reads the batch of t, whose rows the policy of that name has sampled.
+// batch reads the batch of t. The policy of the given name sampled its rows.
 func (m *Maker) batch(ctx context.Context, t Target, policy string) (model.Batch, error) {
 	id := t.ID
 	id.Policy = policy

@@ -16,24 +16,26 @@ type policyUpdate struct {
 	batch       model.Batch
 	objective   credit.Objective
 	aggregation credit.Aggregation
-	length      int // that credit.Constant divides by
+	length      int // the divisor of credit.Constant
 	adamW       model.AdamW
 	updates     []minibatch
 	// proximal and reference are the log-probabilities of the batch's rows under the
 	// policy that the step starts from and under version 0; nil unless the objective
 	// reads them.
 	proximal, reference [][]float32
-	// refers says that ScoreReference needs the reference, though the objective does not.
+	// refers is true if ScoreReference needs the reference, even if the objective does
+	// not.
 	refers bool
 	limits mismatchLimits
-	// servers are where the batch's calls were sampled; nil unless there are several.
+	// servers are the servers that sampled the batch's calls. They are nil unless there
+	// are several.
 	servers servers
 	scores  *tokenScores
 	work    *atomic.Uint64
 	warn    func(ctx context.Context, message string, pairs ...any)
 }
 
-// update makes update u and describes it.
+// update makes update u and returns its metrics.
 func (p *policyUpdate) update(ctx context.Context, l learner, u int) (map[string]float64, error) {
 	m := p.updates[u]
 	m.denominators.Length = p.length
@@ -59,7 +61,7 @@ func (p *policyUpdate) update(ctx context.Context, l learner, u int) (map[string
 		sum.Add(s)
 	}
 	metrics := p.describe(sum)
-	if u > 0 { // it differs from the sampler by the updates before
+	if u > 0 { // the earlier updates have moved the policy away from the sampler
 		maps.DeleteFunc(metrics, func(name string, _ float64) bool { return ofFirst(name) })
 	} else {
 		servers := p.scores.byServer(m.rows, p.servers)
@@ -103,8 +105,8 @@ func (p *policyUpdate) weigh(t credit.Tokens, m minibatch, row int) {
 	}
 }
 
-// describe names the statistics of an update's tokens. The parts that the objective
-// lacks have no number.
+// describe returns the statistics of an update's tokens as metrics. It leaves out those
+// of parts that the objective does not have.
 func (p *policyUpdate) describe(s credit.Stats) map[string]float64 {
 	n := math.Max(1, float64(s.Count))
 	metrics := map[string]float64{
@@ -128,15 +130,15 @@ func (p *policyUpdate) describe(s credit.Stats) map[string]float64 {
 	return metrics
 }
 
-// metrics describes the step: the mean of each metric over its updates, or the maximum,
-// and with more than one update also its value at the last one.
+// metrics returns the metrics of the step: for each metric its mean, or maximum, over the
+// updates. With more than one update it also has the value of the last one.
 func (p *policyUpdate) metrics(done tally) map[string]float64 {
 	out := map[string]float64{"train/updates": float64(done.updates)}
 	for name := range done.last {
 		if ofFirst(name) {
 			continue
 		}
-		if name == learningRate { // all updates have the step's
+		if name == learningRate { // it is the same for all updates of a step
 			out[name] = p.adamW.LearningRate
 			continue
 		}
@@ -155,8 +157,8 @@ func (p *policyUpdate) metrics(done tally) map[string]float64 {
 
 const learningRate = "train/learning_rate"
 
-// ofFirst reports whether a metric is of a step's first update alone: how far the sampler was
-// from the trainer, as a whole and by server.
+// ofFirst reports whether a metric is computed for a step's first update only: how far
+// the sampler was from the trainer, in total and by server.
 func ofFirst(name string) bool { return strings.HasPrefix(name, "train/mismatch") }
 
 // largest bounds the magnitude of an update's metrics. The ratio of a token that was

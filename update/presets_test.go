@@ -39,7 +39,7 @@ func readPresets(t *testing.T) goldenPresets {
 	return out
 }
 
-// samples are the attempts of the batch, each of one reply.
+// samples returns the attempts of the batch, each with one reply.
 func (g goldenBatch) samples() [][]assign.Sample {
 	var out [][]assign.Sample
 	i := 0
@@ -60,7 +60,7 @@ func (g goldenBatch) samples() [][]assign.Sample {
 	return out
 }
 
-// gradient is what s makes of the batch, by attempt and token.
+// gradient returns the gradient that s gives for the batch, by attempt and token.
 func (g goldenBatch) gradient(t *testing.T, s spec.Spec) [][]float64 {
 	t.Helper()
 	groups := g.samples()
@@ -95,7 +95,7 @@ func (g goldenBatch) gradient(t *testing.T, s spec.Spec) [][]float64 {
 	return out
 }
 
-// preset is a spec that names an algorithm and leaves the rest to it.
+// preset returns a spec that names an algorithm and sets nothing else of it.
 func (g goldenBatch) preset(name string) spec.Spec {
 	s := spec.Spec{
 		Algorithm: name, Agent: spec.Agent{Func: "agent"}, Tasks: spec.Tasks{Train: "tasks.jsonl"}, Grader: spec.Grader{Type: "exact"},
@@ -107,8 +107,9 @@ func (g goldenBatch) preset(name string) spec.Spec {
 	return s.WithDefaults()
 }
 
-// Every algorithm is compared as a whole, from rewards to the derivative by each
-// token's log-probability, with what its paper makes of attempts of unequal length.
+// Each algorithm is tested from rewards to the derivative by each token's
+// log-probability. The result is compared with the formula of its paper, for attempts of
+// unequal length.
 func TestEveryAlgorithmGivesTokensTheGradientOfItsPaper(t *testing.T) {
 	t.Parallel()
 	golden := readPresets(t)

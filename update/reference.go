@@ -8,9 +8,9 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// reference is the frozen policy that a KL penalty compares the trained one with:
-// version 0 of its run. It stays in memory between the steps of a run that needs it,
-// beside the policy that is trained, until the first step of one that does not.
+// reference is the frozen policy that a KL penalty compares the trained policy with:
+// version 0 of its run. It stays in memory, in addition to the policy that is trained,
+// until the first step of a run that does not need it.
 type reference struct {
 	scorer   model.RowScorer
 	manifest string
@@ -34,8 +34,8 @@ func (m *Maker) loadReference(ctx context.Context, id model.VersionID, engine mo
 	if m.reference.scorer != nil && m.reference.manifest == v.Manifest {
 		return m.reference.scorer, nil
 	}
-	m.reference.drop()              // before the next one is made: both may not fit in memory
-	c, err := m.loadWeights(ctx, v) // nothing will be trained
+	m.reference.drop()              // before the next one is loaded, because both may not fit in memory
+	c, err := m.loadWeights(ctx, v) // the reference is not trained
 	if err != nil {
 		return nil, fmt.Errorf("load the reference %s: %w", first, unreadable(err, id))
 	}
@@ -49,15 +49,15 @@ func (m *Maker) loadReference(ctx context.Context, id model.VersionID, engine mo
 	return scorer, nil
 }
 
-// newRowScorer makes what scores of c, which takes less than a trainer where the engine
-// knows how.
+// newRowScorer returns a scorer of rows with the weights of c. If the engine has one, it
+// takes less memory than a trainer.
 func newRowScorer(engine model.Engine, c model.Checkpoint) (model.RowScorer, error) {
 	if e, ok := engine.(model.ScoringEngine); ok {
 		return e.NewRowScorer(c)
 	}
 	t, err := engine.NewTrainer(c)
 	if err != nil {
-		return nil, err // or a nil trainer would be a scorer
+		return nil, err // an interface that holds a nil trainer would not be nil
 	}
 	return t, nil
 }

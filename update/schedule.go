@@ -7,8 +7,9 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 )
 
-// adamW is the optimizer of one step: the learning rate goes from its full value
-// at step 1 to FinalFraction of it at the last step.
+// adamW returns the optimizer of one step. Under a linear or cosine schedule, the
+// learning rate falls from its full value at step 1 to FinalFraction of it at the last
+// step.
 func adamW(o spec.Optimizer, step, steps int) model.AdamW {
 	progress := 0.0
 	if steps > 1 {
@@ -33,7 +34,7 @@ const (
 	warmStartFinish = 0.05
 )
 
-// warmAdamW is the optimizer of warm-start update u of n, counted from 0.
+// warmAdamW returns the optimizer of warm-start update u of n, counted from 0.
 func warmAdamW(w spec.WarmStart, o spec.Optimizer, u, n int) model.AdamW {
 	rise := math.Min(1, float64(u+1)/warmUpUpdates)
 	fall := warmStartFinish + (1-warmStartFinish)*0.5*(1+math.Cos(math.Pi*float64(u)/float64(n)))

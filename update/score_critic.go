@@ -10,9 +10,9 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// ScoreCritic has version id of the critic estimate, before each token of the
-// completions, the remaining return of the next step's trajectories. The result is an
-// encoded model.Values.
+// ScoreCritic estimates the remaining return of the next step's trajectories before each
+// token of the completions, by version id of the critic. The result is an encoded
+// model.Values.
 func (m *Maker) ScoreCritic(ctx context.Context, id model.VersionID, run Run, trajectories []trace.Trajectory) ([]byte, error) {
 	v, err := m.Versions.Version(ctx, id)
 	if err != nil {
@@ -51,7 +51,7 @@ func (m *Maker) ScoreCritic(ctx context.Context, id model.VersionID, run Run, tr
 	return data, nil
 }
 
-// values are a critic's of rows.
+// values returns a critic's values of rows.
 func (m *Maker) values(ctx context.Context, critic model.Critic, rows []model.Row) ([][]float32, error) {
 	return m.score(rows, func(rows []model.Row) ([][]float32, error) {
 		values, err := critic.Values(ctx, rows)
@@ -62,9 +62,9 @@ func (m *Maker) values(ctx context.Context, critic model.Critic, rows []model.Ro
 	})
 }
 
-// callValues picks the values of each call's completion from the values of the sequences
-// into which its trajectory was merged. A value depends only on the tokens before it, so
-// any sequence that begins with the call will do.
+// callValues returns the values of each call's completion, taken from the values of the
+// sequences into which its trajectory was merged. A value depends only on the tokens
+// before it, so any sequence that begins with the call has the same values.
 func callValues(calls []trace.Call, sequences []trace.Sequence, values [][]float32) ([][]float32, error) {
 	out := make([][]float32, len(calls))
 	for i, c := range calls {

@@ -10,10 +10,12 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// scoreRows is how many rows are scored between two signs of progress.
+// scoreRows is how many rows are scored at a time. After each of these parts, progress is
+// reported.
 const scoreRows = 64
 
-// score collects the numbers that f gives to rows, a few rows at a time.
+// score returns the numbers that f computes for rows. It calls f with a few rows at a
+// time.
 func (m *Maker) score(rows []model.Row, f func([]model.Row) ([][]float32, error)) ([][]float32, error) {
 	out := make([][]float32, 0, len(rows))
 	for some := range slices.Chunk(rows, scoreRows) {
@@ -27,8 +29,8 @@ func (m *Maker) score(rows []model.Row, f func([]model.Row) ([][]float32, error)
 	return out, nil
 }
 
-// logprobs are a policy's log-probabilities of the batch's rows, each under the
-// temperature and the forms that it was sampled under.
+// logprobs returns a policy's log-probabilities of the batch's rows, each with the
+// temperature and the forms with which it was sampled.
 func (m *Maker) logprobs(ctx context.Context, policy model.RowScorer, b model.Batch) ([][]float32, error) {
 	return m.score(b.EngineRows(), func(rows []model.Row) ([][]float32, error) {
 		logprobs, _, err := policy.Score(ctx, rows)
@@ -76,11 +78,11 @@ func (m *Maker) ScoreReference(ctx context.Context, id model.VersionID, run Run,
 	return data, nil
 }
 
-// callLogprobs picks the log-probabilities of the completions of trajectory i from the
-// rows into which it was merged; 0 for tokens that are not trained.
+// callLogprobs returns the log-probabilities of the completions of trajectory i, taken
+// from the rows into which it was merged. They are 0 for tokens that are not trained.
 func callLogprobs(t trace.Trajectory, i int, rows []model.BatchRow, logprobs [][]float32) ([][]float32, error) {
 	out, index := make([][]float32, len(t.History)), map[int32]int{}
-	next := make([]int, len(t.History)) // token of each completion
+	next := make([]int, len(t.History)) // the next token of each completion
 	for k, c := range t.History {
 		out[k], index[int32(c.Seq)] = make([]float32, len(c.Completion)), k
 	}
@@ -109,7 +111,8 @@ func callLogprobs(t trace.Trajectory, i int, rows []model.BatchRow, logprobs [][
 	return out, nil
 }
 
-// nextTrained is the first trained token of a completion from one on.
+// nextTrained returns the index of the first trained token of a completion, beginning at
+// from.
 func nextTrained(c trace.Call, from int) int {
 	for from < len(c.Completion) && c.Untrained != nil && c.Untrained[from] {
 		from++

@@ -13,7 +13,7 @@ import (
 type tokenScores struct {
 	model.Scores
 	batch model.Batch
-	first []int // where the tokens of each row begin
+	first []int // index of the first token of each row
 }
 
 func newTokenScores(digest string, b model.Batch) *tokenScores {
@@ -30,8 +30,9 @@ func newTokenScores(digest string, b model.Batch) *tokenScores {
 	return s
 }
 
-// add takes the numbers of a row of the batch, for each of its tokens but the first, unless
-// an earlier update has read the row. It may be called for several rows at once.
+// add adds the numbers of a row of the batch, for each of its tokens but the first,
+// unless an earlier update has already read the row. It may be called for several rows at
+// the same time.
 func (s *tokenScores) add(row int, logprobs, entropies []float32) {
 	at := s.first[row]
 	for i, sampled := range s.batch.Rows[row].Sampled[1:] {

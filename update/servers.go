@@ -19,10 +19,11 @@ type Attempts interface {
 	Trajectories(ctx context.Context, addresses []trace.Address) ([]trace.Trajectory, error)
 }
 
-// servers are which server sampled each call of a batch, by trajectory and Seq.
+// servers has the server that sampled each call of a batch, by trajectory and Seq.
 type servers []map[int32]string
 
-// serversOf reads them from the record. There are none where the record does not say.
+// serversOf reads the servers from the record. It returns nil if the record does not name
+// them.
 func (m *Maker) serversOf(ctx context.Context, b model.Batch) (servers, error) {
 	if m.Attempts == nil {
 		return nil, nil
@@ -60,8 +61,9 @@ type mismatch struct {
 
 func (m mismatch) mean() float64 { return m.sum / math.Max(1, float64(m.tokens)) }
 
-// byServer measures the trained tokens of some rows of the batch, each by what the trainer gave it
-// first, the server with the greatest mean first. Calls without a server are left out.
+// byServer measures the mismatch of the trained tokens of some rows of the batch, for
+// each server. It uses the trainer's first scores of the tokens. The server with the
+// largest mean comes first. Calls without a server are left out.
 func (s *tokenScores) byServer(rows []int, of servers) []mismatch {
 	found := map[string]*mismatch{}
 	if of == nil {
@@ -95,10 +97,10 @@ func (s *tokenScores) byServer(rows []int, of servers) []mismatch {
 	return out
 }
 
-// ofServers begins the names of metrics of one server each.
+// ofServers is the prefix of the names of metrics that belong to one server.
 const ofServers = "train/mismatch/"
 
-// putServers describes each server, where there are several.
+// putServers adds the metrics of each server if there are several.
 func putServers(out map[string]float64, all []mismatch) {
 	if len(all) < 2 {
 		return
@@ -108,10 +110,10 @@ func putServers(out map[string]float64, all []mismatch) {
 	}
 }
 
-// mostNamed is of how many servers an error tells.
+// mostNamed is how many servers an error names.
 const mostNamed = 4
 
-// textOf describes servers in an error.
+// textOf returns a description of servers for an error.
 func textOf(all []mismatch) string {
 	var parts []string
 	for _, m := range all[:min(len(all), mostNamed)] {

@@ -16,17 +16,17 @@ type Target struct {
 	Batch  string // empty for version 0
 }
 
-// check refuses a version that is on record under the id but was made from something else.
-// There is one batch for each step, so that no retry could mend it.
+// check returns an error if the version on record under the id was made from other
+// inputs. There is only one batch for each step, so no retry could fix this.
 func (t Target) check(v model.Version) error {
-	if v.Parent == t.Parent && (v.Batch == t.Batch || v.Batch == "") { // trainers of others need not say
+	if v.Parent == t.Parent && (v.Batch == t.Batch || v.Batch == "") { // external trainers may leave out the batch
 		return nil
 	}
 	return Invalid(fmt.Errorf("version %s stands and was made from version %d with batch %q, not from version %d with batch %q: two runs write under one name, or the store was put back to an earlier state; start a run with another name",
 		t.ID, v.Parent, v.Batch, t.Parent, t.Batch))
 }
 
-// basis is the digest of everything that decides a number of updates. Saved progress
+// basis returns the digest of everything that decides a number of updates. Saved progress
 // with another basis is not continued.
 func basis(parts any) (string, error) {
 	text, err := json.Marshal(parts)

@@ -16,7 +16,7 @@ import (
 	"github.com/fulgurite/fulgurite/tasks"
 )
 
-// warmStart is supervised training under way.
+// warmStart has what the updates on demonstrations need.
 type warmStart struct {
 	spec           spec.Spec
 	codec          dialog.Codec
@@ -24,8 +24,8 @@ type warmStart struct {
 	work           *atomic.Uint64
 }
 
-// warmStart trains what begin makes on the demonstrations, from where an earlier
-// executor was cut off.
+// warmStart trains the learner that begin returns on the demonstrations. It continues
+// from the point where an earlier executor was cut off.
 func (m *Maker) warmStart(ctx context.Context, t Target, run Run, codec dialog.Codec, begin func(context.Context) (learner, error)) (learner, map[string]float64, error) {
 	ws := *run.Spec.Model.WarmStart
 	demonstrations, err := tasks.OpenDemonstrations(ws.Demonstrations, run.Spec.Seed, ws.Updates)
@@ -57,8 +57,8 @@ func (m *Maker) warmStart(ctx context.Context, t Target, run Run, codec dialog.C
 
 const warmLoss = "warm_start/loss"
 
-// contentOf returns the digest of the file that a source of demonstrations names, empty
-// if it names none. Updates on another file are not continued.
+// contentOf returns the digest of the file that a source of demonstrations names, or ""
+// if it names none. Saved updates on another file are not continued.
 func contentOf(source string) (string, error) {
 	s, err := spec.ParseSource(source)
 	if err != nil || s.Path == "" {

@@ -7,10 +7,10 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 )
 
-// Advantages gives the samples their credit, by group and sample. The samples hold what
-// NeedsSignals and NeedsEstimates ask for, and a critic's values or a judge's scores
-// where the credit is made of them. baselines are the running ones after the step
-// before, nil for a credit without.
+// Advantages assigns credit to the samples, by group and sample. The samples must hold
+// what NeedsSignals and NeedsEstimates ask for, and a critic's values or a judge's scores
+// if the credit uses them. baselines are the running baselines after the step before;
+// they are nil if the credit has none.
 func Advantages(s spec.Spec, baselines map[string]float64, groups [][]Sample) ([][]credit.Trajectory, credit.Advantages, error) {
 	trajectories, err := Trajectories(s, groups)
 	if err != nil {
@@ -29,8 +29,8 @@ func Advantages(s spec.Spec, baselines map[string]float64, groups [][]Sample) ([
 	return trajectories, given, err
 }
 
-// check refuses a sample that lacks an input of the credit, which package credit would
-// take for zeros.
+// check returns an error if a sample lacks an input of the credit. Package credit would
+// take missing numbers for zeros.
 func (s Sample) check(c spec.Credit) error {
 	switch {
 	case NeedsEstimates(c) && s.Before == nil:
@@ -43,7 +43,7 @@ func (s Sample) check(c spec.Credit) error {
 	return nil
 }
 
-// NeedsSignals reports whether a credit needs to know what calls did by themselves.
+// NeedsSignals reports whether a credit reads the signals of single calls.
 func NeedsSignals(c spec.Credit) bool {
 	return len(c.Signals) > 0 || c.TrainAgents != "" || c.PerAgent || c.Assignment == credit.GiGPO || NeedsEstimates(c)
 }

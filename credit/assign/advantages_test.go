@@ -13,7 +13,7 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// sample is an attempt whose calls saw those states.
+// sample returns an attempt whose calls were made in these states.
 func sample(group, i int, reward float64, states ...string) assign.Sample {
 	var s assign.Sample
 	s.Address = trace.Address{RolloutID: trace.RolloutID{Run: "r", Kind: trace.Train, Step: 1, Task: group, Sample: i}, Attempt: 1}
@@ -28,7 +28,7 @@ func sample(group, i int, reward float64, states ...string) assign.Sample {
 	return s
 }
 
-// corridor are groups in which going left is what is rewarded.
+// corridor returns groups in which going left is rewarded.
 func corridor(groups int) [][]assign.Sample {
 	var all [][]assign.Sample
 	for g := range groups {
@@ -118,7 +118,7 @@ func TestRepliesThatCannotBeReadCostOnce(t *testing.T) {
 	require.InDelta(t, 1, got[0][1].Rewards[credit.Final], 0)
 }
 
-// A run that a release made that did not know of most keys has them empty.
+// The spec of a run from an old release has no values for keys that were added later.
 func TestThePlanOfAnOldSpecIsTheOldOne(t *testing.T) {
 	t.Parallel()
 	old := spec.Credit{Assignment: "discounted", Discount: 0.9, Mean: "group", Std: "batch", LeaveOneOut: true}

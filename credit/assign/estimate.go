@@ -12,12 +12,14 @@ import (
 const (
 	// lastTokens is how many of the last tokens of a prompt are features.
 	lastTokens = 64
-	// lastNumber is the number of a call beyond which numbers do not differ.
+	// lastNumber is the largest number of a call that is a feature. Later calls count as
+	// this number.
 	lastNumber = 15
 )
 
-// Estimate fills in the reward that each call of each sample could expect, learned from
-// the other groups and from earlier ones. The signals of all samples have been read.
+// Estimate sets the reward that each call of each sample could expect. It learns it from
+// the other groups and from earlier ones. The signals of all samples must have been read
+// before.
 func Estimate(of spec.Spec, earlier, groups [][]Sample) error {
 	all := slices.Concat(earlier, groups)
 	trajectories, err := Trajectories(of, all)
@@ -45,7 +47,7 @@ func Estimate(of spec.Spec, earlier, groups [][]Sample) error {
 	return nil
 }
 
-// examples are, for each trained call, the features before it and the reward of its
+// examples returns, for each trained call, the features before it and the reward of its
 // attempt.
 func examples(p credit.Plan, groups [][]Sample, trajectories [][]credit.Trajectory) ([][]credit.Example, error) {
 	out := make([][]credit.Example, len(groups))
@@ -65,9 +67,9 @@ func examples(p credit.Plan, groups [][]Sample, trajectories [][]credit.Trajecto
 	return out, nil
 }
 
-// features tell calls apart that may expect different rewards: the agent, the number of
-// the call, the state, the last two together, and the end of the prompt, token by token
-// and in pairs.
+// features returns features by which calls can differ in the reward that they may expect:
+// the agent, the number of the call, the state, the last two together, and the end of the
+// prompt, as single tokens and in pairs.
 func features(c trace.Call, seen signals.Call, index int) []uint64 {
 	index = min(index, lastNumber)
 	state := text(seen.State)
@@ -84,13 +86,13 @@ func features(c trace.Call, seen signals.Call, index int) []uint64 {
 	return out
 }
 
-// The hash is FNV-1a of 64 bits.
+// The hash is 64-bit FNV-1a.
 const (
 	fnvOffset uint64 = 14695981039346656037
 	fnvPrime  uint64 = 1099511628211
 )
 
-// number is the feature of a kind that has those numbers.
+// number returns the feature of a kind with these numbers.
 func number(kind byte, of ...uint64) uint64 {
 	h := (fnvOffset ^ uint64(kind)) * fnvPrime
 	for _, v := range of {

@@ -9,7 +9,7 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 )
 
-// called is a corridor whose calls are of agents by group and sample.
+// called returns a corridor whose calls are made by the agents that name returns.
 func called(name func(group, sample int) string) [][]assign.Sample {
 	groups := corridor(2)
 	for g := range groups {
@@ -42,7 +42,7 @@ func TestAgentsThatNoOtherAttemptHasNeverTeach(t *testing.T) {
 		"trained in two attempts":    {spec.Credit{TrainAgents: "a"}, pairs, false},
 	} {
 		groups := called(c.agents)
-		// The rewards that were given do not matter, nor do those that were not.
+		// Neither rewards that are on record nor missing ones matter.
 		for g := range groups {
 			for i := range groups[g] {
 				equal := 1.0

@@ -12,22 +12,25 @@ import (
 // Sample is one attempt of a group that counts.
 type Sample struct {
 	trace.Trajectory
-	// Calls are the signals of each call; nil where the credit does without.
+	// Calls are the signals of each call. They are nil if the credit does not use them.
 	Calls []signals.Call
-	// Before is the estimated reward of the attempt as it looked before each call;
-	// nil where the credit does without.
+	// Before is the estimated reward of the attempt before each call. It is nil if the
+	// credit does not use it.
 	Before []float64
-	// Values are a critic's, by call and token of its completion; nil without one.
+	// Values are a critic's values, by call and token of its completion. They are nil
+	// without a critic.
 	Values [][]float32
-	// Judged are a judge's scores, by call; nil without one.
+	// Judged are a judge's scores, by call. They are nil without a judge.
 	Judged []float64
 	// Reference are log-probabilities under version 0, by call and token of its
-	// completion, 0 where the token is not trained; nil where the credit does without.
+	// completion. They are 0 for tokens that are not trained, and nil if the credit does
+	// not use them.
 	Reference [][]float32
 }
 
-// NewSample is an attempt with the final reward that its step counts, which replaces the
-// reward on record. Trajectories refuses an attempt without a reward on record.
+// NewSample returns an attempt with the final reward that its step counts. That reward
+// replaces the one on record. An attempt without a reward on record stays without one,
+// and Trajectories returns an error for it.
 func NewSample(t trace.Trajectory, reward float64) Sample {
 	if t.Reward != nil {
 		t.Reward = &reward
@@ -35,13 +38,13 @@ func NewSample(t trace.Trajectory, reward float64) Sample {
 	return Sample{Trajectory: t}
 }
 
-// SetValues gives each sample its part of a critic's values, which are in the order of
+// SetValues sets each sample's part of a critic's values, which are in the order of
 // groups and samples.
 func SetValues(groups [][]Sample, v model.Values) error {
 	return distribute(groups, v, func(s *Sample, calls [][]float32) { s.Values = calls })
 }
 
-// distribute gives each sample its numbers by token.
+// distribute calls set with each sample and its numbers, by call and token.
 func distribute(groups [][]Sample, v model.Values, set func(*Sample, [][]float32)) error {
 	n := 0
 	for _, g := range groups {
@@ -65,13 +68,13 @@ func distribute(groups [][]Sample, v model.Values, set func(*Sample, [][]float32
 	return nil
 }
 
-// SetReference gives each sample its part of the log-probabilities under version 0,
-// which are in the order of groups and samples.
+// SetReference sets each sample's part of the log-probabilities under version 0, which
+// are in the order of groups and samples.
 func SetReference(groups [][]Sample, v model.Values) error {
 	return distribute(groups, v, func(s *Sample, calls [][]float32) { s.Reference = calls })
 }
 
-// SetJudgments gives each sample its part of a judge's scores, which are in the order of
+// SetJudgments sets each sample's part of a judge's scores, which are in the order of
 // groups and samples.
 func SetJudgments(groups [][]Sample, j record.Judgments) error {
 	n := 0

@@ -16,8 +16,8 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// learnedSteps is how many steps before a step its estimates are learned from too.
-// Outcomes under older policies say little.
+// learnedSteps is the number of earlier steps from which a step's estimates are learned,
+// too. Outcomes under even older policies tell little.
 const learnedSteps = 4
 
 // Attempts are the records of attempts.
@@ -29,7 +29,7 @@ type Attempts interface {
 	Events(ctx context.Context, a trace.Address) ([]trace.Event, error)
 }
 
-// Batches are the batches of earlier steps.
+// Batches reads the records of the batches of earlier steps.
 type Batches interface {
 	Batch(ctx context.Context, run, policy string, step int) (record.Batch, error)
 }
@@ -39,7 +39,7 @@ type Blobs interface {
 	Get(ctx context.Context, digest string) ([]byte, error)
 }
 
-// Source is a policy of a run on record.
+// Source reads the records of one policy of a run.
 type Source struct {
 	Attempts    Attempts
 	Batches     Batches
@@ -107,7 +107,7 @@ func (s Source) Earlier(ctx context.Context, step int) ([][]Sample, error) {
 }
 
 // Baselines returns the running baselines before a step, from the batch of the step
-// before; nil if the credit has none, and for the first step.
+// before. It returns nil if the credit has none, and for the first step.
 func (s Source) Baselines(ctx context.Context, c spec.Credit, step int) (map[string]float64, error) {
 	if c.Mean != credit.Running || step <= 1 {
 		return nil, nil
@@ -119,8 +119,8 @@ func (s Source) Baselines(ctx context.Context, c spec.Credit, step int) (map[str
 	return b.Baselines, nil
 }
 
-// Observe reads the signals of the calls of each sample. That takes a millisecond or more
-// for a long attempt, so several are read at once.
+// Observe reads the signals of each sample's calls. For a long attempt that takes a
+// millisecond or more, so it reads several attempts at once.
 func (s Source) Observe(ctx context.Context, groups [][]Sample) error {
 	all, ctx := errgroup.WithContext(ctx)
 	all.SetLimit(runtime.GOMAXPROCS(0))

@@ -11,11 +11,11 @@ import (
 )
 
 // NeverTeaches reports whether no trained token of the groups gets an advantage, whatever
-// rewards their attempts get. One reason is that calls are compared only with calls of
-// the same agent, and each attempt has an agent of its own. NeverTeaches tries other
+// rewards their attempts get. One possible reason: calls are compared only with calls of
+// the same agent, and each attempt has a different agent. NeverTeaches tries other
 // rewards, assigns credit and looks at the advantages. It does not change the samples.
 func NeverTeaches(s spec.Spec, groups [][]Sample) (bool, error) {
-	s.Grader.Limit = 0 // the rewards are no grader's
+	s.Grader.Limit = 0 // the rewards that are tried do not come from the grader
 	for _, pattern := range patterns() {
 		trajectories, given, err := Advantages(s, nil, withRewards(s.Credit, groups, pattern))
 		if err != nil {
@@ -30,8 +30,8 @@ func NeverTeaches(s spec.Spec, groups [][]Sample) (bool, error) {
 	return true, nil
 }
 
-// patterns give each sample of a group a reward. No estimate and no shaping can make all
-// of them look equal.
+// patterns returns functions that choose a reward for each sample of a group. No estimate
+// and no shaping can make the samples equal under all of them.
 func patterns() []func(sample int) float64 {
 	return []func(int) float64{
 		func(i int) float64 { return float64(i%2) * 1024 },
@@ -40,7 +40,8 @@ func patterns() []func(sample int) float64 {
 	}
 }
 
-// withRewards are the groups, each attempt completed with the reward of a pattern.
+// withRewards returns a copy of the groups in which each attempt is completed and has the
+// reward of a pattern.
 func withRewards(c spec.Credit, groups [][]Sample, reward func(int) float64) [][]Sample {
 	names := slices.AppendSeq([]string{credit.Final}, maps.Keys(c.Rewards))
 	out := make([][]Sample, len(groups))
@@ -57,10 +58,10 @@ func withRewards(c spec.Credit, groups [][]Sample, reward func(int) float64) [][
 	return out
 }
 
-// FlatGroups reports which groups teach nothing: all advantages of their trained tokens
-// would be 0, or they have no such token. It is for credit that compares the samples of
-// a group with each other alone, so that other groups do not matter; see
-// spec.Credit.FlatByCredit.
+// FlatGroups reports, for each group, whether it teaches nothing: all advantages of its
+// trained tokens would be 0, or it has no such token. It may be used only for credit that
+// compares the samples of a group with each other alone, so that other groups do not
+// matter; see spec.Credit.FlatByCredit.
 func FlatGroups(s spec.Spec, groups [][]Sample) ([]bool, error) {
 	out := make([]bool, len(groups))
 	for g := range groups {

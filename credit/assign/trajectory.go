@@ -14,7 +14,8 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// Sentinels for attempts that can't be given credit, beside those of package credit.
+// Sentinels for attempts that can't be given credit, in addition to those of package
+// credit.
 var (
 	// ErrOutcome is wrapped when an attempt does not count.
 	ErrOutcome = errors.New("attempt does not count")
@@ -23,7 +24,7 @@ var (
 	// ErrMinimum is wrapped when a final reward is below the least that the spec
 	// declares.
 	ErrMinimum = errors.New("reward below grader.minimum")
-	// ErrAgents is wrapped when no call is of an agent that is trained.
+	// ErrAgents is wrapped when no call was made by an agent that is trained.
 	ErrAgents = errors.New("no call of an agent that is trained")
 	// ErrValues is wrapped when a critic's values belong to other attempts.
 	ErrValues = errors.New("values of other attempts")
@@ -31,7 +32,7 @@ var (
 	ErrJudgments = errors.New("judgments of other attempts")
 )
 
-// Trajectories are the samples as package credit takes them.
+// Trajectories returns the samples in the form that package credit reads.
 func Trajectories(s spec.Spec, groups [][]Sample) ([][]credit.Trajectory, error) {
 	trained, err := regexp.Compile("^(?:" + s.Credit.TrainAgents + ")$")
 	if err != nil {
@@ -51,17 +52,17 @@ func Trajectories(s spec.Spec, groups [][]Sample) ([][]credit.Trajectory, error)
 	return out, b.checkAgents()
 }
 
-// builder makes trajectories and counts whose calls it saw.
+// builder makes trajectories. It counts the calls, and remembers which agents made them.
 type builder struct {
 	spec     spec.Spec
 	trained  *regexp.Regexp
 	calls    int
 	included int    // calls of agents that are trained
-	first    string // an attempt with calls
+	first    string // the first attempt with calls
 	agents   map[string]bool
 }
 
-// checkAgents refuses attempts that have calls, but none by a trained agent.
+// checkAgents returns an error if there are calls, but none by a trained agent.
 func (b *builder) checkAgents() error {
 	if b.calls == 0 || b.included > 0 {
 		return nil
@@ -114,8 +115,8 @@ func (b *builder) count(name string, c credit.Call) {
 	}
 }
 
-// rewards are the named rewards of an attempt, shaped. An attempt whose agent failed has
-// agent.failure_reward under each name that it did not post.
+// rewards returns the named rewards of an attempt, with shaping. An attempt whose agent
+// failed gets agent.failure_reward under each name that it did not post.
 func (b *builder) rewards(one Sample) (map[string]float64, error) {
 	failed := one.Outcome == trace.AgentFailed
 	if !failed && one.Outcome != trace.Completed {
@@ -143,9 +144,9 @@ func (b *builder) rewards(one Sample) (map[string]float64, error) {
 	return out, nil
 }
 
-// checkLimits refuses rewards with a weight that are beyond the spec's limits: any reward
-// beyond grader.limit, and a final one below grader.minimum. agent.failure_reward is
-// within the limits.
+// checkLimits returns an error for a reward that has a weight and is outside of the
+// spec's limits: any reward beyond grader.limit, and a final reward below grader.minimum.
+// agent.failure_reward is always within the limits.
 func (b *builder) checkLimits(one Sample, rewards map[string]float64, failed bool) error {
 	limit := b.spec.Grader.Limit
 	counts := slices.Sorted(maps.Keys(b.spec.Credit.Rewards))
@@ -185,8 +186,8 @@ func trainedValues(c trace.Call, values []float32) []float64 {
 	return out
 }
 
-// shaping is added to the final reward of an attempt for the length of all its replies
-// together and for their form.
+// shaping returns what is added to the final reward of an attempt for the total length of
+// its replies and for their form.
 func (b *builder) shaping(one Sample) float64 {
 	length, unparsed := 0, 0
 	for _, c := range one.History {

@@ -1,11 +1,14 @@
 // Package attribution finds out which agent, or which node of a graph, made a call. It
-// reads records, after the fact, so that a better rule can be used on old runs.
+// reads records after the attempt, so a better rule can also be used on old runs.
 //
-// The best evidence decides, in this order: the name in the request's path, which
-// somebody configured; a span of the agent's own instrumentation that names the reply;
-// a name that the framework wrote into the dialog; a hand-off in the dialog; and,
-// without any of these, the instructions and tools of the request, which at least tell
-// agents apart.
+// The best evidence decides, in this order:
+//
+//   - the name in the request's path, which is configured;
+//   - a span of the agent's own instrumentation that names the reply;
+//   - a name that the framework wrote into the dialog;
+//   - a hand-off in the dialog;
+//   - without any of these, the instructions and tools of the request, which at least
+//     tell agents apart.
 package attribution
 
 import (
@@ -21,7 +24,7 @@ import (
 	"github.com/fulgurite/fulgurite/wire"
 )
 
-// Source is the evidence that a name comes from.
+// Source is the evidence that decided a name.
 type Source string
 
 // The sources, the best first.
@@ -33,19 +36,20 @@ const (
 	Instructions Source = "instructions" // a digest of instructions and tools
 )
 
-// Name is who made a call.
+// Name is the name of the agent that made a call.
 type Name struct {
 	Agent  string `json:"agent"`
 	Source Source `json:"source"`
 }
 
-// Of names the caller of each call of an attempt, in order. ignore is replay.ignore of
-// its terms: what these patterns match tells no instructions apart.
+// Of returns the name of the agent that made each call of an attempt, in order. ignore is
+// replay.ignore of the attempt's terms: text that matches these patterns is ignored when
+// instructions are compared.
 func Of(calls []trace.Exchange, spans []trace.Span, ignore []string) []Name {
 	return OfRequests(calls, Requests(calls), spans, ignore)
 }
 
-// Requests reads what each call asked for, nil where it can't be read.
+// Requests returns the decoded request of each call, and nil for one that can't be read.
 func Requests(calls []trace.Exchange) []*wire.Request {
 	out := make([]*wire.Request, len(calls))
 	for i, c := range calls {
@@ -54,7 +58,7 @@ func Requests(calls []trace.Exchange) []*wire.Request {
 	return out
 }
 
-// OfRequests is Of for requests that were read already.
+// OfRequests works like Of, for requests that were decoded already.
 func OfRequests(calls []trace.Exchange, requests []*wire.Request, spans []trace.Span, ignore []string) []Name {
 	bySpan, ignored := inSpans(Join(calls, requests, spans)), Compile(ignore)
 	out := make([]Name, len(calls))
@@ -68,8 +72,8 @@ func OfRequests(calls []trace.Exchange, requests []*wire.Request, spans []trace.
 			out[i] = ignored.inDialog(requests[i])
 		}
 	}
-	// The first call of an agent that names its messages has none of them yet; the one
-	// that continues it does.
+	// An agent's messages may have its name. Its first call then has no such message yet,
+	// but the call that continues it has one.
 	for i := len(calls) - 1; i >= 0; i-- {
 		parent := slices.IndexFunc(calls, func(c trace.Exchange) bool { return c.Seq == calls[i].Parent })
 		if out[i].Source == Message && parent >= 0 && out[parent].Source == Instructions && ignored.sameAgent(requests[i], requests[parent]) {
@@ -91,8 +95,8 @@ func request(c trace.Exchange) *wire.Request {
 	return r
 }
 
-// inSpans gives the agent of each reply that has a span: the one that the span names,
-// or the closest agent or step around it.
+// inSpans returns the agent of each reply that has a span: the one that the span names,
+// or the closest agent or step around the span.
 func inSpans(spans []trace.Span) map[string]string {
 	all := byID(spans)
 	out := map[string]string{}
@@ -114,12 +118,12 @@ func byID(spans []trace.Span) map[spanID]trace.Span {
 	return all
 }
 
-// around is the agent that s names or the closest span around it does, or else the
-// name of the closest step: some instrumentations put a nameless step for each turn
-// into the span of an agent.
+// around returns the agent that s or else the closest span around it names. If none does,
+// it returns the name of the closest step. The agent comes first, because some
+// instrumentations put a nameless step for each turn inside the span of an agent.
 func around(s trace.Span, all map[spanID]trace.Span) string {
 	step := ""
-	for range all { // ids are the sender's, and parents may go in a circle
+	for range all { // the sender chooses the ids, so parents may form a circle
 		if s.Agent != "" {
 			return s.Agent
 		}
@@ -135,7 +139,7 @@ func around(s trace.Span, all map[spanID]trace.Span) string {
 	return step
 }
 
-// inDialog names the caller from the request alone.
+// inDialog returns the name that the request alone shows.
 func (p Patterns) inDialog(r *wire.Request) Name {
 	for _, m := range slices.Backward(r.Dialog) {
 		switch {
@@ -159,10 +163,11 @@ func transfer(result string) string {
 	return to["assistant"]
 }
 
-// Patterns match what tells neither agents nor requests apart.
+// Patterns match text that is ignored when agents or requests are compared.
 type Patterns []*regexp.Regexp
 
-// Compile leaves out invalid expressions; a checked spec has none.
+// Compile compiles expressions and leaves out invalid ones. A checked spec has none of
+// those.
 func Compile(expressions []string) Patterns {
 	var all Patterns
 	for _, e := range expressions {
@@ -181,8 +186,8 @@ func (p Patterns) Without(text string) string {
 	return text
 }
 
-// fingerprint is the digest of the instructions, without ignored text, and of the names
-// of the tools.
+// fingerprint returns the digest of the instructions, without ignored text, and of the
+// names of the tools.
 func (p Patterns) fingerprint(r *wire.Request) string {
 	var b strings.Builder
 	for _, m := range r.Dialog {

@@ -13,11 +13,11 @@ import (
 // clockSlack is by how much the clocks of an agent and of the gateway may differ.
 const clockSlack = 100 * time.Millisecond
 
-// Join returns the spans, and gives spans of model calls without a call's id the id of
-// their call. A span joins a call that has its instructions, messages and reply, and that
-// was under way at the span's time. It joins only if there is no other candidate among
-// spans and calls, or if all candidates are of one agent. Where it could be wrong, it
-// does not join.
+// Join returns the spans. If a span of a model call has no id of a call, Join gives it
+// the id of the call that it belongs to. A span can belong to a call with the same
+// instructions, messages and reply that was in progress at the span's time. They are
+// joined only if no other spans or calls are candidates, or if all candidates belong to
+// one agent. If the result could be wrong, Join does not join them.
 func Join(calls []trace.Exchange, requests []*wire.Request, spans []trace.Span) []trace.Span {
 	j := newCandidates(calls, requests, spans)
 	if len(j.spans) == 0 {
@@ -38,10 +38,10 @@ func Join(calls []trace.Exchange, requests []*wire.Request, spans []trace.Span) 
 	return out
 }
 
-// candidates are the spans and calls that are left to join, by index.
+// candidates are the spans and calls that are not joined yet, by index.
 type candidates struct {
-	spans map[int][]int // and the calls that each may be of
-	calls map[int][]int // and the spans that may be of each
+	spans map[int][]int // the calls that each span may belong to
+	calls map[int][]int // the spans that may belong to each call
 }
 
 func newCandidates(calls []trace.Exchange, requests []*wire.Request, spans []trace.Span) candidates {
@@ -50,7 +50,7 @@ func newCandidates(calls []trace.Exchange, requests []*wire.Request, spans []tra
 	for _, s := range spans {
 		named[s.CallID] = true
 	}
-	var ofCalls map[int]fingerprints // computed only if a span wants it
+	var ofCalls map[int]fingerprints // computed only if a span needs it
 	for i, s := range spans {
 		t := fingerprintsOfSpan(s)
 		if s.Kind != trace.ModelSpan || s.CallID != "" || s.Failed || t.dialog == "" || t.reply == "" {

@@ -16,7 +16,8 @@ import (
 
 const toolCall = `{"role":"assistant","content":null,"tool_calls":[{"id":"call_0123456789abcdef01234567_0","type":"function","function":{"name":"count","arguments":"{\"text\": \"Rivers run.\"}"}}]}`
 
-// graph are the calls of the graph in examples/openinference, as the gateway has them.
+// graph returns the calls of the graph in examples/openinference, as the gateway records
+// them.
 func graph() []trace.Exchange {
 	var out []trace.Exchange
 	for i, c := range [][2]string{
@@ -37,8 +38,8 @@ func graph() []trace.Exchange {
 	return out
 }
 
-// recorded are the spans that an instrumentation sent of the streamed graph, and the
-// numbers of those of its model calls.
+// recorded returns the spans that an instrumentation sent for the streamed graph, and the
+// indices of those that are model calls.
 func recorded(t *testing.T, of string) (spans []trace.Span, ofModel []int) {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("testdata", of+"-stream.json"))
@@ -56,7 +57,7 @@ func recorded(t *testing.T, of string) (spans []trace.Span, ofModel []int) {
 	return batch.Spans, ofModel
 }
 
-// during puts a call into the time of a span.
+// during sets a call's time to lie within a span.
 func during(c *trace.Exchange, s trace.Span) {
 	c.Started, c.Duration = s.Started.Add(time.Millisecond), s.Ended.Sub(s.Started)-2*time.Millisecond
 }
@@ -87,12 +88,12 @@ func TestStreamedCallsOfAGraphAreThoseOfTheirNodes(t *testing.T) {
 	}
 }
 
-// said is a pair of a span and a call that are about the same, at a second.
+// said returns a span and a call with the same dialog, at the given second.
 func said(id, agent string, second int, seq int) (trace.Span, trace.Exchange) {
 	at := time.Date(2026, 11, 21, 12, 0, second, 0, time.UTC)
 	c := graph()[0]
 	c.Seq, c.ID = seq, "chatcmpl-"+string(rune('a'+seq))
-	// What the receiver makes of a span that tells this dialog.
+	// The receiver makes the span from an exported span with this dialog.
 	encoding, _ := otlp.EncodingOf("application/json")
 	text := func(name, value string) map[string]any {
 		return map[string]any{"key": name, "value": map[string]any{"stringValue": value}}

@@ -7,7 +7,7 @@ import (
 	"github.com/fulgurite/fulgurite/dialog"
 )
 
-// recordedReply is a reply of any of the APIs, as far as it says something.
+// recordedReply has the parts of a reply of any API that contain text or tool calls.
 type recordedReply struct {
 	Choices []struct {
 		Text    string `json:"text"` // completions
@@ -22,7 +22,8 @@ type recordedReply struct {
 	Content []replyPart `json:"content"` // messages
 }
 
-// replyPart is an item of Responses, a part of one, or a block of Messages.
+// replyPart is an item or a part of an item in the Responses API, or a block in the
+// Messages API.
 type replyPart struct {
 	Type      string          `json:"type"`
 	Text      string          `json:"text"`

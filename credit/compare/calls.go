@@ -19,13 +19,13 @@ type Calls struct {
 	List     []Call   `json:"calls"`
 }
 
-// Call is one call.
+// Call is one call with its signals and advantages.
 type Call struct {
 	Number int `json:"call"`
 	signals.Call
 	// Trained is false for a call of an agent that is not trained.
 	Trained bool `json:"trained"`
-	Tokens  int  `json:"tokens"` // trained
+	Tokens  int  `json:"tokens"` // number of trained tokens
 	// Earned is the weighted sum of its signals.
 	Earned float64 `json:"earned"`
 	// Expected is the estimated reward of the attempt before the call; null where
@@ -68,7 +68,7 @@ func (s *Step) Calls(a trace.Address, settings []Setting) (Calls, error) {
 	return out, nil
 }
 
-// WriteText writes the calls for people.
+// WriteText writes the calls as readable text.
 func (c Calls) WriteText(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\n%s: reward %g\n", c.Attempt, c.Reward)

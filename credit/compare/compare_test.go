@@ -26,8 +26,8 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// trainedRun is a run "r" with one trained step: in each of its groups two attempts go
-// left, where the reward is, and two go right and fail at a tool.
+// trainedRun is a run "r" with one trained step. In each of its groups, two attempts go
+// left and are rewarded, and two go right and fail at a tool.
 type trainedRun struct {
 	t     *testing.T
 	store *store.Store
@@ -98,7 +98,8 @@ func (b *trainedRun) attempt(task, i int, way string, reward float64) int {
 	return a.Attempt
 }
 
-// values are 0.25 on average before the tokens of each of n attempts.
+// values stores a critic's values for n attempts, which are 0.25 on average, and returns
+// their digest.
 func (b *trainedRun) values(n int) string {
 	b.t.Helper()
 	v := model.Values{Policy: "critic"}
@@ -120,7 +121,7 @@ func (b *trainedRun) open() *compare.Step {
 	return step
 }
 
-// compare also gives what WriteText says.
+// compare returns the report and the text that WriteText writes.
 func (b *trainedRun) compare(names ...string) (compare.Report, string) {
 	b.t.Helper()
 	step := b.open()
@@ -198,7 +199,7 @@ func TestTheKLInRewardsIsTheRunsOwn(t *testing.T) {
 	b := newRun(t, spec.Credit{Mean: "none", Std: "none", KLInReward: &spec.KL{Weight: 0.25}}, 2, false)
 	r, _ := b.compare("dr_grpo")
 	require.Less(t, r.Difference, 1e-6)
-	// Every attempt has 2·(−0.5 − 0.125) + 2·(−1 − 0.375) = −4 to pay for.
+	// The sum of log-ratios of every attempt is 2·(−0.5 − 0.125) + 2·(−1 − 0.375) = −4.
 	require.InDelta(t, 0.5+0.25*4, r.Settings[0].ByCall.Mean, 1e-9)
 	require.InDelta(t, 0, r.Settings[1].ByCall.Mean, 1e-9)
 }

@@ -20,16 +20,16 @@ type Report struct {
 	Groups   int    `json:"groups"`
 	Attempts int    `json:"attempts"`
 	Calls    int    `json:"calls"`  // the calls that are trained under the run's own setting
-	Tokens   int    `json:"tokens"` // likewise
-	// Difference is the largest difference between the run's own setting, computed anew,
-	// and the batch that the step was trained on.
+	Tokens   int    `json:"tokens"` // of these calls
+	// Difference is the largest difference between the advantages of the run's own
+	// setting, computed again, and those in the batch that the step was trained on.
 	Difference float64 `json:"largest_difference"`
 	// Settings are the run's own and then those asked for.
 	Settings []Comparison `json:"settings"`
 	Remarks  []string     `json:"remarks"`
 }
 
-// Comparison describes the advantages of a setting beside the run's own.
+// Comparison describes the advantages of a setting in comparison with the run's own.
 type Comparison struct {
 	Name       string            `json:"name"`
 	Assignment credit.Assignment `json:"assignment"`
@@ -40,18 +40,20 @@ type Comparison struct {
 	Positions []float64 `json:"mean_magnitude_by_position"`
 }
 
-// Spread describes advantages.
+// Spread describes the distribution of advantages.
 type Spread struct {
 	Mean     float64 `json:"mean"`
 	Variance float64 `json:"variance"`
 	Zero     float64 `json:"zero_fraction"`
-	// Correlation with the run's own; null where one of both does not vary.
+	// Correlation is the correlation with the run's own advantages. It is null if one of
+	// the two does not vary.
 	Correlation *float64 `json:"correlation"`
-	// Opposite is the share that has the other sign than under the run's own.
+	// Opposite is the share of advantages whose sign is opposite under the run's own
+	// setting.
 	Opposite float64 `json:"sign_changes"`
 }
 
-// Compare assigns credit to the step by each setting, the first of which is the run's
+// Compare assigns credit to the step under each setting. The first setting is the run's
 // own.
 func (s *Step) Compare(settings []Setting) (Report, error) {
 	r := Report{
@@ -115,13 +117,13 @@ func compare(own, other outcome) Comparison {
 		c.Positions[k] += math.Abs(other.given.Call[g][i][k])
 	})
 	for k, n := range counts {
-		c.Positions[k] /= math.Max(1, n) // no call of a trained agent has this number
+		c.Positions[k] /= math.Max(1, n) // some numbers may have no call of a trained agent
 	}
 	return c
 }
 
-// spread describes the second of each pair, beside the first. It goes through all
-// pairs twice: deviations from a mean need the mean.
+// spread describes the second number of each pair in comparison with the first. It goes
+// through all pairs twice, because deviations can be computed only after the mean.
 func spread(pairs func(pair func(own, other float64))) Spread {
 	var n, zero, opposite, own, other float64
 	pairs(func(a, b float64) {
@@ -153,7 +155,8 @@ func spread(pairs func(pair func(own, other float64))) Spread {
 	return s
 }
 
-// Plot shows which calls of an attempt the settings reach.
+// Plot returns a chart that shows which calls of an attempt get credit under each
+// setting.
 func (r Report) Plot() chart.Plot {
 	p := chart.Plot{Title: "Credit of " + r.Run, XLabel: "call of the attempt", YLabel: "mean magnitude of the advantage"}
 	for _, s := range r.Settings {
@@ -166,7 +169,7 @@ func (r Report) Plot() chart.Plot {
 	return p
 }
 
-// label is the name of a setting for people.
+// label returns the name of a setting for the chart and the text.
 func (c Comparison) label() string {
 	if c.Name == Own {
 		return string(c.Assignment) + " (own)"
@@ -174,10 +177,11 @@ func (c Comparison) label() string {
 	return c.Name
 }
 
-// near is the largest rounding difference from a batch, whose numbers have 32 bits.
+// near is the largest difference from a batch that rounding explains. The numbers of a
+// batch have 32 bits.
 const near = 1e-6
 
-// WriteText writes the report for people.
+// WriteText writes the report as readable text.
 func (r Report) WriteText(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Step %d of %s: %d groups, %d attempts, %d calls, %d trained tokens\n", r.Step, r.Run, r.Groups, r.Attempts, r.Calls, r.Tokens)

@@ -11,10 +11,10 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 )
 
-// ErrUnknown is wrapped when no assignment and no algorithm has a name.
+// ErrUnknown is wrapped when a name is neither an assignment nor an algorithm.
 var ErrUnknown = errors.New("unknown way to assign credit")
 
-// Own is the name of the setting that the run itself has.
+// Own is the name of the run's own setting.
 const Own = "own"
 
 // Setting is one way to assign credit.
@@ -33,9 +33,9 @@ func assignments() []string {
 	return all
 }
 
-// Settings are the run's own and those by name: a name is an assignment that replaces
-// the run's, else the algorithm whose credit does. The rewards of attempts and calls
-// stay the run's.
+// Settings returns the run's own setting and then one for each name. If the name is an
+// assignment, it replaces the run's assignment; otherwise it is an algorithm, whose
+// credit replaces the run's. The rewards of attempts and calls stay those of the run.
 func Settings(own spec.Spec, names []string) ([]Setting, error) {
 	all := []Setting{{Own, own}}
 	for _, name := range names {
@@ -55,8 +55,8 @@ func Settings(own spec.Spec, names []string) ([]Setting, error) {
 	return all, nil
 }
 
-// assigned is c with another assignment. The comparison of rewards stays, unless
-// estimates replace it in one of both.
+// assigned returns c with another assignment. The comparison of rewards stays the same,
+// unless the old or the new assignment compares rewards with estimates.
 func assigned(c spec.Credit, assignment credit.Assignment) spec.Credit {
 	out := earning(c)
 	out.Assignment = assignment
@@ -67,8 +67,8 @@ func assigned(c spec.Credit, assignment credit.Assignment) spec.Credit {
 	return out
 }
 
-// earning is the part of c that says what attempts and calls earn, and which of them
-// are trained.
+// earning returns the part of c that determines what attempts and calls earn, and which
+// calls are trained.
 func earning(c spec.Credit) spec.Credit {
 	return spec.Credit{
 		Rewards: c.Rewards, Signals: c.Signals, Overlong: c.Overlong, FormatPenalty: c.FormatPenalty, KLInReward: c.KLInReward,
@@ -90,8 +90,8 @@ func (s *Step) NeverTeaches() (bool, error) {
 	return assign.NeverTeaches(s.Spec, s.groups)
 }
 
-// Agents counts in how many attempts of each group an agent made a trained call, by
-// its name.
+// Agents returns, for each group, in how many of its attempts each agent made a trained
+// call.
 func (s *Step) Agents() ([]map[string]int, error) {
 	own, err := s.assign(Setting{Own, s.Spec})
 	if err != nil {

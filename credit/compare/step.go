@@ -32,7 +32,7 @@ var (
 	ErrNotTrained = errors.New("attempt is not in the batch")
 )
 
-// Step is a trained step whose credit is assigned anew.
+// Step is a trained step whose credit is computed again.
 type Step struct {
 	Run, Policy string
 	Number      int
@@ -42,13 +42,14 @@ type Step struct {
 	batch  model.Batch
 	// baselines are the running ones after the step before.
 	baselines map[string]float64
-	// learned says that estimates could be learned, or why not.
+	// learned says why no estimates could be learned. It is nil if they could be.
 	learned error
-	// valued says that the critic's own values are on record.
+	// valued is true if the critic's own values are on record.
 	valued bool
 }
 
-// Open reads step number of a run, the last one that has a batch if number is 0.
+// Open reads step number of a run. If number is 0, it reads the last step that has a
+// batch.
 func Open(ctx context.Context, s Store, blobs assign.Blobs, run, policy string, number int) (*Step, error) {
 	r, err := s.Run(ctx, run)
 	if err != nil {
@@ -86,8 +87,8 @@ func Open(ctx context.Context, s Store, blobs assign.Blobs, run, policy string, 
 	return out, out.setValues(ctx, blobs)
 }
 
-// checkBatch makes sure that the step has a batch; number 0 becomes the last that has
-// one.
+// checkBatch returns an error if the step has no batch. It replaces the number 0 by the
+// last step that has one.
 func (s *Step) checkBatch(ctx context.Context, from Store) error {
 	batches, err := from.Batches(ctx, s.Run, s.Policy)
 	if err != nil {
@@ -110,7 +111,7 @@ func (s *Step) checkBatch(ctx context.Context, from Store) error {
 	return fmt.Errorf("%w of step %d of run %s: the last one is that of step %d", ErrNoBatch, s.Number, s.Run, last)
 }
 
-// setJudgments gives each call the judge's scores, where there was one.
+// setJudgments sets the judge's score of each call, if the step had a judge.
 func (s *Step) setJudgments(ctx context.Context, blobs assign.Blobs) error {
 	if s.batch.Judgments == "" {
 		return nil
@@ -129,7 +130,7 @@ func (s *Step) setJudgments(ctx context.Context, blobs assign.Blobs) error {
 	return nil
 }
 
-// readValues gives each call its part of a model's numbers, which are in a blob.
+// readValues reads a model's numbers from a blob and sets each call's part of them.
 func (s *Step) readValues(ctx context.Context, blobs assign.Blobs, name, digest string, set func([][]assign.Sample, model.Values) error) error {
 	data, err := blobs.Get(ctx, digest)
 	if err != nil {
@@ -145,8 +146,8 @@ func (s *Step) readValues(ctx context.Context, blobs assign.Blobs, name, digest 
 	return nil
 }
 
-// setReference gives each call the log-probabilities under version 0, where they are
-// part of its reward.
+// setReference sets each call's log-probabilities under version 0, if they are part of
+// its reward.
 func (s *Step) setReference(ctx context.Context, blobs assign.Blobs) error {
 	if s.batch.Reference == "" {
 		return nil
@@ -154,7 +155,7 @@ func (s *Step) setReference(ctx context.Context, blobs assign.Blobs) error {
 	return s.readValues(ctx, blobs, "the log-probabilities under version 0", s.batch.Reference, assign.SetReference)
 }
 
-// setValues gives each call the critic's values, or its estimate in their place.
+// setValues sets the critic's values of each call or, if there are none, its estimate.
 func (s *Step) setValues(ctx context.Context, blobs assign.Blobs) error {
 	if s.batch.Values != "" {
 		s.valued = true
@@ -187,7 +188,7 @@ type outcome struct {
 
 // assign assigns credit by a setting.
 func (s *Step) assign(one Setting) (outcome, error) {
-	own := s.valued && one.Spec.Credit.Critical() // the critic's values are there
+	own := s.valued && one.Spec.Credit.Critical() // the critic's values are on record and used
 	if estimates(one.Spec.Credit) && s.learned != nil && !own {
 		return outcome{}, fmt.Errorf("%s: %w", one.Name, s.learned)
 	}
@@ -198,7 +199,7 @@ func (s *Step) assign(one Setting) (outcome, error) {
 	return outcome{one, trajectories, given}, nil
 }
 
-// token is the advantage of trained token i of a call.
+// token returns the advantage of trained token i of a call.
 func (o outcome) token(group, sample, call, i int) float64 {
 	if o.given.Token != nil {
 		return o.given.Token[group][sample][call][i]
@@ -206,7 +207,8 @@ func (o outcome) token(group, sample, call, i int) float64 {
 	return o.given.Call[group][sample][call]
 }
 
-// difference is the largest difference of an outcome from the advantages in the batch.
+// difference returns the largest difference between an outcome's advantages and those in
+// the batch.
 func (s *Step) difference(o outcome) (float64, error) {
 	type call struct{ trajectory, seq int }
 	next, most := map[call]int{}, 0.0
@@ -233,7 +235,7 @@ func (s *Step) difference(o outcome) (float64, error) {
 	return most, nil
 }
 
-// indices are the group and the sample of an attempt.
+// indices returns the group and the sample of an attempt.
 func (s *Step) indices(a trace.Address) (group, sample int, err error) {
 	for g, samples := range s.groups {
 		for i, one := range samples {

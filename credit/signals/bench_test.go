@@ -7,7 +7,8 @@ import (
 	"github.com/fulgurite/fulgurite/credit/signals"
 )
 
-// One iteration is an attempt of twenty calls whose dialog grows by a paragraph each.
+// Each iteration reads an attempt of twenty calls, whose dialog grows by a paragraph per
+// call.
 func BenchmarkOf(b *testing.B) {
 	var a signals.Attempt
 	dialog := []string{"system: play", "user: go"}

@@ -19,24 +19,24 @@ type Attempt struct {
 	Events  []trace.Event
 }
 
-// Call describes one call by itself.
+// Call describes a single call.
 type Call struct {
-	// Agent is who made the call, as package attribution finds out.
+	// Agent is the agent that made the call, as package attribution finds it.
 	Agent string `json:"agent"`
-	// State is equal for calls whose policy newly saw the same.
+	// State is equal for calls in which the policy saw the same new messages.
 	State string `json:"state"`
 	// Signals are the signals that fired, in the order of spec.Signals.
 	Signals []Signal `json:"signals"`
 }
 
-// Signal is a signal that fired. Value is the sum of the rewards that the agent emitted,
-// and 1 for other signals.
+// Signal is a signal that fired. For rewards that the agent emitted, Value is their sum;
+// for other signals it is 1.
 type Signal struct {
 	Name  string  `json:"name"`
 	Value float64 `json:"value"`
 }
 
-// Text is the signal for people.
+// Text returns the signal as readable text.
 func (s Signal) Text() string {
 	if s.Name == spec.SignalEmitted {
 		return fmt.Sprintf("%s %g", s.Name, s.Value)
@@ -44,7 +44,7 @@ func (s Signal) Text() string {
 	return s.Name
 }
 
-// Earned is the sum of the call's signals under the weights.
+// Earned returns the weighted sum of the call's signals.
 func (c Call) Earned(weights map[string]float64) float64 {
 	sum := 0.0
 	for _, s := range c.Signals {
@@ -53,7 +53,7 @@ func (c Call) Earned(weights map[string]float64) float64 {
 	return sum
 }
 
-// Of reads the calls of an attempt, in order.
+// Of returns the description of each call of an attempt, in order.
 func Of(a Attempt) []Call {
 	r := newReader(a)
 	r.tools()
@@ -73,11 +73,11 @@ func Of(a Attempt) []Call {
 type reader struct {
 	Attempt
 	callers  []string
-	askers   []string        // likewise, as far as the requests themselves tell
-	requests []*wire.Request // nil where a request can't be read
-	asked    [][]toolCall    // by the reply
-	answered []time.Time     // when the agent had the reply
-	ran      []bool          // a tool that the call asked for ran, as far as spans tell
+	askers   []string        // the same, but found from the requests alone, without spans
+	requests []*wire.Request // nil for a request that can't be read
+	asked    [][]toolCall    // the tool calls of each reply
+	answered []time.Time     // when the agent had received the reply
+	ran      []bool          // spans show that a tool that the call asked for ran
 	seen     []map[string]bool
 	ignored  attribution.Patterns
 }
@@ -89,7 +89,7 @@ func newReader(a Attempt) *reader {
 		Attempt: a, callers: make([]string, n), askers: make([]string, n), requests: requests, asked: make([][]toolCall, n),
 		answered: make([]time.Time, n), ran: make([]bool, n), seen: make([]map[string]bool, n), ignored: attribution.Compile(a.Terms.Ignore),
 	}
-	ended := map[string]time.Time{} // of model calls, by the id of their reply
+	ended := map[string]time.Time{} // end of model calls, by the id of their reply
 	for _, s := range a.Spans {
 		if s.CallID != "" && s.Kind == trace.ModelSpan {
 			ended[s.CallID] = s.Ended
@@ -104,7 +104,8 @@ func newReader(a Attempt) *reader {
 	for i, c := range a.History {
 		r.seen[i] = map[string]bool{}
 		r.asked[i] = toolCalls(c.Response)
-		// Spans are timed by the agent's clock, so a call is too where a span tells of it.
+		// Spans have times of the agent's clock. If a call has a span, its time is taken
+		// from there, so that both times are of the same clock.
 		r.answered[i] = c.Started.Add(c.Duration)
 		if at, ok := ended[c.ID]; ok {
 			r.answered[i] = at
@@ -119,7 +120,7 @@ func (r *reader) set(i int, signal string, fired bool) {
 	}
 }
 
-// fired are the signals of call i.
+// fired returns the signals of call i.
 func (r *reader) fired(i int) []Signal {
 	out := []Signal{}
 	for _, name := range spec.Signals() {
@@ -134,7 +135,7 @@ func (r *reader) fired(i int) []Signal {
 	return out
 }
 
-// emitted sums up the rewards that call i was given.
+// emitted returns the sum of the rewards that the agent gave to call i.
 func (r *reader) emitted(i int) (sum float64, ok bool) {
 	for _, w := range r.Rewards {
 		if w.CallID != "" && w.CallID == r.History[i].ID {
@@ -144,7 +145,7 @@ func (r *reader) emitted(i int) (sum float64, ok bool) {
 	return sum, ok
 }
 
-// byID is the call with the given id, or -1.
+// byID returns the index of the call with the given id, or -1.
 func (r *reader) byID(id string) int {
 	for i, c := range r.History {
 		if c.ID == id {
@@ -154,7 +155,8 @@ func (r *reader) byID(id string) int {
 	return -1
 }
 
-// before is the last call that was answered by a moment, or -1.
+// before returns the index of the last call that was answered before or at a moment, or
+// -1.
 func (r *reader) before(moment time.Time) int {
 	last := -1
 	for i, at := range r.answered {

@@ -30,9 +30,9 @@ func (r *reader) exceptions() {
 	}
 }
 
-// withinTool reports whether a span is part of a tool that ran.
+// withinTool reports whether a span lies within the span of a tool.
 func withinTool(s trace.Span, all map[spanID]trace.Span) bool {
-	for range all { // ids are the sender's, and parents may go in a circle
+	for range all { // the sender chooses the ids, so parents may form a circle
 		parent, ok := all[spanID{s.Trace, s.Parent}]
 		if !ok {
 			return false
@@ -45,8 +45,8 @@ func withinTool(s trace.Span, all map[spanID]trace.Span) bool {
 	return false
 }
 
-// reported sets the signals that events report by their names. An event is about the
-// call in its field call_id, else about the last call before it.
+// reported sets the signals that events report by their names. An event belongs to the
+// call that its field call_id names, or else to the last call before it.
 func (r *reader) reported() {
 	for _, e := range r.Events {
 		switch e.Name {

@@ -26,8 +26,9 @@ func (r *reader) repeated(i int) bool {
 	return p >= 0 && len(r.asked[i]) > 0 && sameTools(r.asked[p], r.asked[i])
 }
 
-// preceding is the call that call i continues, else the last call of the same agent that
-// is no other choice of the same request, else -1.
+// preceding returns the call that call i continues. If there is none, it returns the last
+// call of the same agent that is not another choice of the same request. Otherwise it
+// returns -1.
 func (r *reader) preceding(i int) int {
 	c := r.History[i]
 	for k := i - 1; k >= 0; k-- {
@@ -44,8 +45,8 @@ func (r *reader) preceding(i int) int {
 	return -1
 }
 
-// origin is the request of an exchange: the gateway names further choices of one
-// request by its name, a slash and their number.
+// origin returns the name of the request that an exchange belongs to. The gateway names
+// the further choices of a request by the request's name, a slash and their number.
 func origin(exchange string) string {
 	if at := strings.LastIndexByte(exchange, '/'); at >= 0 && strings.Trim(exchange[at+1:], "0123456789") == "" {
 		return exchange[:at]
@@ -53,29 +54,29 @@ func origin(exchange string) string {
 	return exchange
 }
 
-// sameTools reports whether two replies ask for the same, whatever the ids.
+// sameTools reports whether two replies ask for the same tool calls. It ignores ids.
 func sameTools(a, b []toolCall) bool {
 	return slices.EqualFunc(a, b, func(x, y toolCall) bool { return x.name == y.name && x.arguments == y.arguments })
 }
 
-// message is the part of a message that tells states apart. Ids were issued and mean
-// nothing.
+// message is the part of a message by which states differ. Ids are not part of it,
+// because they carry no meaning.
 type message struct {
 	Role dialog.Role `json:"role"`
 	Text string      `json:"text"`
 }
 
-// state names the state in which call i was made: the agent, and the messages after the
-// last one of the assistant. Those are the environment's answer for an agent that keeps
-// its history, and the whole request for one that describes the state anew. Earlier
-// messages are left out, since otherwise no two states of agents with a history would be
-// equal; so is text that the run's replay.ignore matches. The state of a prompt without
-// messages is its tokens. Spans are not part of it, because they arrive late for some
-// attempts.
+// state returns a name for the state in which call i was made: the agent, and the
+// messages after the assistant's last one. For an agent that keeps its history, these are
+// the environment's answer. For an agent that describes the whole state in each request,
+// they are the whole request. Earlier messages are left out, because otherwise no two
+// states of agents with a history would be equal. Text that the run's replay.ignore
+// matches is left out as well. The state of a prompt without messages is its tokens.
+// Spans are not part of the state, because they arrive late for some attempts.
 func (r *reader) state(i int) string {
 	h := sha256.New()
 	e := json.NewEncoder(h)
-	// Strings, and structs of strings, always encode; a hash takes all that is written.
+	// Strings, and structs of strings, always encode, and writing to a hash never fails.
 	_ = e.Encode(r.askers[i])
 	if q := r.requests[i]; q != nil && q.API != wire.Completions && len(q.Dialog) > 0 {
 		for _, m := range dialog.Latest(q.Dialog) {

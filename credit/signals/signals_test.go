@@ -13,13 +13,13 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// at is a moment of the attempt, in seconds.
+// at returns a moment of the attempt.
 func at(second int) time.Time {
 	return time.Date(2026, 11, 21, 10, 0, second, 0, time.UTC)
 }
 
-// call is one that asks for the tool f with arguments, if there are any, and takes
-// from two to three seconds times ten after the call before it.
+// call returns a call that asks for the tool f with arguments, unless they are empty.
+// Call seq takes one second and begins 10·seq + 2 seconds after the attempt's beginning.
 func call(seq int, arguments string) trace.Exchange {
 	message := map[string]any{"role": "assistant", "content": "so"}
 	if arguments != "" {
@@ -37,7 +37,7 @@ func call(seq int, arguments string) trace.Exchange {
 	}, Request: json.RawMessage(`{"model":"m","messages":[{"role":"user","content":"go"}]}`), Response: reply}
 }
 
-// attempt has calls with those arguments.
+// attempt returns an attempt whose calls ask for f with these arguments.
 func attempt(arguments ...string) signals.Attempt {
 	var a signals.Attempt
 	for seq, one := range arguments {
@@ -46,7 +46,7 @@ func attempt(arguments ...string) signals.Attempt {
 	return a
 }
 
-// tool is a span of a tool that ran after call seq.
+// tool returns the span of a tool that ran after call seq.
 func tool(seq int, id string, failed bool) trace.Span {
 	return trace.Span{
 		Trace: "t", ID: fmt.Sprintf("tool-%d-%s", seq, id), Kind: trace.ToolSpan, Name: "f", ToolCallID: id, Failed: failed,
@@ -54,7 +54,7 @@ func tool(seq int, id string, failed bool) trace.Span {
 	}
 }
 
-// names are the signals that fired, by call.
+// names returns the signals that fired, by call.
 func names(a signals.Attempt) [][]string {
 	var out [][]string
 	for _, c := range signals.Of(a) {
@@ -70,7 +70,7 @@ func names(a signals.Attempt) [][]string {
 func TestAFailedToolIsTheErrorOfTheCallThatAskedForIt(t *testing.T) {
 	t.Parallel()
 	a := attempt(`{"x":1}`, `{"x":2}`, `{"x":3}`)
-	a.Spans = []trace.Span{tool(2, "call_0", true), tool(1, "call_1", false)} // the first one ran long
+	a.Spans = []trace.Span{tool(2, "call_0", true), tool(1, "call_1", false)} // the tool of the first call ran for a long time
 	require.Equal(t, [][]string{{spec.SignalToolError}, {spec.SignalRecovered}, nil}, names(a))
 
 	a.Spans = []trace.Span{tool(1, "", true), tool(1, "unknown", true)}
@@ -85,7 +85,7 @@ func TestAFailedToolIsTheErrorOfTheCallThatAskedForIt(t *testing.T) {
 func TestSpansOfModelCallsSetTheClock(t *testing.T) {
 	t.Parallel()
 	a := attempt(`{"x":1}`, `{"x":2}`)
-	const ahead = time.Hour // the agent's clock
+	const ahead = time.Hour // how far the agent's clock is ahead
 	late := func(s trace.Span) trace.Span {
 		s.Started, s.Ended = s.Started.Add(ahead), s.Ended.Add(ahead)
 		return s
@@ -201,7 +201,7 @@ func TestRepliesOfEveryAPITellTheirTools(t *testing.T) {
 	}
 }
 
-// What agents and exporters wrote is read, whatever it is.
+// Signals are read from records of any content that agents and exporters may write.
 func FuzzRecordsOfAnythingAreRead(f *testing.F) {
 	f.Add("", `{"messages":[]}`, `{"choices":[]}`, "t", "p", "call_0", []byte{1})
 	f.Add("messages", `{"messages":[{"content":[{"type":"tool_result","is_error":true}]}]}`, `{"content":[{"type":"tool_use","input":[]}]}`, "", "", "", []byte{})

@@ -12,7 +12,7 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// asking is a call whose dialog has messages, each "role: content".
+// asking returns a call whose dialog has these messages, each written as "role: content".
 func asking(messages ...string) trace.Exchange {
 	var all []map[string]any
 	for i, m := range messages {

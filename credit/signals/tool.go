@@ -26,7 +26,8 @@ func toolCalls(response []byte) []toolCall {
 	return out
 }
 
-// normal sorts the keys of JSON and drops space; other text stays as it is.
+// normal returns JSON with sorted keys and without space. It returns any other text
+// unchanged.
 func normal(text string) string {
 	d := json.NewDecoder(strings.NewReader(text))
 	d.UseNumber() // 1 and 1.0 differ, and long integers keep their digits
@@ -75,8 +76,8 @@ func (r *reader) tools() {
 	}
 }
 
-// failedResults are the tool calls that a request reports as failed. Only Anthropic's
-// API has a field for it.
+// failedResults returns the ids of the tool calls that a request reports as failed. Only
+// Anthropic's API has a field for that.
 func failedResults(c trace.Exchange) []string {
 	if c.API != "messages" {
 		return nil
@@ -108,8 +109,8 @@ func failedResults(c trace.Exchange) []string {
 	return out
 }
 
-// recoveries finds, for each agent, the first call after an error of its tools whose
-// own tools ran without one.
+// recoveries finds, for each agent, the first call after a tool error whose own tools ran
+// without an error.
 func (r *reader) recoveries() {
 	failing := map[string]bool{}
 	for i, agent := range r.callers {

@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// attribute is value.name: an attribute in Python's sense, which methods are, else
+// attribute returns value.name: an attribute in Python's sense, such as a method, or else
 // the item of that name.
 func (r *run) attribute(of any, name string) any {
 	if v := r.member(of, name); v != nil {
@@ -21,7 +21,7 @@ func (r *run) attribute(of any, name string) any {
 	return r.absent(of, name)
 }
 
-// item is value[key]: the item, else the attribute of that name.
+// item returns value[key]: the item, or else the attribute of that name.
 func (r *run) item(of, key any) any {
 	if u, is := of.(*undefined); is {
 		r.undefined(u)
@@ -46,7 +46,7 @@ func (r *run) absent(of any, name string) any {
 	return &undefined{what: "attribute " + name + " of a " + typeName(of)}
 }
 
-// element is the item at a key or an index; nil where there is none.
+// element returns the item at a key or an index, or nil if there is no such item.
 func (r *run) element(of, key any) any {
 	if d, is := of.(*dict); is {
 		if one, can := keyOf(key); can {
@@ -83,7 +83,8 @@ func isASCII(s string) bool {
 	return !strings.ContainsFunc(s, func(c rune) bool { return c >= utf8.RuneSelf })
 }
 
-// member is an attribute that the type of a value has; nil where there is none.
+// member returns an attribute that the type of a value has, or nil if it has no such
+// attribute.
 func (r *run) member(of any, name string) any {
 	changing, foreign := false, false
 	switch of := of.(type) {
@@ -138,15 +139,15 @@ func (r *run) member(of any, name string) any {
 
 func listed(name, list string) bool { return slices.Contains(strings.Fields(list), name) }
 
-// otherAttribute says whether a range, a view, a generator, a macro or a global may
-// have an attribute.
+// otherAttribute reports whether a range, a view, a generator, a macro or a global may
+// have an attribute of that name.
 func otherAttribute(name string) bool {
 	return strings.HasPrefix(name, "_") || strings.HasPrefix(name, "gi_") ||
 		listed(name, "count index start step stop isdisjoint mapping close send throw arguments caller catch_kwargs "+
 			"catch_varargs explicit_caller name fromkeys mro")
 }
 
-// slice is value[from:to:step]; nil stands for what is left out.
+// slice returns value[from:to:step]. A bound that the template leaves out is nil.
 func (r *run) slice(of any, bounds [3]any) any {
 	switch of := of.(type) {
 	case *undefined:

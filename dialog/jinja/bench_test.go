@@ -17,7 +17,7 @@ func hermes(b *testing.B) string {
 	return string(source)
 }
 
-// dialogOf is a dialog of n messages, tool calls and results among them.
+// dialogOf returns a dialog of n messages, with tool calls and results.
 func dialogOf(n int) jinja.Value {
 	text := func(key, value string) jinja.Member { return jinja.Member{Key: key, Value: jinja.String(value)} }
 	arguments := jinja.Object(text("city", "Paris"), jinja.Member{Key: "days", Value: jinja.Int(2)})

@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// arguments are the arguments of a call, a filter or a test in the source.
+// arguments are the arguments of a call, a filter or a test, as they stand in the source.
 type arguments struct {
 	positional []expression
 	named      []namedArgument
-	spread     expression // of a list behind the positional ones, or nil
+	spread     expression // a list of further arguments, after the positional ones, or nil
 }
 
 type namedArgument struct {
@@ -17,7 +17,7 @@ type namedArgument struct {
 	value expression
 }
 
-// actual are the arguments of one call.
+// actual holds the evaluated arguments of one call.
 type actual struct {
 	positional []any
 	named      []namedValue
@@ -76,7 +76,7 @@ func (r *run) given(a *arguments) actual {
 	return all
 }
 
-// call is a call in the source.
+// call is a call, as it stands in the source.
 type call struct {
 	pos int
 	of  expression
@@ -85,7 +85,7 @@ type call struct {
 
 func (c *call) eval(r *run) any { return c.with(r) }
 
-// with calls with more named arguments.
+// with makes the call with more named arguments.
 func (c *call) with(r *run, more ...namedValue) any {
 	of := r.value(c.of)
 	a := r.given(c.arguments)
@@ -144,8 +144,8 @@ func (p *parser) callBlock(t token) statement {
 	}
 }
 
-// signature reads the parameters of a macro or of a call block, if it has any, what
-// is between them and the body, and the body.
+// signature reads a macro or a call block: its parameters, if it has any, then what
+// stands between them and the body, then the body.
 func (p *parser) signature(t token, called string, brackets bool, until string, between func()) *macro {
 	m := &macro{name: called, names: p.names()}
 	m.names.inLoop, m.names.function = false, true
@@ -193,11 +193,11 @@ func (p *parser) parameter(m *macro) {
 	m.parameters = append(m.parameters, one)
 }
 
-// macroDepth is added to the depth of a run by a call of a macro; the statements of the
+// macroDepth is what a call of a macro adds to the depth of a run. The statements of the
 // macro's body aren't counted one by one.
 const macroDepth = 20
 
-// invoke runs a macro that was defined in a scope, and gives what it writes.
+// invoke runs a macro that was defined in the scope around, and returns what it writes.
 func (r *run) invoke(m *macro, around *scope, a actual) (text string) {
 	if len(a.positional) > len(m.parameters) {
 		r.wrong("macro %s has %d parameters and gets %d arguments", m.name, len(m.parameters), len(a.positional))
@@ -212,7 +212,7 @@ func (r *run) invoke(m *macro, around *scope, a actual) (text string) {
 		} else {
 			v = a.take(p.name)
 		}
-		if v == any(missing{}) { // as if it were left out
+		if v == any(missing{}) { // like an argument that is left out
 			v = nil
 		}
 		r.scope.set(p.name, v)
@@ -237,7 +237,8 @@ func (r *run) invoke(m *macro, around *scope, a actual) (text string) {
 	return text
 }
 
-// take gives the argument of a name and removes it; nil where there is none.
+// take removes the argument of a name and returns its value, or nil if there is no such
+// argument.
 func (a *actual) take(name string) any {
 	for i, one := range a.named {
 		if one.name == name {
@@ -248,9 +249,9 @@ func (a *actual) take(name string) any {
 	return nil
 }
 
-// bind sorts the arguments of a function by its parameters. The name of one that
-// may be left out ends with "?"; it is nil then. Behind parameters that can't be
-// given by name stands "/", as in Python.
+// bind assigns the arguments of a call to the parameters of a function. A parameter whose
+// name ends with "?" may be left out; its value is then nil. If the last parameter is
+// "/", no argument may be given by name, as in Python.
 func (r *run) bind(function string, a actual, parameters ...string) []any {
 	if n := len(parameters); n > 0 && parameters[n-1] == "/" {
 		if parameters = parameters[:n-1]; len(a.named) > 0 {
@@ -280,7 +281,7 @@ func (r *run) bind(function string, a actual, parameters ...string) []any {
 	return values
 }
 
-// text is an argument that has to be a string.
+// text returns an argument that has to be a string.
 func (r *run) text(function string, v any) string {
 	switch v := v.(type) {
 	case string:
@@ -292,8 +293,7 @@ func (r *run) text(function string, v any) string {
 	return ""
 }
 
-// whole is an argument that has to be an integer; otherwise stands for one that was
-// left out.
+// whole returns an argument that has to be an integer, or otherwise if it was left out.
 func (r *run) whole(function string, v any, otherwise int64) int64 {
 	if v == nil {
 		return otherwise
@@ -305,8 +305,8 @@ func (r *run) whole(function string, v any, otherwise int64) int64 {
 	return i
 }
 
-// optional is truth of an argument, false where it was left out.
+// optional returns the truth of an argument, or false if it was left out.
 func (r *run) optional(v any) bool { return v != nil && r.truth(v) }
 
-// omitted says whether an argument was left out or is none.
+// omitted reports whether an argument was left out or is none.
 func omitted(v any) bool { return v == nil || v == any(none{}) }

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// collectionFilters are the filters of lists and objects.
+// collectionFilters returns the filters of lists and objects.
 func collectionFilters() definitions {
 	return definitions{
 		"list": {"", func(r *run, v any, _ []any) any {
@@ -37,7 +37,7 @@ func collectionFilters() definitions {
 	}
 }
 
-// getter reads a path such as "function.name" off a value.
+// getter returns a function that reads a path such as "function.name" in a value.
 func (r *run) getter(path any) func(any) any {
 	var parts []any
 	switch path := path.(type) {
@@ -110,7 +110,7 @@ func (r *run) filterItems(v any, _ []any) any {
 	case *undefined:
 		return &generator{over(nil)}
 	}
-	// Python finds out when the first item is asked for.
+	// Python raises this error only when the first item is read.
 	pos := r.pos
 	return &generator{func() (any, bool) {
 		fail(ErrRender, pos, "items of a %s", typeName(v))
@@ -118,8 +118,8 @@ func (r *run) filterItems(v any, _ []any) any {
 	}}
 }
 
-// foldCase returns the key by which sorts compare: strings without regard to case, unless
-// asked.
+// foldCase returns the key by which sorts compare items. Strings are compared without
+// regard to case unless sensitive is true.
 func (r *run) foldCase(sensitive any) func(any) any {
 	exact := r.optional(sensitive)
 	return func(v any) any {
@@ -143,7 +143,7 @@ func (r *run) filterDictSort(v any, args []any) any {
 	return r.sort(r.view(d, "items").items, func(v any) any { return fold(v.(*list).items[part]) }, args[2])
 }
 
-// sort is stable, also when it is reversed.
+// sort sorts items. It is stable, also when the order is reversed.
 func (r *run) sort(items []any, key func(any) any, reverse any) any {
 	type keyed struct{ key, item any }
 	all := make([]keyed, len(items))
@@ -209,7 +209,7 @@ func (r *run) filterSum(v any, args []any) any {
 	for _, one := range r.all(v) {
 		one = read(one)
 		if _, is := one.(float64); is {
-			r.refuse("sum of floats") // newer Pythons round it otherwise
+			r.refuse("sum of floats") // newer versions of Python round it differently
 		}
 		total = r.arithmetic("+", total, one)
 	}
@@ -267,8 +267,8 @@ func (r *run) named(what string, among map[string]applied, a actual) (apply appl
 	return apply, actual{a.positional[1:], a.named}
 }
 
-// picking is select, reject, selectattr and rejectattr: it keeps the items for which
-// a test gives wanted.
+// picking returns select, reject, selectattr or rejectattr: a filter that keeps the items
+// for which a test returns wanted.
 func picking(byAttribute, wanted bool) func(*run, any, []any) any {
 	return func(r *run, v any, args []any) any {
 		pos, a := r.pos, args[0].(actual)
@@ -294,10 +294,10 @@ func picking(byAttribute, wanted bool) func(*run, any, []any) any {
 	}
 }
 
-// lazily returns a generator, as in Python: it reads an item of the value when somebody
-// asks for one, and gives each item once. The function that begin makes changes each
-// item; the generator leaves out the items for which it returns false. With ifAny a value
-// that counts as false gives no items.
+// lazily returns a generator, as in Python: it reads an item of the value only when the
+// next item is needed, and returns each item once. The function that begin returns
+// changes each item; the generator leaves out the items for which that function returns
+// false. If ifAny is true, a value that counts as false has no items.
 func (r *run) lazily(v any, ifAny bool, begin func() func(any) (any, bool)) any {
 	var next iterator
 	var each func(any) (any, bool)

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// compare is one of == != < <= > >= in and not in.
+// compare applies one of the operators == != < <= > >= in and not in.
 func (r *run) compare(op string, a, b any) bool {
 	switch op {
 	case "==":
@@ -37,7 +37,7 @@ func (r *run) compare(op string, a, b any) bool {
 
 func (r *run) equal(a, b any) bool { return r.same(a, b, 0) }
 
-// same is Python's ==.
+// same implements Python's ==.
 func (r *run) same(a, b any, depth int) bool {
 	r.step(1)
 	r.deep(depth)
@@ -72,7 +72,7 @@ func (r *run) same(a, b any, depth int) bool {
 	return a == b
 }
 
-// plain is the text of a string, marked as safe or not.
+// plain returns the text of a string, whether it is marked as safe or not.
 func plain(v any) (string, bool) {
 	switch v := v.(type) {
 	case string:
@@ -164,7 +164,7 @@ func (r *run) orderItems(op string, a, b []any, depth int) int {
 	return cmp.Compare(len(a), len(b))
 }
 
-// contains is Python's in.
+// contains implements Python's in.
 func (r *run) contains(in, v any) bool {
 	if whole, is := plain(in); is {
 		part, is := plain(v)

@@ -7,7 +7,7 @@ import (
 	"github.com/fulgurite/fulgurite/dialog/jinja"
 )
 
-// A chat template as models are published with, rendered for one question.
+// A chat template of the kind that models are published with, rendered for one question.
 func ExampleTemplate_Render() {
 	template, err := jinja.Parse(`{% for m in messages %}<|{{ m.role }}|>{{ m.content | trim }}
 {% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}`)
@@ -25,7 +25,8 @@ func ExampleTemplate_Render() {
 	// <|assistant|> <nil>
 }
 
-// What the package does not know is refused with its place, never guessed.
+// A construct that the package does not know is an error with its place. The package
+// never guesses.
 func ExampleParse() {
 	_, err := jinja.Parse("{{ messages }}\n{% include 'other' %}")
 	fmt.Println(err)

@@ -17,14 +17,14 @@ func (c code) eval(r *run) any { return c(r) }
 
 func constant(v any) expression { return code(func(*run) any { return v }) }
 
-// tupleForm says where a tuple without brackets may stand.
+// tupleForm describes where a tuple without brackets may stand.
 type tupleForm struct {
 	conditions bool     // "a if b else c" may be an item
 	brackets   bool     // the tuple is in brackets, so it may be empty
 	until      []string // words that end it
 }
 
-// endOfTuple says whether what comes can't be an item of a tuple.
+// endOfTuple reports whether the next token can't be an item of a tuple.
 func (p *parser) endOfTuple(until []string) bool {
 	t := p.peek()
 	return t.kind == variableEnd || t.kind == blockEnd || t.is(operator, ")") ||
@@ -63,7 +63,7 @@ func (p *parser) expression() expression {
 		if p.skip(name, "else") {
 			otherwise = p.expression()
 		}
-		p.unknown = p.unknown[:unknown] // errors where they are used
+		p.unknown = p.unknown[:unknown] // they are errors only when they are used
 		e = code(func(r *run) any {
 			if r.truth(r.value(test)) {
 				return r.value(then)
@@ -143,7 +143,8 @@ func (p *parser) comparison() expression {
 	}
 }
 
-// chain reads operands with any of the operators between, from the left.
+// chain reads operands with any of the operators between them, and applies these from
+// left to right.
 func (p *parser) chain(operand func() expression, operators ...string) expression {
 	e := operand()
 	for p.peek().kind == operator && slices.Contains(operators, p.peek().text) {

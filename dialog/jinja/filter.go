@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// valueFilters are the filters of texts and numbers.
+// valueFilters returns the filters of texts and numbers.
 func valueFilters() definitions {
 	return definitions{
 		"default d":    {"default_value? boolean?", (*run).filterDefault},
@@ -52,7 +52,7 @@ func (r *run) filterDefault(v any, args []any) any {
 	return otherwise(args[0], "")
 }
 
-// otherwise is an argument, or v where it was left out.
+// otherwise returns an argument, or v if the argument was left out.
 func otherwise(argument, v any) any {
 	if argument == nil {
 		return v
@@ -60,7 +60,7 @@ func otherwise(argument, v any) any {
 	return argument
 }
 
-// softText is str where only plain text goes on.
+// softText returns str of a value, and refuses a string that is marked as safe.
 func (r *run) softText(what string, v any) string {
 	if _, is := v.(markup); is {
 		r.refuse("%s of a string that is marked as safe", what)
@@ -68,8 +68,8 @@ func (r *run) softText(what string, v any) string {
 	return r.str(v)
 }
 
-// filterIndent puts space before each line but the first; before empty lines and
-// the first it does so on demand.
+// filterIndent puts space before each line but the first. Arguments ask for space before
+// the first line and before empty lines, too.
 func (r *run) filterIndent(v any, args []any) any {
 	by, is := args[0].(string)
 	if !is {
@@ -88,8 +88,8 @@ func (r *run) filterIndent(v any, args []any) any {
 	return strings.Join(lines, "\n")
 }
 
-// filterInt is Python's int of numbers and of decimal text; what is none of them
-// becomes the default.
+// filterInt returns Python's int of a number or of decimal text, and the default for any
+// other value.
 func (r *run) filterInt(v any, args []any) any {
 	if args[1] != nil {
 		r.refuse("int with a base")
@@ -120,8 +120,8 @@ func truncate(f float64) any {
 	return whole64(i)
 }
 
-// parseFloat reads the plainest decimal numbers. Of what else Python might take for
-// a number it refuses all that has a digit or is a name of infinity.
+// parseFloat reads decimal numbers in their plainest form. Python takes more texts for
+// numbers: parseFloat refuses every other text that has a digit or is a name of infinity.
 func (r *run) parseFloat(s string) (float64, bool) {
 	plain := s != "" && strings.Trim(s, "0123456789.eE+-") == ""
 	if f, err := strconv.ParseFloat(s, 64); plain && err == nil {
@@ -166,7 +166,7 @@ func (r *run) filterAbs(v any, _ []any) any {
 	return nil
 }
 
-// filterRound rounds to the nearest, to even where two are near.
+// filterRound rounds to the nearest number, and to the even one if two are equally near.
 func (r *run) filterRound(v any, args []any) any {
 	if args[1] != nil && args[1] != any("common") {
 		r.refuse("round with a method")

@@ -13,24 +13,25 @@ import (
 // applied applies a filter, a test or a method to a value.
 type applied func(r *run, v any, a actual) any
 
-// functions holds what templates find by name.
+// functions holds the filters, tests and methods, which templates find by name.
 type functions struct{ filterOf, testOf, methodOf map[string]applied }
 
-// allFunctions are the same for all templates.
+// allFunctions returns the functions of all templates.
 var allFunctions = sync.OnceValue(newFunctions)
 
 func newFunctions() *functions {
 	return &functions{collect(valueFilters(), collectionFilters()), collect(tests(), kinds()), collect(textMethods())}
 }
 
-// definition is a filter, a test or a method. parameters are as [run.bind] takes
-// them; args has a value for each of them.
+// definition is a filter, a test or a method. parameters are written as [run.bind] reads
+// them, and args has a value for each of them.
 type definition struct {
 	parameters string
 	apply      func(r *run, v any, args []any) any
 }
 
-// definitions are listed under all their names, of which the first stands in errors.
+// definitions maps the names of a definition, separated by spaces, to it. Errors use the
+// first name.
 type definitions map[string]definition
 
 func collect(all ...definitions) map[string]applied {
@@ -50,11 +51,11 @@ func collect(all ...definitions) map[string]applied {
 	return byName
 }
 
-// lazy, in place of the parameters, is for a definition that reads its arguments itself:
-// args has one element, the actual.
+// lazy stands in place of the parameters of a definition that reads its arguments itself:
+// args then has one element, the actual.
 const lazy = "…"
 
-// filtersAndTests reads "| filter" and "is test" behind an expression.
+// filtersAndTests reads "| filter" and "is test" after an expression.
 func (p *parser) filtersAndTests(e expression) expression {
 	for {
 		switch t := p.peek(); {
@@ -71,7 +72,7 @@ func (p *parser) filtersAndTests(e expression) expression {
 	}
 }
 
-// filters reads filters, of which the first begins behind the next token.
+// filters reads filters. The first one begins after the next token.
 func (p *parser) filters(e expression) expression {
 	for first := true; first || p.peek().is(operator, "|"); first = false {
 		p.next()
@@ -85,8 +86,8 @@ func (p *parser) filters(e expression) expression {
 	return e
 }
 
-// applied is a filter or a test with its arguments. An unknown one is an error at
-// the latest when it is used.
+// applied returns a filter or a test with its arguments. An unknown one is an error when
+// it is used, if not earlier.
 func (p *parser) applied(what, word string, pos int, e expression, f applied, a *arguments) expression {
 	if f == nil {
 		p.unknown = append(p.unknown, newFault(ErrUnsupported, pos, "%s %s", what, word))
@@ -102,8 +103,8 @@ func (p *parser) applied(what, word string, pos int, e expression, f applied, a 
 	})
 }
 
-// dotted reads the name of a filter or a test. No known one has a dot, but names with
-// dots are not an error where they aren't used.
+// dotted reads the name of a filter or a test. No known name has a dot, but a name with
+// dots is an error only if it is used.
 func (p *parser) dotted() (pos int, word string) {
 	t := p.expect(name, "")
 	word = t.text
@@ -132,7 +133,7 @@ func (p *parser) test(is token, of expression) expression {
 	return e
 }
 
-// atOperand says whether what comes is the operand of a test without brackets.
+// atOperand reports whether the next token begins the operand of a test without brackets.
 func (p *parser) atOperand() bool {
 	switch t := p.peek(); t.kind {
 	case name:
@@ -145,7 +146,7 @@ func (p *parser) atOperand() bool {
 	return false
 }
 
-// tests are the tests that compare.
+// tests returns the tests that compare.
 func tests() definitions {
 	all := definitions{
 		"divisibleby": {"num", func(r *run, v any, args []any) any { return r.divides(args[0], v) }},
@@ -164,7 +165,7 @@ func tests() definitions {
 
 func (r *run) divides(by, v any) bool { return r.equal(r.arithmetic("%", v, by), int64(0)) }
 
-// kinds are the tests that ask for the type of a value.
+// kinds returns the tests of the type of a value.
 func kinds() definitions {
 	all := definitions{}
 	for name, is := range map[string]func(v any) bool{
@@ -210,7 +211,8 @@ func isSequence(v any) bool {
 // longestRange is the limit of Jinja's sandbox.
 const longestRange = 100_000
 
-// globalOf is a function that every template sees, or nil.
+// globalOf returns the global function of a name, or nil if there is none. Every template
+// sees these functions.
 func globalOf(name string) func(r *run, a actual) any {
 	switch name {
 	case "range":
@@ -269,7 +271,7 @@ func (r *run) newRange(a actual) any {
 	return l
 }
 
-// newDict makes an object of another one, or of pairs, and of named arguments.
+// newDict makes an object from another object, or from pairs, and from named arguments.
 func (r *run) newDict(what string, a actual) *dict {
 	if len(a.positional) > 1 {
 		r.wrong("%s gets %d arguments", what, len(a.positional))
@@ -307,7 +309,7 @@ func (r *run) newDict(what string, a actual) *dict {
 	return &n.dict
 }
 
-// clock is Python's strftime of the time that the caller gave, with English names.
+// clock formats the caller's time as Python's strftime does, with English names.
 func (r *run) clock(format string) string {
 	var b strings.Builder
 	for i := 0; i < len(format); i++ {
@@ -341,7 +343,7 @@ func (r *run) clockPart(directive string) string {
 	case directive == "%":
 		return "%"
 	case directive == "z", directive == "Z":
-		return "" // Python's now() knows no zone
+		return "" // Python's now() has no time zone
 	case directive == "-H":
 		return strconv.Itoa(r.now.Hour())
 	case directive == "-j":

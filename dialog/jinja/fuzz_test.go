@@ -13,7 +13,7 @@ import (
 	"github.com/fulgurite/fulgurite/dialog/jinja"
 )
 
-// FuzzTemplate finds templates that do more than render or give an Error.
+// FuzzTemplate looks for templates that neither render nor return an Error.
 func FuzzTemplate(f *testing.F) {
 	text, err := os.ReadFile(filepath.Join("golden", "constructs.json"))
 	require.NoError(f, err)
@@ -53,7 +53,7 @@ func requireError(t *testing.T, err error) {
 	require.Positive(t, located.Column)
 }
 
-// FuzzFromJSON holds that what is read is what encoding/json takes for JSON.
+// FuzzFromJSON checks that FromJSON accepts the same texts as encoding/json.
 func FuzzFromJSON(f *testing.F) {
 	for _, seed := range []string{`{"a":[1,2.5,null,"x"],"a":{}}`, `"\ud83d"`, "1e5", "-0", "[", "{}", ` [true] `} {
 		f.Add([]byte(seed))

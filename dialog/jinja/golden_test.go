@@ -15,10 +15,10 @@ import (
 	"github.com/fulgurite/fulgurite/dialog/jinja"
 )
 
-// The files in golden say what Jinja2 makes of templates; golden/README.md says how
-// they were made.
+// The files in golden hold what Jinja2 renders for templates; golden/README.md describes
+// how they were made.
 
-// golden is the time that the golden files were rendered at.
+// golden returns the time at which the golden files were rendered.
 func golden() time.Time { return time.Date(2026, 11, 21, 7, 5, 9, 0, time.UTC) }
 
 func readJSON(t *testing.T, path string, into any) {
@@ -69,8 +69,9 @@ func TestChatTemplatesRenderAsInPython(t *testing.T) {
 	require.Equal(t, 1, compareFolder(t, filepath.Join("..", "..", "examples", "templates"), filepath.Join("golden", "examples.json")))
 }
 
-// fetched is where golden/fetch.sh puts the templates of published models, which
-// belong to others; without them there is nothing to compare.
+// fetched returns the folder into which golden/fetch.sh puts the templates of published
+// models. These belong to others, so they are not in the repository. Without them it
+// skips the test.
 func fetched(t *testing.T) string {
 	t.Helper()
 	folder := filepath.Join("golden", "fetched")
@@ -86,8 +87,9 @@ func TestFetchedChatTemplatesRenderAsInPython(t *testing.T) {
 	require.Positive(t, compareFolder(t, folder, filepath.Join(folder, "expected.json")))
 }
 
-// What Python made of some published templates is kept, under the digests of their
-// texts: a package that changes is noticed, and so is a change of Python's side.
+// The repository keeps what Python rendered for some published templates, under the
+// digests of their texts. The test therefore notices a changed template as well as a
+// change in Python.
 func TestPublishedChatTemplatesRenderAsOnRecord(t *testing.T) {
 	t.Parallel()
 	folder := fetched(t)
@@ -107,8 +109,8 @@ func TestPublishedChatTemplatesRenderAsOnRecord(t *testing.T) {
 	}
 }
 
-// compareFolder compares what the templates of a folder render to with what a file
-// expects, and gives their number.
+// compareFolder renders the templates of a folder, compares the results with those in a
+// file, and returns the number of templates.
 func compareFolder(t *testing.T, folder, file string) int {
 	t.Helper()
 	var expected map[string][]*string
@@ -124,8 +126,8 @@ func compareFolder(t *testing.T, folder, file string) int {
 	return len(expected)
 }
 
-// compareTemplate compares what a template makes of each case with the digests of what
-// Python made, nil where Python refused.
+// compareTemplate renders a template for each case and compares the results with the
+// digests of Python's. A digest is nil if Python refused the case.
 func compareTemplate(t *testing.T, name, source string, digests []*string) (rendered, refused int) {
 	t.Helper()
 	var cases []struct {

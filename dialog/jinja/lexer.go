@@ -11,25 +11,25 @@ import (
 	"unicode/utf8"
 )
 
-// allPatterns are made once: they take longer than a template does to be read.
+// allPatterns are compiled once, because that takes longer than reading a template.
 var allPatterns = sync.OnceValue(newPatterns)
 
-// lexer cuts a source into tokens, with the rules of trim_blocks (the line end
-// after a block or comment goes) and lstrip_blocks (so does the white space before
-// one, where nothing else is on its line).
+// lexer cuts a source into tokens by the rules of trim_blocks and lstrip_blocks.
+// trim_blocks drops the line end after a block or comment. lstrip_blocks drops the white
+// space before one, if nothing else precedes it on its line.
 type lexer struct {
 	*patterns
 	source string
 	at     int
 	tokens []token
-	// lineStarting says that the last thing read ended with a line end.
+	// lineStarting is true if the part that was read last ended with a line end.
 	lineStarting bool
-	// open are the brackets that are not closed yet; inside of them "}}" and "%}" end
-	// nothing.
+	// open are the brackets that are not closed yet. Inside of them "}}" and "%}" do not
+	// end a tag.
 	open []byte
 }
 
-// patterns match at the begin of what they are given, but for tag, rawEnd and escape.
+// patterns match at the beginning of a text. Only tag, rawEnd and escape match anywhere.
 type patterns struct {
 	tag, rawBegin, rawEnd, blockEnd, variableEnd *regexp.Regexp
 	float, integer, text, name, operator, escape *regexp.Regexp
@@ -37,7 +37,7 @@ type patterns struct {
 
 func newPatterns() *patterns {
 	const (
-		space  = `[\t-\r\x1c-\x20\x{85}\x{a0}\p{Z}]*` // as isSpace
+		space  = `[\t-\r\x1c-\x20\x{85}\x{a0}\p{Z}]*` // the same as isSpace
 		digits = `[0-9](?:_?[0-9])*`
 	)
 	return &patterns{
@@ -60,10 +60,10 @@ func normalize(source string) string {
 	return strings.TrimSuffix(strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(source), "\n")
 }
 
-// isSpace is Python's str.isspace for one character.
+// isSpace implements Python's str.isspace for one character.
 func isSpace(r rune) bool { return unicode.IsSpace(r) || 0x1c <= r && r <= 0x1f }
 
-// lex reads all tokens. It panics with a *fault.
+// lex returns all tokens of a source. It panics with a *fault.
 func lex(source string) []token {
 	l := &lexer{patterns: allPatterns(), source: source, lineStarting: true}
 	for l.at < len(l.source) {
@@ -98,7 +98,8 @@ func (l *lexer) root() {
 	}
 }
 
-// before returns the rest of the text before a tag with a sign.
+// before returns what white space control leaves of the text before a tag. sign is the
+// sign of the tag: "-", "+" or none.
 func (l *lexer) before(text, sign string, variable bool) string {
 	if sign == "-" {
 		return strings.TrimRightFunc(text, isSpace)
@@ -116,11 +117,11 @@ func (l *lexer) add(k kind, text string, pos int) {
 	}
 }
 
-// comment skips a comment whose begin was read.
+// comment skips a comment whose beginning was read already.
 func (l *lexer) comment(tag int) {
 	text, _, found := strings.Cut(l.source[l.at:], "#}")
 	if l.at == len(l.source) {
-		return // Jinja doesn't mind
+		return // Jinja allows this
 	}
 	if !found {
 		fail(ErrSyntax, tag, "the comment has no end")
@@ -129,7 +130,7 @@ func (l *lexer) comment(tag int) {
 	l.after(text[max(0, len(text)-1):])
 }
 
-// after skips what white space control drops behind the end of a block or comment.
+// after skips the white space after a block or comment that white space control drops.
 func (l *lexer) after(sign string) {
 	switch {
 	case sign == "-":
@@ -145,8 +146,8 @@ func (l *lexer) skipSpace() {
 	l.at += len(rest) - len(strings.TrimLeftFunc(rest, isSpace))
 }
 
-// raw reads {% raw %}…{% endraw %}, if the tag whose begin was read is that. No
-// line end is dropped behind {% raw %}.
+// raw reads {% raw %}…{% endraw %}, if the tag that has just begun is such a one. It
+// drops no line end after {% raw %}.
 func (l *lexer) raw(tag int) bool {
 	begin := l.rawBegin.FindStringSubmatch(l.source[l.at:])
 	if begin == nil {
@@ -158,7 +159,7 @@ func (l *lexer) raw(tag int) bool {
 	l.lineStarting = l.source[l.at-1] == '\n'
 	rest := l.source[l.at:]
 	if rest == "" {
-		return true // Jinja doesn't mind
+		return true // Jinja allows this
 	}
 	end := l.rawEnd.FindStringSubmatchIndex(rest)
 	if end == nil {
@@ -179,7 +180,7 @@ func (l *lexer) inside(tag int, k kind, end *regexp.Regexp) {
 			l.add(k, at[0][len(at[1]):], l.at)
 			l.at += len(at[0])
 			if at[1] == "" && k == variableEnd {
-				at[1] = "+" // trim_blocks is not for variables
+				at[1] = "+" // trim_blocks does not apply to variables
 			}
 			l.after(at[1])
 			return
@@ -245,8 +246,8 @@ func (l *lexer) brackets(c byte) {
 	}
 }
 
-// unescape gives a string literal the meaning that Python gives it. An unknown
-// escape is left as it is.
+// unescape returns the string that a string literal means in Python. An unknown escape is
+// left as it is.
 func (l *lexer) unescape(s string) string {
 	return l.escape.ReplaceAllStringFunc(s, func(e string) string {
 		c, digits, base := e[1], e[2:], 16
@@ -264,7 +265,7 @@ func (l *lexer) unescape(s string) string {
 		case digits == "":
 			fail(ErrSyntax, l.at, "bad escape %s", e)
 		}
-		r, _ := strconv.ParseUint(digits, base, 32) // the pattern has it
+		r, _ := strconv.ParseUint(digits, base, 32) // can't fail: the pattern matches only digits
 		if !utf8.ValidRune(rune(r)) {
 			fail(ErrUnsupported, l.at, "escape %s, which is no character", e)
 		}
@@ -272,7 +273,7 @@ func (l *lexer) unescape(s string) string {
 	})
 }
 
-// kind says what a token is.
+// kind is the kind of a token.
 type kind int
 
 const (
@@ -289,8 +290,8 @@ const (
 	operator
 )
 
-// token is a piece of the source. pos is the offset of its first byte in the
-// source after its line ends were made "\n".
+// token is a piece of the source. pos is the offset of its first byte in the normalized
+// source, whose line ends are "\n".
 type token struct {
 	kind  kind
 	text  string
@@ -298,10 +299,10 @@ type token struct {
 	pos   int
 }
 
-// is says whether the token is this word or operator.
+// is reports whether the token is this word or operator.
 func (t token) is(k kind, text string) bool { return t.kind == k && t.text == text }
 
-// String names the token in an error.
+// String returns the token's name for an error.
 func (t token) String() string {
 	switch t.kind {
 	case end:

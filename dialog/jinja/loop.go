@@ -36,8 +36,8 @@ func (p *parser) loop(t token) statement {
 	return s.run
 }
 
-// loop is {% for %}. Its body, its test and what runs where there are no items have
-// variables of their own.
+// loop is {% for %}. Its body, its test and its fallback, which runs if there are no
+// items, each have their own variables.
 type loop struct {
 	pos            int
 	target         target
@@ -45,7 +45,7 @@ type loop struct {
 	body, fallback block
 	names          *names
 	tested         *names
-	otherwise      *names // nil where there is no fallback
+	otherwise      *names // nil if there is no fallback
 }
 
 func (s *loop) run(r *run) (f flow) {
@@ -66,7 +66,8 @@ func (s *loop) run(r *run) (f flow) {
 			if f == breaking {
 				break
 			}
-			// An item that was left or continued early doesn't count, as in Jinja.
+			// An item whose body ended early, by break or continue, doesn't count, as in
+			// Jinja.
 			empty = empty && f != onward
 		}
 	})
@@ -76,8 +77,8 @@ func (s *loop) run(r *run) (f flow) {
 	return f
 }
 
-// items iterates over the items of a loop that pass its test. An item is tested when the
-// loop comes to it.
+// items iterates over the items of a loop that pass its test. An item is tested only when
+// the loop reaches it.
 func (r *run) items(s *loop, of any) iterator {
 	next := r.iterate(of)
 	if s.test == nil {
@@ -108,7 +109,7 @@ type loopContext struct {
 	next                   iterator
 	index                  int // of the current item, from 1
 	before, current, after any
-	length                 int // −1: not known yet
+	length                 int // −1 until it is known
 	changed                []any
 	everChanged            bool
 }
@@ -127,7 +128,7 @@ func (c *loopContext) step() (any, bool) {
 	return v, true
 }
 
-// peek gives the next item, or nil.
+// peek returns the next item, or nil if there is none.
 func (c *loopContext) peek() any {
 	if c.after == nil {
 		c.after, _ = c.next()
@@ -135,7 +136,8 @@ func (c *loopContext) peek() any {
 	return c.after
 }
 
-// count gives the number of items. Where it isn't known the rest is seen first.
+// count returns the number of items. If it isn't known yet, count reads the rest of the
+// items first.
 func (c *loopContext) count() int {
 	if c.length < 0 {
 		var rest []any
@@ -151,7 +153,7 @@ func (c *loopContext) count() int {
 	return c.length
 }
 
-// attribute gives an attribute of loop; nil where there is none.
+// attribute returns an attribute of loop, or nil if there is no such attribute.
 func (c *loopContext) attribute(name string) any {
 	switch name {
 	case "index":

@@ -38,7 +38,7 @@ func (r *run) listMethod(items []any, name string, a actual) any {
 	return n
 }
 
-// textMethods are the methods of strings.
+// textMethods returns the methods of strings.
 func textMethods() definitions {
 	all := definitions{}
 	add := func(names, parameters string, f func(r *run, name, s string, args []any) any) {
@@ -106,7 +106,8 @@ func (r *run) strings(parts []string) *list {
 	return l
 }
 
-// split is split or rsplit; most is the number of cuts, negative for all.
+// split implements split and rsplit. most is the largest number of cuts; a negative
+// number means all.
 func (r *run) split(name, s string, sep any, most int) any {
 	if most < 0 {
 		most = len(s)
@@ -156,7 +157,7 @@ func (r *run) split(name, s string, sep any, most int) any {
 	return r.strings(parts)
 }
 
-// splitLines splits at line ends, of which Python knows many.
+// splitLines splits at line ends, of which Python has many kinds.
 func splitLines(s string, keep bool) []string {
 	var lines []string
 	for s != "" {

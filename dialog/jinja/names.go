@@ -2,33 +2,34 @@ package jinja
 
 import "slices"
 
-// Jinja decides before it runs a template which variable a name means: each body
-// that has a scope of its own (a loop's, a macro's, a captured block's) has its own
-// variable of a name as soon as it assigns to it anywhere. That variable begins,
-// each time the body is entered, as the one outside, as what the caller gave, or,
-// where the body assigns to it before it reads it, as undefined. A run looks names
-// up outwards from the innermost scope, which comes to the same as long as a scope
-// begins with the last kind bound to nothing.
+// Jinja decides which variable a name means before it runs a template. Each body with its
+// own scope (a loop's, a macro's, a captured block's) has its own variable of a name if
+// it assigns to the name anywhere. That variable gets its first value each time the body
+// is entered: the value of the variable outside, or the value that the caller gave. If
+// the body assigns to the variable before it reads it, it begins as undefined. A run
+// looks up names from the innermost scope outwards. The result is the same, as long as a
+// scope begins by binding the variables of the last kind to nothing.
 
-// names are the names that one body mentions, without the bodies inside of it.
+// names has the names that one body mentions, without those in the bodies inside of it.
 type names struct {
 	outer *names
-	// known says of each name whether its first mention assigns it in any case; it is
-	// nil for the filters of a {% set %} block.
+	// known has each name that is mentioned. The value is true if the first mention
+	// assigns the name and is not conditional. known is nil for the filters of a {% set
+	// %} block.
 	known map[string]bool
-	unset []string // known, assigned first and unknown outside
+	unset []string // known names that are assigned first and are unknown outside
 	// copied are the other assigned names. They begin with their value outside.
 	copied []string
-	// assigned has the names that are assigned anywhere, given those that get a value
-	// whenever the body is entered.
+	// assigned has the names that are assigned anywhere in the body. given has the names
+	// that always get a value when the body is entered.
 	assigned, given map[string]bool
-	// level counts the bodies around this one. function says that Jinja makes a function
-	// of it, with variables that live as long as what refers to them.
+	// level is the number of bodies around this one. function is true if Jinja compiles
+	// the body to a function, whose variables live as long as something refers to them.
 	level    int
 	function bool
-	// inLoop says that break and continue have a loop here.
+	// inLoop is true if break and continue are allowed here.
 	inLoop      bool
-	conditional int // so many "if" are open
+	conditional int // the number of "if" that are open
 }
 
 // mention is one name in the source.
@@ -37,7 +38,7 @@ type mention struct {
 	assigned bool
 }
 
-// loose is a name that has to be known around it.
+// loose is a name that has to be known in a scope around it.
 type loose struct {
 	token
 	*names
@@ -61,7 +62,7 @@ func (p *parser) read(t token) {
 	p.scope.note(t.text, false)
 }
 
-// note says that a name is assigned, or read, in the statement that was read last.
+// note records that the statement that was read last assigns or reads a name.
 func (n *names) note(name string, assigned bool) {
 	if _, found := n.known[name]; !found && n.known != nil {
 		n.known[name] = assigned && n.conditional == 0
@@ -71,7 +72,7 @@ func (n *names) note(name string, assigned bool) {
 	}
 }
 
-// give says that a target, or a name, has a value whenever the body is entered.
+// give records that a target always has a value when the body is entered.
 func (n *names) give(t *target) {
 	for i := range t.parts {
 		n.give(&t.parts[i])
@@ -81,8 +82,8 @@ func (n *names) give(t *target) {
 	}
 }
 
-// owns says whether a name is a variable of this body: one that it gives, assigns, or
-// reads although no body around it has it.
+// owns reports whether a name is a variable of this body: one that is given or assigned,
+// or one that the body reads although no body around it knows it.
 func (n *names) owns(name string) bool {
 	_, known := n.known[name]
 	return n.given[name] || n.assigned[name] || known && !n.outer.knows(name)
@@ -97,7 +98,7 @@ func (n *names) assign(t *target) {
 	}
 }
 
-// knows says whether a scope or one around it mentions or gives a name.
+// knows reports whether a scope or one around it mentions or gives a name.
 func (n *names) knows(name string) bool {
 	for ; n != nil; n = n.outer {
 		if _, found := n.known[name]; found || n.given[name] {
@@ -128,16 +129,16 @@ func (p *parser) resolve() {
 	}
 }
 
-// refuse reports the first of the unknown filters and tests from one on, where
-// Python refuses them although nothing uses them.
+// refuse reports the first of the unknown filters and tests from index from on. It is
+// called at the places where Python refuses them even if nothing uses them.
 func (p *parser) refuse(from int) {
 	if len(p.unknown) > from {
 		panic(p.unknown[from])
 	}
 }
 
-// reads says whether a name is read before it is assigned, in what was read of the
-// source since so many mentions.
+// reads reports whether a name is read before it is assigned. It looks at the mentions
+// from index since on.
 func (p *parser) reads(name string, since int) bool {
 	for _, m := range p.mentions[since:] {
 		if m.name == name {

@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// exactFloat is the size up to which every integer is a float.
+// exactFloat is the number up to which a float can hold every integer.
 const exactFloat = 1 << 53
 
-// toNumber gives an int64, *big.Int or float64, or nil where v is no number. A bool
-// is a number in Python.
+// toNumber returns an int64, *big.Int or float64, or nil if v is no number. A bool is a
+// number in Python.
 func toNumber(v any) any {
 	switch v := v.(type) {
 	case bool:
@@ -25,7 +25,7 @@ func toNumber(v any) any {
 	return nil
 }
 
-// signed is a number behind + or -.
+// signed returns a number with the sign + or - before it.
 func (r *run) signed(sign string, v any) any {
 	if u, is := v.(*undefined); is {
 		r.undefined(u)
@@ -48,7 +48,7 @@ func (r *run) signed(sign string, v any) any {
 	return nil
 }
 
-// arithmetic is one of + - * / // % **.
+// arithmetic applies one of the operators + - * / // % **.
 func (r *run) arithmetic(op string, left, right any) any {
 	if _, is := left.(string); is && op == "%" {
 		r.refuse("%% after a string")
@@ -78,7 +78,7 @@ func (r *run) arithmetic(op string, left, right any) any {
 	return z
 }
 
-// toFloat is Python's float of a number, where that is exact.
+// toFloat returns Python's float of a number, if that is exact.
 func (r *run) toFloat(v any) float64 {
 	switch v := v.(type) {
 	case float64:
@@ -195,11 +195,11 @@ func (r *run) sequences(op string, left, right any) any {
 	return nil
 }
 
-// joins says whether lists of this kind can be added and repeated.
+// joins reports whether lists of this kind can be added and repeated.
 func (l *list) joins() bool { return l.kind == listKind || l.kind == tupleKind }
 
-// addSafe adds two strings of which one is marked as safe; the other one is escaped for
-// HTML. It returns nil where neither is marked.
+// addSafe adds two strings of which one is marked as safe; it escapes the other one for
+// HTML. It returns nil if neither is marked.
 func (r *run) addSafe(op string, left, right any) any {
 	_, leftIs := left.(markup)
 	_, rightIs := right.(markup)

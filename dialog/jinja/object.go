@@ -6,13 +6,13 @@ import (
 	"unicode/utf8"
 )
 
-// The values of a run are of these types, of bool, int64, *big.Int (beyond 64
-// bits), float64 and string. A Go nil is no value at all: a variable without one,
-// an argument that wasn't given.
+// The values of a run have these types, or bool, int64, *big.Int (beyond 64 bits),
+// float64 or string. A Go nil means that there is no value: a variable without a value,
+// or an argument that wasn't given.
 type (
 	none struct{}
-	// markup is a string that the filter safe marked. Nothing is escaped here, but
-	// Python escapes what is added to it.
+	// markup is a string that the filter safe marked. This package escapes nothing, but
+	// Python escapes a string that is added to a marked one.
 	markup string
 	// list is a list, a tuple, a range or a view of a dict; kind is Python's name of
 	// the type, and text what Python writes of a range.
@@ -21,8 +21,8 @@ type (
 		kind  string
 		text  string
 	}
-	// dict keeps the order of its keys, which are string or int64. index is there from
-	// the ninth key on.
+	// dict keeps the order of its keys, which are string or int64. index exists only if
+	// there are more than eight keys.
 	dict struct {
 		keys   []any
 		values []any
@@ -30,14 +30,14 @@ type (
 	}
 	// namespace is the one thing that a template can change.
 	namespace struct{ dict }
-	// undefined is the value of a missing name or attribute; what names it.
+	// undefined is the value of a missing name or attribute. what describes that.
 	undefined struct {
 		what string
-		// unsafe says that there is a value, but Jinja's sandbox hides it.
+		// unsafe is true if there is a value that Jinja's sandbox hides.
 		unsafe bool
 	}
-	// missing stands for Python's marker of a variable without a value, where a template can
-	// reach it.
+	// missing is Python's marker of a variable without a value. A template can reach it
+	// in some places.
 	missing struct{}
 	// generator is the result of some filters: items that can be read once.
 	generator struct{ next iterator }
@@ -48,7 +48,7 @@ type (
 	}
 )
 
-// Kinds of lists. Those of views begin with viewKind.
+// The kinds of lists. The kind of a view begins with viewKind.
 const (
 	listKind  = "list"
 	tupleKind = "tuple"
@@ -58,7 +58,7 @@ const (
 
 func (l *list) isView() bool { return strings.HasPrefix(l.kind, viewKind) }
 
-// iterator gives one item after the other, and false at the end.
+// iterator returns one item after the other, and false at the end.
 type iterator func() (any, bool)
 
 func over(items []any) iterator {
@@ -96,7 +96,8 @@ func (d *dict) get(key any) (any, bool) {
 	return nil, false
 }
 
-// put sets the value of a key: at its place if it is there, else at the end.
+// put sets the value of a key. A key that exists keeps its place; a new one is added at
+// the end.
 func (d *dict) put(key any, v any) {
 	if i := d.at(key); i >= 0 {
 		d.values[i] = v
@@ -115,7 +116,7 @@ func (d *dict) put(key any, v any) {
 	}
 }
 
-// view is the result of keys(), values() and items().
+// view returns the result of keys(), values() or items().
 func (r *run) view(d *dict, part string) *list {
 	l := &list{items: d.keys, kind: viewKind + part}
 	if part == "values" {
@@ -131,7 +132,8 @@ func (r *run) view(d *dict, part string) *list {
 	return l
 }
 
-// keyOf is the key in a dict that equals a value; false where there can't be one.
+// keyOf returns the key in a dict that equals a value. It returns false if there can't be
+// such a key.
 func keyOf(v any) (key any, can bool) {
 	switch v := v.(type) {
 	case string, int64:
@@ -148,7 +150,7 @@ func keyOf(v any) (key any, can bool) {
 	return nil, false
 }
 
-// key is the key of an object that a template makes.
+// key returns the key of an object that a template makes.
 func (r *run) key(v any) any {
 	switch v := v.(type) {
 	case string, int64:
@@ -181,7 +183,7 @@ func (n *namespace) set(r *run, name string, v any) {
 	n.put(name, v)
 }
 
-// valueSize is about what one value takes in a list.
+// valueSize is about how many bytes one value takes in a list.
 const valueSize = 16
 
 func whole64(i *big.Int) any {
@@ -191,7 +193,7 @@ func whole64(i *big.Int) any {
 	return i
 }
 
-// typeName is Python's name of the type of a value.
+// typeName returns Python's name of the type of a value.
 func typeName(v any) string {
 	switch v := v.(type) {
 	case none:
@@ -224,7 +226,8 @@ func typeName(v any) string {
 	return "function"
 }
 
-// iterate gives the items of a value, as a for loop of Python would.
+// iterate returns the items of a value in the order in which a for loop of Python visits
+// them.
 func (r *run) iterate(v any) iterator {
 	switch v := v.(type) {
 	case *list:
@@ -253,7 +256,7 @@ func (r *run) iterate(v any) iterator {
 	}
 }
 
-// all gives all items of a value.
+// all returns all items of a value.
 func (r *run) all(v any) []any {
 	if l, is := v.(*list); is {
 		return l.items
@@ -268,7 +271,7 @@ func (r *run) all(v any) []any {
 	return items
 }
 
-// lengthIfKnown is the length of a value, or −1 where it has none.
+// lengthIfKnown returns the length of a value, or −1 if it has none.
 func (r *run) lengthIfKnown(v any) int {
 	switch v := v.(type) {
 	case *list:
@@ -296,7 +299,7 @@ func (r *run) length(v any) int64 {
 	return int64(n)
 }
 
-// truth is Python's bool.
+// truth implements Python's bool.
 func (r *run) truth(v any) bool {
 	switch v := v.(type) {
 	case bool:

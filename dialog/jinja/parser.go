@@ -5,7 +5,7 @@ import "slices"
 // deepest is how deep tags and brackets may nest in a source.
 const deepest = 150
 
-// parser makes statements of tokens. It panics with a *fault.
+// parser turns tokens into statements. It panics with a *fault.
 type parser struct {
 	*functions
 	tokens   []token
@@ -14,7 +14,7 @@ type parser struct {
 	scope    *names   // of the body that is read
 	scopes   []*names // all of the template
 	mentions []mention
-	unknown  []*fault // filters and tests that are unknown, where Python might not mind
+	unknown  []*fault // unknown filters and tests; Python allows them in some places
 	loose    []loose
 }
 
@@ -28,7 +28,8 @@ func (p *parser) next() token {
 	return t
 }
 
-// skip moves on if this word or operator is next.
+// skip steps over the next token if it is this word or operator, and reports whether it
+// was.
 func (p *parser) skip(k kind, text string) bool {
 	if p.peek().is(k, text) {
 		p.next()
@@ -49,8 +50,9 @@ func (p *parser) expect(k kind, text string) token {
 	return t
 }
 
-// more says whether another item of a list comes, up to the closing bracket, which
-// it skips. An item but the first stands behind a comma.
+// more reports whether a list has another item. If not, it skips the closing bracket. n
+// is the number of items that were read; it expects a comma before each item but the
+// first.
 func (p *parser) more(n int, closing string) bool {
 	if p.skip(operator, closing) {
 		return false
@@ -62,7 +64,8 @@ func (p *parser) more(n int, closing string) bool {
 	return true
 }
 
-// nest counts how deep the source nests; call what it gives on the way out.
+// nest counts how deep the source nests. The caller has to call the returned function
+// when it leaves this level.
 func (p *parser) nest() func() {
 	if p.depth++; p.depth > deepest {
 		fail(ErrLimit, p.peek().pos, "the template nests deeper than %d", deepest)
@@ -70,8 +73,9 @@ func (p *parser) nest() func() {
 	return func() { p.depth-- }
 }
 
-// body reads statements up to a tag that begins with one of the words, whose begin
-// and word it leaves behind. Without words it reads to the end of the source.
+// body reads statements up to a tag that begins with one of the words. It steps over the
+// beginning of that tag and the word, and returns the word. Without words it reads to the
+// end of the source.
 func (p *parser) body(until ...string) (block, string) {
 	defer p.nest()()
 	var body block
@@ -99,14 +103,14 @@ func (p *parser) body(until ...string) (block, string) {
 	}
 }
 
-// inside reads the end of a tag and the body behind it.
+// inside reads the end of a tag and the body after it.
 func (p *parser) inside(until ...string) (block, string) {
 	p.skip(operator, ":")
 	p.expect(blockEnd, "")
 	return p.body(until...)
 }
 
-// scoped is inside for a body with variables of its own.
+// scoped works like inside, for a body with its own variables.
 func (p *parser) scoped(n *names, until ...string) (block, string) {
 	outside, unknown := p.scope, len(p.unknown)
 	p.scope = n
@@ -209,11 +213,11 @@ func (p *parser) set(t token) statement {
 	}
 }
 
-// captured is the text of a block, to which filters are applied.
+// captured returns the text of a block, to which filters are applied.
 func captured() code { return func(r *run) any { return r.captured } }
 
 func (p *parser) filterBlock() statement {
-	p.at-- // a filter begins behind a word
+	p.at-- // filters expects a token before the first filter
 	unknown := len(p.unknown)
 	filtered := p.filters(captured())
 	p.refuse(unknown)
@@ -224,7 +228,7 @@ func (p *parser) filterBlock() statement {
 	}
 }
 
-// filtered runs a body, and use with what filters make of its text.
+// filtered runs a body, applies the filters to its text, and calls use with the result.
 func (r *run) filtered(n *names, body block, filters expression, use func(any)) flow {
 	var text string
 	var f flow
@@ -255,7 +259,7 @@ func (p *parser) branches() statement {
 		all = append(all, one)
 	}
 	p.scope.conditional--
-	p.unknown = p.unknown[:unknown] // errors where they are used
+	p.unknown = p.unknown[:unknown] // they are errors only when they are used
 	return func(r *run) flow {
 		for _, one := range all {
 			if r.truth(r.value(one.test)) {
@@ -303,8 +307,8 @@ type target struct {
 	parts     []target
 }
 
-// target reads what is assigned to; a comma makes it a tuple. until are words that
-// end it.
+// target reads the left side of an assignment; a comma makes it a tuple. until has the
+// words that end it.
 func (p *parser) target(attributes bool, until ...string) target {
 	whole := target{pos: p.peek().pos, tuple: true}
 	for !p.endOfTuple(until) {

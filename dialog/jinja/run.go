@@ -29,7 +29,8 @@ type run struct {
 	pos int
 }
 
-// fault is an error on its way out, before its offset is a line and a column.
+// fault is an error as it is raised, before its offset is turned into a line and a
+// column.
 type fault struct {
 	kind    error
 	pos     int
@@ -63,14 +64,14 @@ func (r *run) undefined(u *undefined) {
 	r.wrong("%s is undefined", u.what)
 }
 
-// step counts work.
+// step counts n steps against the limit of the run.
 func (r *run) step(n int) {
 	if r.steps += n; r.steps > mostSteps {
 		fail(ErrLimit, r.pos, "rendering takes more than %d steps", mostSteps)
 	}
 }
 
-// make counts memory before it is used.
+// make counts memory before it is allocated.
 func (r *run) make(bytes int) {
 	if r.bytes += bytes; r.bytes > mostBytes || bytes < 0 {
 		fail(ErrLimit, r.pos, "rendering needs more than %d MiB", mostBytes>>20)
@@ -109,7 +110,7 @@ func (r *run) write(s string) {
 	r.out = append(r.out, s...)
 }
 
-// statement carries something out and says how that ended.
+// statement runs one statement and returns how it ended.
 type statement func(r *run) flow
 
 type flow int
@@ -144,7 +145,7 @@ func (r *run) capture(body block) (string, flow) {
 	return text, f
 }
 
-// assign gives a target a value; values are unpacked for a tuple.
+// assign sets a target to a value. If the target is a tuple, the value is unpacked.
 func (r *run) assign(t *target, v any) {
 	switch {
 	case t.tuple:

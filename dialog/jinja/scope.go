@@ -19,7 +19,7 @@ type binding struct {
 // it, by their level.
 type activation struct{ open map[int]*scope }
 
-// within does something in a new scope.
+// within calls do in a new scope.
 func (r *run) within(n *names, do func()) {
 	s := r.enter(n, r.scope)
 	r.scope = s
@@ -44,7 +44,8 @@ func (r *run) enter(n *names, outer *scope) *scope {
 	return s
 }
 
-// begin makes the variables of a scope what they are where its body is entered.
+// begin sets the variables of a scope to the values that they have when its body is
+// entered.
 func (r *run) begin(s *scope) {
 	s.bound = s.bound[:0]
 	for _, name := range s.names.unset {
@@ -72,7 +73,8 @@ func (s *scope) set(name string, v any) {
 	s.bound = append(s.bound, binding{name, v})
 }
 
-// lookUp finds a variable: in the scopes, in what the caller gave, in the globals.
+// lookUp finds a variable: first in the scopes, then among the caller's variables, then
+// among the globals.
 func (r *run) lookUp(t token) any {
 	v := r.variable(r.scope, t.text)
 	switch {
@@ -84,11 +86,11 @@ func (r *run) lookUp(t token) any {
 	return &undefined{what: t.text}
 }
 
-// variable returns the value of a name in a scope, nil where it has none.
+// variable returns the value of a name in a scope, or nil if it has none.
 //
-// A macro may be kept longer than the body in which it was defined. Python then has nothing
-// for that body's variables; and as they are named for their level alone, a later body of
-// the same level lends it its own.
+// A template may keep a macro longer than the body in which it was defined. In Python
+// that body's variables have no values then. But Python names them only by the level of
+// the body, so the macro sees the variables of a later body of the same level.
 func (r *run) variable(s *scope, name string) any {
 	for ; s != nil; s = s.outer {
 		if s.ended && s.names.owns(name) {
@@ -110,8 +112,8 @@ func (r *run) variable(s *scope, name string) any {
 	return nil
 }
 
-// trusts says that the name belongs to a body that always gives it a value, so that Python
-// does not ask whether it has one.
+// trusts reports whether the name belongs to a body that always gives it a value. Python
+// then does not check that it has one.
 func (s *scope) trusts(name string) bool {
 	for ; s != nil; s = s.outer {
 		if s.names.owns(name) {

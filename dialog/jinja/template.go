@@ -40,7 +40,7 @@ func Parse(source string) (t *Template, err error) {
 	return t, nil
 }
 
-// invalid is the offset of the first byte that is no UTF-8, or −1.
+// invalid returns the offset of the first byte that is not UTF-8, or −1.
 func invalid(s string) int {
 	if utf8.ValidString(s) {
 		return -1
@@ -48,12 +48,12 @@ func invalid(s string) int {
 	return len(s) - len(s[len(strings.ToValidUTF8(s, "")):])
 }
 
-// Render runs the template. variables is an object; its members are the template's
+// Render runs the template. variables is an object whose members are the template's
 // variables. apply_chat_template always gives messages, tools, documents and
-// add_generation_prompt, as none if there are none, and the special tokens that the
-// tokenizer has (bos_token, eos_token, …); a template can tell none from a variable that
-// is not given. strftime_now formats now, in the location of now. The error is an
-// [*Error].
+// add_generation_prompt, which are none if there are none. It also gives the special
+// tokens that the tokenizer has (bos_token, eos_token, …). A template can tell none from
+// a variable that is not given. strftime_now formats now, in the location of now. The
+// error is an [*Error].
 func (t *Template) Render(variables Value, now time.Time) (text string, err error) {
 	defer t.catch(&err)
 	given, is := variables.of.(*dict)
@@ -65,7 +65,7 @@ func (t *Template) Render(variables Value, now time.Time) (text string, err erro
 	return string(r.out), nil
 }
 
-// catch makes an error of a fault.
+// catch turns a fault into an error.
 func (t *Template) catch(err *error) {
 	switch f := recover().(type) {
 	case nil:
@@ -89,19 +89,19 @@ func (t *Template) located(f *fault) *Error {
 
 // The errors that an [Error] wraps.
 var (
-	// ErrSyntax says that the source is no template; Python would refuse it too.
+	// ErrSyntax means that the source is not a template; Python would refuse it, too.
 	ErrSyntax = errors.New("syntax error")
-	// ErrUnsupported says that a construct is outside of the part of Jinja that
-	// this package knows. Python might render it.
+	// ErrUnsupported means that a construct is outside of the part of Jinja that this
+	// package knows. Python might render it.
 	ErrUnsupported = errors.New("not supported")
-	// ErrRender says that the template failed while it rendered, as it would in Python,
-	// for example by reading an attribute of an undefined value.
+	// ErrRender means that the template failed while it rendered, as it would in Python.
+	// For example, it read an attribute of an undefined value.
 	ErrRender = errors.New("render error")
-	// ErrRaised says that the template called raise_exception: it refuses these
+	// ErrRaised means that the template called raise_exception, because it refuses these
 	// messages. Message is its text.
 	ErrRaised = errors.New("raised by the template")
-	// ErrLimit says that rendering took more steps, memory or depth than any
-	// chat template needs.
+	// ErrLimit means that rendering took more steps, memory or depth than any chat
+	// template needs.
 	ErrLimit = errors.New("limit exceeded")
 )
 
@@ -109,7 +109,7 @@ var (
 type Error struct {
 	// Kind is one of the sentinels above.
 	Kind error
-	// Line and Column say where in the source, both from 1; a column counts
+	// Line and Column are the place in the source. Both begin at 1; a column counts
 	// characters.
 	Line, Column int
 	// Message names the construct.

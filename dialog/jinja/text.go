@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// format is Python's s.format for fields that are empty, a number or a name.
+// format implements Python's s.format for fields that are empty, a number or a name.
 func (r *run) format(s string, a actual) string {
 	var b strings.Builder
 	add := func(part string) {
@@ -60,8 +60,8 @@ func (r *run) field(field string, a actual) any {
 	return v
 }
 
-// upper is Python's str.upper. Letters that it would make more than one character
-// of are refused.
+// upper implements Python's str.upper. It refuses letters whose upper case has more than
+// one character.
 func (r *run) upper(s string) string { return strings.ToUpper(r.letters(s)) }
 
 func (r *run) lower(s string) string { return strings.ToLower(r.letters(s)) }
@@ -77,7 +77,7 @@ func (r *run) letters(s string) string {
 	return s
 }
 
-// hasSpecialCase says whether Unicode's SpecialCasing names a character for all
+// hasSpecialCase reports whether Unicode's SpecialCasing lists a character for all
 // languages.
 func hasSpecialCase(c rune) bool {
 	switch {
@@ -103,7 +103,7 @@ func (r *run) plainLetters(what, s string) string {
 
 func isLetter(c byte) bool { return 'a' <= c|0x20 && c|0x20 <= 'z' }
 
-// capitalize is Python's str.capitalize.
+// capitalize implements Python's str.capitalize.
 func (r *run) capitalize(s string) string {
 	s = strings.ToLower(r.plainLetters("capitalize", s))
 	if s == "" {
@@ -112,7 +112,8 @@ func (r *run) capitalize(s string) string {
 	return strings.ToUpper(s[:1]) + s[1:]
 }
 
-// title makes letters large at the begin and behind what starts a word.
+// title turns a letter into upper case if it is the first, or if starts is true for the
+// character before it.
 func (r *run) title(s string, starts func(before byte) bool) string {
 	b := []byte(strings.ToLower(r.plainLetters("title", s)))
 	for i, c := range b {
@@ -123,7 +124,7 @@ func (r *run) title(s string, starts func(before byte) bool) string {
 	return string(b)
 }
 
-// kindOf answers isalpha, isdigit, … and the tests lower and upper.
+// kindOf implements isalpha, isdigit and the like, and the tests lower and upper.
 func (r *run) kindOf(method, s string) bool {
 	r.step(len(s) / 16)
 	switch method {

@@ -24,19 +24,19 @@ type Member struct {
 	Value Value
 }
 
-// Bool is a bool.
+// Bool returns a bool.
 func Bool(b bool) Value { return Value{b} }
 
-// Int is an integer.
+// Int returns an integer.
 func Int(i int64) Value { return Value{i} }
 
-// Float is a float.
+// Float returns a float.
 func Float(f float64) Value { return Value{f} }
 
-// String is a string. Bytes that are no UTF-8 become U+FFFD.
+// String returns a string. Bytes that are not UTF-8 become U+FFFD.
 func String(s string) Value { return Value{strings.ToValidUTF8(s, "\uFFFD")} }
 
-// List is a list of items.
+// List returns a list of items.
 func List(items ...Value) Value {
 	l := &list{items: make([]any, len(items)), kind: listKind}
 	for i, one := range items {
@@ -45,8 +45,8 @@ func List(items ...Value) Value {
 	return Value{l}
 }
 
-// Object is an object with these members in this order. Of a key that comes twice
-// the last value counts, at the first place.
+// Object returns an object with these members in this order. If a key occurs twice, it
+// keeps its first place and gets the last value.
 func Object(members ...Member) Value {
 	o := &dict{}
 	for _, m := range members {
@@ -55,7 +55,7 @@ func Object(members ...Member) Value {
 	return Value{o}
 }
 
-// inside is the value as a run sees it.
+// inside returns the value as a run sees it.
 func (v Value) inside() any {
 	if v.of == nil {
 		return none{}
@@ -63,9 +63,9 @@ func (v Value) inside() any {
 	return v.of
 }
 
-// FromJSON reads a value from JSON text. Objects keep the order of the text; of a
-// key that comes twice the last value counts, at the first place. A number without
-// point and exponent is an integer of any size.
+// FromJSON reads a value from JSON text. Objects keep the order of the text. If a key
+// occurs twice, it keeps its first place and gets the last value. A number without point
+// and exponent is an integer of any size.
 func FromJSON(text []byte) (Value, error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
@@ -143,7 +143,7 @@ func number(s string) (any, error) {
 		return i, nil
 	}
 	i, ok := new(big.Int).SetString(s, 10)
-	if !ok || len(s) > 4300 { // where Python ends, too
+	if !ok || len(s) > 4300 { // Python has the same limit
 		return nil, fmt.Errorf("number %.40s… is too long", s)
 	}
 	return i, nil

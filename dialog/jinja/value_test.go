@@ -74,7 +74,7 @@ func TestObjectsOfAnySizeFindTheirMembers(t *testing.T) {
 	})
 }
 
-// What tojson writes is what was read, whatever the value.
+// tojson writes each value as it was read.
 func TestJSONComesBackAsItWas(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

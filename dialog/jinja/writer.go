@@ -12,7 +12,7 @@ import (
 	"unicode/utf8"
 )
 
-// str is Python's str: the output of a value in a template.
+// str implements Python's str, which is the output of a value in a template.
 func (r *run) str(v any) string {
 	switch v := v.(type) {
 	case string:
@@ -27,7 +27,7 @@ func (r *run) str(v any) string {
 	return w.String()
 }
 
-// filterJSON is tojson as transformers defines it: Python's json.dumps, which
+// filterJSON implements tojson as transformers defines it: Python's json.dumps, which
 // keeps the order of keys and escapes nothing for HTML.
 func (r *run) filterJSON(v any, args []any) any {
 	w := &writer{run: r, json: true, ascii: r.optional(args[0]), sorted: r.optional(args[3]), between: ", ", colon: ": "}
@@ -53,7 +53,8 @@ func (r *run) filterJSON(v any, args []any) any {
 	return w.String()
 }
 
-// writer writes values as Python's repr or, with json, its json.dumps does.
+// writer writes values as Python's repr does. If json is true, it writes them as its
+// json.dumps does.
 type writer struct {
 	strings.Builder
 	run            *run
@@ -69,7 +70,7 @@ func (w *writer) add(s string) {
 	w.WriteString(s)
 }
 
-// word adds what repr or what JSON calls a value.
+// word adds the name of a value: repr or, in JSON, json.
 func (w *writer) word(repr, json string) {
 	if w.json {
 		repr = json
@@ -156,7 +157,7 @@ func (w *writer) dict(d *dict, depth int) {
 	})
 }
 
-// items writes n items, each on a line of its own if there are lines.
+// items writes n items. If lines is set, each item has its own line.
 func (w *writer) items(opening, closing string, n, depth int, item func(i int)) {
 	w.add(opening)
 	for i := range n {
@@ -224,7 +225,7 @@ func (w *writer) escape(c rune) {
 	}
 }
 
-// floatText is Python's repr of a float.
+// floatText implements Python's repr of a float.
 func floatText(f float64) string {
 	switch {
 	case math.IsInf(f, 1):

@@ -1,15 +1,15 @@
 package schema
 
-// arrays are the arrays of a schema.
+// arrays is the shape of the arrays of a schema.
 type arrays struct {
 	prefix []int // rules of the first items
-	rest   int   // rule of those after them
-	closed bool  // there are none after them
+	rest   int   // rule of the items after them
+	closed bool  // no items may follow the first ones
 	size   count
 }
 
-// newArrays reads a schema's restrictions of arrays. If it lists first items and has no
-// restriction of others, there are no others.
+// newArrays reads a schema's restrictions of arrays. If the schema lists first items and
+// does not restrict the items after them, there are none after them.
 func (c *compiler) newArrays(f *facts) (shape, error) {
 	s := &arrays{size: f.size}
 	length, open := 0, false
@@ -58,7 +58,7 @@ func (s *arrays) node(a *automaton, depth int) *node {
 	return a.enclose('[', s.from(a, depth+1, 0))
 }
 
-// from is the items from the i-th on.
+// from returns the expression of the items from the i-th on.
 func (s *arrays) from(a *automaton, depth, i int) *node {
 	var end *node
 	if i >= s.size.least {

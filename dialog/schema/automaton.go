@@ -7,7 +7,8 @@ import (
 )
 
 // A table that is full is cleared. Matchers keep their nodes, so only results that can be
-// computed again are lost. A grammar that needs more gets larger tables, see forget.
+// computed again are lost. A grammar that needs more gets a larger table of nodes, see
+// forget.
 const (
 	fewestNodes = 1 << 17
 	mostRows    = 1 << 12 // of 2 KiB
@@ -30,17 +31,19 @@ type automaton struct {
 	lastID     uint32
 	generation uint32
 	rows       int
-	// dead stands in rows for "nowhere", nil for "not worked out".
+	// dead marks in rows that a byte leads nowhere; nil means that this is not computed
+	// yet.
 	dead *node
 }
 
-// step is a symbol taken in a state: a byte, or 256 and more for a special token.
+// step is a symbol that is read in a state: a byte, or 256 plus the id of a special
+// token.
 type step struct {
 	from   uint32
 	symbol int32
 }
 
-// body is a rule below a number of open brackets.
+// body is the key of a rule's expression inside a number of open brackets.
 type body struct{ rule, depth int }
 
 func newAutomaton() *automaton {
@@ -49,7 +52,8 @@ func newAutomaton() *automaton {
 	return a
 }
 
-// forget clears all tables. A grammar that fills them at once gets larger ones.
+// forget clears all tables. If the table of nodes was full before many rows were used, it
+// becomes twice as large.
 func (a *automaton) forget() {
 	if a.rows < mostRows/8 {
 		a.mostNodes = max(fewestNodes, 2*a.mostNodes)
@@ -62,7 +66,8 @@ func (a *automaton) forget() {
 	a.rows = 0
 }
 
-// take returns the node to which a byte leads from n, or nil.
+// take returns the node to which a byte leads from n, or nil if no text of n begins with
+// it.
 func (a *automaton) take(n *node, b byte) *node {
 	if n.row == nil || n.generation != a.generation {
 		if len(a.nodes) > a.mostNodes || a.rows > mostRows {
@@ -88,8 +93,9 @@ func (a *automaton) take(n *node, b byte) *node {
 	return to
 }
 
-// alike removes from the set the bytes that may lead from n elsewhere than b does: those
-// that a set, or a text, with which n begins tells from b.
+// alike keeps in the set those bytes that certainly lead from n to the same node as b
+// does. It removes the bytes that are told apart from b by a set or a text with which n
+// begins.
 func (a *automaton) alike(n *node, b byte, set *ByteSet) {
 	switch n.kind {
 	case bytesIn:
@@ -106,8 +112,8 @@ func (a *automaton) alike(n *node, b byte, set *ByteSet) {
 	a.heads(n, func(head *node) { a.alike(head, b, set) })
 }
 
-// derive returns the derivative of n by a symbol: the texts of n that begin with it,
-// without it.
+// derive returns the derivative of n by a symbol: the texts of n that begin with the
+// symbol, with that symbol cut off.
 func (a *automaton) derive(n *node, symbol int32) *node {
 	switch n.kind {
 	case empty:
@@ -193,7 +199,7 @@ func (a *automaton) body(n *node) *node {
 	return b
 }
 
-// first adds the bytes with which texts of n begin.
+// first adds to into the bytes with which texts of n begin.
 func (a *automaton) first(n *node, into *ByteSet) {
 	switch n.kind {
 	case bytesIn:
@@ -205,7 +211,7 @@ func (a *automaton) first(n *node, into *ByteSet) {
 	}
 }
 
-// specials adds the special tokens with which texts of n begin.
+// specials calls add with the special tokens with which texts of n begin.
 func (a *automaton) specials(n *node, add func(token int32)) {
 	if n.kind == special {
 		add(int32(n.min))

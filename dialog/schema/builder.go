@@ -4,8 +4,8 @@ import (
 	"encoding/json"
 )
 
-// Builder makes a grammar of parts: JSON values by schemas between the words and
-// special tokens that a codec has around them. It is not safe for concurrent use.
+// Builder makes a grammar of parts: JSON values by schemas, and the words and special
+// tokens that a codec writes around them. It is not safe for concurrent use.
 type Builder struct{ a *automaton }
 
 // Expression is a part of a grammar, a set of texts. Expressions of one Builder may
@@ -15,10 +15,10 @@ type Expression struct{ n *node }
 // NewBuilder returns a builder of one grammar.
 func NewBuilder() *Builder { return &Builder{newAutomaton()} }
 
-// Grammar ends the building.
+// Grammar returns the grammar of an expression.
 func (b *Builder) Grammar(e Expression) *Grammar { return &Grammar{b.a, e.n} }
 
-// Value is the JSON values that satisfy a schema.
+// Value returns the expression of the JSON values that satisfy a schema.
 func (b *Builder) Value(schema json.RawMessage) (Expression, error) {
 	rule, err := b.rule(schema)
 	if err != nil {
@@ -27,8 +27,8 @@ func (b *Builder) Value(schema json.RawMessage) (Expression, error) {
 	return Expression{b.a.value(rule, 0)}, nil
 }
 
-// Reply accepts the reply for a schema of model.Form: as Value does, except that `{}` is
-// any object.
+// Reply returns the expression of the replies for a schema of model.Form. It works like
+// Value, except that `{}` means any object.
 func (b *Builder) Reply(schema json.RawMessage) (Expression, error) {
 	var members map[string]json.RawMessage
 	if json.Unmarshal(schema, &members) == nil && len(members) == 0 {
@@ -37,7 +37,7 @@ func (b *Builder) Reply(schema json.RawMessage) (Expression, error) {
 	return b.Value(schema)
 }
 
-// Object is the JSON objects that satisfy a schema.
+// Object returns the expression of the JSON objects that satisfy a schema.
 func (b *Builder) Object(schema json.RawMessage) (Expression, error) {
 	rule, err := b.rule(schema, objectsAlone())
 	if err != nil {
@@ -46,8 +46,9 @@ func (b *Builder) Object(schema json.RawMessage) (Expression, error) {
 	return Expression{b.a.value(rule, 0)}, nil
 }
 
-// Property is the strings, without quotation marks and escapes, that make an object
-// satisfy a schema as its only property of that name.
+// Property returns the expression of the strings that make an object satisfy a schema if
+// they are its only property and have that name. The strings have no quotation marks and
+// no escapes.
 func (b *Builder) Property(schema json.RawMessage, name string) (Expression, error) {
 	rule, err := b.rule(schema, objectsAlone())
 	if err != nil {
@@ -66,28 +67,29 @@ func (b *Builder) Property(schema json.RawMessage, name string) (Expression, err
 	return Expression{n}, nil
 }
 
-// Text is any valid UTF-8.
+// Text returns the expression of any valid UTF-8.
 func (b *Builder) Text() Expression {
 	return Expression{b.a.repeat(b.a.anyRune(bare), 0, unbounded)}
 }
 
-// Literal accepts one text.
+// Literal returns the expression of one text.
 func (b *Builder) Literal(text string) Expression { return Expression{b.a.literal(text)} }
 
-// Special is a special token, which has no bytes.
+// Special returns the expression of a special token, which has no bytes.
 func (b *Builder) Special(token int32) Expression { return Expression{b.a.special(token)} }
 
-// Sequence accepts its parts one after the other.
+// Sequence returns the expression of its parts, one after the other.
 func (b *Builder) Sequence(parts ...Expression) Expression {
 	return Expression{b.a.sequence(nodes(parts)...)}
 }
 
-// Choice is any of the options.
+// Choice returns the expression of any one of the options.
 func (b *Builder) Choice(options ...Expression) Expression {
 	return Expression{b.a.choice(nodes(options)...)}
 }
 
-// Repeat is part at least so often, and if most is not negative at most so often.
+// Repeat returns the expression of part at least least times and, if most is not
+// negative, at most most times.
 func (b *Builder) Repeat(part Expression, least, most int) Expression {
 	return Expression{b.a.repeat(part.n, least, max(most, unbounded))}
 }
@@ -107,7 +109,7 @@ func (b *Builder) rule(schema json.RawMessage, besides ...*document) (int, error
 	return rule, nil
 }
 
-// objectsAlone is the schema of all objects.
+// objectsAlone returns the schema of all objects.
 func objectsAlone() *document {
 	d := &document{kind: '{', id: -1}
 	d.add("type", &document{kind: '"', text: "object", id: -2})

@@ -14,7 +14,7 @@ func (s ByteSet) Has(b byte) bool { return s[b>>6]&(1<<(b&63)) != 0 }
 // Add puts b into the set.
 func (s *ByteSet) Add(b byte) { s[b>>6] |= 1 << (b & 63) }
 
-// Len is the number of bytes in the set.
+// Len returns the number of bytes in the set.
 func (s ByteSet) Len() int {
 	n := 0
 	for _, word := range s {
@@ -36,7 +36,8 @@ func (s ByteSet) All() iter.Seq[byte] {
 	}
 }
 
-// split keeps those bytes that are on the same side of other as b.
+// split keeps the bytes that other does not distinguish from b: those in other if b is in
+// it, else those that are not.
 func (s *ByteSet) split(other ByteSet, b byte) {
 	for i := range s {
 		if other.Has(b) {
@@ -53,7 +54,7 @@ func (s *ByteSet) union(other ByteSet) {
 	}
 }
 
-// span is the set of the bytes from low to high.
+// span returns the set of the bytes from low to high.
 func span(low, high byte) ByteSet {
 	var s ByteSet
 	for b := int(low); b <= int(high); b++ {

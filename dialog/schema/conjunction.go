@@ -7,8 +7,9 @@ import (
 
 const mostAlternatives = 512 // of anyOf, multiplied out, in one place
 
-// conjunction lists schemas that all have to hold, in the order of their ids. Each counts
-// without its references: the schemas that it refers to are in the conjunction, too.
+// conjunction lists schemas that all have to hold, in the order of their ids. The
+// references in a schema of the list don't count: the schemas that it refers to are in
+// the conjunction, too.
 type conjunction []*document
 
 func (c conjunction) key() string {
@@ -25,8 +26,8 @@ func (c conjunction) and(other conjunction) conjunction {
 	return slices.Compact(both)
 }
 
-// alternatives resolves the references and the anyOf, oneOf and allOf of a schema:
-// it holds where one of the conjunctions does.
+// alternatives resolves the references and the anyOf, oneOf and allOf of a schema. A
+// value satisfies the schema if it satisfies at least one of the conjunctions.
 func (c *compiler) alternatives(d *document) ([]conjunction, error) {
 	if known, done := c.resolved[d]; done {
 		if known == nil {
@@ -40,7 +41,7 @@ func (c *compiler) alternatives(d *document) ([]conjunction, error) {
 		return nil, err
 	}
 	if found == nil {
-		found = []conjunction{} // nothing satisfies it, which is an answer
+		found = []conjunction{} // empty but not nil: no value satisfies the schema
 	}
 	c.resolved[d] = found
 	return found, nil
@@ -90,7 +91,8 @@ func (c *compiler) refer(all []conjunction, reference *document) ([]conjunction,
 	return c.product(all, found, reference)
 }
 
-// combine adds every one, or any one, of a list of schemas.
+// combine adds to the conjunctions a list of schemas. For allOf each of them has to hold,
+// for anyOf and oneOf one of them.
 func (c *compiler) combine(all []conjunction, m member) ([]conjunction, error) {
 	list := m.value
 	if list.kind != '[' || len(list.items) == 0 {
@@ -113,7 +115,8 @@ func (c *compiler) combine(all []conjunction, m member) ([]conjunction, error) {
 	return c.product(all, distinct(union), list)
 }
 
-// product is the pairs of two lists of alternatives; place is for the error.
+// product returns all pairs of two lists of alternatives, each pair as one conjunction.
+// place is the schema that an error names.
 func (c *compiler) product(some, others []conjunction, place *document) ([]conjunction, error) {
 	if len(some)*len(others) > mostAlternatives {
 		return nil, place.refuse("more than %d alternatives", mostAlternatives)

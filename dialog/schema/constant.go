@@ -1,6 +1,6 @@
 package schema
 
-// constants are the values of enum and const.
+// constants is the shape of the values of enum and const.
 type constants []*document
 
 func (c constants) cost([]*rule) int {
@@ -29,7 +29,7 @@ func (c constants) bareTexts(a *automaton) *node {
 	return a.choice(options...)
 }
 
-// constants keeps the values that the other keywords allow.
+// constants returns the values of enum and const that the other keywords allow.
 func (c *compiler) constants(f *facts) ([]shape, error) {
 	own, err := c.newTexts(f)
 	if err != nil && f.possible()&text != 0 {
@@ -82,7 +82,8 @@ func (a *automaton) matches(n *node, text string) bool {
 	return n != nil && n.nullable
 }
 
-// constant accepts one value, with its members in the order of the schema.
+// constant returns the expression of one value, with its members in the order of the
+// schema.
 func (a *automaton) constant(v *document) *node {
 	comma := a.literal("")
 	parts := []*node{}
@@ -103,7 +104,7 @@ func (a *automaton) constant(v *document) *node {
 	return a.enclose(v.kind, parts...)
 }
 
-// spelled identifies a value: two that are spelled alike are equal.
+// spelled returns a text that identifies a value: values with the same text are equal.
 func (d *document) spelled() string {
 	switch d.kind {
 	case 'n':
@@ -127,7 +128,7 @@ func (d *document) spelled() string {
 	return all
 }
 
-// White space: one space may follow a comma or a colon, and there is no other.
+// White space: one space may follow a comma or a colon. No other white space is allowed.
 
 func (a *automaton) comma() *node { return a.sequence(a.literal(","), a.optional(a.literal(" "))) }
 

@@ -12,7 +12,7 @@ import (
 	"unicode/utf8"
 )
 
-// ErrSchema is wrapped by errors about schemas that can't be held: the error names
+// ErrSchema is wrapped by errors about schemas that are not supported. The error names
 // the keyword at fault and, as a JSON pointer, its place.
 var ErrSchema = errors.New("unsupported schema")
 
@@ -27,7 +27,7 @@ type document struct {
 	kind    byte
 	text    string // of a number or string
 	members []member
-	places  map[string]int // of members by name
+	places  map[string]int // index in members by name
 	items   []*document
 	pointer string
 	id      int // unique, in the order of the text
@@ -38,12 +38,12 @@ type member struct {
 	value *document
 }
 
-// refuse is the error about a place.
+// refuse returns an error about the document's place in the schema.
 func (d *document) refuse(format string, args ...any) error {
 	return fmt.Errorf("%w: #%s: %s", ErrSchema, d.pointer, fmt.Sprintf(format, args...))
 }
 
-// readDocument parses JSON. A name that stands twice in an object counts as last given.
+// readDocument parses JSON. If a name occurs twice in an object, the last value counts.
 func readDocument(text []byte) (*document, error) {
 	root := &document{}
 	if len(text) > mostBytes {
@@ -135,7 +135,7 @@ func (d *document) add(name string, inside *document) {
 	d.members = append(d.members, member{name, inside})
 }
 
-// member is the value of a name in an object, or nil.
+// member returns the value of a name in an object, or nil if the object does not have it.
 func (d *document) member(name string) *document {
 	if place, there := d.places[name]; there {
 		return d.members[place].value
@@ -143,7 +143,7 @@ func (d *document) member(name string) *document {
 	return nil
 }
 
-// at is the place that a reference leads to, d being the root.
+// at returns the place that a reference leads to, or nil if there is none. d is the root.
 func (d *document) at(reference string) *document {
 	fragment, local := strings.CutPrefix(reference, "#")
 	pointer, err := url.PathUnescape(fragment)

@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// drawn is a schema and how to draw a text of one of its values: members in the
-// order of the schema, no white space.
+// drawn is a schema, with a function that draws the text of one of its values. The text
+// has the members in the order of the schema, and no white space.
 type drawn struct {
 	schema string
 	value  func(t *rapid.T) string
@@ -20,7 +20,7 @@ type drawn struct {
 func drawSchema(t *rapid.T) drawn {
 	tree := drawSome(t, 2)
 	leaf := drawScalar(t)
-	// A list of trees; what stands at its end is null.
+	// A list of trees that ends with null.
 	node := drawn{
 		`{"type":"object","properties":{"leaf":{"$ref":"#/$defs/leaf"},"next":{"anyOf":[{"$ref":"#/$defs/node"},{"type":"null"}]}},"required":["next"],"additionalProperties":false}`,
 		func(t *rapid.T) string {
@@ -144,7 +144,8 @@ func drawScalar(t *rapid.T) drawn {
 		return drawNumber(t)
 	case 4:
 		p := rapid.SampledFrom([]string{`^[a-z]{2,4}$`, `^(?:ab|é+)?$`, `[0-9]`, `^x|y$`, `^a.c$`, `^\d+(\.\d{1,2})?$`, `^"\\$`, `^(?i)yes$`}).Draw(t, "pattern")
-		// A schema's patterns are ECMAScript's, whose dot stops at every end of line; Go's stops at a line feed alone.
+		// A schema's patterns are those of ECMAScript, whose dot excludes every line end;
+		// Go's dot excludes only the line feed.
 		inGo := strings.ReplaceAll(p, "a.c", `a[^\n\r\x{2028}\x{2029}]c`)
 		return drawn{`{"type":"string","pattern":` + quote(p) + `}`, func(t *rapid.T) string { return quote(rapid.StringMatching(inGo).Draw(t, "match")) }}
 	case 5:
@@ -178,7 +179,7 @@ func drawNumber(t *rapid.T) drawn {
 	}}
 }
 
-// decimal writes thousandths.
+// decimal writes a number of thousandths.
 func decimal(n int) string {
 	text := strconv.FormatFloat(float64(n)/1000, 'f', -1, 64)
 	if text == "-0" {
@@ -187,13 +188,13 @@ func decimal(n int) string {
 	return text
 }
 
-// quote writes a string with no escapes but those that JSON asks for.
+// quote writes a string as JSON, with only the escapes that JSON requires.
 func quote(text string) string {
 	var b strings.Builder
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	_ = e.Encode(text) // strings always encode
-	// These two need no escape, but Go's encoder is careful of JavaScript. An escaped
-	// backslash before such letters is left alone.
+	// JSON does not require an escape for these two, but Go's encoder escapes them for
+	// JavaScript. An escaped backslash before such letters stays as it is.
 	return strings.NewReplacer(`\u2028`, "\u2028", `\u2029`, "\u2029", `\\`, `\\`).Replace(strings.TrimSuffix(b.String(), "\n"))
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/fulgurite/fulgurite/dialog/schema"
 )
 
-// A grammar says which bytes may come next, so that a sampler can only write what
-// satisfies the schema.
+// A grammar says which bytes may come next, so that a sampler writes only texts that
+// satisfy the schema.
 func ExampleGrammar_Matcher() {
 	g, err := schema.Compile([]byte(`{"enum":["left","right","rest"]}`))
 	if err != nil {

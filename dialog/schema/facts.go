@@ -5,12 +5,12 @@ import "slices"
 // facts are the combined restrictions of the schemas of a conjunction.
 type facts struct {
 	types types
-	// values are the values of enum and const; nil is any.
+	// values are the values of enum and const. They are nil if any value is allowed.
 	values   []*document
 	limited  bool // there is an enum or const, perhaps with no value left
 	low      *limit
 	high     *limit
-	limits   []*document // where the limits stand
+	limits   []*document // the places of the limits
 	length   count       // of characters
 	size     count       // of items
 	pattern  *document
@@ -31,11 +31,11 @@ func (c *count) atMost(n int) {
 	}
 }
 
-// objectPart has one schema's restrictions of objects.
+// objectPart has the restrictions that one schema puts on objects.
 type objectPart struct {
 	place      *document
-	properties *document // nil if it lists none
-	additional *document // nil if it says nothing
+	properties *document // nil if the schema lists none
+	additional *document // nil if the schema says nothing about others
 	required   []string
 }
 
@@ -48,11 +48,11 @@ func (p objectPart) of(name string) *document {
 	return p.additional
 }
 
-// arrayPart has one schema's restrictions of arrays.
+// arrayPart has the restrictions that one schema puts on arrays.
 type arrayPart struct {
 	prefix []*document
-	items  *document // nil if it says nothing
-	closes bool      // it lists items
+	items  *document // nil if the schema says nothing about them
+	closes bool      // the schema lists the first items
 }
 
 func (p arrayPart) of(i int) *document {
@@ -208,8 +208,8 @@ func (p *objectPart) read(m member) error {
 	return m.value.refuse("%s has the wrong type", m.name)
 }
 
-// read knows that up to draft 2019-09 a list of items was called items, and what
-// follows it additionalItems.
+// read reads one member. Up to draft 2019-09, a list of first items was called items, and
+// the schema of what follows them additionalItems.
 func (p *arrayPart) read(m member) error {
 	switch {
 	case m.value.kind == '[' && m.name != "additionalItems":
@@ -222,7 +222,8 @@ func (p *arrayPart) read(m member) error {
 	return nil
 }
 
-// check refuses keywords that restrict values that are possible at all.
+// check returns an error for an unsupported keyword, unless it restricts only values that
+// are impossible anyway.
 func (f *facts) check() error {
 	possible := f.possible()
 	for _, m := range f.refusals {
@@ -234,7 +235,7 @@ func (f *facts) check() error {
 	return nil
 }
 
-// possible are the types of the values that are not excluded by their type.
+// possible returns the types that a value can still have.
 func (f *facts) possible() types {
 	if !f.limited {
 		return f.types
@@ -246,7 +247,7 @@ func (f *facts) possible() types {
 	return union & f.types
 }
 
-// types is the type of a value: one bit.
+// types returns the type of a value, as one bit.
 func (d *document) types() types {
 	switch d.kind {
 	case 'n':

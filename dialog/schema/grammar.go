@@ -10,7 +10,7 @@ type Grammar struct {
 	start *node
 }
 
-// Compile makes the grammar of the JSON values that satisfy a schema.
+// Compile returns the grammar of the JSON values that satisfy a schema.
 func Compile(schema json.RawMessage) (*Grammar, error) {
 	b := NewBuilder()
 	e, err := b.Value(schema)
@@ -20,7 +20,8 @@ func Compile(schema json.RawMessage) (*Grammar, error) {
 	return b.Grammar(e), nil
 }
 
-// Matcher begins a text. Copies of a matcher go on separately.
+// Matcher returns a matcher at the beginning of a text. Copies of a matcher are
+// independent of it.
 func (g *Grammar) Matcher() Matcher { return Matcher{g.automaton, g.start} }
 
 // Matcher follows one text through a grammar, byte by byte. Its copies are cheap.
@@ -42,8 +43,8 @@ func (m *Matcher) Allowed() ByteSet {
 	return s
 }
 
-// Step takes the next byte and reports whether it was allowed. After a byte that was not
-// allowed, none is.
+// Step reads the next byte and reports whether it was allowed. After a byte that was not
+// allowed, no byte is.
 func (m *Matcher) Step(b byte) bool { return m.step(func() *node { return m.a.take(m.at, b) }) }
 
 // StepSpecial takes a special token, as Step does a byte.

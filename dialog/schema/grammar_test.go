@@ -12,7 +12,7 @@ import (
 	"github.com/fulgurite/fulgurite/dialog/schema"
 )
 
-// accepts reports whether text is one of the grammar's.
+// accepts reports whether text is in the grammar's set.
 func accepts(g *schema.Grammar, text string) bool {
 	m := g.Matcher()
 	for i := range len(text) {
@@ -35,7 +35,8 @@ func compile(t failer, text string) *schema.Grammar {
 	return g
 }
 
-// validator judges texts by the schema with a library that others use.
+// validator returns a function that checks values against the schema with an independent
+// library.
 func validator(t failer, text string) func(value string) error {
 	t.Helper()
 	document, err := jsonschema.UnmarshalJSON(strings.NewReader(text))

@@ -23,15 +23,15 @@ const (
 	anything = null | boolean | number | text | array | object
 )
 
-// typesNamed are the types of a keyword "type".
+// typesNamed returns the types that a value of the keyword "type" names.
 func typesNamed(name string) types {
 	return map[string]types{
 		"null": null, "boolean": boolean, "integer": integer, "number": number, "string": text, "array": array, "object": object,
 	}[name]
 }
 
-// restricts reports whether a schema says anything itself, apart from what it refers
-// to.
+// restricts reports whether a schema restricts values itself, apart from the schemas that
+// it refers to.
 func (d *document) restricts() bool {
 	held := []string{"type", "enum", "const", "pattern", "format",
 		"minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum", "minLength", "maxLength", "minItems", "maxItems",
@@ -39,9 +39,9 @@ func (d *document) restricts() bool {
 	return slices.ContainsFunc(d.members, func(m member) bool { return slices.Contains(held, m.name) || refused(m.name) != 0 })
 }
 
-// refused are the keywords that restrict values and can't be held, by the types of
-// the values that they restrict. What is neither here nor read elsewhere is an
-// annotation.
+// refused returns the types of the values that a keyword restricts, if the keyword
+// restricts values and is not supported. A keyword that is neither here nor read by other
+// functions is an annotation.
 func refused(keyword string) types {
 	switch keyword {
 	case "not", "if", "$dynamicRef", "$recursiveRef", "extends", "disallow":

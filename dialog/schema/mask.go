@@ -16,13 +16,14 @@ type maskOf struct {
 	from uint32
 }
 
-// inside has the short tokens with which a scalar may go on, whatever follows it.
+// inside has the short tokens with which a scalar may continue, whatever follows the
+// scalar.
 type inside struct {
 	tokens model.TokenSet
-	exits  []int32 // branches behind which the scalar may be over
+	exits  []int32 // branches after which the scalar may be complete
 }
 
-// mask is the tokens that may be taken in a state.
+// mask returns the tokens that may be taken in a state.
 func (a *automaton) mask(v *Vocabulary, from *node) model.TokenSet {
 	of := maskOf{v, from.id}
 	if known, done := a.masks[of]; done {
@@ -51,9 +52,9 @@ func (a *automaton) mask(v *Vocabulary, from *node) model.TokenSet {
 	return set
 }
 
-// inside computes the short tokens of a string once for all strings that short tokens
-// can't tell apart. Masks of strings take the most time, because most tokens are allowed
-// in them.
+// inside returns the short tokens of a string. It computes them once for all strings that
+// short tokens can't tell apart. Masks of strings take the most time, because most tokens
+// are allowed in them.
 func (a *automaton) inside(v *Vocabulary, n *node) inside {
 	v.mu.Lock()
 	in, known := v.kept[*n.likeness()]
@@ -77,15 +78,16 @@ type walk struct {
 	a   *automaton
 	t   *tree
 	set model.TokenSet
-	at  []*node // by depth
+	at  []*node // the state at each depth
 }
 
 func newWalk(a *automaton, t *tree, set model.TokenSet) *walk {
 	return &walk{a, t, set, make([]*node, t.deepest+1)}
 }
 
-// from adds the tokens that can be taken whole in state n, reached by branch after,
-// or with -1 by no byte. It returns the branches by which n may come to its end.
+// from adds the tokens of which all bytes can be taken from state n. The walk is in state
+// n after the branch after, or at the root if after is -1. It returns the branches at
+// which n may come to its end.
 func (w *walk) from(n *node, after int32) (exits []int32) {
 	depth, end := int32(0), int32(len(w.t.branches))
 	if after >= 0 {
@@ -111,7 +113,7 @@ func (w *walk) from(n *node, after int32) (exits []int32) {
 	return exits
 }
 
-// behind adds the tokens that end the scalar at one of its exits and go on with rest.
+// behind adds the tokens that end the scalar at one of its exits and continue with rest.
 func (w *walk) behind(exits []int32, rest *node) {
 	for _, exit := range exits {
 		w.from(rest, exit)
@@ -125,10 +127,11 @@ type Constraint struct {
 	m Matcher
 }
 
-// NewConstraint begins a reply. It ends where the grammar leaves no way on.
+// NewConstraint returns a constraint at the beginning of a reply. The reply ends when the
+// grammar allows nothing more.
 func NewConstraint(g *Grammar, v *Vocabulary) *Constraint { return &Constraint{v, g.Matcher()} }
 
-// Allowed implements model.Constraint. After a token that was not allowed, none is.
+// Allowed implements model.Constraint. After a token that was not allowed, no token is.
 func (c *Constraint) Allowed(set model.TokenSet) bool {
 	if c.m.at != nil {
 		c.m.a.mu.Lock()
@@ -153,15 +156,15 @@ func (c *Constraint) Accept(token int32) (done bool) {
 	return c.m.Final()
 }
 
-// Clone is a constraint of the same reply that goes on separately.
+// Clone returns an independent constraint that continues the same reply.
 func (c *Constraint) Clone() *Constraint {
 	clone := *c
 	return &clone
 }
 
-// likeness is equal for expressions, also of different grammars, that short tokens
-// can't tell apart: a repeat that goes on for longer than a short token may as well
-// go on for ever.
+// likeness is the same for expressions, also of different grammars, that short tokens
+// can't tell apart. For example, a limit of repeats that is larger than a short token can
+// reach makes no difference.
 type likeness [sha256.Size]byte
 
 func (n *node) likeness() *likeness {

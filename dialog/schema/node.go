@@ -17,34 +17,34 @@ const (
 	repeat               // a, from min to max times
 	value                // a JSON value by a rule, below depth open brackets
 	scalar               // a, whose masks are worth keeping apart from what follows
-	except               // a, which has texts without end, without some
+	except               // a, whose texts are unbounded, without some texts
 )
 
 // unbounded is the max of a repeat without end.
 const unbounded = -1
 
-// node is a set of texts, written as an expression: the state of a matcher is the
-// set of texts with which it may go on. Equal expressions are one node as long as
-// the automaton keeps its tables. There is no node for the empty set, nil stands
-// for it, so some text leads from every node to an end.
+// node is a set of texts, written as an expression. The state of a matcher is the set of
+// texts with which it may continue. Equal expressions are one node as long as the
+// automaton keeps its tables. The empty set has no node; it is nil. So from every node
+// some text leads to an end.
 type node struct {
 	id       uint32
 	kind     kind
 	nullable bool // the empty text is in the set
 	a, b     *node
-	min, max int // of a repeat; rule and depth of a value; min is a special's token
+	min, max int // of a repeat; the rule and depth of a value; min is the token of a special
 	text     string
 	set      ByteSet
 	options  []*node
 	without  []string // of an except, sorted
 
-	// row[b] is where byte b leads; nil if nobody has asked yet.
+	// row[b] is the node to which byte b leads. It is nil until it is computed.
 	row        *[256]*node
 	generation uint32
 	alike      *likeness
 }
 
-// identity is the key under which equal nodes are one.
+// identity is the key of a node; nodes with the same key are one.
 type identity struct {
 	kind     kind
 	a, b     uint32
@@ -52,7 +52,7 @@ type identity struct {
 	text     string
 }
 
-// intern returns the node of an identity; create makes it if it is new.
+// intern returns the node of an identity. If there is none, create makes it.
 func (a *automaton) intern(i identity, create func() *node) *node {
 	if n, known := a.nodes[i]; known {
 		return n

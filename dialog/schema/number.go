@@ -5,16 +5,15 @@ import (
 	"strings"
 )
 
-// mostDigits is how many digits a number has at most before its point, and how
-// many after it.
+// mostDigits is the largest number of digits before the point of a number, and after it.
 const mostDigits = 18
 
-// numbers are the numbers of a schema. Without limits they may have an exponent of
-// two digits, with limits none.
+// numbers is the shape of the numbers of a schema. Without limits they may have an
+// exponent of two digits, with limits none.
 type numbers struct {
-	whole     bool // integers alone
+	whole     bool // only integers
 	low, high *limit
-	none      bool // no number is one of them
+	none      bool // no number is within the limits
 }
 
 // limit is a bound of numbers.
@@ -46,7 +45,8 @@ func (c *compiler) newNumbers(f *facts) (shape, error) {
 	return n, nil
 }
 
-// integer is the last integer within l, if the others lie in direction.
+// integer returns the integer within l that is closest to it. direction, 1 or -1, points
+// to the allowed numbers.
 func (l *limit) integer(direction int64) *limit {
 	if l == nil {
 		return nil
@@ -91,7 +91,7 @@ func (n *numbers) node(a *automaton, _ int) *node {
 	return a.choice(a.sequence(minus, n.below(a)), n.above(a))
 }
 
-// below is the negative numbers, without their sign.
+// below returns the expression of the negative numbers, without their sign.
 func (n *numbers) below(a *automaton) *node {
 	if n.low != nil && n.low.at.Sign() >= 0 {
 		return nil
@@ -106,7 +106,7 @@ func (n *numbers) below(a *automaton) *node {
 	return a.between(low, n.low.magnitude(), n.whole)
 }
 
-// above is the numbers that are not negative.
+// above returns the expression of the numbers that are not negative.
 func (n *numbers) above(a *automaton) *node {
 	if n.high != nil && n.high.at.Sign() < 0 {
 		return nil
@@ -127,7 +127,7 @@ func (l *limit) magnitude() *magnitude {
 	return &magnitude{whole, strings.TrimRight(fraction, "0"), l.strict}
 }
 
-// between is the magnitudes from low to high, nil being no limit.
+// between returns the expression of the magnitudes from low to high; nil means no limit.
 func (a *automaton) between(low, high *magnitude, whole bool) *node {
 	least, most := 1, mostDigits
 	if low != nil {
@@ -150,9 +150,10 @@ func (a *automaton) between(low, high *magnitude, whole bool) *node {
 	return a.choice(options...)
 }
 
-// wholeDigits makes the expression of what follows digit i of length. low is nil if the
-// digits so far are above the lower limit's, which then limits nothing more; else they
-// are equal. high is the same for the upper limit.
+// wholeDigits returns the expression of what follows the first i digits of a number whose
+// whole part has length digits. If low is not nil, the digits so far are equal to those
+// of the lower limit. It is nil if they are above it, so that it limits nothing more.
+// high is the same for the upper limit.
 func (a *automaton) wholeDigits(length, i int, low, high *magnitude, whole bool) *node {
 	if i == length {
 		if whole {
@@ -184,7 +185,7 @@ func (a *automaton) wholeDigits(length, i int, low, high *magnitude, whole bool)
 	return a.choice(options...)
 }
 
-// digitGroups are digits by what limits those after them.
+// digitGroups groups digits by the limits that hold after them.
 type digitGroups []struct {
 	digits    ByteSet
 	low, high *magnitude
@@ -201,7 +202,8 @@ func (g *digitGroups) add(d byte, low, high *magnitude) {
 	}{span(d, d), low, high})
 }
 
-// fractionDigits is one to n digits that keep to the fractions of low and high.
+// fractionDigits returns the expression of one to n digits that are within the fractions
+// of low and high.
 func (a *automaton) fractionDigits(n int, low, high *magnitude) *node {
 	if low == nil && high == nil {
 		return a.repeat(a.digit(), 1, n)
@@ -225,8 +227,9 @@ func (a *automaton) fractionDigits(n int, low, high *magnitude) *node {
 	return a.choice(options...)
 }
 
-// after returns what is left of a limit after digit d of a fraction, or nil if d decides.
-// beyond is true if d is beyond the limit, which lies in direction.
+// after returns what is left of a limit after digit d of a fraction. It returns nil if d
+// decides: beyond is then true if d is on the wrong side of the limit. direction is the
+// side of the limit on which numbers are not allowed.
 func (m *magnitude) after(d byte, direction int) (rest *magnitude, beyond bool) {
 	if m == nil {
 		return nil, false
@@ -241,7 +244,8 @@ func (m *magnitude) after(d byte, direction int) (rest *magnitude, beyond bool) 
 	return &magnitude{fraction: fraction, strict: m.strict}, false
 }
 
-// endHere is the empty text if a number may end where these fractions are left.
+// endHere returns the empty text if a number may end where these fractions are left, else
+// nil.
 func (a *automaton) endHere(low, high *magnitude) *node {
 	if low != nil && (low.fraction != "" || low.strict) || high != nil && high.fraction == "" && high.strict {
 		return nil

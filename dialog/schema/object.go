@@ -8,11 +8,11 @@ import (
 // mostProperties is how many properties one object may list.
 const mostProperties = 1000
 
-// objects are the objects of a schema.
+// objects is the shape of the objects of a schema.
 type objects struct {
 	properties []property
 	rest       int  // rule of the values of other properties
-	closed     bool // there are no others
+	closed     bool // no other properties are allowed
 }
 
 type property struct {
@@ -21,8 +21,8 @@ type property struct {
 	required bool
 }
 
-// newObjects reads a schema's restrictions of objects. If it lists properties and has no
-// restriction of others, there are no others.
+// newObjects reads a schema's restrictions of objects. If the schema lists properties and
+// does not restrict others, there are no others.
 func (c *compiler) newObjects(f *facts) (shape, error) {
 	o := &objects{}
 	open := false
@@ -87,7 +87,8 @@ func (o *objects) node(a *automaton, depth int) *node {
 	if depth+o.cost(a.rules) > MaxDepth {
 		return nil
 	}
-	// Backwards: what follows when there was no property yet, and when there was.
+	// From the last property to the first: first is what follows if there was no property
+	// yet, later what follows if there was one.
 	first, later := a.empty(), a.empty()
 	if others := o.others(a, depth+1); others != nil {
 		later = a.repeat(a.sequence(a.comma(), others), 0, unbounded)
@@ -105,8 +106,8 @@ func (o *objects) node(a *automaton, depth int) *node {
 	return a.enclose('{', first)
 }
 
-// others is a property that is not listed. Its name is written without escapes, so
-// that it can't be a listed one after all.
+// others returns the expression of a property that is not listed. Its name is written
+// without escapes; otherwise an escaped spelling of a listed name would be allowed.
 func (o *objects) others(a *automaton, depth int) *node {
 	if o.closed {
 		return nil
@@ -122,7 +123,8 @@ func (o *objects) others(a *automaton, depth int) *node {
 	return a.sequence(name, a.colon(), a.affordable(o.rest, depth))
 }
 
-// soleText returns the texts that, without quotes, are enough as the only property.
+// soleText returns the expression of the texts, without quotes, that are enough as the
+// only property.
 func (o *objects) soleText(a *automaton, name string) *node {
 	rule := o.rest
 	if o.closed {

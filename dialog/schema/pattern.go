@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// parsePattern reads a regular expression that is looked for anywhere in a string,
-// and returns one of the whole string, without anchors.
+// parsePattern parses a regular expression that may match anywhere in a string. It
+// returns an expression that matches the whole string, without anchors.
 func parsePattern(expression string) (*syntax.Regexp, error) {
 	re, err := syntax.Parse(expression, syntax.Perl)
 	if err != nil {
@@ -23,7 +23,8 @@ func parsePattern(expression string) (*syntax.Regexp, error) {
 	return re, nil
 }
 
-// end drops an anchor from its end of re, and puts anything there where it is not.
+// end removes an anchor from its end of re. If there is no such anchor, it adds any text
+// at that end.
 func end(re *syntax.Regexp, anchor syntax.Op) *syntax.Regexp {
 	switch re.Op {
 	case anchor:
@@ -65,9 +66,9 @@ func anchorIn(re *syntax.Regexp) *syntax.Regexp {
 	return nil
 }
 
-// fitLength returns re with the bounds of the string's length worked into it. It
-// can do so where at most one part of it, the repeat of a single character, is of
-// no fixed length.
+// fitLength returns re with the limits of the string's length worked into it. This is
+// possible if at most one part of re has no fixed length, and that part is the repeat of
+// a single character.
 func fitLength(re *syntax.Regexp, want count) (*syntax.Regexp, error) {
 	has := lengthOf(re)
 	if has.least >= want.least && (want.most == unbounded || has.most != unbounded && has.most <= want.most) {
@@ -90,7 +91,7 @@ func fitLength(re *syntax.Regexp, want count) (*syntax.Regexp, error) {
 	}
 	none := &syntax.Regexp{Op: syntax.OpNoMatch}
 	if loose < 0 {
-		return none, nil // of one length, which is not wanted
+		return none, nil // all texts have the same length, which is not allowed
 	}
 	bounds := lengthOf(parts[loose])
 	bounds.atLeast(want.least - fixed)
@@ -107,7 +108,7 @@ func fitLength(re *syntax.Regexp, want count) (*syntax.Regexp, error) {
 	return &syntax.Regexp{Op: syntax.OpConcat, Sub: parts}, nil
 }
 
-// lengthOf is how many characters the texts of re have.
+// lengthOf returns how many characters the texts of re have.
 func lengthOf(re *syntax.Regexp) count {
 	switch re.Op {
 	case syntax.OpLiteral:
@@ -142,7 +143,7 @@ func lengthOf(re *syntax.Regexp) count {
 	return count{}
 }
 
-// bounded is both, or unbounded where one of two is.
+// bounded returns both, or unbounded if one or other is unbounded.
 func bounded(one, other, both int) int {
 	if one == unbounded || other == unbounded {
 		return unbounded
@@ -162,7 +163,7 @@ func repeats(re *syntax.Regexp) (least, most int) {
 	return re.Min, re.Max
 }
 
-// pattern is the node of the texts of re.
+// pattern returns the expression of the texts of re.
 func (a *automaton) pattern(re *syntax.Regexp, how spelling) *node {
 	switch re.Op {
 	case syntax.OpEmptyMatch:
@@ -177,7 +178,7 @@ func (a *automaton) pattern(re *syntax.Regexp, how spelling) *node {
 		return a.runes(re.Rune, how)
 	case syntax.OpAnyChar:
 		return a.anyRune(how)
-	case syntax.OpAnyCharNotNL: // of JavaScript, whose dot takes no line end at all
+	case syntax.OpAnyCharNotNL: // as in JavaScript, where the dot matches no kind of line end
 		return a.runes([]rune{0, '\n' - 1, '\n' + 1, '\r' - 1, '\r' + 1, '\u2027', '\u202a', utf8.MaxRune}, how)
 	case syntax.OpCapture:
 		return a.pattern(re.Sub[0], how)
@@ -197,8 +198,8 @@ func (a *automaton) pattern(re *syntax.Regexp, how spelling) *node {
 	return nil // OpNoMatch
 }
 
-// spellings are the ranges of a literal's character, in upper and lower case if it
-// is to be folded.
+// spellings returns the ranges of a literal's character: in upper and lower case if the
+// flags ask for that.
 func spellings(r rune, flags syntax.Flags) []rune {
 	ranges := []rune{r, r}
 	if flags&syntax.FoldCase != 0 {

@@ -74,7 +74,7 @@ func TestKeywordsThatCannotMatterAreNotRefused(t *testing.T) {
 	}
 }
 
-// A schema is an input like any other: none may keep a process busy.
+// A schema is untrusted input: no schema may keep a process busy.
 func TestSchemaBombsAreRefusedOrHarmless(t *testing.T) {
 	t.Parallel()
 	var chain, lists strings.Builder
@@ -131,7 +131,7 @@ func FuzzCompile(f *testing.F) {
 			require.ErrorIs(t, err, schema.ErrSchema)
 			return
 		}
-		// Wherever the bytes lead, there is a way on or an end.
+		// After any allowed bytes, there are further ones or the text may end.
 		m := g.Matcher()
 		for _, choice := range choices {
 			allowed := m.Allowed()

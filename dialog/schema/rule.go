@@ -12,17 +12,18 @@ const (
 	mostWork  = 1 << 20
 )
 
-// rule is a schema worked out: its values have one of the shapes.
+// rule is a schema in its compiled form: each of its values has one of the shapes.
 type rule struct {
 	shapes []shape
-	// cost is how many objects and arrays the flattest value opens.
+	// cost is how many objects and arrays have to be open at once, at least, to write a
+	// value.
 	cost int
 }
 
-// shape is values of one type.
+// shape is a set of values of one type.
 type shape interface {
 	cost(rules []*rule) int
-	// node makes the expression of the values where depth brackets are open.
+	// node makes the expression of the values inside depth open brackets.
 	node(a *automaton, depth int) *node
 }
 
@@ -34,8 +35,8 @@ func (r *rule) node(a *automaton, depth int) *node {
 	return a.choice(options...)
 }
 
-// affordable is the expression of a rule's values, or nil if they don't end before
-// MaxDepth.
+// affordable returns the expression of a rule's values inside depth open brackets, or nil
+// if each of them would nest deeper than MaxDepth.
 func (a *automaton) affordable(rule, depth int) *node {
 	if depth+a.rules[rule].cost > MaxDepth {
 		return nil
@@ -48,7 +49,7 @@ type compiler struct {
 	*automaton
 	root     *document
 	resolved map[*document][]conjunction
-	known    map[string]int // rules by the schemas that they stand for
+	known    map[string]int // rules by the key of the schemas that they are made of
 	pending  []pending
 	work     int
 }
@@ -58,7 +59,7 @@ type pending struct {
 	of   []conjunction
 }
 
-// compile returns the rule of the root. Its values satisfy every one of besides, too.
+// compile returns the rule of the root. Its values satisfy all schemas of besides, too.
 func (a *automaton) compile(root *document, besides ...*document) (int, error) {
 	c := &compiler{automaton: a, root: root, resolved: map[*document][]conjunction{}, known: map[string]int{}}
 	first := len(a.rules)
@@ -76,8 +77,8 @@ func (a *automaton) compile(root *document, besides ...*document) (int, error) {
 	return top, nil
 }
 
-// rule returns the rule of values for which all of the schemas hold. It is worked
-// out later, so that schemas may refer to themselves.
+// rule returns the rule of the values that satisfy all of the schemas. The rule is filled
+// in later, so that schemas may refer to themselves.
 func (c *compiler) rule(schemas []*document) (int, error) {
 	key := conjunction{}.and(schemas).key()
 	if r, known := c.known[key]; known {
@@ -146,8 +147,8 @@ func (c *compiler) shapes(f *facts) ([]shape, error) {
 	return all, nil
 }
 
-// priceFrom works out the costs of the rules from one on. Costs only fall, and each round
-// makes final those of one more level.
+// priceFrom computes the costs of the rules from the index first on. Costs only fall, and
+// each round makes the costs of one more level of nesting final.
 func (a *automaton) priceFrom(first int) {
 	rules := a.rules[first:]
 	for _, r := range rules {
@@ -166,7 +167,7 @@ func (a *automaton) priceFrom(first int) {
 	}
 }
 
-// dearest is the largest cost of some rules.
+// dearest returns the largest cost of the rules with these indices.
 func dearest(rules []*rule, of []int) int {
 	most := 0
 	for _, r := range of {
@@ -175,7 +176,7 @@ func dearest(rules []*rule, of []int) int {
 	return min(most, never)
 }
 
-// all is the rule of values for which all schemas that are not nil hold.
+// all returns the rule of the values that satisfy all schemas that are not nil.
 func (c *compiler) all(schemas []*document) (int, error) {
 	return c.rule(slices.DeleteFunc(schemas, func(d *document) bool { return d == nil }))
 }

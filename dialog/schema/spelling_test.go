@@ -79,7 +79,7 @@ func TestNestingEnds(t *testing.T) {
 		require.True(t, accepts(g, nested(schema.MaxDepth)))
 		require.False(t, accepts(g, nested(schema.MaxDepth+1)))
 	}
-	// What has to follow is thought of before it is too late.
+	// The depth that the rest of a value needs is checked before the value begins.
 	m := compile(t, `{"type":"array","items":{"type":"object","properties":{"deeper":{"$ref":"#"}},"required":["deeper"]}}`).Matcher()
 	for range schema.MaxDepth/2 - 1 {
 		for _, b := range []byte(`[{"deeper":`) {
@@ -92,7 +92,7 @@ func TestNestingEnds(t *testing.T) {
 	require.True(t, allowed.Has(']'))
 }
 
-// What a vocabulary keeps of strings must not depend on how they end.
+// The tokens that a vocabulary keeps for strings must not depend on how the strings end.
 func TestLongTokensFitLengths(t *testing.T) {
 	t.Parallel()
 	var tokens [][]byte

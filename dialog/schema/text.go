@@ -4,15 +4,15 @@ import (
 	"regexp/syntax"
 )
 
-// texts are the strings of a schema.
+// texts is the shape of the strings of a schema.
 type texts struct {
 	length  count
-	pattern *syntax.Regexp // of the whole string; nil is any
-	inner   *node          // its texts without quotes and escapes; nil if there is none
+	pattern *syntax.Regexp // of the whole string; nil allows any
+	inner   *node          // the strings without quotes and escapes; nil if there are none
 }
 
-// newTexts reads a schema's restrictions of strings. A format restricts only if there is
-// neither a pattern nor a length; beside them it is an annotation.
+// newTexts reads a schema's restrictions of strings. A format restricts strings only if
+// there is neither a pattern nor a length; otherwise it is an annotation.
 func (c *compiler) newTexts(f *facts) (*texts, error) {
 	t := &texts{length: f.length}
 	if f.pattern != nil {
@@ -42,7 +42,7 @@ func (t *texts) node(a *automaton, _ int) *node {
 	return a.scalar(a.sequence(quote, t.inside(a, quoted), quote))
 }
 
-// inside accepts the text between the quotation marks.
+// inside returns the expression of the text between the quotation marks.
 func (t *texts) inside(a *automaton, how spelling) *node {
 	switch {
 	case t.pattern != nil:

@@ -5,7 +5,7 @@ import (
 	"unicode/utf8"
 )
 
-// spelling says how the characters of a string are written: unchanged, or as JSON.
+// spelling says how the characters of a string are written: unchanged, or as in JSON.
 type spelling uint8
 
 const (
@@ -13,8 +13,8 @@ const (
 	quoted                 // escaped where JSON asks for it, and only there
 )
 
-// runes is the node of one character of the ranges, which are pairs of lowest and
-// highest, in one spelling each.
+// runes returns the expression of one character of the ranges, in one spelling. The
+// ranges are pairs of the lowest and the highest character.
 func (a *automaton) runes(ranges []rune, how spelling) *node {
 	var options []*node
 	for pair := range slices.Chunk(ranges, 2) {
@@ -31,7 +31,8 @@ func (a *automaton) runes(ranges []rune, how spelling) *node {
 	return a.choice(options...)
 }
 
-// plainRunes is the node of the characters from low to high that need no escape.
+// plainRunes returns the expression of the characters from low to high that need no
+// escape.
 func (a *automaton) plainRunes(low, high rune, how spelling) *node {
 	var ascii ByteSet
 	for r := low; r <= min(high, utf8.RuneSelf-1); r++ {
@@ -40,7 +41,7 @@ func (a *automaton) plainRunes(low, high rune, how spelling) *node {
 		}
 	}
 	options := []*node{a.in(ascii)}
-	// The lengths of UTF-8, and the gap of the surrogates.
+	// The blocks of equal length in UTF-8. The gap is the surrogates.
 	for _, block := range [][2]rune{{0x80, 0x7ff}, {0x800, 0xd7ff}, {0xe000, 0xffff}, {0x10000, utf8.MaxRune}} {
 		if from, to := max(low, block[0]), min(high, block[1]); from <= to {
 			options = append(options, a.encoded([]byte(string(from)), []byte(string(to))))
@@ -49,7 +50,8 @@ func (a *automaton) plainRunes(low, high rune, how spelling) *node {
 	return a.choice(options...)
 }
 
-// encoded is the node of the encodings between two of the same length.
+// encoded returns the expression of the UTF-8 encodings from low to high, which have the
+// same length.
 func (a *automaton) encoded(low, high []byte) *node {
 	if len(low) == 1 {
 		return a.in(span(low[0], high[0]))
@@ -68,11 +70,11 @@ func (a *automaton) encoded(low, high []byte) *node {
 	return a.choice(options...)
 }
 
-// anyRune is any character, in one spelling.
+// anyRune returns the expression of any character, in one spelling.
 func (a *automaton) anyRune(how spelling) *node { return a.runes([]rune{0, utf8.MaxRune}, how) }
 
-// character is any character of a JSON string, in every spelling that JSON has for
-// it, except that a surrogate is only ever one half of a pair.
+// character returns the expression of any character of a JSON string, in every spelling
+// that JSON has for it. A surrogate is allowed only as one half of a pair.
 func (a *automaton) character() *node {
 	hex := ByteSet{}
 	for _, s := range []ByteSet{span('0', '9'), span('a', 'f'), span('A', 'F')} {
@@ -117,7 +119,8 @@ func escape(r rune) (text string, escaped bool) {
 	return `\u00` + digits[r>>4:r>>4+1] + digits[r&15:r&15+1], true
 }
 
-// spell writes a string in a spelling, with quotation marks if it has them.
+// spell writes a string in a spelling. In the spelling of JSON it adds the quotation
+// marks.
 func spell(text string, how spelling) string {
 	if how == bare {
 		return text

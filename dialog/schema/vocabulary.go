@@ -6,16 +6,16 @@ import (
 	"sync"
 )
 
-// longToken is the least number of bytes of a long token. The short tokens that may come
-// within a string are nearly the same for all strings, so they are kept.
+// longToken is the number of bytes from which on a token counts as long. The short tokens
+// that may come within a string are nearly the same for all strings, so they are kept.
 const longToken = 16
 
-// mostKept is how many states of strings a vocabulary keeps the tokens of, 19 KiB
-// each with 150,000 tokens.
+// mostKept is for how many states of strings a vocabulary keeps the allowed tokens. With
+// 150,000 tokens each takes 19 KiB.
 const mostKept = 1 << 8
 
-// Vocabulary is the tokens of a codec as bytes. It is safe for concurrent use; one
-// that serves many grammars gets faster with them.
+// Vocabulary holds the tokens of a codec as bytes. It is safe for concurrent use. One
+// Vocabulary for many grammars is faster than one for each, because it keeps results.
 type Vocabulary struct {
 	bytes       [][]byte
 	short, long tree
@@ -24,18 +24,18 @@ type Vocabulary struct {
 	kept map[likeness]inside
 }
 
-// tree is the bytes of tokens: each branch before those that go on from it, so that
-// a walk reads it from front to end.
+// tree holds the bytes of tokens as a prefix tree. Each branch comes before those that
+// continue it, so that a walk reads the branches from front to end.
 type tree struct {
 	branches []branch
 	deepest  int
 }
 
-// branch is one byte on the way to tokens.
+// branch is one byte of a path in a tree.
 type branch struct {
 	byte   byte
-	depth  int32   // of bytes with this one
-	next   int32   // the first branch that does not go on from this one
+	depth  int32   // number of bytes up to and with this one
+	next   int32   // the first branch after this one that does not continue it
 	tokens []int32 // that end here
 }
 
@@ -56,7 +56,7 @@ func NewVocabulary(bytes [][]byte) *Vocabulary {
 	return v
 }
 
-// Size is the number of tokens.
+// Size returns the number of tokens.
 func (v *Vocabulary) Size() int { return len(v.bytes) }
 
 func newTree(bytes [][]byte, tokens []int32) tree {
@@ -85,7 +85,7 @@ func newTree(bytes [][]byte, tokens []int32) tree {
 	return t
 }
 
-// end ends branches: what is added from now on is beside them.
+// end ends branches: branches that are added later do not continue them.
 func (t *tree) end(open []int32) {
 	for _, i := range open {
 		t.branches[i].next = int32(len(t.branches))

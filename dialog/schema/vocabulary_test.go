@@ -15,7 +15,7 @@ import (
 
 var _ model.Constraint = (*schema.Constraint)(nil)
 
-// pieces are the tokens of a small vocabulary: all bytes, some texts, one of them
+// pieces returns the tokens of a small vocabulary: all bytes, some texts, one of them
 // twice, and a special token.
 func pieces() [][]byte {
 	all := [][]byte{{}}
@@ -97,8 +97,8 @@ func TestAConstraintAndItsCloneGoOnSeparately(t *testing.T) {
 	require.True(t, clone.Accept('"'+1))
 }
 
-// large is a vocabulary of the size and shape of a published model's: bytes, then
-// words, most with a space before, numbers, punctuation.
+// large returns a vocabulary with the size and shape of a published model's: bytes, then
+// words, most of them with a space before, numbers and punctuation.
 func large() *schema.Vocabulary {
 	random := rand.New(rand.NewPCG(1, 2))
 	tokens := make([][]byte, 0, 150_000)

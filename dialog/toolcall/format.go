@@ -28,33 +28,33 @@ type Call struct {
 	Arguments string
 }
 
-// Reply is a decoded text. If Problem is not empty, the text looks like a call and is not
-// one: Content is then all of it.
+// Reply is a reply that was read. If Problem is not empty, the text looks like a call but
+// is not one, and Content is the whole text.
 type Reply struct {
 	Content string
 	Calls   []Call
 	Problem string
 }
 
-// Format is one spelling of tool calls.
+// Format is one way to write tool calls.
 type Format interface {
 	// Name is the format's name in a spec.
 	Name() string
-	// Parse reads a reply in which the tools, at least one, may be called.
+	// Parse reads a reply that may call the tools, of which there is at least one.
 	Parse(text string, tools []Tool) Reply
 	// Certain returns how many bytes at the beginning of an unfinished text belong to the
 	// content, whatever follows.
 	Certain(text string) int
-	// Marks are the texts that a vocabulary may have as special tokens and that
-	// belong to calls.
+	// Marks returns the texts that belong to calls and that a vocabulary may have as
+	// special tokens.
 	Marks() []string
-	// Grammar is a call of one of the tools, its arguments valid by the tool's
-	// schema. mark is the spelling of a mark, which may be a token of its own. An
-	// error of a schema wraps schema.ErrSchema.
+	// Grammar returns the expression of a call of one of the tools, with arguments that
+	// are valid by the tool's schema. mark returns the expression of a mark, which may be
+	// one token. An error of a schema wraps schema.ErrSchema.
 	Grammar(b *schema.Builder, tools []Tool, mark func(string) schema.Expression) (schema.Expression, error)
 }
 
-// Formats lists the formats.
+// Formats returns all formats.
 func Formats() []Format { return []Format{hermes{}, llama3{}, pythonic{}, qwenXML{}} }
 
 // Named returns a format by its name.
@@ -82,9 +82,9 @@ func find(tools []Tool, name string) (Tool, bool) {
 	return tools[i], true
 }
 
-// before is how much of text is certain to come before a call that begins with
-// mark: neither the mark, nor what may become it, nor white space at the end, which
-// a call would take away.
+// before returns how many bytes of text certainly come before a call that begins with
+// mark. It excludes the mark, an incomplete mark at the end, and white space at the end,
+// which a call would remove.
 func before(text, mark string) int {
 	if i := strings.Index(text, mark); i >= 0 {
 		return len(strings.TrimRight(text[:i], space))
@@ -98,7 +98,7 @@ func before(text, mark string) int {
 	return len(strings.TrimRight(text, space))
 }
 
-// quoted is text as a JSON string, without the escapes for HTML.
+// quoted returns text as a JSON string, without the escapes for HTML.
 func quoted(text string) string {
 	var b strings.Builder
 	e := json.NewEncoder(&b)
@@ -107,7 +107,8 @@ func quoted(text string) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// parameters is the schema of a tool's arguments; without one any object will do.
+// parameters returns the schema of a tool's arguments. A tool without a schema takes any
+// object.
 func (t Tool) parameters() json.RawMessage {
 	if len(t.Parameters) == 0 || string(t.Parameters) == "null" {
 		return json.RawMessage(`{}`)
@@ -115,7 +116,7 @@ func (t Tool) parameters() json.RawMessage {
 	return t.Parameters
 }
 
-// anyTool is the choice of a call of each tool.
+// anyTool returns the choice of a call of each tool.
 func anyTool(b *schema.Builder, tools []Tool, call func(Tool) (schema.Expression, error)) (schema.Expression, error) {
 	if len(tools) == 0 {
 		return schema.Expression{}, fmt.Errorf("%w: no tool to call", schema.ErrSchema)

@@ -12,7 +12,7 @@ const (
 	closeCall = "</tool_call>"
 )
 
-// hermes is the spelling of Hermes 2 and 3, Qwen2.5 and Qwen3:
+// hermes is the format of Hermes 2 and 3, Qwen2.5 and Qwen3:
 //
 //	content <tool_call>
 //	{"name": "f", "arguments": {…}}
@@ -40,8 +40,8 @@ func (hermes) Parse(text string, tools []Tool) Reply {
 	})
 }
 
-// tagged reads content and the calls behind it, which begin with openCall; read reads
-// the rest of one and its end.
+// tagged reads the content and the calls after it. Each call begins with openCall; read
+// reads the rest of the call, up to and with its end.
 func tagged(text string, read func(rest string) (Call, string, error)) Reply {
 	content, rest, found := strings.Cut(text, openCall)
 	reply := Reply{Content: text}

@@ -11,7 +11,7 @@ import (
 // pythonTag comes before calls of some Llama models.
 const pythonTag = "<|python_tag|>"
 
-// llama3 is the spelling of Llama 3.1 to 3.3: the reply is one call or several,
+// llama3 is the format of Llama 3.1 to 3.3: the reply is one call or several,
 //
 //	{"name": "f", "parameters": {…}}; {"name": …}
 //
@@ -22,7 +22,7 @@ func (llama3) Name() string { return "llama3_json" }
 
 func (llama3) Marks() []string { return []string{pythonTag} }
 
-// Certain is 0 for a text that begins as a call does.
+// Certain returns 0 for a text that begins as a call does.
 func (llama3) Certain(text string) int {
 	begin := strings.TrimLeft(text, space)
 	if begin == "" || begin[0] == '{' || strings.HasPrefix(begin, pythonTag) || strings.HasPrefix(pythonTag, begin) {

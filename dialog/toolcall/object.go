@@ -26,7 +26,7 @@ func readObject(text string) (members []member, rest string, err error) {
 		if err != nil {
 			return nil, "", errors.New("not a JSON object")
 		}
-		m := member{key: key.(string)} // what a decoder gives where a key stands
+		m := member{key: key.(string)} // a decoder returns a string for a key
 		if err := d.Decode(&m.value); err != nil {
 			return nil, "", fmt.Errorf("the value of %q is not JSON", m.key)
 		}
@@ -42,8 +42,8 @@ func readObject(text string) (members []member, rest string, err error) {
 	return members, text[d.InputOffset():], nil
 }
 
-// readCall makes a call of the members of an object: "name" and, under one of the
-// given keys, the arguments.
+// readCall makes a call from the members of an object: "name", and the arguments under
+// one of the keys.
 func readCall(members []member, tools []Tool, keys ...string) (Call, error) {
 	var c Call
 	named := false

@@ -20,7 +20,7 @@ type objectSchema struct {
 	definitions map[string]json.RawMessage // by reference
 }
 
-// read reads the parts of a schema that speak of single properties.
+// read reads the parts of a schema that concern single properties.
 func (o *objectSchema) read(text json.RawMessage) error {
 	members, _, err := readObject(string(text))
 	if err != nil {
@@ -57,8 +57,9 @@ func (o *objectSchema) read(text json.RawMessage) error {
 	return nil
 }
 
-// parameter returns the types of a parameter by its schema. A list of alternatives counts
-// as the list of their types; an enumeration has the types of its members.
+// parameter returns the types that the schema of a parameter allows. A list of
+// alternatives allows the types of all of them; an enumeration allows the types of its
+// members.
 func (o *objectSchema) parameter(name string) parameter {
 	var p parameter
 	o.add(&p, o.properties[name], 0)
@@ -103,7 +104,7 @@ func (o *objectSchema) add(p *parameter, text json.RawMessage, depth int) {
 	}
 }
 
-// typeOf is the type of a JSON value.
+// typeOf returns the type of a JSON value.
 func typeOf(value json.RawMessage) string {
 	switch value[0] {
 	case '{':
@@ -123,8 +124,8 @@ func typeOf(value json.RawMessage) string {
 	return "integer"
 }
 
-// value is the grammar of a parameter's value: text if its type is string alone,
-// JSON if it is any other.
+// value returns the grammar of a parameter's value: text if its only type is string, else
+// JSON.
 func (o *objectSchema) value(b *schema.Builder, name string) (schema.Expression, error) {
 	types := o.parameter(name).types
 	own := string(o.properties[name])
@@ -136,12 +137,13 @@ func (o *objectSchema) value(b *schema.Builder, name string) (schema.Expression,
 		return b.Value(o.with(own))
 	}
 	key := quoted(name)
-	// Text that ends a parameter ends it; the pattern keeps it from being written.
+	// A text that contains the end of the parameter would end it too early. The pattern
+	// excludes such texts.
 	bounded := `{"allOf":[` + own + `,{"type":"string","pattern":"^(?:[^<]|<+[^/<])*<*$"}]}`
 	return b.Property(o.with(`{"type":"object","properties":{`+key+`:`+bounded+`},"required":[`+key+`]}`), name)
 }
 
-// with is a schema together with the definitions to which it may refer.
+// with returns a schema together with the definitions to which it may refer.
 func (o *objectSchema) with(own string) json.RawMessage {
 	if len(o.shared) == 0 {
 		return json.RawMessage(own)

@@ -10,7 +10,7 @@ import (
 	"github.com/fulgurite/fulgurite/dialog/schema"
 )
 
-// errNoGrammar refuses to hold a reply to the pythonic format.
+// errNoGrammar says that a reply can't be held to the pythonic format.
 var errNoGrammar = fmt.Errorf("%w: calls in the pythonic format can't be forced", schema.ErrSchema)
 
 // deepest is how deep Python literals may nest.
@@ -35,7 +35,8 @@ func (p *python) skip() {
 	p.pos += len(p.text[p.pos:]) - len(strings.TrimLeft(p.text[p.pos:], space))
 }
 
-// take skips space and steps over a word if it is there.
+// take skips space. If the text then begins with word, it steps over the word and returns
+// true.
 func (p *python) take(word string) bool {
 	p.skip()
 	ok := p.err == nil && strings.HasPrefix(p.text[p.pos:], word)
@@ -144,7 +145,7 @@ func (p *python) value() string {
 	}
 }
 
-// sequence reads a list or a tuple, which JSON has as an array. A single value in
+// sequence reads a list or a tuple and returns a JSON array. A single value in
 // parentheses is that value.
 func (p *python) sequence(open, end string) string {
 	p.want(open)
@@ -180,7 +181,7 @@ func (p *python) dictionary() string {
 	return "{" + strings.Join(members, ", ") + "}"
 }
 
-// number reads a decimal number. Python's other spellings are refused.
+// number reads a decimal number and refuses Python's other forms of numbers.
 func (p *python) number() string {
 	end := p.pos
 	for end < len(p.text) && strings.IndexByte("0123456789.eE+-_abcdfxjABCDFXJ", p.text[end]) >= 0 {
@@ -236,7 +237,7 @@ func (p *python) string() string {
 	return ""
 }
 
-// escape reads what follows a backslash.
+// escape reads the characters after a backslash.
 func (p *python) escape(b *strings.Builder) {
 	const from, to = "abfnrtv\\'\"\n", "\a\b\f\n\r\t\v\\'\""
 	if p.pos == len(p.text) {
@@ -248,7 +249,7 @@ func (p *python) escape(b *strings.Builder) {
 	switch i := strings.IndexByte(from, c); {
 	case i >= 0 && i < len(to):
 		b.WriteByte(to[i])
-	case i >= 0: // a line that goes on
+	case i >= 0: // a backslash at the end of a line continues the line
 	case c == 'x' || c == 'u' || c == 'U':
 		p.codePoint(b, map[byte]int{'x': 2, 'u': 4, 'U': 8}[c])
 	default:

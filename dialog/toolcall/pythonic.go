@@ -6,8 +6,8 @@ import (
 	"github.com/fulgurite/fulgurite/dialog/schema"
 )
 
-// pythonic is the spelling of Llama 4, ToolACE and other models: the reply is a
-// list of calls in Python,
+// pythonic is the format of Llama 4, ToolACE and other models: the reply is a list of
+// calls in Python,
 //
 //	[f(a=1, b="x"), g()]
 //
@@ -23,7 +23,7 @@ const (
 
 func (pythonic) Marks() []string { return []string{pythonOpen, pythonClose} }
 
-// Certain is 0 for a text that begins as a list does.
+// Certain returns 0 for a text that begins as a list does.
 func (pythonic) Certain(text string) int {
 	begin := strings.TrimLeft(text, space)
 	if begin == "" || begin[0] == '[' || strings.HasPrefix(begin, pythonOpen) || strings.HasPrefix(pythonOpen, begin) {
@@ -66,8 +66,8 @@ func (pythonic) Parse(text string, tools []Tool) Reply {
 	return reply
 }
 
-// Grammar is refused: schemas speak of JSON, and Python spells its values
-// otherwise.
+// Grammar always returns an error: a schema describes JSON, and Python writes values
+// differently.
 func (pythonic) Grammar(*schema.Builder, []Tool, func(string) schema.Expression) (schema.Expression, error) {
 	return schema.Expression{}, errNoGrammar
 }

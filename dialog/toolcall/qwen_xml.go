@@ -15,7 +15,7 @@ const (
 	closeParameter = "</parameter>"
 )
 
-// qwenXML is the spelling of Qwen3-Coder and Qwen3.5:
+// qwenXML is the format of Qwen3-Coder and Qwen3.5:
 //
 //	content <tool_call>
 //	<function=f>
@@ -25,8 +25,8 @@ const (
 //	</function>
 //	</tool_call> …
 //
-// The tool's schema says which values are text. A value that is not of its
-// parameter's type is a malformed call.
+// The tool's schema decides which values are text. A call is malformed if a value does
+// not have its parameter's type.
 type qwenXML struct{}
 
 func (qwenXML) Name() string { return "qwen3_xml" }
@@ -39,7 +39,7 @@ func (q qwenXML) Parse(text string, tools []Tool) Reply {
 	return tagged(text, func(rest string) (Call, string, error) { return q.call(rest, tools) })
 }
 
-// call reads what follows the opening of a call, and its end.
+// call reads a call after its opening, up to and with its end.
 func (q qwenXML) call(text string, tools []Tool) (c Call, rest string, err error) {
 	c.Name, rest, err = q.named(text, openFunction)
 	if err != nil {
@@ -83,7 +83,7 @@ func (q qwenXML) call(text string, tools []Tool) (c Call, rest string, err error
 	return c, rest, nil
 }
 
-// named reads an opening tag with a name.
+// named reads an opening tag and returns the name in it.
 func (qwenXML) named(text, open string) (name, rest string, err error) {
 	text, ok := strings.CutPrefix(strings.TrimLeft(text, space), open)
 	if !ok {
@@ -95,8 +95,8 @@ func (qwenXML) named(text, open string) (name, rest string, err error) {
 	return name, rest, nil
 }
 
-// Grammar writes the parameters in the order of the schema. Strings in it contain
-// no "</".
+// Grammar writes the parameters in the order of the schema. Their strings contain no
+// "</".
 func (q qwenXML) Grammar(b *schema.Builder, tools []Tool, mark func(string) schema.Expression) (schema.Expression, error) {
 	return anyTool(b, tools, func(t Tool) (schema.Expression, error) {
 		var o objectSchema
@@ -125,7 +125,7 @@ type parameter struct {
 	types []string // empty if the schema names none
 }
 
-// written is the JSON of a value as a model wrote it.
+// written returns the JSON of a value that a model wrote.
 func (p parameter) written(value string) (string, error) {
 	isText := len(p.types) == 0
 	for _, kind := range p.types {
@@ -143,8 +143,8 @@ func (p parameter) written(value string) (string, error) {
 	return "", fmt.Errorf("%.40q is not of type %s", value, strings.Join(p.types, " or "))
 }
 
-// asType returns value as JSON of a type. It takes Python's spellings, too: templates
-// write values that are not text in them, and models learned that from templates.
+// asType returns value as JSON of a type. It also accepts Python's spellings: templates
+// write values that are not text in them, and models learned them from templates.
 func asType(kind, value string) (string, bool) {
 	switch value {
 	case "True", "False":

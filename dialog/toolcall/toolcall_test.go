@@ -213,7 +213,7 @@ func FuzzParse(f *testing.F) {
 		for n := range len(text) + 1 {
 			prefix := text[:n]
 			if strings.ToValidUTF8(prefix, "") != prefix {
-				continue // a character is certain as a whole
+				continue // a character is certain only as a whole
 			}
 			now := format.Certain(prefix)
 			require.GreaterOrEqual(t, now, certain)

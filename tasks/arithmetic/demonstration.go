@@ -8,15 +8,16 @@ import (
 	"github.com/fulgurite/fulgurite/tasks/shuffle"
 )
 
-// Of the first four fifths of the updates, 9 in 10 demonstrations use the tool,
-// so that copying an expression is learned. Of the rest 1 in 4 does: the policy
-// then knows how, but seldom wants to, and reinforcement has something to find.
+// In the first four fifths of the updates, 9 in 10 demonstrations use the tool, so that
+// the model learns to copy an expression. In the rest, 1 in 4 does. The policy then knows
+// how to use the tool but seldom does, which leaves something for reinforcement learning
+// to find.
 const (
 	earlyUse = 0.90
 	lateUse  = 0.25
 )
 
-// Tool is the calculator that demonstrations use: one required string, the
+// Tool returns the calculator that demonstrations use. It has one required string, the
 // expression.
 func Tool() dialog.Tool {
 	return dialog.Tool{
@@ -25,16 +26,16 @@ func Tool() dialog.Tool {
 	}
 }
 
-// Demonstrations are the dialogs of a warm start of so many updates: a user
-// gives a problem of the train split, and the assistant either calls the
-// calculator with it and repeats the result, or guesses wrong at once.
+// Demonstrations are the dialogs of a warm start with a number of updates. In each of
+// them, a user asks a problem of the train split. The assistant either calls the
+// calculator with it and repeats the result, or immediately gives a wrong answer.
 type Demonstrations struct {
 	Seed    uint64
 	Updates int
 }
 
-// Batch is the dialogs of one update, counted from 0. A dialog depends on Seed,
-// update and its place alone.
+// Batch returns the dialogs of one update, counted from 0. A dialog depends only on Seed,
+// the update and its place in the batch.
 func (d Demonstrations) Batch(update, size int) []dialog.Dialog {
 	use := earlyUse
 	if 5*update >= 4*d.Updates {
@@ -80,7 +81,7 @@ func calculated(expression string) dialog.Dialog {
 	}}
 }
 
-// guessed is wrong by 1 to 20.
+// guessed returns a dialog whose answer is wrong by 1 to 20.
 func guessed(expression string, draw *draws) dialog.Dialog {
 	off := 1 + draw.below(20)
 	if draw.chance(0.5) {
@@ -92,7 +93,7 @@ func guessed(expression string, draw *draws) dialog.Dialog {
 	}}
 }
 
-// draws are the random numbers of one dialog.
+// draws generates the random numbers of one dialog.
 type draws struct{ key, used uint64 }
 
 func (d *draws) next() uint64 {
@@ -100,8 +101,8 @@ func (d *draws) next() uint64 {
 	return shuffle.Key(d.key, d.used)
 }
 
-// below is a number from 0 to n-1. For n this small the bias of a remainder is
-// beyond notice.
+// below returns a number from 0 to n-1. For such small n the bias of a remainder is
+// negligible.
 func (d *draws) below(n int) int { return int(d.next() % uint64(n)) }
 
 func (d *draws) chance(p float64) bool { return float64(d.next()>>11)/(1<<53) < p }

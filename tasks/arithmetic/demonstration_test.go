@@ -48,7 +48,7 @@ func TestDemonstrationsAreRightWithTheToolAndWrongWithout(t *testing.T) {
 	require.Len(t, operands, 2, "two and three operands")
 }
 
-// Shares of 2,000 dialogs: a standard deviation is at most 0.01.
+// The shares are of 2,000 dialogs, so their standard deviation is about 0.01 at most.
 func TestToolUseFallsAfterFourFifthsOfTheUpdates(t *testing.T) {
 	t.Parallel()
 	share := func(update int) float64 {

@@ -9,8 +9,8 @@ import (
 // ErrExpression is wrapped by every error of Evaluate.
 var ErrExpression = errors.New("bad expression")
 
-// limit is the largest magnitude of an operand and of any result on the way:
-// the integers that JSON carries exactly.
+// limit is the largest magnitude of an operand and of any result, also of intermediate
+// ones: JSON carries integers up to this size exactly.
 const limit = 1 << 53
 
 // Evaluate computes an expression of decimal integers:
@@ -97,7 +97,7 @@ func (p *parser) operand() int {
 	return value
 }
 
-// inside keeps sums from growing beyond the limit.
+// inside returns value, or fails if it is beyond the limit.
 func (p *parser) inside(value int) int {
 	if abs(value) > limit {
 		p.fail("result beyond 2^53")
@@ -105,7 +105,7 @@ func (p *parser) inside(value int) int {
 	return value
 }
 
-// skip passes over blanks and then c, if it is there.
+// skip skips blanks and then c, if it follows. It reports whether it did.
 func (p *parser) skip(c byte) bool {
 	p.blanks()
 	if p.at == len(p.text) || p.text[p.at] != c {

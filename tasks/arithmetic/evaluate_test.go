@@ -43,7 +43,7 @@ func TestEvaluateNeverPanics(t *testing.T) {
 	})
 }
 
-// The value is built beside the text, as a sum of signed products.
+// The test builds the value together with the text, as a sum of signed products.
 func TestEvaluateAgreesWithHowTheExpressionWasMade(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

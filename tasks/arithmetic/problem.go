@@ -11,13 +11,13 @@ import (
 	"github.com/fulgurite/fulgurite/tasks/shuffle"
 )
 
-// operands are the integers from 0 to operands-1.
+// operands is the number of different operands, the integers from 0 to operands-1.
 const operands = 20
 
 // operators join operands.
 const operators = "+-*"
 
-// Split is one of three sets of problems that share none.
+// Split names one of three sets of problems. No problem is in two of them.
 type Split string
 
 // The splits.
@@ -41,9 +41,10 @@ type Problem struct {
 	Operands   int // 2 or 3
 }
 
-// Problems returns count different problems of a split: two and three operands
-// in turn, and the other kind alone once one is used up. Another seed makes
-// another choice in another order. More problems begin with the same ones.
+// Problems returns count different problems of a split. Problems with two and with three
+// operands alternate; when one kind is used up, only the other follows. Another seed
+// gives other problems in another order. With the same seed, a larger count begins with
+// the same problems.
 func Problems(split Split, count int, seed uint64) ([]Problem, error) {
 	if !slices.Contains([]Split{Train, Gate, Test}, split) {
 		return nil, fmt.Errorf("%w %q: want %s, %s or %s", ErrSplit, split, Train, Gate, Test)
@@ -73,7 +74,8 @@ func problem(split Split, i int, expression string) Problem {
 	}
 }
 
-// source walks the problems of one number of operands in an order of its seed.
+// source goes through the problems with one number of operands, in an order that the seed
+// decides.
 type source struct {
 	operands int
 	split    Split
@@ -93,7 +95,7 @@ func (s *source) next() (expression string, ok bool) {
 	return "", false
 }
 
-// space is the number of expressions with n operands.
+// space returns the number of expressions with n operands.
 func space(n int) int {
 	size := operands
 	for range n - 1 {
@@ -102,8 +104,8 @@ func space(n int) int {
 	return size
 }
 
-// nth is the i-th expression with n operands: i is read as a number whose digits
-// are operands and operators in turn.
+// nth returns the i-th expression with n operands. It reads i as a number whose digits
+// are alternately operands and operators.
 func nth(n, i int) string {
 	b := strconv.AppendInt(nil, int64(i%operands), 10)
 	i /= operands
@@ -116,7 +118,7 @@ func nth(n, i int) string {
 	return string(b)
 }
 
-// SplitOf is the split that an expression of the generator belongs to.
+// SplitOf returns the split of an expression that the generator made.
 func SplitOf(expression string) Split {
 	switch sum := sha256.Sum256([]byte(canonical(expression))); sum[0] % 10 {
 	case 0:
@@ -128,8 +130,8 @@ func SplitOf(expression string) Split {
 	}
 }
 
-// canonical sorts what commutes: the factors of a product, and the terms of the
-// sum with their signs. So "3+4" and "4+3" can't end up in two splits.
+// canonical sorts what may be exchanged: the factors of a product, and the terms of the
+// sum with their signs. So "3+4" and "4+3" are in the same split.
 func canonical(expression string) string {
 	signed := strings.ReplaceAll("+"+expression, "-", "+-")
 	terms := strings.Split(signed[1:], "+")
@@ -146,7 +148,7 @@ func canonical(expression string) string {
 	return strings.Join(terms, "+")
 }
 
-// mustEvaluate is for expressions that this package wrote.
+// mustEvaluate evaluates an expression that this package wrote.
 func mustEvaluate(expression string) int {
 	value, err := Evaluate(expression)
 	if err != nil {

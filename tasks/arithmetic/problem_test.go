@@ -9,7 +9,7 @@ import (
 	"github.com/fulgurite/fulgurite/tasks/arithmetic"
 )
 
-// supply is how many problems there are; they are all of 1,200 + 72,000.
+// supply is the number of problems in each split, in total 1,200 + 72,000.
 var supply = map[arithmetic.Split]int{arithmetic.Train: 58443, arithmetic.Gate: 7179, arithmetic.Test: 7578}
 
 func all(t *testing.T, split arithmetic.Split) []arithmetic.Problem {
@@ -19,8 +19,8 @@ func all(t *testing.T, split arithmetic.Split) []arithmetic.Problem {
 	return problems
 }
 
-// swapped is an expression with the operands of its last operator exchanged,
-// where that changes nothing but the text.
+// swapped returns an expression with the operands of its last operator exchanged, and
+// true if that has the same meaning.
 func swapped(expression string) (string, bool) {
 	i := strings.LastIndexAny(expression, "+*")
 	if i < 0 || strings.ContainsAny(expression[:i], "+-*") || strings.ContainsAny(expression[i+1:], "-") {

@@ -14,17 +14,18 @@ import (
 	"github.com/fulgurite/fulgurite/tasks/sqlmatch"
 )
 
-// Graders give rewards. The zero value is ready, and may be used by several
-// goroutines.
+// Graders compute rewards. The zero value is ready for use, by several goroutines at
+// once.
 type Graders struct {
 	databases sqlmatch.Databases
 	programs  tasks.Programs
 }
 
-// Grade returns the reward of an agent's result. It decides as tasks.Grade does; for the
-// grader "sql" the reward is 1 if the result is a query that returns the same as the
-// task's answer, else 0. An error that wraps sqlmatch.ErrDatabase is about this machine,
-// and an error of ctx is about neither; others are faults of the grader or the task.
+// Grade returns the reward of an agent's result. It works like tasks.Grade, and knows the
+// grader "sql", too: its reward is 1 if the result is a query that returns the same as
+// the task's answer, else 0. An error that wraps sqlmatch.ErrDatabase is about this
+// machine. An error of ctx says nothing about the machine, the grader or the task. Other
+// errors are faults of the grader or the task.
 func (g *Graders) Grade(ctx context.Context, grader spec.Grader, t tasks.Task, result string) (float64, error) {
 	if grader.Type != spec.GraderSQL {
 		return tasks.Grade(grader, t, result)
@@ -44,23 +45,23 @@ func (g *Graders) Grade(ctx context.Context, grader spec.Grader, t tasks.Task, r
 	return 0, nil
 }
 
-// GradeByProgram returns the reward that the program of tasks.command gives. Its errors
-// are those of tasks.Programs.
+// GradeByProgram returns the reward that the program of tasks.command computes. Its
+// errors are those of tasks.Programs.
 func (g *Graders) GradeByProgram(ctx context.Context, of spec.Tasks, grader spec.Grader, t tasks.Task, result string) (float64, error) {
 	return g.programs.Grade(ctx, of, grader.Seconds, t, result)
 }
 
-// Open reads the tasks of a source and makes sure that the grader can grade them:
-// answers are as it needs them, and gold queries run on their databases. Each line of the
-// error names the source and a task. A source "command:<split>" is asked of the command
-// in of.
+// Open reads the tasks of a source and checks that the grader can grade them: that
+// answers have the form that it needs, and that gold queries run on their databases. Each
+// line of the error names the source and a task. For a source "command:<split>" the
+// command in of lists the tasks.
 func (g *Graders) Open(ctx context.Context, of spec.Tasks, grader spec.Grader, source string) ([]tasks.Task, error) {
 	list, _, err := g.OpenChecked(ctx, of, grader, source)
 	return list, err
 }
 
-// OpenChecked is Open, and also returns the ids of tasks whose gold query returns no rows:
-// whatever returns none is right for those.
+// OpenChecked works like Open, but also returns the ids of the tasks whose gold query
+// returns no rows. For such a task, any query that returns no rows is right.
 func (g *Graders) OpenChecked(ctx context.Context, of spec.Tasks, grader spec.Grader, source string) (list []tasks.Task, empty []string, err error) {
 	if list, err = tasks.OpenSplit(ctx, of, source); err != nil {
 		return nil, nil, err
@@ -86,7 +87,8 @@ func comparison(grader spec.Grader, t tasks.Task) (sqlmatch.Comparison, error) {
 	}, err
 }
 
-// checkQueries runs the gold queries, and returns the ids of those without rows.
+// checkQueries runs the gold queries, and returns the ids of the tasks whose query
+// returns no rows.
 func (g *Graders) checkQueries(ctx context.Context, grader spec.Grader, list []tasks.Task) (empty []string, err error) {
 	faults, without := make([]error, len(list)), make([]bool, len(list))
 	var all errgroup.Group

@@ -8,9 +8,9 @@ import (
 	"github.com/fulgurite/fulgurite/tasks"
 )
 
-// OpenTrain reads the tasks of the train split, those of one source after the other.
-// parts is how many each of s.TrainSources has, nil where there is only one. Errors are
-// those of Open; that two sources have a task of the same id is one too.
+// OpenTrain reads the tasks of the train split, one source after the other. parts has the
+// number of tasks of each of s.TrainSources; it is nil if there is only one. Errors are
+// those of Open, and an error if two sources have a task with the same id.
 func (g *Graders) OpenTrain(ctx context.Context, s spec.Spec) (list []tasks.Task, parts []int, err error) {
 	sources := s.TrainSources()
 	lists := make([][]tasks.Task, len(sources))
@@ -22,8 +22,9 @@ func (g *Graders) OpenTrain(ctx context.Context, s spec.Spec) (list []tasks.Task
 	return Join(sources, lists)
 }
 
-// Join is the train split of several sources, whose tasks must have different ids, and how
-// many each has, nil where there is only one.
+// Join returns the train split of several sources, and the number of tasks of each
+// source, or nil if there is only one. It is an error if two sources have a task with the
+// same id.
 func Join(sources []string, lists [][]tasks.Task) (list []tasks.Task, parts []int, err error) {
 	from := map[string]string{}
 	for i, source := range sources {
@@ -43,8 +44,8 @@ func Join(sources []string, lists [][]tasks.Task) (list []tasks.Task, parts []in
 	return list, parts, nil
 }
 
-// CheckLeaks reports that a split shares questions with a source of the train split, whose
-// tasks OpenTrain read.
+// CheckLeaks returns an error if a split shares questions with a source of the train
+// split, whose tasks OpenTrain has read.
 func CheckLeaks(s spec.Spec, train []tasks.Task, parts []int, source string, list []tasks.Task) error {
 	sources := s.TrainSources()
 	if parts == nil {

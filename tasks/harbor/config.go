@@ -22,7 +22,7 @@ type Config struct {
 
 // Agent is the table [agent].
 type Agent struct {
-	Seconds float64 `toml:"timeout_sec"` // 0 is no limit of the task's own
+	Seconds float64 `toml:"timeout_sec"` // 0 means that the task has no limit
 	User    any     `toml:"user"`        // a name or a number, for what runs in a container
 	Network
 }
@@ -45,7 +45,7 @@ type Environment struct {
 	System       string            `toml:"os"`
 	Processors   float64           `toml:"cpus"`
 	MemoryMB     int               `toml:"memory_mb"`
-	Memory       string            `toml:"memory"` // of the first schema, such as "2G"
+	Memory       string            `toml:"memory"` // in the first version of the schema, such as "2G"
 	GPUs         int               `toml:"gpus"`
 	TPU          map[string]any    `toml:"tpu"`
 	Servers      []any             `toml:"mcp_servers"`
@@ -56,13 +56,13 @@ type Environment struct {
 	Network
 }
 
-// Network says which hosts a phase may reach.
+// Network defines which hosts a phase may reach.
 type Network struct {
 	Mode  string   `toml:"network_mode"`
 	Hosts []string `toml:"allowed_hosts"`
 }
 
-// The network modes that Harbor knows.
+// Network modes of Harbor. It also has "allowlist", which is not supported here.
 const (
 	public    = "public"
 	noNetwork = "no-network"
@@ -71,11 +71,11 @@ const (
 const (
 	verifierSeconds = 600
 	buildSeconds    = 600
-	// longestSeconds is the most that a time limit may be.
+	// longestSeconds is the largest time limit.
 	longestSeconds = 24 * 3600
 )
 
-// readConfig reads a task.toml and completes it.
+// readConfig reads a task.toml and sets defaults for missing keys.
 func readConfig(path string) (Config, error) {
 	c := Config{Verifier: Verifier{Seconds: verifierSeconds}, Environment: Environment{BuildSeconds: buildSeconds}}
 	data, err := os.ReadFile(path)
@@ -91,7 +91,8 @@ func readConfig(path string) (Config, error) {
 	return c, nil
 }
 
-// check reports values that mean nothing anywhere.
+// check returns an error for a value that makes no sense in any workspace. It also sets
+// MemoryMB from Memory if only that is given.
 func (c *Config) check() error {
 	e := &c.Environment
 	for key, seconds := range map[string]float64{
@@ -148,7 +149,7 @@ func megabytes(text string) (int, error) {
 	return 0, fmt.Errorf("%q is no size: give one such as 512M or 2G", text)
 }
 
-// unsupported are the keys of a task that no workspace here can honour, each with the
+// unsupported returns the keys of a task that no workspace here supports, each with the
 // reason.
 func (c Config) unsupported() []string {
 	var out []string
@@ -176,7 +177,8 @@ func (c Config) unsupported() []string {
 	return out
 }
 
-// user is the user of a phase as docker's option says it, empty for the image's own.
+// user returns the user of a phase in the form of docker's option. It is empty for the
+// image's own user.
 func user(v any) string {
 	switch v := v.(type) {
 	case string:

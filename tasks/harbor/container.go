@@ -18,16 +18,16 @@ import (
 
 // The labels of containers that this package starts.
 const (
-	labelHome  = "fulgurite.home"  // whose lock file is held while somebody needs the container
-	labelTasks = "fulgurite.tasks" // says what started it
+	labelHome  = "fulgurite.home"  // the home; its lock file is held while the container is needed
+	labelTasks = "fulgurite.tasks" // marks containers that this package started
 	labelHost  = "fulgurite.host"  // the machine that has the home: several may use one daemon
 )
 
 const (
-	// commandTime is the most that a short command of docker may take.
+	// commandTime is the time limit of a short docker command.
 	commandTime = 2 * time.Minute
-	// spareTime is how long a container lasts beyond the limits of agent and tests: it ends by
-	// itself if no worker of this machine comes back to remove it.
+	// spareTime is how much longer a container lives than the limits of agent and tests.
+	// It then ends by itself, if no worker of this machine returns to remove it.
 	spareTime = time.Hour
 	// longestLife is the lifetime of a container whose agent has no limit.
 	longestLife = 24 * time.Hour
@@ -38,11 +38,11 @@ type container struct {
 	program   string // docker or podman
 	name      string
 	directory string
-	variables map[string]string // of the environment of docker itself
+	variables map[string]string // environment variables of docker itself
 }
 
-// startContainer builds the task's image, if this machine lacks it, and starts a container of
-// it. Containers whose worker was killed are removed first.
+// startContainer builds the task's image, if this machine doesn't have it, and starts a
+// container from it. First it removes the containers of workers that were killed.
 func startContainer(ctx context.Context, t Task, p Place) (*container, error) {
 	c := &container{program: p.Container}
 	if err := c.sweep(ctx, p.Home); err != nil {
@@ -76,7 +76,7 @@ func startContainer(ctx context.Context, t Task, p Place) (*container, error) {
 	}
 	c.variables = variables
 	for _, name := range slices.Sorted(maps.Keys(variables)) {
-		args = append(args, "--env", name) // the value is in its environment, where no list of processes shows it
+		args = append(args, "--env", name) // the value is in docker's environment, where lists of processes don't show it
 	}
 	args = append(args, "--entrypoint", "sleep", image, strconv.Itoa(int(life.Seconds())))
 	id, err := c.output(ctx, commandTime, args...)
@@ -90,7 +90,8 @@ func startContainer(ctx context.Context, t Task, p Place) (*container, error) {
 	return c, nil
 }
 
-// workingDirectory is task.toml's, else the image's own. It makes the directories of Harbor.
+// workingDirectory returns the working directory of task.toml or, if it has none, the
+// image's. It also makes that directory and Harbor's directories for logs.
 func (c *container) workingDirectory(ctx context.Context, t Task) (string, error) {
 	directory, err := c.output(ctx, commandTime, "inspect", "--format", "{{.Config.WorkingDir}}", c.name)
 	if err != nil {
@@ -132,7 +133,7 @@ func (c *container) image(ctx context.Context, t Task) (string, error) {
 	return image, nil
 }
 
-// host is the name of this machine; all that have none are taken for one.
+// host returns the name of this machine. All machines without a name count as one.
 func host() string {
 	name, err := os.Hostname()
 	if err != nil {
@@ -141,8 +142,8 @@ func host() string {
 	return name
 }
 
-// sweep removes the containers of this home, and of homes on this machine that nobody
-// holds.
+// sweep removes the containers of this home, and of those homes on this machine whose
+// lock no process holds.
 func (c *container) sweep(ctx context.Context, home string) error {
 	out, err := c.output(ctx, commandTime, "ps", "--all", "--quiet", "--filter", "label="+labelTasks+"=harbor", "--filter", "label="+labelHost+"="+host())
 	if err != nil {
@@ -151,9 +152,9 @@ func (c *container) sweep(ctx context.Context, home string) error {
 	for _, id := range strings.Fields(out) {
 		of, err := c.output(ctx, commandTime, "inspect", "--format", `{{index .Config.Labels "`+labelHome+`"}}`, id)
 		if of = strings.TrimSpace(of); err != nil || of != home && held(of+".lock") {
-			continue // it is gone, or somebody needs it
+			continue // the container is already removed, or still needed
 		}
-		// One that another worker removes at the same time is gone all the same.
+		// It doesn't matter if another worker removes the container at the same time.
 		if _, err := c.output(ctx, commandTime, "rm", "--force", id); err != nil && of == home {
 			return fmt.Errorf("%w: remove container %s: %w", ErrMachine, id, err)
 		}
@@ -182,8 +183,8 @@ func clientVariables() []string {
 	return out
 }
 
-// exec are the words before a command that runs in the container. The values of variables are
-// taken from the environment of the command.
+// exec returns the words that have to precede a command to run it in the container. The
+// values of variables are taken from the environment of the command.
 func (c *container) exec(user string, variables map[string]string) []string {
 	words := append([]string{"env"}, clientVariables()...)
 	words = append(words, c.program, "exec", "--interactive", "--workdir", c.directory)
@@ -196,11 +197,11 @@ func (c *container) exec(user string, variables map[string]string) []string {
 	return append(words, c.name)
 }
 
-// tests ends the processes that the agent left running, puts the tests in their place and
-// returns the command that runs them.
+// tests ends the processes that the agent left running, copies the tests into the
+// container and returns the command that runs them.
 func (c *container) tests(ctx context.Context, t Task, variables map[string]string) ([]string, error) {
 	for _, args := range [][]string{
-		{"exec", "--user", "0", c.name, "sh", "-c", "kill -9 -1; true"}, // all but itself and the first
+		{"exec", "--user", "0", c.name, "sh", "-c", "kill -9 -1; true"}, // kills all processes but itself and the first one
 		{"exec", "--user", "0", c.name, "sh", "-c", "rm -rf /tests /logs/verifier && mkdir -p /tests /logs/verifier && chmod 777 /logs/verifier"},
 		{"cp", t.part(testsName) + "/.", c.name + ":/tests"},
 	} {
@@ -228,7 +229,7 @@ func (c *container) fetchRewards(ctx context.Context, directory string) error {
 	return nil
 }
 
-// remove ends the container, also when the attempt was ended.
+// remove removes the container, even if the attempt's context has ended.
 func (c *container) remove() error {
 	if c.name == "" {
 		return nil

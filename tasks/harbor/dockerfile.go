@@ -12,14 +12,15 @@ import (
 	"strings"
 )
 
-// defaultDirectory is where agents work if neither the image nor task.toml says otherwise.
+// defaultDirectory is the agents' working directory if neither the image nor task.toml
+// sets one.
 const defaultDirectory = "/app"
 
 // layout is an environment without its image: files to copy and their places.
 type layout struct {
 	directory string // in which the agent works
 	copies    []copying
-	folders   []string // made empty
+	folders   []string // directories to make, which are empty
 	variables map[string]string
 	needs     []string // instructions that need a container, each with its line
 }
@@ -27,8 +28,8 @@ type layout struct {
 // copying is a file or a directory of environment/ and its path in the workspace.
 type copying struct{ from, to string }
 
-// layout reads how the environment's files lie without a container: as its Dockerfile
-// copies them, or without one in the working directory.
+// layout returns where the environment's files are without a container: where its
+// Dockerfile copies them or, if there is no Dockerfile, in the working directory.
 func (t Task) layout() (layout, error) {
 	l := layout{directory: "/", variables: map[string]string{}}
 	folder := t.part(environmentName)
@@ -60,7 +61,7 @@ func (t Task) layout() (layout, error) {
 	return l, l.check()
 }
 
-// check adds directories that a mount namespace can't have.
+// check adds to needs the directories that can't be made in a mount namespace.
 func (l *layout) check() error {
 	for _, to := range append([]string{l.directory}, l.destinations()...) {
 		top := "/" + strings.SplitN(strings.TrimPrefix(path.Clean(to), "/"), "/", 2)[0]
@@ -68,7 +69,7 @@ func (l *layout) check() error {
 		case path.Clean(to) == "/":
 			l.needs = append(l.needs, "the root of the file system as a working directory needs a container")
 		case err == nil && to == l.directory && isDirectory(to):
-			// It is covered for as long as the workspace lasts.
+			// The workspace covers it while it is open.
 		case err == nil && !within(to, l.directory):
 			l.needs = append(l.needs, fmt.Sprintf("%s lies in %s, which this machine has itself: that needs a container", to, top))
 		case err == nil && to == l.directory:
@@ -172,7 +173,7 @@ func (d *dockerfile) instruction(text string, line int) error {
 		if rest != "root" && rest != "0" {
 			needs()
 		}
-	case "LABEL", "MAINTAINER", "EXPOSE", "CMD", "ENTRYPOINT", "STOPSIGNAL", "VOLUME": // they change nothing here
+	case "LABEL", "MAINTAINER", "EXPOSE", "CMD", "ENTRYPOINT", "STOPSIGNAL", "VOLUME": // these have no effect here
 	default:
 		needs()
 	}

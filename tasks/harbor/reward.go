@@ -16,8 +16,8 @@ import (
 const longestReward = 1 << 20
 
 // readReward reads the reward in the directory of the tests' logs. As in Harbor,
-// reward.json comes before reward.txt. Of several rewards that are named there, the one named
-// reward counts.
+// reward.json takes precedence over reward.txt. If it has several named rewards, the one
+// named reward counts.
 func readReward(directory string) (float64, error) {
 	text, err := readRegular(filepath.Join(directory, "reward.json"))
 	if err == nil {
@@ -40,7 +40,8 @@ func readReward(directory string) (float64, error) {
 	return reward, nil
 }
 
-// readRegular reads a file that is no link: what the agent left may have made one.
+// readRegular reads a file, but follows no link: processes of the agent may have replaced
+// the file by one.
 func readRegular(path string) (string, error) {
 	info, err := os.Lstat(path)
 	switch {
@@ -73,7 +74,7 @@ func rewardOfJSON(text string) (float64, error) {
 	return 0, fmt.Errorf(`%w: reward.json has %d rewards and none is named "reward"`, ErrReward, len(table))
 }
 
-// rewardOf is a number, or a truth value as 1 or 0.
+// rewardOf returns a number, or 1 or 0 for a truth value.
 func rewardOf(name string, value any) (float64, error) {
 	switch v := value.(type) {
 	case float64:

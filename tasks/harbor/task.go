@@ -35,15 +35,16 @@ const (
 )
 
 const (
-	// deepest is how many levels below a directory its tasks are looked for.
+	// deepest is how many levels below a directory List looks for tasks.
 	deepest = 6
 	// shownFaults is how many faults an error lists.
 	shownFaults = 20
 )
 
-// List reads the tasks in a directory: the directory itself, or all below it that have a
-// task.toml, in the order of their paths. Hidden directories and links are left out. The error
-// names up to 20 tasks that can't be used. container is as Check's.
+// List reads the tasks in a directory: the directory itself, or all directories below it
+// that have a task.toml, in the order of their paths. Hidden directories and links are
+// left out. The error names up to 20 tasks that can't be used. container has the meaning
+// that it has for Check.
 func List(directory, container string) ([]Task, error) {
 	root, err := filepath.Abs(directory)
 	if err != nil {
@@ -127,7 +128,8 @@ func Read(directory string) (Task, error) {
 // canary is a line that marks a text so that it can be found in training corpora.
 var canary = regexp.MustCompile(`(?i)^(<!--.*canary.*-->|#.*canary.*)$`)
 
-// withoutCanary leaves out the marks at the beginning, as Harbor does for agents.
+// withoutCanary removes canary lines at the beginning of a text, as Harbor does for
+// agents.
 func withoutCanary(text string) string {
 	for {
 		first, rest, more := strings.Cut(text, "\n")
@@ -138,8 +140,9 @@ func withoutCanary(text string) string {
 	}
 }
 
-// Check reports what a workspace of this kind can't do for the task. container is the
-// program that runs containers, docker or podman, or empty for none.
+// Check returns an error with everything that the task needs and that a workspace of this
+// kind does not provide. container is the program that runs containers, docker or podman,
+// or empty for no containers.
 func (t Task) Check(container string) error {
 	faults := t.Config.unsupported()
 	for _, name := range []string{"docker-compose.yaml", "docker-compose.yml"} {
@@ -163,7 +166,7 @@ func (t Task) Check(container string) error {
 	return err
 }
 
-// needsContainer are the reasons why the task can't be attempted without a container.
+// needsContainer returns the reasons why the task can't be attempted without a container.
 func (t Task) needsContainer() ([]string, error) {
 	var out []string
 	e := t.Config.Environment
@@ -183,26 +186,27 @@ func (t Task) needsContainer() ([]string, error) {
 	return append(out, l.needs...), nil
 }
 
-// Longest is the most time that a workspace of the task takes beside the agent's own: to be
-// built, and for the tests.
+// Longest returns how much time a workspace of the task takes at most, in addition to the
+// agent's time: for building it and for the tests.
 func (t Task) Longest() time.Duration {
 	return seconds(t.Config.Environment.BuildSeconds) + seconds(t.Config.Verifier.Seconds) + 2*time.Minute
 }
 
-// part is the path of a part of the task.
+// part returns the path of a part of the task.
 func (t Task) part(names ...string) string {
 	return filepath.Join(append([]string{t.Directory}, names...)...)
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// Digest is the SHA-256 of the files that an attempt and its grade depend on, in
-// hexadecimal.
+// Digest returns the hexadecimal SHA-256 of the files that an attempt and its grade
+// depend on.
 func (t Task) Digest() (string, error) {
 	return digestOf(t.Directory, configFile, instructionFile, environmentName, testsName)
 }
 
-// digestOf is a digest of files and directories below a directory, with their modes.
+// digestOf returns a digest of files and directories below a directory, including their
+// modes.
 func digestOf(directory string, names ...string) (string, error) {
 	sum := sha256.New()
 	for _, name := range names {
@@ -213,7 +217,7 @@ func digestOf(directory string, names ...string) (string, error) {
 			if err != nil {
 				return err
 			}
-			relative, _ := filepath.Rel(directory, path) // path is below it
+			relative, _ := filepath.Rel(directory, path) // can't fail: path is below directory
 			info, err := d.Info()
 			if err != nil {
 				return err
@@ -242,7 +246,8 @@ func digestOf(directory string, names ...string) (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// sizeOf is the size of a file; directories have another one on each file system.
+// sizeOf returns the size of a file, and 0 for a directory, whose size depends on the
+// file system.
 func sizeOf(info fs.FileInfo) int64 {
 	if info.IsDir() {
 		return 0

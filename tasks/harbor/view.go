@@ -37,8 +37,9 @@ func (w *Workspace) view(tests bool) []string {
 	return append(words, "--")
 }
 
-// covers are the directories of the workspace that lie over this machine's: the working
-// directory where that exists here, and else whatever is at the root and does not.
+// covers returns the directories of the workspace that are mounted over this machine's:
+// the working directory, if it exists on this machine, and otherwise directories at the
+// root that don't exist here.
 func (w *Workspace) covers() []string {
 	var out []string
 	seen := map[string]bool{}
@@ -56,7 +57,8 @@ func (w *Workspace) covers() []string {
 	return out
 }
 
-// checkNamespaces reports that this machine has no mount namespaces for this user.
+// checkNamespaces returns an error if this user can't make mount namespaces on this
+// machine.
 func checkNamespaces(ctx context.Context) error {
 	out, err := exec.CommandContext(ctx, "unshare", "--user", "--map-root-user", "--mount", "true").CombinedOutput()
 	if err != nil {

@@ -13,21 +13,22 @@ import (
 	"time"
 )
 
-// ErrMachine is wrapped when this machine lacks something that a workspace needs: it says
+// ErrMachine is wrapped when this machine lacks something that a workspace needs. It says
 // nothing about the task.
 var ErrMachine = errors.New("this machine can't make workspaces")
 
 // ErrReward is wrapped when the tests left no usable reward.
 var ErrReward = errors.New("the tests left no usable reward")
 
-// Place is where a workspace is made, and for whom.
+// Place describes where a workspace is made, and for which attempt.
 type Place struct {
 	// Home is a directory that belongs to the attempt, and whose lock file, Home with
 	// ".lock", is held for as long as the attempt lasts.
 	Home string
-	// Container is the program that runs containers, docker or podman, or empty for none.
+	// Container is the program that runs containers, docker or podman, or empty for no
+	// containers.
 	Container string
-	// Limit is how long the agent may take; 0 is no limit.
+	// Limit is how long the agent may take. 0 means no limit.
 	Limit time.Duration
 }
 
@@ -36,19 +37,20 @@ type Workspace struct {
 	task      Task
 	place     Place
 	layout    layout
-	container *container // nil without one
+	container *container // nil without a container
 }
 
 // The parts of a workspace in the home.
 const (
-	rootName = "harbor/root" // files as they lie in the workspace
+	rootName = "harbor/root" // the workspace's files, by their paths in it
 	logsName = "harbor/logs"
-	viewName = "harbor/view" // where the namespace is put together
+	viewName = "harbor/view" // where the namespace is set up
 	execName = "harbor/exec"
 )
 
-// Open makes a workspace. Errors that wrap ErrMachine are about this machine, others about the
-// task. What an earlier workspace of the place left behind is removed first.
+// Open makes a workspace. Errors that wrap ErrMachine are about this machine, others
+// about the task. Open first removes what an earlier workspace of the same place left
+// behind.
 func Open(ctx context.Context, t Task, p Place) (*Workspace, error) {
 	if err := t.Check(p.Container); err != nil {
 		return nil, err
@@ -74,7 +76,7 @@ func Open(ctx context.Context, t Task, p Place) (*Workspace, error) {
 	return w, nil
 }
 
-// copyFiles makes the files that the agent begins with.
+// copyFiles makes the files with which the agent begins.
 func (w *Workspace) copyFiles(ctx context.Context) error {
 	if err := checkNamespaces(ctx); err != nil {
 		return err
@@ -96,12 +98,12 @@ func (w *Workspace) copyFiles(ctx context.Context) error {
 	return nil
 }
 
-// inside is the path on this machine of a path in the workspace.
+// inside returns the path on this machine of a path in the workspace.
 func (w *Workspace) inside(name string) string {
 	return filepath.Join(w.place.Home, rootName, filepath.FromSlash(name))
 }
 
-// Directory is the agent's working directory as the workspace has it.
+// Directory returns the path of the agent's working directory in the workspace.
 func (w *Workspace) Directory() string {
 	if w.container != nil {
 		return w.container.directory
@@ -109,11 +111,11 @@ func (w *Workspace) Directory() string {
 	return w.layout.directory
 }
 
-// Limit is how long the task lets an agent work; 0 is no limit.
+// Limit returns how long the task lets an agent work. 0 means no limit.
 func (w *Workspace) Limit() time.Duration { return seconds(w.task.Config.Agent.Seconds) }
 
-// Wrap returns the words to put before a command that has to run in the workspace. A
-// container needs none: agents reach it by the program of FULGURITE_EXEC.
+// Wrap returns the words to put before a command so that it runs in the workspace. With a
+// container there are none: agents reach it with the program of FULGURITE_EXEC.
 func (w *Workspace) Wrap() []string {
 	if w.container != nil {
 		return nil
@@ -121,9 +123,9 @@ func (w *Workspace) Wrap() []string {
 	return w.view(false)
 }
 
-// Environment are the variables that an agent gets: FULGURITE_WORKDIR is its working
-// directory, and FULGURITE_EXEC a program that runs its arguments as a command there. In a
-// container FULGURITE_CONTAINER is its name.
+// Environment returns the environment variables that an agent gets. FULGURITE_WORKDIR is
+// its working directory. FULGURITE_EXEC is a program that runs its arguments as a command
+// there. With a container, FULGURITE_CONTAINER is the container's name.
 func (w *Workspace) Environment() (map[string]string, error) {
 	vars, err := resolve("environment.env", w.task.Config.Environment.Variables)
 	if err != nil {
@@ -160,9 +162,9 @@ func (w *Workspace) writeExec() error {
 	return nil
 }
 
-// Tests returns the command that runs the task's tests in the workspace, its environment,
-// and how long it may take. Call it when the agent has ended: it removes the agent's
-// files in the place of the tests and of their reward.
+// Tests returns the command that runs the task's tests in the workspace, its environment
+// variables, and its time limit. Call it when the agent has ended: it removes files of
+// the agent where the tests and their reward belong.
 func (w *Workspace) Tests(ctx context.Context) (command []string, environment map[string]string, limit time.Duration, err error) {
 	environment, err = resolve("verifier.env", w.task.Config.Verifier.Environment)
 	if err != nil {
@@ -195,8 +197,8 @@ func (w *Workspace) Tests(ctx context.Context) (command []string, environment ma
 	return append(w.view(true), "bash", "/tests/"+testFile), variables, limit, nil
 }
 
-// Reward returns the reward that the tests wrote: /logs/verifier/reward.json, else
-// reward.txt.
+// Reward returns the reward that the tests wrote to /logs/verifier/reward.json or, if
+// that does not exist, to reward.txt.
 func (w *Workspace) Reward(ctx context.Context) (float64, error) {
 	directory := filepath.Join(w.place.Home, logsName, "verifier")
 	if w.container != nil {
@@ -207,7 +209,8 @@ func (w *Workspace) Reward(ctx context.Context) (float64, error) {
 	return readReward(directory)
 }
 
-// Close removes the workspace's container. The files go with the home.
+// Close removes the workspace's container. The workspace's files are removed together
+// with the home.
 func (w *Workspace) Close() error {
 	if w.container == nil {
 		return nil
@@ -217,7 +220,8 @@ func (w *Workspace) Close() error {
 
 var template = regexp.MustCompile(`^\$\{([A-Za-z_][A-Za-z0-9_]*)(:-(.*))?\}$`)
 
-// resolve replaces values such as ${NAME} and ${NAME:-default} by what this process has.
+// resolve replaces values such as ${NAME} and ${NAME:-default} by environment variables
+// of this process.
 func resolve(key string, vars map[string]string) (map[string]string, error) {
 	out := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(vars)) {

@@ -1,27 +1,28 @@
-// Package shuffle permutes the numbers below n without a list of them: one index costs
+// Package shuffle permutes the numbers below n without a list of them. One index costs
 // the same whether n is ten or ten billion, and needs no memory. The order of tasks and
 // the choice of generated problems use it.
 //
 // It is not a source of randomness for statistics or secrets. Guarantees: for every key
-// and n the result is a permutation, it depends on nothing but its arguments, and it
-// never changes, because running workflows replay it. A test checks its values.
+// and n the result is a permutation, it depends only on its arguments, and it never
+// changes, because running workflows replay it. A test checks its values.
 package shuffle
 
 import "math/bits"
 
-// rounds of the Feistel network; four are the theoretical minimum for a
-// permutation that looks random, six leave a margin for its short halves.
+// rounds is the number of rounds of the Feistel network. Four are the theoretical minimum
+// for a permutation that looks random; six leave a margin, because the halves are short.
 const rounds = 6
 
-// smallest is the least number of bits that the network permutes. A smaller one
-// can't reach every order of a handful of tasks.
+// smallest is the smallest number of bits that the network permutes. With fewer bits it
+// could not produce every order of a few tasks.
 const smallest = 8
 
-// Index is where the permutation of key puts i: a number from 0 to n-1, another
-// one for each i from 0 to n-1. It panics if i is not in that range.
+// Index returns the place of i in the permutation of key: a number from 0 to n-1 that is
+// different for each i from 0 to n-1. It panics if i is not in that range.
 //
-// It is a balanced Feistel network over the next even power of two, applied
-// again while the result lies beyond n ("cycle walking", Black and Rogaway 2002).
+// It is a balanced Feistel network over the next even power of two. The network is
+// applied again as long as the result is not below n ("cycle walking", Black and Rogaway
+// 2002).
 func Index(key uint64, n, i int) int {
 	if i < 0 || i >= n {
 		panic("shuffle: index out of range")
@@ -45,7 +46,7 @@ func feistel(key, x uint64, half int) uint64 {
 	return left<<half | right
 }
 
-// Key makes one key of several numbers; their order matters.
+// Key returns one key for several numbers. Their order matters.
 func Key(parts ...uint64) uint64 {
 	var h uint64
 	for _, p := range parts {

@@ -55,8 +55,8 @@ func TestEveryOrderOfAFewIsAboutEquallyLikely(t *testing.T) {
 	}
 }
 
-// Where each number lands is uniform: for 20 cells of 1,000 expected entries,
-// chi-square with 19 degrees of freedom stays below 60 with near certainty.
+// The places of each number are uniform: with 20 cells of 1,000 expected entries,
+// chi-square with 19 degrees of freedom is almost certainly below 60.
 func TestPlacesAreUniform(t *testing.T) {
 	t.Parallel()
 	const n = 20

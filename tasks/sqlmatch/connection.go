@@ -16,27 +16,28 @@ import (
 
 // Limits of every query.
 const (
-	// longestValue is the most bytes of one value, also inside of a query: functions
-	// can take the square of it in time.
+	// longestValue is the largest number of bytes of a value, also of intermediate ones.
+	// The time of some functions grows with the square of that number.
 	longestValue = 128 << 10
 	longestQuery = 64 << 10
-	// mostRows and mostBytes limit the result of a gold query. The result compared with
-	// it is read only as far as it can be equal.
+	// mostRows and mostBytes limit the result of a gold query. The result that is
+	// compared with it is read only as long as it can still be equal.
 	mostRows  = 200_000
 	mostBytes = 64 << 20
-	// cacheKB is the memory of a query for each of its tables and sorters; the
-	// rest goes to temporary files.
+	// cacheKB is the memory that a query may use for each of its tables and sorters.
+	// Everything beyond that goes to temporary files.
 	cacheKB = 4096
 	// mostTemporary is how many bytes a query may write into all of its temporary files.
 	mostTemporary = 256 << 20
-	// stepsPerSecond turns a limit of seconds into one of steps of SQLite's machine,
-	// which is reached after the same step on every machine. Most do more in a second.
+	// stepsPerSecond turns a limit in seconds into a limit in steps of SQLite's virtual
+	// machine, which a query reaches at the same step on every machine. Most machines run
+	// more steps in a second.
 	stepsPerSecond = 20_000_000
-	// stepsPerCheck is how many steps lie between two looks at the limits.
+	// stepsPerCheck is the number of steps between two checks of the limits.
 	stepsPerCheck = 1000
 )
 
-// Reasons why a query was ended.
+// The reasons for ending a query.
 var (
 	errSteps   = errors.New("too many steps")
 	errTime    = errors.New("too much time")
@@ -60,12 +61,12 @@ type sqliteError struct {
 
 func (e sqliteError) Error() string { return fmt.Sprintf("%s (code %d)", e.text, e.code) }
 
-// broken reports whether the file is at fault, or the machine, rather than the query.
+// broken reports whether the cause is the file or the machine, and not the query.
 func (e sqliteError) broken() bool {
 	switch e.code & 0xff {
 	case sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB,
 		sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PERM,
-		sqlite3.SQLITE_FULL: // of this machine's disk: errFiles says that a query met its limit
+		sqlite3.SQLITE_FULL: // this machine's disk is full; if a query reached its own limit, the error is errFiles
 		return true
 	}
 	return false
@@ -78,13 +79,14 @@ type connection struct {
 	scratch uintptr // room for two pointers
 	files   *temporaryFiles
 
-	// The library calls these; here they are kept from the garbage collector.
+	// The library calls these functions. The fields keep the garbage collector from
+	// freeing them.
 	progress  func(*libc.TLS, uintptr) int32
 	authorize func(tls *libc.TLS, arg uintptr, action int32, a, b, database, trigger uintptr) int32
 
-	ctx      context.Context // of the query under way
+	ctx      context.Context // of the current query
 	deadline time.Time
-	checks   int   // that are left
+	checks   int   // number of checks that are left
 	written  int   // bytes in temporary files
 	ended    error // why the query was ended
 }
@@ -156,7 +158,7 @@ func onlySelect(_ *libc.TLS, _ uintptr, action int32, _, name, _, _ uintptr) int
 	return sqlite3.SQLITE_DENY
 }
 
-// allow gives the next query its time and its steps.
+// allow sets the context and the limits of the next query.
 func (c *connection) allow(ctx context.Context, most time.Duration) {
 	c.ctx, c.deadline, c.written, c.ended = ctx, time.Now().Add(most), 0, nil
 	c.checks = int(most.Seconds() * stepsPerSecond / stepsPerCheck)
@@ -178,8 +180,8 @@ func (c *connection) check() int32 {
 	return 1
 }
 
-// mayWrite counts what a query writes into temporary files, and ends one that is over the
-// limit.
+// mayWrite counts the bytes that a query writes into temporary files, and ends a query
+// that exceeds the limit.
 func (c *connection) mayWrite(size int) bool {
 	if c.written += size; c.written > mostTemporary {
 		c.ended = errFiles
@@ -251,7 +253,8 @@ func (c *connection) compile(text string) (uintptr, error) {
 	return statement, nil
 }
 
-// row is the row that a statement is at, and how many bytes its texts and blobs have.
+// row returns the current row of a statement, and how many bytes its texts and blobs
+// have.
 func (c *connection) row(statement uintptr, columns int) ([]any, int) {
 	values, size := make([]any, columns), 0
 	for i := range values {
@@ -264,7 +267,7 @@ func (c *connection) row(statement uintptr, columns int) ([]any, int) {
 		case sqlite3.SQLITE_TEXT:
 			text := sqlite3.Xsqlite3_column_text(c.tls, statement, at)
 			raw := libc.GoBytes(text, int(sqlite3.Xsqlite3_column_bytes(c.tls, statement, at)))
-			values[i] = strings.ToValidUTF8(string(raw), "") // as the official evaluation reads it
+			values[i] = strings.ToValidUTF8(string(raw), "") // the official evaluation reads texts in this way
 			size += len(raw)
 		case sqlite3.SQLITE_BLOB:
 			data := sqlite3.Xsqlite3_column_blob(c.tls, statement, at)
@@ -276,7 +279,8 @@ func (c *connection) row(statement uintptr, columns int) ([]any, int) {
 	return values, size
 }
 
-// failure is the error of a code: why the query was ended, or what SQLite says.
+// failure returns the error for a code: the reason for which the query was ended, or
+// SQLite's message.
 func (c *connection) failure(code int32) error {
 	switch {
 	case c.ended != nil:
@@ -289,7 +293,7 @@ func (c *connection) failure(code int32) error {
 	return sqliteError{code, libc.GoString(sqlite3.Xsqlite3_errmsg(c.tls, c.db))}
 }
 
-// pointer is the one that the library has written to the scratch room.
+// pointer returns a pointer that the library has written to scratch.
 func (c *connection) pointer(offset uintptr) uintptr {
 	raw := libc.GoBytes(c.scratch+offset, int(unsafe.Sizeof(offset)))
 	if len(raw) == 4 {

@@ -21,12 +21,12 @@ var ErrGold = errors.New("unusable gold query")
 // Comparison is the input of Match.
 type Comparison struct {
 	Database string // path of the SQLite file
-	Gold     string // the query that is right
-	Query    string // the query in question
-	// KeepDistinct has the word DISTINCT count, which the official evaluation removes.
+	Gold     string // the correct query
+	Query    string // the query to grade
+	// KeepDistinct keeps the word DISTINCT, which the official evaluation removes.
 	KeepDistinct bool
-	// Most is how long each query may take; it also limits the steps of each, so that
-	// verdicts hardly depend on the machine. 0 is 10 seconds.
+	// Most is how long each query may take. It also limits the number of its steps, so
+	// that verdicts hardly depend on the machine. 0 means 10 seconds.
 	Most time.Duration
 }
 
@@ -38,16 +38,16 @@ const (
 	mostGolds = 4 << 20
 )
 
-// Databases compare queries on databases. They keep connections and the results of
-// gold queries for the next comparison, as long as the file stays the same. The zero
-// value is ready, and may be used by several goroutines.
+// Databases compares queries on databases. It keeps connections and the results of gold
+// queries for later comparisons, as long as the file does not change. The zero value is
+// ready for use, by several goroutines at once.
 type Databases struct {
 	patterns patterns
 
 	mu    sync.Mutex
-	idle  []idleConnection // the one that was used last comes last
+	idle  []idleConnection // the connection that was used last is the last one
 	golds map[goldQuery]table
-	cells int // in golds
+	cells int // number of cells in golds
 }
 
 // file is one state of a database's file.
@@ -64,11 +64,12 @@ type idleConnection struct {
 
 type goldQuery struct {
 	file file
-	text string // prepared
+	text string // the query after prepare
 }
 
-// Match reports whether a query returns the same as the gold query. Errors wrap
-// ErrDatabase or ErrGold, or come from ctx; a query with an error of its own is wrong.
+// Match reports whether a query returns the same result as the gold query. Errors wrap
+// ErrDatabase or ErrGold, or are errors of ctx. A query that fails is wrong, and its
+// error is not returned.
 func (d *Databases) Match(ctx context.Context, c Comparison) (bool, error) {
 	if c.Most == 0 {
 		c.Most = defaultMost
@@ -87,9 +88,9 @@ func (d *Databases) Match(ctx context.Context, c Comparison) (bool, error) {
 	return true, nil
 }
 
-// CheckGold reports, with the errors of Match, whether a gold query can be compared
-// with. It is empty if it returns no rows on any of the databases, so that every query
-// that returns none is right.
+// CheckGold returns an error of Match if a gold query can't be used. empty is true if the
+// gold query returns no rows on any of the databases. Then every query that returns no
+// rows is right.
 func (d *Databases) CheckGold(ctx context.Context, c Comparison) (empty bool, err error) {
 	if c.Most == 0 {
 		c.Most = defaultMost
@@ -110,8 +111,9 @@ func (d *Databases) CheckGold(ctx context.Context, c Comparison) (empty bool, er
 	return empty, nil
 }
 
-// testSuite are the databases that a query must be right on: all of a folder that has
-// the database's name, which is how a test suite of Spider lies on disk, or the one.
+// testSuite returns the databases on which a query must be right. If the folder has the
+// database's name, these are all databases in the folder, which is the layout of Spider's
+// test suites. Otherwise it is the database alone.
 func testSuite(path string) ([]string, error) {
 	folder := filepath.Dir(path)
 	if filepath.Base(folder) != strings.TrimSuffix(filepath.Base(path), ".sqlite") {
@@ -133,7 +135,7 @@ func testSuite(path string) ([]string, error) {
 	return files, nil
 }
 
-// goldOn is the result of a gold query on one database.
+// goldOn returns the result of a gold query on one database.
 func (d *Databases) goldOn(ctx context.Context, path, gold string, most time.Duration) (table, error) {
 	f, c, err := d.connect(path)
 	if err != nil {
@@ -169,7 +171,7 @@ func (d *Databases) matchOn(ctx context.Context, path, gold, query string, order
 	}
 	b := bounds{rows: len(want.rows), bytes: want.bytes, columns: want.columns}
 	if len(want.rows) == 0 {
-		b.columns = -1 // without rows, columns don't count
+		b.columns = -1 // without rows, the number of columns doesn't matter
 	}
 	c.allow(ctx, most)
 	got, err := c.query(query, b)
@@ -230,20 +232,20 @@ func (d *Databases) take(f file) (*connection, error) {
 	return open(f.path)
 }
 
-// give keeps a connection for later, and closes the one that was not used for longest
-// if there are too many.
+// give keeps a connection for later. If there are too many, it closes the one whose last
+// use is the longest ago.
 func (d *Databases) give(f file, c *connection) {
-	c.allow(context.Background(), 0) // lets go of the query's context
+	c.allow(context.Background(), 0) // drops the query's context
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.idle = append(d.idle, idleConnection{f, c})
 	if len(d.idle) > mostIdle {
-		_ = d.idle[0].close() // it was only read
+		_ = d.idle[0].close() // nothing was written
 		d.idle = slices.Delete(d.idle, 0, 1)
 	}
 }
 
-// Close closes the databases that no comparison uses.
+// Close closes the connections that no comparison is using.
 func (d *Databases) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -21,7 +21,7 @@ import (
 	"github.com/fulgurite/fulgurite/tasks/sqlmatch"
 )
 
-// school makes the database of testdata/school.sql in a folder of a name.
+// school makes the database of testdata/school.sql in a folder with the given name.
 func school(t testing.TB, name string) string {
 	t.Helper()
 	folder := filepath.Join(t.TempDir(), name)
@@ -78,8 +78,8 @@ func TestVerdictsAreThoseOfTheOfficialEvaluation(t *testing.T) {
 	require.Greater(t, right, 50)
 }
 
-// TestVerdictsOnADataSet takes the verdicts that testdata/verdicts.py wrote for a data
-// set, at the path in FULGURITE_TEST_SQL_VERDICTS.
+// TestVerdictsOnADataSet checks the verdicts that testdata/verdicts.py wrote for a data
+// set. FULGURITE_TEST_SQL_VERDICTS has the path of the file.
 func TestVerdictsOnADataSet(t *testing.T) {
 	path := os.Getenv("FULGURITE_TEST_SQL_VERDICTS")
 	if path == "" {
@@ -158,8 +158,8 @@ func TestHostileQueriesCostTheRewardAlone(t *testing.T) {
 	require.True(t, got, "the database is as good as before")
 }
 
-// TestTemporaryFilesAreBounded fails if a sorter, or a table that holds a result in
-// between, may write what it likes: both queries end by themselves.
+// TestTemporaryFilesAreBounded fails if a sorter, or a table with intermediate results,
+// may write without limit. Both queries would end by themselves.
 func TestTemporaryFilesAreBounded(t *testing.T) {
 	if testing.Short() {
 		t.Skip("writes 800 MB")

@@ -2,16 +2,18 @@ package sqlmatch
 
 import "strings"
 
-// mostExpanded is how many references to tables of WITH a query may have once each is
-// replaced by what it stands for. SQLite does that while it compiles, when no limit on
-// steps or time can end it: twenty tables that name the one before twice are a million.
+// mostExpanded is how many references to tables of WITH a query may have after expansion,
+// when each is replaced by its definition. SQLite expands them while it compiles, where
+// no limit on steps or time ends it: with twenty tables that each refer twice to the one
+// before, there are a million references.
 const mostExpanded = 500
 
-// expanded is the number of references to tables of WITH in a query, counted as SQLite
-// expands them, or something above mostExpanded.
+// expanded returns the number of references to tables of WITH in a query, counted after
+// SQLite's expansion. If it is larger than mostExpanded, the number may be wrong, but is
+// larger than mostExpanded, too.
 func expanded(query string) int {
 	tokens := tokensOf(query)
-	sizes := map[string]int{} // of the tables that are defined
+	sizes := map[string]int{} // references in each defined table, and one for the table itself
 	type definition struct {
 		name         string
 		depth, count int
@@ -44,7 +46,7 @@ func expanded(query string) int {
 	return open[0].count
 }
 
-// tokensOf are the tokens of a query that are neither blanks nor comments.
+// tokensOf returns the tokens of a query that are neither blanks nor comments.
 func tokensOf(query string) []string {
 	var out []string
 	for query != "" {
@@ -58,8 +60,9 @@ func tokensOf(query string) []string {
 	return out
 }
 
-// defined is the name of the table that WITH defines if the tokens are followed by a
-// bracket, as in: name (column) AS NOT MATERIALIZED.
+// defined returns the name of a table that WITH defines, if the tokens before an opening
+// bracket are such a definition, as in: name (column) AS NOT MATERIALIZED. Otherwise it
+// returns "".
 func defined(tokens []string) string {
 	i := len(tokens) - 1
 	if i >= 0 && strings.EqualFold(tokens[i], "materialized") {
@@ -82,5 +85,5 @@ func defined(tokens []string) string {
 	return plainName(tokens[i])
 }
 
-// plainName is a name without quotes, in lower case.
+// plainName returns a name without quotes, in lower case.
 func plainName(t string) string { return strings.ToLower(strings.Trim(t, "\"`[]'")) }

@@ -18,8 +18,8 @@ type table struct {
 // blob is bytes that are no text.
 type blob string
 
-// tolerance is by how much numbers that are not both whole may differ, relative to the
-// larger one.
+// tolerance is how much two numbers may differ, relative to the larger one, unless both
+// are whole.
 const tolerance = 1e-9
 
 // equal reports whether two results are the same apart from the order of columns and,
@@ -46,11 +46,11 @@ func equal(a, b table, ordered bool) bool {
 	return m.match(0, make([]int32, rows), make([]int32, rows))
 }
 
-// codes give equal values equal numbers.
+// codes maps values to numbers. Equal values have equal numbers.
 type codes map[any]int32
 
-// newCodes codes the values of both results. Numbers are coded in their order, so
-// that neighbours which differ by rounding share a code.
+// newCodes returns codes for the values of both results. Numbers are coded in ascending
+// order, so that neighbors that differ only by rounding share a code.
 func newCodes(results ...table) codes {
 	c := codes{}
 	var numbers []any
@@ -77,7 +77,7 @@ func newCodes(results ...table) codes {
 	return c
 }
 
-// columns are the codes of a result, column by column.
+// columns returns the codes of a result, column by column.
 func (c codes) columns(t table) [][]int32 {
 	out := make([][]int32, t.columns)
 	for j := range out {
@@ -89,7 +89,7 @@ func (c codes) columns(t table) [][]int32 {
 	return out
 }
 
-// compareNumbers compares an int64 or a float64 with another, exactly.
+// compareNumbers compares two numbers, each an int64 or a float64, exactly.
 func compareNumbers(a, b any) int {
 	x, wholeX := a.(int64)
 	y, wholeY := b.(int64)
@@ -99,7 +99,8 @@ func compareNumbers(a, b any) int {
 	if c := cmp.Compare(float(a), float(b)); c != 0 || math.IsInf(float(a), 0) {
 		return c
 	}
-	// An int64 beyond 2^53 may have been rounded to the other.
+	// The float64 of an int64 beyond 2^53 may be rounded, so the exact values may still
+	// differ.
 	switch {
 	case wholeX && math.Abs(float(b)) < 1<<63:
 		return cmp.Compare(x, int64(float(b)))
@@ -159,18 +160,19 @@ func key(column []int32) string {
 	return b.String()
 }
 
-// matchingBudget is how many rows a matching may look at. Results with so many
-// columns of the same values that it is used up count as different.
+// matchingBudget is how many rows a matching may read. If many columns have the same
+// values, the budget may be used up; such results count as different.
 const matchingBudget = 50_000_000
 
-// matching looks for an order of the right columns in which the rows are the left ones.
+// matching looks for an order of the right columns in which the right rows are the left
+// ones.
 type matching struct {
 	left, right [][]int32
-	taken       []bool // of the right columns
+	taken       []bool // the right columns that have a left one already
 	budget      int
 }
 
-// match gives the left columns from i on a right one each. Rows that agree in the
+// match assigns a right column to each left column from i on. Rows that agree in all
 // columns before i have the same number in leftRows and rightRows.
 func (m *matching) match(i int, leftRows, rightRows []int32) bool {
 	if i == len(m.left) {
@@ -198,8 +200,8 @@ func (m *matching) match(i int, leftRows, rightRows []int32) bool {
 	return false
 }
 
-// refine numbers rows by what they were before and by one more column, and reports
-// whether both sides have as many rows of each number.
+// refine numbers rows by their earlier number and by one more column. It reports whether
+// both sides have the same number of rows with each number.
 func refine(leftRows, left, rightRows, right []int32) (newLeft, newRight []int32, same bool) {
 	type state struct{ before, code int32 }
 	numbers := map[state]int32{}

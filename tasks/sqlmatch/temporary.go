@@ -9,8 +9,8 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// temporaryKinds are the files that SQLite makes for itself: of sorters, of tables that
-// hold a result in between, and their journals.
+// temporaryKinds are the kinds of files that SQLite makes for its own use: for sorters,
+// for tables with intermediate results, and for their journals.
 const temporaryKinds = sqlite3.SQLITE_OPEN_TEMP_DB | sqlite3.SQLITE_OPEN_TRANSIENT_DB | sqlite3.SQLITE_OPEN_TEMP_JOURNAL | sqlite3.SQLITE_OPEN_SUBJOURNAL
 
 // Methods of files and of file systems, as the library calls them.
@@ -19,19 +19,20 @@ type (
 	writeFile = func(tls *libc.TLS, file, data uintptr, size int32, offset int64) int32
 )
 
-// temporaryFiles are the system's files, but for one thing: whoever opened them is asked
-// before anything is written into a temporary one. SQLite has no limit on those, and its
-// counters name a sorter's only when it ends.
+// temporaryFiles is a file system for SQLite: the system's, except that allowed decides
+// about every write into a temporary file. SQLite has no limit on these files, and its
+// counters include those of a sorter only after the sorter has ended.
 type temporaryFiles struct {
 	allowed func(size int) bool
 
-	name, own uintptr // what SQLite is given: a file system under a name
-	system    uintptr // the one that it stands for
+	name, own uintptr // the file system that SQLite gets, and its name
+	system    uintptr // the system's file system
 	open      openFile
 	kinds     []*temporaryKind
 }
 
-// temporaryKind are the methods of files that have the same ones.
+// temporaryKind has the methods for one kind of files, the system's and those that
+// replace them.
 type temporaryKind struct {
 	system, own uintptr
 	write       writeFile
@@ -61,11 +62,12 @@ func newTemporaryFiles(tls *libc.TLS, allowed func(size int) bool) (*temporaryFi
 	return t, nil
 }
 
-// unregister lets no other connection have it. The one that was opened with it goes on.
+// unregister makes the file system unavailable to new connections. The connection that
+// was opened with it can still use it.
 func (t *temporaryFiles) unregister(tls *libc.TLS) { sqlite3.Xsqlite3_vfs_unregister(tls, t.own) }
 
-// openCounted opens a file as the system does. SQLite then writes into a temporary one by
-// way of allowed.
+// openCounted opens a file like the system does. Before SQLite writes into a temporary
+// file, allowed is called.
 func (t *temporaryFiles) openCounted(tls *libc.TLS, _, name, file uintptr, flags int32, out uintptr) int32 {
 	open := at[sqlite3.Tsqlite3_vfs](t.system).FxOpen
 	code := (*(*openFile)(unsafe.Pointer(&struct{ uintptr }{open})))(tls, t.system, name, file, flags, out)
@@ -81,7 +83,8 @@ func (t *temporaryFiles) openCounted(tls *libc.TLS, _, name, file uintptr, flags
 	return code
 }
 
-// kind are the methods to use for the system's, nil without memory.
+// kind returns the methods that replace the given ones of the system. It returns nil if
+// there is no memory.
 func (t *temporaryFiles) kind(tls *libc.TLS, system uintptr) *temporaryKind {
 	for _, k := range t.kinds {
 		if k.system == system {
@@ -106,7 +109,8 @@ func (t *temporaryFiles) kind(tls *libc.TLS, system uintptr) *temporaryKind {
 	return k
 }
 
-// free gives the memory back that the library has pointers to, once the connection is closed.
+// free frees the memory to which the library has pointers. Call it after the connection
+// is closed.
 func (t *temporaryFiles) free(tls *libc.TLS) {
 	libc.Xfree(tls, t.own)
 	libc.Xfree(tls, t.name)
@@ -115,5 +119,5 @@ func (t *temporaryFiles) free(tls *libc.TLS) {
 	}
 }
 
-// at is the value at a place in the library's memory.
+// at returns a pointer to the value at an address in the library's memory.
 func at[T any](address uintptr) *T { return *(**T)(unsafe.Pointer(&address)) }

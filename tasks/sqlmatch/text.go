@@ -6,7 +6,8 @@ import (
 	"sync"
 )
 
-// patterns belong to the rules of the official evaluation. The zero value is ready.
+// patterns has regular expressions of the official evaluation's rules. The zero value is
+// ready for use.
 type patterns struct {
 	once            sync.Once
 	order, thisYear *regexp.Regexp
@@ -19,8 +20,9 @@ func (p *patterns) compile() {
 	})
 }
 
-// prepare is the query as the official evaluation executes it: comparisons that were
-// cut in two are joined, MySQL's word for this year is 2020, and DISTINCT is left out.
+// prepare returns the query as the official evaluation executes it: comparison operators
+// that have a blank inside are joined, MySQL's expression for the current year becomes
+// 2020, and DISTINCT is removed unless keepDistinct is true.
 func (p *patterns) prepare(query string, keepDistinct bool) string {
 	p.compile()
 	query = strings.NewReplacer("> =", ">=", "< =", "<=", "! =", "!=").Replace(query)
@@ -36,7 +38,8 @@ func (p *patterns) ordered(gold string) bool {
 	return p.order.MatchString(gold)
 }
 
-// withoutDistinct leaves the word out where it stands in neither quotes nor comments.
+// withoutDistinct removes the word DISTINCT wherever it stands outside of quotes and
+// comments.
 func withoutDistinct(query string) string {
 	var b strings.Builder
 	for query != "" {
@@ -63,7 +66,7 @@ func onlyBlank(text string) bool {
 	return true
 }
 
-// token is the length of the first token of a query: a word, something in quotes, a
+// token returns the length of the first token of a query: a word, something in quotes, a
 // comment, or one byte.
 func token(query string) int {
 	switch c := query[0]; {
@@ -83,9 +86,9 @@ func token(query string) int {
 	return max(n, 1)
 }
 
-// closed is the length of what begins with `from` bytes and ends with the given text,
-// or with the query. A quote that is written twice closes one and opens another,
-// which comes to the same.
+// closed returns the length of a token that begins with `from` bytes and ends with the
+// text end, or at the end of the query. A quote that is written twice ends one token and
+// begins another, which has the same effect.
 func closed(query string, from int, end string) int {
 	if n := strings.Index(query[from:], end); n >= 0 {
 		return from + n + len(end)

@@ -38,7 +38,7 @@ func TestStreamIsEpochAfterEpoch(t *testing.T) {
 	require.NotEqual(t, want[:n], stream.Order(4, 0, n), "and so has each seed")
 }
 
-// Orders are replayed by running workflows, so these may never change.
+// Running workflows replay these orders, so they may never change.
 func TestOrderIsTheSameInEveryVersion(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, []int{2, 3, 0, 1, 6, 5, 4, 7}, stream.Order(1, 0, 8))
