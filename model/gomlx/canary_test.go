@@ -10,7 +10,7 @@ import (
 	"github.com/fulgurite/fulgurite/model/native"
 )
 
-// The trainer and the sampler of a run need not be of one engine.
+// The trainer and the sampler of a run may use different engines.
 func TestCanariesOfAnotherEngineAreReproducedWithinTheirTolerance(t *testing.T) {
 	t.Parallel()
 	a := small()

@@ -6,8 +6,8 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// critic implements model.Critic: a trainer whose graphs give a value where those
-// of a policy give a log-probability.
+// critic implements model.Critic: a trainer whose graphs return values in place of a
+// policy's log-probabilities.
 type critic struct{ *trainer }
 
 // Values implements model.Critic.

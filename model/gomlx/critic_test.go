@@ -10,7 +10,7 @@ import (
 	"github.com/fulgurite/fulgurite/model/gomlx"
 )
 
-// criticCheckpoint has random weights everywhere, the head's too.
+// criticCheckpoint returns a critic whose weights are all random, those of the head too.
 func criticCheckpoint(t *testing.T, a model.Architecture) model.Checkpoint {
 	t.Helper()
 	c, err := model.CriticOf(model.Checkpoint{Architecture: a, Weights: weights(a)})
@@ -92,7 +92,7 @@ func TestValueGradientMatchesFiniteDifferences(t *testing.T) {
 		}
 		central := func(h float64) float64 { return (moved(h) - moved(-h)) / (2 * h) }
 		const h = 4e-3
-		// Values add up to some tens, so float32 leaves a slope that much uncertain.
+		// Values add up to some tens, so a slope in float32 has that much uncertainty.
 		require.InDelta(t, length, (4*central(h/2)-central(h))/3, 0.01*length+0.02, g.Name)
 	}
 	require.InEpsilon(t, math.Sqrt(squares), norm, 1e-3)

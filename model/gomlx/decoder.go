@@ -13,15 +13,15 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// chunks are the numbers of tokens that rows are fed at once: one when all of
-// them continue completions, more while any reads its prompt.
+// chunks lists the numbers of tokens that rows are fed at once: one if all rows continue
+// completions, more if any row reads its prompt.
 var chunks = [...]int{1, 16, 128}
 
 var _ model.Scorer = (*decoder)(nil)
 
-// decoder implements model.Decoder. One goroutine owns the rows, and feeds all of
-// them together; requests come to it through queue and get their answer on a
-// channel of their own.
+// decoder implements model.Decoder. One goroutine owns the rows and feeds all of them
+// together. It receives requests through queue, and answers each on the request's own
+// channel.
 type decoder struct {
 	graphs   *graphs
 	capacity int
@@ -31,7 +31,7 @@ type decoder struct {
 	closeOnce sync.Once
 	closed    chan struct{} // the goroutine has ended
 
-	// Owned by the goroutine.
+	// The goroutine owns the following fields.
 	weights []*tensors.Tensor
 	caches  []*tensors.Tensor // keys and values of each layer, [B,T,G,H]
 	rows    []*request        // B of them, nil where free
@@ -80,7 +80,7 @@ func (d *decoder) decode(ctx context.Context, r model.DecodeRequest, given []int
 	if len(r.Prompt) >= a.MaxPositions {
 		return model.Completion{}, fmt.Errorf("decode: %w", &model.PromptTooLong{Tokens: len(r.Prompt), Positions: a.MaxPositions})
 	}
-	if nucleus := r.TopP >= 0 && r.TopP <= 1; !nucleus { // NaN is not
+	if nucleus := r.TopP >= 0 && r.TopP <= 1; !nucleus { // also refuses NaN
 		return model.Completion{}, fmt.Errorf("decode: top_p is %v, want 0 to 1", r.TopP)
 	}
 	ctx, leave := context.WithCancel(ctx)
@@ -99,7 +99,7 @@ func (d *decoder) decode(ctx context.Context, r model.DecodeRequest, given []int
 	return q.wait()
 }
 
-// Close implements model.Decoder. Completions on their way get an error.
+// Close implements model.Decoder. Completions in progress get an error.
 func (d *decoder) Close() {
 	d.closeOnce.Do(func() { close(d.closing) })
 	<-d.closed
@@ -117,8 +117,8 @@ func (d *decoder) run() {
 	free(d.weights)
 }
 
-// admit takes waiting requests into free rows, and waits for one if there is nothing else
-// to do. It reports false when the decoder is to close.
+// admit takes waiting requests into free rows. If there is nothing else to do, it waits
+// for one. It returns false when the decoder must close.
 func (d *decoder) admit() bool {
 	for i, r := range d.rows {
 		if r != nil && r.ctx.Err() != nil {
@@ -128,7 +128,7 @@ func (d *decoder) admit() bool {
 	for {
 		active := d.active()
 		if active == 0 {
-			d.clear(nil) // nobody is answered; the caches are let go
+			d.clear(nil) // there are no rows to answer; this frees the caches
 			select {
 			case r := <-d.queue:
 				d.addRow(r)
@@ -168,7 +168,7 @@ func (d *decoder) active() int {
 	return n
 }
 
-// addRow puts r into a free row, or a new one; resize makes room for it.
+// addRow puts r into a free row, or into a new one, for which resize makes room.
 func (d *decoder) addRow(r *request) {
 	if i := slices.Index(d.rows, nil); i >= 0 {
 		d.rows[i] = r
@@ -177,7 +177,7 @@ func (d *decoder) addRow(r *request) {
 	d.rows = append(d.rows, r)
 }
 
-// clear answers everyone with err and lets go of the caches.
+// clear answers all rows with err and frees the caches.
 func (d *decoder) clear(err error) {
 	for _, r := range d.rows {
 		if r != nil {
@@ -188,8 +188,8 @@ func (d *decoder) clear(err error) {
 	d.caches, d.rows, d.length = nil, nil, 0
 }
 
-// advance feeds each row what it has pending, up to a chunk, and samples where
-// nothing is left pending.
+// advance feeds each row its pending tokens, up to a chunk, and samples for rows that
+// have none left.
 func (d *decoder) advance() error {
 	if err := d.resize(); err != nil {
 		return err
@@ -228,7 +228,7 @@ func (d *decoder) advance() error {
 	return d.accept(c, out[n:])
 }
 
-// accept takes what a step sampled, and perhaps its logits, to the rows.
+// accept passes the sampled tokens, and the logits if there are any, to the rows.
 func (d *decoder) accept(c int, out []*tensors.Tensor) error {
 	sampled, err := hostCopy[int32](out[0])
 	if err != nil {
@@ -286,7 +286,7 @@ func (d *decoder) feed(c int) (in []any, err error) {
 				model.GumbelNoise(r.Seed, len(r.done.Tokens), noise[i*v:(i+1)*v])
 			}
 		}
-		if r.given != nil && n == len(r.pending) { // no logit comes up to it
+		if r.given != nil && n == len(r.pending) { // larger than any logit
 			noise[i*v+int(r.given[len(r.done.Tokens)])] = math.MaxFloat32
 		}
 	}
@@ -301,9 +301,9 @@ func (d *decoder) feed(c int) (in []any, err error) {
 	}, nil
 }
 
-// resize makes as many rows, and positions in the caches, as the requests need,
-// keeping what was fed. Both shrink only to a quarter, so that a decoder whose load
-// varies does not copy its caches at every step.
+// resize changes the numbers of rows, and of positions in the caches, to what the
+// requests need, and keeps what was fed. Both shrink only if a quarter is enough, so that
+// a decoder whose load varies does not copy its caches at every step.
 func (d *decoder) resize() error {
 	need := 0
 	for _, r := range d.rows {

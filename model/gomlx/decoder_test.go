@@ -20,8 +20,9 @@ func decoder(t *testing.T, o gomlx.Options, a model.Architecture) model.Decoder 
 	return d
 }
 
-// Sampling again from scores: the token is the largest of log-probability plus
-// noise, and its log-probability is that of the forward pass over everything.
+// The test samples again from scores: the token is the one with the largest
+// log-probability plus noise, and its log-probability is that of a forward pass over the
+// whole row.
 func TestDecodingAgreesWithScoring(t *testing.T) {
 	t.Parallel()
 	a := small()
@@ -144,8 +145,8 @@ func TestLeavingAndClosingEndRequests(t *testing.T) {
 	require.ErrorContains(t, err, "closed")
 }
 
-// The batch grows by as many rows as ask at once, also straight to a size for
-// which there is a graph but no cache yet.
+// The batch grows to the number of requests that arrive at once, also directly to a size
+// that has a graph but no cache yet.
 func TestBatchesGrowToAnySize(t *testing.T) {
 	t.Parallel()
 	d := decoder(t, gomlx.Options{}, small())

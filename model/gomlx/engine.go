@@ -21,13 +21,13 @@ const (
 	defaultCapacity = 64
 )
 
-// Options choose in what portions an engine computes. The zero value works everywhere.
+// Options limits how much an engine computes at once. The zero value works everywhere.
 type Options struct {
-	// Tokens is the most tokens, padding included, that one graph scores or trains
-	// (16384). Memory grows with Tokens times the vocabulary; lower it where memory
-	// is short. A longer row is a graph of its own.
+	// Tokens is the largest number of tokens, padding included, that one graph scores or
+	// trains (16384). Memory grows with Tokens times the vocabulary; lower it if memory
+	// is short. A longer row gets its own graph.
 	Tokens int
-	// Capacity is the most completions that a decoder samples at once (64).
+	// Capacity is the largest number of completions that a decoder samples at once (64).
 	Capacity int
 }
 
@@ -62,13 +62,12 @@ func open() (backend compute.Backend, err error) {
 	return compute.NewWithConfig(backendName)
 }
 
-// caught turns a panic, which is how GoMLX reports errors of graph building,
-// into an error.
+// caught turns a panic into an error. GoMLX reports errors of graph building by panics.
 func caught(err *error) {
 	switch p := recover().(type) {
 	case nil:
 	case runtime.Error:
-		panic(p) // ours: an index or a nil, not a report
+		panic(p) // our own mistake, such as an index or a nil pointer
 	case error:
 		*err = p
 	default:
@@ -82,8 +81,8 @@ func (e *Engine) Name() string { return "gomlx" }
 // Deterministic implements model.Engine.
 func (e *Engine) Deterministic() bool { return false }
 
-// Fingerprint implements model.Engine. It tells what computed; equality of it
-// promises nothing.
+// Fingerprint implements model.Engine. It names what computed; equal fingerprints promise
+// nothing.
 func (e *Engine) Fingerprint() string {
 	parts := []string{"gomlx", e.backend.Name(), runtime.GOOS + "/" + runtime.GOARCH, runtime.Version()}
 	if build, ok := debug.ReadBuildInfo(); ok {

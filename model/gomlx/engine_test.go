@@ -12,7 +12,7 @@ import (
 	"github.com/fulgurite/fulgurite/model/gomlx"
 )
 
-// small uses every part that the default architecture leaves out.
+// small returns an architecture with every part that the default one leaves out.
 func small() model.Architecture {
 	return model.Architecture{
 		VocabSize: 13, HiddenSize: 12, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 6, FeedForward: 20,
@@ -27,7 +27,7 @@ func engine(t *testing.T, o gomlx.Options) *gomlx.Engine {
 	return e
 }
 
-// weights are random everywhere, biases and norms included.
+// weights returns weights that are random everywhere, biases and norms included.
 func weights(a model.Architecture) model.Weights {
 	w := a.Init(5)
 	noise := make([]float32, a.Parameters())
@@ -70,7 +70,7 @@ func wave(row int, logprobs, _ []float32, gradient, entropyGradient []float32) {
 	}
 }
 
-// waveLoss is the loss that wave is the derivative of.
+// waveLoss returns the loss whose derivatives wave writes.
 func waveLoss(logprobs, entropies [][]float32) float64 {
 	loss := 0.0
 	for row := range logprobs {
@@ -98,8 +98,8 @@ func TestScoresAreLogProbabilitiesWhateverTheBatch(t *testing.T) {
 		require.InDeltaSlice(t, lp[0], logprobs[i], 1e-5, "row %d", i)
 		require.InDeltaSlice(t, ent[0], entropies[i], 1e-5, "row %d", i)
 	}
-	// All continuations of a context have probabilities that sum to 1, and the
-	// entropy is theirs.
+	// The probabilities of all continuations of a context sum to 1, and the entropy is
+	// that of these probabilities.
 	sum, entropy := 0.0, 0.0
 	for v := range a.VocabSize {
 		lp, ent, err := together.Score(t.Context(), []model.Row{{Tokens: []int32{1, 5, int32(v)}, Temperature: 0.7}})
@@ -128,7 +128,7 @@ func TestTemperatureDividesLogits(t *testing.T) {
 	for v := range a.VocabSize {
 		// Differences of log-probabilities are differences of logits.
 		at := func(k int) float64 { return float64(logprobs[k*a.VocabSize+v][0] - logprobs[k*a.VocabSize][0]) }
-		require.InDelta(t, at(1), at(0), 1e-5) // 0 stands for 1
+		require.InDelta(t, at(1), at(0), 1e-5) // 0 means 1
 		require.InDelta(t, at(1)/0.5, at(2), 1e-5)
 	}
 }
@@ -152,7 +152,8 @@ func TestGradientMatchesFiniteDifferences(t *testing.T) {
 			gradient := tr.Checkpoint().Mean
 			squares := 0.0
 			for i, w := range start.Weights {
-				// Differences along the gradient of each tensor, where they are largest.
+				// Differences are taken along the gradient of each tensor, where they are
+				// largest.
 				direction, length := make([]float64, len(w.Data)), 0.0
 				for j := range w.Data {
 					direction[j] = float64(gradient[i].Data[j])
@@ -170,7 +171,7 @@ func TestGradientMatchesFiniteDifferences(t *testing.T) {
 	}
 }
 
-// shifted is the loss with one tensor moved along direction.
+// shifted returns the loss with one tensor moved along direction.
 func shifted(t *testing.T, e *gomlx.Engine, c model.Checkpoint, tensor int, direction []float64, by float64) float64 {
 	t.Helper()
 	w := append(model.Weights(nil), c.Weights...)
@@ -204,7 +205,8 @@ func TestUpdateIsTheSameHoweverTheBatchIsCut(t *testing.T) {
 	}
 }
 
-// The formula of AdamW in float64, from the moments that the engine reports.
+// The update is compared with the formula of AdamW in float64, from the moments that the
+// engine reports.
 func TestUpdateIsAdamW(t *testing.T) {
 	t.Parallel()
 	a := small()

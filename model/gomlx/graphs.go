@@ -10,8 +10,8 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// graphs are the computations of one architecture. Each is compiled when a shape
-// first occurs.
+// graphs holds the computations of one architecture. Each is compiled when a shape first
+// occurs.
 type graphs struct {
 	backend compute.Backend
 	arch    model.Architecture
@@ -23,7 +23,7 @@ type graphs struct {
 	norm     *graph.Exec
 	adamw    *graph.Exec
 	step     *graph.Exec
-	// stepLogits is step that also gives the logits.
+	// stepLogits does what step does, and also returns the logits.
 	stepLogits *graph.Exec
 	regroup    *graph.Exec
 }
@@ -43,7 +43,7 @@ func newGraphs(backend compute.Backend, a model.Architecture) (*graphs, error) {
 		if err != nil {
 			return nil, fmt.Errorf("graph %s: %w", e.name, err)
 		}
-		// Shapes are bucketed, so that few occur; a limit would only fail late.
+		// Shapes are bucketed, so few occur; a limit would only cause a late failure.
 		*e.exec = exec.WithName(e.name).SetMaxCache(-1)
 	}
 	return g, nil

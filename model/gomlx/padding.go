@@ -11,8 +11,8 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// bucket rounds n up to a size for which there is, or will be, a compiled graph:
-// a power of two, or one and a half of one, from 8 on. At most a third is padding.
+// bucket rounds n up to a size for which graphs are compiled: a power of two, or one and
+// a half times a power of two, from 8 on. At most a third is padding.
 func bucket(n int) int {
 	if n <= 8 {
 		return 8
@@ -24,28 +24,27 @@ func bucket(n int) int {
 	return p
 }
 
-// powerOfTwo rounds n up to one.
+// powerOfTwo rounds n up to a power of two.
 func powerOfTwo(n int) int {
 	return 1 << bits.Len(uint(max(n, 1)-1))
 }
 
-// padded is a group of rows of similar length as the inputs of a graph.
+// padded is a group of rows of similar length in the form of a graph's inputs.
 type padded struct {
 	rows    []int // indices of the caller's rows
 	b, s    int   // rows and tokens, padding included
 	tokens  []int32
 	targets []int32
-	// temperatures is 1 in rows of padding, where 0 would divide by zero.
+	// temperatures is 1 in padded rows: a 0 would cause a division by zero.
 	temperatures []float32
-	// allowed says of each token of the vocabulary, v of them, whether it may be
-	// chosen; nil where all may everywhere.
+	// allowed says for each position which of the v tokens of the vocabulary may be
+	// chosen; nil if all tokens may be chosen everywhere.
 	allowed []bool
 	v       int
 }
 
-// pad checks rows and groups them by length, so that short rows are not padded
-// to the longest, with at most limit tokens a group. Rows without a target are in
-// no group.
+// pad checks rows and groups them by length, so that short rows are not padded to the
+// longest. A group has at most limit tokens. Rows without a target are in no group.
 func pad(a model.Architecture, rows []model.Row, limit int) ([]padded, error) {
 	order := make([]int, 0, len(rows))
 	for i, r := range rows {
@@ -97,7 +96,7 @@ func checkTokens(a model.Architecture, tokens []int32) error {
 	return nil
 }
 
-// checkTemperature wants 0, or what float32 can divide by.
+// checkTemperature requires 0, or a number that float32 can divide by.
 func checkTemperature(t float64) error {
 	if math.IsNaN(t) || t < 0 || t > math.MaxFloat32 || (t > 0 && t < 0x1p-100) {
 		return fmt.Errorf("temperature is %v", t)
@@ -144,7 +143,7 @@ func (p *padded) restrict(position int, set model.TokenSet) {
 	}
 }
 
-// inputs returns score's inputs after the weights.
+// inputs returns the inputs of score that come after the weights.
 func (p padded) inputs(r *rotary) (in []any, err error) {
 	defer caught(&err)
 	cos, sin := r.table(p.s)

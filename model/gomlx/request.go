@@ -9,18 +9,18 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// request is one completion on its way.
+// request is one completion in progress.
 type request struct {
 	model.DecodeRequest
 	ctx     context.Context
 	limit   int     // most tokens to sample
 	pending []int32 // tokens not yet fed
-	given   []int32 // tokens to take instead of sampling; empty, or limit of them
+	given   []int32 // tokens to use instead of sampling; either none, or limit of them
 	fed     int     // tokens in the cache
 	done    model.Completion
 	answer  chan answer // buffered, so that answering never waits
-	// samples carries each token to the caller that waits for the request, if it listens; it
-	// has room for all of them. nil where nobody listens.
+	// samples passes each token to the caller that waits for the request. It has room for
+	// all of them. It is nil if the caller does not listen.
 	samples chan sample
 }
 
@@ -47,16 +47,16 @@ func newRequest(ctx context.Context, a model.Architecture, r model.DecodeRequest
 	return q
 }
 
-// restricted reports whether the request may have to choose among some tokens
-// alone, which needs its logits.
+// restricted reports whether the request may have to choose among only some tokens, for
+// which it needs its logits.
 func (r *request) restricted() bool { return r.Constraint != nil || r.hasNucleus() }
 
 func (r *request) hasNucleus() bool {
 	return r.TopP > 0 && r.TopP < 1 && r.Temperature > 0 && r.given == nil
 }
 
-// feeds notes that up to c tokens were fed. It reports whether none is left, so
-// that the next one is sampled.
+// feeds records that up to c tokens were fed. It reports whether no token is left to
+// feed, so that the next one is sampled.
 func (r *request) feeds(c int) bool {
 	n := min(c, len(r.pending))
 	r.fed += n
@@ -64,8 +64,9 @@ func (r *request) feeds(c int) bool {
 	return len(r.pending) == 0
 }
 
-// choose samples among what constraint and nucleus leave of the logits, not yet
-// divided by the temperature; free is what was sampled without them.
+// choose samples among the tokens that constraint and nucleus allow. logits are not yet
+// divided by the temperature; free is the token that was sampled without constraint and
+// nucleus.
 func (r *request) choose(logits []float32, free sample) (sample, error) {
 	tokens, whole := make([]int32, 0, len(logits)), true
 	if r.Constraint != nil {
@@ -107,7 +108,7 @@ func (r *request) choose(logits []float32, free sample) (sample, error) {
 	return sample{tokens[at], float32(logprobs[at]), len(tokens) == 1}, nil
 }
 
-// logSoftmax is the log-probabilities of the soft-max over tokens alone.
+// logSoftmax returns the log-probabilities of the soft-max over tokens alone.
 func logSoftmax(logits []float32, tokens []int32, scale float32) []float64 {
 	out, most, sum := make([]float64, len(tokens)), math.Inf(-1), 0.0
 	for i, token := range tokens {
@@ -123,7 +124,7 @@ func logSoftmax(logits []float32, tokens []int32, scale float32) []float64 {
 	return out
 }
 
-// took appends what was sampled. It reports whether the completion is done.
+// took appends a sampled token. It reports whether the completion is done.
 func (r *request) took(s sample) bool {
 	c := &r.done
 	if s.forced && c.Forced == nil {
@@ -149,8 +150,8 @@ func (r *request) took(s sample) bool {
 	return true
 }
 
-// wait returns the answer. Samples are emitted here, by the caller's goroutine:
-// they never hold up the batch, and none comes after the caller has its answer.
+// wait returns the answer. The caller's goroutine emits the samples here, so they never
+// hold up the batch, and none is emitted after the caller has its answer.
 func (r *request) wait() (model.Completion, error) {
 	for {
 		select {

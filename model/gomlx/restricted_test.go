@@ -13,8 +13,8 @@ import (
 	"github.com/fulgurite/fulgurite/model/gomlx"
 )
 
-// turns allows other tokens in each turn, at every fourth one alone and at every
-// fifth anything, and ends the reply after last tokens.
+// turns allows different tokens in each turn: in every fourth turn only one, in every
+// fifth all. It ends the reply after last tokens.
 type turns struct {
 	vocab, last int
 	seen        []int32
@@ -119,7 +119,7 @@ func TestSetsThatCannotBeAreRefused(t *testing.T) {
 	require.ErrorIs(t, err, model.ErrForm)
 	_, err = d.Decode(t.Context(), model.DecodeRequest{Prompt: []int32{1}, MaxTokens: 3, TopP: 1.5})
 	require.ErrorContains(t, err, "top_p")
-	// The batch goes on.
+	// The batch continues.
 	_, err = d.Decode(t.Context(), model.DecodeRequest{Prompt: []int32{1}, MaxTokens: 3})
 	require.NoError(t, err)
 }

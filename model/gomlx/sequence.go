@@ -6,26 +6,25 @@ import (
 	. "github.com/gomlx/gomlx/core/graph" //nolint:revive,staticcheck // formulas read as formulas
 )
 
-// score takes the weights, then tokens and targets [B,S], temperatures [B], cos
-// and sin [S,H/2], and perhaps what may be chosen [B,S,V], true or false; it gives
-// the log-probability of each target and the entropy of its distribution, both
-// [B,S].
+// score takes the weights; then tokens and targets [B,S], temperatures [B], cos and sin
+// [S,H/2], and optionally which tokens may be chosen [B,S,V], true or false. It returns
+// the log-probability of each target and the entropy of its distribution, both [B,S].
 func (t transformer) score(in []*Node) []*Node {
 	n := len(t.Tensors())
 	logprob, entropy := t.sequence(in[:n], in[n:])
 	return []*Node{logprob, entropy}
 }
 
-// gradient takes the weights, a gradient so far for each, what score takes, and
-// the derivatives of the loss by log-probability and by entropy [B,S]; it gives
-// the gradients, increased by those of these rows.
+// gradient takes the weights, the gradient so far for each, the inputs of score after the
+// weights, and the derivatives of the loss by log-probability and by entropy [B,S]. It
+// returns the gradients, to which those of these rows are added.
 func (t transformer) gradient(in []*Node) []*Node {
 	n := len(t.Tensors())
 	w, sums, rest := in[:n], in[n:2*n], in[2*n:len(in)-2]
 	byLogprob, byEntropy := in[len(in)-2], in[len(in)-1]
 	logprob, entropy := t.sequence(w, rest)
-	// The objective enters as coefficients, so the derivative of this linear form
-	// is that of the loss, whatever the loss is.
+	// The objective enters as coefficients, so the derivative of this linear form is the
+	// derivative of the loss, for any loss.
 	loss := ReduceAllSum(Add(Mul(logprob, byLogprob), Mul(entropy, byEntropy)))
 	out := Gradient(loss, w...)
 	for i := range out {
@@ -34,7 +33,7 @@ func (t transformer) gradient(in []*Node) []*Node {
 	return out
 }
 
-// sequence gives the log-probability and the entropy, of a critic a value and 0.
+// sequence returns the log-probability and the entropy; for a critic, a value and 0.
 func (t transformer) sequence(nodes, in []*Node) (logprob, entropy *Node) {
 	tokens, targets, temperature, cos, sin := in[0], in[1], in[2], in[3], in[4]
 	g, w := tokens.Graph(), t.weights(nodes)
@@ -52,15 +51,15 @@ func (t transformer) sequence(nodes, in []*Node) (logprob, entropy *Node) {
 		return value, ZerosLike(value)
 	}
 	logits := Div(t.logits(w, x), Reshape(temperature, b, 1, 1))
-	if len(in) > 5 { // what may not be chosen has the probability 0, exactly
+	if len(in) > 5 { // tokens that may not be chosen get exactly the probability 0
 		logits = Where(in[5], logits, BroadcastToDims(Scalar(g, dtypes.Float32, masked), logits.Shape().Dimensions...))
 	}
 	logprobs := LogSoftmax(logits, -1)
 	return pick(logprobs, targets), Neg(ReduceSum(Mul(Exp(logprobs), logprobs), -1))
 }
 
-// squaredNorm is the sum of the squares of all its inputs, in float64 so that it
-// overflows only where an input does.
+// squaredNorm returns the sum of the squares of all its inputs, in float64, so that it
+// overflows only if an input does.
 func squaredNorm(in []*Node) []*Node {
 	var sum *Node
 	for _, x := range in {
@@ -74,10 +73,11 @@ func squaredNorm(in []*Node) []*Node {
 	return []*Node{sum}
 }
 
-// The numbers of an update, as adamw takes them. Complements and corrections are
-// made in float64 on the host: 1−0.999 has four digits left in float32.
+// These are the indices of an update's numbers in the input of adamw. Complements and
+// corrections are computed in float64 on the host: in float32, 1−0.999 has only four
+// digits left.
 const (
-	scale = iota // of the gradient, 1 where it is not clipped
+	scale = iota // factor of the gradient, 1 if it is not clipped
 	beta1
 	oneMinusBeta1
 	beta2

@@ -6,12 +6,11 @@ import (
 	. "github.com/gomlx/gomlx/core/graph" //nolint:revive,staticcheck // formulas read as formulas
 )
 
-// step feeds up to C tokens to each row and samples one. It takes the weights;
-// keys and values of each layer [B,T,G,H]; tokens [B,C]; start and count [B]: row
-// b's first count tokens stand at the positions from start on, the others are
-// padding; cos and sin [B,C,H/2]; temperatures [B]; noise [B,V]. It gives the
-// keys and values, the token sampled after the last one fed and its
-// log-probability, both [B].
+// step feeds up to C tokens to each row and samples one. It takes the weights; keys and
+// values of each layer [B,T,G,H]; tokens [B,C]; start and count [B]; cos and sin
+// [B,C,H/2]; temperatures [B]; noise [B,V]. The first count tokens of row b are at the
+// positions from start on; the others are padding. It returns the keys and values, the
+// token sampled after the last one fed, and its log-probability, both [B].
 //
 // The same graph reads prompts (many tokens) and continues completions (one), so
 // rows can do either in the same batch.
@@ -20,8 +19,8 @@ func (t transformer) step(in []*Node) []*Node {
 	return out[:len(out)-1]
 }
 
-// stepLogits is step, and also gives the logits before temperature and noise
-// [B,V], for rows that choose among some tokens alone.
+// stepLogits does what step does. It also returns the logits before temperature and noise
+// [B,V], for rows that choose among only some tokens.
 func (t transformer) stepLogits(in []*Node) []*Node {
 	n := len(t.Tensors())
 	w, caches, rest := t.weights(in[:n]), in[n:n+2*t.Layers], in[n+2*t.Layers:]
@@ -35,8 +34,8 @@ func (t transformer) stepLogits(in []*Node) []*Node {
 	at := Add(Iota(g, feed, 1), InsertAxes(start, -1))
 	cells := shapes.Make(dtypes.Int32, b, c, positions)
 	cell, atCell := Iota(g, cells, 2), BroadcastToDims(InsertAxes(at, -1), b, c, positions)
-	// Writing is a product with ones and zeros, hence exact; the Go backend cannot
-	// update a slice.
+	// The caches are written by a product with ones and zeros, which is exact, because
+	// the Go backend cannot update a slice.
 	write := Mul(ConvertDType(Equal(cell, atCell), dtypes.Float32), InsertAxes(ConvertDType(fed, dtypes.Float32), -1))
 	keep := Reshape(OneMinus(ReduceSum(write, 1)), b, positions, 1, 1)
 	future := ConvertDType(GreaterThan(cell, atCell), dtypes.Float32)
@@ -53,14 +52,15 @@ func (t transformer) stepLogits(in []*Node) []*Node {
 	last := ConvertDType(Equal(Iota(g, feed, 1), BroadcastToDims(InsertAxes(SubScalar(count, 1), -1), b, c)), dtypes.Float32)
 	logits := t.logits(w, Einsum("bc,bcd->bd", last, x))
 	logprobs := LogSoftmax(Div(logits, InsertAxes(temperature, -1)), -1)
-	// The largest of logits plus noise; the normalization shifts all of a row alike.
+	// The token has the largest sum of logit and noise; normalization shifts all logits
+	// of a row equally.
 	sampled := ArgMax(Add(logprobs, noise), -1, dtypes.Int32)
 	return append(out, sampled, pick(logprobs, sampled), logits)
 }
 
-// regroup takes keys and values [B,T,G,H], then the old row of each new row, and
-// any vector as long as the new T; it gives keys and values of that many rows and
-// positions, the first of which are the old ones.
+// regroup takes keys and values [B,T,G,H], then for each new row the index of its old
+// row, and any vector as long as the new T. It returns keys and values with that many
+// rows and positions; the first positions are the old ones.
 func regroup(in []*Node) []*Node {
 	n := len(in) - 2
 	rows, positions := InsertAxes(in[n], -1), in[n+1].Shape().Dimensions[0]

@@ -20,10 +20,10 @@ type trainer struct {
 	graphs  *graphs
 	limit   int // tokens of one graph
 	updates int
-	// state is weights, means and variances, in this order. Graphs borrow it, but
-	// adamw replaces it.
+	// state holds weights, means and variances, in this order. Graphs borrow it, except
+	// that adamw replaces it.
 	state []*tensors.Tensor
-	// broken says why the trainer can go on no more.
+	// broken is the reason why the trainer can't continue; nil if it can.
 	broken error
 }
 
@@ -129,8 +129,8 @@ func (t *trainer) Update(ctx context.Context, rows []model.Row, objective model.
 	return norm, nil
 }
 
-// checkNumbers refuses what would put a NaN into weights though the gradient is
-// finite.
+// checkNumbers refuses settings that could put a NaN into weights even with a finite
+// gradient.
 func checkNumbers(o model.AdamW) error {
 	for _, n := range []struct {
 		name         string

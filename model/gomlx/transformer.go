@@ -42,8 +42,8 @@ func (w weights) layer(l int) weights {
 // like q.
 type attend func(layer int, q, k, v *Node) *Node
 
-// hidden is the last hidden state, normalized: tokens [B,S] give [B,S,D]. cos and
-// sin broadcast to [B,S,1,H/2].
+// hidden returns the last hidden state, normalized: [B,S,D] for tokens [B,S]. cos and sin
+// broadcast to [B,S,1,H/2].
 func (t transformer) hidden(w weights, tokens, cos, sin *Node, mix attend) *Node {
 	x := Gather(w.at("embed_tokens.weight"), InsertAxes(tokens, -1))
 	for l := range t.Layers {
@@ -74,22 +74,22 @@ func (t transformer) attention(l int, w weights, h, cos, sin *Node, mix attend) 
 	return linear(mixed, w.at("self_attn.o_proj.weight"), nil)
 }
 
-// softmaxAttention is q·k over the square root of H, plus bias, as weights of v.
-// q is [B,S,G,R,H], k and v are [B,T,G,H], bias broadcasts to [B,G,R,S,T].
+// softmaxAttention returns the mean of v, weighted by the soft-max of q·k over the square
+// root of H, plus bias. q is [B,S,G,R,H], k and v are [B,T,G,H], bias broadcasts to
+// [B,G,R,S,T].
 func (t transformer) softmaxAttention(q, k, v, bias *Node) *Node {
 	scores := MulScalar(Einsum("bsgrh,btgh->bgrst", q, k), 1/math.Sqrt(float64(t.HeadDim)))
 	return Einsum("bgrst,btgh->bsgrh", Softmax(Add(scores, bias), -1), v)
 }
 
-// norm is RMSNorm (Zhang and Sennrich, 2019, arXiv:1910.07467) over the last
-// axis.
+// norm returns RMSNorm (Zhang and Sennrich, 2019, arXiv:1910.07467) over the last axis.
 func (t transformer) norm(x, weight *Node) *Node {
 	meanSquare := ReduceAndKeep(Square(x), ReduceMean, -1)
 	// GoMLX has no gradient for Rsqrt.
 	return Mul(Div(x, Sqrt(AddScalar(meanSquare, t.NormEpsilon))), ExpandLeftToRank(weight, x.Rank()))
 }
 
-// linear is x·Wᵀ + b for W of [out, in]; b may be nil.
+// linear returns x·Wᵀ + b for W of [out, in]; b may be nil.
 func linear(x, weight, bias *Node) *Node {
 	y := DotGeneral(x, []int{x.Rank() - 1}, nil, weight, []int{1}, nil)
 	if bias == nil {
@@ -98,7 +98,7 @@ func linear(x, weight, bias *Node) *Node {
 	return Add(y, ExpandLeftToRank(bias, y.Rank()))
 }
 
-// rotate is rotary position embedding (Su et al., 2021, arXiv:2104.09864) with
+// rotate applies rotary position embedding (Su et al., 2021, arXiv:2104.09864) with
 // Hugging Face's pairs: i goes with i+H/2.
 func rotate(x, cos, sin *Node) *Node {
 	half := x.Shape().Dimensions[x.Rank()-1] / 2
@@ -106,7 +106,7 @@ func rotate(x, cos, sin *Node) *Node {
 	return Concatenate([]*Node{Sub(Mul(a, cos), Mul(b, sin)), Add(Mul(b, cos), Mul(a, sin))}, -1)
 }
 
-// logits of hidden states [...,D]: [...,V].
+// logits returns the logits [...,V] of hidden states [...,D].
 func (t transformer) logits(w weights, hidden *Node) *Node {
 	output := w.at("embed_tokens.weight")
 	if !t.Tied {
@@ -115,7 +115,8 @@ func (t transformer) logits(w weights, hidden *Node) *Node {
 	return linear(hidden, output, nil)
 }
 
-// pick is the number at index in the last axis: [...,V] and [...] give [...].
+// pick returns the number at index in the last axis: x is [...,V], index and the result
+// are [...].
 func pick(x, index *Node) *Node {
 	v := x.Shape().Dimensions[x.Rank()-1]
 	return ReduceSum(Mul(x, OneHot(index, v, dtypes.Float32)), -1)

@@ -8,7 +8,8 @@ import (
 	"github.com/fulgurite/fulgurite/model/native/kernel"
 )
 
-// spanNumbers is the most that one thread sums or updates at a time.
+// spanNumbers is the largest number of elements that one thread sums or updates at a
+// time.
 const spanNumbers = 8192
 
 // span is a range of a placement that one tensor covers.
@@ -36,17 +37,18 @@ func checkAdamW(o model.AdamW) error {
 		{"learning_rate", o.LearningRate, math.MaxFloat32}, {"weight_decay", o.WeightDecay, math.MaxFloat32},
 		{"clip_norm", o.ClipNorm, math.MaxFloat64}, {"beta1", o.Beta1, 1}, {"beta2", o.Beta2, 1}, {"epsilon", o.Epsilon, 1},
 	} {
-		if inside := f.value >= 0 && f.value < f.below; !inside { // NaN is not
+		if inside := f.value >= 0 && f.value < f.below; !inside { // also refuses NaN
 			return fmt.Errorf("adamw: %s is %v, want at least 0 and below %g", f.name, f.value, f.below)
 		}
 	}
-	if float32(o.Epsilon) == 0 { // it divides where a gradient has always been 0
+	if float32(o.Epsilon) == 0 { // the update divides by it where a gradient has always been 0
 		return fmt.Errorf("adamw: epsilon is %v, want a positive float32", o.Epsilon)
 	}
 	return nil
 }
 
-// sum adds all lanes to the first, one after the other, and returns the norm.
+// sum adds all lanes to the first, one after the other, and returns the norm of the
+// result.
 func (t *trainer) sum(lanes [][]float32) float64 {
 	squares := make([]float64, len(t.spans))
 	t.threadPool.run(len(t.spans), func(_, i int) {
@@ -106,10 +108,10 @@ func (t *trainer) stepAdapter(gradient []float32, u kernel.AdamW, o model.AdamW)
 }
 
 // stretch is a piece that one thread updates at a time: a span, or a panel of a packed
-// matrix, which is width rows of its gradient.
+// matrix, which consists of width rows of the matrix's gradient.
 type stretch struct {
 	span
-	width int // 0 where weights lie like their gradient
+	width int // 0 if the weights are laid out like their gradient
 }
 
 func (l *layout) stretches() []stretch {
@@ -117,7 +119,7 @@ func (l *layout) stretches() []stretch {
 	for _, p := range l.tensors {
 		m, packed := l.matrixAt(p.offset)
 		switch {
-		case packed && m.offset == p.offset: // the first of its tensors
+		case packed && m.offset == p.offset: // p is the first tensor of the matrix
 			for row := 0; row < m.out; row += kernel.PanelWidth {
 				width := min(kernel.PanelWidth, m.out-row)
 				from := m.offset + row*m.in
@@ -132,8 +134,8 @@ func (l *layout) stretches() []stretch {
 	return all
 }
 
-// stepPanel updates a panel: some columns at a time lie in rows as their gradient does
-// and go back.
+// stepPanel updates a panel. It transposes some columns at a time into rows, which are
+// laid out like their gradient, updates these, and transposes them back.
 func (t *trainer) stepPanel(s stretch, rows, gradient []float32, u kernel.AdamW) {
 	columns := len(rows) / kernel.PanelWidth
 	in := (s.to - s.from) / s.width

@@ -33,8 +33,8 @@ func (a *adapter) pack() {
 // base.
 func (p *pass) trainsHead() bool { return p.adapter != nil && p.ValueHead }
 
-// adapt adds to out, the output of one of a layer's matrices, what the adapter makes of
-// its input: scale·B(A·in). It keeps scale·A·in, and makes nothing else where out is nil.
+// adapt adds scale·B(A·in), the adapter's part, to out, the output of one of a layer's
+// matrices. It keeps scale·A·in in a.low. If out is nil, it computes nothing else.
 func (p *pass) adapt(layer, which int, a *activations, out, in []float32, rows int) {
 	if p.adapter == nil || len(p.adapter.layers[layer][which]) == 0 {
 		return
@@ -68,15 +68,15 @@ func (l *adapterLayout) scaleRows(x []float32, rows int) {
 	}
 }
 
-// values is the product of a critic's head with rows of the normed stream.
+// values sets out to the product of a critic's head with rows of the normed stream.
 func (a *adapter) values(k *kernel.Set, out, in []float32, rows int) {
 	h := a.head
 	k.MatMulPacked(out, h.out, in, h.in, a.packed[h.offset:], rows, h.out, h.in, false)
 }
 
-// adaptBackward adds to dIn, the gradient of a matrix's input, unless that is nil, and to
-// g, laid out like the adapter, what adapt adds to the loss, given the gradient of the
-// matrix's output.
+// adaptBackward computes the gradients of adapt from dOut, the gradient of the matrix's
+// output. It adds the gradient of the matrix's input to dIn, unless dIn is nil, and the
+// gradients of A and B to g, which is laid out like the adapter.
 func (s *shard) adaptBackward(layer, which int, dIn, dOut, in, g []float32) {
 	if s.adapter == nil || len(s.adapter.layers[layer][which]) == 0 {
 		return
@@ -108,7 +108,7 @@ func (s *shard) adaptBackward(layer, which int, dIn, dOut, in, g []float32) {
 }
 
 // adaptInputBackward sets s.dlow for some rows, and adds the adapter's share to dIn,
-// unless that is nil.
+// unless dIn is nil.
 func (s *shard) adaptInputBackward(matrices []lowRank, outWidth int, dIn, dOut []float32, first, last int) {
 	a, rows := s.adapter, last-first
 	for _, m := range matrices {
@@ -137,7 +137,8 @@ func (s *shard) gradientOfB(thread *shardThread, m lowRank, outWidth int, low, d
 	}
 }
 
-// valueHeadBackward is linearBackward for some rows of the value head of an adapter.
+// valueHeadBackward does for the value head of an adapter, and for some rows, what
+// linearBackward does for a matrix of the base.
 func (s *shard) valueHeadBackward(dIn, dOut, in, g []float32, rows int) {
 	h := s.adapter.head
 	s.MatMul(dIn, h.in, dOut, h.out, 1, s.adapter.flat[h.offset:], h.in, rows, h.in, h.out, false)

@@ -19,7 +19,7 @@ type lowRank struct {
 	a, b    int // offsets of A, [rank, in], and B, [out, rank]
 	in, out int
 	from    int // first column of the output
-	low     int // first of its columns in activations.low
+	low     int // first column in activations.low
 }
 
 // adapterLayout places the tensors of an adapter, and of a critic's value head.
@@ -30,12 +30,12 @@ type adapterLayout struct {
 	scale     float32
 	layers    [][adaptedMatrices][]lowRank
 	widths    [adaptedMatrices]int // of the matrices' outputs
-	head      matrix               // of a critic, and its bias
+	head      matrix               // value head of a critic; valueBias is the offset of its bias
 	valueBias int
 }
 
-// projection is a linear layer in a matrix: out lists the rows of its weights, and
-// from is where they begin.
+// projection is a linear layer within a matrix: out lists the rows of its weights, and
+// from is the first of its rows in the matrix.
 type projection struct {
 	target           string
 	matrix           int
@@ -44,7 +44,7 @@ type projection struct {
 	from             int
 }
 
-// projections are the linear layers of a layer in the order of Architecture.Tensors.
+// projections returns the linear layers of a layer, in the order of Architecture.Tensors.
 func (l *layout) projections() []projection {
 	hidden, feed := straight(l.HiddenSize), straight(l.FeedForward)
 	query, key, keys := l.heads(l.Heads), l.heads(l.KVHeads), l.KVHeads*l.h

@@ -16,13 +16,13 @@ import (
 	"github.com/fulgurite/fulgurite/model/native"
 )
 
-// lora is an adapter of all linear layers, whose rank needs padding.
+// lora returns the numbers of an adapter of all linear layers, whose rank needs padding.
 func lora() model.LoRA {
 	return model.LoRA{Rank: 3, Alpha: 5, Targets: model.LoRATargets()}
 }
 
-// base is a frozen policy whose digest says its architecture and seed. Its weights are
-// drawn once, for all engines.
+// base returns a frozen policy. Its digest names its architecture and its seed. Its
+// weights are drawn once, for all engines.
 func base(a model.Architecture, seed uint64) *model.Base {
 	a.ValueHead = false
 	drawn := sync.OnceValue(func() model.Weights { return weights(a, seed) })
@@ -32,7 +32,7 @@ func base(a model.Architecture, seed uint64) *model.Base {
 	}
 }
 
-// adapted is a checkpoint with an adapter whose B is not zero either.
+// adapted returns a checkpoint with an adapter whose B is not zero either.
 func adapted(a model.Architecture, l model.LoRA, seed uint64) model.Checkpoint {
 	c := model.Checkpoint{Architecture: a, Adapter: &model.Adapter{LoRA: l, Base: base(a, seed)}, Weights: a.InitAdapter(l, seed)}
 	r := rand.New(rand.NewPCG(seed, 7))
@@ -66,7 +66,7 @@ func TestANewAdapterChangesNothing(t *testing.T) {
 	})
 }
 
-// The reference knows nothing of adapters: it gets the merged weights.
+// The reference does not support adapters, so it computes with the merged weights.
 func TestLogprobsWithAnAdapterAreThoseOfTheMergedWeights(t *testing.T) {
 	t.Parallel()
 	eachModel(t, func(t *testing.T, a model.Architecture, kernelName string) {
@@ -149,7 +149,7 @@ func TestDecodedLogprobsWithAnAdapterAreScoredLogprobs(t *testing.T) {
 		tr := trainerOf(t, engine(kernelName, 2), c)
 		_, err := tr.Update(t.Context(), rows(a, 4, 20, 3), likelihood(40), adamW())
 		require.NoError(t, err)
-		// Another engine, so another copy of the base.
+		// Another engine has its own copy of the base.
 		d, err := engine(kernelName, 3).NewDecoder(tr.Checkpoint())
 		require.NoError(t, err)
 		t.Cleanup(d.Close)
@@ -231,7 +231,7 @@ func TestABaseIsReadOnceForAllThatShareIt(t *testing.T) {
 	require.Equal(t, 1, reads)
 }
 
-// The critic's head is trained whole, beside the adapter.
+// All weights of the critic's head are trained, in addition to the adapter.
 func TestACriticWithAnAdapterLearnsReturns(t *testing.T) {
 	t.Parallel()
 	a := architectures()["everything"]
@@ -337,7 +337,7 @@ func TestBadAdaptersAreRefused(t *testing.T) {
 	require.True(t, strings.HasSuffix(a.AdapterTensors(lora())[0].Name, "q_proj.lora_A.weight"))
 }
 
-// The threads of a wide model share each product, those of an adapter too.
+// The threads of a wide model share each product, also the products with A and B.
 func TestAdaptersOfAWideModelAreTheSameForAnyThreads(t *testing.T) {
 	t.Parallel()
 	a := model.Architecture{

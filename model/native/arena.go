@@ -5,16 +5,17 @@ import (
 	"github.com/fulgurite/fulgurite/model/native/memory"
 )
 
-// arena lends slices until it is laid out anew. It grows to what the largest layout
-// needs and then allocates no more. What it lends is not zeroed.
+// arena lends slices that are valid until the next layOut. It grows to what the largest
+// layout needs and then allocates no more. The slices are not zeroed.
 type arena struct {
 	held *memory.Floats
 	data []float32
 	used int
 }
 
-// layOut runs take, whose calls of alloc share the memory: twice where it has to
-// grow, and alloc returns nil the first time. take must not look into what it gets.
+// layOut runs take, whose calls of alloc divide the memory among them. If the arena has
+// to grow, take runs twice, and in the first run alloc may return nil. So take must not
+// read or write the slices that it gets.
 func (a *arena) layOut(take func()) {
 	a.used = 0
 	take()

@@ -15,8 +15,8 @@ const (
 	pieceNumbers = 1 << 18
 )
 
-// piece is how many queries the backward pass takes at once: all, or some blocks
-// of them.
+// piece returns how many queries the backward pass takes at once: all, or some blocks of
+// them.
 func (q *sequence) piece() int {
 	if q.attention >= 0 {
 		return q.Own
@@ -42,8 +42,9 @@ func (s *shard) attend(thread *shardThread, a *activations, q *sequence, kv int)
 	}
 }
 
-// alongPath sets to, m rows of a head, to the product of p, a row for each of the own
-// positions from r on, and the rows of a head of all positions up to them.
+// alongPath multiplies p by the rows of a head. p has one row for each of the m own
+// positions from r on; the rows of the head are those of all positions up to them. It
+// writes the product, m rows of a head, to to.
 func (s *shard) alongPath(to []float32, toRow int, p, rows []float32, q *sequence, r, m int) {
 	for _, part := range q.Path {
 		if n := part.Below(q.Depth() + r + m); n > 0 {
@@ -52,7 +53,7 @@ func (s *shard) alongPath(to []float32, toRow int, p, rows []float32, q *sequenc
 	}
 }
 
-// columns is the keys, padded, that a block of m queries from r on sees.
+// columns returns the number of keys, padded, that a block of m queries from r on sees.
 func (q *sequence) columns(r, m int) int { return kernel.Pad(q.Depth() + r + m) }
 
 // distribute sets p to the probabilities that a block of m queries from r on gives
@@ -65,8 +66,8 @@ func (s *shard) distribute(p, keys []float32, a *activations, q *sequence, head,
 	}
 }
 
-// transpose sets to to the H×width transpose of a head's rows. The columns beyond
-// the sequence are zeroed, lest something not finite lies there.
+// transpose sets to to the H×width transpose of a head's rows. It zeroes the columns
+// beyond the sequence, because old numbers there might not be finite.
 func (s *shard) transpose(to, rows []float32, q *sequence) {
 	for _, part := range q.Path {
 		s.Transpose(to[part.At:], q.width, rows[part.First*s.q:], s.q, part.N, s.h)
@@ -76,9 +77,9 @@ func (s *shard) transpose(to, rows []float32, q *sequence) {
 	}
 }
 
-// attendBackward turns s.dmixed into s.dqkv for the own positions of one sequence and
-// the heads that share the key head kv. What it adds to the keys and values of shared
-// positions was begun by the sequence whose own they are.
+// attendBackward computes s.dqkv from s.dmixed, for the own positions of one sequence and
+// the heads that share the key head kv. To the gradients of keys and values of shared
+// positions it only adds; the sequence that owns these positions has set them before.
 func (s *shard) attendBackward(thread *shardThread, a *activations, q *sequence, kv int) {
 	key := s.o + kv*s.h
 	value := key + s.KVHeads*s.h
@@ -97,8 +98,8 @@ func (s *shard) attendBackward(thread *shardThread, a *activations, q *sequence,
 	}
 }
 
-// recall returns the probabilities of some queries of a head: those that the
-// forward pass kept, or the same computed again.
+// recall returns the probabilities of some queries of a head: those that the forward pass
+// kept, or the same probabilities computed again.
 func (s *shard) recall(thread *shardThread, a *activations, q *sequence, head, from, to int) []float32 {
 	if q.attention >= 0 {
 		return a.attention[q.attention+(head*q.Own+from)*q.width:]
@@ -109,8 +110,9 @@ func (s *shard) recall(thread *shardThread, a *activations, q *sequence, head, f
 	return thread.probabilities
 }
 
-// queryBackward computes the gradients of a head's scores, in the thread's memory, and
-// of its queries, from one to another.
+// queryBackward computes, for the queries of a head in [from, to), the gradients of their
+// scores, which it leaves in the thread's memory, and the gradients of the queries
+// themselves.
 func (s *shard) queryBackward(thread *shardThread, p []float32, a *activations, q *sequence, head, key, from, to int) {
 	for r := from; r < to; r += attentionBlock {
 		m := min(attentionBlock, to-r)
@@ -139,7 +141,8 @@ func (s *shard) sharedBackward(thread *shardThread, p []float32, a *activations,
 }
 
 // keyBackward adds the share of some queries of one head to the gradients of the
-// sequence's own keys and values; the first queries of a group to see a key set them.
+// sequence's own keys and values. The first queries of a group that see a key set its
+// gradients instead.
 func (s *shard) keyBackward(thread *shardThread, p []float32, a *activations, q *sequence, head, key, value, from, to int) {
 	dp := thread.dattention
 	for j := 0; j < to; j += attentionBlock {

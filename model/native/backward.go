@@ -39,7 +39,8 @@ func (s *shard) backward(g []float32) {
 	}
 }
 
-// outputBackward turns the output into its gradient, chunk by chunk, and starts dx.
+// outputBackward replaces the output by its gradient, chunk by chunk, and sets dx from
+// it.
 func (s *shard) outputBackward(g []float32) {
 	for first := 0; first < s.rows; first += s.chunk {
 		rows := min(s.chunk, s.rows-first)
@@ -57,8 +58,8 @@ func (s *shard) outputBackward(g []float32) {
 	s.normBackward(s.parameters.norm, s.dh, s.x, s.inverse, g)
 }
 
-// nextTrained is the first range of positions, from first on and before last, that a
-// loss depends on. It goes over short gaps.
+// nextTrained returns the first range of positions, from first on and before last, that
+// the loss depends on. The range may include short gaps.
 func (s *shard) nextTrained(first, last int) (from, to int) {
 	from, to = last, last
 	for r := first; r < last && (to == last || r-to < kernel.Lanes); r++ {
@@ -72,8 +73,8 @@ func (s *shard) nextTrained(first, last int) (from, to int) {
 	return from, to
 }
 
-// someOutputBackward is outputBackward for rows from one position on, in the chunk that
-// begins at first.
+// someOutputBackward does the work of outputBackward for rows positions from from on,
+// which lie in the chunk that begins at first.
 func (s *shard) someOutputBackward(g []float32, first, from, rows int) {
 	if s.chunk < s.rows {
 		first = from
@@ -99,8 +100,8 @@ func (s *shard) tokensGradient(logits []float32, first, rows int) {
 	})
 }
 
-// positionGradient turns the logits of a position into the sum of the gradients of its
-// readers. Those that follow each other and choose alike are taken together.
+// positionGradient replaces the logits of a position by the sum of the gradients of its
+// readers. It computes one gradient for consecutive readers that choose alike.
 func (s *shard) positionGradient(thread *shardThread, logits []float32, all []reader) {
 	for len(all) > 0 && s.isMasked(all[len(all)-1]) {
 		all = all[:len(all)-1]
@@ -155,8 +156,8 @@ func (s *shard) alikeGradient(thread *shardThread, logits []float32, alike []rea
 	}
 }
 
-// logitsGradient is LogitsGradient for position t; tokens that it may not choose
-// have no part in it.
+// logitsGradient applies LogitsGradient to the logits of position t. It leaves out the
+// tokens that the position may not choose.
 func (s *shard) logitsGradient(thread *shardThread, q *sequence, t int, x []float32, o outcome, a, b float32) {
 	if !q.restricted(t) {
 		s.LogitsGradient(x, s.VocabSize, q.scale, o.most, o.logSum, o.entropy, a, b)
@@ -167,8 +168,9 @@ func (s *shard) logitsGradient(thread *shardThread, q *sequence, t int, x []floa
 	thread.choice.scatter(x)
 }
 
-// leaveBackward is the gradient of leave: from dx, the gradient of the stream
-// after the layer, to that of the stream in its middle and to dmixed.
+// leaveBackward computes the gradient of feedForward: from dx, the gradient of the stream
+// after the layer, it computes dmixed and the gradient of the stream in the layer's
+// middle.
 func (s *shard) leaveBackward(layer int, g []float32) {
 	a, at := &s.states[layer], &s.layers[layer]
 	s.linearBackward(at.down, s.dact, s.dx, a.act, g, s.rows)
@@ -181,7 +183,8 @@ func (s *shard) leaveBackward(layer int, g []float32) {
 	s.adaptBackward(layer, adaptedOut, s.dmixed, s.dx, a.mixed, g)
 }
 
-// enterBackward is the gradient of enter: from dqkv, turned back, to dx.
+// enterBackward computes the gradient of project: from dqkv, whose rotation is undone
+// already, it computes dx.
 func (s *shard) enterBackward(layer int, g []float32) {
 	a, at, d := &s.states[layer], &s.layers[layer], s.dqkv
 	if s.QKNorm {
@@ -193,7 +196,7 @@ func (s *shard) enterBackward(layer int, g []float32) {
 			s.Add(g[at.bias:at.bias+s.q], d[r*s.q:(r+1)*s.q])
 		}
 	}
-	if layer == 0 && s.adapter != nil { // nobody asks for the gradient of the embedding
+	if layer == 0 && s.adapter != nil { // the gradient of the embedding is not needed
 		s.adaptBackward(layer, adaptedQKV, nil, d, a.normed1, g)
 		return
 	}
@@ -202,7 +205,8 @@ func (s *shard) enterBackward(layer int, g []float32) {
 	s.normBackward(at.norm1, s.dh, a.x, a.inverse1, g)
 }
 
-// headNormBackward takes dqkv through the norms of queries and keys to draw.
+// headNormBackward computes draw, the gradient of queries, keys and values before the
+// norms of queries and keys, from dqkv, the gradient after these norms.
 func (s *shard) headNormBackward(layer int, g []float32) {
 	a, at := &s.states[layer], &s.layers[layer]
 	keys, values, heads := s.o, s.o+s.KVHeads*s.h, s.Heads+s.KVHeads
@@ -219,8 +223,8 @@ func (s *shard) headNormBackward(layer int, g []float32) {
 	})
 }
 
-// linearBackward sets dIn, the gradient of linear's input, from that of its output,
-// and adds to g that of its weights, unless they are frozen.
+// linearBackward computes dIn, the gradient of linear's input, from dOut, the gradient of
+// its output. It adds the gradient of the weights to g, unless they are frozen.
 func (s *shard) linearBackward(m matrix, dIn, dOut, in, g []float32, rows int) {
 	if s.split == nil {
 		s.MatMulPanelsRows(dIn, m.in, dOut, m.out, s.panels.From(m.offset), rows, m.in, m.out, 0, m.in, s.threads[0].buffer)
@@ -245,16 +249,17 @@ func (s *shard) linearBackward(m matrix, dIn, dOut, in, g []float32, rows int) {
 	})
 }
 
-// weightGradient adds to g, n×width, the product of the first n columns of dOut,
-// transposed, and in, of so many rows. It first has what it reads of dOut lie together:
-// outRow numbers apart, each would be in another page.
+// weightGradient adds to g, which is n×width, the product of the first n columns of dOut,
+// transposed, with in; both have rows rows. It first copies these columns of dOut so that
+// each is contiguous: in dOut, numbers of a column are outRow apart, and each would be in
+// another page.
 func (s *shard) weightGradient(thread *shardThread, g, dOut []float32, outRow int, in []float32, width, n, rows int) {
 	s.Transpose(thread.across, rows, dOut, outRow, rows, n)
 	s.MatMul(g, width, thread.across, rows, 1, in, width, n, width, rows, true)
 }
 
-// eachFrozen calls do for ranges of all positions, by several threads where what do
-// adds up over them is frozen.
+// eachFrozen calls do for ranges that cover all positions. It uses several threads only
+// if the weights are frozen whose gradient do sums up over the positions.
 func (s *shard) eachFrozen(do func(thread *shardThread, first, last int)) {
 	if s.adapter == nil {
 		do(&s.threads[0], 0, s.rows)
@@ -264,7 +269,7 @@ func (s *shard) eachFrozen(do func(thread *shardThread, first, last int)) {
 }
 
 // vectorGradient returns the part of g for the gradient of n weights at offset. For
-// frozen weights it is memory that nobody reads.
+// frozen weights it returns memory that is never read.
 func (s *shard) vectorGradient(thread *shardThread, g []float32, offset, n int) []float32 {
 	if s.adapter != nil {
 		return thread.unused[:n]

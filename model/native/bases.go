@@ -17,14 +17,14 @@ import (
 // decoders of an engine.
 type bases struct {
 	mu sync.Mutex
-	// prepared are the bases in use. last is the base that was acquired last, which stays
-	// even while nobody uses it, because one closes a trainer before one makes its
+	// prepared holds the bases in use. last is the base that was acquired last. It stays
+	// even while it is not in use, because callers close a trainer before they make its
 	// successor.
 	prepared map[baseKey]weak.Pointer[base]
 	last     *base
 }
 
-// baseKey has everything that a prepared base depends on.
+// baseKey holds everything that a prepared base depends on.
 type baseKey struct {
 	digest    string
 	precision model.Precision
@@ -33,8 +33,8 @@ type baseKey struct {
 // base is a frozen policy. What its slices hold never changes.
 type base struct{ parameters }
 
-// acquire returns a prepared copy of b, its matrices held so. It lives as long as
-// somebody holds it.
+// acquire returns a prepared copy of b, whose matrices are held in the given precision.
+// The copy lives as long as it is referenced.
 func (s *bases) acquire(b *model.Base, precision model.Precision) (*base, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -52,14 +52,16 @@ func (s *bases) acquire(b *model.Base, precision model.Precision) (*base, error)
 	return prepared, nil
 }
 
-// leastMapped is how many numbers a base holds at least to be kept in a file: less costs
-// a process too little for that.
+// leastMapped is how many numbers a base must have to be kept in a file. A smaller one
+// costs each process so little that a file is not worth it.
 const leastMapped = 1 << 18
 
-// packedLayout names how numbers lie in memory. It is raised whenever that changes.
+// packedLayout names the order of numbers in memory. Its number is raised whenever that
+// order changes.
 const packedLayout = "panels/1"
 
-// prepare maps a base from the file beside it, or reads it a tensor at a time.
+// prepare maps a base from the packed file next to it, or reads the base one tensor at a
+// time.
 func prepare(b *model.Base, precision model.Precision) (*parameters, error) {
 	l := newLayout(b.Architecture)
 	n := parts(l, precision).numbers()
@@ -82,7 +84,7 @@ func prepare(b *model.Base, precision model.Precision) (*parameters, error) {
 	return p, nil
 }
 
-// read sets zeros to the weights of a base, a tensor at a time.
+// read fills p, which must be zero, with the weights of a base, one tensor at a time.
 func (p *parameters) read(b *model.Base) error {
 	want, place := b.Architecture.Tensors(), map[string]int{}
 	for i, t := range want {
@@ -106,8 +108,9 @@ func (p *parameters) read(b *model.Base) error {
 	return err
 }
 
-// PackedBytes is the size of the packed file that is kept beside a base of this precision; 0
-// where there is none.
+// PackedBytes returns the size of the packed file that is kept next to a base of this
+// architecture and precision. It returns 0 if no such file is kept: for a small base, or
+// where files can't be mapped.
 func PackedBytes(a model.Architecture, precision model.Precision) int64 {
 	n := parts(newLayout(a), precision).numbers()
 	if n < leastMapped || !memory.MapsFiles {
@@ -116,7 +119,8 @@ func PackedBytes(a model.Architecture, precision model.Precision) int64 {
 	return packed.Size(int64(n))
 }
 
-// keep forgets bases that nobody uses any more.
+// keep remembers b as the base that was acquired last, and forgets bases that are not in
+// use any more.
 func (s *bases) keep(key baseKey, b *base) {
 	for d, p := range s.prepared {
 		if p.Value() == nil {
@@ -153,7 +157,8 @@ func (e *Engine) newPass(c model.Checkpoint) (*pass, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A critic's layout places all but the head as its base's does.
+	// A critic's layout places everything except the head where the layout of its base
+	// does.
 	p.base = shared
 	p.parameters = &parameters{layout: l, weights: shared.weights, vectors: shared.vectors, panels: shared.panels, tied: shared.tied}
 	at := newAdapterLayout(l, c.Adapter.LoRA)

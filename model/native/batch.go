@@ -6,13 +6,13 @@ import (
 	"github.com/fulgurite/fulgurite/model/native/kvcache"
 )
 
-// Rows of a step are cut into units that threads take. A request's rows of one
-// step lie in one unit, so a unit has no fewer rows than the largest share of a
-// prompt that a step takes.
+// Rows of a step are cut into units that threads take. All rows that a request has in one
+// step lie in one unit, so a unit has room for the largest piece of a prompt that one
+// step computes.
 const (
 	unitRows     = 32
-	unitRowsWide = 128 // of a wide model, whose weights each unit reads
-	unitRowsLess = 8   // the least that a unit is filled to
+	unitRowsWide = 128 // for a wide model, because each unit reads all its weights
+	unitRowsLess = 8   // a unit is filled to at least so many
 )
 
 func (l *layout) unitRows() int {
@@ -36,8 +36,8 @@ type batch struct {
 	running    []*request
 	pages      *kvcache.Pages
 	kept       *kvcache.Kept
-	alone      bool      // share nothing
-	computed   int       // positions so far
+	alone      bool      // requests share nothing
+	computed   int       // positions computed so far
 	workers    []*worker // one for each thread
 	units      []unit
 	decode     func(worker, i int) // a method value, made once because that allocates
@@ -54,7 +54,7 @@ func newBatch(p *pass, threads, capacity int) *batch {
 	return b
 }
 
-// step takes each running request on by one token, or by a piece of its prompt.
+// step advances each running request by one token, or by a piece of its prompt.
 func (b *batch) step() {
 	b.plan()
 	if b.split == nil {
@@ -67,8 +67,8 @@ func (b *batch) step() {
 	b.remove()
 }
 
-// plan cuts the step into units and reserves what they need. How it cuts changes
-// no result.
+// plan cuts the step into units and reserves what they need. No result depends on how it
+// cuts.
 func (b *batch) plan() {
 	rows, longest := 0, 0
 	for i, q := range b.running {
@@ -99,7 +99,7 @@ func (b *batch) plan() {
 			b.units[n-1].add(q)
 			continue
 		}
-		if len(b.units) < cap(b.units) { // keep the memory of an old unit
+		if len(b.units) < cap(b.units) { // reuse the memory of an earlier unit
 			b.units = b.units[:len(b.units)+1]
 		} else {
 			b.units = append(b.units, unit{requests: make([]*request, 0, b.unitRows())})
@@ -125,7 +125,7 @@ func (b *batch) free() {
 	}
 }
 
-// finish gives up the pages of a request that has finished and answers it.
+// finish reports whether q has finished. If so, it gives up q's pages and answers q.
 func (b *batch) finish(q *request) bool {
 	if !q.finished() {
 		return false

@@ -14,9 +14,9 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// bitsOf are the digests, by arithmetic and architecture, of what the first
-// release of the engine computed. A change of a digest is a change of the engine's
-// version: whoever continues a run would get other weights.
+// bitsOf returns the digests, by arithmetic and architecture, of what the first release
+// of the engine computed. A digest may change only together with the engine's version,
+// because a continued run would otherwise get other weights.
 func bitsOf() map[string]string {
 	return map[string]string{
 		"fused16 tiny": "7e485b42e290f2a0", "rounded tiny": "2ab88197a487c599",
@@ -36,7 +36,8 @@ func hashNumbers(h hash.Hash, xs []float32) {
 	}
 }
 
-// Scores, three updates and a completion, in ragged, restricted and long rows.
+// The digests cover scores, three updates and a completion, with ragged, restricted and
+// long rows.
 func TestBitsAreThoseOfTheFirstRelease(t *testing.T) {
 	t.Parallel()
 	if runtime.GOARCH != "amd64" {

@@ -9,7 +9,7 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// canaryOf is what a trainer that holds w writes down.
+// canaryOf returns the canary that a trainer with the weights w writes.
 func canaryOf(t *testing.T, kernelName string, a model.Architecture, w model.Weights) model.Canary {
 	t.Helper()
 	e := engine(kernelName, 2)

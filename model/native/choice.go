@@ -8,22 +8,22 @@ import (
 	"github.com/fulgurite/fulgurite/model/native/kernel"
 )
 
-// choice has the tokens that one position may choose among, ascending, and their logits
-// one after the other, so that a soft-max runs over a smaller vocabulary.
+// choice holds the tokens that one position may choose among, in ascending order, and
+// their logits one after the other, so that a soft-max runs over a smaller vocabulary.
 type choice struct {
 	tokens  []int32
 	logits  []float32 // with room for padding
-	chances []float32 // of the tokens, where a nucleus is asked for
+	chances []float32 // of the tokens, if the request asks for a nucleus
 	set     model.TokenSet
 }
 
-// among makes the choice that of a set, and reports how many tokens it has.
+// among sets the choice to the tokens of a set and returns their number.
 func (c *choice) among(set model.TokenSet, vocab int) int {
 	c.tokens = set.AppendTokens(c.tokens[:0], vocab)
 	return len(c.tokens)
 }
 
-// gather fetches the logits of the tokens from those of all.
+// gather copies the logits of the choice's tokens out of the logits of all tokens.
 func (c *choice) gather(logits []float32) []float32 {
 	n := len(c.tokens)
 	if cap(c.logits) < n {
@@ -36,7 +36,8 @@ func (c *choice) gather(logits []float32) []float32 {
 	return c.logits
 }
 
-// scatter puts back what gather fetched; all other tokens get 0.
+// scatter writes the gathered numbers back to the places of their tokens; all other
+// tokens get 0.
 func (c *choice) scatter(logits []float32) {
 	clear(logits)
 	for i, token := range c.tokens {
@@ -44,14 +45,14 @@ func (c *choice) scatter(logits []float32) {
 	}
 }
 
-// indexOf is the index of a token in the choice; it has to be there.
+// indexOf returns the index of a token in the choice, which must contain it.
 func (c *choice) indexOf(token int32) int {
 	at, _ := slices.BinarySearch(c.tokens, token)
 	return at
 }
 
-// restrict makes b.choice what q may choose among next. It reports false where
-// that is everything.
+// restrict sets b.choice to the tokens that q may choose among next. It reports false if
+// q may choose any token.
 func (b *worker) restrict(q *request, logits []float32) (bool, error) {
 	c, restricted := &b.choice, false
 	if q.Constraint != nil {
@@ -82,7 +83,7 @@ func (c *choice) all(vocab int) {
 	}
 }
 
-// chooseAmong samples one token of b.choice, as choose does of all.
+// chooseAmong samples one token of b.choice, as choose does from all tokens.
 func (b *worker) chooseAmong(q *request, all []float32) (token int32, o outcome) {
 	c := &b.choice
 	logits, n := c.gather(all), len(c.tokens)

@@ -13,13 +13,14 @@ import (
 	"github.com/fulgurite/fulgurite/model/native"
 )
 
-// walk is a constraint whose sets depend on the tokens so far: sometimes anything,
-// sometimes one token, mostly a few. It ends the reply after last tokens, 0 never.
+// walk is a constraint whose sets depend on the tokens so far: sometimes all tokens,
+// sometimes one, mostly a few. It ends the reply after last tokens, or never if last is
+// 0.
 type walk struct {
 	vocab, last int
 	seed        uint64
 	seen        []int32
-	sets        []model.TokenSet // that it gave out
+	sets        []model.TokenSet // that it allowed
 }
 
 func (w *walk) Allowed(set model.TokenSet) bool {
@@ -43,7 +44,7 @@ func (w *walk) Accept(token int32) bool {
 	return len(w.seen) == w.last
 }
 
-// fixed is a constraint that always allows the same.
+// fixed is a constraint that always allows the same tokens.
 type fixed []int32
 
 func (f fixed) Allowed(set model.TokenSet) bool {
@@ -63,8 +64,8 @@ func everyToken(a model.Architecture) []int32 {
 	return all
 }
 
-// restrictedRequests are requests of which two in three are constrained and half
-// draw from a nucleus.
+// restrictedRequests returns n requests: two in three are constrained, and half draw from
+// a nucleus.
 func restrictedRequests(a model.Architecture, n int, seed uint64) []model.DecodeRequest {
 	all := requests(a, n, seed)
 	for i := range all {
@@ -103,7 +104,8 @@ func TestConstrainedCompletionKeepsToItsSets(t *testing.T) {
 	})
 }
 
-// What a decoder says of a constrained sample is what training will compute.
+// The log-probabilities that a decoder reports for a constrained sample are those that
+// training will compute.
 func TestMaskedLogprobsAreScoredLogprobs(t *testing.T) {
 	t.Parallel()
 	eachModel(t, func(t *testing.T, a model.Architecture, kernelName string) {
@@ -178,7 +180,7 @@ func setOf(a model.Architecture, tokens []int32) model.TokenSet {
 	return set
 }
 
-// trained are the bits of weights after one update.
+// trained returns the bits of the weights after one update.
 func trained(t *testing.T, a model.Architecture, kernelName string, batch []model.Row) []string {
 	tr := trainer(t, engine(kernelName, 2), a, weights(a, 1))
 	_, err := tr.Update(t.Context(), batch, weighted, adamW())
@@ -213,8 +215,8 @@ func TestMaskedScoreIsThatOfTheDistributionOverTheSet(t *testing.T) {
 	require.InDelta(t, entropy, entropies[0][1], 1e-5)
 }
 
-// In a model whose output layer is its own, the row of a token that no position
-// may choose has no gradient.
+// In a model whose output layer is not tied to the embedding, the row of a token that no
+// position may choose has no gradient.
 func TestExcludedTokensDoNotTrain(t *testing.T) {
 	t.Parallel()
 	a := architectures()["llama"]
@@ -254,7 +256,7 @@ func TestConstraintEndsACompletion(t *testing.T) {
 	require.Equal(t, "length", c.Finish)
 }
 
-// dead allows three tokens in turn and then none.
+// dead allows a token at each of three positions and then none.
 type dead struct{ n int }
 
 func (d *dead) Allowed(set model.TokenSet) bool {
@@ -275,7 +277,7 @@ func TestAFormThatAllowsNothingIsAnError(t *testing.T) {
 		require.ErrorIs(t, err, model.ErrForm)
 		require.ErrorContains(t, err, "no token of the vocabulary after 3 tokens")
 	}
-	// Tokens that the model does not have are none.
+	// A set that has only tokens outside the model's vocabulary allows none.
 	_, err := d.Decode(t.Context(), model.DecodeRequest{Prompt: []int32{1}, MaxTokens: 9, Constraint: fixed{int32(a.VocabSize) + 1}})
 	require.ErrorIs(t, err, model.ErrForm)
 }

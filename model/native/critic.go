@@ -6,8 +6,8 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// critic implements model.Critic: a trainer whose output is one value for each
-// position. Its layers, its optimizer and the order of its sums are a policy's.
+// critic implements model.Critic: a trainer whose output is one value for each position.
+// Its layers, its optimizer and the order of its sums are the same as a policy's.
 type critic struct{ *trainer }
 
 // Values implements model.Critic.
@@ -23,7 +23,7 @@ func (c critic) Update(ctx context.Context, rows []model.Row, objective model.Va
 	}, opt)
 }
 
-// values of some rows are the first column of the output and the bias.
+// values sets the values of some rows: the first column of the output plus the bias.
 func (s *shard) values(first, rows int) {
 	bias := s.bias()
 	for r := range rows {
@@ -34,7 +34,7 @@ func (s *shard) values(first, rows int) {
 	clear(s.entropies)
 }
 
-// bias of the value head.
+// bias returns the bias of the value head.
 func (s *shard) bias() float32 {
 	if s.trainsHead() {
 		return s.adapter.flat[s.adapter.valueBias]
@@ -42,7 +42,8 @@ func (s *shard) bias() float32 {
 	return s.weights[s.valueBias]
 }
 
-// valuesGradient makes the output of some rows its gradient, and adds the bias's to g.
+// valuesGradient replaces the output of some rows by its gradient, and adds the gradient
+// of the bias to g.
 func (s *shard) valuesGradient(g, logits []float32, first, rows int) {
 	bias := s.valueBias
 	if s.trainsHead() {

@@ -13,7 +13,7 @@ import (
 	"github.com/fulgurite/fulgurite/model/native"
 )
 
-// criticCheckpoint has random weights everywhere, the head's too.
+// criticCheckpoint returns a critic whose weights are all random, those of the head too.
 func criticCheckpoint(t *testing.T, a model.Architecture, seed uint64) model.Checkpoint {
 	t.Helper()
 	c, err := model.CriticOf(model.Checkpoint{Architecture: a, Weights: weights(a, seed)})
@@ -42,7 +42,7 @@ func values(t *testing.T, c model.Critic, rows []model.Row) [][]float32 {
 	return v
 }
 
-// values are the reference's, one before each of tokens[1:].
+// values returns the reference's values, one before each of tokens[1:].
 func (r reference) values(tokens []int32) []float64 {
 	var out []float64
 	for _, x := range r.stream(tokens) {
@@ -154,8 +154,8 @@ func TestAValueIsTheSameInEveryBatch(t *testing.T) {
 	})
 }
 
-// counts are how often token 1 is still to come: a return that only what was seen
-// so far can hint at.
+// counts returns, for each position, how often token 1 is still to come. The tokens so
+// far give only a hint of this return.
 func counts(row model.Row) []float64 {
 	out := make([]float64, len(row.Tokens)-1)
 	for i := len(out) - 1; i >= 0; i-- {
@@ -169,7 +169,7 @@ func counts(row model.Row) []float64 {
 	return out
 }
 
-// regression is half the mean squared difference from counts.
+// regression returns the objective for half the mean squared difference from counts.
 func regression(batch []model.Row) model.ValueObjective {
 	n := 0
 	for _, row := range batch {
@@ -191,7 +191,7 @@ func TestUpdatesOfACriticAreTheSameForAnyThreadsAndAfterAResume(t *testing.T) {
 		for _, threads := range []int{1, 2, 5} {
 			c := critic(t, engine(kernelName, threads), start)
 			for u := range 4 {
-				if u == threads { // another engine goes on
+				if u == threads { // another engine continues
 					c = critic(t, engine(kernelName, 2), c.Checkpoint())
 				}
 				_, err := c.Update(t.Context(), batch, regression(batch), adamW())
@@ -209,8 +209,9 @@ func TestUpdatesOfACriticAreTheSameForAnyThreadsAndAfterAResume(t *testing.T) {
 	})
 }
 
-// It fits what it is shown, and predicts what it is not. The first token of a row
-// says how likely the counted one is, so that there is something to predict.
+// The critic fits the rows that it is trained on, and predicts the returns of others. The
+// first token of a row says how likely the counted token is, so that there is something
+// to predict.
 func TestACriticLearnsReturns(t *testing.T) {
 	t.Parallel()
 	a := model.Tiny(12)

@@ -84,8 +84,8 @@ func (d *decoder) Score(ctx context.Context, prompt, tokens []int32) ([]float32,
 	return q.completion.Logprobs, nil
 }
 
-// answer has the owner take q up and waits until it is done. Samples are emitted
-// here, by the caller's goroutine: they never hold up the batch, and none comes
+// answer queues q for the owner of the batch and waits until q is done. The caller's
+// goroutine emits the samples here, so they never hold up the batch, and none is emitted
 // after the caller has its answer.
 func (d *decoder) answer(ctx context.Context, q *request) error {
 	if err := ctx.Err(); err != nil {
@@ -94,7 +94,7 @@ func (d *decoder) answer(ctx context.Context, q *request) error {
 	if !d.queue(q) {
 		return ErrClosed
 	}
-	defer q.abandoned.Store(true) // also if Emit panics; once q is done it says nothing
+	defer q.abandoned.Store(true) // also if Emit panics; it has no effect on a request that is done
 	for {
 		select {
 		case s := <-q.samples:
@@ -158,7 +158,8 @@ func (d *decoder) own() {
 	}
 }
 
-// rest waits for requests. What is kept of earlier ones goes after a while without any.
+// rest waits for requests. If none arrives within keptIdle, it drops what is kept of
+// earlier ones.
 func (d *decoder) rest() {
 	d.kept.Shrink()
 	d.pages.Trim(idlePages)
@@ -176,7 +177,8 @@ func (d *decoder) rest() {
 	<-d.changed
 }
 
-// admit moves waiting requests into the batch; closed tells to stop.
+// admit moves waiting requests into the batch. closed reports whether the decoder is
+// closed.
 func (d *decoder) admit() (closed bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -187,7 +189,7 @@ func (d *decoder) admit() (closed bool) {
 	}
 	if n > 0 {
 		d.waiting = append(d.waiting[:0], d.waiting[n:]...)
-		clear(d.waiting[len(d.waiting) : len(d.waiting)+n]) // let go of what was moved
+		clear(d.waiting[len(d.waiting) : len(d.waiting)+n]) // drop references to the moved requests
 	}
 	return d.closed
 }

@@ -13,7 +13,8 @@ import (
 	"github.com/fulgurite/fulgurite/model/native"
 )
 
-// requests differ in prompt, length, temperature, stop tokens and seed.
+// requests returns n requests that differ in prompt, length, temperature, stop tokens and
+// seed.
 func requests(a model.Architecture, n int, seed uint64) []model.DecodeRequest {
 	r := rand.New(rand.NewPCG(seed, 3))
 	out := make([]model.DecodeRequest, n)
@@ -186,10 +187,10 @@ func TestCloseEndsRequests(t *testing.T) {
 	}
 	_, err = d.Decode(t.Context(), model.DecodeRequest{Prompt: []int32{1}, MaxTokens: 1})
 	require.ErrorIs(t, err, native.ErrClosed)
-	d.Close() // again, without harm
+	d.Close() // a second Close does no harm
 }
 
-// Finite weights can still make logits that are not.
+// Finite weights can still produce logits that are not finite.
 func TestInfiniteLogitsAreAnError(t *testing.T) {
 	t.Parallel()
 	a := architectures()["llama"]

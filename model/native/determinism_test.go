@@ -56,7 +56,7 @@ func TestUpdateIsTheSameForAnyNumberOfThreads(t *testing.T) {
 	})
 }
 
-// More shards than lanes, and rows that fill a shard alone.
+// The batch fills more shards than there are lanes, and has rows that fill a shard alone.
 func TestLargeUpdateIsTheSameForAnyNumberOfThreads(t *testing.T) {
 	t.Parallel()
 	a := model.Tiny(64)
@@ -77,7 +77,8 @@ func TestLargeUpdateIsTheSameForAnyNumberOfThreads(t *testing.T) {
 	}
 }
 
-// Engines with one fingerprint must agree; the vector sets share theirs.
+// Engines with equal fingerprints must agree to the bit; the vector sets share one
+// fingerprint.
 func TestEqualFingerprintsGiveEqualBits(t *testing.T) {
 	t.Parallel()
 	a := architectures()["everything"]
@@ -123,8 +124,8 @@ func TestResumedTrainingContinuesToTheBit(t *testing.T) {
 	require.Equal(t, tr.Checkpoint(), resumed.Checkpoint())
 }
 
-// What a decoder says of its samples is what training will compute, for greedy
-// and for sampled tokens, at every temperature.
+// The log-probabilities that a decoder reports for its samples are those that training
+// will compute, for greedy and for sampled tokens, at every temperature.
 func TestDecodedLogprobsAreScoredLogprobs(t *testing.T) {
 	t.Parallel()
 	eachModel(t, func(t *testing.T, a model.Architecture, kernelName string) {

@@ -28,8 +28,8 @@ func TestEachTokenIsEmittedInOrder(t *testing.T) {
 	}
 }
 
-// A token comes when it is sampled, not when the completion is whole: here the
-// first one decides that there will be no more.
+// A token is emitted when it is sampled, not when the completion is finished: here the
+// first token makes the caller cancel the request.
 func TestTokensAreEmittedAsTheyAreSampled(t *testing.T) {
 	t.Parallel()
 	a := architectures()["tiny"]
@@ -51,8 +51,8 @@ func TestTokensAreEmittedAsTheyAreSampled(t *testing.T) {
 	returned.Store(true)
 	require.ErrorIs(t, err, context.Canceled)
 	require.Positive(t, emitted)
-	// The decoder goes on, and by the end of this request has taken the steps that
-	// could still emit.
+	// The decoder continues. By the end of this request it has made the steps that could
+	// still have emitted a token.
 	_, err = d.Decode(t.Context(), model.DecodeRequest{Prompt: []int32{1}, MaxTokens: 9})
 	require.NoError(t, err)
 }

@@ -18,24 +18,23 @@ var (
 	// ErrClosed is returned by a decoder that was closed, also to requests that
 	// were under way.
 	ErrClosed = errors.New("decoder is closed")
-	// ErrNotFinite is wrapped when weights or the logits made of them are not
+	// ErrNotFinite is wrapped when weights, or the logits computed from them, are not
 	// finite.
 	ErrNotFinite = errors.New("not finite")
 	// ErrRow is wrapped when a row or a request can't be run with the model.
 	ErrRow = errors.New("bad row")
 )
 
-// Options are the dials of an Engine; the zero value is right for most.
+// Options configures an Engine; the zero value is right for most uses.
 type Options struct {
-	// Threads is the number of threads that one trainer or decoder uses; 0 stands
-	// for GOMAXPROCS. It changes no result.
+	// Threads is the number of threads that one trainer or decoder uses; 0 means
+	// GOMAXPROCS. It changes no result.
 	Threads int
-	// MaxBatch is the largest number of requests that a decoder runs at once;
-	// more wait in the order of their arrival. 0 stands for 128. It changes no
-	// result.
+	// MaxBatch is the largest number of requests that a decoder runs at once; more
+	// requests wait in the order of their arrival. 0 means 128. It changes no result.
 	MaxBatch int
-	// Kernel forces a kernel set, "avx512", "avx2" or "go"; empty takes the
-	// fastest that the processor has.
+	// Kernel forces a kernel set: "avx512" or "avx2" on amd64, "neon" on arm64, or "go".
+	// If it is empty, the engine uses the fastest set that runs on the processor.
 	Kernel string
 }
 
@@ -71,16 +70,15 @@ func New(o Options) *Engine {
 	return e
 }
 
-// Name is "native".
+// Name returns "native".
 func (e *Engine) Name() string { return "native" }
 
-// Deterministic is true.
+// Deterministic returns true.
 func (e *Engine) Deterministic() bool { return true }
 
-// Fingerprint names the arithmetic of the kernels and, for the few functions
-// taken from package math (logarithms, the angles of rotary embedding), the
-// compiler and its target. "avx512" and "avx2" share one arithmetic, "go" has
-// another.
+// Fingerprint names the arithmetic of the kernels and, for the few functions that are
+// taken from package math (logarithms, the angles of rotary embedding), the compiler and
+// its target. "avx512", "avx2" and "neon" share one arithmetic; "go" has another.
 func (e *Engine) Fingerprint() string {
 	target := runtime.GOARCH
 	if build, ok := debug.ReadBuildInfo(); ok {
@@ -94,13 +92,13 @@ func (e *Engine) Fingerprint() string {
 	return fmt.Sprintf("native/%d %s %s %s", version, target, e.kernels.Arithmetic(), runtime.Version())
 }
 
-// Kernel is the name of the kernel set in use. Unlike the fingerprint it tells
-// "avx512" from "avx2".
+// Kernel returns the name of the kernel set in use. Unlike the fingerprint it
+// distinguishes "avx512" from "avx2".
 func (e *Engine) Kernel() string { return e.kernels.Name() }
 
-// NewTrainer copies the checkpoint, but for the base of an adapter: all trainers, critics
-// and decoders of the engine share one copy of it. It refuses weights and moments that do
-// not match the architecture or are not finite.
+// NewTrainer copies the checkpoint, except for the base of an adapter: all trainers,
+// critics and decoders of the engine share one copy of it. It refuses weights and moments
+// that do not match the architecture or are not finite.
 func (e *Engine) NewTrainer(c model.Checkpoint) (model.Trainer, error) {
 	if err := c.Architecture.CheckPolicy(); err != nil {
 		return nil, fmt.Errorf("new native trainer: %w", err)
@@ -124,8 +122,8 @@ func (e *Engine) NewCritic(c model.Checkpoint) (model.Critic, error) {
 	return critic{t}, nil
 }
 
-// NewDecoder copies the weights, but for the base of an adapter, and starts the
-// goroutines that Close ends. It refuses weights that do not match the architecture or
+// NewDecoder copies the weights, except for the base of an adapter, and starts
+// goroutines, which Close ends. It refuses weights that do not match the architecture or
 // are not finite.
 func (e *Engine) NewDecoder(c model.Checkpoint) (model.Decoder, error) {
 	if err := c.Architecture.CheckPolicy(); err != nil {
@@ -138,8 +136,8 @@ func (e *Engine) NewDecoder(c model.Checkpoint) (model.Decoder, error) {
 	return d, nil
 }
 
-// checkTensors reports the first tensor that is not one of those that c trains, or not
-// finite.
+// checkTensors reports the first tensor that is not among those that c trains, or that is
+// not finite.
 func checkTensors(c model.Checkpoint, w model.Weights) error {
 	if err := c.Match(w); err != nil {
 		return err
@@ -161,7 +159,7 @@ func checkFinite(t model.Tensor) error {
 	return nil
 }
 
-// checkTokens reports what keeps tokens from being run through a.
+// checkTokens reports why tokens can't be run through a.
 func checkTokens(a model.Architecture, tokens []int32) error {
 	if len(tokens) == 0 {
 		return fmt.Errorf("%w: no tokens", ErrRow)
@@ -174,7 +172,8 @@ func checkTokens(a model.Architecture, tokens []int32) error {
 	return nil
 }
 
-// inverseTemperature is the factor of logits; 0 stands for 1.
+// inverseTemperature returns the factor by which temperature t scales logits. Temperature
+// 0 counts as 1.
 func inverseTemperature(t float64) (float32, error) {
 	if t == 0 {
 		return 1, nil

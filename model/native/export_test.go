@@ -19,16 +19,16 @@ func LimitLogits(t model.Trainer, numbers int) {
 	}
 }
 
-// BaseBytes is what the engine of a trainer holds of its base.
+// BaseBytes returns how many bytes the engine of a trainer holds for the trainer's base.
 func BaseBytes(t model.Trainer) int { return 4 * len(t.(*trainer).base.held.Data()) }
 
-// ShareNothing has updates compute what rows have in common for each of them.
+// ShareNothing makes updates compute common prefixes again for each row.
 func ShareNothing(t model.Trainer) { t.(*trainer).shares = false }
 
 // ShareNothingOfCritic is ShareNothing for a critic.
 func ShareNothingOfCritic(c model.Critic) { c.(critic).shares = false }
 
-// PositionsOf is how many positions the shards of an update of rows have.
+// PositionsOf returns how many positions the shards of an update with rows have.
 func PositionsOf(t model.Trainer, rows []model.Row) (positions int) {
 	shards, err := t.(*trainer).plan(rows, t.(*trainer).shares)
 	if err != nil {
@@ -47,8 +47,8 @@ func NewDecoderWithoutSharing(e *Engine, c model.Checkpoint) (model.Decoder, err
 	return e.newDecoderWith(c, func(b *batch) { b.alone = true })
 }
 
-// NewDecoderWithRoom returns a decoder whose memory grows for so many pages of finished
-// requests.
+// NewDecoderWithRoom returns a decoder whose memory grows by up to stay pages for
+// finished requests.
 func NewDecoderWithRoom(e *Engine, c model.Checkpoint, stay int) (model.Decoder, error) {
 	return e.newDecoderWith(c, func(b *batch) { b.kept = kvcache.NewKept(b.pages, stay) })
 }
@@ -64,5 +64,6 @@ func (e *Engine) newDecoderWith(c model.Checkpoint, change func(*batch)) (model.
 	return d, nil
 }
 
-// Computed is how many positions a decoder without requests has computed.
+// Computed returns how many positions a decoder has computed. The decoder must have no
+// requests.
 func Computed(d model.Decoder) int { return d.(*decoder).computed }

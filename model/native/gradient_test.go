@@ -10,8 +10,8 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// coefficient is an arbitrary but fixed derivative for each position; every
-// fifth position is masked.
+// coefficient returns arbitrary but fixed derivatives for each position; every fifth
+// position is masked.
 func coefficient(row, i int) (logprob, entropy float32) {
 	if (row+i)%5 == 4 {
 		return 0, 0
@@ -25,7 +25,7 @@ func weighted(row int, logprobs, _, gradient, entropyGradient []float32) {
 	}
 }
 
-// loss is the function whose gradient weighted states.
+// loss returns the value of the function whose gradient weighted writes.
 func loss(t *testing.T, tr model.Trainer, batch []model.Row) float64 {
 	logprobs, entropies := score(t, tr, batch)
 	total := 0.0
@@ -81,7 +81,7 @@ func TestGradientsOfALongSequenceMatchFiniteDifferences(t *testing.T) {
 	requireGradients(t, a, "", append(rows(a, 2, 40, 4), model.Row{Tokens: longRow(a, 540).Tokens, Temperature: 0.8}))
 }
 
-// masked restricts two positions in three to sets with their token in it.
+// masked restricts two positions in three to sets that contain the position's token.
 func masked(a model.Architecture, batch []model.Row, seed uint64) []model.Row {
 	random := rand.New(rand.NewPCG(seed, 6))
 	for i, row := range batch {
@@ -119,7 +119,7 @@ func requireGradients(t *testing.T, a model.Architecture, kernelName string, bat
 	require.InEpsilon(t, math.Sqrt(total), norm, 1e-5)
 }
 
-// slopeAlong is the central difference of the loss when tensor i moves along its
+// slopeAlong returns the central difference of the loss when tensor i moves along its
 // gradient, extrapolated from two steps (Richardson).
 func slopeAlong(t *testing.T, a model.Architecture, w model.Weights, i int, g []float32, length float64, kernelName string, batch []model.Row) float64 {
 	at := func(step float64) float64 {
@@ -138,8 +138,8 @@ func slopeAlong(t *testing.T, a model.Architecture, w model.Weights, i int, g []
 	return (4*central(h/2) - central(h)) / 3
 }
 
-// Single numbers, not only whole tensors: a gradient may not be of the right
-// length in a wrong direction.
+// Single weights are checked, not only whole tensors: a gradient could have the right
+// length and a wrong direction.
 func TestGradientOfSingleWeights(t *testing.T) {
 	arithmetic(t)
 	t.Parallel()

@@ -17,7 +17,7 @@ import (
 	"github.com/fulgurite/fulgurite/model/native/kernel"
 )
 
-// smolLM2 is the shape of SmolLM2-135M, with room for 512 positions.
+// smolLM2 returns the shape of SmolLM2-135M, with room for 512 positions.
 func smolLM2() model.Architecture {
 	return model.Architecture{
 		VocabSize: 49152, HiddenSize: 576, Layers: 30, Heads: 9, KVHeads: 3, HeadDim: 64, FeedForward: 1536,
@@ -25,7 +25,7 @@ func smolLM2() model.Architecture {
 	}
 }
 
-// qwen05B is the shape of Qwen2.5-0.5B, with room for 512 positions.
+// qwen05B returns the shape of Qwen2.5-0.5B, with room for 512 positions.
 func qwen05B() model.Architecture {
 	return model.Architecture{
 		VocabSize: 151936, HiddenSize: 896, Layers: 24, Heads: 14, KVHeads: 2, HeadDim: 64, FeedForward: 4864,
@@ -33,8 +33,8 @@ func qwen05B() model.Architecture {
 	}
 }
 
-// residentMB reads a line of /proc/self/status: VmRSS or VmHWM, its peak. It is 0
-// where there is no such file.
+// residentMB returns a line of /proc/self/status in MB: VmRSS, or its peak VmHWM. It
+// returns 0 if there is no such file.
 func residentMB(line string) float64 {
 	text, _ := os.ReadFile("/proc/self/status")
 	for _, l := range strings.Split(string(text), "\n") {
@@ -46,7 +46,7 @@ func residentMB(line string) float64 {
 	return 0
 }
 
-// startPeak gives back free memory and starts the peak anew.
+// startPeak returns free memory to the system and resets the peak.
 func startPeak(b *testing.B) {
 	debug.FreeOSMemory()
 	_ = os.WriteFile("/proc/self/clear_refs", []byte("5"), 0)
@@ -62,8 +62,8 @@ func batchOf(a model.Architecture, rows, tokens int) []model.Row {
 	return batch
 }
 
-// The peak holds all of the process: a trainer, and nothing of the weights that it
-// was made from.
+// The peak covers the whole process: a trainer, but not the weights that it was made
+// from.
 func BenchmarkSmolLM2Update(b *testing.B) {
 	tr, a := largeTrainer(b), smolLM2()
 	batch := batchOf(a, 16, 128)
@@ -100,7 +100,7 @@ func benchmarkTrainer(b *testing.B, c model.Checkpoint) model.Trainer {
 	return tr
 }
 
-// An adapter of rank 8 of all linear layers; the peak holds its base.
+// The adapter has rank 8 and covers all linear layers; the peak includes its base.
 func BenchmarkSmolLM2UpdateLoRA(b *testing.B) { benchmarkLoRA(b, smolLM2(), model.F32) }
 
 func BenchmarkSmolLM2UpdateLoRABF16(b *testing.B) { benchmarkLoRA(b, smolLM2(), model.BF16) }
@@ -113,7 +113,8 @@ func BenchmarkQwen05BUpdateLoRABF16(b *testing.B) { benchmarkLoRA(b, qwen05B(), 
 
 func BenchmarkQwen05BUpdateLoRAQ8(b *testing.B) { benchmarkLoRA(b, qwen05B(), model.Q8_0) }
 
-// over is a checkpoint of an adapter over a random base that is held so.
+// over returns a checkpoint of an adapter over a random base, which is held in precision
+// p.
 func over(a model.Architecture, p model.Precision) model.Checkpoint {
 	numbers := model.LoRA{Rank: 8, Alpha: 16, Targets: model.LoRATargets(), BasePrecision: p}
 	shared := &model.Base{Digest: "large", Architecture: a, Each: model.EachOf(func() (model.Weights, error) { return a.Init(1), nil })}
@@ -204,7 +205,7 @@ func benchmarkLargeDecode(b *testing.B, c model.Checkpoint) {
 	}
 }
 
-// groupsOf are 8 prompts of 57 tokens, each with 8 replies of 12.
+// groupsOf returns the rows of 8 prompts of 57 tokens, each with 8 replies of 12.
 func groupsOf(a model.Architecture) []model.Row {
 	batch := batchOf(a, 64, 57+12)
 	for i := range batch {
@@ -216,9 +217,9 @@ func groupsOf(a model.Architecture) []model.Row {
 	return batch
 }
 
-// The rate of an update of an adapter, counting the products with the base's matrices
-// alone, beside that of the same products by themselves; both a second of processor
-// time, which other processes don't take from.
+// The benchmark compares the rate of an update of an adapter, of which only the products
+// with the base's matrices count, with the rate of the same products alone. Both are per
+// second of processor time, which other processes don't change.
 func BenchmarkSmolLM2UpdateLoRABesideItsProducts(b *testing.B) {
 	a := smolLM2()
 	tr, batch := benchmarkTrainer(b, over(a, model.F32)), batchOf(a, 16, 128)
@@ -248,7 +249,8 @@ func BenchmarkSmolLM2UpdateLoRABesideItsProducts(b *testing.B) {
 	b.ReportMetric(100*rate(16*127, update)/rate(2*254, products), "%-of-products")
 }
 
-// shapesOf are the matrices of a model: how many have out rows and in columns.
+// shapesOf returns the shapes of a model's matrices: how many there are of a kind, and
+// their numbers of rows (out) and columns (in).
 func shapesOf(a model.Architecture) [][3]int {
 	heads := a.Heads * a.HeadDim
 	return [][3]int{
@@ -269,7 +271,8 @@ func multiply(a model.Architecture, rows int) {
 	}
 }
 
-// processorTime is what the process has had so far, to the hundredth of a second.
+// processorTime returns the processor time that the process has used so far, to the
+// hundredth of a second.
 func processorTime(b *testing.B) time.Duration {
 	b.Helper()
 	text, err := os.ReadFile("/proc/self/stat")

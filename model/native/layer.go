@@ -6,19 +6,18 @@ import (
 	"github.com/fulgurite/fulgurite/model/native/kernel"
 )
 
-// pass has everything that a forward pass reads: weights, kernels and angles. Training and
-// decoding share its steps, which is why their numbers are equal.
+// pass holds everything that a forward pass reads: weights, kernels and angles. Training
+// and decoding use the same steps of it, so their numbers are equal.
 type pass struct {
 	*parameters
 	*kernel.Set
 	angles  *rotary
 	adapter *adapter    // nil where the whole model is trained
-	base    *base       // of the adapter, held so that it stays
-	split   *threadPool // of a wide model: its threads share each step; else nil
+	base    *base       // of the adapter; the reference keeps it alive
+	split   *threadPool // set for a wide model, whose threads share each step; else nil
 }
 
-// activations are the results of a layer for R positions that its backward pass needs
-// again.
+// activations holds the results of a layer for R positions that its backward pass needs.
 type activations struct {
 	x         []float32 // R·D, the residual stream before the layer
 	inverse1  []float32 // R
@@ -109,8 +108,7 @@ func (p *pass) feedForward(layer int, a *activations, next []float32, rows int) 
 	p.adapt(layer, adaptedDown, a, next, a.act, rows)
 }
 
-// output turns rows of the normed stream into logits, or into values without their
-// bias.
+// output computes logits from rows of the normed stream, or values without their bias.
 func (p *pass) output(logits, normed []float32, rows int) {
 	if p.trainsHead() {
 		p.adapter.values(p.Set, logits, normed, rows)
@@ -125,12 +123,12 @@ type outcome struct {
 	most, logSum     float32 // the soft-max is e^(scale·(x-most) - logSum)
 }
 
-// tokenOutcome computes the outcome of token at of n logits, times scale.
+// tokenOutcome computes the outcome for token at, given n logits and the factor scale.
 func (p *pass) tokenOutcome(logits []float32, n, at int, scale float32) outcome {
 	most, sum, weighted := p.LogSumExp(logits, n, scale)
 	logSum := float32(math.Log(float64(sum)))
 	o := outcome{
-		// Rounding may take a certain token's entropy below 0.
+		// Rounding could make the entropy negative if one token is certain.
 		entropy: max(0, logSum-weighted/sum),
 		most:    most, logSum: logSum,
 	}
@@ -138,7 +136,7 @@ func (p *pass) tokenOutcome(logits []float32, n, at int, scale float32) outcome 
 	return o
 }
 
-// logprobOf is the log-probability of a token with that logit.
+// logprobOf returns the log-probability of a token with the given logit.
 func (o outcome) logprobOf(logit, scale float32) float32 {
 	return float32((logit-o.most)*scale) - o.logSum
 }

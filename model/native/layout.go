@@ -8,18 +8,19 @@ import (
 	"github.com/fulgurite/fulgurite/model/native/kvcache"
 )
 
-// placement places tensors, padded, in one flat slice. Padding is zero and stays so.
+// placement says where padded tensors lie in one flat slice. Padding is zero and stays
+// zero.
 type placement struct {
 	size    int          // numbers in all
 	tensors []tensorSpan // in the order of the tensors
 }
 
-// layout places an architecture's tensors.
+// layout says where an architecture's tensors lie.
 type layout struct {
 	model.Architecture
 	placement
 	d, f, h, v int // padded hidden size, feed-forward size, head and width of the output
-	q, o       int // all heads of a position; its query heads
+	q, o       int // size of all heads of a position, and of its query heads
 	group      int // query heads that share a key head
 	scale      float32
 	epsilon    float32
@@ -33,8 +34,8 @@ type layout struct {
 // matrix is the weights of a linear layer, [out, in] at an offset.
 type matrix struct{ offset, out, in int }
 
-// layerLayout places one layer's tensors. qkv is the three projections one after
-// the other, and so is bias; gateUp is two.
+// layerLayout says where one layer's tensors lie. qkv holds the three projections one
+// after the other, and bias their biases; gateUp holds two.
 type layerLayout struct {
 	qkv, out, gateUp, down           matrix
 	norm1, bias, qNorm, kNorm, norm2 int // offsets
@@ -97,12 +98,12 @@ func newLayout(a model.Architecture) *layout {
 	return l
 }
 
-// pageShape is the shape of pages of keys and values.
+// pageShape returns the shape of pages of keys and values.
 func (l *layout) pageShape() kvcache.Shape {
 	return kvcache.Shape{Layers: l.Layers, Heads: l.KVHeads, HeadSize: l.h}
 }
 
-// straight is the index of an axis that is padded at its end.
+// straight returns the index of an axis that is padded at its end: element i lies at i.
 func straight(n int) []int {
 	index := make([]int, n)
 	for i := range index {
@@ -111,7 +112,7 @@ func straight(n int) []int {
 	return index
 }
 
-// heads is the index of an axis of n heads, each half of each padded.
+// heads returns the index of an axis of n heads, each half of which is padded.
 func (l *layout) heads(n int) []int {
 	var index []int
 	half := l.HeadDim / 2
@@ -150,8 +151,8 @@ func (p *placement) read(flat []float32, w model.Weights) {
 	}
 }
 
-// write sets the Data of w, which has the tensors' names and shapes, to copies of a
-// flat slice's numbers.
+// write sets the Data of w, whose tensors have the placement's names and shapes, to
+// copies of a flat slice's numbers.
 func (p *placement) write(flat []float32, w model.Weights) model.Weights {
 	for t, s := range p.tensors {
 		w[t].Data = make([]float32, w[t].Size())
@@ -165,7 +166,8 @@ func (p *placement) write(flat []float32, w model.Weights) model.Weights {
 	return w
 }
 
-// view is write, but for tensors that lie in flat as they are: those are parts of it.
+// view does what write does, but it does not copy tensors that lie in flat without
+// padding: their Data is a part of flat.
 func (p *placement) view(flat []float32, w model.Weights) model.Weights {
 	for t, s := range p.tensors {
 		n := len(s.rows) * len(s.cols)

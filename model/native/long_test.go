@@ -10,7 +10,7 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// longContext is the built-in model with room for the prompts of real frameworks.
+// longContext returns the built-in model with room for the prompts of real frameworks.
 func longContext() model.Architecture {
 	a := model.Tiny(512)
 	a.MaxPositions = 4096
@@ -25,7 +25,7 @@ func longRow(a model.Architecture, n int) model.Row {
 	return r
 }
 
-// heap is what lives, in MB.
+// heap returns the size of live heap objects, in MB.
 func heap() float64 {
 	runtime.GC()
 	var m runtime.MemStats

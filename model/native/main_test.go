@@ -6,5 +6,5 @@ import (
 	"go.uber.org/goleak"
 )
 
-// Every trainer and decoder of these tests is closed; none may leave a goroutine.
+// Every trainer and decoder of these tests is closed; no goroutine may remain.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -11,7 +11,8 @@ import (
 	"github.com/fulgurite/fulgurite/model/native"
 )
 
-// mappedSize is large enough for a base in any precision to be kept in a file.
+// mappedSize returns an architecture that is large enough for a base in any precision to
+// be kept in a file.
 func mappedSize() model.Architecture {
 	return model.Architecture{
 		VocabSize: 2048, HiddenSize: 256, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 48, FeedForward: 320,
@@ -19,7 +20,7 @@ func mappedSize() model.Architecture {
 	}
 }
 
-// results are bits of scores, an update and a reply, by an engine that has seen nothing.
+// results returns the bits of scores, an update and a reply, computed by a new engine.
 func results(t *testing.T, c model.Checkpoint, batch []model.Row) (all [][]uint32) {
 	t.Helper()
 	e := engine("", 2)
@@ -38,8 +39,8 @@ func results(t *testing.T, c model.Checkpoint, batch []model.Row) (all [][]uint3
 	return append(all, bits(reply.Logprobs))
 }
 
-// A base computes alike from memory, from the file that it was just written to, and from
-// the one that another process left; the last does not read the weights at all.
+// A base gives the same bits from memory, from the file that was just written, and from
+// the file that another process left. In the last case the weights are not read at all.
 func TestAMappedBaseHasTheSameBits(t *testing.T) {
 	t.Parallel()
 	a := mappedSize()

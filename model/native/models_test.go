@@ -15,7 +15,7 @@ import (
 	"github.com/fulgurite/fulgurite/model/native/kernel"
 )
 
-// architectures cover each option and sizes that need padding.
+// architectures returns models that cover each option and sizes that need padding.
 func architectures() map[string]model.Architecture {
 	tiny := model.Tiny(32)
 	tiny.MaxPositions = 128
@@ -36,8 +36,8 @@ func architectures() map[string]model.Architecture {
 	return map[string]model.Architecture{"tiny": tiny, "llama": llama, "qwen2": qwen2, "qwen3": qwen3, "everything": everything}
 }
 
-// weights are random also where Init is constant, so that no gradient is zero
-// for a wrong reason.
+// weights returns weights that are random also where Init is constant, so that no
+// gradient is zero for a wrong reason.
 func weights(a model.Architecture, seed uint64) model.Weights {
 	w := a.Init(seed)
 	r := rand.New(rand.NewPCG(seed, 5))
@@ -47,7 +47,7 @@ func weights(a model.Architecture, seed uint64) model.Weights {
 			case len(t.Shape) == 1:
 				t.Data[i] += float32(0.2 * r.NormFloat64())
 			case t.Name == "model.embed_tokens.weight":
-				t.Data[i] *= 10 // else the first norm bends the loss too much for differences
+				t.Data[i] *= 10 // else the first norm curves the loss too much for finite differences
 			default:
 				t.Data[i] *= 1.5
 			}
@@ -56,7 +56,7 @@ func weights(a model.Architecture, seed uint64) model.Weights {
 	return w
 }
 
-// rows are count sequences of 1 to longest tokens, some at other temperatures.
+// rows returns count sequences of 1 to longest tokens, some at other temperatures.
 func rows(a model.Architecture, count, longest int, seed uint64) []model.Row {
 	r := rand.New(rand.NewPCG(seed, 9))
 	out := make([]model.Row, count)
@@ -70,8 +70,8 @@ func rows(a model.Architecture, count, longest int, seed uint64) []model.Row {
 	return out
 }
 
-// kernels are the sets to test. Short tests look for races alone, and goroutines are the same
-// whatever they compute with.
+// kernels returns the sets to test. Short tests look only for races, which do not depend
+// on the set.
 func kernels() []*kernel.Set {
 	if testing.Short() {
 		return kernel.Sets()[:1]
@@ -79,7 +79,8 @@ func kernels() []*kernel.Set {
 	return kernel.Sets()
 }
 
-// arithmetic skips a test that takes long and shows nothing of goroutines.
+// arithmetic skips a test in short mode: it takes long and tests nothing about
+// goroutines.
 func arithmetic(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
@@ -139,7 +140,8 @@ func score(t testing.TB, tr model.Trainer, rows []model.Row) (logprobs, entropie
 	return logprobs, entropies
 }
 
-// bits are comparable where NaN and signed zeros are not.
+// bits returns the bits of xs, which can be compared also where numbers are NaN or signed
+// zeros.
 func bits(xs []float32) []uint32 {
 	out := make([]uint32, len(xs))
 	for i, x := range xs {
@@ -148,14 +150,14 @@ func bits(xs []float32) []uint32 {
 	return out
 }
 
-// digest stands for the bits of many numbers: a wide model has millions, which the race
-// detector would compare one by one.
+// digest returns a digest of the bits of many numbers. A wide model has millions, and
+// comparing them one by one is slow under the race detector.
 func digest(xs []float32) string {
 	sum := sha256.Sum256(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(xs))), 4*len(xs)))
 	return hex.EncodeToString(sum[:])
 }
 
-// weightBits are the digests of the tensors, with their names.
+// weightBits returns the digests of the tensors, with their names.
 func weightBits(w model.Weights) []string {
 	var out []string
 	for _, t := range w {
@@ -164,12 +166,12 @@ func weightBits(w model.Weights) []string {
 	return out
 }
 
-// adamW are ordinary numbers.
+// adamW returns ordinary settings of AdamW.
 func adamW() model.AdamW {
 	return model.AdamW{LearningRate: 3e-3, Beta1: 0.9, Beta2: 0.98, Epsilon: 1e-8, WeightDecay: 0.01, ClipNorm: 1}
 }
 
-// likelihood is the objective of ordinary training on n tokens, with an entropy
+// likelihood returns the objective of ordinary training on n tokens, with an entropy
 // bonus so that both gradients matter.
 func likelihood(n int) model.Objective {
 	return func(_ int, logprobs, _, gradient, entropyGradient []float32) {

@@ -6,18 +6,18 @@ import (
 	"github.com/fulgurite/fulgurite/model/native/memory"
 )
 
-// parameters are a model's weights, kept once: vectors, and an embedding that is not
-// the head too, lie as the layout says; each matrix that products use is packed by
+// parameters holds a model's weights, each once. Vectors, and an embedding that is not
+// also the head, lie as the layout says. Each matrix that products use is packed by
 // kernel.PackRows, at the matrix's offset.
 type parameters struct {
 	*layout
-	// weights are all numbers in float32. Of a base that is held in fewer bits they are
-	// the vectors alone, each at its place in vectors, by its offset.
+	// weights holds all numbers in float32. For a base that is held in fewer bits it
+	// holds only the vectors; vectors maps the offset of each to its index in weights.
 	weights []float32
 	vectors map[int]int
 	panels  kernel.Panels  // the matrices and the embedding, at their offsets
-	tied    bool           // the embedding is the head too, and packed
-	held    *memory.Floats // what all of it lies in; nil if that is another's
+	tied    bool           // the embedding is also the head, and packed
+	held    *memory.Floats // the memory of all of it; nil if it belongs to another owner
 }
 
 // newParameters copies w, which matches the architecture.
@@ -29,7 +29,7 @@ func newParameters(l *layout, w model.Weights) *parameters {
 	return p
 }
 
-// zeroParameters has room for weights whose matrices are held so.
+// zeroParameters returns zero weights whose matrices are held in the given precision.
 func zeroParameters(l *layout, precision model.Precision) *parameters {
 	held := memory.New(parts(l, precision).numbers())
 	p := parametersIn(held.Data(), l, precision)
@@ -37,13 +37,14 @@ func zeroParameters(l *layout, precision model.Precision) *parameters {
 	return p
 }
 
-// heldParts are the sizes of what weights lie in, one after the other, in float32 each.
+// heldParts holds the sizes of the three consecutive parts of the memory of weights, each
+// counted in float32.
 type heldParts struct{ vectors, factors, matrices int }
 
 func (h heldParts) numbers() int { return h.vectors + h.factors + h.matrices }
 
-// parts counts the numbers of weights whose matrices are held in a precision. In float32
-// vectors lie among the matrices.
+// parts returns how many numbers weights take whose matrices are held in a precision. In
+// float32 the vectors lie among the matrices.
 func parts(l *layout, precision model.Precision) (h heldParts) {
 	if precision == model.F32 {
 		return heldParts{matrices: l.size}
@@ -60,7 +61,7 @@ func parts(l *layout, precision model.Precision) (h heldParts) {
 	return h
 }
 
-// parametersIn are weights that lie in numbers, which somebody else owns.
+// parametersIn returns weights that lie in numbers, which belongs to the caller.
 func parametersIn(numbers []float32, l *layout, precision model.Precision) *parameters {
 	p := &parameters{layout: l, tied: l.head.offset == l.embed}
 	if precision == model.F32 {
@@ -87,7 +88,7 @@ func parametersIn(numbers []float32, l *layout, precision model.Precision) *para
 	return p
 }
 
-// put sets the numbers of a tensor, rounded to what holds them.
+// put sets the numbers of a tensor, rounded to the form in which they are held.
 func (p *parameters) put(s tensorSpan, numbers []float32) {
 	switch {
 	case p.vectors == nil:
@@ -107,8 +108,8 @@ func (p *parameters) put(s tensorSpan, numbers []float32) {
 	}
 }
 
-// putMatrix goes through blocks of rows and columns, so that what it writes stays in the
-// first-level cache.
+// putMatrix sets a matrix in blocks of rows and columns, so that what it writes stays in
+// the first-level cache.
 func (p *parameters) putMatrix(s tensorSpan, numbers []float32) {
 	dense := isStraight(s.cols)
 	m, packed := p.matrixAt(s.offset)
@@ -127,7 +128,7 @@ func (p *parameters) putMatrix(s tensorSpan, numbers []float32) {
 					p.panels.Put(at+from*step, step, factor, x)
 					continue
 				}
-				for j, col := range s.cols[from:to] { // never of eight bits
+				for j, col := range s.cols[from:to] { // never in eight bits
 					p.panels.Put(at+col*step, step, factor, x[j:j+1])
 				}
 			}
@@ -135,8 +136,9 @@ func (p *parameters) putMatrix(s tensorSpan, numbers []float32) {
 	}
 }
 
-// place says where a row of a matrix lies: its first number at at, each next one step
-// further, and the factor of column col, if it has one, at factor.
+// place returns where a row of a matrix lies: its first number at index at, each further
+// number step later. If columns have factors, the factor of column col is at index
+// factor.
 func (m matrix) place(packed bool, row, col int) (at, step, factor int) {
 	if !packed {
 		at = m.offset + row*m.in
@@ -147,15 +149,15 @@ func (m matrix) place(packed bool, row, col int) (at, step, factor int) {
 	return at, step, (m.offset+panel*m.in)/kernel.QuantBlock + col/kernel.QuantBlock*step + row - panel
 }
 
-// free gives the memory back. Nobody may use the weights after it.
+// free gives the memory back. The weights must not be used after it.
 func (p *parameters) free() {
 	p.weights, p.panels = nil, kernel.Panels{}
 	p.held.Free()
 }
 
-// eachPiece calls do for short pieces of all rows of a tensor: its element number
-// element and those that follow lie at at + col·step, for each of cols. Pieces of rows
-// that are packed together come one after the other.
+// eachPiece calls do for short pieces of all rows of a tensor. The tensor's elements from
+// number element on lie at at + col·step, one for each of cols. Pieces of rows that are
+// packed together follow one another.
 func (l *layout) eachPiece(s tensorSpan, do func(at, step int, cols []int, element int)) {
 	m, packed := l.matrixAt(s.offset)
 	for first := 0; first < len(s.rows); first += kernel.PanelWidth {
@@ -173,7 +175,8 @@ func (l *layout) eachPiece(s tensorSpan, do func(at, step int, cols []int, eleme
 	}
 }
 
-// matrixAt is the matrix that an offset belongs to, if it is one that products use.
+// matrixAt returns the matrix that an offset belongs to. It returns false if products use
+// no such matrix.
 func (l *layout) matrixAt(offset int) (matrix, bool) {
 	for _, m := range l.matrices() {
 		if offset >= m.offset && offset < m.offset+m.out*m.in {
@@ -183,14 +186,14 @@ func (l *layout) matrixAt(offset int) (matrix, bool) {
 	return matrix{}, false
 }
 
-// row says where a row of a packed matrix lies: its first number at at, each next one
-// step further.
+// row returns where a row of a packed matrix lies: its first number at index at, each
+// further number step later.
 func (m matrix) row(i int) (at, step int) {
 	panel := i / kernel.PanelWidth * kernel.PanelWidth
 	return m.offset + panel*m.in + i - panel, min(kernel.PanelWidth, m.out-panel)
 }
 
-// matrices are the matrices that products use.
+// matrices returns the matrices that products use.
 func (l *layout) matrices() []matrix {
 	var all []matrix
 	for _, at := range l.layers {
@@ -199,7 +202,7 @@ func (l *layout) matrices() []matrix {
 	return append(all, l.head)
 }
 
-// vectorAt is the weights of n numbers at offset, of a vector.
+// vectorAt returns the n numbers of the vector at offset.
 func (p *parameters) vectorAt(offset, n int) []float32 {
 	if p.vectors != nil {
 		offset = p.vectors[offset]

@@ -10,7 +10,7 @@ import (
 	"github.com/fulgurite/fulgurite/model/native"
 )
 
-// blocked are architectures whose matrices are whole blocks of Q8_0.
+// blocked returns architectures whose matrices consist of whole blocks of Q8_0.
 func blocked() map[string]model.Architecture {
 	tied := model.Architecture{
 		VocabSize: 50, HiddenSize: 64, Layers: 2, Heads: 4, KVHeads: 1, HeadDim: 16, FeedForward: 96,
@@ -27,7 +27,8 @@ func blocked() map[string]model.Architecture {
 	return map[string]model.Architecture{"tied": tied, "untied": untied, "wide": wide}
 }
 
-// rounded are the numbers that the matrices of w stand for once they are held so.
+// rounded returns the values that the matrices of w have once they are held in precision
+// p.
 func rounded(w model.Weights, p model.Precision) model.Weights {
 	for _, t := range w {
 		if len(t.Shape) < 2 {
@@ -49,8 +50,8 @@ func rounded(w model.Weights, p model.Precision) model.Weights {
 	return w
 }
 
-// inPrecision are two checkpoints of one policy: over a base that is held so, and over
-// the same numbers in float32.
+// inPrecision returns two checkpoints of one policy: one over a base that is held in
+// precision p, and one over the same rounded numbers in float32.
 func inPrecision(a model.Architecture, p model.Precision) (narrow, wide model.Checkpoint) {
 	narrow, wide = adapted(a, lora(), 1), adapted(a, lora(), 1)
 	narrow.Adapter.BasePrecision = p
@@ -60,8 +61,8 @@ func inPrecision(a model.Architecture, p model.Precision) (narrow, wide model.Ch
 	return narrow, wide
 }
 
-// How a base is held changes what its matrices are rounded to, and nothing else: scores,
-// updates and completions are those over the rounded numbers in float32, to the bit.
+// The precision of a base only decides how its matrices are rounded: scores, updates and
+// completions equal, to the bit, those over the rounded numbers in float32.
 func TestABaseOfFewerBitsComputesWithTheNumbersItStandsFor(t *testing.T) {
 	t.Parallel()
 	for name, a := range blocked() {

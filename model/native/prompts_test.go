@@ -13,8 +13,8 @@ import (
 	"github.com/fulgurite/fulgurite/model/native"
 )
 
-// groups are requests whose prompts begin alike: some are equal, some branch off, some
-// go on where another ends.
+// groups returns requests whose prompts have common prefixes: some are equal, some branch
+// off, some continue where another ends.
 func groups(a model.Architecture, seed uint64, lengths ...int) []model.DecodeRequest {
 	r := rand.New(rand.NewPCG(seed, 13))
 	random := func(n int) []int32 {
@@ -43,7 +43,7 @@ func groups(a model.Architecture, seed uint64, lengths ...int) []model.DecodeReq
 	return out
 }
 
-// nextTurns go on from what was replied.
+// nextTurns returns requests that continue the replies.
 func nextTurns(a model.Architecture, all []model.DecodeRequest, replies []model.Completion) []model.DecodeRequest {
 	var out []model.DecodeRequest
 	for i, r := range all {
@@ -56,8 +56,8 @@ func nextTurns(a model.Architecture, all []model.DecodeRequest, replies []model.
 	return out
 }
 
-// together asks for all at once, and for each prompt once more by a caller that leaves
-// when it gets the first token.
+// together sends all requests at once. It sends each prompt once more for a caller that
+// leaves when it gets the first token.
 func together(t *testing.T, d model.Decoder, all []model.DecodeRequest) []model.Completion {
 	t.Helper()
 	var done sync.WaitGroup
@@ -89,7 +89,7 @@ func requireReplies(t *testing.T, want, got []model.Completion) {
 	}
 }
 
-// Versions over one base, in dialogs of two turns.
+// It compares several versions over one base, in dialogs of two turns.
 func requireSharingChangesNothing(t *testing.T, e *native.Engine, a model.Architecture, versions uint64, lengths ...int) {
 	t.Helper()
 	for version := range versions {
@@ -145,7 +145,7 @@ func TestSharedPromptsChangeNoReplyOfAWideModel(t *testing.T) {
 	requireSharingChangesNothing(t, engine("", 2), wideModel(), 1, 40, 150)
 }
 
-// What is sampled behind a shared prompt is scored by the trainer to the same bits.
+// The trainer scores what was sampled after a shared prompt to the same bits.
 func TestLogprobsBehindSharedPromptsAreScoredLogprobs(t *testing.T) {
 	t.Parallel()
 	c := adapted(architectures()["everything"], lora(), 3)
@@ -172,7 +172,7 @@ func TestLogprobsBehindSharedPromptsAreScoredLogprobs(t *testing.T) {
 	}
 }
 
-// Turns come one after the other, so what is computed is exact.
+// Turns run one after the other, so the number of computed positions is exact.
 func TestADialogComputesEachTurnOnce(t *testing.T) {
 	t.Parallel()
 	a := architectures()["tiny"]

@@ -10,8 +10,8 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// reference is the transformer as Hugging Face defines it, in double precision,
-// without any care for speed.
+// reference is the transformer as Hugging Face defines it, in double precision and
+// without optimization.
 type reference struct {
 	model.Architecture
 	tensors map[string][]float32
@@ -25,7 +25,7 @@ func newReference(a model.Architecture, w model.Weights) reference {
 	return r
 }
 
-// linear is W·x + bias; the bias is optional.
+// linear returns W·x + bias; the bias is optional.
 func (r reference) linear(name string, x []float64) []float64 {
 	w, bias := r.tensors[name+".weight"], r.tensors[name+".bias"]
 	out := make([]float64, len(w)/len(x))
@@ -61,7 +61,8 @@ func (r reference) rotate(head []float64, position int) []float64 {
 	return out
 }
 
-// heads cuts a projection into heads, normed and turned as their name says.
+// heads returns the heads of a projection, with the norm and the rotation that apply to
+// its kind.
 func (r reference) heads(prefix, kind string, x []float64, position int) [][]float64 {
 	var heads [][]float64
 	all := r.linear(prefix+"self_attn."+kind+"_proj", x)
@@ -131,7 +132,7 @@ func (r reference) layer(prefix string, stream [][]float64) {
 	}
 }
 
-// stream is what stands before the last norm, at all tokens but the last.
+// stream returns the stream before the last norm, for all tokens but the last.
 func (r reference) stream(tokens []int32) [][]float64 {
 	embedding := r.tensors["model.embed_tokens.weight"]
 	var stream [][]float64
@@ -148,7 +149,7 @@ func (r reference) stream(tokens []int32) [][]float64 {
 	return stream
 }
 
-// logprobs are those of tokens[1:].
+// logprobs returns the log-probabilities of tokens[1:].
 func (r reference) logprobs(tokens []int32, temperature float64) []float64 {
 	head := "lm_head"
 	if r.Tied {

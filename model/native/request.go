@@ -13,8 +13,8 @@ import (
 // errAbandoned marks a request whose caller has gone.
 var errAbandoned = errors.New("abandoned")
 
-// request is one completion in the making. Only the owner of the batch and, in a
-// step, the thread that has it may touch it, until done is closed.
+// request is one completion in progress. Until done is closed, only the owner of the
+// batch may touch it and, during a step, the thread that computes it.
 type request struct {
 	model.DecodeRequest
 	limit    int     // most tokens to sample
@@ -23,12 +23,12 @@ type request struct {
 	feed     int     // tokens that the present step adds
 	sampling bool    // the present step samples a token
 	pages    []*kvcache.Page
-	sought   bool     // whether others' pages were looked through for what the prompt begins with
-	leader   *request // computes the first shared tokens of the prompt, for which the request waits; nil where it does not wait
+	sought   bool     // whether other requests' pages were searched for a prefix of the prompt
+	leader   *request // the request waits until leader has computed the first shared tokens of the prompt; nil if it does not wait
 	shared   int
-	given    []int32 // tokens to take instead of sampling; empty, or limit of them
-	// samples carries each token to the caller that waits for the request, if it listens; it
-	// has room for all of them. nil where nobody listens.
+	given    []int32 // tokens to use instead of sampling; either none, or limit of them
+	// samples passes each token to the caller that waits for the request. It has room for
+	// all of them. It is nil if the caller does not listen.
 	samples chan sample
 
 	completion model.Completion
@@ -54,7 +54,7 @@ func (l *layout) newRequest(r model.DecodeRequest) (*request, error) {
 	if r.MaxTokens < 1 {
 		return nil, fmt.Errorf("%w: at most %d tokens asked for, want at least 1", ErrRow, r.MaxTokens)
 	}
-	if nucleus := r.TopP >= 0 && r.TopP <= 1; !nucleus { // NaN is not
+	if nucleus := r.TopP >= 0 && r.TopP <= 1; !nucleus { // also refuses NaN
 		return nil, fmt.Errorf("%w: top_p is %v, want 0 to 1", ErrRow, r.TopP)
 	}
 	scale, err := inverseTemperature(r.Temperature)
@@ -62,7 +62,7 @@ func (l *layout) newRequest(r model.DecodeRequest) (*request, error) {
 		return nil, err
 	}
 	limit := min(r.MaxTokens, room)
-	// The caller may change its slices once Decode has returned for ctx's sake.
+	// The caller may change its slices when Decode has returned because ctx ended.
 	r.Prompt, r.Stop = slices.Clone(r.Prompt), slices.Clone(r.Stop)
 	q := &request{
 		DecodeRequest: r, limit: limit, scale: scale, done: make(chan struct{}),
@@ -74,8 +74,8 @@ func (l *layout) newRequest(r model.DecodeRequest) (*request, error) {
 	return q, nil
 }
 
-// remaining is the number of tokens not yet in pages: the rest of the prompt, or
-// the token sampled last.
+// remaining returns the number of tokens that are not yet in pages: the rest of the
+// prompt, or the token sampled last.
 func (q *request) remaining() int { return len(q.Prompt) + len(q.completion.Tokens) - q.cached }
 
 func (q *request) token(position int) int32 {
@@ -85,7 +85,7 @@ func (q *request) token(position int) int32 {
 	return q.completion.Tokens[position-len(q.Prompt)]
 }
 
-// hasNucleus reports whether the likeliest tokens alone may be drawn.
+// hasNucleus reports whether only the likeliest tokens may be drawn.
 func (q *request) hasNucleus() bool {
 	return q.TopP > 0 && q.TopP < 1 && q.Temperature > 0 && q.given == nil
 }

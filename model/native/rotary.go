@@ -22,8 +22,8 @@ func newRotary(l *layout) *rotary {
 	return r
 }
 
-// root is the n-th root of x > 0 to the last few bits. math.Pow would do, but it
-// calls an exponential whose bits depend on the processor.
+// root returns the n-th root of x > 0, exact to the last few bits. math.Pow would do, but
+// it calls an exponential whose bits depend on the processor.
 func root(x float64, n int) float64 {
 	low, high := min(x, 1), max(x, 1)
 	for {

@@ -18,32 +18,32 @@ type sequence struct {
 	tokens    []int32
 	allowed   []model.TokenSet
 	scale     float32 // 1/temperature
-	answers   int     // where its log-probabilities begin in those of the shard
-	attention int     // its offset in activations.attention; -1 if it is computed again
+	answers   int     // index of its first log-probability in those of the shard
+	attention int     // its offset in activations.attention; -1 if its attention is computed again
 	width     int     // of a row of attention
 }
 
-// restricted reports whether position t chooses among some tokens alone.
+// restricted reports whether position t may choose only among some tokens.
 func (q *sequence) restricted(t int) bool { return q.allowed != nil && q.allowed[t] != nil }
 
-// end is where the sequence's log-probabilities end.
+// end returns the index at which the sequence's log-probabilities end.
 func (q *sequence) end() int { return q.answers + q.N }
 
-// sharedPositions is about how many positions a shard gathers where rows share what
-// they begin with: the more, the fewer of them end up in two shards. Those of a wide
-// model are as many as have their activations and logits kept.
+// sharedPositions returns about how many positions a shard gathers when rows share
+// prefixes: the larger it is, the fewer prefixes lie in two shards. For a wide model it
+// is the number of positions whose activations and logits can be kept.
 func (p *pass) sharedPositions() int {
 	if !p.wide() {
 		return shardPositions
 	}
 	var some arena
 	p.takeActivations(&some, kernel.Lanes)
-	numbers := p.Layers * some.used / kernel.Lanes // of a position, but for its attention
+	numbers := p.Layers * some.used / kernel.Lanes // of a position, without its attention
 	return max(shardPositions, min(keepNumbers*3/4/numbers, logitNumbers/p.v))
 }
 
-// cut distributes rows over shards by their tokens alone. Where they share, rows that
-// begin alike have their beginning in common.
+// cut distributes rows over shards by their tokens alone. If share is true, rows of a
+// shard share their common prefixes.
 func (p *pass) cut(rows []model.Row, share bool) ([][]sequence, error) {
 	scales, lengths, tokens := make([]float32, len(rows)), make([]int, len(rows)), make([][]int32, len(rows))
 	for i, row := range rows {
@@ -80,29 +80,29 @@ func (p *pass) cut(rows []model.Row, share bool) ([][]sequence, error) {
 	return shards, nil
 }
 
-// reader is position t of a sequence: what asks for an outcome of the position of the
-// shard where it lies.
+// reader is position t of a sequence. Several readers may need outcomes of the same
+// position of a shard.
 type reader struct {
 	q *sequence
 	t int
 }
 
-// answer is where the shard keeps the outcome for the reader.
+// answer returns the index of the reader's outcome in those of the shard.
 func (r reader) answer() int { return r.q.answers + r.t }
 
-// choosesLike reports whether both have the same soft-max, but perhaps not the same
-// token.
+// choosesLike reports whether both readers have the same soft-max. Their tokens may
+// differ.
 func (r reader) choosesLike(other reader) bool {
 	return r.q.scale == other.q.scale && !r.q.restricted(r.t) && !other.q.restricted(other.t)
 }
 
-// readers returns the readers of all positions of a shard.
+// readers holds the readers of all positions of a shard.
 type readers struct {
 	all  []reader // by position, then by sequence
-	ends []int    // of each position's
+	ends []int    // end of each position's readers in all
 }
 
-// load finds the readers of sequences that lie in so many positions.
+// load finds the readers of sequences that lie in rows positions.
 func (rs *readers) load(sequences []sequence, rows int) {
 	rs.ends = slices.Grow(rs.ends[:0], rows)[:rows]
 	clear(rs.ends)
@@ -118,7 +118,7 @@ func (rs *readers) load(sequences []sequence, rows int) {
 	}
 	each(func(_ *sequence, r, _ int) { rs.ends[r]++ })
 	total := 0
-	for r, n := range rs.ends { // where they begin, until the next loop adds to it
+	for r, n := range rs.ends { // begin of each position's readers; the next loop turns it into the end
 		rs.ends[r] = total
 		total += n
 	}
@@ -129,7 +129,7 @@ func (rs *readers) load(sequences []sequence, rows int) {
 	})
 }
 
-// of are the readers of position r.
+// of returns the readers of position r.
 func (rs *readers) of(r int) []reader {
 	first := 0
 	if r > 0 {

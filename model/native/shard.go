@@ -12,49 +12,50 @@ import (
 type shard struct {
 	*pass
 	sequences []sequence
-	trees     []int // the sequences that share nothing with those before them
+	trees     []int // indices of the sequences that share nothing with earlier ones
 	rows      int
 	readers   readers
 	training  bool          // a backward pass follows
-	again     bool          // it computes activations again; only each layer's x is kept
-	states    []activations // of the layers; where they are not kept, all but x is one memory
+	again     bool          // the backward pass computes activations again; only each layer's x is kept
+	states    []activations // of the layers; if they are not kept, all layers share the memory of all but x
 	x         []float32     // R·D, after the last layer
 	inverse   []float32     // R
 	normed    []float32     // R·D
-	// logits has the logits of a chunk of positions, chunk·V; the backward pass turns them
-	// into their gradient. Where there are several chunks it computes them again.
+	// logits holds the logits of a chunk of positions, chunk·V; the backward pass
+	// replaces them by their gradient. If there are several chunks, it computes them
+	// again.
 	logits   []float32
 	chunk    int
 	outcomes []outcome
 
-	logprobs, entropies              []float32 // of all sequences' positions; of a critic, values and zeros
+	logprobs, entropies              []float32 // for all sequences' positions; for a critic, values and zeros
 	gradient, entropyGradient        []float32 // likewise
 	dx, dh, dqkv, draw, dact, dmixed []float32
 	dlow                             []float32 // like activations.low
 
-	threads []shardThread // one for each that works on the shard
+	threads []shardThread // one for each thread that works on the shard
 
-	keepNumbers, logitNumbers int // the constants
+	keepNumbers, logitNumbers int // the constants of these names; tests change them
 	memory                    arena
 }
 
 // shardThread is the memory of one thread.
 type shardThread struct {
-	transposed, keys          []float32 // heads that lie across
+	transposed, keys          []float32 // transposed heads
 	probabilities, dattention []float32 // pieces of attention
 	buffer                    []float32 // of MatMulPanelsRows
 	across                    []float32 // some columns of a gradient, transposed
-	unused                    []float32 // where gradients of frozen vectors go
+	unused                    []float32 // receives the gradients of frozen vectors
 	choice                    choice
-	// sum and part are gradients of logits; they are made where a position's readers
+	// sum and part are gradients of logits; they are allocated when readers of a position
 	// choose differently.
 	sum, part []float32
 }
 
 const (
-	// keepNumbers is how many numbers of activations are kept for the backward pass.
-	// Where a shard has more, which only long sequences of large models have, each layer
-	// computes its own again, to the same bits.
+	// keepNumbers is how many numbers of activations are kept for the backward pass. If a
+	// shard has more, as only long sequences of large models have, each layer computes
+	// its own again, to the same bits.
 	keepNumbers = 1 << 27
 	// logitNumbers is about how many logits exist at once.
 	logitNumbers = 1 << 24
@@ -86,7 +87,7 @@ func (s *shard) load(sequences []sequence, training bool) {
 		}
 	}
 	s.chunk = min(s.rows, max(kernel.Lanes, s.logitNumbers/s.v))
-	var one arena // of one layer, only counted
+	var one arena // counts the memory of one layer
 	s.takeActivations(&one, s.rows)
 	s.again = training && s.Layers*(one.used+attention) > s.keepNumbers
 	s.memory.layOut(func() { s.takeMemory(attention) })
@@ -94,10 +95,11 @@ func (s *shard) load(sequences []sequence, training bool) {
 	s.readers.load(sequences, s.rows)
 }
 
-// answers is how many positions the sequences have, each with its shared ones.
+// answers returns how many positions the sequences have. Shared positions count once for
+// each sequence.
 func (s *shard) answers() int { return s.sequences[len(s.sequences)-1].end() }
 
-// takeMemory takes what load lays out.
+// takeMemory allocates the memory that load lays out.
 func (s *shard) takeMemory(attention int) {
 	a, rows := &s.memory, s.rows
 	for l := range s.states {
@@ -147,8 +149,8 @@ func (s *shard) takeMemory(attention int) {
 	}
 }
 
-// forward computes log-probabilities and entropies, or else values, of all
-// positions.
+// forward computes log-probabilities and entropies of all positions, or their values for
+// a critic.
 func (s *shard) forward() {
 	if s.rows == 0 {
 		return
@@ -173,7 +175,7 @@ func (s *shard) forward() {
 	}
 }
 
-// layer runs one layer; next becomes the stream after it, or is nil.
+// layer runs one layer. It writes the stream after the layer to next, unless next is nil.
 func (s *shard) layer(l int, next []float32) {
 	a := &s.states[l]
 	s.project(l, a, s.rows)
@@ -214,8 +216,8 @@ func (s *shard) eachHead(do func(thread *shardThread, q *sequence, kv int)) {
 	})
 }
 
-// eachTreesHead is eachHead, but that one thread takes the sequences that share
-// positions, in their order.
+// eachTreesHead does what eachHead does, but sequences that share positions run on one
+// thread, in their order.
 func (s *shard) eachTreesHead(do func(thread *shardThread, q *sequence, kv int)) {
 	s.each(len(s.trees)*s.KVHeads, func(thread *shardThread, i int) {
 		first, last := s.trees[i/s.KVHeads], len(s.sequences)
@@ -266,7 +268,7 @@ func (s *shard) read(thread *shardThread, r int, logits []float32) {
 	}
 }
 
-// outcome is the outcome of position t's logits for the token that follows.
+// outcome returns the outcome of position t's logits for the token that follows.
 func (s *shard) outcome(thread *shardThread, q *sequence, t int, logits []float32) outcome {
 	token := q.tokens[t+1]
 	if !q.restricted(t) {
@@ -276,7 +278,7 @@ func (s *shard) outcome(thread *shardThread, q *sequence, t int, logits []float3
 	return s.tokenOutcome(thread.choice.gather(logits), n, thread.choice.indexOf(token), q.scale)
 }
 
-// ask has the objective write the gradients of all positions.
+// ask lets the objective write the gradients of all positions.
 func (s *shard) ask(objective model.Objective) {
 	clear(s.gradient)
 	clear(s.entropyGradient)

@@ -11,8 +11,8 @@ import (
 	"github.com/fulgurite/fulgurite/model/native"
 )
 
-// branches are rows that begin alike: one is another's beginning, some are equal, some
-// branch off within others, and some have their own temperature or masks.
+// branches returns rows with common prefixes: some are a prefix of another, some are
+// equal, some branch off within others, and some have their own temperature or masks.
 func branches(a model.Architecture, count, longest int, seed uint64) []model.Row {
 	r := rand.New(rand.NewPCG(seed, 11))
 	out := masked(a, rows(a, 3, longest, seed), seed)
@@ -37,7 +37,7 @@ func branches(a model.Architecture, count, longest int, seed uint64) []model.Row
 	return out
 }
 
-// gradientOf is that of weighted, read out of AdamW's first moment.
+// gradientOf returns the gradient of weighted, read out of AdamW's first moment.
 func gradientOf(t *testing.T, tr model.Trainer, batch []model.Row) model.Weights {
 	t.Helper()
 	_, err := tr.Update(t.Context(), batch, weighted, model.AdamW{Beta1: 0.5, Beta2: 0.5, Epsilon: 1e-8})
@@ -90,8 +90,8 @@ func TestSharedBeginningsChangeNoGradientOfAWideModel(t *testing.T) {
 	}
 }
 
-// Long sequences compute their attention again, piece by piece, also over what they
-// share with others.
+// Long sequences compute their attention again, piece by piece, also for the positions
+// that they share with others.
 func TestSharedBeginningsOfLongRowsChangeNoGradient(t *testing.T) {
 	t.Parallel()
 	a := architectures()["everything"]

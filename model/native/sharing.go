@@ -9,12 +9,12 @@ import (
 )
 
 const (
-	// leastShared is how many tokens prompts have to begin with alike for one to take
-	// them over from another: to wait for fewer costs more than to compute them.
+	// leastShared is the shortest common prefix that one prompt takes over from another:
+	// to wait for fewer tokens costs more than to compute them.
 	leastShared = 8
-	// keptNumbers and keptPages are how much of finished requests memory may grow for, and
-	// stays in a decoder without requests: 256 MiB, and no more positions than are worth it
-	// for a small model, which computes them fast.
+	// keptNumbers and keptPages limit the memory for finished requests that a decoder
+	// takes in addition, and that stays while it has no requests: 256 MiB, and no more
+	// positions than are worth it for a small model, which computes them fast.
 	keptNumbers = 64 << 20
 	keptPages   = 1024
 )
@@ -25,17 +25,18 @@ func newKept(pages *kvcache.Pages) *kvcache.Kept {
 
 func pagesToStay(s kvcache.Shape) int { return min(keptPages, keptNumbers/s.Numbers()) }
 
-// KeptBytes is how much more memory a decoder takes at most than requests that run at
-// the same time: keys and values of earlier ones, for those that go on from them.
+// KeptBytes returns how much memory a decoder takes at most in addition to that of
+// requests that run at the same time: keys and values of earlier requests, for those that
+// continue them.
 func KeptBytes(a model.Architecture) int64 {
 	s := newLayout(a).pageShape()
 	return 4 * int64(pagesToStay(s)*s.Numbers())
 }
 
-// share gives q the keys and values of its prompt's beginning that finished requests, or
-// requests before it in the batch, have computed, or has q wait for a request that is
-// about to compute them. It reports whether q waits. q only waits for a request before
-// it, so the first request of a batch never waits.
+// share gives q the keys and values of a prefix of its prompt that finished requests, or
+// requests before it in the batch, have computed. If another request is about to compute
+// them, q waits for it, and share reports true. q only waits for a request before it, so
+// the first request of a batch never waits.
 func (b *batch) share(q *request, before []*request) (waits bool) {
 	if !q.sought {
 		q.sought = true
@@ -45,8 +46,9 @@ func (b *batch) share(q *request, before []*request) (waits bool) {
 	return q.leader != nil
 }
 
-// seek finds who has, or will have, the most of q's prompt. The last token of a prompt
-// is always fed, because the first token of the completion comes from it.
+// seek finds the request that has, or will have, the longest prefix of q's prompt. The
+// last token of a prompt is always fed, because the first token of the completion comes
+// from it.
 func (b *batch) seek(q *request, before []*request) {
 	most := len(q.Prompt) - 1
 	least := max(leastShared, q.cached+1)
@@ -70,8 +72,9 @@ func (b *batch) seek(q *request, before []*request) {
 	}
 }
 
-// follow has q take over what its leader has computed, once that is all that they share.
-// If the leader ends before, q seeks another for the rest.
+// follow lets q take over what its leader has computed, as soon as that is everything
+// that they share. If the leader ends before that, q takes what there is and seeks
+// another leader for the rest.
 func (b *batch) follow(q *request) {
 	if q.leader == nil {
 		return
@@ -93,8 +96,8 @@ func (b *batch) adopt(q *request, pages []*kvcache.Page, n int) {
 	q.pages, q.cached = shared, n
 }
 
-// remove answers requests that have finished, after those that wait for them took over
-// what they have.
+// remove answers requests that have finished. Before that, requests that wait for them
+// take over what they have computed.
 func (b *batch) remove() {
 	for _, q := range b.running {
 		if !q.finished() {
@@ -104,8 +107,8 @@ func (b *batch) remove() {
 	b.running = slices.DeleteFunc(b.running, b.finish)
 }
 
-// keep has the pages of a request that has finished, or was abandoned, kept for those
-// that go on from it.
+// keep keeps the pages of a request that has finished, or was abandoned, for requests
+// that continue it.
 func (b *batch) keep(q *request) {
 	if b.alone {
 		b.pages.Release(q.pages)

@@ -12,20 +12,20 @@ import (
 	"github.com/fulgurite/fulgurite/model/native"
 )
 
-// The samples of a step of GRPO: 8 prompts, each with 8 replies of 32 tokens, whose
-// prompts are in the time.
+// The requests are the samples of a step of GRPO: 8 prompts, each with 8 replies of 32
+// tokens. The time includes the prompts.
 func BenchmarkSmolLM2DecodeLoRAGroups(b *testing.B) {
 	for _, tokens := range []int{57, 512} {
 		benchmarkSharing(b, fmt.Sprintf("prompt=%d", tokens), 8*8, tokens, 1)
 	}
 }
 
-// The same as dialogs: 8 prompts of 128 tokens, with 4 dialogs each of 3 turns. A turn is a
-// reply of 32 tokens and an answer of as many.
+// The requests are dialogs: 8 prompts of 128 tokens, each with 4 dialogs of 3 turns. A
+// turn is a reply of 32 tokens and an answer of 32.
 func BenchmarkSmolLM2DecodeLoRADialogs(b *testing.B) { benchmarkSharing(b, "turns=3", 8*4, 128, 3) }
 
-// benchmarkSharing runs dialogs whose prompts are 8 different ones, with and without
-// sharing what they begin with.
+// benchmarkSharing runs dialogs that begin with 8 different prompts, with and without
+// sharing of prefixes.
 func benchmarkSharing(b *testing.B, name string, dialogs, tokens, turns int) {
 	a := smolLM2()
 	a.MaxPositions = 1024
@@ -42,7 +42,7 @@ func benchmarkSharing(b *testing.B, name string, dialogs, tokens, turns int) {
 			startPeak(b)
 			began, steps := processorTime(b), int32(0)
 			for b.Loop() {
-				steps++ // each has prompts of its own
+				steps++ // each step has its own prompts
 				var all sync.WaitGroup
 				for i := range dialogs {
 					prompt := longRow(a, tokens).Tokens
@@ -58,7 +58,7 @@ func benchmarkSharing(b *testing.B, name string, dialogs, tokens, turns int) {
 	}
 }
 
-// talk asks for a reply, and for others to what follows it.
+// talk asks for a reply, and then for replies to what follows it.
 func talk(b *testing.B, d model.Decoder, prompt []int32, turns int, seed uint64) {
 	for turn := range turns {
 		c, err := d.Decode(b.Context(), model.DecodeRequest{Prompt: prompt, MaxTokens: 32, Temperature: 1, Seed: seed + uint64(turn)<<32})

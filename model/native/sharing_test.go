@@ -32,8 +32,8 @@ func stepped(t *testing.T) *batch {
 	return b
 }
 
-// join adds a request for one token after n that are the same for every request, and
-// some more.
+// join adds a request for one token. Its prompt has n tokens that are the same for every
+// request, and then the tokens more.
 func (b *batch) join(t *testing.T, n int, more ...int32) *request {
 	t.Helper()
 	prompt := make([]int32, n, n+len(more))
@@ -46,7 +46,8 @@ func (b *batch) join(t *testing.T, n int, more ...int32) *request {
 	return q
 }
 
-// finishAll steps until nobody is left, and returns how many positions that took.
+// finishAll makes steps until no request is left, and returns how many positions they
+// computed.
 func (b *batch) finishAll() int {
 	before := b.computed
 	for len(b.running) > 0 {
@@ -88,8 +89,8 @@ func TestBranchesOfAPromptAreComputedOnce(t *testing.T) {
 	require.Equal(t, 100+4+1+1, b.finishAll())
 }
 
-// Whoever computes for others goes away in the middle. What it has done stays, and one
-// of the others goes on.
+// The request that computes for others goes away in the middle. What it has computed
+// stays, and one of the others continues.
 func TestAGroupOutlivesTheOneThatComputesItsPrompt(t *testing.T) {
 	t.Parallel()
 	alone := stepped(t)

@@ -2,11 +2,11 @@ package native
 
 import "github.com/fulgurite/fulgurite/model/native/kernel"
 
-// wideNumbers is the size above which a model is wide: the threads of a trainer or
-// decoder share each product of one shard or unit, where those of a smaller model take
-// shards and units of their own. A wide model's gradient and activations then exist
-// once, and its weights are read once for all threads. It depends on the architecture
-// alone, because the order in which gradients are added up does.
+// wideNumbers is the size above which a model is wide. In a wide model, the threads of a
+// trainer or decoder share each product of one shard or unit; in a smaller one, each
+// thread takes its own shards and units. A wide model's gradient and activations then
+// exist once, and its weights are read once for all threads. The limit depends on the
+// architecture alone, because the order in which gradients are added up does.
 const wideNumbers = 1 << 25 / 3
 
 func (l *layout) wide() bool { return l.size > wideNumbers }
@@ -32,8 +32,8 @@ func (p *pass) eachRows(rows int, do func(worker, first, last int)) {
 	p.split.run((rows+step-1)/step, func(worker, i int) { do(worker, i*step, min((i+1)*step, rows)) })
 }
 
-// linear sets out, rows × m.out, to the product of in, rows × m.in, with the weights
-// of m, or adds it where add is true.
+// linear sets out, rows × m.out, to the product of in, rows × m.in, with the weights of
+// m. If add is true, it adds the product to out.
 func (p *pass) linear(m matrix, out, in []float32, rows int, add bool) {
 	if p.split == nil {
 		p.MatMulPanels(out, m.out, in, m.in, p.panels.From(m.offset), rows, m.out, m.in, add)
@@ -44,7 +44,7 @@ func (p *pass) linear(m matrix, out, in []float32, rows int, add bool) {
 	})
 }
 
-// norm is Norm of rows of the stream, with the weights at offset.
+// norm computes Norm for rows of the stream, with the weights at offset.
 func (p *pass) norm(offset int, h, x, inverse []float32, rows int) {
 	w := p.vectorAt(offset, p.d)
 	if p.split == nil {
@@ -56,7 +56,7 @@ func (p *pass) norm(offset int, h, x, inverse []float32, rows int) {
 	})
 }
 
-// activate is SwiGLU of rows.
+// activate computes SwiGLU for rows.
 func (p *pass) activate(gateUp, act []float32, rows int) {
 	if p.split == nil {
 		p.SwiGLU(gateUp, act, rows, p.f)
@@ -67,7 +67,7 @@ func (p *pass) activate(gateUp, act []float32, rows int) {
 	})
 }
 
-// activateBackward is SwiGLUBackward of rows.
+// activateBackward computes SwiGLUBackward for rows.
 func (p *pass) activateBackward(gateUp, dact []float32, rows int) {
 	if p.split == nil {
 		p.SwiGLUBackward(gateUp, dact, rows, p.f)

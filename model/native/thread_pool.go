@@ -6,13 +6,13 @@ import (
 	"sync/atomic"
 )
 
-// spinRounds is how often a thread that waits looks again before it sleeps. The
-// parts of one layer follow each other by microseconds; to sleep and wake between
-// them would take longer than some of them do.
+// spinRounds is how often a waiting thread checks before it sleeps. The parts of one
+// layer follow each other within microseconds; to sleep and wake between them would take
+// longer than some of the parts.
 const spinRounds = 200
 
 // threadPool is a fixed number of threads that share the parts of a job. Which thread
-// does which part is chance; no result may depend on it.
+// computes which part is random; no result may depend on it.
 type threadPool struct {
 	threads int
 	spins   int           // rounds of waiting before sleep; 0 where jobs are rare
@@ -22,7 +22,7 @@ type threadPool struct {
 	once    sync.Once
 
 	tickets  atomic.Int64 // goroutines that the present job has room for
-	asleep   atomic.Int64 // goroutines that wait at jobs, or will in a moment
+	asleep   atomic.Int64 // goroutines that wait for jobs, or are about to
 	finished atomic.Int64 // goroutines that have left the present job
 
 	next atomic.Int64
@@ -49,9 +49,9 @@ func newThreadPool(threads int, spin bool) *threadPool {
 	return c
 }
 
-// run calls do for each part below n and returns when all calls have. worker is
-// below threads and no two calls at once have the same. It does not allocate. A call
-// from within do is not allowed.
+// run calls do for each part below n and returns when all calls have returned. worker is
+// below threads, and no two calls at the same time have the same worker. run does not
+// allocate. do must not call run.
 func (c *threadPool) run(n int, do func(worker, part int)) {
 	wake := int64(min(c.threads, n) - 1)
 	if wake <= 0 {
@@ -72,7 +72,7 @@ func (c *threadPool) run(n int, do func(worker, part int)) {
 		c.jobs <- struct{}{}
 	}
 	c.work(0)
-	// A thread that has not come by now is not waited for.
+	// run does not wait for a thread that has not joined by now.
 	late := c.tickets.Swap(0)
 	c.done.Add(int(-late))
 	c.spin(func() bool { return c.finished.Load() == wake-late })
@@ -102,7 +102,7 @@ func (c *threadPool) wait() bool {
 	}
 }
 
-// spin looks until ready says true, for as long as spins allow, and reports whether
+// spin calls ready until it returns true, for at most spins rounds, and reports whether
 // it did.
 func (c *threadPool) spin(ready func() bool) bool {
 	for range c.spins {
@@ -111,12 +111,12 @@ func (c *threadPool) spin(ready func() bool) bool {
 				return true
 			}
 		}
-		runtime.Gosched() // others may need the processor more
+		runtime.Gosched() // other goroutines may need the processor more
 	}
 	return false
 }
 
-// takeOne lowers n by one unless it is 0, which it reports by false.
+// takeOne decrements n and returns true, or returns false if n is 0.
 func takeOne(n *atomic.Int64) bool {
 	for {
 		old := n.Load()

@@ -18,33 +18,33 @@ var (
 // trainer implements model.Trainer.
 type trainer struct {
 	*pass
-	// changes places the numbers that updates change: those of the model, or of its
-	// adapter. Gradients and moments have the same layout.
+	// changes is the placement of the numbers that updates change: those of the model, or
+	// of its adapter. Gradients and moments have the same layout.
 	changes        *placement
 	mean, variance []float32
 	updates        int
-	of             model.Checkpoint // architecture and adapter alone
+	of             model.Checkpoint // only architecture and adapter are set
 	spans          []span           // for the norm
-	stretches      []stretch        // rows of an update share a common beginning
-	shares         bool             // rows of an update have what they begin with in common
+	stretches      []stretch        // pieces that an update of a whole model changes; nil for an adapter
+	shares         bool             // whether rows of an update share common prefixes
 
 	threadPool *threadPool
-	shards     []*shard    // one for each thread, or one in all of a wide model
+	shards     []*shard    // one for each thread; a single one for a wide model
 	lanes      [][]float32 // gradients; see laneLimit
-	panels     [][]float32 // for each thread, some columns of a panel
+	panels     [][]float32 // for each thread, memory for some columns of a panel
 	held       []*memory.Floats
 }
 
-// The gradient is added up in lanes: shard i into lane i mod lanes, and then lane
-// after lane. More lanes let more threads work at once; their number depends on
-// the architecture alone, so that the order of sums does. A wide model, whose shards
-// come one after the other, has one.
+// The gradient is added up in lanes: shard i is added to lane i mod lanes, and then the
+// lanes are added up in order. More lanes let more threads work at once. Their number
+// depends on the architecture alone, so that the order of sums does too. A wide model has
+// one lane, because its shards run one after the other.
 const (
 	mostLanes   = 16
 	laneNumbers = 1 << 25 // in all lanes together
 )
 
-// laneLimit is the most lanes that an update uses.
+// laneLimit returns the largest number of lanes that an update uses.
 func (t *trainer) laneLimit() int {
 	if t.wide() {
 		return 1
@@ -91,7 +91,7 @@ func (e *Engine) newTrainer(c model.Checkpoint) (*trainer, error) {
 	return t, nil
 }
 
-// readMoments are zero where no updates were made and none are given.
+// readMoments returns zeros if no updates were made and no moments are given.
 func (t *trainer) readMoments(kind string, w model.Weights) ([]float32, error) {
 	if w == nil && t.updates == 0 {
 		return t.numbers(t.changes.size), nil
@@ -104,14 +104,15 @@ func (t *trainer) readMoments(kind string, w model.Weights) ([]float32, error) {
 	return flat, nil
 }
 
-// numbers are n zeros that live as long as the trainer.
+// numbers returns n zeros that live as long as the trainer.
 func (t *trainer) numbers(n int) []float32 {
 	f := memory.New(n)
 	t.held = append(t.held, f)
 	return f.Data()
 }
 
-// run calls do for each part, by several threads unless they share each part.
+// run calls do for each part. Parts run on several threads, unless the threads share each
+// part.
 func (t *trainer) run(n int, do func(worker, part int)) {
 	if t.split == nil {
 		t.threadPool.run(n, do)
@@ -142,7 +143,8 @@ func (t *trainer) Checkpoint() model.Checkpoint { return t.state(t.changes.write
 // View implements model.Viewer.
 func (t *trainer) View() model.Checkpoint { return t.state(t.changes.view) }
 
-// state is the present state, tensors giving flat slices the shapes of those of w.
+// state returns the current state. tensors gives the numbers of a flat slice the shapes
+// of w's tensors.
 func (t *trainer) state(tensors func(flat []float32, w model.Weights) model.Weights) model.Checkpoint {
 	c := t.of
 	c.Updates = t.updates
@@ -151,8 +153,9 @@ func (t *trainer) state(tensors func(flat []float32, w model.Weights) model.Weig
 	return c
 }
 
-// trained are the numbers that updates change, as changes places them, until the next
-// update: those of a whole model, which are packed, borrow the memory of its gradient.
+// trained returns the numbers that updates change, in the order of changes; they are
+// valid until the next update. The numbers of a whole model are packed, so trained
+// unpacks them into the memory of the gradient.
 func (t *trainer) trained() []float32 {
 	if t.adapter != nil {
 		return t.adapter.flat
@@ -247,8 +250,8 @@ func (t *trainer) reserveLanes(n int) [][]float32 {
 	return t.lanes[:n]
 }
 
-// plan checks rows and cuts them into shards. Those of a whole model's update share
-// nothing: its gradient is added up row by row.
+// plan checks rows and cuts them into shards. Callers pass share = false for the update
+// of a whole model: its gradient is added up row by row.
 func (t *trainer) plan(rows []model.Row, share bool) ([][]sequence, error) {
 	longest := 0
 	for _, r := range rows {
@@ -262,7 +265,7 @@ func (t *trainer) plan(rows []model.Row, share bool) ([][]sequence, error) {
 	return shards, nil
 }
 
-// checkRow returns the factor of the row's logits.
+// checkRow checks a row and returns the factor of its logits.
 func (l *layout) checkRow(row model.Row) (scale float32, err error) {
 	if err := checkTokens(l.Architecture, row.Tokens); err != nil {
 		return 0, err
@@ -276,8 +279,8 @@ func (l *layout) checkRow(row model.Row) (scale float32, err error) {
 	return inverseTemperature(row.Temperature)
 }
 
-// checkAllowed wants a set, or none, for each token but the first, and in it that
-// token.
+// checkAllowed requires an entry for each token but the first: either no set, or a set
+// that contains the token.
 func (l *layout) checkAllowed(row model.Row) error {
 	if row.Allowed == nil {
 		return nil

@@ -17,7 +17,7 @@ func TestTrainingOverfitsOneBatch(t *testing.T) {
 	n := 0
 	for i := range batch {
 		batch[i].Temperature = 1
-		batch[i].Tokens[0] = int32(i) // tells the rows apart
+		batch[i].Tokens[0] = int32(i) // makes the rows differ
 		n += len(batch[i].Tokens) - 1
 	}
 	eachKernel(t, func(t *testing.T, kernelName string) {
@@ -46,7 +46,7 @@ func TestTrainingOverfitsOneBatch(t *testing.T) {
 	})
 }
 
-// One update against the formula in double precision, from the gradient that
+// One update is compared with the formula in double precision, from the gradient that
 // gradients measured.
 func TestUpdateIsClippedAdamW(t *testing.T) {
 	t.Parallel()
@@ -120,7 +120,7 @@ func TestCancelledUpdateChangesNothing(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-// A masked token has no part in the gradient, whatever it is.
+// A masked token has no influence on the gradient, whichever token it is.
 func TestMaskedTokensDoNotTrain(t *testing.T) {
 	t.Parallel()
 	a := architectures()["qwen3"]

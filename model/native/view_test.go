@@ -10,8 +10,8 @@ import (
 	"github.com/fulgurite/fulgurite/model/native"
 )
 
-// Sizes with padding and without, ties and their absence: what is shown is what is
-// copied, and memory is taken for padded tensors only.
+// The models have sizes with and without padding, and tied and untied embeddings. A view
+// shows what a copy holds, and takes memory only for padded tensors.
 func TestAViewIsTheCheckpointWithoutACopy(t *testing.T) {
 	t.Parallel()
 	padded := model.Architecture{

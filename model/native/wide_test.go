@@ -9,7 +9,7 @@ import (
 	"github.com/fulgurite/fulgurite/model/native"
 )
 
-// wideModel is just large enough that threads share its products.
+// wideModel returns a model just large enough that threads share its products.
 func wideModel() model.Architecture {
 	return model.Architecture{
 		VocabSize: 20011, HiddenSize: 272, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 34, FeedForward: 530,
@@ -17,7 +17,7 @@ func wideModel() model.Architecture {
 	}
 }
 
-// What threads share is the same for any number of them, and is what the reference says.
+// Shared products are the same for any number of threads, and agree with the reference.
 func TestThreadsShareTheProductsOfAWideModel(t *testing.T) {
 	t.Parallel()
 	a := wideModel()
@@ -78,7 +78,7 @@ func TestAWideModelDecodesWhatItScores(t *testing.T) {
 	}
 }
 
-// Memory that is saved changes no bit: with activations computed again, and logits
+// Saving memory changes no bit: neither computing activations again, nor computing logits
 // some positions at a time.
 func TestWhatIsComputedAgainIsTheSame(t *testing.T) {
 	t.Parallel()
@@ -116,7 +116,7 @@ func TestWhatIsComputedAgainIsTheSame(t *testing.T) {
 	}
 }
 
-// An adapter's products are shared by threads too.
+// Threads also share an adapter's products.
 func TestThreadsShareTheAdapterOfAWideModel(t *testing.T) {
 	t.Parallel()
 	c := adapted(wideModel(), lora(), 1)

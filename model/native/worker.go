@@ -9,8 +9,8 @@ import (
 	"github.com/fulgurite/fulgurite/model/native/kvcache"
 )
 
-// worker is one thread's memory for decoding, enough for a unit. The threads of a
-// wide model share the memory of the first for a unit's rows.
+// worker is one thread's memory for decoding, enough for a unit. In a wide model all
+// threads use the first worker's memory for a unit's rows.
 type worker struct {
 	*pass
 	shape   kvcache.Shape // of pages
@@ -78,8 +78,8 @@ func (b *worker) run(u *unit) {
 	b.sample(u)
 }
 
-// remember turns a request's new queries and keys to their positions and files
-// keys and values.
+// remember rotates a request's new queries and keys to their positions, and stores keys
+// and values in its pages.
 func (b *worker) remember(q *request, layer, row int) {
 	for t := range q.feed {
 		position := q.cached + t
@@ -124,8 +124,8 @@ func (b *worker) attendAll(u *unit, layer int) {
 	})
 }
 
-// attend mixes the values of the first n positions for one row and the heads that share
-// a key head: the chains of shard.attend, cut at pages.
+// attend mixes the values of the first n positions for one row and the heads that share a
+// key head. It computes the same chains as shard.attend, cut at pages.
 func (b *worker) attend(scores []float32, q *request, layer, row, n, kv int) {
 	queries := b.state.qkv[row*b.q+kv*b.group*b.h:]
 	for i, page := range q.pages {
@@ -149,7 +149,8 @@ func (b *worker) attend(scores []float32, q *request, layer, row, n, kv int) {
 	}
 }
 
-// sample moves the unit's requests on and samples where nothing remains to feed.
+// sample advances the unit's requests, and samples for those that have nothing left to
+// feed.
 func (b *worker) sample(u *unit) {
 	row, n := 0, 0
 	for _, q := range u.requests {
@@ -172,8 +173,8 @@ func (b *worker) sample(u *unit) {
 	b.eachRows(n, func(thread, first, last int) { b.chooseAll(b.team[thread], u.requests, first, last) })
 }
 
-// chooseAll has a worker choose for those that sample, from the one numbered first
-// to the one before last.
+// chooseAll lets worker by choose for the requests that sample, from number first up to,
+// but without, number last.
 func (b *worker) chooseAll(by *worker, requests []*request, first, last int) {
 	n := 0
 	for _, q := range requests {
@@ -189,8 +190,8 @@ func (b *worker) chooseAll(by *worker, requests []*request, first, last int) {
 	}
 }
 
-// choose samples one token: the largest of logit/temperature + noise, the lowest
-// number of several. Where tokens are given it takes the next of those.
+// choose samples one token: the one with the largest logit/temperature + noise, or of
+// several the one with the lowest number. If tokens are given, it takes the next of them.
 func (b *worker) choose(q *request, logits []float32) {
 	restricted, err := b.restrict(q, logits)
 	if err != nil {
@@ -224,7 +225,7 @@ func (b *worker) chooseFreely(q *request, logits []float32) (int32, outcome) {
 	return int32(token), b.tokenOutcome(logits, b.VocabSize, token, q.scale)
 }
 
-// largest is the index of the largest number, the first of several.
+// largest returns the index of the largest number, the first of several.
 func largest(xs []float32) int {
 	at := 0
 	for i, x := range xs {

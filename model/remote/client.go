@@ -16,16 +16,17 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// replyBytes bounds a reply: a million tokens with their log-probabilities.
+// replyBytes limits a reply: it has room for a million tokens with their
+// log-probabilities.
 const replyBytes = 64 << 20
 
-// ErrUnresponsive ends the requests at a peer that hangs.
+// ErrUnresponsive is the error of requests to a peer that hangs.
 var ErrUnresponsive = errors.New("sampler does not respond")
 
-// Options of a client. The zero value is right outside tests.
+// Options configures a client. The zero value is right except in tests.
 type Options struct {
-	Probe    time.Duration // how often a peer is asked whether it lives; 0 is health.Every
-	Patience time.Duration // how long it may leave that unanswered; 0 is health.Patience
+	Probe    time.Duration // how often a peer is asked whether it is alive; 0 means health.Every
+	Patience time.Duration // how long it may leave that unanswered; 0 means health.Patience
 }
 
 // Client samples at another process. It is safe for concurrent use.
@@ -54,7 +55,7 @@ func NewClient(base string, o Options) *Client {
 	}
 }
 
-// Close lets go of idle connections. Requests under way go on.
+// Close closes idle connections. Requests in progress continue.
 func (c *Client) Close() { c.transport.CloseIdleConnections() }
 
 // Sample implements model.Sampler.
@@ -85,7 +86,7 @@ func (c *Client) sample(ctx context.Context, v model.VersionID, r model.DecodeRe
 	return completion, out.Weights, err
 }
 
-// Publish makes a version ready there.
+// Publish makes a version ready at the sampler.
 func (c *Client) Publish(ctx context.Context, v model.VersionID) error {
 	var out struct{}
 	if err := c.post(ctx, publishPath, publishRequest{v}, whole(&out)); err != nil {
@@ -94,8 +95,8 @@ func (c *Client) Publish(ctx context.Context, v model.VersionID) error {
 	return nil
 }
 
-// Loaded asks a sampler at a URL which versions it has in memory, the last used first. A
-// sampler of a release before this one says that it does not know.
+// Loaded asks the sampler at a URL which versions it has in memory, the last used first.
+// For a sampler of an earlier release, which has no such path, it returns an error.
 func Loaded(ctx context.Context, base string) ([]model.VersionID, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, base+loadedPath, nil)
 	if err != nil {
@@ -128,7 +129,7 @@ func whole(out any) func(io.Reader) error {
 	}
 }
 
-// post sends in as JSON and has read read the body of the reply.
+// post sends in as JSON and passes the body of the reply to read.
 func (c *Client) post(ctx context.Context, path string, in any, read func(io.Reader) error) error {
 	body, err := json.Marshal(in)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/fulgurite/fulgurite/model/serve"
 )
 
-// What a sampler promises holds in this process and behind HTTP.
+// The guarantees of a sampler hold in this process and behind HTTP.
 func eachSampler(t *testing.T, f func(t *testing.T, s model.Sampler)) {
 	for name, behind := range map[string]bool{"serve": false, "remote": true} {
 		t.Run(name, func(t *testing.T) {
@@ -31,7 +31,7 @@ func eachSampler(t *testing.T, f func(t *testing.T, s model.Sampler)) {
 	}
 }
 
-// source has one small model for all versions, with room for long replies.
+// source holds one small model for all versions, with room for long replies.
 type source struct{}
 
 func (source) Load(context.Context, model.VersionID) (model.Checkpoint, string, error) {

@@ -12,9 +12,9 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// Generation is one line of a Log: what was sampled, for whom, when.
+// Generation is one line of a Log: what was sampled, for which run and version, and when.
 type Generation struct {
-	ID           string    `json:"id"` // of this generation and no other
+	ID           string    `json:"id"` // unique to this generation
 	Run          string    `json:"run"`
 	Policy       string    `json:"policy"`
 	Version      int       `json:"version"`
@@ -26,10 +26,10 @@ type Generation struct {
 	Finished     time.Time `json:"finished"`
 }
 
-// Log is a sampler that keeps an account of what another one samples: a file to
-// which it appends a line of JSON for each completed generation, before the
-// caller learns of it. It is for whoever checks a run from outside; nothing of
-// the product reads it. Several processes may append to one file.
+// Log is a sampler that logs what another sampler samples. It appends one line of JSON to
+// a file for each completed generation, before the caller gets the completion. It serves
+// external checks of a run; the product itself never reads it. Several processes may
+// append to one file.
 type Log struct {
 	Sampler
 
@@ -37,7 +37,7 @@ type Log struct {
 	file *os.File
 }
 
-// OpenLog appends to the file at path, which is made if it is absent.
+// OpenLog returns a log that appends to the file at path, which it makes if it is absent.
 func OpenLog(path string, sampler Sampler) (*Log, error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
 	if err != nil {
@@ -46,7 +46,8 @@ func OpenLog(path string, sampler Sampler) (*Log, error) {
 	return &Log{Sampler: sampler, file: f}, nil
 }
 
-// Sample implements model.Sampler. What can't be put on the log is not answered.
+// Sample implements model.Sampler. If a completion can't be logged, Sample returns an
+// error in place of it.
 func (l *Log) Sample(ctx context.Context, v model.VersionID, r model.DecodeRequest) (model.Completion, string, error) {
 	started := time.Now()
 	c, weights, err := l.Sampler.Sample(ctx, v, r)

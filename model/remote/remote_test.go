@@ -31,7 +31,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// sampler answers with what a test puts into it, and keeps what it was asked.
+// sampler answers with what a test has set, and keeps the last request.
 type sampler struct {
 	mu        sync.Mutex
 	reply     model.Completion
@@ -55,7 +55,7 @@ func (s *sampler) Publish(_ context.Context, v model.VersionID) error {
 	return s.err
 }
 
-// connect is a client of a server of handler.
+// connect returns a client of a server with the given handler.
 func connect(t *testing.T, handler http.Handler, o remote.Options) *remote.Client {
 	t.Helper()
 	server := httptest.NewServer(handler)
@@ -69,7 +69,7 @@ func connect(t *testing.T, handler http.Handler, o remote.Options) *remote.Clien
 
 func version() model.VersionID { return model.VersionID{Run: "demo", Policy: "main", Number: 12} }
 
-// float32s are any that are finite, drawn by their bits.
+// float32s generates any finite numbers, drawn by their bits.
 func float32s() *rapid.Generator[float32] {
 	return rapid.Map(rapid.Uint32(), math.Float32frombits).
 		Filter(func(f float32) bool { return !math.IsNaN(float64(f)) && !math.IsInf(float64(f), 0) })
@@ -174,7 +174,7 @@ func TestASettingThatTheSamplerDoesNotKnowIsRefused(t *testing.T) {
 	require.Equal(t, http.StatusBadRequest, response.StatusCode)
 }
 
-// hung answers nothing but its health, and that only while it is well.
+// hung answers only its health checks, and those only until ill is closed.
 func hung(ill <-chan struct{}) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/healthz" {
@@ -184,7 +184,7 @@ func hung(ill <-chan struct{}) http.Handler {
 				return
 			}
 		}
-		_, _ = io.Copy(io.Discard, r.Body) // only then is it noticed that a client left
+		_, _ = io.Copy(io.Discard, r.Body) // otherwise the server does not notice that the client left
 		<-r.Context().Done()
 	})
 }

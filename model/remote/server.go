@@ -13,7 +13,7 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// requestBytes bounds a request: a million tokens and their commas.
+// requestBytes limits a request: it has room for a million tokens and their commas.
 const requestBytes = 16 << 20
 
 // Sampler is the sampler that a server makes reachable.
@@ -23,8 +23,8 @@ type Sampler interface {
 	Publish(ctx context.Context, v model.VersionID) error
 }
 
-// Server answers for a sampler. It is safe for concurrent use; no goroutine of it
-// outlives the request that it is for.
+// Server answers requests with a sampler. It is safe for concurrent use. None of its
+// goroutines outlives its request.
 type Server struct {
 	sampler Sampler
 	log     *zap.Logger
@@ -33,7 +33,7 @@ type Server struct {
 
 var _ http.Handler = (*Server)(nil)
 
-// NewServer returns a server. Its log gets faults; nil drops them.
+// NewServer returns a server. It logs faults to log, unless log is nil.
 func NewServer(sampler Sampler, log *zap.Logger) *Server {
 	if log == nil {
 		log = zap.NewNop()
@@ -74,9 +74,9 @@ func (s *Server) sample(w http.ResponseWriter, r *http.Request) {
 	reply(w, http.StatusOK, newSampleReply(c, weights))
 }
 
-// stream answers with a line for each token as it is sampled, and a last one that
-// is the whole reply, or an error. What fails before the first token is answered
-// like a request that asks for no stream.
+// stream answers with one line for each token as it is sampled, and with a last line that
+// is the whole reply, or an error. An error before the first token is answered as for a
+// request without a stream.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request, in sampleRequest) {
 	tw := newTokenWriter(w)
 	request := in.decodeRequest()
@@ -106,8 +106,7 @@ func (s *Server) publish(w http.ResponseWriter, r *http.Request) {
 	reply(w, http.StatusOK, struct{}{})
 }
 
-// fail answers with err. A client that left gets no answer, and its leaving is
-// no fault.
+// fail answers with err. A client that has left gets no answer, and that is not a fault.
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() != nil {
 		return
@@ -115,7 +114,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	reply(w, classify(err).status, errorReply{s.report(r, err)})
 }
 
-// report is err as it is written; a fault is on the log too.
+// report returns err in the form of the protocol, and logs it if it is a fault.
 func (s *Server) report(r *http.Request, err error) wireError {
 	k := classify(err)
 	if k.fault && r.Context().Err() == nil {
@@ -129,10 +128,10 @@ func (s *Server) report(r *http.Request, err error) wireError {
 	return out
 }
 
-// read decodes a request, or answers that it can't be.
+// read decodes a request. If it can't, it answers with an error and returns false.
 func read(w http.ResponseWriter, r *http.Request, in any) bool {
 	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, requestBytes))
-	d.DisallowUnknownFields() // a setting that is not obeyed would go unnoticed
+	d.DisallowUnknownFields() // an unknown setting would be ignored without notice
 	if err := d.Decode(in); err != nil {
 		reply(w, http.StatusBadRequest, errorReply{wireError{Code: "invalid", Message: fmt.Sprintf("decode request: %v", err)}})
 		return false
@@ -140,7 +139,7 @@ func read(w http.ResponseWriter, r *http.Request, in any) bool {
 	return true
 }
 
-// unwritable answers where numbers are not finite.
+// unwritable is the answer if numbers are not finite.
 const unwritable = `{"error":{"code":"fault","message":"the reply can't be written as JSON"}}`
 
 func reply(w http.ResponseWriter, status int, v any) {
@@ -150,5 +149,5 @@ func reply(w http.ResponseWriter, status int, v any) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // who left does not read it
+	_, _ = w.Write(body) // a client that has left does not read it
 }

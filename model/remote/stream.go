@@ -9,11 +9,11 @@ import (
 	"slices"
 )
 
-// errBrokenStream is a streamed reply without its last line, or with one that says
-// something else than the lines before it.
+// errBrokenStream is the error of a streamed reply that has no last line, or whose last
+// line does not agree with the lines before it.
 var errBrokenStream = errors.New("broken stream")
 
-// lineBytes is about how long most lines are, a few of them together.
+// lineBytes is enough for a few lines of the usual length.
 const lineBytes = 512
 
 // line is any line of a streamed reply.
@@ -24,9 +24,9 @@ type line struct {
 	sampleReply
 }
 
-// readStream tells emit of each token and returns the whole reply.
+// readStream calls emit for each token and returns the whole reply.
 func readStream(body io.Reader, emit func(token int32, logprob float32)) (sampleReply, error) {
-	lines := bufio.NewReaderSize(io.LimitReader(body, 2*replyBytes), lineBytes) // tokens come twice
+	lines := bufio.NewReaderSize(io.LimitReader(body, 2*replyBytes), lineBytes) // the stream has all tokens twice
 	var received sampleReply
 	var l line
 	for {
@@ -50,7 +50,7 @@ func readStream(body io.Reader, emit func(token int32, logprob float32)) (sample
 		case !slices.Equal(received.Tokens, l.Tokens) || !slices.Equal(received.Logprobs, l.Logprobs):
 			return sampleReply{}, fmt.Errorf("%w: its %d tokens are not the %d of the reply", errBrokenStream, len(received.Tokens), len(l.Tokens))
 		default:
-			_, _ = io.Copy(io.Discard, lines) // nothing, but a connection read to its end is used again
+			_, _ = io.Copy(io.Discard, lines) // there is no more, but a connection is reused only if it was read to its end
 			return l.sampleReply, nil
 		}
 	}

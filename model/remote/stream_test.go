@@ -18,7 +18,7 @@ import (
 	"github.com/fulgurite/fulgurite/model/remote"
 )
 
-// speaker emits some tokens before it answers.
+// speaker is a sampler that emits some tokens before it answers.
 type speaker struct {
 	sampler
 	says        int
@@ -114,7 +114,7 @@ func TestAnErrorInTheMiddleKeepsItsMeaning(t *testing.T) {
 	require.Equal(t, []int32{0, 1, 2}, received)
 }
 
-// Also of a peer that hangs after it has said something.
+// This is also true for a peer that hangs after it has sent something.
 func TestAPeerThatHangsInTheMiddleIsNoticed(t *testing.T) {
 	t.Parallel()
 	ill := make(chan struct{})
@@ -155,7 +155,7 @@ func TestSamplingDoesNotWaitForTheClient(t *testing.T) {
 	require.Equal(t, "application/x-ndjson", w.Header().Get("Content-Type"))
 }
 
-// flushTimes notes when what was written is sent.
+// flushTimes records when written data is sent.
 type flushTimes struct {
 	*httptest.ResponseRecorder
 	at []time.Time

@@ -11,16 +11,16 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// streamType is the content type of streamed replies: a JSON value a line.
+// streamType is the content type of streamed replies: one JSON value for each line.
 const streamType = "application/x-ndjson"
 
-// flushInterval is the least time between two writes of tokens: those that come sooner
-// go together, since a write and its read cost more than what they carry. The end of a
-// stream waits for nothing.
+// flushInterval is the shortest time between two writes of tokens. Tokens that arrive
+// sooner are written together, because a write and its read cost more than the tokens in
+// it. The end of a stream is written without waiting.
 const flushInterval = 20 * time.Millisecond
 
 // tokenWriter writes tokens to a client as they are sampled. Sampling never waits for the
-// client: what it has not taken yet is kept.
+// client: tokens that the client has not taken yet are kept.
 type tokenWriter struct {
 	w     http.ResponseWriter
 	ended chan struct{} // closed when all tokens were put
@@ -35,7 +35,7 @@ func newTokenWriter(w http.ResponseWriter) *tokenWriter {
 	return &tokenWriter{w: w, some: make(chan struct{}, 1), ended: make(chan struct{})}
 }
 
-// put hands on a token; it does not block.
+// put adds a token to be written; it does not block.
 func (tw *tokenWriter) put(token int32, logprob float32) {
 	tw.mu.Lock()
 	defer tw.mu.Unlock()
@@ -70,12 +70,12 @@ func (tw *tokenWriter) write() {
 			}
 		}
 		if tw.send(tw.lines()) == nil {
-			_ = http.NewResponseController(tw.w).Flush() // who left does not read it
+			_ = http.NewResponseController(tw.w).Flush() // a client that has left does not read it
 		}
 	}
 }
 
-// lines takes the tokens that were not written yet.
+// lines removes the tokens that were not written yet, and returns their lines.
 func (tw *tokenWriter) lines() []byte {
 	tw.mu.Lock()
 	tokens := tw.tokens
@@ -85,7 +85,7 @@ func (tw *tokenWriter) lines() []byte {
 	encoder := json.NewEncoder(&lines)
 	for _, t := range tokens {
 		if encoder.Encode(t) != nil {
-			break // not finite; neither can the whole reply be written
+			break // the number is not finite; the whole reply can't be written either
 		}
 	}
 	return lines.Bytes()
@@ -97,7 +97,7 @@ func (tw *tokenWriter) last(v any) {
 	if err != nil {
 		line = []byte(unwritable)
 	}
-	_ = tw.send(slices.Concat(tw.lines(), line, []byte{'\n'})) // who left does not read it
+	_ = tw.send(slices.Concat(tw.lines(), line, []byte{'\n'})) // a client that has left does not read it
 }
 
 func (tw *tokenWriter) send(lines []byte) error {

@@ -29,7 +29,7 @@ type sampleRequest struct {
 	MaxTokens   int             `json:"max_tokens"`
 	Temperature float64         `json:"temperature"`
 	Stop        []int32         `json:"stop,omitempty"`
-	Seed        uint64          `json:"seed,string"` // not every language reads 64 bits out of a number
+	Seed        uint64          `json:"seed,string"` // a string, because not every language can read 64 bits from a number
 	TopP        float64         `json:"top_p,omitempty"`
 	Form        *model.Form     `json:"form,omitempty"`
 	Stream      bool            `json:"stream,omitempty"`
@@ -41,7 +41,7 @@ func newSampleRequest(v model.VersionID, r model.DecodeRequest) sampleRequest {
 		TopP: r.TopP, Form: r.Form, Stream: r.Emit != nil,
 	}
 	if r.TopP == 1 {
-		in.TopP = 0 // it says the same
+		in.TopP = 0 // 0 means the same
 	}
 	return in
 }
@@ -53,7 +53,8 @@ func (in sampleRequest) decodeRequest() model.DecodeRequest {
 	}
 }
 
-// sampleReply is its answer, or the last line of it where a stream was asked for.
+// sampleReply is the answer to POST /sample, or the last line of that answer if a stream
+// was asked for.
 type sampleReply struct {
 	Tokens   []int32   `json:"tokens"`
 	Logprobs []float32 `json:"logprobs"`
@@ -76,7 +77,7 @@ func (r sampleReply) completion() (model.Completion, error) {
 	return model.Completion{Tokens: r.Tokens, Logprobs: r.Logprobs, Finish: r.Finish, Forced: r.Forced}, nil
 }
 
-// tokenLine is a line of a streamed reply but the last.
+// tokenLine is any line of a streamed reply except the last.
 type tokenLine struct {
 	Token   int32   `json:"token"`
 	Logprob float32 `json:"logprob"`
@@ -100,11 +101,11 @@ type wireError struct {
 	Positions int `json:"positions,omitempty"`
 }
 
-// codeFault is the code of every error that is a fault of the machinery and has no code
-// of its own.
+// codeFault is the code of every error that is a fault of the machinery and has no other
+// code.
 const codeFault = "fault"
 
-// kind is an error that keeps its meaning on the way.
+// kind is a kind of error that keeps its meaning when it is sent to a client.
 type kind struct {
 	code   string
 	status int
@@ -122,11 +123,11 @@ func kinds() []kind {
 	}
 }
 
-// IsFault reports whether err speaks of the machinery rather than of what was
-// asked, so that another sampler, or the same one later, may well answer.
+// IsFault reports whether err is about the machinery rather than about the request, so
+// that another sampler, or the same one later, may be able to answer.
 func IsFault(err error) bool { return err != nil && classify(err).fault }
 
-// classify returns the kind of err, by which it is written.
+// classify returns the kind of err, which decides how it is sent.
 func classify(err error) kind {
 	for _, k := range kinds() {
 		if errors.Is(err, k.err) {
@@ -136,7 +137,7 @@ func classify(err error) kind {
 	return kind{codeFault, http.StatusServiceUnavailable, err, true}
 }
 
-// errorOf returns the error that a reply says. It wraps the error of its kind.
+// errorOf returns the error that a reply describes. It wraps the error of its kind.
 func errorOf(e wireError) error {
 	for _, k := range kinds() {
 		switch {
@@ -149,7 +150,7 @@ func errorOf(e wireError) error {
 	return fmt.Errorf("sampler: %s", e.Message)
 }
 
-// peerError has the peer's own message and wraps cause.
+// peerError holds the peer's own message and wraps cause.
 type peerError struct {
 	message string
 	cause   error

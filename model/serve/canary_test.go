@@ -19,9 +19,9 @@ func small() model.Architecture {
 	}
 }
 
-// vault keeps what a trainer of the native engine wrote for version n, the
-// weights of seed n, and hands out weights that spoil has been at. What it says
-// of their digest is always the same.
+// vault is a source of what a trainer of the native engine wrote. Version n has the
+// weights of seed n; if spoil is not nil, it changes them before they are returned. The
+// digest that vault reports is always the same.
 type vault struct {
 	t     testing.TB
 	bare  bool // no canaries
@@ -79,7 +79,8 @@ func TestAVersionWithWrongWeightsIsNeitherPublishedNorSampled(t *testing.T) {
 			_, _, err = s.Sample(t.Context(), version(7), model.DecodeRequest{Prompt: []int32{1}, MaxTokens: 1})
 			require.ErrorIs(t, err, model.ErrWrongWeights)
 
-			// Nothing is kept of it: with the right weights the version is served.
+			// Nothing of the refused load is kept: with the right weights the version is
+			// served.
 			v.spoil = nil
 			require.NoError(t, s.Publish(t.Context(), version(7)))
 			c, _, err := s.Sample(t.Context(), version(7), model.DecodeRequest{Prompt: []int32{1}, MaxTokens: 1})
@@ -96,7 +97,7 @@ func TestAVersionWithoutCanariesIsServed(t *testing.T) {
 	require.NoError(t, s.Publish(t.Context(), version(7)))
 }
 
-// BenchmarkPublish is the time until a version of the demo's size can be sampled,
+// BenchmarkPublish measures the time until a version of the demo's size can be sampled,
 // with and without the check.
 func BenchmarkPublish(b *testing.B) {
 	for name, bare := range map[string]bool{"checked": false, "unchecked": true} {
@@ -113,7 +114,7 @@ func BenchmarkPublish(b *testing.B) {
 	}
 }
 
-// demo has the model of the demo, its canary computed beforehand.
+// demo holds the model of the demo; its canary is computed beforehand.
 type demo struct {
 	vault
 	engine model.Engine

@@ -1,20 +1,21 @@
-// Package serve is the built-in sampler: it answers for any version of any run,
-// and keeps the few versions in memory that were asked for last: of large models
+// Package serve is the built-in sampler. It answers for any version of any run, and keeps
+// in memory the few versions that were asked for last; of large models it keeps only
 // those that are in use.
 //
-// It has no state that a crash could lose. A request names a version; what is
-// not resident is loaded from the source. It does not decide which version to
+// It has no state that a crash could lose. A request names a version; a version that is
+// not in memory is loaded from the source. The sampler does not decide which version to
 // use, and it does not record what it samples; the gateway does both.
 //
-// A version whose canary it does not reproduce is refused with
-// model.ErrWrongWeights, when it is published and each time it is asked for: the
-// decoder that would sample scores given tokens and has to arrive at what the
-// trainer wrote down. A version without a canary is served as it is.
+// A version whose canary it does not reproduce is refused with model.ErrWrongWeights,
+// when it is published and each time it is asked for: the decoder that would sample
+// scores given tokens and has to arrive at the numbers that the trainer wrote. A version
+// without a canary is served without a check.
 //
-// A version whose decoder was lost (model.ErrEngineLost) is loaded again by the request that
-// comes next; the one that was under way fails, and whoever asked asks again.
+// If the decoder of a version is lost (model.ErrEngineLost), the next request loads the
+// version again. The current request fails, and its caller must repeat it.
 //
-// A request with a form is held to it, or refused with model.ErrForm.
+// A reply to a request with a form conforms to that form, or the request is refused with
+// model.ErrForm.
 package serve
 
 import (
@@ -31,17 +32,18 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// Source loads what sampling a version needs and says the digest of its weights.
+// Source loads what is needed to sample from a version, and returns the digest of its
+// weights.
 type Source interface {
 	Load(ctx context.Context, v model.VersionID) (model.Checkpoint, string, error)
-	// Canary has the numbers that the weights have to reproduce; nil if the version has
-	// none.
+	// Canary returns the numbers that the weights have to reproduce; nil if the version
+	// has none.
 	Canary(ctx context.Context, v model.VersionID) (*model.Canary, error)
 }
 
 const (
-	// heavy is how many bytes of weights may be resident though nobody samples from
-	// them; what is more is kept for idle, in case that there are other requests on the
+	// heavy is how many bytes of weights may stay in memory although no request uses
+	// them. Weights beyond that are kept for idle, because other requests may be on the
 	// way. Loading a version takes about a second for each gigabyte.
 	heavy = 256 << 20
 	idle  = 10 * time.Second
@@ -65,7 +67,7 @@ type Sampler struct {
 	loads sync.WaitGroup // Add only while holding mu and not closed
 
 	mu     sync.Mutex
-	live   map[*replica]struct{} // that are loaded or being loaded, evicted ones too
+	live   map[*replica]struct{} // replicas that are loaded or being loaded, evicted ones too
 	loaded map[model.VersionID]*list.Element
 	recent *list.List // of *replica, the most recently used in front
 	closed bool
@@ -114,7 +116,7 @@ func (s *Sampler) Sample(ctx context.Context, v model.VersionID, r model.DecodeR
 	return c, rep.weights, nil
 }
 
-// constrained gives r the constraint that its form asks for, if any.
+// constrained returns r with the constraint that its form asks for, if any.
 func (s *Sampler) constrained(r model.DecodeRequest) (model.DecodeRequest, error) {
 	if !r.Form.Masks() && (r.Form == nil || len(r.Form.Stop) == 0) {
 		return r, nil
@@ -139,7 +141,7 @@ func (s *Sampler) Publish(ctx context.Context, v model.VersionID) error {
 	return nil
 }
 
-// Loaded are the versions that are in memory or being loaded, the last used first.
+// Loaded returns the versions that are in memory or being loaded, the last used first.
 func (s *Sampler) Loaded() []model.VersionID {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -150,8 +152,8 @@ func (s *Sampler) Loaded() []model.VersionID {
 	return all
 }
 
-// Close breaks off what is being loaded and ends all decoders; requests under way fail.
-// When it returns, nothing asks the source or the engine any more.
+// Close breaks off current loads and ends all decoders; requests in progress fail. After
+// it has returned, the sampler does not use the source or the engine any more.
 func (s *Sampler) Close() {
 	s.mu.Lock()
 	s.closed = true
@@ -167,7 +169,7 @@ func (s *Sampler) Close() {
 	}
 }
 
-// acquire returns v's replica, loading it if need be. A failed load is not kept.
+// acquire returns v's replica, and loads it if necessary. A failed load is not kept.
 func (s *Sampler) acquire(ctx context.Context, v model.VersionID) (*replica, error) {
 	s.mu.Lock()
 	if s.closed {
@@ -178,7 +180,7 @@ func (s *Sampler) acquire(ctx context.Context, v model.VersionID) (*replica, err
 	if !ok {
 		e = s.recent.PushFront(&replica{version: v, ready: make(chan struct{})})
 		s.loaded[v], s.live[e.Value.(*replica)] = e, struct{}{}
-		// Loading goes on when the first to ask gives up: others wait for it.
+		// Loading continues when the first caller gives up, because others wait for it.
 		s.loads.Go(func() { s.load(context.WithoutCancel(ctx), e) })
 	}
 	s.recent.MoveToFront(e)
@@ -264,8 +266,8 @@ func (s *Sampler) newDecoder(ctx context.Context, rep *replica) error {
 	return nil
 }
 
-// forget has the next request for the version of rep, whose decoder was lost with what it
-// computed in, load it again.
+// forget makes the next request for the version of rep load it again. The decoder of rep
+// was lost together with the program that it computed in.
 func (s *Sampler) forget(rep *replica) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -276,8 +278,9 @@ func (s *Sampler) forget(rep *replica) {
 	}
 }
 
-// evict forgets the least recently used versions beyond the limit, and heavy ones that
-// nobody uses any more, and returns those that are idle. The caller holds mu.
+// evict removes the least recently used versions beyond the limit, and heavy ones that
+// are no longer in use. It returns the removed replicas that have no users. The caller
+// holds mu.
 func (s *Sampler) evict() []*replica {
 	var surplus []*replica
 	for e := s.recent.Back(); e != nil; {
@@ -296,8 +299,8 @@ func (s *Sampler) evict() []*replica {
 	return surplus
 }
 
-// bytes are those of all resident weights. One that is being loaded counts as much as
-// the largest. The caller holds mu.
+// bytes returns the size of all weights in memory. A version that is being loaded counts
+// as much as the largest one. The caller holds mu.
 func (s *Sampler) bytes() (sum int64) {
 	largest, unknown := int64(0), int64(0)
 	for e := s.recent.Front(); e != nil; e = e.Next() {
@@ -332,7 +335,7 @@ func (r *replica) isReady() bool {
 }
 
 // discard ends a replica's decoder. That may happen twice, when a load ends while the
-// last user leaves, or when the sampler closes under its users; decoders allow it.
+// last user leaves, or when the sampler is closed while it has users; decoders allow it.
 func (s *Sampler) discard(rep *replica) {
 	s.mu.Lock()
 	delete(s.live, rep)

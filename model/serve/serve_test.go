@@ -56,7 +56,7 @@ func (s *source) Load(_ context.Context, v model.VersionID) (model.Checkpoint, s
 	return model.Checkpoint{Weights: model.Weights{{Data: []float32{float32(v.Number)}}}}, "sha256:x", nil
 }
 
-// Canary has nothing to say: the engine of these tests can't score.
+// Canary returns none, because the engine of these tests can't score.
 func (*source) Canary(context.Context, model.VersionID) (*model.Canary, error) { return nil, nil }
 
 func version(n int) model.VersionID { return model.VersionID{Run: "r", Policy: "main", Number: n} }
@@ -194,7 +194,7 @@ func TestALoadThatNobodyWaitsForEndsWithTheSampler(t *testing.T) {
 	require.False(t, src.late.Load())
 }
 
-// large is a source of versions of 200 MB, of which this test has no byte.
+// large is a source of versions of 200 MB, for which this test allocates nothing.
 type large struct{ source }
 
 func (l *large) Load(ctx context.Context, v model.VersionID) (model.Checkpoint, string, error) {

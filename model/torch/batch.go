@@ -8,18 +8,19 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// batch is some rows that go through the model together. It is laid out as [rows, longest],
-// with padding behind each row.
+// batch holds some rows that go through the model together. It is laid out as [rows,
+// longest], with padding after each row.
 type batch struct {
 	rows    []int // of the caller's
 	choices int   // tokens of all rows but the first of each
 	arrays  []array
 }
 
-// spread checks rows and cuts them into passes, each of one batch a rank. Rows are dealt to
-// the ranks in the order of their lengths, so that each gets as many, and as long, as the others;
-// a rank without a row has an idle batch, since all have to take part. It depends on nothing but rows,
-// limit and ranks. Rows without a choice are in no batch.
+// spread checks rows and cuts them into passes, each of which has one batch for each
+// rank. Rows are dealt to the ranks in the order of their lengths, so that all ranks get
+// about as many rows, and as long ones. A rank without a row gets an idle batch, because
+// all ranks have to take part. The result depends on nothing but rows, limit and ranks.
+// Rows without a choice are in no batch.
 func spread(a model.Architecture, rows []model.Row, limit, ranks int) ([][]batch, error) {
 	order, err := byLength(a, rows)
 	if err != nil {
@@ -48,7 +49,7 @@ func spread(a model.Architecture, rows []model.Row, limit, ranks int) ([][]batch
 	return passes, nil
 }
 
-// byLength are the rows that have a choice, the longest first.
+// byLength returns the indices of the rows that have a choice, the longest row first.
 func byLength(a model.Architecture, rows []model.Row) ([]int, error) {
 	order := make([]int, 0, len(rows))
 	for i, r := range rows {
@@ -63,7 +64,8 @@ func byLength(a model.Architecture, rows []model.Row) ([]int, error) {
 	return order, nil
 }
 
-// cut groups rows of similar length, at most limit tokens of a batch, padding included.
+// cut groups rows of similar length into batches of at most limit tokens, padding
+// included. A longer row is a batch alone.
 func cut(a model.Architecture, rows []model.Row, order []int, limit int) []batch {
 	var all []batch
 	for len(order) > 0 {
@@ -75,7 +77,7 @@ func cut(a model.Architecture, rows []model.Row, order []int, limit int) []batch
 	return all
 }
 
-// idle is a batch whose numbers count for nothing: two tokens of a row.
+// idle returns a batch whose results are not used: two tokens of a row.
 func idle(a model.Architecture, r model.Row) batch {
 	b := newBatch(a, []model.Row{{Tokens: r.Tokens[:2]}}, []int{0}, 2)
 	b.rows = nil
@@ -108,12 +110,12 @@ func newBatch(a model.Architecture, rows []model.Row, indices []int, longest int
 	return b
 }
 
-// masks are the distinct sets that the choices of a batch are restricted to.
+// masks holds the distinct sets that the choices of a batch are restricted to.
 type masks struct {
 	bytes   int // of a set: bit k of byte j is for token 8j+k
 	bits    []byte
 	numbers map[string]int32
-	of      []int32 // set of each choice, -1 where all tokens are allowed
+	of      []int32 // number of each choice's set, -1 if all tokens are allowed
 }
 
 func (m *masks) add(r model.Row, choice int) {
@@ -136,7 +138,8 @@ func (m *masks) add(r model.Row, choice int) {
 	m.of = append(m.of, number)
 }
 
-// split gives each row of b its part of numbers, one for each choice.
+// split sets to[i], for each row i of b, to the row's part of numbers. numbers has one
+// number for each choice.
 func (b batch) split(rows []model.Row, numbers []float32, to [][]float32) {
 	for _, i := range b.rows {
 		n := len(rows[i].Tokens) - 1

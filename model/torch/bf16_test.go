@@ -12,8 +12,9 @@ import (
 	"github.com/fulgurite/fulgurite/model/torch"
 )
 
-// What 8 bits of fraction leave of small models. Differences are in nats. That between a
-// sampler and the trainer of its version is the mismatch of a run without lag.
+// These are the accuracies that small models keep with 8 bits of fraction. Differences
+// are in nats. The difference between a sampler and the trainer of its version is the
+// mismatch of a run without lag.
 const (
 	halfMean     = 0.02
 	halfMost     = 0.5
@@ -21,7 +22,7 @@ const (
 	halfCosine   = 0.995
 )
 
-// inHalf is an engine whose products are in BF16, as they are on a GPU.
+// inHalf returns an engine whose products are in BF16, as they are on a GPU.
 func inHalf(t *testing.T) *torch.Engine {
 	t.Helper()
 	e := engine(t, torch.Options{}.InBF16())
@@ -37,7 +38,7 @@ func deeper() model.Architecture {
 	}
 }
 
-// longer rows are of 10 to 80 tokens, at several temperatures.
+// longer returns rows of 10 to 80 tokens, at several temperatures.
 func longer() []model.Row {
 	all := make([]model.Row, 8)
 	for i := range all {
@@ -49,7 +50,7 @@ func longer() []model.Row {
 	return all
 }
 
-// apart are the mean and the largest of the differences.
+// apart returns the mean and the largest of the differences.
 func apart(a, b [][]float32) (mean, most float64) {
 	n := 0.0
 	for i := range a {
@@ -70,7 +71,7 @@ func cosine(a, b []float32) float64 {
 	return ab / math.Sqrt(aa*bb)
 }
 
-// replies are sampled, and scored by a trainer of the same version.
+// replies samples replies, and scores them with a trainer of the same version.
 func replies(t *testing.T, d model.Decoder, tr model.Trainer, prompts []model.Row) (sampled, scored [][]float32) {
 	t.Helper()
 	for i, r := range prompts {
@@ -83,7 +84,7 @@ func replies(t *testing.T, d model.Decoder, tr model.Trainer, prompts []model.Ro
 	return sampled, scored
 }
 
-// rounded says that all numbers have the 8 bits of fraction of BF16.
+// rounded reports whether all numbers have only the 8 bits of fraction of BF16.
 func rounded(w model.Weights) bool {
 	for _, t := range w {
 		for _, x := range t.Data {
@@ -106,8 +107,9 @@ func TestProductsInBF16(t *testing.T) {
 func closeInHalf(t *testing.T, e *torch.Engine) {
 	t.Helper()
 	other := native.New(native.Options{Threads: 1})
-	// Without the random norms and biases of start, and with a smaller adapter: those take some
-	// hidden states so close to 0 that float32 itself is off by hundreds of its units.
+	// The models do not have the random norms and biases of start, and have a smaller
+	// adapter: those make some hidden states so small that float32 itself is off by
+	// hundreds of its units.
 	begun := func(a model.Architecture) model.Checkpoint {
 		return model.Checkpoint{Architecture: a, Weights: a.Init(5)}
 	}

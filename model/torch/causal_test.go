@@ -23,14 +23,15 @@ import (
 	"github.com/fulgurite/fulgurite/store/blob"
 )
 
-// published is where models.py wrote models of other types, once for all tests.
+// published holds the directory to which models.py wrote models of other types, once for
+// all tests.
 var published struct {
 	sync.Once
 	dir string
 	err error
 }
 
-// directory is a small model of that type.
+// directory returns the directory of a small model of the given type.
 func directory(t *testing.T, kind string) string {
 	t.Helper()
 	command := exec.Command(python(t), "testdata/models.py")
@@ -48,7 +49,7 @@ func directory(t *testing.T, kind string) string {
 	return filepath.Join(published.dir, kind)
 }
 
-// expected is what transformers makes of a model.
+// expected returns what transformers computes with a model.
 func expected(t *testing.T, dir string) (row model.Row, logprobs []float32) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(dir, "expected.json"))
@@ -68,7 +69,7 @@ func blobs(t *testing.T) *blob.Store {
 	return s
 }
 
-// policyOf is the checkpoint that a run begins with.
+// policyOf returns the checkpoint that a run begins with.
 func policyOf(t *testing.T, store *blob.Store, dir string, l *model.LoRA) model.Checkpoint {
 	t.Helper()
 	f, err := hf.OpenFiles(dir)
@@ -96,7 +97,7 @@ func stored(t *testing.T, store *blob.Store, tr model.Trainer) (model.Checkpoint
 	return loaded, m
 }
 
-// lessLikely has an update make every token less likely.
+// lessLikely makes an update lower the probability of every token.
 func lessLikely(_ int, logprobs, _, gradient, entropyGradient []float32) {
 	for i := range logprobs {
 		gradient[i], entropyGradient[i] = 1, 0.01
@@ -168,8 +169,8 @@ func sum(x []float32) (s float64) {
 	return s
 }
 
-// checkSampled has several replies sampled at once, and compares their log-probabilities with
-// what a trainer makes of the same tokens.
+// checkSampled samples several replies at once, and compares their log-probabilities with
+// those that a trainer computes for the same tokens.
 func checkSampled(t *testing.T, e *torch.Engine, version model.Checkpoint, row model.Row) {
 	t.Helper()
 	d, err := e.NewDecoder(version)
@@ -246,7 +247,7 @@ func TestModelsThatCantBeTrainedAreRefusedByName(t *testing.T) {
 	require.ErrorContains(t, err, "differ in tensors", "weights of another model")
 }
 
-// What Go allocates for a step is a small part of what the weights take.
+// In a step, Go allocates only a small part of the size of the weights.
 func TestWeightsNeverPassThroughThisProcess(t *testing.T) {
 	e, store, dir := shared(t), blobs(t), directory(t, "glm4")
 	f, err := hf.OpenFiles(dir)

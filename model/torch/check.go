@@ -11,7 +11,8 @@ import (
 var (
 	// ErrRow is wrapped when a row can't be run with the model.
 	ErrRow = errors.New("bad row")
-	// ErrNotFinite is wrapped when weights, or what is computed of them, are not finite.
+	// ErrNotFinite is wrapped when weights, or numbers computed from them, are not
+	// finite.
 	ErrNotFinite = errors.New("not finite")
 )
 
@@ -54,7 +55,7 @@ func checkFinite(w model.Weights) error {
 	return nil
 }
 
-// checkRow reports what keeps a row from being run through a.
+// checkRow reports why a row can't be run through a.
 func checkRow(a model.Architecture, r model.Row) error {
 	if len(r.Tokens) == 0 || len(r.Tokens) > a.MaxPositions {
 		return fmt.Errorf("%w: %d tokens, want 1 to %d", ErrRow, len(r.Tokens), a.MaxPositions)
@@ -73,7 +74,7 @@ func checkRow(a model.Architecture, r model.Row) error {
 	return checkTemperature(r.Temperature)
 }
 
-// checkTokens reports what keeps tokens from being run through a.
+// checkTokens reports why tokens can't be run through a.
 func checkTokens(a model.Architecture, tokens []int32) error {
 	if len(tokens) == 0 {
 		return fmt.Errorf("%w: no tokens", ErrRow)
@@ -87,13 +88,14 @@ func checkTokens(a model.Architecture, tokens []int32) error {
 }
 
 func checkTemperature(t float64) error {
-	if t != 0 && !(t >= 1e-6 && t <= 1e6) { // NaN is not
+	if t != 0 && !(t >= 1e-6 && t <= 1e6) { // also refuses NaN
 		return fmt.Errorf("%w: temperature is %v, want 0 or 1e-6 to 1e6", ErrRow, t)
 	}
 	return nil
 }
 
-// checkAdamW refuses what would put a NaN into weights though the gradient is finite.
+// checkAdamW refuses settings that could put a NaN into weights even with a finite
+// gradient.
 func checkAdamW(o model.AdamW) error {
 	for _, n := range []struct {
 		name         string
@@ -102,11 +104,11 @@ func checkAdamW(o model.AdamW) error {
 		{"learning_rate", o.LearningRate, math.MaxFloat32}, {"beta1", o.Beta1, 1}, {"beta2", o.Beta2, 1},
 		{"epsilon", o.Epsilon, 1}, {"weight_decay", o.WeightDecay, math.MaxFloat32}, {"clip_norm", o.ClipNorm, math.MaxFloat64},
 	} {
-		if within := n.value >= 0 && n.value < n.below; !within { // NaN is not
+		if within := n.value >= 0 && n.value < n.below; !within { // also refuses NaN
 			return fmt.Errorf("adamw: %s is %v, want at least 0 and below %g", n.name, n.value, n.below)
 		}
 	}
-	if float32(o.Epsilon) == 0 { // it divides where a gradient has always been 0
+	if float32(o.Epsilon) == 0 { // the update divides by it where a gradient has always been 0
 		return fmt.Errorf("adamw: epsilon is %v, want a positive float32", o.Epsilon)
 	}
 	return nil

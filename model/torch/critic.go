@@ -11,8 +11,8 @@ var (
 	_ model.Saver  = critic{}
 )
 
-// critic implements model.Critic: a trainer whose forward pass gives values where that of
-// a policy gives log-probabilities.
+// critic implements model.Critic: a trainer whose forward pass returns values in place of
+// a policy's log-probabilities.
 type critic struct{ *trainer }
 
 // Values implements model.Critic.

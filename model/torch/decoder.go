@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	// burst is the most tokens of each sequence that the program samples before requests may
-	// join and leave, and trainers of the engine get their turn.
+	// burst is the largest number of tokens of each sequence that the program samples
+	// before requests may join and leave and the engine's trainers may use the program.
 	burst = 16
-	// burstSeconds ends a burst before: it is about how long a joining request, or one that
-	// streams, waits.
+	// burstSeconds ends a burst earlier. It is about how long a joining request waits, or
+	// one that streams.
 	burstSeconds = 0.1
 )
 
@@ -27,8 +27,8 @@ var (
 	_ model.Scorer  = (*decoder)(nil)
 )
 
-// decoder implements model.Decoder. One goroutine owns the batch; it asks the program for
-// a burst of tokens at a time, and requests join and leave between.
+// decoder implements model.Decoder. One goroutine owns the batch. It asks the program for
+// one burst of tokens at a time; requests join and leave between bursts.
 type decoder struct {
 	held *trainer // the version's weights, without moments
 	most int      // sequences at once
@@ -39,9 +39,9 @@ type decoder struct {
 	changed chan struct{} // holds a token if waiting or closed changed
 	gone    chan struct{} // closed when the owner has returned
 
-	// Owned by the goroutine.
+	// The goroutine owns the following fields.
 	running []*decodeRequest
-	left    []int32 // ids that the program still has to let go
+	left    []int32 // ids of sequences that the program still has to drop
 	ids     int32
 }
 
@@ -84,8 +84,9 @@ func (d *decoder) Score(ctx context.Context, prompt, tokens []int32) ([]float32,
 	return q.completion.Logprobs, nil
 }
 
-// answer has the owner take q up and waits until it is done. Samples are emitted here, by
-// the caller's goroutine: they never hold up the batch, and none comes after the answer.
+// answer queues q for the owner of the batch and waits until q is done. The caller's
+// goroutine emits the samples here, so they never hold up the batch, and none is emitted
+// after the answer.
 func (d *decoder) answer(ctx context.Context, q *decodeRequest) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -93,7 +94,7 @@ func (d *decoder) answer(ctx context.Context, q *decodeRequest) error {
 	if !d.queue(q) {
 		return ErrClosed
 	}
-	defer q.abandoned.Store(true) // also if Emit panics; once q is done it says nothing
+	defer q.abandoned.Store(true) // also if Emit panics; it has no effect on a request that is done
 	for {
 		select {
 		case s := <-q.samples:
@@ -163,7 +164,8 @@ func (d *decoder) idle() bool {
 	return len(d.running) == 0 && len(d.left) == 0 && len(d.waiting) == 0 && !d.closed
 }
 
-// admit moves waiting requests into the batch; closed tells to stop.
+// admit moves waiting requests into the batch. closed reports whether the decoder is
+// closed.
 func (d *decoder) admit() (closed bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -180,7 +182,7 @@ func (d *decoder) admit() (closed bool) {
 	return d.closed
 }
 
-// dropAbandoned lets requests go whose callers have left.
+// dropAbandoned removes requests whose callers have left.
 func (d *decoder) dropAbandoned() {
 	d.running = slices.DeleteFunc(d.running, func(q *decodeRequest) bool {
 		if !q.abandoned.Load() {
@@ -208,7 +210,7 @@ func (d *decoder) fail(err error) {
 	d.running = nil
 }
 
-// advance asks for one burst. An error empties the batch in the program.
+// advance asks the program for one burst. An error empties the program's batch.
 func (d *decoder) advance() {
 	d.restrict()
 	if len(d.running) == 0 && len(d.left) == 0 {
@@ -235,13 +237,13 @@ func (d *decoder) advance() {
 		if !q.finished() {
 			return false
 		}
-		d.leave(q) // the program lets go by itself only where it sees the end
+		d.leave(q) // the program itself drops a sequence only if it sees the end
 		return true
 	})
 }
 
-// shrink halves the batch where the device has too little memory for it. All go on where
-// they were: those that wait are first in the queue.
+// shrink halves the batch when the device has too little memory for it. All requests
+// continue where they were; those that have to wait come first in the queue.
 func (d *decoder) shrink() {
 	d.most, d.left = max(1, len(d.running)/2), nil
 	for _, q := range d.running {
@@ -254,7 +256,8 @@ func (d *decoder) shrink() {
 	d.notify()
 }
 
-// restrict has every request say what may come next.
+// restrict asks every request which tokens may come next, and fails requests for which
+// none may.
 func (d *decoder) restrict() {
 	d.running = slices.DeleteFunc(d.running, func(q *decodeRequest) bool {
 		if q.err = q.restrict(d.held.of.Architecture.VocabSize); q.err == nil {
@@ -269,11 +272,11 @@ func (d *decoder) restrict() {
 type decoding struct {
 	Steps   int       `json:"steps"` // most tokens of each sequence
 	Seconds float64   `json:"seconds"`
-	Tokens  int       `json:"tokens"` // of one pass over prompts
+	Tokens  int       `json:"tokens"` // largest number in one pass over prompts
 	Leave   []int32   `json:"leave,omitempty"`
 	Join    []joining `json:"join,omitempty"`
-	// Masked are the sequences whose next token is restricted, and Masks the number of
-	// each one's set in the array bits.
+	// Masked holds the sequences whose next token is restricted. Masks holds the number
+	// of each one's set in the array bits.
 	Masked []int32 `json:"masked,omitempty"`
 	Masks  []int32 `json:"masks,omitempty"`
 }
@@ -288,7 +291,7 @@ func (d *decoder) body() (decoding, []array) {
 			j, prompts, given = q.join(prompts, given)
 			b.Join = append(b.Join, j)
 		}
-		if q.Constraint != nil { // what may come after the next token is known only then
+		if q.Constraint != nil { // which tokens may follow the next one is known only after it is sampled
 			b.Steps = 1
 		}
 		if q.allowed != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/fulgurite/fulgurite/model/torch"
 )
 
-// tolerance of log-probabilities, in nats, between what sampled and what scores: on a CPU
-// both compute in F32, in other orders.
+// tolerance is the allowed difference, in nats, between log-probabilities of sampling and
+// of scoring. On a CPU both compute in F32, but in different orders.
 const tolerance = 1e-4
 
 func decoder(t *testing.T, e model.Engine, c model.Checkpoint) model.Decoder {
@@ -27,8 +27,8 @@ func decoder(t *testing.T, e model.Engine, c model.Checkpoint) model.Decoder {
 	return d
 }
 
-// everyOther allows even and odd tokens in turns, every fourth time one token alone, and
-// at every third place all. It ends the reply at the eleventh token.
+// everyOther allows even and odd tokens in turns; every fourth time it allows one token
+// only, and at every third place all tokens. It ends the reply at the eleventh token.
 type everyOther struct{ n int }
 
 func (c *everyOther) Allowed(set model.TokenSet) bool {
@@ -46,7 +46,7 @@ func (c *everyOther) Accept(int32) bool {
 	return c.n == 11
 }
 
-// requests are of every kind: each call makes its constraints anew.
+// requests returns requests of every kind. Each call makes new constraints.
 func requests() []model.DecodeRequest {
 	var all []model.DecodeRequest
 	for i, prompt := range [][]int32{{1, 5, 2, 9}, {4}, {7, 7, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 0, 1}, {1, 5, 2, 9}} {
@@ -66,7 +66,7 @@ func requests() []model.DecodeRequest {
 	return all
 }
 
-// together asks for all at once.
+// together sends all requests at once.
 func together(t *testing.T, d model.Decoder, all []model.DecodeRequest) []model.Completion {
 	t.Helper()
 	out, errs := make([]model.Completion, len(all)), make([]error, len(all))
@@ -97,7 +97,8 @@ func models() map[string]model.Checkpoint {
 	}
 }
 
-// One program serves all of these, also after it was killed: starting it takes seconds.
+// One engine serves all of these tests, because starting the program takes seconds. The
+// last test kills the program.
 func TestTheProgramSamples(t *testing.T) {
 	t.Parallel()
 	e := engine(t, torch.Options{})
@@ -142,8 +143,8 @@ func repliesAreThoseOfTheEngineNative(t *testing.T, e *torch.Engine) {
 	}
 }
 
-// Versions are sampled and trained by turns; each reply's log-probabilities are what its own
-// version's trainer says of its tokens.
+// Versions are sampled and trained by turns. The log-probabilities of each reply are
+// those that the trainer of its own version computes for its tokens.
 func logProbabilitiesAreTheTrainers(t *testing.T, e *torch.Engine) {
 	var wait sync.WaitGroup
 	for name, c := range models() {

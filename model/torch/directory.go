@@ -16,14 +16,14 @@ import (
 // the program reads.
 type fileOpening struct {
 	Config json.RawMessage `json:"config"`
-	// Directory has the weights, and the moments if there are any, by their names in a
-	// version. It is empty for an adapter that begins.
+	// Directory holds the weights, and the moments if there are any, by their names in a
+	// version. It is empty for a new adapter.
 	Directory string      `json:"directory"`
 	Decoder   bool        `json:"decoder,omitempty"`
 	LoRA      *model.LoRA `json:"lora,omitempty"`
-	Seed      uint64      `json:"seed,omitempty"` // of an adapter that begins
+	Seed      uint64      `json:"seed,omitempty"` // of a new adapter
 	Base      string      `json:"base,omitempty"` // digest
-	// BaseDirectory is given where the program asks for the base.
+	// BaseDirectory is set if the program has asked for the base.
 	BaseDirectory string `json:"base_directory,omitempty"`
 }
 
@@ -33,18 +33,19 @@ type fileSaving struct {
 	Optimizer bool   `json:"optimizer"`
 }
 
-// Model is the program's description of a model by its config.json.
+// Model is what the program reports about a model from its config.json.
 type Model struct {
-	// Parameters are the numbers of the whole model, Trained those that an update changes.
+	// Parameters is the number of parameters of the whole model, Trained the number of
+	// those that an update changes.
 	Parameters int64 `json:"parameters"`
 	Trained    int64 `json:"trained"`
 	// Targets are the linear layers that an adapter adapts.
 	Targets []string `json:"targets"`
 }
 
-// Inspect asks the program about a model with Config, and about an adapter of it, if l is not
-// nil, without weights. An error says what the installed transformers lacks, or which linear
-// layers there are.
+// Inspect asks the program about a model with Config and, if l is not nil, about an
+// adapter of it. It needs no weights. The error says what the installed transformers
+// lacks, or which linear layers the model has.
 func (e *Engine) Inspect(ctx context.Context, a model.Architecture, l *model.LoRA) (Model, error) {
 	var m Model
 	if err := a.CheckConfig(); err != nil {
@@ -59,7 +60,7 @@ func (e *Engine) Inspect(ctx context.Context, a model.Architecture, l *model.LoR
 	return m, err
 }
 
-// checkPolicy reports what keeps a from being a policy of this engine.
+// checkPolicy reports why a can't be a policy of this engine.
 func checkPolicy(a model.Architecture) error {
 	if a.Config != "" {
 		return a.CheckConfig()
@@ -67,8 +68,9 @@ func checkPolicy(a model.Architecture) error {
 	return a.CheckPolicy()
 }
 
-// openFiles gives c to the program, and its base if the program does not have it. The files are copied, so that their digests are checked and the
-// program reads nothing that anybody may change.
+// openFiles passes c to the program, and the base of c if the program does not have it.
+// The files are copied, so that their digests are checked and nobody can change what the
+// program reads.
 func (t *trainer) openFiles(ctx context.Context, c model.Checkpoint, what purpose) (err error) {
 	if t.ranks > 1 {
 		return fmt.Errorf("a model of this model_type is trained by one rank, and there are %d: give %s=1, or a model of a type that engine native has", t.ranks, EnvRanks)
@@ -81,7 +83,7 @@ func (t *trainer) openFiles(ctx context.Context, c model.Checkpoint, what purpos
 		return t.missing(err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	body := fileOpening{Config: json.RawMessage(c.Architecture.Config), Decoder: what == forSampling, Seed: c.Seed >> 1} // PyTorch's are signed
+	body := fileOpening{Config: json.RawMessage(c.Architecture.Config), Decoder: what == forSampling, Seed: c.Seed >> 1} // PyTorch's seeds are signed
 	if c.Files != nil {
 		files := map[string]model.Content{}
 		for name, f := range c.Files.Weights {
@@ -111,7 +113,7 @@ func (t *trainer) openFiles(ctx context.Context, c model.Checkpoint, what purpos
 		}
 	}
 	t.tokens = opened.most(t.tokens)
-	if c.Adapter != nil { // the names that it has, where the checkpoint stands for all
+	if c.Adapter != nil { // the names that it has; in a checkpoint the usual names may stand for all linear layers
 		adapter := *c.Adapter
 		adapter.Targets = opened.Targets
 		t.of.Adapter = &adapter
@@ -135,7 +137,7 @@ func (t *trainer) copyFiles(ctx context.Context, dir, name string, a model.Archi
 	return dir, nil
 }
 
-// saveFiles has the program write the present state. The files lie in the program's
+// saveFiles lets the program write the current state. The files lie in the program's
 // directory until they are released.
 func (t *trainer) saveFiles(ctx context.Context) (c model.Checkpoint, err error) {
 	dir, err := os.MkdirTemp(t.process.dir, "save-")

@@ -36,34 +36,36 @@ const (
 	autoProducts     = "auto"
 )
 
-// Options choose the program's Python and device. The zero value works where a Python
+// Options chooses the program's Python and device. The zero value works where a Python
 // with torch is called python3.
 type Options struct {
-	// Python is the interpreter with torch, transformers and peft; empty stands for what
-	// FULGURITE_TORCH names, else python3.
+	// Python is the interpreter with torch, transformers and peft. If it is empty,
+	// FULGURITE_TORCH names it, or else it is python3.
 	Python string
-	// Device is "cpu", "cuda", "cuda:1" and so on, or "auto", a GPU if there is one. Empty
-	// stands for what FULGURITE_TORCH_DEVICE names, else "auto".
+	// Device is "cpu", "cuda", "cuda:1" and so on, or "auto", which is a GPU if there is
+	// one. If it is empty, FULGURITE_TORCH_DEVICE names it, or else it is "auto".
 	Device string
-	// Ranks is among how many processes a model that is trained is spread: "1" to "64", each
-	// with a GPU of its own, or all on the CPU; or "auto", as many as there are GPUs. Empty
-	// stands for what FULGURITE_TORCH_RANKS names, else "1".
+	// Ranks is the number of processes over which a trained model is spread: "1" to "64",
+	// each with its own GPU, or all on the CPU; or "auto", one for each GPU. If it is
+	// empty, FULGURITE_TORCH_RANKS names it, or else it is "1".
 	Ranks string
-	// Threads of the CPU for each rank; 0 stands for a fair part of GOMAXPROCS.
+	// Threads is the number of CPU threads of each rank; 0 means an equal share of
+	// GOMAXPROCS.
 	Threads int
-	// Tokens is the most tokens, padding included, of one forward and backward pass (8192), fewer
-	// where the activations of so many would take much of the device's memory. A longer row is a
-	// pass of its own.
+	// Tokens is the largest number of tokens, padding included, of one forward and
+	// backward pass (8192). It is lower if the activations of so many would take much of
+	// the device's memory. A longer row is a pass alone.
 	Tokens int
-	// Sequences is the most that a decoder samples at once (128); more wait in the order of
-	// their arrival. Where the device has too little memory for them, it takes fewer.
+	// Sequences is the largest number of sequences that a decoder samples at once (128);
+	// more wait in the order of their arrival. If the device has too little memory for
+	// them, the decoder takes fewer.
 	Sequences int
 	// Limit is how long the program may show no progress before it counts as hanging
 	// (2 minutes). A layer of a transformer is progress.
 	Limit time.Duration
 
 	// products is the type of products, "float32" or "bfloat16"; "auto", the default, is
-	// that of the device. Tests have what a GPU computes computed on a CPU.
+	// the device's type. Tests use it to compute on a CPU what a GPU computes.
 	products string
 }
 
@@ -101,7 +103,7 @@ func (o Options) check() error {
 }
 
 // Engine implements model.Engine. It is safe for concurrent use, but the program answers
-// one request at a time. One that is no longer needed is to be closed.
+// one request at a time. Callers must close an engine that they no longer need.
 type Engine struct {
 	options     Options
 	fingerprint string
@@ -117,9 +119,9 @@ var (
 	_ model.ScoringEngine = (*Engine)(nil)
 )
 
-// New starts the program, which takes some seconds, and reports what a person has to
-// change where it can't work: no Python, a library that is absent or of a version that is not
-// known to work, a device that is not there.
+// New starts the program, which takes some seconds. If the program can't work, the error
+// says what the user has to change: there is no Python, a library is absent or has a
+// version that is not known to work, or the device does not exist.
 func New(o Options) (*Engine, error) {
 	o = o.withDefaults()
 	if err := o.check(); err != nil {
@@ -134,7 +136,7 @@ func New(o Options) (*Engine, error) {
 
 // begin starts the program for the first time and writes into o how many ranks it has.
 func begin(o *Options, within time.Duration) (*process, error) {
-	count, _ := strconv.Atoi(o.Ranks) // 0 is auto
+	count, _ := strconv.Atoi(o.Ranks) // 0 means auto
 	p, err := start(*o, max(1, count), 1, within)
 	if err != nil {
 		return nil, err
@@ -151,18 +153,19 @@ func begin(o *Options, within time.Duration) (*process, error) {
 	return p, nil
 }
 
-// Name is "torch".
+// Name returns "torch".
 func (e *Engine) Name() string { return "torch" }
 
-// Deterministic is false.
+// Deterministic returns false.
 func (e *Engine) Deterministic() bool { return false }
 
 // Fingerprint names versions, device, type of numbers, attention, threads and ranks.
 func (e *Engine) Fingerprint() string { return e.fingerprint }
 
-// CanaryTolerance implements model.Approximate: on a GPU products are in bfloat16, which
-// moves the log-probability of a token by some hundredths of a nat and, rarely, by tenths.
-// There, the canary finds damaged weights and those of others, but not adjacent versions.
+// CanaryTolerance implements model.Approximate. On a GPU products are in bfloat16, which
+// changes the log-probability of a token by some hundredths of a nat and, rarely, by
+// tenths. So on a GPU the canary detects damaged weights and weights of other models, but
+// not those of an adjacent version.
 func (e *Engine) CanaryTolerance() float64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -180,7 +183,7 @@ func (e *Engine) Close() {
 	e.process.close()
 }
 
-// running is the program, started again if it was lost.
+// running returns the program. If the program was lost, it starts it again.
 func (e *Engine) running() (*process, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -226,8 +229,8 @@ func (e *Engine) NewCritic(c model.Checkpoint) (model.Critic, error) {
 	return critic{t}, nil
 }
 
-// NewDecoder gives the weights to the program, which samples from them. A base that
-// adapters of trainers and decoders share is there once.
+// NewDecoder passes the weights to the program, which samples from them. A base that
+// adapters of trainers and decoders share is held once.
 func (e *Engine) NewDecoder(c model.Checkpoint) (model.Decoder, error) {
 	if err := checkPolicy(c.Architecture); err != nil {
 		return nil, fmt.Errorf("new torch decoder: %w", err)
@@ -240,7 +243,7 @@ func (e *Engine) NewDecoder(c model.Checkpoint) (model.Decoder, error) {
 }
 
 // NewRowScorer implements model.ScoringEngine. A whole model is on the device only while
-// it scores, and else in the memory of the CPU.
+// it scores; otherwise it is in the memory of the CPU.
 func (e *Engine) NewRowScorer(c model.Checkpoint) (model.RowScorer, error) {
 	if err := checkPolicy(c.Architecture); err != nil {
 		return nil, fmt.Errorf("new torch scorer: %w", err)
@@ -256,7 +259,7 @@ func withoutMoments(c model.Checkpoint) model.Checkpoint {
 	return model.Checkpoint{Architecture: c.Architecture, Adapter: c.Adapter, Weights: c.Weights, Files: c.Files, Seed: c.Seed}
 }
 
-// purpose says for what the program gets a model.
+// purpose says what the program uses a model for.
 type purpose int
 
 const (
@@ -283,7 +286,7 @@ func (e *Engine) load(c model.Checkpoint, what purpose) (*trainer, error) {
 	}
 	t := &trainer{process: p, ranks: len(p.ranks), tokens: e.options.Tokens, updates: c.Updates, what: what, of: model.Checkpoint{Architecture: c.Architecture, Adapter: c.Adapter, Moments: c.Moments}}
 	if what == forSampling {
-		t.ranks = 1 // rank 0 holds what it samples from whole
+		t.ranks = 1 // rank 0 holds all weights that it samples from
 	}
 	if err := open(t, context.Background(), c, what); err != nil {
 		return nil, err

@@ -15,7 +15,7 @@ import (
 	"github.com/fulgurite/fulgurite/model/torch"
 )
 
-// python is the Python with PyTorch that somebody has named.
+// python returns the Python with PyTorch that the environment names.
 func python(t *testing.T) string {
 	t.Helper()
 	named := os.Getenv(torch.EnvPython)
@@ -25,7 +25,8 @@ func python(t *testing.T) string {
 	return named
 }
 
-// engine is the real program on the CPU, of this test alone: it may be killed.
+// engine returns an engine with the real program on the CPU. No other test uses it, so
+// the test may kill the program.
 func engine(t *testing.T, o torch.Options) *torch.Engine {
 	t.Helper()
 	python(t)
@@ -43,7 +44,7 @@ var common struct {
 	*torch.Engine
 }
 
-// shared is the program on the CPU that other tests use at the same time.
+// shared returns the engine on the CPU that other tests use at the same time.
 func shared(t *testing.T) *torch.Engine {
 	t.Helper()
 	python(t)
@@ -64,7 +65,7 @@ func small() model.Architecture {
 	}
 }
 
-// start has random numbers everywhere, biases and norms included.
+// start returns a checkpoint with random numbers everywhere, biases and norms included.
 func start(a model.Architecture) model.Checkpoint {
 	w := a.Init(5)
 	noise := make([]float32, a.Parameters())
@@ -80,7 +81,7 @@ func start(a model.Architecture) model.Checkpoint {
 	return model.Checkpoint{Architecture: a, Weights: w}
 }
 
-// adapter is one of base, with random numbers in both of its matrices.
+// adapter returns an adapter of base, with random numbers in both of its matrices.
 func adapter(base model.Checkpoint, l model.LoRA, seed uint64) model.Checkpoint {
 	c := model.Checkpoint{Architecture: base.Architecture, Adapter: &model.Adapter{LoRA: l, Base: &model.Base{
 		Digest: "sha256:base", Size: 1, Architecture: base.Architecture, Each: func(use func(model.Tensor) error) error {
@@ -135,7 +136,8 @@ func adamW() model.AdamW {
 	return model.AdamW{LearningRate: 1e-3, Beta1: 0.9, Beta2: 0.98, Epsilon: 1e-6, WeightDecay: 0.1, ClipNorm: 0.5}
 }
 
-// closeTo wants a and b, tensors of equal names, within a part of the length of each of a.
+// closeTo requires that a and b, tensors of equal names, differ by at most the given part
+// of the length of each tensor of a.
 func closeTo(t *testing.T, a, b model.Weights, part float64) {
 	t.Helper()
 	require.Len(t, b, len(a))
@@ -151,7 +153,8 @@ func closeTo(t *testing.T, a, b model.Weights, part float64) {
 	}
 }
 
-// Two adapters of other shapes are trained by turns over one base, beside a whole model.
+// Two adapters of different shapes are trained by turns over one base, together with a
+// whole model.
 func TestAdaptersOverOneBaseAgreeWithTheEngineNative(t *testing.T) {
 	t.Parallel()
 	e, other := shared(t), native.New(native.Options{Threads: 1})

@@ -7,22 +7,22 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// PID is the process id of the engine's program, and Dir its directory.
+// PID returns the process id of the engine's program.
 func (e *Engine) PID() int { return e.process.about.PID }
 
-// RankPID is the process id of a rank of the engine's program.
+// RankPID returns the process id of a rank of the engine's program.
 func (e *Engine) RankPID(rank int) int { return e.process.ranks[rank].cmd.Process.Pid }
 
-// Dir is the directory of the engine's program.
+// Dir returns the directory of the engine's program.
 func (e *Engine) Dir() string { return e.process.dir }
 
-// SetLimit is how long the program may show no progress from now on.
+// SetLimit sets how long the program may show no progress from now on.
 func (e *Engine) SetLimit(d time.Duration) { e.process.limit = d }
 
-// SetGrace is how long ranks may wait for one that has an error.
+// SetGrace sets how long ranks may wait for one that has an error.
 func (e *Engine) SetGrace(d time.Duration) { e.process.grace = d }
 
-// Damage has rank 1 get a pass that it can't read, and all others one that they can.
+// Damage sends rank 1 a pass that it can't read, and all other ranks one that they can.
 func Damage(t model.Trainer, rows []model.Row) error {
 	of := t.(*trainer)
 	passes, err := spread(of.of.Architecture, rows, of.tokens, of.ranks)
@@ -33,14 +33,14 @@ func Damage(t model.Trainer, rows []model.Row) error {
 	return of.forward(context.Background(), passes[0], rows, false, make([][]float32, len(rows)), make([][]float32, len(rows)))
 }
 
-// InBF16 has the program compute products in bfloat16 on a CPU, as it does on a GPU.
+// InBF16 makes the program compute products in bfloat16 on a CPU, as it does on a GPU.
 func (o Options) InBF16() Options {
 	o.products = "bfloat16"
 	return o
 }
 
-// SetTokens is the most tokens of one pass of a trainer.
+// SetTokens sets the largest number of tokens in one pass of a trainer.
 func SetTokens(t model.Trainer, n int) { t.(*trainer).tokens = n }
 
-// TooLittle is what a request says that ran out of so many bytes of memory.
+// TooLittle returns the advice of a request that ran out of so many bytes of memory.
 func (r Room) TooLittle(memory int64) string { return r.tooLittle(memory) }

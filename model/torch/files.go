@@ -17,30 +17,33 @@ import (
 type opening struct {
 	Config json.RawMessage `json:"config"` // config.json
 	Critic bool            `json:"critic,omitempty"`
-	// Decoder has no moments, and samples.
+	// Decoder says that the model has no moments, and samples.
 	Decoder bool `json:"decoder,omitempty"`
-	// Frozen has no moments either, and scores.
+	// Frozen says that the model has no moments, and scores.
 	Frozen bool        `json:"frozen,omitempty"`
 	LoRA   *model.LoRA `json:"lora,omitempty"`
 	Base   string      `json:"base,omitempty"` // digest
-	// Files of tensors; of the base, only where the program asks for it.
+	// The files of tensors follow. BaseFile is set only if the program has asked for the
+	// base.
 	BaseFile string `json:"base_file,omitempty"`
 	Weights  string `json:"weights"`
 	Mean     string `json:"mean,omitempty"`
 	Variance string `json:"variance,omitempty"`
-	// Moments is how the program holds them: model.MomentsF32 or model.MomentsInt8.
+	// Moments is the type in which the program holds them: model.MomentsF32 or
+	// model.MomentsInt8.
 	Moments string `json:"moments,omitempty"`
 }
 
-// saving is the body of the verb save: paths of the files to write. Each rank adds its number,
-// writes the rows that it holds, and no file of nothing.
+// saving is the body of the verb save: the paths of the files to write. Each rank adds
+// its number to a path and writes the rows that it holds. A rank without rows writes no
+// file.
 type saving struct {
 	Weights  string `json:"weights"`
 	Mean     string `json:"mean"`
 	Variance string `json:"variance"`
 }
 
-// open gives c to the program, and its base if the program does not have it.
+// open passes c to the program, and the base of c if the program does not have it.
 func (t *trainer) open(ctx context.Context, c model.Checkpoint, what purpose) (err error) {
 	dir, err := os.MkdirTemp(t.process.dir, "open-")
 	if err != nil {
@@ -85,14 +88,15 @@ func (t *trainer) open(ctx context.Context, c model.Checkpoint, what purpose) (e
 
 // opened is the program's reply to the verb open.
 type opened struct {
-	Missing bool     `json:"missing"` // the base; nothing was opened
+	Missing bool     `json:"missing"` // the base is missing; nothing was opened
 	Targets []string `json:"targets"`
-	// Tokens is the most tokens of a pass whose activations the program can keep, 0 if those
-	// would be too few for a pass: it computes them twice then, and any number will do.
+	// Tokens is the largest number of tokens of a pass whose activations the program can
+	// keep. It is 0 if these would be too few for a pass: the program then computes
+	// activations twice, and the number does not matter.
 	Tokens int `json:"tokens"`
 }
 
-// most is the most tokens of a pass, at most limit.
+// most returns the largest number of tokens of a pass, at most limit.
 func (o opened) most(limit int) int {
 	if o.Tokens == 0 {
 		return limit
@@ -100,7 +104,8 @@ func (o opened) most(limit int) int {
 	return min(o.Tokens, limit)
 }
 
-// missing is why the program's directory can't be used: a program that has ended removes it.
+// missing returns the reason why the program's directory can't be used: a program that
+// has ended removes it.
 func (t *trainer) missing(err error) error {
 	if errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("%w: its directory is gone", model.ErrEngineLost)
@@ -108,7 +113,8 @@ func (t *trainer) missing(err error) error {
 	return err
 }
 
-// writeBase writes the base for the program, a tensor at a time: this process never holds it.
+// writeBase writes the base for the program, one tensor at a time, so this process never
+// holds all of it.
 func writeBase(dir string, b *model.Base) (path string, err error) {
 	path = filepath.Join(dir, "base.safetensors")
 	f, err := os.Create(path)
@@ -173,15 +179,15 @@ func (t *trainer) Save(ctx context.Context) (c model.Checkpoint, err error) {
 	return c, nil
 }
 
-// readTensors reads what the ranks wrote: of each tensor, the rows of the first, then those
-// of the next.
+// readTensors reads the files that the ranks wrote: of each tensor, the rows of the first
+// rank, then those of the next.
 func (t *trainer) readTensors(path string) (model.Weights, error) {
 	var w model.Weights
 	at := map[string]int{}
 	for r := range t.ranks {
 		part, err := readFile(fmt.Sprintf("%s.%d", path, r))
 		if _, gone := os.Stat(filepath.Dir(path)); gone == nil && r > 0 && errors.Is(err, os.ErrNotExist) {
-			continue // what is missing is missing in a tensor's shape
+			continue // if rows are missing, the tensor's shape shows it
 		}
 		if err != nil {
 			return nil, fmt.Errorf("read what the program saved: %w", t.missing(err))

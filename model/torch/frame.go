@@ -9,13 +9,14 @@ import (
 	"io"
 )
 
-// Bounds that no frame of the program reaches.
+// These bounds are above what any frame of the program needs.
 const (
 	mostHeader = 1 << 20 // bytes of a header
 	mostArray  = 1 << 30 // bytes of an array
 )
 
-// errFrame is wrapped when bytes are no frame: the program is then another, or broken.
+// errFrame is wrapped when bytes are not a frame: the peer is then another program, or
+// broken.
 var errFrame = errors.New("bad frame")
 
 // array is a dense array of one type: "f4", "i4" or "u1", as in NumPy, little-endian.
@@ -44,7 +45,7 @@ func newArray[N number](name string, data []N, shape ...int) array {
 	return a
 }
 
-// floats are the numbers of an array that must have n of them.
+// floats returns the numbers of an array, which must have n of them.
 func (a array) floats(n int) ([]float32, error) {
 	if a.Type != "f4" || len(a.data) != 4*n {
 		return nil, fmt.Errorf("%w: array %s is of type %s with %d bytes, want %d of type f4", errFrame, a.Name, a.Type, len(a.data), 4*n)
@@ -54,7 +55,7 @@ func (a array) floats(n int) ([]float32, error) {
 	return out, err
 }
 
-// integers are the numbers of an array that must have n of them.
+// integers returns the numbers of an array, which must have n of them.
 func (a array) integers(n int) ([]int32, error) {
 	if a.Type != "i4" || len(a.data) != 4*n {
 		return nil, fmt.Errorf("%w: array %s is of type %s with %d bytes, want %d of type i4", errFrame, a.Name, a.Type, len(a.data), 4*n)
@@ -133,7 +134,7 @@ func readFrame(r io.Reader) (reply, error) {
 	return got, nil
 }
 
-// size is the number of bytes of an array whose header was read.
+// size returns the number of bytes of an array whose header was read.
 func (a array) size() (int, error) {
 	n, ok := map[string]int{"f4": 4, "i4": 4, "u1": 1}[a.Type]
 	for _, d := range a.Shape {

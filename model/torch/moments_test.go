@@ -12,14 +12,15 @@ import (
 	"github.com/fulgurite/fulgurite/store/blob"
 )
 
-// wide has tensors whose moments are kept in 8 bits, some in rows of more than a block.
+// wide returns an architecture with tensors whose moments are kept in 8 bits, some in
+// rows of more than a block.
 func wide() model.Architecture {
 	a := small()
 	a.HiddenSize, a.FeedForward, a.VocabSize = 32, 270, 150
 	return a
 }
 
-// afterStore is c after it was written to blobs and read again.
+// afterStore writes c to blobs and returns what is read from them.
 func afterStore(t *testing.T, c model.Checkpoint) model.Checkpoint {
 	t.Helper()
 	b, err := blob.Open(t.TempDir())
@@ -48,7 +49,7 @@ func TestTrainingWithMomentsInEightBitsGoesOnFromFiles(t *testing.T) {
 	require.Empty(t, cmp.Diff(want, c))
 	require.Equal(t, model.MomentsInt8, c.Moments)
 
-	// The same files with moments in F32 from here on, and with another type that there is not.
+	// The same files are opened with moments in F32, and with a type that does not exist.
 	c.Moments = model.MomentsF32
 	require.Empty(t, cmp.Diff(c, trainer(t, e, c).Checkpoint()))
 	c.Moments = "int4"
@@ -56,7 +57,8 @@ func TestTrainingWithMomentsInEightBitsGoesOnFromFiles(t *testing.T) {
 	require.ErrorContains(t, err, `moments "int4"`)
 }
 
-// likelihoodAfter is the mean log-probability of the rows after some updates that raise it.
+// likelihoodAfter returns the mean log-probability of the rows after some updates that
+// raise it.
 func likelihoodAfter(t *testing.T, e *torch.Engine, moments string, updates int) float64 {
 	t.Helper()
 	c := start(wide())

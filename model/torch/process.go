@@ -26,32 +26,32 @@ const (
 	startLimit = 5 * time.Minute
 	// leave is how long a request may go on once its caller has left.
 	leave = 5 * time.Second
-	// grace is how long ranks may show no sign of life once one of them has an error: either
-	// they have it too, or they wait for it in vain.
+	// grace is how long ranks may show no sign of life after one of them has had an
+	// error: either they have the error too, or they wait for that rank in vain.
 	grace = 10 * time.Second
 	// socketDescriptor is the first file that a child inherits after its standard ones.
 	socketDescriptor = 3
 )
 
-// process is one start of the program: one rank, or several among which models are spread.
-// No launcher stands between them and this process: a rank that dies is seen at its own socket,
-// and all end with this process, however that ends.
+// process is one start of the program: one rank, or several over which models are spread.
+// There is no launcher between them and this process. So the death of a rank is seen at
+// its own socket, and all ranks end with this process, however it ends.
 type process struct {
 	generation int
 	limit      time.Duration
 	grace      time.Duration
-	dir        string // with the program and files under way; the program removes it too
+	dir        string // holds the program and temporary files; the program removes it too
 	ranks      []*rank
 	about      About // of rank 0
 
 	mu       sync.Mutex // one request at a time
 	sequence int
 	handles  int
-	lost     error // why nothing more can be asked
+	lost     error // why no more requests are possible
 }
 
-// start starts the program as count ranks and waits until all have loaded their libraries,
-// for at most within.
+// start starts the program as count ranks and waits, for at most within, until all have
+// loaded their libraries.
 func start(o Options, count, generation int, within time.Duration) (*process, error) {
 	dir, err := os.MkdirTemp("", "fulgurite-torch-")
 	if err != nil {
@@ -96,7 +96,7 @@ func writeProgram(dir string) error {
 	return nil
 }
 
-// socketPair is a pair of connected sockets that no other child inherits.
+// socketPair returns a pair of connected sockets that no other child inherits.
 func socketPair() (ours, theirs *os.File, err error) {
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
@@ -110,11 +110,11 @@ func socketPair() (ours, theirs *os.File, err error) {
 	return os.NewFile(uintptr(pair[0]), "engine"), os.NewFile(uintptr(pair[1]), "program"), nil
 }
 
-// greet reads what the ranks say of themselves, or why one can't work.
+// greet reads how the ranks describe themselves, or why one can't work.
 func (p *process) greet(within time.Duration) error {
-	w := &waiting{ranks: p.ranks, limit: leave} // that what keeps another from working is read
+	w := &waiting{ranks: p.ranks, limit: leave} // long enough to read why other ranks can't work
 	all := each(p.ranks, func(r *rank) error { return r.greet(within) }, func() { w.shorten(leave) })
-	for _, err := range all.errs { // before those that ended or waited because of it
+	for _, err := range all.errs { // it comes before the errors of ranks that ended or waited because of it
 		if u := unfit(""); errors.As(err, &u) {
 			return u
 		}
@@ -127,13 +127,13 @@ func (p *process) greet(within time.Duration) error {
 	return nil
 }
 
-// outcomes are the results of an operation on several ranks.
+// outcomes holds the results of an operation on several ranks.
 type outcomes struct {
 	errs  []error // of each rank
-	first int     // that failed first; -1 where none did
+	first int     // the rank that failed first; -1 if none did
 }
 
-// each does something with ranks at once; failed is called when the first of them fails.
+// each calls do for all ranks at once; failed is called when the first of them fails.
 func each(ranks []*rank, do func(*rank) error, failed func()) outcomes {
 	out := outcomes{errs: make([]error, len(ranks)), first: -1}
 	var mu sync.Mutex
@@ -154,8 +154,8 @@ func each(ranks []*rank, do func(*rank) error, failed func()) outcomes {
 }
 
 // ask sends requests[i] to rank i and waits for all replies. An error that wraps
-// model.ErrEngineLost ends the process, and so does one that a rank has while others wait for
-// it; any other leaves it as it is.
+// model.ErrEngineLost ends the process. So does an error of a rank for which others wait.
+// Any other error leaves the process as it is.
 func (p *process) ask(ctx context.Context, requests []request) ([]reply, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -201,7 +201,7 @@ func (p *process) ask(ctx context.Context, requests []request) ([]reply, error) 
 	return replies, nil
 }
 
-// broken ends the process because ranks did not reply, and says why.
+// broken ends the process because ranks did not reply, and returns the reason.
 func (p *process) broken(ctx context.Context, verb string, replies []reply, all outcomes) error {
 	r, err := p.ranks[all.first], all.errs[all.first]
 	for i, got := range replies {
@@ -222,8 +222,8 @@ func (p *process) broken(ctx context.Context, verb string, replies []reply, all 
 	return fmt.Errorf("%s: %w", verb, p.lose(r, err))
 }
 
-// waiting gives ranks a deadline for the next sign of life of any of them: while one
-// computes, the others may wait for it.
+// waiting sets one deadline for all ranks, up to the next sign of life of any of them:
+// while one computes, the others may wait for it.
 type waiting struct {
 	ranks []*rank
 
@@ -231,7 +231,7 @@ type waiting struct {
 	limit time.Duration
 }
 
-// alive says that there was a sign of life.
+// alive records a sign of life: it moves the deadline.
 func (w *waiting) alive() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -242,7 +242,8 @@ func (w *waiting) alive() error {
 	return err
 }
 
-// shorten allows less from now on, because nobody waits or a rank can't go on.
+// shorten lowers the limit from now on, because the caller has left or a rank can't
+// continue.
 func (w *waiting) shorten(limit time.Duration) {
 	w.mu.Lock()
 	w.limit = min(w.limit, limit)
@@ -253,7 +254,7 @@ func (w *waiting) shorten(limit time.Duration) {
 // errMemory is wrapped where a request needs more memory than the device has.
 var errMemory = errors.New("the device has too little memory")
 
-// failure is the error that a reply tells.
+// failure returns the error that a reply reports.
 func failure(verb string, r reply) error {
 	switch {
 	case r.Error == "":
@@ -264,14 +265,14 @@ func failure(verb string, r reply) error {
 	return fmt.Errorf("%s: %s", verb, r.Error)
 }
 
-// isSilent says that err is a rank's showing no sign of life in time.
+// isSilent reports whether err means that a rank showed no sign of life in time.
 func isSilent(err error) bool {
 	var late net.Error
 	return errors.As(err, &late) && late.Timeout()
 }
 
-// lose ends the process because of an error of rank r, and gives the reason that is answered
-// from now on.
+// lose ends the process because of an error of rank r. It returns the error with which
+// all further requests are answered.
 func (p *process) lose(r *rank, err error) error {
 	p.kill()
 	what := "it ended by itself"
@@ -317,7 +318,7 @@ func (p *process) close() {
 	}
 }
 
-// newHandle names a model that ranks are to hold.
+// newHandle returns a new number for a model that ranks are to hold.
 func (p *process) newHandle() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -332,7 +333,7 @@ func (p *process) isLost() bool {
 	return p.lost != nil
 }
 
-// fingerprint names what the numbers depend on.
+// fingerprint names everything that the numbers depend on.
 func (p *process) fingerprint() string {
 	a := p.about
 	return strings.Join([]string{

@@ -18,7 +18,7 @@ import (
 	"github.com/fulgurite/fulgurite/model/torch"
 )
 
-// interrupted is an update that sends a signal to a rank of the program in the middle.
+// interrupted makes an update that sends a signal to a rank of the program in the middle.
 func interrupted(t *testing.T, e *torch.Engine, tr model.Trainer, rank int, s syscall.Signal) error {
 	t.Helper()
 	sent := false
@@ -28,7 +28,7 @@ func interrupted(t *testing.T, e *torch.Engine, tr model.Trainer, rank int, s sy
 			sent = true
 			require.NoError(t, syscall.Kill(e.RankPID(rank), s))
 			if s == syscall.SIGSTOP {
-				e.SetLimit(time.Second) // only now: a slow machine needs longer for what came before
+				e.SetLimit(time.Second) // only now, because a slow machine needs longer for the requests before
 			}
 		}
 	}, adamW())
@@ -112,7 +112,7 @@ func TestWhatIsAbsentIsNamedWithWhatToDo(t *testing.T) {
 	require.ErrorContains(t, err, "`fulgurite doctor --install-torch` makes an environment that has all")
 	require.ErrorContains(t, err, "-m pip install 'torch>=2.11,<3' 'transformers>=5.17,<6'")
 
-	// Metadata of another version, which comes first.
+	// The metadata of another version is found first.
 	other := t.TempDir()
 	info := filepath.Join(other, "transformers-4.1.0.dist-info")
 	require.NoError(t, os.Mkdir(info, 0o700))
@@ -151,7 +151,7 @@ func TestAProgramDescribesItself(t *testing.T) {
 	}
 	require.Len(t, about.Versions, 4)
 
-	// One that holds its output open and says nothing.
+	// This program keeps its output open and writes nothing.
 	silent := filepath.Join(t.TempDir(), "python")
 	require.NoError(t, os.WriteFile(silent, []byte("#!/bin/sh\nsleep 30\n"), 0o700))
 	_, err = torch.Describe(torch.Options{Python: silent, Device: "cpu"}, time.Millisecond)

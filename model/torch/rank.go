@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// rank is one of the operating system's processes that a start of the program consists of.
+// rank is one of the operating-system processes of a started program.
 type rank struct {
 	number int
 	cmd    *exec.Cmd
@@ -22,8 +22,8 @@ type rank struct {
 	about  About
 }
 
-// launch executes rank number of count, in a directory with the program, with one end of a
-// pair of sockets.
+// launch starts rank number of count, in a directory with the program. The rank gets one
+// end of a pair of sockets.
 func launch(o Options, dir string, number, count int) (*rank, error) {
 	ours, theirs, err := socketPair()
 	if err != nil {
@@ -40,18 +40,18 @@ func launch(o Options, dir string, number, count int) (*rank, error) {
 	r.cmd.Env = append(os.Environ(), "HF_HUB_OFFLINE=1", "TRANSFORMERS_OFFLINE=1", "TOKENIZERS_PARALLELISM=false", "PYTHONDONTWRITEBYTECODE=1")
 	r.cmd.ExtraFiles = []*os.File{theirs}
 	r.cmd.Stdout, r.cmd.Stderr = &r.stderr, &r.stderr
-	r.cmd.WaitDelay = leave // what the program started may hold these open
+	r.cmd.WaitDelay = leave // processes that the program started may hold these open
 	if err := r.cmd.Start(); err != nil {
 		return nil, errors.Join(fmt.Errorf("start Python: %w: `fulgurite doctor --install-torch` makes an environment for engine torch of a Python 3.10 or later; %s names another that has torch", err, EnvPython), r.conn.Close())
 	}
 	go func() {
 		defer close(r.ended)
-		_ = r.cmd.Wait() // how it ended stands in cmd.ProcessState
+		_ = r.cmd.Wait() // cmd.ProcessState says how it ended
 	}()
 	return r, nil
 }
 
-// greet reads what the rank says of itself, or why it can't work.
+// greet reads how the rank describes itself, or why it can't work.
 func (r *rank) greet(within time.Duration) error {
 	if err := r.conn.SetReadDeadline(time.Now().Add(within)); err != nil {
 		return err
@@ -69,7 +69,7 @@ func (r *rank) greet(within time.Duration) error {
 	return nil
 }
 
-// unfit is an error that a person has to mend before a rank can work.
+// unfit is an error that the user has to fix before a rank can work.
 type unfit string
 
 func (u unfit) Error() string { return string(u) }
@@ -93,8 +93,8 @@ func (r *rank) exchange(q request, alive func() error) (reply, error) {
 	}
 }
 
-// wait returns when the rank has ended, of which its closed socket tells it; a rank that
-// does not end is killed.
+// wait returns when the rank has ended. A rank ends when its socket is closed; wait kills
+// one that does not.
 func (r *rank) wait() {
 	select {
 	case <-r.ended:

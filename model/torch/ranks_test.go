@@ -15,20 +15,20 @@ import (
 	"github.com/fulgurite/fulgurite/model/torch"
 )
 
-// Sums in another order differ by no more than these parts of a vector's length.
+// Sums in a different order differ by at most these parts of a vector's length.
 const (
 	ranksMean    = 1e-5
 	ranksWeights = 1e-4
 )
 
-// spread is the real program as several ranks on the CPU.
+// spread returns an engine with the real program as several ranks on the CPU.
 func spread(t *testing.T, ranks int) *torch.Engine {
 	t.Helper()
 	return engine(t, torch.Options{Ranks: strconv.Itoa(ranks), Tokens: 20})
 }
 
-// spreadModels are a whole model with an output layer, one whose output layer is its
-// embedding, and an adapter.
+// spreadModels returns a whole model with its own output layer, one whose output layer is
+// its embedding, and an adapter.
 func spreadModels() map[string]model.Checkpoint {
 	tied := small()
 	tied.Tied = true
@@ -38,8 +38,8 @@ func spreadModels() map[string]model.Checkpoint {
 	}
 }
 
-// A run that was begun with other ranks goes on: what several have saved, one loads, and the
-// other way round.
+// A run continues with another number of ranks: one rank loads what several have saved,
+// and the other way round.
 func agreesWithOne(t *testing.T, e *torch.Engine) {
 	t.Helper()
 	one := shared(t)
@@ -72,7 +72,7 @@ func agreesWithOne(t *testing.T, e *torch.Engine) {
 	}
 }
 
-// doesAllElseAsOne is about a critic, moments in 8 bits, a model that is only scored, and
+// doesAllElseAsOne tests a critic, moments in 8 bits, a model that only scores, and
 // samples.
 func doesAllElseAsOne(t *testing.T, e *torch.Engine) {
 	t.Helper()
@@ -102,7 +102,7 @@ func doesAllElseAsOne(t *testing.T, e *torch.Engine) {
 		_, err := tr.Update(t.Context(), rows(), slopes, adamW())
 		require.NoError(t, err)
 	}
-	for from, to := range map[model.Trainer]*torch.Engine{alone: e, several: one} { // rows keep their scales, whoever has them
+	for from, to := range map[model.Trainer]*torch.Engine{alone: e, several: one} { // rows keep their scales, whichever rank holds them
 		require.Empty(t, cmp.Diff(from.Checkpoint(), trainer(t, to, from.Checkpoint()).Checkpoint()))
 	}
 
@@ -160,7 +160,7 @@ func TestTwoRanksAgreeWithOneAndAnyMayDie(t *testing.T) {
 		require.Empty(t, cmp.Diff(want.Weights, tr.Checkpoint().Weights))
 	}
 
-	// A rank that can't go on while the other waits for it.
+	// One rank can't continue while the other waits for it.
 	e.SetGrace(time.Millisecond)
 	err = torch.Damage(tr, rows())
 	require.ErrorIs(t, err, model.ErrEngineLost)

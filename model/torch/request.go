@@ -10,19 +10,19 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// decodeRequest is one completion in the making. Only the owner of the decoder may touch
-// it until done is closed, but for abandoned.
+// decodeRequest is one completion in progress. Until done is closed, only the owner of
+// the decoder may touch it, except for abandoned.
 type decodeRequest struct {
 	model.DecodeRequest
 	id     int32   // in the program
 	limit  int     // most tokens to sample
-	given  []int32 // tokens to take instead of sampling; empty, or limit of them
+	given  []int32 // tokens to use instead of sampling; either none, or limit of them
 	joined bool    // the program has it
-	// samples carries each token to the caller that waits for the request, if it listens; it
-	// has room for all of them. nil where nobody listens.
+	// samples passes each token to the caller that waits for the request. It has room for
+	// all of them. It is nil if the caller does not listen.
 	samples chan sample
-	// restricted says that not every token may come next, and allowed which may; nil where
-	// only TopP says so.
+	// restricted says that not every token may come next. allowed holds those that may;
+	// it is nil if only TopP restricts them.
 	restricted bool
 	allowed    model.TokenSet
 
@@ -49,13 +49,13 @@ func newDecodeRequest(a model.Architecture, r model.DecodeRequest) (*decodeReque
 	case r.MaxTokens < 1:
 		return nil, fmt.Errorf("%w: at most %d tokens asked for, want at least 1", ErrRow, r.MaxTokens)
 	}
-	if nucleus := r.TopP >= 0 && r.TopP <= 1; !nucleus { // NaN is not
+	if nucleus := r.TopP >= 0 && r.TopP <= 1; !nucleus { // also refuses NaN
 		return nil, fmt.Errorf("%w: top_p is %v, want 0 to 1", ErrRow, r.TopP)
 	}
 	if err := checkTemperature(r.Temperature); err != nil {
 		return nil, err
 	}
-	// The caller may change its slices once Decode has returned for ctx's sake.
+	// The caller may change its slices when Decode has returned because ctx ended.
 	r.Prompt, r.Stop = slices.Clone(r.Prompt), slices.Clone(r.Stop)
 	q := &decodeRequest{DecodeRequest: r, limit: min(r.MaxTokens, room), done: make(chan struct{})}
 	if r.Emit != nil {
@@ -64,7 +64,7 @@ func newDecodeRequest(a model.Architecture, r model.DecodeRequest) (*decodeReque
 	return q, nil
 }
 
-// restrict finds out what may come next. It fails where nothing may.
+// restrict determines which tokens may come next. It returns an error if none may.
 func (q *decodeRequest) restrict(vocab int) error {
 	q.restricted, q.allowed = q.TopP > 0 && q.TopP < 1 && q.Temperature > 0 && q.given == nil, nil
 	if q.Constraint == nil {
@@ -81,7 +81,7 @@ func (q *decodeRequest) restrict(vocab int) error {
 	return nil
 }
 
-// accept takes a sampled token; only says that no other could have come.
+// accept takes a sampled token; only says that no other token was possible.
 func (q *decodeRequest) accept(token int32, logprob float32, only bool) {
 	if math.IsNaN(float64(logprob)) || math.IsInf(float64(logprob), 0) {
 		q.err = fmt.Errorf("logits of token %d of the completion: %w", len(q.completion.Tokens), ErrNotFinite)
@@ -109,8 +109,8 @@ func (q *decodeRequest) accept(token int32, logprob float32, only bool) {
 
 func (q *decodeRequest) finished() bool { return q.err != nil || q.completion.Finish != "" }
 
-// joining is a sequence in the body of the verb decode. Its prompt and given tokens are in
-// arrays.
+// joining is a sequence in the body of the verb decode. Arrays hold its prompt and its
+// given tokens.
 type joining struct {
 	ID          int32   `json:"id"`
 	Length      int     `json:"length"` // of the prompt
@@ -118,12 +118,13 @@ type joining struct {
 	Temperature float64 `json:"temperature"`
 	TopP        float64 `json:"top_p"`
 	Seed        uint64  `json:"seed"`
-	First       int     `json:"first"` // tokens that were sampled before, and are at the prompt's end
+	First       int     `json:"first"` // number of tokens at the prompt's end that were sampled before
 	Limit       int     `json:"limit"` // most tokens from here on
 	Stop        []int32 `json:"stop,omitempty"`
 }
 
-// join describes q to the program. The tokens that were sampled already follow its prompt.
+// join describes q to the program. Tokens that were sampled already are appended to its
+// prompt.
 func (q *decodeRequest) join(prompts, given []int32) (joining, []int32, []int32) {
 	n := len(q.completion.Tokens)
 	j := joining{

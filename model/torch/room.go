@@ -7,7 +7,7 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// Bytes of one number in BF16, F32 and, of moments, in 8 bits.
+// These are the bytes of one number in BF16, in F32 and, for moments, in 8 bits.
 const (
 	halfBytes  = 2
 	floatBytes = 4
@@ -15,8 +15,8 @@ const (
 )
 
 const (
-	// partForBatch is the part of a GPU's memory that the activations of a pass may take
-	// (PART_KEPT of program/trunk.py), and reserve what CUDA itself takes.
+	// The activations of a pass may take one partForBatch-th of a GPU's memory (PART_KEPT
+	// of program/trunk.py). reserve is the number of bytes that CUDA itself takes.
 	partForBatch = 8
 	reserve      = 500e6
 	usualGPUs    = 8 // in a machine; ranks are processes of one
@@ -25,31 +25,35 @@ const (
 // OfferedRank is the rank of the adapter that Advice offers.
 const OfferedRank = 16
 
-// Room has the sizes that decide how much memory of a GPU training takes.
+// Room holds the sizes that decide how much memory of a GPU training takes.
 //
-// The program takes so many bytes for a parameter: a weight that is trained has its value,
-// its gradient and AdamW's two moments (Kingma and Ba, 2015) in F32, which is 16, or the moments
-// in 8 bits (Dettmers et al., 2022), which is 10; a base that is not trained is in BF16, which is
-// 2 (program/learner.py, program/moments.py, program/trunk.py). Ranks share all but adapters, as
-// FSDP2 does. Scales of 8-bit moments, a thirtieth of a byte, are left out.
+// A trained parameter takes 16 bytes: its value, its gradient and AdamW's two moments
+// (Kingma and Ba, 2015) in F32. With moments in 8 bits (Dettmers et al., 2022) it takes
+// 10 bytes. A parameter of a base that is not trained takes 2 bytes, in BF16
+// (program/learner.py, program/moments.py, program/trunk.py). Ranks share everything but
+// adapters, as with FSDP2. The scales of 8-bit moments, a thirtieth of a byte, are not
+// counted.
 type Room struct {
 	Parameters int64 // of the whole model
-	// Adapter are the numbers of the adapter that is trained; 0 where all weights are.
+	// Adapter is the number of parameters of the trained adapter; 0 if all weights are
+	// trained.
 	Adapter int64
-	// Offered are the numbers of an adapter of OfferedRank that could be trained in place of all
-	// weights; 0 is not known.
+	// Offered is the number of parameters of an adapter of OfferedRank that could be
+	// trained in place of all weights; 0 if it is not known.
 	Offered int64
 	Int8    bool // moments
-	Ranks   int  // 0 is 1
-	// Samples says that rank 0 samples as well: where there are several, from weights of its
-	// own, of an adapter's base in BF16 and else in F32.
+	Ranks   int  // 0 counts as 1
+	// Samples says that rank 0 also samples. If there are several ranks, it samples from
+	// separate weights: in BF16 over an adapter's base, else in F32.
 	Samples bool
-	// Single says that the model is of a type that has neither several ranks nor 8-bit moments.
+	// Single says that the model is of a type that supports neither several ranks nor
+	// 8-bit moments.
 	Single bool
 }
 
-// RoomOf is the room that training a model takes, by its config.json, with the adapter l if that
-// is not nil. Of a model of another type, with Config, the caller knows the numbers.
+// RoomOf returns the room that training a model takes, with the adapter l if that is not
+// nil. It computes the sizes from the architecture. For a model of another type, with
+// Config, it leaves them 0, and the caller must set them.
 func RoomOf(a model.Architecture, l *model.LoRA, moments string) Room {
 	r := Room{Int8: moments == model.MomentsInt8, Single: a.Config != ""}
 	if r.Single {
@@ -71,8 +75,8 @@ func size(w model.Weights) (n int64) {
 	return n
 }
 
-// Bytes is the memory that training keeps on the first GPU, where it keeps most. The memory of a
-// batch comes on top.
+// Bytes returns the memory that training keeps on the first GPU, which keeps the most.
+// The memory of a batch comes in addition.
 func (r Room) Bytes() int64 {
 	held := r.Parameters * r.trained()
 	if r.Adapter > 0 {
@@ -86,7 +90,7 @@ func (r Room) Bytes() int64 {
 	return held + r.Adapter*r.trained()
 }
 
-// trained is the bytes of a number that is trained.
+// trained returns the bytes of a parameter that is trained.
 func (r Room) trained() int64 {
 	if r.Int8 {
 		return 2*floatBytes + 2*int8Bytes
@@ -94,7 +98,7 @@ func (r Room) trained() int64 {
 	return 4 * floatBytes
 }
 
-// sampled is the bytes of a parameter that rank 0 samples from.
+// sampled returns the bytes of a parameter that rank 0 samples from.
 func (r Room) sampled() int64 {
 	if r.Adapter > 0 {
 		return halfBytes
@@ -105,11 +109,12 @@ func (r Room) sampled() int64 {
 // Fits reports whether training and its batches have room on a GPU with so many bytes.
 func (r Room) Fits(memory int64) bool { return r.Bytes() <= budget(memory) }
 
-// budget is a GPU's memory without the parts for a batch and CUDA.
+// budget returns a GPU's memory without the parts for a batch and for CUDA.
 func budget(memory int64) int64 { return memory - memory/partForBatch - reserve }
 
-// Advice lists what would fit on GPUs with so many bytes, each with what it would keep on one,
-// in the order of what it costs the user: an adapter, 8-bit moments, more GPUs, a smaller model.
+// Advice lists changes with which training would fit on GPUs with so many bytes, each
+// with the memory that it would keep on one GPU. They are in the order of their cost for
+// the user: an adapter, 8-bit moments, more GPUs, a smaller model.
 func (r Room) Advice(memory int64) []string {
 	var out []string
 	offer := func(what string, of Room) bool {
@@ -137,14 +142,14 @@ func (r Room) Advice(memory int64) []string {
 	return append(out, fmt.Sprintf("a model.base of at most about %s parameters%s", billions(r.most(memory)), r.mostWithAdapter(memory)))
 }
 
-// adapter is r with the adapter that is offered.
+// adapter returns r with the offered adapter.
 func (r Room) adapter() Room {
 	r.Adapter, r.Offered = r.Offered, 0
 	return r
 }
 
-// spread offers the least number of ranks that would do; without it, the least where servers
-// sample.
+// spread offers the smallest number of ranks that would be enough. If there is none, it
+// offers the smallest number with sampling on servers.
 func (r Room) spread(besides string, offer func(string, Room) bool) {
 	for _, samples := range []bool{true, false} {
 		of, more := r, besides
@@ -162,7 +167,8 @@ func (r Room) spread(besides string, offer func(string, Room) bool) {
 	}
 }
 
-// most is the number of parameters that fit, where an adapter grows as the model does.
+// most returns the number of parameters that fit. It assumes that an adapter grows in
+// proportion to the model.
 func (r Room) most(memory int64) float64 {
 	of := r
 	of.Parameters, of.Adapter = 1e9, 0
@@ -172,7 +178,7 @@ func (r Room) most(memory int64) float64 {
 	return max(0, float64(budget(memory))/float64(of.Bytes()))
 }
 
-// mostWithAdapter says the same of an adapter, where all weights were to be trained.
+// mostWithAdapter returns the same for an adapter, if all weights were to be trained.
 func (r Room) mostWithAdapter(memory int64) string {
 	if r.Adapter > 0 || r.Offered == 0 {
 		return ""
@@ -180,7 +186,7 @@ func (r Room) mostWithAdapter(memory int64) string {
 	return fmt.Sprintf(" (%s with model.lora)", billions(r.adapter().most(memory)))
 }
 
-// billions is a number of parameters for people.
+// billions formats a number of parameters for the user.
 func billions(n float64) string {
 	if n < 1 {
 		return fmt.Sprintf("%.3g million", n*1000)
@@ -190,8 +196,8 @@ func billions(n float64) string {
 
 func gigabytes(n int64) string { return fmt.Sprintf("%.3g GB", float64(n)/1e9) }
 
-// tooLittle says what to do where a GPU with so many bytes, 0 where that is not known, ran out of
-// memory.
+// tooLittle returns what to do when a GPU with so many bytes ran out of memory; 0 means
+// that its memory is not known.
 func (r Room) tooLittle(memory int64) string {
 	switch {
 	case memory == 0 || r.Parameters == 0:

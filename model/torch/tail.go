@@ -25,7 +25,7 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// lastLines are the last n lines that are not empty, joined by " | ".
+// lastLines returns the last n lines that are not empty, joined by " | ".
 func (t *tail) lastLines(n int) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

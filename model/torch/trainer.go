@@ -18,11 +18,11 @@ var (
 // trainer implements model.Trainer: a model that the program holds.
 type trainer struct {
 	process *process
-	ranks   int // that hold it: the first of the process
+	ranks   int // number of ranks that hold it: the first ranks of the process
 	handle  int
 	tokens  int // of one pass
 	updates int
-	of      model.Checkpoint // architecture, adapter and moments' type alone
+	of      model.Checkpoint // only architecture, adapter and the type of moments are set
 	what    purpose
 }
 
@@ -41,8 +41,8 @@ type adamW struct {
 	Correct2 float32 `json:"correct2"`
 }
 
-// request asks all ranks the same about this model; result, if not nil, takes the reply of
-// rank 0.
+// request sends all ranks the same request about this model; result, if not nil, receives
+// the reply of rank 0.
 func (t *trainer) request(ctx context.Context, verb string, body, result any) error {
 	r, err := t.exchange(ctx, verb, body, make([][]array, t.ranks))
 	if err == nil && result != nil {
@@ -53,7 +53,7 @@ func (t *trainer) request(ctx context.Context, verb string, body, result any) er
 	return err
 }
 
-// exchange asks each rank, with arrays of its own.
+// exchange sends each rank the request with its own arrays.
 func (t *trainer) exchange(ctx context.Context, verb string, body any, arrays [][]array) ([]reply, error) {
 	all := make([]request, t.ranks)
 	for i := range all {
@@ -66,8 +66,8 @@ func (t *trainer) exchange(ctx context.Context, verb string, body any, arrays []
 	return replies, err
 }
 
-// room describes the memory that training this model takes. It is not known of a trainer that only
-// samples or scores.
+// room describes the memory that training this model takes. It returns the zero Room for
+// a trainer that only samples or scores.
 func (t *trainer) room() Room {
 	if t.what != forTraining {
 		return Room{}
@@ -114,7 +114,7 @@ func (t *trainer) score(ctx context.Context, rows []model.Row) (logprobs, entrop
 	return logprobs, entropies, nil
 }
 
-// forward runs a pass and gives its rows what came out.
+// forward runs a pass and writes the results of its rows to logprobs and entropies.
 func (t *trainer) forward(ctx context.Context, pass []batch, rows []model.Row, train bool, logprobs, entropies [][]float32) error {
 	arrays := make([][]array, len(pass))
 	for r, b := range pass {
@@ -144,7 +144,7 @@ func (t *trainer) forward(ctx context.Context, pass []batch, rows []model.Row, t
 func (t *trainer) Update(ctx context.Context, rows []model.Row, objective model.Objective, opt model.AdamW) (float64, error) {
 	norm, err := t.update(ctx, rows, objective, opt)
 	if err != nil {
-		if !errors.Is(err, model.ErrEngineLost) { // what has begun is given up, also if the caller has left
+		if !errors.Is(err, model.ErrEngineLost) { // the started update is given up, also if the caller has left
 			if left := t.request(context.WithoutCancel(ctx), "abort", nil, nil); !errors.Is(left, model.ErrEngineLost) {
 				err = errors.Join(err, left)
 			}
@@ -246,5 +246,5 @@ func (t *trainer) Checkpoint() model.Checkpoint {
 
 // Close implements model.Trainer. A program that is lost has freed everything.
 func (t *trainer) Close() {
-	_ = t.request(context.Background(), "free", nil, nil) // of a lost program there is nothing to free
+	_ = t.request(context.Background(), "free", nil, nil) // a lost program has nothing to free
 }

@@ -22,29 +22,29 @@ import (
 	"github.com/fulgurite/fulgurite/model/upstream"
 )
 
-// adapterServer answers as vLLM does where adapters are loaded while it runs. Its model
-// counts: the token after another is one higher, next to always. An adapter is a file
-// with a number, by which it moves the log-probabilities of tokens that are no counting.
+// adapterServer answers as vLLM does when adapters are loaded while it runs. Its model
+// counts: the token after another is almost always one higher. An adapter is a file with
+// a number, by which it moves the log-probabilities of all other tokens.
 type adapterServer struct {
 	*httptest.Server
 	noise    float64 // of all log-probabilities, in nats
-	slots    int     // --max-loras; 0 does not say
+	slots    int     // --max-loras; 0 if it does not say
 	rank     int     // --max-lora-rank
-	disabled string  // what it answers to loads instead, with status
+	disabled string  // if not empty, the answer to loads, with status
 	status   int
 	ignores  bool    // loaded adapters change nothing
-	penalty  bool    // somebody adds a repetition penalty
-	forgets  bool    // each load is gone at once, as it is in another process of a server
-	raise    float64 // what sampled tokens' log-probabilities are too high by
+	penalty  bool    // a repetition penalty is added
+	forgets  bool    // each load is lost at once, as if another process of the server had it
+	raise    float64 // by how much the log-probabilities of sampled tokens are too high
 	unnamed  bool    // it does not say the ids of prompts
 
 	mu      sync.Mutex
 	moves   map[string]float64
 	order   []string // loads and unloads
 	asked   []string // the models of completions that were answered
-	salts   []string // by which these kept what is cached of their prompts apart
+	salts   []string // the cache salts of these completions
 	during  func()   // is called while a completion is sampled
-	unknown int      // requests for models that are not there
+	unknown int      // requests for models that do not exist
 }
 
 func newAdapterServer(t *testing.T) *adapterServer {
@@ -65,7 +65,7 @@ func newAdapterServer(t *testing.T) *adapterServer {
 	return s
 }
 
-// restart takes all adapters away, as a kill -9 does.
+// restart removes all adapters, as a kill -9 does.
 func (s *adapterServer) restart() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -215,10 +215,10 @@ func (s *adapterServer) complete(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, encoded(map[string]any{"choices": []any{choice}}))
 }
 
-// deviation is a number between -√2 and √2 whose mean square is 1.
+// deviation returns a number between -√2 and √2 whose mean square is 1.
 func deviation(i int) float64 { return math.Sqrt2 * math.Sin(float64(i*i)) }
 
-// logprobAfter is the log-probability of a token after another.
+// logprobAfter returns the log-probability of a token after another.
 func logprobAfter(before, token int32, moves float64) float64 {
 	if token == before+1 {
 		return -0.1
@@ -226,7 +226,7 @@ func logprobAfter(before, token int32, moves float64) float64 {
 	return -4 + moves*deviation(int(token%89))
 }
 
-// adapters are versions whose adapters move log-probabilities by given numbers of nats.
+// adapters holds versions whose adapters move log-probabilities by given numbers of nats.
 type adapters struct {
 	rank  int
 	moves map[int]float64 // by number
@@ -256,7 +256,7 @@ func (a adapters) find(_ context.Context, v model.VersionID) (*upstream.Adapter,
 		if err := os.MkdirAll(directory, 0o755); err != nil {
 			return err
 		}
-		f, err := os.CreateTemp(directory, "new") // it appears whole: several servers have it loaded at once
+		f, err := os.CreateTemp(directory, "new") // the file must appear complete, because several servers load it at once
 		if err == nil {
 			_, err = fmt.Fprintf(f, "%d %g", a.rank, written)
 			err = errors.Join(err, f.Close(), os.Rename(f.Name(), filepath.Join(directory, "adapter_model.safetensors")))
@@ -273,7 +273,7 @@ func nameOf(number int) string {
 	return fmt.Sprintf("demo-v%d-%s", number, strings.Repeat(fmt.Sprintf("%02x", number), 6))
 }
 
-// connectAdapters is a sampler of such servers.
+// connectAdapters returns a sampler of such servers.
 func connectAdapters(t *testing.T, a adapters, change func(*upstream.Options), servers ...*adapterServer) *upstream.Sampler {
 	t.Helper()
 	o := upstream.Options{Type: upstream.VLLM, Model: "base", Versions: upstream.Adapters, Directory: t.TempDir(), Adapter: a.find, Retry: 1}

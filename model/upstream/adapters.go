@@ -17,19 +17,19 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// Adapter is a version that servers load beside others, over the base that they were
-// started with.
+// Adapter is a version that servers load in addition to others, over the base that they
+// were started with.
 type Adapter struct {
 	Weights string // digest of the version's weights
 	Rank    int
-	// Canary has the numbers that a server has to reproduce; nil if the trainer wrote
+	// Canary holds the numbers that a server has to reproduce; nil if the trainer wrote
 	// none.
 	Canary *model.Canary
 	// Write writes the adapter as PEFT's files.
 	Write func(directory string) error
 }
 
-// placed is an adapter that lies where servers read it. One without a directory is the
+// placed is an adapter in a directory that servers read. One without a directory is the
 // base itself.
 type placed struct {
 	served
@@ -41,11 +41,11 @@ type placed struct {
 // ranks are the ranks with which vLLM can be started.
 var ranks = []int{1, 8, 16, 32, 64, 128, 256, 320, 512}
 
-// digits is how many hexadecimal digits of the digest stand in an adapter's name.
+// digits is how many hexadecimal digits of the digest an adapter's name contains.
 const digits = 12
 
-// admit has a replica serve a version beside those that it serves. While it loads one,
-// it answers for the others.
+// admit makes a replica serve a version in addition to those that it serves. While the
+// replica loads one, it answers requests for the others.
 func (s *Sampler) admit(ctx context.Context, at *replica, v model.VersionID) (served, error) {
 	if on, ok := at.has(v); ok {
 		return on, nil
@@ -68,8 +68,8 @@ func (s *Sampler) admit(ctx context.Context, at *replica, v model.VersionID) (se
 	return a.served, nil
 }
 
-// place finds the adapter of a version, and writes it if it is of ours. Its name and its
-// directory have the digest of its weights, so that what they stand for never changes.
+// place finds the adapter of a version, and writes it if it is one of ours. Its name and
+// its directory contain the digest of its weights, so they never mean other weights.
 func (s *Sampler) place(ctx context.Context, v model.VersionID) (placed, error) {
 	if s.options.Adapter != nil {
 		a, err := s.options.Adapter(ctx, v)
@@ -100,9 +100,9 @@ func adapterName(v model.VersionID, weights string) string {
 	return versionName(v) + "-" + strings.TrimPrefix(weights, "sha256:")[:digits]
 }
 
-// loadAdapter loads an adapter and admits it if it is the right one. It has a name of its
-// own and is never loaded again under it, since a server may have cached what its
-// weights made of prompts.
+// loadAdapter loads an adapter and admits it if it is the right one. The name of an
+// adapter contains a digest of its weights, so that other weights get another name: a
+// server may have cached what an adapter of this name computed for prompts.
 func (s *Sampler) loadAdapter(ctx context.Context, at *replica, a placed) error {
 	if err := s.protocol.load(ctx, s, at, a.name, a.directory); err != nil {
 		return explain(err, a)
@@ -112,13 +112,13 @@ func (s *Sampler) loadAdapter(ctx context.Context, at *replica, a placed) error 
 		err = forgotten(err)
 	}
 	if errors.Is(err, model.ErrWrongWeights) {
-		// Its files may be mended, and are then loaded anew.
+		// Its files may be repaired, and are then loaded again.
 		err = errors.Join(err, s.unload(context.WithoutCancel(ctx), at, a.name))
 	}
 	return err
 }
 
-// verify reports what keeps an adapter that was loaded from being sampled.
+// verify reports why a loaded adapter can't be sampled from.
 func (s *Sampler) verify(ctx context.Context, at *replica, a placed) error {
 	if a.canary == nil || len(a.canary.Rows) == 0 {
 		return s.checkSlots(ctx, at)
@@ -132,13 +132,13 @@ func (s *Sampler) verify(ctx context.Context, at *replica, a placed) error {
 	return s.checkSlots(ctx, at)
 }
 
-// forgotten says what to do about a server that does not know an adapter which it has
-// just loaded.
+// forgotten returns the error, with what to do, for a server that does not know an
+// adapter which it has just loaded.
 func forgotten(err error) error {
 	return fmt.Errorf("%w: it forgot an adapter that it had just loaded (%w): start it with one API server process (--api-server-count 1), and give each data-parallel server a URL of its own", ErrVersion, err)
 }
 
-// explain says what to do where a server refuses to load an adapter.
+// explain adds to err what to do if a server refuses to load an adapter.
 func explain(err error, a placed) error {
 	var r *refusal
 	if !errors.As(err, &r) {
@@ -162,7 +162,8 @@ func explain(err error, a placed) error {
 	return fmt.Errorf("%w: %s (%w)", ErrVersion, needs, err)
 }
 
-// NeededRank is the smallest --max-lora-rank of vLLM's that has room for a rank.
+// NeededRank returns the smallest value of vLLM's --max-lora-rank that has room for a
+// rank.
 func NeededRank(rank int) string {
 	if i, _ := slices.BinarySearch(ranks, rank); rank > 0 && i < len(ranks) {
 		return strconv.Itoa(ranks[i])
@@ -174,8 +175,8 @@ func NeededRank(rank int) string {
 var slots = regexp.MustCompile(`^vllm:lora_requests_info\{.*max_lora="(\d+)"`)
 
 // checkSlots refuses a server that can't sample from as many adapters at once as there
-// are steps under way, so that calls of one would wait for those of another. A server
-// that does not say how many is believed.
+// may be steps at the same time: calls of one step would wait for those of another. It
+// accepts a server that does not say how many it can.
 func (s *Sampler) checkSlots(ctx context.Context, at *replica) error {
 	response, err := s.ask(ctx, http.MethodGet, at.url+"/metrics", nil)
 	if err != nil {
@@ -191,8 +192,8 @@ func (s *Sampler) checkSlots(ctx context.Context, at *replica) error {
 	return nil
 }
 
-// AdapterSlots is how many adapters a server samples from at once (--max-loras), as its
-// metrics say; 0 where they don't.
+// AdapterSlots returns how many adapters a server samples from at once (--max-loras),
+// according to its metrics; 0 if they don't say.
 func AdapterSlots(metrics io.Reader) int {
 	for lines := bufio.NewScanner(metrics); lines.Scan(); {
 		m := slots.FindStringSubmatch(lines.Text())
@@ -206,7 +207,7 @@ func AdapterSlots(metrics io.Reader) int {
 	return 0
 }
 
-// adapterForm is a name that adapterName makes.
+// adapterForm matches the names that adapterName makes.
 var adapterForm = regexp.MustCompile(`^(.+)-v(\d+)-[0-9a-f]{12}$`)
 
 // isBehind returns the version of the adapter with a name, and reports whether no step
@@ -222,8 +223,8 @@ func (s *Sampler) isBehind(name string, newest model.VersionID) (model.VersionID
 	return v, err == nil && strings.HasPrefix(name, versionName(v)+"-") && v.Number < newest.Number-s.options.Lag
 }
 
-// unloadBehind has a replica unload the adapters that no step samples from once newest is
-// published. A later call for such a version has it loaded again. Calls under way end as
+// unloadBehind makes a replica unload the adapters that no step samples from once newest
+// is published. A later call for such a version loads it again. Calls in progress end as
 // they would have.
 func (s *Sampler) unloadBehind(ctx context.Context, at *replica, newest model.VersionID) error {
 	response, err := s.ask(ctx, http.MethodGet, at.url+"/v1/models", nil) //nolint:bodyclose // readJSON closes it
@@ -254,7 +255,7 @@ func (s *Sampler) unloadBehind(ctx context.Context, at *replica, newest model.Ve
 func (s *Sampler) unload(ctx context.Context, at *replica, name string) error {
 	response, err := s.post(ctx, at.url+"/v1/unload_lora_adapter", map[string]any{"lora_name": name})
 	if isUnknown(err) {
-		return nil // somebody else was quicker
+		return nil // another process has unloaded it already
 	}
 	if err != nil {
 		return fmt.Errorf("unload adapter %s: %w", name, err)
@@ -262,7 +263,8 @@ func (s *Sampler) unload(ctx context.Context, at *replica, name string) error {
 	return response.Body.Close()
 }
 
-// removeBehind removes the files of adapters that no server has any more.
+// removeBehind removes the files of adapters that no step samples from once newest is
+// published.
 func (s *Sampler) removeBehind(newest model.VersionID) error {
 	files, err := os.ReadDir(s.options.Directory)
 	if errors.Is(err, os.ErrNotExist) {

@@ -22,7 +22,7 @@ func numbered(n int) model.VersionID {
 	return v
 }
 
-// learned are versions that move further from the base with each step.
+// learned returns versions that move further from the base with each step.
 func learned() adapters {
 	return adapters{rank: 8, moves: map[int]float64{0: 0, 1: 0.05, 2: 0.1, 3: 0.2, 4: 0.3}}
 }
@@ -72,7 +72,8 @@ func TestAdaptersBehindTheLagAreUnloadedAndLoadedAgainForWhoAsks(t *testing.T) {
 	}
 }
 
-// Another process, with a sampler of its own, unloads what this one believes loaded.
+// Another process, which has its own sampler, unloads what this sampler believes to be
+// loaded.
 func TestAdaptersThatAServerLostAreLoadedAgain(t *testing.T) {
 	t.Parallel()
 	at := newAdapterServer(t)
@@ -191,7 +192,8 @@ func TestAWrongAdapterIsUnloadedSoThatAMendedOneIsLoaded(t *testing.T) {
 	require.Empty(t, at.salts[len(checks)], "replies share what is cached")
 }
 
-// The power of a canary is stated; what is below it is admitted by its name.
+// The power of a canary is documented; an adapter with less effect is admitted by its
+// name.
 func TestWhatIsBelowTheServersNoiseIsAdmitted(t *testing.T) {
 	t.Parallel()
 	at, a := newAdapterServer(t), learned()
@@ -224,7 +226,7 @@ func TestAServerThatCannotLoadAnAdapterIsToldWhatItNeeds(t *testing.T) {
 			o.Adapter = a.find
 		}, at)
 		err := s.Publish(t.Context(), numbered(1))
-		if err == nil { // data-parallel: what is loaded is found by the process that loaded it alone
+		if err == nil { // data-parallel: only the process that loaded an adapter knows it
 			at.mu.Lock()
 			at.forgets = true
 			at.mu.Unlock()

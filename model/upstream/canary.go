@@ -9,21 +9,22 @@ import (
 )
 
 const (
-	// defaultTolerance is nearly three times what BF16 does to the log-probabilities of
-	// random tokens under SmolLM2-135M (0.11), and a small part of what another base does.
+	// defaultTolerance is nearly three times the effect of BF16 on the log-probabilities
+	// of random tokens under SmolLM2-135M (0.11), and a small part of the effect of
+	// another base.
 	defaultTolerance = 0.3
 	// leastNoise, in nats, is the difference allowed to a server that computes in F32.
 	leastNoise = 1e-3
-	// certain is how many standard errors lie between an adapter and none where a canary
-	// can tell them apart: with half of them to either side a right adapter is refused
-	// less than once in a million.
+	// certain is how many standard errors must lie between an adapter and none for a
+	// canary to distinguish them. With half of them on either side, a right adapter is
+	// refused less than once in a million times.
 	certain = 10
 )
 
-// comparison sums up the log-probabilities of a canary's tokens: those of the server
-// with the adapter (a) and without it (b), and the trainer's, t and u. Sums are weighted
-// by the inverse square of the server's noise in their row, the root of the mean of
-// (b−u)², so that they are in units of it.
+// comparison sums up the log-probabilities of a canary's tokens: the server's with the
+// adapter (a) and without it (b), and the trainer's with it (t) and without it (u). Sums
+// are weighted by the inverse square of the server's noise in their row, so they are in
+// units of it. The noise is the root of the mean of (b−u)².
 type comparison struct {
 	tokens int
 	base   float64 // Σ (b−u)², not weighted
@@ -33,17 +34,18 @@ type comparison struct {
 	along  float64 // Σ (a−b)(t−u)
 }
 
-// verifyCanary has a server score the canary's text and reports, as
-// model.ErrWrongWeights, where it did not arrive at what the trainer wrote down.
+// verifyCanary makes a server score the canary's text. It returns an error that wraps
+// model.ErrWrongWeights if the server's numbers do not agree with the trainer's.
 //
-// A server computes in BF16, by other kernels, and is never equal to the bit. What tells
-// an adapter from none is how far a−b goes along with t−u, 1 for the right adapter and 0
-// without one. Its standard error is √(2/Σ(t−u)²) in units of noise, and with at least
-// certain of them to 1 a share below a half is no chance: an adapter that moves n tokens
-// by 14/√n of the server's noise or more is missed if it is not there. Weights that do
-// something else beside, or instead, are found once they do more than twice the noise
-// and half the effect. What lies below, such as two adjacent versions, is told apart by
-// the digest in its name alone.
+// A server computes in BF16 and with other kernels, so its numbers are never equal to the
+// bit. An adapter is distinguished from none by the share of t−u that a−b contains,
+// Σ(a−b)(t−u)/Σ(t−u)²: 1 for the right adapter and 0 without one. The standard error of
+// this share is √(2/Σ(t−u)²), in units of noise. If at least certain standard errors lie
+// between 0 and 1, a share below a half can't be chance: the absence of an adapter that
+// moves n tokens by at least 14/√n of the server's noise is detected. Weights that have
+// another effect in addition, or instead, are detected if that effect exceeds twice the
+// noise plus half of the adapter's effect. Smaller differences, such as those between two
+// adjacent versions, are distinguished only by the digest in the adapter's name.
 func (s *Sampler) verifyCanary(ctx context.Context, at *replica, name string, canary model.Canary) error {
 	var c comparison
 	for i, row := range canary.Rows {
@@ -64,7 +66,7 @@ func (s *Sampler) verifyCanary(ctx context.Context, at *replica, name string, ca
 	return c.check(s.options.Model, name, s.options.Tolerance)
 }
 
-// addWhole adds a row of which only the version's own log-probabilities are known.
+// addWhole adds a row for which only the version's own log-probabilities are known.
 func (c *comparison) addWhole(row model.CanaryRow, adapted []float32) {
 	for i, t := range row.Logprobs {
 		c.tokens++
@@ -89,7 +91,7 @@ func (c *comparison) add(row model.CanaryRow, adapted, bare []float32) {
 	}
 }
 
-// check reports what can't be.
+// check reports sums that are impossible with the right weights.
 func (c *comparison) check(base, name string, tolerance float64) error {
 	n := float64(c.tokens)
 	switch {

@@ -8,8 +8,8 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// check reports what is impossible in a reply, which would be recorded as the policy's
-// words.
+// check reports what is impossible in a reply: it would otherwise be recorded as the
+// policy's output.
 func (r reply) check(request model.DecodeRequest, version string) error {
 	c := r.completion
 	switch {

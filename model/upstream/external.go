@@ -11,7 +11,8 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// readAdapter is the digest of the adapter that an external trainer left in a directory.
+// readAdapter returns the digest of the adapter that an external trainer left in a
+// directory.
 func readAdapter(directory string) (weights string, err error) {
 	config, err := os.ReadFile(filepath.Join(directory, model.AdapterConfigFile))
 	if errors.Is(err, os.ErrNotExist) {

@@ -60,7 +60,7 @@ func messageOf(body string) string {
 	return cmp.Or(inner.Message, word, failure.Message, failure.Detail, body)
 }
 
-// isFault reports whether err speaks of the server rather than of what was asked.
+// isFault reports whether err is about the server rather than about the request.
 func isFault(err error) bool {
 	var r *refusal
 	if errors.As(err, &r) {
@@ -69,7 +69,7 @@ func isFault(err error) bool {
 	return !errors.Is(err, model.ErrPromptTooLong) && !errors.Is(err, model.ErrForm) && !errors.Is(err, dialog.ErrDialog)
 }
 
-// post asks a server until it is not busy. The reply is the caller's to close.
+// post sends a request until the server is not busy. The caller closes the reply's body.
 func (s *Sampler) post(ctx context.Context, url string, in any) (*http.Response, error) {
 	body, err := json.Marshal(in)
 	if err != nil {
@@ -88,8 +88,8 @@ func (s *Sampler) post(ctx context.Context, url string, in any) (*http.Response,
 	}
 }
 
-// pause waits before a busy server is asked again: for as long as it says, else
-// 100 ms, doubling, less up to half.
+// pause waits before a busy server is asked again: for as long as the server says, or
+// else 200 ms, doubled each time, less a random part of up to half.
 func pause(ctx context.Context, response *http.Response, n int) error {
 	d := 100 * time.Millisecond << n
 	d -= time.Duration(rand.Int64N(int64(d / 2)))
@@ -102,15 +102,17 @@ func pause(ctx context.Context, response *http.Response, n int) error {
 	return nil
 }
 
-// ask asks once. A reply that is not 200 is a refusal, its body read and closed.
+// ask sends a request once. If the status is not 200, it reads and closes the body and
+// returns a refusal.
 func (s *Sampler) ask(ctx context.Context, method, url string, body []byte) (*http.Response, error) {
 	request, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
 	if err != nil {
 		return nil, fmt.Errorf("make request: %w", err)
 	}
 	request.Header.Set("Content-Type", "application/json")
-	// Asking again is always right, and needed where a server closes a connection just
-	// then: without a value the key is not sent, but lets the client do it.
+	// To repeat a request is always safe, and it is needed if the server closes the
+	// connection at that moment. A key without a value is not sent, but lets the client
+	// repeat the request.
 	request.Header["Idempotency-Key"] = nil
 	if key := s.key(); key != "" {
 		request.Header.Set("Authorization", "Bearer "+key)
@@ -123,7 +125,7 @@ func (s *Sampler) ask(ctx context.Context, method, url string, body []byte) (*ht
 		return response, nil
 	}
 	defer func() { _ = response.Body.Close() }()
-	text, _ := io.ReadAll(io.LimitReader(response.Body, 64<<10)) // as far as it comes
+	text, _ := io.ReadAll(io.LimitReader(response.Body, 64<<10)) // as much as arrives
 	r := &refusal{response.StatusCode, strings.TrimSpace(string(text))}
 	if response.StatusCode == http.StatusBadRequest && tooLong(r.message) {
 		return response, fmt.Errorf("%w: %w", model.ErrPromptTooLong, r)
@@ -164,8 +166,8 @@ func readJSON(response *http.Response, out any) error {
 	return nil
 }
 
-// readEvents reads a stream of JSON objects up to "[DONE]". One that ends before is an
-// error.
+// readEvents reads a stream of JSON objects up to "[DONE]". A stream that ends earlier is
+// an error.
 func readEvents(response *http.Response, each func(data []byte) error) error {
 	defer func() { _ = response.Body.Close() }()
 	if err := ofType(response, "text/event-stream"); err != nil {

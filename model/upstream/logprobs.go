@@ -9,13 +9,13 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// ErrLogprobs is wrapped where a server says other log-probabilities than those of
-// the distribution that it samples from.
+// ErrLogprobs is wrapped if a server reports other log-probabilities than those of the
+// distribution that it samples from.
 var ErrLogprobs = errors.New("the server's log-probabilities are those at temperature 1, whatever it samples at")
 
-// checkLogprobs finds out, once for each replica, whether its log-probabilities heed the
-// temperature. A replica that failed is probed again, since it may come back with
-// other settings.
+// checkLogprobs checks, once for each replica, whether its log-probabilities take the
+// temperature into account. A replica that failed is probed again, because it may return
+// with other settings.
 func (s *Sampler) checkLogprobs(ctx context.Context, at *replica, name string, temperature float64) error {
 	if s.options.Versions == None || temperature == 0 || temperature == 1 || at.isChecked() {
 		return nil
@@ -31,9 +31,9 @@ func (s *Sampler) checkLogprobs(ctx context.Context, at *replica, name string, t
 	return nil
 }
 
-// appliesTemperature implements protocol. It allows one token alone, which then has the
-// log-probability 0, unless the server reports those of the distribution before it is
-// changed.
+// appliesTemperature implements protocol. It allows only one token. That token then has
+// the log-probability 0, unless the server reports log-probabilities of the distribution
+// before it is changed.
 func (p vllm) appliesTemperature(ctx context.Context, s *Sampler, at *replica, name string) (bool, error) {
 	in, err := p.request(name, model.DecodeRequest{Prompt: []int32{0}, MaxTokens: 1, Temperature: 1})
 	if err != nil {
@@ -59,7 +59,7 @@ func (p vllm) appliesTemperature(ctx context.Context, s *Sampler, at *replica, n
 }
 
 // appliesTemperature implements protocol. It samples at a temperature that makes all
-// tokens about equally likely, so their log-probabilities have to be about the same.
+// tokens about equally likely, so their log-probabilities must be about equal.
 func (p sglang) appliesTemperature(ctx context.Context, s *Sampler, at *replica, name string) (bool, error) {
 	const hot, tokens, spread = 1e4, 16, 0.1
 	got, err := p.sample(ctx, s, at, name, model.DecodeRequest{Prompt: []int32{0}, MaxTokens: tokens, Temperature: hot})

@@ -12,16 +12,16 @@ import (
 	"github.com/fulgurite/fulgurite/model/upstream"
 )
 
-// configured is what the generation_config.json of a published model may set, and how
-// to set it so that it changes nothing.
+// configured returns the settings that the generation_config.json of a published model
+// may have, each with the value that changes nothing.
 func configured() map[string]float64 {
 	return map[string]float64{
 		"temperature": 1, "top_p": 1, "top_k": -1, "min_p": 0, "repetition_penalty": 1, "presence_penalty": 0, "frequency_penalty": 0,
 	}
 }
 
-// filling answers as a server whose model has a generation_config.json: a setting that
-// a request leaves out is the model's, and the tokens are others.
+// filling answers like a server whose model has a generation_config.json: if a request
+// leaves out a setting, the model's value applies, and the tokens are others.
 func (s *server) filling(minimum string) {
 	s.turn = func(w http.ResponseWriter, _ *http.Request, body map[string]any) bool {
 		asked, ok := body["sampling_params"].(map[string]any)
@@ -58,7 +58,7 @@ func TestAServersOwnSettingsHaveNoSay(t *testing.T) {
 				}
 				got, _, err := sampler.Sample(t.Context(), version, ask)
 				require.NoError(t, err)
-				got.Server = "" // whichever it was
+				got.Server = "" // either of them
 				require.Equal(t, want(), got)
 				asked := s.requests[len(s.requests)-1]
 				if kind == upstream.VLLM {
@@ -71,8 +71,8 @@ func TestAServersOwnSettingsHaveNoSay(t *testing.T) {
 	}
 }
 
-// heeding answers with log-probabilities of a model that prefers one token to the
-// next by a nat, at the temperature that was asked for or always at 1.
+// heeding answers with log-probabilities of a model that prefers each token to the next
+// by one nat: at the requested temperature, or always at 1.
 func (s *server) heeding(processed bool) {
 	s.turn = func(w http.ResponseWriter, _ *http.Request, body map[string]any) bool {
 		asked, ids := body, body["prompt"]
@@ -89,7 +89,7 @@ func (s *server) heeding(processed bool) {
 		if allowed, ok := asked["allowed_token_ids"].([]any); ok {
 			p := -2.5
 			if processed {
-				p = 0 // there is no other
+				p = 0 // no other token is allowed
 			}
 			w.Header().Set("Content-Type", "application/json")
 			fmt.Fprint(w, encoded(map[string]any{"choices": []any{

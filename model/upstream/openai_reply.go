@@ -11,7 +11,7 @@ import (
 	"github.com/fulgurite/fulgurite/dialog"
 )
 
-// openAIReply is a reply on its way into tokens of dialog.Messages.
+// openAIReply is a reply that is being translated into tokens of dialog.Messages.
 type openAIReply struct {
 	stops   []string
 	speaker dialog.Speaker
@@ -27,7 +27,7 @@ func (o *openAIReply) addWhole(response *http.Response) error {
 	return o.add(all)
 }
 
-// add takes an event of a stream, or all of a reply.
+// add takes one event of a stream, or a complete reply.
 func (o *openAIReply) add(data []byte) error {
 	var e openAIEvent
 	if err := decodeObject(data, &e); err != nil {
@@ -58,12 +58,12 @@ func (o *openAIReply) add(data []byte) error {
 		o.facts.Finish = c.Finish
 	}
 	if stopped, ok := c.Stopped.(string); ok && slices.Contains(o.stops, stopped) {
-		o.speaker.Say([]byte(stopped)) // the gateway takes it off again, and knows which it was
+		o.speaker.Say([]byte(stopped)) // the gateway removes it again, and so learns which one it was
 	}
 	return nil
 }
 
-// text returns the first of texts that is not nil, or "".
+// text returns the first of texts that is neither nil nor empty, or "".
 func text(texts ...*string) string {
 	for _, t := range texts {
 		if t != nil && *t != "" {
@@ -73,7 +73,7 @@ func text(texts ...*string) string {
 	return ""
 }
 
-// addText adds text by the server's tokens, if these spell the text.
+// addText adds text, split into the server's tokens if these spell the text.
 func (o *openAIReply) addText(text string, logprobs json.RawMessage) {
 	tokens := openAITokens(logprobs)
 	var spelled []byte
@@ -89,8 +89,8 @@ func (o *openAIReply) addText(text string, logprobs json.RawMessage) {
 	}
 }
 
-// openAITokens reads log-probabilities as chat has them or as completions do; what is
-// neither says nothing.
+// openAITokens reads log-probabilities in the form of chats or of completions. It returns
+// nil for any other form.
 func openAITokens(logprobs json.RawMessage) []openAIToken {
 	var parsed struct {
 		Content []openAIToken `json:"content"`
@@ -116,7 +116,7 @@ func openAITokens(logprobs json.RawMessage) []openAIToken {
 	return parsed.Content
 }
 
-// call adds tool calls, or what events add to them.
+// call adds tool calls, or the parts that events add to them.
 func (o *openAIReply) call(calls []openAIToolCall) error {
 	for i, c := range calls {
 		at := i
@@ -135,7 +135,7 @@ func (o *openAIReply) call(calls []openAIToolCall) error {
 	return nil
 }
 
-// end is the reply, once it is whole.
+// end returns the reply once it is complete.
 func (o *openAIReply) end() (reply, error) {
 	if o.facts.Finish == "" {
 		return reply{}, fmt.Errorf("%w: it does not say why it ended", ErrReply)

@@ -18,7 +18,7 @@ import (
 	"github.com/fulgurite/fulgurite/model/upstream"
 )
 
-// texts is a server of messages that answers with what is written down.
+// texts is a server of messages whose replies the test defines.
 type texts struct {
 	*httptest.Server
 	mu     sync.Mutex
@@ -275,7 +275,7 @@ func TestABareTextIsGoneOnWith(t *testing.T) {
 	require.Equal(t, "length", got.Finish)
 }
 
-// FuzzTexts has a server of messages answer with anything.
+// FuzzTexts lets a server of messages answer with anything.
 func FuzzTexts(f *testing.F) {
 	f.Add(wholeReply, false)
 	f.Add(callsReply, false)
@@ -295,7 +295,7 @@ func FuzzTexts(f *testing.F) {
 		if stream {
 			r.Emit = func(int32, float32) {}
 		}
-		// One that failed would be left alone for a while.
+		// The sampler would not ask a server again for a while after a failure.
 		s, err := upstream.New(upstream.Options{Type: upstream.OpenAI, URLs: []string{at.URL}, Model: "gpt", Versions: upstream.None, Retry: 1})
 		require.NoError(t, err)
 		defer s.Close()

@@ -10,19 +10,19 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// ErrSampling is wrapped where a server samples from something else than the
-// log-probabilities that it says.
+// ErrSampling is wrapped if a server does not sample from the log-probabilities that it
+// reports.
 var ErrSampling = errors.New("the server samples from another distribution than it says")
 
 // probeTokens is how many tokens a probe samples: enough for a model to repeat itself,
-// which a penalty shows at.
+// which reveals a penalty.
 const probeTokens = 32
 
-// probe finds out, once for each replica, whether it samples from its log-probabilities
-// alone: it samples greedily, has the server score the same tokens as a prompt, and
-// expects the same log-probabilities, and each token to be the likeliest. So it finds
-// penalties and biases that somebody adds or does not take away, ids that somebody makes
-// of text anew, and a server whose sampling computes otherwise than its scoring.
+// probe checks, once for each replica, whether it samples only from its
+// log-probabilities. It samples greedily and lets the server score the same tokens as a
+// prompt. It expects the same log-probabilities, and that each token is the likeliest. So
+// it detects penalties and biases that are added or not removed, ids that are made again
+// from text, and a server that computes differently when it samples than when it scores.
 func (s *Sampler) probe(ctx context.Context, at *replica, name string, prompt []int32) error {
 	if at.isProbed() {
 		return nil

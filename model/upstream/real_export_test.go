@@ -24,9 +24,10 @@ import (
 )
 
 // TestARealLlamaServerSaysWhatExportedModelsSay compares greedy tokens. The server rounds
-// what it multiplies to the type of the matrices, so that the comparison of one reply ends
-// where no token is clearly the most likely. What the built-in engine says after a file was
-// written and read is, to the bit, what it says where it holds the base in that precision.
+// the inputs of products to the type of the matrices, so the comparison of one reply ends
+// where no token is clearly the most likely. After a file was written and read, the
+// built-in engine gives, to the bit, the numbers that it gives when it holds the base in
+// that precision.
 func TestARealLlamaServerSaysWhatExportedModelsSay(t *testing.T) {
 	plain := model.Architecture{
 		VocabSize: 708, HiddenSize: 128, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 32, FeedForward: 128,
@@ -66,7 +67,7 @@ func TestARealLlamaServerSaysWhatExportedModelsSay(t *testing.T) {
 				}
 				t.Log(equal, "tokens are equal")
 				require.Greater(t, equal, 30)
-				if kind == gguf.Q8_0 { // the server has what it multiplies in eight bits, too
+				if kind == gguf.Q8_0 { // the server also rounds the inputs of products to eight bits
 					require.LessOrEqual(t, 20*others, equal)
 					return
 				}
@@ -138,11 +139,11 @@ func TestARealLlamaServerReadsAVocabularyOfSentencePiece(t *testing.T) {
 	require.Greater(t, equal, 30)
 }
 
-// likely is the log-probability from which on a token is clearly the most likely one.
+// likely is the log-probability above which a token is clearly the most likely one.
 const likely = -0.5
 
-// loud are random weights whose logits differ clearly, and follow from what the layers
-// compute more than from the last token.
+// loud returns random weights whose logits differ clearly, and depend more on what the
+// layers compute than on the last token.
 func loud(a model.Architecture) model.Weights {
 	w := a.Init(3)
 	for _, t := range w {
@@ -169,7 +170,7 @@ func qwenBundle(t *testing.T) dialog.Bundle {
 	return dialog.Bundle{Tokenizer: tokenizer, Template: string(template), Special: map[string]string{"eos_token": "<|im_end|>"}}
 }
 
-// decoderOf samples from the file's own weights.
+// decoderOf returns a decoder that samples from the file's own weights.
 func decoderOf(t *testing.T, file string) model.Decoder {
 	t.Helper()
 	dir := t.TempDir()
@@ -183,8 +184,9 @@ func decoderOf(t *testing.T, file string) model.Decoder {
 	return d
 }
 
-// decoderHolding samples through a new adapter, which changes nothing, over the loud
-// weights in a precision. It is nil where bases are not held so.
+// decoderHolding returns a decoder that samples through a new adapter, which changes
+// nothing, over the loud weights in a precision. It returns nil if bases can't be held in
+// that precision.
 func decoderHolding(t *testing.T, a model.Architecture, kind gguf.Type) model.Decoder {
 	t.Helper()
 	precision, ok := map[gguf.Type]model.Precision{gguf.F32: model.F32, gguf.BF16: model.BF16, gguf.Q8_0: model.Q8_0}[kind]
@@ -231,7 +233,7 @@ func post(t *testing.T, url string, question map[string]any, reply any) {
 	require.NoError(t, json.NewDecoder(response.Body).Decode(reply))
 }
 
-// unpack is a compressed file without its compression.
+// unpack decompresses a file and returns the path of the result.
 func unpack(t *testing.T, packed string) string {
 	t.Helper()
 	f, err := os.Open(packed)

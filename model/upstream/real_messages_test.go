@@ -19,8 +19,8 @@ func TestARealLlamaServer(t *testing.T) {
 	relayedByReal(t, s, false)
 }
 
-// relayedByReal asks a real server by messages. Not all give log-probabilities in
-// streams of dialogs with tools.
+// relayedByReal tests a real server with messages. Not all servers return
+// log-probabilities in streams of dialogs with tools.
 func relayedByReal(t *testing.T, s *upstream.Sampler, streamsLogprobs bool) {
 	t.Helper()
 	codec := dialog.Messages()
@@ -34,8 +34,8 @@ func relayedByReal(t *testing.T, s *upstream.Sampler, streamsLogprobs bool) {
 		if streamed {
 			r.Emit = func(int32, float32) {}
 		}
-		// Random weights say half characters more often than not, of which the server
-		// gives no text.
+		// Random weights produce half characters more often than not, and the server
+		// returns no text for them.
 		var pieces []dialog.Piece
 		for seed := uint64(0); seed < 200 && len(pieces) < 2; seed += 2 {
 			r.Seed = seed
@@ -53,7 +53,8 @@ func relayedByReal(t *testing.T, s *upstream.Sampler, streamsLogprobs bool) {
 		}
 
 		r.MaxTokens, r.Form = 200, &model.Form{Schema: []byte(`{"type":"object","properties":{"a":{"enum":["x","y"]}},"required":["a"],"additionalProperties":false}`)}
-		// Random weights may go on with spaces, which the form allows, to the last token.
+		// Random weights may continue with spaces, which the form allows, up to the last
+		// token.
 		var got model.Completion
 		for got.Finish = "length"; got.Finish == "length"; r.Seed += 2 {
 			got, _, err = s.Sample(t.Context(), v, r)

@@ -25,9 +25,10 @@ import (
 	"github.com/fulgurite/fulgurite/model/upstream"
 )
 
-// The tests of this file run real servers, which .ci/servers installs: they want the
-// path of a Python that has vLLM, and that of llama.cpp's server. These serve a small model with random weights, of which the built-in
-// engine knows what it should say.
+// The tests of this file run real servers, which .ci/servers installs: the variables hold
+// the path of a Python that has vLLM, and that of llama.cpp's server. The servers serve a
+// small model with random weights, for which the built-in engine computes the expected
+// results.
 const (
 	vllmVariable        = "FULGURITE_VLLM"
 	llamaServerVariable = "FULGURITE_LLAMA_SERVER"
@@ -38,7 +39,7 @@ const (
 	realStop = 702 // <|im_end|>
 )
 
-// published is the model's directory, as one is published.
+// published writes the model's directory in the form in which models are published.
 func published(t *testing.T) (dir string, codec dialog.Codec, decoder model.Decoder) {
 	t.Helper()
 	dir = t.TempDir()
@@ -70,7 +71,7 @@ func published(t *testing.T) (dir string, codec dialog.Codec, decoder model.Deco
 	return dir, codec, decoder
 }
 
-// variable is what the environment says, without which the test is skipped.
+// variable returns an environment variable. If it is not set, the test is skipped.
 func variable(t *testing.T, name string) string {
 	t.Helper()
 	value := os.Getenv(name)
@@ -89,7 +90,8 @@ func startVLLM(t *testing.T, dir string, more ...string) string {
 			"--enable-auto-tool-choice", "--tool-call-parser", "hermes"}, more...)...)
 }
 
-// startLlamaServer is startVLLM with llama.cpp, which has its own file of the model.
+// startLlamaServer does what startVLLM does with llama.cpp, which has its own file of the
+// model.
 func startLlamaServer(t *testing.T, dir string) string {
 	t.Helper()
 	a, weights, err := hf.ReadDirectory(dir)
@@ -125,7 +127,7 @@ func startServer(t *testing.T, environment []string, command string, arguments .
 	ended := make(chan error, 1)
 	go func() {
 		ended <- server.Wait()
-		close(ended) // also for who reads after somebody else did
+		close(ended) // also for a second reader
 	}()
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -142,7 +144,7 @@ func startServer(t *testing.T, environment []string, command string, arguments .
 	return url
 }
 
-// healthy waits until the server answers, for as long as it runs.
+// healthy waits until the server answers, but no longer than it runs.
 func healthy(ctx context.Context, url string, ended <-chan error) error {
 	for {
 		response, err := http.Get(url + "/health")
@@ -326,7 +328,7 @@ func TestARealVLLM(t *testing.T) {
 	t.Run("messages are answered in text", func(t *testing.T) { relayedByReal(t, connect(t, upstream.OpenAI, upstream.None), true) })
 }
 
-// scored are the log-probabilities that the weights give the tokens.
+// scored returns the log-probabilities that the weights give the tokens.
 func scored(t *testing.T, decoder model.Decoder, prompt, tokens []int32) []float32 {
 	t.Helper()
 	scorer, ok := decoder.(interface {
@@ -338,8 +340,8 @@ func scored(t *testing.T, decoder model.Decoder, prompt, tokens []int32) []float
 	return got
 }
 
-// writeAdapter writes a LoRA adapter that changes what the model says, the other way
-// with the other sign.
+// writeAdapter writes a LoRA adapter that changes the model's replies; with the other
+// sign it changes them in the opposite direction.
 func writeAdapter(t *testing.T, dir string, sign float32) {
 	t.Helper()
 	require.NoError(t, os.MkdirAll(dir, 0o755))

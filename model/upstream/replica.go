@@ -13,20 +13,20 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// longestRetry is the longest time that a replica which failed is left alone.
+// longestRetry is the longest time for which a replica that failed is not asked.
 const longestRetry = time.Minute
 
 // replica is one server.
 type replica struct {
 	url   string
-	retry time.Duration // the first time to leave it alone
+	retry time.Duration // how long it is not asked after a first failure
 
 	mu       sync.Mutex
-	backoff  time.Duration // to leave it alone for after the next failure
+	backoff  time.Duration // how long it is not asked after the next failure
 	retryAt  time.Time     // when it may be tried again, if it failed
 	retrying bool          // one request finds out whether it is back
-	checked  bool          // its log-probabilities are known to be those at the temperature
-	probed   bool          // it is known to sample from what it says alone
+	checked  bool          // its log-probabilities are known to respect the temperature
+	probed   bool          // it is known to sample only from the log-probabilities that it reports
 	loaded   map[model.VersionID]served
 
 	// loading is held for reading while calls sample, and for writing while the weights
@@ -42,11 +42,11 @@ type served struct {
 	weights string // their digest
 }
 
-// affinity is how many tokens of a prompt decide where it goes: dialogs keep their
-// beginning.
+// affinity is how many tokens of a prompt decide which replica it goes to: the first
+// tokens of a dialog stay the same.
 const affinity = 64
 
-// choose takes the replica that the prompt's beginning belongs to, by rendezvous
+// choose returns the replica that the prompt's first tokens belong to, by rendezvous
 // hashing, or the next one that may be asked.
 func (s *Sampler) choose(prompt []int32) (*replica, error) {
 	h := fnv.New64a()
@@ -72,7 +72,8 @@ func (s *Sampler) choose(prompt []int32) (*replica, error) {
 }
 
 // mayBeAsked reports whether the caller may send a request to the replica. After a
-// failure one caller may, when the time for it has come; no other may before its result.
+// failure, one caller may, once the waiting time is over; no other caller may before the
+// result of that request.
 func (r *replica) mayBeAsked() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -86,7 +87,7 @@ func (r *replica) mayBeAsked() bool {
 	return true
 }
 
-// noteResult notes how a request ended. A request that its caller gave up says nothing
+// noteResult records how a request ended. A request that its caller gave up says nothing
 // about the replica.
 func (r *replica) noteResult(err error, givenUp bool) {
 	r.mu.Lock()
@@ -128,7 +129,7 @@ func (r *replica) has(v model.VersionID) (on served, ok bool) {
 	return on, ok
 }
 
-// add notes that the replica serves a version beside others.
+// add records that the replica serves a version in addition to others.
 func (r *replica) add(v model.VersionID, on served) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -138,8 +139,8 @@ func (r *replica) add(v model.VersionID, on served) {
 	r.loaded[v] = on
 }
 
-// acquire makes the replica serve a version and, where it serves one at a time, keeps it
-// from serving another until release is called.
+// acquire makes the replica serve a version. If the replica serves one version at a time,
+// it can't serve another until release is called.
 func (s *Sampler) acquire(ctx context.Context, at *replica, v model.VersionID) (on served, release func(), err error) {
 	switch s.options.Versions {
 	case None:
@@ -160,7 +161,7 @@ func (s *Sampler) acquire(ctx context.Context, at *replica, v model.VersionID) (
 	}
 }
 
-// switchTo has the replica load a version, once nobody samples there.
+// switchTo makes the replica load a version, once no call samples there.
 func (s *Sampler) switchTo(ctx context.Context, at *replica, v model.VersionID) error {
 	at.loading.Lock()
 	defer at.loading.Unlock()

@@ -20,18 +20,18 @@ import (
 const (
 	VLLM   = "vllm"
 	SGLang = "sglang"
-	OpenAI = "openai" // any that takes messages and gives text
+	OpenAI = "openai" // any server that takes messages and returns text
 )
 
 // How a server gets versions.
 const (
-	Adapters = "adapters" // each is a LoRA adapter of its own
+	Adapters = "adapters" // each version is a LoRA adapter
 	Reload   = "reload"   // one at a time
 	None     = "none"     // never: it serves what it was started with
 )
 
 var (
-	// ErrReply is wrapped where a server answered something else than it should.
+	// ErrReply is wrapped if a server's answer is not what it should be.
 	ErrReply = errors.New("bad reply of the server")
 	// ErrVersion is wrapped where a server can't serve the version that was asked for.
 	ErrVersion = errors.New("the server can't serve the version")
@@ -39,34 +39,35 @@ var (
 	ErrAway = errors.New("no server answers")
 )
 
-// Options say which servers to ask.
+// Options says which servers to ask, and how.
 type Options struct {
 	Type     string   // VLLM, SGLang or OpenAI
 	URLs     []string // replicas, without /v1
-	Model    string   // its name there
+	Model    string   // its name at the servers
 	Versions string   // Adapters, Reload or None
 	Key      string   // the environment variable with the API key; empty for none
-	// Directory is where versions lie, or are written, for the servers to read.
+	// Directory is the directory in which versions lie, or are written, for the servers
+	// to read.
 	Directory string
-	// Temperature is the run's, at which Publish checks the log-probabilities of the
-	// servers; 0 is 1.
+	// Temperature is the run's temperature, at which Publish checks the log-probabilities
+	// of the servers; 0 means 1.
 	Temperature float64
 	// Write writes a version as a Hugging Face directory and returns the digest of its
 	// weights. It is needed with Reload.
 	Write func(ctx context.Context, v model.VersionID, directory string) (weights string, err error)
-	// Adapter finds a version's adapter, with Adapters. Where it is nil or returns nil, a
-	// trainer of others leaves adapters in Directory.
+	// Adapter finds a version's adapter, with Adapters. If it is nil or returns nil, an
+	// external trainer leaves the adapters in Directory.
 	Adapter func(ctx context.Context, v model.VersionID) (*Adapter, error)
-	// Lag is how many steps the version that samples may be behind the newest. Adapters
-	// further behind are unloaded.
+	// Lag is how many steps the version that samples may be behind the newest one.
+	// Adapters further behind are unloaded.
 	Lag int
 	// Tolerance is how far, in nats, the log-probabilities of a server may be from the
-	// trainer's: the root of the mean square over a canary's tokens. 0 is 0.3.
+	// trainer's: the root of the mean square over a canary's tokens. 0 means 0.3.
 	Tolerance float64
-	// ShareGPU says that the servers run on the GPU that trains: Sleep has them give up its
-	// memory, and calls wait until they are awake.
+	// ShareGPU says that the servers run on the GPU that trains: Sleep makes them give up
+	// its memory, and calls wait until they are awake.
 	ShareGPU bool
-	// Retry is the shortest time that a replica which failed is left alone; 0 is a
+	// Retry is the shortest time for which a replica that failed is not asked; 0 means a
 	// second. It doubles up to a minute.
 	Retry time.Duration
 }
@@ -79,15 +80,16 @@ type Sampler struct {
 	client   *http.Client
 }
 
-// protocol has the differences between types of server.
+// protocol hides the differences between types of server.
 type protocol interface {
-	// sample asks a server and reads its whole reply, with the ids of its prompt where
-	// it gives them.
+	// sample asks a server and reads its whole reply, with the ids of its prompt if the
+	// server returns them.
 	sample(ctx context.Context, s *Sampler, r *replica, model string, request model.DecodeRequest) (reply, error)
-	// load has a server serve the version in the directory from now on, or beside others.
+	// load makes a server serve the version in the directory from now on, alone or in
+	// addition to others.
 	load(ctx context.Context, s *Sampler, r *replica, name, directory string) error
-	// appliesTemperature reports whether a server gives the log-probabilities of the
-	// distribution that it samples from also where the temperature is not 1.
+	// appliesTemperature reports whether a server returns the log-probabilities of the
+	// distribution that it samples from even if the temperature is not 1.
 	appliesTemperature(ctx context.Context, s *Sampler, r *replica, name string) (bool, error)
 }
 
@@ -95,11 +97,11 @@ type protocol interface {
 type reply struct {
 	prompt     []int32 // as the server understood it; nil if it does not say
 	completion model.Completion
-	version    string // that sampled; empty if it does not say
+	version    string // version that sampled; empty if the server does not say
 	relayed    bool   // the tokens belong to dialog.Messages
 }
 
-// New returns a sampler. It connects when it is first asked.
+// New returns a sampler. It connects on the first request.
 func New(o Options) (*Sampler, error) {
 	s := &Sampler{options: o, client: &http.Client{Transport: &http.Transport{
 		DialContext:         (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
@@ -139,7 +141,7 @@ func (s *Sampler) Sample(ctx context.Context, v model.VersionID, r model.DecodeR
 	c, weights, err := s.sampleAt(ctx, replica, v, r)
 	replica.noteResult(err, ctx.Err() != nil)
 	if err != nil && s.options.Versions == Adapters && ctx.Err() == nil && isFault(err) {
-		replica.forgetVersions() // it may come back without them
+		replica.forgetVersions() // the server may come back without its adapters
 	}
 	if err != nil {
 		return model.Completion{}, "", fmt.Errorf("sample %s at %s: %w", v, replica.url, err)
@@ -148,8 +150,8 @@ func (s *Sampler) Sample(ctx context.Context, v model.VersionID, r model.DecodeR
 	return c, weights, nil
 }
 
-// ServerName is the name of a server on record: its address without scheme, user and
-// password.
+// ServerName returns the name under which a server is recorded: its address without
+// scheme, user and password.
 func ServerName(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -172,7 +174,7 @@ func (s *Sampler) sampleAt(ctx context.Context, at *replica, v model.VersionID, 
 	}
 	got, err := s.protocol.sample(ctx, s, at, on.name, r)
 	if isUnknown(err) && s.options.Versions == Adapters {
-		at.forgetVersions() // it was started again, or somebody unloaded the adapter
+		at.forgetVersions() // it was started again, or another process unloaded the adapter
 		if on, err = s.admit(ctx, at, v); err != nil {
 			return model.Completion{}, "", err
 		}
@@ -184,7 +186,7 @@ func (s *Sampler) sampleAt(ctx context.Context, at *replica, v model.VersionID, 
 		err = got.check(r, s.expected(v))
 	}
 	if errors.Is(err, ErrVersion) {
-		at.forgetVersions() // somebody else changed its weights
+		at.forgetVersions() // another process changed its weights
 	}
 	if err != nil {
 		return model.Completion{}, "", err
@@ -199,8 +201,8 @@ func (s *Sampler) sampleAt(ctx context.Context, at *replica, v model.VersionID, 
 }
 
 // Publish makes a version ready at every replica. With Adapters, it then unloads the
-// adapters that no step samples from any more. It wakes a replica that was left asleep by
-// a trainer that is gone.
+// adapters that no step samples from any more. It wakes a replica that is still asleep
+// because its trainer is gone.
 func (s *Sampler) Publish(ctx context.Context, v model.VersionID) error {
 	if err := s.Wake(ctx); err != nil {
 		return fmt.Errorf("publish %s: %w", v, err)
@@ -229,7 +231,7 @@ func (s *Sampler) Publish(ctx context.Context, v model.VersionID) error {
 	return s.removeBehind(v)
 }
 
-// atEach does something at all replicas at once.
+// atEach calls do for all replicas at once.
 func (s *Sampler) atEach(do func(at *replica) error) error {
 	var all errgroup.Group
 	for _, at := range s.replicas {
@@ -238,10 +240,10 @@ func (s *Sampler) atEach(do func(at *replica) error) error {
 	return all.Wait()
 }
 
-// Close lets go of idle connections.
+// Close closes idle connections.
 func (s *Sampler) Close() { s.client.CloseIdleConnections() }
 
-// key is the API key, read each time so that it may change.
+// key returns the API key. It is read each time, so that it may change.
 func (s *Sampler) key() string {
 	if s.options.Key == "" {
 		return ""

@@ -11,8 +11,8 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// score asks a server of type VLLM how likely given tokens are after a prompt, at
-// temperature 1, and how likely the likeliest one would have been in the place of each.
+// score asks a server of type VLLM for the log-probabilities of given tokens after a
+// prompt, at temperature 1, and for that of the likeliest token in the place of each.
 func (s *Sampler) score(ctx context.Context, at *replica, name string, prompt, tokens []int32) (logprobs, best []float32, err error) {
 	text := slices.Concat(prompt, tokens)
 	in, err := vllm{}.request(name, model.DecodeRequest{Prompt: text, MaxTokens: 1, Temperature: 1})
@@ -43,9 +43,10 @@ func (s *Sampler) score(ctx context.Context, at *replica, name string, prompt, t
 	return logprobs, best, nil
 }
 
-// askApart asks a server about an adapter that nobody samples from yet. If it is a wrong
-// one, and a mended one is loaded under its name, nothing that its weights made of a
-// prompt may be left in the server's cache for those who sample.
+// askApart asks a server about an adapter that no step samples from yet. The adapter may
+// be wrong, and a repaired one may then be loaded under its name. So the server's cache
+// must keep nothing that these weights computed for a prompt and that later calls could
+// use.
 func (s *Sampler) askApart(ctx context.Context, at *replica, in vllmRequest) (all vllmReply, err error) {
 	in.CacheSalt = strconv.FormatUint(rand.Uint64(), 36)
 	response, err := s.post(ctx, at.url+"/v1/completions", in) //nolint:bodyclose // readJSON closes it

@@ -18,8 +18,8 @@ import (
 	"github.com/fulgurite/fulgurite/model/upstream"
 )
 
-// server answers in the documented shapes of vLLM and SGLang: the completion is the
-// prompt's last token, counted up, then the stop token.
+// server answers in the documented formats of vLLM and SGLang: the completion counts up
+// from the prompt's last token and ends with the stop token.
 type server struct {
 	*httptest.Server
 	mu       sync.Mutex
@@ -142,7 +142,7 @@ func (s *server) sglang(w http.ResponseWriter, _ *http.Request, body map[string]
 
 var version = model.VersionID{Run: "demo", Policy: "main", Number: 3}
 
-// connect is a sampler of the servers, with versions as their type has them.
+// connect returns a sampler of the servers.
 func connect(t *testing.T, kind, versions string, servers ...*server) *upstream.Sampler {
 	t.Helper()
 	o := upstream.Options{Type: kind, Model: "base", Versions: versions, Directory: t.TempDir(), Retry: time.Hour}
@@ -171,7 +171,7 @@ func want() model.Completion {
 	return model.Completion{Tokens: []int32{4, 5, stopToken}, Logprobs: []float32{-0.5, -1.5, -2.5}, Finish: "stop"}
 }
 
-// kinds are the servers with what changes their weights.
+// kinds returns the types of servers, each with the way in which it gets versions.
 func kinds() map[string]string {
 	return map[string]string{upstream.VLLM: upstream.Adapters, upstream.SGLang: upstream.Reload}
 }

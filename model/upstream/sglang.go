@@ -12,7 +12,8 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// sglang is SGLang's own API: token ids in, token ids with log-probabilities out.
+// sglang is SGLang's own API: requests hold token ids, and replies hold token ids with
+// log-probabilities.
 type sglang struct{}
 
 // sglangRequest is the body of POST /generate.
@@ -30,7 +31,7 @@ type sglangSampling struct {
 	TopK         int     `json:"top_k"`
 	neutral
 	MinNewTokens int      `json:"min_new_tokens"`
-	IgnoreEnd    bool     `json:"ignore_eos"` // with true it would ignore StopTokenIDs as well
+	IgnoreEnd    bool     `json:"ignore_eos"` // if true, the server would ignore StopTokenIDs as well
 	StopTokenIDs []int32  `json:"stop_token_ids,omitempty"`
 	Stop         []string `json:"stop,omitempty"`
 	SkipSpecial  bool     `json:"skip_special_tokens"`
@@ -40,14 +41,15 @@ type sglangSampling struct {
 	Seed         int64    `json:"sampling_seed"`
 }
 
-// sglangReply is a reply; an event of a stream repeats what came before it.
+// sglangReply is a reply, or an event of a stream, which repeats everything before it.
 type sglangReply struct {
 	Meta struct {
 		FinishReason *struct {
 			Type    string `json:"type"`
 			Message string `json:"message"`
 		} `json:"finish_reason"`
-		// Logprobs are pairs of log-probability and token id, and perhaps its text.
+		// Logprobs holds pairs of log-probability and token id, perhaps followed by the
+		// token's text.
 		Logprobs [][]any `json:"output_token_logprobs"`
 		Version  string  `json:"weight_version"`
 	} `json:"meta_info"`
@@ -86,7 +88,7 @@ func (p sglang) sample(ctx context.Context, s *Sampler, at *replica, _ string, r
 	return out, err
 }
 
-// addTo adds what an event has more than those before it.
+// addTo adds the tokens of an event that earlier events did not have.
 func (g *sglangReply) addTo(out *reply, emit func(int32, float32)) error {
 	if len(g.Error) > 0 && string(g.Error) != "null" {
 		return &refusal{http.StatusInternalServerError, string(g.Error)}
@@ -132,7 +134,7 @@ func pairOf(pair []any) (int32, float64, error) {
 	return int32(id), logprob, nil
 }
 
-// load has the server read other weights; requests wait there, too, while it does.
+// load makes the server read other weights; the server lets requests wait while it does.
 func (sglang) load(ctx context.Context, s *Sampler, at *replica, name, directory string) error {
 	response, err := s.post(ctx, at.url+"/update_weights_from_disk", map[string]any{"model_path": directory, "weight_version": name}) //nolint:bodyclose // readJSON closes it
 	if err != nil {
@@ -164,5 +166,6 @@ func nucleus(topP float64) float64 {
 	return topP
 }
 
-// signed is a seed as servers take it: not every one reads 64 bits without sign.
+// signed returns a seed that servers accept: not every server reads unsigned numbers of
+// 64 bits.
 func signed(seed uint64) int64 { return int64(seed >> 1) } //nolint:gosec // the highest bit is gone

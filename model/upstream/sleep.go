@@ -11,20 +11,20 @@ import (
 )
 
 const (
-	// longestSleep is how long a call waits for a server that sleeps. The call is then a
-	// fault and is made again.
+	// longestSleep is how long a call waits for a server that sleeps. After that the call
+	// is a fault and is made again.
 	longestSleep = 30 * time.Minute
-	// glance is how often such a call looks whether the server is awake.
+	// glance is the interval at which such a call checks whether the server is awake.
 	glance = 250 * time.Millisecond
 )
 
 // SharesGPU reports whether the servers sleep while a trainer computes.
 func (s *Sampler) SharesGPU() bool { return s.options.ShareGPU }
 
-// Sleep has every replica give up its GPU's memory, once the calls under way have ended:
-// vLLM keeps the weights and the adapters in the machine's memory, and forgets what it had
-// cached. A replica that sleeps already stays as it is. Where one can't, those that do are
-// woken. Without Options.ShareGPU nothing is done.
+// Sleep makes every replica give up its GPU's memory once the current calls have ended.
+// vLLM keeps the weights and the adapters in the machine's memory, and drops its cache. A
+// replica that sleeps already stays as it is. If one can't sleep, Sleep wakes the others.
+// Without Options.ShareGPU it does nothing.
 func (s *Sampler) Sleep(ctx context.Context) error {
 	if !s.options.ShareGPU {
 		return nil
@@ -39,8 +39,9 @@ func (s *Sampler) Sleep(ctx context.Context) error {
 	return err
 }
 
-// Wake has every replica that sleeps take its memory again. The next call at each has its
-// adapter checked by the canary again. Waking again does nothing.
+// Wake makes every replica that sleeps take its memory again. At each replica, the next
+// call checks its adapter by the canary again. Waking a replica that is awake does
+// nothing.
 func (s *Sampler) Wake(ctx context.Context) error {
 	if !s.options.ShareGPU {
 		return nil
@@ -57,8 +58,8 @@ func (s *Sampler) wake(ctx context.Context, at *replica) error {
 	return s.switchSleep(ctx, at, "/wake_up", false)
 }
 
-// switchSleep posts to a route that puts a replica to sleep or wakes it, and looks whether
-// that came about.
+// switchSleep posts to a route that puts a replica to sleep or wakes it, and checks
+// whether it worked.
 func (s *Sampler) switchSleep(ctx context.Context, at *replica, route string, want bool) error {
 	response, err := s.ask(ctx, http.MethodPost, at.url+route, nil)
 	if err != nil {
@@ -91,7 +92,7 @@ func (s *Sampler) isAsleep(ctx context.Context, at *replica) (bool, error) {
 	return *reply.Asleep, nil
 }
 
-// explainSleep says what to do where a server has no such routes, or can't sleep.
+// explainSleep adds to err what to do if a server has no such routes, or can't sleep.
 func explainSleep(at *replica, err error) error {
 	var r *refusal
 	if !errors.As(err, &r) {
@@ -103,7 +104,8 @@ func explainSleep(at *replica, err error) error {
 	return fmt.Errorf("sampling.server.share_gpu: %s: %w: was vLLM started with --enable-sleep-mode, on a GPU?", at.url, err)
 }
 
-// awake waits until a replica that shares its GPU is awake: a trainer computes there.
+// awake waits until a replica that shares its GPU is awake. While it sleeps, a trainer
+// computes there.
 func (s *Sampler) awake(ctx context.Context, at *replica) error {
 	if !s.options.ShareGPU {
 		return nil
@@ -113,7 +115,7 @@ func (s *Sampler) awake(ctx context.Context, at *replica) error {
 		if err != nil || !asleep {
 			return err
 		}
-		at.forgetVersions() // they are checked once it is awake
+		at.forgetVersions() // versions are checked once it is awake
 		if time.Now().After(until) {
 			return fmt.Errorf("%w: %s has slept for %v; POST /wake_up wakes it", ErrAway, at.url, longestSleep)
 		}

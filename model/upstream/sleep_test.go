@@ -16,9 +16,9 @@ import (
 )
 
 // sleepingServer is an adapterServer that sleeps as vLLM 0.32 does (its routes of
-// entrypoints/serve/dev/sleep, and the scheduler of v1/engine/core.py): with mode=wait calls
-// under way end first; calls that arrive from then on wait until it is awake; sleeping and
-// waking again do nothing.
+// entrypoints/serve/dev/sleep, and the scheduler of v1/engine/core.py). With mode=wait,
+// current calls end first, and calls that arrive later wait until it is awake. To sleep
+// or to wake a second time does nothing.
 type sleepingServer struct {
 	*adapterServer
 	front *httptest.Server
@@ -30,7 +30,7 @@ type sleepingServer struct {
 	running int  // completions
 	looked  chan struct{}
 	posts   []string
-	wrong   []string // what must not be asked while it sleeps
+	wrong   []string // requests that must not be made while it sleeps
 	dead    atomic.Bool
 }
 
@@ -114,7 +114,7 @@ func (s *sleepingServer) state() (asleep bool, posts, wrong []string) {
 	return s.asleep, append([]string(nil), s.posts...), append([]string(nil), s.wrong...)
 }
 
-// sharing is a sampler of a process of its own.
+// sharing returns the sampler of a separate process.
 func sharing(t *testing.T, servers ...*sleepingServer) *upstream.Sampler {
 	t.Helper()
 	directory := t.TempDir()
@@ -135,7 +135,7 @@ func TestServersSleepWhileATrainerComputesAndCallsWait(t *testing.T) {
 	at, other := newSleepingServer(t), newSleepingServer(t)
 	trainer, gateway := sharing(t, at, other), sharing(t, at, other)
 	require.NoError(t, gateway.Publish(t.Context(), numbered(1)))
-	for range 2 { // as often as somebody asks
+	for range 2 { // also when it is asked again
 		require.NoError(t, trainer.Sleep(t.Context()))
 		for _, s := range []*sleepingServer{at, other} {
 			asleep, _, _ := s.state()
@@ -150,7 +150,7 @@ func TestServersSleepWhileATrainerComputesAndCallsWait(t *testing.T) {
 		_, _, err := gateway.Sample(context.WithoutCancel(t.Context()), numbered(1), lengthRequest())
 		done <- err
 	}()
-	select { // the call looks, and looks again
+	select { // the call checks, and checks again
 	case <-at.looked:
 		<-at.looked
 	case <-other.looked:
@@ -178,7 +178,7 @@ func TestServersSleepWhileATrainerComputesAndCallsWait(t *testing.T) {
 	}
 }
 
-// The process that had them sleep was killed.
+// The process that put them to sleep was killed.
 func TestWhoPublishesWakesServersThatNobodyWoke(t *testing.T) {
 	t.Parallel()
 	at := newSleepingServer(t)

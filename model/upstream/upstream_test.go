@@ -226,7 +226,8 @@ func TestBusyServersAreAskedAgainAndFailedOnesLeftAlone(t *testing.T) {
 	require.ErrorIs(t, err, upstream.ErrAway)
 }
 
-// As llama.cpp's server does after so many requests, and any server after so long.
+// llama.cpp's server closes a connection after some requests, and any server does after
+// some time.
 func TestAConnectionThatTheServerClosedMeanwhileIsNoFault(t *testing.T) {
 	t.Parallel()
 	at := newServer(t)
@@ -344,8 +345,8 @@ func TestOnlyKnownServersAreConnected(t *testing.T) {
 	require.ErrorIs(t, s.Publish(t.Context(), version), failing)
 }
 
-// FuzzReplies has a server answer with anything: what comes of it is an error or a
-// completion that can be recorded.
+// FuzzReplies lets a server answer with anything: the result is an error or a completion
+// that can be recorded.
 func FuzzReplies(f *testing.F) {
 	f.Add(`{"choices":[{"token_ids":[4,9],"logprobs":{"token_logprobs":[-1,-1]},"finish_reason":"stop"}]}`, false, true)
 	f.Add("data: {\"meta_info\":{\"output_token_logprobs\":[[-1,9]],\"finish_reason\":{\"type\":\"stop\"}}}\n\ndata: [DONE]\n\n", true, false)

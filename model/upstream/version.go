@@ -8,7 +8,7 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// directoryOf is where a version lies for the servers to read.
+// directoryOf returns the directory in which a version lies for the servers to read.
 func (s *Sampler) directoryOf(v model.VersionID) string {
 	return filepath.Join(s.options.Directory, versionName(v))
 }
@@ -21,7 +21,7 @@ func versionName(v model.VersionID) string {
 	return fmt.Sprintf("%s-%s-v%d", v.Run, v.Policy, v.Number)
 }
 
-// expected is the version that a reply has to name, if it names one.
+// expected returns the version that a reply has to name; empty if replies name none.
 func (s *Sampler) expected(v model.VersionID) string {
 	if s.options.Versions == Reload {
 		return versionName(v)
@@ -29,7 +29,7 @@ func (s *Sampler) expected(v model.VersionID) string {
 	return ""
 }
 
-// loadVersion has a replica load a version in the place of another.
+// loadVersion makes a replica load a version in place of another.
 func (s *Sampler) loadVersion(ctx context.Context, at *replica, v model.VersionID) (served, error) {
 	directory := s.directoryOf(v)
 	weights, err := s.options.Write(ctx, v, directory)

@@ -9,8 +9,8 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// vllm is vLLM's OpenAI-compatible server: completions of token ids, which it returns
-// as ids with return_token_ids.
+// vllm is vLLM's OpenAI-compatible server. It takes completions of token ids, and returns
+// ids if return_token_ids is set.
 type vllm struct{}
 
 // vllmRequest is the body of POST /v1/completions.
@@ -25,9 +25,10 @@ type vllmRequest struct {
 	MinTokens int   `json:"min_tokens"`
 	Seed      int64 `json:"seed"`
 	Stream    bool  `json:"stream,omitempty"`
-	// Logprobs 0 asks for the sampled token's log-probability alone.
+	// Logprobs 0 asks for the log-probability of the sampled token only.
 	Logprobs int `json:"logprobs"`
-	// PromptLogprobs asks for those of the prompt's tokens, and of as many likelier ones.
+	// PromptLogprobs asks for the log-probabilities of the prompt's tokens, and of that
+	// many of the likeliest tokens in the place of each.
 	PromptLogprobs *int     `json:"prompt_logprobs,omitempty"`
 	ReturnTokenIDs bool     `json:"return_token_ids"`
 	StopTokenIDs   []int32  `json:"stop_token_ids,omitempty"`
@@ -35,14 +36,15 @@ type vllmRequest struct {
 	KeepStop       bool     `json:"include_stop_str_in_output"`
 	SkipSpecial    bool     `json:"skip_special_tokens"`
 	AddSpecial     bool     `json:"add_special_tokens"`
-	// IgnoreEnd leaves StopTokenIDs alone to end a reply, not what the server's
-	// generation_config.json names as well.
+	// IgnoreEnd makes only StopTokenIDs end a reply, and not also the tokens that the
+	// server's generation_config.json names.
 	IgnoreEnd bool `json:"ignore_eos"`
-	// CacheSalt keeps what the server caches of this prompt from other requests.
+	// CacheSalt makes sure that other requests do not use what the server caches for this
+	// prompt.
 	CacheSalt string `json:"cache_salt,omitempty"`
-	// Structured holds the text to a JSON Schema.
+	// Structured makes the text conform to a JSON Schema.
 	Structured *vllmStructured `json:"structured_outputs,omitempty"`
-	// Allowed are the only tokens that may be sampled; none is all.
+	// Allowed lists the only tokens that may be sampled; if it is empty, all may.
 	Allowed []int32 `json:"allowed_token_ids,omitempty"`
 }
 
@@ -55,7 +57,7 @@ type vllmReply struct {
 	PromptTokenIDs []int32 `json:"prompt_token_ids"`
 	Choices        []struct {
 		PromptTokenIDs []int32 `json:"prompt_token_ids"`
-		// PromptLogprobs are by token id; the first token has none.
+		// PromptLogprobs holds log-probabilities by token id; the first token has none.
 		PromptLogprobs []map[string]struct {
 			Logprob float64 `json:"logprob"`
 		} `json:"prompt_logprobs"`
@@ -64,7 +66,7 @@ type vllmReply struct {
 			Tokens []*float64 `json:"token_logprobs"`
 		} `json:"logprobs"`
 		FinishReason string `json:"finish_reason"`
-		// Provider is where a proxy of LiteLLM puts what it does not know.
+		// Provider is where a LiteLLM proxy puts fields that it does not know.
 		Provider struct {
 			TokenIDs []int32 `json:"token_ids"`
 		} `json:"provider_specific_fields"`
@@ -116,7 +118,7 @@ func (p vllm) sample(ctx context.Context, s *Sampler, at *replica, name string, 
 	return out, err
 }
 
-// addTo adds an event to what came before it.
+// addTo adds an event to the reply so far.
 func (v *vllmReply) addTo(out *reply, emit func(int32, float32)) error {
 	if len(v.Error) > 0 && string(v.Error) != "null" {
 		return fmt.Errorf("%w: %.300s", &refusal{http.StatusInternalServerError, string(v.Error)}, v.Error)
@@ -162,7 +164,7 @@ func (r *reply) extend(tokens []int32, logprobs []*float64, emit func(int32, flo
 	return nil
 }
 
-// load adds an adapter under a name of its own.
+// load adds an adapter under its own name.
 func (vllm) load(ctx context.Context, s *Sampler, at *replica, name, directory string) error {
 	response, err := s.post(ctx, at.url+"/v1/load_lora_adapter", map[string]any{"lora_name": name, "lora_path": directory})
 	if err != nil {

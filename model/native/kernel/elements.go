@@ -4,7 +4,8 @@ package kernel
 // enough from the largest float32 to be scaled.
 const hidden = -1e30
 
-// hide fills x[n:] up to a multiple of Lanes and returns the number of vectors.
+// hide fills x[n:] with hidden up to a multiple of Lanes and returns the number of
+// vectors.
 func hide(x []float32, n int) int {
 	end := Pad(n)
 	for i := n; i < end; i++ {
@@ -13,8 +14,8 @@ func hide(x []float32, n int) int {
 	return end / Lanes
 }
 
-// Softmax replaces x[:n] by the soft-max of scale·x[:n] and zeroes the rest of x.
-// x has room for Pad(n).
+// Softmax replaces x[:n] by the soft-max of scale·x[:n] and zeroes the rest of x. x has
+// room for Pad(n) numbers.
 func (s *Set) Softmax(x []float32, n int, scale float32) {
 	s.softmax(&x[0], hide(x, n), scale)
 	clear(x[n:])
@@ -26,25 +27,25 @@ func (s *Set) LogSumExp(x []float32, n int, scale float32) (most, sum, weighted 
 	return s.logSumExp(&x[0], hide(x, n), scale)
 }
 
-// LogitsGradient replaces each of the logits x[:n] by e^l·(a + b·(l+entropy)),
-// where l = scale·(x-most) - logSum is its log-probability, and zeroes the rest
-// of x. With a = -scale·∂L/∂logp and b = -scale·∂L/∂entropy it is the gradient of
-// the logits but for the chosen token's own scale·∂L/∂logp.
+// LogitsGradient replaces each of the logits x[:n] by e^l·(a + b·(l+entropy)), where l =
+// scale·(x-most) - logSum is its log-probability, and zeroes the rest of x. With a =
+// -scale·∂L/∂logp and b = -scale·∂L/∂entropy the result is the gradient of the logits,
+// except that the chosen token still lacks its own term scale·∂L/∂logp.
 func (s *Set) LogitsGradient(x []float32, n int, scale, most, logSum, entropy, a, b float32) {
 	s.logitsGradient(&x[0], hide(x, n), scale, most, logSum, entropy, a, b)
 	clear(x[n:])
 }
 
-// SoftmaxBackward replaces dp[:n] by scale·p·(dp - Σ p·dp), the gradient of what
-// Softmax was given; n is a multiple of Lanes.
+// SoftmaxBackward replaces dp[:n] by scale·p·(dp - Σ p·dp), the gradient of Softmax's
+// input; n is a multiple of Lanes.
 func (s *Set) SoftmaxBackward(p, dp []float32, n int, scale float32) {
 	_, _ = p[n-1], dp[n-1]
 	s.softmaxBackward(&p[0], &dp[0], n/Lanes, scale)
 }
 
-// Norm is RMSNorm (Zhang and Sennrich, 2019, arXiv:1910.07467) of contiguous
-// rows as long as w, of which width numbers count and the rest are zero. It keeps
-// each row's 1/√(mean x² + epsilon) in inverse.
+// Norm computes RMSNorm (Zhang and Sennrich, 2019, arXiv:1910.07467) of contiguous rows.
+// Rows are as long as w; their first width numbers count and the rest are zero. It writes
+// each row's 1/√(mean x² + epsilon) to inverse.
 func (s *Set) Norm(h, x, w, inverse []float32, rows, width int, epsilon float32) {
 	n := len(w)
 	_, _, _ = h[rows*n-1], x[rows*n-1], inverse[rows-1]
@@ -76,7 +77,8 @@ func (s *Set) SwiGLUBackward(gateUp, dact []float32, rows, width int) {
 // with i + half, half being len(cos), a multiple of 8.
 func (s *Set) Rotate(x, cos, sin []float32, heads int) { s.rotateBy(x, cos, sin, heads, 1) }
 
-// RotateBack undoes Rotate, which is also its gradient.
+// RotateBack undoes Rotate. It also computes the gradient of Rotate's input from that of
+// its output.
 func (s *Set) RotateBack(x, cos, sin []float32, heads int) { s.rotateBy(x, cos, sin, heads, -1) }
 
 func (s *Set) rotateBy(x, cos, sin []float32, heads int, direction float32) {
@@ -85,20 +87,20 @@ func (s *Set) rotateBy(x, cos, sin []float32, heads int, direction float32) {
 	s.rotate(&x[0], &cos[0], &sin[0], half/8, heads, direction)
 }
 
-// Add adds x to sum, which is as long.
+// Add adds x to sum, which has the same length.
 func (s *Set) Add(sum, x []float32) {
 	_ = sum[len(x)-1]
 	s.add(&sum[0], &x[0], len(x)/Lanes)
 }
 
-// SumSquares is Σx² in double precision.
+// SumSquares returns Σx² in double precision.
 func (s *Set) SumSquares(x []float32) float64 {
 	var sums [8]float64
 	s.sumSquares(&sums[0], &x[0], len(x)/Lanes)
 	return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]))
 }
 
-// AdamW are the numbers of one update, the same for all parameters.
+// AdamW holds the numbers of one update, which are the same for all parameters.
 type AdamW struct {
 	Rate, Scale, Decay, Epsilon float32 // Scale multiplies the gradient first
 	Beta1, Rest1, Correct1      float32 // Rest is 1-Beta, Correct is 1/(1-Beta^updates)

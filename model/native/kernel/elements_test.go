@@ -161,7 +161,7 @@ func TestRotateBackUndoesRotate(t *testing.T) {
 	}
 }
 
-// A diverged model must be seen, not hidden by a clamp.
+// The sums must show that a model has diverged; a clamp would hide it.
 func TestNotANumberReachesTheSums(t *testing.T) {
 	t.Parallel()
 	for _, set := range kernel.Sets() {

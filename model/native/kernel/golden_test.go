@@ -18,8 +18,8 @@ import (
 
 var update = flag.Bool("update", false, "write testdata/fused16.json anew")
 
-// The sets of amd64 and of arm64 can't run on one processor, so each is held
-// against the same digests.
+// The sets of amd64 and of arm64 can't run on one processor, so each is compared with the
+// same digests.
 func TestFusedSetsGiveTheKeptBits(t *testing.T) {
 	t.Parallel()
 	const path = "testdata/fused16.json"
@@ -42,7 +42,7 @@ func TestFusedSetsGiveTheKeptBits(t *testing.T) {
 	}
 }
 
-// digests are SHA-256 sums of what each kernel writes for inputs of many sizes.
+// digests returns SHA-256 sums of what each kernel writes for inputs of many sizes.
 func digests(set *kernel.Set) map[string]string {
 	sums := map[string]hash.Hash{}
 	write := func(name string, numbers []float32) {

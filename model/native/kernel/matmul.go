@@ -3,9 +3,9 @@ package kernel
 // PanelWidth is the number of columns that lie together in a packed matrix.
 const PanelWidth = 32
 
-// MatMul sets the m×n matrix C to the product of A (m×k) and B (k×n), or adds
-// it where add is true. C[i][j] lies at c[i·cRow+j], A[i][p] at
-// a[i·aRow+p·aStep] and B[p][j] at b[p·bRow+j]. n is a multiple of Lanes.
+// MatMul sets the m×n matrix C to the product of A (m×k) and B (k×n), or adds the product
+// to C if add is true. C[i][j] lies at c[i·cRow+j], A[i][p] at a[i·aRow+p·aStep] and
+// B[p][j] at b[p·bRow+j]. n is a multiple of Lanes.
 func (s *Set) MatMul(c []float32, cRow int, a []float32, aRow, aStep int, b []float32, bRow, m, n, k int, add bool) {
 	if m == 0 || n == 0 {
 		return
@@ -40,8 +40,8 @@ func (s *Set) MatMul(c []float32, cRow int, a []float32, aRow, aStep int, b []fl
 	}
 }
 
-// MatMulPacked is MatMul with B packed by PackRows or PackColumns, and the rows
-// of A contiguous.
+// MatMulPacked computes what MatMul computes, with B packed by PackRows or PackColumns,
+// and with contiguous numbers in each row of A.
 func (s *Set) MatMulPacked(c []float32, cRow int, a []float32, aRow int, packed []float32, m, n, k int, add bool) {
 	for j := 0; j < n; j += PanelWidth {
 		width := min(PanelWidth, n-j)
@@ -61,8 +61,8 @@ func PackColumns(packed, b []float32, k, n int) {
 	}
 }
 
-// PackRows packs the transpose of W (n×k, row-major) as PackColumns would: a
-// linear layer's weights, [out, in], for the product with its input.
+// PackRows packs the transpose of W (n×k, row-major) as PackColumns would. W is the
+// weights of a linear layer, [out, in], packed for the product with the layer's input.
 func PackRows(packed, w []float32, n, k int) {
 	for j := 0; j < n; j += PanelWidth {
 		width := min(PanelWidth, n-j)

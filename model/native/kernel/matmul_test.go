@@ -12,7 +12,8 @@ import (
 	"github.com/fulgurite/fulgurite/model/native/kernel"
 )
 
-// random numbers in [-2, 2) are the same on every processor: none is rounded.
+// random returns n numbers in [-2, 2). They are the same on every processor, because none
+// is rounded.
 func random(n int, seed uint64) []float32 {
 	r, x := rand.New(rand.NewPCG(seed, 1)), make([]float32, n)
 	for i := range x {
@@ -21,7 +22,7 @@ func random(n int, seed uint64) []float32 {
 	return x
 }
 
-// equalBits also tells +0 from -0.
+// equalBits requires equal bits, so it also distinguishes +0 from -0.
 func equalBits(t require.TestingT, want, have []float32, message ...any) {
 	require.Len(t, have, len(want), message...)
 	for i := range want {
@@ -57,7 +58,7 @@ func TestMatMulIsTheProduct(t *testing.T) {
 	}
 }
 
-// The promise that the engine's determinism rests on.
+// The engine's determinism rests on this guarantee.
 func TestMatMulElementDependsOnItsRowAndColumnAlone(t *testing.T) {
 	t.Parallel()
 	for _, set := range kernel.Sets() {

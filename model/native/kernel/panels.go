@@ -5,20 +5,20 @@ import "github.com/fulgurite/fulgurite/model/half"
 // QuantBlock is how many numbers of a row of weights share a factor in Panels.Q8.
 const QuantBlock = half.QuantBlock
 
-// Panels is the matrix W of a linear layer, [n, k], packed like PackRows packs it, in one
-// of three forms. Products with it are those with the float32 that each number stands
-// for, exactly, so its form changes no bit of them.
+// Panels is the matrix W of a linear layer, [n, k], packed as by PackRows, in one of
+// three forms. A product with it uses exactly the float32 value of each number, so the
+// form changes no bit of the product.
 type Panels struct {
 	F32  []float32
 	BF16 []uint16 // the upper halves of float32
-	// Q8 are whole numbers of eight bits, to be multiplied by Factors: one for
-	// QuantBlock numbers of a row, as in blocks of GGUF's Q8_0. A number's factor lies
-	// where Factor says. k is a multiple of QuantBlock.
+	// Q8 holds integers of eight bits, to be multiplied by Factors: one factor for
+	// QuantBlock numbers of a row, as in blocks of GGUF's Q8_0. Factors are packed as the
+	// matrix [n, k/QuantBlock] would be. k is a multiple of QuantBlock.
 	Q8      []int8
 	Factors []float32
 }
 
-// From is the rest of p from number at on, which begins a panel.
+// From returns the rest of p from number at on; a panel must begin there.
 func (p Panels) From(at int) Panels {
 	switch {
 	case p.BF16 != nil:
@@ -29,7 +29,8 @@ func (p Panels) From(at int) Panels {
 	return Panels{F32: p.F32[at:]}
 }
 
-// Number is the number at index at, whose factor, if it has one, is at index factor.
+// Number returns the number at index at. Its factor, in a form that has factors, is at
+// index factor.
 func (p Panels) Number(at, factor int) float32 {
 	switch {
 	case p.BF16 != nil:
@@ -40,8 +41,9 @@ func (p Panels) Number(at, factor int) float32 {
 	return p.F32[at]
 }
 
-// Put sets QuantBlock numbers or fewer of a row, step apart from index at on, to those of
-// x, rounded to p's form: to the nearest BF16, or as half.Quantize says.
+// Put writes x, at most QuantBlock numbers of a row, to index at and to those that follow
+// it in distances of step. It rounds them to p's form: to the nearest BF16, or as
+// half.Quantize does.
 func (p Panels) Put(at, step, factor int, x []float32) {
 	switch {
 	case p.BF16 != nil:
@@ -61,7 +63,7 @@ func (p Panels) Put(at, step, factor int, x []float32) {
 	}
 }
 
-// MatMulPanels is MatMulPacked with B in any form.
+// MatMulPanels computes what MatMulPacked computes, with B in any form.
 func (s *Set) MatMulPanels(c []float32, cRow int, a []float32, aRow int, b Panels, m, n, k int, add bool) {
 	if b.F32 != nil {
 		s.MatMulPacked(c, cRow, a, aRow, b.F32, m, n, k, add)
@@ -104,8 +106,8 @@ func (s *Set) panelQ8(c []float32, cRow int, a []float32, aRow int, b []int8, fa
 	})
 }
 
-// eachTile calls do for the tiles that MatMul would take for m rows of a panel: of the
-// height that t numbers, from row i and column j on.
+// eachTile calls do for the tiles that MatMul would use for m rows of a panel. A tile is
+// tileRows[t] high and begins at row i and column j.
 func (s *Set) eachTile(m, width int, do func(t, i, j int, wide bool)) {
 	for j := 0; j < width; {
 		tiles, columns := &s.narrow, Lanes
@@ -130,11 +132,11 @@ func bit(b bool) int {
 	return 0
 }
 
-// RowsBuffer is how many numbers of memory MatMulPanelsRows needs.
+// RowsBuffer is how many numbers the buffer of MatMulPanelsRows must hold.
 const RowsBuffer = BlockDepth*PanelWidth + PanelWidth*PanelWidth
 
-// MatMulPanelsRows is MatMulPackedRows with W in any form; buffer has room for RowsBuffer
-// numbers. Where W is in Q8, n is a multiple of QuantBlock.
+// MatMulPanelsRows computes what MatMulPackedRows computes, with W in any form; buffer
+// has room for RowsBuffer numbers. If W is in Q8, n is a multiple of QuantBlock.
 func (s *Set) MatMulPanelsRows(c []float32, cRow int, a []float32, aRow int, w Panels, m, n, k, first, last int, buffer []float32) {
 	if w.F32 != nil {
 		s.MatMulPackedRows(c, cRow, a, aRow, w.F32, m, n, k, first, last, buffer)

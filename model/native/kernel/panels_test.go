@@ -10,8 +10,8 @@ import (
 	"github.com/fulgurite/fulgurite/model/native/kernel"
 )
 
-// narrow packs w, [n, k], as BF16 or Q8, and returns the float32 that it then stands for,
-// packed too.
+// narrow packs w, [n, k], as BF16 or Q8. It also returns the float32 values of the packed
+// numbers, packed too.
 func narrow(form string, w []float32, n, k int) (narrow, wide kernel.Panels) {
 	if form == "bf16" {
 		narrow.BF16 = make([]uint16, n*k)
@@ -36,7 +36,8 @@ func narrow(form string, w []float32, n, k int) (narrow, wide kernel.Panels) {
 	return narrow, wide
 }
 
-// narrowProducts are both products with BF16 and Q8, sizes rounded up to what they take.
+// narrowProducts returns both products with BF16 and Q8. It rounds the sizes up to those
+// that the forms allow.
 func narrowProducts(set *kernel.Set, seed uint64, m, n, k int) map[string][]float32 {
 	n, k = (n+31)/32*32, (k+31)/32*32
 	out := map[string][]float32{}
@@ -52,8 +53,8 @@ func narrowProducts(set *kernel.Set, seed uint64, m, n, k int) map[string][]floa
 	return out
 }
 
-// TestNarrowProductsAreThoseOfTheNumbersTheyStandFor is why sampler and trainer agree to the bit:
-// a form changes what memory is read, but no number.
+// TestNarrowProductsAreThoseOfTheNumbersTheyStandFor checks the reason why sampler and
+// trainer agree to the bit: a form changes which memory is read, but no number.
 func TestNarrowProductsAreThoseOfTheNumbersTheyStandFor(t *testing.T) {
 	t.Parallel()
 	for _, set := range kernel.Sets() {

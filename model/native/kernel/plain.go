@@ -5,9 +5,9 @@ import (
 	"unsafe"
 )
 
-// The portable kernels. Each product stands in a conversion, float32(x*y),
-// because a compiler may otherwise fuse it with the addition on some processors
-// and not on others.
+// These are the portable kernels. Each product is converted, float32(x*y), because
+// otherwise a compiler may fuse it with the addition on some processors and not on
+// others.
 
 func plainSet() *Set {
 	return &Set{
@@ -68,8 +68,8 @@ func plainTile1(c *float32, _ int, a *float32, _, aStep int, b *float32, bRow, k
 	}
 }
 
-// exp32 is e^x for x clamped to [-87, 88], by the same polynomial as the
-// assembly. A NaN stays one.
+// exp32 returns e^x for x clamped to [-87, 88], by the same polynomial as the assembly.
+// For a NaN it returns a NaN.
 func exp32(x float32) float32 {
 	if x < -87 {
 		x = -87

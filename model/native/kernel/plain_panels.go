@@ -6,8 +6,8 @@ import (
 	"github.com/fulgurite/fulgurite/model/half"
 )
 
-// The products with narrow numbers widen some rows of them and take the products with
-// float32.
+// The products with narrow numbers widen some rows of them at a time and then use the
+// tiles for float32.
 
 func plainBF16Tile4(c *float32, cRow int, a *float32, aRow, aStep int, b *uint16, bRow, k, add int) {
 	plainBF16(4, c, cRow, a, aRow, aStep, b, bRow, k, add)
@@ -57,7 +57,7 @@ func plainQ8(rows int, c *float32, cRow int, a *float32, aRow, aStep int, b *int
 	}
 }
 
-// plainTile is plainTile4 or plainTile1.
+// plainTile calls plainTile4 or plainTile1.
 func plainTile(rows int, c *float32, cRow int, a *float32, aRow, aStep int, b *float32, bRow, k, add int) {
 	if rows == 4 {
 		plainTile4(c, cRow, a, aRow, aStep, b, bRow, k, add)

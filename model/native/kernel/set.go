@@ -38,7 +38,7 @@ type Set struct {
 	name       string
 	arithmetic string
 
-	wide   [4]tile // 32 columns; nil where there is none
+	wide   [4]tile // 32 columns; nil if the set has no such tile
 	narrow [4]tile // 16 columns
 	// Tiles of the same sizes for other forms of B.
 	wideBF16, narrowBF16 [4]tileBF16
@@ -46,7 +46,7 @@ type Set struct {
 
 	widenBF16       func(to *float32, from *uint16, n int)
 	widenQ8         func(to *float32, from *int8, factors *float32, n int)
-	transpose       func(to *float32, toRow int, from *float32, fromRow, blocks int) // nil where there is none
+	transpose       func(to *float32, toRow int, from *float32, fromRow, blocks int) // nil if the set has none
 	softmax         func(x *float32, n int, scale float32)
 	logSumExp       func(x *float32, n int, scale float32) (most, sum, weighted float32)
 	logitsGradient  func(x *float32, n int, scale, most, logSum, entropy, a, b float32)
@@ -66,10 +66,11 @@ type Set struct {
 // "go".
 func Sets() []*Set { return append(vectorSets(), plainSet()) }
 
-// Best is the fastest set that runs here.
+// Best returns the fastest set that runs on this processor.
 func Best() *Set { return Sets()[0] }
 
-// Named finds a set that runs here; it wraps ErrUnknown.
+// Named returns the set of that name. Its error wraps ErrUnknown if this processor or
+// build lacks the set.
 func Named(name string) (*Set, error) {
 	var names []string
 	for _, s := range Sets() {
@@ -81,12 +82,12 @@ func Named(name string) (*Set, error) {
 	return nil, fmt.Errorf("%w %q: this processor and build have %s", ErrUnknown, name, strings.Join(names, ", "))
 }
 
-// Name is "avx512", "avx2", "neon" or "go".
+// Name returns "avx512", "avx2", "neon" or "go".
 func (s *Set) Name() string { return s.name }
 
 // Arithmetic names the rounding and the order of sums: sets with equal
 // arithmetic give equal bits.
 func (s *Set) Arithmetic() string { return s.arithmetic }
 
-// Pad is the least multiple of Lanes that is not below n.
+// Pad returns the smallest multiple of Lanes that is at least n.
 func Pad(n int) int { return (n + Lanes - 1) / Lanes * Lanes }

@@ -4,8 +4,8 @@ package kernel
 // many columns are a block.
 const transposeRows = 8
 
-// BlockDepth is how many rows of weights MatMulPackedRows transposes at once: with a
-// panel's columns few enough for the first-level cache.
+// BlockDepth is how many rows of weights MatMulPackedRows transposes at once. With a
+// panel's columns they are few enough for the first-level cache.
 const BlockDepth = 256
 
 // Transpose sets to[j·toRow+i] to from[i·fromRow+j] for i below rows and j below cols.

@@ -35,8 +35,8 @@ func TestTransposeSwapsRowsAndColumns(t *testing.T) {
 	}
 }
 
-// The gradient of an input is the same to the bit whether weights were packed for it
-// or for the forward product.
+// The gradient of an input is the same to the bit whether the weights were packed for
+// this gradient or for the forward product.
 func TestMatMulPackedRowsIsTheProductWithPackedColumns(t *testing.T) {
 	t.Parallel()
 	for _, set := range kernel.Sets() {

@@ -2,7 +2,7 @@
 
 package kernel
 
-// vectorSets needs no look at the processor: all of arm64 have NEON.
+// vectorSets does not check the processor: every arm64 processor has NEON.
 func vectorSets() []*Set { return []*Set{neonSet()} }
 
 func neonSet() *Set {

@@ -6,9 +6,10 @@ import (
 	"github.com/fulgurite/fulgurite/model/native/prefix"
 )
 
-// Kept are the pages of finished sequences. They go, the least recently used sequence
-// first, when a page is needed that nobody else has ready, but for as many as may stay.
-// So memory grows by no more than those above what requests once held at the same time.
+// Kept holds the pages of finished sequences. When a page is needed and none is free, it
+// drops sequences, the least recently used first, while more pages are kept than may
+// stay. So memory grows by at most the pages that may stay above the most that requests
+// ever held at the same time.
 type Kept struct {
 	pages     *Pages
 	stay      int         // pages
@@ -17,15 +18,15 @@ type Kept struct {
 	uses      int
 }
 
-// sequence is tokens and the pages that have their keys and values.
+// sequence holds tokens and the pages with their keys and values.
 type sequence struct {
 	tokens []int32
 	pages  []*Page
-	used   int // counts uses
+	used   int // value of Kept.uses when it was last used
 }
 
-// NewKept returns an empty store of pages, of which so many may stay though others are
-// needed.
+// NewKept returns an empty store of pages. Up to stay kept pages remain even if other
+// sequences need pages.
 func NewKept(pages *Pages, stay int) *Kept {
 	k := &Kept{pages: pages, stay: stay}
 	pages.kept = k
@@ -49,12 +50,13 @@ func (k *Kept) Shrink() {
 	}
 }
 
-// Longest finds the sequence that begins like tokens for the longest. The pages, to be
-// shared before the next call, have the keys and values of the first n of tokens.
+// Longest finds the sequence that has the longest prefix in common with tokens. The pages
+// that it returns hold the keys and values of the first n of tokens. The caller must
+// share them before the next call.
 func (k *Kept) Longest(tokens []int32) (n int, pages []*Page) {
 	at := k.search(tokens)
 	var best *sequence
-	for _, s := range k.sequences[max(0, at-1):min(at+1, len(k.sequences))] { // the order puts it there
+	for _, s := range k.sequences[max(0, at-1):min(at+1, len(k.sequences))] { // only neighbours in the order can have the longest prefix
 		if common := prefix.Common(s.tokens, tokens); common > n {
 			n, best = common, s
 		}
@@ -66,7 +68,7 @@ func (k *Kept) Longest(tokens []int32) (n int, pages []*Page) {
 	return n, best.pages
 }
 
-// Keep takes over pages that were held for tokens.
+// Keep takes over the pages that a finished sequence held for tokens.
 func (k *Kept) Keep(tokens []int32, held []*Page) {
 	covered := (len(tokens) + PagePositions - 1) / PagePositions
 	k.pages.Release(held[covered:])
@@ -94,10 +96,10 @@ func (k *Kept) Keep(tokens []int32, held []*Page) {
 	k.sequences = slices.Insert(k.sequences, at, s)
 }
 
-// begins reports whether tokens begin with all of those.
+// begins reports whether tokens begins with all of with.
 func begins(tokens, with []int32) bool { return prefix.Common(tokens, with) == len(with) }
 
-// search is where tokens are, or would be, in the order of sequences.
+// search returns the index at which tokens is, or would be, in the order of sequences.
 func (k *Kept) search(tokens []int32) int {
 	at, _ := slices.BinarySearchFunc(k.sequences, tokens, func(s *sequence, tokens []int32) int {
 		return slices.Compare(s.tokens, tokens)

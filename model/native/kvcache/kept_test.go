@@ -11,7 +11,8 @@ import (
 	"github.com/fulgurite/fulgurite/model/native/prefix"
 )
 
-// filled are pages for tokens, with each token written at its position.
+// filled returns pages for tokens, with each token from position from on written at its
+// position.
 func filled(p *kvcache.Pages, held []*kvcache.Page, from int, tokens []int32) []*kvcache.Page {
 	held = p.Reserve(held, len(tokens))
 	for i := from; i < len(tokens); i++ {
@@ -20,7 +21,7 @@ func filled(p *kvcache.Pages, held []*kvcache.Page, from int, tokens []int32) []
 	return held
 }
 
-// written are the tokens that filled wrote, up to n.
+// written returns the first n tokens that filled wrote.
 func written(held []*kvcache.Page, n int) []int32 {
 	tokens := make([]int32, n)
 	for i := range tokens {
@@ -89,7 +90,7 @@ func TestTheLeastRecentlyUsedIsGivenUpFirst(t *testing.T) {
 	require.Equal(t, 5, p.Free())
 }
 
-// What running requests hold is not given up for them.
+// Pages that running requests hold are not taken from them.
 func TestPagesThatRequestsHoldAreNotReclaimed(t *testing.T) {
 	t.Parallel()
 	p := &kvcache.Pages{Shape: shape()}
@@ -103,7 +104,7 @@ func TestPagesThatRequestsHoldAreNotReclaimed(t *testing.T) {
 	require.True(t, k.IsEmpty())
 }
 
-// Requests begin with what is kept, go on from there and are kept themselves.
+// Requests begin with kept pages, continue from there and are then kept themselves.
 func TestKeptPagesHoldWhatTheirTokensSay(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -147,7 +148,7 @@ func TestKeptPagesHoldWhatTheirTokensSay(t *testing.T) {
 	})
 }
 
-// requireInOrder says that sequences ascend, and that none is the beginning of another.
+// requireInOrder requires that sequences ascend, and that none is a prefix of another.
 func requireInOrder(t require.TestingT, k *kvcache.Kept) {
 	all := k.Sequences()
 	for i := 1; i < len(all); i++ {

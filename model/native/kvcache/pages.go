@@ -5,26 +5,27 @@ import "github.com/fulgurite/fulgurite/model/native/memory"
 // PagePositions is the number of positions of a page.
 const PagePositions = 32
 
-// Shape says what a page holds: for each layer and key head, the keys as a
-// HeadSize×PagePositions matrix and the values as a PagePositions×HeadSize one, so that
-// growing moves nothing.
+// Shape describes what a page holds: for each layer and key head, the keys as a
+// HeadSize×PagePositions matrix and the values as a PagePositions×HeadSize matrix. Adding
+// positions therefore moves no numbers.
 type Shape struct {
-	Layers, Heads, HeadSize int // heads of keys, their size with its padding
+	Layers, Heads, HeadSize int // Heads counts key heads; HeadSize includes padding
 }
 
-// Numbers of a page.
+// Numbers returns how many numbers a page holds.
 func (s Shape) Numbers() int { return 2 * s.Layers * s.Heads * s.block() }
 
-// block is the numbers of one layer's head, keys or values.
+// block returns how many numbers the keys, or the values, of one layer's head take in a
+// page.
 func (s Shape) block() int { return s.HeadSize * PagePositions }
 
-// Keys of a layer's head in the numbers of a page.
+// Keys returns the keys of a layer's head within the numbers of a page.
 func (s Shape) Keys(page []float32, layer, head int) []float32 {
 	from := 2 * (layer*s.Heads + head) * s.block()
 	return page[from : from+s.block()]
 }
 
-// Values of a layer's head in the numbers of a page.
+// Values returns the values of a layer's head within the numbers of a page.
 func (s Shape) Values(page []float32, layer, head int) []float32 {
 	from := (2*(layer*s.Heads+head) + 1) * s.block()
 	return page[from : from+s.block()]
@@ -52,7 +53,7 @@ func (p *Pages) Reserve(held []*Page, n int) []*Page {
 	return held
 }
 
-// take lends a page, a free one first. Its numbers are arbitrary.
+// take lends a page: a free one, if there is one. Its numbers are arbitrary.
 func (p *Pages) take() *Page {
 	for k := p.kept; k != nil && len(p.free) == 0 && k.held > k.stay; {
 		k.dropOldest()
@@ -68,9 +69,10 @@ func (p *Pages) take() *Page {
 	return page
 }
 
-// Share returns pages with the first n positions of from: those that the positions fill
-// are the same, the rest of the positions is in a copy. To make it, what from belongs to
-// may be given up: its numbers remain until its page is lent, if not as the copy itself.
+// Share returns pages with the first n positions of from. Pages that these positions fill
+// are shared; the positions of the last, partly filled page are copied. To get a page for
+// the copy, Share may drop the kept sequence that from belongs to. Its numbers stay
+// valid: a free page keeps them until it is lent, and it may be lent as the copy itself.
 func (p *Pages) Share(from []*Page, n int) []*Page {
 	held := make([]*Page, n/PagePositions, (n+PagePositions-1)/PagePositions+1)
 	copy(held, from)
@@ -85,7 +87,7 @@ func (p *Pages) Share(from []*Page, n int) []*Page {
 	return held
 }
 
-// Release takes pages back. Those that nobody holds any more are free.
+// Release takes pages back. Pages without any holder become free.
 func (p *Pages) Release(held []*Page) {
 	for _, page := range held {
 		if page.holders--; page.holders == 0 {

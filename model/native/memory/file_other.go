@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// MapsFiles says whether MapFile is there on this system.
+// MapsFiles reports whether this system supports MapFile.
 const MapsFiles = false
 
-// MapFile is not there on this system.
+// MapFile is not supported on this system.
 func MapFile(*os.File, int, int) (*Floats, error) { return nil, errors.ErrUnsupported }
 
-// Free is not there on this system.
+// Free is not supported on this system.
 func Free(string) (int64, error) { return 0, errors.ErrUnsupported }
 
-// Lock is not there on this system.
+// Lock is not supported on this system.
 func Lock(*os.File, time.Duration) error { return errors.ErrUnsupported }

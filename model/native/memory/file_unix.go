@@ -12,13 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MapsFiles says whether MapFile is there on this system.
+// MapsFiles reports whether this system supports MapFile.
 const MapsFiles = true
 
-// MapFile maps n numbers of a file from byte offset on, for reading alone: every process
-// that maps the file shares the system's one copy of it. A write to Data ends the process.
-// offset is a multiple of 4. The file may be closed, renamed or removed, but not be made
-// shorter, while the numbers are in use.
+// MapFile maps n numbers of a file from byte offset on, read-only: all processes that map
+// the file share the system's one copy of it. A write to Data ends the process. offset is
+// a multiple of 4. While the numbers are in use, the file may be closed, renamed or
+// removed, but it must not be made shorter.
 func MapFile(f *os.File, offset, n int) (*Floats, error) {
 	stat, err := f.Stat()
 	if err != nil {
@@ -35,7 +35,7 @@ func MapFile(f *os.File, offset, n int) (*Floats, error) {
 	return &Floats{data: unsafe.Slice(first, n), mapped: region}, nil
 }
 
-// Free is how many bytes may be written to the file system of a directory.
+// Free returns how many bytes may still be written to the file system of a directory.
 func Free(dir string) (int64, error) {
 	var fsys unix.Statfs_t
 	if err := unix.Statfs(dir, &fsys); err != nil {
@@ -44,11 +44,11 @@ func Free(dir string) (int64, error) {
 	return int64(fsys.Bavail) * int64(fsys.Bsize), nil //nolint:unconvert // its type differs from system to system
 }
 
-// lockEvery is how often Lock looks again.
+// lockEvery is the interval at which Lock tries again.
 const lockEvery = 20 * time.Millisecond
 
-// Lock takes the lock on an open file, which ends with the file, or the process. It waits
-// while another has it, at most for so long.
+// Lock takes the lock on an open file. The lock ends when the file is closed or the
+// process ends. While another process holds it, Lock waits, but no longer than maxWait.
 func Lock(f *os.File, maxWait time.Duration) error {
 	for end := time.Now().Add(maxWait); ; time.Sleep(lockEvery) {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)

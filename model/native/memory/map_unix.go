@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mapFloats returns nil where the system refuses; the heap may have room then, or say
-// what is wrong.
+// mapFloats returns nil if the system refuses. The caller then tries the heap, which may
+// have room or reports the cause.
 func mapFloats(n int) *Floats {
 	region, err := unix.Mmap(-1, 0, 4*n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	if err != nil {

@@ -1,13 +1,12 @@
 // Package memory keeps large arrays of numbers outside the garbage-collected heap.
 //
-// A model's weights, moments and activations live as long as its trainer or decoder
-// and hold no pointers. On the heap they would set its pace: with 4 GB of them alive,
-// the collector waits for as much garbage again before it runs. Here they are
-// mapped when a trainer or decoder is made and given back to the system at once when
-// it is closed, and the collector sees only what it can free.
+// A model's weights, moments and activations live as long as its trainer or decoder and
+// hold no pointers. On the heap they would set the collector's pace: with 4 GB of them
+// alive, it runs only after another 4 GB of garbage. Here they are mapped when a trainer
+// or decoder is made and returned to the system as soon as it is closed, and the
+// collector sees only what it can free.
 //
-// It is not an allocator: each array is a mapping of its own, and small ones come from
-// the heap.
+// It is not an allocator: each array is one mapping, and small arrays come from the heap.
 package memory
 
 // heapNumbers is the size up to which arrays come from the heap.
@@ -16,7 +15,7 @@ const heapNumbers = 1 << 18
 // Floats is an array of numbers. The zero value is an empty one.
 type Floats struct {
 	data   []float32
-	mapped []byte // nil where the heap holds data
+	mapped []byte // nil if data is on the heap
 }
 
 // New returns n numbers, all zero.
@@ -29,11 +28,11 @@ func New(n int) *Floats {
 	return &Floats{data: make([]float32, n)}
 }
 
-// Data are the numbers, until Free.
+// Data returns the numbers. They are valid until Free.
 func (f *Floats) Data() []float32 { return f.data }
 
-// Free gives the memory back. Slices of Data must not be used after it; a second call,
-// or one for nil, does nothing.
+// Free gives the memory back. Slices of Data must not be used after it. A second call, or
+// a call with a nil receiver, does nothing.
 func (f *Floats) Free() {
 	if f == nil {
 		return

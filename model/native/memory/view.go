@@ -2,17 +2,17 @@ package memory
 
 import "unsafe"
 
-// Halves is the memory of x as numbers of two bytes.
+// Halves returns the memory of x as numbers of two bytes.
 func Halves(x []float32) []uint16 {
 	return unsafe.Slice((*uint16)(unsafe.Pointer(unsafe.SliceData(x))), 2*len(x))
 }
 
-// Quarters is the memory of x as numbers of one byte.
+// Quarters returns the memory of x as numbers of one byte.
 func Quarters(x []float32) []int8 {
 	return unsafe.Slice((*int8)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x))
 }
 
-// Bytes is the memory of x.
+// Bytes returns the memory of x as bytes.
 func Bytes(x []float32) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x))
 }

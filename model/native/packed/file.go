@@ -14,7 +14,8 @@ import (
 )
 
 const (
-	// The names of the file that is being written, and of the lock, end so.
+	// written and locked are the suffixes of the file that is being written and of the
+	// lock.
 	written, locked = ".new", ".lock"
 	// chunk is how many bytes are hashed at a time.
 	chunk = 1 << 20
@@ -23,16 +24,17 @@ const (
 // ErrUnfit is wrapped where a file is not the one of a key.
 var ErrUnfit = errors.New("not the file of this key")
 
-// Files opens and makes files. The zero value is right for all but tests.
+// Files opens and makes files. The zero value is right for everything but tests.
 type Files struct {
-	// Patience is how long one waits for another who is making the same file, before one
-	// goes on with numbers in memory; 0 stands for a minute.
+	// Patience is how long Open waits while another process makes the same file, before
+	// it continues with numbers in memory; 0 means a minute.
 	Patience time.Duration
 }
 
-// Open returns the numbers of k: those of the file at path, which is made if it is not
-// there or not k's, or some in memory where there can't be a file or path is empty. fill
-// sets them, given zeros. The caller frees them, and must not write to them.
+// Open returns the numbers of k. It maps the file at path. If there is no such file, or
+// it is not k's, Open makes it. If path is empty or there can't be a file, the numbers
+// are in memory. fill gets zeros and sets the numbers. The caller frees the numbers and
+// must not write to them.
 func (f Files) Open(path string, k Key, fill func([]float32) error) (*memory.Floats, error) {
 	if path == "" {
 		return inMemory(k, fill)
@@ -45,7 +47,7 @@ func (f Files) Open(path string, k Key, fill func([]float32) error) (*memory.Flo
 		return inMemory(k, fill)
 	}
 	defer unlock()
-	if held, err := open(path, k); err == nil { // another one made it
+	if held, err := open(path, k); err == nil { // another process made it
 		return held, nil
 	}
 	held, err := inMemory(k, fill)
@@ -54,7 +56,7 @@ func (f Files) Open(path string, k Key, fill func([]float32) error) (*memory.Flo
 	}
 	mapped, err := write(path, k, held.Data())
 	if err != nil {
-		return held, nil // the same numbers
+		return held, nil // the same numbers, in memory
 	}
 	held.Free()
 	return mapped, nil
@@ -69,7 +71,7 @@ func inMemory(k Key, fill func([]float32) error) (*memory.Floats, error) {
 	return held, nil
 }
 
-// open maps the file at path if it is k's, and whole.
+// open maps the file at path if it is k's and is complete.
 func open(path string, k Key) (held *memory.Floats, err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -82,7 +84,7 @@ func open(path string, k Key) (held *memory.Floats, err error) {
 	return memory.MapFile(f, headerSize, k.Numbers)
 }
 
-// check reads the whole file.
+// check reads the whole file and reports how it differs from k's.
 func check(f *os.File, k Key) error {
 	stat, err := f.Stat()
 	if err != nil {
@@ -109,9 +111,9 @@ func check(f *os.File, k Key) error {
 	return nil
 }
 
-// lock waits until nobody else makes the file at path. It takes none where there can't be
-// a file: where there is no room for twice its size, so that a disk is never filled by
-// what nobody needs, or where a lock can't be had.
+// lock waits until no other process makes the file at path. It returns false if there
+// can't be a file: if the disk has no room for twice its size, so that a file that is not
+// required never fills a disk, or if the lock can't be taken.
 func (f Files) lock(path string, k Key) (unlock func(), ok bool) {
 	free, err := memory.Free(filepath.Dir(path))
 	if err != nil || free < 2*k.size() {
@@ -132,7 +134,7 @@ func (f Files) lock(path string, k Key) (unlock func(), ok bool) {
 	return func() { _ = l.Close() }, true
 }
 
-// write makes the file at path of numbers, and maps it. The lock is held.
+// write makes the file at path from numbers and maps it. The caller holds the lock.
 func write(path string, k Key, numbers []float32) (held *memory.Floats, err error) {
 	bytes := memory.Bytes(numbers)
 	sum := sha256.Sum256(bytes)
@@ -140,7 +142,7 @@ func write(path string, k Key, numbers []float32) (held *memory.Floats, err erro
 	if err != nil {
 		return nil, err
 	}
-	// Files that a killed process left may be protected.
+	// A file that a killed process left may be read-only.
 	if err := os.Remove(path + written); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}

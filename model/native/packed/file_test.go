@@ -22,7 +22,7 @@ import (
 	"github.com/fulgurite/fulgurite/model/native/packed"
 )
 
-// opened has the numbers of k, and requires that they are right.
+// opened returns the numbers of k, and requires that they are right.
 func opened(t *testing.T, path string, k packed.Key, times *int) *memory.Floats {
 	t.Helper()
 	held, err := packed.Files{}.Open(path, k, counted(times))
@@ -32,7 +32,7 @@ func opened(t *testing.T, path string, k packed.Key, times *int) *memory.Floats 
 	return held
 }
 
-// mapped reports whether this process maps the file, shared and for reading alone.
+// mapped reports whether this process maps the file, shared and read-only.
 func mapped(t *testing.T, path string) bool {
 	t.Helper()
 	maps, err := os.ReadFile("/proc/self/maps")
@@ -110,7 +110,7 @@ func TestAFileThatIsNotOfTheKeyOrDamagedIsMadeAnew(t *testing.T) {
 
 func truncate(t *testing.T, path string, size int64) {
 	t.Helper()
-	// A file of that size, not the one that is mapped.
+	// Write a new file of that size, so that the mapped one is not cut.
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
 	text = append(text, make([]byte, 16)...)
@@ -195,8 +195,8 @@ func TestManyAtOnceMakeOneFile(t *testing.T) {
 	require.EqualValues(t, 1, times.Load())
 }
 
-// Another one has the lock and does not move: nobody waits for it for ever, and nothing
-// is written without the lock.
+// Another holder keeps the lock and does not continue: Open does not wait for it for
+// ever, and writes nothing without the lock.
 func TestWhereNoFileCanBeMadeNumbersAreInMemory(t *testing.T) {
 	t.Parallel()
 	stopped := filepath.Join(t.TempDir(), "base")
@@ -215,7 +215,8 @@ func TestWhereNoFileCanBeMadeNumbersAreInMemory(t *testing.T) {
 	}
 	require.NoFileExists(t, stopped+".new")
 
-	// Another kind of failure, after the numbers are made: no name can be given.
+	// Another kind of failure comes after the numbers are made: the file can't be
+	// renamed.
 	path, times := filepath.Join(t.TempDir(), "base"), 0
 	require.NoError(t, os.MkdirAll(filepath.Join(path, "in the way"), 0o700))
 	opened(t, path, key(numbers), &times)

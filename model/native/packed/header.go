@@ -14,17 +14,17 @@ import (
 // zeros, and then the numbers.
 const format = "fulgurite.packed/1"
 
-// headerSize is a page of the largest kind that our systems have.
+// headerSize is the size of the largest page that the supported systems have.
 const headerSize = 1 << 14
 
-// Key is all that a file's numbers are a function of.
+// Key holds everything that the numbers of a file depend on.
 type Key struct {
 	Base         string             `json:"base"` // digest
 	Architecture model.Architecture `json:"architecture"`
 	Precision    model.Precision    `json:"precision"`
-	// Layout says how the numbers lie, in the engine's words.
+	// Layout describes the order of the numbers, in the engine's words.
 	Layout string `json:"layout"`
-	// Numbers is how many there are, of four bytes each.
+	// Numbers is how many numbers there are, of four bytes each.
 	Numbers int `json:"numbers"`
 }
 
@@ -40,23 +40,23 @@ func newHeader(k Key, sum []byte) header {
 	return header{format, k, binary.NativeEndian.Uint16([]byte{0, 1}) == 1, fmt.Sprintf("%x", sum)}
 }
 
-// with is h with the digest that a file says.
+// with returns h with the digest sum.
 func (h header) with(sum string) header {
 	h.SHA256 = sum
 	return h
 }
 
-// Name is the name of the file of k, among files made of the same base.
+// Name returns the name of k's file, which differs among files made of the same base.
 func (k Key) Name() string {
 	h := fnv.New64a()
 	_ = json.NewEncoder(h).Encode(newHeader(k, nil)) // of numbers and strings
 	return fmt.Sprintf("native-%016x", h.Sum64())
 }
 
-// size is the size of the file, in bytes.
+// size returns the size of the file, in bytes.
 func (k Key) size() int64 { return headerSize + 4*int64(k.Numbers) }
 
-// Size is the size of a file of so many numbers, in bytes.
+// Size returns the size, in bytes, of a file of so many numbers.
 func Size(numbers int64) int64 { return headerSize + 4*numbers }
 
 func (h header) encode() ([]byte, error) {

@@ -27,7 +27,8 @@ func TestMain(m *testing.M) {
 	os.Exit(1)
 }
 
-// numbers is how many most files here have: more than one chunk, and no whole page.
+// numbers is how many numbers most files here have: more than one chunk, but not a
+// multiple of a page.
 const numbers = 1<<18 + 100
 
 func key(n int) packed.Key {
@@ -37,7 +38,7 @@ func key(n int) packed.Key {
 	}
 }
 
-// drawn are the numbers of a file.
+// drawn returns the numbers of a file.
 func drawn(n int) []float32 {
 	out := make([]float32, n)
 	for i := range out {
@@ -46,7 +47,7 @@ func drawn(n int) []float32 {
 	return out
 }
 
-// counted sets numbers to drawn, and counts how often.
+// counted returns a function that sets numbers to drawn and counts its calls.
 func counted(times *int) func([]float32) error {
 	return func(to []float32) error {
 		*times++

@@ -1,7 +1,7 @@
-// Package prefix finds what rows of tokens have in common at their beginnings, and
-// places their positions in shards so that a common beginning lies there once: a
-// causal model computes the same for it in each of the rows.
+// Package prefix finds the prefixes that rows of tokens have in common, and places their
+// positions in shards so that a common prefix lies there once: a causal model computes
+// the same numbers for it in each of the rows.
 //
-// It knows tokens and positions alone, neither models nor numbers. What it returns
-// follows from the tokens and from the limit that it is given.
+// It handles only tokens and positions, neither models nor numbers. Its results depend
+// only on the tokens and on the given limit.
 package prefix

@@ -7,33 +7,35 @@ import (
 
 // Span is some positions of a row that lie one after the other in a shard.
 type Span struct {
-	At    int // in the row, of the first
-	First int // in the shard, of the first
+	At    int // index of the first in the row
+	First int // index of the first in the shard
 	N     int
 }
 
-// Below is how many positions of the span come before position limit of the row.
+// Below returns how many positions of the span come before position limit of the row.
 func (s Span) Below(limit int) int { return max(0, min(s.N, limit-s.At)) }
 
 // Row says where the positions of a row lie in a shard.
 type Row struct {
 	Index int // of the row
 	N     int // its positions
-	// Path covers them from the first on. All but the last Own of them lie where a row
-	// before it in the shard has them too; if Own is not 0, the last span is those.
+	// Path covers the positions from the first on. All but the last Own of them lie where
+	// an earlier row of the shard has them too. If Own is not 0, the last span covers the
+	// own positions.
 	Path []Span
 	Own  int
 }
 
-// Depth is how many positions the row shares with those before it.
+// Depth returns how many positions the row shares with earlier rows.
 func (r Row) Depth() int { return r.N - r.Own }
 
-// First is where the row's own positions begin in the shard. It is defined where Own
-// is not 0.
+// First returns where the row's own positions begin in the shard. It is defined only if
+// Own is not 0.
 func (r Row) First() int { return r.Path[len(r.Path)-1].First }
 
-// InOrder places rows of so many positions in shards, in their order and without
-// sharing any. A shard has at most limit positions, or else one row that has some.
+// InOrder places rows of the given lengths in shards, in their order and without sharing
+// positions. A shard has at most limit positions, unless it has only one row with
+// positions.
 func InOrder(lengths []int, limit int) [][]Row {
 	var shards [][]Row
 	used := 0
@@ -48,14 +50,14 @@ func InOrder(lengths []int, limit int) [][]Row {
 	return shards
 }
 
-// Shared places rows in shards, in the order of their tokens, so that each has as
-// much as possible in common with the one before it. A shard has at most limit
-// positions, or twice those of its last row if these are more: a long beginning is not
-// computed again for each few rows that go on from it.
+// Shared places rows in shards, in the order of their tokens, so that each row has as
+// much as possible in common with the one before it. A shard has at most limit positions,
+// or twice those of its last row if these are more, so that a long prefix is not computed
+// again for every few rows that continue it.
 func Shared(rows [][]int32, limit int) [][]Row {
 	var shards [][]Row
 	used := 0
-	var before []int32 // the row before in the shard
+	var before []int32 // the previous row of the shard
 	for _, i := range sorted(rows) {
 		n := len(rows[i])
 		common := Common(before, rows[i])
@@ -74,7 +76,7 @@ func Shared(rows [][]int32, limit int) [][]Row {
 	return shards
 }
 
-// Common is how many tokens a and b begin with alike.
+// Common returns the length of the longest common prefix of a and b.
 func Common(a, b []int32) int {
 	n := min(len(a), len(b))
 	for i := range n {
@@ -85,7 +87,7 @@ func Common(a, b []int32) int {
 	return n
 }
 
-// sorted is the order of rows by their tokens; equal rows stay in theirs.
+// sorted returns the order of rows by their tokens; equal rows keep their order.
 func sorted(rows [][]int32) []int {
 	order := make([]int, len(rows))
 	for i := range order {
@@ -105,7 +107,7 @@ func place(r Row, first int) Row {
 	return r
 }
 
-// cut is the spans of the first n positions of a path.
+// cut returns the spans of the first n positions of a path.
 func cut(path []Span, n int) []Span {
 	var out []Span
 	for _, s := range path {

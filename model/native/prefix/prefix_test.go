@@ -25,8 +25,8 @@ func TestRowsThatBeginAlikeShareTheirBeginning(t *testing.T) {
 	require.Empty(t, cmp.Diff(want, prefix.Shared(rows, 100)))
 }
 
-// A position of a shard is for one beginning of rows alone, and no two positions
-// for the same.
+// Each position of a shard belongs to exactly one prefix of rows, and no two positions
+// belong to the same prefix.
 func TestEachBeginningLiesOnceInAShard(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -82,7 +82,7 @@ func TestRowsInOrderShareNothing(t *testing.T) {
 	require.Equal(t, [][]int{{0, 1, 2}, {3}, {4, 5}}, have)
 }
 
-// A beginning longer than a shard is there once for several rows.
+// A prefix longer than the limit of a shard is held once for several rows.
 func TestALongBeginningIsSharedBeyondTheLimit(t *testing.T) {
 	t.Parallel()
 	long := make([]int32, 100)
@@ -93,7 +93,7 @@ func TestALongBeginningIsSharedBeyondTheLimit(t *testing.T) {
 	require.Len(t, prefix.Shared(rows, 20), 1)
 }
 
-// tokens are letters that stand for a row.
+// tokens returns a row as letters.
 func tokens(row []int32) []byte {
 	var out []byte
 	for _, t := range row {

@@ -16,15 +16,15 @@ func printElements(p *printer, machines []machine) {
 	}
 }
 
-// exponent prints register 0 = e^register 0, spoiling registers 1 to 3: a power
-// of two times a polynomial of degree 7 on [-ln2/2, ln2/2] (Moshier's Cephes,
-// expf). Results are clamped to e^-87 and e^88, so they are normal numbers and
-// their exponent field can be added to; a NaN stays one, because MAX and MIN
-// return their first operand here if either is.
+// exponent holds the limits to which exp clamps. exp prints register 0 = e^register 0 and
+// overwrites registers 1 to 3. It computes a power of two times a polynomial of degree 7
+// on [-ln2/2, ln2/2] (Moshier's Cephes, expf). Results are clamped to e^-87 and e^88, so
+// they are normal numbers and one can add to their exponent field. A NaN stays a NaN,
+// because MAX and MIN return their first operand here if either is a NaN.
 type exponent struct{ low, high uniform }
 
 func (g *program) exponent() exponent {
-	if g.registers > 16 { // arithmetic with operands in memory takes a load there
+	if g.registers > 16 { // on such a machine an operand in memory needs a load first
 		g.hold("expLog2E", log2E)
 		g.hold("expLn2High", ln2High)
 		g.hold("expLn2Low", ln2Low)
@@ -35,14 +35,14 @@ func (g *program) exponent() exponent {
 	return exponent{g.fixed("expLow", -87), g.fixed("expHigh", 88)}
 }
 
-// ln2 has two parts, the first of few bits.
+// ln2High and ln2Low add up to -ln 2; ln2High has few bits.
 const (
 	log2E   = 1.44269504088896341
 	ln2High = -0.693359375
 	ln2Low  = 2.12194440e-4
 )
 
-// coefficients are the coefficients of the polynomial, of x⁷ first.
+// coefficients returns the coefficients of the polynomial, that of x⁷ first.
 func coefficients() []float32 {
 	return []float32{
 		1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1,
@@ -84,12 +84,13 @@ func (g *program) begin(name, comment string, arguments, results []argument) {
 	g.function(g.machine.name+name, comment, arguments, results)
 }
 
-// vectors prints a loop over count vectors; body sees each register of one.
+// vectors prints a loop over count vectors; body is called for each register of a vector.
 func (g *program) vectors(count string, pointers []string, body func(part, offset int)) {
 	g.loop(count, 64, pointers, func() { g.each(body) })
 }
 
-// maximum prints the largest element of the count vectors at SI, moving it.
+// maximum prints the search for the largest element of the count vectors at SI. It
+// advances SI.
 func (g *program) maximum(count string) uniform {
 	most := g.vector()
 	g.each(func(part, offset int) { g.op("VMOVUPS %d(SI), %s", offset, most[part]) })

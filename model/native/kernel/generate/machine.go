@@ -2,8 +2,8 @@ package main
 
 import "fmt"
 
-// machine is an instruction set seen as one that has vectors of sixteen
-// float32, kept in one register, in two or in four.
+// machine is an instruction set, used as if it had vectors of sixteen float32. Such a
+// vector takes one register, two or four.
 type machine struct {
 	name      string // prefix of the functions
 	file      string // letter of its registers
@@ -15,11 +15,11 @@ func avxMachines() []machine {
 	return []machine{{"avx512", "Z", 64, 16}, {"avx2", "Y", 32, 16}}
 }
 
-// neonMachine keeps V30 and V31 for what one instruction of AVX needs beside its
-// operands.
+// neonMachine reserves V30 and V31 for what an instruction of AVX needs in addition to
+// its operands.
 func neonMachine() machine { return machine{"neon", "V", 16, 30} }
 
-// parts is the number of registers that make sixteen numbers.
+// parts returns the number of registers that hold sixteen numbers.
 func (m machine) parts() int { return 64 / m.bytes }
 
 func (m machine) register(i int) string { return fmt.Sprintf("%s%d", m.file, i) }
@@ -31,8 +31,9 @@ func (m machine) each(f func(part, offset int)) {
 	}
 }
 
-// program prints one function for one machine. Registers 0 to 5 hold numbers in
-// flight; accumulators and what is equal in all lanes come from take.
+// program prints one function for one machine. Registers 0 to 5 hold intermediate
+// numbers; take provides the registers for accumulators and for numbers that are equal in
+// all lanes.
 type program struct {
 	*printer
 	machine
@@ -55,7 +56,7 @@ func (g *program) take() string {
 	return g.register(g.next - 1)
 }
 
-// broadcast takes a register for an operand of four bytes in memory.
+// broadcast takes a register and fills it with an operand of four bytes in memory.
 func (g *program) broadcast(operand string) uniform {
 	r := g.take()
 	g.op("VBROADCASTSS %s, %s", operand, r)
@@ -74,7 +75,7 @@ func (g *program) hold(name string, x float32) {
 	g.held[name] = g.fixed(name, x)
 }
 
-// constant is an operand of which each number is x.
+// constant returns an operand whose numbers are all x.
 func (g *program) constant(name string, x float32) string {
 	if r, ok := g.held[name]; ok {
 		return string(r)
@@ -100,9 +101,9 @@ func (g *program) zero(registers ...string) {
 	}
 }
 
-// fold combines the lanes of v into one: 8 apart, then 4, 2 and 1. The result
-// is in every lane of v's first register as an X register, whose name it
-// returns. It spoils register 0.
+// fold combines the lanes of v into one: 8 apart, then 4, 2 and 1. The result is in every
+// lane of the X register that is the start of v's first register; fold returns its name.
+// It overwrites register 0.
 func (g *program) fold(instruction string, v vector) string {
 	n := v[0][1:]
 	switch g.parts() {

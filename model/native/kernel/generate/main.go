@@ -24,7 +24,7 @@ func main() {
 	}
 }
 
-// files are the generated files, by name.
+// files returns the contents of the generated files by file name.
 func files() map[string]string {
 	files := map[string]string{}
 	add := func(name string, p *printer) {
@@ -41,7 +41,7 @@ func files() map[string]string {
 	add("transpose", transpose)
 
 	neonTiles, neonElements := newPrinter("arm64"), newPrinter("arm64")
-	neonTiles.lower = nil // they are written in its own instructions
+	neonTiles.lower = nil // these tiles are written in instructions of NEON
 	printNeonTiles(neonTiles)
 	printElements(neonElements, []machine{neonMachine()})
 	add("tiles", neonTiles)

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A test of a command lies in its package: package main can't be imported.
+// This test lies in the command's own package, because package main can't be imported.
 func TestGeneratedFilesAreCurrent(t *testing.T) {
 	t.Parallel()
 	for name, want := range files() {

@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// The programs are written in the instructions of AVX. For arm64 each of them is
-// printed as the one to three of NEON that compute the same bits, four numbers at
-// a time. Fused multiply-adds, divisions and square roots are rounded alike by
-// both; a NaN may have another sign.
+// The programs are written in the instructions of AVX. For arm64 each instruction is
+// printed as one to three instructions of NEON that compute the same bits, four numbers
+// at a time. Both round fused multiply-adds, divisions and square roots in the same way;
+// a NaN may have another sign.
 
-// neonSpare holds a memory operand or a mask for one instruction; neonSpare2 does
-// where an instruction needs both. take gives neither away.
+// neonSpare holds a memory operand or a mask for one instruction. An instruction that
+// needs both also uses neonSpare2. take returns neither of them.
 const (
 	neonSpare  = "V31"
 	neonSpare2 = "V30"
@@ -53,7 +53,7 @@ func (n *neonLowering) op(format string, values ...any) {
 
 func (n *neonLowering) lower(name string, o []string) {
 	switch {
-	case name == "VZEROUPPER": // arm64 has nothing of that kind
+	case name == "VZEROUPPER": // arm64 has no such instruction and needs none
 	case name == "RET":
 		n.op("RET")
 	case name == "DECQ":
@@ -108,7 +108,7 @@ func (n *neonLowering) arithmetic(name string, o []string) {
 		n.op("%s %s.S4, %s.S4, %s.S4", neonFused[name], n.value(o[0]), neonVector(o[1]), d)
 	case neonDoubles[name] != "":
 		n.op("%s %s.D2, %s.D2, %s.D2", neonDoubles[name], neonVector(o[0]), neonVector(o[1]), d)
-	case name == "VFMADD213PS": // d = o[1]·d + o[0], where NEON adds to the sum alone
+	case name == "VFMADD213PS": // d = o[1]·d + o[0]; VFMLA can only add a product to its destination
 		n.move(o[0], neonSpare)
 		n.op("VFMLA %s.S4, %s.S4, %s.S4", d, neonVector(o[1]), neonSpare)
 		n.move(neonSpare, d)
@@ -131,8 +131,8 @@ func (n *neonLowering) permute(order, x, d string) {
 	}
 }
 
-// larger sets d to b where b > x and to x otherwise, as VMAXPS does: NaN and
-// zeros of two signs don't compare. FMAX would give the positive zero.
+// larger sets d to b where b > x and to x otherwise, as VMAXPS does: the comparison is
+// false for a NaN and for zeros of different signs. FMAX would return the positive zero.
 func (n *neonLowering) larger(x, b, d string) {
 	n.op("VFCMGT %s.S4, %s.S4, %s.S4", x, b, neonSpare2)
 	switch d {
@@ -165,7 +165,8 @@ func (n *neonLowering) broadcast(from, to string) {
 	n.op("VDUP %[1]s.S[0], %[1]s.S4", to)
 }
 
-// value is the register of an operand, loaded first where it lies in memory.
+// value returns the register of an operand. It first loads an operand that lies in
+// memory.
 func (n *neonLowering) value(operand string) string {
 	if isVector(operand) {
 		return neonVector(operand)
@@ -183,7 +184,7 @@ func neonVector(name string) string {
 	return "V" + name[1:]
 }
 
-// scalar is how loads and stores name a vector register.
+// scalar returns the name that loads and stores have for a vector register.
 func scalar(v string) string { return "F" + v[1:] }
 
 func memory(operand string) string {
@@ -193,7 +194,8 @@ func memory(operand string) string {
 	return operand
 }
 
-// neonOperand is an integer operand: a register, an immediate or an argument.
+// neonOperand returns the name that arm64 has for an integer operand: a register, an
+// immediate or an argument.
 func neonOperand(operand string) string {
 	if r, ok := neonPointers[operand]; ok {
 		return r

@@ -3,8 +3,8 @@ package main
 import "fmt"
 
 // printNeonTiles prints the inner kernels of the matrix product for arm64. They compute
-// what those of printTiles compute; rows of A advance by registers of their own, and B
-// is loaded once for all rows.
+// what those of printTiles compute. Each row of A has its own pointer register, and B is
+// loaded once for all rows.
 func printNeonTiles(p *printer) {
 	for _, f := range forms() {
 		for _, rows := range []int{4, 2, 1} {
@@ -81,13 +81,13 @@ func printNeonTile(p *printer, f form, rows int) {
 	p.text.WriteByte('\n')
 }
 
-// widenNeon loads V16 to V19 with sixteen numbers of B. V26 is zero where they are
-// bfloat16, and V27 to V30 are their factors where they have some.
+// widenNeon loads V16 to V19 with sixteen numbers of B. For bfloat16, V26 must be zero;
+// for eight bits, V27 to V30 must hold the factors.
 func (p *printer) widenNeon(f form) {
 	switch f.bytes {
 	case 4:
 		p.op("VLD1.P (R8)(R9), [V16.S4, V17.S4, V18.S4, V19.S4]")
-	case 2: // woven with zeros, each is the upper half of a number
+	case 2: // interleaved with zeros, each becomes the upper half of a float32
 		p.op("VLD1.P (R8)(R9), [V24.H8, V25.H8]")
 		for i := range 2 {
 			p.op("VZIP1 V%d.H8, V26.H8, V%d.H8", 24+i, 16+2*i)

@@ -18,7 +18,7 @@ type printer struct {
 	stubs     strings.Builder
 	constants strings.Builder
 	defined   map[string]bool
-	arguments map[string]string // name → operand of the function being printed
+	arguments map[string]string // operands of the function being printed, by name
 	labels    int
 }
 
@@ -45,8 +45,8 @@ func pointer(name string) argument { return argument{name, "*float32"} }
 func integer(name string) argument { return argument{name, "int"} }
 func number(name string) argument  { return argument{name, "float32"} }
 
-// function begins a function. Arguments and results lie on the stack in the
-// order given, each aligned to its size, the results from a multiple of 8.
+// function begins a function. Arguments and results lie on the stack in the given order,
+// each aligned to its size; the results begin at a multiple of 8.
 func (p *printer) function(name, comment string, arguments, results []argument) {
 	p.arguments = map[string]string{}
 	offset := 0
@@ -73,7 +73,7 @@ func (p *printer) function(name, comment string, arguments, results []argument) 
 	fmt.Fprintf(&p.text, "// %s\nTEXT ·%s(SB), NOSPLIT, $0-%d\n", declaration, name, offset)
 }
 
-// end returns to Go. Without VZEROUPPER each scalar SSE instruction that
+// end prints the return to Go. Without VZEROUPPER each scalar SSE instruction that
 // follows would wait for the upper halves of the registers.
 func (p *printer) end() {
 	p.op("VZEROUPPER")
@@ -92,7 +92,7 @@ func (p *printer) op(format string, values ...any) {
 	}
 }
 
-// argument is the operand of an argument of the function being printed.
+// argument returns the operand of an argument of the function being printed.
 func (p *printer) argument(name string) string {
 	operand, ok := p.arguments[name]
 	if !ok {
@@ -108,8 +108,8 @@ func (p *printer) load(pairs ...string) {
 	}
 }
 
-// loop repeats body as often as counter says (at least once), each time moving
-// the pointers on by step bytes.
+// loop prints a loop that runs body counter times (at least once). Each time it advances
+// the pointers by step bytes.
 func (p *printer) loop(counter string, step int, pointers []string, body func()) {
 	p.labels++
 	label := fmt.Sprintf("loop%d", p.labels)
@@ -122,7 +122,7 @@ func (p *printer) loop(counter string, step int, pointers []string, body func())
 	p.op("JNZ %s", label)
 }
 
-// constant is a memory operand of sixteen copies of x.
+// constant returns a memory operand of sixteen copies of x.
 func (p *printer) constant(name string, x float32) string {
 	symbol := name + "<>"
 	if !p.defined[name] {

@@ -2,15 +2,15 @@ package main
 
 import "fmt"
 
-// form is how the numbers of B lie in memory.
+// form is the form that the numbers of B have in memory.
 type form struct {
 	name  string // in the names of functions
-	kind  string // of the pointer to B
+	kind  string // type of the pointer to B
 	bytes int    // of a number
 }
 
-// forms are float32; bfloat16; and whole numbers of eight bits, each column of 32 rows
-// with one factor.
+// forms returns float32, bfloat16, and integers of eight bits. Of the integers, 32 rows
+// of a column share a factor.
 func forms() []form { return []form{{"", "*float32", 4}, {"BF16", "*uint16", 2}, {"Q8", "*int8", 1}} }
 
 // scaled reports whether numbers have factors.
@@ -121,7 +121,8 @@ func printTile(p *printer, f form, m machine, rows, width int) {
 // blockDepth is how many numbers of a column share a factor.
 const blockDepth = 32
 
-// widen loads a register with numbers of B, as float32 but without their factor.
+// widen loads a register with numbers of B. It converts them to float32, but does not
+// multiply them by their factor.
 func (g *program) widen(f form, from, to string) {
 	switch f.bytes {
 	case 4:

@@ -54,7 +54,7 @@ func printNormBackward(g *program) {
 			g.op("VMULPS %d(R10), %s, %s", offset, dh, dh)
 			g.op("VFMADD231PS %d(R8), %s, %s", offset, dh, sum[part])
 		})
-		// x's share of what the norm takes away: Σ(dh·w·x)·inverse³/width.
+		// share is the factor of x in what the norm subtracts: Σ(dh·w·x)·inverse³/width.
 		share := g.spread(g.fold("VADDPS", sum))
 		g.op("VBROADCASTSS (R9), %s", inverse)
 		for _, factor := range []uniform{inverse, inverse, inverse, part} {
@@ -123,7 +123,7 @@ func printSumSquares(g *program) {
 	g.begin("SumSquares", "sets eight sums: those of the squares of every eighth number of x.",
 		[]argument{{"sums", "*float64"}, pointer("x"), integer("n")}, nil)
 	g.load("sums", "DI", "x", "SI", "n", "CX")
-	sums := make([]string, 2*g.parts()) // of half as many numbers each
+	sums := make([]string, 2*g.parts()) // each holds half as many numbers, in double precision
 	for i := range sums {
 		sums[i] = g.take()
 	}

@@ -2,8 +2,8 @@ package main
 
 import "fmt"
 
-// printTranspose prints the transposition of eight rows, block of eight columns by
-// block: pairs of rows are woven, pairs of pairs, and then halves are put together.
+// printTranspose prints the transposition of eight rows, one block of eight columns at a
+// time: it interleaves pairs of rows, then pairs of pairs, and then joins the halves.
 func printTranspose(p *printer) {
 	p.function("avx2Transpose",
 		"sets to, which has 8·blocks rows, to the transpose of the eight rows of from;\n// strides are in bytes, blocks is at least 1.",
@@ -18,7 +18,7 @@ func printTranspose(p *printer) {
 		for i, row := range rows {
 			p.op("VMOVUPS %s, %s", row, register(i))
 		}
-		for i := range 4 { // rows 2i and 2i+1 woven
+		for i := range 4 { // interleave rows 2i and 2i+1
 			p.op("VUNPCKLPS %s, %s, %s", register(2*i+1), register(2*i), register(8+2*i))
 			p.op("VUNPCKHPS %s, %s, %s", register(2*i+1), register(2*i), register(9+2*i))
 		}
@@ -27,7 +27,7 @@ func printTranspose(p *printer) {
 			p.op("VSHUFPS $0x44, %s, %s, %s", register(high), register(low), register(2*i))
 			p.op("VSHUFPS $0xEE, %s, %s, %s", register(high), register(low), register(2*i+1))
 		}
-		for i := range 4 { // of all eight
+		for i := range 4 { // columns of all eight rows
 			p.op("VPERM2F128 $0x20, %s, %s, %s", register(4+i), register(i), register(8+i))
 			p.op("VPERM2F128 $0x31, %s, %s, %s", register(4+i), register(i), register(12+i))
 		}

@@ -26,7 +26,7 @@ func printWidenQ8(g *program) {
 	g.op("MOVQ R9, R10")
 	g.op("SHLQ $6, R10") // bytes of a row of to
 	g.op("MOVQ R9, R11")
-	g.op("SHLQ $4, R11") // and of from
+	g.op("SHLQ $4, R11") // bytes of a row of from
 	g.op("MOVQ R9, BX")
 	x, factors := g.register(0), g.vector()
 	g.loop("BX", 0, nil, func() {
