@@ -25,19 +25,20 @@ type Architecture struct {
 	QKNorm       bool    `json:"qk_norm,omitempty"`
 	// RopeScaling changes the frequencies that RopeTheta gives; the zero value does not.
 	RopeScaling RopeScaling `json:"rope_scaling,omitzero"`
-	// ValueHead marks a critic: one value for each position instead of logits, so
-	// that Tied says nothing.
+	// ValueHead marks a critic, which has one value for each position instead of logits.
+	// Tied then has no meaning.
 	ValueHead bool `json:"value_head,omitempty"`
-	// Config is the text of config.json of a model of another kind, which engine torch alone
-	// computes; it is empty for the kinds above. Of the fields, VocabSize, HiddenSize, Layers
-	// and MaxPositions then say the same as it, and the others nothing.
+	// Config is the text of config.json of a model of another kind, which only engine
+	// torch computes. It is empty for the kinds above. If it is set, VocabSize,
+	// HiddenSize, Layers and MaxPositions repeat what it says, and the other fields have
+	// no meaning.
 	Config string `json:"config,omitempty"`
 }
 
 // Bounds far above any published model. They keep the number of parameters and the
 // size of tables within 64 bits.
 const (
-	mostUnits     = 1 << 24 // of one dimension of a tensor
+	mostUnits     = 1 << 24 // for each dimension of a tensor
 	mostLayers    = 1 << 12
 	mostPositions = 1 << 28
 )

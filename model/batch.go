@@ -6,9 +6,10 @@ import (
 	"math"
 )
 
-// BatchFormat names the layout of a training batch; docs/formats.md describes
-// it, model/hf reads and writes it. A batch in which a row has forms has another
-// one, because a trainer that knows nothing of forms would learn from it wrongly.
+// BatchFormat names the layout of a training batch; docs/formats.md describes it,
+// model/hf reads and writes it. A batch with forms in some row has the format
+// MaskedBatchFormat, because a trainer that does not know forms would learn from it
+// wrongly.
 const (
 	BatchFormat       = "fulgurite.batch/1"
 	MaskedBatchFormat = "fulgurite.batch/2"
@@ -30,13 +31,14 @@ type Batch struct {
 	// Values is the digest of the critic's values that advantages and returns were
 	// made of; empty without a critic.
 	Values string `json:"values,omitempty"`
-	// Judgments is the digest of a judge's scores of its calls; empty without one.
+	// Judgments is the digest of a judge's scores of the batch's calls; empty without a
+	// judge.
 	Judgments string `json:"judgments,omitempty"`
 	// Reference is the digest of the log-probabilities under version 0 that are part of
-	// its rewards, a file of Values; empty if none are.
+	// the batch's rewards, in a file of Values; empty if the rewards contain none.
 	Reference string `json:"reference,omitempty"`
-	// Baselines are running means of rewards after this step, from which the next goes
-	// on; nil without any.
+	// Baselines holds running means of rewards after this step, with which the next step
+	// continues; nil if no running means are kept.
 	Baselines map[string]float64 `json:"baselines,omitempty"`
 	Rows      []BatchRow         `json:"-"` // arrays, not JSON
 }
@@ -61,22 +63,22 @@ type BatchTrajectory struct {
 // element t describes Tokens[t].
 type BatchRow struct {
 	Row
-	// Sampled marks the tokens that are trained; never the first, which is
+	// Sampled marks the tokens that are trained. It never marks the first token, which is
 	// context only.
 	Sampled []bool
 	// Logprobs has the recorded log-probability of each Sampled token, 0 elsewhere.
 	Logprobs []float32
 	// Advantages is 0 where not Sampled.
 	Advantages []float32
-	// Calls is the Seq of the attempt's call that sampled the token, -1 for
-	// context. A token of a call that is not Sampled was masked.
+	// Calls holds the Seq of the attempt's call that sampled the token, and -1 for
+	// context. A token that belongs to a call but is not Sampled was masked.
 	Calls []int32
 	// Trajectory is an index into Batch.Trajectories.
 	Trajectory int
 	// Returns has the critic's target for each Sampled token, 0 elsewhere; nil in all
 	// rows without a critic.
 	Returns []float32
-	// Forms are the forms that masked tokens, by Start.
+	// Forms holds the forms that restricted the sampling of tokens, ordered by Start.
 	Forms []BatchForm
 }
 
@@ -108,7 +110,7 @@ func (b *Batch) Count() {
 	}
 }
 
-// EngineRows are the rows as an engine takes them; they share their tokens.
+// EngineRows returns the rows as an engine takes them. They share their tokens with b.
 func (b Batch) EngineRows() []Row {
 	rows := make([]Row, len(b.Rows))
 	for i, r := range b.Rows {
@@ -117,8 +119,8 @@ func (b Batch) EngineRows() []Row {
 	return rows
 }
 
-// Check reports what would make the batch's update wrong, naming the row and
-// the token.
+// Check returns an error that names the row and the token if something would make the
+// batch's update wrong.
 func (b Batch) Check() error {
 	switch {
 	case b.Format != b.format():

@@ -6,15 +6,15 @@ import (
 	"slices"
 )
 
-// BatchForm is the form of one completion in a row: the Length tokens from Start on were
-// held to it while they were sampled.
+// BatchForm is the form of one completion in a row. It restricted the sampling of the
+// Length tokens from Start on.
 type BatchForm struct {
 	Start, Length int
 	Form          Form
 }
 
-// checkForms reports forms of a row that overlap, that are not in order, or that mask
-// nothing.
+// checkForms returns an error if forms of a row overlap, are out of order, or exclude no
+// token.
 func (r BatchRow) checkForms() error {
 	end := 1 // the first token is context
 	for i, f := range r.Forms {
@@ -29,9 +29,9 @@ func (r BatchRow) checkForms() error {
 	return nil
 }
 
-// Restrict sets Allowed of the rows that have forms. It walks each form's constraint over
-// the restricted tokens, so that the loss sees the same choices as the sampler had. It is
-// ErrBatch if the walk is not possible, naming the row and the token.
+// Restrict sets Allowed of the rows that have forms. It runs each form's constraint over
+// the tokens that the form restricted, so that the loss sees the same choices as the
+// sampler had. It returns ErrBatch, with the row and the token, if that is impossible.
 func (b *Batch) Restrict(constrain Constrain) error {
 	seen := &sets{kept: map[string]TokenSet{}}
 	for i := range b.Rows {
@@ -74,8 +74,8 @@ func (r *BatchRow) restrict(f BatchForm, constraint Constraint, vocab int, seen 
 	return nil
 }
 
-// sets keeps one of equal sets: a reply meets few states of a form often, and a set
-// is as long as the vocabulary.
+// sets keeps one copy of each different set. A reply often meets the same few states of a
+// form, and a set is as long as the vocabulary.
 type sets struct {
 	kept map[string]TokenSet
 	key  []byte

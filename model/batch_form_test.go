@@ -11,8 +11,8 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// steps allows the token after the last one and the one after that, anything first,
-// and ends at 9.
+// steps allows any first token, then the number one or two above the last token. It ends
+// the reply at 9.
 type steps struct{ last int32 }
 
 func (s *steps) Allowed(set model.TokenSet) bool {
@@ -42,7 +42,7 @@ func stepForm(start, length int) model.BatchForm {
 	return model.BatchForm{Start: start, Length: length, Form: model.Form{Codec: "steps", Schema: json.RawMessage(`{}`)}}
 }
 
-// formed is the batch with a form on its last row, which is 6, 7, 8, 9.
+// formed returns the batch with forms on its last row, whose tokens are 6, 7, 8, 9.
 func formed(forms ...model.BatchForm) model.Batch {
 	b := batch()
 	b.Rows[2].Forms = forms

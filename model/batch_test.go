@@ -9,7 +9,7 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// batch has two trajectories and three rows, all correct.
+// batch returns a correct batch of two trajectories and three rows.
 func batch() model.Batch {
 	row := func(trajectory int, tokens ...int32) model.BatchRow {
 		n := len(tokens)
@@ -41,7 +41,7 @@ func TestDenominatorsCountTrainedTokens(t *testing.T) {
 	require.Equal(t, model.BatchDenominators{Tokens: 3, Sequences: 2}, b.Denominators)
 	require.Equal(t, 1, b.Trajectories[0].Trained)
 	require.Equal(t, 2, b.Trajectories[1].Trained)
-	b.Count() // counting twice is counting once
+	b.Count() // counting again changes nothing
 	require.NoError(t, b.Check())
 	rows := b.EngineRows()
 	require.Equal(t, []int32{4, 5}, rows[1].Tokens)

@@ -31,9 +31,10 @@ type Canary struct {
 	Format string `json:"format"`
 	// Fingerprint is the fingerprint of the trainer's engine.
 	Fingerprint string `json:"fingerprint"`
-	// Exact says that equal bits are to be expected within one Fingerprint.
+	// Exact reports whether engines with this Fingerprint have to compute equal bits.
 	Exact bool `json:"exact"`
-	// Tolerance elsewhere, in nats, for each token.
+	// Tolerance is the largest accepted difference, in nats for each token, where equal
+	// bits are not required.
 	Tolerance float64     `json:"tolerance"`
 	Rows      []CanaryRow `json:"rows"`
 }
@@ -51,8 +52,8 @@ type CanaryRow struct {
 
 const (
 	canaryRows   = 4
-	canaryTokens = 16 // most of one row
-	canaryPrompt = 4  // of them
+	canaryTokens = 16 // the most tokens of one row, prompt included
+	canaryPrompt = 4  // how many of them are the prompt
 	canarySeed   = 0x63616e617279
 	// canaryTolerance is some hundred times the effect of another order of float32 sums
 	// on a log-probability, and a tenth of the effect of one training step.
@@ -62,7 +63,8 @@ const (
 // Approximate is implemented by engines whose log-probabilities may differ from other
 // engines' by more than another order of sums would explain.
 type Approximate interface {
-	// CanaryTolerance is how far, in nats, a right sampler's may be, for each token.
+	// CanaryTolerance returns how far, in nats for each token, the log-probabilities of a
+	// sampler with the right weights may be off.
 	CanaryTolerance() float64
 }
 
@@ -72,8 +74,8 @@ type Scorer interface {
 	Score(ctx context.Context, prompt, tokens []int32) ([]float32, error)
 }
 
-// NewCanary computes the canary of the weights that t, a trainer of e, holds. It
-// has no rows where a has no room for two tokens.
+// NewCanary computes the canary of the weights that t, a trainer of e, holds. The canary
+// has no rows if a has fewer than two positions.
 func NewCanary(ctx context.Context, e Engine, a Architecture, t Trainer) (Canary, error) {
 	c := Canary{
 		Format: CanaryFormat, Fingerprint: e.Fingerprint(), Exact: e.Deterministic(), Tolerance: canaryTolerance,
@@ -105,7 +107,7 @@ func NewCanary(ctx context.Context, e Engine, a Architecture, t Trainer) (Canary
 	return c, c.Check()
 }
 
-// Check reports what contradicts the format.
+// Check returns an error if c contradicts the format.
 func (c Canary) Check() error {
 	if c.Format != CanaryFormat {
 		return fmt.Errorf("%w: format is %q, want %q", ErrCanary, c.Format, CanaryFormat)

@@ -6,17 +6,17 @@ import (
 	"slices"
 )
 
-// CriticPolicy is the policy name of the critic of a run's policy: its versions have the
-// same numbers as those of DefaultPolicy.
+// CriticPolicy is the policy name of the critic. The critic's versions have the same
+// numbers as the versions of DefaultPolicy in the same run.
 const CriticPolicy = "critic"
 
 // Critic estimates the remaining return of a sequence: a transformer with a value head.
-// It is a model of its own, with an optimizer of its own, and used by one goroutine at a
-// time. It reads the same rows as a Trainer, but a value does not depend on Temperature
-// and Allowed.
+// It is a separate model with its own optimizer, and is used by one goroutine at a time.
+// It reads the same rows as a Trainer, but its values do not depend on Temperature and
+// Allowed.
 type Critic interface {
-	// Values returns, for each row, len(Tokens)-1 values: number i is the return
-	// expected after Tokens[:i+1], so just before Tokens[i+1].
+	// Values returns len(Tokens)-1 values for each row. Value i is the return expected
+	// after Tokens[:i+1], that is, just before Tokens[i+1].
 	Values(ctx context.Context, rows []Row) ([][]float32, error)
 	// Update makes one optimizer update on all rows together and returns the norm of
 	// the gradient before clipping.
@@ -26,10 +26,10 @@ type Critic interface {
 	Close()
 }
 
-// ValueObjective is a critic's loss seen from an engine. It is called once for
-// each row with its values and writes into gradient, which arrives zeroed, the
-// derivative of the whole batch's loss by each of them (0 where masked). Calls for
-// different rows may run at once.
+// ValueObjective is a critic's loss as an engine sees it. The engine calls it once for
+// each row with the row's values. It writes into gradient, which is zero before the call,
+// the derivative of the whole batch's loss with respect to each value (0 where masked).
+// Calls for different rows may run at the same time.
 type ValueObjective func(row int, values, gradient []float32)
 
 // The tensors of a value head.
@@ -38,10 +38,10 @@ const (
 	valueBias   = "score.bias"   // [1]
 )
 
-// CriticOf makes the critic of a policy: the policy's trunk under a value head of
-// zeros, so that it begins with a value of 0 everywhere. Moments are fresh. It
-// shares the policy's numbers. The critic of a policy with an adapter has an adapter of
-// its own, on the same base, that begins as the policy's.
+// CriticOf returns the first critic of a policy: the policy's trunk with a value head of
+// zeros, so that its value is 0 everywhere. Its moments are fresh. It shares the memory
+// of the policy's weights. If the policy has an adapter, the critic has a separate
+// adapter on the same base, which starts equal to the policy's.
 func CriticOf(policy Checkpoint) (Checkpoint, error) {
 	a := policy.Architecture
 	if a.Config != "" {
@@ -62,8 +62,8 @@ func CriticOf(policy Checkpoint) (Checkpoint, error) {
 	return Checkpoint{Architecture: a, Adapter: policy.Adapter, Weights: append(trunk, head...)}, nil
 }
 
-// CheckPolicy is Check, and refuses an architecture with a value head, which chooses no
-// tokens.
+// CheckPolicy is like Check, but also refuses an architecture with a value head, since it
+// can't choose tokens.
 func (a Architecture) CheckPolicy() error {
 	if a.ValueHead {
 		return fmt.Errorf("%w: value_head is true: a critic chooses no tokens", ErrArchitecture)
@@ -71,8 +71,8 @@ func (a Architecture) CheckPolicy() error {
 	return a.Check()
 }
 
-// CheckCritic is Check, and refuses an architecture without a value head, which estimates
-// nothing.
+// CheckCritic is like Check, but also refuses an architecture without a value head, since
+// it estimates nothing.
 func (a Architecture) CheckCritic() error {
 	if !a.ValueHead {
 		return fmt.Errorf("%w: value_head is false: a policy estimates no values", ErrArchitecture)

@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// Engine makes trainers and decoders of one kind of arithmetic.
+// Engine makes trainers, critics and decoders that compute with one kind of arithmetic.
 type Engine interface {
 	// Name is the engine's name in a spec, for example "native".
 	Name() string
@@ -18,8 +18,9 @@ type Engine interface {
 	Deterministic() bool
 	// NewTrainer takes a checkpoint and copies the parts that it keeps.
 	NewTrainer(Checkpoint) (Trainer, error)
-	// NewCritic takes the checkpoint of an architecture with a value head and copies the
-	// parts that it keeps. The other two methods refuse such a checkpoint.
+	// NewCritic makes a critic from the checkpoint of an architecture with a value head.
+	// It copies the parts that it keeps. NewTrainer and NewDecoder refuse such a
+	// checkpoint.
 	NewCritic(Checkpoint) (Critic, error)
 	// NewDecoder prepares a checkpoint for sampling, which needs neither Updates nor
 	// moments. It copies the parts that it keeps.
@@ -27,7 +28,8 @@ type Engine interface {
 }
 
 // Checkpoint is the complete state from which training continues. Weights, Mean and
-// Variance hold Tensors: those of the whole model, or of its adapter alone.
+// Variance hold the tensors that Tensors lists: those of the whole model, or those of its
+// adapter alone.
 type Checkpoint struct {
 	Architecture Architecture
 	// Adapter, if not nil, is the trained part; the rest of the model is its Base.
@@ -38,13 +40,14 @@ type Checkpoint struct {
 	Updates  int
 	Mean     Weights // AdamW's first moments
 	Variance Weights // AdamW's second moments
-	// Files are in the place of Weights, Mean and Variance where the architecture has Config.
-	// An adapter without them begins: an engine draws its tensors from Seed, so that it
-	// changes nothing yet.
+	// Files replaces Weights, Mean and Variance if the architecture has Config. An
+	// adapter without Files is new: an engine draws its tensors from Seed, so that it
+	// does not change the model yet.
 	Files *Files
 	Seed  uint64
-	// Moments is MomentsF32 or MomentsInt8: how an engine that can is to hold the moments, and
-	// how files do. The numbers above are F32 in either case.
+	// Moments is MomentsF32 or MomentsInt8. It says how files hold the moments, and how
+	// an engine holds them if it supports that. Mean and Variance are float32 in either
+	// case.
 	Moments string
 }
 
@@ -56,26 +59,26 @@ const (
 
 // Row is one sequence to score or train; Tokens[0] is only context. Logits are divided by
 // Temperature before the soft-max, so that log-probabilities are those of the sampling
-// distribution; 0 stands for 1.
+// distribution. A Temperature of 0 means 1.
 type Row struct {
 	Tokens      []int32
 	Temperature float64
-	// Allowed[i] is the set that Tokens[i+1] was chosen from: the soft-max runs over
-	// it alone. A nil set is all tokens; a nil slice is no restriction anywhere.
+	// Allowed[i] is the set from which Tokens[i+1] was chosen; the soft-max runs over
+	// this set alone. A nil set means all tokens. A nil slice restricts nothing.
 	Allowed []TokenSet
 }
 
-// Objective is a loss seen from an engine. It is called once for each row with
-// logprobs[i] = log p(Tokens[i+1] | Tokens[:i+1]) and the entropy, in nats, of
-// each of those distributions, all len(Tokens)-1 long, and writes into gradient
-// the derivative of the whole batch's loss by each logprob (0 where masked), and
-// into entropyGradient that by each entropy. Both arrive zeroed. Calls for
-// different rows may run at once.
+// Objective is a loss as an engine sees it. The engine calls it once for each row, with
+// logprobs[i] = log p(Tokens[i+1] | Tokens[:i+1]) and with the entropy, in nats, of each
+// of those distributions; both have length len(Tokens)-1. Objective writes the derivative
+// of the whole batch's loss with respect to each logprob into gradient (0 where masked),
+// and the derivative with respect to each entropy into entropyGradient. Both are zero
+// before the call. Calls for different rows may run at the same time.
 type Objective func(row int, logprobs, entropies []float32, gradient, entropyGradient []float32)
 
-// AdamW are the numbers of one optimizer update (Loshchilov and Hutter, 2019,
-// arXiv:1711.05101). The gradient is first scaled down to norm ClipNorm if it is
-// longer (0: not clipped). Weight decay spares tensors of rank 1.
+// AdamW holds the numbers of one optimizer update (Loshchilov and Hutter, 2019,
+// arXiv:1711.05101). The gradient is first scaled down to norm ClipNorm if its norm is
+// larger; a ClipNorm of 0 turns that off. Weight decay leaves out tensors of rank 1.
 type AdamW struct {
 	LearningRate float64 `json:"learning_rate"`
 	Beta1        float64 `json:"beta1"`
@@ -85,13 +88,14 @@ type AdamW struct {
 	ClipNorm     float64 `json:"clip_norm"`
 }
 
-// ErrDiverged is returned by Update, which then changes nothing, when a
-// gradient is not finite.
+// ErrDiverged is returned by Update when a gradient is not finite. Update then changes
+// nothing.
 var ErrDiverged = errors.New("gradient is not finite")
 
-// ErrEngineLost is wrapped when the program that an engine computes in has ended or gives
-// no sign of life. Whatever it held is gone, also an update whose end nobody saw: go on
-// from a stored version or progress, for which the engine starts the program again.
+// ErrEngineLost is wrapped when the program in which an engine computes has ended or no
+// longer responds. Everything that it held is gone, and so is an update whose end was not
+// observed. Continue from a stored version or progress; the engine then starts the
+// program again.
 var ErrEngineLost = errors.New("the program of the engine is gone")
 
 // Trainer holds one policy's weights and optimizer state. It is used by one
@@ -113,8 +117,8 @@ type RowScorer interface {
 	Close()
 }
 
-// ScoringEngine is implemented by engines for which a model that is not trained takes less
-// than a Trainer. Moments and Updates of the checkpoint say nothing to it.
+// ScoringEngine is implemented by engines for which a model that is not trained takes
+// less memory than a Trainer. It ignores Moments and Updates of the checkpoint.
 type ScoringEngine interface {
 	NewRowScorer(Checkpoint) (RowScorer, error)
 }
@@ -124,7 +128,7 @@ type ScoringEngine interface {
 // prove that it holds the right weights.
 type Decoder interface {
 	Decode(ctx context.Context, r DecodeRequest) (Completion, error)
-	// Close ends requests under way. Closing again does nothing.
+	// Close ends the requests in progress. A second Close does nothing.
 	Close()
 }
 
@@ -145,8 +149,8 @@ type DecodeRequest struct {
 	// and at Temperature 0 it has no effect. Log-probabilities are always those of the
 	// sampling distribution.
 	TopP float64
-	// Form restricts the reply; nil does not. A sampler makes the Constraint from it that
-	// decoders obey.
+	// Form restricts the reply; nil restricts nothing. A sampler makes from it the
+	// Constraint that decoders obey.
 	Form       *Form
 	Constraint Constraint
 	// Emit, if not nil, is called with each token once it is sampled, in order, by
@@ -163,7 +167,7 @@ type Completion struct {
 	// Forced marks tokens that had no alternative under Constraint and TopP; nil marks
 	// none.
 	Forced []bool
-	// Server is which server of others sampled; empty for an engine.
+	// Server names the external server that sampled; empty for an engine.
 	Server string
 }
 

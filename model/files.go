@@ -13,32 +13,32 @@ import (
 	"slices"
 )
 
-// Files are the weights of a checkpoint of a model that engine torch alone computes: no
-// process of ours reads the numbers.
+// Files holds the weights of a checkpoint of a model that only engine torch computes. No
+// Go process reads the numbers.
 type Files struct {
-	// Weights are the files by name: the files of the whole model as transformers loads
-	// them from a directory, or AdapterFile with PEFT's names.
+	// Weights holds the files by name: either the files of the whole model, as
+	// transformers loads them from a directory, or AdapterFile with PEFT's names.
 	Weights map[string]Content
 	// Optimizer holds both moments of the trained tensors, whose names it prefixes with
 	// "mean." and "variance.". Open is nil if Updates is 0.
 	Optimizer Content
-	// Release, if not nil, says that nobody will open the files again.
+	// Release, if not nil, is called when the files will not be opened again.
 	Release func()
 }
 
-// Content is the content of a file. The Read at the end of content that is not what Digest
-// stands for is an error other than io.EOF; an empty Digest is not known yet.
+// Content is the content of a file. If the content does not match Digest, the Read at its
+// end returns an error other than io.EOF. Digest is empty while it is not known yet.
 type Content struct {
 	File
 	Open func(ctx context.Context) (io.ReadCloser, error)
 }
 
-// StoredFile is the content of the file at path, whose digest nobody has made yet.
+// StoredFile returns the content of the file at path, whose digest is not known yet.
 func StoredFile(path string) Content {
 	return Content{Open: func(context.Context) (io.ReadCloser, error) { return os.Open(path) }}
 }
 
-// CopyTo writes the content into a file at path, which appears whole or not at all.
+// CopyTo writes the content into a file at path. The file appears complete or not at all.
 func (c Content) CopyTo(ctx context.Context, path string) (err error) {
 	content, err := c.Open(ctx)
 	if err != nil {
@@ -56,12 +56,12 @@ func (c Content) CopyTo(ctx context.Context, path string) (err error) {
 	}
 	if err != nil {
 		_ = f.Close()           // it may be closed
-		_ = os.Remove(f.Name()) // nothing needs it
+		_ = os.Remove(f.Name()) // the file is not needed
 	}
 	return err
 }
 
-// CopyFiles writes files into a directory.
+// CopyFiles writes files into the directory dir, each under its name.
 func CopyFiles(ctx context.Context, dir string, files map[string]Content) error {
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		if err := files[name].CopyTo(ctx, filepath.Join(dir, name)); err != nil {
@@ -71,7 +71,7 @@ func CopyFiles(ctx context.Context, dir string, files map[string]Content) error 
 	return nil
 }
 
-// ModelType is the model_type that Config names, empty without one.
+// ModelType returns the model_type that Config names, and "" without Config.
 func (a Architecture) ModelType() string {
 	var c struct {
 		ModelType string `json:"model_type"`
@@ -82,8 +82,8 @@ func (a Architecture) ModelType() string {
 	return c.ModelType
 }
 
-// CheckConfig returns an error that names the field if an architecture with Config is
-// impossible, as far as the config shows it.
+// CheckConfig returns an error that names the field if the config alone shows that an
+// architecture with Config is impossible.
 func (a Architecture) CheckConfig() error {
 	if a.ModelType() == "" {
 		return fmt.Errorf("%w: config names no model_type", ErrArchitecture)
@@ -106,7 +106,7 @@ func (a Architecture) CheckConfig() error {
 }
 
 // CheckFiles returns an error if a checkpoint of an architecture with Config is
-// impossible, as far as that shows without its numbers.
+// impossible. It does not read the numbers in the files.
 func (c Checkpoint) CheckFiles() error {
 	if err := c.Architecture.CheckConfig(); err != nil {
 		return err
@@ -142,7 +142,7 @@ func (c Checkpoint) CheckFiles() error {
 	return nil
 }
 
-// WithoutMoments is c with a fresh optimizer.
+// WithoutMoments returns c with a fresh optimizer.
 func (c Checkpoint) WithoutMoments() Checkpoint {
 	c.Updates, c.Mean, c.Variance = 0, nil, nil
 	if c.Files != nil {
@@ -153,7 +153,7 @@ func (c Checkpoint) WithoutMoments() Checkpoint {
 	return c
 }
 
-// Release says that nobody needs the files of c any more.
+// Release declares that the files of c are not needed any more.
 func (c Checkpoint) Release() {
 	if c.Files != nil && c.Files.Release != nil {
 		c.Files.Release()
@@ -163,8 +163,8 @@ func (c Checkpoint) Release() {
 // moduleName is a name that a linear layer may have.
 var moduleName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,63}$`)
 
-// CheckFor is Check for an architecture. If it has Config, any name may be that of a
-// linear layer, and the base's rounding is not checked.
+// CheckFor is like Check, but for a given architecture. If a has Config, a linear layer
+// may have any name, and the rounding of the base is not checked.
 func (l LoRA) CheckFor(a Architecture) error {
 	if a.Config == "" {
 		return l.Check()

@@ -6,8 +6,8 @@ import (
 	"math/bits"
 )
 
-// ErrForm is wrapped when a reply can't be held to a form: nothing makes a
-// constraint of it, or no token of the vocabulary may come next.
+// ErrForm is wrapped when a reply can't be held to a form: no constraint can be made from
+// the form, or no token of the vocabulary may come next.
 var ErrForm = errors.New("form can't be kept")
 
 // Form describes the required shape of a reply as data, so that a sampler in another
@@ -21,11 +21,11 @@ type Form struct {
 	// arguments valid by the tool's schema; without Call the reply is not restricted.
 	Tools []FormTool `json:"tools,omitempty"`
 	Call  bool       `json:"call,omitempty"`
-	// Stop are texts that end the reply, at the first token with which one of them
-	// is complete.
+	// Stop holds texts that end the reply, at the first token that completes one of them.
 	Stop []string `json:"stop,omitempty"`
-	// NoCall and Strict are for servers of messages, which render tools and read calls
-	// by themselves: no tool may be called, and the schema was asked for as strict.
+	// NoCall and Strict are for servers that take messages, render tools and parse calls
+	// by themselves. NoCall: no tool may be called. Strict: the schema was requested as
+	// strict.
 	NoCall bool `json:"no_call,omitempty"`
 	Strict bool `json:"strict,omitempty"`
 }
@@ -40,8 +40,8 @@ type FormTool struct {
 // reply.
 func (f *Form) Masks() bool { return f != nil && (len(f.Schema) > 0 || f.Call) }
 
-// Constraint follows one reply token by token, and no other after it. It is not
-// safe for concurrent use.
+// Constraint follows one reply token by token. It serves only that reply and is not safe
+// for concurrent use.
 type Constraint interface {
 	// Allowed puts the tokens that may come next into set, which arrives empty, and
 	// reports true; if any token may come, it reports false and leaves set alone.
@@ -64,8 +64,8 @@ func NewTokenSet(vocab int) TokenSet { return make(TokenSet, (vocab+63)/64) }
 // Add puts a token into the set.
 func (s TokenSet) Add(token int32) { s[token>>6] |= 1 << (token & 63) }
 
-// Has reports whether the token is in the set. A token beyond the vocabulary that
-// the set was made for is not.
+// Has reports whether the token is in the set. It reports false for tokens beyond the
+// vocabulary for which the set was made.
 func (s TokenSet) Has(token int32) bool {
 	word := int(token >> 6)
 	return word < len(s) && s[word]&(1<<(token&63)) != 0

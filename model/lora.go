@@ -10,21 +10,21 @@ import (
 	"strings"
 )
 
-// LoRA are the numbers of a low-rank adapter (Hu et al., 2021, arXiv:2106.09685):
-// a linear layer W that is adapted computes y = Wx + (Alpha/Rank)·B(Ax), where A is
-// [Rank, in] and B is [out, Rank]. W is frozen; A and B are trained.
+// LoRA holds the numbers of a low-rank adapter (Hu et al., 2021, arXiv:2106.09685). An
+// adapted linear layer W computes y = Wx + (Alpha/Rank)·B(Ax), where A is [Rank, in] and
+// B is [out, Rank]. W is frozen; A and B are trained.
 type LoRA struct {
 	Rank  int     `json:"rank"`
 	Alpha float64 `json:"alpha"`
-	// Targets are the linear layers that are adapted, in every layer of the model, by
-	// the names of LoRATargets. Their order says nothing.
+	// Targets names the linear layers that are adapted in every layer of the model, with
+	// names from LoRATargets. Their order has no meaning.
 	Targets []string `json:"targets"`
-	// BasePrecision is how the base is rounded and held; empty stands for F32. The base
-	// that is stored is rounded already, so its digest depends on it.
+	// BasePrecision is how the base is rounded and held in memory; empty means F32. The
+	// stored base is already rounded, so its digest depends on BasePrecision.
 	BasePrecision Precision `json:"base_precision,omitempty"`
 }
 
-// Precision is BasePrecision, or its default.
+// Precision returns BasePrecision, or F32 if it is empty.
 func (l LoRA) Precision() Precision { return cmp.Or(l.BasePrecision, F32) }
 
 // Adapter is the part that a Checkpoint trains instead of its base.
@@ -33,8 +33,8 @@ type Adapter struct {
 	Base *Base
 }
 
-// Base is a frozen policy that adapters share: all versions of a run, its critic and
-// its reference. Nobody changes it.
+// Base is a frozen policy that several adapters share: those of all versions of a run, of
+// its critic and of its reference. It never changes.
 type Base struct {
 	// Digest names the file with its weights: equal digests are equal weights, so that
 	// an engine needs one copy of them.
@@ -45,16 +45,16 @@ type Base struct {
 	// A caller needs memory for one tensor at a time. An engine that holds a copy does
 	// not call Each.
 	Each func(use func(Tensor) error) error
-	// Beside, unless it is nil, returns the path of a file with that name, in an existing
-	// directory, in which an engine may keep the weights in its own layout. Whoever
-	// removes the base removes these files, too.
+	// Beside, unless it is nil, returns the path of a file with the given name in an
+	// existing directory, where an engine may keep the weights in its own layout. These
+	// files are removed together with the base.
 	Beside func(name string) string
-	// Files are in the place of Each where the architecture has Config: those that hold the
+	// Files replaces Each if the architecture has Config. It holds the files with the
 	// weights, by their names in the model's directory.
 	Files map[string]Content
 }
 
-// Read returns the weights as a whole.
+// Read returns all weights of the base.
 func (b *Base) Read() (Weights, error) {
 	w, place := b.Architecture.Tensors(), map[string]int{}
 	for i, t := range w {
@@ -74,7 +74,8 @@ func (b *Base) Read() (Weights, error) {
 	return w, b.Architecture.Match(w)
 }
 
-// EachOf is Each of a Base whose weights read returns as a whole.
+// EachOf returns a function for Base.Each, where read returns all weights at the same
+// time.
 func EachOf(read func() (Weights, error)) func(use func(Tensor) error) error {
 	return func(use func(Tensor) error) error {
 		w, err := read()
@@ -93,14 +94,15 @@ func EachOf(read func() (Weights, error)) func(use func(Tensor) error) error {
 // ErrAdapter is wrapped by every error of LoRA.Check, Checkpoint.Check and ReadPEFT.
 var ErrAdapter = errors.New("bad adapter")
 
-// The names of an adapter's tensors end so, after the name of the linear layer.
+// The names of an adapter's tensors are the name of the linear layer and one of these
+// suffixes.
 const (
 	loraA = ".lora_A.weight" // [rank, in]
 	loraB = ".lora_B.weight" // [out, rank]
 )
 
-// LoRATargets are the linear layers that can be adapted: all but the embedding and
-// the output layer.
+// LoRATargets returns the names of the linear layers that can be adapted: all but the
+// embedding and the output layer.
 func LoRATargets() []string {
 	return []string{"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
 }
@@ -129,18 +131,19 @@ func (l LoRA) Check() error {
 	return nil
 }
 
-// Equal reports whether two adapters of one base compute alike, given equal tensors.
+// Equal reports whether two adapters of the same base compute the same, if their tensors
+// are equal.
 func (l LoRA) Equal(o LoRA) bool {
 	return l.Rank == o.Rank && l.Alpha == o.Alpha &&
 		slices.Equal(slices.Sorted(slices.Values(l.Targets)), slices.Sorted(slices.Values(o.Targets)))
 }
 
-// Scale is the factor of the adapter's product.
+// Scale returns the factor Alpha/Rank of the adapter's product.
 func (l LoRA) Scale() float32 { return float32(l.Alpha / float64(l.Rank)) }
 
-// AdapterTensors lists the names and shapes of what l trains of a, in the one order
-// that files use: A and B of each linear layer, in the order of Tensors. The value
-// head of a critic is trained as a whole. Data is nil.
+// AdapterTensors lists the names and shapes of the tensors that l trains in a, in the one
+// order that files use: A and B of each linear layer, in the order of Tensors. The value
+// head of a critic is trained completely, without an adapter. Data is nil.
 func (a Architecture) AdapterTensors(l LoRA) Weights {
 	var w Weights
 	for _, t := range a.Tensors() {
@@ -158,9 +161,9 @@ func (a Architecture) AdapterTensors(l LoRA) Weights {
 	return w
 }
 
-// InitAdapter draws the tensors of a new adapter from seed as PEFT does: A uniform
-// within 1/√in (He et al., 2015, with a = √5), B zero, so that it changes nothing yet.
-// A value head is zero.
+// InitAdapter draws the tensors of a new adapter from seed, as PEFT does: A uniform
+// within 1/√in (He et al., 2015, with a = √5), and B zero, so that the adapter does not
+// change the model yet. A value head is zero.
 func (a Architecture) InitAdapter(l LoRA, seed uint64) Weights {
 	w := a.AdapterTensors(l)
 	r := rand.New(rand.NewPCG(seed, 0x6c6f7261))
@@ -220,9 +223,9 @@ func (a Adapter) check(of Architecture) error {
 	return nil
 }
 
-// Merged returns the weights of a policy as a whole: c's own, or its base's with W +
-// (Alpha/Rank)·BA in the place of each W, rounded once. The result computes slightly
-// other numbers than base and adapter apart.
+// Merged returns all weights of a policy: c.Weights, or the weights of its base with W +
+// (Alpha/Rank)·BA instead of each adapted W, rounded once. The merged weights compute
+// slightly different numbers than base and adapter do separately.
 func (c Checkpoint) Merged() (Weights, error) {
 	if c.Adapter == nil {
 		return c.Weights, nil
@@ -250,7 +253,7 @@ func (c Checkpoint) Merged() (Weights, error) {
 	return merged, nil
 }
 
-// mergeLinear is w + scale·ba in double precision.
+// mergeLinear computes w + scale·ba in double precision.
 func mergeLinear(w, a, b Tensor, scale float64) []float32 {
 	in, rank := w.Shape[1], a.Shape[0]
 	out, row := make([]float32, len(w.Data)), make([]float64, in)

@@ -33,26 +33,27 @@ const (
 	OptimizerFile = "optimizer.safetensors"
 	// Optimizer8File is in the place of OptimizerFile where moments are kept in 8 bits.
 	Optimizer8File = "optimizer8.safetensors"
-	// AdapterFile and AdapterConfigFile are in the place of WeightsFile where an
-	// adapter is trained, under the names that PEFT expects.
+	// AdapterFile and AdapterConfigFile replace WeightsFile if an adapter is trained.
+	// PEFT expects these names.
 	AdapterFile       = "adapter_model.safetensors"
 	AdapterConfigFile = "adapter_config.json"
-	// CanaryFile is optional: the numbers that a sampler of the version has to reproduce.
+	// CanaryFile is optional. It holds the numbers that a sampler of the version has to
+	// reproduce.
 	CanaryFile = "canary.json"
 )
 
 // ErrManifest is wrapped by every error of Manifest.Check and ParseManifest.
 var ErrManifest = errors.New("bad manifest")
 
-// File is the content of one file, by name of the blob that holds it.
+// File describes the content of one file; its digest names the blob that holds it.
 type File struct {
 	Digest string `json:"digest"` // "sha256:<64 hex digits>"
 	Size   int64  `json:"size"`   // in bytes
 }
 
-// Manifest lists the files of a version. They hold neither a run's name nor a clock, so
-// equal training gives equal digests of files; the manifest itself names the batch, and a
-// batch names attempts.
+// Manifest lists the files of a version. The files contain neither a run's name nor a
+// time, so equal training gives equal digests of files. The manifest itself does differ:
+// it names the batch, and a batch names attempts.
 type Manifest struct {
 	Format string `json:"format"`
 	Policy string `json:"policy"`
@@ -70,16 +71,17 @@ type Manifest struct {
 	// for version 0.
 	Batch string          `json:"batch,omitempty"`
 	Files map[string]File `json:"files"`
-	// LoRA and Base are there if an adapter is trained: its numbers, and the file with
-	// the weights of the policy that it adapts, which is frozen.
+	// LoRA and Base are set if an adapter is trained. LoRA holds the adapter's numbers,
+	// and Base is the file with the frozen weights of the policy that is adapted.
 	LoRA *LoRA `json:"lora,omitempty"`
 	Base *File `json:"base,omitempty"`
-	// BaseFiles are in the place of Base in FilesManifestFormat, by name.
+	// BaseFiles replaces Base in FilesManifestFormat. It holds the files of the base by
+	// name.
 	BaseFiles map[string]File    `json:"base_files,omitempty"`
 	Metrics   map[string]float64 `json:"metrics,omitempty"`
 }
 
-// Check reports what contradicts the format, naming the field.
+// Check returns an error that names the field if m contradicts the format.
 func (m Manifest) Check() error {
 	switch {
 	case m.Format != ManifestFormat && m.Format != AdapterManifestFormat && m.Format != FilesManifestFormat:
@@ -135,7 +137,8 @@ func (m Manifest) required() []string {
 	return []string{ConfigFile, WeightsFile}
 }
 
-// checkAdapter wants an adapter's numbers and base in its format alone.
+// checkAdapter returns an error unless LoRA and Base are set in AdapterManifestFormat,
+// and only there.
 func (m Manifest) checkAdapter() error {
 	if m.Format == FilesManifestFormat {
 		return m.checkFiles()
@@ -158,7 +161,7 @@ func (m Manifest) checkAdapter() error {
 	return m.LoRA.Check()
 }
 
-// checkFiles wants the files of a base if and only if an adapter is trained.
+// checkFiles returns an error unless BaseFiles is set exactly if an adapter is trained.
 func (m Manifest) checkFiles() error {
 	switch {
 	case m.Base != nil:
@@ -171,8 +174,8 @@ func (m Manifest) checkFiles() error {
 	return nil
 }
 
-// IdentityOf is the digest of a text which names files and their digests in the order of their
-// names: it stands for all of them.
+// IdentityOf returns one digest for several files: the digest of a text with the title
+// and then the name and the digest of each file, sorted by name.
 func IdentityOf(title string, files map[string]File) string {
 	text := title + "\n"
 	for _, name := range slices.Sorted(maps.Keys(files)) {
@@ -181,13 +184,14 @@ func IdentityOf(title string, files map[string]File) string {
 	return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(text)))
 }
 
-// BaseIdentity stands for the files of a base in FilesManifestFormat: equal ones are equal
-// weights.
+// BaseIdentity returns one digest for the files of a base in FilesManifestFormat. Equal
+// results mean equal weights.
 func BaseIdentity(files map[string]File) string { return IdentityOf("base", files) }
 
-// Weights identifies the version's weights: the digest of their file, or for an adapter,
-// of a text which names its base and both of its files. In FilesManifestFormat it is
-// IdentityOf all files that decide the model's numbers.
+// Weights returns a digest that identifies the version's weights. It is the digest of
+// their file. For an adapter it is the digest of a text that names the base and the
+// adapter's two files. In FilesManifestFormat it is IdentityOf all files that decide the
+// model's numbers.
 func (m Manifest) Weights() string {
 	if m.Format == FilesManifestFormat {
 		files := maps.Clone(m.Files)

@@ -30,7 +30,7 @@ func TestManifestsRoundTripAndEncodeTheSame(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, manifest(), got)
 
-	// A later format may say more.
+	// A later format may have more fields.
 	got, err = model.ParseManifest([]byte(strings.Replace(string(first), "{", `{"later": 1,`, 1)))
 	require.NoError(t, err)
 	require.Equal(t, manifest(), got)

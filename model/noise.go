@@ -5,19 +5,18 @@ import (
 	"math/bits"
 )
 
-// GumbelNoise fills out with independent samples of the standard Gumbel
-// distribution, one for each token of a vocabulary. Adding them to the logits
-// (divided by the temperature) and taking the largest samples from the soft-max
-// (Gumbel, 1954), which needs no normalization and no running sum whose order
-// could matter.
+// GumbelNoise fills out with independent samples of the standard Gumbel distribution, one
+// for each token of a vocabulary. If they are added to the logits, divided by the
+// temperature, the token with the largest sum is a sample from the soft-max (Gumbel,
+// 1954). This needs no normalization and no running sum whose order could matter.
 //
-// index counts the tokens that a request has sampled so far, from 0. The noise
-// of a token is a function of seed, index and the token's number alone: not of
-// len(out), of the batch, or of other requests. Every engine uses this function,
-// so that equal logits sample equal tokens.
+// index is the number of tokens that a request has sampled so far, from 0. The noise of a
+// token is a function of seed, index and the token's number alone. It does not depend on
+// len(out), on the batch, or on other requests. Every engine uses this function, so that
+// equal logits sample equal tokens.
 //
-// Hashing is integer arithmetic and equal everywhere; the two logarithms are
-// those of package math, which may differ in the last bit between processors.
+// Hashing is integer arithmetic and equal everywhere. The two logarithms are those of
+// package math, which may differ in the last bit between processors.
 func GumbelNoise(seed uint64, index int, out []float32) {
 	state := noiseState(seed, index)
 	for token := range out {
@@ -25,12 +24,13 @@ func GumbelNoise(seed uint64, index int, out []float32) {
 	}
 }
 
-// GumbelChoose returns the token with the largest scale·logit + noise, and the lowest one
-// if there are several. It finds the same token as GumbelNoise would, but leaves out the
-// logarithms of tokens that cannot win.
+// GumbelChoose returns the token with the largest scale·logit + noise, and the lowest
+// such token if there are several. It chooses the same token as GumbelNoise would, but
+// does not compute the logarithms of tokens that cannot win.
 //
-// A token's noise is −log(−log u) ≤ −log(1−u), which is bounded by the number of zero
-// bits with which 1−u begins. Few tokens have a bound above the likeliest token.
+// A token's noise is −log(−log u) ≤ −log(1−u). The right side is bounded by the number of
+// zero bits at the start of 1−u. For few tokens the bound is above the value of the
+// likeliest token.
 func GumbelChoose(logits []float32, scale float32, seed uint64, index int) int {
 	state, likely := noiseState(seed, index), likeliest(logits)
 	floor := float32(logits[likely]*scale) + gumbel(noiseBits(state, likely))
@@ -45,9 +45,9 @@ func GumbelChoose(logits []float32, scale float32, seed uint64, index int) int {
 	return chosen
 }
 
-// GumbelChooseAmong is GumbelChoose among some tokens alone: logits[i] is the logit of
-// tokens[i], which ascend. It returns the index of the chosen token in tokens. The noise
-// of a token does not depend on the others.
+// GumbelChooseAmong is like GumbelChoose, but chooses only among the given tokens:
+// logits[i] is the logit of tokens[i], and tokens ascend. It returns the index of the
+// chosen token in tokens. The noise of a token does not depend on the others.
 func GumbelChooseAmong(tokens []int32, logits []float32, scale float32, seed uint64, index int) int {
 	state, likely := noiseState(seed, index), likeliest(logits)
 	floor := float32(logits[likely]*scale) + gumbel(noiseBits(state, int(tokens[likely])))
@@ -72,31 +72,31 @@ func likeliest(logits []float32) int {
 	return likely
 }
 
-// bound is not below the noise of b.
+// bound returns an upper bound of the noise of b.
 func bound(b uint64) float32 {
 	zeros := 52 - bits.Len64(1<<52-b)
 	return float32(zeros+2)*math.Ln2 + slack
 }
 
-// noiseState begins the stream of one choice. Two rounds, so that neither
+// noiseState begins the random stream of one choice. It mixes twice, so that neither
 // neighbouring seeds nor neighbouring indices share a stream.
 func noiseState(seed uint64, index int) uint64 {
 	return mix64(mix64(seed) + uint64(index)*golden)
 }
 
-// slack keeps the bound above what rounding does to it.
+// slack keeps the bound above any effect of rounding.
 const slack = 0.01
 
 // golden is the increment of SplitMix64.
 const golden = 0x9e3779b97f4a7c15
 
-// noiseBits are the 52 random bits of a token.
+// noiseBits returns the 52 random bits of a token.
 func noiseBits(state uint64, token int) uint64 {
 	return mix64(state+uint64(token+1)*golden) >> 12
 }
 
-// gumbel turns 52 bits and a half, strictly inside (0,1) without rounding, into
-// noise, so both logarithms are finite.
+// gumbel turns 52 random bits into noise. It adds one half, so that u is strictly between
+// 0 and 1 without rounding and both logarithms are finite.
 func gumbel(b uint64) float32 {
 	u := (float64(b) + 0.5) * 0x1p-52
 	return float32(-math.Log(-math.Log(u)))

@@ -52,7 +52,8 @@ func TestGumbelNoiseHasTheMomentsOfGumbel(t *testing.T) {
 	require.InDelta(t, math.Pi*math.Pi/6, squares/n-mean*mean, 0.02)
 }
 
-// Pins the function: a change would sample other tokens for recorded seeds.
+// The expected values must not change: another function would sample other tokens for
+// recorded seeds.
 func TestGumbelNoiseIsPinned(t *testing.T) {
 	t.Parallel()
 	out := make([]float32, 3)

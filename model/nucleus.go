@@ -5,10 +5,11 @@ import (
 	"slices"
 )
 
-// Nucleus returns the most likely of tokens: the fewest whose probabilities have at least
-// the sum p, and at least one (Holtzman et al., 2020, arXiv:1904.09751). chances[i] is
-// the probability of tokens[i]. Of equally likely tokens the one with the lower number
-// comes first. Both tokens and the result ascend; the result uses the memory of tokens.
+// Nucleus returns the most likely ones of tokens: the smallest number of them whose
+// probabilities sum to at least p, and at least one (Holtzman et al., 2020,
+// arXiv:1904.09751). chances[i] is the probability of tokens[i]. Among equally likely
+// tokens the one with the lower number is taken first. tokens and the result ascend; the
+// result uses the memory of tokens.
 func Nucleus(tokens []int32, chances []float32, p float64) []int32 {
 	order := make([]int, len(tokens))
 	for i := range order {

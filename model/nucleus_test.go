@@ -17,7 +17,7 @@ func TestANucleusIsTheSmallestSetOfTheLikeliest(t *testing.T) {
 		tokens, chances, sum := make([]int32, n), make([]float32, n), float32(0)
 		for i := range n {
 			tokens[i] = int32(3*i + 1)
-			chances[i] = float32(rapid.IntRange(0, 4).Draw(t, "weight")) // ties are many
+			chances[i] = float32(rapid.IntRange(0, 4).Draw(t, "weight")) // makes many ties
 			sum += chances[i]
 		}
 		for i := range chances {
@@ -28,7 +28,7 @@ func TestANucleusIsTheSmallestSetOfTheLikeliest(t *testing.T) {
 		require.True(t, slices.IsSorted(have))
 		require.NotEmpty(t, have)
 		var mass float64
-		least := have[0] // the last to be taken
+		least := have[0] // the token that was taken last
 		for _, token := range have {
 			mass += float64(chance(token))
 			if chance(token) <= chance(least) {

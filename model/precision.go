@@ -5,28 +5,28 @@ import (
 	"slices"
 )
 
-// Precision says how the matrices of a frozen base are rounded, once, and held in memory.
-// Engines compute with the float32 that each rounded number stands for, exactly; vectors
-// (norms, biases) stay in float32.
+// Precision is how the matrices of a frozen base are rounded, once, and held in memory.
+// Engines compute exactly with the float32 value of each rounded number; vectors (norms,
+// biases) stay in float32.
 type Precision string
 
 // The precisions, with the bytes that a number takes in files and in memory.
 const (
 	F32  Precision = "f32"  // 4; nothing is rounded
 	BF16 Precision = "bf16" // 2; to the nearest bfloat16
-	// Q8_0 is llama.cpp's: whole numbers of eight bits, and for each 32 of a row one
-	// factor in F16. 1.06 in files, 1.13 in memory. A base that came from a GGUF file
-	// in Q8_0 loses nothing.
+	// Q8_0 is llama.cpp's format: integers of eight bits, with one factor in F16 for each
+	// 32 numbers of a row. It takes 1.06 bytes in files and 1.13 in memory. A base that
+	// was read from a GGUF file in Q8_0 loses nothing.
 	Q8_0 Precision = "q8_0"
 )
 
-// Precisions are all of them.
+// Precisions returns all precisions.
 func Precisions() []Precision { return []Precision{F32, BF16, Q8_0} }
 
 // quantBlock is how many numbers of a row share a factor of Q8_0.
 const quantBlock = 32
 
-// Check reports why a model of architecture a can't be held so.
+// Check returns the reason why a model of architecture a can't be held in precision p.
 func (p Precision) Check(a Architecture) error {
 	if !slices.Contains(Precisions(), p) {
 		return fmt.Errorf("%w: precision of the base is %q, want f32, bf16 or q8_0", ErrAdapter, p)

@@ -12,19 +12,20 @@ type Decision struct {
 	Reward    float64 `json:"reward"`   // candidate's mean on the gate split
 	Baseline  float64 `json:"baseline"` // the promoted version's mean there
 	Margin    float64 `json:"margin"`
-	// Difference is the mean over tasks of the candidate's reward less the
-	// promoted version's, StdError its standard error with tasks as clusters.
+	// Difference is the mean over tasks of the candidate's reward minus the promoted
+	// version's. StdError is the standard error of Difference, with tasks as clusters.
 	Difference float64 `json:"difference"`
 	StdError   float64 `json:"std_error"`
-	// PValue is of the one-sided sign-flip test over Tasks tasks, to be at most
-	// Significance. All three are 0 where nothing was tested.
+	// PValue is the result of the one-sided sign-flip test over Tasks tasks. The
+	// candidate needs a PValue of at most Significance. All three are 0 if nothing was
+	// tested.
 	PValue       float64 `json:"p_value"`
 	Significance float64 `json:"significance"`
 	Tasks        int     `json:"tasks"`
 	Accept       bool    `json:"accept"`
 	// Obstacle says why the versions could not be compared.
 	Obstacle string `json:"obstacle,omitempty"`
-	// ApprovedBy is the person who approved, where one was asked.
+	// ApprovedBy is the person who approved; empty if no approval was asked for.
 	ApprovedBy string `json:"approved_by,omitempty"`
 }
 
@@ -44,10 +45,10 @@ func Decide(candidate, promoted int, reward, baseline, margin float64) Decision 
 // margin on average, and if the one-sided p-value of the paired differences is
 // at most significance; 1 accepts without a test.
 //
-// The test draws tasks and not samples, so that samples of one task are one observation
-// (Miller 2024, "Adding Error Bars to Evals", arXiv:2411.00640, §2.2 on clusters and §4.2
-// on pairs). The test flips signs instead of assuming that means are normal, which they
-// are not with few tasks and rewards of 0 and 1.
+// The test resamples tasks, not samples, so that all samples of one task are one
+// observation (Miller 2024, "Adding Error Bars to Evals", arXiv:2411.00640, §2.2 on
+// clusters and §4.2 on pairs). It flips signs instead of assuming that means are normally
+// distributed. They are not, with few tasks and rewards of 0 and 1.
 func DecidePaired(candidate, promoted int, rewards, baseline []float64, margin, significance float64) (Decision, error) {
 	d := Decision{Candidate: candidate, Promoted: promoted, Margin: margin, Significance: significance, Tasks: len(rewards)}
 	if len(rewards) == 0 || len(rewards) != len(baseline) {
@@ -73,12 +74,13 @@ func DecidePaired(candidate, promoted int, rewards, baseline []float64, margin, 
 	return d, nil
 }
 
-// Unpaired refuses a candidate that can't be compared with the promoted version.
+// Unpaired returns a decision that refuses a candidate, because the obstacle makes it
+// impossible to compare it with the promoted version.
 func Unpaired(candidate, promoted int, obstacle string) Decision {
 	return Decision{Candidate: candidate, Promoted: promoted, Obstacle: obstacle}
 }
 
-// Reason says the decision in a sentence.
+// Reason returns the decision as a sentence.
 func (d Decision) Reason() string {
 	verdict := "refused"
 	if d.Accept {
@@ -109,7 +111,7 @@ func mean(values []float64) float64 {
 	return sum / float64(len(values))
 }
 
-// stdError is of the mean of values, 0 for a single one.
+// stdError returns the standard error of the mean of values, and 0 for a single value.
 func stdError(values []float64) float64 {
 	n := float64(len(values))
 	if n < 2 {

@@ -12,8 +12,8 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// compare decides on a candidate whose rewards differ from the promoted
-// version's by differences.
+// compare decides on a candidate whose rewards differ from the promoted version's by
+// differences.
 func compare(t require.TestingT, differences []float64, margin, significance float64) model.Decision {
 	baseline := make([]float64, len(differences))
 	for i := range baseline {
@@ -28,8 +28,8 @@ func compare(t require.TestingT, differences []float64, margin, significance flo
 	return d
 }
 
-// The p-values were counted over all sign patterns in exact fractions; those of
-// many tasks are binomial tails, and of the integers a sum over a lattice.
+// The expected p-values were computed over all sign patterns in exact fractions. Those
+// for many tasks are binomial tails; those of integers are a sum over a lattice.
 func TestPValuesAreThoseOfTheSignFlipTest(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -70,7 +70,8 @@ func signs(better, worse int) []float64 {
 	return out
 }
 
-// integers are 120 differences with more different sums than the test tells apart.
+// integers returns 120 differences that have more different sums than the test tells
+// apart.
 func integers() []float64 {
 	x := uint32(12345)
 	next := func() uint32 {
@@ -185,7 +186,7 @@ func TestPValuesDependOnNothingButTheDifferences(t *testing.T) {
 	})
 }
 
-// zeroed is the p-value where the promoted version has no reward anywhere.
+// zeroed returns the p-value if all rewards of the promoted version are 0.
 func zeroed(t *rapid.T, rewards []float64) float64 {
 	d, err := model.DecidePaired(5, 3, rewards, make([]float64, len(rewards)), 0, 0.1)
 	require.NoError(t, err)

@@ -5,14 +5,14 @@ import (
 	"math"
 )
 
-// RopeScaling slows the low frequencies of rotary embedding, so that a model that
-// was trained on few positions serves many: what config.json calls the rope_type
-// "llama3", the scaling of Llama 3.1 and 3.2. Its zero value changes nothing.
+// RopeScaling slows down the low frequencies of the rotary embedding, so that a model
+// that was trained on few positions can be used for many. It is the scaling of Llama 3.1
+// and 3.2, which config.json calls rope_type "llama3". Its zero value changes nothing.
 //
-// A frequency f, in radians a position, turns once in 2π/f positions. If
-// OriginalPositions hold more than HighFrequencyFactor of these turns, it stays;
-// if they hold fewer than LowFrequencyFactor, it becomes f/Factor; between the two
-// it goes linearly in the number of turns.
+// A frequency f, in radians per position, makes one turn in 2π/f positions. If there are
+// more than HighFrequencyFactor turns in OriginalPositions, f stays. If there are fewer
+// than LowFrequencyFactor, it becomes f/Factor. Between the two it changes linearly with
+// the number of turns.
 type RopeScaling struct {
 	Factor              float64 `json:"factor"`
 	LowFrequencyFactor  float64 `json:"low_freq_factor"`

@@ -12,12 +12,13 @@ const ScoresFormat = "fulgurite.scores/1"
 // ErrScores is wrapped by every error of Scores.Check.
 var ErrScores = errors.New("bad scores")
 
-// Scores are the trainer's numbers for the trained tokens of a step's batch, in the order
-// of the batch's rows. Each is from the first update that read the token, before that
-// update; NaN if there was none, or if its trainer died before the version was on record.
-// Nothing depends on them: people compare them with the sampler's numbers.
+// Scores holds the trainer's numbers for the trained tokens of a step's batch, in the
+// order of the batch's rows. Each number is from the first update that read the token,
+// before that update changed the weights. It is NaN if no update read the token, or if
+// its trainer died before the version was on record. Nothing depends on these numbers;
+// they are for comparing trainer and sampler.
 type Scores struct {
-	Batch     string    `json:"batch"` // its digest
+	Batch     string    `json:"batch"` // digest of the batch
 	Logprobs  []float32 `json:"-"`     // of the tokens, in nats
 	Entropies []float32 `json:"-"`     // of the distributions that they were drawn from, in nats
 }

@@ -5,21 +5,21 @@ import (
 	"slices"
 )
 
-// signFlipSums bounds how many different sums the sign-flip test tells apart.
-// Rewards of 0 and 1 never come near it, whatever the number of tasks; others
-// are enumerated up to 16 tasks that differ.
+// signFlipSums limits how many different sums the sign-flip test tells apart. Rewards of
+// 0 and 1 stay far below it, whatever the number of tasks. For other rewards the test is
+// exact up to 16 tasks whose rewards differ.
 const signFlipSums = 1 << 16
 
-// signFlip is the one-sided p-value of Fisher's randomization test for paired
-// differences: how likely their sum would be at least as great as it is if each
-// difference were as likely to have the other sign (R. A. Fisher, The Design of
-// Experiments, 1935, §21). It assumes nothing about the distribution of rewards and is
-// exact unless signFlipSums limits it; for rewards of 0 and 1 it is the sign test.
+// signFlip returns the one-sided p-value of Fisher's randomization test for paired
+// differences: the probability that their sum is at least as large as the observed one,
+// if each difference has either sign with equal probability (R. A. Fisher, The Design of
+// Experiments, 1935, §21). The test assumes nothing about the distribution of rewards. It
+// is exact unless signFlipSums limits it; for rewards of 0 and 1 it is the sign test.
 // Differences of 0 have no effect. One task alone proves nothing: its p-value is 1.
 //
-// The sum is as great as it is, or greater, exactly if the differences with a minus sign
-// add up to no more than they do now. So the code counts the sums of subsets, difference
-// by difference, up to that limit.
+// A sum is at least as large as the observed one exactly if the differences with a minus
+// sign add up to no more than they do in the observation. So the code counts the sums of
+// subsets, difference by difference, up to that limit.
 func signFlip(differences []float64) float64 {
 	var sizes []float64
 	limit, total := 0.0, 0.0
@@ -54,11 +54,11 @@ func signFlip(differences []float64) float64 {
 	return min(1, p)
 }
 
-// subsetSum is how likely the differences with a minus sign add up to sum.
+// subsetSum holds the probability that the differences with a minus sign add up to sum.
 type subsetSum struct{ sum, probability float64 }
 
-// flip gives one more difference either sign. Sums beyond limit are dropped;
-// those closer than near are one.
+// flip adds one more difference, with either sign. It drops sums beyond limit, and merges
+// sums that are closer than near.
 func flip(sums []subsetSum, size, limit, near float64) []subsetSum {
 	out := make([]subsetSum, 0, 2*len(sums))
 	add := func(sum, probability float64) {
@@ -83,7 +83,8 @@ func flip(sums []subsetSum, size, limit, near float64) []subsetSum {
 	return out
 }
 
-// merge makes sums within grid one, their mean, so that errors cancel.
+// merge replaces sums within grid of each other by their weighted mean, so that errors
+// cancel.
 func merge(sums []subsetSum, grid float64) []subsetSum {
 	out, first := sums[:1], sums[0].sum
 	for _, s := range sums[1:] {

@@ -12,12 +12,12 @@ const ValuesFormat = "fulgurite.values/1"
 // ErrValues is wrapped by every error of Values.Check.
 var ErrValues = errors.New("bad values")
 
-// Values are numbers of a model for each token that the attempts of a step sampled:
-// here a critic's estimates for the attempts of a step. They are written
-// once, named by their digest: the advantages of a step are made of them, and so
-// are the returns that the critic is then trained on.
+// Values holds numbers of a model for each token that the attempts of a step sampled. For
+// a critic they are its estimates. They are written once and named by their digest. The
+// advantages of a step are computed from them, and so are the returns on which the critic
+// is then trained.
 type Values struct {
-	Policy  string `json:"policy"`  // the critic
+	Policy  string `json:"policy"`  // the critic's
 	Version int    `json:"version"` // of the critic
 	// Calls[i][j][k] is the return expected of trajectory i just before token k of
 	// the completion of its call j.

@@ -10,15 +10,15 @@ import (
 // DefaultPolicy is the policy's name unless a spec trains several.
 const DefaultPolicy = "main"
 
-// VersionID names a version: number v is the weights after v updates.
+// VersionID names a version: number v is the policy after v steps.
 type VersionID struct {
 	Run    string `json:"run"`
 	Policy string `json:"policy"`
 	Number int    `json:"number"`
 }
 
-// String is, for example, "demo@12", or "demo/critic@3" for a policy that is
-// not the default one.
+// String returns, for example, "demo@12", or "demo/critic@3" for a policy other than the
+// default one.
 func (v VersionID) String() string {
 	if v.Policy == DefaultPolicy || v.Policy == "" {
 		return fmt.Sprintf("%s@%d", v.Run, v.Number)
@@ -34,18 +34,18 @@ type Version struct {
 	Manifest string `json:"manifest"` // blob with the Manifest's JSON
 	Weights  string `json:"weights"`  // blob with the safetensors of the weights
 	Batch    string `json:"batch,omitempty"`
-	// Scores is the blob of what its trainer gave the tokens of the batch; empty of version
-	// 0, of critics and of other trainers.
+	// Scores is the blob with the trainer's Scores for the tokens of the batch. It is
+	// empty for version 0, for critics and for other trainers.
 	Scores      string             `json:"scores,omitempty"`
 	Fingerprint string             `json:"fingerprint"`
 	Metrics     map[string]float64 `json:"metrics,omitempty"`
 	Created     time.Time          `json:"created"`
-	// Collected is when its files were given up to save space, zero while they are
-	// kept. The row, its metrics and its manifest stay.
+	// Collected is when the version's files were deleted to save space; zero while they
+	// are kept. The row, its metrics and its manifest stay.
 	Collected time.Time `json:"collected,omitzero"`
 }
 
-// ErrCollected says that the files of a version were given up to save space.
+// ErrCollected is returned when the files of a version were deleted to save space.
 var ErrCollected = errors.New("the version was collected, its weights are gone")
 
 // Sampler answers for any version of any run, and loads it if needed.

@@ -21,7 +21,8 @@ const lmHead = "lm_head.weight"
 type Weights []Tensor
 
 // Tensors lists the names and shapes of a's tensors, in the one order that files and
-// fingerprints use. Data is nil. A model with Config has no tensors that are known here.
+// fingerprints use. Data is nil. For a model with Config the result is nil, since its
+// tensors are not known here.
 func (a Architecture) Tensors() Weights {
 	if a.Config != "" {
 		return nil
@@ -63,7 +64,7 @@ func (a Architecture) Tensors() Weights {
 	return w
 }
 
-// Size is the number of elements of t's shape.
+// Size returns the number of elements of t's shape.
 func (t Tensor) Size() int {
 	n := 1
 	for _, d := range t.Shape {
@@ -72,7 +73,7 @@ func (t Tensor) Size() int {
 	return n
 }
 
-// Parameters is the number of trainable numbers of a.
+// Parameters returns the number of trainable numbers of a.
 func (a Architecture) Parameters() int {
 	n := 0
 	for _, t := range a.Tensors() {
@@ -90,9 +91,9 @@ func (a Architecture) Zeros() Weights {
 	return w
 }
 
-// Init draws a's weights from seed: norms 1, biases 0, linear layers normal with
-// deviation 1/sqrt(fan-in), those that write into the residual stream smaller by
-// sqrt(2·layers) (GPT-2), the embedding 0.05. A value head is zero.
+// Init draws a's weights from seed. Norms are 1 and biases 0. Linear layers are normal
+// with deviation 1/sqrt(fan-in); those that write into the residual stream are smaller by
+// sqrt(2·layers), as in GPT-2. The embedding has deviation 0.05. A value head is zero.
 func (a Architecture) Init(seed uint64) Weights {
 	w := a.Zeros()
 	r := rand.New(rand.NewPCG(seed, 0x66756c67))

@@ -12,7 +12,7 @@ import (
 	"github.com/fulgurite/fulgurite/store"
 )
 
-// abandoned is what a collector is told of files that were noted before now.
+// abandoned returns the files that CollectAbandoned passes on, of those noted before now.
 func abandoned(t *testing.T, s *store.Store, result error) (gone, pending, kept []string) {
 	t.Helper()
 	require.ErrorIs(t, s.CollectAbandoned(t.Context(), time.Now(), func(g, p, k []string) error {
@@ -63,7 +63,7 @@ func TestAPendingFileIsAbandonedWhenNobodyMakesItsVersion(t *testing.T) {
 		require.ElementsMatch(t, []string{"later", "unknown"}, pending)
 		require.Equal(t, []string{"m0"}, kept)
 
-		note("goes-on", 0, "late") // by an executor that was slow
+		note("goes-on", 0, "late") // by a slow executor
 		gone, _, _ = abandoned(t, s, nil)
 		require.Equal(t, []string{"late"}, gone)
 	})

@@ -34,7 +34,7 @@ ON r.run = a.run AND r.kind = a.kind AND r.step = a.step AND r.task = a.task AND
 	sealAttempt  = `UPDATE attempts SET outcome = $7, reward = $8, result = $9, error = $10, ended = $11, failure = $12, stdout = $13, stderr = $14, lines_before = $15
 WHERE run = $1 AND kind = $2 AND step = $3 AND task = $4 AND sample = $5 AND attempt = $6`
 
-	// A grader that decides after the seal leaves its reward among the rewards.
+	// If a grader decides after the seal, its reward is only in the table rewards.
 	attemptColumns = `a.run, a.kind, a.step, a.task, a.sample, a.attempt, a.task_id, a.terms, a.key_hash, a.outcome,
 COALESCE(a.reward, g.value), a.result, a.failure, a.error, a.calls, a.tokens, a.begun, a.ended`
 	joinGrade = ` LEFT JOIN rewards g ON g.run = a.run AND g.kind = a.kind AND g.step = a.step AND g.task = a.task
@@ -54,10 +54,11 @@ func (s *Store) BeginAttempt(ctx context.Context, id trace.RolloutID, taskID str
 	return a, err
 }
 
-// BeginUnlessEnded is BeginAttempt for a rollout that must not be attempted again once it
-// has an outcome. If its latest attempt was sealed as completed or failed under the same
-// policy and version, it returns that attempt and begins none. In a run that has ended it
-// begins none either, and returns trace.ErrFenced until the run is reopened.
+// BeginUnlessEnded is like BeginAttempt, but for a rollout that must not be attempted
+// again once it has an outcome. If its latest attempt was sealed as completed or failed
+// under the same policy and version, it returns that attempt and begins none. If the run
+// has ended, it begins none either, and returns trace.ErrFenced until the run is
+// reopened.
 func (s *Store) BeginUnlessEnded(ctx context.Context, id trace.RolloutID, taskID string, terms trace.Terms, keyHash string) (a trace.Address, ended bool, err error) {
 	return s.beginAttempt(ctx, id, taskID, terms, keyHash, true)
 }
@@ -95,8 +96,9 @@ func (s *Store) beginAttempt(ctx context.Context, id trace.RolloutID, taskID str
 	return trace.Address{RolloutID: id, Attempt: number}, ended, nil
 }
 
-// underWay makes sure that a run on record has not ended. It does not end before the
-// transaction does, so that FinishRun seals every attempt that has begun.
+// underWay returns an error if a run on record has ended. It also keeps the run from
+// ending before the transaction does, so that FinishRun seals every attempt that has
+// begun.
 func underWay(t database.Tx, run string) error {
 	status, err := database.One(t.Ctx, t, database.Scalar[record.Status], selectStatus+t.ForShare, run)
 	switch {
@@ -108,8 +110,8 @@ func underWay(t database.Tx, run string) error {
 	return err
 }
 
-// lastEnd finds the latest attempt and whether it ended the rollout under these
-// terms. Seals and beginnings of others wait until the transaction ends.
+// lastEnd returns the number of the latest attempt, and whether it ended the rollout
+// under these terms. Until the transaction ends, others cannot seal or begin attempts.
 func lastEnd(t database.Tx, id trace.RolloutID, terms trace.Terms) (number int, ended bool, err error) {
 	var outcome trace.Outcome
 	var policy string
@@ -166,12 +168,12 @@ func (s *Store) AttemptProgress(ctx context.Context, id trace.RolloutID) ([]trac
 	return all, nil
 }
 
-// SealAttempt ends an attempt. It keeps Outcome, Reward, Result, Failure, Error and
-// Output; Result and Error are cut to 64 KiB, each output to 8 KiB. The store fills in
-// the counts and the beginning; an absent Ended is the present. Once it returns, the
-// attempt and its calls survive loss of power. Sealing again with the same values, apart
-// from the output, changes nothing; with other values it is trace.ErrConflict. An attempt
-// that a later one replaced is trace.ErrFenced.
+// SealAttempt ends an attempt. It stores Outcome, Reward, Result, Failure, Error and
+// Output; Result and Error are cut to 64 KiB, each output to 8 KiB. The store itself sets
+// the counts and the beginning; if Ended is zero, it is set to the current time. Once
+// SealAttempt returns, the attempt and its calls survive loss of power. Sealing again
+// with the same values, apart from the output, changes nothing; other values return
+// trace.ErrConflict. An attempt that a later one replaced returns trace.ErrFenced.
 func (s *Store) SealAttempt(ctx context.Context, a trace.Attempt) error {
 	if err := checkSeal(a); err != nil {
 		return fmt.Errorf("seal attempt %s: %w", a.Address, err)
@@ -205,7 +207,8 @@ type attemptState struct {
 	outcome trace.Outcome
 }
 
-// lockAttempt makes all other writes to the attempt's rollout wait.
+// lockAttempt returns the attempt's state, and makes all other writes to its rollout
+// wait.
 func lockAttempt(t database.Tx, a trace.Address) (attemptState, error) {
 	st, err := database.One(t.Ctx, t, func(row database.Scan) (st attemptState, err error) {
 		err = row(&st.latest, &st.outcome)
@@ -214,7 +217,7 @@ func lockAttempt(t database.Tx, a trace.Address) (attemptState, error) {
 	return st, notFound(err)
 }
 
-// openAttempt is lockAttempt for an attempt that has to be open.
+// openAttempt is like lockAttempt, but returns an error if the attempt is not open.
 func openAttempt(t database.Tx, a trace.Address) error {
 	st, err := lockAttempt(t, a)
 	if err != nil {
@@ -223,7 +226,7 @@ func openAttempt(t database.Tx, a trace.Address) error {
 	return st.open(a)
 }
 
-// current is trace.ErrFenced for an attempt that a later one replaced.
+// current returns trace.ErrFenced if a later attempt replaced this one.
 func (s attemptState) current(a trace.Address) error {
 	if s.latest != a.Attempt {
 		return fmt.Errorf("%w: attempt %d is current", trace.ErrFenced, s.latest)
@@ -231,7 +234,7 @@ func (s attemptState) current(a trace.Address) error {
 	return nil
 }
 
-// open is trace.ErrFenced for an attempt that was replaced or sealed.
+// open returns trace.ErrFenced if the attempt was replaced or sealed.
 func (s attemptState) open(a trace.Address) error {
 	if s.outcome != trace.Running {
 		return fmt.Errorf("%w: it is sealed as %s", trace.ErrFenced, s.outcome)
@@ -269,7 +272,7 @@ func attemptKey(a trace.Address) []any {
 	return append(rolloutKey(a.RolloutID), a.Attempt)
 }
 
-// addressed are the columns that name an attempt.
+// addressed returns the columns that name an attempt.
 func addressed[Row any](address func(*Row) *trace.Address) []database.Column[Row] {
 	return []database.Column[Row]{
 		database.Col("run", func(r *Row) any { return &address(r).Run }),
@@ -281,7 +284,7 @@ func addressed[Row any](address func(*Row) *trace.Address) []database.Column[Row
 	}
 }
 
-// checkRollout refuses an id that its textual form could not be read back from.
+// checkRollout returns an error if the id's text could not be parsed back into the id.
 func checkRollout(id trace.RolloutID) error {
 	_, err := trace.ParseAddress(trace.Address{RolloutID: id, Attempt: 1}.String())
 	return err
@@ -326,8 +329,9 @@ const outputLimit = 8 << 10
 
 const selectOutput = `SELECT a.stdout, a.stderr, a.lines_before FROM attempts a`
 
-// Output returns what an attempt printed, empty before its seal, or trace.ErrNotFound.
-// Reading an attempt leaves it out, since those who read many have no use for it.
+// Output returns what an attempt printed, or trace.ErrNotFound. It is empty before the
+// seal. The methods that read attempts leave it out, since readers of many attempts do
+// not need it.
 func (s *Store) Output(ctx context.Context, address trace.Address) (trace.Output, error) {
 	out, err := database.One(ctx, s.db.Read(), func(row database.Scan) (o trace.Output, err error) {
 		err = row(&o.Stdout, &o.Stderr, &o.LinesBefore)

@@ -137,7 +137,7 @@ func TestNoCallSlipsPastTheFence(t *testing.T) {
 	})
 }
 
-// Several workers may believe that the rollout is theirs, in several processes.
+// Several workers, in several processes, may each begin an attempt at the same rollout.
 func TestAttemptNumbersAreNeverGivenTwice(t *testing.T) {
 	t.Parallel()
 	eachURL(t, func(t *testing.T, url string) {
@@ -171,8 +171,8 @@ func TestSealedAttemptTakesNoMoreWrites(t *testing.T) {
 	})
 }
 
-// Whether a call is new, on record already, or at odds with the record: an attempt that
-// is over says that it is over, and keeps what it had.
+// An attempt that has ended refuses a call, whether it is new, recorded already, or in
+// conflict with the record. It keeps the calls that it had.
 func TestAClosedAttemptRefusesEveryKindOfCall(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *store.Store) {
@@ -244,7 +244,7 @@ func TestSealThatMakesNoSenseIsRefused(t *testing.T) {
 	})
 }
 
-// Agents write what they like: NUL, broken UTF-8, megabytes.
+// Agents return anything: NUL, broken UTF-8, megabytes.
 func TestAnyResultCanBeSealed(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *store.Store) {
@@ -294,7 +294,7 @@ func TestRolloutThatHasEndedBeginsNoMoreAttempts(t *testing.T) {
 		require.Equal(t, 5, number, "another version is another question")
 		require.False(t, ended)
 		seal(5, trace.Completed)
-		begin(t, s, id) // whoever insists
+		begin(t, s, id) // BeginAttempt begins an attempt in any case
 		number, ended = next(terms)
 		require.Equal(t, 7, number)
 		require.False(t, ended)

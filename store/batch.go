@@ -15,8 +15,8 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING`
 	selectBatch   = selectBatches + ` AND step = $3`
 )
 
-// PutBatch stores b unless the step has a batch, and returns the one it then has and
-// whether this call made it.
+// PutBatch stores b unless the step has a batch. It returns the step's batch and whether
+// this call stored it.
 func (s *Store) PutBatch(ctx context.Context, b record.Batch) (record.Batch, bool, error) {
 	metrics, err := encode("metrics", b.Metrics)
 	if err != nil {

@@ -10,14 +10,15 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// bodiesMigration is the migration that moves the bodies of calls to a table of their own.
+// bodiesMigration is the number of the migration that moves the bodies of calls to a
+// separate table.
 const bodiesMigration = 13
 
-// Rows of exchanges hold the bodies of calls. base is the seq of the call to whose
-// response and request, in this order, request is a delta (package delta), -1 if it
-// is whole. cost is how many bytes it takes to read the request. digest is the
-// SHA-256 of the request's length (8 bytes, little-endian), the request and the
-// response.
+// Rows of exchanges hold the bodies of calls. If base is not -1, request is a delta
+// (package delta) to the response and the request, in this order, of the call whose seq
+// is base. If base is -1, request is complete. cost is how many bytes must be read to get
+// the request. digest is the SHA-256 of the request's length (8 bytes, little-endian),
+// the request and the response.
 const createExchanges = `CREATE TABLE exchanges (
     run      TEXT   NOT NULL,
     kind     TEXT   NOT NULL,
@@ -34,8 +35,8 @@ const createExchanges = `CREATE TABLE exchanges (
     PRIMARY KEY (run, kind, step, task, sample, attempt, seq)
 )`
 
-// nextBodies is the call after another one, with the bodies that it has in the
-// schema before.
+// nextBodies selects the call that follows another one, with its bodies in the old
+// schema.
 const nextBodies = `SELECT c.run, c.kind, c.step, c.task, c.sample, c.attempt, c.seq, c.parent, c.request, c.response FROM calls c
 WHERE (c.run, c.kind, c.step, c.task, c.sample, c.attempt, c.seq) > ($1, $2, $3, $4, $5, $6, $7)
 ORDER BY c.run, c.kind, c.step, c.task, c.sample, c.attempt, c.seq LIMIT 1`

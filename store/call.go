@@ -19,12 +19,12 @@ const (
 	samplingAttempts = `SELECT DISTINCT c.attempt FROM calls c` + ofRollout + ` AND c.attempt < $6 AND c.replayed_from = 0 ORDER BY c.attempt`
 )
 
-// AppendCall records a call of the current attempt with its bodies. Recording an
-// equal call again changes nothing; another call under the same Seq, or under the
-// same Policy, Key and Occurrence, is trace.ErrConflict. Calls that differ in
-// Started, Duration, Server and Divergence alone are equal; Recorded is the store's own. A
-// sealed or replaced attempt is trace.ErrFenced, a Parent that is no recorded
-// beginning of the prompt ErrChain.
+// AppendCall records a call of the current attempt with its bodies. Recording an equal
+// call again changes nothing. Another call under the same Seq, or under the same Policy,
+// Key and Occurrence, returns trace.ErrConflict. Calls are equal if they differ at most
+// in Started, Duration, Server and Divergence; the store sets Recorded itself. A sealed
+// or replaced attempt returns trace.ErrFenced. A Parent that is not a recorded beginning
+// of the prompt returns ErrChain.
 func (s *Store) AppendCall(ctx context.Context, call *trace.Exchange) error {
 	if err := s.appendCall(ctx, *call); err != nil {
 		return fmt.Errorf("append call %d of %s: %w", call.Seq, call.Address, err)
@@ -59,11 +59,11 @@ func (s *Store) appendCall(ctx context.Context, c trace.Exchange) error {
 	return err
 }
 
-// appendRows writes a call and its bodies. Almost always it is a new one, which takes one
-// statement a table: the bodies' key refuses a second call of the same number, and to
-// count the call shows whether the attempt is open.
+// appendRows writes a call and its bodies. Almost always the call is new, which takes one
+// statement for each table: the key of the bodies' table refuses a second call with the
+// same number, and counting the call shows whether the attempt is open.
 func appendRows(t database.Tx, r *callRow, x *exchangeRow) error {
-	if t.ForUpdate != "" { // else nobody writes until the commit
+	if t.ForUpdate != "" { // if it is empty, nobody else writes until the commit
 		if err := openAttempt(t, x.address); err != nil {
 			return err
 		}

@@ -166,7 +166,7 @@ func TestTheStoreSaysWhenItRecordedACall(t *testing.T) {
 	each(t, func(t *testing.T, s *store.Store) {
 		c := call(begin(t, s, rollout(0, 0)), 0, []int32{1}, []int32{2})
 		before := time.Now()
-		c.Recorded = before.Add(time.Hour) // not for the caller to say
+		c.Recorded = before.Add(time.Hour) // the store ignores the caller's value
 		appendCalls(t, s, c)
 		after := time.Now()
 		first, err := s.Exchanges(t.Context(), c.Address)
@@ -207,7 +207,7 @@ func TestEarlierCallsAreThoseThatWereSampled(t *testing.T) {
 	})
 }
 
-// replayed is c on the record of a later attempt.
+// replayed returns c as a later attempt records it when it replays c.
 func replayed(c trace.Exchange, by trace.Address) trace.Exchange {
 	c.ReplayedFrom, c.Address = c.Attempt, by
 	return c
@@ -238,7 +238,7 @@ func TestStorageOfAConversationGrowsLinearly(t *testing.T) {
 	})
 }
 
-// Trees of calls, of any shape and any tokens, come back whole.
+// Trees of calls, of any shape and with any tokens, are read back complete.
 func TestAnyTreeOfCallsComesBack(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *store.Store) {

@@ -15,18 +15,18 @@ import (
 // ErrChain is wrapped when a call does not continue the parent that it names.
 var ErrChain = errors.New("call does not continue its parent")
 
-// callRow is a call as its table has it.
+// callRow is a call as its table stores it.
 type callRow struct {
 	call trace.Call // without Prompt, Completion, Logprobs, Untrained and Divergence
 
-	prompt                          []byte // after the parent's prompt and completion
+	prompt                          []byte // what follows the parent's prompt and completion
 	completion, logprobs, untrained []byte
 	link                            link
 	divergence                      trace.Divergence // zero if it has no Earlier
 }
 
-// link describes the parent of a call: how many tokens its prompt and completion have,
-// and their digest.
+// link describes the parent of a call: how many tokens its prompt and completion have
+// together, and their digest.
 type link struct {
 	extent int
 	chain  []byte
@@ -99,7 +99,7 @@ func newCallRow(c trace.Call, parent link) (callRow, error) {
 	return r, nil
 }
 
-// insert adds the row, whose number no other call has.
+// insert adds the row. No other call may have its number.
 func (r *callRow) insert(t database.Tx) error {
 	c := &r.call
 	c.Recorded = time.Now()
@@ -125,18 +125,20 @@ func (r *callRow) count(t database.Tx) error {
 	return fmt.Errorf("count call %d: the attempt is open, but was not found", r.call.Seq)
 }
 
-// same makes sure that the call on record under the row's number is the same.
+// same returns an error if the call on record under the row's number differs from the
+// row.
 func (r *callRow) same(t database.Tx) error {
 	old, err := database.One(t.Ctx, t, calls.Read, selectCalls+ofAttempt+` AND c.seq = $7`, append(attemptKey(r.call.Address), r.call.Seq)...)
-	// When, how long and at which server is loose: a gateway that lost the answer to a write
-	// may have to sample again, which gives the same tokens at another time or place.
+	// The time, the duration and the server are loose columns: a gateway that lost the
+	// answer to a write may have to sample again, which gives the same tokens at another
+	// time or server.
 	if err == nil && !calls.Same(r, &old) {
 		err = fmt.Errorf("%w: call %d is another one", trace.ErrConflict, r.call.Seq)
 	}
 	return err
 }
 
-// readCalls reads the calls that a query selects, attempt by attempt, in each by seq.
+// readCalls reads the calls that a query selects, ordered by attempt and seq.
 func (s *Store) readCalls(ctx context.Context, query string, args ...any) ([]trace.Call, error) {
 	rows, err := database.List(ctx, s.db.Read(), calls.Read, query, args...)
 	if err != nil {
@@ -145,17 +147,17 @@ func (s *Store) readCalls(ctx context.Context, query string, args ...any) ([]tra
 	return unchain(rows)
 }
 
-// unchain lays each call's prompt out in full. Rows come attempt by attempt, in
-// each by seq, so that parents come before their children. Calls that continue each
-// other share one array: a prompt is its child's beginning.
+// unchain restores each call's full prompt. Rows must be ordered by attempt and seq, so
+// that parents precede their children. Calls that continue each other share one array,
+// since a parent's tokens are the beginning of its child's prompt.
 func unchain(rows []callRow) ([]trace.Call, error) {
 	parents, err := parentsOf(rows)
 	if err != nil {
 		return nil, err
 	}
-	// room is how many tokens the array of a call needs: those of the longest call among
-	// its first child, that child's first child and so on. The first child writes behind
-	// its parent.
+	// room is how many tokens the array of a call needs: the length of the longest call
+	// among its first child, that child's first child and so on. The first child writes
+	// its tokens directly behind its parent's.
 	room, firstChild := make([]int, len(rows)), make([]int, len(rows))
 	for i := len(rows) - 1; i >= 0; i-- {
 		room[i] = max(room[i], rows[i].link.extent)
@@ -210,8 +212,8 @@ func parentsOf(rows []callRow) ([]int, error) {
 	return parents, nil
 }
 
-// tokens decodes the row's own tokens behind the tokens before it, and returns all of
-// them.
+// tokens decodes the row's own tokens, appends them to the tokens before, and returns all
+// of them.
 func (r *callRow) tokens(c *trace.Call, before []int32) (all []int32, err error) {
 	if all, err = tokens.Decode(before, r.prompt); err != nil {
 		return nil, err

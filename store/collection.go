@@ -15,7 +15,7 @@ import (
 
 const (
 	markCollected = `UPDATE versions SET collected = $4 WHERE run = $1 AND policy = $2 AND number = $3 AND collected = 0`
-	// Attempts that are under way may ask for the version that they are bound to.
+	// Running attempts may request the version to which they are bound.
 	versionsInUse = `SELECT DISTINCT version FROM attempts WHERE run = $1 AND policy = $2 AND outcome = ''`
 	manifestsKept = `SELECT manifest FROM versions WHERE collected = 0 UNION SELECT manifest FROM progress`
 
@@ -28,8 +28,8 @@ const (
 ON CONFLICT (run, policy, number, digest) DO UPDATE SET noted = excluded.noted`
 	deletePending = `DELETE FROM pending_files WHERE run = $1 AND policy = $2 AND number = $3 AND digest = $4`
 
-	// over says that nobody makes the version of pending file f any more, because it is on
-	// record or the run has ended, and that the file was noted before a time.
+	// over is true for a pending file f if it was noted before a time and its version is
+	// no longer being made, because the version is on record or the run has ended.
 	over = `f.noted < $1 AND (EXISTS (SELECT 1 FROM versions v WHERE v.run = f.run AND v.policy = f.policy AND v.number = f.number)
 OR EXISTS (SELECT 1 FROM runs r WHERE r.name = f.run AND r.status <> 'running'))`
 	selectAbandoned = `SELECT DISTINCT digest FROM pending_files f WHERE ` + over + ` ORDER BY digest`
@@ -63,8 +63,8 @@ func (s *Store) MarkCollected(ctx context.Context, run, policy string, choose fu
 	return nil
 }
 
-// CollectedVersions are the numbers of a policy's versions that gave up their files,
-// ascending.
+// CollectedVersions returns the numbers of a policy's versions whose files were deleted,
+// in ascending order.
 func (s *Store) CollectedVersions(ctx context.Context, run, policy string) ([]int, error) {
 	numbers, err := database.List(ctx, s.db.Read(), database.Scalar[int], selectCollected, run, policy)
 	if err != nil {
@@ -126,14 +126,15 @@ func (s *Store) WhileUnchanged(ctx context.Context, f func(manifests []string) e
 	return nil
 }
 
-// CollectSuperseded calls f, if any saved progress of any run was superseded, with its
-// manifests, and forgets them once f has deleted their files. kept has the same manifests
-// as WhileUnchanged, and all of them stay until f returns; files that one of them names
-// are needed. If the collector dies within f, the next call repeats the same manifests.
+// CollectSuperseded calls f with the manifests of the saved progress, of any run, that
+// was superseded. It does not call f if there is none. Once f has deleted their files, it
+// forgets the manifests. kept holds the same manifests as for WhileUnchanged, and all of
+// them stay on record until f returns; files that one of them names are needed. If the
+// collector dies within f, the next call repeats the same manifests.
 func (s *Store) CollectSuperseded(ctx context.Context, f func(superseded, kept []string) error) error {
 	some, err := database.List(ctx, s.db.Read(), database.Scalar[string], selectSuperseded+` LIMIT 1`)
 	if err == nil && len(some) == 0 {
-		return nil // without a transaction that others wait for
+		return nil // avoids a transaction for which others would wait
 	}
 	if err == nil {
 		err = s.db.Write(ctx, database.SurvivesKill, func(t database.Tx) error {
@@ -176,17 +177,17 @@ func (s *Store) NoteFile(ctx context.Context, id model.VersionID, digest string)
 	return nil
 }
 
-// CollectAbandoned calls f with the digests of files that were noted before a time, for
-// versions that nobody makes any more, and forgets them once f has deleted those that
-// nothing needs. Without such files it does not call f. A file is needed if a kept
-// manifest names it (kept has the same manifests as WhileUnchanged), or if it is pending
-// for a version that is being made. Until f returns no version, progress or file is
-// recorded. If the collector dies within f, the next call repeats the same files.
+// CollectAbandoned calls f with the digests of files that were noted before a time for
+// versions that are no longer being made. It forgets them once f has deleted those that
+// are not needed. It does not call f if there are none. A file is needed if a kept
+// manifest names it (kept holds the same manifests as for WhileUnchanged), or if it is
+// pending for a version that is being made. Until f returns, no version, progress or file
+// is recorded. If the collector dies within f, the next call repeats the same files.
 func (s *Store) CollectAbandoned(ctx context.Context, before time.Time, f func(abandoned, pending, kept []string) error) error {
 	until := database.Nanos(before)
 	some, err := database.List(ctx, s.db.Read(), database.Scalar[string], selectAbandoned+` LIMIT 1`, until)
 	if err == nil && len(some) == 0 {
-		return nil // without a transaction that others wait for
+		return nil // avoids a transaction for which others would wait
 	}
 	if err == nil {
 		err = s.db.Write(ctx, database.SurvivesKill, func(t database.Tx) error {
@@ -220,7 +221,7 @@ func (s *Store) CollectAbandoned(ctx context.Context, before time.Time, f func(a
 	return nil
 }
 
-// recorded forgets the pending files that v's row names from now on.
+// recorded forgets that files of v were pending, since v's row protects them from now on.
 func (s *Store) recorded(t database.Tx, v model.Version, named []string) error {
 	for _, digest := range named {
 		if _, err := t.Exec(deletePending, v.Run, v.Policy, v.Number, digest); err != nil {
@@ -230,21 +231,21 @@ func (s *Store) recorded(t database.Tx, v model.Version, named []string) error {
 	return nil
 }
 
-// Files says which blobs are there.
+// Files reads blobs and reports which of them exist.
 type Files interface {
 	Get(ctx context.Context, digest string) ([]byte, error)
 	Has(ctx context.Context, digest string) (bool, error)
 }
 
-// ErrFileGone says that a file of a version was collected, as another version's, before
-// the version was on record. The version's maker has to make it again.
+// ErrFileGone means that a file of a version was collected, as a file of another version,
+// before the version was on record. The version has to be made again.
 var ErrFileGone = errors.New("a file of the version is gone")
 
 var digests = regexp.MustCompile(`sha256:[0-9a-f]{64}`)
 
-// complete returns the digests of the files that v's manifest names, or an error for one
-// that is not there. It runs within the transaction that makes v's row, and
-// WhileUnchanged waits for that to end: from then on the row protects the files.
+// complete returns the digests of the files that v's manifest names, or an error if one
+// is missing. It runs within the transaction that adds v's row. WhileUnchanged waits for
+// this transaction to end; after that, the row protects the files.
 func (s *Store) complete(ctx context.Context, v model.Version) (named []string, err error) {
 	if s.Files == nil {
 		return nil, nil

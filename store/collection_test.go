@@ -12,7 +12,7 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// superseded are the manifests that a collector is told, with those that are kept.
+// superseded returns the manifests that CollectSuperseded passes on, and the kept ones.
 func superseded(t *testing.T, s *store.Store, result error) (gone, kept []string) {
 	t.Helper()
 	require.ErrorIs(t, s.CollectSuperseded(t.Context(), func(g, k []string) error {

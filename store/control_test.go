@@ -15,7 +15,7 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// move is a promotion of policy "main" of run "demo".
+// move returns a promotion of policy "main" of run "demo".
 func move(id string, source record.Source, version, previous int) record.Promotion {
 	return record.Promotion{Run: "demo", Policy: "main", DecisionID: id, Version: version, Previous: previous, Source: source, By: "ada@host", Reason: "because", At: noon}
 }

@@ -27,8 +27,8 @@ const childURL = "STORE_TEST_CHILD"
 
 func isConflict(err error) bool { return errors.Is(err, trace.ErrConflict) }
 
-// The child says what was acknowledged; after kill -9 all of it must be there,
-// with the very tokens, twice over.
+// The child prints what was acknowledged. After kill -9, all of it must be on record with
+// exactly the same tokens. This is done twice.
 func TestKilledProcessLosesNothingAcknowledged(t *testing.T) {
 	t.Parallel()
 	eachURL(t, func(t *testing.T, url string) {
@@ -93,7 +93,7 @@ func requireRecorded(t *testing.T, s *store.Store, line string) {
 	requireEqual(t, conversation(a, seq+1)[seq], calls[seq])
 }
 
-// conversation is what the child writes, and so what the parent expects.
+// conversation returns the calls that the child writes and the parent expects.
 func conversation(a trace.Address, calls int) []trace.Exchange {
 	out := []trace.Exchange{call(a, 0, []int32{int32(a.Sample), 1, 2}, []int32{3, 4})}
 	for i := 1; i < calls; i++ {
@@ -102,7 +102,7 @@ func conversation(a trace.Address, calls int) []trace.Exchange {
 	return out
 }
 
-// writeUntilKilled is the child; it returns only when it cannot go on.
+// writeUntilKilled is the child process. It returns only if a write fails.
 func writeUntilKilled(url string) error {
 	ctx := context.Background()
 	s, err := store.Open(ctx, url, nil)
@@ -140,7 +140,7 @@ func writeAttempt(ctx context.Context, s *store.Store, id trace.RolloutID) error
 	return nil
 }
 
-// A refused promotion has already made its pointer; none of it may stand.
+// A refused promotion has already created its pointer; the pointer must be undone, too.
 func TestFailedWriteIsUndoneWhole(t *testing.T) {
 	t.Parallel()
 	url := filepath.Join(t.TempDir(), "store.db")
@@ -168,7 +168,8 @@ func holdFile(t *testing.T, path string) (release func()) {
 	}
 }
 
-// Who gives up does not take others along, and what was not begun is not done.
+// A caller that gives up does not affect others, and its write is not done if it had not
+// begun.
 func TestCallerThatGivesUpLeavesTheWriterWorking(t *testing.T) {
 	t.Parallel()
 	url := filepath.Join(t.TempDir(), "store.db")
@@ -189,7 +190,8 @@ func TestCallerThatGivesUpLeavesTheWriterWorking(t *testing.T) {
 	appendCalls(t, s, call(a, 10, []int32{1}, nil))
 }
 
-// What only has to survive a killed process is not worth a wait for the disk.
+// Waiting for the disk is not worthwhile for a write that only has to survive a killed
+// process.
 func TestWhatEndsAPieceOfWorkIsSynced(t *testing.T) {
 	t.Parallel()
 	s := open(t, filepath.Join(t.TempDir(), "store.db"))

@@ -13,13 +13,13 @@ const (
 	insertEvaluation = `INSERT INTO evaluations (run, policy, kind, version, tasks, rollouts, mean, std_error, greedy, at)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT DO NOTHING`
 	selectEvaluations = `SELECT run, policy, kind, version, tasks, rollouts, mean, std_error, greedy, at FROM evaluations WHERE run = $1`
-	// The kinds are named for the key's sake, which has them before the version.
+	// The kinds are listed because the key has the kind before the version.
 	evaluationsBetween = selectEvaluations + ` AND policy = $2 AND kind IN ('train', 'gate', 'test') AND version >= $3 AND version < $4 ORDER BY version, kind`
 )
 
-// PutEvaluation puts the evaluation of a version on a split on record. Putting
-// it again changes nothing, other values (At aside) are trace.ErrConflict. An
-// absent At is the present.
+// PutEvaluation records the evaluation of a version on a split. Recording it again
+// changes nothing; other values, except for At, return trace.ErrConflict. If At is zero,
+// it is set to the current time.
 func (s *Store) PutEvaluation(ctx context.Context, e record.Evaluation) error {
 	err := checkEvaluation(e)
 	if err == nil {
@@ -42,8 +42,8 @@ func (s *Store) Evaluations(ctx context.Context, run string) ([]record.Evaluatio
 	return all, nil
 }
 
-// EvaluationsBetween returns the evaluations of a policy's versions from one number up
-// to, and without, another, by version and kind. It is no error if there are none.
+// EvaluationsBetween returns the evaluations of a policy's versions with numbers from
+// (inclusive) to to (exclusive), by version and kind. It is no error if there are none.
 func (s *Store) EvaluationsBetween(ctx context.Context, run, policy string, from, to int) ([]record.Evaluation, error) {
 	all, err := database.List(ctx, s.db.Read(), readEvaluation, evaluationsBetween, run, policy, from, to)
 	if err != nil {

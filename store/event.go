@@ -16,10 +16,9 @@ const (
 	insertEvent = `INSERT INTO events (run, kind, step, task, sample, attempt, seq, name, fields, at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`
 )
 
-// PutEvent adds an event to the current attempt under the next number; e.Seq is
-// not looked at. An absent At is the present. An event with the same name,
-// fields and time is recorded only once. A sealed or replaced attempt is
-// trace.ErrFenced.
+// PutEvent adds an event to the current attempt under the next number; it ignores e.Seq.
+// If At is zero, it is set to the current time. An event with the same name, fields and
+// time is recorded only once. A sealed or replaced attempt returns trace.ErrFenced.
 func (s *Store) PutEvent(ctx context.Context, e trace.Event) error {
 	fields, err := encode("fields", e.Fields)
 	if err != nil {

@@ -24,12 +24,12 @@ const (
 	neighbours = 4
 )
 
-// exchangeRow is the bodies of a call as their table has them.
+// exchangeRow holds the bodies of a call as their table stores them.
 type exchangeRow struct {
 	address  trace.Address
 	seq      int
 	base     int    // the Seq of the call to whose bodies request is a delta; -1 if it is whole
-	cost     int    // of reading the request: bytes of all rows that takes
+	cost     int    // of reading the request: the bytes of all rows that are needed
 	request  []byte // or its delta
 	response []byte
 	digest   []byte // of both bodies
@@ -51,7 +51,8 @@ var (
 
 const (
 	ofExchanges = ` WHERE x.run = $1 AND x.kind = $2 AND x.step = $3 AND x.task = $4 AND x.sample = $5 AND x.attempt = $6`
-	// basesOf are the rows that a body is read from, it and the bases below it.
+	// basesOf selects the rows from which a body is decoded: its own row, its base, the
+	// base of that and so on.
 	basesOf = `WITH RECURSIVE below (run, kind, step, task, sample, attempt, seq, base) AS (
 SELECT x.run, x.kind, x.step, x.task, x.sample, x.attempt, x.seq, x.base FROM exchanges x` + ofExchanges + ` AND x.seq = $7
 UNION ALL SELECT x.run, x.kind, x.step, x.task, x.sample, x.attempt, x.seq, x.base FROM below b JOIN exchanges x ON
@@ -65,22 +66,22 @@ x.run = b.run AND x.kind = b.kind AND x.step = b.step AND x.task = b.task AND x.
 AND x.sample = below.sample AND x.attempt = below.attempt AND x.seq = below.seq ORDER BY x.seq`
 )
 
-// bodies are the bodies of a recorded call.
+// bodies holds the bodies of a recorded call.
 type bodies struct {
 	seq, cost         int
 	request, response []byte
 	link              link // of the call, if this process recorded it
 }
 
-// text is the text against which deltas are made; requests of children begin like it,
-// from offset from on.
+// text returns the text against which deltas are encoded. Requests of children begin like
+// it does from offset from on.
 func (b *bodies) text() (text []byte, from int) {
 	return append(append(make([]byte, 0, len(b.response)+len(b.request)), b.response...), b.request...), len(b.response)
 }
 
-// pack encodes the request against the best of the bases, or whole if reading it would
-// otherwise take more than twice its own bytes. So the deltas before a whole request pay
-// for it, and an attempt grows with its new text.
+// pack encodes the request as a delta to the best of the bases, or completely if reading
+// the delta would take more than twice the request's own bytes. So the deltas before a
+// complete request pay for it, and an attempt's storage grows only with its new text.
 func pack(a trace.Address, seq int, request, response []byte, bases []*bodies) exchangeRow {
 	r := exchangeRow{
 		address: a, seq: seq, base: -1, cost: len(request) + len(response), request: request, response: response, digest: digestOf(request, response),
@@ -111,7 +112,8 @@ func digestOf(request, response []byte) []byte {
 	return d.Sum(nil)
 }
 
-// unpack decodes the bodies of rows that come by seq, each after its base.
+// unpack decodes the bodies of rows. The rows must be ordered by seq, so that each
+// follows its base.
 func unpack(rows []exchangeRow) (map[int]*bodies, error) {
 	out := make(map[int]*bodies, len(rows))
 	for _, r := range rows {
@@ -141,7 +143,8 @@ func (r *exchangeRow) insert(t database.Tx) (added bool, err error) {
 	return n == 1, err
 }
 
-// same makes sure that the bodies on record under the row's number are the same.
+// same returns an error if the bodies on record under the row's number differ from the
+// row.
 func (r *exchangeRow) same(t database.Tx) error {
 	old, err := database.One(t.Ctx, t, exchanges.Read, selectExchanges+ofExchanges+` AND x.seq = $7`, append(attemptKey(r.address), r.seq)...)
 	if err == nil && !exchanges.Same(r, &old) {
@@ -178,9 +181,9 @@ func (s *Store) Exchanges(ctx context.Context, address trace.Address) ([]trace.E
 
 const selectWindow = ofAttempt + ` AND c.seq >= $7 AND c.seq < $8 ORDER BY c.seq`
 
-// ExchangesBetween returns the calls of an attempt from one Seq up to, and without,
-// another, with their bodies. Unlike that of Exchanges, their Prompt is only what follows
-// the tokens of the parent, so that a few calls of a long attempt cost what a few cost.
+// ExchangesBetween returns the calls of an attempt with Seq from (inclusive) to to
+// (exclusive), with their bodies. Unlike for Exchanges, a call's Prompt holds only what
+// follows the parent's tokens, so that reading a few calls of a long attempt is cheap.
 func (s *Store) ExchangesBetween(ctx context.Context, address trace.Address, from, to int) ([]trace.Exchange, error) {
 	rows, err := database.List(ctx, s.db.Read(), calls.Read, selectCalls+selectWindow, append(attemptKey(address), from, to)...)
 	if err != nil {
@@ -222,9 +225,10 @@ func body(b []byte) json.RawMessage {
 	return b
 }
 
-// EarlierExchanges returns the calls that attempts before address sampled at the
-// same rollout with their bodies, attempt after attempt, without those that they
-// replayed. It reads one attempt at a time, and none that only replayed.
+// EarlierExchanges returns the calls, with their bodies, that attempts before address
+// sampled at the same rollout, ordered by attempt. It leaves out calls that these
+// attempts replayed. It reads one attempt at a time, and skips attempts that only
+// replayed.
 func (s *Store) EarlierExchanges(ctx context.Context, address trace.Address) ([]trace.Exchange, error) {
 	attempts, err := database.List(ctx, s.db.Read(), database.Scalar[int], samplingAttempts, attemptKey(address)...)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// Each request repeats all that was said before: 40 KB at first.
+// Each request repeats everything before it, beginning with 40 KB.
 func TestBodiesOfADialogGrowLinearly(t *testing.T) {
 	t.Parallel()
 	eachURL(t, func(t *testing.T, url string) {
@@ -40,8 +40,8 @@ func TestBodiesOfADialogGrowLinearly(t *testing.T) {
 	})
 }
 
-// Agents in turns, none of whose calls continues another's tokens, as where the
-// template leaves thoughts out.
+// Several agents take turns. None of their calls continues another's tokens, as it
+// happens when the template leaves out thoughts.
 func TestBodiesOfAgentsInTurnsAreKeptOnce(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *store.Store) {
@@ -59,7 +59,7 @@ func TestBodiesOfAgentsInTurnsAreKeptOnce(t *testing.T) {
 	})
 }
 
-// The bodies of a call may be needed by a process that has not written them.
+// A process may need the bodies of a call that another process wrote.
 func TestAnotherProcessContinuesBodies(t *testing.T) {
 	t.Parallel()
 	eachURL(t, func(t *testing.T, url string) {

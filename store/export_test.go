@@ -7,16 +7,17 @@ import (
 	"github.com/fulgurite/fulgurite/store/database"
 )
 
-// LastDurability returns how durably s last wrote, from now on.
+// LastDurability returns a function that returns the durability of s's last write since
+// then.
 func LastDurability(s *Store) func() database.Durability {
 	r := &recorder{DB: s.db}
 	s.db = r
 	return func() database.Durability { return r.last }
 }
 
-// Plans records what s reads, from now on, and returns a function that explains it: by each
-// query, what the database does for it, as "EXPLAIN QUERY PLAN" of SQLite or "EXPLAIN" of
-// PostgreSQL says.
+// Plans records the queries that s reads from now on. It returns a function that returns
+// the database's plan for each query, as "EXPLAIN QUERY PLAN" of SQLite or "EXPLAIN" of
+// PostgreSQL prints it.
 func Plans(s *Store, explain string) func(ctx context.Context) (map[string][]string, error) {
 	l := &listener{DB: s.db, seen: map[string][]any{}}
 	s.db = l
@@ -40,7 +41,7 @@ func Plans(s *Store, explain string) func(ctx context.Context) (map[string][]str
 	}
 }
 
-// listener is a database that keeps what it was asked by one goroutine.
+// listener is a database that remembers the queries of one goroutine.
 type listener struct {
 	database.DB
 	seen map[string][]any
@@ -58,7 +59,8 @@ func (l listening) QueryContext(ctx context.Context, query string, args ...any) 
 	return l.Querier.QueryContext(ctx, query, args...)
 }
 
-// recorder is a database that one goroutine writes to.
+// recorder is a database that remembers the durability of the last write of one
+// goroutine.
 type recorder struct {
 	database.DB
 	last database.Durability

@@ -40,7 +40,7 @@ func (d *dialog) text(n int) string {
 	return b.String()
 }
 
-// next is the next call: 8,000 tokens at first and 120 more with each.
+// next returns the next call: 8,000 prompt tokens at first, and 120 more with each call.
 func (d *dialog) next(t testing.TB, a trace.Address, seq int) trace.Exchange {
 	d.messages = append(d.messages, map[string]any{"role": "user", "content": d.text(300)})
 	request, err := json.Marshal(map[string]any{"model": "m", "messages": d.messages, "tools": []any{map[string]any{"type": "function", "description": d.tools}}})
@@ -60,8 +60,8 @@ func (d *dialog) next(t testing.TB, a trace.Address, seq int) trace.Exchange {
 	return c
 }
 
-// One iteration is an attempt of so many turns. What the file has grown to is read
-// when the store is closed.
+// One iteration is an attempt of the given number of turns. The size of the file is
+// measured after the store is closed.
 func BenchmarkLongAttempt(b *testing.B) {
 	for _, turns := range []int{25, 50, 100} {
 		b.Run(fmt.Sprintf("turns=%d", turns), func(b *testing.B) {

@@ -17,8 +17,8 @@ const (
 WHERE run = $1 AND policy = $2 AND step = $3 ORDER BY judgment, try`
 )
 
-// PutJudgment stores j unless its key has a judgment, and returns the one it then has
-// and whether this call made it. An absent At is the present.
+// PutJudgment stores j unless its key has a judgment. It returns the judgment on record
+// and whether this call stored it. If At is zero, it is set to the current time.
 func (s *Store) PutJudgment(ctx context.Context, j record.Judgment) (record.Judgment, bool, error) {
 	scores, err := encode("scores", j.Scores)
 	if err != nil {
@@ -48,8 +48,8 @@ func (s *Store) Judgment(ctx context.Context, key string) (record.Judgment, erro
 	return j, nil
 }
 
-// Judged counts the judgments that a step had made. Judgments that it found on record do
-// not count.
+// Judged counts the judgments that were made for a step. It does not count judgments that
+// the step found on record.
 func (s *Store) Judged(ctx context.Context, run, policy string, step int) (int, error) {
 	n, err := database.One(ctx, s.db.Read(), database.Scalar[int], countJudgments, run, policy, step)
 	if err != nil {
@@ -58,8 +58,8 @@ func (s *Store) Judged(ctx context.Context, run, policy string, step int) (int, 
 	return n, nil
 }
 
-// PutNonsense stores an answer that could not be read, unless there is one of that
-// number. An absent At is the present.
+// PutNonsense stores a judge's answer that could not be parsed, unless there is one with
+// its number. If At is zero, it is set to the current time.
 func (s *Store) PutNonsense(ctx context.Context, n record.Nonsense) error {
 	err := s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) error {
 		_, err := t.Exec(insertNonsense, n.Run, n.Policy, n.Step, n.Judgment, n.Try, n.Answer, n.Reason, database.Nanos(orNow(n.At)))
@@ -71,8 +71,8 @@ func (s *Store) PutNonsense(ctx context.Context, n record.Nonsense) error {
 	return nil
 }
 
-// Nonsense returns the answers that a step got and that could not be read, by what they
-// were about and by number. It is no error if there are none.
+// Nonsense returns the answers of a step's judge that could not be parsed, ordered by
+// judgment and number. It is no error if there are none.
 func (s *Store) Nonsense(ctx context.Context, run, policy string, step int) ([]record.Nonsense, error) {
 	all, err := database.List(ctx, s.db.Read(), readNonsense, selectNonsense, run, policy, step)
 	if err != nil {

@@ -9,27 +9,27 @@ import (
 	"github.com/fulgurite/fulgurite/store/database"
 )
 
-// forgetLease is after how long the row of a lease that is over may go.
+// forgetLease is how long after its end the row of a lease may be deleted.
 const forgetLease = time.Hour
 
-// Statements with %s take the database's clock there, in nanoseconds.
+// In these statements, %s is replaced by the database's clock, in nanoseconds.
 const (
 	lastEpoch   = `SELECT COALESCE(MAX(epoch), 0) FROM leases WHERE role = $1`
 	endOthers   = `UPDATE leases SET expires = 0 WHERE role = $1 AND name <> $2`
 	sweepLeases = `DELETE FROM leases WHERE role = $1 AND epoch < $2 AND expires < %s - $3`
 	takeLease   = `INSERT INTO leases (role, name, url, epoch, expires) VALUES ($1, $2, $3, $4, %s + $5)
 ON CONFLICT (role, name) DO UPDATE SET url = excluded.url, epoch = excluded.epoch, expires = excluded.expires`
-	// A lease that is over may be renewed as long as nobody took its place: its
-	// holder was away, or the database was. An ended one has expires = 0.
+	// An expired lease may be renewed as long as its place was not taken: its holder was
+	// away, or the database was. A lease that was ended has expires = 0.
 	renewLease  = `UPDATE leases SET expires = %s + $4 WHERE role = $1 AND name = $2 AND epoch = $3 AND expires > 0`
 	endLease    = `UPDATE leases SET expires = 0 WHERE role = $1 AND name = $2 AND epoch = $3`
 	selectLease = `SELECT role, name, url, epoch, expires FROM leases WHERE role = $1 AND name = $2`
 	liveLeases  = `SELECT role, name, url, epoch, expires FROM leases WHERE role = $1 AND expires > %s ORDER BY epoch DESC`
 )
 
-// AcquireLease gives the role to l.Name at l.URL for ttl, with a new epoch, whichever
-// process held it under that name before. With alone, all others of the role lose their
-// leases. The returned lease has Epoch and Expires set.
+// AcquireLease gives the role to l.Name at l.URL for ttl, with a new epoch, even if
+// another process held it under that name. If alone is true, all other holders of the
+// role lose their leases. The returned lease has Epoch and Expires set.
 func (s *Store) AcquireLease(ctx context.Context, l record.Lease, ttl time.Duration, alone bool) (record.Lease, error) {
 	var taken record.Lease
 	err := s.db.Write(ctx, database.SurvivesKill, func(t database.Tx) error {
@@ -60,8 +60,8 @@ func (s *Store) AcquireLease(ctx context.Context, l record.Lease, ttl time.Durat
 	return taken, nil
 }
 
-// RenewLease makes l last for ttl from now on. It is record.ErrLeaseLost once
-// another took the name or, alone, the role.
+// RenewLease extends l to ttl from now. It returns record.ErrLeaseLost if another process
+// took the name or, with alone, the role.
 func (s *Store) RenewLease(ctx context.Context, l record.Lease, ttl time.Duration) error {
 	err := s.db.Write(ctx, database.SurvivesKill, func(t database.Tx) error {
 		n, err := t.Exec(s.timed(renewLease), l.Role, l.Name, l.Epoch, int64(ttl))
@@ -76,7 +76,7 @@ func (s *Store) RenewLease(ctx context.Context, l record.Lease, ttl time.Duratio
 	return nil
 }
 
-// ReleaseLease ends l at once. That it is lost already is no error.
+// ReleaseLease ends l now. It is no error if l is already lost.
 func (s *Store) ReleaseLease(ctx context.Context, l record.Lease) error {
 	err := s.db.Write(ctx, database.SurvivesKill, func(t database.Tx) error {
 		_, err := t.Exec(endLease, l.Role, l.Name, l.Epoch)

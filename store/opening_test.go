@@ -10,8 +10,8 @@ import (
 	"github.com/fulgurite/fulgurite/store"
 )
 
-// openTogether has many open new files at the same moment, as the processes of a fleet
-// do that start at once.
+// openTogether opens each of several new files many times at the same moment, as the
+// processes of a fleet do when they start together.
 func openTogether(t *testing.T, files int, then func(*store.Store) error) {
 	t.Helper()
 	for range files {

@@ -26,7 +26,8 @@ func TestOutputIsKeptWithTheSeal(t *testing.T) {
 			sealed, err := s.Attempt(t.Context(), a)
 			require.NoError(t, err)
 			require.Zero(t, sealed.Output, "those who read many attempts have no use for it")
-			// It explains, and does not decide: an agent may print the time.
+			// The output explains and decides nothing: an agent may, for example, print
+			// the time.
 			require.NoError(t, s.SealAttempt(t.Context(), trace.Attempt{Address: a, Outcome: outcome, Output: trace.Output{Stdout: "other"}}))
 			got, err = s.Output(t.Context(), a)
 			require.NoError(t, err)

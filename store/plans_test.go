@@ -18,7 +18,7 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// argument is one that a query can be asked with.
+// argument returns an argument of the given type for a query.
 func argument(of reflect.Type) reflect.Value {
 	run := trace.RolloutID{Run: "demo", Kind: trace.Train, Step: 1}
 	switch of {
@@ -41,7 +41,7 @@ func argument(of reflect.Type) reflect.Value {
 	return v
 }
 
-// plansOfPages are how a store answers each query that a page can make.
+// plansOfPages returns the database's plan for each query that a page can make.
 func plansOfPages(t *testing.T, url, explain string) map[string][]string {
 	t.Helper()
 	s, err := store.Open(t.Context(), url, nil)
@@ -57,7 +57,7 @@ func plansOfPages(t *testing.T, url, explain string) map[string][]string {
 			in = append(in, argument(method.Type().In(k)))
 		}
 		require.True(t, method.Type().In(0) == reflect.TypeFor[context.Context](), records.Method(i).Name)
-		method.Call(in) // what is not there is not found, and was asked for
+		method.Call(in) // a query that finds nothing has still been made
 	}
 	plans, err := explained(t.Context())
 	require.NoError(t, err)
@@ -70,7 +70,8 @@ func TestNoPageReadsTheAttemptsOfOtherRuns(t *testing.T) {
 	for query, plan := range plansOfPages(t, filepath.Join(t.TempDir(), "store.db"), "EXPLAIN QUERY PLAN") {
 		for _, step := range plan {
 			if table, scanned := strings.CutPrefix(step, "SCAN "); scanned && !strings.HasPrefix(table, "(subquery") {
-				// A run is a row, and a lease a process: these few are listed as a whole. The others are arguments and results of subqueries.
+				// There are few runs and leases, so these tables may be listed
+				// completely. The others are arguments and results of subqueries.
 				require.Contains(t, []string{"runs", "leases", "CONSTANT", "wanted", "latest", "below", "b"}, strings.Fields(table)[0], "%s\n%s", step, query)
 			}
 			require.NotContains(t, step, "AUTOMATIC", "%s\n%s", step, query)
@@ -81,8 +82,8 @@ func TestNoPageReadsTheAttemptsOfOtherRuns(t *testing.T) {
 // scanned finds the table of a step of PostgreSQL's plan that reads one.
 var scanned = regexp.MustCompile(`^[ >-]*(?:Parallel )?(Seq|Index|Index Only|Bitmap Heap) Scan .*?\bon ([a-z_]+)`)
 
-// In PostgreSQL each table but those few is read by a condition on an index, where it may
-// not be read as a whole for being small.
+// In PostgreSQL every table but those few is read by an index condition. The test keeps
+// PostgreSQL from reading small tables completely.
 func TestNoPageReadsTheAttemptsOfOtherRunsInPostgreSQL(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)

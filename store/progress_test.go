@@ -44,7 +44,7 @@ func TestAVersionThatStandsEndsItsProgress(t *testing.T) {
 		_, err = s.Progress(t.Context(), id)
 		require.ErrorIs(t, err, trace.ErrNotFound)
 
-		// One that wakes up late leaves nothing behind.
+		// Progress that arrives after the version is not kept.
 		require.NoError(t, s.PutProgress(t.Context(), model.Progress{VersionID: id, Basis: "a", Updates: 5, Manifest: "m"}))
 		_, err = s.Progress(t.Context(), id)
 		require.ErrorIs(t, err, trace.ErrNotFound)

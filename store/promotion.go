@@ -26,12 +26,12 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`
 	lastPromotion    = selectPromotions + ` ORDER BY seq DESC LIMIT 1`
 )
 
-// Promote moves a policy's promoted pointer from p.Previous (-1: there was none) to
-// p.Version. A decision moves it once: repeating it changes nothing. It returns
-// trace.ErrConflict for another move under the same id, for an id that PutDecision has,
-// for a pointer that is not at Previous, and for an unpin of a pointer that is not
-// pinned. A pinned pointer returns record.ErrPinned except for pins and unpins. An absent
-// At is the present.
+// Promote moves a policy's promoted pointer from p.Previous (-1 if there was none) to
+// p.Version. A decision moves it once; repeating it changes nothing. It returns
+// trace.ErrConflict for another move under the same id, for an id that PutDecision has
+// recorded, for a pointer that is not at Previous, and for an unpin of a pointer that is
+// not pinned. For a pinned pointer it returns record.ErrPinned, except for pins and
+// unpins. If At is zero, it is set to the current time.
 func (s *Store) Promote(ctx context.Context, p record.Promotion) error {
 	err := s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) error { return promote(t, p) })
 	if err != nil {
@@ -40,8 +40,8 @@ func (s *Store) Promote(ctx context.Context, p record.Promotion) error {
 	return nil
 }
 
-// Promoted returns the last promotion of a policy, whose Version is the
-// promoted one, or trace.ErrNotFound.
+// Promoted returns the last promotion of a policy, or trace.ErrNotFound. Its Version is
+// the promoted version.
 func (s *Store) Promoted(ctx context.Context, run, policy string) (record.Promotion, error) {
 	p, err := database.One(ctx, s.db.Read(), readPromotion, lastPromotion, run, policy)
 	if err != nil {
@@ -70,8 +70,8 @@ func (s *Store) Promotions(ctx context.Context, run, policy string) ([]record.Pr
 	return all, nil
 }
 
-// LatestPromotions returns the last moves of a policy's pointer, at most so many, the
-// latest first. It is no error if there are none.
+// LatestPromotions returns the last moves of a policy's pointer, at most most of them,
+// the latest first. It is no error if there are none.
 func (s *Store) LatestPromotions(ctx context.Context, run, policy string, most int) ([]record.Promotion, error) {
 	all, err := database.List(ctx, s.db.Read(), readPromotion, selectPromotions+` ORDER BY seq DESC LIMIT $3`, run, policy, most)
 	if err != nil {
@@ -80,8 +80,8 @@ func (s *Store) LatestPromotions(ctx context.Context, run, policy string, most i
 	return all, nil
 }
 
-// PromotionsBetween returns the moves of a policy's pointer to versions from one number
-// up to, and without, another, in order. It is no error if there are none.
+// PromotionsBetween returns the moves of a policy's pointer to versions with numbers from
+// (inclusive) to to (exclusive), in order. It is no error if there are none.
 func (s *Store) PromotionsBetween(ctx context.Context, run, policy string, from, to int) ([]record.Promotion, error) {
 	all, err := database.List(ctx, s.db.Read(), readPromotion, selectPromotions+` AND version >= $3 AND version < $4 ORDER BY seq`, run, policy, from, to)
 	if err != nil {
@@ -122,8 +122,8 @@ func promote(t database.Tx, p record.Promotion) error {
 	return err
 }
 
-// lockPointer makes all others who decide about a policy wait, and returns where
-// its pointer is and how often it moved.
+// lockPointer makes all other decisions about a policy wait. It returns the version that
+// the policy's pointer is at, and how often the pointer moved.
 func lockPointer(t database.Tx, run, policy string) (version, seq int, err error) {
 	if _, err := t.Exec(makePointer, run, policy); err != nil {
 		return 0, 0, err
@@ -135,7 +135,7 @@ func lockPointer(t database.Tx, run, policy string) (version, seq int, err error
 	return pointer[0], pointer[1], err
 }
 
-// movable reports why p may not move the pointer, which is at version.
+// movable returns an error if p may not move the pointer, which is at version.
 func movable(t database.Tx, p record.Promotion, version int) error {
 	refused, err := database.One(t.Ctx, t, readDecision, decisionBy, p.Run, p.Policy, p.DecisionID)
 	switch {
@@ -175,10 +175,10 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT DO NOTHING`
 	decisionBy      = selectDecisions + ` AND decision_id = $3`
 )
 
-// PutDecision puts a decision that moved nothing on record. Putting it again
-// changes nothing; another candidate or verdict under its id is
-// trace.ErrConflict, and so is an id by which the pointer moved. An absent At is
-// the present.
+// PutDecision records a decision that did not move the pointer. Recording it again
+// changes nothing. Another candidate or verdict under its id returns trace.ErrConflict,
+// and so does an id by which the pointer moved. If At is zero, it is set to the current
+// time.
 func (s *Store) PutDecision(ctx context.Context, d record.Decision) error {
 	args := []any{d.Run, d.Policy, d.DecisionID, d.Candidate, d.Promoted, d.Verdict, d.Reason, string(d.Evidence), database.Nanos(orNow(d.At))}
 	err := s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) error {
@@ -206,7 +206,7 @@ func (s *Store) PutDecision(ctx context.Context, d record.Decision) error {
 	return nil
 }
 
-// Decision returns the decision of that id that moved nothing, or
+// Decision returns the decision with that id that did not move the pointer, or
 // trace.ErrNotFound.
 func (s *Store) Decision(ctx context.Context, run, policy, id string) (record.Decision, error) {
 	d, err := database.One(ctx, s.db.Read(), readDecision, decisionBy, run, policy, id)
@@ -216,8 +216,8 @@ func (s *Store) Decision(ctx context.Context, run, policy, id string) (record.De
 	return d, nil
 }
 
-// Decisions returns the decisions about a policy that moved nothing, in order. It is no
-// error if there are none.
+// Decisions returns the decisions about a policy that did not move the pointer, in order.
+// It is no error if there are none.
 func (s *Store) Decisions(ctx context.Context, run, policy string) ([]record.Decision, error) {
 	all, err := database.List(ctx, s.db.Read(), readDecision, selectDecisions+` ORDER BY at, candidate`, run, policy)
 	if err != nil {
@@ -226,8 +226,8 @@ func (s *Store) Decisions(ctx context.Context, run, policy string) ([]record.Dec
 	return all, nil
 }
 
-// LatestDecisions returns the last decisions about a policy that moved nothing, at most
-// so many, the latest first. It is no error if there are none.
+// LatestDecisions returns the last decisions about a policy that did not move the
+// pointer, at most most of them, the latest first. It is no error if there are none.
 func (s *Store) LatestDecisions(ctx context.Context, run, policy string, most int) ([]record.Decision, error) {
 	all, err := database.List(ctx, s.db.Read(), readDecision, selectDecisions+` ORDER BY at DESC, candidate DESC LIMIT $3`, run, policy, most)
 	if err != nil {
@@ -236,8 +236,9 @@ func (s *Store) LatestDecisions(ctx context.Context, run, policy string, most in
 	return all, nil
 }
 
-// DecisionsBetween returns the decisions that moved nothing about candidates from one
-// number up to, and without, another, in order. It is no error if there are none.
+// DecisionsBetween returns the decisions that did not move the pointer, about candidates
+// with numbers from (inclusive) to to (exclusive), in order. It is no error if there are
+// none.
 func (s *Store) DecisionsBetween(ctx context.Context, run, policy string, from, to int) ([]record.Decision, error) {
 	all, err := database.List(ctx, s.db.Read(), readDecision, selectDecisions+` AND candidate >= $3 AND candidate < $4 ORDER BY at, candidate`, run, policy, from, to)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 const (
 	insertQuarantine = `INSERT INTO quarantines (run, policy, step, kind, task, place, reason, at)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING`
-	// Of steps that have a batch nothing is forgotten.
+	// Quarantines of steps that have a batch are kept.
 	undecided          = ` AND NOT EXISTS (SELECT 1 FROM batches b WHERE b.run = q.run AND b.policy = q.policy AND b.step = q.step)`
 	uncountQuarantined = `UPDATE attempts SET outcome = 'infra_fault', error = 'made again: its task was quarantined, and the run retried' WHERE run = $1
 AND outcome IN ('completed', 'agent_failed') AND EXISTS (SELECT 1 FROM quarantines q WHERE q.run = attempts.run AND q.policy = attempts.policy
@@ -21,9 +21,9 @@ AND q.step = attempts.step AND q.kind = attempts.kind AND q.task = attempts.task
 	selectQuarantines = `SELECT run, policy, step, kind, task, place, reason, at FROM quarantines WHERE run = $1 AND policy = $2`
 )
 
-// PutQuarantine puts on record that a step could not train on a task. Putting it
-// again changes nothing, other values (At aside) are trace.ErrConflict. An
-// absent At is the present.
+// PutQuarantine records that a step could not train on a task. Recording it again changes
+// nothing; other values, except for At, return trace.ErrConflict. If At is zero, it is
+// set to the current time.
 func (s *Store) PutQuarantine(ctx context.Context, q record.Quarantine) error {
 	args := []any{q.Run, q.Policy, q.Step, q.Kind, q.Task, q.Index, q.Reason, database.Nanos(orNow(q.At))}
 	err := s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) error {
@@ -67,8 +67,8 @@ func (s *Store) Quarantines(ctx context.Context, run, policy string) ([]record.Q
 	return all, nil
 }
 
-// LatestQuarantines returns the quarantined tasks of a policy in its last steps, at most
-// so many, those of the latest steps first. It is no error if there are none.
+// LatestQuarantines returns the quarantined tasks of a policy's last steps, at most most
+// of them, those of the latest steps first. It is no error if there are none.
 func (s *Store) LatestQuarantines(ctx context.Context, run, policy string, most int) ([]record.Quarantine, error) {
 	all, err := database.List(ctx, s.db.Read(), readQuarantine, selectQuarantines+` ORDER BY step DESC, kind, task DESC LIMIT $3`, run, policy, most)
 	if err != nil {

@@ -64,11 +64,11 @@ func (r *recent) put(a trace.Address, b *bodies) {
 	}
 }
 
-// size is about what bodies take in memory.
+// size returns about how many bytes of memory bodies take.
 func (b *bodies) size() int { return len(b.request) + len(b.response) + deltaCost }
 
-// bases are the recorded calls to which the bodies of c may be a delta: its parent,
-// or else calls just before it.
+// bases returns the recorded calls against which the bodies of c may be encoded: its
+// parent, or, if it has none, the calls just before it.
 func (r *recent) bases(ctx context.Context, from database.Querier, c trace.Call) ([]*bodies, error) {
 	first, last := c.Parent, c.Parent
 	if c.Parent < 0 {

@@ -9,15 +9,17 @@ import (
 )
 
 const (
-	// refusalCodes is how many codes are kept of an attempt beside otherRefusals.
+	// refusalCodes is how many codes are kept for an attempt, in addition to
+	// otherRefusals.
 	refusalCodes = 32
-	// otherRefusals is the code under which further ones are counted.
+	// otherRefusals is the code under which refusals with more codes are counted.
 	otherRefusals = "other"
 	// refusalText is how many bytes of a code's message are kept.
 	refusalText = 2 << 10
 
 	refusalsOf = ` WHERE f.run = $1 AND f.kind = $2 AND f.step = $3 AND f.task = $4 AND f.sample = $5 AND f.attempt = $6`
-	// A write whose commit was in doubt is made again with the same time.
+	// If it was uncertain whether a write was committed, it is repeated with the same
+	// time.
 	addRefusal = `INSERT INTO refusals (run, kind, step, task, sample, attempt, code, message, times, first_at, last_at)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) ON CONFLICT (run, kind, step, task, sample, attempt, code) DO UPDATE
 SET times = refusals.times + excluded.times, message = excluded.message, last_at = excluded.last_at WHERE refusals.last_at <> excluded.last_at`
@@ -32,12 +34,12 @@ FROM refusals f JOIN attempts a ON a.run = f.run AND a.kind = f.kind AND a.step 
 WHERE f.run = $1 AND a.policy = $2) latest WHERE place = 1 ORDER BY total DESC, code`
 )
 
-// AddRefusal adds to the count of an attempt's refused calls of one code. An absent
-// Count is 1 and an absent Last the present; First is the store's own. The refusal
-// that was added last is not counted again if it is added once more. Codes are
-// bounded: beyond the first 32 of an attempt all are counted as "other". Sealed
-// and replaced attempts take refusals as well; an attempt that never began is
-// trace.ErrNotFound.
+// AddRefusal adds to the count of an attempt's refused calls with a code. A Count of zero
+// means 1, a zero Last means the current time, and the store sets First itself. If the
+// refusal that was added last is added once more, it is not counted again. The number of
+// codes is limited: after the first 32 codes of an attempt, all others are counted as
+// "other". Sealed and replaced attempts accept refusals as well; an attempt that never
+// began returns trace.ErrNotFound.
 func (s *Store) AddRefusal(ctx context.Context, r trace.Refusal) error {
 	last := database.Nanos(orNow(r.Last))
 	message := truncate(database.ValidText(r.Message), refusalText)

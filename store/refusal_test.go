@@ -22,7 +22,7 @@ func TestRefusalsAreCountedByCode(t *testing.T) {
 		add("call_limit", "all of its 8 calls", noon)
 		add("invalid_json", "no JSON\x00", noon.Add(time.Second))
 		add("call_limit", "all of its 8 calls, again", noon.Add(2*time.Second))
-		add("call_limit", "all of its 8 calls, again", noon.Add(2*time.Second)) // a write whose commit was in doubt
+		add("call_limit", "all of its 8 calls, again", noon.Add(2*time.Second)) // a write repeated because its commit was uncertain
 		got, err := s.Refusals(t.Context(), a)
 		require.NoError(t, err)
 		requireEqual(t, []trace.Refusal{

@@ -21,13 +21,13 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// recordedCall is a call as the release before read it. Its bodies are any bytes.
+// recordedCall is a call as the previous release read it. Its bodies may be any bytes.
 type recordedCall struct {
 	Call              trace.Call
 	Request, Response []byte
 }
 
-// recordedStore is all that the release before read from testdata/release-12.db.
+// recordedStore holds all that the previous release read from testdata/release-12.db.
 type recordedStore struct {
 	Attempts []struct {
 		Attempt        trace.Attempt
@@ -61,7 +61,7 @@ func TestAStoreOfTheReleaseBeforeIsReadAsItWas(t *testing.T) {
 	})
 }
 
-// oldStore is a copy of the store that the release before wrote.
+// oldStore returns a copy of the store that the previous release wrote.
 func oldStore(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "store.db")
@@ -80,7 +80,7 @@ func unzip(t *testing.T, name string) []byte {
 	return content
 }
 
-// copyStore makes the old schema in another database and copies all rows.
+// copyStore creates the old schema in another database and copies all rows.
 func copyStore(t *testing.T, from, to *sql.DB) {
 	t.Helper()
 	_, err := to.ExecContext(t.Context(), "DROP SCHEMA public CASCADE; CREATE SCHEMA public")
@@ -137,7 +137,7 @@ func requireAsBefore(t *testing.T, s *store.Store) {
 		earlier, err := s.EarlierExchanges(ctx, a)
 		require.NoError(t, err)
 		requireRecordedCalls(t, w.Earlier, earlier)
-		// What has a JSON tag of "-" for its address does not have it in the file.
+		// Types whose address has the JSON tag "-" have no address in the file.
 		for name, pair := range map[string][2]any{
 			"rewards":  {w.Rewards, second(s.Rewards(ctx, a))},
 			"spans":    {w.Spans, second(s.Spans(ctx, a))},
@@ -158,7 +158,7 @@ func requireAsBefore(t *testing.T, s *store.Store) {
 	require.JSONEq(t, asJSON(t, want.Trials), asJSON(t, second(s.Trials(ctx, "demo", "main"))))
 	require.JSONEq(t, asJSON(t, want.Run), asJSON(t, second(s.Run(ctx, "demo"))))
 
-	// What comes after continues what was moved.
+	// A new call continues the calls that were moved.
 	a := want.Attempts[len(want.Attempts)-1].Attempt.Address
 	exchanges, err := s.Exchanges(ctx, a)
 	require.NoError(t, err)
@@ -176,7 +176,7 @@ func requireRecordedCalls(t *testing.T, want []recordedCall, got []trace.Exchang
 	for i, w := range want {
 		require.Equal(t, string(w.Request), string(got[i].Request))
 		require.Equal(t, string(w.Response), string(got[i].Response))
-		if w.Call.Divergence != nil { // its place has no JSON
+		if w.Call.Divergence != nil { // its address and seq are not in the JSON
 			w.Call.Divergence.Address, w.Call.Divergence.Seq = got[i].Address, got[i].Seq
 		}
 		requireEqual(t, w.Call, got[i].Call)

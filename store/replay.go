@@ -13,8 +13,9 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// e is a call that an earlier attempt sampled, n the same one in the attempt. With EXISTS
-// instead, PostgreSQL may read the calls of all runs into a table to look n up.
+// e is a call that an earlier attempt sampled, and n is the same call in the later
+// attempt. With EXISTS instead of these subqueries, PostgreSQL may read the calls of all
+// runs into a table to look n up.
 const selectDivergences = `SELECT c.kind, c.step, c.task, c.sample, c.attempt, c.seq, c.diverged_from, c.diverged_seq, c.difference
 FROM calls c WHERE c.run = $1 AND c.diverged_from > 0 AND (SELECT 1 FROM calls e
 WHERE e.run = c.run AND e.kind = c.kind AND e.step = c.step AND e.task = c.task AND e.sample = c.sample AND e.attempt < c.attempt AND e.replayed_from = 0
@@ -22,13 +23,13 @@ AND (SELECT 1 FROM calls n
 WHERE n.run = c.run AND n.kind = c.kind AND n.step = c.step AND n.task = c.task AND n.sample = c.sample AND n.attempt = c.attempt
 AND n.policy = e.policy AND n.key = e.key AND n.occurrence = e.occurrence LIMIT 1) IS NULL LIMIT 1) IS NOT NULL`
 
-// Without ORDER BY: in SQLite it would choose the index of all calls over the
-// one of those that were replayed.
+// There is no ORDER BY, because with it SQLite would choose the index of all calls
+// instead of the index of replayed calls.
 const selectReplayed = `SELECT kind, step, task, sample, attempt, completion FROM calls WHERE run = $1 AND policy = $2 AND replayed_from > 0`
 
-// Divergences returns where the attempts of a run left what earlier ones had
-// recorded, by step, task, sample and attempt. An attempt that has replayed all
-// of it by now did not leave it.
+// Divergences returns where the attempts of a run began to differ from what earlier
+// attempts had recorded, by step, task, sample and attempt. It leaves out attempts that
+// have replayed all of the earlier calls by now.
 func (s *Store) Divergences(ctx context.Context, run string) ([]trace.Divergence, error) {
 	all, err := database.List(ctx, s.db.Read(), func(row database.Scan) (trace.Divergence, error) {
 		d := trace.Divergence{Address: addressIn(run)}

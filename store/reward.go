@@ -10,8 +10,8 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// Grader is the Source of rewards that a grader gives, also after the seal.
-// Its reward named "final" is the attempt's Reward, unless the seal had one.
+// Grader is the Source of rewards from a grader, including those after the seal. Its
+// reward named "final" is the attempt's Reward, unless the seal had a reward.
 const Grader = "grader"
 
 var rewards = database.NewTable("rewards w", append(addressed(func(r *trace.Reward) *trace.Address { return &r.Address }),
@@ -28,10 +28,10 @@ var (
 
 const rewardsOf = ` WHERE w.run = $1 AND w.kind = $2 AND w.step = $3 AND w.task = $4 AND w.sample = $5 AND w.attempt = $6`
 
-// PutReward gives a reward to the current attempt. The first reward of a
-// name is final: giving an equal one again changes nothing, another one is
-// trace.ErrConflict. A replaced attempt is trace.ErrFenced; so is a sealed one,
-// except for a grader's reward.
+// PutReward gives a reward to the current attempt. The first reward with a name is final:
+// giving an equal one again changes nothing, and another one returns trace.ErrConflict. A
+// replaced attempt returns trace.ErrFenced, and so does a sealed one, except for a
+// grader's reward.
 func (s *Store) PutReward(ctx context.Context, r trace.Reward) error {
 	r.Name, r.CallID, r.Source = database.ValidText(r.Name), database.ValidText(r.CallID), database.ValidText(r.Source)
 	if r.Name == "" {
@@ -80,16 +80,16 @@ func putReward(t database.Tx, r trace.Reward) error {
 	return err
 }
 
-// An attempt that is under way, or ended by a fault of ours, has no say, even if
-// it is the latest: a worker that everybody thought dead may begin one when the
-// rollout has long ended.
+// Attempts that still run, or that ended with a fault of the infrastructure, do not
+// count, even if they are the latest: a worker that was thought dead may begin one long
+// after the rollout has ended.
 const selectScores = `SELECT a.task, a.sample, a.attempt, COALESCE(a.reward, g.value) FROM attempts a` + joinGrade + `
 WHERE a.run = $1 AND a.kind = $2 AND a.step = $3 AND a.policy = $4 AND a.outcome IN ('completed', 'agent_failed')
 AND COALESCE(a.reward, g.value) IS NOT NULL ORDER BY a.task, a.sample, a.attempt`
 
-// Scores returns the rewards of a step by task and sample: of each sample the last sealed
-// attempt's, by its grader. Samples without reward are left out. It is no error if
-// there are none.
+// Scores returns the rewards of a step by task and sample: for each sample the reward
+// that its grader gave to the last sealed attempt. Samples without a reward are left out.
+// It is no error if there are none.
 func (s *Store) Scores(ctx context.Context, run, policy string, kind trace.Kind, step int) ([]record.Score, error) {
 	all, err := database.List(ctx, s.db.Read(), func(row database.Scan) (r record.Score, err error) {
 		err = row(&r.Task, &r.Sample, &r.Attempt, &r.Reward)
@@ -116,9 +116,9 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`
 WHERE run = $1 AND kind = $2 AND step = $3 AND task = $4 AND sample = $5 AND attempt = $6`
 )
 
-// PutGradingFailure puts on record that the grader of an attempt gave no reward, and
-// returns how often it did so by now. The reason is cut to 64 KiB. An attempt that is
-// not there is trace.ErrNotFound.
+// PutGradingFailure records that the grader of an attempt gave no reward, and returns how
+// often this has happened by now. The reason is cut to 64 KiB. If the attempt does not
+// exist, it returns trace.ErrNotFound.
 func (s *Store) PutGradingFailure(ctx context.Context, address trace.Address, reason string) (int, error) {
 	failures := 0
 	err := s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) error {

@@ -22,7 +22,7 @@ result = excluded.result, created = excluded.created, finished = excluded.finish
 	finishRun  = `UPDATE runs SET status = $2, result = $3, finished = $4 WHERE name = $1 AND (status = 'running' OR status = $2 AND result = $3)`
 	reopenRun  = `UPDATE runs SET status = 'running', result = '', finished = 0 WHERE name = $1 AND execution_id = $2 AND status = $3 AND finished = $4`
 
-	// An attempt that a later one replaced stays as it was left.
+	// An attempt that a later one replaced is not changed.
 	endAttempts = `UPDATE attempts SET outcome = 'infra_fault', error = $2, ended = $3
 WHERE run = $1 AND outcome = '' AND kind IN ('train', 'reserve', 'gate', 'test') AND attempt = (SELECT r.attempt FROM rollouts r
 WHERE r.run = attempts.run AND r.kind = attempts.kind AND r.step = attempts.step AND r.task = attempts.task AND r.sample = attempts.sample)`
@@ -32,10 +32,10 @@ WHERE r.run = attempts.run AND r.kind = attempts.kind AND r.step = attempts.step
 	endAction    = `UPDATE actions SET outcome = $2, result = $3 WHERE id = $1 AND outcome = 'asked'`
 )
 
-// CreateRun stores r unless there is a run of its name, and returns the run of that
-// name and whether this call made it. A run that was refused is replaced. Whether an
-// earlier run is the same training is for the caller to decide, by SpecDigest. An absent
-// Status is record.Running, an absent Created the present.
+// CreateRun stores r unless there is a run with its name. It returns the run with that
+// name and whether this call stored it. A refused run is replaced. The caller has to
+// decide, by SpecDigest, whether an earlier run is the same training. An empty Status
+// means record.Running, and a zero Created the current time.
 func (s *Store) CreateRun(ctx context.Context, r record.Run) (record.Run, bool, error) {
 	if err := trace.CheckRunName(r.Name); err != nil {
 		return record.Run{}, false, fmt.Errorf("create run: %w", err)
@@ -80,8 +80,8 @@ func (s *Store) Runs(ctx context.Context) ([]record.Run, error) {
 	return runs, nil
 }
 
-// LatestRuns returns at most most runs, the newest first, without the first from of them.
-// None is no error.
+// LatestRuns returns runs, the newest first: it skips the first from of them and returns
+// at most most. It is no error if there are none.
 func (s *Store) LatestRuns(ctx context.Context, from, most int) ([]record.Run, error) {
 	runs, err := database.List(ctx, s.db.Read(), readRun, selectRuns+` ORDER BY created DESC, name LIMIT $1 OFFSET $2`, most, from)
 	if err != nil {
@@ -90,9 +90,9 @@ func (s *Store) LatestRuns(ctx context.Context, from, most int) ([]record.Run, e
 	return runs, nil
 }
 
-// FinishRun ends a run and seals its attempts in flight as faults, so that later requests
-// and reports of their agents are refused. Ending a finished run again the same way
-// changes nothing but the time; another way is trace.ErrConflict.
+// FinishRun ends a run and seals its running attempts as faults, so that later requests
+// and reports of their agents are refused. Ending a finished run again in the same way
+// changes nothing but the time; another way returns trace.ErrConflict.
 func (s *Store) FinishRun(ctx context.Context, name string, status record.Status, result []byte) error {
 	if status == record.Running || status == "" {
 		return fmt.Errorf("finish run %s: %q is no end", name, status)
@@ -155,7 +155,7 @@ func readRun(row database.Scan) (r record.Run, err error) {
 	return r, err
 }
 
-// notFound is trace.ErrNotFound for the absence of a row.
+// notFound replaces the error for a missing row by trace.ErrNotFound.
 func notFound(err error) error {
 	if errors.Is(err, sql.ErrNoRows) {
 		return trace.ErrNotFound
@@ -189,7 +189,7 @@ func (s *Store) BeginAction(ctx context.Context, a record.Action) (record.Action
 	return stored, nil
 }
 
-// EndAction puts the answer to an action on record. The first one holds.
+// EndAction records the answer to an action. Only the first answer counts.
 func (s *Store) EndAction(ctx context.Context, id string, outcome record.ActionOutcome, r record.ActionResult) error {
 	result, err := encode("result", r)
 	if err != nil {
@@ -205,8 +205,8 @@ func (s *Store) EndAction(ctx context.Context, id string, outcome record.ActionO
 	return nil
 }
 
-// Actions returns the newest actions on a run, at most so many, the newest first. It is
-// no error if there are none.
+// Actions returns the newest actions on a run, at most most of them, the newest first. It
+// is no error if there are none.
 func (s *Store) Actions(ctx context.Context, run string, most int) ([]record.Action, error) {
 	all, err := database.List(ctx, s.db.Read(), readAction, selectAction+` WHERE run = $1 ORDER BY at DESC, id LIMIT $2`, run, most)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// spanRow is a span as its table has it.
+// spanRow is a span as its table stores it.
 type spanRow struct {
 	trace.Span
 	attributes string // JSON
@@ -37,9 +37,9 @@ var (
 ORDER BY s.started, s.trace, s.id`
 )
 
-// PutSpans adds spans to an attempt, all or none. A span whose trace and id are on
-// record changes nothing. Exporters send late, so an attempt that is sealed or
-// replaced takes spans as well; one that never began is trace.ErrNotFound.
+// PutSpans adds spans to an attempt, all or none. A span whose trace and id are on record
+// already changes nothing. Exporters send late, so sealed and replaced attempts accept
+// spans as well; an attempt that never began returns trace.ErrNotFound.
 func (s *Store) PutSpans(ctx context.Context, address trace.Address, all []trace.Span) error {
 	rows := make([]spanRow, len(all))
 	for i, p := range all {

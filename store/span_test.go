@@ -72,7 +72,7 @@ func TestExportersThatSendAtOnceLoseNoSpan(t *testing.T) {
 		for i := range 8 {
 			g.Go(func() error {
 				var spans []trace.Span
-				for k := range 20 { // half of them are those of the next one as well
+				for k := range 20 { // the next goroutine puts half of them as well
 					spans = append(spans, trace.Span{Trace: "t", ID: fmt.Sprint(10*i + k)})
 				}
 				return s.PutSpans(t.Context(), a, spans)

@@ -15,8 +15,8 @@ const (
 	selectSteps = `SELECT run, policy, step, batch, metrics, at FROM steps WHERE run = $1 AND policy = $2`
 )
 
-// PutStep puts a finished step on record. Putting it again changes nothing,
-// other values (At aside) are trace.ErrConflict. An absent At is the present.
+// PutStep records a finished step. Recording it again changes nothing; other values,
+// except for At, return trace.ErrConflict. If At is zero, it is set to the current time.
 func (s *Store) PutStep(ctx context.Context, r record.Step) error {
 	metrics, err := encode("metrics", r.Metrics)
 	if err != nil {
@@ -78,8 +78,8 @@ func readStep(row database.Scan) (r record.Step, err error) {
 const selectLags = `SELECT a.step, AVG(a.step - 1 - a.version) FROM attempts a WHERE a.run = $1 AND a.kind = 'train' AND a.step > $2 AND a.policy = $3
 GROUP BY a.step ORDER BY a.step`
 
-// Lags returns for each training step above one how many steps the versions that sampled
-// it were behind the one that was trained, on average over its attempts.
+// Lags returns, for each training step above after, by how many steps the versions that
+// sampled it were behind the version that was trained, averaged over the step's attempts.
 func (s *Store) Lags(ctx context.Context, run, policy string, after int) (map[int]float64, error) {
 	lags := map[int]float64{}
 	_, err := database.List(ctx, s.db.Read(), func(row database.Scan) (none struct{}, err error) {
@@ -100,8 +100,8 @@ const (
 	selectChoices = `SELECT choice, at FROM choices WHERE run = $1 AND policy = $2`
 )
 
-// PutChoice records which tasks a step attempts, unless that is on record already, and
-// returns the choice on record. An absent At is the present.
+// PutChoice records which tasks a step attempts, unless a choice is on record already. It
+// returns the choice on record. If At is zero, it is set to the current time.
 func (s *Store) PutChoice(ctx context.Context, c record.Choice) (record.Choice, error) {
 	c.At = orNow(c.At)
 	text, err := encode("choice", c)
@@ -121,8 +121,8 @@ func (s *Store) PutChoice(ctx context.Context, c record.Choice) (record.Choice, 
 	return c, nil
 }
 
-// Choice returns which tasks a step attempts, or trace.ErrNotFound where no curriculum
-// chose them.
+// Choice returns which tasks a step attempts. It returns trace.ErrNotFound if no
+// curriculum chose them.
 func (s *Store) Choice(ctx context.Context, run, policy string, step int) (record.Choice, error) {
 	c, err := database.One(ctx, s.db.Read(), readChoice, selectChoices+` AND step = $3`, run, policy, step)
 	if err != nil {
@@ -131,8 +131,8 @@ func (s *Store) Choice(ctx context.Context, run, policy string, step int) (recor
 	return c, nil
 }
 
-// Choices returns which tasks the steps of a policy attempt, in order, where a curriculum
-// chose them. It is no error if there are none.
+// Choices returns which tasks the steps of a policy attempt, in order, for steps whose
+// tasks a curriculum chose. It is no error if there are none.
 func (s *Store) Choices(ctx context.Context, run, policy string) ([]record.Choice, error) {
 	all, err := database.List(ctx, s.db.Read(), readChoice, selectChoices+` ORDER BY step`, run, policy)
 	if err != nil {
@@ -151,9 +151,8 @@ const selectStepScores = `SELECT a.kind, a.step, a.task_id, a.task, a.sample, a.
 WHERE a.run = $1 AND a.policy = $2 AND a.kind = $3 AND a.step >= $4 AND a.step <= $5 AND a.outcome IN ('completed', 'agent_failed')
 AND COALESCE(a.reward, g.value) IS NOT NULL ORDER BY a.step, a.task, a.sample, a.attempt`
 
-// StepScores returns the rewards of the groups that steps first to last attempted, of
-// batch and reserves: for each sample the reward of the last sealed attempt, as Scores
-// does.
+// StepScores returns the rewards of the groups, of batch and reserve, that steps first to
+// last attempted: for each sample the reward of the last sealed attempt, as in Scores.
 func (s *Store) StepScores(ctx context.Context, run, policy string, first, last int) ([]record.StepScore, error) {
 	var out []record.StepScore
 	for _, kind := range []trace.Kind{trace.Train, trace.Reserve} {

@@ -12,11 +12,11 @@ import (
 	"github.com/fulgurite/fulgurite/store/database"
 )
 
-// Store keeps runs. It is safe for concurrent use, and by many processes at
-// once. Make one with Open.
+// Store stores runs. It is safe for concurrent use, and many processes may use the same
+// database at the same time. Make one with Open.
 type Store struct {
-	// Files, if not nil, are where the files of versions are: a version that lacks one
-	// is not put on record. Set it before the first use.
+	// Files, if not nil, holds the files of versions; a version that lacks one of its
+	// files is not recorded. Set it before the first use.
 	Files Files
 
 	db     database.DB
@@ -24,10 +24,10 @@ type Store struct {
 	recent *recent
 }
 
-// Open connects to the store at url: "postgres://…", "sqlite:///absolute/path",
-// or the path of an SQLite file, which is made if it does not exist, with its
-// directory. The schema is brought up to date by Migrate, not by Open. A nil
-// log is silent.
+// Open connects to the store at url: "postgres://…", "sqlite:///absolute/path", or the
+// path of an SQLite file. The file and its directory are created if they do not exist.
+// Open does not bring the schema up to date; Migrate does. If log is nil, nothing is
+// logged.
 func Open(ctx context.Context, url string, log *zap.Logger) (*Store, error) {
 	if log == nil {
 		log = zap.NewNop()
@@ -51,7 +51,7 @@ func (s *Store) Migrate(ctx context.Context) error {
 	return nil
 }
 
-// Close waits for writes under way and lets go of the database.
+// Close waits for running writes and disconnects from the database.
 func (s *Store) Close() error {
 	if err := s.db.Close(); err != nil {
 		return fmt.Errorf("close store: %w", err)
@@ -59,7 +59,7 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// orNow is t, or the present where t is not given.
+// orNow returns t, or the current time if t is zero.
 func orNow(t time.Time) time.Time {
 	if t.IsZero() {
 		return time.Now().UTC()
@@ -67,7 +67,7 @@ func orNow(t time.Time) time.Time {
 	return t
 }
 
-// encode is v as JSON text; inJSON reads it back.
+// encode returns v as JSON text; inJSON decodes it.
 func encode(what string, v any) (string, error) {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -76,10 +76,10 @@ func encode(what string, v any) (string, error) {
 	return string(b), nil
 }
 
-// inJSON is a column of JSON text that is read into what to points to.
+// inJSON is a column with JSON text, which is decoded into the value that to points to.
 type inJSON struct{ to any }
 
-// Scan is for database/sql.
+// Scan implements sql.Scanner.
 func (c inJSON) Scan(src any) error {
 	text, ok := src.(string)
 	if !ok {
@@ -88,7 +88,7 @@ func (c inJSON) Scan(src any) error {
 	return json.Unmarshal([]byte(text), c.to)
 }
 
-// at is a time as its column has it.
+// at returns t as the value of its column.
 func at(t *time.Time) *database.Moment { return (*database.Moment)(t) }
 
 // raw returns JSON text as a message, nil if it is empty.

@@ -35,7 +35,8 @@ func each(t *testing.T, claim func(t *testing.T, s *store.Store)) {
 	eachURL(t, func(t *testing.T, url string) { claim(t, open(t, url)) })
 }
 
-// eachURL is each for claims that open the store themselves, more than once.
+// eachURL is like each, but for claims that open the store themselves, perhaps several
+// times.
 func eachURL(t *testing.T, claim func(t *testing.T, url string)) {
 	t.Helper()
 	t.Run("sqlite", func(t *testing.T) {
@@ -58,7 +59,7 @@ func open(t testing.TB, url string) *store.Store {
 	return s
 }
 
-// tables is the database at url beneath the store.
+// tables opens the database at url directly, without the store.
 func tables(t *testing.T, url string) *sql.DB {
 	t.Helper()
 	driver, source := "pgx", url
@@ -84,7 +85,7 @@ func begin(t testing.TB, s *store.Store, id trace.RolloutID) trace.Address {
 	return a
 }
 
-// call is a call with every field set that does not depend on another call.
+// call returns a call in which every field is set that does not depend on another call.
 func call(a trace.Address, seq int, prompt, completion []int32) trace.Exchange {
 	logprobs := make([]float32, len(completion))
 	for i := range logprobs {
@@ -98,7 +99,7 @@ func call(a trace.Address, seq int, prompt, completion []int32) trace.Exchange {
 	}, Request: json.RawMessage(`{"messages":[{"content":"é\u0000"}]}`), Response: json.RawMessage(`{"id":"x"}`)}
 }
 
-// after is a call that continues p with more prompt.
+// after returns a call that continues p with more prompt.
 func after(p trace.Exchange, seq int, more, completion []int32) trace.Exchange {
 	prompt := append(append(append([]int32{}, p.Prompt...), p.Completion...), more...)
 	c := call(p.Address, seq, prompt, completion)
@@ -113,8 +114,8 @@ func appendCalls(t testing.TB, s *store.Store, calls ...trace.Exchange) {
 	}
 }
 
-// requireEqual compares values; an empty slice is as good as none, and when the
-// store recorded a call is its own.
+// requireEqual compares values. It treats an empty slice like nil, and ignores when the
+// store recorded a call.
 func requireEqual(t testing.TB, want, got any) {
 	t.Helper()
 	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(trace.Call{}, "Recorded")); diff != "" {

@@ -20,9 +20,9 @@ type stepOf struct {
 	step int
 }
 
-// Trajectories returns the attempts at addresses with their calls and rewards,
-// in the order of addresses. It takes three queries for every 128 attempts of a
-// step. An address without attempt is trace.ErrNotFound.
+// Trajectories returns the attempts at addresses with their calls and rewards, in the
+// order of addresses. It makes three queries for every 128 attempts of a step. If an
+// address has no attempt, it returns trace.ErrNotFound.
 func (s *Store) Trajectories(ctx context.Context, addresses []trace.Address) ([]trace.Trajectory, error) {
 	found := make(map[trace.Address]*trace.Trajectory, len(addresses))
 	for step, all := range bySteps(addresses) {
@@ -73,7 +73,7 @@ func (s *Store) collect(ctx context.Context, step stepOf, addresses []trace.Addr
 		return fmt.Errorf("calls: %w", err)
 	}
 	for _, c := range history {
-		if t, ok := found[c.Address]; ok { // else it began since the first query
+		if t, ok := found[c.Address]; ok { // otherwise it began after the first query
 			t.History = append(t.History, c)
 		}
 	}
@@ -83,15 +83,15 @@ func (s *Store) collect(ctx context.Context, step stepOf, addresses []trace.Addr
 		return fmt.Errorf("rewards: %w", err)
 	}
 	for _, r := range given {
-		if t, ok := found[r.Address]; ok { // else it began since the first query
+		if t, ok := found[r.Address]; ok { // otherwise it began after the first query
 			t.Rewards = append(t.Rewards, r)
 		}
 	}
 	return nil
 }
 
-// wantedOf is a table of the addresses, as the beginning of a query. Its size
-// is a power of two, filled up with what matches nothing, so that databases see
+// wantedOf returns the beginning of a query that defines a table of the addresses. Its
+// size is a power of two, filled up with rows that match nothing, so that databases see
 // few different statements.
 func wantedOf(step stepOf, addresses []trace.Address) (string, []any) {
 	var b strings.Builder

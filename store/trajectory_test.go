@@ -9,8 +9,8 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// More attempts than one query takes, with what must not be among them: earlier
-// attempts, other samples, other steps.
+// Reads more attempts than one query takes. Earlier attempts, other samples and other
+// steps must not be among the results.
 func TestTrajectoriesAreThoseAskedForInThatOrder(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *store.Store) {

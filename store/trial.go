@@ -19,8 +19,8 @@ a.calls, a.tokens, a.begun FROM attempts a` + joinGrade
 	selectTrialsOfGroup = trialColumns + ` WHERE a.run = $1 AND a.kind = $2 AND a.step = $3 AND a.task = $4 ORDER BY a.sample, a.attempt`
 	selectTrialsOfStep  = trialColumns + ` WHERE a.run = $1 AND a.kind = $2 AND a.step = $3 ORDER BY a.task, a.sample, a.attempt`
 
-	// Attempts that were cut off are few, so that theirs are looked up in the
-	// table given for %s, and nobody else's read.
+	// Few attempts are cut off. So only their rows are looked up in the table that
+	// replaces %s.
 	cutOff = ` FROM attempts a CROSS JOIN rollouts r CROSS JOIN %s x WHERE a.run = $1 AND a.policy = $2 AND a.outcome IN ('', 'infra_fault')
 AND r.run = a.run AND r.kind = a.kind AND r.step = a.step AND r.task = a.task AND r.sample = a.sample AND r.attempt > a.attempt
 AND x.run = a.run AND x.kind = a.kind AND x.step = a.step AND x.task = a.task AND x.sample = a.sample AND x.attempt = a.attempt
@@ -57,8 +57,8 @@ func (s *Store) TrialsOfStep(ctx context.Context, run string, kind trace.Kind, s
 	return all, nil
 }
 
-// TrialsOfGroup returns what became of every attempt at a task of a step, as TrialsOfStep
-// does of all.
+// TrialsOfGroup returns the result of every attempt at one task of a step, in the same
+// form as TrialsOfStep.
 func (s *Store) TrialsOfGroup(ctx context.Context, run string, kind trace.Kind, step, task int) ([]record.Trial, error) {
 	all, err := database.List(ctx, s.db.Read(), readTrial(run), selectTrialsOfGroup, run, kind, step, task)
 	if err != nil {
@@ -75,8 +75,8 @@ func readTrial(run string) func(database.Scan) (record.Trial, error) {
 	}
 }
 
-// The place of the newest group holds its step and its task in one number, since a
-// maximum is of one.
+// The place of the newest group combines its step and its task in one number, since MAX
+// works on one number.
 const (
 	placeOfTask   = 1 << 32
 	selectResults = `SELECT a.kind, a.task_id, COUNT(*), COUNT(COALESCE(a.reward, g.value)), AVG(COALESCE(a.reward, g.value)),
@@ -86,8 +86,8 @@ MAX(a.step * 4294967296 + a.task) FROM attempts a` + joinGrade + ` WHERE a.run =
 GROUP BY a.kind, a.task_id ORDER BY a.kind, a.task_id`
 )
 
-// TaskResults returns how the attempts of a run at each task came out, by kind and task.
-// It reads all attempts of the run: who asks often keeps the answer.
+// TaskResults returns the results of a run's attempts at each task, by kind and task. It
+// reads all attempts of the run, so a frequent caller should keep the answer.
 func (s *Store) TaskResults(ctx context.Context, run, policy string, pass float64) ([]record.TaskResult, error) {
 	all, err := database.List(ctx, s.db.Read(), func(row database.Scan) (r record.TaskResult, err error) {
 		var mean, low, high *float64
@@ -109,8 +109,9 @@ const selectMoments = `SELECT a.kind, a.task_id, a.step, COUNT(COALESCE(a.reward
 FROM attempts a` + joinGrade + ` WHERE a.run = $1 AND a.policy = $2 AND a.outcome IN ('completed', 'agent_failed')
 GROUP BY a.kind, a.step, a.task_id ORDER BY a.kind, a.step, a.task_id`
 
-// TaskMoments returns how the graded attempts of a run at some tasks came out, step by step:
-// at those that keep takes, or at all where it is nil. It reads as much as TaskResults.
+// TaskMoments returns, step by step, the results of a run's graded attempts at the tasks
+// for which keep returns true, or at all tasks if keep is nil. It reads as much as
+// TaskResults.
 func (s *Store) TaskMoments(ctx context.Context, run, policy string, pass float64, keep func(trace.Kind, string) bool) ([]record.TaskMoment, error) {
 	all, err := database.List(ctx, s.db.Read(), func(row database.Scan) (m record.TaskMoment, err error) {
 		err = row(&m.Kind, &m.TaskID, &m.Step, &m.Graded, &m.Passed)
@@ -129,7 +130,8 @@ AND n.kind = a.kind AND n.step = a.step AND n.task = a.task AND n.sample = a.sam
 WHERE a.run = $1 AND a.outcome IN ('', 'infra_fault') ORDER BY a.begun DESC LIMIT $2`
 
 // LatestInterruptions returns the attempts of a run that a fault ended and another
-// replaced, at most so many, the latest first. It is no error if there are none.
+// attempt replaced, at most most of them, the latest first. It is no error if there are
+// none.
 func (s *Store) LatestInterruptions(ctx context.Context, run string, most int) ([]record.Interruption, error) {
 	all, err := database.List(ctx, s.db.Read(), func(row database.Scan) (record.Interruption, error) {
 		i := record.Interruption{Address: addressIn(run)}
@@ -147,8 +149,7 @@ func (s *Store) LatestInterruptions(ctx context.Context, run string, most int) (
 	return all, nil
 }
 
-// progress is when each attempt that was cut off last recorded a call or an
-// event.
+// progress returns when each attempt that was cut off last recorded a call or an event.
 func (s *Store) progress(ctx context.Context, run, policy string) (map[trace.Address]time.Time, error) {
 	last := map[trace.Address]time.Time{}
 	for table, moment := range map[string]string{

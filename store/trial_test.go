@@ -105,7 +105,7 @@ func TestTheTrialsOfAStepAreOfItAlone(t *testing.T) {
 func TestResultsOfTasksAreThoseOfAttemptsThatCount(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *store.Store) {
-		begin(t, s, rollout(0, 0)) // lost
+		begin(t, s, rollout(0, 0)) // never sealed
 		for sample, reward := range []*float64{number(1), number(0), nil} {
 			a := begin(t, s, rollout(3, sample))
 			outcome := map[bool]trace.Outcome{true: trace.Completed, false: trace.AgentFailed}[sample < 2]

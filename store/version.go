@@ -17,10 +17,12 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) ON CONFLICT DO NOTHING`
 	selectVersion  = selectVersions + ` AND number = $3`
 )
 
-// PutVersion stores v unless there is a version of its id, and returns the one of that
-// id and whether this call made it. Whether another's version will do (the same
-// weights, or any) is for the caller to decide. Progress towards the version, and that its files
-// were pending, is forgotten. A version that lacks a file is ErrFileGone. An absent Created is the present.
+// PutVersion stores v unless there is a version with its id. It returns the version with
+// that id and whether this call stored it. The caller has to decide whether a version
+// that another executor stored is acceptable (the same weights, or any). PutVersion
+// forgets the progress towards the version, and that its files were pending. It returns
+// ErrFileGone if the version lacks a file. If Created is zero, it is set to the current
+// time.
 func (s *Store) PutVersion(ctx context.Context, v model.Version) (model.Version, bool, error) {
 	metrics, err := encode("metrics", v.Metrics)
 	if err != nil {
@@ -73,8 +75,8 @@ func (s *Store) Versions(ctx context.Context, run, policy string) ([]model.Versi
 	return all, nil
 }
 
-// VersionsBetween returns the versions of a policy from one number up to, and without,
-// another, in order. It is no error if there are none.
+// VersionsBetween returns the versions of a policy with numbers from (inclusive) to to
+// (exclusive), in order. It is no error if there are none.
 func (s *Store) VersionsBetween(ctx context.Context, run, policy string, from, to int) ([]model.Version, error) {
 	all, err := database.List(ctx, s.db.Read(), readVersion, selectVersions+` AND number >= $3 AND number < $4 ORDER BY number`, run, policy, from, to)
 	if err != nil {
@@ -145,8 +147,8 @@ func (s *Store) PutProgress(ctx context.Context, p model.Progress) error {
 	return nil
 }
 
-// Progress returns how far the updates towards a version have come, or
-// trace.ErrNotFound when nothing is known or the version exists.
+// Progress returns how far the updates towards a version have come. It returns
+// trace.ErrNotFound if there is no progress on record or the version exists.
 func (s *Store) Progress(ctx context.Context, id model.VersionID) (model.Progress, error) {
 	p, err := database.One(ctx, s.db.Read(), readProgress, selectUpdates, id.Run, id.Policy, id.Number)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// What pages read some of at a time is what is listed as a whole.
+// What pages read in parts equals what is listed completely.
 func TestSomeOfALongRunAreThoseOfAll(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *store.Store) {

@@ -1,7 +1,7 @@
-// Package build says what a program was made from and for: the figures of
-// `fulgurite version`. They come from what Go writes into each binary, so that no
-// build has to be told its version. It doesn't say how a version of a model was
-// made; that is package model's fingerprint.
+// Package build describes a build of a program: the values of `fulgurite version`. They
+// come from what Go writes into each binary, so that no build has to be given its
+// version. The package does not describe how a version of a model was made; package
+// model's fingerprint does.
 package build
 
 import (
@@ -28,7 +28,7 @@ type Build struct {
 	Kernels string `json:"kernels"`
 }
 
-// This is the program that runs.
+// This returns the build of the running program.
 func This(kernels string) Build {
 	b := Build{Version: "(devel)", Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH, Kernels: kernels}
 	facts, ok := debug.ReadBuildInfo()
@@ -49,7 +49,7 @@ func This(kernels string) Build {
 	return b
 }
 
-// String is the build for people, without a program's name.
+// String returns the build for people, without a program's name.
 func (b Build) String() string {
 	commit := ""
 	if b.Commit != "" {

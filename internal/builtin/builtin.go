@@ -1,7 +1,6 @@
-// Package builtin holds the agents that our commands bring with them: what a
-// spec may name in agent.func without a program of its own. It is not where
-// others register theirs; a worker with its own functions is a command of its
-// own.
+// Package builtin holds the agents that are part of our commands, so that a spec may name
+// them in agent.func without any other program. Users do not register their functions
+// here: a worker with its own functions is a separate command.
 package builtin
 
 import (
@@ -12,7 +11,7 @@ import (
 	"github.com/fulgurite/fulgurite/examples/maze"
 )
 
-// Agents are the functions by name.
+// Agents returns the agents' functions by name.
 func Agents() agent.Registry {
 	return agent.Registry{"calculator": calculate, "maze": walk}
 }

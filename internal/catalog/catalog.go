@@ -1,10 +1,11 @@
-// Package catalog finds versions by the names that people and requests use, and
-// loads them: "demo@12", "demo@promoted", "demo@newest", or "demo" for the promoted
-// one, or the newest where nothing compares versions. Every process that samples,
-// serves or exports finds the row of a version and its blobs through it.
+// Package catalog finds versions by the names that users and requests give, and loads
+// them: "demo@12", "demo@promoted", "demo@newest", or "demo". The last means the promoted
+// version, or the newest one if nothing compares the run's versions. Every process that
+// samples, serves or exports finds the row of a version and its blobs through this
+// package.
 //
-// It only reads. A version that it loads has weights whose digest is the one in the
-// version's row.
+// The package only reads. The weights of a version that it loads have the digest that is
+// in the version's row.
 package catalog
 
 import (
@@ -36,7 +37,7 @@ type Catalog struct {
 	Blobs checkpoint.Blobs
 }
 
-// promoted is the reference to the version that is promoted at the moment, newest to the
+// promoted refers to the version that is promoted at the moment, and newest to the
 // version that was trained last.
 const (
 	promoted = "promoted"
@@ -50,7 +51,7 @@ func (c Catalog) Find(ctx context.Context, reference string) (model.Version, err
 	return v, err
 }
 
-// promoted finds what is promoted at the moment.
+// promoted finds the version that is promoted at the moment.
 func (c Catalog) promoted(ctx context.Context, run string) (model.Version, error) {
 	p, err := c.Store.Promoted(ctx, run, model.DefaultPolicy)
 	if err != nil {
@@ -77,7 +78,8 @@ func (c Catalog) version(ctx context.Context, run string, number int) (model.Ver
 	return v, nil
 }
 
-// Resolve implements the gateway's view: the version and the codec it speaks.
+// Resolve returns the version that a reference means and the codec of its run, for the
+// gateway.
 func (c Catalog) Resolve(ctx context.Context, reference string) (model.VersionID, string, error) {
 	v, err := c.Find(ctx, reference)
 	if err != nil {
@@ -87,8 +89,8 @@ func (c Catalog) Resolve(ctx context.Context, reference string) (model.VersionID
 	return v.VersionID, s.Model.Codec, err
 }
 
-// List names the references that can be asked for: the promoted version of each run that has one, and
-// the newest where nothing compares versions.
+// List returns the references that can be requested: each run's promoted version if it
+// has one, or its newest version if nothing compares the run's versions.
 func (c Catalog) List(ctx context.Context) ([]string, error) {
 	runs, err := c.Store.Runs(ctx)
 	if err != nil {
@@ -113,7 +115,7 @@ func (c Catalog) List(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// Spec is the resolved spec of a run.
+// Spec returns the resolved spec of a run.
 func (c Catalog) Spec(ctx context.Context, run string) (spec.Spec, error) {
 	r, err := c.Store.Run(ctx, run)
 	if err != nil {
@@ -126,7 +128,7 @@ func (c Catalog) Spec(ctx context.Context, run string) (spec.Spec, error) {
 	return s, nil
 }
 
-// Load implements the sampler's source.
+// Load loads a version's weights, for the sampler.
 func (c Catalog) Load(ctx context.Context, id model.VersionID) (model.Checkpoint, string, error) {
 	v, err := c.kept(ctx, id)
 	if err != nil {
@@ -142,8 +144,8 @@ func (c Catalog) Load(ctx context.Context, id model.VersionID) (model.Checkpoint
 	return k, v.Weights, nil
 }
 
-// Canary implements the sampler's source: what version id's weights have to
-// reproduce, nil where nothing was written down.
+// Canary returns what version id's weights have to reproduce, for the sampler. It returns
+// nil if the version has no canary.
 func (c Catalog) Canary(ctx context.Context, id model.VersionID) (*model.Canary, error) {
 	v, err := c.kept(ctx, id)
 	if err != nil {

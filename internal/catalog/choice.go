@@ -20,19 +20,20 @@ const (
 	Numbered Choice = "as asked"
 	// Promoted is the version that the promotion rule or a person promoted.
 	Promoted Choice = "promoted"
-	// PromotedUnevaluated is the start of a run in which nothing was compared with it.
+	// PromotedUnevaluated is the first version of a run in which no version was compared
+	// with it.
 	PromotedUnevaluated Choice = "promoted from the start; nothing was evaluated, @newest is what was trained last"
 	// Newest is the version that was trained last.
 	Newest Choice = "newest"
 	// NewestUnevaluated is the newest version of a run without a gate split: nothing
-	// compared its versions, and what is promoted is the start.
+	// compared its versions, so its first version is still promoted.
 	NewestUnevaluated Choice = "newest; nothing was evaluated"
 )
 
-// Unevaluated reports whether nothing was evaluated that could have chosen.
+// Unevaluated reports whether no evaluation could have chosen the version.
 func (c Choice) Unevaluated() bool { return c == NewestUnevaluated || c == PromotedUnevaluated }
 
-// Choose is Find, and says why it is this version.
+// Choose is like Find, but also returns why the reference means this version.
 func (c Catalog) Choose(ctx context.Context, reference string) (model.Version, Choice, error) {
 	run, number, named := strings.Cut(reference, "@")
 	if named && number != promoted && number != newest {

@@ -10,8 +10,8 @@ import (
 	"github.com/fulgurite/fulgurite/record"
 )
 
-// ungated adds run "plain", which has no gate split, versions 0 to 10, and version 0
-// promoted by the start.
+// ungated adds run "plain", which has no gate split and versions 0 to 10. Version 0 was
+// promoted at the start.
 func ungated(t *testing.T, s *fakeRecords) {
 	t.Helper()
 	_, _, err := s.store.CreateRun(t.Context(), record.Run{Name: "plain", Spec: []byte(`{"model":{"codec":"compact"}}`)})

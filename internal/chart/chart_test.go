@@ -26,7 +26,7 @@ import (
 // update rewrites the files that TestDrawingsAreAsBefore compares with.
 var update = flag.Bool("update", false, "rewrite testdata")
 
-// curve is a learning curve, its noise from a sine.
+// curve returns a learning curve with noise from a sine.
 func curve(from, to float64, every int) []chart.Point {
 	var points []chart.Point
 	for step := 0; step <= 40; step += every {
@@ -50,7 +50,8 @@ func two() chart.Plot {
 	return p
 }
 
-// A legend that does not fit beside the others goes below them, not off the drawing.
+// A legend entry that does not fit next to the others goes into a new row, not outside of
+// the drawing.
 func TestLegendsOfManyLinesHaveRows(t *testing.T) {
 	t.Parallel()
 	p := one()
@@ -102,7 +103,7 @@ func golden(t *testing.T, name string, got []byte) {
 	}
 }
 
-// anyPlot draws plots as bad as others could make them.
+// anyPlot returns plots that are as malformed as plots of others could be.
 func anyPlot() *rapid.Generator[chart.Plot] {
 	return rapid.Custom(func(t *rapid.T) chart.Plot {
 		number := rapid.OneOf(

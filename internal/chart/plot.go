@@ -26,14 +26,15 @@ type Plot struct {
 	Series []Series
 }
 
-// noPoints stands where a curve would.
+// noPoints is shown instead of a curve.
 const noPoints = "no points yet"
 
 // largest is the largest magnitude that is drawn: differences of larger numbers
 // would leave the range of a float64.
 const largest = 1e150
 
-// line is a series made ready: its points by X, cut where one is not finite.
+// line is a series prepared for drawing: its points ordered by X, in pieces that end
+// where a point is not finite.
 type line struct {
 	name   string
 	pieces [][]Point
@@ -69,7 +70,8 @@ func pieces(points []Point) [][]Point {
 
 func drawable(v float64) bool { return math.Abs(v) <= largest } // false for NaN
 
-// printable leaves out what could steer a terminal; names may come from others.
+// printable removes what could control a terminal, since others may have chosen the
+// names.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
@@ -90,8 +92,8 @@ func axes(lines []line, xTicks, yTicks int) (x, y scale, ok bool) {
 	if len(xs) == 0 {
 		return scale{}, scale{}, false
 	}
-	// A curve may begin anywhere but its height means something only beside zero,
-	// unless zero is far off.
+	// The x axis may begin anywhere. The height of a curve can be judged only if the y
+	// axis includes zero, unless zero is far away.
 	low, high := slices.Min(ys), slices.Max(ys)
 	if low > 0 && low <= high/2 {
 		low = 0

@@ -5,7 +5,7 @@ import (
 	"strconv"
 )
 
-// scale maps an interval of values to positions and says where its ticks are.
+// scale maps an interval of values to positions and knows its ticks.
 type scale struct {
 	low, high float64
 	first     float64 // the first tick
@@ -34,8 +34,8 @@ func apart(low, high float64) (float64, float64) {
 	return middle - half, middle + half
 }
 
-// roundStep is the smallest of 1, 2 and 5 times a power of ten that needs at most
-// the given number of steps, of which there is at least one.
+// roundStep returns the smallest of 1, 2 and 5 times a power of ten with which the span
+// has at most the given number of steps. There is always at least one step.
 func roundStep(span float64, steps int) float64 {
 	raw := span / float64(max(steps, 1))
 	power := math.Pow(10, math.Floor(math.Log10(raw)))
@@ -47,7 +47,7 @@ func roundStep(span float64, steps int) float64 {
 	return 10 * power
 }
 
-// at is the place of v between low (0) and high (1).
+// at returns the position of v between low (0) and high (1).
 func (s scale) at(v float64) float64 {
 	return min(max((v-s.low)/(s.high-s.low), 0), 1)
 }
@@ -55,12 +55,13 @@ func (s scale) at(v float64) float64 {
 func (s scale) tick(i int) float64 {
 	v := s.first + float64(i)*s.step
 	if math.Abs(v) < s.step/2 {
-		return 0 // and not 1e-17, nor minus nothing
+		return 0 // not 1e-17, and not negative zero
 	}
 	return v
 }
 
-// label writes a tick with as many digits as tell it from its neighbours.
+// label returns the text of a tick, with as many digits as distinguish it from its
+// neighbours.
 func (s scale) label(i int) string {
 	v := s.tick(i)
 	widest := max(math.Abs(s.first), math.Abs(s.tick(s.count-1)))

@@ -8,26 +8,27 @@ import (
 	"golang.org/x/term"
 )
 
-// Style says how to draw text. The zero value is ASCII of 80 columns without
-// colours, which any terminal and any log shows.
+// Style tells how to draw text. The zero value means ASCII in 80 columns without colours,
+// which any terminal and any log can show.
 type Style struct {
 	// Width and Height in characters, all included; zero means 80 and 20.
 	Width, Height int
 	// Unicode draws with lines and marks of Unicode, else of ASCII.
 	Unicode bool
-	// Colour tells series apart by the terminal's colours, else by their marks.
+	// Colour distinguishes series by the terminal's colours instead of by marks.
 	Colour bool
 }
 
-// LeastWidth and LeastHeight are drawn even where less is asked for.
+// LeastWidth and LeastHeight are the smallest sizes that are drawn, even if less is
+// requested.
 const (
 	LeastWidth  = 40
 	LeastHeight = 8
 )
 
-// StyleOf is the style that f can show, given the environment (os.Getenv):
-// colours only on a terminal and if neither NO_COLOR is set nor TERM is "dumb";
-// Unicode if the locale has UTF-8; the terminal's width up to 100 columns.
+// StyleOf returns the style that f can show, given the environment (os.Getenv). It has
+// colours only on a terminal, and only if NO_COLOR is not set and TERM is not "dumb". It
+// has Unicode if the locale has UTF-8. Its width is the terminal's, up to 100 columns.
 func StyleOf(f *os.File, environment func(string) string) Style {
 	s := Style{Unicode: hasUTF8(environment)}
 	fd := int(f.Fd())
@@ -40,8 +41,8 @@ func StyleOf(f *os.File, environment func(string) string) Style {
 		s.Colour = environment("NO_COLOR") == ""
 	}
 	if width, height, err := term.GetSize(fd); err == nil && width > 0 && height > 0 {
-		// A line wider than that is hard to read, and one as high as the terminal
-		// would scroll its own title away.
+		// A wider line is hard to read. A drawing as high as the terminal would scroll
+		// its own title out of view.
 		s.Width, s.Height = min(width, 100), min(max(height-4, LeastHeight), 20)
 	}
 	return s
@@ -68,7 +69,7 @@ func (s Style) withDefaults() Style {
 	return s
 }
 
-// mark tells line i from others without colours.
+// mark returns the mark that distinguishes line i without colours.
 func (s Style) mark(i int) string {
 	marks := []string{"*", "o", "x", "#", "@", "%"}
 	if s.Unicode {
@@ -77,7 +78,7 @@ func (s Style) mark(i int) string {
 	return marks[i%len(marks)]
 }
 
-// colour is the colour of line i: all are legible on black and on white.
+// colour returns the colour of line i. All colours are legible on black and on white.
 func (s Style) colour(i int) asciigraph.AnsiColor {
 	colours := []asciigraph.AnsiColor{asciigraph.Teal, asciigraph.Olive, asciigraph.Green, asciigraph.Purple, asciigraph.Maroon, asciigraph.Navy}
 	return colours[i%len(colours)]

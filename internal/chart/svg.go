@@ -6,20 +6,20 @@ import (
 	"strings"
 )
 
-// The drawing's place in its own coordinates; a viewer scales it.
+// The positions of the drawing's parts in its own coordinates. A viewer scales them.
 const (
 	svgWidth, svgHeight      = 800.0, 420.0
 	svgLeft, svgRight        = 64.0, 776.0
 	svgTop, svgBottom        = 64.0, 364.0
 	svgLegend                = 44.0 // baseline of the first row
-	svgRow                   = 20.0 // from one to the next
+	svgRow                   = 20.0 // distance between two rows
 	svgCharacter             = 7.2  // mean width of one at 13 px
-	svgPointsUntil           = 40   // more points than that hide their line
+	svgPointsUntil           = 40   // with more points than this, only the line is drawn
 	svgXTicks, svgYTicks int = 8, 5
 )
 
-// svgStyle holds colours that read on light and on dark ground; viewers that say
-// which one they have get text of more contrast.
+// svgStyle holds colours that are legible on light and on dark backgrounds. In a viewer
+// that tells which one it has, text gets more contrast.
 const svgStyle = `
 .text{font:13px system-ui,-apple-system,"Segoe UI",Helvetica,Arial,sans-serif;fill:#6e7781}
 .title{font-size:16px;font-weight:600;fill:#6e7781}
@@ -34,7 +34,7 @@ const svgStyle = `
 @media (prefers-color-scheme:dark){.text{fill:#9da7b3}.title{fill:#e6edf3}}
 `
 
-// svgColours is how many series have a colour of their own in svgStyle.
+// svgColours is how many series have different colours in svgStyle.
 const svgColours = 6
 
 // SVG draws the plot as an SVG document.
@@ -45,7 +45,7 @@ func (p Plot) SVG() []byte {
 	if d.x, d.y, ok = axes(d.lines, svgXTicks, svgYTicks); ok {
 		names = legend(d.lines)
 	}
-	down := 0.0 // that the plot makes room for more rows of names
+	down := 0.0 // how far the plot moves down to make room for more rows of names
 	if len(names) > 0 {
 		down = names[len(names)-1].y - svgLegend
 	}
@@ -80,7 +80,7 @@ type entry struct {
 	x, y float64
 }
 
-// legend lays the names of several lines out in rows, none wider than the plot.
+// legend arranges the names of several lines in rows, none wider than the plot.
 func legend(lines []line) []entry {
 	if len(lines) < 2 {
 		return nil
@@ -138,7 +138,7 @@ func (d *drawing) curves() {
 		for _, piece := range l.pieces {
 			path := d.path(piece)
 			if len(d.lines) == 1 && len(piece) > 1 {
-				// One curve alone stands on its ground.
+				// If there is only one curve, the area below it is filled.
 				from, _ := d.place(piece[0])
 				to, _ := d.place(piece[len(piece)-1])
 				d.add(`<path class="%s area" d="%sL%.1f %gL%.1f %gZ"/>`, class, path, to, svgBottom, from, svgBottom)
@@ -167,8 +167,8 @@ func (d *drawing) path(piece []Point) string {
 	return b.String()
 }
 
-// escape makes text safe between tags and in attributes; what XML can't hold at
-// all is left out.
+// escape makes text safe between tags and in attributes. It removes what XML cannot
+// represent.
 func escape(text string) string {
 	return html.EscapeString(printable(strings.ToValidUTF8(text, "")))
 }

@@ -23,7 +23,7 @@ func (p Plot) Text(style Style) string {
 		out = append(out, "  "+noPoints)
 	} else {
 		labels, gutter := y.labels()
-		last := len(x.label(x.count - 1)) // half of it is right of the graph
+		last := len(x.label(x.count - 1)) // half of it extends beyond the right end of the graph
 		columns := max(style.Width-gutter-3-(last+1)/2, 2)
 		out = append(out, graph(lines, x, y, labels, columns, rows, style)...)
 		name := printable(p.XLabel)
@@ -55,8 +55,8 @@ func (p Plot) heading(style Style) string {
 	return title + " - " + label
 }
 
-// graph draws the lines beside the y axis and above the x axis. The library gets heights
-// in rows and steps of the x axis, so that both axes have the ticks of their scales.
+// graph draws the lines between the y axis and the x axis. The library gets heights in
+// rows and one value for each column, so that both axes have the ticks of their scales.
 func graph(lines []line, x, y scale, labels []string, columns, rows int, style Style) []string {
 	height := rows - 1
 	at := map[int]string{} // labels by row
@@ -83,7 +83,7 @@ func graph(lines []line, x, y scale, labels []string, columns, rows int, style S
 		options = append(options, asciigraph.SeriesColors(colours...))
 	}
 	if style.Colour && style.Unicode || len(lines) == 1 && style.Unicode {
-		marks = nil // one line, or colours that tell them apart
+		marks = nil // there is one line, or colours distinguish the lines
 	}
 	text := asciigraph.PlotMany(data, append(options, asciigraph.SeriesChars(marks...))...)
 	if !style.Unicode {
@@ -92,8 +92,9 @@ func graph(lines []line, x, y scale, labels []string, columns, rows int, style S
 	return strings.Split(text, "\n")
 }
 
-// columns is the height of a line in each of n columns: the mean of the points in it,
-// else the height between its neighbours, and not a number beside the line.
+// columns returns the height of a line in each of n columns: the mean of the points in
+// the column, or, if there are none, the height interpolated between the neighbouring
+// points. The height is NaN where the line has no points on both sides.
 func (l line) columns(n int, x, y scale, height float64) []float64 {
 	out := make([]float64, n)
 	for i := range out {

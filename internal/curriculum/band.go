@@ -7,19 +7,20 @@ import (
 	"github.com/fulgurite/fulgurite/record"
 )
 
-// candidate is a task outside of the band, and how it came there.
+// candidate is a task inside or outside of the band, with what is known about it.
 type candidate struct {
 	task     int
 	estimate          // zero for a task without results
-	known    bool     // whether it has any
-	distance float64  // of its rate from the band
+	known    bool     // whether the task has results
+	distance float64  // of its pass rate from the band
 	rate     *float64 // nil where it is not known
 }
 
-// band fills the places with the tasks whose pass rate lies between the bounds, in an
-// order of the step's own. A share of them is explored instead: tasks outside of the band,
-// those without results first, then by how long ago they were attempted. If the band has
-// too few tasks, those without results come next, then those that are nearest to it.
+// band fills the places with the tasks whose pass rate is between the bounds, in an order
+// that depends on the step. A share of the places is for exploration: for tasks outside
+// of the band, first those without results, then those that were not attempted for the
+// longest time. If the band has too few tasks, tasks without results follow, then those
+// whose rate is nearest to the band.
 func (c *chooser) band() {
 	low, high := *c.Curriculum.Low, c.Curriculum.High
 	known := estimates(c.Results, c.Step, c.Curriculum.Forget, (low+high)/2)
@@ -79,8 +80,8 @@ func rank(known bool) int {
 	return 0
 }
 
-// explored is how many places of the step are explored: over many steps exactly the share
-// that is asked for.
+// explored returns how many places of the step are for exploration. Over many steps, this
+// gives exactly the share in the spec.
 func (c *chooser) explored() int {
 	each := float64(*c.Curriculum.Explore * float64(c.Places))
 	return int(float64(each*float64(c.Step))) - int(float64(each*float64(c.Step-1)))

@@ -14,15 +14,16 @@ var ErrNoTasks = errors.New("no task is left")
 
 // Input has everything on which a choice depends.
 type Input struct {
-	Curriculum spec.Curriculum // with its defaults, as the step reads it
+	Curriculum spec.Curriculum // with defaults filled in
 	Pool
 	Seed  uint64
 	Step  int // from 1
-	Steps int // of the run
+	Steps int // how many the run has
 	// Places is how many tasks the step attempts, Reserves how many more it may need.
 	Places, Reserves int
 	// Finished is the last step that was certainly finished when this one began. Results
-	// are those of the steps that Window names, Evaluations those of the gate split.
+	// holds those of the steps that Window returns. Evaluations holds those on the gate
+	// split.
 	Finished    int
 	Results     []Result
 	Evaluations []record.EvaluationResult
@@ -32,15 +33,17 @@ type Input struct {
 	Before *record.Choice
 }
 
-// Reserves is how many groups a step may have to replace: flat ones as its spec says, and
-// quarantined ones, four for each of its tasks, beyond which the run ends.
+// Reserves returns how many groups a step may have to replace: as many flat ones as its
+// spec says, and four quarantined ones for each of its tasks. If more are quarantined,
+// the run ends.
 func Reserves(t spec.Training) int { return t.DynamicSampling + 4*t.TasksPerStep }
 
-// Finished is the last step that was certainly finished when a step began.
+// Finished returns the last step that was certainly finished when a step began.
 func Finished(t spec.Training, step int) int { return max(0, step-1-t.Lag) }
 
-// Window are the steps whose results the choice of a step depends on; none if last is
-// before first. before is the choice of the step before, if there is one.
+// Window returns the first and the last of the steps whose results the choice of a step
+// depends on. If last is before first, there are none. before is the choice of the
+// previous step, if there is one.
 func Window(c spec.Curriculum, finished, step int, before *record.Choice) (first, last int) {
 	switch {
 	case c.Type == spec.CurriculumStages:
@@ -59,8 +62,9 @@ func Window(c spec.Curriculum, finished, step int, before *record.Choice) (first
 	return 1, 0
 }
 
-// Choose decides which tasks a step attempts. It leaves Run, Policy, Settings and At of
-// the choice to the caller. ErrNoTasks is its only error.
+// Choose decides which tasks a step attempts. The caller sets Run, Policy, Settings and
+// At of the choice. The error wraps ErrNoTasks if all tasks are quarantined. The only
+// other error is an unknown type of curriculum.
 func Choose(in Input) (record.Choice, error) {
 	c := chooser{Input: in, drawn: map[int]bool{}}
 	c.out = record.Choice{Step: in.Step, Places: in.Places}
@@ -112,7 +116,8 @@ func (c *chooser) note(format string, args ...any) {
 // curriculumDomain separates these orders from other uses of a seed.
 const curriculumDomain = 0x63757272 // "curr"
 
-// shuffled are the tasks that are not quarantined in an order of the step's own.
+// shuffled returns the tasks that are not quarantined, in an order that depends on the
+// step.
 func (c *chooser) shuffled() []int {
 	key := shuffle.Key(curriculumDomain, c.Seed, uint64(c.Step))
 	out := make([]int, 0, c.Tasks)

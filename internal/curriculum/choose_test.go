@@ -13,7 +13,7 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 )
 
-// anyInput is an input of any kind of curriculum.
+// anyInput returns an input for any type of curriculum.
 func anyInput(t *rapid.T) curriculum.Input {
 	n := rapid.IntRange(1, 60).Draw(t, "tasks")
 	in := curriculum.Input{
@@ -88,7 +88,7 @@ func TestAChoiceDependsOnItsInputAlone(t *testing.T) {
 		again, _ := curriculum.Choose(in)
 		require.Empty(t, cmp.Diff(want, again))
 		if in.Curriculum.Type == spec.CurriculumStages {
-			return // which adds up rewards in the order of steps
+			return // it sums rewards in the order of steps
 		}
 		slices.Reverse(in.Results)
 		other, _ := curriculum.Choose(in)
@@ -98,7 +98,7 @@ func TestAChoiceDependsOnItsInputAlone(t *testing.T) {
 	})
 }
 
-// band is a step of a band over n tasks.
+// band returns the input of a step with a band over n tasks.
 func band(n, places, step int, explore float64, results ...curriculum.Result) curriculum.Input {
 	low := 0.1
 	return curriculum.Input{
@@ -113,7 +113,7 @@ func choose(t require.TestingT, in curriculum.Input) record.Choice {
 	return c
 }
 
-// whys are how many draws of the batch have which reason.
+// whys counts the draws of the batch by reason.
 func whys(c record.Choice) map[record.Reason]int {
 	out := map[record.Reason]int{}
 	for k := range c.Places {
@@ -125,7 +125,7 @@ func whys(c record.Choice) map[record.Reason]int {
 func TestTheBandIsWhatIsDrawn(t *testing.T) {
 	t.Parallel()
 	var results []curriculum.Result
-	for task := range 30 { // ten hopeless, ten learnable, ten solved
+	for task := range 30 { // ten that never succeed, ten in the band, ten solved
 		results = append(results, curriculum.Result{Step: 9, Task: task, Samples: 8, Passed: task / 10 * 4})
 	}
 	c := choose(t, band(40, 10, 10, 0.2, results...))
@@ -206,7 +206,7 @@ func TestTheEasiestComeFirstAndAllInTheEnd(t *testing.T) {
 	t.Parallel()
 	in := curriculum.Input{Curriculum: spec.Curriculum{Type: spec.CurriculumEasiestFirst, Start: 0.25, Difficulty: "d", Steps: 3}, Pool: curriculum.Pool{Tasks: 20}, Seed: 3, Places: 4, Steps: 9}
 	for i := range 20 {
-		in.Difficulty = append(in.Difficulty, float64((i*7)%20)) // each once
+		in.Difficulty = append(in.Difficulty, float64((i*7)%20)) // each difficulty once
 	}
 	for step, open := range []int{5, 10, 15, 20, 20} {
 		in.Step = step + 1

@@ -8,9 +8,9 @@ import (
 	"github.com/fulgurite/fulgurite/record"
 )
 
-// easiestFirst draws, in an order of the step's own, from the easiest tasks. Their share
-// grows from step to step until it is all of them (Platanios et al., 2019, "Competence-based
-// Curriculum Learning").
+// easiestFirst draws from the easiest tasks, in an order that depends on the step. The
+// share of these tasks grows from step to step until it covers all tasks (Platanios et
+// al., 2019, "Competence-based Curriculum Learning").
 func (c *chooser) easiestFirst() {
 	order := c.shuffled()
 	c.out.Left = len(order)
@@ -54,7 +54,7 @@ func (c *chooser) easiestFirst() {
 // unknownRate is the pass rate of a task without results.
 const unknownRate = 0.5
 
-// share is how much of the tasks the step chooses from.
+// share returns the share of the tasks from which the step chooses.
 func (c *chooser) share() float64 {
 	steps := c.Curriculum.Steps
 	if steps == 0 {

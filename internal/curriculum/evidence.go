@@ -7,13 +7,14 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// Evidence is the part of a run's record that the choice of a step may depend on.
-// What steps brought that were not certainly finished when it began may be among it, and
-// does not matter.
+// Evidence is the part of a run's record on which the choice of a step may depend. It may
+// also contain results of steps that were not certainly finished when the step began;
+// these have no effect.
 type Evidence struct {
-	Spec  spec.Spec // as the step reads it, with its defaults
+	Spec  spec.Spec // with defaults filled in
 	Tasks []tasks.Task
-	// Parts is how many of them each of Spec.TrainSources has; nil where there is one.
+	// Parts holds how many tasks each of Spec.TrainSources has; nil if there is one
+	// source.
 	Parts       []int
 	Scores      []record.StepScore
 	Quarantines []record.Quarantine

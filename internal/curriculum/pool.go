@@ -17,13 +17,14 @@ type Pool struct {
 	Tasks int
 	// Difficulty of each task, if the spec names the key of one.
 	Difficulty []float64
-	// Stages are the indices of each stage's tasks, in order.
+	// Stages holds, for each stage, the indices of its tasks in order.
 	Stages [][]int
 }
 
-// NewPool reads from tasks what the curriculum of a spec needs to know of them. The tasks
-// are those of s.TrainSources, one source after the other, parts how many each has; nil
-// says that there is one source. Errors name the key of the spec and the task.
+// NewPool reads from tasks what the curriculum of a spec needs to know about them. The
+// tasks are those of s.TrainSources, one source after the other. parts holds how many
+// tasks each source has; nil means that there is one source. Errors name the key of the
+// spec and the task.
 func NewPool(s spec.Spec, list []tasks.Task, parts []int) (Pool, error) {
 	p := Pool{Tasks: len(list)}
 	if !s.Training.Chooses() {
@@ -53,7 +54,7 @@ func NewPool(s spec.Spec, list []tasks.Task, parts []int) (Pool, error) {
 	return p, nil
 }
 
-// membersOf are the tasks of a stage.
+// membersOf returns the tasks of a stage.
 func membersOf(s spec.Spec, stage spec.Stage, list []tasks.Task, parts []int) []int {
 	first, end := 0, len(list)
 	if len(parts) > 0 {
@@ -76,7 +77,7 @@ func membersOf(s spec.Spec, stage spec.Stage, list []tasks.Task, parts []int) []
 	return out
 }
 
-// holds reports whether a value of a task's metadata is as a filter asks.
+// holds reports whether a value of a task's metadata satisfies a filter.
 func holds(w spec.Where, value any) bool {
 	if len(w.Values) > 0 {
 		switch value.(type) {
@@ -89,7 +90,8 @@ func holds(w spec.Where, value any) bool {
 	return ok && (w.AtLeast == nil || v >= *w.AtLeast) && (w.AtMost == nil || v <= *w.AtMost)
 }
 
-// number is a value of a task's metadata as a finite number.
+// number returns a value of a task's metadata as a number. It reports false unless the
+// value is a finite number.
 func number(value any) (float64, bool) {
 	v, err := strconv.ParseFloat(fmt.Sprint(value), 64)
 	switch value.(type) {

@@ -14,7 +14,7 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// listed are n tasks of a difficulty from 0 on.
+// listed returns n tasks with difficulties from 0 on.
 func listed(n int) []tasks.Task {
 	list := make([]tasks.Task, n)
 	for i := range list {
@@ -65,8 +65,8 @@ func TestAPoolThatCannotServeIsRefused(t *testing.T) {
 	}
 }
 
-// What came after the steps that were certainly finished must not matter, and neither
-// what is quarantined.
+// Results of steps that were not certainly finished must not matter, nor quarantined
+// tasks.
 func TestAChoiceLooksAtFinishedStepsAlone(t *testing.T) {
 	t.Parallel()
 	s := of(spec.Curriculum{Type: spec.CurriculumBand})

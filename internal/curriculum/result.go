@@ -8,16 +8,16 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// Result is how the samples of one group came out.
+// Result counts the results of the samples of one group.
 type Result struct {
 	Step    int
 	Task    int // index in the train split
 	Samples int
 	Passed  int
-	Sum     float64 // of their rewards
+	Sum     float64 // sum of the samples' rewards
 }
 
-// Group is a group of a step, by the address that its attempts have.
+// Group identifies a group of a step, as the addresses of its attempts do.
 type Group struct {
 	Step int
 	Kind trace.Kind
@@ -56,8 +56,9 @@ func Results(scores []record.StepScore, index map[string]int, quarantined map[Gr
 // lightest is the weight below which a result counts no longer.
 const lightest = 0.001
 
-// weights are those of results by their age in steps, from 0, as long as they count. The
-// conversions keep a compiler from fusing operations, which rounds otherwise.
+// weights returns the weights of results by their age in steps, from 0, as long as they
+// count. The conversions keep a compiler from fusing operations, which would round
+// differently.
 func weights(forget float64) []float64 {
 	var out []float64
 	keep := float64(1 - forget)
@@ -70,12 +71,13 @@ func weights(forget float64) []float64 {
 // estimate is an estimate of a task's pass rate.
 type estimate struct {
 	rate float64
-	last int // step that attempted it last
+	last int // the last step that attempted the task
 }
 
-// estimates are the pass rates of the tasks that have results which count. Each starts from
-// one sample that came out as prior, whose weight stays 1 while those of results
-// decay: a task that nobody attempts comes back to it.
+// estimates returns the pass rates of the tasks that have results which still count. Each
+// estimate starts with one sample whose result is prior. The weight of this sample stays
+// 1 while the weights of results decay, so the rate of a task that is not attempted
+// returns to prior.
 func estimates(results []Result, step int, forget, prior float64) map[int]estimate {
 	weight := weights(forget)
 	type sums struct {

@@ -8,9 +8,9 @@ import (
 	"github.com/fulgurite/fulgurite/tasks/stream"
 )
 
-// stage draws from the tasks of the stage, epoch after epoch: each once before any comes
-// again, as far as a step that spans two epochs allows without drawing one twice. Reserves
-// come from a stream of the step's own.
+// stage draws from the tasks of the stage, epoch after epoch, so that each task is drawn
+// once before any is drawn again. A step that spans two epochs may deviate from this, in
+// order not to draw a task twice. Reserves come from a separate stream of the step.
 func (c *chooser) stage() {
 	c.out.Stage, c.out.Since = 0, 1
 	if c.Before != nil {
@@ -38,7 +38,7 @@ func (c *chooser) stage() {
 	}
 }
 
-// ended says why the stage of the step before has ended, or nothing.
+// ended returns why the previous step's stage has ended, and "" if it has not.
 func (c *chooser) ended() string {
 	stage, since := c.Before.Stage, c.Before.Since
 	if stage+1 == len(c.Stages) {

@@ -11,7 +11,7 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 )
 
-// staged is a run of two stages, the first of which has tasks 0 to 9.
+// staged returns the input of a run with two stages, the first of which has tasks 0 to 9.
 func staged(until spec.Until) curriculum.Input {
 	first, second := make([]int, 10), make([]int, 6)
 	for i := range first {
@@ -26,8 +26,8 @@ func staged(until spec.Until) curriculum.Input {
 	}
 }
 
-// stagesOf are the stages of so many steps, counted from 1, each chosen after the one
-// before. reward is the mean of a step.
+// stagesOf returns the stages of the given number of steps, from step 1 on, each chosen
+// after the previous one. reward returns the mean reward of a step.
 func stagesOf(t *testing.T, in curriculum.Input, lag, steps int, reward func(step int) float64) (stages []int, last record.Choice) {
 	t.Helper()
 	for step := 1; step <= steps; step++ {

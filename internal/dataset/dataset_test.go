@@ -25,15 +25,15 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// asked is a request of which nothing but its instructions and tools tells who made it.
+// asked is a request in which only instructions and tools could tell which agent made it.
 const asked = `{"messages":[{"role":"user","content":"four"}]}`
 
-// schema is the form of a reply that has to be an object.
+// schema is the form of a reply that has to be a JSON object.
 const schema = `{"codec":"compact","schema":{"type":"object"}}`
 
-// demo is a run of one step on record: an attempt with three calls. The second
-// continues the first, was held to a form and has a token without an alternative. The
-// third is of an agent that only a span names, and was not trained.
+// demo returns a recorded run of one step: an attempt with three calls. The second call
+// continues the first, was restricted by a form, and has a token without an alternative.
+// The third call belongs to an agent that only a span names, and was not trained.
 func demo(t *testing.T) dataset.Source {
 	t.Helper()
 	ctx := t.Context()

@@ -8,7 +8,8 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// attempt is a trajectory with what each of its calls was trained with.
+// attempt is a trajectory together with the numbers with which each of its calls was
+// trained.
 type attempt struct {
 	trace.Trajectory
 	// rows are its sequences as the batch has them, in the batch's order.
@@ -16,16 +17,16 @@ type attempt struct {
 	trained []training // by call
 }
 
-// training has the numbers that a call's completion was trained with, token by token. Of a call
-// that was not trained everything is 0.
+// training holds the numbers with which a call's completion was trained, token by token.
+// For a call that was not trained, all numbers are 0.
 type training struct {
 	mask       []int32
 	advantages []float32
 	returns    []float32 // nil without a critic
 }
 
-// join finds the calls of a trajectory in its rows of a batch. The batch alone knows
-// what was trained, the calls alone know which of the other tokens were sampled.
+// join finds the calls of a trajectory in its rows of a batch. Only the batch knows what
+// was trained. Only the calls know which of the other tokens were sampled.
 func join(t trace.Trajectory, rows []model.BatchRow) (attempt, error) {
 	a := attempt{Trajectory: t, trained: make([]training, len(t.History))}
 	for k, c := range t.History {
@@ -60,7 +61,7 @@ func isRow(s trace.Sequence, r model.BatchRow, calls []trace.Call) bool {
 	return true
 }
 
-// note writes down what the row trained of each call in it.
+// note records, for each call in the row, what the row trained.
 func (a *attempt) note(s trace.Sequence, r model.BatchRow) {
 	next := make([]int, len(a.History)) // token of each call's completion
 	for i, call := range s.Origin {

@@ -12,7 +12,7 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// ErrRecords is wrapped where a batch was not made of the calls on record.
+// ErrRecords is wrapped when a batch was not made from the calls on record.
 var ErrRecords = errors.New("batch and calls disagree")
 
 // Store is the part of a store that a dataset reads.

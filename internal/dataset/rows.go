@@ -10,8 +10,8 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// Transition is one model call of an attempt that was trained on: state, action and
-// what it was worth.
+// Transition is one model call of a trained attempt: state, action and what the action
+// was worth.
 type Transition struct {
 	Run     string `json:"run" parquet:"run,dict"`
 	Step    int    `json:"step" parquet:"step"`
@@ -25,21 +25,21 @@ type Transition struct {
 	AgentSource string `json:"agent_source" parquet:"agent_source,dict"`
 
 	Policy      string  `json:"policy" parquet:"policy,dict"`
-	Version     int     `json:"version" parquet:"version"` // that sampled
+	Version     int     `json:"version" parquet:"version"` // the version that sampled
 	Weights     string  `json:"weights" parquet:"weights,dict"`
 	Temperature float64 `json:"temperature" parquet:"temperature"`
 
 	PromptIDs []int32 `json:"prompt_ids" parquet:"prompt_ids"`
-	// The five have one element for each token of the completion; Returns has none
-	// without a critic.
+	// The next six lists have one element for each token of the completion, but Returns
+	// is empty without a critic.
 	CompletionIDs []int32   `json:"completion_ids" parquet:"completion_ids"`
 	Logprobs      []float32 `json:"logprobs" parquet:"logprobs"`
-	LossMask      []int32   `json:"loss_mask" parquet:"loss_mask"` // 1 is trained
-	Forced        []int32   `json:"forced" parquet:"forced"`       // 1 is never trained: it had no alternative
+	LossMask      []int32   `json:"loss_mask" parquet:"loss_mask"` // 1 if the token was trained
+	Forced        []int32   `json:"forced" parquet:"forced"`       // 1 if the token had no alternative; it is then never trained
 	Advantages    []float32 `json:"advantages" parquet:"advantages"`
 	Returns       []float32 `json:"returns" parquet:"returns"`
-	// Masked says that Logprobs come from a soft-max over the tokens alone that
-	// Form, a model.Form as JSON, allowed at each place.
+	// Masked tells that the soft-max behind Logprobs included, for each token, only the
+	// tokens that Form allowed. Form is a model.Form as JSON.
 	Masked bool   `json:"masked" parquet:"masked"`
 	Form   string `json:"form" parquet:"form"` // empty unless Masked
 
@@ -54,7 +54,7 @@ type Transition struct {
 	Response   string `json:"response" parquet:"response"` // the JSON that answered it
 }
 
-// Sequence is one row of a batch: calls that extend each other, laid end to end.
+// Sequence is one row of a batch: calls that extend each other, merged.
 type Sequence struct {
 	Run     string `json:"run" parquet:"run,dict"`
 	Step    int    `json:"step" parquet:"step"`
@@ -69,24 +69,25 @@ type Sequence struct {
 	Logprobs   []float32 `json:"logprobs" parquet:"logprobs"`
 	Advantages []float32 `json:"advantages" parquet:"advantages"`
 	Returns    []float32 `json:"returns" parquet:"returns"`
-	Calls      []int32   `json:"calls" parquet:"calls"`   // whose completion the token is part of, -1 for context
-	Forced     []int32   `json:"forced" parquet:"forced"` // 1 is never trained: it had no alternative
-	Masked     []int32   `json:"masked" parquet:"masked"` // 1 where one of Forms restricted the soft-max
-	// Forms are the forms of the completions in the row, in their order.
+	Calls      []int32   `json:"calls" parquet:"calls"`   // the call whose completion contains the token, -1 for context
+	Forced     []int32   `json:"forced" parquet:"forced"` // 1 if the token had no alternative; it is then never trained
+	Masked     []int32   `json:"masked" parquet:"masked"` // 1 if one of Forms restricted the soft-max
+	// Forms holds the forms of the completions in the row, in order.
 	Forms []SequenceForm `json:"forms" parquet:"forms"`
 
 	Reward    float64 `json:"reward" parquet:"reward"`
 	Advantage float64 `json:"advantage" parquet:"advantage"` // of the trajectory
 }
 
-// SequenceForm is the form that a completion was held to.
+// SequenceForm is the form that restricted a completion.
 type SequenceForm struct {
 	Start  int    `json:"start" parquet:"start"`   // of the completion in the row
 	Length int    `json:"length" parquet:"length"` // in tokens
 	Form   string `json:"form" parquet:"form"`     // a model.Form as JSON
 }
 
-// sequence is a row of the batch; merged is the same row as its calls make it.
+// sequence returns a row of the batch for export. merged is the same row, made from its
+// calls.
 func sequence(run, digest string, b model.Batch, r model.BatchRow, a attempt, merged trace.Sequence) (Sequence, error) {
 	t, n := b.Trajectories[r.Trajectory], len(r.Tokens)
 	out := Sequence{
@@ -121,7 +122,7 @@ func sequence(run, digest string, b model.Batch, r model.BatchRow, a attempt, me
 	return out, nil
 }
 
-// transition is a call with what its tokens were trained with.
+// transition returns a call with the numbers with which its tokens were trained.
 func transition(b model.Batch, t model.BatchTrajectory, c trace.Exchange, by attribution.Name, with training) (Transition, error) {
 	out := Transition{
 		Run: c.Run, Step: b.Step, Group: t.Group, Attempt: t.Attempt, Call: c.Seq, ID: c.ID, API: cmp.Or(c.API, "chat"),
@@ -162,5 +163,5 @@ func marks(set []bool) []int32 {
 	return out
 }
 
-// listed makes a list of nothing a list, for who reads the JSON.
+// listed turns nil into an empty list, for readers of the JSON.
 func listed(values []float32) []float32 { return append([]float32{}, values...) }

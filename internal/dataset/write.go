@@ -13,10 +13,10 @@ import (
 	"github.com/parquet-go/parquet-go"
 )
 
-// ErrFormat is wrapped where a file's name says no format that is known.
+// ErrFormat is wrapped when the extension of a file's name is no known format.
 var ErrFormat = errors.New("unknown format")
 
-// rowGroup is how many rows of a Parquet file lie together.
+// rowGroup is how many rows form a row group of a Parquet file.
 const rowGroup = 1024
 
 // sink takes rows of one kind.
@@ -25,9 +25,9 @@ type sink[T any] interface {
 	close() error
 }
 
-// WriteFile writes the rows that read yields to a file, in the format that its
-// extension names: ".jsonl" or ".parquet". The file appears when it is whole; what
-// had its name before stays until then. It returns the number of rows.
+// WriteFile writes the rows that read yields to a file, in the format of its extension:
+// ".jsonl" or ".parquet". The file appears only when it is complete; until then, an
+// earlier file with its name stays. WriteFile returns the number of rows.
 func WriteFile[T any](ctx context.Context, path string, read func(context.Context, func(T) error) error) (rows int, err error) {
 	temporary, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
@@ -55,7 +55,7 @@ func WriteFile[T any](ctx context.Context, path string, read func(context.Contex
 	return rows, finish(temporary, path)
 }
 
-// finish gives a file that is written its name.
+// finish gives a completely written file its name.
 func finish(f *os.File, path string) error {
 	if err := errors.Join(f.Chmod(0o644), f.Sync()); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)

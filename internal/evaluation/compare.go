@@ -12,8 +12,8 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// ErrIncomparable is wrapped when two evaluations are not of the same tasks, graded in
-// the same way, with as many samples each.
+// ErrIncomparable is wrapped when two evaluations differ in their tasks, in their
+// grading, or in the number of samples of each task.
 var ErrIncomparable = errors.New("can't be compared")
 
 // Comparison is a paired comparison of two evaluations, task by task. The keys of its
@@ -31,12 +31,12 @@ type Comparison struct {
 	// PValue is of the two-sided sign-flip test: how likely a difference at least as
 	// large, in either direction, would be if A and B were alike.
 	PValue float64 `json:"p_value"`
-	// Wins are the tasks on which B earns more than A, Losses those on which it earns
-	// less.
+	// Wins counts the tasks on which B earns more than A, and Losses those on which B
+	// earns less.
 	Wins   int `json:"wins"`
 	Losses int `json:"losses"`
 	Ties   int `json:"ties"`
-	// ByTask are all tasks, those that changed most first.
+	// ByTask holds all tasks, those that changed most first.
 	ByTask []TaskChange `json:"by_task"`
 	// Remarks say what else differs between the two, such as the temperature.
 	Remarks []string `json:"remarks"`
@@ -48,7 +48,7 @@ type Side struct {
 	Version int        `json:"version"`
 	Split   trace.Kind `json:"split"`
 	Mean    float64    `json:"mean"`
-	// Model is the version or the server that was evaluated, where it is not the run's own.
+	// Model is the evaluated version or server, if it is not a version of the run itself.
 	Model string  `json:"model,omitempty"`
 	Pass  *Passes `json:"pass,omitempty"`
 }
@@ -70,7 +70,8 @@ func Compare(a, b Set) (Comparison, error) {
 		A: a.side(), B: b.side(), Tasks: len(a.Rewards), Samples: len(a.Rewards[0]), Level: Level, Remarks: remarks(a, b),
 	}
 	before, after := a.means(), b.means()
-	// The promotion's test is one-sided: twice the smaller of both directions is two-sided.
+	// The promotion's test is one-sided. Twice the smaller p-value of both directions is
+	// that of a two-sided test.
 	up, err := model.DecidePaired(b.Version, a.Version, after, before, 0, 1)
 	if err != nil {
 		return c, err
@@ -99,7 +100,7 @@ func Compare(a, b Set) (Comparison, error) {
 	return c, nil
 }
 
-// change is b − a, and 0 where the two differ only by how sums are rounded.
+// change returns b − a, and 0 if the two differ only by the rounding of sums.
 func change(a, b float64) float64 {
 	if d := b - a; math.Abs(d) > 1e-12*max(math.Abs(a), math.Abs(b)) {
 		return d
@@ -107,7 +108,7 @@ func change(a, b float64) float64 {
 	return 0
 }
 
-// means are the mean rewards of the tasks.
+// means returns the mean rewards of the tasks.
 func (s Set) means() []float64 {
 	out := make([]float64, len(s.Rewards))
 	for i, samples := range s.Rewards {
@@ -125,7 +126,7 @@ func (s Set) side() Side {
 	}
 }
 
-// incomparable says why two evaluations are not of the same thing; empty if they are.
+// incomparable returns why two evaluations cannot be compared, and "" if they can.
 func incomparable(a, b Set) string {
 	if len(a.Tasks) != len(b.Tasks) {
 		return fmt.Sprintf("%d tasks against %d", len(a.Tasks), len(b.Tasks))

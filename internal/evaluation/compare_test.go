@@ -15,7 +15,7 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// set is an evaluation with these rewards by task and sample.
+// set returns an evaluation with these rewards by task and sample.
 func set(run string, rewards ...[]float64) evaluation.Set {
 	s := evaluation.Set{Spec: spec.Spec{Grader: spec.Grader{Type: spec.GraderExact}}.WithDefaults(), Rewards: rewards}
 	s.Run, s.Kind, s.Policy = run, trace.Test, "main"

@@ -9,8 +9,8 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 )
 
-// ModelOf names what the run of a spec evaluates, where it is not the run's own: a version
-// of another run, or the model of a server that loads no versions.
+// ModelOf names the model that the run of a spec evaluates, if it is not the run's own: a
+// version of another run, or the model of a server that loads no versions.
 func ModelOf(s spec.Spec) string {
 	if s.Model.Version != "" {
 		return s.Model.Version
@@ -27,7 +27,7 @@ func ModelOf(s spec.Spec) string {
 	return ""
 }
 
-// graderText is a grader as its spec says it.
+// graderText returns the grader of an evaluation's spec as JSON.
 func graderText(s Set) string {
 	text, err := json.Marshal(s.Spec.Grader)
 	if err != nil {
@@ -36,8 +36,8 @@ func graderText(s Set) string {
 	return string(text)
 }
 
-// remarks say what differs between two evaluations that can be compared, and may be what
-// makes the difference.
+// remarks lists what differs between two comparable evaluations and may explain the
+// difference of their rewards.
 func remarks(a, b Set) []string {
 	out := []string{}
 	say := func(what string, x, y any) {

@@ -6,28 +6,28 @@ import (
 	"slices"
 )
 
-// Level is how likely an interval is to hold the mean over all tasks that could have
-// been drawn.
+// Level is the probability that an interval contains the mean over all tasks that could
+// have been drawn.
 const Level = 0.95
 
-// resamples is how often tasks are drawn anew for an interval; its ends are then off by
-// about a twentieth of its width.
+// resamples is how often the tasks are resampled for an interval. The ends of the
+// interval then have an error of about a twentieth of its width.
 const resamples = 2000
 
-// Estimate is a mean over tasks and its interval of Level: the percentiles of the mean
-// of as many tasks drawn anew with replacement (Efron and Tibshirani, An Introduction
-// to the Bootstrap, 1993, §13.3). Tasks and not samples are drawn, since samples of one
-// task are alike. Where all tasks are equal, the interval has no width: then it says
-// nothing of tasks that are not among them.
+// Estimate is a mean over tasks and its interval at Level. The interval consists of
+// percentiles of the means of as many tasks, drawn with replacement (Efron and
+// Tibshirani, An Introduction to the Bootstrap, 1993, §13.3). Tasks are drawn and not
+// samples, since samples of one task are alike. If all tasks are equal, the interval has
+// no width; it then tells nothing about tasks that are not among them.
 type Estimate struct {
 	Mean float64 `json:"mean"`
 	Low  float64 `json:"low"`
 	High float64 `json:"high"`
 }
 
-// estimates estimates several values of tasks of n classes. counts are the tasks of
-// each class, and values[k][class] is the k-th value of a task of the class. All are
-// taken from the same draws.
+// estimates estimates several values of tasks that belong to n classes. counts holds the
+// number of tasks in each class, and values[k][class] is the k-th value of a task of the
+// class. All estimates use the same draws.
 func estimates(counts []int, values [][]float64) []Estimate {
 	var tasks []int // the class of each
 	for class, n := range counts {
@@ -39,7 +39,7 @@ func estimates(counts []int, values [][]float64) []Estimate {
 	for k, value := range values {
 		out[k].Mean = mean(counts, value)
 	}
-	random := rand.New(rand.NewPCG(1, uint64(len(tasks)))) // not for secrets: the same numbers every time
+	random := rand.New(rand.NewPCG(1, uint64(len(tasks)))) // a fixed seed, so that the numbers are the same every time
 	drawn := make([]int, len(counts))
 	for range resamples {
 		clear(drawn)
@@ -57,7 +57,8 @@ func estimates(counts []int, values [][]float64) []Estimate {
 	return out
 }
 
-// mean is the mean of the values of classes with so many tasks each.
+// mean returns the mean over all tasks. counts holds the number of tasks in each class,
+// and values the value of each class.
 func mean(counts []int, values []float64) float64 {
 	sum, n := 0.0, 0
 	for class, count := range counts {
@@ -67,8 +68,8 @@ func mean(counts []int, values []float64) float64 {
 	return sum / float64(n)
 }
 
-// percentile is the element of a sorted list below which a part of it lies, between
-// elements by interpolation.
+// percentile returns the value below which a given part of a sorted list lies. It
+// interpolates between elements.
 func percentile(sorted []float64, part float64) float64 {
 	at := part * float64(len(sorted)-1)
 	low := int(math.Floor(at))

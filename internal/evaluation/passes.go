@@ -10,11 +10,11 @@ type Passes struct {
 	Tasks   int     `json:"tasks"`
 	Samples int     `json:"samples"` // of each task
 	Level   float64 `json:"level"`   // of the intervals
-	// ByK are k = 1, 2, 4, … and the number of samples.
+	// ByK holds one Pass for k = 1, 2, 4, … and for the number of samples.
 	ByK []Pass `json:"by_k"`
 }
 
-// Pass is for one number of samples, k.
+// Pass holds the results for one number of samples, k.
 type Pass struct {
 	K int `json:"k"`
 	// At is pass@k, the probability that at least one of k samples of a task succeeds.
@@ -23,9 +23,9 @@ type Pass struct {
 	All Estimate `json:"pass_hat_k"`
 }
 
-// PassesOf estimates both probabilities from the rewards of each task's samples, of
-// which all tasks have equally many. It is nil where that is fewer than two, or where
-// there is no task.
+// PassesOf estimates both probabilities from the rewards of each task's samples. All
+// tasks have the same number of samples. It returns nil if this number is less than two,
+// or if there are no tasks.
 func PassesOf(rewards [][]float64, success float64) *Passes {
 	if len(rewards) == 0 || len(rewards[0]) < 2 {
 		return nil
@@ -61,7 +61,7 @@ func PassesOf(rewards [][]float64, success float64) *Passes {
 	return p
 }
 
-// sizes are the powers of 2 up to n, and n.
+// sizes returns the powers of 2 up to n, and n.
 func sizes(n int) []int {
 	var out []int
 	for k := 1; k <= n; k *= 2 {
@@ -73,19 +73,19 @@ func sizes(n int) []int {
 	return out
 }
 
-// PassAt is the unbiased estimate of pass@k from n samples of a task of which c
-// succeeded, 1 − C(n−c, k) / C(n, k), for 1 ≤ k ≤ n and 0 ≤ c ≤ n (Chen et al. 2021,
-// "Evaluating Large Language Models Trained on Code", arXiv:2107.03374, §2.1). It is a
-// product, since the coefficients are too large for numbers of 8 bytes.
+// PassAt returns the unbiased estimate of pass@k from n samples of a task, of which c
+// succeeded: 1 − C(n−c, k) / C(n, k), for 1 ≤ k ≤ n and 0 ≤ c ≤ n (Chen et al. 2021,
+// "Evaluating Large Language Models Trained on Code", arXiv:2107.03374, §2.1). It is
+// computed as a product, since the coefficients are too large for a float64.
 func PassAt(n, c, k int) float64 { return 1 - among(n, n-c, k) }
 
-// PassAll is the unbiased estimate of pass^k from n samples of a task of which c
-// succeeded, C(c, k) / C(n, k), for 1 ≤ k ≤ n and 0 ≤ c ≤ n (Yao et al. 2024, "τ-bench",
+// PassAll returns the unbiased estimate of pass^k from n samples of a task, of which c
+// succeeded: C(c, k) / C(n, k), for 1 ≤ k ≤ n and 0 ≤ c ≤ n (Yao et al. 2024, "τ-bench",
 // arXiv:2406.12045, §3).
 func PassAll(n, c, k int) float64 { return among(n, c, k) }
 
-// among is C(m, k) / C(n, k): how likely k of n samples, drawn without replacement, all
-// are among m of them.
+// among returns C(m, k) / C(n, k): the probability that k of n samples, drawn without
+// replacement, are all among a given m of them.
 func among(n, m, k int) float64 {
 	p := 1.0
 	for i := range k {

@@ -104,7 +104,7 @@ func TestIntervalsCoverTheTruth(t *testing.T) {
 	for range runs {
 		rewards := make([][]float64, tasks)
 		for i := range rewards {
-			rate := random.Float64() // of the task: uniform, so that pass@1 is a half
+			rate := random.Float64() // the task's own rate, uniform, so that pass@1 is a half
 			for range 2 {
 				r := 0.0
 				if random.Float64() < rate {

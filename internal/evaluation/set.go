@@ -18,11 +18,12 @@ import (
 // ErrNoEvaluation is wrapped when a reference names no evaluation on record.
 var ErrNoEvaluation = errors.New("no evaluation")
 
-// ErrIncomplete is wrapped when an evaluation lacks rewards: somebody removed them, or
-// its attempts came from another program.
+// ErrIncomplete is wrapped when an evaluation lacks rewards: they were removed, or its
+// attempts were made by another program.
 var ErrIncomplete = errors.New("rewards are missing")
 
-// Scores reads the rewards of the evaluation of a version, which is a step to it.
+// Scores reads the rewards of a version's evaluation. Its step is the number of the
+// version.
 type Scores interface {
 	Scores(ctx context.Context, run, policy string, kind trace.Kind, step int) ([]record.Score, error)
 }
@@ -47,11 +48,11 @@ type Set struct {
 	Rewards [][]float64 // by task and sample, without those at temperature 0
 }
 
-// Name is how people write the evaluation, such as "demo@12 on test".
+// Name returns how users write the evaluation, such as "demo@12 on test".
 func (s Set) Name() string { return fmt.Sprintf("%s@%d on %s", s.Run, s.Version, s.Kind) }
 
-// Rewards reads those of an evaluation by task and sample, without those at temperature
-// 0. They are complete, or an error says what is missing.
+// Rewards reads the rewards of an evaluation by task and sample, without those at
+// temperature 0. If rewards are missing, it returns an error that says which.
 func Rewards(ctx context.Context, s Scores, e record.Evaluation) ([][]float64, error) {
 	scores, err := s.Scores(ctx, e.Run, e.Policy, e.Kind, e.Version)
 	if err != nil {
@@ -77,9 +78,9 @@ func Rewards(ctx context.Context, s Scores, e record.Evaluation) ([][]float64, e
 	return out, nil
 }
 
-// Find reads a reference and returns the evaluation of the default policy that it means:
-// RUN@NUMBER that of a version, and RUN alone the only one of its run. split says which
-// if there are several, and may be empty.
+// Find returns the evaluation of the default policy that a reference means: RUN@NUMBER
+// means that of a version, and RUN alone the only evaluation of the run. If there are
+// several, split selects one; it may be empty.
 func Find(ctx context.Context, s Store, reference string, split trace.Kind) (record.Evaluation, error) {
 	run, number, numbered := strings.Cut(reference, "@")
 	all, err := s.Evaluations(ctx, run)

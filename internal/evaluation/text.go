@@ -20,10 +20,10 @@ func (p *page) line(format string, args ...any) {
 	}
 }
 
-// String is the mean and its interval.
+// String returns the mean and its interval.
 func (e Estimate) String() string { return fmt.Sprintf("%.3f [%.3f, %.3f]", e.Mean, e.Low, e.High) }
 
-// WriteText writes a table for people, each line behind an indent.
+// WriteText writes a table for people. Each line begins with indent.
 func (p *Passes) WriteText(w io.Writer, indent string) error {
 	out := &page{w: w}
 	out.line("%s%d tasks × %d samples, success is a reward of at least %g; intervals of %g %%, by resampling tasks",

@@ -16,8 +16,8 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 )
 
-// ErrFormat is wrapped when a version can't be written in a format. The text says which one
-// to take.
+// ErrFormat is wrapped when a version can't be written in a format. Its text names the
+// format that works.
 var ErrFormat = errors.New("can't be written in this format")
 
 // The formats. Merged is the same as HF.
@@ -31,13 +31,13 @@ const (
 // Version is the version to write.
 type Version struct {
 	Name       string
-	Model      spec.Model // of its run's spec
+	Model      spec.Model // of the spec of its run
 	Checkpoint model.Checkpoint
 	Blobs      checkpoint.Blobs
 }
 
-// Write writes the version into a directory and returns where it is. matrices is the type of
-// the matrices in a GGUF file.
+// Write writes the version into a directory and returns the path of the result. matrices
+// is the type of the matrices in a GGUF file.
 func (v Version) Write(ctx context.Context, dir, format, matrices string) (string, error) {
 	k := v.Checkpoint
 	switch {
@@ -70,14 +70,15 @@ func Directory(ctx context.Context, blobs checkpoint.Blobs, dir, codec string, c
 	return hf.WriteDirectory(dir, c.Architecture, weights)
 }
 
-// refuse is an error that wraps ErrFormat and says its own text alone.
+// refuse returns an error that wraps ErrFormat but has only its own text.
 func refuse(format string, args ...any) error { return refusal{fmt.Errorf(format, args...)} }
 
 type refusal struct{ error }
 
 func (refusal) Is(target error) bool { return target == ErrFormat }
 
-// writeFiles writes a model that engine torch alone computes, as its files are.
+// writeFiles writes a model that only engine torch computes. It copies the files
+// unchanged.
 func (v Version) writeFiles(ctx context.Context, dir, format string) error {
 	k := v.Checkpoint
 	kind := k.Architecture.ModelType()
@@ -122,8 +123,8 @@ func (v Version) writeGGUF(ctx context.Context, dir, matrices string) (string, e
 	return path, convert.ToGGUF(path, v.Name, v.Checkpoint.Architecture, weights, bundle, of)
 }
 
-// readBundle reads what the codec of a published model is made of; published says whether
-// it is one.
+// readBundle reads the tokenizer and the template of a published model's codec. published
+// reports whether the codec is that of a published model.
 func readBundle(ctx context.Context, blobs checkpoint.Blobs, codec string) (b dialog.Bundle, published bool, err error) {
 	digest, published := strings.CutPrefix(codec, dialog.TemplatePrefix)
 	if !published {

@@ -1,9 +1,9 @@
-// Package health finds out whether a peer that keeps requests waiting is still there.
+// Package health finds out whether a peer that does not answer requests is still alive.
 //
-// A process that is stopped and a machine that is cut off take requests and answer
-// none. A [Prober] therefore asks such a peer's /healthz while requests are
-// outstanding there, and ends them when it has not answered for long. A peer that
-// answers its probes is waited for without limit.
+// A process that is stopped, or a machine that is cut off, accepts requests and answers
+// none. A [Prober] therefore asks such a peer's /healthz while requests to it are
+// outstanding, and ends the requests if the peer has not answered for too long. A peer
+// that answers its probes may take as long as it likes.
 package health
 
 import (
@@ -22,7 +22,7 @@ const (
 	Path = "/healthz"
 	// Every is how often a peer is asked while a request is outstanding there.
 	Every = 2 * time.Second
-	// Patience is how long it may leave that unanswered.
+	// Patience is how long the peer may leave probes unanswered.
 	Patience = 10 * time.Second
 )
 
@@ -63,8 +63,8 @@ func New(c Config) *Prober {
 	c.URL = strings.TrimSuffix(c.URL, "/")
 	return &Prober{
 		Config: c, outstanding: map[int]context.CancelCauseFunc{},
-		// A connection that is kept could be one that still works while the peer
-		// accepts no other, or lead to where it was before.
+		// A connection that was kept may still work although the peer accepts no new
+		// ones, or it may lead to the peer's earlier address.
 		transport: &http.Transport{DisableKeepAlives: true},
 	}
 }
@@ -106,8 +106,8 @@ func (p *Prober) start() (stop func()) {
 	}
 }
 
-// probe measures the peer's silence from answer to answer. It is asked once more
-// before it is given up, since this process itself may have stood still.
+// probe measures how long the peer has not answered. It asks once more before it gives
+// up, because this process itself may have been stopped meanwhile.
 func (p *Prober) probe(ctx context.Context) {
 	tick := time.NewTicker(p.Every)
 	defer tick.Stop()
@@ -130,7 +130,7 @@ func (p *Prober) probe(ctx context.Context) {
 	}
 }
 
-// Answers reports whether the peer is there at this moment.
+// Answers reports whether the peer answers now.
 func (p *Prober) Answers() bool { return p.answers(context.Background(), p.Patience) }
 
 func (p *Prober) answers(ctx context.Context, within time.Duration) bool {
@@ -156,8 +156,8 @@ func (p *Prober) giveUp() {
 	}
 }
 
-// NewTransport asks peers directly, without a proxy, passes bodies as they are, and
-// notices within half a minute that the other machine is gone.
+// NewTransport returns a transport that connects to peers without a proxy, does not
+// change bodies, and notices within half a minute that the other machine is gone.
 func NewTransport() *http.Transport {
 	dialer := net.Dialer{
 		Timeout:         10 * time.Second,

@@ -16,7 +16,7 @@ import (
 
 var errGone = errors.New("gone")
 
-// proberLimit is longer than a busy machine delays an answer.
+// proberLimit is longer than any delay of an answer on a busy machine.
 const proberLimit = time.Second
 
 func prober(t *testing.T, handler http.HandlerFunc, healthy func(int) bool) *health.Prober {

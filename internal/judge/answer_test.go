@@ -66,7 +66,8 @@ func TestScoresAreReadAsTheyWereWritten(t *testing.T) {
 	})
 }
 
-// Whatever a judge says, there are n scores in range, or there is an error.
+// FuzzAnswers checks that any answer of a judge gives either n scores in range or an
+// error.
 func FuzzAnswers(f *testing.F) {
 	for _, s := range []string{"[1,2]", "```\n[1]\n```", `{"scores":[0,10]}`, "[[1],[2]]", "[1][1]", "</think>[", "[1e400]", "[null]", "[ 1 , 2 ]x[1,2]"} {
 		f.Add(s, 2)

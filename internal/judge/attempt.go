@@ -16,7 +16,7 @@ type Attempt struct {
 	// Address is for errors; the judge does not see it.
 	Address trace.Address `json:"-"`
 	Task    string        `json:"task"`
-	// Expected is the right answer, where the task has one.
+	// Expected is the right answer; empty if the task has none.
 	Expected string `json:"expected_answer,omitempty"`
 	Calls    []Call `json:"calls"`
 	Result   string `json:"result"`
@@ -25,12 +25,12 @@ type Attempt struct {
 	Reward  float64 `json:"reward"`
 }
 
-// Call is one of its calls.
+// Call is one call of an Attempt.
 type Call struct {
 	Number int    `json:"call"` // from 1
 	Agent  string `json:"agent,omitempty"`
-	// Asked are the new messages: the results of tools, what a user says; all of the
-	// dialog where it continues no earlier call.
+	// Asked holds the new messages: results of tools, what a user says. If the call does
+	// not continue an earlier one, it holds the whole dialog.
 	Asked    []Message `json:"asked"`
 	Answered Message   `json:"answered"`
 	// Problem says why an answer that looks like the call of a tool is not one.
@@ -51,7 +51,7 @@ type Tool struct {
 	Arguments string `json:"arguments"`
 }
 
-// content is the attempt as the judge reads it.
+// content returns the attempt in the form that the judge reads.
 func (a Attempt) content() (string, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -63,7 +63,8 @@ func (a Attempt) content() (string, error) {
 	return b.String(), nil
 }
 
-// A judge reads the beginning and the end, in bytes, of a text longer than both together.
+// Of a text that is longer than both together, a judge reads this many bytes at its
+// beginning and at its end.
 const (
 	headBytes = 5000
 	tailBytes = 3000

@@ -6,14 +6,14 @@ import (
 	"fmt"
 )
 
-// Read is the reader of answers.
+// Read parses answers.
 var Read = read
 
 // Truncate is what a judge reads of a long text.
 var Truncate = truncate
 
-// Shape is the version of the prompt, and a digest of all its texts around an
-// attempt, and of the attempt's shape.
+// Shape returns the version of the prompt, and a digest of all its texts around an
+// attempt and of the attempt's JSON form.
 func Shape(a Attempt) (version int, digest string) {
 	p, err := Options{Rubric: "R"}.prompt(a)
 	if err != nil {
@@ -27,7 +27,7 @@ func Shape(a Attempt) (version int, digest string) {
 	return promptVersion, hex.EncodeToString(sum[:])
 }
 
-// Document is an attempt as a judge reads it.
+// Document returns an attempt as a judge reads it.
 func Document(a Attempt) string {
 	p, err := Options{}.prompt(a)
 	if err != nil {

@@ -14,7 +14,8 @@ import (
 )
 
 const (
-	// tries is how often a judge is asked about an attempt until its answer can be read.
+	// tries is how often a judge is asked about an attempt, until an answer can be
+	// parsed.
 	tries = 5
 	// atOnce is the most requests that wait for an answer.
 	atOnce = 8
@@ -26,11 +27,11 @@ var (
 	ErrNonsense = errors.New("the judge answers nonsense")
 	// ErrRequests means that a step would need more requests than it may make.
 	ErrRequests = errors.New("no requests are left")
-	// ErrRefused means that the judge's API does not take what it is asked.
+	// ErrRefused means that the judge's API does not accept the request.
 	ErrRefused = errors.New("the judge refuses what it is asked")
 )
 
-// Judgments stores judgments for good.
+// Judgments stores judgments permanently.
 type Judgments interface {
 	// PutJudgment returns the judgment that is stored under the key, and whether this
 	// call stored it.
@@ -44,26 +45,26 @@ type Judgments interface {
 	Nonsense(ctx context.Context, run, policy string, step int) ([]record.Nonsense, error)
 }
 
-// Options say whom to ask.
+// Options tells which judge to ask, and how.
 type Options struct {
 	URL, Model string
-	// Key is sent along, if it is not empty.
+	// Key is the API key; if it is empty, none is sent.
 	Key    string
 	Rubric string
-	// Requests is the most that a step may make. Only those that were answered count,
-	// whatever the answer: a judge that is away is asked for as long as it takes.
+	// Requests is the most requests that a step may make. Only answered ones count,
+	// whatever the answer: a judge that is not available is asked until it is.
 	Requests int
-	// Timeout of one answer.
+	// Timeout is how long one answer may take.
 	Timeout time.Duration
 }
 
 // Progress is how far a judge has come.
 type Progress struct {
 	Judged int64 `json:"judged"` // attempts
-	Asked  int64 `json:"asked"`  // requests that have come back, with whatever
+	Asked  int64 `json:"asked"`  // requests that were answered, whatever the answer
 }
 
-// Judge scores the attempts of a step. It is made for one, and closed after it.
+// Judge scores the attempts of one step. Close it after the step.
 type Judge struct {
 	Options
 	run, policy string
@@ -84,13 +85,13 @@ func New(o Options, store Judgments, run, policy string, step int) *Judge {
 // Close closes idle connections.
 func (j *Judge) Close() { j.client.transport.CloseIdleConnections() }
 
-// Progress says how far Scores has come. It is safe for concurrent use.
+// Progress returns how far Scores has come. It is safe for concurrent use.
 func (j *Judge) Progress() Progress {
 	return Progress{j.judged.Load(), j.asked.Load()}
 }
 
 // Scores returns the scores of all attempts, call by call. The judge is not asked about
-// an attempt without calls, and once about attempts that are alike.
+// an attempt without calls, and only once about attempts that are equal.
 func (j *Judge) Scores(ctx context.Context, attempts []Attempt) ([][]float64, error) {
 	requests := make([]request, len(attempts))
 	for i, a := range attempts {
@@ -120,7 +121,7 @@ func (j *Judge) Scores(ctx context.Context, attempts []Attempt) ([][]float64, er
 	return out, nil
 }
 
-// stored finds the judgments that are stored, and each open request once.
+// stored returns the judgments that are on record, and each request without one once.
 func (j *Judge) stored(ctx context.Context, requests []request) (scores map[string][]float64, open []request, err error) {
 	scores = map[string][]float64{}
 	for _, r := range requests {
@@ -142,8 +143,8 @@ func (j *Judge) stored(ctx context.Context, requests []request) (scores map[stri
 	return scores, open, nil
 }
 
-// ask makes the open requests. When one fails it makes no more, waits for those under
-// way and stores their answers.
+// ask makes the open requests. If one fails, it makes no more, but waits for those in
+// progress and stores their answers.
 func (j *Judge) ask(ctx context.Context, open []request) ([][]float64, error) {
 	if len(open) == 0 {
 		return nil, nil

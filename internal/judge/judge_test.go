@@ -75,8 +75,8 @@ func TestAttemptsThatAreAlikeAreAskedAboutOnce(t *testing.T) {
 	require.Equal(t, 2, c.requests())
 }
 
-// Two workers that think the step is theirs may judge it at once. Both go on with the
-// same scores.
+// Two workers that both work on the step may judge it at the same time. Both continue
+// with the same scores.
 func TestOfTwoJudgesAtOnceTheFirstCounts(t *testing.T) {
 	t.Parallel()
 	c := newJudgeServer(t)
@@ -97,7 +97,8 @@ func TestOfTwoJudgesAtOnceTheFirstCounts(t *testing.T) {
 	}
 }
 
-// A worker that hung, and goes on when another has judged the step, asks nobody more.
+// A worker that hung, and continues after another one has judged the step, makes no
+// requests.
 func TestWhatAnotherHasJudgedMeanwhileIsNotAsked(t *testing.T) {
 	t.Parallel()
 	c := newJudgeServer(t)
@@ -239,7 +240,8 @@ func TestAJudgeThatIsAwayIsAskedLater(t *testing.T) {
 			}
 			return fair(k, q)
 		}
-		// With as many requests as attempts: one that is not answered is not used up.
+		// There are as many requests as attempts: a request that is not answered does not
+		// count.
 		exactly := func(o *judge.Options) { o.Requests = 3 }
 		_, err := c.judge(exactly).Scores(t.Context(), attempts(1, 1, 1))
 		require.ErrorContains(t, err, "judge attempt demo/train-3/1/0/1 by m")

@@ -12,11 +12,11 @@ import (
 	"github.com/sashabaranov/go-openai"
 )
 
-// mostBytes of an answer's body are read.
+// mostBytes is how many bytes of an answer's body are read at most.
 const mostBytes = 4 << 20
 
-// client asks a model behind an API as OpenAI's. No temperature is given: models that
-// reason refuse one, and a judgment is made once however it is sampled.
+// client asks a model that has an API like OpenAI's. It sets no temperature: reasoning
+// models refuse one, and a judgment is made only once, however it is sampled.
 type client struct {
 	api       *openai.Client
 	transport *http.Transport
@@ -36,8 +36,8 @@ func newClient(o Options) *client {
 	return &client{openai.NewClientWithConfig(config), transport, o.Model, o.Timeout}
 }
 
-// ask returns what the model answers. An error that wraps ErrRefused is about what it
-// was asked; any other may pass.
+// ask returns the model's answer. An error that wraps ErrRefused is caused by the request
+// itself; any other error may be temporary.
 func (c *client) ask(ctx context.Context, messages []openai.ChatCompletionMessage) (string, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.timeout, fmt.Errorf("no answer within %s", c.timeout))
 	defer cancel()
@@ -55,9 +55,9 @@ func (c *client) ask(ctx context.Context, messages []openai.ChatCompletionMessag
 	return r.Choices[0].Message.Content, nil
 }
 
-// refused reports whether an API would not take the request as such, most likely
-// because it is too long. Other refusals, such as a wrong key or a model that is not
-// there, can be mended without another request.
+// refused reports whether an API refuses the request as such, most likely because it is
+// too long. The causes of other refusals, such as a wrong key or a missing model, can be
+// corrected without changing the request.
 func refused(err error) bool {
 	status := 0
 	var api *openai.APIError

@@ -27,9 +27,9 @@ func (j *Judge) request(a Attempt) (request, error) {
 	return request{prompt: p, key: p.key(j.Model), address: a.Address}, err
 }
 
-// judge asks until an answer can be read, and stores it. The stored scores count:
-// another run that judges the same, or a worker that took over while this one hung, may
-// have stored its own first, and then nobody is asked.
+// judge asks until an answer can be parsed, and stores it. The stored scores count:
+// another run with the same request, or a worker that took over while this one hung, may
+// have stored its scores first. If they are already stored, no request is made.
 func (j *Judge) judge(ctx context.Context, r request) ([]float64, error) {
 	if known, err := j.store.Judgment(ctx, r.key); !errors.Is(err, trace.ErrNotFound) {
 		return known.Scores, err
@@ -66,8 +66,8 @@ func (j *Judge) storeScores(ctx context.Context, r request, scores []float64) ([
 	return stored.Scores, err
 }
 
-// storeNonsense puts an answer that could not be read on record. It has cost a request,
-// whatever becomes of this process.
+// storeNonsense records an answer that could not be parsed, since the request counts even
+// if this process dies.
 func (j *Judge) storeNonsense(ctx context.Context, r request, try int, answer string, why error) error {
 	return j.store.PutNonsense(ctx, record.Nonsense{
 		Run: j.run, Policy: j.policy, Step: j.step, Judgment: r.key, Try: try, Answer: truncate(answer), Reason: why.Error(),
@@ -84,9 +84,10 @@ const (
 // mostFaults is how often a request is sent again after a fault of the server.
 const mostFaults = 2
 
-// retrying sends a request again for as long as its context lasts while the server
-// says that there are too many, and a few times after a fault of the server: a limited
-// rate is no outage, and slows a step down without failing it.
+// retrying is a transport that repeats requests. While the server answers that there are
+// too many requests, it repeats one for as long as its context lasts: a rate limit is not
+// an outage, so it only slows a step down. After a fault of the server, it repeats it a
+// few times.
 type retrying struct{ http.RoundTripper }
 
 func (t retrying) RoundTrip(r *http.Request) (*http.Response, error) {

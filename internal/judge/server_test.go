@@ -24,13 +24,13 @@ type judgeServer struct {
 	t     *testing.T
 	url   string
 	store *store.Store
-	// reply answers request k, counted from 0 in order of arrival, with a status and
-	// what the model says, or else the error's text.
+	// reply answers request k, counted from 0 in order of arrival. It returns a status
+	// and the model's answer or, if the status is an error, the error's text.
 	reply func(k int, r openai.ChatCompletionRequest) (status int, says string)
 
 	mu    sync.Mutex
 	asked []openai.ChatCompletionRequest
-	keys  []string // of the requests, as they were sent
+	keys  []string // the Authorization headers of the requests
 }
 
 func newJudgeServer(t *testing.T) *judgeServer {
@@ -70,7 +70,7 @@ func (c *judgeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			{Message: openai.ChatCompletionMessage{Role: "assistant", Content: says}, FinishReason: "stop"},
 		}}
 	}
-	_ = json.NewEncoder(w).Encode(body) // a client that hung up does not read
+	_ = json.NewEncoder(w).Encode(body) // the client may have hung up
 }
 
 func (c *judgeServer) requests() int {
@@ -79,7 +79,7 @@ func (c *judgeServer) requests() int {
 	return len(c.asked)
 }
 
-// judge is one for step 3 of the run "demo".
+// judge returns a judge for step 3 of the run "demo".
 func (c *judgeServer) judge(edit func(*judge.Options)) *judge.Judge {
 	return c.judgeOf("demo", edit)
 }
@@ -94,7 +94,7 @@ func (c *judgeServer) judgeOf(run string, edit func(*judge.Options)) *judge.Judg
 	return j
 }
 
-// attempt is one at task k, with that many calls.
+// attempt returns an attempt at task k with the given number of calls.
 func attempt(k, calls int) judge.Attempt {
 	a := judge.Attempt{
 		Address: trace.Address{RolloutID: trace.RolloutID{Run: "demo", Kind: trace.Train, Step: 3, Task: k}, Attempt: 1},
@@ -115,7 +115,7 @@ func attempts(calls ...int) (all []judge.Attempt) {
 	return all
 }
 
-// about is the document that a request is about.
+// about returns the attempt that a request is about.
 func about(q openai.ChatCompletionRequest) judge.Attempt {
 	var a judge.Attempt
 	_, document, _ := strings.Cut(q.Messages[1].Content, "\n")

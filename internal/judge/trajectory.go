@@ -8,8 +8,8 @@ import (
 	"github.com/fulgurite/fulgurite/wire"
 )
 
-// Of makes a judge's Attempt from the record of an attempt. codec is that of its
-// policy. Spans are left out: one that came in later would change the prompt.
+// Of makes a judge's Attempt from the record of an attempt. codec is the codec of its
+// policy. Spans are left out, since a span that arrives later would change the prompt.
 func Of(t trace.Attempt, history []trace.Exchange, task tasks.Task, reward float64, codec dialog.Codec) Attempt {
 	a := Attempt{
 		Address: t.Address, Task: truncate(task.Input), Expected: truncate(task.Answer), Calls: make([]Call, len(history)),
@@ -26,7 +26,7 @@ func Of(t trace.Attempt, history []trace.Exchange, task tasks.Task, reward float
 	return a
 }
 
-// asked are the new messages of a request.
+// asked returns the new messages of a request.
 func asked(c trace.Exchange, r *wire.Request, codec dialog.Codec) []Message {
 	if r == nil || len(r.Dialog) == 0 {
 		text := codec.Text(c.Prompt)
@@ -46,8 +46,8 @@ func asked(c trace.Exchange, r *wire.Request, codec dialog.Codec) []Message {
 	return out
 }
 
-// answered is the reply of the policy. It is read from the tokens, which are the same
-// for each API.
+// answered returns the reply of the policy. It parses the tokens, which are the same for
+// every API.
 func answered(c trace.Exchange, r *wire.Request, codec dialog.Codec) Message {
 	var tools []dialog.Tool
 	if r != nil {

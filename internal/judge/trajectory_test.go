@@ -21,7 +21,7 @@ import (
 
 const tools = `"tools":[{"type":"function","function":{"name":"calculator","parameters":{"type":"object","properties":{"expression":{"type":"string"}},"required":["expression"]}}}]`
 
-// said are the tokens of a reply; a part that begins with "→" is a tool call.
+// said returns the tokens of a reply. A part that begins with "→" is a tool call.
 func said(parts ...string) []int32 {
 	var ids []int32
 	for _, p := range parts {
@@ -38,8 +38,8 @@ type record struct {
 	History []trace.Exchange
 }
 
-// recorded is an attempt that used a tool, asked another agent by another API, and
-// completed a bare text.
+// recorded returns an attempt that used a tool, asked another agent through another API,
+// and completed a plain text.
 func recorded() record {
 	t := record{Attempt: trace.Attempt{
 		Address: trace.Address{RolloutID: trace.RolloutID{Run: "demo", Kind: trace.Train, Step: 3, Task: 1, Sample: 2}, Attempt: 1},
@@ -86,7 +86,8 @@ func TestAJudgeIsToldWhatIsNew(t *testing.T) {
 			},
 		},
 	}
-	// Calls without a name are told apart by digests, which are not this package's.
+	// Calls without an agent's name are distinguished by digests, which another package
+	// computes.
 	unnamed := cmpopts.IgnoreFields(judge.Call{}, "Agent")
 	got := read(recorded())
 	require.Empty(t, cmp.Diff(want.Calls[3:], got.Calls[3:], unnamed))

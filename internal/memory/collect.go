@@ -9,20 +9,21 @@ import (
 )
 
 const (
-	// Large is the least that Dropped collects, in bytes: the weights of a model of
-	// 16 million parameters.
+	// Large is the least number of bytes for which Dropped does anything: the weights of
+	// a model with 16 million parameters.
 	Large = 64 << 20
-	// Slack is how much garbage there may be, in bytes, unless as much again is in use.
+	// Slack is how much garbage there may be, in bytes, unless less than that is in use.
 	Slack = 256 << 20
 	// leastPercent bounds how often a process with very large weights collects.
 	leastPercent = 5
 	unchanged    = 100 // Go's default
 )
 
-var pacing sync.Mutex // one changes the pace at a time
+var pacing sync.Mutex // only one goroutine at a time changes the pace
 
-// Dropped says that so many bytes came out of use: if that is a lot, their memory is
-// free for what comes next when it returns, and the pace is set for what is left.
+// Dropped tells the package that this many bytes are no longer in use. If they are many,
+// their memory is free when it returns, and the pace of collections is set for what is
+// still in use.
 func Dropped(bytes int64) {
 	if bytes < Large {
 		return
@@ -35,14 +36,14 @@ func Dropped(bytes int64) {
 	}
 }
 
-// live is the memory in use after the last collection, in bytes.
+// live returns how many bytes the last collection found in use.
 func live() uint64 {
 	s := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	metrics.Read(s)
 	return s[0].Value.Uint64()
 }
 
-// percent is how much garbage there may be, in percent of what is in use.
+// percent returns how much garbage there may be, in percent of what is in use.
 func percent(live uint64) int {
 	if live <= Slack {
 		return unchanged

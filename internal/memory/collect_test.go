@@ -13,14 +13,14 @@ import (
 	"github.com/fulgurite/fulgurite/internal/memory"
 )
 
-// objects is what the heap holds, garbage too, in bytes.
+// objects returns how many bytes the heap holds, including garbage.
 func objects() int64 {
 	s := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
 	metrics.Read(s)
 	return int64(s[0].Value.Uint64())
 }
 
-// pace is the percentage at which garbage is collected.
+// pace returns the percentage at which garbage is collected.
 func pace() int {
 	p := debug.SetGCPercent(100)
 	debug.SetGCPercent(p)
@@ -31,11 +31,11 @@ func pace() int {
 func TestWhatWasDroppedIsFreeAtOnceAndLittleGarbageMayFollow(t *testing.T) {
 	t.Setenv("GOGC", "")
 	defer debug.SetGCPercent(pace())
-	runtime.GC() // of what another test has left
+	runtime.GC() // removes the garbage of other tests
 	before := objects()
 	weights := make([]float32, (memory.Large+memory.Slack)/4)
 	memory.Dropped(memory.Large)
-	const others = 1 << 20 // what else of the process comes and goes
+	const others = 1 << 20 // allocated and freed elsewhere in the process
 	require.GreaterOrEqual(t, objects()-before+others, int64(memory.Large+memory.Slack), "what is in use stays")
 	require.Less(t, pace(), 100)
 	weights[0]++ // in use until here
@@ -62,7 +62,7 @@ func TestThePaceOfTheEnvironmentStays(t *testing.T) {
 func TestAProcessWithLittleInUseCollectsWhenThereIsMuchGarbage(t *testing.T) {
 	t.Setenv("GOGC", "")
 	defer debug.SetGCPercent(pace())
-	set := func() uint64 { // without setting it, which would come between
+	set := func() uint64 { // reads the value without setting it, which would interfere
 		s := []metrics.Sample{{Name: "/gc/gogc:percent"}}
 		metrics.Read(s)
 		return s[0].Value.Uint64()

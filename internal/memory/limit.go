@@ -1,7 +1,8 @@
 package memory
 
-// Limit is how much memory processes here may take, in bytes: the machine's, or the
-// limit of a container around them if that is less; 0 where neither is known.
+// Limit returns how much memory processes may take here, in bytes: the machine's memory,
+// or the limit of the surrounding container if that is less. It returns 0 if neither is
+// known.
 func Limit() int64 {
 	total, limit := Total(), containerLimit()
 	if total == 0 || limit > 0 && limit < total {

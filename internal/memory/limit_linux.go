@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// containerLimit is the least limit of the control groups that this process is in, 0
-// without one.
+// containerLimit returns the least limit of the control groups that contain this process,
+// and 0 if there is no limit.
 func containerLimit() int64 { return groupLimit(os.DirFS("/")) }
 
-// groupLimit reads control groups of both versions below root. A container often sees
-// its own group as the top one, under another path than /proc/self/cgroup says, so
-// that all groups on the way up are looked at.
+// groupLimit reads control groups of both versions below root. A container often sees its
+// own group as the top group, under a path that differs from the one in
+// /proc/self/cgroup. So all groups up to the top are read.
 func groupLimit(root fs.FS) int64 {
 	groups, err := fs.ReadFile(root, "proc/self/cgroup")
 	if err != nil {

@@ -2,5 +2,5 @@
 
 package memory
 
-// containerLimit is 0: only Linux has control groups.
+// containerLimit returns 0: only Linux has control groups.
 func containerLimit() int64 { return 0 }

@@ -2,7 +2,7 @@ package memory
 
 import "syscall"
 
-// Total is the machine's memory in bytes, 0 where that is not known.
+// Total returns the machine's memory in bytes, and 0 if it is not known.
 func Total() int64 {
 	var s syscall.Sysinfo_t
 	if syscall.Sysinfo(&s) != nil {

@@ -2,5 +2,5 @@
 
 package memory
 
-// Total is the machine's memory in bytes, 0 where that is not known.
+// Total returns the machine's memory in bytes, and 0 if it is not known.
 func Total() int64 { return 0 }

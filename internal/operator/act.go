@@ -35,7 +35,7 @@ func inputOf(a record.Action) any {
 	return workflows.ControlInput{By: a.By, Reason: a.Reason}
 }
 
-// update asks the run's workflow, whose Updates have the names of the actions.
+// update sends the action to the run's workflow, as the Update with the action's name.
 func (o Operator) update(ctx context.Context, a record.Action) (out record.ActionResult, err error) {
 	c, _, done, err := o.Dial(ctx)
 	if err != nil {
@@ -67,7 +67,7 @@ func (o Operator) update(ctx context.Context, a record.Action) (out record.Actio
 	return out, err
 }
 
-// retry lets the run go on where it ended.
+// retry makes the run continue where it ended.
 func (o Operator) retry(ctx context.Context, a record.Action) (out record.ActionResult, err error) {
 	run, err := o.Store.Run(ctx, a.Run)
 	if errors.Is(err, trace.ErrNotFound) {
@@ -92,7 +92,7 @@ func (o Operator) retry(ctx context.Context, a record.Action) (out record.Action
 	return record.ActionResult{Message: "it goes on, retried by " + a.By, Execution: execution}, err
 }
 
-// move moves the promoted pointer, also of a run that has ended.
+// move moves the promoted pointer, even if the run has ended.
 func (o Operator) move(ctx context.Context, a record.Action) (out record.ActionResult, err error) {
 	m := pointer.Mover{Store: o.Store, Run: a.Run, Policy: model.DefaultPolicy, By: a.By, ID: a.ID}
 	var p record.Promotion

@@ -16,22 +16,22 @@ import (
 )
 
 var (
-	// ErrRefused is wrapped when a run, or the store, does not do what it was asked. The
-	// text says why, and what to do.
+	// ErrRefused is wrapped when a run, or the store, refuses a request. The text says
+	// why, and what to do.
 	ErrRefused = errors.New("refused")
-	// ErrNotUnderWay is wrapped, beside ErrRefused, when the run has no workflow that
-	// could answer.
+	// ErrNotUnderWay is wrapped, together with ErrRefused, when the run has no workflow
+	// that could answer.
 	ErrNotUnderWay = errors.New("not under way")
-	// ErrNoAnswer is wrapped when a run does not answer in time. It may still do what it
-	// was asked: asking with the same id finds out.
+	// ErrNoAnswer is wrapped when a run does not answer in time. It may still do what was
+	// requested; sending the request again with the same id returns the answer.
 	ErrNoAnswer = errors.New("no answer")
 )
 
-// answerTimeout bounds how long a run may take to answer. It does so at once, unless
-// no worker is there to run it.
+// answerTimeout is how long a run may take to answer. It answers immediately, unless no
+// worker is available.
 const answerTimeout = 30 * time.Second
 
-// Store is where actions are on record, and the pointer lies.
+// Store records actions and holds the promoted pointer.
 type Store interface {
 	pointer.Store
 	runstate.Store
@@ -40,32 +40,33 @@ type Store interface {
 	EndAction(ctx context.Context, id string, outcome record.ActionOutcome, r record.ActionResult) error
 }
 
-// Dial connects to Temporal, and says which namespace it uses. done lets go of the
+// Dial connects to Temporal, and returns the namespace that it uses. done closes the
 // connection.
 type Dial func(ctx context.Context) (c client.Client, namespace string, done func(), err error)
 
-// Operator acts for people. It is safe for concurrent use.
+// Operator carries out actions for users. It is safe for concurrent use.
 type Operator struct {
-	// Store may be nil for actions that are asked of a workflow: then they are not put on
-	// record in a store.
+	// Store may be nil for actions that a workflow does; they are then not recorded in a
+	// store.
 	Store Store
 	Dial  Dial
 	// Timeout is how long a run may take to answer; 0 is half a minute.
 	Timeout time.Duration
 }
 
-// NewID is one that nobody has used for an action.
+// NewID returns a new, unique id for an action.
 func NewID() string { return rand.Text() }
 
-// Act does what an action says and returns it with its outcome. Of one that is refused the
-// error says why, and so does the result. Where the outcome is not known the action stays
-// asked, with an error: whoever sends it again with the same id gets the answer.
+// Act does an action and returns it with its outcome. If the action is refused, both the
+// error and the result say why. If the outcome is not known, Act returns an error and the
+// outcome stays ActionAsked; sending the action again with the same id returns the
+// answer.
 func (o Operator) Act(ctx context.Context, a record.Action) (record.Action, error) {
 	return o.Record(ctx, a, o.do)
 }
 
-// Record does something under an action that is on record. What it refuses it says by
-// Refuse; another error leaves the outcome open.
+// Record does something as an action and records it. do returns an error by Refuse to
+// refuse the action; any other error leaves the outcome open.
 func (o Operator) Record(ctx context.Context, a record.Action, do func(context.Context, record.Action) (record.ActionResult, error)) (record.Action, error) {
 	a.Outcome = record.ActionAsked
 	if err := a.Check(); err != nil {
@@ -98,7 +99,7 @@ func (o Operator) Record(ctx context.Context, a record.Action, do func(context.C
 		return a, err
 	}
 	if o.Store != nil {
-		// It is done, whether or not somebody still waits for the answer.
+		// Recorded even if the caller no longer waits for the answer.
 		if failed := o.Store.EndAction(context.WithoutCancel(ctx), a.ID, a.Outcome, a.Result); failed != nil {
 			return a, errors.Join(err, failed)
 		}
@@ -123,18 +124,18 @@ func (o Operator) do(ctx context.Context, a record.Action) (record.ActionResult,
 	return record.ActionResult{}, Refuse("there is no action %q", a.Name)
 }
 
-// refusal is a no that will not turn into a yes by asking again.
+// refusal is a refusal that does not change if the request is repeated.
 type refusal struct {
 	text string
 	kind error // ErrNotUnderWay, or nothing
 }
 
-// Refuse is an error that says why something is not done; it wraps ErrRefused.
+// Refuse returns an error that says why something is not done. It wraps ErrRefused.
 func Refuse(format string, args ...any) error { return refusal{text: fmt.Sprintf(format, args...)} }
 
 func (r refusal) Error() string { return r.text }
 
-// Is makes it ErrRefused, and what kind of one it is.
+// Is reports that a refusal is ErrRefused, and also its kind.
 func (r refusal) Is(target error) bool {
 	return target == ErrRefused || r.kind != nil && target == r.kind
 }

@@ -17,7 +17,8 @@ import (
 	"github.com/fulgurite/fulgurite/store"
 )
 
-// Workflows are asked in the tests of the command, which have a Temporal.
+// The tests of the command, which have a Temporal server, cover actions that workflows
+// do.
 
 var errAway = errors.New("no Temporal there")
 

@@ -1,6 +1,7 @@
-// Package pageserver serves the page of a store for a command: it listens where the flags
-// say, lets in whom they say, and connects the page to Temporal and to what acts on runs.
+// Package pageserver serves the page of a store for a command: it listens at the address
+// that the flags give, admits those whom the flags admit, and connects the page to
+// Temporal and to the code that acts on runs.
 //
-// It is not the page, which is package page, and decides nothing about runs. It
-// opens nothing to other machines without tokens: it refuses flags that would.
+// The page itself is package page. This package decides nothing about runs. It refuses
+// flags that would open the page to other machines without tokens.
 package pageserver

@@ -16,11 +16,11 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// mostExported bounds the files of a version that the page gives out, in bytes.
+// mostExported is the maximum size of a version's files that the page exports, in bytes.
 const mostExported = 8 << 30
 
-// exporter writes the files of versions, those of one at a time: a model lies in memory
-// meanwhile.
+// exporter writes the files of versions. It exports one version at a time, because the
+// whole model is in memory while its files are written.
 type exporter struct {
 	records  fleet.Records
 	operator operator.Operator
@@ -78,7 +78,7 @@ func (e *exporter) write(ctx context.Context, a record.Action, dir string) error
 	return err
 }
 
-// small refuses a version whose files are too large for a page to give out.
+// small returns an error if a version's files are too large for the page to export.
 func (e *exporter) small(ctx context.Context, id model.VersionID) error {
 	v, err := e.records.Store.Version(ctx, id)
 	if err != nil || v.Manifest == "" {

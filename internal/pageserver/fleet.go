@@ -65,7 +65,8 @@ func describe(ctx context.Context, c Connection, name string, kind enums.TaskQue
 	return q, nil
 }
 
-// queueNames are the queues of the product, and those that the runs under way name.
+// queueNames returns the default queues, and the queues that the specs of the runs under
+// way name.
 func (l *live) queueNames(ctx context.Context) ([]string, error) {
 	names := []string{workflows.QueueTraining, workflows.QueueRollout, workflows.QueueTrainGPU}
 	runs, err := l.records.Store.Runs(ctx)
@@ -78,7 +79,7 @@ func (l *live) queueNames(ctx context.Context) ([]string, error) {
 		}
 		sp, err := spec.Stored(run.Spec)
 		if err != nil {
-			continue // what can't be read has no queue that anybody could poll
+			continue // a spec that can't be read names no queue to poll
 		}
 		if queue := sp.WithDefaults().Agent.Queue; queue != "" && !slices.Contains(names, queue) {
 			names = append(names, queue)
@@ -87,8 +88,8 @@ func (l *live) queueNames(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// Gateway implements page.Fleet: the gateway of the stack whose page this is, or the one
-// that holds the lease.
+// Gateway implements page.Fleet. It returns the gateway of the page's own stack, or else
+// the one that holds the lease.
 func (l *live) Gateway(ctx context.Context) (string, error) {
 	if l.gateway != nil {
 		if at := l.gateway(); at != "" {

@@ -14,7 +14,7 @@ import (
 	"github.com/fulgurite/fulgurite/internal/fleet"
 )
 
-// Listening says where the page is served, and to whom.
+// Listening has the flags that say where the page is served, and to whom.
 type Listening struct {
 	Listen      string `help:"Address to listen on, host:port, instead of loopback. Takes --tokens, and TLS or a word on why not." env:"FULGURITE_PAGE_LISTEN" placeholder:"ADDRESS"`
 	Tokens      string `help:"File of tokens (fulgurite token create): everybody has to log in with one." env:"FULGURITE_TOKENS" placeholder:"FILE" type:"path"`
@@ -29,7 +29,8 @@ type UsageError struct{ error }
 
 func usage(format string, args ...any) error { return UsageError{fmt.Errorf(format, args...)} }
 
-// Check refuses what would open the page to somebody whom nobody let in.
+// Check returns an error if the flags would open the page to someone who has not been
+// admitted.
 func (l Listening) Check() error {
 	host, _, err := net.SplitHostPort(l.Listen)
 	local := l.Listen == "" || err == nil && access.IsLoopback(host)
@@ -55,8 +56,8 @@ func (l Listening) Check() error {
 	return nil
 }
 
-// open listens: on the port that is given, which has to be free then, or on the usual one
-// or another.
+// open listens on the given port, which must be free. If none is given, it listens on the
+// default port, or on any free port if that is in use.
 func (l Listening) open(ctx context.Context, port *int) (net.Listener, error) {
 	if err := l.Check(); err != nil {
 		return nil, err
@@ -102,7 +103,7 @@ func (l Listening) listen(ctx context.Context, port *int) (net.Listener, error) 
 	return nil, usage("the page's port: %w", err)
 }
 
-// guard admits whom the flags let in.
+// guard returns the guard that admits those whom the flags admit.
 func (l Listening) guard(at net.Addr, person string) (*access.Guard, error) {
 	host, port, err := net.SplitHostPort(at.String())
 	if err != nil {
@@ -114,7 +115,7 @@ func (l Listening) guard(at net.Addr, person string) (*access.Guard, error) {
 	})
 }
 
-// url is where the page is, over TLS or not.
+// url returns the URL of the page, with https if the page is served over TLS.
 func (l Listening) url(at string) string {
 	if l.TLSCert != "" {
 		return "https://" + strings.TrimPrefix(at, "http://")

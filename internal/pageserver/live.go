@@ -18,10 +18,12 @@ import (
 )
 
 const (
-	// askAgain is how long it is not tried to reach a Temporal that was away.
+	// askAgain is for how long no new connection is tried after Temporal could not be
+	// reached.
 	askAgain = 10 * time.Second
-	// obstaclesEvery is how long an answer about queues and blocked activities is used, and
-	// obstaclesMoving how long one that had none is, while the run gets on.
+	// obstaclesEvery is for how long an answer about queues and blocked activities is
+	// used. obstaclesMoving is the same for an answer without obstacles, while the run
+	// makes progress.
 	obstaclesEvery  = 3 * time.Second
 	obstaclesMoving = 30 * time.Second
 )
@@ -29,14 +31,15 @@ const (
 // Dial connects to Temporal.
 type Dial func(ctx context.Context) (Connection, error)
 
-// Connection is one to a namespace of Temporal's.
+// Connection is a connection to a namespace of Temporal.
 type Connection struct {
 	client.Client
 	Namespace string
 	UI        string // where the Web UI shows its workflows, ending in a slash, or empty
 }
 
-// UI is where the Web UI at an address shows the workflows of a namespace.
+// UI returns the URL at which a Web UI shows the workflows of a namespace, or "" without
+// an address.
 func UI(address, namespace string) string {
 	if address == "" {
 		return ""
@@ -58,7 +61,8 @@ type live struct {
 	found      map[string]obstacles // by run
 }
 
-// reach is a connection. While one is made, others wait.
+// reach returns the connection, and makes it if there is none. Other callers wait
+// meanwhile.
 func (l *live) reach(ctx context.Context) (Connection, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -85,7 +89,7 @@ func (l *live) close() {
 	}
 }
 
-// Runs implements page.Live. Where nothing is under way, the record is enough.
+// Runs implements page.Live. If no run is under way, it needs only the records.
 func (l *live) Runs(ctx context.Context, runs []record.Run) ([]record.Run, error) {
 	c, err := l.reach(ctx)
 	if err == nil {
@@ -121,7 +125,7 @@ func (l *live) State(ctx context.Context, run string) (page.State, error) {
 	}
 	if unknown != nil {
 		if len(found.idle)+len(found.blocked) > 0 {
-			unknown = nil // these say why
+			unknown = nil // the obstacles are the reason
 		}
 		return out, unknown
 	}
@@ -133,18 +137,18 @@ func (l *live) State(ctx context.Context, run string) (page.State, error) {
 	return out, nil
 }
 
-// obstacles are the queues of a run that nobody polls and its blocked activities, as
-// Temporal said at a time.
+// obstacles holds the queues of a run that no worker polls, and the run's blocked
+// activities, as Temporal reported them at a time.
 type obstacles struct {
 	idle    []string
 	blocked []runstate.Blockage
 	at      time.Time
-	// moved is when the run was seen to have got on, and to where.
+	// moved is when progress last changed, and progress is what it changed to.
 	moved    time.Time
 	progress string
 }
 
-// every is how long they are used.
+// every returns for how long the obstacles are used.
 func (o obstacles) every() time.Duration {
 	if len(o.idle)+len(o.blocked) == 0 && time.Since(o.moved) < obstaclesEvery {
 		return obstaclesMoving
@@ -152,8 +156,8 @@ func (o obstacles) every() time.Duration {
 	return obstaclesEvery
 }
 
-// obstacles returns those of a run. To find them, Temporal is asked about each queue and each
-// child, so that a run that gets on is seldom asked about.
+// obstacles returns the obstacles of a run. Finding them takes a question to Temporal for
+// each queue and each child, so they are seldom looked for while the run makes progress.
 func (l *live) obstacles(ctx context.Context, c client.Client, run, agents string, now workflows.Progress) (obstacles, error) {
 	progress := fmt.Sprint(now.Phase, now.Subject, now.Rollouts, now.StepTokens)
 	l.mu.Lock()

@@ -45,7 +45,8 @@ func (o Operate) Reach(ctx context.Context) error {
 	return nil
 }
 
-// Act implements actions.Operator. Who can't be asked is not waited for.
+// Act implements actions.Operator. If Temporal can't be reached, it refuses the action at
+// once instead of waiting.
 func (o Operate) Act(ctx context.Context, a record.Action) (record.Action, error) {
 	if !actions.MovesPointer(a.Name) {
 		if err := o.Reach(ctx); err != nil {
@@ -56,7 +57,7 @@ func (o Operate) Act(ctx context.Context, a record.Action) (record.Action, error
 	return o.Operator.Act(ctx, a)
 }
 
-// Temporal is the connection that the page uses. Nobody else closes it.
+// Temporal returns the connection that the page uses. The caller must not close it.
 func (o Operate) Temporal(ctx context.Context) (client.Client, error) {
 	c, err := o.live.reach(ctx)
 	return c.Client, err

@@ -13,7 +13,7 @@ import (
 	"github.com/fulgurite/fulgurite/page/actions"
 )
 
-// DefaultPort is the page's, beside those of the other parts of a stack.
+// DefaultPort is the page's default port. It follows those of the other parts of a stack.
 const DefaultPort = 8235
 
 // closeTimeout bounds what Close waits for.
@@ -23,15 +23,17 @@ const closeTimeout = 5 * time.Second
 type Options struct {
 	Records fleet.Records
 	Dial    Dial
-	// Gateway is where versions answer, ending in "/v1", or empty; nil is the one that holds
-	// the lease.
+	// Gateway returns the URL at which versions can be asked, ending in "/v1", or "". If
+	// it is nil, the page uses the gateway that holds the lease.
 	Gateway func() string
-	// Loaded are the versions that this process has in memory; nil where it samples nothing.
+	// Loaded returns the versions that this process has in memory. It is nil if this
+	// process samples nothing.
 	Loaded func() []model.VersionID
-	// Port is the one on loopback; nil is the usual one, or another.
+	// Port is the port on loopback. If it is nil, the page uses the default port, or any
+	// free port if that is in use.
 	Port      *int
 	Listening Listening
-	// Local is who acts where nobody logs in.
+	// Local is the name under which actions are recorded if nobody logs in.
 	Local string
 	// Starter makes what starts runs; nil: the page starts none.
 	Starter func(Operate) actions.Starter
@@ -73,10 +75,10 @@ func Serve(ctx context.Context, o Options) (*Served, error) {
 	return &Served{server, p, asked, o.Listening.url(server.URL())}, nil
 }
 
-// URL is where the page is.
+// URL returns the URL of the page.
 func (s *Served) URL() string { return s.url }
 
-// Close ends the page; who follows a run is broken off.
+// Close stops serving the page and ends the streams of readers who follow a run.
 func (s *Served) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()

@@ -1,16 +1,14 @@
-// Package pgtest gives tests a PostgreSQL database of their own, with the
-// store's schema in it.
+// Package pgtest gives each test a separate PostgreSQL database with the store's schema.
 //
-// The server is the one that TEST_DATABASE_URL names (its user must be allowed
-// to create databases), or else one that the package starts from the installed
-// binaries, in a temporary directory, reached by a socket only, once for each
-// test binary. A small shell process watches the test binary: when that ends,
-// in whatever way, the server is stopped and its directory removed.
+// The server is the one that TEST_DATABASE_URL names; its user must be allowed to create
+// databases. Otherwise the package starts one from the installed binaries, in a temporary
+// directory, reachable only by a socket, once for each test binary. A small shell process
+// watches the test binary: when that ends, in whatever way, it stops the server and
+// removes the server's directory.
 //
-// Where there is neither, tests are skipped, except where the environment
-// variable CI is set: there, a check that silently does not run would be a
-// check that passes.
+// If there is neither, tests are skipped, unless the environment variable CI is set:
+// there, a check that was silently skipped would look like one that passed.
 //
-// The server that the package starts does not sync to disk. That is enough for
-// processes that are killed, and not for tests of power loss.
+// The server that the package starts does not sync to disk. That is enough for tests that
+// kill processes, but not for tests of power loss.
 package pgtest

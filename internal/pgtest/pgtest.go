@@ -17,15 +17,15 @@ import (
 	"github.com/fulgurite/fulgurite/store"
 )
 
-// errAbsent says that no PostgreSQL is installed.
+// errAbsent means that PostgreSQL is not installed.
 var errAbsent = errors.New("PostgreSQL is not installed, and TEST_DATABASE_URL is not set")
 
 // serverOfBinary is the one variable that the package keeps: a server takes
 // seconds to start, so the tests of a binary share it.
 var serverOfBinary = sync.OnceValues(find)
 
-// server is where databases are made. Template, if not empty, is a database
-// with the schema.
+// server is a server on which databases are created. template, if not empty, is a
+// database with the schema.
 type server struct {
 	url      string // of a database to connect to for making others
 	template string
@@ -59,7 +59,7 @@ func URL(t testing.TB) string {
 
 func find() (*server, error) {
 	if given := os.Getenv("TEST_DATABASE_URL"); given != "" {
-		// No template: nobody would remove it from a server that is not ours.
+		// There is no template, because it would stay on a server that is not ours.
 		return &server{url: given}, nil
 	}
 	s, err := start()
@@ -74,7 +74,7 @@ func find() (*server, error) {
 	return s, nil
 }
 
-// create makes a database with the schema.
+// create creates a database with the schema.
 func (s *server) create(ctx context.Context, name string) error {
 	if s.template != "" {
 		return s.do(ctx, "CREATE DATABASE "+name+" TEMPLATE "+s.template)
@@ -99,11 +99,11 @@ func (s *server) do(ctx context.Context, statement string) error {
 	return errors.Join(err, conn.Close(ctx))
 }
 
-// database is the URL of another database of the server.
+// database returns the URL of another database on the server.
 func (s *server) database(name string) string {
 	u, err := url.Parse(s.url)
 	if err != nil {
-		return s.url // it was connected to, so this does not happen
+		return s.url // does not happen, since this URL was already used to connect
 	}
 	u.Path = "/" + name
 	return u.String()

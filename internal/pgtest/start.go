@@ -28,7 +28,7 @@ kill -INT $!
 wait $!
 rm -rf "$2"`
 
-// start makes and starts a server.
+// start creates and starts a server.
 func start() (*server, error) {
 	initdb, err := program("initdb")
 	if err != nil {
@@ -81,10 +81,9 @@ func program(name string) (string, error) {
 	return found[len(found)-1], nil
 }
 
-// unprivileged says as whom to run the server, which refuses to run as root,
-// and gives that user the directory. The processes get a group of their own, so
-// that an interrupt from the keyboard does not take the server from tests that
-// are still ending.
+// unprivileged returns the user that runs the server, which refuses to run as root, and
+// gives that user the directory. The processes get their own process group, so that an
+// interrupt from the keyboard does not stop the server while tests are still ending.
 func unprivileged(directory string) (*syscall.SysProcAttr, string, error) {
 	as := &syscall.SysProcAttr{Setpgid: true}
 	if os.Geteuid() != 0 {
@@ -123,7 +122,7 @@ func (s *server) await(log string) error {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			text, _ := os.ReadFile(log) // what it says is only a hint
+			text, _ := os.ReadFile(log) // the log is only a hint, so its error is ignored
 			return fmt.Errorf("no answer within %v: %w: %s", startTimeout, err, text)
 		}
 	}

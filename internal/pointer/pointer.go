@@ -30,13 +30,14 @@ type Mover struct {
 	Store  Store
 	Run    string
 	Policy string
-	By     string // as user@host
-	// ID makes a move that is asked for again the same one; without it each is another.
+	By     string // in the form user@host
+	// ID identifies a move, so that repeating it changes nothing; without ID each move is
+	// new.
 	ID string
 }
 
-// Promote promotes a version that the run's own rule did not, or did before. The pointer
-// goes on moving from there.
+// Promote promotes a version that the run's own rule did not promote, or promoted
+// earlier. The run's rule may move the pointer further from there.
 func (m Mover) Promote(ctx context.Context, version int, reason string) (record.Promotion, error) {
 	history, last, err := m.history(ctx)
 	if err != nil {
@@ -96,7 +97,7 @@ func (m Mover) Pin(ctx context.Context, version int, reason string) (record.Prom
 	return m.move(ctx, record.SourcePin, version, history, reason)
 }
 
-// Unpin lets a pinned pointer move again. It stays where it is.
+// Unpin allows a pinned pointer to move again. It does not move the pointer.
 func (m Mover) Unpin(ctx context.Context, reason string) (record.Promotion, error) {
 	history, last, err := m.history(ctx)
 	if err != nil {
@@ -111,7 +112,7 @@ func (m Mover) Unpin(ctx context.Context, reason string) (record.Promotion, erro
 	return m.move(ctx, record.SourceUnpin, last.Version, history, reason)
 }
 
-// history is every move so far. There is at least one.
+// history returns every move so far, and the last one. There is at least one.
 func (m Mover) history(ctx context.Context) ([]record.Promotion, record.Promotion, error) {
 	if _, err := m.Store.Run(ctx, m.Run); err != nil {
 		return nil, record.Promotion{}, err
@@ -126,7 +127,7 @@ func (m Mover) history(ctx context.Context) ([]record.Promotion, record.Promotio
 	return all, all[len(all)-1], nil
 }
 
-// movable refuses to move a pointer that somebody pinned.
+// movable returns an error if the pointer is pinned.
 func (m Mover) movable(last record.Promotion) error {
 	if !last.Pinned() {
 		return nil
@@ -134,7 +135,8 @@ func (m Mover) movable(last record.Promotion) error {
 	return fmt.Errorf("%w: version %d of run %s is pinned by %s: unpin it first, or pin another one", ErrRefused, last.Version, m.Run, last.By)
 }
 
-// decision is the key of a move: that of who asks, or the next of the history.
+// decision returns the key of a move: it contains the caller's ID or, without one, the
+// next number of the history.
 func (m Mover) decision(source record.Source, history []record.Promotion) string {
 	if m.ID != "" {
 		return fmt.Sprintf("%s-%s", source, m.ID)
@@ -142,7 +144,7 @@ func (m Mover) decision(source record.Source, history []record.Promotion) string
 	return fmt.Sprintf("%s-%d", source, len(history)+1)
 }
 
-// made finds the move that was made under the id already.
+// made returns the move that was already made under the ID.
 func (m Mover) made(history []record.Promotion, source record.Source) (record.Promotion, bool) {
 	if m.ID == "" {
 		return record.Promotion{}, false
@@ -155,8 +157,8 @@ func (m Mover) made(history []record.Promotion, source record.Source) (record.Pr
 	return record.Promotion{}, false
 }
 
-// move makes the next entry of the history. It compares and swaps the pointer, and so
-// does not overrule an entry that was made since the history was read.
+// move adds the next move to the history. It moves the pointer by compare-and-swap, so it
+// fails if another move was made since the history was read.
 func (m Mover) move(ctx context.Context, source record.Source, version int, history []record.Promotion, reason string) (record.Promotion, error) {
 	if source != record.SourceUnpin {
 		if err := m.check(ctx, version); err != nil {
@@ -174,8 +176,8 @@ func (m Mover) move(ctx context.Context, source record.Source, version int, hist
 	return p, err
 }
 
-// check refuses versions that do not exist and those without an evaluation on the gate
-// split, if the run has one.
+// check returns an error for a version that does not exist, or that has no evaluation on
+// the gate split if the run has one.
 func (m Mover) check(ctx context.Context, version int) error {
 	run, err := m.Store.Run(ctx, m.Run)
 	if err != nil {

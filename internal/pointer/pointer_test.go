@@ -15,8 +15,8 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// run has versions 0 to 4; 0, 2 and 4 were evaluated and promoted one after the
-// other.
+// run returns a mover and the store of a run with versions 0 to 4. Of these, 0, 2 and 4
+// were evaluated and promoted, one after the other.
 func run(t *testing.T, gate int) (pointer.Mover, *store.Store) {
 	t.Helper()
 	s, err := store.Open(t.Context(), filepath.Join(t.TempDir(), "store.db"), nil)
@@ -127,7 +127,7 @@ func TestOfManyHandsOneMovesThePointer(t *testing.T) {
 		g.Go(func() error {
 			before, err := h.Store.Promotions(t.Context(), "demo", "main")
 			if err != nil || len(before) > 3 {
-				return err // somebody was quicker
+				return err // another goroutine was faster
 			}
 			if i%2 == 0 {
 				_, err = h.Pin(t.Context(), 2, "two")

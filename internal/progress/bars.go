@@ -11,7 +11,7 @@ import (
 	"github.com/vbauerster/mpb/v8/decor"
 )
 
-// sparks are the heights of a reward among those before it.
+// sparks are the characters for the height of a reward relative to earlier ones.
 const sparks = "▁▂▃▄▅▆▇█"
 
 // barWidth is the length of a bar in characters.
@@ -19,8 +19,8 @@ const barWidth = 40
 
 // bars draws a display on a terminal, several times a second.
 type bars struct {
-	// shown is read while drawing, by goroutines that must not wait for the
-	// display: it waits for them.
+	// shown is read while drawing, by goroutines that must not wait for the display,
+	// since the display waits for them.
 	shown              atomic.Pointer[state]
 	progress           *mpb.Progress
 	steps, work, trend *mpb.Bar
@@ -35,7 +35,7 @@ func newBars(w io.Writer) *bars {
 	}
 	style := mpb.BarStyle().Lbound("").Rbound("").Filler("█").Tip("█").Padding("░")
 	bar := func(name func(state) string, done func(state) string, after func(state) string) *mpb.Bar {
-		// Without a total a bar never completes by itself: the next work starts it anew.
+		// Without a total, a bar never completes by itself; the next work restarts it.
 		return b.progress.New(0, style,
 			mpb.PrependDecorators(show(func(s state) string { return fmt.Sprintf("  %-11s%9s ", name(s), done(s)) })),
 			mpb.AppendDecorators(show(after)))
@@ -59,7 +59,7 @@ func newBars(w io.Writer) *bars {
 // set moves the bars.
 func (b *bars) set(s state) {
 	b.shown.Store(&s)
-	// A step counts when it is over.
+	// A step counts when it is finished.
 	move(b.steps, max(s.step-1, s.rewardStep, 0), s.steps)
 	move(b.work, s.done, s.total)
 }
@@ -74,8 +74,8 @@ func (b *bars) write(text string) {
 	_, _ = io.WriteString(b.progress, text) // see the package's comment
 }
 
-// close draws once more and ends the drawing. When all steps are over there is
-// no work to show.
+// close draws once more and stops drawing. When all steps are finished, the bar of the
+// current work is removed.
 func (b *bars) close() {
 	s := b.shown.Load()
 	b.steps.Abort(false)
@@ -91,7 +91,7 @@ func fraction(done, total int) string {
 	return fmt.Sprintf("%d/%d", done, total)
 }
 
-// pace is how long the run will take.
+// pace returns how long the rest of the run will take.
 func (s state) pace() string {
 	left := s.remaining(time.Now())
 	if left < time.Second {
@@ -100,7 +100,7 @@ func (s state) pace() string {
 	return fmt.Sprintf(" %s left", left.Round(time.Second))
 }
 
-// trend is the last reward and a line of those before it.
+// trend returns the last reward and a sparkline of the rewards so far.
 func (s state) trend() string {
 	if len(s.rewards) == 0 {
 		return fmt.Sprintf("  %-11s", "reward")

@@ -17,19 +17,19 @@ type Display struct {
 
 // state is the latest state that the display received.
 type state struct {
-	work        string // what is under way
-	done, total int    // of it; no total where it can't be counted
+	work        string // the current work
+	done, total int    // of the work; total is 0 if it can't be counted
 	step, steps int
-	rollouts    int       // of a step
+	rollouts    int       // how many a step has
 	rewards     []float64 // in the order of steps
 	rewardStep  int       // of the last reward; 0 before the first
-	speed       string    // of the work
+	speed       string    // speed of the work, as text
 	said        time.Time // when the last line was written, without a terminal
 	firstStep   int
 	began       time.Time // of firstStep
 }
 
-// New makes a display on w. On a terminal Close has to end it.
+// New returns a display that writes to w. On a terminal it has to be closed.
 func New(w io.Writer, isTTY bool) *Display {
 	d := &Display{out: w}
 	if isTTY {
@@ -38,8 +38,8 @@ func New(w io.Writer, isTTY bool) *Display {
 	return d
 }
 
-// Step says that step n of total, counted from 1, is under way; 0 is what comes
-// before the first.
+// Step reports that step n of total, counted from 1, is running; 0 means the time before
+// the first step.
 func (d *Display) Step(n, total int) {
 	d.change(func(s *state) {
 		if s.began.IsZero() && n > 0 {
@@ -49,25 +49,25 @@ func (d *Display) Step(n, total int) {
 	})
 }
 
-// WarmStart says how many updates of the warm start are made.
+// WarmStart reports how many updates of the warm start are made.
 func (d *Display) WarmStart(done, total int) {
 	d.count("warm start", done, total)
 	d.change(d.remind)
 }
 
-// Rollouts says how many of the step's rollouts are finished.
+// Rollouts reports how many of the step's rollouts are finished.
 func (d *Display) Rollouts(done, total int) {
 	d.change(func(s *state) { s.rollouts = total })
 	d.count("rollouts", done, total)
 }
 
-// Evaluation says how many rollouts of the evaluation are finished.
+// Evaluation reports how many rollouts of the evaluation are finished.
 func (d *Display) Evaluation(done, total int) {
 	d.count("evaluation", done, total)
 	d.change(d.remind)
 }
 
-// Phase names what is under way and can't be counted.
+// Phase names the current work, if it can't be counted.
 func (d *Display) Phase(name string) { d.count(name, 0, 0) }
 
 func (d *Display) count(work string, done, total int) {
@@ -82,8 +82,8 @@ func (d *Display) count(work string, done, total int) {
 // quiet is how long a display without a terminal says nothing.
 const quiet = 30 * time.Second
 
-// Pace says how fast the work under way goes and when it will be done, in words that
-// are shown behind it.
+// Pace sets a text that is shown after the current work: how fast it is and when it will
+// be finished.
 func (d *Display) Pace(text string) {
 	d.change(func(s *state) {
 		s.speed = text
@@ -93,7 +93,7 @@ func (d *Display) Pace(text string) {
 	})
 }
 
-// remind says now and then, without a terminal, what takes long.
+// remind writes a line from time to time, without a terminal, about work that takes long.
 func (d *Display) remind(s *state) {
 	switch {
 	case d.bars != nil:
@@ -105,8 +105,8 @@ func (d *Display) remind(s *state) {
 	}
 }
 
-// Reward is the mean reward of a step's rollouts, which finishes the step for
-// the display. Of several rewards of one step the first is shown.
+// Reward reports the mean reward of a step's rollouts. For the display this finishes the
+// step. If there are several rewards for one step, only the first is shown.
 func (d *Display) Reward(step int, mean float64) {
 	d.change(func(s *state) {
 		if step <= s.rewardStep {
@@ -120,15 +120,15 @@ func (d *Display) Reward(step int, mean float64) {
 	})
 }
 
-// Println writes a line of its own, formatted as by fmt.Sprintln.
+// Println writes a separate line, formatted as by fmt.Sprintln.
 func (d *Display) Println(arguments ...any) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.line(fmt.Sprintln(arguments...))
 }
 
-// Close leaves the bars as they are and lets go of the terminal; later calls
-// write plain lines. It may be called twice.
+// Close leaves the bars as they are and releases the terminal; later calls write plain
+// lines. It may be called twice.
 func (d *Display) Close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -156,7 +156,7 @@ func (d *Display) line(text string) {
 	_, _ = io.WriteString(d.out, text) // see the package's comment
 }
 
-// finished is the line of a step without a terminal.
+// finished returns the line for a finished step, which is written without a terminal.
 func (s *state) finished(step int, mean float64) string {
 	text := fmt.Sprintf("step %d", step)
 	if s.steps > 0 {
@@ -169,7 +169,7 @@ func (s *state) finished(step int, mean float64) string {
 	return text + "\n"
 }
 
-// underWay is the line of what takes long.
+// underWay returns the line for work that takes long.
 func (s *state) underWay() string {
 	text := s.work
 	if s.step > 0 {
@@ -184,8 +184,8 @@ func (s *state) underWay() string {
 	return text + "\n"
 }
 
-// remaining is how long the steps to come take if they are as long as those this
-// display has seen; 0 says that it has seen none, or that none is to come.
+// remaining returns how long the remaining steps take if they take as long as those that
+// this display has seen. It returns 0 if it has seen none or none remain.
 func (s *state) remaining(now time.Time) time.Duration {
 	seen := s.step - s.firstStep
 	if s.began.IsZero() || seen < 1 || s.rewardStep >= s.steps {

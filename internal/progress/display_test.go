@@ -14,7 +14,7 @@ import (
 	"github.com/fulgurite/fulgurite/internal/progress"
 )
 
-// showTwoSteps tells a display of two steps as a poller does: some things twice.
+// showTwoSteps reports two steps to a display as a poller does: some things twice.
 func showTwoSteps(d *progress.Display) {
 	d.Println("a run of", 2, "steps")
 	for i, mean := range []float64{0.25, 0.5} {

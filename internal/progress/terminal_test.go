@@ -15,7 +15,8 @@ import (
 	"github.com/fulgurite/fulgurite/internal/ptytest"
 )
 
-// watch returns a function that says all that the terminal got, once it is closed.
+// watch returns a function that returns everything that the terminal received until it
+// was closed.
 func watch(screen io.Reader) func() (string, error) {
 	type result struct {
 		text string
@@ -24,7 +25,7 @@ func watch(screen io.Reader) func() (string, error) {
 	seen := make(chan result, 1)
 	go func() {
 		text, err := io.ReadAll(screen)
-		if errors.Is(err, syscall.EIO) { // how a terminal says that nobody writes any more
+		if errors.Is(err, syscall.EIO) { // a terminal returns this once all writers have closed it
 			err = nil
 		}
 		seen <- result{string(text), err}
@@ -100,7 +101,7 @@ func TestBarsFitANarrowTerminal(t *testing.T) {
 	}
 }
 
-// emulate is as much of a terminal as the bars use: lines, "up n lines" and
+// emulate implements as much of a terminal as the bars need: lines, "up n lines" and
 // "clear to the end of the screen".
 func emulate(t *testing.T, text string) string {
 	t.Helper()

@@ -15,7 +15,7 @@ type Transfer struct {
 	total    int64
 }
 
-// NewTransfer begins to show what name says.
+// NewTransfer starts to show a transfer with the given name.
 func NewTransfer(w io.Writer, isTTY bool, name string) *Transfer {
 	t := &Transfer{}
 	if isTTY {
@@ -27,7 +27,7 @@ func NewTransfer(w io.Writer, isTTY bool, name string) *Transfer {
 	return t
 }
 
-// Set says how far it is.
+// Set sets how many bytes are done.
 func (t *Transfer) Set(done, total int64) {
 	if t.bar == nil {
 		return

@@ -7,18 +7,18 @@ import (
 	"github.com/fulgurite/fulgurite/wire"
 )
 
-// EventKind says what a server-sent event of a streamed reply is.
+// EventKind is the kind of a server-sent event in a streamed reply.
 type EventKind int
 
 // The kinds.
 const (
 	ReplyEvent EventKind = iota // part of the reply
-	Keepalive                   // nothing but a sign of life
+	Keepalive                   // only a sign of life
 	ErrorEvent                  // tells of an error
 )
 
-// KindOf looks at an event. Keepalives are comments and, of Anthropic's API, the
-// event ping; errors are told apart from replies whose error is null.
+// KindOf returns the kind of an event. Keepalives are comments and, in Anthropic's API,
+// the event ping. A part of a reply whose error is null is not an error.
 func KindOf(event []byte) EventKind {
 	comment := true
 	for line := range bytes.Lines(event) {
@@ -39,7 +39,7 @@ func KindOf(event []byte) EventKind {
 	return ReplyEvent
 }
 
-// EventData is the data of an event.
+// EventData returns the data of an event.
 func EventData(event []byte) []byte {
 	var data []byte
 	for line := range bytes.Lines(event) {
@@ -50,8 +50,8 @@ func EventData(event []byte) []byte {
 	return bytes.TrimSpace(data)
 }
 
-// BlamesAgent reports whether an ErrorEvent blames the agent's request. An error that
-// blames nobody by name is a fault of the machinery.
+// BlamesAgent reports whether an ErrorEvent blames the agent's request. Any other error
+// is a fault of the infrastructure.
 func BlamesAgent(event []byte) bool {
 	words, _ := wire.ReadFailure(EventData(event))
 	return slices.ContainsFunc(words, func(word string) bool {

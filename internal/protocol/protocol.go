@@ -1,11 +1,11 @@
-// Package protocol has what the forwarder beside an agent and a gateway say to each
-// other on top of the APIs of models: headers, codes of refusals, and which errors are
-// faults of the machinery.
+// Package protocol defines what a gateway and the forwarder next to an agent exchange in
+// addition to the APIs of models: headers, codes of refusals, and which errors are faults
+// of the infrastructure.
 //
 // The forwarder names each request of its agent ([ExchangeHeader]) and counts how often
-// it asked ([RetryHeader]), so that a gateway answers the same. The gateway marks its
-// own faults ([FaultHeader]), which the forwarder hides by asking again, and gives
-// every refusal a code ([CodeHeader]), of which some end the attempt.
+// it has sent it ([RetryHeader]), so that a gateway gives the same answer. The gateway
+// marks its own faults ([FaultHeader]), which the forwarder hides by sending the request
+// again. It also gives every refusal a code ([CodeHeader]); some codes end the attempt.
 package protocol
 
 import (
@@ -15,25 +15,24 @@ import (
 	"strings"
 )
 
-// The headers. Those that begin with HeaderPrefix are between forwarder and gateway:
-// what an agent sends under such a name is dropped.
+// The headers. Those that begin with HeaderPrefix are only between forwarder and gateway:
+// the forwarder drops such headers of an agent.
 const (
 	HeaderPrefix = "X-Fulgurite-"
-	// FaultHeader on a reply of status 5xx says that the gateway, not the request, is
-	// at fault: the request may be asked again as it is, and the attempt must not be
-	// blamed.
+	// FaultHeader on a reply with status 5xx means that the gateway is at fault, not the
+	// request: the same request may be sent again, and the attempt must not be blamed.
 	FaultHeader = HeaderPrefix + "Fault"
 	// CodeHeader holds the code of a failure, also for APIs whose errors have no place
 	// for it.
 	CodeHeader = HeaderPrefix + "Code"
-	// RetryHeader on a request counts how often the forwarder has asked the same
-	// before without getting a whole reply.
+	// RetryHeader on a request counts how often the forwarder has already sent the same
+	// request without getting a complete reply.
 	RetryHeader = HeaderPrefix + "Retry"
-	// ExchangeHeader on a request names the one request of the agent that is asked
-	// for, however often: two that are alike have two names.
+	// ExchangeHeader on a request identifies one request of the agent, however often it
+	// is sent. Two equal requests of the agent have different identifiers.
 	ExchangeHeader = HeaderPrefix + "Exchange"
-	// InstanceHeader on what a server of tools answers a probe with says which process
-	// it is.
+	// InstanceHeader on a tool server's answer to a probe identifies the process that
+	// answers.
 	InstanceHeader = HeaderPrefix + "Instance"
 	// SDKRetryHeader is sent by the common SDKs when they ask again. The forwarder
 	// adds its own count to it.
@@ -52,8 +51,8 @@ const (
 	CodeNotFound       = "not_found"
 )
 
-// IsFault reports whether a reply speaks for a fault of the machinery: one that the
-// gateway declares, or one of a proxy that could not reach it.
+// IsFault reports whether a reply shows a fault of the infrastructure: one that the
+// gateway declares, or one of a proxy that could not reach the gateway.
 func IsFault(response *http.Response) bool {
 	switch response.StatusCode {
 	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
@@ -62,18 +61,18 @@ func IsFault(response *http.Response) bool {
 	return response.StatusCode >= 500 && response.Header.Get(FaultHeader) != ""
 }
 
-// CodeOf is the code of a failure, from the headers of its reply or else from its body
-// or event. It is empty if there is none.
+// CodeOf returns the code of a failure from the headers of its reply, or else from its
+// body or event. It returns "" if there is none.
 func CodeOf(header http.Header, body []byte) string {
 	var failure struct {
 		Code  string // of an event of a stream
 		Error struct{ Code string }
 	}
-	_ = json.Unmarshal(body, &failure) // what isn't JSON has no code
+	_ = json.Unmarshal(body, &failure) // a body that is not JSON has no code
 	return cmp.Or(header.Get(CodeHeader), failure.Error.Code, failure.Code)
 }
 
-// PresentedKey is the API key in the headers of OpenAI's or Anthropic's SDKs.
+// PresentedKey returns the API key from the headers of OpenAI's or Anthropic's SDKs.
 func PresentedKey(r *http.Request) string {
 	scheme, key, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if strings.EqualFold(scheme, "Bearer") {

@@ -47,7 +47,7 @@ func TestEveryEventOfEveryAPIIsRecognized(t *testing.T) {
 			event := s.Fail(&c.failure)
 			require.Equal(t, protocol.ErrorEvent, protocol.KindOf(event), "%s of %s: %s", name, api, event)
 			require.Equal(t, c.blames, protocol.BlamesAgent(event), "%s of %s: %s", name, api, event)
-			if api != wire.Messages { // whose errors have no code: it is in the header
+			if api != wire.Messages { // its errors have no code, which is in the header instead
 				require.Equal(t, c.failure.Code, protocol.CodeOf(http.Header{}, protocol.EventData(event)), "%s of %s", name, api)
 				require.Equal(t, c.failure.Code, protocol.CodeOf(http.Header{}, c.failure.Body(api)), "%s of %s", name, api)
 			}

@@ -1,8 +1,8 @@
 //go:build linux
 
-// Package ptytest opens pseudo-terminals, so that tests see what a person at a
-// terminal would. It is for tests on Linux and no terminal emulator: it says
-// which bytes arrive, not what they would look like.
+// Package ptytest opens pseudo-terminals, so that tests see what a person at a terminal
+// would see. It is for tests on Linux. It is not a terminal emulator: it shows which
+// bytes arrive, not how they would look.
 //
 // Both ends are closed when the test ends.
 package ptytest

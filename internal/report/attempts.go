@@ -9,7 +9,7 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// Attempts counts attempts by what became of them, and their calls.
+// Attempts counts attempts by their result, and counts their calls.
 type Attempts struct {
 	Total       int            `json:"total"`
 	Completed   int            `json:"completed"`
@@ -17,9 +17,9 @@ type Attempts struct {
 	Failures    map[string]int `json:"failures,omitempty"` // of the agent, by kind
 	InfraFault  int            `json:"infra_fault"`
 	Lost        int            `json:"lost"`    // never sealed, and replaced by a later attempt
-	Running     int            `json:"running"` // not sealed, and the latest of its rollout
-	// Repeated had a result, which was lost on its way, so that a later attempt
-	// was made all the same.
+	Running     int            `json:"running"` // not sealed, and the latest attempt at its rollout
+	// Repeated counts attempts that had a result, but were replaced by a later attempt
+	// because the result was lost on its way.
 	Repeated int   `json:"repeated"`
 	Calls    Calls `json:"calls"`
 }
@@ -27,28 +27,27 @@ type Attempts struct {
 // Calls counts model calls and sampled tokens.
 type Calls struct {
 	Recorded    int `json:"recorded"`
-	Sampled     int `json:"sampled"`  // recorded, and not replayed
+	Sampled     int `json:"sampled"`  // recorded but not replayed
 	Replayed    int `json:"replayed"` // answered from the record of an earlier attempt
-	Tokens      int `json:"tokens"`   // of recorded calls
+	Tokens      int `json:"tokens"`   // sampled tokens of all recorded calls
 	TokensSaved int `json:"tokens_saved"`
 }
 
-// Interruptions are attempts that did not come to a result through no fault of
-// the agent: lost ones and those that saw a fault of the infrastructure. The time
-// lost with each is from what it last left on record until the next attempt at
-// its rollout began.
+// Interruptions counts attempts that got no result through no fault of the agent: lost
+// ones, and those with a fault of the infrastructure. The time lost with an attempt is
+// the time between its last record and the beginning of the next attempt at its rollout.
 type Interruptions struct {
-	Count         int     `json:"count"` // of those that a later attempt replaced
+	Count         int     `json:"count"` // how many of them a later attempt replaced
 	Seconds       float64 `json:"seconds"`
 	MedianSeconds float64 `json:"median_seconds"`
 	MaxSeconds    float64 `json:"max_seconds"`
 }
 
-// unknownFailure counts failures of which only the text is on record.
+// unknownFailure counts failures of which the record has only a text.
 const unknownFailure = "unknown"
 
-// countAttempts fills in everything that is known attempt by attempt. Trials come
-// in order, so that the next attempt at a rollout is the next trial.
+// countAttempts fills in everything that follows from single attempts. Trials are
+// ordered, so the next attempt at a rollout is the next trial.
 func (r *Report) countAttempts(m records) {
 	replays := make(map[trace.Address]record.Replayed, len(m.replays))
 	for _, p := range m.replays {
@@ -116,7 +115,8 @@ func (c *Calls) add(t record.Trial, p record.Replayed) {
 	c.TokensSaved += p.Tokens
 }
 
-// lostSeconds is 0 where the clocks of two machines disagree by more than was lost.
+// lostSeconds returns the time lost with attempt t. It returns 0 if the clocks of two
+// machines differ by more than this time.
 func lostSeconds(t, next record.Trial) float64 {
 	last := t.Begun
 	if t.Progress.After(last) {
@@ -139,14 +139,14 @@ func interruptions(lost []float64) Interruptions {
 	return out
 }
 
-// Refusal is the refused calls of a run with one code.
+// Refusal counts the refused calls of a run with one code.
 type Refusal struct {
 	trace.RefusalCount
-	// Attempt is the address of the latest attempt that was refused so.
+	// Attempt is the address of the latest attempt that was refused with this code.
 	Attempt string `json:"attempt"`
 }
 
-// Refusals makes lines of a report of what a store counted.
+// Refusals converts a store's counts for a report.
 func Refusals(counts []trace.RefusalCount) []Refusal {
 	all := make([]Refusal, len(counts))
 	for i, c := range counts {
@@ -155,7 +155,7 @@ func Refusals(counts []trace.RefusalCount) []Refusal {
 	return all
 }
 
-// Text says it in one line.
+// Text returns the refusal as one line.
 func (r Refusal) Text() string {
 	return fmt.Sprintf("%s: %s of %s, last %s: %s", r.Code, counted(r.Count, "call"), counted(r.Attempts, "attempt"), r.Attempt, r.Message)
 }

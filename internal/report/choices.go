@@ -14,8 +14,8 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// taskOf is the task that the streams, or a curriculum's choice, have for a prompt of a
-// finished step. What a choice names that is no task is a fault.
+// taskOf returns the task that the streams, or a curriculum's choice, have for a prompt
+// of a finished step. If a choice names a task that does not exist, that is a fault.
 func (l *ledger) taskOf(p prompt) tasks.Task {
 	var index int
 	switch {
@@ -33,8 +33,8 @@ func (l *ledger) taskOf(p prompt) tasks.Task {
 	return l.tasks[index]
 }
 
-// checkChoices makes the choice of each finished step anew, from the results on record,
-// and reports those that come out otherwise.
+// checkChoices makes the choice of each finished step again, from the results on record,
+// and reports the choices that differ.
 func (l *ledger) checkChoices() {
 	if !l.spec.Training.Chooses() {
 		return
@@ -80,8 +80,8 @@ func (l *ledger) checkChoice(made record.Choice, scores []record.StepScore) erro
 	return nil
 }
 
-// scores are the rewards of all groups by step: of each sample that of the last attempt
-// which came to one.
+// scores returns the rewards of all groups by step: for each sample the reward of the
+// last attempt that got one.
 func (l *ledger) scores() []record.StepScore {
 	var out []record.StepScore
 	for p, samples := range l.rewards {
@@ -93,7 +93,7 @@ func (l *ledger) scores() []record.StepScore {
 	return out
 }
 
-// between are the scores of steps first to last, of scores that are sorted by step.
+// between returns the scores of steps first to last. scores must be sorted by step.
 func between(scores []record.StepScore, first, last int) []record.StepScore {
 	at := func(step int) int {
 		i, _ := slices.BinarySearchFunc(scores, step, func(s record.StepScore, step int) int { return cmp.Compare(s.Step, step) })

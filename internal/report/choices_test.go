@@ -13,9 +13,9 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// newChosenRun is a run of two steps whose tasks a band chooses. In step 1 the first task
-// was quarantined, and the second never solved. edit changes choices before they are put
-// on record.
+// newChosenRun returns a run of two steps whose tasks a band chooses. In step 1, the
+// first task was quarantined and the second never solved. edit changes choices before
+// they are recorded.
 func newChosenRun(t *testing.T, edit func(*record.Choice)) *testRun {
 	t.Helper()
 	s := spec.Spec{Seed: seed, Training: spec.Training{Steps: 2, TasksPerStep: perStep, SamplesPerTask: samples, Curriculum: &spec.Curriculum{Type: spec.CurriculumBand, Forget: 0.1}}}
@@ -55,7 +55,7 @@ func (run *testRun) choose(s spec.Spec, step int, edit func(*record.Choice)) {
 	}
 	stored, err := run.store.PutChoice(ctx, c)
 	require.NoError(run.t, err)
-	stored.Step = step // where an edit moved it
+	stored.Step = step // in case edit changed it
 	run.choices[step] = stored
 }
 
@@ -95,7 +95,7 @@ func TestAStepWithoutItsChoiceIsAFault(t *testing.T) {
 	t.Parallel()
 	run := newChosenRun(t, func(c *record.Choice) {
 		if c.Step == 2 {
-			c.Step = 3 // which nobody looks for
+			c.Step = 3 // a step that has no choice
 		}
 	})
 	require.Contains(t, faultsOf(run.report()), "step 2 is finished, and which tasks it was to attempt is not on record")

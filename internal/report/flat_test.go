@@ -13,9 +13,10 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// newFlatRun is a run of one step that may replace two flat groups. Of its tasks
-// the first was flat, the second quarantined; what stood in for the first was flat
-// too, and what stood in for that is flat and trained all the same.
+// newFlatRun returns a run of one step that may replace two flat groups. Of its tasks,
+// the first was flat and the second quarantined. The replacement of the first was flat,
+// too. The replacement of that one was also flat, but was trained, since no replacement
+// was left.
 func newFlatRun(t *testing.T) *testRun {
 	t.Helper()
 	run := newEmptyRun(t, spec.Training{Steps: 2, TasksPerStep: perStep, SamplesPerTask: samples, DynamicSampling: 2})
@@ -25,12 +26,12 @@ func newFlatRun(t *testing.T) *testRun {
 	run.rewarded(1, trace.Train, 2, true, 0, 1)
 	run.rewarded(1, trace.Reserve, 0, false, 1, 1) // for the first
 	run.rewarded(1, trace.Reserve, 1, true, 1, 0)  // for the second
-	run.rewarded(1, trace.Reserve, 2, true, 0, 0)  // for that of the first: nothing is left to replace it
+	run.rewarded(1, trace.Reserve, 2, true, 0, 0)  // replaces the replacement of the first; no replacement is left for it
 	return run
 }
 
-// rewarded runs a group to these rewards, after an attempt at each sample that a
-// fault ended, and trains on it or does not.
+// rewarded adds a group with these rewards, and trains on it if train is true. Each
+// sample first has an attempt that a fault ended.
 func (run *testRun) rewarded(step int, kind trace.Kind, task int, train bool, rewards ...float64) {
 	for sample, reward := range rewards {
 		id := trace.RolloutID{Run: "demo", Kind: kind, Step: step, Task: task, Sample: sample}
@@ -60,8 +61,8 @@ func TestReplacedFlatPromptsAreAccountedFor(t *testing.T) {
 	require.Contains(t, text.String(), "flat                     2  (4 samples; not trained: no advantage)")
 }
 
-// Where more than final rewards makes the credit, equal ones may be trained, and
-// others replaced.
+// If credit depends on more than final rewards, groups with equal rewards may be trained,
+// and others replaced.
 func TestWhatCreditReplacedIsAccountedFor(t *testing.T) {
 	t.Parallel()
 	run := newRunWith(t, spec.Spec{

@@ -17,19 +17,19 @@ import (
 // use is one occurrence of an attempt in a batch.
 type use struct {
 	address trace.Address
-	batch   int // step
+	batch   int // the step of the batch
 }
 
-// ledger compares what finished steps had to train on with what they did.
+// ledger compares what finished steps had to train with what they did train.
 type ledger struct {
 	records
 	made        map[int]model.Version // by number
 	trials      map[trace.Address]record.Trial
 	attempts    map[prompt]int
-	rewards     map[prompt]map[int]float64 // by sample: of the last attempt that came to one
+	rewards     map[prompt]map[int]float64 // by sample: the reward of the last attempt that got one
 	taskIDs     map[prompt]string
 	quarantined map[prompt]bool
-	outcomes    map[prompt]map[int]trace.Outcome // by sample: of the last attempt
+	outcomes    map[prompt]map[int]trace.Outcome // by sample: the outcome of the last attempt
 	used        map[prompt][]use
 	faults      []string
 }
@@ -64,8 +64,8 @@ func (l *ledger) accountForRest(r *Report) {
 	}
 }
 
-// withdrawn reports whether no attempt at a prompt counts any more: a person had the
-// run make them again, and it came to need the prompt no longer.
+// withdrawn reports whether no attempt at a prompt counts any more: a person made the run
+// repeat them, and the run then no longer needed the prompt.
 func (l *ledger) withdrawn(p prompt) bool {
 	for _, outcome := range l.outcomes[p] {
 		if outcome != trace.InfraFault {
@@ -119,10 +119,10 @@ func (l *ledger) add(t record.Trial) {
 	l.rewards[p][t.Sample] = *t.Reward
 }
 
-// flat reports whether the step could replace a prompt that was used so often: all its
-// samples came to the same reward. Some credit depends on more than rewards, and the run
-// decided by the calls. This is not computed anew: a prompt is flat if all its samples
-// came to some reward and none was trained.
+// flat reports whether the step could replace a prompt that was used this often, because
+// all its samples got the same reward. If credit depends on more than rewards, the run
+// decided by the calls. This decision is not recomputed here: such a prompt is flat if
+// all its samples got some reward and none was trained.
 func (l *ledger) flat(p prompt, uses int) bool {
 	n := l.spec.Training.SamplesPerTask
 	byCredit := l.spec.Credit.FlatByCredit()
@@ -134,9 +134,9 @@ func (l *ledger) flat(p prompt, uses int) bool {
 	return ok && n > 1 && (!byCredit || uses == 0)
 }
 
-// read adds what the batch of a step trains on, and whether it is the one that
-// its version was trained on. A batch that can't be read is a fault of the run,
-// and its prompts count as skipped.
+// read adds what the batch of a step trains on, and checks that it is the batch on which
+// the step's version was trained. A batch that can't be read is a fault of the run, and
+// its prompts count as skipped.
 func (l *ledger) read(ctx context.Context, blobs Blobs, s record.Step) error {
 	digest := s.Batch
 	if made := l.batches[s.Step].Digest; made != digest {
@@ -187,7 +187,8 @@ func (l *ledger) check(a trace.Address, t model.BatchTrajectory, step int) {
 	}
 }
 
-// step accounts for what the streams had for a step, and removes it from the ledger.
+// step accounts for the prompts that the streams had for a step, and removes them from
+// the ledger.
 func (l *ledger) step(step int) Step {
 	out := Step{Step: step}
 	perStep := l.spec.Training.TasksPerStep
@@ -199,8 +200,9 @@ func (l *ledger) step(step int) Step {
 		out.Issued++
 		l.account(&out, p, l.taskOf(p))
 	}
-	// Every prompt that is quarantined or flat is replaced, a replacement too. The step
-	// decided about those of the stream first, then about the reserves by number.
+	// Every quarantined or flat prompt is replaced, even if it is itself a replacement.
+	// The step decided first about the prompts of the stream, then about the reserves by
+	// number.
 	for k := 0; k < out.Quarantined+out.Flat; k++ {
 		out.Refills++
 		p := prompt{trace.Reserve, step, k}
@@ -209,7 +211,7 @@ func (l *ledger) step(step int) Step {
 	return out
 }
 
-// account finds out what became of a prompt.
+// account finds out how a prompt was used.
 func (l *ledger) account(out *Step, p prompt, task tasks.Task) {
 	uses := l.used[p]
 	delete(l.used, p)
@@ -236,7 +238,7 @@ func (l *ledger) account(out *Step, p prompt, task tasks.Task) {
 			missing++
 		}
 	}
-	left := l.spec.Training.DynamicSampling - out.Flat // replacements
+	left := l.spec.Training.DynamicSampling - out.Flat // replacements that are left
 	due := left > 0 && !l.quarantined[p] && l.flat(p, len(uses))
 	if due && len(uses) > 0 {
 		l.fault("%s was trained, although its rewards are all equal and the step could still replace %d", p, left)

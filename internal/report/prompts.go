@@ -7,31 +7,32 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// Prompts accounts for the prompts of finished steps. A prompt is a task at a
-// place of a stream, and each was trained exactly once, with all its samples, or
-// quarantined, or replaced because it was flat:
+// Prompts counts the prompts of finished steps. A prompt is a task at a position of a
+// stream. Each has to be trained exactly once with all its samples, or quarantined, or
+// replaced because it was flat:
 // Issued + Refills = Trained + Quarantined + Flat + Skipped + Duplicated.
 type Prompts struct {
 	Issued      int `json:"issued"`  // by the stream of tasks
 	Refills     int `json:"refills"` // from the reserve, one for each quarantined or flat
 	Quarantined int `json:"quarantined"`
-	// Flat were tried, but not trained: they would have had no advantage, and a step with
-	// training.dynamic_sampling put another prompt in the place.
+	// Flat counts prompts that were tried but not trained: they would have had no
+	// advantage, so a step with training.dynamic_sampling replaced them by others.
 	Flat int `json:"flat"`
-	// FlatSamples are the rollouts of those; they counted, and nothing was learned
-	// from them.
+	// FlatSamples counts the rollouts of flat prompts; they counted, and nothing was
+	// learned from them.
 	FlatSamples int `json:"flat_samples"`
 	Trained     int `json:"trained"`    // exactly once
-	Skipped     int `json:"skipped"`    // not trained, or in part
+	Skipped     int `json:"skipped"`    // not trained, or not with all samples
 	Duplicated  int `json:"duplicated"` // trained more than once
-	// Unexpected were trained, but no stream issued them.
+	// Unexpected counts prompts that were trained although no stream issued them.
 	Unexpected int `json:"unexpected"`
-	// UnderWay have begun in steps that are not finished.
+	// UnderWay counts prompts that have begun in steps that are not finished.
 	UnderWay int `json:"under_way"`
-	// Withdrawn were tried in finished steps, but no attempt at them came to a result
-	// that counts: they stood in for others until the run was retried.
+	// Withdrawn counts prompts that were tried in finished steps without a result that
+	// counts: they replaced others until the run was retried.
 	Withdrawn int `json:"withdrawn"`
-	// Abandoned have begun in steps that were not finished when the run ended.
+	// Abandoned counts prompts that had begun in steps that were not finished when the
+	// run ended.
 	Abandoned int `json:"abandoned"`
 }
 
@@ -53,8 +54,8 @@ type Step struct {
 	Prompts
 	Samples  int `json:"samples"`
 	Attempts int `json:"attempts"`
-	// Interrupted are its attempts that a later one replaced because of a fault, and
-	// InterruptedSeconds the time lost with them.
+	// Interrupted counts the step's attempts that a later one replaced because of a
+	// fault, and InterruptedSeconds is the time lost with them.
 	Interrupted        int     `json:"interrupted"`
 	InterruptedSeconds float64 `json:"interrupted_seconds"`
 }
@@ -66,7 +67,7 @@ type prompt struct {
 	task int // ordinal in its stream
 }
 
-// String says where the prompt is, for example "train-3/17".
+// String returns the position of the prompt, for example "train-3/17".
 func (p prompt) String() string { return fmt.Sprintf("%s-%d/%d", p.kind, p.step, p.task) }
 
 // accountForPrompts compares the batches with the streams.

@@ -42,7 +42,7 @@ type Blobs interface {
 	Get(ctx context.Context, digest string) ([]byte, error)
 }
 
-// records are everything that a report is made from.
+// records holds everything from which a report is made.
 type records struct {
 	run         record.Run
 	spec        spec.Spec
@@ -66,7 +66,7 @@ func readRecords(ctx context.Context, s Store, blobs Blobs, run, policy string) 
 		return m, err
 	}
 	if m.run.Status == record.Refused {
-		return m, nil // nothing came of its spec
+		return m, nil // a refused run has no results
 	}
 	if m.spec, err = spec.Stored(m.run.Spec); err != nil {
 		return m, fmt.Errorf("decode its spec: %w", err)
@@ -112,14 +112,14 @@ func readRecords(ctx context.Context, s Store, blobs Blobs, run, policy string) 
 	return m, nil
 }
 
-// Line is something that happened to the promoted pointer, or was decided about it.
+// Line is a move of the promoted pointer, or a decision about it.
 type Line struct {
 	At   time.Time
 	Text string
 }
 
-// History lays moves and decisions that moved nothing out in the order in which
-// they came.
+// History returns moves, and decisions that did not move the pointer, in chronological
+// order.
 func History(moves []record.Promotion, decisions []record.Decision) []Line {
 	lines := make([]Line, 0, len(moves)+len(decisions))
 	for _, p := range moves {
@@ -127,7 +127,7 @@ func History(moves []record.Promotion, decisions []record.Decision) []Line {
 	}
 	for _, d := range decisions {
 		text := d.Reason
-		if !strings.HasPrefix(text, fmt.Sprintf("version %d %s: ", d.Candidate, d.Verdict)) { // which says it
+		if !strings.HasPrefix(text, fmt.Sprintf("version %d %s: ", d.Candidate, d.Verdict)) { // otherwise the reason already contains the verdict
 			text = d.Verdict + ": " + text
 		}
 		lines = append(lines, Line{d.At, text})
@@ -136,7 +136,7 @@ func History(moves []record.Promotion, decisions []record.Decision) []Line {
 	return lines
 }
 
-// Move says a move of the promoted pointer in a sentence.
+// Move describes a move of the promoted pointer in a sentence.
 func Move(p record.Promotion) string {
 	what := fmt.Sprintf("version %d → %d", p.Previous, p.Version)
 	switch {

@@ -19,11 +19,11 @@ type Report struct {
 	Status record.Status `json:"status"`
 	// Error says why a run that ended did not complete.
 	Error string `json:"error,omitempty"`
-	// Steps are finished, of Planned.
+	// Steps is how many of the Planned steps are finished.
 	Steps   int     `json:"steps"`
 	Planned int     `json:"planned"`
 	Prompts Prompts `json:"prompts"`
-	// Samples are the rollouts that were trained on.
+	// Samples is how many rollouts were trained on.
 	Samples       int                     `json:"samples"`
 	Attempts      Attempts                `json:"attempts"`
 	ByKind        map[trace.Kind]Attempts `json:"attempts_by_kind"`
@@ -33,18 +33,18 @@ type Report struct {
 	Divergences   []Divergence            `json:"divergences"`
 	Refusals      []Refusal               `json:"refusals"` // of model calls, by code
 	Versions      int                     `json:"versions"`
-	Collected     []int                   `json:"collected"` // versions that gave up their files
+	Collected     []int                   `json:"collected"` // versions whose files were deleted
 	Promoted      *int                    `json:"promoted"`  // null before the first promotion
 	Pinned        bool                    `json:"pinned"`
-	Pointer       map[record.Source]int   `json:"pointer_moves"` // by what moved it
+	Pointer       map[record.Source]int   `json:"pointer_moves"` // number of moves by what moved the pointer
 	Promotions    []record.Promotion      `json:"promotions"`
-	Decisions     []record.Decision       `json:"decisions"` // those that moved nothing
+	Decisions     []record.Decision       `json:"decisions"` // those that did not move the pointer
 	Evaluations   []Evaluation            `json:"evaluations"`
-	// Only is the split of a run that trains nothing, and Evaluates the model that it is
-	// about, where that is not the run's own.
+	// Only is the split of a run that trains nothing. Evaluates is the model that it
+	// evaluates, if that is not the run's own.
 	Only      trace.Kind `json:"evaluation_only,omitempty"`
 	Evaluates string     `json:"evaluates,omitempty"`
-	// Faults say what is wrong with the run, one a line.
+	// Faults lists what is wrong with the run, each in one line.
 	Faults []string `json:"faults"`
 
 	interrupted map[int]Interruptions // by training step
@@ -53,7 +53,8 @@ type Report struct {
 // OK reports whether nothing is wrong: every prompt is accounted for.
 func (r Report) OK() bool { return len(r.Faults) == 0 }
 
-// Evaluation is one on record, with pass@k where it has several samples of each task.
+// Evaluation is an evaluation on record, with pass@k if it has several samples of each
+// task.
 type Evaluation struct {
 	record.Evaluation
 	Pass *evaluation.Passes `json:"pass,omitempty"`
@@ -66,8 +67,8 @@ type Divergence struct {
 	trace.Divergence
 }
 
-// Of makes the report of a run's policy. Steps are read first: whatever belongs
-// to a finished step is on record before it is.
+// Of makes the report of one policy of a run. It reads the steps first, because
+// everything that belongs to a finished step is recorded before the step.
 func Of(ctx context.Context, s Store, blobs Blobs, run, policy string) (Report, error) {
 	m, err := readRecords(ctx, s, blobs, run, policy)
 	if err != nil {
@@ -119,7 +120,7 @@ func Evaluations(ctx context.Context, s Scores, all []record.Evaluation, of spec
 	return out, nil
 }
 
-// fill makes lists of nothing lists, for who reads the JSON.
+// fill turns nil into empty lists, for readers of the JSON.
 func (r *Report) fill() {
 	r.ByStep = append([]Step{}, r.ByStep...)
 	r.Quarantines = append([]record.Quarantine{}, r.Quarantines...)

@@ -38,13 +38,13 @@ func TestEveryPromptIsAccountedFor(t *testing.T) {
 	require.Contains(t, text.String(), "Every prompt is accounted for.")
 }
 
-// Each of these is a store that somebody, or we, broke.
+// In each of these cases, a store is damaged.
 func TestAReportSaysWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	first := at(1, trace.Train, 0, 0, 1)
 	for name, c := range map[string]struct {
 		damage func(run *testRun)
-		want   report.Prompts // but for those under way
+		want   report.Prompts // except for UnderWay
 		fault  string
 	}{
 		"an attempt twice": {
@@ -157,7 +157,7 @@ func TestABatchThatCannotBeReadIsAFault(t *testing.T) {
 	require.Contains(t, r.Faults[0], "the batch of step 2 can't be read")
 }
 
-// without are blobs of which one is gone.
+// without holds blobs of which one is missing.
 type without struct {
 	*blob.Store
 	digest string
@@ -189,7 +189,7 @@ func TestAttemptsAreCountedByWhatBecameOfThem(t *testing.T) {
 		Address: lost, Parent: -1, Policy: "main", Key: "k", Prompt: []int32{1}, Completion: []int32{2, 3}, Logprobs: []float32{-1, -1}, Temperature: 1,
 	}}))
 	run.seal(run.begin(id), trace.InfraFault)
-	run.seal(run.begin(id), trace.Completed) // whose result was lost
+	run.seal(run.begin(id), trace.Completed) // its result was lost
 	last := run.begin(id)
 	require.NoError(t, run.store.AppendCall(t.Context(), &trace.Exchange{Call: trace.Call{
 		Address: last, Parent: -1, Policy: "main", Key: "k", Prompt: []int32{1}, Completion: []int32{2, 3}, Logprobs: []float32{-1, -1}, Temperature: 1,

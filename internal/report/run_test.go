@@ -26,8 +26,8 @@ const (
 	samples = 2
 )
 
-// testRun is a run of two finished steps and one under way. In step 2 a task was
-// quarantined, and so was the first that stood in for it.
+// testRun is a run with two finished steps and one that is running. In step 2, a task was
+// quarantined, and so was its first replacement.
 type testRun struct {
 	t       testing.TB
 	path    string
@@ -35,13 +35,13 @@ type testRun struct {
 	blobs   *blob.Store
 	tasks   []tasks.Task
 	samples int
-	// batches are the attempts that each step trains on, until they are written.
+	// batches holds the attempts on which each step trains, until they are written.
 	batches map[int][]trace.Address
-	// earned are the rewards of attempts that are not the usual one.
+	// earned holds the rewards of attempts that differ from usual.
 	earned map[trace.Address]float64
 	// edit changes the batch of a step before it is written.
 	edit func(step int, b *model.Batch)
-	// versionBatch is what versions say they were trained on, where not the batch.
+	// versionBatch holds the batch that a version names, if it is not its step's batch.
 	versionBatch map[int]string
 	// choices are those of a curriculum, by step.
 	choices map[int]record.Choice
@@ -64,7 +64,7 @@ func newTestRun(t testing.TB) *testRun {
 	return run
 }
 
-// newEmptyRun is a run without any step.
+// newEmptyRun returns a run without any steps.
 func newEmptyRun(t testing.TB, training spec.Training) *testRun {
 	t.Helper()
 	return newRunWith(t, spec.Spec{Seed: seed, Training: training})
@@ -97,7 +97,7 @@ func newRunWith(t testing.TB, s spec.Spec) *testRun {
 	return run
 }
 
-// group runs all samples of a task and trains on them.
+// group makes attempts for all samples of a task and trains on them.
 func (run *testRun) group(step int, kind trace.Kind, task int) {
 	for sample := range samples {
 		a := run.begin(trace.RolloutID{Run: "demo", Kind: kind, Step: step, Task: task, Sample: sample})
@@ -113,7 +113,7 @@ func (run *testRun) begin(id trace.RolloutID) trace.Address {
 	return a
 }
 
-// task is what the streams have for a rollout.
+// task returns the task that the streams have for a rollout.
 func (run *testRun) task(id trace.RolloutID) tasks.Task {
 	if c, ok := run.choices[id.Step]; ok {
 		return run.tasks[c.DrawOf(id.Kind, id.Task).Task]
@@ -138,7 +138,7 @@ func (run *testRun) seal(a trace.Address, outcome trace.Outcome) {
 	require.NoError(run.t, run.store.SealAttempt(run.t.Context(), s))
 }
 
-// usual is the reward of an attempt of which nothing else is said.
+// usual is the reward of an attempt unless earned has another.
 const usual = 0.5
 
 func (run *testRun) reward(a trace.Address) float64 {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// mostPasses is of how many evaluations a text shows pass@k, the newest ones.
+// mostPasses is for how many evaluations, the newest ones, a text shows pass@k.
 const mostPasses = 4
 
 // mostLines is how many lines a list of a text has; the JSON has all.
@@ -147,8 +147,8 @@ func (p *page) writePointer(r Report) {
 	}
 }
 
-// CollectedText says in a line which versions, in ascending order, gave up their files.
-// It is empty where none did.
+// CollectedText returns a line with the versions whose files were deleted; versions must
+// be in ascending order. It returns "" if there are none.
 func CollectedText(versions []int) string {
 	var ranges []string
 	for i := 0; i < len(versions); {
@@ -207,7 +207,7 @@ func duration(seconds float64) string {
 	return time.Duration(seconds * float64(time.Second)).Round(time.Millisecond).String()
 }
 
-// orNone is a digest for people.
+// orNone returns a digest, and "none" if it is empty.
 func orNone(digest string) string {
 	if digest == "" {
 		return "none"

@@ -36,22 +36,23 @@ type Blobs interface {
 	Remove(ctx context.Context, digest string) error
 }
 
-// Collector gives up files. It is safe for concurrent use, by many processes at once.
+// Collector deletes files that are no longer needed. It is safe for concurrent use, and
+// many processes may collect at the same time.
 type Collector struct {
 	Store Store
 	Blobs Blobs
-	// Settled is how long ago a file of a version that nobody makes any more was noted at
-	// least when it is given up; 0 stands for an hour, in which a writer who does not know
-	// that yet comes to its end.
+	// Settled is the least age of a file that was noted for a version which is no longer
+	// being made, before the file is deleted; 0 means an hour. A writer that does not
+	// know yet that the version is given up has ended by then.
 	Settled time.Duration
 
 	named sync.Map // manifest → the digests in it; manifests never change
 }
 
-// Collect gives up the files of a run's versions that nobody needs, if its spec says
-// training.keep, those that a collection before left behind, and, of any run, those of
-// superseded progress and those that were written for a version and never became part of
-// one.
+// Collect deletes files. If the run's spec has training.keep, it deletes those of the
+// run's versions that are not needed, including files that an earlier collection left.
+// For all runs, it deletes files of superseded progress, and files that were written for
+// a version and never became part of one.
 func (c *Collector) Collect(ctx context.Context, run string) error {
 	if err := c.collectVersions(ctx, run); err != nil {
 		return fmt.Errorf("collect versions of run %s: %w", run, err)
@@ -104,8 +105,8 @@ func (c *Collector) collectVersions(ctx context.Context, run string) error {
 	return nil
 }
 
-// removeCollected deletes the files of the collected versions of a policy that nothing
-// else needs.
+// removeCollected deletes the files of the collected versions of a policy, except for
+// those that are needed otherwise.
 func (c *Collector) removeCollected(ctx context.Context, run, policy string) error {
 	versions, err := c.Store.Versions(ctx, run, policy)
 	if err != nil {
@@ -150,8 +151,9 @@ func (c *Collector) remove(ctx context.Context, files, kept []string) error {
 	return nil
 }
 
-// leftOf are those files of manifests that are still there. Manifests and configs stay:
-// they are small, and say what was there. A manifest that is lost names none.
+// leftOf returns the files of manifests that still exist. It leaves out manifests and
+// configs, which are kept: they are small, and show what existed. A lost manifest names
+// no files.
 func (c *Collector) leftOf(ctx context.Context, manifests []string) (left []string, err error) {
 	for _, manifest := range manifests {
 		text, err := c.Blobs.Get(ctx, manifest)
@@ -183,8 +185,8 @@ func (c *Collector) leftOf(ctx context.Context, manifests []string) (left []stri
 
 var digestForm = regexp.MustCompile(`sha256:[0-9a-f]{64}`)
 
-// digests are all that a manifest names, whatever its format. A manifest that is not
-// there names none: it is that of progress whose state is lost.
+// digests returns all digests that a manifest names, whatever its format. A manifest that
+// does not exist names none: it belongs to progress whose state is lost.
 func (c *Collector) digests(ctx context.Context, manifest string) ([]string, error) {
 	if known, ok := c.named.Load(manifest); ok {
 		return known.([]string), nil //nolint:forcetypeassert // nothing else is stored

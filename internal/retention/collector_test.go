@@ -24,7 +24,7 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// records are a store and its blobs, as processes open them.
+// records holds a store and its blobs, as processes open them.
 type records struct {
 	t     *testing.T
 	store *store.Store
@@ -49,7 +49,7 @@ func (r records) collector() *retention.Collector {
 	return &retention.Collector{Store: r.store, Blobs: r.blobs}
 }
 
-// run makes a run with the versions 0 to newest.
+// run creates a run with versions 0 to newest.
 func (r records) run(name string, keep *spec.Keep, newest int) {
 	r.t.Helper()
 	text, err := json.Marshal(spec.Spec{Training: spec.Training{Steps: 9, Keep: keep}})
@@ -61,7 +61,7 @@ func (r records) run(name string, keep *spec.Keep, newest int) {
 	}
 }
 
-// version saves what the seed makes as version n of a run, without its row.
+// version stores a state made from seed as version n of a run, without recording its row.
 func (r records) version(run string, n int, seed uint64) model.Version {
 	r.t.Helper()
 	a := model.Architecture{
@@ -80,7 +80,7 @@ func (r records) put(v model.Version) error {
 	return err
 }
 
-// loads says which versions of a run have all their files.
+// loads returns the versions of a run that have all their files.
 func (r records) loads(run string, newest int) (whole []int) {
 	r.t.Helper()
 	for n := range newest + 1 {
@@ -128,7 +128,7 @@ func TestAFileThatAnotherRunNeedsStays(t *testing.T) {
 	r.run("other", nil, 0)
 	require.NoError(t, r.put(r.version("other", 1, 1)), "with the weights of version 1 of the first")
 	r.run("first", &spec.Keep{Last: 1}, 4)
-	saved := r.version("other", 2, 2) // the state of updates that are not over
+	saved := r.version("other", 2, 2) // a state in the middle of the updates
 	require.NoError(t, r.store.PutProgress(t.Context(), model.Progress{VersionID: saved.VersionID, Basis: "b", Updates: 1, Manifest: saved.Manifest}))
 	require.NoError(t, r.collector().Collect(t.Context(), "first"))
 	require.Equal(t, []int{0, 1, 2, 3, 4}, r.loads("first", 4), "1 and 2 by the files of the other")
@@ -139,7 +139,7 @@ func TestAFileThatAnotherRunNeedsStays(t *testing.T) {
 
 var errKilled = errors.New("killed")
 
-// dying is the blobs of a process that is killed before its removal number left.
+// dying holds the blobs of a process that is killed before removal number left.
 type dying struct {
 	*blob.Store
 	left int
@@ -154,7 +154,7 @@ func (d *dying) Remove(ctx context.Context, digest string) error {
 
 func TestACollectionThatWasKilledIsEndedByTheNext(t *testing.T) {
 	t.Parallel()
-	for left := range 7 { // two files each of three versions, then none is left
+	for left := range 7 { // two files of each of three versions, and once all
 		r := open(t)
 		r.run("short", &spec.Keep{Last: 2}, 5)
 		err := (&retention.Collector{Store: r.store, Blobs: &dying{r.blobs, left}}).Collect(t.Context(), "short")
@@ -210,8 +210,8 @@ func TestCollectorsAtOnceAndVersionsBeingMadeLoseNothing(t *testing.T) {
 	require.Subset(t, r.loads("short", newest), []int{0, newest - 1, newest})
 }
 
-// meeting is the blobs of a collector that meets another process before it removes
-// something.
+// meeting holds the blobs of a collector. Another process runs before the collector
+// removes its first file.
 type meeting struct {
 	*blob.Store
 	once sync.Once
@@ -275,7 +275,7 @@ func TestADamagedManifestStopsACollection(t *testing.T) {
 	require.Len(t, r.loads("short", 3), 4, "it might name any of the files")
 }
 
-// A version whose row names its files has none that wait for a collection.
+// Once a version's row names its files, none of them is noted for collection.
 func TestFilesOfAVersionAreNotedOnlyUntilItIsOnRecord(t *testing.T) {
 	t.Parallel()
 	r := open(t)

@@ -7,14 +7,14 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 )
 
-// Unneeded are the versions of a policy whose files may go under keep, by number, in a
-// run whose rollouts sample from versions up to lag steps behind.
+// Unneeded returns the versions of a policy, by number, whose files may be deleted under
+// keep. The rollouts of the run sample from versions up to lag steps behind.
 func Unneeded(h record.Holdings, keep spec.Keep, lag int) []int {
 	if len(h.Versions) == 0 {
 		return nil
 	}
-	// While version n is the newest, rollouts of step n+1 sample from version n−lag at
-	// least, and those of a step that is being replayed from the one before.
+	// While version n is the newest, rollouts of step n+1 sample from version n−lag or a
+	// later one. Those of a step that is being replayed sample from one version earlier.
 	newest := slices.Max(h.Versions)
 	first := newest - max(keep.Last-1, lag+1)
 	promoted := promotedVersions(h.Promotions, keep.Promoted)
@@ -29,7 +29,8 @@ func Unneeded(h record.Holdings, keep spec.Keep, lag int) []int {
 	return out
 }
 
-// promotedVersions are the promoted version and the one before it, or all that ever were.
+// promotedVersions returns the promoted version and the one before it, or, if ever is
+// true, all that were ever promoted.
 func promotedVersions(moves []record.Promotion, ever bool) map[int]bool {
 	out := map[int]bool{}
 	for i, p := range moves {

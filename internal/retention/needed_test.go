@@ -11,7 +11,7 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 )
 
-// upTo are the versions 0 to n.
+// upTo returns the versions 0 to n.
 func upTo(n int) (all []int) {
 	for v := range n + 1 {
 		all = append(all, v)

@@ -12,8 +12,8 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// saved saves what the seed makes as the state after some updates towards a version, and
-// returns its manifest.
+// saved stores a state made from seed as the state after some updates towards a version,
+// and returns its manifest.
 func (r records) saved(run string, n, updates int, seed uint64) string {
 	r.t.Helper()
 	v := r.version(run, n, seed)
@@ -21,7 +21,7 @@ func (r records) saved(run string, n, updates int, seed uint64) string {
 	return v.Manifest
 }
 
-// whole reports whether all of a saved state is there. What is not there whole has lost
+// whole reports whether a saved state is complete. An incomplete one must have lost both
 // weights and moments.
 func (r records) whole(manifest string) bool {
 	r.t.Helper()
@@ -48,7 +48,7 @@ func TestSavedUpdatesThatNobodyGoesOnFromGiveUpTheirFiles(t *testing.T) {
 	require.True(t, r.whole(first), "the next executor goes on from it")
 
 	second := r.saved("all", 2, 2, 22)
-	shared := r.saved("all", 3, 1, 1) // with the files of version 1
+	shared := r.saved("all", 3, 1, 1) // shares its files with version 1
 	later := r.saved("all", 3, 2, 23)
 	require.NoError(t, r.collector().Collect(t.Context(), "all"))
 	require.False(t, r.whole(first))
@@ -62,7 +62,7 @@ func TestSavedUpdatesThatNobodyGoesOnFromGiveUpTheirFiles(t *testing.T) {
 	require.True(t, r.whole(later))
 	require.Equal(t, []int{0, 1, 2}, r.loads("all", 2))
 
-	// The same updates, made and saved again, are there again.
+	// Equal updates that were made and saved again exist again.
 	again := r.saved("all", 4, 1, 21)
 	require.NoError(t, r.collector().Collect(t.Context(), "all"))
 	require.True(t, r.whole(again))
@@ -70,7 +70,7 @@ func TestSavedUpdatesThatNobodyGoesOnFromGiveUpTheirFiles(t *testing.T) {
 
 func TestACollectionOfSavedUpdatesThatWasKilledIsEndedByTheNext(t *testing.T) {
 	t.Parallel()
-	for left := range 5 { // two files each of two states, then none is left
+	for left := range 5 { // two files of each of two states, and once all
 		r := open(t)
 		r.run("all", nil, 1)
 		manifests := []string{r.saved("all", 2, 1, 21), r.saved("all", 2, 2, 22), r.saved("all", 2, 3, 23)}
@@ -96,7 +96,7 @@ func TestTrainersThatSaveWhileOthersCollectLoseNoVersion(t *testing.T) {
 	r.run("one", nil, 0)
 	r.run("two", nil, 0)
 	var g errgroup.Group
-	for _, run := range []string{"one", "two"} { // of equal updates and weights
+	for _, run := range []string{"one", "two"} { // with equal updates and weights
 		g.Go(func() error {
 			for n := 1; n <= newest; n++ {
 				for u := range 3 {

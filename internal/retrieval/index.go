@@ -8,7 +8,7 @@ import (
 	"strings"
 	"unicode"
 
-	_ "modernc.org/sqlite" // it has FTS5
+	_ "modernc.org/sqlite" // includes FTS5
 
 	"github.com/fulgurite/fulgurite/tasks"
 )
@@ -17,7 +17,7 @@ import (
 const (
 	usualLimit = 5
 	mostLimit  = 50
-	// mostWords of a query are looked for.
+	// mostWords is how many words of a query are searched.
 	mostWords = 64
 )
 
@@ -31,14 +31,14 @@ type Found struct {
 	Score float64 `json:"score"` // BM25; more is better
 }
 
-// Index is a corpus in memory, ready to be searched by several goroutines.
+// Index is a corpus in memory that several goroutines can search.
 type Index struct {
 	db    *sql.DB
 	count int
 }
 
-// NewIndex indexes paragraphs, by the words of titles and texts, stemmed for English.
-// A paragraph that comes again is left out. A corpus without paragraphs is an error.
+// NewIndex indexes paragraphs by the words of their titles and texts, stemmed for
+// English. A repeated paragraph is left out. A corpus without paragraphs is an error.
 func NewIndex(ctx context.Context, corpus []tasks.Paragraph) (*Index, error) {
 	if len(corpus) == 0 {
 		return nil, errors.New("index corpus: it is empty")
@@ -47,7 +47,7 @@ func NewIndex(ctx context.Context, corpus []tasks.Paragraph) (*Index, error) {
 	if err != nil {
 		return nil, fmt.Errorf("index corpus: %w", err)
 	}
-	db.SetMaxOpenConns(1) // each connection would have a memory of its own
+	db.SetMaxOpenConns(1) // each connection would have a separate in-memory database
 	x := &Index{db: db}
 	if err := x.fill(ctx, corpus); err != nil {
 		return nil, errors.Join(fmt.Errorf("index corpus: %w", err), db.Close())
@@ -83,12 +83,12 @@ func (x *Index) fill(ctx context.Context, corpus []tasks.Paragraph) error {
 	return tx.Commit()
 }
 
-// Count is the number of paragraphs.
+// Count returns the number of paragraphs.
 func (x *Index) Count() int { return x.count }
 
-// Search finds the paragraphs that have words of the query, the best first. limit is how
-// many at most, 5 if it is 0. A query without words, or a limit that is negative or
-// more than 50, is ErrQuery.
+// Search returns the paragraphs that contain words of the query, the best first. It
+// returns at most limit paragraphs, or 5 if limit is 0. It returns ErrQuery for a query
+// without words, and for a limit that is negative or more than 50.
 func (x *Index) Search(ctx context.Context, query string, limit int) ([]Found, error) {
 	words := strings.FieldsFunc(query, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsNumber(r) && !unicode.IsMark(r) })
 	switch {
@@ -123,5 +123,5 @@ func (x *Index) Search(ctx context.Context, query string, limit int) ([]Found, e
 	return found, nil
 }
 
-// Close lets go of the corpus.
+// Close releases the corpus.
 func (x *Index) Close() error { return x.db.Close() }

@@ -35,9 +35,9 @@ type server struct {
 	log   *zap.Logger
 }
 
-// NewServer serves an index: GET and POST /search with query and limit, /mcp with the
-// tool "search" by the Model Context Protocol's streamable HTTP, and /healthz, which says
-// in a header which process this is.
+// NewServer returns a handler that serves an index: GET and POST /search with query and
+// limit, /mcp with the tool "search" by the Model Context Protocol's streamable HTTP, and
+// /healthz, whose answer identifies this process in a header.
 func NewServer(index *Index, version string, log *zap.Logger) http.Handler {
 	s := server{index, log}
 	mux := http.NewServeMux()
@@ -84,7 +84,7 @@ func (s server) search(w http.ResponseWriter, r *http.Request, q question) {
 		s.write(w, http.StatusOK, answer{found})
 	case errors.Is(err, ErrQuery):
 		s.write(w, http.StatusBadRequest, map[string]string{"error": err.Error()})
-	case r.Context().Err() != nil: // nobody listens
+	case r.Context().Err() != nil: // the client no longer waits
 	default:
 		s.log.Error("search failed", zap.Error(err))
 		s.write(w, http.StatusInternalServerError, map[string]string{"error": err.Error()})

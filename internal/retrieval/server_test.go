@@ -18,7 +18,7 @@ import (
 	"github.com/fulgurite/fulgurite/tasks"
 )
 
-// corpus has the paragraphs of files in three layouts, one of them twice.
+// corpus returns the paragraphs of files in three layouts, one of them twice.
 func corpus(t *testing.T) []tasks.Paragraph {
 	t.Helper()
 	var all []tasks.Paragraph

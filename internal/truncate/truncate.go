@@ -1,5 +1,5 @@
-// Package truncate shortens texts to a number of bytes without leaving half a
-// character behind.
+// Package truncate shortens texts to a number of bytes without cutting a character in
+// two.
 package truncate
 
 import "strings"

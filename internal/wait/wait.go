@@ -1,4 +1,4 @@
-// Package wait waits for a time or for the end of a context.
+// Package wait waits until a time has passed or a context ends.
 package wait
 
 import (
@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// For waits that long. It is false if ctx ended meanwhile.
+// For waits for d. It returns false if ctx ended before that.
 func For(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -8,7 +8,8 @@ import (
 	"github.com/fulgurite/fulgurite/model/hf"
 )
 
-// describeAdapter sets what m says of c's adapter, and returns its config.
+// describeAdapter writes what m records about c's adapter into m, and returns the
+// adapter's config.
 func describeAdapter(m *model.Manifest, c model.Checkpoint) ([]byte, error) {
 	base := c.Adapter.Base
 	m.Format, m.LoRA, m.Base = model.AdapterManifestFormat, &c.Adapter.LoRA, &model.File{Digest: base.Digest, Size: base.Size}

@@ -12,7 +12,7 @@ import (
 	"github.com/fulgurite/fulgurite/model/checkpoint"
 )
 
-// adapted is a policy with an adapter, whose base is in b.
+// adapted returns a policy with an adapter whose base is stored in b.
 func adapted(t *testing.T, b checkpoint.Blobs, updates int, seed uint64) model.Checkpoint {
 	t.Helper()
 	whole := state(0)

@@ -14,14 +14,15 @@ import (
 	"github.com/fulgurite/fulgurite/model/hf"
 )
 
-// Matrices in Q8_0 are arrays of bytes, blocks as in GGUF, under their names and this.
+// Matrices in Q8_0 are stored as arrays of bytes, in the blocks of GGUF. The array's name
+// is the matrix's name and quantSuffix.
 const (
 	quantSuffix = ".q8_0"
 	quantBytes  = 2 + half.QuantBlock // of a block: its factor in F16, and its numbers
 )
 
-// SaveBase stores the weights of a policy, rounded as precision says, as the base of
-// adapters, which all their versions share. It asks tensor for one at a time. Saving equal
+// SaveBase stores the weights of a policy, rounded to precision, as the base that the
+// adapters of all versions share. It asks tensor for one tensor at a time. Saving equal
 // weights again stores nothing.
 func SaveBase(ctx context.Context, blobs Blobs, a model.Architecture, precision model.Precision, tensor func(name string) (model.Tensor, error)) (*model.Base, error) {
 	if err := a.CheckPolicy(); err != nil {
@@ -52,7 +53,7 @@ func SaveBase(ctx context.Context, blobs Blobs, a model.Architecture, precision 
 	return newBase(ctx, blobs, a, f), nil
 }
 
-// baseLayout is how a tensor lies in the file of a base.
+// baseLayout returns the layout of a tensor in the file of a base.
 func baseLayout(t model.Tensor, precision model.Precision) hf.Layout {
 	l := hf.Layout{Name: t.Name, DType: hf.F32, Shape: t.Shape}
 	switch {
@@ -88,8 +89,8 @@ func writeBaseTensor(w io.Writer, l hf.Layout, t model.Tensor) error {
 	return nil
 }
 
-// appendQuantized appends a block. A number that is not finite makes its factor so, which
-// whoever reads the base reports.
+// appendQuantized appends a block. If a number is not finite, the block's factor is not
+// finite either, and reading the base reports it.
 func appendQuantized(b []byte, x []float32) []byte {
 	var block [half.QuantBlock]int8
 	factor := half.Quantize(&block, x)
@@ -105,8 +106,8 @@ func appendQuantized(b []byte, x []float32) []byte {
 	return b
 }
 
-// newBase is the base whose weights are in f. They are read when they are asked for,
-// which may be after ctx has ended.
+// newBase returns the base whose weights are in f. They are read when an engine asks for
+// them, which may be after ctx has ended.
 func newBase(ctx context.Context, blobs Blobs, a model.Architecture, f model.File) *model.Base {
 	ctx = context.WithoutCancel(ctx)
 	a.ValueHead = false
@@ -134,7 +135,8 @@ func eachOfBase(ctx context.Context, blobs Blobs, f model.File, use func(model.T
 			return use(t)
 		})
 	}
-	// To the end also of a file that makes no sense: damage comes before nonsense.
+	// Read to the end even if the content makes no sense: a wrong digest is reported
+	// before wrong content.
 	if _, err := io.Copy(io.Discard, content); err != nil {
 		return fmt.Errorf("read the base: %w", err)
 	}
@@ -144,7 +146,7 @@ func eachOfBase(ctx context.Context, blobs Blobs, f model.File, use func(model.T
 	return nil
 }
 
-// baseTensor is the tensor that an array of a base's file stands for.
+// baseTensor returns the tensor that an array of a base's file holds.
 func baseTensor(a hf.Array) (model.Tensor, error) {
 	switch data := a.Data.(type) {
 	case []float32:
@@ -165,7 +167,7 @@ func dequantize(to []float32, from []uint8) {
 	for i := 0; len(from) > 0; i += half.QuantBlock {
 		factor := half.FromF16(binary.LittleEndian.Uint16(from))
 		if math.IsInf(float64(factor), 0) {
-			factor = float32(math.NaN()) // also where it is multiplied by zero
+			factor = float32(math.NaN()) // so that the product with a zero is not finite either
 		}
 		for j, q := range from[2:quantBytes] {
 			to[i+j] = float32(int8(q)) * factor

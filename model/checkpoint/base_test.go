@@ -15,7 +15,7 @@ import (
 	"github.com/fulgurite/fulgurite/model/hf"
 )
 
-// wholeBlocks is an architecture whose matrices are whole blocks of Q8_0.
+// wholeBlocks returns an architecture whose matrices consist of whole blocks of Q8_0.
 func wholeBlocks() model.Architecture {
 	a := state(0).Architecture
 	a.HiddenSize, a.FeedForward, a.HeadDim = 64, 32, 16

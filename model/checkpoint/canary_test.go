@@ -60,8 +60,8 @@ func TestACanaryThatCannotBeReadIsNoMissingOne(t *testing.T) {
 	require.ErrorIs(t, err, model.ErrCanary)
 }
 
-// BenchmarkSave is the time to write a version of the demo's size, as training
-// does after each step, with and without a canary.
+// BenchmarkSave measures writing a version of the demo's size, as training does after
+// each step, with and without a canary.
 func BenchmarkSave(b *testing.B) {
 	a := model.Tiny(512)
 	for name, with := range map[string]bool{"canary": true, "bare": false} {

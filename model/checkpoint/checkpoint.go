@@ -1,10 +1,10 @@
-// Package checkpoint writes a policy's state as content-addressed blobs and
-// reads it back: a manifest that names a config, the weights, the optimizer's
-// moments and the canary, in the layout of docs/formats.md.
+// Package checkpoint writes a policy's state as content-addressed blobs and reads it
+// back: a manifest that names a config, the weights, the optimizer's moments and the
+// canary, in the layout of docs/formats.md.
 //
-// It knows neither databases nor runs. Equal states give equal blobs, whatever
-// the run is called, so two executors of one update write the same thing; and
-// the manifest is written last, so one that can be read is complete.
+// It knows neither databases nor runs. Equal states give equal blobs, whatever the run's
+// name is, so two executors of one update write the same blobs. The manifest is written
+// last, so if a manifest can be read, its version is complete.
 package checkpoint
 
 import (
@@ -20,18 +20,18 @@ import (
 	"github.com/fulgurite/fulgurite/model/hf"
 )
 
-// Blobs keeps content under its digest. Put and Get are for small files; those with
-// tensors are streams, so that no file of a version is ever in memory as a whole.
+// Blobs keeps content under its digest. Put and Get are for small files. Files with
+// tensors are streamed, so that no such file is ever completely in memory.
 type Blobs interface {
 	Put(ctx context.Context, data []byte) (digest string, err error)
 	Get(ctx context.Context, digest string) ([]byte, error)
-	// PutFrom keeps what r gives up to its end, and nothing if r fails.
+	// PutFrom stores what r returns until its end, and stores nothing if r fails.
 	PutFrom(ctx context.Context, r io.Reader) (digest string, err error)
-	// Open returns the content and its size in bytes. The Read at the end of content
-	// that is not what the digest stands for is an error other than io.EOF.
+	// Open returns the content and its size in bytes. If the content does not match the
+	// digest, the Read at its end returns an error other than io.EOF.
 	Open(ctx context.Context, digest string) (content io.ReadCloser, size int64, err error)
-	// Beside is the path of a file for what is made of a content, which goes with it. It
-	// is empty for a digest that is none.
+	// Beside returns the path of a file for data that is derived from a content and is
+	// removed together with it. The path is empty if digest is not a digest.
 	Beside(digest, name string) string
 }
 
@@ -44,16 +44,15 @@ const (
 	variancePrefix = "variance."
 )
 
-// Save stores c under m, whose Format, Updates, Architecture and Files it fills
-// in. A checkpoint that Load could not read back is refused. It returns the digests of
-// the manifest and of the weights. An adapter's base has to be stored before: see
-// SaveBase.
+// Save stores c under m and sets m's Format, Updates, Architecture and Files. It refuses
+// a checkpoint that Load could not read back. It returns the digests of the manifest and
+// of the weights. An adapter's base has to be stored before: see SaveBase.
 func Save(ctx context.Context, blobs Blobs, c model.Checkpoint, m model.Manifest) (manifest, weights string, err error) {
 	return save(ctx, blobs, c, m, nil)
 }
 
-// SaveVersion is Save for what samplers will load: with the canary that they have
-// to reproduce.
+// SaveVersion is like Save, but for a version that samplers will load: it also stores the
+// canary that they have to reproduce.
 func SaveVersion(ctx context.Context, blobs Blobs, c model.Checkpoint, m model.Manifest, canary model.Canary) (manifest, weights string, err error) {
 	text, err := canary.Encode()
 	if err != nil {
@@ -102,7 +101,8 @@ func save(ctx context.Context, blobs Blobs, c model.Checkpoint, m model.Manifest
 	return manifest, m.Weights(), nil
 }
 
-// describe sets what m says of c beside its weights, and returns the small files beside them.
+// describe writes everything but the weights into m, and returns the small files of the
+// version.
 func describe(m *model.Manifest, c model.Checkpoint) (map[string][]byte, error) {
 	if c.Architecture.Config != "" {
 		return describeFiles(m, c)
@@ -136,7 +136,7 @@ func saveTensors(ctx context.Context, blobs Blobs, c model.Checkpoint, m *model.
 	return err
 }
 
-// complete refuses what could not be read back.
+// complete returns an error if c could not be read back.
 func complete(c model.Checkpoint) error {
 	if c.Architecture.Config != "" {
 		if err := c.CheckFiles(); err != nil {
@@ -208,8 +208,8 @@ func LoadWeights(ctx context.Context, blobs Blobs, manifest string) (model.Check
 	return c, m, err
 }
 
-// LoadCanary reads the canary of the version whose manifest has the given digest;
-// nil if it has none, like those of older or external trainers.
+// LoadCanary reads the canary of the version whose manifest has the given digest. It
+// returns nil if there is none, as for versions of older or external trainers.
 func LoadCanary(ctx context.Context, blobs Blobs, manifest string) (*model.Canary, error) {
 	m, err := readManifest(ctx, blobs, manifest)
 	if err != nil {
@@ -256,7 +256,8 @@ func readFile(ctx context.Context, blobs Blobs, m model.Manifest, name string) (
 	return data, nil
 }
 
-// pick orders the tensors under prefix as those that c trains.
+// pick returns the tensors with the prefix, without it, in the order of the tensors that
+// c trains.
 func pick(tensors model.Weights, prefix string, c model.Checkpoint) (model.Weights, error) {
 	var out model.Weights
 	for _, t := range tensors {

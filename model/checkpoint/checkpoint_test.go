@@ -22,7 +22,7 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// state is a policy after updates updates.
+// state returns a policy after the given number of updates.
 func state(updates int) model.Checkpoint {
 	a := model.Architecture{
 		VocabSize: 12, HiddenSize: 8, Layers: 1, Heads: 2, KVHeads: 1, HeadDim: 4,
@@ -97,8 +97,8 @@ func TestEqualStatesHaveEqualBlobsAndTheManifestIsLast(t *testing.T) {
 	require.Equal(t, a, one.digests[len(one.digests)-1])
 }
 
-// The files of a version are those that other tools write: nothing of how they are
-// streamed is in their bytes.
+// The files of a version are the same as those of other tools: streaming does not change
+// their bytes.
 func TestStreamedFilesHaveTheBytesOfWholeOnes(t *testing.T) {
 	t.Parallel()
 	b, c := blobs(t), state(2)
@@ -113,7 +113,8 @@ func TestStreamedFilesHaveTheBytesOfWholeOnes(t *testing.T) {
 	require.True(t, bytes.Equal(whole.Bytes(), got))
 }
 
-// A model of 16 MB is saved with a part of it in memory beside it, and loaded once.
+// A model of 16 MB is saved with only a part of a copy in memory, and loaded with one
+// copy.
 //
 //nolint:paralleltest // it counts what the process allocates
 func TestSavingAndLoadingMakeNoCopies(t *testing.T) {
@@ -134,14 +135,14 @@ func TestSavingAndLoadingMakeNoCopies(t *testing.T) {
 	require.Less(t, allocated()-before, 3*size+size/4)
 }
 
-// allocated is what the process has allocated so far, in bytes.
+// allocated returns how many bytes the process has allocated so far.
 func allocated() uint64 {
 	s := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
 	metrics.Read(s)
 	return s[0].Value.Uint64()
 }
 
-// breaking fails in the middle of what it stores, without reading on.
+// breaking fails in the middle of a write and does not read the rest.
 type breaking struct{ *ordered }
 
 var errBroken = errors.New("the disk is gone")
@@ -202,7 +203,7 @@ func TestFilesThatContradictTheirManifestAreRefused(t *testing.T) {
 	require.NoError(t, hf.WriteSafetensors(&other, state(0).Weights[1:], nil))
 	for name, c := range map[string]struct {
 		file string
-		data []byte // nil leaves the file, and makes the manifest lie about its size
+		data []byte // nil leaves the file unchanged, and gives it a wrong size in the manifest
 	}{
 		"other tensors":      {model.WeightsFile, other.Bytes()},
 		"no tensors at all":  {model.WeightsFile, []byte("not safetensors")},

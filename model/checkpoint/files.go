@@ -11,8 +11,8 @@ import (
 	"github.com/fulgurite/fulgurite/model/hf"
 )
 
-// SaveBaseFiles stores the files with the weights of a model that engine torch alone computes,
-// as the base of adapters. Saving equal files again stores nothing.
+// SaveBaseFiles stores the files with the weights of a model that only engine torch
+// computes, as the base of adapters. Saving equal files again stores nothing.
 func SaveBaseFiles(ctx context.Context, blobs Blobs, a model.Architecture, files map[string]model.Content) (*model.Base, error) {
 	stored := map[string]model.File{}
 	for _, name := range slices.Sorted(maps.Keys(files)) {
@@ -47,7 +47,7 @@ func newFilesBase(blobs Blobs, a model.Architecture, files map[string]model.File
 	return b
 }
 
-// contentOf is the content of a stored file.
+// contentOf returns the content of a stored file.
 func contentOf(blobs Blobs, name string, f model.File) model.Content {
 	return model.Content{File: f, Open: func(ctx context.Context) (io.ReadCloser, error) {
 		content, size, err := blobs.Open(ctx, f.Digest)
@@ -62,7 +62,7 @@ func contentOf(blobs Blobs, name string, f model.File) model.Content {
 	}}
 }
 
-// saveFiles does the same as save for weights that lie in files.
+// saveFiles is like saveTensors, but for weights that lie in files.
 func saveFiles(ctx context.Context, blobs Blobs, c model.Checkpoint, m *model.Manifest) error {
 	if c.Files == nil {
 		return fmt.Errorf("weights: %w: an adapter that has just begun has no files", model.ErrAdapter)
@@ -81,8 +81,8 @@ func saveFiles(ctx context.Context, blobs Blobs, c model.Checkpoint, m *model.Ma
 	return nil
 }
 
-// describeFiles sets what m says of a checkpoint whose weights lie in files, and returns the
-// small files beside them.
+// describeFiles writes what m records about a checkpoint whose weights lie in files into
+// m, and returns the small files of the version.
 func describeFiles(m *model.Manifest, c model.Checkpoint) (map[string][]byte, error) {
 	m.Format = model.FilesManifestFormat
 	files := map[string][]byte{model.ConfigFile: []byte(c.Architecture.Config)}
@@ -101,7 +101,7 @@ func describeFiles(m *model.Manifest, c model.Checkpoint) (map[string][]byte, er
 	return files, nil
 }
 
-// loadFiles is a version whose weights lie in files: nothing of them is read yet.
+// loadFiles returns a version whose weights lie in files. It does not read them yet.
 func loadFiles(blobs Blobs, m model.Manifest) model.Checkpoint {
 	c := model.Checkpoint{Architecture: m.Architecture, Updates: m.Updates, Files: &model.Files{Weights: map[string]model.Content{}}}
 	if m.LoRA != nil {

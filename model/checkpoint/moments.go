@@ -22,12 +22,12 @@ const (
 	decades      = 7
 )
 
-// codes are the numbers that the bytes of a moment stand for, as parts of the largest of
-// their block: in each decade below 1 half as many as in the one above, as in the dynamic
-// data type of Dettmers et al. (arXiv:2110.02861). A variance has no sign, and its
-// codes stand for its root.
+// codes holds the values of the byte codes of a moment, relative to the largest number of
+// their block. Each decade below 1 has half as many values as the one above, as in the
+// dynamic data type of Dettmers et al. (arXiv:2110.02861). A variance has no sign, and
+// its codes represent its square root.
 type codes struct {
-	numbers []float32 // rising
+	numbers []float32 // ascending
 	signed  bool
 }
 
@@ -56,8 +56,8 @@ func newCodes(signed bool) codes {
 	return c
 }
 
-// nearest is the code of the number that is nearest to x; only 0 has the code of 0 where
-// there is no sign, since steps divide by it.
+// nearest returns the code of the number that is nearest to x. Without a sign only x = 0
+// gets the code of 0, since steps divide by the number.
 func (c codes) nearest(x float32) uint8 {
 	above, found := slices.BinarySearch(c.numbers, x)
 	switch {
@@ -73,7 +73,7 @@ func (c codes) nearest(x float32) uint8 {
 // isCoded reports whether a tensor is kept in 8 bits.
 func isCoded(t model.Tensor) bool { return len(t.Shape) > 1 && t.Size() >= leastCoded }
 
-// rowOf is how many numbers a row of t has, and how many blocks.
+// rowOf returns how many numbers and how many blocks a row of t has.
 func rowOf(shape []int) (width, blocks int) {
 	width = 1
 	for _, d := range shape[1:] {
@@ -82,8 +82,8 @@ func rowOf(shape []int) (width, blocks int) {
 	return width, (width + blockSize - 1) / blockSize
 }
 
-// encode gives the codes of t, and the scale of each block of each of its rows. What
-// decode has made is encoded as it was.
+// encode returns the codes of t, and the scale of each block of each of its rows. It
+// encodes a result of decode back into the same codes.
 func (c codes) encode(t model.Tensor) []hf.Array {
 	width, blocks := rowOf(t.Shape)
 	out := make([]uint8, len(t.Data))
@@ -114,7 +114,7 @@ func (c codes) encode(t model.Tensor) []hf.Array {
 	}
 }
 
-// decode is the tensor that codes and scales stand for.
+// decode returns the tensor that codes and scales represent.
 func (c codes) decode(name string, shape []int, bytes []uint8, scales []float32) (model.Tensor, error) {
 	t := model.Tensor{Name: name, Shape: shape, Data: make([]float32, len(bytes))}
 	if len(shape) < 2 {
@@ -137,7 +137,7 @@ func (c codes) decode(name string, shape []int, bytes []uint8, scales []float32)
 	return t, nil
 }
 
-// momentCodes are the codes of the moments with a prefix.
+// momentCodes returns the codes of the moments by prefix.
 func momentCodes() map[string]codes {
 	return map[string]codes{meanPrefix: newCodes(true), variancePrefix: newCodes(false)}
 }
@@ -171,7 +171,8 @@ func readMoments8(ctx context.Context, blobs Blobs, m model.Manifest) (model.Wei
 	}
 	defer func() { _ = content.Close() }() // only read
 	arrays, metadata, wrong := hf.StreamArrays(content, size)
-	// To the end also of a file that makes no sense: damage comes before nonsense.
+	// Read to the end even if the content makes no sense: a wrong digest is reported
+	// before wrong content.
 	if _, err := io.Copy(io.Discard, content); err != nil {
 		return nil, fmt.Errorf("read %s: %w", what, err)
 	}

@@ -13,7 +13,8 @@ import (
 	"github.com/fulgurite/fulgurite/model/hf"
 )
 
-// coded is a policy with tensors that are kept in 8 bits, in rows of more than a block.
+// coded returns a policy with tensors that are kept in 8 bits and whose rows have more
+// than one block.
 func coded() model.Checkpoint {
 	c := state(0)
 	c.Architecture.HiddenSize, c.Architecture.FeedForward, c.Architecture.VocabSize = 16, 300, 300

@@ -18,8 +18,9 @@ func writeTensors(ctx context.Context, blobs Blobs, name string, w model.Weights
 	})
 }
 
-// Noter is Blobs that are told of each file of tensors before they keep it, so that it can
-// be found if its writer dies before anything names it.
+// Noter is implemented by Blobs that want to know the digest of each file of tensors
+// before they keep it, so that the file can be found if its writer dies before anything
+// names it.
 type Noter interface {
 	Note(ctx context.Context, digest string) error
 }
@@ -34,7 +35,7 @@ func writeFile(ctx context.Context, blobs Blobs, name string, write func(io.Writ
 		pipe.CloseWithError(write(&size))
 	}()
 	digest, err := blobs.PutFrom(ctx, r)
-	_ = r.Close() // ends a writer that PutFrom left waiting; it has no error
+	_ = r.Close() // ends a writer for which PutFrom did not wait; it returns no error
 	<-ended
 	if err != nil {
 		return model.File{}, fmt.Errorf("store %s: %w", name, err)
@@ -42,8 +43,9 @@ func writeFile(ctx context.Context, blobs Blobs, name string, write func(io.Writ
 	return model.File{Digest: digest, Size: size.n}, nil
 }
 
-// noting is write, after which blobs are told the digest of what was written. They can't
-// have kept it by then: the stream ends when noting does.
+// noting returns a function that calls write and then gives the digest of what was
+// written to blobs. Blobs can't have kept the file by then, since the stream ends only
+// after that.
 func noting(ctx context.Context, blobs Blobs, write func(io.Writer) error) func(io.Writer) error {
 	noter, ok := blobs.(Noter)
 	if !ok {
@@ -80,7 +82,7 @@ func readTensors(ctx context.Context, blobs Blobs, m model.Manifest, name string
 	return readFileTensors(ctx, blobs, f, fmt.Sprintf("%s of version %d", name, m.Number))
 }
 
-// readFileTensors reads the tensors of f, which errors call by the name what.
+// readFileTensors reads the tensors of f. Errors name the file as what.
 func readFileTensors(ctx context.Context, blobs Blobs, f model.File, what string) (model.Weights, error) {
 	content, size, err := blobs.Open(ctx, f.Digest)
 	if err != nil {
@@ -92,7 +94,8 @@ func readFileTensors(ctx context.Context, blobs Blobs, f model.File, what string
 	if size == f.Size {
 		tensors, _, wrong = hf.StreamSafetensors(content, size)
 	}
-	// To the end also of a file that makes no sense: damage comes before nonsense.
+	// Read to the end even if the content makes no sense: a wrong digest is reported
+	// before wrong content.
 	if _, err := io.Copy(io.Discard, content); err != nil {
 		return nil, fmt.Errorf("read %s: %w", what, err)
 	}

@@ -9,7 +9,8 @@ import (
 	"github.com/fulgurite/fulgurite/model/gguf"
 )
 
-// byteLevelBPE is a vocabulary whose tokens are bytes and what they are merged to.
+// byteLevelBPE is a vocabulary whose tokens are the bytes and the results of merging
+// them.
 type byteLevelBPE struct {
 	merges []string
 	pre    preTokenizer
@@ -37,8 +38,10 @@ func (b *byteLevelBPE) read(m gguf.Metadata, _ *vocabulary) (bool, error) {
 	return b.pre.begins, nil
 }
 
-// inVocabulary: where all tokens of the vocabulary are behind us, tokenizers numbers those
-// that are added one after the other. A gap ends that: what follows it stands in both lists.
+// inVocabulary reports whether a special token is also listed in the vocabulary. Behind
+// the last ordinary token, tokenizers numbers added tokens consecutively, so those tokens
+// are not in it. After a gap the numbers are not consecutive, and what follows is in both
+// lists.
 func (b *byteLevelBPE) inVocabulary(v *vocabulary, id int) bool {
 	last := len(v.tokens) // the first of the tokens at the end that are special or unused
 	for last > 0 && (v.special(last-1) || v.kinds[last-1] == unusedToken) {

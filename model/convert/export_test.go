@@ -17,7 +17,7 @@ import (
 	"github.com/fulgurite/fulgurite/model/hf"
 )
 
-// bundle is a tokenizer with a template that suits it.
+// bundle returns a tokenizer with a template that fits it.
 func bundle(t *testing.T, tokenizer, template, eos string) dialog.Bundle {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "tokenizer", "testdata", tokenizer+".json"))
@@ -68,7 +68,7 @@ func TestExportedFilesAreImportedUnchanged(t *testing.T) {
 
 func TestMatricesAreExportedInTheTypeAskedFor(t *testing.T) {
 	t.Parallel()
-	a := small() // whose rows of 48 numbers are no whole blocks
+	a := small() // its rows of 48 numbers are not whole blocks
 	w, b := a.Init(7), bundle(t, "qwen", "hermes", "<|im_end|>")
 	for kind, off := range map[gguf.Type]float64{gguf.F16: 1e-3, gguf.BF16: 4e-3, gguf.Q8_0: 0.02} {
 		path := filepath.Join(t.TempDir(), "model.gguf")

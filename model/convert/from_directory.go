@@ -13,8 +13,8 @@ import (
 	"github.com/fulgurite/fulgurite/model/hf"
 )
 
-// Files are those of a Hugging Face directory that an import takes, besides the weights;
-// the second kind may be absent.
+// Files returns the files of a Hugging Face directory that an import uses, apart from the
+// weights. Optional files may be absent.
 func Files() (needed, optional []string) {
 	return []string{model.ConfigFile, tokenizerFile}, []string{
 		"tokenizer_config.json", "special_tokens_map.json", "generation_config.json",
@@ -27,8 +27,8 @@ const (
 	toolTemplateFile = "additional_chat_templates/tool_use.jinja"
 )
 
-// FromDirectory writes into dir, which is empty, the model of a Hugging Face directory,
-// its weights in one file.
+// FromDirectory imports the model of a Hugging Face directory into dir, which must be
+// empty. It writes the weights into one file.
 func FromDirectory(source, dir string, o Options) (Result, error) {
 	s, err := hf.OpenDirectory(source)
 	if err != nil {
@@ -82,11 +82,11 @@ func fromDirectory(s *hf.Stored, source, dir string, o Options) (Result, error) 
 	if err != nil {
 		return r, err
 	}
-	delete(config, "dtype") // the newer name of the same
+	delete(config, "dtype") // a newer name for torch_dtype
 	return r, createJSON(filepath.Join(dir, model.ConfigFile), config)
 }
 
-// hasTemplate says whether a tokenizer_config.json has a chat template.
+// hasTemplate reports whether a tokenizer_config.json has a chat template.
 func hasTemplate(text []byte) bool {
 	var settings struct {
 		Template json.RawMessage `json:"chat_template"`

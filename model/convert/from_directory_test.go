@@ -13,8 +13,8 @@ import (
 	"github.com/fulgurite/fulgurite/model/hf"
 )
 
-// directory is a model as people have it: a tokenizer of 707 tokens and an embedding of
-// 710 rows.
+// directory returns a published model's directory: a tokenizer of 707 tokens and an
+// embedding of 710 rows.
 func directory(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "source")

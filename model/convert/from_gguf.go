@@ -16,7 +16,7 @@ import (
 // batch is about how many bytes of a tensor are converted at a time.
 const batch = 1 << 18
 
-// FromGGUF writes into dir, which is empty, the model of a GGUF file.
+// FromGGUF imports the model of a GGUF file into dir, which must be empty.
 func FromGGUF(source, dir string, o Options) (Result, error) {
 	f, err := os.Open(source)
 	if err != nil {
@@ -88,7 +88,7 @@ func fromGGUF(source *os.File, dir string, o Options) (Result, error) {
 	return r, createJSON(filepath.Join(dir, model.ConfigFile), config)
 }
 
-// dtype is how a tensor is written that came as t.
+// dtype returns the type in which a tensor of type t is written.
 func (o Options) dtype(t gguf.Type) hf.DType {
 	switch {
 	case o.DType != "":
@@ -123,8 +123,8 @@ func matchTensors(f *gguf.File, a model.Architecture) (map[string]gguf.Tensor, e
 	return found, nil
 }
 
-// copyRows writes a tensor's rows as numbers of the type to, in our order if dim, the
-// rows of a head, is not 0.
+// copyRows writes a tensor's rows as numbers of type to. If dim is not 0, it is the
+// number of rows of a head, and the rows are put into our order.
 func copyRows(w io.Writer, t gguf.Tensor, dim int, to hf.DType) error {
 	step := max(1, batch/t.RowBytes())
 	if dim > 0 {

@@ -16,8 +16,8 @@ import (
 	"github.com/fulgurite/fulgurite/model/hf"
 )
 
-// tiny is a model with a vocabulary of SentencePiece: the bytes, five characters and what
-// they are merged to.
+// tiny returns a model with a vocabulary of SentencePiece: the bytes, five characters and
+// the results of merging these.
 func tiny(f *testing.F) (model.Architecture, dialog.Bundle) {
 	f.Helper()
 	tokens := []string{"<unk>", "<s>", "</s>"}
@@ -55,7 +55,7 @@ func tiny(f *testing.F) (model.Architecture, dialog.Bundle) {
 		}
 }
 
-// FuzzFromGGUF: what is imported can be read, whatever the file says.
+// FuzzFromGGUF checks that an imported model can be read, whatever the file says.
 func FuzzFromGGUF(f *testing.F) {
 	a, b := tiny(f)
 	path := filepath.Join(f.TempDir(), "model.gguf")
@@ -78,8 +78,8 @@ func FuzzFromGGUF(f *testing.F) {
 	})
 }
 
-// FuzzToGGUF: a vocabulary that is exported can be imported, whatever its tokenizer.json
-// says.
+// FuzzToGGUF checks that an exported vocabulary can be imported, whatever its
+// tokenizer.json says.
 func FuzzToGGUF(f *testing.F) {
 	a, b := tiny(f)
 	f.Add([]byte(b.Tokenizer))

@@ -24,7 +24,7 @@ const (
 	ropeFactors     = "rope_freqs.weight"
 )
 
-// The ends of keys that begin with the architecture.
+// The ends of keys whose beginning is the architecture's name.
 const (
 	blockCount      = ".block_count"
 	contextLength   = ".context_length"
@@ -40,7 +40,7 @@ const (
 	vocabSize       = ".vocab_size"
 )
 
-// readArchitecture reads what a file says of its model.
+// readArchitecture reads the architecture of a file's model.
 func readArchitecture(f *gguf.File) (model.Architecture, error) {
 	kind, err := f.Metadata.String(architectureKey)
 	if err != nil {
@@ -105,7 +105,7 @@ func (k *keys) float(end string, otherwise float64) float64 {
 	return x
 }
 
-// supported refuses, by its key, what would be computed wrongly.
+// supported returns an error that names the key if the model would be computed wrongly.
 func (k *keys) supported() error {
 	scaling, err := k.m.String(k.kind + ".rope.scaling.type")
 	if err != nil {
@@ -129,7 +129,7 @@ func (k *keys) supported() error {
 	return k.err
 }
 
-// nameOf returns llama.cpp's name of a tensor of ours.
+// nameOf returns llama.cpp's name of one of our tensors.
 func nameOf(name string) string {
 	switch name {
 	case "model.embed_tokens.weight":
@@ -144,7 +144,7 @@ func nameOf(name string) string {
 	return "blk." + part[0] + "." + partNames()[part[1][:end]] + part[1][end:]
 }
 
-// partNames are llama.cpp's names of the parts of a layer.
+// partNames returns llama.cpp's names of the parts of a layer.
 func partNames() map[string]string {
 	return map[string]string{
 		"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm",
@@ -154,15 +154,15 @@ func partNames() map[string]string {
 	}
 }
 
-// interleaved says whether llama.cpp keeps the rows of a tensor in the order of another
-// rotary embedding: in a llama's queries and keys it turns neighbours, where Hugging
-// Face's files pair row i of a head with row i + dim/2.
+// interleaved reports whether llama.cpp keeps the rows of a tensor in another order,
+// which its rotary embedding needs. In a llama's queries and keys it rotates neighbouring
+// rows, while Hugging Face's files pair row i of a head with row i + dim/2.
 func interleaved(kind, name string) bool {
 	return kind == llama && (strings.Contains(name, ".self_attn.q_proj.") || strings.Contains(name, ".self_attn.k_proj."))
 }
 
-// rowInGGUF is where llama.cpp's file has row i of an interleaved tensor whose heads have
-// dim rows.
+// rowInGGUF returns the position of row i in llama.cpp's file, for an interleaved tensor
+// whose heads have dim rows.
 func rowInGGUF(i, dim int) int {
 	head, j := i/dim*dim, i%dim
 	return head + j%(dim/2)*2 + j/(dim/2)

@@ -29,7 +29,7 @@ type golden struct {
 	Tensors      map[string]string
 }
 
-// unpacked is a golden GGUF file, and what transformers finds in it.
+// unpacked returns a golden GGUF file and what transformers reads from it.
 func unpacked(t *testing.T, name string) (path string, g golden) {
 	t.Helper()
 	path = unpackedFile(t, name+".gguf")
@@ -39,7 +39,7 @@ func unpacked(t *testing.T, name string) (path string, g golden) {
 	return path, g
 }
 
-// unpackedFile is a file of testdata without its compression.
+// unpackedFile decompresses a file of testdata and returns its path.
 func unpackedFile(t *testing.T, name string) string {
 	t.Helper()
 	packed, err := os.Open(filepath.Join("testdata", name+".gz"))
@@ -62,7 +62,7 @@ func digest(t *testing.T, numbers []float32) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// say asks the model for its most likely tokens.
+// say returns the n most likely tokens that the model generates after prompt.
 func say(t *testing.T, a model.Architecture, w model.Weights, prompt []int32, n int) []int32 {
 	t.Helper()
 	d, err := native.New(native.Options{}).NewDecoder(model.Checkpoint{Architecture: a, Weights: w})
@@ -104,8 +104,8 @@ func TestGGUFFilesGiveTheModelThatTransformersFinds(t *testing.T) {
 	}
 }
 
-// requireSameTokens compares a directory's tokenizer with the one that the file's
-// vocabulary was made of.
+// requireSameTokens compares a directory's tokenizer with the one from which the file's
+// vocabulary was made.
 func requireSameTokens(t *testing.T, dir, name string) {
 	t.Helper()
 	load := func(path string) *tokenizer.BPE {
@@ -178,7 +178,7 @@ func TestWhatDoesNotFitIsNotBegun(t *testing.T) {
 	require.NoFileExists(t, filepath.Join(dir, model.WeightsFile))
 }
 
-// lie is a golden file in which something is overwritten wherever it stands.
+// lie returns the path of a golden file in which old is overwritten everywhere.
 func lie(t *testing.T, name, old, lie string) string {
 	t.Helper()
 	path := unpackedFile(t, name+".gguf")

@@ -12,16 +12,17 @@ import (
 // text is cut into pieces before pairs are merged.
 type preTokenizer struct {
 	names []string // the first is written
-	// json is the pre_tokenizer of a tokenizer.json; nfc says that the text is
-	// normalized before, ignoreMerges that a piece that is a token is taken whole.
+	// json is the pre_tokenizer of a tokenizer.json. nfc tells that the text is
+	// normalized to NFC before. ignoreMerges tells that a piece which is a token is used
+	// without merges.
 	json              string
 	nfc, ignoreMerges bool
-	// begins says that a text begins with the token of its beginning unless the file
+	// begins tells that a text begins with the beginning-of-text token unless the file
 	// says otherwise.
 	begins bool
 }
 
-// preTokenizers has the known ones, with the patterns of the models' own
+// preTokenizers returns the known ones, with the patterns from the models' own
 // tokenizer.json files.
 func preTokenizers() []preTokenizer {
 	split := func(digits string) string {
@@ -43,7 +44,7 @@ func preTokenizers() []preTokenizer {
 	}
 }
 
-// namedPreTokenizer finds the one of a name.
+// namedPreTokenizer returns the preTokenizer that has the name.
 func namedPreTokenizer(name string) (preTokenizer, error) {
 	var known []string
 	for _, p := range preTokenizers() {
@@ -55,7 +56,8 @@ func namedPreTokenizer(name string) (preTokenizer, error) {
 	return preTokenizer{}, fmt.Errorf("%w: %s is %q, which is none of %s", ErrUnsupported, preKey, name, strings.Join(known, ", "))
 }
 
-// nameOfPreTokenizer finds the name of one in a tokenizer.json. Offsets do not matter.
+// nameOfPreTokenizer finds the preTokenizer that equals the one in a tokenizer.json,
+// apart from settings of offsets.
 func nameOfPreTokenizer(text json.RawMessage, nfc, ignoreMerges bool) (preTokenizer, error) {
 	for _, p := range preTokenizers() {
 		if p.nfc == nfc && p.ignoreMerges == ignoreMerges && reflect.DeepEqual(withoutOffsets(text), withoutOffsets([]byte(p.json))) {
@@ -66,7 +68,7 @@ func nameOfPreTokenizer(text json.RawMessage, nfc, ignoreMerges bool) (preTokeni
 		ErrUnsupported, text, nfc, ignoreMerges)
 }
 
-// withoutOffsets is a pre_tokenizer without its settings of offsets.
+// withoutOffsets returns a decoded pre_tokenizer without its settings of offsets.
 func withoutOffsets(text []byte) any {
 	var value any
 	if json.Unmarshal(text, &value) != nil {

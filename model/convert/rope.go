@@ -8,9 +8,9 @@ import (
 	"github.com/fulgurite/fulgurite/model/gguf"
 )
 
-// The scaling of Llama 3.1's rotary embedding stands in a GGUF file as the divisors that
-// it makes of the frequencies, without its settings. All models that were published with
-// it share two of these, and their positions at first are a power of two.
+// A GGUF file stores the scaling of Llama 3.1's rotary embedding not as settings, but as
+// the resulting divisors of the frequencies. All models that were published with it have
+// these two factors, and their number of original positions is a power of two.
 const (
 	lowFrequencyFactor  = 1
 	highFrequencyFactor = 4

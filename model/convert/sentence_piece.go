@@ -9,21 +9,21 @@ import (
 	"github.com/fulgurite/fulgurite/model/gguf"
 )
 
-// The keys of a vocabulary of SentencePiece.
+// The keys that only a vocabulary of SentencePiece has.
 const (
 	scoresKey   = "tokenizer.ggml.scores"
 	addSpaceKey = "tokenizer.ggml.add_space_prefix"
 )
 
-// wordStart stands for a space.
+// wordStart is how a vocabulary of SentencePiece writes a space.
 const wordStart = "\u2581"
 
-// sentencePieceBPE is a vocabulary whose tokens have scores: of all neighbours whose texts
-// together are a token, those are merged whose token has the highest score. Characters
-// without a token become bytes.
+// sentencePieceBPE is a vocabulary whose tokens have scores. Of all neighbouring tokens
+// whose texts together are a token, the pair whose result has the highest score is merged
+// first. Characters without a token become bytes.
 type sentencePieceBPE struct {
 	scores   []float64
-	addSpace bool // before a text
+	addSpace bool // whether a space is put before a text
 }
 
 func (s *sentencePieceBPE) read(m gguf.Metadata, v *vocabulary) (bool, error) {
@@ -46,7 +46,8 @@ func (s *sentencePieceBPE) read(m gguf.Metadata, v *vocabulary) (bool, error) {
 	return true, err
 }
 
-// inVocabulary: SentencePiece numbers all tokens together.
+// inVocabulary reports true: SentencePiece numbers special tokens together with the
+// others.
 func (s *sentencePieceBPE) inVocabulary(*vocabulary, int) bool { return true }
 
 func (s *sentencePieceBPE) describe(file, model map[string]any, v *vocabulary) {
@@ -68,8 +69,7 @@ func (s *sentencePieceBPE) describe(file, model map[string]any, v *vocabulary) {
 	model["byte_fallback"], model["merges"] = slices.Contains(v.kinds, byteToken), s.merges(v)
 }
 
-// merges are all pairs of tokens that are a token together, that of the highest score
-// first.
+// merges returns all pairs of tokens that together are a token, highest score first.
 func (s *sentencePieceBPE) merges(v *vocabulary) [][2]string {
 	scores := map[string]float64{}
 	for id, token := range v.tokens {
@@ -95,7 +95,7 @@ func (s *sentencePieceBPE) merges(v *vocabulary) [][2]string {
 			}
 		}
 	}
-	// Two tokens of equal scores are merged in the order of their numbers.
+	// Tokens of equal scores are ordered by their numbers.
 	slices.SortStableFunc(all, func(a, b merge) int { return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(a.id, b.id)) })
 	pairs := make([][2]string, len(all))
 	for i, m := range all {

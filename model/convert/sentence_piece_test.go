@@ -18,8 +18,8 @@ import (
 	"github.com/fulgurite/fulgurite/model/tokenizer"
 )
 
-// sentencePiece is a small model with a vocabulary that SentencePiece trained, and a
-// template that suits it.
+// sentencePiece returns a small model with a vocabulary that SentencePiece trained and a
+// template that fits it.
 func sentencePiece(t *testing.T) (model.Architecture, model.Weights, dialog.Bundle) {
 	t.Helper()
 	dir := t.TempDir()

@@ -11,9 +11,9 @@ import (
 // unusedScore is the score of a row without a token.
 const unusedScore = -1e6
 
-// writeSentencePiece writes what llama.cpp needs of a BPE of SentencePiece. There are
-// no merges in it: llama.cpp merges any two neighbours whose texts together are a token,
-// the highest score first. Merges that no scores stand for are refused.
+// writeSentencePiece returns what llama.cpp needs from a BPE of SentencePiece. This
+// contains no merges: llama.cpp merges any two neighbours whose texts together are a
+// token, highest score first. Merges that no scores can express are refused.
 func (f *tokenizerJSON) writeSentencePiece(tokens []string, kinds []int32) (gguf.Metadata, error) {
 	addSpace, err := f.addSpacePrefix()
 	if err != nil {
@@ -47,7 +47,7 @@ func (f *tokenizerJSON) writeSentencePiece(tokens []string, kinds []int32) (gguf
 	}, nil
 }
 
-// step is a normalizer or a pre_tokenizer, as far as SentencePiece has need of it.
+// step holds the parts of a normalizer or a pre_tokenizer that matter for SentencePiece.
 type step struct {
 	Type          string          `json:"type"`
 	Normalizers   []step          `json:"normalizers"`
@@ -58,8 +58,8 @@ type step struct {
 	Split         *bool           `json:"split"`
 }
 
-// isSentencePiece reports whether the symbols that merges begin with are characters.
-// checkTokenizer has let pass what is either this or of bytes.
+// isSentencePiece reports whether merging starts from characters. Otherwise it starts
+// from bytes: checkTokenizer admits only these two kinds.
 func (f *tokenizerJSON) isSentencePiece() bool {
 	var p step
 	return json.Unmarshal(f.PreTokenizer, &p) != nil || p.Type == "" || p.Type == "Metaspace"
@@ -101,9 +101,10 @@ func (f *tokenizerJSON) addSpacePrefix() (bool, error) {
 	return prefix, nil
 }
 
-// isExported refuses a Metaspace that llama.cpp has no word for. That of a space before
-// the text alone counts as none, because what follows a special token, as in each chat,
-// gets none; llama.cpp knows both or none.
+// isExported returns an error for a Metaspace that llama.cpp cannot express. llama.cpp
+// puts a space both before a text and after each special token, or in neither place. The
+// scheme "first", which puts it before the text only, is exported as neither: in a chat,
+// text follows a special token and gets no space.
 func (s *step) isExported(n *step) error {
 	switch {
 	case n != nil:
@@ -116,9 +117,9 @@ func (s *step) isExported(n *step) error {
 	return nil
 }
 
-// scores puts the results of merges into the order of their merges. Equal scores would
-// have llama.cpp take the first in the text. The other tokens, which no merge makes, come
-// behind.
+// scores gives scores to the results of merges, in the order of the merges. The scores
+// differ, because among equal scores llama.cpp would take the first pair in the text.
+// Tokens that no merge makes get lower scores.
 func (f *tokenizerJSON) scores(tokens []string, kinds []int32) ([]float32, error) {
 	pairs, err := f.pairs()
 	if err != nil {
@@ -152,8 +153,8 @@ func (f *tokenizerJSON) scores(tokens []string, kinds []int32) ([]float32, error
 	return scores, nil
 }
 
-// requireAllMerges refuses merges that lack one which llama.cpp would make. Tokens that
-// are found in a text as a whole need none.
+// requireAllMerges returns an error if the merges lack one that llama.cpp would make.
+// Tokens that are found in a text without merging need no merges.
 func requireAllMerges(tokens []string, kinds []int32, results map[string]bool, known map[[2]string]bool) error {
 	made := func(text string) bool { return results[text] || utf8.RuneCountInString(text) == 1 }
 	for id, token := range tokens {

@@ -15,7 +15,8 @@ import (
 	"github.com/fulgurite/fulgurite/model/tokenizer"
 )
 
-// Errors say whether a file is not what it should be, or something that is not done.
+// ErrFormat means that a file is not what it should be. ErrUnsupported means that the
+// file needs something that is not supported.
 var (
 	ErrFormat      = gguf.ErrFormat
 	ErrUnsupported = gguf.ErrUnsupported
@@ -23,12 +24,12 @@ var (
 
 // Options are the choices of an import.
 type Options struct {
-	// DType is the type of all weights; empty keeps F32, F16 and BF16 as they came and
-	// makes F32 of quantized ones.
+	// DType is the type of all written weights. If it is empty, F32, F16 and BF16 weights
+	// keep their type and quantized weights become F32.
 	DType hf.DType
 	// Free, if not nil, is how many bytes may be written to the disk of the target.
 	Free func() (int64, error)
-	// Progress, if not nil, is told how many bytes of weights are written.
+	// Progress, if not nil, is called with the number of bytes of weights written so far.
 	Progress func(done, total int64)
 }
 
@@ -45,7 +46,7 @@ type Result struct {
 
 const tokenizerFile = "tokenizer.json"
 
-// weights writes model.safetensors into dir; write gives the bytes of a tensor.
+// weights writes model.safetensors into dir. It calls write for the bytes of each tensor.
 func (o Options) weights(dir string, layouts []hf.Layout, write func(l hf.Layout, w io.Writer) error) (int64, error) {
 	total := int64(0)
 	for _, l := range layouts {
@@ -62,7 +63,7 @@ func (o Options) weights(dir string, layouts []hf.Layout, write func(l hf.Layout
 	}
 	done := int64(0)
 	return total, create(filepath.Join(dir, model.WeightsFile), func(f io.Writer) error {
-		// transformers wants to know the framework whose layout the tensors have.
+		// transformers requires the name of the framework whose layout the tensors have.
 		return hf.WriteTensors(f, layouts, map[string]string{"format": "pt"}, func(l hf.Layout, w io.Writer) error {
 			if o.Progress != nil {
 				w = io.MultiWriter(w, writes(func(n int) { done += int64(n); o.Progress(done, total) }))
@@ -72,7 +73,7 @@ func (o Options) weights(dir string, layouts []hf.Layout, write func(l hf.Layout
 	})
 }
 
-// writes is told how much is written.
+// writes is an io.Writer that calls the function with the number of bytes written.
 type writes func(n int)
 
 func (w writes) Write(b []byte) (int, error) {
@@ -80,7 +81,8 @@ func (w writes) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// create writes a file that is not there, whole or not at all; errors have its path.
+// create writes a new file, complete or not at all. It fails if the file exists. Errors
+// contain the path.
 func create(path string, write func(io.Writer) error) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
@@ -113,7 +115,7 @@ func createJSON(path string, value any) error {
 	return createText(path, append(text, '\n'))
 }
 
-// configWith is a config.json with some settings changed.
+// configWith returns a config.json with some settings changed.
 func configWith(text []byte, changes map[string]any) (map[string]any, error) {
 	settings := map[string]json.RawMessage{}
 	if err := json.Unmarshal(text, &settings); err != nil {
@@ -129,8 +131,8 @@ func configWith(text []byte, changes map[string]any) (map[string]any, error) {
 	return all, nil
 }
 
-// dtypeName is the name in config.json of the type of a model's matrices, the widest of them
-// where they differ.
+// dtypeName returns config.json's name for the type of a model's matrices, the widest
+// type if they differ.
 func dtypeName(layouts []hf.Layout) string {
 	has := func(d hf.DType) bool {
 		return slices.ContainsFunc(layouts, func(l hf.Layout) bool { return len(l.Shape) > 1 && l.DType == d })
@@ -144,7 +146,8 @@ func dtypeName(layouts []hf.Layout) string {
 	return "bfloat16"
 }
 
-// checkTokenizer refuses a tokenizer.json that no run could use with the model.
+// checkTokenizer returns an error for a tokenizer.json that no run could use with the
+// model.
 func checkTokenizer(text []byte, a model.Architecture) error {
 	t, err := tokenizer.FromJSON(text)
 	if err != nil {

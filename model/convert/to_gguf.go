@@ -10,10 +10,10 @@ import (
 	"github.com/fulgurite/fulgurite/model/gguf"
 )
 
-// ToGGUF writes a model as a GGUF file that llama.cpp loads, its matrices as matrices, one
-// of F32, F16, BF16 and Q8_0. A matrix whose rows are no whole blocks of Q8_0 becomes F16,
-// as in llama.cpp; norms and biases stay F32. name is the model's name in the file. A
-// tokenizer that llama.cpp has no name for, and a critic, are refused.
+// ToGGUF writes a model as a GGUF file that llama.cpp loads. Its matrices get type
+// matrices: F32, F16, BF16 or Q8_0. A matrix whose rows are not whole blocks of Q8_0
+// becomes F16, as in llama.cpp; norms and biases stay F32. name is the model's name in
+// the file. ToGGUF refuses a critic, and a tokenizer for which llama.cpp has no name.
 func ToGGUF(path, name string, a model.Architecture, w model.Weights, b dialog.Bundle, matrices gguf.Type) error {
 	if err := a.Match(w); err != nil {
 		return fmt.Errorf("export %s: %w", path, err)
@@ -61,7 +61,7 @@ func ToGGUF(path, name string, a model.Architecture, w model.Weights, b dialog.B
 	})
 }
 
-// kindOf is llama.cpp's name of the architecture.
+// kindOf returns llama.cpp's name of the architecture.
 func kindOf(a model.Architecture) (string, error) {
 	switch {
 	case a.ValueHead:
@@ -78,7 +78,7 @@ func kindOf(a model.Architecture) (string, error) {
 	return llama, nil
 }
 
-// general has the pairs that every file has; the numbers of file types come from
+// general returns the pairs that every file has. The numbers of file types come from
 // llama.h.
 func general(name, kind string, matrices gguf.Type) gguf.Metadata {
 	fileType := map[gguf.Type]uint32{gguf.F32: 0, gguf.F16: 1, gguf.Q8_0: 7, gguf.BF16: 32}[matrices]
@@ -113,7 +113,8 @@ func storedAs(t model.Tensor, matrices gguf.Type) gguf.Type {
 	return matrices
 }
 
-// writeRows writes a tensor, in llama.cpp's order if dim, the rows of a head, is not 0.
+// writeRows writes a tensor. If dim is not 0, it is the number of rows of a head, and the
+// rows are put into llama.cpp's order.
 func writeRows(out *gguf.Writer, t model.Tensor, dim int) error {
 	width := t.Shape[len(t.Shape)-1]
 	step := max(1, batch/4/width)

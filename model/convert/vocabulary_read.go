@@ -51,10 +51,10 @@ type vocabulary struct {
 	kinds    []int64
 	bpe      bpe
 	addBOS   bool
-	ids      map[string]int    // special tokens by their names in Hugging Face's files
+	ids      map[string]int    // ids of special tokens by their names in Hugging Face's files
 	stop     []int             // tokens that end a reply
-	template string            // "" is none
-	more     map[string]string // further templates by their files
+	template string            // empty if there is no template
+	more     map[string]string // more templates, by file name
 	text     []byte            // the tokenizer.json
 }
 
@@ -78,12 +78,12 @@ func readVocabulary(m gguf.Metadata, a model.Architecture) (*vocabulary, error) 
 
 // bpe is the part of a vocabulary in which the two kinds of BPE differ.
 type bpe interface {
-	// read takes from the metadata what belongs to the kind alone, and says whether a
-	// text begins with the token of its beginning unless the file says otherwise.
+	// read reads the metadata that only this kind has. It reports whether a text begins
+	// with the beginning-of-text token unless the file says otherwise.
 	read(m gguf.Metadata, v *vocabulary) (begins bool, err error)
-	// inVocabulary reports whether a special token stands among the others, too.
+	// inVocabulary reports whether a special token is also listed in the vocabulary.
 	inVocabulary(v *vocabulary, id int) bool
-	// describe fills in a tokenizer.json.
+	// describe fills in the parts of a tokenizer.json that depend on the kind.
 	describe(file, model map[string]any, v *vocabulary)
 }
 
@@ -175,7 +175,7 @@ type addedToken struct {
 	Special    bool   `json:"special"`
 }
 
-// json is the tokenizer.json.
+// json returns the tokenizer.json.
 func (v *vocabulary) json() ([]byte, error) {
 	ids, added := map[string]int{}, []addedToken{}
 	for id, token := range v.tokens {
@@ -232,7 +232,7 @@ func beginsWith(token string, id int) any {
 // write puts the files of the vocabulary into dir.
 func (v *vocabulary) write(dir string) error {
 	settings := map[string]any{
-		// The class that takes tokenizer.json for what it is.
+		// This class uses tokenizer.json unchanged.
 		"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": false, "add_prefix_space": false,
 	}
 	for name, id := range v.ids {
@@ -258,7 +258,7 @@ func (v *vocabulary) write(dir string) error {
 	return nil
 }
 
-// config are the special tokens as config.json and generation_config.json have them.
+// config returns the special tokens as config.json and generation_config.json name them.
 func (v *vocabulary) config() map[string]any {
 	settings := map[string]any{}
 	for name, id := range v.ids {

@@ -11,7 +11,7 @@ import (
 	"github.com/fulgurite/fulgurite/model/gguf"
 )
 
-// tokenizerJSON are the parts of a tokenizer.json that llama.cpp wants to know.
+// tokenizerJSON holds the parts of a tokenizer.json that llama.cpp needs.
 type tokenizerJSON struct {
 	Added         []addedToken    `json:"added_tokens"`
 	Normalizer    json.RawMessage `json:"normalizer"`
@@ -33,7 +33,7 @@ type tokenizerJSON struct {
 
 // writeVocabulary writes the text settings that llama.cpp needs.
 func writeVocabulary(b dialog.Bundle, a model.Architecture) (gguf.Metadata, error) {
-	codec, err := b.Codec(dialog.TemplatePrefix) // which knows what ends a turn
+	codec, err := b.Codec(dialog.TemplatePrefix) // it knows which token ends a turn
 	if err != nil {
 		return nil, err
 	}
@@ -77,8 +77,8 @@ func writeVocabulary(b dialog.Bundle, a model.Architecture) (gguf.Metadata, erro
 	return m, nil
 }
 
-// tokens are the texts and kinds of all rows of the embedding. Rows without a token get a
-// text that is not used.
+// tokens returns the texts and kinds of all rows of the embedding. A row without a token
+// gets a placeholder text and is marked as unused.
 func (f *tokenizerJSON) tokens(rows int) ([]string, []int32) {
 	tokens, kinds := make([]string, rows), make([]int32, rows)
 	for i := range tokens {
@@ -98,7 +98,7 @@ func (f *tokenizerJSON) tokens(rows int) ([]string, []int32) {
 
 // writeByteLevel writes llama.cpp's settings of a byte-level BPE.
 func (f *tokenizerJSON) writeByteLevel(tokens []string, kinds []int32) (gguf.Metadata, error) {
-	// The only normalizer that checkTokenizer lets pass.
+	// NFC is the only normalizer that checkTokenizer admits.
 	p, err := nameOfPreTokenizer(f.PreTokenizer, strings.Contains(string(f.Normalizer), `"NFC"`), f.Model.IgnoreMerges)
 	if err != nil {
 		return nil, err
@@ -117,8 +117,8 @@ func (f *tokenizerJSON) writeByteLevel(tokens []string, kinds []int32) (gguf.Met
 	}, nil
 }
 
-// pairs are the merges. A tokenizer.json has them as lists of two tokens, or as two with a
-// space between.
+// pairs returns the merges. A tokenizer.json writes each as a list of two tokens, or as
+// two tokens with a space between them.
 func (f *tokenizerJSON) pairs() ([][2]string, error) {
 	pairs := make([][2]string, len(f.Model.Merges))
 	for i, text := range f.Model.Merges {

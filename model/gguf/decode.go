@@ -7,9 +7,10 @@ import (
 	"github.com/fulgurite/fulgurite/model/half"
 )
 
-// The layouts of blocks follow ggml's ggml-common.h, their arithmetic
-// dequantize_row_* in its ggml-quants.c. Products are converted to float32 before they
-// are added to, because a compiler may fuse the two otherwise and give other bits.
+// The layouts of blocks follow ggml's ggml-common.h. The arithmetic follows
+// dequantize_row_* in its ggml-quants.c. Each product is converted to float32 before
+// something is added to it; otherwise a compiler may fuse both operations and give other
+// bits.
 
 func decodeF32(dst []float32, src []byte) {
 	for i := range dst {
@@ -31,7 +32,7 @@ func decodeBF16(dst []float32, src []byte) {
 
 func float16(src []byte) float32 { return half.FromF16(binary.LittleEndian.Uint16(src)) }
 
-// blocks applies one, which decodes a block, to all of them.
+// blocks returns a function that applies one, which decodes one block, to all blocks.
 func blocks(numbers, bytes int, one func(dst []float32, src []byte)) func(dst []float32, src []byte) {
 	return func(dst []float32, src []byte) {
 		for len(dst) > 0 {
@@ -41,7 +42,8 @@ func blocks(numbers, bytes int, one func(dst []float32, src []byte)) func(dst []
 	}
 }
 
-// decodeQ4_0: scale, then 4 bits a number, the first half of them in the low bits.
+// decodeQ4_0 decodes a block of: scale; then 4 bits per number, those of the first half
+// in the low bits.
 func decodeQ4_0(dst []float32, src []byte) {
 	d := float16(src)
 	for i, b := range src[2:18] {
@@ -50,7 +52,7 @@ func decodeQ4_0(dst []float32, src []byte) {
 	}
 }
 
-// decodeQ4_1: scale, minimum, then as Q4_0.
+// decodeQ4_1 decodes a block of: scale, minimum; then the bits of Q4_0.
 func decodeQ4_1(dst []float32, src []byte) {
 	d, m := float16(src), float16(src[2:])
 	for i, b := range src[4:20] {
@@ -59,7 +61,8 @@ func decodeQ4_1(dst []float32, src []byte) {
 	}
 }
 
-// decodeQ5_0: scale, the fifth bits of all numbers, then as Q4_0.
+// decodeQ5_0 decodes a block of: scale, the fifth bits of all numbers; then the bits of
+// Q4_0.
 func decodeQ5_0(dst []float32, src []byte) {
 	d, high := float16(src), binary.LittleEndian.Uint32(src[2:])
 	for i, b := range src[6:22] {
@@ -68,7 +71,7 @@ func decodeQ5_0(dst []float32, src []byte) {
 	}
 }
 
-// decodeQ5_1: scale, minimum, then as Q5_0.
+// decodeQ5_1 decodes a block of: scale, minimum; then the bits of Q5_0.
 func decodeQ5_1(dst []float32, src []byte) {
 	d, m, high := float16(src), float16(src[2:]), binary.LittleEndian.Uint32(src[4:])
 	for i, b := range src[8:24] {
@@ -77,7 +80,7 @@ func decodeQ5_1(dst []float32, src []byte) {
 	}
 }
 
-// decodeQ8_0: scale, then signed bytes.
+// decodeQ8_0 decodes a block of: scale; then signed bytes.
 func decodeQ8_0(dst []float32, src []byte) {
 	d := float16(src)
 	for i, b := range src[2:34] {
@@ -85,9 +88,9 @@ func decodeQ8_0(dst []float32, src []byte) {
 	}
 }
 
-// scaleAndMin are the 6-bit scale and minimum of sub-block j of a Q4_K or Q5_K: the
-// first four of each stand in the low bits of 8 bytes, whose upper bits complete the
-// nibbles that the last four bytes hold for the other four.
+// scaleAndMin returns the 6-bit scale and minimum of sub-block j of a Q4_K or Q5_K block.
+// The first four of each are in the low bits of 8 bytes. The last 4 bytes hold nibbles
+// for the other four, which the upper bits of those 8 bytes complete.
 func scaleAndMin(packed []byte, j int) (scale, least float32) {
 	if j < 4 {
 		return float32(packed[j] & 63), float32(packed[j+4] & 63)
@@ -95,8 +98,8 @@ func scaleAndMin(packed []byte, j int) (scale, least float32) {
 	return float32(packed[j+4]&15 | packed[j-4]>>6<<4), float32(packed[j+4]>>4 | packed[j]>>6<<4)
 }
 
-// decodeQ4_K: scale of the scales, scale of the minima, 8 of each in 6 bits, then 4 bits
-// a number, in groups of 64 whose first half is in the low bits.
+// decodeQ4_K decodes a block of: scale of the scales, scale of the minima, 8 of each in 6
+// bits; then 4 bits per number, in groups of 64 whose first half is in the low bits.
 func decodeQ4_K(dst []float32, src []byte) {
 	d, dmin := float16(src), float16(src[2:])
 	for j := range 8 {
@@ -108,7 +111,8 @@ func decodeQ4_K(dst []float32, src []byte) {
 	}
 }
 
-// decodeQ5_K: as Q4_K, with the fifth bit of number i of sub-block j in bit j of byte i.
+// decodeQ5_K is like decodeQ4_K, but 32 bytes behind the scales hold the fifth bits: that
+// of number i of sub-block j is bit j of byte i.
 func decodeQ5_K(dst []float32, src []byte) {
 	d, dmin := float16(src), float16(src[2:])
 	high := src[16:48]
@@ -122,9 +126,10 @@ func decodeQ5_K(dst []float32, src []byte) {
 	}
 }
 
-// decodeQ6_K: 4 low bits a number, 2 high bits a number, 16 signed scales of a byte, the
-// scale of the scales. Halves of 128 numbers follow each other; in a half, sub-block j of
-// 32 numbers has its low bits in bytes 32·(j mod 2) on, and its high bits at 2j.
+// decodeQ6_K decodes a block of: 4 low bits per number, 2 high bits per number, 16 signed
+// scales of one byte, the scale of the scales. Its two halves of 128 numbers follow each
+// other. In a half, sub-block j of 32 numbers has its low bits from byte 32·(j mod 2) on,
+// and its high bits at bit 2j.
 func decodeQ6_K(dst []float32, src []byte) {
 	d := float16(src[208:])
 	for n := range 2 {

@@ -10,8 +10,9 @@ import (
 	"github.com/fulgurite/fulgurite/model/half"
 )
 
-// Encode appends numbers as t to b. t is F32, F16, BF16 or Q8_0, whose blocks have to be
-// whole. A number that F16 cannot hold, or that is not finite where t is Q8_0, is an error.
+// Encode appends numbers to b as type t: F32, F16, BF16 or Q8_0. For Q8_0 the numbers
+// have to fill whole blocks. It returns an error for a number that F16 cannot hold, and
+// for a number that is not finite if t is Q8_0.
 func Encode(b []byte, t Type, numbers []float32) ([]byte, error) {
 	switch t {
 	case F32:

@@ -9,7 +9,8 @@ import (
 // ErrFormat is wrapped when a file is not what the format demands.
 var ErrFormat = errors.New("bad GGUF file")
 
-// ErrUnsupported is wrapped when a file uses something that is not read, by name.
+// ErrUnsupported is wrapped, with the name of the feature, when a file uses a feature
+// that is not supported.
 var ErrUnsupported = errors.New("unsupported GGUF file")
 
 // File is an open file, whose metadata is in memory and whose tensors are not.
@@ -41,10 +42,10 @@ func (f *File) Find(name string) (Tensor, bool) {
 	return Tensor{}, false
 }
 
-// Width is the number of numbers in a row.
+// Width returns how many numbers a row has.
 func (t Tensor) Width() int { return t.Shape[len(t.Shape)-1] }
 
-// Rows is the number of rows.
+// Rows returns the number of rows.
 func (t Tensor) Rows() int {
 	n := 1
 	for _, d := range t.Shape[:len(t.Shape)-1] {
@@ -53,15 +54,15 @@ func (t Tensor) Rows() int {
 	return n
 }
 
-// RowBytes is the size of a row in the file.
+// RowBytes returns the size of a row in the file.
 func (t Tensor) RowBytes() int {
-	form, _ := t.Type.form() // of a type that Open let pass
+	form, _ := t.Type.form() // Open has checked the type
 	n, _ := form.row(int64(t.Width()))
 	return int(n)
 }
 
-// ReadRows fills raw, as long as some whole rows, with the rows from first on as the
-// file holds them.
+// ReadRows fills raw with rows as the file stores them, from row first on. The length of
+// raw must be a whole number of rows.
 func (t Tensor) ReadRows(raw []byte, first int) error {
 	row := t.RowBytes()
 	if n := len(raw) / row; len(raw)%row != 0 || first < 0 || first+n > t.Rows() {
@@ -73,7 +74,7 @@ func (t Tensor) ReadRows(raw []byte, first int) error {
 	return nil
 }
 
-// Decode widens raw, whole rows of t, into dst, which has room for their numbers.
+// Decode converts raw, which holds whole rows of t, to float32 and stores them in dst.
 func (t Tensor) Decode(dst []float32, raw []byte) {
 	form, _ := t.Type.form()
 	form.decode(dst[:len(raw)/form.bytes*form.numbers], raw)

@@ -159,7 +159,7 @@ func TestFilesRoundTrip(t *testing.T) {
 			row := make([]float32, e.Shape[1])
 			for r := range e.Shape[0] {
 				for j := range row {
-					row[j] = float32(i + r) // which every type holds exactly, or nearly
+					row[j] = float32(i + r) // every type holds it exactly or nearly
 				}
 				require.NoError(t, w.Write(row))
 			}

@@ -5,16 +5,16 @@ import (
 	"math"
 )
 
-// Pair is a key with its value. One that was read is a string, bool, int64, uint64,
-// float32, float64, or a list of strings, bools, int64 or float64: narrow numbers are
-// widened. One to write is a string, bool, uint32, float32, []string, []int32 or
+// Pair is a key with its value. A value that was read is a string, bool, int64, uint64,
+// float32, float64, or a list of strings, bools, int64 or float64; smaller types are
+// widened. A value to write is a string, bool, uint32, float32, []string, []int32 or
 // []float32.
 type Pair struct {
 	Key   string
 	Value any
 }
 
-// Metadata are the pairs of a file, in its order.
+// Metadata holds the pairs of a file, in their order.
 type Metadata []Pair
 
 // value returns the value of a key, nil if there is none.
@@ -70,8 +70,9 @@ func (m Metadata) Int(key string, otherwise int) (int, error) {
 	return int(n), nil
 }
 
-// Float is the number of a key, otherwise if there is none. One of 32 bits is the
-// shortest decimal that it stands for: a publisher's 1e-5 is not 9.999999747378752e-06.
+// Float returns the number of a key, and otherwise if the key is absent. A number of 32
+// bits becomes the shortest decimal that rounds to it: a publisher's 1e-5 does not become
+// 9.999999747378752e-06.
 func (m Metadata) Float(key string, otherwise float64) (float64, error) {
 	x := otherwise
 	switch v := m.value(key).(type) {

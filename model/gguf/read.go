@@ -23,8 +23,8 @@ const (
 	plainAlignment = 32
 )
 
-// Open reads the metadata and the list of tensors of a file of size bytes. The file is
-// read through r as long as its tensors are.
+// Open reads the metadata and the list of tensors of a file of size bytes. r is needed as
+// long as the tensors are read.
 func Open(r io.ReaderAt, size int64) (*File, error) {
 	limit := min(size, mostHeader)
 	h := &header{r: bufio.NewReaderSize(io.NewSectionReader(r, 0, limit), 1<<16), left: limit, cut: limit < size}
@@ -40,9 +40,9 @@ func Open(r io.ReaderAt, size int64) (*File, error) {
 type header struct {
 	r    *bufio.Reader
 	left int64
-	cut  bool // the limit of a header is nearer than the end of the file
+	cut  bool // whether the limit of a header ends before the file does
 	at   int64
-	// buffer is for fixed-width numbers.
+	// buffer is for reading numbers of fixed width.
 	buffer [8]byte
 }
 
@@ -90,8 +90,8 @@ func (h *header) file(f *File, size int64) error {
 
 func aligned(n, alignment int64) int64 { return (n + alignment - 1) / alignment * alignment }
 
-// place turns the tensors' offsets, which count from data on, into those of the file, and
-// checks that each lies in it and none in another.
+// place converts the tensors' offsets, which count from data on, to offsets in the file.
+// It checks that each tensor lies within the file and that no two overlap.
 func (f *File) place(data, size, alignment int64) error {
 	order := make([]int, len(f.Tensors))
 	for i := range f.Tensors {
@@ -180,7 +180,7 @@ func (h *header) tensor() (t Tensor, err error) {
 	return t, err
 }
 
-// shortest is the decimal that a publisher most likely wrote for x.
+// shortest returns the decimal that a publisher most likely wrote for x.
 func shortest(x float32) float64 {
 	y, err := strconv.ParseFloat(strconv.FormatFloat(float64(x), 'g', -1, 32), 64)
 	if err != nil {
@@ -219,7 +219,8 @@ func (h *header) u64() (uint64, error) {
 	return binary.LittleEndian.Uint64(h.buffer[:]), err
 }
 
-// count reads how many things follow that have at least so many bytes each.
+// count reads how many items follow. Each item takes at least the given number of bytes,
+// so a count that cannot fit into the file is an error.
 func (h *header) count(what string, bytes int64) (int, error) {
 	n, err := h.u64()
 	if err == nil && n > uint64(h.left/bytes) {

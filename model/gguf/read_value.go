@@ -89,7 +89,7 @@ func scalarWidth(kind uint32) int {
 	return 0
 }
 
-// whole is a whole number of at most 64 bits; what is above the signed ones wraps.
+// whole returns an integer of at most 64 bits. Unsigned values beyond int64 wrap around.
 func whole(kind uint32, b []byte) int64 {
 	switch kind {
 	case valueU8:
@@ -115,7 +115,7 @@ func (h *header) array() (any, error) {
 	}
 	width := scalarWidth(kind)
 	if kind == valueString {
-		width = 8 // its length at least
+		width = 8 // at least the string's length
 	}
 	if width == 0 {
 		return nil, fmt.Errorf("%w: array of values of type %d", ErrUnsupported, kind)

@@ -10,8 +10,8 @@ import (
 	"github.com/fulgurite/fulgurite/model/gguf"
 )
 
-// lie is the golden file with something at a place, found by what stands before it,
-// overwritten.
+// lie returns the golden file with some bytes overwritten: skip bytes after the text
+// after.
 func lie(t *testing.T, after string, skip int, with ...byte) []byte {
 	t.Helper()
 	file, _ := load(t)
@@ -21,7 +21,7 @@ func lie(t *testing.T, after string, skip int, with ...byte) []byte {
 	return file
 }
 
-// twice is a file that has a key two times.
+// twice returns a file in which a key occurs twice.
 func twice(t *testing.T) []byte {
 	t.Helper()
 	var b bytes.Buffer

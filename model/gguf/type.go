@@ -24,10 +24,10 @@ const (
 	BF16 Type = 30
 )
 
-// form is the shape of a type's blocks, and how one is read.
+// form holds the size of a type's blocks and the function that decodes them.
 type form struct {
 	numbers, bytes int
-	// decode widens whole blocks; len(dst) is numbers for each of them.
+	// decode decodes whole blocks; dst has room for exactly their numbers.
 	decode func(dst []float32, src []byte)
 }
 
@@ -62,12 +62,12 @@ func (t Type) form() (form, bool) {
 // Quantized reports whether t stores numbers in blocks with a common scale.
 func (t Type) Quantized() bool { return t != F32 && t != F16 && t != BF16 }
 
-// Supported are the types that are read.
+// Supported returns the types that can be read.
 func Supported() []Type {
 	return []Type{F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K}
 }
 
-// String is the type's name in llama.cpp.
+// String returns the type's name in llama.cpp.
 func (t Type) String() string {
 	if name, ok := typeNames()[t]; ok {
 		return name
@@ -107,7 +107,8 @@ func typeNames() map[Type]string {
 	return names
 }
 
-// row is the number of bytes of width numbers; ok is false if those are no whole blocks.
+// row returns how many bytes width numbers take. ok is false if they are not whole
+// blocks.
 func (f form) row(width int64) (bytes int64, ok bool) {
 	n := int64(f.numbers)
 	return width / n * int64(f.bytes), width%n == 0

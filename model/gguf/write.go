@@ -26,8 +26,8 @@ func (e Entry) numbers() int64 {
 type Writer struct {
 	w       io.Writer
 	entries []Entry
-	// current is the entry that numbers are written of, left how many it still wants,
-	// at how many bytes of the data are written.
+	// current is the index of the entry that is being written. left is how many numbers
+	// it still needs. at is how many bytes of data are written.
 	current  int
 	left, at int64
 	buffer   []byte
@@ -85,7 +85,7 @@ func (w *Writer) next() error {
 	return nil
 }
 
-// Write appends numbers, whole blocks of them, to the tensor that is not yet whole.
+// Write appends numbers, as whole blocks, to the first tensor that is not complete.
 func (w *Writer) Write(numbers []float32) error {
 	if w.current >= len(w.entries) || int64(len(numbers)) > w.left {
 		return fmt.Errorf("write tensors: %d numbers too many", len(numbers))
@@ -105,7 +105,7 @@ func (w *Writer) Write(numbers []float32) error {
 	return nil
 }
 
-// Close reports a tensor that is not whole.
+// Close returns an error if a tensor is not complete.
 func (w *Writer) Close() error {
 	if w.current < len(w.entries) {
 		return fmt.Errorf("write tensor %s: %d numbers are missing", w.entries[w.current].Name, w.left)

@@ -30,7 +30,7 @@ func TestEveryHalfSurvivesFloat32(t *testing.T) {
 	}
 }
 
-// TestNarrowingTakesTheNearest compares with the two neighbours of what came out.
+// TestNarrowingTakesTheNearest compares each result with its two neighbours.
 func TestNarrowingTakesTheNearest(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -5,10 +5,11 @@ import "math"
 // QuantBlock is how many numbers of a row share a factor in Q8_0.
 const QuantBlock = 32
 
-// Quantize sets block to the whole numbers that, times the factor it returns, are nearest
-// to those of x, at most QuantBlock: llama.cpp's Q8_0 (quantize_row_q8_0_ref), whose
-// factor takes the largest number to 127 and is rounded to F16. Numbers that came from
-// this stay as they are. Numbers beyond 127 times those of F16 make the factor infinite.
+// Quantize rounds the numbers of x, at most QuantBlock of them, to integers times a
+// factor. It stores the integers in block and returns the factor. This is llama.cpp's
+// Q8_0 (quantize_row_q8_0_ref): the factor, rounded to F16, maps the largest absolute
+// number to 127. Numbers that are results of Quantize do not change. If a number is
+// larger than 127 times the largest of F16, the factor is infinite.
 func Quantize(block *[QuantBlock]int8, x []float32) (factor float32) {
 	var most float32
 	for _, v := range x {

@@ -22,7 +22,7 @@ type Array struct {
 	Data  any
 }
 
-// NewArray makes an array of rank 1 that shares data.
+// NewArray returns an array of rank 1 that shares data.
 func NewArray[E Element](name string, data []E) Array {
 	return Array{Name: name, Shape: []int{len(data)}, Data: data}
 }
@@ -53,13 +53,13 @@ const (
 	U8   DType = "U8"
 )
 
-// Other types that arrays have.
+// Other types of arrays.
 const (
 	f64 DType = "F64"
 	i32 DType = "I32"
 )
 
-// width is the number of bytes of one number, 0 for a type that is not read.
+// width returns the number of bytes of one number, and 0 for a type that is not read.
 func (d DType) width() int {
 	switch d {
 	case f64:
@@ -74,7 +74,7 @@ func (d DType) width() int {
 	return 0
 }
 
-// dtype is how a is written, and how many numbers it has.
+// dtype returns the type in which a is written, and how many numbers it has.
 func (a Array) dtype() (DType, int, error) {
 	switch data := a.Data.(type) {
 	case []float64:
@@ -124,7 +124,7 @@ func makeData(d DType, n int) any {
 	return make([]float32, n)
 }
 
-// decode fills data, from number at on, with what b holds as d.
+// decode fills data from index at on with the numbers in b, which have type d.
 func decode(d DType, data any, at int, b []byte) {
 	switch data := data.(type) {
 	case []float64:

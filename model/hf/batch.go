@@ -16,8 +16,8 @@ const batchKey = "batch"
 // returnsArray is an array that a batch's file has if a critic learns from it.
 const returnsArray = "returns"
 
-// EncodeBatch checks b and returns its file: the rows laid end to end as flat
-// arrays, row i being numbers offsets[i] to offsets[i+1], and the rest as JSON in
+// EncodeBatch checks b and returns its file. The file holds the rows one after the other
+// in flat arrays, where row i is numbers offsets[i] to offsets[i+1]. The rest is JSON in
 // the metadata. Equal batches give equal bytes.
 func EncodeBatch(b model.Batch) ([]byte, error) {
 	if err := b.Check(); err != nil {
@@ -54,8 +54,8 @@ func EncodeBatch(b model.Batch) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// DecodeBatch reads and checks what EncodeBatch wrote. Arrays that it does not
-// know are ignored.
+// DecodeBatch reads and checks a result of EncodeBatch. It ignores arrays that it does
+// not know.
 func DecodeBatch(file []byte) (model.Batch, error) {
 	arrays, metadata, err := ReadArrays(bytes.NewReader(file), int64(len(file)))
 	if err != nil {
@@ -85,10 +85,10 @@ func DecodeBatch(file []byte) (model.Batch, error) {
 // batchText is the JSON of a batch's file.
 type batchText struct {
 	model.Batch
-	Forms []json.RawMessage `json:"forms,omitempty"` // each once
+	Forms []json.RawMessage `json:"forms,omitempty"` // each different form once
 }
 
-// flat are the rows of a batch as arrays.
+// flat holds the rows of a batch as arrays.
 type flat struct {
 	offsets, tokens, calls, trajectories []int32
 	sampled                              []uint8
@@ -153,7 +153,7 @@ func readArray[E Element](arrays []Array, name string, to *[]E) (err error) {
 	return err
 }
 
-// check makes slicing by offsets safe. Batch.Check judges what the numbers mean.
+// check makes slicing by offsets safe. Batch.Check checks what the numbers mean.
 func (f *flat) check() error {
 	n, rows := len(f.tokens), len(f.offsets)-1
 	if rows < 0 || len(f.trajectories) != rows || len(f.temperatures) != rows {

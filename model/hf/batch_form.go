@@ -8,11 +8,11 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// formArray is an array that a batch's file has if a row of it has forms: entry k
-// of all of them is one completion and the form that it was held to.
+// formArray is an array that a batch's file has if one of its rows has forms. Entry k of
+// this array and of the three related arrays describes one completion and its form.
 const formArray = "form_rows"
 
-// forms are the forms of all rows of a batch, each kept once.
+// forms holds the forms of all rows of a batch; equal forms are kept once.
 type forms struct {
 	distinct                     []json.RawMessage
 	rows, starts, lengths, which []int32
@@ -39,7 +39,7 @@ func newForms(rows []model.BatchRow) (forms, error) {
 	return f, nil
 }
 
-// arrays are none where there are no forms.
+// arrays returns the arrays for the file, and none if there are no forms.
 func (f forms) arrays() []Array {
 	if len(f.rows) == 0 {
 		return nil

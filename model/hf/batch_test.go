@@ -101,7 +101,8 @@ func TestBatchesRoundTrip(t *testing.T) {
 	})
 }
 
-// Digests of batches are on record and in versions.
+// Digests of batches are on record and in versions, so the bytes of a batch must not
+// change.
 func TestABatchWithoutFormsHasTheBytesItAlwaysHad(t *testing.T) {
 	t.Parallel()
 	b, err := hf.DecodeBatch(encode(t, arrays(), batchJSON))
@@ -112,7 +113,7 @@ func TestABatchWithoutFormsHasTheBytesItAlwaysHad(t *testing.T) {
 	require.Equal(t, "b75f39b474ada94218277da897ff9aedb465df8656b8a1651012e61bd4ebc653", hex.EncodeToString(sum[:]))
 }
 
-// arrays of a batch of two rows, of 3 and 2 tokens.
+// arrays returns the arrays of a batch of two rows, of 3 and 2 tokens.
 func arrays() map[string]any {
 	return map[string]any{
 		"temperatures": []float64{1, 0.5}, "trajectories": []int32{0, 0}, "offsets": []int32{0, 3, 5},
@@ -145,7 +146,7 @@ func TestReturnsOfAnotherWriterAreRead(t *testing.T) {
 	}
 }
 
-// maskedArrays are those with a form on each row.
+// maskedArrays returns the same arrays with a form on each row.
 func maskedArrays() map[string]any {
 	all := arrays()
 	all["form_rows"], all["form_starts"], all["form_lengths"], all["forms"] = []int32{0, 1}, []int32{1, 1}, []int32{2, 1}, []int32{1, 0}

@@ -8,8 +8,8 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// ErrUnsupported is wrapped when a config.json describes a model that
-// model.Architecture cannot, naming the setting.
+// ErrUnsupported is wrapped, with the name of the setting, when a config.json describes a
+// model that model.Architecture cannot describe.
 var ErrUnsupported = errors.New("unsupported model")
 
 // The model types that are read. A Mistral without a sliding window computes what a
@@ -24,8 +24,8 @@ const (
 // mistralWindow is the sliding_window of a Mistral whose config.json has none.
 const mistralWindow = 4096
 
-// config are the fields of a config.json that decide what a model computes.
-// Pointers tell absence and null, which mean a default, from zero.
+// config holds the fields of a config.json that decide what a model computes. Pointers
+// distinguish an absent or null field, which means a default, from zero.
 type config struct {
 	ModelType             string   `json:"model_type"`
 	VocabSize             int      `json:"vocab_size"`
@@ -76,7 +76,7 @@ func ReadConfig(text []byte) (model.Architecture, error) {
 	switch {
 	case c.NumKeyValueHeads != nil:
 		a.KVHeads = *c.NumKeyValueHeads
-	case c.ModelType != llama: // their default is a number of some published model
+	case c.ModelType != llama: // the other types' default is the number of some published model
 		return model.Architecture{}, fmt.Errorf("%w: config.json: num_key_value_heads is absent", ErrFormat)
 	}
 	switch {
@@ -103,7 +103,8 @@ func ReadConfig(text []byte) (model.Architecture, error) {
 	return a, nil
 }
 
-// supported refuses, by the name of the setting, what would be computed wrongly.
+// supported returns an error that names the setting if the model would be computed
+// wrongly.
 func (c config) supported() error {
 	refuse := func(format string, args ...any) error {
 		return fmt.Errorf("%w: config.json: %s", ErrUnsupported, fmt.Sprintf(format, args...))
@@ -148,9 +149,10 @@ func (c config) supported() error {
 	return nil
 }
 
-// window says what is wrong with the sliding_window of a Mistral: its last positions
-// would not see beyond it. It is empty for a window that holds all positions. A Qwen has
-// a window only with use_sliding_window, a Llama never.
+// window returns what is wrong with the sliding_window of a Mistral: a window smaller
+// than the number of positions limits what the last positions see. The result is empty
+// for a window that holds all positions. A Qwen has a window only with
+// use_sliding_window, and a Llama never has one.
 func (c config) window() string {
 	window := mistralWindow
 	if text := string(c.SlidingWindow); text == "null" {
@@ -189,16 +191,16 @@ type written struct {
 	TorchDtype            string   `json:"torch_dtype"`
 	BOSTokenID            *int     `json:"bos_token_id"`
 	EOSTokenID            *int     `json:"eos_token_id"`
-	// Two names for one thing: transformers 4 and most servers read the first,
-	// transformers 5 either.
+	// Two names for the same settings: transformers 4 and most servers read the first,
+	// transformers 5 reads either.
 	RopeScaling    *rope `json:"rope_scaling,omitempty"`
 	RopeParameters *rope `json:"rope_parameters,omitempty"`
 	labels
 }
 
-// WriteConfig returns the config.json of a: a Qwen2 model if a has QKV biases, a
-// Qwen3 model if it has q/k norms, else a Llama model. No published type has
-// both. A critic is their variant that classifies tokens, with one label.
+// WriteConfig returns the config.json of a: a Qwen2 model if a has QKV biases, a Qwen3
+// model if it has q/k norms, else a Llama model. No published type has both. A critic is
+// written as the model class that classifies tokens, with one label.
 func WriteConfig(a model.Architecture) ([]byte, error) {
 	if err := a.Check(); err != nil {
 		return nil, fmt.Errorf("write config.json: %w", err)

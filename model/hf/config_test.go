@@ -60,7 +60,7 @@ func TestPublishedConfigsAreRead(t *testing.T) {
 	}
 }
 
-// scaling is the rope_scaling of Llama 3.1 with one number changed.
+// scaling returns the rope_scaling of Llama 3.1 with one number changed.
 func scaling(field string, value float64) map[string]any {
 	all := map[string]any{
 		"rope_type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4, "original_max_position_embeddings": 8192,
@@ -69,7 +69,8 @@ func scaling(field string, value float64) map[string]any {
 	return all
 }
 
-// Llama 3.2 as published for transformers 4, and as transformers 5 writes it.
+// The two forms are Llama 3.2 as published for transformers 4, and as transformers 5
+// writes it.
 func TestScaledRotaryEmbeddingIsReadInBothForms(t *testing.T) {
 	t.Parallel()
 	want, err := hf.ReadConfig([]byte(llama3))
@@ -113,7 +114,7 @@ func TestAMistralWithoutAWindowIsALlama(t *testing.T) {
 	require.ErrorContains(t, err, "num_key_value_heads is absent")
 }
 
-// with is qwen25 or another config with fields replaced; nil removes one.
+// with returns a config with fields replaced; a nil value removes the field.
 func with(t *testing.T, config string, fields map[string]any) []byte {
 	t.Helper()
 	var all map[string]any
@@ -177,7 +178,7 @@ func TestUnsupportedSettingsAreRefusedByName(t *testing.T) {
 	require.ErrorIs(t, err, hf.ErrUnsupported)
 }
 
-// The class that transformers has for it, its head having one output.
+// transformers has a class for a critic: token classification, with one output.
 func TestACriticIsAModelThatClassifiesTokens(t *testing.T) {
 	t.Parallel()
 	for _, labels := range []map[string]any{{"num_labels": 1}, {"id2label": map[string]any{"0": "LABEL_0"}}} {
@@ -264,7 +265,8 @@ func TestWrittenConfigsReadTheSame(t *testing.T) {
 	})
 }
 
-// Whatever a config.json says, what is read of it can be written and reads the same.
+// FuzzReadConfig checks that whatever ReadConfig accepts can be written, and is then read
+// the same.
 func FuzzReadConfig(f *testing.F) {
 	for _, config := range []string{llama3, qwen25, qwen3} {
 		f.Add([]byte(config))

@@ -14,7 +14,7 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// indexFile maps tensors to the files of a checkpoint that is cut into several.
+// indexFile maps tensors to files if the weights of a checkpoint are in several files.
 const indexFile = model.WeightsFile + ".index.json"
 
 // ReadDirectory reads config.json and the weights, from one model.safetensors or
@@ -70,7 +70,7 @@ func shards(dir string) ([]string, error) {
 		return nil, fmt.Errorf("%w: %s names no file", ErrFormat, indexFile)
 	}
 	for _, name := range names {
-		// An index comes from elsewhere and must not reach out of its directory.
+		// The index is not trusted: its names must not lead out of its directory.
 		if name == "." || name != filepath.Base(name) || !filepath.IsLocal(name) || strings.ContainsRune(name, '\\') {
 			return nil, fmt.Errorf("%w: %s names the file %q", ErrFormat, indexFile, name)
 		}
@@ -92,10 +92,10 @@ func readFile(path string) (model.Weights, error) {
 	return w, err
 }
 
-// Arrange puts tensors, in any order, into that of a.Tensors and checks their
-// shapes. What a does not need is an error, since it would mean another model,
-// but for two things that checkpoints carry along: a copy of tied embeddings and
-// the rotary frequencies of old Llama files.
+// Arrange puts tensors, which may be in any order, into the order of a.Tensors and checks
+// their shapes. A tensor that a does not need is an error, since the file would then hold
+// another model. Two exceptions occur in published checkpoints and are ignored: a copy of
+// tied embeddings, and the rotary frequencies of old Llama files.
 func Arrange(a model.Architecture, tensors model.Weights) (model.Weights, error) {
 	carried := func(t model.Tensor) bool { return ignored(a, t.Name) }
 	return ArrangeTensors(a.Tensors(), slices.DeleteFunc(slices.Clone(tensors), carried))
@@ -128,9 +128,9 @@ func ArrangeTensors(w, tensors model.Weights) (model.Weights, error) {
 	return w, nil
 }
 
-// WriteDirectory writes config.json and model.safetensors, for people and other
-// tools, making dir if need be and replacing these two files. Each file appears
-// whole; config.json comes last, so a directory that has it is complete.
+// WriteDirectory writes config.json and model.safetensors, for users and other tools. It
+// creates dir if necessary and replaces these two files. Each file appears complete.
+// config.json is written last, so a directory that has it is complete.
 func WriteDirectory(dir string, a model.Architecture, w model.Weights) error {
 	if err := a.Match(w); err != nil {
 		return fmt.Errorf("write model %s: %w", dir, err)
@@ -142,7 +142,7 @@ func WriteDirectory(dir string, a model.Architecture, w model.Weights) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("write model %s: %w", dir, err)
 	}
-	// transformers wants to know the framework whose layout the tensors have.
+	// transformers requires the name of the framework whose layout the tensors have.
 	if err := replace(filepath.Join(dir, model.WeightsFile), func(f *os.File) error {
 		return WriteSafetensors(f, w, map[string]string{"format": "pt"})
 	}); err != nil {

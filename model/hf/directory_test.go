@@ -20,7 +20,7 @@ func TestDirectoriesRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := drawArchitecture(t)
 		w := a.Init(rapid.Uint64().Draw(t, "seed"))
-		require.NoError(t, hf.WriteDirectory(dir, a, w)) // over what was there
+		require.NoError(t, hf.WriteDirectory(dir, a, w)) // replaces the earlier files
 		gotA, gotW, err := hf.ReadDirectory(dir)
 		require.NoError(t, err)
 		require.Equal(t, a, gotA)
@@ -56,7 +56,7 @@ func TestShardedCheckpointsAreRead(t *testing.T) {
 	t.Parallel()
 	dir, a := t.TempDir(), model.Tiny(11)
 	w := a.Init(1)
-	// Checkpoints carry a copy of tied embeddings, or old buffers, along.
+	// Published checkpoints also contain a copy of tied embeddings, or old buffers.
 	stored := append(append(model.Weights{}, w...),
 		model.Tensor{Name: "lm_head.weight", Shape: w[0].Shape, Data: w[0].Data},
 		model.Tensor{Name: "model.layers.0.self_attn.rotary_emb.inv_freq", Shape: []int{1}, Data: []float32{1}})

@@ -9,9 +9,9 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// WriteEach writes a safetensors file of float32 tensors that come one at a time, in any
-// order: each calls use for each of those in want, whose Data says nothing. So no two of them
-// have to be in memory.
+// WriteEach writes a safetensors file of float32 tensors that each provides one at a
+// time, in any order: it calls use for each tensor in want, whose Data is ignored. So
+// only one tensor has to be in memory.
 func WriteEach(f io.WriterAt, want model.Weights, each func(use func(model.Tensor) error) error) error {
 	layouts, begin, end := make([]Layout, len(want)), map[string]int64{}, int64(0)
 	shapes := map[string][]int{}
@@ -47,7 +47,7 @@ func WriteEach(f io.WriterAt, want model.Weights, each func(use func(model.Tenso
 	return nil
 }
 
-// writeFloats writes some numbers at a time.
+// writeFloats converts and writes numbers in chunks.
 func writeFloats(w io.Writer, numbers []float32) error {
 	var b []byte
 	for some := range slices.Chunk(numbers, chunk/4) {

@@ -14,11 +14,12 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// Files are a model directory of a kind that engine torch alone computes: nothing here reads
-// its weights.
+// Files is a model directory of a kind that only engine torch computes. This package does
+// not read its weights.
 type Files struct {
 	Architecture model.Architecture
-	// Files hold the weights, by name, with the index of those that are cut into several.
+	// Files holds the files with the weights, by name, and their index if there are
+	// several.
 	Files map[string]model.Content
 	// Bytes is the size of the weights on disk.
 	Bytes int64
@@ -26,7 +27,7 @@ type Files struct {
 	Layouts []Layout
 }
 
-// Parameters is how many numbers the files hold.
+// Parameters returns how many numbers the files hold.
 func (f *Files) Parameters() (n int64) {
 	for _, l := range f.Layouts {
 		size, _ := l.size()
@@ -35,8 +36,8 @@ func (f *Files) Parameters() (n int64) {
 	return n
 }
 
-// AdapterParameters is at most how many numbers an adapter has whose targets are those, or all
-// matrices but embeddings and output layer where there are none.
+// AdapterParameters returns an upper bound of how many numbers an adapter with these
+// targets has. Without targets, it counts all matrices but embeddings and output layer.
 func (f *Files) AdapterParameters(rank int, targets []string) (n int64) {
 	for _, l := range f.Layouts {
 		module, ok := strings.CutSuffix(l.Name, ".weight")
@@ -52,8 +53,9 @@ func (f *Files) AdapterParameters(rank int, targets []string) (n int64) {
 }
 
 // OpenFiles finds the files of a model whose config.json ReadConfig does not support. It
-// returns nil where the other engines know the model, or where there is none: OpenDirectory
-// then says more. Headers of files are checked, numbers are not read.
+// returns nil if the other engines support the model, or if dir has no model;
+// OpenDirectory then gives the reason. It checks the headers of the files and does not
+// read numbers.
 func OpenFiles(dir string) (*Files, error) {
 	text, err := os.ReadFile(filepath.Join(dir, model.ConfigFile))
 	if err != nil {
@@ -94,8 +96,9 @@ func OpenFiles(dir string) (*Files, error) {
 	return f, nil
 }
 
-// ReadCausalConfig reads of a config.json what there is to know of a causal model whatever its
-// type, and refuses what would run code of the model's own, or needs more than its weights.
+// ReadCausalConfig reads from a config.json what can be known about a causal model of any
+// type. It refuses a model that would run its own code, or that needs more than its
+// weights.
 func ReadCausalConfig(text []byte) (model.Architecture, error) {
 	refuse := func(format string, args ...any) (model.Architecture, error) {
 		return model.Architecture{}, fmt.Errorf("%w: config.json: %s", ErrUnsupported, fmt.Sprintf(format, args...))
@@ -140,9 +143,9 @@ func ReadCausalConfig(text []byte) (model.Architecture, error) {
 	return a, nil
 }
 
-// WriteFiles writes a model whose weights lie in files: config.json and the whole model, or
-// PEFT's files of an adapter of the base of that name. What tells that a directory is complete
-// comes last.
+// WriteFiles writes a model whose weights lie in files: either config.json and the whole
+// model, or PEFT's files of an adapter of the base with the given name. config.json or
+// adapter_config.json is written last, so a directory that has it is complete.
 func WriteFiles(ctx context.Context, dir string, c model.Checkpoint, base string) error {
 	err := c.CheckFiles()
 	if err == nil && c.Files == nil {

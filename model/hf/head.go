@@ -8,15 +8,15 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// A critic is stored as the class of transformers that classifies tokens, whose
-// head is a linear layer with bias, here with one label: what other trainers of
-// critics use too.
+// A critic is stored as the class of transformers that classifies tokens, with one label.
+// The head of that class is a linear layer with bias. Other trainers store critics in the
+// same way.
 const (
 	choosesTokens    = "ForCausalLM"
 	classifiesTokens = "ForTokenClassification"
 )
 
-// head are the fields of a config.json that say what stands on the trunk.
+// head holds the fields of a config.json that describe the layer on top of the trunk.
 type head struct {
 	Architectures []string          `json:"architectures"`
 	IDToLabel     map[string]string `json:"id2label"`
@@ -37,13 +37,13 @@ func (h head) valueHead() (bool, error) {
 	return false, nil
 }
 
-// labels are how transformers counts the outputs of a head.
+// labels holds the outputs of a head in the form of transformers.
 type labels struct {
 	IDToLabel map[string]string `json:"id2label,omitempty"`
 	LabelToID map[string]int    `json:"label2id,omitempty"`
 }
 
-// headOf is the end of the class's name, and the labels.
+// headOf returns the end of the class's name, and the labels.
 func headOf(a model.Architecture) (string, labels) {
 	if a.ValueHead {
 		return classifiesTokens, labels{map[string]string{"0": "value"}, map[string]int{"value": 0}}

@@ -114,8 +114,8 @@ func (h *header) check(size int64) error {
 			return fmt.Errorf("tensor %q: %w", e.name, err)
 		}
 	}
-	// Tensors without numbers share their offset with a neighbour; the end sorts
-	// them before it.
+	// Tensors without numbers begin at the same offset as a neighbour. Sorting by the end
+	// puts them before it.
 	slices.SortStableFunc(h.entries, func(a, b entry) int {
 		return cmp.Or(cmp.Compare(a.Offsets[0], b.Offsets[0]), cmp.Compare(a.Offsets[1], b.Offsets[1]))
 	})
@@ -149,7 +149,7 @@ func (e entry) check(size int64) error {
 		n = 0
 	}
 	for _, d := range e.Shape {
-		// Compared before it is multiplied, so that no product overflows.
+		// Compare before multiplying, so that no product overflows.
 		if d < 0 || d > maxDimension || (d > 0 && n > size/d) {
 			return fmt.Errorf("shape %v in a file with %d bytes of data", e.Shape, size)
 		}

@@ -29,15 +29,16 @@ func (l Layout) size() (n int, ok bool) {
 	return n, true
 }
 
-// Bytes is the number of bytes that the tensor takes.
+// Bytes returns the number of bytes that the tensor takes.
 func (l Layout) Bytes() int64 {
 	n, _ := l.size()
 	return int64(n) * int64(l.DType.width())
 }
 
-// WriteTensors writes a safetensors file whose numbers need not be in memory together:
-// write is called once for each layout, wider numbers first, so that all data is aligned,
-// and else in their order. It has to write exactly the bytes of that tensor.
+// WriteTensors writes a safetensors file whose tensors need not be in memory together. It
+// calls write once for each layout. Wider numbers come first, so that all data is
+// aligned; otherwise the order of layouts is kept. write has to write exactly the bytes
+// of its tensor.
 func WriteTensors(w io.Writer, layouts []Layout, metadata map[string]string, write func(l Layout, w io.Writer) error) error {
 	layouts = slices.Clone(layouts)
 	slices.SortStableFunc(layouts, func(a, b Layout) int { return b.DType.width() - a.DType.width() })

@@ -12,7 +12,7 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// peftPrefix stands before the names of an adapter's tensors in PEFT's files.
+// peftPrefix is the prefix of the names of an adapter's tensors in PEFT's files.
 const peftPrefix = "base_model.model."
 
 // peftConfig is adapter_config.json as PEFT reads and writes it.
@@ -32,14 +32,14 @@ type peftConfig struct {
 	WeightDecomposed bool     `json:"use_dora"`
 }
 
-// unsupportedPEFT are fields that change what an adapter computes, where they are there
-// and say anything.
+// unsupportedPEFT returns the fields that change what an adapter computes, if they are
+// set to anything but null, false or an empty value.
 func unsupportedPEFT() []string {
 	return []string{"use_rslora", "use_dora", "use_qalora", "fan_in_fan_out", "rank_pattern", "alpha_pattern", "layers_to_transform", "layer_replication", "exclude_modules", "trainable_token_indices", "target_parameters", "lora_bias", "alora_invocation_tokens"}
 }
 
-// WritePEFTConfig is the adapter_config.json of c's adapter. base names the base model
-// for those who read it: a directory, a name on the hub or a digest.
+// WritePEFTConfig returns the adapter_config.json of c's adapter. base tells a reader
+// which base model it belongs to: a directory, a name on the hub or a digest.
 func WritePEFTConfig(c model.Checkpoint, base string) ([]byte, error) {
 	if err := c.Adapter.LoRA.CheckFor(c.Architecture); err != nil {
 		return nil, err
@@ -47,7 +47,7 @@ func WritePEFTConfig(c model.Checkpoint, base string) ([]byte, error) {
 	config := peftConfig{
 		Type: "LORA", Task: "CAUSAL_LM", Base: base, Rank: c.Adapter.Rank, Alpha: c.Adapter.Alpha, Bias: "none", InferenceMode: true,
 	}
-	for _, t := range model.LoRATargets() { // in one order, whatever the spec's
+	for _, t := range model.LoRATargets() { // always in the same order, whatever the order in the spec
 		if slices.Contains(c.Adapter.Targets, t) {
 			config.Targets = append(config.Targets, t)
 		}
@@ -62,8 +62,8 @@ func WritePEFTConfig(c model.Checkpoint, base string) ([]byte, error) {
 	return append(text, '\n'), err
 }
 
-// ReadPEFTConfig reads an adapter_config.json, and the name of the base in it. What
-// would have to be computed in another way is refused by name.
+// ReadPEFTConfig reads an adapter_config.json and the name of the base in it. It returns
+// an error that names the setting if the adapter computes something else than model.LoRA.
 func ReadPEFTConfig(text []byte) (l model.LoRA, base string, err error) {
 	refuse := func(format string, args ...any) (model.LoRA, string, error) {
 		return model.LoRA{}, "", fmt.Errorf("%w: %s: %s", model.ErrAdapter, model.AdapterConfigFile, fmt.Sprintf(format, args...))
@@ -84,7 +84,7 @@ func ReadPEFTConfig(text []byte) (l model.LoRA, base string, err error) {
 			return refuse("%s is %s, which is not supported", name, v)
 		}
 	}
-	// Others, such as "pissa", are an adapter beside what they leave of the base.
+	// Other values, such as "pissa", start from an adapter and a changed base.
 	if v := string(fields["init_lora_weights"]); !slices.Contains([]string{"", "null", "true", "false", `"gaussian"`, `"orthogonal"`, `"eva"`}, v) {
 		return refuse("init_lora_weights is %s, which changes the base", v)
 	}
@@ -104,7 +104,7 @@ func ReadPEFTConfig(text []byte) (l model.LoRA, base string, err error) {
 	return l, c.Base, nil
 }
 
-// PEFTTensors are an adapter's tensors under PEFT's names.
+// PEFTTensors returns an adapter's tensors under PEFT's names.
 func PEFTTensors(w model.Weights) model.Weights {
 	out := slices.Clone(w)
 	for i := range out {
@@ -126,8 +126,8 @@ func ArrangePEFT(c model.Checkpoint, tensors model.Weights) (model.Weights, erro
 	return ArrangeTensors(c.Tensors(), tensors)
 }
 
-// WritePEFT writes the adapter of c as a directory that PEFT loads. The files appear
-// whole; adapter_config.json comes last.
+// WritePEFT writes the adapter of c as a directory that PEFT loads. Each file appears
+// complete; adapter_config.json is written last.
 func WritePEFT(dir string, c model.Checkpoint, base string) error {
 	if c.Adapter == nil {
 		return fmt.Errorf("write adapter %s: %w: the model has none, it was trained as a whole", dir, model.ErrAdapter)
@@ -168,8 +168,8 @@ func ReadPEFTDirectory(dir string) (l model.LoRA, base string, err error) {
 	return l, base, nil
 }
 
-// ReadPEFT reads a directory of PEFT's as an adapter of base. One that names another
-// base by its digest is refused, if base has one; so is one whose tensors don't fit.
+// ReadPEFT reads a PEFT directory as an adapter of base. It refuses an adapter that names
+// another base by digest, if base has a digest, and one whose tensors don't fit.
 func ReadPEFT(dir string, base *model.Base) (model.Checkpoint, error) {
 	l, of, err := ReadPEFTDirectory(dir)
 	if err != nil {

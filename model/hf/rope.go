@@ -6,14 +6,14 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// rope is how transformers writes rotary embeddings: rope_scaling up to
-// version 4, where rope_theta stands beside it, and rope_parameters from 5 on.
+// rope is how transformers writes rotary embeddings: as rope_scaling up to version 4,
+// with rope_theta as a separate field, and as rope_parameters since version 5.
 type rope struct {
 	Type      string   `json:"rope_type,omitempty"`
 	OldType   string   `json:"type,omitempty"`
 	RopeTheta *float64 `json:"rope_theta,omitempty"`
 	Partial   *float64 `json:"partial_rotary_factor,omitempty"`
-	// Of the type llama3.
+	// Only of type llama3.
 	Factor            *float64 `json:"factor,omitempty"`
 	LowFrequency      *float64 `json:"low_freq_factor,omitempty"`
 	HighFrequency     *float64 `json:"high_freq_factor,omitempty"`
@@ -71,7 +71,7 @@ func (c config) rotary() (theta float64, scaling model.RopeScaling, err error) {
 	return theta, scaling, nil
 }
 
-// namedRope is a rope under the field where it stands.
+// namedRope is a rope with the name of its field.
 type namedRope struct {
 	field string
 	*rope
@@ -87,7 +87,7 @@ func (c config) ropes() []namedRope {
 	return set
 }
 
-// kind is the type by its new or its old name; empty is the default.
+// kind returns the type under its new or its old name; empty means the default.
 func (r rope) kind() string {
 	if r.Type != "" {
 		return r.Type
@@ -95,7 +95,8 @@ func (r rope) kind() string {
 	return r.OldType
 }
 
-// refused names what is computed otherwise than model.RopeScaling does, if any.
+// refused returns what differs from what model.RopeScaling computes, and "" if nothing
+// does.
 func (r namedRope) refused() string {
 	switch kind := r.kind(); {
 	case r.OldType != "" && r.OldType != kind:
@@ -108,8 +109,8 @@ func (r namedRope) refused() string {
 	return ""
 }
 
-// ropesOf are both forms of a's scaling, as versions 4 and 5 of transformers read
-// them; none where there is no scaling.
+// ropesOf returns a's scaling in the forms that versions 4 and 5 of transformers read,
+// and nil without scaling.
 func ropesOf(a model.Architecture) (scaling, parameters *rope) {
 	s := a.RopeScaling
 	if s == (model.RopeScaling{}) {

@@ -70,8 +70,8 @@ func (a Array) write(w io.Writer, buffer []byte) error {
 	return nil
 }
 
-// encodeHeader spells the JSON in the layouts' order, which a map would lose, and
-// pads it with spaces to a multiple of 8 bytes.
+// encodeHeader writes the JSON by itself, because a map would lose the order of the
+// layouts. It pads the JSON with spaces to a multiple of 8 bytes.
 func encodeHeader(layouts []Layout, metadata map[string]string) ([]byte, error) {
 	var b bytes.Buffer
 	b.WriteByte('{')
@@ -116,11 +116,11 @@ func encodeHeader(layouts []Layout, metadata map[string]string) ([]byte, error) 
 	return b.Bytes(), nil
 }
 
-// quote is s, which is UTF-8, as JSON.
+// quote returns s, which must be UTF-8, as JSON.
 func quote(s string) string {
 	b, err := json.Marshal(s)
 	if err != nil {
-		panic(err) // a string has nothing that cannot be marshalled
+		panic(err) // a string can always be encoded
 	}
 	return string(b)
 }

@@ -128,7 +128,7 @@ func TestWriterRefusesWhatTheReaderWould(t *testing.T) {
 	require.ErrorIs(t, hf.WriteArrays(&bytes.Buffer{}, nil, map[string]string{"a": "\xff"}), hf.ErrFormat)
 }
 
-// drawArrays makes arrays of all types, some empty.
+// drawArrays returns arrays of all types, some of them empty.
 func drawArrays(t *rapid.T) []hf.Array {
 	names := rapid.SliceOfNDistinct(rapid.StringMatching(`[a-zé"\\.]{1,6}`), 0, 6, rapid.ID).Draw(t, "names")
 	arrays := make([]hf.Array, 0, len(names))
@@ -198,7 +198,7 @@ func TestArraysLongerThanABufferAreRead(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, cmp.Equal(want, got))
 
-	// BF16 beyond a buffer: two bytes for each number.
+	// More BF16 numbers than a buffer holds, two bytes for each.
 	data := make([]byte, 2*140_001)
 	data[len(data)-1] = 0x40 // 2, the last
 	w, _, err := read(file(`{"h":{"dtype":"BF16","shape":[140001],"data_offsets":[0,280002]}}`, data...))

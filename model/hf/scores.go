@@ -11,7 +11,7 @@ import (
 // scoresKey is the metadata under which a file of scores holds its JSON.
 const scoresKey = "scores"
 
-// scoresText is that JSON.
+// scoresText is the JSON under scoresKey.
 type scoresText struct {
 	Format string `json:"format"`
 	model.Scores
@@ -34,8 +34,8 @@ func EncodeScores(s model.Scores) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// DecodeScores reads and checks what EncodeScores wrote. Arrays that it does not know are
-// ignored.
+// DecodeScores reads and checks a result of EncodeScores. It ignores arrays that it does
+// not know.
 func DecodeScores(file []byte) (model.Scores, error) {
 	s, err := decodeScores(file)
 	if err != nil {

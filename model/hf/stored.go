@@ -18,25 +18,25 @@ type Stored struct {
 	Architecture model.Architecture
 	// Config is the text of config.json.
 	Config []byte
-	// Layouts are the tensors in the order of Architecture.Tensors.
+	// Layouts holds the tensors in the order of Architecture.Tensors.
 	Layouts []Layout
-	// Files hold the weights.
+	// Files names the files that hold the weights.
 	Files []string
 
 	open   []*os.File
-	places map[string]place // of the tensors
+	places map[string]place // by tensor name
 }
 
-// place is where a tensor's bytes are, and what they are.
+// place is the location and the layout of a tensor's bytes.
 type place struct {
 	Layout
 	file  *os.File
 	begin int64
 }
 
-// OpenDirectory opens config.json and the weights, from one model.safetensors or from the
-// files of an index, and checks that these are the tensors of the architecture without
-// reading them. Close it.
+// OpenDirectory opens config.json and the weights, which are in model.safetensors or in
+// the files of an index. It checks that these are the tensors of the architecture,
+// without reading them. The caller has to close the result.
 func OpenDirectory(dir string) (*Stored, error) {
 	s := &Stored{}
 	if err := s.openAll(dir); err != nil {
@@ -96,8 +96,8 @@ func (s *Stored) match() error {
 	return nil
 }
 
-// ignored are tensors that checkpoints carry along: a copy of tied embeddings and the
-// rotary frequencies of old Llama files.
+// ignored reports whether a tensor is one that checkpoints contain without need: a copy
+// of tied embeddings, or the rotary frequencies of old Llama files.
 func ignored(a model.Architecture, name string) bool {
 	return (a.Tied && name == "lm_head.weight") || strings.HasSuffix(name, ".rotary_emb.inv_freq")
 }
@@ -175,8 +175,9 @@ func (s *Stored) Tensor(name string) (model.Tensor, error) {
 	return t, nil
 }
 
-// DifferentTensor is the name of a tensor that is not the same in two model directories, empty
-// where there is none. Numbers of other types are the same if they are equal once widened.
+// DifferentTensor returns the name of a tensor that differs between two model
+// directories, and "" if none does. Numbers of different types are the same if they are
+// equal once widened.
 func DifferentTensor(one, other string) (name string, err error) {
 	a, err := os.Stat(one)
 	if err != nil {

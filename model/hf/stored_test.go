@@ -13,7 +13,7 @@ import (
 	"github.com/fulgurite/fulgurite/model/hf"
 )
 
-// stored writes a directory of a small model after change had its way with the weights.
+// stored writes a directory of a small model whose weights were changed by change.
 func stored(t *testing.T, change func(model.Weights) model.Weights) string {
 	t.Helper()
 	dir, a := t.TempDir(), model.Tiny(11)

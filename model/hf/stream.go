@@ -7,15 +7,14 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// StreamSafetensors is ReadSafetensors for a file of size bytes that is read once,
-// from its beginning to its end: besides the tensors it needs memory for its header
-// only.
+// StreamSafetensors is like ReadSafetensors, but reads a file of size bytes once, from
+// its beginning to its end. Besides the tensors it needs memory only for the header.
 func StreamSafetensors(r io.Reader, size int64) (model.Weights, map[string]string, error) {
 	return ReadSafetensors(&stream{r: r}, size)
 }
 
-// StreamArrays is ReadArrays for a file of size bytes that is read once, from its beginning
-// to its end.
+// StreamArrays is like ReadArrays, but reads a file of size bytes once, from its
+// beginning to its end.
 func StreamArrays(r io.Reader, size int64) ([]Array, map[string]string, error) {
 	return ReadArrays(&stream{r: r}, size)
 }
@@ -42,8 +41,8 @@ func EachArray(r io.Reader, size int64, use func(Array) error) error {
 	return nil
 }
 
-// stream is an io.ReaderAt for reads that follow each other. Those of ReadArrays do:
-// after the header, data without gaps in its order.
+// stream is an io.ReaderAt for reads that follow each other without gaps. ReadArrays
+// reads in this way: the header, then the data in its order.
 type stream struct {
 	r  io.Reader
 	at int64

@@ -12,15 +12,15 @@ import (
 // valuesKey is the metadata under which a file of values holds its JSON.
 const valuesKey = "values"
 
-// valuesText is that JSON.
+// valuesText is the JSON under valuesKey.
 type valuesText struct {
 	Format string `json:"format"`
 	model.Values
 }
 
-// EncodeValues checks v and returns its file: the values laid end to end, with
-// how many calls each trajectory has and how many tokens each call. Equal values
-// give equal bytes.
+// EncodeValues checks v and returns its file: the values one after the other, the number
+// of calls of each trajectory, and the number of tokens of each call. Equal values give
+// equal bytes.
 func EncodeValues(v model.Values) ([]byte, error) {
 	if err := v.Check(); err != nil {
 		return nil, fmt.Errorf("encode values: %w", err)
@@ -47,8 +47,8 @@ func EncodeValues(v model.Values) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// DecodeValues reads and checks what EncodeValues wrote. Arrays that it does not
-// know are ignored.
+// DecodeValues reads and checks a result of EncodeValues. It ignores arrays that it does
+// not know.
 func DecodeValues(file []byte) (model.Values, error) {
 	v, err := decodeValues(file)
 	if err != nil {
@@ -92,8 +92,8 @@ func decodeValues(file []byte) (model.Values, error) {
 	return v, v.Check()
 }
 
-// split cuts all into pieces of the given lengths, which the array of that name
-// holds.
+// split cuts all into pieces of the given lengths. Errors use name, the array that holds
+// the lengths.
 func split[E any](name string, all []E, lengths []int32) ([][]E, error) {
 	out := make([][]E, len(lengths))
 	at := 0

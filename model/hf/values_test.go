@@ -33,8 +33,8 @@ func TestValuesRoundTrip(t *testing.T) {
 	})
 }
 
-// valueArrays are those of two trajectories: one of two calls, of 2 tokens and 1,
-// and one without a call.
+// valueArrays returns the arrays of two trajectories: one with two calls, of 2 tokens and
+// 1 token, and one without a call.
 func valueArrays() map[string]any {
 	return map[string]any{"calls": []int32{2, 0}, "tokens": []int32{2, 1}, "values": []float32{0.5, 1, -1}}
 }

@@ -1,11 +1,11 @@
-// Package hub downloads files of a model from the Hugging Face hub, or from a server of
-// its shape.
+// Package hub downloads files of a model from the Hugging Face hub, or from a server with
+// the same interface.
 //
-// It keeps no cache and knows nothing of what the files hold; package convert makes a
-// model of them. It asks the hub's API for the commit of a revision, and for the size and
-// digest of each file, and takes the files of that commit.
+// It keeps no cache and does not know what the files contain; package convert makes a
+// model from them. It asks the hub's API for the commit of a revision and for the size
+// and digest of each file, and downloads the files of that commit.
 //
-// Guarantees: a file that was cut off goes on where it ended, within a download and in
-// the next one; a file has its name only once its digest is right; the token goes to the
-// hub alone, not to the host that the hub redirects to.
+// Guarantees: an interrupted download of a file continues where it stopped, both within
+// one download and in the next one. A file gets its name only after its digest was
+// checked. The token is sent only to the hub, not to the host to which the hub redirects.
 package hub

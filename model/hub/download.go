@@ -18,14 +18,14 @@ import (
 	"time"
 )
 
-// part is the end of the name of a file that is not whole.
+// part is the suffix of the name of an incomplete file.
 const part = ".part"
 
 // mostFailures is how many attempts in a row may get nothing.
 const mostFailures = 5
 
-// Download writes a file of a commit below dir, unless it is there. progress is told how
-// many bytes of it are there.
+// Download downloads a file of a commit into dir, unless it exists there. It calls
+// progress with the number of bytes that are present so far.
 func (h *Hub) Download(ctx context.Context, c Commit, f File, dir string, progress func(done int64)) error {
 	err := h.download(ctx, c, f, filepath.Join(dir, filepath.FromSlash(f.Path)), progress)
 	if err != nil {
@@ -41,7 +41,7 @@ func (h *Hub) download(ctx context.Context, c Commit, f File, name string, progr
 	}
 	if stat, err := os.Stat(name); err == nil && stat.Size() == f.Size {
 		progress(f.Size)
-		return nil // it got its name when its digest was right
+		return nil // a file gets its name only after its digest was checked
 	}
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return err
@@ -64,7 +64,7 @@ func (h *Hub) download(ctx context.Context, c Commit, f File, name string, progr
 	return os.Rename(name+part, name)
 }
 
-// digest is the digest that the hub has of f, and what computes it.
+// digest returns the digest that the hub gives for f, and a hash that computes it.
 func (f File) digest() (string, hash.Hash, error) {
 	switch {
 	case len(f.SHA256) == 64:
@@ -133,14 +133,14 @@ func rewind(f *os.File) error {
 	return err
 }
 
-// more makes one attempt, and returns how many bytes out has.
+// more makes one attempt to download the rest, and returns how many bytes out then has.
 func (h *Hub) more(ctx context.Context, c Commit, f File, out *os.File, at int64, progress func(done int64)) (int64, error) {
 	response, err := h.get(ctx, "/"+c.Repository+"/resolve/"+c.Hash+"/"+escaped(f.Path), at)
 	if err != nil {
 		return at, err
 	}
 	defer func() { _ = response.Body.Close() }()        // only read
-	if response.StatusCode == http.StatusOK && at > 0 { // from its beginning, whatever was asked for
+	if response.StatusCode == http.StatusOK && at > 0 { // the server ignored the range and sends the whole file
 		if at, err = 0, errors.Join(out.Truncate(0), rewind(out)); err != nil {
 			return at, err
 		}
@@ -152,7 +152,7 @@ func (h *Hub) more(ctx context.Context, c Commit, f File, out *os.File, at int64
 	return w.at, err
 }
 
-// written counts what reaches a file.
+// written is an io.Writer that counts the bytes that a file receives.
 type written struct {
 	f        *os.File
 	at       int64

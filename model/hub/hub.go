@@ -17,8 +17,7 @@ import (
 	"time"
 )
 
-// ErrRefused is wrapped when the hub does not give what was asked for, and would not if
-// it was asked again.
+// ErrRefused is wrapped when the hub refuses a request and would refuse it again.
 var ErrRefused = errors.New("the hub refuses")
 
 const publicHub = "https://huggingface.co"
@@ -26,14 +25,14 @@ const publicHub = "https://huggingface.co"
 // Hub is a server of models.
 type Hub struct {
 	Endpoint string // such as https://huggingface.co
-	Token    string // empty for what everybody may read
+	Token    string // empty for public models
 	Client   *http.Client
-	// Wait passes before an attempt after one that got nothing.
+	// Wait is the pause after an attempt that received nothing.
 	Wait time.Duration
 }
 
-// FromEnvironment is the hub that HF_ENDPOINT names, or the public one, with the token
-// HF_TOKEN.
+// FromEnvironment returns the hub that HF_ENDPOINT names, or the public hub if it is not
+// set, with the token in HF_TOKEN.
 func FromEnvironment() *Hub {
 	return &Hub{
 		Endpoint: strings.TrimRight(cmp.Or(os.Getenv("HF_ENDPOINT"), publicHub), "/"),
@@ -63,17 +62,17 @@ func ParseName(text string) (Name, error) {
 type File struct {
 	Path   string // with slashes
 	Size   int64
-	SHA256 string // of a large file, in hexadecimal
-	Blob   string // of a small one: the SHA-1 of git, in hexadecimal
+	SHA256 string // for a large file, in hexadecimal
+	Blob   string // for a small file: git's SHA-1, in hexadecimal
 }
 
-// Commit is the state of a model.
+// Commit is one state of a model's repository.
 type Commit struct {
 	Repository, Hash string
 	Files            []File
 }
 
-// Commit asks what a revision has.
+// Commit asks the hub for the commit of a revision and its files.
 func (h *Hub) Commit(ctx context.Context, n Name) (Commit, error) {
 	c, err := h.commit(ctx, n)
 	if err != nil {
@@ -124,7 +123,7 @@ func (h *Hub) get(ctx context.Context, at string, from int64) (*http.Response, e
 		return nil, err
 	}
 	if h.Token != "" {
-		request.Header.Set("Authorization", "Bearer "+h.Token) // net/http drops it where another host is next
+		request.Header.Set("Authorization", "Bearer "+h.Token) // net/http drops it on a redirect to another host
 	}
 	request.Header.Set("Accept-Encoding", "identity")
 	if from > 0 {

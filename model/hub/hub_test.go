@@ -34,8 +34,8 @@ type server struct {
 	// ignoreRange sends large files from their beginning, whatever is asked for.
 	ignoreRange bool
 	broken      atomic.Int32 // answers that are 503
-	names       []string     // of further files
-	sha256      string       // told of the large file, if not its own
+	names       []string     // of additional files
+	sha256      string       // reported for the large file; empty for its real digest
 	asked       atomic.Int32 // how often for the large file
 	resumed     atomic.Int32
 	leaked      atomic.Bool // the token went to the other host
@@ -61,13 +61,13 @@ func (s *server) start(t *testing.T) *hub.Hub {
 		}
 		switch r.URL.Path {
 		case "/api/models/acme/tiny/revision/main", "/api/models/acme/tiny/revision/refs/pr/1":
-			if r.URL.Query().Get("blobs") == "true" { // else the hub tells no digests
+			if r.URL.Query().Get("blobs") == "true" { // without this parameter, the hub sends no digests
 				s.serveCommit(w)
 			}
 		case "/acme/tiny/resolve/" + commit + "/config.json":
 			_, _ = w.Write(s.small)
 		case "/acme/tiny/resolve/" + commit + "/model.safetensors":
-			// Elsewhere, as the hub does: a host of another name.
+			// Redirect to a host with another name, as the hub does.
 			http.Redirect(w, r, strings.Replace(files.URL, "127.0.0.1", "localhost", 1)+"/blob", http.StatusFound)
 		default:
 			http.NotFound(w, r)

@@ -37,8 +37,8 @@ func newAddedTokens(tokens []addedToken) *addedTokens {
 	return a
 }
 
-// split hands out text in order: plain parts, and tokens. Special tokens count
-// only if asked for.
+// split passes the parts of text on, in order: ordinary text to plain, and tokens to
+// token. It finds special tokens only if special is true.
 func (a *addedTokens) split(text string, special bool, plain func(string), token func(int32)) {
 	done := 0
 	for from := 0; a.any && from < len(text); {
@@ -78,14 +78,15 @@ func (a *addedTokens) at(text string, from int) (addedToken, bool) {
 	return addedToken{}, false
 }
 
-// insideWord says whether text[begin:end] touches the character of a word.
+// insideWord reports whether a word's character is directly before or after
+// text[begin:end].
 func insideWord(text string, begin, end int) bool {
 	before, n := utf8.DecodeLastRuneInString(text[:begin])
 	after, m := utf8.DecodeRuneInString(text[end:])
 	return n > 0 && ofWord(before) || m > 0 && ofWord(after)
 }
 
-// ofWord is \w as Unicode's annex 18 defines it.
+// ofWord reports whether r belongs to \w as defined in Annex C of Unicode's UTS #18.
 func ofWord(r rune) bool {
 	return unicode.In(r, unicode.L, unicode.M, unicode.Nd, unicode.Nl, unicode.Pc, unicode.Other_Alphabetic) || r == '\u200c' || r == '\u200d'
 }

@@ -3,7 +3,7 @@ package tokenizer
 // Byte-level vocabularies spell each byte as one printable character: printable
 // bytes of Latin-1 as themselves, the others, in order, from U+0100 on.
 
-// spelling gives the character that stands for each byte.
+// spelling returns the character for each byte.
 func spelling() [256]rune {
 	var of [256]rune
 	next := rune(0x100)
@@ -18,7 +18,7 @@ func spelling() [256]rune {
 	return of
 }
 
-// spelled gives the byte that each character stands for.
+// spelled returns the byte for each character.
 func spelled() map[rune]byte {
 	of := make(map[rune]byte, 256)
 	for b, r := range spelling() {
@@ -27,8 +27,8 @@ func spelled() map[rune]byte {
 	return of
 }
 
-// unspell is the bytes that a token's text stands for; text that is not of the
-// alphabet stands for itself.
+// unspell returns the bytes that a token's text represents. Text with a character outside
+// of the alphabet is returned unchanged.
 func unspell(token string, of map[rune]byte) string {
 	raw := make([]byte, 0, len(token))
 	for _, r := range token {

@@ -6,29 +6,29 @@ import (
 	"unicode/utf8"
 )
 
-// BPE is a vocabulary that was published as a tokenizer.json; FromJSON makes one. Text
-// is cut into pieces by a pattern, and the symbols of each piece are merged pair by
-// pair (Sennrich et al., 2016, arXiv:1508.07909) as far as the vocabulary's merges go.
-// The symbols are bytes, or characters with byte fallback: a character that is no token
-// becomes the tokens of its bytes.
+// BPE is a vocabulary that was published as a tokenizer.json; FromJSON makes one. Text is
+// cut into pieces by a pattern, and the symbols of each piece are merged pair by pair
+// (Sennrich et al., 2016, arXiv:1508.07909) until none of the vocabulary's merges
+// applies. The symbols are bytes, or characters with byte fallback: a character without a
+// token becomes the tokens of its bytes.
 type BPE struct {
 	texts []string // the bytes of each token, by id
 	kinds []kind
 	bytes [256]int32 // the token of each byte, -1 for none
-	// characters, if not nil, are the tokens of single characters; else bytes are the
-	// symbols.
+	// characters, if not nil, holds the tokens of single characters. If it is nil, bytes
+	// are the symbols.
 	characters map[rune]int32
 	pairs      map[uint64]merge
 	// whole, if not nil, are pieces that are a token without any merge.
 	whole     map[string]int32
 	splitters []splitter
 	changes   []change
-	// early are found in the text as it is, late in the normalized text.
+	// early tokens are searched in the original text, late ones in the normalized text.
 	early, late *addedTokens
 	ids         map[string]int32 // added tokens by their text
 }
 
-// kind says what a token is.
+// kind is the kind of a token.
 type kind byte
 
 const (
@@ -38,24 +38,25 @@ const (
 	special
 )
 
-// VocabSize is the largest id and one. A model may have more rows: those are
-// tokens without text.
+// VocabSize returns the largest id plus one. A model may have more rows; these are tokens
+// without text.
 func (b *BPE) VocabSize() int { return len(b.texts) }
 
-// Encode gives the ids of text. Added tokens that are not special, such as a
-// published "<think>", are found in it; special ones are not.
+// Encode returns the ids of text. It finds added tokens that are not special, such as a
+// published "<think>"; it does not find special tokens.
 func (b *BPE) Encode(text string) []int32 { return b.encode(text, "", false) }
 
-// EncodeSpecial gives the ids of a text that was laid out by a template: special
-// tokens are found in it. No others are put around it.
+// EncodeSpecial returns the ids of a text that a template produced: special tokens are
+// found in it. It adds no tokens at the beginning or the end.
 func (b *BPE) EncodeSpecial(text string) []int32 { return b.encode(text, "", true) }
 
-// EncodeGuarded is EncodeSpecial of text without mark, but no token is found
-// across a mark: a mark inside the name of a special token makes it ordinary text.
+// EncodeGuarded is like EncodeSpecial for text without its marks, but finds no token
+// across a mark. So a mark inside the name of a special token turns that name into
+// ordinary text.
 func (b *BPE) EncodeGuarded(text, mark string) []int32 { return b.encode(text, mark, true) }
 
-// Decode gives the bytes of ids. It leaves special tokens out, and all others in. If the
-// tokenizer has a normalizer, the result is the normalized text.
+// Decode returns the bytes of ids. It leaves out special tokens and keeps all others. If
+// the tokenizer has a normalizer, the result is the normalized text.
 func (b *BPE) Decode(ids []int32) string {
 	var text strings.Builder
 	for _, id := range ids {
@@ -64,7 +65,7 @@ func (b *BPE) Decode(ids []int32) string {
 	return text.String()
 }
 
-// Bytes are the bytes of a token; a special token and an id that is none have no
+// Bytes returns the bytes of a token. A special token, and an id without a token, have no
 // bytes.
 func (b *BPE) Bytes(id int32) string {
 	if k := b.kind(id); k != merged && k != added {
@@ -76,17 +77,17 @@ func (b *BPE) Bytes(id int32) string {
 // Special reports whether id is a special token.
 func (b *BPE) Special(id int32) bool { return b.kind(id) == special }
 
-// Added reports whether id is a token, special or not, that is found in a text as
-// a whole and that no merge makes.
+// Added reports whether id is a token, special or not, that is found in a text directly
+// and that no merge makes.
 func (b *BPE) Added(id int32) bool { return b.kind(id) >= added }
 
-// ID is the id of an added token by its text.
+// ID returns the id of an added token with the given text.
 func (b *BPE) ID(text string) (int32, bool) {
 	id, ok := b.ids[text]
 	return id, ok
 }
 
-// SpecialTokens are the texts of the special tokens by their ids.
+// SpecialTokens returns the texts of the special tokens by id.
 func (b *BPE) SpecialTokens() map[int32]string {
 	names := map[int32]string{}
 	for text, id := range b.ids {
@@ -97,8 +98,8 @@ func (b *BPE) SpecialTokens() map[int32]string {
 	return names
 }
 
-// Name is the token id for people: its text, in hexadecimal if that is
-// no text by itself, or "<300?>" for an id that is none.
+// Name returns a readable name of the token id: its text, or its bytes in hexadecimal if
+// they are not valid text, or "<300?>" for an id without a token.
 func (b *BPE) Name(id int32) string {
 	switch {
 	case b.kind(id) == absent:
@@ -128,7 +129,7 @@ func (b *BPE) encode(text, mark string, special bool) []int32 {
 		}
 	}
 	b.early.split(text, special, func(part string) {
-		if unmarked(part, mark) != "" { // else a normalizer could make something of nothing
+		if unmarked(part, mark) != "" { // otherwise a normalizer could turn empty text into something
 			b.late.split(b.normalize(part), special, ordinary, token)
 		}
 	}, token)
@@ -158,8 +159,8 @@ func (b *BPE) piece(m *merger, ids []int32, text string) []int32 {
 	return m.run(ids)
 }
 
-// spell puts the characters of text in, or the bytes of those that are no token. A
-// character one of whose bytes is no token is left out.
+// spell adds the tokens of the characters of text, or of the bytes of characters without
+// a token. A character is left out if one of its bytes has no token.
 func (b *BPE) spell(m *merger, text string) {
 	for len(text) > 0 {
 		r, n := utf8.DecodeRuneInString(text)

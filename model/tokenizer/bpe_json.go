@@ -8,11 +8,11 @@ import (
 	"unicode/utf8"
 )
 
-// ErrFormat is wrapped when a tokenizer.json is not one.
+// ErrFormat is wrapped when a text is not a valid tokenizer.json.
 var ErrFormat = errors.New("bad tokenizer.json")
 
-// ErrUnsupported is wrapped when a tokenizer.json asks for something that BPE
-// does not do, naming the setting.
+// ErrUnsupported is wrapped, with the name of the setting, when a tokenizer.json needs
+// something that BPE does not support.
 var ErrUnsupported = errors.New("unsupported tokenizer")
 
 // mostTokens bounds the ids, so that a file can't ask for memory at will.
@@ -37,7 +37,8 @@ type file struct {
 	} `json:"model"`
 }
 
-// merges are pairs of tokens, each in one string with a space between or in a list.
+// merges holds pairs of tokens. A file has each as a string with a space between the
+// tokens, or as a list.
 type merges [][2]string
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -68,10 +69,10 @@ func (m *merges) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// FromJSON reads the tokenizer.json of a BPE: of bytes, the kind that GPT-2, Llama 3,
-// Qwen and most models since have, or of characters with byte fallback, the kind of
-// Llama 2 and Mistral. Another kind, or a setting that it does not know, is an error
-// that wraps ErrUnsupported: it gives the ids of the tokenizer's makers or none.
+// FromJSON reads the tokenizer.json of a BPE. The symbols are bytes, as for GPT-2, Llama
+// 3, Qwen and most models since, or characters with byte fallback, as for Llama 2 and
+// Mistral. Another kind, or an unknown setting, is an error that wraps ErrUnsupported. So
+// a BPE either gives the ids of the original tokenizer or does not exist.
 func FromJSON(text []byte) (*BPE, error) {
 	var f file
 	if err := json.Unmarshal(text, &f); err != nil {
@@ -99,7 +100,7 @@ func FromJSON(text []byte) (*BPE, error) {
 	return b, nil
 }
 
-// supported refuses what would give other ids.
+// supported returns an error if the settings would give other ids.
 func (f *file) supported(byteLevel bool) error {
 	refuse := func(format string, args ...any) error {
 		return fmt.Errorf("%w: %s", ErrUnsupported, fmt.Sprintf(format, args...))
@@ -120,7 +121,7 @@ func (f *file) supported(byteLevel bool) error {
 	return f.Decoder.supported(byteLevel)
 }
 
-// fill puts the vocabulary in.
+// fill sets the tokens of the vocabulary.
 func (b *BPE) fill(f *file) error {
 	alphabet := spelled()
 	for i := range b.bytes {
@@ -158,9 +159,9 @@ func (b *BPE) fill(f *file) error {
 	return nil
 }
 
-// complete refuses a vocabulary that may encode text as its unknown token, which is often
-// the token that ends texts. In a vocabulary without an unknown token, a byte that has no
-// token is left out, as other tokenizers do.
+// complete returns an error if the vocabulary could encode text as its unknown token,
+// which is often the token that ends texts. In a vocabulary without an unknown token, a
+// byte that has no token is left out, as other tokenizers do.
 func (b *BPE) complete(f *file) error {
 	missing := 0
 	for i, id := range b.bytes {
@@ -178,7 +179,7 @@ func (b *BPE) complete(f *file) error {
 	return nil
 }
 
-// add puts the added tokens in.
+// add sets the added tokens.
 func (b *BPE) add(f *file) error {
 	var early, late []addedToken
 	most := f.most()
@@ -196,7 +197,7 @@ func (b *BPE) add(f *file) error {
 		}
 		if t.Special {
 			k = special
-			delete(b.whole, t.Content) // no text becomes it
+			delete(b.whole, t.Content) // text never becomes a special token
 			if !strings.HasSuffix(form, t.Content) {
 				return fmt.Errorf("%w: added_tokens: the normalizer changes the special token %q into %q", ErrUnsupported, t.Content, form)
 			}
@@ -216,8 +217,8 @@ func (b *BPE) add(f *file) error {
 	return nil
 }
 
-// most is the number of ids that are believed: some more than there are tokens, so that
-// a small file can't ask for much memory.
+// most returns the limit of ids. It is somewhat above the number of tokens, so that a
+// small file can't request much memory.
 func (f *file) most() int {
 	return min(mostTokens, 1<<16+4*(len(f.Model.Vocab)+len(f.Added)))
 }
@@ -236,7 +237,7 @@ func (b *BPE) put(id int32, most int, text string, k kind) error {
 	return nil
 }
 
-// readMerges ranks the merges by their order.
+// readMerges sets the merges, ranked by their order in the file.
 func (b *BPE) readMerges(f *file) error {
 	b.pairs = make(map[uint64]merge, len(f.Model.Merges))
 	for rank, m := range f.Model.Merges {

@@ -42,7 +42,8 @@ func TestInvalidTextIsEncodedWithoutNormalizingIt(t *testing.T) {
 	}
 }
 
-// SmolLM2's vocabulary lacks bytes like these. What stands around one may merge.
+// SmolLM2's vocabulary lacks bytes like these. The neighbours of a missing byte may
+// merge.
 func TestBytesWithoutATokenAreLeftOut(t *testing.T) {
 	t.Parallel()
 	b := read(t, "testdata/lacking.json")
@@ -117,12 +118,12 @@ func TestNamesShowTokens(t *testing.T) {
 func TestLongPiecesTakeNoLongerThanShortOnes(t *testing.T) {
 	t.Parallel()
 	b := read(t, "testdata/qwen.json")
-	long := strings.Repeat("ab", 1<<20) // a quadratic merge would take hours
+	long := strings.Repeat("ab", 1<<20) // would take hours if merging took quadratic time
 	require.Equal(t, long, b.Decode(b.Encode(long)))
 }
 
-// "qw" would be a merge, but "wz" comes before it and takes the w away, and then
-// there is a merge of what is left.
+// "qw" could be merged, but "wz" has a lower rank and takes the w. Then "q" and "wz" can
+// be merged.
 func TestMergesOfWhatIsGoneAreForgotten(t *testing.T) {
 	t.Parallel()
 	b, err := tokenizer.FromJSON(change(t, "qwen", func(s map[string]any) {
@@ -138,7 +139,7 @@ func TestMergesOfWhatIsGoneAreForgotten(t *testing.T) {
 	require.Equal(t, append([]int32{800}, b.Encode("q")...), b.Encode("qwq"))
 }
 
-// change is a tokenizer.json with one of its settings changed.
+// change returns a tokenizer.json with some of its settings changed.
 func change(t testing.TB, name string, change func(settings map[string]any)) []byte {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", name+".json"))
@@ -232,7 +233,7 @@ func TestWhatWouldGiveOtherIDsIsRefusedByName(t *testing.T) {
 		"is that of another token": {within("added_tokens"), []any{object("id", 5, "content", "<x>", "special", true)}},
 		"token 9000 is empty":      {within("added_tokens"), []any{object("id", 9000, "content", "")}},
 		"id 4194304 of token":      {within("added_tokens"), []any{object("id", 1<<22, "content", "<x>")}},
-		"id 1000000 of token":      {within("added_tokens"), []any{object("id", 1_000_000, "content", "<x>")}}, // of a file with 700
+		"id 1000000 of token":      {within("added_tokens"), []any{object("id", 1_000_000, "content", "<x>")}}, // the file has 700 tokens
 	} {
 		t.Run(want, func(t *testing.T) {
 			t.Parallel()
@@ -268,8 +269,8 @@ func TestPatternsCutAsTheyAreRead(t *testing.T) {
 	require.Equal(t, []string{"aaaab"}, pieces, "a possessive repetition gives nothing back, so nothing matches")
 }
 
-// The reference knows Unicode 16: a letter that came later is none, and the long s
-// is an s where a contraction ends.
+// The reference uses Unicode 16. It does not treat a letter that was added later as a
+// letter, and it treats the long s as an s in the ending of a contraction.
 func TestCharactersAreSortedAsTheReferenceDoes(t *testing.T) {
 	t.Parallel()
 	const qwen = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`

@@ -21,9 +21,9 @@ const (
 	firstCharacter
 )
 
-// characters have tokens of their own, from firstCharacter on: the alphabet of
-// arithmetic and the commonest punctuation. A character spelled by its own token
-// and by its byte's token is the same text.
+// characters lists the characters that have their own tokens, from firstCharacter on:
+// those of arithmetic and the most common punctuation. A character's own token and the
+// token of its byte decode to the same text.
 const characters = "0123456789+-*/()=. ,:?\n"
 
 const firstByte = firstCharacter + int32(len(characters))
@@ -39,7 +39,7 @@ var specialNames = [firstCharacter]string{
 // bytes, which make it complete. Its zero value is ready.
 type Bytes struct{}
 
-// VocabSize is BytesSize.
+// VocabSize returns BytesSize.
 func (Bytes) VocabSize() int { return BytesSize }
 
 // Encode writes one token for each byte of text.
@@ -68,8 +68,8 @@ func (Bytes) Decode(ids []int32) string {
 // Special reports whether id is a special token.
 func (Bytes) Special(id int32) bool { return id >= 0 && id < firstCharacter }
 
-// Name is the token id for people: "<user>", "7", "0x7f", or "<300?>"
-// for an id outside the vocabulary.
+// Name returns a readable name of the token id: "<user>", "7", "0x7f", or "<300?>" for an
+// id outside of the vocabulary.
 func (v Bytes) Name(id int32) string {
 	switch {
 	case v.Special(id):

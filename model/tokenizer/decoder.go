@@ -6,11 +6,10 @@ import (
 	"strings"
 )
 
-// space is the character by which vocabularies that came from SentencePiece write a
-// space.
+// space is the character that vocabularies of SentencePiece use for a space.
 const space = "\u2581"
 
-// decoder is the setting of that name in a tokenizer.json.
+// decoder is the field "decoder" of a tokenizer.json.
 type decoder struct {
 	Type        string      `json:"type"`
 	Sequence    []decoder   `json:"decoders"`
@@ -21,8 +20,8 @@ type decoder struct {
 	Stop        int         `json:"stop"`
 }
 
-// supported refuses a decoder that does not give back the bytes of each token. A step
-// that drops the first space of a text is allowed and not carried out, because a reply is
+// supported returns an error if the decoder changes the bytes of tokens. A step that
+// removes the first space of a text is accepted but not executed, because a reply is
 // decoded in parts.
 func (d *decoder) supported(byteLevel bool) error {
 	want := "Replace, ByteFallback, Fuse, Strip or Metaspace"
@@ -65,7 +64,7 @@ func (d *decoder) supported(byteLevel bool) error {
 	return nil
 }
 
-// fallbackByte is the byte that a token such as <0x0A> stands for.
+// fallbackByte returns the byte that a token such as <0x0A> represents.
 func fallbackByte(token string) (byte, bool) {
 	if len(token) != 6 || !strings.HasPrefix(token, "<0x") || token[5] != '>' {
 		return 0, false
@@ -74,7 +73,7 @@ func fallbackByte(token string) (byte, bool) {
 	return byte(n), err == nil
 }
 
-// spellPlain is the text that a token of a vocabulary with byte fallback stands for.
+// spellPlain returns the text that a token of a vocabulary with byte fallback represents.
 func spellPlain(token string) string {
 	if b, ok := fallbackByte(token); ok {
 		return string([]byte{b})

@@ -1,6 +1,6 @@
 package tokenizer
 
-// CutBy gives the pieces that a pattern makes of text.
+// CutBy returns the pieces into which a pattern cuts text.
 func CutBy(source, text string) (pieces []string, err error) {
 	p, err := parsePattern(source)
 	if err != nil {

@@ -14,9 +14,9 @@ import (
 	"github.com/fulgurite/fulgurite/model/tokenizer"
 )
 
-// goldenCase is what golden/make.py wrote: ids with special tokens found in the
-// text and, where that differs, without; and what those decode to, where that is
-// not the text.
+// goldenCase is one case that golden/make.py wrote. It has the ids with special tokens
+// found in the text; the ids without, where these differ; and the text that those ids
+// decode to, where this differs from Text.
 type goldenCase struct {
 	Text    string  `json:"text"`
 	IDs     []int32 `json:"ids"`
@@ -37,8 +37,8 @@ func readGolden(t *testing.T, path string) []goldenCase {
 	return cases
 }
 
-// strips says whether the decoder of a file takes the first space away: all do but
-// those of bytes.
+// strips reports whether the decoder of a file removes the first space. All do so, except
+// those of byte-level vocabularies.
 func strips(t *testing.T, path string) bool {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -55,12 +55,12 @@ func read(t testing.TB, path string) *tokenizer.BPE {
 	return b
 }
 
-// oneMark is what stands for bytes that are no text; how many marks a run of bytes
-// gets is a matter of taste.
+// oneMark matches the marks that replace bytes which are not valid text. Implementations
+// differ in how many marks a run of bytes gets.
 var oneMark = regexp.MustCompile("\uFFFD+")
 
-// requireGolden compares. The reference takes away the first space of a text that it
-// decodes, where a vocabulary has put one there; ours leaves it.
+// requireGolden compares b with the reference. When it decodes, the reference removes the
+// first space of a text if the vocabulary has put one there; ours keeps it.
 func requireGolden(t *testing.T, b *tokenizer.BPE, cases []goldenCase, stripped bool) {
 	t.Helper()
 	for _, c := range cases {
@@ -98,8 +98,8 @@ func TestIDsAreThoseOfTheReference(t *testing.T) {
 	}
 }
 
-// Vocabularies of others are not in the repository. This runs where a folder has
-// them, each beside what golden/make.py wrote for it.
+// Published vocabularies are not in the repository. This test runs if a folder has them,
+// each next to the file that golden/make.py wrote for it.
 func TestPublishedTokenizers(t *testing.T) {
 	t.Parallel()
 	folder := os.Getenv("FULGURITE_TOKENIZERS")

@@ -20,7 +20,7 @@ type merger struct {
 // merged into the symbol before it.
 type symbol struct {
 	id             int32
-	previous, next int32 // -1 is none
+	previous, next int32 // -1 if there is none
 }
 
 // candidate is a merge of the symbol at a place with the next one.
@@ -33,7 +33,8 @@ func (c candidate) before(d candidate) bool {
 	return c.rank < d.rank || c.rank == d.rank && c.at < d.at
 }
 
-// add puts a token at the end of the piece; of a byte that has none, nothing.
+// add appends a token to the piece. It ignores an id of -1, which a byte without a token
+// has.
 func (m *merger) add(id int32) {
 	if id >= 0 {
 		n := int32(len(m.symbols))
@@ -41,7 +42,7 @@ func (m *merger) add(id int32) {
 	}
 }
 
-// run merges the symbols until nothing can be and appends what is left to ids.
+// run merges the symbols until no merge applies, and appends the resulting tokens to ids.
 func (m *merger) run(ids []int32) []int32 {
 	if len(m.symbols) == 0 {
 		return ids
@@ -59,7 +60,7 @@ func (m *merger) run(ids []int32) []int32 {
 		}
 		right := &m.symbols[left.next]
 		if now, ok := m.pairs[pair(left.id, right.id)]; !ok || now.id != c.id {
-			continue // one of the two was merged otherwise since
+			continue // one of the two was merged with another symbol meanwhile
 		}
 		left.id, left.next = c.id, right.next
 		right.id = -1

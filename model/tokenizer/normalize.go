@@ -7,8 +7,8 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// nfc normalizes text to form C as the tokenizers of others do. Their tables are those of
-// Unicode 10: a character that came later is no mark and does not compose.
+// nfc normalizes text to form C as the reference tokenizers do. Their tables are those of
+// Unicode 10: a character that was added later is not a mark and does not compose.
 func nfc(text string) string {
 	if norm.NFC.IsNormalString(text) {
 		return text
@@ -27,7 +27,7 @@ func nfc(text string) string {
 	return b.String()
 }
 
-// inert are the characters since Unicode 10 that form C moves or composes.
+// inert holds the characters added since Unicode 10 that form C would move or compose.
 var inert = &unicode.RangeTable{
 	R16: []unicode.Range16{
 		{0x07fd, 0x07fd, 1}, {0x0897, 0x089f, 1}, {0x08ca, 0x08d3, 1}, {0x09fe, 0x09fe, 1}, {0x0c3c, 0x0c3c, 1},

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// normalizer is the setting of that name in a tokenizer.json.
+// normalizer is the field "normalizer" of a tokenizer.json.
 type normalizer struct {
 	Type     string       `json:"type"`
 	Sequence []normalizer `json:"normalizers"`
@@ -23,7 +23,7 @@ type textPattern struct {
 // change is one step of normalizing a text that is not empty.
 type change func(string) string
 
-// changes lists the steps of n; nil has none.
+// changes returns the steps of n, and none if n is nil.
 func (n *normalizer) changes() ([]change, error) {
 	if n == nil {
 		return nil, nil

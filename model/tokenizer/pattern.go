@@ -19,7 +19,7 @@ type node struct {
 	possessive bool
 	// ahead only looks: the next character, if there is one, is not in set.
 	ahead bool
-	// branches, if not nil, are tried in order instead of all the above.
+	// branches, if not nil, are tried in order. The fields before are then not used.
 	branches []*node
 	next     *node
 }

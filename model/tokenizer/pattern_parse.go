@@ -24,8 +24,8 @@ type reader struct {
 	depth  int
 }
 
-// parsePattern reads a pattern and refuses, by its place, what is not of the kind
-// that a pattern may have.
+// parsePattern parses a pattern. For a pattern of a kind that is not supported, it
+// returns an error with the place.
 func parsePattern(source string) (*pattern, error) {
 	if !utf8.ValidString(source) {
 		return nil, fmt.Errorf("%w: pattern %q is not UTF-8", ErrUnsupported, source)
@@ -278,7 +278,7 @@ func (r *reader) category(outside bool) (part, bool, error) {
 	return part{table: table, outside: outside}, false, nil
 }
 
-// empty says whether one of the alternatives matches the empty text.
+// empty reports whether one of the alternatives matches the empty text.
 func empty(alternatives [][]element) bool {
 	for _, one := range alternatives {
 		every := true
@@ -300,7 +300,7 @@ func linkAll(alternatives [][]element, next *node) []*node {
 	return branches
 }
 
-// link makes nodes of elements, which go on with next.
+// link makes nodes from elements; the last one continues with next.
 func link(elements []element, next *node) *node {
 	for i := len(elements) - 1; i >= 0; i-- {
 		e := elements[i]

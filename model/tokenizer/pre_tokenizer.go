@@ -10,11 +10,11 @@ import (
 // gpt2Pattern is the pattern of a ByteLevel step that has use_regex.
 const gpt2Pattern = `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
 
-// splitter passes the pieces of a piece to out, in order; first says that the piece
-// begins the text.
+// splitter cuts a piece and passes the parts to out, in order. first is true if the piece
+// is at the beginning of the text.
 type splitter func(piece string, first bool, out func(string))
 
-// preTokenizer is the setting of that name in a tokenizer.json.
+// preTokenizer is the field "pre_tokenizer" of a tokenizer.json.
 type preTokenizer struct {
 	Type     string         `json:"type"`
 	Sequence []preTokenizer `json:"pretokenizers"`
@@ -33,8 +33,9 @@ type preTokenizer struct {
 	IndividualDigits bool `json:"individual_digits"`
 }
 
-// readSplitters lists the steps that split a text into pieces. ByteLevel has to be the
-// last of them, and Metaspace stands alone; byteLevel says which of the two it is.
+// readSplitters returns the steps that split a text into pieces. ByteLevel has to be the
+// last step, and Metaspace the only one. byteLevel is true for ByteLevel and false for
+// Metaspace.
 func readSplitters(text json.RawMessage) (splitters []splitter, byteLevel bool, err error) {
 	if len(text) == 0 || string(text) == "null" {
 		return nil, false, nil
@@ -111,7 +112,7 @@ func (s preTokenizer) split() ([]splitter, error) {
 	return nil, fmt.Errorf("%w: Split with behavior %q, invert %v", ErrUnsupported, s.Behavior, s.Invert)
 }
 
-// isolate makes pieces of each match and of what is between matches.
+// isolate makes a piece of each match and of each text between matches.
 func (p *pattern) isolate(piece string, _ bool, out func(string)) {
 	for from := 0; from < len(piece); {
 		begin, end := p.find(piece, from)
@@ -125,8 +126,8 @@ func (p *pattern) isolate(piece string, _ bool, out func(string)) {
 	}
 }
 
-// matches makes a piece of each match and drops what is between matches. Patterns
-// that are used so match everything.
+// matches makes a piece of each match and drops the text between matches. The patterns
+// that are used in this way match all text.
 func (p *pattern) matches(piece string, _ bool, out func(string)) {
 	for from := 0; from < len(piece); {
 		begin, end := p.find(piece, from)
@@ -144,8 +145,8 @@ func beginWithSpace(piece string, _ bool, out func(string)) {
 	out(piece)
 }
 
-// metaspace writes spaces as another character, puts one before the text if its scheme
-// says so, and cuts before each of them.
+// metaspace replaces spaces by another character, puts one before the text if the scheme
+// requires it, and cuts before each of them.
 func (s preTokenizer) metaspace() (splitter, error) {
 	scheme, added := s.PrependScheme, s.AddPrefixSpace == nil || *s.AddPrefixSpace
 	switch {
@@ -177,7 +178,7 @@ func (s preTokenizer) metaspace() (splitter, error) {
 	}, nil
 }
 
-// splitAll applies splitters one after the other.
+// splitAll applies splitters, each to the pieces of the one before.
 func splitAll(splitters []splitter, piece string, first bool, out func(string)) {
 	if len(splitters) == 0 {
 		out(piece)

@@ -56,7 +56,7 @@ func (p part) has(r rune) bool {
 	return category(p.table, r) != p.outside
 }
 
-// categories are the classes by which published patterns sort characters.
+// categories returns the class of characters that has the name in published patterns.
 func categories(name string) (*unicode.RangeTable, error) {
 	known := []string{"L", "Lu", "Ll", "Lt", "Lm", "Lo", "M", "N", "P", "S"}
 	if !slices.Contains(known, name) {
@@ -65,9 +65,9 @@ func categories(name string) (*unicode.RangeTable, error) {
 	return unicode.Categories[name], nil
 }
 
-// category says whether a table has a character according to Unicode 16, by
-// which the tokenizers of others sort characters. What Unicode 17 added has no
-// class there, and it moved one letter.
+// category reports whether a character is in a table according to Unicode 16, which the
+// reference tokenizers use. Characters that Unicode 17 added are in no class. Unicode 17
+// also moved one letter to another class.
 func category(table *unicode.RangeTable, r rune) bool {
 	if r == '\u0295' && table == unicode.Ll {
 		return true

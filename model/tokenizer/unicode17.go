@@ -2,8 +2,8 @@ package tokenizer
 
 import "unicode"
 
-// added17 are the letters, marks, numbers, punctuation and symbols that Unicode
-// 17 added to 16.
+// added17 holds the letters, marks, numbers, punctuation and symbols that Unicode 17
+// added to Unicode 16.
 var added17 = &unicode.RangeTable{
 	R16: []unicode.Range16{
 		{0x088f, 0x088f, 1}, {0x0c5c, 0x0c5c, 1}, {0x0cdc, 0x0cdc, 1}, {0x1acf, 0x1add, 1}, {0x1ae0, 0x1aeb, 1},

@@ -12,9 +12,10 @@ import (
 
 var besideForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.-]*$`)
 
-// Beside returns the path of a file derived from the content of digest that can be made
-// again; empty if digest is invalid. name has only letters, digits, '-' and '.'. Such
-// files are removed with the content: by Remove, or by Open if their content is gone.
+// Beside returns the path of a file that is derived from the content of digest and can be
+// made again. The path is empty if digest or name is invalid. name has only letters,
+// digits, '-' and '.'. Such files are removed with the content by Remove, or by Open if
+// their content is gone.
 func (s *Store) Beside(digest, name string) string {
 	if !digestForm.MatchString(digest) || !besideForm.MatchString(name) {
 		return ""
@@ -22,8 +23,8 @@ func (s *Store) Beside(digest, name string) string {
 	return s.path(digest) + "." + name
 }
 
-// sweepBeside removes files beside contents that are gone: somebody made one while its
-// content was removed.
+// sweepBeside removes files next to contents that are gone: such a file was made while
+// its content was removed.
 func sweepBeside(directory string) error {
 	entries, err := os.ReadDir(directory)
 	if err != nil {
@@ -45,7 +46,8 @@ func sweepBeside(directory string) error {
 	return nil
 }
 
-// removeBeside removes the files of a directory that lie beside contents which gone names.
+// removeBeside removes the files in a directory that belong to contents for which gone
+// returns true.
 func removeBeside(directory string, gone func(content string) bool) error {
 	entries, err := os.ReadDir(directory)
 	if errors.Is(err, fs.ErrNotExist) {

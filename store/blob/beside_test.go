@@ -36,7 +36,7 @@ func TestWhatLiesBesideAContentGoesWithIt(t *testing.T) {
 	require.True(t, has)
 }
 
-// Somebody who had the content open made the file after it was removed.
+// A process that had the content open made the file after the content was removed.
 func TestFilesBesideNothingAreRemovedAtTheNextStart(t *testing.T) {
 	t.Parallel()
 	s, directory := open(t)

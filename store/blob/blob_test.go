@@ -245,8 +245,8 @@ func putUnderLimit(directory string) int {
 	return 0
 }
 
-// The child reports each blob when Put returned; what it reported must be whole
-// after it was killed, and nothing else may bear a digest's name.
+// The child prints each blob after Put returned. After the child was killed, these blobs
+// must be intact, and no other file may be named like a digest.
 func TestKilledWriterLosesNothingItReported(t *testing.T) {
 	t.Parallel()
 	s, directory := open(t)
@@ -275,7 +275,7 @@ func TestKilledWriterLosesNothingItReported(t *testing.T) {
 	}
 }
 
-// putUntilKilled returns only when it cannot go on.
+// putUntilKilled returns only if a write fails.
 func putUntilKilled(directory string) error {
 	s, err := blob.Open(directory)
 	for i := 0; err == nil; i++ {
@@ -287,7 +287,7 @@ func putUntilKilled(directory string) error {
 	return err
 }
 
-// child is this test binary, told to do something else.
+// child returns a command that runs this test binary with another task.
 func child(t *testing.T, task, directory string) *exec.Cmd {
 	t.Helper()
 	c := exec.CommandContext(t.Context(), os.Args[0])
@@ -316,7 +316,7 @@ func stream(t *testing.T, s *blob.Store, digest string) ([]byte, error) {
 	}
 }
 
-// Whatever is cut off a file or flipped in it is noticed, wherever.
+// Cutting off any part of a file, or flipping any bit, is noticed.
 func TestNoCutAndNoFlippedBitGoesUnnoticed(t *testing.T) {
 	t.Parallel()
 	s, _ := open(t)

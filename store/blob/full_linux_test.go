@@ -15,8 +15,7 @@ import (
 	"github.com/fulgurite/fulgurite/store/blob"
 )
 
-// The child is root of a user namespace of its own, where it mounts a file system
-// of 256 KiB.
+// The child is root in a new user namespace, where it mounts a file system of 256 KiB.
 func TestFullDiskIsReportedAndOnceThereIsSpaceAllGoesOn(t *testing.T) {
 	t.Parallel()
 	c := child(t, "put until full", t.TempDir())

@@ -2,5 +2,5 @@
 
 package blob_test
 
-// putUntilFull is never asked for here.
+// putUntilFull is never called on these systems.
 func putUntilFull(string) int { return 1 }

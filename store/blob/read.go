@@ -13,9 +13,9 @@ import (
 )
 
 // Open returns the content of digest as a stream, and its size in bytes. The content is
-// verified only once Read has returned io.EOF: if it does not match, that Read returns
-// ErrCorrupt, with the file's name. If there is no file, Open returns ErrNotFound. The
-// caller closes the stream.
+// verified only when Read reaches its end: if it does not match, that Read returns
+// ErrCorrupt with the file's name instead of io.EOF. If there is no file, Open returns
+// ErrNotFound. The caller has to close the stream.
 func (s *Store) Open(ctx context.Context, digest string) (content io.ReadCloser, size int64, err error) {
 	path, err := s.Path(digest)
 	if err != nil {

@@ -22,8 +22,8 @@ const (
 	prefix = "sha256:"
 	// temporary begins the names of files being written.
 	temporary = ".put-"
-	// stale is the age, by last modification, of a temporary file that nobody
-	// writes any more.
+	// stale is the age, by last modification, from which a temporary file is assumed to
+	// be abandoned.
 	stale = time.Hour
 	// chunk is how many bytes are copied at a time.
 	chunk = 1 << 18
@@ -32,9 +32,10 @@ const (
 // Errors of this package. ErrNotFound is the same that package store wraps.
 var (
 	ErrNotFound = trace.ErrNotFound
-	// ErrCorrupt says that a file is not what its name promises.
+	// ErrCorrupt means that the content of a file does not match its name.
 	ErrCorrupt = errors.New("blob is corrupt")
-	// ErrFull says that the directory has no room for a blob. Nothing of it is kept.
+	// ErrFull means that the directory has no room for a blob. No part of the blob is
+	// kept.
 	ErrFull = errors.New("no room for the blob")
 	// ErrDigest says that a string is no digest.
 	ErrDigest = errors.New("bad digest")
@@ -48,8 +49,8 @@ type Store struct {
 	directory string
 }
 
-// Open makes the directory if it does not exist, and removes what writes that
-// never ended left in it more than an hour ago, and files beside contents that are gone.
+// Open creates the directory if it does not exist. It removes temporary files that were
+// last written more than an hour ago, and files next to contents that are gone.
 func Open(directory string) (*Store, error) {
 	directory, err := filepath.Abs(directory)
 	if err != nil {
@@ -74,9 +75,9 @@ func (s *Store) Put(ctx context.Context, data []byte) (string, error) {
 	return s.PutFrom(ctx, bytes.NewReader(data))
 }
 
-// PutFrom keeps what r gives up to its end and returns its digest. When r
-// fails, nothing is kept; nor when the disk is full, which is ErrFull, and may be
-// tried again once there is space.
+// PutFrom stores what r returns until its end, and returns the digest. If r fails,
+// nothing is stored. If the disk is full, nothing is stored either, and the error is
+// ErrFull; the call may be repeated when there is space.
 func (s *Store) PutFrom(ctx context.Context, r io.Reader) (string, error) {
 	digest, err := s.put(ctx, r)
 	if isFull(err) {
@@ -127,8 +128,8 @@ func (s *Store) Has(_ context.Context, digest string) (bool, error) {
 	return true, nil
 }
 
-// Path is the absolute path of the file that holds digest, or would hold it.
-// The file must not be written to.
+// Path returns the absolute path of the file that holds digest, or would hold it. The
+// file must not be written to.
 func (s *Store) Path(digest string) (string, error) {
 	if !digestForm.MatchString(digest) {
 		return "", fmt.Errorf("%w %q: want sha256: and 64 hex digits", ErrDigest, digest)
@@ -136,7 +137,7 @@ func (s *Store) Path(digest string) (string, error) {
 	return s.path(digest), nil
 }
 
-// path is Path for a digest of our own making.
+// path is like Path, for a digest that is known to be valid.
 func (s *Store) path(digest string) string {
 	name := strings.TrimPrefix(digest, prefix)
 	return filepath.Join(s.directory, name[:2], name)

@@ -23,7 +23,8 @@ func (s *Store) put(ctx context.Context, r io.Reader) (digest string, err error)
 		return "", fmt.Errorf("create temporary file: %w", err)
 	}
 	defer func() {
-		// The temporary name goes in either case. If it stays, a later sweep removes it.
+		// The temporary name is removed in either case. If it stays, a later sweep
+		// removes it.
 		err = errors.Join(err, f.Close(), os.Remove(f.Name()))
 	}()
 	sum := sha256.New()
@@ -62,8 +63,8 @@ func (s *Store) name(ctx context.Context, file, digest string) error {
 	return s.syncName(digest)
 }
 
-// replace puts a good file in the place of one that rotted. The file keeps its
-// temporary name beside, which put removes.
+// replace replaces a damaged file by a good one. The file also keeps its temporary name,
+// which put removes.
 func (s *Store) replace(file, target string) error {
 	second := file + "-whole"
 	if err := os.Link(file, second); err != nil {
@@ -72,9 +73,9 @@ func (s *Store) replace(file, target string) error {
 	return os.Rename(second, target)
 }
 
-// Remove deletes the content of digest, and before it the files beside it; absent content
-// is no error. Who reads it as a stream, or has a file beside it open, may go on. Whether
-// anybody needs it is for the caller to know.
+// Remove deletes the files next to the content of digest, and then the content. It is no
+// error if the content does not exist. Processes that have the content or such a file
+// open may continue to read. The caller has to know that the content is not needed.
 func (s *Store) Remove(_ context.Context, digest string) error {
 	path, err := s.Path(digest)
 	if err != nil {
@@ -89,8 +90,8 @@ func (s *Store) Remove(_ context.Context, digest string) error {
 	return nil
 }
 
-// syncName makes sure that digest's name, and the directory that it is in, survive loss
-// of power, whichever process made them.
+// syncName makes sure that digest's name and its directory survive loss of power,
+// whichever process created them.
 func (s *Store) syncName(digest string) error {
 	if err := syncDirectory(filepath.Dir(s.path(digest))); err != nil {
 		return err
@@ -98,7 +99,8 @@ func (s *Store) syncName(digest string) error {
 	return syncDirectory(s.directory)
 }
 
-// makeDirectory makes a directory, and those above it, to survive loss of power.
+// makeDirectory creates a directory, and those above it, so that they survive loss of
+// power.
 func makeDirectory(path string) error {
 	if _, err := os.Stat(path); err == nil {
 		return nil
@@ -135,7 +137,7 @@ func sweep(directory string, before time.Time) error {
 		}
 		info, err := e.Info()
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // its writer ended in this moment
+			continue // its writer has just finished
 		}
 		if err != nil {
 			return fmt.Errorf("look at remains: %w", err)
@@ -150,7 +152,7 @@ func sweep(directory string, before time.Time) error {
 	return nil
 }
 
-// reader ends a copy when its context ends.
+// reader is an io.Reader that fails when its context ends, so that a copy ends, too.
 type reader struct {
 	ctx context.Context
 	io.Reader

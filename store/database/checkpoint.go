@@ -11,22 +11,23 @@ import (
 	driver "modernc.org/sqlite"
 )
 
-// SQLite appends pages to a log and copies them into the file from time to time
-// (https://sqlite.org/wal.html#ckpt). By default it does so within the commit that
-// fills the log, which syncs twice while all other writes wait.
+// SQLite appends pages to a log and from time to time copies them into the file
+// (https://sqlite.org/wal.html#ckpt). By default the commit that fills the log does this.
+// It then syncs twice while all other writes wait.
 const (
 	// copyPages is how many pages the writer appends between two copies.
 	copyPages = 1024
-	// restart is the length, in such numbers, from which the log is begun anew. A longer
-	// log copies a page that changes often less often, and makes reads slower.
+	// restart is the length of the log, in multiples of copyPages, from which it is
+	// started again from its beginning. With a longer log, a page that changes often is
+	// copied less often, but reads become slower.
 	restart = 4
 )
 
-// checkpointer copies the log of an SQLite database into its file, on a connection
-// and in a goroutine of its own: readers and the writer go on meanwhile. SQLite begins
-// a log anew only when all of it has been copied, which never happens to one that
-// grows while it is copied; so the writer itself copies the rest of a long one,
-// between two commits.
+// checkpointer copies the log of an SQLite database into its file. It uses its own
+// connection and goroutine, so that readers and the writer can continue. SQLite starts
+// the log again from its beginning only when all of it has been copied, which never
+// happens to a log that grows while it is copied. So for a long log, the writer itself
+// copies the rest between two commits.
 type checkpointer struct {
 	db     *sql.DB
 	logger *zap.Logger
@@ -34,7 +35,7 @@ type checkpointer struct {
 
 	appended int           // pages that the writer had appended when it last asked for a copy
 	rest     atomic.Bool   // whether the writer is to copy the rest
-	asked    chan struct{} // asks run for a copy
+	asked    chan struct{} // requests a copy from run
 	stop     context.CancelFunc
 	stopped  chan struct{} // closed by run
 }
@@ -61,7 +62,7 @@ func (c *checkpointer) Close() error {
 	return c.db.Close()
 }
 
-// committed is called by the writer, after a commit, with its connection.
+// committed is called by the writer with its connection, after a commit.
 func (c *checkpointer) committed(ctx context.Context, conn *sql.Conn) error {
 	if c.rest.Load() { // run copies nothing meanwhile
 		defer c.rest.Store(false)
@@ -99,14 +100,14 @@ func (c *checkpointer) run(ctx context.Context) {
 	}
 }
 
-// failed says that a copy failed. Nothing is lost by that: the log has all of it, and
-// grows until a later copy succeeds.
+// failed logs that a copy failed. Nothing is lost: the log has all pages, and grows until
+// a later copy succeeds.
 func (c *checkpointer) failed(err error) {
 	c.logger.Warn("SQLite's log is not copied into its file: check the room on the disk", zap.Error(err))
 }
 
-// copyLog copies all that no reader holds back, unless another connection is at it,
-// and waits for nobody. It returns the length of the log in pages.
+// copyLog copies all pages that no reader still needs, unless another connection is
+// copying. It does not wait. It returns the length of the log in pages.
 func copyLog(ctx context.Context, conn interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 },
@@ -118,7 +119,7 @@ func copyLog(ctx context.Context, conn interface {
 	return length, nil
 }
 
-// pagesAppended is how many pages conn has written since it was opened.
+// pagesAppended returns how many pages conn has written since it was opened.
 func pagesAppended(conn *sql.Conn) (pages int, err error) {
 	err = conn.Raw(func(c any) error {
 		pages, _, err = c.(driver.DBStatus).Status(driver.DBStatusCacheWrite, false)

@@ -15,8 +15,8 @@ import (
 	"github.com/fulgurite/fulgurite/store/database"
 )
 
-// Writers and readers never pause here, so no copy in the background finds the end of
-// the log; it has to begin anew all the same.
+// Here writers and readers never pause, so a copy in the background never reaches the end
+// of the log. The log has to start again from its beginning all the same.
 func TestLogBeginsAnewWhileWritersNeverPause(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "notes.db")
@@ -59,8 +59,8 @@ func TestLogBeginsAnewWhileWritersNeverPause(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist, "the last connection copies what is left")
 }
 
-// timesBegun counts how often SQLite began the log anew: the "checkpoint sequence
-// number" of https://sqlite.org/fileformat.html#the_wal_file_format. It runs in any
+// timesBegun returns how often SQLite started the log again: the "checkpoint sequence
+// number" of https://sqlite.org/fileformat.html#the_wal_file_format. It may run in any
 // goroutine.
 func timesBegun(t *testing.T, path string) int {
 	log, err := os.Open(path + "-wal")

@@ -1,6 +1,6 @@
-// Package database is the SQL database beneath a store: SQLite or PostgreSQL, with
-// transactions of two durabilities, migrations, and lists of columns from which rows
-// are written and read. It knows no table by name; package store does.
+// Package database is the SQL database that a store uses: SQLite or PostgreSQL, with
+// transactions of two durabilities, migrations, and lists of columns by which rows are
+// written and read. It knows no table by name; package store does.
 package database
 
 import (
@@ -15,17 +15,18 @@ import (
 // DB is the interface to the operations in which the two databases differ. It is safe for
 // concurrent use.
 type DB interface {
-	// Read is where queries outside a transaction go.
+	// Read returns the connection for queries outside of a transaction.
 	Read() Querier
 	// Write runs op in a transaction that commits as durably as asked, and
 	// returns op's error or the commit's. op may run more than once.
 	Write(ctx context.Context, d Durability, op func(Tx) error) error
-	// Migrate applies the migrations that are pending, those written in SQL and coded
-	// ones by their numbers.
+	// Migrate applies the pending migrations, both those written in SQL and the coded
+	// ones, ordered by their numbers.
 	Migrate(ctx context.Context, coded ...*goose.Migration) (applied int, err error)
-	// Clock is the database's present as an expression, in nanoseconds since 1970.
+	// Clock returns an SQL expression for the database's current time, in nanoseconds
+	// since 1970.
 	Clock() string
-	// Close waits for writes under way and lets go of the database.
+	// Close waits for running writes and disconnects from the database.
 	Close() error
 }
 
@@ -34,8 +35,8 @@ type Durability int
 
 // The durabilities.
 const (
-	SurvivesKill      Durability = iota // of any process
-	SurvivesPowerLoss                   // of the machine, together with all earlier writes
+	SurvivesKill      Durability = iota // a kill of any process
+	SurvivesPowerLoss                   // a power loss of the machine; all earlier writes then survive it, too
 )
 
 // Open connects to the database at url: "postgres://…", "sqlite:///absolute/path",

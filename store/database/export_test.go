@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// SyncLevel is the level of synchronous at which an SQLite database last wrote.
+// SyncLevel returns the value of PRAGMA synchronous of an SQLite database's last write.
 func SyncLevel(t *testing.T, db DB) int {
 	t.Helper()
 	var level int
@@ -26,8 +26,8 @@ func LimitPages(t *testing.T, db DB, pages int) {
 	require.NoError(t, err)
 }
 
-// Together is an SQLite database of which the next n writes, which must be made at
-// once, are one commit.
+// Together returns an SQLite database that commits the next n writes together. They must
+// be made at the same time.
 func Together(db DB, n int) DB { return &together{sqlite: db.(*sqlite), n: n} }
 
 type together struct {
@@ -41,12 +41,12 @@ func (g *together) Write(ctx context.Context, d Durability, op func(Tx) error) e
 	p := &pending{ctx: ctx, full: d == SurvivesPowerLoss, op: op, done: make(chan error, 1)}
 	g.mu.Lock()
 	if g.batch = append(g.batch, p); len(g.batch) == g.n {
-		g.commit(g.batch) // its own goroutine has nothing to do meanwhile
+		g.commit(g.batch) // the writer's own goroutine is idle meanwhile
 	}
 	g.mu.Unlock()
 	return <-p.done
 }
 
-// CopyLogEvery has an SQLite database, which nothing was written to yet, copy its log
-// into its file after that many pages.
+// CopyLogEvery makes an SQLite database copy its log into its file after that many pages.
+// Nothing may have been written to the database before.
 func CopyLogEvery(db DB, pages int) { db.(*sqlite).checkpoints.every = pages }

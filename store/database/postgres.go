@@ -17,9 +17,9 @@ import (
 // collisions is how often a transaction that collided with another is run.
 const collisions = 8
 
-// postgres is a store in a PostgreSQL database. Each write is a transaction of
-// its own (the server shares its log flushes among them) at read committed,
-// with row locks where a decision and its effect must not be parted.
+// postgres is a store in a PostgreSQL database. Each write is a separate transaction (the
+// server combines their log flushes) at isolation level read committed, with row locks
+// where a decision and its effect must be atomic.
 type postgres struct {
 	pool *pgxpool.Pool
 	db   *sql.DB
@@ -40,8 +40,8 @@ func openPostgres(ctx context.Context, url string, log *zap.Logger) (*postgres, 
 
 func (p *postgres) Read() Querier { return p.db }
 
-// Write needs no word from Durability: PostgreSQL flushes its log at each
-// commit, unless an administrator turned synchronous_commit off.
+// Write ignores Durability: PostgreSQL flushes its log at each commit, unless an
+// administrator turned synchronous_commit off.
 func (p *postgres) Write(ctx context.Context, _ Durability, op func(Tx) error) error {
 	var err error
 	for range collisions {
@@ -68,8 +68,8 @@ func (p *postgres) once(ctx context.Context, op func(Tx) error) error {
 	return nil
 }
 
-// collided reports whether PostgreSQL undid a transaction because of another
-// one, and asks for it to be run again: deadlock or serialization failure.
+// collided reports whether PostgreSQL undid a transaction because of another one, by
+// deadlock or serialization failure, and it should be run again.
 func collided(err error) bool {
 	var e *pgconn.PgError
 	return errors.As(err, &e) && (e.Code == "40P01" || e.Code == "40001")

@@ -12,7 +12,7 @@ import (
 
 	"github.com/pressly/goose/v3"
 	"go.uber.org/zap"
-	driver "modernc.org/sqlite" // "sqlite"
+	driver "modernc.org/sqlite" // registers the driver "sqlite"
 	lib "modernc.org/sqlite/lib"
 )
 
@@ -24,9 +24,9 @@ const busyTimeout = 15000
 // readers bounds the connections that read at once.
 const readers = 8
 
-// sqlite is a store in one file, beside which SQLite keeps its log (-wal) and
-// an index of that (-shm). Writes of this process go through one writer;
-// readers see the last commit and never wait.
+// sqlite is a store in one file. Next to it SQLite keeps its log (-wal) and an index of
+// the log (-shm). All writes of this process go through one writer. Readers see the last
+// commit and never wait.
 type sqlite struct {
 	path  string
 	reads *sql.DB
@@ -63,9 +63,9 @@ func openSQLite(ctx context.Context, path string, log *zap.Logger) (*sqlite, err
 	return &sqlite{path, reads, w}, nil
 }
 
-// firstConn opens a connection, and waits where others open the same file: for the
-// one that turns a new file's log on, SQLite lets nobody wait by itself. Later
-// connections find it on.
+// firstConn opens a connection, and waits while other processes open the same new file.
+// It has to wait itself, because SQLite does not wait while another connection turns on a
+// new file's log. Later connections find the log turned on.
 func firstConn(ctx context.Context, db *sql.DB) (*sql.Conn, error) {
 	for began := time.Now(); ; {
 		conn, err := db.Conn(ctx)
@@ -86,7 +86,8 @@ func firstConn(ctx context.Context, db *sql.DB) (*sql.Conn, error) {
 // details.
 const primaryCode = 0xff
 
-// sqliteDSN names path so that no character of it is taken for an option.
+// sqliteDSN returns a data source name in which no character of path is read as an
+// option.
 func sqliteDSN(path string, pragmas ...string) string {
 	pragmas = append([]string{
 		fmt.Sprintf("busy_timeout(%d)", busyTimeout), "journal_mode(wal)", "synchronous(normal)", "foreign_keys(1)",
@@ -97,10 +98,9 @@ func sqliteDSN(path string, pragmas ...string) string {
 
 func (s *sqlite) Read() Querier { return s.reads }
 
-// Migrate tries again after an error, since another process may have applied
-// the same migration between this one's look and its own try; SQLite lets only
-// one of them commit. That can happen with each migration, and with the table of
-// those that were applied.
+// Migrate tries again after an error. Another process may have applied the same migration
+// between this process's check and its own attempt; SQLite lets only one of them commit.
+// That can happen with each migration, and with the table of applied migrations.
 func (s *sqlite) Migrate(ctx context.Context, coded ...*goose.Migration) (int, error) {
 	db, err := sql.Open("sqlite", sqliteDSN(s.path))
 	if err != nil {

@@ -10,33 +10,34 @@ import (
 
 // Table is the list of a table's columns, by which rows are written, read and compared.
 type Table[Row any] struct {
-	name    string // with the letter that queries call it by, "calls c"
+	name    string // with the alias that queries use, for example "calls c"
 	columns []Column[Row]
 }
 
-// NewTable makes a table from its name with the letter that queries call it by, "calls c".
+// NewTable returns a table with this name, which contains the alias that queries use, for
+// example "calls c".
 func NewTable[Row any](name string, columns ...Column[Row]) Table[Row] {
 	return Table[Row]{name, columns}
 }
 
-// Column is a column and where a row has it.
+// Column is a column and the field of a row that holds it.
 type Column[Row any] struct {
 	name  string
 	field func(*Row) any // a pointer
 	loose bool
 }
 
-// Col is the column of that name; field points to where a row has it.
+// Col returns the column with that name; field returns a pointer to the row's field.
 func Col[Row any](name string, field func(*Row) any) Column[Row] {
 	return Column[Row]{name, field, false}
 }
 
-// Loose is a column that may differ between rows that are the same.
+// Loose returns a column in which rows may differ and still count as the same.
 func Loose[Row any](name string, field func(*Row) any) Column[Row] {
 	return Column[Row]{name, field, true}
 }
 
-// Insert adds a row unless there is one with its key.
+// Insert returns the statement that adds a row unless there is one with its key.
 func (t Table[Row]) Insert() string {
 	names, places := make([]string, len(t.columns)), make([]string, len(t.columns))
 	for i, c := range t.columns {
@@ -46,7 +47,8 @@ func (t Table[Row]) Insert() string {
 	return "INSERT INTO " + name + " (" + strings.Join(names, ", ") + ") VALUES (" + strings.Join(places, ", ") + ") ON CONFLICT DO NOTHING"
 }
 
-// From selects rows of the table; before lists the tables that it is joined to.
+// From returns the query that selects rows of the table; before lists the tables to which
+// it is joined.
 func (t Table[Row]) From(before ...string) string {
 	_, letter, _ := strings.Cut(t.name, " ")
 	names := make([]string, len(t.columns))
@@ -56,7 +58,8 @@ func (t Table[Row]) From(before ...string) string {
 	return "SELECT " + strings.Join(names, ", ") + " FROM " + strings.Join(append(before, t.name), " CROSS JOIN ")
 }
 
-// Fields returns pointers to a row's fields, column by column: bind makes values of them.
+// Fields returns pointers to a row's fields in the order of the columns. bind turns them
+// into values.
 func (t Table[Row]) Fields(r *Row) []any {
 	out := make([]any, len(t.columns))
 	for i, c := range t.columns {
@@ -65,7 +68,7 @@ func (t Table[Row]) Fields(r *Row) []any {
 	return out
 }
 
-// Read reads a row of From.
+// Read reads a row of a query by From.
 func (t Table[Row]) Read(row Scan) (r Row, err error) {
 	err = row(t.Fields(&r)...)
 	return r, err
@@ -93,13 +96,13 @@ type Moment time.Time
 // Flag is 0 or 1.
 type Flag bool
 
-// Unsigned is stored as its bits, signed.
+// Unsigned is stored as a signed number with the same bits.
 type Unsigned uint64
 
 // Optional is stored as empty if it is nil.
 type Optional []byte
 
-// Scan is for database/sql.
+// Scan implements sql.Scanner.
 func (m *Moment) Scan(src any) error {
 	n, err := integer(src)
 	if *m = (Moment{}); n != 0 {
@@ -108,17 +111,17 @@ func (m *Moment) Scan(src any) error {
 	return err
 }
 
-// Value is for database/sql.
+// Value implements driver.Valuer.
 func (m Moment) Value() (driver.Value, error) { return Nanos(time.Time(m)), nil }
 
-// Scan is for database/sql.
+// Scan implements sql.Scanner.
 func (f *Flag) Scan(src any) error {
 	n, err := integer(src)
 	*f = n != 0
 	return err
 }
 
-// Value is for database/sql.
+// Value implements driver.Valuer.
 func (f Flag) Value() (driver.Value, error) {
 	if f {
 		return int64(1), nil
@@ -126,17 +129,17 @@ func (f Flag) Value() (driver.Value, error) {
 	return int64(0), nil
 }
 
-// Scan is for database/sql.
+// Scan implements sql.Scanner.
 func (u *Unsigned) Scan(src any) error {
 	n, err := integer(src)
 	*u = Unsigned(n)
 	return err
 }
 
-// Value is for database/sql.
+// Value implements driver.Valuer.
 func (u Unsigned) Value() (driver.Value, error) { return int64(u), nil }
 
-// Scan is for database/sql.
+// Scan implements sql.Scanner.
 func (o *Optional) Scan(src any) error {
 	b, ok := src.([]byte)
 	if *o = nil; len(b) > 0 {
@@ -148,7 +151,7 @@ func (o *Optional) Scan(src any) error {
 	return nil
 }
 
-// Value is for database/sql.
+// Value implements driver.Valuer.
 func (o Optional) Value() (driver.Value, error) {
 	if o == nil {
 		return []byte{}, nil

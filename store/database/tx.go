@@ -17,14 +17,14 @@ type Querier interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-// Tx is a transaction as its steps see it.
+// Tx is a transaction as the operation within it sees it.
 type Tx struct {
 	Ctx context.Context
 	Querier
-	// ForUpdate ends a SELECT whose rows must not change until the commit. It
+	// ForUpdate is appended to a SELECT whose rows must not change until the commit. It
 	// is empty for SQLite, which has one writer at a time anyway.
 	ForUpdate string
-	// ForShare is the same, but others may read such rows for share, too.
+	// ForShare is like ForUpdate, but others may also read such rows with ForShare.
 	ForShare string
 }
 
@@ -40,7 +40,7 @@ func (t Tx) Exec(query string, args ...any) (int64, error) {
 	return result.RowsAffected()
 }
 
-// One reads the only row of a query; without a row it is sql.ErrNoRows.
+// One reads the only row of a query. If there is no row, it returns sql.ErrNoRows.
 func One[T any](ctx context.Context, q Querier, read func(Scan) (T, error), query string, args ...any) (T, error) {
 	var none T
 	all, err := List(ctx, q, read, query, args...)
@@ -121,7 +121,7 @@ func reflected(a any) any {
 		a = v.Interface()
 	}
 	if w, ok := a.(driver.Valuer); ok {
-		a, _ = w.Value() // ours alone, which never fail
+		a, _ = w.Value() // only our own types, whose Value never fails
 	} else if v.Kind() == reflect.String {
 		a = ValidText(v.String())
 	}

@@ -8,16 +8,15 @@ import (
 	"slices"
 )
 
-// commitBatch is the most writes of one transaction: enough to share a commit
-// among all that wait, few enough to keep the last of them waiting for
-// milliseconds.
+// commitBatch is the most writes of one transaction. It is large enough that all waiting
+// writes share a commit, and small enough that the last of them waits only milliseconds.
 const commitBatch = 256
 
 var errClosed = errors.New("store is closed")
 
-// writer is the one goroutine that writes to an SQLite file. It commits
-// together all writes that wait at once, but one that fails leaves the others
-// alone and each caller learns its own result.
+// writer writes to an SQLite file in one goroutine. It commits all waiting writes
+// together. A write that fails does not affect the others, and each caller gets the
+// result of its own write.
 type writer struct {
 	db    *sql.DB
 	conn  *sql.Conn
@@ -66,7 +65,7 @@ func (w *writer) Write(ctx context.Context, d Durability, op func(Tx) error) err
 	}
 }
 
-// Close is called once.
+// Close must be called only once.
 func (w *writer) Close() error {
 	close(w.stop)
 	<-w.stopped
@@ -116,9 +115,9 @@ func (w *writer) commit(batch []*pending) {
 	}
 }
 
-// transact returns what kept the batch as a whole from being committed. Few writes
-// fail, and savepoints cost as much as a small write: they are for a batch in which
-// one did.
+// transact commits the batch, and returns an error if the batch as a whole was not
+// committed. Few writes fail, and savepoints cost as much as a small write. So they are
+// used only after a write of the batch failed.
 func (w *writer) transact(batch []*pending) error {
 	full := false
 	for _, p := range batch {
@@ -155,8 +154,8 @@ func (w *writer) transaction(batch []*pending, try func(*pending) error) error {
 	return nil
 }
 
-// try runs p in a savepoint. It returns an error only where the transaction is
-// lost, such as on a full disk.
+// try runs p in a savepoint. It returns an error only if the whole transaction failed,
+// for example on a full disk.
 func (w *writer) try(p *pending) error {
 	if err := w.do("SAVEPOINT write"); err != nil {
 		return fmt.Errorf("begin write: %w", err)
@@ -172,16 +171,16 @@ func (w *writer) try(p *pending) error {
 	return nil
 }
 
-// run does the write, unless nobody waits for it any more. A caller's context would
-// interrupt the connection that all share.
+// run does the write, unless its caller has given up. It does not pass on the caller's
+// context, since this would interrupt the connection that all writes share.
 func (p *pending) run(w *writer) {
 	if p.err = context.Cause(p.ctx); p.err == nil {
 		p.err = p.op(Tx{Ctx: context.Background(), Querier: w})
 	}
 }
 
-// sync chooses between a commit that reaches the operating system and one that
-// reaches the disk, where it takes all earlier ones with it.
+// sync chooses between a commit that reaches only the operating system and one that
+// reaches the disk. The latter also writes all earlier commits to the disk.
 func (w *writer) sync(full bool) error {
 	if w.full == full {
 		return nil
@@ -203,8 +202,8 @@ func (w *writer) do(query string) error {
 	return err
 }
 
-// ExecContext and QueryContext run statements on the writer's connection, each
-// prepared once.
+// ExecContext runs a statement on the writer's connection. Each statement is prepared
+// once.
 func (w *writer) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
 	s, err := w.prepared(ctx, query)
 	if err != nil {
@@ -213,7 +212,7 @@ func (w *writer) ExecContext(ctx context.Context, query string, args ...any) (sq
 	return s.ExecContext(ctx, args...)
 }
 
-// QueryContext: see ExecContext.
+// QueryContext runs a query on the writer's connection. Each query is prepared once.
 func (w *writer) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
 	s, err := w.prepared(ctx, query)
 	if err != nil {

@@ -45,8 +45,8 @@ func ids(t *testing.T, db database.DB) []int {
 	return all
 }
 
-// Of the writes of one commit, the bad ones must be alone in failing, and nothing of
-// them may stand.
+// Of the writes in one commit, only the bad ones may fail, and no part of them may be
+// kept.
 func TestFailedWriteLeavesThoseBesideItAlone(t *testing.T) {
 	t.Parallel()
 	db := open(t)
@@ -86,8 +86,8 @@ func TestFailedWriteLeavesThoseBesideItAlone(t *testing.T) {
 	require.Equal(t, append(want, 1000), ids(t, db))
 }
 
-// When the disk is full, writes fail, but none is acknowledged that is not on
-// record, and writing goes on when there is room again.
+// While the disk is full, writes fail, and no write is acknowledged that is not on
+// record. Writing continues when there is room again.
 func TestFullDiskAcknowledgesNothingFalsely(t *testing.T) {
 	t.Parallel()
 	db := open(t)
@@ -120,8 +120,8 @@ func TestFullDiskAcknowledgesNothingFalsely(t *testing.T) {
 	require.Len(t, ids(t, db), 40)
 }
 
-// One commit in FULL mode syncs the log with all that was written before; what
-// only has to survive a killed process is not worth a wait for the disk.
+// One commit in FULL mode syncs the log with everything written before. Waiting for the
+// disk is not worthwhile for a write that only has to survive a killed process.
 func TestWriteIsAsDurableAsAsked(t *testing.T) {
 	t.Parallel()
 	db := open(t)

@@ -1,10 +1,10 @@
-// Package delta encodes a text as its differences from another. It is made for requests
-// of one dialog: each repeats the one before it and adds to its middle, or changes a word
-// of it.
+// Package delta encodes a text as its differences from another text. It is made for
+// requests of one dialog: each repeats the one before it and adds something in its
+// middle, or changes a word of it.
 //
 // A delta is a sequence of pairs: new bytes, then a range of the base to copy. Lengths
-// and offsets are unsigned LEB128 varints: length of the new bytes, the bytes, length of
-// the range, its offset in the base (left out if the length is 0).
+// and offsets are unsigned LEB128 varints: the length of the new bytes, the bytes, the
+// length of the range, and its offset in the base (left out if the length is 0).
 package delta
 
 import (
@@ -21,8 +21,8 @@ const block = 32
 // ErrDelta is wrapped by errors of Decode.
 var ErrDelta = errors.New("bad delta")
 
-// Encode returns the delta from base to target. The target probably begins as
-// base[from:] does and ends as base does, which is looked at first and cheaply.
+// Encode returns the delta from base to target. It first tries, cheaply, whether target
+// begins as base[from:] does and ends as base does, which is the likely case.
 func Encode(base []byte, from int, target []byte) []byte {
 	head := Shared(base[from:], target)
 	tail := sharedEnd(base[from+head:], target[head:])
@@ -69,10 +69,10 @@ func length(b []byte, most int) (int, []byte, error) {
 	return int(v), b[n:], nil
 }
 
-// writer writes pairs. Ranges that follow each other become one.
+// writer writes pairs. It joins adjacent ranges into one.
 type writer struct {
 	out, fresh []byte
-	at, copied int // the range that follows the fresh bytes
+	at, copied int // the range to copy behind the fresh bytes
 }
 
 func (w *writer) add(b []byte) {
@@ -150,10 +150,10 @@ func hash(b []byte) (h uint32) {
 	return h
 }
 
-// index finds blocks of a base. Of two blocks with one slot it has the later.
+// index finds blocks of a base. If two blocks have the same slot, it keeps the later one.
 type index struct {
 	base  []byte
-	slots []int32 // offsets from 1; 0 is empty
+	slots []int32 // offsets plus 1; 0 is an empty slot
 	shift uint
 }
 
@@ -189,7 +189,7 @@ func (x index) find(h uint32, text []byte) (at, n int) {
 // stride is how many bytes are compared at once.
 const stride = 256
 
-// Shared is how many bytes both begin with.
+// Shared returns the length of the common beginning of a and b.
 func Shared(a, b []byte) (n int) {
 	most := min(len(a), len(b))
 	for n+stride <= most && bytes.Equal(a[n:n+stride], b[n:n+stride]) {
@@ -201,7 +201,7 @@ func Shared(a, b []byte) (n int) {
 	return n
 }
 
-// sharedEnd is how many bytes both end with.
+// sharedEnd returns the length of the common end of a and b.
 func sharedEnd(a, b []byte) (n int) {
 	most := min(len(a), len(b))
 	a, b = a[len(a)-most:], b[len(b)-most:]

@@ -37,8 +37,8 @@ func Decode(out []int32, b []byte) ([]int32, error) {
 	return out, nil
 }
 
-// Count is how many tokens Decode would find: each ends with the only
-// byte of its varint that has no continuation bit.
+// Count returns how many tokens Decode would return. Only the last byte of a token's
+// varint has no continuation bit.
 func Count(b []byte) int {
 	n := 0
 	for _, c := range b {
@@ -70,7 +70,7 @@ func DecodeLogprobs(b []byte) ([]float32, error) {
 	return out, nil
 }
 
-// EncodeMarks writes one byte for each mark; nil stays nil.
+// EncodeMarks returns one byte for each mark, and nil if there are none.
 func EncodeMarks(marks []bool) []byte {
 	if len(marks) == 0 {
 		return nil
@@ -102,10 +102,10 @@ type Chain struct {
 	buffer []byte
 }
 
-// NewChain is a chain of no tokens.
+// NewChain returns a chain without tokens.
 func NewChain() *Chain { return &Chain{hash: sha256.New()} }
 
-// Add lays tokens behind those before.
+// Add appends tokens to the chain.
 func (c *Chain) Add(tokens []int32) *Chain {
 	c.buffer = slices.Grow(c.buffer[:0], 4*len(tokens))
 	for _, t := range tokens {
